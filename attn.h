@@ -158,9 +158,10 @@ THE FILE FORMAT: .attn, version 1
 
     Layout "rows" is row-major, dense. Layout "panels" is how the kernels read a matrix [K, N] that
     maps K inputs to N outputs. A line is 64 bytes: 16 outputs times 1 (f32) or 2 (f16) consecutive
-    k, the 16 outputs of the first k first. A panel is the lines of 16 outputs over all k; the matrix
-    is ceil(N / 16) panels. What is missing at the edges is zero. So entry (k, n) of an f32 matrix is
-    number (n / 16 * K + k) * 16 + n % 16, and of an f16 matrix the same with K rounded up to even.
+    k, the 16 outputs of the first k first. A panel is the lines of 16 outputs over all k; the
+matrix is ceil(N / 16) panels. What is missing at the edges is zero. So entry (k, n) of an f32
+matrix is number (n / 16 * K + k) * 16 + n % 16, and of an f16 matrix the same with K rounded up to
+even.
 
     Tokenizer section:
       0   4  n_tokens                              4   4  n_merges
@@ -309,7 +310,8 @@ ATTN_API attn_shape attn_shape3(size_t d0, size_t d1, size_t d2);
 ATTN_API attn_shape attn_shape4(size_t d0, size_t d1, size_t d2, size_t d3);
 
 /* A new dense tensor, filled with zeros. */
-ATTN_API attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dtype, attn_shape shape);
+ATTN_API attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dtype,
+                                attn_shape shape);
 /* A dense tensor over the caller's numbers; they must outlive it. */
 ATTN_API attn_tensor attn_borrow(void *data, attn_dtype dtype, attn_shape shape);
 /* Frees an owned tensor now; every view of it is then invalid. Safe on views and twice. */
@@ -460,7 +462,7 @@ typedef struct attn_config {
     uint32_t n_vocab, n_ctx, d_model, n_head, n_layer, d_mlp;
     uint32_t d_head; /* d_model / n_head */
     float ln_eps;
-    int tied; /* the unembedding is the embedding */
+    int tied;         /* the unembedding is the embedding */
     int32_t bos, eos; /* beginning and end of text, or -1 */
 } attn_config;
 
@@ -584,14 +586,14 @@ typedef int (*attn_text_fn)(const char *text, size_t size, void *user);
 /* How to generate; zeroed: greedy, 100 tokens or to the end of text or of the context. */
 typedef struct attn_generate_desc {
     attn_sampler_desc sampler;
-    size_t max_tokens;      /* 0: 100 */
-    int prepend_bos;        /* begin an empty session with the beginning-of-text token */
-    int allow_special;      /* special tokens in the prompt count as such, not as their letters */
-    int ignore_eos;         /* go on through the end-of-text token */
+    size_t max_tokens; /* 0: 100 */
+    int prepend_bos;   /* begin an empty session with the beginning-of-text token */
+    int allow_special; /* special tokens in the prompt count as such, not as their letters */
+    int ignore_eos;    /* go on through the end-of-text token */
     const int32_t *prompt_ids; /* if not NULL: these n_prompt_ids instead of the prompt text */
     size_t n_prompt_ids;
-    int32_t *ids;           /* if not NULL: receives the generated ids, room for max_tokens */
-    size_t *n_ids;          /* if not NULL: receives their number */
+    int32_t *ids;  /* if not NULL: receives the generated ids, room for max_tokens */
+    size_t *n_ids; /* if not NULL: receives their number */
 } attn_generate_desc;
 /* Feeds the prompt (may be empty if the session holds tokens), then samples and feeds until done,
  * handing text to `fn` (may be NULL; a model without tokenizer hands over none). The prompt is not
@@ -640,11 +642,11 @@ ATTN_API size_t attn_utf8_push(attn_utf8 *state, const char *bytes, size_t size,
  * with. */
 
 typedef struct attn_activation {
-    const char *name;     /* full name */
-    int layer;            /* or -1 */
+    const char *name; /* full name */
+    int layer;        /* or -1 */
     attn_session *session;
-    size_t first;         /* position of the first row in the sequence */
-    attn_tensor value;    /* without the batch dimension: [T, C], [T, H, d], [H, T, Tk] or [T, 1] */
+    size_t first;      /* position of the first row in the sequence */
+    attn_tensor value; /* without the batch dimension: [T, C], [T, H, d], [H, T, Tk] or [T, 1] */
 } attn_activation;
 
 /* Return 0 to go on, anything else to stop: the feed then returns ATTN_STOPPED and the session is
@@ -687,11 +689,11 @@ ATTN_API void attn_unhook_all(attn_session *session);
 #define ATTN__PRINTF(a, b) __attribute__((format(printf, a, b)))
 #define ATTN__ALIGN64      __attribute__((aligned(64)))
 #elif defined(_MSC_VER)
-#define ATTN__INLINE       static __forceinline
+#define ATTN__INLINE static __forceinline
 #define ATTN__PRINTF(a, b)
-#define ATTN__ALIGN64      __declspec(align(64))
+#define ATTN__ALIGN64 __declspec(align(64))
 #else
-#define ATTN__INLINE       static inline
+#define ATTN__INLINE static inline
 #define ATTN__PRINTF(a, b)
 #define ATTN__ALIGN64
 #endif
@@ -757,8 +759,8 @@ static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
     unsigned char *base, *start;
 
     base = size > SIZE_MAX - extra ? NULL
-           : ctx->alloc           ? ATTN__AS(unsigned char *, ctx->alloc(size + extra, ctx->user))
-                                  : ATTN__AS(unsigned char *, calloc(1, size + extra));
+           : ctx->alloc            ? ATTN__AS(unsigned char *, ctx->alloc(size + extra, ctx->user))
+                                   : ATTN__AS(unsigned char *, calloc(1, size + extra));
     if (!base) {
         attn__fail(ctx, ATTN_E_MEMORY, "no memory for %s (%llu bytes)", what, ATTN__LLU(size));
         return NULL;
@@ -813,15 +815,28 @@ ATTN__DEF void attn_ctx_free(attn_ctx *ctx)
         attn__free((unsigned char *)ctx->blocks + sizeof(attn__block));
 }
 
-ATTN__DEF int attn_version(void) { return ATTN_VERSION; }
+ATTN__DEF int attn_version(void)
+{
+    return ATTN_VERSION;
+}
 
 ATTN__DEF const char *attn_status_name(attn_status status)
 {
-    static const char *const names[] = {
-        "ATTN_OK",         "ATTN_E_ARGUMENT",  "ATTN_E_SHAPE",       "ATTN_E_MEMORY",
-        "ATTN_E_SPACE",    "ATTN_E_IO",        "ATTN_E_FORMAT",      "ATTN_E_VERSION",
-        "ATTN_E_CHECKSUM", "ATTN_E_TOKEN",     "ATTN_E_CONTEXT",     "ATTN_E_TOKENIZER",
-        "ATTN_E_UNSUPPORTED", "ATTN_E_NAME",   "ATTN_STOPPED"};
+    static const char *const names[] = {"ATTN_OK",
+                                        "ATTN_E_ARGUMENT",
+                                        "ATTN_E_SHAPE",
+                                        "ATTN_E_MEMORY",
+                                        "ATTN_E_SPACE",
+                                        "ATTN_E_IO",
+                                        "ATTN_E_FORMAT",
+                                        "ATTN_E_VERSION",
+                                        "ATTN_E_CHECKSUM",
+                                        "ATTN_E_TOKEN",
+                                        "ATTN_E_CONTEXT",
+                                        "ATTN_E_TOKENIZER",
+                                        "ATTN_E_UNSUPPORTED",
+                                        "ATTN_E_NAME",
+                                        "ATTN_STOPPED"};
     return (size_t)status < sizeof names / sizeof names[0] ? names[status] : "unknown status";
 }
 
@@ -836,6 +851,5794 @@ static uint64_t attn__u64(const unsigned char *p)
     return (uint64_t)attn__u32(p) | (uint64_t)attn__u32(p + 4) << 32;
 }
 
-/*NEXT*/
+static int attn__host_is_big_endian(void)
+{
+    const uint16_t one = 1;
+    unsigned char first;
+    memcpy(&first, &one, 1);
+    return first == 0;
+}
+
+/* One step of the file format's checksum, and the blocks it works on. */
+#define ATTN__BLOCK ((size_t)1 << 20)
+ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next)
+{
+    chain = (chain ^ next) * 0x9E3779B97F4A7C15u;
+    return chain ^ (chain >> 32);
+}
+
+/* log(x) = n log(2) + log(1 + f), 1 + f = x / 2^n in [sqrt(1/2), sqrt(2)). For normal numbers, inf
+ * and NaN; below them -inf. One number a row needs it, so it is no kernel. The coefficients come
+ * from tests/design_polynomials.py. */
+static float attn__log(float x)
+{
+    uint32_t bits, n_bits, f_bits;
+    float n, f, square, p = 0.066790022f, head, y, lost;
+    memcpy(&bits, &x, 4);
+    bits += 0x004afb0du; /* 0x3f800000 - 0x3f3504f3, the bits of sqrt(1/2) */
+    n_bits = (bits >> 23) | 0x4b000000u;
+    f_bits = (bits & 0x007fffffu) + 0x3f3504f3u;
+    memcpy(&n, &n_bits, 4);
+    memcpy(&f, &f_bits, 4);
+    n = n - 8388735.0f; /* 2^23 + 127 */
+    f = f - 1.0f;
+    square = f * f;
+    p = fmaf(p, f, -0.116241917f);
+    p = fmaf(p, f, 0.118866995f);
+    p = fmaf(p, f, -0.124125078f);
+    p = fmaf(p, f, 0.1422088f);
+    p = fmaf(p, f, -0.166677997f);
+    p = fmaf(p, f, 0.200020552f);
+    p = fmaf(p, f, -0.250000119f);
+    p = fmaf(p, f, 0.333333135f);
+    p = fmaf(p, f, -0.5f);
+    p = fmaf(n, 1.42860677e-06f, p * square);
+    head = n * 0.693145752f; /* exact */
+    y = head + f;
+    lost = f - (y - head); /* what that sum rounded away; exact */
+    y = y + (lost + p);
+    y = x <= FLT_MAX ? y : x + INFINITY;
+    return x < FLT_MIN ? -INFINITY : y;
+}
+
+/* >>team ========================================================================================
+ * A whole forward pass runs inside one parallel region: opening a region costs more than many of
+ * the operations in it. Every worker runs the same code on its own share and they meet at barriers
+ * of our own. This is the only place that knows OpenMP, and it must stay outside the kernel room:
+ * a compiler may build the body of a parallel region without the room's instruction set. */
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#if defined(_WIN32)
+#ifndef WIN32_LEAN_AND_MEAN
+#define WIN32_LEAN_AND_MEAN
+#endif
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#include <windows.h>
+#define ATTN__YIELD() SwitchToThread()
+#elif defined(__unix__) || defined(__APPLE__)
+#include <sched.h>
+#define ATTN__YIELD() sched_yield()
+#else
+#define ATTN__YIELD() ((void)0)
+#endif
+
+typedef struct attn__team {
+    int arrived; /* how many wait at the barrier */
+    int phase;   /* how many barriers have been passed */
+} attn__team;
+
+typedef struct attn__worker {
+    attn__team *team;
+    int id, count; /* worker id of count */
+} attn__worker;
+
+static int attn__max_threads(const attn_ctx *ctx)
+{
+#ifdef _OPENMP
+    int n = ctx->n_threads > 0 ? ctx->n_threads : omp_get_max_threads();
+    return n < 1 ? 1 : n > 256 ? 256 : n;
+#else
+    (void)ctx;
+    return 1;
+#endif
+}
+
+/* Runs body(worker, arg) on up to n_threads workers; returns when all are done. */
+static void attn__parallel(int n_threads, void (*body)(attn__worker *, void *), void *arg)
+{
+    attn__team team = {0, 0};
+#ifdef _OPENMP
+    if (n_threads > 1) {
+#pragma omp parallel num_threads(n_threads)
+        {
+            attn__worker me;
+            me.team = &team;
+            me.id = omp_get_thread_num();
+            me.count = omp_get_num_threads();
+            body(&me, arg);
+        }
+        return;
+    }
+#endif
+    {
+        attn__worker me;
+        me.team = &team;
+        me.id = 0;
+        me.count = 1;
+        (void)n_threads;
+        body(&me, arg);
+    }
+}
+
+/* Nobody leaves before everybody has come. The last to arrive opens the next phase. */
+static void attn__barrier(const attn__worker *me)
+{
+#if defined(__GNUC__)
+    attn__team *team = me->team;
+    int phase, spins = 0;
+    if (me->count == 1)
+        return;
+    phase = __atomic_load_n(&team->phase, __ATOMIC_ACQUIRE);
+    if (__atomic_add_fetch(&team->arrived, 1, __ATOMIC_ACQ_REL) == me->count) {
+        __atomic_store_n(&team->arrived, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&team->phase, phase + 1, __ATOMIC_RELEASE);
+        return;
+    }
+    while (__atomic_load_n(&team->phase, __ATOMIC_ACQUIRE) == phase) {
+        if (++spins > 4000) /* somebody has lost their core: give ours away for a moment */
+            ATTN__YIELD();
+#if defined(__x86_64__) || defined(__i386__)
+        else
+            __builtin_ia32_pause();
+#endif
+    }
+#elif defined(_OPENMP)
+    if (me->count == 1)
+        return;
+#pragma omp barrier
+#else
+    (void)me;
+#endif
+}
+
+/* This worker's part of n items: [*first, *last), as even as can be. */
+static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t *last)
+{
+    *first = n * (size_t)me->id / (size_t)me->count;
+    *last = n * ((size_t)me->id + 1) / (size_t)me->count;
+}
+
+/* >>cpu =========================================================================================
+ * The kernels of every instruction set sit in tables of one type; this picks a table. */
+
+/* A weight matrix [n_in, n_out] in panels, wherever it lies. */
+typedef struct attn__panels {
+    const void *data;
+    attn_dtype dtype;
+    size_t n_in, n_out;
+    size_t stride; /* bytes from one panel of 16 outputs to the next */
+} attn__panels;
+
+/* out [rows, n_out] = in [rows, n_in] · w + bias; strides in elements. */
+typedef struct attn__matmul_job {
+    const float *in;
+    ptrdiff_t in_stride, in_step; /* from row to row, from k to k */
+    attn__panels w;
+    const float *bias; /* [n_out] or NULL */
+    float *out;
+    size_t out_stride;
+    size_t rows;
+    int resume; /* go on with the chains that stand in out */
+} attn__matmul_job;
+
+/* What the micro-kernel gets: some rows against some panels, a slice of k. */
+typedef struct attn__tile_job {
+    const float *in;           /* packed rows: in[k][row] */
+    const unsigned char *line; /* first line of the first panel */
+    size_t panel_stride;       /* bytes */
+    size_t n_k;
+    float *out;
+    size_t out_stride;
+    size_t n_out;      /* outputs from the first panel on; the last panel may be partly there */
+    const float *bias; /* of the first output; NULL: none, or not yet */
+    int resume;
+} attn__tile_job;
+
+/* Floats of scratch that attn__kernels.matmul needs: packed rows of the input. 252 KiB stay in any
+ * second-level cache. */
+#define ATTN__PACK 64512
+
+typedef enum attn__binary { ATTN__ADD, ATTN__SUB, ATTN__MUL, ATTN__DIV } attn__binary;
+
+typedef struct attn__kernels {
+    const char *name;
+    attn_isa_kind kind;
+    /* rows [row0, row1) and panels [panel0, panel1) of a job */
+    void (*matmul)(const attn__matmul_job *job, size_t row0, size_t row1, size_t panel0,
+                   size_t panel1, float *pack);
+    /* the rest work on one row of n elements; out may be the input */
+    void (*binary)(attn__binary op, float *out, const float *a, const float *b, size_t n);
+    void (*scale)(float *out, const float *x, float factor, size_t n);
+    void (*scale_mask)(float *out, const float *x, float factor, const float *mask, size_t n);
+    void (*exp)(float *out, const float *x, size_t n);
+    void (*gelu)(float *out, const float *x, size_t n, attn_gelu_kind kind);
+    float (*sum)(const float *x, size_t n);
+    float (*square_distance)(const float *x, float center, size_t n); /* sum of (x - center)^2 */
+    void (*normalize)(float *out, const float *x, float mean, float scale, size_t n);
+    void (*affine)(float *out, const float *x, const float *w, const float *b, size_t n);
+    void (*softmax)(float *out, const float *x, size_t n);
+    float (*log_sum_exp)(const float *x, size_t n, float *largest); /* of x - *largest */
+    uint64_t (*digest)(const unsigned char *block, size_t size);
+} attn__kernels;
+
+#if !defined(ATTN_NO_SIMD) && (defined(__x86_64__) || defined(_M_X64) || defined(__SSE2__))
+#define ATTN__X86
+#include <immintrin.h>
+#elif !defined(ATTN_NO_SIMD) && defined(__aarch64__)
+#define ATTN__NEON
+#include <arm_neon.h>
+#endif
+#if defined(ATTN__X86) && defined(__GNUC__) && !defined(ATTN_NO_DISPATCH)
+#define ATTN__DISPATCH
+#include <cpuid.h>
+#endif
+
+#ifndef ATTN_FILE
+#define ATTN_FILE "attn.h"
+#endif
+
+#ifdef ATTN__DISPATCH
+/* Bits of what this processor and its operating system can run. */
+enum { ATTN__HAS_AVX2 = 1, ATTN__HAS_AVX512 = 2 };
+
+static unsigned attn__cpu_features(void)
+{
+    unsigned a, b, c, d, xcr0 = 0, high, features = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d))
+        return 0;
+    if ((c >> 27 & 1) == 0) /* OSXSAVE: the system saves wide registers at all */
+        return 0;
+    __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
+    if ((xcr0 & 0x6) != 0x6 || (c >> 12 & 1) == 0 || (c >> 29 & 1) == 0) /* FMA, F16C */
+        return 0;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
+        return 0;
+    if (b >> 5 & 1)
+        features |= ATTN__HAS_AVX2;
+    if ((xcr0 & 0xe6) == 0xe6 && (features & ATTN__HAS_AVX2) && (b >> 16 & 1) && (b >> 17 & 1) &&
+        (b >> 30 & 1) && (b >> 31 & 1)) /* F, DQ, BW, VL */
+        features |= ATTN__HAS_AVX512;
+    return features;
+}
+#endif
+
+/* The room itself, once for each instruction set. gcc takes the registers that an intrinsic leaves
+ * undefined on purpose for a mistake, in its own headers. */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+#define ATTN__CAT_(a, b) a##_##b
+#define ATTN__CAT(a, b)  ATTN__CAT_(a, b)
+#define ATTN__FN(name)   ATTN__CAT(attn__##name, ATTN__ISA)
+
+/* Pass 0: plain C with fmaf. Pass 1: what the compiler flags allow. Pass 2: AVX2. Pass 3: AVX-512.
+ */
+#define ATTN__PASS       0
+#define ATTN__ISA        portable
+#endif /* ATTN_IMPLEMENTATION */
+#endif /* !ATTN__PASS */
+
+#ifdef ATTN__PASS
+/* >>kernels =====================================================================================
+ * THE KERNEL ROOM. One source for every instruction set: this part of the file is compiled several
+ * times, each time with another small vocabulary of operations on registers. All kernels are
+ * written on a vector of 16 floats (one line of f32): one AVX-512 register, two of AVX2, four of
+ * SSE2 or NEON, or sixteen floats in plain C. Every operation rounds once, by IEEE 754, so every
+ * pass gives the same bits; a multiplication never feeds an addition except as fma, so that no
+ * compiler can contract what it should not. (SSE2 has no fma and says so in its name.) */
+
+/* ---- the vocabulary: operations on one register ---- */
+
+#define attn__reg     ATTN__FN(reg)
+#define attn__r_load  ATTN__FN(r_load)
+#define attn__r_half  ATTN__FN(r_half)
+#define attn__r_store ATTN__FN(r_store)
+#define attn__r_set1  ATTN__FN(r_set1)
+#define attn__r_add   ATTN__FN(r_add)
+#define attn__r_sub   ATTN__FN(r_sub)
+#define attn__r_mul   ATTN__FN(r_mul)
+#define attn__r_div   ATTN__FN(r_div)
+#define attn__r_fma   ATTN__FN(r_fma)
+#define attn__r_pick  ATTN__FN(r_pick)
+#define attn__r_exp2  ATTN__FN(r_exp2)
+
+/* r_fma(a, b, c) = a * b + c;  r_pick(a, b, x, y) = a > b ? x : y;
+ * r_half widens f16; r_exp2(p, t) = p * 2^n where t = n + 12582912, whose low bits hold n: n is
+ * added to p's exponent. */
+
+#if ATTN__PASS == 3
+#define ATTN__LANES   16
+#define ATTN__ROWS    14
+#define ATTN__COLS(m) ((m) <= 3 ? 8 : (m) <= 4 ? 6 : (m) <= 7 ? 4 : 2)
+typedef __m512 attn__reg;
+ATTN__INLINE attn__reg attn__r_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+ATTN__INLINE attn__reg attn__r_half(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+ATTN__INLINE void attn__r_store(float *p, attn__reg v)
+{
+    _mm512_storeu_ps(p, v);
+}
+ATTN__INLINE attn__reg attn__r_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+ATTN__INLINE attn__reg attn__r_add(attn__reg a, attn__reg b)
+{
+    return _mm512_add_ps(a, b);
+}
+ATTN__INLINE attn__reg attn__r_sub(attn__reg a, attn__reg b)
+{
+    return _mm512_sub_ps(a, b);
+}
+ATTN__INLINE attn__reg attn__r_mul(attn__reg a, attn__reg b)
+{
+    return _mm512_mul_ps(a, b);
+}
+ATTN__INLINE attn__reg attn__r_div(attn__reg a, attn__reg b)
+{
+    return _mm512_div_ps(a, b);
+}
+ATTN__INLINE attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+ATTN__INLINE attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), y, x);
+}
+ATTN__INLINE attn__reg attn__r_exp2(attn__reg p, attn__reg t)
+{
+    return _mm512_castsi512_ps(
+        _mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), 23)));
+}
+
+#elif ATTN__PASS == 2
+#define ATTN__LANES   8
+#define ATTN__ROWS    6
+#define ATTN__COLS(m) ((m) == 1 ? 4 : (m) == 2 ? 3 : (m) == 3 ? 2 : 1)
+typedef __m256 attn__reg;
+ATTN__INLINE attn__reg attn__r_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+ATTN__INLINE attn__reg attn__r_half(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+ATTN__INLINE void attn__r_store(float *p, attn__reg v)
+{
+    _mm256_storeu_ps(p, v);
+}
+ATTN__INLINE attn__reg attn__r_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+ATTN__INLINE attn__reg attn__r_add(attn__reg a, attn__reg b)
+{
+    return _mm256_add_ps(a, b);
+}
+ATTN__INLINE attn__reg attn__r_sub(attn__reg a, attn__reg b)
+{
+    return _mm256_sub_ps(a, b);
+}
+ATTN__INLINE attn__reg attn__r_mul(attn__reg a, attn__reg b)
+{
+    return _mm256_mul_ps(a, b);
+}
+ATTN__INLINE attn__reg attn__r_div(attn__reg a, attn__reg b)
+{
+    return _mm256_div_ps(a, b);
+}
+ATTN__INLINE attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+ATTN__INLINE attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
+{
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_GT_OQ));
+}
+ATTN__INLINE attn__reg attn__r_exp2(attn__reg p, attn__reg t)
+{
+    return _mm256_castsi256_ps(
+        _mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23)));
+}
+
+#elif ATTN__PASS == 1 && defined(ATTN__X86)
+#define ATTN__LANES   4
+#define ATTN__ROWS    3
+#define ATTN__COLS(m) ((m) == 1 ? 2 : 1)
+typedef __m128 attn__reg;
+ATTN__INLINE attn__reg attn__r_load(const float *p)
+{
+    return _mm_loadu_ps(p);
+}
+ATTN__INLINE attn__reg attn__r_half(const uint16_t *p)
+{
+    return _mm_setr_ps(attn_f32_from_f16(p[0]), attn_f32_from_f16(p[1]), attn_f32_from_f16(p[2]),
+                       attn_f32_from_f16(p[3]));
+}
+ATTN__INLINE void attn__r_store(float *p, attn__reg v)
+{
+    _mm_storeu_ps(p, v);
+}
+ATTN__INLINE attn__reg attn__r_set1(float x)
+{
+    return _mm_set1_ps(x);
+}
+ATTN__INLINE attn__reg attn__r_add(attn__reg a, attn__reg b)
+{
+    return _mm_add_ps(a, b);
+}
+ATTN__INLINE attn__reg attn__r_sub(attn__reg a, attn__reg b)
+{
+    return _mm_sub_ps(a, b);
+}
+ATTN__INLINE attn__reg attn__r_mul(attn__reg a, attn__reg b)
+{
+    return _mm_mul_ps(a, b);
+}
+ATTN__INLINE attn__reg attn__r_div(attn__reg a, attn__reg b)
+{
+    return _mm_div_ps(a, b);
+}
+ATTN__INLINE attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
+{
+#ifdef __FMA__
+    return _mm_fmadd_ps(a, b, c);
+#else
+    return _mm_add_ps(_mm_mul_ps(a, b), c);
+#endif
+}
+ATTN__INLINE attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
+{
+    __m128 mask = _mm_cmpgt_ps(a, b);
+    return _mm_or_ps(_mm_and_ps(mask, x), _mm_andnot_ps(mask, y));
+}
+ATTN__INLINE attn__reg attn__r_exp2(attn__reg p, attn__reg t)
+{
+    return _mm_castsi128_ps(
+        _mm_add_epi32(_mm_castps_si128(p), _mm_slli_epi32(_mm_castps_si128(t), 23)));
+}
+
+#elif ATTN__PASS == 1 && defined(ATTN__NEON)
+#define ATTN__LANES   4
+#define ATTN__ROWS    6
+#define ATTN__COLS(m) ((m) == 1 ? 4 : (m) <= 3 ? 2 : 1)
+typedef float32x4_t attn__reg;
+ATTN__INLINE attn__reg attn__r_load(const float *p)
+{
+    return vld1q_f32(p);
+}
+ATTN__INLINE attn__reg attn__r_half(const uint16_t *p)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+}
+ATTN__INLINE void attn__r_store(float *p, attn__reg v)
+{
+    vst1q_f32(p, v);
+}
+ATTN__INLINE attn__reg attn__r_set1(float x)
+{
+    return vdupq_n_f32(x);
+}
+ATTN__INLINE attn__reg attn__r_add(attn__reg a, attn__reg b)
+{
+    return vaddq_f32(a, b);
+}
+ATTN__INLINE attn__reg attn__r_sub(attn__reg a, attn__reg b)
+{
+    return vsubq_f32(a, b);
+}
+ATTN__INLINE attn__reg attn__r_mul(attn__reg a, attn__reg b)
+{
+    return vmulq_f32(a, b);
+}
+ATTN__INLINE attn__reg attn__r_div(attn__reg a, attn__reg b)
+{
+    return vdivq_f32(a, b);
+}
+ATTN__INLINE attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
+{
+    return vfmaq_f32(c, a, b);
+}
+ATTN__INLINE attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
+{
+    return vbslq_f32(vcgtq_f32(a, b), x, y);
+}
+ATTN__INLINE attn__reg attn__r_exp2(attn__reg p, attn__reg t)
+{
+    return vreinterpretq_f32_s32(
+        vaddq_s32(vreinterpretq_s32_f32(p), vshlq_n_s32(vreinterpretq_s32_f32(t), 23)));
+}
+
+#else /* plain C, one float a register */
+#define ATTN__LANES   1
+#define ATTN__ROWS    4
+#define ATTN__COLS(m) 1
+typedef float attn__reg;
+ATTN__INLINE attn__reg attn__r_load(const float *p)
+{
+    return *p;
+}
+ATTN__INLINE attn__reg attn__r_half(const uint16_t *p)
+{
+    return attn_f32_from_f16(*p);
+}
+ATTN__INLINE void attn__r_store(float *p, attn__reg v)
+{
+    *p = v;
+}
+ATTN__INLINE attn__reg attn__r_set1(float x)
+{
+    return x;
+}
+ATTN__INLINE attn__reg attn__r_add(attn__reg a, attn__reg b)
+{
+    return a + b;
+}
+ATTN__INLINE attn__reg attn__r_sub(attn__reg a, attn__reg b)
+{
+    return a - b;
+}
+ATTN__INLINE attn__reg attn__r_mul(attn__reg a, attn__reg b)
+{
+    return a * b;
+}
+ATTN__INLINE attn__reg attn__r_div(attn__reg a, attn__reg b)
+{
+    return a / b;
+}
+ATTN__INLINE attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
+{
+#if ATTN__PASS == 0 || defined(FP_FAST_FMAF) || defined(__FMA__)
+    return fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+ATTN__INLINE attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
+{
+    return a > b ? x : y;
+}
+ATTN__INLINE attn__reg attn__r_exp2(attn__reg p, attn__reg t)
+{
+    uint32_t p_bits, t_bits;
+    memcpy(&p_bits, &p, 4);
+    memcpy(&t_bits, &t, 4);
+    p_bits += t_bits << 23;
+    memcpy(&p, &p_bits, 4);
+    return p;
+}
+#endif
+
+/* ---- vectors of 16 ---- */
+
+#define ATTN__REGS    (16 / ATTN__LANES)
+#define ATTN__EACH(r) ATTN__UNROLL for (int r = 0; r < ATTN__REGS; r++)
+
+#define attn__vec     ATTN__FN(vec)
+#define attn__load    ATTN__FN(load)
+#define attn__half    ATTN__FN(half)
+#define attn__store   ATTN__FN(store)
+#define attn__set1    ATTN__FN(set1)
+#define attn__vadd    ATTN__FN(vadd)
+#define attn__vsub    ATTN__FN(vsub)
+#define attn__vmul    ATTN__FN(vmul)
+#define attn__vdiv    ATTN__FN(vdiv)
+#define attn__vfma    ATTN__FN(vfma)
+#define attn__vpick   ATTN__FN(vpick)
+#define attn__vexp2   ATTN__FN(vexp2)
+
+typedef struct attn__vec {
+    attn__reg r[ATTN__REGS];
+} attn__vec;
+
+ATTN__INLINE attn__vec attn__load(const float *p)
+{
+    attn__vec v;
+    ATTN__EACH(i) v.r[i] = attn__r_load(p + i * ATTN__LANES);
+    return v;
+}
+ATTN__INLINE attn__vec attn__half(const uint16_t *p)
+{
+    attn__vec v;
+    ATTN__EACH(i) v.r[i] = attn__r_half(p + i * ATTN__LANES);
+    return v;
+}
+ATTN__INLINE void attn__store(float *p, attn__vec v)
+{
+    ATTN__EACH(i) attn__r_store(p + i * ATTN__LANES, v.r[i]);
+}
+ATTN__INLINE attn__vec attn__set1(float x)
+{
+    attn__vec v;
+    ATTN__EACH(i) v.r[i] = attn__r_set1(x);
+    return v;
+}
+ATTN__INLINE attn__vec attn__vadd(attn__vec a, attn__vec b)
+{
+    ATTN__EACH(i) a.r[i] = attn__r_add(a.r[i], b.r[i]);
+    return a;
+}
+ATTN__INLINE attn__vec attn__vsub(attn__vec a, attn__vec b)
+{
+    ATTN__EACH(i) a.r[i] = attn__r_sub(a.r[i], b.r[i]);
+    return a;
+}
+ATTN__INLINE attn__vec attn__vmul(attn__vec a, attn__vec b)
+{
+    ATTN__EACH(i) a.r[i] = attn__r_mul(a.r[i], b.r[i]);
+    return a;
+}
+ATTN__INLINE attn__vec attn__vdiv(attn__vec a, attn__vec b)
+{
+    ATTN__EACH(i) a.r[i] = attn__r_div(a.r[i], b.r[i]);
+    return a;
+}
+ATTN__INLINE attn__vec attn__vfma(attn__vec a, attn__vec b, attn__vec c)
+{
+    ATTN__EACH(i) c.r[i] = attn__r_fma(a.r[i], b.r[i], c.r[i]);
+    return c;
+}
+/* a > b ? x : y in each lane; false if either is NaN */
+ATTN__INLINE attn__vec attn__vpick(attn__vec a, attn__vec b, attn__vec x, attn__vec y)
+{
+    ATTN__EACH(i) y.r[i] = attn__r_pick(a.r[i], b.r[i], x.r[i], y.r[i]);
+    return y;
+}
+ATTN__INLINE attn__vec attn__vexp2(attn__vec p, attn__vec t)
+{
+    ATTN__EACH(i) p.r[i] = attn__r_exp2(p.r[i], t.r[i]);
+    return p;
+}
+
+/* The first n < 16 elements; the other lanes are `fill`, and are not stored. */
+#define attn__load_part  ATTN__FN(load_part)
+#define attn__store_part ATTN__FN(store_part)
+ATTN__INLINE attn__vec attn__load_part(const float *p, size_t n, float fill)
+{
+    float lanes[16];
+    size_t i;
+    for (i = 0; i < 16; i++)
+        lanes[i] = i < n ? p[i] : fill;
+    return attn__load(lanes);
+}
+ATTN__INLINE void attn__store_part(float *p, attn__vec v, size_t n)
+{
+    float lanes[16];
+    attn__store(lanes, v);
+    memcpy(p, lanes, n * sizeof(float));
+}
+
+/* The fold of rule 2: upper half onto lower half, until one is left. */
+#define attn__fold ATTN__FN(fold)
+ATTN__INLINE float attn__fold(attn__vec v)
+{
+    float s[16];
+    int half, i;
+    attn__store(s, v);
+    for (half = 8; half > 0; half /= 2)
+        for (i = 0; i < half; i++)
+            s[i] = s[i] + s[i + half];
+    return s[0];
+}
+
+/* for (each 16 elements of n) body, with `i` the first and `n_part` how many (16 but at the end) */
+#define ATTN__ROW(n)                                                                               \
+    for (size_t i = 0, n_part = (n) < 16 ? (n) : 16; i < (n);                                      \
+         i += 16, n_part = (n)-i < 16 ? (n)-i : 16)
+#define attn__get ATTN__FN(get)
+#define attn__put ATTN__FN(put)
+ATTN__INLINE attn__vec attn__get(const float *p, size_t n_part, float fill)
+{
+    return n_part == 16 ? attn__load(p) : attn__load_part(p, n_part, fill);
+}
+ATTN__INLINE void attn__put(float *p, attn__vec v, size_t n_part)
+{
+    if (n_part == 16)
+        attn__store(p, v);
+    else
+        attn__store_part(p, v, n_part);
+}
+
+/* ---- functions of one variable (tests/design_polynomials.py finds the coefficients) ---- */
+
+#define attn__vexp          ATTN__FN(vexp)
+#define attn__gelu_tanh     ATTN__FN(gelu_tanh)
+#define attn__gelu_erf      ATTN__FN(gelu_erf)
+/* a * x + c with a constant c: one step of Horner's scheme */
+#define ATTN__STEP(a, x, c) attn__vfma(a, x, attn__set1(c))
+
+/* exp(x) = 2^n exp(r), |r| <= ln(2)/2. 0 below ln(2^-126), where results would be denormal. */
+ATTN__INLINE attn__vec attn__vexp(attn__vec x)
+{
+    const attn__vec t = ATTN__STEP(x, attn__set1(1.44269502f), 12582912.0f);
+    const attn__vec n = attn__vsub(t, attn__set1(12582912.0f));
+    attn__vec r = attn__vfma(n, attn__set1(-0.693147182f), x), p;
+    r = attn__vfma(n, attn__set1(1.90465421e-09f), r);
+    p = ATTN__STEP(attn__set1(0.0013838904f), r, 0.00836919248f);
+    p = ATTN__STEP(p, r, 0.0416681021f);
+    p = ATTN__STEP(p, r, 0.166665167f);
+    p = ATTN__STEP(p, r, 0.49999994f);
+    p = ATTN__STEP(p, r, 1.0f);
+    p = ATTN__STEP(p, r, 1.0f);
+    p = attn__vexp2(p, t);
+    /* above ln(largest float): +inf; and NaN for NaN */
+    p = attn__vpick(attn__set1(88.7228394f), x, p, attn__vadd(x, attn__set1(INFINITY)));
+    return attn__vpick(attn__set1(-87.3365402f), x, attn__set1(0), p);
+}
+
+/* x / (1 + 2^v), v = -2 log2(e) sqrt(2/pi) (x + 0.044715 x^3), which is x/2 (1 + tanh(..)) without
+ * the cancellation. The bounds: x = -inf becomes finite, so that over inf it is -0; v = 128 gives
+ * 2^v = inf; below v = -126, 1 + 2^v is 1. NaN passes through all three. */
+ATTN__INLINE attn__vec attn__gelu_tanh(attn__vec x)
+{
+    const attn__vec low = attn__set1(-32.0f), high = attn__set1(128.0f);
+    const attn__vec least = attn__set1(-126.0f), magic = attn__set1(12582912.0f);
+    const attn__vec a = attn__vpick(low, x, low, x);
+    attn__vec v = ATTN__STEP(attn__vmul(a, a), attn__set1(-0.102943242f), -2.30220819f), t, f, p;
+    v = attn__vmul(v, a);
+    v = attn__vpick(v, high, high, v);
+    v = attn__vpick(least, v, least, v);
+    t = attn__vadd(v, magic);
+    f = attn__vsub(v, attn__vsub(t, magic));
+    p = ATTN__STEP(attn__set1(0.000158201903f), f, 0.00134182151f);
+    p = ATTN__STEP(p, f, 0.00961706322f);
+    p = ATTN__STEP(p, f, 0.0555027239f);
+    p = ATTN__STEP(p, f, 0.240226552f);
+    p = ATTN__STEP(p, f, 0.693147242f);
+    p = ATTN__STEP(p, f, 1.0f);
+    return attn__vdiv(a, attn__vadd(attn__set1(1.0f), attn__vexp2(p, t)));
+}
+
+/* The tail of the normal distribution, Phi(-t) = exp(-t^2/2) s p(s) with s = 1 / (t + 3), t >= 0.
+ * t^2 is taken with its rounding error, which the exponential would magnify. */
+#define attn__tail ATTN__FN(tail)
+ATTN__INLINE attn__vec attn__tail(attn__vec t)
+{
+    const attn__vec most = attn__set1(15.0f); /* the tail is 0 from 13.2 on */
+    const attn__vec minus_half = attn__set1(-0.5f);
+    attn__vec h, l, s, p, e;
+    t = attn__vpick(t, most, most, t);
+    h = attn__vmul(t, t);
+    l = attn__vfma(t, t, attn__vsub(attn__set1(0), h));
+    s = attn__vdiv(attn__set1(1.0f), attn__vadd(t, attn__set1(3.0f)));
+    p = ATTN__STEP(attn__set1(-463.48291f), s, 335.397186f);
+    p = ATTN__STEP(p, s, 281.230377f);
+    p = ATTN__STEP(p, s, -360.90329f);
+    p = ATTN__STEP(p, s, 100.999229f);
+    p = ATTN__STEP(p, s, -3.526618f);
+    p = ATTN__STEP(p, s, 8.74466228f);
+    p = ATTN__STEP(p, s, 3.09613705f);
+    p = ATTN__STEP(p, s, 1.20005465f);
+    p = ATTN__STEP(p, s, 0.39889589f);
+    e = attn__vexp(attn__vmul(minus_half, h));
+    e = attn__vfma(e, attn__vmul(minus_half, l), e);
+    return attn__vmul(e, attn__vmul(p, s));
+}
+
+/* x Phi(x), which is x/2 (1 + erf(x / sqrt(2))). For x < 0 the tail itself: nothing cancels. */
+ATTN__INLINE attn__vec attn__gelu_erf(attn__vec x)
+{
+    const attn__vec zero = attn__set1(0), low = attn__set1(-15.0f);
+    const attn__vec q = attn__tail(attn__vpick(zero, x, attn__vsub(zero, x), x));
+    const attn__vec a = attn__vpick(low, x, low, x); /* finite, so that -inf times 0 is -0 */
+    return attn__vmul(a, attn__vpick(zero, x, q, attn__vsub(attn__set1(1.0f), q)));
+}
+
+/* ---- matmul ---- */
+
+/* The micro-kernel. For n_rows rows (packed: in[k][row]) and n_cols panels:
+ *   acc[row][col] = chain of fma(in[k][row], line[k][col]) over k
+ * Both counts are constants where this is inlined, so acc lives in registers. */
+#define attn__tile ATTN__FN(tile)
+
+ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_half,
+                             const attn__tile_job *job)
+{
+    const size_t line_bytes = is_half ? 32 : 64;
+    const float *in = job->in;
+    const unsigned char *line = job->line;
+    const size_t stride = job->panel_stride;
+    attn__vec acc[ATTN__ROWS][8];
+    size_t k;
+
+    ATTN__UNROLL for (int row = 0; row < n_rows; row++)
+    {
+        ATTN__UNROLL for (int col = 0; col < n_cols; col++) acc[row][col] = attn__set1(0);
+    }
+    if (job->resume)
+        ATTN__UNROLL for (int row = 0; row < n_rows; row++)
+        {
+            ATTN__UNROLL for (int col = 0; col < n_cols; col++)
+            {
+                const size_t at = (size_t)col * 16, left = job->n_out - at;
+                acc[row][col] = attn__get(job->out + (size_t)row * job->out_stride + at,
+                                          left < 16 ? left : 16, 0);
+            }
+        }
+    for (k = 0; k < job->n_k; k++) {
+        attn__vec w[8];
+        ATTN__UNROLL for (int col = 0; col < n_cols; col++)
+        {
+            const void *p = line + (size_t)col * stride;
+            w[col] = is_half ? attn__half((const uint16_t *)p) : attn__load((const float *)p);
+        }
+        ATTN__UNROLL for (int row = 0; row < n_rows; row++)
+        {
+            const attn__vec x = attn__set1(in[row]);
+            ATTN__UNROLL for (int col = 0; col < n_cols; col++) acc[row][col] =
+                attn__vfma(x, w[col], acc[row][col]);
+        }
+        in += n_rows;
+        line += line_bytes;
+    }
+    ATTN__UNROLL for (int row = 0; row < n_rows; row++)
+    {
+        ATTN__UNROLL for (int col = 0; col < n_cols; col++)
+        {
+            const size_t at = (size_t)col * 16, left = job->n_out - at;
+            const size_t n_part = left < 16 ? left : 16;
+            attn__vec v = acc[row][col];
+            if (job->bias)
+                v = attn__vadd(v, attn__get(job->bias + at, n_part, 0));
+            attn__put(job->out + (size_t)row * job->out_stride + at, v, n_part);
+        }
+    }
+}
+
+/* One function for each number of rows; each walks its group of panels as many at a time as its
+ * registers hold, and the last ones singly. */
+#define ATTN__TILES(rows)                                                                          \
+    static void ATTN__FN(tiles_##rows)(attn__tile_job job, size_t n_panels, int is_half)           \
+    {                                                                                              \
+        while (n_panels > 0) {                                                                     \
+            const size_t n = n_panels >= ATTN__COLS(rows) ? ATTN__COLS(rows) : 1;                  \
+            if (is_half && n > 1)                                                                  \
+                attn__tile(rows, ATTN__COLS(rows), 1, &job);                                       \
+            else if (is_half)                                                                      \
+                attn__tile(rows, 1, 1, &job);                                                      \
+            else if (n > 1)                                                                        \
+                attn__tile(rows, ATTN__COLS(rows), 0, &job);                                       \
+            else                                                                                   \
+                attn__tile(rows, 1, 0, &job);                                                      \
+            n_panels -= n;                                                                         \
+            job.line += n * job.panel_stride;                                                      \
+            job.out += n * 16;                                                                     \
+            job.n_out -= n * 16;                                                                   \
+            if (job.bias)                                                                          \
+                job.bias += n * 16;                                                                \
+        }                                                                                          \
+    }
+ATTN__TILES(1)
+ATTN__TILES(2)
+ATTN__TILES(3)
+#if ATTN__ROWS > 3
+ATTN__TILES(4)
+#endif
+#if ATTN__ROWS > 4
+ATTN__TILES(5)
+ATTN__TILES(6)
+#endif
+#if ATTN__ROWS > 6
+ATTN__TILES(7)
+ATTN__TILES(8)
+ATTN__TILES(9)
+ATTN__TILES(10)
+ATTN__TILES(11)
+ATTN__TILES(12)
+ATTN__TILES(13)
+ATTN__TILES(14)
+#endif
+static void (*const ATTN__FN(tiles)[])(attn__tile_job, size_t, int) = {
+    ATTN__FN(tiles_1),  ATTN__FN(tiles_2),  ATTN__FN(tiles_3),
+#if ATTN__ROWS > 3
+    ATTN__FN(tiles_4),
+#endif
+#if ATTN__ROWS > 4
+    ATTN__FN(tiles_5),  ATTN__FN(tiles_6),
+#endif
+#if ATTN__ROWS > 6
+    ATTN__FN(tiles_7),  ATTN__FN(tiles_8),  ATTN__FN(tiles_9),  ATTN__FN(tiles_10),
+    ATTN__FN(tiles_11), ATTN__FN(tiles_12), ATTN__FN(tiles_13), ATTN__FN(tiles_14),
+#endif
+};
+
+/* in [rows, n_k] -> pack[k][row] */
+static void ATTN__FN(pack_rows)(float *pack, const float *in, ptrdiff_t stride, ptrdiff_t step,
+                                size_t n_rows, size_t n_k)
+{
+    for (size_t row = 0; row < n_rows; row++) {
+        const float *from = in + (ptrdiff_t)row * stride;
+        float *to = pack + row;
+        for (size_t k = 0; k < n_k; k++, from += step, to += n_rows)
+            *to = *from;
+    }
+}
+
+/* Rows in blocks of up to ATTN__ROWS, as even as can be; k in slices so that the packed rows of a
+ * slice stay in cache; then, panel group by panel group, every block of rows against lines that
+ * are still in the first-level cache from the block before. */
+static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t row1, size_t panel0,
+                             size_t panel1, float *pack)
+{
+    const int is_half = job->w.dtype == ATTN_F16;
+    const size_t line_bytes = is_half ? 32 : 64;
+    const size_t max_rows = ATTN__ROWS * 12;
+
+    for (; row0 < row1; row0 += max_rows) {
+        const size_t n_rows = row1 - row0 < max_rows ? row1 - row0 : max_rows;
+        const size_t n_blocks = (n_rows + ATTN__ROWS - 1) / ATTN__ROWS;
+        const size_t group = ATTN__COLS(n_rows / n_blocks);
+        const size_t slice = ATTN__PACK / n_rows;
+        size_t k0 = 0;
+        do { /* once even if there is no k: the outputs are then the bias alone */
+            const size_t n_k = job->w.n_in - k0 < slice ? job->w.n_in - k0 : slice;
+            const int last = k0 + n_k == job->w.n_in;
+            size_t block, panel;
+            for (block = 0; block < n_blocks; block++) {
+                const size_t from = n_rows * block / n_blocks;
+                const size_t to = n_rows * (block + 1) / n_blocks;
+                ATTN__FN(pack_rows)
+                (pack + from * n_k,
+                 job->in + (ptrdiff_t)(row0 + from) * job->in_stride + (ptrdiff_t)k0 * job->in_step,
+                 job->in_stride, job->in_step, to - from, n_k);
+            }
+            for (panel = panel0; panel < panel1; panel += group) {
+                const size_t n_panels = panel1 - panel < group ? panel1 - panel : group;
+                for (block = 0; block < n_blocks; block++) {
+                    const size_t from = n_rows * block / n_blocks;
+                    const size_t to = n_rows * (block + 1) / n_blocks;
+                    attn__tile_job tile;
+                    tile.in = pack + from * n_k;
+                    tile.line = (const unsigned char *)job->w.data + panel * job->w.stride +
+                                k0 * line_bytes;
+                    tile.panel_stride = job->w.stride;
+                    tile.n_k = n_k;
+                    tile.out = job->out + (row0 + from) * job->out_stride + panel * 16;
+                    tile.out_stride = job->out_stride;
+                    tile.n_out = job->w.n_out - panel * 16;
+                    tile.bias = last && job->bias ? job->bias + panel * 16 : NULL;
+                    tile.resume = k0 > 0 || job->resume;
+                    ATTN__FN(tiles)[to - from - 1](tile, n_panels, is_half);
+                }
+            }
+            k0 += n_k;
+        } while (k0 < job->w.n_in);
+    }
+}
+
+/* ---- rows ---- */
+
+static void ATTN__FN(binary)(attn__binary op, float *out, const float *a, const float *b, size_t n)
+{
+    ATTN__ROW(n)
+    {
+        const attn__vec x = attn__get(a + i, n_part, 0), y = attn__get(b + i, n_part, 1);
+        attn__vec r;
+        switch (op) {
+        case ATTN__ADD:
+            r = attn__vadd(x, y);
+            break;
+        case ATTN__SUB:
+            r = attn__vsub(x, y);
+            break;
+        case ATTN__MUL:
+            r = attn__vmul(x, y);
+            break;
+        default:
+            r = attn__vdiv(x, y);
+            break;
+        }
+        attn__put(out + i, r, n_part);
+    }
+}
+
+static void ATTN__FN(scale)(float *out, const float *x, float factor, size_t n)
+{
+    const attn__vec f = attn__set1(factor);
+    ATTN__ROW(n) attn__put(out + i, attn__vmul(attn__get(x + i, n_part, 0), f), n_part);
+}
+
+static void ATTN__FN(scale_mask)(float *out, const float *x, float factor, const float *mask,
+                                 size_t n)
+{
+    const attn__vec f = attn__set1(factor);
+    ATTN__ROW(n)
+    attn__put(out + i, attn__vfma(attn__get(x + i, n_part, 0), f, attn__get(mask + i, n_part, 0)),
+              n_part);
+}
+
+static void ATTN__FN(exp)(float *out, const float *x, size_t n)
+{
+    ATTN__ROW(n) attn__put(out + i, attn__vexp(attn__get(x + i, n_part, 0)), n_part);
+}
+
+static void ATTN__FN(gelu)(float *out, const float *x, size_t n, attn_gelu_kind kind)
+{
+    if (kind == ATTN_GELU_TANH)
+        ATTN__ROW(n) attn__put(out + i, attn__gelu_tanh(attn__get(x + i, n_part, 0)), n_part);
+    else
+        ATTN__ROW(n) attn__put(out + i, attn__gelu_erf(attn__get(x + i, n_part, 0)), n_part);
+}
+
+static float ATTN__FN(sum)(const float *x, size_t n)
+{
+    attn__vec s = attn__set1(0);
+    ATTN__ROW(n) s = attn__vadd(s, attn__get(x + i, n_part, 0));
+    return attn__fold(s);
+}
+
+static float ATTN__FN(square_distance)(const float *x, float center, size_t n)
+{
+    const attn__vec c = attn__set1(center);
+    attn__vec s = attn__set1(0);
+    ATTN__ROW(n)
+    {
+        const attn__vec d = attn__vsub(attn__get(x + i, n_part, center), c);
+        s = attn__vfma(d, d, s);
+    }
+    return attn__fold(s);
+}
+
+static void ATTN__FN(normalize)(float *out, const float *x, float mean, float scale, size_t n)
+{
+    const attn__vec m = attn__set1(mean), s = attn__set1(scale);
+    ATTN__ROW(n)
+    attn__put(out + i, attn__vdiv(attn__vsub(attn__get(x + i, n_part, 0), m), s), n_part);
+}
+
+static void ATTN__FN(affine)(float *out, const float *x, const float *w, const float *b, size_t n)
+{
+    ATTN__ROW(n)
+    attn__put(out + i,
+              attn__vfma(attn__get(x + i, n_part, 0), attn__get(w + i, n_part, 0),
+                         attn__get(b + i, n_part, 0)),
+              n_part);
+}
+
+/* A NaN may get lost here; it comes back through the sum of exponentials. */
+static float ATTN__FN(largest)(const float *x, size_t n)
+{
+    attn__vec m = attn__set1(-INFINITY);
+    float lanes[16], result;
+    int j;
+    ATTN__ROW(n)
+    {
+        const attn__vec v = attn__get(x + i, n_part, -INFINITY);
+        m = attn__vpick(m, v, m, v);
+    }
+    attn__store(lanes, m);
+    result = lanes[0];
+    for (j = 1; j < 16; j++)
+        result = result > lanes[j] ? result : lanes[j];
+    return result;
+}
+
+static void ATTN__FN(softmax)(float *out, const float *x, size_t n)
+{
+    const attn__vec m = attn__set1(ATTN__FN(largest)(x, n));
+    attn__vec s = attn__set1(0);
+    ATTN__ROW(n)
+    {
+        const attn__vec e = attn__vexp(attn__vsub(attn__get(x + i, n_part, -INFINITY), m));
+        s = attn__vadd(s, e);
+        attn__put(out + i, e, n_part);
+    }
+    ATTN__FN(scale)(out, out, 1.0f / attn__fold(s), n);
+}
+
+static float ATTN__FN(log_sum_exp)(const float *x, size_t n, float *largest)
+{
+    const attn__vec m = attn__set1(*largest = ATTN__FN(largest)(x, n));
+    attn__vec s = attn__set1(0);
+    ATTN__ROW(n) s = attn__vadd(s, attn__vexp(attn__vsub(attn__get(x + i, n_part, -INFINITY), m)));
+    return attn__log(attn__fold(s));
+}
+
+/* One block of the file format's checksum; see the manual. */
+static uint64_t ATTN__FN(digest)(const unsigned char *block, size_t size)
+{
+    uint32_t lanes[64], words[64];
+    uint64_t d = size;
+    size_t j, n;
+    for (j = 0; j < 64; j++)
+        lanes[j] = (uint32_t)j;
+    for (; size > 0; size -= n, block += n) {
+        n = size < 256 ? size : 256;
+        if (n < 256)
+            memset(words, 0, sizeof words);
+        memcpy(words, block, n);
+        if (attn__host_is_big_endian())
+            for (j = 0; j < 64; j++)
+                words[j] = attn__u32((const unsigned char *)&words[j]);
+        for (j = 0; j < 64; j++) {
+            const uint32_t a = (lanes[j] ^ words[j]) * 0x9E3779B1u;
+            lanes[j] = a ^ (a >> 15);
+        }
+    }
+    for (j = 0; j < 64; j++)
+        d = attn__mix(d, lanes[j]);
+    return d;
+}
+
+#define ATTN__STR_(x) #x
+#define ATTN__STR(x)  ATTN__STR_(x)
+static const attn__kernels ATTN__FN(kernels) = {
+#if ATTN__PASS == 0
+    "portable",          ATTN_ISA_PORTABLE,
+#elif ATTN__PASS == 2
+    "avx2", ATTN_ISA_AVX2,
+#elif ATTN__PASS == 3
+    "avx512", ATTN_ISA_AVX512,
+#elif defined(ATTN__NEON)
+    "neon", ATTN_ISA_NEON,
+#elif defined(ATTN__X86) && defined(__FMA__)
+    "sse", ATTN_ISA_BASE,
+#elif defined(ATTN__X86)
+    "sse2 (no fused multiply-add)", ATTN_ISA_BASE,
+#elif defined(FP_FAST_FMAF)
+    "base", ATTN_ISA_BASE,
+#else
+    "base (no fused multiply-add)", ATTN_ISA_BASE,
+#endif
+    ATTN__FN(matmul),    ATTN__FN(binary),  ATTN__FN(scale),   ATTN__FN(scale_mask),
+    ATTN__FN(exp),       ATTN__FN(gelu),    ATTN__FN(sum),     ATTN__FN(square_distance),
+    ATTN__FN(normalize), ATTN__FN(affine),  ATTN__FN(softmax), ATTN__FN(log_sum_exp),
+    ATTN__FN(digest)};
+
+#undef ATTN__LANES
+#undef ATTN__ROWS
+#undef ATTN__COLS
+#endif /* the kernel room */
+
+/* The first inclusion goes on here; the others end. */
+#if defined(ATTN__PASS) && ATTN__PASS == 0
+#undef ATTN__PASS
+#undef ATTN__ISA
+
+#define ATTN__PASS 1
+#define ATTN__ISA  base
+#include ATTN_FILE
+#undef ATTN__PASS
+#undef ATTN__ISA
+
+#ifdef ATTN__DISPATCH
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+#endif
+#define ATTN__PASS 2
+#define ATTN__ISA  avx2
+#include ATTN_FILE
+#undef ATTN__PASS
+#undef ATTN__ISA
+#if defined(__clang__)
+#pragma clang attribute pop
+#pragma clang attribute push(                                                                      \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"))),                   \
+    apply_to = function)
+#else
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
+#endif
+#define ATTN__PASS 3
+#define ATTN__ISA  avx512
+#include ATTN_FILE
+#undef ATTN__PASS
+#undef ATTN__ISA
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
 #endif
 #endif
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+/* The kernels a context asks for, or NULL if they are not here. What the processor can do is asked
+ * once and kept: a race to fill the cache is harmless, everybody would write the same. */
+static const attn__kernels *attn__kernels_for(const attn_ctx *ctx)
+{
+#ifdef ATTN__DISPATCH
+    static unsigned cached; /* features, and bit 31 once they are known */
+    unsigned features = __atomic_load_n(&cached, __ATOMIC_RELAXED);
+    if (!features) {
+        features = attn__cpu_features() | 1u << 31;
+        __atomic_store_n(&cached, features, __ATOMIC_RELAXED);
+    }
+    if ((ctx->isa == ATTN_ISA_AUTO || ctx->isa == ATTN_ISA_AVX512) && (features & ATTN__HAS_AVX512))
+        return &attn__kernels_avx512;
+    if ((ctx->isa == ATTN_ISA_AUTO || ctx->isa == ATTN_ISA_AVX2) && (features & ATTN__HAS_AVX2))
+        return &attn__kernels_avx2;
+#endif
+    if (ctx->isa == ATTN_ISA_PORTABLE)
+        return &attn__kernels_portable;
+    if (ctx->isa == ATTN_ISA_AUTO || ctx->isa == ATTN_ISA_BASE ||
+        ctx->isa == attn__kernels_base.kind)
+        return &attn__kernels_base;
+    return NULL;
+}
+
+static attn_status attn__need_kernels(attn_ctx *ctx, const attn__kernels **kernels)
+{
+    *kernels = attn__kernels_for(ctx);
+    if (*kernels)
+        return ATTN_OK;
+    return attn__fail(ctx, ATTN_E_UNSUPPORTED,
+                      "ctx->isa asks for kernels that this build or processor does not have; leave "
+                      "it at ATTN_ISA_AUTO");
+}
+
+ATTN__DEF const char *attn_isa(const attn_ctx *ctx)
+{
+    const attn__kernels *kernels = attn__kernels_for(ctx);
+    return kernels ? kernels->name : NULL;
+}
+
+/* >>matmul ======================================================================================
+ * Packing a matrix into panels, and dividing one matmul over workers. */
+
+static attn__panels attn__panels_at(const void *data, attn_dtype dtype, size_t n_in, size_t n_out)
+{
+    const size_t per_line = dtype == ATTN_F16 ? 2 : 1;
+    attn__panels p;
+    p.data = data;
+    p.dtype = dtype;
+    p.n_in = n_in;
+    p.n_out = n_out;
+    p.stride = (n_in + per_line - 1) / per_line * 64;
+    return p;
+}
+
+ATTN__DEF size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out)
+{
+    size_t size;
+    if ((dtype != ATTN_F32 && dtype != ATTN_F16) || n_in > SIZE_MAX / 64 - 1 ||
+        n_out > SIZE_MAX - 15 ||
+        attn__mul_overflows(attn__panels_at(NULL, dtype, n_in, n_out).stride, (n_out + 15) / 16,
+                            &size))
+        return 0;
+    return size;
+}
+
+/* Entry (k, n) of a matrix in panels. */
+static float attn__panels_get(const attn__panels *w, size_t k, size_t n)
+{
+    const unsigned char *panel = (const unsigned char *)w->data + n / 16 * w->stride;
+    const size_t at = k * 16 + n % 16;
+    if (w->dtype == ATTN_F16) {
+        uint16_t half;
+        memcpy(&half, panel + at * 2, 2);
+        return attn_f32_from_f16(half);
+    } else {
+        float value;
+        memcpy(&value, panel + at * 4, 4);
+        return value;
+    }
+}
+
+/* Panels [panel0, panel1) of w [K, N]; the lanes beyond N and the half line beyond K are zero. */
+static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor *w, size_t panel0,
+                              size_t panel1)
+{
+    const size_t n_in = w->shape[0], n_out = w->shape[1];
+    const attn__panels to = attn__panels_at(panels, dtype, n_in, n_out);
+    size_t panel, k, lane;
+    for (panel = panel0; panel < panel1; panel++) {
+        unsigned char *line = (unsigned char *)panels + panel * to.stride;
+        const size_t n_lanes = n_out - panel * 16 < 16 ? n_out - panel * 16 : 16;
+        if (dtype == ATTN_F32 && w->dtype == ATTN_F32) { /* the case that speed matters for */
+            for (k = 0; k < n_in; k++) {
+                const float *from = (const float *)w->data + (ptrdiff_t)k * w->stride[0] +
+                                    (ptrdiff_t)(panel * 16) * w->stride[1];
+                float *row = (float *)(void *)line + k * 16;
+                for (lane = 0; lane < n_lanes; lane++)
+                    row[lane] = from[(ptrdiff_t)lane * w->stride[1]];
+                for (; lane < 16; lane++)
+                    row[lane] = 0;
+            }
+            continue;
+        }
+        memset(line, 0, to.stride);
+        for (k = 0; k < n_in; k++)
+            for (lane = 0; lane < n_lanes; lane++) {
+                const float value = attn_get(*w, k, panel * 16 + lane, 0, 0);
+                if (dtype == ATTN_F32)
+                    ((float *)(void *)line)[k * 16 + lane] = value;
+                else
+                    ((uint16_t *)(void *)line)[k * 16 + lane] = attn_f16_from_f32(value);
+            }
+    }
+}
+
+/* One worker's share of a matmul: a block of rows if there are many, else a block of panels, so
+ * that a single row is divided too. Results do not depend on the division. */
+static void attn__matmul(const attn__worker *me, const attn__kernels *kernels,
+                         const attn__matmul_job *job, float *pack)
+{
+    const size_t n_panels = (job->w.n_out + 15) / 16;
+    int row_parts = me->count, panel_parts, row_part, panel_part;
+    while (row_parts > 1 && (me->count % row_parts != 0 || job->rows / (size_t)row_parts < 16))
+        row_parts--;
+    panel_parts = me->count / row_parts;
+    row_part = me->id % row_parts;
+    panel_part = me->id / row_parts;
+    {
+        const size_t row0 = job->rows * (size_t)row_part / (size_t)row_parts;
+        const size_t row1 = job->rows * (size_t)(row_part + 1) / (size_t)row_parts;
+        const size_t panel0 = n_panels * (size_t)panel_part / (size_t)panel_parts;
+        const size_t panel1 = n_panels * (size_t)(panel_part + 1) / (size_t)panel_parts;
+        if (row0 < row1 && panel0 < panel1)
+            kernels->matmul(job, row0, row1, panel0, panel1, pack);
+    }
+}
+
+/* One head of attention for a block of queries: the inner form of attn_attention, and what the
+ * model runs. Keys and values are panels, as the cache keeps them. */
+typedef struct attn__head {
+    const float *q; /* [rows, d] */
+    ptrdiff_t q_stride, q_step;
+    size_t rows;
+    attn__panels keys;   /* n_in = d, n_out = number of keys */
+    attn__panels values; /* n_in = number of keys, n_out = dv */
+    float scale;
+    const float *mask; /* [rows, keys] to add, or NULL */
+    size_t mask_stride;
+    int causal;
+    size_t first; /* if causal: row i sees keys 0 .. first + i */
+    float *z;     /* [rows, dv] */
+    size_t z_stride;
+} attn__head;
+
+static size_t attn__visible(const attn__head *h, size_t row)
+{
+    const size_t n = h->first + row + 1;
+    return h->causal && n < h->keys.n_out ? n : h->keys.n_out;
+}
+
+/* scores [rows, keys] = q · kᵀ * scale + mask, and -inf where a query may not look */
+static void attn__head_scores(const attn__kernels *kernels, const attn__head *h, float *scores,
+                              size_t stride, float *pack)
+{
+    const size_t n_keys = h->keys.n_out;
+    attn__matmul_job job;
+    size_t row, key;
+    memset(&job, 0, sizeof job);
+    job.in = h->q;
+    job.in_stride = h->q_stride;
+    job.in_step = h->q_step;
+    job.w = h->keys;
+    job.out = scores;
+    job.out_stride = stride;
+    job.rows = h->rows;
+    kernels->matmul(&job, 0, h->rows, 0, (n_keys + 15) / 16, pack);
+    for (row = 0; row < h->rows; row++) {
+        float *s = scores + row * stride;
+        if (h->mask)
+            kernels->scale_mask(s, s, h->scale, h->mask + row * h->mask_stride, n_keys);
+        else
+            kernels->scale(s, s, h->scale, n_keys);
+        for (key = attn__visible(h, row); key < n_keys; key++)
+            s[key] = -INFINITY;
+    }
+}
+
+/* z [rows, dv] = pattern · v. All rows share the keys that the first row sees; then each goes on
+ * alone to the end of what it sees, so that no row touches a value hidden from it. */
+static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
+                             const float *pattern, size_t stride, float *pack)
+{
+    const size_t n_panels = (h->values.n_out + 15) / 16;
+    const size_t line = h->values.dtype == ATTN_F16 ? 32 : 64;
+    const size_t common = attn__visible(h, 0);
+    attn__matmul_job job;
+    size_t row;
+    memset(&job, 0, sizeof job);
+    job.in = pattern;
+    job.in_stride = (ptrdiff_t)stride;
+    job.in_step = 1;
+    job.w = h->values;
+    job.w.n_in = common;
+    job.out = h->z;
+    job.out_stride = h->z_stride;
+    job.rows = h->rows;
+    kernels->matmul(&job, 0, h->rows, 0, n_panels, pack);
+    job.resume = 1;
+    job.w.data = (const unsigned char *)h->values.data + common * line;
+    for (row = 1; row < h->rows; row++) {
+        job.w.n_in = attn__visible(h, row) - common;
+        job.in = pattern + common;
+        if (job.w.n_in > 0)
+            kernels->matmul(&job, row, row + 1, 0, n_panels, pack);
+    }
+}
+
+/* >>tensors =====================================================================================
+ * Views are arithmetic on strides; a tensor that could not be made says why in `error`. */
+
+static attn_shape attn__shape(int ndim, size_t d0, size_t d1, size_t d2, size_t d3)
+{
+    attn_shape s;
+    s.ndim = ndim;
+    s.dim[0] = d0;
+    s.dim[1] = d1;
+    s.dim[2] = d2;
+    s.dim[3] = d3;
+    return s;
+}
+ATTN__DEF attn_shape attn_shape1(size_t d0)
+{
+    return attn__shape(1, d0, 1, 1, 1);
+}
+ATTN__DEF attn_shape attn_shape2(size_t d0, size_t d1)
+{
+    return attn__shape(2, d0, d1, 1, 1);
+}
+ATTN__DEF attn_shape attn_shape3(size_t d0, size_t d1, size_t d2)
+{
+    return attn__shape(3, d0, d1, d2, 1);
+}
+ATTN__DEF attn_shape attn_shape4(size_t d0, size_t d1, size_t d2, size_t d3)
+{
+    return attn__shape(4, d0, d1, d2, d3);
+}
+
+static attn_shape attn__shape_of(const attn_tensor *x)
+{
+    return attn__shape(x->ndim, x->shape[0], x->shape[1], x->shape[2], x->shape[3]);
+}
+
+static attn_tensor attn__no_tensor(const char *why)
+{
+    attn_tensor x;
+    memset(&x, 0, sizeof x);
+    x.error = why;
+    return x;
+}
+
+/* "[2, 3, 4]", for messages. */
+typedef struct attn__text {
+    char text[96];
+} attn__text;
+static attn__text attn__show(attn_shape s)
+{
+    attn__text t;
+    size_t at = 1;
+    int i;
+    t.text[0] = '[';
+    for (i = 0; i < s.ndim; i++) {
+        char digits[24];
+        size_t n = sizeof digits, v = s.dim[i];
+        do
+            digits[--n] = (char)('0' + v % 10);
+        while ((v /= 10) > 0);
+        if (i > 0) {
+            t.text[at++] = ',';
+            t.text[at++] = ' ';
+        }
+        memcpy(t.text + at, digits + n, sizeof digits - n);
+        at += sizeof digits - n;
+    }
+    t.text[at++] = ']';
+    t.text[at] = 0;
+    return t;
+}
+
+static size_t attn__dtype_size(attn_dtype dtype)
+{
+    return dtype == ATTN_F16 ? 2 : 4;
+}
+
+ATTN__DEF size_t attn_count(attn_tensor x)
+{
+    return x.ndim == 0 ? 0 : x.shape[0] * x.shape[1] * x.shape[2] * x.shape[3];
+}
+
+ATTN__DEF int attn_is_dense(attn_tensor x)
+{
+    ptrdiff_t expected = 1;
+    int i;
+    for (i = x.ndim - 1; i >= 0; i--) {
+        if (x.shape[i] != 1 && x.stride[i] != expected)
+            return attn_count(x) == 0;
+        expected *= (ptrdiff_t)x.shape[i];
+    }
+    return 1;
+}
+
+/* Number of elements and bytes of a shape from outside; 0 if it is no shape or too large. */
+static int attn__measure(attn_shape s, attn_dtype dtype, size_t *bytes)
+{
+    size_t n = attn__dtype_size(dtype);
+    int i, empty = 0;
+    if (s.ndim < 1 || s.ndim > 4 || (dtype != ATTN_F32 && dtype != ATTN_F16 && dtype != ATTN_I32))
+        return 0;
+    for (i = 0; i < s.ndim; i++) { /* an empty tensor's other dimensions must be sane too */
+        if (s.dim[i] == 0)
+            empty = 1;
+        else if (attn__mul_overflows(n, s.dim[i], &n) || n > PTRDIFF_MAX)
+            return 0;
+    }
+    *bytes = empty ? 0 : n;
+    return 1;
+}
+
+ATTN__DEF attn_tensor attn_borrow(void *data, attn_dtype dtype, attn_shape shape)
+{
+    attn_tensor x;
+    ptrdiff_t stride = 1;
+    size_t bytes;
+    int i;
+    if (!attn__measure(shape, dtype, &bytes))
+        return attn__no_tensor("attn_borrow: 1 to 4 dimensions and a known data type are needed");
+    memset(&x, 0, sizeof x);
+    x.data = data;
+    x.dtype = dtype;
+    x.ndim = shape.ndim;
+    for (i = 3; i >= 0; i--) {
+        x.shape[i] = i < shape.ndim ? shape.dim[i] : 1;
+        x.stride[i] = i < shape.ndim ? stride : 0;
+        stride *= (ptrdiff_t)(x.shape[i] ? x.shape[i] : 1);
+    }
+    return x;
+}
+
+ATTN__DEF attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dtype,
+                                 attn_shape shape)
+{
+    size_t bytes;
+    void *data;
+    if (!attn__measure(shape, dtype, &bytes))
+        return attn__fail(
+            ctx, ATTN_E_SHAPE,
+            "attn_zeros: a tensor of %d dimensions %s cannot be made; expected 1 to 4 "
+            "dimensions that fit in memory, and a known data type",
+            shape.ndim, shape.ndim >= 1 && shape.ndim <= 4 ? attn__show(shape).text : "");
+    data = attn__alloc(ctx, bytes, "a tensor");
+    if (!data)
+        return ATTN_E_MEMORY;
+    attn__chain(ctx, data);
+    *out = attn_borrow(data, dtype, shape);
+    out->owned = data;
+    return ATTN_OK;
+}
+
+ATTN__DEF void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor)
+{
+    (void)ctx;
+    attn__free(tensor->owned);
+    *tensor = attn__no_tensor("the tensor was freed");
+}
+
+static int attn__dim(const attn_tensor *x, int dim)
+{
+    if (dim < 0)
+        dim += x->ndim;
+    return dim >= 0 && dim < x->ndim ? dim : -1;
+}
+
+ATTN__DEF attn_tensor attn_transpose(attn_tensor x, int dim_a, int dim_b)
+{
+    const int a = attn__dim(&x, dim_a), b = attn__dim(&x, dim_b);
+    size_t n;
+    ptrdiff_t s;
+    if (x.ndim == 0)
+        return x;
+    if (a < 0 || b < 0)
+        return attn__no_tensor("attn_transpose: the tensor has no such dimension");
+    n = x.shape[a];
+    x.shape[a] = x.shape[b];
+    x.shape[b] = n;
+    s = x.stride[a];
+    x.stride[a] = x.stride[b];
+    x.stride[b] = s;
+    x.owned = NULL;
+    return x;
+}
+
+/* Moves a view's first element; NULL stays NULL, as an empty tensor may have it. */
+static void attn__advance(attn_tensor *x, ptrdiff_t elements)
+{
+    if (x->data)
+        x->data = (char *)x->data + elements * (ptrdiff_t)attn__dtype_size(x->dtype);
+}
+
+ATTN__DEF attn_tensor attn_slice(attn_tensor x, int dim, size_t start, size_t count)
+{
+    const int d = attn__dim(&x, dim);
+    if (x.ndim == 0)
+        return x;
+    if (d < 0)
+        return attn__no_tensor("attn_slice: the tensor has no such dimension");
+    if (start > x.shape[d] || count > x.shape[d] - start)
+        return attn__no_tensor("attn_slice: start + count is beyond the end of the dimension");
+    if (count > 0)
+        attn__advance(&x, (ptrdiff_t)start * x.stride[d]);
+    x.shape[d] = count;
+    x.owned = NULL;
+    return x;
+}
+
+ATTN__DEF attn_tensor attn_select(attn_tensor x, int dim, size_t index)
+{
+    int d = attn__dim(&x, dim);
+    if (x.ndim == 0)
+        return x;
+    if (d < 0 || x.ndim == 1)
+        return attn__no_tensor("attn_select: the tensor has no such dimension to give up");
+    if (index >= x.shape[d])
+        return attn__no_tensor("attn_select: the index is beyond the end of the dimension");
+    attn__advance(&x, (ptrdiff_t)index * x.stride[d]);
+    for (; d + 1 < x.ndim; d++) {
+        x.shape[d] = x.shape[d + 1];
+        x.stride[d] = x.stride[d + 1];
+    }
+    x.shape[d] = 1;
+    x.stride[d] = 0;
+    x.ndim--;
+    x.owned = NULL;
+    return x;
+}
+
+ATTN__DEF attn_tensor attn_reshape(attn_tensor x, attn_shape shape)
+{
+    attn_tensor y;
+    int from = x.ndim - 1, to = shape.ndim - 1;
+    size_t bytes;
+    if (x.ndim == 0)
+        return x;
+    if (!attn__measure(shape, x.dtype, &bytes) ||
+        bytes != attn_count(x) * attn__dtype_size(x.dtype))
+        return attn__no_tensor("attn_reshape: the new shape has another number of elements");
+    y = attn_borrow(x.data, x.dtype, shape);
+    if (bytes == 0)
+        return y;
+    /* From the last dimension on: each run of x that is even in memory is cut anew. */
+    while (to >= 0) {
+        ptrdiff_t stride;
+        size_t n_from = 1, n_to = 1;
+        while (from > 0 && x.shape[from] == 1)
+            from--;
+        stride = x.stride[from];
+        n_from = x.shape[from];
+        while (to >= 0 && (n_to < n_from || shape.dim[to] == 1)) {
+            while (n_to * shape.dim[to] > n_from) { /* join with the dimension before */
+                ptrdiff_t expected = x.stride[from] * (ptrdiff_t)x.shape[from];
+                do
+                    from--;
+                while (from > 0 && x.shape[from] == 1);
+                if (x.stride[from] != expected)
+                    return attn__no_tensor("attn_reshape: these strides cannot be joined without a "
+                                           "copy; attn_copy makes a dense tensor");
+                n_from *= x.shape[from];
+            }
+            y.stride[to] = stride * (ptrdiff_t)n_to;
+            n_to *= shape.dim[to--];
+        }
+        if (n_to != n_from)
+            return attn__no_tensor("attn_reshape: this split does not lie evenly in memory; "
+                                   "attn_copy makes a dense tensor");
+        from--;
+    }
+    return y;
+}
+
+static ptrdiff_t attn__offset(const attn_tensor *x, size_t i0, size_t i1, size_t i2, size_t i3)
+{
+    return (ptrdiff_t)i0 * x->stride[0] + (ptrdiff_t)i1 * x->stride[1] +
+           (ptrdiff_t)i2 * x->stride[2] + (ptrdiff_t)i3 * x->stride[3];
+}
+
+static float attn__load_element(const void *data, attn_dtype dtype, ptrdiff_t at)
+{
+    switch (dtype) {
+    case ATTN_F32:
+        return ((const float *)data)[at];
+    case ATTN_F16:
+        return attn_f32_from_f16(((const uint16_t *)data)[at]);
+    default:
+        return (float)((const int32_t *)data)[at];
+    }
+}
+
+ATTN__DEF float attn_get(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3)
+{
+    if (x.ndim < 2)
+        i1 = 0;
+    if (x.ndim < 3)
+        i2 = 0;
+    if (x.ndim < 4)
+        i3 = 0;
+    if (x.ndim == 0 || i0 >= x.shape[0] || i1 >= x.shape[1] || i2 >= x.shape[2] || i3 >= x.shape[3])
+        return NAN;
+    return attn__load_element(x.data, x.dtype, attn__offset(&x, i0, i1, i2, i3));
+}
+
+/* ---- checks that every operation makes ---- */
+
+/* An operand must be a tensor. What a failed call left behind keeps that call's message. */
+static attn_status attn__need(attn_ctx *ctx, const char *op, const char *name, const attn_tensor *x)
+{
+    if (x->ndim > 0)
+        return ATTN_OK;
+    if (!x->error && ctx->status != ATTN_OK)
+        return ctx->status;
+    return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s is no tensor%s%s", op, name,
+                      x->error ? ": " : "; make it first, for example with attn_zeros",
+                      x->error ? x->error : "");
+}
+
+/* Where an operation writes: *out itself if it is, or is made to be, f32 with dense rows; else a
+ * dense stand-in that attn__finish copies into *out. */
+typedef struct attn__result {
+    attn_tensor dense;
+    int fresh; /* out was made here, and is given back if the operation fails */
+    int stand_in;
+} attn__result;
+
+static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, attn_shape shape,
+                               attn__result *result)
+{
+    int i, same = out->ndim == shape.ndim;
+    memset(result, 0, sizeof *result);
+    if (out->ndim == 0) {
+        if (attn_zeros(ctx, out, ATTN_F32, shape) != ATTN_OK)
+            return ctx->status;
+        result->fresh = 1;
+        result->dense = *out;
+        return ATTN_OK;
+    }
+    for (i = 0; i < shape.ndim && same; i++)
+        same = out->shape[i] == shape.dim[i];
+    if (!same)
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
+                          op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
+    if (out->dtype == ATTN_F32 && attn_is_dense(*out)) {
+        result->dense = *out;
+        return ATTN_OK;
+    }
+    result->stand_in = 1;
+    return attn_zeros(ctx, &result->dense, ATTN_F32, shape);
+}
+
+static attn_status attn__finish(attn_ctx *ctx, attn_tensor *out, attn__result *result,
+                                attn_status status)
+{
+    if (result->stand_in) {
+        if (status == ATTN_OK)
+            status = attn_copy(ctx, out, result->dense);
+        attn_tensor_free(ctx, &result->dense);
+    }
+    if (status != ATTN_OK && result->fresh) {
+        attn_tensor_free(ctx, out);
+        out->error = NULL;
+    }
+    return status;
+}
+
+/* ---- walking over rows: the last dimension is the row ---- */
+
+static size_t attn__n_rows(const attn_tensor *x)
+{
+    size_t n = 1;
+    int i;
+    for (i = 0; i + 1 < x->ndim; i++)
+        n *= x->shape[i];
+    return n;
+}
+
+static size_t attn__row_length(const attn_tensor *x)
+{
+    return x->shape[x->ndim - 1];
+}
+
+/* Offset of row `index` of a tensor that is laid over `like` by repeating dimensions of 1. */
+static ptrdiff_t attn__row_offset(const attn_tensor *x, const attn_shape *like, size_t index)
+{
+    ptrdiff_t offset = 0;
+    int i;
+    for (i = like->ndim - 2; i >= 0; i--) {
+        const int d = i - (like->ndim - x->ndim);
+        const size_t n = like->dim[i];
+        if (d >= 0 && x->shape[d] != 1)
+            offset += (ptrdiff_t)(index % n) * x->stride[d];
+        index /= n;
+    }
+    return offset;
+}
+
+/* Row `index` as n floats: in place if it is that already, else gathered into buffer. */
+static const float *attn__row(const attn_tensor *x, const attn_shape *like, size_t index, size_t n,
+                              float *buffer)
+{
+    const ptrdiff_t at = attn__row_offset(x, like, index);
+    const ptrdiff_t step = attn__row_length(x) == 1 ? 0 : x->stride[x->ndim - 1];
+    size_t i;
+    if (x->dtype == ATTN_F32 && step == 1)
+        return (const float *)x->data + at;
+    for (i = 0; i < n; i++)
+        buffer[i] = attn__load_element(x->data, x->dtype, at + (ptrdiff_t)i * step);
+    return buffer;
+}
+
+ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    attn_shape shape = attn__shape_of(&x);
+    size_t row, i, n;
+    if (attn__need(ctx, "attn_copy", "x", &x) != ATTN_OK)
+        return ctx->status;
+    if (out->ndim == 0 && attn_zeros(ctx, out, x.dtype, shape) != ATTN_OK)
+        return ctx->status;
+    for (i = 0; i < 4; i++)
+        if (out->ndim != x.ndim || out->shape[i] != x.shape[i])
+            return attn__fail(ctx, ATTN_E_SHAPE, "attn_copy: x has shape %s, but out has shape %s",
+                              attn__show(shape).text, attn__show(attn__shape_of(out)).text);
+    if (attn_count(x) == 0)
+        return ATTN_OK;
+    n = attn__row_length(&x);
+    for (row = 0; row < attn__n_rows(&x); row++) {
+        const ptrdiff_t from = attn__row_offset(&x, &shape, row);
+        const ptrdiff_t to = attn__row_offset(out, &shape, row);
+        const ptrdiff_t from_step = x.stride[x.ndim - 1], to_step = out->stride[out->ndim - 1];
+        for (i = 0; i < n; i++) {
+            const ptrdiff_t source = from + (ptrdiff_t)i * from_step;
+            const ptrdiff_t target = to + (ptrdiff_t)i * to_step;
+            if (out->dtype == ATTN_I32 && x.dtype == ATTN_I32) {
+                ((int32_t *)out->data)[target] = ((const int32_t *)x.data)[source];
+            } else {
+                const float value = attn__load_element(x.data, x.dtype, source);
+                if (out->dtype == ATTN_F32)
+                    ((float *)out->data)[target] = value;
+                else if (out->dtype == ATTN_F16)
+                    ((uint16_t *)out->data)[target] = attn_f16_from_f32(value);
+                else if (value >= -2147483648.0f && value < 2147483648.0f)
+                    ((int32_t *)out->data)[target] = (int32_t)value;
+                else
+                    return attn__fail(ctx, ATTN_E_ARGUMENT,
+                                      "attn_copy: a value does not fit in 32-bit integers");
+            }
+        }
+    }
+    return ATTN_OK;
+}
+
+/* IEEE 754 binary16: 1 sign bit, 5 of exponent, 10 of fraction. */
+ATTN__DEF float attn_f32_from_f16(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, fraction = half & 0x3ff;
+    const uint32_t exponent = half >> 10 & 31;
+    uint32_t bits;
+    float value;
+    if (exponent == 0) { /* a multiple of 2^-24: small enough to convert exactly */
+        value = (float)fraction * (1.0f / 16777216.0f);
+        memcpy(&bits, &value, 4);
+        bits |= sign;
+    } else if (exponent == 31) {
+        bits = sign | 0x7f800000u | fraction << 13 | (fraction ? 0x400000u : 0);
+    } else {
+        bits = sign | (exponent + 112) << 23 | fraction << 13;
+    }
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+ATTN__DEF uint16_t attn_f16_from_f32(float value)
+{
+    uint32_t bits, sign, rest, round;
+    int shift;
+    memcpy(&bits, &value, 4);
+    sign = bits >> 16 & 0x8000;
+    bits &= 0x7fffffffu;
+    if (bits > 0x7f800000u) /* NaN stays one, quiet */
+        return (uint16_t)(sign | 0x7e00 | (bits >> 13 & 0x3ff));
+    if (bits >= 0x477ff000u) /* 65520 and more round to infinity */
+        return (uint16_t)(sign | 0x7c00);
+    if (bits < 0x33000000u) /* less than half of the smallest: zero */
+        return (uint16_t)sign;
+    if (bits < 0x38800000u) { /* below 2^-14: a denormal half counts in 2^-24 */
+        shift = 126 - (int)(bits >> 23);
+        rest = (bits & 0x7fffff) | 0x800000;
+    } else {
+        shift = 13;
+        rest = bits - (112u << 23);
+    }
+    round = rest & ((1u << shift) - 1);
+    rest >>= shift;
+    if (round > 1u << (shift - 1) || (round == 1u << (shift - 1) && (rest & 1)))
+        rest++; /* a carry out of the fraction lands in the exponent, as it should */
+    return (uint16_t)(sign | rest);
+}
+
+/* >>ops =========================================================================================
+ * Tier 1's operations: checks, then a walk over rows with the kernels of the room. */
+
+/* Two row buffers, from the context. */
+static float *attn__row_buffers(attn_ctx *ctx, size_t n)
+{
+    return (float *)attn__alloc(ctx, (n + 16) * 2 * sizeof(float), "two rows");
+}
+
+/* The shape of two operands laid over each other; dimensions of 1 repeat. */
+static int attn__broadcast(const attn_tensor *a, const attn_tensor *b, attn_shape *shape)
+{
+    int i;
+    *shape = attn__shape(a->ndim > b->ndim ? a->ndim : b->ndim, 1, 1, 1, 1);
+    for (i = 1; i <= shape->ndim; i++) {
+        const size_t m = i <= a->ndim ? a->shape[a->ndim - i] : 1;
+        const size_t n = i <= b->ndim ? b->shape[b->ndim - i] : 1;
+        if (m != n && m != 1 && n != 1)
+            return 0;
+        shape->dim[shape->ndim - i] = m == 1 ? n : m;
+    }
+    return 1;
+}
+
+static attn_status attn__elementwise(attn_ctx *ctx, const char *op, attn__binary kind,
+                                     attn_tensor *out, attn_tensor a, attn_tensor b)
+{
+    const attn__kernels *kernels;
+    attn__result result;
+    attn_shape shape;
+    size_t row, n, n_rows;
+    float *buffers;
+    if (attn__need_kernels(ctx, &kernels) || attn__need(ctx, op, "a", &a) ||
+        attn__need(ctx, op, "b", &b))
+        return ctx->status;
+    if (!attn__broadcast(&a, &b, &shape))
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: shapes %s and %s do not fit together", op,
+                          attn__show(attn__shape_of(&a)).text, attn__show(attn__shape_of(&b)).text);
+    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
+        return ctx->status;
+    n = attn__row_length(&result.dense);
+    n_rows = n ? attn__n_rows(&result.dense) : 0;
+    buffers = attn__row_buffers(ctx, n);
+    if (!buffers)
+        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
+    for (row = 0; row < n_rows; row++)
+        kernels->binary(kind, (float *)result.dense.data + row * n,
+                        attn__row(&a, &shape, row, n, buffers),
+                        attn__row(&b, &shape, row, n, buffers + n), n);
+    attn__free(buffers);
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+ATTN__DEF attn_status attn_add(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
+{
+    return attn__elementwise(ctx, "attn_add", ATTN__ADD, out, a, b);
+}
+ATTN__DEF attn_status attn_sub(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
+{
+    return attn__elementwise(ctx, "attn_sub", ATTN__SUB, out, a, b);
+}
+ATTN__DEF attn_status attn_mul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
+{
+    return attn__elementwise(ctx, "attn_mul", ATTN__MUL, out, a, b);
+}
+ATTN__DEF attn_status attn_div(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
+{
+    return attn__elementwise(ctx, "attn_div", ATTN__DIV, out, a, b);
+}
+
+/* Operations that turn each row into a row, or into one number. */
+typedef struct attn__row_args {
+    const attn__kernels *kernels;
+    float number;       /* factor, epsilon, or n - 1 for n */
+    const float *w, *b; /* layernorm */
+    attn_gelu_kind gelu;
+    size_t row, n_queries; /* causal softmax: which query this row is */
+} attn__row_args;
+typedef void (*attn__row_fn)(float *out, const float *x, size_t n, const attn__row_args *args);
+
+static attn_status attn__each_row(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor x,
+                                  int to_number, attn__row_fn fn, attn__row_args *args)
+{
+    attn__result result;
+    attn_shape shape = attn__shape_of(&x);
+    size_t n, n_out, n_rows;
+    float *buffers;
+    if (attn__need_kernels(ctx, &args->kernels) || attn__need(ctx, op, "x", &x))
+        return ctx->status;
+    n = attn__row_length(&x);
+    n_out = to_number ? 1 : n;
+    n_rows = n_out ? attn__n_rows(&x) : 0;
+    shape.dim[shape.ndim - 1] = n_out;
+    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
+        return ctx->status;
+    buffers = attn__row_buffers(ctx, n);
+    if (!buffers)
+        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
+    for (args->row = 0; args->row < n_rows; args->row++)
+        fn((float *)result.dense.data + args->row * n_out,
+           attn__row(&x, &shape, args->row, n, buffers), n, args);
+    attn__free(buffers);
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+static void attn__row_scale(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    args->kernels->scale(out, x, args->number, n);
+}
+static void attn__row_exp(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    args->kernels->exp(out, x, n);
+}
+static void attn__row_gelu(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    args->kernels->gelu(out, x, n, args->gelu);
+}
+static void attn__row_sum(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    *out = args->kernels->sum(x, n);
+}
+static void attn__row_mean(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    *out = args->kernels->sum(x, n) / (float)n;
+}
+static void attn__row_variance(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    const float mean = args->kernels->sum(x, n) / (float)n;
+    *out = args->kernels->square_distance(x, mean, n) / ((float)n - args->number);
+}
+static void attn__row_softmax(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    args->kernels->softmax(out, x, n);
+}
+static void attn__row_softmax_causal(float *out, const float *x, size_t n,
+                                     const attn__row_args *args)
+{
+    const size_t visible = n - args->n_queries + args->row % args->n_queries + 1;
+    args->kernels->softmax(out, x, visible);
+    memset(out + visible, 0, (n - visible) * sizeof(float));
+}
+static void attn__row_log_softmax(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    float largest, log_sum = args->kernels->log_sum_exp(x, n, &largest);
+    size_t i;
+    for (i = 0; i < n; i++)
+        out[i] = (x[i] - largest) - log_sum;
+}
+
+/* mean and scale of one row: scale = sqrt(variance + eps) */
+static void attn__moments(const attn__kernels *kernels, const float *x, size_t n, float eps,
+                          float *mean, float *scale)
+{
+    *mean = kernels->sum(x, n) / (float)n;
+    *scale = sqrtf(kernels->square_distance(x, *mean, n) / (float)n + eps);
+}
+
+static void attn__row_layernorm(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    float mean, scale;
+    attn__moments(args->kernels, x, n, args->number, &mean, &scale);
+    args->kernels->normalize(out, x, mean, scale, n);
+    args->kernels->affine(out, out, args->w, args->b, n);
+}
+
+static attn__row_args attn__args(float number)
+{
+    attn__row_args args;
+    memset(&args, 0, sizeof args);
+    args.number = number;
+    return args;
+}
+
+ATTN__DEF attn_status attn_scale(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float factor)
+{
+    attn__row_args args = attn__args(factor);
+    return attn__each_row(ctx, "attn_scale", out, x, 0, attn__row_scale, &args);
+}
+ATTN__DEF attn_status attn_exp(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    attn__row_args args = attn__args(0);
+    return attn__each_row(ctx, "attn_exp", out, x, 0, attn__row_exp, &args);
+}
+ATTN__DEF attn_status attn_sum(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    attn__row_args args = attn__args(0);
+    return attn__each_row(ctx, "attn_sum", out, x, 1, attn__row_sum, &args);
+}
+ATTN__DEF attn_status attn_mean(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    attn__row_args args = attn__args(0);
+    return attn__each_row(ctx, "attn_mean", out, x, 1, attn__row_mean, &args);
+}
+ATTN__DEF attn_status attn_variance(attn_ctx *ctx, attn_tensor *out, attn_tensor x, int unbiased)
+{
+    attn__row_args args = attn__args(unbiased ? 1 : 0);
+    return attn__each_row(ctx, "attn_variance", out, x, 1, attn__row_variance, &args);
+}
+ATTN__DEF attn_status attn_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    attn__row_args args = attn__args(0);
+    return attn__each_row(ctx, "attn_softmax", out, x, 0, attn__row_softmax, &args);
+}
+ATTN__DEF attn_status attn_softmax_causal(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    attn__row_args args = attn__args(0);
+    if (attn__need(ctx, "attn_softmax_causal", "x", &x) != ATTN_OK)
+        return ctx->status;
+    if (x.ndim < 2 || x.shape[x.ndim - 2] > x.shape[x.ndim - 1])
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_softmax_causal: scores have shape %s; expected [.., Tq, Tk] with "
+                          "Tq <= Tk",
+                          attn__show(attn__shape_of(&x)).text);
+    args.n_queries = x.shape[x.ndim - 2];
+    return attn__each_row(ctx, "attn_softmax_causal", out, x, 0, attn__row_softmax_causal, &args);
+}
+ATTN__DEF attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    attn__row_args args = attn__args(0);
+    return attn__each_row(ctx, "attn_log_softmax", out, x, 0, attn__row_log_softmax, &args);
+}
+ATTN__DEF attn_status attn_gelu(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_gelu_kind kind)
+{
+    attn__row_args args = attn__args(0);
+    args.gelu = kind;
+    if (kind != ATTN_GELU_TANH && kind != ATTN_GELU_ERF)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_gelu: kind %d is neither ATTN_GELU_TANH nor "
+                          "ATTN_GELU_ERF",
+                          (int)kind);
+    return attn__each_row(ctx, "attn_gelu", out, x, 0, attn__row_gelu, &args);
+}
+
+/* A parameter [n] as dense floats: itself if it is that, else written into `buffer` [n], filled
+ * with `missing` if the tensor is zeroed. */
+static attn_status attn__vector(attn_ctx *ctx, const char *op, const char *name,
+                                const attn_tensor *x, size_t n, float missing, float *buffer,
+                                const float **values)
+{
+    size_t i;
+    *values = buffer;
+    if (x->ndim == 0 && !x->error) {
+        for (i = 0; i < n; i++)
+            buffer[i] = missing;
+        return ATTN_OK;
+    }
+    if (attn__need(ctx, op, name, x) != ATTN_OK)
+        return ctx->status;
+    if (x->ndim != 1 || x->shape[0] != n)
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s, expected [%llu]", op, name,
+                          attn__show(attn__shape_of(x)).text, ATTN__LLU(n));
+    for (i = 0; i < n; i++)
+        buffer[i] = attn__load_element(x->data, x->dtype, (ptrdiff_t)i * x->stride[0]);
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
+                                     attn_tensor b, float eps)
+{
+    attn__row_args args = attn__args(eps);
+    attn_status status;
+    float *buffer;
+    size_t n;
+    if (attn__need(ctx, "attn_layernorm", "x", &x) != ATTN_OK)
+        return ctx->status;
+    n = attn__row_length(&x);
+    buffer = attn__row_buffers(ctx, n);
+    if (!buffer)
+        return ctx->status;
+    status = attn__vector(ctx, "attn_layernorm", "w", &w, n, 1, buffer, &args.w);
+    if (status == ATTN_OK)
+        status = attn__vector(ctx, "attn_layernorm", "b", &b, n, 0, buffer + n, &args.b);
+    if (status == ATTN_OK)
+        status = attn__each_row(ctx, "attn_layernorm", out, x, 0, attn__row_layernorm, &args);
+    attn__free(buffer);
+    return status;
+}
+
+ATTN__DEF attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_tensor logits,
+                                         attn_tensor targets)
+{
+    const attn__kernels *kernels;
+    attn__result result;
+    attn_shape shape;
+    size_t t, n, n_rows;
+    float *buffers;
+    if (attn__need_kernels(ctx, &kernels) ||
+        attn__need(ctx, "attn_cross_entropy", "logits", &logits) ||
+        attn__need(ctx, "attn_cross_entropy", "targets", &targets))
+        return ctx->status;
+    shape = attn__shape_of(&logits);
+    if (logits.ndim != 2 || targets.ndim != 1 || targets.shape[0] != logits.shape[0] ||
+        targets.dtype != ATTN_I32)
+        return attn__fail(
+            ctx, ATTN_E_SHAPE,
+            "attn_cross_entropy: logits have shape %s and targets %s; expected [T, V] "
+            "and [T] of ATTN_I32",
+            attn__show(shape).text, attn__show(attn__shape_of(&targets)).text);
+    n_rows = logits.shape[0];
+    n = logits.shape[1];
+    for (t = 0; t < n_rows; t++) {
+        const int32_t id = ((const int32_t *)targets.data)[(ptrdiff_t)t * targets.stride[0]];
+        if (id < 0 || (size_t)id >= n)
+            return attn__fail(ctx, ATTN_E_TOKEN,
+                              "attn_cross_entropy: target %llu is %ld; expected 0 to %llu",
+                              ATTN__LLU(t), (long)id, ATTN__LLU(n - 1));
+    }
+    if (attn__begin(ctx, "attn_cross_entropy", nll, attn_shape1(n_rows), &result) != ATTN_OK)
+        return ctx->status;
+    buffers = attn__row_buffers(ctx, n);
+    if (!buffers)
+        return attn__finish(ctx, nll, &result, ATTN_E_MEMORY);
+    for (t = 0; t < n_rows; t++) {
+        const float *row = attn__row(&logits, &shape, t, n, buffers);
+        float largest, log_sum = kernels->log_sum_exp(row, n, &largest);
+        const int32_t id = ((const int32_t *)targets.data)[(ptrdiff_t)t * targets.stride[0]];
+        ((float *)result.dense.data)[t] = log_sum - (row[id] - largest);
+    }
+    attn__free(buffers);
+    return attn__finish(ctx, nll, &result, ATTN_OK);
+}
+
+/* ---- matmul ---- */
+
+/* One matrix product over strided views, on all threads: w is packed, then multiplied. */
+typedef struct attn__product {
+    const attn__kernels *kernels;
+    attn__matmul_job job;
+    attn_tensor w; /* [K, N] */
+    void *panels;
+    float *packs; /* ATTN__PACK for each worker */
+} attn__product;
+
+static void attn__product_body(attn__worker *me, void *arg)
+{
+    const attn__product *p = (const attn__product *)arg;
+    size_t first, last;
+    attn__share(me, (p->job.w.n_out + 15) / 16, &first, &last);
+    attn__pack_panels(p->panels, p->job.w.dtype, &p->w, first, last);
+    attn__barrier(me);
+    attn__matmul(me, p->kernels, &p->job, p->packs + (size_t)me->id * ATTN__PACK);
+}
+
+/* Threads that pay off for this many multiply-adds. */
+static int attn__threads_for(const attn_ctx *ctx, double work)
+{
+    const int most = attn__max_threads(ctx);
+    const double enough = work / 100000 + 1;
+    return enough < most ? (int)enough : most;
+}
+
+/* x [.., M, K] · w [.., K, N] + bias. Checked by the callers: bias has N elements or is NULL. */
+static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor a,
+                                    attn_tensor b, const float *bias)
+{
+    attn__product p;
+    attn__result result;
+    attn_shape shape;
+    attn_tensor a_lead = a, b_lead = b, a_floats = a;
+    size_t i, n_batch, n_rows, n_in, n_out, panels_size;
+    int n_threads;
+    attn_status status = ATTN_OK;
+    memset(&p, 0, sizeof p);
+    if (attn__need_kernels(ctx, &p.kernels))
+        return ctx->status;
+    n_rows = a.shape[a.ndim - 2];
+    n_in = a.shape[a.ndim - 1];
+    n_out = b.shape[b.ndim - 1];
+    a_lead.shape[a.ndim - 2] = a_lead.shape[a.ndim - 1] = 1;
+    b_lead.shape[b.ndim - 2] = b_lead.shape[b.ndim - 1] = 1;
+    if (n_in != b.shape[b.ndim - 2] || !attn__broadcast(&a_lead, &b_lead, &shape))
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: shapes %s and %s do not fit together", op,
+                          attn__show(attn__shape_of(&a)).text, attn__show(attn__shape_of(&b)).text);
+    n_batch = shape.dim[0] * shape.dim[1] * shape.dim[2] * shape.dim[3];
+    shape.dim[shape.ndim - 2] = n_rows;
+    shape.dim[shape.ndim - 1] = n_out;
+    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
+        return ctx->status;
+    if (n_batch == 0 || n_rows == 0 || n_out == 0)
+        return attn__finish(ctx, out, &result, ATTN_OK);
+
+    panels_size = attn_panels_size(ATTN_F32, n_in, n_out);
+    if (panels_size == 0 && n_in > 0)
+        return attn__finish(ctx, out, &result,
+                            attn__fail(ctx, ATTN_E_SHAPE, "%s: %s is too large", op,
+                                       attn__show(attn__shape_of(&b)).text));
+    n_threads = attn__threads_for(ctx, (double)n_rows * (double)n_in * (double)n_out);
+    if (a.dtype != ATTN_F32) { /* the kernels read rows of floats */
+        memset(&a_floats, 0, sizeof a_floats);
+        status = attn_zeros(ctx, &a_floats, ATTN_F32, attn__shape_of(&a));
+        if (status == ATTN_OK)
+            status = attn_copy(ctx, &a_floats, a);
+    }
+    if (status == ATTN_OK) {
+        p.panels = attn__alloc(ctx, panels_size, "a packed matrix");
+        p.packs = (float *)attn__alloc(ctx, (size_t)n_threads * ATTN__PACK * sizeof(float),
+                                       "packed rows");
+        if (!p.panels || !p.packs)
+            status = ATTN_E_MEMORY;
+    }
+    for (i = 0; i < n_batch && status == ATTN_OK; i++) {
+        attn_shape lead = shape; /* one row of `lead` a matrix */
+        lead.dim[shape.ndim - 2] = lead.dim[shape.ndim - 1] = 1;
+        p.job.in = (const float *)a_floats.data;
+        {
+            attn_tensor where = a_floats;
+            where.shape[a.ndim - 2] = where.shape[a.ndim - 1] = 1;
+            p.job.in += attn__row_offset(&where, &lead, i);
+        }
+        p.job.in_stride = a_floats.stride[a.ndim - 2];
+        p.job.in_step = a_floats.stride[a.ndim - 1];
+        p.w = b;
+        attn__advance(&p.w, attn__row_offset(&b_lead, &lead, i));
+        p.w.ndim = 2;
+        p.w.shape[0] = n_in;
+        p.w.shape[1] = n_out;
+        p.w.stride[0] = b.stride[b.ndim - 2];
+        p.w.stride[1] = b.stride[b.ndim - 1];
+        p.job.w = attn__panels_at(p.panels, ATTN_F32, n_in, n_out);
+        p.job.bias = bias;
+        p.job.out = (float *)result.dense.data + i * n_rows * n_out;
+        p.job.out_stride = n_out;
+        p.job.rows = n_rows;
+        attn__parallel(n_threads, attn__product_body, &p);
+    }
+    attn__free(p.panels);
+    attn__free(p.packs);
+    if (a.dtype != ATTN_F32)
+        attn_tensor_free(ctx, &a_floats);
+    return attn__finish(ctx, out, &result, status);
+}
+
+ATTN__DEF attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
+{
+    if (attn__need(ctx, "attn_matmul", "a", &a) || attn__need(ctx, "attn_matmul", "b", &b))
+        return ctx->status;
+    if (a.ndim < 2 || b.ndim < 2)
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_matmul: shapes %s and %s; both need 2 dimensions or more",
+                          attn__show(attn__shape_of(&a)).text, attn__show(attn__shape_of(&b)).text);
+    return attn__product_of(ctx, "attn_matmul", out, a, b, NULL);
+}
+
+static attn_status attn__linear(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor x,
+                                attn_tensor w, attn_tensor bias)
+{
+    const float *values;
+    float *buffer;
+    attn_status status;
+    if (attn__need(ctx, op, "x", &x) || attn__need(ctx, op, "w", &w))
+        return ctx->status;
+    if (w.ndim != 2)
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: w has shape %s, expected [K, N]", op,
+                          attn__show(attn__shape_of(&w)).text);
+    buffer = attn__row_buffers(ctx, w.shape[1]);
+    if (!buffer)
+        return ctx->status;
+    status = attn__vector(ctx, op, "bias", &bias, w.shape[1], 0, buffer, &values);
+    if (status == ATTN_OK) {
+        const int is_row = x.ndim == 1; /* [K] is [1, K] and gives [N] */
+        attn_tensor view = *out;
+        if (is_row)
+            x = attn_reshape(x, attn_shape2(1, x.shape[0]));
+        if (is_row && out->ndim == 1)
+            view = attn_reshape(*out, attn_shape2(1, out->shape[0]));
+        status =
+            attn__product_of(ctx, op, &view, x, w, bias.ndim == 0 && !bias.error ? NULL : values);
+        if (out->ndim == 0 && status == ATTN_OK) {
+            *out = is_row ? attn_reshape(view, attn_shape1(w.shape[1])) : view;
+            out->owned = view.owned;
+        }
+    }
+    attn__free(buffer);
+    return status;
+}
+
+ATTN__DEF attn_status attn_linear(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
+                                  attn_tensor bias)
+{
+    return attn__linear(ctx, "attn_linear", out, x, w, bias);
+}
+
+ATTN__DEF attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                                   attn_tensor table)
+{
+    attn_tensor none;
+    memset(&none, 0, sizeof none);
+    return attn__linear(ctx, "attn_unembed", out, x, attn_transpose(table, 0, 1), none);
+}
+
+ATTN__DEF attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype dtype,
+                                        attn_tensor w)
+{
+    if (attn__need(ctx, "attn_panels_write", "w", &w) != ATTN_OK)
+        return ctx->status;
+    if (w.ndim != 2 || (attn_panels_size(dtype, w.shape[0], w.shape[1]) == 0 && attn_count(w) > 0))
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_panels_write: w has shape %s; expected [K, N] and ATTN_F32 or "
+                          "ATTN_F16 panels",
+                          attn__show(attn__shape_of(&w)).text);
+    attn__pack_panels(panels, dtype, &w, 0, (w.shape[1] + 15) / 16);
+    return ATTN_OK;
+}
+
+/* ---- embeddings ---- */
+
+ATTN__DEF attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
+                                     attn_tensor ids)
+{
+    attn__result result;
+    attn_shape shape, table_shape;
+    attn_tensor dense_ids;
+    attn_status status = ATTN_OK;
+    size_t i, n, n_ids;
+    memset(&dense_ids, 0, sizeof dense_ids);
+    if (attn__need(ctx, "attn_embedding", "table", &table) ||
+        attn__need(ctx, "attn_embedding", "ids", &ids))
+        return ctx->status;
+    table_shape = attn__shape_of(&table);
+    shape = attn__shape_of(&ids);
+    if (table.ndim != 2 || ids.ndim > 3 || ids.dtype != ATTN_I32)
+        return attn__fail(
+            ctx, ATTN_E_SHAPE,
+            "attn_embedding: table has shape %s and ids %s; expected [V, C] and 1 to 3 "
+            "dimensions of ATTN_I32",
+            attn__show(table_shape).text, attn__show(shape).text);
+    n = table.shape[1];
+    n_ids = attn_count(ids);
+    shape.dim[shape.ndim++] = n;
+    if (attn__begin(ctx, "attn_embedding", out, shape, &result) != ATTN_OK)
+        return ctx->status;
+    status = attn_copy(ctx, &dense_ids, ids);
+    for (i = 0; i < n_ids && status == ATTN_OK; i++) {
+        const int32_t id = ((const int32_t *)dense_ids.data)[i];
+        float *to = (float *)result.dense.data + i * n;
+        if (id < 0 || (size_t)id >= table.shape[0]) {
+            status = attn__fail(ctx, ATTN_E_TOKEN,
+                                "attn_embedding: id %llu is %ld; the table has rows 0 to %llu",
+                                ATTN__LLU(i), (long)id, ATTN__LLU(table.shape[0]) - 1);
+        } else {
+            const float *row = attn__row(&table, &table_shape, (size_t)id, n, to);
+            if (row != to)
+                memcpy(to, row, n * sizeof(float));
+        }
+    }
+    attn_tensor_free(ctx, &dense_ids);
+    return attn__finish(ctx, out, &result, status);
+}
+
+ATTN__DEF attn_status attn_pos_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
+                                         size_t first, size_t count)
+{
+    attn__result result;
+    if (attn__need(ctx, "attn_pos_embedding", "table", &table) != ATTN_OK)
+        return ctx->status;
+    if (table.ndim != 2 || first > table.shape[0] || count > table.shape[0] - first)
+        return attn__fail(
+            ctx, ATTN_E_SHAPE,
+            "attn_pos_embedding: table has shape %s; positions %llu to %llu were asked "
+            "for",
+            attn__show(attn__shape_of(&table)).text, ATTN__LLU(first), ATTN__LLU(first + count));
+    if (attn__begin(ctx, "attn_pos_embedding", out, attn_shape2(count, table.shape[1]), &result))
+        return ctx->status;
+    return attn__finish(ctx, out, &result,
+                        attn_copy(ctx, &result.dense, attn_slice(table, 0, first, count)));
+}
+
+/* ---- attention ---- */
+
+#define ATTN__QUERIES ((size_t)32) /* rows of scores that live in a tile at once */
+
+/* All heads of an attention: head i is row i of the leading dimensions. */
+typedef struct attn__attention {
+    const attn__kernels *kernels;
+    attn_tensor q, k, v, z; /* [.., Tq, d], [.., Tk, d], [.., Tk, dv], dense [.., Tq, dv] */
+    attn_shape lead;        /* leading dimensions, then 1, 1 */
+    size_t n_heads, n_queries, n_keys, d_qk, d_v;
+    float scale;
+    int causal;
+    attn_tensor mask;    /* dense or ndim 0 */
+    attn_tensor pattern; /* dense [.., Tq, Tk] or ndim 0 */
+    size_t scratch_size; /* floats for each worker */
+    float *scratch;
+} attn__attention;
+
+/* Offset of matrix i of the leading dimensions of x. */
+static ptrdiff_t attn__lead_offset(attn_tensor x, const attn_shape *lead, size_t i)
+{
+    x.shape[x.ndim - 2] = x.shape[x.ndim - 1] = 1;
+    return attn__row_offset(&x, lead, i);
+}
+
+static attn_tensor attn__matrix(attn_tensor x, const attn_shape *lead, size_t i)
+{
+    const int d = x.ndim - 2;
+    attn_tensor y = x;
+    attn__advance(&y, attn__lead_offset(x, lead, i));
+    y.ndim = 2;
+    y.shape[0] = x.shape[d];
+    y.shape[1] = x.shape[d + 1];
+    y.stride[0] = x.stride[d];
+    y.stride[1] = x.stride[d + 1];
+    y.shape[2] = y.shape[3] = 1;
+    return y;
+}
+
+static void attn__attention_body(attn__worker *me, void *arg)
+{
+    const attn__attention *a = (const attn__attention *)arg;
+    const size_t tile_stride = attn__round_up(a->n_keys, 16);
+    float *pack = a->scratch + (size_t)me->id * a->scratch_size;
+    float *tile = pack + ATTN__PACK;
+    float *keys = tile + ATTN__QUERIES * tile_stride;
+    float *values = keys + attn_panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float);
+    size_t i, last, row, j;
+    attn__share(me, a->n_heads, &i, &last);
+    for (; i < last; i++) {
+        const attn_tensor q = attn__matrix(a->q, &a->lead, i);
+        attn_tensor k = attn__matrix(a->k, &a->lead, i), v = attn__matrix(a->v, &a->lead, i);
+        attn__head h;
+        memset(&h, 0, sizeof h);
+        k = attn_transpose(k, 0, 1);
+        attn__pack_panels(keys, ATTN_F32, &k, 0, (a->n_keys + 15) / 16);
+        attn__pack_panels(values, ATTN_F32, &v, 0, (a->d_v + 15) / 16);
+        h.keys = attn__panels_at(keys, ATTN_F32, a->d_qk, a->n_keys);
+        h.values = attn__panels_at(values, ATTN_F32, a->n_keys, a->d_v);
+        h.q_stride = q.stride[0];
+        h.q_step = q.stride[1];
+        h.scale = a->scale;
+        h.causal = a->causal;
+        h.z_stride = a->d_v;
+        for (row = 0; row < a->n_queries; row += ATTN__QUERIES) {
+            const size_t left = a->n_queries - row;
+            h.rows = left < ATTN__QUERIES ? left : ATTN__QUERIES;
+            h.q = (const float *)q.data + (ptrdiff_t)row * q.stride[0];
+            h.first = a->n_keys - a->n_queries + row;
+            h.z = (float *)a->z.data + (i * a->n_queries + row) * a->d_v;
+            if (a->mask.ndim > 0) {
+                h.mask = (const float *)a->mask.data + attn__lead_offset(a->mask, &a->lead, i) +
+                         row * a->n_keys;
+                h.mask_stride = a->n_keys;
+            }
+            attn__head_scores(a->kernels, &h, tile, tile_stride, pack);
+            for (j = 0; j < h.rows; j++) {
+                float *p = tile + j * tile_stride;
+                a->kernels->softmax(p, p, a->n_keys);
+                if (a->pattern.ndim > 0)
+                    memcpy((float *)a->pattern.data + (i * a->n_queries + row + j) * a->n_keys, p,
+                           a->n_keys * sizeof(float));
+            }
+            attn__head_weigh(a->kernels, &h, tile, tile_stride, pack);
+        }
+    }
+}
+
+/* Everything that must hold before attention can run; fills in `a`. */
+static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
+                                         const attn_attention_desc *desc)
+{
+    const char *op = "attn_attention";
+    attn_tensor q = a->q, k = a->k, v = a->v;
+    attn_shape lead;
+    if (attn__need_kernels(ctx, &a->kernels) || attn__need(ctx, op, "q", &q) ||
+        attn__need(ctx, op, "k", &k) || attn__need(ctx, op, "v", &v))
+        return ctx->status;
+    if (q.ndim < 2 || k.ndim < 2 || v.ndim < 2 || q.shape[q.ndim - 1] != k.shape[k.ndim - 1])
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "%s: q has shape %s and k %s; expected [.., Tq, d] and [.., Tk, d]", op,
+                          attn__show(attn__shape_of(&q)).text, attn__show(attn__shape_of(&k)).text);
+    a->n_queries = q.shape[q.ndim - 2];
+    a->n_keys = k.shape[k.ndim - 2];
+    a->d_qk = q.shape[q.ndim - 1];
+    a->d_v = v.shape[v.ndim - 1];
+    if (v.shape[v.ndim - 2] != a->n_keys)
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "%s: k has shape %s and v %s; expected [.., Tk, d] and [.., Tk, dv]", op,
+                          attn__show(attn__shape_of(&k)).text, attn__show(attn__shape_of(&v)).text);
+    q.shape[q.ndim - 2] = q.shape[q.ndim - 1] = 1;
+    k.shape[k.ndim - 2] = k.shape[k.ndim - 1] = 1;
+    v.shape[v.ndim - 2] = v.shape[v.ndim - 1] = 1;
+    if (!attn__broadcast(&q, &k, &lead))
+        return attn__fail(
+            ctx, ATTN_E_SHAPE, "%s: the leading dimensions of q %s and k %s do not fit together",
+            op, attn__show(attn__shape_of(&a->q)).text, attn__show(attn__shape_of(&a->k)).text);
+    {
+        attn_tensor both = attn_borrow(NULL, ATTN_F32, lead);
+        if (!attn__broadcast(&both, &v, &a->lead))
+            return attn__fail(ctx, ATTN_E_SHAPE,
+                              "%s: the leading dimensions of q %s and v %s do not fit together", op,
+                              attn__show(attn__shape_of(&a->q)).text,
+                              attn__show(attn__shape_of(&a->v)).text);
+    }
+    a->n_heads = a->lead.dim[0] * a->lead.dim[1] * a->lead.dim[2] * a->lead.dim[3];
+    a->scale = desc && desc->scale != 0 ? desc->scale : 1.0f / sqrtf((float)a->d_qk);
+    a->causal = desc && desc->mask_kind == ATTN_MASK_CAUSAL;
+    if (a->causal && a->n_queries > a->n_keys)
+        return attn__fail(
+            ctx, ATTN_E_SHAPE,
+            "%s: a causal mask needs no more queries than keys, but q has shape %s and "
+            "k %s",
+            op, attn__show(attn__shape_of(&a->q)).text, attn__show(attn__shape_of(&a->k)).text);
+    if (desc && desc->mask_kind == ATTN_MASK_GIVEN) {
+        attn_shape full = a->lead, both;
+        attn_tensor whole;
+        if (attn__need(ctx, op, "mask", &desc->mask) != ATTN_OK)
+            return ctx->status;
+        full.dim[full.ndim - 2] = a->n_queries;
+        full.dim[full.ndim - 1] = a->n_keys;
+        whole = attn_borrow(NULL, ATTN_F32, full);
+        if (desc->mask.ndim < 2 || desc->mask.shape[desc->mask.ndim - 2] != a->n_queries ||
+            desc->mask.shape[desc->mask.ndim - 1] != a->n_keys ||
+            !attn__broadcast(&whole, &desc->mask, &both) ||
+            memcmp(both.dim, full.dim, sizeof both.dim) != 0)
+            return attn__fail(ctx, ATTN_E_SHAPE,
+                              "%s: the mask has shape %s; expected [.., Tq, Tk] to fit scores %s",
+                              op, attn__show(attn__shape_of(&desc->mask)).text,
+                              attn__show(full).text);
+    }
+    return ATTN_OK;
+}
+
+/* f32 views of x: x itself, or a copy that the caller frees. */
+static attn_status attn__as_floats(attn_ctx *ctx, attn_tensor *copy, attn_tensor *x, int dense)
+{
+    if (x->dtype == ATTN_F32 && (!dense || attn_is_dense(*x)))
+        return ATTN_OK;
+    if (attn_zeros(ctx, copy, ATTN_F32, attn__shape_of(x)) || attn_copy(ctx, copy, *x))
+        return ctx->status;
+    *x = *copy;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor q, attn_tensor k,
+                                     attn_tensor v, const attn_attention_desc *desc)
+{
+    attn__attention a;
+    attn__result z, pattern;
+    attn_tensor q_copy, mask_copy;
+    attn_shape shape;
+    attn_status status;
+    size_t key_bytes, value_bytes;
+    int n_threads;
+    memset(&a, 0, sizeof a);
+    memset(&pattern, 0, sizeof pattern);
+    memset(&q_copy, 0, sizeof q_copy);
+    memset(&mask_copy, 0, sizeof mask_copy);
+    a.q = q;
+    a.k = k;
+    a.v = v;
+    if (attn__attention_check(ctx, &a, desc) != ATTN_OK)
+        return ctx->status;
+    shape = a.lead;
+    shape.dim[shape.ndim - 2] = a.n_queries;
+    shape.dim[shape.ndim - 1] = a.d_v;
+    if (attn__begin(ctx, "attn_attention", out, shape, &z) != ATTN_OK)
+        return ctx->status;
+    a.z = z.dense;
+    status = ATTN_OK;
+    if (desc && desc->pattern) {
+        shape.dim[shape.ndim - 1] = a.n_keys;
+        status = attn__begin(ctx, "attn_attention (pattern)", desc->pattern, shape, &pattern);
+        a.pattern = pattern.dense;
+    }
+    if (status == ATTN_OK)
+        status = attn__as_floats(ctx, &q_copy, &a.q, 0);
+    if (status == ATTN_OK && desc && desc->mask_kind == ATTN_MASK_GIVEN) {
+        a.mask = desc->mask;
+        status = attn__as_floats(ctx, &mask_copy, &a.mask, 1);
+    }
+    key_bytes = attn_panels_size(ATTN_F32, a.d_qk, a.n_keys);
+    value_bytes = attn_panels_size(ATTN_F32, a.n_keys, a.d_v);
+    n_threads = attn__threads_for(ctx, (double)a.n_heads * (double)a.n_queries * (double)a.n_keys *
+                                           (double)(a.d_qk + a.d_v));
+    a.scratch_size = ATTN__PACK + ATTN__QUERIES * attn__round_up(a.n_keys, 16) +
+                     key_bytes / sizeof(float) + value_bytes / sizeof(float);
+    if (status == ATTN_OK && a.n_heads > 0 && a.n_queries > 0) {
+        a.scratch = (float *)attn__alloc(ctx, (size_t)n_threads * a.scratch_size * sizeof(float),
+                                         "attention's keys and values");
+        if (a.scratch)
+            attn__parallel(n_threads, attn__attention_body, &a);
+        else
+            status = ATTN_E_MEMORY;
+        attn__free(a.scratch);
+    }
+    attn_tensor_free(ctx, &q_copy);
+    attn_tensor_free(ctx, &mask_copy);
+    if (a.pattern.ndim > 0)
+        status = attn__finish(ctx, desc->pattern, &pattern, status);
+    return attn__finish(ctx, out, &z, status);
+}
+
+/* [.., T, H*d] as [.., H, T, d], without moving anything. */
+static attn_tensor attn__split_heads(attn_tensor x, size_t n_head)
+{
+    const int last = x.ndim - 1;
+    attn_shape shape = attn__shape_of(&x);
+    shape.dim[last] = n_head;
+    shape.dim[last + 1] = x.shape[last] / n_head;
+    shape.ndim++;
+    return attn_transpose(attn_reshape(x, shape), last - 1, last);
+}
+
+ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor y,
+                                     const attn_block_weights *w, size_t n_head,
+                                     const attn_attention_desc *desc)
+{
+    attn_tensor q, k, v, z, z_heads;
+    attn_shape shape;
+    attn_status status;
+    memset(&q, 0, sizeof q);
+    k = v = z = q;
+    if (attn__need(ctx, "attn_multihead", "x", &x) || attn__need(ctx, "attn_multihead", "y", &y))
+        return ctx->status;
+    if (x.ndim < 2 || x.ndim > 3 || y.ndim != x.ndim)
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_multihead: x has shape %s and y %s; expected [T, C] or [B, T, C]",
+                          attn__show(attn__shape_of(&x)).text, attn__show(attn__shape_of(&y)).text);
+    if (n_head == 0 || w->w_q.ndim != 2 || w->w_v.ndim != 2 || w->w_q.shape[1] % n_head != 0 ||
+        w->w_v.shape[1] % n_head != 0)
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_multihead: w_q %s and w_v %s do not divide into %llu heads",
+                          attn__show(attn__shape_of(&w->w_q)).text,
+                          attn__show(attn__shape_of(&w->w_v)).text, ATTN__LLU(n_head));
+    shape = attn__shape_of(&x);
+    shape.dim[shape.ndim - 1] = w->w_v.shape[1];
+    if ((status = attn_linear(ctx, &q, x, w->w_q, w->b_q)) == ATTN_OK &&
+        (status = attn_linear(ctx, &k, y, w->w_k, w->b_k)) == ATTN_OK &&
+        (status = attn_linear(ctx, &v, y, w->w_v, w->b_v)) == ATTN_OK &&
+        (status = attn_zeros(ctx, &z, ATTN_F32, shape)) == ATTN_OK) {
+        z_heads = attn__split_heads(z, n_head);
+        status = attn_attention(ctx, &z_heads, attn__split_heads(q, n_head),
+                                attn__split_heads(k, n_head), attn__split_heads(v, n_head), desc);
+    }
+    if (status == ATTN_OK)
+        status = attn_linear(ctx, out, z, w->w_o, w->b_o);
+    attn_tensor_free(ctx, &q);
+    attn_tensor_free(ctx, &k);
+    attn_tensor_free(ctx, &v);
+    attn_tensor_free(ctx, &z);
+    return status;
+}
+
+ATTN__DEF attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                               const attn_block_weights *w, attn_gelu_kind kind)
+{
+    attn_tensor hidden;
+    attn_status status;
+    memset(&hidden, 0, sizeof hidden);
+    if ((status = attn_linear(ctx, &hidden, x, w->w_in, w->b_in)) == ATTN_OK &&
+        (status = attn_gelu(ctx, &hidden, hidden, kind)) == ATTN_OK)
+        status = attn_linear(ctx, out, hidden, w->w_out, w->b_out);
+    attn_tensor_free(ctx, &hidden);
+    return status;
+}
+
+ATTN__DEF attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                                 const attn_block_weights *w, size_t n_head, float eps)
+{
+    attn_tensor normed, mid;
+    attn_attention_desc causal;
+    attn_status status;
+    memset(&causal, 0, sizeof causal);
+    causal.mask_kind = ATTN_MASK_CAUSAL;
+    memset(&normed, 0, sizeof normed);
+    mid = normed;
+    if ((status = attn_layernorm(ctx, &normed, x, w->ln1_w, w->ln1_b, eps)) == ATTN_OK &&
+        (status = attn_multihead(ctx, &mid, normed, normed, w, n_head, &causal)) == ATTN_OK &&
+        (status = attn_add(ctx, &mid, x, mid)) == ATTN_OK &&
+        (status = attn_layernorm(ctx, &normed, mid, w->ln2_w, w->ln2_b, eps)) == ATTN_OK &&
+        (status = attn_mlp(ctx, &normed, normed, w, ATTN_GELU_TANH)) == ATTN_OK)
+        status = attn_add(ctx, out, mid, normed);
+    attn_tensor_free(ctx, &normed);
+    attn_tensor_free(ctx, &mid);
+    return status;
+}
+
+/* ---- random numbers ---- */
+
+ATTN__DEF void attn_rng_seed(attn_rng *rng, uint64_t seed)
+{
+    uint32_t i, s = (uint32_t)seed;
+    for (i = 0; i < 624; i++) {
+        rng->state[i] = s;
+        s = 1812433253u * (s ^ (s >> 30)) + i + 1;
+    }
+    rng->next = 624;
+}
+
+ATTN__DEF uint32_t attn_rng_u32(attn_rng *rng)
+{
+    uint32_t i, y, *s = rng->state;
+    if (rng->next >= 624) {
+        for (i = 0; i < 624; i++) {
+            y = (s[i] & 0x80000000u) | (s[(i + 1) % 624] & 0x7fffffffu);
+            s[i] = s[(i + 397) % 624] ^ (y >> 1) ^ (y & 1 ? 0x9908b0dfu : 0);
+        }
+        rng->next = 0;
+    }
+    y = s[rng->next++];
+    y ^= y >> 11;
+    y ^= (y << 7) & 0x9d2c5680u;
+    y ^= (y << 15) & 0xefc60000u;
+    return y ^ (y >> 18);
+}
+
+ATTN__DEF float attn_rng_uniform(attn_rng *rng)
+{
+    return (float)(attn_rng_u32(rng) & 0xffffff) * (1.0f / 16777216.0f);
+}
+
+/* >>tokenizer ===================================================================================
+ * Byte-level BPE in two steps. The text is cut into words by GPT-2's pattern
+ *
+ *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+ *
+ * which a small scanner follows by hand; a byte that is no UTF-8 counts as a character that is
+ * neither letter, number nor white space. Then each word, alone, starts as single bytes, and as
+ * long as any two neighbours have a merge, all places of the merge of lowest rank are merged, from
+ * left to right. What takes time is only finding the next merge:
+ *   - a word seen a moment ago comes out of a small cache that lives for one call;
+ *   - a short word keeps its ranks in an array and looks for the lowest one;
+ *   - a long one keeps a list of places for each rank, so that a word of any length takes time in
+ *     proportion to its length. */
+
+enum { ATTN__OTHER, ATTN__LETTER, ATTN__NUMBER, ATTN__SPACE };
+
+/* The kinds of all characters in Unicode 15.0: runs of code points from U+0000 on, as 4 * length +
+ * kind; from the last run on everything is ATTN__OTHER. Made by tests/make_unicode_tables.py. */
+/* clang-format off */
+static const uint32_t attn__runs[] = {
+    36, 23, 72, 7, 60, 42, 28, 105, 24, 105, 40, 7, 104, 7, 36, 5, 28, 10, 4, 5, 12, 6, 5, 4, 14, 4,
+    93, 4, 125, 4, 1833, 16, 49, 56, 21, 28, 5, 4, 5, 516, 21, 4, 9, 8, 17, 4, 5, 24, 5, 4, 13, 4,
+    5, 4, 81, 4, 333, 4, 557, 32, 665, 4, 153, 8, 5, 24, 165, 284, 109, 16, 17, 180, 173, 84, 42,
+    16, 9, 4, 397, 4, 5, 60, 9, 28, 9, 42, 13, 8, 5, 64, 5, 4, 121, 116, 357, 44, 5, 56, 42, 133,
+    36, 9, 16, 5, 20, 89, 16, 5, 36, 5, 12, 5, 92, 101, 28, 45, 20, 97, 4, 25, 68, 169, 232, 217,
+    12, 5, 72, 5, 28, 41, 16, 42, 4, 65, 16, 33, 8, 9, 8, 89, 4, 29, 4, 5, 12, 17, 12, 5, 64, 5, 52,
+    9, 4, 13, 16, 42, 9, 8, 26, 8, 5, 32, 25, 16, 9, 8, 89, 4, 29, 4, 9, 4, 9, 4, 9, 124, 17, 4, 5,
+    28, 42, 8, 13, 64, 37, 4, 13, 4, 89, 4, 29, 4, 9, 4, 21, 12, 5, 72, 5, 60, 9, 16, 42, 36, 5, 44,
+    33, 8, 9, 8, 89, 4, 29, 4, 9, 4, 21, 12, 5, 120, 9, 4, 13, 16, 42, 4, 5, 26, 44, 5, 4, 25, 12,
+    13, 4, 17, 12, 9, 4, 5, 4, 9, 12, 9, 12, 13, 12, 49, 88, 5, 84, 54, 72, 33, 4, 13, 4, 93, 4, 65,
+    12, 5, 104, 13, 8, 5, 8, 9, 16, 42, 32, 30, 4, 5, 16, 33, 4, 13, 4, 93, 4, 41, 4, 21, 12, 5,
+    124, 9, 4, 9, 16, 42, 4, 9, 68, 37, 4, 13, 4, 165, 8, 5, 64, 5, 20, 13, 4, 30, 13, 16, 78, 4,
+    25, 20, 73, 12, 97, 4, 37, 4, 5, 8, 29, 124, 42, 68, 193, 4, 9, 48, 29, 36, 42, 156, 9, 4, 5, 4,
+    21, 4, 97, 4, 5, 4, 41, 4, 9, 36, 5, 8, 21, 4, 5, 36, 42, 8, 17, 128, 5, 124, 82, 48, 33, 4,
+    145, 108, 21, 460, 173, 80, 5, 42, 24, 25, 16, 17, 12, 5, 12, 9, 28, 13, 16, 53, 48, 5, 4, 42,
+    24, 153, 4, 5, 20, 5, 8, 173, 4, 1333, 4, 17, 8, 29, 4, 5, 4, 17, 8, 165, 4, 17, 8, 133, 4, 17,
+    8, 29, 4, 5, 4, 17, 8, 61, 4, 229, 4, 17, 8, 269, 56, 82, 12, 65, 64, 345, 8, 25, 12, 2481, 8,
+    69, 7, 105, 20, 301, 12, 14, 33, 28, 73, 52, 77, 56, 73, 56, 53, 4, 13, 60, 209, 140, 5, 16, 5,
+    12, 42, 24, 42, 88, 42, 24, 357, 28, 21, 8, 137, 4, 5, 20, 281, 40, 125, 156, 42, 121, 8, 21,
+    44, 177, 16, 105, 24, 46, 148, 93, 36, 213, 172, 42, 24, 42, 52, 5, 372, 189, 68, 33, 12, 42,
+    164, 121, 52, 9, 42, 177, 104, 145, 112, 42, 12, 13, 42, 145, 8, 37, 28, 173, 8, 13, 164, 17, 4,
+    25, 4, 9, 12, 5, 20, 769, 256, 1113, 8, 25, 8, 153, 8, 25, 8, 33, 4, 5, 4, 5, 4, 5, 4, 125, 8,
+    213, 4, 29, 4, 5, 12, 13, 4, 29, 12, 17, 8, 25, 16, 53, 20, 13, 4, 29, 12, 47, 116, 11, 20, 7,
+    188, 7, 64, 6, 5, 8, 26, 20, 5, 42, 24, 53, 404, 5, 16, 5, 8, 41, 4, 5, 12, 21, 24, 5, 4, 5, 4,
+    5, 4, 17, 4, 45, 8, 17, 20, 21, 16, 5, 4, 206, 9, 22, 2904, 242, 312, 90, 2520, 122, 4528, 917,
+    24, 17, 12, 9, 36, 6, 8, 153, 4, 5, 20, 5, 8, 225, 28, 5, 64, 93, 36, 29, 4, 29, 4, 29, 4, 29,
+    4, 29, 4, 29, 4, 29, 4, 29, 320, 5, 1856, 7, 16, 9, 6, 100, 38, 28, 21, 8, 14, 9, 16, 345, 24,
+    13, 4, 361, 4, 17, 20, 173, 4, 377, 12, 18, 40, 129, 192, 65, 128, 42, 120, 34, 4, 62, 128, 42,
+    156, 62, 1280, 26369, 256, 88629, 268, 185, 8, 1077, 12, 65, 42, 9, 80, 189, 64, 125, 8, 281,
+    42, 156, 37, 8, 413, 8, 257, 20, 9, 4, 5, 4, 21, 96, 65, 4, 13, 4, 17, 4, 93, 52, 26, 40, 209,
+    56, 201, 112, 42, 96, 25, 12, 5, 4, 9, 4, 42, 113, 40, 93, 100, 117, 28, 189, 112, 5, 42, 24,
+    21, 4, 41, 42, 21, 4, 165, 92, 13, 4, 33, 16, 42, 24, 93, 12, 5, 12, 201, 4, 5, 12, 9, 8, 21, 8,
+    5, 4, 5, 96, 13, 8, 45, 28, 13, 48, 25, 8, 25, 8, 25, 36, 29, 4, 29, 4, 173, 4, 57, 24, 461, 52,
+    42, 24, 44689, 48, 93, 16, 197, 33808, 1465, 8, 425, 152, 29, 48, 21, 20, 5, 4, 41, 4, 53, 4,
+    21, 4, 5, 4, 9, 4, 9, 4, 433, 132, 1453, 72, 257, 8, 217, 160, 49, 464, 21, 4, 541, 76, 42, 28,
+    105, 24, 105, 44, 357, 12, 25, 8, 25, 8, 25, 8, 13, 140, 49, 4, 105, 4, 77, 4, 9, 4, 61, 8, 57,
+    136, 493, 48, 182, 48, 230, 68, 10, 976, 117, 12, 197, 64, 110, 16, 129, 18, 36, 81, 6, 33, 6,
+    20, 153, 40, 121, 8, 145, 16, 33, 4, 22, 168, 633, 8, 42, 24, 145, 16, 145, 16, 161, 32, 209,
+    48, 45, 4, 61, 4, 29, 4, 9, 4, 45, 4, 61, 4, 29, 4, 9, 268, 1245, 36, 89, 40, 33, 96, 25, 4,
+    169, 4, 37, 276, 25, 8, 5, 4, 177, 4, 9, 12, 5, 8, 93, 8, 34, 93, 8, 30, 125, 32, 38, 192, 77,
+    4, 9, 20, 22, 89, 26, 16, 105, 280, 225, 16, 10, 9, 66, 8, 186, 5, 60, 17, 4, 13, 4, 117, 40,
+    38, 92, 117, 10, 4, 117, 14, 128, 33, 4, 113, 24, 22, 64, 217, 40, 89, 8, 34, 77, 20, 34, 73,
+    92, 30, 320, 293, 220, 205, 52, 205, 28, 26, 145, 48, 42, 1176, 126, 4, 169, 24, 9, 312, 117,
+    42, 5, 32, 89, 44, 18, 108, 73, 184, 85, 30, 80, 93, 48, 213, 104, 122, 4, 9, 8, 5, 52, 181,
+    128, 101, 28, 42, 36, 145, 60, 42, 16, 5, 8, 5, 32, 141, 12, 5, 48, 193, 56, 17, 44, 42, 5, 4,
+    5, 16, 82, 44, 73, 4, 101, 76, 9, 252, 29, 4, 5, 4, 17, 4, 61, 4, 41, 28, 189, 68, 42, 44, 33,
+    8, 9, 8, 89, 4, 29, 4, 9, 4, 21, 12, 5, 72, 5, 48, 21, 632, 213, 72, 17, 20, 42, 20, 13, 120,
+    193, 80, 9, 4, 5, 32, 42, 664, 189, 164, 17, 144, 193, 80, 5, 44, 42, 152, 173, 52, 5, 28, 42,
+    216, 109, 84, 50, 16, 29, 740, 177, 464, 257, 78, 48, 33, 8, 5, 8, 33, 4, 9, 4, 97, 60, 5, 4, 5,
+    56, 42, 280, 33, 8, 157, 64, 5, 4, 5, 112, 5, 40, 161, 28, 5, 84, 5, 44, 185, 76, 5, 72, 293,
+    1052, 37, 4, 149, 68, 5, 60, 118, 20, 121, 448, 29, 4, 9, 4, 153, 84, 5, 36, 42, 24, 25, 4, 9,
+    4, 129, 56, 5, 28, 42, 1240, 77, 60, 5, 4, 53, 4, 137, 112, 42, 344, 5, 60, 86, 172, 3689, 408,
+    446, 68, 785, 10544, 389, 60, 4289, 68, 25, 16100, 2333, 34532, 2277, 28, 125, 4, 42, 24, 317,
+    4, 42, 24, 121, 72, 193, 64, 17, 48, 42, 4, 30, 4, 85, 20, 77, 2752, 257, 94, 420, 301, 20, 5,
+    264, 53, 256, 9, 4, 5, 112, 24545, 32, 4953, 168, 37, 35740, 17, 4, 29, 4, 9, 4, 1165, 60, 5,
+    116, 13, 8, 5, 56, 17, 32, 1585, 9232, 429, 20, 53, 12, 37, 28, 41, 22680, 82, 48, 82, 432, 102,
+    540, 341, 4, 285, 4, 9, 8, 5, 8, 9, 8, 17, 4, 49, 4, 5, 4, 29, 4, 261, 4, 17, 8, 33, 4, 29, 4,
+    113, 4, 17, 4, 21, 4, 5, 12, 29, 4, 1361, 8, 101, 4, 101, 4, 125, 4, 101, 4, 125, 4, 101, 4,
+    125, 4, 101, 4, 125, 4, 101, 4, 33, 8, 202, 7168, 125, 24, 25, 1044, 249, 584, 181, 40, 29, 8,
+    42, 16, 5, 1284, 121, 72, 177, 16, 42, 1880, 113, 16, 42, 2968, 29, 4, 17, 4, 9, 4, 61, 4, 789,
+    8, 38, 192, 273, 28, 5, 16, 42, 3164, 238, 4, 14, 4, 18, 304, 182, 4, 62, 776, 17, 4, 109, 4, 9,
+    4, 5, 8, 5, 4, 41, 4, 17, 4, 5, 4, 5, 24, 5, 16, 5, 4, 5, 4, 5, 4, 13, 4, 9, 4, 5, 8, 5, 4, 5,
+    4, 5, 4, 5, 4, 5, 4, 9, 4, 5, 8, 17, 4, 29, 4, 17, 4, 17, 4, 5, 4, 41, 4, 69, 20, 13, 4, 21, 4,
+    69, 2320, 54, 11148, 42, 4120, 170881, 128, 16617, 24, 889, 8, 23049, 56, 29893, 12412, 2169,
+    6024, 19757, 20, 16769};
+/* clang-format on */
+
+#define ATTN__N_RUNS     (sizeof attn__runs / sizeof attn__runs[0])
+#define ATTN__NO_RANK    0xFFFFFFFFu
+#define ATTN__SHORT_WORD 48   /* in bytes: up to here, looking at every rank is faster */
+#define ATTN__KEY_SIZE   16   /* longest word that is cached */
+#define ATTN__CACHE_IDS  3    /* most ids that are cached for one word */
+#define ATTN__CACHE_MAX  8192 /* words */
+
+/* Special tokens as a tree of bytes, for the longest match. Node 0 is the root. */
+typedef struct attn__special_node {
+    uint32_t child, sibling; /* 0: none */
+    uint32_t token;          /* id + 1 of the token that ends here, 0 for none */
+    unsigned char byte;
+} attn__special_node;
+
+struct attn_tokenizer {
+    size_t n_tokens, n_merges;
+    const unsigned char *ends, *merges, *bytes; /* parts of the caller's data */
+    uint32_t byte_id[256];
+
+    /* The merges ordered by left id, then right id. Those of left id x are first[x] up to
+     * first[x + 1]. Two arrays, because a search only needs the first of them. */
+    uint32_t *first, *right, *rank;
+
+    attn__special_node *special;
+    unsigned char special_first[256]; /* may this byte begin a special token? */
+
+    uint32_t run_start[ATTN__N_RUNS + 1]; /* attn__runs as code points */
+    unsigned char ascii_kind[128];
+};
+
+/* --- bytes of tokens --- */
+
+static size_t attn__token_start(const attn_tokenizer *tokenizer, size_t id)
+{
+    return id ? attn__u32(tokenizer->ends + 4 * (id - 1)) : 0;
+}
+
+static size_t attn__token_size(const attn_tokenizer *tokenizer, size_t id)
+{
+    return attn__u32(tokenizer->ends + 4 * id) - attn__token_start(tokenizer, id);
+}
+
+ATTN__DEF size_t attn_tokenizer_n_tokens(const attn_tokenizer *tokenizer)
+{
+    return tokenizer ? tokenizer->n_tokens : 0;
+}
+
+ATTN__DEF const char *attn_token_bytes(const attn_tokenizer *tokenizer, int32_t id, size_t *size)
+{
+    const int exists = tokenizer && id >= 0 && (size_t)id < tokenizer->n_tokens;
+    if (size)
+        *size = exists ? attn__token_size(tokenizer, (size_t)id) : 0;
+    return exists ? (const char *)tokenizer->bytes + attn__token_start(tokenizer, (size_t)id)
+                  : NULL;
+}
+
+/* --- making a tokenizer, with nothing in the data believed before it is checked --- */
+
+static attn_status attn__check_ends(attn_ctx *ctx, const attn_tokenizer *tokenizer, size_t n_bytes)
+{
+    size_t id, end, previous = 0;
+    for (id = 0; id < tokenizer->n_tokens; id++, previous = end) {
+        end = attn__u32(tokenizer->ends + 4 * id);
+        if (end < previous || end > n_bytes)
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: token %llu ends at byte %llu, expected %llu to %llu",
+                              ATTN__LLU(id), ATTN__LLU(end), ATTN__LLU(previous),
+                              ATTN__LLU(n_bytes));
+    }
+    if (previous != n_bytes)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "tokenizer: the last token ends at byte %llu of %llu token bytes",
+                          ATTN__LLU(previous), ATTN__LLU(n_bytes));
+    return ATTN_OK;
+}
+
+/* Of several tokens that are the same single byte, the lowest id counts. */
+static attn_status attn__find_byte_ids(attn_ctx *ctx, attn_tokenizer *tokenizer,
+                                       const unsigned char *is_special)
+{
+    unsigned char found[256] = {0};
+    size_t id;
+    int byte;
+    for (id = 0; id < tokenizer->n_tokens; id++) {
+        if (attn__token_size(tokenizer, id) != 1 || is_special[id])
+            continue;
+        byte = tokenizer->bytes[attn__token_start(tokenizer, id)];
+        if (!found[byte])
+            tokenizer->byte_id[byte] = (uint32_t)id;
+        found[byte] = 1;
+    }
+    for (byte = 0; byte < 256; byte++)
+        if (!found[byte])
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: no token for the single byte %02X; each of the 256 bytes "
+                              "must have one",
+                              (unsigned)byte);
+    return ATTN_OK;
+}
+
+static attn_status attn__check_merge(attn_ctx *ctx, const attn_tokenizer *tokenizer, size_t rank,
+                                     const unsigned char *is_special)
+{
+    static const char *const part[3] = {"left", "right", "result"};
+    const unsigned char *bytes[3];
+    size_t size[3];
+    int i;
+    for (i = 0; i < 3; i++) {
+        const uint32_t id = attn__u32(tokenizer->merges + 12 * rank + 4 * (size_t)i);
+        if (id >= tokenizer->n_tokens)
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: merge %llu: its %s id %llu is not below the %llu tokens",
+                              ATTN__LLU(rank), part[i], ATTN__LLU(id),
+                              ATTN__LLU(tokenizer->n_tokens));
+        if (is_special[id])
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: merge %llu: its %s id %llu is a special token",
+                              ATTN__LLU(rank), part[i], ATTN__LLU(id));
+        bytes[i] = tokenizer->bytes + attn__token_start(tokenizer, id);
+        size[i] = attn__token_size(tokenizer, id);
+        if (size[i] == 0)
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: merge %llu: its %s id %llu is a token without bytes",
+                              ATTN__LLU(rank), part[i], ATTN__LLU(id));
+    }
+    if (size[2] - size[0] != size[1] || memcmp(bytes[2], bytes[0], size[0]) != 0 ||
+        memcmp(bytes[2] + size[0], bytes[1], size[1]) != 0)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "tokenizer: merge %llu: the bytes of its result are not those of its "
+                          "left followed by those of its right",
+                          ATTN__LLU(rank));
+    return ATTN_OK;
+}
+
+/* One pass of a counting sort: the merges in `from` (NULL: all in order of rank) to `to`, ordered
+ * by the id at `offset` in their record. Afterwards those of id x are start[x] up to start[x + 1];
+ * start has room for n_tokens + 2 and comes in as zeros. */
+static void attn__sort_merges(const attn_tokenizer *tokenizer, size_t offset, const uint32_t *from,
+                              uint32_t *to, uint32_t *start)
+{
+    size_t i;
+    for (i = 0; i < tokenizer->n_merges; i++)
+        start[attn__u32(tokenizer->merges + 12 * i + offset) + 2]++;
+    for (i = 2; i < tokenizer->n_tokens + 2; i++)
+        start[i] += start[i - 1];
+    for (i = 0; i < tokenizer->n_merges; i++) {
+        const uint32_t rank = from ? from[i] : (uint32_t)i;
+        to[start[attn__u32(tokenizer->merges + 12 * (size_t)rank + offset) + 1]++] = rank;
+    }
+}
+
+/* `by_right` and `start` are room to work in. */
+static attn_status attn__index_merges(attn_ctx *ctx, attn_tokenizer *tokenizer, uint32_t *by_right,
+                                      uint32_t *start)
+{
+    size_t i;
+    attn__sort_merges(tokenizer, 4, NULL, by_right, start);
+    attn__sort_merges(tokenizer, 0, by_right, tokenizer->rank, tokenizer->first);
+    for (i = 0; i < tokenizer->n_merges; i++) {
+        const uint32_t rank = tokenizer->rank[i];
+        const uint32_t left = attn__u32(tokenizer->merges + 12 * (size_t)rank);
+        tokenizer->right[i] = attn__u32(tokenizer->merges + 12 * (size_t)rank + 4);
+        if (i > tokenizer->first[left] && tokenizer->right[i] == tokenizer->right[i - 1])
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: merges %llu and %llu both join tokens %llu and %llu",
+                              ATTN__LLU(tokenizer->rank[i - 1]), ATTN__LLU(rank), ATTN__LLU(left),
+                              ATTN__LLU(tokenizer->right[i]));
+    }
+    return ATTN_OK;
+}
+
+/* Checks the list of special tokens and marks them; *n_nodes gets what the tree may need. */
+static attn_status attn__mark_special(attn_ctx *ctx, const attn_tokenizer *tokenizer,
+                                      const unsigned char *list, size_t n_special,
+                                      unsigned char *is_special, size_t *n_nodes)
+{
+    size_t i;
+    *n_nodes = 1;
+    for (i = 0; i < n_special; i++) {
+        const uint32_t id = attn__u32(list + 4 * i);
+        if (id >= tokenizer->n_tokens)
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: special token %llu: its id %llu is not below the %llu "
+                              "tokens",
+                              ATTN__LLU(i), ATTN__LLU(id), ATTN__LLU(tokenizer->n_tokens));
+        if (attn__token_size(tokenizer, id) == 0)
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: special token %llu (id %llu) has no bytes", ATTN__LLU(i),
+                              ATTN__LLU(id));
+        if (is_special[id])
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: special token id %llu is listed twice", ATTN__LLU(id));
+        is_special[id] = 1;
+        *n_nodes += attn__token_size(tokenizer, id);
+    }
+    return ATTN_OK;
+}
+
+/* The child of `node` for this byte, or 0. */
+static uint32_t attn__special_child(const attn__special_node *nodes, uint32_t node,
+                                    unsigned char byte)
+{
+    for (node = nodes[node].child; node && nodes[node].byte != byte;)
+        node = nodes[node].sibling;
+    return node;
+}
+
+/* Of special tokens with the same bytes, the first in the list counts. */
+static void attn__plant_special(attn_tokenizer *tokenizer, const unsigned char *list,
+                                size_t n_special)
+{
+    attn__special_node *nodes = tokenizer->special;
+    uint32_t n_nodes = 1;
+    size_t i, j;
+    for (i = 0; i < n_special; i++) {
+        const uint32_t id = attn__u32(list + 4 * i);
+        const unsigned char *bytes = tokenizer->bytes + attn__token_start(tokenizer, id);
+        uint32_t node = 0;
+        tokenizer->special_first[bytes[0]] = 1;
+        for (j = 0; j < attn__token_size(tokenizer, id); j++) {
+            uint32_t child = attn__special_child(nodes, node, bytes[j]);
+            if (!child) {
+                child = n_nodes++;
+                nodes[child].byte = bytes[j];
+                nodes[child].sibling = nodes[node].child;
+                nodes[node].child = child;
+            }
+            node = child;
+        }
+        if (!nodes[node].token)
+            nodes[node].token = id + 1;
+    }
+}
+
+static void attn__unfold_runs(attn_tokenizer *tokenizer)
+{
+    uint32_t code = 0;
+    size_t i;
+    for (i = 0; i < ATTN__N_RUNS; i++) {
+        const uint32_t end = code + attn__runs[i] / 4;
+        tokenizer->run_start[i] = code;
+        for (; code < end && code < 128; code++)
+            tokenizer->ascii_kind[code] = (unsigned char)(attn__runs[i] % 4);
+        code = end;
+    }
+    tokenizer->run_start[ATTN__N_RUNS] = code;
+}
+
+/* Everything after the sizes are known to fit. */
+static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer,
+                                        const unsigned char *special, size_t n_special,
+                                        size_t n_bytes, unsigned char *is_special,
+                                        uint32_t *by_right, uint32_t *start)
+{
+    size_t rank, n_nodes;
+    if (attn__check_ends(ctx, tokenizer, n_bytes) ||
+        attn__mark_special(ctx, tokenizer, special, n_special, is_special, &n_nodes) ||
+        attn__find_byte_ids(ctx, tokenizer, is_special))
+        return ctx->status;
+    for (rank = 0; rank < tokenizer->n_merges; rank++)
+        if (attn__check_merge(ctx, tokenizer, rank, is_special))
+            return ctx->status;
+    if (attn__index_merges(ctx, tokenizer, by_right, start))
+        return ctx->status;
+    if (n_nodes > SIZE_MAX / sizeof(attn__special_node))
+        return attn__fail(ctx, ATTN_E_MEMORY, "tokenizer: too many special tokens");
+    tokenizer->special =
+        ATTN__AS(attn__special_node *,
+                 attn__alloc(ctx, n_nodes * sizeof(attn__special_node), "the special tokens"));
+    if (!tokenizer->special)
+        return ATTN_E_MEMORY;
+    attn__plant_special(tokenizer, special, n_special);
+    attn__unfold_runs(tokenizer);
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokenizer,
+                                         const void *data, size_t size)
+{
+    const unsigned char *start = ATTN__AS(const unsigned char *, data);
+    uint64_t n_tokens, n_merges, n_special, n_bytes, needed;
+    attn_tokenizer *made;
+    unsigned char *is_special;
+    uint32_t *by_right, *first;
+    attn_status status = ATTN_E_MEMORY;
+
+    *tokenizer = NULL;
+    if (!data || size < 16)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "tokenizer: %llu bytes of data, its header alone has 16",
+                          ATTN__LLU(data ? size : 0));
+    n_tokens = attn__u32(start);
+    n_merges = attn__u32(start + 4);
+    n_special = attn__u32(start + 8);
+    n_bytes = attn__u32(start + 12);
+    needed = 16 + 4 * n_tokens + 12 * n_merges + 4 * n_special + n_bytes; /* below 2^37 */
+    if (needed != size)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "tokenizer: %llu bytes of data, but %llu tokens, %llu merges, %llu "
+                          "special tokens and %llu token bytes need %llu",
+                          ATTN__LLU(size), ATTN__LLU(n_tokens), ATTN__LLU(n_merges),
+                          ATTN__LLU(n_special), ATTN__LLU(n_bytes), ATTN__LLU(needed));
+    if (n_tokens > INT32_MAX || n_merges > INT32_MAX)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "tokenizer: %llu tokens and %llu merges; ids and ranks end at 2147483647",
+                          ATTN__LLU(n_tokens), ATTN__LLU(n_merges));
+
+    /* No product overflows: the data holds at least as many bytes as each of these arrays, but
+     * for a few entries. */
+    made = ATTN__AS(attn_tokenizer *, attn__alloc(ctx, sizeof *made, "a tokenizer"));
+    if (!made)
+        return status;
+    made->n_tokens = (size_t)n_tokens;
+    made->n_merges = (size_t)n_merges;
+    made->ends = start + 16;
+    made->merges = made->ends + 4 * made->n_tokens;
+    made->bytes = made->merges + 12 * made->n_merges + 4 * (size_t)n_special;
+    made->first =
+        ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * (made->n_tokens + 2), "an index of the merges"));
+    made->right =
+        ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * made->n_merges, "an index of the merges"));
+    made->rank =
+        ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * made->n_merges, "an index of the merges"));
+    is_special = ATTN__AS(unsigned char *, attn__alloc(ctx, made->n_tokens, "a list of tokens"));
+    by_right = ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * made->n_merges, "a list of merges"));
+    first = ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * (made->n_tokens + 2), "a list of merges"));
+    if (made->first && made->right && made->rank && is_special && by_right && first)
+        status =
+            attn__tokenizer_fill(ctx, made, made->merges + 12 * made->n_merges, (size_t)n_special,
+                                 (size_t)n_bytes, is_special, by_right, first);
+    attn__free(is_special);
+    attn__free(by_right);
+    attn__free(first);
+    if (status)
+        attn_tokenizer_free(made);
+    else
+        *tokenizer = made;
+    return status;
+}
+
+ATTN__DEF void attn_tokenizer_free(attn_tokenizer *tokenizer)
+{
+    if (!tokenizer)
+        return;
+    attn__free(tokenizer->first);
+    attn__free(tokenizer->right);
+    attn__free(tokenizer->rank);
+    attn__free(tokenizer->special);
+    attn__free(tokenizer);
+}
+
+/* --- UTF-8 --- */
+
+/* Bytes of the character that begins with this one; 0 if none does. */
+static size_t attn__utf8_length(unsigned char first)
+{
+    if (first < 0x80)
+        return 1;
+    if (first < 0xC2 || first > 0xF4)
+        return 0;
+    return first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+}
+
+/* May `byte` come at `index` (1 to 3) of a character that begins with `first`? The second byte is
+ * what keeps out overlong forms, surrogates and everything above U+10FFFF. */
+static int attn__utf8_continues(unsigned char first, size_t index, unsigned char byte)
+{
+    if (index == 1 && (first == 0xE0 || first == 0xF0)) /* overlong otherwise */
+        return byte >= (first == 0xE0 ? 0xA0 : 0x90) && byte <= 0xBF;
+    if (index == 1 && (first == 0xED || first == 0xF4))
+        return byte >= 0x80 && byte <= (first == 0xED ? 0x9F : 0x8F);
+    return byte >= 0x80 && byte <= 0xBF;
+}
+
+/* Reads the character at p < end; returns how many bytes it has, 0 if this is no UTF-8. */
+static size_t attn__utf8_read(const unsigned char *p, const unsigned char *end, uint32_t *code)
+{
+    const size_t length = attn__utf8_length(*p);
+    size_t i;
+    if (length == 0 || (size_t)(end - p) < length)
+        return 0;
+    *code = length == 1 ? *p : *p & (0xFFu >> (length + 1));
+    for (i = 1; i < length; i++) {
+        if (!attn__utf8_continues(*p, i, p[i]))
+            return 0;
+        *code = *code << 6 | (p[i] & 0x3Fu);
+    }
+    return length;
+}
+
+static char *attn__utf8_replace(char *out) /* U+FFFD */
+{
+    memcpy(out, "\xEF\xBF\xBD", 3);
+    return out + 3;
+}
+
+ATTN__DEF size_t attn_utf8_push(attn_utf8 *state, const char *bytes, size_t size, char *text)
+{
+    char *out = text;
+    size_t i, length;
+    if (size == 0 && state->n > 0) {
+        out = attn__utf8_replace(out);
+        state->n = 0;
+    }
+    for (i = 0; i < size; i++) {
+        const unsigned char byte = (unsigned char)bytes[i];
+        if (state->n > 0 && !attn__utf8_continues(state->bytes[0], (size_t)state->n, byte)) {
+            out = attn__utf8_replace(out);
+            state->n = 0;
+        }
+        if (state->n == 0 && attn__utf8_length(byte) == 0) {
+            out = attn__utf8_replace(out);
+            continue;
+        }
+        state->bytes[state->n++] = byte;
+        length = attn__utf8_length(state->bytes[0]);
+        if ((size_t)state->n == length) {
+            memcpy(out, state->bytes, length);
+            out += length;
+            state->n = 0;
+        }
+    }
+    return (size_t)(out - text);
+}
+
+/* --- encoding: one call's state --- */
+
+/* A word's ids, found by its bytes: zero-padded, as two numbers. size 0: empty. */
+typedef struct attn__cached_word {
+    uint64_t key[2];
+    uint32_t ids[ATTN__CACHE_IDS];
+    unsigned char size, n_ids;
+} attn__cached_word;
+
+/* A token on its way in a long word. Place 0 stands for "none". */
+typedef struct attn__place {
+    uint32_t id;
+    uint32_t rank;              /* of its merge with the next place, or ATTN__NO_RANK */
+    uint32_t before, after;     /* neighbours in the word */
+    uint32_t previous, further; /* neighbours in the list of places with this rank */
+} attn__place;
+
+typedef struct attn__encoder {
+    attn_ctx *ctx;
+    const attn_tokenizer *tokenizer;
+    int32_t *ids;
+    size_t capacity, n_ids; /* n_ids counts on beyond the capacity */
+
+    uint32_t run_start, run_end; /* the run of code points looked up last, and its kind */
+    int run_kind;
+
+    attn__cached_word *cache; /* NULL for a short text */
+    size_t cache_mask;
+
+    attn__place *places; /* for long words: NULL until the first one comes */
+    size_t n_places;
+    uint32_t *heads;    /* [n_merges]: first place of each rank */
+    uint32_t *occupied; /* bit r: heads[r] is not 0 */
+    uint32_t *summary;  /* bit w: occupied[w] is not 0 */
+} attn__encoder;
+
+static void attn__emit(attn__encoder *encoder, uint32_t id)
+{
+    if (encoder->n_ids < encoder->capacity)
+        encoder->ids[encoder->n_ids] = (int32_t)id;
+    encoder->n_ids++;
+}
+
+/* Rank of the merge of two tokens, or ATTN__NO_RANK: a binary search without branches. */
+static uint32_t attn__merge_rank(const attn_tokenizer *tokenizer, uint32_t left, uint32_t right)
+{
+    const uint32_t *at = tokenizer->right + tokenizer->first[left];
+    size_t count = tokenizer->first[left + 1] - tokenizer->first[left];
+    while (count > 1) {
+        const size_t half = count / 2;
+        at += at[half] <= right ? half : 0;
+        count -= half;
+    }
+    return count && *at == right ? tokenizer->rank[at - tokenizer->right] : ATTN__NO_RANK;
+}
+
+static uint32_t attn__merge_result(const attn_tokenizer *tokenizer, uint32_t rank)
+{
+    return attn__u32(tokenizer->merges + 12 * (size_t)rank + 8);
+}
+
+/* --- encoding: words of the pattern --- */
+
+/* The kind of the character at p < end; *next gets where it ends. */
+static int attn__kind_at(attn__encoder *encoder, const unsigned char *p, const unsigned char *end,
+                         const unsigned char **next)
+{
+    const uint32_t *start = encoder->tokenizer->run_start;
+    size_t length, low = 0, high = ATTN__N_RUNS + 1, middle;
+    uint32_t code = 0;
+
+    if (*p < 0x80) {
+        *next = p + 1;
+        return encoder->tokenizer->ascii_kind[*p];
+    }
+    length = attn__utf8_read(p, end, &code);
+    *next = p + (length ? length : 1);
+    if (length == 0)
+        return ATTN__OTHER;
+    /* Characters of one script lie together, so the run looked up last often serves again. */
+    if (code < encoder->run_start || code >= encoder->run_end) {
+        while (high - low > 1) { /* start[low] <= code < start[high] */
+            middle = (low + high) / 2;
+            if (start[middle] <= code)
+                low = middle;
+            else
+                high = middle;
+        }
+        encoder->run_start = start[low];
+        encoder->run_end = low < ATTN__N_RUNS ? start[low + 1] : 0xFFFFFFFFu;
+        encoder->run_kind = low < ATTN__N_RUNS ? (int)(attn__runs[low] % 4) : ATTN__OTHER;
+    }
+    return encoder->run_kind;
+}
+
+/* Where the run of characters of this kind that begins at p ends. */
+static const unsigned char *attn__skip_kind(attn__encoder *encoder, const unsigned char *p,
+                                            const unsigned char *end, int kind)
+{
+    const unsigned char *next;
+    while (p < end && attn__kind_at(encoder, p, end, &next) == kind)
+        p = next;
+    return p;
+}
+
+/* Bytes of the contraction ('s 't 're 've 'm 'll 'd) at p, or 0. */
+static size_t attn__contraction(const unsigned char *p, const unsigned char *end)
+{
+    const size_t rest = (size_t)(end - p);
+    if (rest >= 2 && (p[1] == 's' || p[1] == 't' || p[1] == 'm' || p[1] == 'd'))
+        return 2;
+    if (rest >= 3 && ((p[1] == 'r' && p[2] == 'e') || (p[1] == 'v' && p[2] == 'e') ||
+                      (p[1] == 'l' && p[2] == 'l')))
+        return 3;
+    return 0;
+}
+
+/* Where the word at p < end ends: the first alternative of the pattern that matches. */
+static const unsigned char *attn__word_end(attn__encoder *encoder, const unsigned char *p,
+                                           const unsigned char *end)
+{
+    const unsigned char *inner = p + (*p == ' ' && end - p > 1), *next, *last;
+    const size_t contraction = *p == '\'' ? attn__contraction(p, end) : 0;
+    const int kind = attn__kind_at(encoder, inner, end, &next);
+
+    if (contraction)
+        return p + contraction;
+    if (kind != ATTN__SPACE) /* one space belongs to what follows it */
+        return attn__skip_kind(encoder, next, end, kind);
+    next = attn__skip_kind(encoder, p, end, ATTN__SPACE);
+    if (next == end)
+        return end;
+    /* White space before something leaves its last character to that something, if that is not
+     * all of it. */
+    for (last = next - 1; (*last & 0xC0) == 0x80;)
+        last--;
+    return last == p ? next : last;
+}
+
+/* --- encoding: short words --- */
+
+/* Merges a word of 1 to ATTN__SHORT_WORD bytes; returns how many ids there are. */
+static size_t attn__merge_short(const attn_tokenizer *tokenizer, const unsigned char *word,
+                                size_t size, uint32_t *ids)
+{
+    uint32_t rank[ATTN__SHORT_WORD]; /* rank[i] is that of ids[i] and ids[i + 1] */
+    size_t i, kept;
+    for (i = 0; i < size; i++)
+        ids[i] = tokenizer->byte_id[word[i]];
+    for (i = 0; i + 1 < size; i++)
+        rank[i] = attn__merge_rank(tokenizer, ids[i], ids[i + 1]);
+    rank[size - 1] = ATTN__NO_RANK;
+
+    for (;;) {
+        uint32_t best = ATTN__NO_RANK, result;
+        for (i = 0; i < size; i++)
+            best = rank[i] < best ? rank[i] : best;
+        if (best == ATTN__NO_RANK)
+            return size;
+        result = attn__merge_result(tokenizer, best);
+        for (i = kept = 0; i < size; i++, kept++) {
+            const int merges = rank[i] == best;
+            ids[kept] = merges ? result : ids[i];
+            i += merges ? 1 : 0;
+            rank[kept] = rank[i];
+        }
+        size = kept;
+        for (i = 0; i + 1 < size; i++)
+            if (ids[i] == result || ids[i + 1] == result)
+                rank[i] = attn__merge_rank(tokenizer, ids[i], ids[i + 1]);
+    }
+}
+
+/* --- encoding: long words --- */
+
+static void attn__enter_place(attn__encoder *encoder, uint32_t index)
+{
+    attn__place *places = encoder->places, *place = places + index;
+    uint32_t rank;
+    if (!place->after)
+        return;
+    rank = attn__merge_rank(encoder->tokenizer, place->id, places[place->after].id);
+    if (rank == ATTN__NO_RANK)
+        return;
+    place->rank = rank;
+    place->previous = 0;
+    place->further = encoder->heads[rank];
+    if (place->further)
+        places[place->further].previous = index;
+    encoder->heads[rank] = index;
+    encoder->occupied[rank / 32] |= 1u << rank % 32;
+    encoder->summary[rank / 1024] |= 1u << rank / 32 % 32;
+}
+
+static void attn__leave_place(attn__encoder *encoder, uint32_t index)
+{
+    attn__place *places = encoder->places, *place = places + index;
+    const uint32_t rank = place->rank;
+    if (rank == ATTN__NO_RANK)
+        return;
+    place->rank = ATTN__NO_RANK;
+    if (place->further)
+        places[place->further].previous = place->previous;
+    if (place->previous) {
+        places[place->previous].further = place->further;
+        return;
+    }
+    encoder->heads[rank] = place->further;
+    if (place->further)
+        return;
+    encoder->occupied[rank / 32] &= ~(1u << rank % 32);
+    if (!encoder->occupied[rank / 32])
+        encoder->summary[rank / 1024] &= ~(1u << rank / 32 % 32);
+}
+
+static void attn__merge_place(attn__encoder *encoder, uint32_t index, uint32_t result)
+{
+    attn__place *places = encoder->places, *place = places + index;
+    const uint32_t gone = place->after;
+    attn__leave_place(encoder, place->before);
+    attn__leave_place(encoder, index);
+    attn__leave_place(encoder, gone);
+    place->id = result;
+    place->after = places[gone].after;
+    places[place->after].before = index;
+    attn__enter_place(encoder, index);
+    attn__enter_place(encoder, place->before);
+}
+
+static uint32_t attn__lowest_bit(uint32_t bits)
+{
+    uint32_t index = 0;
+    while (!(bits >> index & 1))
+        index++;
+    return index;
+}
+
+/* The lowest rank that has a place, or ATTN__NO_RANK. */
+static uint32_t attn__lowest_rank(const attn__encoder *encoder)
+{
+    const size_t n_words = encoder->tokenizer->n_merges / 1024 + 1;
+    size_t word;
+    for (word = 0; word < n_words; word++) {
+        if (encoder->summary[word]) {
+            word = word * 32 + attn__lowest_bit(encoder->summary[word]);
+            return (uint32_t)(word * 32) + attn__lowest_bit(encoder->occupied[word]);
+        }
+    }
+    return ATTN__NO_RANK;
+}
+
+/* Room for a word of this size: grown by at least half, so that growing stays cheap. */
+static attn_status attn__reserve_places(attn__encoder *encoder, size_t size)
+{
+    const size_t n_merges = encoder->tokenizer->n_merges;
+    size_t wanted = encoder->n_places + encoder->n_places / 2, bytes;
+    if (size >= INT32_MAX)
+        return attn__fail(encoder->ctx, ATTN_E_ARGUMENT,
+                          "attn_encode: a word of %llu bytes; words end at 2147483646",
+                          ATTN__LLU(size));
+    if (!encoder->heads) {
+        encoder->heads =
+            ATTN__AS(uint32_t *,
+                     attn__alloc(encoder->ctx, 4 * (n_merges + n_merges / 32 + n_merges / 1024 + 2),
+                                 "the lists of a long word"));
+        if (!encoder->heads)
+            return ATTN_E_MEMORY;
+        encoder->occupied = encoder->heads + n_merges;
+        encoder->summary = encoder->occupied + n_merges / 32 + 1;
+    }
+    if (size < encoder->n_places)
+        return ATTN_OK;
+    if (wanted < size + 1)
+        wanted = size + 1;
+    attn__free(encoder->places);
+    encoder->n_places = 0;
+    encoder->places = attn__mul_overflows(wanted, sizeof(attn__place), &bytes)
+                          ? NULL
+                          : ATTN__AS(attn__place *,
+                                     attn__alloc(encoder->ctx, bytes, "the places of a long word"));
+    if (!encoder->places)
+        return ATTN_E_MEMORY;
+    encoder->n_places = wanted;
+    return ATTN_OK;
+}
+
+static attn_status attn__merge_long(attn__encoder *encoder, const unsigned char *word, size_t size)
+{
+    attn__place *places;
+    uint32_t index, rank, result;
+    if (attn__reserve_places(encoder, size))
+        return encoder->ctx->status;
+    places = encoder->places;
+    for (index = 0; index <= (uint32_t)size; index++) {
+        places[index].id = index ? encoder->tokenizer->byte_id[word[index - 1]] : 0;
+        places[index].rank = ATTN__NO_RANK;
+        places[index].before = index ? index - 1 : 0;
+        places[index].after = index && index < (uint32_t)size ? index + 1 : 0;
+    }
+    for (index = (uint32_t)size; index > 0; index--) /* backwards, so that lists run forwards */
+        attn__enter_place(encoder, index);
+
+    while ((rank = attn__lowest_rank(encoder)) != ATTN__NO_RANK) {
+        result = attn__merge_result(encoder->tokenizer, rank);
+        /* No merge makes a new place of its own rank, because its result is longer than its left
+         * part: the list only shrinks. Only in a run of one token do places of one rank overlap;
+         * its leftmost goes first. */
+        while ((index = encoder->heads[rank]) != 0) {
+            while (places[places[index].before].rank == rank)
+                index = places[index].before;
+            for (; places[index].rank == rank; index = places[index].after)
+                attn__merge_place(encoder, index, result);
+        }
+    }
+    for (index = 1; index; index = places[index].after)
+        attn__emit(encoder, places[index].id);
+    return ATTN_OK;
+}
+
+/* --- encoding: everything together --- */
+
+static attn__cached_word *attn__cache_entry(const attn__encoder *encoder, const uint64_t *key)
+{
+    const uint64_t mixed = (key[0] ^ (key[1] << 23 | key[1] >> 41)) * 0x9E3779B97F4A7C15u;
+    return encoder->cache + ((size_t)(mixed >> 40) & encoder->cache_mask);
+}
+
+static attn_status attn__encode_word(attn__encoder *encoder, const unsigned char *word, size_t size)
+{
+    const int cacheable = encoder->cache && size <= ATTN__KEY_SIZE;
+    uint32_t ids[ATTN__SHORT_WORD];
+    attn__cached_word *entry = NULL;
+    uint64_t key[2] = {0, 0};
+    size_t i, n_ids;
+
+    if (size > ATTN__SHORT_WORD)
+        return attn__merge_long(encoder, word, size);
+    if (cacheable) {
+        for (i = 0; i < size; i++)
+            key[i / 8] |= (uint64_t)word[i] << 8 * (i % 8);
+        entry = attn__cache_entry(encoder, key);
+        if (entry->size == size && entry->key[0] == key[0] && entry->key[1] == key[1]) {
+            for (i = 0; i < entry->n_ids; i++)
+                attn__emit(encoder, entry->ids[i]);
+            return ATTN_OK;
+        }
+    }
+    n_ids = attn__merge_short(encoder->tokenizer, word, size, ids);
+    for (i = 0; i < n_ids; i++)
+        attn__emit(encoder, ids[i]);
+    if (cacheable && n_ids <= ATTN__CACHE_IDS) {
+        memcpy(entry->key, key, sizeof key);
+        memcpy(entry->ids, ids, n_ids * sizeof ids[0]);
+        entry->size = (unsigned char)size;
+        entry->n_ids = (unsigned char)n_ids;
+    }
+    return ATTN_OK;
+}
+
+/* Text without special tokens. */
+static attn_status attn__encode_part(attn__encoder *encoder, const unsigned char *p,
+                                     const unsigned char *end)
+{
+    while (p < end) {
+        const unsigned char *next = attn__word_end(encoder, p, end);
+        if (attn__encode_word(encoder, p, (size_t)(next - p)))
+            return encoder->ctx->status;
+        p = next;
+    }
+    return ATTN_OK;
+}
+
+/* The longest special token at p < end: its bytes (0: none), and its id. */
+static size_t attn__special_at(const attn_tokenizer *tokenizer, const unsigned char *p,
+                               const unsigned char *end, uint32_t *id)
+{
+    const attn__special_node *nodes = tokenizer->special;
+    uint32_t node = 0;
+    size_t depth = 0, longest = 0;
+    while ((size_t)(end - p) > depth && (node = attn__special_child(nodes, node, p[depth])) != 0) {
+        depth++;
+        if (nodes[node].token) {
+            longest = depth;
+            *id = nodes[node].token - 1;
+        }
+    }
+    return longest;
+}
+
+static attn_status attn__encode_all(attn__encoder *encoder, const unsigned char *p,
+                                    const unsigned char *end, int allow_special)
+{
+    const unsigned char *part = p; /* text before p that is not encoded yet */
+    size_t length;
+    uint32_t id = 0;
+    while (allow_special && p < end) {
+        length = encoder->tokenizer->special_first[*p]
+                     ? attn__special_at(encoder->tokenizer, p, end, &id)
+                     : 0;
+        if (!length) {
+            p++;
+            continue;
+        }
+        if (attn__encode_part(encoder, part, p))
+            return encoder->ctx->status;
+        attn__emit(encoder, id);
+        part = p += length;
+    }
+    return attn__encode_part(encoder, part, end);
+}
+
+ATTN__DEF attn_status attn_encode(attn_ctx *ctx, const attn_tokenizer *tokenizer, const char *text,
+                                  size_t size, int allow_special, int32_t *ids, size_t capacity,
+                                  size_t *n_ids)
+{
+    const unsigned char *start = (const unsigned char *)text;
+    attn__encoder encoder;
+    attn_status status;
+    size_t n_cached;
+
+    if (n_ids)
+        *n_ids = 0;
+    if (!tokenizer)
+        return attn__fail(ctx, ATTN_E_TOKENIZER,
+                          "attn_encode: there is no tokenizer; give token ids instead of text");
+    if ((!text && size) || (!ids && capacity))
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_encode: %s is NULL but its size is %llu",
+                          !text && size ? "text" : "ids",
+                          ATTN__LLU(!text && size ? size : capacity));
+    if (size == 0)
+        return ATTN_OK;
+
+    memset(&encoder, 0, sizeof encoder);
+    encoder.ctx = ctx;
+    encoder.tokenizer = tokenizer;
+    encoder.ids = ids;
+    encoder.capacity = capacity;
+    /* Words repeat only in a text of some length, and a small cache is enough for most of them. */
+    for (n_cached = 1; n_cached < ATTN__CACHE_MAX && n_cached < size / 16;)
+        n_cached *= 2;
+    if (n_cached >= 16) {
+        encoder.cache_mask = n_cached - 1;
+        encoder.cache =
+            ATTN__AS(attn__cached_word *,
+                     attn__alloc(ctx, n_cached * sizeof(attn__cached_word), "a cache of words"));
+        if (!encoder.cache)
+            return ATTN_E_MEMORY;
+    }
+    status = attn__encode_all(&encoder, start, start + size, allow_special);
+    attn__free(encoder.cache);
+    attn__free(encoder.places);
+    attn__free(encoder.heads);
+    if (status)
+        return status;
+    if (n_ids)
+        *n_ids = encoder.n_ids;
+    if (encoder.n_ids > capacity)
+        return attn__fail(ctx, ATTN_E_SPACE, "attn_encode: %llu ids, but room for only %llu",
+                          ATTN__LLU(encoder.n_ids), ATTN__LLU(capacity));
+    return ATTN_OK;
+}
+
+/* --- decoding --- */
+
+ATTN__DEF attn_status attn_decode(attn_ctx *ctx, const attn_tokenizer *tokenizer,
+                                  const int32_t *ids, size_t n_ids, char *text, size_t capacity,
+                                  size_t *size)
+{
+    size_t i, length, total = 0;
+    if (size)
+        *size = 0;
+    if (!tokenizer)
+        return attn__fail(ctx, ATTN_E_TOKENIZER, "attn_decode: there is no tokenizer");
+    if ((!ids && n_ids) || (!text && capacity))
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_decode: %s is NULL but its size is %llu",
+                          !ids && n_ids ? "ids" : "text",
+                          ATTN__LLU(!ids && n_ids ? n_ids : capacity));
+    for (i = 0; i < n_ids; i++) {
+        const char *bytes = attn_token_bytes(tokenizer, ids[i], &length);
+        if (!bytes)
+            return attn__fail(ctx, ATTN_E_TOKEN,
+                              "attn_decode: id %ld at index %llu is not in the vocabulary of %llu",
+                              (long)ids[i], ATTN__LLU(i), ATTN__LLU(tokenizer->n_tokens));
+        if (length > SIZE_MAX - total)
+            return attn__fail(ctx, ATTN_E_SPACE,
+                              "attn_decode: the text is too long for any buffer");
+        if (total + length <= capacity && length)
+            memcpy(text + total, bytes, length);
+        total += length;
+    }
+    if (size)
+        *size = total;
+    if (total > capacity)
+        return attn__fail(ctx, ATTN_E_SPACE, "attn_decode: %llu bytes, but room for only %llu",
+                          ATTN__LLU(total), ATTN__LLU(capacity));
+    return ATTN_OK;
+}
+
+/* >>format ======================================================================================
+ * Opening a .attn file. Nothing in it is believed until it is checked: every number against the
+ * file's size, every tensor against the configuration. The layout is in the manual. */
+
+ATTN__DEF uint64_t attn_checksum(uint64_t chain, const void *data, size_t size)
+{
+    const unsigned char *block = (const unsigned char *)data;
+    attn_ctx any;
+    const attn__kernels *kernels;
+    memset(&any, 0, sizeof any);
+    kernels = attn__kernels_for(&any);
+    while (size > 0) {
+        const size_t n = size < ATTN__BLOCK ? size : ATTN__BLOCK;
+        chain = attn__mix(chain, kernels->digest(block, n));
+        block += n;
+        size -= n;
+    }
+    return chain;
+}
+
+/* One matrix or vector of the model. */
+typedef struct attn__weight {
+    attn_tensor_info info;
+    const unsigned char *data;
+} attn__weight;
+
+/* Parameters of one block, in the order of the computation. */
+typedef struct attn__layer {
+    const float *ln1_w, *ln1_b;
+    attn__panels w_qkv;
+    const float *b_qkv;
+    attn__panels w_o;
+    const float *b_o;
+    const float *ln2_w, *ln2_b;
+    attn__panels w_in;
+    const float *b_in;
+    attn__panels w_out;
+    const float *b_out;
+} attn__layer;
+
+struct attn_model {
+    attn_config config;
+    attn__panels w_e, w_u; /* W_E as its transpose; W_U is the same if tied */
+    const float *w_pos;
+    attn__layer *layers;
+    const float *ln_f_w, *ln_f_b;
+    attn_tokenizer *tokenizer;
+    attn__weight *weights;
+    size_t n_weights;
+    const unsigned char *bytes; /* the whole file */
+    size_t size;
+    void *copy;    /* bytes, if they are a block of our own */
+    int is_mapped; /* bytes, if they are a mapped file */
+};
+
+/* ---- getting the file's bytes: mapped where that is possible, else read ---- */
+
+#if defined(ATTN_NO_MMAP)
+static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
+{
+    (void)path, (void)bytes, (void)size;
+    return 0;
+}
+static void attn__unmap(const unsigned char *bytes, size_t size)
+{
+    (void)bytes, (void)size;
+}
+#elif defined(_WIN32)
+static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
+{
+    HANDLE mapping = NULL, file = CreateFileA(path, GENERIC_READ, FILE_SHARE_READ, NULL,
+                                              OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL, NULL);
+    LARGE_INTEGER length;
+    const void *view = NULL;
+    if (file == INVALID_HANDLE_VALUE)
+        return 0;
+    if (GetFileSizeEx(file, &length) && length.QuadPart > 0 &&
+        (unsigned long long)length.QuadPart <= SIZE_MAX)
+        mapping = CreateFileMappingA(file, NULL, PAGE_READONLY, 0, 0, NULL);
+    if (mapping)
+        view = MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, 0);
+    if (mapping)
+        CloseHandle(mapping);
+    CloseHandle(file);
+    *bytes = (const unsigned char *)view;
+    *size = (size_t)length.QuadPart;
+    return view != NULL;
+}
+static void attn__unmap(const unsigned char *bytes, size_t size)
+{
+    (void)size;
+    UnmapViewOfFile(bytes);
+}
+#elif defined(__unix__) || defined(__APPLE__)
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
+{
+    const int file = open(path, O_RDONLY);
+    struct stat status;
+    void *view = MAP_FAILED;
+    if (file < 0)
+        return 0;
+    if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0 &&
+        (unsigned long long)status.st_size <= SIZE_MAX)
+        view = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, file, 0);
+    close(file);
+    if (view == MAP_FAILED)
+        return 0;
+    *bytes = (const unsigned char *)view;
+    *size = (size_t)status.st_size;
+    return 1;
+}
+static void attn__unmap(const unsigned char *bytes, size_t size)
+{
+    munmap((void *)(uintptr_t)bytes, size);
+}
+#else
+static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
+{
+    (void)path, (void)bytes, (void)size;
+    return 0;
+}
+static void attn__unmap(const unsigned char *bytes, size_t size)
+{
+    (void)bytes, (void)size;
+}
+#endif
+
+/* Reads a file into a growing block: works for what cannot be mapped, pipes included. */
+static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes, size_t *size)
+{
+    FILE *file = fopen(path, "rb");
+    size_t room = 1 << 20, n;
+    unsigned char *block, *larger;
+    int failed;
+    if (!file)
+        return attn__fail(ctx, ATTN_E_IO, "%s: cannot be opened; is the path right?", path);
+    block = (unsigned char *)attn__alloc(ctx, room, "a model file");
+    *size = 0;
+    while (block && (n = fread(block + *size, 1, room - *size, file)) > 0) {
+        *size += n;
+        if (*size < room)
+            continue;
+        larger = room > SIZE_MAX / 2 ? NULL
+                                     : (unsigned char *)attn__alloc(ctx, room * 2, "a model file");
+        if (larger)
+            memcpy(larger, block, *size);
+        attn__free(block);
+        block = larger;
+        room *= 2;
+    }
+    failed = ferror(file);
+    fclose(file);
+    if (!block)
+        return ATTN_E_MEMORY;
+    if (failed) {
+        attn__free(block);
+        return attn__fail(ctx, ATTN_E_IO, "%s: reading failed; is it a directory, or a bad disk?",
+                          path);
+    }
+    *bytes = block;
+    return ATTN_OK;
+}
+
+/* ---- what a file must hold ---- */
+
+/* Where in the model a tensor goes, and what it must look like. */
+typedef struct attn__expected {
+    const char *name; /* after "blocks.i." for the tensors of a block */
+    int is_panels;
+    uint32_t n_in, n_out; /* a vector has n_out only */
+    const float **rows;
+    attn__panels *panels;
+} attn__expected;
+
+/* The tensors of block `layer`, or of the model around the blocks if layer < 0; returns how many.
+ */
+static int attn__expect(attn_model *m, int layer, attn__expected e[16])
+{
+    const attn_config *c = &m->config;
+    const uint32_t width = c->d_model, inner = c->d_mlp;
+    int n = 0;
+#define ATTN__WANT(name_, is_panels_, in_, out_, rows_, panels_)                                   \
+    (e[n].name = name_, e[n].is_panels = is_panels_, e[n].n_in = in_, e[n].n_out = out_,           \
+     e[n].rows = rows_, e[n].panels = panels_, n++)
+    if (layer < 0) {
+        ATTN__WANT("embed.W_E", 1, width, c->n_vocab, NULL, &m->w_e);
+        ATTN__WANT("pos_embed.W_pos", 0, c->n_ctx, width, &m->w_pos, NULL);
+        ATTN__WANT("ln_final.w", 0, 0, width, &m->ln_f_w, NULL);
+        ATTN__WANT("ln_final.b", 0, 0, width, &m->ln_f_b, NULL);
+        if (!c->tied)
+            ATTN__WANT("unembed.W_U", 1, width, c->n_vocab, NULL, &m->w_u);
+    } else {
+        attn__layer *l = &m->layers[layer];
+        ATTN__WANT("ln1.w", 0, 0, width, &l->ln1_w, NULL);
+        ATTN__WANT("ln1.b", 0, 0, width, &l->ln1_b, NULL);
+        ATTN__WANT("attn.W_QKV", 1, width, 3 * width, NULL, &l->w_qkv);
+        ATTN__WANT("attn.b_QKV", 0, 0, 3 * width, &l->b_qkv, NULL);
+        ATTN__WANT("attn.W_O", 1, width, width, NULL, &l->w_o);
+        ATTN__WANT("attn.b_O", 0, 0, width, &l->b_o, NULL);
+        ATTN__WANT("ln2.w", 0, 0, width, &l->ln2_w, NULL);
+        ATTN__WANT("ln2.b", 0, 0, width, &l->ln2_b, NULL);
+        ATTN__WANT("mlp.W_in", 1, width, inner, NULL, &l->w_in);
+        ATTN__WANT("mlp.b_in", 0, 0, inner, &l->b_in, NULL);
+        ATTN__WANT("mlp.W_out", 1, inner, width, NULL, &l->w_out);
+        ATTN__WANT("mlp.b_out", 0, 0, width, &l->b_out, NULL);
+    }
+#undef ATTN__WANT
+    return n;
+}
+
+/* Is `full` "blocks.<layer>." and then `name` (or just `name` if layer < 0)? */
+static int attn__is_named(const char *full, int layer, const char *name)
+{
+    size_t number = 0, digits = 0;
+    if (layer < 0)
+        return strcmp(full, name) == 0;
+    if (strncmp(full, "blocks.", 7) != 0)
+        return 0;
+    full += 7;
+    while (full[digits] >= '0' && full[digits] <= '9' && digits < 9)
+        number = number * 10 + (size_t)(full[digits++] - '0');
+    return digits > 0 && (digits == 1 || full[0] != '0') && full[digits] == '.' &&
+           number == (size_t)layer && strcmp(full + digits + 1, name) == 0;
+}
+
+/* Finds each expected tensor in the table, checks it, and points the model at it. Files list a
+ * block's tensors together, so the search goes on from where the last one was found. */
+static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
+{
+    attn__expected e[16];
+    size_t found = 0, at = 0, tried;
+    int layer, i, n;
+    for (layer = -1; layer < (int)m->config.n_layer; layer++) {
+        n = attn__expect(m, layer, e);
+        for (i = 0; i < n; i++) {
+            const int is_matrix = e[i].is_panels || e[i].n_in > 0;
+            const attn__weight *w;
+            for (tried = 0; tried < m->n_weights; tried++, at++)
+                if (attn__is_named(m->weights[at % m->n_weights].info.name, layer, e[i].name))
+                    break;
+            if (tried == m->n_weights)
+                return layer < 0
+                           ? attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s is missing", path,
+                                        e[i].name)
+                           : attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor blocks.%d.%s is missing",
+                                        path, layer, e[i].name);
+            w = &m->weights[at % m->n_weights];
+            if (w->info.panels != (e[i].is_panels) ||
+                (!w->info.panels && w->info.dtype != ATTN_F32))
+                return attn__fail(ctx, ATTN_E_FORMAT,
+                                  "%s: tensor %s has the wrong layout; expected %s", path,
+                                  w->info.name, e[i].is_panels ? "panels" : "rows of f32");
+            if (w->info.ndim != (is_matrix ? 2 : 1) ||
+                w->info.shape[0] != (is_matrix ? e[i].n_in : e[i].n_out) ||
+                (is_matrix && w->info.shape[1] != e[i].n_out))
+                return attn__fail(
+                    ctx, ATTN_E_FORMAT,
+                    "%s: tensor %s has shape [%llu, %llu]; the configuration asks for "
+                    "[%llu, %llu]",
+                    path, w->info.name, ATTN__LLU(w->info.shape[0]), ATTN__LLU(w->info.shape[1]),
+                    ATTN__LLU(is_matrix ? e[i].n_in : e[i].n_out),
+                    ATTN__LLU(is_matrix ? e[i].n_out : 1));
+            if (e[i].rows)
+                *e[i].rows = (const float *)(const void *)w->data;
+            else
+                *e[i].panels = attn__panels_at(w->data, w->info.dtype, e[i].n_in, e[i].n_out);
+            found++;
+        }
+    }
+    if (found != m->n_weights)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "%s: the file holds %llu tensors, but a model of this configuration has "
+                          "%llu; one is there twice or does not belong",
+                          path, ATTN__LLU(m->n_weights), ATTN__LLU(found));
+    if (m->config.tied)
+        m->w_u = m->w_e;
+    return ATTN_OK;
+}
+
+/* ---- reading the header and the tensor table ---- */
+
+enum { ATTN__HEADER = 256, ATTN__RECORD = 128 };
+static const unsigned char attn__magic[8] = {0x89, 'A', 'T', 'T', 'N', 0x0d, 0x0a, 0x1a};
+
+/* A section must lie after `from`, 64-aligned, and end within the file. */
+static int attn__lies_within(uint64_t offset, uint64_t size, uint64_t from, uint64_t file_size)
+{
+    return offset % 64 == 0 && offset >= from && offset <= file_size && size <= file_size - offset;
+}
+
+static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *path)
+{
+    const unsigned char *h = m->bytes;
+    attn_config *c = &m->config;
+    uint32_t eps_bits;
+    if (m->size < 8 || memcmp(h, attn__magic, 8) != 0)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          m->size == 0 ? "%s: the file is empty; expected an .attn file"
+                          : m->size >= 5 && memcmp(h, attn__magic, 5) == 0
+                              ? "%s: this .attn file was damaged by a transfer as text, or is cut; "
+                                "copy it again"
+                              : "%s: not an .attn file; make one with attn-convert",
+                          path);
+    if (m->size < ATTN__HEADER)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "%s: the file ends in its header, after %llu of 256 bytes", path,
+                          ATTN__LLU(m->size));
+    if (attn__u32(h + 8) != 1)
+        return attn__fail(
+            ctx, ATTN_E_VERSION,
+            "%s: format version %lu; this library reads version 1. Use a newer attn.h "
+            "or convert again",
+            path, (unsigned long)attn__u32(h + 8));
+    if (attn_checksum(0, h, 248) != attn__u64(h + 248))
+        return attn__fail(ctx, ATTN_E_CHECKSUM, "%s: the header's checksum is wrong: damaged",
+                          path);
+    if (attn__u64(h + 16) != m->size)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "%s: the file has %llu bytes but was written with %llu; it is cut, or "
+                          "something was added",
+                          path, ATTN__LLU(m->size), ATTN__LLU(attn__u64(h + 16)));
+    c->n_vocab = attn__u32(h + 24);
+    c->n_ctx = attn__u32(h + 28);
+    c->d_model = attn__u32(h + 32);
+    c->n_head = attn__u32(h + 36);
+    c->n_layer = attn__u32(h + 40);
+    c->d_mlp = attn__u32(h + 44);
+    eps_bits = attn__u32(h + 48);
+    memcpy(&c->ln_eps, &eps_bits, 4);
+    c->tied = (int)(attn__u32(h + 52) & 1);
+    c->bos = (int32_t)attn__u32(h + 56);
+    c->eos = (int32_t)attn__u32(h + 60);
+    /* 2^24 keeps 3 * d_model and all sums of a few sizes far from overflow. */
+    if (attn__u32(h + 12) != ATTN__HEADER || attn__u32(h + 52) > 1 || c->n_vocab == 0 ||
+        c->n_vocab > 1u << 24 || c->n_ctx == 0 || c->n_ctx > 1u << 24 || c->d_model == 0 ||
+        c->d_model > 1u << 24 || c->n_head == 0 || c->d_model % c->n_head != 0 || c->n_layer == 0 ||
+        c->n_layer > 1u << 16 || c->d_mlp == 0 || c->d_mlp > 1u << 24 ||
+        !(c->ln_eps >= 0 && c->ln_eps <= 1) || c->bos < -1 || c->bos >= (int32_t)c->n_vocab ||
+        c->eos < -1 || c->eos >= (int32_t)c->n_vocab)
+        return attn__fail(
+            ctx, ATTN_E_FORMAT,
+            "%s: impossible configuration: n_vocab %lu, n_ctx %lu, d_model %lu, n_head "
+            "%lu, n_layer %lu, d_mlp %lu",
+            path, (unsigned long)c->n_vocab, (unsigned long)c->n_ctx, (unsigned long)c->d_model,
+            (unsigned long)c->n_head, (unsigned long)c->n_layer, (unsigned long)c->d_mlp);
+    c->d_head = c->d_model / c->n_head;
+    return ATTN_OK;
+}
+
+/* One record of the tensor table. `end` is where the tensor before it ended. */
+static attn_status attn__read_record(attn_ctx *ctx, attn_model *m, const char *path, size_t index,
+                                     const unsigned char *r, uint64_t *end)
+{
+    attn__weight *w = &m->weights[index];
+    const uint32_t dtype = attn__u32(r + 64), layout = attn__u32(r + 68), ndim = attn__u32(r + 72);
+    uint64_t expected;
+    if (r[0] == 0 || memchr(r, 0, 64) == NULL)
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %llu has no proper name", path,
+                          ATTN__LLU(index));
+    w->info.name = (const char *)r;
+    if (dtype > ATTN_F16 || layout > 1)
+        return attn__fail(ctx, ATTN_E_VERSION,
+                          "%s: tensor %s has data type %lu and layout %lu; this library knows the "
+                          "types 0 (f32) and 1 (f16), and the layouts 0 (rows) and 1 (panels)",
+                          path, w->info.name, (unsigned long)dtype, (unsigned long)layout);
+    w->info.dtype = (attn_dtype)dtype;
+    w->info.panels = (int)layout;
+    w->info.ndim = (int)ndim;
+    w->info.shape[0] = attn__u64(r + 80);
+    w->info.shape[1] = attn__u64(r + 88);
+    w->info.offset = attn__u64(r + 96);
+    w->info.size = attn__u64(r + 104);
+    w->info.checksum = attn__u64(r + 112);
+    if (ndim < 1 || ndim > 2 || w->info.shape[0] == 0 || w->info.shape[0] > 1u << 26 ||
+        w->info.shape[1] == 0 || w->info.shape[1] > 1u << 26 ||
+        (ndim == 1 && w->info.shape[1] != 1))
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s has an impossible shape [%llu, %llu]",
+                          path, w->info.name, ATTN__LLU(w->info.shape[0]),
+                          ATTN__LLU(w->info.shape[1]));
+    { /* 26 + 26 + 2 bits at most: no overflow, nor in panels of 16 */
+        const uint64_t n_in = w->info.shape[0], n_out = w->info.shape[1];
+        const uint64_t per_line = dtype == ATTN_F16 ? 2 : 1;
+        expected = layout == 1 ? (n_out + 15) / 16 * ((n_in + per_line - 1) / per_line) * 64
+                               : n_in * n_out * (dtype == ATTN_F16 ? 2 : 4);
+    }
+    if (w->info.size != expected ||
+        !attn__lies_within(w->info.offset, w->info.size, *end, m->size) ||
+        w->info.offset - *end >= 64)
+        return attn__fail(
+            ctx, ATTN_E_FORMAT,
+            "%s: tensor %s lies at %llu with %llu bytes; expected %llu bytes after %llu "
+            "in a file of %llu",
+            path, w->info.name, ATTN__LLU(w->info.offset), ATTN__LLU(w->info.size),
+            ATTN__LLU(expected), ATTN__LLU(*end), ATTN__LLU(m->size));
+    *end = w->info.offset + w->info.size;
+    w->data = m->bytes + w->info.offset;
+    return ATTN_OK;
+}
+
+static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char *path)
+{
+    const unsigned char *h = m->bytes;
+    const uint64_t n = attn__u32(h + 64), table = attn__u64(h + 72), table_size = attn__u64(h + 80);
+    const uint64_t text = attn__u64(h + 96), text_size = attn__u64(h + 104);
+    uint64_t end;
+    size_t i;
+    if (n == 0 || table != ATTN__HEADER || table_size != n * ATTN__RECORD ||
+        !attn__lies_within(table, table_size, ATTN__HEADER, m->size))
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tensor table does not fit into the file",
+                          path);
+    if (attn_checksum(0, h + table, (size_t)table_size) != attn__u64(h + 88))
+        return attn__fail(ctx, ATTN_E_CHECKSUM, "%s: the tensor table's checksum is wrong: damaged",
+                          path);
+    end = table + table_size;
+    if (text != 0) {
+        if (!attn__lies_within(text, text_size, end, m->size) || text - end >= 64)
+            return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tokenizer does not fit into the file",
+                              path);
+        if (attn_checksum(0, h + text, (size_t)text_size) != attn__u64(h + 112))
+            return attn__fail(ctx, ATTN_E_CHECKSUM,
+                              "%s: the tokenizer's checksum is wrong: damaged", path);
+        if (attn_tokenizer_new(ctx, &m->tokenizer, h + text, (size_t)text_size) != ATTN_OK)
+            return ctx->status;
+        if (attn_tokenizer_n_tokens(m->tokenizer) > m->config.n_vocab)
+            return attn__fail(
+                ctx, ATTN_E_FORMAT, "%s: the tokenizer has %llu tokens, the model %lu", path,
+                ATTN__LLU(attn_tokenizer_n_tokens(m->tokenizer)), (unsigned long)m->config.n_vocab);
+        end = text + text_size;
+    }
+    m->weights =
+        (attn__weight *)attn__alloc(ctx, (size_t)n * sizeof *m->weights, "the list of tensors");
+    m->n_weights = (size_t)n;
+    if (!m->weights)
+        return ATTN_E_MEMORY;
+    for (i = 0; i < m->n_weights; i++)
+        if (attn__read_record(ctx, m, path, i, h + table + i * ATTN__RECORD, &end) != ATTN_OK)
+            return ctx->status;
+    if (end != m->size)
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: %llu bytes follow the last tensor", path,
+                          ATTN__LLU(m->size - end));
+    return ATTN_OK;
+}
+
+/* ---- verifying the weights: every byte, on all threads ---- */
+
+typedef struct attn__verify {
+    const attn_model *model;
+    const attn__kernels *kernels;
+    uint64_t *digests; /* one for each block of each tensor */
+    size_t n_blocks;
+} attn__verify;
+
+static size_t attn__blocks_of(const attn__weight *w)
+{
+    return (size_t)((w->info.size + ATTN__BLOCK - 1) / ATTN__BLOCK);
+}
+
+static void attn__verify_body(attn__worker *me, void *arg)
+{
+    const attn__verify *v = (const attn__verify *)arg;
+    size_t first, last, index = 0, i, block;
+    attn__share(me, v->n_blocks, &first, &last);
+    for (i = 0; i < v->model->n_weights; i++) {
+        const attn__weight *w = &v->model->weights[i];
+        const size_t n = attn__blocks_of(w);
+        for (block = index < first ? first - index : 0; block < n && index + block < last;
+             block++) {
+            const size_t at = block * ATTN__BLOCK, left = (size_t)w->info.size - at;
+            v->digests[index + block] =
+                v->kernels->digest(w->data + at, left < ATTN__BLOCK ? left : ATTN__BLOCK);
+        }
+        index += n;
+    }
+}
+
+static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, const char *path)
+{
+    attn__verify v;
+    size_t i, block, index = 0;
+    uint64_t end = m->weights[0].info.offset;
+    attn_status status = ATTN_OK;
+    v.model = m;
+    v.n_blocks = 0;
+    for (i = 0; i < m->n_weights; i++)
+        v.n_blocks += attn__blocks_of(&m->weights[i]);
+    if (attn__need_kernels(ctx, &v.kernels) != ATTN_OK)
+        return ctx->status;
+    v.digests = (uint64_t *)attn__alloc(ctx, v.n_blocks * sizeof *v.digests, "checksums");
+    if (!v.digests)
+        return ATTN_E_MEMORY;
+    attn__parallel(attn__max_threads(ctx), attn__verify_body, &v);
+    for (i = 0; i < m->n_weights && status == ATTN_OK; i++) {
+        const attn__weight *w = &m->weights[i];
+        uint64_t chain = 0;
+        for (; end < w->info.offset; end++) /* padding is checked too: it must be zero */
+            chain |= m->bytes[end];
+        for (block = 0; block < attn__blocks_of(w); block++)
+            chain = attn__mix(chain, v.digests[index++]);
+        if (chain != w->info.checksum)
+            status =
+                attn__fail(ctx, ATTN_E_CHECKSUM, "%s: the checksum of tensor %s is wrong: damaged",
+                           path, w->info.name);
+        end = w->info.offset + w->info.size;
+    }
+    attn__free(v.digests);
+    return status;
+}
+
+/* On a big-endian host the weights are turned around once, in a copy. */
+static void attn__to_host_order(attn_model *m)
+{
+    size_t i, at;
+    for (i = 0; i < m->n_weights; i++) {
+        unsigned char *p = (unsigned char *)m->copy + m->weights[i].info.offset;
+        const size_t n = m->weights[i].info.dtype == ATTN_F16 ? 2 : 4;
+        for (at = 0; at < m->weights[i].info.size; at += n) {
+            unsigned char *e = p + at, t = e[0];
+            e[0] = e[n - 1];
+            e[n - 1] = t;
+            if (n == 4) {
+                t = e[1];
+                e[1] = e[2];
+                e[2] = t;
+            }
+        }
+    }
+}
+
+ATTN__DEF void attn_model_close(attn_model *model)
+{
+    if (!model)
+        return;
+    attn_tokenizer_free(model->tokenizer);
+    attn__free(model->layers);
+    attn__free(model->weights);
+    attn__free(model->copy);
+    if (model->is_mapped)
+        attn__unmap(model->bytes, model->size);
+    attn__free(model);
+}
+
+static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *path,
+                                    const attn_model_desc *desc)
+{
+    if (attn__read_header(ctx, m, path) || attn__read_sections(ctx, m, path))
+        return ctx->status;
+    if (attn__host_is_big_endian() && !m->copy) {
+        size_t i;
+        m->copy = attn__alloc(ctx, m->size, "a copy in this processor's byte order");
+        if (!m->copy)
+            return ATTN_E_MEMORY;
+        memcpy(m->copy, m->bytes, m->size);
+        for (i = 0; i < m->n_weights; i++)
+            m->weights[i].data = (const unsigned char *)m->copy + m->weights[i].info.offset;
+    }
+    if (!(desc && desc->skip_checksums) && attn__verify_weights(ctx, m, path) != ATTN_OK)
+        return ctx->status;
+    m->layers = (attn__layer *)attn__alloc(ctx, m->config.n_layer * sizeof *m->layers, "layers");
+    if (!m->layers)
+        return ATTN_E_MEMORY;
+    if (attn__host_is_big_endian())
+        attn__to_host_order(m);
+    return attn__bind(ctx, m, path);
+}
+
+ATTN__DEF attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, const void *data,
+                                             size_t size, const attn_model_desc *desc)
+{
+    attn_model *m;
+    *model = NULL;
+    m = (attn_model *)attn__alloc(ctx, sizeof *m, "a model");
+    if (!m)
+        return ATTN_E_MEMORY;
+    m->bytes = (const unsigned char *)data;
+    m->size = size;
+    if ((uintptr_t)data % 64 != 0 && size > 0) {
+        m->copy = attn__alloc(ctx, size, "an aligned copy of the model");
+        if (m->copy)
+            memcpy(m->copy, data, size);
+        m->bytes = (const unsigned char *)m->copy;
+    }
+    if ((m->bytes == NULL && size > 0) ||
+        attn__model_load(ctx, m, "model in memory", desc) != ATTN_OK) {
+        attn_model_close(m);
+        return ctx->status;
+    }
+    *model = m;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const char *path,
+                                      const attn_model_desc *desc)
+{
+    attn_model *m;
+    attn_status status = ATTN_OK;
+    *model = NULL;
+    if (!path)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_open: no path was given");
+    m = (attn_model *)attn__alloc(ctx, sizeof *m, "a model");
+    if (!m)
+        return ATTN_E_MEMORY;
+    m->is_mapped = attn__map(path, &m->bytes, &m->size);
+    if (!m->is_mapped) {
+        status = attn__read_file(ctx, path, &m->copy, &m->size);
+        m->bytes = (const unsigned char *)m->copy;
+    }
+    if (status == ATTN_OK)
+        status = attn__model_load(ctx, m, path, desc);
+    if (status != ATTN_OK)
+        attn_model_close(m);
+    else
+        *model = m;
+    return status;
+}
+
+ATTN__DEF const attn_config *attn_model_config(const attn_model *model)
+{
+    return &model->config;
+}
+ATTN__DEF const attn_tokenizer *attn_model_tokenizer(const attn_model *model)
+{
+    return model->tokenizer;
+}
+ATTN__DEF size_t attn_model_n_tensors(const attn_model *model)
+{
+    return model->n_weights;
+}
+
+ATTN__DEF attn_status attn_model_tensor_info(attn_ctx *ctx, const attn_model *model, size_t index,
+                                             attn_tensor_info *info)
+{
+    if (index >= model->n_weights)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_model_tensor_info: index %llu; the model has %llu tensors",
+                          ATTN__LLU(index), ATTN__LLU(model->n_weights));
+    *info = model->weights[index].info;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, const char *name,
+                                        attn_tensor *out)
+{
+    const attn__weight *w = NULL;
+    attn__result result;
+    attn_shape shape;
+    size_t i, k, n, n_in, n_out;
+    int turned;
+    for (i = 0; i < model->n_weights && !w; i++)
+        if (strcmp(model->weights[i].info.name, name) == 0)
+            w = &model->weights[i];
+    if (!w)
+        return attn__fail(ctx, ATTN_E_NAME, "attn_model_tensor: the model has no tensor \"%s\"",
+                          name);
+    n_in = (size_t)w->info.shape[0];
+    n_out = (size_t)w->info.shape[1];
+    turned = strcmp(name, "embed.W_E") == 0; /* kept as its transpose */
+    shape = w->info.ndim == 1 ? attn_shape1(n_in)
+            : turned          ? attn_shape2(n_out, n_in)
+                              : attn_shape2(n_in, n_out);
+    if (attn__begin(ctx, "attn_model_tensor", out, shape, &result) != ATTN_OK)
+        return ctx->status;
+    if (!w->info.panels) {
+        memcpy(result.dense.data, w->data, n_in * n_out * sizeof(float));
+    } else {
+        const attn__panels p = attn__panels_at(w->data, w->info.dtype, n_in, n_out);
+        float *to = (float *)result.dense.data;
+        for (k = 0; k < n_in; k++)
+            for (n = 0; n < n_out; n++)
+                to[turned ? n * n_in + k : k * n_out + n] = attn__panels_get(&p, k, n);
+    }
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+/* >>session =====================================================================================
+ * One sequence: its tokens, and for each layer and head the keys and values of every position,
+ * kept in panels so that attention runs on the same kernel as everything else:
+ *   keys    16 positions to a panel, one line for each of the d_head dimensions
+ *   values  16 dimensions to a panel, one line for each position
+ * The session also owns all scratch memory of a forward pass. */
+
+typedef struct attn__hook {
+    struct attn__hook *next;
+    attn_hook_fn fn;
+    void *user;
+    char pattern[1]; /* as long as it is */
+} attn__hook;
+
+struct attn_session {
+    const attn_model *model;
+    const attn__kernels *kernels;
+    attn_ctx ctx; /* allocator of the hooks' memory */
+    int n_threads;
+    size_t capacity, n_batch, length;
+    int32_t *tokens; /* [capacity] */
+    int has_logits;
+    float *logits; /* [n_vocab] */
+
+    float *keys, *values;          /* [n_layer, n_head, keys_size], ... values_size] */
+    size_t keys_size, values_size; /* floats of one head */
+
+    /* activations of a pass, [n_batch, ...] */
+    float *resid, *normed, *qkv, *z, *mlp, *mean, *scale, *final;
+    float *scratch; /* for each worker: packed rows, then a tile of scores */
+    size_t scratch_size;
+
+    attn__hook *hooks;
+    float *scores; /* [n_head, n_batch, capacity]: only while a hook may want to see them */
+
+    size_t first_row, n_rows; /* the rows of the running pass that are this session's */
+    size_t fed;               /* tokens of the running call that earlier passes have done */
+};
+
+/* All parts of a session in one block: with base == NULL this only measures. */
+static size_t attn__lay_out(attn_session *s, float *base)
+{
+    const attn_config *c = &s->model->config;
+    const size_t n = s->n_batch, wide = attn__round_up(c->d_model, 16);
+    const size_t heads = (size_t)c->n_layer * c->n_head;
+    const size_t padded = attn__round_up(s->capacity, 16);
+    size_t at = 0;
+    s->keys_size = padded * c->d_head;
+    s->values_size = attn__round_up(c->d_head, 16) * padded;
+    s->scratch_size = ATTN__PACK + ATTN__QUERIES * padded;
+#define ATTN__PART(member, count)                                                                  \
+    (s->member = base ? base + at : NULL, at += attn__round_up(count, 16))
+    ATTN__PART(logits, c->n_vocab);
+    ATTN__PART(keys, heads * s->keys_size);
+    ATTN__PART(values, heads * s->values_size);
+    ATTN__PART(resid, n * wide);
+    ATTN__PART(normed, n * wide);
+    ATTN__PART(qkv, n * attn__round_up(3 * (size_t)c->d_model, 16));
+    ATTN__PART(z, n * wide);
+    ATTN__PART(mlp, n * attn__round_up(c->d_mlp, 16));
+    ATTN__PART(mean, n);
+    ATTN__PART(scale, n);
+    ATTN__PART(final, n * wide);
+    ATTN__PART(scratch, (size_t)s->n_threads * s->scratch_size);
+#undef ATTN__PART
+    s->tokens = base ? (int32_t *)(void *)(base + at) : NULL;
+    return at + s->capacity;
+}
+
+/* Fills in the sizes. d_model and its kin are below 2^24 and n_layer below 2^16, so only the
+ * products with the capacity can be too large for 64 bits; they are measured in doubles first. */
+static attn_status attn__session_plan(attn_ctx *ctx, attn_session *s, const attn_model *model,
+                                      const attn_session_desc *desc, size_t *bytes)
+{
+    const attn_config *c = &model->config;
+    double estimate;
+    memset(s, 0, sizeof *s);
+    s->model = model;
+    s->capacity = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
+    s->n_batch = desc && desc->n_batch ? desc->n_batch : 256;
+    s->n_threads = attn__max_threads(ctx);
+    if (s->capacity > c->n_ctx)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "a session of %llu tokens was asked for; the model's n_ctx is %lu",
+                          ATTN__LLU(s->capacity), (unsigned long)c->n_ctx);
+    if (s->n_batch > s->capacity)
+        s->n_batch = s->capacity;
+    if (attn__need_kernels(ctx, &s->kernels) != ATTN_OK)
+        return ctx->status;
+    estimate = 4.0 * ((double)s->capacity + 16) *
+                   (2.0 * ((double)c->d_model + 16.0 * c->n_head) * c->n_layer +
+                    (double)s->n_threads * ATTN__QUERIES) +
+               4.0 * (double)s->n_batch * (8.0 * ((double)c->d_model + 16) + c->d_mlp + 64) +
+               4.0 * ((double)s->n_threads * ATTN__PACK + c->n_vocab) + 65536;
+    if (estimate > (double)(SIZE_MAX / 2))
+        return attn__fail(ctx, ATTN_E_MEMORY, "a session of %llu tokens does not fit in memory",
+                          ATTN__LLU(s->capacity));
+    *bytes = attn__lay_out(s, NULL) * sizeof(float);
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_session_size(attn_ctx *ctx, const attn_model *model,
+                                        const attn_session_desc *desc, size_t *bytes)
+{
+    attn_session s;
+    if (attn__session_plan(ctx, &s, model, desc, bytes) != ATTN_OK)
+        return ctx->status;
+    *bytes += attn__round_up(sizeof s, 64) + 2 * (sizeof(attn__block) + 64);
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
+                                       const attn_model *model, const attn_session_desc *desc)
+{
+    attn_session plan, *s;
+    size_t bytes;
+    float *base;
+    *session = NULL;
+    if (!model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_new: no model was given");
+    if (attn__session_plan(ctx, &plan, model, desc, &bytes) != ATTN_OK)
+        return ctx->status;
+    s = (attn_session *)attn__alloc(ctx, sizeof *s, "a session");
+    base = s ? (float *)attn__alloc(ctx, bytes, "a session's cache") : NULL;
+    if (!base) {
+        attn__free(s);
+        return ATTN_E_MEMORY;
+    }
+    *s = plan;
+    attn__lay_out(s, base);
+    s->ctx.alloc = ctx->alloc;
+    s->ctx.free = ctx->free;
+    s->ctx.user = ctx->user;
+    *session = s;
+    return ATTN_OK;
+}
+
+ATTN__DEF void attn_unhook_all(attn_session *session)
+{
+    while (session->hooks) {
+        attn__hook *hook = session->hooks;
+        session->hooks = hook->next;
+        attn__free(hook);
+    }
+    attn__free(session->scores);
+    session->scores = NULL;
+}
+
+ATTN__DEF void attn_session_free(attn_session *session)
+{
+    if (!session)
+        return;
+    attn_unhook_all(session);
+    attn__free(session->logits); /* the first part of the block */
+    attn__free(session);
+}
+
+ATTN__DEF const float *attn_logits(const attn_session *session)
+{
+    return session->has_logits ? session->logits : NULL;
+}
+ATTN__DEF size_t attn_session_length(const attn_session *session)
+{
+    return session->length;
+}
+ATTN__DEF size_t attn_session_capacity(const attn_session *session)
+{
+    return session->capacity;
+}
+ATTN__DEF const int32_t *attn_session_tokens(const attn_session *session)
+{
+    return session->tokens;
+}
+ATTN__DEF const attn_model *attn_session_model(const attn_session *session)
+{
+    return session->model;
+}
+
+ATTN__DEF attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t length)
+{
+    if (length > session->length)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_rewind: to %llu, but the session holds %llu tokens",
+                          ATTN__LLU(length), ATTN__LLU(session->length));
+    session->length = length;
+    session->has_logits = 0;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from)
+{
+    const attn_config *c = &from->model->config;
+    const size_t heads = (size_t)c->n_layer * c->n_head;
+    const size_t key_floats = attn__round_up(from->length, 16) * c->d_head;
+    const size_t n_panels = (c->d_head + 15) / 16;
+    const size_t to_panel = to->values_size / n_panels, from_panel = from->values_size / n_panels;
+    size_t head, panel;
+    if (to->model != from->model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: the models differ");
+    if (from->length > to->capacity)
+        return attn__fail(ctx, ATTN_E_CONTEXT,
+                          "attn_session_copy: %llu tokens do not fit into a session for %llu",
+                          ATTN__LLU(from->length), ATTN__LLU(to->capacity));
+    if (to == from)
+        return ATTN_OK;
+    for (head = 0; head < heads; head++) {
+        memcpy(to->keys + head * to->keys_size, from->keys + head * from->keys_size,
+               key_floats * sizeof(float));
+        for (panel = 0; panel < n_panels; panel++)
+            memcpy(to->values + head * to->values_size + panel * to_panel,
+                   from->values + head * from->values_size + panel * from_panel,
+                   from->length * 16 * sizeof(float));
+    }
+    memcpy(to->tokens, from->tokens, from->length * sizeof *to->tokens);
+    to->length = from->length;
+    to->has_logits = from->has_logits;
+    if (from->has_logits)
+        memcpy(to->logits, from->logits, c->n_vocab * sizeof(float));
+    return ATTN_OK;
+}
+
+/* >>hooks =======================================================================================
+ * The forward pass calls attn__visit wherever an activation is complete. Without hooks that is one
+ * comparison. With them, all workers wait while one of them runs the callbacks. */
+
+/* Names after "blocks.i.", or whole for those outside the blocks. */
+static const char *const attn__hook_names[] = {"hook_embed",
+                                               "hook_pos_embed",
+                                               "ln_final.hook_scale",
+                                               "ln_final.hook_normalized.pre",
+                                               "ln_final.hook_normalized.post",
+                                               "hook_resid_pre",
+                                               "ln1.hook_scale",
+                                               "ln1.hook_normalized.pre",
+                                               "ln1.hook_normalized.post",
+                                               "attn.hook_q",
+                                               "attn.hook_k",
+                                               "attn.hook_v",
+                                               "attn.hook_attn_scores",
+                                               "attn.hook_pattern",
+                                               "attn.hook_z",
+                                               "hook_attn_out",
+                                               "hook_resid_mid",
+                                               "ln2.hook_scale",
+                                               "ln2.hook_normalized.pre",
+                                               "ln2.hook_normalized.post",
+                                               "mlp.hook_pre",
+                                               "mlp.hook_post",
+                                               "hook_mlp_out",
+                                               "hook_resid_post"};
+enum {
+    ATTN__HOOK_EMBED,
+    ATTN__HOOK_POS_EMBED,
+    ATTN__HOOK_LN_FINAL, /* scale, then .pre, then .post; the same for LN1 and LN2 */
+    ATTN__HOOK_RESID_PRE = ATTN__HOOK_LN_FINAL + 3, /* the first one that is in a block */
+    ATTN__HOOK_LN1,
+    ATTN__HOOK_Q = ATTN__HOOK_LN1 + 3,
+    ATTN__HOOK_K,
+    ATTN__HOOK_V,
+    ATTN__HOOK_SCORES,
+    ATTN__HOOK_PATTERN,
+    ATTN__HOOK_Z,
+    ATTN__HOOK_ATTN_OUT,
+    ATTN__HOOK_RESID_MID,
+    ATTN__HOOK_LN2,
+    ATTN__HOOK_MLP_PRE = ATTN__HOOK_LN2 + 3,
+    ATTN__HOOK_MLP_POST,
+    ATTN__HOOK_MLP_OUT,
+    ATTN__HOOK_RESID_POST,
+    ATTN__N_HOOKS
+};
+
+/* "blocks.3.attn.hook_q" */
+typedef struct attn__hook_name {
+    char text[64];
+} attn__hook_name;
+static attn__hook_name attn__name_of(int point, int layer)
+{
+    attn__hook_name name;
+    if (point < ATTN__HOOK_RESID_PRE)
+        snprintf(name.text, sizeof name.text, "%s", attn__hook_names[point]);
+    else
+        snprintf(name.text, sizeof name.text, "blocks.%d.%s", layer, attn__hook_names[point]);
+    return name;
+}
+
+/* Does a pattern with `*` for any run of characters match the whole text? */
+static int attn__matches(const char *pattern, const char *text)
+{
+    const char *star = NULL, *retry = NULL;
+    while (*text) {
+        if (*pattern == '*') {
+            star = pattern++;
+            retry = text;
+        } else if (*pattern == *text) {
+            pattern++;
+            text++;
+        } else if (star) {
+            pattern = star + 1;
+            text = ++retry;
+        } else {
+            return 0;
+        }
+    }
+    while (*pattern == '*')
+        pattern++;
+    return *pattern == 0;
+}
+
+ATTN__DEF attn_status attn_hook(attn_ctx *ctx, attn_session *session, const char *pattern,
+                                attn_hook_fn fn, void *user)
+{
+    const attn_config *c = &session->model->config;
+    int point, layer, n_matches = 0, wants_scores = 0;
+    attn__hook *hook, **last = &session->hooks;
+    for (point = 0; point < ATTN__N_HOOKS; point++)
+        for (layer = 0; layer < (int)c->n_layer; layer++)
+            if (attn__matches(pattern, attn__name_of(point, layer).text)) {
+                n_matches++;
+                wants_scores |= point == ATTN__HOOK_SCORES || point == ATTN__HOOK_PATTERN;
+            }
+    if (n_matches == 0)
+        return attn__fail(ctx, ATTN_E_NAME,
+                          "attn_hook: no activation is called \"%s\"; names look like "
+                          "\"blocks.0.attn.hook_pattern\" or \"ln_final.hook_scale\"",
+                          pattern);
+    if (wants_scores && !session->scores) {
+        size_t n;
+        if (attn__mul_overflows(session->n_batch * c->n_head, session->capacity * sizeof(float),
+                                &n))
+            return attn__fail(ctx, ATTN_E_MEMORY, "attn_hook: the scores do not fit in memory");
+        session->scores = (float *)attn__alloc(ctx, n, "the scores of all heads");
+        if (!session->scores)
+            return ATTN_E_MEMORY;
+    }
+    hook = (attn__hook *)attn__alloc(ctx, sizeof *hook + strlen(pattern), "a hook");
+    if (!hook)
+        return ATTN_E_MEMORY;
+    hook->fn = fn;
+    hook->user = user;
+    memcpy(hook->pattern, pattern, strlen(pattern) + 1);
+    while (*last) /* hooks run in the order they were made */
+        last = &(*last)->next;
+    *last = hook;
+    return ATTN_OK;
+}
+
+/* >>model =======================================================================================
+ * THE FORWARD PASS. R rows of activations, from one or several sequences; C = d_model, F = d_mlp,
+ * H heads of d. All workers run attn__forward side by side, each on its share of every step. */
+
+typedef struct attn__pass {
+    const attn_model *model;
+    const attn__kernels *kernels;
+    attn_session *s;       /* whose scratch memory this pass uses */
+    attn_feed_item *items; /* whose session->first_row, n_rows say which rows are theirs */
+    size_t n_items;
+    size_t n_rows, wide; /* R; C rounded up to 16, the stride of rows of C */
+    int watched;         /* some session has hooks */
+    int stopped;         /* a hook asked to stop */
+    attn__hook_name stopped_at;
+} attn__pass;
+
+/* The session's part of an activation: [T, C], [T, H, d], [H, T, Tk], [T, F] or [T, 1]. */
+static attn_tensor attn__activation_view(const attn__pass *p, const attn_session *of, int point)
+{
+    const attn_config *c = &p->model->config;
+    const size_t qkv_stride = attn__round_up(3 * (size_t)c->d_model, 16);
+    const size_t n = of->n_rows, n_keys = of->length + of->fed + n;
+    float *base = p->s->resid;
+    size_t width = c->d_model, stride = p->wide, heads = 0;
+    attn_tensor t;
+    switch (point) {
+    case ATTN__HOOK_LN_FINAL:
+    case ATTN__HOOK_LN1:
+    case ATTN__HOOK_LN2:
+        base = p->s->scale, width = stride = 1;
+        break;
+    case ATTN__HOOK_Q:
+    case ATTN__HOOK_K:
+    case ATTN__HOOK_V:
+        base = p->s->qkv + (size_t)(point - ATTN__HOOK_Q) * c->d_model;
+        stride = qkv_stride, heads = c->n_head;
+        break;
+    case ATTN__HOOK_Z:
+        base = p->s->z, heads = c->n_head;
+        break;
+    case ATTN__HOOK_MLP_PRE:
+    case ATTN__HOOK_MLP_POST:
+        base = p->s->mlp, width = c->d_mlp, stride = attn__round_up(c->d_mlp, 16);
+        break;
+    case ATTN__HOOK_EMBED:
+    case ATTN__HOOK_RESID_PRE:
+    case ATTN__HOOK_RESID_MID:
+    case ATTN__HOOK_RESID_POST:
+        break;
+    case ATTN__HOOK_SCORES:
+    case ATTN__HOOK_PATTERN:
+        t = attn_borrow(of->scores, ATTN_F32, attn_shape3(c->n_head, n, n_keys));
+        t.stride[1] = (ptrdiff_t)attn__round_up(n_keys, 16);
+        t.stride[0] = t.stride[1] * (ptrdiff_t)n;
+        return t;
+    default:
+        base = p->s->normed;
+        break; /* what is normalized, or added to the residual stream */
+    }
+    base += of->first_row * stride;
+    if (heads > 0) {
+        t = attn_borrow(base, ATTN_F32, attn_shape3(n, heads, c->d_head));
+    } else {
+        t = attn_borrow(base, ATTN_F32, attn_shape2(n, width));
+    }
+    t.stride[0] = (ptrdiff_t)stride;
+    return t;
+}
+
+/* Shows an activation to the hooks of every session in the pass. */
+static void attn__visit(const attn__worker *me, attn__pass *p, int point, int layer)
+{
+    size_t i;
+    if (!p->watched)
+        return;
+    attn__barrier(me);
+    for (i = 0; i < p->n_items && me->id == 0 && !p->stopped; i++) {
+        attn_session *of = p->items[i].session;
+        const attn__hook_name name = attn__name_of(point, layer);
+        const attn__hook *hook;
+        for (hook = of->n_rows ? of->hooks : NULL; hook && !p->stopped; hook = hook->next) {
+            attn_activation a;
+            if (!attn__matches(hook->pattern, name.text))
+                continue;
+            a.name = name.text;
+            a.layer = point < ATTN__HOOK_RESID_PRE ? -1 : layer;
+            a.session = of;
+            a.first = of->length + of->fed;
+            a.value = attn__activation_view(p, of, point);
+            if (hook->fn(&a, hook->user) != 0) {
+                p->stopped = 1;
+                p->stopped_at = name;
+            }
+        }
+    }
+    attn__barrier(me);
+}
+
+/* resid = W_E[token], normed = W_pos[position], resid = resid + normed */
+static void attn__embed(const attn__worker *me, attn__pass *p)
+{
+    const size_t width = p->model->config.d_model;
+    size_t i, row, k, first, last;
+    attn__share(me, p->n_rows, &first, &last);
+    for (i = 0; i < p->n_items; i++) {
+        const attn_session *of = p->items[i].session;
+        for (row = 0; row < of->n_rows; row++) {
+            const size_t at = of->first_row + row, position = of->length + of->fed + row;
+            const size_t token = (size_t)of->tokens[position];
+            if (at < first || at >= last)
+                continue;
+            for (k = 0; k < width; k++)
+                p->s->resid[at * p->wide + k] = attn__panels_get(&p->model->w_e, k, token);
+            memcpy(p->s->normed + at * p->wide, p->model->w_pos + position * width,
+                   width * sizeof(float));
+        }
+    }
+    attn__visit(me, p, ATTN__HOOK_EMBED, -1);
+    attn__visit(me, p, ATTN__HOOK_POS_EMBED, -1);
+}
+
+/* resid += normed, where `normed` holds what a sublayer wants to add */
+static void attn__accumulate(const attn__worker *me, attn__pass *p)
+{
+    size_t first, last;
+    attn__share(me, p->n_rows * p->wide / 16, &first, &last);
+    if (last > first)
+        p->kernels->binary(ATTN__ADD, p->s->resid + first * 16, p->s->resid + first * 16,
+                           p->s->normed + first * 16, (last - first) * 16);
+    attn__barrier(me);
+}
+
+/* normed = (resid - mean) / scale * w + b,  scale = sqrt(variance + eps) */
+static void attn__layernorm(const attn__worker *me, attn__pass *p, int point, int layer,
+                            const float *w, const float *b)
+{
+    const size_t width = p->model->config.d_model;
+    attn_session *s = p->s;
+    size_t row, first, last;
+    attn__share(me, p->n_rows, &first, &last);
+    for (row = first; row < last; row++)
+        attn__moments(p->kernels, s->resid + row * p->wide, width, p->model->config.ln_eps,
+                      &s->mean[row], &s->scale[row]);
+    attn__visit(me, p, point, layer);
+    for (row = first; row < last; row++)
+        p->kernels->normalize(s->normed + row * p->wide, s->resid + row * p->wide, s->mean[row],
+                              s->scale[row], width);
+    attn__visit(me, p, point + 1, layer);
+    for (row = first; row < last; row++)
+        p->kernels->affine(s->normed + row * p->wide, s->normed + row * p->wide, w, b, width);
+    attn__visit(me, p, point + 2, layer);
+    attn__barrier(me);
+}
+
+/* out [rows, n_out] = in [rows, n_in] · w + bias */
+static void attn__project(const attn__worker *me, const attn__pass *p, float *out,
+                          size_t out_stride, const float *in, size_t in_stride, size_t rows,
+                          const attn__panels *w, const float *bias)
+{
+    attn__matmul_job job;
+    memset(&job, 0, sizeof job);
+    job.in = in;
+    job.in_stride = (ptrdiff_t)in_stride;
+    job.in_step = 1;
+    job.w = *w;
+    job.bias = bias;
+    job.out = out;
+    job.out_stride = out_stride;
+    job.rows = rows;
+    attn__matmul(me, p->kernels, &job, p->s->scratch + (size_t)me->id * p->s->scratch_size);
+    attn__barrier(me);
+}
+
+/* k, v of the new rows -> the cache of their session, in panels; a worker takes whole heads */
+static void attn__remember(const attn__worker *me, const attn__pass *p, int layer)
+{
+    const attn_config *c = &p->model->config;
+    const size_t stride = attn__round_up(3 * (size_t)c->d_model, 16), d = c->d_head;
+    size_t i, row, head, last, j;
+    for (i = 0; i < p->n_items; i++) {
+        const attn_session *of = p->items[i].session;
+        const size_t padded = attn__round_up(of->capacity, 16);
+        attn__share(me, c->n_head, &head, &last);
+        for (; head < last; head++) {
+            const size_t index = (size_t)layer * c->n_head + head;
+            float *keys = of->keys + index * of->keys_size;
+            float *values = of->values + index * of->values_size;
+            for (row = 0; row < of->n_rows; row++) {
+                const size_t position = of->length + of->fed + row;
+                const float *k = p->s->qkv + (of->first_row + row) * stride + c->d_model + head * d;
+                const float *v = k + c->d_model;
+                for (j = 0; j < d; j++) {
+                    keys[(position / 16 * d + j) * 16 + position % 16] = k[j];
+                    values[(j / 16 * padded + position) * 16 + j % 16] = v[j];
+                }
+            }
+        }
+    }
+    attn__barrier(me);
+}
+
+/* The attention of one head for a block of queries of one session. */
+static attn__head attn__head_of(const attn__pass *p, const attn_session *of, int layer, size_t head,
+                                size_t row)
+{
+    const attn_config *c = &p->model->config;
+    const size_t stride = attn__round_up(3 * (size_t)c->d_model, 16);
+    const size_t index = (size_t)layer * c->n_head + head;
+    attn__head h;
+    memset(&h, 0, sizeof h);
+    h.rows = of->n_rows - row < ATTN__QUERIES ? of->n_rows - row : ATTN__QUERIES;
+    h.first = of->length + of->fed + row;
+    h.causal = 1;
+    h.q = p->s->qkv + (of->first_row + row) * stride + head * c->d_head;
+    h.q_stride = (ptrdiff_t)stride;
+    h.q_step = 1;
+    h.keys =
+        attn__panels_at(of->keys + index * of->keys_size, ATTN_F32, c->d_head, h.first + h.rows);
+    h.values = attn__panels_at(of->values + index * of->values_size, ATTN_F32, h.first + h.rows,
+                               c->d_head);
+    h.values.stride = attn__round_up(of->capacity, 16) * 64;
+    h.scale = 1.0f / sqrtf((float)c->d_head);
+    h.z = p->s->z + (of->first_row + row) * p->wide + head * c->d_head;
+    h.z_stride = p->wide;
+    return h;
+}
+
+/* The steps of attention, for a session whose hooks may look in between. */
+typedef enum attn__step { ATTN__SCORES, ATTN__SOFTMAX, ATTN__WEIGH } attn__step;
+
+static void attn__attend_watched(const attn__pass *p, attn_session *of, attn__head *h, size_t head,
+                                 size_t row, attn__step step, float *pack)
+{
+    const size_t n_keys = of->length + of->fed + of->n_rows; /* of the last row of the pass */
+    const size_t stride = attn__round_up(n_keys, 16);
+    float *scores = of->scores + (head * of->n_rows + row) * stride;
+    size_t i, key;
+    switch (step) {
+    case ATTN__SCORES:
+        attn__head_scores(p->kernels, h, scores, stride, pack);
+        for (i = 0; i < h->rows; i++)
+            for (key = h->keys.n_out; key < n_keys; key++)
+                scores[i * stride + key] = -INFINITY;
+        break;
+    case ATTN__SOFTMAX:
+        for (i = 0; i < h->rows; i++)
+            p->kernels->softmax(scores + i * stride, scores + i * stride, n_keys);
+        break;
+    default: /* a hook may have made a query see later positions: then every key counts */
+        for (i = 0; i < h->rows; i++)
+            for (key = h->first + i + 1; key < n_keys; key++)
+                if (scores[i * stride + key] != 0)
+                    h->causal = 0;
+        if (!h->causal)
+            h->keys.n_out = h->values.n_in = n_keys;
+        attn__head_weigh(p->kernels, h, scores, stride, pack);
+        break;
+    }
+}
+
+static void attn__attend_step(const attn__worker *me, attn__pass *p, int layer, attn__step step)
+{
+    float *pack = p->s->scratch + (size_t)me->id * p->s->scratch_size, *tile = pack + ATTN__PACK;
+    size_t i, head, row, j, task = 0;
+    for (i = 0; i < p->n_items; i++) {
+        attn_session *of = p->items[i].session;
+        for (head = 0; head < p->model->config.n_head; head++)
+            for (row = 0; row < of->n_rows; row += ATTN__QUERIES) {
+                attn__head h;
+                size_t stride;
+                if (task++ % (size_t)me->count != (size_t)me->id)
+                    continue;
+                h = attn__head_of(p, of, layer, head, row);
+                if (of->scores) {
+                    attn__attend_watched(p, of, &h, head, row, step, pack);
+                    continue;
+                }
+                if (step != ATTN__WEIGH)
+                    continue;
+                stride = attn__round_up(h.keys.n_out, 16);
+                attn__head_scores(p->kernels, &h, tile, stride, pack);
+                for (j = 0; j < h.rows; j++)
+                    p->kernels->softmax(tile + j * stride, tile + j * stride, h.keys.n_out);
+                attn__head_weigh(p->kernels, &h, tile, stride, pack);
+            }
+    }
+}
+
+/* z [R, H, d] = softmax(q · kᵀ / sqrt(d), causal) · v, over everything the session remembers */
+static void attn__attend(const attn__worker *me, attn__pass *p, int layer)
+{
+    if (p->watched) {
+        attn__attend_step(me, p, layer, ATTN__SCORES);
+        attn__visit(me, p, ATTN__HOOK_SCORES, layer);
+        attn__attend_step(me, p, layer, ATTN__SOFTMAX);
+        attn__visit(me, p, ATTN__HOOK_PATTERN, layer);
+    }
+    attn__attend_step(me, p, layer, ATTN__WEIGH);
+    attn__visit(me, p, ATTN__HOOK_Z, layer);
+    attn__barrier(me);
+}
+
+/* mlp = gelu(mlp) */
+static void attn__activate(const attn__worker *me, attn__pass *p)
+{
+    const size_t stride = attn__round_up(p->model->config.d_mlp, 16);
+    size_t first, last;
+    attn__share(me, p->n_rows * stride / 16, &first, &last);
+    if (last > first)
+        p->kernels->gelu(p->s->mlp + first * 16, p->s->mlp + first * 16, (last - first) * 16,
+                         ATTN_GELU_TANH);
+    attn__barrier(me);
+}
+
+static void attn__unembed(const attn__worker *me, attn__pass *p);
+
+static void attn__forward(attn__worker *me, void *arg)
+{
+    attn__pass *p = (attn__pass *)arg;
+    const attn_model *m = p->model;
+    attn_session *s = p->s;
+    const size_t n = p->n_rows, wide = p->wide;
+    const size_t wide_qkv = attn__round_up(3 * (size_t)m->config.d_model, 16);
+    const size_t wide_mlp = attn__round_up(m->config.d_mlp, 16);
+    int i;
+
+    attn__embed(me, p);
+    attn__barrier(me);
+    attn__accumulate(me, p); /* resid [R, C] = W_E[token] + W_pos[position] */
+
+    for (i = 0; i < (int)m->config.n_layer && !p->stopped; i++) {
+        const attn__layer *l = &m->layers[i];
+        attn__visit(me, p, ATTN__HOOK_RESID_PRE, i);
+
+        /* resid_mid = resid_pre + attention(layernorm1(resid_pre)) */
+        attn__layernorm(me, p, ATTN__HOOK_LN1, i, l->ln1_w, l->ln1_b);
+        attn__project(me, p, s->qkv, wide_qkv, s->normed, wide, n, &l->w_qkv, l->b_qkv);
+        attn__visit(me, p, ATTN__HOOK_Q, i);
+        attn__visit(me, p, ATTN__HOOK_K, i);
+        attn__visit(me, p, ATTN__HOOK_V, i);
+        attn__remember(me, p, i);
+        attn__attend(me, p, i); /* z [R, H, d] */
+        attn__project(me, p, s->normed, wide, s->z, wide, n, &l->w_o, l->b_o);
+        attn__visit(me, p, ATTN__HOOK_ATTN_OUT, i);
+        attn__accumulate(me, p);
+        attn__visit(me, p, ATTN__HOOK_RESID_MID, i);
+
+        /* resid_post = resid_mid + gelu(layernorm2(resid_mid) · W_in + b_in) · W_out + b_out */
+        attn__layernorm(me, p, ATTN__HOOK_LN2, i, l->ln2_w, l->ln2_b);
+        attn__project(me, p, s->mlp, wide_mlp, s->normed, wide, n, &l->w_in, l->b_in);
+        attn__visit(me, p, ATTN__HOOK_MLP_PRE, i);
+        attn__activate(me, p);
+        attn__visit(me, p, ATTN__HOOK_MLP_POST, i);
+        attn__project(me, p, s->normed, wide, s->mlp, wide_mlp, n, &l->w_out, l->b_out);
+        attn__visit(me, p, ATTN__HOOK_MLP_OUT, i);
+        attn__accumulate(me, p);
+        attn__visit(me, p, ATTN__HOOK_RESID_POST, i);
+    }
+
+    /* logits [rows that want them, V] = layernorm_final(resid) · W_U */
+    attn__layernorm(me, p, ATTN__HOOK_LN_FINAL, -1, m->ln_f_w, m->ln_f_b);
+    if (!p->stopped)
+        attn__unembed(me, p);
+}
+
+/* Which of an item's rows in this pass want logits: [*first, *last) of its list of wanted rows, and
+ * where the first one's go. Without a list, that is every row, or the last token's alone. */
+static size_t attn__wanted(const attn__pass *p, const attn_feed_item *item, size_t *first,
+                           float **logits)
+{
+    attn_session *of = item->session;
+    const size_t n_vocab = p->model->config.n_vocab, end = of->fed + of->n_rows;
+    size_t last;
+    *first = of->fed;
+    if (!item->logits) {
+        *first = item->n_tokens - 1;
+        *logits = of->logits;
+        return end == item->n_tokens && of->n_rows > 0;
+    }
+    if (!item->rows) {
+        *logits = item->logits + of->fed * n_vocab;
+        return of->n_rows;
+    }
+    for (*first = 0; *first < item->n_rows && item->rows[*first] < of->fed; ++*first)
+        ;
+    for (last = *first; last < item->n_rows && item->rows[last] < end; last++)
+        ;
+    *logits = item->logits + *first * n_vocab;
+    return last - *first;
+}
+
+/* The rows that want logits, one after the other in `final`; then their logits. Several sessions
+ * with a row or two each share one walk over W_U, in pieces of the vocabulary; many rows of one
+ * session go straight to where they belong. */
+static void attn__unembed(const attn__worker *me, attn__pass *p)
+{
+    const size_t n_vocab = p->model->config.n_vocab, n_panels = (n_vocab + 15) / 16;
+    const size_t tile_floats = p->s->scratch_size - ATTN__PACK;
+    float *pack = p->s->scratch + (size_t)me->id * p->s->scratch_size, *tile = pack + ATTN__PACK;
+    size_t i, j, k, n, first, last, n_final = 0;
+    float *logits;
+    for (i = 0; i < p->n_items; i++) {
+        const attn_feed_item *item = &p->items[i];
+        n = attn__wanted(p, item, &first, &logits);
+        for (j = 0; j < n && me->id == 0; j++) {
+            const size_t token = item->logits && item->rows ? item->rows[first + j] : first + j;
+            const size_t row = item->session->first_row + token - item->session->fed;
+            memcpy(p->s->final + (n_final + j) * p->wide, p->s->normed + row * p->wide,
+                   p->wide * sizeof(float));
+        }
+        n_final += n;
+    }
+    attn__barrier(me);
+    if (n_final == 0)
+        return;
+    if (p->n_items > 1 && n_final <= 64) {
+        const size_t step = tile_floats / (16 * n_final);
+        attn__share(me, n_panels, &first, &last);
+        for (; first < last; first += step) {
+            const size_t stop = first + step < last ? first + step : last;
+            const size_t n_out = (stop * 16 < n_vocab ? stop * 16 : n_vocab) - first * 16;
+            attn__matmul_job job;
+            memset(&job, 0, sizeof job);
+            job.in = p->s->final;
+            job.in_stride = (ptrdiff_t)p->wide;
+            job.in_step = 1;
+            job.w = p->model->w_u;
+            job.w.data = (const unsigned char *)job.w.data + first * job.w.stride;
+            job.w.n_out = n_out;
+            job.out = tile;
+            job.out_stride = step * 16;
+            job.rows = n_final;
+            p->kernels->matmul(&job, 0, n_final, 0, stop - first, pack);
+            for (i = 0, k = 0; i < p->n_items; i++) {
+                size_t at;
+                n = attn__wanted(p, &p->items[i], &at, &logits);
+                for (j = 0; j < n; j++, k++)
+                    memcpy(logits + j * n_vocab + first * 16, tile + k * step * 16,
+                           n_out * sizeof(float));
+            }
+        }
+        attn__barrier(me);
+        return;
+    }
+    for (i = 0, k = 0; i < p->n_items; i++) {
+        n = attn__wanted(p, &p->items[i], &first, &logits);
+        if (n > 0)
+            attn__project(me, p, logits, n_vocab, p->s->final + k * p->wide, p->wide, n,
+                          &p->model->w_u, NULL);
+        k += n;
+    }
+}
+
+/* ---- feeding ---- */
+
+static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item, size_t index,
+                                    const attn_model *model)
+{
+    const attn_session *s = item->session;
+    const uint32_t n_vocab = model->config.n_vocab;
+    size_t i;
+    if (!s || s->model != model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_feed: item %llu has no session, or one of another model",
+                          ATTN__LLU(index));
+    if (item->n_tokens == 0 || !item->tokens)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no tokens were given");
+    if (item->n_tokens > s->capacity - s->length)
+        return attn__fail(ctx, ATTN_E_CONTEXT,
+                          "the session holds %llu of at most %llu tokens, so %llu more do not fit; "
+                          "rewind it, or make a larger one (the model's n_ctx is %lu)",
+                          ATTN__LLU(s->length), ATTN__LLU(s->capacity), ATTN__LLU(item->n_tokens),
+                          (unsigned long)model->config.n_ctx);
+    for (i = 0; i < item->n_tokens; i++)
+        if (item->tokens[i] < 0 || (uint32_t)item->tokens[i] >= n_vocab)
+            return attn__fail(ctx, ATTN_E_TOKEN,
+                              "token %llu has id %ld; the vocabulary is 0 to %lu", ATTN__LLU(i),
+                              (long)item->tokens[i], (unsigned long)n_vocab - 1);
+    for (i = 0; item->logits && item->rows && i < item->n_rows; i++)
+        if (item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]))
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_feed: rows[%llu] is %llu; rows must ascend and stay below "
+                              "n_tokens, %llu",
+                              ATTN__LLU(i), ATTN__LLU(item->rows[i]), ATTN__LLU(item->n_tokens));
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items)
+{
+    attn__pass p;
+    size_t i, j;
+    if (n_items == 0 || !items || !items[0].session)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed_batch: no session was given");
+    memset(&p, 0, sizeof p);
+    p.s = items[0].session;
+    p.model = p.s->model;
+    p.kernels = p.s->kernels;
+    p.items = items;
+    p.n_items = n_items;
+    p.wide = attn__round_up(p.model->config.d_model, 16);
+    for (i = 0; i < n_items; i++)
+        if (attn__check_item(ctx, &items[i], i, p.model) != ATTN_OK)
+            return ctx->status;
+    for (i = 0; i < n_items; i++) /* mark each session, and find the mark if it comes again */
+        items[i].session->n_rows = SIZE_MAX;
+    for (i = 0; i < n_items; i++) {
+        if (items[i].session->n_rows == 0)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_feed_batch: item %llu's session is in "
+                              "the batch twice",
+                              ATTN__LLU(i));
+        items[i].session->n_rows = items[i].session->fed = 0;
+    }
+    for (i = 0; i < n_items; i++) {
+        attn_session *s = items[i].session;
+        memcpy(s->tokens + s->length, items[i].tokens, items[i].n_tokens * sizeof *s->tokens);
+        p.watched |= s->hooks != NULL;
+    }
+    for (;;) { /* as many rows at a time as the scratch memory holds */
+        p.n_rows = 0;
+        for (i = 0; i < n_items; i++) {
+            attn_session *s = items[i].session;
+            const size_t left = items[i].n_tokens - s->fed, room = p.s->n_batch - p.n_rows;
+            size_t most = left < room ? left : room;
+            if (s->scores && most > s->n_batch)
+                most = s->n_batch;
+            s->first_row = p.n_rows;
+            s->n_rows = most;
+            p.n_rows += most;
+        }
+        if (p.n_rows == 0)
+            break;
+        attn__parallel(p.s->n_threads, attn__forward, &p);
+        if (p.stopped) {
+            for (i = 0; i < n_items; i++) /* logits that this feed has already replaced are gone */
+                if (items[i].session->fed + items[i].session->n_rows > 0 && !items[i].logits &&
+                    items[i].session->fed == items[i].n_tokens)
+                    items[i].session->has_logits = 0;
+            return attn__fail(ctx, ATTN_STOPPED, "a hook on %s asked to stop", p.stopped_at.text);
+        }
+        for (i = 0; i < n_items; i++)
+            items[i].session->fed += items[i].session->n_rows;
+    }
+    for (i = 0; i < n_items; i++) {
+        attn_session *s = items[i].session;
+        const attn_feed_item *item = &items[i];
+        s->length += item->n_tokens;
+        s->has_logits = !item->logits || !item->rows ||
+                        (item->n_rows > 0 && item->rows[item->n_rows - 1] == item->n_tokens - 1);
+        j = item->rows ? item->n_rows : item->n_tokens;
+        if (item->logits && s->has_logits)
+            memcpy(s->logits, item->logits + (j - 1) * p.model->config.n_vocab,
+                   p.model->config.n_vocab * sizeof(float));
+    }
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
+                                size_t n_tokens)
+{
+    attn_feed_item item;
+    memset(&item, 0, sizeof item);
+    item.session = session;
+    item.tokens = tokens;
+    item.n_tokens = n_tokens;
+    return attn_feed_batch(ctx, &item, 1);
+}
+
+ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
+                                 size_t n_tokens, float *nll, double *mean)
+{
+    const size_t at_once = 32; /* rows of logits held */
+    const size_t n_vocab = session->model->config.n_vocab, before = session->length;
+    const attn__kernels *kernels = session->kernels;
+    attn_feed_item item;
+    attn_status status = ATTN_OK;
+    double sum = 0;
+    size_t at, i;
+    float *logits;
+    memset(&item, 0, sizeof item);
+    item.session = session;
+    item.tokens = tokens;
+    item.n_tokens = n_tokens;
+    if (attn__check_item(ctx, &item, 0, session->model) != ATTN_OK)
+        return ctx->status;
+    if (n_tokens < 2)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_score: a text of one token has nothing to predict");
+    logits = (float *)attn__alloc(ctx, at_once * n_vocab * sizeof(float), "rows of logits");
+    if (!logits)
+        return ATTN_E_MEMORY;
+    item.logits = logits;
+    for (at = 0; at < n_tokens && status == ATTN_OK; at += at_once) {
+        item.tokens = tokens + at;
+        item.n_tokens = n_tokens - at < at_once ? n_tokens - at : at_once;
+        status = attn_feed_batch(ctx, &item, 1);
+        for (i = at; i < at + item.n_tokens && i + 1 < n_tokens && status == ATTN_OK; i++) {
+            const float *row = logits + (i - at) * n_vocab;
+            float largest, log_sum = kernels->log_sum_exp(row, n_vocab, &largest);
+            nll[i] = log_sum - (row[tokens[i + 1]] - largest);
+            sum += nll[i];
+        }
+    }
+    attn__free(logits);
+    if (status != ATTN_OK) {
+        session->length = before;
+        session->has_logits = 0;
+    } else if (mean) {
+        *mean = sum / (double)(n_tokens - 1);
+    }
+    return status;
+}
+
+/* >>sampling ====================================================================================
+ * From logits to one token. All sums go in one order and the random numbers are our own, so a seed
+ * gives the same text everywhere. */
+
+typedef struct attn__candidate {
+    float logit, weight; /* weight = exp(logit - largest) */
+    int32_t id;
+} attn__candidate;
+
+struct attn_sampler {
+    attn_sampler_desc desc;
+    attn_rng rng;
+    const attn__kernels *kernels;
+    size_t n_vocab;
+    float *logits, *weights;     /* [n_vocab] */
+    attn__candidate *candidates; /* [n_vocab] */
+};
+
+ATTN__DEF attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, size_t n_vocab,
+                                       const attn_sampler_desc *desc)
+{
+    attn_sampler *s;
+    attn_sampler_desc d;
+    memset(&d, 0, sizeof d);
+    if (desc)
+        d = *desc;
+    *sampler = NULL;
+    if (n_vocab == 0 || n_vocab > INT32_MAX)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sampler_new: a vocabulary of %llu tokens",
+                          ATTN__LLU(n_vocab));
+    if (!(d.temperature >= 0 && d.temperature <= FLT_MAX))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "temperature is %g; expected 0 (greedy) or a positive number",
+                          (double)d.temperature);
+    if (d.top_k < 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "top_k is %ld; expected 0 (all) or more",
+                          (long)d.top_k);
+    if (!(d.top_p >= 0 && d.top_p <= 1) || !(d.min_p >= 0 && d.min_p <= 1))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "top_p is %g and min_p %g; expected probabilities from 0 to 1",
+                          (double)d.top_p, (double)d.min_p);
+    if (!(d.repeat_penalty >= 0 && d.repeat_penalty <= FLT_MAX))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "repeat_penalty is %g; expected 0 (none) or a positive number",
+                          (double)d.repeat_penalty);
+    s = (attn_sampler *)attn__alloc(ctx, sizeof *s, "a sampler");
+    if (!s)
+        return ATTN_E_MEMORY;
+    s->desc = d;
+    s->n_vocab = n_vocab;
+    attn_rng_seed(&s->rng, d.seed);
+    if (attn__need_kernels(ctx, &s->kernels) == ATTN_OK) {
+        s->logits = (float *)attn__alloc(ctx, n_vocab * sizeof(float), "a sampler");
+        s->weights = (float *)attn__alloc(ctx, n_vocab * sizeof(float), "a sampler");
+        s->candidates =
+            (attn__candidate *)attn__alloc(ctx, n_vocab * sizeof *s->candidates, "a sampler");
+    }
+    if (!s->logits || !s->weights || !s->candidates) {
+        attn_sampler_free(s);
+        return ctx->status;
+    }
+    *sampler = s;
+    return ATTN_OK;
+}
+
+ATTN__DEF void attn_sampler_free(attn_sampler *sampler)
+{
+    if (!sampler)
+        return;
+    attn__free(sampler->logits);
+    attn__free(sampler->weights);
+    attn__free(sampler->candidates);
+    attn__free(sampler);
+}
+
+/* Likelier first; among equals the smaller id. */
+static int attn__likelier(const attn__candidate *a, const attn__candidate *b)
+{
+    return a->logit > b->logit || (a->logit == b->logit && a->id < b->id);
+}
+
+/* Lets heap[at] sink until neither child is likelier. */
+static void attn__sink(attn__candidate *heap, size_t n, size_t at)
+{
+    const attn__candidate moved = heap[at];
+    for (;;) {
+        size_t child = 2 * at + 1;
+        if (child + 1 < n && attn__likelier(&heap[child + 1], &heap[child]))
+            child++;
+        if (child >= n || !attn__likelier(&heap[child], &moved))
+            break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = moved;
+}
+
+/* Takes the likeliest candidate off a heap of n and puts it behind the others. */
+static attn__candidate attn__take(attn__candidate *heap, size_t n)
+{
+    const attn__candidate best = heap[0];
+    heap[0] = heap[n - 1];
+    heap[n - 1] = best;
+    attn__sink(heap, n - 1, 0);
+    return best;
+}
+
+/* Filters: moves the kept candidates, likeliest first, to the end of the array; returns how many.
+ * Only as many are sorted as the filters need to see. */
+static size_t attn__keep(attn_sampler *s)
+{
+    const attn_sampler_desc *d = &s->desc;
+    attn__candidate *c = s->candidates;
+    size_t n = s->n_vocab, kept = 0, most = n, i;
+    double sum = 0, total = 0;
+    for (i = n / 2; i-- > 0;)
+        attn__sink(c, n, i);
+    if (d->top_k > 0 && (size_t)d->top_k < n)
+        most = (size_t)d->top_k;
+    if (d->top_p > 0 && d->top_p < 1) {
+        if (most < n) { /* what top-k left is what top-p shares out */
+            for (i = 0; i < most; i++)
+                total += attn__take(c, n - i).weight;
+            for (i = 0; i < most && sum < d->top_p * total; i++)
+                sum += c[n - 1 - i].weight;
+            kept = i;
+        } else {
+            for (i = 0; i < n; i++)
+                total += s->weights[i];
+            while (kept < n && sum < d->top_p * total)
+                sum += attn__take(c, n - kept++).weight;
+        }
+    } else {
+        while (kept < most && (most < n || d->min_p > 0)) {
+            const attn__candidate best = attn__take(c, n - kept);
+            if (kept > 0 && best.weight < d->min_p)
+                return kept;
+            kept++;
+        }
+        if (kept == 0)
+            kept = n; /* nothing to filter */
+    }
+    while (kept > 1 && c[n - kept].weight < d->min_p)
+        kept--;
+    return kept;
+}
+
+ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_sampler *s, const float *logits,
+                                  const int32_t *seen, size_t n_seen, int32_t *token)
+{
+    const attn_sampler_desc *d = &s->desc;
+    size_t i, kept, best = 0;
+    double total = 0, target;
+    uint32_t high;
+    for (i = 0; i < s->n_vocab; i++) {
+        if (logits[i] != logits[i])
+            return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sample: the logit of token %llu is NaN",
+                              ATTN__LLU(i));
+        s->logits[i] = logits[i];
+    }
+    i = d->repeat_last > 0 && d->repeat_last < n_seen ? n_seen - d->repeat_last : 0;
+    for (; d->repeat_penalty > 0 && d->repeat_penalty != 1 && i < n_seen; i++)
+        if (seen[i] >= 0 && (size_t)seen[i] < s->n_vocab) {
+            const float x = logits[seen[i]];
+            s->logits[seen[i]] = x > 0 ? x / d->repeat_penalty : x * d->repeat_penalty;
+        }
+    for (i = 1; i < s->n_vocab; i++)
+        if (s->logits[i] > s->logits[best])
+            best = i;
+    *token = (int32_t)best;
+    if (d->temperature == 0)
+        return ATTN_OK;
+    if (s->logits[best] == -INFINITY || s->logits[best] == INFINITY)
+        return ATTN_OK; /* nothing to weigh against each other */
+
+    for (i = 0; i < s->n_vocab; i++)
+        s->weights[i] = (s->logits[i] - s->logits[best]) / d->temperature;
+    s->kernels->exp(s->weights, s->weights, s->n_vocab);
+    for (i = 0; i < s->n_vocab; i++) {
+        s->candidates[i].logit = s->logits[i];
+        s->candidates[i].weight = s->weights[i];
+        s->candidates[i].id = (int32_t)i;
+    }
+    kept = attn__keep(s);
+    for (i = 0; i < kept; i++)
+        total += s->candidates[s->n_vocab - 1 - i].weight;
+    high = attn_rng_u32(&s->rng);
+    target = ((high >> 5) * 67108864.0 + (attn_rng_u32(&s->rng) >> 6)) / 9007199254740992.0;
+    target = target * total;
+    total = 0;
+    for (i = 0; i < kept; i++) {
+        const attn__candidate *c = &s->candidates[s->n_vocab - 1 - i];
+        total += c->weight;
+        *token = c->id;
+        if (total > target)
+            break;
+    }
+    return ATTN_OK;
+}
+
+/* >>generate ====================================================================================
+ * Text in, text out: encode, feed, then sample, show and feed until something ends it. */
+
+/* The prompt as ids: the caller's, or the text's, after the beginning-of-text token if asked for.
+ */
+static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_session *session, const char *prompt,
+                                    const attn_generate_desc *d, int32_t **ids, size_t *n_ids)
+{
+    const attn_model *model = session->model;
+    const size_t n_text = prompt && !d->prompt_ids ? strlen(prompt) : 0;
+    const size_t room = d->prompt_ids ? d->n_prompt_ids : n_text;
+    const int bos = d->prepend_bos && session->length == 0;
+    size_t n = 0;
+    if (n_text > 0 && !model->tokenizer)
+        return attn__fail(ctx, ATTN_E_TOKENIZER,
+                          "the model has no tokenizer, so its prompt must be ids (prompt_ids)");
+    if (bos && model->config.bos < 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "the model has no beginning-of-text token");
+    if (room > SIZE_MAX / sizeof **ids - 1)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "the prompt is too long");
+    *ids = (int32_t *)attn__alloc(ctx, (room + 1) * sizeof **ids, "the prompt");
+    if (!*ids)
+        return ATTN_E_MEMORY;
+    if (bos)
+        (*ids)[n++] = model->config.bos;
+    if (d->prompt_ids)
+        memcpy(*ids + n, d->prompt_ids, room * sizeof **ids);
+    else if (n_text > 0 && attn_encode(ctx, model->tokenizer, prompt, n_text, d->allow_special,
+                                       *ids + n, room, n_ids) != ATTN_OK)
+        return ctx->status;
+    *n_ids = n + (d->prompt_ids ? room : n_text > 0 ? *n_ids : 0);
+    return ATTN_OK;
+}
+
+/* Hands one token's text on, in whole characters. */
+static int attn__emit_text(const attn_model *model, int32_t id, attn_utf8 *utf8, attn_text_fn fn,
+                           void *user)
+{
+    char text[3 * (64 + 4)]; /* for pieces of 64 bytes */
+    size_t size = 0, n;
+    const char *bytes = model->tokenizer ? attn_token_bytes(model->tokenizer, id, &size) : NULL;
+    if (!fn || !bytes)
+        return 0;
+    for (; size > 0; bytes += n, size -= n) {
+        size_t whole;
+        n = size < 64 ? size : 64;
+        whole = attn_utf8_push(utf8, bytes, n, text);
+        if (whole > 0 && fn(text, whole, user) != 0)
+            return 1;
+    }
+    return 0;
+}
+
+ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const char *prompt,
+                                    const attn_generate_desc *desc, attn_text_fn fn, void *user)
+{
+    const attn_model *model = session->model;
+    attn_generate_desc d;
+    attn_sampler *sampler = NULL;
+    attn_status status;
+    attn_utf8 utf8;
+    int32_t *ids = NULL, token;
+    size_t n_ids = 0, n = 0, most, whole;
+    char rest[3 * 4];
+    int stopped = 0;
+    memset(&d, 0, sizeof d);
+    memset(&utf8, 0, sizeof utf8);
+    if (desc)
+        d = *desc;
+    most = d.max_tokens ? d.max_tokens : 100;
+    if (d.n_ids)
+        *d.n_ids = 0;
+    status = attn__prompt_ids(ctx, session, prompt, &d, &ids, &n_ids);
+    if (status == ATTN_OK && n_ids == 0 && !session->has_logits)
+        status = attn__fail(ctx, ATTN_E_ARGUMENT,
+                            session->length > 0
+                                ? "after a rewind, feed at least one token before generating"
+                                : "the prompt is empty and so is the session: give some text, or "
+                                  "set prepend_bos");
+    if (status == ATTN_OK)
+        status = attn_sampler_new(ctx, &sampler, model->config.n_vocab, &d.sampler);
+    if (status == ATTN_OK && n_ids > 0)
+        status = attn_feed(ctx, session, ids, n_ids);
+    while (status == ATTN_OK && n < most && !stopped) {
+        status =
+            attn_sample(ctx, sampler, session->logits, session->tokens, session->length, &token);
+        if (status != ATTN_OK || (token == model->config.eos && !d.ignore_eos))
+            break;
+        if (d.ids)
+            d.ids[n] = token;
+        n++;
+        stopped = attn__emit_text(model, token, &utf8, fn, user);
+        if (session->length == session->capacity)
+            break;
+        status = attn_feed(ctx, session, &token, 1);
+    }
+    if (fn && !stopped && (whole = attn_utf8_push(&utf8, "", 0, rest)) > 0)
+        stopped = fn(rest, whole, user) != 0;
+    if (d.n_ids)
+        *d.n_ids = n;
+    attn_sampler_free(sampler);
+    attn__free(ids);
+    if (status == ATTN_OK && stopped)
+        return attn__fail(ctx, ATTN_STOPPED, "the callback asked to stop");
+    return status;
+}
+
+#endif /* the implementation */

@@ -1,0 +1,115 @@
+# GNU make. `make` builds everything into build/, `make help` lists the rest.
+
+BUILD   = build
+CC      = cc
+CFLAGS  = -O2
+WARN    = -Wall -Wextra -pedantic -Wshadow -Wconversion
+LDFLAGS =
+PREFIX  = /usr/local
+
+# Threads, if this compiler can compile and link them. OPENMP=0 turns them off.
+probe  = int omp_get_max_threads(void); int main(void) { return omp_get_max_threads() < 1; }
+OPENMP = $(eval OPENMP := $(shell mkdir -p $(BUILD) && \
+           echo '$(probe)' | $(CC) -fopenmp -x c -o $(BUILD)/openmp-probe - 2>/dev/null && \
+           echo 1))$(OPENMP)
+
+COMPILE  = $(CC) -std=c99 $(WARN) $(if $(filter 1,$(OPENMP)),-fopenmp) $(CFLAGS) -I. -MMD -MP
+LINK     = $(LDFLAGS) -lm
+
+EXAMPLES = gpt2 hello
+TOOLS    = attn-convert attn-info attn-tokenize
+PROGRAMS = $(EXAMPLES) $(TOOLS) bench
+FORMATTED = $(filter-out examples/hello.c,$(wildcard *.h examples/*.c tools/*.[ch] tests/*.[ch] tests/compile/*.c))
+TESTS    = $(patsubst tests/%.c,$(BUILD)/tests/%.o,$(wildcard tests/*.c))
+
+# The model for `make gpt2` and what `make run` does.
+SIZE   = gpt2
+PROMPT = Once upon a time
+N      = 200
+SEED   = 1
+
+.DELETE_ON_ERROR:
+.PHONY: all run test bench gpt2 clean distclean install format format-check help FORCE
+
+all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
+
+run: $(BUILD)/gpt2 $(BUILD)/tiny-stories.attn ## a story (PROMPT="Once upon a time" N=200 SEED=1)
+	@$(BUILD)/gpt2 $(BUILD)/tiny-stories.attn -n $(N) --temperature 0.7 --top-k 40 --seed $(SEED) \
+	    -- "$(PROMPT)"
+
+test: all $(BUILD)/test ## build and run the tests
+	$(BUILD)/test
+
+bench: $(BUILD)/bench ## tokens per second of a random model of GPT-2's size
+	$(BUILD)/bench
+
+# Models of the Hugging Face hub ==================================================================
+
+FILES = $(BUILD)/gpt2-files/$(SIZE)
+
+gpt2: $(BUILD)/gpt2 $(BUILD)/$(SIZE).attn ## download real GPT-2 and convert it (SIZE=gpt2-medium ...)
+	@echo 'Ready: $(BUILD)/gpt2 $(BUILD)/$(SIZE).attn "Hello, my name is"'
+
+$(FILES)/model.safetensors:
+	@sh tools/download-gpt2.sh $(SIZE) $(FILES)
+
+$(BUILD)/$(SIZE).attn: $(FILES)/model.safetensors $(BUILD)/attn-convert
+	$(BUILD)/attn-convert $(FILES) $@
+
+# Building ========================================================================================
+
+$(BUILD)/tiny-stories.attn: $(BUILD)/attn-convert $(wildcard examples/tiny-stories/*)
+	$(BUILD)/attn-convert examples/tiny-stories $@
+
+$(BUILD)/%: examples/%.c $(BUILD)/flags
+	$(COMPILE) -MF $@.d $< -o $@ $(LINK)
+
+$(BUILD)/%: tools/%.c $(BUILD)/flags
+	$(COMPILE) -MF $@.d $< -o $@ $(LINK)
+
+$(BUILD)/tests/%.o: tests/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(COMPILE) -DTEST_BUILD='"$(BUILD)"' -c $< -o $@
+
+$(BUILD)/test: $(TESTS)
+	$(COMPILE) $^ -o $@ $(LINK)
+
+# Changes only when the compiler or its flags do, and then everything is built again.
+$(BUILD)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(COMPILE) $(LINK)' | cmp -s - $@ || \
+	    echo '$(COMPILE) $(LINK)' >$@
+
+-include $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d)
+
+# Housekeeping ====================================================================================
+
+clean: ## remove what was built; downloaded files stay
+	@test ! -d $(BUILD) || find $(BUILD) -mindepth 1 -maxdepth 1 ! -name gpt2-files -exec rm -rf {} +
+
+distclean: ## remove everything in build/, downloads too
+	rm -rf $(BUILD)
+
+INSTALLED = gpt2 $(TOOLS)
+VERSION   = $(shell sed -n 's/.*ATTN_VERSION_\(MAJOR\|MINOR\|PATCH\) *\([0-9][0-9]*\)$$/\2/p' attn.h | \
+              paste -sd. -)
+
+install: $(INSTALLED:%=$(BUILD)/%) ## install the header, the programs and attn.pc (PREFIX, DESTDIR)
+	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	install -m 644 attn.h $(DESTDIR)$(PREFIX)/include
+	install -m 755 $(INSTALLED:%=$(BUILD)/%) $(DESTDIR)$(PREFIX)/bin
+	@printf '%s\n' 'Name: attn' 'Description: GPT-2 inference in one C header' \
+	    'Version: $(VERSION)' 'Cflags: -I$(PREFIX)/include' 'Libs: -lm' \
+	    >$(DESTDIR)$(PREFIX)/lib/pkgconfig/attn.pc
+
+format: ## run clang-format over the sources
+	clang-format -i $(FORMATTED)
+
+format-check: ## complain about what clang-format would change
+	clang-format --dry-run -Werror $(FORMATTED)
+
+help: ## this list
+	@echo 'Targets:'
+	@sed -n 's/^\([a-z-][a-z0-9-]*\):.*## \(.*\)/\1|\2/p' Makefile | \
+	    while IFS='|' read -r name text; do printf '  %-13s %s\n' "$$name" "$$text"; done
+	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPENMP=0 (no threads), BUILD (instead of build/)'

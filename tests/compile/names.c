@@ -1,0 +1,103 @@
+/* A program that has macros of its own with the short names that programs like. Some of these would
+ * break the system's headers too, C++'s most of all, so those come first; with NAMES_FIRST they do
+ * not, and the macros are the ones that C's headers can bear. */
+#ifndef NAMES_FIRST
+#include <float.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__unix__) || defined(__APPLE__)
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#endif
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#endif
+
+#undef min
+#undef max
+#define BROKEN     (this, name, belongs, to, the, program)
+#define min(a, b)  BROKEN
+#define max(a, b)  BROKEN
+#define swap(a, b) BROKEN
+#define clamp(a)   BROKEN
+#define round_up   BROKEN
+#define ld         BROKEN
+#define len        BROKEN
+#define byte       BROKEN
+#define uint       BROKEN
+#define u8         BROKEN
+#define u16        BROKEN
+#define u32        BROKEN
+#define u64        BROKEN
+#define f16        BROKEN
+#define f32        BROKEN
+#define f64        BROKEN
+#define fail(a)    BROKEN
+#define array      BROKEN
+#define vector     BROKEN
+#define check      BROKEN
+#define near       BROKEN
+#define far        BROKEN
+#define small      BROKEN
+#define interface  BROKEN
+#define A          BROKEN
+#define B          BROKEN
+#define C          BROKEN
+#define D          BROKEN
+#define E          BROKEN
+#define F          BROKEN
+#define G          BROKEN
+#define H          BROKEN
+#define J          BROKEN
+#define K          BROKEN
+#define L          BROKEN
+#define M          BROKEN
+#define N          BROKEN
+#define O          BROKEN
+#define P          BROKEN
+#define Q          BROKEN
+#define R          BROKEN
+#define S          BROKEN
+#define T          BROKEN
+#define U          BROKEN
+#define V          BROKEN
+#define W          BROKEN
+#define X          BROKEN
+#define Y          BROKEN
+#define Z          BROKEN
+
+#ifndef NAMES_FIRST
+#undef abs
+#undef M_PI
+#undef I
+#define abs(a) BROKEN
+#define M_PI   BROKEN
+#define bool BROKEN
+#define true BROKEN
+#define false BROKEN
+#define assert(a) BROKEN
+#define unused    BROKEN
+#define string    BROKEN
+#define I         BROKEN
+#endif
+
+#ifndef ATTN_STATIC
+#define ATTN_IMPLEMENTATION
+#endif
+#include "attn.h"
+
+int main(void)
+{
+    return attn_version() != ATTN_VERSION;
+}

@@ -1,0 +1,49 @@
+/* The test harness: a case is a function, a suite a list of cases. A case passes if nothing in it
+ * failed; one that cannot run here says why and counts as skipped. */
+#ifndef TEST_H
+#define TEST_H
+
+#include "attn.h"
+#include <stdio.h>
+
+/* Runs one case and counts it. */
+void test_run(const char *suite, const char *name, void (*body)(void));
+#define RUN(suite, name) test_run(suite, #name, name)
+
+/* Reports a failure of the running case with a sentence; the case goes on. */
+void test_fail(const char *file, int line, const char *format, ...);
+/* Marks the running case as skipped, with the reason. Return right after it. */
+void test_skip(const char *reason);
+
+/* CHECK(condition) or CHECKF(condition, "sentence %d", ...). Both give the condition's value. */
+#define CHECK(condition) ((condition) ? 1 : (test_fail(__FILE__, __LINE__, "%s", #condition), 0))
+#define CHECKF(condition, ...)                                                                     \
+    ((condition) ? 1 : (test_fail(__FILE__, __LINE__, __VA_ARGS__), 0))
+/* An attn call that must succeed; its message is shown if it does not. */
+#define OK(ctx, call) CHECKF((call) == ATTN_OK, "%s: %s", #call, (ctx)->message)
+/* An attn call that must fail with this status and a message that contains this text. */
+#define FAILS(ctx, status_, text, call)                                                            \
+    test_fails(__FILE__, __LINE__, #call, (ctx), (status_), (text), (call))
+void test_fails(const char *file, int line, const char *what, const attn_ctx *ctx,
+                attn_status expected, const char *text, attn_status actual);
+
+/* A directory with larger test data ($ATTN_TEST_DATA, else ../shared), or NULL. */
+const char *test_data(void);
+/* "test_data()/name", in a static buffer, or NULL if there is no such file. */
+const char *test_data_path(const char *name);
+/* A whole file in memory from malloc, with a zero after it; NULL if it cannot be read. */
+unsigned char *test_read(const char *path, size_t *size);
+/* Where this run may write: "build/test-tmp/name", in one of a few rotating static buffers. */
+const char *test_tmp(const char *name);
+
+/* The suites. */
+void suite_tensors(void);
+void suite_ops(void);
+void suite_model(void);
+void suite_format(void);
+void suite_tokenizer(void);
+void suite_sampling(void);
+void suite_convert(void);
+void suite_tools(void);
+
+#endif

@@ -1,0 +1,1925 @@
+/* Tier 1's arithmetic, three ways: against numbers that PyTorch computed in float64
+ * (make_op_fixtures.py), against published notebooks, and against the arithmetic contract of the
+ * manual (">>manual", THE SAME BITS), which is spelled out here once more in plain C. */
+#include "fixture.h"
+
+/* What a correct f32 implementation keeps to, relative to the largest expected magnitude. */
+#define TIGHT 5e-7 /* a few roundings */
+#define ROWS  1e-6 /* sums along a row, exp, log */
+
+/* A chain of `depth` multiply-adds. */
+static double chain_error(size_t depth) { return 2e-7 + 6e-8 * sqrt((double)depth); }
+
+/* A label for messages: "matmul.3". */
+static const char *label(const char *name, int number)
+{
+    static char texts[4][80];
+    static int turn;
+    char *text = texts[turn++ % 4];
+    snprintf(text, sizeof texts[0], "%s.%d", name, number);
+    return text;
+}
+
+/* Called once per case, after it: frees what it made. */
+static void done(attn_ctx *ctx)
+{
+    attn_ctx_free(ctx);
+    pool_clear();
+}
+
+/* ---- against PyTorch ------------------------------------------------------------------------ */
+
+static void matmul_against_torch(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor a, b, want;
+    int i, layout;
+    for (i = 0; fixture(&a, "matmul.%d.a", i); i++) {
+        if (!CHECK(fixture(&b, "matmul.%d.b", i) && fixture(&want, "matmul.%d.out", i)))
+            return;
+        for (layout = 0; layout < N_LAYOUTS; layout++) {
+            attn_tensor out = {0}, into, turned;
+            const double allowed = chain_error(a.shape[a.ndim - 1]);
+            attn_tensor left = laid_out(a, a.dtype, layout);
+            attn_tensor right = laid_out(b, b.dtype, (layout * 2 + i) % N_LAYOUTS);
+            if (OK(&ctx, attn_matmul(&ctx, &out, left, right)))
+                close_to(out, want, allowed, label("matmul", i));
+            /* A·Bᵀ: b's transpose, dense, seen as b. */
+            turned = laid_out(attn_transpose(right, -1, -2), b.dtype, LAYOUT_DENSE);
+            into = new_tensor(ATTN_F32, want.ndim, want.shape, layout);
+            if (OK(&ctx, attn_matmul(&ctx, &into, left, attn_transpose(turned, -1, -2))))
+                close_to(into, want, allowed, label("matmul into", i));
+        }
+        done(&ctx);
+    }
+    CHECKF(i == 22, "%d cases", i);
+}
+
+static void linear_against_torch(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor x, w, b, args, want;
+    int i;
+    for (i = 0; fixture(&x, "linear.%d.x", i); i++) {
+        attn_tensor out = {0};
+        fixture(&b, "linear.%d.b", i);
+        if (!CHECK(fixture(&w, "linear.%d.w", i) && fixture(&args, "linear.%d.args", i) &&
+                   fixture(&want, "linear.%d.out", i)))
+            return;
+        if (arg_of(args, 0))
+            w = attn_transpose(w, 0, 1);
+        if (OK(&ctx, attn_linear(&ctx, &out, x, w, b)))
+            close_to(out, want, chain_error(w.shape[0]), label("linear", i));
+        done(&ctx);
+    }
+    CHECKF(i == 9, "%d cases", i);
+}
+
+static void arithmetic_against_torch(void)
+{
+    static const struct {
+        const char *name;
+        attn_status (*run)(attn_ctx *, attn_tensor *, attn_tensor, attn_tensor);
+    } operations[] = {{"add", attn_add}, {"sub", attn_sub}, {"mul", attn_mul}, {"div", attn_div}};
+    attn_ctx ctx = {0};
+    attn_tensor a, b, want, f;
+    size_t o;
+    int i;
+    for (i = 0; fixture(&a, "binary.%d.a", i); i++) {
+        CHECK(fixture(&b, "binary.%d.b", i));
+        for (o = 0; o < 4; o++) {
+            attn_tensor out = {0};
+            CHECK(fixture(&want, "binary.%d.%s", i, operations[o].name));
+            if (OK(&ctx, operations[o].run(&ctx, &out, a, b)))
+                same_bits(out, want, label(operations[o].name, i));
+            if (memcmp(a.shape, want.shape, sizeof a.shape) == 0 && a.ndim == want.ndim) {
+                out = laid_out(a, ATTN_F32, (int)o); /* in place, into the left */
+                if (OK(&ctx, operations[o].run(&ctx, &out, out, b)))
+                    same_bits(out, want, label(operations[o].name, i));
+            }
+            if (memcmp(b.shape, want.shape, sizeof b.shape) == 0 && b.ndim == want.ndim) {
+                out = laid_out(b, ATTN_F32, (int)o); /* and into the right */
+                if (OK(&ctx, operations[o].run(&ctx, &out, a, out)))
+                    same_bits(out, want, label(operations[o].name, i));
+            }
+        }
+        done(&ctx);
+    }
+    CHECKF(i == 13, "%d cases", i);
+    for (i = 0; fixture(&a, "scale.%d.x", i); i++) {
+        attn_tensor out = {0};
+        CHECK(fixture(&f, "scale.%d.f", i) && fixture(&want, "scale.%d.out", i));
+        if (OK(&ctx, attn_scale(&ctx, &out, a, float_of(f))))
+            same_bits(out, want, label("scale", i));
+        out = laid_out(a, ATTN_F32, i);
+        if (OK(&ctx, attn_scale(&ctx, &out, out, float_of(f))))
+            same_bits(out, want, label("scale in place", i));
+        done(&ctx);
+    }
+    CHECKF(i == 3, "%d cases", i);
+}
+
+static void exp_against_torch(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor x, want, out = {0}, place;
+    size_t i;
+    if (!CHECK(fixture(&x, "exp.0.x") && fixture(&want, "exp.0.out")) ||
+        !OK(&ctx, attn_exp(&ctx, &out, x)) || !same_shape(out, want, "exp"))
+        return;
+    for (i = 0; i < count_of(x); i++) {
+        const double got = value_of(out, i), e = value_of(want, i);
+        /* What is too small for a normal f32 may become zero. */
+        CHECKF(got == e || fabs(got - e) <= 1.5e-7 * e || (e < 1.2e-38 && got >= 0 && got < 1.2e-38),
+               "exp(%.9g) = %.9g, expected %.9g", value_of(x, i), got, e);
+    }
+    place = laid_out(x, ATTN_F32, LAYOUT_EVERY_2);
+    OK(&ctx, attn_exp(&ctx, &place, place));
+    same_bits(place, out, "exp in place");
+    done(&ctx);
+}
+
+static void reductions_against_torch(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor x, want;
+    int i;
+    for (i = 0; fixture(&x, "reduce.%d.x", i); i++) {
+        attn_tensor out = {0}, mean = {0}, variance = {0}, unbiased = {0};
+        double largest = 0, allowed;
+        size_t j;
+        for (j = 0; j < count_of(x); j++)
+            largest = fabs(value_of(x, j)) > largest ? fabs(value_of(x, j)) : largest;
+        CHECK(fixture(&want, "reduce.%d.sum", i));
+        OK(&ctx, attn_sum(&ctx, &out, x));
+        if (count_of(out) == count_of(want))
+            for (j = 0; j < count_of(want); j++)
+                CHECKF(fabs(value_of(out, j) - value_of(want, j)) <=
+                           3e-7 * largest * sqrt((double)x.shape[x.ndim - 1]),
+                       "sum.%d: %.9g, expected %.9g", i, value_of(out, j), value_of(want, j));
+        same_shape(out, want, label("sum", i));
+        CHECK(fixture(&want, "reduce.%d.mean", i));
+        OK(&ctx, attn_mean(&ctx, &mean, x));
+        same_shape(mean, want, label("mean", i));
+        for (j = 0; j < count_of(want) && count_of(mean) == count_of(want); j++)
+            CHECKF(fabs(value_of(mean, j) - value_of(want, j)) <= 3e-7 * largest,
+                   "mean.%d: %.9g, expected %.9g", i, value_of(mean, j), value_of(want, j));
+        /* The mean is an f32: where it is far from 0, its rounding shows in the variance. */
+        CHECK(fixture(&want, "reduce.%d.variance", i));
+        allowed = i == 5 ? 1e-5 : ROWS;
+        if (OK(&ctx, attn_variance(&ctx, &variance, x, 0)))
+            close_to(variance, want, allowed, label("variance", i));
+        if (fixture(&want, "reduce.%d.unbiased", i) &&
+            OK(&ctx, attn_variance(&ctx, &unbiased, x, 1)))
+            close_to(unbiased, want, allowed, label("unbiased variance", i));
+        done(&ctx);
+    }
+    CHECKF(i == 8, "%d cases", i);
+}
+
+/* Row by row, because rows of one tensor may differ in magnitude. */
+static void rows_close_to(attn_tensor got, attn_tensor want, double tolerance, const char *what)
+{
+    size_t rows, r;
+    if (!same_shape(got, want, what))
+        return;
+    rows = count_of(want) / want.shape[want.ndim - 1];
+    got = attn_reshape(got, attn_shape2(rows, want.shape[want.ndim - 1]));
+    want = attn_reshape(want, attn_shape2(rows, want.shape[want.ndim - 1]));
+    for (r = 0; r < rows; r++)
+        close_to(attn_select(got, 0, r), attn_select(want, 0, r), tolerance, what);
+}
+
+static void softmax_against_torch(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor x, want;
+    int i;
+    for (i = 0; fixture(&x, "softmax.%d.x", i); i++) {
+        attn_tensor out = {0}, logs = {0};
+        CHECK(fixture(&want, "softmax.%d.out", i));
+        if (OK(&ctx, attn_softmax(&ctx, &out, x)))
+            rows_close_to(out, want, ROWS, label("softmax", i));
+        CHECK(fixture(&want, "softmax.%d.log", i));
+        if (OK(&ctx, attn_log_softmax(&ctx, &logs, x)))
+            rows_close_to(logs, want, ROWS, label("log_softmax", i));
+        done(&ctx);
+    }
+    CHECKF(i == 11, "%d cases", i);
+    for (i = 0; fixture(&x, "causal.%d.x", i); i++) {
+        attn_tensor out = {0};
+        CHECK(fixture(&want, "causal.%d.out", i));
+        if (OK(&ctx, attn_softmax_causal(&ctx, &out, x)))
+            rows_close_to(out, want, ROWS, label("softmax_causal", i));
+        done(&ctx);
+    }
+    CHECKF(i == 7, "%d cases", i);
+}
+
+static void cross_entropy_against_torch(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor logits, targets, want;
+    int i;
+    for (i = 0; fixture(&logits, "xent.%d.logits", i); i++) {
+        attn_tensor nll = {0};
+        CHECK(fixture(&targets, "xent.%d.targets", i) && fixture(&want, "xent.%d.out", i));
+        if (OK(&ctx, attn_cross_entropy(&ctx, &nll, logits, targets)))
+            close_to(nll, want, ROWS, label("cross_entropy", i));
+        done(&ctx);
+    }
+    CHECKF(i == 5, "%d cases", i);
+}
+
+static void layernorm_against_torch(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor x, w, b, f, want;
+    int i;
+    for (i = 0; fixture(&x, "layernorm.%d.x", i); i++) {
+        attn_tensor out = {0};
+        /* Case 6 lies around 1000, where one step of an f32 is 6e-5; case 7 has constant rows,
+         * where the last bit of the mean is magnified by 1/sqrt(eps). */
+        const double allowed = i == 6 ? 3e-5 : i == 7 ? 1e-2 : ROWS;
+        fixture(&w, "layernorm.%d.w", i);
+        fixture(&b, "layernorm.%d.b", i);
+        CHECK(fixture(&f, "layernorm.%d.f", i) && fixture(&want, "layernorm.%d.out", i));
+        if (OK(&ctx, attn_layernorm(&ctx, &out, x, w, b, float_of(f)))) {
+            close_to(out, want, allowed, label("layernorm", i));
+            if (i == 7) { /* 3.0 and 0.0 have exact sums: nothing but b is left */
+                same_bits(attn_select(out, 0, 1), b, "layernorm of a constant row");
+                same_bits(attn_select(out, 0, 3), b, "layernorm of zeros");
+            }
+        }
+        done(&ctx);
+    }
+    CHECKF(i == 10, "%d cases", i);
+}
+
+static void gelu_against_torch(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor x, want[2];
+    size_t j;
+    int kind;
+    if (!CHECK(fixture(&x, "gelu.0.x") && fixture(&want[ATTN_GELU_TANH], "gelu.0.tanh") &&
+               fixture(&want[ATTN_GELU_ERF], "gelu.0.erf")))
+        return;
+    for (kind = ATTN_GELU_TANH; kind <= ATTN_GELU_ERF; kind++) {
+        attn_tensor out = {0};
+        if (!OK(&ctx, attn_gelu(&ctx, &out, x, (attn_gelu_kind)kind)))
+            continue;
+        same_shape(out, want[kind], "gelu");
+        for (j = 0; j < count_of(x) && count_of(x) == count_of(out); j++)
+            CHECKF(fabs(value_of(out, j) - value_of(want[kind], j)) <=
+                       2e-7 * fabs(value_of(x, j)) + 1e-38,
+                   "gelu(%.9g) = %.9g, expected %.9g", value_of(x, j), value_of(out, j),
+                   value_of(want[kind], j));
+    }
+    done(&ctx);
+}
+
+static void embedding_against_torch(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor table, ids, args, want;
+    int i, layout;
+    for (i = 0; fixture(&table, "embedding.%d.table", i); i++) {
+        CHECK(fixture(&ids, "embedding.%d.ids", i) && fixture(&want, "embedding.%d.out", i));
+        for (layout = 0; layout < N_LAYOUTS; layout++) {
+            attn_tensor out = {0};
+            if (OK(&ctx, attn_embedding(&ctx, &out, laid_out(table, table.dtype, layout),
+                                        laid_out(ids, ATTN_I32, layout))))
+                same_bits(out, want, label("embedding", i));
+        }
+        done(&ctx);
+    }
+    CHECKF(i == 5, "%d cases", i);
+    for (i = 0; fixture(&table, "positions.%d.table", i); i++) {
+        attn_tensor out = {0};
+        CHECK(fixture(&args, "positions.%d.args", i) && fixture(&want, "positions.%d.out", i));
+        if (OK(&ctx, attn_pos_embedding(&ctx, &out, table, (size_t)arg_of(args, 0),
+                                        (size_t)arg_of(args, 1))))
+            same_bits(out, want, label("pos_embedding", i));
+        done(&ctx);
+    }
+    CHECKF(i == 4, "%d cases", i);
+}
+
+static void attention_against_torch(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor q, k, v, args, f, want, want_pattern;
+    int i, layout;
+    for (i = 0; fixture(&q, "attention.%d.q", i); i++) {
+        attn_attention_desc desc = {ATTN_MASK_NONE, {0}, 0, NULL};
+        if (!CHECK(fixture(&k, "attention.%d.k", i) && fixture(&v, "attention.%d.v", i) &&
+                   fixture(&args, "attention.%d.args", i) && fixture(&f, "attention.%d.f", i) &&
+                   fixture(&want, "attention.%d.out", i) &&
+                   fixture(&want_pattern, "attention.%d.pattern", i)))
+            return;
+        fixture(&desc.mask, "attention.%d.mask", i);
+        desc.mask_kind = (attn_mask_kind)arg_of(args, 0);
+        desc.scale = float_of(f);
+        for (layout = 0; layout < N_LAYOUTS; layout++) {
+            attn_tensor out = {0}, again = {0}, pattern = {0};
+            attn_tensor a = laid_out(q, ATTN_F32, layout), b = laid_out(k, ATTN_F32, layout);
+            attn_tensor c = laid_out(v, ATTN_F32, (layout + 1) % N_LAYOUTS);
+            desc.pattern = NULL;
+            if (!OK(&ctx, attn_attention(&ctx, &out, a, b, c, &desc)))
+                continue;
+            close_to(out, want, ROWS, label("attention", i));
+            desc.pattern = &pattern;
+            if (!OK(&ctx, attn_attention(&ctx, &again, a, b, c, &desc)))
+                continue;
+            same_bits(again, out, label("attention that shows its pattern", i));
+            close_to(pattern, want_pattern, ROWS, label("pattern", i));
+        }
+        if (desc.mask_kind == ATTN_MASK_NONE && desc.scale == 0) {
+            attn_tensor out = {0};
+            OK(&ctx, attn_attention(&ctx, &out, q, k, v, NULL));
+            close_to(out, want, ROWS, label("attention without a description", i));
+        }
+        done(&ctx);
+    }
+    CHECKF(i == 23, "%d cases", i);
+}
+
+/* The weights that a case has; those it lacks are zeroed tensors. */
+static attn_block_weights weights_of(const char *name, int number)
+{
+    attn_block_weights w;
+    memset(&w, 0, sizeof w);
+    fixture(&w.ln1_w, "%s.%d.ln1_w", name, number);
+    fixture(&w.ln1_b, "%s.%d.ln1_b", name, number);
+    fixture(&w.w_q, "%s.%d.w_q", name, number);
+    fixture(&w.b_q, "%s.%d.b_q", name, number);
+    fixture(&w.w_k, "%s.%d.w_k", name, number);
+    fixture(&w.b_k, "%s.%d.b_k", name, number);
+    fixture(&w.w_v, "%s.%d.w_v", name, number);
+    fixture(&w.b_v, "%s.%d.b_v", name, number);
+    fixture(&w.w_o, "%s.%d.w_o", name, number);
+    fixture(&w.b_o, "%s.%d.b_o", name, number);
+    fixture(&w.ln2_w, "%s.%d.ln2_w", name, number);
+    fixture(&w.ln2_b, "%s.%d.ln2_b", name, number);
+    fixture(&w.w_in, "%s.%d.w_in", name, number);
+    fixture(&w.b_in, "%s.%d.b_in", name, number);
+    fixture(&w.w_out, "%s.%d.w_out", name, number);
+    fixture(&w.b_out, "%s.%d.b_out", name, number);
+    return w;
+}
+
+static void multihead_against_torch(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor x, y, args, want, want_pattern;
+    int i;
+    for (i = 0; fixture(&x, "multihead.%d.x", i); i++) {
+        attn_tensor out = {0}, plain = {0}, pattern = {0};
+        attn_attention_desc desc = {ATTN_MASK_NONE, {0}, 0, NULL};
+        attn_block_weights w = weights_of("multihead", i);
+        size_t heads;
+        CHECK(fixture(&args, "multihead.%d.args", i) && fixture(&want, "multihead.%d.out", i) &&
+              fixture(&want_pattern, "multihead.%d.pattern", i));
+        CHECK(fixture(&y, "multihead.%d.y", i) == arg_of(args, 2));
+        heads = (size_t)arg_of(args, 0);
+        desc.mask_kind = (attn_mask_kind)arg_of(args, 1);
+        if (y.ndim == 0)
+            y = x;
+        if (OK(&ctx, attn_multihead(&ctx, &plain, x, y, &w, heads, &desc)))
+            close_to(plain, want, ROWS, label("multihead", i));
+        desc.pattern = &pattern;
+        if (OK(&ctx, attn_multihead(&ctx, &out, x, y, &w, heads, &desc))) {
+            same_bits(out, plain, label("multihead that shows its pattern", i));
+            close_to(pattern, want_pattern, ROWS, label("pattern", i));
+        }
+        done(&ctx);
+    }
+    CHECKF(i == 7, "%d cases", i);
+}
+
+static void mlp_and_block_against_torch(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor x, args, f, want;
+    int i;
+    for (i = 0; fixture(&x, "block.%d.x", i); i++) {
+        attn_tensor out = {0}, tanh_form = {0}, erf_form = {0};
+        attn_block_weights w = weights_of("block", i);
+        CHECK(fixture(&args, "block.%d.args", i) && fixture(&f, "block.%d.f", i));
+        CHECK(fixture(&want, "block.%d.tanh", i));
+        if (OK(&ctx, attn_mlp(&ctx, &tanh_form, x, &w, ATTN_GELU_TANH)))
+            close_to(tanh_form, want, ROWS, label("mlp", i));
+        CHECK(fixture(&want, "block.%d.erf", i));
+        if (OK(&ctx, attn_mlp(&ctx, &erf_form, x, &w, ATTN_GELU_ERF)))
+            close_to(erf_form, want, ROWS, label("mlp with erf", i));
+        CHECK(fixture(&want, "block.%d.out", i));
+        if (OK(&ctx, attn_block(&ctx, &out, x, &w, (size_t)arg_of(args, 0), float_of(f))))
+            close_to(out, want, 2e-6, label("block", i));
+        done(&ctx);
+    }
+    CHECKF(i == 4, "%d cases", i);
+}
+
+static void unembed_against_torch(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor x, table, want;
+    int i;
+    for (i = 0; fixture(&x, "unembed.%d.x", i); i++) {
+        attn_tensor out = {0};
+        CHECK(fixture(&table, "unembed.%d.table", i) && fixture(&want, "unembed.%d.out", i));
+        if (OK(&ctx, attn_unembed(&ctx, &out, x, table)))
+            close_to(out, want, chain_error(x.shape[x.ndim - 1]), label("unembed", i));
+        done(&ctx);
+    }
+    CHECKF(i == 3, "%d cases", i);
+}
+
+static void random_numbers_against_torch(void)
+{
+    attn_tensor seed, at, words, uniform;
+    attn_rng rng, floats;
+    int i;
+    for (i = 0; fixture(&seed, "rng.%d.seed", i); i++) {
+        const uint64_t number =
+            (uint32_t)arg_of(seed, 0) | (uint64_t)(uint32_t)arg_of(seed, 1) << 32;
+        size_t j, draw = 0;
+        CHECK(fixture(&at, "rng.%d.at", i) && fixture(&words, "rng.%d.u32", i) &&
+              fixture(&uniform, "rng.%d.uniform", i));
+        memset(&rng, 0x5A, sizeof rng); /* what was there before must not matter */
+        memset(&floats, 0, sizeof floats);
+        attn_rng_seed(&rng, number);
+        attn_rng_seed(&floats, number);
+        for (j = 0; j < count_of(at); j++) {
+            for (; draw < (size_t)arg_of(at, j); draw++) {
+                attn_rng_u32(&rng);
+                attn_rng_uniform(&floats);
+            }
+            draw++;
+            CHECKF(attn_rng_u32(&rng) == (uint32_t)arg_of(words, j), "rng.%d, word %d", i, (int)draw);
+            CHECKF((double)attn_rng_uniform(&floats) == value_of(uniform, j), "rng.%d, float %d", i,
+                   (int)draw);
+        }
+    }
+    CHECKF(i == 8, "%d cases", i);
+}
+
+/* ---- against the C library in double -------------------------------------------------------- */
+
+static void check_curve(const char *name, attn_tensor x, attn_tensor got, double (*exact)(double),
+                        double per_result, double per_input)
+{
+    double worst = 0, worst_x = 0;
+    size_t i;
+    for (i = 0; i < count_of(x); i++) {
+        const double at = value_of(x, i), want = exact(at);
+        const double error =
+            fabs(value_of(got, i) - want) / (per_result * fabs(want) + per_input * fabs(at) + 1e-38);
+        if (!(error <= worst)) {
+            worst = error;
+            worst_x = at;
+        }
+    }
+    CHECKF(worst <= 1, "%s is %.3g times as wrong as allowed at %.9g", name, worst, worst_x);
+}
+
+static double exact_gelu_tanh(double x)
+{
+    return x / 2 * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+}
+
+static double exact_gelu_erf(double x) { return x / 2 * erfc(-x * 0.70710678118654752440); }
+
+/* A hundred thousand points on each curve. */
+static void curves(void)
+{
+    attn_ctx ctx = {0};
+    const size_t n = 100000;
+    size_t i;
+    attn_tensor x = random_tensor(1, (int)n), e = {0}, t = {0}, f = {0}, l = {0}, rows, nothing;
+    for (i = 0; i < n; i++)
+        set_value(x, i, (float)(-87.3 + 176.0 * (double)i / (double)n));
+    if (OK(&ctx, attn_exp(&ctx, &e, x)))
+        check_curve("exp", x, e, exp, 1.2e-7, 0);
+    for (i = 0; i < n; i++)
+        set_value(x, i, (float)(-10 + 20.0 * (double)i / (double)n));
+    set_value(x, 0, 1e-10f);
+    if (OK(&ctx, attn_gelu(&ctx, &t, x, ATTN_GELU_TANH)))
+        check_curve("gelu, tanh form", x, t, exact_gelu_tanh, 1e-7, 1e-7);
+    if (OK(&ctx, attn_gelu(&ctx, &f, x, ATTN_GELU_ERF)))
+        check_curve("gelu, erf form", x, f, exact_gelu_erf, 1e-7, 1e-7);
+    /* log, seen through log_softmax of pairs: -log(1 + e^-d) and -d - log(1 + e^-d). */
+    rows = attn_reshape(x, attn_shape2(n / 2, 2));
+    if (OK(&ctx, attn_log_softmax(&ctx, &l, rows))) {
+        double worst = 0;
+        for (i = 0; i < n; i++) {
+            const double other = value_of(rows, i ^ 1) - value_of(rows, i);
+            const double want = -log1p(exp(other)), got = value_of(l, i);
+            worst = fabs(got - want) > worst ? fabs(got - want) : worst;
+        }
+        CHECKF(worst < 1e-6, "log_softmax is off by %.3g", worst);
+    }
+    memset(&nothing, 0, sizeof nothing);
+    done(&ctx);
+}
+
+static void limits_of_exp_and_softmax(void)
+{
+    static float values[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 100.0f, -200.0f, 1e38f, -1e38f};
+    static float rows[3][2] = {{-INFINITY, -INFINITY}, {INFINITY, 0}, {NAN, 1}};
+    attn_ctx ctx = {0};
+    attn_tensor out = {0}, soft = {0}, logs = {0};
+    OK(&ctx, attn_exp(&ctx, &out, attn_borrow(values, ATTN_F32, attn_shape1(9))));
+    if (out.ndim == 1) {
+        const float *y = (const float *)out.data;
+        CHECK(y[0] == 1.0f && y[1] == 1.0f && isinf(y[2]) && y[2] > 0 && y[3] == 0.0f && isnan(y[4]));
+        CHECK(isinf(y[5]) && y[6] == 0.0f && isinf(y[7]) && y[8] == 0.0f && !signbit(y[8]));
+    }
+    OK(&ctx, attn_softmax(&ctx, &soft, attn_borrow(rows, ATTN_F32, attn_shape2(3, 2))));
+    OK(&ctx, attn_log_softmax(&ctx, &logs, attn_borrow(rows, ATTN_F32, attn_shape2(3, 2))));
+    CHECK(isnan(attn_get(soft, 0, 0, 0, 0)) && isnan(attn_get(soft, 0, 1, 0, 0)));
+    CHECK(isnan(attn_get(soft, 1, 0, 0, 0)) && isnan(attn_get(soft, 2, 1, 0, 0)));
+    CHECK(isnan(attn_get(logs, 0, 0, 0, 0)) && isnan(attn_get(logs, 2, 1, 0, 0)));
+    done(&ctx);
+}
+
+/* ---- published numbers ---------------------------------------------------------------------- */
+
+/* The six words "Your journey starts with one step" of the notebooks in ../shared/seeds, and what
+ * those print. Values are float32 from PyTorch 1.13. */
+static float words[6][3] = {{0.43f, 0.15f, 0.89f}, {0.55f, 0.87f, 0.66f}, {0.57f, 0.85f, 0.64f},
+                            {0.22f, 0.58f, 0.33f}, {0.77f, 0.25f, 0.10f}, {0.05f, 0.80f, 0.55f}};
+
+static attn_tensor matrix(const float *data, size_t rows, size_t columns)
+{
+    union { /* attn_borrow takes numbers that may be written */
+        const float *in;
+        void *out;
+    } unlock;
+    unlock.in = data;
+    return attn_borrow(unlock.out, ATTN_F32, attn_shape2(rows, columns));
+}
+
+static void notebook_without_weights(void)
+{
+    static const float weights[6][6] = {
+        {0.20983477f, 0.20058146f, 0.19814923f, 0.12422822f, 0.12204872f, 0.14515767f},
+        {0.13854758f, 0.23789129f, 0.23327404f, 0.12399159f, 0.10818187f, 0.15811361f},
+        {0.13900760f, 0.23692146f, 0.23260196f, 0.12420440f, 0.11080021f, 0.15646443f},
+        {0.14352688f, 0.20739442f, 0.20455202f, 0.14619224f, 0.12629525f, 0.17203920f},
+        {0.15261085f, 0.19583867f, 0.19749065f, 0.13668668f, 0.18785891f, 0.12951429f},
+        {0.13847117f, 0.21836372f, 0.21275944f, 0.14204757f, 0.09880637f, 0.18955176f}};
+    static const float context[6][3] = {
+        {0.44205943f, 0.59309864f, 0.57898915f}, {0.44186574f, 0.65148199f, 0.56830889f},
+        {0.44312754f, 0.64959466f, 0.56707311f}, {0.43038973f, 0.62982810f, 0.55102706f},
+        {0.46710175f, 0.59099275f, 0.52659655f}, {0.41772449f, 0.65032321f, 0.56453520f}};
+    attn_ctx ctx = {0};
+    attn_tensor x = matrix(words[0], 6, 3), scores = {0}, pattern = {0}, out = {0}, again = {0};
+    attn_attention_desc desc = {ATTN_MASK_NONE, {0}, 1.0f, NULL};
+    OK(&ctx, attn_matmul(&ctx, &scores, x, attn_transpose(x, -1, -2)));
+    OK(&ctx, attn_softmax(&ctx, &pattern, scores));
+    OK(&ctx, attn_matmul(&ctx, &out, pattern, x));
+    close_to(pattern, matrix(weights[0], 6, 6), TIGHT, "weights");
+    close_to(out, matrix(context[0], 6, 3), TIGHT, "context");
+    OK(&ctx, attn_attention(&ctx, &again, x, x, x, &desc));
+    close_to(again, matrix(context[0], 6, 3), TIGHT, "context in one call");
+    done(&ctx);
+}
+
+/* SelfAttention_v1: torch.manual_seed(123) and three torch.rand(3, 2). */
+static void notebook_self_attention_v1(void)
+{
+    static const float query[3][2] = {{0.29611194133758545f, 0.516562283039093f},
+                                      {0.2516707181930542f, 0.6885567903518677f},
+                                      {0.07397246360778809f, 0.866521954536438f}};
+    static const float value[3][2] = {{0.07563531398773193f, 0.19663816690444946f},
+                                      {0.31641197204589844f, 0.4017401337623596f},
+                                      {0.1185683012008667f, 0.8273953795433044f}};
+    static const float weights_2[6] = {0.15001948f, 0.22638379f, 0.21987164f,
+                                       0.13107006f, 0.09062888f, 0.18202609f};
+    static const float context[6][2] = {{0.29958206f, 0.80531412f}, {0.30610022f, 0.82103032f},
+                                        {0.30578110f, 0.82029575f}, {0.29476595f, 0.79386634f},
+                                        {0.29270607f, 0.78908432f}, {0.29901004f, 0.80403680f}};
+    attn_ctx ctx = {0};
+    attn_tensor x = matrix(words[0], 6, 3), qkv[3], out = {0}, pattern = {0};
+    attn_attention_desc desc = {ATTN_MASK_NONE, {0}, 0, NULL};
+    float w[3][6];
+    attn_rng rng;
+    size_t i, j;
+    desc.pattern = &pattern;
+    memset(qkv, 0, sizeof qkv);
+    attn_rng_seed(&rng, 123);
+    for (i = 0; i < 3; i++) {
+        for (j = 0; j < 6; j++)
+            w[i][j] = attn_rng_uniform(&rng);
+        OK(&ctx, attn_matmul(&ctx, &qkv[i], x, matrix(w[i], 3, 2)));
+    }
+    CHECK(memcmp(w[0], query, sizeof query) == 0 && memcmp(w[2], value, sizeof value) == 0);
+    OK(&ctx, attn_attention(&ctx, &out, qkv[0], qkv[1], qkv[2], &desc));
+    close_to(attn_slice(pattern, 0, 1, 1), matrix(weights_2, 1, 6), TIGHT, "weights of word 2");
+    close_to(out, matrix(context[0], 6, 2), TIGHT, "context");
+    done(&ctx);
+}
+
+/* nn.Linear(3, 2): uniform in +-1/sqrt(3), stored [N, K]. */
+static void draw_linear(attn_rng *rng, float *w, size_t count)
+{
+    const float bound = 0.57735026918962576f;
+    size_t i;
+    for (i = 0; i < count; i++)
+        w[i] = attn_rng_uniform(rng) * (bound + bound) - bound;
+}
+
+/* SelfAttention_v2, and the same with a causal mask: torch.manual_seed(789) and three nn.Linear. */
+static void notebook_self_attention_v2_and_causal(void)
+{
+    static const float query[2][3] = {{0.31605908f, 0.45680857f, 0.51183486f},
+                                      {-0.16828540f, -0.33787704f, -0.09177387f}};
+    static const float context[6][2] = {{-0.07389025f, 0.07128990f}, {-0.07481071f, 0.07030930f},
+                                        {-0.07485618f, 0.07024164f}, {-0.07600163f, 0.06845011f},
+                                        {-0.07632761f, 0.06794281f}, {-0.07544429f, 0.06930491f}};
+    static const float causal_weights[6][6] = {
+        {1, 0, 0, 0, 0, 0},
+        {0.55167806f, 0.44832197f, 0, 0, 0, 0},
+        {0.37996724f, 0.30971354f, 0.31031927f, 0, 0, 0},
+        {0.27584285f, 0.24602845f, 0.24624714f, 0.23188154f, 0, 0},
+        {0.21751539f, 0.19828095f, 0.19839796f, 0.18875295f, 0.19705282f, 0},
+        {0.19347237f, 0.16633299f, 0.16656809f, 0.15418623f, 0.16656083f, 0.15287954f}};
+    static const float causal_context[6][2] = {
+        {-0.08721808f, 0.02858998f}, {-0.09906915f, 0.05009484f}, {-0.09994501f, 0.06334987f},
+        {-0.09825490f, 0.04894814f}, {-0.05144593f, 0.10984372f}, {-0.07544429f, 0.06930491f}};
+    attn_ctx ctx = {0};
+    attn_tensor x = matrix(words[0], 6, 3), qkv[3], none = {0}, out = {0}, masked = {0};
+    attn_tensor pattern = {0};
+    attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
+    float w[3][6];
+    attn_rng rng;
+    size_t i;
+    desc.pattern = &pattern;
+    memset(qkv, 0, sizeof qkv);
+    attn_rng_seed(&rng, 789);
+    for (i = 0; i < 3; i++) {
+        draw_linear(&rng, w[i], 6);
+        OK(&ctx, attn_linear(&ctx, &qkv[i], x, attn_transpose(matrix(w[i], 2, 3), 0, 1), none));
+    }
+    close_to(matrix(w[0], 2, 3), matrix(query[0], 2, 3), 2e-7, "nn.Linear's start");
+    OK(&ctx, attn_attention(&ctx, &out, qkv[0], qkv[1], qkv[2], NULL));
+    close_to(out, matrix(context[0], 6, 2), ROWS, "context");
+    OK(&ctx, attn_attention(&ctx, &masked, qkv[0], qkv[1], qkv[2], &desc));
+    close_to(pattern, matrix(causal_weights[0], 6, 6), TIGHT, "causal weights");
+    close_to(masked, matrix(causal_context[0], 6, 2), ROWS, "causal context");
+    done(&ctx);
+}
+
+/* MultiHeadAttention: two heads of width 1, causal, an output projection with a bias. */
+static void notebook_multi_head_attention(void)
+{
+    static const float query[2][3] = {{-0.23542964f, 0.01912448f, -0.28674594f},
+                                      {0.21772662f, -0.49193421f, 0.42322308f}};
+    static const float key[2][3] = {{-0.41964141f, -0.45901766f, -0.36482018f},
+                                    {0.26147819f, -0.21332640f, 0.21605217f}};
+    static const float value[2][3] = {{-0.49001414f, -0.35029206f, -0.21198919f},
+                                      {-0.11346072f, -0.44043937f, 0.37804362f}};
+    static const float projection[2][2] = {{-0.16675779f, 0.22697258f}, {0.50002599f, 0.13173823f}};
+    static float bias[2] = {0.19335887f, 0.68254095f};
+    static const float last_weights[2][6] = {
+        {0.16488339f, 0.17260772f, 0.17239271f, 0.16248472f, 0.16236998f, 0.16526155f},
+        {0.16245085f, 0.16669115f, 0.16656192f, 0.16909997f, 0.16498106f, 0.17021511f}};
+    static const float context[6][2] = {{0.31901830f, 0.48576289f}, {0.29434600f, 0.38967627f},
+                                        {0.28557467f, 0.35927770f}, {0.26926368f, 0.38732666f},
+                                        {0.26387054f, 0.39279571f}, {0.25747356f, 0.40278262f}};
+    attn_ctx ctx = {0};
+    attn_tensor x = matrix(words[0], 6, 3), out = {0}, pattern = {0};
+    attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
+    attn_block_weights w;
+    memset(&w, 0, sizeof w);
+    w.w_q = attn_transpose(matrix(query[0], 2, 3), 0, 1);
+    w.w_k = attn_transpose(matrix(key[0], 2, 3), 0, 1);
+    w.w_v = attn_transpose(matrix(value[0], 2, 3), 0, 1);
+    w.w_o = attn_transpose(matrix(projection[0], 2, 2), 0, 1);
+    w.b_o = attn_borrow(bias, ATTN_F32, attn_shape1(2));
+    desc.pattern = &pattern;
+    OK(&ctx, attn_multihead(&ctx, &out, x, x, &w, 2, &desc));
+    close_to(out, matrix(context[0], 6, 2), TIGHT, "context");
+    close_to(attn_select(pattern, -2, 5), matrix(last_weights[0], 2, 6), TIGHT, "last weights");
+    done(&ctx);
+}
+
+/* ---- every operation, in every way ---------------------------------------------------------- */
+
+static attn_status run_copy(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_copy(ctx, out, in[0]);
+}
+static attn_status run_add(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_add(ctx, out, in[0], in[1]);
+}
+static attn_status run_sub(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_sub(ctx, out, in[0], in[1]);
+}
+static attn_status run_mul(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_mul(ctx, out, in[0], in[1]);
+}
+static attn_status run_div(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_div(ctx, out, in[0], in[1]);
+}
+static attn_status run_scale(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_scale(ctx, out, in[0], 0.7f);
+}
+static attn_status run_exp(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_exp(ctx, out, in[0]);
+}
+static attn_status run_sum(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_sum(ctx, out, in[0]);
+}
+static attn_status run_mean(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_mean(ctx, out, in[0]);
+}
+static attn_status run_variance(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_variance(ctx, out, in[0], 0);
+}
+static attn_status run_unbiased(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_variance(ctx, out, in[0], 1);
+}
+static attn_status run_matmul(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_matmul(ctx, out, in[0], in[1]);
+}
+static attn_status run_linear(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_linear(ctx, out, in[0], in[1], in[2]);
+}
+static attn_status run_softmax(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_softmax(ctx, out, in[0]);
+}
+static attn_status run_causal(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_softmax_causal(ctx, out, in[0]);
+}
+static attn_status run_log_softmax(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_log_softmax(ctx, out, in[0]);
+}
+static attn_status run_cross_entropy(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_cross_entropy(ctx, out, in[0], in[1]);
+}
+static attn_status run_layernorm(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_layernorm(ctx, out, in[0], in[1], in[2], 1e-5f);
+}
+static attn_status run_gelu(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_gelu(ctx, out, in[0], ATTN_GELU_TANH);
+}
+static attn_status run_gelu_erf(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_gelu(ctx, out, in[0], ATTN_GELU_ERF);
+}
+static attn_status run_embedding(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_embedding(ctx, out, in[0], in[1]);
+}
+static attn_status run_positions(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_pos_embedding(ctx, out, in[0], 2, 5);
+}
+
+static attn_status attend(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in,
+                          attn_mask_kind kind)
+{
+    attn_attention_desc desc = {ATTN_MASK_NONE, {0}, 0, NULL};
+    desc.mask_kind = kind;
+    desc.mask = in[3];
+    return attn_attention(ctx, out, in[0], in[1], in[2], &desc);
+}
+static attn_status run_attention(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attend(ctx, out, in, ATTN_MASK_NONE);
+}
+static attn_status run_attention_causal(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attend(ctx, out, in, ATTN_MASK_CAUSAL);
+}
+static attn_status run_attention_masked(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attend(ctx, out, in, ATTN_MASK_GIVEN);
+}
+/* The pattern is the result here, and may be the caller's own tensor as any result may. */
+static attn_status run_pattern(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
+    attn_tensor mixed = {0};
+    attn_status status;
+    desc.pattern = out;
+    status = attn_attention(ctx, &mixed, in[0], in[1], in[2], &desc);
+    attn_tensor_free(ctx, &mixed);
+    return status;
+}
+
+static attn_block_weights weights_in(const attn_tensor *in)
+{
+    attn_block_weights w;
+    w.w_q = in[0], w.b_q = in[1], w.w_k = in[2], w.b_k = in[3];
+    w.w_v = in[4], w.b_v = in[5], w.w_o = in[6], w.b_o = in[7];
+    w.ln1_w = in[8], w.ln1_b = in[9], w.ln2_w = in[10], w.ln2_b = in[11];
+    w.w_in = in[12], w.b_in = in[13], w.w_out = in[14], w.b_out = in[15];
+    return w;
+}
+static attn_status run_multihead(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    attn_block_weights w = weights_in(in + 2);
+    attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
+    return attn_multihead(ctx, out, in[0], in[1], &w, 3, &desc);
+}
+static attn_status run_multihead_pattern(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    attn_block_weights w = weights_in(in + 2);
+    attn_attention_desc desc = {ATTN_MASK_NONE, {0}, 0.3f, NULL};
+    attn_tensor mixed = {0};
+    attn_status status;
+    desc.pattern = out;
+    status = attn_multihead(ctx, &mixed, in[0], in[1], &w, 3, &desc);
+    attn_tensor_free(ctx, &mixed);
+    return status;
+}
+static attn_status run_mlp(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    attn_block_weights w;
+    memset(&w, 0, sizeof w);
+    w.w_in = in[1], w.b_in = in[2], w.w_out = in[3], w.b_out = in[4];
+    return attn_mlp(ctx, out, in[0], &w, ATTN_GELU_TANH);
+}
+static attn_status run_block(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    attn_block_weights w = weights_in(in + 1);
+    return attn_block(ctx, out, in[0], &w, 3, 1e-5f);
+}
+static attn_status run_unembed(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_unembed(ctx, out, in[0], in[1]);
+}
+
+#define WEIGHTS_12                                                                                 \
+    "f12,12 f12 f12,12 f12 f12,12 f12 f12,12 f12 f12 f12 f12 f12 f12,50 f50 f50,12 f12"
+#define WEIGHTS_96                                                                                 \
+    "f96,96 f96 f96,96 f96 f96,96 f96 f96,96 f96 f96 f96 f96 f96 f96,384 f384 f384,96 f96"
+
+/* Inputs as text: f is f32, i an id below the number after the colon; then the dimensions. */
+typedef struct operation {
+    const char *name;
+    attn_status (*run)(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in);
+    const char *inputs, *result;
+    int copies; /* keeps the type of its input */
+} operation;
+
+static const operation operations[] = {
+    {"copy", run_copy, "f3,2,5,7", "f3,2,5,7", 1},
+    {"copy", run_copy, "f300,400", "f300,400", 1},
+    {"add", run_add, "f3,1,5,7 f2,1,7", "f3,2,5,7", 0},
+    {"add", run_add, "f300,400 f400", "f300,400", 0},
+    {"sub", run_sub, "f5,1 f4,1,33", "f4,5,33", 0},
+    {"mul", run_mul, "f7 f1", "f7", 0},
+    {"div", run_div, "f2,3,17 f2,3,17", "f2,3,17", 0},
+    {"scale", run_scale, "f2,3,17", "f2,3,17", 0},
+    {"exp", run_exp, "f2,3,17", "f2,3,17", 0},
+    {"exp", run_exp, "f300,301", "f300,301", 0},
+    {"sum", run_sum, "f2,3,37", "f2,3,1", 0},
+    {"sum", run_sum, "f500,301", "f500,1", 0},
+    {"mean", run_mean, "f5,16", "f5,1", 0},
+    {"variance", run_variance, "f2,2,2,19", "f2,2,2,1", 0},
+    {"unbiased variance", run_unbiased, "f9", "f1", 0},
+    {"matmul", run_matmul, "f7,45 f45,33", "f7,33", 0},
+    {"matmul", run_matmul, "f2,1,5,6 f3,6,17", "f2,3,5,17", 0},
+    {"matmul", run_matmul, "f1,77 f77,16", "f1,16", 0},
+    {"matmul", run_matmul, "f70,300 f300,310", "f70,310", 0},
+    {"matmul", run_matmul, "f1,400 f400,2100", "f1,2100", 0},
+    {"linear", run_linear, "f2,3,20 f20,31 f31", "f2,3,31", 0},
+    {"linear", run_linear, "f2,3,20 f20,31 -", "f2,3,31", 0},
+    {"linear", run_linear, "f20 f20,16 f16", "f16", 0},
+    {"linear", run_linear, "f90,200 f200,301 f301", "f90,301", 0},
+    {"softmax", run_softmax, "f3,5,37", "f3,5,37", 0},
+    {"softmax", run_softmax, "f300,301", "f300,301", 0},
+    {"softmax_causal", run_causal, "f2,5,9", "f2,5,9", 0},
+    {"softmax_causal", run_causal, "f4,90,101", "f4,90,101", 0},
+    {"log_softmax", run_log_softmax, "f3,5,37", "f3,5,37", 0},
+    {"cross_entropy", run_cross_entropy, "f9,53 i9:53", "f9", 0},
+    {"cross_entropy", run_cross_entropy, "f70,1003 i70:1003", "f70", 0},
+    {"layernorm", run_layernorm, "f3,5,37 f37 f37", "f3,5,37", 0},
+    {"layernorm", run_layernorm, "f7,16 - f16", "f7,16", 0},
+    {"layernorm", run_layernorm, "f300,301 f301 -", "f300,301", 0},
+    {"gelu", run_gelu, "f3,5,37", "f3,5,37", 0},
+    {"gelu", run_gelu, "f300,301", "f300,301", 0},
+    {"gelu erf", run_gelu_erf, "f3,5,37", "f3,5,37", 0},
+    {"embedding", run_embedding, "f11,7 i2,3:11", "f2,3,7", 0},
+    {"pos_embedding", run_positions, "f9,7", "f5,7", 0},
+    {"attention", run_attention, "f2,3,5,7 f2,3,9,7 f2,3,9,4", "f2,3,5,4", 0},
+    {"attention", run_attention, "f4,70,32 f4,130,32 f4,130,32", "f4,70,32", 0},
+    {"causal attention", run_attention_causal, "f2,5,7 f2,9,7 f2,9,4", "f2,5,4", 0},
+    {"causal attention", run_attention_causal, "f4,70,32 f4,130,32 f4,130,32", "f4,70,32", 0},
+    {"masked attention", run_attention_masked, "f2,3,5,7 f2,3,9,7 f2,3,9,4 f3,5,9", "f2,3,5,4", 0},
+    {"pattern", run_pattern, "f2,5,7 f2,19,7 f2,19,4", "f2,5,19", 0},
+    {"multihead", run_multihead, "f2,4,12 f2,9,12 " WEIGHTS_12, "f2,4,12", 0},
+    {"multihead", run_multihead, "f70,96 f100,96 " WEIGHTS_96, "f70,96", 0},
+    {"multihead pattern", run_multihead_pattern, "f2,4,12 f2,9,12 " WEIGHTS_12, "f2,3,4,9", 0},
+    {"mlp", run_mlp, "f2,4,12 f12,50 f50 f50,12 f12", "f2,4,12", 0},
+    {"mlp", run_mlp, "f2,4,12 f12,50 - f50,12 -", "f2,4,12", 0},
+    {"block", run_block, "f2,9,12 " WEIGHTS_12, "f2,9,12", 0},
+    {"block", run_block, "f70,96 " WEIGHTS_96, "f70,96", 0},
+    {"unembed", run_unembed, "f2,3,20 f33,20", "f2,3,33", 0},
+    {"unembed", run_unembed, "f3,96 f2048,96", "f3,2048", 0}};
+#define N_OPERATIONS (sizeof operations / sizeof operations[0])
+#define MAX_INPUTS   18
+
+/* The next tensor of such a text, filled with random numbers. */
+static attn_tensor parse_tensor(const char **text)
+{
+    attn_tensor x;
+    size_t shape[4] = {1, 1, 1, 1}, i;
+    const char kind = **text;
+    int ndim = 0, limit = 0;
+    char *end;
+    memset(&x, 0, sizeof x);
+    ++*text;
+    while (**text == ',' || (**text >= '0' && **text <= '9')) {
+        *text += **text == ',';
+        shape[ndim++] = (size_t)strtol(*text, &end, 10);
+        *text = end;
+    }
+    if (**text == ':') {
+        limit = (int)strtol(*text + 1, &end, 10);
+        *text = end;
+    }
+    *text += **text == ' ';
+    if (kind == '-')
+        return x;
+    x = new_tensor(kind == 'i' ? ATTN_I32 : ATTN_F32, ndim, shape, LAYOUT_DENSE);
+    for (i = 0; i < count_of(x); i++)
+        set_value(x, i, limit ? (float)random_below((size_t)limit) : random_float());
+    return x;
+}
+
+/* Fills `in` and gives how many there are; the rest are zeroed. */
+static size_t make_inputs(const operation *op, attn_tensor *in, attn_tensor *result)
+{
+    const char *text = op->inputs;
+    size_t n = 0;
+    memset(in, 0, MAX_INPUTS * sizeof *in);
+    random_state = 1000003;
+    while (*text)
+        in[n++] = parse_tensor(&text);
+    text = op->result;
+    *result = parse_tensor(&text);
+    return n;
+}
+
+static const char *op_label(const operation *op, const char *way)
+{
+    static char text[120];
+    snprintf(text, sizeof text, "%s (%s), %s", op->name, op->inputs, way);
+    return text;
+}
+
+static const attn_isa_kind all_kinds[] = {ATTN_ISA_PORTABLE, ATTN_ISA_BASE, ATTN_ISA_AVX2,
+                                          ATTN_ISA_AVX512, ATTN_ISA_NEON};
+#define N_KINDS (sizeof all_kinds / sizeof all_kinds[0])
+static const int all_threads[] = {1, 2, 4, 7};
+#define N_THREADS (sizeof all_threads / sizeof all_threads[0])
+
+/* 0: not here. 1: must give the exact bits. 2: runs unfused, must be close. */
+static int kind_of(attn_isa_kind kind)
+{
+    attn_ctx ctx = {0};
+    const char *name;
+    ctx.isa = kind;
+    name = attn_isa(&ctx);
+    return name == NULL ? 0 : strstr(name, "no fused") ? 2 : 1;
+}
+
+/* Rule of the manual: the same bits on every instruction set with any number of threads. */
+static void same_bits_on_every_isa_with_any_threads(void)
+{
+    size_t o, k, t, tried = 0;
+    for (o = 0; o < N_OPERATIONS; o++) {
+        const operation *op = &operations[o];
+        attn_tensor in[MAX_INPUTS], shape, want = {0};
+        attn_ctx ctx = {0};
+        make_inputs(op, in, &shape);
+        ctx.isa = ATTN_ISA_PORTABLE;
+        ctx.n_threads = 1;
+        if (!OK(&ctx, op->run(&ctx, &want, in)) ||
+            !same_shape(want, shape, op_label(op, "the result"))) {
+            done(&ctx);
+            continue;
+        }
+        for (k = 0; k < N_KINDS; k++) {
+            const int here = kind_of(all_kinds[k]);
+            for (t = 0; here && t < N_THREADS; t++) {
+                attn_tensor got = {0};
+                char way[64];
+                snprintf(way, sizeof way, "isa %d, %d threads", (int)all_kinds[k], all_threads[t]);
+                ctx.isa = all_kinds[k];
+                ctx.n_threads = all_threads[t];
+                if (!OK(&ctx, op->run(&ctx, &got, in)))
+                    continue;
+                if (here == 1)
+                    same_bits(got, want, op_label(op, way));
+                else
+                    close_to(got, want, 1e-5, op_label(op, way));
+                tried++;
+            }
+        }
+        ctx.isa = ATTN_ISA_AUTO;
+        ctx.n_threads = 0;
+        memset(&shape, 0, sizeof shape);
+        if (OK(&ctx, op->run(&ctx, &shape, in)) && kind_of(ATTN_ISA_AUTO) == 1)
+            same_bits(shape, want, op_label(op, "what AUTO takes"));
+        done(&ctx);
+    }
+    CHECK(kind_of(ATTN_ISA_PORTABLE) == 1 && kind_of(ATTN_ISA_BASE) != 0);
+    CHECK(tried >= N_OPERATIONS * 2 * N_THREADS);
+}
+
+static void strides_do_not_matter(void)
+{
+    size_t o, i, n;
+    int layout;
+    for (o = 0; o < N_OPERATIONS; o++) {
+        const operation *op = &operations[o];
+        attn_tensor in[MAX_INPUTS], moved[MAX_INPUTS], shape, want = {0};
+        attn_ctx ctx = {0};
+        n = make_inputs(op, in, &shape);
+        if (!OK(&ctx, op->run(&ctx, &want, in)))
+            continue;
+        for (layout = 1; layout < N_LAYOUTS; layout++) {
+            attn_tensor got = {0};
+            memset(moved, 0, sizeof moved);
+            for (i = 0; i < n; i++) /* neighbours get different layouts */
+                moved[i] = laid_out(in[i], in[i].dtype, (layout + (int)i) % N_LAYOUTS);
+            if (OK(&ctx, op->run(&ctx, &got, moved)))
+                same_bits(got, want, op_label(op, "with strides"));
+        }
+        done(&ctx);
+    }
+}
+
+static void halfs_widen_exactly(void)
+{
+    size_t o, i, n;
+    int layout;
+    for (o = 0; o < N_OPERATIONS; o++) {
+        const operation *op = &operations[o];
+        attn_tensor in[MAX_INPUTS], halfs[MAX_INPUTS], shape, want = {0};
+        attn_ctx ctx = {0};
+        n = make_inputs(op, in, &shape);
+        for (i = 0; i < n; i++)
+            if (in[i].ndim && in[i].dtype == ATTN_F32)
+                in[i] = laid_out(laid_out(in[i], ATTN_F16, 0), ATTN_F32, 0);
+        if (!OK(&ctx, op->run(&ctx, &want, in)))
+            continue;
+        for (layout = 0; layout < N_LAYOUTS; layout++) {
+            attn_tensor got = {0};
+            memset(halfs, 0, sizeof halfs);
+            for (i = 0; i < n; i++)
+                halfs[i] =
+                    laid_out(in[i], in[i].dtype == ATTN_I32 ? ATTN_I32 : ATTN_F16, layout);
+            if (!OK(&ctx, op->run(&ctx, &got, halfs)))
+                continue;
+            CHECKF(got.dtype == (op->copies ? ATTN_F16 : ATTN_F32), "%s",
+                   op_label(op, "type of the result"));
+            if (op->copies)
+                got = laid_out(got, ATTN_F32, 0);
+            same_bits(got, want, op_label(op, "with halfs"));
+        }
+        done(&ctx);
+    }
+}
+
+/* Into the caller's tensor, whatever its strides, and nowhere else. */
+static void results_go_where_they_are_told(void)
+{
+    size_t o, i;
+    int layout;
+    for (o = 0; o < N_OPERATIONS; o++) {
+        const operation *op = &operations[o];
+        attn_tensor in[MAX_INPUTS], shape, want = {0};
+        attn_ctx ctx = {0};
+        make_inputs(op, in, &shape);
+        if (!OK(&ctx, op->run(&ctx, &want, in)))
+            continue;
+        for (layout = 0; layout < N_LAYOUTS; layout++) {
+            attn_tensor out = new_tensor(ATTN_F32, shape.ndim, shape.shape, layout), before = out;
+            if (!OK(&ctx, op->run(&ctx, &out, in)))
+                continue;
+            CHECKF(memcmp(&out, &before, sizeof out) == 0, "%s", op_label(op, "moved its result"));
+            same_bits(out, want, op_label(op, "into a given tensor"));
+            if (layout == LAYOUT_EVERY_2) {
+                const float *all = (const float *)out.data;
+                for (i = 1; i < 2 * count_of(out); i += 2)
+                    if (!CHECKF(isnan(all[i]), "%s", op_label(op, "wrote between its elements")))
+                        break;
+            }
+            if (layout == LAYOUT_ROW_GAPS) {
+                const float *all = (const float *)out.data;
+                const size_t row = out.shape[out.ndim - 1];
+                for (i = 0; i < count_of(out) / row * (row + 3); i++)
+                    if (i % (row + 3) >= row &&
+                        !CHECKF(isnan(all[i]), "%s", op_label(op, "wrote behind a row")))
+                        break;
+            }
+        }
+        done(&ctx);
+    }
+}
+
+static void wrong_results_and_inputs_are_refused(void)
+{
+    size_t o, i, n;
+    for (o = 0; o < N_OPERATIONS; o++) {
+        const operation *op = &operations[o];
+        attn_tensor in[MAX_INPUTS], shape, kept, out, wrong;
+        attn_ctx ctx = {0};
+        n = make_inputs(op, in, &shape);
+        /* A result of another shape: both shapes are named, nothing is written. */
+        wrong = shape;
+        wrong.shape[shape.ndim - 1] += 1;
+        out = new_tensor(ATTN_F32, shape.ndim, wrong.shape, LAYOUT_DENSE);
+        FAILS(&ctx, ATTN_E_SHAPE, shape_text(out), op->run(&ctx, &out, in));
+        CHECKF(strstr(ctx.message, shape_text(shape)) != NULL, "%s: \"%s\" does not say %s",
+               op_label(op, "wrong result"), ctx.message, shape_text(shape));
+        for (i = 0; i < count_of(out); i++)
+            if (!CHECKF(isnan(value_of(out, i)), "%s", op_label(op, "wrote a wrong result")))
+                break;
+        /* A result of integers. */
+        ctx.status = ATTN_OK;
+        out = new_tensor(ATTN_I32, shape.ndim, shape.shape, LAYOUT_DENSE);
+        CHECKF(op->run(&ctx, &out, in) != ATTN_OK && ctx.status != ATTN_OK && ctx.message[0], "%s",
+               op_label(op, "into integers"));
+        for (i = 0; i < n; i++) {
+            if (in[i].ndim == 0)
+                continue;
+            kept = in[i];
+            memset(&out, 0, sizeof out);
+            /* A view that could not be made: the reason is reported, optional input or not. */
+            ctx.status = ATTN_OK;
+            in[i] = attn_slice(kept, 0, kept.shape[0], 1);
+            CHECKF(op->run(&ctx, &out, in) != ATTN_OK && ctx.status != ATTN_OK && in[i].error &&
+                       strstr(ctx.message, in[i].error),
+                   "%s, input %d: \"%s\" does not say \"%s\"", op_label(op, "bad view"), (int)i,
+                   ctx.message, in[i].error ? in[i].error : "why");
+            CHECKF(out.ndim == 0, "%s", op_label(op, "made a result after all"));
+            /* Another type than it takes. */
+            if (!op->copies) {
+                ctx.status = ATTN_OK;
+                ctx.message[0] = 0;
+                in[i] = laid_out(kept, kept.dtype == ATTN_I32 ? ATTN_F32 : ATTN_I32, 0);
+                CHECKF(op->run(&ctx, &out, in) != ATTN_OK && ctx.status != ATTN_OK &&
+                           ctx.message[0] && out.ndim == 0,
+                       "%s, input %d", op_label(op, "wrong type"), (int)i);
+            }
+            in[i] = kept;
+        }
+        CHECKF(ctx.blocks == NULL, "%s", op_label(op, "left tensors behind"));
+        done(&ctx);
+    }
+}
+
+/* Every malloc of every operation fails once; nothing is lost and nothing is left. */
+static void every_allocation_can_fail(void)
+{
+    size_t o;
+    int given;
+    for (o = 0; o < N_OPERATIONS; o++) {
+        const operation *op = &operations[o];
+        for (given = 0; given < 2; given++) {
+            attn_tensor in[MAX_INPUTS], shape, want = {0}, out;
+            attn_ctx plain = {0}, ctx;
+            meter m;
+            long n = 0;
+            make_inputs(op, in, &shape);
+            OK(&plain, op->run(&plain, &want, in));
+            ctx = metered(&m);
+            for (;;) {
+                attn_status status;
+                if (given)
+                    out = new_tensor(ATTN_F32, shape.ndim, shape.shape, LAYOUT_DENSE);
+                else
+                    memset(&out, 0, sizeof out);
+                ctx.status = ATTN_OK;
+                m.asked = 0;
+                m.fail_at = n++;
+                status = op->run(&ctx, &out, in);
+                if (status == ATTN_OK)
+                    break;
+                CHECKF(status == ATTN_E_MEMORY && ctx.status == ATTN_E_MEMORY &&
+                           strstr(ctx.message, "memory"),
+                       "%s: %s, \"%s\"", op_label(op, "no memory"), attn_status_name(status),
+                       ctx.message);
+                if (!CHECKF(m.live == 0 && ctx.blocks == NULL && (given || out.ndim == 0), "%s",
+                            op_label(op, "left something behind")) ||
+                    !CHECKF(n < 1000, "%s", op_label(op, "never succeeds")))
+                    break;
+            }
+            CHECKF(m.asked < n, "%s", op_label(op, "succeeded without its memory"));
+            CHECKF(given || n > 1, "%s", op_label(op, "made a result from no memory"));
+            CHECKF(m.live == !given, "%s: %ld blocks are left", op_label(op, "at the end"), m.live);
+            same_bits(out, want, op_label(op, "after failures"));
+            attn_ctx_free(&ctx);
+            CHECKF(m.live == 0 && m.wrong == 0, "%s", op_label(op, "leaks"));
+            done(&plain);
+        }
+    }
+}
+
+static void isas_that_are_not_here(void)
+{
+    size_t o, k;
+    int missing = 0;
+    for (k = 0; k <= N_KINDS; k++) {
+        attn_ctx ctx = {0};
+        ctx.isa = k < N_KINDS ? all_kinds[k] : (attn_isa_kind)99;
+        if (attn_isa(&ctx) != NULL)
+            continue;
+        missing++;
+        for (o = 0; o < N_OPERATIONS; o++) {
+            attn_tensor in[MAX_INPUTS], shape, out = {0};
+            make_inputs(&operations[o], in, &shape);
+            if (operations[o].run == run_matmul || operations[o].run == run_softmax ||
+                operations[o].run == run_layernorm || operations[o].run == run_gelu ||
+                operations[o].run == run_attention || operations[o].run == run_block) {
+                FAILS(&ctx, ATTN_E_UNSUPPORTED, "", operations[o].run(&ctx, &out, in));
+                CHECK(ctx.message[0] && out.ndim == 0 && ctx.blocks == NULL);
+            }
+            pool_clear();
+        }
+    }
+    CHECK(missing >= 2); /* no processor has both AVX and NEON, and 99 is nothing */
+}
+
+/* ---- the arithmetic contract, spelled out --------------------------------------------------- */
+
+/* Magnitudes differ, so that another order of operations gives other bits. */
+static attn_tensor wild_tensor(int ndim, int d0, int d1)
+{
+    attn_tensor x = random_tensor(ndim, d0, d1);
+    size_t i;
+    for (i = 0; i < count_of(x); i++)
+        set_value(x, i, random_below(20) ? ldexpf(random_float(), (int)random_below(9) - 4)
+                        : random_below(2) ? 0.0f
+                                          : -0.0f);
+    return x;
+}
+
+/* Rule 1: one chain of fused multiply-adds over k, then the bias. */
+static attn_tensor chained(attn_tensor a, attn_tensor b, attn_tensor bias)
+{
+    const size_t rows = a.shape[0], depth = a.shape[1], columns = b.shape[1];
+    attn_tensor out = random_tensor(2, (int)rows, (int)columns);
+    size_t r, c, k;
+    for (r = 0; r < rows; r++) {
+        for (c = 0; c < columns; c++) {
+            float sum = 0;
+            for (k = 0; k < depth; k++)
+                sum = fmaf((float)value_of(a, r * depth + k), (float)value_of(b, k * columns + c),
+                           sum);
+            if (bias.ndim)
+                sum += (float)value_of(bias, c);
+            set_value(out, r * columns + c, sum);
+        }
+    }
+    return out;
+}
+
+static void check_matmul_bits(int rows, int depth, int columns)
+{
+    static const attn_tensor none;
+    attn_ctx ctx = {0};
+    const attn_dtype a_type = random_below(4) ? ATTN_F32 : ATTN_F16;
+    const attn_dtype b_type = random_below(3) ? ATTN_F32 : ATTN_F16;
+    attn_tensor a = laid_out(wild_tensor(2, rows, depth), a_type, (int)random_below(N_LAYOUTS));
+    attn_tensor b = laid_out(wild_tensor(2, depth, columns), b_type, (int)random_below(N_LAYOUTS));
+    attn_tensor bias = wild_tensor(1, columns, 1), product = chained(a, b, none);
+    attn_tensor linear = chained(a, b, bias);
+    size_t k, t;
+    for (k = 0; k < N_KINDS; k++) {
+        const int here = kind_of(all_kinds[k]);
+        for (t = 0; here && t < N_THREADS; t++) {
+            attn_tensor out = {0}, with_bias = {0};
+            char what[120];
+            snprintf(what, sizeof what, "[%d, %d] x [%d, %d], types %d %d, isa %d, %d threads", rows,
+                     depth, depth, columns, (int)a_type, (int)b_type, (int)all_kinds[k],
+                     all_threads[t]);
+            ctx.isa = all_kinds[k];
+            ctx.n_threads = all_threads[t];
+            if (!OK(&ctx, attn_matmul(&ctx, &out, a, b)) ||
+                !OK(&ctx, attn_linear(&ctx, &with_bias, a, b, bias)))
+                continue;
+            if (here == 1) {
+                same_bits(out, product, what);
+                same_bits(with_bias, linear, what);
+            } else {
+                close_to(out, product, chain_error((size_t)depth), what);
+                close_to(with_bias, linear, chain_error((size_t)depth), what);
+            }
+        }
+    }
+    done(&ctx);
+}
+
+static void matmul_is_one_chain(void)
+{
+    static const int widths[] = {1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 96, 130};
+    static const int depths[] = {1, 2, 3, 5, 8, 16, 17, 64, 100, 257};
+    int rows, round;
+    random_state = 31;
+    for (rows = 1; rows <= 40; rows++)
+        check_matmul_bits(rows, 1 + (int)random_below(40), 1 + (int)random_below(70));
+    for (round = 0; round < 60; round++)
+        check_matmul_bits(1 + (int)random_below(40), depths[random_below(10)],
+                          widths[random_below(16)]);
+    for (rows = 1; rows <= 7; rows++)
+        check_matmul_bits(rows, 3072 + rows % 2, 16 + rows); /* longer than any block over k */
+    check_matmul_bits(150, 70, 600);
+    check_matmul_bits(1, 500, 1200);
+}
+
+/* Batches are the same chains. */
+static void batched_matmul_is_one_chain(void)
+{
+    static const attn_tensor none;
+    attn_ctx ctx = {0};
+    attn_tensor a, b, out = {0};
+    size_t i, j;
+    random_state = 8;
+    a = random_tensor(4, 2, 1, 6, 19);
+    b = random_tensor(3, 3, 19, 21);
+    if (!OK(&ctx, attn_matmul(&ctx, &out, a, b)) || kind_of(ATTN_ISA_AUTO) != 1) {
+        done(&ctx);
+        return;
+    }
+    for (i = 0; i < 2; i++)
+        for (j = 0; j < 3; j++)
+            same_bits(attn_select(attn_select(out, 0, i), 0, j),
+                      chained(attn_select(attn_select(a, 0, i), 0, 0), attn_select(b, 0, j), none),
+                      "one matrix of a batch");
+    done(&ctx);
+}
+
+/* Rule 2: 16 partial sums, folded upper half onto lower half. */
+static float folded(float *partial)
+{
+    int width, j;
+    for (width = 8; width > 0; width /= 2)
+        for (j = 0; j < width; j++)
+            partial[j] += partial[j + width];
+    return partial[0];
+}
+
+static void sums_use_16_partial_sums(void)
+{
+    int columns;
+    size_t k, j, r;
+    random_state = 17;
+    for (columns = 1; columns <= 400; columns += columns < 70 ? 1 : 37) {
+        attn_ctx ctx = {0};
+        attn_tensor x = wild_tensor(2, 5, columns), sum = random_tensor(2, 5, 1);
+        attn_tensor mean = random_tensor(2, 5, 1);
+        for (r = 0; r < 5; r++) {
+            float partial[16] = {0};
+            for (j = 0; j < (size_t)columns; j++)
+                partial[j % 16] += (float)value_of(x, r * (size_t)columns + j);
+            set_value(sum, r, folded(partial));
+            set_value(mean, r, (float)value_of(sum, r) / (float)columns);
+        }
+        for (k = 0; k < N_KINDS; k++) {
+            attn_tensor got = {0}, got_mean = {0};
+            ctx.isa = all_kinds[k];
+            if (kind_of(all_kinds[k]) == 0)
+                continue;
+            if (OK(&ctx, attn_sum(&ctx, &got, x))) /* no products: exact without fusing, too */
+                same_bits(got, sum, label("sum of columns", columns));
+            if (OK(&ctx, attn_mean(&ctx, &got_mean, x)))
+                close_to(got_mean, mean, 1.2e-7, label("mean of columns", columns));
+        }
+        done(&ctx);
+    }
+}
+
+/* A row's result does not depend on the rows around it, nor an element's on its place. */
+static void rows_do_not_know_their_neighbours(void)
+{
+    size_t o, r;
+    for (o = 0; o < N_OPERATIONS; o++) {
+        const operation *op = &operations[o];
+        attn_tensor in[MAX_INPUTS], shape, whole = {0}, kept;
+        attn_ctx ctx = {0};
+        make_inputs(op, in, &shape);
+        /* Those whose first dimension is a batch of independent rows. */
+        if (op->run != run_matmul && op->run != run_linear && op->run != run_softmax &&
+            op->run != run_layernorm && op->run != run_gelu && op->run != run_exp &&
+            op->run != run_mlp && op->run != run_unembed && op->run != run_log_softmax &&
+            op->run != run_sum && op->run != run_variance) {
+            pool_clear();
+            continue;
+        }
+        kept = in[0];
+        if (kept.ndim < 2 || !OK(&ctx, op->run(&ctx, &whole, in))) {
+            done(&ctx);
+            continue;
+        }
+        for (r = 0; r < kept.shape[0]; r += 1 + kept.shape[0] / 5) {
+            const size_t rows = r % 2 && r + 3 <= kept.shape[0] ? 3 : 1;
+            attn_tensor part = {0};
+            in[0] = attn_slice(kept, 0, r, rows);
+            if (OK(&ctx, op->run(&ctx, &part, in)))
+                same_bits(part, attn_slice(whole, 0, r, rows), op_label(op, "some rows alone"));
+        }
+        done(&ctx);
+    }
+}
+
+static void elements_do_not_know_their_place(void)
+{
+    attn_ctx ctx = {0};
+    int kind, n;
+    for (kind = 0; kind < 3; kind++) {
+        attn_tensor x = random_tensor(1, 64), whole = {0};
+        size_t i;
+        for (i = 0; i < 64; i++)
+            set_value(x, i, 6 * random_float());
+        OK(&ctx, kind == 2 ? attn_exp(&ctx, &whole, x)
+                           : attn_gelu(&ctx, &whole, x, (attn_gelu_kind)kind));
+        for (n = 1; n < 40; n++) {
+            attn_tensor part = {0}, some = attn_slice(x, 0, (size_t)(n % 7), (size_t)n);
+            OK(&ctx, kind == 2 ? attn_exp(&ctx, &part, some)
+                               : attn_gelu(&ctx, &part, some, (attn_gelu_kind)kind));
+            if (whole.ndim && part.ndim)
+                same_bits(part, attn_slice(whole, 0, (size_t)(n % 7), (size_t)n), "some elements");
+        }
+    }
+    done(&ctx);
+}
+
+/* Attention over a whole text, against each query alone with the keys it sees: how a prompt is cut
+ * into calls must not show. */
+static void causal_rows_alone_give_the_same_bits(void)
+{
+    attn_ctx ctx = {0};
+    attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
+    attn_tensor q, k, v, whole = {0}, pattern = {0};
+    size_t t, k_kind;
+    random_state = 71;
+    q = random_tensor(3, 2, 50, 24);
+    k = random_tensor(3, 2, 50, 24);
+    v = random_tensor(3, 2, 50, 20);
+    for (k_kind = 0; k_kind < N_KINDS; k_kind++) {
+        ctx.isa = all_kinds[k_kind];
+        if (kind_of(ctx.isa) != 1)
+            continue;
+        memset(&whole, 0, sizeof whole);
+        memset(&pattern, 0, sizeof pattern);
+        desc.pattern = &pattern;
+        if (!OK(&ctx, attn_attention(&ctx, &whole, q, k, v, &desc)))
+            break;
+        for (t = 0; t < 50; t++) {
+            attn_tensor alone = {0}, tail = {0}, one = {0};
+            const size_t first = t >= 4 ? t - 4 : 0;
+            desc.pattern = &one;
+            if (OK(&ctx, attn_attention(&ctx, &alone, attn_slice(q, 1, t, 1),
+                                        attn_slice(k, 1, 0, t + 1), attn_slice(v, 1, 0, t + 1),
+                                        &desc))) {
+                same_bits(alone, attn_slice(whole, 1, t, 1), label("query alone", (int)t));
+                same_bits(one, attn_slice(attn_slice(pattern, 1, t, 1), 2, 0, t + 1),
+                          label("its pattern", (int)t));
+            }
+            desc.pattern = NULL;
+            if (OK(&ctx, attn_attention(&ctx, &tail, attn_slice(q, 1, first, t + 1 - first),
+                                        attn_slice(k, 1, 0, t + 1), attn_slice(v, 1, 0, t + 1),
+                                        &desc)))
+                same_bits(tail, attn_slice(whole, 1, first, t + 1 - first),
+                          label("the last queries", (int)t));
+        }
+    }
+    done(&ctx);
+}
+
+/* ---- the larger operations are made of the smaller ones --------------------------------------- */
+
+static void attention_is_its_parts(void)
+{
+    attn_ctx ctx = {0};
+    int causal;
+    random_state = 4;
+    for (causal = 0; causal < 2; causal++) {
+        attn_attention_desc desc = {ATTN_MASK_NONE, {0}, 0.25f, NULL};
+        attn_tensor q = random_tensor(3, 2, 19, 16), k = random_tensor(3, 2, 37, 16);
+        attn_tensor v = random_tensor(3, 2, 37, 9), out = {0}, pattern = {0}, scores = {0};
+        attn_tensor scaled = {0}, weights = {0}, mixed = {0};
+        desc.mask_kind = causal ? ATTN_MASK_CAUSAL : ATTN_MASK_NONE;
+        desc.pattern = &pattern;
+        OK(&ctx, attn_attention(&ctx, &out, q, k, v, &desc));
+        OK(&ctx, attn_matmul(&ctx, &scores, q, attn_transpose(k, -1, -2)));
+        OK(&ctx, attn_scale(&ctx, &scaled, scores, 0.25f));
+        OK(&ctx, causal ? attn_softmax_causal(&ctx, &weights, scaled)
+                        : attn_softmax(&ctx, &weights, scaled));
+        OK(&ctx, attn_matmul(&ctx, &mixed, pattern, v));
+        same_bits(pattern, weights, causal ? "causal pattern" : "pattern");
+        same_bits(out, mixed, causal ? "causal attention" : "attention");
+    }
+    done(&ctx);
+}
+
+static void block_is_its_parts(void)
+{
+    attn_ctx ctx = {0};
+    attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
+    attn_tensor in[MAX_INPUTS], shape, x, none = {0}, out = {0}, h = {0}, attended = {0}, mid = {0};
+    attn_tensor q = {0}, k = {0}, v = {0}, z = {0}, joined = {0}, projected = {0}, n2 = {0}, up = {0};
+    attn_tensor act = {0}, down = {0}, last = {0}, mlp = {0};
+    attn_block_weights w;
+    const operation op = {"block", run_block, "f2,21,12 " WEIGHTS_12, "f2,21,12", 0};
+    const attn_shape heads = attn_shape4(2, 21, 3, 4);
+    make_inputs(&op, in, &shape);
+    x = in[0];
+    w = weights_in(in + 1);
+    OK(&ctx, attn_block(&ctx, &out, x, &w, 3, 1e-5f));
+    OK(&ctx, attn_layernorm(&ctx, &h, x, w.ln1_w, w.ln1_b, 1e-5f));
+    OK(&ctx, attn_multihead(&ctx, &attended, h, h, &w, 3, &desc));
+    OK(&ctx, attn_linear(&ctx, &q, h, w.w_q, w.b_q));
+    OK(&ctx, attn_linear(&ctx, &k, h, w.w_k, w.b_k));
+    OK(&ctx, attn_linear(&ctx, &v, h, w.w_v, w.b_v));
+    OK(&ctx, attn_attention(&ctx, &z, attn_transpose(attn_reshape(q, heads), 1, 2),
+                            attn_transpose(attn_reshape(k, heads), 1, 2),
+                            attn_transpose(attn_reshape(v, heads), 1, 2), &desc));
+    OK(&ctx, attn_copy(&ctx, &joined, attn_transpose(z, 1, 2)));
+    OK(&ctx, attn_linear(&ctx, &projected, attn_reshape(joined, attn_shape3(2, 21, 12)), w.w_o,
+                         w.b_o));
+    same_bits(attended, projected, "multihead");
+    OK(&ctx, attn_add(&ctx, &mid, x, attended));
+    OK(&ctx, attn_layernorm(&ctx, &n2, mid, w.ln2_w, w.ln2_b, 1e-5f));
+    OK(&ctx, attn_linear(&ctx, &up, n2, w.w_in, w.b_in));
+    OK(&ctx, attn_gelu(&ctx, &act, up, ATTN_GELU_TANH));
+    OK(&ctx, attn_linear(&ctx, &down, act, w.w_out, w.b_out));
+    OK(&ctx, attn_mlp(&ctx, &mlp, n2, &w, ATTN_GELU_TANH));
+    same_bits(mlp, down, "mlp");
+    OK(&ctx, attn_add(&ctx, &last, mid, down));
+    same_bits(out, last, "block");
+    OK(&ctx, attn_unembed(&ctx, &none, mid, w.w_o));
+    memset(&z, 0, sizeof z);
+    OK(&ctx, attn_matmul(&ctx, &z, mid, attn_transpose(w.w_o, 0, 1)));
+    same_bits(none, z, "unembed");
+    done(&ctx);
+}
+
+/* ---- edges ------------------------------------------------------------------------------------ */
+
+static void hidden_entries_are_never_seen(void)
+{
+    attn_ctx ctx = {0};
+    attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
+    attn_tensor x = random_tensor(3, 2, 5, 9), clean = {0}, dirty = {0}, k, out = {0}, again = {0};
+    attn_tensor pattern = {0};
+    size_t i, j;
+    OK(&ctx, attn_softmax_causal(&ctx, &clean, x));
+    for (i = 0; i < 5; i++)
+        for (j = i + 5; j < 9; j++) {
+            CHECK(attn_get(clean, 0, i, j, 0) == 0.0f);
+            set_value(x, i * 9 + j, j % 2 ? NAN : INFINITY);
+            set_value(x, 45 + i * 9 + j, j % 2 ? -INFINITY : 3e38f);
+        }
+    OK(&ctx, attn_softmax_causal(&ctx, &dirty, x));
+    same_bits(dirty, clean, "softmax_causal over rubbish");
+    /* The same for keys of later positions. */
+    x = random_tensor(2, 20, 8);
+    k = laid_out(x, ATTN_F32, 0);
+    desc.pattern = &pattern;
+    OK(&ctx, attn_attention(&ctx, &out, x, k, x, &desc));
+    for (j = 0; j < 8; j++)
+        set_value(k, 19 * 8 + j, j % 2 ? NAN : INFINITY);
+    desc.pattern = NULL;
+    OK(&ctx, attn_attention(&ctx, &again, x, k, x, &desc));
+    if (out.ndim && again.ndim)
+        same_bits(attn_slice(again, 0, 0, 19), attn_slice(out, 0, 0, 19), "queries before a bad key");
+    CHECK(isnan(attn_get(again, 19, 0, 0, 0)));
+    done(&ctx);
+}
+
+/* Padding of the kernels' lines must not meet infinities, nor NaN another row or column. */
+static void infinities_stay_where_they_belong(void)
+{
+    static const int sizes[][3] = {{5, 7, 17}, {1, 3, 1}, {16, 15, 31}};
+    static const attn_tensor none;
+    attn_ctx ctx = {0};
+    size_t s, r, c, k;
+    int type;
+    random_state = 6;
+    for (s = 0; s < 3; s++) {
+        const size_t rows = (size_t)sizes[s][0], depth = (size_t)sizes[s][1];
+        const size_t columns = (size_t)sizes[s][2];
+        for (type = ATTN_F32; type <= ATTN_F16; type++) {
+            attn_tensor a = random_tensor(2, sizes[s][0], sizes[s][1]), b, want;
+            b = laid_out(random_tensor(2, sizes[s][1], sizes[s][2]), (attn_dtype)type, 0);
+            set_value(a, rows * depth - 1, INFINITY); /* the last row's last */
+            set_value(a, 0, NAN);                     /* the first row's first */
+            set_value(b, depth * columns - 1, -INFINITY);
+            want = chained(a, b, none);
+            for (k = 0; k < N_KINDS; k++) {
+                attn_tensor out = {0};
+                ctx.isa = all_kinds[k];
+                if (kind_of(ctx.isa) == 0 || !OK(&ctx, attn_matmul(&ctx, &out, a, b)))
+                    continue;
+                for (r = 0; r < rows; r++) {
+                    for (c = 0; c < columns; c++) {
+                        const double got = value_of(out, r * columns + c);
+                        const double w = value_of(want, r * columns + c);
+                        CHECKF(isnan(w) ? isnan(got) : isinf(w) ? got == w : fabs(got - w) < 1e-5,
+                               "row %d, column %d: %g, expected %g", (int)r, (int)c, got, w);
+                    }
+                }
+            }
+            done(&ctx);
+        }
+    }
+}
+
+/* Any dimension may be zero. */
+static void empty_tensors(void)
+{
+    static const operation empties[] = {
+        {"copy", run_copy, "f0,3", "f0,3", 0},
+        {"add", run_add, "f0,3 f3", "f0,3", 0},
+        {"add", run_add, "f2,0 f1", "f2,0", 0},
+        {"mul", run_mul, "f1,1 f4,0", "f4,0", 0},
+        {"scale", run_scale, "f0", "f0", 0},
+        {"exp", run_exp, "f0,0,0,0", "f0,0,0,0", 0},
+        {"sum", run_sum, "f0,5", "f0,1", 0},
+        {"mean", run_mean, "f0,5", "f0,1", 0},
+        {"variance", run_variance, "f0,5", "f0,1", 0},
+        {"matmul", run_matmul, "f0,5 f5,3", "f0,3", 0},
+        {"matmul", run_matmul, "f2,5 f5,0", "f2,0", 0},
+        {"matmul", run_matmul, "f0,2,5 f5,3", "f0,2,3", 0},
+        {"linear", run_linear, "f0,5 f5,3 f3", "f0,3", 0},
+        {"linear", run_linear, "f2,5 f5,0 f0", "f2,0", 0},
+        {"softmax", run_softmax, "f0,5", "f0,5", 0},
+        {"softmax", run_softmax, "f3,0", "f3,0", 0},
+        {"softmax_causal", run_causal, "f0,5", "f0,5", 0},
+        {"softmax_causal", run_causal, "f0,2,5", "f0,2,5", 0},
+        {"log_softmax", run_log_softmax, "f3,0", "f3,0", 0},
+        {"cross_entropy", run_cross_entropy, "f0,5 i0:5", "f0", 0},
+        {"layernorm", run_layernorm, "f0,5 f5 f5", "f0,5", 0},
+        {"layernorm", run_layernorm, "f3,0 f0 f0", "f3,0", 0},
+        {"gelu", run_gelu, "f0,5", "f0,5", 0},
+        {"embedding", run_embedding, "f4,5 i0:4", "f0,5", 0},
+        {"embedding", run_embedding, "f4,0 i2:4", "f2,0", 0},
+        {"embedding", run_embedding, "f0,5 i0:4", "f0,5", 0},
+        {"attention", run_attention, "f0,8 f3,8 f3,4", "f0,4", 0},
+        {"attention", run_attention, "f0,2,8 f0,3,8 f0,3,4", "f0,2,4", 0},
+        {"attention", run_attention, "f2,8 f3,8 f3,0", "f2,0", 0},
+        {"causal attention", run_attention_causal, "f0,8 f0,8 f0,4", "f0,4", 0},
+        {"multihead", run_multihead, "f0,12 f0,12 " WEIGHTS_12, "f0,12", 0},
+        {"mlp", run_mlp, "f0,12 f12,50 f50 f50,12 f12", "f0,12", 0},
+        {"block", run_block, "f0,12 " WEIGHTS_12, "f0,12", 0},
+        {"block", run_block, "f0,4,12 " WEIGHTS_12, "f0,4,12", 0},
+        {"unembed", run_unembed, "f0,6 f9,6", "f0,9", 0},
+        {"unembed", run_unembed, "f2,6 f0,6", "f2,0", 0}};
+    size_t o, k;
+    for (o = 0; o < sizeof empties / sizeof empties[0]; o++) {
+        const operation *op = &empties[o];
+        for (k = 0; k < N_KINDS; k++) {
+            attn_tensor in[MAX_INPUTS], shape, out = {0}, again;
+            meter m;
+            attn_ctx ctx = metered(&m);
+            ctx.isa = all_kinds[k];
+            if (kind_of(ctx.isa) == 0)
+                continue;
+            make_inputs(op, in, &shape);
+            if (OK(&ctx, op->run(&ctx, &out, in))) {
+                same_shape(out, shape, op_label(op, "empty"));
+                again = out; /* and into the empty result */
+                OK(&ctx, op->run(&ctx, &again, in));
+            }
+            done(&ctx);
+            CHECK(m.live == 0 && m.wrong == 0);
+        }
+    }
+}
+
+/* Sums over nothing are zero. */
+static void sums_over_nothing(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor a, b, bias = random_tensor(1, 3), out = {0}, linear = {0}, sum = {0}, zero;
+    a = new_tensor(ATTN_F32, 2, attn_slice(random_tensor(2, 2, 1), 1, 0, 0).shape, 0);
+    b = new_tensor(ATTN_F32, 2, attn_slice(random_tensor(2, 1, 3), 0, 0, 0).shape, 0);
+    zero = random_tensor(2, 2, 3);
+    memset(zero.data, 0, 24);
+    OK(&ctx, attn_matmul(&ctx, &out, a, b));
+    same_bits(out, zero, "matmul over no k");
+    OK(&ctx, attn_linear(&ctx, &linear, a, b, bias));
+    if (linear.ndim == 2) {
+        same_bits(attn_select(linear, 0, 0), bias, "linear over no k");
+        same_bits(attn_select(linear, 0, 1), bias, "linear over no k");
+    }
+    OK(&ctx, attn_sum(&ctx, &sum, a));
+    CHECK(sum.ndim == 2 && sum.shape[1] == 1 && attn_get(sum, 0, 0, 0, 0) == 0.0f &&
+          attn_get(sum, 1, 0, 0, 0) == 0.0f);
+    done(&ctx);
+}
+
+/* A view whose rows are all the same row, as broadcasting by hand makes it. */
+static void repeated_rows(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor row = random_tensor(1, 21), b = random_tensor(2, 21, 18), x, dense, got = {0};
+    attn_tensor want = {0}, soft = {0}, soft_want = {0};
+    x = attn_reshape(row, attn_shape2(1, 21));
+    x.shape[0] = 4;
+    x.stride[0] = 0;
+    dense = laid_out(x, ATTN_F32, LAYOUT_DENSE);
+    OK(&ctx, attn_matmul(&ctx, &got, x, b));
+    OK(&ctx, attn_matmul(&ctx, &want, dense, b));
+    same_bits(got, want, "matmul of repeated rows");
+    OK(&ctx, attn_softmax(&ctx, &soft, x));
+    OK(&ctx, attn_softmax(&ctx, &soft_want, dense));
+    same_bits(soft, soft_want, "softmax of repeated rows");
+    done(&ctx);
+}
+
+/* ---- refusals --------------------------------------------------------------------------------- */
+
+/* A mismatch is ATTN_E_SHAPE and names both shapes. */
+static void check_shapes(attn_status (*run)(attn_ctx *, attn_tensor *, const attn_tensor *),
+                         const char *inputs, const char *one, const char *two)
+{
+    operation op = {"mismatch", NULL, NULL, "f1", 0};
+    attn_tensor in[MAX_INPUTS], shape, out = {0};
+    attn_ctx ctx = {0};
+    attn_status status;
+    op.inputs = inputs;
+    make_inputs(&op, in, &shape);
+    status = run(&ctx, &out, in);
+    CHECKF(status == ATTN_E_SHAPE && ctx.status == ATTN_E_SHAPE && strstr(ctx.message, one) &&
+               strstr(ctx.message, two) && out.ndim == 0 && ctx.blocks == NULL,
+           "(%s) gave %s \"%s\", expected ATTN_E_SHAPE with %s and %s", inputs,
+           attn_status_name(status), ctx.message, one, two);
+    done(&ctx);
+}
+
+static attn_status run_multihead_5(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    attn_block_weights w = weights_in(in + 2);
+    return attn_multihead(ctx, out, in[0], in[1], &w, 5, NULL);
+}
+
+static void mismatches_name_both_shapes(void)
+{
+    check_shapes(run_matmul, "f2,3 f4,5", "[2, 3]", "[4, 5]");
+    check_shapes(run_matmul, "f2,7,3 f4,3,5", "[2, 7, 3]", "[4, 3, 5]");
+    check_shapes(run_matmul, "f3 f3,5", "[3]", "[3, 5]");
+    check_shapes(run_matmul, "f2,3 f3", "[2, 3]", "[3]");
+    check_shapes(run_linear, "f2,3 f4,5 -", "[2, 3]", "[4, 5]");
+    check_shapes(run_linear, "f2,3 f3,5 f4", "[3, 5]", "[4]");
+    check_shapes(run_linear, "f2,3 f3,5 f1,5", "[3, 5]", "[1, 5]");
+    check_shapes(run_linear, "f2,3 f6,3,5 -", "[2, 3]", "[6, 3, 5]");
+    check_shapes(run_add, "f2,3 f4,3", "[2, 3]", "[4, 3]");
+    check_shapes(run_sub, "f2,3 f2", "[2, 3]", "[2]");
+    check_shapes(run_mul, "f0,3 f2,3", "[0, 3]", "[2, 3]");
+    check_shapes(run_div, "f2,1,3 f2,2,4", "[2, 1, 3]", "[2, 2, 4]");
+    check_shapes(run_cross_entropy, "f5,7 i4:7", "[5, 7]", "[4]");
+    check_shapes(run_layernorm, "f2,3 f4 -", "[2, 3]", "[4]");
+    check_shapes(run_layernorm, "f2,3 - f4", "[2, 3]", "[4]");
+    check_shapes(run_layernorm, "f2,3 f1,3 -", "[2, 3]", "[1, 3]");
+    check_shapes(run_attention, "f5,8 f6,7 f6,4", "[5, 8]", "[6, 7]");
+    check_shapes(run_attention, "f5,8 f6,8 f7,4", "[6, 8]", "[7, 4]");
+    check_shapes(run_attention, "f2,5,8 f3,6,8 f3,6,4", "[2, 5, 8]", "[3, 6, 8]");
+    check_shapes(run_attention, "f3,5,8 f3,6,8 f2,6,4", "[3, 6, 8]", "[2, 6, 4]");
+    check_shapes(run_attention_masked, "f5,8 f6,8 f6,4 f6,6", "[5, 6]", "[6, 6]");
+    check_shapes(run_attention_masked, "f2,5,8 f2,6,8 f2,6,4 f3,5,6", "[2, 5, 6]", "[3, 5, 6]");
+    check_shapes(run_multihead, "f4,12 f9,11 " WEIGHTS_12, "[9, 11]", "[12, 12]");
+    check_shapes(run_multihead, "f4,11 f9,12 " WEIGHTS_12, "[4, 11]", "[12, 12]");
+    check_shapes(run_multihead, "f2,4,12 f3,9,12 " WEIGHTS_12, "[2, 4, 12]", "[3, 9, 12]");
+    check_shapes(run_multihead, "f4,12 f9,12 f12,12 - f12,15 - f12,12 - f12,12 -", "[12, 12]",
+                 "[12, 15]");
+    check_shapes(run_multihead, "f4,12 f9,12 f12,12 - f12,12 - f12,12 - f15,12 -", "[15, 12]", "12]");
+    check_shapes(run_mlp, "f4,11 f12,50 f50 f50,12 f12", "[4, 11]", "[12, 50]");
+    check_shapes(run_mlp, "f4,12 f12,50 f50 f51,12 f12", "[51, 12]", "50]");
+    check_shapes(run_block, "f4,11 " WEIGHTS_12, "[4, 11]", "[12]");
+    check_shapes(run_unembed, "f2,3 f9,4", "[2, 3]", "[9, 4]");
+}
+
+static void other_refusals(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor in[MAX_INPUTS], shape, out = {0}, none = {0}, table, ids, x;
+    attn_attention_desc desc = {ATTN_MASK_GIVEN, {0}, 0, NULL};
+    static const operation op = {"multihead", run_multihead, "f4,12 f9,12 " WEIGHTS_12, "f4,12", 0};
+    make_inputs(&op, in, &shape);
+    x = in[0];
+    /* 12 columns are not 5 heads; no head is none. */
+    CHECK(run_multihead_5(&ctx, &out, in) != ATTN_OK && strstr(ctx.message, "5") != NULL);
+    {
+        attn_block_weights w = weights_in(in + 2);
+        ctx.status = ATTN_OK;
+        CHECK(attn_multihead(&ctx, &out, x, x, &w, 0, NULL) != ATTN_OK && ctx.status != ATTN_OK);
+    }
+    /* A mask that is promised and missing, and a kind of mask that there is not. */
+    ctx.status = ATTN_OK;
+    CHECK(attn_attention(&ctx, &out, x, x, x, &desc) != ATTN_OK && ctx.status != ATTN_OK);
+    desc.mask_kind = (attn_mask_kind)7;
+    ctx.status = ATTN_OK;
+    CHECK(attn_attention(&ctx, &out, x, x, x, &desc) != ATTN_OK && ctx.status != ATTN_OK);
+    ctx.status = ATTN_OK;
+    CHECK(attn_gelu(&ctx, &out, x, (attn_gelu_kind)5) != ATTN_OK && ctx.status != ATTN_OK);
+    /* Ids outside the table, and targets outside the vocabulary. */
+    table = random_tensor(2, 6, 4);
+    ids = laid_out(random_tensor(1, 3), ATTN_I32, 0);
+    ((int32_t *)ids.data)[2] = 6;
+    FAILS(&ctx, ATTN_E_TOKEN, "6", attn_embedding(&ctx, &out, table, ids));
+    FAILS(&ctx, ATTN_E_TOKEN, "6", attn_cross_entropy(&ctx, &out, random_tensor(2, 3, 6), ids));
+    ((int32_t *)ids.data)[2] = -1;
+    FAILS(&ctx, ATTN_E_TOKEN, "-1", attn_embedding(&ctx, &out, table, ids));
+    FAILS(&ctx, ATTN_E_TOKEN, "-1", attn_cross_entropy(&ctx, &out, random_tensor(2, 3, 6), ids));
+    ((int32_t *)ids.data)[2] = INT32_MIN;
+    FAILS(&ctx, ATTN_E_TOKEN, "-2147483648", attn_embedding(&ctx, &out, table, ids));
+    /* Four dimensions of ids would make five. */
+    ids = attn_reshape(laid_out(random_tensor(1, 3), ATTN_I32, 0), attn_shape4(1, 1, 1, 3));
+    memset(ids.data, 0, 12);
+    ctx.status = ATTN_OK;
+    CHECK(attn_embedding(&ctx, &out, table, ids) != ATTN_OK && ctx.status != ATTN_OK);
+    /* Positions behind the table's end, however large the numbers. */
+    ctx.status = ATTN_OK;
+    CHECK(attn_pos_embedding(&ctx, &out, table, 4, 3) != ATTN_OK && strstr(ctx.message, "6"));
+    CHECK(attn_pos_embedding(&ctx, &out, table, 7, 0) != ATTN_OK && ctx.message[0]);
+    CHECK(attn_pos_embedding(&ctx, &out, table, SIZE_MAX, 2) != ATTN_OK);
+    CHECK(attn_pos_embedding(&ctx, &out, table, 2, SIZE_MAX) != ATTN_OK);
+    CHECK(attn_pos_embedding(&ctx, &out, random_tensor(1, 9), 0, 1) != ATTN_OK);
+    /* A pattern of another shape. */
+    desc.mask_kind = ATTN_MASK_NONE;
+    table = random_tensor(2, 4, 5);
+    desc.pattern = &table;
+    FAILS(&ctx, ATTN_E_SHAPE, "[4, 5]", attn_attention(&ctx, &out, x, x, x, &desc));
+    CHECK(strstr(ctx.message, "[4, 4]") != NULL);
+    FAILS(&ctx, ATTN_E_SHAPE, "[4]", attn_softmax_causal(&ctx, &out, random_tensor(1, 4)));
+    CHECK(attn_linear(&ctx, &out, x, none, none) != ATTN_OK);
+    CHECK(out.ndim == 0 && ctx.blocks == NULL);
+    done(&ctx);
+}
+
+void suite_ops(void)
+{
+    RUN("ops", matmul_against_torch);
+    RUN("ops", linear_against_torch);
+    RUN("ops", arithmetic_against_torch);
+    RUN("ops", exp_against_torch);
+    RUN("ops", reductions_against_torch);
+    RUN("ops", softmax_against_torch);
+    RUN("ops", cross_entropy_against_torch);
+    RUN("ops", layernorm_against_torch);
+    RUN("ops", gelu_against_torch);
+    RUN("ops", embedding_against_torch);
+    RUN("ops", attention_against_torch);
+    RUN("ops", multihead_against_torch);
+    RUN("ops", mlp_and_block_against_torch);
+    RUN("ops", unembed_against_torch);
+    RUN("ops", random_numbers_against_torch);
+    RUN("ops", curves);
+    RUN("ops", limits_of_exp_and_softmax);
+    RUN("ops", notebook_without_weights);
+    RUN("ops", notebook_self_attention_v1);
+    RUN("ops", notebook_self_attention_v2_and_causal);
+    RUN("ops", notebook_multi_head_attention);
+    RUN("ops", same_bits_on_every_isa_with_any_threads);
+    RUN("ops", strides_do_not_matter);
+    RUN("ops", halfs_widen_exactly);
+    RUN("ops", results_go_where_they_are_told);
+    RUN("ops", wrong_results_and_inputs_are_refused);
+    RUN("ops", every_allocation_can_fail);
+    RUN("ops", isas_that_are_not_here);
+    RUN("ops", matmul_is_one_chain);
+    RUN("ops", batched_matmul_is_one_chain);
+    RUN("ops", sums_use_16_partial_sums);
+    RUN("ops", rows_do_not_know_their_neighbours);
+    RUN("ops", elements_do_not_know_their_place);
+    RUN("ops", causal_rows_alone_give_the_same_bits);
+    RUN("ops", attention_is_its_parts);
+    RUN("ops", block_is_its_parts);
+    RUN("ops", hidden_entries_are_never_seen);
+    RUN("ops", infinities_stay_where_they_belong);
+    RUN("ops", empty_tensors);
+    RUN("ops", sums_over_nothing);
+    RUN("ops", repeated_rows);
+    RUN("ops", mismatches_name_both_shapes);
+    RUN("ops", other_refusals);
+}

@@ -1,0 +1,692 @@
+/* Tier 1 without its arithmetic: tensors, views, data types, ownership, messages. */
+#include "fixture.h"
+
+static float numbers[120]; /* 0, 1, 2 ... */
+
+/* numbers as a tensor of up to four dimensions; 0 ends the list. */
+static attn_tensor counting(size_t d0, size_t d1, size_t d2, size_t d3)
+{
+    attn_shape shape = {0, {1, 1, 1, 1}};
+    const size_t dims[4] = {d0, d1, d2, d3};
+    size_t i;
+    for (i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        numbers[i] = (float)i;
+    while (shape.ndim < 4 && dims[shape.ndim]) {
+        shape.dim[shape.ndim] = dims[shape.ndim];
+        shape.ndim++;
+    }
+    return attn_borrow(numbers, ATTN_F32, shape);
+}
+
+static int is_shape(attn_tensor x, int ndim, size_t d0, size_t d1, size_t d2, size_t d3)
+{
+    return x.ndim == ndim && x.shape[0] == d0 && x.shape[1] == d1 && x.shape[2] == d2 &&
+           x.shape[3] == d3;
+}
+
+/* A view that could not be made: no dimensions, and a reason. */
+static int is_refused(attn_tensor x) { return x.ndim == 0 && x.error && x.error[0]; }
+
+/* ---- making tensors ----------------------------------------------------------------------- */
+
+static void shapes(void)
+{
+    attn_shape s = attn_shape1(5);
+    CHECK(s.ndim == 1 && s.dim[0] == 5);
+    s = attn_shape2(5, 6);
+    CHECK(s.ndim == 2 && s.dim[0] == 5 && s.dim[1] == 6);
+    s = attn_shape3(5, 6, 7);
+    CHECK(s.ndim == 3 && s.dim[0] == 5 && s.dim[1] == 6 && s.dim[2] == 7);
+    s = attn_shape4(5, 6, 7, 8);
+    CHECK(s.ndim == 4 && s.dim[0] == 5 && s.dim[1] == 6 && s.dim[2] == 7 && s.dim[3] == 8);
+}
+
+static void borrowed(void)
+{
+    attn_tensor x = counting(2, 3, 4, 5);
+    CHECK(is_shape(x, 4, 2, 3, 4, 5));
+    CHECK(x.stride[0] == 60 && x.stride[1] == 20 && x.stride[2] == 5 && x.stride[3] == 1);
+    CHECK(x.data == numbers && x.owned == NULL && x.error == NULL && x.dtype == ATTN_F32);
+    CHECK(attn_count(x) == 120 && attn_is_dense(x));
+    CHECK(attn_get(x, 1, 2, 3, 4) == 119.0f && attn_get(x, 1, 0, 2, 1) == 71.0f);
+    x = counting(7, 0, 0, 0);
+    CHECK(is_shape(x, 1, 7, 1, 1, 1) && x.stride[0] == 1);
+    CHECK(x.stride[1] == 0 && x.stride[2] == 0 && x.stride[3] == 0);
+    CHECK(attn_get(x, 3, 99, 99, 99) == 3.0f); /* indices beyond ndim are ignored */
+}
+
+static void get_out_of_range(void)
+{
+    attn_tensor x = counting(2, 3, 0, 0), none;
+    memset(&none, 0, sizeof none);
+    CHECK(isnan(attn_get(x, 2, 0, 0, 0)) && isnan(attn_get(x, 0, 3, 0, 0)));
+    CHECK(isnan(attn_get(x, SIZE_MAX, 0, 0, 0)) && isnan(attn_get(x, 0, SIZE_MAX, 0, 0)));
+    CHECK(isnan(attn_get(none, 0, 0, 0, 0)));
+    CHECK(isnan(attn_get(attn_slice(x, 0, 1, 0), 0, 0, 0, 0)));
+}
+
+static void bad_shapes(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor x = {0};
+    attn_shape shape = attn_shape2(2, 3);
+    shape.ndim = 0;
+    CHECK(is_refused(attn_borrow(numbers, ATTN_F32, shape)));
+    CHECK(attn_zeros(&ctx, &x, ATTN_F32, shape) != ATTN_OK && ctx.message[0] && x.ndim == 0);
+    shape.ndim = 5;
+    CHECK(is_refused(attn_borrow(numbers, ATTN_F32, shape)));
+    CHECK(attn_zeros(&ctx, &x, ATTN_F32, shape) != ATTN_OK && x.ndim == 0);
+    shape.ndim = -1;
+    CHECK(is_refused(attn_borrow(numbers, ATTN_F32, shape)));
+    CHECK(attn_zeros(&ctx, &x, ATTN_F32, shape) != ATTN_OK && x.ndim == 0);
+    CHECK(attn_zeros(&ctx, &x, (attn_dtype)9, attn_shape1(1)) != ATTN_OK && x.ndim == 0);
+    CHECK(ctx.blocks == NULL);
+}
+
+static void zeros(void)
+{
+    static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_I32};
+    size_t d, i;
+    for (d = 0; d < 3; d++) {
+        meter m;
+        attn_ctx ctx = metered(&m);
+        attn_tensor x = {0};
+        if (!OK(&ctx, attn_zeros(&ctx, &x, dtypes[d], attn_shape3(3, 5, 7))))
+            return;
+        CHECK(is_shape(x, 3, 3, 5, 7, 1) && x.dtype == dtypes[d] && attn_is_dense(x));
+        CHECK((uintptr_t)x.data % 64 == 0 && x.owned != NULL && m.live == 1);
+        for (i = 0; i < 105 * size_of(dtypes[d]); i++)
+            if (!CHECK(((unsigned char *)x.data)[i] == 0))
+                break;
+        attn_tensor_free(&ctx, &x);
+        CHECK(m.live == 0 && m.wrong == 0);
+    }
+}
+
+static void sizes_that_overflow(void)
+{
+    meter m; /* its allocator refuses such sizes without a word from a sanitizer */
+    attn_ctx ctx = metered(&m);
+    attn_tensor x = {0}, tall, wide;
+    const size_t huge = SIZE_MAX / 2 + 2;
+    float one = 1;
+    CHECK(attn_zeros(&ctx, &x, ATTN_F32, attn_shape2(huge, 4)) != ATTN_OK && x.ndim == 0);
+    CHECK(attn_zeros(&ctx, &x, ATTN_F32, attn_shape4(huge, huge, huge, huge)) != ATTN_OK);
+    CHECK(attn_zeros(&ctx, &x, ATTN_F32, attn_shape1(SIZE_MAX / 4)) != ATTN_OK);
+    CHECK(attn_zeros(&ctx, &x, ATTN_F32, attn_shape1(SIZE_MAX / 4 - 30)) != ATTN_OK);
+    CHECK(x.ndim == 0 && ctx.message[0]);
+    /* Empty inputs whose product would not fit; nothing of them is ever read. */
+    tall = attn_borrow(&one, ATTN_F32, attn_shape2(huge, 0));
+    wide = attn_borrow(&one, ATTN_F32, attn_shape2(0, huge));
+    ctx.status = ATTN_OK;
+    CHECK(attn_matmul(&ctx, &x, tall, wide) != ATTN_OK && ctx.message[0] && x.ndim == 0);
+    tall = attn_borrow(&one, ATTN_F32, attn_shape2(1, 1));
+    wide = attn_borrow(&one, ATTN_F32, attn_shape1(1));
+    tall.shape[0] = huge;
+    tall.stride[0] = 0;
+    wide.shape[0] = huge;
+    wide.stride[0] = 0;
+    ctx.status = ATTN_OK;
+    CHECK(attn_add(&ctx, &x, tall, wide) != ATTN_OK && ctx.message[0] && x.ndim == 0);
+    CHECK(attn_copy(&ctx, &x, tall) != ATTN_OK && x.ndim == 0);
+    CHECK(ctx.blocks == NULL);
+}
+
+static void ownership(void)
+{
+    meter m, m2;
+    attn_ctx ctx = metered(&m), other = metered(&m2);
+    attn_tensor a = {0}, b = {0}, c = {0}, view;
+    OK(&ctx, attn_zeros(&ctx, &a, ATTN_F32, attn_shape1(4)));
+    OK(&ctx, attn_zeros(&ctx, &b, ATTN_F32, attn_shape1(5)));
+    OK(&other, attn_zeros(&other, &c, ATTN_F32, attn_shape1(6)));
+    view = attn_slice(b, 0, 1, 2);
+    CHECK(view.owned == NULL);
+    attn_tensor_free(&ctx, &view); /* safe on views ... */
+    CHECK(m.live == 2);
+    attn_tensor_free(&ctx, &b);
+    CHECK(m.live == 1 && b.owned == NULL);
+    attn_tensor_free(&ctx, &b); /* ... and twice */
+    CHECK(m.live == 1);
+    view = counting(3, 0, 0, 0);
+    attn_tensor_free(&ctx, &view);
+    CHECK(numbers[2] == 2.0f && m.live == 1);
+    OK(&ctx, attn_zeros(&ctx, &b, ATTN_F32, attn_shape1(5)));
+    attn_ctx_free(&ctx); /* only what this context made */
+    CHECK(m.live == 0 && m.wrong == 0 && m2.live == 1 && ctx.blocks == NULL);
+    attn_ctx_free(&ctx);
+    attn_ctx_free(&other);
+    CHECK(m.live == 0 && m2.live == 0 && m.wrong == 0 && m2.wrong == 0);
+}
+
+static void freed_in_any_order(void)
+{
+    meter m;
+    attn_ctx ctx = metered(&m);
+    attn_tensor x[40];
+    size_t i, round;
+    memset(x, 0, sizeof x);
+    random_state = 5;
+    for (round = 0; round < 400; round++) {
+        i = random_below(40);
+        if (x[i].ndim)
+            attn_tensor_free(&ctx, &x[i]);
+        else
+            OK(&ctx, attn_zeros(&ctx, &x[i], ATTN_F32, attn_shape1(1 + i)));
+        if (x[i].owned == NULL)
+            memset(&x[i], 0, sizeof x[i]);
+    }
+    for (i = round = 0; i < 40; i++)
+        round += x[i].ndim != 0;
+    CHECKF(m.live == (long)round, "%ld blocks for %d tensors", m.live, (int)round);
+    attn_ctx_free(&ctx);
+    CHECK(m.live == 0 && m.wrong == 0);
+}
+
+/* ---- views --------------------------------------------------------------------------------- */
+
+static void transposes(void)
+{
+    attn_tensor x = counting(2, 3, 4, 0), y = attn_transpose(x, 0, 2);
+    CHECK(is_shape(y, 3, 4, 3, 2, 1) && y.data == x.data && y.owned == NULL);
+    CHECK(attn_get(y, 3, 1, 0, 0) == attn_get(x, 0, 1, 3, 0) && !attn_is_dense(y));
+    y = attn_transpose(x, -1, -2);
+    CHECK(is_shape(y, 3, 2, 4, 3, 1) && attn_get(y, 1, 3, 2, 0) == attn_get(x, 1, 2, 3, 0));
+    y = attn_transpose(attn_transpose(x, 0, -1), -1, 0);
+    CHECK(is_shape(y, 3, 2, 3, 4, 1) && attn_is_dense(y));
+    y = attn_transpose(x, 1, 1);
+    CHECK(is_shape(y, 3, 2, 3, 4, 1) && attn_is_dense(y));
+    y = attn_transpose(x, -3, 0);
+    CHECK(is_shape(y, 3, 2, 3, 4, 1));
+    CHECK(is_refused(attn_transpose(x, 0, 3)) && is_refused(attn_transpose(x, -4, 0)));
+    CHECK(is_refused(attn_transpose(counting(5, 0, 0, 0), -1, -2)));
+    CHECK(is_refused(attn_transpose(x, 0x7FFFFFFF, 0)) &&
+          is_refused(attn_transpose(x, 0, -0x7FFFFFFF - 1)));
+}
+
+static void slices(void)
+{
+    attn_tensor x = counting(4, 6, 0, 0), y = attn_slice(x, 1, 2, 3);
+    CHECK(is_shape(y, 2, 4, 3, 1, 1) && y.stride[0] == 6 && !attn_is_dense(y) && y.owned == NULL);
+    CHECK(attn_get(y, 3, 2, 0, 0) == 22.0f && isnan(attn_get(y, 3, 3, 0, 0)));
+    y = attn_slice(x, 0, 1, 2);
+    CHECK(is_shape(y, 2, 2, 6, 1, 1) && attn_is_dense(y) && attn_get(y, 0, 0, 0, 0) == 6.0f);
+    y = attn_slice(attn_slice(x, -2, 1, 3), -1, 1, 4);
+    CHECK(is_shape(y, 2, 3, 4, 1, 1) && attn_get(y, 2, 3, 0, 0) == 22.0f);
+    y = attn_slice(x, 1, 0, 6);
+    CHECK(is_shape(y, 2, 4, 6, 1, 1) && attn_is_dense(y));
+    y = attn_slice(x, 1, 6, 0); /* empty at the very end */
+    CHECK(is_shape(y, 2, 4, 0, 1, 1) && attn_count(y) == 0 && attn_is_dense(y));
+    CHECK(is_refused(attn_slice(x, 1, 6, 1)) && is_refused(attn_slice(x, 1, 7, 0)));
+    CHECK(is_refused(attn_slice(x, 0, 0, 5)) && is_refused(attn_slice(x, 2, 0, 1)));
+    CHECK(is_refused(attn_slice(x, -3, 0, 1)) && is_refused(attn_slice(x, 0, SIZE_MAX, 2)));
+    CHECK(is_refused(attn_slice(x, 0, 2, SIZE_MAX)));
+}
+
+static void selects(void)
+{
+    attn_tensor x = counting(2, 3, 4, 0), y = attn_select(x, 1, 2);
+    CHECK(is_shape(y, 2, 2, 4, 1, 1) && attn_get(y, 1, 3, 0, 0) == 23.0f && y.owned == NULL);
+    y = attn_select(x, -1, 3);
+    CHECK(is_shape(y, 2, 2, 3, 1, 1) && attn_get(y, 1, 1, 0, 0) == 19.0f);
+    y = attn_select(attn_select(x, 0, 1), 0, 0);
+    CHECK(is_shape(y, 1, 4, 1, 1, 1) && attn_get(y, 2, 0, 0, 0) == 14.0f && y.stride[1] == 0);
+    CHECK(is_refused(attn_select(x, 0, 2)) && is_refused(attn_select(x, 3, 0)));
+    CHECK(is_refused(attn_select(x, 0, SIZE_MAX)) && is_refused(attn_select(x, -4, 0)));
+    y = attn_select(y, 0, 1); /* one number needs one dimension */
+    CHECK(is_refused(y) || (is_shape(y, 1, 1, 1, 1, 1) && attn_get(y, 0, 0, 0, 0) == 13.0f));
+}
+
+static void density(void)
+{
+    attn_tensor x = counting(4, 5, 0, 0);
+    CHECK(!attn_is_dense(attn_transpose(x, 0, 1)) && !attn_is_dense(attn_slice(x, 1, 0, 1)));
+    CHECK(attn_is_dense(attn_slice(attn_slice(x, 0, 1, 1), 1, 1, 1)));
+    CHECK(attn_is_dense(attn_slice(attn_slice(x, 0, 1, 1), 1, 1, 2))); /* one row has no gaps */
+    CHECK(attn_is_dense(attn_transpose(counting(1, 7, 0, 0), 0, 1)));
+    CHECK(attn_is_dense(attn_transpose(counting(3, 1, 5, 0), 0, 1)));
+    CHECK(!attn_is_dense(attn_transpose(counting(3, 2, 1, 0), 0, 1)));
+}
+
+static void views_of_views_that_failed(void)
+{
+    attn_tensor bad = attn_slice(counting(2, 3, 0, 0), 0, 5, 1), y;
+    const char *reason = bad.error;
+    attn_ctx ctx = {0};
+    attn_tensor out = {0}, none = {0};
+    CHECK(is_refused(bad));
+    y = attn_transpose(bad, 0, 1);
+    CHECK(y.ndim == 0 && y.error == reason);
+    y = attn_slice(bad, 0, 0, 1);
+    CHECK(y.ndim == 0 && y.error == reason);
+    y = attn_select(bad, 0, 0);
+    CHECK(y.ndim == 0 && y.error == reason);
+    y = attn_reshape(bad, attn_shape1(1));
+    CHECK(y.ndim == 0 && y.error == reason);
+    CHECK(attn_count(bad) == 0 && isnan(attn_get(bad, 0, 0, 0, 0)));
+    CHECK(attn_transpose(none, 0, 1).ndim == 0 && attn_slice(none, 0, 0, 0).ndim == 0);
+    CHECK(attn_select(none, 0, 0).ndim == 0 && attn_reshape(none, attn_shape1(1)).ndim == 0);
+    CHECK(attn_count(none) == 0);
+    CHECK(attn_copy(&ctx, &out, attn_transpose(bad, 0, 1)) != ATTN_OK && out.ndim == 0);
+    CHECKF(ctx.status != ATTN_OK && reason && strstr(ctx.message, reason),
+           "\"%s\" does not say \"%s\"", ctx.message, reason ? reason : "why");
+}
+
+/* Whether a shape can be a view of x at all: its strides are forced by where the elements lie, so
+ * try them on every element. */
+static int can_view(attn_tensor x, attn_shape shape)
+{
+    attn_tensor y = x;
+    size_t step = 1, i;
+    int d;
+    y.ndim = shape.ndim;
+    for (d = 0; d < 4; d++)
+        y.shape[d] = d < shape.ndim ? shape.dim[d] : 1;
+    for (d = shape.ndim - 1; d >= 0; d--) {
+        y.stride[d] = y.shape[d] > 1 ? (float *)element(x, step) - (float *)x.data : 0;
+        step *= y.shape[d];
+    }
+    for (i = 0; i < count_of(x); i++)
+        if (element(x, i) != element(y, i))
+            return 0;
+    return 1;
+}
+
+static attn_shape random_factors(size_t count)
+{
+    attn_shape shape = {0, {1, 1, 1, 1}};
+    int d;
+    shape.ndim = 1 + (int)random_below(4);
+    for (d = 0; d < shape.ndim - 1; d++) {
+        size_t factor = 1 + random_below(count < 13 ? count : 13);
+        while (count % factor)
+            factor--;
+        shape.dim[d] = factor;
+        count /= factor;
+    }
+    shape.dim[shape.ndim - 1] = count;
+    return shape;
+}
+
+static void reshapes(void)
+{
+    int round, viewed = 0, refused = 0;
+    random_state = 77;
+    for (round = 0; round < 20000; round++) {
+        attn_tensor x = counting(120, 0, 0, 0), y;
+        attn_shape shape;
+        size_t i;
+        int step;
+        x = attn_reshape(x, random_factors(120));
+        for (step = (int)random_below(4); step > 0; step--) {
+            const int dim = (int)random_below((size_t)x.ndim);
+            const size_t start = random_below(x.shape[dim]);
+            if (random_below(2))
+                x = attn_transpose(x, dim, (int)random_below((size_t)x.ndim));
+            else
+                x = attn_slice(x, dim, start, 1 + random_below(x.shape[dim] - start));
+        }
+        if (!CHECKF(x.ndim > 0, "%s", x.error ? x.error : "no view"))
+            return;
+        shape = random_factors(count_of(x));
+        y = attn_reshape(x, shape);
+        if (y.ndim == 0) {
+            CHECKF(!can_view(x, shape) && is_refused(y), "%s was not reshaped", shape_text(x));
+            refused++;
+            continue;
+        }
+        viewed++;
+        CHECK(y.ndim == shape.ndim && memcmp(y.shape, shape.dim, (size_t)y.ndim * sizeof(size_t)) == 0);
+        for (i = 0; i < count_of(x); i++)
+            if (!CHECKF(element(x, i) == element(y, i), "%s to %s moved element %d", shape_text(x),
+                        shape_text(y), (int)i))
+                return;
+    }
+    CHECKF(viewed > 5000 && refused > 3000, "%d views, %d refusals", viewed, refused);
+}
+
+static void reshape_rules(void)
+{
+    attn_tensor x = counting(2, 5, 12, 0), y;
+    /* One head of several out of a row that holds queries, keys and values. */
+    y = attn_reshape(attn_slice(x, -1, 4, 4), attn_shape4(2, 5, 2, 2));
+    CHECK(is_shape(y, 4, 2, 5, 2, 2) && attn_get(y, 1, 4, 1, 0) == attn_get(x, 1, 4, 6, 0));
+    y = attn_transpose(y, 1, 2); /* [B, H, T, d] */
+    CHECK(is_refused(attn_reshape(y, attn_shape3(2, 5, 4))));
+    y = attn_reshape(attn_transpose(y, 1, 2), attn_shape3(2, 5, 4)); /* heads joined again */
+    CHECK(is_shape(y, 3, 2, 5, 4, 1) && attn_get(y, 1, 2, 3, 0) == attn_get(x, 1, 2, 7, 0));
+    CHECK(is_refused(attn_reshape(x, attn_shape2(11, 11))));
+    CHECK(is_refused(attn_reshape(x, attn_shape1(119))) &&
+          is_refused(attn_reshape(x, attn_shape2(120, 0))));
+    CHECK(is_refused(attn_reshape(x, attn_shape2(SIZE_MAX, 120))));
+    CHECK(is_refused(attn_reshape(x, attn_shape4((size_t)1 << 30, (size_t)1 << 30, 16, 15))));
+    y = attn_reshape(attn_slice(x, 1, 0, 0), attn_shape2(0, 7)); /* nothing has any shape */
+    CHECK(is_shape(y, 2, 0, 7, 1, 1));
+    CHECK(is_refused(attn_reshape(attn_slice(x, 1, 0, 0), attn_shape2(1, 7))));
+}
+
+/* ---- copies and data types ----------------------------------------------------------------- */
+
+static void copies(void)
+{
+    attn_ctx ctx = {0};
+    int layout, ndim;
+    static const size_t shape[4] = {3, 4, 5, 2};
+    random_state = 9;
+    for (ndim = 1; ndim <= 4; ndim++) {
+        for (layout = 0; layout < N_LAYOUTS; layout++) {
+            attn_tensor x = new_tensor(ATTN_F32, ndim, shape, layout), out = {0}, into;
+            size_t i;
+            for (i = 0; i < count_of(x); i++)
+                set_value(x, i, random_float());
+            if (!OK(&ctx, attn_copy(&ctx, &out, x)))
+                break;
+            CHECK(attn_is_dense(out) && out.owned != NULL && out.data != x.data);
+            same_bits(out, x, "copy");
+            into = new_tensor(ATTN_F32, ndim, shape, (layout + 2) % N_LAYOUTS);
+            OK(&ctx, attn_copy(&ctx, &into, x));
+            same_bits(into, x, "copy into another layout");
+            for (i = 0; i < count_of(x); i++) {
+                size_t at[4] = {0, 0, 0, 0}, left = i;
+                int d;
+                for (d = ndim - 1; d >= 0; d--) {
+                    at[d] = left % shape[d];
+                    left /= shape[d];
+                }
+                CHECK((double)attn_get(x, at[0], at[1], at[2], at[3]) == value_of(x, i));
+            }
+        }
+    }
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+static void copy_keeps_or_converts_types(void)
+{
+    attn_ctx ctx = {0};
+    static uint16_t halfs[3] = {0x3C00, 0xC000, 0x7BFF};
+    static int32_t ints[3] = {7, -3, 16777217};
+    static const size_t four = 4;
+    attn_tensor h = attn_borrow(halfs, ATTN_F16, attn_shape1(3)), out = {0}, into;
+    attn_tensor n = attn_borrow(ints, ATTN_I32, attn_shape1(3));
+    OK(&ctx, attn_copy(&ctx, &out, h)); /* a copy has the type of what it copies */
+    same_bits(out, h, "f16 to f16");
+    CHECK(attn_get(h, 1, 0, 0, 0) == -2.0f && attn_get(n, 0, 0, 0, 0) == 7.0f);
+    memset(&out, 0, sizeof out);
+    OK(&ctx, attn_copy(&ctx, &out, n));
+    same_bits(out, n, "i32 to i32");
+    into = new_tensor(ATTN_F32, 1, h.shape, LAYOUT_EVERY_2);
+    OK(&ctx, attn_copy(&ctx, &into, h));
+    CHECK(value_of(into, 0) == 1 && value_of(into, 1) == -2 && value_of(into, 2) == 65504);
+    OK(&ctx, attn_copy(&ctx, &into, n));
+    CHECK(value_of(into, 0) == 7 && value_of(into, 1) == -3 && value_of(into, 2) == 16777216);
+    into = new_tensor(ATTN_F16, 1, h.shape, LAYOUT_BACKWARD);
+    OK(&ctx, attn_copy(&ctx, &into, n));
+    CHECK(value_of(into, 0) == 7 && value_of(into, 1) == -3 && isinf(value_of(into, 2)));
+    into = new_tensor(ATTN_F32, 1, &four, LAYOUT_DENSE);
+    FAILS(&ctx, ATTN_E_SHAPE, "[4]", attn_copy(&ctx, &into, h));
+    CHECK(strstr(ctx.message, "[3]") != NULL && isnan(value_of(into, 0)));
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+static void every_half_widens(void)
+{
+    uint32_t h;
+    for (h = 0; h < 65536; h++) {
+        const float got = attn_f32_from_f16((uint16_t)h);
+        const double want = half_value((uint16_t)h);
+        if (isnan(want)) {
+            CHECKF(isnan(got), "%04x gave %g", (unsigned)h, (double)got);
+            CHECKF((attn_f16_from_f32(got) & 0x7C00) == 0x7C00 &&
+                       (attn_f16_from_f32(got) & 0x3FF) != 0,
+                   "NaN %04x did not come back as NaN", (unsigned)h);
+            continue;
+        }
+        CHECKF((double)got == want && !signbit(got) == !(h >> 15), "%04x gave %a, expected %a",
+               (unsigned)h, (double)got, want);
+        CHECKF(attn_f16_from_f32(got) == h, "%04x came back as %04x", (unsigned)h,
+               (unsigned)attn_f16_from_f32(got));
+    }
+}
+
+static void check_narrowing(float value)
+{
+    CHECKF(attn_f16_from_f32(value) == half_of(value), "%a gave %04x, expected %04x", (double)value,
+           (unsigned)attn_f16_from_f32(value), (unsigned)half_of(value));
+}
+
+static void narrowing_rounds_to_even(void)
+{
+    uint32_t h;
+    attn_tensor x, y;
+    size_t i;
+    for (h = 0; h < 0x7C00; h++) {
+        /* 65536 stands for what would follow the largest half. */
+        const double low = half_value((uint16_t)h);
+        const double high = h == 0x7BFF ? 65536.0 : half_value((uint16_t)(h + 1));
+        const float middle = (float)((low + high) / 2);
+        check_narrowing(middle);
+        check_narrowing(nextafterf(middle, 0.0f));
+        check_narrowing(nextafterf(middle, 1e9f));
+        check_narrowing(-middle);
+        check_narrowing(nextafterf(-middle, -1e9f));
+    }
+    random_state = 3;
+    for (h = 0; h < 300000; h++) {
+        const uint32_t bits = random_u32();
+        float value;
+        memcpy(&value, &bits, 4);
+        if (!isnan(value))
+            check_narrowing(value);
+    }
+    CHECK(attn_f16_from_f32(65504.0f) == 0x7BFF && attn_f16_from_f32(65519.996f) == 0x7BFF);
+    CHECK(attn_f16_from_f32(65520.0f) == 0x7C00 && attn_f16_from_f32(-1e30f) == 0xFC00);
+    CHECK(attn_f16_from_f32(INFINITY) == 0x7C00 && attn_f16_from_f32(-INFINITY) == 0xFC00);
+    CHECK((attn_f16_from_f32(NAN) & 0x7FFF) > 0x7C00);
+    CHECK(attn_f16_from_f32(ldexpf(1, -25)) == 0 && attn_f16_from_f32(-0.0f) == 0x8000);
+    CHECK(attn_f16_from_f32(nextafterf(ldexpf(1, -25), 1)) == 1);
+    /* numpy and PyTorch agree. */
+    if (!CHECK(fixture(&x, "half.0.x") && fixture(&y, "half.0.h")))
+        return;
+    for (i = 0; i < count_of(x); i++)
+        CHECKF(attn_f16_from_f32(((const float *)x.data)[i]) == ((const uint16_t *)y.data)[i],
+               "half number %d", (int)i);
+}
+
+/* Tensors convert by the same rules, whatever kernel does it. */
+static void tensors_convert_like_numbers(void)
+{
+    static const attn_isa_kind kinds[] = {ATTN_ISA_PORTABLE, ATTN_ISA_BASE, ATTN_ISA_AVX2,
+                                          ATTN_ISA_AVX512, ATTN_ISA_NEON};
+    static uint16_t halfs[65536];
+    size_t k, i;
+    for (i = 0; i < 65536; i++)
+        halfs[i] = (uint16_t)i;
+    for (k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        attn_ctx ctx = {0};
+        attn_tensor all = attn_borrow(halfs, ATTN_F16, attn_shape2(256, 256)), wide, narrow;
+        ctx.isa = kinds[k];
+        if (attn_isa(&ctx) == NULL)
+            continue;
+        wide = new_tensor(ATTN_F32, 2, all.shape, LAYOUT_DENSE);
+        narrow = new_tensor(ATTN_F16, 2, all.shape, LAYOUT_ROW_GAPS);
+        OK(&ctx, attn_copy(&ctx, &wide, all));
+        OK(&ctx, attn_copy(&ctx, &narrow, wide));
+        same_bits(narrow, all, attn_isa(&ctx));
+        for (i = 0; i < 65536; i++) {
+            const double got = value_of(wide, i), want = half_value((uint16_t)i);
+            CHECKF(got == want || (isnan(got) && isnan(want)), "%04x gave %a", (unsigned)i, got);
+        }
+        random_state = 11 + k;
+        for (i = 0; i < 65536; i++) {
+            uint32_t bits = random_u32();
+            float value;
+            bits = (bits & 0x8FFFFFFFu) | (random_u32() & 1 ? 0x30000000u : 0x40000000u);
+            memcpy(&value, &bits, 4); /* exponents around those of halfs */
+            set_value(wide, i, value);
+        }
+        OK(&ctx, attn_copy(&ctx, &narrow, wide));
+        same_bits(narrow, laid_out(wide, ATTN_F16, LAYOUT_DENSE), attn_isa(&ctx));
+        pool_clear();
+    }
+}
+
+/* ---- errors -------------------------------------------------------------------------------- */
+
+static void status_names(void)
+{
+    int status;
+    CHECK(strcmp(attn_status_name(ATTN_OK), "ATTN_OK") == 0);
+    CHECK(strcmp(attn_status_name(ATTN_E_SHAPE), "ATTN_E_SHAPE") == 0);
+    CHECK(strcmp(attn_status_name(ATTN_E_TOKENIZER), "ATTN_E_TOKENIZER") == 0);
+    CHECK(strcmp(attn_status_name(ATTN_STOPPED), "ATTN_STOPPED") == 0);
+    for (status = 0; status <= ATTN_STOPPED; status++)
+        CHECK(strncmp(attn_status_name((attn_status)status), "ATTN_", 5) == 0);
+    CHECK(attn_status_name((attn_status)1000) != NULL && attn_status_name((attn_status)-1) != NULL);
+    CHECK(attn_version() == ATTN_VERSION);
+}
+
+/* ctx->status is like errno, and what follows a failure keeps its sentence. */
+static void the_first_message_stays(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor a = counting(2, 3, 0, 0), scores = {0}, pattern = {0}, sum = {0}, copy = {0};
+    char first[256];
+    FAILS(&ctx, ATTN_E_SHAPE, "[2, 3]", attn_matmul(&ctx, &scores, a, a));
+    CHECK(scores.ndim == 0);
+    memcpy(first, ctx.message, sizeof first);
+    CHECK(attn_softmax(&ctx, &pattern, scores) != ATTN_OK && pattern.ndim == 0);
+    CHECKF(strcmp(ctx.message, first) == 0, "the message became \"%s\"", ctx.message);
+    CHECK(attn_add(&ctx, &sum, a, pattern) != ATTN_OK && strcmp(ctx.message, first) == 0);
+    CHECK(attn_copy(&ctx, &copy, attn_transpose(scores, 0, 1)) != ATTN_OK);
+    CHECKF(strcmp(ctx.message, first) == 0, "the message became \"%s\"", ctx.message);
+    CHECK(ctx.status == ATTN_E_SHAPE);
+    OK(&ctx, attn_add(&ctx, &sum, a, a)); /* a success erases nothing */
+    CHECK(ctx.status == ATTN_E_SHAPE && strcmp(ctx.message, first) == 0);
+    attn_ctx_free(&ctx);
+}
+
+static void a_missing_tensor_is_reported(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor none = {0}, out = {0}, a = counting(2, 3, 0, 0);
+    CHECK(attn_softmax(&ctx, &out, none) != ATTN_OK && ctx.status != ATTN_OK && ctx.message[0]);
+    memset(&ctx, 0, sizeof ctx);
+    CHECK(attn_matmul(&ctx, &out, a, none) != ATTN_OK && ctx.status != ATTN_OK && ctx.message[0]);
+    memset(&ctx, 0, sizeof ctx);
+    CHECK(attn_copy(&ctx, &out, none) != ATTN_OK && ctx.status != ATTN_OK && ctx.message[0]);
+    CHECK(out.ndim == 0);
+}
+
+static void no_memory(void)
+{
+    meter m;
+    attn_ctx ctx = metered(&m);
+    attn_tensor x = {0}, a = counting(2, 3, 0, 0);
+    m.fail_at = 0;
+    FAILS(&ctx, ATTN_E_MEMORY, "bytes", attn_zeros(&ctx, &x, ATTN_F32, attn_shape2(2, 3)));
+    CHECK(x.ndim == 0 && x.data == NULL && x.owned == NULL && m.live == 0);
+    m.asked = 0;
+    FAILS(&ctx, ATTN_E_MEMORY, "bytes", attn_copy(&ctx, &x, a));
+    CHECK(x.ndim == 0 && m.live == 0 && ctx.blocks == NULL);
+    m.fail_at = -1;
+    OK(&ctx, attn_copy(&ctx, &x, a));
+    attn_ctx_free(&ctx);
+    CHECK(m.live == 0);
+}
+
+/* ---- the kernels' layout of weights --------------------------------------------------------- */
+
+static void panels(void)
+{
+    static const size_t sizes[][2] = {{1, 1},   {1, 16},  {1, 17}, {2, 15}, {3, 16},
+                                      {7, 33},  {16, 48}, {5, 1},  {4, 50}, {31, 31}};
+    attn_ctx ctx = {0};
+    size_t s, i, n, k;
+    int dtype, layout, from;
+    random_state = 21;
+    for (s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        const size_t rows = sizes[s][0], columns = sizes[s][1];
+        for (dtype = ATTN_F32; dtype <= ATTN_F16; dtype++) {
+            const size_t deep = dtype == ATTN_F16 ? (rows + 1) / 2 * 2 : rows;
+            const size_t count = (columns + 15) / 16 * deep * 16;
+            const size_t size = count * size_of((attn_dtype)dtype);
+            unsigned char *got = (unsigned char *)pool_new(size + 64);
+            unsigned char *want = (unsigned char *)pool_new(size);
+            if (!CHECK(attn_panels_size((attn_dtype)dtype, rows, columns) == size))
+                return;
+            for (layout = 0; layout < N_LAYOUTS; layout++) {
+                for (from = ATTN_F32; from <= ATTN_F16; from++) {
+                    attn_tensor w = random_tensor(2, (int)rows, (int)columns);
+                    w = laid_out(w, (attn_dtype)from, layout);
+                    memset(got, 0xEE, size + 64);
+                    memset(want, 0, size);
+                    for (k = 0; k < rows; k++) {
+                        for (n = 0; n < columns; n++) {
+                            const float value = (float)value_of(w, k * columns + n);
+                            const size_t number = (n / 16 * deep + k) * 16 + n % 16;
+                            if (dtype == ATTN_F16)
+                                ((uint16_t *)(void *)want)[number] = half_of(value);
+                            else
+                                ((float *)(void *)want)[number] = value;
+                        }
+                    }
+                    OK(&ctx, attn_panels_write(&ctx, got, (attn_dtype)dtype, w));
+                    CHECKF(memcmp(got, want, size) == 0, "[%d, %d] layout %d, type %d from %d",
+                           (int)rows, (int)columns, layout, dtype, from);
+                    for (i = 0; i < 64; i++)
+                        CHECK(got[size + i] == 0xEE);
+                }
+            }
+            pool_clear();
+        }
+    }
+    attn_ctx_free(&ctx);
+}
+
+static void bad_panels(void)
+{
+    attn_ctx ctx = {0};
+    static float room[4096];
+    CHECK(attn_panels_size(ATTN_F32, SIZE_MAX / 32, 64) == 0);
+    CHECK(attn_panels_size(ATTN_F16, SIZE_MAX, 1) == 0);
+    CHECK(attn_panels_size(ATTN_F32, 1, SIZE_MAX) == 0);
+    CHECK(attn_panels_size(ATTN_F32, 2, SIZE_MAX / 8 + 1) == 0);
+    CHECK(attn_panels_write(&ctx, room, ATTN_F32, counting(2, 3, 4, 0)) != ATTN_OK);
+    CHECK(strstr(ctx.message, "[2, 3, 4]") != NULL);
+    CHECK(attn_panels_write(&ctx, room, ATTN_I32, counting(2, 3, 0, 0)) != ATTN_OK);
+    CHECK(attn_panels_write(&ctx, room, ATTN_F32, attn_select(counting(2, 3, 0, 0), 0, 2)) !=
+          ATTN_OK);
+    CHECK(room[0] == 0);
+}
+
+void suite_tensors(void)
+{
+    RUN("tensors", shapes);
+    RUN("tensors", borrowed);
+    RUN("tensors", get_out_of_range);
+    RUN("tensors", bad_shapes);
+    RUN("tensors", zeros);
+    RUN("tensors", sizes_that_overflow);
+    RUN("tensors", ownership);
+    RUN("tensors", freed_in_any_order);
+    RUN("tensors", transposes);
+    RUN("tensors", slices);
+    RUN("tensors", selects);
+    RUN("tensors", density);
+    RUN("tensors", views_of_views_that_failed);
+    RUN("tensors", reshapes);
+    RUN("tensors", reshape_rules);
+    RUN("tensors", copies);
+    RUN("tensors", copy_keeps_or_converts_types);
+    RUN("tensors", every_half_widens);
+    RUN("tensors", narrowing_rounds_to_even);
+    RUN("tensors", tensors_convert_like_numbers);
+    RUN("tensors", status_names);
+    RUN("tensors", the_first_message_stays);
+    RUN("tensors", a_missing_tensor_is_reported);
+    RUN("tensors", no_memory);
+    RUN("tensors", panels);
+    RUN("tensors", bad_panels);
+}

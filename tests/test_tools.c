@@ -1,0 +1,570 @@
+/* The programs, tried the way a person uses them: through a shell, by what they print and by their
+ * exit codes. */
+#define _POSIX_C_SOURCE 200809L /* for WIFEXITED and WEXITSTATUS under -std=c99 */
+#include "test.h"
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#ifndef TEST_BUILD
+#define TEST_BUILD "build"
+#endif
+#define GPT2      TEST_BUILD "/gpt2 "
+#define MODEL     TEST_BUILD "/tiny-stories.attn "
+#define REFERENCE "examples/tiny-stories/reference.json"
+
+/* What the last run printed, as text that ends in a zero. */
+static char *out, *err;
+static size_t out_size, err_size;
+
+static void forget(void)
+{
+    free(out);
+    free(err);
+    out = err = NULL;
+}
+
+/* Runs a shell command and gives its exit code, 128 + n for signal n, or -1. */
+static int run(const char *format, ...)
+{
+    char command[8192];
+    int n, status;
+    va_list args;
+    n = snprintf(command, sizeof command, "{ ");
+    va_start(args, format);
+    n += vsnprintf(command + n, sizeof command - (size_t)n, format, args);
+    va_end(args);
+    snprintf(command + n, sizeof command - (size_t)n, "\n} >%s 2>%s </dev/null", test_tmp("out"),
+             test_tmp("err"));
+    status = system(command);
+    forget();
+    out = (char *)test_read(test_tmp("out"), &out_size);
+    err = (char *)test_read(test_tmp("err"), &err_size);
+    if (!CHECK(out && err && status != -1))
+        return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* A command that must exit with `code`, print nothing on standard output and say `text`. */
+static void refuses(int code, const char *text, const char *command)
+{
+    const int got = run("%s", command);
+    CHECKF(got == code, "%s: exit code %d, expected %d (%s)", command, got, code, err ? err : "");
+    CHECKF(out_size == 0, "%s: printed \"%.40s\"", command, out);
+    CHECKF(err && strstr(err, text), "%s: said \"%s\", not \"%s\"", command, err, text);
+    CHECKF(err && strchr(err, '\n') == err + err_size - 1, "%s: more than one line: %s", command,
+           err);
+}
+
+/* A command that must succeed. What it printed is a copy that the caller frees, or NULL. */
+static char *prints(const char *command)
+{
+    const int code = run("%s", command);
+    char *copy;
+    if (!CHECKF(code == 0, "%s: exit code %d (%s)", command, code, err ? err : ""))
+        return NULL;
+    copy = (char *)malloc(out_size + 1);
+    if (CHECK(copy))
+        memcpy(copy, out, out_size + 1);
+    return copy;
+}
+
+/* Two commands that must print the same. */
+static void same(const char *a, const char *b)
+{
+    char *first = prints(a), *second = prints(b);
+    if (first && second)
+        CHECKF(strcmp(first, second) == 0, "%s printed \"%.60s\", but %s \"%.60s\"", a, first, b,
+               second);
+    free(first);
+    free(second);
+}
+
+/* The n-th prompt of reference.json: what follows `"key": ` up to `end`, into a buffer. */
+static int reference(const char *json, int n, const char *key, char end, char *value, size_t size)
+{
+    char name[32];
+    size_t length;
+    const char *at = strstr(json, "\"greedy\"");
+    for (; at && n >= 0; n--)
+        at = strstr(at + 1, "\"prompt\":");
+    snprintf(name, sizeof name, "\"%s\": ", key);
+    at = at ? strstr(at, name) : NULL;
+    if (!at)
+        return 0;
+    at += strlen(name) + 1; /* and the opening bracket or quote */
+    for (length = 0; at[length] != end; length++)
+        length += at[length] == '\\';
+    if (length >= size)
+        return 0;
+    memcpy(value, at, length);
+    value[length] = 0;
+    return 1;
+}
+
+/* "1, 2, 3" to "1 2 3" */
+static void drop_commas(char *text)
+{
+    char *to = text;
+    for (; *text; text++)
+        if (*text != ',')
+            *to++ = *text;
+    *to = 0;
+}
+
+/* The escapes that reference.json uses. */
+static void unescape(char *text)
+{
+    char *to = text;
+    for (; *text; text++) {
+        if (*text == '\\')
+            *to++ = *++text == 'n' ? '\n' : *text;
+        else
+            *to++ = *text;
+    }
+    *to = 0;
+}
+
+static void help_and_version(void)
+{
+    static const char *const options[] = {
+        "-n --tokens",      "--temperature", "--top-k",   "--top-p",          "--min-p",
+        "--repeat-penalty", "--repeat-last", "--seed",    "--threads",        "--isa",
+        "--file",           "--ids",         "--bos",     "--special",        "--ignore-eos",
+        "--print-ids",      "--no-prompt",   "--logits",  "--skip-checksums", "--quiet",
+        "--help",           "--version",     "Exit codes"};
+    size_t i;
+    char *text = prints(GPT2 "--help");
+    for (i = 0; text && i < sizeof options / sizeof options[0]; i++)
+        CHECKF(strstr(text, options[i]), "--help does not mention %s", options[i]);
+    free(text);
+    same(GPT2 "--help", GPT2 "-h");
+    text = prints(GPT2 "--version");
+    CHECK(text && strstr(text, "0.1.0"));
+    free(text);
+    refuses(1, "No space left", GPT2 "--help >/dev/full");
+}
+
+static void usage_errors(void)
+{
+    refuses(2, "no model given", GPT2);
+    refuses(2, "no prompt given", GPT2 MODEL);
+    refuses(2, "quote the prompt", GPT2 MODEL "once upon");
+    refuses(2, "one prompt", GPT2 MODEL "once --ids 3");
+    refuses(2, "one prompt", GPT2 MODEL "--file x --ids 3");
+    refuses(2, "no option --wrong", GPT2 MODEL "once --wrong");
+    refuses(2, "no option -x", GPT2 MODEL "once -x");
+    refuses(2, "no option -nn", GPT2 MODEL "once -nn");
+    refuses(2, "no option --", GPT2 MODEL "once --=3");
+    refuses(2, "--tokens needs a value", GPT2 MODEL "once -n");
+    refuses(2, "--logits needs a value", GPT2 MODEL "once --logits");
+    refuses(2, "--quiet takes no value", GPT2 MODEL "once --quiet=1");
+    refuses(2, "--tokens: \"abc\"", GPT2 MODEL "once -n abc");
+    refuses(2, "--tokens: \"\"", GPT2 MODEL "once -n ''");
+    refuses(2, "--tokens: \"1x\"", GPT2 MODEL "once --tokens 1x");
+    refuses(2, "--tokens: \" 1\"", GPT2 MODEL "once --tokens ' 1'");
+    refuses(2, "--tokens: \"1.5\"", GPT2 MODEL "once --tokens=1.5");
+    refuses(2, "--tokens: \"-1\"", GPT2 MODEL "once --tokens -1");
+    refuses(2, "--tokens: \"18446744073709551617\"", GPT2 MODEL "once -n 18446744073709551617");
+    refuses(2, "--seed: \"4294967296\"", GPT2 MODEL "once --seed 4294967296");
+    refuses(2, "--top-k: \"0x5\"", GPT2 MODEL "once --top-k 0x5");
+    refuses(2, "--threads: \"-2\"", GPT2 MODEL "once --threads -2");
+    refuses(2, "--temperature: \"warm\"", GPT2 MODEL "once --temperature warm");
+    refuses(2, "--temperature: \"\"", GPT2 MODEL "once --temperature ''");
+    refuses(2, "--temperature: \"-0.5\"", GPT2 MODEL "once --temperature -0.5");
+    refuses(2, "--temperature: \"nan\"", GPT2 MODEL "once --temperature nan");
+    refuses(2, "--temperature: \"inf\"", GPT2 MODEL "once --temperature inf");
+    refuses(2, "--temperature: \"1e999\"", GPT2 MODEL "once --temperature 1e999");
+    refuses(2, "--top-p: \"1.01\"", GPT2 MODEL "once --top-p 1.01");
+    refuses(2, "--min-p: \".\"", GPT2 MODEL "once --min-p .");
+    refuses(2, "--isa: there is no \"sse9\"", GPT2 MODEL "once --isa sse9");
+    refuses(2, "--ids: no token id at \"x\"", GPT2 MODEL "--ids '12 x'");
+    refuses(2, "--ids: no token id at \"-1\"", GPT2 MODEL "--ids -1");
+    refuses(2, "--ids: no token id at \"12x\"", GPT2 MODEL "--ids '5 12x'");
+    refuses(2, "--ids: no token id at \"99999999999\"", GPT2 MODEL "--ids 99999999999");
+    refuses(2, "--ids: no token id at \"99999999999999999999\"",
+            GPT2 MODEL "--ids 99999999999999999999");
+}
+
+static void models_that_are_none(void)
+{
+    refuses(1, "missing.attn", GPT2 "missing.attn once");
+    refuses(1, "examples", GPT2 "examples once");
+    run("true >%s; printf 'not a model' >%s", test_tmp("empty.attn"), test_tmp("text.attn"));
+    refuses(1, "empty.attn", GPT2 "build/test-tmp/empty.attn once");
+    refuses(1, "text.attn", GPT2 "build/test-tmp/text.attn once");
+    run("head -c 100000 " MODEL ">%s", test_tmp("cut.attn"));
+    refuses(1, "cut.attn", GPT2 "build/test-tmp/cut.attn once");
+}
+
+/* One byte changed within the weights: refused, unless one asks not to look. */
+static void checksums(void)
+{
+    size_t size = 0;
+    unsigned char *bytes = test_read(TEST_BUILD "/tiny-stories.attn", &size);
+    FILE *file = fopen(test_tmp("flipped.attn"), "wb");
+    if (CHECK(bytes && file)) {
+        bytes[size / 2] ^= 1;
+        CHECK(fwrite(bytes, 1, size, file) == size);
+    }
+    if (file)
+        CHECK(fclose(file) == 0);
+    free(bytes);
+    refuses(1, "checksum", GPT2 "build/test-tmp/flipped.attn once");
+    free(prints(GPT2 "build/test-tmp/flipped.attn once -n 2 --skip-checksums"));
+}
+
+static void prompts_that_are_none(void)
+{
+    refuses(1, "prompt is empty", GPT2 MODEL "''");
+    refuses(1, "prompt is empty", GPT2 MODEL "-");
+    refuses(1, "prompt is empty", GPT2 MODEL "--file /dev/null");
+    refuses(1, "prompt is empty", GPT2 MODEL "--ids ''");
+    refuses(1, "prompt is empty", GPT2 MODEL "--ids ' , '");
+    refuses(1, "missing.txt: No such file", GPT2 MODEL "--file missing.txt");
+    refuses(1, "examples: Is a directory", GPT2 MODEL "--file examples");
+    refuses(1, "token 2048 is not in the vocabulary of 2048", GPT2 MODEL "--ids 2048");
+    refuses(1, "token 2147483647 is not", GPT2 MODEL "--ids '1 2 2147483647 3'");
+}
+
+/* Greedy continuations, token for token, of every prompt that PyTorch continued. */
+static void greedy_equals_pytorch(void)
+{
+    static char prompt[4096], ids[16384], command[8192], text[16384], expected[16384];
+    size_t size;
+    char *json = (char *)test_read(REFERENCE, &size), *printed;
+    int n;
+    if (!CHECK(json))
+        return;
+    for (n = 0; reference(json, n, "prompt_ids", ']', prompt, sizeof prompt); n++) {
+        if (!CHECK(reference(json, n, "ids", ']', ids, sizeof ids)))
+            break;
+        drop_commas(ids);
+        snprintf(command, sizeof command,
+                 GPT2 MODEL "-n 200 --no-prompt --print-ids --ignore-eos --ids '%s'", prompt);
+        printed = prints(command);
+        if (printed && CHECK(strlen(printed) > 0)) {
+            printed[strlen(printed) - 1] = 0; /* the line's end */
+            CHECKF(strcmp(printed, ids) == 0, "prompt %d: %.100s", n, printed);
+        }
+        free(printed);
+    }
+    CHECKF(n >= 3, "only %d prompts in " REFERENCE, n);
+
+    CHECK(reference(json, 0, "prompt", '"', prompt, sizeof prompt));
+    CHECK(reference(json, 0, "text", '"', text, sizeof text));
+    unescape(text);
+    snprintf(expected, sizeof expected, "%s%s\n", prompt, text);
+    snprintf(command, sizeof command, GPT2 MODEL "-n 200 '%s'", prompt);
+    printed = prints(command);
+    CHECKF(printed && strcmp(printed, expected) == 0, "%s", printed);
+    free(printed);
+    free(json);
+}
+
+/* The header's own example runs, and is the one in the header. */
+static void hello(void)
+{
+    static char text[16384], expected[16384];
+    size_t size, at = 0;
+    char *header = (char *)test_read("attn.h", &size);
+    char *program = (char *)test_read("examples/hello.c", &size);
+    char *json = (char *)test_read(REFERENCE, &size);
+    char *line = header ? strstr(header, "\n        #define ATTN_IMPLEMENTATION\n        #include "
+                                         "\"attn.h\"\n        #include")
+                        : NULL;
+    if (CHECK(line && program)) {
+        line++;
+        while (strncmp(line, "        ", 8) == 0 || *line == '\n') {
+            const size_t length = strcspn(line, "\n") + 1, indent = *line == '\n' ? 0 : 8;
+            if (!CHECK(at + length < sizeof expected))
+                break;
+            memcpy(expected + at, line + indent, length - indent);
+            at += length - indent;
+            line += length;
+        }
+        while (at > 1 && expected[at - 2] == '\n')
+            at--;
+        expected[at] = 0;
+        CHECKF(strcmp(expected, program) == 0, "examples/hello.c is not the header's example");
+    }
+    if (CHECK(json && reference(json, 0, "text", '"', text, sizeof text))) {
+        unescape(text);
+        char *printed = prints(TEST_BUILD "/hello");
+        CHECKF(printed && strlen(printed) > 200 && strncmp(printed, text, strlen(printed)) == 0,
+               "%s", printed);
+        free(printed);
+    }
+    free(header);
+    free(program);
+    free(json);
+}
+
+static void ways_to_give_a_prompt(void)
+{
+    const char *const whole = GPT2 MODEL "'Once upon a time' -n 20";
+    run("printf 'Once upon a time' >%s", test_tmp("prompt.txt"));
+    same(whole, GPT2 MODEL "--file build/test-tmp/prompt.txt --tokens=20");
+    same(whole, GPT2 MODEL "- -n 20 <build/test-tmp/prompt.txt");
+    same(whole, GPT2 MODEL "--file - -n 20 <build/test-tmp/prompt.txt");
+    same(whole, GPT2 MODEL "--ids '506 511 258 433' -n 20");
+    same(whole, GPT2 MODEL "--ids '506,511, 258\n433' -n 20");
+    same(whole, GPT2 "-n 20 -- " MODEL "'Once upon a time'");
+    same(GPT2 MODEL "--print-ids -n 0 -- --help", GPT2 MODEL "--print-ids -n 0 '--' '--help'");
+    same(GPT2 MODEL "--ids '506 511 258 433' -n 0 --print-ids", "echo 506 511 258 433");
+    same(GPT2 MODEL "'Once upon a time' -n 0", "echo Once upon a time");
+    same(GPT2 MODEL "'Once upon a time' -n 3 --print-ids", "echo 506 511 258 433 11 400 286");
+    same(GPT2 MODEL "'Once upon a time' -n 3 --no-prompt --print-ids", "echo 11 400 286");
+    /* Not cut at a zero byte, and whole characters however they are made of tokens. */
+    same("printf 'a\\000b' | " GPT2 MODEL "- -n 0", "printf 'a\\000b\\n'");
+    same(GPT2 MODEL "'na\xC3\xAFve \xE2\x82\xAC \xF0\x9F\x98\x80' -n 0",
+         "echo 'na\xC3\xAFve \xE2\x82\xAC \xF0\x9F\x98\x80'");
+    same("printf '\\303' | " GPT2 MODEL "- -n 0", "printf '\\357\\277\\275\\n'");
+}
+
+static void special_tokens(void)
+{
+    char *text;
+    same(GPT2 MODEL "'<|endoftext|>' --special --print-ids -n 0", "echo 2047");
+    text = prints(GPT2 MODEL "'<|endoftext|>' --print-ids -n 0");
+    CHECK(text && !strstr(text, "2047") && strlen(text) > 10);
+    free(text);
+    same(GPT2 MODEL "--bos -n 8 --no-prompt", GPT2 MODEL "--ids 2047 -n 8 --no-prompt");
+    same(GPT2 MODEL "--bos Once -n 8 --no-prompt",
+         GPT2 MODEL "'<|endoftext|>Once' --special -n 8 --no-prompt");
+    text = prints(GPT2 MODEL "--bos Once -n 0"); /* what was not asked for is not printed */
+    CHECK(text && strcmp(text, "Once\n") == 0);
+    free(text);
+}
+
+static size_t count_words(const char *text)
+{
+    size_t n = 0;
+    for (; *(text += strspn(text, " \n")); text += strcspn(text, " \n"))
+        n++;
+    return n;
+}
+
+/* The model ends a story now and then; --ignore-eos goes on. */
+static void end_of_text(void)
+{
+    int seed, ended = 0;
+    for (seed = 0; seed < 12; seed++) {
+        char command[256], *text;
+        snprintf(command, sizeof command,
+                 GPT2 MODEL "Once --no-prompt --print-ids --temperature 1 -n 240 --seed %d", seed);
+        text = prints(command);
+        if (!text)
+            return;
+        CHECK(!strstr(text, "2047"));
+        if (count_words(text) < 240 && ended++ == 0) {
+            const size_t length = strlen(text) - 1;
+            char *longer;
+            strcat(command, " --ignore-eos");
+            longer = prints(command);
+            if (CHECK(longer && strlen(longer) > length + 5))
+                CHECK(strncmp(text, longer, length) == 0 &&
+                      strncmp(longer + length, " 2047", 5) == 0 && count_words(longer) == 240);
+            free(longer);
+        }
+        free(text);
+    }
+    CHECKF(ended > 0, "no story of 12 ended");
+}
+
+static void full_context(void)
+{
+    char command[4096] = GPT2 MODEL "--print-ids -n 50 --ids '", *text;
+    int i;
+    for (i = 0; i < 256; i++)
+        strcat(command, "11 ");
+    strcat(command, "'");
+    text = prints(command); /* what follows the last position is known, and no more */
+    CHECK(text && count_words(text) == 257);
+    free(text);
+    command[strlen(command) - 1] = 0;
+    strcat(command, "11'");
+    refuses(1, "has 257 tokens, but the model's context holds 256", command);
+    text = prints(GPT2 MODEL "Once --print-ids -n 1000000000 --ignore-eos");
+    CHECK(text && count_words(text) == 257);
+    free(text);
+}
+
+static void sampling_options(void)
+{
+#define STORY GPT2 MODEL "'Once upon a time' -n 40 "
+    char *one, *other;
+    same(STORY "--temperature 0.8 --seed 7", STORY "--seed=7 --temperature=.8");
+    same(STORY, STORY "--temperature 1 --top-k 1");
+    same(STORY, STORY "--temperature 1 --top-p 0.000001 --seed 3");
+    same(STORY, STORY "--temperature 1 --min-p 1 --seed 3");
+    same(STORY, STORY "--repeat-penalty 1");
+    one = prints(STORY "--temperature 0.8 --seed 7");
+    other = prints(STORY "--temperature 0.8 --seed 8");
+    CHECK(one && other && strcmp(one, other) != 0);
+    free(other);
+    other = prints(STORY "--temperature 0.8 --seed 7 --repeat-penalty 1.5");
+    CHECK(one && other && strcmp(one, other) != 0);
+    free(other);
+    other = prints(STORY "--temperature 0.8 --seed 7 --repeat-penalty 1.5 --repeat-last 1");
+    CHECK(one && other && strcmp(one, other) != 0);
+    free(other);
+    free(one);
+}
+
+/* Whichever of these the processor has draw the same story; the others say that they are not here.
+ */
+static void threads_and_instruction_sets(void)
+{
+    static const char *const names[] = {"portable", "avx2", "avx512", "neon", "base"};
+    char command[256];
+    size_t i;
+    same(STORY "--threads 1", STORY "--threads 3");
+    for (i = 0; i < 4; i++) {
+        snprintf(command, sizeof command, STORY "--isa %s", names[i]);
+        if (run("%s", command) == 0)
+            same(STORY "--isa portable", command);
+        else
+            refuses(1, names[i], command);
+    }
+    CHECK(run(STORY "--isa base") == 0);
+}
+
+static void statistics(void)
+{
+    CHECK(run(STORY) == 0 && strchr(err, '\n') == err + err_size - 1);
+    CHECK(strstr(err, "prompt 4 tokens, ") && strstr(err, "; generated 40, "));
+    CHECK(strstr(err, "loaded in ") && strstr(err, " thread"));
+    CHECK(run(STORY "--threads 1") == 0 && strstr(err, " 1 thread\n"));
+    CHECK(run(STORY "-q") == 0 && err_size == 0);
+}
+
+/* --logits writes the bits that the library gives for every position. */
+static void logits_array(void)
+{
+    enum { T = 70, V = 2048 };
+    const char expected[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (70, 2048), }";
+    char command[2048] = GPT2 MODEL "--logits build/test-tmp/logits.npy --ids '";
+    attn_ctx ctx = {0};
+    attn_model *model = NULL;
+    attn_session *session = NULL;
+    unsigned char *file;
+    size_t size = 0, t, v, wrong = 0;
+    for (t = 0; t < T; t++)
+        snprintf(command + strlen(command), 16, "%d ", (int)(t * 29 % V));
+    strcat(command, "'");
+    CHECK(run("%s", command) == 0 && out_size == 0);
+    file = test_read(test_tmp("logits.npy"), &size);
+    if (CHECK(file) && CHECKF(size == 128 + T * V * 4, "%d bytes", (int)size) &&
+        OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)) &&
+        OK(&ctx, attn_session_new(&ctx, &session, model, NULL))) {
+        CHECK(memcmp(file, "\x93NUMPY\x01\x00\x76\x00", 10) == 0);
+        CHECK(memcmp(file + 10, expected, sizeof expected - 1) == 0 && file[127] == '\n');
+        for (t = 0; t < T; t++) {
+            const int32_t id = (int32_t)(t * 29 % V);
+            const float *row;
+            OK(&ctx, attn_feed(&ctx, session, &id, 1));
+            row = attn_logits(session);
+            for (v = 0; v < V; v++) {
+                const unsigned char *b = file + 128 + 4 * (t * V + v);
+                const uint32_t bits = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 |
+                                      (uint32_t)b[3] << 24;
+                wrong += memcmp(&row[v], &bits, 4) != 0;
+            }
+        }
+        CHECKF(wrong == 0, "%d logits differ", (int)wrong);
+    }
+    free(file);
+    attn_session_free(session);
+    attn_model_close(model);
+    same(STORY, STORY "--logits build/test-tmp/logits.npy");
+    refuses(1, "nowhere/x.npy: No such file", GPT2 MODEL "Once --logits nowhere/x.npy");
+    refuses(1, "/dev/full: No space left", GPT2 MODEL "Once --logits /dev/full");
+}
+
+static void outputs_that_fail(void)
+{
+    static const char quiet_end[] = "{ " STORY "-q; echo $? >build/test-tmp/code; } | head -c 10";
+    size_t size;
+    char *code;
+    CHECK(run(quiet_end) == 0 && err_size == 0 && strcmp(out, "Once upon ") == 0);
+    /* So long that the reader is gone before the end, whether or not the signal is taken. */
+    CHECK(run("{ for i in 1 2 3 4 5 6 7 8; do " STORY "-q || break; sleep 0.1; done; "
+              "echo $? >build/test-tmp/code; } | head -c 10") == 0);
+    CHECKF(err_size == 0, "said \"%s\"", err);
+    CHECK(run("trap '' PIPE; for i in 1 2 3 4 5 6 7 8; do " STORY "-q; echo $? "
+              ">build/test-tmp/code; sleep 0.1; done | head -c 10") == 0);
+    code = (char *)test_read("build/test-tmp/code", &size);
+    CHECKF(code && strcmp(code, "141\n") == 0, "exit code %s", code);
+    CHECKF(err && !strstr(err, "gpt2"), "said \"%s\"", err);
+    free(code);
+    refuses(1, "cannot write the output: No space left", STORY ">/dev/full");
+}
+
+/* A reader that sleeps for two seconds holds the run within --logits; Ctrl-C comes after one. */
+static void interrupt(void)
+{
+    char command[1024] = "rm -f build/test-tmp/fifo; mkfifo build/test-tmp/fifo; "
+                         "(sleep 2; cat) <build/test-tmp/fifo >build/test-tmp/drained & " GPT2 MODEL
+                         "-n 5 --logits build/test-tmp/fifo --ids '";
+    int i, code;
+    for (i = 0; i < 60; i++)
+        strcat(command, "11 ");
+    strcat(command, "' & run=$!; sleep 1; kill -INT $run; wait $run");
+    code = run("%s", command);
+    CHECKF(code == 130, "exit code %d (%s)", code, err);
+    CHECKF(out && out_size > 0 && out[out_size - 1] == '\n', "no newline at the end");
+    CHECKF(err && strstr(err, "generated 0,"), "said \"%s\"", err);
+}
+
+/* A model without a tokenizer speaks ids. */
+static void no_tokenizer(void)
+{
+    CHECK(run(TEST_BUILD "/attn-convert examples/tiny-stories build/test-tmp/bare.attn "
+                         "--no-tokenizer") == 0);
+    same(GPT2 "build/test-tmp/bare.attn --ids '506 511 258 433' -n 5", STORY "-n 5 --print-ids");
+    refuses(1, "has no tokenizer: give the prompt with --ids",
+            GPT2 "build/test-tmp/bare.attn Once");
+}
+
+/* What every program here has in common. */
+static void all_programs(void)
+{
+    static const char *const names[] = {"gpt2", "attn-convert", "attn-info", "attn-tokenize",
+                                        "bench"};
+    size_t i;
+    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
+        CHECKF(run(TEST_BUILD "/%s --help", names[i]) == 0 && out_size > 100 && err_size == 0,
+               "%s --help", names[i]);
+        CHECKF(run(TEST_BUILD "/%s --wrong-option", names[i]) == 2 && out_size == 0 &&
+                   err_size > 10,
+               "%s --wrong-option", names[i]);
+        CHECKF(run(TEST_BUILD "/%s missing-file </dev/null", names[i]) != 0 && err_size > 10,
+               "%s missing-file", names[i]);
+    }
+}
+
+void suite_tools(void)
+{
+    RUN("tools", all_programs);
+    RUN("tools", help_and_version);
+    RUN("tools", usage_errors);
+    RUN("tools", models_that_are_none);
+    RUN("tools", checksums);
+    RUN("tools", prompts_that_are_none);
+    RUN("tools", greedy_equals_pytorch);
+    RUN("tools", hello);
+    RUN("tools", ways_to_give_a_prompt);
+    RUN("tools", special_tokens);
+    RUN("tools", end_of_text);
+    RUN("tools", full_context);
+    RUN("tools", sampling_options);
+    RUN("tools", threads_and_instruction_sets);
+    RUN("tools", statistics);
+    RUN("tools", logits_array);
+    RUN("tools", outputs_that_fail);
+    RUN("tools", interrupt);
+    RUN("tools", no_tokenizer);
+    forget();
+}

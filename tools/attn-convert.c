@@ -1,0 +1,768 @@
+/* attn-convert: checkpoints of GPT-2 into .attn files.
+ *
+ *     cc -O2 -I.. attn-convert.c -o attn-convert -lm
+ *
+ * The work is in three steps. A reader (huggingface.h, gguf.h, llmc.h) finds out what the
+ * checkpoint holds without touching the weights. A plan lists the tensors of the output, each with
+ * where it comes from and where it goes. Then the weights pass through, tensor by tensor and in
+ * pieces of at most 32 MB, so that memory does not grow with the model. */
+#include "system.h"
+#define ATTN_IMPLEMENTATION
+#include "attn.h"
+#include "gguf.h"
+#include "huggingface.h"
+#include "llmc.h"
+#include <signal.h>
+
+static const char usage[] =
+    "usage: attn-convert INPUT OUTPUT.attn [options]\n"
+    "\n"
+    "Converts a GPT-2 checkpoint. INPUT is one of\n"
+    "  a Hugging Face directory   config.json; model.safetensors, or shards with their index;\n"
+    "                             vocab.json and merges.txt, or tokenizer.json\n"
+    "  a GGUF file                architecture gpt2; F32, F16, BF16 or Q8_0\n"
+    "  an llm.c checkpoint        version 3 (f32) or 5 (bf16)\n"
+    "\n"
+    "options:\n"
+    "  --dtype f32|f16   how to store the weights; default: f16 if they are all f16, else f32,\n"
+    "                    so that nothing is lost\n"
+    "  --tokenizer DIR   take the vocabulary from this directory\n"
+    "  --no-tokenizer    leave the vocabulary out\n"
+    "  --help            show this\n"
+    "\n"
+    "OUTPUT.attn appears when it is complete. Exit status: 0 done, 1 failed, 2 wrong usage.\n";
+
+/* >> The plan ================================================================================== */
+
+enum dim { DIM_1, DIM_C, DIM_3C, DIM_F, DIM_V, DIM_T, N_DIMS };
+
+/* A linear layer maps `in` to `out`; a table of embeddings is stored with one row for each of
+ * `out` in every format; plain rows stay as they are. */
+enum part_kind { PART_LINEAR, PART_TABLE, PART_ROWS };
+
+typedef struct part {
+    const char *name, *hf, *gguf;
+    enum part_kind kind;
+    enum dim in, out;
+} part;
+
+static const part head_parts[] = {
+    {"embed.W_E", "wte.weight", "token_embd.weight", PART_TABLE, DIM_C, DIM_V},
+    {"pos_embed.W_pos", "wpe.weight", "position_embd.weight", PART_ROWS, DIM_T, DIM_C}};
+
+static const part layer_parts[] = {
+    {"ln1.w", "ln_1.weight", "attn_norm.weight", PART_ROWS, DIM_1, DIM_C},
+    {"ln1.b", "ln_1.bias", "attn_norm.bias", PART_ROWS, DIM_1, DIM_C},
+    {"attn.W_QKV", "attn.c_attn.weight", "attn_qkv.weight", PART_LINEAR, DIM_C, DIM_3C},
+    {"attn.b_QKV", "attn.c_attn.bias", "attn_qkv.bias", PART_ROWS, DIM_1, DIM_3C},
+    {"attn.W_O", "attn.c_proj.weight", "attn_output.weight", PART_LINEAR, DIM_C, DIM_C},
+    {"attn.b_O", "attn.c_proj.bias", "attn_output.bias", PART_ROWS, DIM_1, DIM_C},
+    {"ln2.w", "ln_2.weight", "ffn_norm.weight", PART_ROWS, DIM_1, DIM_C},
+    {"ln2.b", "ln_2.bias", "ffn_norm.bias", PART_ROWS, DIM_1, DIM_C},
+    {"mlp.W_in", "mlp.c_fc.weight", "ffn_up.weight", PART_LINEAR, DIM_C, DIM_F},
+    {"mlp.b_in", "mlp.c_fc.bias", "ffn_up.bias", PART_ROWS, DIM_1, DIM_F},
+    {"mlp.W_out", "mlp.c_proj.weight", "ffn_down.weight", PART_LINEAR, DIM_F, DIM_C},
+    {"mlp.b_out", "mlp.c_proj.bias", "ffn_down.bias", PART_ROWS, DIM_1, DIM_C}};
+
+static const part tail_parts[] = {
+    {"ln_final.w", "ln_f.weight", "output_norm.weight", PART_ROWS, DIM_1, DIM_C},
+    {"ln_final.b", "ln_f.bias", "output_norm.bias", PART_ROWS, DIM_1, DIM_C}};
+
+static const part unembed_part = {"unembed.W_U", "lm_head.weight", "output.weight",
+                                  PART_TABLE,    DIM_C,            DIM_V};
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+
+/* One tensor of the output. */
+typedef struct planned {
+    char name[64];
+    const source_tensor *from;
+    enum part_kind kind;
+    uint64_t n_in, n_out;
+    int out_in; /* the source has it as [out, in] */
+    attn_dtype dtype;
+    uint64_t offset, size, checksum;
+} planned;
+
+typedef struct plan {
+    planned *tensors;
+    size_t n_tensors;
+    int tied;
+    attn_dtype dtype; /* of the panels */
+    unsigned char *tokenizer;
+    size_t tokenizer_size;
+    uint64_t tokenizer_offset, tokenizer_checksum, file_size;
+} plan;
+
+static uint64_t dim_size(const source *s, enum dim dim)
+{
+    switch (dim) {
+    case DIM_C:
+        return s->d_model;
+    case DIM_3C:
+        return 3 * s->d_model;
+    case DIM_F:
+        return s->d_mlp;
+    case DIM_V:
+        return s->n_vocab;
+    case DIM_T:
+        return s->n_ctx;
+    default:
+        return 1;
+    }
+}
+
+/* The configuration by itself, before any tensor is looked at. */
+static attn_status check_config(attn_ctx *ctx, source *s)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } sizes[] = {{"vocabulary", s->n_vocab}, {"context", s->n_ctx},   {"width", s->d_model},
+                 {"number of heads", s->n_head}, {"number of layers", s->n_layer},
+                 {"inner width", s->d_mlp}};
+    int64_t *ids[2];
+    size_t i;
+    for (i = 0; i < COUNT_OF(sizes); i++)
+        if (sizes[i].value == 0 || sizes[i].value > INT32_MAX / 4)
+            return tool_fail(ctx, ATTN_E_FORMAT, "by %s, the %s is %llu, which cannot be",
+                             s->config_name, sizes[i].name, TOOLS_LLU(sizes[i].value));
+    if (s->d_model % s->n_head)
+        return tool_fail(ctx, ATTN_E_FORMAT, "by %s, %llu heads share a width of %llu, which does "
+                         "not divide evenly", s->config_name, TOOLS_LLU(s->n_head),
+                         TOOLS_LLU(s->d_model));
+    if (!((float)s->ln_eps > 0 && s->ln_eps < 1))
+        return tool_fail(ctx, ATTN_E_FORMAT, "by %s, the layer norm epsilon is %g; expected a "
+                         "small positive number", s->config_name, s->ln_eps);
+    ids[0] = &s->bos;
+    ids[1] = &s->eos;
+    for (i = 0; i < 2; i++)
+        if (*ids[i] >= 0 && (uint64_t)*ids[i] >= s->n_vocab) {
+            source_note("the %s-of-text token %lld is outside the vocabulary of %llu; left out",
+                        i ? "end" : "beginning", (long long)*ids[i], TOOLS_LLU(s->n_vocab));
+            *ids[i] = SOURCE_NO_TOKEN;
+        }
+    return ATTN_OK;
+}
+
+/* The tensor that a part comes from, with the shape that the configuration asks for. */
+static attn_status find_part(attn_ctx *ctx, const source *s, const part *p, const char *prefix,
+                             planned *out)
+{
+    char name[64];
+    uint64_t expected[2];
+    int ndim, good;
+    shown have, want;
+    snprintf(name, sizeof name, "%s%s", prefix, s->gguf_names ? p->gguf : p->hf);
+    out->from = source_find(s, name);
+    if (!out->from)
+        return tool_fail(ctx, ATTN_E_FORMAT, "the tensor %s is missing (%s asks for %llu layers)",
+                         name, s->config_name, TOOLS_LLU(s->n_layer));
+    out->kind = p->kind;
+    out->n_in = dim_size(s, p->in);
+    out->n_out = dim_size(s, p->out);
+    out->out_in = p->kind == PART_TABLE || (p->kind == PART_LINEAR && s->linears_out_in);
+    ndim = p->in == DIM_1 ? 1 : 2;
+    expected[0] = ndim == 1 || out->out_in ? out->n_out : out->n_in;
+    expected[1] = out->out_in ? out->n_in : out->n_out;
+    good = out->from->ndim == ndim && out->from->shape[0] == expected[0] &&
+           (ndim == 1 || out->from->shape[1] == expected[1]);
+    if (!good)
+        return tool_fail(ctx, ATTN_E_SHAPE, "%s: %s is %s, but %s asks for %s",
+                         out->from->file->name, name,
+                         show_shape(have, out->from->ndim, out->from->shape), s->config_name,
+                         show_shape(want, ndim, expected));
+    if (out->from->dtype == SOURCE_OTHER)
+        return tool_fail(ctx, ATTN_E_VERSION, "%s: %s is of type %s; supported are F32, F16 and "
+                         "BF16%s", out->from->file->name, name, out->from->dtype_name,
+                         s->gguf_names ? ", and Q8_0" : "");
+    return ATTN_OK;
+}
+
+/* Tensors that no part asks for: fine if they are known to be of no use, refused if a layer holds
+ * something that this model does not compute. */
+static attn_status check_leftovers(attn_ctx *ctx, const source *s, const plan *out)
+{
+    const char *layer = s->gguf_names ? "blk." : "h.";
+    unsigned char *used = (unsigned char *)calloc(s->n_tensors + 1, 1);
+    size_t i;
+    shown name;
+    if (!used)
+        return tool_fail(ctx, ATTN_E_MEMORY, "no memory for the plan");
+    for (i = 0; i < out->n_tensors; i++)
+        used[out->tensors[i].from - s->tensors] = 1;
+    for (i = 0; i < s->n_tensors && !ctx->status; i++) {
+        const char *text = s->tensors[i].name;
+        const size_t n = strlen(text);
+        const int mask = (n > 10 && strcmp(text + n - 10, ".attn.bias") == 0) ||
+                         (n > 17 && strcmp(text + n - 17, ".attn.masked_bias") == 0);
+        if (used[i] || mask || strcmp(text, "lm_head.weight") == 0 ||
+            strcmp(text, "output.weight") == 0)
+            continue;
+        if (strncmp(text, layer, strlen(layer)) == 0)
+            tool_fail(ctx, ATTN_E_FORMAT, "%s: nothing in a GPT-2 of %llu layers asks for the "
+                      "tensor %s", s->tensors[i].file->name, TOOLS_LLU(s->n_layer),
+                      show(name, text, n));
+        else
+            source_note("the tensor %s is not part of GPT-2; left out", show(name, text, n));
+    }
+    free(used);
+    return ctx->status;
+}
+
+/* Whether two tables of the same shape hold the same numbers. */
+static attn_status same_numbers(attn_ctx *ctx, source *s, const planned *a, const planned *b,
+                                int *same)
+{
+    const uint64_t columns = a->n_in, n_rows = a->n_out, most = 1 + (1 << 18) / columns;
+    float *x = (float *)malloc((size_t)(2 * most * columns) * sizeof(float)), *y;
+    uint64_t row, n;
+    *same = 1;
+    if (!x)
+        return tool_fail(ctx, ATTN_E_MEMORY, "no memory to compare %s", b->from->name);
+    y = x + most * columns;
+    for (row = 0; row < n_rows && *same; row += n) {
+        n = n_rows - row < most ? n_rows - row : most;
+        if (source_read(ctx, s, a->from, row, n, 0, columns, FLT_MAX, x) ||
+            source_read(ctx, s, b->from, row, n, 0, columns, FLT_MAX, y))
+            break;
+        *same = memcmp(x, y, (size_t)(n * columns) * sizeof(float)) == 0;
+    }
+    free(x);
+    return ctx->status;
+}
+
+/* Everything but the unembedding, in the order of the file. */
+static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
+{
+    const uint64_t most =
+        COUNT_OF(head_parts) + COUNT_OF(tail_parts) + 1 + COUNT_OF(layer_parts) * s->n_layer;
+    uint64_t layer;
+    size_t i, n = 0;
+    char prefix[32];
+    /* a plan is no longer than the checkpoint, however many layers the configuration claims */
+    out->tensors = (planned *)pool_alloc(
+        ctx, &s->memory, most < s->n_tensors + 2 ? (size_t)most : s->n_tensors + 2,
+        sizeof *out->tensors);
+    if (!out->tensors)
+        return ctx->status;
+    for (i = 0; i < COUNT_OF(head_parts); i++, n++) {
+        snprintf(out->tensors[n].name, sizeof out->tensors[n].name, "%s", head_parts[i].name);
+        if (find_part(ctx, s, &head_parts[i], "", &out->tensors[n]))
+            return ctx->status;
+    }
+    for (layer = 0; layer < s->n_layer; layer++) {
+        snprintf(prefix, sizeof prefix, s->gguf_names ? "blk.%llu." : "h.%llu.",
+                 TOOLS_LLU(layer));
+        for (i = 0; i < COUNT_OF(layer_parts); i++, n++) {
+            snprintf(out->tensors[n].name, sizeof out->tensors[n].name, "blocks.%llu.%s",
+                     TOOLS_LLU(layer), layer_parts[i].name);
+            if (find_part(ctx, s, &layer_parts[i], prefix, &out->tensors[n]))
+                return ctx->status;
+        }
+    }
+    for (i = 0; i < COUNT_OF(tail_parts); i++, n++) {
+        snprintf(out->tensors[n].name, sizeof out->tensors[n].name, "%s", tail_parts[i].name);
+        if (find_part(ctx, s, &tail_parts[i], "", &out->tensors[n]))
+            return ctx->status;
+    }
+    out->n_tensors = n;
+    return check_leftovers(ctx, s, out);
+}
+
+/* An unembedding of its own is kept if it differs from the embedding: many checkpoints carry the
+ * same table twice. */
+static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
+{
+    planned *last = &out->tensors[out->n_tensors];
+    const char *name = s->gguf_names ? unembed_part.gguf : unembed_part.hf;
+    out->tied = 1;
+    if (!source_find(s, name)) {
+        if (s->says_untied)
+            return tool_fail(ctx, ATTN_E_FORMAT, "the tensor %s is missing, but %s says "
+                             "tie_word_embeddings is false", name, s->config_name);
+        return ATTN_OK;
+    }
+    snprintf(last->name, sizeof last->name, "%s", unembed_part.name);
+    if (find_part(ctx, s, &unembed_part, "", last) ||
+        same_numbers(ctx, s, &out->tensors[0], last, &out->tied))
+        return ctx->status;
+    if (!out->tied)
+        out->n_tensors++;
+    return ATTN_OK;
+}
+
+static uint64_t next_line(uint64_t offset) { return (offset + 63) / 64 * 64; }
+
+/* Data types, sizes and places. `dtype` is -1 for whatever loses nothing. */
+static attn_status plan_layout(attn_ctx *ctx, plan *p, int dtype)
+{
+    uint64_t at = 256 + 128 * (uint64_t)p->n_tensors;
+    size_t i, size;
+    int all_f16 = 1;
+    for (i = 0; i < p->n_tensors; i++)
+        all_f16 &= p->tensors[i].kind == PART_ROWS || p->tensors[i].from->dtype == SOURCE_F16;
+    p->dtype = dtype >= 0 ? (attn_dtype)dtype : all_f16 ? ATTN_F16 : ATTN_F32;
+    if (p->tokenizer) {
+        p->tokenizer_offset = at = next_line(at);
+        at += p->tokenizer_size;
+    }
+    for (i = 0; i < p->n_tensors; i++) {
+        planned *t = &p->tensors[i];
+        t->offset = at = next_line(at);
+        t->dtype = t->kind == PART_ROWS ? ATTN_F32 : p->dtype;
+        if (t->kind == PART_ROWS) {
+            t->size = 4 * t->n_in * t->n_out;
+        } else {
+            size = attn_panels_size(t->dtype, (size_t)t->n_in, (size_t)t->n_out);
+            if (size == 0)
+                return tool_fail(ctx, ATTN_E_SHAPE, "%s is too large for this machine", t->name);
+            t->size = size;
+        }
+        at += t->size;
+    }
+    p->file_size = at;
+    return ATTN_OK;
+}
+
+/* The vocabulary, with an id for each row of the embedding. */
+static attn_status plan_tokenizer(attn_ctx *ctx, source *s, plan *p)
+{
+    vocab *v = &s->vocabulary;
+    size_t dropped = 0;
+    shown name;
+    while (v->n_tokens > s->n_vocab) {
+        const vocab_token *last = &v->tokens[v->n_tokens - 1];
+        if (last->spelling && !last->special)
+            return tool_fail(ctx, ATTN_E_FORMAT, "the vocabulary has %llu tokens (the last is "
+                             "\"%s\"), but by %s the model knows %llu", TOOLS_LLU(v->n_tokens),
+                             show(name, last->spelling, last->spelling_size), s->config_name,
+                             TOOLS_LLU(s->n_vocab));
+        dropped += last->spelling != NULL;
+        v->n_tokens--;
+    }
+    if (dropped)
+        source_note("%llu special tokens have ids that the model does not know; left out",
+                    TOOLS_LLU(dropped));
+    return vocab_section(ctx, v, (size_t)s->n_vocab, &p->tokenizer, &p->tokenizer_size);
+}
+
+/* >> Writing =================================================================================== */
+
+static volatile sig_atomic_t interrupted; /* the number of the signal that came */
+
+static void on_signal(int number) { interrupted = number; }
+
+enum { CHECKSUM_BLOCK = 1 << 20 };
+
+/* Writes sections one after the other, with their checksums, and tells how far it is. */
+typedef struct writer {
+    attn_ctx *ctx;
+    FILE *file;
+    const char *path;     /* the name that the file will get */
+    unsigned char *block; /* what the checksum has not seen yet */
+    size_t filled;
+    uint64_t checksum, at, total;
+    int show_progress, percent;
+} writer;
+
+static void progress(writer *w)
+{
+    const int percent = (int)(100.0 * (double)w->at / (double)w->total);
+    int i;
+    if (!w->show_progress || percent == w->percent)
+        return;
+    w->percent = percent;
+    fputs("\r[", stderr);
+    for (i = 0; i < 40; i++)
+        fputc(i < percent * 40 / 100 ? '#' : ' ', stderr);
+    fprintf(stderr, "] %3d %%", percent);
+    fflush(stderr);
+}
+
+static attn_status write_failed(writer *w)
+{
+    return tool_fail(w->ctx, ATTN_E_IO, "cannot write %s: %s", w->path, strerror(errno));
+}
+
+static attn_status write_block(writer *w)
+{
+    if (interrupted)
+        return tool_fail(w->ctx, ATTN_STOPPED, "interrupted");
+    w->checksum = attn_checksum(w->checksum, w->block, w->filled);
+    if (fwrite(w->block, 1, w->filled, w->file) != w->filled)
+        return write_failed(w);
+    w->at += w->filled;
+    w->filled = 0;
+    progress(w);
+    return ATTN_OK;
+}
+
+static attn_status write_some(writer *w, const void *data, size_t size)
+{
+    const unsigned char *bytes = (const unsigned char *)data;
+    while (size > 0) {
+        size_t n = CHECKSUM_BLOCK - w->filled < size ? CHECKSUM_BLOCK - w->filled : size;
+        memcpy(w->block + w->filled, bytes, n);
+        w->filled += n;
+        bytes += n;
+        size -= n;
+        if (w->filled == CHECKSUM_BLOCK && write_block(w))
+            return w->ctx->status;
+    }
+    return ATTN_OK;
+}
+
+/* Zeros up to where a section begins, then a fresh checksum. */
+static attn_status begin_section(writer *w, uint64_t offset)
+{
+    for (; w->at < offset; w->at++)
+        if (fputc(0, w->file) == EOF)
+            return write_failed(w);
+    w->checksum = 0;
+    return ATTN_OK;
+}
+
+static attn_status end_section(writer *w, uint64_t *checksum)
+{
+    if (w->filled && write_block(w))
+        return w->ctx->status;
+    *checksum = w->checksum;
+    return ATTN_OK;
+}
+
+enum { PIECE = 8 << 20 }; /* floats in a piece of a tensor: 32 MB, and as much for the panels */
+
+static attn_status write_rows(writer *w, source *s, const planned *t, float *piece)
+{
+    const uint64_t count = t->n_in * t->n_out;
+    uint64_t first, n, i;
+    unsigned char bytes[4];
+    for (first = 0; first < count; first += n) {
+        n = count - first < PIECE ? count - first : PIECE;
+        if (source_run(w->ctx, s, t->from, first, n, FLT_MAX, piece))
+            return w->ctx->status;
+        for (i = 0; i < n; i++) {
+            uint32_t bits;
+            memcpy(&bits, &piece[i], sizeof bits);
+            put_u32(bytes, bits);
+            if (write_some(w, bytes, sizeof bytes))
+                return w->ctx->status;
+        }
+    }
+    return ATTN_OK;
+}
+
+/* Some panels at a time: [in, some of out]. */
+static attn_status write_panels(writer *w, source *s, const planned *t, float *piece, void *panels,
+                                size_t columns)
+{
+    /* f16 rounds to nearest: from 65520 on, to infinity */
+    const float limit = t->dtype == ATTN_F16 ? 65519.996f : FLT_MAX;
+    const size_t n_in = (size_t)t->n_in;
+    uint64_t first;
+    for (first = 0; first < t->n_out; first += columns) {
+        const size_t n =
+            t->n_out - first < columns ? (size_t)(t->n_out - first) : columns;
+        attn_tensor x;
+        if (t->out_in) {
+            if (source_read(w->ctx, s, t->from, first, n, 0, n_in, limit, piece))
+                return w->ctx->status;
+            x = attn_transpose(attn_borrow(piece, ATTN_F32, attn_shape2(n, n_in)), 0, 1);
+        } else {
+            if (source_read(w->ctx, s, t->from, 0, n_in, first, n, limit, piece))
+                return w->ctx->status;
+            x = attn_borrow(piece, ATTN_F32, attn_shape2(n_in, n));
+        }
+        if (attn_panels_write(w->ctx, panels, t->dtype, x) ||
+            write_some(w, panels, attn_panels_size(t->dtype, n_in, n)))
+            return w->ctx->status;
+    }
+    return ATTN_OK;
+}
+
+static attn_status write_tensor(writer *w, source *s, planned *t)
+{
+    const int rows = t->kind == PART_ROWS;
+    const uint64_t count = t->n_in * t->n_out;
+    uint64_t columns = t->n_in < PIECE / 16 ? PIECE / t->n_in / 16 * 16 : 16;
+    uint64_t piece_size = count < PIECE ? count : PIECE;
+    float *piece;
+    void *panels = NULL;
+    if (columns > t->n_out)
+        columns = (t->n_out + 15) / 16 * 16;
+    if (!rows) {
+        piece_size = columns * t->n_in;
+        panels = malloc(attn_panels_size(t->dtype, (size_t)t->n_in, (size_t)columns));
+    }
+    piece = (float *)malloc((size_t)piece_size * sizeof(float));
+    if (!piece || (!rows && !panels))
+        tool_fail(w->ctx, ATTN_E_MEMORY, "no memory to convert %s", t->name);
+    else if (begin_section(w, t->offset) == ATTN_OK &&
+             (rows ? write_rows(w, s, t, piece)
+                   : write_panels(w, s, t, piece, panels, (size_t)columns)) == ATTN_OK)
+        end_section(w, &t->checksum);
+    free(piece);
+    free(panels);
+    return w->ctx->status;
+}
+
+static void make_table(const plan *p, unsigned char *table)
+{
+    size_t i;
+    for (i = 0; i < p->n_tensors; i++, table += 128) {
+        const planned *t = &p->tensors[i];
+        const int vector = t->kind == PART_ROWS && t->n_in == 1;
+        memcpy(table, t->name, strlen(t->name));
+        put_u32(table + 64, (uint32_t)t->dtype);
+        put_u32(table + 68, t->kind != PART_ROWS);
+        put_u32(table + 72, vector ? 1 : 2);
+        put_u64(table + 80, vector ? t->n_out : t->n_in);
+        put_u64(table + 88, vector ? 1 : t->n_out);
+        put_u64(table + 96, t->offset);
+        put_u64(table + 104, t->size);
+        put_u64(table + 112, t->checksum);
+    }
+}
+
+static void make_header(const source *s, const plan *p, uint64_t table_checksum,
+                        unsigned char header[256])
+{
+    const float eps = (float)s->ln_eps;
+    uint32_t eps_bits;
+    memcpy(&eps_bits, &eps, sizeof eps_bits);
+    memcpy(header, "\x89" "ATTN\r\n\x1a", 8);
+    put_u32(header + 8, 1);
+    put_u32(header + 12, 256);
+    put_u64(header + 16, p->file_size);
+    put_u32(header + 24, (uint32_t)s->n_vocab);
+    put_u32(header + 28, (uint32_t)s->n_ctx);
+    put_u32(header + 32, (uint32_t)s->d_model);
+    put_u32(header + 36, (uint32_t)s->n_head);
+    put_u32(header + 40, (uint32_t)s->n_layer);
+    put_u32(header + 44, (uint32_t)s->d_mlp);
+    put_u32(header + 48, eps_bits);
+    put_u32(header + 52, p->tied ? 1 : 0);
+    put_u32(header + 56, (uint32_t)(s->bos & 0xffffffff));
+    put_u32(header + 60, (uint32_t)(s->eos & 0xffffffff));
+    put_u32(header + 64, (uint32_t)p->n_tensors);
+    put_u64(header + 72, 256);
+    put_u64(header + 80, 128 * (uint64_t)p->n_tensors);
+    put_u64(header + 88, table_checksum);
+    put_u64(header + 96, p->tokenizer_offset);
+    put_u64(header + 104, p->tokenizer_size);
+    put_u64(header + 112, p->tokenizer_checksum);
+    put_u64(header + 248, attn_checksum(0, header, 248));
+}
+
+/* Tensors first: the table and the header hold their checksums. */
+static attn_status write_file(writer *w, source *s, plan *p)
+{
+    const size_t table_size = 128 * p->n_tensors;
+    unsigned char *start = (unsigned char *)pool_alloc(w->ctx, &s->memory, 256 + table_size, 1);
+    size_t i;
+    if (!start || begin_section(w, 256 + table_size))
+        return w->ctx->status;
+    if (p->tokenizer &&
+        (begin_section(w, p->tokenizer_offset) ||
+         write_some(w, p->tokenizer, p->tokenizer_size) || end_section(w, &p->tokenizer_checksum)))
+        return w->ctx->status;
+    for (i = 0; i < p->n_tensors; i++)
+        if (write_tensor(w, s, &p->tensors[i]))
+            return w->ctx->status;
+    make_table(p, start + 256);
+    make_header(s, p, attn_checksum(0, start + 256, table_size), start);
+    if (system_seek(w->file, 0) || fwrite(start, 1, 256 + table_size, w->file) != 256 + table_size ||
+        system_sync(w->file))
+        return write_failed(w);
+    return interrupted ? tool_fail(w->ctx, ATTN_STOPPED, "interrupted") : ATTN_OK;
+}
+
+/* Writes beside the output under another name, which then becomes the output's. */
+static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *path)
+{
+    const size_t size = strlen(path) + 40;
+    char *draft = (char *)pool_alloc(ctx, &s->memory, size, 1);
+    writer w;
+    memset(&w, 0, sizeof w);
+    w.ctx = ctx;
+    w.path = path;
+    w.total = p->file_size;
+    w.percent = -1;
+    w.show_progress = system_is_terminal(stderr);
+    w.block = (unsigned char *)pool_alloc(ctx, &s->memory, CHECKSUM_BLOCK, 1);
+    if (!draft || !w.block)
+        return ctx->status;
+    snprintf(draft, size, "%s.%lu.part", path, system_process());
+    if ((w.file = fopen(draft, "wb")) == NULL)
+        return write_failed(&w);
+    write_file(&w, s, p);
+    if (fclose(w.file) && !ctx->status)
+        write_failed(&w);
+    if (!ctx->status && system_replace(draft, path))
+        write_failed(&w);
+    if (ctx->status)
+        remove(draft);
+    if (w.show_progress)
+        fputs("\r                                                  \r", stderr);
+    return ctx->status;
+}
+
+/* >> The command =============================================================================== */
+
+typedef struct options {
+    const char *input, *output, *tokenizer;
+    int no_tokenizer, dtype; /* dtype: -1 for whatever loses nothing */
+} options;
+
+/* What lies under a path that is no directory. */
+static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
+{
+    unsigned char magic[8] = {0};
+    FILE *file = fopen(o->input, "rb");
+    size_t n;
+    if (!file)
+        return tool_fail(ctx, ATTN_E_IO, "cannot open %s: %s", o->input, strerror(errno));
+    n = fread(magic, 1, sizeof magic, file);
+    fclose(file);
+    if (n == 0)
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s is empty", o->input);
+    if (memcmp(magic, "GGUF", 4) == 0)
+        return gguf_open(ctx, s, o->input, !o->tokenizer && !o->no_tokenizer);
+    if (get_u32(magic) == LLMC_MAGIC)
+        return llmc_open(ctx, s, o->input);
+    if (memcmp(magic, "\x89" "ATTN", 5) == 0)
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s is a .attn file already", o->input);
+    if (memcmp(magic, "PK\3\4", 4) == 0 || magic[0] == 0x80)
+        return tool_fail(ctx, ATTN_E_UNSUPPORTED, "%s is a PyTorch pickle; "
+                         "tools/pickle-to-safetensors.py makes a directory of it that can be "
+                         "converted", o->input);
+    if (magic[7] == 0 && n == 8 && get_u64(magic) < SAFETENSORS_MAX_HEADER)
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s may be a safetensors file; give the directory "
+                         "that holds it and its config.json", o->input);
+    return tool_fail(ctx, ATTN_E_FORMAT, "%s is neither a GGUF file, nor an llm.c checkpoint, nor "
+                     "a directory", o->input);
+}
+
+/* The vocabulary from a directory: the one given, or the input itself. */
+static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o)
+{
+    const char *dir = o->tokenizer ? o->tokenizer : o->input;
+    if (s->has_vocab || o->no_tokenizer || (!o->tokenizer && !system_is_directory(dir)))
+        return ATTN_OK;
+    if (vocab_load(ctx, &s->vocabulary, &s->memory, dir) == ATTN_OK) {
+        s->has_vocab = 1;
+    } else if (ctx->status == ATTN_E_TOKENIZER && !o->tokenizer) {
+        ctx->status = ATTN_OK; /* a model without one is of use too */
+    }
+    return ctx->status;
+}
+
+static attn_status convert(attn_ctx *ctx, source *s, const options *o)
+{
+    const source_file *f;
+    plan p;
+    memset(&p, 0, sizeof p);
+    if (system_is_directory(o->output))
+        return tool_fail(ctx, ATTN_E_IO, "%s is a directory; expected a file name", o->output);
+    if (system_is_directory(o->input) ? hf_open(ctx, s, o->input) : open_file(ctx, s, o))
+        return ctx->status;
+    for (f = s->files; f; f = f->next)
+        if (system_same_file(o->output, f->path))
+            return tool_fail(ctx, ATTN_E_ARGUMENT, "%s is part of the input", o->output);
+    if (check_config(ctx, s) || plan_parts(ctx, s, &p) || plan_unembedding(ctx, s, &p) ||
+        open_vocab(ctx, s, o))
+        return ctx->status;
+    if (s->has_vocab) {
+        if (s->bos == SOURCE_UNSAID)
+            s->bos = vocab_end_of_text(&s->vocabulary);
+        if (s->eos == SOURCE_UNSAID)
+            s->eos = vocab_end_of_text(&s->vocabulary);
+        plan_tokenizer(ctx, s, &p);
+    } else if (!o->no_tokenizer) {
+        source_note("no vocabulary here: the model will take and give token ids only");
+    }
+    if (s->bos < 0)
+        s->bos = SOURCE_NO_TOKEN;
+    if (s->eos < 0)
+        s->eos = SOURCE_NO_TOKEN;
+    if (!ctx->status && plan_layout(ctx, &p, o->dtype) == ATTN_OK)
+        write_output(ctx, s, &p, o->output);
+    free(p.tokenizer);
+    return ctx->status;
+}
+
+/* 0 to go on, else what to exit with, plus one. */
+static int parse(int argc, char **argv, options *o)
+{
+    int i;
+    memset(o, 0, sizeof *o);
+    o->dtype = -1;
+    for (i = 1; i < argc; i++) {
+        const char *a = argv[i];
+        if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
+            fputs(usage, stdout);
+            return 1;
+        }
+        if (strcmp(a, "--dtype") == 0 && i + 1 < argc) {
+            a = argv[++i];
+            o->dtype = strcmp(a, "f32") == 0 ? ATTN_F32 : strcmp(a, "f16") == 0 ? ATTN_F16 : -2;
+            if (o->dtype == -2) {
+                fprintf(stderr, "attn-convert: --dtype takes f32 or f16, not %s\n", a);
+                return 3;
+            }
+        } else if (strcmp(a, "--tokenizer") == 0 && i + 1 < argc) {
+            o->tokenizer = argv[++i];
+        } else if (strcmp(a, "--no-tokenizer") == 0) {
+            o->no_tokenizer = 1;
+        } else if (a[0] == '-') {
+            fprintf(stderr, "attn-convert: what is %s? (see --help)\n", a);
+            return 3;
+        } else if (!o->input) {
+            o->input = a;
+        } else if (!o->output) {
+            o->output = a;
+        } else {
+            fprintf(stderr, "attn-convert: one input and one output, please (see --help)\n");
+            return 3;
+        }
+    }
+    if (!o->output) {
+        fputs(usage, stderr);
+        return 3;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    attn_ctx ctx;
+    options o;
+    source *s;
+    attn_status status;
+    int code = parse(argc, argv, &o);
+    if (code)
+        return code - 1;
+    memset(&ctx, 0, sizeof ctx);
+    s = (source *)calloc(1, sizeof *s);
+    if (!s) {
+        fputs("attn-convert: no memory\n", stderr);
+        return 1;
+    }
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+#ifdef SIGHUP
+    signal(SIGHUP, on_signal);
+#endif
+    status = convert(&ctx, s, &o);
+    source_close(s);
+    free(s);
+    attn_ctx_free(&ctx);
+    if (status && !interrupted)
+        fprintf(stderr, "attn-convert: %s\n", ctx.message);
+    if (interrupted) { /* whoever started this sees that a signal ended it */
+        signal(interrupted, SIG_DFL);
+        raise(interrupted);
+    }
+    return status ? 1 : 0;
+}

@@ -1,0 +1,166 @@
+/* attn-tokenize: text to token ids and back.
+ *
+ *     cc -O2 -I.. attn-tokenize.c -o attn-tokenize -lm
+ */
+#include "system.h"
+#define ATTN_IMPLEMENTATION
+#include "attn.h"
+#include "vocab.h"
+
+static const char usage[] =
+    "usage: attn-tokenize MODEL_OR_DIRECTORY [options] < INPUT > OUTPUT\n"
+    "\n"
+    "Turns standard input, any bytes at all, into token ids on one line, separated by blanks.\n"
+    "MODEL_OR_DIRECTORY is a .attn file with a tokenizer, or a directory that holds vocab.json and\n"
+    "merges.txt, or tokenizer.json.\n"
+    "\n"
+    "options:\n"
+    "  --decode    the other way: ids, separated by blanks or lines, into bytes\n"
+    "  --special   special tokens such as <|endoftext|> in the text become their own ids\n"
+    "  --help      show this\n"
+    "\n"
+    "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
+
+/* A tokenizer, and what must outlive it: a model or a section. */
+typedef struct opened {
+    attn_model *model;
+    unsigned char *section;
+    attn_tokenizer *own;
+    const attn_tokenizer *tokenizer;
+} opened;
+
+static attn_status open_tokenizer(attn_ctx *ctx, opened *o, const char *path)
+{
+    attn_model_desc desc;
+    size_t size = 0;
+    if (system_is_directory(path)) {
+        if (vocab_read(ctx, path, &o->section, &size) ||
+            attn_tokenizer_new(ctx, &o->own, o->section, size))
+            return ctx->status;
+        o->tokenizer = o->own;
+        return ATTN_OK;
+    }
+    memset(&desc, 0, sizeof desc);
+    desc.skip_checksums = 1; /* the weights are not needed, and may be gigabytes */
+    if (attn_model_open(ctx, &o->model, path, &desc))
+        return ctx->status;
+    o->tokenizer = attn_model_tokenizer(o->model);
+    if (!o->tokenizer)
+        return tool_fail(ctx, ATTN_E_TOKENIZER, "%s has no tokenizer", path);
+    return ATTN_OK;
+}
+
+static attn_status encode(attn_ctx *ctx, const attn_tokenizer *tokenizer, int special,
+                          const char *text, size_t size)
+{
+    int32_t *ids = size < SIZE_MAX / sizeof(int32_t) - 1
+                       ? (int32_t *)malloc((size + 1) * sizeof(int32_t))
+                       : NULL;
+    size_t i, n = 0;
+    if (!ids)
+        return tool_fail(ctx, ATTN_E_MEMORY, "no memory for %llu ids", TOOLS_LLU(size));
+    if (attn_encode(ctx, tokenizer, text, size, special, ids, size, &n) == ATTN_OK) {
+        for (i = 0; i < n; i++)
+            printf(i ? " %ld" : "%ld", (long)ids[i]);
+        putchar('\n');
+    }
+    free(ids);
+    return ctx->status;
+}
+
+/* Whole numbers between blanks. `ids` has room for one for every two bytes of text. */
+static attn_status parse_ids(attn_ctx *ctx, const char *text, size_t size, int32_t *ids, size_t *n)
+{
+    size_t i = 0, start;
+    shown word;
+    for (*n = 0;; (*n)++) {
+        int64_t id = 0;
+        while (i < size && strchr(" \t\r\n,", text[i]) && text[i])
+            i++;
+        if (i == size)
+            return ATTN_OK;
+        for (start = i; i < size && text[i] >= '0' && text[i] <= '9' && id <= INT32_MAX; i++)
+            id = id * 10 + (text[i] - '0');
+        if (i == start || id > INT32_MAX ||
+            (i < size && (!strchr(" \t\r\n,", text[i]) || !text[i])))
+            return tool_fail(ctx, ATTN_E_TOKEN, "entry %llu of the input, \"%s\", is not a token "
+                             "id", TOOLS_LLU(*n),
+                             show(word, text + start, size - start < 20 ? size - start : 20));
+        ids[*n] = (int32_t)id;
+    }
+}
+
+static attn_status decode(attn_ctx *ctx, const attn_tokenizer *tokenizer, const char *input,
+                          size_t input_size)
+{
+    int32_t *ids = (int32_t *)malloc((input_size / 2 + 1) * sizeof(int32_t));
+    char *text = NULL;
+    size_t n = 0, size = 0;
+    if (!ids)
+        return tool_fail(ctx, ATTN_E_MEMORY, "no memory for %llu ids", TOOLS_LLU(input_size / 2));
+    if (parse_ids(ctx, input, input_size, ids, &n) == ATTN_OK) {
+        attn_decode(ctx, tokenizer, ids, n, NULL, 0, &size); /* asks how long the text is */
+        if (ctx->status == ATTN_E_SPACE)
+            ctx->status = ATTN_OK;
+        text = ctx->status ? NULL : (char *)malloc(size + 1);
+        if (!ctx->status && !text)
+            tool_fail(ctx, ATTN_E_MEMORY, "no memory for %llu bytes of text", TOOLS_LLU(size));
+        if (text && attn_decode(ctx, tokenizer, ids, n, text, size, &size) == ATTN_OK)
+            fwrite(text, 1, size, stdout);
+    }
+    free(text);
+    free(ids);
+    return ctx->status;
+}
+
+int main(int argc, char **argv)
+{
+    attn_ctx ctx;
+    opened o;
+    pool memory = {NULL};
+    const char *path = NULL;
+    char *input = NULL;
+    size_t size = 0;
+    int i, back = 0, special = 0;
+    for (i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(usage, stdout);
+            return 0;
+        }
+        if (strcmp(argv[i], "--decode") == 0) {
+            back = 1;
+        } else if (strcmp(argv[i], "--special") == 0) {
+            special = 1;
+        } else if (argv[i][0] == '-' || path) {
+            fprintf(stderr, "attn-tokenize: what is %s? (see --help)\n", argv[i]);
+            return 2;
+        } else {
+            path = argv[i];
+        }
+    }
+    if (!path) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    memset(&ctx, 0, sizeof ctx);
+    memset(&o, 0, sizeof o);
+    system_binary(stdin);
+    system_binary(stdout);
+    if (open_tokenizer(&ctx, &o, path) == ATTN_OK &&
+        read_all(&ctx, &memory, stdin, "standard input", SIZE_MAX / 16, &input, &size) == ATTN_OK) {
+        if (back)
+            decode(&ctx, o.tokenizer, input, size);
+        else
+            encode(&ctx, o.tokenizer, special, input, size);
+    }
+    if (!ctx.status && (fflush(stdout) || ferror(stdout)))
+        tool_fail(&ctx, ATTN_E_IO, "cannot write to standard output: %s", strerror(errno));
+    if (ctx.status)
+        fprintf(stderr, "attn-tokenize: %s\n", ctx.message);
+    pool_free(&memory);
+    attn_tokenizer_free(o.own);
+    attn_model_close(o.model);
+    free(o.section);
+    attn_ctx_free(&ctx);
+    return ctx.status ? 1 : 0;
+}

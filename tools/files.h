@@ -1,0 +1,270 @@
+/* What every tool needs: messages, memory that is freed in one go, whole small files, and a table
+ * that finds strings. Plain C99; whatever depends on the operating system is in system.h. */
+#ifndef TOOLS_FILES_H
+#define TOOLS_FILES_H
+
+#include "attn.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A tool uses some of these functions and not others, and that is nothing to warn about. */
+#if defined(__GNUC__)
+#define TOOLS_FN           static __attribute__((unused))
+#define TOOLS_PRINTF(a, b) __attribute__((format(printf, a, b)))
+#else
+#define TOOLS_FN static
+#define TOOLS_PRINTF(a, b)
+#endif
+
+#define TOOLS_LLU(x) ((unsigned long long)(x))
+
+/* Leaves a status and its sentence in the context, as the library's own functions do. */
+TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
+    TOOLS_PRINTF(3, 4);
+TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
+{
+    va_list args;
+    ctx->status = status;
+    va_start(args, format);
+    vsnprintf(ctx->message, sizeof ctx->message, format, args);
+    va_end(args);
+    return status;
+}
+
+/* Names come from files that may hold anything: what could upset a terminal is shown as \xNN, and
+ * what is long is cut. Returns `out`, for use as an argument of tool_fail. */
+typedef char shown[64];
+TOOLS_FN const char *show(shown out, const char *text, size_t size)
+{
+    size_t i, n = 0;
+    for (i = 0; i < size; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (n + 8 > sizeof(shown)) {
+            memcpy(out + n, "...", 3);
+            n += 3;
+            break;
+        }
+        if (c >= 0x20 && c != 0x7f)
+            out[n++] = (char)c;
+        else
+            n += (size_t)snprintf(out + n, 5, "\\x%02x", (unsigned)c);
+    }
+    out[n] = 0;
+    return out;
+}
+
+/* The last part of a path: messages have room for little more. */
+TOOLS_FN const char *base_name(const char *path)
+{
+    const char *p, *base = path;
+    for (p = path; *p; p++)
+        if ((*p == '/' || *p == '\\') && p[1])
+            base = p + 1;
+    return base;
+}
+
+/* A pool is a chain of blocks that live until pool_free. Start with a zeroed one. */
+typedef union pool_block {
+    union pool_block *next;
+    double align_double;
+    uint64_t align_u64;
+} pool_block;
+typedef struct pool {
+    pool_block *blocks;
+} pool;
+
+/* `count` things of `size` bytes, zeroed. */
+TOOLS_FN void *pool_alloc(attn_ctx *ctx, pool *memory, size_t count, size_t size)
+{
+    pool_block *block = NULL;
+    if (size == 0 || count <= (SIZE_MAX - sizeof(pool_block)) / size)
+        block = (pool_block *)calloc(1, sizeof(pool_block) + count * size);
+    if (!block) {
+        tool_fail(ctx, ATTN_E_MEMORY, "no memory for %llu times %llu bytes", TOOLS_LLU(count),
+                  TOOLS_LLU(size));
+        return NULL;
+    }
+    block->next = memory->blocks;
+    memory->blocks = block;
+    return block + 1;
+}
+
+TOOLS_FN void pool_free(pool *memory)
+{
+    while (memory->blocks) {
+        pool_block *next = memory->blocks->next;
+        free(memory->blocks);
+        memory->blocks = next;
+    }
+}
+
+/* A copy with a zero behind it. */
+TOOLS_FN char *pool_text(attn_ctx *ctx, pool *memory, const char *text, size_t size)
+{
+    char *copy = (char *)pool_alloc(ctx, memory, size + 1, 1);
+    if (copy && size)
+        memcpy(copy, text, size);
+    return copy;
+}
+
+/* "directory/name", or what comes of it if the name is empty. */
+TOOLS_FN char *pool_path(attn_ctx *ctx, pool *memory, const char *directory, const char *name)
+{
+    size_t n = strlen(directory), m = strlen(name);
+    char *path = (char *)pool_alloc(ctx, memory, n + m + 2, 1);
+    if (path)
+        snprintf(path, n + m + 2, "%s%s%s", directory, n && directory[n - 1] == '/' ? "" : "/",
+                 name);
+    return path;
+}
+
+TOOLS_FN int file_exists(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    if (file)
+        fclose(file);
+    return file != NULL;
+}
+
+/* Reads all of a stream, which may be a pipe. A zero follows the bytes. */
+TOOLS_FN attn_status read_all(attn_ctx *ctx, pool *memory, FILE *file, const char *name,
+                              size_t limit, char **bytes, size_t *size)
+{
+    size_t capacity = 1 << 16, n = 0, got;
+    char *buffer = (char *)malloc(capacity), *larger, *kept;
+    while (buffer && n <= limit && (got = fread(buffer + n, 1, capacity - n, file)) > 0) {
+        n += got;
+        if (n == capacity) {
+            larger = capacity <= SIZE_MAX / 2 ? (char *)realloc(buffer, capacity * 2) : NULL;
+            if (!larger)
+                free(buffer);
+            buffer = larger;
+            capacity *= 2;
+        }
+    }
+    if (!buffer)
+        return tool_fail(ctx, ATTN_E_MEMORY, "no memory to read %s", name);
+    kept = NULL;
+    if (ferror(file))
+        tool_fail(ctx, ATTN_E_IO, "cannot read %s: %s", name, strerror(errno));
+    else if (n > limit)
+        tool_fail(ctx, ATTN_E_FORMAT, "%s is larger than %llu bytes, the most that such a file "
+                  "can be here", name, TOOLS_LLU(limit));
+    else
+        kept = pool_text(ctx, memory, buffer, n);
+    free(buffer);
+    *bytes = kept;
+    *size = n;
+    return kept ? ATTN_OK : ctx->status;
+}
+
+/* Reads a small file whole: configurations and vocabularies, not weights. */
+TOOLS_FN attn_status read_file(attn_ctx *ctx, pool *memory, const char *path, char **bytes,
+                               size_t *size)
+{
+    const size_t limit = (size_t)1 << 28;
+    attn_status status;
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return tool_fail(ctx, ATTN_E_IO, "cannot open %s: %s", path, strerror(errno));
+    status = read_all(ctx, memory, file, path, limit, bytes, size);
+    fclose(file);
+    if (status == ATTN_OK && *size == 0)
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s is empty", path);
+    return status;
+}
+
+/* A table from strings to numbers: open addressing, at most half full, made for a known number of
+ * strings, which it does not copy. */
+typedef struct name_slot {
+    const char *text;
+    size_t size;
+    size_t value;
+} name_slot;
+typedef struct names {
+    name_slot *slots;
+    size_t mask;
+} names;
+
+TOOLS_FN attn_status names_init(attn_ctx *ctx, pool *memory, names *table, size_t count)
+{
+    size_t n = 16;
+    while (n / 2 < count && n <= SIZE_MAX / 2)
+        n *= 2;
+    table->mask = n - 1;
+    table->slots = (name_slot *)pool_alloc(ctx, memory, n, sizeof(name_slot));
+    return table->slots ? ATTN_OK : ctx->status;
+}
+
+/* The slot where the string a, continued by b, is or would be. (FNV-1a.) */
+TOOLS_FN name_slot *names_slot(const names *table, const char *a, size_t n, const char *b, size_t m)
+{
+    uint64_t hash = 14695981039346656037u;
+    size_t i;
+    for (i = 0; i < n; i++)
+        hash = (hash ^ (unsigned char)a[i]) * 1099511628211u;
+    for (i = 0; i < m; i++)
+        hash = (hash ^ (unsigned char)b[i]) * 1099511628211u;
+    for (i = (size_t)(hash ^ hash >> 32) & table->mask;; i = (i + 1) & table->mask) {
+        name_slot *slot = &table->slots[i];
+        if (!slot->text)
+            return slot;
+        if (slot->size == n + m && memcmp(slot->text, a, n) == 0 &&
+            (m == 0 || memcmp(slot->text + n, b, m) == 0))
+            return slot;
+    }
+}
+
+/* 1 if the string was there; *value is then its number. */
+TOOLS_FN int names_find(const names *table, const char *text, size_t size, size_t *value)
+{
+    const name_slot *slot = names_slot(table, text, size, NULL, 0);
+    if (slot->text)
+        *value = slot->value;
+    return slot->text != NULL;
+}
+
+/* 0 if the string was there already; *value is then its number, else the table keeps *value. */
+TOOLS_FN int names_add(names *table, const char *text, size_t size, size_t *value)
+{
+    name_slot *slot = names_slot(table, text, size, NULL, 0);
+    if (slot->text) {
+        *value = slot->value;
+        return 0;
+    }
+    slot->text = text;
+    slot->size = size;
+    slot->value = *value;
+    return 1;
+}
+
+/* Little-endian numbers, byte by byte, whatever the host. */
+TOOLS_FN uint32_t get_u32(const unsigned char *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+TOOLS_FN uint64_t get_u64(const unsigned char *p)
+{
+    return (uint64_t)get_u32(p) | (uint64_t)get_u32(p + 4) << 32;
+}
+
+TOOLS_FN void put_u32(unsigned char *p, uint32_t value)
+{
+    p[0] = (unsigned char)(value & 255);
+    p[1] = (unsigned char)(value >> 8 & 255);
+    p[2] = (unsigned char)(value >> 16 & 255);
+    p[3] = (unsigned char)(value >> 24);
+}
+
+TOOLS_FN void put_u64(unsigned char *p, uint64_t value)
+{
+    put_u32(p, (uint32_t)(value & 0xffffffffu));
+    put_u32(p + 4, (uint32_t)(value >> 32));
+}
+
+#endif

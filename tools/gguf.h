@@ -1,0 +1,504 @@
+/* GGUF, versions 2 and 3, little-endian, of architecture gpt2.
+ *
+ *     "GGUF"  u32 version  u64 n_tensors  u64 n_keys
+ *     each key:    string name, u32 type, value          (string: u64 size, then bytes)
+ *     each tensor: string name, u32 n_dims, u64 dims[], u32 type, u64 offset
+ *     the tensors' data, from the next multiple of general.alignment on
+ *
+ * Dimensions are listed fastest first, and linear layers are [out, in] when read slowest first.
+ * The vocabulary is among the keys. Everything in front of the data is read in one pass. */
+#ifndef TOOLS_GGUF_H
+#define TOOLS_GGUF_H
+
+#include "source.h"
+
+typedef enum gguf_type {
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
+    GGUF_N_TYPES
+} gguf_type;
+
+/* The fewest bytes that a value takes; the exact number for those of fixed size. */
+TOOLS_FN size_t gguf_type_size(uint32_t type)
+{
+    static const unsigned char sizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
+    return sizes[type];
+}
+
+typedef struct gguf_string {
+    const char *text;
+    size_t size;
+} gguf_string;
+
+typedef struct gguf_value {
+    int present;
+    uint32_t type; /* of the value; of the elements if is_array */
+    int is_array;
+    uint64_t number; /* whole numbers; negative ones as two's complement */
+    double real;     /* F32 and F64 */
+    gguf_string string;
+    gguf_string *strings; /* arrays of strings */
+    int64_t *numbers;     /* arrays of whole numbers */
+    size_t count;         /* elements of an array */
+} gguf_value;
+
+typedef struct gguf_reader {
+    attn_ctx *ctx;
+    source *s;
+    source_file *f;
+    uint64_t at;
+} gguf_reader;
+
+/* The keys that matter here, in the order of gguf_keys. */
+enum {
+    KEY_ARCHITECTURE,
+    KEY_ALIGNMENT,
+    KEY_CONTEXT,
+    KEY_WIDTH,
+    KEY_LAYERS,
+    KEY_INNER,
+    KEY_HEADS,
+    KEY_HEADS_KV,
+    KEY_EPSILON,
+    KEY_TOKENIZER,
+    KEY_PRE,
+    KEY_TOKENS,
+    KEY_TOKEN_TYPES,
+    KEY_MERGES,
+    KEY_BOS,
+    KEY_EOS,
+    N_KEYS
+};
+
+TOOLS_FN const char *gguf_key(int key)
+{
+    static const char *const keys[N_KEYS] = {
+        "general.architecture",      "general.alignment",
+        "gpt2.context_length",       "gpt2.embedding_length",
+        "gpt2.block_count",          "gpt2.feed_forward_length",
+        "gpt2.attention.head_count", "gpt2.attention.head_count_kv",
+        "gpt2.attention.layer_norm_epsilon",
+        "tokenizer.ggml.model",      "tokenizer.ggml.pre",
+        "tokenizer.ggml.tokens",     "tokenizer.ggml.token_type",
+        "tokenizer.ggml.merges",     "tokenizer.ggml.bos_token_id",
+        "tokenizer.ggml.eos_token_id"};
+    return keys[key];
+}
+
+TOOLS_FN int gguf_bytes(gguf_reader *g, void *bytes, uint64_t size, const char *what)
+{
+    if (size > g->f->size - g->at) {
+        tool_fail(g->ctx, ATTN_E_FORMAT, "%s ends at byte %llu, in the middle of %s: the file was "
+                  "cut short, or a size in it lies", g->f->name, TOOLS_LLU(g->f->size), what);
+        return 0;
+    }
+    if (fread(bytes, 1, (size_t)size, g->f->file) != (size_t)size) {
+        tool_fail(g->ctx, ATTN_E_IO, "cannot read %s", g->f->name);
+        return 0;
+    }
+    g->at += size;
+    return 1;
+}
+
+TOOLS_FN int gguf_u32(gguf_reader *g, uint32_t *number, const char *what)
+{
+    unsigned char bytes[4] = {0};
+    int good = gguf_bytes(g, bytes, 4, what);
+    *number = get_u32(bytes);
+    return good;
+}
+
+TOOLS_FN int gguf_u64(gguf_reader *g, uint64_t *number, const char *what)
+{
+    unsigned char bytes[8] = {0};
+    int good = gguf_bytes(g, bytes, 8, what);
+    *number = get_u64(bytes);
+    return good;
+}
+
+/* A count of things that take at least `each` bytes, so that no count can outgrow the file. */
+TOOLS_FN int gguf_count(gguf_reader *g, uint64_t *count, uint64_t each, const char *what)
+{
+    if (!gguf_u64(g, count, what))
+        return 0;
+    if (*count > (g->f->size - g->at) / each) {
+        tool_fail(g->ctx, ATTN_E_FORMAT, "%s: %llu as the size of %s is more than the rest of the "
+                  "file has room for", g->f->name, TOOLS_LLU(*count), what);
+        return 0;
+    }
+    return 1;
+}
+
+TOOLS_FN int gguf_text(gguf_reader *g, gguf_string *string, const char *what)
+{
+    uint64_t size;
+    char *text;
+    if (!gguf_count(g, &size, 1, what))
+        return 0;
+    text = (char *)pool_alloc(g->ctx, &g->s->memory, (size_t)size + 1, 1);
+    string->text = text;
+    string->size = (size_t)size;
+    return text && gguf_bytes(g, text, size, what);
+}
+
+/* A number of any of the simple types. */
+TOOLS_FN int gguf_scalar(gguf_reader *g, uint32_t type, gguf_value *v, const char *what)
+{
+    unsigned char bytes[8] = {0};
+    const size_t size = gguf_type_size(type);
+    const int is_signed =
+        type == GGUF_I8 || type == GGUF_I16 || type == GGUF_I32 || type == GGUF_I64;
+    if (!gguf_bytes(g, bytes, size, what))
+        return 0;
+    if (is_signed && bytes[size - 1] & 0x80)
+        memset(bytes + size, 0xff, sizeof bytes - size);
+    v->number = get_u64(bytes);
+    if (type == GGUF_F32)
+        v->real = (double)float_from_bits((uint32_t)v->number);
+    if (type == GGUF_F64)
+        memcpy(&v->real, &v->number, sizeof v->real);
+    return 1;
+}
+
+TOOLS_FN int gguf_any(gguf_reader *g, gguf_value *v, int depth, const char *what);
+
+/* An array; only strings and whole numbers are kept, and only if v is not NULL. */
+TOOLS_FN int gguf_array(gguf_reader *g, gguf_value *v, int depth, const char *what)
+{
+    uint32_t type;
+    uint64_t i, count;
+    gguf_value element;
+    if (!gguf_u32(g, &type, what))
+        return 0;
+    if (type >= GGUF_N_TYPES || depth > 4) {
+        tool_fail(g->ctx, ATTN_E_FORMAT, "%s: %s is an array of type %u, which GGUF does not have",
+                  g->f->name, what, (unsigned)type);
+        return 0;
+    }
+    if (!gguf_count(g, &count, gguf_type_size(type), what))
+        return 0;
+    if (v) {
+        v->is_array = 1;
+        v->type = type;
+        v->count = (size_t)count;
+        if (type == GGUF_STRING)
+            v->strings = (gguf_string *)pool_alloc(g->ctx, &g->s->memory, v->count,
+                                                   sizeof *v->strings);
+        else
+            v->numbers =
+                (int64_t *)pool_alloc(g->ctx, &g->s->memory, v->count, sizeof *v->numbers);
+        if (!v->strings && !v->numbers)
+            return 0;
+    }
+    for (i = 0; i < count; i++) {
+        if (type == GGUF_STRING) {
+            if (!gguf_text(g, v ? &v->strings[i] : &element.string, what))
+                return 0;
+        } else if (type == GGUF_ARRAY) {
+            if (!gguf_array(g, NULL, depth + 1, what))
+                return 0;
+        } else {
+            if (!gguf_scalar(g, type, &element, what))
+                return 0;
+            if (v)
+                v->numbers[i] = (int64_t)element.number;
+        }
+    }
+    return 1;
+}
+
+TOOLS_FN int gguf_any(gguf_reader *g, gguf_value *v, int depth, const char *what)
+{
+    if (!gguf_u32(g, &v->type, what))
+        return 0;
+    if (v->type >= GGUF_N_TYPES) {
+        tool_fail(g->ctx, ATTN_E_FORMAT, "%s: the type of %s is %u, which GGUF does not have",
+                  g->f->name, what, (unsigned)v->type);
+        return 0;
+    }
+    if (v->type == GGUF_STRING)
+        return gguf_text(g, &v->string, what);
+    if (v->type == GGUF_ARRAY)
+        return gguf_array(g, v, depth, what);
+    return gguf_scalar(g, v->type, v, what);
+}
+
+/* All keys; those that matter go into `values`. */
+TOOLS_FN int gguf_read_keys(gguf_reader *g, uint64_t n_keys, gguf_value *values)
+{
+    uint64_t i;
+    int key;
+    for (i = 0; i < n_keys; i++) {
+        gguf_string name = {NULL, 0};
+        gguf_value ignored;
+        shown what;
+        memset(&ignored, 0, sizeof ignored);
+        if (!gguf_text(g, &name, "a key's name"))
+            return 0;
+        for (key = 0; key < N_KEYS; key++)
+            if (strlen(gguf_key(key)) == name.size &&
+                memcmp(gguf_key(key), name.text, name.size) == 0)
+                break;
+        show(what, name.text, name.size);
+        if (key < N_KEYS && values[key].present) {
+            tool_fail(g->ctx, ATTN_E_FORMAT, "%s: the key %s appears twice", g->f->name, what);
+            return 0;
+        }
+        if (!gguf_any(g, key < N_KEYS ? &values[key] : &ignored, 0, what))
+            return 0;
+        if (key < N_KEYS)
+            values[key].present = 1;
+    }
+    return 1;
+}
+
+/* A whole number that is not negative. */
+TOOLS_FN int gguf_number(gguf_reader *g, const gguf_value *values, int key, uint64_t *number)
+{
+    const gguf_value *v = &values[key];
+    const int real = v->type == GGUF_F32 || v->type == GGUF_F64;
+    if (!v->present || v->is_array || real || v->type == GGUF_STRING || v->number > INT32_MAX) {
+        tool_fail(g->ctx, ATTN_E_FORMAT, v->present ? "%s: %s is not a usable number"
+                                                    : "%s has no key %s",
+                  g->f->name, gguf_key(key));
+        return 0;
+    }
+    *number = v->number;
+    return 1;
+}
+
+TOOLS_FN int gguf_is(const gguf_value *v, const char *text)
+{
+    return v->present && !v->is_array && v->type == GGUF_STRING &&
+           v->string.size == strlen(text) && memcmp(v->string.text, text, v->string.size) == 0;
+}
+
+TOOLS_FN int gguf_read_config(gguf_reader *g, const gguf_value *values)
+{
+    const gguf_value *v = &values[KEY_ARCHITECTURE];
+    source *s = g->s;
+    uint64_t id;
+    shown name;
+    if (!gguf_is(v, "gpt2")) {
+        tool_fail(g->ctx, ATTN_E_UNSUPPORTED, "%s: its architecture is %s; only gpt2 is supported",
+                  g->f->name,
+                  v->string.text ? show(name, v->string.text, v->string.size) : "not given");
+        return 0;
+    }
+    if (!gguf_number(g, values, KEY_CONTEXT, &s->n_ctx) ||
+        !gguf_number(g, values, KEY_WIDTH, &s->d_model) ||
+        !gguf_number(g, values, KEY_LAYERS, &s->n_layer) ||
+        !gguf_number(g, values, KEY_INNER, &s->d_mlp) ||
+        !gguf_number(g, values, KEY_HEADS, &s->n_head))
+        return 0;
+    if (values[KEY_HEADS_KV].present &&
+        (!gguf_number(g, values, KEY_HEADS_KV, &id) || id != s->n_head)) {
+        tool_fail(g->ctx, ATTN_E_UNSUPPORTED, "%s: %s differs from %s; GPT-2 has as many heads for "
+                  "keys as for queries", g->f->name, gguf_key(KEY_HEADS_KV), gguf_key(KEY_HEADS));
+        return 0;
+    }
+    v = &values[KEY_EPSILON];
+    if (!v->present || v->is_array || (v->type != GGUF_F32 && v->type != GGUF_F64)) {
+        tool_fail(g->ctx, ATTN_E_FORMAT, "%s has no usable %s", g->f->name, gguf_key(KEY_EPSILON));
+        return 0;
+    }
+    s->ln_eps = v->real;
+    s->bos = s->eos = SOURCE_UNSAID;
+    if (values[KEY_BOS].present && gguf_number(g, values, KEY_BOS, &id))
+        s->bos = (int64_t)id;
+    if (values[KEY_EOS].present && gguf_number(g, values, KEY_EOS, &id))
+        s->eos = (int64_t)id;
+    return g->ctx->status == ATTN_OK;
+}
+
+/* ggml's data types; only four of them can be converted. */
+TOOLS_FN const char *gguf_dtype(uint32_t type, source_dtype *dtype)
+{
+    static const struct {
+        uint32_t type;
+        const char *name;
+        source_dtype dtype;
+    } known[] = {{0, "F32", SOURCE_F32},    {1, "F16", SOURCE_F16},    {8, "Q8_0", SOURCE_Q8_0},
+                 {30, "BF16", SOURCE_BF16}, {2, "Q4_0", SOURCE_OTHER}, {3, "Q4_1", SOURCE_OTHER},
+                 {6, "Q5_0", SOURCE_OTHER}, {7, "Q5_1", SOURCE_OTHER}, {9, "Q8_1", SOURCE_OTHER},
+                 {10, "Q2_K", SOURCE_OTHER}, {11, "Q3_K", SOURCE_OTHER},
+                 {12, "Q4_K", SOURCE_OTHER}, {13, "Q5_K", SOURCE_OTHER},
+                 {14, "Q6_K", SOURCE_OTHER}, {15, "Q8_K", SOURCE_OTHER}};
+    size_t i;
+    for (i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (known[i].type == type) {
+            *dtype = known[i].dtype;
+            return known[i].name;
+        }
+    *dtype = SOURCE_OTHER;
+    return NULL;
+}
+
+TOOLS_FN int gguf_read_tensor(gguf_reader *g)
+{
+    source_tensor *t = source_add(g->ctx, g->s);
+    uint32_t n_dims, type, i;
+    gguf_string name;
+    char number[24];
+    shown text;
+    if (!t || !gguf_text(g, &name, "a tensor's name"))
+        return 0;
+    t->name = name.text;
+    t->file = g->f;
+    show(text, name.text, name.size);
+    if (!gguf_u32(g, &n_dims, text))
+        return 0;
+    if (memchr(name.text, 0, name.size) || n_dims == 0 || n_dims > SOURCE_MAX_DIMS) {
+        tool_fail(g->ctx, ATTN_E_FORMAT, "%s: the tensor %s has %u dimensions; expected 1 to 4",
+                  g->f->name, text, (unsigned)n_dims);
+        return 0;
+    }
+    t->ndim = (int)n_dims;
+    for (i = 0; i < n_dims; i++)
+        if (!gguf_u64(g, &t->shape[n_dims - 1 - i], text))
+            return 0;
+    if (!gguf_u32(g, &type, text) || !gguf_u64(g, &t->offset, text))
+        return 0;
+    t->dtype_name = gguf_dtype(type, &t->dtype);
+    if (!t->dtype_name) {
+        snprintf(number, sizeof number, "number %u", (unsigned)type);
+        t->dtype_name = pool_text(g->ctx, &g->s->memory, number, strlen(number));
+    }
+    return t->dtype_name != NULL;
+}
+
+/* Where the data of the tensors lies, now that it is known where it starts. */
+TOOLS_FN int gguf_place(gguf_reader *g, uint64_t start, uint64_t alignment)
+{
+    size_t i;
+    shown name, dims;
+    for (i = 0; i < g->s->n_tensors; i++) {
+        source_tensor *t = &g->s->tensors[i];
+        const uint64_t count = shape_count(t->ndim, t->shape);
+        const uint64_t room = start < g->f->size ? g->f->size - start : 0;
+        show(name, t->name, strlen(t->name));
+        if (t->dtype == SOURCE_Q8_0 && t->shape[t->ndim - 1] % 32) {
+            tool_fail(g->ctx, ATTN_E_FORMAT, "%s: %s of shape %s cannot be Q8_0, whose rows are "
+                      "blocks of 32", g->f->name, name, show_shape(dims, t->ndim, t->shape));
+            return 0;
+        }
+        if (count > UINT64_MAX / 8 || t->offset % alignment || t->offset > room ||
+            (t->dtype != SOURCE_OTHER && source_size(t->dtype, count) > room - t->offset)) {
+            tool_fail(g->ctx, ATTN_E_FORMAT, "%s: %s of shape %s at byte %llu of the data does not "
+                      "fit in the %llu bytes there; was the file cut short?", g->f->name, name,
+                      show_shape(dims, t->ndim, t->shape), TOOLS_LLU(t->offset), TOOLS_LLU(room));
+            return 0;
+        }
+        t->size = t->dtype == SOURCE_OTHER ? 0 : source_size(t->dtype, count);
+        t->offset += start;
+    }
+    return source_check_overlaps(g->ctx, g->s, 0) == ATTN_OK;
+}
+
+/* What ggml calls the type of a token. */
+enum { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER, TOKEN_UNUSED, TOKEN_BYTE };
+
+TOOLS_FN int gguf_read_vocab(gguf_reader *g, const gguf_value *values)
+{
+    const gguf_value *tokens = &values[KEY_TOKENS], *types = &values[KEY_TOKEN_TYPES];
+    const gguf_value *merges = &values[KEY_MERGES], *pre = &values[KEY_PRE];
+    vocab *v = &g->s->vocabulary;
+    shown name;
+    size_t i;
+    if (!values[KEY_TOKENIZER].present)
+        return 1;
+    if (!gguf_is(&values[KEY_TOKENIZER], "gpt2") ||
+        (pre->present && !gguf_is(pre, "gpt-2") && !gguf_is(pre, "gpt2") &&
+         !gguf_is(pre, "default"))) {
+        const gguf_value *odd = gguf_is(&values[KEY_TOKENIZER], "gpt2") ? pre
+                                                                         : &values[KEY_TOKENIZER];
+        tool_fail(g->ctx, ATTN_E_UNSUPPORTED, "%s: its tokenizer is \"%s\"; only gpt2's is "
+                  "supported (--no-tokenizer converts without)", g->f->name,
+                  show(name, odd->string.text ? odd->string.text : "", odd->string.size));
+        return 0;
+    }
+    if (!tokens->is_array || tokens->type != GGUF_STRING || !merges->is_array ||
+        merges->type != GGUF_STRING ||
+        (types->present && (!types->is_array || types->count != tokens->count))) {
+        tool_fail(g->ctx, ATTN_E_FORMAT, "%s: %s, %s and %s do not make a vocabulary",
+                  g->f->name, gguf_key(KEY_TOKENS), gguf_key(KEY_TOKEN_TYPES),
+                  gguf_key(KEY_MERGES));
+        return 0;
+    }
+    if (vocab_init(g->ctx, v, &g->s->memory, g->f->name, tokens->count, merges->count))
+        return 0;
+    for (i = 0; i < tokens->count; i++) {
+        const gguf_string *t = &tokens->strings[i];
+        const int64_t type = types->present && types->numbers ? types->numbers[i] : TOKEN_NORMAL;
+        if (type == TOKEN_UNUSED)
+            continue;
+        if (vocab_add(g->ctx, v, i, t->text, t->size))
+            return 0;
+        v->tokens[i].special = type == TOKEN_CONTROL || type == TOKEN_UNKNOWN ||
+                               type == TOKEN_USER ||
+                               (t->size == strlen(VOCAB_END_OF_TEXT) &&
+                                memcmp(t->text, VOCAB_END_OF_TEXT, t->size) == 0);
+    }
+    for (i = 0; i < merges->count; i++)
+        if (vocab_merge_text(g->ctx, v, merges->strings[i].text, merges->strings[i].size,
+                             g->f->name, "merge", i))
+            return 0;
+    g->s->has_vocab = vocab_finish(g->ctx, v) == ATTN_OK;
+    return g->s->has_vocab;
+}
+
+TOOLS_FN attn_status gguf_open(attn_ctx *ctx, source *s, const char *path, int want_vocab)
+{
+    gguf_reader g;
+    gguf_value values[N_KEYS];
+    unsigned char magic[4];
+    uint32_t version;
+    uint64_t n_tensors, n_keys, i, alignment = 32;
+    const source_tensor *table;
+    memset(values, 0, sizeof values);
+    memset(&g, 0, sizeof g);
+    g.ctx = ctx;
+    g.s = s;
+    if ((g.f = source_open(ctx, s, path)) == NULL || !gguf_bytes(&g, magic, 4, "its header") ||
+        !gguf_u32(&g, &version, "its header"))
+        return ctx->status;
+    if (version != 2 && version != 3)
+        return tool_fail(ctx, ATTN_E_VERSION, "%s is GGUF of version %u%s; versions 2 and 3, "
+                         "little-endian, are supported", g.f->name, (unsigned)version,
+                         version & 0xffff ? "" : " or big-endian");
+    if (!gguf_count(&g, &n_tensors, 24, "its list of tensors") ||
+        !gguf_count(&g, &n_keys, 12, "its list of keys") || !gguf_read_keys(&g, n_keys, values) ||
+        !gguf_read_config(&g, values))
+        return ctx->status;
+    if (values[KEY_ALIGNMENT].present && !gguf_number(&g, values, KEY_ALIGNMENT, &alignment))
+        return ctx->status;
+    if (alignment == 0 || alignment > 1 << 20)
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s: general.alignment is %llu, which cannot be",
+                         g.f->name, TOOLS_LLU(alignment));
+    for (i = 0; i < n_tensors; i++)
+        if (!gguf_read_tensor(&g))
+            return ctx->status;
+    if (!gguf_place(&g, (g.at + alignment - 1) / alignment * alignment, alignment) ||
+        source_index(ctx, s))
+        return ctx->status;
+    s->config_name = "its keys";
+    s->gguf_names = s->linears_out_in = 1;
+    table = source_find(s, "token_embd.weight"); /* no key says how many tokens there are */
+    s->n_vocab = table && table->ndim == 2 ? table->shape[0] : values[KEY_TOKENS].count;
+    if (want_vocab && !gguf_read_vocab(&g, values))
+        return ctx->status;
+    return ATTN_OK;
+}
+
+#endif

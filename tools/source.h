@@ -1,0 +1,310 @@
+/* What a checkpoint comes down to, whatever its format: a configuration, named tensors that lie
+ * somewhere in files, and perhaps a vocabulary. Each format's reader (huggingface.h, gguf.h,
+ * llmc.h) fills one of these; the weights stay on disk until source_read asks for a piece. */
+#ifndef TOOLS_SOURCE_H
+#define TOOLS_SOURCE_H
+
+#include "system.h"
+#include "vocab.h"
+#include <float.h>
+#include <math.h>
+
+typedef enum source_dtype {
+    SOURCE_F32,
+    SOURCE_F16,
+    SOURCE_BF16,
+    SOURCE_Q8_0, /* GGUF: blocks of one f16 factor and 32 signed bytes */
+    SOURCE_OTHER /* fine in a tensor that is not needed */
+} source_dtype;
+
+typedef struct source_file {
+    struct source_file *next;
+    FILE *file;
+    const char *path, *name; /* the name is the end of the path */
+    uint64_t size;
+} source_file;
+
+enum { SOURCE_MAX_DIMS = 4 };
+
+typedef struct source_tensor {
+    const char *name; /* "h.0.ln_1.weight", without a prefix; ends in a zero */
+    source_dtype dtype;
+    const char *dtype_name; /* as the source spells it */
+    int ndim;
+    uint64_t shape[SOURCE_MAX_DIMS]; /* slowest first */
+    source_file *file;
+    uint64_t offset, size; /* within the file */
+} source_tensor;
+
+enum { SOURCE_NO_TOKEN = -1, SOURCE_UNSAID = -2 };
+
+typedef struct source {
+    pool memory;
+    source_file *files;
+    source_tensor *tensors;
+    size_t n_tensors, capacity;
+    names by_name;
+
+    uint64_t n_vocab, n_ctx, d_model, n_head, n_layer, d_mlp;
+    double ln_eps;
+    int says_untied;  /* there must be an unembedding of its own */
+    int64_t bos, eos; /* or one of the two constants above */
+    const char *config_name; /* where those numbers come from, for messages */
+
+    int gguf_names;     /* names as in GGUF, else as in Hugging Face's GPT-2 */
+    int linears_out_in; /* weights of linear layers are stored [out, in], else [in, out] */
+
+    int has_vocab;
+    vocab vocabulary;
+
+    unsigned char raw[1 << 16]; /* bytes on their way to becoming floats */
+} source;
+
+/* Something worth knowing that is no failure. */
+TOOLS_FN void source_note(const char *format, ...) TOOLS_PRINTF(1, 2);
+TOOLS_FN void source_note(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("note: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+}
+
+TOOLS_FN source_file *source_open(attn_ctx *ctx, source *s, const char *path)
+{
+    source_file *f = (source_file *)pool_alloc(ctx, &s->memory, 1, sizeof *f);
+    if (!f || (f->path = pool_text(ctx, &s->memory, path, strlen(path))) == NULL)
+        return NULL;
+    f->name = base_name(f->path);
+    f->file = fopen(path, "rb");
+    if (!f->file) {
+        tool_fail(ctx, ATTN_E_IO, "cannot open %s: %s", path, strerror(errno));
+        return NULL;
+    }
+    f->next = s->files;
+    s->files = f;
+    if (system_size(f->file, &f->size)) {
+        tool_fail(ctx, ATTN_E_IO, "cannot tell the size of %s: %s", path, strerror(errno));
+        return NULL;
+    }
+    if (f->size == 0) {
+        tool_fail(ctx, ATTN_E_FORMAT, "%s is empty", path);
+        return NULL;
+    }
+    return f;
+}
+
+TOOLS_FN void source_close(source *s)
+{
+    source_file *f;
+    for (f = s->files; f; f = f->next)
+        if (f->file)
+            fclose(f->file);
+    free(s->tensors);
+    pool_free(&s->memory);
+    memset(s, 0, sizeof *s);
+}
+
+TOOLS_FN attn_status source_bytes(attn_ctx *ctx, source_file *f, uint64_t offset, void *bytes,
+                                  size_t size)
+{
+    if (offset > f->size || size > f->size - offset)
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s ends at byte %llu, but something in it should "
+                         "reach to %llu: the file was cut short", f->name, TOOLS_LLU(f->size),
+                         TOOLS_LLU(offset + size));
+    if (system_seek(f->file, offset) || fread(bytes, 1, size, f->file) != size)
+        return tool_fail(ctx, ATTN_E_IO, "cannot read %s at byte %llu: %s", f->name,
+                         TOOLS_LLU(offset), ferror(f->file) ? strerror(errno) : "it ends there");
+    return ATTN_OK;
+}
+
+/* A new tensor to fill in; it moves when the next one is added. */
+TOOLS_FN source_tensor *source_add(attn_ctx *ctx, source *s)
+{
+    if (s->n_tensors == s->capacity) {
+        size_t larger = s->capacity ? 2 * s->capacity : 256;
+        source_tensor *tensors =
+            (source_tensor *)realloc(s->tensors, larger * sizeof *s->tensors);
+        if (!tensors) {
+            tool_fail(ctx, ATTN_E_MEMORY, "no memory for a list of %llu tensors",
+                      TOOLS_LLU(larger));
+            return NULL;
+        }
+        s->tensors = tensors;
+        s->capacity = larger;
+    }
+    memset(&s->tensors[s->n_tensors], 0, sizeof *s->tensors);
+    return &s->tensors[s->n_tensors++];
+}
+
+/* After the last tensor: from here on they can be found by name. */
+TOOLS_FN attn_status source_index(attn_ctx *ctx, source *s)
+{
+    size_t i, other;
+    shown name;
+    if (names_init(ctx, &s->memory, &s->by_name, s->n_tensors))
+        return ctx->status;
+    for (i = 0; i < s->n_tensors; i++) {
+        const source_tensor *t = &s->tensors[i];
+        other = i;
+        if (!names_add(&s->by_name, t->name, strlen(t->name), &other))
+            return tool_fail(ctx, ATTN_E_FORMAT, "the tensor %s is there twice (in %s and in %s)",
+                             show(name, t->name, strlen(t->name)), s->tensors[other].file->name,
+                             t->file->name);
+    }
+    return ATTN_OK;
+}
+
+TOOLS_FN const source_tensor *source_find(const source *s, const char *name)
+{
+    size_t i;
+    return names_find(&s->by_name, name, strlen(name), &i) ? &s->tensors[i] : NULL;
+}
+
+/* Bytes of `count` elements; a Q8_0 row is whole blocks. */
+TOOLS_FN uint64_t source_size(source_dtype dtype, uint64_t count)
+{
+    return dtype == SOURCE_F32 ? 4 * count : dtype == SOURCE_Q8_0 ? count / 32 * 34 : 2 * count;
+}
+
+TOOLS_FN float float_from_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* The elements that `size` raw bytes hold. */
+TOOLS_FN void source_widen(source_dtype dtype, const unsigned char *raw, size_t size, float *out)
+{
+    size_t i, k;
+    switch (dtype) {
+    case SOURCE_F32:
+        for (i = 0; i < size; i += 4)
+            *out++ = float_from_bits(get_u32(raw + i));
+        break;
+    case SOURCE_F16:
+        for (i = 0; i < size; i += 2)
+            *out++ = attn_f32_from_f16((uint16_t)(raw[i] | raw[i + 1] << 8));
+        break;
+    case SOURCE_BF16: /* the upper half of an f32 */
+        for (i = 0; i < size; i += 2)
+            *out++ = float_from_bits((uint32_t)raw[i] << 16 | (uint32_t)raw[i + 1] << 24);
+        break;
+    case SOURCE_Q8_0:
+        for (i = 0; i < size; i += 34) {
+            float factor = attn_f32_from_f16((uint16_t)(raw[i] | raw[i + 1] << 8));
+            for (k = 0; k < 32; k++) {
+                int q = raw[i + 2 + k];
+                *out++ = factor * (float)(q < 128 ? q : q - 256);
+            }
+        }
+        break;
+    default:
+        break;
+    }
+}
+
+/* Elements first .. first+count-1 in the order of the file. What is larger than `limit` or no
+ * number is refused. For Q8_0, first and count are multiples of 32. */
+TOOLS_FN attn_status source_run(attn_ctx *ctx, source *s, const source_tensor *t, uint64_t first,
+                                uint64_t count, float limit, float *out)
+{
+    /* 34 * 1024 is whole blocks, and it fits */
+    const size_t most = t->dtype == SOURCE_Q8_0 ? 32 * 1024 : sizeof s->raw / 4;
+    while (count > 0) {
+        size_t i, n = count < most ? (size_t)count : most;
+        size_t size = (size_t)source_size(t->dtype, n);
+        if (source_bytes(ctx, t->file, t->offset + source_size(t->dtype, first), s->raw, size))
+            return ctx->status;
+        source_widen(t->dtype, s->raw, size, out);
+        for (i = 0; i < n; i++) {
+            const uint64_t at = first + i, columns = t->shape[t->ndim - 1];
+            const char *what = isnan(out[i]) ? "not a number (NaN)" : "infinite";
+            if (fabsf(out[i]) <= limit)
+                continue;
+            if (fabsf(out[i]) <= FLT_MAX)
+                return tool_fail(ctx, ATTN_E_FORMAT, "%s: element %llu of row %llu of %s is %g, "
+                                 "more than f16 can hold; convert with --dtype f32",
+                                 t->file->name, TOOLS_LLU(at % columns), TOOLS_LLU(at / columns),
+                                 t->name, (double)out[i]);
+            return tool_fail(ctx, ATTN_E_FORMAT, "%s: element %llu of row %llu of %s is %s; the "
+                             "checkpoint is damaged or its training diverged", t->file->name,
+                             TOOLS_LLU(at % columns), TOOLS_LLU(at / columns), t->name, what);
+        }
+        out += n;
+        first += n;
+        count -= n;
+    }
+    return ATTN_OK;
+}
+
+/* A block of rows and columns of a tensor of two dimensions into a dense array. Of Q8_0 tensors
+ * only whole rows can be had. */
+TOOLS_FN attn_status source_read(attn_ctx *ctx, source *s, const source_tensor *t, uint64_t row,
+                                 uint64_t n_rows, uint64_t column, uint64_t n_columns, float limit,
+                                 float *out)
+{
+    const uint64_t columns = t->shape[t->ndim - 1];
+    if (n_columns == columns)
+        return source_run(ctx, s, t, row * columns, n_rows * columns, limit, out);
+    for (; n_rows > 0; n_rows--, row++, out += n_columns)
+        if (source_run(ctx, s, t, row * columns + column, n_columns, limit, out))
+            return ctx->status;
+    return ATTN_OK;
+}
+
+/* "[64, 256]" */
+TOOLS_FN const char *show_shape(shown out, int ndim, const uint64_t *shape)
+{
+    int i;
+    size_t n = 0;
+    out[n++] = '[';
+    for (i = 0; i < ndim && n + 24 < sizeof(shown); i++)
+        n += (size_t)snprintf(out + n, sizeof(shown) - n, i ? ", %llu" : "%llu",
+                              TOOLS_LLU(shape[i]));
+    snprintf(out + n, sizeof(shown) - n, i < ndim ? ", ...]" : "]");
+    return out;
+}
+
+/* The number of elements; UINT64_MAX if it does not fit. */
+TOOLS_FN uint64_t shape_count(int ndim, const uint64_t *shape)
+{
+    uint64_t count = 1;
+    int i;
+    for (i = 0; i < ndim; i++) {
+        if (shape[i] != 0 && count > UINT64_MAX / shape[i])
+            return UINT64_MAX;
+        count *= shape[i];
+    }
+    return count;
+}
+
+TOOLS_FN int source_by_place(const void *a, const void *b)
+{
+    const source_tensor *x = (const source_tensor *)a, *y = (const source_tensor *)b;
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    return (x->size > y->size) - (x->size < y->size);
+}
+
+/* Sorts the tensors from index `first` on, all of one file, by place; no two may share a byte. */
+TOOLS_FN attn_status source_check_overlaps(attn_ctx *ctx, source *s, size_t first)
+{
+    size_t i;
+    shown a, b;
+    if (s->n_tensors - first > 1)
+        qsort(s->tensors + first, s->n_tensors - first, sizeof *s->tensors, source_by_place);
+    for (i = first + 1; i < s->n_tensors; i++) {
+        const source_tensor *t = &s->tensors[i - 1], *u = &s->tensors[i];
+        if (t->offset + t->size > u->offset && u->size > 0)
+            return tool_fail(ctx, ATTN_E_FORMAT, "%s: the tensors %s and %s overlap",
+                             t->file->name, show(a, t->name, strlen(t->name)),
+                             show(b, u->name, strlen(u->name)));
+    }
+    return ATTN_OK;
+}
+
+#endif

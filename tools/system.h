@@ -1,0 +1,103 @@
+/* Everything the tools need that C99 does not have, for POSIX and Windows. Include it before any
+ * other header: it asks the system for 64-bit file offsets. */
+#ifndef TOOLS_SYSTEM_H
+#define TOOLS_SYSTEM_H
+
+#ifndef _FILE_OFFSET_BITS
+#define _FILE_OFFSET_BITS 64
+#endif
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+#include <sys/stat.h>
+
+#if defined(__GNUC__)
+#define SYSTEM_FN static __attribute__((unused))
+#else
+#define SYSTEM_FN static
+#endif
+
+#ifdef _WIN32
+#define WIN32_LEAN_AND_MEAN
+#define NOMINMAX
+#include <windows.h>
+#include <fcntl.h>
+#include <io.h>
+#include <process.h>
+#include <string.h>
+
+SYSTEM_FN int system_seek(FILE *file, uint64_t offset)
+{
+    return _fseeki64(file, (long long)offset, SEEK_SET);
+}
+
+SYSTEM_FN int system_size(FILE *file, uint64_t *size)
+{
+    struct _stat64 s;
+    if (_fstat64(_fileno(file), &s) != 0)
+        return -1;
+    *size = (uint64_t)s.st_size;
+    return 0;
+}
+
+SYSTEM_FN int system_is_directory(const char *path)
+{
+    DWORD a = GetFileAttributesA(path);
+    return a != INVALID_FILE_ATTRIBUTES && (a & FILE_ATTRIBUTE_DIRECTORY) != 0;
+}
+
+SYSTEM_FN int system_same_file(const char *a, const char *b) { return _stricmp(a, b) == 0; }
+SYSTEM_FN int system_sync(FILE *file) { return fflush(file) ? -1 : _commit(_fileno(file)); }
+SYSTEM_FN int system_is_terminal(FILE *file) { return _isatty(_fileno(file)); }
+SYSTEM_FN void system_binary(FILE *file) { _setmode(_fileno(file), _O_BINARY); }
+SYSTEM_FN unsigned long system_process(void) { return (unsigned long)_getpid(); }
+
+SYSTEM_FN int system_replace(const char *from, const char *to)
+{
+    return MoveFileExA(from, to, MOVEFILE_REPLACE_EXISTING) ? 0 : -1;
+}
+
+#else
+#include <unistd.h>
+
+SYSTEM_FN int system_seek(FILE *file, uint64_t offset)
+{
+    return fseeko(file, (off_t)offset, SEEK_SET);
+}
+
+SYSTEM_FN int system_size(FILE *file, uint64_t *size)
+{
+    struct stat s;
+    if (fstat(fileno(file), &s) != 0 || s.st_size < 0)
+        return -1;
+    *size = (uint64_t)s.st_size;
+    return 0;
+}
+
+SYSTEM_FN int system_is_directory(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+SYSTEM_FN int system_same_file(const char *a, const char *b)
+{
+    struct stat s, t;
+    return stat(a, &s) == 0 && stat(b, &t) == 0 && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
+}
+
+/* The bytes are on the disk when this returns 0. */
+SYSTEM_FN int system_sync(FILE *file) { return fflush(file) ? -1 : fsync(fileno(file)); }
+SYSTEM_FN int system_is_terminal(FILE *file) { return isatty(fileno(file)); }
+/* Streams are born binary here. */
+SYSTEM_FN void system_binary(FILE *file) { (void)file; }
+SYSTEM_FN unsigned long system_process(void) { return (unsigned long)getpid(); }
+/* Renames, over an older file of that name if there is one. */
+SYSTEM_FN int system_replace(const char *from, const char *to) { return rename(from, to); }
+#endif
+
+#endif
