@@ -706,6 +706,15 @@ ATTN_API void attn_unhook_all(attn_session *session);
 #define ATTN__UNROLL
 #endif
 
+/* Hints only: any address will do. */
+#if defined(__GNUC__)
+#define ATTN__PREFETCH(p)       __builtin_prefetch(p, 0, 2)
+#define ATTN__PREFETCH_WRITE(p) __builtin_prefetch(p, 1, 3)
+#else
+#define ATTN__PREFETCH(p)       ((void)(p))
+#define ATTN__PREFETCH_WRITE(p) ((void)(p))
+#endif
+
 /* C++ wants casts from void *, C does not mind them. */
 #define ATTN__AS(type, expression) ((type)(expression))
 #define ATTN__LLU(x)               ((unsigned long long)(x))
@@ -1046,11 +1055,13 @@ typedef struct attn__tile_job {
     size_t n_out;      /* outputs from the first panel on; the last panel may be partly there */
     const float *bias; /* of the first output; NULL: none, or not yet */
     int resume;
+    const unsigned char *ahead; /* what to fetch into cache meanwhile, */
+    size_t ahead_step;          /* so many bytes further each k */
 } attn__tile_job;
 
-/* Floats of scratch that attn__kernels.matmul needs: packed rows of the input. 252 KiB stay in any
- * second-level cache. */
-#define ATTN__PACK 64512
+/* Floats of scratch that attn__kernels.matmul needs: packed rows of the input. 504 KiB stay in most
+ * second-level caches. */
+#define ATTN__PACK 129024
 
 typedef enum attn__binary { ATTN__ADD, ATTN__SUB, ATTN__MUL, ATTN__DIV } attn__binary;
 
@@ -1662,6 +1673,7 @@ ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_ha
     const float *in = job->in;
     const unsigned char *line = job->line;
     const size_t stride = job->panel_stride;
+    const unsigned char *ahead = job->ahead;
     attn__vec acc[ATTN__ROWS][8];
     size_t k;
 
@@ -1679,8 +1691,16 @@ ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_ha
                                           left < 16 ? left : 16, 0);
             }
         }
+    else
+        ATTN__UNROLL for (int row = 0; row < n_rows; row++)
+        {
+            ATTN__UNROLL for (int col = 0; col < n_cols; col++)
+                ATTN__PREFETCH_WRITE(job->out + (size_t)row * job->out_stride + (size_t)col * 16);
+        }
     for (k = 0; k < job->n_k; k++) {
         attn__vec w[8];
+        ATTN__PREFETCH(ahead);
+        ahead += job->ahead_step;
         ATTN__UNROLL for (int col = 0; col < n_cols; col++)
         {
             const void *p = line + (size_t)col * stride;
@@ -1822,6 +1842,11 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
                     tile.n_out = job->w.n_out - panel * 16;
                     tile.bias = last && job->bias ? job->bias + panel * 16 : NULL;
                     tile.resume = k0 > 0 || job->resume;
+                    /* each block fetches its part of the next group's lines */
+                    tile.ahead_step = n_panels * line_bytes / n_blocks;
+                    tile.ahead = tile.line + n_panels * job->w.stride +
+                                 (n_panels * block / n_blocks) * job->w.stride +
+                                 (n_panels * block % n_blocks) * n_k * line_bytes / n_blocks;
                     ATTN__FN(tiles)[to - from - 1](tile, n_panels, is_half);
                 }
             }
