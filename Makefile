@@ -61,11 +61,18 @@ $(BUILD)/$(SIZE).attn: $(FILES)/model.safetensors $(BUILD)/attn-convert
 $(BUILD)/tiny-stories.attn: $(BUILD)/attn-convert $(wildcard examples/tiny-stories/*)
 	$(BUILD)/attn-convert examples/tiny-stories $@
 
-$(BUILD)/%: examples/%.c $(BUILD)/flags
-	$(COMPILE) -MF $@.d $< -o $@ $(LINK)
+# The implementation is most of the work, so it is compiled once: ATTN__IMPLEMENTED keeps it out of
+# the programs, each of which would build by itself just as well.
+$(BUILD)/attn.o: attn.h $(BUILD)/flags
+	$(COMPILE) -DATTN_IMPLEMENTATION -x c -c $< -o $@
 
-$(BUILD)/%: tools/%.c $(BUILD)/flags
-	$(COMPILE) -MF $@.d $< -o $@ $(LINK)
+PROGRAM = $(COMPILE) -DATTN__IMPLEMENTED -MF $@.d $(filter %.c %.o,$^) -o $@ $(LINK)
+
+$(BUILD)/%: examples/%.c $(BUILD)/attn.o
+	$(PROGRAM)
+
+$(BUILD)/%: tools/%.c $(BUILD)/attn.o
+	$(PROGRAM)
 
 $(BUILD)/tests/%.o: tests/%.c $(BUILD)/flags
 	@mkdir -p $(@D)

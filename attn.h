@@ -329,7 +329,8 @@ ATTN_API size_t attn_count(attn_tensor x); /* number of elements */
 ATTN_API int attn_is_dense(attn_tensor x); /* row-major without gaps */
 /* One element as a float, indices beyond ndim ignored; NaN if out of range. */
 ATTN_API float attn_get(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3);
-/* Copies x into a dense tensor of its own, or into *out; converts between data types. */
+/* Copies x into a dense tensor of its own type, or into *out, converting f32, f16 and, one way,
+ * I32 to either. */
 ATTN_API attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
 
 /* out = a + b, a - b, a * b, a / b by element. A dimension of 1 repeats to fit the other's, and
@@ -671,6 +672,10 @@ ATTN_API void attn_unhook_all(attn_session *session);
 /* >>platform ====================================================================================
  * What differs between compilers and systems is settled here once. */
 
+#if defined(__FAST_MATH__)
+#error "attn.h keeps its promises by exact rounding: build without -ffast-math (-Ofast)"
+#endif
+
 #include <float.h>
 #include <math.h>
 #include <stdarg.h>
@@ -882,7 +887,7 @@ ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next)
 static float attn__log(float x)
 {
     uint32_t bits, n_bits, f_bits;
-    float n, f, square, p = 0.066790022f, head, y, lost;
+    float n, f, square, p = 0.0673199221f, head, y, lost;
     memcpy(&bits, &x, 4);
     bits += 0x004afb0du; /* 0x3f800000 - 0x3f3504f3, the bits of sqrt(1/2) */
     n_bits = (bits >> 23) | 0x4b000000u;
@@ -892,12 +897,12 @@ static float attn__log(float x)
     n = n - 8388735.0f; /* 2^23 + 127 */
     f = f - 1.0f;
     square = f * f;
-    p = fmaf(p, f, -0.116241917f);
-    p = fmaf(p, f, 0.118866995f);
-    p = fmaf(p, f, -0.124125078f);
-    p = fmaf(p, f, 0.1422088f);
-    p = fmaf(p, f, -0.166677997f);
-    p = fmaf(p, f, 0.200020552f);
+    p = fmaf(p, f, -0.116601132f);
+    p = fmaf(p, f, 0.118863232f);
+    p = fmaf(p, f, -0.124082781f);
+    p = fmaf(p, f, 0.142202303f);
+    p = fmaf(p, f, -0.166678518f);
+    p = fmaf(p, f, 0.20002073f);
     p = fmaf(p, f, -0.250000119f);
     p = fmaf(p, f, 0.333333135f);
     p = fmaf(p, f, -0.5f);
@@ -1052,7 +1057,7 @@ typedef struct attn__tile_job {
     size_t n_k;
     float *out;
     size_t out_stride;
-    size_t n_out;      /* outputs from the first panel on; the last panel may be partly there */
+
     const float *bias; /* of the first output; NULL: none, or not yet */
     int resume;
     const unsigned char *ahead; /* what to fetch into cache meanwhile, */
@@ -1589,9 +1594,9 @@ ATTN__INLINE attn__vec attn__vexp(attn__vec x)
     const attn__vec n = attn__vsub(t, attn__set1(12582912.0f));
     attn__vec r = attn__vfma(n, attn__set1(-0.693147182f), x), p;
     r = attn__vfma(n, attn__set1(1.90465421e-09f), r);
-    p = ATTN__STEP(attn__set1(0.0013838904f), r, 0.00836919248f);
-    p = ATTN__STEP(p, r, 0.0416681021f);
-    p = ATTN__STEP(p, r, 0.166665167f);
+    p = ATTN__STEP(attn__set1(0.00138213579f), r, 0.00836867001f);
+    p = ATTN__STEP(p, r, 0.0416682586f);
+    p = ATTN__STEP(p, r, 0.166665211f);
     p = ATTN__STEP(p, r, 0.49999994f);
     p = ATTN__STEP(p, r, 1.0f);
     p = ATTN__STEP(p, r, 1.0f);
@@ -1601,62 +1606,65 @@ ATTN__INLINE attn__vec attn__vexp(attn__vec x)
     return attn__vpick(attn__set1(-87.3365402f), x, attn__set1(0), p);
 }
 
-/* x / (1 + 2^v), v = -2 log2(e) sqrt(2/pi) (x + 0.044715 x^3), which is x/2 (1 + tanh(..)) without
- * the cancellation. The bounds: x = -inf becomes finite, so that over inf it is -0; v = 128 gives
- * 2^v = inf; below v = -126, 1 + 2^v is 1. NaN passes through all three. */
+/* x / (1 + 2^v), v = -2 log2(e) sqrt(2/pi) u, u = x + 0.044715 x^3, which is x/2 (1 + tanh(..))
+ * without the cancellation. From u = 30 on, 2^v vanishes beside 1. Below x = -10 the result is
+ * under 1.3e-37 and taken as -0, which settles -inf too. */
 ATTN__INLINE attn__vec attn__gelu_tanh(attn__vec x)
 {
-    const attn__vec low = attn__set1(-32.0f), high = attn__set1(128.0f);
-    const attn__vec least = attn__set1(-126.0f), magic = attn__set1(12582912.0f);
-    const attn__vec a = attn__vpick(low, x, low, x);
-    attn__vec v = ATTN__STEP(attn__vmul(a, a), attn__set1(-0.102943242f), -2.30220819f), t, f, p;
-    v = attn__vmul(v, a);
-    v = attn__vpick(v, high, high, v);
-    v = attn__vpick(least, v, least, v);
-    t = attn__vadd(v, magic);
-    f = attn__vsub(v, attn__vsub(t, magic));
-    p = ATTN__STEP(attn__set1(0.000158201903f), f, 0.00134182151f);
-    p = ATTN__STEP(p, f, 0.00961706322f);
-    p = ATTN__STEP(p, f, 0.0555027239f);
-    p = ATTN__STEP(p, f, 0.240226552f);
+    const attn__vec most = attn__set1(30.0f), c = attn__set1(-2.30220819f);
+    const attn__vec magic = attn__set1(12582912.0f);
+    attn__vec u = attn__vfma(attn__vmul(x, x), attn__vmul(x, attn__set1(0.044715f)), x), t, f, p;
+    u = attn__vpick(u, most, most, u);
+    t = attn__vfma(u, c, magic);
+    f = attn__vfma(u, c, attn__vsub(magic, t));
+    p = ATTN__STEP(attn__set1(0.000157358314f), f, 0.00134167797f);
+    p = ATTN__STEP(p, f, 0.00961719733f);
+    p = ATTN__STEP(p, f, 0.0555027537f);
+    p = ATTN__STEP(p, f, 0.240226567f);
     p = ATTN__STEP(p, f, 0.693147242f);
     p = ATTN__STEP(p, f, 1.0f);
-    return attn__vdiv(a, attn__vadd(attn__set1(1.0f), attn__vexp2(p, t)));
+    p = attn__vdiv(x, attn__vadd(attn__set1(1.0f), attn__vexp2(p, t)));
+    return attn__vpick(attn__set1(-10.0f), x, attn__set1(-0.0f), p);
 }
 
-/* The tail of the normal distribution, Phi(-t) = exp(-t^2/2) s p(s) with s = 1 / (t + 3), t >= 0.
- * t^2 is taken with its rounding error, which the exponential would magnify. */
+/* The tail of the normal distribution, Phi(-t) = exp(-t^2/2) p(q), q = (t - 3) / (t + 3), t >= 0.
+ * q and t^2 are taken with their rounding errors, which the result would magnify. Gives the
+ * exponential and p apart: their product goes into a fused multiply-add. */
 #define attn__tail ATTN__FN(tail)
-ATTN__INLINE attn__vec attn__tail(attn__vec t)
+ATTN__INLINE attn__vec attn__tail(attn__vec t, attn__vec *factor)
 {
     const attn__vec most = attn__set1(15.0f); /* the tail is 0 from 13.2 on */
-    const attn__vec minus_half = attn__set1(-0.5f);
-    attn__vec h, l, s, p, e;
+    const attn__vec zero = attn__set1(0), one = attn__set1(1.0f), minus_half = attn__set1(-0.5f);
+    attn__vec s, q, e, h, l, p;
     t = attn__vpick(t, most, most, t);
+    s = attn__vdiv(one, attn__vadd(t, attn__set1(3.0f)));
+    q = attn__vfma(attn__set1(-6.0f), s, one);
+    e = attn__vfma(attn__vadd(q, one), attn__set1(-3.0f), t);
+    e = attn__vfma(q, attn__vsub(zero, t), e); /* t - 3 - q (t + 3) */
+    q = attn__vfma(s, e, q);
+    p = ATTN__STEP(attn__set1(5.44499962e-05f), q, 0.000116331619f);
+    p = ATTN__STEP(p, q, -0.000340272672f);
+    p = ATTN__STEP(p, q, -0.000984492013f);
+    p = ATTN__STEP(p, q, 0.00290488102f);
+    p = ATTN__STEP(p, q, 0.00613228651f);
+    p = ATTN__STEP(p, q, -0.0462133549f);
+    p = ATTN__STEP(p, q, 0.123225011f);
+    p = ATTN__STEP(p, q, -0.206402615f);
+    *factor = ATTN__STEP(p, q, 0.121513948f);
     h = attn__vmul(t, t);
-    l = attn__vfma(t, t, attn__vsub(attn__set1(0), h));
-    s = attn__vdiv(attn__set1(1.0f), attn__vadd(t, attn__set1(3.0f)));
-    p = ATTN__STEP(attn__set1(-463.48291f), s, 335.397186f);
-    p = ATTN__STEP(p, s, 281.230377f);
-    p = ATTN__STEP(p, s, -360.90329f);
-    p = ATTN__STEP(p, s, 100.999229f);
-    p = ATTN__STEP(p, s, -3.526618f);
-    p = ATTN__STEP(p, s, 8.74466228f);
-    p = ATTN__STEP(p, s, 3.09613705f);
-    p = ATTN__STEP(p, s, 1.20005465f);
-    p = ATTN__STEP(p, s, 0.39889589f);
+    l = attn__vfma(t, t, attn__vsub(zero, h));
     e = attn__vexp(attn__vmul(minus_half, h));
-    e = attn__vfma(e, attn__vmul(minus_half, l), e);
-    return attn__vmul(e, attn__vmul(p, s));
+    return attn__vfma(e, attn__vmul(minus_half, l), e);
 }
 
 /* x Phi(x), which is x/2 (1 + erf(x / sqrt(2))). For x < 0 the tail itself: nothing cancels. */
 ATTN__INLINE attn__vec attn__gelu_erf(attn__vec x)
 {
-    const attn__vec zero = attn__set1(0), low = attn__set1(-15.0f);
-    const attn__vec q = attn__tail(attn__vpick(zero, x, attn__vsub(zero, x), x));
+    const attn__vec zero = attn__set1(0), one = attn__set1(1.0f), low = attn__set1(-15.0f);
+    attn__vec p, e = attn__tail(attn__vpick(zero, x, attn__vsub(zero, x), x), &p);
     const attn__vec a = attn__vpick(low, x, low, x); /* finite, so that -inf times 0 is -0 */
-    return attn__vmul(a, attn__vpick(zero, x, q, attn__vsub(attn__set1(1.0f), q)));
+    const attn__vec upper = attn__vfma(attn__vsub(zero, e), p, one);
+    return attn__vmul(a, attn__vpick(zero, x, attn__vmul(e, p), upper));
 }
 
 /* ---- matmul ---- */
@@ -1665,6 +1673,10 @@ ATTN__INLINE attn__vec attn__gelu_erf(attn__vec x)
  *   acc[row][col] = chain of fma(in[k][row], line[k][col]) over k
  * Both counts are constants where this is inlined, so acc lives in registers. */
 #define attn__tile ATTN__FN(tile)
+/* every accumulator of a tile, unrolled */
+#define ATTN__GRID(row, col)                                                                       \
+    ATTN__UNROLL for (int row = 0; row < n_rows; row++)                                            \
+        ATTN__UNROLL for (int col = 0; col < n_cols; col++)
 
 ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_half,
                              const attn__tile_job *job)
@@ -1674,29 +1686,18 @@ ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_ha
     const unsigned char *line = job->line;
     const size_t stride = job->panel_stride;
     const unsigned char *ahead = job->ahead;
+    float *const out = job->out;
     attn__vec acc[ATTN__ROWS][8];
     size_t k;
 
-    ATTN__UNROLL for (int row = 0; row < n_rows; row++)
+    ATTN__GRID(row, col)
     {
-        ATTN__UNROLL for (int col = 0; col < n_cols; col++) acc[row][col] = attn__set1(0);
+        acc[row][col] = attn__set1(0);
+        ATTN__PREFETCH_WRITE(out + (size_t)row * job->out_stride + col * 16);
     }
     if (job->resume)
-        ATTN__UNROLL for (int row = 0; row < n_rows; row++)
-        {
-            ATTN__UNROLL for (int col = 0; col < n_cols; col++)
-            {
-                const size_t at = (size_t)col * 16, left = job->n_out - at;
-                acc[row][col] = attn__get(job->out + (size_t)row * job->out_stride + at,
-                                          left < 16 ? left : 16, 0);
-            }
-        }
-    else
-        ATTN__UNROLL for (int row = 0; row < n_rows; row++)
-        {
-            ATTN__UNROLL for (int col = 0; col < n_cols; col++)
-                ATTN__PREFETCH_WRITE(job->out + (size_t)row * job->out_stride + (size_t)col * 16);
-        }
+        ATTN__GRID(row, col)
+    acc[row][col] = attn__load(out + (size_t)row * job->out_stride + col * 16);
     for (k = 0; k < job->n_k; k++) {
         attn__vec w[8];
         ATTN__PREFETCH(ahead);
@@ -1715,18 +1716,11 @@ ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_ha
         in += n_rows;
         line += line_bytes;
     }
-    ATTN__UNROLL for (int row = 0; row < n_rows; row++)
-    {
-        ATTN__UNROLL for (int col = 0; col < n_cols; col++)
-        {
-            const size_t at = (size_t)col * 16, left = job->n_out - at;
-            const size_t n_part = left < 16 ? left : 16;
-            attn__vec v = acc[row][col];
-            if (job->bias)
-                v = attn__vadd(v, attn__get(job->bias + at, n_part, 0));
-            attn__put(job->out + (size_t)row * job->out_stride + at, v, n_part);
-        }
-    }
+    if (job->bias)
+        ATTN__GRID(row, col)
+    acc[row][col] = attn__vadd(acc[row][col], attn__load(job->bias + col * 16));
+    ATTN__GRID(row, col)
+    attn__store(out + (size_t)row * job->out_stride + col * 16, acc[row][col]);
 }
 
 /* One function for each number of rows; each walks its group of panels as many at a time as its
@@ -1747,7 +1741,6 @@ ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_ha
             n_panels -= n;                                                                         \
             job.line += n * job.panel_stride;                                                      \
             job.out += n * 16;                                                                     \
-            job.n_out -= n * 16;                                                                   \
             if (job.bias)                                                                          \
                 job.bias += n * 16;                                                                \
         }                                                                                          \
@@ -1798,6 +1791,25 @@ static void ATTN__FN(pack_rows)(float *pack, const float *in, ptrdiff_t stride, 
     }
 }
 
+/* The last panel of a matrix whose n_out is no multiple of 16: into lines of its own, of which the
+ * part that exists is copied. */
+static void ATTN__FN(edge)(attn__tile_job tile, size_t n_rows, size_t n_part, int is_half)
+{
+    float lines[ATTN__ROWS * 16], bias[16], *out = tile.out;
+    const size_t stride = tile.out_stride;
+    for (size_t row = 0; row < n_rows && tile.resume; row++)
+        memcpy(lines + row * 16, out + row * stride, n_part * sizeof(float));
+    if (tile.bias) {
+        memcpy(bias, tile.bias, n_part * sizeof(float));
+        tile.bias = bias;
+    }
+    tile.out = lines;
+    tile.out_stride = 16;
+    ATTN__FN(tiles)[n_rows - 1](tile, 1, is_half);
+    for (size_t row = 0; row < n_rows; row++)
+        memcpy(out + row * stride, lines + row * 16, n_part * sizeof(float));
+}
+
 /* Rows in blocks of up to ATTN__ROWS, as even as can be; k in slices so that the packed rows of a
  * slice stay in cache; then, panel group by panel group, every block of rows against lines that
  * are still in the first-level cache from the block before. */
@@ -1828,6 +1840,7 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
             }
             for (panel = panel0; panel < panel1; panel += group) {
                 const size_t n_panels = panel1 - panel < group ? panel1 - panel : group;
+                const size_t n_out = job->w.n_out - panel * 16; /* from here on */
                 for (block = 0; block < n_blocks; block++) {
                     const size_t from = n_rows * block / n_blocks;
                     const size_t to = n_rows * (block + 1) / n_blocks;
@@ -1839,7 +1852,7 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
                     tile.n_k = n_k;
                     tile.out = job->out + (row0 + from) * job->out_stride + panel * 16;
                     tile.out_stride = job->out_stride;
-                    tile.n_out = job->w.n_out - panel * 16;
+
                     tile.bias = last && job->bias ? job->bias + panel * 16 : NULL;
                     tile.resume = k0 > 0 || job->resume;
                     /* each block fetches its part of the next group's lines */
@@ -1847,7 +1860,16 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
                     tile.ahead = tile.line + n_panels * job->w.stride +
                                  (n_panels * block / n_blocks) * job->w.stride +
                                  (n_panels * block % n_blocks) * n_k * line_bytes / n_blocks;
-                    ATTN__FN(tiles)[to - from - 1](tile, n_panels, is_half);
+                    if (n_out < n_panels * 16 && n_panels > 1) /* whole panels, then the edge */
+                        ATTN__FN(tiles)[to - from - 1](tile, n_panels - 1, is_half);
+                    if (n_out < n_panels * 16) {
+                        tile.line += (n_panels - 1) * tile.panel_stride;
+                        tile.out += (n_panels - 1) * 16;
+                        tile.bias = tile.bias ? tile.bias + (n_panels - 1) * 16 : NULL;
+                        ATTN__FN(edge)(tile, to - from, n_out - (n_panels - 1) * 16, is_half);
+                    } else {
+                        ATTN__FN(tiles)[to - from - 1](tile, n_panels, is_half);
+                    }
                 }
             }
             k0 += n_k;
@@ -2460,7 +2482,7 @@ ATTN__DEF void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor)
 {
     (void)ctx;
     attn__free(tensor->owned);
-    *tensor = attn__no_tensor("the tensor was freed");
+    *tensor = attn__no_tensor(NULL);
 }
 
 static int attn__dim(const attn_tensor *x, int dim)
@@ -2610,7 +2632,8 @@ ATTN__DEF float attn_get(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t 
 /* ---- checks that every operation makes ---- */
 
 /* An operand must be a tensor. What a failed call left behind keeps that call's message. */
-static attn_status attn__need(attn_ctx *ctx, const char *op, const char *name, const attn_tensor *x)
+static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
+                                  const attn_tensor *x)
 {
     if (x->ndim > 0)
         return ATTN_OK;
@@ -2619,6 +2642,18 @@ static attn_status attn__need(attn_ctx *ctx, const char *op, const char *name, c
     return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s is no tensor%s%s", op, name,
                       x->error ? ": " : "; make it first, for example with attn_zeros",
                       x->error ? x->error : "");
+}
+
+/* ... and nearly always one of floats. */
+static attn_status attn__need(attn_ctx *ctx, const char *op, const char *name, const attn_tensor *x)
+{
+    if (attn__need_any(ctx, op, name, x) != ATTN_OK)
+        return ctx->status;
+    if (x->dtype == ATTN_I32)
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "%s: %s holds integers; expected ATTN_F32 or ATTN_F16 (attn_copy converts)", op, name);
+    return ATTN_OK;
 }
 
 /* Where an operation writes: *out itself if it is, or is made to be, f32 with dense rows; else a
@@ -2634,6 +2669,8 @@ static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, 
 {
     int i, same = out->ndim == shape.ndim;
     memset(result, 0, sizeof *result);
+    if (out->error)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
     if (out->ndim == 0) {
         if (attn_zeros(ctx, out, ATTN_F32, shape) != ATTN_OK)
             return ctx->status;
@@ -2646,6 +2683,8 @@ static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, 
     if (!same)
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
                           op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
+    if (out->dtype == ATTN_I32)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out holds integers; expected ATTN_F32", op);
     if (out->dtype == ATTN_F32 && attn_is_dense(*out)) {
         result->dense = *out;
         return ATTN_OK;
@@ -2662,10 +2701,8 @@ static attn_status attn__finish(attn_ctx *ctx, attn_tensor *out, attn__result *r
             status = attn_copy(ctx, out, result->dense);
         attn_tensor_free(ctx, &result->dense);
     }
-    if (status != ATTN_OK && result->fresh) {
+    if (status != ATTN_OK && result->fresh)
         attn_tensor_free(ctx, out);
-        out->error = NULL;
-    }
     return status;
 }
 
@@ -2718,14 +2755,19 @@ ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
     attn_shape shape = attn__shape_of(&x);
     size_t row, i, n;
-    if (attn__need(ctx, "attn_copy", "x", &x) != ATTN_OK)
+    if (attn__need_any(ctx, "attn_copy", "x", &x) != ATTN_OK)
         return ctx->status;
+    if (out->error)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_copy: out is no tensor: %s", out->error);
     if (out->ndim == 0 && attn_zeros(ctx, out, x.dtype, shape) != ATTN_OK)
         return ctx->status;
     for (i = 0; i < 4; i++)
         if (out->ndim != x.ndim || out->shape[i] != x.shape[i])
             return attn__fail(ctx, ATTN_E_SHAPE, "attn_copy: x has shape %s, but out has shape %s",
                               attn__show(shape).text, attn__show(attn__shape_of(out)).text);
+    if (out->dtype == ATTN_I32 && x.dtype != ATTN_I32)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_copy: x holds floats and out integers; only the other way works");
     if (attn_count(x) == 0)
         return ATTN_OK;
     n = attn__row_length(&x);
@@ -2742,13 +2784,8 @@ ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
                 const float value = attn__load_element(x.data, x.dtype, source);
                 if (out->dtype == ATTN_F32)
                     ((float *)out->data)[target] = value;
-                else if (out->dtype == ATTN_F16)
-                    ((uint16_t *)out->data)[target] = attn_f16_from_f32(value);
-                else if (value >= -2147483648.0f && value < 2147483648.0f)
-                    ((int32_t *)out->data)[target] = (int32_t)value;
                 else
-                    return attn__fail(ctx, ATTN_E_ARGUMENT,
-                                      "attn_copy: a value does not fit in 32-bit integers");
+                    ((uint16_t *)out->data)[target] = attn_f16_from_f32(value);
             }
         }
     }
@@ -3038,8 +3075,8 @@ ATTN__DEF attn_status attn_gelu(attn_ctx *ctx, attn_tensor *out, attn_tensor x, 
 /* A parameter [n] as dense floats: itself if it is that, else written into `buffer` [n], filled
  * with `missing` if the tensor is zeroed. */
 static attn_status attn__vector(attn_ctx *ctx, const char *op, const char *name,
-                                const attn_tensor *x, size_t n, float missing, float *buffer,
-                                const float **values)
+                                const attn_tensor *x, const char *beside, const attn_tensor *y,
+                                size_t n, float missing, float *buffer, const float **values)
 {
     size_t i;
     *values = buffer;
@@ -3051,8 +3088,9 @@ static attn_status attn__vector(attn_ctx *ctx, const char *op, const char *name,
     if (attn__need(ctx, op, name, x) != ATTN_OK)
         return ctx->status;
     if (x->ndim != 1 || x->shape[0] != n)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s, expected [%llu]", op, name,
-                          attn__show(attn__shape_of(x)).text, ATTN__LLU(n));
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s, expected [%llu] beside %s %s",
+                          op, name, attn__show(attn__shape_of(x)).text, ATTN__LLU(n), beside,
+                          attn__show(attn__shape_of(y)).text);
     for (i = 0; i < n; i++)
         buffer[i] = attn__load_element(x->data, x->dtype, (ptrdiff_t)i * x->stride[0]);
     return ATTN_OK;
@@ -3071,9 +3109,9 @@ ATTN__DEF attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tenso
     buffer = attn__row_buffers(ctx, n);
     if (!buffer)
         return ctx->status;
-    status = attn__vector(ctx, "attn_layernorm", "w", &w, n, 1, buffer, &args.w);
+    status = attn__vector(ctx, "attn_layernorm", "w", &w, "x", &x, n, 1, buffer, &args.w);
     if (status == ATTN_OK)
-        status = attn__vector(ctx, "attn_layernorm", "b", &b, n, 0, buffer + n, &args.b);
+        status = attn__vector(ctx, "attn_layernorm", "b", &b, "x", &x, n, 0, buffer + n, &args.b);
     if (status == ATTN_OK)
         status = attn__each_row(ctx, "attn_layernorm", out, x, 0, attn__row_layernorm, &args);
     attn__free(buffer);
@@ -3090,7 +3128,7 @@ ATTN__DEF attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_t
     float *buffers;
     if (attn__need_kernels(ctx, &kernels) ||
         attn__need(ctx, "attn_cross_entropy", "logits", &logits) ||
-        attn__need(ctx, "attn_cross_entropy", "targets", &targets))
+        attn__need_any(ctx, "attn_cross_entropy", "targets", &targets))
         return ctx->status;
     shape = attn__shape_of(&logits);
     if (logits.ndim != 2 || targets.ndim != 1 || targets.shape[0] != logits.shape[0] ||
@@ -3254,21 +3292,26 @@ static attn_status attn__linear(attn_ctx *ctx, const char *op, attn_tensor *out,
     if (attn__need(ctx, op, "x", &x) || attn__need(ctx, op, "w", &w))
         return ctx->status;
     if (w.ndim != 2)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: w has shape %s, expected [K, N]", op,
-                          attn__show(attn__shape_of(&w)).text);
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: w has shape %s, expected [K, N] to fit x %s", op,
+                          attn__show(attn__shape_of(&w)).text, attn__show(attn__shape_of(&x)).text);
     buffer = attn__row_buffers(ctx, w.shape[1]);
     if (!buffer)
         return ctx->status;
-    status = attn__vector(ctx, op, "bias", &bias, w.shape[1], 0, buffer, &values);
+    status = attn__vector(ctx, op, "bias", &bias, "w", &w, w.shape[1], 0, buffer, &values);
     if (status == ATTN_OK) {
         const int is_row = x.ndim == 1; /* [K] is [1, K] and gives [N] */
         attn_tensor view = *out;
         if (is_row)
             x = attn_reshape(x, attn_shape2(1, x.shape[0]));
-        if (is_row && out->ndim == 1)
+        if (is_row && out->ndim == 1 && out->shape[0] == w.shape[1])
             view = attn_reshape(*out, attn_shape2(1, out->shape[0]));
-        status =
-            attn__product_of(ctx, op, &view, x, w, bias.ndim == 0 && !bias.error ? NULL : values);
+        else if (is_row && out->ndim > 0)
+            status = attn__fail(ctx, ATTN_E_SHAPE,
+                                "%s: the result has shape [%llu], but out has shape %s", op,
+                                ATTN__LLU(w.shape[1]), attn__show(attn__shape_of(out)).text);
+        if (status == ATTN_OK)
+            status = attn__product_of(ctx, op, &view, x, w,
+                                      bias.ndim == 0 && !bias.error ? NULL : values);
         if (out->ndim == 0 && status == ATTN_OK) {
             *out = is_row ? attn_reshape(view, attn_shape1(w.shape[1])) : view;
             out->owned = view.owned;
@@ -3289,6 +3332,14 @@ ATTN__DEF attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor 
 {
     attn_tensor none;
     memset(&none, 0, sizeof none);
+    if (attn__need(ctx, "attn_unembed", "x", &x) ||
+        attn__need(ctx, "attn_unembed", "table", &table))
+        return ctx->status;
+    if (table.ndim != 2 || table.shape[1] != attn__row_length(&x))
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_unembed: x has shape %s and table %s; expected [.., C] and [V, C]",
+                          attn__show(attn__shape_of(&x)).text,
+                          attn__show(attn__shape_of(&table)).text);
     return attn__linear(ctx, "attn_unembed", out, x, attn_transpose(table, 0, 1), none);
 }
 
@@ -3318,7 +3369,7 @@ ATTN__DEF attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tenso
     size_t i, n, n_ids;
     memset(&dense_ids, 0, sizeof dense_ids);
     if (attn__need(ctx, "attn_embedding", "table", &table) ||
-        attn__need(ctx, "attn_embedding", "ids", &ids))
+        attn__need_any(ctx, "attn_embedding", "ids", &ids))
         return ctx->status;
     table_shape = attn__shape_of(&table);
     shape = attn__shape_of(&ids);
@@ -3496,6 +3547,10 @@ static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
     }
     a->n_heads = a->lead.dim[0] * a->lead.dim[1] * a->lead.dim[2] * a->lead.dim[3];
     a->scale = desc && desc->scale != 0 ? desc->scale : 1.0f / sqrtf((float)a->d_qk);
+    if (desc && (desc->mask_kind < ATTN_MASK_NONE || desc->mask_kind > ATTN_MASK_GIVEN))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: mask_kind is %d; expected ATTN_MASK_NONE, _CAUSAL or _GIVEN", op,
+                          (int)desc->mask_kind);
     a->causal = desc && desc->mask_kind == ATTN_MASK_CAUSAL;
     if (a->causal && a->n_queries > a->n_keys)
         return attn__fail(
@@ -3608,6 +3663,7 @@ ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tenso
                                      const attn_block_weights *w, size_t n_head,
                                      const attn_attention_desc *desc)
 {
+    const int makes_pattern = desc && desc->pattern && desc->pattern->ndim == 0;
     attn_tensor q, k, v, z, z_heads;
     attn_shape shape;
     attn_status status;
@@ -3619,7 +3675,20 @@ ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tenso
         return attn__fail(ctx, ATTN_E_SHAPE,
                           "attn_multihead: x has shape %s and y %s; expected [T, C] or [B, T, C]",
                           attn__show(attn__shape_of(&x)).text, attn__show(attn__shape_of(&y)).text);
-    if (n_head == 0 || w->w_q.ndim != 2 || w->w_v.ndim != 2 || w->w_q.shape[1] % n_head != 0 ||
+    if (attn__need(ctx, "attn_multihead", "w_q", &w->w_q) ||
+        attn__need(ctx, "attn_multihead", "w_k", &w->w_k) ||
+        attn__need(ctx, "attn_multihead", "w_v", &w->w_v))
+        return ctx->status;
+    if (x.ndim == 3 && x.shape[0] != y.shape[0] && x.shape[0] != 1 && y.shape[0] != 1)
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_multihead: x has shape %s and y %s; the batches differ",
+                          attn__show(attn__shape_of(&x)).text, attn__show(attn__shape_of(&y)).text);
+    if (w->w_q.ndim != 2 || w->w_k.ndim != 2 || w->w_q.shape[1] != w->w_k.shape[1])
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_multihead: w_q has shape %s and w_k %s; expected [C, H*d] for both",
+                          attn__show(attn__shape_of(&w->w_q)).text,
+                          attn__show(attn__shape_of(&w->w_k)).text);
+    if (n_head == 0 || w->w_v.ndim != 2 || w->w_q.shape[1] % n_head != 0 ||
         w->w_v.shape[1] % n_head != 0)
         return attn__fail(ctx, ATTN_E_SHAPE,
                           "attn_multihead: w_q %s and w_v %s do not divide into %llu heads",
@@ -3635,8 +3704,11 @@ ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tenso
         status = attn_attention(ctx, &z_heads, attn__split_heads(q, n_head),
                                 attn__split_heads(k, n_head), attn__split_heads(v, n_head), desc);
     }
-    if (status == ATTN_OK)
+    if (status == ATTN_OK) {
         status = attn_linear(ctx, out, z, w->w_o, w->b_o);
+        if (status != ATTN_OK && makes_pattern)
+            attn_tensor_free(ctx, desc->pattern);
+    }
     attn_tensor_free(ctx, &q);
     attn_tensor_free(ctx, &k);
     attn_tensor_free(ctx, &v);
@@ -3724,7 +3796,7 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  *   - a word seen a moment ago comes out of a small cache that lives for one call;
  *   - a short word keeps its ranks in an array and looks for the lowest one;
  *   - a long one keeps a list of places for each rank, so that a word of any length takes time in
- *     proportion to its length. */
+ *     proportion to its length; memory stays small, because it is merged window by window. */
 
 enum { ATTN__OTHER, ATTN__LETTER, ATTN__NUMBER, ATTN__SPACE };
 
@@ -3802,6 +3874,7 @@ static const uint32_t attn__runs[] = {
 #define ATTN__N_RUNS     (sizeof attn__runs / sizeof attn__runs[0])
 #define ATTN__NO_RANK    0xFFFFFFFFu
 #define ATTN__SHORT_WORD 48   /* in bytes: up to here, looking at every rank is faster */
+#define ATTN__WINDOW     8192 /* bytes of a longer word that are merged at a time */
 #define ATTN__KEY_SIZE   16   /* longest word that is cached */
 #define ATTN__CACHE_IDS  3    /* most ids that are cached for one word */
 #define ATTN__CACHE_MAX  8192 /* words */
@@ -4475,14 +4548,15 @@ static uint32_t attn__lowest_rank(const attn__encoder *encoder)
     return ATTN__NO_RANK;
 }
 
-/* Room for a word of this size: grown by at least half, so that growing stays cheap. */
+/* Room for this many places, in steps of at least half, so that growing stays cheap. */
 static attn_status attn__reserve_places(attn__encoder *encoder, size_t size)
 {
     const size_t n_merges = encoder->tokenizer->n_merges;
     size_t wanted = encoder->n_places + encoder->n_places / 2, bytes;
     if (size >= INT32_MAX)
         return attn__fail(encoder->ctx, ATTN_E_ARGUMENT,
-                          "attn_encode: a word of %llu bytes; words end at 2147483646",
+                          "attn_encode: this vocabulary needs %llu bytes of one word at once, the "
+                          "most is 2147483646",
                           ATTN__LLU(size));
     if (!encoder->heads) {
         encoder->heads =
@@ -4505,25 +4579,25 @@ static attn_status attn__reserve_places(attn__encoder *encoder, size_t size)
                           : ATTN__AS(attn__place *,
                                      attn__alloc(encoder->ctx, bytes, "the places of a long word"));
     if (!encoder->places)
-        return ATTN_E_MEMORY;
+        return attn__fail(encoder->ctx, ATTN_E_MEMORY,
+                          "no memory for the places of a long word (%llu bytes of it)",
+                          ATTN__LLU(size));
     encoder->n_places = wanted;
     return ATTN_OK;
 }
 
-static attn_status attn__merge_long(attn__encoder *encoder, const unsigned char *word, size_t size)
+/* Merges these bytes as if they were a whole word; place i + 1 belongs to byte i. */
+static void attn__merge_window(attn__encoder *encoder, const unsigned char *bytes, uint32_t size)
 {
-    attn__place *places;
+    attn__place *places = encoder->places;
     uint32_t index, rank, result;
-    if (attn__reserve_places(encoder, size))
-        return encoder->ctx->status;
-    places = encoder->places;
-    for (index = 0; index <= (uint32_t)size; index++) {
-        places[index].id = index ? encoder->tokenizer->byte_id[word[index - 1]] : 0;
+    for (index = 0; index <= size; index++) {
+        places[index].id = index ? encoder->tokenizer->byte_id[bytes[index - 1]] : 0;
         places[index].rank = ATTN__NO_RANK;
         places[index].before = index ? index - 1 : 0;
-        places[index].after = index && index < (uint32_t)size ? index + 1 : 0;
+        places[index].after = index && index < size ? index + 1 : 0;
     }
-    for (index = (uint32_t)size; index > 0; index--) /* backwards, so that lists run forwards */
+    for (index = size; index > 0; index--) /* backwards, so that lists run forwards */
         attn__enter_place(encoder, index);
 
     while ((rank = attn__lowest_rank(encoder)) != ATTN__NO_RANK) {
@@ -4538,8 +4612,56 @@ static attn_status attn__merge_long(attn__encoder *encoder, const unsigned char 
                 attn__merge_place(encoder, index, result);
         }
     }
-    for (index = 1; index; index = places[index].after)
-        attn__emit(encoder, places[index].id);
+}
+
+/* Bytes of the token at this place of a window. */
+static size_t attn__place_size(const attn__encoder *encoder, uint32_t index, size_t count)
+{
+    const uint32_t after = encoder->places[index].after;
+    return (after ? after : count + 1) - index;
+}
+
+/* Emits the tokens that begin in the first `limit` bytes of a window. Returns the byte that the
+ * token after them begins with; the window's size if `limit` is that; 0 if there is none. */
+static size_t attn__emit_places(attn__encoder *encoder, size_t count, size_t limit)
+{
+    uint32_t index;
+    for (index = 1; index && index <= limit; index = encoder->places[index].after)
+        attn__emit(encoder, encoder->places[index].id);
+    return index ? index - 1 : limit == count ? count : 0;
+}
+
+/* Works in windows, so that a word of a gigabyte needs no more memory than one of some kilobytes.
+ *
+ * Why that gives the same ids: a row of tokens is what a word merges to exactly if each two
+ * neighbours, taken as a word of their own, merge to just these two. (Until the first merge across
+ * an end of a token, what lies between two ends does not notice the rest of the word; so that first
+ * one would happen to the two tokens alone as well, and the other way round.) Hence two windows
+ * that have a token in common can be joined there. The next window starts with the token that
+ * begins in the last sixteenth of this one. It nearly always comes out the same; if the cut changed
+ * it, everything starts again with windows twice as long. */
+static attn_status attn__merge_long(attn__encoder *encoder, const unsigned char *word, size_t size)
+{
+    const size_t n_before = encoder->n_ids;
+    size_t window = ATTN__WINDOW, start = 0, common = 0; /* bytes of the common token; 0: none */
+    while (start < size) {
+        const size_t count = size - start < window ? size - start : window;
+        const int is_last = count == size - start;
+        size_t next = 0; /* byte of the window that the next one starts with; 0: no such place */
+        if (attn__reserve_places(encoder, count))
+            return encoder->ctx->status;
+        attn__merge_window(encoder, word + start, (uint32_t)count);
+        if (common == 0 || common == attn__place_size(encoder, 1, count))
+            next = attn__emit_places(encoder, count, is_last ? count : count - count / 16);
+        if (next == 0) {
+            encoder->n_ids = n_before;
+            start = common = 0;
+            window *= 2;
+            continue;
+        }
+        start += next;
+        common = is_last ? 0 : attn__place_size(encoder, (uint32_t)next + 1, count);
+    }
     return ATTN_OK;
 }
 
@@ -5727,8 +5849,8 @@ ATTN__DEF attn_status attn_hook(attn_ctx *ctx, attn_session *session, const char
                           pattern);
     if (wants_scores && !session->scores) {
         size_t n;
-        if (attn__mul_overflows(session->n_batch * c->n_head, session->capacity * sizeof(float),
-                                &n))
+        if (attn__mul_overflows(session->n_batch * c->n_head,
+                                attn__round_up(session->capacity, 16) * sizeof(float), &n))
             return attn__fail(ctx, ATTN_E_MEMORY, "attn_hook: the scores do not fit in memory");
         session->scores = (float *)attn__alloc(ctx, n, "the scores of all heads");
         if (!session->scores)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Finds the polynomials of attn.h's exp, log, tanh, erf and GELU.
 
-Needs mpmath; takes about a minute; prints each polynomial's coefficients as floats, lowest power
+Needs mpmath; takes some seconds; prints each polynomial's coefficients as floats, lowest power
 first, and the largest weighted error that is left once all of them are floats.
 
 Each polynomial is first a minimax fit (Remez's exchange on a dense grid, in 50 digits). Rounding a
@@ -120,10 +120,8 @@ def main():
     split("ln 2 for exp (n times the first part is exact in a fused multiply-add)", ln2, 24)
     split("ln 2 for log (n times the first part is a float)", ln2, 16)
     print("log2(e) =", text(to_float(1 / ln2)))
-    slope = -2 * sqrt(2 / pi) / ln2
-    print("-2 sqrt(2/pi) log2(e) =", text(to_float(slope)), " times 0.044715 =",
-          text(to_float(slope * mpf("0.044715"))))
-    print("sqrt(2) =", text(to_float(sqrt(mpf(2)))))
+    print("-2 sqrt(2/pi) log2(e) =", text(to_float(-2 * sqrt(2 / pi) / ln2)))
+    split("sqrt(2)", sqrt(mpf(2)), 24)
 
     # exp(r) = 1 + r + r^2 p(r). Half a step of the reduction, and what its rounding may add.
     half = ln2 / 2 * mpf("1.0001")
@@ -141,18 +139,13 @@ def main():
     # erf(x) = x + x p(x^2) near 0
     design("erf: p(x^2)", "1e-9", 1, lambda v: erf(sqrt(v)) / sqrt(v) - 1,
            lambda v: sqrt(v) / erf(sqrt(v)), 6)
-    # The normal distribution's tail: Phi(-t) = exp(-t^2/2) s p(s), s = 1/(t + TAIL_SHIFT)
-    shift = mpf(TAIL_SHIFT)
-
-    def mills(t):
+    # The normal distribution's tail: Phi(-t) = exp(-t^2/2) p(q), q = (t - 3) / (t + 3), 0 <= t
+    def mills(q):
+        t = 3 * (1 + q) / (1 - q)
         return erfc(t / sqrt(mpf(2))) / 2 * exp(t * t / 2)
 
-    design("tail: p(s)", 1 / (mpf("13.5") + shift), 1 / shift,
-           lambda s: mills(1 / s - shift) / s, lambda s: s / mills(1 / s - shift), TAIL_DEGREE)
+    design("tail: p(q)", -1, mpf("10.3") / mpf("16.3"), mills, lambda q: 1 / mills(q), 9)
 
-
-TAIL_SHIFT = "3.0"
-TAIL_DEGREE = 9
 
 if __name__ == "__main__":
     main()

@@ -47,7 +47,10 @@ static inline uint32_t random_u32(void)
     return (uint32_t)(random_state * 0x2545F4914F6CDD1DULL >> 32);
 }
 
-static inline size_t random_below(size_t limit) { return random_u32() % limit; }
+static inline size_t random_below(size_t limit)
+{
+    return random_u32() % limit;
+}
 static inline float random_float(void) /* in -1 .. 1 */
 {
     return (float)((double)random_u32() / 2147483648.0 - 1.0);
@@ -114,10 +117,19 @@ static inline int fixture(attn_tensor *out, const char *format, ...)
 }
 
 /* Entry i of a case's i32 "args" or f32 "f". */
-static inline int arg_of(attn_tensor args, size_t i) { return ((const int32_t *)args.data)[i]; }
-static inline float float_of(attn_tensor f) { return *(const float *)f.data; }
+static inline int arg_of(attn_tensor args, size_t i)
+{
+    return ((const int32_t *)args.data)[i];
+}
+static inline float float_of(attn_tensor f)
+{
+    return *(const float *)f.data;
+}
 
-static inline size_t size_of(attn_dtype dtype) { return dtype == ATTN_F16 ? 2 : 4; }
+static inline size_t size_of(attn_dtype dtype)
+{
+    return dtype == ATTN_F16 ? 2 : 4;
+}
 
 static inline size_t count_of(attn_tensor x)
 {
@@ -321,7 +333,8 @@ static inline void *meter_alloc(size_t size, void *user)
 {
     meter *m = (meter *)user;
     void *block;
-    if (m->asked++ == m->fail_at || size > SIZE_MAX / 4 || (block = malloc(size ? size : 1)) == NULL)
+    if (m->asked++ == m->fail_at || size > SIZE_MAX / 4 ||
+        (block = malloc(size ? size : 1)) == NULL)
         return NULL;
     memset(block, 0xA5, size);
     m->live++;

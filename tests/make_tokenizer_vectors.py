@@ -3,19 +3,23 @@
 
     make_tokenizer_vectors.py > tokenizer_vectors.tsv      (needs Unicode 15.0: Python 3.12)
 
-It shares nothing with attn.h: the kinds of characters come from Python's unicodedata, the pattern is
-tried alternative by alternative, and merging follows GPT-2's encoder.py (all places of the lowest
-rank at once). Before it writes anything it checks itself on GPT-2's own vectors, if there are any.
+It shares nothing with attn.h: the kinds of characters come from Python's unicodedata, the pattern
+is tried alternative by alternative, and merging follows GPT-2's encoder.py (all places of the
+lowest rank at once). Before it writes anything it checks itself on GPT-2's own vectors, if
+$ATTN_TEST_DATA names a directory with gpt2-tokenizer in it.
 
 Lines of the file, with tabs between the parts:
-    K  version  letters  numbers  spaces  digest     of all code points but surrogates; the digest is
-                                                     FNV-1a, 64 bits, of one byte (kind) for each
-    V  included                                      the vocabulary in examples/tiny-stories
-    V  pairs                                         every pair of bytes merges, see pairs()
-    V  given  left,right,result ...                  bytes are their own ids, merges in order of rank
-    T  text in hex  ids                              with the vocabulary named last
-    R  bytes in hex  text in hex                     the bytes decoded, U+FFFD for each maximal part
-                                                     of what is no UTF-8 (Python's "replace")
+    K  version  letters  numbers  spaces  digest    of all code points but surrogates; the digest
+                                                    is FNV-1a, 64 bits, of a byte (kind) for each
+    V  included                                     the vocabulary in examples/tiny-stories
+    V  pairs                                        every pair of bytes merges, see pairs()
+    V  given  left,right,result ...                 bytes are their own ids; merges by rank
+    T  text in hex  ids                             with the vocabulary named last
+    L  size  alphabet  count  digest                a long word, see long_word(), with the
+                                                    vocabulary named last: how many ids and their
+                                                    FNV-1a, 64 bits, four bytes each, lowest first
+    R  bytes in hex  text in hex                    the bytes decoded, U+FFFD for each maximal part
+                                                    of what is no UTF-8 (Python's "replace")
 """
 import json
 import os
@@ -24,8 +28,8 @@ import sys
 import unicodedata
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-WHITE_SPACE = {*range(9, 14), 32, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F,
-               0x205F, 0x3000}
+WHITE_SPACE = {*range(9, 14), 32, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029,
+               0x202F, 0x205F, 0x3000}
 
 
 def kind(character):
@@ -59,7 +63,7 @@ def word_end(text, at):
 
 
 def words(data):
-    """Bytes that are no UTF-8 become lone surrogates, which are neither letter, number nor space."""
+    """Bytes that are no UTF-8 become lone surrogates: neither letter, number nor space."""
     text, at = data.decode("utf-8", "surrogateescape"), 0
     while at < len(text):
         end = word_end(text, at)
@@ -106,7 +110,7 @@ def read_vocabulary(folder):
 
 
 def pairs():
-    """Every pair of bytes merges, in a scrambled order: nearly every end of a word shows in the ids."""
+    """Every pair of bytes merges, in a scrambled order: nearly every end of a word shows."""
     return Vocabulary(list(range(256)),
                       {(p // 256, p % 256): (p * 40503 % 65536, 256 + p) for p in range(65536)})
 
@@ -133,21 +137,30 @@ def given(rng, alphabet, n_merges, order):
 
 
 EDGES = [
-    "Hello world", " a", "a ", "  a", "   a   ", "a\n\nb", "a \n b", "\n", " ", "\r\n\r\nx", "\t\tx", " \t x",
-    "I'm you're he's we'll they'd I've can't", "I'M YOU'RE HE'S WE'LL", "'s", "''s", " 's", "'S", "'", "'l", "'r",
-    "'lll", "it's1", "1's", "'re've", "don''t", "s's's", "a1b2c3", " 12 34", "3.14", "x_y", "a-b--c", "!!!", " !!!",
-    "...a", "a...", "<|endoftext|>", "\u00e9t\u00e9 \u00c9t\u00e9", "e\u0301", "\u4e2d\u6587 \u65e5\u672c\u8a9e",
-    "\u0661\u0662\u0663 x\u00b2 \u00bd \u2167", "\U0001F600 \U0001F600\U0001F600", "\U00020000\U0002F800",
-    "a\u00a0b", "a\u00a0\u00a0b", "\u3000\u3000x", " \u3000x", "\u3000 x", "\u2028\u2029", "\u0085a", "\u180ea",
-    "\u200ba", "\ufeffa", "\u1680\u1680a", "\u202f1", "\u205f!", "\x1c\x1d\x1e\x1fa", "\0a\0", "\u0378a", "\U0010FFFF",
-    "\u00aa\u00ba\u00b5", "\u2160\u2161", "\u3007\u4e00", "\ud7a3\ud7a4", "\ua000\ua48d", "a\u200d\u0930", "\u1d2c1",
+    "Hello world", " a", "a ", "  a", "   a   ", "a\n\nb", "a \n b", "\n", " ", "\r\n\r\nx",
+    "\t\tx", " \t x", "I'm you're he's we'll they'd I've can't", "I'M YOU'RE HE'S WE'LL", "'s",
+    "''s", " 's", "'S", "'", "'l", "'r", "'lll", "it's1", "1's", "'re've", "don''t", "s's's",
+    "'la", "'rx", "x'vx", "'lex", "a1b2c3", " 12 34", "3.14", "x_y", "a-b--c", "!!!", " !!!",
+    "...a", "a...", "<|endoftext|>", "\u00e9t\u00e9 \u00c9t\u00e9", "e\u0301",
+    "\u4e2d\u6587 \u65e5\u672c\u8a9e", "\u0661\u0662\u0663 x\u00b2 \u00bd \u2167",
+    "\U0001F600 \U0001F600\U0001F600", "\U00020000\U0002F800", "a\u00a0b", "a\u00a0\u00a0b",
+    "\u3000\u3000x", " \u3000x", "\u3000 x", "\u2028\u2029", "\u0085a", "\u180ea", "\u200ba",
+    "\ufeffa", "\u1680\u1680a", "\u202f1", "\u205f!", "\x1c\x1d\x1e\x1fa", "\0a\0", "\u0378a",
+    "\U0010FFFF", "\u00aa\u00ba\u00b5", "\u2160\u2161", "\u3007\u4e00", "\ud7a3\ud7a4",
+    "\ua000\ua48d", "a\u200d\u0930", "\u1d2c1",
 ]
-BROKEN = ["ff", "80", "c0", "c080", "c3", "61c3", "c361", "e282", "e28261", "e2", "20e282", "f09f98", "f09f9820",
-          "eda080", "edbfbf", "f4908080", "f8888080", "fefe", "61ff62", "20ff", "ff20ff", "2020ff", "e0809f", "f0808080",
-          "c2", "c2c285", "85", "a0", "20c2", "e28080e280", "ffe28081", "e3808061", "e38080e380", "f5", "27ff73"]
-PIECES = [" ", "  ", "\n", "\t", "'s", "'ll", "'", "a", "the", " the", "Tim", "1", "22", ".", "!?", "\u00e9", "\u4e2d",
-          "\u0301", "\u00a0", "\u3000", "\u2003", "\u0663", "\u00bd", "\U0001F600", b"\xff", b"\xe2\x82", b"\x80",
-          "little", " girl", "\u1680", "\u0085", "\u202f", "x", "re", "ve"]
+BROKEN = [
+    "ff", "80", "c0", "c080", "c3", "61c3", "c361", "e282", "e28261", "e2", "20e282", "f09f98",
+    "f09f9820", "eda080", "edbfbf", "f4908080", "f8888080", "fefe", "61ff62", "20ff", "ff20ff",
+    "2020ff", "e0809f", "f0808080", "c2", "c2c285", "85", "a0", "20c2", "e28080e280", "ffe28081",
+    "e3808061", "e38080e380", "f5", "27ff73",
+]
+PIECES = [
+    " ", "  ", "\n", "\t", "'s", "'ll", "'", "a", "the", " the", "Tim", "1", "22", ".", "!?",
+    "\u00e9", "\u4e2d", "\u0301", "\u00a0", "\u3000", "\u2003", "\u0663", "\u00bd", "\U0001F600",
+    b"\xff", b"\xe2\x82", b"\x80", "little", " girl", "\u1680", "\u0085", "\u202f", "x", "re",
+    "ve",
+]
 
 
 def as_bytes(text):
@@ -185,8 +198,24 @@ def long_texts(rng, alphabet):
     return texts
 
 
+def long_word(size, alphabet):
+    """Letters picked by a congruence (of Numerical Recipes), so that it need not be in the file."""
+    x, out = 1, []
+    for _ in range(size):
+        x = (x * 1664525 + 1013904223) % 2**32
+        out.append(alphabet[(x >> 16) % len(alphabet)])
+    return "".join(out).encode()
+
+
+def fnv(data):
+    digest = 0xCBF29CE484222325
+    for byte in data:
+        digest = (digest ^ byte) * 0x100000001B3 % 2**64
+    return f"{digest:016x}"
+
+
 def self_check():
-    folder = os.environ.get("ATTN_TEST_DATA", os.path.join(HERE, "../../shared")) + "/gpt2-tokenizer"
+    folder = os.path.join(os.environ.get("ATTN_TEST_DATA", ""), "gpt2-tokenizer")
     if not os.path.exists(folder + "/vectors.tsv"):
         return "not checked on GPT-2's vectors"
     vocabulary, n = read_vocabulary(folder), 0
@@ -203,16 +232,20 @@ def write(vocabulary, texts):
         print("T", text.hex(), " ".join(map(str, vocabulary.encode(text))), sep="\t")
 
 
+def write_long(vocabulary, alphabet):
+    for size in 8191, 8192, 8193, 20000, 30001:
+        ids = vocabulary.encode(long_word(size, alphabet))
+        digest = fnv(b"".join(i.to_bytes(4, "little") for i in ids))
+        print("L", size, alphabet, len(ids), digest, sep="\t")
+
+
 def main():
     assert unicodedata.unidata_version == "15.0.0", "run this with Python 3.12"
     print(self_check(), file=sys.stderr)
     rng = random.Random(20)
     kinds = [["other", "letter", "number", "space"].index(kind(chr(c)))
              for c in range(0x110000) if not 0xD800 <= c < 0xE000]
-    digest = 0xCBF29CE484222325
-    for k in kinds:
-        digest = (digest ^ k) * 0x100000001B3 % 2**64
-    print("K", unicodedata.unidata_version, *(kinds.count(k) for k in (1, 2, 3)), f"{digest:016x}",
+    print("K", unicodedata.unidata_version, *(kinds.count(k) for k in (1, 2, 3)), fnv(kinds),
           sep="\t")
 
     for text in [bytes.fromhex(t) for t in BROKEN] + [broken_text(rng) for _ in range(60)]:
@@ -223,17 +256,24 @@ def main():
         stories = "\n".join(entry["text"] for entry in json.load(file)["greedy"])
     print("V", "included", sep="\t")
     included = read_vocabulary(folder)
-    # The long text repeats words, so that a cache of words has something to do.
+    # The last ones repeat words, so that a cache of words has something to do, and many of them are
+    # alike at first.
+    alike = [b"together" + bytes(rng.choices(b"abs", k=4)) for _ in range(400)]
     write(included, pattern_texts(rng) + long_texts(rng, "etaoin") +
-          [stories.encode(), b" ".join(as_bytes(rng.choice(PIECES)) for _ in range(700))])
+          [stories.encode(), b" ".join(as_bytes(rng.choice(PIECES)) for _ in range(700)),
+           b" ".join(alike)])
+    write_long(included, "etaoin")
     print("V", "pairs", sep="\t")
     write(pairs(), pattern_texts(rng))
-    for alphabet, n_merges, order in (("ab", 12, "trained"), ("abc", 40, "trained"), ("abcd", 150, "trained"),
-                                      ("ab", 30, "shuffled"), ("abc", 60, "shuffled"), ("a", 6, "trained"),
+    for alphabet, n_merges, order in (("ab", 12, "trained"), ("abc", 40, "trained"),
+                                      ("abcd", 150, "trained"), ("a", 6, "trained"),
+                                      ("ab", 30, "shuffled"), ("abc", 60, "shuffled"),
                                       ("a", 8, "shuffled")):
         merges, vocabulary = given(rng, alphabet, n_merges, order)
         print("V", "given", " ".join("%d,%d,%d" % m for m in merges), sep="\t")
-        write(vocabulary, long_texts(rng, alphabet if len(alphabet) > 1 else "ab"))
+        alphabet = alphabet if len(alphabet) > 1 else "aaaaaaaaaaaaaaab"
+        write(vocabulary, long_texts(rng, alphabet))
+        write_long(vocabulary, alphabet)
 
 
 if __name__ == "__main__":

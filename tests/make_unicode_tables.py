@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Prints attn.h's table of character kinds (attn__runs): which code points GPT-2's pattern counts as
-letters (\\p{L}), numbers (\\p{N}) and white space (\\s), as runs of equal kind from U+0000 on.
+"""Prints attn.h's table of character kinds (attn__runs): which code points GPT-2's pattern counts
+as letters (\\p{L}), numbers (\\p{N}) and white space (\\s), as runs of equal kind from U+0000 on.
 
     make_unicode_tables.py                       from this Python's unicodedata
     make_unicode_tables.py ranges.json VARIANT   from VARIANT's lists "L" and "N" of [first, last]
@@ -16,8 +16,8 @@ import unicodedata
 
 OTHER, LETTER, NUMBER, SPACE = range(4)
 # The property White_Space, which has been the same 25 code points since Unicode 6.3.
-WHITE_SPACE = [*range(9, 14), 32, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F,
-               0x205F, 0x3000]
+WHITE_SPACE = [*range(9, 14), 32, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029,
+               0x202F, 0x205F, 0x3000]
 N_CODE_POINTS = 0x110000
 
 

@@ -105,8 +105,9 @@ check "unknown size" says 'there is no GPT-2 of size "gpt3"'
 
 # The whole recipe, conversion included, in a build directory with copies of the built programs.
 mkdir "$tmp/build"
-cp -p "${BUILD:-build}/flags" "$tmp/build"
-cp -p "${BUILD:-build}/gpt2" "${BUILD:-build}/attn-convert" "$tmp/build"
+for file in flags attn.o gpt2 attn-convert; do # the oldest first, which make looks at
+    cp -p "${BUILD:-build}/$file" "$tmp/build"
+done
 HF_ENDPOINT=$endpoint make BUILD="$tmp/build" SIZE=gpt2 gpt2 >"$tmp/out" 2>&1
 code=$?
 check "make gpt2" [ $code = 0 ]

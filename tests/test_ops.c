@@ -8,7 +8,10 @@
 #define ROWS  1e-6 /* sums along a row, exp, log */
 
 /* A chain of `depth` multiply-adds. */
-static double chain_error(size_t depth) { return 2e-7 + 6e-8 * sqrt((double)depth); }
+static double chain_error(size_t depth)
+{
+    return 2e-7 + 6e-8 * sqrt((double)depth);
+}
 
 /* A label for messages: "matmul.3". */
 static const char *label(const char *name, int number)
@@ -130,7 +133,8 @@ static void exp_against_torch(void)
     for (i = 0; i < count_of(x); i++) {
         const double got = value_of(out, i), e = value_of(want, i);
         /* What is too small for a normal f32 may become zero. */
-        CHECKF(got == e || fabs(got - e) <= 1.5e-7 * e || (e < 1.2e-38 && got >= 0 && got < 1.2e-38),
+        CHECKF(got == e || fabs(got - e) <= 1.5e-7 * e ||
+                   (e < 1.2e-38 && got >= 0 && got < 1.2e-38),
                "exp(%.9g) = %.9g, expected %.9g", value_of(x, i), got, e);
     }
     place = laid_out(x, ATTN_F32, LAYOUT_EVERY_2);
@@ -155,7 +159,8 @@ static void reductions_against_torch(void)
         if (count_of(out) == count_of(want))
             for (j = 0; j < count_of(want); j++)
                 CHECKF(fabs(value_of(out, j) - value_of(want, j)) <=
-                           3e-7 * largest * sqrt((double)x.shape[x.ndim - 1]),
+                           3e-7 * largest * sqrt((double)x.shape[x.ndim - 1]) +
+                               1.2e-7 * fabs(value_of(want, j)),
                        "sum.%d: %.9g, expected %.9g", i, value_of(out, j), value_of(want, j));
         same_shape(out, want, label("sum", i));
         CHECK(fixture(&want, "reduce.%d.mean", i));
@@ -240,7 +245,7 @@ static void layernorm_against_torch(void)
         attn_tensor out = {0};
         /* Case 6 lies around 1000, where one step of an f32 is 6e-5; case 7 has constant rows,
          * where the last bit of the mean is magnified by 1/sqrt(eps). */
-        const double allowed = i == 6 ? 3e-5 : i == 7 ? 1e-2 : ROWS;
+        const double allowed = i == 6 ? 1e-4 : i == 7 ? 1e-2 : ROWS;
         fixture(&w, "layernorm.%d.w", i);
         fixture(&b, "layernorm.%d.b", i);
         CHECK(fixture(&f, "layernorm.%d.f", i) && fixture(&want, "layernorm.%d.out", i));
@@ -442,8 +447,8 @@ static void random_numbers_against_torch(void)
     attn_rng rng, floats;
     int i;
     for (i = 0; fixture(&seed, "rng.%d.seed", i); i++) {
-        const uint64_t number =
-            (uint32_t)arg_of(seed, 0) | (uint64_t)(uint32_t)arg_of(seed, 1) << 32;
+        const uint64_t number = (uint32_t)arg_of(seed, 0) | (uint64_t)(uint32_t)arg_of(seed, 1)
+                                                                << 32;
         size_t j, draw = 0;
         CHECK(fixture(&at, "rng.%d.at", i) && fixture(&words, "rng.%d.u32", i) &&
               fixture(&uniform, "rng.%d.uniform", i));
@@ -457,7 +462,8 @@ static void random_numbers_against_torch(void)
                 attn_rng_uniform(&floats);
             }
             draw++;
-            CHECKF(attn_rng_u32(&rng) == (uint32_t)arg_of(words, j), "rng.%d, word %d", i, (int)draw);
+            CHECKF(attn_rng_u32(&rng) == (uint32_t)arg_of(words, j), "rng.%d, word %d", i,
+                   (int)draw);
             CHECKF((double)attn_rng_uniform(&floats) == value_of(uniform, j), "rng.%d, float %d", i,
                    (int)draw);
         }
@@ -474,8 +480,8 @@ static void check_curve(const char *name, attn_tensor x, attn_tensor got, double
     size_t i;
     for (i = 0; i < count_of(x); i++) {
         const double at = value_of(x, i), want = exact(at);
-        const double error =
-            fabs(value_of(got, i) - want) / (per_result * fabs(want) + per_input * fabs(at) + 1e-38);
+        const double error = fabs(value_of(got, i) - want) /
+                             (per_result * fabs(want) + per_input * fabs(at) + 1e-38);
         if (!(error <= worst)) {
             worst = error;
             worst_x = at;
@@ -489,7 +495,10 @@ static double exact_gelu_tanh(double x)
     return x / 2 * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
 }
 
-static double exact_gelu_erf(double x) { return x / 2 * erfc(-x * 0.70710678118654752440); }
+static double exact_gelu_erf(double x)
+{
+    return x / 2 * erfc(-x * 0.70710678118654752440);
+}
 
 /* A hundred thousand points on each curve. */
 static void curves(void)
@@ -508,7 +517,7 @@ static void curves(void)
     if (OK(&ctx, attn_gelu(&ctx, &t, x, ATTN_GELU_TANH)))
         check_curve("gelu, tanh form", x, t, exact_gelu_tanh, 1e-7, 1e-7);
     if (OK(&ctx, attn_gelu(&ctx, &f, x, ATTN_GELU_ERF)))
-        check_curve("gelu, erf form", x, f, exact_gelu_erf, 1e-7, 1e-7);
+        check_curve("gelu, erf form", x, f, exact_gelu_erf, 0, 2e-7);
     /* log, seen through log_softmax of pairs: -log(1 + e^-d) and -d - log(1 + e^-d). */
     rows = attn_reshape(x, attn_shape2(n / 2, 2));
     if (OK(&ctx, attn_log_softmax(&ctx, &l, rows))) {
@@ -533,7 +542,8 @@ static void limits_of_exp_and_softmax(void)
     OK(&ctx, attn_exp(&ctx, &out, attn_borrow(values, ATTN_F32, attn_shape1(9))));
     if (out.ndim == 1) {
         const float *y = (const float *)out.data;
-        CHECK(y[0] == 1.0f && y[1] == 1.0f && isinf(y[2]) && y[2] > 0 && y[3] == 0.0f && isnan(y[4]));
+        CHECK(y[0] == 1.0f && y[1] == 1.0f && isinf(y[2]) && y[2] > 0 && y[3] == 0.0f &&
+              isnan(y[4]));
         CHECK(isinf(y[5]) && y[6] == 0.0f && isinf(y[7]) && y[8] == 0.0f && !signbit(y[8]));
     }
     OK(&ctx, attn_softmax(&ctx, &soft, attn_borrow(rows, ATTN_F32, attn_shape2(3, 2))));
@@ -872,10 +882,11 @@ static attn_status run_unembed(attn_ctx *ctx, attn_tensor *out, const attn_tenso
     return attn_unembed(ctx, out, in[0], in[1]);
 }
 
-#define WEIGHTS_12                                                                                 \
-    "f12,12 f12 f12,12 f12 f12,12 f12 f12,12 f12 f12 f12 f12 f12 f12,50 f50 f50,12 f12"
-#define WEIGHTS_96                                                                                 \
-    "f96,96 f96 f96,96 f96 f96,96 f96 f96,96 f96 f96 f96 f96 f96 f96,384 f384 f384,96 f96"
+/* w_q, b_q, w_k, b_k, w_v, b_v, w_o, b_o; then those of the norms and of the MLP. */
+#define ATTENTION_12 "f12,12 f12 f12,12 f12 f12,12 f12 f12,12 f12"
+#define ATTENTION_96 "f96,96 f96 f96,96 f96 f96,96 f96 f96,96 f96"
+#define WEIGHTS_12   ATTENTION_12 " f12 f12 f12 f12 f12,50 f50 f50,12 f12"
+#define WEIGHTS_96   ATTENTION_96 " f96 f96 f96 f96 f96,384 f384 f384,96 f96"
 
 /* Inputs as text: f is f32, i an id below the number after the colon; then the dimensions. */
 typedef struct operation {
@@ -931,9 +942,9 @@ static const operation operations[] = {
     {"causal attention", run_attention_causal, "f4,70,32 f4,130,32 f4,130,32", "f4,70,32", 0},
     {"masked attention", run_attention_masked, "f2,3,5,7 f2,3,9,7 f2,3,9,4 f3,5,9", "f2,3,5,4", 0},
     {"pattern", run_pattern, "f2,5,7 f2,19,7 f2,19,4", "f2,5,19", 0},
-    {"multihead", run_multihead, "f2,4,12 f2,9,12 " WEIGHTS_12, "f2,4,12", 0},
-    {"multihead", run_multihead, "f70,96 f100,96 " WEIGHTS_96, "f70,96", 0},
-    {"multihead pattern", run_multihead_pattern, "f2,4,12 f2,9,12 " WEIGHTS_12, "f2,3,4,9", 0},
+    {"multihead", run_multihead, "f2,4,12 f2,9,12 " ATTENTION_12, "f2,4,12", 0},
+    {"multihead", run_multihead, "f70,96 f100,96 " ATTENTION_96, "f70,96", 0},
+    {"multihead pattern", run_multihead_pattern, "f2,4,12 f2,9,12 " ATTENTION_12, "f2,3,4,9", 0},
     {"mlp", run_mlp, "f2,4,12 f12,50 f50 f50,12 f12", "f2,4,12", 0},
     {"mlp", run_mlp, "f2,4,12 f12,50 - f50,12 -", "f2,4,12", 0},
     {"block", run_block, "f2,9,12 " WEIGHTS_12, "f2,9,12", 0},
@@ -1093,8 +1104,7 @@ static void halfs_widen_exactly(void)
             attn_tensor got = {0};
             memset(halfs, 0, sizeof halfs);
             for (i = 0; i < n; i++)
-                halfs[i] =
-                    laid_out(in[i], in[i].dtype == ATTN_I32 ? ATTN_I32 : ATTN_F16, layout);
+                halfs[i] = laid_out(in[i], in[i].dtype == ATTN_I32 ? ATTN_I32 : ATTN_F16, layout);
             if (!OK(&ctx, op->run(&ctx, &got, halfs)))
                 continue;
             CHECKF(got.dtype == (op->copies ? ATTN_F16 : ATTN_F32), "%s",
@@ -1188,6 +1198,7 @@ static void wrong_results_and_inputs_are_refused(void)
                 CHECKF(op->run(&ctx, &out, in) != ATTN_OK && ctx.status != ATTN_OK &&
                            ctx.message[0] && out.ndim == 0,
                        "%s, input %d", op_label(op, "wrong type"), (int)i);
+                attn_tensor_free(&ctx, &out);
             }
             in[i] = kept;
         }
@@ -1276,9 +1287,10 @@ static attn_tensor wild_tensor(int ndim, int d0, int d1)
     attn_tensor x = random_tensor(ndim, d0, d1);
     size_t i;
     for (i = 0; i < count_of(x); i++)
-        set_value(x, i, random_below(20) ? ldexpf(random_float(), (int)random_below(9) - 4)
-                        : random_below(2) ? 0.0f
-                                          : -0.0f);
+        set_value(x, i,
+                  random_below(20)  ? ldexpf(random_float(), (int)random_below(9) - 4)
+                  : random_below(2) ? 0.0f
+                                    : -0.0f);
     return x;
 }
 
@@ -1318,8 +1330,8 @@ static void check_matmul_bits(int rows, int depth, int columns)
         for (t = 0; here && t < N_THREADS; t++) {
             attn_tensor out = {0}, with_bias = {0};
             char what[120];
-            snprintf(what, sizeof what, "[%d, %d] x [%d, %d], types %d %d, isa %d, %d threads", rows,
-                     depth, depth, columns, (int)a_type, (int)b_type, (int)all_kinds[k],
+            snprintf(what, sizeof what, "[%d, %d] x [%d, %d], types %d %d, isa %d, %d threads",
+                     rows, depth, depth, columns, (int)a_type, (int)b_type, (int)all_kinds[k],
                      all_threads[t]);
             ctx.isa = all_kinds[k];
             ctx.n_threads = all_threads[t];
@@ -1497,17 +1509,17 @@ static void causal_rows_alone_give_the_same_bits(void)
             attn_tensor alone = {0}, tail = {0}, one = {0};
             const size_t first = t >= 4 ? t - 4 : 0;
             desc.pattern = &one;
-            if (OK(&ctx, attn_attention(&ctx, &alone, attn_slice(q, 1, t, 1),
-                                        attn_slice(k, 1, 0, t + 1), attn_slice(v, 1, 0, t + 1),
-                                        &desc))) {
+            if (OK(&ctx,
+                   attn_attention(&ctx, &alone, attn_slice(q, 1, t, 1), attn_slice(k, 1, 0, t + 1),
+                                  attn_slice(v, 1, 0, t + 1), &desc))) {
                 same_bits(alone, attn_slice(whole, 1, t, 1), label("query alone", (int)t));
                 same_bits(one, attn_slice(attn_slice(pattern, 1, t, 1), 2, 0, t + 1),
                           label("its pattern", (int)t));
             }
             desc.pattern = NULL;
-            if (OK(&ctx, attn_attention(&ctx, &tail, attn_slice(q, 1, first, t + 1 - first),
-                                        attn_slice(k, 1, 0, t + 1), attn_slice(v, 1, 0, t + 1),
-                                        &desc)))
+            if (OK(&ctx,
+                   attn_attention(&ctx, &tail, attn_slice(q, 1, first, t + 1 - first),
+                                  attn_slice(k, 1, 0, t + 1), attn_slice(v, 1, 0, t + 1), &desc)))
                 same_bits(tail, attn_slice(whole, 1, first, t + 1 - first),
                           label("the last queries", (int)t));
         }
@@ -1515,7 +1527,8 @@ static void causal_rows_alone_give_the_same_bits(void)
     done(&ctx);
 }
 
-/* ---- the larger operations are made of the smaller ones --------------------------------------- */
+/* ---- the larger operations are made of the smaller ones ---------------------------------------
+ */
 
 static void attention_is_its_parts(void)
 {
@@ -1546,7 +1559,8 @@ static void block_is_its_parts(void)
     attn_ctx ctx = {0};
     attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
     attn_tensor in[MAX_INPUTS], shape, x, none = {0}, out = {0}, h = {0}, attended = {0}, mid = {0};
-    attn_tensor q = {0}, k = {0}, v = {0}, z = {0}, joined = {0}, projected = {0}, n2 = {0}, up = {0};
+    attn_tensor q = {0}, k = {0}, v = {0}, z = {0}, joined = {0}, projected = {0}, n2 = {0},
+                up = {0};
     attn_tensor act = {0}, down = {0}, last = {0}, mlp = {0};
     attn_block_weights w;
     const operation op = {"block", run_block, "f2,21,12 " WEIGHTS_12, "f2,21,12", 0};
@@ -1564,8 +1578,8 @@ static void block_is_its_parts(void)
                             attn_transpose(attn_reshape(k, heads), 1, 2),
                             attn_transpose(attn_reshape(v, heads), 1, 2), &desc));
     OK(&ctx, attn_copy(&ctx, &joined, attn_transpose(z, 1, 2)));
-    OK(&ctx, attn_linear(&ctx, &projected, attn_reshape(joined, attn_shape3(2, 21, 12)), w.w_o,
-                         w.b_o));
+    OK(&ctx,
+       attn_linear(&ctx, &projected, attn_reshape(joined, attn_shape3(2, 21, 12)), w.w_o, w.b_o));
     same_bits(attended, projected, "multihead");
     OK(&ctx, attn_add(&ctx, &mid, x, attended));
     OK(&ctx, attn_layernorm(&ctx, &n2, mid, w.ln2_w, w.ln2_b, 1e-5f));
@@ -1583,7 +1597,8 @@ static void block_is_its_parts(void)
     done(&ctx);
 }
 
-/* ---- edges ------------------------------------------------------------------------------------ */
+/* ---- edges ------------------------------------------------------------------------------------
+ */
 
 static void hidden_entries_are_never_seen(void)
 {
@@ -1611,7 +1626,8 @@ static void hidden_entries_are_never_seen(void)
     desc.pattern = NULL;
     OK(&ctx, attn_attention(&ctx, &again, x, k, x, &desc));
     if (out.ndim && again.ndim)
-        same_bits(attn_slice(again, 0, 0, 19), attn_slice(out, 0, 0, 19), "queries before a bad key");
+        same_bits(attn_slice(again, 0, 0, 19), attn_slice(out, 0, 0, 19),
+                  "queries before a bad key");
     CHECK(isnan(attn_get(again, 19, 0, 0, 0)));
     done(&ctx);
 }
@@ -1644,7 +1660,9 @@ static void infinities_stay_where_they_belong(void)
                     for (c = 0; c < columns; c++) {
                         const double got = value_of(out, r * columns + c);
                         const double w = value_of(want, r * columns + c);
-                        CHECKF(isnan(w) ? isnan(got) : isinf(w) ? got == w : fabs(got - w) < 1e-5,
+                        CHECKF(isnan(w)   ? isnan(got)
+                               : isinf(w) ? got == w
+                                          : fabs(got - w) < 1e-5,
                                "row %d, column %d: %g, expected %g", (int)r, (int)c, got, w);
                     }
                 }
@@ -1688,7 +1706,7 @@ static void empty_tensors(void)
         {"attention", run_attention, "f0,2,8 f0,3,8 f0,3,4", "f0,2,4", 0},
         {"attention", run_attention, "f2,8 f3,8 f3,0", "f2,0", 0},
         {"causal attention", run_attention_causal, "f0,8 f0,8 f0,4", "f0,4", 0},
-        {"multihead", run_multihead, "f0,12 f0,12 " WEIGHTS_12, "f0,12", 0},
+        {"multihead", run_multihead, "f0,12 f0,12 " ATTENTION_12, "f0,12", 0},
         {"mlp", run_mlp, "f0,12 f12,50 f50 f50,12 f12", "f0,12", 0},
         {"block", run_block, "f0,12 " WEIGHTS_12, "f0,12", 0},
         {"block", run_block, "f0,4,12 " WEIGHTS_12, "f0,4,12", 0},
@@ -1757,7 +1775,8 @@ static void repeated_rows(void)
     done(&ctx);
 }
 
-/* ---- refusals --------------------------------------------------------------------------------- */
+/* ---- refusals ---------------------------------------------------------------------------------
+ */
 
 /* A mismatch is ATTN_E_SHAPE and names both shapes. */
 static void check_shapes(attn_status (*run)(attn_ctx *, attn_tensor *, const attn_tensor *),
@@ -1804,15 +1823,16 @@ static void mismatches_name_both_shapes(void)
     check_shapes(run_attention, "f5,8 f6,7 f6,4", "[5, 8]", "[6, 7]");
     check_shapes(run_attention, "f5,8 f6,8 f7,4", "[6, 8]", "[7, 4]");
     check_shapes(run_attention, "f2,5,8 f3,6,8 f3,6,4", "[2, 5, 8]", "[3, 6, 8]");
-    check_shapes(run_attention, "f3,5,8 f3,6,8 f2,6,4", "[3, 6, 8]", "[2, 6, 4]");
+    check_shapes(run_attention, "f3,5,8 f3,6,8 f2,6,4", "[3, 5, 8]", "[2, 6, 4]");
     check_shapes(run_attention_masked, "f5,8 f6,8 f6,4 f6,6", "[5, 6]", "[6, 6]");
     check_shapes(run_attention_masked, "f2,5,8 f2,6,8 f2,6,4 f3,5,6", "[2, 5, 6]", "[3, 5, 6]");
-    check_shapes(run_multihead, "f4,12 f9,11 " WEIGHTS_12, "[9, 11]", "[12, 12]");
-    check_shapes(run_multihead, "f4,11 f9,12 " WEIGHTS_12, "[4, 11]", "[12, 12]");
-    check_shapes(run_multihead, "f2,4,12 f3,9,12 " WEIGHTS_12, "[2, 4, 12]", "[3, 9, 12]");
+    check_shapes(run_multihead, "f4,12 f9,11 " ATTENTION_12, "[9, 11]", "[12, 12]");
+    check_shapes(run_multihead, "f4,11 f9,12 " ATTENTION_12, "[4, 11]", "[12, 12]");
+    check_shapes(run_multihead, "f2,4,12 f3,9,12 " ATTENTION_12, "[2, 4, 12]", "[3, 9, 12]");
     check_shapes(run_multihead, "f4,12 f9,12 f12,12 - f12,15 - f12,12 - f12,12 -", "[12, 12]",
                  "[12, 15]");
-    check_shapes(run_multihead, "f4,12 f9,12 f12,12 - f12,12 - f12,12 - f15,12 -", "[15, 12]", "12]");
+    check_shapes(run_multihead, "f4,12 f9,12 f12,12 - f12,12 - f12,12 - f15,12 -", "[15, 12]",
+                 "12]");
     check_shapes(run_mlp, "f4,11 f12,50 f50 f50,12 f12", "[4, 11]", "[12, 50]");
     check_shapes(run_mlp, "f4,12 f12,50 f50 f51,12 f12", "[51, 12]", "50]");
     check_shapes(run_block, "f4,11 " WEIGHTS_12, "[4, 11]", "[12]");
@@ -1824,7 +1844,8 @@ static void other_refusals(void)
     attn_ctx ctx = {0};
     attn_tensor in[MAX_INPUTS], shape, out = {0}, none = {0}, table, ids, x;
     attn_attention_desc desc = {ATTN_MASK_GIVEN, {0}, 0, NULL};
-    static const operation op = {"multihead", run_multihead, "f4,12 f9,12 " WEIGHTS_12, "f4,12", 0};
+    static const operation op = {"multihead", run_multihead, "f4,12 f9,12 " ATTENTION_12, "f4,12",
+                                 0};
     make_inputs(&op, in, &shape);
     x = in[0];
     /* 12 columns are not 5 heads; no head is none. */
@@ -1840,6 +1861,7 @@ static void other_refusals(void)
     desc.mask_kind = (attn_mask_kind)7;
     ctx.status = ATTN_OK;
     CHECK(attn_attention(&ctx, &out, x, x, x, &desc) != ATTN_OK && ctx.status != ATTN_OK);
+    attn_tensor_free(&ctx, &out);
     ctx.status = ATTN_OK;
     CHECK(attn_gelu(&ctx, &out, x, (attn_gelu_kind)5) != ATTN_OK && ctx.status != ATTN_OK);
     /* Ids outside the table, and targets outside the vocabulary. */
@@ -1874,6 +1896,74 @@ static void other_refusals(void)
     FAILS(&ctx, ATTN_E_SHAPE, "[4]", attn_softmax_causal(&ctx, &out, random_tensor(1, 4)));
     CHECK(attn_linear(&ctx, &out, x, none, none) != ATTN_OK);
     CHECK(out.ndim == 0 && ctx.blocks == NULL);
+    done(&ctx);
+}
+
+/* A result that is a view which could not be made must not turn into a tensor of its own: what was
+ * written would never arrive. */
+static void results_that_could_not_be_made(void)
+{
+    size_t o;
+    for (o = 0; o < N_OPERATIONS; o++) {
+        const operation *op = &operations[o];
+        attn_tensor in[MAX_INPUTS], shape, out, bad;
+        attn_ctx ctx = {0};
+        make_inputs(op, in, &shape);
+        bad = out = attn_slice(shape, 0, shape.shape[0], 1);
+        CHECKF(op->run(&ctx, &out, in) != ATTN_OK && ctx.status != ATTN_OK && bad.error &&
+                   strstr(ctx.message, bad.error) && out.ndim == 0 && ctx.blocks == NULL,
+               "%s: \"%s\"", op_label(op, "into a bad view"), ctx.message);
+        attn_ctx_free(&ctx);
+        memset(&ctx, 0, sizeof ctx);
+        memset(&out, 0, sizeof out);
+        OK(&ctx, attn_zeros(&ctx, &out, ATTN_F32, attn_shape1(3)));
+        attn_tensor_free(&ctx, &out); /* a freed one is like a fresh one */
+        OK(&ctx, op->run(&ctx, &out, in));
+        same_shape(out, shape, op_label(op, "into a freed tensor"));
+        done(&ctx);
+    }
+}
+
+/* Empty tensors can have dimensions that no buffer can have. They may work or be refused. */
+static void sizes_beyond_memory(void)
+{
+    const size_t huge = SIZE_MAX / 8; /* in bytes it fits in ptrdiff_t, with a little more not */
+    meter m;
+    attn_ctx ctx = metered(&m);
+    attn_tensor wide = attn_borrow(NULL, ATTN_F32, attn_shape2(0, huge)), none = {0}, x, out = {0};
+    attn_tensor tall = attn_borrow(NULL, ATTN_F32, attn_shape2(huge, 0));
+    attn_tensor vast = attn_borrow(NULL, ATTN_F32, attn_shape2(huge / 4, 0));
+    if (!CHECK(wide.ndim == 2 && tall.ndim == 2 && vast.ndim == 2))
+        return;
+    x = new_tensor(ATTN_F32, 2, attn_slice(wide, 1, 0, 0).shape, LAYOUT_DENSE); /* [0, 0] */
+    x.shape[0] = 2;
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        ctx.message[0] = 0;                                                                        \
+        CHECK((call) == ATTN_OK || ctx.message[0]);                                                \
+        attn_tensor_free(&ctx, &out);                                                              \
+        memset(&out, 0, sizeof out);                                                               \
+        CHECK(m.live == 0);                                                                        \
+    } while (0)
+    TRY(attn_add(&ctx, &out, wide, wide));
+    TRY(attn_exp(&ctx, &out, wide));
+    TRY(attn_sum(&ctx, &out, wide));
+    TRY(attn_softmax(&ctx, &out, wide));
+    TRY(attn_softmax_causal(&ctx, &out, wide));
+    TRY(attn_log_softmax(&ctx, &out, wide));
+    TRY(attn_layernorm(&ctx, &out, wide, none, none, 1e-5f));
+    TRY(attn_gelu(&ctx, &out, wide, ATTN_GELU_TANH));
+    TRY(attn_copy(&ctx, &out, wide));
+    TRY(attn_matmul(&ctx, &out, x, wide));
+    TRY(attn_matmul(&ctx, &out, wide, tall));
+    TRY(attn_matmul(&ctx, &out, tall, x));
+    TRY(attn_linear(&ctx, &out, x, wide, none));
+    TRY(attn_unembed(&ctx, &out, x, tall));
+    TRY(attn_attention(&ctx, &out, x, tall, tall, NULL));
+    TRY(attn_attention(&ctx, &out, x, vast, vast, NULL));
+    TRY(attn_attention(&ctx, &out, tall, x, x, NULL));
+    TRY(attn_attention(&ctx, &out, wide, wide, wide, NULL));
+#undef TRY
     done(&ctx);
 }
 
@@ -1922,4 +2012,6 @@ void suite_ops(void)
     RUN("ops", repeated_rows);
     RUN("ops", mismatches_name_both_shapes);
     RUN("ops", other_refusals);
+    RUN("ops", results_that_could_not_be_made);
+    RUN("ops", sizes_beyond_memory);
 }

@@ -419,7 +419,7 @@ static void arguments(void)
     desc = good;
     desc.min_p = 1.5f;
     refused("min_p", desc, 10);
-    refused("n_vocab", good, 0);
+    refused("vocabulary of 0", good, 0);
 }
 
 /* An allocator that counts, and gives nothing once `left` is used up. */

@@ -25,7 +25,10 @@ static int is_shape(attn_tensor x, int ndim, size_t d0, size_t d1, size_t d2, si
 }
 
 /* A view that could not be made: no dimensions, and a reason. */
-static int is_refused(attn_tensor x) { return x.ndim == 0 && x.error && x.error[0]; }
+static int is_refused(attn_tensor x)
+{
+    return x.ndim == 0 && x.error && x.error[0];
+}
 
 /* ---- making tensors ----------------------------------------------------------------------- */
 
@@ -336,7 +339,8 @@ static void reshapes(void)
             continue;
         }
         viewed++;
-        CHECK(y.ndim == shape.ndim && memcmp(y.shape, shape.dim, (size_t)y.ndim * sizeof(size_t)) == 0);
+        CHECK(y.ndim == shape.ndim &&
+              memcmp(y.shape, shape.dim, (size_t)y.ndim * sizeof(size_t)) == 0);
         for (i = 0; i < count_of(x); i++)
             if (!CHECKF(element(x, i) == element(y, i), "%s to %s moved element %d", shape_text(x),
                         shape_text(y), (int)i))
@@ -420,6 +424,11 @@ static void copy_keeps_or_converts_types(void)
     CHECK(value_of(into, 0) == 1 && value_of(into, 1) == -2 && value_of(into, 2) == 65504);
     OK(&ctx, attn_copy(&ctx, &into, n));
     CHECK(value_of(into, 0) == 7 && value_of(into, 1) == -3 && value_of(into, 2) == 16777216);
+    into = new_tensor(ATTN_I32, 1, h.shape, LAYOUT_ROW_GAPS); /* floats never become integers */
+    FAILS(&ctx, ATTN_E_ARGUMENT, "integers", attn_copy(&ctx, &into, h));
+    CHECK(value_of(into, 0) == INT32_MAX);
+    OK(&ctx, attn_copy(&ctx, &into, n));
+    same_bits(into, n, "i32 into i32");
     into = new_tensor(ATTN_F16, 1, h.shape, LAYOUT_BACKWARD);
     OK(&ctx, attn_copy(&ctx, &into, n));
     CHECK(value_of(into, 0) == 7 && value_of(into, 1) == -3 && isinf(value_of(into, 2)));
@@ -600,8 +609,8 @@ static void no_memory(void)
 
 static void panels(void)
 {
-    static const size_t sizes[][2] = {{1, 1},   {1, 16},  {1, 17}, {2, 15}, {3, 16},
-                                      {7, 33},  {16, 48}, {5, 1},  {4, 50}, {31, 31}};
+    static const size_t sizes[][2] = {{1, 1},  {1, 16},  {1, 17}, {2, 15}, {3, 16},
+                                      {7, 33}, {16, 48}, {5, 1},  {4, 50}, {31, 31}};
     attn_ctx ctx = {0};
     size_t s, i, n, k;
     int dtype, layout, from;

@@ -68,8 +68,8 @@ static const part tail_parts[] = {
     {"ln_final.w", "ln_f.weight", "output_norm.weight", PART_ROWS, DIM_1, DIM_C},
     {"ln_final.b", "ln_f.bias", "output_norm.bias", PART_ROWS, DIM_1, DIM_C}};
 
-static const part unembed_part = {"unembed.W_U", "lm_head.weight", "output.weight",
-                                  PART_TABLE,    DIM_C,            DIM_V};
+static const part unembed_part = {
+    "unembed.W_U", "lm_head.weight", "output.weight", PART_TABLE, DIM_C, DIM_V};
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
@@ -118,8 +118,11 @@ static attn_status check_config(attn_ctx *ctx, source *s)
     const struct {
         const char *name;
         uint64_t value;
-    } sizes[] = {{"vocabulary", s->n_vocab}, {"context", s->n_ctx},   {"width", s->d_model},
-                 {"number of heads", s->n_head}, {"number of layers", s->n_layer},
+    } sizes[] = {{"vocabulary", s->n_vocab},
+                 {"context", s->n_ctx},
+                 {"width", s->d_model},
+                 {"number of heads", s->n_head},
+                 {"number of layers", s->n_layer},
                  {"inner width", s->d_mlp}};
     int64_t *ids[2];
     size_t i;
@@ -128,12 +131,15 @@ static attn_status check_config(attn_ctx *ctx, source *s)
             return tool_fail(ctx, ATTN_E_FORMAT, "by %s, the %s is %llu, which cannot be",
                              s->config_name, sizes[i].name, TOOLS_LLU(sizes[i].value));
     if (s->d_model % s->n_head)
-        return tool_fail(ctx, ATTN_E_FORMAT, "by %s, %llu heads share a width of %llu, which does "
-                         "not divide evenly", s->config_name, TOOLS_LLU(s->n_head),
-                         TOOLS_LLU(s->d_model));
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "by %s, %llu heads share a width of %llu, which does "
+                         "not divide evenly",
+                         s->config_name, TOOLS_LLU(s->n_head), TOOLS_LLU(s->d_model));
     if (!((float)s->ln_eps > 0 && s->ln_eps < 1))
-        return tool_fail(ctx, ATTN_E_FORMAT, "by %s, the layer norm epsilon is %g; expected a "
-                         "small positive number", s->config_name, s->ln_eps);
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "by %s, the layer norm epsilon is %g; expected a "
+                         "small positive number",
+                         s->config_name, s->ln_eps);
     ids[0] = &s->bos;
     ids[1] = &s->eos;
     for (i = 0; i < 2; i++)
@@ -173,8 +179,10 @@ static attn_status find_part(attn_ctx *ctx, const source *s, const part *p, cons
                          show_shape(have, out->from->ndim, out->from->shape), s->config_name,
                          show_shape(want, ndim, expected));
     if (out->from->dtype == SOURCE_OTHER)
-        return tool_fail(ctx, ATTN_E_VERSION, "%s: %s is of type %s; supported are F32, F16 and "
-                         "BF16%s", out->from->file->name, name, out->from->dtype_name,
+        return tool_fail(ctx, ATTN_E_VERSION,
+                         "%s: %s is of type %s; supported are F32, F16 and "
+                         "BF16%s",
+                         out->from->file->name, name, out->from->dtype_name,
                          s->gguf_names ? ", and Q8_0" : "");
     return ATTN_OK;
 }
@@ -200,9 +208,10 @@ static attn_status check_leftovers(attn_ctx *ctx, const source *s, const plan *o
             strcmp(text, "output.weight") == 0)
             continue;
         if (strncmp(text, layer, strlen(layer)) == 0)
-            tool_fail(ctx, ATTN_E_FORMAT, "%s: nothing in a GPT-2 of %llu layers asks for the "
-                      "tensor %s", s->tensors[i].file->name, TOOLS_LLU(s->n_layer),
-                      show(name, text, n));
+            tool_fail(ctx, ATTN_E_FORMAT,
+                      "%s: nothing in a GPT-2 of %llu layers asks for the "
+                      "tensor %s",
+                      s->tensors[i].file->name, TOOLS_LLU(s->n_layer), show(name, text, n));
         else
             source_note("the tensor %s is not part of GPT-2; left out", show(name, text, n));
     }
@@ -241,9 +250,9 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
     size_t i, n = 0;
     char prefix[32];
     /* a plan is no longer than the checkpoint, however many layers the configuration claims */
-    out->tensors = (planned *)pool_alloc(
-        ctx, &s->memory, most < s->n_tensors + 2 ? (size_t)most : s->n_tensors + 2,
-        sizeof *out->tensors);
+    out->tensors = (planned *)arena_alloc(ctx, &s->memory,
+                                          most < s->n_tensors + 2 ? (size_t)most : s->n_tensors + 2,
+                                          sizeof *out->tensors);
     if (!out->tensors)
         return ctx->status;
     for (i = 0; i < COUNT_OF(head_parts); i++, n++) {
@@ -252,8 +261,7 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
             return ctx->status;
     }
     for (layer = 0; layer < s->n_layer; layer++) {
-        snprintf(prefix, sizeof prefix, s->gguf_names ? "blk.%llu." : "h.%llu.",
-                 TOOLS_LLU(layer));
+        snprintf(prefix, sizeof prefix, s->gguf_names ? "blk.%llu." : "h.%llu.", TOOLS_LLU(layer));
         for (i = 0; i < COUNT_OF(layer_parts); i++, n++) {
             snprintf(out->tensors[n].name, sizeof out->tensors[n].name, "blocks.%llu.%s",
                      TOOLS_LLU(layer), layer_parts[i].name);
@@ -279,8 +287,10 @@ static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
     out->tied = 1;
     if (!source_find(s, name)) {
         if (s->says_untied)
-            return tool_fail(ctx, ATTN_E_FORMAT, "the tensor %s is missing, but %s says "
-                             "tie_word_embeddings is false", name, s->config_name);
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "the tensor %s is missing, but %s says "
+                             "tie_word_embeddings is false",
+                             name, s->config_name);
         return ATTN_OK;
     }
     snprintf(last->name, sizeof last->name, "%s", unembed_part.name);
@@ -292,7 +302,10 @@ static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
     return ATTN_OK;
 }
 
-static uint64_t next_line(uint64_t offset) { return (offset + 63) / 64 * 64; }
+static uint64_t next_line(uint64_t offset)
+{
+    return (offset + 63) / 64 * 64;
+}
 
 /* Data types, sizes and places. `dtype` is -1 for whatever loses nothing. */
 static attn_status plan_layout(attn_ctx *ctx, plan *p, int dtype)
@@ -334,8 +347,10 @@ static attn_status plan_tokenizer(attn_ctx *ctx, source *s, plan *p)
     while (v->n_tokens > s->n_vocab) {
         const vocab_token *last = &v->tokens[v->n_tokens - 1];
         if (last->spelling && !last->special)
-            return tool_fail(ctx, ATTN_E_FORMAT, "the vocabulary has %llu tokens (the last is "
-                             "\"%s\"), but by %s the model knows %llu", TOOLS_LLU(v->n_tokens),
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "the vocabulary has %llu tokens (the last is "
+                             "\"%s\"), but by %s the model knows %llu",
+                             TOOLS_LLU(v->n_tokens),
                              show(name, last->spelling, last->spelling_size), s->config_name,
                              TOOLS_LLU(s->n_vocab));
         dropped += last->spelling != NULL;
@@ -351,7 +366,17 @@ static attn_status plan_tokenizer(attn_ctx *ctx, source *s, plan *p)
 
 static volatile sig_atomic_t interrupted; /* the number of the signal that came */
 
-static void on_signal(int number) { interrupted = number; }
+static void on_signal(int number)
+{
+    interrupted = number;
+}
+
+/* Unless whoever started this wants the signal ignored, as nohup does. */
+static void catch_signal(int number)
+{
+    if (signal(number, on_signal) == SIG_IGN)
+        signal(number, SIG_IGN);
+}
 
 enum { CHECKSUM_BLOCK = 1 << 20 };
 
@@ -462,8 +487,7 @@ static attn_status write_panels(writer *w, source *s, const planned *t, float *p
     const size_t n_in = (size_t)t->n_in;
     uint64_t first;
     for (first = 0; first < t->n_out; first += columns) {
-        const size_t n =
-            t->n_out - first < columns ? (size_t)(t->n_out - first) : columns;
+        const size_t n = t->n_out - first < columns ? (size_t)(t->n_out - first) : columns;
         attn_tensor x;
         if (t->out_in) {
             if (source_read(w->ctx, s, t->from, first, n, 0, n_in, limit, piece))
@@ -531,7 +555,10 @@ static void make_header(const source *s, const plan *p, uint64_t table_checksum,
     const float eps = (float)s->ln_eps;
     uint32_t eps_bits;
     memcpy(&eps_bits, &eps, sizeof eps_bits);
-    memcpy(header, "\x89" "ATTN\r\n\x1a", 8);
+    memcpy(header,
+           "\x89"
+           "ATTN\r\n\x1a",
+           8);
     put_u32(header + 8, 1);
     put_u32(header + 12, 256);
     put_u64(header + 16, p->file_size);
@@ -559,21 +586,21 @@ static void make_header(const source *s, const plan *p, uint64_t table_checksum,
 static attn_status write_file(writer *w, source *s, plan *p)
 {
     const size_t table_size = 128 * p->n_tensors;
-    unsigned char *start = (unsigned char *)pool_alloc(w->ctx, &s->memory, 256 + table_size, 1);
+    unsigned char *start = (unsigned char *)arena_alloc(w->ctx, &s->memory, 256 + table_size, 1);
     size_t i;
     if (!start || begin_section(w, 256 + table_size))
         return w->ctx->status;
     if (p->tokenizer &&
-        (begin_section(w, p->tokenizer_offset) ||
-         write_some(w, p->tokenizer, p->tokenizer_size) || end_section(w, &p->tokenizer_checksum)))
+        (begin_section(w, p->tokenizer_offset) || write_some(w, p->tokenizer, p->tokenizer_size) ||
+         end_section(w, &p->tokenizer_checksum)))
         return w->ctx->status;
     for (i = 0; i < p->n_tensors; i++)
         if (write_tensor(w, s, &p->tensors[i]))
             return w->ctx->status;
     make_table(p, start + 256);
     make_header(s, p, attn_checksum(0, start + 256, table_size), start);
-    if (system_seek(w->file, 0) || fwrite(start, 1, 256 + table_size, w->file) != 256 + table_size ||
-        system_sync(w->file))
+    if (system_seek(w->file, 0) ||
+        fwrite(start, 1, 256 + table_size, w->file) != 256 + table_size || system_sync(w->file))
         return write_failed(w);
     return interrupted ? tool_fail(w->ctx, ATTN_STOPPED, "interrupted") : ATTN_OK;
 }
@@ -582,7 +609,7 @@ static attn_status write_file(writer *w, source *s, plan *p)
 static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *path)
 {
     const size_t size = strlen(path) + 40;
-    char *draft = (char *)pool_alloc(ctx, &s->memory, size, 1);
+    char *draft = (char *)arena_alloc(ctx, &s->memory, size, 1);
     writer w;
     memset(&w, 0, sizeof w);
     w.ctx = ctx;
@@ -590,7 +617,7 @@ static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *p
     w.total = p->file_size;
     w.percent = -1;
     w.show_progress = system_is_terminal(stderr);
-    w.block = (unsigned char *)pool_alloc(ctx, &s->memory, CHECKSUM_BLOCK, 1);
+    w.block = (unsigned char *)arena_alloc(ctx, &s->memory, CHECKSUM_BLOCK, 1);
     if (!draft || !w.block)
         return ctx->status;
     snprintf(draft, size, "%s.%lu.part", path, system_process());
@@ -631,17 +658,26 @@ static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
         return gguf_open(ctx, s, o->input, !o->tokenizer && !o->no_tokenizer);
     if (get_u32(magic) == LLMC_MAGIC)
         return llmc_open(ctx, s, o->input);
-    if (memcmp(magic, "\x89" "ATTN", 5) == 0)
+    if (memcmp(magic,
+               "\x89"
+               "ATTN",
+               5) == 0)
         return tool_fail(ctx, ATTN_E_FORMAT, "%s is a .attn file already", o->input);
     if (memcmp(magic, "PK\3\4", 4) == 0 || magic[0] == 0x80)
-        return tool_fail(ctx, ATTN_E_UNSUPPORTED, "%s is a PyTorch pickle; "
+        return tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                         "%s is a PyTorch pickle; "
                          "tools/pickle-to-safetensors.py makes a directory of it that can be "
-                         "converted", o->input);
+                         "converted",
+                         o->input);
     if (magic[7] == 0 && n == 8 && get_u64(magic) < SAFETENSORS_MAX_HEADER)
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s may be a safetensors file; give the directory "
-                         "that holds it and its config.json", o->input);
-    return tool_fail(ctx, ATTN_E_FORMAT, "%s is neither a GGUF file, nor an llm.c checkpoint, nor "
-                     "a directory", o->input);
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s may be a safetensors file; give the directory "
+                         "that holds it and its config.json",
+                         o->input);
+    return tool_fail(ctx, ATTN_E_FORMAT,
+                     "%s is neither a GGUF file, nor an llm.c checkpoint, nor "
+                     "a directory",
+                     o->input);
 }
 
 /* The vocabulary from a directory: the one given, or the input itself. */
@@ -749,10 +785,10 @@ int main(int argc, char **argv)
         fputs("attn-convert: no memory\n", stderr);
         return 1;
     }
-    signal(SIGINT, on_signal);
-    signal(SIGTERM, on_signal);
+    catch_signal(SIGINT);
+    catch_signal(SIGTERM);
 #ifdef SIGHUP
-    signal(SIGHUP, on_signal);
+    catch_signal(SIGHUP);
 #endif
     status = convert(&ctx, s, &o);
     source_close(s);

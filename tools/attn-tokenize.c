@@ -11,7 +11,8 @@ static const char usage[] =
     "usage: attn-tokenize MODEL_OR_DIRECTORY [options] < INPUT > OUTPUT\n"
     "\n"
     "Turns standard input, any bytes at all, into token ids on one line, separated by blanks.\n"
-    "MODEL_OR_DIRECTORY is a .attn file with a tokenizer, or a directory that holds vocab.json and\n"
+    "MODEL_OR_DIRECTORY is a .attn file with a tokenizer, or a directory that holds vocab.json "
+    "and\n"
     "merges.txt, or tokenizer.json.\n"
     "\n"
     "options:\n"
@@ -83,8 +84,10 @@ static attn_status parse_ids(attn_ctx *ctx, const char *text, size_t size, int32
             id = id * 10 + (text[i] - '0');
         if (i == start || id > INT32_MAX ||
             (i < size && (!strchr(" \t\r\n,", text[i]) || !text[i])))
-            return tool_fail(ctx, ATTN_E_TOKEN, "entry %llu of the input, \"%s\", is not a token "
-                             "id", TOOLS_LLU(*n),
+            return tool_fail(ctx, ATTN_E_TOKEN,
+                             "entry %llu of the input, \"%s\", is not a token "
+                             "id",
+                             TOOLS_LLU(*n),
                              show(word, text + start, size - start < 20 ? size - start : 20));
         ids[*n] = (int32_t)id;
     }
@@ -117,7 +120,7 @@ int main(int argc, char **argv)
 {
     attn_ctx ctx;
     opened o;
-    pool memory = {NULL};
+    arena memory = {NULL};
     const char *path = NULL;
     char *input = NULL;
     size_t size = 0;
@@ -157,7 +160,7 @@ int main(int argc, char **argv)
         tool_fail(&ctx, ATTN_E_IO, "cannot write to standard output: %s", strerror(errno));
     if (ctx.status)
         fprintf(stderr, "attn-tokenize: %s\n", ctx.message);
-    pool_free(&memory);
+    arena_free(&memory);
     attn_tokenizer_free(o.own);
     attn_model_close(o.model);
     free(o.section);

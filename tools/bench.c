@@ -7,7 +7,9 @@
 #define _POSIX_C_SOURCE 200112L /* for clock_gettime under -std=c99 */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
-#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static double seconds(void)

@@ -67,22 +67,22 @@ TOOLS_FN const char *base_name(const char *path)
     return base;
 }
 
-/* A pool is a chain of blocks that live until pool_free. Start with a zeroed one. */
-typedef union pool_block {
-    union pool_block *next;
+/* An arena is a chain of blocks that live until arena_free. Start with a zeroed one. */
+typedef union arena_block {
+    union arena_block *next;
     double align_double;
     uint64_t align_u64;
-} pool_block;
-typedef struct pool {
-    pool_block *blocks;
-} pool;
+} arena_block;
+typedef struct arena {
+    arena_block *blocks;
+} arena;
 
 /* `count` things of `size` bytes, zeroed. */
-TOOLS_FN void *pool_alloc(attn_ctx *ctx, pool *memory, size_t count, size_t size)
+TOOLS_FN void *arena_alloc(attn_ctx *ctx, arena *memory, size_t count, size_t size)
 {
-    pool_block *block = NULL;
-    if (size == 0 || count <= (SIZE_MAX - sizeof(pool_block)) / size)
-        block = (pool_block *)calloc(1, sizeof(pool_block) + count * size);
+    arena_block *block = NULL;
+    if (size == 0 || count <= (SIZE_MAX - sizeof(arena_block)) / size)
+        block = (arena_block *)calloc(1, sizeof(arena_block) + count * size);
     if (!block) {
         tool_fail(ctx, ATTN_E_MEMORY, "no memory for %llu times %llu bytes", TOOLS_LLU(count),
                   TOOLS_LLU(size));
@@ -93,29 +93,29 @@ TOOLS_FN void *pool_alloc(attn_ctx *ctx, pool *memory, size_t count, size_t size
     return block + 1;
 }
 
-TOOLS_FN void pool_free(pool *memory)
+TOOLS_FN void arena_free(arena *memory)
 {
     while (memory->blocks) {
-        pool_block *next = memory->blocks->next;
+        arena_block *next = memory->blocks->next;
         free(memory->blocks);
         memory->blocks = next;
     }
 }
 
 /* A copy with a zero behind it. */
-TOOLS_FN char *pool_text(attn_ctx *ctx, pool *memory, const char *text, size_t size)
+TOOLS_FN char *arena_text(attn_ctx *ctx, arena *memory, const char *text, size_t size)
 {
-    char *copy = (char *)pool_alloc(ctx, memory, size + 1, 1);
+    char *copy = (char *)arena_alloc(ctx, memory, size + 1, 1);
     if (copy && size)
         memcpy(copy, text, size);
     return copy;
 }
 
 /* "directory/name", or what comes of it if the name is empty. */
-TOOLS_FN char *pool_path(attn_ctx *ctx, pool *memory, const char *directory, const char *name)
+TOOLS_FN char *arena_path(attn_ctx *ctx, arena *memory, const char *directory, const char *name)
 {
     size_t n = strlen(directory), m = strlen(name);
-    char *path = (char *)pool_alloc(ctx, memory, n + m + 2, 1);
+    char *path = (char *)arena_alloc(ctx, memory, n + m + 2, 1);
     if (path)
         snprintf(path, n + m + 2, "%s%s%s", directory, n && directory[n - 1] == '/' ? "" : "/",
                  name);
@@ -131,7 +131,7 @@ TOOLS_FN int file_exists(const char *path)
 }
 
 /* Reads all of a stream, which may be a pipe. A zero follows the bytes. */
-TOOLS_FN attn_status read_all(attn_ctx *ctx, pool *memory, FILE *file, const char *name,
+TOOLS_FN attn_status read_all(attn_ctx *ctx, arena *memory, FILE *file, const char *name,
                               size_t limit, char **bytes, size_t *size)
 {
     size_t capacity = 1 << 16, n = 0, got;
@@ -152,10 +152,12 @@ TOOLS_FN attn_status read_all(attn_ctx *ctx, pool *memory, FILE *file, const cha
     if (ferror(file))
         tool_fail(ctx, ATTN_E_IO, "cannot read %s: %s", name, strerror(errno));
     else if (n > limit)
-        tool_fail(ctx, ATTN_E_FORMAT, "%s is larger than %llu bytes, the most that such a file "
-                  "can be here", name, TOOLS_LLU(limit));
+        tool_fail(ctx, ATTN_E_FORMAT,
+                  "%s is larger than %llu bytes, the most that such a file "
+                  "can be here",
+                  name, TOOLS_LLU(limit));
     else
-        kept = pool_text(ctx, memory, buffer, n);
+        kept = arena_text(ctx, memory, buffer, n);
     free(buffer);
     *bytes = kept;
     *size = n;
@@ -163,7 +165,7 @@ TOOLS_FN attn_status read_all(attn_ctx *ctx, pool *memory, FILE *file, const cha
 }
 
 /* Reads a small file whole: configurations and vocabularies, not weights. */
-TOOLS_FN attn_status read_file(attn_ctx *ctx, pool *memory, const char *path, char **bytes,
+TOOLS_FN attn_status read_file(attn_ctx *ctx, arena *memory, const char *path, char **bytes,
                                size_t *size)
 {
     const size_t limit = (size_t)1 << 28;
@@ -185,23 +187,24 @@ typedef struct name_slot {
     size_t size;
     size_t value;
 } name_slot;
-typedef struct names {
+typedef struct name_table {
     name_slot *slots;
     size_t mask;
-} names;
+} name_table;
 
-TOOLS_FN attn_status names_init(attn_ctx *ctx, pool *memory, names *table, size_t count)
+TOOLS_FN attn_status names_init(attn_ctx *ctx, arena *memory, name_table *table, size_t count)
 {
     size_t n = 16;
     while (n / 2 < count && n <= SIZE_MAX / 2)
         n *= 2;
     table->mask = n - 1;
-    table->slots = (name_slot *)pool_alloc(ctx, memory, n, sizeof(name_slot));
+    table->slots = (name_slot *)arena_alloc(ctx, memory, n, sizeof(name_slot));
     return table->slots ? ATTN_OK : ctx->status;
 }
 
 /* The slot where the string a, continued by b, is or would be. (FNV-1a.) */
-TOOLS_FN name_slot *names_slot(const names *table, const char *a, size_t n, const char *b, size_t m)
+TOOLS_FN name_slot *names_slot(const name_table *table, const char *a, size_t n, const char *b,
+                               size_t m)
 {
     uint64_t hash = 14695981039346656037u;
     size_t i;
@@ -220,7 +223,7 @@ TOOLS_FN name_slot *names_slot(const names *table, const char *a, size_t n, cons
 }
 
 /* 1 if the string was there; *value is then its number. */
-TOOLS_FN int names_find(const names *table, const char *text, size_t size, size_t *value)
+TOOLS_FN int names_find(const name_table *table, const char *text, size_t size, size_t *value)
 {
     const name_slot *slot = names_slot(table, text, size, NULL, 0);
     if (slot->text)
@@ -229,7 +232,7 @@ TOOLS_FN int names_find(const names *table, const char *text, size_t size, size_
 }
 
 /* 0 if the string was there already; *value is then its number, else the table keeps *value. */
-TOOLS_FN int names_add(names *table, const char *text, size_t size, size_t *value)
+TOOLS_FN int names_add(name_table *table, const char *text, size_t size, size_t *value)
 {
     name_slot *slot = names_slot(table, text, size, NULL, 0);
     if (slot->text) {

@@ -60,7 +60,7 @@ typedef struct gguf_reader {
     uint64_t at;
 } gguf_reader;
 
-/* The keys that matter here, in the order of gguf_keys. */
+/* The keys that matter here, in the order of gguf_key. */
 enum {
     KEY_ARCHITECTURE,
     KEY_ALIGNMENT,
@@ -83,24 +83,32 @@ enum {
 
 TOOLS_FN const char *gguf_key(int key)
 {
-    static const char *const keys[N_KEYS] = {
-        "general.architecture",      "general.alignment",
-        "gpt2.context_length",       "gpt2.embedding_length",
-        "gpt2.block_count",          "gpt2.feed_forward_length",
-        "gpt2.attention.head_count", "gpt2.attention.head_count_kv",
-        "gpt2.attention.layer_norm_epsilon",
-        "tokenizer.ggml.model",      "tokenizer.ggml.pre",
-        "tokenizer.ggml.tokens",     "tokenizer.ggml.token_type",
-        "tokenizer.ggml.merges",     "tokenizer.ggml.bos_token_id",
-        "tokenizer.ggml.eos_token_id"};
+    static const char *const keys[N_KEYS] = {"general.architecture",
+                                             "general.alignment",
+                                             "gpt2.context_length",
+                                             "gpt2.embedding_length",
+                                             "gpt2.block_count",
+                                             "gpt2.feed_forward_length",
+                                             "gpt2.attention.head_count",
+                                             "gpt2.attention.head_count_kv",
+                                             "gpt2.attention.layer_norm_epsilon",
+                                             "tokenizer.ggml.model",
+                                             "tokenizer.ggml.pre",
+                                             "tokenizer.ggml.tokens",
+                                             "tokenizer.ggml.token_type",
+                                             "tokenizer.ggml.merges",
+                                             "tokenizer.ggml.bos_token_id",
+                                             "tokenizer.ggml.eos_token_id"};
     return keys[key];
 }
 
 TOOLS_FN int gguf_bytes(gguf_reader *g, void *bytes, uint64_t size, const char *what)
 {
     if (size > g->f->size - g->at) {
-        tool_fail(g->ctx, ATTN_E_FORMAT, "%s ends at byte %llu, in the middle of %s: the file was "
-                  "cut short, or a size in it lies", g->f->name, TOOLS_LLU(g->f->size), what);
+        tool_fail(g->ctx, ATTN_E_FORMAT,
+                  "%s ends at byte %llu, in the middle of %s: the file was "
+                  "cut short, or a size in it lies",
+                  g->f->name, TOOLS_LLU(g->f->size), what);
         return 0;
     }
     if (fread(bytes, 1, (size_t)size, g->f->file) != (size_t)size) {
@@ -133,8 +141,10 @@ TOOLS_FN int gguf_count(gguf_reader *g, uint64_t *count, uint64_t each, const ch
     if (!gguf_u64(g, count, what))
         return 0;
     if (*count > (g->f->size - g->at) / each) {
-        tool_fail(g->ctx, ATTN_E_FORMAT, "%s: %llu as the size of %s is more than the rest of the "
-                  "file has room for", g->f->name, TOOLS_LLU(*count), what);
+        tool_fail(g->ctx, ATTN_E_FORMAT,
+                  "%s: %llu as the size of %s is more than the rest of the "
+                  "file has room for",
+                  g->f->name, TOOLS_LLU(*count), what);
         return 0;
     }
     return 1;
@@ -146,7 +156,7 @@ TOOLS_FN int gguf_text(gguf_reader *g, gguf_string *string, const char *what)
     char *text;
     if (!gguf_count(g, &size, 1, what))
         return 0;
-    text = (char *)pool_alloc(g->ctx, &g->s->memory, (size_t)size + 1, 1);
+    text = (char *)arena_alloc(g->ctx, &g->s->memory, (size_t)size + 1, 1);
     string->text = text;
     string->size = (size_t)size;
     return text && gguf_bytes(g, text, size, what);
@@ -193,11 +203,11 @@ TOOLS_FN int gguf_array(gguf_reader *g, gguf_value *v, int depth, const char *wh
         v->type = type;
         v->count = (size_t)count;
         if (type == GGUF_STRING)
-            v->strings = (gguf_string *)pool_alloc(g->ctx, &g->s->memory, v->count,
-                                                   sizeof *v->strings);
+            v->strings =
+                (gguf_string *)arena_alloc(g->ctx, &g->s->memory, v->count, sizeof *v->strings);
         else
             v->numbers =
-                (int64_t *)pool_alloc(g->ctx, &g->s->memory, v->count, sizeof *v->numbers);
+                (int64_t *)arena_alloc(g->ctx, &g->s->memory, v->count, sizeof *v->numbers);
         if (!v->strings && !v->numbers)
             return 0;
     }
@@ -269,9 +279,9 @@ TOOLS_FN int gguf_number(gguf_reader *g, const gguf_value *values, int key, uint
     const gguf_value *v = &values[key];
     const int real = v->type == GGUF_F32 || v->type == GGUF_F64;
     if (!v->present || v->is_array || real || v->type == GGUF_STRING || v->number > INT32_MAX) {
-        tool_fail(g->ctx, ATTN_E_FORMAT, v->present ? "%s: %s is not a usable number"
-                                                    : "%s has no key %s",
-                  g->f->name, gguf_key(key));
+        tool_fail(g->ctx, ATTN_E_FORMAT,
+                  v->present ? "%s: %s is not a usable number" : "%s has no key %s", g->f->name,
+                  gguf_key(key));
         return 0;
     }
     *number = v->number;
@@ -280,8 +290,8 @@ TOOLS_FN int gguf_number(gguf_reader *g, const gguf_value *values, int key, uint
 
 TOOLS_FN int gguf_is(const gguf_value *v, const char *text)
 {
-    return v->present && !v->is_array && v->type == GGUF_STRING &&
-           v->string.size == strlen(text) && memcmp(v->string.text, text, v->string.size) == 0;
+    return v->present && !v->is_array && v->type == GGUF_STRING && v->string.size == strlen(text) &&
+           memcmp(v->string.text, text, v->string.size) == 0;
 }
 
 TOOLS_FN int gguf_read_config(gguf_reader *g, const gguf_value *values)
@@ -304,8 +314,10 @@ TOOLS_FN int gguf_read_config(gguf_reader *g, const gguf_value *values)
         return 0;
     if (values[KEY_HEADS_KV].present &&
         (!gguf_number(g, values, KEY_HEADS_KV, &id) || id != s->n_head)) {
-        tool_fail(g->ctx, ATTN_E_UNSUPPORTED, "%s: %s differs from %s; GPT-2 has as many heads for "
-                  "keys as for queries", g->f->name, gguf_key(KEY_HEADS_KV), gguf_key(KEY_HEADS));
+        tool_fail(g->ctx, ATTN_E_UNSUPPORTED,
+                  "%s: %s differs from %s; GPT-2 has as many heads for "
+                  "keys as for queries",
+                  g->f->name, gguf_key(KEY_HEADS_KV), gguf_key(KEY_HEADS));
         return 0;
     }
     v = &values[KEY_EPSILON];
@@ -329,12 +341,12 @@ TOOLS_FN const char *gguf_dtype(uint32_t type, source_dtype *dtype)
         uint32_t type;
         const char *name;
         source_dtype dtype;
-    } known[] = {{0, "F32", SOURCE_F32},    {1, "F16", SOURCE_F16},    {8, "Q8_0", SOURCE_Q8_0},
-                 {30, "BF16", SOURCE_BF16}, {2, "Q4_0", SOURCE_OTHER}, {3, "Q4_1", SOURCE_OTHER},
-                 {6, "Q5_0", SOURCE_OTHER}, {7, "Q5_1", SOURCE_OTHER}, {9, "Q8_1", SOURCE_OTHER},
-                 {10, "Q2_K", SOURCE_OTHER}, {11, "Q3_K", SOURCE_OTHER},
-                 {12, "Q4_K", SOURCE_OTHER}, {13, "Q5_K", SOURCE_OTHER},
-                 {14, "Q6_K", SOURCE_OTHER}, {15, "Q8_K", SOURCE_OTHER}};
+    } known[] = {
+        {0, "F32", SOURCE_F32},     {1, "F16", SOURCE_F16},     {8, "Q8_0", SOURCE_Q8_0},
+        {30, "BF16", SOURCE_BF16},  {2, "Q4_0", SOURCE_OTHER},  {3, "Q4_1", SOURCE_OTHER},
+        {6, "Q5_0", SOURCE_OTHER},  {7, "Q5_1", SOURCE_OTHER},  {9, "Q8_1", SOURCE_OTHER},
+        {10, "Q2_K", SOURCE_OTHER}, {11, "Q3_K", SOURCE_OTHER}, {12, "Q4_K", SOURCE_OTHER},
+        {13, "Q5_K", SOURCE_OTHER}, {14, "Q6_K", SOURCE_OTHER}, {15, "Q8_K", SOURCE_OTHER}};
     size_t i;
     for (i = 0; i < sizeof known / sizeof known[0]; i++)
         if (known[i].type == type) {
@@ -373,7 +385,7 @@ TOOLS_FN int gguf_read_tensor(gguf_reader *g)
     t->dtype_name = gguf_dtype(type, &t->dtype);
     if (!t->dtype_name) {
         snprintf(number, sizeof number, "number %u", (unsigned)type);
-        t->dtype_name = pool_text(g->ctx, &g->s->memory, number, strlen(number));
+        t->dtype_name = arena_text(g->ctx, &g->s->memory, number, strlen(number));
     }
     return t->dtype_name != NULL;
 }
@@ -389,15 +401,19 @@ TOOLS_FN int gguf_place(gguf_reader *g, uint64_t start, uint64_t alignment)
         const uint64_t room = start < g->f->size ? g->f->size - start : 0;
         show(name, t->name, strlen(t->name));
         if (t->dtype == SOURCE_Q8_0 && t->shape[t->ndim - 1] % 32) {
-            tool_fail(g->ctx, ATTN_E_FORMAT, "%s: %s of shape %s cannot be Q8_0, whose rows are "
-                      "blocks of 32", g->f->name, name, show_shape(dims, t->ndim, t->shape));
+            tool_fail(g->ctx, ATTN_E_FORMAT,
+                      "%s: %s of shape %s cannot be Q8_0, whose rows are "
+                      "blocks of 32",
+                      g->f->name, name, show_shape(dims, t->ndim, t->shape));
             return 0;
         }
         if (count > UINT64_MAX / 8 || t->offset % alignment || t->offset > room ||
             (t->dtype != SOURCE_OTHER && source_size(t->dtype, count) > room - t->offset)) {
-            tool_fail(g->ctx, ATTN_E_FORMAT, "%s: %s of shape %s at byte %llu of the data does not "
-                      "fit in the %llu bytes there; was the file cut short?", g->f->name, name,
-                      show_shape(dims, t->ndim, t->shape), TOOLS_LLU(t->offset), TOOLS_LLU(room));
+            tool_fail(g->ctx, ATTN_E_FORMAT,
+                      "%s: %s of shape %s at byte %llu of the data does not "
+                      "fit in the %llu bytes there; was the file cut short?",
+                      g->f->name, name, show_shape(dims, t->ndim, t->shape), TOOLS_LLU(t->offset),
+                      TOOLS_LLU(room));
             return 0;
         }
         t->size = t->dtype == SOURCE_OTHER ? 0 : source_size(t->dtype, count);
@@ -421,19 +437,20 @@ TOOLS_FN int gguf_read_vocab(gguf_reader *g, const gguf_value *values)
     if (!gguf_is(&values[KEY_TOKENIZER], "gpt2") ||
         (pre->present && !gguf_is(pre, "gpt-2") && !gguf_is(pre, "gpt2") &&
          !gguf_is(pre, "default"))) {
-        const gguf_value *odd = gguf_is(&values[KEY_TOKENIZER], "gpt2") ? pre
-                                                                         : &values[KEY_TOKENIZER];
-        tool_fail(g->ctx, ATTN_E_UNSUPPORTED, "%s: its tokenizer is \"%s\"; only gpt2's is "
-                  "supported (--no-tokenizer converts without)", g->f->name,
+        const gguf_value *odd =
+            gguf_is(&values[KEY_TOKENIZER], "gpt2") ? pre : &values[KEY_TOKENIZER];
+        tool_fail(g->ctx, ATTN_E_UNSUPPORTED,
+                  "%s: its tokenizer is \"%s\"; only gpt2's is "
+                  "supported (--no-tokenizer converts without)",
+                  g->f->name,
                   show(name, odd->string.text ? odd->string.text : "", odd->string.size));
         return 0;
     }
     if (!tokens->is_array || tokens->type != GGUF_STRING || !merges->is_array ||
         merges->type != GGUF_STRING ||
         (types->present && (!types->is_array || types->count != tokens->count))) {
-        tool_fail(g->ctx, ATTN_E_FORMAT, "%s: %s, %s and %s do not make a vocabulary",
-                  g->f->name, gguf_key(KEY_TOKENS), gguf_key(KEY_TOKEN_TYPES),
-                  gguf_key(KEY_MERGES));
+        tool_fail(g->ctx, ATTN_E_FORMAT, "%s: %s, %s and %s do not make a vocabulary", g->f->name,
+                  gguf_key(KEY_TOKENS), gguf_key(KEY_TOKEN_TYPES), gguf_key(KEY_MERGES));
         return 0;
     }
     if (vocab_init(g->ctx, v, &g->s->memory, g->f->name, tokens->count, merges->count))
@@ -474,9 +491,10 @@ TOOLS_FN attn_status gguf_open(attn_ctx *ctx, source *s, const char *path, int w
         !gguf_u32(&g, &version, "its header"))
         return ctx->status;
     if (version != 2 && version != 3)
-        return tool_fail(ctx, ATTN_E_VERSION, "%s is GGUF of version %u%s; versions 2 and 3, "
-                         "little-endian, are supported", g.f->name, (unsigned)version,
-                         version & 0xffff ? "" : " or big-endian");
+        return tool_fail(ctx, ATTN_E_VERSION,
+                         "%s is GGUF of version %u%s; versions 2 and 3, "
+                         "little-endian, are supported",
+                         g.f->name, (unsigned)version, version & 0xffff ? "" : " or big-endian");
     if (!gguf_count(&g, &n_tensors, 24, "its list of tensors") ||
         !gguf_count(&g, &n_keys, 12, "its list of keys") || !gguf_read_keys(&g, n_keys, values) ||
         !gguf_read_config(&g, values))
@@ -492,7 +510,7 @@ TOOLS_FN attn_status gguf_open(attn_ctx *ctx, source *s, const char *path, int w
     if (!gguf_place(&g, (g.at + alignment - 1) / alignment * alignment, alignment) ||
         source_index(ctx, s))
         return ctx->status;
-    s->config_name = "its keys";
+    s->config_name = "its metadata";
     s->gguf_names = s->linears_out_in = 1;
     table = source_find(s, "token_embd.weight"); /* no key says how many tokens there are */
     s->n_vocab = table && table->ndim == 2 ? table->shape[0] : values[KEY_TOKENS].count;

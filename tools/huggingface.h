@@ -107,7 +107,7 @@ TOOLS_FN attn_status hf_open_shards(attn_ctx *ctx, source *s, const char *dir,
 {
     const json_value *v;
     size_t i, shard, n_shards = 0;
-    names opened;
+    name_table opened;
     shown name, file;
     char *path;
     if (!map || map->kind != JSON_OBJECT || map->size == 0)
@@ -118,22 +118,23 @@ TOOLS_FN attn_status hf_open_shards(attn_ctx *ctx, source *s, const char *dir,
     for (i = 0, v = map + 1; i < map->size; i++, v += v->span) {
         if (v->kind != JSON_STRING || v->size == 0 || memchr(v->text, '/', v->size) ||
             memchr(v->text, '\\', v->size) || memchr(v->text, 0, v->size))
-            return tool_fail(ctx, ATTN_E_FORMAT, "model.safetensors.index.json: the file of %s is "
-                             "not the name of a file beside it", show(name, v->key, v->key_size));
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "model.safetensors.index.json: the file of %s is "
+                             "not the name of a file beside it",
+                             show(name, v->key, v->key_size));
         shard = n_shards;
         if (!names_add(&opened, v->text, v->size, &shard))
             continue;
         n_shards++;
-        path = pool_text(ctx, &s->memory, v->text, v->size);
-        if (!path || (path = pool_path(ctx, &s->memory, dir, path)) == NULL ||
+        path = arena_text(ctx, &s->memory, v->text, v->size);
+        if (!path || (path = arena_path(ctx, &s->memory, dir, path)) == NULL ||
             safetensors_open(ctx, s, path))
             return ctx->status;
     }
     if (source_index(ctx, s))
         return ctx->status;
     for (i = 0, v = map + 1; i < map->size; i++, v += v->span) {
-        const size_t prefix =
-            v->key_size > 12 && memcmp(v->key, "transformer.", 12) == 0 ? 12 : 0;
+        const size_t prefix = v->key_size > 12 && memcmp(v->key, "transformer.", 12) == 0 ? 12 : 0;
         size_t at;
         if (!names_find(&s->by_name, v->key + prefix, v->key_size - prefix, &at) ||
             strlen(s->tensors[at].file->name) != v->size ||
@@ -146,9 +147,9 @@ TOOLS_FN attn_status hf_open_shards(attn_ctx *ctx, source *s, const char *dir,
 
 TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
 {
-    char *single = pool_path(ctx, &s->memory, dir, "model.safetensors");
-    char *index = pool_path(ctx, &s->memory, dir, "model.safetensors.index.json");
-    char *pickle = pool_path(ctx, &s->memory, dir, "pytorch_model.bin");
+    char *single = arena_path(ctx, &s->memory, dir, "model.safetensors");
+    char *index = arena_path(ctx, &s->memory, dir, "model.safetensors.index.json");
+    char *pickle = arena_path(ctx, &s->memory, dir, "pytorch_model.bin");
     char *text;
     size_t size;
     json_value *root = NULL;
@@ -167,16 +168,20 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
         return ctx->status;
     }
     if (file_exists(pickle))
-        return tool_fail(ctx, ATTN_E_UNSUPPORTED, "%s holds pytorch_model.bin, which is a program "
+        return tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                         "%s holds pytorch_model.bin, which is a program "
                          "as much as data; tools/pickle-to-safetensors.py makes a "
-                         "model.safetensors of it", dir);
-    return tool_fail(ctx, ATTN_E_IO, "neither model.safetensors nor model.safetensors.index.json "
-                     "in %s", dir);
+                         "model.safetensors of it",
+                         dir);
+    return tool_fail(ctx, ATTN_E_IO,
+                     "neither model.safetensors nor model.safetensors.index.json "
+                     "in %s",
+                     dir);
 }
 
 TOOLS_FN attn_status hf_open(attn_ctx *ctx, source *s, const char *dir)
 {
-    char *config = pool_path(ctx, &s->memory, dir, "config.json"), *text;
+    char *config = arena_path(ctx, &s->memory, dir, "config.json"), *text;
     json_value *root = NULL;
     size_t size;
     if (!config)

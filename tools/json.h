@@ -267,8 +267,8 @@ TOOLS_FN int json_check_keys(json_parser *j, const json_value *object)
     qsort(sorted, n, sizeof *sorted, json_compare_keys);
     for (i = 1; i < n && good; i++)
         if (json_compare_keys(&sorted[i - 1], &sorted[i]) == 0) {
-            tool_fail(j->ctx, ATTN_E_FORMAT, "%s: the key \"%s\" appears twice",
-                      base_name(j->name), show(name, sorted[i]->key, sorted[i]->key_size));
+            tool_fail(j->ctx, ATTN_E_FORMAT, "%s: the key \"%s\" appears twice", base_name(j->name),
+                      show(name, sorted[i]->key, sorted[i]->key_size));
             good = 0;
         }
     free((void *)sorted);

@@ -49,7 +49,7 @@ TOOLS_FN attn_status llmc_add_all(attn_ctx *ctx, source *s, source_dtype dtype, 
                 snprintf(name, sizeof name, "h.%llu.%s", TOOLS_LLU(layer), parts[i].name);
             else
                 snprintf(name, sizeof name, "%s", parts[i].name);
-            if ((t->name = pool_text(ctx, &s->memory, name, strlen(name))) == NULL)
+            if ((t->name = arena_text(ctx, &s->memory, name, strlen(name))) == NULL)
                 return ctx->status;
             t->dtype = dtype;
             t->dtype_name = dtype == SOURCE_F32 ? "F32" : "BF16";
@@ -78,19 +78,27 @@ TOOLS_FN attn_status llmc_open(attn_ctx *ctx, source *s, const char *path)
     for (i = 0; i < 8; i++)
         n[i] = get_u32(header + 4 * i);
     if (n[1] != 3 && n[1] != 5)
-        return tool_fail(ctx, ATTN_E_VERSION, "%s is an llm.c checkpoint of version %llu; versions "
-                         "3 (f32) and 5 (bf16) are supported", f->name, TOOLS_LLU(n[1]));
+        return tool_fail(ctx, ATTN_E_VERSION,
+                         "%s is an llm.c checkpoint of version %llu; versions "
+                         "3 (f32) and 5 (bf16) are supported",
+                         f->name, TOOLS_LLU(n[1]));
     if (n[7] == 0)
-        return tool_fail(ctx, ATTN_E_VERSION, "%s comes from an early llm.c that did not pad the "
+        return tool_fail(ctx, ATTN_E_VERSION,
+                         "%s comes from an early llm.c that did not pad the "
                          "vocabulary and ordered the weights differently; write it again with "
-                         "today's train_gpt2.py", f->name);
+                         "today's train_gpt2.py",
+                         f->name);
     for (i = 2; i < 8; i++)
         if (n[i] == 0 || n[i] > 1 << 24)
-            return tool_fail(ctx, ATTN_E_FORMAT, "%s: number %d of its header is %llu, which "
-                             "cannot be", f->name, i, TOOLS_LLU(n[i]));
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "%s: number %d of its header is %llu, which "
+                             "cannot be",
+                             f->name, i, TOOLS_LLU(n[i]));
     if (n[7] < n[3])
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s: its vocabulary of %llu tokens is padded to only "
-                         "%llu", f->name, TOOLS_LLU(n[3]), TOOLS_LLU(n[7]));
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s: its vocabulary of %llu tokens is padded to only "
+                         "%llu",
+                         f->name, TOOLS_LLU(n[3]), TOOLS_LLU(n[7]));
     dtype = n[1] == 3 ? SOURCE_F32 : SOURCE_BF16;
     s->config_name = "its header";
     s->n_ctx = n[2];
@@ -106,12 +114,16 @@ TOOLS_FN attn_status llmc_open(attn_ctx *ctx, source *s, const char *path)
     /* the sizes above are below 2^24 each, so only the product with L can leave 64 bits */
     count = 12 * C * C + 13 * C;
     if (count > ((uint64_t)1 << 60) / L)
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s: its header asks for more weights than any file "
-                         "can hold", f->name);
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s: its header asks for more weights than any file "
+                         "can hold",
+                         f->name);
     count = count * L + n[7] * C + n[2] * C + 2 * C;
     if (source_size(dtype, count) != f->size - LLMC_HEADER)
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s has %llu bytes, but its header asks for %llu; it "
-                         "was cut short, or is no such checkpoint", f->name, TOOLS_LLU(f->size),
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s has %llu bytes, but its header asks for %llu; it "
+                         "was cut short, or is no such checkpoint",
+                         f->name, TOOLS_LLU(f->size),
                          TOOLS_LLU(source_size(dtype, count) + LLMC_HEADER));
     return llmc_add_all(ctx, s, dtype, n[7]);
 }

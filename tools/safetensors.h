@@ -18,7 +18,7 @@ TOOLS_FN unsigned safetensors_dtype(const json_value *name, source_dtype *dtype)
         const char *name;
         unsigned size;
         source_dtype dtype;
-    } known[] = {{"F32", 4, SOURCE_F32},   {"F16", 2, SOURCE_F16},   {"BF16", 2, SOURCE_BF16},
+    } known[] = {{"F32", 4, SOURCE_F32},    {"F16", 2, SOURCE_F16},   {"BF16", 2, SOURCE_BF16},
                  {"BOOL", 1, SOURCE_OTHER}, {"U8", 1, SOURCE_OTHER},  {"I8", 1, SOURCE_OTHER},
                  {"I16", 2, SOURCE_OTHER},  {"U16", 2, SOURCE_OTHER}, {"I32", 4, SOURCE_OTHER},
                  {"U32", 4, SOURCE_OTHER},  {"I64", 8, SOURCE_OTHER}, {"U64", 8, SOURCE_OTHER},
@@ -39,8 +39,7 @@ TOOLS_FN attn_status safetensors_entry(attn_ctx *ctx, source *s, source_file *f,
 {
     const json_value *dtype = json_get(v, "dtype"), *shape = json_get(v, "shape"), *d;
     const json_value *offsets = json_get(v, "data_offsets");
-    const size_t prefix =
-        v->key_size > 12 && memcmp(v->key, "transformer.", 12) == 0 ? 12 : 0;
+    const size_t prefix = v->key_size > 12 && memcmp(v->key, "transformer.", 12) == 0 ? 12 : 0;
     const uint64_t data_size = f->size - data_start;
     uint64_t begin, end, count, dims[16];
     unsigned element;
@@ -56,24 +55,31 @@ TOOLS_FN attn_status safetensors_entry(attn_ctx *ctx, source *s, source_file *f,
     if (!dtype || dtype->kind != JSON_STRING || !shape || shape->kind != JSON_ARRAY ||
         shape->size > 16 || !offsets || offsets->kind != JSON_ARRAY || offsets->size != 2 ||
         !json_u64(offsets + 1, &begin) || !json_u64(offsets + 2, &end))
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s: the header's entry for %s has no usable dtype, "
-                         "shape and data_offsets", f->name, name);
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s: the header's entry for %s has no usable dtype, "
+                         "shape and data_offsets",
+                         f->name, name);
     for (i = 0, d = shape + 1; i < shape->size; i++, d += d->span)
         if (!json_u64(d, &dims[i]))
-            return tool_fail(ctx, ATTN_E_FORMAT, "%s: the shape of %s is not a list of whole "
-                             "numbers", f->name, name);
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "%s: the shape of %s is not a list of whole "
+                             "numbers",
+                             f->name, name);
     if (begin > end || end > data_size)
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s: %s should lie at bytes %llu to %llu of the data, "
-                         "but the data has %llu bytes; was the file cut short?", f->name, name,
-                         TOOLS_LLU(begin), TOOLS_LLU(end), TOOLS_LLU(data_size));
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s: %s should lie at bytes %llu to %llu of the data, "
+                         "but the data has %llu bytes; was the file cut short?",
+                         f->name, name, TOOLS_LLU(begin), TOOLS_LLU(end), TOOLS_LLU(data_size));
     element = safetensors_dtype(dtype, &t->dtype);
     count = shape_count((int)shape->size, dims);
     if (element && (count > UINT64_MAX / element || count * element != end - begin))
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s: %s of shape %s does not take the %llu bytes that "
-                         "the header gives it", f->name, name,
-                         show_shape(dims_shown, (int)shape->size, dims), TOOLS_LLU(end - begin));
-    t->name = pool_text(ctx, &s->memory, v->key + prefix, v->key_size - prefix);
-    t->dtype_name = pool_text(ctx, &s->memory, dtype->text, dtype->size);
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s: %s of shape %s does not take the %llu bytes that "
+                         "the header gives it",
+                         f->name, name, show_shape(dims_shown, (int)shape->size, dims),
+                         TOOLS_LLU(end - begin));
+    t->name = arena_text(ctx, &s->memory, v->key + prefix, v->key_size - prefix);
+    t->dtype_name = arena_text(ctx, &s->memory, dtype->text, dtype->size);
     t->file = f;
     t->offset = data_start + begin;
     t->size = end - begin;
@@ -93,13 +99,16 @@ TOOLS_FN attn_status safetensors_check_cover(attn_ctx *ctx, source *s, source_fi
         return ctx->status;
     for (i = first; i < s->n_tensors; at = s->tensors[i].offset + s->tensors[i].size, i++)
         if (s->tensors[i].offset != at)
-            return tool_fail(ctx, ATTN_E_FORMAT, "%s: %llu bytes in front of %s belong to no "
-                             "tensor; its header does not describe this file", f->name,
-                             TOOLS_LLU(s->tensors[i].offset - at),
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "%s: %llu bytes in front of %s belong to no "
+                             "tensor; its header does not describe this file",
+                             f->name, TOOLS_LLU(s->tensors[i].offset - at),
                              show(name, s->tensors[i].name, strlen(s->tensors[i].name)));
     if (at != f->size)
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s: %llu bytes at its end belong to no tensor; its "
-                         "header does not describe this file", f->name, TOOLS_LLU(f->size - at));
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s: %llu bytes at its end belong to no tensor; its "
+                         "header does not describe this file",
+                         f->name, TOOLS_LLU(f->size - at));
     return ATTN_OK;
 }
 
@@ -122,10 +131,11 @@ TOOLS_FN attn_status safetensors_open(attn_ctx *ctx, source *s, const char *path
         return ctx->status;
     size = get_u64(start);
     if (size > f->size - 8 || size > SAFETENSORS_MAX_HEADER)
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s has %llu bytes, but its header alone should have "
-                         "%llu; it is no safetensors file, or was cut short", f->name,
-                         TOOLS_LLU(f->size), TOOLS_LLU(size));
-    text = (char *)pool_alloc(ctx, &s->memory, (size_t)size + 1, 1);
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s has %llu bytes, but its header alone should have "
+                         "%llu; it is no safetensors file, or was cut short",
+                         f->name, TOOLS_LLU(f->size), TOOLS_LLU(size));
+    text = (char *)arena_alloc(ctx, &s->memory, (size_t)size + 1, 1);
     if (!text || source_bytes(ctx, f, 8, text, (size_t)size) ||
         json_parse(ctx, f->name, text, (size_t)size, &root))
         return ctx->status;

@@ -39,16 +39,16 @@ typedef struct source_tensor {
 enum { SOURCE_NO_TOKEN = -1, SOURCE_UNSAID = -2 };
 
 typedef struct source {
-    pool memory;
+    arena memory;
     source_file *files;
     source_tensor *tensors;
     size_t n_tensors, capacity;
-    names by_name;
+    name_table by_name;
 
     uint64_t n_vocab, n_ctx, d_model, n_head, n_layer, d_mlp;
     double ln_eps;
-    int says_untied;  /* there must be an unembedding of its own */
-    int64_t bos, eos; /* or one of the two constants above */
+    int says_untied;         /* there must be an unembedding of its own */
+    int64_t bos, eos;        /* or one of the two constants above */
     const char *config_name; /* where those numbers come from, for messages */
 
     int gguf_names;     /* names as in GGUF, else as in Hugging Face's GPT-2 */
@@ -74,8 +74,8 @@ TOOLS_FN void source_note(const char *format, ...)
 
 TOOLS_FN source_file *source_open(attn_ctx *ctx, source *s, const char *path)
 {
-    source_file *f = (source_file *)pool_alloc(ctx, &s->memory, 1, sizeof *f);
-    if (!f || (f->path = pool_text(ctx, &s->memory, path, strlen(path))) == NULL)
+    source_file *f = (source_file *)arena_alloc(ctx, &s->memory, 1, sizeof *f);
+    if (!f || (f->path = arena_text(ctx, &s->memory, path, strlen(path))) == NULL)
         return NULL;
     f->name = base_name(f->path);
     f->file = fopen(path, "rb");
@@ -103,7 +103,7 @@ TOOLS_FN void source_close(source *s)
         if (f->file)
             fclose(f->file);
     free(s->tensors);
-    pool_free(&s->memory);
+    arena_free(&s->memory);
     memset(s, 0, sizeof *s);
 }
 
@@ -111,9 +111,10 @@ TOOLS_FN attn_status source_bytes(attn_ctx *ctx, source_file *f, uint64_t offset
                                   size_t size)
 {
     if (offset > f->size || size > f->size - offset)
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s ends at byte %llu, but something in it should "
-                         "reach to %llu: the file was cut short", f->name, TOOLS_LLU(f->size),
-                         TOOLS_LLU(offset + size));
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s ends at byte %llu, but something in it should "
+                         "reach to %llu: the file was cut short",
+                         f->name, TOOLS_LLU(f->size), TOOLS_LLU(offset + size));
     if (system_seek(f->file, offset) || fread(bytes, 1, size, f->file) != size)
         return tool_fail(ctx, ATTN_E_IO, "cannot read %s at byte %llu: %s", f->name,
                          TOOLS_LLU(offset), ferror(f->file) ? strerror(errno) : "it ends there");
@@ -125,8 +126,7 @@ TOOLS_FN source_tensor *source_add(attn_ctx *ctx, source *s)
 {
     if (s->n_tensors == s->capacity) {
         size_t larger = s->capacity ? 2 * s->capacity : 256;
-        source_tensor *tensors =
-            (source_tensor *)realloc(s->tensors, larger * sizeof *s->tensors);
+        source_tensor *tensors = (source_tensor *)realloc(s->tensors, larger * sizeof *s->tensors);
         if (!tensors) {
             tool_fail(ctx, ATTN_E_MEMORY, "no memory for a list of %llu tensors",
                       TOOLS_LLU(larger));
@@ -226,13 +226,16 @@ TOOLS_FN attn_status source_run(attn_ctx *ctx, source *s, const source_tensor *t
             if (fabsf(out[i]) <= limit)
                 continue;
             if (fabsf(out[i]) <= FLT_MAX)
-                return tool_fail(ctx, ATTN_E_FORMAT, "%s: element %llu of row %llu of %s is %g, "
+                return tool_fail(ctx, ATTN_E_FORMAT,
+                                 "%s: element %llu of row %llu of %s is %g, "
                                  "more than f16 can hold; convert with --dtype f32",
                                  t->file->name, TOOLS_LLU(at % columns), TOOLS_LLU(at / columns),
                                  t->name, (double)out[i]);
-            return tool_fail(ctx, ATTN_E_FORMAT, "%s: element %llu of row %llu of %s is %s; the "
-                             "checkpoint is damaged or its training diverged", t->file->name,
-                             TOOLS_LLU(at % columns), TOOLS_LLU(at / columns), t->name, what);
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "%s: element %llu of row %llu of %s is %s; the "
+                             "checkpoint is damaged or its training diverged",
+                             t->file->name, TOOLS_LLU(at % columns), TOOLS_LLU(at / columns),
+                             t->name, what);
         }
         out += n;
         first += n;
@@ -299,10 +302,9 @@ TOOLS_FN attn_status source_check_overlaps(attn_ctx *ctx, source *s, size_t firs
         qsort(s->tensors + first, s->n_tensors - first, sizeof *s->tensors, source_by_place);
     for (i = first + 1; i < s->n_tensors; i++) {
         const source_tensor *t = &s->tensors[i - 1], *u = &s->tensors[i];
-        if (t->offset + t->size > u->offset && u->size > 0)
-            return tool_fail(ctx, ATTN_E_FORMAT, "%s: the tensors %s and %s overlap",
-                             t->file->name, show(a, t->name, strlen(t->name)),
-                             show(b, u->name, strlen(u->name)));
+        if (t->offset + t->size > u->offset)
+            return tool_fail(ctx, ATTN_E_FORMAT, "%s: the tensors %s and %s overlap", t->file->name,
+                             show(a, t->name, strlen(t->name)), show(b, u->name, strlen(u->name)));
     }
     return ATTN_OK;
 }

@@ -50,11 +50,26 @@ SYSTEM_FN int system_is_directory(const char *path)
     return a != INVALID_FILE_ATTRIBUTES && (a & FILE_ATTRIBUTE_DIRECTORY) != 0;
 }
 
-SYSTEM_FN int system_same_file(const char *a, const char *b) { return _stricmp(a, b) == 0; }
-SYSTEM_FN int system_sync(FILE *file) { return fflush(file) ? -1 : _commit(_fileno(file)); }
-SYSTEM_FN int system_is_terminal(FILE *file) { return _isatty(_fileno(file)); }
-SYSTEM_FN void system_binary(FILE *file) { _setmode(_fileno(file), _O_BINARY); }
-SYSTEM_FN unsigned long system_process(void) { return (unsigned long)_getpid(); }
+SYSTEM_FN int system_same_file(const char *a, const char *b)
+{
+    return _stricmp(a, b) == 0;
+}
+SYSTEM_FN int system_sync(FILE *file)
+{
+    return fflush(file) ? -1 : _commit(_fileno(file));
+}
+SYSTEM_FN int system_is_terminal(FILE *file)
+{
+    return _isatty(_fileno(file));
+}
+SYSTEM_FN void system_binary(FILE *file)
+{
+    _setmode(_fileno(file), _O_BINARY);
+}
+SYSTEM_FN unsigned long system_process(void)
+{
+    return (unsigned long)_getpid();
+}
 
 SYSTEM_FN int system_replace(const char *from, const char *to)
 {
@@ -91,13 +106,28 @@ SYSTEM_FN int system_same_file(const char *a, const char *b)
 }
 
 /* The bytes are on the disk when this returns 0. */
-SYSTEM_FN int system_sync(FILE *file) { return fflush(file) ? -1 : fsync(fileno(file)); }
-SYSTEM_FN int system_is_terminal(FILE *file) { return isatty(fileno(file)); }
+SYSTEM_FN int system_sync(FILE *file)
+{
+    return fflush(file) ? -1 : fsync(fileno(file));
+}
+SYSTEM_FN int system_is_terminal(FILE *file)
+{
+    return isatty(fileno(file));
+}
 /* Streams are born binary here. */
-SYSTEM_FN void system_binary(FILE *file) { (void)file; }
-SYSTEM_FN unsigned long system_process(void) { return (unsigned long)getpid(); }
+SYSTEM_FN void system_binary(FILE *file)
+{
+    (void)file;
+}
+SYSTEM_FN unsigned long system_process(void)
+{
+    return (unsigned long)getpid();
+}
 /* Renames, over an older file of that name if there is one. */
-SYSTEM_FN int system_replace(const char *from, const char *to) { return rename(from, to); }
+SYSTEM_FN int system_replace(const char *from, const char *to)
+{
+    return rename(from, to);
+}
 #endif
 
 #endif

@@ -20,20 +20,20 @@ typedef struct vocab_token {
 } vocab_token;
 
 typedef struct vocab {
-    pool *memory;
+    arena *memory;
     const char *name; /* of the source, for messages */
     vocab_token *tokens;
     size_t n_tokens;
     uint32_t (*merges)[3];
     size_t n_merges, merges_capacity;
-    names by_spelling;
+    name_table by_spelling;
 } vocab;
 
 /* Ids may have gaps, but no file gets to ask for memory without bound. */
 enum { VOCAB_MAX_GAP = 1 << 20 };
 #define VOCAB_END_OF_TEXT "<|endoftext|>"
 
-TOOLS_FN attn_status vocab_init(attn_ctx *ctx, vocab *v, pool *memory, const char *name,
+TOOLS_FN attn_status vocab_init(attn_ctx *ctx, vocab *v, arena *memory, const char *name,
                                 size_t n_tokens, size_t n_merges)
 {
     memset(v, 0, sizeof *v);
@@ -41,8 +41,8 @@ TOOLS_FN attn_status vocab_init(attn_ctx *ctx, vocab *v, pool *memory, const cha
     v->name = base_name(name);
     v->n_tokens = n_tokens;
     v->merges_capacity = n_merges;
-    v->tokens = (vocab_token *)pool_alloc(ctx, memory, n_tokens, sizeof *v->tokens);
-    v->merges = (uint32_t(*)[3])pool_alloc(ctx, memory, n_merges, sizeof *v->merges);
+    v->tokens = (vocab_token *)arena_alloc(ctx, memory, n_tokens, sizeof *v->tokens);
+    v->merges = (uint32_t(*)[3])arena_alloc(ctx, memory, n_merges, sizeof *v->merges);
     if (!v->tokens || !v->merges)
         return ctx->status;
     return names_init(ctx, memory, &v->by_spelling, n_tokens);
@@ -84,19 +84,23 @@ TOOLS_FN attn_status vocab_merge(attn_ctx *ctx, vocab *v, const char *left, size
                              "%s, %s %llu: \"%s\" is not a token of the vocabulary", file, where,
                              TOOLS_LLU(number), show(a, text, size));
         if (v->tokens[part[i]].special)
-            return tool_fail(ctx, ATTN_E_FORMAT, "%s, %s %llu: \"%s\" is a special token, and "
-                             "those cannot be merged", file, where, TOOLS_LLU(number),
-                             show(a, text, size));
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "%s, %s %llu: \"%s\" is a special token, and "
+                             "those cannot be merged",
+                             file, where, TOOLS_LLU(number), show(a, text, size));
     }
     joined = names_slot(&v->by_spelling, left, left_size, right, right_size);
     if (!joined->text)
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s, %s %llu: \"%s\" and \"%s\" together are not a "
-                         "token of the vocabulary", file, where, TOOLS_LLU(number),
-                         show(a, left, left_size), show(b, right, right_size));
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s, %s %llu: \"%s\" and \"%s\" together are not a "
+                         "token of the vocabulary",
+                         file, where, TOOLS_LLU(number), show(a, left, left_size),
+                         show(b, right, right_size));
     if (v->tokens[joined->value].special)
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s, %s %llu makes \"%s\", a special token; those "
-                         "cannot come from merges", file, where, TOOLS_LLU(number),
-                         show(a, joined->text, joined->size));
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s, %s %llu makes \"%s\", a special token; those "
+                         "cannot come from merges",
+                         file, where, TOOLS_LLU(number), show(a, joined->text, joined->size));
     merge[0] = (uint32_t)part[0];
     merge[1] = (uint32_t)part[1];
     merge[2] = (uint32_t)joined->value;
@@ -112,8 +116,10 @@ TOOLS_FN attn_status vocab_merge_text(attn_ctx *ctx, vocab *v, const char *text,
     size_t left = blank ? (size_t)(blank - text) : 0;
     shown a;
     if (left == 0 || left + 1 == size || memchr(blank + 1, ' ', size - left - 1))
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s, %s %llu: \"%s\" is not two tokens with a blank "
-                         "between them", file, where, TOOLS_LLU(number), show(a, text, size));
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s, %s %llu: \"%s\" is not two tokens with a blank "
+                         "between them",
+                         file, where, TOOLS_LLU(number), show(a, text, size));
     return vocab_merge(ctx, v, text, left, blank + 1, size - left - 1, file, where, number);
 }
 
@@ -134,7 +140,7 @@ TOOLS_FN attn_status vocab_decode(attn_ctx *ctx, vocab *v, vocab_token *token)
 {
     const unsigned char *p = (const unsigned char *)token->spelling;
     const unsigned char *end = p + token->spelling_size;
-    char *out = (char *)pool_alloc(ctx, v->memory, token->spelling_size, 1);
+    char *out = (char *)arena_alloc(ctx, v->memory, token->spelling_size, 1);
     shown name;
     if (!out)
         return ctx->status;
@@ -147,7 +153,8 @@ TOOLS_FN attn_status vocab_decode(attn_ctx *ctx, vocab *v, vocab_token *token)
         else if (c >= 0x80)
             c = 0xffff; /* no stand-in is that long */
         if ((byte = vocab_byte(c)) < 0)
-            return tool_fail(ctx, ATTN_E_FORMAT, "%s: the token %llu (\"%s\") has a character that "
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "%s: the token %llu (\"%s\") has a character that "
                              "is none of GPT-2's stand-ins for bytes; is this a byte-level BPE?",
                              v->name, TOOLS_LLU(token - v->tokens),
                              show(name, token->spelling, token->spelling_size));
@@ -160,7 +167,7 @@ TOOLS_FN attn_status vocab_decode(attn_ctx *ctx, vocab *v, vocab_token *token)
 /* After the last token and merge: bytes for spellings, and what must hold of the whole. */
 TOOLS_FN attn_status vocab_finish(attn_ctx *ctx, vocab *v)
 {
-    names by_bytes;
+    name_table by_bytes;
     size_t i, other;
     shown name;
     char byte;
@@ -178,16 +185,19 @@ TOOLS_FN attn_status vocab_finish(attn_ctx *ctx, vocab *v)
         }
         other = i;
         if (token->size && !names_add(&by_bytes, token->bytes, token->size, &other))
-            return tool_fail(ctx, ATTN_E_FORMAT, "%s: the tokens %llu and %llu are the same bytes "
-                             "(\"%s\")", v->name, TOOLS_LLU(other), TOOLS_LLU(i),
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "%s: the tokens %llu and %llu are the same bytes "
+                             "(\"%s\")",
+                             v->name, TOOLS_LLU(other), TOOLS_LLU(i),
                              show(name, token->spelling, token->spelling_size));
     }
     for (i = 0; i < 256; i++) {
         byte = (char)(unsigned char)i;
         if (!names_find(&by_bytes, &byte, 1, &other) || v->tokens[other].special)
-            return tool_fail(ctx, ATTN_E_FORMAT, "%s: no token for the byte %02x alone; a "
-                             "byte-level vocabulary has one for each of the 256", v->name,
-                             (unsigned)i);
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "%s: no token for the byte %02x alone; a "
+                             "byte-level vocabulary has one for each of the 256",
+                             v->name, (unsigned)i);
     }
     return ATTN_OK;
 }
@@ -261,13 +271,16 @@ TOOLS_FN attn_status vocab_count(attn_ctx *ctx, const char *file, const json_val
     size_t i;
     shown name;
     if (!object || object->kind != JSON_OBJECT || object->size == 0)
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s: no vocabulary: expected an object from tokens to "
-                         "ids", base_name(file));
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s: no vocabulary: expected an object from tokens to "
+                         "ids",
+                         base_name(file));
     for (m = object + 1, i = 0; i < object->size; i++, m += m->span) {
         if (!json_u64(m, &id) || id >= most)
-            return tool_fail(ctx, ATTN_E_FORMAT, "%s: the id of \"%s\" is not a whole number below "
-                             "%llu", base_name(file), show(name, m->key, m->key_size),
-                             TOOLS_LLU(most));
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "%s: the id of \"%s\" is not a whole number below "
+                             "%llu",
+                             base_name(file), show(name, m->key, m->key_size), TOOLS_LLU(most));
         if (id >= *n_tokens)
             *n_tokens = (size_t)id + 1;
     }
@@ -290,8 +303,8 @@ TOOLS_FN attn_status vocab_add_special(attn_ctx *ctx, vocab *v, size_t id, const
                                        size_t size)
 {
     vocab_token *token = &v->tokens[id];
-    int same = token->spelling && token->spelling_size == size &&
-               memcmp(token->spelling, text, size) == 0;
+    int same =
+        token->spelling && token->spelling_size == size && memcmp(token->spelling, text, size) == 0;
     if (!same && vocab_add(ctx, v, id, text, size))
         return ctx->status;
     token->special = 1;
@@ -329,11 +342,11 @@ TOOLS_FN size_t count_lines(const char *text, size_t size)
 }
 
 /* vocab.json and merges.txt; added_tokens.json if there is one. */
-TOOLS_FN attn_status vocab_load_pair(attn_ctx *ctx, vocab *v, pool *memory, const char *dir)
+TOOLS_FN attn_status vocab_load_pair(attn_ctx *ctx, vocab *v, arena *memory, const char *dir)
 {
-    char *vocab_path = pool_path(ctx, memory, dir, "vocab.json");
-    char *merges_path = pool_path(ctx, memory, dir, "merges.txt");
-    char *added_path = pool_path(ctx, memory, dir, "added_tokens.json");
+    char *vocab_path = arena_path(ctx, memory, dir, "vocab.json");
+    char *merges_path = arena_path(ctx, memory, dir, "merges.txt");
+    char *added_path = arena_path(ctx, memory, dir, "added_tokens.json");
     char *text, *merges, *added_text;
     size_t size, merges_size, added_size, n_tokens = 0, i, id;
     json_value *root = NULL, *added = NULL;
@@ -347,9 +360,8 @@ TOOLS_FN attn_status vocab_load_pair(attn_ctx *ctx, vocab *v, pool *memory, cons
         json_parse(ctx, vocab_path, text, size, &root) ||
         vocab_count(ctx, vocab_path, root, &n_tokens))
         goto done;
-    if (file_exists(added_path) &&
-        (read_file(ctx, memory, added_path, &added_text, &added_size) ||
-         json_parse(ctx, added_path, added_text, added_size, &added)))
+    if (file_exists(added_path) && (read_file(ctx, memory, added_path, &added_text, &added_size) ||
+                                    json_parse(ctx, added_path, added_text, added_size, &added)))
         goto done;
     if (added && (added->kind != JSON_OBJECT || added->size) &&
         vocab_count(ctx, added_path, added, &n_tokens))
@@ -361,12 +373,10 @@ TOOLS_FN attn_status vocab_load_pair(attn_ctx *ctx, vocab *v, pool *memory, cons
         v->tokens[id].special = 1;
     for (m = added ? added + 1 : NULL, i = 0; added && i < added->size; i++, m += m->span) {
         uint64_t number;
-        if (json_u64(m, &number) &&
-            vocab_add_special(ctx, v, (size_t)number, m->key, m->key_size))
+        if (json_u64(m, &number) && vocab_add_special(ctx, v, (size_t)number, m->key, m->key_size))
             goto done;
     }
-    if (vocab_read_merges(ctx, v, merges, merges_size, "merges.txt") == ATTN_OK &&
-        v->n_merges == 0)
+    if (vocab_read_merges(ctx, v, merges, merges_size, "merges.txt") == ATTN_OK && v->n_merges == 0)
         tool_fail(ctx, ATTN_E_FORMAT, "merges.txt has no merges");
 done:
     free(root); /* keys point into the text, not into the tree */
@@ -376,8 +386,10 @@ done:
 
 TOOLS_FN attn_status vocab_refuse(attn_ctx *ctx, const char *what)
 {
-    return tool_fail(ctx, ATTN_E_UNSUPPORTED, "tokenizer.json: %s; only GPT-2's byte-level BPE is "
-                     "supported", what);
+    return tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                     "tokenizer.json: %s; only GPT-2's byte-level BPE is "
+                     "supported",
+                     what);
 }
 
 /* What tokenizer.json may ask for beyond GPT-2's rules is refused: text would get other ids. */
@@ -423,8 +435,10 @@ TOOLS_FN attn_status vocab_added(attn_ctx *ctx, vocab *v, const json_value *list
         content = json_get(m, "content");
         if (!json_u64(json_get(m, "id"), &id) || id >= most || !content ||
             content->kind != JSON_STRING || content->size == 0)
-            return tool_fail(ctx, ATTN_E_FORMAT, "tokenizer.json: entry %llu of added_tokens has "
-                             "no usable id and content", TOOLS_LLU(i));
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "tokenizer.json: entry %llu of added_tokens has "
+                             "no usable id and content",
+                             TOOLS_LLU(i));
         if (n_tokens && id >= *n_tokens)
             *n_tokens = (size_t)id + 1;
         if (v && vocab_add_special(ctx, v, (size_t)id, content->text, content->size))
@@ -449,14 +463,16 @@ TOOLS_FN attn_status vocab_merge_list(attn_ctx *ctx, vocab *v, const json_value 
                             "tokenizer.json", "merge", i))
                 return ctx->status;
         } else {
-            return tool_fail(ctx, ATTN_E_FORMAT, "tokenizer.json, merge %llu is neither a string "
-                             "\"a b\" nor a pair [\"a\", \"b\"]", TOOLS_LLU(i));
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "tokenizer.json, merge %llu is neither a string "
+                             "\"a b\" nor a pair [\"a\", \"b\"]",
+                             TOOLS_LLU(i));
         }
     }
     return ATTN_OK;
 }
 
-TOOLS_FN attn_status vocab_load_json(attn_ctx *ctx, vocab *v, pool *memory, const char *path)
+TOOLS_FN attn_status vocab_load_json(attn_ctx *ctx, vocab *v, arena *memory, const char *path)
 {
     const json_value *model, *tokens, *merges, *added;
     json_value *root = NULL;
@@ -478,8 +494,8 @@ TOOLS_FN attn_status vocab_load_json(attn_ctx *ctx, vocab *v, pool *memory, cons
         goto done;
     most = tokens->size + (uint64_t)VOCAB_MAX_GAP;
     if (vocab_added(ctx, NULL, added, most, &n_tokens) ||
-        vocab_init(ctx, v, memory, path, n_tokens, merges->size) ||
-        vocab_add_all(ctx, v, tokens) || vocab_added(ctx, v, added, most, NULL))
+        vocab_init(ctx, v, memory, path, n_tokens, merges->size) || vocab_add_all(ctx, v, tokens) ||
+        vocab_added(ctx, v, added, most, NULL))
         goto done;
     vocab_merge_list(ctx, v, merges);
 done:
@@ -489,10 +505,10 @@ done:
 
 /* Reads the vocabulary of a directory. ATTN_E_TOKENIZER if it holds none. ctx->status must be
  * ATTN_OK before. */
-TOOLS_FN attn_status vocab_load(attn_ctx *ctx, vocab *v, pool *memory, const char *dir)
+TOOLS_FN attn_status vocab_load(attn_ctx *ctx, vocab *v, arena *memory, const char *dir)
 {
-    char *pair = pool_path(ctx, memory, dir, "vocab.json");
-    char *whole = pool_path(ctx, memory, dir, "tokenizer.json");
+    char *pair = arena_path(ctx, memory, dir, "vocab.json");
+    char *whole = arena_path(ctx, memory, dir, "tokenizer.json");
     if (!pair || !whole)
         return ctx->status;
     if (file_exists(pair))
@@ -509,7 +525,7 @@ TOOLS_FN attn_status vocab_load(attn_ctx *ctx, vocab *v, pool *memory, const cha
 TOOLS_FN attn_status vocab_read(attn_ctx *ctx, const char *dir, unsigned char **section,
                                 size_t *size)
 {
-    pool memory = {NULL};
+    arena memory = {NULL};
     vocab v;
     attn_status before = ctx->status, status;
     *section = NULL;
@@ -519,7 +535,7 @@ TOOLS_FN attn_status vocab_read(attn_ctx *ctx, const char *dir, unsigned char **
         status = vocab_section(ctx, &v, v.n_tokens, section, size);
     if (status == ATTN_OK)
         ctx->status = before;
-    pool_free(&memory);
+    arena_free(&memory);
     return status;
 }
 

@@ -1,0 +1,100 @@
+/* Notebook 000: self-attention with a single head, before anybody hides the future.
+ *
+ *     cc examples/from_scratch/000_self_attention.c -I. -O2 -lm -o 000 && ./000
+ *
+ * Every position asks a question (its query), every position offers an answer to some question
+ * (its key), and what is moved is a third thing (its value):
+ *
+ *     pattern = softmax(q · kᵀ)        out = pattern · v
+ */
+#include "notebook.h"
+
+/* Three nn.Linear(n_dim, n_dim), each with a bias. */
+typedef struct self_attention {
+    attn_tensor q_weight, q_bias, k_weight, k_bias, v_weight, v_bias;
+    size_t n_dim;
+    int scale;
+} self_attention;
+
+static self_attention make(attn_ctx *ctx, size_t n_dim, int scale, attn_rng *rng)
+{
+    self_attention a = {0};
+    attn_linear_init(ctx, &a.q_weight, &a.q_bias, n_dim, n_dim, rng);
+    attn_linear_init(ctx, &a.k_weight, &a.k_bias, n_dim, n_dim, rng);
+    attn_linear_init(ctx, &a.v_weight, &a.v_bias, n_dim, n_dim, rng);
+    a.n_dim = n_dim;
+    a.scale = scale;
+    return a;
+}
+
+/* x [batch, seq_len, n_dim] -> out of the same shape, pattern [batch, seq_len, seq_len] */
+static void forward(attn_ctx *ctx, attn_tensor *out, attn_tensor *pattern, attn_tensor x,
+                    const self_attention *a)
+{
+    attn_tensor q = none, k = none, v = none;
+    attn_linear(ctx, &q, x, attn_transpose(a->q_weight, 0, 1), a->q_bias);
+    attn_linear(ctx, &k, x, attn_transpose(a->k_weight, 0, 1), a->k_bias);
+    attn_matmul(ctx, pattern, q, attn_transpose(k, -2, -1));
+
+    /* Long vectors have large dot products, and of large numbers softmax sees only the largest. */
+    if (a->scale)
+        attn_scale(ctx, pattern, *pattern, 1 / sqrtf((float)a->n_dim));
+
+    attn_softmax(ctx, pattern, *pattern);
+    attn_linear(ctx, &v, x, attn_transpose(a->v_weight, 0, 1), a->v_bias);
+    attn_matmul(ctx, out, *pattern, v);
+}
+
+int main(void)
+{
+    attn_ctx ctx = {0};
+    attn_rng rng;
+    attn_tensor test = none, weight = none, bias = none, out = none, sums = none;
+    int scale;
+
+    /* The notebook set no seed; with this one you see what it showed, with other numbers. */
+    attn_rng_seed(&rng, 0);
+
+    printf("A batch of one sequence: three positions of three numbers each.\n");
+    attn_rand(&ctx, &test, attn_shape3(1, 3, 3), &rng);
+    show_shape("test", test);
+
+    printf("\nnn.Linear(3, 3) holds a weight and a bias. It maps the last dimension.\n");
+    attn_linear_init(&ctx, &weight, &bias, 3, 3, &rng);
+    show("Its weight:", weight);
+    show("Its bias:", bias);
+    attn_linear(&ctx, &out, test, attn_transpose(weight, 0, 1), bias);
+    show_shape("out", out);
+
+    printf("\ntranspose(-1, 0) swaps the last dimension with the batch, not with the sequence.\n");
+    show_shape("test.transpose(-1, 0)", attn_transpose(test, -1, 0));
+    printf("What attention wants is transpose(-2, -1):\n");
+    show_shape("test.transpose(-2, -1)", attn_transpose(test, -2, -1));
+
+    for (scale = 0; scale <= 1; scale++) {
+        const self_attention a = make(&ctx, 3, scale, &rng);
+        attn_tensor mixed = none, pattern = none, ours = none;
+        attn_attention_desc desc = {0};
+        attn_tensor q = none, k = none, v = none;
+
+        printf("\nSelf-attention, %s:\n", scale ? "scaled by 1/sqrt(3)" : "not scaled");
+        forward(&ctx, &mixed, &pattern, test, &a);
+        show_shape("output", mixed);
+        show_shape("pattern", pattern);
+        show(scale
+                 ? "The scaled pattern: row i says how much of each position goes into position i."
+                 : "The pattern: row i says how much of each position goes into position i.",
+             pattern);
+        attn_sum(&ctx, &sums, pattern);
+        show(scale ? "Its rows sum to" : "The rows sum to", attn_reshape(sums, attn_shape1(3)));
+
+        /* The library's own function for the same three lines. */
+        attn_linear(&ctx, &q, test, attn_transpose(a.q_weight, 0, 1), a.q_bias);
+        attn_linear(&ctx, &k, test, attn_transpose(a.k_weight, 0, 1), a.k_bias);
+        attn_linear(&ctx, &v, test, attn_transpose(a.v_weight, 0, 1), a.v_bias);
+        desc.scale = scale ? 0 : 1; /* 0 is the default, 1/sqrt(d) */
+        attn_attention(&ctx, &ours, q, k, v, &desc);
+        printf("\nattn_attention's output differs by at most %g.\n", difference(mixed, ours));
+    }
+    return finish(&ctx);
+}

@@ -1,0 +1,186 @@
+/* Notebook 002: attention is a weighted average of the past. Four ways to take one.
+ *
+ *     cc examples/from_scratch/002_averaging.c -I. -O2 -lm -o 002 && ./002
+ *
+ * (add -fopenmp to see what threads do to the last three)
+ */
+#if !defined(_WIN32) && !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 199309L /* clock_gettime */
+#endif
+#include "notebook.h"
+#include <string.h>
+#include <time.h>
+
+enum { BATCH = 32, TIME = 256, CHANNELS = 384, HEAD_SIZE = 16, RUNS = 5 };
+
+static double now(void) /* in milliseconds */
+{
+    struct timespec t;
+#ifdef _WIN32
+    timespec_get(&t, TIME_UTC);
+#else
+    clock_gettime(CLOCK_MONOTONIC, &t);
+#endif
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* 1. For every position, sum up what came before and divide. */
+static void by_loops(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    const float *from = (const float *)x.data;
+    size_t b, t, s, c;
+    if (out->ndim == 0 && attn_zeros(ctx, out, ATTN_F32, attn_shape3(BATCH, TIME, CHANNELS)))
+        return;
+    for (b = 0; b < BATCH; b++)
+        for (t = 0; t < TIME; t++) {
+            float *mean = (float *)out->data + (b * TIME + t) * CHANNELS;
+            memset(mean, 0, CHANNELS * sizeof *mean);
+            for (s = 0; s <= t; s++)
+                for (c = 0; c < CHANNELS; c++)
+                    mean[c] += from[(b * TIME + s) * CHANNELS + c];
+            for (c = 0; c < CHANNELS; c++)
+                mean[c] /= (float)(t + 1);
+        }
+}
+
+/* 2. The same as a matrix product: row t of the matrix holds t + 1 times 1/(t + 1), then zeros. */
+static void by_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    attn_tensor weights = none, sums = none;
+    attn_full(ctx, &weights, attn_shape2(TIME, TIME), 1);
+    attn_tril(ctx, &weights, weights);
+    attn_sum(ctx, &sums, weights);
+    attn_div(ctx, &weights, weights, sums);
+    attn_matmul(ctx, out, weights, x);
+    attn_tensor_free(ctx, &weights);
+    attn_tensor_free(ctx, &sums);
+}
+
+/* 3. The same matrix as a softmax: scores of 0 for the past, -inf for the future. Now the zeros may
+ * be replaced by something that depends on the data. */
+static void by_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    attn_tensor weights = none;
+    attn_mask_causal(ctx, &weights, TIME, TIME);
+    attn_softmax(ctx, &weights, weights);
+    attn_matmul(ctx, out, weights, x);
+    attn_tensor_free(ctx, &weights);
+}
+
+/* 4. Self-attention: the scores are queries times keys, what is averaged are values. */
+typedef struct head {
+    attn_tensor key, query, value; /* nn.Linear(CHANNELS, HEAD_SIZE, bias=False) */
+} head;
+
+static void draw(attn_ctx *ctx, head *h, size_t channels, attn_rng *rng)
+{
+    attn_linear_init(ctx, &h->key, NULL, channels, HEAD_SIZE, rng);
+    attn_linear_init(ctx, &h->query, NULL, channels, HEAD_SIZE, rng);
+    attn_linear_init(ctx, &h->value, NULL, channels, HEAD_SIZE, rng);
+}
+
+static head the_head;
+static void by_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    attn_tensor k = none, q = none, v = none, weights = none, mask = none;
+    attn_matmul(ctx, &k, x, attn_transpose(the_head.key, 0, 1));
+    attn_matmul(ctx, &q, x, attn_transpose(the_head.query, 0, 1));
+    attn_matmul(ctx, &v, x, attn_transpose(the_head.value, 0, 1));
+    attn_matmul(ctx, &weights, q, attn_transpose(k, -2, -1));
+    attn_mask_causal(ctx, &mask, TIME, TIME);
+    attn_add(ctx, &weights, weights, mask);
+    attn_softmax(ctx, &weights, weights);
+    attn_matmul(ctx, out, weights, v);
+    attn_tensor_free(ctx, &k);
+    attn_tensor_free(ctx, &q);
+    attn_tensor_free(ctx, &v);
+    attn_tensor_free(ctx, &weights);
+    attn_tensor_free(ctx, &mask);
+}
+
+typedef void (*method)(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
+static attn_tensor timed(attn_ctx *ctx, const char *what, method run, attn_tensor x)
+{
+    attn_tensor out = none;
+    const double start = now();
+    int i;
+    for (i = 0; i < RUNS; i++)
+        run(ctx, &out, x);
+    show(what, out);
+    printf("took %.4f ms (average over %d runs)\n", (now() - start) / RUNS, RUNS);
+    return out;
+}
+
+static void show_variance(attn_ctx *ctx, const char *what, attn_tensor x)
+{
+    attn_tensor variance = none;
+    attn_variance(ctx, &variance, attn_reshape(x, attn_shape1(attn_count(x))), 1);
+    printf("%-28s %.4f\n", what, attn_get(variance, 0, 0, 0, 0));
+}
+
+/* Dot products of n numbers of variance 1 have variance n. Softmax then sees one of them only. */
+static void why_scale(attn_ctx *ctx, int batch, int time, attn_rng *rng, int print)
+{
+    const attn_shape shape = attn_shape3((size_t)batch, (size_t)time, HEAD_SIZE);
+    attn_tensor k = none, q = none, scores = none, k2 = none, q2 = none, scaled = none;
+    attn_randn(ctx, &k, shape, rng);
+    attn_randn(ctx, &q, shape, rng);
+    attn_matmul(ctx, &scores, q, attn_transpose(k, -2, -1));
+    attn_randn(ctx, &k2, shape, rng);
+    attn_randn(ctx, &q2, shape, rng);
+    attn_matmul(ctx, &scaled, q2, attn_transpose(k2, -2, -1));
+    attn_scale(ctx, &scaled, scaled, 1 / sqrtf(HEAD_SIZE));
+    if (print) {
+        show_variance(ctx, "of k:", k);
+        show_variance(ctx, "of k2:", k2);
+        show_variance(ctx, "of q:", q);
+        show_variance(ctx, "of q2:", q2);
+    }
+    show_variance(ctx, print ? "of their dot products:" : "of more dot products:", scores);
+    show_variance(ctx, print ? "of the scaled ones:" : "of more scaled ones:", scaled);
+    attn_softmax(ctx, &scores, scores);
+    attn_softmax(ctx, &scaled, scaled);
+    if (print) {
+        show("Softmax of the unscaled scores is almost one-hot:",
+             attn_select(attn_select(scores, 0, 0), 0, 0));
+        show("Softmax of the scaled scores is spread:",
+             attn_select(attn_select(scaled, 0, 0), 0, 0));
+    }
+}
+
+int main(void)
+{
+    attn_ctx ctx = {0};
+    attn_rng rng;
+    attn_tensor x = none, toy = none, loops, product, softmax;
+    head toy_head = {none, none, none};
+    int run;
+
+    printf("A batch of 32 sequences, 256 positions of 384 numbers each, seed 74.\n");
+    attn_rng_seed(&rng, 74);
+    attn_randn(&ctx, &x, attn_shape3(BATCH, TIME, CHANNELS), &rng);
+    show_shape("x", x);
+
+    loops = timed(&ctx, "1. The average of the past, by loops:", by_loops, x);
+    product = timed(&ctx, "2. By a triangular matrix:", by_matmul, x);
+    softmax = timed(&ctx, "3. By a softmax of masked zeros:", by_softmax, x);
+    printf("\nThe matrix differs from the loops by at most %.1g, the softmax by at most %.1g.\n",
+           difference(loops, product), difference(loops, softmax));
+
+    /* The notebook drew new weights in every run, and printed what run 151 gave. */
+    for (run = 0; run < 151; run++)
+        draw(&ctx, &the_head, CHANNELS, &rng);
+    timed(&ctx, "4. By self-attention, one head of size 16, not scaled:", by_attention, x);
+
+    /* An earlier session of the notebook, with a batch of [4, 8, 2] and one head on it, left the
+     * generator where its last cell found it. */
+    printf("\nWhy scores are scaled. The variance\n");
+    attn_rng_seed(&rng, 74);
+    attn_randn(&ctx, &toy, attn_shape3(4, 8, 2), &rng);
+    draw(&ctx, &toy_head, 2, &rng);
+    why_scale(&ctx, 4, 8, &rng, 1);
+    printf("\nIn so small a batch these are near 16 and near 1. In one of 32 x 256, nearer:\n");
+    attn_rng_seed(&rng, 0);
+    why_scale(&ctx, BATCH, TIME, &rng, 0);
+    return finish(&ctx);
+}

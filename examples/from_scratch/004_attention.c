@@ -1,0 +1,245 @@
+/* Notebook 004: scaled dot-product attention step by step, the causal mask, dropout, many heads,
+ * and at the end one layer of the size that GPT-2 has.
+ *
+ *     cc examples/from_scratch/004_attention.c -I. -O2 -lm -o 004 && ./004
+ *
+ * (The notebook begins as 003 does, with scores and no weights; see there.)
+ */
+#include "notebook.h"
+
+static float words[6][3] = {
+    {0.43f, 0.15f, 0.89f}, /* Your    */
+    {0.55f, 0.87f, 0.66f}, /* journey */
+    {0.57f, 0.85f, 0.64f}, /* starts  */
+    {0.22f, 0.58f, 0.33f}, /* with    */
+    {0.77f, 0.25f, 0.10f}, /* one     */
+    {0.05f, 0.80f, 0.55f}, /* step    */
+};
+
+/* The parameters of self-attention. Stored as nn.Linear does, [d_out, d_in]. */
+typedef struct weights {
+    attn_tensor query, key, value;
+    attn_tensor out, out_bias; /* of multi-head attention only */
+} weights;
+
+static weights linear_weights(attn_ctx *ctx, size_t d_in, size_t d_out, attn_rng *rng)
+{
+    weights w = {none, none, none, none, none};
+    attn_linear_init(ctx, &w.query, NULL, d_in, d_out, rng);
+    attn_linear_init(ctx, &w.key, NULL, d_in, d_out, rng);
+    attn_linear_init(ctx, &w.value, NULL, d_in, d_out, rng);
+    return w;
+}
+
+/* x · weightᵀ, which is what an nn.Linear without bias does */
+static attn_tensor linear(attn_ctx *ctx, attn_tensor x, attn_tensor weight)
+{
+    attn_tensor y = none;
+    attn_matmul(ctx, &y, x, attn_transpose(weight, 0, 1));
+    return y;
+}
+
+/* softmax(q · kᵀ / sqrt(d) + mask) · v; give `none` for no mask. Works for any leading dimensions:
+ * [T, d], [batch, T, d] or [batch, head, T, d]. */
+static attn_tensor attend(attn_ctx *ctx, attn_tensor q, attn_tensor k, attn_tensor v,
+                          attn_tensor mask)
+{
+    attn_tensor scores = none, out = none;
+    attn_matmul(ctx, &scores, q, attn_transpose(k, -2, -1));
+    if (mask.ndim > 0)
+        attn_add(ctx, &scores, scores, mask);
+    attn_scale(ctx, &scores, scores, 1 / sqrtf((float)k.shape[k.ndim - 1]));
+    attn_softmax(ctx, &scores, scores);
+    attn_matmul(ctx, &out, scores, v);
+    attn_tensor_free(ctx, &scores);
+    return out;
+}
+
+static attn_tensor self_attention(attn_ctx *ctx, attn_tensor x, const weights *w, attn_tensor mask)
+{
+    return attend(ctx, linear(ctx, x, w->query), linear(ctx, x, w->key), linear(ctx, x, w->value),
+                  mask);
+}
+
+/* Query 2, all the way by hand. */
+static void one_query(attn_ctx *ctx, attn_tensor inputs, const weights *w)
+{
+    attn_tensor query, keys, values, scores = none, context = none;
+    float score_22 = 0;
+    size_t i;
+
+    query = linear(ctx, attn_slice(inputs, 0, 1, 1), w->query);
+    show("The query of \"journey\":", attn_select(query, 0, 0));
+    keys = linear(ctx, inputs, w->key);
+    values = linear(ctx, inputs, w->value);
+    show_shape("\nkeys", keys);
+    show_shape("values", values);
+
+    for (i = 0; i < 2; i++)
+        score_22 += attn_get(query, 0, i, 0, 0) * attn_get(keys, 1, i, 0, 0);
+    printf("\nIts score with its own key: %.4f\n", score_22);
+
+    attn_matmul(ctx, &scores, query, attn_transpose(keys, 0, 1));
+    show("Its scores with all keys:", attn_select(scores, 0, 0));
+    attn_scale(ctx, &scores, scores, 1 / sqrtf((float)keys.shape[1]));
+    attn_softmax(ctx, &scores, scores);
+    show("Divided by sqrt(2) and through softmax:", attn_select(scores, 0, 0));
+    attn_matmul(ctx, &context, scores, values);
+    show("The context vector of \"journey\":", attn_select(context, 0, 0));
+}
+
+/* Two ways to hide the future give the same weights. */
+static attn_tensor masks(attn_ctx *ctx, attn_tensor inputs, const weights *w)
+{
+    attn_tensor scores = none, full = none, ones = none, masked = none, sums = none, causal = none;
+    const attn_tensor q = linear(ctx, inputs, w->query), k = linear(ctx, inputs, w->key);
+
+    attn_matmul(ctx, &scores, q, attn_transpose(k, 0, 1));
+    attn_scale(ctx, &full, scores, 1 / sqrtf(2));
+    attn_softmax(ctx, &full, full);
+    show("The weights when everybody sees everybody:", full);
+
+    attn_full(ctx, &ones, attn_shape2(6, 6), 1);
+    attn_tril(ctx, &ones, ones);
+    show("The past and the present as a triangle of ones:", ones);
+    attn_mul(ctx, &masked, full, ones);
+    show("Weights times triangle:", masked);
+    attn_sum(ctx, &sums, masked);
+    attn_div(ctx, &masked, masked, sums);
+    show("Divided by what is left of the row sums:", masked);
+
+    attn_mask_causal(ctx, &causal, 6, 6);
+    attn_add(ctx, &causal, causal, scores);
+    show("Better: scores of -inf, which softmax turns into zeros.", causal);
+    attn_scale(ctx, &causal, causal, 1 / sqrtf(2));
+    attn_softmax(ctx, &causal, causal);
+    show("Their softmax, with no second division:", causal);
+    return causal;
+}
+
+/* All heads in one matrix product: d_out is split into n_head parts, [b, T, d_out] is viewed as
+ * [b, T, n_head, d_head], and transposed to [b, n_head, T, d_head]. No number moves. */
+static attn_tensor heads(attn_tensor x, size_t n_head)
+{
+    const attn_shape split = attn_shape4(x.shape[0], x.shape[1], n_head, x.shape[2] / n_head);
+    return attn_transpose(attn_reshape(x, split), 1, 2);
+}
+
+static attn_tensor multi_head(attn_ctx *ctx, attn_tensor x, const weights *w, size_t n_head,
+                              attn_tensor mask)
+{
+    const attn_tensor q = heads(linear(ctx, x, w->query), n_head);
+    const attn_tensor k = heads(linear(ctx, x, w->key), n_head);
+    const attn_tensor v = heads(linear(ctx, x, w->value), n_head);
+    attn_tensor z = none, out = none;
+    attn_copy(ctx, &z, attn_transpose(attend(ctx, q, k, v, mask), 1, 2)); /* .contiguous() */
+    z = attn_reshape(z, attn_shape3(x.shape[0], x.shape[1], w->out.shape[1]));
+    attn_linear(ctx, &out, z, attn_transpose(w->out, 0, 1), w->out_bias);
+    return out;
+}
+
+static attn_tensor twice(attn_ctx *ctx, attn_tensor x) /* torch.stack((x, x)) */
+{
+    attn_tensor both = none;
+    attn_zeros(ctx, &both, ATTN_F32, attn_shape3(2, x.shape[0], x.shape[1]));
+    attn_add(ctx, &both, both, x);
+    return both;
+}
+
+int main(void)
+{
+    attn_ctx ctx = {0};
+    attn_rng rng;
+    const attn_tensor inputs = attn_borrow(words, ATTN_F32, attn_shape2(6, 3));
+    attn_tensor matrix[3] = {none, none, none}, weight = none, ones = none, dropped = none;
+    attn_tensor batch, causal, mask = none, both = none, part, queries, doc = none;
+    weights v1 = {none, none, none, none, none}, v2, fresh, w;
+    size_t i;
+
+    printf("One word first. Matrices [3, 2] of torch.rand, seed 123.\n");
+    attn_rng_seed(&rng, 123);
+    for (i = 0; i < 3; i++)
+        attn_rand(&ctx, &matrix[i], attn_shape2(3, 2), &rng);
+    v1.query = attn_transpose(matrix[0], 0, 1);
+    v1.key = attn_transpose(matrix[1], 0, 1);
+    v1.value = attn_transpose(matrix[2], 0, 1);
+    one_query(&ctx, inputs, &v1);
+    show("Version 1, for all words:", self_attention(&ctx, inputs, &v1, none));
+
+    attn_rng_seed(&rng, 789);
+    v2 = linear_weights(&ctx, 3, 2, &rng);
+    show("Version 2, with nn.Linear, seed 789:", self_attention(&ctx, inputs, &v2, none));
+
+    printf("\nThe versions differ in their weights only. Seed 123, 2 and then 1:\n");
+    attn_rng_seed(&rng, 123);
+    fresh = linear_weights(&ctx, 3, 2, &rng);
+    show("Version 2, seed 123:", self_attention(&ctx, inputs, &fresh, none));
+    for (i = 0; i < 3; i++)
+        attn_rand(&ctx, &matrix[i], attn_shape2(3, 2), &rng);
+    show("Version 1, drawn after it:", self_attention(&ctx, inputs, &v1, none));
+    attn_copy(&ctx, &fresh.query, attn_transpose(matrix[0], 0, 1));
+    attn_copy(&ctx, &fresh.key, attn_transpose(matrix[1], 0, 1));
+    attn_copy(&ctx, &fresh.value, attn_transpose(matrix[2], 0, 1));
+    show("Version 2 with the weights of version 1:", self_attention(&ctx, inputs, &fresh, none));
+
+    printf("\nNow nobody may look ahead.\n");
+    causal = masks(&ctx, inputs, &v2);
+
+    attn_full(&ctx, &ones, attn_shape2(6, 6), 1);
+    attn_rng_seed(&rng, 123);
+    attn_dropout(&ctx, &dropped, ones, 0.5f, &rng);
+    show("Dropout of half of 36 ones, seed 123; the others double:", dropped);
+    attn_rng_seed(&rng, 123);
+    attn_dropout(&ctx, &dropped, causal, 0.5f, &rng);
+    show("The same dropout of the causal weights:", dropped);
+
+    printf("\nA batch: the sentence twice. Weights go on from where the dropout left off.\n");
+    batch = twice(&ctx, inputs);
+    show_shape("batch", batch);
+    show("The batch:", batch);
+    attn_mask_causal(&ctx, &mask, 6, 6);
+    w = linear_weights(&ctx, 3, 2, &rng);
+    show("Causal attention:", self_attention(&ctx, batch, &w, mask));
+
+    printf("\nTwo heads are two such layers, their results side by side.\n");
+    attn_zeros(&ctx, &both, ATTN_F32, attn_shape3(2, 6, 4));
+    for (i = 0; i < 2; i++) {
+        w = linear_weights(&ctx, 3, 2, &rng);
+        part = attn_slice(both, 2, 2 * i, 2);
+        attn_copy(&ctx, &part, self_attention(&ctx, batch, &w, mask));
+    }
+    show("Two heads:", both);
+    show_shape("their shape", both);
+
+    printf("\nOr one layer whose result is split, by a view. Seed 123:\n");
+    attn_rng_seed(&rng, 123);
+    attn_linear_init(&ctx, &weight, NULL, 3, 2, &rng);
+    queries = linear(&ctx, batch, weight);
+    show_shape("queries", queries);
+    show("The queries:", queries);
+    queries = attn_reshape(queries, attn_shape4(2, 6, 2, 1));
+    show_shape("viewed", queries);
+    show_shape("viewed[0]", attn_select(queries, 0, 0));
+
+    attn_rng_seed(&rng, 123);
+    w = linear_weights(&ctx, 3, 2, &rng);
+    attn_linear_init(&ctx, &w.out, &w.out_bias, 2, 2, &rng);
+    show("Multi-head attention with an output layer, seed 123:",
+         multi_head(&ctx, batch, &w, 2, mask));
+
+    printf("\nOne layer of GPT-2's size: 1024 positions, 768 numbers, 12 heads.\n");
+    attn_randn(&ctx, &doc, attn_shape2(1024, 768), &rng);
+    show_shape("doc", doc);
+    show("doc, normal random numbers:", doc);
+    batch = twice(&ctx, doc);
+    show_shape("batch", batch);
+    show("The batch of two:", batch);
+    attn_tensor_free(&ctx, &mask);
+    attn_mask_causal(&ctx, &mask, 1024, 1024);
+    w = linear_weights(&ctx, 768, 768, &rng);
+    attn_linear_init(&ctx, &w.out, &w.out_bias, 768, 768, &rng);
+    batch = multi_head(&ctx, batch, &w, 12, mask);
+    show_shape("the result", batch);
+    show("The context vectors of the first document:", attn_select(batch, 0, 0));
+    return finish(&ctx);
+}

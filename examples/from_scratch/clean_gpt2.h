@@ -1,0 +1,206 @@
+/* GPT-2 from tensor operations, module by module, as notebook 001 writes it. Nothing is tuned and
+ * nothing is reused: this is the equations. The engine's forward pass is >>model in attn.h.
+ *
+ * x is [B, T, C] throughout: batch, positions, d_model. */
+#ifndef CLEAN_GPT2_H
+#define CLEAN_GPT2_H
+
+#include "notebook.h"
+
+enum { MAX_LAYERS = 48 };
+
+typedef struct gpt {
+    attn_config c;
+    attn_tensor w_e, w_pos; /* [V, C], [N, C] */
+    attn_block_weights block[MAX_LAYERS];
+    attn_tensor ln_w, ln_b; /* [C] */
+    attn_tensor w_u;        /* [C, V], often w_e transposed */
+} gpt;
+
+static attn_tensor embed(attn_ctx *ctx, attn_tensor ids, const gpt *m)
+{
+    attn_tensor out = none;
+    attn_embedding(ctx, &out, m->w_e, ids);
+    return out;
+}
+
+/* The first T rows of a table, again for every sequence of the batch */
+static attn_tensor pos_embed(attn_ctx *ctx, attn_tensor ids, const gpt *m)
+{
+    attn_tensor rows = none, out = none;
+    attn_zeros(ctx, &out, ATTN_F32, attn_shape3(ids.shape[0], ids.shape[1], m->c.d_model));
+    attn_pos_embedding(ctx, &rows, m->w_pos, 0, ids.shape[1]);
+    attn_add(ctx, &out, out, rows);
+    return out;
+}
+
+/* (x - mean) / sqrt(variance + eps) * w + b */
+static attn_tensor layer_norm(attn_ctx *ctx, attn_tensor x, attn_tensor w, attn_tensor b, float eps)
+{
+    attn_tensor mean = none, variance = none, out = none;
+    size_t i;
+    attn_mean(ctx, &mean, x);
+    attn_variance(ctx, &variance, x, 0);
+    for (i = 0; i < attn_count(variance); i++) {
+        float *v = (float *)variance.data + i;
+        *v = sqrtf(*v + eps);
+    }
+    attn_sub(ctx, &out, x, mean);
+    attn_div(ctx, &out, out, variance);
+    attn_mul(ctx, &out, out, w);
+    attn_add(ctx, &out, out, b);
+    return out;
+}
+
+/* x · W + b, cut into heads: [B, T, C] to [B, H, T, d] */
+static attn_tensor project(attn_ctx *ctx, attn_tensor x, attn_tensor w, attn_tensor b,
+                           size_t n_head)
+{
+    attn_tensor y = none;
+    attn_linear(ctx, &y, x, w, b);
+    y = attn_reshape(y, attn_shape4(x.shape[0], x.shape[1], n_head, x.shape[2] / n_head));
+    return attn_transpose(y, 1, 2);
+}
+
+static attn_tensor attention(attn_ctx *ctx, attn_tensor x, const attn_block_weights *w,
+                             size_t n_head)
+{
+    const attn_tensor q = project(ctx, x, w->w_q, w->b_q, n_head);
+    const attn_tensor k = project(ctx, x, w->w_k, w->b_k, n_head);
+    const attn_tensor v = project(ctx, x, w->w_v, w->b_v, n_head);
+    attn_tensor pattern = none, mask = none, z = none, joined = none, out = none;
+    attn_matmul(ctx, &pattern, q, attn_transpose(k, -2, -1));
+    attn_scale(ctx, &pattern, pattern, 1 / sqrtf((float)q.shape[3]));
+    attn_mask_causal(ctx, &mask, x.shape[1], x.shape[1]);
+    attn_add(ctx, &pattern, pattern, mask);
+    attn_softmax(ctx, &pattern, pattern);
+    attn_matmul(ctx, &z, pattern, v);
+    attn_copy(ctx, &joined, attn_transpose(z, 1, 2));
+    joined = attn_reshape(joined, attn_shape3(x.shape[0], x.shape[1], x.shape[2]));
+    attn_linear(ctx, &out, joined, w->w_o, w->b_o);
+    return out;
+}
+
+static attn_tensor mlp(attn_ctx *ctx, attn_tensor x, const attn_block_weights *w)
+{
+    attn_tensor hidden = none, out = none;
+    attn_linear(ctx, &hidden, x, w->w_in, w->b_in);
+    attn_gelu(ctx, &hidden, hidden, ATTN_GELU_TANH);
+    attn_linear(ctx, &out, hidden, w->w_out, w->b_out);
+    return out;
+}
+
+/* The residual stream: what attention finds is added to it, then what the MLP makes of that. */
+static attn_tensor block(attn_ctx *ctx, attn_tensor x, const attn_block_weights *w,
+                         const attn_config *c)
+{
+    attn_tensor mid = none, post = none;
+    attn_add(ctx, &mid, x,
+             attention(ctx, layer_norm(ctx, x, w->ln1_w, w->ln1_b, c->ln_eps), w, c->n_head));
+    attn_add(ctx, &post, mid, mlp(ctx, layer_norm(ctx, mid, w->ln2_w, w->ln2_b, c->ln_eps), w));
+    return post;
+}
+
+static attn_tensor unembed(attn_ctx *ctx, attn_tensor x, const gpt *m)
+{
+    attn_tensor logits = none;
+    attn_linear(ctx, &logits, x, m->w_u, none);
+    return logits;
+}
+
+/* Token ids [B, T] to logits [B, T, V] */
+static attn_tensor transformer(attn_ctx *ctx, attn_tensor ids, const gpt *m)
+{
+    attn_tensor x = none;
+    size_t i;
+    attn_add(ctx, &x, embed(ctx, ids, m), pos_embed(ctx, ids, m));
+    for (i = 0; i < m->c.n_layer; i++)
+        x = block(ctx, x, &m->block[i], &m->c);
+    return unembed(ctx, layer_norm(ctx, x, m->ln_w, m->ln_b, m->c.ln_eps), m);
+}
+
+/* ---- where the weights come from ---- */
+
+static attn_tensor weight(attn_ctx *ctx, const attn_model *model, const char *format, size_t layer)
+{
+    char name[64];
+    attn_tensor w = none;
+    snprintf(name, sizeof name, format, (int)layer);
+    attn_model_tensor(ctx, model, name, &w);
+    return w;
+}
+
+/* The file keeps queries, keys and values side by side: W_QKV [C, 3C], b_QKV [3C]. */
+static gpt load(attn_ctx *ctx, const attn_model *model)
+{
+    gpt m = {0};
+    size_t i;
+    m.c = *attn_model_config(model);
+    m.c.n_layer = m.c.n_layer < MAX_LAYERS ? m.c.n_layer : MAX_LAYERS;
+    m.w_e = weight(ctx, model, "embed.W_E", 0);
+    m.w_pos = weight(ctx, model, "pos_embed.W_pos", 0);
+    m.ln_w = weight(ctx, model, "ln_final.w", 0);
+    m.ln_b = weight(ctx, model, "ln_final.b", 0);
+    m.w_u = m.c.tied ? attn_transpose(m.w_e, 0, 1) : weight(ctx, model, "unembed.W_U", 0);
+    for (i = 0; i < m.c.n_layer; i++) {
+        const attn_tensor w_qkv = weight(ctx, model, "blocks.%d.attn.W_QKV", i);
+        const attn_tensor b_qkv = weight(ctx, model, "blocks.%d.attn.b_QKV", i);
+        const size_t n = m.c.d_model;
+        attn_block_weights *b = &m.block[i];
+        b->ln1_w = weight(ctx, model, "blocks.%d.ln1.w", i);
+        b->ln1_b = weight(ctx, model, "blocks.%d.ln1.b", i);
+        b->w_q = attn_slice(w_qkv, 1, 0, n);
+        b->w_k = attn_slice(w_qkv, 1, n, n);
+        b->w_v = attn_slice(w_qkv, 1, 2 * n, n);
+        b->b_q = attn_slice(b_qkv, 0, 0, n);
+        b->b_k = attn_slice(b_qkv, 0, n, n);
+        b->b_v = attn_slice(b_qkv, 0, 2 * n, n);
+        b->w_o = weight(ctx, model, "blocks.%d.attn.W_O", i);
+        b->b_o = weight(ctx, model, "blocks.%d.attn.b_O", i);
+        b->ln2_w = weight(ctx, model, "blocks.%d.ln2.w", i);
+        b->ln2_b = weight(ctx, model, "blocks.%d.ln2.b", i);
+        b->w_in = weight(ctx, model, "blocks.%d.mlp.W_in", i);
+        b->b_in = weight(ctx, model, "blocks.%d.mlp.b_in", i);
+        b->w_out = weight(ctx, model, "blocks.%d.mlp.W_out", i);
+        b->b_out = weight(ctx, model, "blocks.%d.mlp.b_out", i);
+    }
+    return m;
+}
+
+static attn_tensor normal(attn_ctx *ctx, attn_rng *rng, size_t n, size_t m)
+{
+    attn_tensor w = none;
+    attn_randn(ctx, &w, attn_shape2(n, m), rng);
+    attn_scale(ctx, &w, w, 0.02f);
+    return w;
+}
+
+/* As before training, but for zeros in the embeddings, which nobody will look at: this is for
+ * checking shapes. One set of weights serves all layers. */
+static gpt untrained(attn_ctx *ctx, const attn_config *c, attn_rng *rng)
+{
+    const size_t n = c->d_model;
+    gpt m = {0};
+    attn_block_weights *b = &m.block[0];
+    size_t i;
+    m.c = *c;
+    attn_zeros(ctx, &m.w_e, ATTN_F32, attn_shape2(c->n_vocab, n));
+    attn_zeros(ctx, &m.w_pos, ATTN_F32, attn_shape2(c->n_ctx, n));
+    m.w_u = attn_transpose(m.w_e, 0, 1);
+    attn_full(ctx, &m.ln_w, attn_shape1(n), 1);
+    attn_zeros(ctx, &m.ln_b, ATTN_F32, attn_shape1(n));
+    attn_zeros(ctx, &b->b_in, ATTN_F32, attn_shape1(c->d_mlp));
+    b->ln1_w = b->ln2_w = m.ln_w;
+    b->ln1_b = b->ln2_b = b->b_q = b->b_k = b->b_v = b->b_o = b->b_out = m.ln_b;
+    b->w_q = normal(ctx, rng, n, n);
+    b->w_k = normal(ctx, rng, n, n);
+    b->w_v = normal(ctx, rng, n, n);
+    b->w_o = normal(ctx, rng, n, n);
+    b->w_in = normal(ctx, rng, n, c->d_mlp);
+    b->w_out = normal(ctx, rng, c->d_mlp, n);
+    for (i = 1; i < c->n_layer; i++)
+        m.block[i] = m.block[0];
+    return m;
+}
+
+#endif

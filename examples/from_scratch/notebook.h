@@ -1,0 +1,64 @@
+/* What the notebooks share: showing a tensor, comparing two, and saying what went wrong.
+ *
+ * attn.h remembers the first failure in its context, and every call that depends on it fails too.
+ * So the programs do not look at each call's status, they ask once, in finish(). */
+#ifndef NOTEBOOK_H
+#define NOTEBOOK_H
+
+#define ATTN_IMPLEMENTATION
+#include "attn.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const attn_tensor none; /* no tensor: "no bias", or one that the next call shall make */
+
+/* A sentence, then the numbers as Python would print them: show("Scores", x) is print(x). */
+static inline void show(const char *sentence, attn_tensor x)
+{
+    const size_t size = attn_format(x, 4, NULL, 0) + 1;
+    char *text = (char *)malloc(size);
+    if (text) {
+        attn_format(x, 4, text, size);
+        printf("\n%s\n%s\n", sentence, text);
+    }
+    free(text);
+}
+
+/* print(x.shape) */
+static inline void show_shape(const char *sentence, attn_tensor x)
+{
+    int i;
+    printf("%s: [", sentence);
+    for (i = 0; i < x.ndim; i++)
+        printf(i ? ", %d" : "%d", (int)x.shape[i]);
+    printf("]\n");
+}
+
+/* The largest |a - b|; infinite if the shapes differ. */
+static inline double difference(attn_tensor a, attn_tensor b)
+{
+    double largest = a.ndim == b.ndim ? 0 : HUGE_VAL;
+    size_t i, j, k, l;
+    for (i = 0; i < 4; i++)
+        if (a.shape[i] != b.shape[i])
+            largest = HUGE_VAL;
+    for (i = 0; i < a.shape[0] && largest < HUGE_VAL; i++)
+        for (j = 0; j < a.shape[1]; j++)
+            for (k = 0; k < a.shape[2]; k++)
+                for (l = 0; l < a.shape[3]; l++)
+                    largest =
+                        fmax(largest, fabs(attn_get(a, i, j, k, l) - attn_get(b, i, j, k, l)));
+    return largest;
+}
+
+/* The last line of main: frees the tensors, and the exit code tells whether all went well. */
+static inline int finish(attn_ctx *ctx)
+{
+    if (ctx->status != ATTN_OK)
+        fprintf(stderr, "%s\n", ctx->message);
+    attn_ctx_free(ctx);
+    return ctx->status != ATTN_OK;
+}
+
+#endif

@@ -1,0 +1,1146 @@
+/* The converter: what comes out holds the numbers that went in, and what cannot be converted is
+ * refused with a message that says why. The checkpoints in tests/fixtures/convert and the values
+ * expected of them come from numpy (make_convert_fixtures.py); the checks of Hugging Face
+ * checkpoints find tensors by searching the header's text, past every reader of the project. */
+#define _POSIX_C_SOURCE 200809L
+#include "test.h"
+#include "tools/vocab.h"
+#include <dirent.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef TEST_BUILD
+#define TEST_BUILD "build"
+#endif
+#define FIXTURES "tests/fixtures/convert/"
+#define STORIES  "examples/tiny-stories"
+
+/* >> Running the programs ====================================================================== */
+
+static char *printed, *said; /* standard output and error of the last run */
+static size_t printed_size, said_size;
+
+/* Runs a shell command; its exit code, or 128 + n for signal n. */
+static int run(const char *format, ...)
+{
+    char command[2048];
+    const size_t room = sizeof command;
+    int n = snprintf(command, room, "{ "), status;
+    va_list args;
+    va_start(args, format);
+    n += vsnprintf(command + n, room - (size_t)n, format, args);
+    va_end(args);
+    snprintf(command + n, room - (size_t)n, "\n} >%s 2>%s", test_tmp("convert.out"),
+             test_tmp("convert.err"));
+    status = system(command);
+    free(printed);
+    free(said);
+    printed = (char *)test_read(test_tmp("convert.out"), &printed_size);
+    said = (char *)test_read(test_tmp("convert.err"), &said_size);
+    if (!CHECK(printed && said && status != -1))
+        return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void forget(void)
+{
+    free(printed);
+    free(said);
+    printed = said = NULL;
+}
+
+static int exists(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0;
+}
+
+/* Whether a run left an unfinished file behind. */
+static int leftovers(void)
+{
+    char path[512];
+    DIR *dir;
+    struct dirent *entry;
+    int n = 0;
+    snprintf(path, sizeof path, "%s", test_tmp(""));
+    if (!CHECK((dir = opendir(path)) != NULL))
+        return 1;
+    while ((entry = readdir(dir)) != NULL)
+        n += strstr(entry->d_name, ".part") != NULL;
+    closedir(dir);
+    return n;
+}
+
+/* attn-convert must exit with 1, say one line with this text, and leave nothing behind. */
+static int refused(const char *input, const char *options, const char *text)
+{
+    char output[512], *line;
+    int code;
+    snprintf(output, sizeof output, "%s", test_tmp("refused.attn"));
+    remove(output);
+    code = run(TEST_BUILD "/attn-convert '%s' %s %s", input, output, options);
+    line = said;
+    while (line && strncmp(line, "note: ", 6) == 0 && strchr(line, '\n'))
+        line = strchr(line, '\n') + 1;
+    return CHECKF(code == 1, "exit code %d, expected 1 for \"%s\": %s", code, text, said) &
+           CHECKF(line && strncmp(line, "attn-convert: ", 14) == 0 && strstr(line, text) &&
+                      strchr(line, '\n') == said + said_size - 1,
+                  "said \"%s\", expected one line with \"%s\"", said, text) &
+           CHECKF(!exists(output), "there is an output in spite of \"%s\"", text) &
+           CHECKF(!leftovers(), "an unfinished file is left after \"%s\"", text);
+}
+
+/* Converts and opens. NULL after a failure. */
+static attn_model *converted(attn_ctx *ctx, const char *input, const char *options)
+{
+    attn_model *model = NULL;
+    char output[512];
+    int code;
+    snprintf(output, sizeof output, "%s", test_tmp("converted.attn"));
+    code = run(TEST_BUILD "/attn-convert '%s' %s %s", input, output, options);
+    memset(ctx, 0, sizeof *ctx);
+    if (CHECKF(code == 0, "%s %s: exit code %d: %s", input, options, code, said))
+        OK(ctx, attn_model_open(ctx, &model, output, NULL));
+    CHECK(!leftovers());
+    return model;
+}
+
+/* >> Files to damage =========================================================================== */
+
+static void write_file(const char *path, const void *bytes, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+    if (CHECKF(file != NULL, "cannot write %s", path)) {
+        CHECK(fwrite(bytes, 1, size, file) == size);
+        fclose(file);
+    }
+}
+
+/* A copy of a checkpoint under a name of its own. */
+static const char *copied(const char *input)
+{
+    static char path[512];
+    snprintf(path, sizeof path, "%s", test_tmp("variant"));
+    CHECK(run("rm -rf %s && cp -r %s %s && chmod -R u+w %s", path, input, path, path) == 0);
+    return path;
+}
+
+static char *find_bytes(char *bytes, size_t size, const char *text)
+{
+    const size_t n = strlen(text);
+    size_t i;
+    for (i = 0; i + n <= size; i++)
+        if (memcmp(bytes + i, text, n) == 0)
+            return bytes + i;
+    return NULL;
+}
+
+/* Replaces the first occurrence of a text in dir/file. In a safetensors file the text belongs to
+ * the header, whose size is corrected. */
+static void edit(const char *dir, const char *file, const char *find, const char *replace)
+{
+    char path[600], *bytes, *at, *made;
+    const size_t n = strlen(find), m = strlen(replace);
+    size_t size, head;
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    bytes = (char *)test_read(path, &size);
+    at = bytes ? find_bytes(bytes, size, find) : NULL;
+    if (CHECKF(at != NULL, "%s holds no %s", path, find) &&
+        CHECK((made = (char *)malloc(size + m)) != NULL)) {
+        head = (size_t)(at - bytes);
+        memcpy(made, bytes, head);
+        memcpy(made + head, replace, m);
+        memcpy(made + head + m, at + n, size - head - n);
+        if (strstr(file, ".safetensors") && !strstr(file, ".json"))
+            put_u64((unsigned char *)made, get_u64((unsigned char *)made) + m - n);
+        write_file(path, made, size - n + m);
+        free(made);
+    }
+    free(bytes);
+}
+
+/* A fresh copy with one edit. */
+static const char *variant(const char *input, const char *file, const char *find,
+                           const char *replace)
+{
+    const char *dir = copied(input);
+    edit(dir, file, find, replace);
+    return dir;
+}
+
+/* >> Values ==================================================================================== */
+
+/* A tensor of the model must hold exactly these numbers, in this order. */
+static int same_values(const attn_model *model, const char *name, const float *want, size_t count)
+{
+    attn_ctx ctx;
+    attn_tensor t;
+    size_t i, columns;
+    int good = 1;
+    memset(&ctx, 0, sizeof ctx);
+    memset(&t, 0, sizeof t);
+    if (!OK(&ctx, attn_model_tensor(&ctx, model, name, &t)))
+        return 0;
+    columns = t.shape[t.ndim - 1];
+    good = CHECKF(attn_count(t) == count, "%s has %zu numbers, expected %zu", name, attn_count(t),
+                  count);
+    for (i = 0; i < count && good; i++) {
+        float got =
+            t.ndim == 1 ? attn_get(t, i, 0, 0, 0) : attn_get(t, i / columns, i % columns, 0, 0);
+        good = CHECKF(got == want[i], "%s, number %zu: %.9g, expected %.9g", name, i, (double)got,
+                      (double)want[i]);
+    }
+    attn_tensor_free(&ctx, &t);
+    attn_ctx_free(&ctx);
+    return good;
+}
+
+/* Every tensor of a .ref file, and no other one. */
+static void same_as_reference(const attn_model *model, const char *name)
+{
+    size_t size, at = 0, n = 0;
+    unsigned char *bytes;
+    char path[512];
+    snprintf(path, sizeof path, FIXTURES "%s.ref", name);
+    bytes = test_read(path, &size);
+    if (!CHECKF(bytes != NULL, "cannot read %s", path))
+        return;
+    while (at + 72 <= size) {
+        const size_t count = (size_t)get_u64(bytes + at + 64);
+        float *want = (float *)malloc(count * sizeof(float));
+        if (CHECK(want && count * 4 <= size - at - 72)) {
+            memcpy(want, bytes + at + 72, count * 4);
+            if (!same_values(model, (const char *)bytes + at, want, count))
+                n = SIZE_MAX / 2;
+        }
+        free(want);
+        at += 72 + 4 * count;
+        n++;
+    }
+    CHECKF(n == attn_model_n_tensors(model), "%s: %zu tensors, expected %zu", name,
+           attn_model_n_tensors(model), n);
+    free(bytes);
+}
+
+typedef struct expected {
+    const char *input, *options;
+    uint32_t n_ctx, d_model, n_head, n_layer, d_mlp;
+    double eps;
+    int tied, bos, has_tokenizer;
+} expected;
+
+static void every_format_keeps_its_numbers(void)
+{
+    static const expected cases[] = {
+        {"sharded", "", 12, 24, 3, 2, 40, 1e-6, 0, 299, 1},
+        {"bf16", "", 8, 16, 2, 1, 64, 1e-5, 1, 299, 1},
+        {"tiny.gguf", "", 16, 32, 4, 2, 64, 2e-5, 1, 299, 1},
+        {"tiny.gguf", "--no-tokenizer", 16, 32, 4, 2, 64, 2e-5, 1, 299, 0},
+        {"v3.bin", "", 8, 16, 2, 2, 64, 1e-5, 1, -1, 0},
+        {"v3.bin", "--tokenizer " FIXTURES "strings", 8, 16, 2, 2, 64, 1e-5, 1, 299, 1},
+        {"v5.bin", "", 8, 16, 2, 2, 64, 1e-5, 1, -1, 0}};
+    size_t i;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const expected *e = &cases[i];
+        const attn_config *c;
+        char path[512];
+        attn_ctx ctx;
+        attn_model *model;
+        snprintf(path, sizeof path, FIXTURES "%s", e->input);
+        if ((model = converted(&ctx, path, e->options)) == NULL)
+            continue;
+        c = attn_model_config(model);
+        CHECKF(c->n_vocab == 300 && c->n_ctx == e->n_ctx && c->d_model == e->d_model &&
+                   c->n_head == e->n_head && c->n_layer == e->n_layer && c->d_mlp == e->d_mlp &&
+                   c->ln_eps == (float)e->eps && c->tied == e->tied && c->bos == e->bos &&
+                   c->eos == e->bos,
+               "%s: another configuration", e->input);
+        CHECKF((attn_model_tokenizer(model) != NULL) == e->has_tokenizer, "%s: tokenizer",
+               e->input);
+        same_as_reference(model, e->input);
+        attn_model_close(model);
+    }
+    forget();
+}
+
+/* Where the header of a safetensors file puts a tensor, found as text. */
+static const unsigned char *find_tensor(char *file, size_t size, const char *name, size_t *n)
+{
+    char quoted[128], *at;
+    unsigned long long begin, end;
+    const uint64_t head = get_u64((unsigned char *)file);
+    snprintf(quoted, sizeof quoted, "\"%s\"", name);
+    if ((at = find_bytes(file, size, quoted)) == NULL ||
+        (at = strstr(at, "\"data_offsets\"")) == NULL ||
+        sscanf(strchr(at, '['), "[%llu,%llu", &begin, &end) != 2)
+        return NULL;
+    *n = (size_t)(end - begin);
+    return (unsigned char *)file + 8 + head + begin;
+}
+
+static double half_value(unsigned bits)
+{
+    const int exponent = (int)(bits >> 10 & 31), fraction = (int)(bits & 1023);
+    const double size = exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+    return bits >> 15 ? -size : size;
+}
+
+/* Each tensor of a checkpoint in f32 or f16 against the converted one. */
+static void same_as_safetensors(const attn_model *model, const char *dir)
+{
+    static const char *const names[][2] = {{"embed.W_E", "wte.weight"},
+                                           {"pos_embed.W_pos", "wpe.weight"},
+                                           {"ln_final.w", "ln_f.weight"},
+                                           {"ln_final.b", "ln_f.bias"},
+                                           {"ln1.w", "ln_1.weight"},
+                                           {"ln1.b", "ln_1.bias"},
+                                           {"ln2.w", "ln_2.weight"},
+                                           {"ln2.b", "ln_2.bias"},
+                                           {"attn.W_QKV", "attn.c_attn.weight"},
+                                           {"attn.b_QKV", "attn.c_attn.bias"},
+                                           {"attn.W_O", "attn.c_proj.weight"},
+                                           {"attn.b_O", "attn.c_proj.bias"},
+                                           {"mlp.W_in", "mlp.c_fc.weight"},
+                                           {"mlp.b_in", "mlp.c_fc.bias"},
+                                           {"mlp.W_out", "mlp.c_proj.weight"},
+                                           {"mlp.b_out", "mlp.c_proj.bias"}};
+    const attn_config *c = attn_model_config(model);
+    char path[600], ours[64], theirs[64], *file;
+    size_t size, i, k, n;
+    uint32_t layer;
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    if (!CHECKF((file = (char *)test_read(path, &size)) != NULL, "cannot read %s", path))
+        return;
+    for (i = 0; i < sizeof names / sizeof names[0]; i++)
+        for (layer = 0; layer < (i < 4 ? 1 : c->n_layer); layer++) {
+            const unsigned char *data;
+            attn_tensor t;
+            attn_ctx ctx;
+            float *want;
+            int wide;
+            snprintf(ours, sizeof ours, i < 4 ? "%s" : "blocks.%s", names[i][0]);
+            snprintf(theirs, sizeof theirs, "%s", names[i][1]);
+            if (i >= 4) {
+                snprintf(ours, sizeof ours, "blocks.%u.%s", (unsigned)layer, names[i][0]);
+                snprintf(theirs, sizeof theirs, "h.%u.%s", (unsigned)layer, names[i][1]);
+            }
+            memset(&ctx, 0, sizeof ctx);
+            memset(&t, 0, sizeof t);
+            data = find_tensor(file, size, theirs, &n);
+            if (!CHECKF(data != NULL, "no %s in %s", theirs, path) ||
+                !OK(&ctx, attn_model_tensor(&ctx, model, ours, &t)))
+                continue;
+            wide = n == 4 * attn_count(t);
+            CHECK(wide || n == 2 * attn_count(t));
+            n = attn_count(t);
+            attn_tensor_free(&ctx, &t);
+            attn_ctx_free(&ctx);
+            if (!CHECK((want = (float *)malloc(n * sizeof(float))) != NULL))
+                continue;
+            if (wide)
+                memcpy(want, data, 4 * n);
+            for (k = 0; !wide && k < n; k++)
+                want[k] = (float)half_value((unsigned)data[2 * k] | (unsigned)data[2 * k + 1] << 8);
+            same_values(model, ours, want, n);
+            free(want);
+        }
+    free(file);
+}
+
+static attn_dtype dtype_of(const attn_model *model, const char *name)
+{
+    attn_ctx ctx;
+    attn_tensor_info info;
+    size_t i;
+    memset(&ctx, 0, sizeof ctx);
+    for (i = 0; i < attn_model_n_tensors(model); i++)
+        if (attn_model_tensor_info(&ctx, model, i, &info) == ATTN_OK &&
+            strcmp(info.name, name) == 0)
+            return info.dtype;
+    test_fail(__FILE__, __LINE__, "no tensor %s", name);
+    return ATTN_I32;
+}
+
+static void included_model(void)
+{
+    attn_ctx ctx;
+    attn_model *model = converted(&ctx, STORIES, "");
+    if (!model)
+        return;
+    CHECK(attn_model_config(model)->n_vocab == 2048);
+    CHECK(attn_model_config(model)->bos == 2047 && attn_model_config(model)->eos == 2047);
+    CHECK(dtype_of(model, "embed.W_E") == ATTN_F16); /* as in the checkpoint */
+    CHECK(dtype_of(model, "blocks.3.mlp.W_out") == ATTN_F16);
+    CHECK(dtype_of(model, "ln_final.w") == ATTN_F32);
+    CHECKF(said_size == 0, "not silent: %s", said);
+    same_as_safetensors(model, STORIES);
+    attn_model_close(model);
+    forget();
+}
+
+static void golden_models(void)
+{
+    static const char *const names[] = {"golden/plain", "golden/odd"};
+    size_t i;
+    for (i = 0; i < 2; i++) {
+        char dir[512];
+        attn_ctx ctx;
+        attn_model *model;
+        if (!test_data_path(names[i])) {
+            test_skip("no larger test data here");
+            return;
+        }
+        snprintf(dir, sizeof dir, "%s", test_data_path(names[i]));
+        if ((model = converted(&ctx, dir, "")) == NULL)
+            continue;
+        CHECK(attn_model_config(model)->tied == (i == 0));
+        CHECK(dtype_of(model, "embed.W_E") == ATTN_F32);
+        same_as_safetensors(model, dir);
+        attn_model_close(model);
+    }
+    forget();
+}
+
+/* f16 from f32: the nearest half of every weight, and vectors as they are. */
+static void narrowing_to_f16(void)
+{
+    attn_ctx ctx;
+    attn_model *model = converted(&ctx, FIXTURES "v3.bin", "--dtype f16");
+    size_t size, at = 0, k, n_rounded = 0;
+    unsigned char *bytes = test_read(FIXTURES "v3.bin.ref", &size);
+    while (model && CHECK(bytes != NULL) && at + 72 <= size) {
+        const char *name = (const char *)bytes + at;
+        const size_t count = (size_t)get_u64(bytes + at + 64);
+        const int narrow = strstr(name, "W_") && !strstr(name, "W_pos");
+        attn_tensor t;
+        memset(&t, 0, sizeof t);
+        if (!OK(&ctx, attn_model_tensor(&ctx, model, name, &t)))
+            break;
+        CHECK(dtype_of(model, name) == (narrow ? ATTN_F16 : ATTN_F32));
+        for (k = 0; k < count; k++) {
+            const size_t columns = t.shape[t.ndim - 1];
+            float want;
+            double got, step;
+            int exponent;
+            memcpy(&want, bytes + at + 72 + 4 * k, 4);
+            got = (double)(t.ndim == 1 ? attn_get(t, k, 0, 0, 0)
+                                       : attn_get(t, k / columns, k % columns, 0, 0));
+            frexp((double)want, &exponent);
+            step = ldexp(1.0, (exponent < -13 ? -13 : exponent) - 11);
+            n_rounded += got != (double)want;
+            if (!CHECKF(narrow ? fabs(got - (double)want) <= step / 2 && fmod(got, step) == 0
+                               : got == (double)want,
+                        "%s, number %zu: %.9g for %.9g", name, k, got, (double)want))
+                break;
+        }
+        attn_tensor_free(&ctx, &t);
+        at += 72 + 4 * count;
+    }
+    CHECK(n_rounded > 1000);
+    attn_model_close(model);
+    attn_ctx_free(&ctx);
+    free(bytes);
+    forget();
+}
+
+/* An unembedding that differs from the embedding is kept whatever config.json says, a copy of the
+ * embedding is not, and one that is announced must be there. */
+static void tied_and_untied(void)
+{
+    const char *dir = variant(FIXTURES "sharded", "config.json", "\"tie_word_embeddings\": false",
+                              "\"unknown\": 1");
+    attn_ctx ctx;
+    attn_model *model = converted(&ctx, dir, "");
+    CHECK(model && !attn_model_config(model)->tied);
+    attn_model_close(model);
+    dir = variant(FIXTURES "bf16", "config.json", "\"model_type\"",
+                  "\"tie_word_embeddings\": false, \"model_type\"");
+    model = converted(&ctx, dir, "");
+    CHECK(model && attn_model_config(model)->tied); /* its own table, but the same numbers */
+    attn_model_close(model);
+    edit(dir, "model.safetensors", "\"lm_head.weight\"", "\"score.weight\"");
+    refused(dir, "",
+            "lm_head.weight is missing, but config.json says tie_word_embeddings is false");
+    CHECK(strstr(said, "note: the tensor score.weight is not part of GPT-2") != NULL);
+    forget();
+}
+
+/* >> Vocabularies ============================================================================== */
+
+static unsigned char *section_of(const char *dir, size_t *size)
+{
+    attn_ctx ctx;
+    unsigned char *section = NULL;
+    memset(&ctx, 0, sizeof ctx);
+    OK(&ctx, vocab_read(&ctx, dir, &section, size));
+    return section;
+}
+
+static int same_section(const char *what, const unsigned char *a, size_t a_size,
+                        const unsigned char *b, size_t b_size)
+{
+    return CHECKF(a && b && a_size == b_size && memcmp(a, b, a_size) == 0,
+                  "%s: another tokenizer section", what);
+}
+
+/* One vocabulary in all its spellings gives the same section, alone and within a .attn file. */
+static void vocabularies_agree(void)
+{
+    static const char *const dirs[] = {FIXTURES "sharded", FIXTURES "strings"};
+    static const char *const models[] = {FIXTURES "sharded", FIXTURES "bf16", FIXTURES "tiny.gguf"};
+    size_t size = 0, other_size = 0, i;
+    unsigned char *section = section_of(FIXTURES "bf16", &size), *other;
+    for (i = 0; section && i < sizeof dirs / sizeof dirs[0]; i++) {
+        other = section_of(dirs[i], &other_size);
+        same_section(dirs[i], section, size, other, other_size);
+        free(other);
+    }
+    for (i = 0; section && i < sizeof models / sizeof models[0]; i++) {
+        attn_ctx ctx;
+        attn_model_close(converted(&ctx, models[i], ""));
+        other = test_read(test_tmp("converted.attn"), &other_size);
+        if (CHECK(other != NULL))
+            same_section(models[i], section, size, other + get_u64(other + 96),
+                         (size_t)get_u64(other + 104));
+        free(other);
+    }
+    free(section);
+    forget();
+}
+
+/* What the section must hold, from how make_convert_fixtures.py numbers the tokens: stand-ins in
+ * the order of Unicode, merges in the order of training, "<|endoftext|>". */
+static void section_holds_the_vocabulary(void)
+{
+    size_t size = 0, merges_size, id, n_own = 0;
+    unsigned char *section = section_of(FIXTURES "bf16", &size);
+    char *merges = (char *)test_read(FIXTURES "bf16/merges.txt", &merges_size), *line;
+    const unsigned char *ends = section + 16, *triples, *bytes;
+    int byte;
+    if (!CHECK(section && merges && get_u32(section) == 300 && get_u32(section + 4) == 43 &&
+               get_u32(section + 8) == 1))
+        return;
+    triples = ends + 4 * 300;
+    bytes = triples + 12 * 43 + 4;
+    CHECK(get_u32(bytes - 4) == 299 && bytes + get_u32(section + 12) == section + size);
+    CHECK(memcmp(bytes + get_u32(ends + 4 * 298), "<|endoftext|>", 13) == 0);
+    for (byte = 0; byte < 256; byte++) {
+        const int own = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
+        id = own ? n_own++ : 0;
+        if (own)
+            CHECKF(get_u32(ends + 4 * id) == id + 1 && bytes[id] == byte, "id %zu", id);
+    }
+    for (byte = 0, id = n_own; byte < 256; byte++)
+        if (!((byte > 32 && byte < 127) || (byte > 160 && byte != 173))) {
+            CHECKF(get_u32(ends + 4 * id) == id + 1 && bytes[id] == byte, "id %zu", id);
+            id++;
+        }
+    line = strchr(merges, '\n') + 1;
+    for (id = 256; id < 299; id++, triples += 12) {
+        char want[64], got[64];
+        size_t n = 0, i, at = get_u32(ends + 4 * (id - 1));
+        for (; *line != '\n'; line++) { /* without the blank; U+0120 is a space */
+            if ((unsigned char)line[0] == 0xc4 && (unsigned char)line[1] == 0xa0)
+                want[n++] = ' ', line++;
+            else if (*line != ' ')
+                want[n++] = *line;
+        }
+        line++;
+        memcpy(got, bytes + at, get_u32(ends + 4 * id) - at);
+        CHECKF(get_u32(ends + 4 * id) - at == n && memcmp(got, want, n) == 0, "token %zu", id);
+        CHECK(get_u32(triples + 8) == id);
+        for (i = 0, n = 0; i < 2; i++) { /* left and right joined are the token */
+            const size_t part = get_u32(triples + 4 * i);
+            const size_t from = part ? get_u32(ends + 4 * (part - 1)) : 0;
+            const size_t length = get_u32(ends + 4 * part) - from;
+            CHECK(memcmp(want + n, bytes + from, length) == 0);
+            n += length;
+        }
+        CHECK(n == get_u32(ends + 4 * id) - at);
+    }
+    free(section);
+    free(merges);
+}
+
+static void vocabularies_that_are_none(void)
+{
+    static const struct {
+        const char *dir, *file, *find, *replace, *text;
+    } cases[] = {
+        {"bf16", "merges.txt", "h e", "h\xc3\xb7x e", "is not a token of the vocabulary"},
+        {"bf16", "merges.txt", "h e", "q z", "merges.txt, line 2"},
+        {"bf16", "merges.txt", "h e", "q z", "\"q\" and \"z\" together are not a token"},
+        {"bf16", "merges.txt", "h e", "he", "is not two tokens with a blank between them"},
+        {"bf16", "merges.txt", "h e", "h e e", "is not two tokens with a blank between them"},
+        {"bf16", "merges.txt", "h e", "<|endoftext|> e", "is a special token"},
+        {"bf16", "vocab.json", "\"!\": 0", "\"!\": 1", "both have id 1"},
+        {"bf16", "vocab.json", "\"!\": 0", "\"<|endoftext|>\": 0", "appears twice"},
+        {"bf16", "vocab.json", "\"!\": 0", "\"!!\": 0", "no token for the byte 21 alone"},
+        {"bf16", "vocab.json", "\"!\": 0", "\"\u4e2d\": 0", "stand-ins for bytes"},
+        {"bf16", "vocab.json", "\"!\": 0", "\"!\": -1", "is not a whole number below"},
+        {"bf16", "vocab.json", "\"!\": 0", "\"!\": 4000000000", "is not a whole number below"},
+        {"bf16", "vocab.json", "\"!\": 0", "\"!\": \"0\"", "is not a whole number below"},
+        {"bf16", "vocab.json", "\"!\": 0", "\"!\": 300", "the model knows 300"},
+        {"sharded", "tokenizer.json", "\"BPE\"", "\"Unigram\"", "its model is not BPE"},
+        {"sharded", "tokenizer.json", "\"ByteLevel\"", "\"Whitespace\"", "pre_tokenizer"},
+        {"sharded", "tokenizer.json", "\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}",
+         "it has a normalizer"},
+        {"sharded", "tokenizer.json", "\"add_prefix_space\":false", "\"add_prefix_space\":true",
+         "add_prefix_space"},
+        {"sharded", "tokenizer.json", "[\"h\",\"e\"]", "[\"h\",\"e\",\"e\"]", "neither a string"},
+        {"sharded", "tokenizer.json", "[\"h\",\"e\"]", "[\"q\",\"z\"]", "tokenizer.json, merge 0"},
+        {"sharded", "tokenizer.json", "\"merges\"", "\"Merges\"", "has no list \"merges\""},
+        {"sharded", "tokenizer.json", "\"vocab\"", "\"Vocab\"", "no vocabulary"},
+        {"sharded", "tokenizer.json", "\"id\":299,", "", "entry 0 of added_tokens"},
+        {"sharded", "tokenizer.json", "\"id\":299,", "\"id\":7,", "both have id 7"}};
+    size_t i;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char base[256];
+        snprintf(base, sizeof base, FIXTURES "%s", cases[i].dir);
+        refused(variant(base, cases[i].file, cases[i].find, cases[i].replace), "", cases[i].text);
+    }
+    CHECK(run("rm %s/merges.txt", copied(FIXTURES "bf16")) == 0);
+    refused(test_tmp("variant"), "", "no merges.txt");
+    refused(FIXTURES "v3.bin", "--tokenizer tests", "neither vocab.json with merges.txt nor");
+    forget();
+}
+
+/* An id without a token is a token without bytes; special tokens beyond the model are left out. */
+static void gaps_and_extra_tokens(void)
+{
+    const char *dir =
+        variant(FIXTURES "bf16", "config.json", "\"vocab_size\": 300", "\"vocab_size\": 300");
+    attn_ctx ctx;
+    attn_model *model;
+    size_t size = 1;
+    edit(dir, "vocab.json", "\"<|endoftext|>\": 299", "\"<|endoftext|>\": 310");
+    model = converted(&ctx, dir, "");
+    if (CHECK(model != NULL)) {
+        const attn_tokenizer *t = attn_model_tokenizer(model);
+        CHECK(attn_tokenizer_n_tokens(t) == 300);
+        CHECK(attn_token_bytes(t, 299, &size) == NULL || size == 0);
+        CHECK(strstr(said, "note: 1 special tokens") != NULL);
+    }
+    attn_model_close(model);
+    forget();
+}
+
+/* >> Refusals ================================================================================== */
+
+static void configurations_that_are_none(void)
+{
+    static const struct {
+        const char *find, *replace, *text;
+    } cases[] = {
+        {"\"gpt2\"", "\"gpt_neox\"", "model_type is gpt_neox; only gpt2"},
+        {"gelu_pytorch_tanh", "relu", "activation_function is relu; only gelu_new"},
+        {"gelu_pytorch_tanh", "gelu", "activation_function is gelu; only gelu_new"},
+        {"layer_idx\": false", "layer_idx\": true", "scale_attn_by_inverse_layer_idx is true"},
+        {"weights\": true", "weights\": false", "scale_attn_weights is false"},
+        {"\"model_type\"", "\"add_cross_attention\": true, \"model_type\"",
+         "add_cross_attention is true"},
+        {"\"n_head\": 2", "\"n_head\": 3", "3 heads share a width of 16"},
+        {"\"n_head\": 2", "\"n_head\": 0", "number of heads is 0"},
+        {"\"n_head\": 2,", "", "config.json has no n_head"},
+        {"\"n_head\": 2", "\"n_head\": 2.5", "n_head is not a whole number"},
+        {"\"n_layer\": 1", "\"n_layer\": 2", "h.1.ln_1.weight is missing (config.json asks for 2"},
+        {"\"n_layer\": 1", "\"n_layer\": 400000000", "is missing"},
+        {"\"n_layer\": 1", "\"n_layer\": 9999999999999999999", "which cannot be"},
+        {"\"n_embd\": 16", "\"n_embd\": 32",
+         "wte.weight is [300, 16], but config.json asks for "
+         "[300, 32]"},
+        {"\"n_embd\": 16", "\"n_embd\": 0", "the width is 0"},
+        {"\"n_inner\": null", "\"n_inner\": 63",
+         "c_fc.weight is [16, 64], but config.json asks "
+         "for [16, 63]"},
+        {"\"vocab_size\": 300", "\"vocab_size\": 299", "wte.weight is [300, 16]"},
+        {"\"n_positions\": 8", "\"n_positions\": 9", "wpe.weight is [8, 16]"},
+        {"1e-05", "0", "the layer norm epsilon is 0"},
+        {"1e-05", "\"tiny\"", "layer_norm_epsilon is not a number"},
+        {"[\n  299\n ]", "\"x\"", "eos_token_id is not a token id"}};
+    size_t i;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        refused(variant(FIXTURES "bf16", "config.json", cases[i].find, cases[i].replace), "",
+                cases[i].text);
+    forget();
+}
+
+static void harmless_settings(void)
+{
+    static const struct {
+        const char *find, *replace;
+    } cases[] = {
+        {"\"reorder_and_upcast_attn\": false", "\"reorder_and_upcast_attn\": true"},
+        {"\"n_inner\": null", "\"n_inner\": 64"},
+        {"\"n_inner\": null,", ""},
+        {"gelu_pytorch_tanh", "gelu_new"},
+        {"\"n_positions\": 8,", ""},
+        {"\"bos_token_id\": 299", "\"bos_token_id\": 50256"},
+        {"\"model_type\"", "\"\\u00e9\\ud83d\\ude00\\n\": [1.5e3, {}, [], true], \"model_type\""}};
+    size_t i;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        attn_ctx ctx;
+        attn_model *model = converted(
+            &ctx, variant(FIXTURES "bf16", "config.json", cases[i].find, cases[i].replace), "");
+        if (model)
+            same_as_reference(model, "bf16");
+        attn_model_close(model);
+    }
+    forget();
+}
+
+static void malformed_json(void)
+{
+    static const struct {
+        const char *text, *message;
+    } cases[] = {{"", "is empty"},
+                 {" \n ", "line 2, column 2: the text ends where a value was expected"},
+                 {"[]", "config.json is not a JSON object"},
+                 {"{", "what opens here is never closed"},
+                 {"{\"a\": 1", "what opens here is never closed"},
+                 {"{\"a\" 1}", "column 6: a colon was expected"},
+                 {"{a: 1}", "a key in quotes was expected"},
+                 {"{\"a\": 1,}", "a key in quotes was expected"},
+                 {"{\"a\": 1 \"b\": 2}", "a comma or the closing bracket"},
+                 {"{\"a\": [1, 2}", "a comma or the closing bracket"},
+                 {"{\"a\": 1, \"a\": 2}", "the key \"a\" appears twice"},
+                 {"{\"a\": tru}", "a value was expected"},
+                 {"{\"a\": NaN}", "a value was expected"},
+                 {"{\"a\": 01}", "a value was expected"},
+                 {"{\"a\": 1.}", "without digits behind its point"},
+                 {"{\"a\": 1e}", "without digits in its exponent"},
+                 {"{\"a\": \"b", "a string that does not end"},
+                 {"{\"a\": \"\\x41\"}", "an escape that JSON does not have"},
+                 {"{\"a\": \"\\u12G4\"}", "an escape that JSON does not have"},
+                 {"{\"a\": \"\\ud800\"}", "half of a surrogate pair"},
+                 {"{\"a\": \"\\ud800\\u0041\"}", "half of a surrogate pair"},
+                 {"{\"a\": \"\\udc00\"}", "half of a surrogate pair"},
+                 {"{\"a\": \"\n\"}", "a control character inside a string"},
+                 {"{\"a\": \"\xff\"}", "bytes that are not UTF-8"},
+                 {"{\"a\": \"\xed\xa0\x80\"}", "bytes that are not UTF-8"},
+                 {"{} x", "something follows where the text should end"}};
+    char deep[256], path[600];
+    const char *dir = copied(FIXTURES "bf16");
+    size_t i;
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_file(path, cases[i].text, strlen(cases[i].text));
+        refused(dir, "", cases[i].message);
+    }
+    memset(deep, '[', sizeof deep);
+    write_file(path, deep, sizeof deep);
+    refused(dir, "", "more than 64 values inside each other");
+    forget();
+}
+
+static void safetensors_that_are_none(void)
+{
+    static const struct {
+        const char *find, *replace, *text;
+    } cases[] = {
+        {"\"h.0.ln_1.bias\"", "\"h.0.ln_9.bias\"", "h.0.ln_1.bias is missing"},
+        {"\"h.0.ln_1.bias\"", "\"h.0.ln_1.weight\"", "\"h.0.ln_1.weight\" appears twice"},
+        {"\"h.0.ln_1.bias\"", "\"transformer.h.0.ln_1.weight\"", "is there twice"},
+        {"\"lm_head.weight\"", "\"h.7.ln_1.weight\"", "asks for the tensor h.7.ln_1.weight"},
+        {"\"h.0.ln_1.bias\":{\"dtype\":\"BF16\"", "\"h.0.ln_1.bias\":{\"dtype\":\"F8_E4M3\"",
+         "h.0.ln_1.bias is of type F8_E4M3; supported are F32, F16 and BF16"},
+        {"\"h.0.ln_1.bias\":{\"dtype\":\"BF16\"", "\"h.0.ln_1.bias\":{\"dtype\":\"I16\"",
+         "h.0.ln_1.bias is of type I16"},
+        {"\"shape\":[300,16]", "\"shape\":[16,300]", "wte.weight is [16, 300], but config.json"},
+        {"\"shape\":[300,16]", "\"shape\":[300,17]", "of shape [300, 17] does not take the 9600"},
+        {"\"shape\":[300,16]", "\"shape\":[18446744073709551615,18446744073709551615]", "shape"},
+        {"\"shape\":[300,16]", "\"shape\":[4294967296,4294967296,1]", "does not take"},
+        {"\"shape\":[300,16]", "\"shape\":[300,-16]", "not a list of whole numbers"},
+        {"\"shape\":[300,16],", "", "no usable dtype, shape and data_offsets"},
+        {"\"data_offsets\":[0,9600]", "\"data_offsets\":[9600,0]", "should lie at bytes 9600 to 0"},
+        {"\"data_offsets\":[0,9600]", "\"data_offsets\":[0,9600,1]", "no usable dtype"},
+        {"\"data_offsets\":[0,9600]", "\"data_offsets\":[2,9602]", "overlap"},
+        {"\"data_offsets\":[0,9600]", "\"data_offsets\":[90000,99600]", "was the file cut short?"},
+        {"{\"__metadata__\"",
+         "{\"x\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":"
+         "[7,7]},\"__metadata__\"",
+         "overlap"},
+        {"{\"__metadata__\"", "[\"__metadata__\"", "malformed JSON"}};
+    char path[600];
+    const char *dir;
+    size_t i, size, head;
+    unsigned char *file;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        refused(variant(FIXTURES "bf16", "model.safetensors", cases[i].find, cases[i].replace), "",
+                cases[i].text);
+
+    dir = copied(FIXTURES "bf16");
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    file = test_read(path, &size);
+    if (!CHECK(file != NULL))
+        return;
+    head = (size_t)get_u64(file);
+    for (i = 0; i < size; i += i < 16 ? 3 : size / 23) { /* cut */
+        write_file(path, file, i);
+        refused(dir, "",
+                i == 0         ? "is empty"
+                : i < 8        ? "too few"
+                : i < 8 + head ? "cut"
+                               : "cut short?");
+    }
+    put_u64(file, head - 1); /* the header ends in blanks, so one fewer is as good JSON */
+    write_file(path, file, size);
+    refused(dir, "", "belong to no tensor");
+    put_u64(file, UINT64_MAX);
+    write_file(path, file, size);
+    refused(dir, "", "its header alone should have 18446744073709551615");
+    put_u64(file, head);
+    file[size] = 0;
+    write_file(path, file, size + 1); /* test_read leaves room for one byte */
+    refused(dir, "", "1 bytes at its end belong to no tensor");
+
+    memcpy(file + 8 + head + 2 * 33, "\xc0\x7f", 2); /* element 33 of wte.weight: NaN */
+    write_file(path, file, size);
+    refused(dir, "", "element 1 of row 2 of wte.weight is not a number (NaN)");
+    memcpy(file + 8 + head + 2 * 33, "\x80\xff", 2);
+    write_file(path, file, size);
+    refused(dir, "", "element 1 of row 2 of wte.weight is infinite");
+    memcpy(file + 8 + head + 2 * 33, "\x80\x47", 2); /* 65536 */
+    write_file(path, file, size);
+    refused(dir, "--dtype f16", "more than f16 can hold; convert with --dtype f32");
+    free(file);
+    forget();
+}
+
+static void shards_that_are_none(void)
+{
+    static const struct {
+        const char *find, *replace, *text;
+    } cases[] = {{"\"transformer.wte.weight\": \"model-00001",
+                  "\"transformer.wte.weight\": \"model-00002",
+                  "transformer.wte.weight is not in model-00002-of-00002"},
+                 {"\"transformer.wte.weight\": \"model-00001",
+                  "\"transformer.wte.weight\": \"model-00003", "cannot open"},
+                 {"\"transformer.wte.weight\": \"model", "\"transformer.wte.weight\": \"../model",
+                  "not the name of a file beside it"},
+                 {"\"transformer.wte.weight\"", "\"transformer.wte.bias\"",
+                  "transformer.wte.bias is not in"},
+                 {"\"weight_map\"", "\"weights\"", "has no object weight_map"}};
+    const char *dir;
+    size_t i;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        refused(variant(FIXTURES "sharded", "model.safetensors.index.json", cases[i].find,
+                        cases[i].replace),
+                "", cases[i].text);
+    dir = variant(FIXTURES "sharded", "model-00002-of-00002.safetensors", "transformer.ln_f.weight",
+                  "transformer.wte.weight");
+    refused(dir, "", "wte.weight is there twice");
+    CHECK(run("rm %s/model-00002*", copied(FIXTURES "sharded")) == 0);
+    refused(test_tmp("variant"), "", "cannot open");
+    forget();
+}
+
+/* Overwrites one byte behind the first occurrence of a text. */
+static void patch(unsigned char *bytes, size_t size, const char *after, size_t skip, unsigned byte)
+{
+    char *at = find_bytes((char *)bytes, size, after);
+    if (CHECKF(at != NULL, "no %s", after))
+        at[strlen(after) + skip] = (char)byte;
+}
+
+static void gguf_that_is_none(void)
+{
+    static const struct {
+        const char *after;
+        size_t skip;
+        unsigned byte;
+        const char *text;
+    } cases[] = {
+        {"GGUF", 0, 1, "GGUF of version 1; versions 2 and 3"},
+        {"GGUF", 0, 0, "GGUF of version 0 or big-endian"},
+        {"GGUF", 11, 0x7f, "as the size of its list of tensors is more than"},
+        {"GGUF", 19, 0x7f, "as the size of its list of keys is more than"},
+        {"general.architecture", 4 + 8, 'b', "its architecture is bpt2; only gpt2"},
+        {"gpt2.block_count", 4, 3, "blk.2.attn_norm.weight is missing"},
+        {"gpt2.block_count", 4, 1, "asks for the tensor blk.1."},
+        {"gpt2.block_count", 0, 77, "the type of gpt2.block_count is 77"},
+        {"gpt2.block_coun", 0, 'x', "has no key gpt2.block_count"},
+        {"gpt2.attention.head_count", 4, 5, "5 heads share a width of 32"},
+        {"gpt2.context_length", 4, 17, "position_embd.weight is [16, 32], but its metadata asks"},
+        {"general.alignment", 4, 0, "general.alignment is 0"},
+        {"tokenizer.ggml.merge", 0, 'x', "do not make a vocabulary"},
+        {"tokenizer.ggml.tokens", 15, 0x7f, "as the size of tokenizer.ggml.tokens is more than"},
+        {"tokenizer.ggml.pre", 4 + 8, 'G', "its tokenizer is \"Gpt-2\"; only gpt2's"},
+        {"tokenizer.ggml.merges", 8 + 8 + 8, '!', "merge 0"},
+        {"general.nam", 0, 'E', ""}, /* another name is fine */
+        {"blk.0.attn_qkv.weight", 0, 9, "has 9 dimensions"},
+        {"blk.0.attn_qkv.weight", 4, 64, "blk.0.attn_qkv.weight"},
+        {"blk.0.attn_qkv.weight", 20, 12, "is of type Q4_K; supported are F32, F16 and BF16, and"},
+        {"blk.0.attn_qkv.weight", 20, 99, "is of type number 99"},
+        {"blk.0.attn_qkv.weight", 24, 1, "does not fit"},
+        {"blk.0.attn_qkv.weight", 27, 1, "does not fit"},
+        {"blk.0.attn_norm.weight", 17, 0x10, "overlap"},
+        {"blk.0.attn_norm.weigh", 0, 'T', "blk.0.attn_norm.weight is missing"},
+        {"blk.0.attn_norm.bia", 0, 'S', "blk.0.attn_norm.bias is missing"}};
+    size_t size, i;
+    unsigned char *whole = test_read(FIXTURES "tiny.gguf", &size), *bytes;
+    char path[512];
+    snprintf(path, sizeof path, "%s", test_tmp("variant.gguf"));
+    if (!CHECK(whole && (bytes = (unsigned char *)malloc(size)) != NULL))
+        return;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        memcpy(bytes, whole, size);
+        patch(bytes, size, cases[i].after, cases[i].skip, cases[i].byte);
+        write_file(path, bytes, size);
+        if (cases[i].text[0])
+            refused(path, "", cases[i].text);
+        else
+            CHECK(run(TEST_BUILD "/attn-convert %s %s", path, test_tmp("x.attn")) == 0);
+    }
+    for (i = 0; i < size; i += i < 24 ? 4 : 1 + size / 60) { /* cut anywhere */
+        write_file(path, whole, i);
+        refused(path, "", "");
+    }
+    memcpy(bytes, whole, size);
+    patch(bytes, size, "GGUF", 0, 2); /* version 2 has the same layout */
+    write_file(path, bytes, size);
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", path, test_tmp("x.attn")) == 0);
+    free(whole);
+    free(bytes);
+    forget();
+}
+
+static void llmc_that_is_none(void)
+{
+    static const struct {
+        size_t word;
+        uint32_t value;
+        const char *text;
+    } cases[] = {{0, 20240327, "is neither a GGUF file, nor an llm.c checkpoint"},
+                 {1, 1, "of version 1; versions 3 (f32) and 5 (bf16)"},
+                 {1, 5, "but its header asks for"},
+                 {2, 9, "but its header asks for"},
+                 {3, 385, "385 tokens is padded to only 384"},
+                 {4, 0, "number 4 of its header is 0"},
+                 {4, 3, "but its header asks for"},
+                 {5, 3, "3 heads share a width of 16"},
+                 {6, 0x7fffffff, "which cannot be"},
+                 {6, 0x1000000, "more weights than any file can hold"},
+                 {7, 0, "comes from an early llm.c"}};
+    size_t size, i;
+    unsigned char *whole = test_read(FIXTURES "v3.bin", &size), *bytes;
+    char path[512];
+    snprintf(path, sizeof path, "%s", test_tmp("variant.bin"));
+    if (!CHECK(whole && (bytes = (unsigned char *)malloc(size)) != NULL))
+        return;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        memcpy(bytes, whole, size);
+        put_u32(bytes + 4 * cases[i].word, cases[i].value);
+        if (cases[i].value == 0x1000000)
+            put_u32(bytes + 16, 0x1000000);
+        write_file(path, bytes, size);
+        refused(path, "", cases[i].text);
+    }
+    for (i = 0; i < size; i += i < 8 ? 1 : 1 + size / 12) {
+        write_file(path, whole, i);
+        refused(path, "",
+                i == 0     ? "is empty"
+                : i < 4    ? "is neither"
+                : i < 1024 ? "cut short"
+                           : "header asks for");
+    }
+    free(whole);
+    free(bytes);
+    forget();
+}
+
+static void inputs_that_are_none(void)
+{
+    const char *dir = copied(FIXTURES "bf16");
+    char path[600];
+    refused("no/such/thing", "", "cannot open no/such/thing");
+    refused("tests", "", "config.json");
+    refused("LICENSE", "", "is neither a GGUF file, nor an llm.c checkpoint, nor a directory");
+    refused(FIXTURES "bf16/model.safetensors", "", "give the directory that holds it");
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", FIXTURES "bf16", test_tmp("x.attn")) == 0);
+    refused(test_tmp("x.attn"), "", "is a .attn file already");
+    snprintf(path, sizeof path, "%s", test_tmp("variant.pt"));
+    write_file(path, "PK\003\004 and so on", 16);
+    refused(path, "", "tools/pickle-to-safetensors.py");
+    CHECK(run("mv %s/model.safetensors %s/pytorch_model.bin", dir, dir) == 0);
+    refused(dir, "", "tools/pickle-to-safetensors.py");
+    CHECK(run("rm %s/pytorch_model.bin", dir) == 0);
+    refused(dir, "", "neither model.safetensors nor model.safetensors.index.json");
+    CHECK(run("mkdir %s/model.safetensors", dir) == 0);
+    refused(dir, "", "model.safetensors");
+    forget();
+}
+
+/* >> The output ================================================================================ */
+
+static void outputs(void)
+{
+    char path[512];
+    size_t size;
+    unsigned char *bytes;
+    snprintf(path, sizeof path, "%s", test_tmp("kept.attn"));
+    write_file(path, "older", 5);
+    CHECK(run(TEST_BUILD "/attn-convert tests %s", path) == 1);
+    bytes = test_read(path, &size);
+    CHECK(bytes && size == 5 && memcmp(bytes, "older", 5) == 0); /* a failure spoils nothing */
+    free(bytes);
+    CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 %s", path) == 0 && printed_size == 0);
+    bytes = test_read(path, &size);
+    CHECK(bytes && size > 5 &&
+          memcmp(bytes,
+                 "\x89"
+                 "ATTN\r\n\x1a",
+                 8) == 0);
+    free(bytes);
+    CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 no/such/dir/x.attn") == 1 &&
+          strstr(said, "cannot write no/such/dir/x.attn"));
+    CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 %s", test_tmp("")) == 1 &&
+          strstr(said, "is a directory; expected a file name"));
+    CHECK(run("cp " FIXTURES "v3.bin %s && chmod u+w %s && " TEST_BUILD "/attn-convert %s %s",
+              test_tmp("same.bin"), test_tmp("same.bin"), test_tmp("same.bin"),
+              test_tmp("same.bin")) == 1 &&
+          strstr(said, "is part of the input"));
+    CHECK(run(TEST_BUILD "/attn-convert") == 2);
+    CHECK(run(TEST_BUILD "/attn-convert a b c") == 2);
+    CHECK(run(TEST_BUILD "/attn-convert a b --dtype q8") == 2 && strstr(said, "f32 or f16"));
+    if (exists("/dev/full")) { /* a disk that has no room */
+        CHECK(run(TEST_BUILD "/attn-info %s >/dev/full", path) == 1);
+        CHECK(run("echo hi | " TEST_BUILD "/attn-tokenize %s >/dev/full", path) == 1);
+    }
+    CHECK(!leftovers());
+    forget();
+}
+
+/* A signal in the middle: nothing is left, and the signal is what ends the program. The checkpoint
+ * is two gigabytes of zeros that take no room on the disk. */
+static void interruption(void)
+{
+    static const uint32_t header[8] = {20240326, 3, 1024, 50257, 12, 16, 1600, 50304};
+    unsigned char bytes[1024] = {0};
+    char path[512], output[512];
+    size_t i;
+    int code;
+    for (i = 0; i < 8; i++)
+        put_u32(bytes + 4 * i, header[i]);
+    snprintf(path, sizeof path, "%s", test_tmp("huge.bin"));
+    snprintf(output, sizeof output, "%s", test_tmp("huge.attn"));
+    write_file(path, bytes, sizeof bytes);
+    CHECK(truncate(path, 1024 + 4 * (off_t)(12 * (12 * 1600 * 1600 + 13 * 1600) +
+                                            (50304 + 1024 + 2) * 1600)) == 0);
+    code = run(
+        TEST_BUILD
+        "/attn-convert %s %s & run=$!; i=0; "
+        "while ! ls %s.*.part 2>/dev/null && [ $i -lt 200 ]; do sleep 0.05; i=$((i + 1)); done; "
+        "kill -TERM $run; wait $run",
+        path, output, output);
+    CHECKF(code == 128 + 15, "exit code %d: %s", code, said);
+    CHECKF(strstr(printed, ".part") != NULL, "it never began to write");
+    CHECK(!exists(output) && !leftovers());
+    remove(path);
+    forget();
+}
+
+/* >> attn-info and attn-tokenize =============================================================== */
+
+static void info(void)
+{
+    char path[512];
+    unsigned char *bytes;
+    size_t size, i;
+    snprintf(path, sizeof path, "%s", test_tmp("info.attn"));
+    CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "sharded %s", path) == 0);
+    CHECK(run(TEST_BUILD "/attn-info %s", path) == 0);
+    CHECK(strstr(printed, "3 of 8") && strstr(printed, "unembedding          of its own") &&
+          strstr(printed, "1e-06") && strstr(printed, "299  <|endoftext|>") &&
+          strstr(printed, "merges               43") && strstr(printed, "blocks.1.mlp.W_out") &&
+          strstr(printed, "[40, 24]"));
+    /* 2 * 300 * 24 + 12 * 24 + 2 * (24 * 72 + 72 + 24 * 24 + 24 + 2 * 24 * 40 + 40 + 24 + 4 * 24)
+     * + 2 * 24 */
+    CHECKF(strstr(printed, "23696 parameters in 29 tensors") != NULL, "%s", printed);
+    bytes = test_read(path, &size);
+    for (i = 0; bytes && i < 5; i++) {
+        static const size_t places[] = {100, 300, 5000, 60000, 99999};
+        bytes[places[i]] ^= 4;
+        write_file(path, bytes, size);
+        CHECKF(run(TEST_BUILD "/attn-info %s", path) == 1 && printed_size == 0 &&
+                   strncmp(said, "attn-info: ", 11) == 0,
+               "byte %zu: %s", places[i], said);
+        bytes[places[i]] ^= 4;
+    }
+    free(bytes);
+    CHECK(run(TEST_BUILD "/attn-info no-such-file") == 1 && said_size > 0);
+    CHECK(run(TEST_BUILD "/attn-info") == 2);
+    forget();
+}
+
+static void tokenize(void)
+{
+    unsigned char bytes[4096];
+    char path[512];
+    uint32_t state = 1;
+    size_t i;
+    CHECK(run("printf 'the cat<|endoftext|>' | " TEST_BUILD "/attn-tokenize " STORIES) == 0);
+    CHECKF(strstr(printed, " ") && !strstr(printed, "2047") && strchr(printed, '\n'), "%s",
+           printed);
+    CHECK(run("printf 'the cat<|endoftext|>' | " TEST_BUILD "/attn-tokenize --special " STORIES) ==
+          0);
+    CHECKF(strstr(printed, " 2047\n") != NULL, "%s", printed);
+    CHECK(run("printf '2047 ' | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 0);
+    CHECKF(strcmp(printed, "<|endoftext|>") == 0, "%s", printed);
+    CHECK(run(TEST_BUILD "/attn-tokenize " STORIES " </dev/null") == 0 &&
+          strcmp(printed, "\n") == 0);
+    CHECK(run("printf '1 2048' | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 1 &&
+          printed_size == 0 && strstr(said, "2048"));
+    CHECK(run("printf '1 2a' | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 1 &&
+          strstr(said, "entry 1 of the input"));
+    CHECK(run("printf '1 99999999999999999999' | " TEST_BUILD "/attn-tokenize --decode " STORIES) ==
+          1);
+    CHECK(run(TEST_BUILD "/attn-tokenize tests </dev/null") == 1 && strstr(said, "neither"));
+    CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "v3.bin %s", test_tmp("bare.attn")) == 0);
+    CHECK(run(TEST_BUILD "/attn-tokenize %s </dev/null", test_tmp("bare.attn")) == 1 &&
+          strstr(said, "has no tokenizer"));
+    for (i = 0; i < sizeof bytes; i++) {
+        state = state * 1664525u + 1013904223u;
+        bytes[i] = (unsigned char)(state >> 24);
+    }
+    snprintf(path, sizeof path, "%s", test_tmp("bytes"));
+    write_file(path, bytes, sizeof bytes);
+    for (i = 0; i < 2; i++) { /* any bytes come back, from a directory and from a model */
+        const char *from = i ? test_tmp("converted.attn") : FIXTURES "strings";
+        if (i)
+            CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "tiny.gguf %s", from) == 0);
+        CHECK(run(TEST_BUILD "/attn-tokenize %s <%s | " TEST_BUILD "/attn-tokenize %s --decode",
+                  from, path, from) == 0);
+        CHECK(printed_size == sizeof bytes && memcmp(printed, bytes, sizeof bytes) == 0);
+    }
+    forget();
+}
+
+void suite_convert(void)
+{
+    RUN("convert", every_format_keeps_its_numbers);
+    RUN("convert", included_model);
+    RUN("convert", golden_models);
+    RUN("convert", narrowing_to_f16);
+    RUN("convert", tied_and_untied);
+    RUN("convert", vocabularies_agree);
+    RUN("convert", section_holds_the_vocabulary);
+    RUN("convert", vocabularies_that_are_none);
+    RUN("convert", gaps_and_extra_tokens);
+    RUN("convert", configurations_that_are_none);
+    RUN("convert", harmless_settings);
+    RUN("convert", malformed_json);
+    RUN("convert", safetensors_that_are_none);
+    RUN("convert", shards_that_are_none);
+    RUN("convert", gguf_that_is_none);
+    RUN("convert", llmc_that_is_none);
+    RUN("convert", inputs_that_are_none);
+    RUN("convert", outputs);
+    RUN("convert", interruption);
+    RUN("convert", info);
+    RUN("convert", tokenize);
+}

@@ -1,0 +1,949 @@
+/* Files that are damaged, cut, or lie: each must be refused with a status and a sentence, and none
+ * may crash. The file that is damaged here is built by this test straight from the manual, so that
+ * reading it is also a check of the format as it is written down; the converter's files get the
+ * same treatment in larger steps. */
+#define _POSIX_C_SOURCE 200809L /* for popen and fileno under -std=c99 */
+#include "fixture.h"
+
+#ifndef TEST_BUILD
+#define TEST_BUILD "build"
+#endif
+#define PLAIN  "build/test-tmp/format-plain.attn"
+#define LLU(x) ((unsigned long long)(x))
+#define MIB    ((size_t)1 << 20)
+
+/* One thread, unless a case is about threads: on a busy machine they wait for each other. */
+static attn_ctx alone(void)
+{
+    attn_ctx ctx;
+    memset(&ctx, 0, sizeof ctx);
+    ctx.n_threads = 1;
+    return ctx;
+}
+
+/* ---- the checksum, as the manual has it ---- */
+
+static uint64_t digest_of(const unsigned char *block, size_t size)
+{
+    uint32_t a[64];
+    uint64_t d = size;
+    size_t padded = (size + 255) / 256 * 256, at, j;
+    for (j = 0; j < 64; j++)
+        a[j] = (uint32_t)j;
+    for (at = 0; at < padded; at += 4) {
+        const size_t lane = at / 4 % 64;
+        uint32_t w = 0;
+        for (j = 0; j < 4; j++)
+            w |= (uint32_t)(at + j < size ? block[at + j] : 0) << 8 * j;
+        a[lane] = (a[lane] ^ w) * 0x9E3779B1u;
+        a[lane] = a[lane] ^ (a[lane] >> 15);
+    }
+    for (j = 0; j < 64; j++) {
+        d = (d ^ a[j]) * 0x9E3779B97F4A7C15u;
+        d = d ^ (d >> 32);
+    }
+    return d;
+}
+
+static uint64_t checksum_of(const unsigned char *data, size_t size)
+{
+    uint64_t c = 0;
+    size_t at;
+    for (at = 0; at < size; at += MIB) {
+        c = (c ^ digest_of(data + at, size - at < MIB ? size - at : MIB)) * 0x9E3779B97F4A7C15u;
+        c = c ^ (c >> 32);
+    }
+    return c;
+}
+
+static void checksums(void)
+{
+    static const size_t sizes[] = {0,   1,    3,       4,   5,       252,         255,         256,
+                                   257, 1000, MIB - 1, MIB, MIB + 1, 2 * MIB + 4, 3 * MIB + 77};
+    unsigned char *const data = (unsigned char *)pool_new(4 * MIB);
+    size_t i, j;
+    random_state = 77;
+    for (i = 0; i < 4 * MIB; i++)
+        data[i] = (unsigned char)random_u32();
+    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        const size_t shift = i % 4; /* any alignment */
+        const uint64_t want = checksum_of(data + shift, sizes[i]);
+        uint64_t chain = 0;
+        CHECKF(attn_checksum(0, data + shift, sizes[i]) == want, "%llu bytes", LLU(sizes[i]));
+        for (j = 0; j < sizes[i]; j += (1 + j / MIB % 2) * MIB) { /* 1 MiB, then 2, .. */
+            const size_t most = (1 + j / MIB % 2) * MIB, left = sizes[i] - j;
+            chain = attn_checksum(chain, data + shift + j, left < most ? left : most);
+        }
+        CHECKF(chain == want, "%llu bytes in pieces", LLU(sizes[i]));
+    }
+    {
+        const uint64_t whole = attn_checksum(0, data, 3000);
+        for (i = 0; i < 3000; i++) {
+            data[i] ^= (unsigned char)(1 << i % 8);
+            if (!CHECKF(attn_checksum(0, data, 3000) != whole, "byte %llu does not count", LLU(i)))
+                break;
+            data[i] ^= (unsigned char)(1 << i % 8);
+        }
+        memset(data, 0, 3000); /* zeros count too */
+        CHECK(attn_checksum(0, data, 3000) != attn_checksum(0, data, 2999));
+        CHECK(attn_checksum(0, data, 0) == 0);
+    }
+    pool_clear();
+}
+
+/* ---- a small file, built from the manual ---- */
+
+enum { V = 270, CTX = 5, C = 6, HEADS = 2, LAYERS = 2, F = 10, MERGES = 13 };
+enum { HEADER = 256, RECORD = 128, MOST = 64 * 1024, MOST_TENSORS = 40 };
+enum {
+    NAME = 0,
+    DTYPE = 64,
+    LAYOUT = 68,
+    NDIM = 72,
+    SHAPE0 = 80,
+    SHAPE1 = 88,
+    OFFSET = 96,
+    SIZE = 104,
+    SUM = 112
+}; /* of a record */
+
+typedef struct image {
+    unsigned char *data; /* MOST bytes at a multiple of 64 */
+    size_t size, n_tensors, tokenizer, tokenizer_size;
+} image;
+
+static void put32(unsigned char *p, uint64_t value)
+{
+    int i;
+    for (i = 0; i < 4; i++)
+        p[i] = (unsigned char)(value >> 8 * i);
+}
+
+static void put64(unsigned char *p, uint64_t value)
+{
+    put32(p, value);
+    put32(p + 4, value >> 32);
+}
+
+static uint64_t get64(const unsigned char *p)
+{
+    uint64_t value = 0;
+    int i;
+    for (i = 7; i >= 0; i--)
+        value = value << 8 | p[i];
+    return value;
+}
+
+static unsigned char *record_of(const image *m, size_t index)
+{
+    return m->data + HEADER + RECORD * index;
+}
+
+static void seal_text(image *m, size_t offset, size_t size)
+{
+    if (offset <= m->size && size <= m->size - offset)
+        put64(m->data + 112, checksum_of(m->data + offset, size));
+}
+
+/* Makes the checksums right again after bytes were changed. */
+static void seal(image *m)
+{
+    size_t i;
+    for (i = 0; i < m->n_tensors; i++) {
+        unsigned char *r = record_of(m, i);
+        const uint64_t offset = get64(r + OFFSET), size = get64(r + SIZE);
+        if (offset <= m->size && size <= m->size - offset)
+            put64(r + SUM, checksum_of(m->data + offset, (size_t)size));
+    }
+    put64(m->data + 88, checksum_of(m->data + HEADER, m->n_tensors * RECORD));
+    seal_text(m, m->tokenizer, m->tokenizer_size);
+    put64(m->data + 248, checksum_of(m->data, 248));
+}
+
+/* Entry (k, n) of tensor number `index`: a small number that f16 holds, different everywhere. */
+static float value_at(size_t index, size_t k, size_t n)
+{
+    return (float)((index * 37 + k * 11 + n * 5) % 64) / 64.0f - 0.5f;
+}
+
+static void put_value(image *m, size_t at, int is_half, float value)
+{
+    uint32_t bits;
+    if (is_half) {
+        const uint16_t h = half_of(value);
+        m->data[at] = (unsigned char)h;
+        m->data[at + 1] = (unsigned char)(h >> 8);
+    } else {
+        memcpy(&bits, &value, 4);
+        put32(m->data + at, bits);
+    }
+}
+
+/* Adds a tensor at the end: rows [n_out] or [n_in, n_out], or panels [n_in, n_out]. */
+static void add(image *m, const char *name, size_t n_in, size_t n_out, int is_panels, int is_half)
+{
+    unsigned char *r = record_of(m, m->n_tensors);
+    const size_t lines = is_half ? (n_in + 1) / 2 : n_in, offset = (m->size + 63) / 64 * 64;
+    const size_t size = is_panels ? (n_out + 15) / 16 * lines * 64 : (n_in ? n_in : 1) * n_out * 4;
+    size_t k, n;
+    snprintf((char *)r, 64, "%s", name);
+    put32(r + DTYPE, is_panels && is_half);
+    put32(r + LAYOUT, is_panels != 0);
+    put32(r + NDIM, n_in ? 2 : 1);
+    put64(r + SHAPE0, n_in ? n_in : n_out);
+    put64(r + SHAPE1, n_in ? n_out : 1);
+    put64(r + OFFSET, offset);
+    put64(r + SIZE, size);
+    for (k = 0; k < (n_in ? n_in : 1); k++)
+        for (n = 0; n < n_out; n++) {
+            const float value = value_at(m->n_tensors, k, n);
+            if (!is_panels)
+                put_value(m, offset + 4 * (k * n_out + n), 0, value);
+            else if (is_half)
+                put_value(m, offset + 2 * ((n / 16 * lines * 2 + k) * 16 + n % 16), 1, value);
+            else
+                put_value(m, offset + 4 * ((n / 16 * n_in + k) * 16 + n % 16), 0, value);
+        }
+    m->n_tensors++;
+    m->size = offset + size;
+}
+
+static unsigned char byte_of_id(size_t id)
+{
+    return (unsigned char)(id * 7 + 3);
+}
+static size_t id_of_byte(unsigned char byte)
+{
+    size_t id = 0;
+    while (byte_of_id(id) != byte)
+        id++;
+    return id;
+}
+
+/* 256 bytes in an order of their own, the merges ab, bb, cb, ... and one special token. */
+static void add_tokenizer(image *m)
+{
+    static const char special[] = "<|end|>";
+    const size_t n_bytes = 256 + 2 * MERGES + sizeof special - 1;
+    unsigned char *p = m->data + m->size, *ends = p + 16, *merges = ends + 4 * V,
+                  *text = merges + 12 * MERGES + 4;
+    size_t id, at = 0;
+    put32(p, V);
+    put32(p + 4, MERGES);
+    put32(p + 8, 1);
+    put32(p + 12, n_bytes);
+    for (id = 0; id < V; id++) {
+        if (id < 256) {
+            text[at++] = byte_of_id(id);
+        } else if (id < 256 + MERGES) {
+            const size_t rank = id - 256;
+            text[at] = (unsigned char)('a' + rank);
+            text[at + 1] = 'b';
+            put32(merges + 12 * rank, id_of_byte(text[at]));
+            put32(merges + 12 * rank + 4, id_of_byte('b'));
+            put32(merges + 12 * rank + 8, id);
+            at += 2;
+        } else {
+            memcpy(text + at, special, sizeof special - 1);
+            at += sizeof special - 1;
+        }
+        put32(ends + 4 * id, at);
+    }
+    put32(merges + 12 * MERGES, V - 1);
+    m->tokenizer = m->size;
+    m->tokenizer_size = (size_t)(text + n_bytes - p);
+    m->size += m->tokenizer_size;
+    put64(m->data + 96, m->tokenizer);
+    put64(m->data + 104, m->tokenizer_size);
+}
+
+static image build(int tied, int is_half)
+{
+    static const unsigned char magic[8] = {0x89, 0x41, 0x54, 0x54, 0x4E, 0x0D, 0x0A, 0x1A};
+    static const uint32_t numbers[] = {V, CTX, C, HEADS, LAYERS, F, 0x3727C5AC /* 1e-5 */};
+    const size_t n_tensors = 4 + 12 * LAYERS + !tied;
+    image m;
+    char name[64];
+    size_t i;
+    m.data = (unsigned char *)pool_new(MOST + 64);
+    m.data += (64 - (uintptr_t)m.data % 64) % 64;
+    memset(m.data, 0, MOST);
+    memcpy(m.data, magic, 8);
+    put32(m.data + 8, 1);
+    put32(m.data + 12, HEADER);
+    for (i = 0; i < 7; i++)
+        put32(m.data + 24 + 4 * i, numbers[i]);
+    put32(m.data + 52, tied != 0);
+    put32(m.data + 56, V - 1);
+    put32(m.data + 60, 0xFFFFFFFF);
+    put32(m.data + 64, n_tensors);
+    put64(m.data + 72, HEADER);
+    put64(m.data + 80, n_tensors * RECORD);
+    m.size = HEADER + n_tensors * RECORD;
+    m.n_tensors = 0;
+    add_tokenizer(&m);
+    add(&m, "embed.W_E", C, V, 1, is_half);
+    add(&m, "pos_embed.W_pos", CTX, C, 0, 0);
+    for (i = 0; i < LAYERS; i++) {
+#define ADD(tail, n_in, n_out, is_panels)                                                          \
+    (snprintf(name, sizeof name, "blocks.%d." tail, (int)i),                                       \
+     add(&m, name, n_in, n_out, is_panels, is_half))
+        ADD("ln1.w", 0, C, 0);
+        ADD("ln1.b", 0, C, 0);
+        ADD("attn.W_QKV", C, 3 * C, 1);
+        ADD("attn.b_QKV", 0, 3 * C, 0);
+        ADD("attn.W_O", C, C, 1);
+        ADD("attn.b_O", 0, C, 0);
+        ADD("ln2.w", 0, C, 0);
+        ADD("ln2.b", 0, C, 0);
+        ADD("mlp.W_in", C, F, 1);
+        ADD("mlp.b_in", 0, F, 0);
+        ADD("mlp.W_out", F, C, 1);
+        ADD("mlp.b_out", 0, C, 0);
+#undef ADD
+    }
+    add(&m, "ln_final.w", 0, C, 0, 0);
+    add(&m, "ln_final.b", 0, C, 0, 0);
+    if (!tied)
+        add(&m, "unembed.W_U", C, V, 1, is_half);
+    put64(m.data + 16, m.size);
+    seal(&m);
+    return m;
+}
+
+/* ---- opening ---- */
+
+/* Opens and, if that works, runs the model, so that whatever was believed is put to use. */
+static attn_status try_open(attn_ctx *ctx, const unsigned char *data, size_t size, int unchecked)
+{
+    static const int32_t tokens[] = {0, 1, 2};
+    attn_model *model = NULL;
+    attn_session *session = NULL;
+    attn_model_desc desc;
+    attn_status status;
+    memset(&desc, 0, sizeof desc);
+    desc.skip_checksums = unchecked;
+    ctx->message[0] = 0;
+    status = attn_model_open_memory(ctx, &model, data, size, &desc);
+    CHECK((model != NULL) == (status == ATTN_OK));
+    if (model) {
+        attn_session_desc small = {4, 2};
+        if (attn_session_new(ctx, &session, model, &small) == ATTN_OK)
+            OK(ctx, attn_feed(ctx, session, tokens, 3));
+        attn_session_free(session);
+        attn_model_close(model);
+    } else {
+        CHECKF(strstr(ctx->message, "model in memory"), "\"%s\" does not name the file",
+               ctx->message);
+        CHECKF(strlen(ctx->message) > 25, "\"%s\" does not say much", ctx->message);
+    }
+    return status;
+}
+
+#define REFUSED(status_, text, image_)                                                             \
+    test_fails(__FILE__, __LINE__, "opening", &ctx, status_, text,                                 \
+               try_open(&ctx, (image_).data, (image_).size, 0))
+
+/* The file as built is read as built: every number of every tensor, the configuration, the text. */
+static void as_the_manual_says(void)
+{
+    int tied, is_half;
+    for (tied = 0; tied < 2; tied++)
+        for (is_half = 0; is_half < 2; is_half++) {
+            attn_ctx ctx = alone();
+            const image m = build(tied, is_half);
+            attn_model *model = NULL;
+            const attn_config *c;
+            int32_t ids[16];
+            size_t index, i, j, n;
+            if (!OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, NULL)))
+                continue;
+            CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_OK);
+            c = attn_model_config(model);
+            CHECK(c->n_vocab == V && c->n_ctx == CTX && c->d_model == C && c->n_head == HEADS);
+            CHECK(c->n_layer == LAYERS && c->d_mlp == F && c->d_head == C / HEADS);
+            CHECK(c->ln_eps == 1e-5f && c->tied == tied && c->bos == V - 1 && c->eos == -1);
+            CHECK(attn_model_n_tensors(model) == m.n_tensors);
+            for (index = 0; index < m.n_tensors; index++) {
+                attn_tensor_info info;
+                attn_tensor w = {0};
+                int right = 1;
+                OK(&ctx, attn_model_tensor_info(&ctx, model, index, &info));
+                CHECK(strcmp(info.name, (const char *)record_of(&m, index)) == 0);
+                CHECK(info.offset == get64(record_of(&m, index) + OFFSET) &&
+                      info.size == get64(record_of(&m, index) + SIZE) &&
+                      info.checksum == get64(record_of(&m, index) + SUM));
+                OK(&ctx, attn_model_tensor(&ctx, model, info.name, &w));
+                for (i = 0; i < w.shape[0]; i++)
+                    for (j = 0; j < w.shape[1]; j++) {
+                        const float want = info.ndim == 1 ? value_at(index, 0, i)
+                                           : index == 0   ? value_at(index, j, i)
+                                                          : value_at(index, i, j);
+                        right &= attn_get(w, i, j, 0, 0) == want;
+                    }
+                CHECKF(right && w.shape[0] * w.shape[1] == info.shape[0] * info.shape[1],
+                       "%s holds other numbers", info.name);
+            }
+            OK(&ctx,
+               attn_encode(&ctx, attn_model_tokenizer(model), "xdb<|end|>", 10, 1, ids, 16, &n));
+            CHECK(n == 3 && ids[0] == (int32_t)id_of_byte('x') && ids[1] == 256 + 3 &&
+                  ids[2] == V - 1);
+            attn_model_close(model);
+            attn_ctx_free(&ctx);
+            pool_clear();
+        }
+}
+
+static void no_file_at_all(void)
+{
+    attn_ctx ctx = alone();
+    attn_model *model = (attn_model *)(uintptr_t)1;
+    FILE *file;
+    FAILS(&ctx, ATTN_E_IO, "nowhere/x.attn", attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
+    CHECK(model == NULL);
+    FAILS(&ctx, ATTN_E_IO, "opened", attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
+    FAILS(&ctx, ATTN_E_IO, "directory", attn_model_open(&ctx, &model, "tests", NULL));
+    FAILS(&ctx, ATTN_E_IO, "tests", attn_model_open(&ctx, &model, "tests", NULL));
+    file = fopen(test_tmp("format-empty.attn"), "wb");
+    CHECK(file && fclose(file) == 0);
+    FAILS(&ctx, ATTN_E_FORMAT, "empty",
+          attn_model_open(&ctx, &model, test_tmp("format-empty.attn"), NULL));
+    FAILS(&ctx, ATTN_E_FORMAT, "format-empty.attn",
+          attn_model_open(&ctx, &model, test_tmp("format-empty.attn"), NULL));
+    FAILS(&ctx, ATTN_E_FORMAT, "not an .attn file",
+          attn_model_open(&ctx, &model, "tests/golden/plain/config.json", NULL));
+    FAILS(&ctx, ATTN_E_FORMAT, "attn-convert",
+          attn_model_open(&ctx, &model, "tests/golden/plain/model.safetensors", NULL));
+    FAILS(&ctx, ATTN_E_FORMAT, "empty", attn_model_open_memory(&ctx, &model, NULL, 0, NULL));
+    CHECK(model == NULL);
+}
+
+/* What mail and old transfer programs do to bytes. */
+static void text_mode(void)
+{
+    attn_ctx ctx = alone();
+    const image m = build(1, 0);
+    image t = build(1, 0);
+    size_t i;
+    for (i = t.size = 0; i < m.size; i++) /* \r\n to \n */
+        if (!(m.data[i] == '\r' && m.data[i + 1] == '\n'))
+            t.data[t.size++] = m.data[i];
+    REFUSED(ATTN_E_FORMAT, "as text", t);
+    for (i = t.size = 0; i < m.size; i++) { /* \n to \r\n */
+        if (m.data[i] == '\n')
+            t.data[t.size++] = '\r';
+        t.data[t.size++] = m.data[i];
+    }
+    REFUSED(ATTN_E_FORMAT, "as text", t);
+    for (i = 0; i < m.size; i++) /* seven bits */
+        t.data[i] = m.data[i] & 127;
+    t.size = m.size;
+    REFUSED(ATTN_E_FORMAT, "not an .attn file", t);
+    for (t.size = 0; m.data[t.size] != 0x1A; t.size++) /* up to the end-of-file character */
+        t.data[t.size] = m.data[t.size];
+    REFUSED(ATTN_E_FORMAT, "", t);
+    pool_clear();
+}
+
+/* Cut anywhere, believed to be whole or with a size to match. The cut copy ends where its memory
+ * ends, so that a checker of memory sees what is read beyond. */
+static void check_cut(const image *m, size_t size)
+{
+    attn_ctx ctx = alone();
+    image cut = *m;
+    unsigned char *const block = (unsigned char *)malloc(size + 64);
+    const size_t shift = (64 - (uintptr_t)block % 64) % 64;
+    attn_status status;
+    cut.data = block + shift;
+    cut.size = size;
+    memcpy(cut.data, m->data, size);
+    status = try_open(&ctx, cut.data, size, 0);
+    CHECKF(status == ATTN_E_FORMAT, "cut at %llu: %s (%s)", LLU(size), attn_status_name(status),
+           ctx.message);
+    if (size >= HEADER) {
+        CHECKF(strstr(ctx.message, "cut"), "cut at %llu: %s", LLU(size), ctx.message);
+        put64(cut.data + 16, size);
+        put64(cut.data + 248, checksum_of(cut.data, 248));
+        status = try_open(&ctx, cut.data, size, 1);
+        CHECKF(status == ATTN_E_FORMAT, "cut at %llu with that size: %s (%s)", LLU(size),
+               attn_status_name(status), ctx.message);
+    }
+    free(block);
+}
+
+static void cuts(void)
+{
+    const image m = build(1, 1);
+    size_t size, i;
+    image large;
+    for (size = 0; size < m.size; size++)
+        check_cut(&m, size);
+    memset(&large, 0, sizeof large);
+    large.data = test_read(PLAIN, &large.size);
+    if (!CHECK(large.data))
+        return;
+    large.n_tensors = large.data[64];
+    random_state = 5;
+    for (i = 0; i < large.n_tensors; i++) {
+        const size_t offset = (size_t)get64(record_of(&large, i) + OFFSET);
+        const size_t end = offset + (size_t)get64(record_of(&large, i) + SIZE);
+        check_cut(&large, offset - 1);
+        check_cut(&large, offset);
+        check_cut(&large, offset + 1);
+        check_cut(&large, end - 1);
+        if (end < large.size)
+            check_cut(&large, end);
+        check_cut(&large, random_below(large.size));
+    }
+    free(large.data);
+    pool_clear();
+}
+
+/* Every byte counts, in every section, padding included. */
+static void flips(void)
+{
+    attn_ctx ctx = alone();
+    image m = build(0, 1);
+    const size_t table_end = HEADER + m.n_tensors * RECORD;
+    size_t at, bit, n_unseen = 0;
+    attn_status status, wanted;
+    for (at = 0; at < m.size; at++)
+        for (bit = 0; bit < 8; bit++) {
+            if (at >= HEADER && bit != (at * 5 + 1) % 8) /* one bit of the others */
+                continue;
+            m.data[at] ^= (unsigned char)(1u << bit);
+            status = try_open(&ctx, m.data, m.size, 0);
+            wanted = at < 8 ? ATTN_E_FORMAT : at < 12 ? ATTN_E_VERSION : ATTN_E_CHECKSUM;
+            n_unseen += status == ATTN_OK;
+            CHECKF(status == wanted, "byte %llu, bit %llu: %s (%s)", LLU(at), LLU(bit),
+                   attn_status_name(status), ctx.message);
+            if (at < table_end + m.tokenizer_size) { /* these are verified in any case */
+                status = try_open(&ctx, m.data, m.size, 1);
+                CHECKF(status == wanted, "byte %llu, unchecked: %s", LLU(at),
+                       attn_status_name(status));
+            }
+            m.data[at] ^= (unsigned char)(1u << bit);
+        }
+    CHECKF(n_unseen == 0, "%llu changes were not seen", LLU(n_unseen));
+    CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_OK);
+    m.data[m.size - 1] ^= 1; /* in the last tensor, which nobody looks at then */
+    CHECK(try_open(&ctx, m.data, m.size, 1) == ATTN_OK);
+    pool_clear();
+}
+
+static void flips_in_a_converted_file(void)
+{
+    attn_ctx ctx = alone();
+    attn_isa_kind kind;
+    size_t size, i;
+    unsigned char *file = test_read(PLAIN, &size), *data;
+    if (!CHECK(file))
+        return;
+    data = (unsigned char *)pool_new(size + 64);
+    data += (64 - (uintptr_t)data % 64) % 64;
+    memcpy(data, file, size);
+    for (kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_NEON; kind = (attn_isa_kind)(kind + 1)) {
+        ctx.isa = kind;
+        if (attn_isa(&ctx))
+            CHECKF(try_open(&ctx, data, size, 0) == ATTN_OK, "%s: %s", attn_isa(&ctx), ctx.message);
+    }
+    ctx.isa = ATTN_ISA_AUTO;
+    random_state = 6;
+    for (i = 0; i < 300; i++) {
+        const size_t at = random_below(size);
+        const unsigned char mask = (unsigned char)(1u << random_below(8));
+        data[at] ^= mask;
+        ctx.n_threads = 1 + (int)(i % 3);
+        CHECKF(try_open(&ctx, data, size, 0) != ATTN_OK, "byte %llu", LLU(at));
+        data[at] ^= mask;
+    }
+    free(file);
+    pool_clear();
+}
+
+/* ---- lies with a good checksum ---- */
+
+/* Writes `value` into a field of `bytes` bytes at `at`, seals, opens, and puts it back. */
+static attn_status lie(attn_ctx *ctx, image *m, size_t at, size_t bytes, uint64_t value)
+{
+    unsigned char kept[MOST_TENSORS * RECORD + HEADER];
+    const size_t before = HEADER + m->n_tensors * RECORD;
+    unsigned char field[8];
+    attn_status status;
+    memcpy(kept, m->data, before);
+    memcpy(field, m->data + at, 8);
+    if (bytes == 4)
+        put32(m->data + at, value);
+    else
+        put64(m->data + at, value);
+    if (at == 96 || at == 104) /* a good checksum of wherever that is */
+        seal_text(m, (size_t)get64(m->data + 96), (size_t)get64(m->data + 104));
+    else if (at != 88 && at != 112 &&
+             !(at >= HEADER && at < before && (at - HEADER) % RECORD == SUM))
+        seal(m); /* those three are checksums themselves */
+    if (at >= HEADER)
+        put64(m->data + 88, checksum_of(m->data + HEADER, m->n_tensors * RECORD));
+    put64(m->data + 248, checksum_of(m->data, 248));
+    status = try_open(ctx, m->data, m->size, 0);
+    memcpy(m->data + at, field, bytes);
+    memcpy(m->data, kept, before);
+    return status;
+}
+
+static const uint64_t lies[] = {0,
+                                1,
+                                2,
+                                3,
+                                63,
+                                64,
+                                127,
+                                255,
+                                256,
+                                257,
+                                65535,
+                                65536,
+                                (uint64_t)1 << 24,
+                                (uint64_t)1 << 26,
+                                0x7FFFFFFF,
+                                0x80000000,
+                                0xFFFFFFFE,
+                                0xFFFFFFFF,
+                                (uint64_t)1 << 32,
+                                ((uint64_t)1 << 32) + 64,
+                                (uint64_t)1 << 58,
+                                (uint64_t)1 << 63,
+                                UINT64_MAX - 63,
+                                UINT64_MAX};
+enum { N_LIES = sizeof lies / sizeof lies[0] };
+
+/* The fields of the header that may hold other numbers without contradicting the rest. */
+static int may_differ(size_t at, uint64_t value)
+{
+    const uint32_t low = (uint32_t)value;
+    float eps;
+    memcpy(&eps, &low, 4);
+    switch (at) {
+    case 36: /* heads */
+        return low == 1 || low == 2 || low == 3 || low == 6;
+    case 48: /* epsilon */
+        return eps >= 0 && eps <= 1;
+    case 56: /* bos, eos */
+    case 60:
+        return low < V || low == 0xFFFFFFFF;
+    default:
+        return 0;
+    }
+}
+
+static void lies_in_the_header(void)
+{
+    attn_ctx ctx = alone();
+    image m = build(0, 0);
+    size_t at, i, bytes;
+    for (at = 8; at < 120; at += bytes) {
+        const uint64_t now = get64(m.data + at);
+        bytes = at == 16 || at >= 72 ? 8 : 4;
+        for (i = 0; i < N_LIES + 2; i++) {
+            const uint64_t value = i < N_LIES ? lies[i] : i == N_LIES ? now + 1 : now - 1;
+            const int same = bytes == 4 ? (uint32_t)value == (uint32_t)now : value == now;
+            attn_status status;
+            if (at == 68 && (uint32_t)value != 0)
+                continue; /* reserved */
+            status = lie(&ctx, &m, at, bytes, value);
+            if (same || may_differ(at, value))
+                CHECKF(status == ATTN_OK, "offset %llu = %llx: %s", LLU(at), LLU(value),
+                       ctx.message);
+            else
+                CHECKF(status == (at == 8                 ? ATTN_E_VERSION
+                                  : at == 88 || at == 112 ? ATTN_E_CHECKSUM
+                                                          : ATTN_E_FORMAT),
+                       "offset %llu = %llx: %s (%s)", LLU(at), LLU(value), attn_status_name(status),
+                       ctx.message);
+        }
+    }
+    CHECK(lie(&ctx, &m, 8, 4, 2) == ATTN_E_VERSION && strstr(ctx.message, "version 2"));
+    CHECK(strstr(ctx.message, "version 1"));
+    CHECK(lie(&ctx, &m, 48, 4, 0x7FC00000) == ATTN_E_FORMAT); /* NaN */
+    CHECK(lie(&ctx, &m, 36, 4, 4) == ATTN_E_FORMAT && strstr(ctx.message, "n_head 4"));
+    CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_OK);
+    pool_clear();
+}
+
+static void lies_in_the_table(void)
+{
+    attn_ctx ctx = alone();
+    image m = build(0, 1);
+    size_t index, at, i, bytes;
+    for (index = 0; index < m.n_tensors; index++)
+        for (at = DTYPE; at < 120; at += bytes) {
+            const size_t field = HEADER + index * RECORD + at;
+            const uint64_t now = get64(m.data + field);
+            bytes = at < SHAPE0 ? 4 : 8;
+            if (at == 76) /* reserved */
+                continue;
+            for (i = 0; i < N_LIES + 4; i++) {
+                const uint64_t value = i < N_LIES ? lies[i] : now + (i - N_LIES) * 64 - 65;
+                const int same = bytes == 4 ? (uint32_t)value == (uint32_t)now : value == now;
+                const attn_status status = lie(&ctx, &m, field, bytes, value);
+                const attn_status wanted =
+                    same           ? ATTN_OK
+                    : at == SUM    ? ATTN_E_CHECKSUM
+                    : at <= LAYOUT ? ((uint32_t)value > 1 ? ATTN_E_VERSION : ATTN_E_FORMAT)
+                                   : ATTN_E_FORMAT;
+                CHECKF(status == wanted, "%s, offset %llu = %llx: %s (%s)",
+                       (const char *)record_of(&m, index), LLU(at), LLU(value),
+                       attn_status_name(status), ctx.message);
+                if (status == ATTN_E_VERSION)
+                    CHECK(strstr(ctx.message, "f16") && strstr(ctx.message, "panels"));
+                if (status != ATTN_OK)
+                    CHECKF(strstr(ctx.message, (const char *)record_of(&m, index)) ||
+                               strstr(ctx.message, "tensor"),
+                           "%s", ctx.message);
+            }
+        }
+    CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_OK);
+    pool_clear();
+}
+
+static void lies_in_the_tokenizer(void)
+{
+    attn_ctx ctx = alone();
+    image m = build(1, 0);
+    const size_t merges = m.tokenizer + 16 + 4 * V, special = merges + 12 * MERGES;
+    size_t at, i;
+    for (at = m.tokenizer; at < special + 4; at += 4)
+        for (i = 0; i < N_LIES; i++) {
+            const uint32_t now = (uint32_t)get64(m.data + at);
+            attn_status status;
+            if (lies[i] > 0xFFFFFFFF)
+                continue;
+            status = lie(&ctx, &m, at, 4, lies[i]);
+            if (now == lies[i])
+                CHECKF(status == ATTN_OK, "offset %llu: %s", LLU(at), ctx.message);
+            else if (at == special && status == ATTN_OK)
+                CHECK(lies[i] <
+                      V); /* another token may be special, unless it takes part in merges */
+            else
+                CHECKF(status == ATTN_E_FORMAT, "offset %llu = %llx: %s (%s)",
+                       LLU(at - m.tokenizer), LLU(lies[i]), attn_status_name(status), ctx.message);
+        }
+    put64(m.data + 96, 0); /* none: then its bytes belong to nobody */
+    put64(m.data + 104, 0);
+    put64(m.data + 112, 0);
+    put64(m.data + 248, checksum_of(m.data, 248));
+    CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_E_FORMAT);
+    pool_clear();
+}
+
+/* The tokenizer may know fewer tokens than the model has rows, but not more. */
+static void more_tokens_than_rows(void)
+{
+    attn_ctx ctx = alone();
+    image m = build(1, 0);
+    put32(m.data + 24, V - 1);
+    put64(record_of(&m, 0) + SHAPE1, V - 1); /* as many panels as before */
+    put32(m.data + 56, 0);
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "270 tokens, the model 269", m);
+    put32(m.data + 24, V + 1);
+    put64(record_of(&m, 0) + SHAPE1, V + 1);
+    seal(&m);
+    CHECKF(try_open(&ctx, m.data, m.size, 0) == ATTN_OK, "%s", ctx.message);
+    pool_clear();
+}
+
+static void wrong_tensors(void)
+{
+    attn_ctx ctx = alone();
+    image m;
+    unsigned char spare[RECORD];
+    size_t i, n, end;
+    for (i = 0, n = 5 + 12 * LAYERS; i < n; i++) { /* each name in turn */
+        char name[64], text[100];
+        m = build(0, 0);
+        snprintf(name, sizeof name, "%s", (const char *)record_of(&m, i));
+        snprintf(text, sizeof text, "tensor %s is missing", name);
+        memset(record_of(&m, i), 0, 64);
+        memcpy(record_of(&m, i), "something.else", 14);
+        seal(&m);
+        REFUSED(ATTN_E_FORMAT, text, m);
+        memcpy(record_of(&m, i), record_of(&m, (i + 1) % n), 64); /* one twice, one missing */
+        seal(&m);
+        REFUSED(ATTN_E_FORMAT, "", m);
+        memset(record_of(&m, i), 'x', 64); /* a name without an end */
+        seal(&m);
+        REFUSED(ATTN_E_FORMAT, "name", m);
+        memset(record_of(&m, i), 0, 64);
+        seal(&m);
+        REFUSED(ATTN_E_FORMAT, "name", m);
+        pool_clear();
+    }
+    m = build(0, 0); /* an untied unembedding in a tied file is one too many */
+    put32(m.data + 52, 1);
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "29 tensors, but a model of this configuration has 28", m);
+    m = build(0, 0); /* the last of the table not listed */
+    put32(m.data + 64, m.n_tensors - 1);
+    put64(m.data + 80, (m.n_tensors - 1) * RECORD);
+    m.n_tensors--;
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "", m);
+    m = build(1, 0); /* names that look like others' */
+    snprintf((char *)record_of(&m, 2), 64, "blocks.00.ln1.w");
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "blocks.0.ln1.w is missing", m);
+    snprintf((char *)record_of(&m, 2), 64, "blocks.4294967296.ln1.w");
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "blocks.0.ln1.w is missing", m);
+
+    m = build(1, 0); /* two tensors in one place */
+    put64(record_of(&m, 3) + OFFSET, get64(record_of(&m, 2) + OFFSET));
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "blocks.0.ln1.b", m);
+    m = build(1, 0); /* the records in another order than the data */
+    memcpy(spare, record_of(&m, 2), RECORD);
+    memcpy(record_of(&m, 2), record_of(&m, 3), RECORD);
+    memcpy(record_of(&m, 3), spare, RECORD);
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "blocks.0.ln1.b", m);
+    m = build(1, 0); /* a gap of 64 bytes before the last */
+    end = (size_t)get64(record_of(&m, m.n_tensors - 1) + OFFSET);
+    memmove(m.data + end + 64, m.data + end, m.size - end);
+    memset(m.data + end, 0, 64);
+    m.size += 64;
+    put64(m.data + 16, m.size);
+    put64(record_of(&m, m.n_tensors - 1) + OFFSET, end + 64);
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "ln_final.b", m);
+    m = build(1, 0); /* something behind the end */
+    m.size++;
+    REFUSED(ATTN_E_FORMAT, "something was added", m);
+    put64(m.data + 16, m.size);
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "follow the last tensor", m);
+    pool_clear();
+}
+
+/* The bytes between sections are zero; they belong to no checksum, so they are looked at. */
+static void padding(void)
+{
+    attn_ctx ctx = alone();
+    image m = build(0, 1);
+    size_t end = HEADER + m.n_tensors * RECORD + m.tokenizer_size, index, at, n = 0;
+    for (index = 0; index < m.n_tensors; index++) {
+        const size_t offset = (size_t)get64(record_of(&m, index) + OFFSET);
+        for (at = end; at < offset; at++, n++) {
+            attn_status status;
+            m.data[at] = 1;
+            status = try_open(&ctx, m.data, m.size, 0);
+            CHECKF(status == ATTN_E_CHECKSUM || status == ATTN_E_FORMAT, "byte %llu before %s: %s",
+                   LLU(offset - at), (const char *)record_of(&m, index), attn_status_name(status));
+            m.data[at] = 0;
+        }
+        end = offset + (size_t)get64(record_of(&m, index) + SIZE);
+    }
+    CHECK(n > 100);
+    pool_clear();
+}
+
+/* ---- other ways in ---- */
+
+static void unaligned_memory(void)
+{
+    attn_ctx ctx = alone();
+    const image m = build(1, 1);
+    unsigned char *const room = (unsigned char *)pool_new(m.size + 128);
+    size_t shift;
+    for (shift = 0; shift < 66; shift++) {
+        memcpy(room + shift, m.data, m.size);
+        CHECKF(try_open(&ctx, room + shift, m.size, 0) == ATTN_OK, "shift %llu: %s", LLU(shift),
+               ctx.message);
+        CHECK(memcmp(room + shift, m.data, m.size) == 0);
+        room[shift + m.size - 1] ^= 1;
+        CHECK(try_open(&ctx, room + shift, m.size, 0) == ATTN_E_CHECKSUM);
+        CHECK(try_open(&ctx, room + shift, 0, 0) == ATTN_E_FORMAT);
+    }
+    pool_clear();
+}
+
+/* A pipe cannot be mapped. */
+static void from_a_pipe(void)
+{
+    attn_ctx ctx = alone();
+    attn_model *model = NULL;
+    char path[32];
+    FILE *pipe = popen("cat " TEST_BUILD "/tiny-stories.attn", "r");
+    if (!CHECK(pipe))
+        return;
+    snprintf(path, sizeof path, "/dev/fd/%d", fileno(pipe));
+    if (OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
+        CHECK(attn_model_config(model)->n_vocab == 2048);
+    attn_model_close(model);
+    pclose(pipe);
+}
+
+/* The message is about the file, and has room for what is wrong with it however long its name. */
+static void long_names(void)
+{
+    attn_ctx ctx = alone();
+    attn_model *model;
+    char path[600];
+    memset(path, 'x', sizeof path);
+    path[sizeof path - 1] = 0;
+    memcpy(path, "tests/", 6);
+    FAILS(&ctx, ATTN_E_IO, "opened", attn_model_open(&ctx, &model, path, NULL));
+    CHECK(memchr(ctx.message, 0, sizeof ctx.message) != NULL);
+}
+
+static void failing_allocations(void)
+{
+    const image m = build(0, 1);
+    int way;
+    for (way = 0; way < 4; way++) { /* good or damaged, aligned or not */
+        unsigned char *data = (unsigned char *)pool_new(m.size + 128);
+        attn_status status = ATTN_E_MEMORY;
+        long n;
+        data += (64 - (uintptr_t)data % 64) % 64 + (way & 1);
+        memcpy(data, m.data, m.size);
+        data[m.size - 1] ^= (unsigned char)(way >> 1);
+        for (n = 0; n < 100 && status == ATTN_E_MEMORY; n++) {
+            meter counted;
+            attn_ctx ctx = metered(&counted);
+            attn_model *model;
+            ctx.n_threads = 1;
+            counted.fail_at = n;
+            status = attn_model_open_memory(&ctx, &model, data, m.size, NULL);
+            CHECK((model != NULL) == (status == ATTN_OK));
+            attn_model_close(model);
+            CHECKF(counted.live == 0 && counted.wrong == 0, "allocation %ld: %ld blocks leaked", n,
+                   counted.live);
+        }
+        CHECKF(status == (way < 2 ? ATTN_OK : ATTN_E_CHECKSUM) && n > 5, "%s after %ld rounds",
+               attn_status_name(status), n);
+    }
+    pool_clear();
+}
+
+void suite_format(void)
+{
+    RUN("format", checksums);
+    RUN("format", as_the_manual_says);
+    RUN("format", no_file_at_all);
+    RUN("format", text_mode);
+    if (CHECK(system(TEST_BUILD "/attn-convert tests/golden/plain " PLAIN " >/dev/null 2>&1") ==
+              0)) {
+        RUN("format", cuts);
+        RUN("format", flips_in_a_converted_file);
+    }
+    RUN("format", flips);
+    RUN("format", lies_in_the_header);
+    RUN("format", lies_in_the_table);
+    RUN("format", lies_in_the_tokenizer);
+    RUN("format", more_tokens_than_rows);
+    RUN("format", wrong_tensors);
+    RUN("format", padding);
+    RUN("format", unaligned_memory);
+    RUN("format", from_a_pipe);
+    RUN("format", long_names);
+    RUN("format", failing_allocations);
+}

@@ -1,0 +1,429 @@
+/* The notebooks in C print what the notebooks printed. fixtures/notebooks.txt holds that, cut out
+ * of the originals by make_notebook_vectors.py, which also describes the file. Then the functions
+ * that were made for the notebooks, by themselves. */
+#include "test.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef TEST_BUILD
+#define TEST_BUILD "build"
+#endif
+#define VECTORS "tests/fixtures/notebooks.txt"
+
+/* What a program prints, or NULL. The caller frees it. */
+static char *output_of(const char *program)
+{
+    char command[512];
+    size_t size;
+    const char *path = test_tmp("notebook");
+    snprintf(command, sizeof command, "%s/from_scratch/%s >%s", TEST_BUILD, program, path);
+    if (!CHECKF(system(command) == 0, "%s failed", command))
+        return NULL;
+    return (char *)test_read(path, &size);
+}
+
+/* The next number of a print-out, past brackets, dots and spaces: where it starts, or NULL. */
+static const char *next_number(const char *text, const char *end)
+{
+    for (; text < end; text++) {
+        const char *digit = text + (*text == '-');
+        if ((*digit >= '0' && *digit <= '9') || strncmp(digit, "inf", 3) == 0)
+            return text;
+    }
+    return NULL;
+}
+
+/* One unit of the last digit that is shown of a number. */
+static double unit_of(const char *number)
+{
+    double unit = 1;
+    number += strspn(number, "-0123456789");
+    if (*number == '.')
+        for (number++; *number >= '0' && *number <= '9'; number++)
+            unit /= 10;
+    return unit;
+}
+
+/* Do the numbers from `got` on equal those between want and end, to one unit of the last digit? */
+static int same_numbers(const char *sentence, const char *got, const char *want, const char *end)
+{
+    const char *const got_end = got + strlen(got);
+    int count = 0;
+    while ((want = next_number(want, end)) != NULL) {
+        char *after_got, *after_want;
+        const double unit = unit_of(want), wanted = strtod(want, &after_want);
+        double value;
+        got = next_number(got, got_end);
+        if (!CHECKF(got != NULL, "after \"%s\" the numbers end too soon", sentence))
+            return 0;
+        value = strtod(got, &after_got);
+        if (!CHECKF(value == wanted || fabs(value - wanted) < unit * 1.001,
+                    "\"%s\": number %d is %.12s, expected %.12s", sentence, count, got, want))
+            return 0;
+        got = after_got;
+        want = after_want;
+        count++;
+    }
+    return CHECKF(count > 0, "\"%s\" has no numbers", sentence);
+}
+
+/* Are the two texts the same but for their digits? */
+static int same_layout(const char *got, const char *want, size_t size)
+{
+    size_t i;
+    for (i = 0; i < size; i++) {
+        const int digits = got[i] >= '0' && got[i] <= '9' && want[i] >= '0' && want[i] <= '9';
+        if (got[i] != want[i] && !digits)
+            return 0;
+    }
+    return 1;
+}
+
+/* One record: its kind, its sentence, and the lines from body to end. */
+static void check_record(const char *output, char kind, const char *sentence, const char *body,
+                         const char *end)
+{
+    char *literal;
+    const char *at;
+    const size_t size = (size_t)(end - body) - 1; /* without the last end of line */
+    if (kind == '=') {
+        literal = (char *)calloc(1, size + 1);
+        if (CHECK(literal != NULL)) {
+            memcpy(literal, body, size);
+            CHECKF(strstr(output, literal) != NULL, "nowhere printed: %s", literal);
+        }
+        free(literal);
+        return;
+    }
+    at = strstr(output, sentence);
+    if (!CHECKF(at != NULL, "nowhere printed: %s", sentence))
+        return;
+    at += strlen(sentence);
+    if (kind == '-') {
+        CHECKF(*at == '\n', "\"%s\" goes on", sentence);
+        CHECKF(strlen(at) > size && same_layout(at + 1, body, size),
+               "\"%s\" is printed like this:\n%.*s\nexpected was:\n%.*s", sentence, (int)size,
+               at + 1, (int)size, body);
+    }
+    same_numbers(sentence, at, body, end);
+}
+
+/* All records of one program. Its "== NAME" may come several times. */
+static void check_program(const char *program, int expected_records)
+{
+    size_t size;
+    char *text = (char *)test_read(VECTORS, &size), *output = output_of(program), *line, *next;
+    char sentence[256] = "", kind = 0;
+    const char *body = NULL;
+    int mine = 0, records = 0;
+    if (!CHECK(text != NULL) || !output) {
+        free(text);
+        free(output);
+        return;
+    }
+    for (line = text;; line = next) {
+        const int begins = strncmp(line, "== ", 3) == 0 || *line == 0 ||
+                           (line[0] == '-' && line[1] && strchr("-#=", line[1]));
+        const size_t length = strcspn(line, "\n");
+        next = line + length + (line[length] == '\n');
+        if (!begins)
+            continue;
+        if (body && mine) {
+            check_record(output, kind, sentence, body, line);
+            records++;
+        }
+        body = NULL;
+        if (*line == 0)
+            break;
+        if (*line == '=') {
+            mine = strlen(program) == length - 3 && strncmp(line + 3, program, length - 3) == 0;
+        } else {
+            kind = line[1];
+            snprintf(sentence, sizeof sentence, "%.*s", length > 3 ? (int)(length - 3) : 0,
+                     line + 3);
+            body = next;
+        }
+    }
+    CHECKF(records == expected_records, "%d records, expected %d", records, expected_records);
+    free(text);
+    free(output);
+}
+
+static void self_attention(void)
+{
+    char *output = output_of("000_self_attention");
+    const char *sums;
+    check_program("000_self_attention", 3);
+    if (!output)
+        return;
+    sums = strstr(output, "The rows sum to");
+    if (CHECK(sums != NULL))
+        same_numbers("The rows sum to", sums, "1.000 1.000 1.000", strchr("1.000 1.000 1.000", 0));
+    CHECK(strstr(output, "output differs by at most 0.") != NULL);
+    free(output);
+}
+static void clean_gpt2(void)
+{
+    check_program("001_clean_gpt2", 36);
+}
+static void averaging(void)
+{
+    check_program("002_averaging", 12);
+}
+static void scores(void)
+{
+    check_program("003_scores", 15);
+}
+static void attention(void)
+{
+    check_program("004_attention", 36);
+}
+
+/* Every step of taking the engine's attention away leaves the logits' bits. */
+static void inside_the_engine(void)
+{
+    char *output = output_of("005_inside_the_engine");
+    const char *at = output;
+    int same = 0;
+    if (!output)
+        return;
+    while ((at = strstr(at, "the same bits")) != NULL) {
+        same++;
+        at++;
+    }
+    CHECKF(same == 6 && !strstr(output, "DIFFERENT"), "%s", output);
+    CHECKF(strstr(output, "28      28") != NULL, "%s", output); /* 4 layers, 7 activations */
+    CHECKF(strstr(output, "different, as they should be") != NULL, "%s", output);
+    free(output);
+}
+
+/* The picture in the repository is the one that the program draws. */
+static void picture(void)
+{
+    size_t size;
+    char *drawn = output_of("draw_pattern");
+    char *kept = (char *)test_read("examples/from_scratch/pattern.svg", &size);
+    CHECK(drawn && kept && strcmp(drawn, kept) == 0);
+    free(drawn);
+    free(kept);
+}
+
+/* ---- the functions behind them ---- */
+
+/* PyTorch 1.13: manual_seed(7), then torch.randn of 3, 4, 17 and 5. The short rule makes two
+ * numbers at a time, so that one is left over from the first call and the third, long one does not
+ * touch it. */
+static void randn(void)
+{
+    static const size_t length[4] = {3, 4, 17, 5};
+    static const float expected[29] = {
+        -0.146795094f, 0.786141276f,   0.94682163f,    -1.114344f,    1.69079018f,  -0.894827902f,
+        -0.355625033f, -1.58266461f,   -0.0234779324f, 0.174375355f,  2.2983427f,   0.95710218f,
+        -0.661867559f, -0.828452051f,  -0.605680287f,  -0.135436893f, 1.29733586f,  1.64093328f,
+        -1.05668414f,  -0.261586726f,  -0.25013262f,   0.501121461f,  0.2600362f,   -1.6370213f,
+        1.23238575f,   -0.0615480579f, 0.656212389f,   0.0371468179f, -0.479686588f};
+    attn_ctx ctx = {0};
+    attn_rng rng;
+    size_t i, j, at = 0;
+    attn_rng_seed(&rng, 7);
+    for (i = 0; i < 4; i++) {
+        attn_tensor x = {0};
+        if (OK(&ctx, attn_randn(&ctx, &x, attn_shape1(length[i]), &rng)))
+            for (j = 0; j < length[i]; j++, at++)
+                CHECKF(fabsf(attn_get(x, j, 0, 0, 0) - expected[at]) <= 5e-7f,
+                       "number %d is %.9g, expected %.9g", (int)at, (double)attn_get(x, j, 0, 0, 0),
+                       (double)expected[at]);
+    }
+    attn_rng_seed(&rng, 7); /* forgets what was left over */
+    CHECK(rng.has_normal == 0);
+    attn_ctx_free(&ctx);
+}
+
+/* The same for views and for every size near a block. */
+static void randn_sizes(void)
+{
+    attn_ctx ctx = {0};
+    attn_rng rng;
+    size_t n, i;
+    for (n = 0; n <= 50; n++) {
+        float guarded[52];
+        attn_tensor x = attn_borrow(guarded + 1, ATTN_F32, attn_shape1(n));
+        attn_rng_seed(&rng, n);
+        guarded[0] = guarded[n + 1] = 99;
+        OK(&ctx, attn_randn(&ctx, &x, attn_shape1(n), &rng));
+        CHECK(guarded[0] == 99 && guarded[n + 1] == 99);
+        for (i = 1; i <= n; i++)
+            CHECK(fabsf(guarded[i]) < 8);
+    }
+    attn_ctx_free(&ctx);
+}
+
+static void masks(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor ones = {0}, lower = {0}, mask = {0}, wide = {0};
+    size_t b, i, j;
+    OK(&ctx, attn_full(&ctx, &ones, attn_shape3(2, 4, 6), 1.5f));
+    OK(&ctx, attn_tril(&ctx, &lower, ones));
+    for (b = 0; b < 2; b++)
+        for (i = 0; i < 4; i++)
+            for (j = 0; j < 6; j++)
+                CHECK(attn_get(lower, b, i, j, 0) == (j <= i ? 1.5f : 0));
+    OK(&ctx, attn_mask_causal(&ctx, &mask, 4, 6));
+    for (i = 0; i < 4; i++)
+        for (j = 0; j < 6; j++)
+            CHECK(attn_get(mask, i, j, 0, 0) == (j <= i + 2 ? 0 : -(float)INFINITY));
+    OK(&ctx, attn_mask_causal(&ctx, &wide, 3, 1)); /* the first two queries see nothing */
+    CHECK(isinf(attn_get(wide, 1, 0, 0, 0)) && attn_get(wide, 2, 0, 0, 0) == 0);
+    FAILS(&ctx, ATTN_E_SHAPE, "two dimensions",
+          attn_tril(&ctx, &wide, attn_borrow(ones.data, ATTN_F32, attn_shape1(3))));
+    attn_ctx_free(&ctx);
+}
+
+static void dropout(void)
+{
+    attn_ctx ctx = {0};
+    attn_rng rng, before;
+    attn_tensor ones = {0}, out = {0};
+    size_t i, n_kept = 0;
+    attn_rng_seed(&rng, 1);
+    OK(&ctx, attn_full(&ctx, &ones, attn_shape2(100, 100), 1));
+    OK(&ctx, attn_dropout(&ctx, &out, ones, 0.2f, &rng));
+    for (i = 0; i < 10000; i++) {
+        const float value = attn_get(out, i / 100, i % 100, 0, 0);
+        n_kept += value != 0;
+        CHECK(value == 0 || value == 1.25f);
+    }
+    CHECKF(n_kept > 7800 && n_kept < 8200, "%d of 10000 kept", (int)n_kept);
+    before = rng;
+    OK(&ctx, attn_dropout(&ctx, &out, ones, 0, &rng));
+    CHECK(attn_get(out, 99, 99, 0, 0) == 1);
+    OK(&ctx, attn_dropout(&ctx, &out, out, 1, &rng)); /* in place */
+    CHECK(attn_get(out, 0, 0, 0, 0) == 0);
+    CHECK(memcmp(&rng, &before, sizeof rng) == 0);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "probability", attn_dropout(&ctx, &out, ones, 1.5f, &rng));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "probability", attn_dropout(&ctx, &out, ones, NAN, &rng));
+    attn_ctx_free(&ctx);
+}
+
+static void bad_shapes(void)
+{
+    attn_ctx ctx = {0};
+    attn_rng rng;
+    attn_tensor out = {0}, bias = {0};
+    attn_shape shape = attn_shape2(2, 3);
+    attn_rng_seed(&rng, 0);
+    shape.ndim = 7;
+    FAILS(&ctx, ATTN_E_SHAPE, "attn_full", attn_full(&ctx, &out, shape, 1));
+    FAILS(&ctx, ATTN_E_SHAPE, "attn_rand", attn_rand(&ctx, &out, shape, &rng));
+    FAILS(&ctx, ATTN_E_SHAPE, "attn_randn",
+          attn_randn(&ctx, &out, attn_shape2((size_t)-1, 5), &rng));
+    FAILS(&ctx, ATTN_E_SHAPE, "attn_mask_causal",
+          attn_mask_causal(&ctx, &out, (size_t)-1, (size_t)-1));
+    FAILS(&ctx, ATTN_E_SHAPE, "attn_linear_init",
+          attn_linear_init(&ctx, &out, &bias, (size_t)-1, (size_t)-1, &rng));
+    CHECK(out.ndim == 0 && bias.ndim == 0);
+    OK(&ctx, attn_rand(&ctx, &out, attn_shape2(2, 3), &rng));
+    FAILS(&ctx, ATTN_E_SHAPE, "[2, 3]", attn_rand(&ctx, &out, attn_shape2(3, 2), &rng));
+    attn_ctx_free(&ctx);
+}
+
+static void formats_as(attn_tensor x, int decimals, const char *expected)
+{
+    char text[2048];
+    const size_t n = attn_format(x, decimals, text, sizeof text);
+    CHECKF(n == strlen(expected) && strcmp(text, expected) == 0, "got\n%s\nexpected\n%s", text,
+           expected);
+}
+
+/* Each expected text is what PyTorch 1.13 prints. */
+static void format_like_pytorch(void)
+{
+    float line[20], large[2400];
+    int32_t whole[6] = {1, -20, 300, 1, -20, 300}, extreme[2] = {-2147483647 - 1, 0};
+    int i;
+    for (i = 0; i < 20; i++)
+        line[i] = (float)i / 8 - 1;
+    for (i = 0; i < 2400; i++)
+        large[i] = (float)(i + 1200) / 4;
+    formats_as(attn_borrow(line, ATTN_F32, attn_shape1(20)), 4,
+               "tensor([-1.0000, -0.8750, -0.7500, -0.6250, -0.5000, -0.3750, -0.2500, -0.1250,\n"
+               "         0.0000,  0.1250,  0.2500,  0.3750,  0.5000,  0.6250,  0.7500,  0.8750,\n"
+               "         1.0000,  1.1250,  1.2500,  1.3750])");
+    formats_as(attn_borrow(large, ATTN_F32, attn_shape3(2, 3, 400)), 4,
+               "tensor([[[300.0000, 300.2500, 300.5000,  ..., 399.2500, 399.5000, 399.7500],\n"
+               "         [400.0000, 400.2500, 400.5000,  ..., 499.2500, 499.5000, 499.7500],\n"
+               "         [500.0000, 500.2500, 500.5000,  ..., 599.2500, 599.5000, 599.7500]],\n"
+               "\n"
+               "        [[600.0000, 600.2500, 600.5000,  ..., 699.2500, 699.5000, 699.7500],\n"
+               "         [700.0000, 700.2500, 700.5000,  ..., 799.2500, 799.5000, 799.7500],\n"
+               "         [800.0000, 800.2500, 800.5000,  ..., 899.2500, 899.5000, 899.7500]]])");
+    formats_as(attn_borrow(whole, ATTN_I32, attn_shape2(2, 3)), 4,
+               "tensor([[  1, -20, 300],\n        [  1, -20, 300]])");
+    formats_as(attn_borrow(extreme, ATTN_I32, attn_shape1(2)), 4,
+               "tensor([-2147483648,           0])");
+    line[0] = 1, line[1] = -20, line[2] = 300, line[3] = INFINITY;
+    formats_as(attn_borrow(line, ATTN_F32, attn_shape1(4)), 4, "tensor([  1., -20., 300.,  inf])");
+    formats_as(attn_borrow(line, ATTN_F32, attn_shape1(0)), 4, "tensor([])");
+}
+
+/* Every digit is the one that printf gives, for floats of all sizes. */
+static void format_like_printf(void)
+{
+    uint32_t bits, word = 1;
+    int i, decimals;
+    for (i = 0; i < 20000; i++) {
+        char text[128], expected[128];
+        float value[2];
+        word = word * 1664525u + 1013904223u;
+        bits = i < 1000 ? (uint32_t)i * 4294967u : word;
+        memcpy(value, &bits, 4);
+        if (!isfinite(value[0]))
+            continue;
+        decimals = i % 10;
+        value[1] = 0.5f; /* so that they are not all whole */
+        attn_format(attn_borrow(value, ATTN_F32, attn_shape1(2)), decimals, text, sizeof text);
+        snprintf(expected, sizeof expected, "%.*f,", decimals, (double)value[0]);
+        CHECKF(strncmp(text + 8 + strspn(text + 8, " "), expected, strlen(expected)) == 0,
+               "%.9g with %d decimals gives %s", (double)value[0], decimals, text);
+    }
+}
+
+static void format_into_little_room(void)
+{
+    float value[2] = {0.5f, -1};
+    char text[32];
+    const attn_tensor x = attn_borrow(value, ATTN_F32, attn_shape1(2)), nothing = {0};
+    const char *const whole = "tensor([ 0.50, -1.00])";
+    size_t size;
+    CHECK(attn_format(x, 2, NULL, 0) == strlen(whole));
+    for (size = 1; size < sizeof text; size++) {
+        const size_t shown = size - 1 < strlen(whole) ? size - 1 : strlen(whole);
+        memset(text, '#', sizeof text);
+        CHECK(attn_format(x, 2, text, size) == strlen(whole));
+        CHECK(memcmp(text, whole, shown) == 0 && text[shown] == 0);
+        CHECK(shown + 1 == sizeof text || text[shown + 1] == '#');
+    }
+    attn_format(nothing, 4, text, sizeof text);
+    CHECK(strcmp(text, "tensor(none)") == 0);
+}
+
+void suite_notebooks(void)
+{
+    RUN("notebooks", self_attention);
+    RUN("notebooks", clean_gpt2);
+    RUN("notebooks", averaging);
+    RUN("notebooks", scores);
+    RUN("notebooks", attention);
+    RUN("notebooks", inside_the_engine);
+    RUN("notebooks", picture);
+    RUN("notebooks", randn);
+    RUN("notebooks", randn_sizes);
+    RUN("notebooks", masks);
+    RUN("notebooks", dropout);
+    RUN("notebooks", bad_shapes);
+    RUN("notebooks", format_like_pytorch);
+    RUN("notebooks", format_like_printf);
+    RUN("notebooks", format_into_little_room);
+}
