@@ -2845,7 +2845,8 @@ ATTN__DEF uint16_t attn_f16_from_f32(float value)
 /* Two row buffers, from the context. */
 static float *attn__row_buffers(attn_ctx *ctx, size_t n)
 {
-    return (float *)attn__alloc(ctx, (n + 16) * 2 * sizeof(float), "two rows");
+    const size_t size = n < SIZE_MAX / 8 - 16 ? (n + 16) * 2 * sizeof(float) : SIZE_MAX;
+    return (float *)attn__alloc(ctx, size, "two rows");
 }
 
 /* The shape of two operands laid over each other; dimensions of 1 repeat. */
@@ -4975,6 +4976,13 @@ static void attn__unmap(const unsigned char *bytes, size_t size)
 }
 #endif
 
+/* A path as messages show it: the end of a very long one. */
+static const char *attn__tail_of(const char *path)
+{
+    const size_t n = strlen(path);
+    return n > 100 ? path + n - 100 : path;
+}
+
 /* Reads a file into a growing block: works for what cannot be mapped, pipes included. */
 static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes, size_t *size)
 {
@@ -4983,7 +4991,8 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
     unsigned char *block, *larger;
     int failed;
     if (!file)
-        return attn__fail(ctx, ATTN_E_IO, "%s: cannot be opened; is the path right?", path);
+        return attn__fail(ctx, ATTN_E_IO, "%s: cannot be opened; is the path right?",
+                          attn__tail_of(path));
     block = (unsigned char *)attn__alloc(ctx, room, "a model file");
     *size = 0;
     while (block && (n = fread(block + *size, 1, room - *size, file)) > 0) {
@@ -5005,7 +5014,7 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
     if (failed) {
         attn__free(block);
         return attn__fail(ctx, ATTN_E_IO, "%s: reading failed; is it a directory, or a bad disk?",
-                          path);
+                          attn__tail_of(path));
     }
     *bytes = block;
     return ATTN_OK;
@@ -5197,6 +5206,18 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
     return ATTN_OK;
 }
 
+/* The padding between two sections must be zero too. */
+static attn_status attn__check_gap(attn_ctx *ctx, const attn_model *m, const char *path,
+                                   uint64_t from, uint64_t to)
+{
+    for (; from < to; from++)
+        if (m->bytes[from] != 0)
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "%s: byte %llu is padding and must be zero: damaged", path,
+                              ATTN__LLU(from));
+    return ATTN_OK;
+}
+
 /* One record of the tensor table. `end` is where the tensor before it ended. */
 static attn_status attn__read_record(attn_ctx *ctx, attn_model *m, const char *path, size_t index,
                                      const unsigned char *r, uint64_t *end)
@@ -5242,6 +5263,8 @@ static attn_status attn__read_record(attn_ctx *ctx, attn_model *m, const char *p
             "in a file of %llu",
             path, w->info.name, ATTN__LLU(w->info.offset), ATTN__LLU(w->info.size),
             ATTN__LLU(expected), ATTN__LLU(*end), ATTN__LLU(m->size));
+    if (attn__check_gap(ctx, m, path, *end, w->info.offset) != ATTN_OK)
+        return ctx->status;
     *end = w->info.offset + w->info.size;
     w->data = m->bytes + w->info.offset;
     return ATTN_OK;
@@ -5269,8 +5292,13 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
         if (attn_checksum(0, h + text, (size_t)text_size) != attn__u64(h + 112))
             return attn__fail(ctx, ATTN_E_CHECKSUM,
                               "%s: the tokenizer's checksum is wrong: damaged", path);
-        if (attn_tokenizer_new(ctx, &m->tokenizer, h + text, (size_t)text_size) != ATTN_OK)
+        if (attn__check_gap(ctx, m, path, end, text) != ATTN_OK)
             return ctx->status;
+        if (attn_tokenizer_new(ctx, &m->tokenizer, h + text, (size_t)text_size) != ATTN_OK) {
+            char reason[sizeof ctx->message];
+            memcpy(reason, ctx->message, sizeof reason);
+            return attn__fail(ctx, ctx->status, "%s: %s", path, reason);
+        }
         if (attn_tokenizer_n_tokens(m->tokenizer) > m->config.n_vocab)
             return attn__fail(
                 ctx, ATTN_E_FORMAT, "%s: the tokenizer has %llu tokens, the model %lu", path,
@@ -5327,7 +5355,6 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
 {
     attn__verify v;
     size_t i, block, index = 0;
-    uint64_t end = m->weights[0].info.offset;
     attn_status status = ATTN_OK;
     v.model = m;
     v.n_blocks = 0;
@@ -5342,15 +5369,13 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
     for (i = 0; i < m->n_weights && status == ATTN_OK; i++) {
         const attn__weight *w = &m->weights[i];
         uint64_t chain = 0;
-        for (; end < w->info.offset; end++) /* padding is checked too: it must be zero */
-            chain |= m->bytes[end];
+
         for (block = 0; block < attn__blocks_of(w); block++)
             chain = attn__mix(chain, v.digests[index++]);
         if (chain != w->info.checksum)
             status =
                 attn__fail(ctx, ATTN_E_CHECKSUM, "%s: the checksum of tensor %s is wrong: damaged",
                            path, w->info.name);
-        end = w->info.offset + w->info.size;
     }
     attn__free(v.digests);
     return status;
@@ -5455,7 +5480,7 @@ ATTN__DEF attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const c
         m->bytes = (const unsigned char *)m->copy;
     }
     if (status == ATTN_OK)
-        status = attn__model_load(ctx, m, path, desc);
+        status = attn__model_load(ctx, m, attn__tail_of(path), desc);
     if (status != ATTN_OK)
         attn_model_close(m);
     else
@@ -6283,7 +6308,7 @@ static void attn__unembed(const attn__worker *me, attn__pass *p)
     attn__barrier(me);
     if (n_final == 0)
         return;
-    if (p->n_items > 1 && n_final <= 64) {
+    if (p->n_items > 1 && 16 * n_final <= tile_floats) {
         const size_t step = tile_floats / (16 * n_final);
         attn__share(me, n_panels, &first, &last);
         for (; first < last; first += step) {
@@ -6364,13 +6389,16 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
     memset(&p, 0, sizeof p);
     p.s = items[0].session;
     p.model = p.s->model;
-    p.kernels = p.s->kernels;
     p.items = items;
     p.n_items = n_items;
     p.wide = attn__round_up(p.model->config.d_model, 16);
     for (i = 0; i < n_items; i++)
         if (attn__check_item(ctx, &items[i], i, p.model) != ATTN_OK)
             return ctx->status;
+    for (i = 0; i < n_items; i++) /* the scratch memory of the largest is enough for all */
+        if (items[i].session->capacity > p.s->capacity)
+            p.s = items[i].session;
+    p.kernels = p.s->kernels;
     for (i = 0; i < n_items; i++) /* mark each session, and find the mark if it comes again */
         items[i].session->n_rows = SIZE_MAX;
     for (i = 0; i < n_items; i++) {

@@ -1,4 +1,5 @@
 /* Made by make_generation_vectors.py: change that, not this. */
+/* clang-format off */
 enum { GENERATED = 60 };
 static const struct {
     attn_sampler_desc sampler;

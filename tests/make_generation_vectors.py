@@ -65,7 +65,7 @@ def main():
     config = json.load(open(os.path.join(STORIES, "config.json")))
     w = load(os.path.join(STORIES, "model.safetensors"))
     c = types.SimpleNamespace(width=config["n_embd"], heads=config["n_head"], layers=config["n_layer"])
-    print("/* Made by make_generation_vectors.py: change that, not this. */")
+    print("/* Made by make_generation_vectors.py: change that, not this. */\n/* clang-format off */")
     print("enum { GENERATED = %d };" % COUNT)
     print("static const struct {\n    attn_sampler_desc sampler;\n    int32_t ids[GENERATED];\n} generation_vectors[] = {")
     for s in SAMPLERS:

@@ -162,7 +162,11 @@ int main(int argc, char **argv)
         return finish(&ctx);
     first = attn_model_config(model)->bos >= 0;
     ids[0] = attn_model_config(model)->bos; /* a text begins with <|endoftext|> */
-    attn_encode(&ctx, attn_model_tokenizer(model), text, strlen(text), 0, ids + first, 255, &n_ids);
+    if (attn_encode(&ctx, attn_model_tokenizer(model), text, strlen(text), 0, ids + first, 255,
+                    &n_ids) != ATTN_OK) {
+        attn_model_close(model);
+        return finish(&ctx);
+    }
     n_ids += first;
 
     printf("All activation shapes of GPT-2 for the notebook's 35 tokens:\n\n");

@@ -11,7 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { BATCH = 32, TIME = 256, CHANNELS = 384, HEAD_SIZE = 16, RUNS = 5 };
+enum { BATCH = 32, TIME = 256, CHANNELS = 384, HEAD_SIZE = 16 };
+static int n_runs = 5; /* how often each way is timed: ./002 100 */
 
 static double now(void) /* in milliseconds */
 {
@@ -104,10 +105,10 @@ static attn_tensor timed(attn_ctx *ctx, const char *what, method run, attn_tenso
     attn_tensor out = none;
     const double start = now();
     int i;
-    for (i = 0; i < RUNS; i++)
+    for (i = 0; i < n_runs; i++)
         run(ctx, &out, x);
     show(what, out);
-    printf("took %.4f ms (average over %d runs)\n", (now() - start) / RUNS, RUNS);
+    printf("took %.4f ms (average over %d runs)\n", (now() - start) / n_runs, n_runs);
     return out;
 }
 
@@ -148,7 +149,7 @@ static void why_scale(attn_ctx *ctx, int batch, int time, attn_rng *rng, int pri
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     attn_ctx ctx = {0};
     attn_rng rng;
@@ -156,6 +157,8 @@ int main(void)
     head toy_head = {none, none, none};
     int run;
 
+    if (argc > 1 && atoi(argv[1]) > 0)
+        n_runs = atoi(argv[1]);
     printf("A batch of 32 sequences, 256 positions of 384 numbers each, seed 74.\n");
     attn_rng_seed(&rng, 74);
     attn_randn(&ctx, &x, attn_shape3(BATCH, TIME, CHANNELS), &rng);
