@@ -3633,7 +3633,16 @@ ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tenso
                                            (double)(a.d_qk + a.d_v));
     a.scratch_size = ATTN__PACK + ATTN__QUERIES * attn__round_up(a.n_keys, 16) +
                      key_bytes / sizeof(float) + value_bytes / sizeof(float);
-    if (status == ATTN_OK && a.n_heads > 0 && a.n_queries > 0) {
+    if (status == ATTN_OK &&
+        4.0 * n_threads *
+                (ATTN__PACK + ((double)ATTN__QUERIES + (double)a.d_qk + (double)a.d_v + 32) *
+                                  ((double)a.n_keys + 32)) >
+            (double)(SIZE_MAX / 2))
+        status =
+            attn__fail(ctx, ATTN_E_MEMORY,
+                       "attn_attention: no memory for the keys and values of k %s and v %s",
+                       attn__show(attn__shape_of(&k)).text, attn__show(attn__shape_of(&v)).text);
+    if (status == ATTN_OK && (attn_count(a.z) > 0 || attn_count(a.pattern) > 0)) {
         a.scratch = (float *)attn__alloc(ctx, (size_t)n_threads * a.scratch_size * sizeof(float),
                                          "attention's keys and values");
         if (a.scratch)
@@ -5212,7 +5221,7 @@ static attn_status attn__check_gap(attn_ctx *ctx, const attn_model *m, const cha
 {
     for (; from < to; from++)
         if (m->bytes[from] != 0)
-            return attn__fail(ctx, ATTN_E_FORMAT,
+            return attn__fail(ctx, ATTN_E_CHECKSUM,
                               "%s: byte %llu is padding and must be zero: damaged", path,
                               ATTN__LLU(from));
     return ATTN_OK;
@@ -5568,7 +5577,9 @@ struct attn_session {
     size_t capacity, n_batch, length;
     int32_t *tokens; /* [capacity] */
     int has_logits;
-    float *logits; /* [n_vocab] */
+    float *logits;  /* [n_vocab] */
+    float *pending; /* [n_vocab]: of a feed that may still be stopped */
+    float *memory;  /* the block that all of these arrays lie in */
 
     float *keys, *values;          /* [n_layer, n_head, keys_size], ... values_size] */
     size_t keys_size, values_size; /* floats of one head */
@@ -5598,7 +5609,9 @@ static size_t attn__lay_out(attn_session *s, float *base)
     s->scratch_size = ATTN__PACK + ATTN__QUERIES * padded;
 #define ATTN__PART(member, count)                                                                  \
     (s->member = base ? base + at : NULL, at += attn__round_up(count, 16))
+    ATTN__PART(memory, 0);
     ATTN__PART(logits, c->n_vocab);
+    ATTN__PART(pending, c->n_vocab);
     ATTN__PART(keys, heads * s->keys_size);
     ATTN__PART(values, heads * s->values_size);
     ATTN__PART(resid, n * wide);
@@ -5639,7 +5652,7 @@ static attn_status attn__session_plan(attn_ctx *ctx, attn_session *s, const attn
                    (2.0 * ((double)c->d_model + 16.0 * c->n_head) * c->n_layer +
                     (double)s->n_threads * ATTN__QUERIES) +
                4.0 * (double)s->n_batch * (8.0 * ((double)c->d_model + 16) + c->d_mlp + 64) +
-               4.0 * ((double)s->n_threads * ATTN__PACK + c->n_vocab) + 65536;
+               4.0 * ((double)s->n_threads * ATTN__PACK + 2.0 * c->n_vocab) + 65536;
     if (estimate > (double)(SIZE_MAX / 2))
         return attn__fail(ctx, ATTN_E_MEMORY, "a session of %llu tokens does not fit in memory",
                           ATTN__LLU(s->capacity));
@@ -5699,7 +5712,7 @@ ATTN__DEF void attn_session_free(attn_session *session)
     if (!session)
         return;
     attn_unhook_all(session);
-    attn__free(session->logits); /* the first part of the block */
+    attn__free(session->memory);
     attn__free(session);
 }
 
@@ -6123,12 +6136,22 @@ static attn__head attn__head_of(const attn__pass *p, const attn_session *of, int
 /* The steps of attention, for a session whose hooks may look in between. */
 typedef enum attn__step { ATTN__SCORES, ATTN__SOFTMAX, ATTN__WEIGH } attn__step;
 
+/* How many keys a query sees: those up to its own position, or more if a hook made it look ahead.
+ */
+static size_t attn__reach(const float *row, size_t visible, size_t n_keys, float hidden)
+{
+    while (n_keys > visible && row[n_keys - 1] == hidden)
+        n_keys--;
+    return n_keys;
+}
+
 static void attn__attend_watched(const attn__pass *p, attn_session *of, attn__head *h, size_t head,
                                  size_t row, attn__step step, float *pack)
 {
     const size_t n_keys = of->length + of->fed + of->n_rows; /* of the last row of the pass */
     const size_t stride = attn__round_up(n_keys, 16);
     float *scores = of->scores + (head * of->n_rows + row) * stride;
+    int reaches_on = 0;
     size_t i, key;
     switch (step) {
     case ATTN__SCORES:
@@ -6138,17 +6161,29 @@ static void attn__attend_watched(const attn__pass *p, attn_session *of, attn__he
                 scores[i * stride + key] = -INFINITY;
         break;
     case ATTN__SOFTMAX:
-        for (i = 0; i < h->rows; i++)
-            p->kernels->softmax(scores + i * stride, scores + i * stride, n_keys);
+        for (i = 0; i < h->rows; i++) {
+            float *row_scores = scores + i * stride;
+            const size_t n = attn__reach(row_scores, h->first + i + 1, n_keys, -INFINITY);
+            p->kernels->softmax(row_scores, row_scores, n);
+            memset(row_scores + n, 0, (n_keys - n) * sizeof(float));
+        }
         break;
-    default: /* a hook may have made a query see later positions: then every key counts */
+    default:
         for (i = 0; i < h->rows; i++)
-            for (key = h->first + i + 1; key < n_keys; key++)
-                if (scores[i * stride + key] != 0)
-                    h->causal = 0;
-        if (!h->causal)
-            h->keys.n_out = h->values.n_in = n_keys;
-        attn__head_weigh(p->kernels, h, scores, stride, pack);
+            reaches_on |=
+                attn__reach(scores + i * stride, h->first + i + 1, n_keys, 0) > h->first + i + 1;
+        if (!reaches_on) {
+            attn__head_weigh(p->kernels, h, scores, stride, pack);
+            break;
+        }
+        h->keys.n_out = h->values.n_in = n_keys;
+        for (i = 0; i < h->rows; i++) { /* each row as far as it reaches */
+            attn__head one = *h;
+            one.rows = 1;
+            one.first = attn__reach(scores + i * stride, h->first + i + 1, n_keys, 0) - 1;
+            one.z += i * h->z_stride;
+            attn__head_weigh(p->kernels, &one, scores + i * stride, stride, pack);
+        }
         break;
     }
 }
@@ -6269,7 +6304,7 @@ static size_t attn__wanted(const attn__pass *p, const attn_feed_item *item, size
     *first = of->fed;
     if (!item->logits) {
         *first = item->n_tokens - 1;
-        *logits = of->logits;
+        *logits = of->pending;
         return end == item->n_tokens && of->n_rows > 0;
     }
     if (!item->rows) {
@@ -6429,13 +6464,8 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
         if (p.n_rows == 0)
             break;
         attn__parallel(p.s->n_threads, attn__forward, &p);
-        if (p.stopped) {
-            for (i = 0; i < n_items; i++) /* logits that this feed has already replaced are gone */
-                if (items[i].session->fed + items[i].session->n_rows > 0 && !items[i].logits &&
-                    items[i].session->fed == items[i].n_tokens)
-                    items[i].session->has_logits = 0;
+        if (p.stopped)
             return attn__fail(ctx, ATTN_STOPPED, "a hook on %s asked to stop", p.stopped_at.text);
-        }
         for (i = 0; i < n_items; i++)
             items[i].session->fed += items[i].session->n_rows;
     }
@@ -6446,7 +6476,11 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
         s->has_logits = !item->logits || !item->rows ||
                         (item->n_rows > 0 && item->rows[item->n_rows - 1] == item->n_tokens - 1);
         j = item->rows ? item->n_rows : item->n_tokens;
-        if (item->logits && s->has_logits)
+        if (!item->logits) {
+            float *made = s->pending;
+            s->pending = s->logits;
+            s->logits = made;
+        } else if (s->has_logits)
             memcpy(s->logits, item->logits + (j - 1) * p.model->config.n_vocab,
                    p.model->config.n_vocab * sizeof(float));
     }
@@ -6469,6 +6503,7 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_session *session, const int
 {
     const size_t at_once = 32; /* rows of logits held */
     const size_t n_vocab = session->model->config.n_vocab, before = session->length;
+    const int had_logits = session->has_logits;
     const attn__kernels *kernels = session->kernels;
     attn_feed_item item;
     attn_status status = ATTN_OK;
@@ -6484,9 +6519,10 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_session *session, const int
     if (n_tokens < 2)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_score: a text of one token has nothing to predict");
-    logits = (float *)attn__alloc(ctx, at_once * n_vocab * sizeof(float), "rows of logits");
+    logits = (float *)attn__alloc(ctx, (at_once + 1) * n_vocab * sizeof(float), "rows of logits");
     if (!logits)
         return ATTN_E_MEMORY;
+    memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
     item.logits = logits;
     for (at = 0; at < n_tokens && status == ATTN_OK; at += at_once) {
         item.tokens = tokens + at;
@@ -6499,13 +6535,14 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_session *session, const int
             sum += nll[i];
         }
     }
-    attn__free(logits);
     if (status != ATTN_OK) {
         session->length = before;
-        session->has_logits = 0;
+        session->has_logits = had_logits;
+        memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
     } else if (mean) {
         *mean = sum / (double)(n_tokens - 1);
     }
+    attn__free(logits);
     return status;
 }
 
