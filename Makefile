@@ -18,8 +18,10 @@ LINK     = $(LDFLAGS) -lm
 
 EXAMPLES = gpt2 hello
 TOOLS    = attn-convert attn-info attn-tokenize
+NOTEBOOKS = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/from_scratch/*.c))
 PROGRAMS = $(EXAMPLES) $(TOOLS) bench
-FORMATTED = $(filter-out examples/hello.c,$(wildcard *.h examples/*.c tools/*.[ch] tests/*.[ch] tests/compile/*.c))
+FORMATTED = $(filter-out examples/hello.c,$(wildcard *.h examples/*.c examples/from_scratch/*.[ch] tools/*.[ch] tests/*.[ch] tests/compile/*.c))
+NOTEBOOK_MODELS = $(BUILD)/tiny-stories.attn $(BUILD)/from_scratch/plain.attn
 TESTS    = $(patsubst tests/%.c,$(BUILD)/tests/%.o,$(wildcard tests/*.c))
 
 # The model for `make gpt2` and what `make run` does.
@@ -29,7 +31,7 @@ N      = 200
 SEED   = 1
 
 .DELETE_ON_ERROR:
-.PHONY: all run test bench gpt2 clean distclean install format format-check help FORCE
+.PHONY: all run notebooks test bench gpt2 clean distclean install format format-check help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
 
@@ -37,7 +39,11 @@ run: $(BUILD)/gpt2 $(BUILD)/tiny-stories.attn ## a story (PROMPT="Once upon a ti
 	@$(BUILD)/gpt2 $(BUILD)/tiny-stories.attn -n $(N) --temperature 0.7 --top-k 40 --seed $(SEED) \
 	    -- "$(PROMPT)"
 
-test: all $(BUILD)/test ## build and run the tests
+notebooks: $(NOTEBOOKS) $(NOTEBOOK_MODELS) ## the notebooks on attention, in C
+	@for n in $(sort $(filter $(BUILD)/from_scratch/0%,$(NOTEBOOKS))); do \
+	    echo; echo "== $$n"; $$n || exit; done
+
+test: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) $(BUILD)/test ## build and run the tests
 	$(BUILD)/test
 
 bench: $(BUILD)/bench ## tokens per second of a random model of GPT-2's size
@@ -68,6 +74,14 @@ $(BUILD)/attn.o: attn.h $(BUILD)/flags
 
 PROGRAM = $(COMPILE) -DATTN__IMPLEMENTED -MF $@.d $(filter %.c %.o,$^) -o $@ $(LINK)
 
+$(BUILD)/from_scratch/%: examples/from_scratch/%.c $(BUILD)/attn.o
+	@mkdir -p $(@D)
+	$(PROGRAM)
+
+$(BUILD)/from_scratch/plain.attn: $(BUILD)/attn-convert $(wildcard tests/golden/plain/*)
+	@mkdir -p $(@D)
+	$(BUILD)/attn-convert tests/golden/plain $@
+
 $(BUILD)/%: examples/%.c $(BUILD)/attn.o
 	$(PROGRAM)
 
@@ -87,7 +101,7 @@ $(BUILD)/flags: FORCE
 	@echo '$(COMPILE) $(LINK)' | cmp -s - $@ || \
 	    echo '$(COMPILE) $(LINK)' >$@
 
--include $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d)
+-include $(wildcard $(BUILD)/*.d $(BUILD)/from_scratch/*.d $(BUILD)/tests/*.d)
 
 # Housekeeping ====================================================================================
 

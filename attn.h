@@ -447,11 +447,46 @@ ATTN_API uint16_t attn_f16_from_f32(float value);
  * 1998), the same on every machine. */
 typedef struct attn_rng {
     uint32_t state[624];
-    uint32_t next; /* index of the next word */
+    uint32_t next;  /* index of the next word */
+    int has_normal; /* attn_randn's short form makes two numbers at a time; */
+    double normal;  /* this one is still to be given out */
 } attn_rng;
 ATTN_API void attn_rng_seed(attn_rng *rng, uint64_t seed); /* the low 32 bits are used */
 ATTN_API uint32_t attn_rng_u32(attn_rng *rng);
 ATTN_API float attn_rng_uniform(attn_rng *rng); /* in [0, 1), a multiple of 2^-24: torch.rand */
+
+/* ---- for study: what a notebook about transformers needs besides the operations ---- */
+
+/* A tensor of one value; of uniform numbers in [0, 1); of normal numbers, mean 0 and variance 1.
+ * After the same seed, attn_rand gives the bits of torch.rand. attn_randn follows torch.randn draw
+ * by draw; PyTorch's own logarithm and cosine are a few units of the last place less exact than
+ * these, so the numbers agree to 5e-7, not in every bit. */
+ATTN_API attn_status attn_full(attn_ctx *ctx, attn_tensor *out, attn_shape shape, float value);
+ATTN_API attn_status attn_rand(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng);
+ATTN_API attn_status attn_randn(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng);
+/* What nn.Linear(n_in, n_out) starts with, bit for bit: weight [n_out, n_in] and then bias [n_out],
+ * uniform in +-1/sqrt(n_in). bias may be NULL for bias=False. Use it as
+ * attn_linear(ctx, &y, x, attn_transpose(weight, 0, 1), bias). */
+ATTN_API attn_status attn_linear_init(attn_ctx *ctx, attn_tensor *weight, attn_tensor *bias,
+                                      size_t n_in, size_t n_out, attn_rng *rng);
+/* Dropout, as in training: each element becomes 0 with probability p, else x / (1 - p). One word of
+ * rng seeds the choice; the same elements are dropped as in a PyTorch built with MKL. 0 <= p <= 1;
+ * nothing is drawn for 0 and 1. In place works. Srivastava et al. 2014. */
+ATTN_API attn_status attn_dropout(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float p,
+                                  attn_rng *rng);
+/* Zero above the diagonal of the last two dimensions: torch.tril. In place works. */
+ATTN_API attn_status attn_tril(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
+/* [n_queries, n_keys]: 0 where query i may look, -inf beyond key i + n_keys - n_queries. To be
+ * added to scores, or given to attn_attention as its mask. */
+ATTN_API attn_status attn_mask_causal(attn_ctx *ctx, attn_tensor *out, size_t n_queries,
+                                      size_t n_keys);
+
+/* The text of print(tensor) in PyTorch: "tensor([[1.0000, 0.5000], ...", rounded to `decimals`
+ * places (0 to 9; PyTorch's default is 4), a long dimension as "..." once there are more than 1000
+ * elements, lines of at most 80 characters. Never in scientific notation, and with a point in every
+ * locale. Works like snprintf: writes at most `size` bytes with the zero that ends them, and
+ * returns the length of the whole text. */
+ATTN_API size_t attn_format(attn_tensor x, int decimals, char *text, size_t size);
 
 /* >>api-models ==================================================================================*/
 
@@ -1592,8 +1627,8 @@ ATTN__INLINE attn__vec attn__vexp(attn__vec x)
 {
     const attn__vec t = ATTN__STEP(x, attn__set1(1.44269502f), 12582912.0f);
     const attn__vec n = attn__vsub(t, attn__set1(12582912.0f));
-    attn__vec r = attn__vfma(n, attn__set1(-0.693147182f), x), p;
-    r = attn__vfma(n, attn__set1(1.90465421e-09f), r);
+    attn__vec r = attn__vfma(n, attn__set1(-0.693145752f), x), p; /* exact, even unfused */
+    r = attn__vfma(n, attn__set1(-1.42860677e-06f), r);
     p = ATTN__STEP(attn__set1(0.00138213579f), r, 0.00836867001f);
     p = ATTN__STEP(p, r, 0.0416682586f);
     p = ATTN__STEP(p, r, 0.166665211f);
@@ -3689,7 +3724,7 @@ ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tenso
         attn__need(ctx, "attn_multihead", "w_k", &w->w_k) ||
         attn__need(ctx, "attn_multihead", "w_v", &w->w_v))
         return ctx->status;
-    if (x.ndim == 3 && x.shape[0] != y.shape[0] && x.shape[0] != 1 && y.shape[0] != 1)
+    if (x.ndim == 3 && x.shape[0] != y.shape[0])
         return attn__fail(ctx, ATTN_E_SHAPE,
                           "attn_multihead: x has shape %s and y %s; the batches differ",
                           attn__show(attn__shape_of(&x)).text, attn__show(attn__shape_of(&y)).text);
@@ -3770,6 +3805,7 @@ ATTN__DEF void attn_rng_seed(attn_rng *rng, uint64_t seed)
         s = 1812433253u * (s ^ (s >> 30)) + i + 1;
     }
     rng->next = 624;
+    rng->has_normal = 0;
 }
 
 ATTN__DEF uint32_t attn_rng_u32(attn_rng *rng)
@@ -3792,6 +3828,448 @@ ATTN__DEF uint32_t attn_rng_u32(attn_rng *rng)
 ATTN__DEF float attn_rng_uniform(attn_rng *rng)
 {
     return (float)(attn_rng_u32(rng) & 0xffffff) * (1.0f / 16777216.0f);
+}
+
+/* A dense result of n elements in a shape that comes from outside. */
+static attn_status attn__begin_shape(attn_ctx *ctx, const char *op, attn_tensor *out,
+                                     attn_shape shape, attn__result *result, size_t *n)
+{
+    size_t bytes;
+    if (!attn__measure(shape, ATTN_F32, &bytes))
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "%s: expected a shape of 1 to 4 dimensions that fits in memory", op);
+    *n = bytes / sizeof(float);
+    return attn__begin(ctx, op, out, shape, result);
+}
+
+ATTN__DEF attn_status attn_full(attn_ctx *ctx, attn_tensor *out, attn_shape shape, float value)
+{
+    attn__result result;
+    size_t i, n;
+    if (attn__begin_shape(ctx, "attn_full", out, shape, &result, &n) != ATTN_OK)
+        return ctx->status;
+    for (i = 0; i < n; i++)
+        ((float *)result.dense.data)[i] = value;
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+/* Uniform numbers in [low, low + range), fused as in PyTorch. */
+static attn_status attn__uniform(attn_ctx *ctx, const char *op, attn_tensor *out, attn_shape shape,
+                                 float low, float range, attn_rng *rng)
+{
+    attn__result result;
+    size_t i, n;
+    if (attn__begin_shape(ctx, op, out, shape, &result, &n) != ATTN_OK)
+        return ctx->status;
+    for (i = 0; i < n; i++)
+        ((float *)result.dense.data)[i] = fmaf(attn_rng_uniform(rng), range, low);
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+ATTN__DEF attn_status attn_rand(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng)
+{
+    return attn__uniform(ctx, "attn_rand", out, shape, 0, 1, rng);
+}
+
+ATTN__DEF attn_status attn_linear_init(attn_ctx *ctx, attn_tensor *weight, attn_tensor *bias,
+                                       size_t n_in, size_t n_out, attn_rng *rng)
+{
+    const char *op = "attn_linear_init";
+    const float bound = n_in ? (float)(1 / sqrt((double)n_in)) : 0;
+    const attn_status status =
+        attn__uniform(ctx, op, weight, attn_shape2(n_out, n_in), -bound, 2 * bound, rng);
+    return status != ATTN_OK || !bias
+               ? status
+               : attn__uniform(ctx, op, bias, attn_shape1(n_out), -bound, 2 * bound, rng);
+}
+
+/* Normal numbers by Box and Muller (1958): if a and b are uniform in [0, 1), then
+ * sqrt(-2 log(1 - a)) times the cosine and the sine of 2 pi b are two independent normal numbers.
+ * The functions below are good to about one unit in the last place of a double, so that what is
+ * left of them in a float is the nearest float. They call fma by name: an expression that may or
+ * may not be fused would make the same seed mean different numbers on different machines. */
+
+static double attn__polynomial(const double *c, int n, double x)
+{
+    double y = c[--n];
+    while (n > 0)
+        y = fma(y, x, c[--n]);
+    return y;
+}
+
+/* log x for 0 < x <= 1: x = 2^e f with f near 1, and log f = 2 atanh(s), s = (f - 1) / (f + 1). */
+static double attn__log_double(double x)
+{
+    static const double atanh_series[] = {0,        2.0 / 3,  2.0 / 5,  2.0 / 7,
+                                          2.0 / 9,  2.0 / 11, 2.0 / 13, 2.0 / 15,
+                                          2.0 / 17, 2.0 / 19, 2.0 / 21, 2.0 / 23};
+    const double log2_high = 0.693147180369123816490, log2_low = 1.90821492927058770002e-10;
+    int e;
+    double f = frexp(x, &e), s, y;
+    if (f < 0.70710678118654752440) {
+        f = f * 2;
+        e--;
+    }
+    s = (f - 1) / (f + 1);
+    y = attn__polynomial(atanh_series, 12, s * s) * s;
+    y = fma(2, s, fma((double)e, log2_low, y));
+    return fma((double)e, log2_high, y);
+}
+
+/* Cosine and sine of 0 <= x <= 2 pi: the nearest multiple of pi / 2 is taken off, in two parts
+ * because pi / 2 is no double, and Taylor's series does the rest. */
+static void attn__cos_sin(double x, double *cosine, double *sine)
+{
+    static const double cos_series[] = {1.0,
+                                        -1.0 / 2,
+                                        1.0 / 24,
+                                        -1.0 / 720,
+                                        1.0 / 40320,
+                                        -1.0 / 3628800,
+                                        1.0 / 479001600,
+                                        -1.0 / 87178291200.0,
+                                        1.0 / 20922789888000.0};
+    static const double sin_series[] = {0,
+                                        -1.0 / 6,
+                                        1.0 / 120,
+                                        -1.0 / 5040,
+                                        1.0 / 362880,
+                                        -1.0 / 39916800,
+                                        1.0 / 6227020800.0,
+                                        -1.0 / 1307674368000.0,
+                                        1.0 / 355687428096000.0};
+    const int quarter = (int)fma(x, 0.63661977236758134308, 0.5);
+    double r = fma(-(double)quarter, 1.57079632679489661923, x), c, s, square;
+    r = fma(-(double)quarter, 6.12323399573676588614e-17, r);
+    square = r * r;
+    c = attn__polynomial(cos_series, 9, square);
+    s = fma(attn__polynomial(sin_series, 9, square), r, r);
+    *cosine = quarter & 1 ? (quarter & 2 ? s : -s) : (quarter & 2 ? -c : c);
+    *sine = quarter & 1 ? (quarter & 2 ? -c : c) : (quarter & 2 ? -s : s);
+}
+
+/* 16 uniform numbers to 16 normal ones, each step rounded to float as PyTorch does. */
+static void attn__normal_16(float *x)
+{
+    int i;
+    for (i = 0; i < 8; i++) {
+        const float minus_log = -(float)attn__log_double(1.0 - x[i]);
+        const float radius = (float)sqrt(2.0 * minus_log);
+        const float angle = 6.28318530717958647693f * x[i + 8];
+        double cosine, sine;
+        attn__cos_sin(angle, &cosine, &sine);
+        x[i] = radius * (float)cosine;
+        x[i + 8] = radius * (float)sine;
+    }
+}
+
+/* One normal number in double precision; every other call makes two. */
+static double attn__normal(attn_rng *rng)
+{
+    double uniform[2], radius, cosine, sine;
+    int i;
+    if (rng->has_normal) {
+        rng->has_normal = 0;
+        return rng->normal;
+    }
+    for (i = 0; i < 2; i++) { /* 53 bits */
+        const uint64_t high = attn_rng_u32(rng);
+        const uint64_t bits = (high << 32 | attn_rng_u32(rng)) & 0x1fffffffffffffu;
+        uniform[i] = (double)bits * (1.0 / 9007199254740992.0);
+    }
+    radius = sqrt(-2.0 * attn__log_double(1.0 - uniform[1]));
+    attn__cos_sin(6.28318530717958647693 * uniform[0], &cosine, &sine);
+    rng->normal = radius * sine;
+    rng->has_normal = 1;
+    return radius * cosine;
+}
+
+/* PyTorch has two rules, and a notebook's numbers depend on which one made them. Fewer than 16
+ * numbers are made one by one. From 16 on all are uniform first and each block of 16 is turned
+ * into normal ones; what does not fill a block is made up by drawing the last 16 again. */
+ATTN__DEF attn_status attn_randn(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng)
+{
+    attn__result result;
+    size_t i, n;
+    float *x;
+    if (attn__begin_shape(ctx, "attn_randn", out, shape, &result, &n) != ATTN_OK)
+        return ctx->status;
+    x = (float *)result.dense.data;
+    for (i = 0; i < n; i++)
+        x[i] = n < 16 ? (float)attn__normal(rng) : attn_rng_uniform(rng);
+    for (i = 0; i + 16 <= n; i += 16)
+        attn__normal_16(x + i);
+    if (n > 16 && n % 16 != 0) {
+        for (i = n - 16; i < n; i++)
+            x[i] = attn_rng_uniform(rng);
+        attn__normal_16(x + n - 16);
+    }
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+ATTN__DEF attn_status attn_dropout(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float p,
+                                   attn_rng *rng)
+{
+    const double modulus = 2147483647.0; /* 2^31 - 1: the generator MCG31m1 */
+    const double keep_below = 1.0 - p;
+    const float factor = p < 1 ? 1 / (float)keep_below : 0;
+    attn_shape shape = attn__shape_of(&x);
+    attn__result result;
+    uint64_t draw = 1;
+    size_t row, i, n, n_rows;
+    float *buffers;
+    if (attn__need(ctx, "attn_dropout", "x", &x) != ATTN_OK)
+        return ctx->status;
+    if (!(p >= 0 && p <= 1))
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_dropout: p is a probability, 0 to 1");
+    if (attn__begin(ctx, "attn_dropout", out, shape, &result) != ATTN_OK)
+        return ctx->status;
+    n = attn__row_length(&x);
+    n_rows = n ? attn__n_rows(&x) : 0;
+    buffers = attn__row_buffers(ctx, n);
+    if (!buffers)
+        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
+    if (p > 0 && p < 1 && n_rows > 0)
+        draw = attn_rng_u32(rng) % 2147483647u;
+    draw += draw == 0;
+    for (row = 0; row < n_rows; row++) {
+        const float *from = attn__row(&x, &shape, row, n, buffers);
+        float *to = (float *)result.dense.data + row * n;
+        for (i = 0; i < n; i++) {
+            to[i] = from[i] * (p == 0 || (double)draw / modulus < keep_below ? factor : 0);
+            draw = draw * 1132489760u % 2147483647u;
+        }
+    }
+    attn__free(buffers);
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+ATTN__DEF attn_status attn_tril(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    attn_shape shape = attn__shape_of(&x);
+    attn__result result;
+    size_t row, i, n, n_rows;
+    float *buffers;
+    if (attn__need(ctx, "attn_tril", "x", &x) != ATTN_OK)
+        return ctx->status;
+    if (x.ndim < 2)
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_tril: x has shape %s; expected at least two dimensions",
+                          attn__show(shape).text);
+    if (attn__begin(ctx, "attn_tril", out, shape, &result) != ATTN_OK)
+        return ctx->status;
+    n = attn__row_length(&x);
+    n_rows = n ? attn__n_rows(&x) : 0;
+    buffers = attn__row_buffers(ctx, n);
+    if (!buffers)
+        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
+    for (row = 0; row < n_rows; row++) {
+        const size_t last = row % x.shape[x.ndim - 2];
+        const float *from = attn__row(&x, &shape, row, n, buffers);
+        float *to = (float *)result.dense.data + row * n;
+        for (i = 0; i < n; i++)
+            to[i] = i <= last ? from[i] : 0;
+    }
+    attn__free(buffers);
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+ATTN__DEF attn_status attn_mask_causal(attn_ctx *ctx, attn_tensor *out, size_t n_queries,
+                                       size_t n_keys)
+{
+    attn__result result;
+    size_t row, i, n;
+    if (attn__begin_shape(ctx, "attn_mask_causal", out, attn_shape2(n_queries, n_keys), &result,
+                          &n) != ATTN_OK)
+        return ctx->status;
+    for (row = 0; row < n_queries; row++)
+        for (i = 0; i < n_keys; i++) /* i <= row + n_keys - n_queries, without going below zero */
+            ((float *)result.dense.data)[row * n_keys + i] =
+                i + n_queries <= row + n_keys ? 0 : -INFINITY;
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+/* ---- tensors as text ---- */
+
+/* Where the text goes: beyond `size` it is only counted. */
+typedef struct attn__writer {
+    char *text;
+    size_t size, length;
+} attn__writer;
+
+static void attn__write(attn__writer *to, const char *text, size_t n)
+{
+    for (; n > 0; n--, text++, to->length++)
+        if (to->length + 1 < to->size)
+            to->text[to->length] = *text;
+}
+static void attn__write_many(attn__writer *to, char c, size_t n)
+{
+    for (; n > 0; n--)
+        attn__write(to, &c, 1);
+}
+
+/* One number as text. A float is m * 2^e, so the integer nearest to m * 2^e * 10^decimals has the
+ * digits that printf's %.*f would print; it fits in 32 * 6 bits. */
+typedef struct attn__number {
+    char text[64];
+    size_t length;
+} attn__number;
+
+static void attn__add_text(attn__number *number, const char *text)
+{
+    while (*text)
+        number->text[number->length++] = *text++;
+}
+
+/* The decimal digits of m * 2^e, e >= 0, with a point before the last `decimals` of them. */
+static void attn__add_digits(attn__number *number, uint64_t m, int e, int decimals)
+{
+    uint32_t word[6];
+    char digits[64]; /* the last one first */
+    int n = 0, i, more;
+    for (i = 0; i < 6; i++) {
+        const int at = 32 * i - e;
+        word[i] = at >= 64 || at <= -32 ? 0 : (uint32_t)(at >= 0 ? m >> at : m << -at);
+    }
+    do { /* the next digit is what is left after a division by ten */
+        uint64_t rest = 0;
+        for (i = 5, more = 0; i >= 0; i--) {
+            rest = rest << 32 | word[i];
+            word[i] = (uint32_t)(rest / 10);
+            rest %= 10;
+            more |= word[i] != 0;
+        }
+        digits[n++] = (char)('0' + (int)rest);
+        if (n == decimals)
+            digits[n++] = '.';
+    } while (more || n < (decimals ? decimals + 2 : 1));
+    while (n > 0)
+        number->text[number->length++] = digits[--n];
+}
+
+/* Rounded exactly, ties to even. */
+static void attn__add_float(attn__number *number, float value, int decimals)
+{
+    int e, i;
+    uint64_t m;
+    if (!(fabsf(value) <= FLT_MAX)) {
+        attn__add_text(number, value > 0 ? "inf" : value < 0 ? "-inf" : "nan");
+        return;
+    }
+    m = (uint64_t)ldexpf(frexpf(fabsf(value), &e), 24);
+    e -= 24;
+    for (i = 0; i < decimals; i++)
+        m *= 10; /* stays below 2^54 */
+    if (e < 0) {
+        const int shift = e < -63 ? 63 : -e; /* m >> 63 is 0 already */
+        const uint64_t half = (uint64_t)1 << (shift - 1), rest = m & (2 * half - 1);
+        m = (m >> shift) + (rest > half || (rest == half && (m >> shift & 1)));
+        e = 0;
+    }
+    if (signbit(value))
+        attn__add_text(number, "-");
+    attn__add_digits(number, m, e, decimals);
+}
+
+/* A tensor is printed in three walks over the elements that will be seen: are they all whole
+ * numbers (then "2." is enough); how wide is the widest; and then the text. */
+enum { ATTN__WALK_WHOLE, ATTN__WALK_WIDTH, ATTN__WALK_TEXT };
+typedef struct attn__printer {
+    attn_tensor x;
+    int decimals;
+    int walk;
+    int whole;
+    int shorten; /* show the first and the last 3 of a longer dimension */
+    size_t width;
+    attn__writer to;
+} attn__printer;
+
+static attn__number attn__number_at(const attn__printer *p, ptrdiff_t at)
+{
+    attn__number number;
+    memset(&number, 0, sizeof number);
+    if (p->x.dtype == ATTN_I32) {
+        const int64_t value = ((const int32_t *)p->x.data)[at];
+        if (value < 0)
+            attn__add_text(&number, "-");
+        attn__add_digits(&number, (uint64_t)(value < 0 ? -value : value), 0, 0);
+    } else {
+        const float value = attn__load_element(p->x.data, p->x.dtype, at);
+        attn__add_float(&number, value, p->whole ? 0 : p->decimals);
+        if (p->whole && fabsf(value) <= FLT_MAX)
+            attn__add_text(&number, ".");
+    }
+    return number;
+}
+
+static void attn__print_element(attn__printer *p, ptrdiff_t at)
+{
+    if (p->walk == ATTN__WALK_WHOLE) {
+        const float value = attn__load_element(p->x.data, p->x.dtype, at);
+        if (fabsf(value) <= FLT_MAX && value != floorf(value))
+            p->whole = 0;
+    } else {
+        const attn__number number = attn__number_at(p, at);
+        if (p->walk == ATTN__WALK_WIDTH) {
+            p->width = number.length > p->width ? number.length : p->width;
+        } else {
+            attn__write_many(&p->to, ' ', p->width - number.length);
+            attn__write(&p->to, number.text, number.length);
+        }
+    }
+}
+
+/* One dimension in brackets. The last one is filled into lines; the others begin a new line, or
+ * leave some empty, for each of their parts. */
+static void attn__print_dim(attn__printer *p, int dim, ptrdiff_t at)
+{
+    const size_t n = p->x.shape[dim], indent = sizeof "tensor(" + (size_t)dim;
+    const size_t fit = p->width + 2 < 81 - indent ? (81 - indent) / (p->width + 2) : 1;
+    const int last = dim == p->x.ndim - 1, shorten = p->shorten && n > 6;
+    size_t i, n_shown = 0;
+    attn__write(&p->to, "[", 1);
+    for (i = 0; i < n; i++, n_shown++) {
+        const int new_line = n_shown > 0 && (!last || n_shown % fit == 0);
+        attn__write(&p->to, new_line ? "," : ", ", n_shown == 0 ? 0 : new_line ? 1 : 2);
+        if (new_line) {
+            attn__write_many(&p->to, '\n', last ? 1 : (size_t)(p->x.ndim - 1 - dim));
+            attn__write_many(&p->to, ' ', indent);
+        }
+        if (shorten && i == 3) {
+            attn__write(&p->to, last ? " ..." : "...", last ? 4 : 3);
+            i = n - 4;
+        } else if (last) {
+            attn__print_element(p, at + (ptrdiff_t)i * p->x.stride[dim]);
+        } else {
+            attn__print_dim(p, dim + 1, at + (ptrdiff_t)i * p->x.stride[dim]);
+        }
+    }
+    attn__write(&p->to, "]", 1);
+}
+
+ATTN__DEF size_t attn_format(attn_tensor x, int decimals, char *text, size_t size)
+{
+    attn__printer p;
+    memset(&p, 0, sizeof p);
+    p.x = x;
+    p.decimals = decimals < 0 ? 0 : decimals > 9 ? 9 : decimals;
+    p.whole = 1;
+    p.shorten = attn_count(x) > 1000;
+    for (p.walk = ATTN__WALK_WHOLE; p.walk <= ATTN__WALK_TEXT; p.walk++) {
+        p.to.text = text;
+        p.to.size = p.walk == ATTN__WALK_TEXT ? size : 0;
+        p.to.length = 0;
+        attn__write(&p.to, "tensor(", 7);
+        if (attn_count(x) > 0)
+            attn__print_dim(&p, 0, 0);
+        else
+            attn__write(&p.to, x.ndim ? "[]" : "none", x.ndim ? 2 : 4);
+        attn__write(&p.to, ")", 1);
+    }
+    if (size > 0)
+        text[p.to.length < size ? p.to.length : size - 1] = 0;
+    return p.to.length;
 }
 
 /* >>tokenizer ===================================================================================
@@ -3893,7 +4371,7 @@ static const uint32_t attn__runs[] = {
 typedef struct attn__special_node {
     uint32_t child, sibling; /* 0: none */
     uint32_t token;          /* id + 1 of the token that ends here, 0 for none */
-    unsigned char byte;
+    unsigned char octet;
 } attn__special_node;
 
 struct attn_tokenizer {
@@ -3964,21 +4442,21 @@ static attn_status attn__find_byte_ids(attn_ctx *ctx, attn_tokenizer *tokenizer,
 {
     unsigned char found[256] = {0};
     size_t id;
-    int byte;
+    int octet;
     for (id = 0; id < tokenizer->n_tokens; id++) {
         if (attn__token_size(tokenizer, id) != 1 || is_special[id])
             continue;
-        byte = tokenizer->bytes[attn__token_start(tokenizer, id)];
-        if (!found[byte])
-            tokenizer->byte_id[byte] = (uint32_t)id;
-        found[byte] = 1;
+        octet = tokenizer->bytes[attn__token_start(tokenizer, id)];
+        if (!found[octet])
+            tokenizer->byte_id[octet] = (uint32_t)id;
+        found[octet] = 1;
     }
-    for (byte = 0; byte < 256; byte++)
-        if (!found[byte])
+    for (octet = 0; octet < 256; octet++)
+        if (!found[octet])
             return attn__fail(ctx, ATTN_E_FORMAT,
                               "tokenizer: no token for the single byte %02X; each of the 256 bytes "
                               "must have one",
-                              (unsigned)byte);
+                              (unsigned)octet);
     return ATTN_OK;
 }
 
@@ -4082,9 +4560,9 @@ static attn_status attn__mark_special(attn_ctx *ctx, const attn_tokenizer *token
 
 /* The child of `node` for this byte, or 0. */
 static uint32_t attn__special_child(const attn__special_node *nodes, uint32_t node,
-                                    unsigned char byte)
+                                    unsigned char octet)
 {
-    for (node = nodes[node].child; node && nodes[node].byte != byte;)
+    for (node = nodes[node].child; node && nodes[node].octet != octet;)
         node = nodes[node].sibling;
     return node;
 }
@@ -4105,7 +4583,7 @@ static void attn__plant_special(attn_tokenizer *tokenizer, const unsigned char *
             uint32_t child = attn__special_child(nodes, node, bytes[j]);
             if (!child) {
                 child = n_nodes++;
-                nodes[child].byte = bytes[j];
+                nodes[child].octet = bytes[j];
                 nodes[child].sibling = nodes[node].child;
                 nodes[node].child = child;
             }
@@ -4247,13 +4725,13 @@ static size_t attn__utf8_length(unsigned char first)
 
 /* May `byte` come at `index` (1 to 3) of a character that begins with `first`? The second byte is
  * what keeps out overlong forms, surrogates and everything above U+10FFFF. */
-static int attn__utf8_continues(unsigned char first, size_t index, unsigned char byte)
+static int attn__utf8_continues(unsigned char first, size_t index, unsigned char octet)
 {
     if (index == 1 && (first == 0xE0 || first == 0xF0)) /* overlong otherwise */
-        return byte >= (first == 0xE0 ? 0xA0 : 0x90) && byte <= 0xBF;
+        return octet >= (first == 0xE0 ? 0xA0 : 0x90) && octet <= 0xBF;
     if (index == 1 && (first == 0xED || first == 0xF4))
-        return byte >= 0x80 && byte <= (first == 0xED ? 0x9F : 0x8F);
-    return byte >= 0x80 && byte <= 0xBF;
+        return octet >= 0x80 && octet <= (first == 0xED ? 0x9F : 0x8F);
+    return octet >= 0x80 && octet <= 0xBF;
 }
 
 /* Reads the character at p < end; returns how many bytes it has, 0 if this is no UTF-8. */
@@ -4287,16 +4765,16 @@ ATTN__DEF size_t attn_utf8_push(attn_utf8 *state, const char *bytes, size_t size
         state->n = 0;
     }
     for (i = 0; i < size; i++) {
-        const unsigned char byte = (unsigned char)bytes[i];
-        if (state->n > 0 && !attn__utf8_continues(state->bytes[0], (size_t)state->n, byte)) {
+        const unsigned char octet = (unsigned char)bytes[i];
+        if (state->n > 0 && !attn__utf8_continues(state->bytes[0], (size_t)state->n, octet)) {
             out = attn__utf8_replace(out);
             state->n = 0;
         }
-        if (state->n == 0 && attn__utf8_length(byte) == 0) {
+        if (state->n == 0 && attn__utf8_length(octet) == 0) {
             out = attn__utf8_replace(out);
             continue;
         }
-        state->bytes[state->n++] = byte;
+        state->bytes[state->n++] = octet;
         length = attn__utf8_length(state->bytes[0]);
         if ((size_t)state->n == length) {
             memcpy(out, state->bytes, length);
@@ -5452,6 +5930,8 @@ ATTN__DEF attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, 
 {
     attn_model *m;
     *model = NULL;
+    if (!data && size > 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_open_memory: no data was given");
     m = (attn_model *)attn__alloc(ctx, sizeof *m, "a model");
     if (!m)
         return ATTN_E_MEMORY;
@@ -5529,12 +6009,12 @@ ATTN__DEF attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, 
     attn_shape shape;
     size_t i, k, n, n_in, n_out;
     int turned;
-    for (i = 0; i < model->n_weights && !w; i++)
+    for (i = 0; name && i < model->n_weights && !w; i++)
         if (strcmp(model->weights[i].info.name, name) == 0)
             w = &model->weights[i];
     if (!w)
         return attn__fail(ctx, ATTN_E_NAME, "attn_model_tensor: the model has no tensor \"%s\"",
-                          name);
+                          name ? name : "(no name)");
     n_in = (size_t)w->info.shape[0];
     n_out = (size_t)w->info.shape[1];
     turned = strcmp(name, "embed.W_E") == 0; /* kept as its transpose */
@@ -5633,8 +6113,11 @@ static size_t attn__lay_out(attn_session *s, float *base)
 static attn_status attn__session_plan(attn_ctx *ctx, attn_session *s, const attn_model *model,
                                       const attn_session_desc *desc, size_t *bytes)
 {
-    const attn_config *c = &model->config;
+    const attn_config *c;
     double estimate;
+    if (!model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "a session needs a model; no model was given");
+    c = &model->config;
     memset(s, 0, sizeof *s);
     s->model = model;
     s->capacity = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
@@ -5677,8 +6160,7 @@ ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     size_t bytes;
     float *base;
     *session = NULL;
-    if (!model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_new: no model was given");
+
     if (attn__session_plan(ctx, &plan, model, desc, &bytes) != ATTN_OK)
         return ctx->status;
     s = (attn_session *)attn__alloc(ctx, sizeof *s, "a session");
@@ -5739,10 +6221,10 @@ ATTN__DEF const attn_model *attn_session_model(const attn_session *session)
 
 ATTN__DEF attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t length)
 {
-    if (length > session->length)
+    if (!session || length > session->length)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_rewind: to %llu, but the session holds %llu tokens",
-                          ATTN__LLU(length), ATTN__LLU(session->length));
+                          ATTN__LLU(length), ATTN__LLU(session ? session->length : 0));
     session->length = length;
     session->has_logits = 0;
     return ATTN_OK;
@@ -5750,12 +6232,10 @@ ATTN__DEF attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t l
 
 ATTN__DEF attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from)
 {
-    const attn_config *c = &from->model->config;
-    const size_t heads = (size_t)c->n_layer * c->n_head;
-    const size_t key_floats = attn__round_up(from->length, 16) * c->d_head;
-    const size_t n_panels = (c->d_head + 15) / 16;
-    const size_t to_panel = to->values_size / n_panels, from_panel = from->values_size / n_panels;
-    size_t head, panel;
+    const attn_config *c;
+    size_t heads, key_floats, n_panels, to_panel, from_panel, head, panel;
+    if (!to || !from)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: no session was given");
     if (to->model != from->model)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: the models differ");
     if (from->length > to->capacity)
@@ -5764,6 +6244,12 @@ ATTN__DEF attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const a
                           ATTN__LLU(from->length), ATTN__LLU(to->capacity));
     if (to == from)
         return ATTN_OK;
+    c = &from->model->config;
+    heads = (size_t)c->n_layer * c->n_head;
+    key_floats = attn__round_up(from->length, 16) * c->d_head;
+    n_panels = (c->d_head + 15) / 16;
+    to_panel = to->values_size / n_panels;
+    from_panel = from->values_size / n_panels;
     for (head = 0; head < heads; head++) {
         memcpy(to->keys + head * to->keys_size, from->keys + head * from->keys_size,
                key_floats * sizeof(float));
@@ -5871,9 +6357,16 @@ static int attn__matches(const char *pattern, const char *text)
 ATTN__DEF attn_status attn_hook(attn_ctx *ctx, attn_session *session, const char *pattern,
                                 attn_hook_fn fn, void *user)
 {
-    const attn_config *c = &session->model->config;
+    const attn_config *c;
     int point, layer, n_matches = 0, wants_scores = 0;
-    attn__hook *hook, **last = &session->hooks;
+    attn__hook *hook, **last;
+    if (!session || !pattern || !fn)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook: no %s was given",
+                          !session   ? "session"
+                          : !pattern ? "name"
+                                     : "callback");
+    c = &session->model->config;
+    last = &session->hooks;
     for (point = 0; point < ATTN__N_HOOKS; point++)
         for (layer = 0; layer < (int)c->n_layer; layer++)
             if (attn__matches(pattern, attn__name_of(point, layer).text)) {
@@ -6502,14 +6995,18 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_session *session, const int
                                  size_t n_tokens, float *nll, double *mean)
 {
     const size_t at_once = 32; /* rows of logits held */
-    const size_t n_vocab = session->model->config.n_vocab, before = session->length;
-    const int had_logits = session->has_logits;
-    const attn__kernels *kernels = session->kernels;
+    size_t n_vocab, before, at, i;
+    int had_logits;
     attn_feed_item item;
     attn_status status = ATTN_OK;
     double sum = 0;
-    size_t at, i;
     float *logits;
+    if (!session || !nll)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_score: %s was given",
+                          session ? "no room for the losses" : "no session");
+    n_vocab = session->model->config.n_vocab;
+    before = session->length;
+    had_logits = session->has_logits;
     memset(&item, 0, sizeof item);
     item.session = session;
     item.tokens = tokens;
@@ -6530,7 +7027,7 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_session *session, const int
         status = attn_feed_batch(ctx, &item, 1);
         for (i = at; i < at + item.n_tokens && i + 1 < n_tokens && status == ATTN_OK; i++) {
             const float *row = logits + (i - at) * n_vocab;
-            float largest, log_sum = kernels->log_sum_exp(row, n_vocab, &largest);
+            float largest, log_sum = session->kernels->log_sum_exp(row, n_vocab, &largest);
             nll[i] = log_sum - (row[tokens[i + 1]] - largest);
             sum += nll[i];
         }
@@ -6802,7 +7299,7 @@ static int attn__emit_text(const attn_model *model, int32_t id, attn_utf8 *utf8,
 ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const char *prompt,
                                     const attn_generate_desc *desc, attn_text_fn fn, void *user)
 {
-    const attn_model *model = session->model;
+    const attn_model *model;
     attn_generate_desc d;
     attn_sampler *sampler = NULL;
     attn_status status;
@@ -6811,6 +7308,9 @@ ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const 
     size_t n_ids = 0, n = 0, most, whole;
     char rest[3 * 4];
     int stopped = 0;
+    if (!session)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_generate: no session was given");
+    model = session->model;
     memset(&d, 0, sizeof d);
     memset(&utf8, 0, sizeof utf8);
     if (desc)

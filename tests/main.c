@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 
 static struct {
-    int passed, failed, skipped;      /* cases so far */
-    int case_failed, case_skipped;    /* of the running case */
+    int passed, failed, skipped;   /* cases so far */
+    int case_failed, case_skipped; /* of the running case */
     const char *suite, *name;
 } state;
 
@@ -109,10 +109,10 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } suites[] = {{"tensors", suite_tensors},     {"ops", suite_ops},
-                  {"tokenizer", suite_tokenizer}, {"format", suite_format},
-                  {"model", suite_model},         {"sampling", suite_sampling},
-                  {"convert", suite_convert},     {"tools", suite_tools}};
+    } suites[] = {
+        {"tensors", suite_tensors}, {"ops", suite_ops},     {"tokenizer", suite_tokenizer},
+        {"format", suite_format},   {"model", suite_model}, {"sampling", suite_sampling},
+        {"convert", suite_convert}, {"tools", suite_tools}, {"notebooks", suite_notebooks}};
     size_t i;
     int arg;
     if (mkdir("build/test-tmp", 0777) != 0 && errno != EEXIST) {

@@ -45,5 +45,6 @@ void suite_tokenizer(void);
 void suite_sampling(void);
 void suite_convert(void);
 void suite_tools(void);
+void suite_notebooks(void);
 
 #endif

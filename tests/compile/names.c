@@ -77,15 +77,17 @@
 #define Y          BROKEN
 #define Z          BROKEN
 
+#if !defined(NAMES_FIRST) && !defined(__cplusplus)
+#define bool BROKEN
+#define true BROKEN
+#define false BROKEN
+#endif
 #ifndef NAMES_FIRST
 #undef abs
 #undef M_PI
 #undef I
-#define abs(a) BROKEN
-#define M_PI   BROKEN
-#define bool BROKEN
-#define true BROKEN
-#define false BROKEN
+#define abs(a)    BROKEN
+#define M_PI      BROKEN
 #define assert(a) BROKEN
 #define unused    BROKEN
 #define string    BROKEN
