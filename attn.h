@@ -5699,7 +5699,7 @@ static attn_status attn__check_gap(attn_ctx *ctx, const attn_model *m, const cha
 {
     for (; from < to; from++)
         if (m->bytes[from] != 0)
-            return attn__fail(ctx, ATTN_E_CHECKSUM,
+            return attn__fail(ctx, ATTN_E_FORMAT,
                               "%s: byte %llu is padding and must be zero: damaged", path,
                               ATTN__LLU(from));
     return ATTN_OK;
