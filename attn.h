@@ -104,8 +104,10 @@ THE SAME BITS
     The logits of a token do not depend on the number of threads, on the batch the token travels
     in, on how the prompt was cut into calls, on whether hooks are watching, or on which
     instruction set ran. That is kept by one order of operations for each output element:
-    1. A matmul output is one chain of fused multiply-adds over k = 0, 1, ..., K-1, starting at 0;
-       a bias is added at the end. Vector lanes run across outputs, never across k.
+    1. A matmul output is a sum of chains, the first for k = 0 to 255, the next for k = 256 to 511
+       and so on: each is one chain of fused multiply-adds over ascending k, starting at 0, and they
+       are added in that order; a bias is added at the end. (Short chains round less than one long
+       one would.) Vector lanes run across outputs, never across k.
     2. A sum along a row uses 16 partial sums, element j in partial j mod 16, folded as 16 -> 8 ->
        4 -> 2 -> 1, upper half onto lower half.
     3. exp, log, tanh and erf are this file's own polynomials of fused multiply-adds.
@@ -1072,6 +1074,13 @@ typedef struct attn__panels {
     size_t stride; /* bytes from one panel of 16 outputs to the next */
 } attn__panels;
 
+/* What the first chains do with what stands in out: ignore it, go on from it, or are added to it.
+ */
+typedef enum attn__start { ATTN__FRESH = 0, ATTN__RESUME, ATTN__SUM } attn__start;
+
+/* k is cut into blocks of this many, each one chain: short chains round less. */
+#define ATTN__CHAIN ((size_t)256)
+
 /* out [rows, n_out] = in [rows, n_in] · w + bias; strides in elements. */
 typedef struct attn__matmul_job {
     const float *in;
@@ -1081,7 +1090,7 @@ typedef struct attn__matmul_job {
     float *out;
     size_t out_stride;
     size_t rows;
-    int resume; /* go on with the chains that stand in out */
+    attn__start start;
 } attn__matmul_job;
 
 /* What the micro-kernel gets: some rows against some panels, a slice of k. */
@@ -1094,7 +1103,7 @@ typedef struct attn__tile_job {
     size_t out_stride;
 
     const float *bias; /* of the first output; NULL: none, or not yet */
-    int resume;
+    attn__start start;
     const unsigned char *ahead; /* what to fetch into cache meanwhile, */
     size_t ahead_step;          /* so many bytes further each k */
 } attn__tile_job;
@@ -1730,7 +1739,7 @@ ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_ha
         acc[row][col] = attn__set1(0);
         ATTN__PREFETCH_WRITE(out + (size_t)row * job->out_stride + col * 16);
     }
-    if (job->resume)
+    if (job->start == ATTN__RESUME)
         ATTN__GRID(row, col)
     acc[row][col] = attn__load(out + (size_t)row * job->out_stride + col * 16);
     for (k = 0; k < job->n_k; k++) {
@@ -1751,6 +1760,10 @@ ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_ha
         in += n_rows;
         line += line_bytes;
     }
+    if (job->start == ATTN__SUM)
+        ATTN__GRID(row, col)
+    acc[row][col] =
+        attn__vadd(attn__load(out + (size_t)row * job->out_stride + col * 16), acc[row][col]);
     if (job->bias)
         ATTN__GRID(row, col)
     acc[row][col] = attn__vadd(acc[row][col], attn__load(job->bias + col * 16));
@@ -1832,7 +1845,7 @@ static void ATTN__FN(edge)(attn__tile_job tile, size_t n_rows, size_t n_part, in
 {
     float lines[ATTN__ROWS * 16], bias[16], *out = tile.out;
     const size_t stride = tile.out_stride;
-    for (size_t row = 0; row < n_rows && tile.resume; row++)
+    for (size_t row = 0; row < n_rows && tile.start != ATTN__FRESH; row++)
         memcpy(lines + row * 16, out + row * stride, n_part * sizeof(float));
     if (tile.bias) {
         memcpy(bias, tile.bias, n_part * sizeof(float));
@@ -1845,70 +1858,83 @@ static void ATTN__FN(edge)(attn__tile_job tile, size_t n_rows, size_t n_part, in
         memcpy(out + row * stride, lines + row * 16, n_part * sizeof(float));
 }
 
-/* Rows in blocks of up to ATTN__ROWS, as even as can be; k in slices so that the packed rows of a
- * slice stay in cache; then, panel group by panel group, every block of rows against lines that
- * are still in the first-level cache from the block before. */
+/* A group of panels, the last of which may be partly there, against one block of rows. */
+static void ATTN__FN(group)(attn__tile_job tile, size_t n_rows, size_t n_panels, size_t n_out,
+                            int is_half)
+{
+    const size_t n_whole = n_out < n_panels * 16 ? n_panels - 1 : n_panels;
+    if (n_whole > 0)
+        ATTN__FN(tiles)[n_rows - 1](tile, n_whole, is_half);
+    if (n_whole < n_panels) {
+        tile.line += n_whole * tile.panel_stride;
+        tile.out += n_whole * 16;
+        tile.bias = tile.bias ? tile.bias + n_whole * 16 : NULL;
+        ATTN__FN(edge)(tile, n_rows, n_out - n_whole * 16, is_half);
+    }
+}
+
+/* Up to 12 blocks of rows, packed for as many chains as the packing has room for; then, group of
+ * panels by group, every block of rows against lines that are still in cache from the block before,
+ * while each block fetches a part of the lines that come next. */
 static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t row1, size_t panel0,
                              size_t panel1, float *pack)
 {
     const int is_half = job->w.dtype == ATTN_F16;
-    const size_t line_bytes = is_half ? 32 : 64;
+    const size_t line_bytes = is_half ? 32 : 64, n_in = job->w.n_in;
     const size_t max_rows = ATTN__ROWS * 12;
 
     for (; row0 < row1; row0 += max_rows) {
         const size_t n_rows = row1 - row0 < max_rows ? row1 - row0 : max_rows;
         const size_t n_blocks = (n_rows + ATTN__ROWS - 1) / ATTN__ROWS;
         const size_t group = ATTN__COLS(n_rows / n_blocks);
-        const size_t slice = ATTN__PACK / n_rows;
-        size_t k0 = 0;
+        const size_t span = ATTN__PACK / n_rows / ATTN__CHAIN * ATTN__CHAIN;
+        size_t k0 = 0, k, block, panel;
         do { /* once even if there is no k: the outputs are then the bias alone */
-            const size_t n_k = job->w.n_in - k0 < slice ? job->w.n_in - k0 : slice;
-            const int last = k0 + n_k == job->w.n_in;
-            size_t block, panel;
-            for (block = 0; block < n_blocks; block++) {
-                const size_t from = n_rows * block / n_blocks;
-                const size_t to = n_rows * (block + 1) / n_blocks;
-                ATTN__FN(pack_rows)
-                (pack + from * n_k,
-                 job->in + (ptrdiff_t)(row0 + from) * job->in_stride + (ptrdiff_t)k0 * job->in_step,
-                 job->in_stride, job->in_step, to - from, n_k);
-            }
-            for (panel = panel0; panel < panel1; panel += group) {
-                const size_t n_panels = panel1 - panel < group ? panel1 - panel : group;
-                const size_t n_out = job->w.n_out - panel * 16; /* from here on */
+            const size_t k1 = n_in - k0 < span ? n_in : k0 + span;
+            for (k = k0; k < k1; k += ATTN__CHAIN)
                 for (block = 0; block < n_blocks; block++) {
                     const size_t from = n_rows * block / n_blocks;
                     const size_t to = n_rows * (block + 1) / n_blocks;
-                    attn__tile_job tile;
-                    tile.in = pack + from * n_k;
-                    tile.line = (const unsigned char *)job->w.data + panel * job->w.stride +
-                                k0 * line_bytes;
-                    tile.panel_stride = job->w.stride;
-                    tile.n_k = n_k;
-                    tile.out = job->out + (row0 + from) * job->out_stride + panel * 16;
-                    tile.out_stride = job->out_stride;
-
-                    tile.bias = last && job->bias ? job->bias + panel * 16 : NULL;
-                    tile.resume = k0 > 0 || job->resume;
-                    /* each block fetches its part of the next group's lines */
-                    tile.ahead_step = n_panels * line_bytes / n_blocks;
-                    tile.ahead = tile.line + n_panels * job->w.stride +
-                                 (n_panels * block / n_blocks) * job->w.stride +
-                                 (n_panels * block % n_blocks) * n_k * line_bytes / n_blocks;
-                    if (n_out < n_panels * 16 && n_panels > 1) /* whole panels, then the edge */
-                        ATTN__FN(tiles)[to - from - 1](tile, n_panels - 1, is_half);
-                    if (n_out < n_panels * 16) {
-                        tile.line += (n_panels - 1) * tile.panel_stride;
-                        tile.out += (n_panels - 1) * 16;
-                        tile.bias = tile.bias ? tile.bias + (n_panels - 1) * 16 : NULL;
-                        ATTN__FN(edge)(tile, to - from, n_out - (n_panels - 1) * 16, is_half);
-                    } else {
-                        ATTN__FN(tiles)[to - from - 1](tile, n_panels, is_half);
-                    }
+                    const size_t n_k = k1 - k < ATTN__CHAIN ? k1 - k : ATTN__CHAIN;
+                    const ptrdiff_t at = (ptrdiff_t)(row0 + from) * job->in_stride;
+                    ATTN__FN(pack_rows)
+                    (pack + (k - k0) * n_rows + from * n_k,
+                     job->in + at + (ptrdiff_t)k * job->in_step, job->in_stride, job->in_step,
+                     to - from, n_k);
                 }
+            for (panel = panel0; panel < panel1; panel += group) {
+                const size_t n_panels = panel1 - panel < group ? panel1 - panel : group;
+                const unsigned char *lines =
+                    (const unsigned char *)job->w.data + panel * job->w.stride;
+                k = k0;
+                do {
+                    const size_t n_k = k1 - k < ATTN__CHAIN ? k1 - k : ATTN__CHAIN;
+                    const size_t next = k + n_k < k1 ? (k + n_k) * line_bytes
+                                                     : n_panels * job->w.stride + k0 * line_bytes;
+                    for (block = 0; block < n_blocks; block++) {
+                        const size_t from = n_rows * block / n_blocks;
+                        const size_t to = n_rows * (block + 1) / n_blocks;
+                        const size_t part = n_panels * block; /* of n_blocks, in panels */
+                        attn__tile_job tile;
+                        tile.in = pack + (k - k0) * n_rows + from * n_k;
+                        tile.line = lines + k * line_bytes;
+                        tile.panel_stride = job->w.stride;
+                        tile.n_k = n_k;
+                        tile.out = job->out + (row0 + from) * job->out_stride + panel * 16;
+                        tile.out_stride = job->out_stride;
+                        tile.bias = k + n_k == n_in && job->bias ? job->bias + panel * 16 : NULL;
+                        tile.start = k > 0 ? ATTN__SUM : job->start;
+                        tile.ahead_step = n_panels * line_bytes / n_blocks;
+                        tile.ahead = lines + next + part / n_blocks * job->w.stride +
+                                     part % n_blocks * n_k * line_bytes / n_blocks;
+                        ATTN__FN(group)
+                        (tile, to - from, n_panels, job->w.n_out - panel * 16, is_half);
+                    }
+                    k += n_k;
+                } while (k < k1);
             }
-            k0 += n_k;
-        } while (k0 < job->w.n_in);
+            k0 = k1;
+        } while (k0 < n_in);
     }
 }
 
@@ -2283,6 +2309,8 @@ static void attn__matmul(const attn__worker *me, const attn__kernels *kernels,
     }
 }
 
+#define ATTN__QUERIES ((size_t)32) /* rows of scores that live in a tile at once */
+
 /* One head of attention for a block of queries: the inner form of attn_attention, and what the
  * model runs. Keys and values are panels, as the cache keeps them. */
 typedef struct attn__head {
@@ -2334,13 +2362,16 @@ static void attn__head_scores(const attn__kernels *kernels, const attn__head *h,
 }
 
 /* z [rows, dv] = pattern · v. All rows share the keys that the first row sees; then each goes on
- * alone to the end of what it sees, so that no row touches a value hidden from it. */
+ * alone to the end of what it sees, so that no row touches a value hidden from it. The rows of one
+ * head must lie within one multiple of ATTN__QUERIES positions, so that they end in the same chain:
+ * it is made apart, in `tail` [ATTN__QUERIES, dv], and added to the chains before it. */
 static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
-                             const float *pattern, size_t stride, float *pack)
+                             const float *pattern, size_t stride, float *tail, float *pack)
 {
-    const size_t n_panels = (h->values.n_out + 15) / 16;
+    const size_t n_panels = (h->values.n_out + 15) / 16, tail_stride = n_panels * 16;
     const size_t line = h->values.dtype == ATTN_F16 ? 32 : 64;
     const size_t common = attn__visible(h, 0);
+    const size_t before = common > 0 ? (common - 1) / ATTN__CHAIN * ATTN__CHAIN : 0;
     attn__matmul_job job;
     size_t row;
     memset(&job, 0, sizeof job);
@@ -2348,19 +2379,37 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
     job.in_stride = (ptrdiff_t)stride;
     job.in_step = 1;
     job.w = h->values;
-    job.w.n_in = common;
     job.out = h->z;
     job.out_stride = h->z_stride;
     job.rows = h->rows;
+    if (before > 0) {
+        job.w.n_in = before;
+        kernels->matmul(&job, 0, h->rows, 0, n_panels, pack);
+        job.out = tail;
+        job.out_stride = tail_stride;
+    }
+    job.in = pattern + before;
+    job.w.data = (const unsigned char *)h->values.data + before * line;
+    job.w.n_in = common - before;
     kernels->matmul(&job, 0, h->rows, 0, n_panels, pack);
-    job.resume = 1;
+    job.start = ATTN__RESUME;
+    job.in = pattern + common;
     job.w.data = (const unsigned char *)h->values.data + common * line;
     for (row = 1; row < h->rows; row++) {
         job.w.n_in = attn__visible(h, row) - common;
-        job.in = pattern + common;
         if (job.w.n_in > 0)
             kernels->matmul(&job, row, row + 1, 0, n_panels, pack);
     }
+    for (row = 0; row < h->rows && before > 0; row++)
+        kernels->binary(ATTN__ADD, h->z + row * h->z_stride, h->z + row * h->z_stride,
+                        tail + row * tail_stride, h->values.n_out);
+}
+
+/* How many of the queries left from position `first` on fit into one such head. */
+static size_t attn__query_block(size_t first, size_t left)
+{
+    const size_t room = ATTN__QUERIES - first % ATTN__QUERIES;
+    return left < room ? left : room;
 }
 
 /* >>tensors =====================================================================================
@@ -3458,8 +3507,6 @@ ATTN__DEF attn_status attn_pos_embedding(attn_ctx *ctx, attn_tensor *out, attn_t
 
 /* ---- attention ---- */
 
-#define ATTN__QUERIES ((size_t)32) /* rows of scores that live in a tile at once */
-
 /* All heads of an attention: head i is row i of the leading dimensions. */
 typedef struct attn__attention {
     const attn__kernels *kernels;
@@ -3501,7 +3548,8 @@ static void attn__attention_body(attn__worker *me, void *arg)
     const size_t tile_stride = attn__round_up(a->n_keys, 16);
     float *pack = a->scratch + (size_t)me->id * a->scratch_size;
     float *tile = pack + ATTN__PACK;
-    float *keys = tile + ATTN__QUERIES * tile_stride;
+    float *tail = tile + ATTN__QUERIES * tile_stride;
+    float *keys = tail + ATTN__QUERIES * attn__round_up(a->d_v, 16);
     float *values = keys + attn_panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float);
     size_t i, last, row, j;
     attn__share(me, a->n_heads, &i, &last);
@@ -3520,11 +3568,10 @@ static void attn__attention_body(attn__worker *me, void *arg)
         h.scale = a->scale;
         h.causal = a->causal;
         h.z_stride = a->d_v;
-        for (row = 0; row < a->n_queries; row += ATTN__QUERIES) {
-            const size_t left = a->n_queries - row;
-            h.rows = left < ATTN__QUERIES ? left : ATTN__QUERIES;
+        for (row = 0; row < a->n_queries; row += h.rows) {
+            h.first = a->causal ? a->n_keys - a->n_queries + row : 0;
+            h.rows = attn__query_block(h.first, a->n_queries - row);
             h.q = (const float *)q.data + (ptrdiff_t)row * q.stride[0];
-            h.first = a->n_keys - a->n_queries + row;
             h.z = (float *)a->z.data + (i * a->n_queries + row) * a->d_v;
             if (a->mask.ndim > 0) {
                 h.mask = (const float *)a->mask.data + attn__lead_offset(a->mask, &a->lead, i) +
@@ -3539,7 +3586,7 @@ static void attn__attention_body(attn__worker *me, void *arg)
                     memcpy((float *)a->pattern.data + (i * a->n_queries + row + j) * a->n_keys, p,
                            a->n_keys * sizeof(float));
             }
-            attn__head_weigh(a->kernels, &h, tile, tile_stride, pack);
+            attn__head_weigh(a->kernels, &h, tile, tile_stride, tail, pack);
         }
     }
 }
@@ -3667,11 +3714,12 @@ ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tenso
     n_threads = attn__threads_for(ctx, (double)a.n_heads * (double)a.n_queries * (double)a.n_keys *
                                            (double)(a.d_qk + a.d_v));
     a.scratch_size = ATTN__PACK + ATTN__QUERIES * attn__round_up(a.n_keys, 16) +
-                     key_bytes / sizeof(float) + value_bytes / sizeof(float);
+                     ATTN__QUERIES * attn__round_up(a.d_v, 16) + key_bytes / sizeof(float) +
+                     value_bytes / sizeof(float);
     if (status == ATTN_OK &&
         4.0 * n_threads *
                 (ATTN__PACK + ((double)ATTN__QUERIES + (double)a.d_qk + (double)a.d_v + 32) *
-                                  ((double)a.n_keys + 32)) >
+                                  ((double)a.n_keys + 64)) >
             (double)(SIZE_MAX / 2))
         status =
             attn__fail(ctx, ATTN_E_MEMORY,
@@ -6086,7 +6134,7 @@ static size_t attn__lay_out(attn_session *s, float *base)
     size_t at = 0;
     s->keys_size = padded * c->d_head;
     s->values_size = attn__round_up(c->d_head, 16) * padded;
-    s->scratch_size = ATTN__PACK + ATTN__QUERIES * padded;
+    s->scratch_size = ATTN__PACK + ATTN__QUERIES * (padded + attn__round_up(c->d_head, 16));
 #define ATTN__PART(member, count)                                                                  \
     (s->member = base ? base + at : NULL, at += attn__round_up(count, 16))
     ATTN__PART(memory, 0);
@@ -6133,7 +6181,7 @@ static attn_status attn__session_plan(attn_ctx *ctx, attn_session *s, const attn
         return ctx->status;
     estimate = 4.0 * ((double)s->capacity + 16) *
                    (2.0 * ((double)c->d_model + 16.0 * c->n_head) * c->n_layer +
-                    (double)s->n_threads * ATTN__QUERIES) +
+                    (double)s->n_threads * ATTN__QUERIES * 2) +
                4.0 * (double)s->n_batch * (8.0 * ((double)c->d_model + 16) + c->d_mlp + 64) +
                4.0 * ((double)s->n_threads * ATTN__PACK + 2.0 * c->n_vocab) + 65536;
     if (estimate > (double)(SIZE_MAX / 2))
@@ -6609,8 +6657,8 @@ static attn__head attn__head_of(const attn__pass *p, const attn_session *of, int
     const size_t index = (size_t)layer * c->n_head + head;
     attn__head h;
     memset(&h, 0, sizeof h);
-    h.rows = of->n_rows - row < ATTN__QUERIES ? of->n_rows - row : ATTN__QUERIES;
     h.first = of->length + of->fed + row;
+    h.rows = attn__query_block(h.first, of->n_rows - row);
     h.causal = 1;
     h.q = p->s->qkv + (of->first_row + row) * stride + head * c->d_head;
     h.q_stride = (ptrdiff_t)stride;
@@ -6639,7 +6687,7 @@ static size_t attn__reach(const float *row, size_t visible, size_t n_keys, float
 }
 
 static void attn__attend_watched(const attn__pass *p, attn_session *of, attn__head *h, size_t head,
-                                 size_t row, attn__step step, float *pack)
+                                 size_t row, attn__step step, float *tail, float *pack)
 {
     const size_t n_keys = of->length + of->fed + of->n_rows; /* of the last row of the pass */
     const size_t stride = attn__round_up(n_keys, 16);
@@ -6666,7 +6714,7 @@ static void attn__attend_watched(const attn__pass *p, attn_session *of, attn__he
             reaches_on |=
                 attn__reach(scores + i * stride, h->first + i + 1, n_keys, 0) > h->first + i + 1;
         if (!reaches_on) {
-            attn__head_weigh(p->kernels, h, scores, stride, pack);
+            attn__head_weigh(p->kernels, h, scores, stride, tail, pack);
             break;
         }
         h->keys.n_out = h->values.n_in = n_keys;
@@ -6675,7 +6723,7 @@ static void attn__attend_watched(const attn__pass *p, attn_session *of, attn__he
             one.rows = 1;
             one.first = attn__reach(scores + i * stride, h->first + i + 1, n_keys, 0) - 1;
             one.z += i * h->z_stride;
-            attn__head_weigh(p->kernels, &one, scores + i * stride, stride, pack);
+            attn__head_weigh(p->kernels, &one, scores + i * stride, stride, tail, pack);
         }
         break;
     }
@@ -6683,19 +6731,21 @@ static void attn__attend_watched(const attn__pass *p, attn_session *of, attn__he
 
 static void attn__attend_step(const attn__worker *me, attn__pass *p, int layer, attn__step step)
 {
-    float *pack = p->s->scratch + (size_t)me->id * p->s->scratch_size, *tile = pack + ATTN__PACK;
-    size_t i, head, row, j, task = 0;
+    float *pack = p->s->scratch + (size_t)me->id * p->s->scratch_size, *tail = pack + ATTN__PACK;
+    float *tile = tail + ATTN__QUERIES * attn__round_up(p->model->config.d_head, 16);
+    size_t i, head, row, n, j, task = 0;
     for (i = 0; i < p->n_items; i++) {
         attn_session *of = p->items[i].session;
         for (head = 0; head < p->model->config.n_head; head++)
-            for (row = 0; row < of->n_rows; row += ATTN__QUERIES) {
+            for (row = 0; row < of->n_rows; row += n) {
                 attn__head h;
                 size_t stride;
+                n = attn__query_block(of->length + of->fed + row, of->n_rows - row);
                 if (task++ % (size_t)me->count != (size_t)me->id)
                     continue;
                 h = attn__head_of(p, of, layer, head, row);
                 if (of->scores) {
-                    attn__attend_watched(p, of, &h, head, row, step, pack);
+                    attn__attend_watched(p, of, &h, head, row, step, tail, pack);
                     continue;
                 }
                 if (step != ATTN__WEIGH)
@@ -6704,7 +6754,7 @@ static void attn__attend_step(const attn__worker *me, attn__pass *p, int layer, 
                 attn__head_scores(p->kernels, &h, tile, stride, pack);
                 for (j = 0; j < h.rows; j++)
                     p->kernels->softmax(tile + j * stride, tile + j * stride, h.keys.n_out);
-                attn__head_weigh(p->kernels, &h, tile, stride, pack);
+                attn__head_weigh(p->kernels, &h, tile, stride, tail, pack);
             }
     }
 }
