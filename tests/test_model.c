@@ -10,6 +10,7 @@
 #endif
 
 static attn_model *plain, *odd, *tiny;
+static attn_model *longer; /* 600 positions: more keys than one chain takes */
 
 #define LLU(x) ((unsigned long long)(x))
 
@@ -578,6 +579,7 @@ static void any_cut(void)
     cuts_and_batch_sizes(tiny, 120);
     cuts_and_batch_sizes(plain, 32);
     cuts_and_batch_sizes(odd, 40);
+    cuts_and_batch_sizes(longer, 600);
 }
 
 static void threads_on(const attn_model *model, size_t n)
@@ -603,6 +605,7 @@ static void any_number_of_threads(void)
     threads_on(tiny, 120);
     threads_on(plain, 32);
     threads_on(odd, 40);
+    threads_on(longer, 600);
 }
 
 static void isa_on(const attn_model *model, size_t n)
@@ -640,6 +643,7 @@ static void any_instruction_set(void)
     isa_on(tiny, 120);
     isa_on(plain, 32);
     isa_on(odd, 40);
+    isa_on(longer, 600);
 }
 
 /* Eight sequences; each has a past, then joins two batches. In the first they ask for the logits
@@ -823,6 +827,7 @@ static void hooks_that_change_nothing(void)
     watched(odd, 40, 40, 0, 1);
     watched(odd, 40, 1, 0, 1);
     watched(odd, 40, RANDOM_CUTS, 7, 2);
+    watched(longer, 600, RANDOM_CUTS, 100, 2);
 }
 
 /* odd in a directory of its own, its weights rounded to numbers that f16 holds. */
@@ -2360,8 +2365,9 @@ void suite_model(void)
     attn_ctx ctx = alone();
     plain = converted("tests/golden/plain", "model-plain.attn", "--no-tokenizer");
     odd = converted("tests/golden/odd", "model-odd.attn", "--no-tokenizer");
+    longer = converted("tests/golden/long", "model-long.attn", "--no-tokenizer");
     OK(&ctx, attn_model_open(&ctx, &tiny, TEST_BUILD "/tiny-stories.attn", NULL));
-    if (plain && odd && tiny) {
+    if (plain && odd && longer && tiny) {
         RUN("model", golden_in_one_call);
         RUN("model", golden_in_pieces);
         RUN("model", stories);
@@ -2409,5 +2415,6 @@ void suite_model(void)
     }
     attn_model_close(plain);
     attn_model_close(odd);
+    attn_model_close(longer);
     attn_model_close(tiny);
 }
