@@ -162,8 +162,8 @@ THE FILE FORMAT: .attn, version 1
     maps K inputs to N outputs. A line is 64 bytes: 16 outputs times 1 (f32) or 2 (f16) consecutive
     k, the 16 outputs of the first k first. A panel is the lines of 16 outputs over all k; the
 matrix is ceil(N / 16) panels. What is missing at the edges is zero. So entry (k, n) of an f32
-matrix is number (n / 16 * K + k) * 16 + n % 16, and of an f16 matrix the same with K rounded up to
-even.
+matrix is float number (n / 16 * K + k) * 16 + n % 16, and of an f16 matrix half number (n / 16 * K2
++ k) * 16 + n % 16, where K2 is K rounded up to even.
 
     Tokenizer section:
       0   4  n_tokens                              4   4  n_merges
@@ -172,7 +172,8 @@ even.
              merges: u32[n_merges][3] = left id, right id, merged id; in order of rank
              special: u32[n_special] = ids of tokens that text may not produce unasked
              the token bytes (raw bytes, not GPT-2's printable stand-ins)
-    Every one of the 256 bytes is a token of its own. No special token takes part in a merge.
+    Every one of the 256 bytes is a token of its own. No special token takes part in a merge. An id
+    may have no bytes, unless it is special or merged; n_tokens is at most n_vocab.
 
     Checksum: the data is cut into blocks of 1 MiB, the last one shorter. A block is padded with
     zeros to a multiple of 256 bytes and read as 32-bit words w; 64 lanes start as a[j] = j and take
@@ -571,7 +572,8 @@ typedef struct attn_feed_item {
     size_t n_tokens;
     float *logits;      /* NULL: only the last position's, into attn_logits(). Else room for
                            [n_rows, n_vocab], or [n_tokens, n_vocab] if rows is NULL */
-    const size_t *rows; /* which of these tokens' logits, in ascending order, counted from 0 */
+    const size_t *rows; /* which of these tokens' logits, in ascending order, counted from 0;
+                           attn_logits() then is NULL unless the last token is among them */
     size_t n_rows;
 } attn_feed_item;
 /* Feeds several sequences of one model in one pass over the weights. Every session may appear
@@ -692,8 +694,9 @@ typedef struct attn_activation {
 typedef int (*attn_hook_fn)(const attn_activation *activation, void *user);
 
 /* Calls fn for every activation of this session whose name matches; `*` in the pattern matches any
- * run of characters. Both meanings of hook_normalized are there: `ln1.hook_normalized.pre` before
- * gain and bias, `.post` after. */
+ * run of characters. A long prompt comes by in pieces of at most n_batch rows (attn_session_desc),
+ * which results do not depend on. The values live until fn returns. Both meanings of
+ * hook_normalized are there: `ln1.hook_normalized.pre` before gain and bias, `.post` after. */
 ATTN_API attn_status attn_hook(attn_ctx *ctx, attn_session *session, const char *pattern,
                                attn_hook_fn fn, void *user);
 ATTN_API void attn_unhook_all(attn_session *session);
