@@ -206,7 +206,7 @@ FAQ
 #if !defined(ATTN_STATIC)
 #define ATTN_API extern
 #elif defined(__GNUC__)
-#define ATTN_API static __attribute__((unused))
+#define ATTN_API static __attribute__((__unused__))
 #else
 #define ATTN_API static
 #endif
@@ -730,17 +730,14 @@ ATTN_API void attn_unhook_all(attn_session *session);
 #endif
 
 #if defined(__GNUC__) /* and clang */
-#define ATTN__INLINE       static inline __attribute__((always_inline))
-#define ATTN__PRINTF(a, b) __attribute__((format(printf, a, b)))
-#define ATTN__ALIGN64      __attribute__((aligned(64)))
+#define ATTN__INLINE       static inline __attribute__((__always_inline__))
+#define ATTN__PRINTF(a, b) __attribute__((__format__(__printf__, a, b)))
 #elif defined(_MSC_VER)
 #define ATTN__INLINE static __forceinline
 #define ATTN__PRINTF(a, b)
-#define ATTN__ALIGN64 __declspec(align(64))
 #else
 #define ATTN__INLINE static inline
 #define ATTN__PRINTF(a, b)
-#define ATTN__ALIGN64
 #endif
 
 #if defined(__clang__)
