@@ -16,11 +16,10 @@ void test_fail(const char *file, int line, const char *format, ...);
 void test_skip(const char *reason);
 
 /* CHECK(condition) or CHECKF(condition, "sentence %d", ...). Both give the condition's value. */
-#define CHECK(condition) ((condition) ? 1 : (test_fail(__FILE__, __LINE__, "%s", #condition), 0))
-#define CHECKF(condition, ...)                                                                     \
-    ((condition) ? 1 : (test_fail(__FILE__, __LINE__, __VA_ARGS__), 0))
+#define CHECK(condition)       ((condition) ? 1 : (test_fail(__FILE__, __LINE__, "%s", #condition), 0))
+#define CHECKF(condition, ...) ((condition) ? 1 : (test_fail(__FILE__, __LINE__, __VA_ARGS__), 0))
 /* An attn call that must succeed; its message is shown if it does not. */
-#define OK(ctx, call) CHECKF((call) == ATTN_OK, "%s: %s", #call, (ctx)->message)
+#define OK(ctx, call)          CHECKF((call) == ATTN_OK, "%s: %s", #call, (ctx)->message)
 /* An attn call that must fail with this status and a message that contains this text. */
 #define FAILS(ctx, status_, text, call)                                                            \
     test_fails(__FILE__, __LINE__, #call, (ctx), (status_), (text), (call))
