@@ -6436,8 +6436,13 @@ ATTN__DEF attn_status attn_hook(attn_ctx *ctx, attn_session *session, const char
             return ATTN_E_MEMORY;
     }
     hook = (attn__hook *)attn__alloc(ctx, sizeof *hook + strlen(pattern), "a hook");
-    if (!hook)
+    if (!hook) {
+        if (!session->hooks) {
+            attn__free(session->scores);
+            session->scores = NULL;
+        }
         return ATTN_E_MEMORY;
+    }
     hook->fn = fn;
     hook->user = user;
     memcpy(hook->pattern, pattern, strlen(pattern) + 1);
@@ -7243,10 +7248,16 @@ static size_t attn__keep(attn_sampler *s)
 ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_sampler *s, const float *logits,
                                   const int32_t *seen, size_t n_seen, int32_t *token)
 {
-    const attn_sampler_desc *d = &s->desc;
+    const attn_sampler_desc *d;
     size_t i, kept, best = 0;
     double total = 0, target;
     uint32_t high;
+    if (!s || !logits || !token || (n_seen > 0 && !seen))
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sample: no %s was given",
+                          !s        ? "sampler"
+                          : !logits ? "logits (feed a token first)"
+                                    : "room for the token, or no tokens seen");
+    d = &s->desc;
     for (i = 0; i < s->n_vocab; i++) {
         if (logits[i] != logits[i])
             return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sample: the logit of token %llu is NaN",
