@@ -86,18 +86,21 @@ ERRORS
     works like errno: it keeps the latest failure and no success erases it, so a run of calls may be
     checked one by one or once at the end. An operation that is given a tensor which an earlier
     failed call never made fails too, and leaves the first message in place. Nothing here prints,
-    exits or aborts, and a failed call leaves models and sessions as they were.
+    exits or aborts, and a failed call leaves models and sessions as they were. (attn_generate is
+    many calls: the session keeps what was fed before the one that failed or was stopped.)
 
 MEMORY
     A context may bring its own allocator. Tensors made through a context live until
     attn_tensor_free, or until attn_ctx_free frees all that are left. Models and sessions have their
     own free functions. A session allocates everything when it is made (attn_session_size tells how
-    much that will be); feeding tokens into it, reading logits and sampling allocate nothing.
-    Weights are used where the file is mapped, so several processes share one copy.
+    much that will be); feeding tokens into it, reading logits and sampling allocate nothing. Hooks,
+    attn_score and attn_generate bring what they need and give it back. Weights are used where the
+file is mapped, so several processes share one copy.
 
 THREADS
     With OpenMP (-fopenmp) the work of a call is divided over ctx->n_threads threads, by default as
-    many as OpenMP offers. A model may be used by any number of threads at once, each with its own
+    many as OpenMP offers; a session divides its work over no more than were allowed when it was
+    made. A model may be used by any number of threads at once, each with its own
     context and its own sessions. One session belongs to one thread at a time.
 
 THE SAME BITS
@@ -252,7 +255,7 @@ typedef struct attn_ctx {
     void *(*alloc)(size_t size, void *user); /* NULL: malloc */
     void (*free)(void *block, void *user);   /* NULL: free */
     void *user;                              /* handed to both */
-    int n_threads;                           /* 0: as many as OpenMP offers */
+    int n_threads;                           /* 0: as many as OpenMP offers; 256 at most */
     attn_isa_kind isa;
 
     attn_status status; /* the latest failure; set it to ATTN_OK to forget it */
@@ -323,7 +326,7 @@ ATTN_API void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor);
 /* Views. Dimensions count from 0; negative ones from the end (-1 is the last). */
 ATTN_API attn_tensor attn_transpose(attn_tensor x, int dim_a, int dim_b);
 ATTN_API attn_tensor attn_slice(attn_tensor x, int dim, size_t start, size_t count);
-ATTN_API attn_tensor attn_select(attn_tensor x, int dim, size_t index); /* drops the dimension */
+ATTN_API attn_tensor attn_select(attn_tensor x, int dim, size_t index); /* drops one of 2 to 4 */
 /* The same elements in row-major order under another shape. x must be dense, or such that the
  * new shape only splits and joins dimensions that lie evenly in memory. */
 ATTN_API attn_tensor attn_reshape(attn_tensor x, attn_shape shape);
@@ -404,7 +407,8 @@ typedef struct attn_attention_desc {
 } attn_attention_desc;
 
 /* out [.., Tq, dv] = softmax(q [.., Tq, d] · kᵀ [.., d, Tk] * scale + mask) · v [.., Tk, dv].
- * The keys may come from another sequence. desc may be NULL. Vaswani et al. 2017. */
+ * The keys may come from another sequence; a query that sees none of them gives NaN, as a softmax
+ * over nothing does. desc may be NULL. Vaswani et al. 2017. */
 ATTN_API attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor q, attn_tensor k,
                                     attn_tensor v, const attn_attention_desc *desc);
 
@@ -637,7 +641,8 @@ typedef struct attn_generate_desc {
 } attn_generate_desc;
 /* Feeds the prompt (may be empty if the session holds tokens), then samples and feeds until done,
  * handing text to `fn` (may be NULL; a model without tokenizer hands over none). The prompt is not
- * echoed. ATTN_STOPPED if fn stopped it; a full context ends quietly. */
+ * echoed. ATTN_STOPPED if fn stopped it; a full context ends quietly. The session holds what was
+ * fed by then: the prompt and every token whose text was handed over, but perhaps the last. */
 ATTN_API attn_status attn_generate(attn_ctx *ctx, attn_session *session, const char *prompt,
                                    const attn_generate_desc *desc, attn_text_fn fn, void *user);
 
@@ -699,7 +704,7 @@ typedef int (*attn_hook_fn)(const attn_activation *activation, void *user);
  * hook_normalized are there: `ln1.hook_normalized.pre` before gain and bias, `.post` after. */
 ATTN_API attn_status attn_hook(attn_ctx *ctx, attn_session *session, const char *pattern,
                                attn_hook_fn fn, void *user);
-ATTN_API void attn_unhook_all(attn_session *session);
+ATTN_API void attn_unhook_all(attn_session *session); /* NULL is fine */
 
 #ifdef __cplusplus
 }
@@ -2624,7 +2629,9 @@ ATTN__DEF attn_tensor attn_select(attn_tensor x, int dim, size_t index)
     if (x.ndim == 0)
         return x;
     if (d < 0 || x.ndim == 1)
-        return attn__no_tensor("attn_select: the tensor has no such dimension to give up");
+        return attn__no_tensor(
+            d < 0 ? "attn_select: the tensor has no such dimension"
+                  : "attn_select: a tensor keeps its last dimension; use attn_slice");
     if (index >= x.shape[d])
         return attn__no_tensor("attn_select: the index is beyond the end of the dimension");
     attn__advance(&x, (ptrdiff_t)index * x.stride[d]);
@@ -3229,8 +3236,8 @@ ATTN__DEF attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_t
         const int32_t id = ((const int32_t *)targets.data)[(ptrdiff_t)t * targets.stride[0]];
         if (id < 0 || (size_t)id >= n)
             return attn__fail(ctx, ATTN_E_TOKEN,
-                              "attn_cross_entropy: target %llu is %ld; expected 0 to %llu",
-                              ATTN__LLU(t), (long)id, ATTN__LLU(n - 1));
+                              "attn_cross_entropy: target %llu is %ld; expected an id below %llu",
+                              ATTN__LLU(t), (long)id, ATTN__LLU(n));
     }
     if (attn__begin(ctx, "attn_cross_entropy", nll, attn_shape1(n_rows), &result) != ATTN_OK)
         return ctx->status;
@@ -3474,9 +3481,10 @@ ATTN__DEF attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tenso
         const int32_t id = ((const int32_t *)dense_ids.data)[i];
         float *to = (float *)result.dense.data + i * n;
         if (id < 0 || (size_t)id >= table.shape[0]) {
-            status = attn__fail(ctx, ATTN_E_TOKEN,
-                                "attn_embedding: id %llu is %ld; the table has rows 0 to %llu",
-                                ATTN__LLU(i), (long)id, ATTN__LLU(table.shape[0]) - 1);
+            status = attn__fail(
+                ctx, ATTN_E_TOKEN,
+                "attn_embedding: id %llu is %ld; expected an id below %llu, the table's rows",
+                ATTN__LLU(i), (long)id, ATTN__LLU(table.shape[0]));
         } else {
             const float *row = attn__row(&table, &table_shape, (size_t)id, n, to);
             if (row != to)
@@ -5480,9 +5488,12 @@ static void attn__unmap(const unsigned char *bytes, size_t size)
 #include <unistd.h>
 static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
 {
-    const int file = open(path, O_RDONLY);
     struct stat status;
     void *view = MAP_FAILED;
+    int file;
+    if (stat(path, &status) != 0 || !S_ISREG(status.st_mode))
+        return 0; /* opening a pipe here would take it from the reader below */
+    file = open(path, O_RDONLY);
     if (file < 0)
         return 0;
     if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0 &&
@@ -5741,15 +5752,16 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
     return ATTN_OK;
 }
 
-/* The padding between two sections must be zero too. */
-static attn_status attn__check_gap(attn_ctx *ctx, const attn_model *m, const char *path,
-                                   uint64_t from, uint64_t to)
+/* What is reserved must be zero, and the padding between two sections too. */
+static attn_status attn__check_zeros(attn_ctx *ctx, const attn_model *m, const char *path,
+                                     uint64_t from, uint64_t to)
 {
     for (; from < to; from++)
         if (m->bytes[from] != 0)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "%s: byte %llu is padding and must be zero: damaged", path,
-                              ATTN__LLU(from));
+            return attn__fail(
+                ctx, ATTN_E_FORMAT,
+                "%s: byte %llu is padding and must be zero; damaged, or written for a newer attn.h",
+                path, ATTN__LLU(from));
     return ATTN_OK;
 }
 
@@ -5759,11 +5771,16 @@ static attn_status attn__read_record(attn_ctx *ctx, attn_model *m, const char *p
 {
     attn__weight *w = &m->weights[index];
     const uint32_t dtype = attn__u32(r + 64), layout = attn__u32(r + 68), ndim = attn__u32(r + 72);
-    uint64_t expected;
+    uint64_t expected, at;
     if (r[0] == 0 || memchr(r, 0, 64) == NULL)
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %llu has no proper name", path,
                           ATTN__LLU(index));
     w->info.name = (const char *)r;
+    at = (uint64_t)(r - m->bytes);
+    if (attn__check_zeros(ctx, m, path, at + strlen(w->info.name), at + 64) ||
+        attn__check_zeros(ctx, m, path, at + 76, at + 80) ||
+        attn__check_zeros(ctx, m, path, at + 120, at + 128))
+        return ctx->status;
     if (dtype > ATTN_F16 || layout > 1)
         return attn__fail(ctx, ATTN_E_VERSION,
                           "%s: tensor %s has data type %lu and layout %lu; this library knows the "
@@ -5798,7 +5815,7 @@ static attn_status attn__read_record(attn_ctx *ctx, attn_model *m, const char *p
             "in a file of %llu",
             path, w->info.name, ATTN__LLU(w->info.offset), ATTN__LLU(w->info.size),
             ATTN__LLU(expected), ATTN__LLU(*end), ATTN__LLU(m->size));
-    if (attn__check_gap(ctx, m, path, *end, w->info.offset) != ATTN_OK)
+    if (attn__check_zeros(ctx, m, path, *end, w->info.offset) != ATTN_OK)
         return ctx->status;
     *end = w->info.offset + w->info.size;
     w->data = m->bytes + w->info.offset;
@@ -5812,6 +5829,8 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
     const uint64_t text = attn__u64(h + 96), text_size = attn__u64(h + 104);
     uint64_t end;
     size_t i;
+    if (attn__check_zeros(ctx, m, path, 68, 72) || attn__check_zeros(ctx, m, path, 120, 248))
+        return ctx->status;
     if (n == 0 || table != ATTN__HEADER || table_size != n * ATTN__RECORD ||
         !attn__lies_within(table, table_size, ATTN__HEADER, m->size))
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tensor table does not fit into the file",
@@ -5827,7 +5846,7 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
         if (attn_checksum(0, h + text, (size_t)text_size) != attn__u64(h + 112))
             return attn__fail(ctx, ATTN_E_CHECKSUM,
                               "%s: the tokenizer's checksum is wrong: damaged", path);
-        if (attn__check_gap(ctx, m, path, end, text) != ATTN_OK)
+        if (attn__check_zeros(ctx, m, path, end, text) != ATTN_OK)
             return ctx->status;
         if (attn_tokenizer_new(ctx, &m->tokenizer, h + text, (size_t)text_size) != ATTN_OK) {
             char reason[sizeof ctx->message];
@@ -6041,6 +6060,9 @@ ATTN__DEF size_t attn_model_n_tensors(const attn_model *model)
 ATTN__DEF attn_status attn_model_tensor_info(attn_ctx *ctx, const attn_model *model, size_t index,
                                              attn_tensor_info *info)
 {
+    if (!model || !info)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_tensor_info: no %s was given",
+                          model ? "room for the answer" : "model");
     if (index >= model->n_weights)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_model_tensor_info: index %llu; the model has %llu tensors",
@@ -6057,6 +6079,8 @@ ATTN__DEF attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, 
     attn_shape shape;
     size_t i, k, n, n_in, n_out;
     int turned;
+    if (!model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_tensor: no model was given");
     for (i = 0; name && i < model->n_weights && !w; i++)
         if (strcmp(model->weights[i].info.name, name) == 0)
             w = &model->weights[i];
@@ -6228,6 +6252,8 @@ ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
 
 ATTN__DEF void attn_unhook_all(attn_session *session)
 {
+    if (!session)
+        return;
     while (session->hooks) {
         attn__hook *hook = session->hooks;
         session->hooks = hook->next;
@@ -6749,7 +6775,7 @@ static void attn__attend_step(const attn__worker *me, attn__pass *p, int layer, 
                 if (task++ % (size_t)me->count != (size_t)me->id)
                     continue;
                 h = attn__head_of(p, of, layer, head, row);
-                if (of->scores) {
+                if (p->watched && of->scores) {
                     attn__attend_watched(p, of, &h, head, row, step, tail, pack);
                     continue;
                 }
@@ -6967,6 +6993,7 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
 {
     attn__pass p;
     size_t i, j;
+    int n_threads = attn__max_threads(ctx);
     if (n_items == 0 || !items || !items[0].session)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed_batch: no session was given");
     memset(&p, 0, sizeof p);
@@ -6982,6 +7009,8 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
         if (items[i].session->capacity > p.s->capacity)
             p.s = items[i].session;
     p.kernels = p.s->kernels;
+    if (n_threads > p.s->n_threads) /* there is scratch memory for so many */
+        n_threads = p.s->n_threads;
     for (i = 0; i < n_items; i++) /* mark each session, and find the mark if it comes again */
         items[i].session->n_rows = SIZE_MAX;
     for (i = 0; i < n_items; i++) {
@@ -7011,7 +7040,7 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
         }
         if (p.n_rows == 0)
             break;
-        attn__parallel(p.s->n_threads, attn__forward, &p);
+        attn__parallel(n_threads, attn__forward, &p);
         if (p.stopped)
             return attn__fail(ctx, ATTN_STOPPED, "a hook on %s asked to stop", p.stopped_at.text);
         for (i = 0; i < n_items; i++)

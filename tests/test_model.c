@@ -600,6 +600,28 @@ static void threads_on(const attn_model *model, size_t n)
     pool_clear();
 }
 
+/* The caller may change its mind after a session is made: fewer threads then do the work, and more
+ * than the session has memory for do not hurt. */
+static void another_number_later(void)
+{
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(longer, 120, 5);
+    float *const want = logits_of(&ctx, longer, 0, tokens, 120, 120);
+    attn_session *session;
+    int made, now;
+    for (made = 1; made <= 4; made++) {
+        ctx.n_threads = made;
+        session = session_on(&ctx, longer, 0, 0);
+        for (now = 1; now <= 9; now += 2) {
+            ctx.n_threads = now;
+            OK(&ctx, attn_rewind(&ctx, session, 0));
+            same_rows(feed_all(&ctx, session, tokens, 120, 50), want, 120, longer, "threads later");
+        }
+        attn_session_free(session);
+    }
+    pool_clear();
+}
+
 static void any_number_of_threads(void)
 {
     threads_on(tiny, 120);
@@ -1907,7 +1929,8 @@ static attn_status hook_it(attn_ctx *ctx, void *user)
 {
     attn_session *session = (attn_session *)user;
     const attn_status status = attn_hook(ctx, session, "*", do_nothing, NULL);
-    attn_unhook_all(session);
+    if (status == ATTN_OK) /* a failed one must leave nothing to take back */
+        attn_unhook_all(session);
     return status;
 }
 
@@ -2338,6 +2361,10 @@ static void missing_arguments(void)
     CHECK(model == NULL);
     FAILS(&ctx, ATTN_E_NAME, "nonsense", attn_model_tensor(&ctx, plain, "nonsense", &w));
     FAILS(&ctx, ATTN_E_NAME, "\"\"", attn_model_tensor(&ctx, plain, "", &w));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_tensor(&ctx, NULL, "embed.W_E", &w));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_tensor_info(&ctx, NULL, 0, &info));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_model_tensor_info(&ctx, plain, 0, NULL));
+    attn_unhook_all(NULL);
     FAILS(&ctx, ATTN_E_ARGUMENT, "28 tensors",
           attn_model_tensor_info(&ctx, plain, attn_model_n_tensors(plain), &info));
     none = session;
@@ -2373,6 +2400,7 @@ void suite_model(void)
         RUN("model", stories);
         RUN("model", any_cut);
         RUN("model", any_number_of_threads);
+        RUN("model", another_number_later);
         RUN("model", any_instruction_set);
         RUN("model", batch_of_full_sessions);
         RUN("model", batch_of_mixed_sessions);
