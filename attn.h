@@ -115,7 +115,10 @@ THE SAME BITS
        4 -> 2 -> 1, upper half onto lower half.
     3. exp, log, tanh and erf are this file's own polynomials of fused multiply-adds.
     4. f16 weights widen exactly to f32 and follow rule 1.
-    Processors without a fused multiply-add run a faster unfused path, and attn_isa() says so;
+    5. q8 and q4 weights meet inputs that are quantised too: 32 consecutive k of a row become
+       round(x * (127 / largest)) with the scale largest / 127. The dot product of 32 k is an exact
+       integer s; the chain of rule 1 then is over these blocks: fma(s * scale of x, scale of w,
+..). Processors without a fused multiply-add run a faster unfused path, and attn_isa() says so;
     ctx->isa = ATTN_ISA_PORTABLE asks for the exact bits there too, slowly.
 
 THE FILE FORMAT: .attn, version 1
@@ -141,7 +144,8 @@ THE FILE FORMAT: .attn, version 1
 
     Tensor table, one record of 128 bytes each, in the order of the data:
       0  64  name, padded with zeros
-     64   4  dtype: 0 = f32, 1 = f16              68   4  layout: 0 = rows, 1 = panels
+     64   4  dtype: 0 = f32, 1 = f16,             68   4  layout: 0 = rows, 1 = panels
+             3 = q8, 4 = q4 (panels only)
      72   4  number of dimensions: 1 or 2         76   4  reserved
      80   8  first dimension                      88   8  second dimension (1 if there is none)
      96   8  offset in the file                  104   8  size in bytes
@@ -167,6 +171,11 @@ THE FILE FORMAT: .attn, version 1
 matrix is ceil(N / 16) panels. What is missing at the edges is zero. So entry (k, n) of an f32
 matrix is float number (n / 16 * K + k) * 16 + n % 16, and of an f16 matrix half number (n / 16 * K2
 + k) * 16 + n % 16, where K2 is K rounded up to even.
+    q8 and q4 have one line of scales, then the lines of 64 k: the f16 scales of the first 32 k, 16
+    outputs, then those of the second 32. A q8 line is 16 outputs times 4 consecutive k, all 4 of an
+    output together, one byte each: scale * (byte - 128) is the weight. A q4 line is 16 outputs
+times 8 consecutive k: byte number 4 n + i holds k = i in its low and k = 4 + i in its high 4 bits,
+and scale * (bits - 8) is the weight.
 
     Tokenizer section:
       0   4  n_tokens                              4   4  n_merges
@@ -246,7 +255,8 @@ typedef enum attn_isa_kind {
     ATTN_ISA_BASE,     /* what the compiler flags allow; may be unfused, see attn_isa() */
     ATTN_ISA_AVX2,
     ATTN_ISA_AVX512,
-    ATTN_ISA_NEON
+    ATTN_ISA_NEON,
+    ATTN_ISA_AVX512_VNNI /* AVX-512 with dot products of bytes, for q8 and q4 weights */
 } attn_isa_kind;
 
 /* A context: how a caller wants things done, and what went wrong last. Zero it, set what you like,
@@ -270,8 +280,9 @@ ATTN_API int attn_version(void);
 /* "ATTN_E_SHAPE" and so on; never NULL. */
 ATTN_API const char *attn_status_name(attn_status status);
 
-/* Name of the kernels that this context uses: "avx512", "avx2", "neon", "portable", or with an
- * explanation: "sse2 (no fused multiply-add)". NULL if ctx->isa asks for one that is not here. */
+/* Name of the kernels that this context uses: "avx512 vnni", "avx512", "avx2", "neon", "portable",
+ * or with an explanation: "sse2 (no fused multiply-add)". NULL if ctx->isa asks for one that is not
+ * here. */
 ATTN_API const char *attn_isa(const attn_ctx *ctx);
 
 /* Frees every tensor that was made through this context and is still alive. */
@@ -293,7 +304,13 @@ ATTN_API uint64_t attn_checksum(uint64_t chain, const void *data, size_t size);
  * empty. Unless said otherwise everything is f32 (f16 inputs widen), and out may not overlap an
  * input except where "in place" is said to work. */
 
-typedef enum attn_dtype { ATTN_F32 = 0, ATTN_F16 = 1, ATTN_I32 = 2 } attn_dtype;
+typedef enum attn_dtype {
+    ATTN_F32 = 0,
+    ATTN_F16 = 1,
+    ATTN_I32 = 2,
+    ATTN_Q8 = 3, /* weights in panels only: 8 bits each, a scale for 32 of them */
+    ATTN_Q4 = 4  /* the same with 4 bits */
+} attn_dtype;
 
 typedef struct attn_shape {
     int ndim; /* 1 to 4 */
@@ -442,7 +459,8 @@ ATTN_API attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x
 
 /* The kernels' own layout of a weight matrix [K, N], see "panels" in the manual. */
 ATTN_API size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out); /* 0: too large */
-/* Writes w [K, N], any strides, as panels of dtype (f32 or f16) into `panels`. */
+/* Writes w [K, N], any strides, as panels of dtype into `panels`. q8 and q4 round: to at most half
+ * a step of a scale that 32 consecutive k of an output share. */
 ATTN_API attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype dtype,
                                        attn_tensor w);
 
@@ -1071,6 +1089,20 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
 /* >>cpu =========================================================================================
  * The kernels of every instruction set sit in tables of one type; this picks a table. */
 
+/* Where in a panel the lines of input k begin; for q8 and q4 k must be a multiple of 64. */
+static size_t attn__line_of(attn_dtype dtype, size_t k)
+{
+    return dtype == ATTN_F32   ? k * 64
+           : dtype == ATTN_F16 ? k * 32
+           : dtype == ATTN_Q8  ? k / 64 * (17 * 64)
+                               : k / 64 * (9 * 64);
+}
+
+static int attn__is_quantized(attn_dtype dtype)
+{
+    return dtype == ATTN_Q8 || dtype == ATTN_Q4;
+}
+
 /* A weight matrix [n_in, n_out] in panels, wherever it lies. */
 typedef struct attn__panels {
     const void *data;
@@ -1113,9 +1145,27 @@ typedef struct attn__tile_job {
     size_t ahead_step;          /* so many bytes further each k */
 } attn__tile_job;
 
+/* Weights that share a scale, and those that share a line of scales. */
+#define ATTN__SHARED ((size_t)32)
+#define ATTN__SCALED ((size_t)64)
+
 /* Floats of scratch that attn__kernels.matmul needs: packed rows of the input. 504 KiB stay in most
  * second-level caches. */
-#define ATTN__PACK 129024
+#define ATTN__PACK   129024
+
+/* Some rows against a group of panels. */
+typedef void (*attn__tiles_fn)(attn__tile_job job, size_t n_panels, attn_dtype dtype);
+
+/* Floats that k inputs of one row take when packed (q8 and q4: 10 for a block of 32), and the other
+ * way: how many k, in whole chains, fit. */
+static size_t attn__packed(int quantized, size_t k)
+{
+    return quantized ? (k + ATTN__SHARED - 1) / ATTN__SHARED * 10 : k;
+}
+static size_t attn__packed_k(int quantized, size_t floats)
+{
+    return (quantized ? floats / 10 * ATTN__SHARED : floats) / ATTN__CHAIN * ATTN__CHAIN;
+}
 
 typedef enum attn__binary { ATTN__ADD, ATTN__SUB, ATTN__MUL, ATTN__DIV } attn__binary;
 
@@ -1143,7 +1193,7 @@ typedef struct attn__kernels {
 #if !defined(ATTN_NO_SIMD) && (defined(__x86_64__) || defined(_M_X64) || defined(__SSE2__))
 #define ATTN__X86
 #include <immintrin.h>
-#elif !defined(ATTN_NO_SIMD) && defined(__aarch64__)
+#elif !defined(ATTN_NO_SIMD) && defined(__aarch64__) && !defined(__AARCH64EB__)
 #define ATTN__NEON
 #include <arm_neon.h>
 #endif
@@ -1158,7 +1208,7 @@ typedef struct attn__kernels {
 
 #ifdef ATTN__DISPATCH
 /* Bits of what this processor and its operating system can run. */
-enum { ATTN__HAS_AVX2 = 1, ATTN__HAS_AVX512 = 2 };
+enum { ATTN__HAS_AVX2 = 1, ATTN__HAS_AVX512 = 2, ATTN__HAS_VNNI = 4 };
 
 static unsigned attn__cpu_features(void)
 {
@@ -1177,6 +1227,8 @@ static unsigned attn__cpu_features(void)
     if ((xcr0 & 0xe6) == 0xe6 && (features & ATTN__HAS_AVX2) && (b >> 16 & 1) && (b >> 17 & 1) &&
         (b >> 30 & 1) && (b >> 31 & 1)) /* F, DQ, BW, VL */
         features |= ATTN__HAS_AVX512;
+    if ((features & ATTN__HAS_AVX512) && (c >> 11 & 1))
+        features |= ATTN__HAS_VNNI;
     return features;
 }
 #endif
@@ -1194,7 +1246,7 @@ static unsigned attn__cpu_features(void)
 #define ATTN__FN(name)   ATTN__CAT(attn__##name, ATTN__ISA)
 
 /* Pass 0: plain C with fmaf. Pass 1: what the compiler flags allow. Pass 2: AVX2. Pass 3: AVX-512.
- */
+ * Pass 4: the same with VNNI. */
 #define ATTN__PASS       0
 #define ATTN__ISA        portable
 #endif /* ATTN_IMPLEMENTATION */
@@ -1209,29 +1261,50 @@ static unsigned attn__cpu_features(void)
  * pass gives the same bits; a multiplication never feeds an addition except as fma, so that no
  * compiler can contract what it should not. (SSE2 has no fma and says so in its name.) */
 
+#if ATTN__PASS == 4
+#define ATTN__FLOAT(name) attn__##name##_avx512
+#else
+#define ATTN__FLOAT(name) ATTN__FN(name)
+#endif
+
 /* ---- the vocabulary: operations on one register ---- */
 
-#define attn__reg     ATTN__FN(reg)
-#define attn__r_load  ATTN__FN(r_load)
-#define attn__r_half  ATTN__FN(r_half)
-#define attn__r_store ATTN__FN(r_store)
-#define attn__r_set1  ATTN__FN(r_set1)
-#define attn__r_add   ATTN__FN(r_add)
-#define attn__r_sub   ATTN__FN(r_sub)
-#define attn__r_mul   ATTN__FN(r_mul)
-#define attn__r_div   ATTN__FN(r_div)
-#define attn__r_fma   ATTN__FN(r_fma)
-#define attn__r_pick  ATTN__FN(r_pick)
-#define attn__r_exp2  ATTN__FN(r_exp2)
+#define attn__reg       ATTN__FN(reg)
+#define attn__r_load    ATTN__FN(r_load)
+#define attn__r_half    ATTN__FN(r_half)
+#define attn__r_store   ATTN__FN(r_store)
+#define attn__r_set1    ATTN__FN(r_set1)
+#define attn__r_add     ATTN__FN(r_add)
+#define attn__r_sub     ATTN__FN(r_sub)
+#define attn__r_mul     ATTN__FN(r_mul)
+#define attn__r_div     ATTN__FN(r_div)
+#define attn__r_fma     ATTN__FN(r_fma)
+#define attn__r_pick    ATTN__FN(r_pick)
+#define attn__r_exp2    ATTN__FN(r_exp2)
+#define attn__r_low     ATTN__FN(r_low)
+
+#define attn__ireg      ATTN__FN(ireg)
+#define attn__wreg      ATTN__FN(wreg)
+#define attn__r_start   ATTN__FN(r_start)
+#define attn__r_weights ATTN__FN(r_weights)
+#define attn__r_dot     ATTN__FN(r_dot)
+#define attn__r_float   ATTN__FN(r_float)
 
 /* r_fma(a, b, c) = a * b + c;  r_pick(a, b, x, y) = a > b ? x : y;
  * r_half widens f16; r_exp2(p, t) = p * 2^n where t = n + 12582912, whose low bits hold n: n is
- * added to p's exponent. */
+ * added to p's exponent; r_low stores the low byte of each lane.
+ *
+ * For q8 and q4: an ireg holds sums of products, one 32-bit integer a lane, and a wreg 4 weights a
+ * lane. r_dot(acc, w, x) adds to each lane the dot product of its weights with the 4 signed bytes
+ * at x. Where unsigned weights suit the instructions, they are taken as byte or bits as stored, and
+ * r_start begins the sum with the `offset` that makes up for it; else r_start gives 0. */
 
-#if ATTN__PASS == 3
-#define ATTN__LANES   16
-#define ATTN__ROWS    14
-#define ATTN__COLS(m) ((m) <= 3 ? 8 : (m) <= 4 ? 6 : (m) <= 7 ? 4 : 2)
+#if ATTN__PASS >= 3
+#define ATTN__LANES     16
+#define ATTN__ROWS      14
+#define ATTN__COLS(m)   ((m) <= 3 ? 8 : (m) <= 4 ? 6 : (m) <= 7 ? 4 : 2)
+#define ATTN__Q_ROWS    6
+#define ATTN__Q_COLS(m) ((m) == 1 ? 8 : (m) <= 3 ? 4 : (m) == 4 ? 3 : 2)
 typedef __m512 attn__reg;
 ATTN__INLINE attn__reg attn__r_load(const float *p)
 {
@@ -1278,11 +1351,73 @@ ATTN__INLINE attn__reg attn__r_exp2(attn__reg p, attn__reg t)
     return _mm512_castsi512_ps(
         _mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), 23)));
 }
+ATTN__INLINE void attn__r_low(unsigned char *to, attn__reg v)
+{
+    _mm_storeu_si128((__m128i *)(void *)to, _mm512_cvtepi32_epi8(_mm512_castps_si512(v)));
+}
+typedef __m512i attn__ireg;
+ATTN__INLINE attn__reg attn__r_float(attn__ireg acc)
+{
+    return _mm512_cvtepi32_ps(acc);
+}
+#if ATTN__PASS == 4 /* one instruction for unsigned weights times signed inputs */
+typedef __m512i attn__wreg;
+ATTN__INLINE attn__ireg attn__r_start(int32_t offset, const int is_q4)
+{
+    (void)is_q4;
+    return _mm512_set1_epi32(offset);
+}
+ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
+{
+    const __m512i line = _mm512_loadu_si512((const void *)p);
+    if (!is_q4)
+        return line;
+    return _mm512_and_si512(high ? _mm512_srli_epi16(line, 4) : line, _mm512_set1_epi8(15));
+}
+ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
+{
+    (void)is_q4;
+    return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x));
+}
+#else /* products of unsigned and signed bytes, summed in pairs: |w| times x with the sign of w */
+typedef struct attn__wreg {
+    __m512i size;
+    __mmask64 negative;
+} attn__wreg;
+ATTN__INLINE attn__ireg attn__r_start(int32_t offset, const int is_q4)
+{
+    return _mm512_set1_epi32(is_q4 ? offset : 0);
+}
+ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
+{
+    __m512i line = _mm512_loadu_si512((const void *)p);
+    attn__wreg w;
+    w.negative = 0;
+    if (is_q4) {
+        w.size = _mm512_and_si512(high ? _mm512_srli_epi16(line, 4) : line, _mm512_set1_epi8(15));
+        return w;
+    }
+    line = _mm512_xor_si512(line, _mm512_set1_epi8(-128));
+    w.size = _mm512_abs_epi8(line);
+    w.negative = _mm512_movepi8_mask(line);
+    return w;
+}
+ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
+{
+    __m512i v = _mm512_set1_epi32(x);
+    if (!is_q4)
+        v = _mm512_mask_sub_epi8(v, w.negative, _mm512_setzero_si512(), v);
+    v = _mm512_madd_epi16(_mm512_maddubs_epi16(w.size, v), _mm512_set1_epi16(1));
+    return _mm512_add_epi32(acc, v);
+}
+#endif
 
 #elif ATTN__PASS == 2
-#define ATTN__LANES   8
-#define ATTN__ROWS    6
-#define ATTN__COLS(m) ((m) == 1 ? 4 : (m) == 2 ? 3 : (m) == 3 ? 2 : 1)
+#define ATTN__LANES     8
+#define ATTN__ROWS      6
+#define ATTN__COLS(m)   ((m) == 1 ? 4 : (m) == 2 ? 3 : (m) == 3 ? 2 : 1)
+#define ATTN__Q_ROWS    4
+#define ATTN__Q_COLS(m) ((m) == 1 ? 2 : 1)
 typedef __m256 attn__reg;
 ATTN__INLINE attn__reg attn__r_load(const float *p)
 {
@@ -1329,11 +1464,54 @@ ATTN__INLINE attn__reg attn__r_exp2(attn__reg p, attn__reg t)
     return _mm256_castsi256_ps(
         _mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23)));
 }
+ATTN__INLINE void attn__r_low(unsigned char *to, attn__reg v)
+{
+    const __m256i low = _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(255));
+    const __m128i pairs =
+        _mm_packs_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+    _mm_storel_epi64((__m128i *)(void *)to, _mm_packus_epi16(pairs, pairs));
+}
+typedef __m256i attn__ireg;
+/* Products of unsigned and signed bytes, summed in pairs: |w| times x with the sign of w. */
+typedef struct attn__wreg {
+    __m256i size, sign;
+} attn__wreg;
+ATTN__INLINE attn__ireg attn__r_start(int32_t offset, const int is_q4)
+{
+    return _mm256_set1_epi32(is_q4 ? offset : 0);
+}
+ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
+{
+    const __m256i line = _mm256_loadu_si256((const __m256i *)(const void *)p);
+    attn__wreg w;
+    if (is_q4) {
+        w.sign = line;
+        w.size = _mm256_and_si256(high ? _mm256_srli_epi16(line, 4) : line, _mm256_set1_epi8(15));
+    } else {
+        w.sign = _mm256_xor_si256(line, _mm256_set1_epi8(-128));
+        w.size = _mm256_abs_epi8(w.sign);
+    }
+    return w;
+}
+ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
+{
+    __m256i v = _mm256_set1_epi32(x);
+    if (!is_q4)
+        v = _mm256_sign_epi8(v, w.sign);
+    v = _mm256_madd_epi16(_mm256_maddubs_epi16(w.size, v), _mm256_set1_epi16(1));
+    return _mm256_add_epi32(acc, v);
+}
+ATTN__INLINE attn__reg attn__r_float(attn__ireg acc)
+{
+    return _mm256_cvtepi32_ps(acc);
+}
 
 #elif ATTN__PASS == 1 && defined(ATTN__X86)
-#define ATTN__LANES   4
-#define ATTN__ROWS    3
-#define ATTN__COLS(m) ((m) == 1 ? 2 : 1)
+#define ATTN__LANES     4
+#define ATTN__ROWS      3
+#define ATTN__COLS(m)   ((m) == 1 ? 2 : 1)
+#define ATTN__Q_ROWS    4
+#define ATTN__Q_COLS(m) 1
 typedef __m128 attn__reg;
 ATTN__INLINE attn__reg attn__r_load(const float *p)
 {
@@ -1386,11 +1564,59 @@ ATTN__INLINE attn__reg attn__r_exp2(attn__reg p, attn__reg t)
     return _mm_castsi128_ps(
         _mm_add_epi32(_mm_castps_si128(p), _mm_slli_epi32(_mm_castps_si128(t), 23)));
 }
+ATTN__INLINE void attn__r_low(unsigned char *to, attn__reg v)
+{
+    __m128i low = _mm_and_si128(_mm_castps_si128(v), _mm_set1_epi32(255));
+    int bytes;
+    low = _mm_packs_epi32(low, low);
+    bytes = _mm_cvtsi128_si32(_mm_packus_epi16(low, low));
+    memcpy(to, &bytes, 4);
+}
+typedef __m128i attn__ireg;
+typedef struct attn__wreg {
+    __m128i low, high; /* 16 bits each: lanes 0 and 1, lanes 2 and 3 */
+} attn__wreg;
+ATTN__INLINE attn__ireg attn__r_start(int32_t offset, const int is_q4)
+{
+    (void)offset, (void)is_q4;
+    return _mm_setzero_si128();
+}
+ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
+{
+    __m128i line = _mm_loadu_si128((const __m128i *)(const void *)p);
+    attn__wreg w;
+    if (is_q4) {
+        line = _mm_and_si128(high ? _mm_srli_epi16(line, 4) : line, _mm_set1_epi8(15));
+        line = _mm_sub_epi8(line, _mm_set1_epi8(8));
+    } else {
+        line = _mm_xor_si128(line, _mm_set1_epi8(-128));
+    }
+    w.low = _mm_srai_epi16(_mm_unpacklo_epi8(line, line), 8);
+    w.high = _mm_srai_epi16(_mm_unpackhi_epi8(line, line), 8);
+    return w;
+}
+ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
+{
+    __m128i v = _mm_set1_epi32(x);
+    __m128 low, high;
+    (void)is_q4;
+    v = _mm_srai_epi16(_mm_unpacklo_epi8(v, v), 8);
+    low = _mm_castsi128_ps(_mm_madd_epi16(w.low, v)); /* k 0+1, k 2+3 of lane 0, then of lane 1 */
+    high = _mm_castsi128_ps(_mm_madd_epi16(w.high, v));
+    acc = _mm_add_epi32(acc, _mm_castps_si128(_mm_shuffle_ps(low, high, _MM_SHUFFLE(2, 0, 2, 0))));
+    return _mm_add_epi32(acc, _mm_castps_si128(_mm_shuffle_ps(low, high, _MM_SHUFFLE(3, 1, 3, 1))));
+}
+ATTN__INLINE attn__reg attn__r_float(attn__ireg acc)
+{
+    return _mm_cvtepi32_ps(acc);
+}
 
 #elif ATTN__PASS == 1 && defined(ATTN__NEON)
-#define ATTN__LANES   4
-#define ATTN__ROWS    6
-#define ATTN__COLS(m) ((m) == 1 ? 4 : (m) <= 3 ? 2 : 1)
+#define ATTN__LANES     4
+#define ATTN__ROWS      6
+#define ATTN__COLS(m)   ((m) == 1 ? 4 : (m) <= 3 ? 2 : 1)
+#define ATTN__Q_ROWS    4
+#define ATTN__Q_COLS(m) ((m) == 1 ? 2 : 1)
 typedef float32x4_t attn__reg;
 ATTN__INLINE attn__reg attn__r_load(const float *p)
 {
@@ -1437,11 +1663,51 @@ ATTN__INLINE attn__reg attn__r_exp2(attn__reg p, attn__reg t)
     return vreinterpretq_f32_s32(
         vaddq_s32(vreinterpretq_s32_f32(p), vshlq_n_s32(vreinterpretq_s32_f32(t), 23)));
 }
+ATTN__INLINE void attn__r_low(unsigned char *to, attn__reg v)
+{
+    const uint16x4_t pairs = vmovn_u32(vreinterpretq_u32_f32(v));
+    const uint8x8_t low = vmovn_u16(vcombine_u16(pairs, pairs));
+    const uint32_t bytes = vget_lane_u32(vreinterpret_u32_u8(low), 0);
+    memcpy(to, &bytes, 4);
+}
+typedef int32x4_t attn__ireg;
+typedef int8x16_t attn__wreg;
+ATTN__INLINE attn__ireg attn__r_start(int32_t offset, const int is_q4)
+{
+    (void)offset, (void)is_q4;
+    return vdupq_n_s32(0);
+}
+ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
+{
+    const uint8x16_t line = vld1q_u8(p);
+    if (is_q4)
+        return vsubq_s8(
+            vreinterpretq_s8_u8(high ? vshrq_n_u8(line, 4) : vandq_u8(line, vdupq_n_u8(15))),
+            vdupq_n_s8(8));
+    return vreinterpretq_s8_u8(veorq_u8(line, vdupq_n_u8(128)));
+}
+ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
+{
+    const int8x16_t v = vreinterpretq_s8_s32(vdupq_n_s32(x));
+    (void)is_q4;
+#ifdef __ARM_FEATURE_DOTPROD
+    return vdotq_s32(acc, w, v);
+#else
+    return vaddq_s32(acc, vpaddq_s32(vpaddlq_s16(vmull_s8(vget_low_s8(w), vget_low_s8(v))),
+                                     vpaddlq_s16(vmull_s8(vget_high_s8(w), vget_high_s8(v)))));
+#endif
+}
+ATTN__INLINE attn__reg attn__r_float(attn__ireg acc)
+{
+    return vcvtq_f32_s32(acc);
+}
 
 #else /* plain C, one float a register */
-#define ATTN__LANES   1
-#define ATTN__ROWS    4
-#define ATTN__COLS(m) 1
+#define ATTN__LANES     1
+#define ATTN__ROWS      4
+#define ATTN__COLS(m)   1
+#define ATTN__Q_ROWS    4
+#define ATTN__Q_COLS(m) 1
 typedef float attn__reg;
 ATTN__INLINE attn__reg attn__r_load(const float *p)
 {
@@ -1495,6 +1761,40 @@ ATTN__INLINE attn__reg attn__r_exp2(attn__reg p, attn__reg t)
     p_bits += t_bits << 23;
     memcpy(&p, &p_bits, 4);
     return p;
+}
+ATTN__INLINE void attn__r_low(unsigned char *to, attn__reg v)
+{
+    uint32_t bits;
+    memcpy(&bits, &v, 4);
+    *to = (unsigned char)(bits & 255);
+}
+typedef int32_t attn__ireg;
+typedef struct attn__wreg {
+    int k[4];
+} attn__wreg;
+ATTN__INLINE attn__ireg attn__r_start(int32_t offset, const int is_q4)
+{
+    (void)offset, (void)is_q4;
+    return 0;
+}
+ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
+{
+    attn__wreg w;
+    ATTN__UNROLL for (int i = 0; i < 4; i++) w.k[i] =
+        is_q4 ? (high ? p[i] >> 4 : p[i] & 15) - 8 : p[i] - 128;
+    return w;
+}
+ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
+{
+    signed char v[4];
+    (void)is_q4;
+    memcpy(v, &x, 4);
+    ATTN__UNROLL for (int i = 0; i < 4; i++) acc += w.k[i] * v[i];
+    return acc;
+}
+ATTN__INLINE attn__reg attn__r_float(attn__ireg acc)
+{
+    return (float)acc;
 }
 #endif
 
@@ -1577,6 +1877,55 @@ ATTN__INLINE attn__vec attn__vexp2(attn__vec p, attn__vec t)
 {
     ATTN__EACH(i) p.r[i] = attn__r_exp2(p.r[i], t.r[i]);
     return p;
+}
+
+#define attn__ivec      ATTN__FN(ivec)
+#define attn__wvec      ATTN__FN(wvec)
+#define attn__low_bytes ATTN__FN(low_bytes)
+#define attn__i_start   ATTN__FN(i_start)
+#define attn__i_weights ATTN__FN(i_weights)
+#define attn__i_dot     ATTN__FN(i_dot)
+#define attn__i_float   ATTN__FN(i_float)
+
+typedef struct attn__ivec {
+    attn__ireg r[ATTN__REGS];
+} attn__ivec;
+typedef struct attn__wvec {
+    attn__wreg r[ATTN__REGS];
+} attn__wvec;
+
+ATTN__INLINE void attn__low_bytes(unsigned char *to, attn__vec v)
+{
+    ATTN__EACH(i) attn__r_low(to + i * ATTN__LANES, v.r[i]);
+}
+ATTN__INLINE attn__ivec attn__i_start(const unsigned char *offset, const int is_q4)
+{
+    attn__ivec v;
+    int32_t from;
+    memcpy(&from, offset, 4);
+    ATTN__EACH(i) v.r[i] = attn__r_start(from, is_q4);
+    return v;
+}
+/* One q8 line, or the low or the high bits of a q4 line. */
+ATTN__INLINE attn__wvec attn__i_weights(const unsigned char *line, const int is_q4, const int high)
+{
+    attn__wvec w;
+    ATTN__EACH(i) w.r[i] = attn__r_weights(line + i * ATTN__LANES * 4, is_q4, high);
+    return w;
+}
+ATTN__INLINE attn__ivec attn__i_dot(attn__ivec acc, attn__wvec w, const unsigned char *x,
+                                    const int is_q4)
+{
+    int32_t bytes;
+    memcpy(&bytes, x, 4);
+    ATTN__EACH(i) acc.r[i] = attn__r_dot(acc.r[i], w.r[i], bytes, is_q4);
+    return acc;
+}
+ATTN__INLINE attn__vec attn__i_float(attn__ivec acc)
+{
+    attn__vec v;
+    ATTN__EACH(i) v.r[i] = attn__r_float(acc.r[i]);
+    return v;
 }
 
 /* The first n < 16 elements; the other lanes are `fill`, and are not stored. */
@@ -1776,27 +2125,31 @@ ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_ha
     attn__store(out + (size_t)row * job->out_stride + col * 16, acc[row][col]);
 }
 
-/* One function for each number of rows; each walks its group of panels as many at a time as its
- * registers hold, and the last ones singly. */
+/* Walks a group of panels, as many at a time as the registers hold, and the last ones singly. */
+#define ATTN__WALK_PANELS(kernel, rows, cols, flag)                                                \
+    while (n_panels > 0) {                                                                         \
+        const size_t n = n_panels >= (cols) ? (cols) : 1;                                          \
+        if ((flag) && n > 1)                                                                       \
+            kernel(rows, cols, 1, &job);                                                           \
+        else if (flag)                                                                             \
+            kernel(rows, 1, 1, &job);                                                              \
+        else if (n > 1)                                                                            \
+            kernel(rows, cols, 0, &job);                                                           \
+        else                                                                                       \
+            kernel(rows, 1, 0, &job);                                                              \
+        n_panels -= n;                                                                             \
+        job.line += n * job.panel_stride;                                                          \
+        job.out += n * 16;                                                                         \
+        if (job.bias)                                                                              \
+            job.bias += n * 16;                                                                    \
+    }
+
+#if ATTN__PASS != 4 /* the floats' kernels are those of pass 3 */
+/* One function for each number of rows. */
 #define ATTN__TILES(rows)                                                                          \
-    static void ATTN__FN(tiles_##rows)(attn__tile_job job, size_t n_panels, int is_half)           \
+    static void ATTN__FN(tiles_##rows)(attn__tile_job job, size_t n_panels, attn_dtype dtype)      \
     {                                                                                              \
-        while (n_panels > 0) {                                                                     \
-            const size_t n = n_panels >= ATTN__COLS(rows) ? ATTN__COLS(rows) : 1;                  \
-            if (is_half && n > 1)                                                                  \
-                attn__tile(rows, ATTN__COLS(rows), 1, &job);                                       \
-            else if (is_half)                                                                      \
-                attn__tile(rows, 1, 1, &job);                                                      \
-            else if (n > 1)                                                                        \
-                attn__tile(rows, ATTN__COLS(rows), 0, &job);                                       \
-            else                                                                                   \
-                attn__tile(rows, 1, 0, &job);                                                      \
-            n_panels -= n;                                                                         \
-            job.line += n * job.panel_stride;                                                      \
-            job.out += n * 16;                                                                     \
-            if (job.bias)                                                                          \
-                job.bias += n * 16;                                                                \
-        }                                                                                          \
+        ATTN__WALK_PANELS(attn__tile, rows, ATTN__COLS(rows), dtype == ATTN_F16)                   \
     }
 ATTN__TILES(1)
 ATTN__TILES(2)
@@ -1818,7 +2171,7 @@ ATTN__TILES(12)
 ATTN__TILES(13)
 ATTN__TILES(14)
 #endif
-static void (*const ATTN__FN(tiles)[])(attn__tile_job, size_t, int) = {
+static const attn__tiles_fn ATTN__FN(tiles)[] = {
     ATTN__FN(tiles_1),  ATTN__FN(tiles_2),  ATTN__FN(tiles_3),
 #if ATTN__ROWS > 3
     ATTN__FN(tiles_4),
@@ -1843,12 +2196,164 @@ static void ATTN__FN(pack_rows)(float *pack, const float *in, ptrdiff_t stride, 
             *to = *from;
     }
 }
+#endif
+
+/* ---- matmul with q8 and q4 weights ---- */
+
+/* The micro-kernel for quantised weights. Packed rows come in blocks of 32 k: 8 times 4 bytes of
+ * each row, then each row's scale, then each row's offset: what the products' sum starts at where
+ * the weights' bytes are taken as unsigned. */
+#define attn__q_tile ATTN__FN(q_tile)
+ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_q4,
+                               const attn__tile_job *job)
+{
+    const size_t stride = job->panel_stride;
+    const unsigned char *in = (const unsigned char *)job->in, *ahead = job->ahead;
+    const unsigned char *scales = job->line, *line = scales + 64;
+    float *const out = job->out;
+    attn__vec acc[ATTN__Q_ROWS][8];
+    size_t k;
+
+    ATTN__GRID(row, col)
+    {
+        acc[row][col] = attn__set1(0);
+        ATTN__PREFETCH_WRITE(out + (size_t)row * job->out_stride + col * 16);
+    }
+    for (k = 0; k < job->n_k; k += ATTN__SHARED) {
+        const unsigned char *const row_scales = in + 8 * 4 * n_rows;
+        const unsigned char *const row_offsets = row_scales + 4 * n_rows;
+        attn__ivec sum[ATTN__Q_ROWS][8];
+        ATTN__UNROLL for (int row = 0; row < n_rows; row++)
+            ATTN__UNROLL for (int col = 0; col < n_cols; col++) sum[row][col] =
+                attn__i_start(row_offsets + 4 * row, is_q4);
+        for (int step = 0; step < 8; step += 1 + is_q4) {
+            ATTN__UNROLL for (int high = 0; high < 1 + is_q4; high++)
+            {
+                attn__wvec w[8];
+                ATTN__PREFETCH(ahead);
+                ahead += job->ahead_step;
+                ATTN__UNROLL for (int col = 0; col < n_cols; col++) w[col] =
+                    attn__i_weights(line + (size_t)col * stride, is_q4, high);
+                ATTN__UNROLL for (int row = 0; row < n_rows; row++)
+                    ATTN__UNROLL for (int col = 0; col < n_cols; col++) sum[row][col] =
+                        attn__i_dot(sum[row][col], w[col], in + 4 * row, is_q4);
+                in += 4 * n_rows;
+            }
+            line += 64;
+        }
+        ATTN__UNROLL for (int col = 0; col < n_cols; col++)
+        {
+            const attn__vec scale =
+                attn__half((const uint16_t *)(const void *)(scales + (size_t)col * stride));
+            ATTN__UNROLL for (int row = 0; row < n_rows; row++)
+            {
+                float x_scale;
+                memcpy(&x_scale, row_scales + 4 * row, 4);
+                acc[row][col] =
+                    attn__vfma(attn__vmul(attn__i_float(sum[row][col]), attn__set1(x_scale)), scale,
+                               acc[row][col]);
+            }
+        }
+        in += 8 * n_rows;
+        scales += 32;
+        if (k / ATTN__SHARED % 2 == 1) {
+            scales = line;
+            line += 64;
+        }
+    }
+    if (job->start == ATTN__SUM)
+        ATTN__GRID(row, col)
+    acc[row][col] =
+        attn__vadd(attn__load(out + (size_t)row * job->out_stride + col * 16), acc[row][col]);
+    if (job->bias)
+        ATTN__GRID(row, col)
+    acc[row][col] = attn__vadd(acc[row][col], attn__load(job->bias + col * 16));
+    ATTN__GRID(row, col)
+    attn__store(out + (size_t)row * job->out_stride + col * 16, acc[row][col]);
+}
+
+#define ATTN__Q_TILES(rows)                                                                        \
+    static void ATTN__FN(q_tiles_##rows)(attn__tile_job job, size_t n_panels, attn_dtype dtype)    \
+    {                                                                                              \
+        ATTN__WALK_PANELS(attn__q_tile, rows, ATTN__Q_COLS(rows), dtype == ATTN_Q4)                \
+    }
+ATTN__Q_TILES(1)
+ATTN__Q_TILES(2)
+ATTN__Q_TILES(3)
+ATTN__Q_TILES(4)
+#if ATTN__Q_ROWS > 4
+ATTN__Q_TILES(5)
+ATTN__Q_TILES(6)
+#endif
+static const attn__tiles_fn ATTN__FN(q_tiles)[] = {
+    ATTN__FN(q_tiles_1), ATTN__FN(q_tiles_2), ATTN__FN(q_tiles_3), ATTN__FN(q_tiles_4),
+#if ATTN__Q_ROWS > 4
+    ATTN__FN(q_tiles_5), ATTN__FN(q_tiles_6),
+#endif
+};
+
+/* x [32] -> 32 bytes round(x * 127 / largest). The scale comes back as NaN if an x is not finite,
+ * so that the result will be; numbers too small to divide by count as zeros. */
+static float ATTN__FN(quantize)(unsigned char *bytes, const float *x, int32_t *sum)
+{
+    const attn__vec zero = attn__set1(0), magic = attn__set1(12582912.0f);
+    const attn__vec a = attn__load(x), b = attn__load(x + 16);
+    const attn__vec spoiled = attn__vfma(a, zero, attn__vfma(b, zero, zero)); /* 0 or NaN */
+    attn__vec m = attn__vpick(a, zero, a, attn__vsub(zero, a)), s, t;
+    float lanes[16], largest, inverse;
+    int half, i;
+    t = attn__vpick(b, zero, b, attn__vsub(zero, b));
+    attn__store(lanes, attn__vpick(m, t, m, t));
+    for (half = 8; half > 0; half /= 2)
+        for (i = 0; i < half; i++)
+            lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
+    largest = lanes[0];
+    inverse = largest >= 1e-30f ? 127.0f / largest : 0;
+    s = attn__vfma(a, attn__set1(inverse), magic); /* the low byte holds the rounded number */
+    t = attn__vfma(b, attn__set1(inverse), magic);
+    attn__low_bytes(bytes, s);
+    attn__low_bytes(bytes + 16, t);
+    s = attn__vadd(attn__vsub(s, magic), attn__vsub(t, magic));
+    *sum = (int32_t)attn__fold(s);
+    return (largest >= 1e-30f ? largest / 127.0f : 0) + attn__fold(spoiled);
+}
+
+/* in [rows, n_k] -> blocks of 32 k as attn__q_tile reads them */
+static void ATTN__FN(quantize_rows)(float *pack, const float *in, ptrdiff_t stride, ptrdiff_t step,
+                                    size_t n_rows, size_t n_k, int32_t zero_point)
+{
+    for (size_t row = 0; row < n_rows; row++)
+        for (size_t k = 0; k < n_k; k += ATTN__SHARED) {
+            const float *from = in + (ptrdiff_t)row * stride + (ptrdiff_t)k * step;
+            const size_t n = n_k - k < ATTN__SHARED ? n_k - k : ATTN__SHARED;
+            unsigned char *to = (unsigned char *)(pack + k / ATTN__SHARED * 10 * n_rows + row);
+            unsigned char bytes[32];
+            float x[32], scale;
+            int32_t sum, offset;
+            size_t i;
+            if (n < ATTN__SHARED || step != 1) {
+                for (i = 0; i < ATTN__SHARED; i++)
+                    x[i] = i < n ? from[(ptrdiff_t)i * step] : 0;
+                from = x;
+            }
+            scale = ATTN__FN(quantize)(bytes, from, &sum);
+            offset = -zero_point * sum;
+            for (i = 0; i < 8; i++)
+                memcpy(to + i * n_rows * 4, bytes + i * 4, 4);
+            memcpy(to + 8 * n_rows * 4, &scale, 4);
+            memcpy(to + 9 * n_rows * 4, &offset, 4);
+        }
+}
+
+/* ---- walking a matrix ---- */
 
 /* The last panel of a matrix whose n_out is no multiple of 16: into lines of its own, of which the
  * part that exists is copied. */
-static void ATTN__FN(edge)(attn__tile_job tile, size_t n_rows, size_t n_part, int is_half)
+static void ATTN__FN(edge)(attn__tiles_fn tiles, attn__tile_job tile, size_t n_rows, size_t n_part,
+                           attn_dtype dtype)
 {
-    float lines[ATTN__ROWS * 16], bias[16], *out = tile.out;
+    float lines[(ATTN__ROWS > ATTN__Q_ROWS ? ATTN__ROWS : ATTN__Q_ROWS) * 16], bias[16],
+        *out = tile.out;
     const size_t stride = tile.out_stride;
     for (size_t row = 0; row < n_rows && tile.start != ATTN__FRESH; row++)
         memcpy(lines + row * 16, out + row * stride, n_part * sizeof(float));
@@ -1858,24 +2363,35 @@ static void ATTN__FN(edge)(attn__tile_job tile, size_t n_rows, size_t n_part, in
     }
     tile.out = lines;
     tile.out_stride = 16;
-    ATTN__FN(tiles)[n_rows - 1](tile, 1, is_half);
+    tiles(tile, 1, dtype);
     for (size_t row = 0; row < n_rows; row++)
         memcpy(out + row * stride, lines + row * 16, n_part * sizeof(float));
 }
 
 /* A group of panels, the last of which may be partly there, against one block of rows. */
-static void ATTN__FN(group)(attn__tile_job tile, size_t n_rows, size_t n_panels, size_t n_out,
-                            int is_half)
+static void ATTN__FN(group)(attn__tiles_fn tiles, attn__tile_job tile, size_t n_rows,
+                            size_t n_panels, size_t n_out, attn_dtype dtype)
 {
     const size_t n_whole = n_out < n_panels * 16 ? n_panels - 1 : n_panels;
     if (n_whole > 0)
-        ATTN__FN(tiles)[n_rows - 1](tile, n_whole, is_half);
+        tiles(tile, n_whole, dtype);
     if (n_whole < n_panels) {
         tile.line += n_whole * tile.panel_stride;
         tile.out += n_whole * 16;
         tile.bias = tile.bias ? tile.bias + n_whole * 16 : NULL;
-        ATTN__FN(edge)(tile, n_rows, n_out - n_whole * 16, is_half);
+        ATTN__FN(edge)(tiles, tile, n_rows, n_out - n_whole * 16, dtype);
     }
+}
+
+/* Rows [from, to) of a job, k .. k + n_k, packed for the micro-kernel. */
+static void ATTN__FN(pack)(const attn__matmul_job *job, float *pack, size_t from, size_t to,
+                           size_t k, size_t n_k)
+{
+    const float *in = job->in + (ptrdiff_t)from * job->in_stride + (ptrdiff_t)k * job->in_step;
+    if (attn__is_quantized(job->w.dtype))
+        ATTN__FN(quantize_rows)
+    (pack, in, job->in_stride, job->in_step, to - from, n_k, job->w.dtype == ATTN_Q8 ? 128 : 8);
+    else ATTN__FLOAT(pack_rows)(pack, in, job->in_stride, job->in_step, to - from, n_k);
 }
 
 /* Up to 12 blocks of rows, packed for as many chains as the packing has room for; then, group of
@@ -1884,15 +2400,18 @@ static void ATTN__FN(group)(attn__tile_job tile, size_t n_rows, size_t n_panels,
 static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t row1, size_t panel0,
                              size_t panel1, float *pack)
 {
-    const int is_half = job->w.dtype == ATTN_F16;
-    const size_t line_bytes = is_half ? 32 : 64, n_in = job->w.n_in;
-    const size_t max_rows = ATTN__ROWS * 12;
+    const attn_dtype dtype = job->w.dtype;
+    const int quantized = attn__is_quantized(dtype);
+    const size_t n_in = job->w.n_in, steps_of = quantized ? 4 : 1; /* k of one step */
+    const size_t block_rows = quantized ? ATTN__Q_ROWS : ATTN__ROWS, max_rows = block_rows * 12;
+    const attn__tiles_fn *tiles = quantized ? ATTN__FN(q_tiles) : ATTN__FLOAT(tiles);
 
     for (; row0 < row1; row0 += max_rows) {
         const size_t n_rows = row1 - row0 < max_rows ? row1 - row0 : max_rows;
-        const size_t n_blocks = (n_rows + ATTN__ROWS - 1) / ATTN__ROWS;
-        const size_t group = ATTN__COLS(n_rows / n_blocks);
-        const size_t span = ATTN__PACK / n_rows / ATTN__CHAIN * ATTN__CHAIN;
+        const size_t n_blocks = (n_rows + block_rows - 1) / block_rows;
+        const size_t group =
+            quantized ? ATTN__Q_COLS(n_rows / n_blocks) : ATTN__COLS(n_rows / n_blocks);
+        const size_t span = attn__packed_k(quantized, ATTN__PACK / n_rows);
         size_t k0 = 0, k, block, panel;
         do { /* once even if there is no k: the outputs are then the bias alone */
             const size_t k1 = n_in - k0 < span ? n_in : k0 + span;
@@ -1901,11 +2420,11 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
                     const size_t from = n_rows * block / n_blocks;
                     const size_t to = n_rows * (block + 1) / n_blocks;
                     const size_t n_k = k1 - k < ATTN__CHAIN ? k1 - k : ATTN__CHAIN;
-                    const ptrdiff_t at = (ptrdiff_t)(row0 + from) * job->in_stride;
-                    ATTN__FN(pack_rows)
-                    (pack + (k - k0) * n_rows + from * n_k,
-                     job->in + at + (ptrdiff_t)k * job->in_step, job->in_stride, job->in_step,
-                     to - from, n_k);
+                    ATTN__FN(pack)
+                    (job,
+                     pack + attn__packed(quantized, k - k0) * n_rows +
+                         from * attn__packed(quantized, n_k),
+                     row0 + from, row0 + to, k, n_k);
                 }
             for (panel = panel0; panel < panel1; panel += group) {
                 const size_t n_panels = panel1 - panel < group ? panel1 - panel : group;
@@ -1914,26 +2433,31 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
                 k = k0;
                 do {
                     const size_t n_k = k1 - k < ATTN__CHAIN ? k1 - k : ATTN__CHAIN;
-                    const size_t next = k + n_k < k1 ? (k + n_k) * line_bytes
-                                                     : n_panels * job->w.stride + k0 * line_bytes;
+                    const size_t bytes = attn__line_of(dtype, attn__round_up(n_k, ATTN__SCALED));
+                    const size_t next = k + n_k < k1
+                                            ? attn__line_of(dtype, k + n_k)
+                                            : n_panels * job->w.stride + attn__line_of(dtype, k0);
+                    const size_t n_steps = attn__round_up(n_k, ATTN__SCALED) / steps_of;
                     for (block = 0; block < n_blocks; block++) {
                         const size_t from = n_rows * block / n_blocks;
                         const size_t to = n_rows * (block + 1) / n_blocks;
                         const size_t part = n_panels * block; /* of n_blocks, in panels */
                         attn__tile_job tile;
-                        tile.in = pack + (k - k0) * n_rows + from * n_k;
-                        tile.line = lines + k * line_bytes;
+                        tile.in = pack + attn__packed(quantized, k - k0) * n_rows +
+                                  from * attn__packed(quantized, n_k);
+                        tile.line = lines + attn__line_of(dtype, k);
                         tile.panel_stride = job->w.stride;
                         tile.n_k = n_k;
                         tile.out = job->out + (row0 + from) * job->out_stride + panel * 16;
                         tile.out_stride = job->out_stride;
                         tile.bias = k + n_k == n_in && job->bias ? job->bias + panel * 16 : NULL;
                         tile.start = k > 0 ? ATTN__SUM : job->start;
-                        tile.ahead_step = n_panels * line_bytes / n_blocks;
+                        tile.ahead_step = n_panels * bytes / n_blocks / (n_steps ? n_steps : 1);
                         tile.ahead = lines + next + part / n_blocks * job->w.stride +
-                                     part % n_blocks * n_k * line_bytes / n_blocks;
+                                     part % n_blocks * bytes / n_blocks;
                         ATTN__FN(group)
-                        (tile, to - from, n_panels, job->w.n_out - panel * 16, is_half);
+                        (tiles[to - from - 1], tile, to - from, n_panels, job->w.n_out - panel * 16,
+                         dtype);
                     }
                     k += n_k;
                 } while (k < k1);
@@ -1943,6 +2467,7 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
     }
 }
 
+#if ATTN__PASS != 4
 /* ---- rows ---- */
 
 static void ATTN__FN(binary)(attn__binary op, float *out, const float *a, const float *b, size_t n)
@@ -2097,34 +2622,56 @@ static uint64_t ATTN__FN(digest)(const unsigned char *block, size_t size)
     return d;
 }
 
-#define ATTN__STR_(x) #x
-#define ATTN__STR(x)  ATTN__STR_(x)
+#endif
+
 static const attn__kernels ATTN__FN(kernels) = {
 #if ATTN__PASS == 0
-    "portable",          ATTN_ISA_PORTABLE,
+    "portable",
+    ATTN_ISA_PORTABLE,
 #elif ATTN__PASS == 2
-    "avx2", ATTN_ISA_AVX2,
+    "avx2",
+    ATTN_ISA_AVX2,
 #elif ATTN__PASS == 3
-    "avx512", ATTN_ISA_AVX512,
+    "avx512",
+    ATTN_ISA_AVX512,
+#elif ATTN__PASS == 4
+    "avx512 vnni",          ATTN_ISA_AVX512_VNNI,
 #elif defined(ATTN__NEON)
-    "neon", ATTN_ISA_NEON,
+    "neon",
+    ATTN_ISA_NEON,
 #elif defined(ATTN__X86) && defined(__FMA__)
-    "sse", ATTN_ISA_BASE,
+    "sse",
+    ATTN_ISA_BASE,
 #elif defined(ATTN__X86)
-    "sse2 (no fused multiply-add)", ATTN_ISA_BASE,
+    "sse2 (no fused multiply-add)",
+    ATTN_ISA_BASE,
 #elif defined(FP_FAST_FMAF)
-    "base", ATTN_ISA_BASE,
+    "base",
+    ATTN_ISA_BASE,
 #else
-    "base (no fused multiply-add)", ATTN_ISA_BASE,
+    "base (no fused multiply-add)",
+    ATTN_ISA_BASE,
 #endif
-    ATTN__FN(matmul),    ATTN__FN(binary),  ATTN__FN(scale),   ATTN__FN(scale_mask),
-    ATTN__FN(exp),       ATTN__FN(gelu),    ATTN__FN(sum),     ATTN__FN(square_distance),
-    ATTN__FN(normalize), ATTN__FN(affine),  ATTN__FN(softmax), ATTN__FN(log_sum_exp),
-    ATTN__FN(digest)};
+    ATTN__FN(matmul),
+    ATTN__FLOAT(binary),
+    ATTN__FLOAT(scale),
+    ATTN__FLOAT(scale_mask),
+    ATTN__FLOAT(exp),
+    ATTN__FLOAT(gelu),
+    ATTN__FLOAT(sum),
+    ATTN__FLOAT(square_distance),
+    ATTN__FLOAT(normalize),
+    ATTN__FLOAT(affine),
+    ATTN__FLOAT(softmax),
+    ATTN__FLOAT(log_sum_exp),
+    ATTN__FLOAT(digest)};
 
 #undef ATTN__LANES
 #undef ATTN__ROWS
 #undef ATTN__COLS
+#undef ATTN__Q_ROWS
+#undef ATTN__Q_COLS
+#undef ATTN__FLOAT
 #endif /* the kernel room */
 
 /* The first inclusion goes on here; the others end. */
@@ -2167,6 +2714,21 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__ISA
 #if defined(__clang__)
 #pragma clang attribute pop
+#pragma clang attribute push(                                                                      \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c"))),        \
+    apply_to = function)
+#else
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
+#endif
+#define ATTN__PASS 4
+#define ATTN__ISA  vnni
+#include ATTN_FILE
+#undef ATTN__PASS
+#undef ATTN__ISA
+#if defined(__clang__)
+#pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
@@ -2187,6 +2749,9 @@ static const attn__kernels *attn__kernels_for(const attn_ctx *ctx)
         features = attn__cpu_features() | 1u << 31;
         __atomic_store_n(&cached, features, __ATOMIC_RELAXED);
     }
+    if ((ctx->isa == ATTN_ISA_AUTO || ctx->isa == ATTN_ISA_AVX512_VNNI) &&
+        (features & ATTN__HAS_VNNI))
+        return &attn__kernels_vnni;
     if ((ctx->isa == ATTN_ISA_AUTO || ctx->isa == ATTN_ISA_AVX512) && (features & ATTN__HAS_AVX512))
         return &attn__kernels_avx512;
     if ((ctx->isa == ATTN_ISA_AUTO || ctx->isa == ATTN_ISA_AVX2) && (features & ATTN__HAS_AVX2))
@@ -2221,21 +2786,21 @@ ATTN__DEF const char *attn_isa(const attn_ctx *ctx)
 
 static attn__panels attn__panels_at(const void *data, attn_dtype dtype, size_t n_in, size_t n_out)
 {
-    const size_t per_line = dtype == ATTN_F16 ? 2 : 1;
+    const size_t whole = dtype == ATTN_F32 ? 1 : dtype == ATTN_F16 ? 2 : ATTN__SCALED;
     attn__panels p;
     p.data = data;
     p.dtype = dtype;
     p.n_in = n_in;
     p.n_out = n_out;
-    p.stride = (n_in + per_line - 1) / per_line * 64;
+    p.stride = attn__line_of(dtype, attn__round_up(n_in, whole));
     return p;
 }
 
 ATTN__DEF size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out)
 {
     size_t size;
-    if ((dtype != ATTN_F32 && dtype != ATTN_F16) || n_in > SIZE_MAX / 64 - 1 ||
-        n_out > SIZE_MAX - 15 ||
+    if ((dtype != ATTN_F32 && dtype != ATTN_F16 && !attn__is_quantized(dtype)) ||
+        n_in > SIZE_MAX / 64 - ATTN__SCALED || n_out > SIZE_MAX - 15 ||
         attn__mul_overflows(attn__panels_at(NULL, dtype, n_in, n_out).stride, (n_out + 15) / 16,
                             &size))
         return 0;
@@ -2247,6 +2812,18 @@ static float attn__panels_get(const attn__panels *w, size_t k, size_t n)
 {
     const unsigned char *panel = (const unsigned char *)w->data + n / 16 * w->stride;
     const size_t at = k * 16 + n % 16;
+    if (attn__is_quantized(w->dtype)) {
+        const unsigned char *scales = panel + attn__line_of(w->dtype, k / 64 * 64);
+        const size_t j = k % 64;
+        uint16_t half;
+        int bits;
+        memcpy(&half, scales + (j / 32 * 16 + n % 16) * 2, 2);
+        if (w->dtype == ATTN_Q8)
+            bits = scales[64 + j / 4 * 64 + n % 16 * 4 + j % 4] - 128;
+        else
+            bits = (scales[64 + j / 8 * 64 + n % 16 * 4 + j % 4] >> (j % 8 / 4 * 4) & 15) - 8;
+        return attn_f32_from_f16(half) * (float)bits;
+    }
     if (w->dtype == ATTN_F16) {
         uint16_t half;
         memcpy(&half, panel + at * 2, 2);
@@ -2256,6 +2833,67 @@ static float attn__panels_get(const attn__panels *w, size_t k, size_t n)
         memcpy(&value, panel + at * 4, 4);
         return value;
     }
+}
+
+/* One block of 32 weights as 8 or 4 bits each, biased to be unsigned; returns the scale (f16). The
+ * 8-bit scale puts the largest weight at 127. With 4 bits the choice matters more: of several
+ * scales around the one that puts the largest weight at an end of -8 .. 7, the one that can come
+ * closest to the block, by least squares. */
+static uint16_t attn__quantize_weights(attn_dtype dtype, const float *x, unsigned char *bits)
+{
+    const int low = dtype == ATTN_Q8 ? -127 : -8, high = dtype == ATTN_Q8 ? 127 : 7;
+    float largest = 0, scale, best = 0;
+    uint16_t half;
+    double best_gain = 0;
+    int i, j, q;
+    for (i = 0; i < (int)ATTN__SHARED; i++)
+        if (fabsf(x[i]) > fabsf(largest))
+            largest = x[i];
+    scale = fabsf(largest) / 127;
+    for (j = -15; j <= 15 && dtype == ATTN_Q4 && largest != 0; j++) {
+        const float per = (float)(j < 0 ? j - 50 : j + 60) * 0.125f / largest; /* to -8 or to 7 */
+        double xq = 0, qq = 0; /* exact: sums of a few short products */
+        for (i = 0; i < (int)ATTN__SHARED; i++) {
+            const float y = x[i] * per;
+            q = y <= -8 ? -8 : y >= 7 ? 7 : (int)rintf(y);
+            xq += (double)x[i] * q;
+            qq += q * q;
+        }
+        if (qq > 0 && xq / qq * xq > best_gain) {
+            best_gain = xq / qq * xq;
+            best = (float)(xq / qq);
+        }
+    }
+    if (dtype == ATTN_Q4)
+        scale = best;
+    half = attn_f16_from_f32(scale);
+    if (dtype == ATTN_Q8 && attn_f32_from_f16(half) * 127.5f < fabsf(largest))
+        half++; /* among the smallest halfs, rounding down would cut off the largest weights */
+    scale = attn_f32_from_f16(half);
+    for (i = 0; i < (int)ATTN__SHARED; i++) {
+        const float y = scale != 0 ? rintf(x[i] / scale) : 0;
+        q = y <= (float)low ? low : y >= (float)high ? high : (int)y;
+        bits[i] = (unsigned char)(q + (dtype == ATTN_Q8 ? 128 : 8));
+    }
+    return half;
+}
+
+/* Lane `lane` of 64 k, of which n are there, into a line of scales and the lines after it. */
+static void attn__quantize_lane(attn_dtype dtype, unsigned char *lines, size_t lane, const float *x)
+{
+    unsigned char bits[ATTN__SCALED];
+    size_t block, k;
+    for (block = 0; block < 2; block++) {
+        const uint16_t half =
+            attn__quantize_weights(dtype, x + block * ATTN__SHARED, bits + block * ATTN__SHARED);
+        memcpy(lines + (block * 16 + lane) * 2, &half, 2);
+    }
+    lines += 64 + lane * 4;
+    for (k = 0; k < ATTN__SCALED; k++)
+        if (dtype == ATTN_Q8)
+            lines[k / 4 * 64 + k % 4] = bits[k];
+        else if (k % 8 < 4)
+            lines[k / 8 * 64 + k % 4] = (unsigned char)(bits[k] | bits[k + 4] << 4);
 }
 
 /* Panels [panel0, panel1) of w [K, N]; the lanes beyond N and the half line beyond K are zero. */
@@ -2281,7 +2919,17 @@ static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor 
             continue;
         }
         memset(line, 0, to.stride);
-        for (k = 0; k < n_in; k++)
+        for (k = 0; k < n_in && attn__is_quantized(dtype); k += ATTN__SCALED)
+            for (lane = 0; lane < 16; lane++) {
+                float x[ATTN__SCALED];
+                size_t i;
+                for (i = 0; i < ATTN__SCALED; i++)
+                    x[i] = lane < n_lanes && k + i < n_in
+                               ? attn_get(*w, k + i, panel * 16 + lane, 0, 0)
+                               : 0;
+                attn__quantize_lane(dtype, line + attn__line_of(dtype, k), lane, x);
+            }
+        for (k = 0; k < n_in && !attn__is_quantized(dtype); k++)
             for (lane = 0; lane < n_lanes; lane++) {
                 const float value = attn_get(*w, k, panel * 16 + lane, 0, 0);
                 if (dtype == ATTN_F32)
@@ -2374,7 +3022,7 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
                              const float *pattern, size_t stride, float *tail, float *pack)
 {
     const size_t n_panels = (h->values.n_out + 15) / 16, tail_stride = n_panels * 16;
-    const size_t line = h->values.dtype == ATTN_F16 ? 32 : 64;
+    const attn_dtype dtype = h->values.dtype;
     const size_t common = attn__visible(h, 0);
     const size_t before = common > 0 ? (common - 1) / ATTN__CHAIN * ATTN__CHAIN : 0;
     attn__matmul_job job;
@@ -2394,12 +3042,12 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
         job.out_stride = tail_stride;
     }
     job.in = pattern + before;
-    job.w.data = (const unsigned char *)h->values.data + before * line;
+    job.w.data = (const unsigned char *)h->values.data + attn__line_of(dtype, before);
     job.w.n_in = common - before;
     kernels->matmul(&job, 0, h->rows, 0, n_panels, pack);
     job.start = ATTN__RESUME;
     job.in = pattern + common;
-    job.w.data = (const unsigned char *)h->values.data + common * line;
+    job.w.data = (const unsigned char *)h->values.data + attn__line_of(dtype, common);
     for (row = 1; row < h->rows; row++) {
         job.w.n_in = attn__visible(h, row) - common;
         if (job.w.n_in > 0)
@@ -3435,17 +4083,35 @@ ATTN__DEF attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor 
     return attn__linear(ctx, "attn_unembed", out, x, attn_transpose(table, 0, 1), none);
 }
 
+typedef struct attn__packing {
+    void *panels;
+    attn_dtype dtype;
+    const attn_tensor *w;
+} attn__packing;
+
+static void attn__pack_body(attn__worker *me, void *arg)
+{
+    const attn__packing *p = (const attn__packing *)arg;
+    size_t first, last;
+    attn__share(me, (p->w->shape[1] + 15) / 16, &first, &last);
+    attn__pack_panels(p->panels, p->dtype, p->w, first, last);
+}
+
 ATTN__DEF attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype dtype,
                                         attn_tensor w)
 {
+    attn__packing packing;
     if (attn__need(ctx, "attn_panels_write", "w", &w) != ATTN_OK)
         return ctx->status;
     if (w.ndim != 2 || (attn_panels_size(dtype, w.shape[0], w.shape[1]) == 0 && attn_count(w) > 0))
         return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_panels_write: w has shape %s; expected [K, N] and ATTN_F32 or "
-                          "ATTN_F16 panels",
+                          "attn_panels_write: w has shape %s; expected [K, N] and panels of "
+                          "ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4",
                           attn__show(attn__shape_of(&w)).text);
-    attn__pack_panels(panels, dtype, &w, 0, (w.shape[1] + 15) / 16);
+    packing.panels = panels;
+    packing.dtype = dtype;
+    packing.w = &w;
+    attn__parallel(attn__max_threads(ctx), attn__pack_body, &packing);
     return ATTN_OK;
 }
 
@@ -5781,10 +6447,11 @@ static attn_status attn__read_record(attn_ctx *ctx, attn_model *m, const char *p
         attn__check_zeros(ctx, m, path, at + 76, at + 80) ||
         attn__check_zeros(ctx, m, path, at + 120, at + 128))
         return ctx->status;
-    if (dtype > ATTN_F16 || layout > 1)
+    if (dtype > ATTN_Q4 || dtype == ATTN_I32 || layout > 1 || (layout == 0 && dtype > ATTN_F16))
         return attn__fail(ctx, ATTN_E_VERSION,
                           "%s: tensor %s has data type %lu and layout %lu; this library knows the "
-                          "types 0 (f32) and 1 (f16), and the layouts 0 (rows) and 1 (panels)",
+                          "types 0 (f32), 1 (f16), 3 (q8) and 4 (q4), the last two in layout 1 "
+                          "(panels) only, and layout 0 (rows)",
                           path, w->info.name, (unsigned long)dtype, (unsigned long)layout);
     w->info.dtype = (attn_dtype)dtype;
     w->info.panels = (int)layout;
@@ -5800,12 +6467,9 @@ static attn_status attn__read_record(attn_ctx *ctx, attn_model *m, const char *p
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s has an impossible shape [%llu, %llu]",
                           path, w->info.name, ATTN__LLU(w->info.shape[0]),
                           ATTN__LLU(w->info.shape[1]));
-    { /* 26 + 26 + 2 bits at most: no overflow, nor in panels of 16 */
-        const uint64_t n_in = w->info.shape[0], n_out = w->info.shape[1];
-        const uint64_t per_line = dtype == ATTN_F16 ? 2 : 1;
-        expected = layout == 1 ? (n_out + 15) / 16 * ((n_in + per_line - 1) / per_line) * 64
-                               : n_in * n_out * (dtype == ATTN_F16 ? 2 : 4);
-    }
+    expected = layout == 1 ? attn_panels_size((attn_dtype)dtype, (size_t)w->info.shape[0],
+                                              (size_t)w->info.shape[1])
+                           : w->info.shape[0] * w->info.shape[1] * (dtype == ATTN_F16 ? 2 : 4);
     if (w->info.size != expected ||
         !attn__lies_within(w->info.offset, w->info.size, *end, m->size) ||
         w->info.offset - *end >= 64)
@@ -5936,22 +6600,28 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
 }
 
 /* On a big-endian host the weights are turned around once, in a copy. */
+static void attn__turn_around(unsigned char *p, size_t n, size_t size)
+{
+    size_t at, i;
+    for (at = 0; at < size; at += n)
+        for (i = 0; i < n / 2; i++) {
+            const unsigned char t = p[at + i];
+            p[at + i] = p[at + n - 1 - i];
+            p[at + n - 1 - i] = t;
+        }
+}
+
 static void attn__to_host_order(attn_model *m)
 {
     size_t i, at;
     for (i = 0; i < m->n_weights; i++) {
-        unsigned char *p = (unsigned char *)m->copy + m->weights[i].info.offset;
-        const size_t n = m->weights[i].info.dtype == ATTN_F16 ? 2 : 4;
-        for (at = 0; at < m->weights[i].info.size; at += n) {
-            unsigned char *e = p + at, t = e[0];
-            e[0] = e[n - 1];
-            e[n - 1] = t;
-            if (n == 4) {
-                t = e[1];
-                e[1] = e[2];
-                e[2] = t;
-            }
-        }
+        const attn_tensor_info *w = &m->weights[i].info;
+        unsigned char *p = (unsigned char *)m->copy + w->offset;
+        if (!attn__is_quantized(w->dtype))
+            attn__turn_around(p, w->dtype == ATTN_F16 ? 2 : 4, (size_t)w->size);
+        else /* the lines of scales */
+            for (at = 0; at < w->size; at += attn__line_of(w->dtype, ATTN__SCALED))
+                attn__turn_around(p + at, 2, 64);
     }
 }
 

@@ -34,7 +34,8 @@ typedef struct options {
     int special, ignore_eos, bos, print_ids, no_prompt, skip_checksums, quiet, help, version;
 } options;
 
-static const char *const isa_names[] = {"auto", "portable", "base", "avx2", "avx512", "neon"};
+static const char *const isa_names[] = {"auto",   "portable", "base",       "avx2",
+                                        "avx512", "neon",     "avx512-vnni"};
 
 enum kind { FLAG, COUNT, NUMBER, TEXT };
 static const struct option {
@@ -55,7 +56,7 @@ static const struct option {
     {0, "repeat-last", "COUNT", COUNT, AT(repeat_last), 1e9, "... of the last COUNT tokens"},
     {0, "seed", "SEED", COUNT, AT(seed), 4294967295., "same seed, same text (default 0)"},
     {0, "threads", "COUNT", COUNT, AT(threads), 1024, "default: one for each processor"},
-    {0, "isa", "NAME", TEXT, AT(isa), 0, "auto, portable, base, avx2, avx512 or neon"},
+    {0, "isa", "NAME", TEXT, AT(isa), 0, "auto, portable, base, avx2, avx512, avx512-vnni or neon"},
     {0, "file", "FILE", TEXT, AT(file), 0, "read the prompt from FILE (-: standard input)"},
     {0, "ids", "IDS", TEXT, AT(ids), 0, "the prompt as token ids: \"464 995\""},
     {0, "bos", NULL, FLAG, AT(bos), 0, "begin with the beginning-of-text token"},

@@ -76,7 +76,7 @@ def main():
     print(f"logits [{a.tokens}, {exact.shape[1]}], standard deviation {exact.std():.4g}")
     print(f"largest error against float64: attn.h {error(ours):.3g}, PyTorch f32 {error(theirs):.3g}")
     print(f"root mean square of it:        attn.h {rms(ours):.3g}, PyTorch f32 {rms(theirs):.3g}")
-    return error(ours) > error(theirs)
+    return int(error(ours) > error(theirs))
 
 if __name__ == "__main__":
     sys.exit(main())

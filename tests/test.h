@@ -38,6 +38,7 @@ const char *test_tmp(const char *name);
 /* The suites. */
 void suite_tensors(void);
 void suite_ops(void);
+void suite_kernels(void);
 void suite_model(void);
 void suite_format(void);
 void suite_tokenizer(void);

@@ -1006,7 +1006,8 @@ static void outputs(void)
           strstr(said, "is part of the input"));
     CHECK(run(TEST_BUILD "/attn-convert") == 2);
     CHECK(run(TEST_BUILD "/attn-convert a b c") == 2);
-    CHECK(run(TEST_BUILD "/attn-convert a b --dtype q8") == 2 && strstr(said, "f32 or f16"));
+    CHECK(run(TEST_BUILD "/attn-convert a b --dtype q9") == 2 &&
+          strstr(said, "f32, f16, q8 or q4"));
     if (exists("/dev/full")) { /* a disk that has no room */
         CHECK(run(TEST_BUILD "/attn-info %s >/dev/full", path) == 1);
         CHECK(run("echo hi | " TEST_BUILD "/attn-tokenize %s >/dev/full", path) == 1);

@@ -630,7 +630,7 @@ static void any_number_of_threads(void)
     threads_on(longer, 600);
 }
 
-static void isa_on(const attn_model *model, size_t n)
+static void isa_on(const attn_model *model, size_t n, double unfused)
 {
     const int32_t *const tokens = random_tokens(model, n, n + 2);
     const attn_shape shape = attn_shape2(n, vocab_of(model));
@@ -639,7 +639,7 @@ static void isa_on(const attn_model *model, size_t n)
     int kind, n_exact = 0;
     ctx.isa = ATTN_ISA_PORTABLE;
     want = logits_of(&ctx, model, 0, tokens, n, n);
-    for (kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_NEON; kind++) {
+    for (kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_AVX512_VNNI; kind++) {
         const char *name;
         ctx.isa = (attn_isa_kind)kind;
         name = attn_isa(&ctx);
@@ -651,7 +651,7 @@ static void isa_on(const attn_model *model, size_t n)
         }
         got = logits_of(&ctx, model, 0, tokens, n, n);
         if (strstr(name, "no fused"))
-            close_to(attn_borrow(got, ATTN_F32, shape), attn_borrow(want, ATTN_F32, shape), 1e-4,
+            close_to(attn_borrow(got, ATTN_F32, shape), attn_borrow(want, ATTN_F32, shape), unfused,
                      name);
         else
             n_exact += same_rows(got, want, n, model, name);
@@ -662,10 +662,10 @@ static void isa_on(const attn_model *model, size_t n)
 
 static void any_instruction_set(void)
 {
-    isa_on(tiny, 120);
-    isa_on(plain, 32);
-    isa_on(odd, 40);
-    isa_on(longer, 600);
+    isa_on(tiny, 120, 1e-4);
+    isa_on(plain, 32, 1e-4);
+    isa_on(odd, 40, 1e-4);
+    isa_on(longer, 600, 1e-4);
 }
 
 /* Eight sequences; each has a past, then joins two batches. In the first they ask for the logits
@@ -850,6 +850,72 @@ static void hooks_that_change_nothing(void)
     watched(odd, 40, 1, 0, 1);
     watched(odd, 40, RANDOM_CUTS, 7, 2);
     watched(longer, 600, RANDOM_CUTS, 100, 2);
+}
+
+/* ---- 8-bit and 4-bit weights ---- */
+
+/* Mean over positions of KL(p || q) in nats, where p and q are the softmax of two sets of logits.
+ */
+static double divergence(const float *p, const float *q, size_t rows, const attn_model *model)
+{
+    const size_t n_vocab = vocab_of(model);
+    double total = 0;
+    size_t row, i;
+    for (row = 0; row < rows; row++, p += n_vocab, q += n_vocab) {
+        double sum_p = 0, sum_q = 0, difference = 0;
+        for (i = 0; i < n_vocab; i++) {
+            sum_p += exp((double)p[i]);
+            sum_q += exp((double)q[i]);
+        }
+        for (i = 0; i < n_vocab; i++)
+            difference += exp((double)p[i]) / sum_p * ((double)p[i] - (double)q[i]);
+        total += difference - log(sum_p) + log(sum_q);
+    }
+    return total / (double)rows;
+}
+
+/* Everything that holds for the other types holds for these: any cut, any batch, any number of
+ * threads, any instruction set, and hooks that only look. And they still say what the model says:
+ * the bounds are twice what tests/compare_quantized.py shows on longer texts. */
+static void quantized(void)
+{
+    static const struct {
+        const char *options;
+        double bound;
+    } types[] = {{"--dtype q8", 1.4e-3}, {"--dtype q4", 0.12}};
+    attn_ctx ctx = alone();
+    size_t i;
+    for (i = 0; i < 2; i++) {
+        attn_model *small = converted("tests/golden/odd", "model-odd-q.attn", types[i].options);
+        attn_model *model = converted("examples/tiny-stories", "model-q.attn", types[i].options);
+        if (small && model) {
+            size_t n = 0;
+            int32_t ids[200];
+            attn_generate_desc d = greedily(150, ids, &n);
+            attn_session *session = session_on(&ctx, tiny, 0, 0);
+            float *want, *got;
+            OK(&ctx, attn_generate(&ctx, session, "One day, a dog", &d, NULL, NULL));
+            n = attn_session_length(session);
+            memcpy(ids, attn_session_tokens(session), n * sizeof *ids);
+            attn_session_free(session);
+            want = logits_of(&ctx, tiny, 0, ids, n, n);
+            got = logits_of(&ctx, model, 0, ids, n, n);
+            CHECKF(divergence(want, got, n, tiny) < types[i].bound, "%s: KL divergence %g",
+                   types[i].options, divergence(want, got, n, tiny));
+            cuts_and_batch_sizes(model, 120);
+            cuts_and_batch_sizes(small, 40);
+            threads_on(model, 120);
+            threads_on(small, 40);
+            isa_on(model, 120, 0.3);
+            isa_on(small, 40, 0.3);
+            check_batch(model, 256, 1, 1);
+            check_batch(small, 7, 2, 0);
+            watched(model, 120, RANDOM_CUTS, 50, 2);
+        }
+        attn_model_close(small);
+        attn_model_close(model);
+    }
+    pool_clear();
 }
 
 /* odd in a directory of its own, its weights rounded to numbers that f16 holds. */
@@ -2408,6 +2474,7 @@ void suite_model(void)
         RUN("model", chosen_rows);
         RUN("model", hooks_that_change_nothing);
         RUN("model", halfs);
+        RUN("model", quantized);
         RUN("model", callers_threads);
         RUN("model", causality);
         RUN("model", ablation);

@@ -24,8 +24,8 @@ static const char usage[] =
     "  an llm.c checkpoint        version 3 (f32) or 5 (bf16)\n"
     "\n"
     "options:\n"
-    "  --dtype f32|f16   how to store the weights; default: f16 if they are all f16, else f32,\n"
-    "                    so that nothing is lost\n"
+    "  --dtype TYPE      how to store the weights: f32, f16, q8 (8 bits) or q4 (4 bits); default:\n"
+    "                    f16 if they are all f16, else f32, so that nothing is lost\n"
     "  --tokenizer DIR   take the vocabulary from this directory\n"
     "  --no-tokenizer    leave the vocabulary out\n"
     "  --help            show this\n"
@@ -483,7 +483,7 @@ static attn_status write_panels(writer *w, source *s, const planned *t, float *p
                                 size_t columns)
 {
     /* f16 rounds to nearest: from 65520 on, to infinity */
-    const float limit = t->dtype == ATTN_F16 ? 65519.996f : FLT_MAX;
+    const float limit = t->dtype != ATTN_F32 ? 65519.996f : FLT_MAX;
     const size_t n_in = (size_t)t->n_in;
     uint64_t first;
     for (first = 0; first < t->n_out; first += columns) {
@@ -742,9 +742,13 @@ static int parse(int argc, char **argv, options *o)
         }
         if (strcmp(a, "--dtype") == 0 && i + 1 < argc) {
             a = argv[++i];
-            o->dtype = strcmp(a, "f32") == 0 ? ATTN_F32 : strcmp(a, "f16") == 0 ? ATTN_F16 : -2;
+            o->dtype = strcmp(a, "f32") == 0   ? ATTN_F32
+                       : strcmp(a, "f16") == 0 ? ATTN_F16
+                       : strcmp(a, "q8") == 0  ? ATTN_Q8
+                       : strcmp(a, "q4") == 0  ? ATTN_Q4
+                                               : -2;
             if (o->dtype == -2) {
-                fprintf(stderr, "attn-convert: --dtype takes f32 or f16, not %s\n", a);
+                fprintf(stderr, "attn-convert: --dtype takes f32, f16, q8 or q4, not %s\n", a);
                 return 3;
             }
         } else if (strcmp(a, "--tokenizer") == 0 && i + 1 < argc) {

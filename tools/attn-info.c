@@ -73,6 +73,7 @@ static attn_status print_tensors(attn_ctx *ctx, const attn_model *model)
 {
     const size_t n = attn_model_n_tensors(model);
     uint64_t parameters = 0, bytes = 0;
+    static const char *const dtypes[] = {"f32", "f16", "i32", "q8", "q4"};
     attn_tensor_info t = {NULL, ATTN_F32, 0, 0, {0, 0}, 0, 0, 0};
     char shape[64];
     size_t i;
@@ -86,9 +87,9 @@ static attn_status print_tensors(attn_ctx *ctx, const attn_model *model)
         else
             snprintf(shape, sizeof shape, "[%llu, %llu]", TOOLS_LLU(t.shape[0]),
                      TOOLS_LLU(t.shape[1]));
-        printf("%-28s %-16s %-5s %-7s %14llu %14llu  %016llx\n", t.name, shape,
-               t.dtype == ATTN_F16 ? "f16" : "f32", t.panels ? "panels" : "rows",
-               TOOLS_LLU(t.offset), TOOLS_LLU(t.size), TOOLS_LLU(t.checksum));
+        printf("%-28s %-16s %-5s %-7s %14llu %14llu  %016llx\n", t.name, shape, dtypes[t.dtype],
+               t.panels ? "panels" : "rows", TOOLS_LLU(t.offset), TOOLS_LLU(t.size),
+               TOOLS_LLU(t.checksum));
         parameters += t.shape[0] * (t.ndim == 1 ? 1 : t.shape[1]);
         bytes += t.size;
     }

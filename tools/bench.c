@@ -188,8 +188,8 @@ static attn_status open_random(attn_ctx *ctx, attn_model **model, void **block, 
 static const char usage[] =
     "bench [MODEL.attn | SIZE]: tokens per second, with one and with all threads\n\n"
     "SIZE is distilgpt2, gpt2 (the default), gpt2-medium, gpt2-large or gpt2-xl, with random\n"
-    "weights of 16 bits.\n\n"
-    "  --f32            random weights of 32 bits\n"
+    "weights.\n\n"
+    "  --dtype TYPE     of random weights: f32, f16 (the default), q8 or q4\n"
     "  --threads COUNT  this many threads and no other number\n\n"
     "Exit codes: 0 done, 1 it failed, 2 wrong usage.\n";
 
@@ -249,8 +249,12 @@ int main(int argc, char **argv)
         char *end = NULL;
         if (strcmp(argv[i], "--help") == 0)
             return fputs(usage, stdout) == EOF;
-        if (strcmp(argv[i], "--f32") == 0) {
-            dtype = ATTN_F32;
+        if (strcmp(argv[i], "--dtype") == 0 && i + 1 < argc) {
+            i++;
+            dtype = strcmp(argv[i], "f32") == 0   ? ATTN_F32
+                    : strcmp(argv[i], "f16") == 0 ? ATTN_F16
+                    : strcmp(argv[i], "q8") == 0  ? ATTN_Q8
+                                                  : ATTN_Q4;
         } else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
             const long count = strtol(argv[++i], &end, 10);
             threads = count > 0 && count <= 1024 && !*end ? (int)count : -1;

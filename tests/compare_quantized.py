@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""What do 8 and 4 bits cost? Ours beside ggml's q8_0 and q4_0 on the same weights.
+
+    compare_quantized.py build/gpt2 build/attn-convert [HF_DIRECTORY] [--tokens 256]
+
+Without a directory it makes a random checkpoint of GPT-2's size (golden/make_golden.py's weights).
+For each type: the mean Kullback-Leibler divergence of the next-token distribution from the one of
+the unquantised weights, and the change in loss. On the included model the text is what the model
+itself writes, sampled; on a random one, random ids.
+
+q8_0 and q4_0 follow ggml's description: blocks of 32 along the inputs with an f16 scale; q8_0 puts
+the largest magnitude at 127, q4_0 puts it at -8. ggml's CPU kernels quantise the activations of
+both to q8_0 (here "w+a"); "w" is the weights' part alone. All matrices are quantised, the embedding
+that unembeds too; position embeddings, gains and biases are not. Needs numpy and PyTorch.
+"""
+import argparse, json, os, subprocess, sys, tempfile
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden"))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import make_golden
+from compare_with_torch import read_safetensors
+
+def blocks(x):
+    """[..., K] -> [..., K/32, 32], zeros at the end."""
+    pad = -x.shape[-1] % 32
+    return F.pad(x, (0, pad)).unflatten(-1, (-1, 32))
+
+def back(b, k):
+    return b.flatten(-2)[..., :k]
+
+def q8_0(x):
+    b = blocks(x)
+    d = b.abs().amax(-1, keepdim=True) / 127
+    q = torch.round(torch.where(d > 0, b / d, torch.zeros_like(b)))
+    return back(q * d.half().float(), x.shape[-1])
+
+def q4_0(x):
+    b = blocks(x)
+    m = torch.gather(b, -1, b.abs().argmax(-1, keepdim=True))
+    d = m / -8
+    q = torch.clamp(torch.floor(torch.where(d != 0, b / d, torch.zeros_like(b)) + 8.5), 0, 15) - 8
+    return back(q * d.half().float(), x.shape[-1])
+
+def logits_of(w, c, ids, of_weights=None, of_inputs=None):
+    """GPT-2 as Hugging Face runs it; of_weights and of_inputs round along the inputs of a matrix."""
+    T, C, H = len(ids), c.width, c.heads
+    weights = (lambda m: of_weights(m)) if of_weights else (lambda m: m)
+    inputs = of_inputs or (lambda x: x)
+    table = weights(w["wte.weight"])
+    unembed = weights(w["lm_head.weight"]) if "lm_head.weight" in w else table
+    x = table[torch.tensor(ids)] + w["wpe.weight"][:T]
+    mask = torch.tril(torch.ones(T, T, dtype=torch.bool))
+    for i in range(c.layers):
+        p = f"h.{i}."
+        ln = lambda name, x: F.layer_norm(x, (C,), w[p + name + ".weight"], w[p + name + ".bias"], c.eps)
+        linear = lambda name, x: F.linear(inputs(x), weights(w[p + name + ".weight"].T.contiguous()),
+                                          w[p + name + ".bias"])
+        q, k, v = (m.view(T, H, C // H).transpose(0, 1)
+                   for m in linear("attn.c_attn", ln("ln_1", x)).split(C, dim=-1))
+        s = (q @ k.transpose(-1, -2)) / (C // H) ** 0.5
+        z = (torch.softmax(s.masked_fill(~mask, -torch.inf), -1) @ v).transpose(0, 1).reshape(T, C)
+        x = x + linear("attn.c_proj", z)
+        h = linear("mlp.c_fc", ln("ln_2", x))
+        h = 0.5 * h * (1 + torch.tanh((2 / np.pi) ** 0.5 * (h + 0.044715 * torch.pow(h, 3.0))))
+        x = x + linear("mlp.c_proj", h)
+    x = F.layer_norm(x, (C,), w["ln_f.weight"], w["ln_f.bias"], c.eps)
+    return F.linear(inputs(x), unembed)
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("gpt2")
+    ap.add_argument("convert")
+    ap.add_argument("directory", nargs="?")
+    ap.add_argument("--tokens", type=int, default=256)
+    ap.add_argument("--texts", type=int, default=4)
+    a = ap.parse_args()
+    with tempfile.TemporaryDirectory() as tmp:
+        random = not a.directory
+        if random:
+            a.directory = os.path.join(tmp, "random")
+            sys.argv = ["make_golden.py", a.directory, "--layers", "12", "--heads", "12", "--width", "768",
+                        "--vocab", "50257", "--ctx", "1024", "--tokens", "2", "--seed", "0"]
+            make_golden.main()
+            a.texts = 1
+        cfg = json.load(open(os.path.join(a.directory, "config.json")))
+        c = argparse.Namespace(layers=cfg["n_layer"], heads=cfg["n_head"], width=cfg["n_embd"],
+                               eps=cfg["layer_norm_epsilon"])
+        w = {k: torch.tensor(v.astype(np.float32)) for k, v in
+             read_safetensors(os.path.join(a.directory, "model.safetensors")).items()}
+        for t in ("f32", "q8", "q4"):
+            subprocess.run([a.convert, a.directory, f"{tmp}/{t}.attn", "--dtype", t], check=True,
+                           stderr=subprocess.DEVNULL)
+        T = min(a.tokens, cfg["n_ctx"])
+        texts = []
+        for seed in range(a.texts):
+            if random:
+                texts.append(list(np.random.default_rng(seed).integers(0, cfg["vocab_size"], T)))
+            else: # what the model writes by itself, so that the losses are those of plausible text
+                out = subprocess.run([a.gpt2, f"{tmp}/f32.attn", "--ids", str(cfg["bos_token_id"]), "-n",
+                                      str(T - 1), "--temperature", "1", "--seed", str(seed), "--print-ids",
+                                      "--ignore-eos", "--quiet"], check=True, capture_output=True, text=True).stdout
+                texts.append([cfg["bos_token_id"]] + [int(i) for i in out.split()][-(T - 1):])
+        ways = {"ggml q8_0, w": (q8_0, None), "ggml q8_0, w+a": (q8_0, q8_0),
+                "ggml q4_0, w": (q4_0, None), "ggml q4_0, w+a": (q4_0, q8_0)}
+        results = {}
+        for ids in texts:
+            exact = logits_of(w, c, ids)
+            made = {name: logits_of(w, c, ids, *how) for name, how in ways.items()}
+            for t in ("q8", "q4"):
+                subprocess.run([a.gpt2, f"{tmp}/{t}.attn", "--ids", " ".join(map(str, ids)), "-n", "1", "--logits",
+                                f"{tmp}/l.npy", "--quiet"], check=True, stdout=subprocess.DEVNULL)
+                made["attn.h " + t] = torch.tensor(np.load(f"{tmp}/l.npy"))
+            p = torch.log_softmax(exact.double(), -1)
+            target = torch.tensor(ids[1:])
+            loss = lambda q: -q[:-1].gather(-1, target[:, None]).mean().item()
+            for name, logits in made.items():
+                q = torch.log_softmax(logits.double(), -1)
+                kl = (p.exp() * (p - q)).sum(-1).mean().item()
+                results.setdefault(name, []).append((kl, loss(q) - loss(p), loss(p)))
+        print(f"{len(texts)} texts of {T} tokens, loss {np.mean([r[2] for r in results['attn.h q8']]):.4f}")
+        for name, r in sorted(results.items(), key=lambda x: x[0][5:]):
+            print(f"  {name:16s} KL divergence {np.mean([x[0] for x in r]):.3e}   change in loss "
+                  f"{np.mean([x[1] for x in r]):+.5f}")
+        mean = lambda name: np.mean([x[0] for x in results[name]])
+        return int(mean("attn.h q8") > mean("ggml q8_0, w+a") or
+                   mean("attn.h q4") > mean("ggml q4_0, w+a"))
+
+if __name__ == "__main__":
+    sys.exit(main())

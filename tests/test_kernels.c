@@ -1,0 +1,403 @@
+/* The kernels of every instruction set, bit by bit against loops written from the manual: its rules
+ * of arithmetic and its description of panels. This is the only test that looks inside the header,
+ * because models alone would not meet every shape of a tile. */
+#define ATTN_STATIC
+#define ATTN_IMPLEMENTATION
+#include "attn.h"
+
+#include "fixture.h"
+
+/* ---- the manual's words in plain C ---- */
+
+static const unsigned char *panel_of(const unsigned char *panels, attn_dtype dtype, size_t n_in,
+                                     size_t n)
+{
+    const size_t groups = (n_in + 63) / 64;
+    const size_t size = dtype == ATTN_F32   ? n_in * 64
+                        : dtype == ATTN_F16 ? (n_in + 1) / 2 * 64
+                        : dtype == ATTN_Q8  ? groups * (64 + 16 * 64)
+                                            : groups * (64 + 8 * 64);
+    return panels + n / 16 * size;
+}
+
+/* Entry (k, n) of a matrix in panels; for q8 and q4 the scale and the whole number apart. */
+static float weight_of(const unsigned char *panels, attn_dtype dtype, size_t n_in, size_t k,
+                       size_t n, int *whole)
+{
+    const unsigned char *p = panel_of(panels, dtype, n_in, n);
+    const size_t lane = n % 16, j = k % 64;
+    float value;
+    uint16_t half;
+    *whole = 1;
+    switch (dtype) {
+    case ATTN_F32:
+        memcpy(&value, p + (k * 16 + lane) * 4, 4);
+        return value;
+    case ATTN_F16:
+        memcpy(&half, p + (k * 16 + lane) * 2, 2);
+        return (float)half_value(half);
+    case ATTN_Q8:
+        p += k / 64 * (17 * 64);
+        *whole = (int)p[64 + j / 4 * 64 + lane * 4 + j % 4] - 128;
+        break;
+    default:
+        p += k / 64 * (9 * 64);
+        *whole = p[64 + j / 8 * 64 + lane * 4 + j % 4];
+        *whole = (j % 8 < 4 ? *whole % 16 : *whole / 16) - 8;
+        break;
+    }
+    memcpy(&half, p + (j / 32 * 16 + lane) * 2, 2);
+    return (float)half_value(half);
+}
+
+/* Rule 5: the block of 32 inputs that begins at k, as whole numbers and a scale. */
+static float quantized(const float *x, size_t n, int whole[32])
+{
+    float largest = 0;
+    size_t i;
+    for (i = 0; i < n; i++)
+        largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
+    for (i = 0; i < 32; i++)
+        whole[i] =
+            i < n && largest > 0 ? (int)nearbyint((double)x[i] * (double)(127.0f / largest)) : 0;
+    return largest / 127.0f;
+}
+
+/* One output: rules 1, 4 and 5. `from` is what stood there before. */
+static float output_of(const float *x, const unsigned char *panels, attn_dtype dtype, size_t n_in,
+                       size_t n, float bias, int has_bias)
+{
+    float total = 0;
+    size_t first, k, i;
+    for (first = 0; first < n_in || first == 0; first += 256) {
+        const size_t end = n_in - first < 256 ? n_in : first + 256;
+        float chain = 0;
+        int whole, inputs[32];
+        if (dtype == ATTN_F32 || dtype == ATTN_F16)
+            for (k = first; k < end; k++)
+                chain = fmaf(x[k], weight_of(panels, dtype, n_in, k, n, &whole), chain);
+        else
+            for (k = first; k < end; k += 32) {
+                const float x_scale = quantized(x + k, end - k < 32 ? end - k : 32, inputs);
+                float scale = 0;
+                int sum = 0;
+                for (i = 0; i < 32; i++) {
+                    scale = weight_of(panels, dtype, n_in, k + i, n, &whole);
+                    sum += inputs[i] * whole;
+                }
+                chain = fmaf((float)sum * x_scale, scale, chain);
+            }
+        total = first == 0 ? chain : total + chain;
+    }
+    return has_bias ? total + bias : total;
+}
+
+/* ---- the kernels ---- */
+
+static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_Q8, ATTN_Q4};
+static const char *const dtype_names[] = {"f32", "f16", "i32", "q8", "q4"};
+
+/* Any bytes at all are weights, extreme ones too; scales and floats are moderate. */
+static unsigned char *random_panels(attn_dtype dtype, size_t n_in, size_t n_out)
+{
+    const size_t size = attn_panels_size(dtype, n_in, n_out);
+    const size_t line = dtype == ATTN_Q8 ? 17 * 64 : 9 * 64;
+    unsigned char *const p = (unsigned char *)pool_new(size + 64);
+    unsigned char *const panels = p + (64 - (uintptr_t)p % 64) % 64;
+    size_t at, i;
+    for (at = 0; at < size; at++)
+        panels[at] = (unsigned char)(random_below(4) ? random_u32() : random_below(2) ? 255 : 0);
+    for (at = 0; at < size && dtype == ATTN_F32; at += 4) {
+        const float value = random_float();
+        memcpy(panels + at, &value, 4);
+    }
+    for (at = 0; at < size && dtype != ATTN_F32; at += dtype == ATTN_F16 ? 64 : line)
+        for (i = 0; i < 64; i += 2) {
+            const uint16_t half = half_of(random_float() * (dtype == ATTN_F16 ? 1.0f : 0.01f));
+            memcpy(panels + at + i, &half, 2);
+        }
+    return panels;
+}
+
+typedef struct problem {
+    attn_dtype dtype;
+    size_t rows, n_in, n_out;
+    int transposed, has_bias;
+} problem;
+
+/* The same bits as the oracle from every instruction set with a fused multiply-add. */
+static void check_matmul(const problem *p)
+{
+    const unsigned char *const panels = random_panels(p->dtype, p->n_in, p->n_out);
+    const size_t count = p->rows * p->n_in, out_stride = p->n_out + 3;
+    float *const x = (float *)pool_new((count + 1) * sizeof(float));
+    float *const given = (float *)pool_new((count + 1) * sizeof(float));
+    float *const bias = (float *)pool_new(p->n_out * sizeof(float));
+    float *const want = (float *)pool_new(p->rows * p->n_out * sizeof(float));
+    float *const got = (float *)pool_new(p->rows * out_stride * sizeof(float));
+    float *const pack = (float *)pool_new((ATTN__PACK + 16) * sizeof(float));
+    attn__matmul_job job;
+    size_t row, n, k;
+    int isa;
+    for (k = 0; k < count; k++) {
+        x[k] = random_float() * (random_below(50) ? 1.0f : 30.0f);
+        given[p->transposed ? k % p->n_in * p->rows + k / p->n_in : k] = x[k];
+    }
+    for (n = 0; n < p->n_out; n++)
+        bias[n] = random_float();
+    for (row = 0; row < p->rows; row++)
+        for (n = 0; n < p->n_out; n++)
+            want[row * p->n_out + n] =
+                output_of(x + row * p->n_in, panels, p->dtype, p->n_in, n, bias[n], p->has_bias);
+    memset(&job, 0, sizeof job);
+    job.in = given;
+    job.in_stride = p->transposed ? 1 : (ptrdiff_t)p->n_in;
+    job.in_step = p->transposed ? (ptrdiff_t)p->rows : 1;
+    job.w = attn__panels_at(panels, p->dtype, p->n_in, p->n_out);
+    job.bias = p->has_bias ? bias : NULL;
+    job.out = got;
+    job.out_stride = out_stride;
+    job.rows = p->rows;
+    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AVX512_VNNI; isa++) {
+        attn_ctx ctx = {0};
+        const attn__kernels *kernels;
+        const size_t n_panels = (p->n_out + 15) / 16, cut = random_below(n_panels + 1);
+        double worst = 0;
+        size_t wrong = 0;
+        ctx.isa = (attn_isa_kind)isa;
+        kernels = attn__kernels_for(&ctx);
+        if (!kernels)
+            continue;
+        memset(got, 0xFF, p->rows * out_stride * sizeof(float));
+        kernels->matmul(&job, 0, p->rows, 0, cut, pack);
+        kernels->matmul(&job, 0, p->rows, cut, n_panels, pack);
+        for (row = 0; row < p->rows; row++)
+            for (n = 0; n < out_stride; n++) {
+                const float g = got[row * out_stride + n];
+                const float w = n < p->n_out ? want[row * p->n_out + n] : 0;
+                if (n >= p->n_out) { /* nothing may be written there */
+                    CHECK(g != g);
+                    continue;
+                }
+                wrong += memcmp(&g, &w, 4) != 0;
+                worst = fabs((double)g - (double)w) > worst ? fabs((double)g - (double)w) : worst;
+            }
+        CHECKF(wrong == 0 || (strstr(kernels->name, "no fused") && worst < 0.02),
+               "%s, %s, %d rows, [%d, %d]: %d outputs differ, by up to %g", kernels->name,
+               dtype_names[p->dtype], (int)p->rows, (int)p->n_in, (int)p->n_out, (int)wrong, worst);
+    }
+    pool_clear();
+}
+
+/* Every number of rows that a tile may have, and a few beyond. */
+static void every_tile(void)
+{
+    problem p = {ATTN_F32, 1, 70, 150, 0, 1};
+    size_t i;
+    for (i = 0; i < 4; i++)
+        for (p.rows = 1; p.rows <= 16; p.rows++) {
+            p.dtype = dtypes[i];
+            check_matmul(&p);
+        }
+}
+
+/* Depths around the lengths of blocks, groups and chains; widths around those of panels. */
+static void every_edge(void)
+{
+    static const size_t depths[] = {0, 1, 2, 31, 32, 33, 63, 64, 65, 96, 255, 256, 257, 511, 600};
+    static const size_t widths[] = {1, 15, 16, 17, 33};
+    problem p = {ATTN_F32, 1, 0, 0, 0, 0};
+    size_t i, d, w;
+    for (i = 0; i < 4; i++)
+        for (d = 0; d < sizeof depths / sizeof depths[0]; d++)
+            for (w = 0; w < sizeof widths / sizeof widths[0]; w++) {
+                p.dtype = dtypes[i];
+                p.rows = 1 + random_below(8);
+                p.n_in = depths[d];
+                p.n_out = widths[w];
+                p.transposed = (int)random_below(2);
+                p.has_bias = (int)random_below(2);
+                check_matmul(&p);
+            }
+}
+
+/* More rows than are packed at once, and rows so long that not all chains are. */
+static void large(void)
+{
+    static const problem problems[] = {
+        {ATTN_F32, 180, 40, 40, 0, 1},  {ATTN_F16, 171, 33, 20, 1, 1},
+        {ATTN_Q8, 80, 70, 40, 0, 1},    {ATTN_Q4, 150, 33, 20, 1, 1},
+        {ATTN_F32, 160, 2000, 3, 0, 1}, {ATTN_F16, 150, 1900, 3, 0, 1},
+        {ATTN_Q8, 72, 6000, 3, 0, 1},   {ATTN_Q4, 70, 6100, 3, 0, 1}};
+    size_t i;
+    for (i = 0; i < sizeof problems / sizeof problems[0]; i++)
+        check_matmul(&problems[i]);
+}
+
+/* What is not finite must not turn into a number. */
+static void not_finite(void)
+{
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    size_t i, j;
+    int isa;
+    for (i = 2; i < 4; i++)
+        for (j = 0; j < 3; j++)
+            for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AVX512_VNNI; isa++) {
+                attn_ctx ctx = {0};
+                const attn__kernels *kernels;
+                float *const pack = (float *)pool_new((ATTN__PACK + 16) * sizeof(float));
+                float x[2][40], out[2][16];
+                attn__matmul_job job;
+                size_t k, n;
+                ctx.isa = (attn_isa_kind)isa;
+                kernels = attn__kernels_for(&ctx);
+                if (!kernels)
+                    continue;
+                for (k = 0; k < 40; k++)
+                    x[0][k] = x[1][k] = random_float();
+                x[1][random_below(40)] = bad[j];
+                memset(&job, 0, sizeof job);
+                job.in = x[0];
+                job.in_stride = 40;
+                job.in_step = 1;
+                job.w = attn__panels_at(random_panels(dtypes[i], 40, 16), dtypes[i], 40, 16);
+                job.out = out[0];
+                job.out_stride = 16;
+                job.rows = 2;
+                kernels->matmul(&job, 0, 2, 0, 1, pack);
+                for (n = 0; n < 16; n++) {
+                    CHECKF(isfinite(out[0][n]), "%s: a neighbour is spoiled", kernels->name);
+                    CHECKF(!isfinite(out[1][n]), "%s: %g became %g", kernels->name, (double)bad[j],
+                           (double)out[1][n]);
+                }
+                pool_clear();
+            }
+}
+
+/* ---- quantising weights ---- */
+
+/* ggml's q4_0, from its description: the weight of largest magnitude becomes -8, and the scale is
+ * kept as f16. Gives the sum of squared errors of one block. */
+static double error_of_q4_0(const float *x)
+{
+    float largest = 0, scale;
+    double sum = 0;
+    int i;
+    for (i = 0; i < 32; i++)
+        largest = fabsf(x[i]) > fabsf(largest) ? x[i] : largest;
+    scale = largest / -8;
+    for (i = 0; i < 32; i++) {
+        const double level = floor((scale != 0 ? (double)(x[i] / scale) : 0) + 8.5);
+        const double e =
+            ((level > 15 ? 15 : level) - 8) * half_value(half_of(scale)) - (double)x[i];
+        sum += e * e;
+    }
+    return sum;
+}
+
+/* q8 is within half a step everywhere; q4 is closer to the weights than q4_0 is. */
+static void rounding_of_weights(void)
+{
+    static const float sizes[] = {1.0f, 0.02f, 1e-4f, 1e-6f, 300.0f};
+    const size_t n_in = 96, n_out = 48;
+    attn_ctx ctx = {0};
+    float *const x = (float *)pool_new(n_in * n_out * sizeof(float));
+    unsigned char *const panels = (unsigned char *)pool_new(attn_panels_size(ATTN_Q8, n_in, n_out));
+    size_t i, k, n, j;
+    int whole;
+    for (i = 0; i < 5; i++) {
+        double ours = 0, theirs = 0;
+        for (k = 0; k < n_in * n_out; k++) /* bell-shaped */
+            x[k] = sizes[i] * (random_float() + random_float() + random_float() + random_float());
+        OK(&ctx, attn_panels_write(&ctx, panels, ATTN_Q8,
+                                   attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out))));
+        for (k = 0; k < n_in; k++)
+            for (n = 0; n < n_out; n++) {
+                const float scale = weight_of(panels, ATTN_Q8, n_in, k, n, &whole);
+                const double e = fabs((double)scale * whole - (double)x[k * n_out + n]);
+                CHECKF(e <= 0.5001 * (double)scale, "q8 (%d, %d): off by %g steps", (int)k, (int)n,
+                       e / (double)scale);
+            }
+        OK(&ctx, attn_panels_write(&ctx, panels, ATTN_Q4,
+                                   attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out))));
+        for (k = 0; k < n_in; k += 32)
+            for (n = 0; n < n_out; n++) {
+                float block[32];
+                for (j = 0; j < 32; j++) {
+                    const float scale = weight_of(panels, ATTN_Q4, n_in, k + j, n, &whole);
+                    double e;
+                    block[j] = x[(k + j) * n_out + n];
+                    e = (double)scale * whole - (double)block[j];
+                    ours += e * e;
+                }
+                theirs += error_of_q4_0(block);
+            }
+        CHECKF(ours < 0.95 * theirs, "weights around %g: squared error %g, q4_0's %g",
+               (double)sizes[i], ours, theirs);
+    }
+    pool_clear();
+}
+
+/* Blocks of zeros, of one value, of one spike; and what lies beyond the edges is zero. */
+static void special_blocks(void)
+{
+    const size_t n_in = 70, n_out = 18;
+    attn_ctx ctx = {0};
+    float *const x = (float *)pool_new(n_in * n_out * sizeof(float));
+    unsigned char *const panels = (unsigned char *)pool_new(attn_panels_size(ATTN_Q8, n_in, n_out));
+    size_t i, k, n;
+    int whole;
+    for (i = 2; i < 4; i++) {
+        const attn_dtype dtype = dtypes[i];
+        memset(x, 0, n_in * n_out * sizeof(float));
+        for (k = 0; k < n_in; k++)
+            x[k * n_out + 1] = 3.0f;
+        x[33 * n_out + 2] = -5.0f;
+        OK(&ctx, attn_panels_write(&ctx, panels, dtype,
+                                   attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out))));
+        for (k = 0; k < 128; k++)
+            for (n = 0; n < 32; n++) {
+                const float scale = weight_of(panels, dtype, n_in, k, n, &whole);
+                const float want = k < n_in && n < n_out ? x[k * n_out + n] : 0;
+                CHECKF(fabs((double)scale * whole - (double)want) <= 2e-3,
+                       "%s (%d, %d) is %g, not %g", dtype_names[dtype], (int)k, (int)n,
+                       (double)scale * whole, (double)want);
+            }
+    }
+    pool_clear();
+}
+
+/* Threads share out the panels; the bytes are the same. */
+static void writing_on_threads(void)
+{
+    const size_t n_in = 65, n_out = 200;
+    attn_ctx ctx = {0};
+    float *const x = (float *)pool_new(n_in * n_out * sizeof(float));
+    size_t i, k;
+    for (k = 0; k < n_in * n_out; k++)
+        x[k] = random_float();
+    for (i = 0; i < 4; i++) {
+        const size_t size = attn_panels_size(dtypes[i], n_in, n_out);
+        unsigned char *const one = (unsigned char *)pool_new(size);
+        unsigned char *const four = (unsigned char *)pool_new(size);
+        const attn_tensor w = attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out));
+        ctx.n_threads = 1;
+        OK(&ctx, attn_panels_write(&ctx, one, dtypes[i], w));
+        ctx.n_threads = 4;
+        OK(&ctx, attn_panels_write(&ctx, four, dtypes[i], w));
+        CHECK(memcmp(one, four, size) == 0);
+    }
+    CHECK(attn_panels_size(ATTN_I32, 4, 4) == 0);
+    pool_clear();
+}
+
+void suite_kernels(void)
+{
+    RUN("kernels", every_tile);
+    RUN("kernels", every_edge);
+    RUN("kernels", large);
+    RUN("kernels", not_finite);
+    RUN("kernels", rounding_of_weights);
+    RUN("kernels", special_blocks);
+    RUN("kernels", writing_on_threads);
+}
