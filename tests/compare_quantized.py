@@ -93,7 +93,7 @@ def main():
         for t in ("f32", "q8", "q4"):
             subprocess.run([a.convert, a.directory, f"{tmp}/{t}.attn", "--dtype", t], check=True,
                            stderr=subprocess.DEVNULL)
-        T = min(a.tokens, cfg["n_ctx"])
+        T = min(a.tokens, cfg["n_positions"])
         texts = []
         for seed in range(a.texts):
             if random:
