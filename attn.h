@@ -1510,7 +1510,7 @@ ATTN__INLINE attn__reg attn__r_float(attn__ireg acc)
 #define ATTN__LANES     4
 #define ATTN__ROWS      3
 #define ATTN__COLS(m)   ((m) == 1 ? 2 : 1)
-#define ATTN__Q_ROWS    4
+#define ATTN__Q_ROWS    2
 #define ATTN__Q_COLS(m) 1
 typedef __m128 attn__reg;
 ATTN__INLINE attn__reg attn__r_load(const float *p)
@@ -1706,7 +1706,7 @@ ATTN__INLINE attn__reg attn__r_float(attn__ireg acc)
 #define ATTN__LANES     1
 #define ATTN__ROWS      4
 #define ATTN__COLS(m)   1
-#define ATTN__Q_ROWS    4
+#define ATTN__Q_ROWS    1
 #define ATTN__Q_COLS(m) 1
 typedef float attn__reg;
 ATTN__INLINE attn__reg attn__r_load(const float *p)
@@ -1800,21 +1800,30 @@ ATTN__INLINE attn__reg attn__r_float(attn__ireg acc)
 
 /* ---- vectors of 16 ---- */
 
-#define ATTN__REGS    (16 / ATTN__LANES)
+#define ATTN__REGS (16 / ATTN__LANES)
+#if ATTN__LANES == 1 /* a loop of sixteen floats is a loop */
+#define ATTN__EACH(r) for (int r = 0; r < 16; r++)
+#else
 #define ATTN__EACH(r) ATTN__UNROLL for (int r = 0; r < ATTN__REGS; r++)
+#endif
+#if ATTN__PASS == 4 || (ATTN__PASS == 2)
+#define ATTN__Q_UNROLL ATTN__UNROLL
+#else
+#define ATTN__Q_UNROLL
+#endif
 
-#define attn__vec     ATTN__FN(vec)
-#define attn__load    ATTN__FN(load)
-#define attn__half    ATTN__FN(half)
-#define attn__store   ATTN__FN(store)
-#define attn__set1    ATTN__FN(set1)
-#define attn__vadd    ATTN__FN(vadd)
-#define attn__vsub    ATTN__FN(vsub)
-#define attn__vmul    ATTN__FN(vmul)
-#define attn__vdiv    ATTN__FN(vdiv)
-#define attn__vfma    ATTN__FN(vfma)
-#define attn__vpick   ATTN__FN(vpick)
-#define attn__vexp2   ATTN__FN(vexp2)
+#define attn__vec   ATTN__FN(vec)
+#define attn__load  ATTN__FN(load)
+#define attn__half  ATTN__FN(half)
+#define attn__store ATTN__FN(store)
+#define attn__set1  ATTN__FN(set1)
+#define attn__vadd  ATTN__FN(vadd)
+#define attn__vsub  ATTN__FN(vsub)
+#define attn__vmul  ATTN__FN(vmul)
+#define attn__vdiv  ATTN__FN(vdiv)
+#define attn__vfma  ATTN__FN(vfma)
+#define attn__vpick ATTN__FN(vpick)
+#define attn__vexp2 ATTN__FN(vexp2)
 
 typedef struct attn__vec {
     attn__reg r[ATTN__REGS];
@@ -2200,9 +2209,9 @@ static void ATTN__FN(pack_rows)(float *pack, const float *in, ptrdiff_t stride, 
 
 /* ---- matmul with q8 and q4 weights ---- */
 
-/* The micro-kernel for quantised weights. Packed rows come in blocks of 32 k: 8 times 4 bytes of
- * each row, then each row's scale, then each row's offset: what the products' sum starts at where
- * the weights' bytes are taken as unsigned. */
+/* The micro-kernel for quantised weights, over any number of chains. Packed rows come in blocks of
+ * 32 k: 8 times 4 bytes of each row, then each row's scale, then each row's offset: what the
+ * products' sum starts at where the weights' bytes are taken as unsigned. */
 #define attn__q_tile ATTN__FN(q_tile)
 ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_q4,
                                const attn__tile_job *job)
@@ -2212,64 +2221,64 @@ ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_
     const unsigned char *scales = job->line, *line = scales + 64;
     float *const out = job->out;
     attn__vec acc[ATTN__Q_ROWS][8];
-    size_t k;
+    size_t k = 0;
 
     ATTN__GRID(row, col)
-    {
-        acc[row][col] = attn__set1(0);
-        ATTN__PREFETCH_WRITE(out + (size_t)row * job->out_stride + col * 16);
-    }
-    for (k = 0; k < job->n_k; k += ATTN__SHARED) {
-        const unsigned char *const row_scales = in + 8 * 4 * n_rows;
-        const unsigned char *const row_offsets = row_scales + 4 * n_rows;
-        attn__ivec sum[ATTN__Q_ROWS][8];
-        ATTN__UNROLL for (int row = 0; row < n_rows; row++)
-            ATTN__UNROLL for (int col = 0; col < n_cols; col++) sum[row][col] =
-                attn__i_start(row_offsets + 4 * row, is_q4);
-        for (int step = 0; step < 8; step += 1 + is_q4) {
-            ATTN__UNROLL for (int high = 0; high < 1 + is_q4; high++)
+    ATTN__PREFETCH_WRITE(out + (size_t)row * job->out_stride + col * 16);
+    do {
+        const size_t end = job->n_k - k < ATTN__CHAIN ? job->n_k : k + ATTN__CHAIN;
+        const int is_first = k == 0 && job->start == ATTN__FRESH;
+        ATTN__GRID(row, col) acc[row][col] = attn__set1(0);
+        for (; k < end; k += ATTN__SHARED) {
+            const unsigned char *const row_scales = in + 8 * 4 * n_rows;
+            const unsigned char *const row_offsets = row_scales + 4 * n_rows;
+            attn__ivec sum[ATTN__Q_ROWS][8];
+            ATTN__GRID(row, col) sum[row][col] = attn__i_start(row_offsets + 4 * row, is_q4);
+            ATTN__Q_UNROLL for (int step = 0; step < 8; step += 1 + is_q4)
             {
-                attn__wvec w[8];
-                ATTN__PREFETCH(ahead);
-                ahead += job->ahead_step;
-                ATTN__UNROLL for (int col = 0; col < n_cols; col++) w[col] =
-                    attn__i_weights(line + (size_t)col * stride, is_q4, high);
+                ATTN__UNROLL for (int high = 0; high < 1 + is_q4; high++)
+                {
+                    attn__wvec w[8];
+                    ATTN__PREFETCH(ahead);
+                    ahead += job->ahead_step;
+                    ATTN__UNROLL for (int col = 0; col < n_cols; col++) w[col] =
+                        attn__i_weights(line + (size_t)col * stride, is_q4, high);
+                    ATTN__GRID(row, col)
+                    sum[row][col] = attn__i_dot(sum[row][col], w[col], in + 4 * row, is_q4);
+                    in += 4 * n_rows;
+                }
+                line += 64;
+            }
+            ATTN__UNROLL for (int col = 0; col < n_cols; col++)
+            {
+                const attn__vec scale =
+                    attn__half((const uint16_t *)(const void *)(scales + (size_t)col * stride));
                 ATTN__UNROLL for (int row = 0; row < n_rows; row++)
-                    ATTN__UNROLL for (int col = 0; col < n_cols; col++) sum[row][col] =
-                        attn__i_dot(sum[row][col], w[col], in + 4 * row, is_q4);
-                in += 4 * n_rows;
+                {
+                    float x_scale;
+                    memcpy(&x_scale, row_scales + 4 * row, 4);
+                    acc[row][col] =
+                        attn__vfma(attn__vmul(attn__i_float(sum[row][col]), attn__set1(x_scale)),
+                                   scale, acc[row][col]);
+                }
             }
-            line += 64;
-        }
-        ATTN__UNROLL for (int col = 0; col < n_cols; col++)
-        {
-            const attn__vec scale =
-                attn__half((const uint16_t *)(const void *)(scales + (size_t)col * stride));
-            ATTN__UNROLL for (int row = 0; row < n_rows; row++)
-            {
-                float x_scale;
-                memcpy(&x_scale, row_scales + 4 * row, 4);
-                acc[row][col] =
-                    attn__vfma(attn__vmul(attn__i_float(sum[row][col]), attn__set1(x_scale)), scale,
-                               acc[row][col]);
+            in += 8 * n_rows;
+            scales += 32;
+            if (k / ATTN__SHARED % 2 == 1) {
+                scales = line;
+                line += 64;
             }
         }
-        in += 8 * n_rows;
-        scales += 32;
-        if (k / ATTN__SHARED % 2 == 1) {
-            scales = line;
-            line += 64;
-        }
-    }
-    if (job->start == ATTN__SUM)
+        if (!is_first)
+            ATTN__GRID(row, col)
+        acc[row][col] =
+            attn__vadd(attn__load(out + (size_t)row * job->out_stride + col * 16), acc[row][col]);
+        if (job->bias && k >= job->n_k)
+            ATTN__GRID(row, col)
+        acc[row][col] = attn__vadd(acc[row][col], attn__load(job->bias + col * 16));
         ATTN__GRID(row, col)
-    acc[row][col] =
-        attn__vadd(attn__load(out + (size_t)row * job->out_stride + col * 16), acc[row][col]);
-    if (job->bias)
-        ATTN__GRID(row, col)
-    acc[row][col] = attn__vadd(acc[row][col], attn__load(job->bias + col * 16));
-    ATTN__GRID(row, col)
-    attn__store(out + (size_t)row * job->out_stride + col * 16, acc[row][col]);
+        attn__store(out + (size_t)row * job->out_stride + col * 16, acc[row][col]);
+    } while (k < job->n_k);
 }
 
 #define ATTN__Q_TILES(rows)                                                                        \
@@ -2278,29 +2287,38 @@ ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_
         ATTN__WALK_PANELS(attn__q_tile, rows, ATTN__Q_COLS(rows), dtype == ATTN_Q4)                \
     }
 ATTN__Q_TILES(1)
+#if ATTN__Q_ROWS > 1
 ATTN__Q_TILES(2)
+#endif
+#if ATTN__Q_ROWS > 2
 ATTN__Q_TILES(3)
 ATTN__Q_TILES(4)
+#endif
 #if ATTN__Q_ROWS > 4
 ATTN__Q_TILES(5)
 ATTN__Q_TILES(6)
 #endif
 static const attn__tiles_fn ATTN__FN(q_tiles)[] = {
-    ATTN__FN(q_tiles_1), ATTN__FN(q_tiles_2), ATTN__FN(q_tiles_3), ATTN__FN(q_tiles_4),
+    ATTN__FN(q_tiles_1),
+#if ATTN__Q_ROWS > 1
+    ATTN__FN(q_tiles_2),
+#endif
+#if ATTN__Q_ROWS > 2
+    ATTN__FN(q_tiles_3), ATTN__FN(q_tiles_4),
+#endif
 #if ATTN__Q_ROWS > 4
     ATTN__FN(q_tiles_5), ATTN__FN(q_tiles_6),
 #endif
 };
 
-/* x [32] -> 32 bytes round(x * 127 / largest). The scale comes back as NaN if an x is not finite,
- * so that the result will be; numbers too small to divide by count as zeros. */
+/* x [32] -> 32 bytes round(x * 127 / largest). If an x is not finite, so is no sum of them, and the
+ * scale comes back as NaN; numbers too small to divide by count as zeros. */
 static float ATTN__FN(quantize)(unsigned char *bytes, const float *x, int32_t *sum)
 {
     const attn__vec zero = attn__set1(0), magic = attn__set1(12582912.0f);
     const attn__vec a = attn__load(x), b = attn__load(x + 16);
-    const attn__vec spoiled = attn__vfma(a, zero, attn__vfma(b, zero, zero)); /* 0 or NaN */
     attn__vec m = attn__vpick(a, zero, a, attn__vsub(zero, a)), s, t;
-    float lanes[16], largest, inverse;
+    float lanes[16], largest, inverse, total;
     int half, i;
     t = attn__vpick(b, zero, b, attn__vsub(zero, b));
     attn__store(lanes, attn__vpick(m, t, m, t));
@@ -2313,9 +2331,11 @@ static float ATTN__FN(quantize)(unsigned char *bytes, const float *x, int32_t *s
     t = attn__vfma(b, attn__set1(inverse), magic);
     attn__low_bytes(bytes, s);
     attn__low_bytes(bytes + 16, t);
-    s = attn__vadd(attn__vsub(s, magic), attn__vsub(t, magic));
-    *sum = (int32_t)attn__fold(s);
-    return (largest >= 1e-30f ? largest / 127.0f : 0) + attn__fold(spoiled);
+    total = attn__fold(attn__vadd(attn__vsub(s, magic), attn__vsub(t, magic)));
+    *sum = total == total ? (int32_t)total : 0;
+    if (total != total)
+        return total;
+    return largest >= 1e-30f ? largest / 127.0f : 0;
 }
 
 /* in [rows, n_k] -> blocks of 32 k as attn__q_tile reads them */
@@ -2394,16 +2414,17 @@ static void ATTN__FN(pack)(const attn__matmul_job *job, float *pack, size_t from
     else ATTN__FLOAT(pack_rows)(pack, in, job->in_stride, job->in_step, to - from, n_k);
 }
 
-/* Up to 12 blocks of rows, packed for as many chains as the packing has room for; then, group of
- * panels by group, every block of rows against lines that are still in cache from the block before,
- * while each block fetches a part of the lines that come next. */
+/* Up to 12 blocks of rows (24 of bytes), packed for as many chains as the packing has room for;
+ * then, group of panels by group, every block of rows against lines that are still in cache from
+ * the block before, while each block fetches a part of the lines that come next. */
 static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t row1, size_t panel0,
                              size_t panel1, float *pack)
 {
     const attn_dtype dtype = job->w.dtype;
     const int quantized = attn__is_quantized(dtype);
     const size_t n_in = job->w.n_in, steps_of = quantized ? 4 : 1; /* k of one step */
-    const size_t block_rows = quantized ? ATTN__Q_ROWS : ATTN__ROWS, max_rows = block_rows * 12;
+    const size_t block_rows = quantized ? ATTN__Q_ROWS : ATTN__ROWS;
+    const size_t max_rows = block_rows * (quantized ? 24 : 12);
     const attn__tiles_fn *tiles = quantized ? ATTN__FN(q_tiles) : ATTN__FLOAT(tiles);
 
     for (; row0 < row1; row0 += max_rows) {
@@ -2415,11 +2436,12 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
         size_t k0 = 0, k, block, panel;
         do { /* once even if there is no k: the outputs are then the bias alone */
             const size_t k1 = n_in - k0 < span ? n_in : k0 + span;
-            for (k = k0; k < k1; k += ATTN__CHAIN)
+            const size_t most_k = quantized ? span : ATTN__CHAIN; /* of one tile */
+            for (k = k0; k < k1; k += most_k)
                 for (block = 0; block < n_blocks; block++) {
                     const size_t from = n_rows * block / n_blocks;
                     const size_t to = n_rows * (block + 1) / n_blocks;
-                    const size_t n_k = k1 - k < ATTN__CHAIN ? k1 - k : ATTN__CHAIN;
+                    const size_t n_k = k1 - k < most_k ? k1 - k : most_k;
                     ATTN__FN(pack)
                     (job,
                      pack + attn__packed(quantized, k - k0) * n_rows +
@@ -2432,7 +2454,7 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
                     (const unsigned char *)job->w.data + panel * job->w.stride;
                 k = k0;
                 do {
-                    const size_t n_k = k1 - k < ATTN__CHAIN ? k1 - k : ATTN__CHAIN;
+                    const size_t n_k = k1 - k < most_k ? k1 - k : most_k;
                     const size_t bytes = attn__line_of(dtype, attn__round_up(n_k, ATTN__SCALED));
                     const size_t next = k + n_k < k1
                                             ? attn__line_of(dtype, k + n_k)
@@ -2672,6 +2694,8 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__Q_ROWS
 #undef ATTN__Q_COLS
 #undef ATTN__FLOAT
+#undef ATTN__EACH
+#undef ATTN__Q_UNROLL
 #endif /* the kernel room */
 
 /* The first inclusion goes on here; the others end. */
