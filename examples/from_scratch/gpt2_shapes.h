@@ -3,7 +3,6 @@
 #define GPT2_SHAPES_H
 
 #include "notebook.h"
-#include <string.h>
 
 /* In letters: T positions, C d_model, H heads, d d_head, F d_mlp, V vocabulary, N
  * longest context. They follow from the configuration alone. */
