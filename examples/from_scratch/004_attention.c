@@ -135,7 +135,7 @@ static weights rand_weights(attn_ctx *ctx, attn_rng *rng)
     return w;
 }
 
-/* The versions differ in their weights only. */
+/* Given the weights of version 1, version 2 computes what version 1 does. */
 static void transfer(attn_ctx *ctx, attn_tensor inputs, attn_rng *rng)
 {
     weights v1, v2;
@@ -194,7 +194,7 @@ int main(void)
     show("Version 2, with nn.Linear, seed 789:", self_attention(&ctx, inputs, &w, none));
     transfer(&ctx, inputs, &rng);
 
-    printf("\nNow nobody may look ahead.\n");
+    printf("\nNow nobody may look ahead. The weights are those of seed 789.\n");
     causal = masks(&ctx, inputs, &w);
 
     attn_full(&ctx, &ones, attn_shape2(6, 6), 1);

@@ -4,8 +4,8 @@
 
 #include "notebook.h"
 
-/* In letters: T positions, C d_model, H heads, d d_head, F d_mlp, V vocabulary, N
- * longest context. They follow from the configuration alone. */
+/* In letters: T positions, C d_model, H heads, d d_head, F d_mlp, V vocabulary, N longest context.
+ * The numbers follow from the configuration alone. The %d is the layer. */
 
 typedef struct named_shape {
     const char *name, *letters;
@@ -32,6 +32,7 @@ static const named_shape activations[] = {{"hook_embed", "1TC"},
                                           {"blocks.%d.hook_resid_post", "1TC"},
                                           {"ln_final.hook_scale", "1T1"},
                                           {"ln_final.hook_normalized", "1TC"}};
+
 /* Those of the embeddings, of one block, and of the end, in TransformerLens's order */
 static const named_shape parameters[] = {
     {"embed.W_E", "VC"},           {"pos_embed.W_pos", "NC"},     {"blocks.%d.ln1.w", "C"},

@@ -26,8 +26,8 @@ static float sum_of_six(const float *x)
     return x[0] + x[1] + x[2] + x[3] + x[4] + x[5];
 }
 
-/* How much should "journey" attend to each word? Nothing here needs a library, but for the stable
- * softmax and for the printing. */
+/* How much should "journey" attend to each word? Loops would do for all of it. Sums of more than a
+ * few numbers are attn_sum's: it adds in pairs, which rounds less than one after the other. */
 static void one_word(attn_ctx *ctx)
 {
     const float *query = words[1];
