@@ -112,8 +112,9 @@ static void check_record(const char *output, char kind, const char *sentence, co
     same_numbers(sentence, at, body, end);
 }
 
-/* All records of one program. Its "== NAME" may come several times. */
-static void check_program(const char *program, const char *arguments, int expected_records)
+/* All records of one program, against what it prints. Gives that to the caller, who frees it; NULL
+ * if there is none. */
+static char *check_program(const char *program, const char *arguments, int expected_records)
 {
     size_t size;
     char *text = (char *)test_read(VECTORS, &size), *output = output_of(program, arguments), *line,
@@ -124,7 +125,7 @@ static void check_program(const char *program, const char *arguments, int expect
     if (!CHECK(text != NULL) || !output) {
         free(text);
         free(output);
-        return;
+        return NULL;
     }
     for (line = text;; line = next) {
         const int begins = strncmp(line, "== ", 3) == 0 || *line == 0 ||
@@ -151,38 +152,119 @@ static void check_program(const char *program, const char *arguments, int expect
     }
     CHECKF(records == expected_records, "%d records, expected %d", records, expected_records);
     free(text);
-    free(output);
+    return output;
+}
+
+/* The programs compare what is computed in several ways, and say "at most" how much it differs. */
+static void check_differences(const char *output, int expected_count)
+{
+    static const char words[] = "at most ";
+    int count = 0;
+    while ((output = strstr(output, words)) != NULL) {
+        char *end;
+        const double value = strtod(output += strlen(words), &end);
+        CHECKF(end > output && value >= 0 && value < 2e-6, "it differs by at most %.12s", output);
+        count++;
+    }
+    CHECKF(count == expected_count, "%d differences, expected %d", count, expected_count);
+}
+
+/* The number after a sentence, or NaN */
+static double number_after(const char *output, const char *sentence)
+{
+    const char *at = strstr(output, sentence);
+    return CHECKF(at != NULL, "nowhere printed: %s", sentence) ? strtod(at + strlen(sentence), NULL)
+                                                               : NAN;
 }
 
 static void self_attention(void)
 {
-    char *output = output_of("000_self_attention", "");
     static const char ones[] = "1.000 1.000 1.000";
-    const char *sums;
-    check_program("000_self_attention", "", 3);
-    if (!output)
-        return;
-    sums = strstr(output, "The rows sum to");
-    if (CHECK(sums != NULL))
-        same_numbers("The rows sum to", sums, ones, ones + strlen(ones));
-    CHECK(strstr(output, "output differs by at most 0.") != NULL);
+    static const char *const sums[] = {"The rows sum to", "Its rows sum to"};
+    char *output = check_program("000_self_attention", "", 3);
+    int i;
+    for (i = 0; i < 2 && output; i++) {
+        const char *at = strstr(output, sums[i]);
+        if (CHECKF(at != NULL, "nowhere printed: %s", sums[i]))
+            same_numbers(sums[i], at, ones, ones + strlen(ones));
+    }
+    if (output)
+        check_differences(output, 2);
     free(output);
 }
+
+/* Is there a line that begins with this name, with `part` for its last letters, and a space? */
+static int lists(const char *output, const char *name, const char *part)
+{
+    char line[96];
+    const char *last = strstr(name, "QKV");
+    const int length = (int)(last ? (size_t)(last - name) : strlen(name));
+    snprintf(line, sizeof line, "\n%.*s%s ", length, name, last ? part : "");
+    return strstr(output, line) != NULL;
+}
+
+/* The list of parameters names the tensors of a model, which the list's author cannot have made up.
+ * Their shapes the program compares itself, and says how many are right. */
+static void parameters(const char *output)
+{
+    attn_ctx ctx = {0};
+    attn_model *model = NULL;
+    attn_tensor_info info;
+    char sentence[96];
+    size_t i;
+    int layer;
+    if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
+        return;
+    for (i = 0; i < attn_model_n_tensors(model); i++) {
+        if (!OK(&ctx, attn_model_tensor_info(&ctx, model, i, &info)))
+            continue;
+        if (sscanf(info.name, "blocks.%d.", &layer) == 1 && layer > 1)
+            continue; /* the list shows two blocks */
+        CHECKF(lists(output, info.name, "Q") && lists(output, info.name, "K") &&
+                   lists(output, info.name, "V"),
+               "no %s in the list", info.name);
+    }
+    snprintf(sentence, sizeof sentence, "so are %d of its %d parameters",
+             (int)attn_model_n_tensors(model), (int)attn_model_n_tensors(model));
+    CHECKF(strstr(output, sentence) != NULL, "nowhere printed: %s", sentence);
+    attn_model_close(model);
+    attn_ctx_free(&ctx);
+}
+
 static void clean_gpt2(void)
 {
-    check_program("001_clean_gpt2", STORIES TEST_BUILD "/from_scratch/plain.attn ", 35);
+    char *output =
+        check_program("001_clean_gpt2", STORIES TEST_BUILD "/from_scratch/plain.attn ", 40);
+    if (output) {
+        CHECK(strstr(output, "gives 21 of these 21 activations") != NULL);
+        parameters(output);
+    }
+    free(output);
 }
+
 static void averaging(void)
 {
-    check_program("002_averaging", "1 ", 12);
+    char *output = check_program("002_averaging", "1 ", 19);
+    if (output) {
+        check_differences(output, 2);
+        CHECK(fabs(number_after(output, "of more dot products:") - 16) < 0.1);
+        CHECK(fabs(number_after(output, "of more scaled ones:") - 1) < 0.01);
+        CHECK(number_after(output, "\ntook ") > 0);
+    }
+    free(output);
 }
+
 static void scores(void)
 {
-    check_program("003_scores", "", 14);
+    char *output = check_program("003_scores", "", 16);
+    if (output)
+        check_differences(output, 1);
+    free(output);
 }
+
 static void attention(void)
 {
-    check_program("004_attention", "", 36);
+    free(check_program("004_attention", "", 52));
 }
 
 /* Every step of taking the engine's attention away leaves the logits' bits. */
@@ -212,6 +294,79 @@ static void picture(void)
     CHECK(drawn && kept && strcmp(drawn, kept) == 0);
     free(drawn);
     free(kept);
+}
+
+/* ---- their README: where in attn.h a step of a notebook is found ---- */
+
+/* Is the function defined between the heading of this room and the next? */
+static int is_in_room(const char *source, const char *name, const char *room)
+{
+    char heading[64], call[96];
+    const char *at, *end;
+    snprintf(heading, sizeof heading, "\n/* >>%s ", room);
+    snprintf(call, sizeof call, "%.60s(", name);
+    at = strstr(source, heading);
+    if (!at)
+        return 0;
+    end = strstr(at + 1, "\n/* >>");
+    while ((at = strstr(at + 1, call)) != NULL && (!end || at < end)) {
+        const char *line = at, *close = strchr(at, ')');
+        while (line[-1] != '\n')
+            line--;
+        if (*line >= 'A' && *line <= 'z' && (at[-1] == ' ' || at[-1] == '*') && close &&
+            strncmp(close, ")\n{", 3) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* A cell like "`attn_sum`, `attn_div` (>>ops)". Returns how many functions it leads to. */
+static int check_cell(const char *source, const char *cell, const char *end)
+{
+    char names[8][64], room[32];
+    int n_names = 0, count = 0, i;
+    while (cell < end) {
+        if (n_names < 8 && sscanf(cell, "`attn_%56[a-z0-9_]`", names[n_names] + 5) == 1) {
+            memcpy(names[n_names++], "attn_", 5);
+            cell = strchr(cell + 1, '`');
+        } else if (sscanf(cell, "(>>%31[a-z])", room) == 1) {
+            for (i = 0; i < n_names; i++)
+                CHECKF(is_in_room(source, names[i], room), "%s is not defined in >>%s", names[i],
+                       room);
+            count += n_names;
+            n_names = 0;
+        }
+        cell++;
+    }
+    CHECKF(n_names == 0, "the page does not say where %s is", n_names > 0 ? names[0] : "");
+    return count;
+}
+
+/* Each row of its tables leads to a function of attn.h, and there it is. */
+static void readme(void)
+{
+    size_t size;
+    char *page = (char *)test_read("examples/from_scratch/README.md", &size);
+    char *source = (char *)test_read("attn.h", &size);
+    const char *line = page, *next;
+    int in_table = 0, rows = 0;
+    for (; page && source && *line; line = next) {
+        const char *end = line + strcspn(line, "\n"), *cell;
+        next = end + (*end == '\n');
+        if (strncmp(line, "| in the notebook |", 19) == 0) {
+            in_table = 1;
+            next = strchr(next, '\n') + 1; /* past the line under the heading */
+        } else if (*line != '|') {
+            in_table = 0;
+        } else if (in_table) {
+            cell = strchr(strchr(line + 1, '|') + 1, '|'); /* after "notebook" and "here" */
+            CHECKF(check_cell(source, cell, end) > 0, "this row leads nowhere: %.40s", line);
+            rows++;
+        }
+    }
+    CHECKF(rows > 40, "%d rows", rows);
+    free(page);
+    free(source);
 }
 
 /* ---- the functions behind them ---- */
@@ -423,6 +578,7 @@ void suite_notebooks(void)
     RUN("notebooks", attention);
     RUN("notebooks", inside_the_engine);
     RUN("notebooks", picture);
+    RUN("notebooks", readme);
     RUN("notebooks", randn);
     RUN("notebooks", randn_sizes);
     RUN("notebooks", masks);

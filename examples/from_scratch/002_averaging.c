@@ -8,7 +8,6 @@
 #define _POSIX_C_SOURCE 199309L /* clock_gettime */
 #endif
 #include "notebook.h"
-#include <string.h>
 #include <time.h>
 
 enum { BATCH = 32, TIME = 256, CHANNELS = 384, HEAD_SIZE = 16 };
@@ -103,13 +102,32 @@ typedef void (*method)(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
 static attn_tensor timed(attn_ctx *ctx, const char *what, method run, attn_tensor x)
 {
     attn_tensor out = none;
-    const double start = now();
+    double start, took;
     int i;
+    run(ctx, &out, x); /* once to warm up: it makes `out` and wakes the threads */
+    start = now();
     for (i = 0; i < n_runs; i++)
         run(ctx, &out, x);
+    took = now() - start;
     show(what, out);
-    printf("took %.4f ms (average over %d runs)\n", (now() - start) / n_runs, n_runs);
+    printf("took %.4f ms (average over %d runs)\n", took / n_runs, n_runs);
     return out;
+}
+
+/* What all numbers of a dense tensor add up to, as a check on those that are not shown */
+static double total(attn_tensor x)
+{
+    double sum = 0;
+    size_t i;
+    for (i = 0; i < attn_count(x); i++)
+        sum += ((const float *)x.data)[i];
+    return sum;
+}
+
+/* Eight numbers of a [32, 256, 384] tensor */
+static void show_eight(const char *what, attn_tensor x, size_t batch, size_t time, size_t first)
+{
+    show(what, attn_slice(attn_select(attn_select(x, 0, batch), 0, time), 0, first, 8));
 }
 
 static void show_variance(attn_ctx *ctx, const char *what, attn_tensor x)
@@ -163,12 +181,19 @@ int main(int argc, char **argv)
     attn_rng_seed(&rng, 74);
     attn_randn(&ctx, &x, attn_shape3(BATCH, TIME, CHANNELS), &rng);
     show_shape("x", x);
+    show_eight("It begins with", x, 0, 0, 0);
+    show_eight("and ends with", x, BATCH - 1, TIME - 1, CHANNELS - 8);
+    printf("Its numbers add up to %.2f.\n", total(x));
 
     loops = timed(&ctx, "1. The average of the past, by loops:", by_loops, x);
     product = timed(&ctx, "2. By a triangular matrix:", by_matmul, x);
     softmax = timed(&ctx, "3. By a softmax of masked zeros:", by_softmax, x);
     printf("\nThe matrix differs from the loops by at most %.1g, the softmax by at most %.1g.\n",
            difference(loops, product), difference(loops, softmax));
+    show_eight("At the last position, after 256 numbers, little is left. The first eight averages:",
+               loops, 0, TIME - 1, 0);
+    show_eight("and the last eight:", loops, 0, TIME - 1, CHANNELS - 8);
+    printf("All averages add up to %.2f.\n", total(loops));
 
     /* The notebook drew new weights in every run, and printed what run 151 gave. */
     for (run = 0; run < 151; run++)

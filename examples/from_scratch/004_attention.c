@@ -3,18 +3,9 @@
  *
  *     cc examples/from_scratch/004_attention.c -I. -O2 -lm -o 004 && ./004
  *
- * (The notebook begins as 003 does, with scores and no weights; see there.)
+ * It begins where 003 begins, with scores of words and nothing to learn (words.h).
  */
-#include "notebook.h"
-
-static float words[6][3] = {
-    {0.43f, 0.15f, 0.89f}, /* Your    */
-    {0.55f, 0.87f, 0.66f}, /* journey */
-    {0.57f, 0.85f, 0.64f}, /* starts  */
-    {0.22f, 0.58f, 0.33f}, /* with    */
-    {0.77f, 0.25f, 0.10f}, /* one     */
-    {0.05f, 0.80f, 0.55f}, /* step    */
-};
+#include "words.h"
 
 /* The parameters of self-attention. Stored as nn.Linear does, [d_out, d_in]. */
 typedef struct weights {
@@ -24,7 +15,7 @@ typedef struct weights {
 
 static weights linear_weights(attn_ctx *ctx, size_t d_in, size_t d_out, attn_rng *rng)
 {
-    weights w = {none, none, none, none, none};
+    weights w = {0};
     attn_linear_init(ctx, &w.query, NULL, d_in, d_out, rng);
     attn_linear_init(ctx, &w.key, NULL, d_in, d_out, rng);
     attn_linear_init(ctx, &w.value, NULL, d_in, d_out, rng);
@@ -37,22 +28,6 @@ static attn_tensor linear(attn_ctx *ctx, attn_tensor x, attn_tensor weight)
     attn_tensor y = none;
     attn_matmul(ctx, &y, x, attn_transpose(weight, 0, 1));
     return y;
-}
-
-/* softmax(q · kᵀ / sqrt(d) + mask) · v; give `none` for no mask. Works for any leading dimensions:
- * [T, d], [batch, T, d] or [batch, head, T, d]. */
-static attn_tensor attend(attn_ctx *ctx, attn_tensor q, attn_tensor k, attn_tensor v,
-                          attn_tensor mask)
-{
-    attn_tensor scores = none, out = none;
-    attn_matmul(ctx, &scores, q, attn_transpose(k, -2, -1));
-    if (mask.ndim > 0)
-        attn_add(ctx, &scores, scores, mask);
-    attn_scale(ctx, &scores, scores, 1 / sqrtf((float)k.shape[k.ndim - 1]));
-    attn_softmax(ctx, &scores, scores);
-    attn_matmul(ctx, &out, scores, v);
-    attn_tensor_free(ctx, &scores);
-    return out;
 }
 
 static attn_tensor self_attention(attn_ctx *ctx, attn_tensor x, const weights *w, attn_tensor mask)
@@ -146,44 +121,81 @@ static attn_tensor twice(attn_ctx *ctx, attn_tensor x) /* torch.stack((x, x)) */
     return both;
 }
 
+/* Version 1 draws its matrices from torch.rand, [d_in, d_out]; version 2 takes nn.Linear. */
+static weights rand_weights(attn_ctx *ctx, attn_rng *rng)
+{
+    attn_tensor matrix[3] = {none, none, none};
+    weights w = {0};
+    int i;
+    for (i = 0; i < 3; i++)
+        attn_rand(ctx, &matrix[i], attn_shape2(3, 2), rng);
+    w.query = attn_transpose(matrix[0], 0, 1);
+    w.key = attn_transpose(matrix[1], 0, 1);
+    w.value = attn_transpose(matrix[2], 0, 1);
+    return w;
+}
+
+/* Given the weights of version 1, version 2 computes what version 1 does. */
+static void transfer(attn_ctx *ctx, attn_tensor inputs, attn_rng *rng)
+{
+    weights v1, v2;
+    printf("\nThe versions differ in their weights only. Seed 123, 2 and then 1:\n");
+    attn_rng_seed(rng, 123);
+    v2 = linear_weights(ctx, 3, 2, rng);
+    show("Version 2, seed 123:", self_attention(ctx, inputs, &v2, none));
+    v1 = rand_weights(ctx, rng);
+    show("Version 1, drawn after it:", self_attention(ctx, inputs, &v1, none));
+    attn_copy(ctx, &v2.query, v1.query);
+    attn_copy(ctx, &v2.key, v1.key);
+    attn_copy(ctx, &v2.value, v1.value);
+    show("Version 2 with the weights of version 1:", self_attention(ctx, inputs, &v2, none));
+}
+
+static void gpt2_sized(attn_ctx *ctx, attn_rng *rng)
+{
+    attn_tensor doc = none, mask = none, batch, out;
+    weights w;
+    printf("\nOne layer of GPT-2's size: 1024 positions, 768 numbers, 12 heads.\n");
+    attn_randn(ctx, &doc, attn_shape2(1024, 768), rng);
+    show_shape("doc", doc);
+    show("doc, normal random numbers:", doc);
+    batch = twice(ctx, doc);
+    show_shape("batch", batch);
+    show("The batch of two:", batch);
+    attn_mask_causal(ctx, &mask, 1024, 1024);
+    w = linear_weights(ctx, 768, 768, rng);
+    attn_linear_init(ctx, &w.out, &w.out_bias, 768, 768, rng);
+    out = multi_head(ctx, batch, &w, 12, mask);
+    show_shape("the result", out);
+    show("The context vectors of the first document:", attn_select(out, 0, 0));
+}
+
 int main(void)
 {
     attn_ctx ctx = {0};
     attn_rng rng;
     const attn_tensor inputs = attn_borrow(words, ATTN_F32, attn_shape2(6, 3));
-    attn_tensor matrix[3] = {none, none, none}, weight = none, ones = none, dropped = none;
-    attn_tensor batch, causal, mask = none, both = none, part, queries, doc = none;
-    weights v1 = {none, none, none, none, none}, v2, fresh, w;
+    attn_tensor batch, causal, mask = none, ones = none, dropped = none, both = none;
+    attn_tensor weight = none, queries, out;
+    weights w;
     size_t i;
 
-    printf("One word first. Matrices [3, 2] of torch.rand, seed 123.\n");
-    attn_rng_seed(&rng, 123);
-    for (i = 0; i < 3; i++)
-        attn_rand(&ctx, &matrix[i], attn_shape2(3, 2), &rng);
-    v1.query = attn_transpose(matrix[0], 0, 1);
-    v1.key = attn_transpose(matrix[1], 0, 1);
-    v1.value = attn_transpose(matrix[2], 0, 1);
-    one_query(&ctx, inputs, &v1);
-    show("Version 1, for all words:", self_attention(&ctx, inputs, &v1, none));
+    printf("A sentence of six words, three numbers each.\n");
+    one_word(&ctx);
+    all_words(&ctx, inputs);
 
+    printf("\nNow with queries, keys and values. Matrices [3, 2] of torch.rand, seed 123.\n");
+    attn_rng_seed(&rng, 123);
+    w = rand_weights(&ctx, &rng);
+    one_query(&ctx, inputs, &w);
+    show("Version 1, for all words:", self_attention(&ctx, inputs, &w, none));
     attn_rng_seed(&rng, 789);
-    v2 = linear_weights(&ctx, 3, 2, &rng);
-    show("Version 2, with nn.Linear, seed 789:", self_attention(&ctx, inputs, &v2, none));
+    w = linear_weights(&ctx, 3, 2, &rng);
+    show("Version 2, with nn.Linear, seed 789:", self_attention(&ctx, inputs, &w, none));
+    transfer(&ctx, inputs, &rng);
 
-    printf("\nThe versions differ in their weights only. Seed 123, 2 and then 1:\n");
-    attn_rng_seed(&rng, 123);
-    fresh = linear_weights(&ctx, 3, 2, &rng);
-    show("Version 2, seed 123:", self_attention(&ctx, inputs, &fresh, none));
-    for (i = 0; i < 3; i++)
-        attn_rand(&ctx, &matrix[i], attn_shape2(3, 2), &rng);
-    show("Version 1, drawn after it:", self_attention(&ctx, inputs, &v1, none));
-    attn_copy(&ctx, &fresh.query, attn_transpose(matrix[0], 0, 1));
-    attn_copy(&ctx, &fresh.key, attn_transpose(matrix[1], 0, 1));
-    attn_copy(&ctx, &fresh.value, attn_transpose(matrix[2], 0, 1));
-    show("Version 2 with the weights of version 1:", self_attention(&ctx, inputs, &fresh, none));
-
-    printf("\nNow nobody may look ahead.\n");
-    causal = masks(&ctx, inputs, &v2);
+    printf("\nNow nobody may look ahead. The weights are those of seed 789.\n");
+    causal = masks(&ctx, inputs, &w);
 
     attn_full(&ctx, &ones, attn_shape2(6, 6), 1);
     attn_rng_seed(&rng, 123);
@@ -199,14 +211,16 @@ int main(void)
     show("The batch:", batch);
     attn_mask_causal(&ctx, &mask, 6, 6);
     w = linear_weights(&ctx, 3, 2, &rng);
-    show("Causal attention:", self_attention(&ctx, batch, &w, mask));
+    out = self_attention(&ctx, batch, &w, mask);
+    show_shape("Context vectors shape", out);
+    show("Causal attention:", out);
 
     printf("\nTwo heads are two such layers, their results side by side.\n");
     attn_zeros(&ctx, &both, ATTN_F32, attn_shape3(2, 6, 4));
     for (i = 0; i < 2; i++) {
         w = linear_weights(&ctx, 3, 2, &rng);
-        part = attn_slice(both, 2, 2 * i, 2);
-        attn_copy(&ctx, &part, self_attention(&ctx, batch, &w, mask));
+        out = attn_slice(both, 2, 2 * i, 2);
+        attn_copy(&ctx, &out, self_attention(&ctx, batch, &w, mask));
     }
     show("Two heads:", both);
     show_shape("their shape", both);
@@ -221,25 +235,15 @@ int main(void)
     show_shape("viewed", queries);
     show_shape("viewed[0]", attn_select(queries, 0, 0));
 
+    printf("\nBatch size: %d\nNum tokens: %d\nInput token embedding dimensions: %d\n",
+           (int)batch.shape[0], (int)batch.shape[1], (int)batch.shape[2]);
     attn_rng_seed(&rng, 123);
     w = linear_weights(&ctx, 3, 2, &rng);
     attn_linear_init(&ctx, &w.out, &w.out_bias, 2, 2, &rng);
-    show("Multi-head attention with an output layer, seed 123:",
-         multi_head(&ctx, batch, &w, 2, mask));
+    out = multi_head(&ctx, batch, &w, 2, mask);
+    show_shape("Context matrix shape", out);
+    show("Multi-head attention with an output layer, seed 123:", out);
 
-    printf("\nOne layer of GPT-2's size: 1024 positions, 768 numbers, 12 heads.\n");
-    attn_randn(&ctx, &doc, attn_shape2(1024, 768), &rng);
-    show_shape("doc", doc);
-    show("doc, normal random numbers:", doc);
-    batch = twice(&ctx, doc);
-    show_shape("batch", batch);
-    show("The batch of two:", batch);
-    attn_tensor_free(&ctx, &mask);
-    attn_mask_causal(&ctx, &mask, 1024, 1024);
-    w = linear_weights(&ctx, 768, 768, &rng);
-    attn_linear_init(&ctx, &w.out, &w.out_bias, 768, 768, &rng);
-    batch = multi_head(&ctx, batch, &w, 12, mask);
-    show_shape("the result", batch);
-    show("The context vectors of the first document:", attn_select(batch, 0, 0));
+    gpt2_sized(&ctx, &rng);
     return finish(&ctx);
 }

@@ -8,7 +8,6 @@
  * of arithmetic ("The same bits" in attn.h's manual).
  */
 #include "notebook.h"
-#include <string.h>
 
 enum { UNTOUCHED, SCORES, PATTERN, Z, ATTN_OUT, QKV, N_STEPS };
 static const char *const what[N_STEPS] = {

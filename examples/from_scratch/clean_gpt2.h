@@ -62,18 +62,25 @@ static attn_tensor project(attn_ctx *ctx, attn_tensor x, attn_tensor w, attn_ten
     return attn_transpose(y, 1, 2);
 }
 
+/* Scores [.., T, T]: nobody sees what comes later. exp(-inf) is 0. */
+static attn_tensor apply_causal_mask(attn_ctx *ctx, attn_tensor scores)
+{
+    attn_tensor mask = none, masked = none;
+    attn_mask_causal(ctx, &mask, scores.shape[2], scores.shape[3]);
+    attn_add(ctx, &masked, scores, mask);
+    return masked;
+}
+
 static attn_tensor attention(attn_ctx *ctx, attn_tensor x, const attn_block_weights *w,
                              size_t n_head)
 {
     const attn_tensor q = project(ctx, x, w->w_q, w->b_q, n_head);
     const attn_tensor k = project(ctx, x, w->w_k, w->b_k, n_head);
     const attn_tensor v = project(ctx, x, w->w_v, w->b_v, n_head);
-    attn_tensor pattern = none, mask = none, z = none, joined = none, out = none;
-    attn_matmul(ctx, &pattern, q, attn_transpose(k, -2, -1));
-    attn_scale(ctx, &pattern, pattern, 1 / sqrtf((float)q.shape[3]));
-    attn_mask_causal(ctx, &mask, x.shape[1], x.shape[1]);
-    attn_add(ctx, &pattern, pattern, mask);
-    attn_softmax(ctx, &pattern, pattern);
+    attn_tensor scores = none, pattern = none, z = none, joined = none, out = none;
+    attn_matmul(ctx, &scores, q, attn_transpose(k, -2, -1));
+    attn_scale(ctx, &scores, scores, 1 / sqrtf((float)q.shape[3]));
+    attn_softmax(ctx, &pattern, apply_causal_mask(ctx, scores));
     attn_matmul(ctx, &z, pattern, v);
     attn_copy(ctx, &joined, attn_transpose(z, 1, 2));
     joined = attn_reshape(joined, attn_shape3(x.shape[0], x.shape[1], x.shape[2]));
@@ -167,16 +174,20 @@ static gpt load(attn_ctx *ctx, const attn_model *model)
     return m;
 }
 
+/* The standard deviation of weights before training, Config.init_range in the notebook */
+static const float init_range = 0.02f;
+
 static attn_tensor normal(attn_ctx *ctx, attn_rng *rng, size_t n, size_t m)
 {
     attn_tensor w = none;
     attn_randn(ctx, &w, attn_shape2(n, m), rng);
-    attn_scale(ctx, &w, w, 0.02f);
+    attn_scale(ctx, &w, w, init_range);
     return w;
 }
 
-/* As before training, but for zeros in the embeddings, which nobody will look at: this is for
- * checking shapes. One set of weights serves all layers. */
+/* As before training, for looking at shapes: one set of weights serves all layers, and the large
+ * embeddings are uniform numbers, which are drawn sooner than normal ones. The unembedding is the
+ * embedding's transpose, as it is in GPT-2. */
 static gpt untrained(attn_ctx *ctx, const attn_config *c, attn_rng *rng)
 {
     const size_t n = c->d_model;
@@ -184,8 +195,10 @@ static gpt untrained(attn_ctx *ctx, const attn_config *c, attn_rng *rng)
     attn_block_weights *b = &m.block[0];
     size_t i;
     m.c = *c;
-    attn_zeros(ctx, &m.w_e, ATTN_F32, attn_shape2(c->n_vocab, n));
-    attn_zeros(ctx, &m.w_pos, ATTN_F32, attn_shape2(c->n_ctx, n));
+    attn_rand(ctx, &m.w_e, attn_shape2(c->n_vocab, n), rng);
+    attn_scale(ctx, &m.w_e, m.w_e, init_range);
+    attn_rand(ctx, &m.w_pos, attn_shape2(c->n_ctx, n), rng);
+    attn_scale(ctx, &m.w_pos, m.w_pos, init_range);
     m.w_u = attn_transpose(m.w_e, 0, 1);
     attn_full(ctx, &m.ln_w, attn_shape1(n), 1);
     attn_zeros(ctx, &m.ln_b, ATTN_F32, attn_shape1(n));

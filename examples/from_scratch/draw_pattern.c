@@ -6,7 +6,6 @@
  * one that is looked at; since nobody looks ahead, the upper triangle is free for the names.
  */
 #include "notebook.h"
-#include <string.h>
 
 enum { CELL = 15, PANEL_GAP = 56, PER_ROW = 3, TOP = 54 };
 

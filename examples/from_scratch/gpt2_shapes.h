@@ -3,10 +3,9 @@
 #define GPT2_SHAPES_H
 
 #include "notebook.h"
-#include <string.h>
 
-/* In letters: T positions, C d_model, H heads, d d_head, F d_mlp, V vocabulary, N
- * longest context. They follow from the configuration alone. */
+/* In letters: T positions, C d_model, H heads, d d_head, F d_mlp, V vocabulary, N longest context.
+ * The numbers follow from the configuration alone. The %d is the layer. */
 
 typedef struct named_shape {
     const char *name, *letters;
@@ -14,35 +13,37 @@ typedef struct named_shape {
 
 static const named_shape activations[] = {{"hook_embed", "1TC"},
                                           {"hook_pos_embed", "1TC"},
-                                          {"blocks.0.hook_resid_pre", "1TC"},
-                                          {"blocks.0.ln1.hook_scale", "1T1"},
-                                          {"blocks.0.ln1.hook_normalized", "1TC"},
-                                          {"blocks.0.attn.hook_q", "1THd"},
-                                          {"blocks.0.attn.hook_k", "1THd"},
-                                          {"blocks.0.attn.hook_v", "1THd"},
-                                          {"blocks.0.attn.hook_attn_scores", "1HTT"},
-                                          {"blocks.0.attn.hook_pattern", "1HTT"},
-                                          {"blocks.0.attn.hook_z", "1THd"},
-                                          {"blocks.0.hook_attn_out", "1TC"},
-                                          {"blocks.0.hook_resid_mid", "1TC"},
-                                          {"blocks.0.ln2.hook_scale", "1T1"},
-                                          {"blocks.0.ln2.hook_normalized", "1TC"},
-                                          {"blocks.0.mlp.hook_pre", "1TF"},
-                                          {"blocks.0.mlp.hook_post", "1TF"},
-                                          {"blocks.0.hook_mlp_out", "1TC"},
-                                          {"blocks.0.hook_resid_post", "1TC"},
+                                          {"blocks.%d.hook_resid_pre", "1TC"},
+                                          {"blocks.%d.ln1.hook_scale", "1T1"},
+                                          {"blocks.%d.ln1.hook_normalized", "1TC"},
+                                          {"blocks.%d.attn.hook_q", "1THd"},
+                                          {"blocks.%d.attn.hook_k", "1THd"},
+                                          {"blocks.%d.attn.hook_v", "1THd"},
+                                          {"blocks.%d.attn.hook_attn_scores", "1HTT"},
+                                          {"blocks.%d.attn.hook_pattern", "1HTT"},
+                                          {"blocks.%d.attn.hook_z", "1THd"},
+                                          {"blocks.%d.hook_attn_out", "1TC"},
+                                          {"blocks.%d.hook_resid_mid", "1TC"},
+                                          {"blocks.%d.ln2.hook_scale", "1T1"},
+                                          {"blocks.%d.ln2.hook_normalized", "1TC"},
+                                          {"blocks.%d.mlp.hook_pre", "1TF"},
+                                          {"blocks.%d.mlp.hook_post", "1TF"},
+                                          {"blocks.%d.hook_mlp_out", "1TC"},
+                                          {"blocks.%d.hook_resid_post", "1TC"},
                                           {"ln_final.hook_scale", "1T1"},
                                           {"ln_final.hook_normalized", "1TC"}};
+
+/* Those of the embeddings, of one block, and of the end, in TransformerLens's order */
 static const named_shape parameters[] = {
-    {"embed.W_E", "VC"},          {"pos_embed.W_pos", "NC"},    {"blocks.0.ln1.w", "C"},
-    {"blocks.0.ln1.b", "C"},      {"blocks.0.ln2.w", "C"},      {"blocks.0.ln2.b", "C"},
-    {"blocks.0.attn.W_Q", "HCd"}, {"blocks.0.attn.W_O", "HdC"}, {"blocks.0.attn.b_Q", "Hd"},
-    {"blocks.0.attn.b_O", "C"},   {"blocks.0.attn.W_K", "HCd"}, {"blocks.0.attn.W_V", "HCd"},
-    {"blocks.0.attn.b_K", "Hd"},  {"blocks.0.attn.b_V", "Hd"},  {"blocks.0.mlp.W_in", "CF"},
-    {"blocks.0.mlp.b_in", "F"},   {"blocks.0.mlp.W_out", "FC"}, {"blocks.0.mlp.b_out", "C"},
-    {"ln_final.w", "C"},          {"ln_final.b", "C"},          {"unembed.W_U", "CV"}};
+    {"embed.W_E", "VC"},           {"pos_embed.W_pos", "NC"},     {"blocks.%d.ln1.w", "C"},
+    {"blocks.%d.ln1.b", "C"},      {"blocks.%d.ln2.w", "C"},      {"blocks.%d.ln2.b", "C"},
+    {"blocks.%d.attn.W_Q", "HCd"}, {"blocks.%d.attn.W_O", "HdC"}, {"blocks.%d.attn.b_Q", "Hd"},
+    {"blocks.%d.attn.b_O", "C"},   {"blocks.%d.attn.W_K", "HCd"}, {"blocks.%d.attn.W_V", "HCd"},
+    {"blocks.%d.attn.b_K", "Hd"},  {"blocks.%d.attn.b_V", "Hd"},  {"blocks.%d.mlp.W_in", "CF"},
+    {"blocks.%d.mlp.b_in", "F"},   {"blocks.%d.mlp.W_out", "FC"}, {"blocks.%d.mlp.b_out", "C"},
+    {"ln_final.w", "C"},           {"ln_final.b", "C"},           {"unembed.W_U", "CV"}};
 enum { N_ACTIVATIONS = sizeof activations / sizeof *activations };
-enum { N_PARAMETERS = sizeof parameters / sizeof *parameters };
+enum { N_EMBEDDINGS = 2, N_IN_BLOCK = 16, N_PARAMETERS = sizeof parameters / sizeof *parameters };
 
 static size_t dimension(char letter, const attn_config *c, size_t n_tokens)
 {
@@ -66,15 +67,66 @@ static size_t dimension(char letter, const attn_config *c, size_t n_tokens)
     }
 }
 
-static void print_shapes(const named_shape *list, int n, const attn_config *c, size_t n_tokens)
+static void print_shapes(const named_shape *list, int n, int layer, const attn_config *c,
+                         size_t n_tokens)
 {
+    char name[64];
     int i, j;
     for (i = 0; i < n; i++) {
-        printf("%-30s (", list[i].name);
+        snprintf(name, sizeof name, list[i].name, layer);
+        printf("%-30s (", name);
         for (j = 0; list[i].letters[j]; j++)
             printf(j ? ", %d" : "%d", (int)dimension(list[i].letters[j], c, n_tokens));
         printf(j == 1 ? ",)\n" : ")\n");
     }
+}
+
+/* ---- a model's weights, held against the list ---- */
+
+/* A file keeps W_Q, W_K and W_V side by side as W_QKV: three of the list in one. */
+static int is_part(const char *listed, const char *stored)
+{
+    const size_t n = strlen(listed) - 1;
+    return strncmp(listed, stored, n) == 0 &&
+           (strcmp(listed + n, stored + n) == 0 ||
+            (strcmp(stored + n, "QKV") == 0 && strchr("QKV", listed[n])));
+}
+
+/* Heads lie side by side in the file too, so of [H, C, d] only the size is compared. */
+static int is_as_listed(const char *name, attn_tensor stored, const attn_config *c)
+{
+    char listed[64];
+    size_t size = 0;
+    int i, j, layer = 0, rows_fit = 1;
+    sscanf(name, "blocks.%d.", &layer);
+    for (i = 0; i < N_PARAMETERS; i++) {
+        const char *letters = parameters[i].letters;
+        size_t product = 1;
+        snprintf(listed, sizeof listed, parameters[i].name, layer);
+        if (!is_part(listed, name))
+            continue;
+        for (j = 0; letters[j]; j++)
+            product *= dimension(letters[j], c, 0);
+        size += product;
+        rows_fit = letters[0] == 'H' || stored.shape[0] == dimension(letters[0], c, 0);
+    }
+    return rows_fit && size == attn_count(stored);
+}
+
+/* How many of the model's tensors have the names and shapes of the list */
+static int count_parameters(attn_ctx *ctx, const attn_model *model)
+{
+    int count = 0;
+    size_t i;
+    for (i = 0; i < attn_model_n_tensors(model); i++) {
+        attn_tensor_info info;
+        attn_tensor w = none;
+        if (attn_model_tensor_info(ctx, model, i, &info) == ATTN_OK &&
+            attn_model_tensor(ctx, model, info.name, &w) == ATTN_OK)
+            count += is_as_listed(info.name, w, attn_model_config(model));
+        attn_tensor_free(ctx, &w);
+    }
+    return count;
 }
 
 /* ---- the engine's activations, held against the list ---- */
@@ -98,7 +150,7 @@ static int look(const attn_activation *a, void *user)
 }
 
 /* Feeds the ids and counts the activations of the list that came by in the listed shape. */
-static int count_as_listed(attn_ctx *ctx, const attn_model *model, const int32_t *ids, size_t n)
+static int count_activations(attn_ctx *ctx, const attn_model *model, const int32_t *ids, size_t n)
 {
     listed l[N_ACTIVATIONS];
     attn_session *session = NULL;
@@ -110,8 +162,9 @@ static int count_as_listed(attn_ctx *ctx, const attn_model *model, const int32_t
         l[i].c = attn_model_config(model);
         l[i].n_tokens = n;
         l[i].as_listed = 0;
-        snprintf(name, sizeof name, "%s%s", activations[i].name,
-                 strstr(activations[i].name, "normalized") ? ".post" : "");
+        snprintf(name, sizeof name - 5, activations[i].name, 0);
+        if (strstr(name, "normalized"))
+            strcat(name, ".post");
         attn_hook(ctx, session, name, look, &l[i]);
     }
     if (session && attn_feed(ctx, session, ids, n) == ATTN_OK)

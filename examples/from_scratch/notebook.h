@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const attn_tensor none; /* no tensor: "no bias", or one that the next call shall make */
 
@@ -23,6 +24,17 @@ static inline void show(const char *sentence, attn_tensor x)
         printf("\n%s\n%s\n", sentence, text);
     }
     free(text);
+}
+
+/* A number as Python prints it: the fewest digits from which it can be read back. */
+static inline void show_number(const char *sentence, double x)
+{
+    char text[32];
+    int digits = 0;
+    do
+        snprintf(text, sizeof text, "%.*g", ++digits, x);
+    while (digits < 17 && strtod(text, NULL) != x);
+    printf("%s %s%s\n", sentence, text, strpbrk(text, ".en") ? "" : ".0");
 }
 
 /* print(x.shape) */

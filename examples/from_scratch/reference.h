@@ -10,7 +10,6 @@
 #define REFERENCE_H
 
 #include "notebook.h"
-#include <string.h>
 
 /* Token ids become I32. No tensor if the file or the name is not there. */
 static inline attn_tensor reference(attn_ctx *ctx, const char *path, const char *name)
