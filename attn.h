@@ -825,6 +825,14 @@ static size_t attn__round_up(size_t n, size_t multiple)
     return (n + multiple - 1) / multiple * multiple;
 }
 
+/* Floats from one row of activations to the next. Rows that lie a multiple of 4 KiB apart would all
+ * compete for the same few places of a first-level cache. */
+static size_t attn__stride(size_t width)
+{
+    const size_t n = attn__round_up(width, 16);
+    return n % 256 == 0 ? n + 16 : n;
+}
+
 /* `what` names the purpose in the message. The bytes are zero. NULL after a failure. */
 static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
 {
@@ -2076,8 +2084,8 @@ ATTN__INLINE attn__vec attn__gelu_erf(attn__vec x)
 
 /* ---- matmul ---- */
 
-/* The micro-kernel. For n_rows rows (packed: in[k][row]) and n_cols panels:
- *   acc[row][col] = chain of fma(in[k][row], line[k][col]) over k
+/* The micro-kernel. For n_rows rows (packed: in[k][row]) and n_cols panels, chain by chain:
+ *   acc[row][col] = chain of fma(in[k][row], line[k][col]) over k;  out = out + acc
  * Both counts are constants where this is inlined, so acc lives in registers. */
 #define attn__tile ATTN__FN(tile)
 /* every accumulator of a tile, unrolled */
@@ -2095,43 +2103,45 @@ ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_ha
     const unsigned char *ahead = job->ahead;
     float *const out = job->out;
     attn__vec acc[ATTN__ROWS][8];
-    size_t k;
+    size_t k = 0;
 
     ATTN__GRID(row, col)
-    {
-        acc[row][col] = attn__set1(0);
-        ATTN__PREFETCH_WRITE(out + (size_t)row * job->out_stride + col * 16);
-    }
-    if (job->start == ATTN__RESUME)
-        ATTN__GRID(row, col)
-    acc[row][col] = attn__load(out + (size_t)row * job->out_stride + col * 16);
-    for (k = 0; k < job->n_k; k++) {
-        attn__vec w[8];
-        ATTN__PREFETCH(ahead);
-        ahead += job->ahead_step;
-        ATTN__UNROLL for (int col = 0; col < n_cols; col++)
-        {
-            const void *p = line + (size_t)col * stride;
-            w[col] = is_half ? attn__half((const uint16_t *)p) : attn__load((const float *)p);
+    ATTN__PREFETCH_WRITE(out + (size_t)row * job->out_stride + col * 16);
+    do {
+        const size_t end = job->n_k - k < ATTN__CHAIN ? job->n_k : k + ATTN__CHAIN;
+        const attn__start start = k == 0 ? job->start : ATTN__SUM;
+        ATTN__GRID(row, col) acc[row][col] = attn__set1(0);
+        if (start == ATTN__RESUME)
+            ATTN__GRID(row, col)
+        acc[row][col] = attn__load(out + (size_t)row * job->out_stride + col * 16);
+        for (; k < end; k++) {
+            attn__vec w[8];
+            ATTN__PREFETCH(ahead);
+            ahead += job->ahead_step;
+            ATTN__UNROLL for (int col = 0; col < n_cols; col++)
+            {
+                const void *p = line + (size_t)col * stride;
+                w[col] = is_half ? attn__half((const uint16_t *)p) : attn__load((const float *)p);
+            }
+            ATTN__UNROLL for (int row = 0; row < n_rows; row++)
+            {
+                const attn__vec x = attn__set1(in[row]);
+                ATTN__UNROLL for (int col = 0; col < n_cols; col++) acc[row][col] =
+                    attn__vfma(x, w[col], acc[row][col]);
+            }
+            in += n_rows;
+            line += line_bytes;
         }
-        ATTN__UNROLL for (int row = 0; row < n_rows; row++)
-        {
-            const attn__vec x = attn__set1(in[row]);
-            ATTN__UNROLL for (int col = 0; col < n_cols; col++) acc[row][col] =
-                attn__vfma(x, w[col], acc[row][col]);
-        }
-        in += n_rows;
-        line += line_bytes;
-    }
-    if (job->start == ATTN__SUM)
+        if (start == ATTN__SUM)
+            ATTN__GRID(row, col)
+        acc[row][col] =
+            attn__vadd(attn__load(out + (size_t)row * job->out_stride + col * 16), acc[row][col]);
+        if (job->bias && k >= job->n_k)
+            ATTN__GRID(row, col)
+        acc[row][col] = attn__vadd(acc[row][col], attn__load(job->bias + col * 16));
         ATTN__GRID(row, col)
-    acc[row][col] =
-        attn__vadd(attn__load(out + (size_t)row * job->out_stride + col * 16), acc[row][col]);
-    if (job->bias)
-        ATTN__GRID(row, col)
-    acc[row][col] = attn__vadd(acc[row][col], attn__load(job->bias + col * 16));
-    ATTN__GRID(row, col)
-    attn__store(out + (size_t)row * job->out_stride + col * 16, acc[row][col]);
+        attn__store(out + (size_t)row * job->out_stride + col * 16, acc[row][col]);
+    } while (k < job->n_k);
 }
 
 /* Walks a group of panels, as many at a time as the registers hold, and the last ones singly. */
@@ -2422,7 +2432,7 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
 {
     const attn_dtype dtype = job->w.dtype;
     const int quantized = attn__is_quantized(dtype);
-    const size_t n_in = job->w.n_in, steps_of = quantized ? 4 : 1; /* k of one step */
+    const size_t n_in = job->w.n_in, step = quantized ? 4 : 1; /* k between two prefetches */
     const size_t block_rows = quantized ? ATTN__Q_ROWS : ATTN__ROWS;
     const size_t max_rows = block_rows * (quantized ? 24 : 12);
     const attn__tiles_fn *tiles = quantized ? ATTN__FN(q_tiles) : ATTN__FLOAT(tiles);
@@ -2433,59 +2443,42 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
         const size_t group =
             quantized ? ATTN__Q_COLS(n_rows / n_blocks) : ATTN__COLS(n_rows / n_blocks);
         const size_t span = attn__packed_k(quantized, ATTN__PACK / n_rows);
-        size_t k0 = 0, k, block, panel;
+        size_t k = 0, block, panel;
         do { /* once even if there is no k: the outputs are then the bias alone */
-            const size_t k1 = n_in - k0 < span ? n_in : k0 + span;
-            const size_t most_k = quantized ? span : ATTN__CHAIN; /* of one tile */
-            for (k = k0; k < k1; k += most_k)
+            const size_t n_k = n_in - k < span ? n_in - k : span;
+            const size_t packed = attn__packed(quantized, n_k), steps = (n_k + 63) / 64 * 64 / step;
+            const size_t bytes = attn__line_of(dtype, (n_k + 63) / 64 * 64);
+            for (block = 0; block < n_blocks; block++) {
+                const size_t from = n_rows * block / n_blocks;
+                const size_t to = n_rows * (block + 1) / n_blocks;
+                ATTN__FN(pack)(job, pack + from * packed, row0 + from, row0 + to, k, n_k);
+            }
+            for (panel = panel0; panel < panel1; panel += group) {
+                const size_t n_panels = panel1 - panel < group ? panel1 - panel : group;
+                attn__tile_job tile;
+                tile.line = (const unsigned char *)job->w.data + panel * job->w.stride +
+                            attn__line_of(dtype, k);
+                tile.panel_stride = job->w.stride;
+                tile.n_k = n_k;
+                tile.out_stride = job->out_stride;
+                tile.bias = k + n_k == n_in && job->bias ? job->bias + panel * 16 : NULL;
+                tile.start = k > 0 ? ATTN__SUM : job->start;
+                tile.ahead_step = n_panels * bytes / n_blocks / (steps ? steps : 1);
                 for (block = 0; block < n_blocks; block++) {
                     const size_t from = n_rows * block / n_blocks;
                     const size_t to = n_rows * (block + 1) / n_blocks;
-                    const size_t n_k = k1 - k < most_k ? k1 - k : most_k;
-                    ATTN__FN(pack)
-                    (job,
-                     pack + attn__packed(quantized, k - k0) * n_rows +
-                         from * attn__packed(quantized, n_k),
-                     row0 + from, row0 + to, k, n_k);
+                    const size_t part = n_panels * block; /* of n_blocks, in panels */
+                    tile.in = pack + from * packed;
+                    tile.out = job->out + (row0 + from) * job->out_stride + panel * 16;
+                    tile.ahead = tile.line + (n_panels + part / n_blocks) * job->w.stride +
+                                 part % n_blocks * bytes / n_blocks;
+                    ATTN__FN(group)
+                    (tiles[to - from - 1], tile, to - from, n_panels, job->w.n_out - panel * 16,
+                     dtype);
                 }
-            for (panel = panel0; panel < panel1; panel += group) {
-                const size_t n_panels = panel1 - panel < group ? panel1 - panel : group;
-                const unsigned char *lines =
-                    (const unsigned char *)job->w.data + panel * job->w.stride;
-                k = k0;
-                do {
-                    const size_t n_k = k1 - k < most_k ? k1 - k : most_k;
-                    const size_t bytes = attn__line_of(dtype, attn__round_up(n_k, ATTN__SCALED));
-                    const size_t next = k + n_k < k1
-                                            ? attn__line_of(dtype, k + n_k)
-                                            : n_panels * job->w.stride + attn__line_of(dtype, k0);
-                    const size_t n_steps = attn__round_up(n_k, ATTN__SCALED) / steps_of;
-                    for (block = 0; block < n_blocks; block++) {
-                        const size_t from = n_rows * block / n_blocks;
-                        const size_t to = n_rows * (block + 1) / n_blocks;
-                        const size_t part = n_panels * block; /* of n_blocks, in panels */
-                        attn__tile_job tile;
-                        tile.in = pack + attn__packed(quantized, k - k0) * n_rows +
-                                  from * attn__packed(quantized, n_k);
-                        tile.line = lines + attn__line_of(dtype, k);
-                        tile.panel_stride = job->w.stride;
-                        tile.n_k = n_k;
-                        tile.out = job->out + (row0 + from) * job->out_stride + panel * 16;
-                        tile.out_stride = job->out_stride;
-                        tile.bias = k + n_k == n_in && job->bias ? job->bias + panel * 16 : NULL;
-                        tile.start = k > 0 ? ATTN__SUM : job->start;
-                        tile.ahead_step = n_panels * bytes / n_blocks / (n_steps ? n_steps : 1);
-                        tile.ahead = lines + next + part / n_blocks * job->w.stride +
-                                     part % n_blocks * bytes / n_blocks;
-                        ATTN__FN(group)
-                        (tiles[to - from - 1], tile, to - from, n_panels, job->w.n_out - panel * 16,
-                         dtype);
-                    }
-                    k += n_k;
-                } while (k < k1);
             }
-            k0 = k1;
-        } while (k0 < n_in);
+            k += n_k;
+        } while (k < n_in);
     }
 }
 
@@ -6846,7 +6839,7 @@ struct attn_session {
 static size_t attn__lay_out(attn_session *s, float *base)
 {
     const attn_config *c = &s->model->config;
-    const size_t n = s->n_batch, wide = attn__round_up(c->d_model, 16);
+    const size_t n = s->n_batch, wide = attn__stride(c->d_model);
     const size_t heads = (size_t)c->n_layer * c->n_head;
     const size_t padded = attn__round_up(s->capacity, 16);
     size_t at = 0;
@@ -6862,9 +6855,9 @@ static size_t attn__lay_out(attn_session *s, float *base)
     ATTN__PART(values, heads * s->values_size);
     ATTN__PART(resid, n * wide);
     ATTN__PART(normed, n * wide);
-    ATTN__PART(qkv, n * attn__round_up(3 * (size_t)c->d_model, 16));
+    ATTN__PART(qkv, n * attn__stride(3 * (size_t)c->d_model));
     ATTN__PART(z, n * wide);
-    ATTN__PART(mlp, n * attn__round_up(c->d_mlp, 16));
+    ATTN__PART(mlp, n * attn__stride(c->d_mlp));
     ATTN__PART(mean, n);
     ATTN__PART(scale, n);
     ATTN__PART(final, n * wide);
@@ -7192,7 +7185,7 @@ typedef struct attn__pass {
 static attn_tensor attn__activation_view(const attn__pass *p, const attn_session *of, int point)
 {
     const attn_config *c = &p->model->config;
-    const size_t qkv_stride = attn__round_up(3 * (size_t)c->d_model, 16);
+    const size_t qkv_stride = attn__stride(3 * (size_t)c->d_model);
     const size_t n = of->n_rows, n_keys = of->length + of->fed + n;
     float *base = p->s->resid;
     size_t width = c->d_model, stride = p->wide, heads = 0;
@@ -7214,7 +7207,7 @@ static attn_tensor attn__activation_view(const attn__pass *p, const attn_session
         break;
     case ATTN__HOOK_MLP_PRE:
     case ATTN__HOOK_MLP_POST:
-        base = p->s->mlp, width = c->d_mlp, stride = attn__round_up(c->d_mlp, 16);
+        base = p->s->mlp, width = c->d_mlp, stride = attn__stride(c->d_mlp);
         break;
     case ATTN__HOOK_EMBED:
     case ATTN__HOOK_RESID_PRE:
@@ -7349,7 +7342,7 @@ static void attn__project(const attn__worker *me, const attn__pass *p, float *ou
 static void attn__remember(const attn__worker *me, const attn__pass *p, int layer)
 {
     const attn_config *c = &p->model->config;
-    const size_t stride = attn__round_up(3 * (size_t)c->d_model, 16), d = c->d_head;
+    const size_t stride = attn__stride(3 * (size_t)c->d_model), d = c->d_head;
     size_t i, row, head, last, j;
     for (i = 0; i < p->n_items; i++) {
         const attn_session *of = p->items[i].session;
@@ -7378,7 +7371,7 @@ static attn__head attn__head_of(const attn__pass *p, const attn_session *of, int
                                 size_t row)
 {
     const attn_config *c = &p->model->config;
-    const size_t stride = attn__round_up(3 * (size_t)c->d_model, 16);
+    const size_t stride = attn__stride(3 * (size_t)c->d_model);
     const size_t index = (size_t)layer * c->n_head + head;
     attn__head h;
     memset(&h, 0, sizeof h);
@@ -7501,7 +7494,7 @@ static void attn__attend(const attn__worker *me, attn__pass *p, int layer)
 /* mlp = gelu(mlp) */
 static void attn__activate(const attn__worker *me, attn__pass *p)
 {
-    const size_t stride = attn__round_up(p->model->config.d_mlp, 16);
+    const size_t stride = attn__stride(p->model->config.d_mlp);
     size_t first, last;
     attn__share(me, p->n_rows * stride / 16, &first, &last);
     if (last > first)
@@ -7518,8 +7511,8 @@ static void attn__forward(attn__worker *me, void *arg)
     const attn_model *m = p->model;
     attn_session *s = p->s;
     const size_t n = p->n_rows, wide = p->wide;
-    const size_t wide_qkv = attn__round_up(3 * (size_t)m->config.d_model, 16);
-    const size_t wide_mlp = attn__round_up(m->config.d_mlp, 16);
+    const size_t wide_qkv = attn__stride(3 * (size_t)m->config.d_model);
+    const size_t wide_mlp = attn__stride(m->config.d_mlp);
     int i;
 
     attn__embed(me, p);
@@ -7695,7 +7688,7 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
     p.model = p.s->model;
     p.items = items;
     p.n_items = n_items;
-    p.wide = attn__round_up(p.model->config.d_model, 16);
+    p.wide = attn__stride(p.model->config.d_model);
     for (i = 0; i < n_items; i++)
         if (attn__check_item(ctx, &items[i], i, p.model) != ATTN_OK)
             return ctx->status;
