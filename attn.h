@@ -652,15 +652,21 @@ typedef struct attn_generate_desc {
     int prepend_bos;   /* begin an empty session with the beginning-of-text token */
     int allow_special; /* special tokens in the prompt count as such, not as their letters */
     int ignore_eos;    /* go on through the end-of-text token */
+    int guess;         /* most tokens to guess ahead: 0: 15; negative: none. See attn_generate */
     const int32_t *prompt_ids; /* if not NULL: these n_prompt_ids instead of the prompt text */
     size_t n_prompt_ids;
-    int32_t *ids;  /* if not NULL: receives the generated ids, room for max_tokens */
-    size_t *n_ids; /* if not NULL: receives their number */
+    int32_t *ids;     /* if not NULL: receives the generated ids, room for max_tokens */
+    size_t *n_ids;    /* if not NULL: receives their number */
+    size_t *n_passes; /* if not NULL: in how many passes over the weights they were fed */
 } attn_generate_desc;
 /* Feeds the prompt (may be empty if the session holds tokens), then samples and feeds until done,
  * handing text to `fn` (may be NULL; a model without tokenizer hands over none). The prompt is not
- * echoed. ATTN_STOPPED if fn stopped it; a full context ends quietly. The session holds what was
- * fed by then: the prompt and every token whose text was handed over, but perhaps the last. */
+ * echoed. Where the last tokens have stood before, what followed them then is guessed to follow
+ * again, and the guesses are fed along with the token that is due, in one pass over the weights. A
+ * guess only counts if it is what would have been sampled, so the text is the same, only sooner.
+ * (Sessions with hooks do not guess: hooks see every token once.) ATTN_STOPPED if fn stopped it; a
+ * full context ends quietly. The session holds what was fed by then: the prompt and every token
+ * whose text was handed over, but perhaps the last. */
 ATTN_API attn_status attn_generate(attn_ctx *ctx, attn_session *session, const char *prompt,
                                    const attn_generate_desc *desc, attn_text_fn fn, void *user);
 
@@ -8073,29 +8079,195 @@ static int attn__emit_text(const attn_model *model, int32_t id, attn_utf8 *utf8,
     return 0;
 }
 
+/* ---- guessing ----
+ *
+ * A pass over a few rows costs little more than one over a single row: both read every weight once.
+ * So the tokens that followed the last time are fed on trial. Row i of the logits is exact if the
+ * rows before it were guessed right, and does not depend on the rows after it: the sampler walks
+ * down the rows as long as it draws what was guessed, and the rest is forgotten. */
+
+enum { ATTN__MOST_GUESSES = 15, ATTN__LONGEST_MATCH = 8, ATTN__LONGEST_WAIT = 6 };
+
+typedef struct attn__guesser {
+    float *logits;   /* [most + 1, n_vocab] */
+    size_t most;     /* allowed */
+    size_t next;     /* how many to try next time */
+    size_t failures; /* in a row: each doubles the wait before the next try */
+    size_t wait;     /* tokens to go before that */
+} attn__guesser;
+
+/* Continues draft[0 .. 0] to at most n + 1 tokens: finds where the longest run that ends in
+ * draft[0] stood before, most recent first, and copies what followed. Returns how many were
+ * guessed. A run of one token is no evidence. */
+static size_t attn__guess(const attn_session *session, int32_t *draft, size_t n)
+{
+    const int32_t *tokens = session->tokens;
+    const size_t length = session->length;
+    size_t best = 0, best_match = 1, at, match, i;
+    if (n == 0)
+        return 0;
+    for (at = length; at-- > 1 && best_match < ATTN__LONGEST_MATCH;) {
+        if (tokens[at] != draft[0])
+            continue;
+        for (match = 1; match <= at && match < ATTN__LONGEST_MATCH; match++)
+            if (tokens[at - match] != tokens[length - match])
+                break;
+        if (match > best_match) {
+            best_match = match;
+            best = at;
+        }
+    }
+    if (best == 0)
+        return 0;
+    for (i = 1; i <= n; i++) /* beyond the end, the draft repeats itself */
+        draft[i] = best + i < length ? tokens[best + i] : draft[best + i - length];
+    return n;
+}
+
+/* After `right` of n guesses were right. */
+static void attn__learn(attn__guesser *g, size_t n, size_t right)
+{
+    if (right == 0) {
+        if (g->failures < ATTN__LONGEST_WAIT)
+            g->failures++;
+        g->wait = (size_t)1 << g->failures;
+    } else {
+        g->failures = 0;
+    }
+    g->next = right == n ? 2 * n : right + 1;
+    if (g->next > g->most)
+        g->next = g->most;
+}
+
+/* A run of generation. */
+typedef struct attn__generation {
+    attn_generate_desc desc;
+    attn_sampler *sampler;
+    attn__guesser guesser;
+    attn_utf8 utf8;
+    attn_text_fn fn;
+    void *user;
+    size_t n, most;     /* tokens generated, and allowed */
+    int stopped, ended; /* by the callback; by the end of text, of the context, of the allowance */
+} attn__generation;
+
+static attn_status attn__guesser_init(attn_ctx *ctx, const attn_session *session,
+                                      attn__generation *w)
+{
+    attn__guesser *g = &w->guesser;
+    g->most = ATTN__MOST_GUESSES;
+    if (w->desc.guess > 0 && w->desc.guess < ATTN__MOST_GUESSES)
+        g->most = (size_t)w->desc.guess;
+    if (g->most >= session->n_batch)
+        g->most = session->n_batch - 1;
+    if (w->desc.guess < 0 || session->hooks)
+        g->most = 0;
+    g->next = g->most < 4 ? g->most : 4;
+    if (g->most == 0)
+        return ATTN_OK;
+    g->logits = (float *)attn__alloc(
+        ctx, (g->most + 1) * session->model->config.n_vocab * sizeof(float), "rows of logits");
+    return g->logits ? ATTN_OK : ATTN_E_MEMORY;
+}
+
+/* Draws the next token and hands it on. It is then due to be fed, unless w->ended. */
+static attn_status attn__next_token(attn_ctx *ctx, attn_session *session, attn__generation *w,
+                                    int32_t *token)
+{
+    const attn_model *model = session->model;
+    if (attn_sample(ctx, w->sampler, session->logits, session->tokens, session->length, token) !=
+        ATTN_OK)
+        return ctx->status;
+    if (*token == model->config.eos && !w->desc.ignore_eos) {
+        w->ended = 1;
+        return ATTN_OK;
+    }
+    if (w->desc.ids)
+        w->desc.ids[w->n] = *token;
+    w->n++;
+    w->stopped = attn__emit_text(model, *token, &w->utf8, w->fn, w->user);
+    w->ended = session->length == session->capacity;
+    return ATTN_OK;
+}
+
+/* Feeds draft[0], which is due, with n guesses after it, and writes on as far as they turn out
+ * right. The session then holds what it would hold without guessing, and *token is due next. */
+static attn_status attn__feed_draft(attn_ctx *ctx, attn_session *session, attn__generation *w,
+                                    const int32_t *draft, size_t n, int32_t *token)
+{
+    const size_t n_vocab = session->model->config.n_vocab, length = session->length;
+    attn_feed_item item;
+    size_t right = 0;
+    memset(&item, 0, sizeof item);
+    item.session = session;
+    item.tokens = draft;
+    item.n_tokens = n + 1;
+    item.logits = n > 0 ? w->guesser.logits : NULL;
+    if (attn_feed_batch(ctx, &item, 1) != ATTN_OK)
+        return ctx->status;
+    for (;; right++) {
+        if (n > 0) { /* forget what comes after this row */
+            session->length = length + right + 1;
+            memcpy(session->logits, w->guesser.logits + right * n_vocab, n_vocab * sizeof(float));
+        }
+        if (w->n == w->most || w->stopped) {
+            w->ended = 1;
+            break;
+        }
+        if (attn__next_token(ctx, session, w, token) != ATTN_OK)
+            return ctx->status;
+        if (w->ended || right == n || *token != draft[right + 1])
+            break;
+    }
+    if (n > 0)
+        attn__learn(&w->guesser, n, right);
+    return ATTN_OK;
+}
+
+/* Writes until something ends it. */
+static attn_status attn__generate_on(attn_ctx *ctx, attn_session *session, attn__generation *w)
+{
+    attn__guesser *g = &w->guesser;
+    int32_t draft[ATTN__MOST_GUESSES + 1];
+    attn_status status = attn__next_token(ctx, session, w, &draft[0]);
+    size_t passes = 0;
+    while (status == ATTN_OK && !w->ended) {
+        const size_t room = session->capacity - session->length - 1, left = w->most - w->n;
+        size_t n = g->wait > 0 || w->stopped ? 0 : g->next;
+        int32_t token = draft[0];
+        n = n < room ? n : room;
+        n = attn__guess(session, draft, n < left ? n : left);
+        if (g->wait > 0)
+            g->wait--;
+        passes++;
+        status = attn__feed_draft(ctx, session, w, draft, n, &token);
+        draft[0] = token;
+    }
+    if (w->desc.n_passes)
+        *w->desc.n_passes = passes;
+    return status;
+}
+
 ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const char *prompt,
                                     const attn_generate_desc *desc, attn_text_fn fn, void *user)
 {
-    const attn_model *model;
-    attn_generate_desc d;
-    attn_sampler *sampler = NULL;
+    attn__generation w;
     attn_status status;
-    attn_utf8 utf8;
-    int32_t *ids = NULL, token;
-    size_t n_ids = 0, n = 0, most, whole;
+    int32_t *ids = NULL;
+    size_t n_ids = 0, n_vocab, whole;
     char rest[3 * 4];
-    int stopped = 0;
     if (!session)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_generate: no session was given");
-    model = session->model;
-    memset(&d, 0, sizeof d);
-    memset(&utf8, 0, sizeof utf8);
+    n_vocab = session->model->config.n_vocab;
+    memset(&w, 0, sizeof w);
     if (desc)
-        d = *desc;
-    most = d.max_tokens ? d.max_tokens : 100;
-    if (d.n_ids)
-        *d.n_ids = 0;
-    status = attn__prompt_ids(ctx, session, prompt, &d, &ids, &n_ids);
+        w.desc = *desc;
+    w.fn = fn;
+    w.user = user;
+    w.most = w.desc.max_tokens ? w.desc.max_tokens : 100;
+    if (w.desc.n_ids)
+        *w.desc.n_ids = 0;
+    status = attn__prompt_ids(ctx, session, prompt, &w.desc, &ids, &n_ids);
     if (status == ATTN_OK && n_ids == 0 && !session->has_logits)
         status = attn__fail(ctx, ATTN_E_ARGUMENT,
                             session->length > 0
@@ -8103,29 +8275,21 @@ ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const 
                                 : "the prompt is empty and so is the session: give some text, or "
                                   "set prepend_bos");
     if (status == ATTN_OK)
-        status = attn_sampler_new(ctx, &sampler, model->config.n_vocab, &d.sampler);
+        status = attn_sampler_new(ctx, &w.sampler, n_vocab, &w.desc.sampler);
+    if (status == ATTN_OK)
+        status = attn__guesser_init(ctx, session, &w);
     if (status == ATTN_OK && n_ids > 0)
         status = attn_feed(ctx, session, ids, n_ids);
-    while (status == ATTN_OK && n < most && !stopped) {
-        status =
-            attn_sample(ctx, sampler, session->logits, session->tokens, session->length, &token);
-        if (status != ATTN_OK || (token == model->config.eos && !d.ignore_eos))
-            break;
-        if (d.ids)
-            d.ids[n] = token;
-        n++;
-        stopped = attn__emit_text(model, token, &utf8, fn, user);
-        if (session->length == session->capacity)
-            break;
-        status = attn_feed(ctx, session, &token, 1);
-    }
-    if (fn && !stopped && (whole = attn_utf8_push(&utf8, "", 0, rest)) > 0)
-        stopped = fn(rest, whole, user) != 0;
-    if (d.n_ids)
-        *d.n_ids = n;
-    attn_sampler_free(sampler);
+    if (status == ATTN_OK)
+        status = attn__generate_on(ctx, session, &w);
+    if (fn && !w.stopped && (whole = attn_utf8_push(&w.utf8, "", 0, rest)) > 0)
+        w.stopped = fn(rest, whole, user) != 0;
+    if (w.desc.n_ids)
+        *w.desc.n_ids = w.n;
+    attn_sampler_free(w.sampler);
+    attn__free(w.guesser.logits);
     attn__free(ids);
-    if (status == ATTN_OK && stopped)
+    if (status == ATTN_OK && w.stopped)
         return attn__fail(ctx, ATTN_STOPPED, "the callback asked to stop");
     return status;
 }

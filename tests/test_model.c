@@ -2251,6 +2251,124 @@ static void end_of_text(void)
     free(json);
 }
 
+/* ---- guessing ahead ---- */
+
+typedef struct telling {
+    int32_t ids[300], tokens[600];
+    size_t n, n_tokens, n_passes, stop_after; /* stop_after: pieces of text; 0 never */
+    char text[4000];
+    size_t size, pieces;
+    float *logits;
+    attn_status status;
+} telling;
+
+static int hear(const char *text, size_t size, void *user)
+{
+    telling *t = (telling *)user;
+    if (t->size + size < sizeof t->text)
+        memcpy(t->text + t->size, text, size);
+    t->size += size;
+    return ++t->pieces == t->stop_after;
+}
+
+/* One run of attn_generate on a session of its own, and all that can be seen of it. */
+static telling tell(const attn_model *model, const int32_t *prompt, size_t n_prompt,
+                    attn_generate_desc d, size_t capacity, size_t n_batch, size_t stop_after)
+{
+    attn_ctx ctx = alone();
+    attn_session *session = session_on(&ctx, model, capacity, n_batch);
+    telling t;
+    memset(&t, 0, sizeof t);
+    t.stop_after = stop_after;
+    d.prompt_ids = prompt;
+    d.n_prompt_ids = n_prompt;
+    d.ids = t.ids;
+    d.n_ids = &t.n;
+    d.n_passes = &t.n_passes;
+    t.status = attn_generate(&ctx, session, NULL, &d, hear, &t);
+    t.n_tokens = attn_session_length(session);
+    memcpy(t.tokens, attn_session_tokens(session), t.n_tokens * sizeof *t.tokens);
+    t.logits = (float *)pool_new(vocab_of(model) * sizeof(float));
+    if (CHECK(attn_logits(session)))
+        memcpy(t.logits, attn_logits(session), vocab_of(model) * sizeof(float));
+    attn_session_free(session);
+    return t;
+}
+
+static void check_guessing(const attn_model *model, const int32_t *prompt, size_t n_prompt,
+                           attn_generate_desc d, size_t capacity, size_t stop_after)
+{
+    static const int guesses[] = {0, 1, 2, 7};
+    telling want, got;
+    size_t i;
+    d.guess = -1;
+    want = tell(model, prompt, n_prompt, d, capacity, 0, stop_after);
+    CHECKF(want.n_passes == want.n_tokens - n_prompt, "%d passes without guessing",
+           (int)want.n_passes);
+    for (i = 0; i < 4; i++) {
+        d.guess = guesses[i];
+        got = tell(model, prompt, n_prompt, d, capacity, i == 3 ? 3 : 0, stop_after);
+        CHECKF(
+            got.status == want.status && got.n == want.n && got.size == want.size &&
+                got.pieces == want.pieces && got.n_tokens == want.n_tokens,
+            "guess %d: status %d, %d tokens, %d bytes, %d in the session; without: %d, %d, %d, %d",
+            guesses[i], got.status, (int)got.n, (int)got.size, (int)got.n_tokens, want.status,
+            (int)want.n, (int)want.size, (int)want.n_tokens);
+        CHECK(memcmp(got.ids, want.ids, sizeof got.ids) == 0);
+        CHECK(memcmp(got.tokens, want.tokens, sizeof got.tokens) == 0);
+        CHECK(memcmp(got.text, want.text, sizeof got.text) == 0);
+        same_rows(got.logits, want.logits, 1, model, "the last logits after guessing");
+        CHECK(got.n_passes <= want.n_passes);
+    }
+}
+
+/* Whatever is guessed, the text, the session and its logits are those of plain generation. */
+static void guessing_changes_nothing(void)
+{
+    size_t i;
+    for (i = 0; i < 40; i++) {
+        const attn_model *model = i % 4 < 2 ? tiny : i % 4 == 2 ? plain : odd;
+        const size_t n_ctx = attn_model_config(model)->n_ctx;
+        const size_t n_prompt = 1 + random_below(n_ctx / 2), period = 1 + random_below(9);
+        int32_t *const prompt = random_tokens(model, n_prompt, i);
+        attn_generate_desc d;
+        size_t j;
+        memset(&d, 0, sizeof d);
+        d.ignore_eos = (int)(i % 3 == 0);
+        for (j = period; i % 2 && j < n_prompt; j++) /* half of them go round in circles */
+            prompt[j] = prompt[j - period];
+        d.max_tokens = 1 + random_below(200);
+        if (i % 5 == 1) {
+            d.sampler.temperature = 0.3f + random_float() * 0.2f;
+            d.sampler.top_k = 5;
+            d.sampler.seed = i;
+        }
+        if (i % 5 == 2)
+            d.sampler.repeat_penalty = 1.3f;
+        check_guessing(model, prompt, n_prompt, d,
+                       i % 3 ? 0 : n_prompt + random_below(n_ctx - n_prompt),
+                       i % 4 == 1 ? 1 + random_below(20) : 0);
+        pool_clear();
+    }
+}
+
+/* A text that repeats itself needs few passes; one that never does needs as many as without. */
+static void guessing_saves_passes(void)
+{
+    int32_t prompt[60];
+    attn_generate_desc d;
+    telling t;
+    size_t i;
+    for (i = 0; i < 60; i++)
+        prompt[i] = 300 + (int32_t)(i % 6);
+    memset(&d, 0, sizeof d);
+    d.max_tokens = 190;
+    d.ignore_eos = 1;
+    t = tell(tiny, prompt, 60, d, 0, 0, 0);
+    CHECKF(t.n == 190 && t.n_passes < 190 / 3, "%d tokens in %d passes", (int)t.n, (int)t.n_passes);
+    pool_clear();
+}
+
 static void full_context(void)
 {
     attn_ctx ctx = alone();
@@ -2502,6 +2620,8 @@ void suite_model(void)
         RUN("model", stopping_the_callback);
         RUN("model", continuing);
         RUN("model", end_of_text);
+        RUN("model", guessing_changes_nothing);
+        RUN("model", guessing_saves_passes);
         RUN("model", full_context);
         RUN("model", prompts);
         RUN("model", nan_logits);
