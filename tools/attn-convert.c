@@ -9,6 +9,7 @@
 #include "system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
+#include "draft.h"
 #include "gguf.h"
 #include "huggingface.h"
 #include "llmc.h"
@@ -117,19 +118,21 @@ static attn_status check_config(attn_ctx *ctx, source *s)
 {
     const struct {
         const char *name;
-        uint64_t value;
-    } sizes[] = {{"vocabulary", s->n_vocab},
-                 {"context", s->n_ctx},
-                 {"width", s->d_model},
-                 {"number of heads", s->n_head},
-                 {"number of layers", s->n_layer},
-                 {"inner width", s->d_mlp}};
+        uint64_t value, most; /* the bounds of attn_model_open */
+    } sizes[] = {{"vocabulary", s->n_vocab, 1 << 24},
+                 {"context", s->n_ctx, 1 << 24},
+                 {"width", s->d_model, 1 << 24},
+                 {"number of heads", s->n_head, 1 << 24},
+                 {"number of layers", s->n_layer, 1 << 16},
+                 {"inner width", s->d_mlp, 1 << 24}};
     int64_t *ids[2];
     size_t i;
     for (i = 0; i < COUNT_OF(sizes); i++)
-        if (sizes[i].value == 0 || sizes[i].value > INT32_MAX / 4)
-            return tool_fail(ctx, ATTN_E_FORMAT, "by %s, the %s is %llu, which cannot be",
-                             s->config_name, sizes[i].name, TOOLS_LLU(sizes[i].value));
+        if (sizes[i].value == 0 || sizes[i].value > sizes[i].most)
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "by %s, the %s is %llu, which cannot be: attn.h takes 1 to %llu",
+                             s->config_name, sizes[i].name, TOOLS_LLU(sizes[i].value),
+                             TOOLS_LLU(sizes[i].most));
     if (s->d_model % s->n_head)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "by %s, %llu heads share a width of %llu, which does "
@@ -338,10 +341,11 @@ static attn_status plan_layout(attn_ctx *ctx, plan *p, int dtype)
     return ATTN_OK;
 }
 
-/* The vocabulary, with an id for each row of the embedding. */
+/* The vocabulary, with an id for each row of the embedding, and nothing that its reader refuses. */
 static attn_status plan_tokenizer(attn_ctx *ctx, source *s, plan *p)
 {
     vocab *v = &s->vocabulary;
+    attn_tokenizer *reader;
     size_t dropped = 0;
     shown name;
     while (v->n_tokens > s->n_vocab) {
@@ -359,7 +363,11 @@ static attn_status plan_tokenizer(attn_ctx *ctx, source *s, plan *p)
     if (dropped)
         source_note("%llu special tokens have ids that the model does not know; left out",
                     TOOLS_LLU(dropped));
-    return vocab_section(ctx, v, (size_t)s->n_vocab, &p->tokenizer, &p->tokenizer_size);
+    if (vocab_section(ctx, v, (size_t)s->n_vocab, &p->tokenizer, &p->tokenizer_size) ||
+        attn_tokenizer_new(ctx, &reader, p->tokenizer, p->tokenizer_size))
+        return ctx->status;
+    attn_tokenizer_free(reader);
+    return ATTN_OK;
 }
 
 /* >> Writing =================================================================================== */
@@ -605,11 +613,9 @@ static attn_status write_file(writer *w, source *s, plan *p)
     return interrupted ? tool_fail(w->ctx, ATTN_STOPPED, "interrupted") : ATTN_OK;
 }
 
-/* Writes beside the output under another name, which then becomes the output's. */
 static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *path)
 {
-    const size_t size = strlen(path) + 40;
-    char *draft = (char *)arena_alloc(ctx, &s->memory, size, 1);
+    draft output;
     writer w;
     memset(&w, 0, sizeof w);
     w.ctx = ctx;
@@ -618,18 +624,14 @@ static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *p
     w.percent = -1;
     w.show_progress = system_is_terminal(stderr);
     w.block = (unsigned char *)arena_alloc(ctx, &s->memory, CHECKSUM_BLOCK, 1);
-    if (!draft || !w.block)
+    if (!w.block)
         return ctx->status;
-    snprintf(draft, size, "%s.%lu.part", path, system_process());
-    if ((w.file = fopen(draft, "wb")) == NULL)
+    if (draft_open(&output, path))
         return write_failed(&w);
+    w.file = output.file;
     write_file(&w, s, p);
-    if (fclose(w.file) && !ctx->status)
+    if (draft_close(&output, !ctx->status) && !ctx->status)
         write_failed(&w);
-    if (!ctx->status && system_replace(draft, path))
-        write_failed(&w);
-    if (ctx->status)
-        remove(draft);
     if (w.show_progress)
         fputs("\r                                                  \r", stderr);
     return ctx->status;
@@ -646,10 +648,10 @@ typedef struct options {
 static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
 {
     unsigned char magic[8] = {0};
-    FILE *file = fopen(o->input, "rb");
+    FILE *file = open_input(ctx, o->input);
     size_t n;
     if (!file)
-        return tool_fail(ctx, ATTN_E_IO, "cannot open %s: %s", o->input, strerror(errno));
+        return ctx->status;
     n = fread(magic, 1, sizeof magic, file);
     fclose(file);
     if (n == 0)
@@ -697,10 +699,11 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o)
 static attn_status convert(attn_ctx *ctx, source *s, const options *o)
 {
     const source_file *f;
+    const char *taken = system_not_a_file(o->output);
     plan p;
     memset(&p, 0, sizeof p);
-    if (system_is_directory(o->output))
-        return tool_fail(ctx, ATTN_E_IO, "%s is a directory; expected a file name", o->output);
+    if (taken)
+        return tool_fail(ctx, ATTN_E_IO, "%s is %s; expected a file name", o->output, taken);
     if (system_is_directory(o->input) ? hf_open(ctx, s, o->input) : open_file(ctx, s, o))
         return ctx->status;
     for (f = s->files; f; f = f->next)

@@ -353,14 +353,14 @@ TOOLS_FN attn_status vocab_load_pair(attn_ctx *ctx, vocab *v, arena *memory, con
     const json_value *m;
     if (!vocab_path || !merges_path || !added_path)
         return ctx->status;
-    if (!file_exists(merges_path))
+    if (!system_exists(merges_path))
         return tool_fail(ctx, ATTN_E_IO, "there is a vocab.json but no merges.txt in %s", dir);
     if (read_file(ctx, memory, merges_path, &merges, &merges_size) ||
         read_file(ctx, memory, vocab_path, &text, &size) ||
         json_parse(ctx, vocab_path, text, size, &root) ||
         vocab_count(ctx, vocab_path, root, &n_tokens))
         goto done;
-    if (file_exists(added_path) && (read_file(ctx, memory, added_path, &added_text, &added_size) ||
+    if (system_exists(added_path) && (read_file(ctx, memory, added_path, &added_text, &added_size) ||
                                     json_parse(ctx, added_path, added_text, added_size, &added)))
         goto done;
     if (added && (added->kind != JSON_OBJECT || added->size) &&
@@ -511,9 +511,9 @@ TOOLS_FN attn_status vocab_load(attn_ctx *ctx, vocab *v, arena *memory, const ch
     char *whole = arena_path(ctx, memory, dir, "tokenizer.json");
     if (!pair || !whole)
         return ctx->status;
-    if (file_exists(pair))
+    if (system_exists(pair))
         vocab_load_pair(ctx, v, memory, dir);
-    else if (file_exists(whole))
+    else if (system_exists(whole))
         vocab_load_json(ctx, v, memory, whole);
     else
         tool_fail(ctx, ATTN_E_TOKENIZER,
