@@ -4,7 +4,7 @@
  * token at a time. That loop, in generate(), is attn_generate() written out, so that it can show
  * ids as well as text and stop at Ctrl-C between two tokens. */
 
-#define _DARWIN_C_SOURCE   /* for getrusage under -std=c99 */
+#define _DARWIN_C_SOURCE /* for getrusage under -std=c99 */
 #include "tools/draft.h" /* first: it asks the system for POSIX */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -605,6 +606,8 @@ static void vocabularies_that_are_none(void)
     }
     CHECK(run("rm %s/merges.txt", copied(FIXTURES "bf16")) == 0);
     refused(test_tmp("variant"), "", "no merges.txt");
+    CHECK(run("echo 'h e' >>%s/merges.txt", copied(FIXTURES "bf16")) == 0);
+    refused(test_tmp("variant"), "", "both join tokens");
     refused(FIXTURES "v3.bin", "--tokenizer tests", "neither vocab.json with merges.txt nor");
     forget();
 }
@@ -648,7 +651,9 @@ static void configurations_that_are_none(void)
         {"\"n_head\": 2,", "", "config.json has no n_head"},
         {"\"n_head\": 2", "\"n_head\": 2.5", "n_head is not a whole number"},
         {"\"n_layer\": 1", "\"n_layer\": 2", "h.1.ln_1.weight is missing (config.json asks for 2"},
-        {"\"n_layer\": 1", "\"n_layer\": 400000000", "is missing"},
+        {"\"n_layer\": 1", "\"n_layer\": 65536", "h.1.ln_1.weight is missing"},
+        {"\"n_layer\": 1", "\"n_layer\": 65537",
+         "layers is 65537, which cannot be: attn.h takes 1 to 65536"},
         {"\"n_layer\": 1", "\"n_layer\": 9999999999999999999", "which cannot be"},
         {"\"n_embd\": 16", "\"n_embd\": 32",
          "wte.weight is [300, 16], but config.json asks for "
@@ -666,6 +671,58 @@ static void configurations_that_are_none(void)
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
         refused(variant(FIXTURES "bf16", "config.json", cases[i].find, cases[i].replace), "",
                 cases[i].text);
+    forget();
+}
+
+/* The converter takes what the reader takes, and no more: of each size, the largest number that
+ * both let pass and the smallest that neither does. What the configuration asks for is then not
+ * there, which is another message. */
+static void sizes_that_are_too_large(void)
+{
+    static const struct {
+        const char *key, *old;
+        size_t field; /* in the header of a .attn file */
+        uint32_t most;
+    } cases[] = {{"vocab_size", "300", 24, 1 << 24},
+                 {"n_positions", "8", 28, 1 << 24},
+                 {"n_embd", "16", 32, 1 << 24},
+                 {"n_layer", "1", 40, 1 << 16},
+                 {"n_inner", "null", 44, 1 << 24}};
+    char find[64], replace[64];
+    const char *dir;
+    attn_ctx ctx;
+    attn_model *model = NULL;
+    unsigned char *file = NULL;
+    size_t size = 0, i;
+    uint32_t more;
+    attn_model_close(converted(&ctx, FIXTURES "bf16", ""));
+    if (!CHECK((file = test_read(test_tmp("converted.attn"), &size)) != NULL))
+        return;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (more = 0; more < 2; more++) {
+            const uint32_t value = cases[i].most + more, old = get_u32(file + cases[i].field);
+            snprintf(find, sizeof find, "\"%s\": %s", cases[i].key, cases[i].old);
+            snprintf(replace, sizeof replace, "\"%s\": %lu", cases[i].key, (unsigned long)value);
+            dir = variant(FIXTURES "bf16", "config.json", find, replace);
+            if (cases[i].field == 32) /* which is four times the width otherwise */
+                edit(dir, "config.json", "\"n_inner\": null", "\"n_inner\": 64");
+            refused(dir, "",
+                    !more                      ? "config.json asks for"
+                    : cases[i].most == 1 << 24 ? "is 16777217, which cannot be"
+                                               : "is 65537, which cannot be");
+            put_u32(file + cases[i].field, value);
+            if (cases[i].field == 32)
+                put_u32(file + 36, 1); /* one head divides any width */
+            put_u64(file + 248, attn_checksum(0, file, 248));
+            attn_model_open_memory(&ctx, &model, file, size, NULL);
+            CHECK(model == NULL);
+            CHECKF((strstr(ctx.message, "impossible configuration") != NULL) == (int)more, "%s: %s",
+                   replace, ctx.message);
+            put_u32(file + cases[i].field, old);
+            put_u32(file + 36, 2);
+        }
+    free(file);
+    attn_ctx_free(&ctx);
     forget();
 }
 
@@ -975,6 +1032,69 @@ static void inputs_that_are_none(void)
     forget();
 }
 
+/* What can be opened, but not read from the middle, is refused before it is opened. If it were
+ * not, the pipe's other end would not keep the program waiting. */
+static void inputs_that_are_no_files(void)
+{
+    static const char *const names[] = {"config.json", "model.safetensors", "vocab.json",
+                                        "merges.txt"};
+    char pipe_path[512], command[700];
+    size_t i;
+    snprintf(pipe_path, sizeof pipe_path, "%s", test_tmp("pipe"));
+    CHECK(run("rm -f %s; mkfifo %s", pipe_path, pipe_path) == 0);
+    snprintf(command, sizeof command, "(echo >%s) 2>/dev/null & other=$!; ", pipe_path);
+    for (i = 0; i <= sizeof names / sizeof names[0]; i++) {
+        const char *input = pipe_path;
+        if (i > 0) {
+            input = copied(FIXTURES "bf16");
+            CHECK(run("mv %s %s/%s", pipe_path, input, names[i - 1]) == 0);
+            snprintf(pipe_path, sizeof pipe_path, "%s/%s", input, names[i - 1]);
+            snprintf(command, sizeof command, "(echo >%s) 2>/dev/null & other=$!; ", pipe_path);
+        }
+        CHECK(run("%s" TEST_BUILD "/attn-convert %s %s; code=$?; kill $other; exit $code", command,
+                  input, test_tmp("refused.attn")) == 1);
+        CHECKF(strstr(said, "is a pipe, where a file is needed") != NULL, "%s: %s", pipe_path,
+               said);
+        if (i > 0) {
+            CHECK(run("mv %s %s", pipe_path, test_tmp("pipe")) == 0);
+            snprintf(pipe_path, sizeof pipe_path, "%s", test_tmp("pipe"));
+        }
+    }
+    CHECK(!exists(test_tmp("refused.attn")) && !leftovers());
+    if (exists("/dev/null")) {
+        refused("/dev/null", "", "/dev/null is a device, where a file is needed");
+        CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 /dev/null") == 1 &&
+              strstr(said, "/dev/null is a device; expected a file name"));
+    }
+    CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 %s", pipe_path) == 1 &&
+          strstr(said, "is a pipe; expected a file name"));
+    remove(pipe_path);
+    forget();
+}
+
+/* The hub's cache holds directories of links to files whose names are hashes. */
+static void directories_of_links(void)
+{
+    char dir[512];
+    attn_ctx ctx;
+    attn_model *model;
+    snprintf(dir, sizeof dir, "%s", test_tmp("hub"));
+    CHECK(run("rm -rf %s; mkdir -p %s/blobs %s/snapshots/main && cp " FIXTURES "bf16/* %s/blobs && "
+              "cd %s/blobs && for f in *; do mv $f 0123$f && "
+              "ln -s ../../blobs/0123$f ../snapshots/main/$f; done",
+              dir, dir, dir, dir, dir) == 0);
+    snprintf(dir, sizeof dir, "%s", test_tmp("hub/snapshots/main"));
+    model = converted(&ctx, dir, "");
+    if (model)
+        same_as_reference(model, "bf16");
+    CHECK(model && attn_model_tokenizer(model) != NULL);
+    attn_model_close(model);
+    CHECK(run("rm %s/../../blobs/*model.safetensors", dir) == 0); /* a link to nothing */
+    refused(dir, "", "model.safetensors");
+    CHECK(run("rm -r %s", test_tmp("hub")) == 0);
+    forget();
+}
+
 /* >> The output ================================================================================ */
 
 static void outputs(void)
@@ -1043,6 +1163,114 @@ static void interruption(void)
     CHECK(!exists(output) && !leftovers());
     remove(path);
     forget();
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+#define EXTRA_MEMORY 1 /* of the sanitizer, which keeps what was freed */
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define EXTRA_MEMORY 1
+#endif
+#endif
+
+/* The most memory, in KiB, that a shell command's programs had resident. It runs below a copy of
+ * this process: what counts for the copy's children is theirs alone, and the copy's size. */
+static long peak_memory(const char *command)
+{
+    struct rusage usage;
+    long peak = -1;
+    int ends[2], status = -1;
+    pid_t child;
+    if (!CHECK(pipe(ends) == 0) || !CHECK((child = fork()) >= 0))
+        return -1;
+    if (child == 0) {
+        status = system(command);
+        if (status == 0 && getrusage(RUSAGE_CHILDREN, &usage) == 0)
+            peak = usage.ru_maxrss;
+        _exit(write(ends[1], &peak, sizeof peak) != sizeof peak);
+    }
+    close(ends[1]);
+    CHECK(read(ends[0], &peak, sizeof peak) == sizeof peak);
+    close(ends[0]);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+#ifdef __APPLE__
+    peak /= 1024; /* bytes there */
+#endif
+    return peak;
+}
+
+/* Adds an entry of zeros to a safetensors header. */
+static size_t add_entry(char *header, size_t *at, const char *name, size_t rows, size_t columns)
+{
+    const size_t begin = *at;
+    *at += 2 * (rows ? rows : 1) * columns;
+    return (size_t)(rows ? sprintf(header,
+                                   ",\"%s\":{\"dtype\":\"F16\",\"shape\":[%zu,%zu],"
+                                   "\"data_offsets\":[%zu,%zu]}",
+                                   name, rows, columns, begin, *at)
+                         : sprintf(header,
+                                   ",\"%s\":{\"dtype\":\"F16\",\"shape\":[%zu],"
+                                   "\"data_offsets\":[%zu,%zu]}",
+                                   name, columns, begin, *at));
+}
+
+/* Memory does not grow with the model, so that GPT-2 XL takes no more than this: a checkpoint as
+ * wide as XL, in which one tensor of each kind (a table, linear layers both ways, rows) has 20
+ * million numbers. In one piece that would be 80 MB; they have to pass in pieces of 32 MB, with
+ * half as much again for the panels of 16 bits. */
+static void memory_stays_small(void)
+{
+#ifdef EXTRA_MEMORY
+    test_skip("a sanitizer keeps memory that was freed");
+#else
+    enum { WIDTH = 1600, LONG = 12500, BOUND = 72 << 10 };
+    static const struct {
+        const char *name;
+        size_t rows, columns;
+    } tensors[] = {{"wte.weight", LONG, WIDTH},
+                   {"wpe.weight", LONG, WIDTH},
+                   {"h.0.ln_1.weight", 0, WIDTH},
+                   {"h.0.ln_1.bias", 0, WIDTH},
+                   {"h.0.attn.c_attn.weight", WIDTH, 3 * WIDTH},
+                   {"h.0.attn.c_attn.bias", 0, 3 * WIDTH},
+                   {"h.0.attn.c_proj.weight", WIDTH, WIDTH},
+                   {"h.0.attn.c_proj.bias", 0, WIDTH},
+                   {"h.0.ln_2.weight", 0, WIDTH},
+                   {"h.0.ln_2.bias", 0, WIDTH},
+                   {"h.0.mlp.c_fc.weight", WIDTH, LONG},
+                   {"h.0.mlp.c_fc.bias", 0, LONG},
+                   {"h.0.mlp.c_proj.weight", LONG, WIDTH},
+                   {"h.0.mlp.c_proj.bias", 0, WIDTH},
+                   {"ln_f.weight", 0, WIDTH},
+                   {"ln_f.bias", 0, WIDTH}};
+    static char header[8192] = "........{\"__metadata__\":{}", config[256], command[2048];
+    char dir[512], path[600];
+    size_t n = strlen(header), at = 0, i;
+    long peak;
+    for (i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
+        n += add_entry(header + n, &at, tensors[i].name, tensors[i].rows, tensors[i].columns);
+    header[n++] = '}';
+    put_u64((unsigned char *)header, n - 8);
+    snprintf(dir, sizeof dir, "%s", test_tmp("wide"));
+    CHECK(run("rm -rf %s && mkdir %s", dir, dir) == 0);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    write_file(path, header, n);
+    CHECK(truncate(path, (off_t)(n + at)) == 0); /* zeros that take no room on the disk */
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    snprintf(config, sizeof config,
+             "{\"vocab_size\": %d, \"n_positions\": %d, \"n_embd\": %d, \"n_inner\": %d, "
+             "\"n_head\": 25, \"n_layer\": 1}",
+             LONG, LONG, WIDTH, LONG);
+    write_file(path, config, strlen(config));
+    snprintf(path, sizeof path, "%s", test_tmp("wide.attn"));
+    snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s 2>/dev/null", dir, path);
+    peak = peak_memory(command);
+    CHECKF(peak > 32 << 10 && peak <= BOUND, "%ld KiB, expected at most %d", peak, (int)BOUND);
+    CHECK(exists(path));
+    remove(path);
+    CHECK(run("rm -r %s", dir) == 0);
+    forget();
+#endif
 }
 
 /* >> attn-info and attn-tokenize =============================================================== */
@@ -1133,6 +1361,7 @@ void suite_convert(void)
     RUN("convert", vocabularies_that_are_none);
     RUN("convert", gaps_and_extra_tokens);
     RUN("convert", configurations_that_are_none);
+    RUN("convert", sizes_that_are_too_large);
     RUN("convert", harmless_settings);
     RUN("convert", malformed_json);
     RUN("convert", safetensors_that_are_none);
@@ -1140,8 +1369,11 @@ void suite_convert(void)
     RUN("convert", gguf_that_is_none);
     RUN("convert", llmc_that_is_none);
     RUN("convert", inputs_that_are_none);
+    RUN("convert", inputs_that_are_no_files);
+    RUN("convert", directories_of_links);
     RUN("convert", outputs);
     RUN("convert", interruption);
+    RUN("convert", memory_stays_small);
     RUN("convert", info);
     RUN("convert", tokenize);
 }

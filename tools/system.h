@@ -120,10 +120,10 @@ SYSTEM_FN const char *system_not_a_file(const char *path)
     struct stat s;
     if (stat(path, &s) != 0 || S_ISREG(s.st_mode))
         return NULL;
-    return S_ISDIR(s.st_mode)                          ? "a directory"
-           : S_ISFIFO(s.st_mode)                       ? "a pipe"
+    return S_ISDIR(s.st_mode)                         ? "a directory"
+           : S_ISFIFO(s.st_mode)                      ? "a pipe"
            : S_ISCHR(s.st_mode) || S_ISBLK(s.st_mode) ? "a device"
-                                                       : "no plain file";
+                                                      : "no plain file";
 }
 
 SYSTEM_FN int system_same_file(const char *a, const char *b)

@@ -360,8 +360,9 @@ TOOLS_FN attn_status vocab_load_pair(attn_ctx *ctx, vocab *v, arena *memory, con
         json_parse(ctx, vocab_path, text, size, &root) ||
         vocab_count(ctx, vocab_path, root, &n_tokens))
         goto done;
-    if (system_exists(added_path) && (read_file(ctx, memory, added_path, &added_text, &added_size) ||
-                                    json_parse(ctx, added_path, added_text, added_size, &added)))
+    if (system_exists(added_path) &&
+        (read_file(ctx, memory, added_path, &added_text, &added_size) ||
+         json_parse(ctx, added_path, added_text, added_size, &added)))
         goto done;
     if (added && (added->kind != JSON_OBJECT || added->size) &&
         vocab_count(ctx, added_path, added, &n_tokens))
