@@ -607,7 +607,11 @@ static void vocabularies_that_are_none(void)
     CHECK(run("rm %s/merges.txt", copied(FIXTURES "bf16")) == 0);
     refused(test_tmp("variant"), "", "no merges.txt");
     CHECK(run("echo 'h e' >>%s/merges.txt", copied(FIXTURES "bf16")) == 0);
-    refused(test_tmp("variant"), "", "both join tokens");
+    refused(test_tmp("variant"), "",
+            "merges.txt, line 45: \"h\" and \"e\" are merged already, by line 2");
+    CHECK(run("rm %s/vocab.json", copied(FIXTURES "bf16")) == 0);
+    refused(test_tmp("variant"), "", "a merges.txt but no vocab.json");
+    refused(FIXTURES "v3.bin", "--tokenizer no/such", "there is no directory no/such");
     refused(FIXTURES "v3.bin", "--tokenizer tests", "neither vocab.json with merges.txt nor");
     forget();
 }
@@ -1015,7 +1019,12 @@ static void inputs_that_are_none(void)
     const char *dir = copied(FIXTURES "bf16");
     char path[600];
     refused("no/such/thing", "", "cannot open no/such/thing");
-    refused("tests", "", "config.json");
+    refused("tests", "", "tests holds no config.json");
+    write_file(test_tmp("variant.bin"), "version https://git-lfs.github.com/spec/v1\noid", 46);
+    refused(test_tmp("variant.bin"), "", "`git lfs pull` fetches the file");
+    CHECK(run("mv %s %s/model.safetensors", test_tmp("variant.bin"), dir) == 0);
+    refused(dir, "", "`git lfs pull` fetches the file");
+    dir = copied(FIXTURES "bf16");
     refused("LICENSE", "", "is neither a GGUF file, nor an llm.c checkpoint, nor a directory");
     refused(FIXTURES "bf16/model.safetensors", "", "give the directory that holds it");
     CHECK(run(TEST_BUILD "/attn-convert %s %s", FIXTURES "bf16", test_tmp("x.attn")) == 0);
@@ -1128,6 +1137,8 @@ static void outputs(void)
     CHECK(run(TEST_BUILD "/attn-convert a b c") == 2);
     CHECK(run(TEST_BUILD "/attn-convert a b --dtype q9") == 2 &&
           strstr(said, "f32, f16, q8 or q4"));
+    CHECK(run(TEST_BUILD "/attn-convert a b --dtype") == 2 && strstr(said, "needs a value"));
+    CHECK(run(TEST_BUILD "/attn-convert a b --tokenizer") == 2 && strstr(said, "needs a value"));
     if (exists("/dev/full")) { /* a disk that has no room */
         CHECK(run(TEST_BUILD "/attn-info %s >/dev/full", path) == 1);
         CHECK(run("echo hi | " TEST_BUILD "/attn-tokenize %s >/dev/full", path) == 1);
@@ -1325,7 +1336,9 @@ static void tokenize(void)
     CHECK(run("printf '1 2048' | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 1 &&
           printed_size == 0 && strstr(said, "2048"));
     CHECK(run("printf '1 2a' | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 1 &&
-          strstr(said, "entry 1 of the input"));
+          strstr(said, "entry 1 of the input, \"2a\", is not"));
+    CHECK(run("echo hello | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 1 &&
+          strstr(said, "entry 0 of the input, \"hello\", is not"));
     CHECK(run("printf '1 99999999999999999999' | " TEST_BUILD "/attn-tokenize --decode " STORIES) ==
           1);
     CHECK(run(TEST_BUILD "/attn-tokenize tests </dev/null") == 1 && strstr(said, "neither"));

@@ -743,7 +743,11 @@ static int parse(int argc, char **argv, options *o)
             fputs(usage, stdout);
             return 1;
         }
-        if (strcmp(a, "--dtype") == 0 && i + 1 < argc) {
+        if (i + 1 == argc && (strcmp(a, "--dtype") == 0 || strcmp(a, "--tokenizer") == 0)) {
+            fprintf(stderr, "attn-convert: %s needs a value (see --help)\n", a);
+            return 3;
+        }
+        if (strcmp(a, "--dtype") == 0) {
             a = argv[++i];
             o->dtype = strcmp(a, "f32") == 0   ? ATTN_F32
                        : strcmp(a, "f16") == 0 ? ATTN_F16
@@ -754,7 +758,7 @@ static int parse(int argc, char **argv, options *o)
                 fprintf(stderr, "attn-convert: --dtype takes f32, f16, q8 or q4, not %s\n", a);
                 return 3;
             }
-        } else if (strcmp(a, "--tokenizer") == 0 && i + 1 < argc) {
+        } else if (strcmp(a, "--tokenizer") == 0) {
             o->tokenizer = argv[++i];
         } else if (strcmp(a, "--no-tokenizer") == 0) {
             o->no_tokenizer = 1;

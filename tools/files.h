@@ -127,12 +127,26 @@ TOOLS_FN char *arena_path(attn_ctx *ctx, arena *memory, const char *directory, c
  * NULL after a message. */
 TOOLS_FN FILE *open_input(attn_ctx *ctx, const char *path)
 {
+    static const char pointer[] = "version https://git-lfs";
+    char start[sizeof pointer - 1];
     const char *what = system_not_a_file(path);
     FILE *file = what ? NULL : fopen(path, "rb");
     if (what)
         tool_fail(ctx, ATTN_E_IO, "%s is %s, where a file is needed", path, what);
     else if (!file)
         tool_fail(ctx, ATTN_E_IO, "cannot open %s: %s", path, strerror(errno));
+    else if (fread(start, 1, sizeof start, file) == sizeof start &&
+             memcmp(start, pointer, sizeof start) == 0)
+        tool_fail(ctx, ATTN_E_FORMAT,
+                  "%s is not the file but a note of Git LFS that stands for it; `git lfs pull` "
+                  "fetches the file",
+                  path);
+    if (file && (ctx->status || fseek(file, 0, SEEK_SET))) {
+        if (!ctx->status)
+            tool_fail(ctx, ATTN_E_IO, "cannot read %s: %s", path, strerror(errno));
+        fclose(file);
+        file = NULL;
+    }
     return file;
 }
 

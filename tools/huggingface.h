@@ -187,6 +187,9 @@ TOOLS_FN attn_status hf_open(attn_ctx *ctx, source *s, const char *dir)
     if (!config)
         return ctx->status;
     s->config_name = "config.json";
+    if (!system_exists(config))
+        return tool_fail(ctx, ATTN_E_IO,
+                         "%s holds no config.json, which a Hugging Face directory would", dir);
     if (read_file(ctx, &s->memory, config, &text, &size) == ATTN_OK &&
         json_parse(ctx, config, text, size, &root) == ATTN_OK)
         hf_read_config(ctx, s, root);
