@@ -66,8 +66,9 @@ static const struct option {
     {0, "print-ids", NULL, FLAG, AT(print_ids), 0, "print token ids in place of text"},
     {0, "no-prompt", NULL, FLAG, AT(no_prompt), 0, "print only what is generated"},
     {0, "logits", "FILE", TEXT, AT(logits), 0,
-     "write the logits of every position of the prompt as a\n"
-     "                              NumPy array [T, vocab]; generates only if -n is given too"},
+     "write the logits of every position of the prompt\n"
+     "                              as a NumPy array [T, vocab]; generates only if\n"
+     "                              -n is given too"},
     {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), 0, "open without verifying the file"},
     {'q', "quiet", NULL, FLAG, AT(quiet), 0, "no statistics on standard error"},
     {'h', "help", NULL, FLAG, AT(help), 0, "print this"},
@@ -84,8 +85,8 @@ static void print_help(void)
         printf("  %c%c --%-14s %-6s  %s\n", table[i].letter ? '-' : ' ',
                table[i].letter ? table[i].letter : ' ', table[i].name,
                table[i].argument ? table[i].argument : "", table[i].help);
-    printf("\nExit codes: 0 done, 1 the run failed, 2 wrong usage, 130 stopped by Ctrl-C, 141 the\n"
-           "reader of the output went away.\n");
+    printf("\nExit codes: 0 done, 1 the run failed, 2 wrong usage, 130 stopped by Ctrl-C,\n"
+           "141 the reader of the output went away.\n");
 }
 
 static int fail(int code, const char *format, ...)

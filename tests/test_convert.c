@@ -612,6 +612,9 @@ static void vocabularies_that_are_none(void)
     CHECK(run("rm %s/vocab.json", copied(FIXTURES "bf16")) == 0);
     refused(test_tmp("variant"), "", "a merges.txt but no vocab.json");
     refused(FIXTURES "v3.bin", "--tokenizer no/such", "there is no directory no/such");
+    edit(variant(FIXTURES "sharded", "tokenizer.json", "\"\\u0120and\":298", "\"\":298"),
+         "tokenizer.json", "[\"\\u0120\",\"and\"]", "[\"\",\"h\"]");
+    refused(test_tmp("variant"), "", "298 is a token without bytes");
     refused(FIXTURES "v3.bin", "--tokenizer tests", "neither vocab.json with merges.txt nor");
     forget();
 }

@@ -19,19 +19,22 @@ static const char usage[] =
     "usage: attn-convert INPUT OUTPUT.attn [options]\n"
     "\n"
     "Converts a GPT-2 checkpoint. INPUT is one of\n"
-    "  a Hugging Face directory   config.json; model.safetensors, or shards with their index;\n"
-    "                             vocab.json and merges.txt, or tokenizer.json\n"
+    "  a Hugging Face directory   config.json; model.safetensors, or shards with\n"
+    "                             their index; vocab.json and merges.txt, or\n"
+    "                             tokenizer.json\n"
     "  a GGUF file                architecture gpt2; F32, F16, BF16 or Q8_0\n"
     "  an llm.c checkpoint        version 3 (f32) or 5 (bf16)\n"
     "\n"
     "options:\n"
-    "  --dtype TYPE      how to store the weights: f32, f16, q8 (8 bits) or q4 (4 bits); default:\n"
-    "                    f16 if they are all f16, else f32, so that nothing is lost\n"
+    "  --dtype TYPE      how to store the weights: f32, f16, q8 (8 bits) or q4 (4 bits);\n"
+    "                    default: f16 if they are all f16, else f32, so that nothing is\n"
+    "                    lost\n"
     "  --tokenizer DIR   take the vocabulary from this directory\n"
     "  --no-tokenizer    leave the vocabulary out\n"
     "  --help            show this\n"
     "\n"
-    "OUTPUT.attn appears when it is complete. Exit status: 0 done, 1 failed, 2 wrong usage.\n";
+    "OUTPUT.attn appears when it is complete.\n"
+    "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
 /* >> The plan ================================================================================== */
 

@@ -10,8 +10,8 @@
 static const char usage[] =
     "usage: attn-info FILE.attn\n"
     "\n"
-    "Prints the configuration, the tokenizer's counts and the tensors of a .attn file, after\n"
-    "checking all of it, checksums included.\n"
+    "Prints the configuration, the tokenizer's counts and the tensors of a .attn\n"
+    "file, after checking all of it, checksums included.\n"
     "Exit status: 0 the file is whole, 1 it is not, 2 wrong usage.\n";
 
 static void print_token(const char *what, int32_t id, const attn_tokenizer *tokenizer)

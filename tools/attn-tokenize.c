@@ -10,14 +10,13 @@
 static const char usage[] =
     "usage: attn-tokenize MODEL_OR_DIRECTORY [options] < INPUT > OUTPUT\n"
     "\n"
-    "Turns standard input, any bytes at all, into token ids on one line, separated by blanks.\n"
-    "MODEL_OR_DIRECTORY is a .attn file with a tokenizer, or a directory that holds vocab.json "
-    "and\n"
-    "merges.txt, or tokenizer.json.\n"
+    "Turns standard input, any bytes at all, into token ids on one line, separated\n"
+    "by blanks. MODEL_OR_DIRECTORY is a .attn file with a tokenizer, or a directory\n"
+    "that holds vocab.json and merges.txt, or tokenizer.json.\n"
     "\n"
     "options:\n"
     "  --decode    the other way: ids, separated by blanks or lines, into bytes\n"
-    "  --special   special tokens such as <|endoftext|> in the text become their own ids\n"
+    "  --special   special tokens such as <|endoftext|> in the text get their own ids\n"
     "  --help      show this\n"
     "\n"
     "Exit status: 0 done, 1 failed, 2 wrong usage.\n";

@@ -193,8 +193,8 @@ enum { MAX_THREADS = 1 };
 
 static const char usage[] =
     "bench [MODEL.attn | SIZE]: tokens per second, with one and with all threads\n\n"
-    "SIZE is distilgpt2, gpt2 (the default), gpt2-medium, gpt2-large or gpt2-xl, with random\n"
-    "weights.\n\n"
+    "SIZE is distilgpt2, gpt2 (the default), gpt2-medium, gpt2-large or gpt2-xl, with\n"
+    "random weights.\n\n"
     "  --dtype TYPE     of random weights: f32, f16 (the default), q8 or q4\n"
     "  --threads COUNT  this many threads and no other number; without OpenMP, one\n\n"
     "Exit codes: 0 done, 1 it failed, 2 wrong usage.\n";
