@@ -1108,6 +1108,47 @@ static void directories_of_links(void)
     forget();
 }
 
+/* Pickles on their way through tools/pickle-to-safetensors.py, where there is a PyTorch. */
+static void pickles(void)
+{
+    static const char *const inputs[] = {"hub", "nano/ckpt.pt"};
+    const char *python = "python3";
+    char dir[512], made[512];
+    size_t i;
+    if (run("python3 -c 'import torch'") != 0) {
+        python = "/usr/bin/python3"; /* the system's, behind another one */
+        if (run("%s -c 'import torch'", python) != 0) {
+            test_skip("no PyTorch here");
+            return;
+        }
+    }
+    snprintf(dir, sizeof dir, "%s", test_tmp("pickles"));
+    snprintf(made, sizeof made, "%s", test_tmp("pickles/made"));
+    if (!CHECKF(run("rm -rf %s && mkdir %s && %s tests/make_pickles.py " FIXTURES "bf16 %s", dir,
+                    dir, python, dir) == 0,
+                "%s", said))
+        return;
+    for (i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+        attn_ctx ctx;
+        attn_model *model;
+        CHECKF(run("rm -rf %s && %s tools/pickle-to-safetensors.py %s/%s %s", made, python, dir,
+                   inputs[i], made) == 0,
+               "%s: %s", inputs[i], said);
+        model = converted(&ctx, made, "");
+        if (model)
+            same_as_reference(model, "bf16");
+        CHECK(model && attn_model_tokenizer(model) != NULL &&
+              attn_model_config(model)->n_head == 2);
+        attn_model_close(model);
+    }
+    CHECK(run("%s tools/pickle-to-safetensors.py %s/code %s/no", python, dir, dir) == 1);
+    CHECKF(strstr(said, "pickle-to-safetensors: cannot load") != NULL, "%s", said);
+    snprintf(made, sizeof made, "%s", test_tmp("pickles/it-ran"));
+    CHECKF(!exists(made), "a pickle's code was run");
+    CHECK(run("rm -r %s", dir) == 0);
+    forget();
+}
+
 /* >> The output ================================================================================ */
 
 static void outputs(void)
@@ -1452,6 +1493,7 @@ void suite_convert(void)
     RUN("convert", inputs_that_are_none);
     RUN("convert", inputs_that_are_no_files);
     RUN("convert", directories_of_links);
+    RUN("convert", pickles);
     RUN("convert", outputs);
     RUN("convert", interruption);
     RUN("convert", pieces_and_memory);
