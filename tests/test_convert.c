@@ -446,6 +446,27 @@ static void narrowing_to_f16(void)
     attn_model_close(model);
     attn_ctx_free(&ctx);
     free(bytes);
+
+    /* The largest half is 65504; what lies below the middle between it and the next power of two
+     * is rounded to it. */
+    bytes = test_read(FIXTURES "v3.bin", &size);
+    if (CHECK(bytes != NULL)) {
+        const float large[2] = {-65519.99609375f, 65520.0f};
+        attn_tensor t;
+        memcpy(bytes + 1024 + 4 * 18, &large[0], 4);
+        write_file(test_tmp("variant.bin"), bytes, size);
+        model = converted(&ctx, test_tmp("variant.bin"), "--dtype f16");
+        memset(&t, 0, sizeof t);
+        if (model && OK(&ctx, attn_model_tensor(&ctx, model, "embed.W_E", &t)))
+            CHECK(attn_get(t, 1, 2, 0, 0) == -65504.0f);
+        attn_tensor_free(&ctx, &t);
+        attn_model_close(model);
+        memcpy(bytes + 1024 + 4 * 18, &large[1], 4);
+        write_file(test_tmp("variant.bin"), bytes, size);
+        refused(test_tmp("variant.bin"), "--dtype f16",
+                "element 2 of row 1 of wte.weight is 65520, more than f16 can hold");
+    }
+    free(bytes);
     forget();
 }
 
@@ -455,6 +476,10 @@ static void tied_and_untied(void)
 {
     const char *dir = variant(FIXTURES "sharded", "config.json", "\"tie_word_embeddings\": false",
                               "\"unknown\": 1");
+    char path[600];
+    unsigned char *file;
+    const unsigned char *table;
+    size_t size, n;
     attn_ctx ctx;
     attn_model *model = converted(&ctx, dir, "");
     CHECK(model && !attn_model_config(model)->tied);
@@ -464,6 +489,18 @@ static void tied_and_untied(void)
     model = converted(&ctx, dir, "");
     CHECK(model && attn_model_config(model)->tied); /* its own table, but the same numbers */
     attn_model_close(model);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    file = test_read(path, &size);
+    if (CHECK(file && (table = find_tensor((char *)file, size, "lm_head.weight", &n)) != NULL)) {
+        file[(size_t)(table - file) + n - 31] ^= 1; /* in the last row */
+        write_file(path, file, size);
+        model = converted(&ctx, dir, "");
+        CHECK(model && !attn_model_config(model)->tied);
+        attn_model_close(model);
+        file[(size_t)(table - file) + n - 31] ^= 1;
+        write_file(path, file, size);
+    }
+    free(file);
     edit(dir, "model.safetensors", "\"lm_head.weight\"", "\"score.weight\"");
     refused(dir, "",
             "lm_head.weight is missing, but config.json says tie_word_embeddings is false");
@@ -673,6 +710,7 @@ static void configurations_that_are_none(void)
         {"\"vocab_size\": 300", "\"vocab_size\": 299", "wte.weight is [300, 16]"},
         {"\"n_positions\": 8", "\"n_positions\": 9", "wpe.weight is [8, 16]"},
         {"1e-05", "0", "the layer norm epsilon is 0"},
+        {"1e-05", "1", "the layer norm epsilon is 1"},
         {"1e-05", "\"tiny\"", "layer_norm_epsilon is not a number"},
         {"[\n  299\n ]", "\"x\"", "eos_token_id is not a token id"}};
     size_t i;
@@ -734,6 +772,30 @@ static void sizes_that_are_too_large(void)
     forget();
 }
 
+/* Which token begins a text and which ends it need not be the same, nor in the vocabulary. */
+static void first_and_last_tokens(void)
+{
+    static const struct {
+        const char *find, *replace;
+        int bos, eos;
+    } cases[] = {{"\"bos_token_id\": 299", "\"bos_token_id\": 298", 298, 299},
+                 {"\"bos_token_id\": 299", "\"bos_token_id\": null", -1, 299},
+                 {"\"bos_token_id\": 299", "\"bos_token_id\": 300", -1, 299},
+                 {"\"bos_token_id\": 299,", "", 299, 299}, /* <|endoftext|> */
+                 {"[\n  299\n ]", "[7, 299]", 299, 7}};
+    size_t i;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        attn_ctx ctx;
+        attn_model *model = converted(
+            &ctx, variant(FIXTURES "bf16", "config.json", cases[i].find, cases[i].replace), "");
+        const attn_config *c = model ? attn_model_config(model) : NULL;
+        CHECKF(c && c->bos == cases[i].bos && c->eos == cases[i].eos, "%s: %d and %d",
+               cases[i].replace, c ? (int)c->bos : -9, c ? (int)c->eos : -9);
+        attn_model_close(model);
+    }
+    forget();
+}
+
 static void harmless_settings(void)
 {
     static const struct {
@@ -744,6 +806,7 @@ static void harmless_settings(void)
         {"\"n_inner\": null,", ""},
         {"gelu_pytorch_tanh", "gelu_new"},
         {"\"n_positions\": 8,", ""},
+        {"\"bos_token_id\": 299", "\"bos_token_id\": 300"},
         {"\"bos_token_id\": 299", "\"bos_token_id\": 50256"},
         {"\"model_type\"", "\"\\u00e9\\ud83d\\ude00\\n\": [1.5e3, {}, [], true], \"model_type\""}};
     size_t i;
@@ -819,6 +882,8 @@ static void safetensors_that_are_none(void)
         {"\"shape\":[300,16]", "\"shape\":[300,17]", "of shape [300, 17] does not take the 9600"},
         {"\"shape\":[300,16]", "\"shape\":[18446744073709551615,18446744073709551615]", "shape"},
         {"\"shape\":[300,16]", "\"shape\":[4294967296,4294967296,1]", "does not take"},
+        {"\"shape\":[300,16]", "\"shape\":[64,288230376151711819]",
+         "does not take"}, /* 2^64 + 4800 */
         {"\"shape\":[300,16]", "\"shape\":[300,-16]", "not a list of whole numbers"},
         {"\"shape\":[300,16],", "", "no usable dtype, shape and data_offsets"},
         {"\"data_offsets\":[0,9600]", "\"data_offsets\":[9600,0]", "should lie at bytes 9600 to 0"},
@@ -1484,6 +1549,7 @@ void suite_convert(void)
     RUN("convert", gaps_and_extra_tokens);
     RUN("convert", configurations_that_are_none);
     RUN("convert", sizes_that_are_too_large);
+    RUN("convert", first_and_last_tokens);
     RUN("convert", harmless_settings);
     RUN("convert", malformed_json);
     RUN("convert", safetensors_that_are_none);
