@@ -533,6 +533,7 @@ static void vocabularies_agree(void)
     static const char *const models[] = {FIXTURES "sharded", FIXTURES "bf16", FIXTURES "tiny.gguf"};
     size_t size = 0, other_size = 0, i;
     unsigned char *section = section_of(FIXTURES "bf16", &size), *other;
+    char path[600];
     for (i = 0; section && i < sizeof dirs / sizeof dirs[0]; i++) {
         other = section_of(dirs[i], &other_size);
         same_section(dirs[i], section, size, other, other_size);
@@ -547,6 +548,14 @@ static void vocabularies_agree(void)
                          (size_t)get_u64(other + 104));
         free(other);
     }
+    CHECK(run("awk '{ printf \"%%s\\r\\n\", $0 }' " FIXTURES "bf16/merges.txt >%s/merges.txt",
+              copied(FIXTURES "bf16")) == 0); /* lines as Windows ends them */
+    edit(test_tmp("variant"), "vocab.json", ", \"<|endoftext|>\": 299", "");
+    snprintf(path, sizeof path, "%s/added_tokens.json", test_tmp("variant"));
+    write_file(path, "{\r\n\t\"<|endoftext|>\": 299}", 25);
+    other = section_of(test_tmp("variant"), &other_size);
+    same_section("added_tokens.json", section, size, other, other_size);
+    free(other);
     free(section);
     forget();
 }
@@ -616,6 +625,9 @@ static void vocabularies_that_are_none(void)
         {"bf16", "merges.txt", "h e", "he", "is not two tokens with a blank between them"},
         {"bf16", "merges.txt", "h e", "h e e", "is not two tokens with a blank between them"},
         {"bf16", "merges.txt", "h e", "<|endoftext|> e", "is a special token"},
+        {"bf16", "merges.txt", "h e", "#version: 0.2", "merges.txt, line 2"},
+        {"bf16", "vocab.json", "\"<|endoftext|>\"", "\"\\ud83d\\ude00\"",
+         "299 (\"\xf0\x9f\x98\x80\") has a character"},
         {"bf16", "vocab.json", "\"!\": 0", "\"!\": 1", "both have id 1"},
         {"bf16", "vocab.json", "\"!\": 0", "\"<|endoftext|>\": 0", "appears twice"},
         {"bf16", "vocab.json", "\"!\": 0", "\"!!\": 0", "no token for the byte 21 alone"},
@@ -630,6 +642,11 @@ static void vocabularies_that_are_none(void)
          "it has a normalizer"},
         {"sharded", "tokenizer.json", "\"add_prefix_space\":false", "\"add_prefix_space\":true",
          "add_prefix_space"},
+        {"sharded", "tokenizer.json", "\"use_regex\":true", "\"use_regex\":false", "use_regex"},
+        {"sharded", "tokenizer.json", "\"BPE\"", "\"BPE\",\"ignore_merges\":true", "ignore_merges"},
+        {"sharded", "tokenizer.json", "fallback\":false", "fallback\":true", "byte_fallback"},
+        {"sharded", "tokenizer.json", "prefix\":\"\"", "prefix\":\"##\"", "a continuing_subword"},
+        {"sharded", "tokenizer.json", "suffix\":\"\"", "suffix\":\"_\"", "an end_of_word_suffix"},
         {"sharded", "tokenizer.json", "[\"h\",\"e\"]", "[\"h\",\"e\",\"e\"]", "neither a string"},
         {"sharded", "tokenizer.json", "[\"h\",\"e\"]", "[\"q\",\"z\"]", "tokenizer.json, merge 0"},
         {"sharded", "tokenizer.json", "\"merges\"", "\"Merges\"", "has no list \"merges\""},
@@ -703,6 +720,7 @@ static void configurations_that_are_none(void)
         {"\"n_embd\": 16", "\"n_embd\": 32",
          "wte.weight is [300, 16], but config.json asks for "
          "[300, 32]"},
+        {"\"n_layer\": 1", "\"n_layer\": 18446744073709551617", "n_layer is not a whole number"},
         {"\"n_embd\": 16", "\"n_embd\": 0", "the width is 0"},
         {"\"n_inner\": null", "\"n_inner\": 63",
          "c_fc.weight is [16, 64], but config.json asks "
@@ -850,6 +868,9 @@ static void malformed_json(void)
                  {"{\"a\": \"\n\"}", "a control character inside a string"},
                  {"{\"a\": \"\xff\"}", "bytes that are not UTF-8"},
                  {"{\"a\": \"\xed\xa0\x80\"}", "bytes that are not UTF-8"},
+                 {"{\"a\": \"\xe0\x9f\xbf\"}", "bytes that are not UTF-8"},
+                 {"{\"a\": \"\xf0\x8f\xbf\xbf\"}", "bytes that are not UTF-8"},
+                 {"{\"a\": \"\xf4\x90\x80\x80\"}", "bytes that are not UTF-8"},
                  {"{} x", "something follows where the text should end"}};
     char deep[256], path[600];
     const char *dir = copied(FIXTURES "bf16");
@@ -859,9 +880,12 @@ static void malformed_json(void)
         write_file(path, cases[i].text, strlen(cases[i].text));
         refused(dir, "", cases[i].message);
     }
-    memset(deep, '[', sizeof deep);
-    write_file(path, deep, sizeof deep);
+    memset(deep, '[', 65);
+    memset(deep + 65, ']', 65);
+    write_file(path, deep, 130);
     refused(dir, "", "more than 64 values inside each other");
+    write_file(path, deep + 1, 128);
+    refused(dir, "", "config.json is not a JSON object");
     forget();
 }
 
@@ -886,6 +910,13 @@ static void safetensors_that_are_none(void)
          "does not take"}, /* 2^64 + 4800 */
         {"\"shape\":[300,16]", "\"shape\":[300,-16]", "not a list of whole numbers"},
         {"\"shape\":[300,16],", "", "no usable dtype, shape and data_offsets"},
+        {"\"shape\":[300,16]", "\"shape\":[300,16,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", "no usable"},
+        {"\"shape\":[300,16]", "\"shape\":[300,16,1,1,1,1]", "but config.json asks for [300, 16]"},
+        {"\"h.0.ln_1.bias\"", "\"h.0.ln_1.\\u0000bias\"", "holds a zero byte"},
+        {"\"lm_head.weight\"",
+         "\"h.0.\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001"
+         "\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001\"",
+         "h.0.\\x01\\x01\\x01\\x01\\x01\\x01\\x01\\x01\\x01\\x01\\x01\\x01\\x01\\x01...\n"},
         {"\"data_offsets\":[0,9600]", "\"data_offsets\":[9600,0]", "should lie at bytes 9600 to 0"},
         {"\"data_offsets\":[0,9600]", "\"data_offsets\":[0,9600,1]", "no usable dtype"},
         {"\"data_offsets\":[0,9600]", "\"data_offsets\":[2,9602]", "overlap"},
@@ -923,6 +954,10 @@ static void safetensors_that_are_none(void)
     put_u64(file, UINT64_MAX);
     write_file(path, file, size);
     refused(dir, "", "its header alone should have 18446744073709551615");
+    put_u64(file, 100000001); /* in a file that is large enough, and takes no room on the disk */
+    write_file(path, file, size);
+    CHECK(truncate(path, 200000000) == 0);
+    refused(dir, "", "its header alone should have 100000001");
     put_u64(file, head);
     file[size] = 0;
     write_file(path, file, size + 1); /* test_read leaves room for one byte */
@@ -952,6 +987,10 @@ static void shards_that_are_none(void)
                   "\"transformer.wte.weight\": \"model-00003", "cannot open"},
                  {"\"transformer.wte.weight\": \"model", "\"transformer.wte.weight\": \"../model",
                   "not the name of a file beside it"},
+                 {"\"transformer.wte.weight\": \"model",
+                  "\"transformer.wte.weight\": \"..\\\\model", "not the name of a file beside it"},
+                 {"\"transformer.wte.weight\": \"model",
+                  "\"transformer.wte.weight\": \"\\u0000model", "not the name of a file beside it"},
                  {"\"transformer.wte.weight\"", "\"transformer.wte.bias\"",
                   "transformer.wte.bias is not in"},
                  {"\"weight_map\"", "\"weights\"", "has no object weight_map"}};
@@ -994,9 +1033,12 @@ static void gguf_that_is_none(void)
         {"gpt2.block_count", 4, 1, "asks for the tensor blk.1."},
         {"gpt2.block_count", 0, 77, "the type of gpt2.block_count is 77"},
         {"gpt2.block_coun", 0, 'x', "has no key gpt2.block_count"},
-        {"gpt2.attention.head_count", 4, 5, "5 heads share a width of 32"},
+        {"gpt2.attention.head_count", 4, 5, "gpt2.attention.head_count_kv differs from"},
         {"gpt2.context_length", 4, 17, "position_embd.weight is [16, 32], but its metadata asks"},
         {"general.alignment", 4, 0, "general.alignment is 0"},
+        {"general.alignment", 7, 1, "general.alignment is 16777280"},
+        {"gpt2.attention.head_count_kv", 4, 2, "as many heads for keys as for queries"},
+        {"tokenizer.ggml.token_type", 16 + 4 * 298, 5, "merge 42"}, /* a token that is unused */
         {"tokenizer.ggml.merge", 0, 'x', "do not make a vocabulary"},
         {"tokenizer.ggml.tokens", 15, 0x7f, "as the size of tokenizer.ggml.tokens is more than"},
         {"tokenizer.ggml.pre", 4 + 8, 'G', "its tokenizer is \"Gpt-2\"; only gpt2's"},
@@ -1004,16 +1046,20 @@ static void gguf_that_is_none(void)
         {"general.nam", 0, 'E', ""}, /* another name is fine */
         {"blk.0.attn_qkv.weight", 0, 9, "has 9 dimensions"},
         {"blk.0.attn_qkv.weight", 4, 64, "blk.0.attn_qkv.weight"},
+        {"blk.0.attn_qkv.weight", 4, 33, "[96, 33] cannot be Q8_0, whose rows are blocks of 32"},
         {"blk.0.attn_qkv.weight", 20, 12, "is of type Q4_K; supported are F32, F16 and BF16, and"},
         {"blk.0.attn_qkv.weight", 20, 99, "is of type number 99"},
         {"blk.0.attn_qkv.weight", 24, 1, "does not fit"},
         {"blk.0.attn_qkv.weight", 27, 1, "does not fit"},
         {"blk.0.attn_norm.weight", 17, 0x10, "overlap"},
         {"blk.0.attn_norm.weigh", 0, 'T', "blk.0.attn_norm.weight is missing"},
+        {"blk.0.attn_norm.weigh", 0, 0, "holds a zero byte"},
         {"blk.0.attn_norm.bia", 0, 'S', "blk.0.attn_norm.bias is missing"}};
+    enum { N_NESTED = 200000 };
+    static unsigned char nested[37 + 12 * N_NESTED];
     size_t size, i;
     unsigned char *whole = test_read(FIXTURES "tiny.gguf", &size), *bytes;
-    char path[512];
+    char path[512], *at;
     snprintf(path, sizeof path, "%s", test_tmp("variant.gguf"));
     if (!CHECK(whole && (bytes = (unsigned char *)malloc(size)) != NULL))
         return;
@@ -1030,6 +1076,18 @@ static void gguf_that_is_none(void)
         write_file(path, whole, i);
         refused(path, "", "");
     }
+    memcpy(bytes, whole, size);
+    at = find_bytes((char *)bytes, size, "tokenizer.ggml.eos_token_id");
+    if (CHECK(at != NULL)) {
+        memcpy(at, "tokenizer.ggml.bos", 18);
+        write_file(path, bytes, size);
+        refused(path, "", "the key tokenizer.ggml.bos_token_id appears twice");
+    }
+    memcpy(nested, "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0a\11\0\0\0", 37);
+    for (i = 0; i < N_NESTED; i++)
+        memcpy(nested + 37 + 12 * i, "\11\0\0\0\1\0\0\0\0\0\0\0", 12);
+    write_file(path, nested, sizeof nested);
+    refused(path, "", "a is arrays inside each other, more than 4 deep");
     memcpy(bytes, whole, size);
     patch(bytes, size, "GGUF", 0, 2); /* version 2 has the same layout */
     write_file(path, bytes, size);
@@ -1080,6 +1138,35 @@ static void llmc_that_is_none(void)
     }
     free(whole);
     free(bytes);
+    forget();
+}
+
+/* GPT-2's vocabulary, which is all that llm.c knows, and one that was not padded. */
+static void llmc_vocabularies(void)
+{
+    static const uint32_t header[8] = {20240326, 3, 8, 50257, 1, 2, 16, 50304};
+    unsigned char bytes[1024] = {0}, *whole;
+    char path[512];
+    attn_ctx ctx;
+    attn_model *model;
+    size_t i, size;
+    for (i = 0; i < 8; i++)
+        put_u32(bytes + 4 * i, header[i]);
+    snprintf(path, sizeof path, "%s", test_tmp("variant.bin"));
+    write_file(path, bytes, sizeof bytes);
+    CHECK(truncate(path, 1024 + 4 * (12 * 16 * 16 + 13 * 16 + (50304 + 8 + 2) * 16)) == 0);
+    model = converted(&ctx, path, "");
+    CHECK(model && attn_model_config(model)->bos == 50256 &&
+          attn_model_config(model)->eos == 50256);
+    attn_model_close(model);
+    if (CHECK((whole = test_read(FIXTURES "v3.bin", &size)) != NULL)) {
+        put_u32(whole + 12, 384);
+        write_file(path, whole, size);
+        model = converted(&ctx, path, "");
+        CHECK(model && attn_model_config(model)->n_vocab == 384);
+        attn_model_close(model);
+    }
+    free(whole);
     forget();
 }
 
@@ -1486,6 +1573,9 @@ static void info(void)
         bytes[places[i]] ^= 4;
     }
     free(bytes);
+    CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "v3.bin %s", path) == 0);
+    CHECK(run(TEST_BUILD "/attn-info %s", path) == 0);
+    CHECK(strstr(printed, "\ntokenizer\n  none\n") && strstr(printed, "end of text          none"));
     CHECK(run(TEST_BUILD "/attn-info no-such-file") == 1 && said_size > 0);
     CHECK(run(TEST_BUILD "/attn-info") == 2);
     forget();
@@ -1511,6 +1601,8 @@ static void tokenize(void)
           printed_size == 0 && strstr(said, "2048"));
     CHECK(run("printf '1 2a' | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 1 &&
           strstr(said, "entry 1 of the input, \"2a\", is not"));
+    CHECK(run("printf '1 2147483648' | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 1 &&
+          strstr(said, "\"2147483648\", is not a token id"));
     CHECK(run("echo hello | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 1 &&
           strstr(said, "entry 0 of the input, \"hello\", is not"));
     CHECK(run("printf '1 99999999999999999999' | " TEST_BUILD "/attn-tokenize --decode " STORIES) ==
@@ -1525,6 +1617,9 @@ static void tokenize(void)
     }
     snprintf(path, sizeof path, "%s", test_tmp("bytes"));
     write_file(path, bytes, sizeof bytes);
+    CHECK(run("yes 'the cat' | head -c 200000 | " TEST_BUILD "/attn-tokenize " STORIES
+              " | " TEST_BUILD "/attn-tokenize --decode " STORIES " | wc -c") == 0);
+    CHECKF(atol(printed) == 200000, "%s", printed);
     for (i = 0; i < 2; i++) { /* any bytes come back, from a directory and from a model */
         const char *from = i ? test_tmp("converted.attn") : FIXTURES "strings";
         if (i)
@@ -1556,6 +1651,7 @@ void suite_convert(void)
     RUN("convert", shards_that_are_none);
     RUN("convert", gguf_that_is_none);
     RUN("convert", llmc_that_is_none);
+    RUN("convert", llmc_vocabularies);
     RUN("convert", inputs_that_are_none);
     RUN("convert", inputs_that_are_no_files);
     RUN("convert", directories_of_links);
