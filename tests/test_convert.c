@@ -1576,7 +1576,10 @@ static void info(void)
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "v3.bin %s", path) == 0);
     CHECK(run(TEST_BUILD "/attn-info %s", path) == 0);
     CHECK(strstr(printed, "\ntokenizer\n  none\n") && strstr(printed, "end of text          none"));
-    CHECK(run(TEST_BUILD "/attn-info no-such-file") == 1 && said_size > 0);
+    CHECK(run(TEST_BUILD "/attn-info no-such-file") == 1 && strstr(said, "No such file"));
+    CHECK(run("cat %s | " TEST_BUILD "/attn-info /dev/stdin", path) == 1 &&
+          strstr(said, "/dev/stdin is a pipe, where a file is needed"));
+    CHECK(run(TEST_BUILD "/attn-info tests") == 1 && strstr(said, "tests is a directory"));
     CHECK(run(TEST_BUILD "/attn-info") == 2);
     forget();
 }

@@ -102,6 +102,7 @@ int main(int argc, char **argv)
 {
     attn_ctx ctx;
     attn_model *model = NULL;
+    FILE *file;
     attn_status status;
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         fputs(usage, stdout);
@@ -112,7 +113,10 @@ int main(int argc, char **argv)
         return 2;
     }
     memset(&ctx, 0, sizeof ctx);
-    status = attn_model_open(&ctx, &model, argv[1], NULL);
+    file = open_input(&ctx, argv[1]); /* which is read twice: a pipe will not do */
+    if (file)
+        fclose(file);
+    status = file ? attn_model_open(&ctx, &model, argv[1], NULL) : ctx.status;
     if (status == ATTN_OK) {
         print_config(model);
         status = print_tokenizer(&ctx, argv[1]);
