@@ -57,7 +57,7 @@ static const struct option {
     {0, "repeat-last", "COUNT", COUNT, AT(repeat_last), 1e9, "... of the last COUNT tokens"},
     {0, "seed", "SEED", COUNT, AT(seed), 4294967295., "same seed, same text (default 0)"},
     {0, "threads", "COUNT", COUNT, AT(threads), MAX_THREADS, "default: one for each processor"},
-    {0, "isa", "NAME", TEXT, AT(isa), 0, "auto, portable, base, avx2, avx512, avx512-vnni, neon"},
+    {0, "isa", "NAME", TEXT, AT(isa), 0, "portable, base, avx2, avx512, avx512-vnni, neon"},
     {0, "file", "FILE", TEXT, AT(file), 0, "read the prompt from FILE (-: standard input)"},
     {0, "ids", "IDS", TEXT, AT(ids), 0, "the prompt as token ids: \"464 995\""},
     {0, "bos", NULL, FLAG, AT(bos), 0, "begin with the beginning-of-text token"},

@@ -26,7 +26,7 @@ static const char usage[] =
     "  an llm.c checkpoint        version 3 (f32) or 5 (bf16)\n"
     "\n"
     "options:\n"
-    "  --dtype TYPE      how to store the weights: f32, f16, q8 (8 bits), q4 (4 bits);\n"
+    "  --dtype TYPE      store the weights as f32, f16, q8 (8 bits) or q4 (4 bits);\n"
     "                    default: f16 if they are all f16, else f32: nothing is lost\n"
     "  --tokenizer DIR   take the vocabulary from this directory\n"
     "  --no-tokenizer    leave the vocabulary out\n"
