@@ -4,8 +4,8 @@
  * token at a time. That loop, in generate(), is attn_generate() written out, so that it can show
  * ids as well as text and stop at Ctrl-C between two tokens. */
 
-#define _POSIX_C_SOURCE 200112L /* for clock_gettime and getrusage under -std=c99 */
-#define _DARWIN_C_SOURCE
+#define _DARWIN_C_SOURCE /* for getrusage under -std=c99 */
+#include "tools/draft.h" /* first: it asks the system for POSIX */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #include <errno.h>
@@ -23,6 +23,7 @@
 #define HAVE_POSIX
 #endif
 
+enum { MAX_THREADS = 256 }; /* attn.h starts no more */
 enum { FINE = 0, FAILED = 1, USAGE = 2, INTERRUPTED = 130, PIPE_CLOSED = 141 };
 
 /* Options: one table says what there is, how it is read, where it is kept and what --help says. */
@@ -55,8 +56,8 @@ static const struct option {
     {0, "repeat-penalty", "X", NUMBER, AT(repeat_penalty), 1000, "above 1: repeat less"},
     {0, "repeat-last", "COUNT", COUNT, AT(repeat_last), 1e9, "... of the last COUNT tokens"},
     {0, "seed", "SEED", COUNT, AT(seed), 4294967295., "same seed, same text (default 0)"},
-    {0, "threads", "COUNT", COUNT, AT(threads), 1024, "default: one for each processor"},
-    {0, "isa", "NAME", TEXT, AT(isa), 0, "auto, portable, base, avx2, avx512, avx512-vnni or neon"},
+    {0, "threads", "COUNT", COUNT, AT(threads), MAX_THREADS, "default: one for each processor"},
+    {0, "isa", "NAME", TEXT, AT(isa), 0, "portable, base, avx2, avx512, avx512-vnni, neon"},
     {0, "file", "FILE", TEXT, AT(file), 0, "read the prompt from FILE (-: standard input)"},
     {0, "ids", "IDS", TEXT, AT(ids), 0, "the prompt as token ids: \"464 995\""},
     {0, "bos", NULL, FLAG, AT(bos), 0, "begin with the beginning-of-text token"},
@@ -65,8 +66,9 @@ static const struct option {
     {0, "print-ids", NULL, FLAG, AT(print_ids), 0, "print token ids in place of text"},
     {0, "no-prompt", NULL, FLAG, AT(no_prompt), 0, "print only what is generated"},
     {0, "logits", "FILE", TEXT, AT(logits), 0,
-     "write the logits of every position of the prompt as a\n"
-     "                              NumPy array [T, vocab]; generates only if -n is given too"},
+     "write the logits of every position of the prompt\n"
+     "                              as a NumPy array [T, vocab]; generates only if\n"
+     "                              -n is given too"},
     {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), 0, "open without verifying the file"},
     {'q', "quiet", NULL, FLAG, AT(quiet), 0, "no statistics on standard error"},
     {'h', "help", NULL, FLAG, AT(help), 0, "print this"},
@@ -83,8 +85,8 @@ static void print_help(void)
         printf("  %c%c --%-14s %-6s  %s\n", table[i].letter ? '-' : ' ',
                table[i].letter ? table[i].letter : ' ', table[i].name,
                table[i].argument ? table[i].argument : "", table[i].help);
-    printf("\nExit codes: 0 done, 1 the run failed, 2 wrong usage, 130 stopped by Ctrl-C, 141 the\n"
-           "reader of the output went away.\n");
+    printf("\nExit codes: 0 done, 1 the run failed, 2 wrong usage, 130 stopped by Ctrl-C,\n"
+           "141 the reader of the output went away.\n");
 }
 
 static int fail(int code, const char *format, ...)
@@ -428,17 +430,19 @@ static int feed_prompt(run *r)
 {
     const size_t piece = 32, n_vocab = attn_model_config(r->model)->n_vocab;
     float *logits;
-    FILE *file;
+    draft array;
     int code;
     if (!r->o.logits)
         return feed_pieces(r, NULL, NULL, 256);
+    if (draft_open(&array, r->o.logits))
+        return fail(FAILED, "%s: %s", r->o.logits, strerror(errno));
     if (!(logits = (float *)calloc(piece * n_vocab, sizeof *logits)))
-        return fail(FAILED, "no memory for logits");
-    if (!(file = fopen(r->o.logits, "wb")) || !write_npy_header(file, r->n_prompt, n_vocab))
+        code = fail(FAILED, "no memory for logits");
+    else if (!write_npy_header(array.file, r->n_prompt, n_vocab))
         code = fail(FAILED, "%s: %s", r->o.logits, strerror(errno));
     else
-        code = feed_pieces(r, file, logits, piece);
-    if (file && fclose(file) && code == FINE)
+        code = feed_pieces(r, array.file, logits, piece);
+    if (draft_close(&array, code == FINE) && code == FINE)
         code = fail(FAILED, "%s: %s", r->o.logits, strerror(errno));
     free(logits);
     return code;
@@ -474,6 +478,7 @@ static void print_statistics(const run *r)
     size_t threads = 1;
 #ifdef _OPENMP
     threads = r->o.threads ? r->o.threads : (size_t)omp_get_max_threads();
+    threads = threads < MAX_THREADS ? threads : MAX_THREADS;
 #endif
     fprintf(stderr, "prompt %zu tokens, %.1f/s; generated %zu, %.1f/s; loaded in %.3f s; ",
             r->n_prompt, (double)r->n_prompt / (r->prompt_seconds + 1e-9), r->n_generated,

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -263,6 +264,7 @@ static void every_format_keeps_its_numbers(void)
                e->input);
         same_as_reference(model, e->input);
         attn_model_close(model);
+        CHECKF(said_size == 0 || e->bos < 0, "%s: not silent: %s", e->input, said);
     }
     forget();
 }
@@ -444,6 +446,27 @@ static void narrowing_to_f16(void)
     attn_model_close(model);
     attn_ctx_free(&ctx);
     free(bytes);
+
+    /* The largest half is 65504; what lies below the middle between it and the next power of two
+     * is rounded to it. */
+    bytes = test_read(FIXTURES "v3.bin", &size);
+    if (CHECK(bytes != NULL)) {
+        const float large[2] = {-65519.99609375f, 65520.0f};
+        attn_tensor t;
+        memcpy(bytes + 1024 + 4 * 18, &large[0], 4);
+        write_file(test_tmp("variant.bin"), bytes, size);
+        model = converted(&ctx, test_tmp("variant.bin"), "--dtype f16");
+        memset(&t, 0, sizeof t);
+        if (model && OK(&ctx, attn_model_tensor(&ctx, model, "embed.W_E", &t)))
+            CHECK(attn_get(t, 1, 2, 0, 0) == -65504.0f);
+        attn_tensor_free(&ctx, &t);
+        attn_model_close(model);
+        memcpy(bytes + 1024 + 4 * 18, &large[1], 4);
+        write_file(test_tmp("variant.bin"), bytes, size);
+        refused(test_tmp("variant.bin"), "--dtype f16",
+                "element 2 of row 1 of wte.weight is 65520, more than f16 can hold");
+    }
+    free(bytes);
     forget();
 }
 
@@ -453,6 +476,10 @@ static void tied_and_untied(void)
 {
     const char *dir = variant(FIXTURES "sharded", "config.json", "\"tie_word_embeddings\": false",
                               "\"unknown\": 1");
+    char path[600];
+    unsigned char *file;
+    const unsigned char *table;
+    size_t size, n;
     attn_ctx ctx;
     attn_model *model = converted(&ctx, dir, "");
     CHECK(model && !attn_model_config(model)->tied);
@@ -462,6 +489,18 @@ static void tied_and_untied(void)
     model = converted(&ctx, dir, "");
     CHECK(model && attn_model_config(model)->tied); /* its own table, but the same numbers */
     attn_model_close(model);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    file = test_read(path, &size);
+    if (CHECK(file && (table = find_tensor((char *)file, size, "lm_head.weight", &n)) != NULL)) {
+        file[(size_t)(table - file) + n - 31] ^= 1; /* in the last row */
+        write_file(path, file, size);
+        model = converted(&ctx, dir, "");
+        CHECK(model && !attn_model_config(model)->tied);
+        attn_model_close(model);
+        file[(size_t)(table - file) + n - 31] ^= 1;
+        write_file(path, file, size);
+    }
+    free(file);
     edit(dir, "model.safetensors", "\"lm_head.weight\"", "\"score.weight\"");
     refused(dir, "",
             "lm_head.weight is missing, but config.json says tie_word_embeddings is false");
@@ -494,6 +533,7 @@ static void vocabularies_agree(void)
     static const char *const models[] = {FIXTURES "sharded", FIXTURES "bf16", FIXTURES "tiny.gguf"};
     size_t size = 0, other_size = 0, i;
     unsigned char *section = section_of(FIXTURES "bf16", &size), *other;
+    char path[600];
     for (i = 0; section && i < sizeof dirs / sizeof dirs[0]; i++) {
         other = section_of(dirs[i], &other_size);
         same_section(dirs[i], section, size, other, other_size);
@@ -508,6 +548,14 @@ static void vocabularies_agree(void)
                          (size_t)get_u64(other + 104));
         free(other);
     }
+    CHECK(run("awk '{ printf \"%%s\\r\\n\", $0 }' " FIXTURES "bf16/merges.txt >%s/merges.txt",
+              copied(FIXTURES "bf16")) == 0); /* lines as Windows ends them */
+    edit(test_tmp("variant"), "vocab.json", ", \"<|endoftext|>\": 299", "");
+    snprintf(path, sizeof path, "%s/added_tokens.json", test_tmp("variant"));
+    write_file(path, "{\r\n\t\"<|endoftext|>\": 299}", 25);
+    other = section_of(test_tmp("variant"), &other_size);
+    same_section("added_tokens.json", section, size, other, other_size);
+    free(other);
     free(section);
     forget();
 }
@@ -577,6 +625,9 @@ static void vocabularies_that_are_none(void)
         {"bf16", "merges.txt", "h e", "he", "is not two tokens with a blank between them"},
         {"bf16", "merges.txt", "h e", "h e e", "is not two tokens with a blank between them"},
         {"bf16", "merges.txt", "h e", "<|endoftext|> e", "is a special token"},
+        {"bf16", "merges.txt", "h e", "#version: 0.2", "merges.txt, line 2"},
+        {"bf16", "vocab.json", "\"<|endoftext|>\"", "\"\\ud83d\\ude00\"",
+         "299 (\"\xf0\x9f\x98\x80\") has a character"},
         {"bf16", "vocab.json", "\"!\": 0", "\"!\": 1", "both have id 1"},
         {"bf16", "vocab.json", "\"!\": 0", "\"<|endoftext|>\": 0", "appears twice"},
         {"bf16", "vocab.json", "\"!\": 0", "\"!!\": 0", "no token for the byte 21 alone"},
@@ -591,6 +642,11 @@ static void vocabularies_that_are_none(void)
          "it has a normalizer"},
         {"sharded", "tokenizer.json", "\"add_prefix_space\":false", "\"add_prefix_space\":true",
          "add_prefix_space"},
+        {"sharded", "tokenizer.json", "\"use_regex\":true", "\"use_regex\":false", "use_regex"},
+        {"sharded", "tokenizer.json", "\"BPE\"", "\"BPE\",\"ignore_merges\":true", "ignore_merges"},
+        {"sharded", "tokenizer.json", "fallback\":false", "fallback\":true", "byte_fallback"},
+        {"sharded", "tokenizer.json", "prefix\":\"\"", "prefix\":\"##\"", "a continuing_subword"},
+        {"sharded", "tokenizer.json", "suffix\":\"\"", "suffix\":\"_\"", "an end_of_word_suffix"},
         {"sharded", "tokenizer.json", "[\"h\",\"e\"]", "[\"h\",\"e\",\"e\"]", "neither a string"},
         {"sharded", "tokenizer.json", "[\"h\",\"e\"]", "[\"q\",\"z\"]", "tokenizer.json, merge 0"},
         {"sharded", "tokenizer.json", "\"merges\"", "\"Merges\"", "has no list \"merges\""},
@@ -605,6 +661,15 @@ static void vocabularies_that_are_none(void)
     }
     CHECK(run("rm %s/merges.txt", copied(FIXTURES "bf16")) == 0);
     refused(test_tmp("variant"), "", "no merges.txt");
+    CHECK(run("echo 'h e' >>%s/merges.txt", copied(FIXTURES "bf16")) == 0);
+    refused(test_tmp("variant"), "",
+            "merges.txt, line 45: \"h\" and \"e\" are merged already, by line 2");
+    CHECK(run("rm %s/vocab.json", copied(FIXTURES "bf16")) == 0);
+    refused(test_tmp("variant"), "", "a merges.txt but no vocab.json");
+    refused(FIXTURES "v3.bin", "--tokenizer no/such", "there is no directory no/such");
+    edit(variant(FIXTURES "sharded", "tokenizer.json", "\"\\u0120and\":298", "\"\":298"),
+         "tokenizer.json", "[\"\\u0120\",\"and\"]", "[\"\",\"h\"]");
+    refused(test_tmp("variant"), "", "298 is a token without bytes");
     refused(FIXTURES "v3.bin", "--tokenizer tests", "neither vocab.json with merges.txt nor");
     forget();
 }
@@ -648,11 +713,14 @@ static void configurations_that_are_none(void)
         {"\"n_head\": 2,", "", "config.json has no n_head"},
         {"\"n_head\": 2", "\"n_head\": 2.5", "n_head is not a whole number"},
         {"\"n_layer\": 1", "\"n_layer\": 2", "h.1.ln_1.weight is missing (config.json asks for 2"},
-        {"\"n_layer\": 1", "\"n_layer\": 400000000", "is missing"},
+        {"\"n_layer\": 1", "\"n_layer\": 65536", "h.1.ln_1.weight is missing"},
+        {"\"n_layer\": 1", "\"n_layer\": 65537",
+         "layers is 65537, which cannot be: attn.h takes 1 to 65536"},
         {"\"n_layer\": 1", "\"n_layer\": 9999999999999999999", "which cannot be"},
         {"\"n_embd\": 16", "\"n_embd\": 32",
          "wte.weight is [300, 16], but config.json asks for "
          "[300, 32]"},
+        {"\"n_layer\": 1", "\"n_layer\": 18446744073709551617", "n_layer is not a whole number"},
         {"\"n_embd\": 16", "\"n_embd\": 0", "the width is 0"},
         {"\"n_inner\": null", "\"n_inner\": 63",
          "c_fc.weight is [16, 64], but config.json asks "
@@ -660,12 +728,89 @@ static void configurations_that_are_none(void)
         {"\"vocab_size\": 300", "\"vocab_size\": 299", "wte.weight is [300, 16]"},
         {"\"n_positions\": 8", "\"n_positions\": 9", "wpe.weight is [8, 16]"},
         {"1e-05", "0", "the layer norm epsilon is 0"},
+        {"1e-05", "1", "the layer norm epsilon is 1"},
         {"1e-05", "\"tiny\"", "layer_norm_epsilon is not a number"},
         {"[\n  299\n ]", "\"x\"", "eos_token_id is not a token id"}};
     size_t i;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
         refused(variant(FIXTURES "bf16", "config.json", cases[i].find, cases[i].replace), "",
                 cases[i].text);
+    forget();
+}
+
+/* The converter takes what the reader takes, and no more: of each size, the largest number that
+ * both let pass and the smallest that neither does. What the configuration asks for is then not
+ * there, which is another message. */
+static void sizes_that_are_too_large(void)
+{
+    static const struct {
+        const char *key, *old;
+        size_t field; /* in the header of a .attn file */
+        uint32_t most;
+    } cases[] = {{"vocab_size", "300", 24, 1 << 24},
+                 {"n_positions", "8", 28, 1 << 24},
+                 {"n_embd", "16", 32, 1 << 24},
+                 {"n_layer", "1", 40, 1 << 16},
+                 {"n_inner", "null", 44, 1 << 24}};
+    char find[64], replace[64];
+    const char *dir;
+    attn_ctx ctx;
+    attn_model *model = NULL;
+    unsigned char *file = NULL;
+    size_t size = 0, i;
+    uint32_t more;
+    attn_model_close(converted(&ctx, FIXTURES "bf16", ""));
+    if (!CHECK((file = test_read(test_tmp("converted.attn"), &size)) != NULL))
+        return;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (more = 0; more < 2; more++) {
+            const uint32_t value = cases[i].most + more, old = get_u32(file + cases[i].field);
+            snprintf(find, sizeof find, "\"%s\": %s", cases[i].key, cases[i].old);
+            snprintf(replace, sizeof replace, "\"%s\": %lu", cases[i].key, (unsigned long)value);
+            dir = variant(FIXTURES "bf16", "config.json", find, replace);
+            if (cases[i].field == 32) /* which is four times the width otherwise */
+                edit(dir, "config.json", "\"n_inner\": null", "\"n_inner\": 64");
+            refused(dir, "",
+                    !more                      ? "config.json asks for"
+                    : cases[i].most == 1 << 24 ? "is 16777217, which cannot be"
+                                               : "is 65537, which cannot be");
+            put_u32(file + cases[i].field, value);
+            if (cases[i].field == 32)
+                put_u32(file + 36, 1); /* one head divides any width */
+            put_u64(file + 248, attn_checksum(0, file, 248));
+            attn_model_open_memory(&ctx, &model, file, size, NULL);
+            CHECK(model == NULL);
+            CHECKF((strstr(ctx.message, "impossible configuration") != NULL) == (int)more, "%s: %s",
+                   replace, ctx.message);
+            put_u32(file + cases[i].field, old);
+            put_u32(file + 36, 2);
+        }
+    free(file);
+    attn_ctx_free(&ctx);
+    forget();
+}
+
+/* Which token begins a text and which ends it need not be the same, nor in the vocabulary. */
+static void first_and_last_tokens(void)
+{
+    static const struct {
+        const char *find, *replace;
+        int bos, eos;
+    } cases[] = {{"\"bos_token_id\": 299", "\"bos_token_id\": 298", 298, 299},
+                 {"\"bos_token_id\": 299", "\"bos_token_id\": null", -1, 299},
+                 {"\"bos_token_id\": 299", "\"bos_token_id\": 300", -1, 299},
+                 {"\"bos_token_id\": 299,", "", 299, 299}, /* <|endoftext|> */
+                 {"[\n  299\n ]", "[7, 299]", 299, 7}};
+    size_t i;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        attn_ctx ctx;
+        attn_model *model = converted(
+            &ctx, variant(FIXTURES "bf16", "config.json", cases[i].find, cases[i].replace), "");
+        const attn_config *c = model ? attn_model_config(model) : NULL;
+        CHECKF(c && c->bos == cases[i].bos && c->eos == cases[i].eos, "%s: %d and %d",
+               cases[i].replace, c ? (int)c->bos : -9, c ? (int)c->eos : -9);
+        attn_model_close(model);
+    }
     forget();
 }
 
@@ -679,6 +824,7 @@ static void harmless_settings(void)
         {"\"n_inner\": null,", ""},
         {"gelu_pytorch_tanh", "gelu_new"},
         {"\"n_positions\": 8,", ""},
+        {"\"bos_token_id\": 299", "\"bos_token_id\": 300"},
         {"\"bos_token_id\": 299", "\"bos_token_id\": 50256"},
         {"\"model_type\"", "\"\\u00e9\\ud83d\\ude00\\n\": [1.5e3, {}, [], true], \"model_type\""}};
     size_t i;
@@ -722,6 +868,9 @@ static void malformed_json(void)
                  {"{\"a\": \"\n\"}", "a control character inside a string"},
                  {"{\"a\": \"\xff\"}", "bytes that are not UTF-8"},
                  {"{\"a\": \"\xed\xa0\x80\"}", "bytes that are not UTF-8"},
+                 {"{\"a\": \"\xe0\x9f\xbf\"}", "bytes that are not UTF-8"},
+                 {"{\"a\": \"\xf0\x8f\xbf\xbf\"}", "bytes that are not UTF-8"},
+                 {"{\"a\": \"\xf4\x90\x80\x80\"}", "bytes that are not UTF-8"},
                  {"{} x", "something follows where the text should end"}};
     char deep[256], path[600];
     const char *dir = copied(FIXTURES "bf16");
@@ -731,9 +880,12 @@ static void malformed_json(void)
         write_file(path, cases[i].text, strlen(cases[i].text));
         refused(dir, "", cases[i].message);
     }
-    memset(deep, '[', sizeof deep);
-    write_file(path, deep, sizeof deep);
+    memset(deep, '[', 65);
+    memset(deep + 65, ']', 65);
+    write_file(path, deep, 130);
     refused(dir, "", "more than 64 values inside each other");
+    write_file(path, deep + 1, 128);
+    refused(dir, "", "config.json is not a JSON object");
     forget();
 }
 
@@ -754,8 +906,17 @@ static void safetensors_that_are_none(void)
         {"\"shape\":[300,16]", "\"shape\":[300,17]", "of shape [300, 17] does not take the 9600"},
         {"\"shape\":[300,16]", "\"shape\":[18446744073709551615,18446744073709551615]", "shape"},
         {"\"shape\":[300,16]", "\"shape\":[4294967296,4294967296,1]", "does not take"},
+        {"\"shape\":[300,16]", "\"shape\":[64,288230376151711819]",
+         "does not take"}, /* 2^64 + 4800 */
         {"\"shape\":[300,16]", "\"shape\":[300,-16]", "not a list of whole numbers"},
         {"\"shape\":[300,16],", "", "no usable dtype, shape and data_offsets"},
+        {"\"shape\":[300,16]", "\"shape\":[300,16,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", "no usable"},
+        {"\"shape\":[300,16]", "\"shape\":[300,16,1,1,1,1]", "but config.json asks for [300, 16]"},
+        {"\"h.0.ln_1.bias\"", "\"h.0.ln_1.\\u0000bias\"", "holds a zero byte"},
+        {"\"lm_head.weight\"",
+         "\"h.0.\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001"
+         "\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001\\u0001\"",
+         "h.0.\\x01\\x01\\x01\\x01\\x01\\x01\\x01\\x01\\x01\\x01\\x01\\x01\\x01\\x01...\n"},
         {"\"data_offsets\":[0,9600]", "\"data_offsets\":[9600,0]", "should lie at bytes 9600 to 0"},
         {"\"data_offsets\":[0,9600]", "\"data_offsets\":[0,9600,1]", "no usable dtype"},
         {"\"data_offsets\":[0,9600]", "\"data_offsets\":[2,9602]", "overlap"},
@@ -793,6 +954,10 @@ static void safetensors_that_are_none(void)
     put_u64(file, UINT64_MAX);
     write_file(path, file, size);
     refused(dir, "", "its header alone should have 18446744073709551615");
+    put_u64(file, 100000001); /* in a file that is large enough, and takes no room on the disk */
+    write_file(path, file, size);
+    CHECK(truncate(path, 200000000) == 0);
+    refused(dir, "", "its header alone should have 100000001");
     put_u64(file, head);
     file[size] = 0;
     write_file(path, file, size + 1); /* test_read leaves room for one byte */
@@ -822,6 +987,10 @@ static void shards_that_are_none(void)
                   "\"transformer.wte.weight\": \"model-00003", "cannot open"},
                  {"\"transformer.wte.weight\": \"model", "\"transformer.wte.weight\": \"../model",
                   "not the name of a file beside it"},
+                 {"\"transformer.wte.weight\": \"model",
+                  "\"transformer.wte.weight\": \"..\\\\model", "not the name of a file beside it"},
+                 {"\"transformer.wte.weight\": \"model",
+                  "\"transformer.wte.weight\": \"\\u0000model", "not the name of a file beside it"},
                  {"\"transformer.wte.weight\"", "\"transformer.wte.bias\"",
                   "transformer.wte.bias is not in"},
                  {"\"weight_map\"", "\"weights\"", "has no object weight_map"}};
@@ -864,9 +1033,12 @@ static void gguf_that_is_none(void)
         {"gpt2.block_count", 4, 1, "asks for the tensor blk.1."},
         {"gpt2.block_count", 0, 77, "the type of gpt2.block_count is 77"},
         {"gpt2.block_coun", 0, 'x', "has no key gpt2.block_count"},
-        {"gpt2.attention.head_count", 4, 5, "5 heads share a width of 32"},
+        {"gpt2.attention.head_count", 4, 5, "gpt2.attention.head_count_kv differs from"},
         {"gpt2.context_length", 4, 17, "position_embd.weight is [16, 32], but its metadata asks"},
         {"general.alignment", 4, 0, "general.alignment is 0"},
+        {"general.alignment", 7, 1, "general.alignment is 16777280"},
+        {"gpt2.attention.head_count_kv", 4, 2, "as many heads for keys as for queries"},
+        {"tokenizer.ggml.token_type", 16 + 4 * 298, 5, "merge 42"}, /* a token that is unused */
         {"tokenizer.ggml.merge", 0, 'x', "do not make a vocabulary"},
         {"tokenizer.ggml.tokens", 15, 0x7f, "as the size of tokenizer.ggml.tokens is more than"},
         {"tokenizer.ggml.pre", 4 + 8, 'G', "its tokenizer is \"Gpt-2\"; only gpt2's"},
@@ -874,16 +1046,20 @@ static void gguf_that_is_none(void)
         {"general.nam", 0, 'E', ""}, /* another name is fine */
         {"blk.0.attn_qkv.weight", 0, 9, "has 9 dimensions"},
         {"blk.0.attn_qkv.weight", 4, 64, "blk.0.attn_qkv.weight"},
+        {"blk.0.attn_qkv.weight", 4, 33, "[96, 33] cannot be Q8_0, whose rows are blocks of 32"},
         {"blk.0.attn_qkv.weight", 20, 12, "is of type Q4_K; supported are F32, F16 and BF16, and"},
         {"blk.0.attn_qkv.weight", 20, 99, "is of type number 99"},
         {"blk.0.attn_qkv.weight", 24, 1, "does not fit"},
         {"blk.0.attn_qkv.weight", 27, 1, "does not fit"},
         {"blk.0.attn_norm.weight", 17, 0x10, "overlap"},
         {"blk.0.attn_norm.weigh", 0, 'T', "blk.0.attn_norm.weight is missing"},
+        {"blk.0.attn_norm.weigh", 0, 0, "holds a zero byte"},
         {"blk.0.attn_norm.bia", 0, 'S', "blk.0.attn_norm.bias is missing"}};
+    enum { N_NESTED = 200000 };
+    static unsigned char nested[37 + 12 * N_NESTED];
     size_t size, i;
     unsigned char *whole = test_read(FIXTURES "tiny.gguf", &size), *bytes;
-    char path[512];
+    char path[512], *at;
     snprintf(path, sizeof path, "%s", test_tmp("variant.gguf"));
     if (!CHECK(whole && (bytes = (unsigned char *)malloc(size)) != NULL))
         return;
@@ -900,6 +1076,18 @@ static void gguf_that_is_none(void)
         write_file(path, whole, i);
         refused(path, "", "");
     }
+    memcpy(bytes, whole, size);
+    at = find_bytes((char *)bytes, size, "tokenizer.ggml.eos_token_id");
+    if (CHECK(at != NULL)) {
+        memcpy(at, "tokenizer.ggml.bos", 18);
+        write_file(path, bytes, size);
+        refused(path, "", "the key tokenizer.ggml.bos_token_id appears twice");
+    }
+    memcpy(nested, "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0a\11\0\0\0", 37);
+    for (i = 0; i < N_NESTED; i++)
+        memcpy(nested + 37 + 12 * i, "\11\0\0\0\1\0\0\0\0\0\0\0", 12);
+    write_file(path, nested, sizeof nested);
+    refused(path, "", "a is arrays inside each other, more than 4 deep");
     memcpy(bytes, whole, size);
     patch(bytes, size, "GGUF", 0, 2); /* version 2 has the same layout */
     write_file(path, bytes, size);
@@ -953,12 +1141,46 @@ static void llmc_that_is_none(void)
     forget();
 }
 
+/* GPT-2's vocabulary, which is all that llm.c knows, and one that was not padded. */
+static void llmc_vocabularies(void)
+{
+    static const uint32_t header[8] = {20240326, 3, 8, 50257, 1, 2, 16, 50304};
+    unsigned char bytes[1024] = {0}, *whole;
+    char path[512];
+    attn_ctx ctx;
+    attn_model *model;
+    size_t i, size;
+    for (i = 0; i < 8; i++)
+        put_u32(bytes + 4 * i, header[i]);
+    snprintf(path, sizeof path, "%s", test_tmp("variant.bin"));
+    write_file(path, bytes, sizeof bytes);
+    CHECK(truncate(path, 1024 + 4 * (12 * 16 * 16 + 13 * 16 + (50304 + 8 + 2) * 16)) == 0);
+    model = converted(&ctx, path, "");
+    CHECK(model && attn_model_config(model)->bos == 50256 &&
+          attn_model_config(model)->eos == 50256);
+    attn_model_close(model);
+    if (CHECK((whole = test_read(FIXTURES "v3.bin", &size)) != NULL)) {
+        put_u32(whole + 12, 384);
+        write_file(path, whole, size);
+        model = converted(&ctx, path, "");
+        CHECK(model && attn_model_config(model)->n_vocab == 384);
+        attn_model_close(model);
+    }
+    free(whole);
+    forget();
+}
+
 static void inputs_that_are_none(void)
 {
     const char *dir = copied(FIXTURES "bf16");
     char path[600];
     refused("no/such/thing", "", "cannot open no/such/thing");
-    refused("tests", "", "config.json");
+    refused("tests", "", "tests holds no config.json");
+    write_file(test_tmp("variant.bin"), "version https://git-lfs.github.com/spec/v1\noid", 46);
+    refused(test_tmp("variant.bin"), "", "`git lfs pull` fetches the file");
+    CHECK(run("mv %s %s/model.safetensors", test_tmp("variant.bin"), dir) == 0);
+    refused(dir, "", "`git lfs pull` fetches the file");
+    dir = copied(FIXTURES "bf16");
     refused("LICENSE", "", "is neither a GGUF file, nor an llm.c checkpoint, nor a directory");
     refused(FIXTURES "bf16/model.safetensors", "", "give the directory that holds it");
     CHECK(run(TEST_BUILD "/attn-convert %s %s", FIXTURES "bf16", test_tmp("x.attn")) == 0);
@@ -972,6 +1194,110 @@ static void inputs_that_are_none(void)
     refused(dir, "", "neither model.safetensors nor model.safetensors.index.json");
     CHECK(run("mkdir %s/model.safetensors", dir) == 0);
     refused(dir, "", "model.safetensors");
+    forget();
+}
+
+/* What can be opened, but not read from the middle, is refused before it is opened. If it were
+ * not, the pipe's other end would not keep the program waiting. */
+static void inputs_that_are_no_files(void)
+{
+    static const char *const names[] = {"config.json", "model.safetensors", "vocab.json",
+                                        "merges.txt"};
+    char pipe_path[512], command[700];
+    size_t i;
+    snprintf(pipe_path, sizeof pipe_path, "%s", test_tmp("pipe"));
+    CHECK(run("rm -f %s; mkfifo %s", pipe_path, pipe_path) == 0);
+    snprintf(command, sizeof command, "(echo >%s) 2>/dev/null & other=$!; ", pipe_path);
+    for (i = 0; i <= sizeof names / sizeof names[0]; i++) {
+        const char *input = pipe_path;
+        if (i > 0) {
+            input = copied(FIXTURES "bf16");
+            CHECK(run("mv %s %s/%s", pipe_path, input, names[i - 1]) == 0);
+            snprintf(pipe_path, sizeof pipe_path, "%s/%s", input, names[i - 1]);
+            snprintf(command, sizeof command, "(echo >%s) 2>/dev/null & other=$!; ", pipe_path);
+        }
+        CHECK(run("%s" TEST_BUILD "/attn-convert %s %s; code=$?; kill $other; exit $code", command,
+                  input, test_tmp("refused.attn")) == 1);
+        CHECKF(strstr(said, "is a pipe, where a file is needed") != NULL, "%s: %s", pipe_path,
+               said);
+        if (i > 0) {
+            CHECK(run("mv %s %s", pipe_path, test_tmp("pipe")) == 0);
+            snprintf(pipe_path, sizeof pipe_path, "%s", test_tmp("pipe"));
+        }
+    }
+    CHECK(!exists(test_tmp("refused.attn")) && !leftovers());
+    if (exists("/dev/null")) {
+        refused("/dev/null", "", "/dev/null is a device, where a file is needed");
+        CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 /dev/null") == 1 &&
+              strstr(said, "/dev/null is a device; expected a file name"));
+    }
+    CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 %s", pipe_path) == 1 &&
+          strstr(said, "is a pipe; expected a file name"));
+    remove(pipe_path);
+    forget();
+}
+
+/* The hub's cache holds directories of links to files whose names are hashes. */
+static void directories_of_links(void)
+{
+    char dir[512];
+    attn_ctx ctx;
+    attn_model *model;
+    snprintf(dir, sizeof dir, "%s", test_tmp("hub"));
+    CHECK(run("rm -rf %s; mkdir -p %s/blobs %s/snapshots/main && cp " FIXTURES "bf16/* %s/blobs && "
+              "cd %s/blobs && for f in *; do mv $f 0123$f && "
+              "ln -s ../../blobs/0123$f ../snapshots/main/$f; done",
+              dir, dir, dir, dir, dir) == 0);
+    snprintf(dir, sizeof dir, "%s", test_tmp("hub/snapshots/main"));
+    model = converted(&ctx, dir, "");
+    if (model)
+        same_as_reference(model, "bf16");
+    CHECK(model && attn_model_tokenizer(model) != NULL);
+    attn_model_close(model);
+    CHECK(run("rm %s/../../blobs/*model.safetensors", dir) == 0); /* a link to nothing */
+    refused(dir, "", "model.safetensors");
+    CHECK(run("rm -r %s", test_tmp("hub")) == 0);
+    forget();
+}
+
+/* Pickles on their way through tools/pickle-to-safetensors.py, where there is a PyTorch. */
+static void pickles(void)
+{
+    static const char *const inputs[] = {"hub", "nano/ckpt.pt"};
+    const char *python = "python3";
+    char dir[512], made[512];
+    size_t i;
+    if (run("python3 -c 'import torch'") != 0) {
+        python = "/usr/bin/python3"; /* the system's, behind another one */
+        if (run("%s -c 'import torch'", python) != 0) {
+            test_skip("no PyTorch here");
+            return;
+        }
+    }
+    snprintf(dir, sizeof dir, "%s", test_tmp("pickles"));
+    snprintf(made, sizeof made, "%s", test_tmp("pickles/made"));
+    if (!CHECKF(run("rm -rf %s && mkdir %s && %s tests/make_pickles.py " FIXTURES "bf16 %s", dir,
+                    dir, python, dir) == 0,
+                "%s", said))
+        return;
+    for (i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+        attn_ctx ctx;
+        attn_model *model;
+        CHECKF(run("rm -rf %s && %s tools/pickle-to-safetensors.py %s/%s %s", made, python, dir,
+                   inputs[i], made) == 0,
+               "%s: %s", inputs[i], said);
+        model = converted(&ctx, made, "");
+        if (model)
+            same_as_reference(model, "bf16");
+        CHECK(model && attn_model_tokenizer(model) != NULL &&
+              attn_model_config(model)->n_head == 2);
+        attn_model_close(model);
+    }
+    CHECK(run("%s tools/pickle-to-safetensors.py %s/code %s/no", python, dir, dir) == 1);
+    CHECKF(strstr(said, "pickle-to-safetensors: cannot load") != NULL, "%s", said);
+    snprintf(made, sizeof made, "%s", test_tmp("pickles/it-ran"));
+    CHECKF(!exists(made), "a pickle's code was run");
+    CHECK(run("rm -r %s", dir) == 0);
     forget();
 }
 
@@ -1008,6 +1334,8 @@ static void outputs(void)
     CHECK(run(TEST_BUILD "/attn-convert a b c") == 2);
     CHECK(run(TEST_BUILD "/attn-convert a b --dtype q9") == 2 &&
           strstr(said, "f32, f16, q8 or q4"));
+    CHECK(run(TEST_BUILD "/attn-convert a b --dtype") == 2 && strstr(said, "needs a value"));
+    CHECK(run(TEST_BUILD "/attn-convert a b --tokenizer") == 2 && strstr(said, "needs a value"));
     if (exists("/dev/full")) { /* a disk that has no room */
         CHECK(run(TEST_BUILD "/attn-info %s >/dev/full", path) == 1);
         CHECK(run("echo hi | " TEST_BUILD "/attn-tokenize %s >/dev/full", path) == 1);
@@ -1045,6 +1373,178 @@ static void interruption(void)
     forget();
 }
 
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED
+#endif
+#endif
+
+#ifndef SANITIZED
+/* The most memory, in KiB, that a shell command's programs had resident. It runs below a copy of
+ * this process: what counts for the copy's children is theirs alone, and the copy's size. */
+static long peak_memory(const char *command)
+{
+    struct rusage usage;
+    long peak = -1;
+    int ends[2], status = -1;
+    pid_t child;
+    if (!CHECK(pipe(ends) == 0) || !CHECK((child = fork()) >= 0))
+        return -1;
+    if (child == 0) {
+        status = system(command);
+        if (status == 0 && getrusage(RUSAGE_CHILDREN, &usage) == 0)
+            peak = usage.ru_maxrss;
+        _exit(write(ends[1], &peak, sizeof peak) != sizeof peak);
+    }
+    close(ends[1]);
+    CHECK(read(ends[0], &peak, sizeof peak) == sizeof peak);
+    close(ends[0]);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+#ifdef __APPLE__
+    peak /= 1024; /* bytes there */
+#endif
+    return peak;
+}
+#endif
+
+/* A checkpoint as wide as GPT-2 XL. One tensor of each kind that the converter treats in its own
+ * way has 20 million numbers: a table, linear layers both ways, rows. All are zero, so that the
+ * file takes little room on the disk, but for a run in the middle. */
+enum { WIDTH = 1600, LONG = 12500, RUN_START = 8188608, RUN_END = 8588608 };
+static const struct wide_tensor {
+    const char *name, *converted; /* the latter for those with a run */
+    size_t rows, columns;         /* no rows: a vector, in f32 */
+} wide_tensors[] = {{"wte.weight", "embed.W_E", LONG, WIDTH},
+                    {"wpe.weight", "pos_embed.W_pos", LONG, WIDTH},
+                    {"h.0.ln_1.weight", NULL, 0, WIDTH},
+                    {"h.0.ln_1.bias", NULL, 0, WIDTH},
+                    {"h.0.attn.c_attn.weight", NULL, WIDTH, 3 * WIDTH},
+                    {"h.0.attn.c_attn.bias", NULL, 0, 3 * WIDTH},
+                    {"h.0.attn.c_proj.weight", NULL, WIDTH, WIDTH},
+                    {"h.0.attn.c_proj.bias", NULL, 0, WIDTH},
+                    {"h.0.ln_2.weight", NULL, 0, WIDTH},
+                    {"h.0.ln_2.bias", NULL, 0, WIDTH},
+                    {"h.0.mlp.c_fc.weight", "blocks.0.mlp.W_in", WIDTH, LONG},
+                    {"h.0.mlp.c_fc.bias", NULL, 0, LONG},
+                    {"h.0.mlp.c_proj.weight", "blocks.0.mlp.W_out", LONG, WIDTH},
+                    {"h.0.mlp.c_proj.bias", NULL, 0, WIDTH},
+                    {"ln_f.weight", NULL, 0, WIDTH},
+                    {"ln_f.bias", NULL, 0, WIDTH},
+                    {"lm_head.weight", NULL, LONG, WIDTH}}; /* differs from wte in the run only */
+enum { N_WIDE = sizeof wide_tensors / sizeof wide_tensors[0] };
+
+static size_t wide_value(size_t i)
+{
+    return i >= RUN_START && i < RUN_END ? i % 2039 + 1 : 0;
+}
+
+/* A whole number up to 2048 as a half. */
+static unsigned half_bits(size_t number)
+{
+    unsigned exponent = 25;
+    for (; number && number < 1024; number *= 2)
+        exponent--;
+    return number == 2048 ? 26u << 10 : number ? exponent << 10 | (unsigned)(number & 1023) : 0;
+}
+
+static void write_wide(const char *dir)
+{
+    static char header[8192] = "........{\"__metadata__\":{}", config[256];
+    char path[600];
+    size_t n = strlen(header), at = 0, begin[N_WIDE], i, k;
+    unsigned char *run_bytes = (unsigned char *)malloc(2 * (RUN_END - RUN_START));
+    FILE *file;
+    for (i = 0; i < N_WIDE; i++) {
+        const struct wide_tensor *t = &wide_tensors[i];
+        begin[i] = at;
+        n += (size_t)sprintf(header + n, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t->name,
+                             t->rows ? "F16" : "F32");
+        if (t->rows)
+            n += (size_t)sprintf(header + n, "%zu,", t->rows);
+        at += t->rows ? 2 * t->rows * t->columns : 4 * t->columns;
+        n += (size_t)sprintf(header + n, "%zu],\"data_offsets\":[%zu,%zu]}", t->columns, begin[i],
+                             at);
+    }
+    header[n++] = '}';
+    put_u64((unsigned char *)header, n - 8);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    write_file(path, header, n);
+    CHECK(truncate(path, (off_t)(n + at)) == 0);
+    for (k = RUN_START; run_bytes && k < RUN_END; k++) {
+        run_bytes[2 * (k - RUN_START)] = (unsigned char)(half_bits(wide_value(k)) & 255);
+        run_bytes[2 * (k - RUN_START) + 1] = (unsigned char)(half_bits(wide_value(k)) >> 8);
+    }
+    if (CHECK(run_bytes && (file = fopen(path, "r+b")) != NULL)) {
+        for (i = 0; i < N_WIDE; i++)
+            if (wide_tensors[i].converted)
+                CHECK(fseek(file, (long)(n + begin[i] + 2 * RUN_START), SEEK_SET) == 0 &&
+                      fwrite(run_bytes, 2, RUN_END - RUN_START, file) == RUN_END - RUN_START);
+        CHECK(fclose(file) == 0);
+    }
+    free(run_bytes);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    snprintf(config, sizeof config,
+             "{\"vocab_size\": %d, \"n_positions\": %d, \"n_embd\": %d, \"n_inner\": %d, "
+             "\"n_head\": 25, \"n_layer\": 1}",
+             LONG, LONG, WIDTH, LONG);
+    write_file(path, config, strlen(config));
+}
+
+/* Every number in the run, and a sample of the others. */
+static void check_wide(const char *path)
+{
+    attn_ctx ctx;
+    attn_model *model = NULL;
+    size_t i, k;
+    memset(&ctx, 0, sizeof ctx);
+    if (!OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
+        return;
+    CHECK(!attn_model_config(model)->tied);
+    for (i = 0; i < N_WIDE; i++) {
+        const struct wide_tensor *t = &wide_tensors[i];
+        attn_tensor x;
+        memset(&x, 0, sizeof x);
+        if (!t->converted || !OK(&ctx, attn_model_tensor(&ctx, model, t->converted, &x)))
+            continue;
+        CHECK(dtype_of(model, t->converted) == (i == 1 ? ATTN_F32 : ATTN_F16));
+        for (k = 0; k < t->rows * t->columns; k += k + 1 >= RUN_START && k < RUN_END ? 1 : 997) {
+            const float got = attn_get(x, k / t->columns, k % t->columns, 0, 0);
+            if (!CHECKF(got == (float)wide_value(k), "%s, number %zu: %g", t->name, k, (double)got))
+                break;
+        }
+        attn_tensor_free(&ctx, &x);
+    }
+    attn_model_close(model);
+    attn_ctx_free(&ctx);
+}
+
+/* Tensors pass in pieces of 32 MB, with half as much again for panels of 16 bits, so that the
+ * largest model takes no more memory than this. In one piece each of the long tensors would be 80
+ * MB, and the numbers at the seams could not go wrong. */
+static void pieces_and_memory(void)
+{
+    char dir[512], path[512], command[2048];
+    snprintf(dir, sizeof dir, "%s", test_tmp("wide"));
+    snprintf(path, sizeof path, "%s", test_tmp("wide.attn"));
+    CHECK(run("rm -rf %s && mkdir %s", dir, dir) == 0);
+    write_wide(dir);
+    snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s 2>/dev/null", dir, path);
+#ifdef SANITIZED /* which keeps what was freed */
+    CHECK(run("%s", command) == 0);
+#else
+    {
+        const long peak = peak_memory(command), bound = 72 << 10;
+        CHECKF(peak > 32 << 10 && peak <= bound, "%ld KiB, expected at most %ld", peak, bound);
+    }
+#endif
+    check_wide(path);
+    remove(path);
+    CHECK(run("rm -r %s", dir) == 0);
+    forget();
+}
+
 /* >> attn-info and attn-tokenize =============================================================== */
 
 static void info(void)
@@ -1073,7 +1573,13 @@ static void info(void)
         bytes[places[i]] ^= 4;
     }
     free(bytes);
-    CHECK(run(TEST_BUILD "/attn-info no-such-file") == 1 && said_size > 0);
+    CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "v3.bin %s", path) == 0);
+    CHECK(run(TEST_BUILD "/attn-info %s", path) == 0);
+    CHECK(strstr(printed, "\ntokenizer\n  none\n") && strstr(printed, "end of text          none"));
+    CHECK(run(TEST_BUILD "/attn-info no-such-file") == 1 && strstr(said, "No such file"));
+    CHECK(run("cat %s | " TEST_BUILD "/attn-info /dev/stdin", path) == 1 &&
+          strstr(said, "/dev/stdin is a pipe, where a file is needed"));
+    CHECK(run(TEST_BUILD "/attn-info tests") == 1 && strstr(said, "tests is a directory"));
     CHECK(run(TEST_BUILD "/attn-info") == 2);
     forget();
 }
@@ -1097,7 +1603,11 @@ static void tokenize(void)
     CHECK(run("printf '1 2048' | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 1 &&
           printed_size == 0 && strstr(said, "2048"));
     CHECK(run("printf '1 2a' | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 1 &&
-          strstr(said, "entry 1 of the input"));
+          strstr(said, "entry 1 of the input, \"2a\", is not"));
+    CHECK(run("printf '1 2147483648' | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 1 &&
+          strstr(said, "\"2147483648\", is not a token id"));
+    CHECK(run("echo hello | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 1 &&
+          strstr(said, "entry 0 of the input, \"hello\", is not"));
     CHECK(run("printf '1 99999999999999999999' | " TEST_BUILD "/attn-tokenize --decode " STORIES) ==
           1);
     CHECK(run(TEST_BUILD "/attn-tokenize tests </dev/null") == 1 && strstr(said, "neither"));
@@ -1110,6 +1620,9 @@ static void tokenize(void)
     }
     snprintf(path, sizeof path, "%s", test_tmp("bytes"));
     write_file(path, bytes, sizeof bytes);
+    CHECK(run("yes 'the cat' | head -c 200000 | " TEST_BUILD "/attn-tokenize " STORIES
+              " | " TEST_BUILD "/attn-tokenize --decode " STORIES " | wc -c") == 0);
+    CHECKF(atol(printed) == 200000, "%s", printed);
     for (i = 0; i < 2; i++) { /* any bytes come back, from a directory and from a model */
         const char *from = i ? test_tmp("converted.attn") : FIXTURES "strings";
         if (i)
@@ -1133,15 +1646,22 @@ void suite_convert(void)
     RUN("convert", vocabularies_that_are_none);
     RUN("convert", gaps_and_extra_tokens);
     RUN("convert", configurations_that_are_none);
+    RUN("convert", sizes_that_are_too_large);
+    RUN("convert", first_and_last_tokens);
     RUN("convert", harmless_settings);
     RUN("convert", malformed_json);
     RUN("convert", safetensors_that_are_none);
     RUN("convert", shards_that_are_none);
     RUN("convert", gguf_that_is_none);
     RUN("convert", llmc_that_is_none);
+    RUN("convert", llmc_vocabularies);
     RUN("convert", inputs_that_are_none);
+    RUN("convert", inputs_that_are_no_files);
+    RUN("convert", directories_of_links);
+    RUN("convert", pickles);
     RUN("convert", outputs);
     RUN("convert", interruption);
+    RUN("convert", pieces_and_memory);
     RUN("convert", info);
     RUN("convert", tokenize);
 }

@@ -1,6 +1,7 @@
 /* The tokenizer against GPT-2's own vectors, against a plain slow program in Python
  * (make_tokenizer_vectors.py) and against Python's UTF-8 decoder; then everything that a hostile
  * file, text or allocator can do. */
+#define _POSIX_C_SOURCE 200809L /* for the tools' headers */
 #include "test.h"
 #include "../tools/vocab.h"
 #include <stdlib.h>

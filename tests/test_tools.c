@@ -176,6 +176,8 @@ static void usage_errors(void)
     refuses(2, "--seed: \"4294967296\"", GPT2 MODEL "once --seed 4294967296");
     refuses(2, "--top-k: \"0x5\"", GPT2 MODEL "once --top-k 0x5");
     refuses(2, "--threads: \"-2\"", GPT2 MODEL "once --threads -2");
+    refuses(2, "--threads: \"257\" is not a whole number from 0 to 256",
+            GPT2 MODEL "once --threads 257");
     refuses(2, "--temperature: \"warm\"", GPT2 MODEL "once --temperature warm");
     refuses(2, "--temperature: \"\"", GPT2 MODEL "once --temperature ''");
     refuses(2, "--temperature: \"-0.5\"", GPT2 MODEL "once --temperature -0.5");
@@ -444,6 +446,8 @@ static void statistics(void)
     CHECK(strstr(err, "loaded in ") && strstr(err, " thread"));
     CHECK(run(STORY "--threads 1") == 0 && strstr(err, " 1 thread\n"));
     CHECK(run(STORY "-q") == 0 && err_size == 0);
+    CHECK(run("OMP_NUM_THREADS=300 " GPT2 MODEL "Once -n 0") == 0 &&
+          (strstr(err, " 256 threads\n") || strstr(err, " 1 thread\n"))); /* without OpenMP */
 }
 
 /* --logits writes the bits that the library gives for every position. */
@@ -508,6 +512,35 @@ static void outputs_that_fail(void)
     refuses(1, "cannot write the output: No space left", STORY ">/dev/full");
 }
 
+/* What is there stays until all of the new is there, and no part of it is left. */
+static void logits_in_part(void)
+{
+    char ids[1100] = "", command[2048];
+    int i, code;
+    for (i = 0; i < 256; i++)
+        strcat(ids, "11 ");
+    CHECK(run("echo older >build/test-tmp/part.npy") == 0);
+    snprintf(command, sizeof command,
+             "trap '' XFSZ; ulimit -f 1000; " GPT2 MODEL
+             "--logits build/test-tmp/part.npy --ids '%s'",
+             ids);
+    refuses(1, "part.npy: File too large", command);
+    same("cat build/test-tmp/part.npy", "echo older");
+    same("ls build/test-tmp/part.npy*", "echo build/test-tmp/part.npy");
+    /* Ctrl-C when the file has been begun: this takes a second or more. */
+    code = run(GPT2 MODEL
+               "--isa portable --threads 1 --logits build/test-tmp/part.npy --ids '%s' & run=$!; "
+               "while kill -0 $run && ! ls build/test-tmp/part.npy.*; do :; done >&2 2>/dev/null; "
+               "kill -INT $run; wait $run",
+               ids);
+    CHECKF(code == 130, "exit code %d (%s)", code, err);
+    same("cat build/test-tmp/part.npy", "echo older");
+    same("ls build/test-tmp/part.npy*", "echo build/test-tmp/part.npy");
+    CHECK(run(GPT2 MODEL "-q --logits build/test-tmp/part.npy Once") == 0);
+    same("head -c 6 build/test-tmp/part.npy | tail -c 5", "printf NUMPY");
+    same("ls build/test-tmp/part.npy*", "echo build/test-tmp/part.npy");
+}
+
 /* A reader that sleeps for two seconds holds the run within --logits; Ctrl-C comes after one. */
 static void interrupt(void)
 {
@@ -539,10 +572,14 @@ static void all_programs(void)
 {
     static const char *const names[] = {"gpt2", "attn-convert", "attn-info", "attn-tokenize",
                                         "bench"};
-    size_t i;
+    const char *line;
+    size_t i, width = 0;
     for (i = 0; i < sizeof names / sizeof names[0]; i++) {
         CHECKF(run(TEST_BUILD "/%s --help", names[i]) == 0 && out_size > 100 && err_size == 0,
                "%s --help", names[i]);
+        for (line = out; line && *line; line += width + (line[width] == '\n'))
+            CHECKF((width = strcspn(line, "\n")) <= 80, "%s --help is too wide: %.90s", names[i],
+                   line);
         CHECKF(run(TEST_BUILD "/%s --wrong-option", names[i]) == 2 && out_size == 0 &&
                    err_size > 10,
                "%s --wrong-option", names[i]);
@@ -569,6 +606,7 @@ void suite_tools(void)
     RUN("tools", threads_and_instruction_sets);
     RUN("tools", statistics);
     RUN("tools", logits_array);
+    RUN("tools", logits_in_part);
     RUN("tools", outputs_that_fail);
     RUN("tools", interrupt);
     RUN("tools", no_tokenizer);

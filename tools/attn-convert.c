@@ -9,6 +9,7 @@
 #include "system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
+#include "draft.h"
 #include "gguf.h"
 #include "huggingface.h"
 #include "llmc.h"
@@ -18,19 +19,21 @@ static const char usage[] =
     "usage: attn-convert INPUT OUTPUT.attn [options]\n"
     "\n"
     "Converts a GPT-2 checkpoint. INPUT is one of\n"
-    "  a Hugging Face directory   config.json; model.safetensors, or shards with their index;\n"
-    "                             vocab.json and merges.txt, or tokenizer.json\n"
+    "  a Hugging Face directory   config.json; model.safetensors, or shards with\n"
+    "                             their index; vocab.json and merges.txt, or\n"
+    "                             tokenizer.json\n"
     "  a GGUF file                architecture gpt2; F32, F16, BF16 or Q8_0\n"
     "  an llm.c checkpoint        version 3 (f32) or 5 (bf16)\n"
     "\n"
     "options:\n"
-    "  --dtype TYPE      how to store the weights: f32, f16, q8 (8 bits) or q4 (4 bits); default:\n"
-    "                    f16 if they are all f16, else f32, so that nothing is lost\n"
+    "  --dtype TYPE      store the weights as f32, f16, q8 (8 bits) or q4 (4 bits);\n"
+    "                    default: f16 if they are all f16, else f32: nothing is lost\n"
     "  --tokenizer DIR   take the vocabulary from this directory\n"
     "  --no-tokenizer    leave the vocabulary out\n"
     "  --help            show this\n"
     "\n"
-    "OUTPUT.attn appears when it is complete. Exit status: 0 done, 1 failed, 2 wrong usage.\n";
+    "OUTPUT.attn appears when it is complete.\n"
+    "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
 /* >> The plan ================================================================================== */
 
@@ -117,19 +120,21 @@ static attn_status check_config(attn_ctx *ctx, source *s)
 {
     const struct {
         const char *name;
-        uint64_t value;
-    } sizes[] = {{"vocabulary", s->n_vocab},
-                 {"context", s->n_ctx},
-                 {"width", s->d_model},
-                 {"number of heads", s->n_head},
-                 {"number of layers", s->n_layer},
-                 {"inner width", s->d_mlp}};
+        uint64_t value, most; /* the bounds of attn_model_open */
+    } sizes[] = {{"vocabulary", s->n_vocab, 1 << 24},
+                 {"context", s->n_ctx, 1 << 24},
+                 {"width", s->d_model, 1 << 24},
+                 {"number of heads", s->n_head, 1 << 24},
+                 {"number of layers", s->n_layer, 1 << 16},
+                 {"inner width", s->d_mlp, 1 << 24}};
     int64_t *ids[2];
     size_t i;
     for (i = 0; i < COUNT_OF(sizes); i++)
-        if (sizes[i].value == 0 || sizes[i].value > INT32_MAX / 4)
-            return tool_fail(ctx, ATTN_E_FORMAT, "by %s, the %s is %llu, which cannot be",
-                             s->config_name, sizes[i].name, TOOLS_LLU(sizes[i].value));
+        if (sizes[i].value == 0 || sizes[i].value > sizes[i].most)
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "by %s, the %s is %llu, which cannot be: attn.h takes 1 to %llu",
+                             s->config_name, sizes[i].name, TOOLS_LLU(sizes[i].value),
+                             TOOLS_LLU(sizes[i].most));
     if (s->d_model % s->n_head)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "by %s, %llu heads share a width of %llu, which does "
@@ -338,10 +343,11 @@ static attn_status plan_layout(attn_ctx *ctx, plan *p, int dtype)
     return ATTN_OK;
 }
 
-/* The vocabulary, with an id for each row of the embedding. */
+/* The vocabulary, with an id for each row of the embedding, and nothing that its reader refuses. */
 static attn_status plan_tokenizer(attn_ctx *ctx, source *s, plan *p)
 {
     vocab *v = &s->vocabulary;
+    attn_tokenizer *reader;
     size_t dropped = 0;
     shown name;
     while (v->n_tokens > s->n_vocab) {
@@ -359,7 +365,11 @@ static attn_status plan_tokenizer(attn_ctx *ctx, source *s, plan *p)
     if (dropped)
         source_note("%llu special tokens have ids that the model does not know; left out",
                     TOOLS_LLU(dropped));
-    return vocab_section(ctx, v, (size_t)s->n_vocab, &p->tokenizer, &p->tokenizer_size);
+    if (vocab_section(ctx, v, (size_t)s->n_vocab, &p->tokenizer, &p->tokenizer_size) ||
+        attn_tokenizer_new(ctx, &reader, p->tokenizer, p->tokenizer_size))
+        return ctx->status;
+    attn_tokenizer_free(reader);
+    return ATTN_OK;
 }
 
 /* >> Writing =================================================================================== */
@@ -605,11 +615,9 @@ static attn_status write_file(writer *w, source *s, plan *p)
     return interrupted ? tool_fail(w->ctx, ATTN_STOPPED, "interrupted") : ATTN_OK;
 }
 
-/* Writes beside the output under another name, which then becomes the output's. */
 static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *path)
 {
-    const size_t size = strlen(path) + 40;
-    char *draft = (char *)arena_alloc(ctx, &s->memory, size, 1);
+    draft output;
     writer w;
     memset(&w, 0, sizeof w);
     w.ctx = ctx;
@@ -618,18 +626,14 @@ static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *p
     w.percent = -1;
     w.show_progress = system_is_terminal(stderr);
     w.block = (unsigned char *)arena_alloc(ctx, &s->memory, CHECKSUM_BLOCK, 1);
-    if (!draft || !w.block)
+    if (!w.block)
         return ctx->status;
-    snprintf(draft, size, "%s.%lu.part", path, system_process());
-    if ((w.file = fopen(draft, "wb")) == NULL)
+    if (draft_open(&output, path))
         return write_failed(&w);
+    w.file = output.file;
     write_file(&w, s, p);
-    if (fclose(w.file) && !ctx->status)
+    if (draft_close(&output, !ctx->status) && !ctx->status)
         write_failed(&w);
-    if (!ctx->status && system_replace(draft, path))
-        write_failed(&w);
-    if (ctx->status)
-        remove(draft);
     if (w.show_progress)
         fputs("\r                                                  \r", stderr);
     return ctx->status;
@@ -646,10 +650,10 @@ typedef struct options {
 static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
 {
     unsigned char magic[8] = {0};
-    FILE *file = fopen(o->input, "rb");
+    FILE *file = open_input(ctx, o->input);
     size_t n;
     if (!file)
-        return tool_fail(ctx, ATTN_E_IO, "cannot open %s: %s", o->input, strerror(errno));
+        return ctx->status;
     n = fread(magic, 1, sizeof magic, file);
     fclose(file);
     if (n == 0)
@@ -697,10 +701,11 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o)
 static attn_status convert(attn_ctx *ctx, source *s, const options *o)
 {
     const source_file *f;
+    const char *taken = system_not_a_file(o->output);
     plan p;
     memset(&p, 0, sizeof p);
-    if (system_is_directory(o->output))
-        return tool_fail(ctx, ATTN_E_IO, "%s is a directory; expected a file name", o->output);
+    if (taken)
+        return tool_fail(ctx, ATTN_E_IO, "%s is %s; expected a file name", o->output, taken);
     if (system_is_directory(o->input) ? hf_open(ctx, s, o->input) : open_file(ctx, s, o))
         return ctx->status;
     for (f = s->files; f; f = f->next)
@@ -740,7 +745,11 @@ static int parse(int argc, char **argv, options *o)
             fputs(usage, stdout);
             return 1;
         }
-        if (strcmp(a, "--dtype") == 0 && i + 1 < argc) {
+        if (i + 1 == argc && (strcmp(a, "--dtype") == 0 || strcmp(a, "--tokenizer") == 0)) {
+            fprintf(stderr, "attn-convert: %s needs a value (see --help)\n", a);
+            return 3;
+        }
+        if (strcmp(a, "--dtype") == 0) {
             a = argv[++i];
             o->dtype = strcmp(a, "f32") == 0   ? ATTN_F32
                        : strcmp(a, "f16") == 0 ? ATTN_F16
@@ -751,7 +760,7 @@ static int parse(int argc, char **argv, options *o)
                 fprintf(stderr, "attn-convert: --dtype takes f32, f16, q8 or q4, not %s\n", a);
                 return 3;
             }
-        } else if (strcmp(a, "--tokenizer") == 0 && i + 1 < argc) {
+        } else if (strcmp(a, "--tokenizer") == 0) {
             o->tokenizer = argv[++i];
         } else if (strcmp(a, "--no-tokenizer") == 0) {
             o->no_tokenizer = 1;

@@ -10,8 +10,8 @@
 static const char usage[] =
     "usage: attn-info FILE.attn\n"
     "\n"
-    "Prints the configuration, the tokenizer's counts and the tensors of a .attn file, after\n"
-    "checking all of it, checksums included.\n"
+    "Prints the configuration, the tokenizer's counts and the tensors of a .attn\n"
+    "file, after checking all of it, checksums included.\n"
     "Exit status: 0 the file is whole, 1 it is not, 2 wrong usage.\n";
 
 static void print_token(const char *what, int32_t id, const attn_tokenizer *tokenizer)
@@ -102,6 +102,7 @@ int main(int argc, char **argv)
 {
     attn_ctx ctx;
     attn_model *model = NULL;
+    FILE *file;
     attn_status status;
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         fputs(usage, stdout);
@@ -112,7 +113,10 @@ int main(int argc, char **argv)
         return 2;
     }
     memset(&ctx, 0, sizeof ctx);
-    status = attn_model_open(&ctx, &model, argv[1], NULL);
+    file = open_input(&ctx, argv[1]); /* which is read twice: a pipe will not do */
+    if (file)
+        fclose(file);
+    status = file ? attn_model_open(&ctx, &model, argv[1], NULL) : ctx.status;
     if (status == ATTN_OK) {
         print_config(model);
         status = print_tokenizer(&ctx, argv[1]);

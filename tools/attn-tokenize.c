@@ -10,14 +10,13 @@
 static const char usage[] =
     "usage: attn-tokenize MODEL_OR_DIRECTORY [options] < INPUT > OUTPUT\n"
     "\n"
-    "Turns standard input, any bytes at all, into token ids on one line, separated by blanks.\n"
-    "MODEL_OR_DIRECTORY is a .attn file with a tokenizer, or a directory that holds vocab.json "
-    "and\n"
-    "merges.txt, or tokenizer.json.\n"
+    "Turns standard input, any bytes at all, into token ids on one line, separated\n"
+    "by blanks. MODEL_OR_DIRECTORY is a .attn file with a tokenizer, or a directory\n"
+    "that holds vocab.json and merges.txt, or tokenizer.json.\n"
     "\n"
     "options:\n"
     "  --decode    the other way: ids, separated by blanks or lines, into bytes\n"
-    "  --special   special tokens such as <|endoftext|> in the text become their own ids\n"
+    "  --special   special tokens such as <|endoftext|> in the text get their own ids\n"
     "  --help      show this\n"
     "\n"
     "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
@@ -72,23 +71,23 @@ static attn_status encode(attn_ctx *ctx, const attn_tokenizer *tokenizer, int sp
 /* Whole numbers between blanks. `ids` has room for one for every two bytes of text. */
 static attn_status parse_ids(attn_ctx *ctx, const char *text, size_t size, int32_t *ids, size_t *n)
 {
+    static const char between[] = " \t\r\n,";
     size_t i = 0, start;
     shown word;
     for (*n = 0;; (*n)++) {
         int64_t id = 0;
-        while (i < size && strchr(" \t\r\n,", text[i]) && text[i])
+        while (i < size && strchr(between, text[i]) && text[i])
             i++;
         if (i == size)
             return ATTN_OK;
         for (start = i; i < size && text[i] >= '0' && text[i] <= '9' && id <= INT32_MAX; i++)
             id = id * 10 + (text[i] - '0');
-        if (i == start || id > INT32_MAX ||
-            (i < size && (!strchr(" \t\r\n,", text[i]) || !text[i])))
+        if (i == start || id > INT32_MAX || (i < size && (!strchr(between, text[i]) || !text[i])))
             return tool_fail(ctx, ATTN_E_TOKEN,
                              "entry %llu of the input, \"%s\", is not a token "
                              "id",
                              TOOLS_LLU(*n),
-                             show(word, text + start, size - start < 20 ? size - start : 20));
+                             show(word, text + start, strcspn(text + start, between)));
         ids[*n] = (int32_t)id;
     }
 }

@@ -185,12 +185,18 @@ static attn_status open_random(attn_ctx *ctx, attn_model **model, void **block, 
 
 /* Measuring. */
 
+#ifdef _OPENMP
+enum { MAX_THREADS = 256 }; /* attn.h starts no more */
+#else
+enum { MAX_THREADS = 1 };
+#endif
+
 static const char usage[] =
     "bench [MODEL.attn | SIZE]: tokens per second, with one and with all threads\n\n"
-    "SIZE is distilgpt2, gpt2 (the default), gpt2-medium, gpt2-large or gpt2-xl, with random\n"
-    "weights.\n\n"
+    "SIZE is distilgpt2, gpt2 (the default), gpt2-medium, gpt2-large or gpt2-xl, with\n"
+    "random weights.\n\n"
     "  --dtype TYPE     of random weights: f32, f16 (the default), q8 or q4\n"
-    "  --threads COUNT  this many threads and no other number\n\n"
+    "  --threads COUNT  this many threads and no other number; without OpenMP, one\n\n"
     "Exit codes: 0 done, 1 it failed, 2 wrong usage.\n";
 
 /* Feeds n tokens, in pieces of `piece`, `runs` times. The best rate, or a negative number. */
@@ -257,7 +263,7 @@ int main(int argc, char **argv)
                                                   : ATTN_Q4;
         } else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
             const long count = strtol(argv[++i], &end, 10);
-            threads = count > 0 && count <= 1024 && !*end ? (int)count : -1;
+            threads = count > 0 && count <= MAX_THREADS && !*end ? (int)count : -1;
         } else if (argv[i][0] == '-' || name) {
             threads = -1;
         } else {

@@ -3,6 +3,7 @@
 #ifndef TOOLS_FILES_H
 #define TOOLS_FILES_H
 
+#include "system.h"
 #include "attn.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -122,12 +123,31 @@ TOOLS_FN char *arena_path(attn_ctx *ctx, arena *memory, const char *directory, c
     return path;
 }
 
-TOOLS_FN int file_exists(const char *path)
+/* Opens a file to read it more than once or from the middle, which no pipe and no device can do.
+ * NULL after a message. */
+TOOLS_FN FILE *open_input(attn_ctx *ctx, const char *path)
 {
-    FILE *file = fopen(path, "rb");
-    if (file)
+    static const char pointer[] = "version https://git-lfs";
+    char start[sizeof pointer - 1];
+    const char *what = system_not_a_file(path);
+    FILE *file = what ? NULL : fopen(path, "rb");
+    if (what)
+        tool_fail(ctx, ATTN_E_IO, "%s is %s, where a file is needed", path, what);
+    else if (!file)
+        tool_fail(ctx, ATTN_E_IO, "cannot open %s: %s", path, strerror(errno));
+    else if (fread(start, 1, sizeof start, file) == sizeof start &&
+             memcmp(start, pointer, sizeof start) == 0)
+        tool_fail(ctx, ATTN_E_FORMAT,
+                  "%s is not the file but a note of Git LFS that stands for it; `git lfs pull` "
+                  "fetches the file",
+                  path);
+    if (file && (ctx->status || fseek(file, 0, SEEK_SET))) {
+        if (!ctx->status)
+            tool_fail(ctx, ATTN_E_IO, "cannot read %s: %s", path, strerror(errno));
         fclose(file);
-    return file != NULL;
+        file = NULL;
+    }
+    return file;
 }
 
 /* Reads all of a stream, which may be a pipe. A zero follows the bytes. */
@@ -170,9 +190,9 @@ TOOLS_FN attn_status read_file(attn_ctx *ctx, arena *memory, const char *path, c
 {
     const size_t limit = (size_t)1 << 28;
     attn_status status;
-    FILE *file = fopen(path, "rb");
+    FILE *file = open_input(ctx, path);
     if (!file)
-        return tool_fail(ctx, ATTN_E_IO, "cannot open %s: %s", path, strerror(errno));
+        return ctx->status;
     status = read_all(ctx, memory, file, path, limit, bytes, size);
     fclose(file);
     if (status == ATTN_OK && *size == 0)

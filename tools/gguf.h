@@ -191,7 +191,12 @@ TOOLS_FN int gguf_array(gguf_reader *g, gguf_value *v, int depth, const char *wh
     gguf_value element;
     if (!gguf_u32(g, &type, what))
         return 0;
-    if (type >= GGUF_N_TYPES || depth > 4) {
+    if (depth > 4) {
+        tool_fail(g->ctx, ATTN_E_FORMAT, "%s: %s is arrays inside each other, more than 4 deep",
+                  g->f->name, what);
+        return 0;
+    }
+    if (type >= GGUF_N_TYPES) {
         tool_fail(g->ctx, ATTN_E_FORMAT, "%s: %s is an array of type %u, which GGUF does not have",
                   g->f->name, what, (unsigned)type);
         return 0;
@@ -371,7 +376,12 @@ TOOLS_FN int gguf_read_tensor(gguf_reader *g)
     show(text, name.text, name.size);
     if (!gguf_u32(g, &n_dims, text))
         return 0;
-    if (memchr(name.text, 0, name.size) || n_dims == 0 || n_dims > SOURCE_MAX_DIMS) {
+    if (memchr(name.text, 0, name.size)) {
+        tool_fail(g->ctx, ATTN_E_FORMAT, "%s: the tensor name \"%s\" holds a zero byte", g->f->name,
+                  text);
+        return 0;
+    }
+    if (n_dims == 0 || n_dims > SOURCE_MAX_DIMS) {
         tool_fail(g->ctx, ATTN_E_FORMAT, "%s: the tensor %s has %u dimensions; expected 1 to 4",
                   g->f->name, text, (unsigned)n_dims);
         return 0;

@@ -155,19 +155,19 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
     json_value *root = NULL;
     if (!single || !index || !pickle)
         return ctx->status;
-    if (file_exists(single)) {
+    if (system_exists(single)) {
         if (safetensors_open(ctx, s, single) == ATTN_OK)
             source_index(ctx, s);
         return ctx->status;
     }
-    if (file_exists(index)) {
+    if (system_exists(index)) {
         if (read_file(ctx, &s->memory, index, &text, &size) == ATTN_OK &&
             json_parse(ctx, index, text, size, &root) == ATTN_OK)
             hf_open_shards(ctx, s, dir, json_get(root, "weight_map"));
         free(root);
         return ctx->status;
     }
-    if (file_exists(pickle))
+    if (system_exists(pickle))
         return tool_fail(ctx, ATTN_E_UNSUPPORTED,
                          "%s holds pytorch_model.bin, which is a program "
                          "as much as data; tools/pickle-to-safetensors.py makes a "
@@ -187,6 +187,9 @@ TOOLS_FN attn_status hf_open(attn_ctx *ctx, source *s, const char *dir)
     if (!config)
         return ctx->status;
     s->config_name = "config.json";
+    if (!system_exists(config))
+        return tool_fail(ctx, ATTN_E_IO,
+                         "%s holds no config.json, which a Hugging Face directory would", dir);
     if (read_file(ctx, &s->memory, config, &text, &size) == ATTN_OK &&
         json_parse(ctx, config, text, size, &root) == ATTN_OK)
         hf_read_config(ctx, s, root);

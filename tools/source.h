@@ -4,7 +4,6 @@
 #ifndef TOOLS_SOURCE_H
 #define TOOLS_SOURCE_H
 
-#include "system.h"
 #include "vocab.h"
 #include <float.h>
 #include <math.h>
@@ -78,11 +77,8 @@ TOOLS_FN source_file *source_open(attn_ctx *ctx, source *s, const char *path)
     if (!f || (f->path = arena_text(ctx, &s->memory, path, strlen(path))) == NULL)
         return NULL;
     f->name = base_name(f->path);
-    f->file = fopen(path, "rb");
-    if (!f->file) {
-        tool_fail(ctx, ATTN_E_IO, "cannot open %s: %s", path, strerror(errno));
+    if ((f->file = open_input(ctx, path)) == NULL)
         return NULL;
-    }
     f->next = s->files;
     s->files = f;
     if (system_size(f->file, &f->size)) {

@@ -50,6 +50,14 @@ SYSTEM_FN int system_is_directory(const char *path)
     return a != INVALID_FILE_ATTRIBUTES && (a & FILE_ATTRIBUTE_DIRECTORY) != 0;
 }
 
+SYSTEM_FN int system_exists(const char *path)
+{
+    return GetFileAttributesA(path) != INVALID_FILE_ATTRIBUTES;
+}
+SYSTEM_FN const char *system_not_a_file(const char *path)
+{
+    return system_is_directory(path) ? "a directory" : NULL;
+}
 SYSTEM_FN int system_same_file(const char *a, const char *b)
 {
     return _stricmp(a, b) == 0;
@@ -97,6 +105,25 @@ SYSTEM_FN int system_is_directory(const char *path)
 {
     struct stat s;
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+SYSTEM_FN int system_exists(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0;
+}
+
+/* NULL for a plain file (or a link to one), and if there is nothing; else what messages call it.
+ * Opening a pipe to find out would wait for somebody at its other end. */
+SYSTEM_FN const char *system_not_a_file(const char *path)
+{
+    struct stat s;
+    if (stat(path, &s) != 0 || S_ISREG(s.st_mode))
+        return NULL;
+    return S_ISDIR(s.st_mode)                         ? "a directory"
+           : S_ISFIFO(s.st_mode)                      ? "a pipe"
+           : S_ISCHR(s.st_mode) || S_ISBLK(s.st_mode) ? "a device"
+                                                      : "no plain file";
 }
 
 SYSTEM_FN int system_same_file(const char *a, const char *b)

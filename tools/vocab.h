@@ -25,8 +25,9 @@ typedef struct vocab {
     vocab_token *tokens;
     size_t n_tokens;
     uint32_t (*merges)[3];
-    size_t n_merges, merges_capacity;
+    size_t n_merges;
     name_table by_spelling;
+    name_table by_parts; /* merges, by the bytes of their first two ids */
 } vocab;
 
 /* Ids may have gaps, but no file gets to ask for memory without bound. */
@@ -40,12 +41,13 @@ TOOLS_FN attn_status vocab_init(attn_ctx *ctx, vocab *v, arena *memory, const ch
     v->memory = memory;
     v->name = base_name(name);
     v->n_tokens = n_tokens;
-    v->merges_capacity = n_merges;
     v->tokens = (vocab_token *)arena_alloc(ctx, memory, n_tokens, sizeof *v->tokens);
     v->merges = (uint32_t(*)[3])arena_alloc(ctx, memory, n_merges, sizeof *v->merges);
     if (!v->tokens || !v->merges)
         return ctx->status;
-    return names_init(ctx, memory, &v->by_spelling, n_tokens);
+    return names_init(ctx, memory, &v->by_spelling, n_tokens)
+               ? ctx->status
+               : names_init(ctx, memory, &v->by_parts, n_merges);
 }
 
 /* Gives an id its spelling. Both must be new. */
@@ -72,7 +74,7 @@ TOOLS_FN attn_status vocab_merge(attn_ctx *ctx, vocab *v, const char *left, size
                                  const char *where, size_t number)
 {
     uint32_t *merge = v->merges[v->n_merges];
-    size_t part[2];
+    size_t part[2], other = number;
     const name_slot *joined;
     shown a, b;
     int i;
@@ -104,6 +106,11 @@ TOOLS_FN attn_status vocab_merge(attn_ctx *ctx, vocab *v, const char *left, size
     merge[0] = (uint32_t)part[0];
     merge[1] = (uint32_t)part[1];
     merge[2] = (uint32_t)joined->value;
+    if (!names_add(&v->by_parts, (const char *)merge, 2 * sizeof *merge, &other))
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s, %s %llu: \"%s\" and \"%s\" are merged already, by %s %llu", file,
+                         where, TOOLS_LLU(number), show(a, left, left_size),
+                         show(b, right, right_size), where, TOOLS_LLU(other));
     v->n_merges++;
     return ATTN_OK;
 }
@@ -353,15 +360,16 @@ TOOLS_FN attn_status vocab_load_pair(attn_ctx *ctx, vocab *v, arena *memory, con
     const json_value *m;
     if (!vocab_path || !merges_path || !added_path)
         return ctx->status;
-    if (!file_exists(merges_path))
+    if (!system_exists(merges_path))
         return tool_fail(ctx, ATTN_E_IO, "there is a vocab.json but no merges.txt in %s", dir);
     if (read_file(ctx, memory, merges_path, &merges, &merges_size) ||
         read_file(ctx, memory, vocab_path, &text, &size) ||
         json_parse(ctx, vocab_path, text, size, &root) ||
         vocab_count(ctx, vocab_path, root, &n_tokens))
         goto done;
-    if (file_exists(added_path) && (read_file(ctx, memory, added_path, &added_text, &added_size) ||
-                                    json_parse(ctx, added_path, added_text, added_size, &added)))
+    if (system_exists(added_path) &&
+        (read_file(ctx, memory, added_path, &added_text, &added_size) ||
+         json_parse(ctx, added_path, added_text, added_size, &added)))
         goto done;
     if (added && (added->kind != JSON_OBJECT || added->size) &&
         vocab_count(ctx, added_path, added, &n_tokens))
@@ -508,13 +516,18 @@ done:
 TOOLS_FN attn_status vocab_load(attn_ctx *ctx, vocab *v, arena *memory, const char *dir)
 {
     char *pair = arena_path(ctx, memory, dir, "vocab.json");
+    char *merges = arena_path(ctx, memory, dir, "merges.txt");
     char *whole = arena_path(ctx, memory, dir, "tokenizer.json");
-    if (!pair || !whole)
+    if (!pair || !merges || !whole)
         return ctx->status;
-    if (file_exists(pair))
+    if (system_exists(pair))
         vocab_load_pair(ctx, v, memory, dir);
-    else if (file_exists(whole))
+    else if (system_exists(whole))
         vocab_load_json(ctx, v, memory, whole);
+    else if (system_exists(merges))
+        tool_fail(ctx, ATTN_E_IO, "there is a merges.txt but no vocab.json in %s", dir);
+    else if (!system_is_directory(dir))
+        tool_fail(ctx, ATTN_E_IO, "there is no directory %s", dir);
     else
         tool_fail(ctx, ATTN_E_TOKENIZER,
                   "neither vocab.json with merges.txt nor tokenizer.json in %s", dir);

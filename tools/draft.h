@@ -1,0 +1,51 @@
+/* A file that appears under its name only when it is complete. Until then it lies beside it as
+ * NAME.PROCESS.part, so that whoever looks for NAME finds what was there before, or all of it. */
+#ifndef TOOLS_DRAFT_H
+#define TOOLS_DRAFT_H
+
+#include "system.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct draft {
+    FILE *file; /* to write to */
+    const char *path;
+    char *part; /* the name until then; NULL: written in place */
+} draft;
+
+/* 0, or -1 with errno. A pipe or a device cannot be replaced, and is written in place. `path` must
+ * outlive the draft. */
+SYSTEM_FN int draft_open(draft *d, const char *path)
+{
+    const size_t size = strlen(path) + 40;
+    d->file = NULL;
+    d->path = path;
+    d->part = NULL;
+    if (!system_not_a_file(path)) {
+        if ((d->part = (char *)malloc(size)) == NULL)
+            return -1;
+        snprintf(d->part, size, "%s.%lu.part", path, system_process());
+    }
+    d->file = fopen(d->part ? d->part : path, "wb");
+    if (!d->file)
+        free(d->part);
+    return d->file ? 0 : -1;
+}
+
+/* Gives the file its name if `complete`, else removes it. 0, or -1 with errno; then too there is
+ * no file of that name that was not there before. */
+SYSTEM_FN int draft_close(draft *d, int complete)
+{
+    int failed = fclose(d->file) != 0, reason;
+    if (d->part && complete && !failed)
+        failed = system_replace(d->part, d->path) != 0;
+    reason = errno;
+    if (d->part && (failed || !complete))
+        remove(d->part);
+    free(d->part);
+    errno = reason;
+    return failed ? -1 : 0;
+}
+
+#endif
