@@ -559,8 +559,13 @@ typedef struct attn_tensor_info {
 ATTN_API size_t attn_model_n_tensors(const attn_model *model);
 ATTN_API attn_status attn_model_tensor_info(attn_ctx *ctx, const attn_model *model, size_t index,
                                             attn_tensor_info *info);
-/* A weight as a tensor: f32, dense, in the shape of the table above (W_QKV [C, 3C] and so on;
- * embed.W_E as [V, C]). */
+/* A weight as a tensor of its own, f32 and dense, under the name and in the shape that
+ * TransformerLens gives it (V = n_vocab, C = d_model, H heads of d, F = d_mlp):
+ *   embed.W_E [V, C]    pos_embed.W_pos [n_ctx, C]    unembed.W_U [C, V], b_U [V] (zeros)
+ *   blocks.i.attn.W_Q, W_K, W_V [H, C, d]    b_Q, b_K, b_V [H, d]    W_O [H, d, C]    b_O [C]
+ *   blocks.i.mlp.W_in [C, F], b_in [F], W_out [F, C], b_out [C]    every ln's w, b [C]
+ * unembed.W_U is there whether tied or not. And as the file keeps them: blocks.i.attn.W_QKV
+ * [C, 3C], b_QKV [3C]. ATTN_E_NAME for any other name. */
 ATTN_API attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, const char *name,
                                        attn_tensor *out);
 
@@ -6765,39 +6770,104 @@ ATTN__DEF attn_status attn_model_tensor_info(attn_ctx *ctx, const attn_model *mo
     return ATTN_OK;
 }
 
+/* How a tensor that was asked for lies in the file. A matrix's entry (k, n) goes to element
+ * n / group * group_step + n % group * n_step + k * k_step of the answer. */
+typedef struct attn__source {
+    const attn__weight *weight; /* NULL: nothing but zeros */
+    size_t first;               /* its first output that belongs to the answer */
+    attn_shape shape;           /* of the answer */
+    size_t n_out, group, group_step, n_step, k_step;
+} attn__source;
+
+static const attn__weight *attn__weight_named(const attn_model *m, const char *name)
+{
+    size_t i;
+    for (i = 0; i < m->n_weights; i++)
+        if (strcmp(m->weights[i].info.name, name) == 0)
+            return &m->weights[i];
+    return NULL;
+}
+
+/* Names as TransformerLens has them. Where a file keeps things in another form: queries, keys and
+ * values are columns of W_QKV, the embedding is turned, and may be the unembedding too. */
+static int attn__find_source(const attn_model *m, const char *name, attn__source *s)
+{
+    const attn_config *c = &m->config;
+    const size_t width = c->d_model, d = c->d_head, length = strlen(name);
+    static const char all[] = "QKV";
+    const char *last = length > 4 && length < 56 ? name + length - 3 : "...", *part;
+    const int by_head = (last[0] == 'W' || last[0] == 'b') && last[1] == '_';
+    memset(s, 0, sizeof *s);
+    s->n_step = 1;
+    if (strcmp(name, "unembed.b_U") == 0) {
+        s->shape = attn_shape1(c->n_vocab);
+        return 1;
+    }
+    if (by_head && (part = strchr(all, last[2])) != NULL) {
+        char stored[64];
+        memcpy(stored, name, length - 1);
+        memcpy(stored + length - 1, all, sizeof all);
+        s->weight = attn__weight_named(m, stored);
+        s->first = (size_t)(part - all) * width;
+        s->n_out = width;
+        s->group = s->k_step = d;
+        s->group_step = width * d;
+        s->shape = last[0] == 'W' ? attn_shape3(c->n_head, width, d) : attn_shape2(c->n_head, d);
+        return s->weight != NULL;
+    }
+    s->weight = attn__weight_named(m, name);
+    if (!s->weight && strcmp(name, "unembed.W_U") == 0)
+        s->weight = attn__weight_named(m, "embed.W_E");
+    if (!s->weight)
+        return 0;
+    s->n_out = s->group = s->k_step = (size_t)s->weight->info.shape[1];
+    s->shape = s->weight->info.ndim == 1 ? attn_shape1((size_t)s->weight->info.shape[0])
+                                         : attn_shape2((size_t)s->weight->info.shape[0], s->n_out);
+    if (by_head && last[0] == 'W' && last[2] == 'O')
+        s->shape = attn_shape3(c->n_head, d, width);
+    if (strcmp(name, "embed.W_E") == 0) {
+        s->shape = attn_shape2(c->n_vocab, width);
+        s->n_step = width;
+        s->k_step = 1;
+    }
+    return 1;
+}
+
+static void attn__fetch(const attn__source *s, float *to, size_t count)
+{
+    const attn_tensor_info *info = s->weight ? &s->weight->info : NULL;
+    size_t first, k, n;
+    attn__panels w;
+    if (!info) {
+        memset(to, 0, count * sizeof(float));
+        return;
+    }
+    if (!info->panels) {
+        memcpy(to, s->weight->data + s->first * sizeof(float), count * sizeof(float));
+        return;
+    }
+    w = attn__panels_at(s->weight->data, info->dtype, (size_t)info->shape[0],
+                        (size_t)info->shape[1]);
+    for (first = 0; first < s->n_out; first += 16) /* as the panels lie, to read memory in order */
+        for (k = 0; k < w.n_in; k++)
+            for (n = first; n < s->n_out && n < first + 16; n++)
+                to[n / s->group * s->group_step + n % s->group * s->n_step + k * s->k_step] =
+                    attn__panels_get(&w, k, s->first + n);
+}
+
 ATTN__DEF attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, const char *name,
                                         attn_tensor *out)
 {
-    const attn__weight *w = NULL;
+    attn__source s;
     attn__result result;
-    attn_shape shape;
-    size_t i, k, n, n_in, n_out;
-    int turned;
     if (!model)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_tensor: no model was given");
-    for (i = 0; name && i < model->n_weights && !w; i++)
-        if (strcmp(model->weights[i].info.name, name) == 0)
-            w = &model->weights[i];
-    if (!w)
+    if (!name || !attn__find_source(model, name, &s))
         return attn__fail(ctx, ATTN_E_NAME, "attn_model_tensor: the model has no tensor \"%s\"",
                           name ? name : "(no name)");
-    n_in = (size_t)w->info.shape[0];
-    n_out = (size_t)w->info.shape[1];
-    turned = strcmp(name, "embed.W_E") == 0; /* kept as its transpose */
-    shape = w->info.ndim == 1 ? attn_shape1(n_in)
-            : turned          ? attn_shape2(n_out, n_in)
-                              : attn_shape2(n_in, n_out);
-    if (attn__begin(ctx, "attn_model_tensor", out, shape, &result) != ATTN_OK)
+    if (attn__begin(ctx, "attn_model_tensor", out, s.shape, &result) != ATTN_OK)
         return ctx->status;
-    if (!w->info.panels) {
-        memcpy(result.dense.data, w->data, n_in * n_out * sizeof(float));
-    } else {
-        const attn__panels p = attn__panels_at(w->data, w->info.dtype, n_in, n_out);
-        float *to = (float *)result.dense.data;
-        for (k = 0; k < n_in; k++)
-            for (n = 0; n < n_out; n++)
-                to[turned ? n * n_in + k : k * n_out + n] = attn__panels_get(&p, k, n);
-    }
+    attn__fetch(&s, (float *)result.dense.data, attn_count(result.dense));
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
 
