@@ -877,6 +877,34 @@ ATTN_API attn_status attn_logit_lens_saved(attn_ctx *ctx, attn_tensor *out, cons
                                            attn_tensor resid, attn_tensor scale,
                                            const int32_t *tokens, size_t n);
 
+/* ---- circuits: Elhage et al. 2021 ----
+ *
+ * What a head can do without regard to any text is two products of its weights, here for row
+ * vectors: W_QK = W_Q · W_Kᵀ scores a query against a key (biases and 1/sqrt(d) apart), and
+ * W_OV = W_V · W_O writes what is read at a key. Both are [C, C] of rank d, so they stay products.
+ */
+
+typedef enum attn_circuit_kind { ATTN_CIRCUIT_QK = 0, ATTN_CIRCUIT_OV } attn_circuit_kind;
+/* left [C, d] and right [d, C], whose product is the circuit. */
+ATTN_API attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *right,
+                                  const attn_model *model, size_t layer, size_t head,
+                                  attn_circuit_kind kind);
+/* out [r]: the singular values of left [m, r] · right [r, n], largest first, without making the
+ * product: QR of both factors, then one-sided Jacobi rotations of what is left, in double. */
+ATTN_API attn_status attn_singular_values(attn_ctx *ctx, attn_tensor *out, attn_tensor left,
+                                          attn_tensor right);
+
+/* What a later head reads of an earlier one's writing: its queries, keys or values. */
+typedef enum attn_composition_kind {
+    ATTN_COMPOSE_Q = 0, /* |W_OV · W_QK| / (|W_OV| |W_QK|), Frobenius norms */
+    ATTN_COMPOSE_K,     /* the same with W_QKᵀ */
+    ATTN_COMPOSE_V      /* the same with the later head's W_OV */
+} attn_composition_kind;
+/* out [L, H, L, H]: how much head [.., .., l, h] composes with the earlier head [l, h, .., ..]; 0
+ * for pairs in the wrong order (TransformerLens's all_composition_scores). */
+ATTN_API attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
+                                             const attn_model *model, attn_composition_kind kind);
+
 #ifdef __cplusplus
 }
 #endif
@@ -9296,6 +9324,394 @@ ATTN__DEF attn_status attn_logit_lens_saved(attn_ctx *ctx, attn_tensor *out,
     if (attn__need(ctx, "attn_logit_lens_saved", "scale", &scale) != ATTN_OK)
         return ctx->status;
     return attn__lens(ctx, "attn_logit_lens_saved", out, model, resid, scale, tokens, n);
+}
+
+/* ---- circuits ---- */
+
+ATTN__DEF attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *right,
+                                   const attn_model *model, size_t layer, size_t head,
+                                   attn_circuit_kind kind)
+{
+    static const char *const factors[2][2] = {{"attn.W_Q", "attn.W_K"}, {"attn.W_V", "attn.W_O"}};
+    attn__result results[2];
+    attn_tensor all[2];
+    attn_status status;
+    size_t width, d;
+    if (attn__need_layer(ctx, "attn_circuit", model, layer) != ATTN_OK)
+        return ctx->status;
+    if (head >= model->config.n_head || (unsigned)kind > ATTN_CIRCUIT_OV)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_circuit: head %llu, kind %d; expected heads 0 to %lu and "
+                          "ATTN_CIRCUIT_QK or ATTN_CIRCUIT_OV",
+                          ATTN__LLU(head), (int)kind, (unsigned long)model->config.n_head - 1);
+    width = model->config.d_model;
+    d = model->config.d_head;
+    if (attn__begin(ctx, "attn_circuit", left, attn_shape2(width, d), &results[0]) != ATTN_OK)
+        return ctx->status;
+    status = attn__begin(ctx, "attn_circuit", right, attn_shape2(d, width), &results[1]);
+    if (status != ATTN_OK)
+        return attn__finish(ctx, left, &results[0], status);
+    all[0] = all[1] = attn__nothing();
+    status = attn__layer_tensor(ctx, model, layer, factors[kind][0], &all[0]);
+    if (status == ATTN_OK)
+        status = attn__layer_tensor(ctx, model, layer, factors[kind][1], &all[1]);
+    if (status == ATTN_OK) {
+        const attn_tensor second = attn_select(all[1], 0, head);
+        attn_copy(ctx, &results[0].dense, attn_select(all[0], 0, head));
+        attn_copy(ctx, &results[1].dense,
+                  kind == ATTN_CIRCUIT_QK ? attn_transpose(second, 0, 1) : second);
+    }
+    attn_tensor_free(ctx, &all[0]);
+    attn_tensor_free(ctx, &all[1]);
+    status = attn__finish(ctx, left, &results[0], status);
+    return attn__finish(ctx, right, &results[1], status);
+}
+
+static double attn__dot(const double *a, const double *b, size_t n)
+{
+    double even = 0, odd = 0; /* two chains, so that one need not wait for the other */
+    size_t i;
+    for (i = 0; i + 1 < n; i += 2) {
+        even = fma(a[i], b[i], even);
+        odd = fma(a[i + 1], b[i + 1], odd);
+    }
+    return i < n ? fma(a[i], b[i], even) + odd : even + odd;
+}
+
+/* a = a + factor * b */
+static void attn__add_scaled(double *a, const double *b, double factor, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++)
+        a[i] = fma(factor, b[i], a[i]);
+}
+
+/* The triangle of x = Q · R, x [m, r], R [r, r] row by row; Q, which keeps all lengths, is let go.
+ * Column by column, a reflection takes what lies below the diagonal away (Householder 1958).
+ * `columns` has room for m * r numbers. */
+static void attn__triangle(double *triangle, const attn_tensor *x, double *columns)
+{
+    const size_t m = x->shape[0], r = x->shape[1];
+    size_t i, j, k;
+    for (j = 0; j < r; j++)
+        for (i = 0; i < m; i++)
+            columns[j * m + i] =
+                (double)attn__load_element(x->data, x->dtype, attn__offset(x, i, j, 0, 0));
+    memset(triangle, 0, r * r * sizeof *triangle);
+    for (j = 0; j < r && j < m; j++) {
+        double *v = columns + j * m + j; /* becomes what the reflection is along */
+        const size_t n = m - j;
+        const double length = sqrt(attn__dot(v, v, n)), diagonal = v[0] > 0 ? -length : length;
+        double half;
+        v[0] -= diagonal;
+        half = attn__dot(v, v, n) / 2;
+        triangle[j * r + j] = diagonal;
+        for (k = j + 1; k < r; k++) {
+            double *other = columns + k * m + j;
+            if (half > 0)
+                attn__add_scaled(other, v, -(attn__dot(v, other, n) / half), n);
+            triangle[j * r + k] = other[0];
+        }
+    }
+}
+
+/* Rotates pairs of the n columns of length n until all are at right angles to each other; their
+ * lengths then are the singular values (Hestenes 1958). Few rounds are ever needed. */
+static void attn__rotate_columns(double *columns, size_t n)
+{
+    size_t round, p, q, i, n_rotated = 1;
+    for (round = 0; round < 60 && n_rotated > 0; round++) {
+        n_rotated = 0;
+        for (p = 0; p + 1 < n; p++)
+            for (q = p + 1; q < n; q++) {
+                double *a = columns + p * n, *b = columns + q * n;
+                const double aa = attn__dot(a, a, n), bb = attn__dot(b, b, n);
+                const double ab = attn__dot(a, b, n);
+                double zeta, tangent, cosine, sine;
+                if (!(fabs(ab) > 1e-15 * sqrt(aa * bb)))
+                    continue;
+                zeta = (bb - aa) / (2 * ab);
+                tangent = (zeta < 0 ? -1 : 1) / (fabs(zeta) + sqrt(fma(zeta, zeta, 1)));
+                cosine = 1 / sqrt(fma(tangent, tangent, 1));
+                sine = cosine * tangent;
+                for (i = 0; i < n; i++) {
+                    const double was = a[i];
+                    a[i] = fma(cosine, was, -(sine * b[i]));
+                    b[i] = fma(sine, was, cosine * b[i]);
+                }
+                n_rotated++;
+            }
+    }
+}
+
+ATTN__DEF attn_status attn_singular_values(attn_ctx *ctx, attn_tensor *out, attn_tensor left,
+                                           attn_tensor right)
+{
+    attn__result result;
+    attn_tensor turned = attn_transpose(right, 0, 1);
+    double *room, *first, *second, *core;
+    float *values;
+    size_t i, j, r, n_rows, count;
+    if (attn__need(ctx, "attn_singular_values", "left", &left) ||
+        attn__need(ctx, "attn_singular_values", "right", &right))
+        return ctx->status;
+    if (left.ndim != 2 || right.ndim != 2 || left.shape[1] != right.shape[0])
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_singular_values: left has shape %s and right %s; expected [m, r] "
+                          "and [r, n]",
+                          attn__show(attn__shape_of(&left)).text,
+                          attn__show(attn__shape_of(&right)).text);
+    r = left.shape[1];
+    n_rows = left.shape[0] > right.shape[1] ? left.shape[0] : right.shape[1];
+    if (n_rows > SIZE_MAX / 8 - 3 * r || attn__mul_overflows(n_rows + 3 * r, r, &count) ||
+        count > SIZE_MAX / sizeof(double))
+        return attn__fail(ctx, ATTN_E_MEMORY,
+                          "attn_singular_values: %s has no room in memory as doubles",
+                          attn__show(attn__shape_of(&left)).text);
+    if (attn__begin(ctx, "attn_singular_values", out, attn_shape1(r), &result) != ATTN_OK)
+        return ctx->status;
+    room = (double *)attn__alloc(ctx, count * sizeof(double), "a decomposition");
+    if (!room)
+        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
+    first = room + n_rows * r;
+    second = first + r * r;
+    core = second + r * r;
+    attn__triangle(first, &left, room);
+    attn__triangle(second, &turned, room);
+    for (i = 0; i < r; i++)
+        for (j = 0; j < r; j++)
+            core[j * r + i] = attn__dot(first + i * r, second + j * r, r);
+    attn__rotate_columns(core, r);
+    values = (float *)result.dense.data;
+    for (i = 0; i < r; i++) { /* each goes before all smaller ones */
+        const float value = (float)sqrt(attn__dot(core + i * r, core + i * r, r));
+        for (j = i; j > 0 && value > values[j - 1]; j--)
+            values[j] = values[j - 1];
+        values[j] = value;
+    }
+    attn__free(room);
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+/* The triangles of all heads' [C, d] in w [C, H * d], to triangles [H, d, d]. */
+typedef struct attn__triangles_job {
+    attn_tensor w;
+    float *triangles;
+    double *room; /* for each worker: one head's columns, then its triangle */
+    size_t d, n_head, room_size;
+} attn__triangles_job;
+
+static void attn__triangles_body(attn__worker *me, void *arg)
+{
+    const attn__triangles_job *job = (const attn__triangles_job *)arg;
+    const size_t d = job->d, size = d * d;
+    double *triangle = job->room + (size_t)me->id * job->room_size;
+    size_t head, last, i;
+    attn__share(me, job->n_head, &head, &last);
+    for (; head < last; head++) {
+        const attn_tensor w = attn_slice(job->w, 1, head * d, d);
+        attn__triangle(triangle, &w, triangle + size);
+        for (i = 0; i < size; i++)
+            job->triangles[head * size + i] = (float)triangle[i];
+    }
+}
+
+static attn_status attn__triangles(attn_ctx *ctx, attn_tensor *triangles, const attn_model *model,
+                                   attn_tensor w)
+{
+    const attn_config *c = &model->config;
+    const int n_threads = attn__threads_for(ctx, (double)c->d_model * c->d_model * c->d_head);
+    attn__triangles_job job;
+    job.w = w;
+    job.d = c->d_head;
+    job.n_head = c->n_head;
+    job.room_size = ((size_t)c->d_model + c->d_head) * c->d_head;
+    if (attn_zeros(ctx, triangles, ATTN_F32, attn_shape3(job.n_head, job.d, job.d)) != ATTN_OK)
+        return ctx->status;
+    job.triangles = (float *)triangles->data;
+    job.room = (double *)attn__alloc(ctx, (size_t)n_threads * job.room_size * sizeof(double),
+                                     "a decomposition");
+    if (!job.room)
+        return ATTN_E_MEMORY;
+    attn__parallel(n_threads, attn__triangles_body, &job);
+    attn__free(job.room);
+    return ATTN_OK;
+}
+
+/* norms [n] of n dense matrices of `size` numbers */
+static void attn__frobenius(float *norms, const float *matrices, size_t n, size_t size)
+{
+    size_t i, j;
+    for (i = 0; i < n; i++, matrices += size) {
+        double sum = 0;
+        for (j = 0; j < size; j++)
+            sum = fma((double)matrices[j], (double)matrices[j], sum);
+        norms[i] = (float)sqrt(sum);
+    }
+}
+
+/* One layer's part in composition. A circuit P · S has the norm of the triangles' product,
+ * |R_P · R_Sᵀ|; of the left factor of what is written, and of the right factor of what is read, no
+ * more than the triangle matters. */
+typedef struct attn__composer {
+    attn_tensor written;      /* triangle of W_V [H, d, d] */
+    attn_tensor read;         /* triangle of Sᵀ [H, d, d] */
+    attn_tensor norm_written; /* of W_OV [H] */
+    attn_tensor norm_read;    /* of P · S [H] */
+} attn__composer;
+
+static void attn__free_composers(attn_ctx *ctx, attn__composer *all, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        attn_tensor_free(ctx, &all[i].written);
+        attn_tensor_free(ctx, &all[i].read);
+        attn_tensor_free(ctx, &all[i].norm_written);
+        attn_tensor_free(ctx, &all[i].norm_read);
+    }
+    attn__free(all);
+}
+
+/* norms [H] of the products of two stacks of triangles, R_P · R_Sᵀ */
+static attn_status attn__product_norms(attn_ctx *ctx, attn_tensor *norms, attn_tensor p,
+                                       attn_tensor s)
+{
+    attn_tensor products = attn__nothing();
+    attn_status status = attn_matmul(ctx, &products, p, attn_transpose(s, 1, 2));
+    if (status == ATTN_OK)
+        status = attn_zeros(ctx, norms, ATTN_F32, attn_shape1(p.shape[0]));
+    if (status == ATTN_OK)
+        attn__frobenius((float *)norms->data, (const float *)products.data, p.shape[0],
+                        p.shape[1] * p.shape[1]);
+    attn_tensor_free(ctx, &products);
+    return status;
+}
+
+/* The weights of one layer as matrices of all heads: W_Q, W_K, W_V and W_Oᵀ, each [C, H * d]. */
+static attn_status attn__all_heads(attn_ctx *ctx, const attn_model *model, size_t layer,
+                                   attn_tensor all[4], attn_tensor *w_qkv, attn_tensor *w_o)
+{
+    const size_t width = model->config.d_model;
+    size_t i;
+    if (attn__layer_tensor(ctx, model, layer, "attn.W_QKV", w_qkv) ||
+        attn__layer_tensor(ctx, model, layer, "attn.W_O", w_o))
+        return ctx->status;
+    for (i = 0; i < 3; i++)
+        all[i] = attn_slice(*w_qkv, 1, i * width, width);
+    all[3] = attn_transpose(attn_reshape(*w_o, attn_shape2(width, width)), 0, 1);
+    return ATTN_OK;
+}
+
+/* Which of those are P and Sᵀ for each kind. */
+static const int attn__read_factors[3][2] = {{0, 1}, {1, 0}, {2, 3}};
+
+static attn_status attn__prepare(attn_ctx *ctx, attn__composer *c, const attn_model *model,
+                                 size_t layer, attn_composition_kind kind)
+{
+    attn_tensor all[4], w_qkv = attn__nothing(), w_o = w_qkv, outer = w_qkv, inner = w_qkv;
+    const int *factors = attn__read_factors[kind];
+    const int failed = attn__all_heads(ctx, model, layer, all, &w_qkv, &w_o) ||
+                       attn__triangles(ctx, &c->written, model, all[2]) ||
+                       attn__triangles(ctx, &outer, model, all[3]) ||
+                       attn__product_norms(ctx, &c->norm_written, c->written, outer) ||
+                       attn__triangles(ctx, &inner, model, all[factors[0]]) ||
+                       attn__triangles(ctx, &c->read, model, all[factors[1]]) ||
+                       attn__product_norms(ctx, &c->norm_read, inner, c->read);
+    attn_tensor_free(ctx, &w_qkv);
+    attn_tensor_free(ctx, &w_o);
+    attn_tensor_free(ctx, &outer);
+    attn_tensor_free(ctx, &inner);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* scores [H, H] of an earlier layer with a later one, rows `stride` apart:
+ * |V · O · P · S| = |R_V · (O · P) · R_Sᵀ|, of which only [d, d] is ever made for each pair. */
+static attn_status attn__compose(attn_ctx *ctx, float *scores, size_t stride,
+                                 const attn_model *model, const attn__composer *earlier,
+                                 const attn__composer *later, attn_tensor o, attn_tensor p)
+{
+    const size_t n_head = model->config.n_head, d = model->config.d_head;
+    attn_tensor between = attn__nothing(), half = between, whole = between;
+    size_t i, j;
+    int failed = attn_matmul(ctx, &between, o, p); /* [H * d, H * d] */
+    if (!failed) {
+        const attn_tensor pairs =
+            attn_transpose(attn_reshape(between, attn_shape4(n_head, d, n_head, d)), 1, 2);
+        failed = attn_matmul(ctx, &half,
+                             attn_reshape(earlier->written, attn_shape4(n_head, 1, d, d)), pairs) ||
+                 attn_matmul(ctx, &whole, half, attn_transpose(later->read, 1, 2));
+    }
+    for (i = 0; i < n_head && !failed; i++) {
+        float *row = scores + i * stride;
+        attn__frobenius(row, (const float *)whole.data + i * n_head * d * d, n_head, d * d);
+        for (j = 0; j < n_head; j++) {
+            const float norms = attn_get(earlier->norm_written, i, 0, 0, 0) *
+                                attn_get(later->norm_read, j, 0, 0, 0);
+            row[j] = norms > 0 ? row[j] / norms : 0;
+        }
+    }
+    attn_tensor_free(ctx, &between);
+    attn_tensor_free(ctx, &half);
+    attn_tensor_free(ctx, &whole);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* All pairs that end in layer `to`. */
+static attn_status attn__compose_with(attn_ctx *ctx, float *scores, const attn_model *model,
+                                      const attn__composer *composers, size_t to,
+                                      attn_composition_kind kind)
+{
+    const size_t n_head = model->config.n_head, n_heads = n_head * model->config.n_layer;
+    const size_t width = model->config.d_model;
+    attn_tensor all[4], w_qkv = attn__nothing(), w_o = w_qkv;
+    attn_status status = attn__all_heads(ctx, model, to, all, &w_qkv, &w_o);
+    size_t from;
+    for (from = 0; from < to && status == ATTN_OK; from++) {
+        attn_tensor o = attn__nothing();
+        status = attn__layer_tensor(ctx, model, from, "attn.W_O", &o);
+        if (status == ATTN_OK)
+            status = attn__compose(ctx, scores + from * n_head * n_heads + to * n_head, n_heads,
+                                   model, &composers[from], &composers[to],
+                                   attn_reshape(o, attn_shape2(width, width)),
+                                   all[attn__read_factors[kind][0]]);
+        attn_tensor_free(ctx, &o);
+    }
+    attn_tensor_free(ctx, &w_qkv);
+    attn_tensor_free(ctx, &w_o);
+    return status;
+}
+
+ATTN__DEF attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
+                                              const attn_model *model, attn_composition_kind kind)
+{
+    attn__result result;
+    attn__composer *composers;
+    attn_status status = ATTN_OK;
+    size_t n_layer, n_head, layer;
+    float *scores;
+    if (attn__need_layer(ctx, "attn_composition_scores", model, 0) != ATTN_OK)
+        return ctx->status;
+    if ((unsigned)kind > ATTN_COMPOSE_V)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_composition_scores: kind %d is none of ATTN_COMPOSE_Q, _K, _V",
+                          (int)kind);
+    n_layer = model->config.n_layer;
+    n_head = model->config.n_head;
+    if (attn__begin(ctx, "attn_composition_scores", out,
+                    attn_shape4(n_layer, n_head, n_layer, n_head), &result) != ATTN_OK)
+        return ctx->status;
+    composers =
+        (attn__composer *)attn__alloc(ctx, n_layer * sizeof *composers, "triangles of all layers");
+    if (!composers)
+        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
+    scores = (float *)result.dense.data;
+    memset(scores, 0, attn_count(result.dense) * sizeof *scores);
+    for (layer = 0; layer < n_layer && status == ATTN_OK; layer++)
+        status = attn__prepare(ctx, &composers[layer], model, layer, kind);
+    for (layer = 1; layer < n_layer && status == ATTN_OK; layer++)
+        status = attn__compose_with(ctx, scores, model, composers, layer, kind);
+    attn__free_composers(ctx, composers, n_layer);
+    return attn__finish(ctx, out, &result, status);
 }
 
 #endif /* the implementation */

@@ -643,6 +643,80 @@ static void bad_lenses(void)
     attn_ctx_free(&ctx);
 }
 
+/* ---- circuits ---- */
+
+static void circuits(void)
+{
+    int i, kind;
+    for (i = 0; i < 2; i++) {
+        attn_ctx ctx = alone();
+        const attn_model *const m = model_of(i);
+        const attn_config *c = attn_model_config(m);
+        for (kind = 0; kind < 2; kind++) {
+            const attn_tensor want = expected_n(i, "singular", kind);
+            attn_tensor left = {0}, right = {0}, whole = {0};
+            size_t layer, head;
+            OK(&ctx,
+               attn_circuit(&ctx, &left, &right, m, c->n_layer - 1, 1, (attn_circuit_kind)kind));
+            OK(&ctx, attn_matmul(&ctx, &whole, left, right));
+            close_to(attn_slice(whole, 0, 0, 16), expected(i, kind ? "ov" : "qk"), 1e-6, "circuit");
+            for (layer = 0; layer < c->n_layer; layer++)
+                for (head = 0; head < c->n_head; head++) {
+                    attn_tensor values = {0};
+                    OK(&ctx,
+                       attn_circuit(&ctx, &left, &right, m, layer, head, (attn_circuit_kind)kind));
+                    OK(&ctx, attn_singular_values(&ctx, &values, left, right));
+                    close_to(values, attn_select(attn_select(want, 0, layer), 0, head), 1e-7,
+                             "singular values");
+                }
+        }
+        for (kind = 0; kind < 3; kind++) {
+            attn_tensor scores = {0};
+            OK(&ctx, attn_composition_scores(&ctx, &scores, m, (attn_composition_kind)kind));
+            close_to(scores, expected_n(i, "composition", kind), 1e-6, "composition");
+        }
+        attn_ctx_free(&ctx);
+        pool_clear();
+    }
+}
+
+static void products(void)
+{
+    attn_ctx ctx = alone();
+    attn_tensor left, right, want;
+    int n;
+    for (n = 0; fixture(&left, "svd.%d.left", n); n++) {
+        attn_tensor values = {0};
+        fixture(&right, "svd.%d.right", n);
+        fixture(&want, "svd.%d.values", n);
+        OK(&ctx, attn_singular_values(&ctx, &values, laid_out(left, ATTN_F32, LAYOUT_BACKWARD),
+                                      laid_out(right, ATTN_F32, LAYOUT_SWAPPED)));
+        close_to(values, want, 1e-7, "singular values");
+    }
+    CHECK(n == 7);
+    pool_clear();
+    attn_ctx_free(&ctx);
+}
+
+static void bad_circuits(void)
+{
+    attn_ctx ctx = alone();
+    attn_tensor x = {0}, y = random_tensor(2, 3, 4), z = random_tensor(2, 3, 5);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "head 4", attn_circuit(&ctx, &x, &x, plain, 0, 4, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 2",
+          attn_circuit(&ctx, &x, &x, plain, 0, 0, (attn_circuit_kind)2));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 2", attn_circuit(&ctx, &x, &x, plain, 2, 0, 0));
+    FAILS(&ctx, ATTN_E_SHAPE, "[16, 64]", attn_circuit(&ctx, &x, &y, plain, 0, 0, 0));
+    FAILS(&ctx, ATTN_E_SHAPE, "[3, 4] and right [3, 5]", attn_singular_values(&ctx, &x, y, z));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 3",
+          attn_composition_scores(&ctx, &x, plain, (attn_composition_kind)3));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
+          attn_composition_scores(&ctx, &x, NULL, ATTN_COMPOSE_Q));
+    CHECK(x.ndim == 0 && ctx.blocks == NULL);
+    pool_clear();
+    attn_ctx_free(&ctx);
+}
+
 void suite_lens(void)
 {
     plain = converted("tests/golden/plain", "lens-plain.attn");
@@ -663,6 +737,9 @@ void suite_lens(void)
         RUN("lens", bad_attribution);
         RUN("lens", lenses);
         RUN("lens", bad_lenses);
+        RUN("lens", circuits);
+        RUN("lens", products);
+        RUN("lens", bad_circuits);
     }
     attn_model_close(plain);
     attn_model_close(odd);
