@@ -905,6 +905,30 @@ typedef enum attn_composition_kind {
 ATTN_API attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
                                              const attn_model *model, attn_composition_kind kind);
 
+/* ---- models made of models ----
+ *
+ * Rewriting the weights without changing what the model says: log-probabilities stay the same but
+ * for rounding. TransformerLens calls these fold_ln, center_writing_weights and center_unembed. */
+
+enum {
+    /* Every LayerNorm's gain and bias go into the weights that read from it, which then are centred
+     * over what they read (its mean is zero): w becomes 1, b 0. The final one keeps a bias, b / w,
+     * because a file has no b_U for it; where w is 0, both stay. */
+    ATTN_FOLD_LAYERNORM = 1,
+    /* What writes to the residual stream no longer writes a mean over C, which no LayerNorm would
+     * see: W_E, W_pos, W_O, b_O, W_out, b_out. */
+    ATTN_CENTER_WRITING = 2,
+    /* W_U without its mean over V: shifts all logits of a position by the same number. */
+    ATTN_CENTER_UNEMBEDDING = 4
+};
+/* A new model, f32 and untied, which owns its memory and lives without the old one. `operations` is
+ * the sum of one or more of the above; they are done in that order. *model is NULL on failure. */
+ATTN_API attn_status attn_model_rewrite(attn_ctx *ctx, attn_model **model, const attn_model *from,
+                                        unsigned operations);
+/* Writes a model as a .attn file, byte for byte what it was opened from or made as. The file takes
+ * its name only when it is whole; until then it is `path` with ".part" at the end. */
+ATTN_API attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, const char *path);
+
 #ifdef __cplusplus
 }
 #endif
@@ -9712,6 +9736,351 @@ ATTN__DEF attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
         status = attn__compose_with(ctx, scores, model, composers, layer, kind);
     attn__free_composers(ctx, composers, n_layer);
     return attn__finish(ctx, out, &result, status);
+}
+
+/* ---- models made of models: the image of a file, copied, rewritten in place, then opened ---- */
+
+static void attn__put_u32(unsigned char *p, uint32_t value)
+{
+    int i;
+    for (i = 0; i < 4; i++)
+        p[i] = (unsigned char)(value >> 8 * i);
+}
+
+static void attn__put_u64(unsigned char *p, uint64_t value)
+{
+    attn__put_u32(p, (uint32_t)value);
+    attn__put_u32(p + 4, (uint32_t)(value >> 32));
+}
+
+/* A file in the making. */
+typedef struct attn__image {
+    attn_model old;       /* what is copied, told as if it were untied */
+    attn_model made;      /* the same tensors in the image, to be rewritten */
+    unsigned char *bytes; /* NULL while it is only measured */
+    uint64_t n_tensors;
+} attn__image;
+
+/* The next section begins at the next multiple of 64. */
+static uint64_t attn__next_section(uint64_t end)
+{
+    return (end + 63) / 64 * 64;
+}
+
+static uint64_t attn__size_as_f32(const attn__expected *e)
+{
+    const uint64_t n_in = e->n_in ? e->n_in : 1, n_out = e->n_out;
+    return e->is_panels ? (n_out + 15) / 16 * n_in * 64 : n_in * n_out * sizeof(float);
+}
+
+/* Copies one tensor as f32 to `offset` and fills its record, but for the checksum. */
+static void attn__lay_tensor(attn__image *m, unsigned char *record, int layer, uint64_t offset,
+                             const attn__expected *from, const attn__expected *to)
+{
+    const int is_matrix = from->is_panels || from->n_in > 0;
+    const uint64_t size = attn__size_as_f32(from);
+    float *data = (float *)(void *)(m->bytes + offset);
+    size_t k, n;
+    if (layer < 0)
+        snprintf((char *)record, 64, "%s", from->name);
+    else
+        snprintf((char *)record, 64, "blocks.%d.%s", layer, from->name);
+    attn__put_u32(record + 64, ATTN_F32);
+    attn__put_u32(record + 68, (uint32_t)from->is_panels);
+    attn__put_u32(record + 72, is_matrix ? 2 : 1);
+    attn__put_u64(record + 80, is_matrix ? from->n_in : from->n_out);
+    attn__put_u64(record + 88, is_matrix ? from->n_out : 1);
+    attn__put_u64(record + 96, offset);
+    attn__put_u64(record + 104, size);
+    if (!from->is_panels) {
+        memcpy(data, *from->rows, (size_t)size);
+        *to->rows = data;
+        return;
+    }
+    *to->panels = attn__panels_at(data, ATTN_F32, from->n_in, from->n_out);
+    if (from->panels->dtype == ATTN_F32) {
+        memcpy(data, from->panels->data, (size_t)size);
+        return;
+    }
+    for (n = 0; n < from->n_out; n++)
+        for (k = 0; k < from->n_in; k++)
+            data[(n / 16 * from->n_in + k) * 16 + n % 16] = attn__panels_get(from->panels, k, n);
+}
+
+/* Puts the sections after the header one after the other; gives the size of the file. */
+static uint64_t attn__lay_sections(attn__image *m)
+{
+    const uint64_t text = attn__u64(m->old.bytes + 96), text_size = attn__u64(m->old.bytes + 104);
+    uint64_t end = ATTN__HEADER + m->n_tensors * ATTN__RECORD, at = ATTN__HEADER;
+    int layer, i;
+    if (text) {
+        const uint64_t offset = attn__next_section(end);
+        if (m->bytes) {
+            memcpy(m->bytes + offset, m->old.bytes + text, (size_t)text_size);
+            attn__put_u64(m->bytes + 96, offset);
+        }
+        end = offset + text_size;
+    }
+    for (layer = -1; layer < (int)m->old.config.n_layer; layer++) {
+        attn__expected from[16], to[16];
+        const int n = attn__expect(&m->old, layer, from);
+        attn__expect(&m->made, layer, to);
+        for (i = 0; i < n; i++, at += ATTN__RECORD) {
+            const uint64_t offset = attn__next_section(end);
+            if (m->bytes)
+                attn__lay_tensor(m, m->bytes + at, layer, offset, &from[i], &to[i]);
+            end = offset + attn__size_as_f32(&from[i]);
+        }
+    }
+    return end;
+}
+
+/* What the header says of the rest, and every checksum. */
+static void attn__seal(attn__image *m, uint64_t size)
+{
+    unsigned char *header = m->bytes;
+    const uint64_t table_size = m->n_tensors * ATTN__RECORD;
+    uint64_t i, at;
+    for (i = 0; i < m->n_tensors; i++) {
+        unsigned char *record = header + ATTN__HEADER + i * ATTN__RECORD;
+        unsigned char *data = header + attn__u64(record + 96);
+        const uint64_t n = attn__u64(record + 104);
+        for (at = 0; attn__host_is_big_endian() && at < n; at += 4) {
+            uint32_t bits;
+            memcpy(&bits, data + at, 4);
+            attn__put_u32(data + at, bits);
+        }
+        attn__put_u64(record + 112, attn_checksum(0, data, (size_t)n));
+    }
+    attn__put_u64(header + 16, size);
+    attn__put_u32(header + 52, 0); /* untied */
+    attn__put_u32(header + 64, (uint32_t)m->n_tensors);
+    attn__put_u64(header + 80, table_size);
+    attn__put_u64(header + 88, attn_checksum(0, header + ATTN__HEADER, (size_t)table_size));
+    attn__put_u64(header + 248, attn_checksum(0, header, 248));
+}
+
+/* Weights of the image, to be written. */
+static float *attn__rows_of(const float *rows)
+{
+    return (float *)(uintptr_t)rows;
+}
+static float *attn__entry(const attn__panels *w, size_t k, size_t n)
+{
+    return (float *)(uintptr_t)w->data + (n / 16 * w->n_in + k) * 16 + n % 16;
+}
+
+/* layernorm(x) · W + b with the gain and bias of the LayerNorm in W and b. What W reads then has
+ * mean 0, so the mean of each of its columns does nothing. */
+static void attn__fold(const attn__panels *w, const float *b, const float *ln_w, const float *ln_b)
+{
+    size_t k, n;
+    for (n = 0; n < w->n_out; n++) {
+        double bias = (double)b[n], mean = 0;
+        for (k = 0; k < w->n_in; k++) {
+            const double weight = (double)*attn__entry(w, k, n);
+            bias = fma(weight, (double)ln_b[k], bias);
+            mean = fma(weight, (double)ln_w[k], mean);
+        }
+        mean /= (double)w->n_in;
+        attn__rows_of(b)[n] = (float)bias;
+        for (k = 0; k < w->n_in; k++) {
+            float *weight = attn__entry(w, k, n);
+            *weight = (float)fma((double)*weight, (double)ln_w[k], -mean);
+        }
+    }
+    for (k = 0; k < w->n_in; k++) {
+        attn__rows_of(ln_w)[k] = 1;
+        attn__rows_of(ln_b)[k] = 0;
+    }
+}
+
+/* The same for the unembedding, which has no bias that could take the LayerNorm's. */
+static void attn__fold_final(attn_model *m)
+{
+    size_t k, n;
+    for (k = 0; k < m->w_u.n_in; k++) {
+        float *gain = attn__rows_of(m->ln_f_w) + k, *bias = attn__rows_of(m->ln_f_b) + k;
+        if (*gain == 0 || !(fabsf(*bias / *gain) <= FLT_MAX))
+            continue;
+        for (n = 0; n < m->w_u.n_out; n++)
+            *attn__entry(&m->w_u, k, n) *= *gain;
+        *bias /= *gain;
+        *gain = 1;
+    }
+}
+
+static void attn__center_vector(float *x, size_t n)
+{
+    double mean = 0;
+    size_t i;
+    for (i = 0; i < n; i++)
+        mean += (double)x[i];
+    mean /= (double)n;
+    for (i = 0; i < n; i++)
+        x[i] = (float)((double)x[i] - mean);
+}
+
+/* Each row, over the outputs, or each column, over what is read. */
+static void attn__center_panels(const attn__panels *w, int columns)
+{
+    const size_t n_means = columns ? w->n_out : w->n_in, n_each = columns ? w->n_in : w->n_out;
+    size_t i, j;
+    for (i = 0; i < n_means; i++) {
+        double mean = 0;
+        for (j = 0; j < n_each; j++)
+            mean += (double)*(columns ? attn__entry(w, j, i) : attn__entry(w, i, j));
+        mean /= (double)n_each;
+        for (j = 0; j < n_each; j++) {
+            float *weight = columns ? attn__entry(w, j, i) : attn__entry(w, i, j);
+            *weight = (float)((double)*weight - mean);
+        }
+    }
+}
+
+static void attn__rewrite(attn_model *m, unsigned operations)
+{
+    const size_t width = m->config.d_model;
+    size_t i;
+    for (i = 0; i < m->config.n_layer && (operations & ATTN_FOLD_LAYERNORM); i++) {
+        const attn__layer *l = &m->layers[i];
+        attn__fold(&l->w_qkv, l->b_qkv, l->ln1_w, l->ln1_b);
+        attn__fold(&l->w_in, l->b_in, l->ln2_w, l->ln2_b);
+    }
+    if (operations & ATTN_FOLD_LAYERNORM)
+        attn__fold_final(m);
+    for (i = 0; i < m->config.n_layer && (operations & ATTN_CENTER_WRITING); i++) {
+        const attn__layer *l = &m->layers[i];
+        attn__center_panels(&l->w_o, 0);
+        attn__center_vector(attn__rows_of(l->b_o), width);
+        attn__center_panels(&l->w_out, 0);
+        attn__center_vector(attn__rows_of(l->b_out), width);
+    }
+    if (operations & ATTN_CENTER_WRITING) {
+        attn__center_panels(&m->w_e, 1); /* W_E is kept as its transpose */
+        for (i = 0; i < m->config.n_ctx; i++)
+            attn__center_vector(attn__rows_of(m->w_pos) + i * width, width);
+    }
+    if (operations & ATTN_CENTER_UNEMBEDDING)
+        attn__center_panels(&m->w_u, 0);
+}
+
+/* Opens the finished image, which the model takes over. */
+static attn_status attn__open_image(attn_ctx *ctx, attn_model **model, unsigned char *bytes,
+                                    size_t size)
+{
+    attn_model_desc desc;
+    attn_model *m = (attn_model *)attn__alloc(ctx, sizeof *m, "a model");
+    memset(&desc, 0, sizeof desc);
+    desc.skip_checksums = 1; /* they were made a moment ago */
+    if (!m) {
+        attn__free(bytes);
+        return ATTN_E_MEMORY;
+    }
+    m->bytes = bytes;
+    m->copy = bytes;
+    m->size = size;
+    if (attn__model_load(ctx, m, "the rewritten model", &desc) != ATTN_OK) {
+        attn_model_close(m);
+        return ctx->status;
+    }
+    *model = m;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_model_rewrite(attn_ctx *ctx, attn_model **model, const attn_model *from,
+                                         unsigned operations)
+{
+    attn__image m;
+    uint64_t size;
+    *model = NULL;
+    if (attn__need_layer(ctx, "attn_model_rewrite", from, 0) != ATTN_OK)
+        return ctx->status;
+    if (operations == 0 ||
+        operations > (ATTN_FOLD_LAYERNORM | ATTN_CENTER_WRITING | ATTN_CENTER_UNEMBEDDING))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_model_rewrite: operations are %u; expected a sum of "
+                          "ATTN_FOLD_LAYERNORM, ATTN_CENTER_WRITING, ATTN_CENTER_UNEMBEDDING",
+                          operations);
+    memset(&m, 0, sizeof m);
+    m.old = *from;
+    m.old.config.tied = 0;
+    m.made.config = m.old.config;
+    m.n_tensors = 5 + 12 * (uint64_t)from->config.n_layer;
+    m.made.layers =
+        (attn__layer *)attn__alloc(ctx, from->config.n_layer * sizeof *m.made.layers, "layers");
+    if (!m.made.layers)
+        return ATTN_E_MEMORY;
+    size = attn__lay_sections(&m);
+    m.bytes =
+        size > SIZE_MAX ? NULL : (unsigned char *)attn__alloc(ctx, (size_t)size, "a model of f32");
+    if (!m.bytes) {
+        attn__free(m.made.layers);
+        return attn__fail(ctx, ATTN_E_MEMORY, "no memory for a model of %llu bytes",
+                          ATTN__LLU(size));
+    }
+    memcpy(m.bytes, from->bytes, ATTN__HEADER);
+    attn__lay_sections(&m);
+    attn__rewrite(&m.made, operations);
+    attn__free(m.made.layers);
+    attn__seal(&m, size);
+    return attn__open_image(ctx, model, m.bytes, (size_t)size);
+}
+
+/* The bytes of the file, whatever the order in which this processor keeps its numbers. */
+static attn_status attn__file_bytes(attn_ctx *ctx, const attn_model *model,
+                                    const unsigned char **bytes, void **copy)
+{
+    attn_model turned = *model;
+    *bytes = model->bytes;
+    *copy = NULL;
+    if (model->bytes != (const unsigned char *)model->copy || !attn__host_is_big_endian())
+        return ATTN_OK;
+    turned.copy = *copy = attn__alloc(ctx, model->size, "a copy in a file's byte order");
+    if (!turned.copy)
+        return ATTN_E_MEMORY;
+    memcpy(turned.copy, model->bytes, model->size);
+    attn__to_host_order(&turned);
+    *bytes = (const unsigned char *)turned.copy;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, const char *path)
+{
+    const size_t length = path ? strlen(path) : 0;
+    const unsigned char *bytes;
+    void *copy = NULL;
+    char *part;
+    FILE *file;
+    int good;
+    if (!model || length == 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_save: no %s was given",
+                          model ? "path" : "model");
+    part = (char *)attn__alloc(ctx, length + sizeof ".part", "a path");
+    if (!part || attn__file_bytes(ctx, model, &bytes, &copy) != ATTN_OK) {
+        attn__free(part);
+        return ctx->status;
+    }
+    memcpy(part, path, length);
+    memcpy(part + length, ".part", sizeof ".part");
+    file = fopen(part, "wb");
+    good = file && fwrite(bytes, 1, model->size, file) == model->size;
+    if (file)
+        good = fclose(file) == 0 && good;
+#if defined(_WIN32)
+    if (good)
+        remove(path); /* rename takes no other file's place there */
+#endif
+    good = good && rename(part, path) == 0;
+    if (!good && file)
+        remove(part);
+    attn__free(part);
+    attn__free(copy);
+    return good ? ATTN_OK
+                : attn__fail(ctx, ATTN_E_IO,
+                             "%s: cannot be written (%llu bytes); is the directory there, and is "
+                             "there room?",
+                             attn__tail_of(path), ATTN__LLU(model->size));
 }
 
 #endif /* the implementation */

@@ -22,13 +22,14 @@ static attn_ctx alone(void)
     return ctx;
 }
 
-static attn_model *converted(const char *from, const char *name)
+static attn_model *converted(const char *from, const char *name, const char *options)
 {
     const char *const path = test_tmp(name);
     char command[512];
     attn_ctx ctx = alone();
     attn_model *model = NULL;
-    snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s >/dev/null", from, path);
+    snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s %s >/dev/null", from, path,
+             options);
     if (CHECKF(system(command) == 0, "%s failed", command))
         OK(&ctx, attn_model_open(&ctx, &model, path, NULL));
     return model;
@@ -717,10 +718,350 @@ static void bad_circuits(void)
     attn_ctx_free(&ctx);
 }
 
+/* ---- models made of models ---- */
+
+static attn_tensor tensor_of(attn_ctx *ctx, const attn_model *model, const char *name)
+{
+    attn_tensor t = {0};
+    OK(ctx, attn_model_tensor(ctx, model, name, &t));
+    return t;
+}
+
+/* Of the last block where the name is one in a block. */
+static void check_weight(attn_ctx *ctx, const attn_model *m, int i, const char *group,
+                         const char *ours, const char *theirs)
+{
+    char name[64];
+    attn_tensor got, want;
+    snprintf(name, sizeof name, "%s.%s", group, theirs);
+    want = expected(i, name);
+    snprintf(name, sizeof name, ours, (int)attn_model_config(m)->n_layer - 1);
+    got = tensor_of(ctx, m, name);
+    if (got.shape[0] > want.shape[0])
+        got = attn_slice(got, 0, 0, want.shape[0]);
+    close_to(got, want, 1e-6, name);
+}
+
+/* log_softmax of all logits of a text, [T, V] */
+static attn_tensor log_probabilities(attn_ctx *ctx, const attn_model *m, const int32_t *tokens,
+                                     size_t n, attn_tensor *logits)
+{
+    attn_session *session = NULL;
+    attn_tensor out = {0};
+    attn_feed_item item;
+    memset(&item, 0, sizeof item);
+    *logits = random_tensor(2, (int)n, (int)attn_model_config(m)->n_vocab);
+    OK(ctx, attn_session_new(ctx, &session, m, NULL));
+    item.session = session;
+    item.tokens = tokens;
+    item.n_tokens = n;
+    item.logits = (float *)logits->data;
+    OK(ctx, attn_feed_batch(ctx, &item, 1));
+    OK(ctx, attn_log_softmax(ctx, &out, *logits));
+    attn_session_free(session);
+    return out;
+}
+
+static void check_same_model(attn_ctx *ctx, const attn_model *rewritten, const attn_model *m,
+                             const int32_t *tokens, size_t n, int shifted)
+{
+    attn_tensor logits, before;
+    const attn_tensor want = log_probabilities(ctx, m, tokens, n, &before);
+    const attn_tensor got = log_probabilities(ctx, rewritten, tokens, n, &logits);
+    size_t t, v;
+    close_to(got, want, 2e-6, "log-probabilities");
+    for (t = 0; t < n; t++) {
+        double mean = 0, before_mean = 0;
+        for (v = 0; v < logits.shape[1]; v++) {
+            mean += value_of(logits, t * logits.shape[1] + v) / (double)logits.shape[1];
+            before_mean += value_of(before, t * logits.shape[1] + v) / (double)logits.shape[1];
+        }
+        CHECKF(shifted ? fabs(mean) < 1e-5 && fabs(before_mean) > 1e-3
+                       : fabs(mean - before_mean) < 1e-5,
+               "the logits' mean goes from %.9g to %.9g", before_mean, mean);
+    }
+}
+
+static void rewriting(void)
+{
+    int i;
+    unsigned what;
+    for (i = 0; i < 2; i++)
+        for (what = 1; what < 8; what++) {
+            attn_ctx ctx = alone();
+            const attn_tensor tokens = expected(i, "tokens");
+            const attn_model *const m = model_of(i);
+            attn_model *made = NULL;
+            if (!OK(&ctx, attn_model_rewrite(&ctx, &made, m, what)))
+                continue;
+            CHECK(!attn_model_config(made)->tied &&
+                  attn_model_config(made)->n_ctx == attn_model_config(m)->n_ctx);
+            check_same_model(&ctx, made, m, ids_of(tokens), tokens.shape[0],
+                             (what & ATTN_CENTER_UNEMBEDDING) != 0);
+            if (what == ATTN_FOLD_LAYERNORM) {
+                check_weight(&ctx, made, i, "folded", "blocks.%d.attn.W_K", "W_K");
+                check_weight(&ctx, made, i, "folded", "blocks.%d.attn.b_K", "b_K");
+                check_weight(&ctx, made, i, "folded", "blocks.%d.mlp.W_in", "W_in");
+                check_weight(&ctx, made, i, "folded", "blocks.%d.mlp.b_in", "b_in");
+                check_weight(&ctx, made, i, "folded", "unembed.W_U", "W_U");
+            } else if (what == ATTN_CENTER_WRITING) {
+                check_weight(&ctx, made, i, "centred", "embed.W_E", "W_E");
+                check_weight(&ctx, made, i, "centred", "pos_embed.W_pos", "W_pos");
+                check_weight(&ctx, made, i, "centred", "blocks.%d.attn.W_O", "W_O");
+                check_weight(&ctx, made, i, "centred", "blocks.%d.attn.b_O", "b_O");
+                check_weight(&ctx, made, i, "centred", "blocks.%d.mlp.W_out", "W_out");
+                check_weight(&ctx, made, i, "centred", "blocks.%d.mlp.b_out", "b_out");
+            } else if (what == ATTN_CENTER_UNEMBEDDING) {
+                check_weight(&ctx, made, i, "centred", "unembed.W_U", "W_U");
+            }
+            if (what & ATTN_FOLD_LAYERNORM) {
+                const char *const gains[] = {"blocks.1.ln1.w", "blocks.0.ln2.w", "ln_final.w"};
+                const char *const biases[] = {"blocks.1.ln1.b", "blocks.0.ln2.b"};
+                size_t j, k;
+                for (k = 0; k < 3; k++)
+                    for (j = 0; j < attn_model_config(m)->d_model; j++)
+                        CHECK(attn_get(tensor_of(&ctx, made, gains[k]), j, 0, 0, 0) == 1 &&
+                              (k == 2 ||
+                               attn_get(tensor_of(&ctx, made, biases[k]), j, 0, 0, 0) == 0));
+            }
+            attn_model_close(made);
+            attn_ctx_free(&ctx);
+            pool_clear();
+        }
+}
+
+/* Twice gives what once gave, nearly; f16 becomes f32; the old model may be gone. */
+static void rewriting_again(void)
+{
+    attn_ctx ctx = alone();
+    const attn_tensor tokens = expected(1, "tokens");
+    attn_model *first = NULL, *second = NULL;
+    attn_model *narrow = converted("tests/golden/odd", "lens-odd16.attn", "--dtype f16");
+    attn_tensor logits, want, got;
+    attn_tensor_info info;
+    if (!narrow)
+        return;
+    want = log_probabilities(&ctx, narrow, ids_of(tokens), tokens.shape[0], &logits);
+    OK(&ctx, attn_model_rewrite(&ctx, &first, narrow, 7));
+    attn_model_close(narrow);
+    OK(&ctx, attn_model_rewrite(&ctx, &second, first, 7));
+    attn_model_close(first);
+    OK(&ctx, attn_model_tensor_info(&ctx, second, 0, &info));
+    CHECK(info.dtype == ATTN_F32);
+    got = log_probabilities(&ctx, second, ids_of(tokens), tokens.shape[0], &logits);
+    close_to(got, want, 2e-6, "log-probabilities");
+    attn_model_close(second);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+/* Gains of the last LayerNorm that are 0, or so small that b / w is infinite. */
+static void gains_without_inverse(void)
+{
+    attn_ctx ctx = alone();
+    const attn_tensor tokens = expected(0, "tokens");
+    const attn_model_desc unchecked = {1};
+    attn_model *edited = NULL, *made = NULL;
+    attn_tensor_info info;
+    size_t size, i;
+    unsigned char *file = test_read(test_tmp("lens-plain.attn"), &size), *start;
+    if (!CHECK(file != NULL))
+        return;
+    start = (unsigned char *)pool_new(size + 64);
+    start += (64 - (uintptr_t)start % 64) % 64;
+    memcpy(start, file, size);
+    free(file);
+    for (i = 0; i < attn_model_n_tensors(plain); i++) {
+        OK(&ctx, attn_model_tensor_info(&ctx, plain, i, &info));
+        if (strcmp(info.name, "ln_final.w") == 0) {
+            float *gain = (float *)(void *)(start + info.offset);
+            gain[3] = 0;
+            gain[40] = -0.0f;
+            gain[7] = 1e-42f;
+        }
+    }
+    OK(&ctx, attn_model_open_memory(&ctx, &edited, start, size, &unchecked));
+    OK(&ctx, attn_model_rewrite(&ctx, &made, edited, ATTN_FOLD_LAYERNORM));
+    if (edited && made) {
+        const attn_tensor gains = tensor_of(&ctx, made, "ln_final.w");
+        for (i = 0; i < 64; i++)
+            CHECK(attn_get(gains, i, 0, 0, 0) == (i == 3 || i == 40 ? 0.0f : i == 7 ? 1e-42f : 1));
+        check_same_model(&ctx, made, edited, ids_of(tokens), tokens.shape[0], 0);
+    }
+    attn_model_close(made);
+    attn_model_close(edited);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+static int same_file(const char *path, const char *other)
+{
+    size_t size, other_size;
+    unsigned char *a = test_read(path, &size), *b = test_read(other, &other_size);
+    const int same = a && b && size == other_size && memcmp(a, b, size) == 0;
+    free(a);
+    free(b);
+    return same;
+}
+
+static void saving(void)
+{
+    attn_ctx ctx = alone();
+    const char *const path = test_tmp("lens-saved.attn");
+    attn_model *model = NULL, *made = NULL, *again = NULL;
+    int32_t ids[16];
+    size_t n = 0, i;
+    if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
+        return;
+    OK(&ctx, attn_model_save(&ctx, model, path));
+    CHECK(same_file(path, TEST_BUILD "/tiny-stories.attn"));
+    OK(&ctx, attn_model_rewrite(&ctx, &made, model, 7));
+    attn_model_close(model);
+
+    OK(&ctx, attn_model_open(&ctx, &model, path, NULL)); /* over the file that is open */
+    OK(&ctx, attn_model_save(&ctx, model, path));
+    CHECK(same_file(path, TEST_BUILD "/tiny-stories.attn"));
+    OK(&ctx, attn_model_save(&ctx, made, path));
+    OK(&ctx, attn_model_open(&ctx, &again, path, NULL)); /* every checksum is verified */
+    if (model && again && made) {
+        OK(&ctx,
+           attn_encode(&ctx, attn_model_tokenizer(again), "Once upon a time", 16, 0, ids, 16, &n));
+        CHECK(n == 4 && attn_model_config(again)->bos == attn_model_config(model)->bos);
+        check_same_model(&ctx, again, model, ids, n, 1);
+        CHECK(attn_model_n_tensors(again) == attn_model_n_tensors(made));
+        for (i = 0; i < attn_model_n_tensors(again); i++) {
+            attn_tensor_info a, b;
+            OK(&ctx, attn_model_tensor_info(&ctx, again, i, &a));
+            OK(&ctx, attn_model_tensor_info(&ctx, made, i, &b));
+            CHECK(strcmp(a.name, b.name) == 0 && a.checksum == b.checksum);
+        }
+        FAILS(&ctx, ATTN_E_IO, "nowhere/", attn_model_save(&ctx, made, "build/nowhere/x.attn"));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_save(&ctx, made, ""));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_save(&ctx, NULL, path));
+    }
+    attn_model_close(model);
+    attn_model_close(made);
+    attn_model_close(again);
+    made = plain;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "operations are 0", attn_model_rewrite(&ctx, &made, plain, 0));
+    CHECK(made == NULL);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "operations are 8", attn_model_rewrite(&ctx, &made, plain, 8));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_rewrite(&ctx, &made, NULL, 1));
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+/* ---- all of it: on any machine the same bits, and without memory an error ---- */
+
+typedef struct findings {
+    attn_tensor all[24];
+    int n;
+} findings;
+
+static attn_tensor *next_of(findings *f)
+{
+    return &f->all[f->n++];
+}
+
+/* Every function once; stops at the first failure. `made` receives a rewritten model. */
+static attn_status find_everything(attn_ctx *ctx, findings *f, attn_model **made)
+{
+    const attn_tensor tokens = expected(1, "again"), post = expected(1, "post");
+    const attn_tensor z = expected(1, "z"), pattern = expected(1, "pattern");
+    const int32_t *const ids = ids_of(tokens);
+    const size_t n = tokens.shape[0];
+    attn_tensor *directions, *left, *right, *keys;
+    attn_parts p;
+    int i;
+    memset(f, 0, sizeof *f);
+    memset(&p, 0, sizeof p);
+    directions = next_of(f), left = next_of(f), right = next_of(f), keys = next_of(f);
+    if (attn_text_heads(ctx, odd, ids, n, next_of(f), next_of(f)) ||
+        attn_decompose(ctx, &p, odd, ids, n, ATTN_PARTS_HEADS, 3, 3))
+        return ctx->status;
+    *next_of(f) = p.stack;
+    *next_of(f) = p.scale;
+    if (attn_logit_directions(ctx, directions, odd, ids, ids + 3, 3) ||
+        attn_attribute(ctx, next_of(f), odd, p.stack, p.scale, *directions) ||
+        attn_attribute_bias(ctx, next_of(f), odd, *directions) ||
+        attn_attribute_neurons(ctx, next_of(f), odd, 1, post, p.scale, *directions) ||
+        attn_head_results(ctx, next_of(f), odd, 1, z) ||
+        attn_neuron_results(ctx, next_of(f), odd, 1, post, 3, 50) ||
+        attn_logit_lens_fresh(ctx, next_of(f), odd, p.stack, NULL, 0) ||
+        attn_logit_lens_saved(ctx, next_of(f), odd, p.stack, p.scale, ids, 5) ||
+        attn_pattern_entropy(ctx, next_of(f), pattern) ||
+        attn_head_keys(ctx, keys, ATTN_HEAD_INDUCTION, ids, n) ||
+        attn_head_score(ctx, next_of(f), pattern, *keys) ||
+        attn_circuit(ctx, left, right, odd, 1, 2, ATTN_CIRCUIT_OV) ||
+        attn_singular_values(ctx, next_of(f), *left, *right))
+        return ctx->status;
+    for (i = 0; i < 3; i++)
+        if (attn_composition_scores(ctx, next_of(f), odd, (attn_composition_kind)i) != ATTN_OK)
+            return ctx->status;
+    if (attn_model_rewrite(ctx, made, odd, 7) != ATTN_OK)
+        return ctx->status;
+    return attn_model_save(ctx, *made, test_tmp("lens-made.attn"));
+}
+
+static void same_everywhere(void)
+{
+    static const attn_isa_kind kinds[] = {ATTN_ISA_AUTO, ATTN_ISA_AUTO, ATTN_ISA_PORTABLE,
+                                          ATTN_ISA_AVX2};
+    attn_ctx ctx[4];
+    findings f[4];
+    int i, k;
+    for (k = 0; k < 4; k++) {
+        attn_model *made = NULL;
+        ctx[k] = alone();
+        ctx[k].isa = kinds[k];
+        ctx[k].n_threads = k == 1 ? 3 : 1;
+        if (!attn_isa(&ctx[k]) || strstr(attn_isa(&ctx[k]), "no fused"))
+            continue;
+        OK(&ctx[k], find_everything(&ctx[k], &f[k], &made));
+        attn_model_close(made);
+        CHECK(k == 0 || f[k].n == f[0].n);
+        for (i = 0; k > 0 && i < f[0].n; i++)
+            same_bits(f[k].all[i], f[0].all[i], "what was found");
+        if (k > 0)
+            CHECK(same_file(test_tmp("lens-made.attn"), test_tmp("lens-made-first.attn")));
+        else
+            CHECK(rename(test_tmp("lens-made.attn"), test_tmp("lens-made-first.attn")) == 0);
+    }
+    for (k = 0; k < 4; k++)
+        attn_ctx_free(&ctx[k]);
+    pool_clear();
+}
+
+static void failing_allocations(void)
+{
+    attn_status status = ATTN_E_MEMORY;
+    long n;
+    for (n = 0; n < 2000 && status != ATTN_OK; n++) {
+        meter m;
+        attn_ctx ctx = metered(&m);
+        attn_model *made = NULL;
+        findings f;
+        int i;
+        ctx.n_threads = 1;
+        m.fail_at = n;
+        status = find_everything(&ctx, &f, &made);
+        CHECKF(status == ATTN_OK || (status == ATTN_E_MEMORY && strstr(ctx.message, "memory")),
+               "allocation %ld: %s (%s)", n, attn_status_name(status), ctx.message);
+        for (i = 0; i < f.n; i++)
+            attn_tensor_free(&ctx, &f.all[i]);
+        CHECK(made || status != ATTN_OK);
+        attn_model_close(made);
+        CHECKF(m.live == 0 && m.wrong == 0, "allocation %ld: %ld blocks leaked", n, m.live);
+        attn_ctx_free(&ctx);
+    }
+    CHECKF(status == ATTN_OK && n > 100, "%s after %ld rounds", attn_status_name(status), n);
+    pool_clear();
+}
+
 void suite_lens(void)
 {
-    plain = converted("tests/golden/plain", "lens-plain.attn");
-    odd = converted("tests/golden/odd", "lens-odd.attn");
+    plain = converted("tests/golden/plain", "lens-plain.attn", "");
+    odd = converted("tests/golden/odd", "lens-odd.attn", "");
     if (plain && odd) {
         RUN("lens", weights);
         RUN("lens", text_statistics);
@@ -740,6 +1081,12 @@ void suite_lens(void)
         RUN("lens", circuits);
         RUN("lens", products);
         RUN("lens", bad_circuits);
+        RUN("lens", rewriting);
+        RUN("lens", rewriting_again);
+        RUN("lens", gains_without_inverse);
+        RUN("lens", saving);
+        RUN("lens", same_everywhere);
+        RUN("lens", failing_allocations);
     }
     attn_model_close(plain);
     attn_model_close(odd);
