@@ -9657,7 +9657,7 @@ static attn_status attn__compose(attn_ctx *ctx, float *scores, size_t stride,
     const size_t n_head = model->config.n_head, d = model->config.d_head;
     attn_tensor between = attn__nothing(), half = between, whole = between;
     size_t i, j;
-    int failed = attn_matmul(ctx, &between, o, p); /* [H * d, H * d] */
+    int failed = attn_matmul(ctx, &between, o, p) != ATTN_OK; /* [H * d, H * d] */
     if (!failed) {
         const attn_tensor pairs =
             attn_transpose(attn_reshape(between, attn_shape4(n_head, d, n_head, d)), 1, 2);
