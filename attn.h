@@ -50,7 +50,7 @@ WHAT IS HERE
     2. Models: open a .attn file, make a session with a key/value cache, feed tokens, read logits,
        sample, generate text, score text. GPT-2's tokenizer is included.
     3. The glass box: read or change any activation by its TransformerLens name while the model
-       runs (attn_hook).
+       runs (attn_hook); losses, attribution, logit lens, circuits.
 
 TABLE OF CONTENTS: search for the mark
     >>manual        options, errors, memory, threads, determinism, the file format
@@ -842,7 +842,9 @@ ATTN_API attn_status attn_neuron_results(attn_ctx *ctx, attn_tensor *out, const 
  *
  *   logit[v] = sum over parts x of ((x - mean(x)) / scale * ln_final.w) · W_U[:, v]
  *              + ln_final.b · W_U[:, v]
- */
+ *
+ * to float error. A model with quantized weights rounds what they read, too: its logits are off
+ * that by as much. */
 
 /* directions [n, C] = W_U[:, tokens[i]], minus W_U[:, against[i]] if `against` is not NULL: the
  * direction of a logit, or of a difference of two. */
@@ -908,7 +910,8 @@ ATTN_API attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
 /* ---- models made of models ----
  *
  * Rewriting the weights without changing what the model says: log-probabilities stay the same but
- * for rounding. TransformerLens calls these fold_ln, center_writing_weights and center_unembed. */
+ * for rounding. (Quantized weights become the f32 that they stand for, and their inputs are no
+ * longer rounded.) TransformerLens calls these fold_ln, center_writing_weights, center_unembed. */
 
 enum {
     /* Every LayerNorm's gain and bias go into the weights that read from it, which then are centred
@@ -9247,12 +9250,13 @@ static void attn__unembedding_body(attn__worker *me, void *arg)
     attn__matmul(me, u->kernels, &u->job, u->packs + (size_t)me->id * ATTN__PACK);
 }
 
-/* logits [rows, V] = x [rows, C] · W_U, straight from the model's panels */
-static attn_status attn__all_logits(attn_ctx *ctx, float *logits, const attn_model *model,
-                                    const float *x, size_t rows)
+/* out [rows, n_out] = x [rows, C] · W_U's columns from `first` on, a multiple of 16, straight from
+ * the model's panels */
+static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model *model,
+                                     const float *x, size_t rows, size_t first, size_t n_out)
 {
-    const size_t n_vocab = model->config.n_vocab, width = model->config.d_model;
-    const int n_threads = attn__threads_for(ctx, (double)rows * (double)width * (double)n_vocab);
+    const size_t width = model->config.d_model;
+    const int n_threads = attn__threads_for(ctx, (double)rows * (double)width * (double)n_out);
     attn__unembedding u;
     memset(&u, 0, sizeof u);
     if (attn__need_kernels(ctx, &u.kernels))
@@ -9265,13 +9269,38 @@ static attn_status attn__all_logits(attn_ctx *ctx, float *logits, const attn_mod
     u.job.in_stride = (ptrdiff_t)width;
     u.job.in_step = 1;
     u.job.w = model->w_u;
-    u.job.out = logits;
-    u.job.out_stride = n_vocab;
+    u.job.w.data = (const unsigned char *)u.job.w.data + first / 16 * u.job.w.stride;
+    u.job.w.n_out = n_out;
+    u.job.out = out;
+    u.job.out_stride = n_out;
     u.job.rows = rows;
     if (rows > 0)
         attn__parallel(n_threads, attn__unembedding_body, &u);
     attn__free(u.packs);
     return ATTN_OK;
+}
+
+/* logits [rows, n] of chosen tokens. Their whole panels are multiplied, so that quantized weights
+ * too give the bits that all of V would. */
+static attn_status attn__chosen_logits(attn_ctx *ctx, float *logits, const attn_model *model,
+                                       const float *x, size_t rows, const int32_t *tokens, size_t n)
+{
+    const size_t n_vocab = model->config.n_vocab;
+    attn_status status = ATTN_OK;
+    attn_tensor panel = attn__nothing();
+    size_t i, row;
+    if (attn_zeros(ctx, &panel, ATTN_F32, attn_shape2(rows, 16)) != ATTN_OK)
+        return ctx->status;
+    for (i = 0; i < n && status == ATTN_OK; i++) {
+        const float *out = (const float *)panel.data;
+        const size_t lane = (size_t)tokens[i] % 16, first = (size_t)tokens[i] - lane;
+        const size_t n_out = n_vocab - first < 16 ? n_vocab - first : 16;
+        status = attn__some_logits(ctx, (float *)panel.data, model, x, rows, first, n_out);
+        for (row = 0; row < rows && status == ATTN_OK; row++)
+            logits[row * n + i] = out[row * n_out + lane];
+    }
+    attn_tensor_free(ctx, &panel);
+    return status;
 }
 
 /* out = layernorm_final(x), with the scale that is given, or (ndim 0) with its own */
@@ -9305,7 +9334,7 @@ static attn_status attn__lens(attn_ctx *ctx, const char *op, attn_tensor *out,
                               const attn_model *model, attn_tensor resid, attn_tensor scale,
                               const int32_t *tokens, size_t n)
 {
-    attn_tensor normed = attn__nothing(), directions = attn__nothing();
+    attn_tensor normed = attn__nothing();
     attn__result result;
     attn_shape shape = attn__shape_of(&resid);
     attn_status status;
@@ -9322,15 +9351,14 @@ static attn_status attn__lens(attn_ctx *ctx, const char *op, attn_tensor *out,
         attn__begin(ctx, op, out, shape, &result))
         return ctx->status;
     status = attn__normalize_final(ctx, &normed, model, resid, scale);
-    if (status == ATTN_OK && !tokens)
-        status = attn__all_logits(ctx, (float *)result.dense.data, model,
-                                  (const float *)normed.data, attn__n_rows(&normed));
-    if (status == ATTN_OK && tokens)
-        status = attn_logit_directions(ctx, &directions, model, tokens, NULL, n);
-    if (status == ATTN_OK && tokens)
-        status = attn_matmul(ctx, &result.dense, normed, attn_transpose(directions, 0, 1));
+    if (status == ATTN_OK) {
+        const float *x = (const float *)normed.data;
+        float *logits = (float *)result.dense.data;
+        const size_t rows = attn__n_rows(&normed);
+        status = tokens ? attn__chosen_logits(ctx, logits, model, x, rows, tokens, n)
+                        : attn__some_logits(ctx, logits, model, x, rows, 0, model->config.n_vocab);
+    }
     attn_tensor_free(ctx, &normed);
-    attn_tensor_free(ctx, &directions);
     return attn__finish(ctx, out, &result, status);
 }
 

@@ -65,6 +65,26 @@ static attn_tensor floats(float *values, size_t n)
     return attn_borrow(values, ATTN_F32, attn_shape1(n));
 }
 
+/* log_softmax of all logits of a text, [T, V] */
+static attn_tensor log_probabilities(attn_ctx *ctx, const attn_model *m, const int32_t *tokens,
+                                     size_t n, attn_tensor *logits)
+{
+    attn_session *session = NULL;
+    attn_tensor out = {0};
+    attn_feed_item item;
+    memset(&item, 0, sizeof item);
+    *logits = random_tensor(2, (int)n, (int)attn_model_config(m)->n_vocab);
+    OK(ctx, attn_session_new(ctx, &session, m, NULL));
+    item.session = session;
+    item.tokens = tokens;
+    item.n_tokens = n;
+    item.logits = (float *)logits->data;
+    OK(ctx, attn_feed_batch(ctx, &item, 1));
+    OK(ctx, attn_log_softmax(ctx, &out, *logits));
+    attn_session_free(session);
+    return out;
+}
+
 /* ---- weights under TransformerLens's names ---- */
 
 static void check_heads(attn_ctx *ctx, const attn_model *model, const char *block)
@@ -624,6 +644,39 @@ static void lenses(void)
     }
 }
 
+/* Quantized weights read rounded inputs, in the lens as in the model; rewritten, they are f32. */
+static void quantized(void)
+{
+    attn_ctx ctx = alone();
+    const attn_tensor tokens = expected(1, "tokens");
+    const size_t n = tokens.shape[0];
+    const int32_t some[3] = {300, 17, 4};
+    attn_model *m = converted("tests/golden/odd", "lens-odd4.attn", "--dtype q4"), *made = NULL;
+    attn_tensor logits, last, lens = {0}, chosen = {0}, before = {0}, after = {0};
+    attn_parts p;
+    size_t t, j;
+    if (!m)
+        return;
+    memset(&p, 0, sizeof p);
+    log_probabilities(&ctx, m, ids_of(tokens), n, &logits);
+    OK(&ctx, attn_decompose(&ctx, &p, m, ids_of(tokens), n, ATTN_PARTS_ACCUMULATED, 0, 0));
+    last = attn_select(p.stack, 0, 3);
+    OK(&ctx, attn_logit_lens_fresh(&ctx, &lens, m, last, NULL, 0));
+    same_bits(lens, logits, "the last stream's logits");
+    OK(&ctx, attn_logit_lens_fresh(&ctx, &chosen, m, last, some, 3));
+    for (t = 0; t < n; t++)
+        for (j = 0; j < 3; j++)
+            CHECK(value_of(chosen, t * 3 + j) == value_of(lens, t * 301 + (size_t)some[j]));
+    OK(&ctx, attn_model_rewrite(&ctx, &made, m, ATTN_CENTER_UNEMBEDDING));
+    OK(&ctx, attn_model_tensor(&ctx, m, "blocks.2.mlp.W_out", &before));
+    OK(&ctx, attn_model_tensor(&ctx, made, "blocks.2.mlp.W_out", &after));
+    same_bits(after, before, "quantized weights as f32");
+    attn_model_close(m);
+    attn_model_close(made);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
 static void bad_lenses(void)
 {
     attn_ctx ctx = alone();
@@ -740,26 +793,6 @@ static void check_weight(attn_ctx *ctx, const attn_model *m, int i, const char *
     if (got.shape[0] > want.shape[0])
         got = attn_slice(got, 0, 0, want.shape[0]);
     close_to(got, want, 1e-6, name);
-}
-
-/* log_softmax of all logits of a text, [T, V] */
-static attn_tensor log_probabilities(attn_ctx *ctx, const attn_model *m, const int32_t *tokens,
-                                     size_t n, attn_tensor *logits)
-{
-    attn_session *session = NULL;
-    attn_tensor out = {0};
-    attn_feed_item item;
-    memset(&item, 0, sizeof item);
-    *logits = random_tensor(2, (int)n, (int)attn_model_config(m)->n_vocab);
-    OK(ctx, attn_session_new(ctx, &session, m, NULL));
-    item.session = session;
-    item.tokens = tokens;
-    item.n_tokens = n;
-    item.logits = (float *)logits->data;
-    OK(ctx, attn_feed_batch(ctx, &item, 1));
-    OK(ctx, attn_log_softmax(ctx, &out, *logits));
-    attn_session_free(session);
-    return out;
 }
 
 static void check_same_model(attn_ctx *ctx, const attn_model *rewritten, const attn_model *m,
@@ -1077,6 +1110,7 @@ void suite_lens(void)
         RUN("lens", parts_make_logits);
         RUN("lens", bad_attribution);
         RUN("lens", lenses);
+        RUN("lens", quantized);
         RUN("lens", bad_lenses);
         RUN("lens", circuits);
         RUN("lens", products);
