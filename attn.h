@@ -50,7 +50,7 @@ WHAT IS HERE
     2. Models: open a .attn file, make a session with a key/value cache, feed tokens, read logits,
        sample, generate text, score text. GPT-2's tokenizer is included.
     3. The glass box: read or change any activation by its TransformerLens name while the model
-       runs (attn_hook).
+       runs (attn_hook); losses, attribution, logit lens, circuits.
 
 TABLE OF CONTENTS: search for the mark
     >>manual        options, errors, memory, threads, determinism, the file format
@@ -59,6 +59,7 @@ TABLE OF CONTENTS: search for the mark
     >>api-models    tier 2: models, sessions, sampling, generation
     >>api-tokenizer text to ids and back
     >>api-hooks     tier 3: activations by name
+    >>api-lens      what they say: losses, attribution, logit lens, circuits, folding
   and, under ATTN_IMPLEMENTATION:
     >>platform      compilers, operating systems, files      >>format        reading .attn files
     >>memory        contexts, errors, allocation             >>model         THE FORWARD PASS
@@ -67,7 +68,7 @@ TABLE OF CONTENTS: search for the mark
     >>kernels       vector code, once per instruction set    >>sampling      logits to a token
     >>matmul        panels and the matmul driver             >>tokenizer     byte-level BPE
     >>tensors       views and allocation                     >>generate      text in, text out
-    >>ops           tier 1's operations
+    >>ops           tier 1's operations                      >>lens          what activations say
 
 >>manual ===========================================================================================
 
@@ -559,8 +560,13 @@ typedef struct attn_tensor_info {
 ATTN_API size_t attn_model_n_tensors(const attn_model *model);
 ATTN_API attn_status attn_model_tensor_info(attn_ctx *ctx, const attn_model *model, size_t index,
                                             attn_tensor_info *info);
-/* A weight as a tensor: f32, dense, in the shape of the table above (W_QKV [C, 3C] and so on;
- * embed.W_E as [V, C]). */
+/* A weight as a tensor of its own, f32 and dense, under the name and in the shape that
+ * TransformerLens gives it (V = n_vocab, C = d_model, H heads of d, F = d_mlp):
+ *   embed.W_E [V, C]    pos_embed.W_pos [n_ctx, C]    unembed.W_U [C, V], b_U [V] (zeros)
+ *   blocks.i.attn.W_Q, W_K, W_V [H, C, d]    b_Q, b_K, b_V [H, d]    W_O [H, d, C]    b_O [C]
+ *   blocks.i.mlp.W_in [C, F], b_in [F], W_out [F, C], b_out [C]    every ln's w, b [C]
+ * unembed.W_U is there whether tied or not. And as the file keeps them: blocks.i.attn.W_QKV
+ * [C, 3C], b_QKV [3C]. ATTN_E_NAME for any other name. */
 ATTN_API attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, const char *name,
                                        attn_tensor *out);
 
@@ -729,6 +735,208 @@ typedef int (*attn_hook_fn)(const attn_activation *activation, void *user);
 ATTN_API attn_status attn_hook(attn_ctx *ctx, attn_session *session, const char *pattern,
                                attn_hook_fn fn, void *user);
 ATTN_API void attn_unhook_all(attn_session *session); /* NULL is fine */
+
+/* >>api-lens ====================================================================================
+ *
+ * What activations and weights say: statistics over a text, the residual stream taken apart, direct
+ * logit attribution, the logit lens, circuits, and models with LayerNorm folded away. Functions of
+ * tensors take activations from wherever you have them, a hook for example; those that take a model
+ * and a text run the text once in a session of their own. No beginning-of-text token is ever added:
+ * TransformerLens does by default, so put it first to get its numbers.
+ *
+ * V = n_vocab, C = d_model, H heads of d, F = d_mlp, L = n_layer, T positions. */
+
+/* ---- losses and predictions ---- */
+
+/* What the model thought of a token before it came. */
+typedef struct attn_token_stats {
+    float nll;         /* -log(probability), in nats */
+    float probability; /* by softmax */
+    size_t rank; /* tokens that were likelier; of equal ones those with smaller ids. 0: best */
+} attn_token_stats;
+
+/* A token that the model thought of. */
+typedef struct attn_guess {
+    int32_t token;
+    float logit, probability;
+} attn_guess;
+
+/* For logits [T, V]: stats[t] of token targets[t] (both may be NULL, together), and the k likeliest
+ * tokens of each row, likeliest first, in top [T, k] (may be NULL if k is 0). */
+ATTN_API attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const int32_t *targets,
+                                      attn_token_stats *stats, attn_guess *top, size_t k);
+/* Feeds a text as attn_score does: stats[t] of tokens[t + 1], n_tokens - 1 of them with the bits of
+ * attn_score in nll (may be NULL), and the k likeliest next tokens at every position in
+ * top [n_tokens, k] (may be NULL if k is 0). Needs memory for a few rows of logits. Hooks of the
+ * session have their say, so this also measures a model with something ablated. */
+ATTN_API attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
+                                     size_t n_tokens, attn_token_stats *stats, attn_guess *top,
+                                     size_t k);
+
+/* ---- attention heads ---- */
+
+/* out [.., Tq] = -sum over keys of p * log(p), in nats, for patterns [.., Tq, Tk]. 0: all on one
+ * key; log(n): even over n keys. Shannon 1948. */
+ATTN_API attn_status attn_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern);
+
+/* Heads that TransformerLens's head_detector knows, by the keys that query i looks at. */
+typedef enum attn_head_kind {
+    ATTN_HEAD_PREVIOUS = 0, /* i - 1 */
+    ATTN_HEAD_DUPLICATE,    /* earlier places of the same token */
+    ATTN_HEAD_INDUCTION,    /* what followed those: Olsson et al. 2022 */
+    ATTN_N_HEAD_KINDS
+} attn_head_kind;
+/* keys [T, T]: 1 where a head of this kind looks, else 0. */
+ATTN_API attn_status attn_head_keys(attn_ctx *ctx, attn_tensor *keys, attn_head_kind kind,
+                                    const int32_t *tokens, size_t n_tokens);
+/* out [H] = sum(pattern * keys) / sum(pattern), the share of a head's attention that goes where
+ * `keys` says, for pattern [H, T, T] and keys [T, T]. (head_detector's measure "mul".) */
+ATTN_API attn_status attn_head_score(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern,
+                                     attn_tensor keys);
+/* Both over a text, for every head: entropy [L, H, T], and scores [ATTN_N_HEAD_KINDS, L, H]. Either
+ * may be NULL. Patterns are seen in pieces and never kept. */
+ATTN_API attn_status attn_text_heads(attn_ctx *ctx, const attn_model *model, const int32_t *tokens,
+                                     size_t n_tokens, attn_tensor *entropy, attn_tensor *scores);
+
+/* ---- the residual stream, taken apart ---- */
+
+typedef enum attn_parts_kind {
+    ATTN_PARTS_ACCUMULATED = 0, /* the stream before each block and after the last: L + 1 */
+    ATTN_PARTS_ACCUMULATED_MID, /* ... and after each attention: 2L + 1 */
+    ATTN_PARTS_SUBLAYERS,       /* what each sublayer adds: 2 + 2L that sum to the final stream */
+    ATTN_PARTS_HEADS            /* what each head and each MLP adds, the embeddings, and the sum of
+                                   all b_O: LH + L + 3 that sum to the final stream */
+} attn_parts_kind;
+
+typedef struct attn_label {
+    char text[32];
+} attn_label;
+
+/* Number of parts of a kind; 0 for no such kind. */
+ATTN_API size_t attn_n_parts(const attn_model *model, attn_parts_kind kind);
+/* Name of a part as TransformerLens labels it: "0_pre", "0_mid", "final_post"; "embed",
+ * "pos_embed", "0_attn_out", "0_mlp_out"; "L0H0", "bias". Empty if out of range. */
+ATTN_API attn_label attn_part_label(const attn_model *model, attn_parts_kind kind, size_t index);
+
+typedef struct attn_parts {
+    attn_tensor stack; /* [n_parts, count, C] */
+    attn_tensor scale; /* [count, 1]: ln_final.hook_scale */
+} attn_parts;
+
+/* Runs a text and gives the parts at positions first .. first+count-1 (count 0: to the end), as
+ * accumulated_resid, decompose_resid and get_full_resid_decomposition do. *out must be zeroed, or
+ * hold tensors of those shapes; what is made belongs to the context. */
+ATTN_API attn_status attn_decompose(attn_ctx *ctx, attn_parts *out, const attn_model *model,
+                                    const int32_t *tokens, size_t n_tokens, attn_parts_kind kind,
+                                    size_t first, size_t count);
+
+/* out [T, H, C] = z · W_O for each head, for z [T, H, d] (attn.hook_z): hook_result. With b_O they
+ * sum to hook_attn_out. */
+ATTN_API attn_status attn_head_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                       size_t layer, attn_tensor z);
+/* out [T, count, C] = post * W_out for neurons first .. first+count-1, for post [T, F]
+ * (mlp.hook_post). All of them and b_out sum to hook_mlp_out. */
+ATTN_API attn_status attn_neuron_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                         size_t layer, attn_tensor post, size_t first,
+                                         size_t count);
+
+/* ---- direct logit attribution ----
+ *
+ * A logit is a sum over parts of the final residual stream, once the final LayerNorm's scale is
+ * taken as given (Elhage et al. 2021; TransformerLens's logit_attrs, with the gain that it expects
+ * to be folded):
+ *
+ *   logit[v] = sum over parts x of ((x - mean(x)) / scale * ln_final.w) · W_U[:, v]
+ *              + ln_final.b · W_U[:, v]
+ *
+ * to float error. A model with quantized weights rounds what they read, too: its logits are off
+ * that by as much. */
+
+/* directions [n, C] = W_U[:, tokens[i]], minus W_U[:, against[i]] if `against` is not NULL: the
+ * direction of a logit, or of a difference of two. */
+ATTN_API attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directions,
+                                           const attn_model *model, const int32_t *tokens,
+                                           const int32_t *against, size_t n);
+/* out [.., T]: the sum's terms for parts [.., T, C]; scale [T, 1] is ln_final.hook_scale,
+ * directions are [1, C], or [T, C] for one at each position. */
+ATTN_API attn_status attn_attribute(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                    attn_tensor parts, attn_tensor scale, attn_tensor directions);
+/* out [T, F]: its terms for each neuron of a layer, from post [T, F] (mlp.hook_post), without
+ * making their results. (b_out is a part of its own.) */
+ATTN_API attn_status attn_attribute_neurons(attn_ctx *ctx, attn_tensor *out,
+                                            const attn_model *model, size_t layer, attn_tensor post,
+                                            attn_tensor scale, attn_tensor directions);
+/* out [n]: its last term, ln_final.b · direction, for directions [n, C]. */
+ATTN_API attn_status attn_attribute_bias(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                         attn_tensor directions);
+
+/* ---- the logit lens: nostalgebraist 2020 ----
+ *
+ * out [.., T, V], or [.., T, n] for n chosen tokens (NULL: all of V), of any residual stream
+ * [.., T, C]: what the model would say if it ended there. There are two ways to normalize: */
+
+/* The final LayerNorm computed anew, as if this stream were the final one. For the final stream:
+ * the bits of the model's own logits. */
+ATTN_API attn_status attn_logit_lens_fresh(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                           attn_tensor resid, const int32_t *tokens, size_t n);
+/* The scale [T, 1] that the final LayerNorm had in the real run (ln_final.hook_scale): the
+ * difference of two streams' logits then is what attn_attribute gives their difference. */
+ATTN_API attn_status attn_logit_lens_saved(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                           attn_tensor resid, attn_tensor scale,
+                                           const int32_t *tokens, size_t n);
+
+/* ---- circuits: Elhage et al. 2021 ----
+ *
+ * What a head can do without regard to any text is two products of its weights, here for row
+ * vectors: W_QK = W_Q · W_Kᵀ scores a query against a key (biases and 1/sqrt(d) apart), and
+ * W_OV = W_V · W_O writes what is read at a key. Both are [C, C] of rank d, so they stay products.
+ */
+
+typedef enum attn_circuit_kind { ATTN_CIRCUIT_QK = 0, ATTN_CIRCUIT_OV } attn_circuit_kind;
+/* left [C, d] and right [d, C], whose product is the circuit. */
+ATTN_API attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *right,
+                                  const attn_model *model, size_t layer, size_t head,
+                                  attn_circuit_kind kind);
+/* out [r]: the singular values of left [m, r] · right [r, n], largest first, without making the
+ * product: QR of both factors, then one-sided Jacobi rotations of what is left, in double. */
+ATTN_API attn_status attn_singular_values(attn_ctx *ctx, attn_tensor *out, attn_tensor left,
+                                          attn_tensor right);
+
+/* What a later head reads of an earlier one's writing: its queries, keys or values. */
+typedef enum attn_composition_kind {
+    ATTN_COMPOSE_Q = 0, /* |W_OV · W_QK| / (|W_OV| |W_QK|), Frobenius norms */
+    ATTN_COMPOSE_K,     /* the same with W_QKᵀ */
+    ATTN_COMPOSE_V      /* the same with the later head's W_OV */
+} attn_composition_kind;
+/* out [L, H, L, H]: how much head [.., .., l, h] composes with the earlier head [l, h, .., ..]; 0
+ * for pairs in the wrong order (TransformerLens's all_composition_scores). */
+ATTN_API attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
+                                             const attn_model *model, attn_composition_kind kind);
+
+/* ---- models made of models ----
+ *
+ * Rewriting the weights without changing what the model says: log-probabilities stay the same but
+ * for rounding. (Quantized weights become the f32 that they stand for, and their inputs are no
+ * longer rounded.) TransformerLens calls these fold_ln, center_writing_weights, center_unembed. */
+
+enum {
+    /* Every LayerNorm's gain and bias go into the weights that read from it, which then are centred
+     * over what they read (its mean is zero): w becomes 1, b 0. The final one keeps a bias, b / w,
+     * because a file has no b_U for it; where w is 0, both stay. */
+    ATTN_FOLD_LAYERNORM = 1,
+    /* What writes to the residual stream no longer writes a mean over C, which no LayerNorm would
+     * see: W_E, W_pos, W_O, b_O, W_out, b_out. */
+    ATTN_CENTER_WRITING = 2,
+    /* W_U without its mean over V: shifts all logits of a position by the same number. */
+    ATTN_CENTER_UNEMBEDDING = 4
+};
+/* A new model, f32 and untied, which owns its memory and lives without the old one. `operations` is
+ * the sum of one or more of the above; they are done in that order. *model is NULL on failure. */
+ATTN_API attn_status attn_model_rewrite(attn_ctx *ctx, attn_model **model, const attn_model *from,
+                                        unsigned operations);
+/* Writes a model as a .attn file, byte for byte what it was opened from or made as. The file takes
+ * its name only when it is whole; until then it is `path` with ".part" at the end. */
+ATTN_API attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, const char *path);
 
 #ifdef __cplusplus
 }
@@ -6764,39 +6972,104 @@ ATTN__DEF attn_status attn_model_tensor_info(attn_ctx *ctx, const attn_model *mo
     return ATTN_OK;
 }
 
+/* How a tensor that was asked for lies in the file. A matrix's entry (k, n) goes to element
+ * n / group * group_step + n % group * n_step + k * k_step of the answer. */
+typedef struct attn__source {
+    const attn__weight *weight; /* NULL: nothing but zeros */
+    size_t first;               /* its first output that belongs to the answer */
+    attn_shape shape;           /* of the answer */
+    size_t n_out, group, group_step, n_step, k_step;
+} attn__source;
+
+static const attn__weight *attn__weight_named(const attn_model *m, const char *name)
+{
+    size_t i;
+    for (i = 0; i < m->n_weights; i++)
+        if (strcmp(m->weights[i].info.name, name) == 0)
+            return &m->weights[i];
+    return NULL;
+}
+
+/* Names as TransformerLens has them. Where a file keeps things in another form: queries, keys and
+ * values are columns of W_QKV, the embedding is turned, and may be the unembedding too. */
+static int attn__find_source(const attn_model *m, const char *name, attn__source *s)
+{
+    const attn_config *c = &m->config;
+    const size_t width = c->d_model, d = c->d_head, length = strlen(name);
+    static const char all[] = "QKV";
+    const char *last = length > 4 && length < 56 ? name + length - 3 : "...", *part;
+    const int by_head = (last[0] == 'W' || last[0] == 'b') && last[1] == '_';
+    memset(s, 0, sizeof *s);
+    s->n_step = 1;
+    if (strcmp(name, "unembed.b_U") == 0) {
+        s->shape = attn_shape1(c->n_vocab);
+        return 1;
+    }
+    if (by_head && (part = strchr(all, last[2])) != NULL) {
+        char stored[64];
+        memcpy(stored, name, length - 1);
+        memcpy(stored + length - 1, all, sizeof all);
+        s->weight = attn__weight_named(m, stored);
+        s->first = (size_t)(part - all) * width;
+        s->n_out = width;
+        s->group = s->k_step = d;
+        s->group_step = width * d;
+        s->shape = last[0] == 'W' ? attn_shape3(c->n_head, width, d) : attn_shape2(c->n_head, d);
+        return s->weight != NULL;
+    }
+    s->weight = attn__weight_named(m, name);
+    if (!s->weight && strcmp(name, "unembed.W_U") == 0)
+        s->weight = attn__weight_named(m, "embed.W_E");
+    if (!s->weight)
+        return 0;
+    s->n_out = s->group = s->k_step = (size_t)s->weight->info.shape[1];
+    s->shape = s->weight->info.ndim == 1 ? attn_shape1((size_t)s->weight->info.shape[0])
+                                         : attn_shape2((size_t)s->weight->info.shape[0], s->n_out);
+    if (by_head && last[0] == 'W' && last[2] == 'O')
+        s->shape = attn_shape3(c->n_head, d, width);
+    if (strcmp(name, "embed.W_E") == 0) {
+        s->shape = attn_shape2(c->n_vocab, width);
+        s->n_step = width;
+        s->k_step = 1;
+    }
+    return 1;
+}
+
+static void attn__fetch(const attn__source *s, float *to, size_t count)
+{
+    const attn_tensor_info *info = s->weight ? &s->weight->info : NULL;
+    size_t first, k, n;
+    attn__panels w;
+    if (!info) {
+        memset(to, 0, count * sizeof(float));
+        return;
+    }
+    if (!info->panels) {
+        memcpy(to, s->weight->data + s->first * sizeof(float), count * sizeof(float));
+        return;
+    }
+    w = attn__panels_at(s->weight->data, info->dtype, (size_t)info->shape[0],
+                        (size_t)info->shape[1]);
+    for (first = 0; first < s->n_out; first += 16) /* as the panels lie, to read memory in order */
+        for (k = 0; k < w.n_in; k++)
+            for (n = first; n < s->n_out && n < first + 16; n++)
+                to[n / s->group * s->group_step + n % s->group * s->n_step + k * s->k_step] =
+                    attn__panels_get(&w, k, s->first + n);
+}
+
 ATTN__DEF attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, const char *name,
                                         attn_tensor *out)
 {
-    const attn__weight *w = NULL;
+    attn__source s;
     attn__result result;
-    attn_shape shape;
-    size_t i, k, n, n_in, n_out;
-    int turned;
     if (!model)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_tensor: no model was given");
-    for (i = 0; name && i < model->n_weights && !w; i++)
-        if (strcmp(model->weights[i].info.name, name) == 0)
-            w = &model->weights[i];
-    if (!w)
+    if (!name || !attn__find_source(model, name, &s))
         return attn__fail(ctx, ATTN_E_NAME, "attn_model_tensor: the model has no tensor \"%s\"",
                           name ? name : "(no name)");
-    n_in = (size_t)w->info.shape[0];
-    n_out = (size_t)w->info.shape[1];
-    turned = strcmp(name, "embed.W_E") == 0; /* kept as its transpose */
-    shape = w->info.ndim == 1 ? attn_shape1(n_in)
-            : turned          ? attn_shape2(n_out, n_in)
-                              : attn_shape2(n_in, n_out);
-    if (attn__begin(ctx, "attn_model_tensor", out, shape, &result) != ATTN_OK)
+    if (attn__begin(ctx, "attn_model_tensor", out, s.shape, &result) != ATTN_OK)
         return ctx->status;
-    if (!w->info.panels) {
-        memcpy(result.dense.data, w->data, n_in * n_out * sizeof(float));
-    } else {
-        const attn__panels p = attn__panels_at(w->data, w->info.dtype, n_in, n_out);
-        float *to = (float *)result.dense.data;
-        for (k = 0; k < n_in; k++)
-            for (n = 0; n < n_out; n++)
-                to[turned ? n * n_in + k : k * n_out + n] = attn__panels_get(&p, k, n);
-    }
+    attn__fetch(&s, (float *)result.dense.data, attn_count(result.dense));
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
 
@@ -8292,6 +8565,1707 @@ ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const 
     if (status == ATTN_OK && w.stopped)
         return attn__fail(ctx, ATTN_STOPPED, "the callback asked to stop");
     return status;
+}
+
+/* >>lens ========================================================================================
+ * What activations and weights say. Everything here is written with the pieces above: products go
+ * through the kernels or through fma, so that results do not depend on how this was compiled. */
+
+/* ---- checks ---- */
+
+/* A tensor of floats of exactly this shape. */
+static attn_status attn__need_shape(attn_ctx *ctx, const char *op, const char *name,
+                                    const attn_tensor *x, attn_shape want)
+{
+    int i, same = x->ndim == want.ndim;
+    if (attn__need(ctx, op, name, x) != ATTN_OK)
+        return ctx->status;
+    for (i = 0; i < want.ndim && same; i++)
+        same = x->shape[i] == want.dim[i];
+    return same ? ATTN_OK
+                : attn__fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s; expected %s", op, name,
+                             attn__show(attn__shape_of(x)).text, attn__show(want).text);
+}
+
+static attn_status attn__need_layer(attn_ctx *ctx, const char *op, const attn_model *model,
+                                    size_t layer)
+{
+    if (!model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no model was given", op);
+    if (layer >= model->config.n_layer)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu", op,
+                          ATTN__LLU(layer), (unsigned long)model->config.n_layer - 1);
+    return ATTN_OK;
+}
+
+static attn_status attn__need_tokens(attn_ctx *ctx, const char *op, const attn_model *model,
+                                     const int32_t *tokens, size_t n)
+{
+    size_t i;
+    if (!tokens || n == 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no tokens were given", op);
+    for (i = 0; i < n; i++)
+        if (tokens[i] < 0 || (uint32_t)tokens[i] >= model->config.n_vocab)
+            return attn__fail(
+                ctx, ATTN_E_TOKEN, "%s: token %llu has id %ld; the vocabulary is 0 to %lu", op,
+                ATTN__LLU(i), (long)tokens[i], (unsigned long)model->config.n_vocab - 1);
+    return ATTN_OK;
+}
+
+/* A vector of the model as a tensor, to be read only. */
+static attn_tensor attn__parameter(const float *values, size_t n)
+{
+    return attn_borrow((void *)(uintptr_t)values, ATTN_F32, attn_shape1(n));
+}
+
+static attn_tensor attn__nothing(void)
+{
+    return attn__no_tensor(NULL);
+}
+
+static attn_status attn__layer_tensor(attn_ctx *ctx, const attn_model *model, size_t layer,
+                                      const char *name, attn_tensor *out)
+{
+    char full[64];
+    snprintf(full, sizeof full, "blocks.%lu.%s", (unsigned long)layer, name);
+    return attn_model_tensor(ctx, model, full, out);
+}
+
+/* ---- losses and predictions ---- */
+
+/* The k largest of x [n], largest first; of equal ones the first. */
+static void attn__likeliest(const float *x, size_t n, attn_guess *top, size_t k)
+{
+    size_t i, at, count = 0;
+    for (i = 0; i < n; i++) {
+        if (count == k && !(x[i] > top[k - 1].logit))
+            continue;
+        at = count < k ? count++ : k - 1;
+        for (; at > 0 && x[i] > top[at - 1].logit; at--)
+            top[at] = top[at - 1];
+        top[at].token = (int32_t)i;
+        top[at].logit = x[i];
+    }
+}
+
+/* How many of x [n] come before entry `target`. */
+static size_t attn__rank(const float *x, size_t n, size_t target)
+{
+    size_t i, rank = 0;
+    for (i = 0; i < n; i++)
+        rank += x[i] > x[target] || (x[i] == x[target] && i < target);
+    return rank;
+}
+
+/* One row of logits; stats may be NULL. Gives 0 if the logits are no distribution. */
+static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, int32_t target,
+                       attn_token_stats *stats, attn_guess *top, size_t k)
+{
+    float largest, log_sum = kernels->log_sum_exp(x, n, &largest), log_p;
+    size_t i;
+    if (log_sum != log_sum)
+        return 0;
+    if (stats) {
+        stats->nll = log_sum - (x[target] - largest);
+        log_p = -stats->nll;
+        kernels->exp(&stats->probability, &log_p, 1);
+        stats->rank = attn__rank(x, n, (size_t)target);
+    }
+    if (k > 0)
+        attn__likeliest(x, n, top, k);
+    for (i = 0; i < k; i++) {
+        log_p = (top[i].logit - largest) - log_sum;
+        kernels->exp(&top[i].probability, &log_p, 1);
+    }
+    return 1;
+}
+
+static attn_status attn__need_top(attn_ctx *ctx, const char *op, const attn_guess *top, size_t k,
+                                  size_t n_vocab)
+{
+    if (k > n_vocab || (k > 0 && !top))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          top ? "%s: the %llu likeliest of a vocabulary of %llu"
+                              : "%s: no room for the %llu likeliest of %llu tokens was given",
+                          op, ATTN__LLU(k), ATTN__LLU(n_vocab));
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const int32_t *targets,
+                                       attn_token_stats *stats, attn_guess *top, size_t k)
+{
+    const attn__kernels *kernels;
+    const attn_shape shape = attn__shape_of(&logits);
+    attn_status status = ATTN_OK;
+    float *buffers;
+    size_t t, n;
+    if (attn__need_kernels(ctx, &kernels) || attn__need(ctx, "attn_logit_stats", "logits", &logits))
+        return ctx->status;
+    n = logits.shape[1];
+    if (logits.ndim != 2 || n == 0)
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_logit_stats: logits have shape %s; expected [T, V]",
+                          attn__show(shape).text);
+    if (!targets != !stats)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_logit_stats: no %s was given",
+                          stats ? "target" : "room for the targets' statistics");
+    if (attn__need_top(ctx, "attn_logit_stats", top, k, n) != ATTN_OK)
+        return ctx->status;
+    for (t = 0; targets && t < logits.shape[0]; t++)
+        if (targets[t] < 0 || (size_t)targets[t] >= n)
+            return attn__fail(ctx, ATTN_E_TOKEN,
+                              "attn_logit_stats: target %llu is %ld; expected an id below %llu",
+                              ATTN__LLU(t), (long)targets[t], ATTN__LLU(n));
+    buffers = attn__row_buffers(ctx, n);
+    if (!buffers)
+        return ctx->status;
+    for (t = 0; t < logits.shape[0] && status == ATTN_OK; t++)
+        if (!attn__judge(kernels, attn__row(&logits, &shape, t, n, buffers), n,
+                         targets ? targets[t] : 0, stats ? stats + t : NULL,
+                         top ? top + t * k : NULL, k))
+            status = attn__fail(ctx, ATTN_E_ARGUMENT,
+                                "attn_logit_stats: the logits of row %llu hold a NaN, or nothing "
+                                "finite",
+                                ATTN__LLU(t));
+    attn__free(buffers);
+    return status;
+}
+
+ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
+                                      size_t n_tokens, attn_token_stats *stats, attn_guess *top,
+                                      size_t k)
+{
+    const size_t at_once = 32; /* rows of logits held */
+    size_t n_vocab, before, at, i;
+    int had_logits;
+    attn_feed_item item;
+    attn_status status = ATTN_OK;
+    float *logits;
+    if (!session)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_text_stats: no session was given");
+    n_vocab = session->model->config.n_vocab;
+    memset(&item, 0, sizeof item);
+    item.session = session;
+    item.tokens = tokens;
+    item.n_tokens = n_tokens;
+    if (attn__check_item(ctx, &item, 0, session->model) ||
+        attn__need_top(ctx, "attn_text_stats", top, k, n_vocab))
+        return ctx->status;
+    logits = (float *)attn__alloc(ctx, (at_once + 1) * n_vocab * sizeof(float), "rows of logits");
+    if (!logits)
+        return ATTN_E_MEMORY;
+    before = session->length;
+    had_logits = session->has_logits;
+    memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
+    item.logits = logits;
+    for (at = 0; at < n_tokens && status == ATTN_OK; at += at_once) {
+        const size_t n = n_tokens - at < at_once ? n_tokens - at : at_once;
+        item.tokens = tokens + at;
+        item.n_tokens = n;
+        status = attn_feed_batch(ctx, &item, 1);
+        for (i = at; i < at + n && status == ATTN_OK; i++) {
+            const int has_next = i + 1 < n_tokens;
+            if (!attn__judge(session->kernels, logits + (i - at) * n_vocab, n_vocab,
+                             has_next ? tokens[i + 1] : 0, has_next && stats ? stats + i : NULL,
+                             top ? top + i * k : NULL, k))
+                status = attn__fail(ctx, ATTN_E_ARGUMENT,
+                                    "attn_text_stats: the logits at position %llu hold a NaN, or "
+                                    "nothing finite",
+                                    ATTN__LLU(before + i));
+        }
+    }
+    if (status != ATTN_OK) {
+        session->length = before;
+        session->has_logits = had_logits;
+        memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
+    }
+    attn__free(logits);
+    return status;
+}
+
+/* ---- a text in a session of its own, seen by hooks ---- */
+
+static attn_status attn__need_text(attn_ctx *ctx, const char *op, const attn_model *model,
+                                   const int32_t *tokens, size_t n_tokens)
+{
+    if (attn__need_layer(ctx, op, model, 0) || attn__need_tokens(ctx, op, model, tokens, n_tokens))
+        return ctx->status;
+    if (n_tokens > model->config.n_ctx)
+        return attn__fail(ctx, ATTN_E_CONTEXT, "%s: %llu tokens; the model's n_ctx is %lu", op,
+                          ATTN__LLU(n_tokens), (unsigned long)model->config.n_ctx);
+    return ATTN_OK;
+}
+
+static attn_status attn__watch_text(attn_ctx *ctx, const attn_model *model, const int32_t *tokens,
+                                    size_t n_tokens, const char *const *patterns, attn_hook_fn fn,
+                                    void *user)
+{
+    attn_session *session = NULL;
+    attn_session_desc desc;
+    attn_status status;
+    memset(&desc, 0, sizeof desc);
+    desc.n_ctx = n_tokens;
+    status = attn_session_new(ctx, &session, model, &desc);
+    for (; *patterns && status == ATTN_OK; patterns++)
+        status = attn_hook(ctx, session, *patterns, fn, user);
+    if (status == ATTN_OK)
+        status = attn_feed(ctx, session, tokens, n_tokens);
+    attn_session_free(session);
+    return status;
+}
+
+/* ---- attention heads ---- */
+
+/* -sum of p * log(p) over one row of a pattern, n keys. Weights too small for a normal number
+ * would add less than 1e-36. */
+static float attn__entropy(const float *p, ptrdiff_t step, size_t n)
+{
+    double sum = 0;
+    size_t j;
+    for (j = 0; j < n; j++, p += step)
+        if (!(*p < FLT_MIN))
+            sum = fma(-(double)*p, (double)attn__log(*p), sum);
+    return (float)sum;
+}
+
+ATTN__DEF attn_status attn_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern)
+{
+    attn__result result;
+    attn_shape shape = attn__shape_of(&pattern), out_shape = shape;
+    size_t row, n;
+    float *buffers;
+    if (attn__need(ctx, "attn_pattern_entropy", "pattern", &pattern) != ATTN_OK)
+        return ctx->status;
+    if (pattern.ndim < 2)
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_pattern_entropy: pattern has shape %s; expected [.., Tq, Tk]",
+                          attn__show(shape).text);
+    n = attn__row_length(&pattern);
+    out_shape.ndim--;
+    out_shape.dim[out_shape.ndim] = 1;
+    if (attn__begin(ctx, "attn_pattern_entropy", out, out_shape, &result) != ATTN_OK)
+        return ctx->status;
+    buffers = attn__row_buffers(ctx, n);
+    if (!buffers)
+        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
+    for (row = 0; row < attn_count(result.dense); row++)
+        ((float *)result.dense.data)[row] =
+            attn__entropy(attn__row(&pattern, &shape, row, n, buffers), 1, n);
+    attn__free(buffers);
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+/* Does a head of this kind look from position i at position j <= i? */
+static int attn__looks(attn_head_kind kind, const int32_t *tokens, size_t i, size_t j)
+{
+    switch (kind) {
+    case ATTN_HEAD_PREVIOUS:
+        return j + 1 == i;
+    case ATTN_HEAD_DUPLICATE:
+        return j < i && tokens[j] == tokens[i];
+    default:
+        return j > 0 && tokens[j - 1] == tokens[i];
+    }
+}
+
+ATTN__DEF attn_status attn_head_keys(attn_ctx *ctx, attn_tensor *keys, attn_head_kind kind,
+                                     const int32_t *tokens, size_t n_tokens)
+{
+    attn__result result;
+    size_t i, j;
+    if (!tokens || n_tokens == 0 || (unsigned)kind >= ATTN_N_HEAD_KINDS)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          !tokens || n_tokens == 0
+                              ? "attn_head_keys: no tokens were given"
+                              : "attn_head_keys: kind %d is none of ATTN_HEAD_PREVIOUS, "
+                                "ATTN_HEAD_DUPLICATE, ATTN_HEAD_INDUCTION",
+                          (int)kind);
+    if (attn__begin(ctx, "attn_head_keys", keys, attn_shape2(n_tokens, n_tokens), &result))
+        return ctx->status;
+    for (i = 0; i < n_tokens; i++)
+        for (j = 0; j < n_tokens; j++)
+            ((float *)result.dense.data)[i * n_tokens + j] =
+                j <= i && attn__looks(kind, tokens, i, j) ? 1.0f : 0.0f;
+    return attn__finish(ctx, keys, &result, ATTN_OK);
+}
+
+ATTN__DEF attn_status attn_head_score(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern,
+                                      attn_tensor keys)
+{
+    attn__result result;
+    size_t head, i, j;
+    if (attn__need(ctx, "attn_head_score", "pattern", &pattern) ||
+        attn__need(ctx, "attn_head_score", "keys", &keys))
+        return ctx->status;
+    if (pattern.ndim != 3 || keys.ndim != 2 || keys.shape[0] != pattern.shape[1] ||
+        keys.shape[1] != pattern.shape[2])
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_head_score: pattern has shape %s and keys %s; expected [H, T, T] "
+                          "and [T, T]",
+                          attn__show(attn__shape_of(&pattern)).text,
+                          attn__show(attn__shape_of(&keys)).text);
+    if (attn__begin(ctx, "attn_head_score", out, attn_shape1(pattern.shape[0]), &result))
+        return ctx->status;
+    for (head = 0; head < pattern.shape[0]; head++) {
+        double sum = 0, total = 0;
+        for (i = 0; i < pattern.shape[1]; i++)
+            for (j = 0; j < pattern.shape[2]; j++) {
+                const double p = (double)attn_get(pattern, head, i, j, 0);
+                sum = fma(p, (double)attn_get(keys, i, j, 0, 0), sum);
+                total += p;
+            }
+        ((float *)result.dense.data)[head] = (float)(sum / total);
+    }
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+typedef struct attn__head_watch {
+    const int32_t *tokens;
+    size_t n_tokens, n_head;
+    float *entropy; /* [L, H, T] or NULL */
+    double *sums;   /* [L, H, ATTN_N_HEAD_KINDS + 1]: attention by kind of key, and all of it */
+} attn__head_watch;
+
+static int attn__watch_pattern(const attn_activation *a, void *user)
+{
+    const attn__head_watch *w = (const attn__head_watch *)user;
+    const attn_tensor *p = &a->value;
+    size_t head, i, j;
+    int kind;
+    for (head = 0; head < p->shape[0]; head++) {
+        const size_t index = (size_t)a->layer * w->n_head + head;
+        double *sums = w->sums + index * (ATTN_N_HEAD_KINDS + 1);
+        for (i = 0; i < p->shape[1]; i++) {
+            const float *row = (const float *)p->data + attn__offset(p, head, i, 0, 0);
+            const size_t query = a->first + i;
+            if (w->entropy)
+                w->entropy[index * w->n_tokens + query] =
+                    attn__entropy(row, p->stride[2], query + 1);
+            for (j = 0; j <= query; j++) {
+                const double weight = (double)row[(ptrdiff_t)j * p->stride[2]];
+                for (kind = 0; kind < ATTN_N_HEAD_KINDS; kind++)
+                    if (attn__looks((attn_head_kind)kind, w->tokens, query, j))
+                        sums[kind] += weight;
+                sums[ATTN_N_HEAD_KINDS] += weight;
+            }
+        }
+    }
+    return 0;
+}
+
+ATTN__DEF attn_status attn_text_heads(attn_ctx *ctx, const attn_model *model, const int32_t *tokens,
+                                      size_t n_tokens, attn_tensor *entropy, attn_tensor *scores)
+{
+    static const char *const patterns[] = {"blocks.*.attn.hook_pattern", NULL};
+    attn__head_watch w;
+    attn__result entropies, result;
+    attn_status status;
+    attn_tensor dummy = attn__nothing();
+    size_t n_layer, n_heads, i, kind;
+    if (attn__need_text(ctx, "attn_text_heads", model, tokens, n_tokens) != ATTN_OK)
+        return ctx->status;
+    n_layer = model->config.n_layer;
+    memset(&w, 0, sizeof w);
+    w.tokens = tokens;
+    w.n_tokens = n_tokens;
+    w.n_head = model->config.n_head;
+    n_heads = n_layer * w.n_head;
+    memset(&entropies, 0, sizeof entropies);
+    memset(&result, 0, sizeof result);
+    w.sums = (double *)attn__alloc(ctx, n_heads * (ATTN_N_HEAD_KINDS + 1) * sizeof(double),
+                                   "sums over heads");
+    if (!w.sums)
+        return ATTN_E_MEMORY;
+    status = ATTN_OK;
+    if (entropy)
+        status = attn__begin(ctx, "attn_text_heads", entropy,
+                             attn_shape3(n_layer, w.n_head, n_tokens), &entropies);
+    if (status == ATTN_OK && scores) {
+        status = attn__begin(ctx, "attn_text_heads", scores,
+                             attn_shape3(ATTN_N_HEAD_KINDS, n_layer, w.n_head), &result);
+        if (status != ATTN_OK && entropy)
+            attn__finish(ctx, entropy, &entropies, status);
+    }
+    if (status == ATTN_OK) {
+        w.entropy = entropy ? (float *)entropies.dense.data : NULL;
+        status = attn__watch_text(ctx, model, tokens, n_tokens, patterns, attn__watch_pattern, &w);
+        for (i = 0; i < n_heads && scores && status == ATTN_OK; i++)
+            for (kind = 0; kind < ATTN_N_HEAD_KINDS; kind++) {
+                const double *sums = w.sums + i * (ATTN_N_HEAD_KINDS + 1);
+                ((float *)result.dense.data)[kind * n_heads + i] =
+                    (float)(sums[kind] / sums[ATTN_N_HEAD_KINDS]);
+            }
+        status = attn__finish(ctx, entropy ? entropy : &dummy, &entropies, status);
+        status = attn__finish(ctx, scores ? scores : &dummy, &result, status);
+    }
+    attn__free(w.sums);
+    return status;
+}
+
+/* ---- the residual stream, taken apart ---- */
+
+ATTN__DEF size_t attn_n_parts(const attn_model *model, attn_parts_kind kind)
+{
+    const size_t n_layer = model->config.n_layer;
+    switch (kind) {
+    case ATTN_PARTS_ACCUMULATED:
+        return n_layer + 1;
+    case ATTN_PARTS_ACCUMULATED_MID:
+        return 2 * n_layer + 1;
+    case ATTN_PARTS_SUBLAYERS:
+        return 2 + 2 * n_layer;
+    case ATTN_PARTS_HEADS:
+        return n_layer * model->config.n_head + n_layer + 3;
+    default:
+        return 0;
+    }
+}
+
+ATTN__DEF attn_label attn_part_label(const attn_model *model, attn_parts_kind kind, size_t index)
+{
+    static const char *const around[] = {"embed", "pos_embed", "bias", "final_post"};
+    const size_t n_layer = model->config.n_layer, n_head = model->config.n_head;
+    const size_t n_parts = attn_n_parts(model, kind), n_heads = n_layer * n_head;
+    attn_label label;
+    const char *name = NULL;
+    size_t layer = 0;
+    memset(&label, 0, sizeof label);
+    if (index >= n_parts)
+        return label;
+    switch (kind) {
+    case ATTN_PARTS_ACCUMULATED:
+        layer = index;
+        name = "pre";
+        break;
+    case ATTN_PARTS_ACCUMULATED_MID:
+        layer = index / 2;
+        name = index % 2 ? "mid" : "pre";
+        break;
+    case ATTN_PARTS_SUBLAYERS:
+        layer = index / 2 - (index >= 2);
+        name = index % 2 ? "mlp_out" : "attn_out";
+        break;
+    default:
+        layer = index - n_heads; /* beyond the heads */
+        name = "mlp_out";
+        break;
+    }
+    if (kind == ATTN_PARTS_SUBLAYERS && index < 2)
+        snprintf(label.text, sizeof label.text, "%s", around[index]);
+    else if (kind == ATTN_PARTS_HEADS && index < n_heads)
+        snprintf(label.text, sizeof label.text, "L%uH%u", (unsigned)(index / n_head),
+                 (unsigned)(index % n_head));
+    else if (kind == ATTN_PARTS_HEADS && layer >= n_layer)
+        snprintf(label.text, sizeof label.text, "%s", around[layer - n_layer]);
+    else if (layer >= n_layer)
+        snprintf(label.text, sizeof label.text, "%s", around[3]);
+    else
+        snprintf(label.text, sizeof label.text, "%u_%s", (unsigned)layer, name);
+    return label;
+}
+
+/* Where the rows of an activation go that attn_decompose hooks. */
+typedef struct attn__collector {
+    attn_ctx *ctx;
+    const attn_model *model;
+    attn_parts_kind kind;
+    size_t first, count;         /* positions that are kept */
+    attn_tensor stack, scale, z; /* z: [L, count, H, d], for the heads */
+} attn__collector;
+
+static attn_tensor attn__slot_for(const attn__collector *c, const attn_activation *a)
+{
+    const char *dot = strrchr(a->name, '.'), *name = dot ? dot + 1 : a->name;
+    const size_t n_layer = c->model->config.n_layer, layer = a->layer < 0 ? 0 : (size_t)a->layer;
+    const size_t n_heads = n_layer * c->model->config.n_head;
+    const int heads = c->kind == ATTN_PARTS_HEADS;
+    const int both = c->kind == ATTN_PARTS_ACCUMULATED_MID;
+    size_t index;
+    if (strcmp(name, "hook_scale") == 0)
+        return c->scale;
+    if (strcmp(name, "hook_z") == 0)
+        return attn_select(c->z, 0, layer);
+    if (strcmp(name, "hook_embed") == 0)
+        index = heads ? n_heads + n_layer : 0;
+    else if (strcmp(name, "hook_pos_embed") == 0)
+        index = heads ? n_heads + n_layer + 1 : 1;
+    else if (strcmp(name, "hook_attn_out") == 0)
+        index = 2 + 2 * layer;
+    else if (strcmp(name, "hook_mlp_out") == 0)
+        index = heads ? n_heads + layer : 3 + 2 * layer;
+    else if (strcmp(name, "hook_resid_pre") == 0)
+        index = both ? 2 * layer : layer;
+    else if (strcmp(name, "hook_resid_mid") == 0)
+        index = 2 * layer + 1;
+    else
+        index = both ? 2 * n_layer : n_layer; /* the last block's hook_resid_post */
+    return attn_select(c->stack, 0, index);
+}
+
+static int attn__collect(const attn_activation *a, void *user)
+{
+    attn__collector *c = (attn__collector *)user;
+    const size_t rows = a->value.shape[0], last = c->first + c->count;
+    const size_t from = a->first > c->first ? a->first : c->first;
+    const size_t to = a->first + rows < last ? a->first + rows : last;
+    attn_tensor target;
+    if (from >= to)
+        return 0;
+    target = attn_slice(attn__slot_for(c, a), 0, from - c->first, to - from);
+    return attn_copy(c->ctx, &target, attn_slice(a->value, 0, from - a->first, to - from)) !=
+           ATTN_OK;
+}
+
+/* result [H, T, C] = z [T, H, d] · W_O [H, d, C] */
+static attn_status attn__results_of_heads(attn_ctx *ctx, attn_tensor *result,
+                                          const attn_model *model, size_t layer, attn_tensor z)
+{
+    attn_tensor w_o = attn__nothing();
+    attn_status status = attn__layer_tensor(ctx, model, layer, "attn.W_O", &w_o);
+    if (status == ATTN_OK)
+        status = attn_matmul(ctx, result, attn_transpose(z, 0, 1), w_o);
+    attn_tensor_free(ctx, &w_o);
+    return status;
+}
+
+/* The parts that hooks did not show: the heads' results, and the sum of all b_O. */
+static attn_status attn__finish_heads(attn__collector *c)
+{
+    const size_t n_layer = c->model->config.n_layer, n_head = c->model->config.n_head;
+    attn_tensor bias = attn_select(c->stack, 0, c->stack.shape[0] - 1);
+    size_t layer;
+    memset(bias.data, 0, attn_count(bias) * sizeof(float));
+    for (layer = 0; layer < n_layer; layer++) {
+        attn_tensor heads = attn_slice(c->stack, 0, layer * n_head, n_head);
+        if (attn__results_of_heads(c->ctx, &heads, c->model, layer, attn_select(c->z, 0, layer)) ||
+            attn_add(c->ctx, &bias, bias,
+                     attn__parameter(c->model->layers[layer].b_o, bias.shape[1])))
+            return c->ctx->status;
+    }
+    return ATTN_OK;
+}
+
+/* What attn_decompose hooks for each kind, besides the scale; "blocks.%" is the last block. */
+static const char *const attn__parts_hooks[4][5] = {
+    {"blocks.*.hook_resid_pre", "blocks.%.hook_resid_post"},
+    {"blocks.*.hook_resid_pre", "blocks.*.hook_resid_mid", "blocks.%.hook_resid_post"},
+    {"hook_embed", "hook_pos_embed", "blocks.*.hook_attn_out", "blocks.*.hook_mlp_out"},
+    {"hook_embed", "hook_pos_embed", "blocks.*.attn.hook_z", "blocks.*.hook_mlp_out"}};
+
+ATTN__DEF attn_status attn_decompose(attn_ctx *ctx, attn_parts *out, const attn_model *model,
+                                     const int32_t *tokens, size_t n_tokens, attn_parts_kind kind,
+                                     size_t first, size_t count)
+{
+    const char *patterns[6] = {NULL, NULL, NULL, NULL, NULL, NULL};
+    const attn_config *config;
+    char last[64];
+    attn__collector c;
+    attn__result stack, scale;
+    attn_status status;
+    int i;
+    if (attn__need_text(ctx, "attn_decompose", model, tokens, n_tokens) != ATTN_OK)
+        return ctx->status;
+    config = &model->config;
+    if (!out || attn_n_parts(model, kind) == 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          out ? "attn_decompose: kind %d is no attn_parts_kind"
+                              : "attn_decompose: no room for the parts was given",
+                          (int)kind);
+    if (first >= n_tokens || count > n_tokens - first)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_decompose: %llu positions from %llu on; the text has %llu tokens",
+                          ATTN__LLU(count), ATTN__LLU(first), ATTN__LLU(n_tokens));
+    memset(&c, 0, sizeof c);
+    c.ctx = ctx;
+    c.model = model;
+    c.kind = kind;
+    c.first = first;
+    c.count = count ? count : n_tokens - first;
+    snprintf(last, sizeof last, "blocks.%lu.hook_resid_post", (unsigned long)config->n_layer - 1);
+    patterns[0] = "ln_final.hook_scale";
+    for (i = 0; i < 4 && attn__parts_hooks[kind][i]; i++)
+        patterns[i + 1] =
+            strchr(attn__parts_hooks[kind][i], '%') ? last : attn__parts_hooks[kind][i];
+    if (attn__begin(ctx, "attn_decompose", &out->stack,
+                    attn_shape3(attn_n_parts(model, kind), c.count, config->d_model), &stack))
+        return ctx->status;
+    status = attn__begin(ctx, "attn_decompose", &out->scale, attn_shape2(c.count, 1), &scale);
+    if (status != ATTN_OK)
+        return attn__finish(ctx, &out->stack, &stack, status);
+    c.stack = stack.dense;
+    c.scale = scale.dense;
+    if (kind == ATTN_PARTS_HEADS)
+        status = attn_zeros(ctx, &c.z, ATTN_F32,
+                            attn_shape4(config->n_layer, c.count, config->n_head, config->d_head));
+    if (status == ATTN_OK)
+        status = attn__watch_text(ctx, model, tokens, n_tokens, patterns, attn__collect, &c);
+    if (status == ATTN_OK && kind == ATTN_PARTS_HEADS)
+        status = attn__finish_heads(&c);
+    attn_tensor_free(ctx, &c.z);
+    status = attn__finish(ctx, &out->stack, &stack, status);
+    return attn__finish(ctx, &out->scale, &scale, status);
+}
+
+ATTN__DEF attn_status attn_head_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                        size_t layer, attn_tensor z)
+{
+    attn__result result;
+    attn_tensor by_head;
+    attn_status status;
+    if (attn__need_layer(ctx, "attn_head_results", model, layer) ||
+        attn__need_shape(ctx, "attn_head_results", "z", &z,
+                         attn_shape3(z.shape[0], model->config.n_head, model->config.d_head)) ||
+        attn__begin(ctx, "attn_head_results", out,
+                    attn_shape3(z.shape[0], model->config.n_head, model->config.d_model), &result))
+        return ctx->status;
+    by_head = attn_transpose(result.dense, 0, 1);
+    status = attn__results_of_heads(ctx, &by_head, model, layer, z);
+    return attn__finish(ctx, out, &result, status);
+}
+
+ATTN__DEF attn_status attn_neuron_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                          size_t layer, attn_tensor post, size_t first,
+                                          size_t count)
+{
+    attn_tensor w_out = attn__nothing();
+    attn_status status;
+    if (attn__need_layer(ctx, "attn_neuron_results", model, layer) ||
+        attn__need_shape(ctx, "attn_neuron_results", "post", &post,
+                         attn_shape2(post.shape[0], model->config.d_mlp)))
+        return ctx->status;
+    if (first > post.shape[1] || count > post.shape[1] - first)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_neuron_results: %llu neurons from %llu on; a layer has %llu",
+                          ATTN__LLU(count), ATTN__LLU(first), ATTN__LLU(post.shape[1]));
+    status = attn__layer_tensor(ctx, model, layer, "mlp.W_out", &w_out);
+    if (status == ATTN_OK) {
+        attn_tensor each = attn_slice(post, 1, first, count); /* [T, count, 1] */
+        each.ndim = 3;
+        status = attn_mul(ctx, out, each, attn_slice(w_out, 0, first, count));
+    }
+    attn_tensor_free(ctx, &w_out);
+    return status;
+}
+
+/* ---- direct logit attribution ---- */
+
+ATTN__DEF attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directions,
+                                            const attn_model *model, const int32_t *tokens,
+                                            const int32_t *against, size_t n)
+{
+    attn__result result;
+    size_t i, k, width;
+    if (attn__need_layer(ctx, "attn_logit_directions", model, 0) ||
+        attn__need_tokens(ctx, "attn_logit_directions", model, tokens, n) ||
+        (against && attn__need_tokens(ctx, "attn_logit_directions", model, against, n)))
+        return ctx->status;
+    width = model->config.d_model;
+    if (attn__begin(ctx, "attn_logit_directions", directions, attn_shape2(n, width), &result))
+        return ctx->status;
+    for (i = 0; i < n; i++)
+        for (k = 0; k < width; k++) {
+            float *at = (float *)result.dense.data + i * width + k;
+            *at = attn__panels_get(&model->w_u, k, (size_t)tokens[i]);
+            if (against)
+                *at -= attn__panels_get(&model->w_u, k, (size_t)against[i]);
+        }
+    return attn__finish(ctx, directions, &result, ATTN_OK);
+}
+
+/* What attribution asks of its scale and directions, for T positions. */
+static attn_status attn__need_scale(attn_ctx *ctx, const char *op, const attn_tensor *scale,
+                                    size_t n)
+{
+    return attn__need_shape(ctx, op, "scale", scale, attn_shape2(n, 1));
+}
+
+static attn_status attn__need_directions(attn_ctx *ctx, const char *op, const attn_model *model,
+                                         const attn_tensor *directions, size_t n)
+{
+    const size_t width = model->config.d_model;
+    if (attn__need(ctx, op, "directions", directions) != ATTN_OK)
+        return ctx->status;
+    if (directions->ndim != 2 || directions->shape[1] != width ||
+        (directions->shape[0] != 1 && directions->shape[0] != n))
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "%s: directions have shape %s; expected [1, %llu] or [%llu, %llu]", op,
+                          attn__show(attn__shape_of(directions)).text, ATTN__LLU(width),
+                          ATTN__LLU(n), ATTN__LLU(width));
+    return ATTN_OK;
+}
+
+/* directions * ln_final.w */
+static attn_status attn__with_gain(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                   attn_tensor directions)
+{
+    return attn_mul(ctx, out, directions, attn__parameter(model->ln_f_w, model->config.d_model));
+}
+
+ATTN__DEF attn_status attn_attribute(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                     attn_tensor parts, attn_tensor scale, attn_tensor directions)
+{
+    const attn__kernels *kernels;
+    attn__result result;
+    attn_shape shape = attn__shape_of(&parts), out_shape = shape;
+    attn_tensor gained = attn__nothing();
+    attn_status status;
+    float *buffers = NULL;
+    size_t row, n, width;
+    if (attn__need_kernels(ctx, &kernels) || attn__need_layer(ctx, "attn_attribute", model, 0) ||
+        attn__need(ctx, "attn_attribute", "parts", &parts))
+        return ctx->status;
+    width = model->config.d_model;
+    if (parts.ndim < 2 || attn__row_length(&parts) != width)
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_attribute: parts have shape %s; expected [.., T, %llu]",
+                          attn__show(shape).text, ATTN__LLU(width));
+    n = parts.shape[parts.ndim - 2];
+    out_shape.dim[--out_shape.ndim] = 1;
+    if (attn__need_scale(ctx, "attn_attribute", &scale, n) ||
+        attn__need_directions(ctx, "attn_attribute", model, &directions, n) ||
+        attn__begin(ctx, "attn_attribute", out, out_shape, &result))
+        return ctx->status;
+    status = attn__with_gain(ctx, &gained, model, directions);
+    if (status == ATTN_OK && (buffers = attn__row_buffers(ctx, width)) == NULL)
+        status = ATTN_E_MEMORY;
+    for (row = 0; row < attn_count(result.dense) && status == ATTN_OK; row++) {
+        const float *x = attn__row(&parts, &shape, row, width, buffers);
+        const float *direction =
+            (const float *)gained.data + (gained.shape[0] == 1 ? 0 : row % n) * width;
+        kernels->normalize(buffers, x, kernels->sum(x, width) / (float)width,
+                           attn_get(scale, row % n, 0, 0, 0), width);
+        kernels->binary(ATTN__MUL, buffers, buffers, direction, width);
+        ((float *)result.dense.data)[row] = kernels->sum(buffers, width);
+    }
+    attn__free(buffers);
+    attn_tensor_free(ctx, &gained);
+    return attn__finish(ctx, out, &result, status);
+}
+
+ATTN__DEF attn_status attn_attribute_neurons(attn_ctx *ctx, attn_tensor *out,
+                                             const attn_model *model, size_t layer,
+                                             attn_tensor post, attn_tensor scale,
+                                             attn_tensor directions)
+{
+    static const char op[] = "attn_attribute_neurons";
+    attn_tensor w_out = attn__nothing(), means = w_out, gained = w_out, along = w_out;
+    attn_tensor scaled = w_out;
+    int failed;
+    if (attn__need_layer(ctx, op, model, layer) ||
+        attn__need_shape(ctx, op, "post", &post, attn_shape2(post.shape[0], model->config.d_mlp)) ||
+        attn__need_scale(ctx, op, &scale, post.shape[0]) ||
+        attn__need_directions(ctx, op, model, &directions, post.shape[0]))
+        return ctx->status;
+    /* ((W_out - mean) · direction) [1 or T, F], then times post / scale */
+    failed = attn__layer_tensor(ctx, model, layer, "mlp.W_out", &w_out) ||
+             attn_mean(ctx, &means, w_out) || attn_sub(ctx, &w_out, w_out, means) ||
+             attn__with_gain(ctx, &gained, model, directions) ||
+             attn_matmul(ctx, &along, gained, attn_transpose(w_out, 0, 1)) ||
+             attn_div(ctx, &scaled, post, scale) || attn_mul(ctx, out, scaled, along);
+    attn_tensor_free(ctx, &w_out);
+    attn_tensor_free(ctx, &means);
+    attn_tensor_free(ctx, &gained);
+    attn_tensor_free(ctx, &along);
+    attn_tensor_free(ctx, &scaled);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_attribute_bias(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                          attn_tensor directions)
+{
+    attn_tensor products = attn__nothing();
+    attn_status status;
+    attn__result result;
+    size_t n;
+    if (attn__need_layer(ctx, "attn_attribute_bias", model, 0) ||
+        attn__need_shape(ctx, "attn_attribute_bias", "directions", &directions,
+                         attn_shape2(directions.shape[0], model->config.d_model)) ||
+        attn__begin(ctx, "attn_attribute_bias", out, attn_shape1(directions.shape[0]), &result))
+        return ctx->status;
+    n = directions.shape[0];
+    status =
+        attn_mul(ctx, &products, directions, attn__parameter(model->ln_f_b, model->config.d_model));
+    if (status == ATTN_OK) {
+        attn_tensor column = attn_reshape(result.dense, attn_shape2(n, 1));
+        status = attn_sum(ctx, &column, products);
+    }
+    attn_tensor_free(ctx, &products);
+    return attn__finish(ctx, out, &result, status);
+}
+
+/* ---- the logit lens ---- */
+
+typedef struct attn__unembedding {
+    const attn__kernels *kernels;
+    attn__matmul_job job;
+    float *packs; /* ATTN__PACK for each worker */
+} attn__unembedding;
+
+static void attn__unembedding_body(attn__worker *me, void *arg)
+{
+    const attn__unembedding *u = (const attn__unembedding *)arg;
+    attn__matmul(me, u->kernels, &u->job, u->packs + (size_t)me->id * ATTN__PACK);
+}
+
+/* out [rows, n_out] = x [rows, C] · W_U's columns from `first` on, a multiple of 16, straight from
+ * the model's panels */
+static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model *model,
+                                     const float *x, size_t rows, size_t first, size_t n_out)
+{
+    const size_t width = model->config.d_model;
+    const int n_threads = attn__threads_for(ctx, (double)rows * (double)width * (double)n_out);
+    attn__unembedding u;
+    memset(&u, 0, sizeof u);
+    if (attn__need_kernels(ctx, &u.kernels))
+        return ctx->status;
+    u.packs =
+        (float *)attn__alloc(ctx, (size_t)n_threads * ATTN__PACK * sizeof(float), "packed rows");
+    if (!u.packs)
+        return ATTN_E_MEMORY;
+    u.job.in = x;
+    u.job.in_stride = (ptrdiff_t)width;
+    u.job.in_step = 1;
+    u.job.w = model->w_u;
+    u.job.w.data = (const unsigned char *)u.job.w.data + first / 16 * u.job.w.stride;
+    u.job.w.n_out = n_out;
+    u.job.out = out;
+    u.job.out_stride = n_out;
+    u.job.rows = rows;
+    if (rows > 0)
+        attn__parallel(n_threads, attn__unembedding_body, &u);
+    attn__free(u.packs);
+    return ATTN_OK;
+}
+
+/* logits [rows, n] of chosen tokens. Their whole panels are multiplied, so that quantized weights
+ * too give the bits that all of V would. */
+static attn_status attn__chosen_logits(attn_ctx *ctx, float *logits, const attn_model *model,
+                                       const float *x, size_t rows, const int32_t *tokens, size_t n)
+{
+    const size_t n_vocab = model->config.n_vocab;
+    attn_status status = ATTN_OK;
+    attn_tensor panel = attn__nothing();
+    size_t i, row;
+    if (attn_zeros(ctx, &panel, ATTN_F32, attn_shape2(rows, 16)) != ATTN_OK)
+        return ctx->status;
+    for (i = 0; i < n && status == ATTN_OK; i++) {
+        const float *out = (const float *)panel.data;
+        const size_t lane = (size_t)tokens[i] % 16, first = (size_t)tokens[i] - lane;
+        const size_t n_out = n_vocab - first < 16 ? n_vocab - first : 16;
+        status = attn__some_logits(ctx, (float *)panel.data, model, x, rows, first, n_out);
+        for (row = 0; row < rows && status == ATTN_OK; row++)
+            logits[row * n + i] = out[row * n_out + lane];
+    }
+    attn_tensor_free(ctx, &panel);
+    return status;
+}
+
+/* out = layernorm_final(x), with the scale that is given, or (ndim 0) with its own */
+static attn_status attn__normalize_final(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                         attn_tensor x, attn_tensor scale)
+{
+    const size_t width = model->config.d_model;
+    const attn_tensor w = attn__parameter(model->ln_f_w, width);
+    const attn_tensor b = attn__parameter(model->ln_f_b, width);
+    const attn__kernels *kernels;
+    const attn_shape shape = attn__shape_of(&x);
+    float *row;
+    size_t i, n;
+    if (scale.ndim == 0)
+        return attn_layernorm(ctx, out, x, w, b, model->config.ln_eps);
+    if (attn__need_kernels(ctx, &kernels) || attn_zeros(ctx, out, ATTN_F32, shape))
+        return ctx->status;
+    n = x.shape[x.ndim - 2];
+    row = (float *)out->data;
+    for (i = 0; i < attn__n_rows(&x) && n > 0; i++, row += width) {
+        const float *from = attn__row(&x, &shape, i, width, row);
+        kernels->normalize(row, from, kernels->sum(from, width) / (float)width,
+                           attn_get(scale, i % n, 0, 0, 0), width);
+        kernels->affine(row, row, model->ln_f_w, model->ln_f_b, width);
+    }
+    return ATTN_OK;
+}
+
+/* Both lenses; scale has ndim 0 for the fresh one. */
+static attn_status attn__lens(attn_ctx *ctx, const char *op, attn_tensor *out,
+                              const attn_model *model, attn_tensor resid, attn_tensor scale,
+                              const int32_t *tokens, size_t n)
+{
+    attn_tensor normed = attn__nothing();
+    attn__result result;
+    attn_shape shape = attn__shape_of(&resid);
+    attn_status status;
+    size_t width;
+    if (attn__need_layer(ctx, op, model, 0) || attn__need(ctx, op, "resid", &resid) ||
+        (tokens && attn__need_tokens(ctx, op, model, tokens, n)))
+        return ctx->status;
+    width = model->config.d_model;
+    if (attn__row_length(&resid) != width || resid.ndim < 2)
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: resid has shape %s; expected [.., T, %llu]", op,
+                          attn__show(shape).text, ATTN__LLU(width));
+    shape.dim[shape.ndim - 1] = tokens ? n : model->config.n_vocab;
+    if ((scale.ndim > 0 && attn__need_scale(ctx, op, &scale, resid.shape[resid.ndim - 2])) ||
+        attn__begin(ctx, op, out, shape, &result))
+        return ctx->status;
+    status = attn__normalize_final(ctx, &normed, model, resid, scale);
+    if (status == ATTN_OK) {
+        const float *x = (const float *)normed.data;
+        float *logits = (float *)result.dense.data;
+        const size_t rows = attn__n_rows(&normed);
+        status = tokens ? attn__chosen_logits(ctx, logits, model, x, rows, tokens, n)
+                        : attn__some_logits(ctx, logits, model, x, rows, 0, model->config.n_vocab);
+    }
+    attn_tensor_free(ctx, &normed);
+    return attn__finish(ctx, out, &result, status);
+}
+
+ATTN__DEF attn_status attn_logit_lens_fresh(attn_ctx *ctx, attn_tensor *out,
+                                            const attn_model *model, attn_tensor resid,
+                                            const int32_t *tokens, size_t n)
+{
+    return attn__lens(ctx, "attn_logit_lens_fresh", out, model, resid, attn__nothing(), tokens, n);
+}
+
+ATTN__DEF attn_status attn_logit_lens_saved(attn_ctx *ctx, attn_tensor *out,
+                                            const attn_model *model, attn_tensor resid,
+                                            attn_tensor scale, const int32_t *tokens, size_t n)
+{
+    if (attn__need(ctx, "attn_logit_lens_saved", "scale", &scale) != ATTN_OK)
+        return ctx->status;
+    return attn__lens(ctx, "attn_logit_lens_saved", out, model, resid, scale, tokens, n);
+}
+
+/* ---- circuits ---- */
+
+ATTN__DEF attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *right,
+                                   const attn_model *model, size_t layer, size_t head,
+                                   attn_circuit_kind kind)
+{
+    static const char *const factors[2][2] = {{"attn.W_Q", "attn.W_K"}, {"attn.W_V", "attn.W_O"}};
+    attn__result results[2];
+    attn_tensor all[2];
+    attn_status status;
+    size_t width, d;
+    if (attn__need_layer(ctx, "attn_circuit", model, layer) != ATTN_OK)
+        return ctx->status;
+    if (head >= model->config.n_head || (unsigned)kind > ATTN_CIRCUIT_OV)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_circuit: head %llu, kind %d; expected heads 0 to %lu and "
+                          "ATTN_CIRCUIT_QK or ATTN_CIRCUIT_OV",
+                          ATTN__LLU(head), (int)kind, (unsigned long)model->config.n_head - 1);
+    width = model->config.d_model;
+    d = model->config.d_head;
+    if (attn__begin(ctx, "attn_circuit", left, attn_shape2(width, d), &results[0]) != ATTN_OK)
+        return ctx->status;
+    status = attn__begin(ctx, "attn_circuit", right, attn_shape2(d, width), &results[1]);
+    if (status != ATTN_OK)
+        return attn__finish(ctx, left, &results[0], status);
+    all[0] = all[1] = attn__nothing();
+    status = attn__layer_tensor(ctx, model, layer, factors[kind][0], &all[0]);
+    if (status == ATTN_OK)
+        status = attn__layer_tensor(ctx, model, layer, factors[kind][1], &all[1]);
+    if (status == ATTN_OK) {
+        const attn_tensor second = attn_select(all[1], 0, head);
+        attn_copy(ctx, &results[0].dense, attn_select(all[0], 0, head));
+        attn_copy(ctx, &results[1].dense,
+                  kind == ATTN_CIRCUIT_QK ? attn_transpose(second, 0, 1) : second);
+    }
+    attn_tensor_free(ctx, &all[0]);
+    attn_tensor_free(ctx, &all[1]);
+    status = attn__finish(ctx, left, &results[0], status);
+    return attn__finish(ctx, right, &results[1], status);
+}
+
+static double attn__dot(const double *a, const double *b, size_t n)
+{
+    double even = 0, odd = 0; /* two chains, so that one need not wait for the other */
+    size_t i;
+    for (i = 0; i + 1 < n; i += 2) {
+        even = fma(a[i], b[i], even);
+        odd = fma(a[i + 1], b[i + 1], odd);
+    }
+    return i < n ? fma(a[i], b[i], even) + odd : even + odd;
+}
+
+/* a = a + factor * b */
+static void attn__add_scaled(double *a, const double *b, double factor, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++)
+        a[i] = fma(factor, b[i], a[i]);
+}
+
+/* The triangle of x = Q · R, x [m, r], R [r, r] row by row; Q, which keeps all lengths, is let go.
+ * Column by column, a reflection takes what lies below the diagonal away (Householder 1958).
+ * `columns` has room for m * r numbers. */
+static void attn__triangle(double *triangle, const attn_tensor *x, double *columns)
+{
+    const size_t m = x->shape[0], r = x->shape[1];
+    size_t i, j, k;
+    for (j = 0; j < r; j++)
+        for (i = 0; i < m; i++)
+            columns[j * m + i] =
+                (double)attn__load_element(x->data, x->dtype, attn__offset(x, i, j, 0, 0));
+    memset(triangle, 0, r * r * sizeof *triangle);
+    for (j = 0; j < r && j < m; j++) {
+        double *v = columns + j * m + j; /* becomes what the reflection is along */
+        const size_t n = m - j;
+        const double length = sqrt(attn__dot(v, v, n)), diagonal = v[0] > 0 ? -length : length;
+        double half;
+        v[0] -= diagonal;
+        half = attn__dot(v, v, n) / 2;
+        triangle[j * r + j] = diagonal;
+        for (k = j + 1; k < r; k++) {
+            double *other = columns + k * m + j;
+            if (half > 0)
+                attn__add_scaled(other, v, -(attn__dot(v, other, n) / half), n);
+            triangle[j * r + k] = other[0];
+        }
+    }
+}
+
+/* Rotates pairs of the n columns of length n until all are at right angles to each other; their
+ * lengths then are the singular values (Hestenes 1958). Few rounds are ever needed. */
+static void attn__rotate_columns(double *columns, size_t n)
+{
+    size_t round, p, q, i, n_rotated = 1;
+    for (round = 0; round < 60 && n_rotated > 0; round++) {
+        n_rotated = 0;
+        for (p = 0; p + 1 < n; p++)
+            for (q = p + 1; q < n; q++) {
+                double *a = columns + p * n, *b = columns + q * n;
+                const double aa = attn__dot(a, a, n), bb = attn__dot(b, b, n);
+                const double ab = attn__dot(a, b, n);
+                double zeta, tangent, cosine, sine;
+                if (!(fabs(ab) > 1e-15 * sqrt(aa * bb)))
+                    continue;
+                zeta = (bb - aa) / (2 * ab);
+                tangent = (zeta < 0 ? -1 : 1) / (fabs(zeta) + sqrt(fma(zeta, zeta, 1)));
+                cosine = 1 / sqrt(fma(tangent, tangent, 1));
+                sine = cosine * tangent;
+                for (i = 0; i < n; i++) {
+                    const double was = a[i];
+                    a[i] = fma(cosine, was, -(sine * b[i]));
+                    b[i] = fma(sine, was, cosine * b[i]);
+                }
+                n_rotated++;
+            }
+    }
+}
+
+ATTN__DEF attn_status attn_singular_values(attn_ctx *ctx, attn_tensor *out, attn_tensor left,
+                                           attn_tensor right)
+{
+    attn__result result;
+    attn_tensor turned = attn_transpose(right, 0, 1);
+    double *room, *first, *second, *core;
+    float *values;
+    size_t i, j, r, n_rows, count;
+    if (attn__need(ctx, "attn_singular_values", "left", &left) ||
+        attn__need(ctx, "attn_singular_values", "right", &right))
+        return ctx->status;
+    if (left.ndim != 2 || right.ndim != 2 || left.shape[1] != right.shape[0])
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_singular_values: left has shape %s and right %s; expected [m, r] "
+                          "and [r, n]",
+                          attn__show(attn__shape_of(&left)).text,
+                          attn__show(attn__shape_of(&right)).text);
+    r = left.shape[1];
+    n_rows = left.shape[0] > right.shape[1] ? left.shape[0] : right.shape[1];
+    if (n_rows > SIZE_MAX / 8 - 3 * r || attn__mul_overflows(n_rows + 3 * r, r, &count) ||
+        count > SIZE_MAX / sizeof(double))
+        return attn__fail(ctx, ATTN_E_MEMORY,
+                          "attn_singular_values: %s has no room in memory as doubles",
+                          attn__show(attn__shape_of(&left)).text);
+    if (attn__begin(ctx, "attn_singular_values", out, attn_shape1(r), &result) != ATTN_OK)
+        return ctx->status;
+    room = (double *)attn__alloc(ctx, count * sizeof(double), "a decomposition");
+    if (!room)
+        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
+    first = room + n_rows * r;
+    second = first + r * r;
+    core = second + r * r;
+    attn__triangle(first, &left, room);
+    attn__triangle(second, &turned, room);
+    for (i = 0; i < r; i++)
+        for (j = 0; j < r; j++)
+            core[j * r + i] = attn__dot(first + i * r, second + j * r, r);
+    attn__rotate_columns(core, r);
+    values = (float *)result.dense.data;
+    for (i = 0; i < r; i++) { /* each goes before all smaller ones */
+        const float value = (float)sqrt(attn__dot(core + i * r, core + i * r, r));
+        for (j = i; j > 0 && value > values[j - 1]; j--)
+            values[j] = values[j - 1];
+        values[j] = value;
+    }
+    attn__free(room);
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+/* The triangles of all heads' [C, d] in w [C, H * d], to triangles [H, d, d]. */
+typedef struct attn__triangles_job {
+    attn_tensor w;
+    float *triangles;
+    double *room; /* for each worker: one head's columns, then its triangle */
+    size_t d, n_head, room_size;
+} attn__triangles_job;
+
+static void attn__triangles_body(attn__worker *me, void *arg)
+{
+    const attn__triangles_job *job = (const attn__triangles_job *)arg;
+    const size_t d = job->d, size = d * d;
+    double *triangle = job->room + (size_t)me->id * job->room_size;
+    size_t head, last, i;
+    attn__share(me, job->n_head, &head, &last);
+    for (; head < last; head++) {
+        const attn_tensor w = attn_slice(job->w, 1, head * d, d);
+        attn__triangle(triangle, &w, triangle + size);
+        for (i = 0; i < size; i++)
+            job->triangles[head * size + i] = (float)triangle[i];
+    }
+}
+
+static attn_status attn__triangles(attn_ctx *ctx, attn_tensor *triangles, const attn_model *model,
+                                   attn_tensor w)
+{
+    const attn_config *c = &model->config;
+    const int n_threads = attn__threads_for(ctx, (double)c->d_model * c->d_model * c->d_head);
+    attn__triangles_job job;
+    job.w = w;
+    job.d = c->d_head;
+    job.n_head = c->n_head;
+    job.room_size = ((size_t)c->d_model + c->d_head) * c->d_head;
+    if (attn_zeros(ctx, triangles, ATTN_F32, attn_shape3(job.n_head, job.d, job.d)) != ATTN_OK)
+        return ctx->status;
+    job.triangles = (float *)triangles->data;
+    job.room = (double *)attn__alloc(ctx, (size_t)n_threads * job.room_size * sizeof(double),
+                                     "a decomposition");
+    if (!job.room)
+        return ATTN_E_MEMORY;
+    attn__parallel(n_threads, attn__triangles_body, &job);
+    attn__free(job.room);
+    return ATTN_OK;
+}
+
+/* norms [n] of n dense matrices of `size` numbers */
+static void attn__frobenius(float *norms, const float *matrices, size_t n, size_t size)
+{
+    size_t i, j;
+    for (i = 0; i < n; i++, matrices += size) {
+        double sum = 0;
+        for (j = 0; j < size; j++)
+            sum = fma((double)matrices[j], (double)matrices[j], sum);
+        norms[i] = (float)sqrt(sum);
+    }
+}
+
+/* One layer's part in composition. A circuit P · S has the norm of the triangles' product,
+ * |R_P · R_Sᵀ|; of the left factor of what is written, and of the right factor of what is read, no
+ * more than the triangle matters. */
+typedef struct attn__composer {
+    attn_tensor written;      /* triangle of W_V [H, d, d] */
+    attn_tensor read;         /* triangle of Sᵀ [H, d, d] */
+    attn_tensor norm_written; /* of W_OV [H] */
+    attn_tensor norm_read;    /* of P · S [H] */
+} attn__composer;
+
+static void attn__free_composers(attn_ctx *ctx, attn__composer *all, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        attn_tensor_free(ctx, &all[i].written);
+        attn_tensor_free(ctx, &all[i].read);
+        attn_tensor_free(ctx, &all[i].norm_written);
+        attn_tensor_free(ctx, &all[i].norm_read);
+    }
+    attn__free(all);
+}
+
+/* norms [H] of the products of two stacks of triangles, R_P · R_Sᵀ */
+static attn_status attn__product_norms(attn_ctx *ctx, attn_tensor *norms, attn_tensor p,
+                                       attn_tensor s)
+{
+    attn_tensor products = attn__nothing();
+    attn_status status = attn_matmul(ctx, &products, p, attn_transpose(s, 1, 2));
+    if (status == ATTN_OK)
+        status = attn_zeros(ctx, norms, ATTN_F32, attn_shape1(p.shape[0]));
+    if (status == ATTN_OK)
+        attn__frobenius((float *)norms->data, (const float *)products.data, p.shape[0],
+                        p.shape[1] * p.shape[1]);
+    attn_tensor_free(ctx, &products);
+    return status;
+}
+
+/* The weights of one layer as matrices of all heads: W_Q, W_K, W_V and W_Oᵀ, each [C, H * d]. */
+static attn_status attn__all_heads(attn_ctx *ctx, const attn_model *model, size_t layer,
+                                   attn_tensor all[4], attn_tensor *w_qkv, attn_tensor *w_o)
+{
+    const size_t width = model->config.d_model;
+    size_t i;
+    if (attn__layer_tensor(ctx, model, layer, "attn.W_QKV", w_qkv) ||
+        attn__layer_tensor(ctx, model, layer, "attn.W_O", w_o))
+        return ctx->status;
+    for (i = 0; i < 3; i++)
+        all[i] = attn_slice(*w_qkv, 1, i * width, width);
+    all[3] = attn_transpose(attn_reshape(*w_o, attn_shape2(width, width)), 0, 1);
+    return ATTN_OK;
+}
+
+/* Which of those are P and Sᵀ for each kind. */
+static const int attn__read_factors[3][2] = {{0, 1}, {1, 0}, {2, 3}};
+
+static attn_status attn__prepare(attn_ctx *ctx, attn__composer *c, const attn_model *model,
+                                 size_t layer, attn_composition_kind kind)
+{
+    attn_tensor all[4], w_qkv = attn__nothing(), w_o = w_qkv, outer = w_qkv, inner = w_qkv;
+    const int *factors = attn__read_factors[kind];
+    const int failed = attn__all_heads(ctx, model, layer, all, &w_qkv, &w_o) ||
+                       attn__triangles(ctx, &c->written, model, all[2]) ||
+                       attn__triangles(ctx, &outer, model, all[3]) ||
+                       attn__product_norms(ctx, &c->norm_written, c->written, outer) ||
+                       attn__triangles(ctx, &inner, model, all[factors[0]]) ||
+                       attn__triangles(ctx, &c->read, model, all[factors[1]]) ||
+                       attn__product_norms(ctx, &c->norm_read, inner, c->read);
+    attn_tensor_free(ctx, &w_qkv);
+    attn_tensor_free(ctx, &w_o);
+    attn_tensor_free(ctx, &outer);
+    attn_tensor_free(ctx, &inner);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* scores [H, H] of an earlier layer with a later one, rows `stride` apart:
+ * |V · O · P · S| = |R_V · (O · P) · R_Sᵀ|, of which only [d, d] is ever made for each pair. */
+static attn_status attn__compose(attn_ctx *ctx, float *scores, size_t stride,
+                                 const attn_model *model, const attn__composer *earlier,
+                                 const attn__composer *later, attn_tensor o, attn_tensor p)
+{
+    const size_t n_head = model->config.n_head, d = model->config.d_head;
+    attn_tensor between = attn__nothing(), half = between, whole = between;
+    size_t i, j;
+    int failed = attn_matmul(ctx, &between, o, p) != ATTN_OK; /* [H * d, H * d] */
+    if (!failed) {
+        const attn_tensor pairs =
+            attn_transpose(attn_reshape(between, attn_shape4(n_head, d, n_head, d)), 1, 2);
+        failed = attn_matmul(ctx, &half,
+                             attn_reshape(earlier->written, attn_shape4(n_head, 1, d, d)), pairs) ||
+                 attn_matmul(ctx, &whole, half, attn_transpose(later->read, 1, 2));
+    }
+    for (i = 0; i < n_head && !failed; i++) {
+        float *row = scores + i * stride;
+        attn__frobenius(row, (const float *)whole.data + i * n_head * d * d, n_head, d * d);
+        for (j = 0; j < n_head; j++) {
+            const float norms = attn_get(earlier->norm_written, i, 0, 0, 0) *
+                                attn_get(later->norm_read, j, 0, 0, 0);
+            row[j] = norms > 0 ? row[j] / norms : 0;
+        }
+    }
+    attn_tensor_free(ctx, &between);
+    attn_tensor_free(ctx, &half);
+    attn_tensor_free(ctx, &whole);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* All pairs that end in layer `to`. */
+static attn_status attn__compose_with(attn_ctx *ctx, float *scores, const attn_model *model,
+                                      const attn__composer *composers, size_t to,
+                                      attn_composition_kind kind)
+{
+    const size_t n_head = model->config.n_head, n_heads = n_head * model->config.n_layer;
+    const size_t width = model->config.d_model;
+    attn_tensor all[4], w_qkv = attn__nothing(), w_o = w_qkv;
+    attn_status status = attn__all_heads(ctx, model, to, all, &w_qkv, &w_o);
+    size_t from;
+    for (from = 0; from < to && status == ATTN_OK; from++) {
+        attn_tensor o = attn__nothing();
+        status = attn__layer_tensor(ctx, model, from, "attn.W_O", &o);
+        if (status == ATTN_OK)
+            status = attn__compose(ctx, scores + from * n_head * n_heads + to * n_head, n_heads,
+                                   model, &composers[from], &composers[to],
+                                   attn_reshape(o, attn_shape2(width, width)),
+                                   all[attn__read_factors[kind][0]]);
+        attn_tensor_free(ctx, &o);
+    }
+    attn_tensor_free(ctx, &w_qkv);
+    attn_tensor_free(ctx, &w_o);
+    return status;
+}
+
+ATTN__DEF attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
+                                              const attn_model *model, attn_composition_kind kind)
+{
+    attn__result result;
+    attn__composer *composers;
+    attn_status status = ATTN_OK;
+    size_t n_layer, n_head, layer;
+    float *scores;
+    if (attn__need_layer(ctx, "attn_composition_scores", model, 0) != ATTN_OK)
+        return ctx->status;
+    if ((unsigned)kind > ATTN_COMPOSE_V)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_composition_scores: kind %d is none of ATTN_COMPOSE_Q, _K, _V",
+                          (int)kind);
+    n_layer = model->config.n_layer;
+    n_head = model->config.n_head;
+    if (attn__begin(ctx, "attn_composition_scores", out,
+                    attn_shape4(n_layer, n_head, n_layer, n_head), &result) != ATTN_OK)
+        return ctx->status;
+    composers =
+        (attn__composer *)attn__alloc(ctx, n_layer * sizeof *composers, "triangles of all layers");
+    if (!composers)
+        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
+    scores = (float *)result.dense.data;
+    memset(scores, 0, attn_count(result.dense) * sizeof *scores);
+    for (layer = 0; layer < n_layer && status == ATTN_OK; layer++)
+        status = attn__prepare(ctx, &composers[layer], model, layer, kind);
+    for (layer = 1; layer < n_layer && status == ATTN_OK; layer++)
+        status = attn__compose_with(ctx, scores, model, composers, layer, kind);
+    attn__free_composers(ctx, composers, n_layer);
+    return attn__finish(ctx, out, &result, status);
+}
+
+/* ---- models made of models: the image of a file, copied, rewritten in place, then opened ---- */
+
+static void attn__put_u32(unsigned char *p, uint32_t value)
+{
+    int i;
+    for (i = 0; i < 4; i++)
+        p[i] = (unsigned char)(value >> 8 * i);
+}
+
+static void attn__put_u64(unsigned char *p, uint64_t value)
+{
+    attn__put_u32(p, (uint32_t)value);
+    attn__put_u32(p + 4, (uint32_t)(value >> 32));
+}
+
+/* A file in the making. */
+typedef struct attn__image {
+    attn_model old;       /* what is copied, told as if it were untied */
+    attn_model made;      /* the same tensors in the image, to be rewritten */
+    unsigned char *bytes; /* NULL while it is only measured */
+    uint64_t n_tensors;
+} attn__image;
+
+/* The next section begins at the next multiple of 64. */
+static uint64_t attn__next_section(uint64_t end)
+{
+    return (end + 63) / 64 * 64;
+}
+
+static uint64_t attn__size_as_f32(const attn__expected *e)
+{
+    const uint64_t n_in = e->n_in ? e->n_in : 1, n_out = e->n_out;
+    return e->is_panels ? (n_out + 15) / 16 * n_in * 64 : n_in * n_out * sizeof(float);
+}
+
+/* Copies one tensor as f32 to `offset` and fills its record, but for the checksum. */
+static void attn__lay_tensor(attn__image *m, unsigned char *record, int layer, uint64_t offset,
+                             const attn__expected *from, const attn__expected *to)
+{
+    const int is_matrix = from->is_panels || from->n_in > 0;
+    const uint64_t size = attn__size_as_f32(from);
+    float *data = (float *)(void *)(m->bytes + offset);
+    size_t k, n;
+    if (layer < 0)
+        snprintf((char *)record, 64, "%s", from->name);
+    else
+        snprintf((char *)record, 64, "blocks.%d.%s", layer, from->name);
+    attn__put_u32(record + 64, ATTN_F32);
+    attn__put_u32(record + 68, (uint32_t)from->is_panels);
+    attn__put_u32(record + 72, is_matrix ? 2 : 1);
+    attn__put_u64(record + 80, is_matrix ? from->n_in : from->n_out);
+    attn__put_u64(record + 88, is_matrix ? from->n_out : 1);
+    attn__put_u64(record + 96, offset);
+    attn__put_u64(record + 104, size);
+    if (!from->is_panels) {
+        memcpy(data, *from->rows, (size_t)size);
+        *to->rows = data;
+        return;
+    }
+    *to->panels = attn__panels_at(data, ATTN_F32, from->n_in, from->n_out);
+    if (from->panels->dtype == ATTN_F32) {
+        memcpy(data, from->panels->data, (size_t)size);
+        return;
+    }
+    for (n = 0; n < from->n_out; n++)
+        for (k = 0; k < from->n_in; k++)
+            data[(n / 16 * from->n_in + k) * 16 + n % 16] = attn__panels_get(from->panels, k, n);
+}
+
+/* Puts the sections after the header one after the other; gives the size of the file. */
+static uint64_t attn__lay_sections(attn__image *m)
+{
+    const uint64_t text = attn__u64(m->old.bytes + 96), text_size = attn__u64(m->old.bytes + 104);
+    uint64_t end = ATTN__HEADER + m->n_tensors * ATTN__RECORD, at = ATTN__HEADER;
+    int layer, i;
+    if (text) {
+        const uint64_t offset = attn__next_section(end);
+        if (m->bytes) {
+            memcpy(m->bytes + offset, m->old.bytes + text, (size_t)text_size);
+            attn__put_u64(m->bytes + 96, offset);
+        }
+        end = offset + text_size;
+    }
+    for (layer = -1; layer < (int)m->old.config.n_layer; layer++) {
+        attn__expected from[16], to[16];
+        const int n = attn__expect(&m->old, layer, from);
+        attn__expect(&m->made, layer, to);
+        for (i = 0; i < n; i++, at += ATTN__RECORD) {
+            const uint64_t offset = attn__next_section(end);
+            if (m->bytes)
+                attn__lay_tensor(m, m->bytes + at, layer, offset, &from[i], &to[i]);
+            end = offset + attn__size_as_f32(&from[i]);
+        }
+    }
+    return end;
+}
+
+/* What the header says of the rest, and every checksum. */
+static void attn__seal(attn__image *m, uint64_t size)
+{
+    unsigned char *header = m->bytes;
+    const uint64_t table_size = m->n_tensors * ATTN__RECORD;
+    uint64_t i, at;
+    for (i = 0; i < m->n_tensors; i++) {
+        unsigned char *record = header + ATTN__HEADER + i * ATTN__RECORD;
+        unsigned char *data = header + attn__u64(record + 96);
+        const uint64_t n = attn__u64(record + 104);
+        for (at = 0; attn__host_is_big_endian() && at < n; at += 4) {
+            uint32_t bits;
+            memcpy(&bits, data + at, 4);
+            attn__put_u32(data + at, bits);
+        }
+        attn__put_u64(record + 112, attn_checksum(0, data, (size_t)n));
+    }
+    attn__put_u64(header + 16, size);
+    attn__put_u32(header + 52, 0); /* untied */
+    attn__put_u32(header + 64, (uint32_t)m->n_tensors);
+    attn__put_u64(header + 80, table_size);
+    attn__put_u64(header + 88, attn_checksum(0, header + ATTN__HEADER, (size_t)table_size));
+    attn__put_u64(header + 248, attn_checksum(0, header, 248));
+}
+
+/* Weights of the image, to be written. */
+static float *attn__rows_of(const float *rows)
+{
+    return (float *)(uintptr_t)rows;
+}
+static float *attn__entry(const attn__panels *w, size_t k, size_t n)
+{
+    return (float *)(uintptr_t)w->data + (n / 16 * w->n_in + k) * 16 + n % 16;
+}
+
+/* layernorm(x) · W + b with the gain and bias of the LayerNorm in W and b. What W reads then has
+ * mean 0, so the mean of each of its columns does nothing. */
+static void attn__fold(const attn__panels *w, const float *b, const float *ln_w, const float *ln_b)
+{
+    size_t k, n;
+    for (n = 0; n < w->n_out; n++) {
+        double bias = (double)b[n], mean = 0;
+        for (k = 0; k < w->n_in; k++) {
+            const double weight = (double)*attn__entry(w, k, n);
+            bias = fma(weight, (double)ln_b[k], bias);
+            mean = fma(weight, (double)ln_w[k], mean);
+        }
+        mean /= (double)w->n_in;
+        attn__rows_of(b)[n] = (float)bias;
+        for (k = 0; k < w->n_in; k++) {
+            float *weight = attn__entry(w, k, n);
+            *weight = (float)fma((double)*weight, (double)ln_w[k], -mean);
+        }
+    }
+    for (k = 0; k < w->n_in; k++) {
+        attn__rows_of(ln_w)[k] = 1;
+        attn__rows_of(ln_b)[k] = 0;
+    }
+}
+
+/* The same for the unembedding, which has no bias that could take the LayerNorm's. */
+static void attn__fold_final(attn_model *m)
+{
+    size_t k, n;
+    for (k = 0; k < m->w_u.n_in; k++) {
+        float *gain = attn__rows_of(m->ln_f_w) + k, *bias = attn__rows_of(m->ln_f_b) + k;
+        if (*gain == 0 || !(fabsf(*bias / *gain) <= FLT_MAX))
+            continue;
+        for (n = 0; n < m->w_u.n_out; n++)
+            *attn__entry(&m->w_u, k, n) *= *gain;
+        *bias /= *gain;
+        *gain = 1;
+    }
+}
+
+static void attn__center_vector(float *x, size_t n)
+{
+    double mean = 0;
+    size_t i;
+    for (i = 0; i < n; i++)
+        mean += (double)x[i];
+    mean /= (double)n;
+    for (i = 0; i < n; i++)
+        x[i] = (float)((double)x[i] - mean);
+}
+
+/* Each row, over the outputs, or each column, over what is read. */
+static void attn__center_panels(const attn__panels *w, int columns)
+{
+    const size_t n_means = columns ? w->n_out : w->n_in, n_each = columns ? w->n_in : w->n_out;
+    size_t i, j;
+    for (i = 0; i < n_means; i++) {
+        double mean = 0;
+        for (j = 0; j < n_each; j++)
+            mean += (double)*(columns ? attn__entry(w, j, i) : attn__entry(w, i, j));
+        mean /= (double)n_each;
+        for (j = 0; j < n_each; j++) {
+            float *weight = columns ? attn__entry(w, j, i) : attn__entry(w, i, j);
+            *weight = (float)((double)*weight - mean);
+        }
+    }
+}
+
+static void attn__rewrite(attn_model *m, unsigned operations)
+{
+    const size_t width = m->config.d_model;
+    size_t i;
+    for (i = 0; i < m->config.n_layer && (operations & ATTN_FOLD_LAYERNORM); i++) {
+        const attn__layer *l = &m->layers[i];
+        attn__fold(&l->w_qkv, l->b_qkv, l->ln1_w, l->ln1_b);
+        attn__fold(&l->w_in, l->b_in, l->ln2_w, l->ln2_b);
+    }
+    if (operations & ATTN_FOLD_LAYERNORM)
+        attn__fold_final(m);
+    for (i = 0; i < m->config.n_layer && (operations & ATTN_CENTER_WRITING); i++) {
+        const attn__layer *l = &m->layers[i];
+        attn__center_panels(&l->w_o, 0);
+        attn__center_vector(attn__rows_of(l->b_o), width);
+        attn__center_panels(&l->w_out, 0);
+        attn__center_vector(attn__rows_of(l->b_out), width);
+    }
+    if (operations & ATTN_CENTER_WRITING) {
+        attn__center_panels(&m->w_e, 1); /* W_E is kept as its transpose */
+        for (i = 0; i < m->config.n_ctx; i++)
+            attn__center_vector(attn__rows_of(m->w_pos) + i * width, width);
+    }
+    if (operations & ATTN_CENTER_UNEMBEDDING)
+        attn__center_panels(&m->w_u, 0);
+}
+
+/* Opens the finished image, which the model takes over. */
+static attn_status attn__open_image(attn_ctx *ctx, attn_model **model, unsigned char *bytes,
+                                    size_t size)
+{
+    attn_model_desc desc;
+    attn_model *m = (attn_model *)attn__alloc(ctx, sizeof *m, "a model");
+    memset(&desc, 0, sizeof desc);
+    desc.skip_checksums = 1; /* they were made a moment ago */
+    if (!m) {
+        attn__free(bytes);
+        return ATTN_E_MEMORY;
+    }
+    m->bytes = bytes;
+    m->copy = bytes;
+    m->size = size;
+    if (attn__model_load(ctx, m, "the rewritten model", &desc) != ATTN_OK) {
+        attn_model_close(m);
+        return ctx->status;
+    }
+    *model = m;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_model_rewrite(attn_ctx *ctx, attn_model **model, const attn_model *from,
+                                         unsigned operations)
+{
+    attn__image m;
+    uint64_t size;
+    *model = NULL;
+    if (attn__need_layer(ctx, "attn_model_rewrite", from, 0) != ATTN_OK)
+        return ctx->status;
+    if (operations == 0 ||
+        operations > (ATTN_FOLD_LAYERNORM | ATTN_CENTER_WRITING | ATTN_CENTER_UNEMBEDDING))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_model_rewrite: operations are %u; expected a sum of "
+                          "ATTN_FOLD_LAYERNORM, ATTN_CENTER_WRITING, ATTN_CENTER_UNEMBEDDING",
+                          operations);
+    memset(&m, 0, sizeof m);
+    m.old = *from;
+    m.old.config.tied = 0;
+    m.made.config = m.old.config;
+    m.n_tensors = 5 + 12 * (uint64_t)from->config.n_layer;
+    m.made.layers =
+        (attn__layer *)attn__alloc(ctx, from->config.n_layer * sizeof *m.made.layers, "layers");
+    if (!m.made.layers)
+        return ATTN_E_MEMORY;
+    size = attn__lay_sections(&m);
+    m.bytes =
+        size > SIZE_MAX ? NULL : (unsigned char *)attn__alloc(ctx, (size_t)size, "a model of f32");
+    if (!m.bytes) {
+        attn__free(m.made.layers);
+        return attn__fail(ctx, ATTN_E_MEMORY, "no memory for a model of %llu bytes",
+                          ATTN__LLU(size));
+    }
+    memcpy(m.bytes, from->bytes, ATTN__HEADER);
+    attn__lay_sections(&m);
+    attn__rewrite(&m.made, operations);
+    attn__free(m.made.layers);
+    attn__seal(&m, size);
+    return attn__open_image(ctx, model, m.bytes, (size_t)size);
+}
+
+/* The bytes of the file, whatever the order in which this processor keeps its numbers. */
+static attn_status attn__file_bytes(attn_ctx *ctx, const attn_model *model,
+                                    const unsigned char **bytes, void **copy)
+{
+    attn_model turned = *model;
+    *bytes = model->bytes;
+    *copy = NULL;
+    if (model->bytes != (const unsigned char *)model->copy || !attn__host_is_big_endian())
+        return ATTN_OK;
+    turned.copy = *copy = attn__alloc(ctx, model->size, "a copy in a file's byte order");
+    if (!turned.copy)
+        return ATTN_E_MEMORY;
+    memcpy(turned.copy, model->bytes, model->size);
+    attn__to_host_order(&turned);
+    *bytes = (const unsigned char *)turned.copy;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, const char *path)
+{
+    const size_t length = path ? strlen(path) : 0;
+    const unsigned char *bytes;
+    void *copy = NULL;
+    char *part;
+    FILE *file;
+    int good;
+    if (!model || length == 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_save: no %s was given",
+                          model ? "path" : "model");
+    part = (char *)attn__alloc(ctx, length + sizeof ".part", "a path");
+    if (!part || attn__file_bytes(ctx, model, &bytes, &copy) != ATTN_OK) {
+        attn__free(part);
+        return ctx->status;
+    }
+    memcpy(part, path, length);
+    memcpy(part + length, ".part", sizeof ".part");
+    file = fopen(part, "wb");
+    good = file && fwrite(bytes, 1, model->size, file) == model->size;
+    if (file)
+        good = fclose(file) == 0 && good;
+#if defined(_WIN32)
+    if (good)
+        remove(path); /* rename takes no other file's place there */
+#endif
+    good = good && rename(part, path) == 0;
+    if (!good && file)
+        remove(part);
+    attn__free(part);
+    attn__free(copy);
+    return good ? ATTN_OK
+                : attn__fail(ctx, ATTN_E_IO,
+                             "%s: cannot be written (%llu bytes); is the directory there, and is "
+                             "there room?",
+                             attn__tail_of(path), ATTN__LLU(model->size));
 }
 
 #endif /* the implementation */

@@ -75,6 +75,11 @@ static inline void pool_clear(void)
         free(pool[--pool_size]);
 }
 
+/* A suite with fixtures of its own names their file before it includes this. */
+#ifndef FIXTURE_FILE
+#define FIXTURE_FILE "tests/fixtures/ops.bin"
+#endif
+
 /* Looks up "matmul.3.a". Gives 0 and a zeroed tensor if there is none. */
 static inline int fixture(attn_tensor *out, const char *format, ...)
 {
@@ -88,8 +93,8 @@ static inline int fixture(attn_tensor *out, const char *format, ...)
     vsnprintf(wanted, sizeof wanted, format, args);
     va_end(args);
     memset(out, 0, sizeof *out);
-    if (!file && (file = test_read("tests/fixtures/ops.bin", &size)) == NULL)
-        return CHECKF(0, "tests/fixtures/ops.bin cannot be read");
+    if (!file && (file = test_read(FIXTURE_FILE, &size)) == NULL)
+        return CHECKF(0, FIXTURE_FILE " cannot be read");
     memcpy(&n_tensors, file + 8, 4);
     for (i = 0; i < n_tensors; i++) {
         uint32_t length, kind, ndim, dim;

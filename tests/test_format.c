@@ -375,6 +375,8 @@ static void as_the_manual_says(void)
                       info.size == get64(record_of(&m, index) + SIZE) &&
                       info.checksum == get64(record_of(&m, index) + SUM));
                 OK(&ctx, attn_model_tensor(&ctx, model, info.name, &w));
+                if (w.ndim == 3) /* W_O [H, d, C] */
+                    w = attn_reshape(w, attn_shape2(C, C));
                 for (i = 0; i < w.shape[0]; i++)
                     for (j = 0; j < w.shape[1]; j++) {
                         const float want = info.ndim == 1 ? value_at(index, 0, i)

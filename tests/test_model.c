@@ -1192,7 +1192,8 @@ static void ablation(void)
             double sum = (double)*entry(b_o, j, 0, 0);
             for (k = 0; k < HEADS * D; k++)
                 if (k / D != HEAD)
-                    sum += (double)*entry(z, t, k / D, k % D) * (double)*entry(w_o, k, j, 0);
+                    sum +=
+                        (double)*entry(z, t, k / D, k % D) * (double)*entry(w_o, k / D, k % D, j);
             *entry(want, t, j, 0) = (float)sum;
         }
     close_to(recorded(&r, "blocks.1.hook_attn_out"), want, 1e-6, "attention without a head");

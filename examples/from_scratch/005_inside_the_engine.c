@@ -85,8 +85,10 @@ static attn_tensor attn_out(work *w, int layer)
 {
     const attn_tensor joined =
         attn_reshape(w->z, attn_shape2(w->z.shape[0], w->z.shape[1] * w->z.shape[2]));
+    const size_t n = joined.shape[1];
+    const attn_tensor w_o = attn_reshape(weight(w, layer, "W_O"), attn_shape2(n, n));
     attn_tensor out = none;
-    attn_linear(w->ctx, &out, joined, weight(w, layer, "W_O"), weight(w, layer, "b_O"));
+    attn_linear(w->ctx, &out, joined, w_o, weight(w, layer, "b_O"));
     return out;
 }
 

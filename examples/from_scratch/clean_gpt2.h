@@ -162,7 +162,7 @@ static gpt load(attn_ctx *ctx, const attn_model *model)
         b->b_q = attn_slice(b_qkv, 0, 0, n);
         b->b_k = attn_slice(b_qkv, 0, n, n);
         b->b_v = attn_slice(b_qkv, 0, 2 * n, n);
-        b->w_o = weight(ctx, model, "blocks.%d.attn.W_O", i);
+        b->w_o = attn_reshape(weight(ctx, model, "blocks.%d.attn.W_O", i), attn_shape2(n, n));
         b->b_o = weight(ctx, model, "blocks.%d.attn.b_O", i);
         b->ln2_w = weight(ctx, model, "blocks.%d.ln2.w", i);
         b->ln2_b = weight(ctx, model, "blocks.%d.ln2.b", i);

@@ -1,0 +1,1127 @@
+/* What activations and weights say. The expected numbers are numpy's in float64, from the random
+ * models of golden/ (make_lens_fixtures.py); `plain` has a tied unembedding, `odd` sizes that fit
+ * no vector. */
+#define FIXTURE_FILE "tests/fixtures/lens.bin"
+#include "fixture.h"
+
+#ifndef TEST_BUILD
+#define TEST_BUILD "build"
+#endif
+
+static attn_model *plain, *odd;
+static const char *const names[] = {"plain", "odd"};
+enum { FIRST = 5, MOST = 3 }; /* the positions whose parts numpy kept */
+
+/* ---- tools ---- */
+
+static attn_ctx alone(void)
+{
+    attn_ctx ctx;
+    memset(&ctx, 0, sizeof ctx);
+    ctx.n_threads = 1;
+    return ctx;
+}
+
+static attn_model *converted(const char *from, const char *name, const char *options)
+{
+    const char *const path = test_tmp(name);
+    char command[512];
+    attn_ctx ctx = alone();
+    attn_model *model = NULL;
+    snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s %s >/dev/null", from, path,
+             options);
+    if (CHECKF(system(command) == 0, "%s failed", command))
+        OK(&ctx, attn_model_open(&ctx, &model, path, NULL));
+    return model;
+}
+
+static attn_model *model_of(int i)
+{
+    return i ? odd : plain;
+}
+
+/* A fixture that must be there. */
+static attn_tensor expected(int model, const char *name)
+{
+    attn_tensor t;
+    CHECKF(fixture(&t, "%s.%s", names[model], name), "no fixture %s.%s", names[model], name);
+    return t;
+}
+
+static attn_tensor expected_n(int model, const char *name, int n)
+{
+    char full[64];
+    snprintf(full, sizeof full, "%s.%d", name, n);
+    return expected(model, full);
+}
+
+static const int32_t *ids_of(attn_tensor t)
+{
+    return (const int32_t *)t.data;
+}
+
+static attn_tensor floats(float *values, size_t n)
+{
+    return attn_borrow(values, ATTN_F32, attn_shape1(n));
+}
+
+/* log_softmax of all logits of a text, [T, V] */
+static attn_tensor log_probabilities(attn_ctx *ctx, const attn_model *m, const int32_t *tokens,
+                                     size_t n, attn_tensor *logits)
+{
+    attn_session *session = NULL;
+    attn_tensor out = {0};
+    attn_feed_item item;
+    memset(&item, 0, sizeof item);
+    *logits = random_tensor(2, (int)n, (int)attn_model_config(m)->n_vocab);
+    OK(ctx, attn_session_new(ctx, &session, m, NULL));
+    item.session = session;
+    item.tokens = tokens;
+    item.n_tokens = n;
+    item.logits = (float *)logits->data;
+    OK(ctx, attn_feed_batch(ctx, &item, 1));
+    OK(ctx, attn_log_softmax(ctx, &out, *logits));
+    attn_session_free(session);
+    return out;
+}
+
+/* ---- weights under TransformerLens's names ---- */
+
+static void check_heads(attn_ctx *ctx, const attn_model *model, const char *block)
+{
+    static const char letters[] = "QKV";
+    const attn_config *c = attn_model_config(model);
+    attn_tensor whole = {0}, biases = {0};
+    char name[64];
+    size_t part, h, k, j, wrong = 0;
+    snprintf(name, sizeof name, "%s.attn.W_QKV", block);
+    OK(ctx, attn_model_tensor(ctx, model, name, &whole));
+    snprintf(name, sizeof name, "%s.attn.b_QKV", block);
+    OK(ctx, attn_model_tensor(ctx, model, name, &biases));
+    for (part = 0; part < 3; part++) {
+        attn_tensor w = {0}, b = {0};
+        snprintf(name, sizeof name, "%s.attn.W_%c", block, letters[part]);
+        OK(ctx, attn_model_tensor(ctx, model, name, &w));
+        snprintf(name, sizeof name, "%s.attn.b_%c", block, letters[part]);
+        OK(ctx, attn_model_tensor(ctx, model, name, &b));
+        CHECK(w.ndim == 3 && w.shape[0] == c->n_head && w.shape[1] == c->d_model &&
+              w.shape[2] == c->d_head && attn_is_dense(w));
+        CHECK(b.ndim == 2 && b.shape[0] == c->n_head && b.shape[1] == c->d_head);
+        for (h = 0; h < c->n_head; h++)
+            for (j = 0; j < c->d_head; j++) {
+                const size_t column = part * c->d_model + h * c->d_head + j;
+                wrong += attn_get(b, h, j, 0, 0) != attn_get(biases, column, 0, 0, 0);
+                for (k = 0; k < c->d_model; k++)
+                    wrong += attn_get(w, h, k, j, 0) != attn_get(whole, k, column, 0, 0);
+            }
+    }
+    CHECKF(wrong == 0, "%s: %zu numbers are not where W_QKV has them", block, wrong);
+}
+
+static void weights(void)
+{
+    int i;
+    for (i = 0; i < 2; i++) {
+        const attn_model *m = model_of(i);
+        const attn_config *c = attn_model_config(m);
+        attn_ctx ctx = alone();
+        attn_tensor w_o = {0}, w_e = {0}, w_u = {0}, b_u = {0}, w = {0}, given;
+        size_t v, k, wrong = 0;
+        check_heads(&ctx, m, "blocks.0");
+        check_heads(&ctx, m, "blocks.1");
+        OK(&ctx, attn_model_tensor(&ctx, m, "blocks.1.attn.W_O", &w_o));
+        CHECK(w_o.ndim == 3 && w_o.shape[0] == c->n_head && w_o.shape[1] == c->d_head &&
+              w_o.shape[2] == c->d_model);
+        OK(&ctx, attn_model_tensor(&ctx, m, "embed.W_E", &w_e));
+        OK(&ctx, attn_model_tensor(&ctx, m, "unembed.W_U", &w_u));
+        OK(&ctx, attn_model_tensor(&ctx, m, "unembed.b_U", &b_u));
+        CHECK(w_u.ndim == 2 && w_u.shape[0] == c->d_model && w_u.shape[1] == c->n_vocab);
+        CHECK(b_u.ndim == 1 && b_u.shape[0] == c->n_vocab);
+        for (v = 0; v < c->n_vocab; v++) {
+            wrong += attn_get(b_u, v, 0, 0, 0) != 0;
+            for (k = 0; k < c->d_model; k++)
+                wrong += (attn_get(w_u, k, v, 0, 0) == attn_get(w_e, v, k, 0, 0)) != c->tied;
+        }
+        CHECKF(wrong == 0, "%s: the unembedding has %zu wrong numbers", names[i], wrong);
+        given = random_tensor(2, (int)c->d_head, (int)c->n_head);
+        given = attn_transpose(given, 0, 1); /* into a view */
+        OK(&ctx, attn_model_tensor(&ctx, m, "blocks.1.attn.b_V", &given));
+        OK(&ctx, attn_model_tensor(&ctx, m, "blocks.1.attn.b_V", &w));
+        same_bits(laid_out(given, ATTN_F32, LAYOUT_DENSE), w, "b_V into a view");
+        FAILS(&ctx, ATTN_E_SHAPE, "[", attn_model_tensor(&ctx, m, "blocks.1.attn.W_V", &given));
+        memset(&w, 0, sizeof w);
+        FAILS(&ctx, ATTN_E_NAME, "W_X", attn_model_tensor(&ctx, m, "blocks.0.attn.W_X", &w));
+        FAILS(&ctx, ATTN_E_NAME, "blocks.9", attn_model_tensor(&ctx, m, "blocks.9.attn.W_Q", &w));
+        FAILS(&ctx, ATTN_E_NAME, "mlp.W_Q", attn_model_tensor(&ctx, m, "blocks.0.mlp.W_Q", &w));
+        FAILS(&ctx, ATTN_E_NAME, "W_", attn_model_tensor(&ctx, m, "W_", &w));
+        attn_ctx_free(&ctx);
+        pool_clear();
+    }
+}
+
+/* ---- losses and predictions ---- */
+
+static void check_stats(int model, const attn_token_stats *stats, const attn_guess *top)
+{
+    const attn_tensor rank = expected(model, "rank"), ids = expected(model, "top");
+    const size_t n = rank.shape[0], n_top = count_of(ids);
+    attn_tensor nll = random_tensor(1, (int)n), p = random_tensor(1, (int)n);
+    attn_tensor top_p = random_tensor(2, (int)n + 1, 5);
+    size_t t;
+    for (t = 0; t < n; t++) {
+        ((float *)nll.data)[t] = stats[t].nll;
+        ((float *)p.data)[t] = stats[t].probability;
+        CHECKF(stats[t].rank == (size_t)ids_of(rank)[t], "rank %zu of token %zu, expected %d",
+               stats[t].rank, t + 1, (int)ids_of(rank)[t]);
+    }
+    for (t = 0; t < n_top; t++) {
+        ((float *)top_p.data)[t] = top[t].probability;
+        CHECKF(top[t].token == ids_of(ids)[t], "guess %zu is %d, expected %d", t, (int)top[t].token,
+               (int)ids_of(ids)[t]);
+    }
+    close_to(nll, expected(model, "nll"), 1e-6, "nll");
+    close_to(p, expected(model, "probability"), 1e-6, "probability");
+    close_to(top_p, expected(model, "top_probability"), 4e-6, "probabilities of the likeliest");
+}
+
+static void text_statistics(void)
+{
+    int i;
+    for (i = 0; i < 2; i++) {
+        attn_ctx ctx = alone();
+        const attn_tensor tokens = expected(i, "tokens");
+        const size_t n = tokens.shape[0], n_vocab = attn_model_config(model_of(i))->n_vocab;
+        attn_token_stats stats[64], again[64];
+        attn_guess top[64 * 5], again_top[5];
+        attn_session *session = NULL;
+        float *logits = (float *)pool_new(n * n_vocab * sizeof *logits), nll[64];
+        attn_feed_item item;
+        size_t t;
+        memset(&item, 0, sizeof item);
+        OK(&ctx, attn_session_new(&ctx, &session, model_of(i), NULL));
+        OK(&ctx, attn_text_stats(&ctx, session, ids_of(tokens), n, stats, top, 5));
+        check_stats(i, stats, top);
+        CHECK(attn_session_length(session) == n && attn_logits(session) != NULL);
+
+        OK(&ctx, attn_rewind(&ctx, session, 0));
+        OK(&ctx, attn_score(&ctx, session, ids_of(tokens), n, nll, NULL));
+        for (t = 0; t + 1 < n; t++)
+            CHECK(nll[t] == stats[t].nll);
+
+        item.session = session; /* the same from logits that somebody has */
+        item.tokens = ids_of(tokens);
+        item.n_tokens = n;
+        item.logits = logits;
+        OK(&ctx, attn_rewind(&ctx, session, 0));
+        OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+        OK(&ctx, attn_logit_stats(&ctx, attn_borrow(logits, ATTN_F32, attn_shape2(n - 1, n_vocab)),
+                                  ids_of(tokens) + 1, again, NULL, 0));
+        for (t = 0; t + 1 < n; t++)
+            CHECK(again[t].nll == stats[t].nll && again[t].rank == stats[t].rank &&
+                  again[t].probability == stats[t].probability);
+
+        OK(&ctx, attn_rewind(&ctx, session, n - 1)); /* a text of one token: only guesses */
+        OK(&ctx, attn_text_stats(&ctx, session, ids_of(tokens) + n - 1, 1, NULL, again_top, 5));
+        for (t = 0; t < 5; t++)
+            CHECK(again_top[t].token == top[(n - 1) * 5 + t].token &&
+                  again_top[t].logit == top[(n - 1) * 5 + t].logit);
+        attn_session_free(session);
+        attn_ctx_free(&ctx);
+        pool_clear();
+    }
+}
+
+static void equal_logits(void)
+{
+    attn_ctx ctx = alone();
+    float x[2][6] = {{1, 3, 3, -2, 3, 1}, {0, 0, 0, 0, 0, 0}};
+    const int32_t targets[2] = {2, 5};
+    attn_token_stats stats[2];
+    attn_guess top[2][6];
+    const attn_tensor logits = attn_borrow(x, ATTN_F32, attn_shape2(2, 6));
+    static const int32_t order[2][6] = {{1, 2, 4, 0, 5, 3}, {0, 1, 2, 3, 4, 5}};
+    int i, t;
+    OK(&ctx, attn_logit_stats(&ctx, logits, targets, stats, top[0], 6));
+    CHECK(stats[0].rank == 1 && stats[1].rank == 5);
+    CHECK(fabs((double)stats[1].nll - log(6)) < 1e-6);
+    for (t = 0; t < 2; t++)
+        for (i = 0; i < 6; i++)
+            CHECK(top[t][i].token == order[t][i] && top[t][i].logit == x[t][order[t][i]]);
+    x[0][5] = -INFINITY; /* a token that cannot come */
+    OK(&ctx, attn_logit_stats(&ctx, logits, NULL, NULL, top[0], 6));
+    CHECK(top[0][5].token == 5 && top[0][5].probability == 0);
+
+    FAILS(&ctx, ATTN_E_ARGUMENT, "7 likeliest",
+          attn_logit_stats(&ctx, logits, NULL, NULL, top[0], 7));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_logit_stats(&ctx, logits, NULL, NULL, NULL, 1));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no target", attn_logit_stats(&ctx, logits, NULL, stats, NULL, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_logit_stats(&ctx, logits, targets, NULL, NULL, 0));
+    FAILS(&ctx, ATTN_E_SHAPE, "[T, V]",
+          attn_logit_stats(&ctx, floats(x[0], 6), targets, stats, NULL, 0));
+    {
+        const int32_t outside[2] = {0, 6};
+        FAILS(&ctx, ATTN_E_TOKEN, "target 1 is 6",
+              attn_logit_stats(&ctx, logits, outside, stats, NULL, 0));
+    }
+    x[1][3] = NAN;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "row 1",
+          attn_logit_stats(&ctx, logits, targets, stats, top[0], 2));
+    attn_ctx_free(&ctx);
+}
+
+/* A text that fails leaves the session as it was. */
+static void failing_statistics(void)
+{
+    attn_ctx ctx = alone();
+    const attn_tensor tokens = expected(0, "tokens");
+    attn_token_stats stats[40];
+    attn_session *session = NULL;
+    const int32_t beyond[3] = {1, 97, 2};
+    float before[97];
+    OK(&ctx, attn_session_new(&ctx, &session, plain, NULL));
+    OK(&ctx, attn_feed(&ctx, session, ids_of(tokens), 10));
+    memcpy(before, attn_logits(session), sizeof before);
+    FAILS(&ctx, ATTN_E_TOKEN, "97", attn_text_stats(&ctx, session, beyond, 3, stats, NULL, 0));
+    FAILS(&ctx, ATTN_E_CONTEXT, "32",
+          attn_text_stats(&ctx, session, ids_of(tokens), 23, stats, NULL, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens",
+          attn_text_stats(&ctx, session, NULL, 3, stats, NULL, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "98 likeliest",
+          attn_text_stats(&ctx, session, ids_of(tokens), 3, stats, (attn_guess *)before, 98));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no session",
+          attn_text_stats(&ctx, NULL, ids_of(tokens), 3, stats, NULL, 0));
+    CHECK(attn_session_length(session) == 10 &&
+          memcmp(attn_logits(session), before, sizeof before) == 0);
+    attn_session_free(session);
+    attn_ctx_free(&ctx);
+}
+
+/* ---- attention heads ---- */
+
+static void head_statistics(void)
+{
+    int i, kind;
+    for (i = 0; i < 2; i++) {
+        attn_ctx ctx = alone();
+        const attn_tensor tokens = expected(i, "again"), pattern = expected(i, "pattern");
+        const attn_tensor want = expected(i, "head_scores"), want_keys = expected(i, "keys");
+        attn_tensor entropy = {0}, scores = {0}, only = {0}, one = {0};
+        const size_t n = tokens.shape[0];
+        OK(&ctx, attn_text_heads(&ctx, model_of(i), ids_of(tokens), n, &entropy, &scores));
+        close_to(entropy, expected(i, "entropy"), 2e-6, "entropy");
+        close_to(scores, want, 1e-6, "head scores");
+        OK(&ctx, attn_text_heads(&ctx, model_of(i), ids_of(tokens), n, NULL, &only));
+        same_bits(only, scores, "scores alone");
+
+        OK(&ctx, attn_pattern_entropy(&ctx, &one, pattern));
+        close_to(one, attn_select(expected(i, "entropy"), 0, 0), 1e-6, "entropy of a pattern");
+        for (kind = 0; kind < ATTN_N_HEAD_KINDS; kind++) {
+            attn_tensor keys = {0}, score = {0};
+            OK(&ctx, attn_head_keys(&ctx, &keys, (attn_head_kind)kind, ids_of(tokens), n));
+            same_bits(keys, attn_select(want_keys, 0, (size_t)kind), "keys");
+            OK(&ctx, attn_head_score(&ctx, &score, pattern, keys));
+            close_to(score, attn_select(attn_select(want, 0, (size_t)kind), 0, 0), 1e-6, "score");
+        }
+        attn_ctx_free(&ctx);
+        pool_clear();
+    }
+}
+
+static void bad_heads(void)
+{
+    attn_ctx ctx = alone();
+    const attn_tensor tokens = expected(0, "again"), pattern = expected(0, "pattern");
+    attn_tensor out = {0}, wrong = random_tensor(2, 3, 3);
+    int32_t many[33] = {0};
+    float even[4] = {0.25f, 0.25f, 0.25f, 0.25f}, sure[4] = {0, 1, 0, 0};
+    OK(&ctx, attn_pattern_entropy(&ctx, &out, attn_borrow(even, ATTN_F32, attn_shape2(1, 4))));
+    CHECK(fabs((double)attn_get(out, 0, 0, 0, 0) - log(4)) < 1e-6);
+    OK(&ctx, attn_pattern_entropy(&ctx, &out, attn_borrow(sure, ATTN_F32, attn_shape2(1, 4))));
+    CHECK(attn_get(out, 0, 0, 0, 0) == 0);
+    attn_tensor_free(&ctx, &out);
+    FAILS(&ctx, ATTN_E_SHAPE, "[.., Tq, Tk]", attn_pattern_entropy(&ctx, &out, floats(even, 4)));
+    FAILS(&ctx, ATTN_E_SHAPE, "[3, 3]", attn_head_score(&ctx, &out, pattern, wrong));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 3",
+          attn_head_keys(&ctx, &out, ATTN_N_HEAD_KINDS, ids_of(tokens), 4));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens",
+          attn_head_keys(&ctx, &out, ATTN_HEAD_PREVIOUS, NULL, 4));
+    FAILS(&ctx, ATTN_E_CONTEXT, "33 tokens", attn_text_heads(&ctx, plain, many, 33, &out, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", attn_text_heads(&ctx, plain, many, 0, &out, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_text_heads(&ctx, NULL, many, 3, &out, NULL));
+    many[1] = -1;
+    FAILS(&ctx, ATTN_E_TOKEN, "token 1", attn_text_heads(&ctx, plain, many, 3, &out, NULL));
+    many[1] = 0;
+    FAILS(&ctx, ATTN_E_SHAPE, "[3, 2, 4]", attn_text_heads(&ctx, plain, many, 3, &out, &wrong));
+    CHECK(out.ndim == 0 && ctx.blocks == NULL);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+/* ---- the residual stream, taken apart ---- */
+
+static void labels(void)
+{
+    static const struct {
+        attn_parts_kind kind;
+        size_t index;
+        const char *text;
+    } want[] = {{ATTN_PARTS_ACCUMULATED, 0, "0_pre"},
+                {ATTN_PARTS_ACCUMULATED, 2, "2_pre"},
+                {ATTN_PARTS_ACCUMULATED, 3, "final_post"},
+                {ATTN_PARTS_ACCUMULATED_MID, 4, "2_pre"},
+                {ATTN_PARTS_ACCUMULATED_MID, 5, "2_mid"},
+                {ATTN_PARTS_ACCUMULATED_MID, 6, "final_post"},
+                {ATTN_PARTS_SUBLAYERS, 0, "embed"},
+                {ATTN_PARTS_SUBLAYERS, 1, "pos_embed"},
+                {ATTN_PARTS_SUBLAYERS, 2, "0_attn_out"},
+                {ATTN_PARTS_SUBLAYERS, 7, "2_mlp_out"},
+                {ATTN_PARTS_HEADS, 0, "L0H0"},
+                {ATTN_PARTS_HEADS, 7, "L2H1"},
+                {ATTN_PARTS_HEADS, 9, "0_mlp_out"},
+                {ATTN_PARTS_HEADS, 11, "2_mlp_out"},
+                {ATTN_PARTS_HEADS, 12, "embed"},
+                {ATTN_PARTS_HEADS, 13, "pos_embed"},
+                {ATTN_PARTS_HEADS, 14, "bias"},
+                {ATTN_PARTS_HEADS, 15, ""},
+                {ATTN_PARTS_SUBLAYERS, 8, ""},
+                {(attn_parts_kind)4, 0, ""}};
+    size_t i;
+    for (i = 0; i < sizeof want / sizeof want[0]; i++)
+        CHECKF(strcmp(attn_part_label(odd, want[i].kind, want[i].index).text, want[i].text) == 0,
+               "part %zu of kind %d is called %s, expected %s", want[i].index, (int)want[i].kind,
+               attn_part_label(odd, want[i].kind, want[i].index).text, want[i].text);
+    CHECK(attn_n_parts(odd, ATTN_PARTS_HEADS) == 15 &&
+          attn_n_parts(plain, (attn_parts_kind)9) == 0);
+}
+
+static void sum_of_parts(attn_tensor stack, attn_tensor want, double tolerance, const char *what)
+{
+    attn_tensor sum = new_tensor(ATTN_F32, want.ndim, want.shape, LAYOUT_DENSE);
+    const size_t n = count_of(want);
+    size_t i, part;
+    for (i = 0; i < n; i++) {
+        double total = 0;
+        for (part = 0; part < stack.shape[0]; part++)
+            total += value_of(stack, part * n + i);
+        ((float *)sum.data)[i] = (float)total;
+    }
+    close_to(sum, want, tolerance, what);
+}
+
+static void parts(void)
+{
+    int i, kind;
+    for (i = 0; i < 2; i++)
+        for (kind = 0; kind < 4; kind++) {
+            attn_ctx ctx = alone();
+            const attn_tensor tokens = expected(i, "tokens");
+            const size_t n = tokens.shape[0];
+            attn_parts some, all;
+            memset(&some, 0, sizeof some);
+            memset(&all, 0, sizeof all);
+            OK(&ctx, attn_decompose(&ctx, &some, model_of(i), ids_of(tokens), n,
+                                    (attn_parts_kind)kind, FIRST, MOST));
+            close_to(some.stack, expected_n(i, "parts", kind), 2e-6, "parts");
+            close_to(some.scale, expected(i, "scale"), 1e-6, "scale");
+            OK(&ctx, attn_decompose(&ctx, &all, model_of(i), ids_of(tokens), n,
+                                    (attn_parts_kind)kind, 0, 0));
+            CHECK(all.stack.shape[1] == n && all.scale.shape[0] == n);
+            same_bits(attn_slice(all.stack, 1, FIRST, MOST), some.stack, "the same positions");
+            if (kind >= ATTN_PARTS_SUBLAYERS)
+                sum_of_parts(some.stack, expected(i, "resid"), 1e-6, "the sum of all parts");
+            attn_ctx_free(&ctx);
+            pool_clear();
+        }
+}
+
+static void bad_parts(void)
+{
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = ids_of(expected(0, "tokens"));
+    attn_parts out;
+    attn_tensor x = {0}, z = expected(0, "z");
+    memset(&out, 0, sizeof out);
+#define DECOMPOSE(model, kind, first, count)                                                       \
+    attn_decompose(&ctx, &out, model, tokens, 8, kind, first, count)
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", DECOMPOSE(NULL, ATTN_PARTS_HEADS, 0, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 4", DECOMPOSE(plain, (attn_parts_kind)4, 0, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "8 tokens", DECOMPOSE(plain, ATTN_PARTS_HEADS, 8, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "8 tokens", DECOMPOSE(plain, ATTN_PARTS_HEADS, 1, SIZE_MAX));
+    out.scale = random_tensor(1, 8);
+    FAILS(&ctx, ATTN_E_SHAPE, "[8, 1]", DECOMPOSE(plain, ATTN_PARTS_HEADS, 0, 0));
+#undef DECOMPOSE
+    CHECK(out.stack.ndim == 0 && ctx.blocks == NULL);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "layers 0 to 1", attn_head_results(&ctx, &x, plain, 2, z));
+    FAILS(&ctx, ATTN_E_SHAPE, "[3, 3, 16]", attn_head_results(&ctx, &x, odd, 2, z));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "layer has 256",
+          attn_neuron_results(&ctx, &x, plain, 0, expected(0, "post"), 250, 7));
+    FAILS(&ctx, ATTN_E_SHAPE, "[3, 100]",
+          attn_neuron_results(&ctx, &x, odd, 0, expected(0, "post"), 0, 7));
+    CHECK(x.ndim == 0 && ctx.blocks == NULL);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+static void heads_and_neurons(void)
+{
+    int i;
+    for (i = 0; i < 2; i++) {
+        attn_ctx ctx = alone();
+        const size_t last = attn_model_config(model_of(i))->n_layer - 1;
+        attn_tensor result = {0}, neurons = {0};
+        OK(&ctx, attn_head_results(&ctx, &result, model_of(i), last, expected(i, "z")));
+        close_to(result, expected(i, "result"), 1e-6, "results of heads");
+        OK(&ctx, attn_neuron_results(&ctx, &neurons, model_of(i), last, expected(i, "post"), 7, 3));
+        close_to(neurons, expected(i, "neurons"), 1e-6, "results of neurons");
+        attn_ctx_free(&ctx);
+        pool_clear();
+    }
+}
+
+/* ---- direct logit attribution ---- */
+
+static void attribution(void)
+{
+    int i, kind;
+    for (i = 0; i < 2; i++) {
+        attn_ctx ctx = alone();
+        const attn_model *const m = model_of(i);
+        const size_t last = attn_model_config(m)->n_layer - 1;
+        const attn_tensor scale = expected(i, "scale"), want = expected(i, "difference");
+        attn_tensor directions = {0}, bias = {0}, neurons = {0}, one = {0}, x = {0};
+        OK(&ctx, attn_logit_directions(&ctx, &directions, m, ids_of(expected(i, "right")),
+                                       ids_of(expected(i, "wrong")), MOST));
+        close_to(directions, expected(i, "directions"), 1e-7, "directions");
+        OK(&ctx, attn_attribute_bias(&ctx, &bias, m, directions));
+        close_to(bias, expected(i, "bias"), 1e-6, "the bias's term");
+        for (kind = 0; kind < 4; kind++) {
+            attn_tensor terms = {0}, whole = {0};
+            OK(&ctx,
+               attn_attribute(&ctx, &terms, m, expected_n(i, "parts", kind), scale, directions));
+            close_to(terms, expected_n(i, "attributed", kind), 2e-6, "terms");
+            if (kind < ATTN_PARTS_SUBLAYERS) /* the whole stream is the last */
+                terms = attn_slice(terms, 0, terms.shape[0] - 1, 1);
+            OK(&ctx, attn_add(&ctx, &whole, terms,
+                              attn_scale(&ctx, &x, bias, 1.0f / (float)terms.shape[0]) ? bias : x));
+            attn_tensor_free(&ctx, &x);
+            sum_of_parts(whole, want, 5e-6, "the terms' sum");
+        }
+        OK(&ctx,
+           attn_attribute_neurons(&ctx, &neurons, m, last, expected(i, "post"), scale, directions));
+        close_to(neurons, expected(i, "neuron_terms"), 2e-6, "neurons' terms");
+        memset(&neurons, 0, sizeof neurons);
+        OK(&ctx, attn_attribute_neurons(&ctx, &neurons, m, last, expected(i, "post"), scale,
+                                        attn_slice(directions, 0, 0, 1)));
+        close_to(neurons, expected(i, "neuron_terms_one"), 2e-6, "neurons' terms, one direction");
+        OK(&ctx, attn_attribute(&ctx, &one, m, expected(i, "resid"), scale,
+                                attn_slice(directions, 0, 1, 1)));
+        CHECK(one.ndim == 1 && one.shape[0] == MOST);
+        attn_ctx_free(&ctx);
+        pool_clear();
+    }
+}
+
+/* The engine's own logits, from the engine's own parts. */
+static void parts_make_logits(void)
+{
+    int i, kind;
+    for (i = 0; i < 2; i++)
+        for (kind = ATTN_PARTS_SUBLAYERS; kind <= ATTN_PARTS_HEADS; kind++) {
+            attn_ctx ctx = alone();
+            const attn_model *const m = model_of(i);
+            const attn_tensor tokens = expected(i, "tokens");
+            const size_t n = tokens.shape[0], n_vocab = attn_model_config(m)->n_vocab;
+            const int32_t right = 11, wrong = 60;
+            attn_session *session = NULL;
+            attn_tensor direction = {0}, bias = {0}, terms = {0}, logits;
+            attn_parts p;
+            double largest = 0;
+            size_t t, part;
+            attn_feed_item item;
+            memset(&p, 0, sizeof p);
+            memset(&item, 0, sizeof item);
+            logits = random_tensor(2, (int)n, (int)n_vocab);
+            OK(&ctx, attn_session_new(&ctx, &session, m, NULL));
+            item.session = session;
+            item.tokens = ids_of(tokens);
+            item.n_tokens = n;
+            item.logits = (float *)logits.data;
+            OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+            OK(&ctx, attn_decompose(&ctx, &p, m, ids_of(tokens), n, (attn_parts_kind)kind, 0, 0));
+            OK(&ctx, attn_logit_directions(&ctx, &direction, m, &right, &wrong, 1));
+            OK(&ctx, attn_attribute(&ctx, &terms, m, p.stack, p.scale, direction));
+            OK(&ctx, attn_attribute_bias(&ctx, &bias, m, direction));
+            for (t = 0; t < n; t++) {
+                double sum = value_of(bias, 0);
+                for (part = 0; part < terms.shape[0]; part++)
+                    sum += value_of(terms, part * n + t);
+                sum -= value_of(logits, t * n_vocab + 11) - value_of(logits, t * n_vocab + 60);
+                largest = fabs(sum) > largest ? fabs(sum) : largest;
+            }
+            CHECKF(largest < 5e-6, "%s: the parts' sum is %.3g off the logits", names[i], largest);
+            attn_session_free(session);
+            attn_ctx_free(&ctx);
+            pool_clear();
+        }
+}
+
+static void bad_attribution(void)
+{
+    attn_ctx ctx = alone();
+    const attn_tensor parts0 = expected(0, "parts.0"), scale = expected(0, "scale");
+    const attn_tensor directions = expected(0, "directions"), post = expected(0, "post");
+    attn_tensor x = {0}, none = {0};
+    const int32_t one = 1, outside = 97;
+    FAILS(&ctx, ATTN_E_TOKEN, "97", attn_logit_directions(&ctx, &x, plain, &one, &outside, 1));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens",
+          attn_logit_directions(&ctx, &x, plain, &one, &one, 0));
+    FAILS(&ctx, ATTN_E_SHAPE, "[.., T, 48]",
+          attn_attribute(&ctx, &x, odd, parts0, scale, directions));
+    FAILS(&ctx, ATTN_E_SHAPE, "scale has shape [3, 64]; expected [3, 1]",
+          attn_attribute(&ctx, &x, plain, parts0, directions, directions));
+    FAILS(&ctx, ATTN_E_SHAPE, "expected [1, 64] or [3, 64]",
+          attn_attribute(&ctx, &x, plain, parts0, scale, attn_slice(directions, 0, 0, 2)));
+    FAILS(&ctx, ATTN_E_SHAPE, "expected [1, 64] or [3, 64]",
+          attn_attribute_neurons(&ctx, &x, plain, 0, post, scale, attn_slice(directions, 0, 0, 2)));
+    FAILS(&ctx, ATTN_E_SHAPE, "post has shape",
+          attn_attribute_neurons(&ctx, &x, plain, 0, scale, scale, directions));
+    FAILS(&ctx, ATTN_E_SHAPE, "expected [3, 64]",
+          attn_attribute_bias(&ctx, &x, plain, attn_slice(directions, 1, 0, 3)));
+    ctx.status = ATTN_OK;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no tensor",
+          attn_attribute(&ctx, &x, plain, none, scale, directions));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
+          attn_attribute(&ctx, &x, NULL, parts0, scale, directions));
+    CHECK(x.ndim == 0 && ctx.blocks == NULL);
+    attn_ctx_free(&ctx);
+}
+
+/* ---- the logit lens ---- */
+
+static void lenses(void)
+{
+    int i;
+    for (i = 0; i < 2; i++) {
+        attn_ctx ctx = alone();
+        const attn_model *const m = model_of(i);
+        const attn_tensor streams = expected(i, "parts.0"), tokens = expected(i, "tokens");
+        const attn_tensor scale = expected(i, "scale");
+        const size_t n = tokens.shape[0], n_vocab = attn_model_config(m)->n_vocab;
+        const int32_t some[4] = {90, 3, 3, 0};
+        attn_tensor fresh = {0}, saved = {0}, chosen = {0}, x = {0}, y = {0};
+        attn_session *session = NULL;
+        attn_feed_item item;
+        attn_parts p;
+        size_t row, j;
+        OK(&ctx, attn_logit_lens_fresh(&ctx, &fresh, m, streams, NULL, 0));
+        close_to(fresh, expected(i, "lens_fresh"), 2e-6, "fresh lens");
+        OK(&ctx, attn_logit_lens_saved(&ctx, &saved, m, streams, scale, NULL, 0));
+        close_to(saved, expected(i, "lens_saved"), 2e-6, "saved lens");
+        OK(&ctx, attn_logit_lens_saved(&ctx, &chosen, m, streams, scale, some, 4));
+        for (row = 0; row < count_of(chosen) / 4; row++)
+            for (j = 0; j < 4; j++)
+                CHECK(value_of(chosen, row * 4 + j) ==
+                      value_of(saved, row * n_vocab + (size_t)some[j]));
+
+        memset(&p, 0, sizeof p); /* the last stream gives the model's own logits, bit by bit */
+        memset(&item, 0, sizeof item);
+        x = random_tensor(2, (int)n, (int)n_vocab);
+        OK(&ctx, attn_session_new(&ctx, &session, m, NULL));
+        item.session = session;
+        item.tokens = ids_of(tokens);
+        item.n_tokens = n;
+        item.logits = (float *)x.data;
+        OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+        OK(&ctx, attn_decompose(&ctx, &p, m, ids_of(tokens), n, ATTN_PARTS_ACCUMULATED, 0, 0));
+        p.stack = attn_select(p.stack, 0, p.stack.shape[0] - 1);
+        OK(&ctx, attn_logit_lens_fresh(&ctx, &y, m, p.stack, NULL, 0));
+        same_bits(y, x, "the last stream's logits");
+        OK(&ctx, attn_logit_lens_saved(&ctx, &y, m, p.stack, p.scale, NULL, 0));
+        same_bits(y, x, "the last stream's logits with the saved scale");
+        attn_session_free(session);
+        attn_ctx_free(&ctx);
+        pool_clear();
+    }
+}
+
+/* Quantized weights read rounded inputs, in the lens as in the model; rewritten, they are f32. */
+static void quantized(void)
+{
+    attn_ctx ctx = alone();
+    const attn_tensor tokens = expected(1, "tokens");
+    const size_t n = tokens.shape[0];
+    const int32_t some[3] = {300, 17, 4};
+    attn_model *m = converted("tests/golden/odd", "lens-odd4.attn", "--dtype q4"), *made = NULL;
+    attn_tensor logits, last, lens = {0}, chosen = {0}, before = {0}, after = {0};
+    attn_parts p;
+    size_t t, j;
+    if (!m)
+        return;
+    memset(&p, 0, sizeof p);
+    log_probabilities(&ctx, m, ids_of(tokens), n, &logits);
+    OK(&ctx, attn_decompose(&ctx, &p, m, ids_of(tokens), n, ATTN_PARTS_ACCUMULATED, 0, 0));
+    last = attn_select(p.stack, 0, 3);
+    OK(&ctx, attn_logit_lens_fresh(&ctx, &lens, m, last, NULL, 0));
+    same_bits(lens, logits, "the last stream's logits");
+    OK(&ctx, attn_logit_lens_fresh(&ctx, &chosen, m, last, some, 3));
+    for (t = 0; t < n; t++)
+        for (j = 0; j < 3; j++)
+            CHECK(value_of(chosen, t * 3 + j) == value_of(lens, t * 301 + (size_t)some[j]));
+    OK(&ctx, attn_model_rewrite(&ctx, &made, m, ATTN_CENTER_UNEMBEDDING));
+    OK(&ctx, attn_model_tensor(&ctx, m, "blocks.2.mlp.W_out", &before));
+    OK(&ctx, attn_model_tensor(&ctx, made, "blocks.2.mlp.W_out", &after));
+    same_bits(after, before, "quantized weights as f32");
+    attn_model_close(m);
+    attn_model_close(made);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+static void bad_lenses(void)
+{
+    attn_ctx ctx = alone();
+    const attn_tensor streams = expected(0, "parts.0"), scale = expected(0, "scale");
+    attn_tensor x = {0}, none = {0};
+    const int32_t outside = 301;
+    FAILS(&ctx, ATTN_E_SHAPE, "[.., T, 48]",
+          attn_logit_lens_fresh(&ctx, &x, odd, streams, NULL, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
+          attn_logit_lens_fresh(&ctx, &x, NULL, streams, NULL, 0));
+    FAILS(&ctx, ATTN_E_TOKEN, "301", attn_logit_lens_fresh(&ctx, &x, plain, streams, &outside, 1));
+    FAILS(&ctx, ATTN_E_SHAPE, "scale has shape [2, 1]; expected [3, 1]",
+          attn_logit_lens_saved(&ctx, &x, plain, streams, attn_slice(scale, 0, 0, 2), NULL, 0));
+    ctx.status = ATTN_OK;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "scale is no tensor",
+          attn_logit_lens_saved(&ctx, &x, plain, streams, none, NULL, 0));
+    CHECK(x.ndim == 0 && ctx.blocks == NULL);
+    attn_ctx_free(&ctx);
+}
+
+/* ---- circuits ---- */
+
+static void circuits(void)
+{
+    int i, kind;
+    for (i = 0; i < 2; i++) {
+        attn_ctx ctx = alone();
+        const attn_model *const m = model_of(i);
+        const attn_config *c = attn_model_config(m);
+        for (kind = 0; kind < 2; kind++) {
+            const attn_tensor want = expected_n(i, "singular", kind);
+            attn_tensor left = {0}, right = {0}, whole = {0};
+            size_t layer, head;
+            OK(&ctx,
+               attn_circuit(&ctx, &left, &right, m, c->n_layer - 1, 1, (attn_circuit_kind)kind));
+            OK(&ctx, attn_matmul(&ctx, &whole, left, right));
+            close_to(attn_slice(whole, 0, 0, 16), expected(i, kind ? "ov" : "qk"), 1e-6, "circuit");
+            for (layer = 0; layer < c->n_layer; layer++)
+                for (head = 0; head < c->n_head; head++) {
+                    attn_tensor values = {0};
+                    OK(&ctx,
+                       attn_circuit(&ctx, &left, &right, m, layer, head, (attn_circuit_kind)kind));
+                    OK(&ctx, attn_singular_values(&ctx, &values, left, right));
+                    close_to(values, attn_select(attn_select(want, 0, layer), 0, head), 1e-7,
+                             "singular values");
+                }
+        }
+        for (kind = 0; kind < 3; kind++) {
+            attn_tensor scores = {0};
+            OK(&ctx, attn_composition_scores(&ctx, &scores, m, (attn_composition_kind)kind));
+            close_to(scores, expected_n(i, "composition", kind), 1e-6, "composition");
+        }
+        attn_ctx_free(&ctx);
+        pool_clear();
+    }
+}
+
+static void products(void)
+{
+    attn_ctx ctx = alone();
+    attn_tensor left, right, want;
+    int n;
+    for (n = 0; fixture(&left, "svd.%d.left", n); n++) {
+        attn_tensor values = {0};
+        fixture(&right, "svd.%d.right", n);
+        fixture(&want, "svd.%d.values", n);
+        OK(&ctx, attn_singular_values(&ctx, &values, laid_out(left, ATTN_F32, LAYOUT_BACKWARD),
+                                      laid_out(right, ATTN_F32, LAYOUT_SWAPPED)));
+        close_to(values, want, 1e-7, "singular values");
+    }
+    CHECK(n == 7);
+    pool_clear();
+    attn_ctx_free(&ctx);
+}
+
+static void bad_circuits(void)
+{
+    attn_ctx ctx = alone();
+    attn_tensor x = {0}, y = random_tensor(2, 3, 4), z = random_tensor(2, 3, 5);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "head 4", attn_circuit(&ctx, &x, &x, plain, 0, 4, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 2",
+          attn_circuit(&ctx, &x, &x, plain, 0, 0, (attn_circuit_kind)2));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 2", attn_circuit(&ctx, &x, &x, plain, 2, 0, 0));
+    FAILS(&ctx, ATTN_E_SHAPE, "[16, 64]", attn_circuit(&ctx, &x, &y, plain, 0, 0, 0));
+    FAILS(&ctx, ATTN_E_SHAPE, "[3, 4] and right [3, 5]", attn_singular_values(&ctx, &x, y, z));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 3",
+          attn_composition_scores(&ctx, &x, plain, (attn_composition_kind)3));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
+          attn_composition_scores(&ctx, &x, NULL, ATTN_COMPOSE_Q));
+    CHECK(x.ndim == 0 && ctx.blocks == NULL);
+    pool_clear();
+    attn_ctx_free(&ctx);
+}
+
+/* ---- models made of models ---- */
+
+static attn_tensor tensor_of(attn_ctx *ctx, const attn_model *model, const char *name)
+{
+    attn_tensor t = {0};
+    OK(ctx, attn_model_tensor(ctx, model, name, &t));
+    return t;
+}
+
+/* Of the last block where the name is one in a block. */
+static void check_weight(attn_ctx *ctx, const attn_model *m, int i, const char *group,
+                         const char *ours, const char *theirs)
+{
+    char name[64];
+    attn_tensor got, want;
+    snprintf(name, sizeof name, "%s.%s", group, theirs);
+    want = expected(i, name);
+    snprintf(name, sizeof name, ours, (int)attn_model_config(m)->n_layer - 1);
+    got = tensor_of(ctx, m, name);
+    if (got.shape[0] > want.shape[0])
+        got = attn_slice(got, 0, 0, want.shape[0]);
+    close_to(got, want, 1e-6, name);
+}
+
+static void check_same_model(attn_ctx *ctx, const attn_model *rewritten, const attn_model *m,
+                             const int32_t *tokens, size_t n, int shifted)
+{
+    attn_tensor logits, before;
+    const attn_tensor want = log_probabilities(ctx, m, tokens, n, &before);
+    const attn_tensor got = log_probabilities(ctx, rewritten, tokens, n, &logits);
+    size_t t, v;
+    close_to(got, want, 2e-6, "log-probabilities");
+    for (t = 0; t < n; t++) {
+        double mean = 0, before_mean = 0;
+        for (v = 0; v < logits.shape[1]; v++) {
+            mean += value_of(logits, t * logits.shape[1] + v) / (double)logits.shape[1];
+            before_mean += value_of(before, t * logits.shape[1] + v) / (double)logits.shape[1];
+        }
+        CHECKF(shifted ? fabs(mean) < 1e-5 && fabs(before_mean) > 1e-3
+                       : fabs(mean - before_mean) < 1e-5,
+               "the logits' mean goes from %.9g to %.9g", before_mean, mean);
+    }
+}
+
+static void rewriting(void)
+{
+    int i;
+    unsigned what;
+    for (i = 0; i < 2; i++)
+        for (what = 1; what < 8; what++) {
+            attn_ctx ctx = alone();
+            const attn_tensor tokens = expected(i, "tokens");
+            const attn_model *const m = model_of(i);
+            attn_model *made = NULL;
+            if (!OK(&ctx, attn_model_rewrite(&ctx, &made, m, what)))
+                continue;
+            CHECK(!attn_model_config(made)->tied &&
+                  attn_model_config(made)->n_ctx == attn_model_config(m)->n_ctx);
+            check_same_model(&ctx, made, m, ids_of(tokens), tokens.shape[0],
+                             (what & ATTN_CENTER_UNEMBEDDING) != 0);
+            if (what == ATTN_FOLD_LAYERNORM) {
+                check_weight(&ctx, made, i, "folded", "blocks.%d.attn.W_K", "W_K");
+                check_weight(&ctx, made, i, "folded", "blocks.%d.attn.b_K", "b_K");
+                check_weight(&ctx, made, i, "folded", "blocks.%d.mlp.W_in", "W_in");
+                check_weight(&ctx, made, i, "folded", "blocks.%d.mlp.b_in", "b_in");
+                check_weight(&ctx, made, i, "folded", "unembed.W_U", "W_U");
+            } else if (what == ATTN_CENTER_WRITING) {
+                check_weight(&ctx, made, i, "centred", "embed.W_E", "W_E");
+                check_weight(&ctx, made, i, "centred", "pos_embed.W_pos", "W_pos");
+                check_weight(&ctx, made, i, "centred", "blocks.%d.attn.W_O", "W_O");
+                check_weight(&ctx, made, i, "centred", "blocks.%d.attn.b_O", "b_O");
+                check_weight(&ctx, made, i, "centred", "blocks.%d.mlp.W_out", "W_out");
+                check_weight(&ctx, made, i, "centred", "blocks.%d.mlp.b_out", "b_out");
+            } else if (what == ATTN_CENTER_UNEMBEDDING) {
+                check_weight(&ctx, made, i, "centred", "unembed.W_U", "W_U");
+            }
+            if (what & ATTN_FOLD_LAYERNORM) {
+                const char *const gains[] = {"blocks.1.ln1.w", "blocks.0.ln2.w", "ln_final.w"};
+                const char *const biases[] = {"blocks.1.ln1.b", "blocks.0.ln2.b"};
+                size_t j, k;
+                for (k = 0; k < 3; k++)
+                    for (j = 0; j < attn_model_config(m)->d_model; j++)
+                        CHECK(attn_get(tensor_of(&ctx, made, gains[k]), j, 0, 0, 0) == 1 &&
+                              (k == 2 ||
+                               attn_get(tensor_of(&ctx, made, biases[k]), j, 0, 0, 0) == 0));
+            }
+            attn_model_close(made);
+            attn_ctx_free(&ctx);
+            pool_clear();
+        }
+}
+
+/* Twice gives what once gave, nearly; f16 becomes f32; the old model may be gone. */
+static void rewriting_again(void)
+{
+    attn_ctx ctx = alone();
+    const attn_tensor tokens = expected(1, "tokens");
+    attn_model *first = NULL, *second = NULL;
+    attn_model *narrow = converted("tests/golden/odd", "lens-odd16.attn", "--dtype f16");
+    attn_tensor logits, want, got;
+    attn_tensor_info info;
+    if (!narrow)
+        return;
+    want = log_probabilities(&ctx, narrow, ids_of(tokens), tokens.shape[0], &logits);
+    OK(&ctx, attn_model_rewrite(&ctx, &first, narrow, 7));
+    attn_model_close(narrow);
+    OK(&ctx, attn_model_rewrite(&ctx, &second, first, 7));
+    attn_model_close(first);
+    OK(&ctx, attn_model_tensor_info(&ctx, second, 0, &info));
+    CHECK(info.dtype == ATTN_F32);
+    got = log_probabilities(&ctx, second, ids_of(tokens), tokens.shape[0], &logits);
+    close_to(got, want, 2e-6, "log-probabilities");
+    attn_model_close(second);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+/* Gains of the last LayerNorm that are 0, or so small that b / w is infinite. */
+static void gains_without_inverse(void)
+{
+    attn_ctx ctx = alone();
+    const attn_tensor tokens = expected(0, "tokens");
+    const attn_model_desc unchecked = {1};
+    attn_model *edited = NULL, *made = NULL;
+    attn_tensor_info info;
+    size_t size, i;
+    unsigned char *file = test_read(test_tmp("lens-plain.attn"), &size), *start;
+    if (!CHECK(file != NULL))
+        return;
+    start = (unsigned char *)pool_new(size + 64);
+    start += (64 - (uintptr_t)start % 64) % 64;
+    memcpy(start, file, size);
+    free(file);
+    for (i = 0; i < attn_model_n_tensors(plain); i++) {
+        OK(&ctx, attn_model_tensor_info(&ctx, plain, i, &info));
+        if (strcmp(info.name, "ln_final.w") == 0) {
+            float *gain = (float *)(void *)(start + info.offset);
+            gain[3] = 0;
+            gain[40] = -0.0f;
+            gain[7] = 1e-42f;
+        }
+    }
+    OK(&ctx, attn_model_open_memory(&ctx, &edited, start, size, &unchecked));
+    OK(&ctx, attn_model_rewrite(&ctx, &made, edited, ATTN_FOLD_LAYERNORM));
+    if (edited && made) {
+        const attn_tensor gains = tensor_of(&ctx, made, "ln_final.w");
+        for (i = 0; i < 64; i++)
+            CHECK(attn_get(gains, i, 0, 0, 0) == (i == 3 || i == 40 ? 0.0f : i == 7 ? 1e-42f : 1));
+        check_same_model(&ctx, made, edited, ids_of(tokens), tokens.shape[0], 0);
+    }
+    attn_model_close(made);
+    attn_model_close(edited);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+static int same_file(const char *path, const char *other)
+{
+    size_t size, other_size;
+    unsigned char *a = test_read(path, &size), *b = test_read(other, &other_size);
+    const int same = a && b && size == other_size && memcmp(a, b, size) == 0;
+    free(a);
+    free(b);
+    return same;
+}
+
+static void saving(void)
+{
+    attn_ctx ctx = alone();
+    const char *const path = test_tmp("lens-saved.attn");
+    attn_model *model = NULL, *made = NULL, *again = NULL;
+    int32_t ids[16];
+    size_t n = 0, i;
+    if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
+        return;
+    OK(&ctx, attn_model_save(&ctx, model, path));
+    CHECK(same_file(path, TEST_BUILD "/tiny-stories.attn"));
+    OK(&ctx, attn_model_rewrite(&ctx, &made, model, 7));
+    attn_model_close(model);
+
+    OK(&ctx, attn_model_open(&ctx, &model, path, NULL)); /* over the file that is open */
+    OK(&ctx, attn_model_save(&ctx, model, path));
+    CHECK(same_file(path, TEST_BUILD "/tiny-stories.attn"));
+    OK(&ctx, attn_model_save(&ctx, made, path));
+    OK(&ctx, attn_model_open(&ctx, &again, path, NULL)); /* every checksum is verified */
+    if (model && again && made) {
+        OK(&ctx,
+           attn_encode(&ctx, attn_model_tokenizer(again), "Once upon a time", 16, 0, ids, 16, &n));
+        CHECK(n == 4 && attn_model_config(again)->bos == attn_model_config(model)->bos);
+        check_same_model(&ctx, again, model, ids, n, 1);
+        CHECK(attn_model_n_tensors(again) == attn_model_n_tensors(made));
+        for (i = 0; i < attn_model_n_tensors(again); i++) {
+            attn_tensor_info a, b;
+            OK(&ctx, attn_model_tensor_info(&ctx, again, i, &a));
+            OK(&ctx, attn_model_tensor_info(&ctx, made, i, &b));
+            CHECK(strcmp(a.name, b.name) == 0 && a.checksum == b.checksum);
+        }
+        FAILS(&ctx, ATTN_E_IO, "nowhere/", attn_model_save(&ctx, made, "build/nowhere/x.attn"));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_save(&ctx, made, ""));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_save(&ctx, NULL, path));
+    }
+    attn_model_close(model);
+    attn_model_close(made);
+    attn_model_close(again);
+    made = plain;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "operations are 0", attn_model_rewrite(&ctx, &made, plain, 0));
+    CHECK(made == NULL);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "operations are 8", attn_model_rewrite(&ctx, &made, plain, 8));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_rewrite(&ctx, &made, NULL, 1));
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+/* ---- all of it: on any machine the same bits, and without memory an error ---- */
+
+typedef struct findings {
+    attn_tensor all[24];
+    int n;
+} findings;
+
+static attn_tensor *next_of(findings *f)
+{
+    return &f->all[f->n++];
+}
+
+/* Every function once; stops at the first failure. `made` receives a rewritten model. */
+static attn_status find_everything(attn_ctx *ctx, findings *f, attn_model **made)
+{
+    const attn_tensor tokens = expected(1, "again"), post = expected(1, "post");
+    const attn_tensor z = expected(1, "z"), pattern = expected(1, "pattern");
+    const int32_t *const ids = ids_of(tokens);
+    const size_t n = tokens.shape[0];
+    attn_tensor *directions, *left, *right, *keys;
+    attn_parts p;
+    int i;
+    memset(f, 0, sizeof *f);
+    memset(&p, 0, sizeof p);
+    directions = next_of(f), left = next_of(f), right = next_of(f), keys = next_of(f);
+    if (attn_text_heads(ctx, odd, ids, n, next_of(f), next_of(f)) ||
+        attn_decompose(ctx, &p, odd, ids, n, ATTN_PARTS_HEADS, 3, 3))
+        return ctx->status;
+    *next_of(f) = p.stack;
+    *next_of(f) = p.scale;
+    if (attn_logit_directions(ctx, directions, odd, ids, ids + 3, 3) ||
+        attn_attribute(ctx, next_of(f), odd, p.stack, p.scale, *directions) ||
+        attn_attribute_bias(ctx, next_of(f), odd, *directions) ||
+        attn_attribute_neurons(ctx, next_of(f), odd, 1, post, p.scale, *directions) ||
+        attn_head_results(ctx, next_of(f), odd, 1, z) ||
+        attn_neuron_results(ctx, next_of(f), odd, 1, post, 3, 50) ||
+        attn_logit_lens_fresh(ctx, next_of(f), odd, p.stack, NULL, 0) ||
+        attn_logit_lens_saved(ctx, next_of(f), odd, p.stack, p.scale, ids, 5) ||
+        attn_pattern_entropy(ctx, next_of(f), pattern) ||
+        attn_head_keys(ctx, keys, ATTN_HEAD_INDUCTION, ids, n) ||
+        attn_head_score(ctx, next_of(f), pattern, *keys) ||
+        attn_circuit(ctx, left, right, odd, 1, 2, ATTN_CIRCUIT_OV) ||
+        attn_singular_values(ctx, next_of(f), *left, *right))
+        return ctx->status;
+    for (i = 0; i < 3; i++)
+        if (attn_composition_scores(ctx, next_of(f), odd, (attn_composition_kind)i) != ATTN_OK)
+            return ctx->status;
+    if (attn_model_rewrite(ctx, made, odd, 7) != ATTN_OK)
+        return ctx->status;
+    return attn_model_save(ctx, *made, test_tmp("lens-made.attn"));
+}
+
+static void same_everywhere(void)
+{
+    static const attn_isa_kind kinds[] = {ATTN_ISA_AUTO, ATTN_ISA_AUTO, ATTN_ISA_PORTABLE,
+                                          ATTN_ISA_AVX2};
+    attn_ctx ctx[4];
+    findings f[4];
+    int i, k;
+    for (k = 0; k < 4; k++) {
+        attn_model *made = NULL;
+        ctx[k] = alone();
+        ctx[k].isa = kinds[k];
+        ctx[k].n_threads = k == 1 ? 3 : 1;
+        if (!attn_isa(&ctx[k]) || strstr(attn_isa(&ctx[k]), "no fused"))
+            continue;
+        OK(&ctx[k], find_everything(&ctx[k], &f[k], &made));
+        attn_model_close(made);
+        CHECK(k == 0 || f[k].n == f[0].n);
+        for (i = 0; k > 0 && i < f[0].n; i++)
+            same_bits(f[k].all[i], f[0].all[i], "what was found");
+        if (k > 0)
+            CHECK(same_file(test_tmp("lens-made.attn"), test_tmp("lens-made-first.attn")));
+        else
+            CHECK(rename(test_tmp("lens-made.attn"), test_tmp("lens-made-first.attn")) == 0);
+    }
+    for (k = 0; k < 4; k++)
+        attn_ctx_free(&ctx[k]);
+    pool_clear();
+}
+
+static void failing_allocations(void)
+{
+    attn_status status = ATTN_E_MEMORY;
+    long n;
+    for (n = 0; n < 2000 && status != ATTN_OK; n++) {
+        meter m;
+        attn_ctx ctx = metered(&m);
+        attn_model *made = NULL;
+        findings f;
+        int i;
+        ctx.n_threads = 1;
+        m.fail_at = n;
+        status = find_everything(&ctx, &f, &made);
+        CHECKF(status == ATTN_OK || (status == ATTN_E_MEMORY && strstr(ctx.message, "memory")),
+               "allocation %ld: %s (%s)", n, attn_status_name(status), ctx.message);
+        for (i = 0; i < f.n; i++)
+            attn_tensor_free(&ctx, &f.all[i]);
+        CHECK(made || status != ATTN_OK);
+        attn_model_close(made);
+        CHECKF(m.live == 0 && m.wrong == 0, "allocation %ld: %ld blocks leaked", n, m.live);
+        attn_ctx_free(&ctx);
+    }
+    CHECKF(status == ATTN_OK && n > 100, "%s after %ld rounds", attn_status_name(status), n);
+    pool_clear();
+}
+
+void suite_lens(void)
+{
+    plain = converted("tests/golden/plain", "lens-plain.attn", "");
+    odd = converted("tests/golden/odd", "lens-odd.attn", "");
+    if (plain && odd) {
+        RUN("lens", weights);
+        RUN("lens", text_statistics);
+        RUN("lens", equal_logits);
+        RUN("lens", failing_statistics);
+        RUN("lens", head_statistics);
+        RUN("lens", bad_heads);
+        RUN("lens", labels);
+        RUN("lens", parts);
+        RUN("lens", bad_parts);
+        RUN("lens", heads_and_neurons);
+        RUN("lens", attribution);
+        RUN("lens", parts_make_logits);
+        RUN("lens", bad_attribution);
+        RUN("lens", lenses);
+        RUN("lens", quantized);
+        RUN("lens", bad_lenses);
+        RUN("lens", circuits);
+        RUN("lens", products);
+        RUN("lens", bad_circuits);
+        RUN("lens", rewriting);
+        RUN("lens", rewriting_again);
+        RUN("lens", gains_without_inverse);
+        RUN("lens", saving);
+        RUN("lens", same_everywhere);
+        RUN("lens", failing_allocations);
+    }
+    attn_model_close(plain);
+    attn_model_close(odd);
+}
