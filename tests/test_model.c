@@ -2353,20 +2353,17 @@ static void guessing_changes_nothing(void)
     }
 }
 
-/* A text that repeats itself needs few passes; one that never does needs as many as without. */
+/* Once a text goes round in circles, as a random model's does, it needs few passes. */
 static void guessing_saves_passes(void)
 {
-    int32_t prompt[60];
+    static const int32_t prompt[] = {3, 1, 4, 1, 5};
     attn_generate_desc d;
     telling t;
-    size_t i;
-    for (i = 0; i < 60; i++)
-        prompt[i] = 300 + (int32_t)(i % 6);
     memset(&d, 0, sizeof d);
-    d.max_tokens = 190;
+    d.max_tokens = 300;
     d.ignore_eos = 1;
-    t = tell(tiny, prompt, 60, d, 0, 0, 0);
-    CHECKF(t.n == 190 && t.n_passes < 190 / 3, "%d tokens in %d passes", (int)t.n, (int)t.n_passes);
+    t = tell(longer, prompt, 5, d, 0, 0, 0);
+    CHECKF(t.n == 300 && t.n_passes < 300 / 4, "%d tokens in %d passes", (int)t.n, (int)t.n_passes);
     pool_clear();
 }
 
