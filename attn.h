@@ -1409,6 +1409,7 @@ typedef struct attn__kernels {
     void (*affine)(float *out, const float *x, const float *w, const float *b, size_t n);
     void (*softmax)(float *out, const float *x, size_t n);
     float (*log_sum_exp)(const float *x, size_t n, float *largest); /* of x - *largest */
+    float (*largest_or_nan)(const float *x, size_t n);
     uint64_t (*digest)(const unsigned char *block, size_t size);
 } attn__kernels;
 
@@ -2825,6 +2826,26 @@ static float ATTN__FN(log_sum_exp)(const float *x, size_t n, float *largest)
     return attn__log(attn__fold(s));
 }
 
+/* NaN if there is one among them: what is neither below +inf nor above -inf. */
+static float ATTN__FN(largest_or_nan)(const float *x, size_t n)
+{
+    const attn__vec zero = attn__set1(0), one = attn__set1(1);
+    const attn__vec top = attn__set1(INFINITY), bottom = attn__set1(-INFINITY);
+    attn__vec m = bottom, spoiled = zero;
+    float lanes[16], result = -INFINITY;
+    int j;
+    ATTN__ROW(n)
+    {
+        const attn__vec v = attn__get(x + i, n_part, -INFINITY);
+        m = attn__vpick(m, v, m, v);
+        spoiled = attn__vpick(top, v, spoiled, attn__vpick(v, bottom, spoiled, one));
+    }
+    attn__store(lanes, m);
+    for (j = 0; j < 16; j++)
+        result = result > lanes[j] ? result : lanes[j];
+    return attn__fold(spoiled) > 0 ? (float)NAN : result;
+}
+
 /* One block of the file format's checksum; see the manual. */
 static uint64_t ATTN__FN(digest)(const unsigned char *block, size_t size)
 {
@@ -2864,7 +2885,8 @@ static const attn__kernels ATTN__FN(kernels) = {
     "avx512",
     ATTN_ISA_AVX512,
 #elif ATTN__PASS == 4
-    "avx512 vnni",          ATTN_ISA_AVX512_VNNI,
+    "avx512 vnni",
+    ATTN_ISA_AVX512_VNNI,
 #elif defined(ATTN__NEON)
     "neon",
     ATTN_ISA_NEON,
@@ -2893,6 +2915,7 @@ static const attn__kernels ATTN__FN(kernels) = {
     ATTN__FLOAT(affine),
     ATTN__FLOAT(softmax),
     ATTN__FLOAT(log_sum_exp),
+    ATTN__FLOAT(largest_or_nan),
     ATTN__FLOAT(digest)};
 
 #undef ATTN__LANES
@@ -8240,6 +8263,26 @@ static size_t attn__keep(attn_sampler *s)
     return kept;
 }
 
+/* The first of the largest; a NaN comes first of all. Only the piece that holds it is searched. */
+static size_t attn__largest_at(const attn__kernels *kernels, const float *x, size_t n)
+{
+    const size_t piece = 1024;
+    float largest = -INFINITY;
+    size_t at, i = 0;
+    for (at = 0; at < n; at += piece) {
+        const float here = kernels->largest_or_nan(x + at, n - at < piece ? n - at : piece);
+        if (here > largest || here != here) {
+            largest = here;
+            i = at;
+        }
+        if (here != here)
+            break;
+    }
+    while (largest == largest ? x[i] != largest : x[i] == x[i])
+        i++;
+    return i;
+}
+
 ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_sampler *s, const float *logits,
                                   const int32_t *seen, size_t n_seen, int32_t *token)
 {
@@ -8253,21 +8296,21 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_sampler *s, const float *l
                           : !logits ? "logits (feed a token first)"
                                     : "room for the token, or no tokens seen");
     d = &s->desc;
-    for (i = 0; i < s->n_vocab; i++) {
-        if (logits[i] != logits[i])
-            return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sample: the logit of token %llu is NaN",
-                              ATTN__LLU(i));
-        s->logits[i] = logits[i];
-    }
+    best = attn__largest_at(s->kernels, logits, s->n_vocab);
+    if (logits[best] != logits[best])
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sample: the logit of token %llu is NaN",
+                          ATTN__LLU(best));
+    *token = (int32_t)best;
+    if (d->temperature == 0 && (d->repeat_penalty == 0 || d->repeat_penalty == 1))
+        return ATTN_OK;
+    memcpy(s->logits, logits, s->n_vocab * sizeof(float));
     i = d->repeat_last > 0 && d->repeat_last < n_seen ? n_seen - d->repeat_last : 0;
     for (; d->repeat_penalty > 0 && d->repeat_penalty != 1 && i < n_seen; i++)
         if (seen[i] >= 0 && (size_t)seen[i] < s->n_vocab) {
             const float x = logits[seen[i]];
             s->logits[seen[i]] = x > 0 ? x / d->repeat_penalty : x * d->repeat_penalty;
         }
-    for (i = 1; i < s->n_vocab; i++)
-        if (s->logits[i] > s->logits[best])
-            best = i;
+    best = attn__largest_at(s->kernels, s->logits, s->n_vocab);
     *token = (int32_t)best;
     if (d->temperature == 0)
         return ATTN_OK;

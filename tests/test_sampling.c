@@ -158,6 +158,26 @@ static void greedy_finds_it_anywhere(void)
         }
 }
 
+/* The same over a vocabulary that is searched in pieces, with twins of the largest behind it. */
+static void greedy_in_a_large_vocabulary(void)
+{
+    enum { LARGE = 50257 };
+    static const size_t places[] = {0, 15, 16, 1023, 1024, 1025, 2047, 2048, 50175, 50176, 50256};
+    float *const logits = (float *)malloc(LARGE * sizeof *logits);
+    attn_sampler_desc desc = plain(0, 0);
+    size_t i, j;
+    for (i = 0; logits && i < LARGE; i++)
+        logits[i] = -1.0f - (float)(i * 7919 % 1000);
+    for (i = 0; logits && i < sizeof places / sizeof places[0]; i++) {
+        for (j = i; j < sizeof places / sizeof places[0]; j += 2)
+            logits[places[j]] = 4;
+        CHECK(draw(logits, LARGE, &desc, NULL, 0) == (int32_t)places[i]);
+        for (j = i; j < sizeof places / sizeof places[0]; j += 2)
+            logits[places[j]] = -3;
+    }
+    free(logits);
+}
+
 static void temperature_follows_softmax(void)
 {
     const float temperatures[4] = {0.5f, 0.7f, 1, 3};
@@ -485,6 +505,7 @@ void suite_sampling(void)
 {
     RUN("sampling", greedy_takes_the_first_of_the_largest);
     RUN("sampling", greedy_finds_it_anywhere);
+    RUN("sampling", greedy_in_a_large_vocabulary);
     RUN("sampling", temperature_follows_softmax);
     RUN("sampling", filters_keep_the_right_tokens);
     RUN("sampling", top_p_counts_what_top_k_left);
