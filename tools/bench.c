@@ -167,8 +167,8 @@ static void put_text(FILE *f, const char *text)
     putc('"', f);
 }
 
-static void put_figure(bench *b, const task *t, const char *unit, const measured *m, double value,
-                       double spread, double roof, double share)
+static void put_figure(bench *b, const task *t, const measured *m, double value, double spread,
+                       double roof, double share)
 {
     FILE *const f = b->json;
     if (!f)
@@ -180,7 +180,7 @@ static void put_figure(bench *b, const task *t, const char *unit, const measured
         fprintf(f, "null");
     fprintf(f, ", \"name\": ");
     put_text(f, t->name);
-    fprintf(f, ", \"unit\": \"%s\", \"threads\": %d", unit, m->threads);
+    fprintf(f, ", \"unit\": \"%s\", \"threads\": %d", t->unit, m->threads);
     put_number(f, "value", value);
     fprintf(f, ", \"spread\": %.4f", spread);
     put_number(f, "roof", roof);
@@ -223,7 +223,7 @@ static void report(bench *b, const task *t, measured *m)
         fprintf(b->table, " |%9s %3.0f%% %8s %s", shown_number(value_text, value),
                 100 * spread < 999 ? 100 * spread : 999.0, shown_number(roof_text, roof),
                 share > 0 ? share_text : "    -");
-        put_figure(b, t, unit, &m[i], value, spread, roof, share);
+        put_figure(b, t, &m[i], value / factor, spread, roof / factor, share);
     }
     putc('\n', b->table);
     fflush(b->table);
@@ -326,6 +326,17 @@ static task new_task(bench_section s, double amount, const char *unit,
 
 /* ---- roofs ---- */
 
+/* Enough memory to read for a roof of this many bytes; beyond 1 GiB nothing changes. */
+static int reserve(bench *b, uint64_t size)
+{
+    const uint64_t most = (uint64_t)1 << 30;
+    if (roofs_memory(&b->r, (size_t)(size > most ? most : size)))
+        return 1;
+    return tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory to measure reading with (%llu bytes)",
+                     TOOLS_LLU(size)),
+           0;
+}
+
 typedef struct roof_arg {
     roof_kind kind;
     size_t size;
@@ -350,35 +361,46 @@ static int measure_roof(bench *b, roof_kind kind, const char *unit, size_t size,
     return measure(b, &t);
 }
 
+static int measure_reading(bench *b, uint64_t size, const char *what)
+{
+    char name[40];
+    snprintf(name, sizeof name, size < 1000000 ? "read %.0f kB%s%s" : "read %.1f MB%s%s",
+             size < 1000000 ? (double)size / 1e3 : (double)size / 1e6, *what ? ", " : "", what);
+    return size > b->r.size || measure_roof(b, ROOF_MEMORY, "GB/s", (size_t)size, name);
+}
+
 static int section_roofs(bench *b)
 {
-    static const size_t sizes[] = {(size_t)498 << 20, (size_t)249 << 20, (size_t)131 << 20,
-                                   (size_t)70 << 20,  (size_t)8 << 20,   (size_t)512 << 10};
-    char name[40];
-    size_t i;
+    uint64_t sizes[N_DTYPES] = {0};
+    size_t i, shape;
+    int good;
+    for (shape = 0; strcmp(model_shapes[shape].name, b->size) != 0; shape++)
+        continue;
+    for (i = 0; i < N_DTYPES; i++)
+        if (b->path ? i == 0 : b->wanted >> i & 1)
+            sizes[i] =
+                b->path ? b->weight_bytes : model_bytes(&model_shapes[shape], dtypes[i].dtype);
+    good = reserve(b, (uint64_t)8 << 20);
+    for (i = 0; i < N_DTYPES; i++)
+        good = good && reserve(b, sizes[i]);
     heading(b, "roofs");
-    if (!measure_roof(b, ROOF_F32, "Gop/s", 0, "f32 multiply-add") ||
-        (b->r.loops->bytes && !measure_roof(b, ROOF_BYTES, "Gop/s", 0, "8-bit dot product")))
-        return 0;
-    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        if (sizes[i] > b->r.size)
-            continue;
-        snprintf(name, sizeof name, sizes[i] >> 20 ? "read %u MiB" : "read %u KiB",
-                 (unsigned)(sizes[i] >> 20 ? sizes[i] >> 20 : sizes[i] >> 10));
-        if (!measure_roof(b, ROOF_MEMORY, "GB/s", sizes[i], name))
-            return 0;
-    }
+    good = good && measure_roof(b, ROOF_F32, "Gop/s", 0, "f32 multiply-add") &&
+           (!b->r.loops->bytes || measure_roof(b, ROOF_BYTES, "Gop/s", 0, "8-bit dot product"));
+    for (i = 0; i < N_DTYPES && good; i++)
+        if (sizes[i] > 0)
+            good = measure_reading(b, sizes[i], b->path ? "the weights" : dtypes[i].name);
+    good = good && measure_reading(b, (uint64_t)8 << 20, "") &&
+           measure_reading(b, (uint64_t)1 << 19, "");
 #if defined(__GNUC__)
-    if (b->n_counts > 1) {
+    if (good && b->n_counts > 1) {
         const double took = roof_ping_pong(b->quick ? 0.02 : 0.2);
         if (took > 0)
             fprintf(b->table, "a cache line from one thread to another and back: %.0f ns\n",
                     1e9 * took);
-        if (b->json)
-            b->ping_pong = took;
+        b->ping_pong = took;
     }
 #endif
-    return 1;
+    return good;
 }
 
 /* ---- matmul, as the model does it ---- */
@@ -525,6 +547,14 @@ static void close_sessions(feed_arg *a)
     attn_sampler_free(a->greedy);
 }
 
+static feed_arg *new_sessions(bench *b)
+{
+    feed_arg *const a = (feed_arg *)calloc(1, sizeof *a);
+    if (!a)
+        tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for sessions");
+    return a;
+}
+
 static attn_status open_sessions(bench *b, feed_arg *a, size_t n_items, size_t n_ctx)
 {
     const size_t n_vocab = attn_model_config(b->model)->n_vocab;
@@ -589,7 +619,7 @@ static int section_prompts(bench *b)
 {
     static const size_t lengths[] = {64, 512, 1024};
     const size_t n_ctx = attn_model_config(b->model)->n_ctx;
-    feed_arg *const a = (feed_arg *)malloc(sizeof *a);
+    feed_arg *const a = new_sessions(b);
     task t = new_task(PROMPTS, 0, "tok/s", run_feed, a);
     size_t i;
     int good = a && open_sessions(b, a, 1, n_ctx < N_CTX ? n_ctx : N_CTX) == ATTN_OK;
@@ -625,7 +655,7 @@ static int section_generation(bench *b)
 {
     static const size_t starts[] = {32, 512, 960};
     const size_t n_ctx = attn_model_config(b->model)->n_ctx;
-    feed_arg *const a = (feed_arg *)malloc(sizeof *a);
+    feed_arg *const a = new_sessions(b);
     task t = new_task(GENERATION, 0, "tok/s", run_feed, a);
     size_t i;
     int good = a && open_sessions(b, a, 1, n_ctx < N_CTX ? n_ctx : N_CTX) == ATTN_OK;
@@ -649,11 +679,16 @@ static int section_batch(bench *b)
 {
     static const size_t all[] = {1, 2, 4, 8, 16}, few[] = {1, 8};
     const size_t n = b->quick ? 2 : 5, count = 8;
-    feed_arg *const a = (feed_arg *)malloc(sizeof *a);
+    feed_arg *const a = new_sessions(b);
     task t = new_task(BATCH, 0, "tok/s", run_feed, a);
     size_t i;
-    int good = a && attn_model_config(b->model)->n_ctx >= PROMPT + count;
+    int good = a != NULL;
     heading(b, "batch (tokens of all sequences)");
+    if (attn_model_config(b->model)->n_ctx < PROMPT + count) {
+        fprintf(b->table, "not measured: the model has too few positions\n");
+        free(a);
+        return 1;
+    }
     for (i = 0; i < n && good; i++) {
         const size_t sequences = b->quick ? few[i] : all[i];
         good = open_sessions(b, a, sequences, PROMPT + count) == ATTN_OK &&
@@ -945,13 +980,15 @@ static int section_tokenizer(bench *b)
     size_t i, section_size = 0;
     int good = 1;
     memset(&a, 0, sizeof a);
-    heading(b, "tokenizer (always one thread)");
+    b->n_counts = 1;
+    heading(b, "tokenizer");
     if (!b->tokenizer && b->model)
         a.tokenizer = attn_model_tokenizer(b->model);
     if (!a.tokenizer) {
         if (!b->tokenizer && !system_is_directory(directory)) {
             fprintf(b->table,
                     "not measured: the model has no tokenizer; --tokenizer DIR gives one\n");
+            b->n_counts = threads;
             return 1;
         }
         if (vocab_read(&b->ctx, directory, &section, &section_size) ||
@@ -967,7 +1004,6 @@ static int section_tokenizer(bench *b)
     if (good)
         fprintf(b->table, "%u tokens, of %s\n", (unsigned)attn_tokenizer_n_tokens(a.tokenizer),
                 own ? directory : "the model");
-    b->n_counts = 1;
     for (i = 0; i < sizeof kinds / sizeof kinds[0] && good; i++) {
         fill_text(a.text, a.size, (int)i);
         snprintf(t.name, sizeof t.name, "%s", kinds[i]);
@@ -1136,17 +1172,6 @@ static int open_model(bench *b, attn_dtype dtype)
     return attn_model_open(&b->ctx, &b->model, b->file, NULL) == ATTN_OK && describe_model(b);
 }
 
-/* Enough memory to read for a roof of this many bytes; beyond 1 GiB nothing changes. */
-static int reserve(bench *b, uint64_t size)
-{
-    const uint64_t most = (uint64_t)1 << 30;
-    if (roofs_memory(&b->r, (size_t)(size > most ? most : size)))
-        return 1;
-    return tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory to measure reading with (%llu bytes)",
-                     TOOLS_LLU(size)),
-           0;
-}
-
 static int bench_model(bench *b, attn_dtype dtype)
 {
     static const struct {
@@ -1162,7 +1187,7 @@ static int bench_model(bench *b, attn_dtype dtype)
     size_t i;
     int good = open_model(b, dtype) && reserve(b, b->weight_bytes);
     for (i = 0; i < sizeof sections / sizeof sections[0] && good; i++)
-        if (b->sections & (unsigned)sections[i].bit)
+        if ((b->sections & (unsigned)sections[i].bit) && (b->path || sections[i].bit != ROOFS))
             good = sections[i].run(b);
     if (good && b->path && (b->sections & TOKENIZER))
         good = section_tokenizer(b);
@@ -1174,10 +1199,10 @@ static int bench_all(bench *b)
 {
     const unsigned of_model = MATMUL | PROMPTS | GENERATION | BATCH | FIRST | MEMORY;
     int i, good = 1;
-    if (b->sections & ROOFS)
-        good = reserve(b, b->quick ? (uint64_t)131 << 20 : (uint64_t)498 << 20) && section_roofs(b);
     if (b->path)
-        return good && (!(b->sections & (of_model | TOKENIZER)) || bench_model(b, ATTN_F32));
+        return bench_model(b, ATTN_F32);
+    if (b->sections & ROOFS)
+        good = section_roofs(b);
     for (i = 0; i < N_DTYPES && good && (b->sections & of_model); i++)
         if (b->wanted >> i & 1)
             good = bench_model(b, dtypes[i].dtype);
@@ -1304,7 +1329,7 @@ int main(int argc, char **argv)
     if (failed)
         return free(b), failed - 1;
     b->repeats = b->quick ? 3 : 5;
-    b->shortest = b->quick ? 0.004 : 0.02;
+    b->shortest = b->quick ? 0.003 : 0.02;
     clock_of_thread = b->cpu_time;
     roofs_init(&b->r, attn_isa(&b->ctx), b->shortest / 4);
     b->table = stdout;

@@ -148,6 +148,17 @@ static attn_status model_add_all(model_writer *w, const model_shape *s)
     return model_finish(w, s);
 }
 
+/* Bytes of all its tensors but the positions. */
+static uint64_t model_bytes(const model_shape *s, attn_dtype dtype)
+{
+    const size_t width = s->d_model;
+    const uint64_t layer = (uint64_t)attn_panels_size(dtype, width, 3 * width) +
+                           attn_panels_size(dtype, width, width) +
+                           attn_panels_size(dtype, width, 4 * width) +
+                           attn_panels_size(dtype, 4 * width, width) + 4 * 13 * width;
+    return attn_panels_size(dtype, width, N_VOCAB) + s->n_layer * layer + 4 * 2 * width;
+}
+
 static attn_status model_write(attn_ctx *ctx, const char *path, const model_shape *s,
                                attn_dtype dtype)
 {

@@ -226,8 +226,9 @@ typedef struct roofs {
     unsigned char *memory; /* to be read; starts at a multiple of 2 MiB */
     size_t size;
     void *block;
-    int form[ROOF_MAX_THREADS + 1]; /* 1 + the fastest way to read with so many threads; or 0 */
-    size_t steps[ROOF_MEMORY];      /* of arithmetic: as many as take that long */
+    int form[ROOF_MAX_THREADS + 1];    /* 1 + the fastest way to read with so many threads; or 0 */
+    double rate[ROOF_MAX_THREADS + 1]; /* the highest seen of reading, to know how long it takes */
+    size_t steps[ROOF_MEMORY];         /* of arithmetic: as many as take that long */
     float sink[ROOF_MAX_THREADS][64];
 } roofs;
 
@@ -267,7 +268,7 @@ static double roof_time(const roof_job *job, int n_threads)
 static double roof_once(roofs *r, roof_kind kind, size_t size, int n_threads, int form)
 {
     roof_job job;
-    double amount, took;
+    double amount, rate;
     job.r = r;
     job.kind = kind;
     job.form = form;
@@ -276,11 +277,11 @@ static double roof_once(roofs *r, roof_kind kind, size_t size, int n_threads, in
         size = size > r->size ? r->size : size < 65536 ? 65536 : size;
         job.n = size / 4096 * 4096;
         amount = (double)job.n;
-        took = roof_time(&job, n_threads); /* and now the caches hold what they can */
-        job.rounds = took < r->shortest ? (size_t)(r->shortest / (took + 1e-9)) + 1 : 1;
-        if (job.rounds > 1000)
-            job.rounds = 1000;
-        return amount * (double)job.rounds / roof_time(&job, n_threads);
+        roof_time(&job, n_threads); /* and now the caches hold what they can */
+        job.rounds = (size_t)(r->shortest * r->rate[n_threads] / amount) + 1;
+        rate = amount * (double)job.rounds / roof_time(&job, n_threads);
+        r->rate[n_threads] = rate > r->rate[n_threads] ? rate : r->rate[n_threads];
+        return rate;
     }
     amount = (double)n_threads * (kind == ROOF_F32 ? r->loops->f32_ops : r->loops->bytes_ops);
     job.n = r->steps[kind];
