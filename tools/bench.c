@@ -112,6 +112,7 @@ typedef struct cost {
 /* What is measured. */
 typedef struct task {
     const char *section;
+    const char *dtype; /* of the weights; NULL if there are none */
     char name[40];
     double amount; /* in one unit of work, for a figure in `unit` per second */
     const char *unit;
@@ -174,12 +175,12 @@ static void put_figure(bench *b, const task *t, const measured *m, double value,
     if (!f)
         return;
     fprintf(f, "%s\n    {\"section\": \"%s\", \"dtype\": ", b->n_json++ ? "," : "", t->section);
-    if (b->dtype)
-        put_text(f, b->dtype);
+    if (t->dtype)
+        put_text(f, t->dtype);
     else
         fprintf(f, "null");
     fprintf(f, ", \"name\": ");
-    put_text(f, t->name);
+    put_text(f, t->name + strspn(t->name, " "));
     fprintf(f, ", \"unit\": \"%s\", \"threads\": %d", t->unit, m->threads);
     put_number(f, "value", value);
     fprintf(f, ", \"spread\": %.4f", spread);
@@ -234,7 +235,7 @@ static void heading(bench *b, const char *title)
     int i;
     fprintf(b->table, "\n%-35s", title);
     for (i = 0; i < b->n_counts; i++)
-        fprintf(b->table, " |%3d thread%s   +-     roof share", b->threads[i],
+        fprintf(b->table, " |%2d thread%s  +-     roof share", b->threads[i],
                 b->threads[i] == 1 ? " " : "s");
     fprintf(b->table, "\n");
     fflush(b->table);
@@ -308,7 +309,7 @@ static int measure(bench *b, const task *t)
 }
 
 /* A task of no needs yet. */
-static task new_task(bench_section s, double amount, const char *unit,
+static task new_task(const bench *b, bench_section s, double amount, const char *unit,
                      double (*run)(bench *, void *), void *arg)
 {
     task t;
@@ -317,6 +318,7 @@ static task new_task(bench_section s, double amount, const char *unit,
     while ((unsigned)s >> (i + 1))
         i++;
     t.section = section_names[i];
+    t.dtype = s == ROOFS || s == TOKENIZER ? NULL : b->dtype;
     t.amount = amount;
     t.unit = unit;
     t.run = run;
@@ -354,7 +356,7 @@ static double run_roof(bench *b, void *arg)
 static int measure_roof(bench *b, roof_kind kind, const char *unit, size_t size, const char *name)
 {
     roof_arg a;
-    task t = new_task(ROOFS, 1, unit, run_roof, &a);
+    task t = new_task(b, ROOFS, 1, unit, run_roof, &a);
     a.kind = kind;
     a.size = size;
     snprintf(t.name, sizeof t.name, "%s", name);
@@ -443,7 +445,7 @@ static int measure_matmul(bench *b, const attn__panels *w, size_t n, size_t rows
     const size_t bytes = attn_panels_size(w->dtype, n_in, n_out);
     float *const block = (float *)malloc((n_x + n_y + n_pack) * sizeof(float));
     matmul_arg a;
-    task t = new_task(MATMUL, 0, "Gop/s", run_matmul, &a);
+    task t = new_task(b, MATMUL, 0, "Gop/s", run_matmul, &a);
     size_t i;
     int good;
     if (!block) {
@@ -620,7 +622,7 @@ static int section_prompts(bench *b)
     static const size_t lengths[] = {64, 512, 1024};
     const size_t n_ctx = attn_model_config(b->model)->n_ctx;
     feed_arg *const a = new_sessions(b);
-    task t = new_task(PROMPTS, 0, "tok/s", run_feed, a);
+    task t = new_task(b, PROMPTS, 0, "tok/s", run_feed, a);
     size_t i;
     int good = a && open_sessions(b, a, 1, n_ctx < N_CTX ? n_ctx : N_CTX) == ATTN_OK;
     heading(b, "prompt (logits of its last token)");
@@ -656,7 +658,7 @@ static int section_generation(bench *b)
     static const size_t starts[] = {32, 512, 960};
     const size_t n_ctx = attn_model_config(b->model)->n_ctx;
     feed_arg *const a = new_sessions(b);
-    task t = new_task(GENERATION, 0, "tok/s", run_feed, a);
+    task t = new_task(b, GENERATION, 0, "tok/s", run_feed, a);
     size_t i;
     int good = a && open_sessions(b, a, 1, n_ctx < N_CTX ? n_ctx : N_CTX) == ATTN_OK;
     heading(b, "generation (greedy)");
@@ -680,7 +682,7 @@ static int section_batch(bench *b)
     static const size_t all[] = {1, 2, 4, 8, 16}, few[] = {1, 8};
     const size_t n = b->quick ? 2 : 5, count = 8;
     feed_arg *const a = new_sessions(b);
-    task t = new_task(BATCH, 0, "tok/s", run_feed, a);
+    task t = new_task(b, BATCH, 0, "tok/s", run_feed, a);
     size_t i;
     int good = a != NULL;
     heading(b, "batch (tokens of all sequences)");
@@ -821,7 +823,7 @@ static double run_first(bench *b, void *arg)
 
 static int section_first(bench *b)
 {
-    task t = new_task(FIRST, 1000, "ms", run_first, NULL);
+    task t = new_task(b, FIRST, 1000, "ms", run_first, NULL);
     heading(b, "first token");
     snprintf(t.name, sizeof t.name, "process start, prompt of %d", PROMPT);
     t.by_time = 1;
@@ -842,7 +844,7 @@ static double run_memory(bench *b, void *arg)
 
 static int section_memory(bench *b)
 {
-    task t = new_task(MEMORY, 1, "MiB", run_memory, NULL);
+    task t = new_task(b, MEMORY, 1, "MiB", run_memory, NULL);
     double resident = -1;
     size_t size = 0;
     heading(b, "memory beyond the weights' file");
@@ -976,7 +978,7 @@ static int section_tokenizer(bench *b)
     attn_tokenizer *own = NULL;
     const int threads = b->n_counts;
     text_arg a;
-    task t = new_task(TOKENIZER, 0, "MB/s", run_encode, &a);
+    task t = new_task(b, TOKENIZER, 0, "MB/s", run_encode, &a);
     size_t i, section_size = 0;
     int good = 1;
     memset(&a, 0, sizeof a);
@@ -1178,10 +1180,10 @@ static int bench_model(bench *b, attn_dtype dtype)
         bench_section bit;
         int (*run)(bench *b);
     } sections[] = {
-        {MATMUL, section_matmul}, {PROMPTS, section_prompts}, {GENERATION, section_generation},
-        {BATCH, section_batch},
+        {ROOFS, section_roofs},           {MATMUL, section_matmul}, {PROMPTS, section_prompts},
+        {GENERATION, section_generation}, {BATCH, section_batch},
 #ifdef BENCH_CHILD
-        {FIRST, section_first},   {MEMORY, section_memory}
+        {FIRST, section_first},           {MEMORY, section_memory}
 #endif
     };
     size_t i;
