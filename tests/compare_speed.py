@@ -156,13 +156,13 @@ def main():
                 for name, value in result.items():
                     rates[name, peer].append(value)
                     rates[name, peer + " ratio"].append(mine[name] / value)
-        print(f"\n{threads} thread{'s' * (threads > 1)}, medians of {a.rounds} rounds" + " " * 19 + "ours"
-              + "".join(f"{peer:>12}  ratio" for peer in PEERS if peer not in absent))
+        title = f"{threads} thread{'s' * (threads > 1)}, rounds: {a.rounds}"
+        print(f"\n{title:<46}ours" + "".join(f"{peer:>12}  ratio" for peer in PEERS if peer not in absent))
         for name in mine:
             unit = "Gop/s" if SHAPE.match(name) else "tok/s"
             line = f"{name.strip():<32} {unit:<7} {statistics.median(rates[name, 'ours']):>9.1f}"
             for peer in (p for p in PEERS if p not in absent):
-                line += ("" .join(f"{statistics.median(rates[name, peer + more]):>{width}.{places}f}"
+                line += ("".join(f"{statistics.median(rates[name, peer + more]):>{width}.{places}f}"
                          for more, width, places in (("", 12, 1), (" ratio", 7, 2)))
                          if (name, peer) in rates else " " * 19)
             print(line.rstrip())

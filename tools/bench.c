@@ -1341,15 +1341,17 @@ int main(int argc, char **argv)
     } else if (b->json_path) {
         b->json = fopen(b->json_path, "w");
     }
-    if (!b->table || (b->json_path && !b->json))
-        failed =
-            tool_fail(&b->ctx, ATTN_E_IO, "cannot write %s: %s", b->json_path, strerror(errno));
-    if (!failed) {
+    if (!b->table || (b->json_path && !b->json)) {
+        tool_fail(&b->ctx, ATTN_E_IO, "cannot write %s: %s", b->json_path, strerror(errno));
+        failed = 1;
+    } else {
         opening(b);
         failed = !bench_all(b);
         closing(b);
-        if (fflush(b->table) || (b->json && fflush(b->json)))
-            failed = tool_fail(&b->ctx, ATTN_E_IO, "cannot write the figures: %s", strerror(errno));
+        if (fflush(b->table) || (b->json && fflush(b->json))) {
+            tool_fail(&b->ctx, ATTN_E_IO, "cannot write the figures: %s", strerror(errno));
+            failed = 1;
+        }
     }
     if (failed)
         fprintf(stderr, "bench: %s\n", b->ctx.message);
