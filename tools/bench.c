@@ -14,6 +14,7 @@
 #include "vocab.h"
 #include "bench_model.h"
 #include "roofs.h"
+#include <signal.h>
 #if defined(__unix__) || defined(__APPLE__)
 #include <spawn.h>
 #include <sys/wait.h>
@@ -88,7 +89,6 @@ typedef struct bench {
 
     /* the model at hand */
     char file[512]; /* where it lies */
-    int is_temporary;
     attn_model *model;
     const char *dtype;
     uint64_t weight_bytes;  /* what one token reads of it */
@@ -1110,14 +1110,30 @@ static void closing(bench *b)
     }
 }
 
+/* A file that goes when the program does, also when it is interrupted. */
+static const char *volatile temporary_file;
+
+static void remove_temporary(void)
+{
+    const char *const file = temporary_file;
+    temporary_file = NULL;
+    if (file)
+        remove(file);
+}
+
+static void interrupted(int number)
+{
+    remove_temporary();
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
 static void close_model(bench *b)
 {
     attn_model_close(b->model);
     b->model = NULL;
     b->dtype = NULL;
-    if (b->is_temporary)
-        remove(b->file);
-    b->is_temporary = 0;
+    remove_temporary();
 }
 
 /* Counts what one token reads, and says which model this is. */
@@ -1167,7 +1183,7 @@ static int open_model(bench *b, attn_dtype dtype)
 #endif
         snprintf(b->file, sizeof b->file, "%s/bench-%lu.attn",
                  directory && *directory ? directory : "/tmp", system_process());
-        b->is_temporary = 1;
+        temporary_file = b->file;
         if (model_write(&b->ctx, b->file, &model_shapes[i], dtype))
             return 0;
     }
@@ -1326,6 +1342,8 @@ int main(int argc, char **argv)
         return child(argv);
     if (!b)
         return 1;
+    signal(SIGINT, interrupted);
+    signal(SIGTERM, interrupted);
     b->program = argv[0];
     failed = parse(b, argc, argv);
     if (failed)

@@ -145,7 +145,7 @@ ROOF_READ(roof_read_avx512, ROOF_AVX512, __m512i, ROOF_LOAD_AVX512, _mm512_or_si
 
 #if defined(ATTN__NEON)
 #if defined(__ARM_FEATURE_DOTPROD)
-#define ROOF_DOT_NEON(a, w, v) vdotq_s32(a, w, v)
+#define ROOF_DOT_NEON(a, w, v) vdotq_s32(a, vreinterpretq_s8_s32(w), vreinterpretq_s8_s32(v))
 enum { ROOF_NEON_BYTES = 16 * 32 };
 #else
 ATTN__INLINE int32x4_t roof_dot_neon(int32x4_t a, int8x16_t w, int8x16_t v)
