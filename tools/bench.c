@@ -25,26 +25,33 @@ extern char **environ;
 static const char usage[] =
     "usage: bench [MODEL.attn] [options]\n"
     "\n"
-    "Measures MODEL.attn, or a model of one of GPT-2's sizes with random weights, which is "
-    "written\n"
-    "to a temporary file: speed does not depend on what the weights are.\n"
+    "Measures MODEL.attn, or a model of one of GPT-2's sizes with random weights, which\n"
+    "is written to a temporary file: speed does not depend on what the weights are.\n"
     "\n"
     "options:\n"
     "  --size SIZE      of random weights: 124M (the default), 355M, 774M or 1558M\n"
-    "  --dtype TYPE     of random weights: f32, f16, q8 or q4; separated by commas, or again.\n"
-    "                   Default: all four (with --quick f32 and q8, above 124M q8)\n"
-    "  --only SECTION   roofs, matmul, prompt, generation, batch, first, memory or tokenizer;\n"
-    "                   separated by commas, or again. Default: all\n"
+    "  --dtype TYPE     of random weights: f32, f16, q8 or q4; several with commas\n"
+    "                   between them. Default: all; with --quick f32 and q8; above\n"
+    "                   124M q8\n"
+    "  --only SECTION   roofs, matmul, prompt, generation, speculation, batch, first,\n"
+    "                   memory or tokenizer; several with commas between them\n"
     "  --quick          fewer cases and repeats: under a minute\n"
     "  --threads COUNT  compare one thread with this many instead of all\n"
-    "  --tokenizer DIR  of a directory with vocab.json and merges.txt, instead of the model's\n"
-    "  --cpu-time       count the time that the program ran, not what passed: for one thread on a\n"
-    "                   busy machine\n"
-    "  --json FILE      write the figures there as JSON; - is standard output, without the table\n"
+    "  --tokenizer DIR  measure the one of vocab.json and merges.txt in this directory\n"
+    "                   instead of the model's\n"
+    "  --cpu-time       count the time that the program ran, not the time that passed:\n"
+    "                   for one thread on a busy machine\n"
+    "  --json FILE      write the figures there as JSON; - is standard output, then\n"
+    "                   without the table\n"
     "  --help           show this\n"
     "\n"
     "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
+#ifdef _OPENMP
+enum { MAX_THREADS = ROOF_MAX_THREADS };
+#else
+enum { MAX_THREADS = 1 };
+#endif
 enum { MAX_REPEATS = 9, PROMPT = 32 };
 
 /* Parts of the table, in its order; bits of bench.sections. */
@@ -53,13 +60,15 @@ typedef enum bench_section {
     MATMUL = 2,
     PROMPTS = 4,
     GENERATION = 8,
-    BATCH = 16,
-    FIRST = 32,
-    MEMORY = 64,
-    TOKENIZER = 128
+    SPECULATION = 16,
+    BATCH = 32,
+    FIRST = 64,
+    MEMORY = 128,
+    TOKENIZER = 256
 } bench_section;
-static const char *const section_names[] = {"roofs", "matmul", "prompt", "generation",
-                                            "batch", "first",  "memory", "tokenizer"};
+static const char *const section_names[] = {"roofs",      "matmul",      "prompt",
+                                            "generation", "speculation", "batch",
+                                            "first",      "memory",      "tokenizer"};
 enum { N_SECTIONS = sizeof section_names / sizeof section_names[0] };
 
 static const struct {
@@ -651,8 +660,6 @@ static cost generation_cost(const bench *b, size_t sequences, size_t start, size
     return needs;
 }
 
-/* A new way to generate, speculation say, is a new row here: one more task, with a run of its own.
- */
 static int section_generation(bench *b)
 {
     static const size_t starts[] = {32, 512, 960};
@@ -675,6 +682,66 @@ static int section_generation(bench *b)
         close_sessions(a);
     free(a);
     return good && !b->ctx.status;
+}
+
+/* attn_generate on a session whose tokens repeat themselves or do not. */
+typedef struct speculation_arg {
+    attn_session *session;
+    int32_t last; /* token of the prompt */
+    attn_generate_desc desc;
+} speculation_arg;
+
+static double run_speculation(bench *b, void *arg)
+{
+    speculation_arg *a = (speculation_arg *)arg;
+    double start;
+    a->desc.prompt_ids = &a->last;
+    a->desc.n_prompt_ids = 1;
+    if (attn_rewind(&b->ctx, a->session, 2 * PROMPT - 1))
+        return -1;
+    start = seconds();
+    return attn_generate(&b->ctx, a->session, NULL, &a->desc, NULL, NULL) ? -1 : seconds() - start;
+}
+
+/* Greedy after a text of 8 tokens again and again, which a model goes on with soon; and sampled so
+ * hot that nothing repeats. The roof is that of one token after the other: guesses that come true
+ * go through it. */
+static int section_speculation(bench *b)
+{
+    static const char *const names[] = {"repeating, without", "repeating, guessing",
+                                        "not repeating, without", "not repeating, guessing"};
+    const size_t n_vocab = attn_model_config(b->model)->n_vocab;
+    feed_arg *const a = new_sessions(b);
+    speculation_arg s;
+    task t = new_task(b, SPECULATION, 0, "tok/s", run_speculation, &s);
+    size_t i, j;
+    int good = a != NULL;
+    heading(b, "speculation (attn_generate)");
+    if (attn_model_config(b->model)->n_ctx < 4 * PROMPT) {
+        fprintf(b->table, "not measured: the model has too few positions\n");
+        free(a);
+        return 1;
+    }
+    good = good && open_sessions(b, a, 1, 4 * PROMPT) == ATTN_OK;
+    for (i = 0; i < 4 && good; i++) {
+        for (j = 0; j < 2 * PROMPT; j++)
+            a->tokens[0][j] = (int32_t)((i < 2 ? j % 8 : j) * 37 % n_vocab);
+        memset(&s, 0, sizeof s);
+        s.session = a->items[0].session;
+        s.last = a->tokens[0][2 * PROMPT - 1];
+        s.desc.max_tokens = PROMPT;
+        s.desc.ignore_eos = 1;
+        s.desc.guess = i % 2 ? 0 : -1;
+        s.desc.sampler.temperature = i < 2 ? 0 : 100.0f;
+        t.amount = PROMPT;
+        t.needs = generation_cost(b, 1, 2 * PROMPT, PROMPT);
+        snprintf(t.name, sizeof t.name, "%s", names[i]);
+        good = fill_sessions(b, a, 2 * PROMPT) == ATTN_OK && measure(b, &t);
+    }
+    if (a)
+        close_sessions(a);
+    free(a);
+    return good;
 }
 
 static int section_batch(bench *b)
@@ -1195,11 +1262,15 @@ static int bench_model(bench *b, attn_dtype dtype)
     static const struct {
         bench_section bit;
         int (*run)(bench *b);
-    } sections[] = {
-        {ROOFS, section_roofs},           {MATMUL, section_matmul}, {PROMPTS, section_prompts},
-        {GENERATION, section_generation}, {BATCH, section_batch},
+    } sections[] = {{ROOFS, section_roofs},
+                    {MATMUL, section_matmul},
+                    {PROMPTS, section_prompts},
+                    {GENERATION, section_generation},
+                    {SPECULATION, section_speculation},
+                    {BATCH, section_batch},
 #ifdef BENCH_CHILD
-        {FIRST, section_first},           {MEMORY, section_memory}
+                    {FIRST, section_first},
+                    {MEMORY, section_memory}
 #endif
     };
     size_t i;
@@ -1215,7 +1286,7 @@ static int bench_model(bench *b, attn_dtype dtype)
 
 static int bench_all(bench *b)
 {
-    const unsigned of_model = MATMUL | PROMPTS | GENERATION | BATCH | FIRST | MEMORY;
+    const unsigned of_model = (1u << N_SECTIONS) - 1 - ROOFS - TOKENIZER;
     int i, good = 1;
     if (b->path)
         return bench_model(b, ATTN_F32);
@@ -1305,8 +1376,11 @@ static int parse(bench *b, int argc, char **argv)
         } else if (strcmp(option, "--threads") == 0) {
             char *end;
             const long number = strtol(value, &end, 10);
-            if (number < 1 || number > ROOF_MAX_THREADS || *end)
-                return 1 + refuse("--threads takes a number from 1 to 256, not", value);
+            if (number < 1 || number > MAX_THREADS || *end)
+                return 1 + refuse(MAX_THREADS > 1
+                                      ? "--threads takes a number from 1 to 256, not"
+                                      : "--threads takes 1 where there is no OpenMP, not",
+                                  value);
             count = (int)number;
         } else if (option[0] == '-') {
             return 1 + refuse("there is no option", option);
