@@ -26,7 +26,7 @@ static const char usage[] =
     "usage: bench [MODEL.attn] [options]\n"
     "\n"
     "Measures MODEL.attn, or a model of one of GPT-2's sizes with random weights,\n"
-    "which is written to a temporary file: speed does not depend on what the weights are.\n"
+    "which is written to a temporary file: speed does not depend on the weights.\n"
     "\n"
     "options:\n"
     "  --size SIZE      of random weights: 124M (the default), 355M, 774M or 1558M\n"
