@@ -30,6 +30,9 @@ PROMPT = Once upon a time
 N      = 200
 SEED   = 1
 
+# Options for `make bench`.
+BENCH  =
+
 .DELETE_ON_ERROR:
 .PHONY: all run notebooks test bench gpt2 clean distclean install format format-check help FORCE
 
@@ -46,8 +49,8 @@ notebooks: $(NOTEBOOKS) $(NOTEBOOK_MODELS) ## the notebooks on attention, in C
 test: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) $(BUILD)/test ## build and run the tests
 	$(BUILD)/test
 
-bench: $(BUILD)/bench ## tokens per second of a random model of GPT-2's size
-	$(BUILD)/bench
+bench: $(BUILD)/bench ## speed next to what this machine can do at all (BENCH="--quick --size 355M")
+	$(BUILD)/bench $(BENCH)
 
 # Models of the Hugging Face hub ==================================================================
 
@@ -87,6 +90,10 @@ $(BUILD)/%: examples/%.c $(BUILD)/attn.o
 
 $(BUILD)/%: tools/%.c $(BUILD)/attn.o
 	$(PROGRAM)
+
+# It looks inside the header, so it brings an implementation of its own.
+$(BUILD)/bench: tools/bench.c $(BUILD)/flags
+	$(COMPILE) -MF $@.d $< -o $@ $(LINK)
 
 $(BUILD)/tests/%.o: tests/%.c $(BUILD)/flags
 	@mkdir -p $(@D)

@@ -47,5 +47,6 @@ void suite_sampling(void);
 void suite_convert(void);
 void suite_tools(void);
 void suite_notebooks(void);
+void suite_bench(void);
 
 #endif

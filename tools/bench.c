@@ -1,295 +1,1456 @@
 /* cc tools/bench.c -I. -O2 -fopenmp -lm -o bench
  *
- * How fast does it read a prompt, and how fast does it write? Measures a .attn file, or a model of
- * one of GPT-2's sizes with random weights, which is made in memory: speed does not depend on what
- * the weights are. Each line is the best of several runs. */
-
-#define _POSIX_C_SOURCE 200112L /* for clock_gettime under -std=c99 */
+ * How fast is it, and how fast could this machine be? Everything is measured next to the roofs that
+ * bound it: the arithmetic that the work cannot do without, at the rate at which this processor
+ * does nothing else, or the bytes that it must read, at the rate at which this processor does
+ * nothing else, whichever takes longer. A share of 100 % means that no program could be faster. */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* for madvise */
+#endif
+#include "system.h"
+#define ATTN_STATIC /* matmul is timed as the model uses it: inside the header */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-static double seconds(void)
-{
+#include "vocab.h"
+#include "bench_model.h"
+#include "roofs.h"
+#include <signal.h>
 #if defined(__unix__) || defined(__APPLE__)
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-#else
-    return (double)clock() / CLOCKS_PER_SEC;
-#endif
-}
-
-/* A model from nothing: the file format's sections, written into one block of memory. */
-
-typedef struct shape {
-    const char *name;
-    uint32_t n_layer, n_head, d_model;
-} shape;
-static const shape shapes[] = {{"distilgpt2", 6, 12, 768},
-                               {"gpt2", 12, 12, 768},
-                               {"gpt2-medium", 24, 16, 1024},
-                               {"gpt2-large", 36, 20, 1280},
-                               {"gpt2-xl", 48, 25, 1600}};
-enum { N_SHAPES = sizeof shapes / sizeof shapes[0], N_VOCAB = 50257, N_CTX = 1024 };
-
-typedef struct image {
-    attn_ctx *ctx;
-    attn_dtype dtype;            /* of the matrices */
-    const float *random;         /* N_VOCAB + 16 * 6400 of them */
-    unsigned char *bytes;        /* NULL while sizes are counted */
-    size_t n_tensors, room, end; /* tensors so far, tensors in the table, bytes so far */
-} image;
-
-static void put32(unsigned char *at, uint64_t value)
-{
-    int i;
-    for (i = 0; i < 4; i++)
-        at[i] = (unsigned char)(value >> 8 * i);
-}
-
-static void put64(unsigned char *at, uint64_t value)
-{
-    put32(at, value & 0xFFFFFFFF);
-    put32(at + 4, value >> 32);
-}
-
-/* Appends a tensor: [n_in, n_out] as panels, or [n_out] or [n_in, n_out] as rows. Element (k, n)
- * is number 16 k + n of the random numbers. */
-static void add_tensor(image *im, const char *name, int panels, size_t n_in, size_t n_out)
-{
-    const size_t start = (im->end + 63) / 64 * 64;
-    const size_t size = panels ? attn_panels_size(im->dtype, n_in, n_out) : 4 * n_in * n_out;
-    unsigned char *record = im->bytes + 256 + 128 * im->n_tensors;
-    unsigned char *data = im->bytes + start;
-    attn_tensor w = attn_borrow((void *)(uintptr_t)im->random, ATTN_F32, attn_shape2(n_in, n_out));
-    im->end = start + size;
-    im->n_tensors++;
-    if (!im->bytes)
-        return;
-    w.stride[0] = 16; /* rows overlap, which saves memory and harms nothing */
-    if (panels) {
-        attn_panels_write(im->ctx, data, im->dtype, w);
-    } else {
-        attn_tensor rows = attn_borrow(data, ATTN_F32, attn_shape2(n_in, n_out));
-        attn_copy(im->ctx, &rows, w);
-    }
-    snprintf((char *)record, 64, "%s", name);
-    put32(record + 64, panels ? im->dtype : ATTN_F32);
-    put32(record + 68, (uint64_t)panels);
-    put32(record + 72, n_in > 1 ? 2 : 1);
-    put64(record + 80, n_in > 1 ? n_in : n_out);
-    put64(record + 88, n_in > 1 ? n_out : 1);
-    put64(record + 96, start);
-    put64(record + 104, size);
-    put64(record + 112, attn_checksum(0, data, size));
-}
-
-static void add_block_tensor(image *im, uint32_t layer, const char *name, int panels, size_t n_in,
-                             size_t n_out)
-{
-    char full[64];
-    snprintf(full, sizeof full, "blocks.%u.%s", (unsigned)layer, name);
-    add_tensor(im, full, panels, n_in, n_out);
-}
-
-static void add_tensors(image *im, const shape *s)
-{
-    const size_t width = s->d_model;
-    uint32_t i;
-    im->n_tensors = 0;
-    im->end = 256 + 128 * im->room;
-    add_tensor(im, "embed.W_E", 1, width, N_VOCAB);
-    add_tensor(im, "pos_embed.W_pos", 0, N_CTX, width);
-    for (i = 0; i < s->n_layer; i++) {
-        add_block_tensor(im, i, "ln1.w", 0, 1, width);
-        add_block_tensor(im, i, "ln1.b", 0, 1, width);
-        add_block_tensor(im, i, "attn.W_QKV", 1, width, 3 * width);
-        add_block_tensor(im, i, "attn.b_QKV", 0, 1, 3 * width);
-        add_block_tensor(im, i, "attn.W_O", 1, width, width);
-        add_block_tensor(im, i, "attn.b_O", 0, 1, width);
-        add_block_tensor(im, i, "ln2.w", 0, 1, width);
-        add_block_tensor(im, i, "ln2.b", 0, 1, width);
-        add_block_tensor(im, i, "mlp.W_in", 1, width, 4 * width);
-        add_block_tensor(im, i, "mlp.b_in", 0, 1, 4 * width);
-        add_block_tensor(im, i, "mlp.W_out", 1, 4 * width, width);
-        add_block_tensor(im, i, "mlp.b_out", 0, 1, width);
-    }
-    add_tensor(im, "ln_final.w", 0, 1, width);
-    add_tensor(im, "ln_final.b", 0, 1, width);
-}
-
-static void put_header(const image *im, const shape *s)
-{
-    const float eps = 1e-5f;
-    unsigned char *at = im->bytes;
-    uint32_t bits;
-    memcpy(&bits, &eps, sizeof bits);
-    memcpy(at,
-           "\x89"
-           "ATTN\r\n\x1a",
-           8);
-    put32(at + 8, 1);
-    put32(at + 12, 256);
-    put64(at + 16, im->end);
-    put32(at + 24, N_VOCAB);
-    put32(at + 28, N_CTX);
-    put32(at + 32, s->d_model);
-    put32(at + 36, s->n_head);
-    put32(at + 40, s->n_layer);
-    put32(at + 44, 4 * s->d_model);
-    put32(at + 48, bits);
-    put32(at + 52, 1); /* tied */
-    put32(at + 56, 0xFFFFFFFF);
-    put32(at + 60, 0xFFFFFFFF);
-    put32(at + 64, im->n_tensors);
-    put64(at + 72, 256);
-    put64(at + 80, 128 * im->n_tensors);
-    put64(at + 88, attn_checksum(0, at + 256, 128 * im->n_tensors));
-    put64(at + 248, attn_checksum(0, at, 248));
-}
-
-/* *block is what to free when the model is closed. */
-static attn_status open_random(attn_ctx *ctx, attn_model **model, void **block, const shape *s,
-                               attn_dtype dtype)
-{
-    const size_t n_random = N_VOCAB + 16 * 6400;
-    float *random = (float *)malloc(n_random * sizeof *random);
-    image im = {0};
-    attn_rng rng;
-    attn_status status = ATTN_E_MEMORY;
-    size_t i;
-    im.ctx = ctx;
-    im.dtype = dtype;
-    im.random = random;
-    im.room = 4 + 12 * (size_t)s->n_layer;
-    add_tensors(&im, s);
-    *block = calloc(1, im.end + 64);
-    if (random && *block) {
-        attn_rng_seed(&rng, 1);
-        for (i = 0; i < n_random; i++)
-            random[i] = 0.1f * (attn_rng_uniform(&rng) - 0.5f);
-        im.bytes = (unsigned char *)*block + (64 - (uintptr_t)*block % 64) % 64;
-        add_tensors(&im, s);
-        put_header(&im, s);
-        status = attn_model_open_memory(ctx, model, im.bytes, im.end, NULL);
-    } else {
-        snprintf(ctx->message, sizeof ctx->message, "no memory for a random %s", s->name);
-    }
-    free(random);
-    return status;
-}
-
-/* Measuring. */
-
-#ifdef _OPENMP
-enum { MAX_THREADS = 256 }; /* attn.h starts no more */
-#else
-enum { MAX_THREADS = 1 };
+#include <spawn.h>
+#include <sys/wait.h>
+extern char **environ;
+#define BENCH_CHILD
 #endif
 
 static const char usage[] =
-    "bench [MODEL.attn | SIZE]: tokens per second, with one and with all threads\n\n"
-    "SIZE is distilgpt2, gpt2 (the default), gpt2-medium, gpt2-large or gpt2-xl, with\n"
-    "random weights.\n\n"
-    "  --dtype TYPE     of random weights: f32, f16 (the default), q8 or q4\n"
-    "  --threads COUNT  this many threads and no other number; without OpenMP, one\n\n"
-    "Exit codes: 0 done, 1 it failed, 2 wrong usage.\n";
+    "usage: bench [MODEL.attn] [options]\n"
+    "\n"
+    "Measures MODEL.attn, or a model of one of GPT-2's sizes with random weights,\n"
+    "which is written to a temporary file: speed does not depend on the weights.\n"
+    "\n"
+    "options:\n"
+    "  --size SIZE      of random weights: 124M (the default), 355M, 774M or 1558M\n"
+    "  --dtype TYPE     of random weights: f32, f16, q8 or q4; several with commas\n"
+    "                   between them. Default: all; with --quick f32 and q8; above\n"
+    "                   124M q8\n"
+    "  --only SECTION   roofs, matmul, prompt, generation, speculation, batch, first,\n"
+    "                   memory or tokenizer; several with commas between them\n"
+    "  --quick          fewer cases and repeats: under a minute\n"
+    "  --threads COUNT  compare one thread with this many instead of all\n"
+    "  --tokenizer DIR  measure that of vocab.json and merges.txt in this directory\n"
+    "                   instead of the model's\n"
+    "  --cpu-time       count the time that the program ran, not what passed: for one\n"
+    "                   thread on a busy machine\n"
+    "  --json FILE      write the figures there as JSON; - is standard output, then\n"
+    "                   without the table\n"
+    "  --help           show this\n"
+    "\n"
+    "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
-/* Feeds n tokens, in pieces of `piece`, `runs` times. The best rate, or a negative number. */
-static double measure(attn_ctx *ctx, attn_session *session, size_t n, size_t piece, int runs)
+#ifdef _OPENMP
+enum { MAX_THREADS = ROOF_MAX_THREADS };
+#else
+enum { MAX_THREADS = 1 };
+#endif
+enum { MAX_REPEATS = 9, PROMPT = 32 };
+
+/* Parts of the table, in its order; bits of bench.sections. */
+typedef enum bench_section {
+    ROOFS = 1,
+    MATMUL = 2,
+    PROMPTS = 4,
+    GENERATION = 8,
+    SPECULATION = 16,
+    BATCH = 32,
+    FIRST = 64,
+    MEMORY = 128,
+    TOKENIZER = 256
+} bench_section;
+static const char *const section_names[] = {"roofs",      "matmul",      "prompt",
+                                            "generation", "speculation", "batch",
+                                            "first",      "memory",      "tokenizer"};
+enum { N_SECTIONS = sizeof section_names / sizeof section_names[0] };
+
+static const struct {
+    const char *name;
+    attn_dtype dtype;
+} dtypes[] = {{"f32", ATTN_F32}, {"f16", ATTN_F16}, {"q8", ATTN_Q8}, {"q4", ATTN_Q4}};
+enum { N_DTYPES = sizeof dtypes / sizeof dtypes[0] };
+
+static const char *dtype_name(attn_dtype dtype)
 {
-    int32_t tokens[N_CTX];
-    double best = -1;
     size_t i;
-    for (i = 0; i < n; i++)
-        tokens[i] = (int32_t)(i % attn_model_config(attn_session_model(session))->n_vocab);
-    while (runs-- > 0) {
-        const double start = seconds();
-        double rate;
-        attn_rewind(ctx, session, 0);
-        for (i = 0; i < n; i += piece)
-            if (attn_feed(ctx, session, tokens + i, n - i < piece ? n - i : piece))
-                return -1;
-        rate = (double)n / (seconds() - start);
-        best = rate > best ? rate : best;
-    }
-    return best;
+    for (i = 0; dtypes[i].dtype != dtype; i++)
+        continue;
+    return dtypes[i].name;
 }
 
-static int bench(attn_ctx *ctx, const attn_model *model)
+typedef struct bench {
+    attn_ctx ctx;
+    const char *program; /* argv[0] */
+    const char *path, *size, *tokenizer, *json_path;
+    unsigned sections, wanted; /* bits of bench_section, bits of indices into dtypes */
+    int quick, cpu_time;
+    int threads[2], n_counts; /* the numbers of threads to measure with */
+    int repeats;
+    double shortest; /* seconds that a measurement takes at least */
+    roofs r;
+
+    /* the model at hand */
+    char file[512]; /* where it lies */
+    attn_model *model;
+    const char *dtype;
+    uint64_t weight_bytes;  /* what one token reads of it */
+    double position_bytes;  /* what the cache holds for one position */
+    double ping_pong;       /* seconds; 0: not measured */
+    double wall, processor; /* of what was measured with one thread: is the machine busy? */
+
+    FILE *table, *json;
+    int n_json;
+} bench;
+
+/* ---- one figure ---- */
+
+/* What one unit of work cannot do without. */
+typedef struct cost {
+    double f32, bytes8; /* operations: a multiplication and an addition are two */
+    double read;        /* bytes of weights and cache */
+    size_t span;        /* how many bytes are read again and again: they may fit into a cache */
+} cost;
+
+/* What is measured. */
+typedef struct task {
+    const char *section;
+    const char *dtype; /* of the weights; NULL if there are none */
+    char name[40];
+    double amount; /* in one unit of work, for a figure in `unit` per second */
+    const char *unit;
+    int by_time;   /* the figure is the time itself */
+    int elsewhere; /* another process does the work */
+    cost needs;
+    double (*run)(bench *b, void *arg); /* one unit of work, in seconds; negative: it failed */
+    void *arg;
+} task;
+
+/* The same, measured. A share is that of the roof in the same repeat. */
+typedef struct measured {
+    int threads, n;
+    double value[MAX_REPEATS], roof[MAX_REPEATS], share[MAX_REPEATS];
+    int by_memory;       /* how often that was the lower roof */
+    double unit_seconds; /* what a unit of work took last */
+} measured;
+
+static int compare_doubles(const void *a, const void *b)
 {
-    const size_t n_ctx = attn_model_config(model)->n_ctx;
-    const size_t n_prompt = n_ctx < 256 ? n_ctx : 256, n_generate = n_ctx < 32 ? n_ctx : 32;
-    attn_session *session;
-    double prompt, generation;
-    if (attn_session_new(ctx, &session, model, NULL))
-        return 1;
-    prompt = measure(ctx, session, n_prompt, n_prompt, 3);
-    generation = measure(ctx, session, n_generate, 1, 3);
-    attn_session_free(session);
-    if (prompt < 0 || generation < 0)
-        return 1;
-    if (ctx->n_threads)
-        printf("%2d thread%s  ", ctx->n_threads, ctx->n_threads == 1 ? " " : "s");
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts. *spread is the distance between the quartiles, as a part of the median. */
+static double median(double *values, int n, double *spread)
+{
+    double middle;
+    qsort(values, (size_t)n, sizeof *values, compare_doubles);
+    middle = n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+    *spread = middle > 0 ? (values[n - 1 - n / 4] - values[n / 4]) / middle : 0;
+    return middle;
+}
+
+static void put_number(FILE *f, const char *name, double value)
+{
+    if (value > 0 && value < 1e300)
+        fprintf(f, ", \"%s\": %.6g", name, value);
     else
-        printf("all threads ");
-    printf("prompt of %u: %8.1f tokens/s   generation: %7.1f tokens/s\n", (unsigned)n_prompt,
-           prompt, generation);
-    fflush(stdout);
+        fprintf(f, ", \"%s\": null", name);
+}
+
+/* Text as a JSON string: plain ASCII stays, the rest goes. */
+static void put_text(FILE *f, const char *text)
+{
+    putc('"', f);
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            putc('\\', f);
+        if (*text >= ' ' && *text < 127)
+            putc(*text, f);
+    }
+    putc('"', f);
+}
+
+static void put_figure(bench *b, const task *t, const measured *m, double value, double spread,
+                       double roof, double share)
+{
+    FILE *const f = b->json;
+    if (!f)
+        return;
+    fprintf(f, "%s\n    {\"section\": \"%s\", \"dtype\": ", b->n_json++ ? "," : "", t->section);
+    if (t->dtype)
+        put_text(f, t->dtype);
+    else
+        fprintf(f, "null");
+    fprintf(f, ", \"name\": ");
+    put_text(f, t->name + strspn(t->name, " "));
+    fprintf(f, ", \"unit\": \"%s\", \"threads\": %d", t->unit, m->threads);
+    put_number(f, "value", value);
+    fprintf(f, ", \"spread\": %.4f", spread);
+    put_number(f, "roof", roof);
+    put_number(f, "share", share);
+    fprintf(f, ", \"bound\": %s}",
+            roof <= 0                 ? "null"
+            : m->by_memory * 2 > m->n ? "\"memory\""
+                                      : "\"arithmetic\"");
+}
+
+/* 3 or 4 figures that matter, in 8 columns. */
+static const char *shown_number(char out[16], double x)
+{
+    if (x <= 0)
+        snprintf(out, 16, "-");
+    else
+        snprintf(out, 16, x < 10 ? "%.3f" : x < 100 ? "%.2f" : x < 1000 ? "%.1f" : "%.0f", x);
+    return out;
+}
+
+/* A line of the table. Where reading bounds one thread, a rate of operations turns into bytes. */
+static void report(bench *b, const task *t, measured *m)
+{
+    const int as_bytes =
+        strcmp(t->unit, "Gop/s") == 0 && m[0].by_memory * 2 > m[0].n && t->needs.read > 0;
+    const double factor = as_bytes ? t->needs.read / 1e9 / t->amount : 1;
+    const char *const unit = as_bytes ? "GB/s" : t->unit;
+    int i;
+    fprintf(b->table, "%-27s %-7s", t->name, unit);
+    for (i = 0; i < b->n_counts; i++) {
+        double spread, unused, value, roof, share;
+        char value_text[16], roof_text[16], share_text[16];
+        const int by_memory = m[i].by_memory * 2 > m[i].n;
+        if (m[i].n == 0)
+            continue;
+        value = median(m[i].value, m[i].n, &spread) * factor;
+        roof = median(m[i].roof, m[i].n, &unused) * factor;
+        share = median(m[i].share, m[i].n, &unused);
+        snprintf(share_text, sizeof share_text, "%3.0f%%%c", 100 * share, by_memory ? 'm' : 'a');
+        fprintf(b->table, " |%9s %3.0f%% %8s %s", shown_number(value_text, value),
+                100 * spread < 999 ? 100 * spread : 999.0, shown_number(roof_text, roof),
+                share > 0 ? share_text : "    -");
+        put_figure(b, t, &m[i], value / factor, spread, roof / factor, share);
+    }
+    putc('\n', b->table);
+    fflush(b->table);
+}
+
+static void heading(bench *b, const char *title)
+{
+    int i;
+    fprintf(b->table, "\n%-35s", title);
+    for (i = 0; i < b->n_counts; i++)
+        fprintf(b->table, " |%2d thread%s  +-     roof share", b->threads[i],
+                b->threads[i] == 1 ? " " : "s");
+    fprintf(b->table, "\n");
+    fflush(b->table);
+}
+
+/* Seconds that the cost takes at the roofs of this moment; 0 if a roof is not known. */
+static double least_seconds(bench *b, const cost *needs, int n_threads, int *by_memory)
+{
+    double arithmetic = 0, reading = 0;
+    if (needs->f32 > 0)
+        arithmetic += needs->f32 / roof_measure(&b->r, ROOF_F32, 0, n_threads);
+    if (needs->bytes8 > 0) {
+        const double rate = roof_measure(&b->r, ROOF_BYTES, 0, n_threads);
+        if (rate <= 0)
+            return 0;
+        arithmetic += needs->bytes8 / rate;
+    }
+    if (needs->read > 0)
+        reading = needs->read / roof_measure(&b->r, ROOF_MEMORY, needs->span, n_threads);
+    *by_memory += reading > arithmetic;
+    return reading > arithmetic ? reading : arithmetic;
+}
+
+/* Units of work until there are enough of them. Seconds of one, negative after a failure. */
+static double run_some(bench *b, const task *t, double shortest)
+{
+    const double wall = clock_seconds(0), processor = clock_seconds(1);
+    double total = 0;
+    int n = 0;
+    do {
+        const double took = t->run(b, t->arg);
+        if (took < 0)
+            return -1;
+        total += took;
+        n++;
+    } while (total < shortest && n < 100000);
+    if (b->ctx.n_threads == 1 && !t->elsewhere) {
+        b->wall += clock_seconds(0) - wall;
+        b->processor += clock_seconds(1) - processor;
+    }
+    return total / n;
+}
+
+/* Repeats: roof, work, roof, work ... with each number of threads in turn. 0 after a failure. */
+static int measure(bench *b, const task *t)
+{
+    measured m[2];
+    int repeat, i;
+    memset(m, 0, sizeof m);
+    for (repeat = 0; repeat < b->repeats; repeat++)
+        for (i = 0; i < b->n_counts; i++) {
+            measured *const to = &m[i];
+            double least, took = 0;
+            b->ctx.n_threads = to->threads = b->threads[i];
+            least = least_seconds(b, &t->needs, b->threads[i], &to->by_memory);
+            if (repeat == 0 ||
+                to->unit_seconds < b->shortest) /* caches still hold the roof's bytes */
+                took = run_some(b, t, 0);
+            if (took >= 0)
+                took = run_some(b, t, b->shortest);
+            if (took < 0)
+                return 0;
+            took = took > 1e-12 ? took : 1e-12;
+            to->unit_seconds = took;
+            to->value[to->n] = t->by_time ? took * t->amount : t->amount / took;
+            to->roof[to->n] = least <= 0 ? 0 : t->by_time ? least * t->amount : t->amount / least;
+            to->share[to->n++] = least / took;
+        }
+    report(b, t, m);
+    return 1;
+}
+
+/* A task of no needs yet. */
+static task new_task(const bench *b, bench_section s, double amount, const char *unit,
+                     double (*run)(bench *, void *), void *arg)
+{
+    task t;
+    int i = 0;
+    memset(&t, 0, sizeof t);
+    while ((unsigned)s >> (i + 1))
+        i++;
+    t.section = section_names[i];
+    t.dtype = s == ROOFS || s == TOKENIZER ? NULL : b->dtype;
+    t.amount = amount;
+    t.unit = unit;
+    t.run = run;
+    t.arg = arg;
+    return t;
+}
+
+/* ---- roofs ---- */
+
+/* Enough memory to read for a roof of this many bytes; beyond 1 GiB nothing changes. */
+static int reserve(bench *b, uint64_t size)
+{
+    const uint64_t most = (uint64_t)1 << 30;
+    if (roofs_memory(&b->r, (size_t)(size > most ? most : size)))
+        return 1;
+    return tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory to measure reading with (%llu bytes)",
+                     TOOLS_LLU(size)),
+           0;
+}
+
+typedef struct roof_arg {
+    roof_kind kind;
+    size_t size;
+    double amount;
+} roof_arg;
+
+/* A roof's rate is known after it was measured, so its unit of work is what takes a second. */
+static double run_roof(bench *b, void *arg)
+{
+    const roof_arg *a = (const roof_arg *)arg;
+    const double rate = roof_measure(&b->r, a->kind, a->size, b->ctx.n_threads);
+    return rate > 0 ? 1e9 / rate : 1e300;
+}
+
+static int measure_roof(bench *b, roof_kind kind, const char *unit, size_t size, const char *name)
+{
+    roof_arg a;
+    task t = new_task(b, ROOFS, 1, unit, run_roof, &a);
+    a.kind = kind;
+    a.size = size;
+    snprintf(t.name, sizeof t.name, "%s", name);
+    return measure(b, &t);
+}
+
+static int measure_reading(bench *b, uint64_t size, const char *what)
+{
+    char name[40];
+    snprintf(name, sizeof name, size < 1000000 ? "read %.0f kB%s%s" : "read %.1f MB%s%s",
+             size < 1000000 ? (double)size / 1e3 : (double)size / 1e6, *what ? ", " : "", what);
+    return size > b->r.size || measure_roof(b, ROOF_MEMORY, "GB/s", (size_t)size, name);
+}
+
+static int section_roofs(bench *b)
+{
+    uint64_t sizes[N_DTYPES] = {0};
+    size_t i, shape;
+    int good;
+    for (shape = 0; strcmp(model_shapes[shape].name, b->size) != 0; shape++)
+        continue;
+    for (i = 0; i < N_DTYPES; i++)
+        if (b->path ? i == 0 : b->wanted >> i & 1)
+            sizes[i] =
+                b->path ? b->weight_bytes : model_bytes(&model_shapes[shape], dtypes[i].dtype);
+    good = reserve(b, (uint64_t)8 << 20);
+    for (i = 0; i < N_DTYPES; i++)
+        good = good && reserve(b, sizes[i]);
+    heading(b, "roofs");
+    good = good && measure_roof(b, ROOF_F32, "Gop/s", 0, "f32 multiply-add") &&
+           (!b->r.loops->bytes || measure_roof(b, ROOF_BYTES, "Gop/s", 0, "8-bit dot product"));
+    for (i = 0; i < N_DTYPES && good; i++)
+        if (sizes[i] > 0)
+            good = measure_reading(b, sizes[i], b->path ? "the weights" : dtypes[i].name);
+    good = good && measure_reading(b, (uint64_t)8 << 20, "") &&
+           measure_reading(b, (uint64_t)1 << 19, "");
+#if defined(__GNUC__)
+    if (good && b->n_counts > 1) {
+        const double took = roof_ping_pong(b->quick ? 0.02 : 0.2);
+        if (took > 0)
+            fprintf(b->table, "a cache line from one thread to another and back: %.0f ns\n",
+                    1e9 * took);
+        b->ping_pong = took;
+    }
+#endif
+    return good;
+}
+
+/* ---- matmul, as the model does it ---- */
+
+/* One matrix of every layer in turn, so that weights come from where the model finds them. */
+typedef struct matmul_arg {
+    attn__matmul_job job;
+    const attn__panels *w;
+    size_t n, next, per_unit;
+    const attn__kernels *kernels;
+    float *pack;
+} matmul_arg;
+
+static void matmul_work(attn__worker *me, void *arg)
+{
+    const matmul_arg *a = (const matmul_arg *)arg;
+    attn__matmul_job job = a->job;
+    size_t i;
+    for (i = 0; i < a->per_unit; i++) {
+        job.w = a->w[(a->next + i) % a->n];
+        attn__matmul(me, a->kernels, &job, a->pack + (size_t)me->id * (ATTN__PACK + 64));
+        attn__barrier(me);
+    }
+}
+
+static double run_matmul(bench *b, void *arg)
+{
+    matmul_arg *a = (matmul_arg *)arg;
+    const double start = seconds();
+    attn__parallel(b->ctx.n_threads, matmul_work, a);
+    a->next += a->per_unit;
+    return seconds() - start;
+}
+
+static int measure_matmul(bench *b, const attn__panels *w, size_t n, size_t rows)
+{
+    const size_t n_in = w->n_in, n_out = w->n_out, threads = (size_t)b->threads[b->n_counts - 1];
+    const size_t n_x = rows * n_in, n_y = rows * n_out, n_pack = threads * (ATTN__PACK + 64);
+    const double ops = 2 * (double)rows * (double)n_in * (double)n_out;
+    const size_t bytes = attn_panels_size(w->dtype, n_in, n_out);
+    float *const block = (float *)malloc((n_x + n_y + n_pack) * sizeof(float));
+    matmul_arg a;
+    task t = new_task(b, MATMUL, 0, "Gop/s", run_matmul, &a);
+    size_t i;
+    int good;
+    if (!block) {
+        tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for a matmul of %llu rows", TOOLS_LLU(rows));
+        return 0;
+    }
+    for (i = 0; i < n_x + n_y + n_pack; i++)
+        block[i] = (float)(i % 1000) * 0.002f - 1.0f;
+    memset(&a, 0, sizeof a);
+    a.w = w;
+    a.n = n;
+    a.per_unit = rows <= 16 ? n : 1;
+    a.kernels = attn__kernels_for(&b->ctx);
+    a.pack = block + n_x + n_y;
+    a.job.in = block;
+    a.job.in_stride = (ptrdiff_t)n_in;
+    a.job.in_step = 1;
+    a.job.out = block + n_x;
+    a.job.out_stride = n_out;
+    a.job.rows = rows;
+    snprintf(t.name, sizeof t.name, "%4u rows * [%u, %u]", (unsigned)rows, (unsigned)n_in,
+             (unsigned)n_out);
+    t.amount = ops * (double)a.per_unit / 1e9;
+    t.needs.read = (double)bytes * (double)a.per_unit;
+    t.needs.span = bytes * n;
+    *(attn__is_quantized(w->dtype) ? &t.needs.bytes8 : &t.needs.f32) = ops * (double)a.per_unit;
+    good = measure(b, &t);
+    free(block);
+    return good;
+}
+
+static int section_matmul(bench *b)
+{
+    static const size_t all_rows[] = {1, 2, 4, 8, 16, 64, 512, 1024}, few_rows[] = {1, 8, 512};
+    const size_t n_rows = b->quick ? 3 : 8, n_layer = b->model->config.n_layer;
+    attn__panels *const w = (attn__panels *)malloc(n_layer * sizeof *w);
+    size_t shape, i, row;
+    int good = w != NULL;
+    if (!w)
+        tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for a list of matrices");
+    heading(b, "matmul");
+    for (shape = 0; shape < 5 && good; shape++) {
+        if (b->quick && (shape == 1 || shape == 2))
+            continue;
+        for (i = 0; i < n_layer; i++) {
+            const attn__layer *l = &b->model->layers[i];
+            w[i] = shape == 0   ? l->w_qkv
+                   : shape == 1 ? l->w_o
+                   : shape == 2 ? l->w_in
+                   : shape == 3 ? l->w_out
+                                : b->model->w_u;
+        }
+        for (row = 0; row < n_rows && good; row++) {
+            const size_t rows = b->quick ? few_rows[row] : all_rows[row];
+            if (shape < 4 || !b->quick || rows <= 8)
+                good = measure_matmul(b, w, shape < 4 ? n_layer : 1, rows);
+        }
+    }
+    free(w);
+    return good;
+}
+
+/* ---- the model ---- */
+
+/* What `rows` tokens need whose mean number of positions to look at is `length`, and `logits` of
+ * which are followed by the unembedding. */
+static cost model_cost(const bench *b, double rows, double length, double logits)
+{
+    const attn_config *c = attn_model_config(b->model);
+    cost needs;
+    size_t i, j;
+    memset(&needs, 0, sizeof needs);
+    for (i = 0; i <= c->n_layer; i++) {
+        const attn__layer *l = &b->model->layers[i < c->n_layer ? i : 0];
+        const attn__panels w[] = {l->w_qkv, l->w_o, l->w_in, l->w_out, b->model->w_u};
+        for (j = i < c->n_layer ? 0 : 4; j < (i < c->n_layer ? 4 : 5); j++)
+            *(attn__is_quantized(w[j].dtype) ? &needs.bytes8 : &needs.f32) +=
+                2 * (double)w[j].n_in * (double)w[j].n_out * (j < 4 ? rows : logits);
+    }
+    needs.f32 += rows * 4 * length * c->d_model * c->n_layer;
+    needs.read = (double)b->weight_bytes;
+    needs.span = (size_t)b->weight_bytes;
+    return needs;
+}
+
+/* Some sessions, each of which holds `start` tokens and is fed more. */
+typedef struct feed_arg {
+    attn_feed_item items[16];
+    size_t n_items;
+    int32_t tokens[16][N_CTX];
+    size_t start, count; /* tokens that are there, and that come */
+    int one_by_one;      /* pick them from the logits, else all at once */
+    attn_sampler *greedy;
+} feed_arg;
+
+static void close_sessions(feed_arg *a)
+{
+    size_t i;
+    for (i = 0; i < a->n_items; i++)
+        attn_session_free(a->items[i].session);
+    attn_sampler_free(a->greedy);
+}
+
+static feed_arg *new_sessions(bench *b)
+{
+    feed_arg *const a = (feed_arg *)calloc(1, sizeof *a);
+    if (!a)
+        tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for sessions");
+    return a;
+}
+
+static attn_status open_sessions(bench *b, feed_arg *a, size_t n_items, size_t n_ctx)
+{
+    const size_t n_vocab = attn_model_config(b->model)->n_vocab;
+    attn_session_desc desc;
+    attn_rng rng;
+    size_t i, j;
+    memset(a, 0, sizeof *a);
+    memset(&desc, 0, sizeof desc);
+    desc.n_ctx = n_ctx;
+    b->ctx.n_threads = b->threads[b->n_counts - 1];
+    attn_rng_seed(&rng, 2);
+    if (attn_sampler_new(&b->ctx, &a->greedy, n_vocab, NULL))
+        return b->ctx.status;
+    for (i = 0; i < n_items; i++) {
+        for (j = 0; j < n_ctx; j++)
+            a->tokens[i][j] = (int32_t)(attn_rng_u32(&rng) % n_vocab);
+        if (attn_session_new(&b->ctx, &a->items[i].session, b->model, &desc))
+            return b->ctx.status;
+        a->n_items++;
+    }
+    return ATTN_OK;
+}
+
+static attn_status fill_sessions(bench *b, feed_arg *a, size_t start)
+{
+    size_t i;
+    b->ctx.n_threads = b->threads[b->n_counts - 1];
+    for (i = 0; i < a->n_items; i++)
+        if (attn_rewind(&b->ctx, a->items[i].session, 0) ||
+            (start > 0 && attn_feed(&b->ctx, a->items[i].session, a->tokens[i], start)))
+            return b->ctx.status;
+    a->start = start;
+    return ATTN_OK;
+}
+
+static double run_feed(bench *b, void *arg)
+{
+    feed_arg *a = (feed_arg *)arg;
+    int32_t next[16];
+    size_t i, n;
+    double start;
+    for (i = 0; i < a->n_items; i++) {
+        if (attn_rewind(&b->ctx, a->items[i].session, a->start))
+            return -1;
+        next[i] = a->tokens[i][a->start];
+        a->items[i].tokens = a->one_by_one ? &next[i] : a->tokens[i];
+        a->items[i].n_tokens = a->one_by_one ? 1 : a->count;
+    }
+    start = seconds();
+    for (n = 0; n < (a->one_by_one ? a->count : 1); n++) {
+        if (attn_feed_batch(&b->ctx, a->items, a->n_items))
+            return -1;
+        for (i = 0; i < a->n_items && a->one_by_one; i++)
+            if (attn_sample(&b->ctx, a->greedy, attn_logits(a->items[i].session), NULL, 0,
+                            &next[i]))
+                return -1;
+    }
+    return seconds() - start;
+}
+
+static int section_prompts(bench *b)
+{
+    static const size_t lengths[] = {64, 512, 1024};
+    const size_t n_ctx = attn_model_config(b->model)->n_ctx;
+    feed_arg *const a = new_sessions(b);
+    task t = new_task(b, PROMPTS, 0, "tok/s", run_feed, a);
+    size_t i;
+    int good = a && open_sessions(b, a, 1, n_ctx < N_CTX ? n_ctx : N_CTX) == ATTN_OK;
+    heading(b, "prompt (logits of its last token)");
+    for (i = 0; i < (b->quick ? 2 : 3) && good; i++)
+        if (lengths[i] <= n_ctx) {
+            a->count = lengths[i];
+            t.amount = (double)lengths[i];
+            t.needs = model_cost(b, t.amount, (t.amount + 1) / 2, 1);
+            snprintf(t.name, sizeof t.name, "%u tokens", (unsigned)lengths[i]);
+            good = measure(b, &t);
+        }
+    if (a)
+        close_sessions(a);
+    free(a);
+    return good;
+}
+
+/* Generation costs its weights and, once more for every sequence, its cache. */
+static cost generation_cost(const bench *b, size_t sequences, size_t start, size_t count)
+{
+    const double rows = (double)sequences, length = (double)start + ((double)count + 1) / 2;
+    cost needs = model_cost(b, rows, length, rows);
+    needs.read = (needs.read + rows * length * b->position_bytes) * (double)count;
+    needs.f32 *= (double)count;
+    needs.bytes8 *= (double)count;
+    return needs;
+}
+
+static int section_generation(bench *b)
+{
+    static const size_t starts[] = {32, 512, 960};
+    const size_t n_ctx = attn_model_config(b->model)->n_ctx;
+    feed_arg *const a = new_sessions(b);
+    task t = new_task(b, GENERATION, 0, "tok/s", run_feed, a);
+    size_t i;
+    int good = a && open_sessions(b, a, 1, n_ctx < N_CTX ? n_ctx : N_CTX) == ATTN_OK;
+    heading(b, "generation (greedy)");
+    for (i = 0; i < (b->quick ? 2 : 3) && good; i++)
+        if (starts[i] + 16 <= n_ctx && fill_sessions(b, a, starts[i]) == ATTN_OK) {
+            a->count = 16;
+            a->one_by_one = 1;
+            t.amount = 16;
+            t.needs = generation_cost(b, 1, starts[i], 16);
+            snprintf(t.name, sizeof t.name, "after %u tokens", (unsigned)starts[i]);
+            good = measure(b, &t);
+        }
+    if (a)
+        close_sessions(a);
+    free(a);
+    return good && !b->ctx.status;
+}
+
+/* attn_generate on a session whose tokens repeat themselves or do not. */
+typedef struct speculation_arg {
+    attn_session *session;
+    int32_t last; /* token of the prompt */
+    attn_generate_desc desc;
+} speculation_arg;
+
+static double run_speculation(bench *b, void *arg)
+{
+    speculation_arg *a = (speculation_arg *)arg;
+    double start;
+    a->desc.prompt_ids = &a->last;
+    a->desc.n_prompt_ids = 1;
+    if (attn_rewind(&b->ctx, a->session, 2 * PROMPT - 1))
+        return -1;
+    start = seconds();
+    return attn_generate(&b->ctx, a->session, NULL, &a->desc, NULL, NULL) ? -1 : seconds() - start;
+}
+
+/* Greedy after a text of 8 tokens again and again, which a model goes on with soon; and sampled so
+ * hot that nothing repeats. The roof is that of one token after the other: guesses that come true
+ * go through it. */
+static int section_speculation(bench *b)
+{
+    static const char *const names[] = {"repeating, without", "repeating, guessing",
+                                        "not repeating, without", "not repeating, guessing"};
+    const size_t n_vocab = attn_model_config(b->model)->n_vocab;
+    feed_arg *const a = new_sessions(b);
+    speculation_arg s;
+    task t = new_task(b, SPECULATION, 0, "tok/s", run_speculation, &s);
+    size_t i, j;
+    int good = a != NULL;
+    heading(b, "speculation (attn_generate)");
+    if (attn_model_config(b->model)->n_ctx < 4 * PROMPT) {
+        fprintf(b->table, "not measured: the model has too few positions\n");
+        free(a);
+        return 1;
+    }
+    good = good && open_sessions(b, a, 1, 4 * PROMPT) == ATTN_OK;
+    for (i = 0; i < 4 && good; i++) {
+        for (j = 0; j < 2 * PROMPT; j++)
+            a->tokens[0][j] = (int32_t)((i < 2 ? j % 8 : j) * 37 % n_vocab);
+        memset(&s, 0, sizeof s);
+        s.session = a->items[0].session;
+        s.last = a->tokens[0][2 * PROMPT - 1];
+        s.desc.max_tokens = PROMPT;
+        s.desc.ignore_eos = 1;
+        s.desc.guess = i % 2 ? 0 : -1;
+        s.desc.sampler.temperature = i < 2 ? 0 : 100.0f;
+        t.amount = PROMPT;
+        t.needs = generation_cost(b, 1, 2 * PROMPT, PROMPT);
+        snprintf(t.name, sizeof t.name, "%s", names[i]);
+        good = fill_sessions(b, a, 2 * PROMPT) == ATTN_OK && measure(b, &t);
+    }
+    if (a)
+        close_sessions(a);
+    free(a);
+    return good;
+}
+
+static int section_batch(bench *b)
+{
+    static const size_t all[] = {1, 2, 4, 8, 16}, few[] = {1, 8};
+    const size_t n = b->quick ? 2 : 5, count = 8;
+    feed_arg *const a = new_sessions(b);
+    task t = new_task(b, BATCH, 0, "tok/s", run_feed, a);
+    size_t i;
+    int good = a != NULL;
+    heading(b, "batch (tokens of all sequences)");
+    if (attn_model_config(b->model)->n_ctx < PROMPT + count) {
+        fprintf(b->table, "not measured: the model has too few positions\n");
+        free(a);
+        return 1;
+    }
+    for (i = 0; i < n && good; i++) {
+        const size_t sequences = b->quick ? few[i] : all[i];
+        good = open_sessions(b, a, sequences, PROMPT + count) == ATTN_OK &&
+               fill_sessions(b, a, PROMPT) == ATTN_OK;
+        a->count = count;
+        a->one_by_one = 1;
+        t.amount = (double)(sequences * count);
+        t.needs = generation_cost(b, sequences, PROMPT, count);
+        snprintf(t.name, sizeof t.name, "%u sequence%s after %d", (unsigned)sequences,
+                 sequences == 1 ? "" : "s", PROMPT);
+        good = good && measure(b, &t);
+        close_sessions(a);
+    }
+    free(a);
+    return good && !b->ctx.status;
+}
+
+/* ---- a process of its own: the first token, and memory ---- */
+
+/* Resident bytes of this process without the pages of one file; negative: it cannot be told. */
+static double resident_without(const char *path)
+{
+    FILE *const f = fopen("/proc/self/smaps", "r");
+    char line[1024];
+    double bytes = 0, kib;
+    int counts = 1;
+    if (!f)
+        return -1;
+    while (fgets(line, sizeof line, f)) {
+        unsigned long from, to;
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            counts = strstr(line, path) == NULL;
+        else if (counts && sscanf(line, "Rss: %lf kB", &kib) == 1)
+            bytes += 1024 * kib;
+    }
+    fclose(f);
+    return bytes;
+}
+
+/* bench --child FILE THREADS COUNT: what a user's program does, up to a number of tokens. Says "t"
+ * when it has the first one, and how much memory it has used at the end. */
+static int child(char **argv)
+{
+    attn_ctx ctx;
+    attn_model *model = NULL;
+    attn_session *session = NULL;
+    attn_sampler *greedy = NULL;
+    int32_t tokens[PROMPT];
+    long n = strtol(argv[4], NULL, 10);
+    size_t i, count = PROMPT;
+    memset(&ctx, 0, sizeof ctx);
+    ctx.n_threads = (int)strtol(argv[3], NULL, 10);
+    if (attn_model_open(&ctx, &model, argv[2], NULL) == ATTN_OK &&
+        attn_session_new(&ctx, &session, model, NULL) == ATTN_OK)
+        attn_sampler_new(&ctx, &greedy, attn_model_config(model)->n_vocab, NULL);
+    for (i = 0; i < PROMPT && !ctx.status; i++)
+        tokens[i] = (int32_t)(i * 37 % attn_model_config(model)->n_vocab);
+    for (; n > 0 && !ctx.status; n--) {
+        if (attn_feed(&ctx, session, tokens, count) ||
+            attn_sample(&ctx, greedy, attn_logits(session), NULL, 0, &tokens[0]))
+            break;
+        if (count == PROMPT && (putchar('t') == EOF || fflush(stdout)))
+            break;
+        count = 1;
+    }
+    if (ctx.status)
+        fprintf(stderr, "bench: %s\n", ctx.message);
+    else
+        printf(" %.0f\n", resident_without(argv[2]));
+    attn_sampler_free(greedy);
+    attn_session_free(session);
+    attn_model_close(model);
+    return ctx.status != ATTN_OK;
+}
+
+#ifdef BENCH_CHILD
+/* Seconds from the start of a child to its first token, or negative after a failure. */
+static double run_child(bench *b, int n_tokens, double *resident)
+{
+    char threads[16], count[16], text[64];
+    char *arguments[6];
+    posix_spawn_file_actions_t actions;
+    double start, took = -1;
+    size_t size = 0;
+    ssize_t n;
+    pid_t pid;
+    int ends[2], status = 0;
+    snprintf(threads, sizeof threads, "%d", b->ctx.n_threads);
+    snprintf(count, sizeof count, "%d", n_tokens);
+    arguments[0] = (char *)(uintptr_t)b->program;
+    arguments[1] = (char *)(uintptr_t) "--child";
+    arguments[2] = b->file;
+    arguments[3] = threads;
+    arguments[4] = count;
+    arguments[5] = NULL;
+    if (pipe(ends))
+        return tool_fail(&b->ctx, ATTN_E_IO, "cannot make a pipe: %s", strerror(errno)), -1.0;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+    posix_spawn_file_actions_addclose(&actions, ends[0]);
+    posix_spawn_file_actions_addclose(&actions, ends[1]);
+    start = clock_seconds(0);
+    status = posix_spawnp(&pid, b->program, &actions, NULL, arguments, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    if (status == 0) {
+        while (size + 1 < sizeof text &&
+               (n = read(ends[0], text + size, sizeof text - 1 - size)) > 0) {
+            if (size == 0)
+                took = clock_seconds(0) - start;
+            size += (size_t)n;
+        }
+        text[size] = 0;
+        if (resident)
+            *resident = size > 1 ? strtod(text + 1, NULL) : -1;
+        if (waitpid(pid, &status, 0) != pid || status != 0 || size < 2 || text[0] != 't')
+            took = -1;
+    }
+    close(ends[0]);
+    if (took < 0)
+        tool_fail(&b->ctx, ATTN_E_IO, "a second process of %s failed", b->program);
+    return took;
+}
+
+static double run_first(bench *b, void *arg)
+{
+    (void)arg;
+    return run_child(b, 1, NULL);
+}
+
+static int section_first(bench *b)
+{
+    task t = new_task(b, FIRST, 1000, "ms", run_first, NULL);
+    heading(b, "first token");
+    snprintf(t.name, sizeof t.name, "process start, prompt of %d", PROMPT);
+    t.by_time = 1;
+    t.elsewhere = 1;
+    t.needs = model_cost(b, PROMPT, (PROMPT + 1) / 2.0, 1);
+    return measure(b, &t);
+}
+
+/* The unit of work is chosen such that the seconds are MiB. */
+static double run_memory(bench *b, void *arg)
+{
+    double resident = -1;
+    (void)arg;
+    if (run_child(b, 128, &resident) < 0)
+        return -1;
+    return resident / (1 << 20);
+}
+
+static int section_memory(bench *b)
+{
+    task t = new_task(b, MEMORY, 1, "MiB", run_memory, NULL);
+    double resident = -1;
+    size_t size = 0;
+    heading(b, "memory beyond the weights' file");
+    b->ctx.n_threads = 1;
+    if (run_child(b, 1, &resident) < 0 || attn_session_size(&b->ctx, b->model, NULL, &size))
+        return 0;
+    if (resident < 0) {
+        fprintf(b->table, "not measured: this system has no /proc/self/smaps\n");
+        return 1;
+    }
+    snprintf(t.name, sizeof t.name, "resident after %d tokens", PROMPT + 128);
+    t.by_time = 1;
+    t.elsewhere = 1;
+    if (!measure(b, &t))
+        return 0;
+    fprintf(b->table, "a session for all %u positions, touched as it fills: %.1f MiB\n",
+            (unsigned)attn_model_config(b->model)->n_ctx, (double)size / (1 << 20));
+    return 1;
+}
+#endif
+
+/* ---- the tokenizer ---- */
+
+typedef struct text_arg {
+    const attn_tokenizer *tokenizer;
+    char *text;
+    size_t size;
+    int32_t *ids;
+} text_arg;
+
+static double run_encode(bench *b, void *arg)
+{
+    const text_arg *a = (const text_arg *)arg;
+    const double start = seconds();
+    size_t n;
+    if (attn_encode(&b->ctx, a->tokenizer, a->text, a->size, 0, a->ids, a->size, &n))
+        return -1;
+    return seconds() - start;
+}
+
+/* Sentences in which words come as often as in English: the i-th commonest as 1 / i, and one in 20
+ * a word that nobody has seen. */
+static void fill_english(char *text, size_t size, attn_rng *rng)
+{
+    static const char words[] =
+        "the of and to in a is that it was for on with he as his they at be this from have or by "
+        "one had not but what all were when we there can an your which their said if do will each "
+        "about how up out them then she many some so these would other into has more her two like "
+        "him see time could no make than first been its who now people my made over did down only "
+        "way find use may water long little very after words called just where most know get "
+        "through back much before go good new write our used me man too any day same right look "
+        "think also around another came come work three word must because does part even place "
+        "well such here take why things help put years different away again off went old number "
+        "great tell men say small every found still between name should home big give air line set "
+        "own under read last never us left end along while might next sound below saw something "
+        "thought both few those always looked show large often together asked house world going "
+        "want school important until form food keep children feet land side without boy once "
+        "animals life enough took sometimes four head above kind began almost live page got earth "
+        "need far hand high year mother light parts country father let night following picture "
+        "being study second eyes soon times story boys since white days ever paper hard near "
+        "sentence better best across during today others however sure means knew try told young "
+        "miles sun ways thing whole hear example heard several change answer room sea against top "
+        "turned learn point city play toward five using himself usually money seen car morning "
+        "given ship government language experience consider particular attention temperature";
+    const char *starts[512];
+    double total = 0, sums[512];
+    size_t n = 0, i, at = 0, in_sentence = 0;
+    for (i = 0; words[i]; i++)
+        if (i == 0 || words[i - 1] == ' ') {
+            starts[n] = words + i;
+            total += 1.0 / (double)(n + 1);
+            sums[n++] = total;
+        }
+    while (at < size) {
+        char word[32] = "";
+        size_t length = 0;
+        if (attn_rng_u32(rng) % 20 == 0) {
+            length = 3 + attn_rng_u32(rng) % 9;
+            for (i = 0; i < length; i++)
+                word[i] =
+                    i % 2 ? "aeiou"[attn_rng_u32(rng) % 5] : "bcdfglmnprst"[attn_rng_u32(rng) % 12];
+        } else {
+            const double pick = total * (double)attn_rng_uniform(rng);
+            for (i = 0; i + 1 < n && sums[i] < pick; i++)
+                continue;
+            while (starts[i][length] && starts[i][length] != ' ') {
+                word[length] = starts[i][length];
+                length++;
+            }
+        }
+        if (in_sentence == 0 && word[0] >= 'a')
+            word[0] = (char)(word[0] - 'a' + 'A');
+        for (i = 0; i < length && at < size; i++)
+            text[at++] = word[i];
+        in_sentence++;
+        if (in_sentence > 5 && attn_rng_u32(rng) % 10 == 0) {
+            in_sentence = 0;
+            if (at < size)
+                text[at++] = '.';
+            if (at < size)
+                text[at++] = attn_rng_u32(rng) % 6 ? ' ' : '\n';
+        } else {
+            if (attn_rng_u32(rng) % 14 == 0 && at < size)
+                text[at++] = ',';
+            if (at < size)
+                text[at++] = ' ';
+        }
+    }
+}
+
+static void fill_text(char *text, size_t size, int kind)
+{
+    attn_rng rng;
+    size_t i;
+    attn_rng_seed(&rng, 3);
+    if (kind == 0)
+        fill_english(text, size, &rng);
+    for (i = 0; i < size && kind > 0; i++)
+        text[i] = kind == 1   ? 'a'
+                  : kind == 2 ? ' '
+                  : kind == 3 ? (char)('a' + attn_rng_u32(&rng) % 26)
+                              : (char)attn_rng_u32(&rng);
+}
+
+static int section_tokenizer(bench *b)
+{
+    static const char *const kinds[] = {"English-like text", "one letter", "blanks",
+                                        "one word of any letters", "random bytes"};
+    const char *directory = b->tokenizer ? b->tokenizer : "examples/tiny-stories";
+    unsigned char *section = NULL;
+    attn_tokenizer *own = NULL;
+    const int threads = b->n_counts;
+    text_arg a;
+    task t = new_task(b, TOKENIZER, 0, "MB/s", run_encode, &a);
+    size_t i, section_size = 0;
+    int good = 1;
+    memset(&a, 0, sizeof a);
+    b->n_counts = 1;
+    heading(b, "tokenizer");
+    if (!b->tokenizer && b->model)
+        a.tokenizer = attn_model_tokenizer(b->model);
+    if (!a.tokenizer) {
+        if (!b->tokenizer && !system_is_directory(directory)) {
+            fprintf(b->table,
+                    "not measured: the model has no tokenizer; --tokenizer DIR gives one\n");
+            b->n_counts = threads;
+            return 1;
+        }
+        if (vocab_read(&b->ctx, directory, &section, &section_size) ||
+            attn_tokenizer_new(&b->ctx, &own, section, section_size))
+            good = 0;
+        a.tokenizer = own;
+    }
+    a.size = (size_t)(b->quick ? 256 : 2048) << 10;
+    a.text = (char *)malloc(a.size);
+    a.ids = (int32_t *)malloc(a.size * sizeof(int32_t));
+    if (good && (!a.text || !a.ids))
+        good = tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for a text") == ATTN_OK;
+    if (good)
+        fprintf(b->table, "%u tokens, of %s\n", (unsigned)attn_tokenizer_n_tokens(a.tokenizer),
+                own ? directory : "the model");
+    for (i = 0; i < sizeof kinds / sizeof kinds[0] && good; i++) {
+        fill_text(a.text, a.size, (int)i);
+        snprintf(t.name, sizeof t.name, "%s", kinds[i]);
+        t.amount = (double)a.size / 1e6;
+        good = measure(b, &t);
+    }
+    b->n_counts = threads;
+    free(a.text);
+    free(a.ids);
+    attn_tokenizer_free(own);
+    free(section);
+    return good;
+}
+
+/* ---- the whole ---- */
+
+/* The processor's name, as it gives it. */
+static void cpu_name(char *name, size_t size)
+{
+    char *blank;
+    snprintf(name, size, "unknown processor");
+#if defined(ATTN__DISPATCH)
+    {
+        unsigned words[12], i;
+        char text[49];
+        for (i = 0; i < 3; i++)
+            if (!__get_cpuid(0x80000002u + i, &words[4 * i], &words[4 * i + 1], &words[4 * i + 2],
+                             &words[4 * i + 3]))
+                return;
+        memcpy(text, words, 48);
+        text[48] = 0;
+        snprintf(name, size, "%s", text + strspn(text, " "));
+    }
+#else
+    {
+        FILE *const f = fopen("/proc/cpuinfo", "r");
+        char line[256];
+        while (f && fgets(line, sizeof line, f))
+            if (strncmp(line, "model name", 10) == 0 && strchr(line, ':')) {
+                line[strcspn(line, "\n")] = 0;
+                snprintf(name, size, "%s", strchr(line, ':') + 2);
+                break;
+            }
+        if (f)
+            fclose(f);
+    }
+#endif
+    for (blank = name + strlen(name); blank > name && blank[-1] == ' '; blank--)
+        blank[-1] = 0;
+}
+
+static const char *compiler(void)
+{
+#if defined(__clang__)
+    return "clang " __clang_version__;
+#elif defined(__GNUC__)
+    return "gcc " __VERSION__;
+#else
+    return "another compiler";
+#endif
+}
+
+static void opening(bench *b)
+{
+    char cpu[64];
+    cpu_name(cpu, sizeof cpu);
+    fprintf(b->table, "%s, %d thread%s, %s, %s\n", cpu, b->threads[b->n_counts - 1],
+            b->threads[b->n_counts - 1] == 1 ? "" : "s", attn_isa(&b->ctx), compiler());
+    fprintf(b->table,
+            "Medians of %d repeats; +-: between the quartiles; share: of what the roof allows,\n"
+            "which is set by arithmetic (a) or memory (m).\n",
+            b->repeats);
+    if (!b->json)
+        return;
+    fprintf(b->json, "{\n  \"cpu\": ");
+    put_text(b->json, cpu);
+    fprintf(b->json, ",\n  \"threads\": %d,\n  \"isa\": ", b->threads[b->n_counts - 1]);
+    put_text(b->json, attn_isa(&b->ctx));
+    fprintf(b->json, ",\n  \"compiler\": ");
+    put_text(b->json, compiler());
+    fprintf(b->json, ",\n  \"model\": ");
+    put_text(b->json, b->path ? base_name(b->path) : b->size);
+    fprintf(b->json, ",\n  \"repeats\": %d,\n  \"clock\": \"%s\",\n  \"figures\": [", b->repeats,
+            b->cpu_time ? "processor" : "wall");
+}
+
+static void closing(bench *b)
+{
+    const double part = b->wall > 0 ? b->processor / b->wall : 1;
+    if (part < 0.95)
+        fprintf(b->table,
+                "\nSomething else was running: a single thread had its processor %.0f %% of the "
+                "time.\n%s",
+                100 * part,
+                b->cpu_time
+                    ? ""
+                    : "Repeat this on an idle machine, or for one thread with --cpu-time.\n");
+    if (b->json) {
+        fprintf(b->json, "\n  ],\n  \"processor_share\": %.3f", part);
+        put_number(b->json, "ping_pong_seconds", b->ping_pong);
+        fprintf(b->json, "\n}\n");
+    }
+}
+
+/* A file that goes when the program does, also when it is interrupted. */
+static const char *volatile temporary_file;
+
+static void remove_temporary(void)
+{
+    const char *const file = temporary_file;
+    temporary_file = NULL;
+    if (file)
+        remove(file);
+}
+
+static void interrupted(int number)
+{
+    remove_temporary();
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void close_model(bench *b)
+{
+    attn_model_close(b->model);
+    b->model = NULL;
+    b->dtype = NULL;
+    remove_temporary();
+}
+
+/* Counts what one token reads, and says which model this is. */
+static int describe_model(bench *b)
+{
+    const attn_config *c = attn_model_config(b->model);
+    const size_t n = attn_model_n_tensors(b->model);
+    attn_session_desc desc;
+    attn_tensor_info t = {NULL, ATTN_F32, 0, 0, {0, 0}, 0, 0, 0};
+    size_t i, half = 0, whole = 0;
+    b->weight_bytes = 0;
+    for (i = 0; i < n; i++) {
+        if (attn_model_tensor_info(&b->ctx, b->model, i, &t))
+            return 0;
+        if (strcmp(t.name, "pos_embed.W_pos") != 0 && (c->tied || strcmp(t.name, "embed.W_E") != 0))
+            b->weight_bytes += t.size;
+    }
+    memset(&desc, 0, sizeof desc);
+    b->ctx.n_threads = 1;
+    if (attn_session_size(&b->ctx, b->model, NULL, &whole))
+        return 0;
+    desc.n_ctx = c->n_ctx / 2;
+    if (desc.n_ctx > 0 && attn_session_size(&b->ctx, b->model, &desc, &half))
+        return 0;
+    b->position_bytes = (double)(whole - half) / (double)(c->n_ctx - desc.n_ctx);
+    b->dtype = dtype_name(b->model->layers[0].w_qkv.dtype);
+    fprintf(b->table, "\n==== %s, %s: %u layers of %u, %.1f MB of weights a token\n",
+            b->path ? base_name(b->path) : b->size, b->dtype, (unsigned)c->n_layer,
+            (unsigned)c->d_model, (double)b->weight_bytes / 1e6);
+    return 1;
+}
+
+/* Opens the given model, or makes one with weights of this type. */
+static int open_model(bench *b, attn_dtype dtype)
+{
+    const char *directory = getenv("TMPDIR");
+    size_t i;
+    if (b->path) {
+        snprintf(b->file, sizeof b->file, "%s", b->path);
+        if (strlen(b->path) >= sizeof b->file)
+            return tool_fail(&b->ctx, ATTN_E_ARGUMENT, "the path %.40s... is too long", b->path), 0;
+    } else {
+        for (i = 0; strcmp(model_shapes[i].name, b->size) != 0; i++)
+            continue;
+#ifdef _WIN32
+        directory = directory ? directory : getenv("TEMP");
+#endif
+        snprintf(b->file, sizeof b->file, "%s/bench-%lu.attn",
+                 directory && *directory ? directory : "/tmp", system_process());
+        temporary_file = b->file;
+        if (model_write(&b->ctx, b->file, &model_shapes[i], dtype))
+            return 0;
+    }
+    return attn_model_open(&b->ctx, &b->model, b->file, NULL) == ATTN_OK && describe_model(b);
+}
+
+static int bench_model(bench *b, attn_dtype dtype)
+{
+    static const struct {
+        bench_section bit;
+        int (*run)(bench *b);
+    } sections[] = {{ROOFS, section_roofs},
+                    {MATMUL, section_matmul},
+                    {PROMPTS, section_prompts},
+                    {GENERATION, section_generation},
+                    {SPECULATION, section_speculation},
+                    {BATCH, section_batch},
+#ifdef BENCH_CHILD
+                    {FIRST, section_first},
+                    {MEMORY, section_memory}
+#endif
+    };
+    size_t i;
+    int good = open_model(b, dtype) && reserve(b, b->weight_bytes);
+    for (i = 0; i < sizeof sections / sizeof sections[0] && good; i++)
+        if ((b->sections & (unsigned)sections[i].bit) && (b->path || sections[i].bit != ROOFS))
+            good = sections[i].run(b);
+    if (good && b->path && (b->sections & TOKENIZER))
+        good = section_tokenizer(b);
+    close_model(b);
+    return good;
+}
+
+static int bench_all(bench *b)
+{
+    const unsigned of_model = (1u << N_SECTIONS) - 1 - ROOFS - TOKENIZER;
+    int i, good = 1;
+    if (b->path)
+        return bench_model(b, ATTN_F32);
+    if (b->sections & ROOFS)
+        good = section_roofs(b);
+    for (i = 0; i < N_DTYPES && good && (b->sections & of_model); i++)
+        if (b->wanted >> i & 1)
+            good = bench_model(b, dtypes[i].dtype);
+    return good && (!(b->sections & TOKENIZER) || section_tokenizer(b));
+}
+
+/* ---- options ---- */
+
+/* Words separated by commas, each one of n names, as bits. 0: there is a word that is none. */
+static unsigned names_bits(const char *words, const char *(*name)(int), int n)
+{
+    unsigned bits = 0;
+    while (1) {
+        const size_t length = strcspn(words, ",");
+        int i;
+        for (i = 0; i < n; i++)
+            if (strlen(name(i)) == length && memcmp(name(i), words, length) == 0)
+                break;
+        if (i == n)
+            return 0;
+        bits |= 1u << i;
+        if (!words[length])
+            return bits;
+        words += length + 1;
+    }
+}
+static const char *dtype_at(int i)
+{
+    return dtypes[i].name;
+}
+static const char *section_at(int i)
+{
+    return section_names[i];
+}
+
+static int refuse(const char *what, const char *value)
+{
+    fprintf(stderr, "bench: %s%s%s (see --help)\n", what, value ? " " : "", value ? value : "");
+    return 2;
+}
+
+/* 0: go on; else the exit status plus one. */
+static int parse(bench *b, int argc, char **argv)
+{
+    int i, count = 0;
+    for (i = 1; i < argc; i++) {
+        static const char *const with_value[] = {"--size",    "--dtype",     "--only",
+                                                 "--threads", "--tokenizer", "--json"};
+        const char *option = argv[i], *value = NULL;
+        unsigned bits;
+        size_t j;
+        for (j = 0; j < sizeof with_value / sizeof with_value[0]; j++)
+            if (strcmp(option, with_value[j]) == 0) {
+                if (i + 1 == argc)
+                    return 1 + refuse("a value is missing after", option);
+                value = argv[++i];
+            }
+        if (strcmp(option, "--help") == 0 || strcmp(option, "-h") == 0)
+            return 1 + (fputs(usage, stdout) == EOF || fflush(stdout));
+        if (strcmp(option, "--quick") == 0) {
+            b->quick = 1;
+        } else if (strcmp(option, "--cpu-time") == 0) {
+            b->cpu_time = 1;
+        } else if (strcmp(option, "--tokenizer") == 0) {
+            b->tokenizer = value;
+        } else if (strcmp(option, "--json") == 0) {
+            b->json_path = value;
+        } else if (strcmp(option, "--size") == 0) {
+            for (j = 0; j < N_SHAPES && strcmp(model_shapes[j].name, value) != 0; j++)
+                continue;
+            if (j == N_SHAPES)
+                return 1 + refuse("--size takes 124M, 355M, 774M or 1558M, not", value);
+            b->size = value;
+        } else if (strcmp(option, "--dtype") == 0) {
+            if (!(bits = names_bits(value, dtype_at, N_DTYPES)))
+                return 1 + refuse("--dtype takes f32, f16, q8 or q4, not", value);
+            b->wanted |= bits;
+        } else if (strcmp(option, "--only") == 0) {
+            if (!(bits = names_bits(value, section_at, N_SECTIONS)))
+                return 1 + refuse("--only takes names of sections, not", value);
+            b->sections |= bits;
+        } else if (strcmp(option, "--threads") == 0) {
+            char *end;
+            const long number = strtol(value, &end, 10);
+            if (number < 1 || number > MAX_THREADS || *end)
+                return 1 + refuse(MAX_THREADS > 1
+                                      ? "--threads takes a number from 1 to 256, not"
+                                      : "--threads takes 1 where there is no OpenMP, not",
+                                  value);
+            count = (int)number;
+        } else if (option[0] == '-') {
+            return 1 + refuse("there is no option", option);
+        } else if (b->path) {
+            return 1 + refuse("one model at a time, not also", option);
+        } else {
+            b->path = option;
+        }
+    }
+    if (b->path && (b->size || b->wanted))
+        return 1 + refuse("--size and --dtype are for random weights, not for a given model", NULL);
+    if (b->path && b->json_path && system_same_file(b->path, b->json_path))
+        return 1 + refuse("--json would overwrite the model", b->path);
+    b->sections = b->sections ? b->sections : (1u << N_SECTIONS) - 1;
+    if (!b->wanted)
+        b->wanted = b->size && strcmp(b->size, "124M") != 0 ? 4 : b->quick ? 5 : 15;
+    b->size = b->size ? b->size : "124M";
+    b->ctx.n_threads = count;
+    count = attn__max_threads(&b->ctx);
+    b->threads[0] = 1;
+    b->threads[1] = count;
+    b->n_counts = count == 1 || b->cpu_time ? 1 : 2;
+    if (b->cpu_time)
+        b->sections &= ~(unsigned)(FIRST | MEMORY);
     return 0;
 }
 
 int main(int argc, char **argv)
 {
-    attn_ctx ctx = {0};
-    attn_model *model = NULL;
-    attn_dtype dtype = ATTN_F16;
-    void *block = NULL;
-    const char *name = NULL;
-    int i, threads = 0, failed;
-    for (i = 1; i < argc; i++) {
-        char *end = NULL;
-        if (strcmp(argv[i], "--help") == 0)
-            return fputs(usage, stdout) == EOF;
-        if (strcmp(argv[i], "--dtype") == 0 && i + 1 < argc) {
-            i++;
-            dtype = strcmp(argv[i], "f32") == 0   ? ATTN_F32
-                    : strcmp(argv[i], "f16") == 0 ? ATTN_F16
-                    : strcmp(argv[i], "q8") == 0  ? ATTN_Q8
-                                                  : ATTN_Q4;
-        } else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
-            const long count = strtol(argv[++i], &end, 10);
-            threads = count > 0 && count <= MAX_THREADS && !*end ? (int)count : -1;
-        } else if (argv[i][0] == '-' || name) {
-            threads = -1;
-        } else {
-            name = argv[i];
-        }
-        if (threads < 0) {
-            fprintf(stderr, "bench: cannot make sense of \"%s\"\n%s", argv[i], usage);
-            return 2;
+    bench *const b = (bench *)calloc(1, sizeof *b);
+    int failed;
+    if (argc == 5 && strcmp(argv[1], "--child") == 0)
+        return child(argv);
+    if (!b)
+        return 1;
+    signal(SIGINT, interrupted);
+    signal(SIGTERM, interrupted);
+    b->program = argv[0];
+    failed = parse(b, argc, argv);
+    if (failed)
+        return free(b), failed - 1;
+    b->repeats = b->quick ? 3 : 5;
+    b->shortest = b->quick ? 0.003 : 0.02;
+    clock_of_thread = b->cpu_time;
+    roofs_init(&b->r, attn_isa(&b->ctx), b->shortest / 4);
+    b->table = stdout;
+    if (b->json_path && strcmp(b->json_path, "-") == 0) {
+        b->json = stdout;
+        b->table = tmpfile();
+    } else if (b->json_path) {
+        b->json = fopen(b->json_path, "w");
+    }
+    if (!b->table || (b->json_path && !b->json)) {
+        tool_fail(&b->ctx, ATTN_E_IO, "cannot write %s: %s", b->json_path, strerror(errno));
+        failed = 1;
+    } else {
+        opening(b);
+        failed = !bench_all(b);
+        closing(b);
+        if (fflush(b->table) || (b->json && fflush(b->json))) {
+            tool_fail(&b->ctx, ATTN_E_IO, "cannot write the figures: %s", strerror(errno));
+            failed = 1;
         }
     }
-    name = name ? name : "gpt2";
-    for (i = 0; i < N_SHAPES && strcmp(name, shapes[i].name) != 0; i++)
-        continue;
-    failed = i < N_SHAPES ? open_random(&ctx, &model, &block, &shapes[i], dtype) != ATTN_OK
-                          : attn_model_open(&ctx, &model, name, NULL) != ATTN_OK;
-    if (!failed)
-        printf("%s, %s\n", name, attn_isa(&ctx));
-    ctx.n_threads = threads ? threads : 1;
-    failed = failed || bench(&ctx, model);
-    ctx.n_threads = 0;
-#ifdef _OPENMP
-    failed = failed || (!threads && bench(&ctx, model));
-#endif
     if (failed)
-        fprintf(stderr, "bench: %s\n", ctx.message);
-    attn_model_close(model);
-    free(block);
-    return failed;
+        fprintf(stderr, "bench: %s\n", b->ctx.message);
+    if (b->json && b->json != stdout)
+        fclose(b->json);
+    roofs_free(&b->r);
+    attn_ctx_free(&b->ctx);
+    free(b);
+    return failed != 0;
 }
