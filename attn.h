@@ -1505,6 +1505,8 @@ static unsigned attn__cpu_features(void)
 #define attn__r_pick    ATTN__FN(r_pick)
 #define attn__r_exp2    ATTN__FN(r_exp2)
 #define attn__r_low     ATTN__FN(r_low)
+#define attn__r_most    ATTN__FN(r_most)
+#define attn__r_total   ATTN__FN(r_total)
 
 #define attn__ireg      ATTN__FN(ireg)
 #define attn__wreg      ATTN__FN(wreg)
@@ -1515,7 +1517,8 @@ static unsigned attn__cpu_features(void)
 
 /* r_fma(a, b, c) = a * b + c;  r_pick(a, b, x, y) = a > b ? x : y;
  * r_half widens f16; r_exp2(p, t) = p * 2^n where t = n + 12582912, whose low bits hold n: n is
- * added to p's exponent; r_low stores the low byte of each lane.
+ * added to p's exponent; r_low stores the low byte of each lane; r_most is
+ * the largest lane, and r_total the sum of lanes that are small whole numbers (exact in any order).
  *
  * For q8 and q4: an ireg holds sums of products, one 32-bit integer a lane, and a wreg 4 weights a
  * lane. r_dot(acc, w, x) adds to each lane the dot product of its weights with the 4 signed bytes
@@ -1577,6 +1580,14 @@ ATTN__INLINE attn__reg attn__r_exp2(attn__reg p, attn__reg t)
 ATTN__INLINE void attn__r_low(unsigned char *to, attn__reg v)
 {
     _mm_storeu_si128((__m128i *)(void *)to, _mm512_cvtepi32_epi8(_mm512_castps_si512(v)));
+}
+ATTN__INLINE float attn__r_most(attn__reg v)
+{
+    return _mm512_reduce_max_ps(v);
+}
+ATTN__INLINE float attn__r_total(attn__reg v)
+{
+    return _mm512_reduce_add_ps(v);
 }
 typedef __m512i attn__ireg;
 ATTN__INLINE attn__reg attn__r_float(attn__ireg acc)
@@ -1694,6 +1705,18 @@ ATTN__INLINE void attn__r_low(unsigned char *to, attn__reg v)
         _mm_packs_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
     _mm_storel_epi64((__m128i *)(void *)to, _mm_packus_epi16(pairs, pairs));
 }
+ATTN__INLINE float attn__r_most(attn__reg v)
+{
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
+}
+ATTN__INLINE float attn__r_total(attn__reg v)
+{
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
+}
 typedef __m256i attn__ireg;
 /* Products of unsigned and signed bytes, summed in pairs: |w| times x with the sign of w. */
 typedef struct attn__wreg {
@@ -1795,6 +1818,16 @@ ATTN__INLINE void attn__r_low(unsigned char *to, attn__reg v)
     bytes = _mm_cvtsi128_si32(_mm_packus_epi16(low, low));
     memcpy(to, &bytes, 4);
 }
+ATTN__INLINE float attn__r_most(attn__reg v)
+{
+    v = _mm_max_ps(v, _mm_movehl_ps(v, v));
+    return _mm_cvtss_f32(_mm_max_ss(v, _mm_shuffle_ps(v, v, 1)));
+}
+ATTN__INLINE float attn__r_total(attn__reg v)
+{
+    v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+    return _mm_cvtss_f32(_mm_add_ss(v, _mm_shuffle_ps(v, v, 1)));
+}
 typedef __m128i attn__ireg;
 typedef struct attn__wreg {
     __m128i low, high; /* 16 bits each: lanes 0 and 1, lanes 2 and 3 */
@@ -1893,6 +1926,14 @@ ATTN__INLINE void attn__r_low(unsigned char *to, attn__reg v)
     const uint32_t bytes = vget_lane_u32(vreinterpret_u32_u8(low), 0);
     memcpy(to, &bytes, 4);
 }
+ATTN__INLINE float attn__r_most(attn__reg v)
+{
+    return vmaxvq_f32(v);
+}
+ATTN__INLINE float attn__r_total(attn__reg v)
+{
+    return vaddvq_f32(v);
+}
 typedef int32x4_t attn__ireg;
 typedef int8x16_t attn__wreg;
 ATTN__INLINE attn__ireg attn__r_start(int32_t offset, const int is_q4)
@@ -1990,6 +2031,14 @@ ATTN__INLINE void attn__r_low(unsigned char *to, attn__reg v)
     uint32_t bits;
     memcpy(&bits, &v, 4);
     *to = (unsigned char)(bits & 255);
+}
+ATTN__INLINE float attn__r_most(attn__reg v)
+{
+    return v;
+}
+ATTN__INLINE float attn__r_total(attn__reg v)
+{
+    return v;
 }
 typedef int32_t attn__ireg;
 typedef struct attn__wreg {
@@ -2538,25 +2587,28 @@ static const attn__tiles_fn ATTN__FN(q_tiles)[] = {
 
 /* x [32] -> 32 bytes round(x * 127 / largest). If an x is not finite, so is no sum of them, and the
  * scale comes back as NaN; numbers too small to divide by count as zeros. */
-static float ATTN__FN(quantize)(unsigned char *bytes, const float *x, int32_t *sum)
+ATTN__INLINE float ATTN__FN(quantize)(unsigned char *bytes, const float *x, int32_t *sum)
 {
     const attn__vec zero = attn__set1(0), magic = attn__set1(12582912.0f);
     const attn__vec a = attn__load(x), b = attn__load(x + 16);
     attn__vec m = attn__vpick(a, zero, a, attn__vsub(zero, a)), s, t;
-    float lanes[16], largest, inverse, total;
-    int half, i;
+    float largest, inverse, total;
     t = attn__vpick(b, zero, b, attn__vsub(zero, b));
-    attn__store(lanes, attn__vpick(m, t, m, t));
-    for (half = 8; half > 0; half /= 2)
-        for (i = 0; i < half; i++)
-            lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
-    largest = lanes[0];
+    m = attn__vpick(m, t, m, t);
+    largest = attn__r_most(m.r[0]);
+    for (int i = 1; i < ATTN__REGS; i++) {
+        const float other = attn__r_most(m.r[i]);
+        largest = largest > other ? largest : other;
+    }
     inverse = largest >= 1e-30f ? 127.0f / largest : 0;
     s = attn__vfma(a, attn__set1(inverse), magic); /* the low byte holds the rounded number */
     t = attn__vfma(b, attn__set1(inverse), magic);
     attn__low_bytes(bytes, s);
     attn__low_bytes(bytes + 16, t);
-    total = attn__fold(attn__vadd(attn__vsub(s, magic), attn__vsub(t, magic)));
+    s = attn__vadd(attn__vsub(s, magic), attn__vsub(t, magic));
+    total = 0;
+    for (int i = 0; i < ATTN__REGS; i++)
+        total = total + attn__r_total(s.r[i]);
     *sum = total == total ? (int32_t)total : 0;
     if (total != total)
         return total;
