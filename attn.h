@@ -712,16 +712,45 @@ ATTN_API size_t attn_utf8_push(attn_utf8 *state, const char *bytes, size_t size,
 
 /* >>api-hooks ===================================================================================
  *
- * Every activation has the name that TransformerLens gives it ("blocks.3.attn.hook_pattern").
- * A hook is called when one comes by; it may read it, and what it writes is what the model goes on
- * with. */
+ * Every activation has the name that TransformerLens gives it. T positions fed, Tk positions so
+ * far, C = d_model, H heads of d, F = d_mlp; "blocks.i." before all but the first three lines:
+ *
+ *   hook_embed, hook_pos_embed     [T, C]      rows of W_E, of W_pos
+ *   ln_final.hook_scale            [T, 1]      as ln1 and ln2 below, of the last residual stream
+ *   ln_final.hook_normalized.*     [T, C]
+ *   hook_resid_pre, _mid, _post    [T, C]      the residual stream before the block, after
+ *                                              attention, after the MLP
+ *   ln1.hook_scale, ln2.           [T, 1]      sqrt(variance + eps)
+ *   ln1.hook_normalized.pre, ln2.  [T, C]      (x - mean) / scale
+ *   ln1.hook_normalized.post, ln2. [T, C]      after gain and bias (TransformerLens without .pre
+ *                                              or .post means .post until 2025, .pre since)
+ *   attn.hook_q, _k, _v            [T, H, d]
+ *   attn.hook_attn_scores          [H, T, Tk]  q · k / sqrt(d), and -inf for keys that are later
+ *   attn.hook_pattern              [H, T, Tk]  softmax of the scores
+ *   attn.hook_z                    [T, H, d]   sum over keys of pattern * v
+ *   hook_attn_out, hook_mlp_out    [T, C]      what each adds to the stream, bias included
+ *   mlp.hook_pre, mlp.hook_post    [T, F]      before and after GELU
+ *
+ * What costs time and memory to make is made only while somebody asks for it, with its name or a
+ * pattern that does not end in `*` (`*.hook_result`):
+ *
+ *   attn.hook_result               [T, H, C]   what each head adds: z · W_O; without b_O
+ *   hook_attn_in                   [T, H, C]   the stream that enters ln1, a copy for each head
+ *   hook_q_input, _k_input, _v_input           [T, H, C] copies of that copy, for q, for k, for v
+ *   hook_mlp_in                    [T, C]      a copy of the stream that enters ln2
+ *
+ * Writing into a copy changes what that head, or the MLP, makes of the stream, and leaves the
+ * stream. A head whose copy of a row was written gets its q, k or v from layernorm1 of the copy;
+ * ln1's own hooks come before and show the stream. Where a row of hook_result was written,
+ * hook_attn_out is the sum over heads plus b_O. Rows and heads that stay as they were keep every
+ * bit of what follows from them, here and everywhere. */
 
 typedef struct attn_activation {
     const char *name; /* full name */
     int layer;        /* or -1 */
     attn_session *session;
     size_t first;      /* position of the first row in the sequence */
-    attn_tensor value; /* without the batch dimension: [T, C], [T, H, d], [H, T, Tk] or [T, 1] */
+    attn_tensor value; /* without the batch dimension; the rows of this session alone */
 } attn_activation;
 
 /* Return 0 to go on, anything else to stop: the feed then returns ATTN_STOPPED and the session is
@@ -729,12 +758,29 @@ typedef struct attn_activation {
 typedef int (*attn_hook_fn)(const attn_activation *activation, void *user);
 
 /* Calls fn for every activation of this session whose name matches; `*` in the pattern matches any
- * run of characters. A long prompt comes by in pieces of at most n_batch rows (attn_session_desc),
- * which results do not depend on. The values live until fn returns. Both meanings of
- * hook_normalized are there: `ln1.hook_normalized.pre` before gain and bias, `.post` after. */
+ * run of characters. fn may read the value, and what it writes is what the model goes on with. A
+ * long prompt comes by in pieces of at most n_batch rows (attn_session_desc), which results do not
+ * depend on. The value lives until fn returns. Hooks run in the order they were made, one at a
+ * time; fn may not feed, rewind, hook or free its session. ATTN_E_NAME for a name that nothing
+ * has, with the nearest one that there is. */
 ATTN_API attn_status attn_hook(attn_ctx *ctx, attn_session *session, const char *pattern,
                                attn_hook_fn fn, void *user);
-ATTN_API void attn_unhook_all(attn_session *session); /* NULL is fine */
+/* Removes all hooks and gives back their memory. NULL is fine. */
+ATTN_API void attn_unhook_all(attn_session *session);
+
+/* The keys and values that a session remembers, which is what later tokens will see of earlier
+ * ones: hook_k and hook_v show only the new ones, on their way in. attn_cache_get copies those of
+ * positions [first, first + count) of a layer into *out [count, H, d]; attn_cache_set puts others
+ * in their place, value [count, H, d], from `first` on. Both may be called between feeds, and from
+ * a hook, for the positions before those that are being fed: what is set before the layer's
+ * attention, in its hook_v at the latest, counts from there on. A change stays until its positions
+ * are rewound and fed again, even if the feed in which a hook made it is stopped. */
+typedef enum attn_cache_part { ATTN_KEYS, ATTN_VALUES } attn_cache_part;
+ATTN_API attn_status attn_cache_get(attn_ctx *ctx, const attn_session *session,
+                                    attn_cache_part part, size_t layer, size_t first, size_t count,
+                                    attn_tensor *out);
+ATTN_API attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_cache_part part,
+                                    size_t layer, size_t first, attn_tensor value);
 
 /* >>api-lens ====================================================================================
  *
@@ -7155,12 +7201,7 @@ ATTN__DEF attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, 
  *   values  16 dimensions to a panel, one line for each position
  * The session also owns all scratch memory of a forward pass. */
 
-typedef struct attn__hook {
-    struct attn__hook *next;
-    attn_hook_fn fn;
-    void *user;
-    char pattern[1]; /* as long as it is */
-} attn__hook;
+typedef struct attn__hook attn__hook; /* >>hooks */
 
 struct attn_session {
     const attn_model *model;
@@ -7183,7 +7224,11 @@ struct attn_session {
     size_t scratch_size;
 
     attn__hook *hooks;
-    float *scores; /* [n_head, n_batch, capacity]: only while a hook may want to see them */
+    int running; /* a feed is under way: who calls from a hook must not change the session */
+
+    /* only while a hook may want to see them, else NULL */
+    float *scores;               /* [n_head, n_batch, capacity] */
+    float *heads, *heads_before; /* [n_batch, n_head, C], see attn__split and attn__results */
 
     size_t first_row, n_rows; /* the rows of the running pass that are this session's */
     size_t fed;               /* tokens of the running call that earlier passes have done */
@@ -7291,19 +7336,6 @@ ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     return ATTN_OK;
 }
 
-ATTN__DEF void attn_unhook_all(attn_session *session)
-{
-    if (!session)
-        return;
-    while (session->hooks) {
-        attn__hook *hook = session->hooks;
-        session->hooks = hook->next;
-        attn__free(hook);
-    }
-    attn__free(session->scores);
-    session->scores = NULL;
-}
-
 ATTN__DEF void attn_session_free(attn_session *session)
 {
     if (!session)
@@ -7334,12 +7366,22 @@ ATTN__DEF const attn_model *attn_session_model(const attn_session *session)
     return session->model;
 }
 
+static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session)
+{
+    if (session->running)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: the session is being fed; a hook may not do this to it", what);
+    return ATTN_OK;
+}
+
 ATTN__DEF attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t length)
 {
     if (!session || length > session->length)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_rewind: to %llu, but the session holds %llu tokens",
                           ATTN__LLU(length), ATTN__LLU(session ? session->length : 0));
+    if (attn__check_idle(ctx, "attn_rewind", session) != ATTN_OK)
+        return ctx->status;
     session->length = length;
     session->has_logits = 0;
     return ATTN_OK;
@@ -7351,6 +7393,8 @@ ATTN__DEF attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const a
     size_t heads, key_floats, n_panels, to_panel, from_panel, head, panel;
     if (!to || !from)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: no session was given");
+    if (attn__check_idle(ctx, "attn_session_copy", to) != ATTN_OK)
+        return ctx->status;
     if (to->model != from->model)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: the models differ");
     if (from->length > to->capacity)
@@ -7385,7 +7429,7 @@ ATTN__DEF attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const a
  * The forward pass calls attn__visit wherever an activation is complete. Without hooks that is one
  * comparison. With them, all workers wait while one of them runs the callbacks. */
 
-/* Names after "blocks.i.", or whole for those outside the blocks. */
+/* Names after "blocks.i.", or whole for those outside the blocks, in the order of the pass. */
 static const char *const attn__hook_names[] = {"hook_embed",
                                                "hook_pos_embed",
                                                "ln_final.hook_scale",
@@ -7395,14 +7439,20 @@ static const char *const attn__hook_names[] = {"hook_embed",
                                                "ln1.hook_scale",
                                                "ln1.hook_normalized.pre",
                                                "ln1.hook_normalized.post",
+                                               "hook_attn_in",
+                                               "hook_q_input",
+                                               "hook_k_input",
+                                               "hook_v_input",
                                                "attn.hook_q",
                                                "attn.hook_k",
                                                "attn.hook_v",
                                                "attn.hook_attn_scores",
                                                "attn.hook_pattern",
                                                "attn.hook_z",
+                                               "attn.hook_result",
                                                "hook_attn_out",
                                                "hook_resid_mid",
+                                               "hook_mlp_in",
                                                "ln2.hook_scale",
                                                "ln2.hook_normalized.pre",
                                                "ln2.hook_normalized.post",
@@ -7416,20 +7466,43 @@ enum {
     ATTN__HOOK_LN_FINAL, /* scale, then .pre, then .post; the same for LN1 and LN2 */
     ATTN__HOOK_RESID_PRE = ATTN__HOOK_LN_FINAL + 3, /* the first one that is in a block */
     ATTN__HOOK_LN1,
-    ATTN__HOOK_Q = ATTN__HOOK_LN1 + 3,
+    ATTN__HOOK_ATTN_IN = ATTN__HOOK_LN1 + 3,
+    ATTN__HOOK_Q_INPUT,
+    ATTN__HOOK_K_INPUT,
+    ATTN__HOOK_V_INPUT,
+    ATTN__HOOK_Q,
     ATTN__HOOK_K,
     ATTN__HOOK_V,
     ATTN__HOOK_SCORES,
     ATTN__HOOK_PATTERN,
     ATTN__HOOK_Z,
+    ATTN__HOOK_RESULT,
     ATTN__HOOK_ATTN_OUT,
     ATTN__HOOK_RESID_MID,
+    ATTN__HOOK_MLP_IN,
     ATTN__HOOK_LN2,
     ATTN__HOOK_MLP_PRE = ATTN__HOOK_LN2 + 3,
     ATTN__HOOK_MLP_POST,
     ATTN__HOOK_MLP_OUT,
     ATTN__HOOK_RESID_POST,
     ATTN__N_HOOKS
+};
+
+/* Sets of points, a bit each. */
+#define ATTN__POINT(point) ((uint32_t)1 << (point))
+#define ATTN__SEES_SCORES  (ATTN__POINT(ATTN__HOOK_SCORES) | ATTN__POINT(ATTN__HOOK_PATTERN))
+#define ATTN__SEES_INPUTS                                                                          \
+    (ATTN__POINT(ATTN__HOOK_ATTN_IN) | ATTN__POINT(ATTN__HOOK_Q_INPUT) |                           \
+     ATTN__POINT(ATTN__HOOK_K_INPUT) | ATTN__POINT(ATTN__HOOK_V_INPUT))
+#define ATTN__SEES_HEADS (ATTN__SEES_INPUTS | ATTN__POINT(ATTN__HOOK_RESULT))
+#define ATTN__OPT_IN     (ATTN__SEES_HEADS | ATTN__POINT(ATTN__HOOK_MLP_IN))
+
+struct attn__hook {
+    attn__hook *next;
+    attn_hook_fn fn;
+    void *user;
+    uint32_t points[1]; /* [1 + n_layer]: the points it is for, outside the blocks, in block 0, ..
+                         */
 };
 
 /* "blocks.3.attn.hook_q" */
@@ -7469,54 +7542,232 @@ static int attn__matches(const char *pattern, const char *text)
     return *pattern == 0;
 }
 
+static int attn__ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), n_end = strlen(end);
+    return n >= n_end && strcmp(text + n - n_end, end) == 0;
+}
+
+/* The last word of a name: "hook_q" of "blocks.3.attn.hook_q". */
+static const char *attn__last_word(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot ? dot + 1 : name;
+}
+
+/* Adds what a pattern matches to points [1 + n_layer]; returns how many activations that is. What
+ * costs extra to make is not matched by patterns that end in `*`. */
+static size_t attn__match_all(const attn_config *c, const char *pattern, uint32_t *points)
+{
+    size_t n_matches = 0;
+    int point, layer;
+    for (point = 0; point < ATTN__N_HOOKS; point++) {
+        const int n_layers = point < ATTN__HOOK_RESID_PRE ? 0 : (int)c->n_layer;
+        if ((ATTN__OPT_IN & ATTN__POINT(point)) && attn__ends_with(pattern, "*"))
+            continue;
+        for (layer = n_layers ? 0 : -1; layer < n_layers; layer++)
+            if (attn__matches(pattern, attn__name_of(point, layer).text)) {
+                points[1 + layer] |= ATTN__POINT(point);
+                n_matches++;
+            }
+    }
+    return n_matches;
+}
+
+/* How many letters to add, remove or change to make one word of another (Levenshtein 1965); words
+ * longer than 63 letters count by their beginnings. */
+static size_t attn__edit_distance(const char *from, const char *to)
+{
+    size_t row[64], n = strlen(to), i, j;
+    n = n < 63 ? n : 63;
+    for (j = 0; j <= n; j++)
+        row[j] = j;
+    for (i = 0; i < 63 && from[i]; i++) {
+        size_t diagonal = row[0], best;
+        row[0] = i + 1;
+        for (j = 1; j <= n; j++) {
+            best = diagonal + (from[i] != to[j - 1]);
+            best = best < row[j] + 1 ? best : row[j] + 1;
+            best = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[n];
+}
+
+/* The name that somebody may have meant; empty if nothing comes near. `rest` is what they wrote
+ * after "blocks.i.", or all of it; a missing "attn." or "mlp." counts as one letter. */
+static attn__hook_name attn__nearest_name(const char *rest, int layer)
+{
+    const size_t n = strlen(rest);
+    size_t best = (n < 63 ? n : 63) / 2 + 1, distance, tail;
+    attn__hook_name name;
+    int point;
+    name.text[0] = 0;
+    for (point = 0; point < ATTN__N_HOOKS; point++) {
+        const char *whole = attn__hook_names[point];
+        distance = attn__edit_distance(rest, whole);
+        tail = 1 + attn__edit_distance(rest, attn__last_word(whole));
+        distance = distance < tail ? distance : tail;
+        if (distance < best) {
+            best = distance;
+            name = attn__name_of(point, layer);
+        }
+    }
+    return name;
+}
+
+/* Why nothing has this name, and what to write instead. */
+static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const attn_config *c,
+                                      const char *pattern)
+{
+    const char *rest = pattern;
+    unsigned long layer = 0;
+    attn__hook_name near_by;
+    if (strncmp(pattern, "blocks.", 7) == 0) {
+        const size_t n_digits = strspn(pattern + 7, "0123456789");
+        rest = strchr(pattern + 7, '.');
+        rest = rest ? rest + 1 : "";
+        if (n_digits > 0 && n_digits < 9)
+            layer = strtoul(pattern + 7, NULL, 10);
+        if (n_digits > 0 && (n_digits >= 9 || layer >= c->n_layer))
+            return attn__fail(ctx, ATTN_E_NAME, "%s: %.80s: the model has %lu layers, 0 to %lu",
+                              what, pattern, (unsigned long)c->n_layer,
+                              (unsigned long)c->n_layer - 1);
+    }
+    if (attn__ends_with(pattern, "hook_normalized"))
+        return attn__fail(ctx, ATTN_E_NAME,
+                          "%s: %.60s has meant two things: write .pre after it for the value "
+                          "before gain and bias (TransformerLens since 2025), .post for the one "
+                          "after them (until then)",
+                          what, pattern);
+    near_by = attn__nearest_name(rest, (int)layer);
+    if (near_by.text[0])
+        return attn__fail(ctx, ATTN_E_NAME, "%s: no activation is called %.80s: did you mean %s?",
+                          what, pattern, near_by.text);
+    return attn__fail(ctx, ATTN_E_NAME,
+                      "%s: no activation is called \"%.80s\"; names look like "
+                      "\"blocks.0.attn.hook_pattern\" or \"ln_final.hook_scale\"",
+                      what, pattern);
+}
+
+/* Does the session have a hook for one of these points in this layer (-1: outside the blocks)? */
+static int attn__wants(const attn_session *s, uint32_t points, int layer)
+{
+    const attn__hook *hook;
+    for (hook = s->hooks; hook; hook = hook->next)
+        if (hook->points[1 + layer] & points)
+            return 1;
+    return 0;
+}
+
+static int attn__wants_anywhere(const attn_session *s, uint32_t points)
+{
+    int layer;
+    for (layer = -1; layer < (int)s->model->config.n_layer; layer++)
+        if (attn__wants(s, points, layer))
+            return 1;
+    return 0;
+}
+
+/* Scratch memory that is there while a hook wants it: [n_batch, width] floats. */
+static attn_status attn__fit(attn_ctx *ctx, attn_session *s, float **memory, int wanted,
+                             size_t width)
+{
+    size_t n;
+    if (!wanted) {
+        attn__free(*memory);
+        *memory = NULL;
+        return ATTN_OK;
+    }
+    if (*memory)
+        return ATTN_OK;
+    if (width > SIZE_MAX / sizeof(float) ||
+        attn__mul_overflows(width * sizeof(float), s->n_batch, &n))
+        return attn__fail(ctx, ATTN_E_MEMORY,
+                          "what hooks want to see of %llu positions at once does not fit in memory",
+                          ATTN__LLU(s->n_batch));
+    *memory = (float *)attn__alloc(ctx, n, "what hooks want to see of every head");
+    return *memory ? ATTN_OK : ATTN_E_MEMORY;
+}
+
+/* Gives a session the scratch memory that its hooks need, and takes back what they do not. */
+static attn_status attn__fit_memory(attn_ctx *ctx, attn_session *s)
+{
+    const attn_config *c = &s->model->config;
+    const size_t heads = c->n_head, wide = attn__stride(c->d_model);
+    const int inputs = attn__wants_anywhere(s, ATTN__SEES_HEADS);
+    if (attn__fit(ctx, s, &s->scores, attn__wants_anywhere(s, ATTN__SEES_SCORES),
+                  heads * attn__round_up(s->capacity, 16)) != ATTN_OK ||
+        attn__fit(ctx, s, &s->heads, inputs, heads * wide) != ATTN_OK ||
+        attn__fit(ctx, s, &s->heads_before, inputs, heads * wide) != ATTN_OK)
+        return ctx->status;
+    return ATTN_OK;
+}
+
+static void attn__unlink_hook(attn_session *s, attn__hook *hook)
+{
+    attn__hook **link = &s->hooks;
+    while (*link != hook)
+        link = &(*link)->next;
+    *link = hook->next;
+    attn__free(hook);
+}
+
+/* A hook at the end of the session's list, for the names that match any of the patterns. */
+static attn_status attn__new_hook(attn_ctx *ctx, const char *what, attn_session *session,
+                                  const char *const *patterns, size_t n_patterns, attn__hook **made)
+{
+    const attn_config *c = &session->model->config;
+    attn__hook *hook, **last = &session->hooks;
+    size_t i;
+    if (attn__check_idle(ctx, what, session) != ATTN_OK)
+        return ctx->status;
+    hook = (attn__hook *)attn__alloc(ctx, sizeof *hook + c->n_layer * sizeof hook->points[0],
+                                     "a hook");
+    if (!hook)
+        return ATTN_E_MEMORY;
+    for (i = 0; i < n_patterns; i++)
+        if (attn__match_all(c, patterns[i], hook->points) == 0) {
+            attn__free(hook);
+            return attn__no_such_name(ctx, what, c, patterns[i]);
+        }
+    while (*last) /* hooks run in the order they were made */
+        last = &(*last)->next;
+    *last = hook;
+    if (attn__fit_memory(ctx, session) != ATTN_OK) {
+        attn__unlink_hook(session, hook);
+        attn__fit_memory(ctx, session); /* only gives back */
+        return ATTN_E_MEMORY;
+    }
+    *made = hook;
+    return ATTN_OK;
+}
+
 ATTN__DEF attn_status attn_hook(attn_ctx *ctx, attn_session *session, const char *pattern,
                                 attn_hook_fn fn, void *user)
 {
-    const attn_config *c;
-    int point, layer, n_matches = 0, wants_scores = 0;
-    attn__hook *hook, **last;
+    attn__hook *hook = NULL;
     if (!session || !pattern || !fn)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook: no %s was given",
                           !session   ? "session"
                           : !pattern ? "name"
                                      : "callback");
-    c = &session->model->config;
-    last = &session->hooks;
-    for (point = 0; point < ATTN__N_HOOKS; point++)
-        for (layer = 0; layer < (int)c->n_layer; layer++)
-            if (attn__matches(pattern, attn__name_of(point, layer).text)) {
-                n_matches++;
-                wants_scores |= point == ATTN__HOOK_SCORES || point == ATTN__HOOK_PATTERN;
-            }
-    if (n_matches == 0)
-        return attn__fail(ctx, ATTN_E_NAME,
-                          "attn_hook: no activation is called \"%s\"; names look like "
-                          "\"blocks.0.attn.hook_pattern\" or \"ln_final.hook_scale\"",
-                          pattern);
-    if (wants_scores && !session->scores) {
-        size_t n;
-        if (attn__mul_overflows(session->n_batch * c->n_head,
-                                attn__round_up(session->capacity, 16) * sizeof(float), &n))
-            return attn__fail(ctx, ATTN_E_MEMORY, "attn_hook: the scores do not fit in memory");
-        session->scores = (float *)attn__alloc(ctx, n, "the scores of all heads");
-        if (!session->scores)
-            return ATTN_E_MEMORY;
-    }
-    hook = (attn__hook *)attn__alloc(ctx, sizeof *hook + strlen(pattern), "a hook");
-    if (!hook) {
-        if (!session->hooks) {
-            attn__free(session->scores);
-            session->scores = NULL;
-        }
-        return ATTN_E_MEMORY;
-    }
+    if (attn__new_hook(ctx, "attn_hook", session, &pattern, 1, &hook) != ATTN_OK)
+        return ctx->status;
     hook->fn = fn;
     hook->user = user;
-    memcpy(hook->pattern, pattern, strlen(pattern) + 1);
-    while (*last) /* hooks run in the order they were made */
-        last = &(*last)->next;
-    *last = hook;
     return ATTN_OK;
+}
+
+ATTN__DEF void attn_unhook_all(attn_session *session)
+{
+    if (!session || session->running)
+        return;
+    while (session->hooks)
+        attn__unlink_hook(session, session->hooks);
+    attn__fit_memory(&session->ctx, session); /* only gives back */
 }
 
 /* >>model =======================================================================================
@@ -7530,7 +7781,7 @@ typedef struct attn__pass {
     attn_feed_item *items; /* whose session->first_row, n_rows say which rows are theirs */
     size_t n_items;
     size_t n_rows, wide; /* R; C rounded up to 16, the stride of rows of C */
-    int watched;         /* some session has hooks */
+    int watched;         /* some session has hooks: without them, all of this costs a comparison */
     int stopped;         /* a hook asked to stop */
     attn__hook_name stopped_at;
 } attn__pass;
@@ -7545,6 +7796,16 @@ static attn_tensor attn__activation_view(const attn__pass *p, const attn_session
     size_t width = c->d_model, stride = p->wide, heads = 0;
     attn_tensor t;
     switch (point) {
+    case ATTN__HOOK_ATTN_IN:
+    case ATTN__HOOK_Q_INPUT:
+    case ATTN__HOOK_K_INPUT:
+    case ATTN__HOOK_V_INPUT:
+    case ATTN__HOOK_RESULT:
+        t = attn_borrow(point == ATTN__HOOK_ATTN_IN ? of->heads_before : of->heads, ATTN_F32,
+                        attn_shape3(n, c->n_head, c->d_model));
+        t.stride[1] = (ptrdiff_t)p->wide;
+        t.stride[0] = (ptrdiff_t)(p->wide * c->n_head);
+        return t;
     case ATTN__HOOK_LN_FINAL:
     case ATTN__HOOK_LN1:
     case ATTN__HOOK_LN2:
@@ -7576,7 +7837,7 @@ static attn_tensor attn__activation_view(const attn__pass *p, const attn_session
         return t;
     default:
         base = p->s->normed;
-        break; /* what is normalized, or added to the residual stream */
+        break; /* what is normalized, or added to the residual stream; or a copy of it */
     }
     base += of->first_row * stride;
     if (heads > 0) {
@@ -7588,30 +7849,47 @@ static attn_tensor attn__activation_view(const attn__pass *p, const attn_session
     return t;
 }
 
-/* Shows an activation to the hooks of every session in the pass. */
-static void attn__visit(const attn__worker *me, attn__pass *p, int point, int layer)
+static int attn__anyone_wants(const attn__pass *p, uint32_t points, int layer)
 {
     size_t i;
-    if (!p->watched)
+    for (i = 0; i < p->n_items && p->watched; i++)
+        if (p->items[i].session->n_rows > 0 && attn__wants(p->items[i].session, points, layer))
+            return 1;
+    return 0;
+}
+
+static void attn__call_hook(attn__pass *p, const attn__hook *hook, attn_session *of, int point,
+                            int layer)
+{
+    const attn__hook_name name = attn__name_of(point, layer);
+    attn_activation a;
+    a.name = name.text;
+    a.layer = layer;
+    a.session = of;
+    a.first = of->length + of->fed;
+    a.value = attn__activation_view(p, of, point);
+    if (hook->fn(&a, hook->user) != 0) {
+        p->stopped = 1;
+        p->stopped_at = name;
+    }
+}
+
+/* Shows an activation to the hooks of every session in the pass. The workers meet before each of
+ * them, so that it finds what all have made, and after the last. */
+static void attn__visit(const attn__worker *me, attn__pass *p, int point, int layer)
+{
+    const attn__hook *hook;
+    size_t i;
+    if (!attn__anyone_wants(p, ATTN__POINT(point), layer))
         return;
-    attn__barrier(me);
-    for (i = 0; i < p->n_items && me->id == 0 && !p->stopped; i++) {
+    for (i = 0; i < p->n_items; i++) {
         attn_session *of = p->items[i].session;
-        const attn__hook_name name = attn__name_of(point, layer);
-        const attn__hook *hook;
-        for (hook = of->n_rows ? of->hooks : NULL; hook && !p->stopped; hook = hook->next) {
-            attn_activation a;
-            if (!attn__matches(hook->pattern, name.text))
+        for (hook = of->n_rows ? of->hooks : NULL; hook; hook = hook->next) {
+            if (!(hook->points[1 + layer] & ATTN__POINT(point)))
                 continue;
-            a.name = name.text;
-            a.layer = point < ATTN__HOOK_RESID_PRE ? -1 : layer;
-            a.session = of;
-            a.first = of->length + of->fed;
-            a.value = attn__activation_view(p, of, point);
-            if (hook->fn(&a, hook->user) != 0) {
-                p->stopped = 1;
-                p->stopped_at = name;
-            }
+            attn__barrier(me);
+            if (me->id == 0 && !p->stopped)
+                attn__call_hook(p, hook, of, point, layer);
         }
     }
     attn__barrier(me);
@@ -7651,20 +7929,20 @@ static void attn__accumulate(const attn__worker *me, attn__pass *p)
     attn__barrier(me);
 }
 
-/* normed = (resid - mean) / scale * w + b,  scale = sqrt(variance + eps) */
+/* normed = (in - mean) / scale * w + b,  scale = sqrt(variance + eps); in [R, C] may be normed */
 static void attn__layernorm(const attn__worker *me, attn__pass *p, int point, int layer,
-                            const float *w, const float *b)
+                            const float *in, const float *w, const float *b)
 {
     const size_t width = p->model->config.d_model;
     attn_session *s = p->s;
     size_t row, first, last;
     attn__share(me, p->n_rows, &first, &last);
     for (row = first; row < last; row++)
-        attn__moments(p->kernels, s->resid + row * p->wide, width, p->model->config.ln_eps,
-                      &s->mean[row], &s->scale[row]);
+        attn__moments(p->kernels, in + row * p->wide, width, p->model->config.ln_eps, &s->mean[row],
+                      &s->scale[row]);
     attn__visit(me, p, point, layer);
     for (row = first; row < last; row++)
-        p->kernels->normalize(s->normed + row * p->wide, s->resid + row * p->wide, s->mean[row],
+        p->kernels->normalize(s->normed + row * p->wide, in + row * p->wide, s->mean[row],
                               s->scale[row], width);
     attn__visit(me, p, point + 1, layer);
     for (row = first; row < last; row++)
@@ -7690,6 +7968,175 @@ static void attn__project(const attn__worker *me, const attn__pass *p, float *ou
     job.rows = rows;
     attn__matmul(me, p->kernels, &job, p->s->scratch + (size_t)me->id * p->s->scratch_size);
     attn__barrier(me);
+}
+
+/* ---- opt-in points: made only while a hook wants them ---- */
+
+/* q (part 0), k (1) or v (2) of one head, for rows [row, end) of a session, at most a tile of them,
+ * whose inputs stand normalized in `heads`: the head's columns of W_QKV, with the columns beside
+ * them that lie in the same panels. */
+static void attn__project_head(const attn__worker *me, const attn__pass *p, const attn_session *of,
+                               int layer, int part, size_t head, size_t row, size_t end)
+{
+    const attn_config *c = &p->model->config;
+    const attn__layer *l = &p->model->layers[layer];
+    const size_t d = c->d_head, stride = attn__stride(3 * (size_t)c->d_model);
+    const size_t column = (size_t)part * c->d_model + head * d, first = column / 16 * 16;
+    float *pack = p->s->scratch + (size_t)me->id * p->s->scratch_size, *tile = pack + ATTN__PACK;
+    attn__matmul_job job;
+    size_t i;
+    memset(&job, 0, sizeof job);
+    job.in = of->heads + (row * c->n_head + head) * p->wide;
+    job.in_stride = (ptrdiff_t)(c->n_head * p->wide);
+    job.in_step = 1;
+    job.w = l->w_qkv;
+    job.w.data = (const unsigned char *)job.w.data + first / 16 * job.w.stride;
+    job.w.n_out = column + d - first;
+    job.bias = l->b_qkv + first;
+    job.out = tile;
+    job.out_stride = attn__round_up(d, 16) + 16; /* the scratch memory has room for that */
+    job.rows = end - row;
+    p->kernels->matmul(&job, 0, job.rows, 0, (job.w.n_out + 15) / 16, pack);
+    for (i = 0; i < job.rows; i++)
+        memcpy(p->s->qkv + (of->first_row + row + i) * stride + column,
+               tile + i * job.out_stride + column - first, d * sizeof(float));
+}
+
+/* layernorm1 in place of the rows from `row` on whose copy for this head differs from the stream;
+ * stops at the first that does not, at `last`, or where a tile is full. Gives where. */
+static size_t attn__changed_rows(const attn__pass *p, const attn_session *of, int layer,
+                                 size_t head, size_t row, size_t last)
+{
+    const attn_config *c = &p->model->config;
+    const attn__layer *l = &p->model->layers[layer];
+    const size_t end = last - row < ATTN__QUERIES ? last : row + ATTN__QUERIES;
+    float mean, scale;
+    for (; row < end; row++) {
+        float *copy = of->heads + (row * c->n_head + head) * p->wide;
+        if (memcmp(copy, p->s->resid + (of->first_row + row) * p->wide,
+                   c->d_model * sizeof(float)) == 0)
+            break;
+        attn__moments(p->kernels, copy, c->d_model, c->ln_eps, &mean, &scale);
+        p->kernels->normalize(copy, copy, mean, scale, c->d_model);
+        p->kernels->affine(copy, copy, l->ln1_w, l->ln1_b, c->d_model);
+    }
+    return row;
+}
+
+/* This worker's rows of a session, if its hooks want one of the points in this layer; else none. */
+static void attn__wanted_share(const attn__worker *me, const attn_session *of, uint32_t points,
+                               int layer, size_t *first, size_t *last)
+{
+    attn__share(me, attn__wants(of, points, layer) ? of->n_rows : 0, first, last);
+}
+
+/* The residual stream that enters ln1, a copy for each head: hook_attn_in [T, H, C], and of that a
+ * copy for the queries, the keys and the values each. A head whose copy of a row was changed gets
+ * the q, k or v of layernorm1(copy); all others keep theirs, to the bit. */
+static void attn__split(const attn__worker *me, attn__pass *p, int layer)
+{
+    const attn_config *c = &p->model->config;
+    const size_t block = c->n_head * p->wide;
+    size_t i, row, first, last, head, end;
+    int part;
+    if (!attn__anyone_wants(p, ATTN__SEES_INPUTS, layer))
+        return;
+    for (i = 0; i < p->n_items; i++) {
+        const attn_session *of = p->items[i].session;
+        attn__wanted_share(me, of, ATTN__SEES_INPUTS, layer, &first, &last);
+        for (row = first; row < last; row++)
+            for (head = 0; head < c->n_head; head++)
+                memcpy(of->heads_before + (row * c->n_head + head) * p->wide,
+                       p->s->resid + (of->first_row + row) * p->wide, p->wide * sizeof(float));
+    }
+    attn__visit(me, p, ATTN__HOOK_ATTN_IN, layer);
+    for (part = 0; part < 3; part++) { /* q, k, v */
+        for (i = 0; i < p->n_items; i++) {
+            const attn_session *of = p->items[i].session;
+            attn__wanted_share(me, of, ATTN__SEES_INPUTS, layer, &first, &last);
+            if (last > first)
+                memcpy(of->heads + first * block, of->heads_before + first * block,
+                       (last - first) * block * sizeof(float));
+        }
+        attn__visit(me, p, ATTN__HOOK_Q_INPUT + part, layer);
+        for (i = 0; i < p->n_items; i++) {
+            const attn_session *of = p->items[i].session;
+            attn__wanted_share(me, of, ATTN__SEES_INPUTS, layer, &first, &last);
+            for (head = 0; head < c->n_head; head++)
+                for (row = first; row<last; row = end> row ? end : row + 1) {
+                    end = attn__changed_rows(p, of, layer, head, row, last);
+                    if (end > row)
+                        attn__project_head(me, p, of, layer, part, head, row, end);
+                }
+        }
+    }
+    attn__barrier(me);
+}
+
+/* What each head adds to the residual stream: result [T, H, C] = z [T, h, d] · W_O [h, d, C], of
+ * which attn_out is the sum over heads, plus b_O. attn_out was made in one matmul already; only
+ * rows in which a hook changed a result are summed from them, so that reading changes no bit. */
+static void attn__results(const attn__worker *me, attn__pass *p, int layer)
+{
+    const attn_config *c = &p->model->config;
+    const attn__layer *l = &p->model->layers[layer];
+    const size_t block = c->n_head * p->wide, line = l->w_o.dtype == ATTN_F16 ? 32 : 64;
+    const uint32_t wanted = ATTN__POINT(ATTN__HOOK_RESULT);
+    size_t i, row, first, last, head;
+    if (!attn__anyone_wants(p, wanted, layer))
+        return;
+    for (i = 0; i < p->n_items; i++) {
+        const attn_session *of = p->items[i].session;
+        attn__wanted_share(me, of, wanted, layer, &first, &last);
+        for (head = 0; head < c->n_head && last > first; head++) {
+            attn__matmul_job job;
+            memset(&job, 0, sizeof job);
+            job.in = p->s->z + of->first_row * p->wide + head * c->d_head;
+            job.in_stride = (ptrdiff_t)p->wide;
+            job.in_step = 1;
+            job.w = l->w_o;
+            job.w.data = (const unsigned char *)job.w.data + head * c->d_head * line;
+            job.w.n_in = c->d_head;
+            job.out = of->heads + head * p->wide;
+            job.out_stride = block;
+            job.rows = of->n_rows;
+            p->kernels->matmul(&job, first, last, 0, (c->d_model + 15) / 16,
+                               p->s->scratch + (size_t)me->id * p->s->scratch_size);
+        }
+        if (last > first)
+            memcpy(of->heads_before + first * block, of->heads + first * block,
+                   (last - first) * block * sizeof(float));
+    }
+    attn__visit(me, p, ATTN__HOOK_RESULT, layer);
+    for (i = 0; i < p->n_items; i++) {
+        const attn_session *of = p->items[i].session;
+        attn__wanted_share(me, of, wanted, layer, &first, &last);
+        for (row = first; row < last; row++) {
+            const float *results = of->heads + row * block;
+            float *sum = p->s->normed + (of->first_row + row) * p->wide;
+            if (memcmp(results, of->heads_before + row * block, block * sizeof(float)) == 0)
+                continue;
+            memcpy(sum, results, c->d_model * sizeof(float));
+            for (head = 1; head < c->n_head; head++)
+                p->kernels->binary(ATTN__ADD, sum, sum, results + head * p->wide, c->d_model);
+            p->kernels->binary(ATTN__ADD, sum, sum, l->b_o, c->d_model);
+        }
+    }
+    attn__barrier(me);
+}
+
+/* What enters ln2 [R, C]: the residual stream, or a copy of it that hooks saw and may have changed;
+ * either way the stream itself goes on past the MLP unchanged. */
+static const float *attn__mlp_in(const attn__worker *me, attn__pass *p, int layer)
+{
+    size_t first, last;
+    if (!attn__anyone_wants(p, ATTN__POINT(ATTN__HOOK_MLP_IN), layer))
+        return p->s->resid;
+    attn__share(me, p->n_rows, &first, &last);
+    memcpy(p->s->normed + first * p->wide, p->s->resid + first * p->wide,
+           (last - first) * p->wide * sizeof(float));
+    attn__visit(me, p, ATTN__HOOK_MLP_IN, layer);
+    return p->s->normed;
 }
 
 /* k, v of the new rows -> the cache of their session, in panels; a worker takes whole heads */
@@ -7816,7 +8263,7 @@ static void attn__attend_step(const attn__worker *me, attn__pass *p, int layer, 
                 if (task++ % (size_t)me->count != (size_t)me->id)
                     continue;
                 h = attn__head_of(p, of, layer, head, row);
-                if (p->watched && of->scores) {
+                if (attn__wants(of, ATTN__SEES_SCORES, layer)) {
                     attn__attend_watched(p, of, &h, head, row, step, tail, pack);
                     continue;
                 }
@@ -7834,7 +8281,7 @@ static void attn__attend_step(const attn__worker *me, attn__pass *p, int layer, 
 /* z [R, H, d] = softmax(q · kᵀ / sqrt(d), causal) · v, over everything the session remembers */
 static void attn__attend(const attn__worker *me, attn__pass *p, int layer)
 {
-    if (p->watched) {
+    if (attn__anyone_wants(p, ATTN__SEES_SCORES, layer)) {
         attn__attend_step(me, p, layer, ATTN__SCORES);
         attn__visit(me, p, ATTN__HOOK_SCORES, layer);
         attn__attend_step(me, p, layer, ATTN__SOFTMAX);
@@ -7867,6 +8314,7 @@ static void attn__forward(attn__worker *me, void *arg)
     const size_t n = p->n_rows, wide = p->wide;
     const size_t wide_qkv = attn__stride(3 * (size_t)m->config.d_model);
     const size_t wide_mlp = attn__stride(m->config.d_mlp);
+    const float *in;
     int i;
 
     attn__embed(me, p);
@@ -7878,20 +8326,23 @@ static void attn__forward(attn__worker *me, void *arg)
         attn__visit(me, p, ATTN__HOOK_RESID_PRE, i);
 
         /* resid_mid = resid_pre + attention(layernorm1(resid_pre)) */
-        attn__layernorm(me, p, ATTN__HOOK_LN1, i, l->ln1_w, l->ln1_b);
+        attn__layernorm(me, p, ATTN__HOOK_LN1, i, s->resid, l->ln1_w, l->ln1_b);
         attn__project(me, p, s->qkv, wide_qkv, s->normed, wide, n, &l->w_qkv, l->b_qkv);
+        attn__split(me, p, i); /* q, k, v of heads whose copy of the stream a hook changed */
         attn__visit(me, p, ATTN__HOOK_Q, i);
         attn__visit(me, p, ATTN__HOOK_K, i);
         attn__visit(me, p, ATTN__HOOK_V, i);
         attn__remember(me, p, i);
         attn__attend(me, p, i); /* z [R, H, d] */
         attn__project(me, p, s->normed, wide, s->z, wide, n, &l->w_o, l->b_o);
+        attn__results(me, p, i); /* the sum over heads, where a hook changed what one adds */
         attn__visit(me, p, ATTN__HOOK_ATTN_OUT, i);
         attn__accumulate(me, p);
         attn__visit(me, p, ATTN__HOOK_RESID_MID, i);
 
         /* resid_post = resid_mid + gelu(layernorm2(resid_mid) · W_in + b_in) · W_out + b_out */
-        attn__layernorm(me, p, ATTN__HOOK_LN2, i, l->ln2_w, l->ln2_b);
+        in = attn__mlp_in(me, p, i); /* resid_mid, or the copy of it that hooks saw */
+        attn__layernorm(me, p, ATTN__HOOK_LN2, i, in, l->ln2_w, l->ln2_b);
         attn__project(me, p, s->mlp, wide_mlp, s->normed, wide, n, &l->w_in, l->b_in);
         attn__visit(me, p, ATTN__HOOK_MLP_PRE, i);
         attn__activate(me, p);
@@ -7903,7 +8354,7 @@ static void attn__forward(attn__worker *me, void *arg)
     }
 
     /* logits [rows that want them, V] = layernorm_final(resid) · W_U */
-    attn__layernorm(me, p, ATTN__HOOK_LN_FINAL, -1, m->ln_f_w, m->ln_f_b);
+    attn__layernorm(me, p, ATTN__HOOK_LN_FINAL, -1, s->resid, m->ln_f_w, m->ln_f_b);
     if (!p->stopped)
         attn__unembed(me, p);
 }
@@ -8008,6 +8459,8 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item, s
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_feed: item %llu has no session, or one of another model",
                           ATTN__LLU(index));
+    if (attn__check_idle(ctx, "attn_feed", s) != ATTN_OK)
+        return ctx->status;
     if (item->n_tokens == 0 || !item->tokens)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no tokens were given");
     if (item->n_tokens > s->capacity - s->length)
@@ -8073,7 +8526,7 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
             attn_session *s = items[i].session;
             const size_t left = items[i].n_tokens - s->fed, room = p.s->n_batch - p.n_rows;
             size_t most = left < room ? left : room;
-            if (s->scores && most > s->n_batch)
+            if (s->hooks && most > s->n_batch) /* of which their memory has room for so many */
                 most = s->n_batch;
             s->first_row = p.n_rows;
             s->n_rows = most;
@@ -8081,7 +8534,11 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
         }
         if (p.n_rows == 0)
             break;
+        for (i = 0; i < n_items; i++)
+            items[i].session->running = 1;
         attn__parallel(n_threads, attn__forward, &p);
+        for (i = 0; i < n_items; i++)
+            items[i].session->running = 0;
         if (p.stopped)
             return attn__fail(ctx, ATTN_STOPPED, "a hook on %s asked to stop", p.stopped_at.text);
         for (i = 0; i < n_items; i++)
@@ -8166,6 +8623,78 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_session *session, const int
     }
     attn__free(logits);
     return status;
+}
+
+/* Where dimension j of a head's key or value at some position lies in the cache. */
+static float *attn__cached(const attn_session *s, attn_cache_part part, size_t layer, size_t head,
+                           size_t position, size_t j)
+{
+    const size_t d = s->model->config.d_head, index = layer * s->model->config.n_head + head;
+    const size_t padded = attn__round_up(s->capacity, 16);
+    if (part == ATTN_KEYS)
+        return s->keys + index * s->keys_size + (position / 16 * d + j) * 16 + position % 16;
+    return s->values + index * s->values_size + (j / 16 * padded + position) * 16 + j % 16;
+}
+
+static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn_session *s,
+                                     attn_cache_part part, size_t layer, size_t first, size_t count)
+{
+    size_t held;
+    if (!s || (part != ATTN_KEYS && part != ATTN_VALUES))
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s", what,
+                          s ? "expected ATTN_KEYS or ATTN_VALUES" : "no session was given");
+    held = s->length + (s->running ? s->fed : 0);
+    if (layer >= s->model->config.n_layer)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu",
+                          what, ATTN__LLU(layer), (unsigned long)s->model->config.n_layer - 1);
+    if (first > held || count > held - first)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: %llu positions from %llu on; the session holds %llu", what,
+                          ATTN__LLU(count), ATTN__LLU(first), ATTN__LLU(held));
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_cache_get(attn_ctx *ctx, const attn_session *session,
+                                     attn_cache_part part, size_t layer, size_t first, size_t count,
+                                     attn_tensor *out)
+{
+    attn__result result;
+    size_t t, head, j, at = 0;
+    const attn_config *c;
+    if (attn__check_cache(ctx, "attn_cache_get", session, part, layer, first, count) != ATTN_OK)
+        return ctx->status;
+    c = &session->model->config;
+    if (attn__begin(ctx, "attn_cache_get", out, attn_shape3(count, c->n_head, c->d_head),
+                    &result) != ATTN_OK)
+        return ctx->status;
+    for (t = first; t < first + count; t++)
+        for (head = 0; head < c->n_head; head++)
+            for (j = 0; j < c->d_head; j++)
+                ((float *)result.dense.data)[at++] =
+                    *attn__cached(session, part, layer, head, t, j);
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_cache_part part,
+                                     size_t layer, size_t first, attn_tensor value)
+{
+    size_t t, head, j;
+    const attn_config *c;
+    if (attn__need(ctx, "attn_cache_set", "value", &value) != ATTN_OK ||
+        attn__check_cache(ctx, "attn_cache_set", session, part, layer, first, value.shape[0]) !=
+            ATTN_OK)
+        return ctx->status;
+    c = &session->model->config;
+    if (value.ndim != 3 || value.shape[1] != c->n_head || value.shape[2] != c->d_head)
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_cache_set: expected [positions, %lu heads, %lu dimensions]",
+                          (unsigned long)c->n_head, (unsigned long)c->d_head);
+    for (t = 0; t < value.shape[0]; t++)
+        for (head = 0; head < c->n_head; head++)
+            for (j = 0; j < c->d_head; j++)
+                *attn__cached(session, part, layer, head, first + t, j) =
+                    attn_get(value, t, head, j, 0);
+    return ATTN_OK;
 }
 
 /* >>sampling ====================================================================================

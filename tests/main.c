@@ -109,11 +109,13 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } suites[] = {
-        {"tensors", suite_tensors},     {"ops", suite_ops},         {"kernels", suite_kernels},
-        {"tokenizer", suite_tokenizer}, {"format", suite_format},   {"model", suite_model},
-        {"sampling", suite_sampling},   {"convert", suite_convert}, {"tools", suite_tools},
-        {"notebooks", suite_notebooks}, {"lens", suite_lens},       {"bench", suite_bench}};
+    } suites[] = {{"tensors", suite_tensors},     {"ops", suite_ops},
+                  {"kernels", suite_kernels},     {"tokenizer", suite_tokenizer},
+                  {"format", suite_format},       {"model", suite_model},
+                  {"hooks", suite_hooks},         {"sampling", suite_sampling},
+                  {"convert", suite_convert},     {"tools", suite_tools},
+                  {"notebooks", suite_notebooks}, {"lens", suite_lens},
+                  {"bench", suite_bench}};
     size_t i;
     int arg;
     if (mkdir("build/test-tmp", 0777) != 0 && errno != EEXIST) {

@@ -40,6 +40,7 @@ void suite_tensors(void);
 void suite_ops(void);
 void suite_kernels(void);
 void suite_model(void);
+void suite_hooks(void);
 void suite_lens(void);
 void suite_format(void);
 void suite_tokenizer(void);

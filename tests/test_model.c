@@ -1359,17 +1359,10 @@ static void names_and_patterns(void)
                                        "*0*hook*",
                                        "hook_embed*",
                                        "*hook_embed"};
-    static const char *const bad[] = {"",
-                                      "hook",
-                                      "Hook_embed",
-                                      "?",
-                                      "blocks.2.*",
-                                      "blocks.0.attn.hook_q ",
-                                      "*hook_x",
-                                      "hook_*_embedx",
-                                      "blocks.00.hook_resid_pre",
-                                      "blocks.0",
-                                      "blocks.0.attn.hook_result"};
+    static const char *const bad[] = {"",        "hook",          "Hook_embed",
+                                      "?",       "blocks.2.*",    "blocks.0.attn.hook_q ",
+                                      "*hook_x", "hook_*_embedx", "blocks.00.hook_resid_pre",
+                                      "blocks.0"};
     attn_ctx ctx = alone();
     const int32_t token = 5;
     record everything = new_record();
