@@ -603,9 +603,24 @@ typedef struct attn_feed_item {
     const size_t *rows; /* which of these tokens' logits, in ascending order, counted from 0;
                            attn_logits() then is NULL unless the last token is among them */
     size_t n_rows;
+    /* To run a part of the layers; zeroed: all, from the embedding to the logits */
+    const float *resid;            /* [n_tokens, d_model]: the residual stream that enters the first
+                                      of them, in place of the embedding; NULL: none is given */
+    size_t first_layer, end_layer; /* layers [first, end); end_layer 0 stands for n_layer */
+    float *resid_out; /* NULL, or room for [n_tokens, d_model]: the stream that leaves */
 } attn_feed_item;
 /* Feeds several sequences of one model in one pass over the weights. Every session may appear
- * once. Each gets the bits it would get alone. On failure all sessions are as they were. */
+ * once. Each gets the bits it would get alone. On failure all sessions are as they were.
+ *
+ * A pass may stop before layer end_layer: then it makes no logits, the tokens do not count as fed
+ * yet, and a pass with first_layer = end_layer and the same tokens may go on from there. A pass
+ * that begins at first_layer > 0 needs `resid`, and the keys and values of the layers below must be
+ * there already for all its positions: from a pass that stopped, or from before a rewind. So, to
+ * see what comes of another stream at layer i from position p on: feed the text, attn_rewind to p
+ * (on an attn_session_copy, if the original is still needed), and feed the same tokens from p on
+ * with first_layer = i. ATTN_E_ARGUMENT if layers below lack something, or hold it for other
+ * tokens. first_layer = n_layer makes just the logits of a stream. All items of a batch run the
+ * same layers, with a stream given to all or to none. */
 ATTN_API attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items);
 
 ATTN_API size_t attn_session_length(const attn_session *session);   /* tokens it holds */
@@ -781,6 +796,48 @@ ATTN_API attn_status attn_cache_get(attn_ctx *ctx, const attn_session *session,
                                     attn_tensor *out);
 ATTN_API attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_cache_part part,
                                     size_t layer, size_t first, attn_tensor value);
+
+/* Recording: numbers of many activations at many positions, in memory of the caller's. What a
+ * record shows after a text was fed token by token is, to the bit, what it shows after one call. */
+typedef struct attn_record attn_record;
+/* What to record; zeroed: every activation but those on request, at all positions. */
+typedef struct attn_record_desc {
+    const char *const *names; /* names and patterns as for attn_hook */
+    size_t n_names;
+    size_t first;       /* the first position to record */
+    size_t n_positions; /* how many there is room for; 0: all from `first` to the model's n_ctx */
+} attn_record_desc;
+
+/* Bytes of memory for such a record, exactly; desc may be NULL. */
+ATTN_API attn_status attn_record_size(attn_ctx *ctx, const attn_model *model,
+                                      const attn_record_desc *desc, size_t *bytes);
+/* Records what is fed to the session from now on into `memory`, which the caller owns, aligned as
+ * floats are and alive as long as the record. ATTN_E_SPACE if `bytes` are too few; the message says
+ * how many are needed. The session must not hold positions beyond desc->first yet. A feed that
+ * would go beyond the last position fails with ATTN_E_SPACE and leaves all as it was. Rewinding the
+ * session rewinds the record. Among hooks it has its place in the order they were made: it shows
+ * what those before it wrote, not what those after it do. */
+ATTN_API attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
+                                     const attn_record_desc *desc, void *memory, size_t bytes);
+/* Ends it; the memory stays the caller's. attn_unhook_all and attn_session_free only stop it: it
+ * can still be read. NULL is fine; not from a hook. */
+ATTN_API void attn_record_free(attn_record *record);
+/* How many activations it records, and their names in the order of the pass (NULL beyond). */
+ATTN_API size_t attn_record_count(const attn_record *record);
+ATTN_API const char *attn_record_name(const attn_record *record, size_t index);
+/* A view of one, in the shape of the table above with T the positions recorded so far and Tk =
+ * first + T: what is over keys is 0 or, for scores, -inf at later keys. It may be written. */
+ATTN_API attn_status attn_record_get(attn_ctx *ctx, const attn_record *record, const char *name,
+                                     attn_tensor *out);
+/* attn_save of all it records. */
+ATTN_API attn_status attn_record_save(attn_ctx *ctx, const attn_record *record, const char *path);
+
+/* Writes tensors into a file that NumPy (np.load) or PyTorch (safetensors.torch.load_file) opens:
+ * .safetensors or .npz, by how the path ends. A .npz holds up to 4 GiB. Names are printable ASCII
+ * without space, quotes, colon and slashes. ATTN_E_IO if the file cannot be written; then there is
+ * none. */
+ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
+                               const attn_tensor *values, size_t n);
 
 /* >>api-lens ====================================================================================
  *
@@ -7199,9 +7256,20 @@ ATTN__DEF attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, 
  * kept in panels so that attention runs on the same kernel as everything else:
  *   keys    16 positions to a panel, one line for each of the d_head dimensions
  *   values  16 dimensions to a panel, one line for each position
- * The session also owns all scratch memory of a forward pass. */
+ * The session also owns all scratch memory of a forward pass.
+ *
+ * Its length counts the tokens that have gone through all layers. A layer may hold more: after a
+ * rewind the keys and values above are still there, and after a pass that stopped at layer i those
+ * of the layers below i. A pass that starts at layer i may build on them, for the same tokens; any
+ * pass takes from its first layer upwards what it writes over and all above. */
 
-typedef struct attn__hook attn__hook; /* >>hooks */
+typedef struct attn__hook {
+    struct attn__hook *next;
+    attn_hook_fn fn; /* a callback, or */
+    void *user;
+    attn_record *record; /* a record */
+    uint32_t points[1];  /* [1 + n_layer]: a bit for each of its activations, see >>hooks */
+} attn__hook;
 
 struct attn_session {
     const attn_model *model;
@@ -7229,6 +7297,8 @@ struct attn_session {
     /* only while a hook may want to see them, else NULL */
     float *scores;               /* [n_head, n_batch, capacity] */
     float *heads, *heads_before; /* [n_batch, n_head, C], see attn__split and attn__results */
+
+    size_t *held; /* [n_layer]: positions whose keys and values a layer has; see >>session */
 
     size_t first_row, n_rows; /* the rows of the running pass that are this session's */
     size_t fed;               /* tokens of the running call that earlier passes have done */
@@ -7262,6 +7332,8 @@ static size_t attn__lay_out(attn_session *s, float *base)
     ATTN__PART(final, n * wide);
     ATTN__PART(scratch, (size_t)s->n_threads * s->scratch_size);
 #undef ATTN__PART
+    s->held = base ? (size_t *)(void *)(base + at) : NULL;
+    at += attn__round_up(c->n_layer * sizeof *s->held / sizeof(float), 16);
     s->tokens = base ? (int32_t *)(void *)(base + at) : NULL;
     return at + s->capacity;
 }
@@ -7293,7 +7365,8 @@ static attn_status attn__session_plan(attn_ctx *ctx, attn_session *s, const attn
                    (2.0 * ((double)c->d_model + 16.0 * c->n_head) * c->n_layer +
                     (double)s->n_threads * ATTN__QUERIES * 2) +
                4.0 * (double)s->n_batch * (8.0 * ((double)c->d_model + 16) + c->d_mlp + 64) +
-               4.0 * ((double)s->n_threads * ATTN__PACK + 2.0 * c->n_vocab) + 65536;
+               4.0 * ((double)s->n_threads * ATTN__PACK + 2.0 * c->n_vocab) + 8.0 * c->n_layer +
+               65536;
     if (estimate > (double)(SIZE_MAX / 2))
         return attn__fail(ctx, ATTN_E_MEMORY, "a session of %llu tokens does not fit in memory",
                           ATTN__LLU(s->capacity));
@@ -7374,8 +7447,11 @@ static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_
     return ATTN_OK;
 }
 
+static void attn__record_rewind(attn_record *record, size_t position);
+
 ATTN__DEF attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t length)
 {
+    const attn__hook *hook;
     if (!session || length > session->length)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_rewind: to %llu, but the session holds %llu tokens",
@@ -7384,17 +7460,26 @@ ATTN__DEF attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t l
         return ctx->status;
     session->length = length;
     session->has_logits = 0;
+    for (hook = session->hooks; hook; hook = hook->next)
+        if (hook->record)
+            attn__record_rewind(hook->record, length);
     return ATTN_OK;
 }
 
 ATTN__DEF attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from)
 {
     const attn_config *c;
-    size_t heads, key_floats, n_panels, to_panel, from_panel, head, panel;
+    size_t heads, n_panels, to_panel, from_panel, head, panel, layer, n, most = 0;
+    const attn__hook *hook;
     if (!to || !from)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: no session was given");
     if (attn__check_idle(ctx, "attn_session_copy", to) != ATTN_OK)
         return ctx->status;
+    for (hook = to->hooks; hook && to != from; hook = hook->next)
+        if (hook->record)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_session_copy: a record watches the session that would be "
+                              "written over; attn_record_free comes first");
     if (to->model != from->model)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: the models differ");
     if (from->length > to->capacity)
@@ -7405,19 +7490,22 @@ ATTN__DEF attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const a
         return ATTN_OK;
     c = &from->model->config;
     heads = (size_t)c->n_layer * c->n_head;
-    key_floats = attn__round_up(from->length, 16) * c->d_head;
     n_panels = (c->d_head + 15) / 16;
     to_panel = to->values_size / n_panels;
     from_panel = from->values_size / n_panels;
     for (head = 0; head < heads; head++) {
+        layer = head / c->n_head;
+        n = from->held[layer] < to->capacity ? from->held[layer] : to->capacity;
+        most = most > n ? most : n;
+        to->held[layer] = n;
         memcpy(to->keys + head * to->keys_size, from->keys + head * from->keys_size,
-               key_floats * sizeof(float));
+               attn__round_up(n, 16) * c->d_head * sizeof(float));
         for (panel = 0; panel < n_panels; panel++)
             memcpy(to->values + head * to->values_size + panel * to_panel,
                    from->values + head * from->values_size + panel * from_panel,
-                   from->length * 16 * sizeof(float));
+                   n * 16 * sizeof(float));
     }
-    memcpy(to->tokens, from->tokens, from->length * sizeof *to->tokens);
+    memcpy(to->tokens, from->tokens, most * sizeof *to->tokens);
     to->length = from->length;
     to->has_logits = from->has_logits;
     if (from->has_logits)
@@ -7496,14 +7584,9 @@ enum {
      ATTN__POINT(ATTN__HOOK_K_INPUT) | ATTN__POINT(ATTN__HOOK_V_INPUT))
 #define ATTN__SEES_HEADS (ATTN__SEES_INPUTS | ATTN__POINT(ATTN__HOOK_RESULT))
 #define ATTN__OPT_IN     (ATTN__SEES_HEADS | ATTN__POINT(ATTN__HOOK_MLP_IN))
-
-struct attn__hook {
-    attn__hook *next;
-    attn_hook_fn fn;
-    void *user;
-    uint32_t points[1]; /* [1 + n_layer]: the points it is for, outside the blocks, in block 0, ..
-                         */
-};
+#define ATTN__HAS_HEADS                                                                            \
+    (ATTN__SEES_HEADS | ATTN__SEES_SCORES | ATTN__POINT(ATTN__HOOK_Q) |                            \
+     ATTN__POINT(ATTN__HOOK_K) | ATTN__POINT(ATTN__HOOK_V) | ATTN__POINT(ATTN__HOOK_Z))
 
 /* "blocks.3.attn.hook_q" */
 typedef struct attn__hook_name {
@@ -7706,12 +7789,16 @@ static attn_status attn__fit_memory(attn_ctx *ctx, attn_session *s)
     return ATTN_OK;
 }
 
+static void attn__forget_session(attn_record *record);
+
 static void attn__unlink_hook(attn_session *s, attn__hook *hook)
 {
     attn__hook **link = &s->hooks;
     while (*link != hook)
         link = &(*link)->next;
     *link = hook->next;
+    if (hook->record)
+        attn__forget_session(hook->record);
     attn__free(hook);
 }
 
@@ -7770,6 +7857,726 @@ ATTN__DEF void attn_unhook_all(attn_session *session)
     attn__fit_memory(&session->ctx, session); /* only gives back */
 }
 
+/* >>record ======================================================================================
+ * A record is a hook that the engine knows: all workers copy what it wants at once. Its numbers lie
+ * in the caller's memory, each activation [room, ..] for itself, or [H, room, first + room] what is
+ * over keys, so that rows join without moving the others. */
+
+typedef struct attn__slot {
+    attn__hook_name name;
+    int point, layer;
+    size_t n_heads, width; /* a position is [n_heads, width]; n_heads is 1 where there are none */
+    float *data;
+    size_t held; /* positions whose numbers are here, from the record's first on */
+    size_t n;    /* of which these are the session's: fewer after a rewind */
+} attn__slot;
+
+struct attn_record {
+    const attn_model *model;
+    attn_session *session; /* NULL: it is gone, or its hooks are */
+    attn__hook *hook;
+    size_t first, room; /* positions */
+    size_t n_slots;
+    attn__slot *slots;
+    uint32_t *slot_of; /* [1 + n_layer, ATTN__N_HOOKS]: number of the slot and 1, or 0 */
+};
+
+/* Numbers of one activation at one position, for each head if it has heads: [*n_heads, width]. What
+ * is over keys has one for each. */
+static size_t attn__floats_at(const attn_config *c, int point, size_t *n_heads)
+{
+    *n_heads = ATTN__HAS_HEADS & ATTN__POINT(point) ? c->n_head : 1;
+    switch (point) {
+    case ATTN__HOOK_LN_FINAL:
+    case ATTN__HOOK_LN1:
+    case ATTN__HOOK_LN2:
+    case ATTN__HOOK_SCORES:
+    case ATTN__HOOK_PATTERN:
+        return 1;
+    case ATTN__HOOK_Q:
+    case ATTN__HOOK_K:
+    case ATTN__HOOK_V:
+    case ATTN__HOOK_Z:
+        return c->d_head;
+    case ATTN__HOOK_MLP_PRE:
+    case ATTN__HOOK_MLP_POST:
+        return c->d_mlp;
+    default:
+        return c->d_model;
+    }
+}
+
+static int attn__is_over_keys(int point)
+{
+    return (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
+}
+
+/* Bytes of one activation; 0 if they are too many to count. */
+static size_t attn__slot_bytes(const attn_config *c, int point, size_t first, size_t room)
+{
+    size_t n_heads, size = attn__floats_at(c, point, &n_heads);
+    if (attn__is_over_keys(point))
+        size = first + room; /* both at most n_ctx */
+    if (attn__mul_overflows(size, n_heads, &size) || attn__mul_overflows(size, room, &size) ||
+        attn__mul_overflows(size, sizeof(float), &size))
+        return 0;
+    return size;
+}
+
+/* Counts the activations in points [1 + n_layer] and their bytes; 0 bytes if that is too many. */
+static size_t attn__points_bytes(const attn_config *c, const uint32_t *points, size_t first,
+                                 size_t room, size_t *n_slots)
+{
+    size_t bytes = 0;
+    int layer, point;
+    *n_slots = 0;
+    for (layer = -1; layer < (int)c->n_layer; layer++)
+        for (point = 0; point < ATTN__N_HOOKS; point++)
+            if (points[1 + layer] & ATTN__POINT(point)) {
+                const size_t one = attn__slot_bytes(c, point, first, room);
+                if (one == 0 || bytes > SIZE_MAX - one)
+                    return 0;
+                bytes += one;
+                ++*n_slots;
+            }
+    return bytes;
+}
+
+/* The description with its defaults filled in; what it says is checked against the model. */
+static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn_model *model,
+                                     const attn_record_desc *desc, attn_record_desc *plan)
+{
+    static const char *const everything[] = {"*"};
+    size_t i, n_ctx;
+    memset(plan, 0, sizeof *plan);
+    if (!model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no model or session was given", what);
+    if (desc)
+        *plan = *desc;
+    n_ctx = model->config.n_ctx;
+    if (plan->n_names == 0) {
+        plan->names = everything;
+        plan->n_names = 1;
+    }
+    for (i = 0; i < plan->n_names; i++)
+        if (!plan->names || !plan->names[i])
+            return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: name %llu is missing", what, ATTN__LLU(i));
+    if (plan->first >= n_ctx || plan->n_positions > n_ctx - plan->first)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: %llu positions from %llu on; the model's n_ctx is %llu", what,
+                          ATTN__LLU(plan->n_positions), ATTN__LLU(plan->first), ATTN__LLU(n_ctx));
+    if (plan->n_positions == 0)
+        plan->n_positions = n_ctx - plan->first;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_record_size(attn_ctx *ctx, const attn_model *model,
+                                       const attn_record_desc *desc, size_t *bytes)
+{
+    attn_record_desc plan;
+    uint32_t *points;
+    size_t i, n_slots;
+    attn_status status = ATTN_OK;
+    if (attn__record_plan(ctx, "attn_record_size", model, desc, &plan) != ATTN_OK)
+        return ctx->status;
+    points = (uint32_t *)attn__alloc(ctx, (1 + (size_t)model->config.n_layer) * sizeof *points,
+                                     "a list of names");
+    if (!points)
+        return ATTN_E_MEMORY;
+    for (i = 0; i < plan.n_names && status == ATTN_OK; i++)
+        if (attn__match_all(&model->config, plan.names[i], points) == 0)
+            status = attn__no_such_name(ctx, "attn_record_size", &model->config, plan.names[i]);
+    if (status == ATTN_OK) {
+        *bytes = attn__points_bytes(&model->config, points, plan.first, plan.n_positions, &n_slots);
+        if (*bytes == 0)
+            status = attn__fail(ctx, ATTN_E_MEMORY,
+                                "attn_record_size: %llu positions do not fit in memory",
+                                ATTN__LLU(plan.n_positions));
+    }
+    attn__free(points);
+    return status;
+}
+
+/* Divides the caller's memory among the activations, in the order of the pass. */
+static void attn__place_slots(attn_record *r, const uint32_t *points, float *data)
+{
+    const attn_config *c = &r->model->config;
+    size_t n = 0;
+    int layer, point;
+    for (layer = -1; layer < (int)c->n_layer; layer++)
+        for (point = 0; point < ATTN__N_HOOKS; point++)
+            if (points[1 + layer] & ATTN__POINT(point)) {
+                attn__slot *slot = &r->slots[n++];
+                slot->name = attn__name_of(point, layer);
+                slot->point = point;
+                slot->layer = layer;
+                slot->width = attn__floats_at(c, point, &slot->n_heads);
+                slot->data = data;
+                data += attn__slot_bytes(c, point, r->first, r->room) / sizeof(float);
+                r->slot_of[(size_t)(1 + layer) * ATTN__N_HOOKS + (size_t)point] = (uint32_t)n;
+            }
+}
+
+ATTN__DEF attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
+                                      const attn_record_desc *desc, void *memory, size_t bytes)
+{
+    attn_record_desc plan;
+    attn_record *r;
+    attn__hook *hook = NULL;
+    size_t needed, n_layers;
+    *record = NULL;
+    if (attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan) !=
+        ATTN_OK)
+        return ctx->status;
+    if (!memory || (uintptr_t)memory % sizeof(float) != 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_new: %s",
+                          memory ? "the memory must be aligned to 4 bytes, as floats are"
+                                 : "no memory was given; attn_record_size says how much");
+    if (session->length > plan.first)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_record_new: the session holds %llu positions already, so the first "
+                          "to record cannot be %llu; rewind it, or set first",
+                          ATTN__LLU(session->length), ATTN__LLU(plan.first));
+    if (attn__new_hook(ctx, "attn_record_new", session, plan.names, plan.n_names, &hook) != ATTN_OK)
+        return ctx->status;
+    r = (attn_record *)attn__alloc(ctx, sizeof *r, "a record");
+    if (r) {
+        r->model = session->model;
+        r->first = plan.first;
+        r->room = plan.n_positions;
+        r->session = session;
+        r->hook = hook;
+        hook->record = r;
+        needed =
+            attn__points_bytes(&r->model->config, hook->points, r->first, r->room, &r->n_slots);
+        if (needed == 0 || bytes < needed) {
+            attn_record_free(r);
+            return attn__fail(ctx, ATTN_E_SPACE,
+                              "attn_record_new: %llu positions need %llu bytes of memory; %llu "
+                              "were given",
+                              ATTN__LLU(plan.n_positions), ATTN__LLU(needed), ATTN__LLU(bytes));
+        }
+        n_layers = 1 + (size_t)r->model->config.n_layer;
+        r->slots = (attn__slot *)attn__alloc(ctx, r->n_slots * sizeof *r->slots, "a record");
+        r->slot_of =
+            (uint32_t *)attn__alloc(ctx, n_layers * ATTN__N_HOOKS * sizeof *r->slot_of, "a record");
+    } else {
+        attn__unlink_hook(session, hook);
+        attn__fit_memory(ctx, session);
+        return ATTN_E_MEMORY;
+    }
+    if (!r->slots || !r->slot_of) {
+        attn_record_free(r);
+        return ATTN_E_MEMORY;
+    }
+    attn__place_slots(r, hook->points, (float *)memory);
+    *record = r;
+    return ATTN_OK;
+}
+
+/* The numbers stay, and nothing joins them any more. */
+static void attn__forget_session(attn_record *record)
+{
+    record->session = NULL;
+    record->hook = NULL;
+}
+
+ATTN__DEF void attn_record_free(attn_record *record)
+{
+    if (!record)
+        return;
+    if (record->session) {
+        attn_session *s = record->session;
+        attn__unlink_hook(s, record->hook);
+        attn__fit_memory(&s->ctx, s); /* only gives back */
+    }
+    attn__free(record->slots);
+    attn__free(record->slot_of);
+    attn__free(record);
+}
+
+ATTN__DEF size_t attn_record_count(const attn_record *record)
+{
+    return record->n_slots;
+}
+ATTN__DEF const char *attn_record_name(const attn_record *record, size_t index)
+{
+    return index < record->n_slots ? record->slots[index].name.text : NULL;
+}
+
+static attn_tensor attn__slot_view(const attn_record *r, const attn__slot *slot)
+{
+    attn_tensor t;
+    if (attn__is_over_keys(slot->point)) {
+        const size_t n_keys = r->first + r->room;
+        t = attn_borrow(slot->data, ATTN_F32,
+                        attn_shape3(slot->n_heads, slot->n, slot->n ? r->first + slot->n : 0));
+        t.stride[1] = (ptrdiff_t)n_keys;
+        t.stride[0] = (ptrdiff_t)(n_keys * r->room);
+        return t;
+    }
+    if (ATTN__HAS_HEADS & ATTN__POINT(slot->point))
+        return attn_borrow(slot->data, ATTN_F32, attn_shape3(slot->n, slot->n_heads, slot->width));
+    return attn_borrow(slot->data, ATTN_F32, attn_shape2(slot->n, slot->width));
+}
+
+ATTN__DEF attn_status attn_record_get(attn_ctx *ctx, const attn_record *record, const char *name,
+                                      attn_tensor *out)
+{
+    const attn_config *c;
+    size_t i;
+    int point, layer;
+    if (!record || !name || !out)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_get: no %s was given",
+                          !record ? "record"
+                          : !name ? "name"
+                                  : "place for the tensor");
+    for (i = 0; i < record->n_slots; i++)
+        if (strcmp(record->slots[i].name.text, name) == 0) {
+            *out = attn__slot_view(record, &record->slots[i]);
+            return ATTN_OK;
+        }
+    c = &record->model->config;
+    for (point = 0; point < ATTN__N_HOOKS; point++)
+        for (layer = 0; layer < (int)c->n_layer; layer++)
+            if (strcmp(attn__name_of(point, layer).text, name) == 0)
+                return attn__fail(ctx, ATTN_E_NAME,
+                                  "attn_record_get: %s is not among what this record records",
+                                  name);
+    return attn__no_such_name(ctx, "attn_record_get", c, name);
+}
+
+/* How many positions of a record come before this one of the session. */
+static size_t attn__recorded_before(const attn_record *r, size_t position)
+{
+    return position > r->first ? position - r->first : 0;
+}
+
+/* Which activations a pass over layers [first, end) makes. */
+static int attn__is_made(const attn_config *c, const attn__slot *slot, size_t first, size_t end,
+                         int embedded)
+{
+    if (slot->layer >= 0)
+        return (size_t)slot->layer >= first && (size_t)slot->layer < end;
+    return slot->point < ATTN__HOOK_LN_FINAL ? embedded : end == c->n_layer;
+}
+
+/* May these rows join? Only if there is room, and no gap before them. */
+static attn_status attn__check_record(attn_ctx *ctx, const attn_record *r, size_t position,
+                                      size_t n, size_t first, size_t end, int embedded)
+{
+    const attn_config *c = &r->model->config;
+    const size_t before = attn__recorded_before(r, position);
+    const size_t after = attn__recorded_before(r, position + n);
+    size_t i, n_slots;
+    if (after > r->room) {
+        const size_t needed = attn__points_bytes(c, r->hook->points, r->first, after, &n_slots);
+        return attn__fail(ctx, ATTN_E_SPACE,
+                          "the record has room for %llu positions from %llu on; to go on to "
+                          "position %llu it needs %llu bytes (attn_record_free lets the session go "
+                          "on without it)",
+                          ATTN__LLU(r->room), ATTN__LLU(r->first), ATTN__LLU(position + n - 1),
+                          ATTN__LLU(needed));
+    }
+    for (i = 0; i < r->n_slots; i++)
+        if (attn__is_made(c, &r->slots[i], first, end, embedded) && r->slots[i].held < before)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "the record has %llu positions of %s, so what comes at %llu would "
+                              "leave a gap: rewind, and feed from there",
+                              ATTN__LLU(r->slots[i].held), r->slots[i].name.text,
+                              ATTN__LLU(before));
+    return ATTN_OK;
+}
+
+/* Before a pass: what it is about to write over, and what lies above, is no longer there. */
+static void attn__record_begin(attn_record *r, size_t position, size_t first)
+{
+    const size_t before = attn__recorded_before(r, position);
+    size_t i;
+    for (i = 0; i < r->n_slots; i++) {
+        attn__slot *slot = &r->slots[i];
+        const int below = slot->layer >= 0 ? (size_t)slot->layer < first
+                                           : slot->point < ATTN__HOOK_LN_FINAL && first > 0;
+        slot->held = below || slot->held < before ? slot->held : before;
+        slot->n = slot->n < slot->held ? slot->n : slot->held;
+    }
+}
+
+/* After a pass: the new rows are there, and those that lie below it count again. */
+static void attn__record_end(attn_record *r, size_t position, size_t first, size_t end,
+                             int embedded)
+{
+    const size_t after = attn__recorded_before(r, position);
+    size_t i;
+    for (i = 0; i < r->n_slots; i++) {
+        attn__slot *slot = &r->slots[i];
+        if (attn__is_made(&r->model->config, slot, first, end, embedded))
+            slot->held = after;
+        slot->n = slot->held < after ? slot->held : after;
+    }
+}
+
+static void attn__record_rewind(attn_record *r, size_t position)
+{
+    const size_t left = attn__recorded_before(r, position);
+    size_t i;
+    for (i = 0; i < r->n_slots; i++)
+        r->slots[i].n = r->slots[i].n < left ? r->slots[i].n : left;
+}
+
+/* One worker's share of copying an activation whose first row is that of `position`. What is over
+ * keys gets its later ones masked, so that its rows need no more when the text goes on. */
+static void attn__record_rows(const attn__worker *me, const attn_record *r, int point, int layer,
+                              size_t position, attn_tensor value)
+{
+    const attn__slot *slot =
+        &r->slots[r->slot_of[(size_t)(1 + layer) * ATTN__N_HOOKS + (size_t)point] - 1];
+    const float *from = (const float *)value.data;
+    size_t i, last, key;
+    if (attn__is_over_keys(point)) { /* [H, T, Tk] */
+        const size_t n_rows = value.shape[1], n_keys = r->first + r->room;
+        const float masked = point == ATTN__HOOK_SCORES ? -INFINITY : 0;
+        attn__share(me, value.shape[0] * n_rows, &i, &last);
+        for (; i < last; i++) {
+            const size_t head = i / n_rows, row = i % n_rows;
+            float *to;
+            if (position + row < r->first)
+                continue;
+            to = slot->data + (head * r->room + position + row - r->first) * n_keys;
+            memcpy(to, from + (ptrdiff_t)head * value.stride[0] + (ptrdiff_t)row * value.stride[1],
+                   value.shape[2] * sizeof(float));
+            for (key = value.shape[2]; key < n_keys; key++)
+                to[key] = masked;
+        }
+        return;
+    }
+    attn__share(me, value.shape[0] * slot->n_heads, &i, &last); /* [T, H, width], or H = 1 */
+    for (; i < last; i++) {
+        const size_t row = i / slot->n_heads, head = i % slot->n_heads;
+        ptrdiff_t at = (ptrdiff_t)row * value.stride[0];
+        if (position + row < r->first)
+            continue;
+        if (value.ndim == 3)
+            at += (ptrdiff_t)head * value.stride[1];
+        memcpy(slot->data + ((position + row - r->first) * slot->n_heads + head) * slot->width,
+               from + at, slot->width * sizeof(float));
+    }
+}
+
+/* ---- files of tensors ---- */
+
+/* Bytes on their way to a file: their number, their checksum, and whether one got lost. Without a
+ * file they are only counted. */
+typedef struct attn__out {
+    FILE *file;
+    uint64_t n;
+    uint32_t crc, table[256];
+    int failed;
+} attn__out;
+
+/* CRC-32 as zip has it: polynomial EDB88320h, bits reversed, a table for a byte at a time. */
+static void attn__out_begin(attn__out *out, FILE *file)
+{
+    uint32_t i, crc;
+    int bit;
+    memset(out, 0, sizeof *out);
+    out->file = file;
+    for (i = 0; i < 256; i++) {
+        for (crc = i, bit = 0; bit < 8; bit++)
+            crc = crc & 1 ? 0xEDB88320u ^ crc >> 1 : crc >> 1;
+        out->table[i] = crc;
+    }
+}
+
+static void attn__out_bytes(attn__out *out, const void *bytes, size_t size)
+{
+    const unsigned char *p = (const unsigned char *)bytes;
+    uint32_t crc = ~out->crc;
+    size_t i;
+    if (!out->file) {
+        for (i = 0; i < size; i++)
+            crc = out->table[(crc ^ p[i]) & 255] ^ crc >> 8;
+        out->crc = ~crc;
+    } else if (!out->failed) {
+        out->failed = fwrite(p, 1, size, out->file) != size;
+    }
+    out->n += size;
+}
+
+static void attn__out_format(attn__out *out, const char *format, ...) ATTN__PRINTF(2, 3);
+static void attn__out_format(attn__out *out, const char *format, ...)
+{
+    char text[256];
+    va_list args;
+    int n;
+    va_start(args, format);
+    n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    attn__out_bytes(out, text, n < 0 ? 0 : (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+}
+
+/* A little-endian number of so many bytes. */
+static void attn__out_number(attn__out *out, uint64_t value, int size)
+{
+    unsigned char bytes[8];
+    int i;
+    for (i = 0; i < size; i++)
+        bytes[i] = (unsigned char)(value >> 8 * i & 255);
+    attn__out_bytes(out, bytes, (size_t)size);
+}
+
+/* The elements in row-major order, little-endian. */
+static void attn__out_elements(attn__out *out, attn_tensor x)
+{
+    const size_t size = x.dtype == ATTN_F16 ? 2 : 4, n = x.shape[x.ndim - 1];
+    const int whole_rows = x.stride[x.ndim - 1] == 1 && !attn__host_is_big_endian();
+    const size_t n_rows = n > 0 ? attn_count(x) / n : 0;
+    size_t row, rest, i;
+    int dim;
+    for (row = 0; row < n_rows; row++) {
+        const unsigned char *from = (const unsigned char *)x.data;
+        for (dim = x.ndim - 2, rest = row; dim >= 0; dim--) {
+            from += (ptrdiff_t)(rest % x.shape[dim]) * x.stride[dim] * (ptrdiff_t)size;
+            rest /= x.shape[dim];
+        }
+        if (whole_rows) {
+            attn__out_bytes(out, from, n * size);
+            continue;
+        }
+        for (i = 0; i < n; i++, from += x.stride[x.ndim - 1] * (ptrdiff_t)size) {
+            uint32_t bits = 0;
+            uint16_t half = 0;
+            memcpy(size == 2 ? (void *)&half : (void *)&bits, from, size);
+            attn__out_number(out, size == 2 ? half : bits, (int)size);
+        }
+    }
+}
+
+/* "4, 7, 7" */
+static void attn__out_shape(attn__out *out, attn_tensor x)
+{
+    int i;
+    for (i = 0; i < x.ndim; i++)
+        attn__out_format(out, "%s%llu", i ? ", " : "", ATTN__LLU(x.shape[i]));
+}
+
+static uint64_t attn__tensor_bytes(attn_tensor x)
+{
+    return (uint64_t)attn_count(x) * (x.dtype == ATTN_F16 ? 2 : 4);
+}
+
+/* {"name":{"dtype":"F32","shape":[2, 3],"data_offsets":[0,24]},..}, padded to a multiple of 8 */
+static void attn__out_safetensors_header(attn__out *out, const char *const *names,
+                                         const attn_tensor *values, size_t n)
+{
+    uint64_t at = 0;
+    size_t i;
+    attn__out_format(out, "{");
+    for (i = 0; i < n; i++) {
+        const uint64_t end = at + attn__tensor_bytes(values[i]);
+        attn__out_format(out, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", i ? "," : "", names[i],
+                         values[i].dtype == ATTN_F32   ? "F32"
+                         : values[i].dtype == ATTN_F16 ? "F16"
+                                                       : "I32");
+        attn__out_shape(out, values[i]);
+        attn__out_format(out, "],\"data_offsets\":[%llu,%llu]}", ATTN__LLU(at), ATTN__LLU(end));
+        at = end;
+    }
+    attn__out_format(out, "}");
+    while (out->n % 8 != 0)
+        attn__out_format(out, " ");
+}
+
+static void attn__write_safetensors(attn__out *out, const char *const *names,
+                                    const attn_tensor *values, size_t n)
+{
+    attn__out count;
+    size_t i;
+    attn__out_begin(&count, NULL);
+    attn__out_safetensors_header(&count, names, values, n);
+    attn__out_number(out, count.n, 8);
+    attn__out_safetensors_header(out, names, values, n);
+    for (i = 0; i < n; i++)
+        attn__out_elements(out, values[i]);
+}
+
+/* NumPy's format 1.0: a Python dictionary padded so that the elements start at a multiple of 64. */
+static void attn__out_npy(attn__out *out, attn_tensor x)
+{
+    char shape[128];
+    int i, length = 0, n;
+    for (i = 0; i < x.ndim; i++)
+        length += snprintf(shape + length, sizeof shape - (size_t)length, "%llu, ",
+                           ATTN__LLU(x.shape[i]));
+    n = 10 + (int)strlen("{'descr': '<f4', 'fortran_order': False, 'shape': (), }") + length;
+    attn__out_bytes(out, "\x93NUMPY\x01\0", 8);
+    attn__out_number(out, attn__round_up((size_t)n + 1, 64) - 10, 2);
+    attn__out_format(out, "{'descr': '<%s', 'fortran_order': False, 'shape': (%s), }",
+                     x.dtype == ATTN_F32   ? "f4"
+                     : x.dtype == ATTN_F16 ? "f2"
+                                           : "i4",
+                     shape);
+    for (; (n + 1) % 64 != 0; n++)
+        attn__out_bytes(out, " ", 1);
+    attn__out_bytes(out, "\n", 1);
+    attn__out_elements(out, x);
+}
+
+typedef struct attn__entry {
+    uint32_t crc, size, offset;
+} attn__entry;
+
+/* What a zip file says of an entry, before its bytes and again in the directory at the end. */
+static void attn__out_entry(attn__out *out, const char *name, attn__entry entry, int directory)
+{
+    attn__out_number(out, directory ? 0x02014b50 : 0x04034b50, 4);
+    if (directory)
+        attn__out_number(out, 20, 2);     /* made by version 2.0 */
+    attn__out_number(out, 20, 2);         /* version needed */
+    attn__out_number(out, 0, 4);          /* no flags, stored */
+    attn__out_number(out, 0x00210000, 4); /* 1980-01-01 */
+    attn__out_number(out, entry.crc, 4);
+    attn__out_number(out, entry.size, 4);
+    attn__out_number(out, entry.size, 4);
+    attn__out_number(out, strlen(name) + 4, 2);
+    attn__out_number(out, 0, 2); /* no extra field */
+    if (directory) {
+        attn__out_number(out, 0, 8); /* no comment, disk 0, no attributes ... */
+        attn__out_number(out, 0, 2); /* ... of the two kinds */
+        attn__out_number(out, entry.offset, 4);
+    }
+    attn__out_format(out, "%s.npy", name);
+}
+
+/* A zip file of .npy files, not compressed. Their checksums come before them, so each is made
+ * twice.
+ */
+static attn_status attn__write_npz(attn_ctx *ctx, attn__out *out, const char *const *names,
+                                   const attn_tensor *values, size_t n)
+{
+    attn__entry *entries;
+    uint64_t directory;
+    size_t i;
+    entries = (attn__entry *)attn__alloc(ctx, (n + 1) * sizeof *entries, "a list of tensors");
+    if (!entries)
+        return ATTN_E_MEMORY;
+    for (i = 0; i < n; i++) {
+        attn__out count;
+        attn__out_begin(&count, NULL);
+        attn__out_npy(&count, values[i]);
+        entries[i].crc = count.crc;
+        entries[i].size = (uint32_t)count.n;
+        entries[i].offset = (uint32_t)out->n;
+        attn__out_entry(out, names[i], entries[i], 0);
+        attn__out_npy(out, values[i]);
+    }
+    directory = out->n;
+    for (i = 0; i < n; i++)
+        attn__out_entry(out, names[i], entries[i], 1);
+    entries[n].size = (uint32_t)(out->n - directory);
+    attn__out_number(out, 0x06054b50, 4);
+    attn__out_number(out, 0, 4); /* disk 0 */
+    attn__out_number(out, n, 2);
+    attn__out_number(out, n, 2);
+    attn__out_number(out, entries[n].size, 4);
+    attn__out_number(out, directory, 4);
+    attn__out_number(out, 0, 2); /* no comment */
+    attn__free(entries);
+    return ATTN_OK;
+}
+
+/* Names go into JSON and file names as they are, sizes into 64 bits (a zip's into 32). */
+static attn_status attn__check_save(attn_ctx *ctx, const char *const *names,
+                                    const attn_tensor *values, size_t n, int is_npz)
+{
+    double total = 0;
+    size_t i, j, k;
+    if (n > 0 && (!names || !values))
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_save: no %s were given",
+                          names ? "tensors" : "names");
+    for (i = 0; i < n; i++) {
+        const char *name = names[i];
+        for (k = 0; name && name[k]; k++)
+            if (name[k] <= ' ' || name[k] > '~' || strchr("\"\\/:", name[k]))
+                break;
+        if (!name || k == 0 || name[k] || k > 100)
+            return attn__fail(ctx, ATTN_E_NAME,
+                              "attn_save: name %llu is no name for a file: expected 1 to 100 "
+                              "printable characters, without space \" \\ / and :",
+                              ATTN__LLU(i));
+        for (j = 0; j < i; j++)
+            if (strcmp(name, names[j]) == 0)
+                return attn__fail(ctx, ATTN_E_NAME, "attn_save: two tensors are called %s", name);
+        if (values[i].ndim == 0)
+            return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_save: %s is no tensor%s%s", name,
+                              values[i].error ? ": " : "", values[i].error ? values[i].error : "");
+        total += 4096;
+        for (k = 0; k < 4; k++)
+            if (values[i].shape[k] > (size_t)1 << 40)
+                return attn__fail(ctx, ATTN_E_SHAPE, "attn_save: %s is too large", name);
+        total += 4.0 * (double)values[i].shape[0] * (double)values[i].shape[1] *
+                 (double)values[i].shape[2] * (double)values[i].shape[3];
+    }
+    if (total > (is_npz ? 4294967295.0 : 4.6e18) || (is_npz && n > 65534))
+        return attn__fail(ctx, ATTN_E_SPACE, "attn_save: %.0f MiB are more than %s holds",
+                          total / 1048576,
+                          is_npz ? "a .npz of 4 GiB (a .safetensors does)" : "any file");
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
+                                const attn_tensor *values, size_t n)
+{
+    const int is_npz = path && attn__ends_with(path, ".npz");
+    attn_status status = ATTN_OK;
+    attn__out out;
+    if (!path || (!is_npz && !attn__ends_with(path, ".safetensors")))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_save: %s: expected a path that ends in .safetensors or .npz",
+                          path ? attn__tail_of(path) : "(none)");
+    if (attn__check_save(ctx, names, values, n, is_npz) != ATTN_OK)
+        return ctx->status;
+    attn__out_begin(&out, fopen(path, "wb"));
+    if (!out.file)
+        return attn__fail(
+            ctx, ATTN_E_IO,
+            "%s: cannot be written; does its directory exist, and may you write there?",
+            attn__tail_of(path));
+    if (is_npz)
+        status = attn__write_npz(ctx, &out, names, values, n);
+    else
+        attn__write_safetensors(&out, names, values, n);
+    out.failed |= fclose(out.file) != 0;
+    if (out.failed && status == ATTN_OK)
+        status = attn__fail(ctx, ATTN_E_IO, "%s: writing failed; is the disk full?",
+                            attn__tail_of(path));
+    if (status != ATTN_OK) /* no file is better than half of one */
+        remove(path);
+    return status;
+}
+
+ATTN__DEF attn_status attn_record_save(attn_ctx *ctx, const attn_record *record, const char *path)
+{
+    const char **names;
+    attn_tensor *values;
+    attn_status status = ATTN_E_MEMORY;
+    size_t i;
+    if (!record)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_save: no record was given");
+    names = (const char **)attn__alloc(ctx, record->n_slots * sizeof *names, "a list of names");
+    values = (attn_tensor *)attn__alloc(ctx, record->n_slots * sizeof *values, "a list of tensors");
+    if (names && values) {
+        for (i = 0; i < record->n_slots; i++) {
+            names[i] = record->slots[i].name.text;
+            values[i] = attn__slot_view(record, &record->slots[i]);
+        }
+        status = attn_save(ctx, path, names, values, record->n_slots);
+    }
+    attn__free(names);
+    attn__free(values);
+    return status;
+}
+
 /* >>model =======================================================================================
  * THE FORWARD PASS. R rows of activations, from one or several sequences; C = d_model, F = d_mlp,
  * H heads of d. All workers run attn__forward side by side, each on its share of every step. */
@@ -7780,6 +8587,7 @@ typedef struct attn__pass {
     attn_session *s;       /* whose scratch memory this pass uses */
     attn_feed_item *items; /* whose session->first_row, n_rows say which rows are theirs */
     size_t n_items;
+    size_t first_layer, end_layer;
     size_t n_rows, wide; /* R; C rounded up to 16, the stride of rows of C */
     int watched;         /* some session has hooks: without them, all of this costs a comparison */
     int stopped;         /* a hook asked to stop */
@@ -7888,7 +8696,10 @@ static void attn__visit(const attn__worker *me, attn__pass *p, int point, int la
             if (!(hook->points[1 + layer] & ATTN__POINT(point)))
                 continue;
             attn__barrier(me);
-            if (me->id == 0 && !p->stopped)
+            if (hook->record)
+                attn__record_rows(me, hook->record, point, layer, of->length + of->fed,
+                                  attn__activation_view(p, of, point));
+            else if (me->id == 0 && !p->stopped)
                 attn__call_hook(p, hook, of, point, layer);
         }
     }
@@ -7916,6 +8727,35 @@ static void attn__embed(const attn__worker *me, attn__pass *p)
     }
     attn__visit(me, p, ATTN__HOOK_EMBED, -1);
     attn__visit(me, p, ATTN__HOOK_POS_EMBED, -1);
+}
+
+/* The streams that items bring along, or take away, are dense: [n_tokens, C]. A worker takes rows.
+ */
+static void attn__enter(const attn__worker *me, attn__pass *p)
+{
+    const size_t width = p->model->config.d_model;
+    size_t i, row, last;
+    for (i = 0; i < p->n_items; i++) {
+        const attn_session *of = p->items[i].session;
+        attn__share(me, of->n_rows, &row, &last);
+        for (; row < last; row++)
+            memcpy(p->s->resid + (of->first_row + row) * p->wide,
+                   p->items[i].resid + (of->fed + row) * width, width * sizeof(float));
+    }
+    attn__barrier(me);
+}
+
+static void attn__leave(const attn__worker *me, attn__pass *p)
+{
+    const size_t width = p->model->config.d_model;
+    size_t i, row, last;
+    for (i = 0; i < p->n_items; i++) {
+        const attn_session *of = p->items[i].session;
+        attn__share(me, p->items[i].resid_out ? of->n_rows : 0, &row, &last);
+        for (; row < last; row++)
+            memcpy(p->items[i].resid_out + (of->fed + row) * width,
+                   p->s->resid + (of->first_row + row) * p->wide, width * sizeof(float));
+    }
 }
 
 /* resid += normed, where `normed` holds what a sublayer wants to add */
@@ -8317,11 +9157,15 @@ static void attn__forward(attn__worker *me, void *arg)
     const float *in;
     int i;
 
-    attn__embed(me, p);
-    attn__barrier(me);
-    attn__accumulate(me, p); /* resid [R, C] = W_E[token] + W_pos[position] */
+    if (p->items[0].resid) {
+        attn__enter(me, p); /* resid [R, C]: the caller's */
+    } else {
+        attn__embed(me, p);
+        attn__barrier(me);
+        attn__accumulate(me, p); /* resid [R, C] = W_E[token] + W_pos[position] */
+    }
 
-    for (i = 0; i < (int)m->config.n_layer && !p->stopped; i++) {
+    for (i = (int)p->first_layer; i < (int)p->end_layer && !p->stopped; i++) {
         const attn__layer *l = &m->layers[i];
         attn__visit(me, p, ATTN__HOOK_RESID_PRE, i);
 
@@ -8352,6 +9196,10 @@ static void attn__forward(attn__worker *me, void *arg)
         attn__accumulate(me, p);
         attn__visit(me, p, ATTN__HOOK_RESID_POST, i);
     }
+
+    attn__leave(me, p);
+    if (p->end_layer < m->config.n_layer)
+        return;
 
     /* logits [rows that want them, V] = layernorm_final(resid) · W_U */
     attn__layernorm(me, p, ATTN__HOOK_LN_FINAL, -1, s->resid, m->ln_f_w, m->ln_f_b);
@@ -8449,11 +9297,86 @@ static void attn__unembed(const attn__worker *me, attn__pass *p)
 
 /* ---- feeding ---- */
 
+static size_t attn__end_layer(const attn_feed_item *item, const attn_model *model)
+{
+    return item->end_layer ? item->end_layer : model->config.n_layer;
+}
+
+/* Layers that can be run, and below them all keys and values that their attention will not make. */
+static attn_status attn__check_layers(attn_ctx *ctx, const attn_feed_item *item,
+                                      const attn_model *model)
+{
+    const attn_session *s = item->session;
+    const size_t n_layer = model->config.n_layer, end = attn__end_layer(item, model);
+    const size_t until = s->length + item->n_tokens;
+    size_t i;
+    if (end > n_layer || item->first_layer > end || (item->first_layer == end && end < n_layer))
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "attn_feed: layers %llu to before %llu; expected some of 0 to before %llu",
+            ATTN__LLU(item->first_layer), ATTN__LLU(end), ATTN__LLU(n_layer));
+    if (item->first_layer > 0 && !item->resid)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_feed: to begin at layer %llu takes the residual stream that enters "
+                          "it (resid)",
+                          ATTN__LLU(item->first_layer));
+    if (end < n_layer && (item->logits || item->rows))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_feed: a pass that stops before layer %llu makes no logits",
+                          ATTN__LLU(end));
+    for (i = 0; i < item->first_layer; i++)
+        if (s->held[i] < until)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_feed: to begin at layer %llu, layer %llu must hold keys and "
+                              "values of %llu positions; it holds %llu. Feed the tokens from layer "
+                              "0 first, and rewind",
+                              ATTN__LLU(item->first_layer), ATTN__LLU(i), ATTN__LLU(until),
+                              ATTN__LLU(s->held[i]));
+    if (item->first_layer > 0 &&
+        memcmp(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *item->tokens) != 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_feed: the layers below %llu hold keys and values of other tokens",
+                          ATTN__LLU(item->first_layer));
+    return ATTN_OK;
+}
+
+/* What a session remembers of its tokens changes hands in two steps: before a pass, all that it is
+ * about to write over is gone; after it, what it made is there. */
+static void attn__begin_feed(const attn__pass *p, const attn_feed_item *item)
+{
+    attn_session *s = item->session;
+    attn__hook *hook;
+    size_t layer;
+    memcpy(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *s->tokens);
+    for (layer = p->first_layer; layer < p->model->config.n_layer; layer++)
+        s->held[layer] = s->held[layer] < s->length ? s->held[layer] : s->length;
+    for (hook = s->hooks; hook; hook = hook->next)
+        if (hook->record)
+            attn__record_begin(hook->record, s->length, p->first_layer);
+}
+
+static void attn__end_feed(const attn__pass *p, const attn_feed_item *item)
+{
+    attn_session *s = item->session;
+    const size_t end = s->length + item->n_tokens;
+    attn__hook *hook;
+    size_t layer;
+    for (layer = p->first_layer; layer < p->end_layer; layer++)
+        s->held[layer] = end;
+    for (hook = s->hooks; hook; hook = hook->next)
+        if (hook->record)
+            attn__record_end(hook->record, end, p->first_layer, p->end_layer, !item->resid);
+    s->fed = 0;
+    if (p->end_layer == p->model->config.n_layer)
+        s->length = end;
+}
+
 static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item, size_t index,
                                     const attn_model *model)
 {
     const attn_session *s = item->session;
     const uint32_t n_vocab = model->config.n_vocab;
+    const attn__hook *hook;
     size_t i;
     if (!s || s->model != model)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -8474,6 +9397,13 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item, s
             return attn__fail(ctx, ATTN_E_TOKEN,
                               "token %llu has id %ld; the vocabulary is 0 to %lu", ATTN__LLU(i),
                               (long)item->tokens[i], (unsigned long)n_vocab - 1);
+    if (attn__check_layers(ctx, item, model) != ATTN_OK)
+        return ctx->status;
+    for (hook = s->hooks; hook; hook = hook->next)
+        if (hook->record &&
+            attn__check_record(ctx, hook->record, s->length, item->n_tokens, item->first_layer,
+                               attn__end_layer(item, model), !item->resid) != ATTN_OK)
+            return ctx->status;
     for (i = 0; item->logits && item->rows && i < item->n_rows; i++)
         if (item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]))
             return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -8499,6 +9429,14 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
     for (i = 0; i < n_items; i++)
         if (attn__check_item(ctx, &items[i], i, p.model) != ATTN_OK)
             return ctx->status;
+    p.first_layer = items[0].first_layer;
+    p.end_layer = attn__end_layer(&items[0], p.model);
+    for (i = 1; i < n_items; i++)
+        if (items[i].first_layer != p.first_layer || !items[i].resid != !items[0].resid ||
+            attn__end_layer(&items[i], p.model) != p.end_layer)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_feed_batch: item %llu does not run the same layers as item 0",
+                              ATTN__LLU(i));
     for (i = 0; i < n_items; i++) /* the scratch memory of the largest is enough for all */
         if (items[i].session->capacity > p.s->capacity)
             p.s = items[i].session;
@@ -8517,7 +9455,7 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
     }
     for (i = 0; i < n_items; i++) {
         attn_session *s = items[i].session;
-        memcpy(s->tokens + s->length, items[i].tokens, items[i].n_tokens * sizeof *s->tokens);
+        attn__begin_feed(&p, &items[i]);
         p.watched |= s->hooks != NULL;
     }
     for (;;) { /* as many rows at a time as the scratch memory holds */
@@ -8547,7 +9485,9 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
     for (i = 0; i < n_items; i++) {
         attn_session *s = items[i].session;
         const attn_feed_item *item = &items[i];
-        s->length += item->n_tokens;
+        attn__end_feed(&p, item);
+        if (p.end_layer < p.model->config.n_layer)
+            continue;
         s->has_logits = !item->logits || !item->rows ||
                         (item->n_rows > 0 && item->rows[item->n_rows - 1] == item->n_tokens - 1);
         j = item->rows ? item->n_rows : item->n_tokens;

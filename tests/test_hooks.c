@@ -786,6 +786,540 @@ static void memory(void)
     CHECK(m.live == 0 && m.wrong == 0);
 }
 
+/* ---- records ---- */
+
+/* A record of `names` (n 0: all), with memory from the pool of exactly the size that was asked. */
+static attn_record *record_on(attn_ctx *ctx, attn_session *session, const char *const *record_names,
+                              size_t n, size_t first, size_t room)
+{
+    attn_record *record = NULL;
+    attn_record_desc desc;
+    size_t bytes = 0;
+    memset(&desc, 0, sizeof desc);
+    desc.names = record_names;
+    desc.n_names = n;
+    desc.first = first;
+    desc.n_positions = room;
+    OK(ctx, attn_record_size(ctx, attn_session_model(session), &desc, &bytes));
+    CHECK(bytes > 0);
+    OK(ctx, attn_record_new(ctx, &record, session, &desc, pool_new(bytes), bytes));
+    return record;
+}
+
+static attn_tensor view(const attn_record *record, const char *name)
+{
+    attn_tensor value;
+    attn_ctx ctx = alone();
+    memset(&value, 0, sizeof value);
+    OK(&ctx, attn_record_get(&ctx, record, name, &value));
+    return value;
+}
+
+static const char *const all_names[] = {"*", "*.hook_result", "*.hook_mlp_in"};
+
+static void recorded_golden(void)
+{
+    static const char *const paths[] = {"tests/golden/plain/reference.safetensors",
+                                        "tests/golden/odd/reference.safetensors",
+                                        "tests/golden/narrow/reference.safetensors"};
+    const attn_model *const models[] = {plain, odd, narrow};
+    attn_ctx ctx = alone();
+    size_t m, i, j, k, n, size, n_compared;
+    for (m = 0; m < 3; m++) {
+        unsigned char *const file = test_read(paths[m], &size);
+        attn_session *session = session_on(&ctx, models[m], 9);
+        const int32_t *tokens;
+        attn_record *record;
+        if (!CHECK(file))
+            return;
+        tokens = reference_tokens(file, &n);
+        record = record_on(&ctx, session, all_names, 2, 0, n);
+        if (!record)
+            return;
+        OK(&ctx, attn_feed(&ctx, session, tokens, n));
+        for (n_compared = i = 0; i < attn_record_count(record); i++) {
+            const char *name = attn_record_name(record, i);
+            const attn_tensor got = view(record, name), want = safetensor(file, name);
+            n_compared += (size_t)CHECKF(want.ndim > 0, "%s is not in the reference", name);
+            close_to(got, want, 2e-5, name);
+            if (strstr(name, "hook_pattern"))
+                for (j = 0; j < got.shape[0] * got.shape[1]; j++) {
+                    double sum = 0;
+                    for (k = 0; k < got.shape[2]; k++)
+                        sum += value_of(got, j * got.shape[2] + k);
+                    CHECKF(fabs(sum - 1) < 1e-6, "%s, row %llu sums to %.9g", name, LLU(j), sum);
+                }
+        }
+        CHECK(n_compared == 5 + 20 * attn_model_config(models[m])->n_layer);
+        CHECK(attn_record_name(record, i) == NULL);
+        attn_record_free(record);
+        attn_session_free(session);
+        free(file);
+        pool_clear();
+    }
+}
+
+/* Token by token, in pieces, in one call, from some position on, in a batch: always the rows of one
+ * full forward over the final text, and always the same logits. */
+static void check_growth(const attn_model *model, size_t length, size_t step, size_t first,
+                         int n_threads)
+{
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(model, length, step);
+    attn_session *whole = session_on(&ctx, model, 0), *session;
+    attn_record *want = record_on(&ctx, whole, all_names, 3, 0, length), *got;
+    const float *const logits = feed_all(&ctx, whole, tokens, length, length);
+    size_t i;
+    ctx.n_threads = n_threads;
+    session = session_on(&ctx, model, 8);
+    got = record_on(&ctx, session, all_names, 3, first, length + 3 - first);
+    same_logits(feed_all(&ctx, session, tokens, length, step), logits, length, model, "recorded");
+    CHECK(attn_record_count(want) == attn_record_count(got));
+    for (i = 0; i < attn_record_count(want); i++) {
+        const char *name = attn_record_name(want, i);
+        attn_tensor rows = view(want, name);
+        const int dim = strstr(name, "scores") || strstr(name, "pattern") ? 1 : 0;
+        rows = attn_slice(rows, dim, first, length - first);
+        same_bits(view(got, name), rows, name);
+    }
+    attn_session_free(session);
+    same_bits(view(got, "ln_final.hook_scale"),
+              attn_slice(view(want, "ln_final.hook_scale"), 0, first, length - first),
+              "after the session");
+    attn_record_free(got);
+    attn_record_free(want);
+    attn_session_free(whole);
+    pool_clear();
+}
+
+static void growing_records(void)
+{
+    check_growth(plain, 24, 1, 0, 1);
+    check_growth(odd, 37, 5, 0, 2);
+    check_growth(odd, 37, 37, 7, 1);
+    check_growth(narrow, 20, 1, 11, 2);
+    check_growth(tiny, 40, 40, 0, 1);
+    check_growth(tiny, 70, 9, 33, 3);
+}
+
+static void recording_while_generating(void)
+{
+    enum { PROMPT = 7, MADE = 25 };
+    static const char *const wanted[] = {"*"};
+    attn_ctx ctx = alone();
+    attn_session *session = session_on(&ctx, tiny, 0), *whole = session_on(&ctx, tiny, 0);
+    const int32_t *const prompt = random_tokens(tiny, PROMPT, 21);
+    attn_record *got = record_on(&ctx, session, wanted, 1, 0, PROMPT + MADE);
+    attn_record *want = record_on(&ctx, whole, wanted, 1, 0, PROMPT + MADE);
+    attn_generate_desc d;
+    size_t i;
+    memset(&d, 0, sizeof d);
+    d.max_tokens = MADE;
+    d.ignore_eos = 1;
+    d.sampler.temperature = 0.8f;
+    d.prompt_ids = prompt;
+    d.n_prompt_ids = PROMPT;
+    OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));
+    CHECK(attn_session_length(session) == PROMPT + MADE);
+    OK(&ctx, attn_feed(&ctx, whole, attn_session_tokens(session), PROMPT + MADE));
+    for (i = 0; i < attn_record_count(want); i++)
+        same_bits(view(got, attn_record_name(want, i)), view(want, attn_record_name(want, i)),
+                  attn_record_name(want, i));
+    attn_record_free(got);
+    attn_record_free(want);
+    attn_session_free(session);
+    attn_session_free(whole);
+    pool_clear();
+}
+
+/* Several sequences of a batch, recorded by some: each as it is alone. And a record among hooks
+ * shows what those before it wrote. */
+static void records_in_a_batch(void)
+{
+    enum { ITEMS = 3 };
+    static const size_t past[ITEMS] = {0, 6, 3}, fed[ITEMS] = {9, 1, 12};
+    attn_ctx ctx = alone();
+    attn_session *sessions[ITEMS];
+    attn_feed_item items[ITEMS];
+    attn_record *one[ITEMS], *together[ITEMS];
+    spot s = {4, 1, NULL};
+    size_t i, j;
+    ctx.n_threads = 2;
+    for (i = 0; i < ITEMS; i++) {
+        const int32_t *const tokens = random_tokens(odd, past[i] + fed[i], i);
+        sessions[i] = session_on(&ctx, odd, 0);
+        if (i == 2)
+            OK(&ctx, attn_hook(&ctx, sessions[i], "*.hook_z", put_spot, &s));
+        one[i] = record_on(&ctx, sessions[i], all_names, 3, 0, 15);
+        if (past[i] > 0)
+            OK(&ctx, attn_feed(&ctx, sessions[i], tokens, past[i]));
+        OK(&ctx, attn_feed(&ctx, sessions[i], tokens + past[i], fed[i]));
+        OK(&ctx, attn_rewind(&ctx, sessions[i], 0));
+        attn_unhook_all(sessions[i]);
+        if (i == 2)
+            OK(&ctx, attn_hook(&ctx, sessions[i], "*.hook_z", put_spot, &s));
+        together[i] = record_on(&ctx, sessions[i], all_names, 3, 0, 15);
+        if (i == 0)
+            OK(&ctx, attn_hook(&ctx, sessions[i], "*.hook_z", put_spot, &s)); /* comes after it */
+        if (past[i] > 0)
+            OK(&ctx, attn_feed(&ctx, sessions[i], tokens, past[i]));
+        items[i] = item_of(sessions[i], tokens + past[i], fed[i], NULL);
+    }
+    OK(&ctx, attn_feed_batch(&ctx, items, ITEMS));
+    CHECK(*entry(view(together[2], "blocks.1.attn.hook_z"), 4, 1, 3) == 0);
+    CHECK(*entry(view(together[0], "blocks.0.attn.hook_z"), 4, 1, 3) != 0);
+    for (i = 0; i < ITEMS; i++) { /* the same alone, in one call */
+        attn_session *again = session_on(&ctx, odd, 0);
+        attn_record *r;
+        if (i == 2)
+            OK(&ctx, attn_hook(&ctx, again, "*.hook_z", put_spot, &s));
+        r = record_on(&ctx, again, all_names, 3, 0, 15);
+        if (i == 0)
+            OK(&ctx, attn_hook(&ctx, again, "*.hook_z", put_spot, &s));
+        OK(&ctx, attn_feed(&ctx, again, attn_session_tokens(sessions[i]), past[i] + fed[i]));
+        for (j = 0; j < attn_record_count(r); j++)
+            same_bits(view(together[i], attn_record_name(r, j)), view(r, attn_record_name(r, j)),
+                      attn_record_name(r, j));
+        CHECK(view(one[i], "hook_embed").shape[0] == 0);
+        attn_record_free(one[i]);
+        attn_record_free(together[i]);
+        attn_record_free(r);
+        attn_session_free(again);
+        attn_session_free(sessions[i]);
+    }
+    pool_clear();
+}
+
+static int stop_late(const attn_activation *a, void *user)
+{
+    return *(const int *)user && a->layer == 1;
+}
+
+/* Too little memory, too many positions, stops and rewinds: a status, and all can go on. */
+static void record_rules(void)
+{
+    enum { LENGTH = 20, ROOM = 12 };
+    static const char *const two[] = {"blocks.0.hook_resid_pre", "*.hook_pattern"};
+    static const char *const wrong[] = {"hook_embed", "blocks.0.hook_resid_pree"};
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(odd, LENGTH, 30);
+    float *const want = hooked(odd, tokens, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL);
+    const attn_config *const c = attn_model_config(odd);
+    attn_session *session = session_on(&ctx, odd, 5), *other = session_on(&ctx, odd, 5);
+    attn_record *record = NULL;
+    attn_record_desc desc;
+    attn_tensor value = {0};
+    size_t bytes = 0;
+    int stop = 0;
+    unsigned char *memory_of;
+    memset(&desc, 0, sizeof desc);
+    desc.names = two;
+    desc.n_names = 2;
+    desc.n_positions = ROOM;
+    OK(&ctx, attn_record_size(&ctx, odd, &desc, &bytes));
+    CHECK(bytes == 4 * (ROOM * c->d_model + c->n_layer * c->n_head * ROOM * ROOM));
+    memory_of = (unsigned char *)pool_new(bytes + 8);
+    memset(memory_of, 0x5A, bytes + 8);
+    FAILS(&ctx, ATTN_E_SPACE, "need 7488 bytes",
+          attn_record_new(&ctx, &record, session, &desc, memory_of, 9));
+    CHECK(record == NULL);
+    FAILS(&ctx, ATTN_E_SPACE, "need",
+          attn_record_new(&ctx, &record, session, &desc, memory_of, bytes - 1));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "aligned",
+          attn_record_new(&ctx, &record, session, &desc, memory_of + 1, bytes));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no memory",
+          attn_record_new(&ctx, &record, session, &desc, NULL, bytes));
+    desc.names = wrong;
+    FAILS(&ctx, ATTN_E_NAME, "did you mean blocks.0.hook_resid_pre?",
+          attn_record_size(&ctx, odd, &desc, &bytes));
+    FAILS(&ctx, ATTN_E_NAME, "did you mean blocks.0.hook_resid_pre?",
+          attn_record_new(&ctx, &record, session, &desc, memory_of, bytes));
+    desc.names = two;
+    desc.n_positions = 41;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_record_size(&ctx, odd, &desc, &bytes));
+    desc.n_positions = SIZE_MAX;
+    desc.first = 3;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_record_size(&ctx, odd, &desc, &bytes));
+    desc.n_positions = ROOM;
+    desc.first = 0;
+    OK(&ctx, attn_feed(&ctx, session, tokens, 2));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "rewind it",
+          attn_record_new(&ctx, &record, session, &desc, memory_of, bytes));
+    OK(&ctx, attn_rewind(&ctx, session, 0));
+
+    OK(&ctx, attn_record_new(&ctx, &record, session, &desc, memory_of, bytes));
+    OK(&ctx, attn_record_get(&ctx, record, two[0], &value));
+    CHECK(value.shape[0] == 0 && value.shape[1] == c->d_model);
+    OK(&ctx, attn_feed(&ctx, session, tokens, 8));
+    FAILS(&ctx, ATTN_E_SPACE, "room for 12 positions", attn_feed(&ctx, session, tokens, 5));
+    CHECK(attn_session_length(session) == 8);
+    FAILS(&ctx, ATTN_E_NAME, "not among", attn_record_get(&ctx, record, "hook_embed", &value));
+    FAILS(&ctx, ATTN_E_NAME, "did you mean hook_embed",
+          attn_record_get(&ctx, record, "hook_embe", &value));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "a record watches", attn_session_copy(&ctx, session, other));
+    OK(&ctx, attn_feed(&ctx, session, tokens + 8, 4));
+    same_logits(attn_logits(session), want + 11 * vocab_of(odd), 1, odd, "a full record");
+    FAILS(&ctx, ATTN_E_SPACE, "bytes", attn_feed(&ctx, session, tokens, 1));
+    CHECK(view(record, two[0]).shape[0] == ROOM);
+
+    /* A stop leaves the record as it was; rewinding takes rows away. */
+    OK(&ctx, attn_rewind(&ctx, session, 7));
+    CHECK(view(record, two[0]).shape[0] == 7);
+    OK(&ctx, attn_hook(&ctx, session, "*.hook_z", stop_late, &stop));
+    stop = 1;
+    FAILS(&ctx, ATTN_STOPPED, "asked to stop", attn_feed(&ctx, session, tokens + 7, 3));
+    CHECK(view(record, two[0]).shape[0] == 7 &&
+          view(record, "blocks.2.attn.hook_pattern").shape[1] == 7);
+    stop = 0;
+    OK(&ctx, attn_feed(&ctx, session, tokens + 7, 3));
+    CHECK(view(record, "blocks.2.attn.hook_pattern").shape[2] == 10);
+    same_logits(attn_logits(session), want + 9 * vocab_of(odd), 1, odd, "after a stop");
+    attn_record_free(record);
+    OK(&ctx, attn_feed(&ctx, session, tokens + 10, 10));
+    same_logits(attn_logits(session), want + 19 * vocab_of(odd), 1, odd, "after the record");
+    CHECK(memory_of[bytes] == 0x5A && memory_of[bytes + 7] == 0x5A);
+    attn_record_free(NULL);
+    attn_session_free(session);
+    attn_session_free(other);
+    pool_clear();
+}
+
+/* Nothing is allocated while a record grows, and nothing is left when it could not be made. */
+static void record_memory(void)
+{
+    meter m;
+    attn_ctx ctx = metered(&m);
+    attn_session *session;
+    attn_record *record = NULL;
+    attn_record_desc desc;
+    const int32_t *const tokens = random_tokens(odd, 20, 4);
+    attn_status status = ATTN_E_MEMORY;
+    void *memory_of;
+    size_t bytes = 0;
+    long live, n;
+    ctx.n_threads = 1;
+    memset(&desc, 0, sizeof desc);
+    if ((session = session_on(&ctx, odd, 0)) == NULL)
+        return;
+    OK(&ctx, attn_record_size(&ctx, odd, NULL, &bytes));
+    memory_of = pool_new(bytes);
+    live = m.live;
+    for (n = 0; n < 20 && status != ATTN_OK; n++) {
+        m.fail_at = m.asked + n;
+        status = attn_record_new(&ctx, &record, session, NULL, memory_of, bytes);
+        m.fail_at = -1;
+        CHECK(status == ATTN_OK || (status == ATTN_E_MEMORY && m.live == live && !record));
+    }
+    CHECK(status == ATTN_OK && n > 3);
+    n = m.asked;
+    OK(&ctx, attn_feed(&ctx, session, tokens, 19));
+    OK(&ctx, attn_feed(&ctx, session, tokens + 19, 1));
+    CHECK(m.asked == n);
+    for (n = 0, status = ATTN_E_MEMORY; n < 20 && status != ATTN_OK; n++) {
+        m.fail_at = m.asked + n;
+        status = attn_record_save(&ctx, record, test_tmp("record.npz"));
+        m.fail_at = -1;
+    }
+    CHECK(status == ATTN_OK && n == 4);
+    attn_record_free(record);
+    CHECK(m.live == live);
+    attn_session_free(session);
+    CHECK(m.live == 0 && m.wrong == 0);
+    pool_clear();
+}
+
+/* ---- files ---- */
+
+static uint32_t number_at(const unsigned char *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+/* CRC-32 by its definition, bit by bit. */
+static uint32_t crc_of(const unsigned char *p, size_t n)
+{
+    uint32_t crc = 0xFFFFFFFFu;
+    int bit;
+    for (; n > 0; n--, p++)
+        for (crc ^= *p, bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
+    return ~crc;
+}
+
+static void check_npz(const unsigned char *file, size_t size, const attn_record *record)
+{
+    size_t at = 0, i;
+    for (i = 0; i < attn_record_count(record); i++) {
+        const char *name = attn_record_name(record, i);
+        const attn_tensor want = view(record, name);
+        const unsigned char *p = file + at, *npy;
+        size_t n_name, n, j, header;
+        char shape[100] = "(";
+        int dim;
+        if (!CHECKF(at + 100 < size && number_at(p) == 0x04034b50, "%s has no entry", name))
+            return;
+        n = number_at(p + 18);
+        n_name = p[26] | (size_t)p[27] << 8;
+        CHECK(n_name == strlen(name) + 4 && memcmp(p + 30, name, strlen(name)) == 0);
+        npy = p + 30 + n_name;
+        CHECK(number_at(p + 22) == n && crc_of(npy, n) == number_at(p + 14));
+        header = 10 + (npy[8] | (size_t)npy[9] << 8);
+        CHECK(memcmp(npy, "\x93NUMPY\x01\0", 8) == 0 && header % 64 == 0);
+        CHECK(npy[header - 1] == '\n' && n == header + 4 * count_of(want));
+        for (dim = 0; dim < want.ndim; dim++)
+            snprintf(shape + strlen(shape), 30, "%llu, ", LLU(want.shape[dim]));
+        CHECKF(strstr((const char *)npy + 10, shape), "%s: the shape is not %s", name, shape);
+        for (j = 0; j < count_of(want) && n == header + 4 * count_of(want); j++)
+            if (!CHECK(memcmp(npy + header + 4 * j, element(want, j), 4) == 0))
+                break;
+        at += 30 + n_name + n;
+    }
+    CHECK(size > 22 && number_at(file + size - 22) == 0x06054b50 &&
+          number_at(file + size - 6) == at);
+    CHECK(size > 22 && (file[size - 12] | (size_t)file[size - 11] << 8) == i);
+}
+
+static void saved_records(void)
+{
+    enum { LENGTH = 11 };
+    attn_ctx ctx = alone();
+    attn_session *session = session_on(&ctx, narrow, 0);
+    attn_record *record = record_on(&ctx, session, all_names, 3, 2, 15);
+    char path[2][512];
+    unsigned char *file;
+    size_t size, i, j;
+    FILE *list;
+    OK(&ctx, attn_feed(&ctx, session, random_tokens(narrow, LENGTH, 4), LENGTH));
+    snprintf(path[0], sizeof path[0], "%s", test_tmp("record.safetensors"));
+    snprintf(path[1], sizeof path[1], "%s", test_tmp("record.npz"));
+    for (i = 0; i < 2; i++)
+        OK(&ctx, attn_record_save(&ctx, record, path[i]));
+    if (CHECK((file = test_read(path[0], &size)) != NULL)) {
+        size_t total = 8 + number_at(file);
+        CHECK(total % 8 == 0);
+        for (i = 0; i < attn_record_count(record); i++) {
+            const char *name = attn_record_name(record, i);
+            const attn_tensor want = view(record, name);
+            same_bits(safetensor(file, name), want, name);
+            total += 4 * count_of(want);
+        }
+        CHECKF(size == total, "%llu bytes, expected %llu", LLU(size), LLU(total));
+        free(file);
+    }
+    if (CHECK((file = test_read(path[1], &size)) != NULL)) {
+        check_npz(file, size, record);
+        free(file);
+    }
+
+    /* Python reads both, if it is here: a sum of bits of every tensor must be ours. */
+    list = fopen(test_tmp("record.list"), "w");
+    for (i = 0; list && i < attn_record_count(record); i++) {
+        const attn_tensor x = view(record, attn_record_name(record, i));
+        uint64_t sum = 0;
+        for (j = 0; j < count_of(x); j++)
+            sum += (j + 1) * (uint64_t)number_at((const unsigned char *)element(x, j));
+        fprintf(list, "%s %s %llu\n", attn_record_name(record, i), shape_text(x), LLU(sum));
+    }
+    if (list)
+        fclose(list);
+    attn_record_free(record);
+    attn_session_free(session);
+    pool_clear();
+}
+
+static const char *python_with(const char *module)
+{
+    static const char *const pythons[] = {"python3", "/usr/bin/python3"};
+    char command[200];
+    size_t i;
+    for (i = 0; i < 2; i++) {
+        snprintf(command, sizeof command, "%s -c 'import %s' 2>/dev/null", pythons[i], module);
+        if (system(command) == 0)
+            return pythons[i];
+    }
+    return NULL;
+}
+
+static void python_reads(const char *module, const char *format)
+{
+    const char *const python = python_with(module);
+    char command[700];
+    if (!python) {
+        snprintf(command, sizeof command, "no python3 with %s here", module);
+        test_skip(command);
+        return;
+    }
+    snprintf(command, sizeof command, "%s tests/check_saved.py %s build/test-tmp/record.%s %s",
+             python, module, format, "build/test-tmp/record.list");
+    CHECKF(system(command) == 0, "%s failed", command);
+}
+
+static void numpy_reads_npz(void)
+{
+    python_reads("numpy", "npz");
+}
+static void numpy_reads_safetensors(void)
+{
+    python_reads("numpy", "safetensors");
+}
+static void torch_reads_npz(void)
+{
+    python_reads("torch", "npz");
+}
+static void torch_reads_safetensors(void)
+{
+    python_reads("torch", "safetensors");
+}
+
+static void saving(void)
+{
+    attn_ctx ctx = alone();
+    uint16_t halfs[6] = {0x3C00, 0xC000, 0x7BFF, 1, 0, 0x8000};
+    int32_t ids[3] = {1, -1, INT32_MAX};
+    attn_tensor values[3];
+    const char *tensor_names[] = {"a", "b.half", "ids"};
+    const char *const bad[] = {"", "two words", "a\"b", "../up", "C:x", NULL};
+    unsigned char *file;
+    size_t size, i;
+    values[0] = attn_transpose(random_tensor(3, 2, 3, 5), 0, 2);
+    values[1] = attn_borrow(halfs, ATTN_F16, attn_shape2(2, 3));
+    values[2] = attn_borrow(ids, ATTN_I32, attn_shape1(3));
+    OK(&ctx, attn_save(&ctx, test_tmp("saved.safetensors"), tensor_names, values, 3));
+    if (CHECK((file = test_read(test_tmp("saved.safetensors"), &size)) != NULL)) {
+        const size_t data = 8 + number_at(file);
+        same_bits(safetensor(file, "a"), laid_out(values[0], ATTN_F32, LAYOUT_DENSE), "turned");
+        CHECK(size == data + 120 + 12 + 12);
+        CHECK(strstr((char *)file + 8, "\"b.half\":{\"dtype\":\"F16\",\"shape\":[2, 3],"
+                                       "\"data_offsets\":[120,132]}"));
+        CHECK(memcmp(file + data + 120, "\x00\x3C\x00\xC0\xFF\x7B\x01\x00\x00\x00\x00\x80", 12) ==
+              0);
+        CHECK(memcmp(file + data + 132, "\1\0\0\0\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F", 12) == 0);
+        free(file);
+    }
+    OK(&ctx, attn_save(&ctx, test_tmp("none.npz"), NULL, NULL, 0));
+    CHECK((file = test_read(test_tmp("none.npz"), &size)) != NULL && size == 22);
+    free(file);
+    FAILS(&ctx, ATTN_E_ARGUMENT, ".npz", attn_save(&ctx, "build/x.pt", tensor_names, values, 3));
+    FAILS(&ctx, ATTN_E_ARGUMENT, ".npz", attn_save(&ctx, NULL, tensor_names, values, 3));
+    FAILS(&ctx, ATTN_E_IO, "directory",
+          attn_save(&ctx, "build/no-such-place/x.npz", tensor_names, values, 3));
+    for (i = 0; i < 6; i++) {
+        tensor_names[1] = bad[i];
+        FAILS(&ctx, ATTN_E_NAME, "name 1", attn_save(&ctx, "build/x.npz", tensor_names, values, 3));
+    }
+    tensor_names[1] = "a";
+    FAILS(&ctx, ATTN_E_NAME, "two tensors",
+          attn_save(&ctx, "build/x.npz", tensor_names, values, 3));
+    tensor_names[1] = "b";
+    values[1] = attn_reshape(values[0], attn_shape1(7));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "b is no tensor",
+          attn_save(&ctx, "build/x.npz", tensor_names, values, 3));
+    values[1] = attn_borrow(ids, ATTN_I32, attn_shape2((size_t)1 << 20, (size_t)1 << 20));
+    values[1].stride[0] = values[1].stride[1] = 0;
+    FAILS(&ctx, ATTN_E_SPACE, "4 GiB", attn_save(&ctx, "build/x.npz", tensor_names, values, 3));
+    pool_clear();
+}
+
 void suite_hooks(void)
 {
     attn_ctx ctx = alone();
@@ -803,6 +1337,18 @@ void suite_hooks(void)
         RUN("hooks", cache);
         RUN("hooks", meddling);
         RUN("hooks", memory);
+        RUN("hooks", recorded_golden);
+        RUN("hooks", growing_records);
+        RUN("hooks", recording_while_generating);
+        RUN("hooks", records_in_a_batch);
+        RUN("hooks", record_rules);
+        RUN("hooks", record_memory);
+        RUN("hooks", saved_records);
+        RUN("hooks", numpy_reads_npz);
+        RUN("hooks", numpy_reads_safetensors);
+        RUN("hooks", torch_reads_npz);
+        RUN("hooks", torch_reads_safetensors);
+        RUN("hooks", saving);
     }
     attn_model_close(plain);
     attn_model_close(odd);
