@@ -8913,14 +8913,46 @@ static void attn__split(const attn__worker *me, attn__pass *p, int layer)
     attn__barrier(me);
 }
 
+/* result [rows of one head, C] = z [rows, d] · W_O [d, C], for rows [row, last) of a session. The
+ * head's rows of W_O begin anywhere; where weights come in blocks of 64, z gets zeros around it. */
+static void attn__head_result(const attn__worker *me, const attn__pass *p, const attn_session *of,
+                              int layer, size_t head, size_t row, size_t last)
+{
+    const attn_config *c = &p->model->config;
+    const attn__panels *w_o = &p->model->layers[layer].w_o;
+    const size_t d = c->d_head, block = attn__is_quantized(w_o->dtype) ? 64 : 1;
+    const size_t from = head * d / block * block, until = attn__round_up(head * d + d, block);
+    const size_t span = (until < c->d_model ? until : c->d_model) - from;
+    float *pack = p->s->scratch + (size_t)me->id * p->s->scratch_size, *tile = pack + ATTN__PACK;
+    const size_t most = (p->s->scratch_size - ATTN__PACK) / span;
+    attn__matmul_job job;
+    size_t i;
+    memset(&job, 0, sizeof job);
+    job.in = tile;
+    job.in_stride = (ptrdiff_t)span;
+    job.in_step = 1;
+    job.w = *w_o;
+    job.w.data = (const unsigned char *)job.w.data + attn__line_of(w_o->dtype, from);
+    job.w.n_in = span;
+    job.out_stride = c->n_head * p->wide;
+    for (; row < last; row += job.rows) {
+        job.rows = last - row < most ? last - row : most;
+        job.out = of->heads + (row * c->n_head + head) * p->wide;
+        memset(tile, 0, job.rows * span * sizeof(float));
+        for (i = 0; i < job.rows; i++)
+            memcpy(tile + i * span + head * d - from,
+                   p->s->z + (of->first_row + row + i) * p->wide + head * d, d * sizeof(float));
+        p->kernels->matmul(&job, 0, job.rows, 0, (c->d_model + 15) / 16, pack);
+    }
+}
+
 /* What each head adds to the residual stream: result [T, H, C] = z [T, h, d] · W_O [h, d, C], of
  * which attn_out is the sum over heads, plus b_O. attn_out was made in one matmul already; only
  * rows in which a hook changed a result are summed from them, so that reading changes no bit. */
 static void attn__results(const attn__worker *me, attn__pass *p, int layer)
 {
     const attn_config *c = &p->model->config;
-    const attn__layer *l = &p->model->layers[layer];
-    const size_t block = c->n_head * p->wide, line = l->w_o.dtype == ATTN_F16 ? 32 : 64;
+    const size_t block = c->n_head * p->wide;
     const uint32_t wanted = ATTN__POINT(ATTN__HOOK_RESULT);
     size_t i, row, first, last, head;
     if (!attn__anyone_wants(p, wanted, layer))
@@ -8928,21 +8960,8 @@ static void attn__results(const attn__worker *me, attn__pass *p, int layer)
     for (i = 0; i < p->n_items; i++) {
         const attn_session *of = p->items[i].session;
         attn__wanted_share(me, of, wanted, layer, &first, &last);
-        for (head = 0; head < c->n_head && last > first; head++) {
-            attn__matmul_job job;
-            memset(&job, 0, sizeof job);
-            job.in = p->s->z + of->first_row * p->wide + head * c->d_head;
-            job.in_stride = (ptrdiff_t)p->wide;
-            job.in_step = 1;
-            job.w = l->w_o;
-            job.w.data = (const unsigned char *)job.w.data + head * c->d_head * line;
-            job.w.n_in = c->d_head;
-            job.out = of->heads + head * p->wide;
-            job.out_stride = block;
-            job.rows = of->n_rows;
-            p->kernels->matmul(&job, first, last, 0, (c->d_model + 15) / 16,
-                               p->s->scratch + (size_t)me->id * p->s->scratch_size);
-        }
+        for (head = 0; head < c->n_head; head++)
+            attn__head_result(me, p, of, layer, head, first, last);
         if (last > first)
             memcpy(of->heads_before + first * block, of->heads + first * block,
                    (last - first) * block * sizeof(float));
@@ -8959,7 +8978,7 @@ static void attn__results(const attn__worker *me, attn__pass *p, int layer)
             memcpy(sum, results, c->d_model * sizeof(float));
             for (head = 1; head < c->n_head; head++)
                 p->kernels->binary(ATTN__ADD, sum, sum, results + head * p->wide, c->d_model);
-            p->kernels->binary(ATTN__ADD, sum, sum, l->b_o, c->d_model);
+            p->kernels->binary(ATTN__ADD, sum, sum, p->model->layers[layer].b_o, c->d_model);
         }
     }
     attn__barrier(me);

@@ -10,7 +10,7 @@
 
 #define LLU(x) ((unsigned long long)(x))
 
-static attn_model *plain, *odd, *narrow, *tiny;
+static attn_model *plain, *odd, *narrow, *tiny, *bytes8;
 
 /* ---- tools ---- */
 
@@ -22,14 +22,15 @@ static attn_ctx alone(void)
     return ctx;
 }
 
-static attn_model *converted(const char *from, const char *name)
+static attn_model *converted(const char *from, const char *name, const char *dtype)
 {
     const char *const path = test_tmp(name);
     char command[512];
     attn_ctx ctx = alone();
     attn_model *model = NULL;
-    snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s --no-tokenizer >/dev/null",
-             from, path);
+    snprintf(command, sizeof command,
+             TEST_BUILD "/attn-convert %s %s --no-tokenizer --dtype %s >/dev/null", from, path,
+             dtype);
     if (CHECKF(system(command) == 0, "%s failed", command))
         OK(&ctx, attn_model_open(&ctx, &model, path, NULL));
     return model;
@@ -323,11 +324,11 @@ static void results(void)
 static void looking_changes_nothing(void)
 {
     enum { LENGTH = 24 };
-    const attn_model *const models[] = {plain, odd, narrow, tiny};
+    const attn_model *const models[] = {plain, odd, narrow, tiny, bytes8};
     attn_ctx ctx = alone();
     size_t m, i, step, n_calls;
     int n_threads;
-    for (m = 0; m < 4; m++)
+    for (m = 0; m < 5; m++)
         for (n_threads = 1; n_threads <= 2; n_threads++) {
             const int32_t *const tokens = random_tokens(models[m], LENGTH, m);
             const float *const want =
@@ -523,9 +524,9 @@ static void whole_inputs(void)
 static void writing_results(void)
 {
     enum { LENGTH = 18, AT = 11, HEAD = 2 };
-    const attn_model *const models[] = {plain, odd, narrow, tiny};
+    const attn_model *const models[] = {plain, odd, narrow, tiny, bytes8};
     size_t m, j, t;
-    for (m = 0; m < 4; m++) {
+    for (m = 0; m < 5; m++) {
         const int32_t *const tokens = random_tokens(models[m], LENGTH, 6);
         const size_t width = attn_model_config(models[m])->d_model;
         sight *const by_z = new_sight(), *const by_result = new_sight(), *const usual = new_sight();
@@ -640,10 +641,10 @@ static int look_back(const attn_activation *a, void *user)
 static void cache(void)
 {
     enum { LENGTH = 20, PAST = 9, FIRST = 2, COUNT = 5 };
-    const attn_model *const models[] = {plain, odd, narrow, tiny};
+    const attn_model *const models[] = {plain, odd, narrow, tiny, bytes8};
     attn_ctx ctx = alone();
     size_t m, i, j, n_calls = 0;
-    for (m = 0; m < 4; m++) {
+    for (m = 0; m < 5; m++) {
         const attn_config *const c = attn_model_config(models[m]);
         const int32_t *const tokens = random_tokens(models[m], LENGTH, 8);
         attn_tensor past[2], now[2];
@@ -1323,11 +1324,12 @@ static void saving(void)
 void suite_hooks(void)
 {
     attn_ctx ctx = alone();
-    plain = converted("tests/golden/plain", "hooks-plain.attn");
-    odd = converted("tests/golden/odd", "hooks-odd.attn");
-    narrow = converted("tests/golden/narrow", "hooks-narrow.attn");
+    plain = converted("tests/golden/plain", "hooks-plain.attn", "f32");
+    odd = converted("tests/golden/odd", "hooks-odd.attn", "f32");
+    narrow = converted("tests/golden/narrow", "hooks-narrow.attn", "f32");
     OK(&ctx, attn_model_open(&ctx, &tiny, TEST_BUILD "/tiny-stories.attn", NULL));
-    if (plain && odd && narrow && tiny) {
+    bytes8 = converted("examples/tiny-stories", "hooks-q8.attn", "q8");
+    if (plain && odd && narrow && tiny && bytes8) {
         RUN("hooks", results);
         RUN("hooks", looking_changes_nothing);
         RUN("hooks", inputs_of_heads);
@@ -1354,4 +1356,5 @@ void suite_hooks(void)
     attn_model_close(odd);
     attn_model_close(narrow);
     attn_model_close(tiny);
+    attn_model_close(bytes8);
 }
