@@ -69,6 +69,8 @@ TABLE OF CONTENTS: search for the mark
     >>matmul        panels and the matmul driver             >>tokenizer     byte-level BPE
     >>tensors       views and allocation                     >>generate      text in, text out
     >>ops           tier 1's operations                      >>lens          what activations say
+                                                             >>record        activations kept
+                                                             >>patch         clean into corrupted
 
 >>manual ===========================================================================================
 
@@ -838,6 +840,87 @@ ATTN_API attn_status attn_record_save(attn_ctx *ctx, const attn_record *record, 
  * none. */
 ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
                                const attn_tensor *values, size_t n);
+
+/* Edits: hooks for what is done most, without a callback. Zero ablation, mean ablation, resampling
+ * or patching (SET with another run's numbers), steering (ADD). */
+typedef enum attn_edit_kind {
+    ATTN_EDIT_ZERO,
+    ATTN_EDIT_SET,  /* `value` takes its place */
+    ATTN_EDIT_MEAN, /* the mean of `value` over its positions does */
+    ATTN_EDIT_ADD   /* x becomes x + value * factor, rounded once */
+} attn_edit_kind;
+typedef struct attn_edit {
+    const char *name; /* or a pattern */
+    attn_edit_kind kind;
+    size_t position, n_positions; /* n_positions 0: as many as `value` has, or all from position on
+                                     if that is one or there is none */
+    size_t head, n_heads;         /* n_heads 0: all from `head` on */
+    attn_tensor value; /* f32, shaped as the positions and heads that are edited: [positions,
+                          width], [positions, heads, width] or [heads, positions, keys]. Missing
+                          leading dimensions count as 1, and a dimension of 1 repeats; keys beyond
+                          those there are do not matter. Not copied: it must outlive the hook. */
+    float factor;
+} attn_edit;
+/* Hooks an edit to a session: until attn_unhook_all. ATTN_E_SHAPE if the value does not fit one of
+ * the activations that the name matches, ATTN_E_ARGUMENT for positions or heads that are not there.
+ * A feed whose keys outnumber the value's fails with ATTN_E_SHAPE. */
+ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_session *session, const attn_edit *edit);
+
+/* Logits [.., n_vocab] of residual streams [.., d_model] from any layer (nostalgebraist 2020): the
+ * last LayerNorm, then the unembedding. attn_logit_lens computes the LayerNorm's scale from each
+ * stream, as the model does at its end; attn_logit_lens_scaled divides by the scales [.., 1] that
+ * it is given, such as a recorded ln_final.hook_scale, so that parts of a stream add up. From
+ * blocks.(n_layer - 1).hook_resid_post the first gives the model's logits, bit by bit. */
+ATTN_API attn_status attn_logit_lens(attn_ctx *ctx, const attn_model *model, attn_tensor resid,
+                                     attn_tensor *logits);
+ATTN_API attn_status attn_logit_lens_scaled(attn_ctx *ctx, const attn_model *model,
+                                            attn_tensor resid, attn_tensor scale,
+                                            attn_tensor *logits);
+
+/* What a patch is judged by: a number from the logits [n_vocab] of the last position. Return 0 to
+ * go on, anything else to stop (ATTN_STOPPED). */
+typedef int (*attn_metric_fn)(const float *logits, void *user, float *value);
+
+/* Two texts of one length, which may differ in what the model shall be asked about, and the
+ * question. */
+typedef struct attn_patch_desc {
+    const int32_t *clean, *corrupted; /* [n_tokens] each */
+    size_t n_tokens;
+    int32_t right, wrong; /* logits[right] - logits[wrong], unless there is a metric */
+    attn_metric_fn metric;
+    void *user;
+    float *clean_value, *corrupted_value; /* NULL, or where the unpatched runs' numbers go */
+} attn_patch_desc;
+
+/* Activation patching (Vig et al. 2020; Meng et al. 2022), swept: entry [layer, position] of *out
+ * [n_layer, n_tokens] is the metric of the corrupted text when blocks.layer.`name` has its value
+ * from the clean text at that position; attn_patch_heads gives [n_layer, n_head], a head at all
+ * positions. `name` is what follows "blocks.i.", such as "hook_resid_pre", "hook_attn_out",
+ * "hook_mlp_out", "attn.hook_z" or "attn.hook_pattern". Each number has the bits of one whole
+ * forward pass with that patch, but the patches of a layer run as a batch, from that layer and
+ * position on. */
+ATTN_API attn_status attn_patch_positions(attn_ctx *ctx, const attn_model *model,
+                                          const attn_patch_desc *desc, const char *name,
+                                          attn_tensor *out);
+ATTN_API attn_status attn_patch_heads(attn_ctx *ctx, const attn_model *model,
+                                      const attn_patch_desc *desc, const char *name,
+                                      attn_tensor *out);
+
+/* Path patching along one direct path (Wang et al. 2022): what a head adds to the residual stream
+ * (attn.hook_result) is clean for one reader of the stream, and all that lies between, the other
+ * heads and the MLPs, is as in the corrupted text. So the reader's input is the corrupted one plus
+ * (clean result - corrupted result); from the reader on everything is computed anew. */
+typedef struct attn_path {
+    size_t from_layer, from_head;
+    size_t to_layer; /* above from_layer; with hook_mlp_in it may be the same */
+    const char *to;  /* "hook_resid_pre", "hook_mlp_in", or with to_head "hook_q_input",
+                        "hook_k_input", "hook_v_input". "hook_resid_pre" of layer n_layer is the
+                        stream that is unembedded */
+    size_t to_head;
+} attn_path;
+ATTN_API attn_status attn_patch_path(attn_ctx *ctx, const attn_model *model,
+                                     const attn_patch_desc *desc, const attn_path *path,
+                                     float *value);
 
 /* >>api-lens ====================================================================================
  *
@@ -7267,7 +7350,9 @@ typedef struct attn__hook {
     struct attn__hook *next;
     attn_hook_fn fn; /* a callback, or */
     void *user;
-    attn_record *record; /* a record */
+    attn_record *record; /* a record, or */
+    attn_edit edit;      /* an edit, if it has a name */
+    float *mean;         /* of the edit's, or NULL */
     uint32_t points[1];  /* [1 + n_layer]: a bit for each of its activations, see >>hooks */
 } attn__hook;
 
@@ -7799,6 +7884,7 @@ static void attn__unlink_hook(attn_session *s, attn__hook *hook)
     *link = hook->next;
     if (hook->record)
         attn__forget_session(hook->record);
+    attn__free(hook->mean);
     attn__free(hook);
 }
 
@@ -8577,6 +8663,199 @@ ATTN__DEF attn_status attn_record_save(attn_ctx *ctx, const attn_record *record,
     return status;
 }
 
+/* ---- edits ---- */
+
+/* An activation, or the value for one, as [positions, heads, numbers]; a step of 0 repeats. */
+typedef struct attn__axes {
+    size_t n[3];
+    ptrdiff_t step[3];
+} attn__axes;
+
+static attn__axes attn__axes_of(attn_tensor x, int point)
+{
+    static const int plain[3] = {0, -1, 1}, heads[3] = {0, 1, 2}, keys[3] = {1, 0, 2};
+    const int *dims = ATTN__SEES_SCORES & ATTN__POINT(point) ? keys : x.ndim == 3 ? heads : plain;
+    attn__axes axes;
+    int i, dim;
+    for (i = 0; i < 3; i++) {
+        dim = x.ndim == 1 ? (i == 2 ? 0 : -1) : dims[i];
+        axes.n[i] = dim < 0 ? 1 : x.shape[dim];
+        axes.step[i] = dim < 0 || axes.n[i] == 1 ? 0 : x.stride[dim];
+    }
+    return axes;
+}
+
+/* Positions and heads that are there, and a value that fits; for one of the edit's activations. */
+static attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s, const attn_edit *e,
+                                    int point, int layer)
+{
+    const attn__hook_name name = attn__name_of(point, layer);
+    const int over_keys = (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
+    const int has_heads = (ATTN__HAS_HEADS & ATTN__POINT(point)) != 0;
+    size_t n_heads, width = attn__floats_at(&s->model->config, point, &n_heads);
+    const size_t heads = e->n_heads ? e->n_heads : n_heads - e->head;
+    attn__axes v;
+    if (e->head >= n_heads || e->n_heads > n_heads - e->head || (!has_heads && e->n_heads > 0))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_hook_edit: %llu heads from %llu on; %s has %llu",
+                          ATTN__LLU(e->n_heads), ATTN__LLU(e->head), name.text,
+                          ATTN__LLU(has_heads ? n_heads : 0));
+    if (e->kind == ATTN_EDIT_ZERO)
+        return ATTN_OK;
+    if (e->value.ndim == 0 || e->value.dtype != ATTN_F32)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_hook_edit: the value for %s is no f32 tensor%s%s", name.text,
+                          e->value.error ? ": " : "", e->value.error ? e->value.error : "");
+    if (over_keys && e->kind == ATTN_EDIT_MEAN)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_hook_edit: %s has other keys at every position, so it has no mean",
+                          name.text);
+    v = attn__axes_of(e->value, point);
+    if ((e->value.ndim != 1 && e->value.ndim != (has_heads ? 3 : 2)) ||
+        (over_keys ? v.n[2] == 0 : v.n[2] != 1 && v.n[2] != width) ||
+        (v.n[1] != 1 && v.n[1] != heads) || v.n[0] == 0 ||
+        (v.n[0] != 1 && e->n_positions > 0 && v.n[0] != e->n_positions &&
+         e->kind != ATTN_EDIT_MEAN))
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_hook_edit: the value for %s has shape %s; expected %llu positions%s"
+                          ", %llu heads, %llu numbers, or 1 of each, or [numbers]",
+                          name.text, attn__show(attn__shape_of(&e->value)).text,
+                          ATTN__LLU(e->n_positions ? e->n_positions : v.n[0]),
+                          over_keys ? " (after the heads)" : "", ATTN__LLU(heads),
+                          ATTN__LLU(over_keys ? v.n[2] : width));
+    return ATTN_OK;
+}
+
+/* [1, heads, numbers] or [1, numbers]: sums over positions in double, rounded once. */
+static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__hook *hook)
+{
+    attn_tensor *value = &hook->edit.value;
+    const size_t n = value->shape[0], heads = value->ndim == 3 ? value->shape[1] : 1;
+    const size_t width = value->shape[value->ndim - 1];
+    size_t row, head, k;
+    if (value->ndim == 1)
+        return ATTN_OK;
+    hook->mean = (float *)attn__alloc(ctx, heads * width * sizeof(float), "a mean");
+    if (!hook->mean)
+        return ATTN_E_MEMORY;
+    for (head = 0; head < heads; head++)
+        for (k = 0; k < width; k++) {
+            double sum = 0;
+            for (row = 0; row < n; row++)
+                sum += value->ndim == 3 ? attn_get(*value, row, head, k, 0)
+                                        : attn_get(*value, row, k, 0, 0);
+            hook->mean[head * width + k] = (float)(sum / (double)n);
+        }
+    *value = attn_borrow(hook->mean, ATTN_F32,
+                         value->ndim == 3 ? attn_shape3(1, heads, width) : attn_shape2(1, width));
+    return ATTN_OK;
+}
+
+static attn_status attn__prepare_edit(attn_ctx *ctx, attn_session *s, attn__hook *hook,
+                                      const attn_edit *edit)
+{
+    attn_edit *e = &hook->edit;
+    int layer, point = 0;
+    size_t n_values = 1;
+    *e = *edit;
+    if (e->position >= s->capacity || e->n_positions > s->capacity - e->position)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_hook_edit: %llu positions from %llu on; the session has room for "
+                          "%llu",
+                          ATTN__LLU(e->n_positions), ATTN__LLU(e->position),
+                          ATTN__LLU(s->capacity));
+    for (layer = -1; layer < (int)s->model->config.n_layer; layer++)
+        for (point = 0; point < ATTN__N_HOOKS; point++)
+            if (hook->points[1 + layer] & ATTN__POINT(point)) {
+                if (attn__check_edit(ctx, s, e, point, layer) != ATTN_OK)
+                    return ctx->status;
+                if (e->kind != ATTN_EDIT_ZERO)
+                    n_values = attn__axes_of(e->value, point).n[0];
+            }
+    if (e->kind == ATTN_EDIT_MEAN && attn__mean_over_positions(ctx, hook) != ATTN_OK)
+        return ctx->status;
+    if (e->n_positions == 0 && e->kind != ATTN_EDIT_MEAN && n_values > 1)
+        e->n_positions = n_values;
+    if (e->n_positions == 0 || e->n_positions > s->capacity - e->position)
+        e->n_positions = s->capacity - e->position;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_hook_edit(attn_ctx *ctx, attn_session *session, const attn_edit *edit)
+{
+    attn__hook *hook = NULL;
+    attn_status status;
+    if (!session || !edit || !edit->name)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no %s was given",
+                          !session ? "session"
+                          : !edit  ? "edit"
+                                   : "name");
+    if ((unsigned)edit->kind > ATTN_EDIT_ADD)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no kind of edit has number %u",
+                          (unsigned)edit->kind);
+    if (attn__new_hook(ctx, "attn_hook_edit", session, &edit->name, 1, &hook) != ATTN_OK)
+        return ctx->status;
+    status = attn__prepare_edit(ctx, session, hook, edit);
+    if (status != ATTN_OK) {
+        attn__unlink_hook(session, hook);
+        attn__fit_memory(&session->ctx, session); /* only gives back */
+    }
+    return status;
+}
+
+/* Has the value a number for each key that a feed will bring to positions it edits? */
+static attn_status attn__check_keys(attn_ctx *ctx, const attn_session *s, const attn__hook *hook,
+                                    size_t until)
+{
+    const attn_edit *e = &hook->edit;
+    int layer;
+    if (e->kind == ATTN_EDIT_ZERO || s->length >= e->position + e->n_positions ||
+        until <= e->position)
+        return ATTN_OK;
+    for (layer = 0; layer < (int)s->model->config.n_layer; layer++)
+        if (hook->points[1 + layer] & ATTN__SEES_SCORES) {
+            const size_t n_keys = e->value.shape[e->value.ndim - 1];
+            if (n_keys > 1 && n_keys < until)
+                return attn__fail(ctx, ATTN_E_SHAPE,
+                                  "an edit of scores or patterns has numbers for %llu keys; the "
+                                  "feed comes to %llu",
+                                  ATTN__LLU(n_keys), ATTN__LLU(until));
+        }
+    return ATTN_OK;
+}
+
+/* One worker's share of an edit: the positions of an activation, whose first row is `first`. */
+static void attn__apply_edit(const attn__worker *me, const attn_edit *e, int point, size_t first,
+                             attn_tensor value)
+{
+    const attn__axes to = attn__axes_of(value, point);
+    const attn__axes from = attn__axes_of(e->kind == ATTN_EDIT_ZERO ? value : e->value, point);
+    const size_t heads = e->n_heads ? e->n_heads : to.n[1] - e->head;
+    size_t row, last, head, k;
+    attn__share(me, to.n[0], &row, &last);
+    for (; row < last; row++) {
+        const size_t at = first + row - e->position; /* wraps around for those before */
+        if (first + row < e->position || at >= e->n_positions)
+            continue;
+        for (head = 0; head < heads; head++) {
+            float *x = (float *)value.data + (ptrdiff_t)row * to.step[0] +
+                       (ptrdiff_t)(e->head + head) * to.step[1];
+            const float *v = (const float *)e->value.data;
+            if (e->kind == ATTN_EDIT_ZERO) {
+                for (k = 0; k < to.n[2]; k++)
+                    x[(ptrdiff_t)k * to.step[2]] = 0;
+                continue;
+            }
+            v += (ptrdiff_t)at * from.step[0] + (ptrdiff_t)head * from.step[1];
+            for (k = 0; k < to.n[2]; k++) {
+                float *number = x + (ptrdiff_t)k * to.step[2];
+                const float new_one = v[(ptrdiff_t)k * from.step[2]];
+                *number = e->kind == ATTN_EDIT_ADD ? fmaf(new_one, e->factor, *number) : new_one;
+            }
+        }
+    }
+}
+
 /* >>model =======================================================================================
  * THE FORWARD PASS. R rows of activations, from one or several sequences; C = d_model, F = d_mlp,
  * H heads of d. All workers run attn__forward side by side, each on its share of every step. */
@@ -8699,6 +8978,9 @@ static void attn__visit(const attn__worker *me, attn__pass *p, int point, int la
             if (hook->record)
                 attn__record_rows(me, hook->record, point, layer, of->length + of->fed,
                                   attn__activation_view(p, of, point));
+            else if (hook->edit.name)
+                attn__apply_edit(me, &hook->edit, point, of->length + of->fed,
+                                 attn__activation_view(p, of, point));
             else if (me->id == 0 && !p->stopped)
                 attn__call_hook(p, hook, of, point, layer);
         }
@@ -9418,11 +9700,15 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item, s
                               (long)item->tokens[i], (unsigned long)n_vocab - 1);
     if (attn__check_layers(ctx, item, model) != ATTN_OK)
         return ctx->status;
-    for (hook = s->hooks; hook; hook = hook->next)
+    for (hook = s->hooks; hook; hook = hook->next) {
         if (hook->record &&
             attn__check_record(ctx, hook->record, s->length, item->n_tokens, item->first_layer,
                                attn__end_layer(item, model), !item->resid) != ATTN_OK)
             return ctx->status;
+        if (hook->edit.name &&
+            attn__check_keys(ctx, s, hook, s->length + item->n_tokens) != ATTN_OK)
+            return ctx->status;
+    }
     for (i = 0; item->logits && item->rows && i < item->n_rows; i++)
         if (item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]))
             return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -9654,6 +9940,473 @@ ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_
                 *attn__cached(session, part, layer, head, first + t, j) =
                     attn_get(value, t, head, j, 0);
     return ATTN_OK;
+}
+
+/* ---- logits of any stream ---- */
+
+typedef struct attn__lens {
+    const attn_model *model;
+    const attn__kernels *kernels;
+    float *normed, *pack; /* [rows, C], and ATTN__PACK for each worker */
+    float *logits;
+    size_t rows;
+} attn__lens;
+
+static void attn__lens_body(attn__worker *me, void *arg)
+{
+    const attn__lens *lens = (const attn__lens *)arg;
+    attn__matmul_job job;
+    memset(&job, 0, sizeof job);
+    job.in = lens->normed;
+    job.in_stride = (ptrdiff_t)lens->model->config.d_model;
+    job.in_step = 1;
+    job.w = lens->model->w_u;
+    job.out = lens->logits;
+    job.out_stride = lens->model->config.n_vocab;
+    job.rows = lens->rows;
+    attn__matmul(me, lens->kernels, &job, lens->pack + (size_t)me->id * ATTN__PACK);
+}
+
+/* A few rows at a time: normalized here, unembedded by all workers. */
+static attn_status attn__logit_lens(attn_ctx *ctx, const char *op, const attn_model *model,
+                                    attn_tensor resid, const attn_tensor *scales, attn_tensor *out)
+{
+    const int n_threads = attn__max_threads(ctx);
+    attn__result result;
+    attn__lens lens;
+    attn_shape shape, scale_shape;
+    size_t width, n_rows, row, n, i;
+    float *buffer;
+    if (!model || !out)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no %s was given", op,
+                          model ? "place for the logits" : "model");
+    memset(&lens, 0, sizeof lens);
+    lens.model = model;
+    width = model->config.d_model;
+    if (attn__need_kernels(ctx, &lens.kernels) || attn__need(ctx, op, "resid", &resid) ||
+        (scales && attn__need(ctx, op, "scale", scales)))
+        return ctx->status;
+    shape = scale_shape = attn__shape_of(&resid);
+    scale_shape.dim[shape.ndim - 1] = 1;
+    if (attn__row_length(&resid) != width ||
+        (scales && memcmp(scales->shape, scale_shape.dim, sizeof scale_shape.dim) != 0))
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: resid has shape %s%s%s; expected rows of %llu%s",
+                          op, attn__show(shape).text, scales ? ", scale has " : "",
+                          scales ? attn__show(attn__shape_of(scales)).text : "", ATTN__LLU(width),
+                          scales ? " and a scale for each" : "");
+    n_rows = attn__n_rows(&resid);
+    shape.dim[shape.ndim - 1] = model->config.n_vocab;
+    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
+        return ctx->status;
+    buffer = (float *)attn__alloc(
+        ctx, (256 * width + 2 * width + (size_t)n_threads * ATTN__PACK) * sizeof(float),
+        "rows of a residual stream");
+    if (!buffer)
+        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
+    lens.normed = buffer + 2 * width;
+    lens.pack = lens.normed + 256 * width;
+    shape.dim[shape.ndim - 1] = width;
+    for (row = 0; row < n_rows; row += n) {
+        n = n_rows - row < 256 ? n_rows - row : 256;
+        for (i = 0; i < n; i++) {
+            const float *x = attn__row(&resid, &shape, row + i, width, buffer);
+            float *to = lens.normed + i * width, mean, scale;
+            attn__moments(lens.kernels, x, width, model->config.ln_eps, &mean, &scale);
+            if (scales)
+                scale = *attn__row(scales, &scale_shape, row + i, 1, buffer + width);
+            lens.kernels->normalize(to, x, mean, scale, width);
+            lens.kernels->affine(to, to, model->ln_f_w, model->ln_f_b, width);
+        }
+        lens.rows = n;
+        lens.logits = (float *)result.dense.data + row * model->config.n_vocab;
+        attn__parallel(n_threads, attn__lens_body, &lens);
+    }
+    attn__free(buffer);
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+ATTN__DEF attn_status attn_logit_lens(attn_ctx *ctx, const attn_model *model, attn_tensor resid,
+                                      attn_tensor *logits)
+{
+    return attn__logit_lens(ctx, "attn_logit_lens", model, resid, NULL, logits);
+}
+
+ATTN__DEF attn_status attn_logit_lens_scaled(attn_ctx *ctx, const attn_model *model,
+                                             attn_tensor resid, attn_tensor scale,
+                                             attn_tensor *logits)
+{
+    return attn__logit_lens(ctx, "attn_logit_lens_scaled", model, resid, &scale, logits);
+}
+
+/* >>patch =======================================================================================
+ * Activation patching. The corrupted text is fed once, in full, and its residual streams recorded.
+ * A patch of layer i at position p changes nothing below or before, so it runs on a copy of that
+ * session, rewound to p, from the stream that entered layer i; many such copies are one batch. */
+
+#define ATTN__PATCHES ((size_t)32) /* run at once */
+
+typedef struct attn__sweep {
+    const attn_model *model;
+    const attn_patch_desc *desc;
+    attn_record *clean, *corrupted; /* the patched activation; the residual streams */
+    float *clean_memory, *corrupted_memory;
+    attn_session *base; /* the corrupted text, fed */
+    size_t n_sessions;
+    attn_session *sessions[ATTN__PATCHES];
+    float clean_value, corrupted_value;
+} attn__sweep;
+
+static attn_status attn__check_patch(attn_ctx *ctx, const char *what, const attn_model *model,
+                                     const attn_patch_desc *d)
+{
+    const int32_t *texts[2];
+    size_t n_vocab, i, t;
+    if (!model || !d || !d->clean || !d->corrupted)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no %s was given", what,
+                          !model ? "model"
+                          : !d   ? "description"
+                                 : "clean or no corrupted text");
+    n_vocab = model->config.n_vocab;
+    if (d->n_tokens == 0 || d->n_tokens > model->config.n_ctx)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: texts of %llu tokens; expected 1 to %lu", what,
+                          ATTN__LLU(d->n_tokens), (unsigned long)model->config.n_ctx);
+    if (!d->metric && (d->right < 0 || (size_t)d->right >= n_vocab || d->wrong < 0 ||
+                       (size_t)d->wrong >= n_vocab))
+        return attn__fail(ctx, ATTN_E_TOKEN,
+                          "%s: right is %ld and wrong %ld; the vocabulary is 0 to %llu", what,
+                          (long)d->right, (long)d->wrong, ATTN__LLU(n_vocab - 1));
+    texts[0] = d->clean;
+    texts[1] = d->corrupted;
+    for (i = 0; i < 2; i++)
+        for (t = 0; t < d->n_tokens; t++)
+            if (texts[i][t] < 0 || (size_t)texts[i][t] >= n_vocab)
+                return attn__fail(
+                    ctx, ATTN_E_TOKEN,
+                    "%s: token %llu of the %s text has id %ld; the vocabulary is 0 to "
+                    "%llu",
+                    what, ATTN__LLU(t), i ? "corrupted" : "clean", (long)texts[i][t],
+                    ATTN__LLU(n_vocab - 1));
+    return ATTN_OK;
+}
+
+static attn_status attn__judge(attn_ctx *ctx, const attn_patch_desc *d,
+                                 const attn_session *session, float *value)
+{
+    if (!d->metric)
+        *value = session->logits[d->right] - session->logits[d->wrong];
+    else if (d->metric(session->logits, d->user, value) != 0)
+        return attn__fail(ctx, ATTN_STOPPED, "the metric asked to stop");
+    return ATTN_OK;
+}
+
+/* Feeds one of the texts to a session, with a record of `names`, and measures. */
+static attn_status attn__run_recorded(attn_ctx *ctx, const attn__sweep *sweep,
+                                      attn_session *session, const int32_t *tokens,
+                                      const char *const *names, size_t n_names,
+                                      attn_record **record, float **memory, float *value)
+{
+    attn_record_desc desc;
+    size_t bytes;
+    memset(&desc, 0, sizeof desc);
+    desc.names = names;
+    desc.n_names = n_names;
+    desc.n_positions = sweep->desc->n_tokens;
+    if (attn_record_size(ctx, sweep->model, &desc, &bytes) != ATTN_OK)
+        return ctx->status;
+    *memory = (float *)attn__alloc(ctx, bytes, "a record");
+    if (!*memory || attn_record_new(ctx, record, session, &desc, *memory, bytes) != ATTN_OK ||
+        attn_feed(ctx, session, tokens, sweep->desc->n_tokens) != ATTN_OK)
+        return ctx->status;
+    return attn__judge(ctx, sweep->desc, session, value);
+}
+
+/* A session for so many positions, or all that the model has. */
+static attn_status attn__patch_session(attn_ctx *ctx, attn_session **session,
+                                       const attn_model *model, size_t n_ctx)
+{
+    attn_session_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.n_ctx = n_ctx < model->config.n_ctx ? n_ctx : model->config.n_ctx;
+    return attn_session_new(ctx, session, model, &desc);
+}
+
+static void attn__end_sweep(attn__sweep *sweep)
+{
+    size_t i;
+    attn_session_free(sweep->base);
+    for (i = 0; i < sweep->n_sessions; i++)
+        attn_session_free(sweep->sessions[i]);
+    attn_record_free(sweep->clean);
+    attn_record_free(sweep->corrupted);
+    attn__free(sweep->clean_memory);
+    attn__free(sweep->corrupted_memory);
+}
+
+/* Both texts are fed: `clean_names` recorded of the clean one, `names` of the corrupted one. */
+static attn_status attn__begin_sweep(attn_ctx *ctx, attn__sweep *sweep, const attn_model *model,
+                                     const attn_patch_desc *desc, const char *const *clean_names,
+                                     const char *const *names, size_t n_names)
+{
+    attn_session *session = NULL;
+    attn_status status;
+    memset(sweep, 0, sizeof *sweep);
+    sweep->model = model;
+    sweep->desc = desc;
+    status = attn__patch_session(ctx, &session, model, desc->n_tokens);
+    if (status == ATTN_OK)
+        status = attn__run_recorded(ctx, sweep, session, desc->clean, clean_names, 1, &sweep->clean,
+                                    &sweep->clean_memory, &sweep->clean_value);
+    attn_session_free(session);
+    if (status == ATTN_OK)
+        status = attn__patch_session(ctx, &sweep->base, model, desc->n_tokens);
+    if (status == ATTN_OK)
+        status = attn__run_recorded(ctx, sweep, sweep->base, desc->corrupted, names, n_names,
+                                    &sweep->corrupted, &sweep->corrupted_memory,
+                                    &sweep->corrupted_value);
+    if (status == ATTN_OK && desc->clean_value)
+        *desc->clean_value = sweep->clean_value;
+    if (status == ATTN_OK && desc->corrupted_value)
+        *desc->corrupted_value = sweep->corrupted_value;
+    return status;
+}
+
+/* Copies of the corrupted session. The first has scratch memory for many rows at once: the batch
+ * runs in the scratch memory of its largest session. */
+static attn_status attn__copy_base(attn_ctx *ctx, attn__sweep *sweep, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n && i < ATTN__PATCHES; i++) {
+        if (i == sweep->n_sessions) {
+            const size_t n_ctx = sweep->desc->n_tokens;
+            if (attn__patch_session(ctx, &sweep->sessions[i], sweep->model,
+                                    i == 0 && n_ctx < 256 ? 256 : n_ctx) != ATTN_OK)
+                return ctx->status;
+            sweep->n_sessions++;
+        }
+        if (attn_session_copy(ctx, sweep->sessions[i], sweep->base) != ATTN_OK)
+            return ctx->status;
+    }
+    return ATTN_OK;
+}
+
+/* Some patches of one layer, as a batch. `at` is the first one's position or head; positions go
+ * down, so that each session still holds the corrupted text before the next one it gets. */
+static attn_status attn__patch_some(attn_ctx *ctx, attn__sweep *sweep, int point, size_t layer,
+                                    int by_head, const size_t *at, size_t n, float *values)
+{
+    const attn_patch_desc *d = sweep->desc;
+    const int over_keys = (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
+    const attn__hook_name name = attn__name_of(point, (int)layer);
+    const attn__hook_name entry = attn__name_of(ATTN__HOOK_RESID_PRE, (int)layer);
+    attn_feed_item items[ATTN__PATCHES];
+    attn_tensor clean, stream;
+    attn_edit edit;
+    size_t i;
+    attn_status status = attn_record_get(ctx, sweep->clean, name.text, &clean);
+    if (status == ATTN_OK)
+        status = attn_record_get(ctx, sweep->corrupted, entry.text, &stream);
+    memset(items, 0, sizeof items);
+    for (i = 0; i < n && status == ATTN_OK; i++) {
+        const size_t first = by_head ? 0 : at[i];
+        memset(&edit, 0, sizeof edit);
+        edit.name = name.text;
+        edit.kind = ATTN_EDIT_SET;
+        edit.position = first;
+        edit.n_positions = by_head ? d->n_tokens : 1;
+        edit.head = by_head ? at[i] : 0;
+        edit.n_heads = (size_t)by_head;
+        edit.value = by_head ? attn_slice(clean, !over_keys, at[i], 1)
+                             : attn_slice(clean, over_keys, first, 1);
+        items[i].session = sweep->sessions[i];
+        items[i].tokens = d->corrupted + first;
+        items[i].n_tokens = d->n_tokens - first;
+        items[i].first_layer = layer;
+        items[i].resid = (const float *)stream.data + first * sweep->model->config.d_model;
+        status = attn_rewind(ctx, sweep->sessions[i], first);
+        if (status == ATTN_OK)
+            status = attn_hook_edit(ctx, sweep->sessions[i], &edit);
+    }
+    if (status == ATTN_OK)
+        status = attn_feed_batch(ctx, items, n);
+    for (i = 0; i < n; i++) {
+        if (status == ATTN_OK)
+            status = attn__judge(ctx, d, sweep->sessions[i], &values[at[i]]);
+        attn_unhook_all(sweep->sessions[i]);
+    }
+    return status;
+}
+
+static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_model *model,
+                                   const attn_patch_desc *desc, const char *name, int by_head,
+                                   attn_tensor *out)
+{
+    static const char *const streams[] = {"*.hook_resid_pre"};
+    attn__sweep sweep;
+    attn__hook_name pattern;
+    attn__result result;
+    const char *pointer = pattern.text;
+    size_t n_columns, layer, n_layer, at[ATTN__PATCHES], i, n, left;
+    attn_status status;
+    int point;
+    if (attn__check_patch(ctx, what, model, desc) != ATTN_OK)
+        return ctx->status;
+    for (point = ATTN__HOOK_RESID_PRE; point < ATTN__N_HOOKS; point++)
+        if (name && strcmp(name, attn__hook_names[point]) == 0)
+            break;
+    if (point == ATTN__N_HOOKS || !out) {
+        const attn__hook_name near_by = attn__nearest_name(name ? name : "", 0);
+        return attn__fail(ctx, ATTN_E_NAME,
+                          "%s: %.60s is not what follows \"blocks.i.\" in a name%s%s", what,
+                          name ? name : "(none)",
+                          near_by.text[0] ? ": did you mean the end of " : "", near_by.text);
+    }
+    if (by_head && !(ATTN__HAS_HEADS & ATTN__POINT(point)))
+        return attn__fail(ctx, ATTN_E_NAME, "%s: %s has no heads", what, name);
+    n_layer = model->config.n_layer;
+    n_columns = by_head ? model->config.n_head : desc->n_tokens;
+    if (attn__begin(ctx, what, out, attn_shape2(n_layer, n_columns), &result) != ATTN_OK)
+        return ctx->status;
+    snprintf(pattern.text, sizeof pattern.text, "blocks.*.%s", name);
+    status = attn__begin_sweep(ctx, &sweep, model, desc, &pointer, streams, 1);
+    for (layer = 0; layer < n_layer && status == ATTN_OK; layer++) {
+        status = attn__copy_base(ctx, &sweep, n_columns);
+        for (left = n_columns; left > 0 && status == ATTN_OK; left -= n) {
+            n = left < ATTN__PATCHES ? left : ATTN__PATCHES;
+            for (i = 0; i < n; i++)
+                at[i] = left - 1 - i;
+            status = attn__patch_some(ctx, &sweep, point, layer, by_head, at, n,
+                                      (float *)result.dense.data + layer * n_columns);
+        }
+    }
+    attn__end_sweep(&sweep);
+    return attn__finish(ctx, out, &result, status);
+}
+
+ATTN__DEF attn_status attn_patch_positions(attn_ctx *ctx, const attn_model *model,
+                                           const attn_patch_desc *desc, const char *name,
+                                           attn_tensor *out)
+{
+    return attn__sweep_all(ctx, "attn_patch_positions", model, desc, name, 0, out);
+}
+
+ATTN__DEF attn_status attn_patch_heads(attn_ctx *ctx, const attn_model *model,
+                                       const attn_patch_desc *desc, const char *name,
+                                       attn_tensor *out)
+{
+    return attn__sweep_all(ctx, "attn_patch_heads", model, desc, name, 1, out);
+}
+
+/* Which reader of the stream a path ends in; ATTN__N_HOOKS for none that can be patched. */
+static int attn__path_end(const attn_path *path)
+{
+    static const int ends[] = {ATTN__HOOK_RESID_PRE, ATTN__HOOK_MLP_IN, ATTN__HOOK_Q_INPUT,
+                               ATTN__HOOK_K_INPUT, ATTN__HOOK_V_INPUT};
+    size_t i;
+    for (i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (path->to && strcmp(path->to, attn__hook_names[ends[i]]) == 0)
+            return ends[i];
+    return ATTN__N_HOOKS;
+}
+
+static attn_status attn__check_path(attn_ctx *ctx, const attn_config *c, const attn_path *path,
+                                    int end)
+{
+    if (end == ATTN__N_HOOKS)
+        return attn__fail(ctx, ATTN_E_NAME,
+                          "attn_patch_path: expected to be hook_resid_pre, hook_mlp_in, "
+                          "hook_q_input, hook_k_input or hook_v_input, not %.60s",
+                          path->to ? path->to : "nothing");
+    if (path->from_layer >= c->n_layer || path->from_head >= c->n_head ||
+        path->to_head >= c->n_head ||
+        path->to_layer >= c->n_layer + (end == ATTN__HOOK_RESID_PRE) ||
+        path->to_layer < path->from_layer + (end != ATTN__HOOK_MLP_IN))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_patch_path: no path leads from head %llu of layer %llu to %s of "
+                          "layer %llu (head %llu)",
+                          ATTN__LLU(path->from_head), ATTN__LLU(path->from_layer), path->to,
+                          ATTN__LLU(path->to_layer), ATTN__LLU(path->to_head));
+    return ATTN_OK;
+}
+
+/* Feeds the corrupted text from the path's end on, with the sender's difference [T, C] added there:
+ * to the stream itself, or to the reader's copy of it. */
+static attn_status attn__feed_path(attn_ctx *ctx, attn__sweep *sweep, const attn_path *path,
+                                   int end, attn_tensor stream, attn_tensor difference)
+{
+    const attn__hook_name name = attn__name_of(end, (int)path->to_layer);
+    const size_t n = sweep->desc->n_tokens * sweep->model->config.d_model;
+    attn_feed_item item;
+    attn_edit edit;
+    size_t i;
+    memset(&item, 0, sizeof item);
+    memset(&edit, 0, sizeof edit);
+    if (end == ATTN__HOOK_RESID_PRE) {
+        for (i = 0; i < n; i++)
+            ((float *)stream.data)[i] += ((const float *)difference.data)[i];
+    } else {
+        edit.name = name.text;
+        edit.kind = ATTN_EDIT_ADD;
+        edit.factor = 1;
+        edit.value = difference;
+        if (end != ATTN__HOOK_MLP_IN) {
+            edit.head = path->to_head;
+            edit.n_heads = 1;
+            edit.value =
+                attn_reshape(difference, attn_shape3(difference.shape[0], 1, difference.shape[1]));
+        }
+        if (attn_hook_edit(ctx, sweep->base, &edit) != ATTN_OK)
+            return ctx->status;
+    }
+    item.session = sweep->base;
+    item.tokens = sweep->desc->corrupted;
+    item.n_tokens = sweep->desc->n_tokens;
+    item.resid = (const float *)stream.data;
+    item.first_layer = path->to_layer;
+    return attn_feed_batch(ctx, &item, 1);
+}
+
+ATTN__DEF attn_status attn_patch_path(attn_ctx *ctx, const attn_model *model,
+                                      const attn_patch_desc *desc, const attn_path *path,
+                                      float *value)
+{
+    attn__sweep sweep;
+    attn__hook_name sender, entry;
+    const char *clean_name = sender.text, *names[2];
+    attn_tensor clean, corrupted, stream, difference;
+    attn_status status;
+    int end, is_last;
+    if (attn__check_patch(ctx, "attn_patch_path", model, desc) != ATTN_OK)
+        return ctx->status;
+    if (!path || !value)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_patch_path: no %s was given",
+                          path ? "place for the value" : "path");
+    end = attn__path_end(path);
+    if (attn__check_path(ctx, &model->config, path, end) != ATTN_OK)
+        return ctx->status;
+    is_last = path->to_layer == model->config.n_layer;
+    sender = attn__name_of(ATTN__HOOK_RESULT, (int)path->from_layer);
+    entry = attn__name_of(is_last ? ATTN__HOOK_RESID_POST : ATTN__HOOK_RESID_PRE,
+                          (int)path->to_layer - is_last);
+    names[0] = sender.text;
+    names[1] = entry.text;
+    memset(&difference, 0, sizeof difference);
+    status = attn__begin_sweep(ctx, &sweep, model, desc, &clean_name, names, 2);
+    if (status == ATTN_OK && (status = attn_record_get(ctx, sweep.clean, names[0], &clean)) == 0 &&
+        (status = attn_record_get(ctx, sweep.corrupted, names[0], &corrupted)) == 0 &&
+        (status = attn_record_get(ctx, sweep.corrupted, names[1], &stream)) == 0)
+        status = attn_sub(ctx, &difference, attn_select(clean, 1, path->from_head),
+                          attn_select(corrupted, 1, path->from_head));
+    if (status == ATTN_OK) { /* the record has served; its memory stays */
+        attn_unhook_all(sweep.base);
+        status = attn_rewind(ctx, sweep.base, 0);
+    }
+    if (status == ATTN_OK)
+        status = attn__feed_path(ctx, &sweep, path, end, stream, difference);
+    if (status == ATTN_OK)
+        status = attn__judge(ctx, desc, sweep.base, value);
+    attn_tensor_free(ctx, &difference);
+    attn__end_sweep(&sweep);
+    return status;
 }
 
 /* >>sampling ====================================================================================

@@ -1321,6 +1321,832 @@ static void saving(void)
     pool_clear();
 }
 
+/* ---- parts of a pass ---- */
+
+static attn_feed_item part_of(attn_session *session, const int32_t *tokens, size_t n, size_t first,
+                              size_t end, const float *resid, float *resid_out)
+{
+    attn_feed_item item = item_of(session, tokens, n, NULL);
+    item.first_layer = first;
+    item.end_layer = end;
+    item.resid = resid;
+    item.resid_out = resid_out;
+    return item;
+}
+
+/* A pass cut between any two layers, and the stream handed over, is the whole pass. */
+static void cut_between_layers(void)
+{
+    enum { LENGTH = 20 };
+    const attn_model *const models[] = {plain, odd, narrow, tiny, bytes8};
+    attn_ctx ctx = alone();
+    size_t m, cut, at, i;
+    ctx.n_threads = 2;
+    for (m = 0; m < 5; m++) {
+        const attn_config *const c = attn_model_config(models[m]);
+        const int32_t *const tokens = random_tokens(models[m], LENGTH, m);
+        sight *const s = new_sight();
+        const float *const want =
+            hooked(models[m], tokens, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_resid_p*", s);
+        float *const stream = (float *)pool_new(LENGTH * c->d_model * sizeof(float));
+        for (cut = 1; cut <= c->n_layer; cut++) {
+            attn_session *session = session_on(&ctx, models[m], 7);
+            attn_feed_item item;
+            char name[64];
+            OK(&ctx, attn_feed(&ctx, session, tokens, 4));
+            for (at = 4; at < LENGTH; at += 8) {
+                if (cut < c->n_layer) {
+                    item = part_of(session, tokens + at, 8, 0, cut, NULL, stream);
+                    OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+                    CHECK(attn_session_length(session) == at);
+                    snprintf(name, sizeof name, "blocks.%d.hook_resid_pre", (int)cut);
+                    same_floats(stream, entry(latest(s, name), at, 0, 0), 8 * c->d_model, name);
+                    item = part_of(session, tokens + at, 8, cut, 0, stream, stream);
+                } else { /* all layers, then the logits again from the stream */
+                    item = part_of(session, tokens + at, 8, 0, 0, NULL, stream);
+                    OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+                    OK(&ctx, attn_rewind(&ctx, session, at));
+                    item = part_of(session, tokens + at, 8, cut, 0, stream, NULL);
+                }
+                OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+                CHECK(attn_session_length(session) == at + 8);
+                same_logits(attn_logits(session), want + (at + 7) * vocab_of(models[m]), 1,
+                            models[m], "a pass in two parts");
+            }
+            /* A stream of the caller's in place of the embedding. */
+            OK(&ctx, attn_rewind(&ctx, session, 0));
+            item = part_of(session, tokens, LENGTH, 0, 0,
+                           (const float *)latest(s, "blocks.0.hook_resid_pre").data, NULL);
+            OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+            same_logits(attn_logits(session), want + (LENGTH - 1) * vocab_of(models[m]), 1,
+                        models[m], "an embedding of the caller's");
+            attn_session_free(session);
+        }
+
+        /* The logit lens at the end is the model; below it, that of a hook on the last stream. */
+        for (i = 0; i < c->n_layer; i++) {
+            attn_tensor logits = {0}, scaled = {0}, scale;
+            char name[64];
+            sight *const r = new_sight();
+            const float *by_hook;
+            attn_tensor rows;
+            snprintf(name, sizeof name, "blocks.%d.hook_resid_post", (int)i);
+            rows = latest(s, name);
+            snprintf(name, sizeof name, "blocks.%d.hook_resid_post", (int)c->n_layer - 1);
+            by_hook = hooked(models[m], tokens, LENGTH, 6, name, put_rows, &rows, NULL, NULL);
+            OK(&ctx, attn_logit_lens(&ctx, models[m], rows, &logits));
+            CHECK(logits.ndim == 2 && logits.shape[0] == LENGTH);
+            same_logits((const float *)logits.data, i + 1 == c->n_layer ? want : by_hook, LENGTH,
+                        models[m], "logit lens");
+            hooked(models[m], tokens, LENGTH, LENGTH, NULL, NULL, NULL, "ln_final.hook_scale", r);
+            scale = latest(r, "ln_final.hook_scale");
+            by_hook = hooked(models[m], tokens, LENGTH, LENGTH, "ln_final.hook_scale", put_rows,
+                             &scale, NULL, NULL);
+            OK(&ctx, attn_logit_lens_scaled(&ctx, models[m], rows, scale, &scaled));
+            if (i + 1 == c->n_layer)
+                same_logits((const float *)scaled.data, by_hook, LENGTH, models[m], "saved scale");
+            else
+                CHECK(differ((const float *)scaled.data, (const float *)logits.data,
+                             vocab_of(models[m])));
+        }
+        attn_ctx_free(&ctx);
+        pool_clear();
+    }
+}
+
+/* What a pass builds on must be there, for the same tokens; each refusal leaves all as it was. */
+static void what_layers_hold(void)
+{
+    enum { LENGTH = 16 };
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(odd, LENGTH, 5), *const others =
+                                                                     random_tokens(odd, LENGTH, 6);
+    const size_t width = attn_model_config(odd)->d_model;
+    const float *const want = hooked(odd, tokens, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL);
+    float *const stream = (float *)pool_new(LENGTH * width * sizeof(float));
+    float *const logits = (float *)pool_new(LENGTH * vocab_of(odd) * sizeof(float));
+    attn_session *session = session_on(&ctx, odd, 0), *copy = session_on(&ctx, odd, 0);
+    attn_feed_item item, two[2];
+    size_t i;
+    memset(stream, 0, LENGTH * width * sizeof(float));
+    item = part_of(session, tokens, 4, 2, 0, stream, NULL);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 0 must hold keys and values of 4 positions; it holds 0",
+          attn_feed_batch(&ctx, &item, 1));
+    item = part_of(session, tokens, 8, 0, 1, NULL, stream);
+    OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+    item = part_of(session, tokens, 8, 2, 0, stream, NULL);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 1 must hold", attn_feed_batch(&ctx, &item, 1));
+    item = part_of(session, others, 8, 1, 0, stream, NULL);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "other tokens", attn_feed_batch(&ctx, &item, 1));
+    item = part_of(session, tokens, 9, 1, 0, stream, NULL);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "of 9 positions; it holds 8", attn_feed_batch(&ctx, &item, 1));
+    item = part_of(session, tokens, 5, 1, 0, stream, NULL); /* fewer are fine */
+    OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+    same_logits(attn_logits(session), want + 4 * vocab_of(odd), 1, odd, "some of them");
+    item = part_of(session, tokens + 5, 3, 1, 0, stream + 5 * width, NULL);
+    OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+    same_logits(attn_logits(session), want + 7 * vocab_of(odd), 1, odd, "the rest");
+    OK(&ctx, attn_feed(&ctx, session, tokens + 8, 8));
+
+    /* A copy that was rewound still holds what lies above, until other tokens come. */
+    OK(&ctx, attn_session_copy(&ctx, copy, session));
+    OK(&ctx, attn_rewind(&ctx, session, 3));
+    OK(&ctx, attn_session_copy(&ctx, copy, session));
+    CHECK(attn_session_length(copy) == 3);
+    item = part_of(copy, tokens + 3, 13, 2, 0, stream, NULL);
+    OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+    OK(&ctx, attn_rewind(&ctx, copy, 3));
+    OK(&ctx, attn_feed(&ctx, copy, others, 2));
+    OK(&ctx, attn_rewind(&ctx, copy, 3));
+    item = part_of(copy, tokens + 3, 13, 2, 0, stream, NULL);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "it holds 5", attn_feed_batch(&ctx, &item, 1));
+    item.n_tokens = 2;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "other tokens", attn_feed_batch(&ctx, &item, 1));
+    OK(&ctx, attn_feed(&ctx, copy, tokens + 3, 13));
+    same_logits(attn_logits(copy), want + 15 * vocab_of(odd), 1, odd, "fed anew");
+
+    /* A stop takes back what the pass wrote over, and no more. */
+    {
+        int stop = 1;
+        OK(&ctx, attn_rewind(&ctx, copy, 3));
+        OK(&ctx, attn_hook(&ctx, copy, "*.hook_z", stop_late, &stop));
+        FAILS(&ctx, ATTN_STOPPED, "", attn_feed(&ctx, copy, tokens + 3, 13));
+        attn_unhook_all(copy);
+        item = part_of(copy, tokens + 3, 13, 2, 0, stream, NULL);
+        FAILS(&ctx, ATTN_E_ARGUMENT, "it holds 3", attn_feed_batch(&ctx, &item, 1));
+        CHECK(attn_session_length(copy) == 3);
+    }
+
+    item = part_of(session, tokens + 3, 2, 4, 0, stream, NULL);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "layers 4", attn_feed_batch(&ctx, &item, 1));
+    item = part_of(session, tokens + 3, 2, 2, 1, stream, NULL);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "layers 2", attn_feed_batch(&ctx, &item, 1));
+    item = part_of(session, tokens + 3, 2, 1, 1, stream, NULL);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "layers 1", attn_feed_batch(&ctx, &item, 1));
+    item = part_of(session, tokens + 3, 2, 0, 9, NULL, NULL);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "before 9", attn_feed_batch(&ctx, &item, 1));
+    item = part_of(session, tokens + 3, 2, 1, 0, NULL, NULL);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "resid", attn_feed_batch(&ctx, &item, 1));
+    item = part_of(session, tokens + 3, 2, 0, 1, NULL, NULL);
+    item.logits = logits;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no logits", attn_feed_batch(&ctx, &item, 1));
+    two[0] = part_of(session, tokens + 3, 2, 0, 0, NULL, NULL);
+    for (i = 0; i < 3; i++) {
+        two[1] = part_of(copy, tokens + 3, 2, i == 0, i == 1, i == 1 ? NULL : stream, NULL);
+        OK(&ctx, attn_rewind(&ctx, copy, 0));
+        OK(&ctx, attn_feed(&ctx, copy, tokens, 16));
+        OK(&ctx, attn_rewind(&ctx, copy, 3));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "same layers", attn_feed_batch(&ctx, two, 2));
+    }
+    OK(&ctx, attn_feed(&ctx, session, tokens + 3, 13));
+    same_logits(attn_logits(session), want + 15 * vocab_of(odd), 1, odd, "after all that");
+    attn_session_free(session);
+    attn_session_free(copy);
+    pool_clear();
+}
+
+/* A record of a pass in parts shows what was run, and no row that was not. */
+static void recorded_parts(void)
+{
+    enum { LENGTH = 12 };
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(odd, LENGTH, 5);
+    attn_session *session = session_on(&ctx, odd, 5), *whole = session_on(&ctx, odd, 0);
+    attn_record *record = record_on(&ctx, session, NULL, 0, 0, LENGTH);
+    attn_record *want = record_on(&ctx, whole, NULL, 0, 0, LENGTH);
+    float *const stream = (float *)pool_new(LENGTH * 64 * sizeof(float));
+    attn_feed_item item = part_of(session, tokens, LENGTH, 0, 2, NULL, stream);
+    size_t i;
+    OK(&ctx, attn_feed(&ctx, whole, tokens, LENGTH));
+    OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+    CHECK(view(record, "blocks.1.hook_resid_post").shape[0] == LENGTH);
+    CHECK(view(record, "blocks.2.hook_resid_pre").shape[0] == 0);
+    CHECK(view(record, "ln_final.hook_scale").shape[0] == 0);
+    item = part_of(session, tokens, LENGTH, 2, 0, stream, NULL);
+    OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+    for (i = 0; i < attn_record_count(want); i++)
+        same_bits(view(record, attn_record_name(want, i)), view(want, attn_record_name(want, i)),
+                  attn_record_name(want, i));
+    OK(&ctx, attn_rewind(&ctx, session, 5));
+    CHECK(view(record, "blocks.0.hook_resid_pre").shape[0] == 5);
+    item = part_of(session, tokens + 5, 4, 2, 0, stream + 5 * 48, NULL);
+    OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+    for (i = 0; i < attn_record_count(want); i++) {
+        const char *name = attn_record_name(want, i);
+        attn_tensor rows = view(want, name);
+        if (strstr(name, "scores") || strstr(name, "pattern"))
+            rows = attn_slice(attn_slice(rows, 1, 0, 9), 2, 0, 9);
+        else
+            rows = attn_slice(rows, 0, 0, 9);
+        same_bits(view(record, name), rows, name);
+    }
+
+    /* An embedding of the caller's leaves hook_embed without rows, and that cannot be filled. */
+    OK(&ctx, attn_rewind(&ctx, session, 0));
+    item = part_of(session, tokens, LENGTH - 2, 0, 0, stream, NULL);
+    OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+    CHECK(view(record, "hook_embed").shape[0] == 0);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "gap", attn_feed(&ctx, session, tokens, 2));
+    attn_record_free(record);
+    OK(&ctx, attn_feed(&ctx, session, tokens, 2));
+    attn_record_free(want);
+    attn_session_free(session);
+    attn_session_free(whole);
+    pool_clear();
+}
+
+/* ---- edits ---- */
+
+static attn_edit edit_of(const char *name, attn_edit_kind kind)
+{
+    attn_edit e;
+    memset(&e, 0, sizeof e);
+    e.name = name;
+    e.kind = kind;
+    return e;
+}
+
+static float *edited(const attn_model *model, const int32_t *tokens, size_t n, size_t step,
+                     const attn_edit *edit, const char *sees, sight *s)
+{
+    attn_ctx ctx = alone();
+    attn_session *session;
+    float *logits;
+    ctx.n_threads = 1 + (int)(step % 2);
+    session = session_on(&ctx, model, 0);
+    OK(&ctx, attn_hook_edit(&ctx, session, edit));
+    if (sees)
+        OK(&ctx, attn_hook(&ctx, session, sees, note, s));
+    logits = feed_all(&ctx, session, tokens, n, step);
+    attn_session_free(session);
+    return logits;
+}
+
+/* Every activation set to its own values, of the same run, changes no bit. */
+static void patched_with_itself(void)
+{
+    enum { LENGTH = 18 };
+    const attn_model *const models[] = {plain, odd, narrow, bytes8};
+    attn_ctx ctx = alone();
+    size_t m, i, step;
+    for (m = 0; m < 4; m++) {
+        const int32_t *const tokens = random_tokens(models[m], LENGTH, 9);
+        attn_session *session = session_on(&ctx, models[m], 0);
+        const char *const names_of[] = {"*", "*.hook_result", "*.hook_*_in", "*_input"};
+        attn_record *record = record_on(&ctx, session, names_of, 4, 0, LENGTH);
+        const float *const want = feed_all(&ctx, session, tokens, LENGTH, LENGTH);
+        CHECK(attn_record_count(record) == 5 + 25 * attn_model_config(models[m])->n_layer);
+        for (i = 0; i < attn_record_count(record); i++) {
+            attn_edit e = edit_of(attn_record_name(record, i), ATTN_EDIT_SET);
+            e.value = view(record, e.name);
+            for (step = 5; step <= LENGTH; step += 13)
+                same_logits(edited(models[m], tokens, LENGTH, step, &e, NULL, NULL), want, LENGTH,
+                            models[m], e.name);
+        }
+        attn_record_free(record);
+        attn_session_free(session);
+        pool_clear();
+    }
+}
+
+/* Adds by hand what an edit adds, and sets, zeroes and averages likewise. */
+typedef struct by_hand {
+    attn_edit_kind kind;
+    size_t position, n, head, n_heads;
+    attn_tensor value; /* dense [n or 1, n_heads, width] */
+    float factor;
+} by_hand;
+static int edit_by_hand(const attn_activation *a, void *user)
+{
+    const by_hand *b = (const by_hand *)user;
+    size_t i, h, k;
+    for (i = 0; i < a->value.shape[0]; i++)
+        for (h = 0; h < b->n_heads; h++)
+            for (k = 0; k < a->value.shape[a->value.ndim - 1]; k++) {
+                const size_t at = a->first + i - b->position;
+                float *x, v;
+                if (a->first + i < b->position || at >= b->n)
+                    continue;
+                x = a->value.ndim == 3 ? entry(a->value, i, b->head + h, k)
+                                       : entry(a->value, i, k, 0);
+                v = b->kind == ATTN_EDIT_ZERO
+                        ? 0
+                        : *entry(b->value, b->value.shape[0] > 1 ? at : 0, h, k);
+                *x = b->kind == ATTN_EDIT_ADD ? fmaf(v, b->factor, *x) : v;
+            }
+    return 0;
+}
+
+static void edits(void)
+{
+    enum { LENGTH = 20 };
+    static const struct {
+        const char *name;
+        attn_edit_kind kind;
+        size_t position, n, head, n_heads, rows;
+    } cases[] = {{"blocks.1.hook_resid_pre", ATTN_EDIT_ADD, 0, 0, 0, 0, 1},
+                 {"blocks.*.hook_resid_post", ATTN_EDIT_ADD, 3, 5, 0, 0, 5},
+                 {"blocks.0.attn.hook_z", ATTN_EDIT_ZERO, 0, 0, 1, 1, 1},
+                 {"blocks.1.attn.hook_z", ATTN_EDIT_SET, 4, 0, 0, 2, 7},
+                 {"blocks.1.attn.hook_k", ATTN_EDIT_SET, 6, 1, 1, 0, 1},
+                 {"*.attn.hook_result", ATTN_EDIT_ZERO, 2, 9, 2, 1, 1},
+                 {"blocks.1.hook_q_input", ATTN_EDIT_ADD, 0, 0, 1, 1, 20},
+                 {"blocks.0.hook_mlp_out", ATTN_EDIT_SET, 19, 1, 0, 0, 1},
+                 {"ln_final.hook_scale", ATTN_EDIT_SET, 0, 0, 0, 0, 20},
+                 {"blocks.0.mlp.hook_post", ATTN_EDIT_MEAN, 1, 0, 0, 0, 6},
+                 {"blocks.0.attn.hook_z", ATTN_EDIT_MEAN, 0, 4, 0, 3, 20}};
+    attn_ctx ctx = alone();
+    size_t i, j, k, t;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int32_t *const tokens = random_tokens(odd, LENGTH, i);
+        const float *const usual =
+            hooked(odd, tokens, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL);
+        sight *const s = new_sight();
+        attn_edit e = edit_of(cases[i].name, cases[i].kind);
+        attn_tensor like;
+        by_hand b;
+        size_t heads, width;
+        hooked(odd, tokens, LENGTH, LENGTH, NULL, NULL, NULL, cases[i].name, s);
+        like = s->all[0].value;
+        heads = like.ndim < 3      ? 1
+                : cases[i].n_heads ? cases[i].n_heads
+                                   : like.shape[1] - cases[i].head;
+        width = like.shape[like.ndim - 1];
+        b.kind = e.kind;
+        b.position = e.position = cases[i].position;
+        e.n_positions = cases[i].n;
+        b.head = e.head = cases[i].head;
+        e.n_heads = cases[i].n_heads;
+        b.n_heads = heads;
+        b.n = cases[i].n                                      ? cases[i].n
+              : cases[i].rows > 1 && e.kind != ATTN_EDIT_MEAN ? cases[i].rows
+                                                              : 1000;
+        b.factor = e.factor = -1.7f;
+        b.value = random_tensor(3, (int)cases[i].rows, (int)heads, (int)width);
+        if (like.ndim == 3)
+            e.value = laid_out(b.value, ATTN_F32, LAYOUT_COLUMNS);
+        else
+            e.value = attn_reshape(b.value, attn_shape2(cases[i].rows, width));
+        if (like.ndim == 2 && cases[i].rows == 1)
+            e.value = attn_reshape(e.value, attn_shape1(width));
+        if (e.kind == ATTN_EDIT_MEAN) {
+            attn_tensor mean = random_tensor(3, 1, (int)heads, (int)width);
+            for (j = 0; j < heads; j++)
+                for (k = 0; k < width; k++) {
+                    double sum = 0;
+                    for (t = 0; t < cases[i].rows; t++)
+                        sum += (double)*entry(b.value, t, j, k);
+                    *entry(mean, 0, j, k) = (float)(sum / (double)cases[i].rows);
+                }
+            b.value = mean;
+            b.kind = ATTN_EDIT_SET;
+        }
+        for (j = 1; j <= LENGTH; j += 19) {
+            const float *const got = edited(odd, tokens, LENGTH, j, &e, NULL, NULL);
+            CHECKF(differ(got, usual, LENGTH * vocab_of(odd)), "%s changed nothing", e.name);
+            same_logits(got,
+                        hooked(odd, tokens, LENGTH, LENGTH, e.name, edit_by_hand, &b, NULL, NULL),
+                        LENGTH, odd, e.name);
+        }
+        pool_clear();
+    }
+    attn_ctx_free(&ctx);
+}
+
+/* Steering by hand: x + v at every position is what a model does whose own addition it is. */
+static int add_vector(const attn_activation *a, void *user)
+{
+    size_t i, k;
+    for (i = 0; i < a->value.shape[0]; i++)
+        for (k = 0; k < a->value.shape[1]; k++)
+            *entry(a->value, i, k, 0) += ((const float *)user)[k];
+    return 0;
+}
+
+static void steering(void)
+{
+    enum { LENGTH = 16 };
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(tiny, LENGTH, 3);
+    attn_tensor v = random_tensor(1, 192), twice = {0};
+    attn_edit e = edit_of("blocks.2.hook_resid_pre", ATTN_EDIT_ADD);
+    const float *want;
+    e.value = v;
+    e.factor = 1;
+    want = hooked(tiny, tokens, LENGTH, LENGTH, e.name, add_vector, v.data, NULL, NULL);
+    same_logits(edited(tiny, tokens, LENGTH, 1, &e, NULL, NULL), want, LENGTH, tiny, "steering");
+    e.name = "blocks.1.hook_resid_post";
+    same_logits(edited(tiny, tokens, LENGTH, 6, &e, NULL, NULL), want, LENGTH, tiny, "steering");
+    OK(&ctx, attn_scale(&ctx, &twice, v, 2)); /* exact, so that the product is not rounded */
+    e.factor = 2;
+    same_logits(edited(tiny, tokens, LENGTH, 16, &e, NULL, NULL),
+                hooked(tiny, tokens, LENGTH, LENGTH, e.name, add_vector, twice.data, NULL, NULL),
+                LENGTH, tiny, "steering twice as far");
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+/* Patterns: one head's rows from another text; and the zeros of a head are its z without. */
+static void edited_patterns(void)
+{
+    enum { LENGTH = 15, FROM = 4, COUNT = 6 };
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(odd, LENGTH, 1), *const others =
+                                                                     random_tokens(odd, LENGTH, 2);
+    sight *const clean = new_sight(), *const got = new_sight(), *const usual = new_sight();
+    attn_edit e = edit_of("blocks.1.attn.hook_pattern", ATTN_EDIT_SET);
+    attn_tensor pattern, was, now;
+    size_t h, t, k, step;
+    hooked(odd, others, LENGTH, LENGTH, NULL, NULL, NULL, e.name, clean);
+    hooked(odd, tokens, LENGTH, LENGTH, NULL, NULL, NULL, e.name, usual);
+    pattern = latest(clean, e.name);
+    was = latest(usual, e.name);
+    e.position = FROM;
+    e.head = 1;
+    e.n_heads = 1;
+    e.value = attn_slice(attn_slice(pattern, 0, 1, 1), 1, FROM, COUNT);
+    for (step = 3; step <= LENGTH; step += 12) {
+        size_t i;
+        got->n = 0;
+        edited(odd, tokens, LENGTH, step, &e, e.name, got);
+        for (i = 0; i < got->n; i++) {
+            now = got->all[i].value;
+            for (h = 0; h < 3; h++)
+                for (t = 0; t < now.shape[1]; t++)
+                    for (k = 0; k < now.shape[2]; k++) {
+                        const size_t at = got->all[i].first + t;
+                        const int is_edited = h == 1 && at >= FROM && at < FROM + COUNT;
+                        CHECK(*entry(now, h, t, k) == *entry(is_edited ? pattern : was, h, at, k));
+                    }
+        }
+    }
+
+    /* Too few keys for what is fed: known before anything runs. */
+    {
+        attn_session *session = session_on(&ctx, odd, 0);
+        e.n_positions = 0;
+        e.value = attn_slice(e.value, 2, 0, 9);
+        OK(&ctx, attn_hook_edit(&ctx, session, &e));
+        OK(&ctx, attn_feed(&ctx, session, tokens, 9));
+        FAILS(&ctx, ATTN_E_SHAPE, "9 keys", attn_feed(&ctx, session, tokens + 9, 1));
+        CHECK(attn_session_length(session) == 9);
+        attn_unhook_all(session);
+        OK(&ctx, attn_feed(&ctx, session, tokens + 9, 1));
+        attn_session_free(session);
+    }
+    pool_clear();
+}
+
+static void wrong_edits(void)
+{
+    attn_ctx ctx = alone();
+    attn_session *session = session_on(&ctx, odd, 0); /* 40 positions, 3 heads of 16 */
+    attn_tensor vector = random_tensor(1, 48), rows = random_tensor(2, 5, 48),
+                z = random_tensor(3, 5, 3, 16);
+    attn_edit e = edit_of("blocks.1.hook_resid_pre", ATTN_EDIT_SET), wrong;
+    const int32_t tokens[] = {1, 2, 3};
+    e.value = vector;
+    wrong = e;
+    wrong.name = "blocks.1.hook_resid_pree";
+    FAILS(&ctx, ATTN_E_NAME, "did you mean", attn_hook_edit(&ctx, session, &wrong));
+    wrong = e;
+    wrong.position = 40;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "room for 40", attn_hook_edit(&ctx, session, &wrong));
+    wrong.position = 30;
+    wrong.n_positions = 11;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "room for 40", attn_hook_edit(&ctx, session, &wrong));
+    wrong = e;
+    wrong.n_heads = 1;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "heads", attn_hook_edit(&ctx, session, &wrong));
+    wrong = e;
+    wrong.name = "*.hook_z";
+    FAILS(&ctx, ATTN_E_SHAPE, "[48]", attn_hook_edit(&ctx, session, &wrong));
+    wrong.value = z;
+    wrong.head = 3;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "has 3", attn_hook_edit(&ctx, session, &wrong));
+    wrong.head = 1;
+    FAILS(&ctx, ATTN_E_SHAPE, "2 heads", attn_hook_edit(&ctx, session, &wrong));
+    wrong.head = 0;
+    wrong.n_positions = 4;
+    FAILS(&ctx, ATTN_E_SHAPE, "4 positions", attn_hook_edit(&ctx, session, &wrong));
+    wrong.name = "*.hook_pattern";
+    wrong.kind = ATTN_EDIT_MEAN;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no mean", attn_hook_edit(&ctx, session, &wrong));
+    wrong = e;
+    wrong.value = rows;
+    wrong.n_positions = 3;
+    FAILS(&ctx, ATTN_E_SHAPE, "3 positions", attn_hook_edit(&ctx, session, &wrong));
+    wrong = e;
+    wrong.name = "*.hook_resid_mid";
+    wrong.value = attn_transpose(rows, 0, 1);
+    FAILS(&ctx, ATTN_E_SHAPE, "[48, 5]", attn_hook_edit(&ctx, session, &wrong));
+    wrong.value = attn_reshape(rows, attn_shape1(7));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no f32 tensor", attn_hook_edit(&ctx, session, &wrong));
+    wrong = e;
+    wrong.kind = (attn_edit_kind)9;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "number 9", attn_hook_edit(&ctx, session, &wrong));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no session", attn_hook_edit(&ctx, NULL, &e));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no edit", attn_hook_edit(&ctx, session, NULL));
+    e.name = NULL;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no name", attn_hook_edit(&ctx, session, &e));
+    OK(&ctx, attn_feed(&ctx, session, tokens, 3));
+    same_logits(attn_logits(session),
+                hooked(odd, tokens, 3, 3, NULL, NULL, NULL, NULL, NULL) + 2 * vocab_of(odd), 1, odd,
+                "no edit was left behind");
+    attn_session_free(session);
+    pool_clear();
+}
+
+/* ---- patching ---- */
+
+static int surprise(const float *logits, void *user, float *value)
+{
+    *value = logits[3] * 2 - logits[*(const int *)user];
+    return 0;
+}
+
+static int give_up(const float *logits, void *user, float *value)
+{
+    *value = logits[0];
+    return --*(int *)user < 0;
+}
+
+/* The naive way: one full forward for each patch, with a hook of our own. */
+static float patched(const attn_model *model, const int32_t *tokens, size_t n, const char *name,
+                     attn_tensor clean, int over_keys, size_t position, size_t head, int right,
+                     int wrong)
+{
+    attn_ctx ctx = alone();
+    attn_session *session = session_on(&ctx, model, 0);
+    attn_edit e = edit_of(name, ATTN_EDIT_SET);
+    float value;
+    if (position < n) {
+        e.position = position;
+        e.n_positions = 1;
+        e.value = attn_slice(clean, over_keys, position, 1);
+    } else {
+        e.head = head;
+        e.n_heads = 1;
+        e.value = attn_slice(clean, !over_keys, head, 1);
+    }
+    OK(&ctx, attn_hook_edit(&ctx, session, &e));
+    OK(&ctx, attn_feed(&ctx, session, tokens, n));
+    value = attn_logits(session)[right] - attn_logits(session)[wrong];
+    attn_session_free(session);
+    return value;
+}
+
+static void check_sweep(const attn_model *model, size_t n, const char *name)
+{
+    const attn_config *const c = attn_model_config(model);
+    const int over_keys = strstr(name, "pattern") || strstr(name, "scores");
+    const int has_heads = over_keys || strstr(name, "attn.") || strstr(name, "_input");
+    attn_ctx ctx = alone();
+    attn_patch_desc d;
+    attn_tensor got = {0}, heads = {0};
+    sight *const s = new_sight();
+    char full[64];
+    float clean, corrupted;
+    size_t layer, i, n_differ = 0;
+    int32_t *const corrupt = random_tokens(model, n, 2);
+    memset(&d, 0, sizeof d);
+    d.clean = random_tokens(model, n, 1);
+    memcpy(corrupt + n / 2, d.clean + n / 2, (n - n / 2) * sizeof *corrupt);
+    d.corrupted = corrupt;
+    d.n_tokens = n;
+    d.right = 7;
+    d.wrong = 3;
+    d.clean_value = &clean;
+    d.corrupted_value = &corrupted;
+    ctx.n_threads = 2;
+    snprintf(full, sizeof full, "*.%s", name);
+    hooked(model, d.clean, n, n, NULL, NULL, NULL, full, s);
+    OK(&ctx, attn_patch_positions(&ctx, model, &d, name, &got));
+    if (has_heads)
+        OK(&ctx, attn_patch_heads(&ctx, model, &d, name, &heads));
+    CHECK(got.ndim == 2 && got.shape[0] == c->n_layer && got.shape[1] == n);
+    for (layer = 0; layer < c->n_layer; layer++) {
+        snprintf(full, sizeof full, "blocks.%d.%s", (int)layer, name);
+        for (i = 0; i < n; i++) {
+            const float want =
+                patched(model, corrupt, n, full, latest(s, full), over_keys, i, 0, 7, 3);
+            n_differ += want != corrupted;
+            CHECKF(*entry(got, layer, i, 0) == want, "%s at %llu: %.9g, expected %.9g", full,
+                   LLU(i), (double)*entry(got, layer, i, 0), (double)want);
+        }
+        for (i = 0; has_heads && i < c->n_head; i++)
+            CHECKF(*entry(heads, layer, i, 0) ==
+                       patched(model, corrupt, n, full, latest(s, full), over_keys, n, i, 7, 3),
+                   "%s, head %llu", full, LLU(i));
+    }
+    CHECK(n_differ > 0 && clean != corrupted);
+    if (strcmp(name, "hook_resid_pre") == 0) /* the last position's last stream is all there is */
+        CHECK(*entry(got, c->n_layer - 1, n - 1, 0) != clean);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+static void sweeps(void)
+{
+    static const char *const swept[] = {
+        "hook_resid_pre",   "hook_resid_mid", "hook_resid_post",      "hook_attn_out",
+        "hook_mlp_out",     "attn.hook_z",    "attn.hook_pattern",    "attn.hook_v",
+        "attn.hook_result", "hook_q_input",   "attn.hook_attn_scores"};
+    size_t i;
+    for (i = 0; i < sizeof swept / sizeof swept[0]; i++) {
+        check_sweep(odd, 11, swept[i]);
+        check_sweep(i % 2 ? plain : narrow, 4, swept[i]); /* as many positions as heads */
+    }
+    check_sweep(odd, 40, "hook_resid_pre"); /* more patches than run at once */
+    check_sweep(tiny, 9, "attn.hook_z");
+    check_sweep(bytes8, 5, "hook_mlp_out");
+}
+
+/* A path by its definition: run the corrupted text with the sender clean and every other writer
+ * frozen at what it wrote, and see what reaches the reader; then run again with that. */
+static void check_path(const attn_model *model, const attn_path *path)
+{
+    enum { LENGTH = 10 };
+    const attn_config *const c = attn_model_config(model);
+    attn_ctx ctx = alone();
+    const int32_t *const clean = random_tokens(model, LENGTH, 1), *const corrupted = random_tokens(
+                                                                      model, LENGTH, 2);
+    attn_session *session = session_on(&ctx, model, 0);
+    sight *const was = new_sight(), *const is = new_sight(), *const reached = new_sight();
+    attn_tensor outs[64];
+    attn_patch_desc d;
+    attn_edit e;
+    char name[64];
+    size_t i, j, k;
+    float got = 0, want;
+    memset(&d, 0, sizeof d);
+    d.clean = clean;
+    d.corrupted = corrupted;
+    d.n_tokens = LENGTH;
+    d.right = 5;
+    d.wrong = 6;
+    OK(&ctx, attn_patch_path(&ctx, model, &d, path, &got));
+    hooked(model, clean, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_result", is);
+    hooked(model, corrupted, LENGTH, LENGTH, NULL, NULL, NULL, "*_out", was);
+    for (i = 0; i < c->n_layer; i++) { /* what others write, frozen */
+        snprintf(name, sizeof name, "blocks.%d.hook_mlp_out", (int)i);
+        outs[2 * i] = latest(was, name);
+        OK(&ctx, attn_hook(&ctx, session, name, put_rows, &outs[2 * i]));
+        snprintf(name, sizeof name, "blocks.%d.hook_attn_out", (int)i);
+        outs[2 * i + 1] = latest(was, name);
+        if (i != path->from_layer)
+            OK(&ctx, attn_hook(&ctx, session, name, put_rows, &outs[2 * i + 1]));
+    }
+    snprintf(name, sizeof name, "blocks.%d.attn.hook_result", (int)path->from_layer);
+    e = edit_of(name, ATTN_EDIT_SET);
+    e.head = path->from_head;
+    e.n_heads = 1;
+    e.value = attn_slice(latest(is, name), 1, path->from_head, 1);
+    OK(&ctx, attn_hook_edit(&ctx, session, &e));
+    OK(&ctx, attn_hook(&ctx, session, "*.hook_resid_*", note, reached));
+    OK(&ctx, attn_feed(&ctx, session, corrupted, LENGTH));
+    want = attn_logits(session)[5] - attn_logits(session)[6];
+    if (path->to_layer < c->n_layer) {
+        attn_tensor stream;
+        attn_unhook_all(session);
+        OK(&ctx, attn_rewind(&ctx, session, 0));
+        snprintf(name, sizeof name, "blocks.%d.hook_resid_%s", (int)path->to_layer,
+                 strstr(path->to, "mlp") ? "mid" : "pre");
+        stream = latest(reached, name);
+        snprintf(name, sizeof name, "blocks.%d.%s", (int)path->to_layer, path->to);
+        e = edit_of(name, ATTN_EDIT_SET);
+        e.value = stream;
+        if (strstr(path->to, "_input")) {
+            attn_tensor copies = random_tensor(3, LENGTH, 1, (int)c->d_model);
+            for (i = 0; i < LENGTH; i++)
+                for (j = 0, k = 0; k < c->d_model; k++)
+                    *entry(copies, i, j, k) = *entry(stream, i, k, 0);
+            e.head = path->to_head;
+            e.n_heads = 1;
+            e.value = copies;
+        }
+        OK(&ctx, attn_hook_edit(&ctx, session, &e));
+        OK(&ctx, attn_feed(&ctx, session, corrupted, LENGTH));
+        want = attn_logits(session)[5] - attn_logits(session)[6];
+    }
+    CHECKF(fabs((double)got - (double)want) < 2e-5 * (1 + fabs((double)want)),
+           "%llu.%llu to %s of %llu: %.9g, expected %.9g", LLU(path->from_layer),
+           LLU(path->from_head), path->to, LLU(path->to_layer), (double)got, (double)want);
+    {
+        float *const usual =
+            hooked(model, corrupted, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL) +
+            (LENGTH - 1) * vocab_of(model);
+        CHECKF(fabs((double)got - (double)(usual[5] - usual[6])) > 1e-5, "%s changed nothing",
+               path->to);
+    }
+    attn_session_free(session);
+    pool_clear();
+}
+
+static void paths(void)
+{
+    static const attn_path all[] = {{0, 1, 1, "hook_q_input", 2},   {0, 0, 2, "hook_k_input", 1},
+                                    {1, 2, 2, "hook_v_input", 0},   {0, 1, 2, "hook_resid_pre", 0},
+                                    {0, 2, 3, "hook_resid_pre", 0}, {1, 1, 1, "hook_mlp_in", 0},
+                                    {0, 1, 2, "hook_mlp_in", 0},    {2, 0, 3, "hook_resid_pre", 0}};
+    size_t i;
+    for (i = 0; i < sizeof all / sizeof all[0]; i++) {
+        check_path(odd, &all[i]);
+        check_path(narrow, &all[i]);
+    }
+}
+
+static void patch_rules(void)
+{
+    attn_ctx ctx = alone();
+    const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4}, bad[] = {1, 2, 301, 4};
+    attn_tensor out = {0}, small = random_tensor(2, 3, 5);
+    attn_patch_desc d, wrong;
+    attn_path path = {0, 0, 1, "hook_q_input", 0}, astray;
+    float value = 0;
+    int question = 9, patience = 5;
+    meter m;
+    attn_ctx counted = metered(&m);
+    attn_status status = ATTN_E_MEMORY;
+    long n;
+    memset(&d, 0, sizeof d);
+    d.clean = clean;
+    d.corrupted = corrupted;
+    d.n_tokens = 4;
+    d.right = 1;
+    d.wrong = 2;
+    FAILS(&ctx, ATTN_E_NAME, "did you mean",
+          attn_patch_positions(&ctx, odd, &d, "hook_resid_prex", &out));
+    FAILS(&ctx, ATTN_E_NAME, "", attn_patch_positions(&ctx, odd, &d, "*", &out));
+    FAILS(&ctx, ATTN_E_NAME, "", attn_patch_positions(&ctx, odd, &d, NULL, &out));
+    FAILS(&ctx, ATTN_E_NAME, "no heads", attn_patch_heads(&ctx, odd, &d, "hook_mlp_out", &out));
+    FAILS(&ctx, ATTN_E_SHAPE, "[3, 4]",
+          attn_patch_positions(&ctx, odd, &d, "hook_mlp_out", &small));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
+          attn_patch_positions(&ctx, NULL, &d, "hook_mlp_out", &out));
+    wrong = d;
+    wrong.n_tokens = 0;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "0 tokens",
+          attn_patch_positions(&ctx, odd, &wrong, "hook_mlp_out", &out));
+    wrong = d;
+    wrong.corrupted = bad;
+    FAILS(&ctx, ATTN_E_TOKEN, "token 2 of the corrupted",
+          attn_patch_positions(&ctx, odd, &wrong, "hook_mlp_out", &out));
+    wrong = d;
+    wrong.wrong = -1;
+    FAILS(&ctx, ATTN_E_TOKEN, "wrong -1",
+          attn_patch_positions(&ctx, odd, &wrong, "hook_mlp_out", &out));
+    wrong = d;
+    wrong.metric = give_up;
+    wrong.user = &patience;
+    FAILS(&ctx, ATTN_STOPPED, "metric",
+          attn_patch_positions(&ctx, odd, &wrong, "hook_mlp_out", &out));
+    CHECK(patience == -1 && out.ndim == 0);
+    wrong.metric = surprise;
+    wrong.user = &question;
+    OK(&ctx, attn_patch_positions(&ctx, odd, &wrong, "hook_resid_pre", &out));
+    {
+        const float *const logits =
+            hooked(odd, clean, 4, 4, NULL, NULL, NULL, NULL, NULL) + 3 * vocab_of(odd);
+        CHECK(*entry(out, 0, 0, 0) == logits[3] * 2 - logits[9]); /* only that token differed */
+    }
+    astray = path;
+    astray.to_layer = 0;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_patch_path(&ctx, odd, &d, &astray, &value));
+    astray = path;
+    astray.from_head = 3;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_patch_path(&ctx, odd, &d, &astray, &value));
+    astray = path;
+    astray.to_layer = 3;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_patch_path(&ctx, odd, &d, &astray, &value));
+    astray = path;
+    astray.to = "attn.hook_z";
+    FAILS(&ctx, ATTN_E_NAME, "hook_mlp_in", attn_patch_path(&ctx, odd, &d, &astray, &value));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path was", attn_patch_path(&ctx, odd, &d, NULL, &value));
+
+    /* Whatever runs out, nothing is left behind. */
+    counted.n_threads = 1;
+    for (n = 0; n < 400 && status != ATTN_OK; n++) {
+        attn_tensor made = {0};
+        m.fail_at = m.asked + n;
+        status = attn_patch_heads(&counted, odd, &d, "attn.hook_z", &made);
+        m.fail_at = -1;
+        CHECK(status == ATTN_OK || status == ATTN_E_MEMORY);
+        attn_tensor_free(&counted, &made);
+        CHECKF(m.live == 0 && m.wrong == 0, "allocation %ld: %ld blocks are left", n, m.live);
+    }
+    CHECKF(status == ATTN_OK && n > 10, "%s after %ld", attn_status_name(status), n);
+    for (n = 0, status = ATTN_E_MEMORY; n < 400 && status != ATTN_OK; n++) {
+        m.fail_at = m.asked + n;
+        status = attn_patch_path(&counted, odd, &d, &path, &value);
+        m.fail_at = -1;
+        CHECK((status == ATTN_OK || status == ATTN_E_MEMORY) && m.live == 0);
+    }
+    CHECK(status == ATTN_OK && n > 10);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
 void suite_hooks(void)
 {
     attn_ctx ctx = alone();
@@ -1351,6 +2177,17 @@ void suite_hooks(void)
         RUN("hooks", torch_reads_npz);
         RUN("hooks", torch_reads_safetensors);
         RUN("hooks", saving);
+        RUN("hooks", cut_between_layers);
+        RUN("hooks", what_layers_hold);
+        RUN("hooks", recorded_parts);
+        RUN("hooks", patched_with_itself);
+        RUN("hooks", edits);
+        RUN("hooks", steering);
+        RUN("hooks", edited_patterns);
+        RUN("hooks", wrong_edits);
+        RUN("hooks", sweeps);
+        RUN("hooks", paths);
+        RUN("hooks", patch_rules);
     }
     attn_model_close(plain);
     attn_model_close(odd);
