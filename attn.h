@@ -10043,7 +10043,8 @@ ATTN__DEF attn_status attn_logit_lens_scaled(attn_ctx *ctx, const attn_model *mo
  * A patch of layer i at position p changes nothing below or before, so it runs on a copy of that
  * session, rewound to p, from the stream that entered layer i; many such copies are one batch. */
 
-#define ATTN__PATCHES ((size_t)32) /* run at once */
+#define ATTN__PATCHES    ((size_t)64)  /* run at once */
+#define ATTN__PATCH_ROWS ((size_t)512) /* and have about so many rows together */
 
 typedef struct attn__sweep {
     const attn_model *model;
@@ -10051,7 +10052,8 @@ typedef struct attn__sweep {
     attn_record *clean, *corrupted; /* the patched activation; the residual streams */
     float *clean_memory, *corrupted_memory;
     attn_session *base; /* the corrupted text, fed */
-    size_t n_sessions;
+    float *rows;        /* streams put together for one batch, [n_rows, C] */
+    size_t n_rows, n_sessions;
     attn_session *sessions[ATTN__PATCHES];
     float clean_value, corrupted_value;
 } attn__sweep;
@@ -10089,8 +10091,8 @@ static attn_status attn__check_patch(attn_ctx *ctx, const char *what, const attn
     return ATTN_OK;
 }
 
-static attn_status attn__judge(attn_ctx *ctx, const attn_patch_desc *d,
-                                 const attn_session *session, float *value)
+static attn_status attn__judge(attn_ctx *ctx, const attn_patch_desc *d, const attn_session *session,
+                               float *value)
 {
     if (!d->metric)
         *value = session->logits[d->right] - session->logits[d->wrong];
@@ -10140,6 +10142,7 @@ static void attn__end_sweep(attn__sweep *sweep)
     attn_record_free(sweep->corrupted);
     attn__free(sweep->clean_memory);
     attn__free(sweep->corrupted_memory);
+    attn__free(sweep->rows);
 }
 
 /* Both texts are fed: `clean_names` recorded of the clean one, `names` of the corrupted one. */
@@ -10170,16 +10173,15 @@ static attn_status attn__begin_sweep(attn_ctx *ctx, attn__sweep *sweep, const at
     return status;
 }
 
-/* Copies of the corrupted session. The first has scratch memory for many rows at once: the batch
- * runs in the scratch memory of its largest session. */
+/* Copies of the corrupted session. The first has scratch memory for all rows of a batch at once:
+ * that of the largest session is what a batch runs in. */
 static attn_status attn__copy_base(attn_ctx *ctx, attn__sweep *sweep, size_t n)
 {
     size_t i;
     for (i = 0; i < n && i < ATTN__PATCHES; i++) {
         if (i == sweep->n_sessions) {
-            const size_t n_ctx = sweep->desc->n_tokens;
             if (attn__patch_session(ctx, &sweep->sessions[i], sweep->model,
-                                    i == 0 && n_ctx < 256 ? 256 : n_ctx) != ATTN_OK)
+                                    i == 0 ? sweep->n_rows : sweep->desc->n_tokens) != ATTN_OK)
                 return ctx->status;
             sweep->n_sessions++;
         }
@@ -10189,43 +10191,99 @@ static attn_status attn__copy_base(attn_ctx *ctx, attn__sweep *sweep, size_t n)
     return ATTN_OK;
 }
 
-/* Some patches of one layer, as a batch. `at` is the first one's position or head; positions go
- * down, so that each session still holds the corrupted text before the next one it gets. */
+/* In its own layer such a patch changes nothing but the row it is in: no keys, no values. */
+static int attn__stays_in_row(int point)
+{
+    return point >= ATTN__HOOK_Q_INPUT && point != ATTN__HOOK_K_INPUT &&
+           point != ATTN__HOOK_V_INPUT && point != ATTN__HOOK_K && point != ATTN__HOOK_V;
+}
+
+/* Hooks patch number i of a batch to its session, which is rewound to where the patch begins. */
+static attn_status attn__hook_patch(attn_ctx *ctx, attn__sweep *sweep, size_t i, int point,
+                                    size_t layer, int by_head, size_t at)
+{
+    const attn__hook_name name = attn__name_of(point, (int)layer);
+    const int over_keys = (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
+    attn_tensor clean;
+    attn_edit edit;
+    memset(&edit, 0, sizeof edit);
+    if (attn_record_get(ctx, sweep->clean, name.text, &clean) != ATTN_OK ||
+        attn_rewind(ctx, sweep->sessions[i], by_head ? 0 : at) != ATTN_OK)
+        return ctx->status;
+    edit.name = name.text;
+    edit.kind = ATTN_EDIT_SET;
+    if (by_head) { /* heads are dimension 1, but 0 of what is over keys; positions the other */
+        edit.head = at;
+        edit.n_heads = 1;
+        edit.value = attn_slice(clean, !over_keys, at, 1);
+    } else {
+        edit.position = at;
+        edit.n_positions = 1;
+        edit.value = attn_slice(clean, over_keys, at, 1);
+    }
+    return attn_hook_edit(ctx, sweep->sessions[i], &edit);
+}
+
+/* Runs the patched rows alone through their layer, and puts them before those that follow them, as
+ * they are in the corrupted text: the streams that enter the next layer. */
+static attn_status attn__run_patched_rows(attn_ctx *ctx, attn__sweep *sweep, size_t layer,
+                                          attn_feed_item *items, size_t n)
+{
+    const size_t width = sweep->model->config.d_model;
+    const attn__hook_name next = layer + 1 < sweep->model->config.n_layer
+                                     ? attn__name_of(ATTN__HOOK_RESID_PRE, (int)layer + 1)
+                                     : attn__name_of(ATTN__HOOK_RESID_POST, (int)layer);
+    float *to = sweep->rows;
+    attn_tensor stream;
+    attn_feed_item rows[ATTN__PATCHES];
+    size_t i;
+    if (attn_record_get(ctx, sweep->corrupted, next.text, &stream) != ATTN_OK)
+        return ctx->status;
+    for (i = 0; i < n; i++) {
+        const size_t n_tokens = items[i].n_tokens, first = sweep->desc->n_tokens - n_tokens;
+        memcpy(to, (const float *)stream.data + first * width, n_tokens * width * sizeof *to);
+        rows[i] = items[i];
+        rows[i].n_tokens = 1;
+        rows[i].end_layer = layer + 1;
+        rows[i].resid_out = to;
+        items[i].first_layer = layer + 1;
+        items[i].resid = to;
+        to += n_tokens * width;
+    }
+    if (attn_feed_batch(ctx, rows, n) != ATTN_OK)
+        return ctx->status;
+    for (i = 0; i < n; i++) { /* the layer's other keys and values are still right */
+        attn_unhook_all(sweep->sessions[i]);
+        sweep->sessions[i]->held[layer] = sweep->desc->n_tokens;
+        if (attn_rewind(ctx, sweep->sessions[i], sweep->desc->n_tokens - items[i].n_tokens) !=
+            ATTN_OK)
+            return ctx->status;
+    }
+    return ATTN_OK;
+}
+
+/* Some patches of one layer, as a batch; at[i] is the position or head of each. */
 static attn_status attn__patch_some(attn_ctx *ctx, attn__sweep *sweep, int point, size_t layer,
                                     int by_head, const size_t *at, size_t n, float *values)
 {
     const attn_patch_desc *d = sweep->desc;
-    const int over_keys = (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
-    const attn__hook_name name = attn__name_of(point, (int)layer);
     const attn__hook_name entry = attn__name_of(ATTN__HOOK_RESID_PRE, (int)layer);
     attn_feed_item items[ATTN__PATCHES];
-    attn_tensor clean, stream;
-    attn_edit edit;
+    attn_tensor stream;
     size_t i;
-    attn_status status = attn_record_get(ctx, sweep->clean, name.text, &clean);
-    if (status == ATTN_OK)
-        status = attn_record_get(ctx, sweep->corrupted, entry.text, &stream);
+    attn_status status = attn_record_get(ctx, sweep->corrupted, entry.text, &stream);
     memset(items, 0, sizeof items);
     for (i = 0; i < n && status == ATTN_OK; i++) {
         const size_t first = by_head ? 0 : at[i];
-        memset(&edit, 0, sizeof edit);
-        edit.name = name.text;
-        edit.kind = ATTN_EDIT_SET;
-        edit.position = first;
-        edit.n_positions = by_head ? d->n_tokens : 1;
-        edit.head = by_head ? at[i] : 0;
-        edit.n_heads = (size_t)by_head;
-        edit.value = by_head ? attn_slice(clean, !over_keys, at[i], 1)
-                             : attn_slice(clean, over_keys, first, 1);
         items[i].session = sweep->sessions[i];
         items[i].tokens = d->corrupted + first;
         items[i].n_tokens = d->n_tokens - first;
         items[i].first_layer = layer;
         items[i].resid = (const float *)stream.data + first * sweep->model->config.d_model;
-        status = attn_rewind(ctx, sweep->sessions[i], first);
-        if (status == ATTN_OK)
-            status = attn_hook_edit(ctx, sweep->sessions[i], &edit);
+        status = attn__hook_patch(ctx, sweep, i, point, layer, by_head, at[i]);
     }
+    if (status == ATTN_OK && !by_head && attn__stays_in_row(point))
+        status = attn__run_patched_rows(ctx, sweep, layer, items, n);
     if (status == ATTN_OK)
         status = attn_feed_batch(ctx, items, n);
     for (i = 0; i < n; i++) {
@@ -10240,12 +10298,11 @@ static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_m
                                    const attn_patch_desc *desc, const char *name, int by_head,
                                    attn_tensor *out)
 {
-    static const char *const streams[] = {"*.hook_resid_pre"};
     attn__sweep sweep;
-    attn__hook_name pattern;
+    attn__hook_name pattern, last;
     attn__result result;
-    const char *pointer = pattern.text;
-    size_t n_columns, layer, n_layer, at[ATTN__PATCHES], i, n, left;
+    const char *pointer = pattern.text, *streams[2];
+    size_t n_columns, layer, n_layer, at[ATTN__PATCHES], n, left, rows;
     attn_status status;
     int point;
     if (attn__check_patch(ctx, what, model, desc) != ATTN_OK)
@@ -10267,13 +10324,28 @@ static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_m
     if (attn__begin(ctx, what, out, attn_shape2(n_layer, n_columns), &result) != ATTN_OK)
         return ctx->status;
     snprintf(pattern.text, sizeof pattern.text, "blocks.*.%s", name);
-    status = attn__begin_sweep(ctx, &sweep, model, desc, &pointer, streams, 1);
+    last = attn__name_of(ATTN__HOOK_RESID_POST, (int)n_layer - 1);
+    streams[0] = "*.hook_resid_pre";
+    streams[1] = last.text;
+    status = attn__begin_sweep(ctx, &sweep, model, desc, &pointer, streams, 2);
+    sweep.n_rows = desc->n_tokens > ATTN__PATCH_ROWS ? desc->n_tokens : ATTN__PATCH_ROWS;
+    sweep.n_rows = sweep.n_rows < model->config.n_ctx ? sweep.n_rows : model->config.n_ctx;
+    if (status == ATTN_OK) {
+        sweep.rows = (float *)attn__alloc(ctx, sweep.n_rows * model->config.d_model * sizeof(float),
+                                          "residual streams");
+        status = sweep.rows ? ATTN_OK : ATTN_E_MEMORY;
+    }
     for (layer = 0; layer < n_layer && status == ATTN_OK; layer++) {
         status = attn__copy_base(ctx, &sweep, n_columns);
         for (left = n_columns; left > 0 && status == ATTN_OK; left -= n) {
-            n = left < ATTN__PATCHES ? left : ATTN__PATCHES;
-            for (i = 0; i < n; i++)
-                at[i] = left - 1 - i;
+            /* positions go down, so that each session still holds the corrupted text before the
+             * next one it gets; as many as make a whole batch */
+            for (n = rows = 0; n < left && n < ATTN__PATCHES; n++) {
+                at[n] = left - 1 - n;
+                rows += by_head ? desc->n_tokens : desc->n_tokens - at[n];
+                if (n > 0 && rows > sweep.n_rows)
+                    break;
+            }
             status = attn__patch_some(ctx, &sweep, point, layer, by_head, at, n,
                                       (float *)result.dense.data + layer * n_columns);
         }
