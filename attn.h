@@ -50,7 +50,9 @@ WHAT IS HERE
     2. Models: open a .attn file, make a session with a key/value cache, feed tokens, read logits,
        sample, generate text, score text. GPT-2's tokenizer is included.
     3. The glass box: read or change any activation by its TransformerLens name while the model
-       runs (attn_hook); losses, attribution, logit lens, circuits.
+       runs (attn_hook, attn_hook_edit), record and save them (attn_record_new), run parts of the
+       model (attn_feed_item), patch one text's activations into another (attn_patch_positions);
+       losses, attribution, logit lens, circuits.
 
 TABLE OF CONTENTS: search for the mark
     >>manual        options, errors, memory, threads, determinism, the file format
@@ -96,8 +98,9 @@ MEMORY
     A context may bring its own allocator. Tensors made through a context live until
     attn_tensor_free, or until attn_ctx_free frees all that are left. Models and sessions have their
     own free functions. A session allocates everything when it is made (attn_session_size tells how
-    much that will be); feeding tokens into it, reading logits and sampling allocate nothing. Hooks,
-    attn_score and attn_generate bring what they need and give it back. Weights are used where the
+    much that will be); feeding tokens into it, reading logits and sampling allocate nothing. Hooks
+    (when they are made), attn_score, attn_generate and the attn_patch functions bring what they
+    need and give it back. Weights are used where the
 file is mapped, so several processes share one copy.
 
 THREADS
@@ -629,10 +632,11 @@ ATTN_API size_t attn_session_length(const attn_session *session);   /* tokens it
 ATTN_API size_t attn_session_capacity(const attn_session *session); /* tokens it can hold */
 ATTN_API const int32_t *attn_session_tokens(const attn_session *session);
 ATTN_API const attn_model *attn_session_model(const attn_session *session);
-/* Forgets all tokens from position `length` on. attn_logits() is NULL until the next feed. */
+/* Forgets all tokens from position `length` on; a pass that begins at a later layer may still build
+ * on them (attn_feed_batch). attn_logits() is NULL until the next feed. */
 ATTN_API attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t length);
-/* Makes `to` hold what `from` holds (same model; room enough). To try several continuations of one
- * prompt, feed it once and copy it. */
+/* Makes `to` hold what `from` holds (same model; room enough; no record may watch `to`). To try
+ * several continuations of one prompt, feed it once and copy it. Hooks are not copied. */
 ATTN_API attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from);
 
 /* Feeds a text and gives nll[t] = -log p(tokens[t + 1] | everything before), t = 0 .. n-2, in
@@ -8755,8 +8759,9 @@ static attn_status attn__prepare_edit(attn_ctx *ctx, attn_session *s, attn__hook
                                       const attn_edit *edit)
 {
     attn_edit *e = &hook->edit;
-    int layer, point = 0;
-    size_t n_values = 1;
+    const int layers = (int)s->model->config.n_layer,
+              has_rows = edit->kind == ATTN_EDIT_SET || edit->kind == ATTN_EDIT_ADD;
+    int layer, point;
     *e = *edit;
     if (e->position >= s->capacity || e->n_positions > s->capacity - e->position)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -8764,18 +8769,19 @@ static attn_status attn__prepare_edit(attn_ctx *ctx, attn_session *s, attn__hook
                           "%llu",
                           ATTN__LLU(e->n_positions), ATTN__LLU(e->position),
                           ATTN__LLU(s->capacity));
-    for (layer = -1; layer < (int)s->model->config.n_layer; layer++)
-        for (point = 0; point < ATTN__N_HOOKS; point++)
+    for (layer = -1; layer < layers; layer++) /* as many positions as the value has, unless told */
+        for (point = 0; point < ATTN__N_HOOKS && has_rows && edit->n_positions == 0; point++)
             if (hook->points[1 + layer] & ATTN__POINT(point)) {
-                if (attn__check_edit(ctx, s, e, point, layer) != ATTN_OK)
-                    return ctx->status;
-                if (e->kind != ATTN_EDIT_ZERO)
-                    n_values = attn__axes_of(e->value, point).n[0];
+                const size_t n = attn__axes_of(e->value, point).n[0];
+                e->n_positions = n > 1 ? n : e->n_positions;
             }
+    for (layer = -1; layer < layers; layer++)
+        for (point = 0; point < ATTN__N_HOOKS; point++)
+            if ((hook->points[1 + layer] & ATTN__POINT(point)) &&
+                attn__check_edit(ctx, s, e, point, layer) != ATTN_OK)
+                return ctx->status;
     if (e->kind == ATTN_EDIT_MEAN && attn__mean_over_positions(ctx, hook) != ATTN_OK)
         return ctx->status;
-    if (e->n_positions == 0 && e->kind != ATTN_EDIT_MEAN && n_values > 1)
-        e->n_positions = n_values;
     if (e->n_positions == 0 || e->n_positions > s->capacity - e->position)
         e->n_positions = s->capacity - e->position;
     return ATTN_OK;

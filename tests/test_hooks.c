@@ -1845,6 +1845,14 @@ static void wrong_edits(void)
     wrong = e;
     wrong.kind = (attn_edit_kind)9;
     FAILS(&ctx, ATTN_E_ARGUMENT, "number 9", attn_hook_edit(&ctx, session, &wrong));
+    wrong = edit_of("blocks.1.attn.hook_*", ATTN_EDIT_SET); /* one position, or three? */
+    wrong.value = random_tensor(3, 3, 3, 16);
+    OK(&ctx, attn_hook_edit(&ctx, session, &wrong));
+    attn_unhook_all(session);
+    wrong.value = random_tensor(3, 2, 3, 16);
+    FAILS(&ctx, ATTN_E_SHAPE, "hook_attn_scores", attn_hook_edit(&ctx, session, &wrong));
+    wrong.value = random_tensor(3, 3, 2, 16);
+    FAILS(&ctx, ATTN_E_SHAPE, "hook_q", attn_hook_edit(&ctx, session, &wrong));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no session", attn_hook_edit(&ctx, NULL, &e));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no edit", attn_hook_edit(&ctx, session, NULL));
     e.name = NULL;
