@@ -870,17 +870,6 @@ typedef struct attn_edit {
  * A feed whose keys outnumber the value's fails with ATTN_E_SHAPE. */
 ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_session *session, const attn_edit *edit);
 
-/* Logits [.., n_vocab] of residual streams [.., d_model] from any layer (nostalgebraist 2020): the
- * last LayerNorm, then the unembedding. attn_logit_lens computes the LayerNorm's scale from each
- * stream, as the model does at its end; attn_logit_lens_scaled divides by the scales [.., 1] that
- * it is given, such as a recorded ln_final.hook_scale, so that parts of a stream add up. From
- * blocks.(n_layer - 1).hook_resid_post the first gives the model's logits, bit by bit. */
-ATTN_API attn_status attn_logit_lens(attn_ctx *ctx, const attn_model *model, attn_tensor resid,
-                                     attn_tensor *logits);
-ATTN_API attn_status attn_logit_lens_scaled(attn_ctx *ctx, const attn_model *model,
-                                            attn_tensor resid, attn_tensor scale,
-                                            attn_tensor *logits);
-
 /* What a patch is judged by: a number from the logits [n_vocab] of the last position. Return 0 to
  * go on, anything else to stop (ATTN_STOPPED). */
 typedef int (*attn_metric_fn)(const float *logits, void *user, float *value);
@@ -7538,20 +7527,26 @@ static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_
 
 static void attn__record_rewind(attn_record *record, size_t position);
 
-ATTN__DEF attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t length)
+/* The session's tokens end at `length`, and so do its records. */
+static void attn__cut(attn_session *session, size_t length)
 {
     const attn__hook *hook;
+    session->length = length;
+    for (hook = session->hooks; hook; hook = hook->next)
+        if (hook->record)
+            attn__record_rewind(hook->record, length);
+}
+
+ATTN__DEF attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t length)
+{
     if (!session || length > session->length)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_rewind: to %llu, but the session holds %llu tokens",
                           ATTN__LLU(length), ATTN__LLU(session ? session->length : 0));
     if (attn__check_idle(ctx, "attn_rewind", session) != ATTN_OK)
         return ctx->status;
-    session->length = length;
+    attn__cut(session, length);
     session->has_logits = 0;
-    for (hook = session->hooks; hook; hook = hook->next)
-        if (hook->record)
-            attn__record_rewind(hook->record, length);
     return ATTN_OK;
 }
 
@@ -8512,12 +8507,12 @@ static void attn__out_npy(attn__out *out, attn_tensor x)
     attn__out_elements(out, x);
 }
 
-typedef struct attn__entry {
+typedef struct attn__zip_entry {
     uint32_t crc, size, offset;
-} attn__entry;
+} attn__zip_entry;
 
 /* What a zip file says of an entry, before its bytes and again in the directory at the end. */
-static void attn__out_entry(attn__out *out, const char *name, attn__entry entry, int directory)
+static void attn__out_entry(attn__out *out, const char *name, attn__zip_entry entry, int directory)
 {
     attn__out_number(out, directory ? 0x02014b50 : 0x04034b50, 4);
     if (directory)
@@ -8544,10 +8539,10 @@ static void attn__out_entry(attn__out *out, const char *name, attn__entry entry,
 static attn_status attn__write_npz(attn_ctx *ctx, attn__out *out, const char *const *names,
                                    const attn_tensor *values, size_t n)
 {
-    attn__entry *entries;
+    attn__zip_entry *entries;
     uint64_t directory;
     size_t i;
-    entries = (attn__entry *)attn__alloc(ctx, (n + 1) * sizeof *entries, "a list of tensors");
+    entries = (attn__zip_entry *)attn__alloc(ctx, (n + 1) * sizeof *entries, "a list of tensors");
     if (!entries)
         return ATTN_E_MEMORY;
     for (i = 0; i < n; i++) {
@@ -9866,7 +9861,7 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_session *session, const int
         }
     }
     if (status != ATTN_OK) {
-        session->length = before;
+        attn__cut(session, before);
         session->has_logits = had_logits;
         memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
     } else if (mean) {
@@ -9948,102 +9943,6 @@ ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_
     return ATTN_OK;
 }
 
-/* ---- logits of any stream ---- */
-
-typedef struct attn__lens {
-    const attn_model *model;
-    const attn__kernels *kernels;
-    float *normed, *pack; /* [rows, C], and ATTN__PACK for each worker */
-    float *logits;
-    size_t rows;
-} attn__lens;
-
-static void attn__lens_body(attn__worker *me, void *arg)
-{
-    const attn__lens *lens = (const attn__lens *)arg;
-    attn__matmul_job job;
-    memset(&job, 0, sizeof job);
-    job.in = lens->normed;
-    job.in_stride = (ptrdiff_t)lens->model->config.d_model;
-    job.in_step = 1;
-    job.w = lens->model->w_u;
-    job.out = lens->logits;
-    job.out_stride = lens->model->config.n_vocab;
-    job.rows = lens->rows;
-    attn__matmul(me, lens->kernels, &job, lens->pack + (size_t)me->id * ATTN__PACK);
-}
-
-/* A few rows at a time: normalized here, unembedded by all workers. */
-static attn_status attn__logit_lens(attn_ctx *ctx, const char *op, const attn_model *model,
-                                    attn_tensor resid, const attn_tensor *scales, attn_tensor *out)
-{
-    const int n_threads = attn__max_threads(ctx);
-    attn__result result;
-    attn__lens lens;
-    attn_shape shape, scale_shape;
-    size_t width, n_rows, row, n, i;
-    float *buffer;
-    if (!model || !out)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no %s was given", op,
-                          model ? "place for the logits" : "model");
-    memset(&lens, 0, sizeof lens);
-    lens.model = model;
-    width = model->config.d_model;
-    if (attn__need_kernels(ctx, &lens.kernels) || attn__need(ctx, op, "resid", &resid) ||
-        (scales && attn__need(ctx, op, "scale", scales)))
-        return ctx->status;
-    shape = scale_shape = attn__shape_of(&resid);
-    scale_shape.dim[shape.ndim - 1] = 1;
-    if (attn__row_length(&resid) != width ||
-        (scales && memcmp(scales->shape, scale_shape.dim, sizeof scale_shape.dim) != 0))
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: resid has shape %s%s%s; expected rows of %llu%s",
-                          op, attn__show(shape).text, scales ? ", scale has " : "",
-                          scales ? attn__show(attn__shape_of(scales)).text : "", ATTN__LLU(width),
-                          scales ? " and a scale for each" : "");
-    n_rows = attn__n_rows(&resid);
-    shape.dim[shape.ndim - 1] = model->config.n_vocab;
-    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
-        return ctx->status;
-    buffer = (float *)attn__alloc(
-        ctx, (256 * width + 2 * width + (size_t)n_threads * ATTN__PACK) * sizeof(float),
-        "rows of a residual stream");
-    if (!buffer)
-        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
-    lens.normed = buffer + 2 * width;
-    lens.pack = lens.normed + 256 * width;
-    shape.dim[shape.ndim - 1] = width;
-    for (row = 0; row < n_rows; row += n) {
-        n = n_rows - row < 256 ? n_rows - row : 256;
-        for (i = 0; i < n; i++) {
-            const float *x = attn__row(&resid, &shape, row + i, width, buffer);
-            float *to = lens.normed + i * width, mean, scale;
-            attn__moments(lens.kernels, x, width, model->config.ln_eps, &mean, &scale);
-            if (scales)
-                scale = *attn__row(scales, &scale_shape, row + i, 1, buffer + width);
-            lens.kernels->normalize(to, x, mean, scale, width);
-            lens.kernels->affine(to, to, model->ln_f_w, model->ln_f_b, width);
-        }
-        lens.rows = n;
-        lens.logits = (float *)result.dense.data + row * model->config.n_vocab;
-        attn__parallel(n_threads, attn__lens_body, &lens);
-    }
-    attn__free(buffer);
-    return attn__finish(ctx, out, &result, ATTN_OK);
-}
-
-ATTN__DEF attn_status attn_logit_lens(attn_ctx *ctx, const attn_model *model, attn_tensor resid,
-                                      attn_tensor *logits)
-{
-    return attn__logit_lens(ctx, "attn_logit_lens", model, resid, NULL, logits);
-}
-
-ATTN__DEF attn_status attn_logit_lens_scaled(attn_ctx *ctx, const attn_model *model,
-                                             attn_tensor resid, attn_tensor scale,
-                                             attn_tensor *logits)
-{
-    return attn__logit_lens(ctx, "attn_logit_lens_scaled", model, resid, &scale, logits);
-}
-
 /* >>patch =======================================================================================
  * Activation patching. The corrupted text is fed once, in full, and its residual streams recorded.
  * A patch of layer i at position p changes nothing below or before, so it runs on a copy of that
@@ -10097,8 +9996,8 @@ static attn_status attn__check_patch(attn_ctx *ctx, const char *what, const attn
     return ATTN_OK;
 }
 
-static attn_status attn__judge(attn_ctx *ctx, const attn_patch_desc *d, const attn_session *session,
-                               float *value)
+static attn_status attn__metric_of(attn_ctx *ctx, const attn_patch_desc *d,
+                                   const attn_session *session, float *value)
 {
     if (!d->metric)
         *value = session->logits[d->right] - session->logits[d->wrong];
@@ -10125,7 +10024,7 @@ static attn_status attn__run_recorded(attn_ctx *ctx, const attn__sweep *sweep,
     if (!*memory || attn_record_new(ctx, record, session, &desc, *memory, bytes) != ATTN_OK ||
         attn_feed(ctx, session, tokens, sweep->desc->n_tokens) != ATTN_OK)
         return ctx->status;
-    return attn__judge(ctx, sweep->desc, session, value);
+    return attn__metric_of(ctx, sweep->desc, session, value);
 }
 
 /* A session for so many positions, or all that the model has. */
@@ -10294,7 +10193,7 @@ static attn_status attn__patch_some(attn_ctx *ctx, attn__sweep *sweep, int point
         status = attn_feed_batch(ctx, items, n);
     for (i = 0; i < n; i++) {
         if (status == ATTN_OK)
-            status = attn__judge(ctx, d, sweep->sessions[i], &values[at[i]]);
+            status = attn__metric_of(ctx, d, sweep->sessions[i], &values[at[i]]);
         attn_unhook_all(sweep->sessions[i]);
     }
     return status;
@@ -10481,7 +10380,7 @@ ATTN__DEF attn_status attn_patch_path(attn_ctx *ctx, const attn_model *model,
     if (status == ATTN_OK)
         status = attn__feed_path(ctx, &sweep, path, end, stream, difference);
     if (status == ATTN_OK)
-        status = attn__judge(ctx, desc, sweep.base, value);
+        status = attn__metric_of(ctx, desc, sweep.base, value);
     attn_tensor_free(ctx, &difference);
     attn__end_sweep(&sweep);
     return status;
@@ -11189,7 +11088,7 @@ ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, cons
         }
     }
     if (status != ATTN_OK) {
-        session->length = before;
+        attn__cut(session, before);
         session->has_logits = had_logits;
         memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
     }

@@ -1074,6 +1074,11 @@ static void record_rules(void)
     stop = 0;
     OK(&ctx, attn_feed(&ctx, session, tokens + 7, 3));
     CHECK(view(record, "blocks.2.attn.hook_pattern").shape[2] == 10);
+    {
+        float nll[LENGTH]; /* a score needs the room, too */
+        FAILS(&ctx, ATTN_E_SPACE, "room", attn_score(&ctx, session, tokens, 18, nll, NULL));
+        CHECK(view(record, two[0]).shape[0] == 10 && attn_session_length(session) == 10);
+    }
     same_logits(attn_logits(session), want + 9 * vocab_of(odd), 1, odd, "after a stop");
     attn_record_free(record);
     OK(&ctx, attn_feed(&ctx, session, tokens + 10, 10));
@@ -1394,7 +1399,7 @@ static void cut_between_layers(void)
             rows = latest(s, name);
             snprintf(name, sizeof name, "blocks.%d.hook_resid_post", (int)c->n_layer - 1);
             by_hook = hooked(models[m], tokens, LENGTH, 6, name, put_rows, &rows, NULL, NULL);
-            OK(&ctx, attn_logit_lens(&ctx, models[m], rows, &logits));
+            OK(&ctx, attn_logit_lens_fresh(&ctx, &logits, models[m], rows, NULL, 0));
             CHECK(logits.ndim == 2 && logits.shape[0] == LENGTH);
             same_logits((const float *)logits.data, i + 1 == c->n_layer ? want : by_hook, LENGTH,
                         models[m], "logit lens");
@@ -1402,7 +1407,7 @@ static void cut_between_layers(void)
             scale = latest(r, "ln_final.hook_scale");
             by_hook = hooked(models[m], tokens, LENGTH, LENGTH, "ln_final.hook_scale", put_rows,
                              &scale, NULL, NULL);
-            OK(&ctx, attn_logit_lens_scaled(&ctx, models[m], rows, scale, &scaled));
+            OK(&ctx, attn_logit_lens_saved(&ctx, &scaled, models[m], rows, scale, NULL, 0));
             if (i + 1 == c->n_layer)
                 same_logits((const float *)scaled.data, by_hook, LENGTH, models[m], "saved scale");
             else
