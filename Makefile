@@ -99,7 +99,7 @@ $(BUILD)/tests/%.o: tests/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(COMPILE) -DTEST_BUILD='"$(BUILD)"' -c $< -o $@
 
-$(BUILD)/test: $(TESTS)
+$(BUILD)/test: $(TESTS) $(BUILD)/attn.o
 	$(COMPILE) $^ -o $@ $(LINK)
 
 # Changes only when the compiler or its flags do, and then everything is built again.

@@ -84,7 +84,7 @@ def main():
             sys.argv = ["make_golden.py", a.directory, "--layers", "12", "--heads", "12", "--width", "768",
                         "--vocab", "50257", "--ctx", "1024", "--tokens", "2", "--seed", "0"]
             make_golden.main()
-            a.texts = 1
+            a.texts = min(a.texts, 4)
         cfg = json.load(open(os.path.join(a.directory, "config.json")))
         c = argparse.Namespace(layers=cfg["n_layer"], heads=cfg["n_head"], width=cfg["n_embd"],
                                eps=cfg["layer_norm_epsilon"])

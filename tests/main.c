@@ -1,8 +1,10 @@
 /* Runs every suite, or those named on the command line, and ends in the line
  * "N passed, N failed, N skipped". */
-#define ATTN_IMPLEMENTATION
 #include "test.h"
 #include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 static struct {

@@ -164,17 +164,24 @@ static void greedy_in_a_large_vocabulary(void)
     enum { LARGE = 50257 };
     static const size_t places[] = {0, 15, 16, 1023, 1024, 1025, 2047, 2048, 50175, 50176, 50256};
     float *const logits = (float *)malloc(LARGE * sizeof *logits);
-    attn_sampler_desc desc = plain(0, 0);
+    const attn_sampler_desc desc = plain(0, 0);
+    attn_ctx ctx = {0};
+    attn_sampler *sampler = NULL;
     size_t i, j;
+    int32_t token;
+    OK(&ctx, attn_sampler_new(&ctx, &sampler, LARGE, &desc));
     for (i = 0; logits && i < LARGE; i++)
         logits[i] = -1.0f - (float)(i * 7919 % 1000);
     for (i = 0; logits && i < sizeof places / sizeof places[0]; i++) {
         for (j = i; j < sizeof places / sizeof places[0]; j += 2)
             logits[places[j]] = 4;
-        CHECK(draw(logits, LARGE, &desc, NULL, 0) == (int32_t)places[i]);
+        token = -1;
+        OK(&ctx, attn_sample(&ctx, sampler, logits, NULL, 0, &token));
+        CHECKF(token == (int32_t)places[i], "%ld, not %ld", (long)token, (long)places[i]);
         for (j = i; j < sizeof places / sizeof places[0]; j += 2)
             logits[places[j]] = -3;
     }
+    attn_sampler_free(sampler);
     free(logits);
 }
 
