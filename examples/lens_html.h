@@ -5,6 +5,7 @@
 #ifndef LENS_HTML_H
 #define LENS_HTML_H
 
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -98,10 +99,11 @@ static void json_text(FILE *file, const char *text, size_t size)
 /* The two colours are grounds for text in both themes; in light, text on much of one is white. */
 static const char html_style[] =
     ":root { color-scheme: light dark; --ground: #ffffff; --text: #1b1f24; --dim: #5d6671;\n"
-    "  --line: #d5dae0; --more: 29 84 200; --less: 196 78 10; }\n"
+    "  --line: #d5dae0; --more: 29 84 200; --less: 196 78 10;\n"
+    "  --ink: 29 84 200; }\n"
     "@media (prefers-color-scheme: dark) {\n"
     "  :root { --ground: #15181c; --text: #eceff3; --dim: #9aa4b0; --line: #363c44;\n"
-    "    --more: 45 105 230; --less: 190 74 14; } }\n"
+    "    --more: 45 105 230; --less: 190 74 14; --ink: 130 175 255; } }\n"
     "body { margin: 1.5rem; background: var(--ground); color: var(--text);\n"
     "  font: 15px/1.45 system-ui, sans-serif; }\n"
     "h1 { font-size: 1.35rem; margin: 0 0 .3rem; }\n"
@@ -110,6 +112,9 @@ static const char html_style[] =
     ".scale { display: inline-block; width: 12em; height: .8em; margin: 0 .5em;\n"
     "  border: 1px solid var(--line); vertical-align: -1px; }\n"
     ".from0 { background: linear-gradient(90deg, rgb(var(--more) / 0), rgb(var(--more))); }\n"
+    ".costs { background: linear-gradient(90deg, rgb(var(--less) / 0), rgb(var(--less))); }\n"
+    ".roots { background: linear-gradient(90deg, rgb(var(--ink) / 0), rgb(var(--ink) / .5) 25%,\n"
+    "  rgb(var(--ink) / .71) 50%, rgb(var(--ink) / .87) 75%, rgb(var(--ink))); }\n"
     ".both { background: linear-gradient(90deg, rgb(var(--less)), rgb(var(--less) / 0) 50%,\n"
     "  rgb(var(--more) / 0) 50%, rgb(var(--more))); }\n"
     ".m { background: rgb(var(--more) / var(--v)); }\n"
@@ -174,11 +179,12 @@ static void html_end(FILE *file, const char *script)
             html_tip_script, script);
 }
 
-static void html_legend(FILE *file, const char *low, const char *high)
+/* `scale` is one of the style's: from0, costs, roots or both. */
+static void html_legend(FILE *file, const char *low, const char *scale, const char *high)
 {
     fputs("<p class=\"legend\">", file);
-    html_text(file, low ? low : "0");
-    fprintf(file, "<span class=\"scale %s\"></span>", low ? "both" : "from0");
+    html_text(file, low);
+    fprintf(file, "<span class=\"scale %s\"></span>", scale);
     html_text(file, high);
     fputs("</p>\n", file);
 }
@@ -188,7 +194,7 @@ static void html_colour(FILE *file, float colour, const char *tip)
 {
     const double size = colour < 0 ? -(double)colour : (double)colour;
     fprintf(file, " class=\"%c%s\" style=\"--v:%.3f\" data-tip=\"", colour < 0 ? 'l' : 'm',
-            size > 0.7 ? " s" : "", size < 1 ? size : 1.0);
+            size > 0.76 ? " s" : "", size < 1 ? size : 1.0);
     html_text(file, tip);
     putc('"', file);
 }
@@ -199,7 +205,7 @@ static void html_grid(FILE *file, const lens_grid *grid)
     fputs("<h2>", file);
     html_text(file, grid->title);
     fputs("</h2>\n", file);
-    html_legend(file, grid->low, grid->high);
+    html_legend(file, grid->low ? grid->low : "0", grid->low ? "both" : "from0", grid->high);
     fputs("<div class=\"scroll\"><table>\n<thead><tr><th>", file);
     html_text(file, grid->row_name);
     fputs("</th>", file);
@@ -240,7 +246,7 @@ static void html_words(FILE *file, const lens_page *page, const char *high, cons
 {
     size_t i;
     html_begin(file, page, html_words_style);
-    html_legend(file, NULL, high);
+    html_legend(file, "0", "costs", high);
     fputs("<div class=\"words\">", file);
     for (i = 0; i < n; i++) {
         fputs("<span", file);
@@ -286,16 +292,17 @@ static const char html_pattern_script[] =
     "  return (digit(at) * 64 + digit(at + 1)) / 4095;\n"
     "}\n"
     "const colour = () => getComputedStyle(document.documentElement);\n"
-    "const rgb = () => colour().getPropertyValue('--more').trim().split(' ').map(Number);\n"
+    "const rgb = () => colour().getPropertyValue('--ink').trim().split(' ').map(Number);\n"
     "\n"
-    "// At a glance: a pixel is a weight, or in a long text the largest of several.\n"
+    "// At a glance: a pixel is a weight, or in a long text the largest of several. Its opacity is\n"
+    "// the square root of the weight, here and below, for most weights are small.\n"
     "function drawSmall(canvas, head) {\n"
     "  const size = canvas.width = canvas.height = Math.min(n, 176);\n"
     "  const pixels = new ImageData(size, size), ink = rgb();\n"
     "  for (let q = 0; q < n; q++)\n"
     "    for (let k = 0; k <= q; k++) {\n"
     "      const at = 4 * ((q * size / n | 0) * size + (k * size / n | 0));\n"
-    "      const alpha = Math.max(pixels.data[at + 3], 255 * weight(head, q, k));\n"
+    "      const alpha = Math.max(pixels.data[at + 3], 255 * Math.sqrt(weight(head, q, k)));\n"
     "      pixels.data.set([...ink, alpha], at);\n"
     "    }\n"
     "  canvas.getContext('2d').putImageData(pixels, 0, 0);\n"
@@ -322,8 +329,8 @@ static const char html_pattern_script[] =
     "  for (let q = q0; q < q1; q++)\n"
     "    for (let k = k0; k < k1; k++) {\n"
     "      pen.fillStyle = k > q ? style.getPropertyValue('--line')\n"
-    "        : `rgb(${rgb().join(' ')} / ${weight(chosen, q, k)})`;\n"
-    "      pen.globalAlpha = k > q ? 0.35 : 1;\n"
+    "        : `rgb(${rgb().join(' ')} / ${Math.sqrt(weight(chosen, q, k))})`;\n"
+    "      pen.globalAlpha = k > q ? 0.2 : 1;\n"
     "      pen.fillRect(x0 + k * cell, y0 + q * cell, cell - 1, cell - 1);\n"
     "    }\n"
     "  pen.globalAlpha = 1;\n"
@@ -400,7 +407,7 @@ static void html_patterns_begin(FILE *file, const lens_page *page, const char *c
 {
     size_t i;
     html_begin(file, page, html_pattern_style);
-    html_legend(file, NULL, "1: all of a query's attention");
+    html_legend(file, "0", "roots", "1: all of a query's attention");
     fputs("<div id=\"heads\" class=\"heads\"></div>\n<h2 id=\"head\"></h2>\n<div><div id=\"large\">"
           "<div></div><canvas></canvas></div></div>\n"
           "<script type=\"application/json\" id=\"info\">\n{\"tokens\": [",
@@ -450,10 +457,10 @@ static const char svg_style[] =
     "  white-space: pre; fill: #1b1f24; }\n"
     ".big { font-size: 17px; } .dim { fill: #5d6671; } .c { text-anchor: middle; }\n"
     ".r { text-anchor: end; } .ground { fill: #ffffff; } .line { fill: #d5dae0; }\n"
-    ".m { fill: rgb(29,84,200); } .l { fill: rgb(196,78,10); } .s { fill: #ffffff; }\n"
+    ".m, .ink { fill: rgb(29,84,200); } .l { fill: rgb(196,78,10); } .s { fill: #ffffff; }\n"
     "@media (prefers-color-scheme: dark) { text { fill: #eceff3; } .dim { fill: #9aa4b0; }\n"
     "  .ground { fill: #15181c; } .line { fill: #363c44; } .m { fill: rgb(45,105,230); }\n"
-    "  .l { fill: rgb(190,74,14); } .s { fill: #ffffff; } }\n"
+    "  .l { fill: rgb(190,74,14); } .s { fill: #ffffff; } .ink { fill: rgb(130,175,255); } }\n"
     "</style>\n";
 
 /* Letters of a text up to its end or its line's, counted as code points. */
@@ -465,9 +472,23 @@ static size_t svg_letters(const char *text)
     return n;
 }
 
-/* At most `most` letters of a line, "…" in place of the rest. Gives where the next line begins, or
- * NULL. */
-static const char *svg_cut(FILE *file, const char *text, size_t most)
+/* Where the next line begins, or NULL. */
+static const char *svg_next(const char *text)
+{
+    text = strchr(text, '\n');
+    return text ? text + 1 : NULL;
+}
+
+static size_t svg_lines(const char *text)
+{
+    size_t n = 0;
+    for (; text; text = svg_next(text))
+        n++;
+    return n;
+}
+
+/* At most `most` letters of a line, "…" in place of the rest. */
+static void svg_cut(FILE *file, const char *text, size_t most)
 {
     const int cut = svg_letters(text) > most;
     size_t n = 0;
@@ -480,7 +501,6 @@ static const char *svg_cut(FILE *file, const char *text, size_t most)
     }
     if (cut)
         fputs("…", file);
-    return *text ? text + 1 : NULL;
 }
 
 static void svg_text(FILE *file, double x, double y, const char *class_name, const char *text,
@@ -516,14 +536,14 @@ static void svg_box(FILE *file, double x, double y, double w, double h, float co
             x, y, w, h, colour < 0 ? 'l' : 'm', size < 1 ? size : 1.0);
 }
 
-/* The scale of colours in steps, for SVG has no gradient of opacity that all viewers know. */
-static void svg_legend(FILE *file, double y, const char *low, const char *high)
+/* The scale of colours in steps, twelve to 1, for SVG has no gradient of opacity that all viewers know. */
+static void svg_legend(FILE *file, double y, const char *low, int from, int to, const char *high)
 {
-    const char *const from = low ? low : "0";
-    double x = SVG_EDGE + SVG_LETTER * (double)svg_letters(from) + 8;
+    double x = SVG_EDGE + SVG_LETTER * (double)svg_letters(low) + 8;
+    const int way = from < to ? 1 : -1;
     int i;
-    svg_text(file, SVG_EDGE, y + 13, "dim", from, 100);
-    for (i = low ? -12 : 0; i <= 12; i++, x += 7)
+    svg_text(file, SVG_EDGE, y + 13, "dim", low, 100);
+    for (i = from; i != to + way; i += way, x += 7)
         svg_box(file, x, y + 3, 7, 12, (float)i / 12);
     svg_text(file, x + 8, y + 13, "dim", high, 100);
 }
@@ -545,13 +565,9 @@ static svg_sizes svg_measure(const lens_grid *grid)
         letters = (n = svg_letters(grid->cells[i].text)) > letters ? n : letters;
     for (i = 0; i < grid->n_columns; i++) {
         const char *text = grid->columns[i];
-        for (n = 1; text; n++) {
-            const size_t long_ = svg_letters(text);
-            letters = long_ > letters ? long_ : letters;
-            text = strchr(text, '\n');
-            text = text ? text + 1 : NULL;
-        }
-        lines = n - 1 > lines ? n - 1 : lines;
+        lines = (n = svg_lines(text)) > lines ? n : lines;
+        for (; text; text = svg_next(text))
+            letters = (n = svg_letters(text)) > letters ? n : letters;
     }
     s.letters = letters < most ? letters : most;
     s.label = SVG_LETTER * (double)label + 10;
@@ -568,16 +584,16 @@ static void svg_grid(FILE *file, const lens_grid *grid, double y)
     const double left = SVG_EDGE + s.label;
     size_t i, j;
     svg_text(file, SVG_EDGE, y + 15, "", grid->title, 1000);
-    svg_legend(file, y + SVG_LINE, grid->low, grid->high);
+    svg_legend(file, y + SVG_LINE, grid->low ? grid->low : "0", grid->low ? -12 : 0, 12, grid->high);
     y += 2.6 * SVG_LINE;
-    svg_text(file, left - 8, y + s.head - 10, "dim r", grid->row_name, 100);
+    svg_text(file, left - 8, y + s.head - 6, "dim r", grid->row_name, 100);
     for (j = 0; j < grid->n_columns; j++) {
         const char *text = grid->columns[j];
-        double line = y + 10;
-        for (; text; line += SVG_LINE - 3) {
+        double line = y + s.head - 6 - (SVG_LINE - 3) * (double)(svg_lines(text) - 1);
+        for (; text; text = svg_next(text), line += SVG_LINE - 3) {
             fprintf(file, "<text x=\"%.1f\" y=\"%.1f\" class=\"dim c\">",
                     left + s.cell * ((double)j + 0.5), line);
-            text = svg_cut(file, text, s.letters);
+            svg_cut(file, text, s.letters);
             fputs("</text>\n", file);
         }
     }
@@ -592,7 +608,7 @@ static void svg_grid(FILE *file, const lens_grid *grid, double y)
             fputs("</title>", file);
             svg_box(file, x, y, s.cell - 1, SVG_LINE - 1, cell->colour);
             svg_text(file, x + s.cell / 2, y + 14,
-                     cell->colour > 0.7f || cell->colour < -0.7f ? "c s" : "c", cell->text,
+                     cell->colour > 0.76f || cell->colour < -0.76f ? "c s" : "c", cell->text,
                      s.letters);
             fputs("</g>\n", file);
         }
@@ -638,7 +654,7 @@ static size_t svg_place(const lens_word *words, size_t n, size_t letters, FILE *
             fprintf(file,
                     "<text x=\"%.1f\" y=\"%.1f\" textLength=\"%.1f\" "
                     "lengthAdjust=\"spacingAndGlyphs\"%s>",
-                    x, y + 15, width, words[i].colour > 0.7f ? " class=\"s\"" : "");
+                    x, y + 15, width, words[i].colour > 0.76f ? " class=\"s\"" : "");
             svg_cut(file, words[i].text, letters);
             fputs("</text></g>\n", file);
         }
@@ -657,13 +673,13 @@ static void svg_words(FILE *file, const lens_page *page, const char *high, const
     const size_t letters = 90, lines = svg_place(words, n, letters, NULL);
     svg_begin(file, page, 2 * SVG_EDGE + SVG_LETTER * (double)letters,
               SVG_TOP + 3 * SVG_LINE + 1.3 * SVG_LINE * (double)lines);
-    svg_legend(file, SVG_TOP, NULL, high);
+    svg_legend(file, SVG_TOP, "0", 0, -12, high);
     svg_place(words, n, letters, file);
     fputs("</svg>\n", file);
 }
 
 /* Many heads at a glance: squares of one brightness are one path, and what is fainter than 1/64 is
- * left out. */
+ * left out. Opacity is the root of a weight, as on the page. */
 static void svg_pattern(FILE *file, lens_weight_fn at, const void *pattern, size_t n, double x,
                         double y, double size, const char *label)
 {
@@ -679,11 +695,11 @@ static void svg_pattern(FILE *file, lens_weight_fn at, const void *pattern, size
         for (q = 0; q < n; q++)
             for (k = 0; k <= q; k++) {
                 const double weight = (double)at(pattern, q, k);
-                if (weight < 1. / 64 || (unsigned)(weight * (STEPS - 1) + 0.5) != step)
+                if (weight < 1. / 64 || (unsigned)(sqrt(weight) * (STEPS - 1) + 0.5) != step)
                     continue;
                 if (!begun++)
-                    fprintf(file, "<path class=\"m\" fill-opacity=\"%.3f\" d=\"",
-                            step ? (double)step / (STEPS - 1) : 0.03);
+                    fprintf(file, "<path class=\"ink\" fill-opacity=\"%.3f\" d=\"",
+                            (double)step / (STEPS - 1));
                 fprintf(file, "M%zu %zuh1v1h-1z", k, q);
             }
         if (begun)
