@@ -36,8 +36,17 @@ static int run_attribute(lens *l);
 static int run_heads(lens *l);
 static int run_record(lens *l);
 
-enum { TOKENS = 1, LOSS = 2, LENS = 4, PATTERNS = 8, PATCH = 16, ATTRIBUTE = 32, HEADS = 64,
-       RECORD = 128, ALL = 255 };
+enum {
+    TOKENS = 1,
+    LOSS = 2,
+    LENS = 4,
+    PATTERNS = 8,
+    PATCH = 16,
+    ATTRIBUTE = 32,
+    HEADS = 64,
+    RECORD = 128,
+    ALL = 255
+};
 
 static const struct command {
     const char *name;
@@ -61,39 +70,37 @@ static const struct option {
     char letter;
     const char *name, *argument;
     enum kind kind;
-    size_t at;     /* offset in options */
-    int commands;  /* that know it */
-    size_t most;   /* largest COUNT */
+    size_t at;    /* offset in options */
+    int commands; /* that know it */
+    size_t most;  /* largest COUNT */
     const char *help;
 } table[] = {
 #define AT(member) offsetof(options, member)
     {'o', "output", "FILE", TEXT, AT(output), ALL, 0,
-     "a picture: FILE.html or FILE.svg; record:\n"
-     "                          FILE.safetensors or FILE.npz"},
+     "a picture: FILE.html or FILE.svg\nrecord: FILE.safetensors or FILE.npz"},
     {0, "json", NULL, FLAG, AT(json), ALL, 0, "print JSON in place of tables"},
     {0, "ids", "IDS", TEXT, AT(ids), ALL, 0, "the text as token ids: \"464 995\""},
     {0, "file", "FILE", TEXT, AT(file), ALL, 0, "read the text from FILE (-: standard input)"},
     {0, "bos", NULL, FLAG, AT(bos), ALL, 0, "begin with the beginning-of-text token"},
     {0, "special", NULL, FLAG, AT(special), ALL, 0, "<|endoftext|> in the text is a token"},
     {0, "top", "K", COUNT, AT(top), TOKENS | LOSS | LENS | PATTERNS, 50,
-     "likeliest tokens to show (default 5), or keys"},
+     "how many likely tokens, or keys, to show\n(default 5)"},
     {0, "layer", "L", COUNT, AT(layer), PATTERNS, 1000000, "patterns: of this layer alone"},
     {0, "head", "H", COUNT, AT(head), PATTERNS, 1000000, "patterns: of this head alone"},
     {0, "saved-scale", NULL, FLAG, AT(saved_scale), LENS, 0,
-     "logit-lens: with the last LayerNorm's scale of\n"
-     "                          the real run, not one computed anew for each layer"},
+     "logit-lens: the last LayerNorm's scale is that of\nthe real run, not each stream's own"},
     {0, "at", "POSITION", COUNT, AT(position), ATTRIBUTE, 1000000000,
-     "attribute: what is said here (default: the end)"},
+     "attribute: what is said after this token\n(default: the last; they count from 0)"},
     {0, "token", "TOKEN", TEXT, AT(token), PATCH | ATTRIBUTE, 0,
-     "whose logit; text, or an id where --ids is used\n"
-     "                          (default: the likeliest)"},
+     "whose logit: text, or an id if --ids is used\n(default: the likeliest)"},
     {0, "against", "TOKEN", TEXT, AT(against), PATCH | ATTRIBUTE, 0,
-     "... minus this one's (patch: by default the\n"
-     "                          likeliest after TEXT2)"},
+     "... minus this one's (patch without --token: the\nlikeliest after TEXT2)"},
     {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), PATCH, 0, "patch: TEXT2 as token ids"},
-    {0, "threads", "COUNT", COUNT, AT(threads), ALL, MAX_THREADS, "default: one for each processor"},
+    {0, "threads", "COUNT", COUNT, AT(threads), ALL, MAX_THREADS,
+     "default: one for each processor"},
     {0, "isa", "NAME", TEXT, AT(isa), ALL, 0, "portable, base, avx2, avx512, avx512-vnni, neon"},
-    {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), ALL, 0, "open without verifying the file"},
+    {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), ALL, 0,
+     "open without verifying the file"},
     {'h', "help", NULL, FLAG, AT(help), ALL, 0, "print this"},
     {0, "version", NULL, FLAG, AT(version), ALL, 0, "print the version"},
 };
@@ -108,13 +115,18 @@ static void print_help(void)
     for (i = 0; i < N_COMMANDS; i++)
         printf("  %-11s %s\n", commands[i].name, commands[i].help);
     printf("\nNAME: an activation or a pattern, such as blocks.0.attn.hook_pattern or\n"
-           "*.hook_resid_post (record), hook_mlp_out or attn.hook_z (patch). TEXT may be - for\n"
-           "standard input; the command may also follow it. After -- nothing is an option\n"
-           "or a command.\n\n");
-    for (i = 0; i < N_OPTIONS; i++)
-        printf("  %c%c --%-13s %-8s %s\n", table[i].letter ? '-' : ' ',
+           "*.hook_resid_post (record), hook_mlp_out or attn.hook_z (patch). TEXT may be\n"
+           "- for standard input; the command may also follow it. After -- nothing is an\n"
+           "option or a command.\n\n");
+    for (i = 0; i < N_OPTIONS; i++) {
+        const char *help = table[i].help, *end = strchr(help, '\n');
+        printf("  %c%c --%-14s %-8s  %.*s\n", table[i].letter ? '-' : ' ',
                table[i].letter ? table[i].letter : ' ', table[i].name,
-               table[i].argument ? table[i].argument : "", table[i].help);
+               table[i].argument ? table[i].argument : "",
+               end ? (int)(end - help) : (int)strlen(help), help);
+        if (end)
+            printf("%32s%s\n", "", end + 1);
+    }
     printf("\nTables are coloured on a terminal, unless NO_COLOR is set.\n"
            "Exit codes: 0 done, 1 the run failed, 2 wrong usage, 130 stopped by Ctrl-C,\n"
            "141 the reader of the output went away.\n");
@@ -131,7 +143,7 @@ typedef struct text {
 struct lens {
     options o;
     const struct command *command;
-    const char *words[64]; /* the arguments that are no options; NULL beyond n_words */
+    const char *words[64];  /* the arguments that are no options; NULL beyond n_words */
     size_t n_words, n_free; /* n_free: those before a -- */
     const char *model_path, *clean_word, *corrupted_word;
     const char *const *names;
@@ -378,15 +390,20 @@ static const char *shown_token(lens *l, int32_t id)
     return bytes ? visible(l, bytes, size, "·") : keep(l, "%ld", (long)id);
 }
 
-/* At most `most` letters of a shown token: what stands in a list may be short. */
+/* At most `most` columns of a shown token: what stands in a list may be short. */
 static const char *brief(lens *l, const char *token, size_t most)
 {
-    size_t i, n = 0;
-    for (i = 0; token[i]; i++)
-        if (((unsigned char)token[i] & 0xC0) != 0x80 && n++ == most - 1 &&
-            svg_letters(token) > most)
-            return keep(l, "%.*s…", (int)i, token);
-    return token;
+    const size_t size = strlen(token);
+    size_t at = 0, length, used = 0;
+    uint32_t code = 0;
+    if (text_width(token, size) <= most)
+        return token;
+    for (; at < size; at += length) {
+        length = utf8_length((const unsigned char *)token + at, size - at, &code);
+        if ((used += (size_t)width_of(code)) > most - 1)
+            break;
+    }
+    return keep(l, "%.*s…", (int)at, token);
 }
 
 /* ---- the text ---- */
@@ -506,8 +523,10 @@ static int name_token(lens *l, const char *option, const char *name, int32_t *id
     }
     if (attn_encode(&l->ctx, l->tokenizer, name, strlen(name), 1, ids, 2, &n) || n != 1) {
         l->ctx.status = ATTN_OK;
-        return fail(FAILED, "--%s: \"%s\" is %zu tokens, where one is needed (most words begin "
-                            "with a space)", option, name, n);
+        return fail(FAILED,
+                    "--%s: \"%s\" is %zu tokens, where one is needed (most words begin "
+                    "with a space)",
+                    option, name, n);
     }
     *id = ids[0];
     return FINE;
@@ -534,35 +553,14 @@ static int make_session(lens *l, size_t n_batch)
 
 /* ---- tables on a terminal ---- */
 
-/* Columns of a terminal that a character takes. */
-static int width_of(uint32_t c)
-{
-    const int wide = (c >= 0x1100 && c < 0x1160) || (c >= 0x2E80 && c < 0xA4D0) ||
-                     (c >= 0xAC00 && c < 0xD7A4) || (c >= 0xF900 && c < 0xFB00) ||
-                     (c >= 0xFE30 && c < 0xFE70) || (c >= 0xFF00 && c < 0xFF61) ||
-                     (c >= 0x1F300 && c < 0x1FB00) || (c >= 0x20000 && c < 0x3FFFE);
-    return wide ? 2 : c >= 0x300 && c < 0x370 ? 0 : 1;
-}
-
-static int text_width(const char *shown_text)
-{
-    const size_t size = strlen(shown_text);
-    size_t at = 0;
-    uint32_t code = 0;
-    int width = 0;
-    for (; at < size; width += width_of(code))
-        at += utf8_length((const unsigned char *)shown_text + at, size - at, &code);
-    return width;
-}
-
 /* A text in `width` columns, cut with "…" if it needs more; a negative width aligns to the right,
  * as printf's does to the left; 0: as many as it needs. A second line goes behind a slash. `sgr` is
  * how a terminal shall show it, or NULL. */
 static void put(const lens *l, const char *shown_text, int width, const char *sgr)
 {
-    const int needed = text_width(shown_text);
-    const int columns = width < 0 ? -width : width ? width : needed;
     const size_t size = strlen(shown_text);
+    const int needed = (int)text_width(shown_text, size);
+    const int columns = width < 0 ? -width : width ? width : needed;
     size_t at = 0, length;
     int used = 0;
     uint32_t code = 0;
@@ -618,9 +616,9 @@ static void print_grid(const lens *l, const lens_grid *grid)
     int label = turned ? 20 : 6, width = 6, n;
     size_t i, j;
     for (i = 0; i < grid->n_rows * grid->n_columns; i++)
-        width = (n = text_width(grid->cells[i].text)) > width ? n : width;
+        width = (n = (int)line_width(grid->cells[i].text)) > width ? n : width;
     for (j = 0; j < n_columns; j++)
-        width = (n = text_width(columns[j])) > width ? n : width;
+        width = (n = (int)line_width(columns[j])) > width ? n : width;
     width = width > 10 ? 10 : width;
     put(l, grid->title, 0, bold);
     printf("\n");
@@ -711,8 +709,7 @@ static void json_grid(FILE *file, const lens_grid *grid)
     size_t i, j;
     fputs("{\"title\": ", file);
     json_string(file, grid->title);
-    fprintf(file, ", \"axes\": [\"%s\", \"%s\"], \"columns\": ", grid->row_name,
-            grid->column_name);
+    fprintf(file, ", \"axes\": [\"%s\", \"%s\"], \"columns\": ", grid->row_name, grid->column_name);
     json_strings(file, grid->columns, grid->n_columns);
     fputs(", \"values\": [", file);
     for (i = 0; i < grid->n_rows; i++) {
@@ -942,7 +939,8 @@ static void print_token(const lens *l, const losses *found, size_t t)
         return;
     }
     put_number(l, (double)stats->nll, 8, sgr);
-    printf("  %8.4f %7zu", (double)stats->probability, stats->rank);
+    printf(stats->probability < 0.0001f ? "  %8.1e %7zu" : "  %8.4f %7zu",
+           (double)stats->probability, stats->rank);
 }
 
 static int run_tokens(lens *l)
@@ -1022,9 +1020,8 @@ static int judge_streams(lens *l, const attn_parts *parts, size_t first, size_t 
     for (i = 0; i < n_parts; i++)
         for (t = 0; t < count; t++) /* after the last token comes nothing; any will do */
             targets[i * count + t] = first + t + 1 < n ? l->text.ids[first + t + 1] : 0;
-    if (l->o.saved_scale
-            ? attn_logit_lens_saved(&l->ctx, &logits, l->model, resid, scale, NULL, 0)
-            : attn_logit_lens_fresh(&l->ctx, &logits, l->model, resid, NULL, 0))
+    if (l->o.saved_scale ? attn_logit_lens_saved(&l->ctx, &logits, l->model, resid, scale, NULL, 0)
+                         : attn_logit_lens_fresh(&l->ctx, &logits, l->model, resid, NULL, 0))
         return failed(l);
     rows = attn_reshape(logits, attn_shape2(n_parts * count, l->config->n_vocab));
     if (attn_logit_stats(&l->ctx, rows, targets, stats, some, k))
@@ -1105,8 +1102,8 @@ static int run_logit_lens(lens *l)
             lens_cell *cell = cell_of(&grid, i, t);
             cell->number = cell->colour = guess->probability;
             cell->text = shown_token(l, guess->token);
-            cell->tip = keep(l, "%s at %zu %s%s", grid.rows[i], t,
-                             brief(l, l->text.shown[t], 40), list_guesses(l, guess, k));
+            cell->tip = keep(l, "%s at %zu %s%s", grid.rows[i], t, brief(l, l->text.shown[t], 40),
+                             list_guesses(l, guess, k));
             if (t + 1 < n)
                 cell->tip = keep(l, "%s\nin fact %s: %.2f%%, rank %zu", cell->tip,
                                  brief(l, l->text.shown[t + 1], 40),
@@ -1314,10 +1311,11 @@ static int draw_patterns(patterns *p, FILE *file)
     const size_t n_rows = (p->n_heads + p->n_columns - 1) / p->n_columns;
     lens_page page = {"Attention patterns", NULL};
     int code;
-    page.note = p->n_heads == 1 ? keep(l, "layer %zu, head %zu, over %zu tokens", l->o.layer,
-                                       l->o.head, l->text.n)
-                                : keep(l, "%zu heads over %zu tokens: queries down, keys across",
-                                       p->n_heads, l->text.n);
+    page.note =
+        p->n_heads == 1
+            ? keep(l, "layer %zu, head %zu, over %zu tokens", l->o.layer, l->o.head, l->text.n)
+            : keep(l, "%zu heads over %zu tokens: queries down, keys across%s", p->n_heads,
+                   l->text.n, is_svg(l) ? "" : "; click on one to see it large");
     p->file = file;
     if (!is_svg(l))
         html_patterns_begin(file, &page, l->text.shown, l->text.n, p->heads, p->n_heads,
@@ -1361,9 +1359,16 @@ static int run_patterns(lens *l)
                 p.heads[p.n_heads++][1] = head;
             }
     p.n_columns = l->o.head == not_given ? n_head : n_layer < 12 ? n_layer : 12;
+    if (l->o.output && is_svg(l) && p.n_heads == 1 && n > 256)
+        return fail(FAILED,
+                    "%zu tokens are too many for an SVG of one head; a page (.html) has "
+                    "room for them",
+                    n);
     if (l->o.output && n * n > most / p.n_heads)
-        return fail(FAILED, "%zu patterns of %zu tokens are too much for a picture; choose with "
-                            "--layer or --head", p.n_heads, n);
+        return fail(FAILED,
+                    "%zu patterns of %zu tokens are too much for a picture; choose with "
+                    "--layer or --head",
+                    p.n_heads, n);
     if (l->o.output) {
         if ((code = open_picture(l, &picture)) != FINE)
             return code;
@@ -1454,8 +1459,10 @@ static int ask_about_patches(lens *l, patching *p)
         if (code == FINE)
             code = likeliest(l, &l->corrupted, l->text.n, &p->question.against, logits);
         if (code == FINE && p->question.token == p->question.against)
-            return fail(FAILED, "\"%s\" is the likeliest token after both texts: say with --token and "
-                                "--against what to ask", shown_token(l, p->question.token));
+            return fail(FAILED,
+                        "\"%s\" is the likeliest token after both texts: say with --token and "
+                        "--against what to ask",
+                        shown_token(l, p->question.token));
     }
     if (code != FINE || (code = name_tokens(l, &p->question)) != FINE)
         return code;
@@ -1490,8 +1497,8 @@ static int sweep(lens *l, patching *p, const char *name, lens_grid *grid)
         return code;
     if (!by_head)
         label_positions(l, grid);
-    grid->title = keep(l, "%s, %s", name, by_head ? "of one head at all positions"
-                                                  : "at one position");
+    grid->title =
+        keep(l, "%s, %s", name, by_head ? "of one head at all positions" : "at one position");
     grid->low = "-1";
     grid->high = "1: as in the clean text";
     for (i = 0; i < grid->n_rows; i++)
@@ -1546,8 +1553,9 @@ static int run_patch(lens *l)
     for (i = 0; i < n; i++)
         if ((code = sweep(l, &p, names[i], &grids[i])) != FINE)
             return code;
-    page.note = keep(l, "%s: %.3f in the clean text, %.3f in the corrupted one. Cells: how much of "
-                        "that a clean activation restores, 0 to 1.",
+    page.note = keep(l,
+                     "%s: %.3f in the clean text, %.3f in the corrupted one. Cells: how much of "
+                     "that a clean activation restores, 0 to 1.",
                      p.question.text, (double)p.clean, (double)p.corrupted);
     if (l->o.output)
         return draw_grids(l, &page, grids, n);
@@ -1609,8 +1617,9 @@ static int find_terms(lens *l, const question *q, size_t position, terms *out)
         attn_attribute_bias(&l->ctx, &bias, l->model, directions))
         return failed(l);
     if ((code = make_grid(l, &out->layers, l->config->n_layer, l->config->n_head + 1)) != FINE ||
-        (code = make_grid(l, &out->others, 1, n_parts + 1 - l->config->n_layer *
-                                                  ((size_t)l->config->n_head + 1))) != FINE)
+        (code = make_grid(l, &out->others, 1,
+                          n_parts + 1 - l->config->n_layer * ((size_t)l->config->n_head + 1))) !=
+            FINE)
         return code;
     ((const char **)out->layers.columns)[l->config->n_head] = "MLP";
     ((const char **)out->others.rows)[0] = "";
@@ -1637,10 +1646,10 @@ static void finish_terms(lens *l, terms *out)
             lens_cell *cell = cell_of(grids[g], 0, i);
             const char *column = grids[g]->columns[i % grids[g]->n_columns];
             cell->colour = (float)((double)cell->number / most);
-            cell->tip = g ? keep(l, "%s\n%.5f", column, (double)cell->number)
-                          : keep(l, "layer %zu, %s%s\n%.5f", i / grids[g]->n_columns,
-                                 strcmp(column, "MLP") ? "head " : "", column,
-                                 (double)cell->number);
+            cell->tip =
+                g ? keep(l, "%s\n%.5f", column, (double)cell->number)
+                  : keep(l, "layer %zu, %s%s\n%.5f", i / grids[g]->n_columns,
+                         strcmp(column, "MLP") ? "head " : "", column, (double)cell->number);
         }
     }
     out->layers.title = "what heads and MLPs add to it";
@@ -1703,9 +1712,9 @@ static int run_heads(lens *l)
 {
     static const char *const titles[] = {"previous-token heads", "duplicate-token heads",
                                          "induction heads", "entropy of the attention, in nats"};
-    static const char *const highs[] = {
-        "1: all of the attention goes to the token before",
-        "1: ... to earlier places of the same token", "1: ... to what followed those"};
+    static const char *const highs[] = {"1: all of the attention goes to the token before",
+                                        "1: ... to earlier places of the same token",
+                                        "1: ... to what followed those"};
     enum { N = ATTN_N_HEAD_KINDS + 1 };
     const size_t n = l->text.n;
     const double even = n > 1 ? log((double)n) : 1;
@@ -1729,15 +1738,16 @@ static int run_heads(lens *l)
                 lens_cell *cell = cell_of(&grids[kind], i, j);
                 cell->number = kind < ATTN_N_HEAD_KINDS ? attn_get(scores, kind, i, j, 0)
                                                         : attn_get(mean, i, j, 0, 0);
-                cell->colour = kind < ATTN_N_HEAD_KINDS
-                                   ? cell->number
-                                   : (float)((double)cell->number / even);
+                cell->colour =
+                    kind < ATTN_N_HEAD_KINDS ? cell->number : (float)((double)cell->number / even);
                 cell->text = keep(l, "%.2f", (double)cell->number);
                 cell->tip = keep(l, "layer %zu, head %zu\n%.4f", i, j, (double)cell->number);
             }
     }
-    page.note = keep(l, "over %zu tokens; duplicate-token and induction heads show in texts that "
-                        "repeat themselves", n);
+    page.note = keep(l,
+                     "over %zu tokens; duplicate-token and induction heads show in texts that "
+                     "repeat themselves",
+                     n);
     if (l->o.output)
         return draw_grids(l, &page, grids, N);
     if (l->o.json) {
@@ -1817,9 +1827,8 @@ static int run_all(lens *l)
     if ((code = check_usage(l)) != FINE || (code = open_model(l)) != FINE ||
         (code = make_text(l, &l->text, l->clean_word, l->o.file, "ids", l->o.ids)) != FINE)
         return code;
-    if (l->command->bit == PATCH &&
-        (code = make_text(l, &l->corrupted, l->corrupted_word, NULL, "corrupted-ids",
-                          l->o.corrupted_ids)) != FINE)
+    if (l->command->bit == PATCH && (code = make_text(l, &l->corrupted, l->corrupted_word, NULL,
+                                                      "corrupted-ids", l->o.corrupted_ids)) != FINE)
         return code;
     return l->command->run(l);
 }

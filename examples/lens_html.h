@@ -19,8 +19,8 @@ typedef struct lens_cell {
 /* A table of coloured cells. */
 typedef struct lens_grid {
     const char *title;
-    const char *row_name, *column_name;    /* of the axes: "layer", "position" */
-    const char *low, *high;                /* the legend: at -1 (NULL: it begins at 0), at 1 */
+    const char *row_name, *column_name;       /* of the axes: "layer", "position" */
+    const char *low, *high;                   /* the legend: at -1 (NULL: it begins at 0), at 1 */
     const char *const *rows, *const *columns; /* labels; a newline in one begins a second line */
     size_t n_rows, n_columns;
     const lens_cell *cells; /* [n_rows, n_columns] */
@@ -43,20 +43,35 @@ static void html_text(FILE *file, const char *text)
 {
     for (; *text; text++)
         switch (*text) {
-        case '<': fputs("&lt;", file); break;
-        case '>': fputs("&gt;", file); break;
-        case '&': fputs("&amp;", file); break;
-        case '"': fputs("&quot;", file); break;
-        case '\n': fputs("&#10;", file); break;
-        default: putc(*text, file);
+        case '<':
+            fputs("&lt;", file);
+            break;
+        case '>':
+            fputs("&gt;", file);
+            break;
+        case '&':
+            fputs("&amp;", file);
+            break;
+        case '"':
+            fputs("&quot;", file);
+            break;
+        case '\n':
+            fputs("&#10;", file);
+            break;
+        default:
+            putc(*text, file);
         }
 }
 
 /* Length of the UTF-8 character at p, of at most n bytes; 0: there is none. */
 static size_t utf8_length(const unsigned char *p, size_t n, uint32_t *code)
 {
-    const size_t length =
-        *p < 0x80 ? 1 : *p < 0xC2 ? 0 : *p < 0xE0 ? 2 : *p < 0xF0 ? 3 : *p < 0xF5 ? 4 : 0;
+    const size_t length = *p < 0x80   ? 1
+                          : *p < 0xC2 ? 0
+                          : *p < 0xE0 ? 2
+                          : *p < 0xF0 ? 3
+                          : *p < 0xF5 ? 4
+                                      : 0;
     size_t i;
     if (length == 0 || length > n)
         return 0;
@@ -72,8 +87,36 @@ static size_t utf8_length(const unsigned char *p, size_t n, uint32_t *code)
     return length;
 }
 
-/* A JSON string of any bytes; those that are no character become U+FFFD. No < is left in it, so that
- * nothing in a text can end the script around it. */
+/* Columns of a terminal, or of a monospace font, that a character takes. */
+static int width_of(uint32_t c)
+{
+    const int wide = (c >= 0x1100 && c < 0x1160) || (c >= 0x2E80 && c < 0xA4D0) ||
+                     (c >= 0xAC00 && c < 0xD7A4) || (c >= 0xF900 && c < 0xFB00) ||
+                     (c >= 0xFE30 && c < 0xFE70) || (c >= 0xFF00 && c < 0xFF61) ||
+                     (c >= 0x1F300 && c < 0x1FB00) || (c >= 0x20000 && c < 0x3FFFE);
+    return wide ? 2 : c >= 0x300 && c < 0x370 ? 0 : 1;
+}
+
+/* Columns of the first `size` bytes of a text. */
+static size_t text_width(const char *text, size_t size)
+{
+    size_t at, length, width = 0;
+    uint32_t code;
+    for (at = 0; at < size; at += length ? length : 1) {
+        length = utf8_length((const unsigned char *)text + at, size - at, &code);
+        width += length ? (size_t)width_of(code) : 0;
+    }
+    return width;
+}
+
+/* Columns of a line of text. */
+static size_t line_width(const char *text)
+{
+    return text_width(text, strcspn(text, "\n"));
+}
+
+/* A JSON string of any bytes; those that are no character become U+FFFD. No < is left in it, so
+ * that nothing in a text can end the script around it. */
 static void json_text(FILE *file, const char *text, size_t size)
 {
     const unsigned char *p = (const unsigned char *)text;
@@ -120,7 +163,8 @@ static const char html_style[] =
     ".m { background: rgb(var(--more) / var(--v)); }\n"
     ".l { background: rgb(var(--less) / var(--v)); }\n"
     ".s { color: #ffffff; }\n"
-    "#tip { position: fixed; z-index: 9; max-width: 30em; padding: .4em .6em; white-space: pre-wrap;\n"
+    "#tip { position: fixed; z-index: 9; max-width: 30em; padding: .4em .6em; white-space: "
+    "pre-wrap;\n"
     "  overflow-wrap: anywhere; pointer-events: none; border: 1px solid var(--dim);\n"
     "  border-radius: 4px; background: var(--ground); font: 13px/1.4 ui-monospace, monospace; }\n"
     "#tip[hidden] { display: none; }\n";
@@ -132,7 +176,8 @@ static const char html_grid_style[] =
     "td { padding: 0 .4em; min-width: 2.6em; text-align: center; }\n"
     "td, th { white-space: pre; max-width: 11em; overflow: hidden; text-overflow: ellipsis;\n"
     "  unicode-bidi: isolate; }\n"
-    "th { padding: 0 .5em; background: var(--ground); font-weight: normal; color: var(--dim); }\n"
+    "th { padding: 0 .5em; background: var(--ground); font-weight: normal; color: var(--dim);\n"
+    "  box-shadow: 0 0 0 1px var(--ground); }\n"
     "thead th { position: sticky; top: 0; z-index: 1; vertical-align: bottom; }\n"
     "tbody th { position: sticky; left: 0; text-align: right; }\n"
     "thead th:first-child { left: 0; z-index: 2; }\n"
@@ -294,7 +339,8 @@ static const char html_pattern_script[] =
     "const colour = () => getComputedStyle(document.documentElement);\n"
     "const rgb = () => colour().getPropertyValue('--ink').trim().split(' ').map(Number);\n"
     "\n"
-    "// At a glance: a pixel is a weight, or in a long text the largest of several. Its opacity is\n"
+    "// At a glance: a pixel is a weight, or in a long text the largest of several. Its opacity "
+    "is\n"
     "// the square root of the weight, here and below, for most weights are small.\n"
     "function drawSmall(canvas, head) {\n"
     "  const size = canvas.width = canvas.height = Math.min(n, 176);\n"
@@ -324,8 +370,10 @@ static const char html_pattern_script[] =
     "  pen.scale(ratio, ratio);\n"
     "  pen.font = '13px ui-monospace, monospace';\n"
     "  pen.textBaseline = 'middle';\n"
-    "  const q0 = Math.max(0, Math.floor((margin - y0) / cell)), q1 = Math.min(n, (h - y0) / cell);\n"
-    "  const k0 = Math.max(0, Math.floor((margin - x0) / cell)), k1 = Math.min(n, (w - x0) / cell);\n"
+    "  const q0 = Math.max(0, Math.floor((margin - y0) / cell)), q1 = Math.min(n, (h - y0) / "
+    "cell);\n"
+    "  const k0 = Math.max(0, Math.floor((margin - x0) / cell)), k1 = Math.min(n, (w - x0) / "
+    "cell);\n"
     "  for (let q = q0; q < q1; q++)\n"
     "    for (let k = k0; k < k1; k++) {\n"
     "      pen.fillStyle = k > q ? style.getPropertyValue('--line')\n"
@@ -378,7 +426,8 @@ static const char html_pattern_events[] =
     "  const button = document.createElement('button');\n"
     "  button.append(document.createElement('canvas'), `${layer}.${head}`);\n"
     "  button.title = `layer ${layer}, head ${head}`;\n"
-    "  button.onclick = () => { choose(i); history.replaceState(null, '', `#${layer}.${head}`); };\n"
+    "  button.onclick = () => { choose(i); history.replaceState(null, '', `#${layer}.${head}`); "
+    "};\n"
     "  return button;\n"
     "});\n"
     "const heads = document.getElementById('heads');\n"
@@ -463,15 +512,6 @@ static const char svg_style[] =
     "  .l { fill: rgb(190,74,14); } .s { fill: #ffffff; } .ink { fill: rgb(130,175,255); } }\n"
     "</style>\n";
 
-/* Letters of a text up to its end or its line's, counted as code points. */
-static size_t svg_letters(const char *text)
-{
-    size_t n = 0;
-    for (; *text && *text != '\n'; text++)
-        n += ((unsigned char)*text & 0xC0) != 0x80;
-    return n;
-}
-
 /* Where the next line begins, or NULL. */
 static const char *svg_next(const char *text)
 {
@@ -487,20 +527,23 @@ static size_t svg_lines(const char *text)
     return n;
 }
 
-/* At most `most` letters of a line, "…" in place of the rest. */
+/* At most `most` columns of a line, "…" in place of the rest. */
 static void svg_cut(FILE *file, const char *text, size_t most)
 {
-    const int cut = svg_letters(text) > most;
-    size_t n = 0;
-    for (; *text && *text != '\n'; text++) {
-        char letter[2] = {0, 0};
-        n += ((unsigned char)*text & 0xC0) != 0x80;
-        letter[0] = *text;
-        if (!cut || n < most)
-            html_text(file, letter);
+    const size_t size = strcspn(text, "\n"), needed = text_width(text, size);
+    size_t at = 0, used = 0;
+    char letter[5] = "";
+    uint32_t code = 0;
+    for (; at < size; at += strlen(letter)) {
+        const size_t length = utf8_length((const unsigned char *)text + at, size - at, &code);
+        used += (size_t)width_of(code);
+        if (needed > most && used > most - 1)
+            break;
+        memcpy(letter, text + at, length ? length : 1);
+        letter[length ? length : 1] = 0;
+        html_text(file, letter);
     }
-    if (cut)
-        fputs("…", file);
+    fputs(needed > most ? "…" : "", file);
 }
 
 static void svg_text(FILE *file, double x, double y, const char *class_name, const char *text,
@@ -513,8 +556,8 @@ static void svg_text(FILE *file, double x, double y, const char *class_name, con
 
 static void svg_begin(FILE *file, const lens_page *page, double width, double height)
 {
-    const double title = SVG_EDGE * 2 + 10.5 * (double)svg_letters(page->title);
-    const double note = SVG_EDGE * 2 + SVG_LETTER * (double)svg_letters(page->note);
+    const double title = SVG_EDGE * 2 + 10.5 * (double)line_width(page->title);
+    const double note = SVG_EDGE * 2 + SVG_LETTER * (double)line_width(page->note);
     width = width > title ? width : title;
     width = width > note ? width : note;
     fprintf(file,
@@ -536,10 +579,11 @@ static void svg_box(FILE *file, double x, double y, double w, double h, float co
             x, y, w, h, colour < 0 ? 'l' : 'm', size < 1 ? size : 1.0);
 }
 
-/* The scale of colours in steps, twelve to 1, for SVG has no gradient of opacity that all viewers know. */
+/* The scale of colours in steps, twelve to 1, for SVG has no gradient of opacity that all viewers
+ * know. */
 static void svg_legend(FILE *file, double y, const char *low, int from, int to, const char *high)
 {
-    double x = SVG_EDGE + SVG_LETTER * (double)svg_letters(low) + 8;
+    double x = SVG_EDGE + SVG_LETTER * (double)line_width(low) + 8;
     const int way = from < to ? 1 : -1;
     int i;
     svg_text(file, SVG_EDGE, y + 13, "dim", low, 100);
@@ -560,14 +604,14 @@ static svg_sizes svg_measure(const lens_grid *grid)
     size_t i, label = strlen(grid->row_name), letters = 4, lines = 1, n;
     svg_sizes s;
     for (i = 0; i < grid->n_rows; i++)
-        label = (n = svg_letters(grid->rows[i])) > label ? n : label;
+        label = (n = line_width(grid->rows[i])) > label ? n : label;
     for (i = 0; i < grid->n_rows * grid->n_columns; i++)
-        letters = (n = svg_letters(grid->cells[i].text)) > letters ? n : letters;
+        letters = (n = line_width(grid->cells[i].text)) > letters ? n : letters;
     for (i = 0; i < grid->n_columns; i++) {
         const char *text = grid->columns[i];
         lines = (n = svg_lines(text)) > lines ? n : lines;
         for (; text; text = svg_next(text))
-            letters = (n = svg_letters(text)) > letters ? n : letters;
+            letters = (n = line_width(text)) > letters ? n : letters;
     }
     s.letters = letters < most ? letters : most;
     s.label = SVG_LETTER * (double)label + 10;
@@ -584,7 +628,8 @@ static void svg_grid(FILE *file, const lens_grid *grid, double y)
     const double left = SVG_EDGE + s.label;
     size_t i, j;
     svg_text(file, SVG_EDGE, y + 15, "", grid->title, 1000);
-    svg_legend(file, y + SVG_LINE, grid->low ? grid->low : "0", grid->low ? -12 : 0, 12, grid->high);
+    svg_legend(file, y + SVG_LINE, grid->low ? grid->low : "0", grid->low ? -12 : 0, 12,
+               grid->high);
     y += 2.6 * SVG_LINE;
     svg_text(file, left - 8, y + s.head - 6, "dim r", grid->row_name, 100);
     for (j = 0; j < grid->n_columns; j++) {
@@ -637,7 +682,7 @@ static size_t svg_place(const lens_word *words, size_t n, size_t letters, FILE *
 {
     size_t i, at = 0, line = 0;
     for (i = 0; i < n; i++) {
-        const size_t all = svg_letters(words[i].text);
+        const size_t all = line_width(words[i].text);
         const size_t shown_ = all < letters ? all : letters;
         const double width = SVG_LETTER * (double)shown_;
         if (at + shown_ > letters) {
@@ -654,7 +699,7 @@ static size_t svg_place(const lens_word *words, size_t n, size_t letters, FILE *
             fprintf(file,
                     "<text x=\"%.1f\" y=\"%.1f\" textLength=\"%.1f\" "
                     "lengthAdjust=\"spacingAndGlyphs\"%s>",
-                    x, y + 15, width, words[i].colour > 0.76f ? " class=\"s\"" : "");
+                    x, y + 15, width, words[i].colour < -0.76f ? " class=\"s\"" : "");
             svg_cut(file, words[i].text, letters);
             fputs("</text></g>\n", file);
         }
