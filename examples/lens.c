@@ -88,7 +88,7 @@ static const struct option {
     {0, "layer", "L", COUNT, AT(layer), PATTERNS, 1000000, "patterns: of this layer alone"},
     {0, "head", "H", COUNT, AT(head), PATTERNS, 1000000, "patterns: of this head alone"},
     {0, "saved-scale", NULL, FLAG, AT(saved_scale), LENS, 0,
-     "logit-lens: the last LayerNorm's scale is that of\nthe real run, not each stream's own"},
+     "logit-lens: the last LayerNorm's scale is that\nof the real run, not each stream's own"},
     {0, "at", "POSITION", COUNT, AT(position), ATTRIBUTE, 1000000000,
      "attribute: what is said after this token\n(default: the last; they count from 0)"},
     {0, "token", "TOKEN", TEXT, AT(token), PATCH | ATTRIBUTE, 0,
