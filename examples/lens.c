@@ -1823,13 +1823,13 @@ static int run_record(lens *l)
 static int run_all(lens *l)
 {
     int code;
-    signal(SIGINT, on_interrupt);
     if ((code = check_usage(l)) != FINE || (code = open_model(l)) != FINE ||
         (code = make_text(l, &l->text, l->clean_word, l->o.file, "ids", l->o.ids)) != FINE)
         return code;
     if (l->command->bit == PATCH && (code = make_text(l, &l->corrupted, l->corrupted_word, NULL,
                                                       "corrupted-ids", l->o.corrupted_ids)) != FINE)
         return code;
+    signal(SIGINT, on_interrupt);
     return l->command->run(l);
 }
 

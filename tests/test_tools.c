@@ -571,7 +571,7 @@ static void no_tokenizer(void)
 static void all_programs(void)
 {
     static const char *const names[] = {"gpt2", "attn-convert", "attn-info", "attn-tokenize",
-                                        "bench"};
+                                        "bench", "lens"};
     const char *line;
     size_t i, width = 0;
     for (i = 0; i < sizeof names / sizeof names[0]; i++) {
