@@ -295,8 +295,8 @@ static void ways_to_give_a_text(void)
     same(LENS MODEL "--bos Once", LENS MODEL "--special '<|endoftext|>Once'");
     same(LENS MODEL "--bos", LENS MODEL "--ids 2047");
     same(LENS MODEL "patch Once Tom --token ' a'",
-         LENS MODEL "patch --ids 506 --corrupted-ids \"$(" TEST_BUILD "/attn-tokenize " MODEL
-                    "Tom 2>/dev/null | head -n 1)\" --token 258");
+         LENS MODEL "patch --ids 506 --corrupted-ids \"$(" TEST_BUILD "/gpt2 " MODEL
+                    "Tom -n 0 -q --print-ids)\" --token 258");
 }
 
 /* Losses of PyTorch, and every number of the library, for texts and for ids. */
@@ -503,7 +503,7 @@ static void patching(void)
                            "attn.hook_pattern");
     CHECK(all && member(all, "grids")->size == 1 && !json_get(all, "against"));
     if (works(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' --token ' was' hook_resid_pre"))
-        CHECKF(strstr(out, "·boy/·girl") && strstr(out, "1.00   "), "%s", out);
+        CHECKF(strstr(out, "·boy/·girl") && strstr(out, "1.00 "), "%s", out);
     close_story(&s);
     close_story(&other);
 }
@@ -569,7 +569,8 @@ static void kinds_of_heads(void)
     close_story(&s);
 }
 
-/* Every activation against PyTorch's, in shape and value. */
+/* Every activation against PyTorch's, in shape and value; hook_result, which is made on request, in
+ * its turn. */
 static void recording(void)
 {
     int which;
@@ -585,7 +586,7 @@ static void recording(void)
         file = test_read(TMP "record.safetensors", &size);
         n_layer = which ? 3 : 2;
         if (CHECK(shapes && file) &&
-            CHECKF(shapes->size == 5 + 20 * n_layer, "%d tensors", (int)shapes->size))
+            CHECKF(shapes->size == 5 + 19 * n_layer, "%d tensors", (int)shapes->size))
             for (i = 0, v = shapes + 1; i < shapes->size; i++, v += v->span) {
                 char name[64];
                 attn_tensor got, want;
@@ -775,7 +776,8 @@ static void in_a_browser(void)
     CHECK(opened(TMP "odd-patterns.html", "<button") == 24 && count(out, "<canvas") == 25);
     CHECK(strstr(out, "layer 0, head 0") && count(out, "aria-pressed=\"true\"") == 1);
     CHECK(opened(TMP "odd-loss.html", "<span class=\"scale") == 1 && !strstr(out, "<b>"));
-    CHECK(opened(TMP "odd-patch.html", "<table>") == 4 && count(out, "<td") == 3 * 4 * 4 + 24);
+    CHECK(opened(TMP "odd-patch.html", "<table>") == 4 && count(out, "<td") > 24 &&
+          (count(out, "<td") - 24) % (3 * 4) == 0);
     CHECK(opened(TMP "odd-heads.svg", "<title>layer 3, head 5") == 4 && !strstr(out, "error"));
     CHECK(opened(TMP "odd-loss.svg", "alert") == 0 || !strstr(out, "parsererror"));
     /* The pointer over a cell shows what the cell has to tell. */
