@@ -336,6 +336,8 @@ static int check_usage(const lens *l)
         return fail(USAGE, "patch needs two texts: a second argument, or --corrupted-ids");
     if (o->against && !o->token)
         return fail(USAGE, "--against needs --token, to be subtracted from");
+    if (o->output && o->json && l->command->bit != RECORD)
+        return fail(USAGE, "-o draws a picture and --json prints: give one of them");
     if (l->command->bit == RECORD && !o->output)
         return fail(USAGE, "record writes a file: -o FILE.safetensors or -o FILE.npz");
     if (o->output && l->command->bit == RECORD && !ends_in(o->output, ".safetensors") &&
@@ -642,96 +644,109 @@ static void print_grid(const lens *l, const lens_grid *grid)
 
 /* ---- JSON ---- */
 
-static void json_token(const lens *l, FILE *file, int32_t id)
+static void json_token(const lens *l, int32_t id)
 {
     size_t size = 0;
     const char *bytes = l->tokenizer ? attn_token_bytes(l->tokenizer, id, &size) : NULL;
-    fprintf(file, "\"id\": %ld", (long)id);
+    printf("\"id\": %ld", (long)id);
     if (bytes) {
-        fputs(", \"token\": ", file);
-        json_text(file, bytes, size);
+        fputs(", \"token\": ", stdout);
+        json_text(stdout, bytes, size);
     }
+}
+
+/* "tokens": of the text. */
+static void json_tokens(const lens *l)
+{
+    size_t t;
+    printf("\"tokens\": [");
+    for (t = 0; t < l->text.n; t++) {
+        printf(t ? ", {" : "{");
+        json_token(l, l->text.ids[t]);
+        printf("}");
+    }
+    printf("]");
 }
 
 /* JSON has no infinities. */
-static void json_number(FILE *file, double value)
+static void json_number(double value)
 {
     if (isfinite(value))
-        fprintf(file, "%.9g", value);
+        printf("%.9g", value);
     else
-        fputs("null", file);
+        fputs("null", stdout);
 }
 
-static void json_guesses(const lens *l, FILE *file, const attn_guess *top, size_t k)
+static void json_guesses(const lens *l, const attn_guess *top, size_t k)
 {
     size_t i;
-    fputs("\"top\": [", file);
+    fputs("\"top\": [", stdout);
     for (i = 0; i < k; i++) {
-        fputs(i ? ", {" : "{", file);
-        json_token(l, file, top[i].token);
-        fputs(", \"logit\": ", file);
-        json_number(file, (double)top[i].logit);
-        fputs(", \"probability\": ", file);
-        json_number(file, (double)top[i].probability);
-        fputs("}", file);
+        fputs(i ? ", {" : "{", stdout);
+        json_token(l, top[i].token);
+        fputs(", \"logit\": ", stdout);
+        json_number((double)top[i].logit);
+        fputs(", \"probability\": ", stdout);
+        json_number((double)top[i].probability);
+        fputs("}", stdout);
     }
-    fputs("]", file);
+    fputs("]", stdout);
 }
 
-static void json_stats(FILE *file, const attn_token_stats *stats)
+static void json_stats(const attn_token_stats *stats)
 {
-    fputs(", \"loss\": ", file);
-    json_number(file, (double)stats->nll);
-    fputs(", \"probability\": ", file);
-    json_number(file, (double)stats->probability);
-    fprintf(file, ", \"rank\": %zu", stats->rank);
+    fputs(", \"loss\": ", stdout);
+    json_number((double)stats->nll);
+    fputs(", \"probability\": ", stdout);
+    json_number((double)stats->probability);
+    printf(", \"rank\": %zu", stats->rank);
 }
 
-static void json_string(FILE *file, const char *string)
+static void json_string(const char *string)
 {
-    json_text(file, string, strlen(string));
+    json_text(stdout, string, strlen(string));
 }
 
-static void json_strings(FILE *file, const char *const *strings, size_t n)
+static void json_strings(const char *const *strings, size_t n)
 {
     size_t i;
-    fputs("[", file);
+    fputs("[", stdout);
     for (i = 0; i < n; i++) {
-        fputs(i ? ", " : "", file);
-        json_string(file, strings[i]);
+        fputs(i ? ", " : "", stdout);
+        json_string(strings[i]);
     }
-    fputs("]", file);
+    fputs("]", stdout);
 }
 
 /* {"name": .., "values": [[..], ..]} by rows of the grid. */
-static void json_grid(FILE *file, const lens_grid *grid)
+static void json_grid(const lens_grid *grid)
 {
     size_t i, j;
-    fputs("{\"title\": ", file);
-    json_string(file, grid->title);
-    fprintf(file, ", \"axes\": [\"%s\", \"%s\"], \"columns\": ", grid->row_name, grid->column_name);
-    json_strings(file, grid->columns, grid->n_columns);
-    fputs(", \"values\": [", file);
+    fputs("{\"title\": ", stdout);
+    json_string(grid->title);
+    printf(", \"axes\": [\"%s\", \"%s\"], \"columns\": ", grid->row_name, grid->column_name);
+    json_strings(grid->columns, grid->n_columns);
+    fputs(", \"values\": [", stdout);
     for (i = 0; i < grid->n_rows; i++) {
-        fputs(i ? ",\n  [" : "\n  [", file);
+        fputs(i ? ",\n  [" : "\n  [", stdout);
         for (j = 0; j < grid->n_columns; j++) {
-            fputs(j ? ", " : "", file);
-            json_number(file, (double)grid->cells[i * grid->n_columns + j].number);
+            fputs(j ? ", " : "", stdout);
+            json_number((double)grid->cells[i * grid->n_columns + j].number);
         }
-        fputs("]", file);
+        fputs("]", stdout);
     }
-    fputs("]}", file);
+    fputs("]}", stdout);
 }
 
-static void json_grids(FILE *file, const lens_grid *grids, size_t n)
+static void json_grids(const lens_grid *grids, size_t n)
 {
     size_t i;
-    fputs("\"grids\": [", file);
+    fputs("\"grids\": [", stdout);
     for (i = 0; i < n; i++) {
-        fputs(i ? ",\n " : "\n ", file);
-        json_grid(file, &grids[i]);
+        fputs(i ? ",\n " : "\n ", stdout);
+        json_grid(&grids[i]);
     }
-    fputs("]", file);
+    fputs("]", stdout);
 }
 
 /* ---- pictures ---- */
@@ -865,18 +880,18 @@ static void json_losses(const lens *l, const losses *found, int with_top)
     const size_t n = l->text.n;
     size_t t;
     printf("{\"mean_loss\": ");
-    json_number(stdout, n > 1 ? found->mean : (double)NAN);
+    json_number(n > 1 ? found->mean : (double)NAN);
     printf(", \"perplexity\": ");
-    json_number(stdout, n > 1 ? exp(found->mean) : (double)NAN);
+    json_number(n > 1 ? exp(found->mean) : (double)NAN);
     printf(", \"tokens\": [");
     for (t = 0; t < n; t++) {
         printf("%s\n {\"position\": %zu, ", t ? "," : "", t);
-        json_token(l, stdout, l->text.ids[t]);
+        json_token(l, l->text.ids[t]);
         if (t)
-            json_stats(stdout, &found->stats[t - 1]);
+            json_stats(&found->stats[t - 1]);
         if (with_top) {
             printf(", ");
-            json_guesses(l, stdout, found->top + t * found->k, found->k);
+            json_guesses(l, found->top + t * found->k, found->k);
         }
         printf("}");
     }
@@ -1040,21 +1055,17 @@ static void json_logit_lens(const lens *l, const attn_guess *top, const attn_tok
 {
     const size_t n = l->text.n;
     size_t i, t;
-    printf("{\"tokens\": [");
-    for (t = 0; t < n; t++) {
-        printf("%s{", t ? ", " : "");
-        json_token(l, stdout, l->text.ids[t]);
-        printf("}");
-    }
-    printf("], \"layers\": [");
+    printf("{");
+    json_tokens(l);
+    printf(", \"layers\": [");
     for (i = 0; i < n_parts; i++) {
         printf("%s\n {\"stream\": \"%s\", \"positions\": [", i ? "," : "",
                attn_part_label(l->model, ATTN_PARTS_ACCUMULATED, i).text);
         for (t = 0; t < n; t++) {
             printf("%s\n  {", t ? "," : "");
-            json_guesses(l, stdout, top + (i * n + t) * k, k);
+            json_guesses(l, top + (i * n + t) * k, k);
             if (t + 1 < n)
-                json_stats(stdout, &next[i * n + t]);
+                json_stats(&next[i * n + t]);
             printf("}");
         }
         printf("]}");
@@ -1131,7 +1142,7 @@ typedef struct patterns {
     FILE *file; /* of the picture, or NULL */
     size_t (*heads)[2], n_heads, n_done, n_columns;
     attn_tensor matrix; /* of the head that is drawn */
-    lens_grid *grids;   /* the overview's five */
+    lens_grid *grids;   /* the overview's */
 } patterns;
 
 static float weight_at(const void *pattern, size_t query, size_t key)
@@ -1149,7 +1160,7 @@ static void json_pattern(const patterns *p, const attn_tensor *matrix, size_t la
         printf(q ? ",\n  [" : "\n  [");
         for (k = 0; k <= q; k++) {
             printf(k ? ", " : "");
-            json_number(stdout, (double)weight_at(matrix, q, k));
+            json_number((double)weight_at(matrix, q, k));
         }
         printf("]");
     }
@@ -1181,7 +1192,7 @@ static void print_pattern(lens *l, const attn_tensor *matrix)
     }
 }
 
-enum { TO_FIRST, TO_PREVIOUS, TO_ITSELF, DISTANCE, N_OVERVIEWS };
+enum { TO_FIRST, TO_ITSELF, DISTANCE, N_OVERVIEWS };
 
 /* Adds up one head's overview: shares of its attention, and how far back it looks. */
 static void sum_up(patterns *p, const attn_tensor *matrix, size_t layer, size_t head)
@@ -1193,7 +1204,6 @@ static void sum_up(patterns *p, const attn_tensor *matrix, size_t layer, size_t 
         for (k = 0; k <= q; k++) {
             const double weight = (double)weight_at(matrix, q, k);
             sums[TO_FIRST] += k == 0 ? weight : 0;
-            sums[TO_PREVIOUS] += k + 1 == q ? weight : 0;
             sums[TO_ITSELF] += k == q ? weight : 0;
             sums[DISTANCE] += weight * (double)(q - k);
         }
@@ -1253,7 +1263,7 @@ static int feed_patterns(patterns *p)
 static int print_overview(patterns *p)
 {
     static const char *const titles[N_OVERVIEWS] = {
-        "share of attention on the first token", "on the previous token", "on the token itself",
+        "share of attention on the first token", "on the token itself",
         "mean distance to what is looked at, in tokens"};
     lens *l = p->l;
     lens_grid grids[N_OVERVIEWS];
@@ -1375,8 +1385,8 @@ static int run_patterns(lens *l)
         return close_picture(l, &picture, draw_patterns(&p, picture.file));
     }
     if (l->o.json) {
-        printf("{\"tokens\": ");
-        json_strings(stdout, l->text.shown, n);
+        printf("{");
+        json_tokens(l);
         printf(", \"patterns\": [");
         code = feed_patterns(&p);
         printf("]}\n");
@@ -1521,17 +1531,17 @@ static int sweep(lens *l, patching *p, const char *name, lens_grid *grid)
 static void json_patches(const lens *l, const patching *p, const lens_grid *grids, size_t n)
 {
     printf("{\"clean\": ");
-    json_number(stdout, (double)p->clean);
+    json_number((double)p->clean);
     printf(", \"corrupted\": ");
-    json_number(stdout, (double)p->corrupted);
+    json_number((double)p->corrupted);
     printf(", \"token\": {");
-    json_token(l, stdout, p->question.token);
+    json_token(l, p->question.token);
     if (p->question.against >= 0) {
         printf("}, \"against\": {");
-        json_token(l, stdout, p->question.against);
+        json_token(l, p->question.against);
     }
     printf("},\n");
-    json_grids(stdout, grids, n);
+    json_grids(grids, n);
     printf("}\n");
 }
 
@@ -1685,17 +1695,17 @@ static int run_attribute(lens *l)
         return draw_grids(l, &page, grids, 2);
     if (l->o.json) {
         printf("{\"position\": %zu, \"logit\": ", position);
-        json_number(stdout, (double)found.logit);
+        json_number((double)found.logit);
         printf(", \"sum\": ");
-        json_number(stdout, found.sum);
+        json_number(found.sum);
         printf(", \"token\": {");
-        json_token(l, stdout, q.token);
+        json_token(l, q.token);
         if (q.against >= 0) {
             printf("}, \"against\": {");
-            json_token(l, stdout, q.against);
+            json_token(l, q.against);
         }
         printf("},\n");
-        json_grids(stdout, grids, 2);
+        json_grids(grids, 2);
         printf("}\n");
         return FINE;
     }
@@ -1752,7 +1762,7 @@ static int run_heads(lens *l)
         return draw_grids(l, &page, grids, N);
     if (l->o.json) {
         printf("{");
-        json_grids(stdout, grids, N);
+        json_grids(grids, N);
         printf("}\n");
         return FINE;
     }
@@ -1836,8 +1846,12 @@ static int run_all(lens *l)
 /* What was printed has arrived, or there is something to say. */
 static int finish_output(int code)
 {
-    const int bad = ferror(stdout);
-    if (fflush(stdout) == 0 && !bad)
+    const int lost = ferror(stdout);
+    if (lost) { /* once more, for the reason */
+        clearerr(stdout);
+        putchar('\n');
+    }
+    if (fflush(stdout) == 0 && !lost)
         return code;
     if (errno == EPIPE) /* where nobody takes the signal for it */
         return PIPE_CLOSED;

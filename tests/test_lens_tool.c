@@ -243,6 +243,7 @@ static void wrong_usage(void)
     refuses(2, "--token means nothing to tokens", LENS MODEL "Once --token x");
     refuses(2, "patch needs two texts", LENS MODEL "patch Once");
     refuses(2, "--against needs --token", LENS MODEL "attribute Once --against x");
+    refuses(2, "give one of them", LENS MODEL "Once --json -o x.html");
     refuses(2, "record writes a file", LENS MODEL "record Once");
     refuses(2, "must end in .safetensors or .npz", LENS MODEL "record Once -o x.html");
     refuses(2, "must end in .html or .svg", LENS MODEL "loss Once -o x.npz");
