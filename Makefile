@@ -16,7 +16,7 @@ OPENMP = $(eval OPENMP := $(shell mkdir -p $(BUILD) && \
 COMPILE  = $(CC) -std=c99 $(WARN) $(if $(filter 1,$(OPENMP)),-fopenmp) $(CFLAGS) -I. -MMD -MP
 LINK     = $(LDFLAGS) -lm
 
-EXAMPLES = gpt2 hello
+EXAMPLES = gpt2 hello lens
 TOOLS    = attn-convert attn-info attn-tokenize
 NOTEBOOKS = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/from_scratch/*.c))
 PROGRAMS = $(EXAMPLES) $(TOOLS) bench
@@ -118,7 +118,7 @@ clean: ## remove what was built; downloaded files stay
 distclean: ## remove everything in build/, downloads too
 	rm -rf $(BUILD)
 
-INSTALLED = gpt2 $(TOOLS)
+INSTALLED = gpt2 lens $(TOOLS)
 VERSION   = $(shell sed -n 's/.*ATTN_VERSION_\(MAJOR\|MINOR\|PATCH\) *\([0-9][0-9]*\)$$/\2/p' attn.h | \
               paste -sd. -)
 

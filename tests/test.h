@@ -42,6 +42,7 @@ void suite_kernels(void);
 void suite_model(void);
 void suite_hooks(void);
 void suite_lens(void);
+void suite_lens_tool(void);
 void suite_format(void);
 void suite_tokenizer(void);
 void suite_sampling(void);

@@ -570,8 +570,8 @@ static void no_tokenizer(void)
 /* What every program here has in common. */
 static void all_programs(void)
 {
-    static const char *const names[] = {"gpt2", "attn-convert", "attn-info", "attn-tokenize",
-                                        "bench"};
+    static const char *const names[] = {"gpt2",          "attn-convert", "attn-info",
+                                        "attn-tokenize", "bench",        "lens"};
     const char *line;
     size_t i, width = 0;
     for (i = 0; i < sizeof names / sizeof names[0]; i++) {

@@ -1,0 +1,1885 @@
+/* cc examples/lens.c -I. -O2 -fopenmp -lm -o lens        (without -fopenmp: one thread)
+ *
+ * What a model makes of a text, from the inside: losses, the logit lens, attention patterns,
+ * activation patching, attribution, kinds of heads, and activations for NumPy and PyTorch. Each
+ * command below is a few calls of the header's third tier and the tables made of what they give;
+ * the pictures are drawn by lens_html.h. */
+
+#include "tools/draft.h" /* first: it asks the system for POSIX */
+#define ATTN_IMPLEMENTATION
+#include "attn.h"
+#include "tools/files.h"
+#include "lens_html.h"
+#include <math.h>
+#include <signal.h>
+
+enum { MAX_THREADS = 256 }; /* attn.h starts no more */
+enum { FINE = 0, FAILED = 1, USAGE = 2, INTERRUPTED = 130, PIPE_CLOSED = 141 };
+
+/* ---- the command line ---- */
+
+typedef struct options {
+    const char *output, *ids, *file, *corrupted_ids, *token, *against, *isa;
+    size_t top, layer, head, position, threads;
+    int bos, special, saved_scale, json, skip_checksums, help, version;
+} options;
+
+static const size_t not_given = SIZE_MAX;
+
+typedef struct lens lens;
+static int run_tokens(lens *l);
+static int run_loss(lens *l);
+static int run_logit_lens(lens *l);
+static int run_patterns(lens *l);
+static int run_patch(lens *l);
+static int run_attribute(lens *l);
+static int run_heads(lens *l);
+static int run_record(lens *l);
+
+enum {
+    TOKENS = 1,
+    LOSS = 2,
+    LENS = 4,
+    PATTERNS = 8,
+    PATCH = 16,
+    ATTRIBUTE = 32,
+    HEADS = 64,
+    RECORD = 128,
+    ALL = 255
+};
+
+static const struct command {
+    const char *name;
+    int bit;
+    int (*run)(lens *l);
+    const char *help;
+} commands[] = {
+    {"tokens", TOKENS, run_tokens, "ids, losses and likeliest next tokens (if none is named)"},
+    {"loss", LOSS, run_loss, "what each token cost, and the mean"},
+    {"logit-lens", LENS, run_logit_lens, "what each layer would say next"},
+    {"patterns", PATTERNS, run_patterns, "where each head looks"},
+    {"patch", PATCH, run_patch, "which activations of TEXT repair TEXT2"},
+    {"attribute", ATTRIBUTE, run_attribute, "which heads and layers make a logit"},
+    {"heads", HEADS, run_heads, "previous-token, duplicate and induction heads"},
+    {"record", RECORD, run_record, "activations into a .safetensors or .npz file"},
+};
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+enum kind { FLAG, COUNT, TEXT };
+static const struct option {
+    char letter;
+    const char *name, *argument;
+    enum kind kind;
+    size_t at;    /* offset in options */
+    int commands; /* that know it */
+    size_t most;  /* largest COUNT */
+    const char *help;
+} table[] = {
+#define AT(member) offsetof(options, member)
+    {'o', "output", "FILE", TEXT, AT(output), ALL, 0,
+     "a picture: FILE.html or FILE.svg\nrecord: FILE.safetensors or FILE.npz"},
+    {0, "json", NULL, FLAG, AT(json), ALL, 0, "print JSON in place of tables"},
+    {0, "ids", "IDS", TEXT, AT(ids), ALL, 0, "the text as token ids: \"464 995\""},
+    {0, "file", "FILE", TEXT, AT(file), ALL, 0, "read the text from FILE (-: standard input)"},
+    {0, "bos", NULL, FLAG, AT(bos), ALL, 0, "begin with the beginning-of-text token"},
+    {0, "special", NULL, FLAG, AT(special), ALL, 0, "<|endoftext|> in the text is a token"},
+    {0, "top", "K", COUNT, AT(top), TOKENS | LOSS | LENS | PATTERNS, 50,
+     "how many likely tokens, or keys, to show\n(default 5)"},
+    {0, "layer", "L", COUNT, AT(layer), PATTERNS, 1000000, "patterns: of this layer alone"},
+    {0, "head", "H", COUNT, AT(head), PATTERNS, 1000000, "patterns: of this head alone"},
+    {0, "saved-scale", NULL, FLAG, AT(saved_scale), LENS, 0,
+     "logit-lens: the last LayerNorm's scale is that\nof the real run, not each stream's own"},
+    {0, "at", "POSITION", COUNT, AT(position), ATTRIBUTE, 1000000000,
+     "attribute: what is said after this token\n(default: the last; they count from 0)"},
+    {0, "token", "TOKEN", TEXT, AT(token), PATCH | ATTRIBUTE, 0,
+     "whose logit: text, or an id if --ids is used\n(default: the likeliest)"},
+    {0, "against", "TOKEN", TEXT, AT(against), PATCH | ATTRIBUTE, 0,
+     "... minus this one's (patch without --token: the\nlikeliest after TEXT2)"},
+    {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), PATCH, 0, "patch: TEXT2 as token ids"},
+    {0, "threads", "COUNT", COUNT, AT(threads), ALL, MAX_THREADS,
+     "default: one for each processor"},
+    {0, "isa", "NAME", TEXT, AT(isa), ALL, 0, "portable, base, avx2, avx512, avx512-vnni, neon"},
+    {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), ALL, 0,
+     "open without verifying the file"},
+    {'h', "help", NULL, FLAG, AT(help), ALL, 0, "print this"},
+    {0, "version", NULL, FLAG, AT(version), ALL, 0, "print the version"},
+};
+enum { N_OPTIONS = sizeof table / sizeof table[0] };
+
+static void print_help(void)
+{
+    int i;
+    printf("lens MODEL.attn [COMMAND] TEXT           what a model makes of a text\n"
+           "lens MODEL.attn patch TEXT TEXT2 [NAME...]\n"
+           "lens MODEL.attn record TEXT [NAME...] -o FILE\n\n");
+    for (i = 0; i < N_COMMANDS; i++)
+        printf("  %-11s %s\n", commands[i].name, commands[i].help);
+    printf("\nNAME: an activation or a pattern, such as blocks.0.attn.hook_pattern or\n"
+           "*.hook_resid_post (record), hook_mlp_out or attn.hook_z (patch). TEXT may be\n"
+           "- for standard input; the command may also follow it. After -- nothing is an\n"
+           "option or a command.\n\n");
+    for (i = 0; i < N_OPTIONS; i++) {
+        const char *help = table[i].help, *end = strchr(help, '\n');
+        printf("  %c%c --%-14s %-8s  %.*s\n", table[i].letter ? '-' : ' ',
+               table[i].letter ? table[i].letter : ' ', table[i].name,
+               table[i].argument ? table[i].argument : "",
+               end ? (int)(end - help) : (int)strlen(help), help);
+        if (end)
+            printf("%32s%s\n", "", end + 1);
+    }
+    printf("\nTables are coloured on a terminal, unless NO_COLOR is set.\n"
+           "Exit codes: 0 done, 1 the run failed, 2 wrong usage, 130 stopped by Ctrl-C,\n"
+           "141 the reader of the output went away.\n");
+}
+
+/* ---- a run and what it keeps ---- */
+
+typedef struct text {
+    int32_t *ids;
+    size_t n;
+    const char **shown; /* each token as it is displayed */
+} text;
+
+struct lens {
+    options o;
+    const struct command *command;
+    const char *words[64];  /* the arguments that are no options; NULL beyond n_words */
+    size_t n_words, n_free; /* n_free: those before a -- */
+    const char *model_path, *clean_word, *corrupted_word;
+    const char *const *names;
+    size_t n_names;
+    attn_ctx ctx;
+    arena memory;
+    attn_model *model;
+    const attn_config *config;
+    const attn_tokenizer *tokenizer;
+    attn_session *session;
+    text text, corrupted;
+    int colour; /* the terminal shows colours */
+};
+
+static int fail(int code, const char *format, ...) TOOLS_PRINTF(2, 3);
+static int fail(int code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("lens: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return code;
+}
+
+static volatile sig_atomic_t interrupted;
+static void on_interrupt(int number)
+{
+    interrupted = 1;
+    signal(number, SIG_DFL); /* a second Ctrl-C does not ask */
+}
+
+/* After a call of the library failed. */
+static int failed(lens *l)
+{
+    return interrupted ? INTERRUPTED : fail(FAILED, "%s", l->ctx.message);
+}
+
+static void *allocate(lens *l, size_t count, size_t size)
+{
+    return arena_alloc(&l->ctx, &l->memory, count ? count : 1, size);
+}
+
+/* A string that lives to the end; "" without memory, which l->ctx.status then says. */
+static const char *keep(lens *l, const char *format, ...) TOOLS_PRINTF(2, 3);
+static const char *keep(lens *l, const char *format, ...)
+{
+    va_list args;
+    char *line;
+    int length;
+    va_start(args, format);
+    length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    line = (char *)arena_alloc(&l->ctx, &l->memory, (size_t)length + 1, 1);
+    if (!line)
+        return "";
+    va_start(args, format);
+    vsnprintf(line, (size_t)length + 1, format, args);
+    va_end(args);
+    return line;
+}
+
+/* ---- reading the command line ---- */
+
+static int parse_count(const char *digits, size_t most, size_t *value)
+{
+    char *end;
+    unsigned long long number;
+    errno = 0;
+    number = strtoull(digits, &end, 10);
+    *value = (size_t)number;
+    return *digits >= '0' && *digits <= '9' && !*end && !errno && number <= most;
+}
+
+static int set_option(options *o, const struct option *option, const char *value)
+{
+    void *at = (char *)o + option->at;
+    if (option->kind == FLAG)
+        *(int *)at = 1;
+    else if (option->kind == TEXT)
+        *(const char **)at = value;
+    else if (!parse_count(value, option->most, (size_t *)at))
+        return fail(USAGE, "--%s: \"%s\" is not a whole number from 0 to %zu", option->name, value,
+                    option->most);
+    return FINE;
+}
+
+/* -x, --name or --name=value; *value points behind the =, or is NULL. */
+static const struct option *find_option(const char *word, const char **value)
+{
+    const size_t length = strcspn(word, "=");
+    int i;
+    *value = word[length] ? word + length + 1 : NULL;
+    for (i = 0; i < N_OPTIONS; i++)
+        if ((length == 2 && word[1] == table[i].letter) ||
+            (strncmp(word, "--", 2) == 0 && length - 2 == strlen(table[i].name) &&
+             strncmp(word + 2, table[i].name, length - 2) == 0))
+            return &table[i];
+    return NULL;
+}
+
+static const struct command *find_command(const lens *l, size_t word)
+{
+    size_t i;
+    for (i = 0; word < l->n_free && i < N_COMMANDS; i++)
+        if (strcmp(l->words[word], commands[i].name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+/* Sorts the words: MODEL [COMMAND] TEXT ... or MODEL TEXT COMMAND ... */
+static int sort_words(lens *l)
+{
+    size_t next = 1;
+    if (!l->n_words)
+        return fail(USAGE, "no model given: lens MODEL.attn \"a text\" (--help tells more)");
+    l->model_path = l->words[0];
+    l->command = find_command(l, 1);
+    if (l->command) {
+        next = 2;
+    } else if ((l->command = find_command(l, 2)) != NULL) {
+        l->words[2] = l->words[1];
+        next = 2;
+    } else {
+        l->command = &commands[0];
+    }
+    if (next < l->n_words && !l->o.ids && !l->o.file)
+        l->clean_word = l->words[next++];
+    if (next < l->n_words && l->command->bit == PATCH && !l->o.corrupted_ids)
+        l->corrupted_word = l->words[next++];
+    l->names = l->words + next;
+    l->n_names = l->n_words - next;
+    if (l->n_names && !(l->command->bit & (PATCH | RECORD)))
+        return fail(USAGE, "too many arguments at \"%s\": quote the text", l->names[0]);
+    return FINE;
+}
+
+static int parse_options(int argc, char **argv, lens *l)
+{
+    const size_t most = sizeof l->words / sizeof l->words[0] - 1;
+    int i, code, used[N_OPTIONS] = {0}, only_words = 0;
+    for (i = 1; i < argc; i++) {
+        const struct option *option;
+        const char *value;
+        if (!only_words && strcmp(argv[i], "--") == 0) {
+            only_words = 1;
+        } else if (only_words || argv[i][0] != '-' || argv[i][1] == 0) {
+            if (l->n_words == most)
+                return fail(USAGE, "more than %zu arguments", most);
+            l->words[l->n_words++] = argv[i];
+            l->n_free += !only_words;
+        } else if (!(option = find_option(argv[i], &value))) {
+            return fail(USAGE, "there is no option %s; --help lists them", argv[i]);
+        } else if (!option->argument && value) {
+            return fail(USAGE, "--%s takes no value", option->name);
+        } else if (option->argument && !value && !(value = argv[++i])) {
+            return fail(USAGE, "--%s needs a value: %s", option->name, option->argument);
+        } else if ((code = set_option(&l->o, option, value)) != FINE) {
+            return code;
+        } else {
+            used[option - table] = 1;
+        }
+    }
+    if (l->o.help || l->o.version)
+        return FINE;
+    if ((code = sort_words(l)) != FINE)
+        return code;
+    for (i = 0; i < N_OPTIONS; i++)
+        if (used[i] && !(table[i].commands & l->command->bit))
+            return fail(USAGE, "--%s means nothing to %s", table[i].name, l->command->name);
+    return FINE;
+}
+
+static int ends_in(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+static int check_usage(const lens *l)
+{
+    const options *o = &l->o;
+    if (!!l->clean_word + !!o->file + !!o->ids > 1)
+        return fail(USAGE, "give one text: as an argument, with --file or with --ids");
+    if (!l->clean_word && !o->file && !o->ids && !o->bos)
+        return fail(USAGE, "no text given: an argument, --file, --ids, or --bos to begin with "
+                           "nothing");
+    if (l->command->bit == PATCH && !l->corrupted_word && !o->corrupted_ids)
+        return fail(USAGE, "patch needs two texts: a second argument, or --corrupted-ids");
+    if (o->against && !o->token)
+        return fail(USAGE, "--against needs --token, to be subtracted from");
+    if (o->output && o->json && l->command->bit != RECORD)
+        return fail(USAGE, "-o draws a picture and --json prints: give one of them");
+    if (l->command->bit == RECORD && !o->output)
+        return fail(USAGE, "record writes a file: -o FILE.safetensors or -o FILE.npz");
+    if (o->output && l->command->bit == RECORD && !ends_in(o->output, ".safetensors") &&
+        !ends_in(o->output, ".npz"))
+        return fail(USAGE, "%s: the name must end in .safetensors or .npz", o->output);
+    if (o->output && l->command->bit != RECORD && !ends_in(o->output, ".html") &&
+        !ends_in(o->output, ".svg"))
+        return fail(USAGE, "%s: the name must end in .html or .svg", o->output);
+    return FINE;
+}
+
+/* ---- tokens as they are shown ---- */
+
+/* What has no look of its own, or turns the line around: controls, zero widths, directions. */
+static int is_invisible(uint32_t c)
+{
+    return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0xAD || c == 0x61C ||
+           (c >= 0x200B && c < 0x2010) || (c >= 0x2028 && c < 0x202F) ||
+           (c >= 0x2060 && c < 0x2070) || c == 0xFEFF || (c >= 0xFFF0 && c < 0xFFFC) ||
+           (c & 0xFFFE) == 0xFFFE;
+}
+
+/* The bytes of a token made visible: spaces as what is given, newlines and tabs as arrows, bytes
+ * that are no character as \xNN. */
+static const char *visible(lens *l, const char *bytes, size_t size, const char *space)
+{
+    const unsigned char *p = (const unsigned char *)bytes;
+    char *out = (char *)arena_alloc(&l->ctx, &l->memory, size + 1, 8), *to = out;
+    size_t i, length;
+    uint32_t code;
+    if (!out)
+        return "";
+    for (i = 0; i < size; i += length ? length : 1) {
+        length = utf8_length(p + i, size - i, &code);
+        if (length == 0)
+            to += sprintf(to, "\\x%02x", (unsigned)p[i]);
+        else if (code == ' ' || code == '\n' || code == '\t')
+            to += sprintf(to, "%s", code == ' ' ? space : code == '\n' ? "↵" : "⇥");
+        else if (is_invisible(code))
+            to += sprintf(to, code < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)code);
+        else
+            to += sprintf(to, "%.*s", (int)length, bytes + i);
+    }
+    return out;
+}
+
+/* A token as it is displayed: its id, if the model has no tokenizer. */
+static const char *shown_token(lens *l, int32_t id)
+{
+    size_t size;
+    const char *bytes = l->tokenizer ? attn_token_bytes(l->tokenizer, id, &size) : NULL;
+    return bytes ? visible(l, bytes, size, "·") : keep(l, "%ld", (long)id);
+}
+
+/* At most `most` columns of a shown token: what stands in a list may be short. */
+static const char *brief(lens *l, const char *token, size_t most)
+{
+    const size_t size = strlen(token);
+    size_t at = 0, length, used = 0;
+    uint32_t code = 0;
+    if (text_width(token, size) <= most)
+        return token;
+    for (; at < size; at += length) {
+        length = utf8_length((const unsigned char *)token + at, size - at, &code);
+        if ((used += (size_t)width_of(code)) > most - 1)
+            break;
+    }
+    return keep(l, "%.*s…", (int)at, token);
+}
+
+/* ---- the text ---- */
+
+static int open_model(lens *l)
+{
+    static const char *const names[] = {"auto",   "portable", "base",       "avx2",
+                                        "avx512", "neon",     "avx512-vnni"};
+    const size_t n_names = sizeof names / sizeof names[0];
+    attn_model_desc desc = {0};
+    size_t isa = 0;
+    while (l->o.isa && isa < n_names && strcmp(l->o.isa, names[isa]) != 0)
+        isa++;
+    if (isa == n_names)
+        return fail(USAGE, "--isa: there is no \"%s\"; --help lists them", l->o.isa);
+    l->ctx.isa = (attn_isa_kind)isa;
+    l->ctx.n_threads = (int)l->o.threads;
+    if (!attn_isa(&l->ctx))
+        return fail(FAILED, "this processor or this build has no %s", l->o.isa);
+    desc.skip_checksums = l->o.skip_checksums;
+    if (attn_model_open(&l->ctx, &l->model, l->model_path, &desc))
+        return failed(l);
+    l->config = attn_model_config(l->model);
+    l->tokenizer = attn_model_tokenizer(l->model);
+    return FINE;
+}
+
+static int read_ids(lens *l, text *to, const char *option, const char *list)
+{
+    const char *at, *const between = " ,\t\r\n";
+    const long n_vocab = (long)l->config->n_vocab;
+    for (at = list + strspn(list, between); *at; at += strspn(at, between)) {
+        char *end;
+        long id;
+        errno = 0;
+        id = strtol(at, &end, 10);
+        if (end == at || !strchr(between, *end) || errno || id < 0 || id > INT32_MAX)
+            return fail(USAGE, "--%s: no token id at \"%.20s\"", option, at);
+        if (id >= n_vocab)
+            return fail(FAILED, "token %ld is not in the vocabulary of %ld", id, n_vocab);
+        to->ids[to->n++] = (int32_t)id;
+        at = end;
+    }
+    return FINE;
+}
+
+static int read_text(lens *l, const char *name, char **bytes, size_t *size)
+{
+    const size_t limit = (size_t)1 << 28;
+    FILE *file = strcmp(name, "-") == 0 ? stdin : fopen(name, "rb");
+    attn_status status;
+    if (!file)
+        return fail(FAILED, "%s: %s", name, strerror(errno));
+    status = read_all(&l->ctx, &l->memory, file, name, limit, bytes, size);
+    if (file != stdin)
+        fclose(file);
+    return status ? failed(l) : FINE;
+}
+
+/* A text from a word, a file or ids; the beginning-of-text token before it, if it is asked for. */
+static int make_text(lens *l, text *to, const char *word, const char *path, const char *option,
+                     const char *ids)
+{
+    char *bytes = NULL;
+    size_t size = 0, n = 0, i;
+    int code = FINE;
+    if (word && strcmp(word, "-") == 0)
+        path = "-";
+    if (path)
+        code = read_text(l, path, &bytes, &size);
+    else if (word)
+        size = strlen(word);
+    if (code != FINE)
+        return code;
+    if ((path || word) && !l->tokenizer)
+        return fail(FAILED, "%s has no tokenizer: give the text with --%s", l->model_path, option);
+    if (l->o.bos && l->config->bos < 0)
+        return fail(FAILED, "%s has no beginning-of-text token for --bos", l->model_path);
+    to->ids = (int32_t *)allocate(l, size + (ids ? strlen(ids) : 0) + 1, sizeof *to->ids);
+    if (!to->ids)
+        return failed(l);
+    if (l->o.bos)
+        to->ids[to->n++] = l->config->bos;
+    if (ids && (code = read_ids(l, to, option, ids)) != FINE)
+        return code;
+    if ((path || word) && attn_encode(&l->ctx, l->tokenizer, path ? bytes : word, size,
+                                      l->o.special, to->ids + to->n, size, &n))
+        return failed(l);
+    to->n += n;
+    if (to->n == 0)
+        return fail(FAILED, "the text is empty: give some, or --bos to begin with nothing");
+    if (to->n > l->config->n_ctx)
+        return fail(FAILED, "the text has %zu tokens, but the model's context holds %u", to->n,
+                    (unsigned)l->config->n_ctx);
+    to->shown = (const char **)allocate(l, to->n, sizeof *to->shown);
+    for (i = 0; to->shown && i < to->n; i++)
+        to->shown[i] = shown_token(l, to->ids[i]);
+    return l->ctx.status ? failed(l) : FINE;
+}
+
+/* A token named by --token or --against. */
+static int name_token(lens *l, const char *option, const char *name, int32_t *id)
+{
+    size_t n = 0;
+    text one = {NULL, 0, NULL};
+    int32_t ids[2];
+    if (l->o.ids || !l->tokenizer) {
+        one.ids = (int32_t *)allocate(l, strlen(name) + 1, sizeof *ids);
+        if (!one.ids)
+            return failed(l);
+        if (read_ids(l, &one, option, name) != FINE)
+            return FAILED;
+        if (one.n != 1)
+            return fail(FAILED, "--%s: \"%s\" is not one token id", option, name);
+        *id = one.ids[0];
+        return FINE;
+    }
+    if (attn_encode(&l->ctx, l->tokenizer, name, strlen(name), 1, ids, 2, &n) || n != 1) {
+        l->ctx.status = ATTN_OK;
+        return fail(FAILED,
+                    "--%s: \"%s\" is %zu tokens, where one is needed (most words begin "
+                    "with a space)",
+                    option, name, n);
+    }
+    *id = ids[0];
+    return FINE;
+}
+
+static int stop_if_interrupted(const attn_activation *activation, void *user)
+{
+    (void)activation;
+    (void)user;
+    return interrupted;
+}
+
+/* A session for the text; Ctrl-C stops it between two layers. */
+static int make_session(lens *l, size_t n_batch)
+{
+    attn_session_desc desc = {0};
+    desc.n_ctx = l->text.n;
+    desc.n_batch = n_batch;
+    if (attn_session_new(&l->ctx, &l->session, l->model, &desc) ||
+        attn_hook(&l->ctx, l->session, "blocks.*.hook_resid_pre", stop_if_interrupted, NULL))
+        return failed(l);
+    return FINE;
+}
+
+/* ---- tables on a terminal ---- */
+
+/* A text in `width` columns, cut with "…" if it needs more; a negative width aligns to the right,
+ * as printf's does to the left; 0: as many as it needs. A second line goes behind a slash. `sgr` is
+ * how a terminal shall show it, or NULL. */
+static void put(const lens *l, const char *shown_text, int width, const char *sgr)
+{
+    const size_t size = strlen(shown_text);
+    const int needed = (int)text_width(shown_text, size);
+    const int columns = width < 0 ? -width : width ? width : needed;
+    size_t at = 0, length;
+    int used = 0;
+    uint32_t code = 0;
+    for (; width < 0 && used < columns - needed; used++)
+        putchar(' ');
+    if (sgr && l->colour)
+        printf("\033[%sm", sgr);
+    for (; at < size; at += length, used += width_of(code)) {
+        length = utf8_length((const unsigned char *)shown_text + at, size - at, &code);
+        if (needed > columns && used + width_of(code) > columns - 1) {
+            printf("…");
+            used++;
+            break;
+        }
+        if (code == '\n')
+            putchar('/');
+        else
+            fwrite(shown_text + at, 1, length, stdout);
+    }
+    if (sgr && l->colour)
+        printf("\033[0m");
+    for (; used < columns; used++)
+        putchar(' ');
+}
+
+static void put_number(const lens *l, double value, int width, const char *sgr)
+{
+    char digits[40];
+    snprintf(digits, sizeof digits, fabs(value) < 9999.995 ? "%.2f" : "%.3g", value);
+    put(l, digits, -width, sgr);
+}
+
+/* A terminal's own colours for -1 to 1, which suit its ground, whatever that is. */
+static const char *sgr_of(float colour)
+{
+    return colour > 0.6f    ? "1;34"
+           : colour > 0.2f  ? "34"
+           : colour < -0.6f ? "1;31"
+           : colour < -0.2f ? "31"
+                            : NULL;
+}
+
+static const char dim[] = "2", bold[] = "1";
+
+/* A grid as a table. What has a column for each position is turned: a terminal scrolls down. */
+static void print_grid(const lens *l, const lens_grid *grid)
+{
+    const int turned = strcmp(grid->column_name, "position") == 0;
+    const size_t n_rows = turned ? grid->n_columns : grid->n_rows;
+    const size_t n_columns = turned ? grid->n_rows : grid->n_columns;
+    const char *const *rows = turned ? grid->columns : grid->rows;
+    const char *const *columns = turned ? grid->rows : grid->columns;
+    int label = turned ? 20 : 6, width = 6, n;
+    size_t i, j;
+    for (i = 0; i < grid->n_rows * grid->n_columns; i++)
+        width = (n = (int)line_width(grid->cells[i].text)) > width ? n : width;
+    for (j = 0; j < n_columns; j++)
+        width = (n = (int)line_width(columns[j])) > width ? n : width;
+    width = width > 10 ? 10 : width;
+    put(l, grid->title, 0, bold);
+    printf("\n");
+    put(l, turned ? grid->column_name : grid->row_name, label, dim);
+    for (j = 0; j < n_columns; j++) {
+        printf(" ");
+        put(l, columns[j], -width, dim);
+    }
+    printf("\n");
+    for (i = 0; i < n_rows; i++) {
+        put(l, rows[i], label, dim);
+        for (j = 0; j < n_columns; j++) {
+            const lens_cell *cell =
+                &grid->cells[turned ? j * grid->n_columns + i : i * grid->n_columns + j];
+            printf(" ");
+            put(l, cell->text, -width, sgr_of(cell->colour));
+        }
+        printf("\n");
+    }
+}
+
+/* ---- JSON ---- */
+
+static void json_token(const lens *l, int32_t id)
+{
+    size_t size = 0;
+    const char *bytes = l->tokenizer ? attn_token_bytes(l->tokenizer, id, &size) : NULL;
+    printf("\"id\": %ld", (long)id);
+    if (bytes) {
+        fputs(", \"token\": ", stdout);
+        json_text(stdout, bytes, size);
+    }
+}
+
+/* "tokens": of the text. */
+static void json_tokens(const lens *l)
+{
+    size_t t;
+    printf("\"tokens\": [");
+    for (t = 0; t < l->text.n; t++) {
+        printf(t ? ", {" : "{");
+        json_token(l, l->text.ids[t]);
+        printf("}");
+    }
+    printf("]");
+}
+
+/* JSON has no infinities. */
+static void json_number(double value)
+{
+    if (isfinite(value))
+        printf("%.9g", value);
+    else
+        fputs("null", stdout);
+}
+
+static void json_guesses(const lens *l, const attn_guess *top, size_t k)
+{
+    size_t i;
+    fputs("\"top\": [", stdout);
+    for (i = 0; i < k; i++) {
+        fputs(i ? ", {" : "{", stdout);
+        json_token(l, top[i].token);
+        fputs(", \"logit\": ", stdout);
+        json_number((double)top[i].logit);
+        fputs(", \"probability\": ", stdout);
+        json_number((double)top[i].probability);
+        fputs("}", stdout);
+    }
+    fputs("]", stdout);
+}
+
+static void json_stats(const attn_token_stats *stats)
+{
+    fputs(", \"loss\": ", stdout);
+    json_number((double)stats->nll);
+    fputs(", \"probability\": ", stdout);
+    json_number((double)stats->probability);
+    printf(", \"rank\": %zu", stats->rank);
+}
+
+static void json_string(const char *string)
+{
+    json_text(stdout, string, strlen(string));
+}
+
+static void json_strings(const char *const *strings, size_t n)
+{
+    size_t i;
+    fputs("[", stdout);
+    for (i = 0; i < n; i++) {
+        fputs(i ? ", " : "", stdout);
+        json_string(strings[i]);
+    }
+    fputs("]", stdout);
+}
+
+/* {"name": .., "values": [[..], ..]} by rows of the grid. */
+static void json_grid(const lens_grid *grid)
+{
+    size_t i, j;
+    fputs("{\"title\": ", stdout);
+    json_string(grid->title);
+    printf(", \"axes\": [\"%s\", \"%s\"], \"columns\": ", grid->row_name, grid->column_name);
+    json_strings(grid->columns, grid->n_columns);
+    fputs(", \"values\": [", stdout);
+    for (i = 0; i < grid->n_rows; i++) {
+        fputs(i ? ",\n  [" : "\n  [", stdout);
+        for (j = 0; j < grid->n_columns; j++) {
+            fputs(j ? ", " : "", stdout);
+            json_number((double)grid->cells[i * grid->n_columns + j].number);
+        }
+        fputs("]", stdout);
+    }
+    fputs("]}", stdout);
+}
+
+static void json_grids(const lens_grid *grids, size_t n)
+{
+    size_t i;
+    fputs("\"grids\": [", stdout);
+    for (i = 0; i < n; i++) {
+        fputs(i ? ",\n " : "\n ", stdout);
+        json_grid(&grids[i]);
+    }
+    fputs("]", stdout);
+}
+
+/* ---- pictures ---- */
+
+static int is_svg(const lens *l)
+{
+    return ends_in(l->o.output, ".svg");
+}
+
+static int open_picture(lens *l, draft *picture)
+{
+    return draft_open(picture, l->o.output) ? fail(FAILED, "%s: %s", l->o.output, strerror(errno))
+                                            : FINE;
+}
+
+/* Keeps the picture if `code` is FINE and all of it could be written. */
+static int close_picture(lens *l, draft *picture, int code)
+{
+    const int written = !ferror(picture->file);
+    int reason = errno;
+    if (draft_close(picture, code == FINE && written))
+        reason = errno;
+    else if (written)
+        return code;
+    return code == FINE ? fail(FAILED, "%s: %s", l->o.output, strerror(reason)) : code;
+}
+
+static int draw_grids(lens *l, const lens_page *page, const lens_grid *grids, size_t n)
+{
+    draft picture;
+    int code;
+    if (l->ctx.status)
+        return failed(l);
+    if ((code = open_picture(l, &picture)) != FINE)
+        return code;
+    (is_svg(l) ? svg_grids : html_grids)(picture.file, page, grids, n);
+    return close_picture(l, &picture, interrupted ? INTERRUPTED : FINE);
+}
+
+/* A grid with room for its numbers; labels of layers, if there is one for each row. */
+static int make_grid(lens *l, lens_grid *grid, size_t n_rows, size_t n_columns)
+{
+    lens_cell *cells = (lens_cell *)allocate(l, n_rows * n_columns, sizeof *cells);
+    const char **rows = (const char **)allocate(l, n_rows, sizeof *rows);
+    const char **columns = (const char **)allocate(l, n_columns, sizeof *columns);
+    size_t i;
+    memset(grid, 0, sizeof *grid);
+    grid->n_rows = n_rows;
+    grid->n_columns = n_columns;
+    grid->cells = cells;
+    grid->rows = rows;
+    grid->columns = columns;
+    if (!cells || !rows || !columns)
+        return failed(l);
+    for (i = 0; i < n_rows; i++)
+        rows[i] = keep(l, "%zu", i);
+    for (i = 0; i < n_columns; i++)
+        columns[i] = keep(l, "%zu", i);
+    grid->row_name = "layer";
+    grid->column_name = "head";
+    return l->ctx.status ? failed(l) : FINE;
+}
+
+/* The labels and cells of a grid are const to those who draw them; here they are made. */
+static lens_cell *cell_of(const lens_grid *grid, size_t row, size_t column)
+{
+    return (lens_cell *)grid->cells + row * grid->n_columns + column;
+}
+
+/* "12 token" for each position. */
+static void label_positions(lens *l, lens_grid *grid)
+{
+    size_t t;
+    grid->column_name = "position";
+    for (t = 0; t < grid->n_columns; t++)
+        ((const char **)grid->columns)[t] = keep(l, "%zu %s", t, l->text.shown[t]);
+}
+
+/* A probability in few letters. */
+static const char *percent(lens *l, double p)
+{
+    return keep(l, p < 0.0995 ? "%.1f%%" : "%.0f%%", 100 * p);
+}
+
+/* "\n 37% token" for each guess. */
+static const char *list_guesses(lens *l, const attn_guess *top, size_t k)
+{
+    const char *list = "";
+    size_t i;
+    for (i = 0; i < k; i++)
+        list = keep(l, "%s\n%6.2f%%  %s", list, 100 * (double)top[i].probability,
+                    brief(l, shown_token(l, top[i].token), 40));
+    return list;
+}
+
+/* ---- tokens, loss ---- */
+
+typedef struct losses {
+    attn_token_stats *stats; /* [n - 1]: of the tokens after the first */
+    attn_guess *top;         /* [n, k] */
+    size_t k;
+    double mean, worst;
+} losses;
+
+static int find_losses(lens *l, losses *out)
+{
+    const size_t n = l->text.n;
+    size_t t;
+    int code;
+    memset(out, 0, sizeof *out);
+    out->k = l->o.top < l->config->n_vocab ? l->o.top : l->config->n_vocab;
+    out->stats = (attn_token_stats *)allocate(l, n, sizeof *out->stats);
+    out->top = (attn_guess *)allocate(l, n * (out->k + 1), sizeof *out->top);
+    if (!out->stats || !out->top)
+        return failed(l);
+    if ((code = make_session(l, 0)) != FINE)
+        return code;
+    if (attn_text_stats(&l->ctx, l->session, l->text.ids, n, out->stats, out->top, out->k))
+        return failed(l);
+    for (t = 0; t + 1 < n; t++) {
+        const double nll = (double)out->stats[t].nll;
+        out->mean += nll;
+        out->worst = nll > out->worst ? nll : out->worst;
+    }
+    out->mean /= n > 1 ? (double)(n - 1) : 1;
+    return FINE;
+}
+
+static void json_losses(const lens *l, const losses *found, int with_top)
+{
+    const size_t n = l->text.n;
+    size_t t;
+    printf("{\"mean_loss\": ");
+    json_number(n > 1 ? found->mean : (double)NAN);
+    printf(", \"perplexity\": ");
+    json_number(n > 1 ? exp(found->mean) : (double)NAN);
+    printf(", \"tokens\": [");
+    for (t = 0; t < n; t++) {
+        printf("%s\n {\"position\": %zu, ", t ? "," : "", t);
+        json_token(l, l->text.ids[t]);
+        if (t)
+            json_stats(&found->stats[t - 1]);
+        if (with_top) {
+            printf(", ");
+            json_guesses(l, found->top + t * found->k, found->k);
+        }
+        printf("}");
+    }
+    printf("]}\n");
+}
+
+/* The text itself, each token on the colour of its loss. */
+static int draw_losses(lens *l, const losses *found)
+{
+    const size_t n = l->text.n;
+    const double most = found->worst > 1 ? found->worst : 1;
+    lens_word *words = (lens_word *)allocate(l, n, sizeof *words);
+    lens_page page = {"Loss of each token", NULL};
+    draft picture;
+    size_t t;
+    int code;
+    if (!words)
+        return failed(l);
+    for (t = 0; t < n; t++) {
+        const attn_token_stats *stats = t ? &found->stats[t - 1] : NULL;
+        const char *name = l->text.shown[t], *next, *said;
+        size_t size = 0;
+        const char *bytes =
+            l->tokenizer ? attn_token_bytes(l->tokenizer, l->text.ids[t], &size) : NULL;
+        words[t].colour = stats ? -(float)((double)stats->nll / most) : 0;
+        words[t].breaks = bytes && memchr(bytes, '\n', size) != NULL;
+        words[t].text = bytes ? visible(l, bytes, size, " ") : keep(l, "%s ", name);
+        said = stats ? keep(l, "\nloss %.3f, probability %.3g, rank %zu", (double)stats->nll,
+                            (double)stats->probability, stats->rank)
+                     : "";
+        next = list_guesses(l, found->top + t * found->k, found->k);
+        words[t].tip = keep(l, "%zu  %s  (id %ld)%s%s%s", t, name, (long)l->text.ids[t], said,
+                            found->k ? "\nlikeliest to come next:" : "", next);
+    }
+    page.note = n > 1 ? keep(l, "%zu tokens, mean loss %.3f nats, perplexity %.2f", n, found->mean,
+                             exp(found->mean))
+                      : "1 token";
+    if (l->ctx.status)
+        return failed(l);
+    if ((code = open_picture(l, &picture)) != FINE)
+        return code;
+    (is_svg(l) ? svg_words : html_words)(picture.file, &page,
+                                         keep(l, "%.1f nats: unexpected", most), words, n);
+    return close_picture(l, &picture, FINE);
+}
+
+static const char *sgr_of_loss(double nll)
+{
+    return nll > 6 ? "1;31" : nll > 3 ? "31" : nll > 1.5 ? "33" : NULL;
+}
+
+static void print_token(const lens *l, const losses *found, size_t t)
+{
+    const attn_token_stats *stats = t ? &found->stats[t - 1] : NULL;
+    const char *sgr = stats ? sgr_of_loss((double)stats->nll) : NULL;
+    printf("%5zu %7ld ", t, (long)l->text.ids[t]);
+    put(l, l->text.shown[t], 16, sgr);
+    if (!stats) {
+        printf("%26s", "");
+        return;
+    }
+    put_number(l, (double)stats->nll, 8, sgr);
+    printf(stats->probability < 0.0001f ? "  %8.1e %7zu" : "  %8.4f %7zu",
+           (double)stats->probability, stats->rank);
+}
+
+static int run_tokens(lens *l)
+{
+    losses found;
+    size_t t, i;
+    const int code = find_losses(l, &found);
+    if (code != FINE)
+        return code;
+    if (l->o.output)
+        return draw_losses(l, &found);
+    if (l->o.json) {
+        json_losses(l, &found, 1);
+        return FINE;
+    }
+    put(l, "  pos      id token               loss      prob    rank  likeliest next", 0, dim);
+    printf("\n");
+    for (t = 0; t < l->text.n; t++) {
+        print_token(l, &found, t);
+        printf("  ");
+        for (i = 0; i < found.k; i++) {
+            const attn_guess *guess = &found.top[t * found.k + i];
+            put(l, brief(l, shown_token(l, guess->token), 12), 0, NULL);
+            put(l, keep(l, " %s", percent(l, (double)guess->probability)), 0, dim);
+            printf(i + 1 < found.k ? "  " : "");
+        }
+        printf("\n");
+    }
+    return l->ctx.status ? failed(l) : FINE;
+}
+
+static int run_loss(lens *l)
+{
+    losses found;
+    size_t t;
+    int i;
+    const int code = find_losses(l, &found);
+    if (code != FINE)
+        return code;
+    if (l->o.output)
+        return draw_losses(l, &found);
+    if (l->o.json) {
+        json_losses(l, &found, 0);
+        return FINE;
+    }
+    put(l, "  pos      id token               loss      prob    rank", 0, dim);
+    printf("\n");
+    for (t = 0; t < l->text.n; t++) {
+        print_token(l, &found, t);
+        printf("  ");
+        for (i = 0; t && i < 2 * (double)found.stats[t - 1].nll && i < 40; i++)
+            putchar('#');
+        printf("\n");
+    }
+    if (l->text.n > 1)
+        printf("mean loss %.4f nats, perplexity %.2f\n", found.mean, exp(found.mean));
+    return FINE;
+}
+
+/* ---- logit-lens ---- */
+
+/* Judges positions [first, first + count): the k likeliest tokens of each layer's stream, and how
+ * it rates the token that comes next. Results are [layers, positions]. */
+static int judge_streams(lens *l, const attn_parts *parts, size_t first, size_t count,
+                         attn_guess *top, attn_token_stats *next, size_t k)
+{
+    const size_t n = l->text.n, n_parts = parts->stack.shape[0];
+    const attn_tensor resid = attn_slice(parts->stack, 1, first, count);
+    const attn_tensor scale = attn_slice(parts->scale, 0, first, count);
+    attn_tensor logits = {0}, rows;
+    int32_t *targets = (int32_t *)allocate(l, n_parts * count, sizeof *targets);
+    attn_guess *some = (attn_guess *)allocate(l, n_parts * count * (k + 1), sizeof *some);
+    attn_token_stats *stats = (attn_token_stats *)allocate(l, n_parts * count, sizeof *stats);
+    size_t i, t;
+    if (!targets || !some || !stats)
+        return failed(l);
+    for (i = 0; i < n_parts; i++)
+        for (t = 0; t < count; t++) /* after the last token comes nothing; any will do */
+            targets[i * count + t] = first + t + 1 < n ? l->text.ids[first + t + 1] : 0;
+    if (l->o.saved_scale ? attn_logit_lens_saved(&l->ctx, &logits, l->model, resid, scale, NULL, 0)
+                         : attn_logit_lens_fresh(&l->ctx, &logits, l->model, resid, NULL, 0))
+        return failed(l);
+    rows = attn_reshape(logits, attn_shape2(n_parts * count, l->config->n_vocab));
+    if (attn_logit_stats(&l->ctx, rows, targets, stats, some, k))
+        return failed(l);
+    attn_tensor_free(&l->ctx, &logits);
+    for (i = 0; i < n_parts; i++)
+        for (t = 0; t < count; t++) {
+            next[i * n + first + t] = stats[i * count + t];
+            memcpy(top + (i * n + first + t) * k, some + (i * count + t) * k, k * sizeof *top);
+        }
+    return FINE;
+}
+
+static void json_logit_lens(const lens *l, const attn_guess *top, const attn_token_stats *next,
+                            size_t n_parts, size_t k)
+{
+    const size_t n = l->text.n;
+    size_t i, t;
+    printf("{");
+    json_tokens(l);
+    printf(", \"layers\": [");
+    for (i = 0; i < n_parts; i++) {
+        printf("%s\n {\"stream\": \"%s\", \"positions\": [", i ? "," : "",
+               attn_part_label(l->model, ATTN_PARTS_ACCUMULATED, i).text);
+        for (t = 0; t < n; t++) {
+            printf("%s\n  {", t ? "," : "");
+            json_guesses(l, top + (i * n + t) * k, k);
+            if (t + 1 < n)
+                json_stats(&next[i * n + t]);
+            printf("}");
+        }
+        printf("]}");
+    }
+    printf("]}\n");
+}
+
+static int run_logit_lens(lens *l)
+{
+    const size_t n = l->text.n, n_parts = attn_n_parts(l->model, ATTN_PARTS_ACCUMULATED);
+    const size_t k = l->o.top ? l->o.top < l->config->n_vocab ? l->o.top : l->config->n_vocab : 1;
+    const size_t piece = 8; /* positions at a time, for a row of logits is long */
+    attn_guess *top = (attn_guess *)allocate(l, n_parts * n * k, sizeof *top);
+    attn_token_stats *next = (attn_token_stats *)allocate(l, n_parts * n, sizeof *next);
+    attn_parts parts = {0};
+    lens_grid grid;
+    lens_page page;
+    size_t t, i, count;
+    int code;
+    if (!top || !next ||
+        attn_decompose(&l->ctx, &parts, l->model, l->text.ids, n, ATTN_PARTS_ACCUMULATED, 0, 0))
+        return failed(l);
+    for (t = 0; t < n; t += count) {
+        count = n - t < piece ? n - t : piece;
+        if (interrupted)
+            return INTERRUPTED;
+        if ((code = judge_streams(l, &parts, t, count, top, next, k)) != FINE)
+            return code;
+    }
+    if (l->o.json) {
+        json_logit_lens(l, top, next, n_parts, k);
+        return FINE;
+    }
+    if ((code = make_grid(l, &grid, n_parts, n)) != FINE)
+        return code;
+    label_positions(l, &grid);
+    grid.title = "likeliest next token, after each layer";
+    grid.high = "1: the probability of that token";
+    for (i = 0; i < n_parts; i++) {
+        ((const char **)grid.rows)[i] =
+            keep(l, "%s", attn_part_label(l->model, ATTN_PARTS_ACCUMULATED, i).text);
+        for (t = 0; t < n; t++) {
+            const attn_guess *guess = top + (i * n + t) * k;
+            const attn_token_stats *true_next = &next[i * n + t];
+            lens_cell *cell = cell_of(&grid, i, t);
+            cell->number = cell->colour = guess->probability;
+            cell->text = shown_token(l, guess->token);
+            cell->tip = keep(l, "%s at %zu %s%s", grid.rows[i], t, brief(l, l->text.shown[t], 40),
+                             list_guesses(l, guess, k));
+            if (t + 1 < n)
+                cell->tip = keep(l, "%s\nin fact %s: %.2f%%, rank %zu", cell->tip,
+                                 brief(l, l->text.shown[t + 1], 40),
+                                 100 * (double)true_next->probability, true_next->rank);
+        }
+    }
+    page.title = "Logit lens";
+    page.note = l->o.saved_scale ? "each layer's residual stream, unembedded with the scale that "
+                                   "the last LayerNorm had in the whole run"
+                                 : "each layer's residual stream, unembedded as if it were the "
+                                   "last one";
+    if (l->o.output)
+        return draw_grids(l, &page, &grid, 1);
+    print_grid(l, &grid);
+    return l->ctx.status ? failed(l) : FINE;
+}
+
+/* ---- patterns ----
+ *
+ * The patterns of a long text are large, so each layer's goes out as it comes by. The session's
+ * batch holds the whole text: every layer comes by once, whole, in order. */
+
+typedef struct patterns {
+    lens *l;
+    FILE *file; /* of the picture, or NULL */
+    size_t (*heads)[2], n_heads, n_done, n_columns;
+    attn_tensor matrix; /* of the head that is drawn */
+    lens_grid *grids;   /* the overview's */
+} patterns;
+
+static float weight_at(const void *pattern, size_t query, size_t key)
+{
+    return attn_get(*(const attn_tensor *)pattern, query, key, 0, 0);
+}
+
+static void json_pattern(const patterns *p, const attn_tensor *matrix, size_t layer, size_t head)
+{
+    const size_t n = p->l->text.n;
+    size_t q, k;
+    printf("%s\n {\"layer\": %zu, \"head\": %zu, \"pattern\": [", p->n_done ? "," : "", layer,
+           head);
+    for (q = 0; q < n; q++) {
+        printf(q ? ",\n  [" : "\n  [");
+        for (k = 0; k <= q; k++) {
+            printf(k ? ", " : "");
+            json_number((double)weight_at(matrix, q, k));
+        }
+        printf("]");
+    }
+    printf("]}");
+}
+
+/* One head: the keys that each query looks at most. */
+static void print_pattern(lens *l, const attn_tensor *matrix)
+{
+    const size_t n = l->text.n;
+    unsigned char *taken = (unsigned char *)allocate(l, n, 1);
+    size_t q, k, i;
+    for (q = 0; taken && q < n; q++) {
+        printf("%5zu ", q);
+        put(l, l->text.shown[q], 16, NULL);
+        memset(taken, 0, n);
+        for (i = 0; i <= q && i < l->o.top; i++) {
+            size_t best = n;
+            for (k = 0; k <= q; k++)
+                if (!taken[k] &&
+                    (best == n || weight_at(matrix, q, k) > weight_at(matrix, q, best)))
+                    best = k;
+            taken[best] = 1;
+            printf("  ");
+            put(l, keep(l, "%zu %s", best, brief(l, l->text.shown[best], 12)), 0, NULL);
+            put(l, keep(l, " %s", percent(l, (double)weight_at(matrix, q, best))), 0, dim);
+        }
+        printf("\n");
+    }
+}
+
+enum { TO_FIRST, TO_ITSELF, DISTANCE, N_OVERVIEWS };
+
+/* Adds up one head's overview: shares of its attention, and how far back it looks. */
+static void sum_up(patterns *p, const attn_tensor *matrix, size_t layer, size_t head)
+{
+    const size_t n = p->l->text.n;
+    double sums[N_OVERVIEWS] = {0};
+    size_t q, k, i;
+    for (q = 0; q < n; q++)
+        for (k = 0; k <= q; k++) {
+            const double weight = (double)weight_at(matrix, q, k);
+            sums[TO_FIRST] += k == 0 ? weight : 0;
+            sums[TO_ITSELF] += k == q ? weight : 0;
+            sums[DISTANCE] += weight * (double)(q - k);
+        }
+    for (i = 0; i < N_OVERVIEWS; i++) {
+        lens_cell *cell = cell_of(&p->grids[i], layer, head);
+        cell->number = (float)(sums[i] / (double)n);
+        cell->colour = i == DISTANCE ? cell->number / (float)n : cell->number;
+        cell->text = keep(p->l, "%.2f", (double)cell->number);
+    }
+}
+
+static int take_patterns(const attn_activation *activation, void *user)
+{
+    patterns *p = (patterns *)user;
+    lens *l = p->l;
+    const size_t layer = (size_t)activation->layer;
+    size_t head;
+    for (head = 0; head < l->config->n_head && !interrupted; head++) {
+        attn_tensor matrix = attn_select(activation->value, 0, head);
+        const char *label = keep(l, "%zu.%zu", layer, head);
+        if (l->o.head != not_given && head != l->o.head)
+            continue;
+        if (p->file && is_svg(l) && p->n_heads == 1)
+            attn_copy(&l->ctx, &p->matrix, matrix);
+        else if (p->file && is_svg(l))
+            svg_pattern(p->file, weight_at, &matrix, l->text.n,
+                        SVG_EDGE + 110.0 * (double)(p->n_done % p->n_columns),
+                        SVG_TOP + 128.0 * (double)(p->n_done / p->n_columns), 100, label);
+        else if (p->file)
+            html_pattern(p->file, weight_at, &matrix, l->text.n);
+        else if (l->o.json)
+            json_pattern(p, &matrix, layer, head);
+        else if (p->n_heads == 1)
+            print_pattern(l, &matrix);
+        else
+            sum_up(p, &matrix, layer, head);
+        p->n_done++;
+    }
+    return interrupted || l->ctx.status;
+}
+
+static int feed_patterns(patterns *p)
+{
+    lens *l = p->l;
+    const char *name = l->o.layer == not_given
+                           ? "blocks.*.attn.hook_pattern"
+                           : keep(l, "blocks.%zu.attn.hook_pattern", l->o.layer);
+    const int code = make_session(l, l->text.n);
+    if (code != FINE)
+        return code;
+    if (attn_hook(&l->ctx, l->session, name, take_patterns, p) ||
+        attn_feed(&l->ctx, l->session, l->text.ids, l->text.n))
+        return failed(l);
+    return FINE;
+}
+
+static int print_overview(patterns *p)
+{
+    static const char *const titles[N_OVERVIEWS] = {
+        "share of attention on the first token", "on the token itself",
+        "mean distance to what is looked at, in tokens"};
+    lens *l = p->l;
+    lens_grid grids[N_OVERVIEWS];
+    size_t i, layer;
+    int code = FINE;
+    for (i = 0; i < N_OVERVIEWS && code == FINE; i++) {
+        code = make_grid(l, &grids[i], l->config->n_layer, l->config->n_head);
+        grids[i].title = titles[i];
+    }
+    p->grids = grids;
+    if (code != FINE || (code = feed_patterns(p)) != FINE)
+        return code;
+    for (i = 0; i < N_OVERVIEWS; i++) {
+        for (layer = 0; layer < grids[i].n_rows * grids[i].n_columns; layer++)
+            if (!grids[i].cells[layer].text) /* not chosen */
+                cell_of(&grids[i], 0, layer)->text = "";
+        printf(i ? "\n" : "");
+        print_grid(l, &grids[i]);
+    }
+    return FINE;
+}
+
+/* One head as an SVG is a grid of tokens by tokens. */
+static int svg_one_pattern(lens *l, FILE *file, const lens_page *page, attn_tensor matrix)
+{
+    const size_t n = l->text.n;
+    lens_grid grid;
+    size_t q, k;
+    const int code = make_grid(l, &grid, n, n);
+    if (code != FINE)
+        return code;
+    label_positions(l, &grid);
+    grid.title = "rows look at columns";
+    grid.high = "1: all of a query's attention";
+    grid.row_name = "query";
+    for (q = 0; q < n; q++) {
+        ((const char **)grid.rows)[q] = keep(l, "%s", brief(l, grid.columns[q], 20));
+        for (k = 0; k < n; k++) {
+            const float weight = k <= q ? attn_get(matrix, q, k, 0, 0) : 0;
+            lens_cell *cell = cell_of(&grid, q, k);
+            cell->colour = weight;
+            cell->text = k <= q ? keep(l, "%.2f", (double)weight) : "";
+            cell->tip = k <= q ? keep(l, "query %s\nkey %s\nweight %.4f", grid.columns[q],
+                                      grid.columns[k], (double)weight)
+                               : "";
+        }
+    }
+    svg_grids(file, page, &grid, 1);
+    return l->ctx.status ? failed(l) : FINE;
+}
+
+static int draw_patterns(patterns *p, FILE *file)
+{
+    lens *l = p->l;
+    const size_t n_rows = (p->n_heads + p->n_columns - 1) / p->n_columns;
+    lens_page page = {"Attention patterns", NULL};
+    int code;
+    page.note =
+        p->n_heads == 1
+            ? keep(l, "layer %zu, head %zu, over %zu tokens", l->o.layer, l->o.head, l->text.n)
+            : keep(l, "%zu heads over %zu tokens: queries down, keys across%s", p->n_heads,
+                   l->text.n, is_svg(l) ? "" : "; click on one to see it large");
+    p->file = file;
+    if (!is_svg(l))
+        html_patterns_begin(file, &page, l->text.shown, l->text.n, p->heads, p->n_heads,
+                            p->n_columns);
+    else if (p->n_heads > 1)
+        svg_begin(file, &page, 2 * SVG_EDGE + 110.0 * (double)p->n_columns,
+                  SVG_TOP + SVG_EDGE + 128.0 * (double)n_rows);
+    if ((code = feed_patterns(p)) != FINE)
+        return code;
+    if (!is_svg(l))
+        html_patterns_end(file);
+    else if (p->n_heads > 1)
+        fputs("</svg>\n", file);
+    else
+        code = svg_one_pattern(l, file, &page, p->matrix);
+    return code;
+}
+
+static int run_patterns(lens *l)
+{
+    const size_t n_layer = l->config->n_layer, n_head = l->config->n_head, n = l->text.n;
+    const size_t most = (size_t)1 << 28; /* bytes that a browser may be asked to take */
+    patterns p = {0};
+    draft picture;
+    size_t layer, head;
+    int code;
+    if (l->o.layer != not_given && l->o.layer >= n_layer)
+        return fail(FAILED, "there is no layer %zu: the model has %zu, from 0", l->o.layer,
+                    n_layer);
+    if (l->o.head != not_given && l->o.head >= n_head)
+        return fail(FAILED, "there is no head %zu: a layer has %zu, from 0", l->o.head, n_head);
+    p.l = l;
+    p.heads = (size_t(*)[2])allocate(l, n_layer * n_head, sizeof *p.heads);
+    if (!p.heads)
+        return failed(l);
+    for (layer = 0; layer < n_layer; layer++)
+        for (head = 0; head < n_head; head++)
+            if ((l->o.layer == not_given || layer == l->o.layer) &&
+                (l->o.head == not_given || head == l->o.head)) {
+                p.heads[p.n_heads][0] = layer;
+                p.heads[p.n_heads++][1] = head;
+            }
+    p.n_columns = l->o.head == not_given ? n_head : n_layer < 12 ? n_layer : 12;
+    if (l->o.output && is_svg(l) && p.n_heads == 1 && n > 256)
+        return fail(FAILED,
+                    "%zu tokens are too many for an SVG of one head; a page (.html) has "
+                    "room for them",
+                    n);
+    if (l->o.output && n * n > most / p.n_heads)
+        return fail(FAILED,
+                    "%zu patterns of %zu tokens are too much for a picture; choose with "
+                    "--layer or --head",
+                    p.n_heads, n);
+    if (l->o.output) {
+        if ((code = open_picture(l, &picture)) != FINE)
+            return code;
+        return close_picture(l, &picture, draw_patterns(&p, picture.file));
+    }
+    if (l->o.json) {
+        printf("{");
+        json_tokens(l);
+        printf(", \"patterns\": [");
+        code = feed_patterns(&p);
+        printf("]}\n");
+        return code;
+    }
+    return p.n_heads == 1 ? feed_patterns(&p) : print_overview(&p);
+}
+
+/* ---- a question to the model: one logit, or the difference of two ---- */
+
+typedef struct question {
+    int32_t token, against; /* against -1: none */
+    const char *text;       /* "logit of X - logit of Y" */
+} question;
+
+static int likeliest(lens *l, const text *what, size_t n, int32_t *token, float *logits)
+{
+    const size_t n_vocab = l->config->n_vocab;
+    attn_session *session = NULL;
+    attn_guess best;
+    attn_tensor row;
+    attn_status status;
+    status = attn_session_new(&l->ctx, &session, l->model, NULL);
+    if (status == ATTN_OK)
+        status = attn_hook(&l->ctx, session, "blocks.*.hook_resid_pre", stop_if_interrupted, NULL);
+    if (status == ATTN_OK)
+        status = attn_feed(&l->ctx, session, what->ids, n);
+    if (status == ATTN_OK) {
+        memcpy(logits, attn_logits(session), n_vocab * sizeof *logits);
+        row = attn_borrow(logits, ATTN_F32, attn_shape2(1, n_vocab));
+        status = attn_logit_stats(&l->ctx, row, NULL, NULL, &best, 1);
+        *token = best.token;
+    }
+    attn_session_free(session);
+    return status ? failed(l) : FINE;
+}
+
+static int name_tokens(lens *l, question *q)
+{
+    int code = FINE;
+    if (l->o.token)
+        code = name_token(l, "token", l->o.token, &q->token);
+    if (l->o.against && code == FINE)
+        code = name_token(l, "against", l->o.against, &q->against);
+    if (code != FINE)
+        return code;
+    q->text = q->against < 0 ? keep(l, "logit of %s", shown_token(l, q->token))
+                             : keep(l, "logit of %s minus logit of %s", shown_token(l, q->token),
+                                    shown_token(l, q->against));
+    return FINE;
+}
+
+/* ---- patch ---- */
+
+static int judge_logits(const float *logits, void *user, float *value)
+{
+    const question *q = (const question *)user;
+    *value = logits[q->token] - (q->against < 0 ? 0 : logits[q->against]);
+    return interrupted;
+}
+
+typedef struct patching {
+    question question;
+    attn_patch_desc desc;
+    float clean, corrupted;
+} patching;
+
+static int ask_about_patches(lens *l, patching *p)
+{
+    float *logits = (float *)allocate(l, l->config->n_vocab, sizeof *logits);
+    int code = FINE;
+    if (!logits)
+        return failed(l);
+    if (l->text.n != l->corrupted.n)
+        return fail(FAILED, "the texts have %zu and %zu tokens; patching needs as many in both",
+                    l->text.n, l->corrupted.n);
+    p->question.against = -1;
+    if (!l->o.token) {
+        code = likeliest(l, &l->text, l->text.n, &p->question.token, logits);
+        if (code == FINE)
+            code = likeliest(l, &l->corrupted, l->text.n, &p->question.against, logits);
+        if (code == FINE && p->question.token == p->question.against)
+            return fail(FAILED,
+                        "\"%s\" is the likeliest token after both texts: say with --token and "
+                        "--against what to ask",
+                        shown_token(l, p->question.token));
+    }
+    if (code != FINE || (code = name_tokens(l, &p->question)) != FINE)
+        return code;
+    p->desc.clean = l->text.ids;
+    p->desc.corrupted = l->corrupted.ids;
+    p->desc.n_tokens = l->text.n;
+    p->desc.metric = judge_logits;
+    p->desc.user = &p->question;
+    p->desc.clean_value = &p->clean;
+    p->desc.corrupted_value = &p->corrupted;
+    return FINE;
+}
+
+/* The share of the way from the corrupted run's number to the clean one's; or just the change, if
+ * the two are the same. */
+static double restored(const patching *p, float value)
+{
+    const double way = (double)p->clean - (double)p->corrupted;
+    return ((double)value - (double)p->corrupted) / (way != 0 ? way : 1);
+}
+
+static int sweep(lens *l, patching *p, const char *name, lens_grid *grid)
+{
+    const int by_head = strncmp(name, "attn.", 5) == 0;
+    attn_tensor values = {0};
+    size_t i, j;
+    int code;
+    if ((by_head ? attn_patch_heads : attn_patch_positions)(&l->ctx, l->model, &p->desc, name,
+                                                            &values))
+        return failed(l);
+    if ((code = make_grid(l, grid, values.shape[0], values.shape[1])) != FINE)
+        return code;
+    if (!by_head)
+        label_positions(l, grid);
+    grid->title =
+        keep(l, "%s, %s", name, by_head ? "of one head at all positions" : "at one position");
+    grid->low = "-1";
+    grid->high = "1: as in the clean text";
+    for (i = 0; i < grid->n_rows; i++)
+        for (j = 0; j < grid->n_columns; j++) {
+            lens_cell *cell = cell_of(grid, i, j);
+            const double share = restored(p, cell->number = attn_get(values, i, j, 0, 0));
+            cell->colour = (float)share;
+            cell->text = keep(l, "%.2f", fabs(share) < 0.005 ? 0.0 : share);
+            cell->tip = keep(l, "layer %zu, %s %s\nrestored %.3f\n%s: %.4f", i, grid->column_name,
+                             grid->columns[j], share, p->question.text, (double)cell->number);
+        }
+    for (j = 0; !by_head && j < grid->n_columns; j++)
+        if (l->text.ids[j] != l->corrupted.ids[j])
+            ((const char **)grid->columns)[j] =
+                keep(l, "%s\n%s", grid->columns[j], l->corrupted.shown[j]);
+    attn_tensor_free(&l->ctx, &values);
+    return l->ctx.status ? failed(l) : FINE;
+}
+
+static void json_patches(const lens *l, const patching *p, const lens_grid *grids, size_t n)
+{
+    printf("{\"clean\": ");
+    json_number((double)p->clean);
+    printf(", \"corrupted\": ");
+    json_number((double)p->corrupted);
+    printf(", \"token\": {");
+    json_token(l, p->question.token);
+    if (p->question.against >= 0) {
+        printf("}, \"against\": {");
+        json_token(l, p->question.against);
+    }
+    printf("},\n");
+    json_grids(grids, n);
+    printf("}\n");
+}
+
+static int run_patch(lens *l)
+{
+    static const char *const usual[] = {"hook_resid_pre", "hook_attn_out", "hook_mlp_out",
+                                        "attn.hook_z"};
+    const char *const *names = l->n_names ? l->names : usual;
+    const size_t n = l->n_names ? l->n_names : sizeof usual / sizeof usual[0];
+    lens_grid *grids = (lens_grid *)allocate(l, n, sizeof *grids);
+    patching p = {0};
+    lens_page page = {"Activation patching", NULL};
+    size_t i;
+    int code;
+    if (!grids)
+        return failed(l);
+    if ((code = ask_about_patches(l, &p)) != FINE)
+        return code;
+    for (i = 0; i < n; i++)
+        if ((code = sweep(l, &p, names[i], &grids[i])) != FINE)
+            return code;
+    page.note = keep(l,
+                     "%s: %.3f in the clean text, %.3f in the corrupted one. Cells: how much of "
+                     "that a clean activation restores, 0 to 1.",
+                     p.question.text, (double)p.clean, (double)p.corrupted);
+    if (l->o.output)
+        return draw_grids(l, &page, grids, n);
+    if (l->o.json) {
+        json_patches(l, &p, grids, n);
+        return FINE;
+    }
+    printf("%s\n", page.note);
+    for (i = 0; i < n; i++) {
+        printf("\n");
+        print_grid(l, &grids[i]);
+    }
+    return l->ctx.status ? failed(l) : FINE;
+}
+
+/* ---- attribute ---- */
+
+/* The terms of a logit's sum, by layers and heads (the last column: the MLP), and the others. */
+typedef struct terms {
+    lens_grid layers, others;
+    double sum;
+    float logit; /* the model's own */
+} terms;
+
+static void set_term(lens *l, lens_grid *grid, size_t row, size_t column, float value)
+{
+    lens_cell *cell = cell_of(grid, row, column);
+    cell->number = value;
+    cell->text = keep(l, "%.2f", fabs((double)value) < 0.005 ? 0.0 : (double)value);
+}
+
+/* Puts a part where its label says: "L3H4", "3_mlp_out", or among the others. */
+static void place_term(lens *l, terms *out, const char *label, float value, size_t *n_others)
+{
+    unsigned layer, head;
+    char end;
+    out->sum += (double)value;
+    if (sscanf(label, "L%uH%u%c", &layer, &head, &end) == 2) {
+        set_term(l, &out->layers, layer, head, value);
+    } else if (sscanf(label, "%u_mlp_ou%c", &layer, &end) == 2) {
+        set_term(l, &out->layers, layer, l->config->n_head, value);
+    } else {
+        ((const char **)out->others.columns)[*n_others] = keep(l, "%s", label);
+        set_term(l, &out->others, 0, (*n_others)++, value);
+    }
+}
+
+static int find_terms(lens *l, const question *q, size_t position, terms *out)
+{
+    attn_parts parts = {0};
+    attn_tensor directions = {0}, values = {0}, bias = {0};
+    size_t i, n_others = 0, n_parts = attn_n_parts(l->model, ATTN_PARTS_HEADS);
+    int code;
+    if (attn_logit_directions(&l->ctx, &directions, l->model, &q->token,
+                              q->against < 0 ? NULL : &q->against, 1) ||
+        attn_decompose(&l->ctx, &parts, l->model, l->text.ids, l->text.n, ATTN_PARTS_HEADS,
+                       position, 1) ||
+        attn_attribute(&l->ctx, &values, l->model, parts.stack, parts.scale, directions) ||
+        attn_attribute_bias(&l->ctx, &bias, l->model, directions))
+        return failed(l);
+    if ((code = make_grid(l, &out->layers, l->config->n_layer, l->config->n_head + 1)) != FINE ||
+        (code = make_grid(l, &out->others, 1,
+                          n_parts + 1 - l->config->n_layer * ((size_t)l->config->n_head + 1))) !=
+            FINE)
+        return code;
+    ((const char **)out->layers.columns)[l->config->n_head] = "MLP";
+    ((const char **)out->others.rows)[0] = "";
+    for (i = 0; i < n_parts; i++)
+        place_term(l, out, attn_part_label(l->model, ATTN_PARTS_HEADS, i).text,
+                   attn_get(values, i, 0, 0, 0), &n_others);
+    place_term(l, out, "ln_final.b", attn_get(bias, 0, 0, 0, 0), &n_others);
+    return FINE;
+}
+
+/* Colours and tips, once the largest term is known. */
+static void finish_terms(lens *l, terms *out)
+{
+    lens_grid *const grids[] = {&out->layers, &out->others};
+    double most = 1e-9;
+    size_t g, i;
+    for (g = 0; g < 2; g++)
+        for (i = 0; i < grids[g]->n_rows * grids[g]->n_columns; i++)
+            most = fmax(most, fabs((double)grids[g]->cells[i].number));
+    for (g = 0; g < 2; g++) {
+        grids[g]->low = keep(l, "-%.2f", most);
+        grids[g]->high = keep(l, "%.2f", most);
+        for (i = 0; i < grids[g]->n_rows * grids[g]->n_columns; i++) {
+            lens_cell *cell = cell_of(grids[g], 0, i);
+            const char *column = grids[g]->columns[i % grids[g]->n_columns];
+            cell->colour = (float)((double)cell->number / most);
+            cell->tip =
+                g ? keep(l, "%s\n%.5f", column, (double)cell->number)
+                  : keep(l, "layer %zu, %s%s\n%.5f", i / grids[g]->n_columns,
+                         strcmp(column, "MLP") ? "head " : "", column, (double)cell->number);
+        }
+    }
+    out->layers.title = "what heads and MLPs add to it";
+    out->others.title = "what else does";
+    out->others.row_name = "";
+    out->others.column_name = "part";
+}
+
+static int run_attribute(lens *l)
+{
+    const size_t position = l->o.position == not_given ? l->text.n - 1 : l->o.position;
+    float *logits = (float *)allocate(l, l->config->n_vocab, sizeof *logits);
+    question q = {0, -1, NULL};
+    terms found = {0};
+    lens_grid grids[2];
+    lens_page page = {"Direct logit attribution", NULL};
+    int code;
+    if (!logits)
+        return failed(l);
+    if (position >= l->text.n)
+        return fail(FAILED, "there is no position %zu: the text has %zu tokens, from 0", position,
+                    l->text.n);
+    if ((code = likeliest(l, &l->text, position + 1, &q.token, logits)) != FINE ||
+        (code = name_tokens(l, &q)) != FINE || (code = find_terms(l, &q, position, &found)) != FINE)
+        return code;
+    finish_terms(l, &found);
+    judge_logits(logits, &q, &found.logit);
+    grids[0] = found.layers;
+    grids[1] = found.others;
+    page.note = keep(l, "%s after position %zu %s: %.4f; the terms sum to %.4f", q.text, position,
+                     brief(l, l->text.shown[position], 40), (double)found.logit, found.sum);
+    if (l->o.output)
+        return draw_grids(l, &page, grids, 2);
+    if (l->o.json) {
+        printf("{\"position\": %zu, \"logit\": ", position);
+        json_number((double)found.logit);
+        printf(", \"sum\": ");
+        json_number(found.sum);
+        printf(", \"token\": {");
+        json_token(l, q.token);
+        if (q.against >= 0) {
+            printf("}, \"against\": {");
+            json_token(l, q.against);
+        }
+        printf("},\n");
+        json_grids(grids, 2);
+        printf("}\n");
+        return FINE;
+    }
+    printf("%s\n\n", page.note);
+    print_grid(l, &grids[0]);
+    printf("\n");
+    print_grid(l, &grids[1]);
+    return l->ctx.status ? failed(l) : FINE;
+}
+
+/* ---- heads ---- */
+
+static int run_heads(lens *l)
+{
+    static const char *const titles[] = {"previous-token heads", "duplicate-token heads",
+                                         "induction heads", "entropy of the attention, in nats"};
+    static const char *const highs[] = {"1: all of the attention goes to the token before",
+                                        "1: ... to earlier places of the same token",
+                                        "1: ... to what followed those"};
+    enum { N = ATTN_N_HEAD_KINDS + 1 };
+    const size_t n = l->text.n;
+    const double even = n > 1 ? log((double)n) : 1;
+    lens_page page = {"Kinds of heads", NULL};
+    lens_grid grids[N];
+    attn_tensor entropy = {0}, scores = {0}, mean = {0};
+    size_t kind, i, j;
+    int code;
+    if (attn_text_heads(&l->ctx, l->model, l->text.ids, n, &entropy, &scores) ||
+        attn_mean(&l->ctx, &mean, entropy))
+        return failed(l);
+    for (kind = 0; kind < N; kind++) {
+        if ((code = make_grid(l, &grids[kind], l->config->n_layer, l->config->n_head)) != FINE)
+            return code;
+        grids[kind].title = titles[kind];
+        grids[kind].high = kind < ATTN_N_HEAD_KINDS
+                               ? highs[kind]
+                               : keep(l, "%.2f: even over the whole text", even);
+        for (i = 0; i < grids[kind].n_rows; i++)
+            for (j = 0; j < grids[kind].n_columns; j++) {
+                lens_cell *cell = cell_of(&grids[kind], i, j);
+                cell->number = kind < ATTN_N_HEAD_KINDS ? attn_get(scores, kind, i, j, 0)
+                                                        : attn_get(mean, i, j, 0, 0);
+                cell->colour =
+                    kind < ATTN_N_HEAD_KINDS ? cell->number : (float)((double)cell->number / even);
+                cell->text = keep(l, "%.2f", (double)cell->number);
+                cell->tip = keep(l, "layer %zu, head %zu\n%.4f", i, j, (double)cell->number);
+            }
+    }
+    page.note = keep(l,
+                     "over %zu tokens; duplicate-token and induction heads show in texts that "
+                     "repeat themselves",
+                     n);
+    if (l->o.output)
+        return draw_grids(l, &page, grids, N);
+    if (l->o.json) {
+        printf("{");
+        json_grids(grids, N);
+        printf("}\n");
+        return FINE;
+    }
+    for (kind = 0; kind < N; kind++) {
+        printf(kind ? "\n" : "");
+        print_grid(l, &grids[kind]);
+    }
+    return l->ctx.status ? failed(l) : FINE;
+}
+
+/* ---- record ---- */
+
+static void json_record(lens *l, const attn_record *record)
+{
+    const size_t n = attn_record_count(record);
+    size_t i;
+    int d;
+    printf("{");
+    for (i = 0; i < n; i++) {
+        const char *name = attn_record_name(record, i);
+        attn_tensor value = {0};
+        attn_record_get(&l->ctx, record, name, &value);
+        printf("%s\n \"%s\": [", i ? "," : "", name);
+        for (d = 0; d < value.ndim; d++)
+            printf("%s%zu", d ? ", " : "", value.shape[d]);
+        printf("]");
+    }
+    printf("\n}\n");
+}
+
+static int run_record(lens *l)
+{
+    const size_t piece = 64; /* Ctrl-C is heard between two of them */
+    attn_record_desc desc = {0};
+    attn_record *record = NULL;
+    size_t bytes = 0, t, n;
+    void *memory;
+    int code;
+    desc.names = l->names;
+    desc.n_names = l->n_names;
+    desc.n_positions = l->text.n;
+    if ((code = make_session(l, 0)) != FINE)
+        return code;
+    if (attn_record_size(&l->ctx, l->model, &desc, &bytes))
+        return failed(l);
+    memory = malloc(bytes ? bytes : 1);
+    if (!memory)
+        return fail(FAILED, "no memory for %.0f MiB of activations; name fewer of them",
+                    (double)bytes / 1048576);
+    if (attn_record_new(&l->ctx, &record, l->session, &desc, memory, bytes))
+        code = failed(l);
+    for (t = 0; t < l->text.n && code == FINE; t += n) {
+        n = l->text.n - t < piece ? l->text.n - t : piece;
+        if (attn_feed(&l->ctx, l->session, l->text.ids + t, n))
+            code = failed(l);
+    }
+    if (code == FINE && attn_record_save(&l->ctx, record, l->o.output))
+        code = failed(l);
+    if (code == FINE && l->o.json)
+        json_record(l, record);
+    attn_record_free(record);
+    free(memory);
+    return code;
+}
+
+/* ---- all of it ---- */
+
+static int run_all(lens *l)
+{
+    int code;
+    if ((code = check_usage(l)) != FINE || (code = open_model(l)) != FINE ||
+        (code = make_text(l, &l->text, l->clean_word, l->o.file, "ids", l->o.ids)) != FINE)
+        return code;
+    if (l->command->bit == PATCH && (code = make_text(l, &l->corrupted, l->corrupted_word, NULL,
+                                                      "corrupted-ids", l->o.corrupted_ids)) != FINE)
+        return code;
+    signal(SIGINT, on_interrupt);
+    return l->command->run(l);
+}
+
+/* What was printed has arrived, or there is something to say. */
+static int finish_output(int code)
+{
+    const int lost = ferror(stdout);
+    if (lost) { /* once more, for the reason */
+        clearerr(stdout);
+        putchar('\n');
+    }
+    if (fflush(stdout) == 0 && !lost)
+        return code;
+    if (errno == EPIPE) /* where nobody takes the signal for it */
+        return PIPE_CLOSED;
+    return code == FINE ? fail(FAILED, "cannot write the output: %s", strerror(errno)) : code;
+}
+
+int main(int argc, char **argv)
+{
+    static lens l;
+    const char *no_colour = getenv("NO_COLOR");
+    int code;
+    l.o.top = 5;
+    l.o.layer = l.o.head = l.o.position = not_given;
+    l.colour = system_is_terminal(stdout) && !(no_colour && *no_colour);
+    system_binary(stdout);
+    if ((code = parse_options(argc, argv, &l)) != FINE)
+        return code;
+    if (l.o.help)
+        print_help();
+    else if (l.o.version)
+        printf("lens of attn.h %d.%d.%d\n", ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR,
+               ATTN_VERSION_PATCH);
+    else
+        code = run_all(&l);
+    code = finish_output(code);
+    attn_session_free(l.session);
+    attn_ctx_free(&l.ctx);
+    attn_model_close(l.model);
+    arena_free(&l.memory);
+    return code;
+}

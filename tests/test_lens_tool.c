@@ -1,0 +1,883 @@
+/* examples/lens.c, tried as a person uses it: through a shell, by its tables, its JSON, its files
+ * and its exit codes. Numbers are held against PyTorch's (golden/make_golden.py) and against the
+ * library's own functions; pictures are opened in Chromium, where there is one. */
+#define _POSIX_C_SOURCE 200809L /* for WIFEXITED and WEXITSTATUS under -std=c99 */
+#include "fixture.h"
+#include "tools/json.h"
+#include <sys/wait.h>
+
+#ifndef TEST_BUILD
+#define TEST_BUILD "build"
+#endif
+#define LENS  TEST_BUILD "/lens "
+#define MODEL TEST_BUILD "/tiny-stories.attn "
+#define TMP   "build/test-tmp/"
+
+/* What the last run printed, as text that ends in a zero. */
+static char *out, *err;
+static size_t out_size, err_size;
+
+static void forget(void)
+{
+    free(out);
+    free(err);
+    out = err = NULL;
+}
+
+/* Runs a shell command and gives its exit code, 128 + n for signal n, or -1. */
+static int run(const char *command)
+{
+    static char line[16384];
+    int status;
+    snprintf(line, sizeof line, "{ %s\n} >%s 2>%s </dev/null", command, test_tmp("lens-out"),
+             test_tmp("lens-err"));
+    status = system(line);
+    forget();
+    out = (char *)test_read(test_tmp("lens-out"), &out_size);
+    err = (char *)test_read(test_tmp("lens-err"), &err_size);
+    if (!CHECK(out && err && status != -1))
+        return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static int works(const char *command)
+{
+    const int code = run(command);
+    return CHECKF(code == 0 && err_size == 0, "%s: exit code %d (%s)", command, code, err);
+}
+
+/* A command that must exit with `code`, print nothing on standard output and say `text`. */
+static void refuses(int code, const char *text, const char *command)
+{
+    const int got = run(command);
+    CHECKF(got == code, "%s: exit code %d, expected %d (%s)", command, got, code, err);
+    CHECKF(out_size == 0, "%s: printed \"%.40s\"", command, out);
+    CHECKF(strstr(err, text) != NULL, "%s: said \"%s\", not \"%s\"", command, err, text);
+    CHECKF(strchr(err, '\n') == err + err_size - 1, "%s: more than one line: %s", command, err);
+}
+
+/* Two commands that must print the same. */
+static void same(const char *a, const char *b)
+{
+    char *first = NULL;
+    if (works(a)) {
+        first = out;
+        out = NULL;
+        if (works(b))
+            CHECKF(strcmp(first, out) == 0, "%s printed \"%.60s\", but %s \"%.60s\"", a, first, b,
+                   out);
+    }
+    free(first);
+}
+
+static char *read_text(const char *path)
+{
+    size_t size;
+    char *bytes = (char *)test_read(path, &size);
+    CHECKF(bytes != NULL, "%s cannot be read", path);
+    return bytes;
+}
+
+static int write_bytes(const char *path, const char *bytes, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+    const int good = file && fwrite(bytes, 1, size, file) == size;
+    return (file ? fclose(file) == 0 : 0) && good;
+}
+
+/* ---- JSON that it prints ---- */
+
+static json_value *root;
+
+static const json_value *parse(const char *command)
+{
+    attn_ctx ctx = {0};
+    free(root);
+    root = NULL;
+    if (works(command))
+        OK(&ctx, json_parse(&ctx, "output", out, out_size, &root));
+    return root;
+}
+
+static const json_value *member(const json_value *object, const char *key)
+{
+    const json_value *v = object ? json_get(object, key) : NULL;
+    CHECKF(v != NULL, "there is no \"%s\"", key);
+    return v;
+}
+
+static const json_value *item(const json_value *array, size_t index)
+{
+    const json_value *v;
+    if (!array ||
+        !CHECKF(array->kind == JSON_ARRAY && index < array->size, "no item %d", (int)index))
+        return NULL;
+    for (v = array + 1; index > 0; index--)
+        v += v->span;
+    return v;
+}
+
+static double number(const json_value *v)
+{
+    double value = (double)NAN;
+    CHECK(v && json_double(v, &value));
+    return value;
+}
+
+/* %.9g gives a float back, bit by bit. */
+static void is_float(const json_value *v, float want, const char *what)
+{
+    const double got = number(v);
+    CHECKF((float)got == want, "%s is %.9g, the library gives %.9g", what, got, (double)want);
+}
+
+/* ---- models ---- */
+
+static const char *const golden[] = {"plain", "odd", "narrow"};
+enum { N_GOLDEN = 3 };
+
+typedef struct reference {
+    unsigned char *file;
+    char model[64], ids[512];
+    int32_t tokens[64];
+    size_t n;
+} reference;
+
+/* A tensor of a .safetensors file in memory. */
+static attn_tensor safetensor(const unsigned char *file, const char *name)
+{
+    char quoted[80];
+    attn_tensor none = {0};
+    attn_shape shape = {0, {1, 1, 1, 1}};
+    size_t header = 0;
+    char *p;
+    int i;
+    for (i = 8; i-- > 0;)
+        header = header << 8 | file[i];
+    snprintf(quoted, sizeof quoted, "\"%s\":{", name);
+    p = strstr((char *)(uintptr_t)file + 8, quoted);
+    if (!p || p > (const char *)file + 8 + header)
+        return none;
+    for (p = strstr(p, "\"shape\":[") + 9; *p != ']'; p += *p == ',')
+        shape.dim[shape.ndim++] = (size_t)strtoul(p, &p, 10);
+    p = strstr(p, "\"data_offsets\":[") + 16;
+    return attn_borrow((void *)(uintptr_t)(file + 8 + header + strtoul(p, NULL, 10)), ATTN_F32,
+                       shape);
+}
+
+/* Converts a golden model and reads what PyTorch made of its text. */
+static int open_reference(int which, reference *r)
+{
+    char command[256], path[128];
+    attn_tensor tokens;
+    size_t size, i;
+    memset(r, 0, sizeof *r);
+    snprintf(r->model, sizeof r->model, TMP "lens-tool-%s.attn", golden[which]);
+    snprintf(command, sizeof command,
+             TEST_BUILD "/attn-convert tests/golden/%s %s --dtype f32 2>/dev/null", golden[which],
+             r->model);
+    snprintf(path, sizeof path, "tests/golden/%s/reference.safetensors", golden[which]);
+    r->file = test_read(path, &size);
+    if (!CHECK(run(command) == 0) || !CHECKF(r->file != NULL, "%s cannot be read", path))
+        return 0;
+    tokens = safetensor(r->file, "tokens"); /* I64, little-endian */
+    for (i = 0; i < tokens.shape[0] && CHECK(i < 64); i++) {
+        const unsigned char *p = (const unsigned char *)tokens.data + 8 * i;
+        r->tokens[r->n++] = p[0] | p[1] << 8;
+        sprintf(r->ids + strlen(r->ids), "%d ", (int)r->tokens[i]);
+    }
+    return 1;
+}
+
+static const char *command_of(const reference *r, const char *before, const char *after)
+{
+    static char command[2048];
+    snprintf(command, sizeof command, LENS "%s %s --ids '%s' %s", r->model, before, r->ids, after);
+    return command;
+}
+
+/* The included model and a text for it. */
+typedef struct story {
+    attn_ctx ctx;
+    attn_model *model;
+    attn_session *session;
+    int32_t tokens[64];
+    size_t n;
+} story;
+
+static int open_story(story *s, const char *path, const char *text)
+{
+    memset(s, 0, sizeof *s);
+    return OK(&s->ctx, attn_model_open(&s->ctx, &s->model, path, NULL)) &&
+           OK(&s->ctx, attn_session_new(&s->ctx, &s->session, s->model, NULL)) &&
+           (!text || OK(&s->ctx, attn_encode(&s->ctx, attn_model_tokenizer(s->model), text,
+                                             strlen(text), 0, s->tokens, 64, &s->n)));
+}
+
+static void close_story(story *s)
+{
+    attn_session_free(s->session);
+    attn_ctx_free(&s->ctx);
+    attn_model_close(s->model);
+}
+
+#define TINY TEST_BUILD "/tiny-stories.attn"
+#define TEXT "Tom and Lily saw a cat. Tom and Lily ran"
+
+/* ---- cases ---- */
+
+static void wrong_usage(void)
+{
+    refuses(2, "no model given", LENS);
+    refuses(2, "no text given", LENS MODEL);
+    refuses(2, "no text given", LENS MODEL "loss");
+    refuses(2, "quote the text", LENS MODEL "Once upon a time");
+    refuses(2, "quote the text", LENS MODEL "loss Once upon");
+    refuses(2, "give one text", LENS MODEL "--ids 1 --file x");
+    refuses(2, "there is no option --wrong", LENS MODEL "Once --wrong");
+    refuses(2, "--top: \"x\" is not a whole number", LENS MODEL "Once --top x");
+    refuses(2, "from 0 to 50", LENS MODEL "Once --top 51");
+    refuses(2, "--top needs a value: K", LENS MODEL "Once --top");
+    refuses(2, "--json takes no value", LENS MODEL "Once --json=1");
+    refuses(2, "--layer means nothing to loss", LENS MODEL "loss Once --layer 1");
+    refuses(2, "--token means nothing to tokens", LENS MODEL "Once --token x");
+    refuses(2, "patch needs two texts", LENS MODEL "patch Once");
+    refuses(2, "--against needs --token", LENS MODEL "attribute Once --against x");
+    refuses(2, "give one of them", LENS MODEL "Once --json -o x.html");
+    refuses(2, "record writes a file", LENS MODEL "record Once");
+    refuses(2, "must end in .safetensors or .npz", LENS MODEL "record Once -o x.html");
+    refuses(2, "must end in .html or .svg", LENS MODEL "loss Once -o x.npz");
+    refuses(2, "no token id at \"x\"", LENS MODEL "--ids 'x'");
+    refuses(2, "there is no \"zx\"", LENS MODEL "Once --isa zx");
+    CHECK(run(LENS "--version") == 0 && strncmp(out, "lens of attn.h ", 15) == 0);
+}
+
+static void runs_that_fail(void)
+{
+    refuses(1, "nowhere.attn", LENS "nowhere.attn Once");
+    refuses(1, "nowhere.txt: No such file", LENS MODEL "--file nowhere.txt");
+    refuses(1, "not in the vocabulary of 2048", LENS MODEL "--ids 2048");
+    refuses(1, "the text is empty", LENS MODEL "''");
+    refuses(1, "has 257 tokens, but the model's context holds 256",
+            LENS MODEL "--ids \"$(yes 11 | head -n 257)\"");
+    refuses(1, "there is no layer 4: the model has 4", LENS MODEL "patterns Once --layer 4");
+    refuses(1, "there is no head 6: a layer has 6", LENS MODEL "patterns Once --head 6");
+    refuses(1, "there is no position 1: the text has 1", LENS MODEL "attribute Once --at 1");
+    refuses(1, "needs as many in both", LENS MODEL "patch 'Once upon' Once");
+    refuses(1, "is the likeliest token after both texts", LENS MODEL "patch Once Once");
+    refuses(1, "hook_nothing", LENS MODEL "patch Once Tom --token ' a' hook_nothing");
+    refuses(1, "tokens, where one is needed", LENS MODEL "attribute Once --token 'Once upon'");
+    refuses(1, "is not one token id", LENS MODEL "attribute --ids 11 --token '11 12'");
+    refuses(1, "blocks.0.hook_resid_pre",
+            LENS MODEL "record Once -o " TMP "never.npz blocks.0.hook_resid_pro");
+    refuses(1, "nowhere/x.html: No such file", LENS MODEL "loss Once -o nowhere/x.html");
+    refuses(1, "nowhere/x.npz", LENS MODEL "record Once -o nowhere/x.npz");
+    refuses(1, "cannot write the output: No space left", LENS MODEL "Once >/dev/full");
+    CHECK(run("ls " TMP "never*") != 0);
+    CHECK(run("cp /dev/null " TMP "full.svg; trap '' XFSZ; ulimit -f 1; " LENS MODEL
+              "heads 'Once upon a time' -o " TMP "full.svg") == 1);
+    CHECKF(strstr(err, "full.svg: File too large") != NULL, "%s", err);
+    CHECK(run("test ! -s " TMP "full.svg && ls " TMP "full.svg* | wc -l | grep -qx 1") == 0);
+}
+
+static void ways_to_give_a_text(void)
+{
+    const char *const whole = LENS MODEL "'Once upon a time'";
+    CHECK(write_bytes(TMP "lens.txt", "Once upon a time", 16));
+    same(whole, LENS MODEL "tokens 'Once upon a time'");
+    same(whole, LENS MODEL "'Once upon a time' tokens");
+    same(whole, LENS MODEL "--ids '506 511 258 433'");
+    same(whole, LENS MODEL "--ids '506,511, 258\n433' tokens");
+    same(whole, LENS MODEL "--file " TMP "lens.txt");
+    same(whole, LENS MODEL "- <" TMP "lens.txt");
+    same(whole, LENS "--threads 1 --isa portable --top=5 " MODEL "-- 'Once upon a time'");
+    same(LENS MODEL "loss 'Once upon'", LENS MODEL "'Once upon' loss");
+    same(LENS MODEL "-- tokens", LENS MODEL "tokens tokens");
+    same(LENS MODEL "--bos Once", LENS MODEL "--special '<|endoftext|>Once'");
+    same(LENS MODEL "--bos", LENS MODEL "--ids 2047");
+    same(LENS MODEL "patch Once Tom --token ' a'",
+         LENS MODEL "patch --ids 506 --corrupted-ids \"$(" TEST_BUILD "/gpt2 " MODEL
+                    "Tom -n 0 -q --print-ids)\" --token 258");
+}
+
+/* Losses of PyTorch, and every number of the library, for texts and for ids. */
+static void losses(void)
+{
+    int which;
+    size_t t, i;
+    for (which = 0; which < N_GOLDEN; which++) {
+        reference r;
+        attn_tensor nll;
+        const json_value *tokens;
+        if (!open_reference(which, &r))
+            return;
+        nll = safetensor(r.file, "nll");
+        tokens = member(parse(command_of(&r, "loss", "--json")), "tokens");
+        if (CHECK(tokens && tokens->size == r.n && nll.shape[0] == r.n - 1))
+            for (t = 0; t < r.n; t++) {
+                const json_value *token = item(tokens, t);
+                CHECK(number(member(token, "id")) == r.tokens[t] && !json_get(token, "token"));
+                if (t)
+                    CHECKF(fabs(number(member(token, "loss")) - value_of(nll, t - 1)) < 2e-5,
+                           "%s: loss of token %d", golden[which], (int)t);
+            }
+        free(r.file);
+    }
+    {
+        story s;
+        attn_token_stats stats[64];
+        attn_guess top[64 * 3];
+        double mean = 0;
+        const json_value *all, *tokens;
+        if (!open_story(&s, TINY, TEXT))
+            return;
+        OK(&s.ctx, attn_text_stats(&s.ctx, s.session, s.tokens, s.n, stats, top, 3));
+        all = parse(LENS MODEL "'" TEXT "' --json --top 3");
+        tokens = member(all, "tokens");
+        for (t = 0; tokens && t < s.n; t++) {
+            const json_value *token = item(tokens, t), *guesses = member(token, "top");
+            CHECK(number(member(token, "position")) == (double)t);
+            for (i = 0; i < 3; i++) {
+                const attn_guess *guess = &top[t * 3 + i];
+                CHECK(number(member(item(guesses, i), "id")) == guess->token);
+                is_float(member(item(guesses, i), "logit"), guess->logit, "a logit");
+                is_float(member(item(guesses, i), "probability"), guess->probability, "of a guess");
+            }
+            if (t == 0)
+                continue;
+            is_float(member(token, "loss"), stats[t - 1].nll, "a loss");
+            is_float(member(token, "probability"), stats[t - 1].probability, "a probability");
+            CHECK(number(member(token, "rank")) == (double)stats[t - 1].rank);
+            mean += (double)stats[t - 1].nll / (double)(s.n - 1);
+        }
+        CHECK(fabs(number(member(all, "mean_loss")) - mean) < 1e-6);
+        CHECK(fabs(number(member(all, "perplexity")) - exp(mean)) < 1e-4);
+        CHECK(json_is(member(item(tokens, 1), "token"), " and"));
+        close_story(&s);
+    }
+}
+
+/* The last stream says what PyTorch's logits say; the others what the library's lens does. */
+static void logit_lens(void)
+{
+    int which, saved;
+    size_t i, t, j, best;
+    for (which = 0; which < N_GOLDEN; which++) {
+        reference r;
+        attn_tensor logits;
+        const json_value *layers, *positions;
+        if (!open_reference(which, &r))
+            return;
+        logits = safetensor(r.file, "logits");
+        layers = member(parse(command_of(&r, "logit-lens", "--json --top 1")), "layers");
+        positions = member(item(layers, layers ? layers->size - 1 : 0), "positions");
+        for (t = 0; positions && t < r.n; t++) {
+            const json_value *guess = item(member(item(positions, t), "top"), 0);
+            const size_t n_vocab = logits.shape[1];
+            for (best = 0, j = 1; j < n_vocab; j++)
+                best = value_of(logits, t * n_vocab + j) > value_of(logits, t * n_vocab + best)
+                           ? j
+                           : best;
+            CHECKF(number(member(guess, "id")) == (double)best &&
+                       fabs(number(member(guess, "logit")) - value_of(logits, t * n_vocab + best)) <
+                           2e-4,
+                   "%s: position %d", golden[which], (int)t);
+        }
+        free(r.file);
+    }
+    for (saved = 0; saved < 2; saved++) {
+        story s;
+        attn_parts parts = {0};
+        attn_tensor logits = {0};
+        attn_guess top[64 * 2];
+        const json_value *layers;
+        if (!open_story(&s, TINY, TEXT))
+            return;
+        OK(&s.ctx,
+           attn_decompose(&s.ctx, &parts, s.model, s.tokens, s.n, ATTN_PARTS_ACCUMULATED, 0, 0));
+        OK(&s.ctx, saved ? attn_logit_lens_saved(&s.ctx, &logits, s.model, parts.stack, parts.scale,
+                                                 NULL, 0)
+                         : attn_logit_lens_fresh(&s.ctx, &logits, s.model, parts.stack, NULL, 0));
+        layers = member(parse(saved ? LENS MODEL "logit-lens '" TEXT "' --json --saved-scale"
+                                    : LENS MODEL "logit-lens '" TEXT "' --json"),
+                        "layers");
+        CHECK(layers && layers->size == 5 &&
+              json_is(member(item(layers, 4), "stream"), "final_post"));
+        for (i = 0; layers && i < layers->size; i++) {
+            const json_value *positions = member(item(layers, i), "positions");
+            OK(&s.ctx, attn_logit_stats(&s.ctx, attn_select(logits, 0, i), NULL, NULL, top, 2));
+            for (t = 0; t < s.n; t++)
+                for (j = 0; j < 2; j++) {
+                    const json_value *guess = item(member(item(positions, t), "top"), j);
+                    CHECK(number(member(guess, "id")) == top[t * 2 + j].token);
+                    is_float(member(guess, "logit"), top[t * 2 + j].logit, "a lens's logit");
+                }
+        }
+        close_story(&s);
+    }
+}
+
+static void patterns(void)
+{
+    int which;
+    size_t q, k, i, n_heads = 0;
+    for (which = 0; which < N_GOLDEN; which++) {
+        reference r;
+        const json_value *all;
+        if (!open_reference(which, &r))
+            return;
+        all = member(parse(command_of(&r, "patterns", "--json")), "patterns");
+        for (i = 0; all && i < all->size; i++) {
+            const json_value *head = item(all, i), *rows = member(head, "pattern");
+            char name[64];
+            attn_tensor want;
+            double worst = 0;
+            snprintf(name, sizeof name, "blocks.%d.attn.hook_pattern",
+                     (int)number(member(head, "layer")));
+            want = safetensor(r.file, name);
+            n_heads = want.shape[0];
+            CHECK(number(member(head, "layer")) == (double)(i / n_heads));
+            CHECK(number(member(head, "head")) == (double)(i % n_heads));
+            CHECK(rows && rows->size == r.n);
+            for (q = 0; q < r.n; q++)
+                for (k = 0; k <= q; k++)
+                    worst = fmax(worst, fabs(number(item(item(rows, q), k)) -
+                                             value_of(want, (i % n_heads * r.n + q) * r.n + k)));
+            CHECKF(worst < 2e-5, "%s: head %d is off by %g", golden[which], (int)i, worst);
+        }
+        all = member(parse(command_of(&r, "patterns", "--json --layer 1")), "patterns");
+        CHECK(all && all->size == n_heads && number(member(item(all, 0), "layer")) == 1);
+        all = member(parse(command_of(&r, "patterns", "--json --layer 1 --head 2")), "patterns");
+        CHECK(all && all->size == 1 && number(member(item(all, 0), "head")) == 2);
+        free(r.file);
+    }
+    /* A table of one head: the first query looks at itself, and shares are of 100. */
+    if (works(LENS MODEL "patterns 'Once upon' --layer 0 --head 0 --top 1"))
+        CHECKF(strstr(out, "    0 Once              0 Once 100%\n") == out, "%s", out);
+}
+
+static const json_value *grid_value(const json_value *all, size_t grid, size_t row, size_t column)
+{
+    return item(item(member(item(member(all, "grids"), grid), "values"), row), column);
+}
+
+/* Texts that differ in one token: putting the clean stream back there, before the first layer,
+ * restores the clean run to the bit; before it, nothing changes. */
+static void patching(void)
+{
+#define CLEAN     "Tom was a boy. He"
+#define CORRUPTED "Tom was a girl. He"
+    story s, other;
+    const json_value *all;
+    attn_patch_desc desc = {0};
+    attn_tensor positions = {0}, heads = {0};
+    float clean, corrupted;
+    size_t i, j, place = 0;
+    if (!open_story(&s, TINY, CLEAN) || !open_story(&other, TINY, CORRUPTED))
+        return;
+    CHECK(s.n == other.n);
+    while (place + 1 < s.n && s.tokens[place] == other.tokens[place])
+        place++;
+    desc.clean = s.tokens;
+    desc.corrupted = other.tokens;
+    desc.n_tokens = s.n;
+    desc.right = 286; /* " was" */
+    desc.wrong = 258; /* " a" */
+    desc.clean_value = &clean;
+    desc.corrupted_value = &corrupted;
+    OK(&s.ctx, attn_patch_positions(&s.ctx, s.model, &desc, "hook_mlp_out", &positions));
+    OK(&s.ctx, attn_patch_heads(&s.ctx, s.model, &desc, "attn.hook_z", &heads));
+    all =
+        parse(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' --token ' was' --against ' a' --json");
+    is_float(member(all, "clean"), clean, "the clean value");
+    is_float(member(all, "corrupted"), corrupted, "the corrupted value");
+    CHECK(clean != corrupted && json_is(member(member(all, "against"), "token"), " a"));
+    for (i = 0; i < 4; i++) {
+        for (j = 0; j < s.n; j++)
+            is_float(grid_value(all, 2, i, j), attn_get(positions, i, j, 0, 0), "a position");
+        for (j = 0; j < 6; j++)
+            is_float(grid_value(all, 3, i, j), attn_get(heads, i, j, 0, 0), "a head");
+    }
+    is_float(grid_value(all, 0, 0, place), clean, "resid_pre at the place that differs");
+    is_float(grid_value(all, 0, 0, 0), corrupted, "resid_pre before it");
+    all = parse(LENS MODEL "'" CLEAN "' patch '" CORRUPTED "' --token ' was' --json "
+                           "attn.hook_pattern");
+    CHECK(all && member(all, "grids")->size == 1 && !json_get(all, "against"));
+    if (works(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' --token ' was' hook_resid_pre"))
+        CHECKF(strstr(out, "·boy/·girl") && strstr(out, "1.00 "), "%s", out);
+    close_story(&s);
+    close_story(&other);
+}
+
+/* The terms are the library's, and sum to the model's own logit. */
+static void attribution(void)
+{
+    story s;
+    const json_value *all;
+    attn_parts parts = {0};
+    attn_tensor directions = {0}, values = {0};
+    const int32_t token = 286, against = 258;
+    double want, sum = 0;
+    size_t i, j;
+    if (!open_story(&s, TINY, TEXT))
+        return;
+    OK(&s.ctx, attn_feed(&s.ctx, s.session, s.tokens, 5));
+    want = (double)attn_logits(s.session)[token] - (double)attn_logits(s.session)[against];
+    OK(&s.ctx, attn_logit_directions(&s.ctx, &directions, s.model, &token, &against, 1));
+    OK(&s.ctx, attn_decompose(&s.ctx, &parts, s.model, s.tokens, s.n, ATTN_PARTS_HEADS, 4, 1));
+    OK(&s.ctx, attn_attribute(&s.ctx, &values, s.model, parts.stack, parts.scale, directions));
+    all = parse(LENS MODEL "attribute '" TEXT "' --at 4 --token ' was' --against ' a' --json");
+    CHECK(fabs(number(member(all, "logit")) - want) < 1e-6);
+    CHECK(fabs(number(member(all, "sum")) - want) < 1e-4);
+    for (i = 0; i < 4; i++)
+        for (j = 0; j < 7; j++) {
+            char label[16];
+            size_t part = 0;
+            snprintf(label, sizeof label, j < 6 ? "L%dH%d" : "%d_mlp_out", (int)i, (int)j);
+            while (part + 1 < attn_n_parts(s.model, ATTN_PARTS_HEADS) &&
+                   strcmp(attn_part_label(s.model, ATTN_PARTS_HEADS, part).text, label) != 0)
+                part++;
+            is_float(grid_value(all, 0, i, j), attn_get(values, part, 0, 0, 0), label);
+            sum += number(grid_value(all, 0, i, j));
+        }
+    for (j = 0; j < 4; j++)
+        sum += number(grid_value(all, 1, 0, j));
+    CHECKF(fabs(sum - want) < 1e-4, "the cells sum to %g, not %g", sum, want);
+    /* Without --token it is the likeliest. */
+    all = parse(LENS MODEL "attribute 'Once upon a' --json");
+    CHECK(json_is(member(member(all, "token"), "token"), " time"));
+    close_story(&s);
+}
+
+static void kinds_of_heads(void)
+{
+    story s;
+    const json_value *all;
+    attn_tensor entropy = {0}, scores = {0}, mean = {0};
+    size_t kind, i, j;
+    if (!open_story(&s, TINY, TEXT))
+        return;
+    OK(&s.ctx, attn_text_heads(&s.ctx, s.model, s.tokens, s.n, &entropy, &scores));
+    OK(&s.ctx, attn_mean(&s.ctx, &mean, entropy));
+    all = parse(LENS MODEL "heads '" TEXT "' --json");
+    for (i = 0; i < 4; i++)
+        for (j = 0; j < 6; j++) {
+            for (kind = 0; kind < ATTN_N_HEAD_KINDS; kind++)
+                is_float(grid_value(all, kind, i, j), attn_get(scores, kind, i, j, 0), "a score");
+            is_float(grid_value(all, ATTN_N_HEAD_KINDS, i, j), attn_get(mean, i, j, 0, 0),
+                     "an entropy");
+        }
+    close_story(&s);
+}
+
+/* Every activation against PyTorch's, in shape and value; hook_result, which is made on request, in
+ * its turn. */
+static void recording(void)
+{
+    int which;
+    size_t i;
+    for (which = 0; which < N_GOLDEN; which++) {
+        reference r;
+        const json_value *shapes, *v;
+        unsigned char *file;
+        size_t size, n_layer;
+        if (!open_reference(which, &r))
+            return;
+        shapes = parse(command_of(&r, "record -o " TMP "record.safetensors", "--json"));
+        file = test_read(TMP "record.safetensors", &size);
+        n_layer = which ? 3 : 2;
+        if (CHECK(shapes && file) &&
+            CHECKF(shapes->size == 5 + 19 * n_layer, "%d tensors", (int)shapes->size))
+            for (i = 0, v = shapes + 1; i < shapes->size; i++, v += v->span) {
+                char name[64];
+                attn_tensor got, want;
+                snprintf(name, sizeof name, "%.*s", (int)v->key_size, v->key);
+                got = safetensor(file, name);
+                want = safetensor(r.file, name);
+                CHECKF(want.ndim > 0, "%s is not in the reference", name);
+                CHECKF((int)v->size == want.ndim, "%s: %d dimensions", name, (int)v->size);
+                close_to(got, want, 2e-5, name);
+            }
+        free(file);
+        CHECK(works(command_of(&r, "record",
+                               "-o " TMP "record.safetensors '*.hook_result' "
+                               "blocks.1.attn.hook_pattern")) &&
+              out_size == 0);
+        file = test_read(TMP "record.safetensors", &size);
+        if (CHECK(file)) {
+            const char *const names[] = {"blocks.0.attn.hook_result", "blocks.1.attn.hook_result",
+                                         "blocks.1.attn.hook_pattern"};
+            for (i = 0; i < 3; i++)
+                close_to(safetensor(file, names[i]), safetensor(r.file, names[i]), 2e-5, names[i]);
+            CHECK(safetensor(file, "blocks.0.attn.hook_pattern").ndim == 0);
+        }
+        free(file);
+        CHECK(works(command_of(&r, "record", "-o " TMP "record.npz hook_embed")));
+        file = test_read(TMP "record.npz", &size);
+        CHECK(file && memcmp(file, "PK\3\4", 4) == 0);
+        free(file);
+        free(r.file);
+    }
+    /* The text before the names, and after the command or before it. */
+    CHECK(works(LENS MODEL "record 'Once upon' hook_embed -o " TMP "a.safetensors"));
+    CHECK(works(LENS MODEL "'Once upon' record hook_embed -o " TMP "b.safetensors"));
+    CHECK(works("cmp " TMP "a.safetensors " TMP "b.safetensors"));
+}
+
+/* ---- pictures ---- */
+
+#define ODD                                                                                        \
+    "<b>\"Hi\" & 'bye'</b></script><script>alert(1)</script><!-- &amp; ]]>\n\ttab\n\n"             \
+    "\xFF\x80\xC3\x00 \x1B[31m\x7F \xE2\x80\xAE \xC3\xA9\xE7\x8C\xAB "                             \
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+
+static size_t count(const char *text, const char *what)
+{
+    size_t n = 0;
+    for (; (text = strstr(text, what)) != NULL; text++)
+        n++;
+    return n;
+}
+
+/* Whole UTF-8 without controls; every quote closed where a tag ends; no foreign tag; nothing that
+ * is fetched. */
+static void check_markup(const char *path, size_t n_scripts)
+{
+    size_t size = 0, i;
+    char *page = (char *)test_read(path, &size);
+    json_parser j = {0};
+    int in_tag = 0, in_quote = 0, bad = 0;
+    if (!CHECKF(page != NULL, "%s cannot be read", path))
+        return;
+    j.end = page + size;
+    for (i = 0; i < size; i++) {
+        const unsigned char c = (unsigned char)page[i];
+        const size_t length = c < 0x80 ? 1 : json_utf8_length(&j, page + i);
+        bad += length == 0 || (c < ' ' && c != '\n') || c == 0x7F;
+        i += length > 1 ? length - 1 : 0;
+    }
+    CHECKF(bad == 0, "%s: %d bytes that do not belong there", path, bad);
+    CHECKF(count(page, "<script") == n_scripts && count(page, "</script>") == n_scripts,
+           "%s: %d scripts begin, %d end", path, (int)count(page, "<script"),
+           (int)count(page, "</script>"));
+    CHECKF(!strstr(page, "<b>") && !strstr(page, "<!--") && !strstr(page, "alert(1)<"), "%s", path);
+    CHECKF(!strstr(page, "src=") && !strstr(page, "href=") && !strstr(page, "url(") &&
+               !strstr(page, "@import"),
+           "%s fetches something", path);
+    CHECKF(strstr(page, "prefers-color-scheme: dark") != NULL, "%s knows no dark", path);
+    for (i = 0; i < size && strncmp(page + i, "<script", 7) != 0; i++) {
+        in_quote ^= in_tag && page[i] == '"';
+        if (!in_quote && page[i] == '<')
+            CHECKF(!in_tag++, "%s: a tag within a tag at \"%.20s\"", path, page + i);
+        if (!in_quote && in_tag && page[i] == '>')
+            in_tag = 0;
+    }
+    CHECKF(!in_tag && !in_quote, "%s: a tag stays open", path);
+    free(page);
+}
+
+static const char *const drawn[] = {"tokens",    "loss",  "logit-lens", "patterns",
+                                    "attribute", "heads", "patch"};
+
+static void draw(const char *command, const char *path, const char *more)
+{
+    char line[1024];
+    const int two = strcmp(command, "patch") == 0;
+    snprintf(line, sizeof line, LENS MODEL "%s %s -o %s %s", command,
+             two ? "'<b> & boy' '</b \"girl' --token ' was' --against ' a'"
+                 : "--file " TMP "odd.txt",
+             path, more);
+    if (works(line))
+        CHECKF(out_size == 0, "%s printed something", line);
+}
+
+static void markup(void)
+{
+    char path[64];
+    size_t i;
+    CHECK(write_bytes(TMP "odd.txt", ODD, sizeof ODD - 1));
+    for (i = 0; i < sizeof drawn / sizeof drawn[0]; i++) {
+        snprintf(path, sizeof path, TMP "odd-%s.html", drawn[i]);
+        draw(drawn[i], path, "");
+        check_markup(path, strcmp(drawn[i], "patterns") ? 1 : 1 + 1 + 24);
+        snprintf(path, sizeof path, TMP "odd-%s.svg", drawn[i]);
+        draw(drawn[i], path, "");
+        check_markup(path, 0);
+    }
+    draw("patterns", TMP "odd-one.svg", "--layer 2 --head 3");
+    check_markup(TMP "odd-one.svg", 0);
+    CHECK(run(TEST_BUILD "/attn-convert tests/golden/long " TMP
+                         "lens-tool-long.attn 2>/dev/null") == 0);
+    refuses(1, "too many for an SVG of one head",
+            LENS TMP "lens-tool-long.attn patterns --layer 0 --head 0 -o " TMP "x.svg "
+                     "--ids \"$(yes 11 | head -n 257)\"");
+}
+
+/* Weights in a page are two digits of base 64 each, rows of the lower triangle. */
+static void weights_in_pages(void)
+{
+    reference r;
+    attn_tensor want;
+    char *page, *at;
+    size_t head, q, k;
+    int wrong = 0;
+    if (!open_reference(0, &r))
+        return;
+    CHECK(works(command_of(&r, "patterns", "--layer 1 -o " TMP "weights.html")));
+    want = safetensor(r.file, "blocks.1.attn.hook_pattern");
+    page = read_text(TMP "weights.html");
+    at = page;
+    for (head = 0; at && head < 4; head++) {
+        at = strstr(at, "class=\"head\">");
+        if (!CHECK(at))
+            break;
+        at += 13;
+        for (q = 0; q < r.n; q++)
+            for (k = 0; k <= q; k++, at += 2)
+                wrong += fabs(((at[0] - '0') * 64 + at[1] - '0') / 4095. -
+                              value_of(want, (head * r.n + q) * r.n + k)) > 0.5 / 4095 + 2e-5;
+        CHECK(strncmp(at, "</script>", 9) == 0);
+    }
+    CHECKF(wrong == 0, "%d weights differ", wrong);
+    free(page);
+    free(r.file);
+}
+
+/* The document that Chromium makes of a page, in `out`; its console comes on standard error. */
+static int browse(const char *path)
+{
+    char command[1024];
+    snprintf(command, sizeof command,
+             "b=$(command -v chromium || command -v chromium-browser || command -v google-chrome) "
+             "&& timeout 60 \"$b\" --headless --no-sandbox --disable-gpu --no-first-run "
+             "--disable-background-networking --user-data-dir=$PWD/" TMP
+             "chromium --enable-logging=stderr --virtual-time-budget=3000 --dump-dom "
+             "\"file://$PWD/%s\"",
+             path);
+    return run(command);
+}
+
+static size_t opened(const char *path, const char *what)
+{
+    const int code = browse(path);
+    CHECKF(code == 0, "%s: chromium ended with %d", path, code);
+    CHECKF(!strstr(err, "CONSOLE"), "%s: %s", path, strstr(err, "CONSOLE"));
+    return count(out, what);
+}
+
+static void in_a_browser(void)
+{
+    static const char broken[] = "<!DOCTYPE html><p id=here></p><script>nothing.here</script>";
+    char *page, *moved;
+    CHECK(write_bytes(TMP "broken.html", broken, sizeof broken - 1));
+    if (browse(TMP "broken.html") != 0 || !strstr(out, "here") || !strstr(err, "CONSOLE")) {
+        test_skip("no Chromium here that can be run headless");
+        return;
+    }
+    CHECK(opened(TMP "odd-patterns.html", "<button") == 24 && count(out, "<canvas") == 25);
+    CHECK(strstr(out, "layer 0, head 0") && count(out, "aria-pressed=\"true\"") == 1);
+    CHECK(opened(TMP "odd-loss.html", "<span class=\"scale") == 1 && !strstr(out, "<b>"));
+    CHECK(opened(TMP "odd-patch.html", "<table>") == 4 && count(out, "<td") > 24 &&
+          (count(out, "<td") - 24) % (3 * 4) == 0);
+    CHECK(opened(TMP "odd-heads.svg", "<title>layer 3, head 5") == 4 && !strstr(out, "error"));
+    CHECK(opened(TMP "odd-loss.svg", "alert") == 0 || !strstr(out, "parsererror"));
+    /* The pointer over a cell shows what the cell has to tell. */
+    page = read_text(TMP "odd-logit-lens.html");
+    moved = page ? (char *)malloc(strlen(page) + 512) : NULL;
+    if (CHECK(moved && strstr(page, "</body>"))) {
+        *strstr(page, "</body>") = 0;
+        sprintf(
+            moved,
+            "%s<script>document.querySelectorAll('td')[7].dispatchEvent(new PointerEvent("
+            "'pointermove', {clientX: 50, clientY: 50, bubbles: true}));</script></body></html>",
+            page);
+        CHECK(write_bytes(TMP "moved.html", moved, strlen(moved)));
+        CHECK(opened(TMP "moved.html", "<td") > 100);
+        CHECKF(strstr(out, "<div id=\"tip\" style") && strstr(out, ">0_pre at 7 "), "no tip");
+    }
+    free(moved);
+    free(page);
+}
+
+/* ---- terminals, ends ---- */
+
+static void colours(void)
+{
+    if (run("command -v script >/dev/null && script -qec true " TMP "typescript") != 0) {
+        test_skip("no script(1) here to play the terminal");
+        return;
+    }
+    CHECK(run("env -u NO_COLOR script -qec \"" LENS MODEL "loss 'Once upon cat'\" /dev/null") == 0);
+    CHECKF(strstr(out, "\033[") != NULL, "%s", out);
+    CHECK(run("NO_COLOR=1 script -qec \"" LENS MODEL "loss 'Once upon cat'\" /dev/null") == 0);
+    CHECKF(strstr(out, "upon") && !strstr(out, "\033["), "%s", out);
+    CHECK(works(LENS MODEL "loss 'Once upon cat'") && !strchr(out, '\033'));
+    /* Nothing in a text may command the terminal. */
+    CHECK(works("printf 'a\\033[31mb\\302\\205c\\ad' | " LENS MODEL "-"));
+    CHECKF(!strchr(out, '\033') && !strstr(out, "\xC2\x85") && !strchr(out, '\a'), "%s", out);
+}
+
+static void outputs_that_end(void)
+{
+    CHECK(run("{ " LENS MODEL "patterns '" TEXT "' --json; echo $? >" TMP "code; } | head -c 10") ==
+          0);
+    CHECKF(err_size == 0 && out_size == 10, "said \"%s\"", err);
+    CHECK(run("trap '' PIPE; { " LENS MODEL "patterns '" TEXT "' --json; echo $? >" TMP
+              "code; } | head -c 10") == 0);
+    CHECK(run("cat " TMP "code") == 0 && strcmp(out, "141\n") == 0);
+    CHECK(run("trap '' PIPE; { " LENS MODEL "patterns '" TEXT "' --json; } 2>" TMP
+              "said | head -c 10; cat " TMP "said >&2") == 0);
+    CHECKF(!strstr(err, "lens:"), "said \"%s\"", err);
+}
+
+/* Ctrl-C while it sweeps; what is there stays. */
+static void interrupt(void)
+{
+    CHECK(write_bytes(TMP "sweep.html", "older", 5));
+    CHECKF(run(LENS MODEL "patch --ids \"$(yes 11 | head -n 250)\" --corrupted-ids \"$(yes 12 | "
+                          "head -n 250)\" --token 11 --isa portable --threads 1 -o " TMP
+                          "sweep.html & run=$!; sleep 1; kill -INT $run; wait $run") == 130,
+           "not 130: %s", err);
+    CHECKF(err_size == 0, "said \"%s\"", err);
+    CHECK(run("cat " TMP "sweep.html; ls " TMP "sweep.html*") == 0);
+    CHECKF(strcmp(out, "older" TMP "sweep.html\n") == 0, "%s", out);
+}
+
+static void no_tokenizer(void)
+{
+    CHECK(run(TEST_BUILD "/attn-convert examples/tiny-stories " TMP "lens-bare.attn "
+                         "--no-tokenizer 2>/dev/null") == 0);
+    CHECK(works(LENS TMP "lens-bare.attn --ids '506 511' --json") && !strstr(out, "\"token\""));
+    CHECK(works(LENS TMP "lens-bare.attn attribute --ids '506 511' --token 258") &&
+          strstr(out, "logit of 258 after position 1 511"));
+    CHECK(works(LENS TMP "lens-bare.attn patch --ids 506 --corrupted-ids 511 --token 258 -o " TMP
+                         "bare.html"));
+    check_markup(TMP "bare.html", 1);
+    refuses(1, "has no tokenizer: give the text with --ids", LENS TMP "lens-bare.attn Once");
+    refuses(1, "has no tokenizer: give the text with --corrupted-ids",
+            LENS TMP "lens-bare.attn patch --ids 506 Once");
+}
+
+void suite_lens_tool(void)
+{
+    RUN("lens-tool", wrong_usage);
+    RUN("lens-tool", ways_to_give_a_text);
+    RUN("lens-tool", losses);
+    RUN("lens-tool", logit_lens);
+    RUN("lens-tool", patterns);
+    RUN("lens-tool", patching);
+    RUN("lens-tool", attribution);
+    RUN("lens-tool", kinds_of_heads);
+    RUN("lens-tool", recording);
+    RUN("lens-tool", markup);
+    RUN("lens-tool", weights_in_pages);
+    RUN("lens-tool", in_a_browser);
+    RUN("lens-tool", runs_that_fail);
+    RUN("lens-tool", colours);
+    RUN("lens-tool", outputs_that_end);
+    RUN("lens-tool", interrupt);
+    RUN("lens-tool", no_tokenizer);
+    free(root);
+    root = NULL;
+    forget();
+}
