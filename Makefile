@@ -33,6 +33,8 @@ SEED   = 1
 # Options for `make bench`.
 BENCH  =
 
+export PROMPT # whatever quotes are in it
+
 .DELETE_ON_ERROR:
 .PHONY: all run notebooks test bench gpt2 clean distclean install format format-check help FORCE
 
@@ -40,7 +42,7 @@ all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs a
 
 run: $(BUILD)/gpt2 $(BUILD)/tiny-stories.attn ## a story (PROMPT="Once upon a time" N=200 SEED=1)
 	@$(BUILD)/gpt2 $(BUILD)/tiny-stories.attn -n $(N) --temperature 0.7 --top-k 40 --seed $(SEED) \
-	    -- "$(PROMPT)"
+	    -- "$$PROMPT"
 
 notebooks: $(NOTEBOOKS) $(NOTEBOOK_MODELS) ## the notebooks on attention, in C
 	@for n in $(sort $(filter $(BUILD)/from_scratch/0%,$(NOTEBOOKS))); do \

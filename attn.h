@@ -1,3 +1,4 @@
+/* clang-format off */
 /*
 attn.h - GPT-2 inference in one C header                                      version 0.1.0, MIT
 
@@ -100,14 +101,15 @@ MEMORY
     own free functions. A session allocates everything when it is made (attn_session_size tells how
     much that will be); feeding tokens into it, reading logits and sampling allocate nothing. Hooks
     (when they are made), attn_score, attn_generate and the attn_patch functions bring what they
-    need and give it back. Weights are used where the
-file is mapped, so several processes share one copy.
+    need and give it back. Weights are used where the file is mapped, so several processes share
+    one copy.
 
 THREADS
     With OpenMP (-fopenmp) the work of a call is divided over ctx->n_threads threads, by default as
     many as OpenMP offers; a session divides its work over no more than were allowed when it was
-    made. A model may be used by any number of threads at once, each with its own
-    context and its own sessions. One session belongs to one thread at a time.
+    made, and keeps the instruction set that ctx->isa asked for then. A model may be used by any
+    number of threads at once, each with its own context and its own sessions. One session belongs
+    to one thread at a time.
 
 THE SAME BITS
     The logits of a token do not depend on the number of threads, on the batch the token travels
@@ -123,8 +125,9 @@ THE SAME BITS
     4. f16 weights widen exactly to f32 and follow rule 1.
     5. q8 and q4 weights meet inputs that are quantised too: 32 consecutive k of a row become
        round(x * (127 / largest)) with the scale largest / 127. The dot product of 32 k is an exact
-       integer s; the chain of rule 1 then is over these blocks: fma(s * scale of x, scale of w,
-..). Processors without a fused multiply-add run a faster unfused path, and attn_isa() says so;
+       integer s; the chain of rule 1 is over these blocks then, each step
+       chain = fma(s * scale of x, scale of w, chain).
+    Processors without a fused multiply-add run a faster unfused path, and attn_isa() says so;
     ctx->isa = ATTN_ISA_PORTABLE asks for the exact bits there too, slowly.
 
 THE FILE FORMAT: .attn, version 1
@@ -174,14 +177,15 @@ THE FILE FORMAT: .attn, version 1
     Layout "rows" is row-major, dense. Layout "panels" is how the kernels read a matrix [K, N] that
     maps K inputs to N outputs. A line is 64 bytes: 16 outputs times 1 (f32) or 2 (f16) consecutive
     k, the 16 outputs of the first k first. A panel is the lines of 16 outputs over all k; the
-matrix is ceil(N / 16) panels. What is missing at the edges is zero. So entry (k, n) of an f32
-matrix is float number (n / 16 * K + k) * 16 + n % 16, and of an f16 matrix half number (n / 16 * K2
-+ k) * 16 + n % 16, where K2 is K rounded up to even.
+    matrix is ceil(N / 16) panels. What is missing at the edges stands for zeros. So entry (k, n) of
+    an f32 matrix is float number (n / 16 * K + k) * 16 + n % 16, and of an f16 matrix half number
+    (n / 16 * K2 + k) * 16 + n % 16, where K2 is K rounded up to even.
+
     q8 and q4 have one line of scales, then the lines of 64 k: the f16 scales of the first 32 k, 16
     outputs, then those of the second 32. A q8 line is 16 outputs times 4 consecutive k, all 4 of an
     output together, one byte each: scale * (byte - 128) is the weight. A q4 line is 16 outputs
-times 8 consecutive k: byte number 4 n + i holds k = i in its low and k = 4 + i in its high 4 bits,
-and scale * (bits - 8) is the weight.
+    times 8 consecutive k: byte number 4 n + i holds k = i in its low and k = 4 + i in its high 4
+    bits, and scale * (bits - 8) is the weight.
 
     Tokenizer section:
       0   4  n_tokens                              4   4  n_merges
@@ -202,11 +206,13 @@ and scale * (bits - 8) is the weight.
     anywhere always changes the checksum.
 
 FAQ
-    "Where is the forward pass?" Search for >>model. It is two screens long.
+    "Where is the forward pass?" Search for attn__forward(attn__worker. It is a screen or two, and
+        what it calls stands above it, in >>model.
     "Does it add a beginning-of-text token?" No. TransformerLens does by default, Hugging Face does
         not; here you put it there yourself, or set attn_generate_desc.prepend_bos.
     "Can I use it from C++?" Yes, C99 and C++11 or later.
 */
+/* clang-format on */
 
 #ifndef ATTN__PASS /* the kernel room includes this file again with ATTN__PASS defined */
 #ifndef ATTN_H
@@ -3667,7 +3673,10 @@ ATTN__DEF attn_tensor attn_borrow(void *data, attn_dtype dtype, attn_shape shape
     size_t bytes;
     int i;
     if (!attn__measure(shape, dtype, &bytes))
-        return attn__no_tensor("attn_borrow: 1 to 4 dimensions and a known data type are needed");
+        return attn__no_tensor(
+            "attn_borrow: 1 to 4 dimensions and a type of f32, f16 or i32 are needed");
+    if (!data && bytes > 0)
+        return attn__no_tensor("attn_borrow: no data was given (did an allocation fail?)");
     memset(&x, 0, sizeof x);
     x.data = data;
     x.dtype = dtype;
@@ -3688,9 +3697,10 @@ ATTN__DEF attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dty
     if (!attn__measure(shape, dtype, &bytes))
         return attn__fail(
             ctx, ATTN_E_SHAPE,
-            "attn_zeros: a tensor of %d dimensions %s cannot be made; expected 1 to 4 "
-            "dimensions that fit in memory, and a known data type",
-            shape.ndim, shape.ndim >= 1 && shape.ndim <= 4 ? attn__show(shape).text : "");
+            "attn_zeros: a tensor of %d dimensions%s%s and type %d cannot be made; expected 1 "
+            "to 4 dimensions that fit in memory, and ATTN_F32, ATTN_F16 or ATTN_I32",
+            shape.ndim, shape.ndim >= 1 && shape.ndim <= 4 ? " " : "",
+            shape.ndim >= 1 && shape.ndim <= 4 ? attn__show(shape).text : "", (int)dtype);
     data = attn__alloc(ctx, bytes, "a tensor");
     if (!data)
         return ATTN_E_MEMORY;
@@ -4780,7 +4790,7 @@ static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
             ctx, ATTN_E_SHAPE, "%s: the leading dimensions of q %s and k %s do not fit together",
             op, attn__show(attn__shape_of(&a->q)).text, attn__show(attn__shape_of(&a->k)).text);
     {
-        attn_tensor both = attn_borrow(NULL, ATTN_F32, lead);
+        attn_tensor both = attn_borrow(&lead, ATTN_F32, lead); /* a shape, never read */
         if (!attn__broadcast(&both, &v, &a->lead))
             return attn__fail(ctx, ATTN_E_SHAPE,
                               "%s: the leading dimensions of q %s and v %s do not fit together", op,
@@ -4807,7 +4817,7 @@ static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
             return ctx->status;
         full.dim[full.ndim - 2] = a->n_queries;
         full.dim[full.ndim - 1] = a->n_keys;
-        whole = attn_borrow(NULL, ATTN_F32, full);
+        whole = attn_borrow(&full, ATTN_F32, full); /* a shape, never read */
         if (desc->mask.ndim < 2 || desc->mask.shape[desc->mask.ndim - 2] != a->n_queries ||
             desc->mask.shape[desc->mask.ndim - 1] != a->n_keys ||
             !attn__broadcast(&whole, &desc->mask, &both) ||
@@ -6844,6 +6854,46 @@ static int attn__lies_within(uint64_t offset, uint64_t size, uint64_t from, uint
     return offset % 64 == 0 && offset >= from && offset <= file_size && size <= file_size - offset;
 }
 
+/* 2^24 keeps 3 * d_model and all sums of a few sizes far from overflow. */
+static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, attn_config *c,
+                                      const char *path)
+{
+    const struct {
+        const char *name;
+        uint32_t value, most;
+    } sizes[] = {{"n_vocab", c->n_vocab, 1u << 24}, {"n_ctx", c->n_ctx, 1u << 24},
+                 {"d_model", c->d_model, 1u << 24}, {"n_head", c->n_head, 1u << 24},
+                 {"n_layer", c->n_layer, 1u << 16}, {"d_mlp", c->d_mlp, 1u << 24}};
+    size_t i;
+    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (sizes[i].value == 0 || sizes[i].value > sizes[i].most)
+            return attn__fail(ctx, ATTN_E_FORMAT, "%s: %s is %lu; expected 1 to %lu", path,
+                              sizes[i].name, (unsigned long)sizes[i].value,
+                              (unsigned long)sizes[i].most);
+    if (c->d_model % c->n_head != 0)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "%s: d_model %lu does not divide evenly among n_head %lu", path,
+                          (unsigned long)c->d_model, (unsigned long)c->n_head);
+    c->d_head = c->d_model / c->n_head;
+    if (attn__u32(h + 12) != ATTN__HEADER)
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the header is said to have %lu bytes, not 256",
+                          path, (unsigned long)attn__u32(h + 12));
+    if (attn__u32(h + 52) > 1)
+        return attn__fail(ctx, ATTN_E_VERSION,
+                          "%s: flags %lx; this library knows bit 0 only. Use a newer attn.h", path,
+                          (unsigned long)attn__u32(h + 52));
+    if (!(c->ln_eps >= 0 && c->ln_eps <= 1))
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the layer norm epsilon is %g; expected 0 to 1",
+                          path, (double)c->ln_eps);
+    if (c->bos < -1 || c->bos >= (int32_t)c->n_vocab || c->eos < -1 ||
+        c->eos >= (int32_t)c->n_vocab)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "%s: the ids that begin and end a text are %ld and %ld; expected ids "
+                          "below n_vocab, %lu, or -1 for none",
+                          path, (long)c->bos, (long)c->eos, (unsigned long)c->n_vocab);
+    return ATTN_OK;
+}
+
 static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *path)
 {
     const unsigned char *h = m->bytes;
@@ -6886,21 +6936,7 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
     c->tied = (int)(attn__u32(h + 52) & 1);
     c->bos = (int32_t)attn__u32(h + 56);
     c->eos = (int32_t)attn__u32(h + 60);
-    /* 2^24 keeps 3 * d_model and all sums of a few sizes far from overflow. */
-    if (attn__u32(h + 12) != ATTN__HEADER || attn__u32(h + 52) > 1 || c->n_vocab == 0 ||
-        c->n_vocab > 1u << 24 || c->n_ctx == 0 || c->n_ctx > 1u << 24 || c->d_model == 0 ||
-        c->d_model > 1u << 24 || c->n_head == 0 || c->d_model % c->n_head != 0 || c->n_layer == 0 ||
-        c->n_layer > 1u << 16 || c->d_mlp == 0 || c->d_mlp > 1u << 24 ||
-        !(c->ln_eps >= 0 && c->ln_eps <= 1) || c->bos < -1 || c->bos >= (int32_t)c->n_vocab ||
-        c->eos < -1 || c->eos >= (int32_t)c->n_vocab)
-        return attn__fail(
-            ctx, ATTN_E_FORMAT,
-            "%s: impossible configuration: n_vocab %lu, n_ctx %lu, d_model %lu, n_head "
-            "%lu, n_layer %lu, d_mlp %lu",
-            path, (unsigned long)c->n_vocab, (unsigned long)c->n_ctx, (unsigned long)c->d_model,
-            (unsigned long)c->n_head, (unsigned long)c->n_layer, (unsigned long)c->d_mlp);
-    c->d_head = c->d_model / c->n_head;
-    return ATTN_OK;
+    return attn__check_config(ctx, h, c, path);
 }
 
 /* What is reserved must be zero, and the padding between two sections too. */
@@ -8868,7 +8904,7 @@ typedef struct attn__pass {
     attn_feed_item *items; /* whose session->first_row, n_rows say which rows are theirs */
     size_t n_items;
     size_t first_layer, end_layer;
-    size_t n_rows, wide; /* R; C rounded up to 16, the stride of rows of C */
+    size_t n_rows, wide; /* R; the stride of rows of C, a little above C */
     int watched;         /* some session has hooks: without them, all of this costs a comparison */
     int stopped;         /* a hook asked to stop */
     attn__hook_name stopped_at;
@@ -9725,7 +9761,7 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
     size_t i, j;
     int n_threads = attn__max_threads(ctx);
     if (n_items == 0 || !items || !items[0].session)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed_batch: no session was given");
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no session was given");
     memset(&p, 0, sizeof p);
     p.s = items[0].session;
     p.model = p.s->model;

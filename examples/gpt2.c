@@ -1,8 +1,8 @@
 /* cc examples/gpt2.c -I. -O2 -fopenmp -lm -o gpt2        (without -fopenmp: one thread)
  *
  * Text from a prompt: opens a .attn file, feeds the prompt, then samples, prints and feeds one
- * token at a time. That loop, in generate(), is attn_generate() written out, so that it can show
- * ids as well as text and stop at Ctrl-C between two tokens. */
+ * token at a time. That loop, in generate(), is what attn_generate() does, without its guessing
+ * ahead, written out so that it can show ids as well as text and stop at Ctrl-C between tokens. */
 
 #define _DARWIN_C_SOURCE /* for getrusage under -std=c99 */
 #include "tools/draft.h" /* first: it asks the system for POSIX */
@@ -434,6 +434,8 @@ static int feed_prompt(run *r)
     int code;
     if (!r->o.logits)
         return feed_pieces(r, NULL, NULL, 256);
+    if (system_same_file(r->o.model, r->o.logits))
+        return fail(USAGE, "--logits %s: that is the model", r->o.logits);
     if (draft_open(&array, r->o.logits))
         return fail(FAILED, "%s: %s", r->o.logits, strerror(errno));
     if (!(logits = (float *)calloc(piece * n_vocab, sizeof *logits)))

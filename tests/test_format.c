@@ -670,9 +670,9 @@ static void lies_in_the_header(void)
                 CHECKF(status == ATTN_OK, "offset %llu = %llx: %s", LLU(at), LLU(value),
                        ctx.message);
             else
-                CHECKF(status == (at == 8                 ? ATTN_E_VERSION
-                                  : at == 88 || at == 112 ? ATTN_E_CHECKSUM
-                                                          : ATTN_E_FORMAT),
+                CHECKF(status == (at == 8 || (at == 52 && (uint32_t)value > 1) ? ATTN_E_VERSION
+                                  : at == 88 || at == 112                      ? ATTN_E_CHECKSUM
+                                                                               : ATTN_E_FORMAT),
                        "offset %llu = %llx: %s (%s)", LLU(at), LLU(value), attn_status_name(status),
                        ctx.message);
         }
@@ -681,6 +681,12 @@ static void lies_in_the_header(void)
     CHECK(strstr(ctx.message, "version 1"));
     CHECK(lie(&ctx, &m, 48, 4, 0x7FC00000) == ATTN_E_FORMAT); /* NaN */
     CHECK(lie(&ctx, &m, 36, 4, 4) == ATTN_E_FORMAT && strstr(ctx.message, "n_head 4"));
+    CHECK(lie(&ctx, &m, 12, 4, 512) == ATTN_E_FORMAT && strstr(ctx.message, "512 bytes"));
+    CHECK(lie(&ctx, &m, 40, 4, 70000) == ATTN_E_FORMAT && strstr(ctx.message, "n_layer is 70000"));
+    CHECK(lie(&ctx, &m, 48, 4, 0xBF800000) == ATTN_E_FORMAT &&
+          strstr(ctx.message, "epsilon is -1"));
+    CHECK(lie(&ctx, &m, 52, 4, 2) == ATTN_E_VERSION && strstr(ctx.message, "flags 2"));
+    CHECK(lie(&ctx, &m, 60, 4, 1u << 20) == ATTN_E_FORMAT && strstr(ctx.message, "1048576"));
     CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_OK);
     pool_clear();
 }

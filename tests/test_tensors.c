@@ -670,8 +670,21 @@ static void bad_panels(void)
     CHECK(room[0] == 0);
 }
 
+/* What a failed malloc leads to must not be read. */
+static void borrowing_nothing(void)
+{
+    attn_ctx ctx = {0};
+    attn_tensor x = attn_borrow(NULL, ATTN_F32, attn_shape2(2, 2)), out = {0};
+    CHECK(x.ndim == 0 && strstr(x.error, "no data"));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no data", attn_exp(&ctx, &out, x));
+    CHECK(attn_borrow(NULL, ATTN_F32, attn_shape2(0, 2)).ndim == 2);
+    CHECK(attn_borrow(&out, ATTN_Q8, attn_shape2(2, 2)).ndim == 0);
+    FAILS(&ctx, ATTN_E_SHAPE, "type 3", attn_zeros(&ctx, &out, ATTN_Q8, attn_shape2(2, 2)));
+}
+
 void suite_tensors(void)
 {
+    RUN("tensors", borrowing_nothing);
     RUN("tensors", shapes);
     RUN("tensors", borrowed);
     RUN("tensors", get_out_of_range);

@@ -58,9 +58,11 @@ static inline double difference(attn_tensor a, attn_tensor b)
     for (i = 0; i < a.shape[0] && largest < HUGE_VAL; i++)
         for (j = 0; j < a.shape[1]; j++)
             for (k = 0; k < a.shape[2]; k++)
-                for (l = 0; l < a.shape[3]; l++)
-                    largest =
-                        fmax(largest, fabs(attn_get(a, i, j, k, l) - attn_get(b, i, j, k, l)));
+                for (l = 0; l < a.shape[3]; l++) {
+                    const double d = fabs(attn_get(a, i, j, k, l) - attn_get(b, i, j, k, l));
+                    if (!(d <= largest)) /* NaN too */
+                        largest = d == d ? d : HUGE_VAL;
+                }
     return largest;
 }
 
