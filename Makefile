@@ -34,7 +34,7 @@ SEED   = 1
 BENCH  =
 
 .DELETE_ON_ERROR:
-.PHONY: all run notebooks test bench gpt2 clean distclean install format format-check help FORCE
+.PHONY: all run notebooks test portability bench gpt2 clean distclean install format format-check help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
 
@@ -51,6 +51,11 @@ test: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) $(BUILD)/test ## build and run the tes
 
 bench: $(BUILD)/bench ## speed next to what this machine can do at all (BENCH="--quick --size 355M")
 	$(BUILD)/bench $(BENCH)
+
+# Tests that take longer ==========================================================================
+
+portability: $(BUILD)/attn-convert ## the same bits from every compiler, option, processor here (ROWS="clang -O2")
+	@sh tests/portability.sh $(BUILD) $(ROWS)
 
 # Models of the Hugging Face hub ==================================================================
 
