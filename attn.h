@@ -961,7 +961,8 @@ ATTN_API attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, con
 #include <string.h>
 
 #if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0
-#error "attn.h needs float arithmetic in float: add -fexcess-precision=fast, on 32-bit x86 -msse2 -mfpmath=sse"
+#error                                                                                             \
+    "attn.h needs float arithmetic in float: add -fexcess-precision=fast, on 32-bit x86 -msse2 -mfpmath=sse"
 #endif
 
 #ifdef ATTN_STATIC
@@ -4879,11 +4880,15 @@ ATTN__DEF attn_status attn_linear_init(attn_ctx *ctx, attn_tensor *weight, attn_
 {
     const char *op = "attn_linear_init";
     const float bound = n_in ? (float)(1 / sqrt((double)n_in)) : 0;
-    const attn_status status =
+    const int is_new = weight->ndim == 0;
+    attn_status status =
         attn__uniform(ctx, op, weight, attn_shape2(n_out, n_in), -bound, 2 * bound, rng);
-    return status != ATTN_OK || !bias
-               ? status
-               : attn__uniform(ctx, op, bias, attn_shape1(n_out), -bound, 2 * bound, rng);
+    if (status != ATTN_OK || !bias)
+        return status;
+    status = attn__uniform(ctx, op, bias, attn_shape1(n_out), -bound, 2 * bound, rng);
+    if (status != ATTN_OK && is_new)
+        attn_tensor_free(ctx, weight);
+    return status;
 }
 
 /* Normal numbers by Box and Muller (1958): if a and b are uniform in [0, 1), then
@@ -8170,7 +8175,7 @@ ATTN__DEF attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, si
     if (desc)
         d = *desc;
     *sampler = NULL;
-    if (n_vocab == 0 || n_vocab > INT32_MAX)
+    if (n_vocab == 0 || n_vocab > INT32_MAX || n_vocab > SIZE_MAX / sizeof *s->candidates)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sampler_new: a vocabulary of %llu tokens",
                           ATTN__LLU(n_vocab));
     if (!(d.temperature >= 0 && d.temperature <= FLT_MAX))

@@ -113,7 +113,8 @@ int main(int argc, char **argv)
         {"tensors", suite_tensors},     {"ops", suite_ops},         {"kernels", suite_kernels},
         {"tokenizer", suite_tokenizer}, {"format", suite_format},   {"model", suite_model},
         {"sampling", suite_sampling},   {"convert", suite_convert}, {"tools", suite_tools},
-        {"notebooks", suite_notebooks}, {"lens", suite_lens},       {"bench", suite_bench}};
+        {"notebooks", suite_notebooks}, {"lens", suite_lens},       {"fuzz", suite_fuzz},
+        {"faults", suite_faults},       {"bench", suite_bench}};
     size_t i;
     int arg;
     if (mkdir("build/test-tmp", 0777) != 0 && errno != EEXIST) {

@@ -34,10 +34,11 @@ verdict() # WORD: one row of the matrix, and the reason if there is one
     printf '%-14s %-13s %-26s %s\n' "$1" "$arch" "$compiler" "$options${2:+  ($2)}"
 }
 
-# row ARCH COMPILER OPTIONS [RUNNER [THREADS]]. A runner is what runs the program here.
+# row ARCH COMPILER OPTIONS [RUNNER [THREADS]]: what runs the program here, and how many threads to
+# try besides one.
 row()
 {
-    arch=$1 compiler=$2 options=$3 runner=${4-} threads=${5:-1}
+    arch=$1 compiler=$2 options=$3 runner=${4-} threads=${5-}
     for word in $only; do
         case " $arch $compiler $options " in *"$word"*) ;; *) return ;; esac
     done
@@ -62,7 +63,7 @@ row()
     echo "== $arch $compiler $options" >>"$log"
     # shellcheck disable=SC2086
     if $compiler -std=c99 $options -I. tests/portability.c -o "$program" -lm >>"$log" 2>&1 &&
-        timeout "${LIMIT:-900}" $runner "$program" "$out/models" $table "$threads" \
+        timeout "${LIMIT:-900}" $runner "$program" "$out/models" $table $threads \
             >"$out/result" 2>&1; then
         ok=$((ok + 1))
         verdict ok "$(grep -c ' of ' "$out/result") x $(sed -n 's/.* of //p' "$out/result" |
@@ -80,7 +81,7 @@ row()
 only=$*
 host=$(uname -m)
 for compiler in gcc clang; do
-    row "$host" $compiler '-O2 -fopenmp' '' 8
+    row "$host" $compiler '-O2 -fopenmp' '' '2 3 4 5 6 7 8'
     for level in -O0 -O1 -Os '-O3 -march=native' '-std=gnu99 -O2 -march=native'; do
         row "$host" $compiler "$level -fopenmp" '' 3
     done
