@@ -20,9 +20,12 @@ EXAMPLES = gpt2 hello lens
 TOOLS    = attn-convert attn-info attn-tokenize
 NOTEBOOKS = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/from_scratch/*.c))
 PROGRAMS = $(EXAMPLES) $(TOOLS) bench
-FORMATTED = $(filter-out examples/hello.c,$(wildcard *.h examples/*.c examples/from_scratch/*.[ch] tools/*.[ch] tests/*.[ch] tests/compile/*.c))
+FORMATTED = $(filter-out examples/hello.c,$(wildcard *.h examples/*.c examples/from_scratch/*.[ch] tools/*.[ch] tests/*.[ch] tests/fuzz/*.[ch] tests/compile/*.c))
 NOTEBOOK_MODELS = $(BUILD)/tiny-stories.attn $(BUILD)/from_scratch/plain.attn
 TESTS    = $(patsubst tests/%.c,$(BUILD)/tests/%.o,$(wildcard tests/*.c))
+
+# What tests run: the fuzz targets on their corpus, calls of the system that fail (Linux only).
+TESTED   = $(BUILD)/fuzz/replay $(BUILD)/fuzz/long.attn $(BUILD)/faults.so
 
 # The model for `make gpt2` and what `make run` does.
 SIZE   = gpt2
@@ -36,7 +39,7 @@ BENCH  =
 export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
-.PHONY: all run notebooks test bench gpt2 clean distclean install format format-check help FORCE
+.PHONY: all run notebooks test test-full portability fuzz bench gpt2 clean distclean install format format-check help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
 
@@ -48,11 +51,66 @@ notebooks: $(NOTEBOOKS) $(NOTEBOOK_MODELS) ## the notebooks on attention, in C
 	@for n in $(sort $(filter $(BUILD)/from_scratch/0%,$(NOTEBOOKS))); do \
 	    echo; echo "== $$n"; $$n || exit; done
 
-test: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) $(BUILD)/test ## build and run the tests
+test: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) $(TESTED) $(BUILD)/test ## build and run the tests
 	$(BUILD)/test
 
 bench: $(BUILD)/bench ## speed next to what this machine can do at all (BENCH="--quick --size 355M")
 	$(BUILD)/bench $(BENCH)
+
+# Tests that take longer ==========================================================================
+
+test-full: test ## the tests with every failure of a system call, and more mutations of the corpus
+	ATTN_TEST_FULL=1 $(BUILD)/test faults
+	$(BUILD)/fuzz/replay 2000 >/dev/null 2>$(BUILD)/fuzz/replay.log || { tail -3 $(BUILD)/fuzz/replay.log; exit 1; }
+
+portability: $(BUILD)/attn-convert ## the same bits from every compiler, option, processor here (ROWS="clang -O2")
+	@sh tests/portability.sh $(BUILD) $(ROWS)
+
+# The fuzz targets, with any compiler: replayed on their corpus and some mutations of it.
+FUZZ_TARGETS = attn huggingface gguf llmc vocab tokenizer session sampler hooks
+FUZZ_SOURCES = attn convert tokenizer session sampler hooks
+SECONDS      = 60
+FUZZ         = $(BUILD)/fuzz
+fuzz_source  = $(if $(filter huggingface gguf llmc vocab,$(1)),convert,$(1))
+
+$(FUZZ)/long.attn: $(BUILD)/attn-convert $(wildcard tests/golden/long/*)
+	@mkdir -p $(@D)
+	@$(BUILD)/attn-convert tests/golden/long $@ 2>/dev/null
+
+$(FUZZ)/replay: $(FUZZ_SOURCES:%=tests/fuzz/fuzz_%.c) tests/fuzz/replay.c tests/fuzz/fuzz.h \
+    $(wildcard tools/*.[ch]) $(BUILD)/attn.o
+	@mkdir -p $(@D)
+	$(filter-out -M%,$(COMPILE)) -Itests/fuzz -DTEST_BUILD='"$(BUILD)"' -DATTN__IMPLEMENTED \
+	    $(filter tests/%.c %.o,$^) -o $@ $(LINK)
+
+# Where it cannot be built it is not used.
+$(BUILD)/faults.so: tests/faults.c
+	@$(CC) -std=c99 -O1 -shared -fPIC $< -o $@ -ldl 2>/dev/null || touch $@
+
+# With libFuzzer, which is clang's. The implementation is compiled once, portable C only: clang needs
+# minutes for the vector kernels with sanitizers, and fuzzing is not what tests those.
+FUZZ_COMPILE = clang -std=c99 -O1 -g1 -mllvm -pragma-unroll-threshold=1 -Wno-pass-failed -fno-omit-frame-pointer -I. -Itests/fuzz -DATTN_NO_SIMD \
+               -DTEST_BUILD='"$(BUILD)"' \
+               -fsanitize=address,undefined -fno-sanitize-recover=undefined
+
+$(FUZZ)/attn.o: attn.h
+	@mkdir -p $(@D)
+	$(FUZZ_COMPILE) -fsanitize=fuzzer-no-link -DATTN_IMPLEMENTATION -x c -c $< -o $@
+
+$(FUZZ)/target-%: $(FUZZ)/attn.o tests/fuzz/fuzz.h tests/fuzz/driver.c $(wildcard tests/fuzz/*.c tools/*.[ch])
+	$(FUZZ_COMPILE) -fsanitize=fuzzer -DATTN__IMPLEMENTED -DTARGET=fuzz_$* tests/fuzz/driver.c \
+	    tests/fuzz/fuzz_$(call fuzz_source,$*).c $(FUZZ)/attn.o -o $@ -lm
+
+fuzz: $(FUZZ)/long.attn $(BUILD)/tiny-stories.attn ## look for inputs that break things (SECONDS=60 for each target; needs clang)
+	@clang --version >/dev/null 2>&1 || { echo 'make fuzz needs clang and its libFuzzer'; exit 1; }
+	@$(MAKE) --no-print-directory $(FUZZ_TARGETS:%=$(FUZZ)/target-%)
+	@for t in $(FUZZ_TARGETS); do mkdir -p $(FUZZ)/corpus/$$t; echo "== $$t"; \
+	    $(FUZZ)/target-$$t -max_total_time=$(SECONDS) -timeout=20 -rss_limit_mb=1500 \
+	        -malloc_limit_mb=600 -max_len=9000 -print_final_stats=1 -verbosity=0 \
+	        -artifact_prefix=$(FUZZ)/found-$$t- $$(test ! -f tests/fuzz/$$t.dict || \
+	        echo -dict=tests/fuzz/$$t.dict) $(FUZZ)/corpus/$$t tests/fuzz/corpus/$$t \
+	        >$(FUZZ)/$$t.log 2>&1 || { tail -40 $(FUZZ)/$$t.log; exit 1; }; \
+	    grep -E 'number_of_executed|peak_rss' $(FUZZ)/$$t.log; done
 
 # Models of the Hugging Face hub ==================================================================
 

@@ -1145,6 +1145,11 @@ ATTN_API attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, con
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0
+#error                                                                                             \
+    "attn.h needs float arithmetic in float: add -fexcess-precision=fast, on 32-bit x86 -msse2 -mfpmath=sse"
+#endif
+
 #ifdef ATTN_STATIC
 #define ATTN__DEF ATTN_API
 #else
@@ -1348,6 +1353,29 @@ ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next)
     return chain ^ (chain >> 32);
 }
 
+/* a * b + c rounded once. Not every libm has that right, nor fast, where the processor has no such
+ * instruction. The product of two floats is exact in double; so only the sum has to be rounded on
+ * the way, and rounding that to odd (if it is inexact, the last bit becomes 1) keeps the second
+ * rounding, to float, from seeing a tie or an exact number where there is none: Boldo & Melquiond
+ * 2008. */
+#if defined(FP_FAST_FMAF) || defined(__FMA__) || defined(__aarch64__) || defined(__ARM_FEATURE_FMA)
+#define attn__fmaf fmaf
+#else
+ATTN__INLINE float attn__fmaf(float a, float b, float c)
+{
+    const double product = (double)a * (double)b, sum = product + (double)c, part = sum - product;
+    const double lost = (product - (sum - part)) + ((double)c - part); /* exact */
+    uint64_t bits;
+    double odd;
+    memcpy(&bits, &sum, 8);
+    /* Bits count away from zero. Infinity and NaN have lost NaN, and stay. */
+    if ((lost < 0 || lost > 0) && (bits & 1) == 0)
+        bits = (lost > 0) == (sum > 0) ? bits + 1 : bits - 1;
+    memcpy(&odd, &bits, 8);
+    return (float)odd;
+}
+#endif
+
 /* log(x) = n log(2) + log(1 + f), 1 + f = x / 2^n in [sqrt(1/2), sqrt(2)). For normal numbers, inf
  * and NaN; below them -inf. One number a row needs it, so it is no kernel. The coefficients come
  * from tests/design_polynomials.py. */
@@ -1364,16 +1392,16 @@ static float attn__log(float x)
     n = n - 8388735.0f; /* 2^23 + 127 */
     f = f - 1.0f;
     square = f * f;
-    p = fmaf(p, f, -0.116601132f);
-    p = fmaf(p, f, 0.118863232f);
-    p = fmaf(p, f, -0.124082781f);
-    p = fmaf(p, f, 0.142202303f);
-    p = fmaf(p, f, -0.166678518f);
-    p = fmaf(p, f, 0.20002073f);
-    p = fmaf(p, f, -0.250000119f);
-    p = fmaf(p, f, 0.333333135f);
-    p = fmaf(p, f, -0.5f);
-    p = fmaf(n, 1.42860677e-06f, p * square);
+    p = attn__fmaf(p, f, -0.116601132f);
+    p = attn__fmaf(p, f, 0.118863232f);
+    p = attn__fmaf(p, f, -0.124082781f);
+    p = attn__fmaf(p, f, 0.142202303f);
+    p = attn__fmaf(p, f, -0.166678518f);
+    p = attn__fmaf(p, f, 0.20002073f);
+    p = attn__fmaf(p, f, -0.250000119f);
+    p = attn__fmaf(p, f, 0.333333135f);
+    p = attn__fmaf(p, f, -0.5f);
+    p = attn__fmaf(n, 1.42860677e-06f, p * square);
     head = n * 0.693145752f; /* exact */
     y = head + f;
     lost = f - (y - head); /* what that sum rounded away; exact */
@@ -1489,8 +1517,8 @@ static void attn__barrier(const attn__worker *me)
 /* This worker's part of n items: [*first, *last), as even as can be. */
 static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t *last)
 {
-    *first = n * (size_t)me->id / (size_t)me->count;
-    *last = n * ((size_t)me->id + 1) / (size_t)me->count;
+    *first = (size_t)((uint64_t)n * (uint64_t)me->id / (uint64_t)me->count);
+    *last = (size_t)((uint64_t)n * ((uint64_t)me->id + 1) / (uint64_t)me->count);
 }
 
 /* >>cpu =========================================================================================
@@ -2193,7 +2221,7 @@ ATTN__INLINE attn__reg attn__r_div(attn__reg a, attn__reg b)
 ATTN__INLINE attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
 {
 #if ATTN__PASS == 0 || defined(FP_FAST_FMAF) || defined(__FMA__)
-    return fmaf(a, b, c);
+    return attn__fmaf(a, b, c);
 #else
     return a * b + c;
 #endif
@@ -5079,7 +5107,7 @@ static attn_status attn__uniform(attn_ctx *ctx, const char *op, attn_tensor *out
     if (attn__begin_shape(ctx, op, out, shape, &result, &n) != ATTN_OK)
         return ctx->status;
     for (i = 0; i < n; i++)
-        ((float *)result.dense.data)[i] = fmaf(attn_rng_uniform(rng), range, low);
+        ((float *)result.dense.data)[i] = attn__fmaf(attn_rng_uniform(rng), range, low);
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
 
@@ -5093,11 +5121,15 @@ ATTN__DEF attn_status attn_linear_init(attn_ctx *ctx, attn_tensor *weight, attn_
 {
     const char *op = "attn_linear_init";
     const float bound = n_in ? (float)(1 / sqrt((double)n_in)) : 0;
-    const attn_status status =
+    const int is_new = weight->ndim == 0;
+    attn_status status =
         attn__uniform(ctx, op, weight, attn_shape2(n_out, n_in), -bound, 2 * bound, rng);
-    return status != ATTN_OK || !bias
-               ? status
-               : attn__uniform(ctx, op, bias, attn_shape1(n_out), -bound, 2 * bound, rng);
+    if (status != ATTN_OK || !bias)
+        return status;
+    status = attn__uniform(ctx, op, bias, attn_shape1(n_out), -bound, 2 * bound, rng);
+    if (status != ATTN_OK && is_new)
+        attn_tensor_free(ctx, weight);
+    return status;
 }
 
 /* Normal numbers by Box and Muller (1958): if a and b are uniform in [0, 1), then
@@ -6991,7 +7023,7 @@ static attn_status attn__read_record(attn_ctx *ctx, attn_model *m, const char *p
     expected = layout == 1 ? attn_panels_size((attn_dtype)dtype, (size_t)w->info.shape[0],
                                               (size_t)w->info.shape[1])
                            : w->info.shape[0] * w->info.shape[1] * (dtype == ATTN_F16 ? 2 : 4);
-    if (w->info.size != expected ||
+    if (expected == 0 || w->info.size != expected ||
         !attn__lies_within(w->info.offset, w->info.size, *end, m->size) ||
         w->info.offset - *end >= 64)
         return attn__fail(
@@ -10449,7 +10481,7 @@ ATTN__DEF attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, si
     if (desc)
         d = *desc;
     *sampler = NULL;
-    if (n_vocab == 0 || n_vocab > INT32_MAX)
+    if (n_vocab == 0 || n_vocab > INT32_MAX || n_vocab > SIZE_MAX / sizeof *s->candidates)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sampler_new: a vocabulary of %llu tokens",
                           ATTN__LLU(n_vocab));
     if (!(d.temperature >= 0 && d.temperature <= FLT_MAX))

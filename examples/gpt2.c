@@ -372,7 +372,7 @@ static int print_tokens(run *r, const int32_t *ids, size_t n, int end)
         fwrite(text, 1, attn_utf8_push(&r->utf8, "", 0, text), stdout);
         putchar('\n');
     }
-    if (fflush(stdout) == 0)
+    if (fflush(stdout) == 0 && !ferror(stdout)) /* an earlier write may have failed */
         return FINE;
     if (errno == EPIPE) /* where nobody takes the signal for it */
         return PIPE_CLOSED;

@@ -117,7 +117,8 @@ int main(int argc, char **argv)
                   {"hooks", suite_hooks},         {"sampling", suite_sampling},
                   {"convert", suite_convert},     {"tools", suite_tools},
                   {"notebooks", suite_notebooks}, {"lens", suite_lens},
-                  {"bench", suite_bench},         {"lens-tool", suite_lens_tool}};
+                  {"bench", suite_bench},         {"lens-tool", suite_lens_tool},
+                  {"fuzz", suite_fuzz},           {"faults", suite_faults}};
     size_t i;
     int arg;
     if (mkdir("build/test-tmp", 0777) != 0 && errno != EEXIST) {

@@ -123,9 +123,11 @@ int main(int argc, char **argv)
         if (status == ATTN_OK)
             status = print_tensors(&ctx, model);
     }
+    if (!status && (fflush(stdout) || ferror(stdout)))
+        status = tool_fail(&ctx, ATTN_E_IO, "cannot write to standard output: %s", strerror(errno));
     if (status)
         fprintf(stderr, "attn-info: %s\n", ctx.message);
     attn_model_close(model);
     attn_ctx_free(&ctx);
-    return fflush(stdout) || status ? 1 : 0;
+    return status ? 1 : 0;
 }

@@ -10,6 +10,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
@@ -52,7 +53,8 @@ SYSTEM_FN int system_is_directory(const char *path)
 
 SYSTEM_FN int system_exists(const char *path)
 {
-    return GetFileAttributesA(path) != INVALID_FILE_ATTRIBUTES;
+    return GetFileAttributesA(path) != INVALID_FILE_ATTRIBUTES ||
+           (GetLastError() != ERROR_FILE_NOT_FOUND && GetLastError() != ERROR_PATH_NOT_FOUND);
 }
 SYSTEM_FN const char *system_not_a_file(const char *path)
 {
@@ -107,10 +109,11 @@ SYSTEM_FN int system_is_directory(const char *path)
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
+/* What cannot be looked at exists: opening it will tell why. */
 SYSTEM_FN int system_exists(const char *path)
 {
     struct stat s;
-    return stat(path, &s) == 0;
+    return stat(path, &s) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 /* NULL for a plain file (or a link to one), and if there is nothing; else what messages call it.

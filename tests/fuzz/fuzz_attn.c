@@ -1,0 +1,103 @@
+/* The reader of .attn files. The input is a file, opened as it is and then with its sizes and
+ * checksums made right, for no fuzzer guesses those. What opens is used: fed, listed, tokenized
+ * with. */
+#include "fuzz.h"
+
+static void put64(unsigned char *p, uint64_t value)
+{
+    int i;
+    for (i = 0; i < 8; i++)
+        p[i] = (unsigned char)(value >> 8 * i);
+}
+static uint64_t get64(const unsigned char *p)
+{
+    uint64_t value = 0;
+    int i;
+    for (i = 7; i >= 0; i--)
+        value = value << 8 | p[i];
+    return value;
+}
+
+static void seal_part(unsigned char *file, size_t size, size_t where, size_t sum)
+{
+    const uint64_t offset = get64(file + where), n = get64(file + where + 8);
+    if (offset <= size && n <= size - offset)
+        put64(file + sum, attn_checksum(0, file + offset, (size_t)n));
+}
+
+static void seal(unsigned char *file, size_t size)
+{
+    size_t record;
+    if (size < 256)
+        return;
+    for (record = 256; record + 128 <= size && record < 256 + 128 * (size_t)file[64]; record += 128)
+        seal_part(file, size, record + 96, record + 112);
+    put64(file + 16, size);
+    seal_part(file, size, 72, 88);
+    seal_part(file, size, 96, 112);
+    put64(file + 248, attn_checksum(0, file, 248));
+}
+
+static void use(attn_ctx *ctx, const attn_model *model)
+{
+    static const int32_t tokens[] = {0, 1, 0};
+    static const char text[] = "ab bb'll \xE9 12\n <|end|>";
+    const attn_config *c = attn_model_config(model);
+    const attn_tokenizer *tokenizer = attn_model_tokenizer(model);
+    attn_session_desc small = {3, 2};
+    attn_session *session = NULL;
+    attn_tensor_info info;
+    attn_tensor weight;
+    int32_t ids[64];
+    char back[64];
+    size_t i, n = 0, n_back = 0, bytes;
+    if (c->n_ctx < small.n_ctx)
+        small.n_ctx = c->n_ctx;
+    for (i = 0; i < attn_model_n_tensors(model); i++) {
+        MUST(attn_model_tensor_info(ctx, model, i, &info) == ATTN_OK);
+        memset(&weight, 0, sizeof weight);
+        MUST(attn_model_tensor(ctx, model, info.name, &weight) == ATTN_OK);
+        attn_tensor_free(ctx, &weight);
+    }
+    MUST(attn_session_size(ctx, model, &small, &bytes) == ATTN_OK);
+    if (attn_session_new(ctx, &session, model, &small) == ATTN_OK) {
+        n = c->n_vocab > 1 ? small.n_ctx : 1;
+        MUST(attn_feed(ctx, session, tokens, n) == ATTN_OK && attn_logits(session));
+        MUST(attn_feed(ctx, session, tokens, 4) == ATTN_E_CONTEXT);
+    }
+    attn_session_free(session);
+    if (!tokenizer)
+        return;
+    MUST(attn_encode(ctx, tokenizer, text, sizeof text - 1, 0, ids, 64, &n) == ATTN_OK);
+    MUST(attn_decode(ctx, tokenizer, ids, n, back, 64, &n_back) == ATTN_OK);
+    MUST(n_back == sizeof text - 1 && memcmp(back, text, n_back) == 0);
+    MUST(attn_encode(ctx, tokenizer, text, sizeof text - 1, 1, ids, 64, &n) == ATTN_OK);
+}
+
+int fuzz_attn(const unsigned char *data, size_t size)
+{
+    unsigned char *block = (unsigned char *)malloc(size + 64), *file;
+    attn_model *model = NULL;
+    attn_model_desc desc;
+    attn_ctx ctx;
+    int pass;
+    if (!block)
+        return 0;
+    file = block + (64 - (uintptr_t)block % 64) % 64;
+    memcpy(file, data, size);
+    for (pass = 0; pass < 2; pass++) { /* as it is, then with the right sums */
+        memset(&ctx, 0, sizeof ctx);
+        memset(&desc, 0, sizeof desc);
+        desc.skip_checksums = size % 2 != 0;
+        if (attn_model_open_memory(&ctx, &model, file, size, &desc) == ATTN_OK) {
+            use(&ctx, model);
+            attn_model_close(model);
+        } else {
+            MUST(!model && ctx.status && ctx.message[0]);
+        }
+        attn_ctx_free(&ctx);
+        seal(file, size);
+    }
+    free(block);
+    return 0;
+}

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Writes the first files of tests/fuzz/corpus, from which fuzzing starts.
+
+    make && python3 tests/make_fuzz_seeds.py
+
+They are as small as a file of their kind can be that is read to its end. What fuzzing adds to the
+corpus (make fuzz-merge) has names that libFuzzer gives."""
+
+import json
+import os
+import struct
+import subprocess
+import tempfile
+
+CORPUS = "tests/fuzz/corpus"
+DIVIDER = b"\n%%%\n"
+
+
+def put(target, name, data):
+    os.makedirs(f"{CORPUS}/{target}", exist_ok=True)
+    with open(f"{CORPUS}/{target}/{name}", "wb") as file:
+        file.write(data)
+
+
+def config(n_vocab, **more):
+    return dict(model_type="gpt2", vocab_size=n_vocab, n_positions=3, n_embd=2, n_head=1, n_layer=1,
+                n_inner=2, **more)
+
+
+def shapes(n_vocab, untied):
+    c, f = 2, 2
+    yield from [("wte.weight", [n_vocab, c]), ("wpe.weight", [3, c])]
+    for name, shape in [("ln_1.weight", [c]), ("ln_1.bias", [c]), ("attn.c_attn.weight", [c, 3 * c]),
+                        ("attn.c_attn.bias", [3 * c]), ("attn.c_proj.weight", [c, c]),
+                        ("attn.c_proj.bias", [c]), ("ln_2.weight", [c]), ("ln_2.bias", [c]),
+                        ("mlp.c_fc.weight", [c, f]), ("mlp.c_fc.bias", [f]),
+                        ("mlp.c_proj.weight", [f, c]), ("mlp.c_proj.bias", [c])]:
+        yield f"h.0.{name}", shape
+    yield from [("ln_f.weight", [c]), ("ln_f.bias", [c])]
+    if untied:
+        yield "lm_head.weight", [n_vocab, c]
+
+
+def header(n_vocab, untied=False, dtype="F32"):
+    entries, at = {}, 0
+    for name, shape in shapes(n_vocab, untied):
+        size = (4 if dtype == "F32" else 2)
+        for n in shape:
+            size *= n
+        entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    return entries, at
+
+
+def small(value):
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def stand_ins():
+    """GPT-2's printable characters for the 256 bytes."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    other = iter(range(256, 512))
+    return [chr(b) if b in plain else chr(next(other)) for b in range(256)]
+
+
+def tokenizer_json():
+    vocab = {s: i for i, s in enumerate(stand_ins())}
+    vocab["ab"] = 256
+    return {"model": {"type": "BPE", "vocab": vocab, "merges": ["a b"]},
+            "added_tokens": [{"id": 257, "content": "<|endoftext|>", "special": True}]}
+
+
+def main():
+    tokenizer = small(tokenizer_json())
+    with tempfile.TemporaryDirectory() as where:
+        for n_vocab, untied in [(5, False), (5, True), (258, False)]:
+            entries, size = header(n_vocab, untied)
+            with open(f"{where}/config.json", "wb") as file:
+                file.write(small(config(n_vocab, tie_word_embeddings=not untied)))
+            with open(f"{where}/model.safetensors", "wb") as file:
+                text = small(entries)
+                file.write(struct.pack("<Q", len(text)) + text)
+                file.write(b"".join(struct.pack("<f", i / 64 - 0.7) for i in range(size // 4)))
+            if n_vocab == 258:
+                with open(f"{where}/tokenizer.json", "wb") as file:
+                    file.write(tokenizer)
+            for dtype in ["f32", "f16", "q8", "q4"]:
+                out = f"{where}/out.attn"
+                subprocess.run(["build/attn-convert", where, out, "--dtype", dtype], check=True,
+                               stderr=subprocess.DEVNULL)
+                if n_vocab == 5 or dtype == "f32":
+                    with open(out, "rb") as file:
+                        put("attn", f"{dtype}-{n_vocab}{'-untied' * untied}", file.read())
+    for number, (n_vocab, dtype, untied) in enumerate([(5, "F32", False), (5, "F16", True),
+                                                       (258, "BF16", False)]):
+        entries, size = header(n_vocab, untied, dtype)
+        entries["__metadata__"] = {"format": "pt"}
+        # zeros to a whole number of kilobytes: a tensor that is left out takes the rest
+        rest = -size % 1024
+        entries["h.0.attn.bias"] = {"dtype": "U8", "shape": [rest], "data_offsets": [size, size + rest]}
+        data = bytes([(size + rest) // 1024, number]) + small(config(
+            n_vocab, tie_word_embeddings=not untied, bos_token_id=1, eos_token_id=[2]))
+        data += DIVIDER + small(entries)
+        put("huggingface", f"{dtype}-{n_vocab}", data + (DIVIDER + tokenizer if n_vocab == 258 else b""))
+
+    with open("tests/fixtures/convert/tiny.gguf", "rb") as file:
+        whole = file.read()
+    end = max(whole.find(b"output_norm"), whole.find(b"blk.0")) + 100
+    start = next(at for at in range(end, len(whole)) if not any(whole[at:at + 16])) if end else 0
+    for name, cut in [("tiny", len(whole)), ("header", min(start + 1024, len(whole)))]:
+        if cut < 24000 or name == "header":
+            put("gguf", name, bytes([255 if name == "header" else 0, 1]) + whole[:cut])
+    for name, version in [("v3", 3), ("v5", 5)]:
+        numbers = [20240326, version, 3, 5, 1, 1, 2, 128]
+        put("llmc", name, b"\2" + struct.pack("<8I", *numbers))
+    put("vocab", "json", tokenizer)
+    for name in ["bf16"]:
+        with open(f"tests/fixtures/convert/{name}/vocab.json", "rb") as a, \
+                open(f"tests/fixtures/convert/{name}/merges.txt", "rb") as b:
+            put("vocab", name, a.read() + DIVIDER + b.read())
+    with open("tests/fixtures/convert/strings/tokenizer.json", "rb") as file:
+        put("vocab", "strings", file.read())
+
+    for number, text in enumerate([
+            "Once upon a time, there was a little girl named Lily.\n\nShe'll don't I'VE we're 1234 x²",
+            "  \n \t a   b\u00a0\u3000c\u2028 ", "café \u4e2d\u6587 \ud55c \U0001f408 ½٣ e\u0301",
+            "'s't 's'' 'll're", "\r\n\r\n   end   "]):
+        put("tokenizer", f"text-{number}", b"\0" + text.encode())
+    put("tokenizer", "bytes", b"\2a\xff\xfe\xe2\x82 \xf0\x9f\x90 \xed\xa0\x80 \xc0\x80b")
+    put("tokenizer", "merges", b"\1\6ab\x80cbc\x81a\x80\x80aaabcabcabcab abc cab aaaa")
+    put("tokenizer", "letters", b"\1\5aaaa\x80\x80\x80aa\x80aaaaaaaaa a aaaaaaaa")
+    put("session", "feeds", bytes([8, 3, 1, 2, 3, 24, 2, 9, 9, 0, 1, 2, 4, 5, 2, 6, 7, 1, 8, 5, 7, 3]))
+    put("session", "loop", bytes([8, 6, 1, 2, 3, 1, 2, 3, 5, 8, 4, 4, 5, 9, 9, 9, 9, 9, 3, 1, 2, 19, 0]))
+    put("session", "stop", bytes([8, 2, 5, 5, 7, 3, 3, 1, 2, 3, 1, 1, 40, 1, 7, 0, 8, 1, 4]))
+    put("sampler", "greedy", bytes([8, 2, 64, 64, 64, 64, 10, 0, 1, 20, 21, *range(60, 68)]))
+    put("sampler", "filters", bytes([9, 3, 72, 138, 138, 74, 14, 2, 1, 20, 21, 22, *range(50, 59)]))
+    put("hooks", "all", bytes([0, 10, 1, 42, 5]))
+    put("hooks", "write", bytes([3, 200, 20, *([1] * 20), 0, 70, 9, *([1, 4] * 5), 3]))
+    put("hooks", "stop", bytes([0, 10, 1, 42, 4, 150, 20, *([3] * 10), 4, *([1] * 9), 3]))
+
+
+main()

@@ -1,0 +1,423 @@
+/* What fails at the worst moment. Every function of the library that returns a status runs with its
+ * first allocation failing, then the second, ... (the list is checked against attn.h, so that none
+ * is left out). The programs run with each of their calls of the system failing in turn (faults.c):
+ * they end with a message, or as if nothing had been. */
+#define _POSIX_C_SOURCE 200809L
+#include "fixture.h"
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef TEST_BUILD
+#define TEST_BUILD "build"
+#endif
+
+/* ---- the library: no memory ---- */
+
+static attn_model *model; /* tests/golden/long: 40 tokens, 20 wide, 2 heads, one layer */
+static attn_session *held, *other;
+static attn_tokenizer *tokenizer; /* of the included model */
+static attn_model *stories;
+static const int32_t tokens[8] = {3, 1, 4, 1, 5, 3, 1, 4};
+static attn_tensor x4, x3, sq, vec, ids, qkv, pattern, z, post, scale, resid; /* inputs */
+static attn_block_weights block;
+static attn_rng rng;
+
+static void prepare(attn_ctx *ctx)
+{
+    const size_t t[] = {6};
+    int i;
+    /* layouts that are not dense, so that copies are needed */
+    x4 = laid_out(random_tensor(4, 2, 3, 5, 20), ATTN_F16, LAYOUT_COLUMNS);
+    x3 = laid_out(random_tensor(2, 6, 20), ATTN_F32, LAYOUT_SWAPPED);
+    sq = laid_out(random_tensor(2, 20, 20), ATTN_F32, LAYOUT_COLUMNS);
+    vec = laid_out(random_tensor(1, 20), ATTN_F32, LAYOUT_EVERY_2);
+    qkv = laid_out(random_tensor(3, 2, 6, 10), ATTN_F32, LAYOUT_SWAPPED);
+    pattern = laid_out(random_tensor(3, 2, 6, 6), ATTN_F32, LAYOUT_SWAPPED);
+    z = laid_out(random_tensor(3, 6, 2, 10), ATTN_F32, LAYOUT_COLUMNS);
+    post = laid_out(random_tensor(2, 6, 24), ATTN_F32, LAYOUT_SWAPPED);
+    scale = laid_out(random_tensor(2, 6, 1), ATTN_F32, LAYOUT_EVERY_2);
+    resid = laid_out(random_tensor(3, 2, 6, 20), ATTN_F32, LAYOUT_SWAPPED);
+    ids = new_tensor(ATTN_I32, 1, t, LAYOUT_EVERY_2);
+    for (i = 0; i < 6; i++)
+        ((int32_t *)ids.data)[2 * i] = i;
+    for (i = 0; i < 20; i++)
+        set_value(vec, (size_t)i, 1.5f);
+    memset(&block, 0, sizeof block);
+    block.w_q = block.w_k = block.w_v = block.w_o = block.w_in = block.w_out = sq;
+    block.ln1_w = block.ln2_w = block.b_o = vec;
+    attn_rng_seed(&rng, 1);
+    OK(ctx, attn_model_open(ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL));
+    OK(ctx, attn_model_open(ctx, &stories, TEST_BUILD "/tiny-stories.attn", NULL));
+    OK(ctx, attn_session_new(ctx, &held, model, NULL));
+    OK(ctx, attn_session_new(ctx, &other, model, NULL));
+}
+
+static int keep_going(const attn_activation *activation, void *user)
+{
+    (void)activation, (void)user;
+    return 0;
+}
+
+/* What a call may make; all of it is freed afterwards. */
+typedef struct scratch {
+    attn_tensor out, second;
+    attn_parts parts;
+    attn_model *model;
+    attn_session *session;
+    attn_sampler *sampler;
+    attn_tokenizer *tokenizer;
+    int32_t ids[64];
+    char text[256];
+    float numbers[64];
+    attn_token_stats stats[8];
+    attn_guess guesses[32];
+    attn_tensor_info info;
+    size_t n;
+} scratch;
+
+#define EACH_FUNCTION(DO)                                                                          \
+    DO(attn_zeros, (ctx, &s->out, ATTN_F32, attn_shape2(3, 4)))                                    \
+    DO(attn_copy, (ctx, &s->out, x4))                                                              \
+    DO(attn_add, (ctx, &s->out, x4, vec))                                                          \
+    DO(attn_sub, (ctx, &s->out, x4, vec))                                                          \
+    DO(attn_mul, (ctx, &s->out, x4, vec))                                                          \
+    DO(attn_div, (ctx, &s->out, x4, vec))                                                          \
+    DO(attn_scale, (ctx, &s->out, x4, 2))                                                          \
+    DO(attn_exp, (ctx, &s->out, x4))                                                               \
+    DO(attn_sum, (ctx, &s->out, x4))                                                               \
+    DO(attn_mean, (ctx, &s->out, x4))                                                              \
+    DO(attn_variance, (ctx, &s->out, x4, 1))                                                       \
+    DO(attn_matmul, (ctx, &s->out, x4, sq))                                                        \
+    DO(attn_linear, (ctx, &s->out, x4, sq, vec))                                                   \
+    DO(attn_softmax, (ctx, &s->out, x4))                                                           \
+    DO(attn_softmax_causal, (ctx, &s->out, pattern))                                               \
+    DO(attn_log_softmax, (ctx, &s->out, x4))                                                       \
+    DO(attn_cross_entropy, (ctx, &s->out, x3, ids))                                                \
+    DO(attn_layernorm, (ctx, &s->out, x4, vec, vec, 1e-5f))                                        \
+    DO(attn_gelu, (ctx, &s->out, x4, ATTN_GELU_ERF))                                               \
+    DO(attn_embedding, (ctx, &s->out, sq, ids))                                                    \
+    DO(attn_pos_embedding, (ctx, &s->out, sq, 1, 3))                                               \
+    DO(attn_attention, (ctx, &s->out, qkv, qkv, qkv, NULL))                                        \
+    DO(attn_multihead, (ctx, &s->out, x3, x3, &block, 2, NULL))                                    \
+    DO(attn_mlp, (ctx, &s->out, x3, &block, ATTN_GELU_TANH))                                       \
+    DO(attn_block, (ctx, &s->out, x3, &block, 2, 1e-5f))                                           \
+    DO(attn_unembed, (ctx, &s->out, x3, sq))                                                       \
+    DO(attn_panels_write, (ctx, panels, ATTN_Q4, sq))                                              \
+    DO(attn_full, (ctx, &s->out, attn_shape1(7), 2))                                               \
+    DO(attn_rand, (ctx, &s->out, attn_shape1(7), &rng))                                            \
+    DO(attn_randn, (ctx, &s->out, attn_shape1(7), &rng))                                           \
+    DO(attn_linear_init, (ctx, &s->out, &s->second, 3, 4, &rng))                                   \
+    DO(attn_dropout, (ctx, &s->out, x4, 0.5f, &rng))                                               \
+    DO(attn_tril, (ctx, &s->out, x4))                                                              \
+    DO(attn_mask_causal, (ctx, &s->out, 3, 4))                                                     \
+    DO(attn_model_open, (ctx, &s->model, TEST_BUILD "/tiny-stories.attn", NULL))                   \
+    DO(attn_model_open_memory, (ctx, &s->model, file + 1, file_size, NULL))                        \
+    DO(attn_model_tensor_info, (ctx, model, 3, &s->info))                                          \
+    DO(attn_model_tensor, (ctx, model, "blocks.0.attn.W_K", &s->out))                              \
+    DO(attn_session_size, (ctx, model, NULL, &s->n))                                               \
+    DO(attn_session_new, (ctx, &s->session, model, NULL))                                          \
+    DO(attn_feed, (ctx, held, tokens, 8))                                                          \
+    DO(attn_feed_batch, (ctx, &item, 1))                                                           \
+    DO(attn_rewind, (ctx, held, 0))                                                                \
+    DO(attn_session_copy, (ctx, other, held))                                                      \
+    DO(attn_score, (ctx, held, tokens, 8, s->numbers, NULL))                                       \
+    DO(attn_sampler_new, (ctx, &s->sampler, 40, NULL))                                             \
+    DO(attn_sample, (ctx, sampler, logits, NULL, 0, s->ids))                                       \
+    DO(attn_generate, (ctx, held, "", &generating, NULL, NULL))                                    \
+    DO(attn_tokenizer_new, (ctx, &s->tokenizer, section, section_size))                            \
+    DO(attn_encode, (ctx, tokenizer, "Once upon a time", 16, 1, s->ids, 64, &s->n))                \
+    DO(attn_decode, (ctx, tokenizer, tokens, 8, s->text, 256, &s->n))                              \
+    DO(attn_hook, (ctx, other, "*hook_pattern", keep_going, NULL))                                 \
+    DO(attn_logit_stats, (ctx, x3, tokens, s->stats, s->guesses, 4))                               \
+    DO(attn_text_stats, (ctx, held, tokens, 8, s->stats, s->guesses, 4))                           \
+    DO(attn_pattern_entropy, (ctx, &s->out, pattern))                                              \
+    DO(attn_head_keys, (ctx, &s->out, ATTN_HEAD_INDUCTION, tokens, 8))                             \
+    DO(attn_head_score, (ctx, &s->out, pattern, attn_select(pattern, 0, 0)))                       \
+    DO(attn_text_heads, (ctx, model, tokens, 8, &s->out, &s->second))                              \
+    DO(attn_decompose, (ctx, &s->parts, model, tokens, 8, ATTN_PARTS_HEADS, 0, 0))                 \
+    DO(attn_head_results, (ctx, &s->out, model, 0, z))                                             \
+    DO(attn_neuron_results, (ctx, &s->out, model, 0, post, 0, 24))                                 \
+    DO(attn_logit_directions, (ctx, &s->out, model, tokens, tokens + 1, 6))                        \
+    DO(attn_attribute, (ctx, &s->out, model, resid, scale, x3))                                    \
+    DO(attn_attribute_neurons, (ctx, &s->out, model, 0, post, scale, x3))                          \
+    DO(attn_attribute_bias, (ctx, &s->out, model, x3))                                             \
+    DO(attn_logit_lens_fresh, (ctx, &s->out, model, resid, tokens, 3))                             \
+    DO(attn_logit_lens_saved, (ctx, &s->out, model, resid, scale, NULL, 0))                        \
+    DO(attn_circuit, (ctx, &s->out, &s->second, model, 0, 1, ATTN_CIRCUIT_OV))                     \
+    DO(attn_singular_values, (ctx, &s->out, post, attn_transpose(post, 0, 1)))                     \
+    DO(attn_composition_scores, (ctx, &s->out, model, ATTN_COMPOSE_K))                             \
+    DO(attn_model_rewrite, (ctx, &s->model, model, ATTN_FOLD_LAYERNORM))                           \
+    DO(attn_model_save, (ctx, model, test_tmp("faults.attn")))
+
+static void *panels;
+static unsigned char *file; /* the included model at an odd address */
+static size_t file_size, section_size;
+static const void *section;
+static attn_sampler *sampler;
+static float logits[40];
+static attn_feed_item item;
+static attn_generate_desc generating;
+
+#define DEFINE(name, arguments)                                                                    \
+    static attn_status call_##name(attn_ctx *ctx, scratch *s)                                      \
+    {                                                                                              \
+        (void)ctx, (void)s;                                                                        \
+        return name arguments;                                                                     \
+    }
+EACH_FUNCTION(DEFINE)
+
+static const struct function {
+    const char *name;
+    attn_status (*call)(attn_ctx *ctx, scratch *s);
+} functions[] = {
+#define LIST(name, arguments) {#name, call_##name},
+    EACH_FUNCTION(LIST)};
+enum { N_FUNCTIONS = sizeof functions / sizeof *functions };
+
+/* What must not have happened after a failure. */
+static void nothing_made(const char *name, scratch *s)
+{
+    CHECKF(!s->out.ndim && !s->second.ndim && !s->parts.stack.ndim && !s->parts.scale.ndim,
+           "%s failed and made a tensor", name);
+    CHECKF(!s->model && !s->session && !s->sampler && !s->tokenizer, "%s failed and made something",
+           name);
+}
+
+static void every_function_without_memory(void)
+{
+    attn_ctx usual;
+    size_t i;
+    long rounds = 0;
+    memset(&usual, 0, sizeof usual);
+    random_state = 5;
+    prepare(&usual);
+    if (!model || !stories || !held || !other) {
+        pool_clear();
+        return;
+    }
+    panels = pool_new(attn_panels_size(ATTN_Q4, 20, 20));
+    file = (unsigned char *)pool_new(1 << 24);
+    {
+        unsigned char *whole = test_read(TEST_BUILD "/tiny-stories.attn", &file_size);
+        uint64_t at = 0;
+        if (!CHECK(whole != NULL && file_size < 1 << 24))
+            return;
+        memcpy(file + 1, whole, file_size);
+        for (i = 0; i < 8; i++) {
+            at |= (uint64_t)whole[96 + i] << 8 * i;
+            section_size |= (size_t)whole[104 + i] << 8 * i;
+        }
+        section = file + 1 + at;
+        free(whole);
+    }
+    tokenizer = (attn_tokenizer *)(uintptr_t)attn_model_tokenizer(stories);
+    OK(&usual, attn_sampler_new(&usual, &sampler, 40, NULL));
+    memset(&item, 0, sizeof item);
+    item.session = held;
+    item.tokens = tokens;
+    item.n_tokens = 8;
+    memset(&generating, 0, sizeof generating);
+    generating.prompt_ids = tokens;
+    generating.n_prompt_ids = 8;
+    generating.max_tokens = 6;
+    for (i = 0; i < N_FUNCTIONS; i++) {
+        attn_status status = ATTN_E_MEMORY;
+        long n;
+        for (n = 0; n < 500 && status == ATTN_E_MEMORY; n++, rounds++) {
+            const size_t length = attn_session_length(held);
+            meter m;
+            attn_ctx ctx = metered(&m);
+            scratch s;
+            memset(&s, 0, sizeof s);
+            ctx.n_threads = 1;
+            m.fail_at = n;
+            status = functions[i].call(&ctx, &s);
+            CHECKF(status == ATTN_OK || (status == ATTN_E_MEMORY && strstr(ctx.message, "memory")),
+                   "%s, allocation %ld: %s (%s)", functions[i].name, n, attn_status_name(status),
+                   ctx.message);
+            if (status != ATTN_OK) {
+                nothing_made(functions[i].name, &s);
+                CHECKF(strcmp(functions[i].name, "attn_generate") == 0 ||
+                           attn_session_length(held) == length,
+                       "%s failed and changed the session", functions[i].name);
+            }
+            attn_ctx_free(&ctx);
+            attn_model_close(s.model);
+            attn_session_free(s.session);
+            attn_sampler_free(s.sampler);
+            attn_tokenizer_free(s.tokenizer);
+            attn_unhook_all(other);
+            CHECKF(m.live == 0 && m.wrong == 0, "%s, allocation %ld: %ld blocks leaked",
+                   functions[i].name, n, m.live);
+            OK(&usual, attn_rewind(&usual, held, 0));
+        }
+        CHECKF(status == ATTN_OK, "%s: %s after %ld rounds", functions[i].name,
+               attn_status_name(status), n);
+    }
+    CHECKF(rounds > 2 * N_FUNCTIONS, "%ld rounds", rounds);
+    attn_sampler_free(sampler);
+    attn_session_free(held);
+    attn_session_free(other);
+    attn_model_close(model);
+    attn_model_close(stories);
+    attn_ctx_free(&usual);
+    pool_clear();
+}
+
+static void no_function_is_left_out(void)
+{
+    static const char mark[] = "\nATTN_API attn_status ";
+    size_t size, i, found = 0;
+    char *text = (char *)test_read("attn.h", &size), *at;
+    if (!CHECK(text != NULL))
+        return;
+    for (at = text; (at = strstr(at, mark)) != NULL; found++) {
+        const size_t length = strcspn(at += sizeof mark - 1, "(");
+        for (i = 0; i < N_FUNCTIONS; i++)
+            if (strlen(functions[i].name) == length && memcmp(functions[i].name, at, length) == 0)
+                break;
+        CHECKF(i < N_FUNCTIONS, "nobody lets the allocations of %.*s fail", (int)length, at);
+    }
+    CHECK(found == N_FUNCTIONS);
+    free(text);
+}
+
+/* ---- the programs: every call of the system fails once ---- */
+
+#if defined(__SANITIZE_ADDRESS__)
+#define PRELOAD_NOT "a sanitizer wants to be loaded first"
+#elif !defined(__linux__) || !defined(__GLIBC__)
+#define PRELOAD_NOT "faults.c is for Linux with glibc"
+#else
+#define PRELOAD_NOT ""
+#endif
+
+static int run(const char *environment, const char *command)
+{
+    char line[1024];
+    int status;
+    snprintf(line, sizeof line, "%s LD_PRELOAD=" TEST_BUILD "/faults.so %s </dev/null >%s 2>%s",
+             environment, command, test_tmp("faults.out"), test_tmp("faults.err"));
+    status = system(line);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static int same_file(const char *a, const char *b)
+{
+    size_t n = 0, m = 0;
+    unsigned char *x = test_read(a, &n), *y = test_read(b, &m);
+    const int same = (!x && !y) || (x && y && n == m && memcmp(x, y, n) == 0);
+    free(x);
+    free(y);
+    return same;
+}
+
+static int is_empty(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) != 0 || s.st_size == 0;
+}
+
+/* Runs a program with each call failing in turn (in a plain `make test`: about 40 of them). It must
+ * do what it always does, or end with exit code 1, a message, and without a trace of its output.
+ * `made` is the file it writes, or NULL. */
+static void every_call_fails(const char *command, const char *made)
+{
+    static const char good[] = "build/test-tmp/faults.good", want[] = "build/test-tmp/faults.want",
+                      count[] = "build/test-tmp/faults.count";
+    char environment[300], drafts[300];
+    long n = 0, i, step = 1, failed = 0;
+    FILE *counted;
+    if (PRELOAD_NOT[0] || is_empty(TEST_BUILD "/faults.so")) {
+        test_skip(PRELOAD_NOT[0] ? PRELOAD_NOT : "no faults.so");
+        return;
+    }
+    snprintf(environment, sizeof environment, "FAULT_COUNT=%s", count);
+    if (made)
+        remove(made);
+    if (!CHECKF(run(environment, command) == 0, "%s fails by itself", command))
+        return;
+    counted = fopen(count, "r");
+    if (!CHECK(counted && fscanf(counted, "%ld", &n) == 1 && n > 5))
+        return;
+    fclose(counted);
+    rename(test_tmp("faults.out"), good);
+    if (made)
+        rename(made, want);
+    if (!getenv("ATTN_TEST_FULL"))
+        step = n / 40 + 1;
+    snprintf(drafts, sizeof drafts, "ls %s* >/dev/null 2>&1", made ? made : "build/no-such-file");
+    for (i = 0; i < n; i += step) {
+        int code;
+        snprintf(environment, sizeof environment, "FAULT_AT=%ld", i);
+        code = run(environment, command);
+        failed += code != 0;
+        CHECKF(code == 0 || code == 1, "%s, call %ld fails: exit code %d", command, i, code);
+        if (code == 0) {
+            CHECKF(same_file(test_tmp("faults.out"), good), "%s, call %ld fails: other output",
+                   command, i);
+            CHECKF(!made || same_file(made, want), "%s, call %ld fails: another file", command, i);
+        } else {
+            CHECKF(!is_empty(test_tmp("faults.err")), "%s, call %ld fails: no message", command, i);
+            CHECKF(system(drafts) != 0, "%s, call %ld fails: a file is left", command, i);
+        }
+        if (made)
+            remove(made);
+    }
+    CHECKF(failed > 3, "%s fails only %ld times", command, failed);
+}
+
+#define OUT "build/test-tmp/faults-made.attn"
+
+static void converting_a_directory(void)
+{
+    every_call_fails(TEST_BUILD "/attn-convert tests/fixtures/convert/bf16 " OUT, OUT);
+}
+static void converting_shards(void)
+{
+    every_call_fails(TEST_BUILD "/attn-convert tests/fixtures/convert/sharded " OUT " --dtype q8",
+                     OUT);
+}
+static void converting_gguf(void)
+{
+    every_call_fails(TEST_BUILD "/attn-convert tests/fixtures/convert/tiny.gguf " OUT, OUT);
+}
+static void converting_llmc(void)
+{
+    every_call_fails(TEST_BUILD "/attn-convert tests/fixtures/convert/v3.bin " OUT " --dtype q4",
+                     OUT);
+}
+static void showing(void)
+{
+    every_call_fails(TEST_BUILD "/attn-info " TEST_BUILD "/tiny-stories.attn", NULL);
+}
+static void tokenizing(void)
+{
+    every_call_fails(TEST_BUILD "/attn-tokenize " TEST_BUILD "/tiny-stories.attn", NULL);
+}
+static void generating_text(void)
+{
+    every_call_fails(TEST_BUILD "/gpt2 " TEST_BUILD
+                                "/tiny-stories.attn 'Once upon' -n 5 -q --temperature 0.7",
+                     NULL);
+}
+static void saving_logits(void)
+{
+    every_call_fails(
+        TEST_BUILD "/gpt2 " TEST_BUILD "/tiny-stories.attn 'Once upon' -q --logits " OUT, OUT);
+}
+
+void suite_faults(void)
+{
+    RUN("faults", every_function_without_memory);
+    RUN("faults", no_function_is_left_out);
+    RUN("faults", converting_a_directory);
+    RUN("faults", converting_shards);
+    RUN("faults", converting_gguf);
+    RUN("faults", converting_llmc);
+    RUN("faults", showing);
+    RUN("faults", tokenizing);
+    RUN("faults", generating_text);
+    RUN("faults", saving_logits);
+}
