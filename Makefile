@@ -22,7 +22,7 @@ NOTEBOOKS = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/from_scratch/
 PROGRAMS = $(EXAMPLES) $(TOOLS) bench
 FORMATTED = $(filter-out examples/hello.c,$(wildcard *.h examples/*.c examples/from_scratch/*.[ch] tools/*.[ch] tests/*.[ch] tests/fuzz/*.[ch] tests/compile/*.c))
 NOTEBOOK_MODELS = $(BUILD)/tiny-stories.attn $(BUILD)/from_scratch/plain.attn
-TESTS    = $(patsubst tests/%.c,$(BUILD)/tests/%.o,$(wildcard tests/*.c))
+TESTS    = $(patsubst tests/%.c,$(BUILD)/tests/%.o,tests/main.c $(wildcard tests/test_*.c))
 
 # What tests run: the fuzz targets on their corpus, calls of the system that fail (Linux only).
 TESTED   = $(BUILD)/fuzz/replay $(BUILD)/fuzz/long.attn $(BUILD)/faults.so

@@ -265,6 +265,23 @@ static void every_function_without_memory(void)
     pool_clear();
 }
 
+/* Records, edits and patches need more of a setting than one call: test_hooks.c lets their
+ * allocations fail. */
+static const char *const in_test_hooks[] = {
+    "attn_cache_get",  "attn_cache_set",       "attn_record_size", "attn_record_new",
+    "attn_record_get", "attn_record_save",     "attn_save",        "attn_hook_edit",
+    "attn_patch_path", "attn_patch_positions", "attn_patch_heads"};
+enum { N_IN_TEST_HOOKS = sizeof in_test_hooks / sizeof *in_test_hooks };
+
+static int is_in_test_hooks(const char *name, size_t length)
+{
+    size_t i;
+    for (i = 0; i < N_IN_TEST_HOOKS; i++)
+        if (strlen(in_test_hooks[i]) == length && memcmp(in_test_hooks[i], name, length) == 0)
+            return 1;
+    return 0;
+}
+
 static void no_function_is_left_out(void)
 {
     static const char mark[] = "\nATTN_API attn_status ";
@@ -277,9 +294,10 @@ static void no_function_is_left_out(void)
         for (i = 0; i < N_FUNCTIONS; i++)
             if (strlen(functions[i].name) == length && memcmp(functions[i].name, at, length) == 0)
                 break;
-        CHECKF(i < N_FUNCTIONS, "nobody lets the allocations of %.*s fail", (int)length, at);
+        CHECKF(i < N_FUNCTIONS || is_in_test_hooks(at, length),
+               "nobody lets the allocations of %.*s fail", (int)length, at);
     }
-    CHECK(found == N_FUNCTIONS);
+    CHECK(found == N_FUNCTIONS + N_IN_TEST_HOOKS);
     free(text);
 }
 
