@@ -79,6 +79,7 @@ int fuzz_hooks(const unsigned char *data, size_t size)
     in.data = data;
     in.size = size;
     memset(&ctx, 0, sizeof ctx);
+    ctx.n_threads = 1;
     memset(w, 0, sizeof w);
     if (!session) {
         MUST(attn_session_new(&ctx, &session, fuzz_model(), &desc) == ATTN_OK);
