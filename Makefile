@@ -134,9 +134,9 @@ tsan: $(BUILD)/threads $(if $(ARCHER),$(BUILD)/threads-openmp) $(BUILD)/fuzz/lon
 	$(BUILD)/threads $(FUZZ)/long.attn 16
 	$(BUILD)/threads $(BUILD)/tiny-stories.attn 3
 ifneq ($(ARCHER),)
-	OMP_TOOL_LIBRARIES=$(ARCHER) TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
+	OMP_TOOL_LIBRARIES=$(ARCHER) TSAN_OPTIONS=suppressions=tests/tsan.supp \
 	    $(BUILD)/threads-openmp $(FUZZ)/long.attn 3 3
-	OMP_TOOL_LIBRARIES=$(ARCHER) TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
+	OMP_TOOL_LIBRARIES=$(ARCHER) TSAN_OPTIONS=suppressions=tests/tsan.supp \
 	    $(BUILD)/threads-openmp $(BUILD)/tiny-stories.attn 1 3
 else
 	@echo 'no libarcher.so here: races between the workers of one call are not looked for'
