@@ -39,7 +39,7 @@ BENCH  =
 export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
-.PHONY: all run notebooks test test-full portability fuzz bench gpt2 clean distclean install format format-check help FORCE
+.PHONY: all run notebooks test test-full portability fuzz tsan bench gpt2 clean distclean install format format-check help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
 
@@ -61,7 +61,7 @@ bench: $(BUILD)/bench ## speed next to what this machine can do at all (BENCH="-
 
 test-full: test ## the tests with every failure of a system call, and more mutations of the corpus
 	ATTN_TEST_FULL=1 $(BUILD)/test faults
-	$(BUILD)/fuzz/replay 2000 >/dev/null 2>$(BUILD)/fuzz/replay.log || { tail -3 $(BUILD)/fuzz/replay.log; exit 1; }
+	$(BUILD)/fuzz/replay 1000 1 2>$(BUILD)/fuzz/replay.log || { tail -3 $(BUILD)/fuzz/replay.log; exit 1; }
 
 portability: $(BUILD)/attn-convert ## the same bits from every compiler, option, processor here (ROWS="clang -O2")
 	@sh tests/portability.sh $(BUILD) $(ROWS)
@@ -104,13 +104,43 @@ $(FUZZ)/target-%: $(FUZZ)/attn.o tests/fuzz/fuzz.h tests/fuzz/driver.c $(wildcar
 fuzz: $(FUZZ)/long.attn $(BUILD)/tiny-stories.attn ## look for inputs that break things (SECONDS=60 for each target; needs clang)
 	@clang --version >/dev/null 2>&1 || { echo 'make fuzz needs clang and its libFuzzer'; exit 1; }
 	@$(MAKE) --no-print-directory $(FUZZ_TARGETS:%=$(FUZZ)/target-%)
-	@for t in $(FUZZ_TARGETS); do mkdir -p $(FUZZ)/corpus/$$t; echo "== $$t"; \
+	@status=0; for t in $(FUZZ_TARGETS); do mkdir -p $(FUZZ)/corpus/$$t; echo "== $$t"; \
 	    $(FUZZ)/target-$$t -max_total_time=$(SECONDS) -timeout=20 -rss_limit_mb=1500 \
 	        -malloc_limit_mb=600 -max_len=9000 -print_final_stats=1 -verbosity=0 \
 	        -artifact_prefix=$(FUZZ)/found-$$t- $$(test ! -f tests/fuzz/$$t.dict || \
 	        echo -dict=tests/fuzz/$$t.dict) $(FUZZ)/corpus/$$t tests/fuzz/corpus/$$t \
-	        >$(FUZZ)/$$t.log 2>&1 || { tail -40 $(FUZZ)/$$t.log; exit 1; }; \
-	    grep -E 'number_of_executed|peak_rss' $(FUZZ)/$$t.log; done
+	        >$(FUZZ)/$$t.log 2>&1 || { status=1; grep -E 'ERROR|does not hold|SUMMARY|runtime' $(FUZZ)/$$t.log; }; \
+	    grep -E 'number_of_executed|peak_rss' $(FUZZ)/$$t.log; done; exit $$status
+
+# Races. Between threads of a program: ThreadSanitizer sees all there is. Between the workers of one
+# call: it also has to know when OpenMP's threads begin and end, which libarcher (of clang's OpenMP)
+# tells it. Portable C only, as for fuzzing.
+ARCHER = $(firstword $(wildcard $(shell clang -print-file-name=libarcher.so 2>/dev/null) \
+           /usr/lib/llvm-*/lib/libarcher.so))
+
+TSAN = clang -std=c99 -O1 -g1 -mllvm -pragma-unroll-threshold=1 -Wno-pass-failed \
+       -fsanitize=thread -DATTN_NO_SIMD -I.
+
+$(BUILD)/threads: tests/threads.c attn.h
+	@mkdir -p $(@D)
+	$(TSAN) $< -o $@ -lm -lpthread
+
+$(BUILD)/threads-openmp: tests/threads.c attn.h
+	@mkdir -p $(@D)
+	$(TSAN) -fopenmp $< -o $@ -lm -lpthread
+
+tsan: $(BUILD)/threads $(if $(ARCHER),$(BUILD)/threads-openmp) $(BUILD)/fuzz/long.attn \
+    $(BUILD)/tiny-stories.attn ## look for races (needs clang and its OpenMP)
+	$(BUILD)/threads $(FUZZ)/long.attn 16
+	$(BUILD)/threads $(BUILD)/tiny-stories.attn 3
+ifneq ($(ARCHER),)
+	OMP_TOOL_LIBRARIES=$(ARCHER) TSAN_OPTIONS=suppressions=tests/tsan.supp \
+	    $(BUILD)/threads-openmp $(FUZZ)/long.attn 3 3
+	OMP_TOOL_LIBRARIES=$(ARCHER) TSAN_OPTIONS=suppressions=tests/tsan.supp \
+	    $(BUILD)/threads-openmp $(BUILD)/tiny-stories.attn 1 3
+else
+	@echo 'no libarcher.so here: races between the workers of one call are not looked for'
+endif
 
 # Models of the Hugging Face hub ==================================================================
 

@@ -49,6 +49,7 @@ void suite_sampling(void);
 void suite_convert(void);
 void suite_tools(void);
 void suite_notebooks(void);
+void suite_properties(void);
 void suite_fuzz(void);
 void suite_faults(void);
 void suite_bench(void);

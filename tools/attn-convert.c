@@ -82,7 +82,8 @@ typedef struct planned {
     const source_tensor *from;
     enum part_kind kind;
     uint64_t n_in, n_out;
-    int out_in; /* the source has it as [out, in] */
+    int is_vector; /* one dimension, n_out: another thing than one row */
+    int out_in;    /* the source has it as [out, in] */
     attn_dtype dtype;
     uint64_t offset, size, checksum;
 } planned;
@@ -173,7 +174,8 @@ static attn_status find_part(attn_ctx *ctx, const source *s, const part *p, cons
     out->n_in = dim_size(s, p->in);
     out->n_out = dim_size(s, p->out);
     out->out_in = p->kind == PART_TABLE || (p->kind == PART_LINEAR && s->linears_out_in);
-    ndim = p->in == DIM_1 ? 1 : 2;
+    out->is_vector = p->in == DIM_1;
+    ndim = out->is_vector ? 1 : 2;
     expected[0] = ndim == 1 || out->out_in ? out->n_out : out->n_in;
     expected[1] = out->out_in ? out->n_in : out->n_out;
     good = out->from->ndim == ndim && out->from->shape[0] == expected[0] &&
@@ -546,13 +548,12 @@ static void make_table(const plan *p, unsigned char *table)
     size_t i;
     for (i = 0; i < p->n_tensors; i++, table += 128) {
         const planned *t = &p->tensors[i];
-        const int vector = t->kind == PART_ROWS && t->n_in == 1;
         memcpy(table, t->name, strlen(t->name));
         put_u32(table + 64, (uint32_t)t->dtype);
         put_u32(table + 68, t->kind != PART_ROWS);
-        put_u32(table + 72, vector ? 1 : 2);
-        put_u64(table + 80, vector ? t->n_out : t->n_in);
-        put_u64(table + 88, vector ? 1 : t->n_out);
+        put_u32(table + 72, t->is_vector ? 1 : 2);
+        put_u64(table + 80, t->is_vector ? t->n_out : t->n_in);
+        put_u64(table + 88, t->is_vector ? 1 : t->n_out);
         put_u64(table + 96, t->offset);
         put_u64(table + 104, t->size);
         put_u64(table + 112, t->checksum);

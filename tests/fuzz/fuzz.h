@@ -57,6 +57,7 @@ static inline const attn_model *fuzz_model(void)
     static attn_model *model;
     attn_ctx ctx;
     memset(&ctx, 0, sizeof ctx);
+    ctx.n_threads = 1;
     if (!model && attn_model_open(&ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL) != ATTN_OK) {
         fprintf(stderr, "%s\n", ctx.message);
         exit(2);

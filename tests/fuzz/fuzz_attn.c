@@ -87,6 +87,7 @@ int fuzz_attn(const unsigned char *data, size_t size)
     memcpy(file, data, size);
     for (pass = 0; pass < 2; pass++) { /* as it is, then with the right sums */
         memset(&ctx, 0, sizeof ctx);
+        ctx.n_threads = 1;
         memset(&desc, 0, sizeof desc);
         desc.skip_checksums = size % 2 != 0;
         if (attn_model_open_memory(&ctx, &model, file, size, &desc) == ATTN_OK) {

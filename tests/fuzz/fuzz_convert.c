@@ -57,6 +57,7 @@ static void convert_one(const char *name, int has_vocab, int dtype)
     attn_ctx ctx;
     options o;
     memset(&ctx, 0, sizeof ctx);
+    ctx.n_threads = 1;
     memset(&o, 0, sizeof o);
     snprintf(in, sizeof in, "%s/%s", place(), name);
     snprintf(out, sizeof out, "%s/out.attn", place());
@@ -186,6 +187,7 @@ int fuzz_vocab(const unsigned char *data, size_t size)
     if (in.size)
         put_file("merges.txt", in.data, in.size, 0);
     memset(&ctx, 0, sizeof ctx);
+    ctx.n_threads = 1;
     if (vocab_read(&ctx, place(), &section, &n) == ATTN_OK) {
         if (attn_tokenizer_new(&ctx, &tokenizer, section, n) != ATTN_OK)
             fprintf(stderr, "%s\n", ctx.message);

@@ -1,4 +1,4 @@
-/* The hook interface: any patterns, against a matcher that is plain recursion; hooks that change
+/* The hook interface: any patterns, against a matcher that is a plain table; hooks that change
  * numbers, stop, or read the session; logits that are the same again once the hooks are gone. */
 #include "fuzz.h"
 
@@ -15,13 +15,19 @@ static int collect(const attn_activation *a, void *user)
     return 0;
 }
 
+/* fits[i]: the first i letters of the text match the pattern so far. */
 static int matches(const char *pattern, const char *text)
 {
-    if (*pattern == 0)
-        return *text == 0;
-    if (*pattern == '*')
-        return matches(pattern + 1, text) || (*text && matches(pattern, text + 1));
-    return *pattern == *text && matches(pattern + 1, text + 1);
+    const size_t n = strlen(text);
+    char fits[65] = {1}, next[65] = {0};
+    size_t i;
+    for (; *pattern; pattern++) {
+        for (i = 0; i <= n; i++)
+            next[i] = (char)(*pattern == '*' ? fits[i] || (i > 0 && next[i - 1])
+                                             : i > 0 && fits[i - 1] && *pattern == text[i - 1]);
+        memcpy(fits, next, sizeof fits);
+    }
+    return fits[n];
 }
 
 typedef struct watcher {
@@ -79,6 +85,7 @@ int fuzz_hooks(const unsigned char *data, size_t size)
     in.data = data;
     in.size = size;
     memset(&ctx, 0, sizeof ctx);
+    ctx.n_threads = 1;
     memset(w, 0, sizeof w);
     if (!session) {
         MUST(attn_session_new(&ctx, &session, fuzz_model(), &desc) == ATTN_OK);

@@ -1,13 +1,17 @@
-/* Runs the fuzz targets without a fuzzer: on every file of the committed corpus, and on mutations
- * of it that are the same every time.
+/* Runs the fuzz targets without a fuzzer: on every file of the committed corpus, and on damaged
+ * copies of it that are the same every time.
  *
- *     replay [MUTATIONS [TARGET [FILE]...]]      default: 20 mutations of each file, all targets
+ *     replay [MUTATIONS [STRIDE [TARGET [FILE]...]]]
  *
- * A failure ends the program; the input is left in build/fuzz/input. */
+ * MUTATIONS (20) random ones of each file. Then, unless STRIDE is 0, every STRIDE-th (101st) of:
+ * the file cut at each byte, each bit of it flipped, numbers that are too large or zero at each
+ * byte. A call may take a gigabyte and twenty seconds. A failure ends the program; the input is
+ * left in build/fuzz/input. */
 #define _POSIX_C_SOURCE 200809L
 #include "fuzz.h"
 #include <dirent.h>
-#include <sys/stat.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 enum { LARGEST = 1 << 20 };
 
@@ -29,7 +33,9 @@ static void call(int (*run)(const unsigned char *, size_t), const unsigned char 
     memcpy(exact, data, size);
     fwrite(data, 1, size, file);
     fclose(file);
+    alarm(20); /* nobody catches it */
     run(exact, size);
+    alarm(0);
     free(exact);
 }
 
@@ -65,6 +71,33 @@ static size_t mutate(unsigned char *data, size_t size)
     return size;
 }
 
+/* Damage number `which`; 0 when there is no such number any more. */
+static int damage(unsigned char *data, size_t *size, size_t which)
+{
+    static const unsigned char numbers[][8] = {{0},
+                                               {1},
+                                               {0, 0, 0, 0x80},
+                                               {0xFF, 0xFF, 0xFF, 0x7F},
+                                               {0, 0, 0, 0, 1},
+                                               {0, 0, 0, 0, 0, 0, 0, 0x80},
+                                               {255, 255, 255, 255, 255, 255, 255, 255}};
+    const size_t n_numbers = sizeof numbers / sizeof *numbers;
+    if (which < *size) {
+        *size = which;
+        return 1;
+    }
+    which -= *size;
+    if (which < 8 * *size) {
+        data[which / 8] ^= (unsigned char)(1 << which % 8);
+        return 1;
+    }
+    which -= 8 * *size;
+    if (*size < 8 || which >= 2 * n_numbers * (*size - 7))
+        return 0;
+    memcpy(data + which / (2 * n_numbers), numbers[which / 2 % n_numbers], which % 2 ? 4 : 8);
+    return 1;
+}
+
 static size_t read_file(const char *path, unsigned char *data)
 {
     FILE *file = fopen(path, "rb");
@@ -93,19 +126,26 @@ int main(int argc, char **argv)
                    {"hooks", fuzz_hooks}};
     static unsigned char data[LARGEST], changed[LARGEST];
     const long n_mutations = argc > 1 ? atol(argv[1]) : 20;
+    const size_t stride = argc > 2 ? (size_t)atol(argv[2]) : 101;
+    struct rlimit most = {1u << 30, 1u << 30};
     char path[1200], *names[1000];
-    size_t i, size;
+    size_t i, size, which, after;
     int k;
+#ifndef __SANITIZE_ADDRESS__
+    setrlimit(RLIMIT_AS, &most);
+#else
+    (void)most;
+#endif
     for (i = 0; i < sizeof targets / sizeof *targets; i++) {
         long files = 0, runs = 0, m;
         int n = 0;
         struct dirent *entry;
         DIR *directory;
-        if (argc > 2 && strcmp(argv[2], targets[i].name) != 0)
+        if (argc > 3 && strcmp(argv[3], targets[i].name) != 0)
             continue;
-        for (k = 3; k < argc; k++)
+        for (k = 4; k < argc; k++)
             call(targets[i].run, data, read_file(argv[k], data));
-        if (argc > 3)
+        if (argc > 4)
             continue;
         snprintf(path, sizeof path, "tests/fuzz/corpus/%s", targets[i].name);
         directory = opendir(path);
@@ -126,6 +166,13 @@ int main(int argc, char **argv)
                 call(targets[i].run, changed, mutate(changed, size));
             }
             runs += 1 + n_mutations;
+            for (which = 0; stride > 0; which += stride, runs++) {
+                memcpy(changed, data, size);
+                after = size;
+                if (!damage(changed, &after, which))
+                    break;
+                call(targets[i].run, changed, after);
+            }
         }
         printf("%-12s %4ld files, %7ld runs\n", targets[i].name, files, runs);
         if (files == 0)

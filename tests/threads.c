@@ -1,0 +1,136 @@
+/* Threads, for a race detector (make tsan): many of them, each with a context and sessions of its
+ * own, over one model, and each call of theirs divided over workers where there is OpenMP. Every
+ * thread must get the bits that one gets alone.
+ *
+ *     threads MODEL.attn [THREADS [WORKERS]]
+ *
+ * First of all they race for the choice of kernels, which is made once. */
+#define ATTN_IMPLEMENTATION
+#include "attn.h"
+#include <pthread.h>
+#include <stdio.h>
+
+enum { MOST = 64, TOKENS = 24 };
+
+static attn_model *model;
+static int n_workers;
+
+typedef struct job {
+    int wrong;
+    uint64_t sum;
+    char message[256];
+} job;
+
+static uint64_t add(uint64_t sum, const void *data, size_t size)
+{
+    return attn_checksum(sum, data, size);
+}
+
+static int count_calls(const attn_activation *activation, void *user)
+{
+    (void)activation;
+    return ++*(long *)user < 0;
+}
+
+static void *choose(void *user)
+{
+    attn_ctx ctx;
+    memset(&ctx, 0, sizeof ctx);
+    ((job *)user)->wrong = attn_isa(&ctx) == NULL;
+    return NULL;
+}
+
+static void run(int n, void *(*body)(void *), job *jobs)
+{
+    pthread_t threads[MOST];
+    int i;
+    for (i = 0; i < n; i++)
+        if (pthread_create(&threads[i], NULL, body, &jobs[i])) {
+            fprintf(stderr, "no thread number %d to be had\n", i);
+            exit(2);
+        }
+    for (i = 0; i < n; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* What a program does: tokenize, feed, a batch, hooks, generate, score. */
+static void *work(void *user)
+{
+    job *j = (job *)user;
+    attn_ctx ctx;
+    attn_session *one = NULL, *two = NULL;
+    attn_session_desc desc = {TOKENS, 8};
+    attn_feed_item items[2];
+    attn_generate_desc generating;
+    int32_t tokens[TOKENS], ids[8];
+    size_t n_vocab = attn_model_config(model)->n_vocab, n_ids = 0, n = 0, i;
+    float nll[TOKENS];
+    long calls = 0;
+    memset(&ctx, 0, sizeof ctx);
+    ctx.n_threads = n_workers;
+    memset(items, 0, sizeof items);
+    memset(&generating, 0, sizeof generating);
+    for (i = 0; i < TOKENS; i++)
+        tokens[i] = (int32_t)(i * 7 % 11 % n_vocab);
+    if (attn_model_tokenizer(model))
+        attn_encode(&ctx, attn_model_tokenizer(model), "Once upon a time", 16, 0, ids, 8, &n);
+    attn_session_new(&ctx, &one, model, &desc);
+    attn_session_new(&ctx, &two, model, &desc);
+    if (one && two) {
+        attn_feed(&ctx, one, tokens, 9);
+        j->sum = add(j->sum, attn_logits(one), n_vocab * sizeof(float));
+        items[0].session = one;
+        items[1].session = two;
+        items[0].tokens = items[1].tokens = tokens;
+        items[0].n_tokens = 5;
+        items[1].n_tokens = 12;
+        attn_feed_batch(&ctx, items, 2);
+        j->sum = add(j->sum, attn_logits(two), n_vocab * sizeof(float));
+        attn_hook(&ctx, two, "*", count_calls, &calls);
+        attn_feed(&ctx, two, tokens, 2);
+        attn_unhook_all(two);
+        generating.max_tokens = 8;
+        generating.sampler.temperature = 0.8f;
+        generating.ids = ids;
+        generating.n_ids = &n_ids;
+        generating.ignore_eos = 1;
+        attn_generate(&ctx, one, "", &generating, NULL, NULL);
+        j->sum = add(j->sum, ids, n_ids * sizeof *ids);
+        attn_rewind(&ctx, two, 0);
+        attn_score(&ctx, two, tokens, TOKENS, nll, NULL);
+        j->sum = add(j->sum, nll, (TOKENS - 1) * sizeof *nll);
+    }
+    j->wrong = ctx.status != ATTN_OK || calls == 0;
+    memcpy(j->message, ctx.message, sizeof j->message);
+    attn_session_free(one);
+    attn_session_free(two);
+    attn_ctx_free(&ctx);
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    static job jobs[MOST], alone;
+    attn_ctx ctx;
+    int i, n = argc > 2 ? atoi(argv[2]) : 4, wrong = 0;
+    n = n < 1 ? 1 : n > MOST ? MOST : n;
+    n_workers = argc > 3 ? atoi(argv[3]) : 1;
+    run(n, choose, jobs);
+    memset(&ctx, 0, sizeof ctx);
+    if (argc < 2 || attn_model_open(&ctx, &model, argv[1], NULL) != ATTN_OK) {
+        fprintf(stderr, "%s\n",
+                argc < 2 ? "usage: threads MODEL [THREADS [WORKERS]]" : ctx.message);
+        return 2;
+    }
+    run(n, work, jobs);
+    n_workers = 1;
+    work(&alone);
+    for (i = 0; i < n; i++)
+        if (jobs[i].wrong || jobs[i].sum != alone.sum) {
+            printf("thread %d: %s\n", i, jobs[i].wrong ? jobs[i].message : "other bits");
+            wrong++;
+        }
+    attn_model_close(model);
+    printf("%d threads over one model, %d with other results\n", n, wrong);
+    return wrong != 0;
+}
