@@ -4,7 +4,7 @@
     make && python3 tests/make_fuzz_seeds.py
 
 They are as small as a file of their kind can be that is read to its end. What fuzzing adds to the
-corpus (make fuzz-merge) has names that libFuzzer gives."""
+corpus has names that libFuzzer gives."""
 
 import json
 import os

@@ -274,7 +274,7 @@ static void runs_that_fail(void)
     refuses(1, "nowhere/x.npz", LENS MODEL "record Once -o nowhere/x.npz");
     refuses(1, "cannot write the output: No space left", LENS MODEL "Once >/dev/full");
     CHECK(run("ls " TMP "never*") != 0);
-    CHECK(run("cp /dev/null " TMP "full.svg; trap '' XFSZ; ulimit -f 1; " LENS MODEL
+    CHECK(run("cp /dev/null " TMP "full.svg; trap '' XFSZ; ulimit -f 4; " LENS MODEL
               "heads 'Once upon a time' -o " TMP "full.svg") == 1);
     CHECKF(strstr(err, "full.svg: File too large") != NULL, "%s", err);
     CHECK(run("test ! -s " TMP "full.svg && ls " TMP "full.svg* | wc -l | grep -qx 1") == 0);
