@@ -12,6 +12,11 @@
 #endif
 #define BENCH TEST_BUILD "/bench "
 #define MODEL TEST_BUILD "/tiny-stories.attn "
+#ifdef _OPENMP
+#define THREADS "2"
+#else
+#define THREADS "1"
+#endif
 
 static char *out, *err; /* what the last run printed */
 
@@ -76,6 +81,9 @@ static void bad_options(void)
     refuses(BENCH "--threads 0", "--threads takes");
     refuses(BENCH "--threads 2x", "--threads takes");
     refuses(BENCH "--threads 257", "--threads takes");
+#ifndef _OPENMP
+    refuses(BENCH "--threads 2", "--threads takes 1 where there is no OpenMP");
+#endif
     refuses(BENCH MODEL MODEL, "one model at a time");
     refuses(BENCH MODEL "--dtype q8", "not for a given model");
     refuses(BENCH MODEL "--only roofs --json " MODEL, "would overwrite the model");
@@ -115,8 +123,9 @@ static void every_section(void)
     char *table = NULL, *json = NULL;
     const char *line, *end;
     size_t size, i, n;
-    if (!CHECKF(run(BENCH MODEL "--quick --threads 2 --json build/test-tmp/bench.json") == 0, "%s",
-                err))
+    if (!CHECKF(run(BENCH MODEL "--quick --threads " THREADS " --json build/test-tmp/bench.json") ==
+                    0,
+                "%s", err))
         return;
     table = out;
     out = NULL;
