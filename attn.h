@@ -9514,6 +9514,7 @@ static void attn__activate(const attn__worker *me, attn__pass *p)
     attn__barrier(me);
 }
 
+static void attn__narrow(const attn__worker *me, attn__pass *p);
 static void attn__unembed(const attn__worker *me, attn__pass *p);
 
 static void attn__forward(attn__worker *me, void *arg)
@@ -9521,7 +9522,7 @@ static void attn__forward(attn__worker *me, void *arg)
     attn__pass *p = (attn__pass *)arg;
     const attn_model *m = p->model;
     attn_session *s = p->s;
-    const size_t n = p->n_rows, wide = p->wide;
+    const size_t wide = p->wide;
     const size_t wide_qkv = attn__stride(3 * (size_t)m->config.d_model);
     const size_t wide_mlp = attn__stride(m->config.d_mlp);
     const float *in;
@@ -9541,14 +9542,16 @@ static void attn__forward(attn__worker *me, void *arg)
 
         /* resid_mid = resid_pre + attention(layernorm1(resid_pre)) */
         attn__layernorm(me, p, ATTN__HOOK_LN1, i, s->resid, l->ln1_w, l->ln1_b);
-        attn__project(me, p, s->qkv, wide_qkv, s->normed, wide, n, &l->w_qkv, l->b_qkv);
+        attn__project(me, p, s->qkv, wide_qkv, s->normed, wide, p->n_rows, &l->w_qkv, l->b_qkv);
         attn__split(me, p, i); /* q, k, v of heads whose copy of the stream a hook changed */
         attn__visit(me, p, ATTN__HOOK_Q, i);
         attn__visit(me, p, ATTN__HOOK_K, i);
         attn__visit(me, p, ATTN__HOOK_V, i);
         attn__remember(me, p, i);
-        attn__attend(me, p, i); /* z [R, H, d] */
-        attn__project(me, p, s->normed, wide, s->z, wide, n, &l->w_o, l->b_o);
+        if (i + 1 == (int)m->config.n_layer)
+            attn__narrow(me, p); /* to the rows whose logits are wanted */
+        attn__attend(me, p, i);  /* z [R, H, d] */
+        attn__project(me, p, s->normed, wide, s->z, wide, p->n_rows, &l->w_o, l->b_o);
         attn__results(me, p, i); /* the sum over heads, where a hook changed what one adds */
         attn__visit(me, p, ATTN__HOOK_ATTN_OUT, i);
         attn__accumulate(me, p);
@@ -9557,11 +9560,11 @@ static void attn__forward(attn__worker *me, void *arg)
         /* resid_post = resid_mid + gelu(layernorm2(resid_mid) · W_in + b_in) · W_out + b_out */
         in = attn__mlp_in(me, p, i); /* resid_mid, or the copy of it that hooks saw */
         attn__layernorm(me, p, ATTN__HOOK_LN2, i, in, l->ln2_w, l->ln2_b);
-        attn__project(me, p, s->mlp, wide_mlp, s->normed, wide, n, &l->w_in, l->b_in);
+        attn__project(me, p, s->mlp, wide_mlp, s->normed, wide, p->n_rows, &l->w_in, l->b_in);
         attn__visit(me, p, ATTN__HOOK_MLP_PRE, i);
         attn__activate(me, p);
         attn__visit(me, p, ATTN__HOOK_MLP_POST, i);
-        attn__project(me, p, s->normed, wide, s->mlp, wide_mlp, n, &l->w_out, l->b_out);
+        attn__project(me, p, s->normed, wide, s->mlp, wide_mlp, p->n_rows, &l->w_out, l->b_out);
         attn__visit(me, p, ATTN__HOOK_MLP_OUT, i);
         attn__accumulate(me, p);
         attn__visit(me, p, ATTN__HOOK_RESID_POST, i);
@@ -9601,6 +9604,49 @@ static size_t attn__wanted(const attn__pass *p, const attn_feed_item *item, size
         ;
     *logits = item->logits + *first * n_vocab;
     return last - *first;
+}
+
+/* How many of a session's first rows in this pass are done once the last layer has their keys and
+ * values: nobody wants their logits, and no hook or caller what comes before those. */
+static size_t attn__done_rows(const attn__pass *p, const attn_feed_item *item)
+{
+    const uint32_t later = ~(ATTN__POINT(ATTN__HOOK_SCORES) - 1);
+    const uint32_t final = 7 * ATTN__POINT(ATTN__HOOK_LN_FINAL);
+    attn_session *of = item->session;
+    size_t first;
+    float *logits;
+    if (item->resid_out || attn__wants(of, later, (int)p->model->config.n_layer - 1) ||
+        attn__wants(of, final, -1))
+        return 0;
+    if (attn__wanted(p, item, &first, &logits) == 0)
+        return of->n_rows;
+    return (item->logits && item->rows ? item->rows[first] : first) - of->fed;
+}
+
+/* Leaves the rows out that are done, and moves the others together. */
+static void attn__narrow(const attn__worker *me, attn__pass *p)
+{
+    const size_t width = p->model->config.d_model, stride = attn__stride(3 * width);
+    size_t i, row, done = 0, to = 0;
+    for (i = 0; i < p->n_items; i++)
+        done += attn__done_rows(p, &p->items[i]);
+    if (done == 0)
+        return;
+    attn__barrier(me); /* every worker has counted */
+    for (i = 0; i < p->n_items && me->id == 0; i++) {
+        attn_session *of = p->items[i].session;
+        const size_t from = of->first_row + attn__done_rows(p, &p->items[i]);
+        of->fed += from - of->first_row;
+        of->n_rows -= from - of->first_row;
+        of->first_row = to;
+        for (row = from; row < from + of->n_rows; row++, to++) {
+            memmove(p->s->resid + to * p->wide, p->s->resid + row * p->wide, width * sizeof(float));
+            memmove(p->s->qkv + to * stride, p->s->qkv + row * stride, width * sizeof(float));
+        }
+    }
+    if (me->id == 0)
+        p->n_rows = to;
+    attn__barrier(me);
 }
 
 /* The rows that want logits, one after the other in `final`; then their logits. Several sessions
@@ -10013,16 +10059,24 @@ ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_
 
 /* >>patch =======================================================================================
  * Activation patching. The corrupted text is fed once, in full, and its residual streams recorded.
- * A patch of layer i at position p changes nothing below or before, so it runs on a copy of that
- * session, rewound to p, from the stream that entered layer i; many such copies are one batch. */
+ * A patch of layer i changes nothing below, and nothing before the first position p where the two
+ * texts differ in what is patched. So it runs on a copy of that session, rewound to p, from the
+ * stream that entered layer i; many such copies are one batch. */
 
 #define ATTN__PATCHES    ((size_t)64)  /* run at once */
 #define ATTN__PATCH_ROWS ((size_t)512) /* and have about so many rows together */
 
+/* One entry of the answer: a position, or a head at all positions. */
+typedef struct attn__one_patch {
+    size_t column, first; /* `first` is the first position that it changes */
+} attn__one_patch;
+
 typedef struct attn__sweep {
     const attn_model *model;
     const attn_patch_desc *desc;
-    attn_record *clean, *corrupted; /* the patched activation; the residual streams */
+    int point, by_head;             /* what is patched */
+    attn_record *clean, *corrupted; /* of the patched activation; the residual streams as well */
+    attn__one_patch *patches;       /* of a layer, [n_tokens or n_head] */
     float *clean_memory, *corrupted_memory;
     attn_session *base; /* the corrupted text, fed */
     float *rows;        /* streams put together for one batch, [n_rows, C] */
@@ -10116,6 +10170,7 @@ static void attn__end_sweep(attn__sweep *sweep)
     attn__free(sweep->clean_memory);
     attn__free(sweep->corrupted_memory);
     attn__free(sweep->rows);
+    attn__free(sweep->patches);
 }
 
 /* Both texts are fed: `clean_names` recorded of the clean one, `names` of the corrupted one. */
@@ -10171,30 +10226,89 @@ static int attn__stays_in_row(int point)
            point != ATTN__HOOK_V_INPUT && point != ATTN__HOOK_K && point != ATTN__HOOK_V;
 }
 
-/* Hooks patch number i of a batch to its session, which is rewound to where the patch begins. */
-static attn_status attn__hook_patch(attn_ctx *ctx, attn__sweep *sweep, size_t i, int point,
-                                    size_t layer, int by_head, size_t at)
+/* What is patched, at one position: [1, C], [1, H, d] or [H, 1, Tk], or one head of these. */
+static attn_tensor attn__patched_part(const attn__sweep *sweep, attn_tensor x, size_t column,
+                                      size_t first, size_t count)
 {
-    const attn__hook_name name = attn__name_of(point, (int)layer);
-    const int over_keys = (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
+    const int over_keys = (ATTN__SEES_SCORES & ATTN__POINT(sweep->point)) != 0;
+    x = attn_slice(x, over_keys, first,
+                   count); /* heads are the other dimension, if there are any */
+    return sweep->by_head ? attn_slice(x, !over_keys, column, 1) : x;
+}
+
+/* Have both texts the same bits there? */
+static int attn__same_part(const attn__sweep *sweep, attn_tensor x, attn_tensor y, size_t column,
+                           size_t position)
+{
+    size_t i, j;
+    x = attn__patched_part(sweep, x, column, position, 1);
+    y = attn__patched_part(sweep, y, column, position, 1);
+    if (x.ndim == 2)
+        return memcmp(x.data, y.data, x.shape[1] * sizeof(float)) == 0;
+    for (i = 0; i < x.shape[0]; i++)
+        for (j = 0; j < x.shape[1]; j++) {
+            const ptrdiff_t at = (ptrdiff_t)i * x.stride[0] + (ptrdiff_t)j * x.stride[1];
+            if (memcmp((const float *)x.data + at, (const float *)y.data + at,
+                       x.shape[2] * sizeof(float)) != 0)
+                return 0;
+        }
+    return 1;
+}
+
+/* The patches of a layer that change something, the last positions first; `values` gets the
+ * corrupted text's number for the others. */
+static attn_status attn__plan_layer(attn_ctx *ctx, const attn__sweep *sweep, size_t layer,
+                                    float *values, size_t *n_patches)
+{
+    const attn__hook_name name = attn__name_of(sweep->point, (int)layer);
+    const size_t n_tokens = sweep->desc->n_tokens;
+    const int one_row =
+        layer + 1 == sweep->model->config.n_layer && attn__stays_in_row(sweep->point);
+    attn_tensor clean, corrupted;
+    size_t column = sweep->by_head ? sweep->model->config.n_head : n_tokens, i, n = 0;
+    if (attn_record_get(ctx, sweep->clean, name.text, &clean) != ATTN_OK ||
+        attn_record_get(ctx, sweep->corrupted, name.text, &corrupted) != ATTN_OK)
+        return ctx->status;
+    while (column-- > 0) {
+        size_t first = sweep->by_head ? 0 : column;
+        const size_t end = sweep->by_head ? n_tokens : column + 1;
+        if (one_row && first + 1 < n_tokens) /* the metric sees the last position only */
+            first = n_tokens - 1;
+        while (first < end && attn__same_part(sweep, clean, corrupted, column, first))
+            first++;
+        if (first >= end) {
+            values[column] = sweep->corrupted_value;
+            continue;
+        }
+        for (i = n++; i > 0 && sweep->patches[i - 1].first < first; i--)
+            sweep->patches[i] = sweep->patches[i - 1];
+        sweep->patches[i].column = column;
+        sweep->patches[i].first = first;
+    }
+    *n_patches = n;
+    return ATTN_OK;
+}
+
+/* Hooks a patch to a session, which is rewound to where the patch begins. */
+static attn_status attn__hook_patch(attn_ctx *ctx, const attn__sweep *sweep, attn_session *session,
+                                    size_t layer, const attn__one_patch *patch)
+{
+    const attn__hook_name name = attn__name_of(sweep->point, (int)layer);
+    const size_t count = sweep->by_head ? sweep->desc->n_tokens - patch->first : 1;
     attn_tensor clean;
     attn_edit edit;
     memset(&edit, 0, sizeof edit);
     if (attn_record_get(ctx, sweep->clean, name.text, &clean) != ATTN_OK ||
-        attn_rewind(ctx, sweep->sessions[i], by_head ? 0 : at) != ATTN_OK)
+        attn_rewind(ctx, session, patch->first) != ATTN_OK)
         return ctx->status;
     edit.name = name.text;
     edit.kind = ATTN_EDIT_SET;
-    if (by_head) { /* heads are dimension 1, but 0 of what is over keys; positions the other */
-        edit.head = at;
-        edit.n_heads = 1;
-        edit.value = attn_slice(clean, !over_keys, at, 1);
-    } else {
-        edit.position = at;
-        edit.n_positions = 1;
-        edit.value = attn_slice(clean, over_keys, at, 1);
-    }
-    return attn_hook_edit(ctx, sweep->sessions[i], &edit);
+    edit.position = patch->first;
+    edit.n_positions = count;
+    edit.head = sweep->by_head ? patch->column : 0;
+    edit.n_heads = sweep->by_head ? 1 : 0;
+    edit.value = attn__patched_part(sweep, clean, patch->column, patch->first, count);
+    return attn_hook_edit(ctx, session, &edit);
 }
 
 /* Runs the patched rows alone through their layer, and puts them before those that follow them, as
@@ -10235,9 +10349,9 @@ static attn_status attn__run_patched_rows(attn_ctx *ctx, attn__sweep *sweep, siz
     return ATTN_OK;
 }
 
-/* Some patches of one layer, as a batch; at[i] is the position or head of each. */
-static attn_status attn__patch_some(attn_ctx *ctx, attn__sweep *sweep, int point, size_t layer,
-                                    int by_head, const size_t *at, size_t n, float *values)
+/* Some patches of one layer, as a batch. */
+static attn_status attn__patch_some(attn_ctx *ctx, attn__sweep *sweep, size_t layer,
+                                    const attn__one_patch *patches, size_t n, float *values)
 {
     const attn_patch_desc *d = sweep->desc;
     const attn__hook_name entry = attn__name_of(ATTN__HOOK_RESID_PRE, (int)layer);
@@ -10247,24 +10361,45 @@ static attn_status attn__patch_some(attn_ctx *ctx, attn__sweep *sweep, int point
     attn_status status = attn_record_get(ctx, sweep->corrupted, entry.text, &stream);
     memset(items, 0, sizeof items);
     for (i = 0; i < n && status == ATTN_OK; i++) {
-        const size_t first = by_head ? 0 : at[i];
+        const size_t first = patches[i].first;
         items[i].session = sweep->sessions[i];
         items[i].tokens = d->corrupted + first;
         items[i].n_tokens = d->n_tokens - first;
         items[i].first_layer = layer;
         items[i].resid = (const float *)stream.data + first * sweep->model->config.d_model;
-        status = attn__hook_patch(ctx, sweep, i, point, layer, by_head, at[i]);
+        status = attn__hook_patch(ctx, sweep, sweep->sessions[i], layer, &patches[i]);
     }
-    if (status == ATTN_OK && !by_head && attn__stays_in_row(point))
+    if (status == ATTN_OK && !sweep->by_head && attn__stays_in_row(sweep->point))
         status = attn__run_patched_rows(ctx, sweep, layer, items, n);
     if (status == ATTN_OK)
         status = attn_feed_batch(ctx, items, n);
     for (i = 0; i < n; i++) {
         if (status == ATTN_OK)
-            status = attn__metric_of(ctx, d, sweep->sessions[i], &values[at[i]]);
+            status = attn__metric_of(ctx, d, sweep->sessions[i], &values[patches[i].column]);
         attn_unhook_all(sweep->sessions[i]);
     }
     return status;
+}
+
+static attn_status attn__patch_layer(attn_ctx *ctx, attn__sweep *sweep, size_t layer, float *values)
+{
+    const attn__one_patch *next = sweep->patches;
+    size_t n, rows, left = 0;
+    if (attn__plan_layer(ctx, sweep, layer, values, &left) != ATTN_OK ||
+        attn__copy_base(ctx, sweep, left) != ATTN_OK)
+        return ctx->status;
+    for (; left > 0; left -= n, next += n) {
+        /* as many as make a whole batch; positions go down, so that each session still holds the
+         * corrupted text before the next one it gets */
+        for (n = rows = 0; n < left && n < ATTN__PATCHES; n++) {
+            rows += sweep->desc->n_tokens - next[n].first;
+            if (n > 0 && rows > sweep->n_rows)
+                break;
+        }
+        if (attn__patch_some(ctx, sweep, layer, next, n, values) != ATTN_OK)
+            return ctx->status;
+    }
+    return ATTN_OK;
 }
 
 static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_model *model,
@@ -10274,8 +10409,8 @@ static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_m
     attn__sweep sweep;
     attn__hook_name pattern, last;
     attn__result result;
-    const char *pointer = pattern.text, *streams[2];
-    size_t n_columns, layer, n_layer, at[ATTN__PATCHES], n, left, rows;
+    const char *pointer = pattern.text, *names[3];
+    size_t n_columns, layer, n_layer;
     attn_status status;
     int point;
     if (attn__check_patch(ctx, what, model, desc) != ATTN_OK)
@@ -10298,31 +10433,24 @@ static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_m
         return ctx->status;
     snprintf(pattern.text, sizeof pattern.text, "blocks.*.%s", name);
     last = attn__name_of(ATTN__HOOK_RESID_POST, (int)n_layer - 1);
-    streams[0] = "*.hook_resid_pre";
-    streams[1] = last.text;
-    status = attn__begin_sweep(ctx, &sweep, model, desc, &pointer, streams, 2);
+    names[0] = "*.hook_resid_pre";
+    names[1] = last.text;
+    names[2] = pattern.text;
+    status = attn__begin_sweep(ctx, &sweep, model, desc, &pointer, names, 3);
+    sweep.point = point;
+    sweep.by_head = by_head;
     sweep.n_rows = desc->n_tokens > ATTN__PATCH_ROWS ? desc->n_tokens : ATTN__PATCH_ROWS;
     sweep.n_rows = sweep.n_rows < model->config.n_ctx ? sweep.n_rows : model->config.n_ctx;
     if (status == ATTN_OK) {
         sweep.rows = (float *)attn__alloc(ctx, sweep.n_rows * model->config.d_model * sizeof(float),
                                           "residual streams");
-        status = sweep.rows ? ATTN_OK : ATTN_E_MEMORY;
+        sweep.patches = (attn__one_patch *)attn__alloc(ctx, n_columns * sizeof *sweep.patches,
+                                                       "the patches of a layer");
+        status = sweep.rows && sweep.patches ? ATTN_OK : ATTN_E_MEMORY;
     }
-    for (layer = 0; layer < n_layer && status == ATTN_OK; layer++) {
-        status = attn__copy_base(ctx, &sweep, n_columns);
-        for (left = n_columns; left > 0 && status == ATTN_OK; left -= n) {
-            /* positions go down, so that each session still holds the corrupted text before the
-             * next one it gets; as many as make a whole batch */
-            for (n = rows = 0; n < left && n < ATTN__PATCHES; n++) {
-                at[n] = left - 1 - n;
-                rows += by_head ? desc->n_tokens : desc->n_tokens - at[n];
-                if (n > 0 && rows > sweep.n_rows)
-                    break;
-            }
-            status = attn__patch_some(ctx, &sweep, point, layer, by_head, at, n,
-                                      (float *)result.dense.data + layer * n_columns);
-        }
-    }
+    for (layer = 0; layer < n_layer && status == ATTN_OK; layer++)
+        status =
+            attn__patch_layer(ctx, &sweep, layer, (float *)result.dense.data + layer * n_columns);
     attn__end_sweep(&sweep);
     return attn__finish(ctx, out, &result, status);
 }

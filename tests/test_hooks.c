@@ -1924,6 +1924,7 @@ static void check_sweep(const attn_model *model, size_t n, const char *name)
     int32_t *const corrupt = random_tokens(model, n, 2);
     memset(&d, 0, sizeof d);
     d.clean = random_tokens(model, n, 1);
+    memcpy(corrupt, d.clean, n / 4 * sizeof *corrupt); /* they part and meet again */
     memcpy(corrupt + n / 2, d.clean + n / 2, (n - n / 2) * sizeof *corrupt);
     d.corrupted = corrupt;
     d.n_tokens = n;
