@@ -7897,6 +7897,16 @@ static int attn__wants(const attn_session *s, uint32_t points, int layer)
     return 0;
 }
 
+/* Does a hook that may write look at one of these? A record only reads. */
+static int attn__may_write(const attn_session *s, uint32_t points, int layer)
+{
+    const attn__hook *hook;
+    for (hook = s->hooks; hook; hook = hook->next)
+        if (!hook->record && (hook->points[1 + layer] & points))
+            return 1;
+    return 0;
+}
+
 static int attn__wants_anywhere(const attn_session *s, uint32_t points)
 {
     int layer;
@@ -9406,8 +9416,7 @@ static attn__head attn__head_of(const attn__pass *p, const attn_session *of, int
 /* The steps of attention, for a session whose hooks may look in between. */
 typedef enum attn__step { ATTN__SCORES, ATTN__SOFTMAX, ATTN__WEIGH } attn__step;
 
-/* How many keys a query sees: those up to its own position, or more if a hook made it look ahead.
- */
+/* How many keys a query sees: up to its own position, or more where a hook made it look ahead. */
 static size_t attn__reach(const float *row, size_t visible, size_t n_keys, float hidden)
 {
     while (n_keys > visible && row[n_keys - 1] == hidden)
@@ -9415,31 +9424,35 @@ static size_t attn__reach(const float *row, size_t visible, size_t n_keys, float
     return n_keys;
 }
 
-static void attn__attend_watched(const attn__pass *p, attn_session *of, attn__head *h, size_t head,
-                                 size_t row, attn__step step, float *tail, float *pack)
+static void attn__attend_watched(const attn__pass *p, attn_session *of, int layer, attn__head *h,
+                                 size_t head, size_t row, attn__step step, float *tail, float *pack)
 {
     const size_t n_keys = of->length + of->fed + of->n_rows; /* of the last row of the pass */
     const size_t stride = attn__round_up(n_keys, 16);
     float *scores = of->scores + (head * of->n_rows + row) * stride;
+    const int ahead = attn__may_write(of, ATTN__SEES_SCORES, layer);
     int reaches_on = 0;
     size_t i, key;
     switch (step) {
     case ATTN__SCORES:
         attn__head_scores(p->kernels, h, scores, stride, pack);
-        for (i = 0; i < h->rows; i++)
-            for (key = h->keys.n_out; key < n_keys; key++)
-                scores[i * stride + key] = -INFINITY;
+        for (key = h->keys.n_out; key < n_keys; key++)
+            scores[key] = -INFINITY;
+        for (i = 1; i < h->rows; i++)
+            memcpy(scores + i * stride + h->keys.n_out, scores + h->keys.n_out,
+                   (n_keys - h->keys.n_out) * sizeof(float));
         break;
     case ATTN__SOFTMAX:
         for (i = 0; i < h->rows; i++) {
             float *row_scores = scores + i * stride;
-            const size_t n = attn__reach(row_scores, h->first + i + 1, n_keys, -INFINITY);
+            const size_t visible = h->first + i + 1;
+            const size_t n = ahead ? attn__reach(row_scores, visible, n_keys, -INFINITY) : visible;
             p->kernels->softmax(row_scores, row_scores, n);
             memset(row_scores + n, 0, (n_keys - n) * sizeof(float));
         }
         break;
     default:
-        for (i = 0; i < h->rows; i++)
+        for (i = 0; i < h->rows && ahead; i++)
             reaches_on |=
                 attn__reach(scores + i * stride, h->first + i + 1, n_keys, 0) > h->first + i + 1;
         if (!reaches_on) {
@@ -9474,7 +9487,7 @@ static void attn__attend_step(const attn__worker *me, attn__pass *p, int layer, 
                     continue;
                 h = attn__head_of(p, of, layer, head, row);
                 if (attn__wants(of, ATTN__SEES_SCORES, layer)) {
-                    attn__attend_watched(p, of, &h, head, row, step, tail, pack);
+                    attn__attend_watched(p, of, layer, &h, head, row, step, tail, pack);
                     continue;
                 }
                 if (step != ATTN__WEIGH)

@@ -117,9 +117,9 @@ static void help(void)
 /* Every section of the table, on the included model; the table and the JSON agree. */
 static void every_section(void)
 {
-    static const char *const headings[] = {"\nroofs ",       "\nmatmul ",      "\nprompt ",
-                                           "\ngeneration ",  "\nspeculation ", "\nbatch ",
-                                           "\nfirst token ", "\nmemory ",      "\ntokenizer "};
+    static const char *const headings[] = {
+        "\nroofs ", "\nmatmul ",    "\nprompt ",      "\ngeneration ", "\nspeculation ",
+        "\nbatch ", "\nglass box ", "\nfirst token ", "\nmemory ",     "\ntokenizer "};
     char *table = NULL, *json = NULL;
     const char *line, *end;
     size_t size, i, n;

@@ -33,8 +33,8 @@ static const char usage[] =
     "  --dtype TYPE     of random weights: f32, f16, q8 or q4; several with commas\n"
     "                   between them. Default: all; with --quick f32 and q8; above\n"
     "                   124M q8\n"
-    "  --only SECTION   roofs, matmul, prompt, generation, speculation, batch, first,\n"
-    "                   memory or tokenizer; several with commas between them\n"
+    "  --only SECTION   roofs, matmul, prompt, generation, speculation, batch, glass,\n"
+    "                   first, memory or tokenizer; several with commas between them\n"
     "  --quick          fewer cases and repeats: under a minute\n"
     "  --threads COUNT  compare one thread with this many instead of all\n"
     "  --tokenizer DIR  measure that of vocab.json and merges.txt in this directory\n"
@@ -62,13 +62,14 @@ typedef enum bench_section {
     GENERATION = 8,
     SPECULATION = 16,
     BATCH = 32,
-    FIRST = 64,
-    MEMORY = 128,
-    TOKENIZER = 256
+    GLASS = 64,
+    FIRST = 128,
+    MEMORY = 256,
+    TOKENIZER = 512
 } bench_section;
-static const char *const section_names[] = {"roofs",      "matmul",      "prompt",
-                                            "generation", "speculation", "batch",
-                                            "first",      "memory",      "tokenizer"};
+static const char *const section_names[] = {"roofs",       "matmul",   "prompt", "generation",
+                                            "speculation", "batch",    "glass",  "first",
+                                            "memory",      "tokenizer"};
 enum { N_SECTIONS = sizeof section_names / sizeof section_names[0] };
 
 static const struct {
@@ -519,22 +520,31 @@ static int section_matmul(bench *b)
 
 /* ---- the model ---- */
 
+static void add_matmul(cost *needs, const attn__panels *w, double rows)
+{
+    *(attn__is_quantized(w->dtype) ? &needs->bytes8 : &needs->f32) +=
+        2 * (double)w->n_in * (double)w->n_out * rows;
+}
+
 /* What `rows` tokens need whose mean number of positions to look at is `length`, and `logits` of
- * which are followed by the unembedding. */
+ * which are followed by the unembedding: of the last layer, the others need keys and values only.
+ */
 static cost model_cost(const bench *b, double rows, double length, double logits)
 {
     const attn_config *c = attn_model_config(b->model);
     cost needs;
-    size_t i, j;
+    size_t i;
     memset(&needs, 0, sizeof needs);
-    for (i = 0; i <= c->n_layer; i++) {
-        const attn__layer *l = &b->model->layers[i < c->n_layer ? i : 0];
-        const attn__panels w[] = {l->w_qkv, l->w_o, l->w_in, l->w_out, b->model->w_u};
-        for (j = i < c->n_layer ? 0 : 4; j < (i < c->n_layer ? 4 : 5); j++)
-            *(attn__is_quantized(w[j].dtype) ? &needs.bytes8 : &needs.f32) +=
-                2 * (double)w[j].n_in * (double)w[j].n_out * (j < 4 ? rows : logits);
+    for (i = 0; i < c->n_layer; i++) {
+        const attn__layer *l = &b->model->layers[i];
+        const double on = i + 1 < c->n_layer ? rows : logits;
+        add_matmul(&needs, &l->w_qkv, (2 * rows + on) / 3);
+        add_matmul(&needs, &l->w_o, on);
+        add_matmul(&needs, &l->w_in, on);
+        add_matmul(&needs, &l->w_out, on);
+        needs.f32 += on * 4 * length * c->d_model;
     }
-    needs.f32 += rows * 4 * length * c->d_model * c->n_layer;
+    add_matmul(&needs, &b->model->w_u, logits);
     needs.read = (double)b->weight_bytes;
     needs.span = (size_t)b->weight_bytes;
     return needs;
@@ -773,6 +783,153 @@ static int section_batch(bench *b)
     }
     free(a);
     return good && !b->ctx.status;
+}
+
+/* ---- the glass box ---- */
+
+/* A text, fed with and without a record; or two, swept and patched one by one. */
+typedef struct glass_arg {
+    attn_session *plain, *watched;
+    attn_record *record;
+    float *memory; /* the record's */
+    size_t n_floats;
+    int32_t text[256], corrupted[256];
+    size_t n_tokens;
+    const char *swept; /* what follows "blocks.i." */
+    int by_head;
+} glass_arg;
+
+static double run_text(bench *b, glass_arg *a, attn_session *session)
+{
+    const double start = seconds();
+    if (attn_rewind(&b->ctx, session, 0) || attn_feed(&b->ctx, session, a->text, a->n_tokens))
+        return -1;
+    return seconds() - start;
+}
+
+static void copy_half(attn__worker *me, void *arg)
+{
+    const glass_arg *a = (const glass_arg *)arg;
+    const size_t half = a->n_floats / 2;
+    size_t first, last;
+    attn__share(me, half, &first, &last);
+    memcpy(a->memory + half + first, a->memory + first, (last - first) * sizeof(float));
+}
+
+/* A run with a record, less the time to copy as many bytes, in plain runs. */
+static double run_record(bench *b, void *arg)
+{
+    glass_arg *a = (glass_arg *)arg;
+    const double plain = run_text(b, a, a->plain), recorded = run_text(b, a, a->watched);
+    const double start = seconds();
+    attn__parallel(b->ctx.n_threads, copy_half, a);
+    attn__parallel(b->ctx.n_threads, copy_half, a);
+    return plain < 0 || recorded < 0 ? -1 : (recorded - (seconds() - start)) / plain;
+}
+
+static int measure_record(bench *b, glass_arg *a, const char *name)
+{
+    task t = new_task(b, GLASS, 1, "runs", run_record, a);
+    attn_record_desc desc;
+    size_t bytes;
+    int good;
+    memset(&desc, 0, sizeof desc);
+    desc.names = &name;
+    desc.n_names = name != NULL;
+    desc.n_positions = a->n_tokens;
+    if (attn_record_size(&b->ctx, b->model, &desc, &bytes))
+        return 0;
+    t.by_time = 1;
+    snprintf(t.name, sizeof t.name, "%u tokens, recording %s", (unsigned)a->n_tokens,
+             name ? "one" : "all");
+    a->n_floats = bytes / sizeof(float);
+    a->memory = (float *)malloc(bytes);
+    if (!a->memory)
+        return tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for a record"), 0;
+    good = attn_rewind(&b->ctx, a->watched, 0) == ATTN_OK &&
+           attn_record_new(&b->ctx, &a->record, a->watched, &desc, a->memory, bytes) == ATTN_OK &&
+           measure(b, &t);
+    attn_unhook_all(a->watched);
+    attn_record_free(a->record);
+    free(a->memory);
+    return good;
+}
+
+/* One forward pass with a patch in the middle layer, as many times as a sweep has patches, in
+ * sweeps. */
+static double run_sweep(bench *b, void *arg)
+{
+    glass_arg *a = (glass_arg *)arg;
+    const attn_config *c = attn_model_config(b->model);
+    const size_t n_patches = c->n_layer * (a->by_head ? c->n_head : a->n_tokens);
+    attn_patch_desc desc;
+    attn_tensor out;
+    double naive, start;
+    memset(&desc, 0, sizeof desc);
+    memset(&out, 0, sizeof out);
+    desc.clean = a->text;
+    desc.corrupted = a->corrupted;
+    desc.n_tokens = a->n_tokens;
+    desc.right = 1;
+    naive = run_text(b, a, a->watched);
+    start = seconds();
+    if (naive < 0 || (a->by_head ? attn_patch_heads : attn_patch_positions)(&b->ctx, b->model,
+                                                                            &desc, a->swept, &out))
+        return -1;
+    naive = naive * (double)n_patches / (seconds() - start);
+    attn_tensor_free(&b->ctx, &out);
+    return naive;
+}
+
+static int measure_sweep(bench *b, glass_arg *a, const char *swept, int by_head)
+{
+    task t = new_task(b, GLASS, 1, "times", run_sweep, a);
+    char name[64];
+    attn_edit edit;
+    int good;
+    t.by_time = 1;
+    a->swept = swept;
+    a->by_head = by_head;
+    snprintf(t.name, sizeof t.name, "%u, sweep of %s", (unsigned)a->n_tokens, swept);
+    snprintf(name, sizeof name, "blocks.%u.%s", attn_model_config(b->model)->n_layer / 2, swept);
+    memset(&edit, 0, sizeof edit);
+    edit.name = name;
+    edit.kind = ATTN_EDIT_ZERO;
+    edit.position = a->n_tokens / 2;
+    edit.n_positions = 1;
+    good = attn_hook_edit(&b->ctx, a->watched, &edit) == ATTN_OK && measure(b, &t);
+    attn_unhook_all(a->watched);
+    return good;
+}
+
+/* The texts of a sweep part after a third, as one name put for another does. */
+static int section_glass(bench *b)
+{
+    const attn_config *c = attn_model_config(b->model);
+    glass_arg a;
+    attn_session_desc desc;
+    size_t i;
+    int good;
+    memset(&a, 0, sizeof a);
+    memset(&desc, 0, sizeof desc);
+    heading(b, "glass box");
+    a.n_tokens = c->n_ctx < 256 ? c->n_ctx : 256;
+    for (i = 0; i < 256; i++)
+        a.text[i] = a.corrupted[i] = (int32_t)(i * 37 % c->n_vocab);
+    desc.n_ctx = a.n_tokens;
+    b->ctx.n_threads = b->threads[b->n_counts - 1];
+    good = attn_session_new(&b->ctx, &a.plain, b->model, &desc) == ATTN_OK &&
+           attn_session_new(&b->ctx, &a.watched, b->model, &desc) == ATTN_OK &&
+           measure_record(b, &a, "blocks.0.hook_resid_post") && measure_record(b, &a, NULL);
+    for (a.n_tokens = 15; good && a.n_tokens <= (b->quick ? 15 : 60) && a.n_tokens <= c->n_ctx;
+         a.n_tokens *= 4) {
+        a.corrupted[a.n_tokens / 3] = (a.text[a.n_tokens / 3] + 1) % (int32_t)c->n_vocab;
+        good = measure_sweep(b, &a, "hook_resid_pre", 0) && measure_sweep(b, &a, "attn.hook_z", 1);
+        a.corrupted[a.n_tokens / 3] = a.text[a.n_tokens / 3];
+    }
+    attn_session_free(a.plain);
+    attn_session_free(a.watched);
+    return good;
 }
 
 /* ---- a process of its own: the first token, and memory ---- */
@@ -1268,6 +1425,7 @@ static int bench_model(bench *b, attn_dtype dtype)
                     {GENERATION, section_generation},
                     {SPECULATION, section_speculation},
                     {BATCH, section_batch},
+                    {GLASS, section_glass},
 #ifdef BENCH_CHILD
                     {FIRST, section_first},
                     {MEMORY, section_memory}
@@ -1410,10 +1568,11 @@ static int parse(bench *b, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    bench *const b = (bench *)calloc(1, sizeof *b);
+    bench *b;
     int failed;
     if (argc == 5 && strcmp(argv[1], "--child") == 0)
         return child(argv);
+    b = (bench *)calloc(1, sizeof *b);
     if (!b)
         return 1;
     signal(SIGINT, interrupted);
