@@ -25,8 +25,7 @@ typedef struct options {
 static const size_t not_given = SIZE_MAX;
 
 typedef struct lens lens;
-static int run_tokens(lens *l);
-static int run_loss(lens *l);
+static int run_losses(lens *l);
 static int run_logit_lens(lens *l);
 static int run_patterns(lens *l);
 static int run_patch(lens *l);
@@ -52,8 +51,8 @@ static const struct command {
     int (*run)(lens *l);
     const char *help;
 } commands[] = {
-    {"tokens", TOKENS, run_tokens, "ids, losses and likeliest next tokens (if none is named)"},
-    {"loss", LOSS, run_loss, "what each token cost, and the mean"},
+    {"tokens", TOKENS, run_losses, "ids, losses and likeliest next tokens (if none is named)"},
+    {"loss", LOSS, run_losses, "what each token cost, and the mean"},
     {"logit-lens", LENS, run_logit_lens, "what each layer would say next"},
     {"patterns", PATTERNS, run_patterns, "where each head looks"},
     {"patch", PATCH, run_patch, "which activations of TEXT repair TEXT2"},
@@ -774,37 +773,20 @@ static void print_token(const lens *l, const losses *found, size_t t)
            (double)stats->probability, stats->rank);
 }
 
-static int run_tokens(lens *l)
+static void print_guesses(lens *l, const losses *found, size_t t)
 {
-    losses found;
-    size_t t, i;
-    const int code = find_losses(l, &found);
-    if (code != FINE)
-        return code;
-    if (l->o.output)
-        return draw_losses(l, &found);
-    if (l->o.json) {
-        json_losses(l, &found, 1);
-        return FINE;
+    size_t i;
+    for (i = 0; i < found->k; i++) {
+        const attn_guess *guess = &found->top[t * found->k + i];
+        put(l, brief(l, shown_token(l, guess->token), 12), 0, NULL);
+        put(l, keep(l, " %s", percent(l, (double)guess->probability)), 0, dim);
+        printf(i + 1 < found->k ? "  " : "");
     }
-    put(l, "  pos      id token               loss      prob    rank  likeliest next", 0, dim);
-    printf("\n");
-    for (t = 0; t < l->text.n; t++) {
-        print_token(l, &found, t);
-        printf("  ");
-        for (i = 0; i < found.k; i++) {
-            const attn_guess *guess = &found.top[t * found.k + i];
-            put(l, brief(l, shown_token(l, guess->token), 12), 0, NULL);
-            put(l, keep(l, " %s", percent(l, (double)guess->probability)), 0, dim);
-            printf(i + 1 < found.k ? "  " : "");
-        }
-        printf("\n");
-    }
-    return l->ctx.status ? failed(&l->ctx) : FINE;
 }
 
-static int run_loss(lens *l)
+static int run_losses(lens *l)
 {
+    const int guesses = l->command->bit == TOKENS;
     losses found;
     size_t t;
     int i;
@@ -814,21 +796,26 @@ static int run_loss(lens *l)
     if (l->o.output)
         return draw_losses(l, &found);
     if (l->o.json) {
-        json_losses(l, &found, 0);
+        json_losses(l, &found, guesses);
         return FINE;
     }
-    put(l, "  pos      id token               loss      prob    rank", 0, dim);
+    put(l,
+        guesses ? "  pos      id token               loss      prob    rank  likeliest next"
+                : "  pos      id token               loss      prob    rank",
+        0, dim);
     printf("\n");
     for (t = 0; t < l->text.n; t++) {
         print_token(l, &found, t);
         printf("  ");
-        for (i = 0; t && i < 2 * (double)found.stats[t - 1].nll && i < 40; i++)
+        if (guesses)
+            print_guesses(l, &found, t);
+        for (i = 0; !guesses && t && i < 2 * (double)found.stats[t - 1].nll && i < 40; i++)
             putchar('#');
         printf("\n");
     }
-    if (l->text.n > 1)
+    if (!guesses && l->text.n > 1)
         printf("mean loss %.4f nats, perplexity %.2f\n", found.mean, exp(found.mean));
-    return FINE;
+    return l->ctx.status ? failed(&l->ctx) : FINE;
 }
 
 /* ---- logit-lens ---- */
