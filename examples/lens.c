@@ -1331,19 +1331,24 @@ static int sweep(lens *l, patching *p, const char *name, lens_grid *grid)
     return l->ctx.status ? failed(&l->ctx) : FINE;
 }
 
+static void json_question(const lens *l, const question *q)
+{
+    printf(", \"token\": {");
+    json_token(l, q->token);
+    if (q->against >= 0) {
+        printf("}, \"against\": {");
+        json_token(l, q->against);
+    }
+    printf("},\n");
+}
+
 static void json_patches(const lens *l, const patching *p, const lens_grid *grids, size_t n)
 {
     printf("{\"clean\": ");
     json_number((double)p->clean);
     printf(", \"corrupted\": ");
     json_number((double)p->corrupted);
-    printf(", \"token\": {");
-    json_token(l, p->question.token);
-    if (p->question.against >= 0) {
-        printf("}, \"against\": {");
-        json_token(l, p->question.against);
-    }
-    printf("},\n");
+    json_question(l, &p->question);
     json_grids(grids, n);
     printf("}\n");
 }
@@ -1501,13 +1506,7 @@ static int run_attribute(lens *l)
         json_number((double)found.logit);
         printf(", \"sum\": ");
         json_number(found.sum);
-        printf(", \"token\": {");
-        json_token(l, q.token);
-        if (q.against >= 0) {
-            printf("}, \"against\": {");
-            json_token(l, q.against);
-        }
-        printf("},\n");
+        json_question(l, &q);
         json_grids(grids, 2);
         printf("}\n");
         return FINE;
