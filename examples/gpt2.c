@@ -8,12 +8,9 @@
 #include "tools/draft.h" /* first: it asks the system for POSIX */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
-#include <errno.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#define PROGRAM "gpt2"
+#define INPUT   "prompt"
+#include "tools/program.h"
 #include <time.h>
 #ifdef _OPENMP
 #include <omp.h>
@@ -23,11 +20,6 @@
 #define HAVE_POSIX
 #endif
 
-enum { MAX_THREADS = 256 }; /* attn.h starts no more */
-enum { FINE = 0, FAILED = 1, USAGE = 2, INTERRUPTED = 130, PIPE_CLOSED = 141 };
-
-/* Options: one table says what there is, how it is read, where it is kept and what --help says. */
-
 typedef struct options {
     const char *model, *prompt, *file, *ids, *logits, *isa;
     size_t tokens, top_k, repeat_last, seed, threads;
@@ -35,19 +27,8 @@ typedef struct options {
     int special, ignore_eos, bos, print_ids, no_prompt, skip_checksums, quiet, help, version;
 } options;
 
-static const char *const isa_names[] = {"auto",   "portable", "base",       "avx2",
-                                        "avx512", "neon",     "avx512-vnni"};
-
-enum kind { FLAG, COUNT, NUMBER, TEXT };
-static const struct option {
-    char letter;
-    const char *name, *argument;
-    enum kind kind;
-    size_t at;   /* offset in options */
-    double most; /* largest COUNT or NUMBER */
-    const char *help;
-} table[] = {
-#define AT(member) offsetof(options, member)
+static const struct option table[] = {
+#define AT(member) offsetof(options, member), 0 /* no commands */
     {'n', "tokens", "COUNT", COUNT, AT(tokens), 1e9, "tokens to generate (default 100)"},
     {0, "temperature", "X", NUMBER, AT(temperature), 1000, "0: greedy (default); 1: as trained"},
     {0, "top-k", "K", COUNT, AT(top_k), 1e9, "sample from the K likeliest tokens"},
@@ -67,8 +48,8 @@ static const struct option {
     {0, "no-prompt", NULL, FLAG, AT(no_prompt), 0, "print only what is generated"},
     {0, "logits", "FILE", TEXT, AT(logits), 0,
      "write the logits of every position of the prompt\n"
-     "                              as a NumPy array [T, vocab]; generates only if\n"
-     "                              -n is given too"},
+     "as a NumPy array [T, vocab]; generates only if\n"
+     "-n is given too"},
     {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), 0, "open without verifying the file"},
     {'q', "quiet", NULL, FLAG, AT(quiet), 0, "no statistics on standard error"},
     {'h', "help", NULL, FLAG, AT(help), 0, "print this"},
@@ -78,100 +59,11 @@ enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
 static void print_help(void)
 {
-    int i;
     printf("gpt2 MODEL.attn PROMPT: prints the prompt and how the model continues it\n\n"
            "The prompt may be - for standard input; after -- nothing is taken for an option.\n\n");
-    for (i = 0; i < N_OPTIONS; i++)
-        printf("  %c%c --%-14s %-6s  %s\n", table[i].letter ? '-' : ' ',
-               table[i].letter ? table[i].letter : ' ', table[i].name,
-               table[i].argument ? table[i].argument : "", table[i].help);
+    print_options(table, N_OPTIONS, 6);
     printf("\nExit codes: 0 done, 1 the run failed, 2 wrong usage, 130 stopped by Ctrl-C,\n"
            "141 the reader of the output went away.\n");
-}
-
-static int fail(int code, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    fputs("gpt2: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    va_end(args);
-    return code;
-}
-
-/* Both take digits and nothing else; strtoull alone would take signs, spaces and "12abc". */
-static int parse_count(const char *text, double most, size_t *value)
-{
-    char *end;
-    unsigned long long number;
-    errno = 0;
-    number = strtoull(text, &end, 10);
-    *value = (size_t)number;
-    return *text >= '0' && *text <= '9' && !*end && !errno && (double)number <= most;
-}
-
-static int parse_number(const char *text, double most, float *value)
-{
-    char *end;
-    const double number = strtod(text, &end);
-    *value = (float)number;
-    return strchr("0123456789.", *text) && end != text && !*end && number <= most;
-}
-
-static int set_option(options *o, const struct option *option, const char *text)
-{
-    void *at = (char *)o + option->at;
-    if (option->kind == FLAG)
-        *(int *)at = 1;
-    else if (option->kind == TEXT)
-        *(const char **)at = text;
-    else if (option->kind == COUNT && !parse_count(text, option->most, (size_t *)at))
-        return fail(USAGE, "--%s: \"%s\" is not a whole number from 0 to %.0f", option->name, text,
-                    option->most);
-    else if (option->kind == NUMBER && !parse_number(text, option->most, (float *)at))
-        return fail(USAGE, "--%s: \"%s\" is not a number from 0 to %g", option->name, text,
-                    option->most);
-    return FINE;
-}
-
-/* -x, --name or --name=value; *value points behind the =, or is NULL. */
-static const struct option *find_option(const char *text, const char **value)
-{
-    const size_t length = strcspn(text, "=");
-    int i;
-    *value = text[length] ? text + length + 1 : NULL;
-    for (i = 0; i < N_OPTIONS; i++)
-        if ((length == 2 && text[1] == table[i].letter) ||
-            (strncmp(text, "--", 2) == 0 && length - 2 == strlen(table[i].name) &&
-             strncmp(text + 2, table[i].name, length - 2) == 0))
-            return &table[i];
-    return NULL;
-}
-
-static int parse_options(int argc, char **argv, options *o)
-{
-    int i, code, only_words = 0;
-    for (i = 1; i < argc; i++) {
-        const struct option *option;
-        const char *value;
-        if (!only_words && strcmp(argv[i], "--") == 0) {
-            only_words = 1;
-        } else if (only_words || argv[i][0] != '-' || argv[i][1] == 0) {
-            if (o->prompt)
-                return fail(USAGE, "too many arguments at \"%s\": quote the prompt", argv[i]);
-            *(o->model ? &o->prompt : &o->model) = argv[i];
-        } else if (!(option = find_option(argv[i], &value))) {
-            return fail(USAGE, "there is no option %s; --help lists them", argv[i]);
-        } else if (!option->argument && value) {
-            return fail(USAGE, "--%s takes no value", option->name);
-        } else if (option->argument && !value && !(value = argv[++i])) {
-            return fail(USAGE, "--%s needs a value: %s", option->name, option->argument);
-        } else if ((code = set_option(o, option, value)) != FINE) {
-            return code;
-        }
-    }
-    return FINE;
 }
 
 /* A run and what it keeps track of. */
@@ -179,6 +71,7 @@ static int parse_options(int argc, char **argv, options *o)
 typedef struct run {
     options o;
     attn_ctx ctx;
+    arena memory;
     attn_model *model;
     attn_session *session;
     attn_sampler *sampler;
@@ -187,13 +80,6 @@ typedef struct run {
     attn_utf8 utf8;
     double load_seconds, prompt_seconds, generate_seconds;
 } run;
-
-static volatile sig_atomic_t interrupted;
-static void on_interrupt(int number)
-{
-    interrupted = 1;
-    signal(number, SIG_DFL); /* a second Ctrl-C does not ask */
-}
 
 static double seconds(void)
 {
@@ -204,131 +90,6 @@ static double seconds(void)
 #else
     return (double)clock() / CLOCKS_PER_SEC;
 #endif
-}
-
-static int open_model(run *r)
-{
-    const size_t n_names = sizeof isa_names / sizeof isa_names[0];
-    attn_model_desc desc = {0};
-    size_t isa = 0;
-    while (r->o.isa && isa < n_names && strcmp(r->o.isa, isa_names[isa]) != 0)
-        isa++;
-    if (isa == n_names)
-        return fail(USAGE, "--isa: there is no \"%s\"; --help lists them", r->o.isa);
-    r->ctx.isa = (attn_isa_kind)isa;
-    r->ctx.n_threads = (int)r->o.threads;
-    if (!attn_isa(&r->ctx))
-        return fail(FAILED, "this processor or this build has no %s", r->o.isa);
-    desc.skip_checksums = r->o.skip_checksums;
-    if (attn_model_open(&r->ctx, &r->model, r->o.model, &desc))
-        return fail(FAILED, "%s", r->ctx.message);
-    return FINE;
-}
-
-/* A whole stream, which may hold any bytes. NULL: no memory. */
-static char *read_all(FILE *file, size_t *size)
-{
-    size_t capacity = 4096, n;
-    char *text = (char *)malloc(capacity), *larger;
-    *size = 0;
-    while (text && (n = fread(text + *size, 1, capacity - *size, file)) > 0) {
-        if ((*size += n) < capacity)
-            continue;
-        if (!(larger = (char *)realloc(text, capacity *= 2)))
-            free(text);
-        text = larger;
-    }
-    return text;
-}
-
-/* Makes room for `size` tokens more: no text has more tokens than bytes. */
-static int grow_prompt(run *r, size_t size)
-{
-    const size_t n = r->n_prompt + size + 1;
-    int32_t *larger =
-        n <= SIZE_MAX / sizeof *larger ? (int32_t *)realloc(r->prompt, n * sizeof *larger) : NULL;
-    if (!larger)
-        return fail(FAILED, "no memory for a prompt of %zu bytes", size);
-    r->prompt = larger;
-    return FINE;
-}
-
-static int add_ids(run *r, const char *text)
-{
-    const char *at, *const between = " ,\t\r\n";
-    const long n_vocab = (long)attn_model_config(r->model)->n_vocab;
-    if (grow_prompt(r, strlen(text)) != FINE)
-        return FAILED;
-    for (at = text + strspn(text, between); *at; at += strspn(at, between)) {
-        char *end;
-        long id;
-        errno = 0;
-        id = strtol(at, &end, 10);
-        if (end == at || !strchr(between, *end) || errno || id < 0 || id > INT32_MAX)
-            return fail(USAGE, "--ids: no token id at \"%.20s\"", at);
-        if (id >= n_vocab)
-            return fail(FAILED, "token %ld is not in the vocabulary of %ld", id, n_vocab);
-        r->prompt[r->n_prompt++] = (int32_t)id;
-        at = end;
-    }
-    return FINE;
-}
-
-static int add_text(run *r, const char *text, size_t size)
-{
-    const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
-    size_t n;
-    if (!tokenizer)
-        return fail(FAILED, "%s has no tokenizer: give the prompt with --ids", r->o.model);
-    if (grow_prompt(r, size) != FINE)
-        return FAILED;
-    if (attn_encode(&r->ctx, tokenizer, text, size, r->o.special, r->prompt + r->n_prompt, size,
-                    &n))
-        return fail(FAILED, "%s", r->ctx.message);
-    r->n_prompt += n;
-    return FINE;
-}
-
-static int add_file(run *r, const char *name)
-{
-    FILE *file = strcmp(name, "-") == 0 ? stdin : fopen(name, "rb");
-    size_t size;
-    char *text;
-    int code;
-    if (!file)
-        return fail(FAILED, "%s: %s", name, strerror(errno));
-    text = read_all(file, &size);
-    if (ferror(file))
-        code = fail(FAILED, "%s: %s", name, strerror(errno));
-    else
-        code = text ? add_text(r, text, size) : fail(FAILED, "no memory for the prompt");
-    free(text);
-    if (file != stdin)
-        fclose(file);
-    return code;
-}
-
-static int make_prompt(run *r)
-{
-    const attn_config *config = attn_model_config(r->model);
-    int code = grow_prompt(r, 1);
-    if (r->o.bos && config->bos < 0)
-        return fail(FAILED, "%s has no beginning-of-text token for --bos", r->o.model);
-    if (r->o.bos && code == FINE)
-        r->prompt[r->n_prompt++] = config->bos;
-    if (r->o.ids && code == FINE)
-        code = add_ids(r, r->o.ids);
-    if (r->o.file && code == FINE)
-        code = add_file(r, r->o.file);
-    if (r->o.prompt && code == FINE)
-        code = strcmp(r->o.prompt, "-") == 0 ? add_file(r, "-")
-                                             : add_text(r, r->o.prompt, strlen(r->o.prompt));
-    if (code == FINE && r->n_prompt == 0)
-        return fail(FAILED, "the prompt is empty: give some text, or --bos to begin with nothing");
-    if (code == FINE && r->n_prompt > config->n_ctx)
-        return fail(FAILED, "the prompt has %zu tokens, but the model's context holds %u",
-                    r->n_prompt, (unsigned)config->n_ctx);
-    return code;
 }
 
 /* A session with room for this run and no more, and a sampler. */
@@ -348,7 +109,7 @@ static int make_session(run *r)
     how.seed = r->o.seed;
     if (attn_session_new(&r->ctx, &r->session, r->model, &desc) ||
         attn_sampler_new(&r->ctx, &r->sampler, config->n_vocab, &how))
-        return fail(FAILED, "%s", r->ctx.message);
+        return failed(&r->ctx);
     return FINE;
 }
 
@@ -419,7 +180,7 @@ static int feed_pieces(run *r, FILE *file, float *logits, size_t piece)
         item.n_tokens = n;
         item.logits = logits;
         if (attn_feed_batch(&r->ctx, &item, 1))
-            return fail(FAILED, "%s", r->ctx.message);
+            return failed(&r->ctx);
         if (file && !write_floats(file, logits, n * attn_model_config(r->model)->n_vocab))
             return fail(FAILED, "%s: %s", r->o.logits, strerror(errno));
     }
@@ -461,7 +222,7 @@ static int generate(run *r)
             return INTERRUPTED;
         if (attn_sample(&r->ctx, r->sampler, attn_logits(r->session),
                         attn_session_tokens(r->session), length, &id))
-            return fail(FAILED, "%s", r->ctx.message);
+            return failed(&r->ctx);
         if (id == eos && !r->o.ignore_eos)
             break;
         r->n_generated++;
@@ -470,7 +231,7 @@ static int generate(run *r)
         if (length == attn_session_capacity(r->session))
             break;
         if (attn_feed(&r->ctx, r->session, &id, 1))
-            return fail(FAILED, "%s", r->ctx.message);
+            return failed(&r->ctx);
     }
     return FINE;
 }
@@ -501,12 +262,16 @@ static void print_statistics(const run *r)
 static int run_all(run *r)
 {
     const int silent = r->o.logits && r->o.tokens == 0; /* only the array was asked for */
+    const text_source from = {r->o.prompt, r->o.file, r->o.ids, "ids", r->o.bos, r->o.special};
     double begin = seconds();
     int code, end_code;
-    if ((code = open_model(r)) != FINE)
+    r->ctx.n_threads = (int)r->o.threads;
+    code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
+    if (code != FINE)
         return code;
     r->load_seconds = seconds() - begin;
-    if ((code = make_prompt(r)) != FINE || (code = make_session(r)) != FINE)
+    code = read_tokens(&r->ctx, &r->memory, r->model, r->o.model, &from, &r->prompt, &r->n_prompt);
+    if (code != FINE || (code = make_session(r)) != FINE)
         return code;
     signal(SIGINT, on_interrupt);
     if (!silent && !r->o.no_prompt)
@@ -529,16 +294,18 @@ static int run_all(run *r)
 int main(int argc, char **argv)
 {
     static run r;
+    static arguments given;
     const size_t not_given = SIZE_MAX;
     int code;
     r.o.tokens = not_given;
-    if ((code = parse_options(argc, argv, &r.o)) != FINE)
+    if ((code = parse_options(argc, argv, table, N_OPTIONS, &r.o, &given, 2)) != FINE)
         return code;
+    r.o.model = given.words[0];
+    r.o.prompt = given.words[1];
     if (r.o.help)
         print_help();
     else if (r.o.version)
-        printf("gpt2 of attn.h %d.%d.%d\n", ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR,
-               ATTN_VERSION_PATCH);
+        print_version();
     if ((r.o.help || r.o.version) && fflush(stdout))
         return fail(FAILED, "cannot write the output: %s", strerror(errno));
     if (r.o.help || r.o.version)
@@ -555,6 +322,6 @@ int main(int argc, char **argv)
     attn_sampler_free(r.sampler);
     attn_session_free(r.session);
     attn_model_close(r.model);
-    free(r.prompt);
+    arena_free(&r.memory);
     return code;
 }

@@ -8,13 +8,11 @@
 #include "tools/draft.h" /* first: it asks the system for POSIX */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
-#include "tools/files.h"
+#define PROGRAM "lens"
+#define INPUT   "text"
+#include "tools/program.h"
 #include "lens_html.h"
 #include <math.h>
-#include <signal.h>
-
-enum { MAX_THREADS = 256 }; /* attn.h starts no more */
-enum { FINE = 0, FAILED = 1, USAGE = 2, INTERRUPTED = 130, PIPE_CLOSED = 141 };
 
 /* ---- the command line ---- */
 
@@ -27,8 +25,7 @@ typedef struct options {
 static const size_t not_given = SIZE_MAX;
 
 typedef struct lens lens;
-static int run_tokens(lens *l);
-static int run_loss(lens *l);
+static int run_losses(lens *l);
 static int run_logit_lens(lens *l);
 static int run_patterns(lens *l);
 static int run_patch(lens *l);
@@ -54,8 +51,8 @@ static const struct command {
     int (*run)(lens *l);
     const char *help;
 } commands[] = {
-    {"tokens", TOKENS, run_tokens, "ids, losses and likeliest next tokens (if none is named)"},
-    {"loss", LOSS, run_loss, "what each token cost, and the mean"},
+    {"tokens", TOKENS, run_losses, "ids, losses and likeliest next tokens (if none is named)"},
+    {"loss", LOSS, run_losses, "what each token cost, and the mean"},
     {"logit-lens", LENS, run_logit_lens, "what each layer would say next"},
     {"patterns", PATTERNS, run_patterns, "where each head looks"},
     {"patch", PATCH, run_patch, "which activations of TEXT repair TEXT2"},
@@ -65,16 +62,7 @@ static const struct command {
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
-enum kind { FLAG, COUNT, TEXT };
-static const struct option {
-    char letter;
-    const char *name, *argument;
-    enum kind kind;
-    size_t at;    /* offset in options */
-    int commands; /* that know it */
-    size_t most;  /* largest COUNT */
-    const char *help;
-} table[] = {
+static const struct option table[] = {
 #define AT(member) offsetof(options, member)
     {'o', "output", "FILE", TEXT, AT(output), ALL, 0,
      "a picture: FILE.html or FILE.svg\nrecord: FILE.safetensors or FILE.npz"},
@@ -118,15 +106,7 @@ static void print_help(void)
            "*.hook_resid_post (record), hook_mlp_out or attn.hook_z (patch). TEXT may be\n"
            "- for standard input; the command may also follow it. After -- nothing is an\n"
            "option or a command.\n\n");
-    for (i = 0; i < N_OPTIONS; i++) {
-        const char *help = table[i].help, *end = strchr(help, '\n');
-        printf("  %c%c --%-14s %-8s  %.*s\n", table[i].letter ? '-' : ' ',
-               table[i].letter ? table[i].letter : ' ', table[i].name,
-               table[i].argument ? table[i].argument : "",
-               end ? (int)(end - help) : (int)strlen(help), help);
-        if (end)
-            printf("%32s%s\n", "", end + 1);
-    }
+    print_options(table, N_OPTIONS, 8);
     printf("\nTables are coloured on a terminal, unless NO_COLOR is set.\n"
            "Exit codes: 0 done, 1 the run failed, 2 wrong usage, 130 stopped by Ctrl-C,\n"
            "141 the reader of the output went away.\n");
@@ -143,8 +123,7 @@ typedef struct text {
 struct lens {
     options o;
     const struct command *command;
-    const char *words[64];  /* the arguments that are no options; NULL beyond n_words */
-    size_t n_words, n_free; /* n_free: those before a -- */
+    arguments given;
     const char *model_path, *clean_word, *corrupted_word;
     const char *const *names;
     size_t n_names;
@@ -157,31 +136,6 @@ struct lens {
     text text, corrupted;
     int colour; /* the terminal shows colours */
 };
-
-static int fail(int code, const char *format, ...) TOOLS_PRINTF(2, 3);
-static int fail(int code, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    fputs("lens: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    va_end(args);
-    return code;
-}
-
-static volatile sig_atomic_t interrupted;
-static void on_interrupt(int number)
-{
-    interrupted = 1;
-    signal(number, SIG_DFL); /* a second Ctrl-C does not ask */
-}
-
-/* After a call of the library failed. */
-static int failed(lens *l)
-{
-    return interrupted ? INTERRUPTED : fail(FAILED, "%s", l->ctx.message);
-}
 
 static void *allocate(lens *l, size_t count, size_t size)
 {
@@ -209,48 +163,11 @@ static const char *keep(lens *l, const char *format, ...)
 
 /* ---- reading the command line ---- */
 
-static int parse_count(const char *digits, size_t most, size_t *value)
-{
-    char *end;
-    unsigned long long number;
-    errno = 0;
-    number = strtoull(digits, &end, 10);
-    *value = (size_t)number;
-    return *digits >= '0' && *digits <= '9' && !*end && !errno && number <= most;
-}
-
-static int set_option(options *o, const struct option *option, const char *value)
-{
-    void *at = (char *)o + option->at;
-    if (option->kind == FLAG)
-        *(int *)at = 1;
-    else if (option->kind == TEXT)
-        *(const char **)at = value;
-    else if (!parse_count(value, option->most, (size_t *)at))
-        return fail(USAGE, "--%s: \"%s\" is not a whole number from 0 to %zu", option->name, value,
-                    option->most);
-    return FINE;
-}
-
-/* -x, --name or --name=value; *value points behind the =, or is NULL. */
-static const struct option *find_option(const char *word, const char **value)
-{
-    const size_t length = strcspn(word, "=");
-    int i;
-    *value = word[length] ? word + length + 1 : NULL;
-    for (i = 0; i < N_OPTIONS; i++)
-        if ((length == 2 && word[1] == table[i].letter) ||
-            (strncmp(word, "--", 2) == 0 && length - 2 == strlen(table[i].name) &&
-             strncmp(word + 2, table[i].name, length - 2) == 0))
-            return &table[i];
-    return NULL;
-}
-
 static const struct command *find_command(const lens *l, size_t word)
 {
     size_t i;
-    for (i = 0; word < l->n_free && i < N_COMMANDS; i++)
-        if (strcmp(l->words[word], commands[i].name) == 0)
+    for (i = 0; word < l->given.n_free && i < N_COMMANDS; i++)
+        if (strcmp(l->given.words[word], commands[i].name) == 0)
             return &commands[i];
     return NULL;
 }
@@ -259,61 +176,41 @@ static const struct command *find_command(const lens *l, size_t word)
 static int sort_words(lens *l)
 {
     size_t next = 1;
-    if (!l->n_words)
+    if (!l->given.n_words)
         return fail(USAGE, "no model given: lens MODEL.attn \"a text\" (--help tells more)");
-    l->model_path = l->words[0];
+    l->model_path = l->given.words[0];
     l->command = find_command(l, 1);
     if (l->command) {
         next = 2;
     } else if ((l->command = find_command(l, 2)) != NULL) {
-        l->words[2] = l->words[1];
+        l->given.words[2] = l->given.words[1];
         next = 2;
     } else {
         l->command = &commands[0];
     }
-    if (next < l->n_words && !l->o.ids && !l->o.file)
-        l->clean_word = l->words[next++];
-    if (next < l->n_words && l->command->bit == PATCH && !l->o.corrupted_ids)
-        l->corrupted_word = l->words[next++];
-    l->names = l->words + next;
-    l->n_names = l->n_words - next;
+    if (next < l->given.n_words && !l->o.ids && !l->o.file)
+        l->clean_word = l->given.words[next++];
+    if (next < l->given.n_words && l->command->bit == PATCH && !l->o.corrupted_ids)
+        l->corrupted_word = l->given.words[next++];
+    l->names = l->given.words + next;
+    l->n_names = l->given.n_words - next;
     if (l->n_names && !(l->command->bit & (PATCH | RECORD)))
         return fail(USAGE, "too many arguments at \"%s\": quote the text", l->names[0]);
     return FINE;
 }
 
-static int parse_options(int argc, char **argv, lens *l)
+static int read_command(int argc, char **argv, lens *l)
 {
-    const size_t most = sizeof l->words / sizeof l->words[0] - 1;
-    int i, code, used[N_OPTIONS] = {0}, only_words = 0;
-    for (i = 1; i < argc; i++) {
-        const struct option *option;
-        const char *value;
-        if (!only_words && strcmp(argv[i], "--") == 0) {
-            only_words = 1;
-        } else if (only_words || argv[i][0] != '-' || argv[i][1] == 0) {
-            if (l->n_words == most)
-                return fail(USAGE, "more than %zu arguments", most);
-            l->words[l->n_words++] = argv[i];
-            l->n_free += !only_words;
-        } else if (!(option = find_option(argv[i], &value))) {
-            return fail(USAGE, "there is no option %s; --help lists them", argv[i]);
-        } else if (!option->argument && value) {
-            return fail(USAGE, "--%s takes no value", option->name);
-        } else if (option->argument && !value && !(value = argv[++i])) {
-            return fail(USAGE, "--%s needs a value: %s", option->name, option->argument);
-        } else if ((code = set_option(&l->o, option, value)) != FINE) {
-            return code;
-        } else {
-            used[option - table] = 1;
-        }
-    }
+    const size_t most = sizeof l->given.words / sizeof l->given.words[0] - 1;
+    int i, code = parse_options(argc, argv, table, N_OPTIONS, &l->o, &l->given, most);
+    if (code != FINE)
+        return code;
     if (l->o.help || l->o.version)
         return FINE;
     if ((code = sort_words(l)) != FINE)
         return code;
     for (i = 0; i < N_OPTIONS; i++)
-        if (used[i] && !(table[i].commands & l->command->bit))
+        if (l->given.given >> i & 1 && !(table[i].commands & l->command->bit))
             return fail(USAGE, "--%s means nothing to %s", table[i].name, l->command->name);
     return FINE;
 }
@@ -410,117 +307,35 @@ static const char *brief(lens *l, const char *token, size_t most)
 
 /* ---- the text ---- */
 
-static int open_model(lens *l)
-{
-    static const char *const names[] = {"auto",   "portable", "base",       "avx2",
-                                        "avx512", "neon",     "avx512-vnni"};
-    const size_t n_names = sizeof names / sizeof names[0];
-    attn_model_desc desc = {0};
-    size_t isa = 0;
-    while (l->o.isa && isa < n_names && strcmp(l->o.isa, names[isa]) != 0)
-        isa++;
-    if (isa == n_names)
-        return fail(USAGE, "--isa: there is no \"%s\"; --help lists them", l->o.isa);
-    l->ctx.isa = (attn_isa_kind)isa;
-    l->ctx.n_threads = (int)l->o.threads;
-    if (!attn_isa(&l->ctx))
-        return fail(FAILED, "this processor or this build has no %s", l->o.isa);
-    desc.skip_checksums = l->o.skip_checksums;
-    if (attn_model_open(&l->ctx, &l->model, l->model_path, &desc))
-        return failed(l);
-    l->config = attn_model_config(l->model);
-    l->tokenizer = attn_model_tokenizer(l->model);
-    return FINE;
-}
-
-static int read_ids(lens *l, text *to, const char *option, const char *list)
-{
-    const char *at, *const between = " ,\t\r\n";
-    const long n_vocab = (long)l->config->n_vocab;
-    for (at = list + strspn(list, between); *at; at += strspn(at, between)) {
-        char *end;
-        long id;
-        errno = 0;
-        id = strtol(at, &end, 10);
-        if (end == at || !strchr(between, *end) || errno || id < 0 || id > INT32_MAX)
-            return fail(USAGE, "--%s: no token id at \"%.20s\"", option, at);
-        if (id >= n_vocab)
-            return fail(FAILED, "token %ld is not in the vocabulary of %ld", id, n_vocab);
-        to->ids[to->n++] = (int32_t)id;
-        at = end;
-    }
-    return FINE;
-}
-
-static int read_text(lens *l, const char *name, char **bytes, size_t *size)
-{
-    const size_t limit = (size_t)1 << 28;
-    FILE *file = strcmp(name, "-") == 0 ? stdin : fopen(name, "rb");
-    attn_status status;
-    if (!file)
-        return fail(FAILED, "%s: %s", name, strerror(errno));
-    status = read_all(&l->ctx, &l->memory, file, name, limit, bytes, size);
-    if (file != stdin)
-        fclose(file);
-    return status ? failed(l) : FINE;
-}
-
-/* A text from a word, a file or ids; the beginning-of-text token before it, if it is asked for. */
+/* A text and how its tokens are shown. */
 static int make_text(lens *l, text *to, const char *word, const char *path, const char *option,
                      const char *ids)
 {
-    char *bytes = NULL;
-    size_t size = 0, n = 0, i;
-    int code = FINE;
-    if (word && strcmp(word, "-") == 0)
-        path = "-";
-    if (path)
-        code = read_text(l, path, &bytes, &size);
-    else if (word)
-        size = strlen(word);
+    const text_source from = {word, path, ids, option, l->o.bos, l->o.special};
+    const int code =
+        read_tokens(&l->ctx, &l->memory, l->model, l->model_path, &from, &to->ids, &to->n);
+    size_t i;
     if (code != FINE)
         return code;
-    if ((path || word) && !l->tokenizer)
-        return fail(FAILED, "%s has no tokenizer: give the text with --%s", l->model_path, option);
-    if (l->o.bos && l->config->bos < 0)
-        return fail(FAILED, "%s has no beginning-of-text token for --bos", l->model_path);
-    to->ids = (int32_t *)allocate(l, size + (ids ? strlen(ids) : 0) + 1, sizeof *to->ids);
-    if (!to->ids)
-        return failed(l);
-    if (l->o.bos)
-        to->ids[to->n++] = l->config->bos;
-    if (ids && (code = read_ids(l, to, option, ids)) != FINE)
-        return code;
-    if ((path || word) && attn_encode(&l->ctx, l->tokenizer, path ? bytes : word, size,
-                                      l->o.special, to->ids + to->n, size, &n))
-        return failed(l);
-    to->n += n;
-    if (to->n == 0)
-        return fail(FAILED, "the text is empty: give some, or --bos to begin with nothing");
-    if (to->n > l->config->n_ctx)
-        return fail(FAILED, "the text has %zu tokens, but the model's context holds %u", to->n,
-                    (unsigned)l->config->n_ctx);
     to->shown = (const char **)allocate(l, to->n, sizeof *to->shown);
     for (i = 0; to->shown && i < to->n; i++)
         to->shown[i] = shown_token(l, to->ids[i]);
-    return l->ctx.status ? failed(l) : FINE;
+    return l->ctx.status ? failed(&l->ctx) : FINE;
 }
 
 /* A token named by --token or --against. */
 static int name_token(lens *l, const char *option, const char *name, int32_t *id)
 {
     size_t n = 0;
-    text one = {NULL, 0, NULL};
-    int32_t ids[2];
+    int32_t ids[2], *list;
     if (l->o.ids || !l->tokenizer) {
-        one.ids = (int32_t *)allocate(l, strlen(name) + 1, sizeof *ids);
-        if (!one.ids)
-            return failed(l);
-        if (read_ids(l, &one, option, name) != FINE)
+        if (!(list = (int32_t *)allocate(l, strlen(name), sizeof *list)))
+            return failed(&l->ctx);
+        if (read_ids(l->model, option, name, list, &n) != FINE)
             return FAILED;
-        if (one.n != 1)
+        if (n != 1)
             return fail(FAILED, "--%s: \"%s\" is not one token id", option, name);
-        *id = one.ids[0];
+        *id = list[0];
         return FINE;
     }
     if (attn_encode(&l->ctx, l->tokenizer, name, strlen(name), 1, ids, 2, &n) || n != 1) {
@@ -549,7 +364,7 @@ static int make_session(lens *l, size_t n_batch)
     desc.n_batch = n_batch;
     if (attn_session_new(&l->ctx, &l->session, l->model, &desc) ||
         attn_hook(&l->ctx, l->session, "blocks.*.hook_resid_pre", stop_if_interrupted, NULL))
-        return failed(l);
+        return failed(&l->ctx);
     return FINE;
 }
 
@@ -779,7 +594,7 @@ static int draw_grids(lens *l, const lens_page *page, const lens_grid *grids, si
     draft picture;
     int code;
     if (l->ctx.status)
-        return failed(l);
+        return failed(&l->ctx);
     if ((code = open_picture(l, &picture)) != FINE)
         return code;
     (is_svg(l) ? svg_grids : html_grids)(picture.file, page, grids, n);
@@ -800,14 +615,14 @@ static int make_grid(lens *l, lens_grid *grid, size_t n_rows, size_t n_columns)
     grid->rows = rows;
     grid->columns = columns;
     if (!cells || !rows || !columns)
-        return failed(l);
+        return failed(&l->ctx);
     for (i = 0; i < n_rows; i++)
         rows[i] = keep(l, "%zu", i);
     for (i = 0; i < n_columns; i++)
         columns[i] = keep(l, "%zu", i);
     grid->row_name = "layer";
     grid->column_name = "head";
-    return l->ctx.status ? failed(l) : FINE;
+    return l->ctx.status ? failed(&l->ctx) : FINE;
 }
 
 /* The labels and cells of a grid are const to those who draw them; here they are made. */
@@ -861,11 +676,11 @@ static int find_losses(lens *l, losses *out)
     out->stats = (attn_token_stats *)allocate(l, n, sizeof *out->stats);
     out->top = (attn_guess *)allocate(l, n * (out->k + 1), sizeof *out->top);
     if (!out->stats || !out->top)
-        return failed(l);
+        return failed(&l->ctx);
     if ((code = make_session(l, 0)) != FINE)
         return code;
     if (attn_text_stats(&l->ctx, l->session, l->text.ids, n, out->stats, out->top, out->k))
-        return failed(l);
+        return failed(&l->ctx);
     for (t = 0; t + 1 < n; t++) {
         const double nll = (double)out->stats[t].nll;
         out->mean += nll;
@@ -909,7 +724,7 @@ static int draw_losses(lens *l, const losses *found)
     size_t t;
     int code;
     if (!words)
-        return failed(l);
+        return failed(&l->ctx);
     for (t = 0; t < n; t++) {
         const attn_token_stats *stats = t ? &found->stats[t - 1] : NULL;
         const char *name = l->text.shown[t], *next, *said;
@@ -930,7 +745,7 @@ static int draw_losses(lens *l, const losses *found)
                              exp(found->mean))
                       : "1 token";
     if (l->ctx.status)
-        return failed(l);
+        return failed(&l->ctx);
     if ((code = open_picture(l, &picture)) != FINE)
         return code;
     (is_svg(l) ? svg_words : html_words)(picture.file, &page,
@@ -958,37 +773,20 @@ static void print_token(const lens *l, const losses *found, size_t t)
            (double)stats->probability, stats->rank);
 }
 
-static int run_tokens(lens *l)
+static void print_guesses(lens *l, const losses *found, size_t t)
 {
-    losses found;
-    size_t t, i;
-    const int code = find_losses(l, &found);
-    if (code != FINE)
-        return code;
-    if (l->o.output)
-        return draw_losses(l, &found);
-    if (l->o.json) {
-        json_losses(l, &found, 1);
-        return FINE;
+    size_t i;
+    for (i = 0; i < found->k; i++) {
+        const attn_guess *guess = &found->top[t * found->k + i];
+        put(l, brief(l, shown_token(l, guess->token), 12), 0, NULL);
+        put(l, keep(l, " %s", percent(l, (double)guess->probability)), 0, dim);
+        printf(i + 1 < found->k ? "  " : "");
     }
-    put(l, "  pos      id token               loss      prob    rank  likeliest next", 0, dim);
-    printf("\n");
-    for (t = 0; t < l->text.n; t++) {
-        print_token(l, &found, t);
-        printf("  ");
-        for (i = 0; i < found.k; i++) {
-            const attn_guess *guess = &found.top[t * found.k + i];
-            put(l, brief(l, shown_token(l, guess->token), 12), 0, NULL);
-            put(l, keep(l, " %s", percent(l, (double)guess->probability)), 0, dim);
-            printf(i + 1 < found.k ? "  " : "");
-        }
-        printf("\n");
-    }
-    return l->ctx.status ? failed(l) : FINE;
 }
 
-static int run_loss(lens *l)
+static int run_losses(lens *l)
 {
+    const int guesses = l->command->bit == TOKENS;
     losses found;
     size_t t;
     int i;
@@ -998,21 +796,26 @@ static int run_loss(lens *l)
     if (l->o.output)
         return draw_losses(l, &found);
     if (l->o.json) {
-        json_losses(l, &found, 0);
+        json_losses(l, &found, guesses);
         return FINE;
     }
-    put(l, "  pos      id token               loss      prob    rank", 0, dim);
+    put(l,
+        guesses ? "  pos      id token               loss      prob    rank  likeliest next"
+                : "  pos      id token               loss      prob    rank",
+        0, dim);
     printf("\n");
     for (t = 0; t < l->text.n; t++) {
         print_token(l, &found, t);
         printf("  ");
-        for (i = 0; t && i < 2 * (double)found.stats[t - 1].nll && i < 40; i++)
+        if (guesses)
+            print_guesses(l, &found, t);
+        for (i = 0; !guesses && t && i < 2 * (double)found.stats[t - 1].nll && i < 40; i++)
             putchar('#');
         printf("\n");
     }
-    if (l->text.n > 1)
+    if (!guesses && l->text.n > 1)
         printf("mean loss %.4f nats, perplexity %.2f\n", found.mean, exp(found.mean));
-    return FINE;
+    return l->ctx.status ? failed(&l->ctx) : FINE;
 }
 
 /* ---- logit-lens ---- */
@@ -1031,16 +834,16 @@ static int judge_streams(lens *l, const attn_parts *parts, size_t first, size_t 
     attn_token_stats *stats = (attn_token_stats *)allocate(l, n_parts * count, sizeof *stats);
     size_t i, t;
     if (!targets || !some || !stats)
-        return failed(l);
+        return failed(&l->ctx);
     for (i = 0; i < n_parts; i++)
         for (t = 0; t < count; t++) /* after the last token comes nothing; any will do */
             targets[i * count + t] = first + t + 1 < n ? l->text.ids[first + t + 1] : 0;
     if (l->o.saved_scale ? attn_logit_lens_saved(&l->ctx, &logits, l->model, resid, scale, NULL, 0)
                          : attn_logit_lens_fresh(&l->ctx, &logits, l->model, resid, NULL, 0))
-        return failed(l);
+        return failed(&l->ctx);
     rows = attn_reshape(logits, attn_shape2(n_parts * count, l->config->n_vocab));
     if (attn_logit_stats(&l->ctx, rows, targets, stats, some, k))
-        return failed(l);
+        return failed(&l->ctx);
     attn_tensor_free(&l->ctx, &logits);
     for (i = 0; i < n_parts; i++)
         for (t = 0; t < count; t++) {
@@ -1087,7 +890,7 @@ static int run_logit_lens(lens *l)
     int code;
     if (!top || !next ||
         attn_decompose(&l->ctx, &parts, l->model, l->text.ids, n, ATTN_PARTS_ACCUMULATED, 0, 0))
-        return failed(l);
+        return failed(&l->ctx);
     for (t = 0; t < n; t += count) {
         count = n - t < piece ? n - t : piece;
         if (interrupted)
@@ -1129,7 +932,7 @@ static int run_logit_lens(lens *l)
     if (l->o.output)
         return draw_grids(l, &page, &grid, 1);
     print_grid(l, &grid);
-    return l->ctx.status ? failed(l) : FINE;
+    return l->ctx.status ? failed(&l->ctx) : FINE;
 }
 
 /* ---- patterns ----
@@ -1256,7 +1059,7 @@ static int feed_patterns(patterns *p)
         return code;
     if (attn_hook(&l->ctx, l->session, name, take_patterns, p) ||
         attn_feed(&l->ctx, l->session, l->text.ids, l->text.n))
-        return failed(l);
+        return failed(&l->ctx);
     return FINE;
 }
 
@@ -1312,7 +1115,7 @@ static int svg_one_pattern(lens *l, FILE *file, const lens_page *page, attn_tens
         }
     }
     svg_grids(file, page, &grid, 1);
-    return l->ctx.status ? failed(l) : FINE;
+    return l->ctx.status ? failed(&l->ctx) : FINE;
 }
 
 static int draw_patterns(patterns *p, FILE *file)
@@ -1360,7 +1163,7 @@ static int run_patterns(lens *l)
     p.l = l;
     p.heads = (size_t(*)[2])allocate(l, n_layer * n_head, sizeof *p.heads);
     if (!p.heads)
-        return failed(l);
+        return failed(&l->ctx);
     for (layer = 0; layer < n_layer; layer++)
         for (head = 0; head < n_head; head++)
             if ((l->o.layer == not_given || layer == l->o.layer) &&
@@ -1421,7 +1224,7 @@ static int likeliest(lens *l, const text *what, size_t n, int32_t *token, float 
         *token = best.token;
     }
     attn_session_free(session);
-    return status ? failed(l) : FINE;
+    return status ? failed(&l->ctx) : FINE;
 }
 
 static int name_tokens(lens *l, question *q)
@@ -1459,7 +1262,7 @@ static int ask_about_patches(lens *l, patching *p)
     float *logits = (float *)allocate(l, l->config->n_vocab, sizeof *logits);
     int code = FINE;
     if (!logits)
-        return failed(l);
+        return failed(&l->ctx);
     if (l->text.n != l->corrupted.n)
         return fail(FAILED, "the texts have %zu and %zu tokens; patching needs as many in both",
                     l->text.n, l->corrupted.n);
@@ -1502,7 +1305,7 @@ static int sweep(lens *l, patching *p, const char *name, lens_grid *grid)
     int code;
     if ((by_head ? attn_patch_heads : attn_patch_positions)(&l->ctx, l->model, &p->desc, name,
                                                             &values))
-        return failed(l);
+        return failed(&l->ctx);
     if ((code = make_grid(l, grid, values.shape[0], values.shape[1])) != FINE)
         return code;
     if (!by_head)
@@ -1525,7 +1328,18 @@ static int sweep(lens *l, patching *p, const char *name, lens_grid *grid)
             ((const char **)grid->columns)[j] =
                 keep(l, "%s\n%s", grid->columns[j], l->corrupted.shown[j]);
     attn_tensor_free(&l->ctx, &values);
-    return l->ctx.status ? failed(l) : FINE;
+    return l->ctx.status ? failed(&l->ctx) : FINE;
+}
+
+static void json_question(const lens *l, const question *q)
+{
+    printf(", \"token\": {");
+    json_token(l, q->token);
+    if (q->against >= 0) {
+        printf("}, \"against\": {");
+        json_token(l, q->against);
+    }
+    printf("},\n");
 }
 
 static void json_patches(const lens *l, const patching *p, const lens_grid *grids, size_t n)
@@ -1534,13 +1348,7 @@ static void json_patches(const lens *l, const patching *p, const lens_grid *grid
     json_number((double)p->clean);
     printf(", \"corrupted\": ");
     json_number((double)p->corrupted);
-    printf(", \"token\": {");
-    json_token(l, p->question.token);
-    if (p->question.against >= 0) {
-        printf("}, \"against\": {");
-        json_token(l, p->question.against);
-    }
-    printf("},\n");
+    json_question(l, &p->question);
     json_grids(grids, n);
     printf("}\n");
 }
@@ -1557,7 +1365,7 @@ static int run_patch(lens *l)
     size_t i;
     int code;
     if (!grids)
-        return failed(l);
+        return failed(&l->ctx);
     if ((code = ask_about_patches(l, &p)) != FINE)
         return code;
     for (i = 0; i < n; i++)
@@ -1578,7 +1386,7 @@ static int run_patch(lens *l)
         printf("\n");
         print_grid(l, &grids[i]);
     }
-    return l->ctx.status ? failed(l) : FINE;
+    return l->ctx.status ? failed(&l->ctx) : FINE;
 }
 
 /* ---- attribute ---- */
@@ -1625,7 +1433,7 @@ static int find_terms(lens *l, const question *q, size_t position, terms *out)
                        position, 1) ||
         attn_attribute(&l->ctx, &values, l->model, parts.stack, parts.scale, directions) ||
         attn_attribute_bias(&l->ctx, &bias, l->model, directions))
-        return failed(l);
+        return failed(&l->ctx);
     if ((code = make_grid(l, &out->layers, l->config->n_layer, l->config->n_head + 1)) != FINE ||
         (code = make_grid(l, &out->others, 1,
                           n_parts + 1 - l->config->n_layer * ((size_t)l->config->n_head + 1))) !=
@@ -1678,7 +1486,7 @@ static int run_attribute(lens *l)
     lens_page page = {"Direct logit attribution", NULL};
     int code;
     if (!logits)
-        return failed(l);
+        return failed(&l->ctx);
     if (position >= l->text.n)
         return fail(FAILED, "there is no position %zu: the text has %zu tokens, from 0", position,
                     l->text.n);
@@ -1698,13 +1506,7 @@ static int run_attribute(lens *l)
         json_number((double)found.logit);
         printf(", \"sum\": ");
         json_number(found.sum);
-        printf(", \"token\": {");
-        json_token(l, q.token);
-        if (q.against >= 0) {
-            printf("}, \"against\": {");
-            json_token(l, q.against);
-        }
-        printf("},\n");
+        json_question(l, &q);
         json_grids(grids, 2);
         printf("}\n");
         return FINE;
@@ -1713,7 +1515,7 @@ static int run_attribute(lens *l)
     print_grid(l, &grids[0]);
     printf("\n");
     print_grid(l, &grids[1]);
-    return l->ctx.status ? failed(l) : FINE;
+    return l->ctx.status ? failed(&l->ctx) : FINE;
 }
 
 /* ---- heads ---- */
@@ -1735,7 +1537,7 @@ static int run_heads(lens *l)
     int code;
     if (attn_text_heads(&l->ctx, l->model, l->text.ids, n, &entropy, &scores) ||
         attn_mean(&l->ctx, &mean, entropy))
-        return failed(l);
+        return failed(&l->ctx);
     for (kind = 0; kind < N; kind++) {
         if ((code = make_grid(l, &grids[kind], l->config->n_layer, l->config->n_head)) != FINE)
             return code;
@@ -1770,7 +1572,7 @@ static int run_heads(lens *l)
         printf(kind ? "\n" : "");
         print_grid(l, &grids[kind]);
     }
-    return l->ctx.status ? failed(l) : FINE;
+    return l->ctx.status ? failed(&l->ctx) : FINE;
 }
 
 /* ---- record ---- */
@@ -1807,20 +1609,20 @@ static int run_record(lens *l)
     if ((code = make_session(l, 0)) != FINE)
         return code;
     if (attn_record_size(&l->ctx, l->model, &desc, &bytes))
-        return failed(l);
+        return failed(&l->ctx);
     memory = malloc(bytes ? bytes : 1);
     if (!memory)
         return fail(FAILED, "no memory for %.0f MiB of activations; name fewer of them",
                     (double)bytes / 1048576);
     if (attn_record_new(&l->ctx, &record, l->session, &desc, memory, bytes))
-        code = failed(l);
+        code = failed(&l->ctx);
     for (t = 0; t < l->text.n && code == FINE; t += n) {
         n = l->text.n - t < piece ? l->text.n - t : piece;
         if (attn_feed(&l->ctx, l->session, l->text.ids + t, n))
-            code = failed(l);
+            code = failed(&l->ctx);
     }
     if (code == FINE && attn_record_save(&l->ctx, record, l->o.output))
-        code = failed(l);
+        code = failed(&l->ctx);
     if (code == FINE && l->o.json)
         json_record(l, record);
     attn_record_free(record);
@@ -1833,8 +1635,15 @@ static int run_record(lens *l)
 static int run_all(lens *l)
 {
     int code;
-    if ((code = check_usage(l)) != FINE || (code = open_model(l)) != FINE ||
-        (code = make_text(l, &l->text, l->clean_word, l->o.file, "ids", l->o.ids)) != FINE)
+    if ((code = check_usage(l)) != FINE)
+        return code;
+    l->ctx.n_threads = (int)l->o.threads;
+    code = open_model(&l->ctx, &l->model, l->model_path, l->o.isa, l->o.skip_checksums);
+    if (code != FINE)
+        return code;
+    l->config = attn_model_config(l->model);
+    l->tokenizer = attn_model_tokenizer(l->model);
+    if ((code = make_text(l, &l->text, l->clean_word, l->o.file, "ids", l->o.ids)) != FINE)
         return code;
     if (l->command->bit == PATCH && (code = make_text(l, &l->corrupted, l->corrupted_word, NULL,
                                                       "corrupted-ids", l->o.corrupted_ids)) != FINE)
@@ -1867,13 +1676,12 @@ int main(int argc, char **argv)
     l.o.layer = l.o.head = l.o.position = not_given;
     l.colour = system_is_terminal(stdout) && !(no_colour && *no_colour);
     system_binary(stdout);
-    if ((code = parse_options(argc, argv, &l)) != FINE)
+    if ((code = read_command(argc, argv, &l)) != FINE)
         return code;
     if (l.o.help)
         print_help();
     else if (l.o.version)
-        printf("lens of attn.h %d.%d.%d\n", ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR,
-               ATTN_VERSION_PATCH);
+        print_version();
     else
         code = run_all(&l);
     code = finish_output(code);

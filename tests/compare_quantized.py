@@ -13,15 +13,13 @@ the largest magnitude at 127, q4_0 puts it at -8. ggml's CPU kernels quantise th
 both to q8_0 (here "w+a"); "w" is the weights' part alone. All matrices are quantised, the embedding
 that unembeds too; position embeddings, gains and biases are not. Needs numpy and PyTorch.
 """
-import argparse, json, os, subprocess, sys, tempfile
+import argparse, os, subprocess, sys, tempfile
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden"))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import make_golden
-from compare_with_torch import read_safetensors
+from compare_with_torch import make_checkpoint, open_checkpoint, torch_logits
 
 def blocks(x):
     """[..., K] -> [..., K/32, 32], zeros at the end."""
@@ -44,31 +42,6 @@ def q4_0(x):
     q = torch.clamp(torch.floor(torch.where(d != 0, b / d, torch.zeros_like(b)) + 8.5), 0, 15) - 8
     return back(q * d.half().float(), x.shape[-1])
 
-def logits_of(w, c, ids, of_weights=None, of_inputs=None):
-    """GPT-2 as Hugging Face runs it; of_weights and of_inputs round along the inputs of a matrix."""
-    T, C, H = len(ids), c.width, c.heads
-    weights = (lambda m: of_weights(m)) if of_weights else (lambda m: m)
-    inputs = of_inputs or (lambda x: x)
-    table = weights(w["wte.weight"])
-    unembed = weights(w["lm_head.weight"]) if "lm_head.weight" in w else table
-    x = table[torch.tensor(ids)] + w["wpe.weight"][:T]
-    mask = torch.tril(torch.ones(T, T, dtype=torch.bool))
-    for i in range(c.layers):
-        p = f"h.{i}."
-        ln = lambda name, x: F.layer_norm(x, (C,), w[p + name + ".weight"], w[p + name + ".bias"], c.eps)
-        linear = lambda name, x: F.linear(inputs(x), weights(w[p + name + ".weight"].T.contiguous()),
-                                          w[p + name + ".bias"])
-        q, k, v = (m.view(T, H, C // H).transpose(0, 1)
-                   for m in linear("attn.c_attn", ln("ln_1", x)).split(C, dim=-1))
-        s = (q @ k.transpose(-1, -2)) / (C // H) ** 0.5
-        z = (torch.softmax(s.masked_fill(~mask, -torch.inf), -1) @ v).transpose(0, 1).reshape(T, C)
-        x = x + linear("attn.c_proj", z)
-        h = linear("mlp.c_fc", ln("ln_2", x))
-        h = 0.5 * h * (1 + torch.tanh((2 / np.pi) ** 0.5 * (h + 0.044715 * torch.pow(h, 3.0))))
-        x = x + linear("mlp.c_proj", h)
-    x = F.layer_norm(x, (C,), w["ln_f.weight"], w["ln_f.bias"], c.eps)
-    return F.linear(inputs(x), unembed)
-
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("gpt2")
@@ -81,15 +54,9 @@ def main():
         random = not a.directory
         if random:
             a.directory = os.path.join(tmp, "random")
-            sys.argv = ["make_golden.py", a.directory, "--layers", "12", "--heads", "12", "--width", "768",
-                        "--vocab", "50257", "--ctx", "1024", "--tokens", "2", "--seed", "0"]
-            make_golden.main()
+            make_checkpoint(a.directory, 0)
             a.texts = min(a.texts, 4)
-        cfg = json.load(open(os.path.join(a.directory, "config.json")))
-        c = argparse.Namespace(layers=cfg["n_layer"], heads=cfg["n_head"], width=cfg["n_embd"],
-                               eps=cfg["layer_norm_epsilon"])
-        w = {k: torch.tensor(v.astype(np.float32)) for k, v in
-             read_safetensors(os.path.join(a.directory, "model.safetensors")).items()}
+        cfg, c, _, w = open_checkpoint(a.directory)
         for t in ("f32", "q8", "q4"):
             subprocess.run([a.convert, a.directory, f"{tmp}/{t}.attn", "--dtype", t], check=True,
                            stderr=subprocess.DEVNULL)
@@ -107,8 +74,8 @@ def main():
                 "ggml q4_0, w": (q4_0, None), "ggml q4_0, w+a": (q4_0, q8_0)}
         results = {}
         for ids in texts:
-            exact = logits_of(w, c, ids)
-            made = {name: logits_of(w, c, ids, *how) for name, how in ways.items()}
+            exact = torch_logits(w, c, ids)
+            made = {name: torch_logits(w, c, ids, *how) for name, how in ways.items()}
             for t in ("q8", "q4"):
                 subprocess.run([a.gpt2, f"{tmp}/{t}.attn", "--ids", " ".join(map(str, ids)), "-n", "1", "--logits",
                                 f"{tmp}/l.npy", "--quiet"], check=True, stdout=subprocess.DEVNULL)

@@ -27,15 +27,18 @@ def read_safetensors(path):
             count=int(np.prod(v["shape"])), offset=v["data_offsets"][0]).reshape(v["shape"])
             for k, v in header.items() if k != "__metadata__" and v["dtype"] in TYPES}
 
-def torch_logits(w, c, ids):
-    w = {k: torch.tensor(v, dtype=torch.float32) for k, v in w.items()}
+def torch_logits(w, c, ids, weights=None, inputs=None):
+    """GPT-2 as Hugging Face runs it; weights and inputs round along the inputs of a matrix."""
     T, C, H = len(ids), c.width, c.heads
-    x = w["wte.weight"][torch.tensor(ids)] + w["wpe.weight"][:T]
+    weights, inputs = weights or (lambda m: m), inputs or (lambda x: x)
+    table = weights(w["wte.weight"])
+    unembed = weights(w["lm_head.weight"]) if "lm_head.weight" in w else table
+    x = table[torch.tensor(ids)] + w["wpe.weight"][:T]
     mask = torch.tril(torch.ones(T, T, dtype=torch.bool))
     for i in range(c.layers):
         p = f"h.{i}."
-        ln = lambda name, x: F.layer_norm(x, (C,), w[p + name + ".weight"], w[p + name + ".bias"], 1e-5)
-        linear = lambda name, x: torch.addmm(w[p + name + ".bias"], x, w[p + name + ".weight"])
+        ln = lambda name, x: F.layer_norm(x, (C,), w[p + name + ".weight"], w[p + name + ".bias"], c.eps)
+        linear = lambda name, x: torch.addmm(w[p + name + ".bias"], inputs(x), weights(w[p + name + ".weight"].T).T)
         q, k, v = (m.view(T, H, C // H).transpose(0, 1)
                    for m in linear("attn.c_attn", ln("ln_1", x)).split(C, dim=-1))
         s = (q @ k.transpose(-1, -2)) / (C // H) ** 0.5
@@ -45,8 +48,22 @@ def torch_logits(w, c, ids):
         h = linear("mlp.c_fc", ln("ln_2", x))
         h = 0.5 * h * (1 + torch.tanh((2 / np.pi) ** 0.5 * (h + 0.044715 * torch.pow(h, 3.0))))
         x = x + linear("mlp.c_proj", h)
-    x = F.layer_norm(x, (C,), w["ln_f.weight"], w["ln_f.bias"], 1e-5)
-    return F.linear(x, w.get("lm_head.weight", w["wte.weight"])).numpy()
+    x = F.layer_norm(x, (C,), w["ln_f.weight"], w["ln_f.bias"], c.eps)
+    return F.linear(inputs(x), unembed)
+
+def make_checkpoint(directory, seed):
+    """A random one of GPT-2's size."""
+    sys.argv = ["make_golden.py", directory, "--layers", "12", "--heads", "12", "--width", "768",
+                "--vocab", "50257", "--ctx", "1024", "--tokens", "2", "--seed", str(seed)]
+    make_golden.main()
+
+def open_checkpoint(directory):
+    """Its config.json, the sizes in it and the weights, for numpy and as float32 for PyTorch."""
+    cfg = json.load(open(os.path.join(directory, "config.json")))
+    c = argparse.Namespace(layers=cfg["n_layer"], heads=cfg["n_head"], width=cfg["n_embd"],
+                           eps=cfg["layer_norm_epsilon"])
+    w = read_safetensors(os.path.join(directory, "model.safetensors"))
+    return cfg, c, w, {k: torch.tensor(v.astype(np.float32)) for k, v in w.items()}
 
 def main():
     ap = argparse.ArgumentParser()
@@ -59,18 +76,14 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         if not a.directory:
             a.directory = os.path.join(tmp, "random")
-            sys.argv = ["make_golden.py", a.directory, "--layers", "12", "--heads", "12", "--width", "768",
-                        "--vocab", "50257", "--ctx", "1024", "--tokens", "2", "--seed", str(a.seed)]
-            make_golden.main()
-        cfg = json.load(open(os.path.join(a.directory, "config.json")))
-        c = argparse.Namespace(layers=cfg["n_layer"], heads=cfg["n_head"], width=cfg["n_embd"])
-        w = read_safetensors(os.path.join(a.directory, "model.safetensors"))
+            make_checkpoint(a.directory, a.seed)
+        cfg, c, w, of_torch = open_checkpoint(a.directory)
         ids = np.random.default_rng(a.seed + 7).integers(0, cfg["vocab_size"], a.tokens)
         exact = make_golden.forward({k: v.astype(np.float64) for k, v in w.items()}, c, ids)["logits"]
         model, npy = os.path.join(tmp, "model.attn"), os.path.join(tmp, "logits.npy")
         subprocess.run([a.convert, a.directory, model], check=True)
         subprocess.run([a.gpt2, model, "--ids", " ".join(map(str, ids)), "--logits", npy, "--quiet"], check=True)
-        ours, theirs = np.load(npy), torch_logits(w, c, ids)
+        ours, theirs = np.load(npy), torch_logits(of_torch, c, ids).numpy()
     error = lambda x: np.abs(x - exact).max()
     rms = lambda x: np.sqrt(((x - exact) ** 2).mean())
     print(f"logits [{a.tokens}, {exact.shape[1]}], standard deviation {exact.std():.4g}")

@@ -1,6 +1,6 @@
-/* What the suites of tier 1 share: the numbers that PyTorch computed (make_op_fixtures.py says how
- * and describes the file), tensors whose layout a test chooses, and comparisons. Nothing here calls
- * the operations of attn.h, so that a mistake there cannot hide itself. */
+/* What the suites of tier 1 share: the numbers that PyTorch computed (make_op_fixtures.py says how,
+ * fixture_file.py describes the file), tensors whose layout a test chooses, and comparisons.
+ * Nothing here calls the operations of attn.h, so that a mistake there cannot hide itself. */
 #ifndef FIXTURE_H
 #define FIXTURE_H
 

@@ -97,6 +97,24 @@ unsigned char *test_read(const char *path, size_t *size)
     return bytes;
 }
 
+void test_write(const char *path, const void *bytes, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+    const size_t written = file ? fwrite(bytes, 1, size, file) : 0;
+    if (!file || fclose(file) != 0 || written != size)
+        test_fail(__FILE__, __LINE__, "cannot write %s", path);
+}
+
+int test_same_file(const char *path, const char *other)
+{
+    size_t size, other_size;
+    unsigned char *a = test_read(path, &size), *b = test_read(other, &other_size);
+    const int same = a && b && size == other_size && memcmp(a, b, size) == 0;
+    free(a);
+    free(b);
+    return same;
+}
+
 const char *test_tmp(const char *name)
 {
     static char paths[8][512];

@@ -6,7 +6,7 @@
 Needs numpy (Debian: python3-numpy). Everything is computed in float64 from the stored weights, by
 the formulas of TransformerLens (head_detector, ActivationCache.decompose_resid, logit_attrs,
 apply_ln_to_stack, FactoredMatrix, fold_layer_norm, center_writing_weights, center_unembed) and
-stored as float32. The file's layout is that of make_op_fixtures.py. Names are "plain.rank" and so
+stored as float32. The file's layout is in fixture_file.py. Names are "plain.rank" and so
 on; T is the length of the text, L layers, H heads, P the positions 5 to 7. Of large
 matrices only the first rows are kept.
 """
@@ -16,6 +16,8 @@ import struct
 import sys
 
 import numpy as np
+
+from fixture_file import save
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(here, "golden"))
@@ -31,18 +33,6 @@ def add(name, array):
     array = np.asarray(array)
     array = array.astype(np.int32 if array.dtype.kind in "iub" else np.float32)
     written.append((name, 2 if array.dtype == np.int32 else 0, np.ascontiguousarray(array)))
-
-
-def save(path):
-    data = bytearray(b"ATTNTEST" + struct.pack("<I", len(written)))
-    for name, kind, array in written:
-        raw = name.encode()
-        data += struct.pack("<I", len(raw)) + raw + struct.pack("<II", kind, array.ndim)
-        data += struct.pack(f"<{array.ndim}I", *array.shape)
-        data += bytes(-len(data) % 4) + array.tobytes()
-    with open(path, "wb") as file:
-        file.write(data)
-    print(f"{path}: {len(written)} tensors, {len(data)} bytes")
 
 
 def read_safetensors(path):
@@ -253,7 +243,7 @@ def main():
         circuits(name, c, w)
         reworked(name, c, w)
     products()
-    save(sys.argv[1] if len(sys.argv) > 1 else "tests/fixtures/lens.bin")
+    save(sys.argv[1] if len(sys.argv) > 1 else "tests/fixtures/lens.bin", written)
 
 
 main()

@@ -7,20 +7,17 @@ Needs torch and numpy (made with torch 1.13 and numpy 1.24, on the CPU). Inputs 
 float16, where that keeps the file small); what is expected is computed by PyTorch in float64 from
 exactly those inputs and stored as float32.
 
-The file, little-endian: "ATTNTEST", u32 number of tensors, and for each tensor u32 length of the
-name, the name, u32 type (0 f32, 1 f16, 2 i32), u32 number of dimensions, u32 each dimension, zeros
-up to a multiple of 4 bytes, the elements in row-major order, zeros up to a multiple of 4.
-
-A case of an operation is a group of names, "matmul.3.a", "matmul.3.b", "matmul.3.out"; cases of one
-operation are numbered from 0 without gaps.
+The file's layout is in fixture_file.py. A case of an operation is a group of names, "matmul.3.a",
+"matmul.3.b", "matmul.3.out"; cases of one operation are numbered from 0 without gaps.
 """
 import math
-import struct
 import sys
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+
+from fixture_file import save
 
 torch.set_num_threads(1)
 rng = np.random.default_rng(20240607)
@@ -65,19 +62,6 @@ def ids(limit, *shape):
 def wide(array):
     """The same numbers as a float64 tensor."""
     return torch.from_numpy(np.asarray(array).astype(np.float64))
-
-
-def save(path):
-    data = bytearray(b"ATTNTEST" + struct.pack("<I", len(written)))
-    for name, kind, array in written:
-        raw = name.encode()
-        data += struct.pack("<I", len(raw)) + raw + struct.pack("<II", kind, array.ndim)
-        data += struct.pack(f"<{array.ndim}I", *array.shape)
-        data += bytes(-len(data) % 4) + array.tobytes()
-        data += bytes(-len(data) % 4)
-    with open(path, "wb") as file:
-        file.write(data)
-    print(f"{path}: {len(written)} tensors, {len(data)} bytes")
 
 
 def matmul():
@@ -368,7 +352,7 @@ def main():
                  layernorm, gelu, embedding, attention, multihead, mlp_and_block, unembed,
                  random_numbers, halves):
         make()
-    save(sys.argv[1] if len(sys.argv) > 1 else "tests/fixtures/ops.bin")
+    save(sys.argv[1] if len(sys.argv) > 1 else "tests/fixtures/ops.bin", written)
 
 
 main()

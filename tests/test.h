@@ -6,6 +6,11 @@
 #include "attn.h"
 #include <stdio.h>
 
+/* Where the programs are. */
+#ifndef TEST_BUILD
+#define TEST_BUILD "build"
+#endif
+
 /* Runs one case and counts it. */
 void test_run(const char *suite, const char *name, void (*body)(void));
 #define RUN(suite, name) test_run(suite, #name, name)
@@ -32,6 +37,10 @@ const char *test_data(void);
 const char *test_data_path(const char *name);
 /* A whole file in memory from malloc, with a zero after it; NULL if it cannot be read. */
 unsigned char *test_read(const char *path, size_t *size);
+/* Writes a file, or fails the running case. */
+void test_write(const char *path, const void *bytes, size_t size);
+/* Two files that can be read and hold the same bytes. */
+int test_same_file(const char *path, const char *other);
 /* Where this run may write: "build/test-tmp/name", in one of a few rotating static buffers. */
 const char *test_tmp(const char *name);
 

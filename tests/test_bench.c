@@ -1,15 +1,7 @@
 /* The bench: that it runs to its end, what it prints, how it refuses. Nothing here looks at how
  * fast anything is. */
-#define _POSIX_C_SOURCE 200809L /* for WIFEXITED and WEXITSTATUS under -std=c99 */
-#include "test.h"
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
+#include "command.h"
 
-#ifndef TEST_BUILD
-#define TEST_BUILD "build"
-#endif
 #define BENCH TEST_BUILD "/bench "
 #define MODEL TEST_BUILD "/tiny-stories.attn "
 #ifdef _OPENMP
@@ -17,40 +9,6 @@
 #else
 #define THREADS "1"
 #endif
-
-static char *out, *err; /* what the last run printed */
-
-static void forget(void)
-{
-    free(out);
-    free(err);
-    out = err = NULL;
-}
-
-/* Runs a shell command; its exit code, or -1. */
-static int run(const char *command)
-{
-    char line[1024];
-    size_t size;
-    int status;
-    snprintf(line, sizeof line, "{ %s\n} >%s 2>%s </dev/null", command, test_tmp("bench-out"),
-             test_tmp("bench-err"));
-    status = system(line);
-    forget();
-    out = (char *)test_read(test_tmp("bench-out"), &size);
-    err = (char *)test_read(test_tmp("bench-err"), &size);
-    return CHECK(out && err) && status != -1 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-/* Exit code 2, one line that says `text`, and nothing on standard output. */
-static void refuses(const char *command, const char *text)
-{
-    const int code = run(command);
-    CHECKF(code == 2, "%s: exit code %d, expected 2", command, code);
-    CHECKF(out && !*out, "%s: printed \"%.40s\"", command, out);
-    CHECKF(err && strstr(err, text) && strchr(err, '\n') == err + strlen(err) - 1,
-           "%s: said \"%s\", not \"%s\"", command, err, text);
-}
 
 /* A number after "key": in the first place that has it, or -1. */
 static double number_of(const char *json, const char *key)
@@ -72,21 +30,21 @@ static size_t count_of(const char *text, const char *word)
 
 static void bad_options(void)
 {
-    refuses(BENCH "--fast", "there is no option --fast");
-    refuses(BENCH "--size 125M", "not 125M");
-    refuses(BENCH "--size", "a value is missing after --size");
-    refuses(BENCH "--dtype f32,q5", "not f32,q5");
-    refuses(BENCH "--dtype ''", "--dtype takes");
-    refuses(BENCH "--only matmul,", "not matmul,");
-    refuses(BENCH "--threads 0", "--threads takes");
-    refuses(BENCH "--threads 2x", "--threads takes");
-    refuses(BENCH "--threads 257", "--threads takes");
+    refuses(2, "there is no option --fast", BENCH "--fast");
+    refuses(2, "not 125M", BENCH "--size 125M");
+    refuses(2, "a value is missing after --size", BENCH "--size");
+    refuses(2, "not f32,q5", BENCH "--dtype f32,q5");
+    refuses(2, "--dtype takes", BENCH "--dtype ''");
+    refuses(2, "not matmul,", BENCH "--only matmul,");
+    refuses(2, "--threads takes", BENCH "--threads 0");
+    refuses(2, "--threads takes", BENCH "--threads 2x");
+    refuses(2, "--threads takes", BENCH "--threads 257");
 #ifndef _OPENMP
-    refuses(BENCH "--threads 2", "--threads takes 1 where there is no OpenMP");
+    refuses(2, "--threads takes 1 where there is no OpenMP", BENCH "--threads 2");
 #endif
-    refuses(BENCH MODEL MODEL, "one model at a time");
-    refuses(BENCH MODEL "--dtype q8", "not for a given model");
-    refuses(BENCH MODEL "--only roofs --json " MODEL, "would overwrite the model");
+    refuses(2, "one model at a time", BENCH MODEL MODEL);
+    refuses(2, "not for a given model", BENCH MODEL "--dtype q8");
+    refuses(2, "would overwrite the model", BENCH MODEL "--only roofs --json " MODEL);
     forget();
 }
 
@@ -123,12 +81,9 @@ static void every_section(void)
     char *table = NULL, *json = NULL;
     const char *line, *end;
     size_t size, i, n;
-    if (!CHECKF(run(BENCH MODEL "--quick --threads " THREADS " --json build/test-tmp/bench.json") ==
-                    0,
-                "%s", err))
+    table = prints(BENCH MODEL "--quick --threads " THREADS " --json build/test-tmp/bench.json");
+    if (!table)
         return;
-    table = out;
-    out = NULL;
     json = (char *)test_read("build/test-tmp/bench.json", &size);
     if (!CHECK(json))
         return;

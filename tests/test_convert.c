@@ -2,57 +2,18 @@
  * refused with a message that says why. The checkpoints in tests/fixtures/convert and the values
  * expected of them come from numpy (make_convert_fixtures.py); the checks of Hugging Face
  * checkpoints find tensors by searching the header's text, past every reader of the project. */
-#define _POSIX_C_SOURCE 200809L
-#include "test.h"
 #include "tools/vocab.h"
+#include "command.h"
 #include <dirent.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#ifndef TEST_BUILD
-#define TEST_BUILD "build"
-#endif
 #define FIXTURES "tests/fixtures/convert/"
 #define STORIES  "examples/tiny-stories"
 
 /* >> Running the programs ====================================================================== */
-
-static char *printed, *said; /* standard output and error of the last run */
-static size_t printed_size, said_size;
-
-/* Runs a shell command; its exit code, or 128 + n for signal n. */
-static int run(const char *format, ...)
-{
-    char command[2048];
-    const size_t room = sizeof command;
-    int n = snprintf(command, room, "{ "), status;
-    va_list args;
-    va_start(args, format);
-    n += vsnprintf(command + n, room - (size_t)n, format, args);
-    va_end(args);
-    snprintf(command + n, room - (size_t)n, "\n} >%s 2>%s", test_tmp("convert.out"),
-             test_tmp("convert.err"));
-    status = system(command);
-    free(printed);
-    free(said);
-    printed = (char *)test_read(test_tmp("convert.out"), &printed_size);
-    said = (char *)test_read(test_tmp("convert.err"), &said_size);
-    if (!CHECK(printed && said && status != -1))
-        return -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-static void forget(void)
-{
-    free(printed);
-    free(said);
-    printed = said = NULL;
-}
 
 static int exists(const char *path)
 {
@@ -84,13 +45,13 @@ static int refused(const char *input, const char *options, const char *text)
     snprintf(output, sizeof output, "%s", test_tmp("refused.attn"));
     remove(output);
     code = run(TEST_BUILD "/attn-convert '%s' %s %s", input, output, options);
-    line = said;
+    line = err;
     while (line && strncmp(line, "note: ", 6) == 0 && strchr(line, '\n'))
         line = strchr(line, '\n') + 1;
-    return CHECKF(code == 1, "exit code %d, expected 1 for \"%s\": %s", code, text, said) &
+    return CHECKF(code == 1, "exit code %d, expected 1 for \"%s\": %s", code, text, err) &
            CHECKF(line && strncmp(line, "attn-convert: ", 14) == 0 && strstr(line, text) &&
-                      strchr(line, '\n') == said + said_size - 1,
-                  "said \"%s\", expected one line with \"%s\"", said, text) &
+                      strchr(line, '\n') == err + err_size - 1,
+                  "said \"%s\", expected one line with \"%s\"", err, text) &
            CHECKF(!exists(output), "there is an output in spite of \"%s\"", text) &
            CHECKF(!leftovers(), "an unfinished file is left after \"%s\"", text);
 }
@@ -104,22 +65,13 @@ static attn_model *converted(attn_ctx *ctx, const char *input, const char *optio
     snprintf(output, sizeof output, "%s", test_tmp("converted.attn"));
     code = run(TEST_BUILD "/attn-convert '%s' %s %s", input, output, options);
     memset(ctx, 0, sizeof *ctx);
-    if (CHECKF(code == 0, "%s %s: exit code %d: %s", input, options, code, said))
+    if (CHECKF(code == 0, "%s %s: exit code %d: %s", input, options, code, err))
         OK(ctx, attn_model_open(ctx, &model, output, NULL));
     CHECK(!leftovers());
     return model;
 }
 
 /* >> Files to damage =========================================================================== */
-
-static void write_file(const char *path, const void *bytes, size_t size)
-{
-    FILE *file = fopen(path, "wb");
-    if (CHECKF(file != NULL, "cannot write %s", path)) {
-        CHECK(fwrite(bytes, 1, size, file) == size);
-        fclose(file);
-    }
-}
 
 /* A copy of a checkpoint under a name of its own. */
 static const char *copied(const char *input)
@@ -158,7 +110,7 @@ static void edit(const char *dir, const char *file, const char *find, const char
         memcpy(made + head + m, at + n, size - head - n);
         if (strstr(file, ".safetensors") && !strstr(file, ".json"))
             put_u64((unsigned char *)made, get_u64((unsigned char *)made) + m - n);
-        write_file(path, made, size - n + m);
+        test_write(path, made, size - n + m);
         free(made);
     }
     free(bytes);
@@ -262,7 +214,7 @@ static void every_format_keeps_its_numbers(void)
                e->input);
         same_as_reference(model, e->input);
         attn_model_close(model);
-        CHECKF(said_size == 0 || e->bos < 0, "%s: not silent: %s", e->input, said);
+        CHECKF(err_size == 0 || e->bos < 0, "%s: not silent: %s", e->input, err);
     }
     forget();
 }
@@ -376,7 +328,7 @@ static void included_model(void)
     CHECK(dtype_of(model, "embed.W_E") == ATTN_F16); /* as in the checkpoint */
     CHECK(dtype_of(model, "blocks.3.mlp.W_out") == ATTN_F16);
     CHECK(dtype_of(model, "ln_final.w") == ATTN_F32);
-    CHECKF(said_size == 0, "not silent: %s", said);
+    CHECKF(err_size == 0, "not silent: %s", err);
     same_as_safetensors(model, STORIES);
     attn_model_close(model);
     forget();
@@ -450,7 +402,7 @@ static void narrowing_to_f16(void)
         const float large[2] = {-65519.99609375f, 65520.0f};
         attn_tensor t;
         memcpy(bytes + 1024 + 4 * 18, &large[0], 4);
-        write_file(test_tmp("variant.bin"), bytes, size);
+        test_write(test_tmp("variant.bin"), bytes, size);
         model = converted(&ctx, test_tmp("variant.bin"), "--dtype f16");
         memset(&t, 0, sizeof t);
         if (model && OK(&ctx, attn_model_tensor(&ctx, model, "embed.W_E", &t)))
@@ -458,7 +410,7 @@ static void narrowing_to_f16(void)
         attn_tensor_free(&ctx, &t);
         attn_model_close(model);
         memcpy(bytes + 1024 + 4 * 18, &large[1], 4);
-        write_file(test_tmp("variant.bin"), bytes, size);
+        test_write(test_tmp("variant.bin"), bytes, size);
         refused(test_tmp("variant.bin"), "--dtype f16",
                 "element 2 of row 1 of wte.weight is 65520, more than f16 can hold");
     }
@@ -489,18 +441,18 @@ static void tied_and_untied(void)
     file = test_read(path, &size);
     if (CHECK(file && (table = find_tensor((char *)file, size, "lm_head.weight", &n)) != NULL)) {
         file[(size_t)(table - file) + n - 31] ^= 1; /* in the last row */
-        write_file(path, file, size);
+        test_write(path, file, size);
         model = converted(&ctx, dir, "");
         CHECK(model && !attn_model_config(model)->tied);
         attn_model_close(model);
         file[(size_t)(table - file) + n - 31] ^= 1;
-        write_file(path, file, size);
+        test_write(path, file, size);
     }
     free(file);
     edit(dir, "model.safetensors", "\"lm_head.weight\"", "\"score.weight\"");
     refused(dir, "",
             "lm_head.weight is missing, but config.json says tie_word_embeddings is false");
-    CHECK(strstr(said, "note: the tensor score.weight is not part of GPT-2") != NULL);
+    CHECK(strstr(err, "note: the tensor score.weight is not part of GPT-2") != NULL);
     forget();
 }
 
@@ -548,7 +500,7 @@ static void vocabularies_agree(void)
               copied(FIXTURES "bf16")) == 0); /* lines as Windows ends them */
     edit(test_tmp("variant"), "vocab.json", ", \"<|endoftext|>\": 299", "");
     snprintf(path, sizeof path, "%s/added_tokens.json", test_tmp("variant"));
-    write_file(path, "{\r\n\t\"<|endoftext|>\": 299}", 25);
+    test_write(path, "{\r\n\t\"<|endoftext|>\": 299}", 25);
     other = section_of(test_tmp("variant"), &other_size);
     same_section("added_tokens.json", section, size, other, other_size);
     free(other);
@@ -684,7 +636,7 @@ static void gaps_and_extra_tokens(void)
         const attn_tokenizer *t = attn_model_tokenizer(model);
         CHECK(attn_tokenizer_n_tokens(t) == 300);
         CHECK(attn_token_bytes(t, 299, &size) == NULL || size == 0);
-        CHECK(strstr(said, "note: 1 special tokens") != NULL);
+        CHECK(strstr(err, "note: 1 special tokens") != NULL);
     }
     attn_model_close(model);
     forget();
@@ -873,14 +825,14 @@ static void malformed_json(void)
     size_t i;
     snprintf(path, sizeof path, "%s/config.json", dir);
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        write_file(path, cases[i].text, strlen(cases[i].text));
+        test_write(path, cases[i].text, strlen(cases[i].text));
         refused(dir, "", cases[i].message);
     }
     memset(deep, '[', 65);
     memset(deep + 65, ']', 65);
-    write_file(path, deep, 130);
+    test_write(path, deep, 130);
     refused(dir, "", "more than 64 values inside each other");
-    write_file(path, deep + 1, 128);
+    test_write(path, deep + 1, 128);
     refused(dir, "", "config.json is not a JSON object");
     forget();
 }
@@ -937,7 +889,7 @@ static void safetensors_that_are_none(void)
         return;
     head = (size_t)get_u64(file);
     for (i = 0; i < size; i += i < 16 ? 3 : size / 23) { /* cut */
-        write_file(path, file, i);
+        test_write(path, file, i);
         refused(dir, "",
                 i == 0         ? "is empty"
                 : i < 8        ? "too few"
@@ -945,28 +897,28 @@ static void safetensors_that_are_none(void)
                                : "cut short?");
     }
     put_u64(file, head - 1); /* the header ends in blanks, so one fewer is as good JSON */
-    write_file(path, file, size);
+    test_write(path, file, size);
     refused(dir, "", "belong to no tensor");
     put_u64(file, UINT64_MAX);
-    write_file(path, file, size);
+    test_write(path, file, size);
     refused(dir, "", "its header alone should have 18446744073709551615");
     put_u64(file, 100000001); /* in a file that is large enough, and takes no room on the disk */
-    write_file(path, file, size);
+    test_write(path, file, size);
     CHECK(truncate(path, 200000000) == 0);
     refused(dir, "", "its header alone should have 100000001");
     put_u64(file, head);
     file[size] = 0;
-    write_file(path, file, size + 1); /* test_read leaves room for one byte */
+    test_write(path, file, size + 1); /* test_read leaves room for one byte */
     refused(dir, "", "1 bytes at its end belong to no tensor");
 
     memcpy(file + 8 + head + 2 * 33, "\xc0\x7f", 2); /* element 33 of wte.weight: NaN */
-    write_file(path, file, size);
+    test_write(path, file, size);
     refused(dir, "", "element 1 of row 2 of wte.weight is not a number (NaN)");
     memcpy(file + 8 + head + 2 * 33, "\x80\xff", 2);
-    write_file(path, file, size);
+    test_write(path, file, size);
     refused(dir, "", "element 1 of row 2 of wte.weight is infinite");
     memcpy(file + 8 + head + 2 * 33, "\x80\x47", 2); /* 65536 */
-    write_file(path, file, size);
+    test_write(path, file, size);
     refused(dir, "--dtype f16", "more than f16 can hold; convert with --dtype f32");
     free(file);
     forget();
@@ -1062,31 +1014,31 @@ static void gguf_that_is_none(void)
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         memcpy(bytes, whole, size);
         patch(bytes, size, cases[i].after, cases[i].skip, cases[i].byte);
-        write_file(path, bytes, size);
+        test_write(path, bytes, size);
         if (cases[i].text[0])
             refused(path, "", cases[i].text);
         else
             CHECK(run(TEST_BUILD "/attn-convert %s %s", path, test_tmp("x.attn")) == 0);
     }
     for (i = 0; i < size; i += i < 24 ? 4 : 1 + size / 60) { /* cut anywhere */
-        write_file(path, whole, i);
+        test_write(path, whole, i);
         refused(path, "", "");
     }
     memcpy(bytes, whole, size);
     at = find_bytes((char *)bytes, size, "tokenizer.ggml.eos_token_id");
     if (CHECK(at != NULL)) {
         memcpy(at, "tokenizer.ggml.bos", 18);
-        write_file(path, bytes, size);
+        test_write(path, bytes, size);
         refused(path, "", "the key tokenizer.ggml.bos_token_id appears twice");
     }
     memcpy(nested, "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0a\11\0\0\0", 37);
     for (i = 0; i < N_NESTED; i++)
         memcpy(nested + 37 + 12 * i, "\11\0\0\0\1\0\0\0\0\0\0\0", 12);
-    write_file(path, nested, sizeof nested);
+    test_write(path, nested, sizeof nested);
     refused(path, "", "a is arrays inside each other, more than 4 deep");
     memcpy(bytes, whole, size);
     patch(bytes, size, "GGUF", 0, 2); /* version 2 has the same layout */
-    write_file(path, bytes, size);
+    test_write(path, bytes, size);
     CHECK(run(TEST_BUILD "/attn-convert %s %s", path, test_tmp("x.attn")) == 0);
     free(whole);
     free(bytes);
@@ -1121,11 +1073,11 @@ static void llmc_that_is_none(void)
         put_u32(bytes + 4 * cases[i].word, cases[i].value);
         if (cases[i].value == 0x1000000)
             put_u32(bytes + 16, 0x1000000);
-        write_file(path, bytes, size);
+        test_write(path, bytes, size);
         refused(path, "", cases[i].text);
     }
     for (i = 0; i < size; i += i < 8 ? 1 : 1 + size / 12) {
-        write_file(path, whole, i);
+        test_write(path, whole, i);
         refused(path, "",
                 i == 0     ? "is empty"
                 : i < 4    ? "is neither"
@@ -1149,7 +1101,7 @@ static void llmc_vocabularies(void)
     for (i = 0; i < 8; i++)
         put_u32(bytes + 4 * i, header[i]);
     snprintf(path, sizeof path, "%s", test_tmp("variant.bin"));
-    write_file(path, bytes, sizeof bytes);
+    test_write(path, bytes, sizeof bytes);
     CHECK(truncate(path, 1024 + 4 * (12 * 16 * 16 + 13 * 16 + (50304 + 8 + 2) * 16)) == 0);
     model = converted(&ctx, path, "");
     CHECK(model && attn_model_config(model)->bos == 50256 &&
@@ -1157,7 +1109,7 @@ static void llmc_vocabularies(void)
     attn_model_close(model);
     if (CHECK((whole = test_read(FIXTURES "v3.bin", &size)) != NULL)) {
         put_u32(whole + 12, 384);
-        write_file(path, whole, size);
+        test_write(path, whole, size);
         model = converted(&ctx, path, "");
         CHECK(model && attn_model_config(model)->n_vocab == 384);
         attn_model_close(model);
@@ -1172,7 +1124,7 @@ static void inputs_that_are_none(void)
     char path[600];
     refused("no/such/thing", "", "cannot open no/such/thing");
     refused("tests", "", "tests holds no config.json");
-    write_file(test_tmp("variant.bin"), "version https://git-lfs.github.com/spec/v1\noid", 46);
+    test_write(test_tmp("variant.bin"), "version https://git-lfs.github.com/spec/v1\noid", 46);
     refused(test_tmp("variant.bin"), "", "`git lfs pull` fetches the file");
     CHECK(run("mv %s %s/model.safetensors", test_tmp("variant.bin"), dir) == 0);
     refused(dir, "", "`git lfs pull` fetches the file");
@@ -1182,7 +1134,7 @@ static void inputs_that_are_none(void)
     CHECK(run(TEST_BUILD "/attn-convert %s %s", FIXTURES "bf16", test_tmp("x.attn")) == 0);
     refused(test_tmp("x.attn"), "", "is a .attn file already");
     snprintf(path, sizeof path, "%s", test_tmp("variant.pt"));
-    write_file(path, "PK\003\004 and so on", 14);
+    test_write(path, "PK\003\004 and so on", 14);
     refused(path, "", "tools/pickle-to-safetensors.py");
     CHECK(run("mv %s/model.safetensors %s/pytorch_model.bin", dir, dir) == 0);
     refused(dir, "", "tools/pickle-to-safetensors.py");
@@ -1214,8 +1166,7 @@ static void inputs_that_are_no_files(void)
         }
         CHECK(run("%s" TEST_BUILD "/attn-convert %s %s; code=$?; kill $other; exit $code", command,
                   input, test_tmp("refused.attn")) == 1);
-        CHECKF(strstr(said, "is a pipe, where a file is needed") != NULL, "%s: %s", pipe_path,
-               said);
+        CHECKF(strstr(err, "is a pipe, where a file is needed") != NULL, "%s: %s", pipe_path, err);
         if (i > 0) {
             CHECK(run("mv %s %s", pipe_path, test_tmp("pipe")) == 0);
             snprintf(pipe_path, sizeof pipe_path, "%s", test_tmp("pipe"));
@@ -1225,10 +1176,10 @@ static void inputs_that_are_no_files(void)
     if (exists("/dev/null")) {
         refused("/dev/null", "", "/dev/null is a device, where a file is needed");
         CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 /dev/null") == 1 &&
-              strstr(said, "/dev/null is a device; expected a file name"));
+              strstr(err, "/dev/null is a device; expected a file name"));
     }
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 %s", pipe_path) == 1 &&
-          strstr(said, "is a pipe; expected a file name"));
+          strstr(err, "is a pipe; expected a file name"));
     remove(pipe_path);
     forget();
 }
@@ -1274,14 +1225,14 @@ static void pickles(void)
     snprintf(made, sizeof made, "%s", test_tmp("pickles/made"));
     if (!CHECKF(run("rm -rf %s && mkdir %s && %s tests/make_pickles.py " FIXTURES "bf16 %s", dir,
                     dir, python, dir) == 0,
-                "%s", said))
+                "%s", err))
         return;
     for (i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
         attn_ctx ctx;
         attn_model *model;
         CHECKF(run("rm -rf %s && %s tools/pickle-to-safetensors.py %s/%s %s", made, python, dir,
                    inputs[i], made) == 0,
-               "%s: %s", inputs[i], said);
+               "%s: %s", inputs[i], err);
         model = converted(&ctx, made, "");
         if (model)
             same_as_reference(model, "bf16");
@@ -1290,7 +1241,7 @@ static void pickles(void)
         attn_model_close(model);
     }
     CHECK(run("%s tools/pickle-to-safetensors.py %s/code %s/no", python, dir, dir) == 1);
-    CHECKF(strstr(said, "pickle-to-safetensors: cannot load") != NULL, "%s", said);
+    CHECKF(strstr(err, "pickle-to-safetensors: cannot load") != NULL, "%s", err);
     snprintf(made, sizeof made, "%s", test_tmp("pickles/it-ran"));
     CHECKF(!exists(made), "a pickle's code was run");
     CHECK(run("rm -r %s", dir) == 0);
@@ -1305,12 +1256,12 @@ static void outputs(void)
     size_t size;
     unsigned char *bytes;
     snprintf(path, sizeof path, "%s", test_tmp("kept.attn"));
-    write_file(path, "older", 5);
+    test_write(path, "older", 5);
     CHECK(run(TEST_BUILD "/attn-convert tests %s", path) == 1);
     bytes = test_read(path, &size);
     CHECK(bytes && size == 5 && memcmp(bytes, "older", 5) == 0); /* a failure spoils nothing */
     free(bytes);
-    CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 %s", path) == 0 && printed_size == 0);
+    CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 %s", path) == 0 && out_size == 0);
     bytes = test_read(path, &size);
     CHECK(bytes && size > 5 &&
           memcmp(bytes,
@@ -1319,19 +1270,18 @@ static void outputs(void)
                  8) == 0);
     free(bytes);
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 no/such/dir/x.attn") == 1 &&
-          strstr(said, "cannot write no/such/dir/x.attn"));
+          strstr(err, "cannot write no/such/dir/x.attn"));
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 %s", test_tmp("")) == 1 &&
-          strstr(said, "is a directory; expected a file name"));
+          strstr(err, "is a directory; expected a file name"));
     CHECK(run("cp " FIXTURES "v3.bin %s && chmod u+w %s && " TEST_BUILD "/attn-convert %s %s",
               test_tmp("same.bin"), test_tmp("same.bin"), test_tmp("same.bin"),
               test_tmp("same.bin")) == 1 &&
-          strstr(said, "is part of the input"));
+          strstr(err, "is part of the input"));
     CHECK(run(TEST_BUILD "/attn-convert") == 2);
     CHECK(run(TEST_BUILD "/attn-convert a b c") == 2);
-    CHECK(run(TEST_BUILD "/attn-convert a b --dtype q9") == 2 &&
-          strstr(said, "f32, f16, q8 or q4"));
-    CHECK(run(TEST_BUILD "/attn-convert a b --dtype") == 2 && strstr(said, "needs a value"));
-    CHECK(run(TEST_BUILD "/attn-convert a b --tokenizer") == 2 && strstr(said, "needs a value"));
+    CHECK(run(TEST_BUILD "/attn-convert a b --dtype q9") == 2 && strstr(err, "f32, f16, q8 or q4"));
+    CHECK(run(TEST_BUILD "/attn-convert a b --dtype") == 2 && strstr(err, "needs a value"));
+    CHECK(run(TEST_BUILD "/attn-convert a b --tokenizer") == 2 && strstr(err, "needs a value"));
     if (exists("/dev/full")) { /* a disk that has no room */
         CHECK(run(TEST_BUILD "/attn-info %s >/dev/full", path) == 1);
         CHECK(run("echo hi | " TEST_BUILD "/attn-tokenize %s >/dev/full", path) == 1);
@@ -1353,7 +1303,7 @@ static void interruption(void)
         put_u32(bytes + 4 * i, header[i]);
     snprintf(path, sizeof path, "%s", test_tmp("huge.bin"));
     snprintf(output, sizeof output, "%s", test_tmp("huge.attn"));
-    write_file(path, bytes, sizeof bytes);
+    test_write(path, bytes, sizeof bytes);
     CHECK(truncate(path, 1024 + 4 * (off_t)(12 * (12 * 1600 * 1600 + 13 * 1600) +
                                             (50304 + 1024 + 2) * 1600)) == 0);
     code = run(
@@ -1362,8 +1312,8 @@ static void interruption(void)
         "while ! ls %s.*.part 2>/dev/null && [ $i -lt 200 ]; do sleep 0.05; i=$((i + 1)); done; "
         "kill -TERM $run; wait $run",
         path, output, output);
-    CHECKF(code == 128 + 15, "exit code %d: %s", code, said);
-    CHECKF(strstr(printed, ".part") != NULL, "it never began to write");
+    CHECKF(code == 128 + 15, "exit code %d: %s", code, err);
+    CHECKF(strstr(out, ".part") != NULL, "it never began to write");
     CHECK(!exists(output) && !leftovers());
     remove(path);
     forget();
@@ -1466,7 +1416,7 @@ static void write_wide(const char *dir)
     header[n++] = '}';
     put_u64((unsigned char *)header, n - 8);
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    write_file(path, header, n);
+    test_write(path, header, n);
     CHECK(truncate(path, (off_t)(n + at)) == 0);
     for (k = RUN_START; run_bytes && k < RUN_END; k++) {
         run_bytes[2 * (k - RUN_START)] = (unsigned char)(half_bits(wide_value(k)) & 255);
@@ -1485,7 +1435,7 @@ static void write_wide(const char *dir)
              "{\"vocab_size\": %d, \"n_positions\": %d, \"n_embd\": %d, \"n_inner\": %d, "
              "\"n_head\": 25, \"n_layer\": 1}",
              LONG, LONG, WIDTH, LONG);
-    write_file(path, config, strlen(config));
+    test_write(path, config, strlen(config));
 }
 
 /* Every number in the run, and a sample of the others. */
@@ -1551,31 +1501,31 @@ static void info(void)
     snprintf(path, sizeof path, "%s", test_tmp("info.attn"));
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "sharded %s", path) == 0);
     CHECK(run(TEST_BUILD "/attn-info %s", path) == 0);
-    CHECK(strstr(printed, "3 of 8") && strstr(printed, "unembedding          of its own") &&
-          strstr(printed, "1e-06") && strstr(printed, "299  <|endoftext|>") &&
-          strstr(printed, "merges               43") && strstr(printed, "blocks.1.mlp.W_out") &&
-          strstr(printed, "[40, 24]"));
+    CHECK(strstr(out, "3 of 8") && strstr(out, "unembedding          of its own") &&
+          strstr(out, "1e-06") && strstr(out, "299  <|endoftext|>") &&
+          strstr(out, "merges               43") && strstr(out, "blocks.1.mlp.W_out") &&
+          strstr(out, "[40, 24]"));
     /* 2 * 300 * 24 + 12 * 24 + 2 * (24 * 72 + 72 + 24 * 24 + 24 + 2 * 24 * 40 + 40 + 24 + 4 * 24)
      * + 2 * 24 */
-    CHECKF(strstr(printed, "23696 parameters in 29 tensors") != NULL, "%s", printed);
+    CHECKF(strstr(out, "23696 parameters in 29 tensors") != NULL, "%s", out);
     bytes = test_read(path, &size);
     for (i = 0; bytes && i < 5; i++) {
         static const size_t places[] = {100, 300, 5000, 60000, 99999};
         bytes[places[i]] ^= 4;
-        write_file(path, bytes, size);
-        CHECKF(run(TEST_BUILD "/attn-info %s", path) == 1 && printed_size == 0 &&
-                   strncmp(said, "attn-info: ", 11) == 0,
-               "byte %zu: %s", places[i], said);
+        test_write(path, bytes, size);
+        CHECKF(run(TEST_BUILD "/attn-info %s", path) == 1 && out_size == 0 &&
+                   strncmp(err, "attn-info: ", 11) == 0,
+               "byte %zu: %s", places[i], err);
         bytes[places[i]] ^= 4;
     }
     free(bytes);
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "v3.bin %s", path) == 0);
     CHECK(run(TEST_BUILD "/attn-info %s", path) == 0);
-    CHECK(strstr(printed, "\ntokenizer\n  none\n") && strstr(printed, "end of text          none"));
-    CHECK(run(TEST_BUILD "/attn-info no-such-file") == 1 && strstr(said, "No such file"));
+    CHECK(strstr(out, "\ntokenizer\n  none\n") && strstr(out, "end of text          none"));
+    CHECK(run(TEST_BUILD "/attn-info no-such-file") == 1 && strstr(err, "No such file"));
     CHECK(run("cat %s | " TEST_BUILD "/attn-info /dev/stdin", path) == 1 &&
-          strstr(said, "/dev/stdin is a pipe, where a file is needed"));
-    CHECK(run(TEST_BUILD "/attn-info tests") == 1 && strstr(said, "tests is a directory"));
+          strstr(err, "/dev/stdin is a pipe, where a file is needed"));
+    CHECK(run(TEST_BUILD "/attn-info tests") == 1 && strstr(err, "tests is a directory"));
     CHECK(run(TEST_BUILD "/attn-info") == 2);
     forget();
 }
@@ -1587,45 +1537,43 @@ static void tokenize(void)
     uint32_t state = 1;
     size_t i;
     CHECK(run("printf 'the cat<|endoftext|>' | " TEST_BUILD "/attn-tokenize " STORIES) == 0);
-    CHECKF(strstr(printed, " ") && !strstr(printed, "2047") && strchr(printed, '\n'), "%s",
-           printed);
+    CHECKF(strstr(out, " ") && !strstr(out, "2047") && strchr(out, '\n'), "%s", out);
     CHECK(run("printf 'the cat<|endoftext|>' | " TEST_BUILD "/attn-tokenize --special " STORIES) ==
           0);
-    CHECKF(strstr(printed, " 2047\n") != NULL, "%s", printed);
+    CHECKF(strstr(out, " 2047\n") != NULL, "%s", out);
     CHECK(run("printf '2047 ' | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 0);
-    CHECKF(strcmp(printed, "<|endoftext|>") == 0, "%s", printed);
-    CHECK(run(TEST_BUILD "/attn-tokenize " STORIES " </dev/null") == 0 &&
-          strcmp(printed, "\n") == 0);
+    CHECKF(strcmp(out, "<|endoftext|>") == 0, "%s", out);
+    CHECK(run(TEST_BUILD "/attn-tokenize " STORIES " </dev/null") == 0 && strcmp(out, "\n") == 0);
     CHECK(run("printf '1 2048' | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 1 &&
-          printed_size == 0 && strstr(said, "2048"));
+          out_size == 0 && strstr(err, "2048"));
     CHECK(run("printf '1 2a' | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 1 &&
-          strstr(said, "entry 1 of the input, \"2a\", is not"));
+          strstr(err, "entry 1 of the input, \"2a\", is not"));
     CHECK(run("printf '1 2147483648' | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 1 &&
-          strstr(said, "\"2147483648\", is not a token id"));
+          strstr(err, "\"2147483648\", is not a token id"));
     CHECK(run("echo hello | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 1 &&
-          strstr(said, "entry 0 of the input, \"hello\", is not"));
+          strstr(err, "entry 0 of the input, \"hello\", is not"));
     CHECK(run("printf '1 99999999999999999999' | " TEST_BUILD "/attn-tokenize --decode " STORIES) ==
           1);
-    CHECK(run(TEST_BUILD "/attn-tokenize tests </dev/null") == 1 && strstr(said, "neither"));
+    CHECK(run(TEST_BUILD "/attn-tokenize tests </dev/null") == 1 && strstr(err, "neither"));
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "v3.bin %s", test_tmp("bare.attn")) == 0);
     CHECK(run(TEST_BUILD "/attn-tokenize %s </dev/null", test_tmp("bare.attn")) == 1 &&
-          strstr(said, "has no tokenizer"));
+          strstr(err, "has no tokenizer"));
     for (i = 0; i < sizeof bytes; i++) {
         state = state * 1664525u + 1013904223u;
         bytes[i] = (unsigned char)(state >> 24);
     }
     snprintf(path, sizeof path, "%s", test_tmp("bytes"));
-    write_file(path, bytes, sizeof bytes);
+    test_write(path, bytes, sizeof bytes);
     CHECK(run("yes 'the cat' | head -c 200000 | " TEST_BUILD "/attn-tokenize " STORIES
               " | " TEST_BUILD "/attn-tokenize --decode " STORIES " | wc -c") == 0);
-    CHECKF(atol(printed) == 200000, "%s", printed);
+    CHECKF(atol(out) == 200000, "%s", out);
     for (i = 0; i < 2; i++) { /* any bytes come back, from a directory and from a model */
         const char *from = i ? test_tmp("converted.attn") : FIXTURES "strings";
         if (i)
             CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "tiny.gguf %s", from) == 0);
         CHECK(run(TEST_BUILD "/attn-tokenize %s <%s | " TEST_BUILD "/attn-tokenize %s --decode",
                   from, path, from) == 0);
-        CHECK(printed_size == sizeof bytes && memcmp(printed, bytes, sizeof bytes) == 0);
+        CHECK(out_size == sizeof bytes && memcmp(out, bytes, sizeof bytes) == 0);
     }
     forget();
 }

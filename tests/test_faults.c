@@ -3,14 +3,8 @@
  * is left out). The programs run with each of their calls of the system failing in turn (faults.c):
  * they end with a message, or as if nothing had been. */
 #define _POSIX_C_SOURCE 200809L
-#include "fixture.h"
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#ifndef TEST_BUILD
-#define TEST_BUILD "build"
-#endif
+#include "models.h"
+#include "command.h"
 
 /* ---- the library: no memory ---- */
 
@@ -51,12 +45,6 @@ static void prepare(attn_ctx *ctx)
     OK(ctx, attn_model_open(ctx, &stories, TEST_BUILD "/tiny-stories.attn", NULL));
     OK(ctx, attn_session_new(ctx, &held, model, NULL));
     OK(ctx, attn_session_new(ctx, &other, model, NULL));
-}
-
-static int keep_going(const attn_activation *activation, void *user)
-{
-    (void)activation, (void)user;
-    return 0;
 }
 
 /* What a call may make; all of it is freed afterwards. */
@@ -128,7 +116,7 @@ typedef struct scratch {
     DO(attn_tokenizer_new, (ctx, &s->tokenizer, section, section_size))                            \
     DO(attn_encode, (ctx, tokenizer, "Once upon a time", 16, 1, s->ids, 64, &s->n))                \
     DO(attn_decode, (ctx, tokenizer, tokens, 8, s->text, 256, &s->n))                              \
-    DO(attn_hook, (ctx, other, "*hook_pattern", keep_going, NULL))                                 \
+    DO(attn_hook, (ctx, other, "*hook_pattern", do_nothing, NULL))                                 \
     DO(attn_logit_stats, (ctx, x3, tokens, s->stats, s->guesses, 4))                               \
     DO(attn_text_stats, (ctx, held, tokens, 8, s->stats, s->guesses, 4))                           \
     DO(attn_pattern_entropy, (ctx, &s->out, pattern))                                              \
@@ -213,10 +201,7 @@ static void every_function_without_memory(void)
     }
     tokenizer = (attn_tokenizer *)(uintptr_t)attn_model_tokenizer(stories);
     OK(&usual, attn_sampler_new(&usual, &sampler, 40, NULL));
-    memset(&item, 0, sizeof item);
-    item.session = held;
-    item.tokens = tokens;
-    item.n_tokens = 8;
+    item = item_of(held, tokens, 8, NULL);
     memset(&generating, 0, sizeof generating);
     generating.prompt_ids = tokens;
     generating.n_prompt_ids = 8;
@@ -311,56 +296,36 @@ static void no_function_is_left_out(void)
 #define PRELOAD_NOT ""
 #endif
 
-static int run(const char *environment, const char *command)
-{
-    char line[1024];
-    int status;
-    snprintf(line, sizeof line, "%s LD_PRELOAD=" TEST_BUILD "/faults.so %s </dev/null >%s 2>%s",
-             environment, command, test_tmp("faults.out"), test_tmp("faults.err"));
-    status = system(line);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-static int same_file(const char *a, const char *b)
-{
-    size_t n = 0, m = 0;
-    unsigned char *x = test_read(a, &n), *y = test_read(b, &m);
-    const int same = (!x && !y) || (x && y && n == m && memcmp(x, y, n) == 0);
-    free(x);
-    free(y);
-    return same;
-}
-
-static int is_empty(const char *path)
-{
-    struct stat s;
-    return stat(path, &s) != 0 || s.st_size == 0;
-}
-
 /* Runs a program with each call failing in turn (in a plain `make test`: about 40 of them). It must
  * do what it always does, or end with exit code 1, a message, and without a trace of its output.
  * `made` is the file it writes, or NULL. */
 static void every_call_fails(const char *command, const char *made)
 {
-    static const char good[] = "build/test-tmp/faults.good", want[] = "build/test-tmp/faults.want",
+    static const char want[] = "build/test-tmp/faults.want",
                       count[] = "build/test-tmp/faults.count";
-    char environment[300], drafts[300];
+    static const char format[] = "FAULT_%s LD_PRELOAD=" TEST_BUILD "/faults.so %s";
+    char fault[300], drafts[300], *good;
+    size_t good_size, size = 0;
     long n = 0, i, step = 1, failed = 0;
     FILE *counted;
-    if (PRELOAD_NOT[0] || is_empty(TEST_BUILD "/faults.so")) {
+    unsigned char *const library = test_read(TEST_BUILD "/faults.so", &size);
+    free(library);
+    if (PRELOAD_NOT[0] || size == 0) {
         test_skip(PRELOAD_NOT[0] ? PRELOAD_NOT : "no faults.so");
         return;
     }
-    snprintf(environment, sizeof environment, "FAULT_COUNT=%s", count);
     if (made)
         remove(made);
-    if (!CHECKF(run(environment, command) == 0, "%s fails by itself", command))
+    snprintf(fault, sizeof fault, "COUNT=%s", count);
+    if (!CHECKF(run(format, fault, command) == 0, "%s fails by itself", command))
         return;
     counted = fopen(count, "r");
     if (!CHECK(counted && fscanf(counted, "%ld", &n) == 1 && n > 5))
         return;
     fclose(counted);
-    rename(test_tmp("faults.out"), good);
+    good = out;
+    good_size = out_size;
+    out = NULL;
     if (made)
         rename(made, want);
     if (!getenv("ATTN_TEST_FULL"))
@@ -368,22 +333,25 @@ static void every_call_fails(const char *command, const char *made)
     snprintf(drafts, sizeof drafts, "ls %s* >/dev/null 2>&1", made ? made : "build/no-such-file");
     for (i = 0; i < n; i += step) {
         int code;
-        snprintf(environment, sizeof environment, "FAULT_AT=%ld", i);
-        code = run(environment, command);
+        snprintf(fault, sizeof fault, "AT=%ld", i);
+        code = run(format, fault, command);
         failed += code != 0;
         CHECKF(code == 0 || code == 1, "%s, call %ld fails: exit code %d", command, i, code);
         if (code == 0) {
-            CHECKF(same_file(test_tmp("faults.out"), good), "%s, call %ld fails: other output",
-                   command, i);
-            CHECKF(!made || same_file(made, want), "%s, call %ld fails: another file", command, i);
+            CHECKF(out_size == good_size && memcmp(out, good, out_size) == 0,
+                   "%s, call %ld fails: other output", command, i);
+            CHECKF(!made || test_same_file(made, want), "%s, call %ld fails: another file", command,
+                   i);
         } else {
-            CHECKF(!is_empty(test_tmp("faults.err")), "%s, call %ld fails: no message", command, i);
+            CHECKF(err_size > 0, "%s, call %ld fails: no message", command, i);
             CHECKF(system(drafts) != 0, "%s, call %ld fails: a file is left", command, i);
         }
         if (made)
             remove(made);
     }
     CHECKF(failed > 3, "%s fails only %ld times", command, failed);
+    free(good);
+    forget();
 }
 
 #define OUT "build/test-tmp/faults-made.attn"

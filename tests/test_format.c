@@ -3,24 +3,12 @@
  * reading it is also a check of the format as it is written down; the converter's files get the
  * same treatment in larger steps. */
 #define _POSIX_C_SOURCE 200809L /* for popen and fileno under -std=c99 */
-#include "fixture.h"
+#include "models.h"
+#include "tools/files.h"
 #include <sys/stat.h>
 
-#ifndef TEST_BUILD
-#define TEST_BUILD "build"
-#endif
-#define PLAIN  "build/test-tmp/format-plain.attn"
-#define LLU(x) ((unsigned long long)(x))
-#define MIB    ((size_t)1 << 20)
-
-/* One thread, unless a case is about threads: on a busy machine they wait for each other. */
-static attn_ctx alone(void)
-{
-    attn_ctx ctx;
-    memset(&ctx, 0, sizeof ctx);
-    ctx.n_threads = 1;
-    return ctx;
-}
+#define PLAIN "build/test-tmp/format-plain.attn"
+#define MIB   ((size_t)1 << 20)
 
 /* ---- the checksum, as the manual has it ---- */
 
@@ -113,28 +101,6 @@ typedef struct image {
     size_t size, n_tensors, tokenizer, tokenizer_size;
 } image;
 
-static void put32(unsigned char *p, uint64_t value)
-{
-    int i;
-    for (i = 0; i < 4; i++)
-        p[i] = (unsigned char)(value >> 8 * i);
-}
-
-static void put64(unsigned char *p, uint64_t value)
-{
-    put32(p, value);
-    put32(p + 4, value >> 32);
-}
-
-static uint64_t get64(const unsigned char *p)
-{
-    uint64_t value = 0;
-    int i;
-    for (i = 7; i >= 0; i--)
-        value = value << 8 | p[i];
-    return value;
-}
-
 static unsigned char *record_of(const image *m, size_t index)
 {
     return m->data + HEADER + RECORD * index;
@@ -143,7 +109,7 @@ static unsigned char *record_of(const image *m, size_t index)
 static void seal_text(image *m, size_t offset, size_t size)
 {
     if (offset <= m->size && size <= m->size - offset)
-        put64(m->data + 112, checksum_of(m->data + offset, size));
+        put_u64(m->data + 112, checksum_of(m->data + offset, size));
 }
 
 /* Makes the checksums right again after bytes were changed. */
@@ -152,13 +118,13 @@ static void seal(image *m)
     size_t i;
     for (i = 0; i < m->n_tensors; i++) {
         unsigned char *r = record_of(m, i);
-        const uint64_t offset = get64(r + OFFSET), size = get64(r + SIZE);
+        const uint64_t offset = get_u64(r + OFFSET), size = get_u64(r + SIZE);
         if (offset <= m->size && size <= m->size - offset)
-            put64(r + SUM, checksum_of(m->data + offset, (size_t)size));
+            put_u64(r + SUM, checksum_of(m->data + offset, (size_t)size));
     }
-    put64(m->data + 88, checksum_of(m->data + HEADER, m->n_tensors * RECORD));
+    put_u64(m->data + 88, checksum_of(m->data + HEADER, m->n_tensors * RECORD));
     seal_text(m, m->tokenizer, m->tokenizer_size);
-    put64(m->data + 248, checksum_of(m->data, 248));
+    put_u64(m->data + 248, checksum_of(m->data, 248));
 }
 
 /* Entry (k, n) of tensor number `index`: a small number that f16 holds, different everywhere. */
@@ -176,7 +142,7 @@ static void put_value(image *m, size_t at, int is_half, float value)
         m->data[at + 1] = (unsigned char)(h >> 8);
     } else {
         memcpy(&bits, &value, 4);
-        put32(m->data + at, bits);
+        put_u32(m->data + at, bits);
     }
 }
 
@@ -188,13 +154,13 @@ static void add(image *m, const char *name, size_t n_in, size_t n_out, int is_pa
     const size_t size = is_panels ? (n_out + 15) / 16 * lines * 64 : (n_in ? n_in : 1) * n_out * 4;
     size_t k, n;
     snprintf((char *)r, 64, "%s", name);
-    put32(r + DTYPE, is_panels && is_half);
-    put32(r + LAYOUT, is_panels != 0);
-    put32(r + NDIM, n_in ? 2 : 1);
-    put64(r + SHAPE0, n_in ? n_in : n_out);
-    put64(r + SHAPE1, n_in ? n_out : 1);
-    put64(r + OFFSET, offset);
-    put64(r + SIZE, size);
+    put_u32(r + DTYPE, is_panels && is_half);
+    put_u32(r + LAYOUT, is_panels != 0);
+    put_u32(r + NDIM, n_in ? 2 : 1);
+    put_u64(r + SHAPE0, n_in ? n_in : n_out);
+    put_u64(r + SHAPE1, n_in ? n_out : 1);
+    put_u64(r + OFFSET, offset);
+    put_u64(r + SIZE, size);
     for (k = 0; k < (n_in ? n_in : 1); k++)
         for (n = 0; n < n_out; n++) {
             const float value = value_at(m->n_tensors, k, n);
@@ -229,10 +195,10 @@ static void add_tokenizer(image *m)
     unsigned char *p = m->data + m->size, *ends = p + 16, *merges = ends + 4 * V,
                   *text = merges + 12 * MERGES + 4;
     size_t id, at = 0;
-    put32(p, V);
-    put32(p + 4, MERGES);
-    put32(p + 8, 1);
-    put32(p + 12, n_bytes);
+    put_u32(p, V);
+    put_u32(p + 4, MERGES);
+    put_u32(p + 8, 1);
+    put_u32(p + 12, (uint32_t)n_bytes);
     for (id = 0; id < V; id++) {
         if (id < 256) {
             text[at++] = byte_of_id(id);
@@ -240,22 +206,22 @@ static void add_tokenizer(image *m)
             const size_t rank = id - 256;
             text[at] = (unsigned char)('a' + rank);
             text[at + 1] = 'b';
-            put32(merges + 12 * rank, id_of_byte(text[at]));
-            put32(merges + 12 * rank + 4, id_of_byte('b'));
-            put32(merges + 12 * rank + 8, id);
+            put_u32(merges + 12 * rank, (uint32_t)id_of_byte(text[at]));
+            put_u32(merges + 12 * rank + 4, (uint32_t)id_of_byte('b'));
+            put_u32(merges + 12 * rank + 8, (uint32_t)id);
             at += 2;
         } else {
             memcpy(text + at, special, sizeof special - 1);
             at += sizeof special - 1;
         }
-        put32(ends + 4 * id, at);
+        put_u32(ends + 4 * id, (uint32_t)at);
     }
-    put32(merges + 12 * MERGES, V - 1);
+    put_u32(merges + 12 * MERGES, V - 1);
     m->tokenizer = m->size;
     m->tokenizer_size = (size_t)(text + n_bytes - p);
     m->size += m->tokenizer_size;
-    put64(m->data + 96, m->tokenizer);
-    put64(m->data + 104, m->tokenizer_size);
+    put_u64(m->data + 96, m->tokenizer);
+    put_u64(m->data + 104, m->tokenizer_size);
 }
 
 static image build(int tied, int is_half)
@@ -270,16 +236,16 @@ static image build(int tied, int is_half)
     m.data += (64 - (uintptr_t)m.data % 64) % 64;
     memset(m.data, 0, MOST);
     memcpy(m.data, magic, 8);
-    put32(m.data + 8, 1);
-    put32(m.data + 12, HEADER);
+    put_u32(m.data + 8, 1);
+    put_u32(m.data + 12, HEADER);
     for (i = 0; i < 7; i++)
-        put32(m.data + 24 + 4 * i, numbers[i]);
-    put32(m.data + 52, tied != 0);
-    put32(m.data + 56, V - 1);
-    put32(m.data + 60, 0xFFFFFFFF);
-    put32(m.data + 64, n_tensors);
-    put64(m.data + 72, HEADER);
-    put64(m.data + 80, n_tensors * RECORD);
+        put_u32(m.data + 24 + 4 * i, numbers[i]);
+    put_u32(m.data + 52, tied != 0);
+    put_u32(m.data + 56, V - 1);
+    put_u32(m.data + 60, 0xFFFFFFFF);
+    put_u32(m.data + 64, (uint32_t)n_tensors);
+    put_u64(m.data + 72, HEADER);
+    put_u64(m.data + 80, n_tensors * RECORD);
     m.size = HEADER + n_tensors * RECORD;
     m.n_tensors = 0;
     add_tokenizer(&m);
@@ -307,7 +273,7 @@ static image build(int tied, int is_half)
     add(&m, "ln_final.b", 0, C, 0, 0);
     if (!tied)
         add(&m, "unembed.W_U", C, V, 1, is_half);
-    put64(m.data + 16, m.size);
+    put_u64(m.data + 16, m.size);
     seal(&m);
     return m;
 }
@@ -371,9 +337,9 @@ static void as_the_manual_says(void)
                 int right = 1;
                 OK(&ctx, attn_model_tensor_info(&ctx, model, index, &info));
                 CHECK(strcmp(info.name, (const char *)record_of(&m, index)) == 0);
-                CHECK(info.offset == get64(record_of(&m, index) + OFFSET) &&
-                      info.size == get64(record_of(&m, index) + SIZE) &&
-                      info.checksum == get64(record_of(&m, index) + SUM));
+                CHECK(info.offset == get_u64(record_of(&m, index) + OFFSET) &&
+                      info.size == get_u64(record_of(&m, index) + SIZE) &&
+                      info.checksum == get_u64(record_of(&m, index) + SUM));
                 OK(&ctx, attn_model_tensor(&ctx, model, info.name, &w));
                 if (w.ndim == 3) /* W_O [H, d, C] */
                     w = attn_reshape(w, attn_shape2(C, C));
@@ -401,14 +367,12 @@ static void no_file_at_all(void)
 {
     attn_ctx ctx = alone();
     attn_model *model = (attn_model *)(uintptr_t)1;
-    FILE *file;
     FAILS(&ctx, ATTN_E_IO, "nowhere/x.attn", attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
     CHECK(model == NULL);
     FAILS(&ctx, ATTN_E_IO, "opened", attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
     FAILS(&ctx, ATTN_E_IO, "directory", attn_model_open(&ctx, &model, "tests", NULL));
     FAILS(&ctx, ATTN_E_IO, "tests", attn_model_open(&ctx, &model, "tests", NULL));
-    file = fopen(test_tmp("format-empty.attn"), "wb");
-    CHECK(file && fclose(file) == 0);
+    test_write(test_tmp("format-empty.attn"), "", 0);
     FAILS(&ctx, ATTN_E_FORMAT, "empty",
           attn_model_open(&ctx, &model, test_tmp("format-empty.attn"), NULL));
     FAILS(&ctx, ATTN_E_FORMAT, "format-empty.attn",
@@ -465,8 +429,8 @@ static void check_cut(const image *m, size_t size)
            ctx.message);
     if (size >= HEADER) {
         CHECKF(strstr(ctx.message, "cut"), "cut at %llu: %s", LLU(size), ctx.message);
-        put64(cut.data + 16, size);
-        put64(cut.data + 248, checksum_of(cut.data, 248));
+        put_u64(cut.data + 16, size);
+        put_u64(cut.data + 248, checksum_of(cut.data, 248));
         status = try_open(&ctx, cut.data, size, 1);
         CHECKF(status == ATTN_E_FORMAT, "cut at %llu with that size: %s (%s)", LLU(size),
                attn_status_name(status), ctx.message);
@@ -488,8 +452,8 @@ static void cuts(void)
     large.n_tensors = large.data[64];
     random_state = 5;
     for (i = 0; i < large.n_tensors; i++) {
-        const size_t offset = (size_t)get64(record_of(&large, i) + OFFSET);
-        const size_t end = offset + (size_t)get64(record_of(&large, i) + SIZE);
+        const size_t offset = (size_t)get_u64(record_of(&large, i) + OFFSET);
+        const size_t end = offset + (size_t)get_u64(record_of(&large, i) + SIZE);
         check_cut(&large, offset - 1);
         check_cut(&large, offset);
         check_cut(&large, offset + 1);
@@ -507,10 +471,10 @@ static int is_padding(const image *m, size_t at)
 {
     size_t end = m->tokenizer + m->tokenizer_size, index;
     for (index = 0; index < m->n_tensors; index++) {
-        const size_t offset = (size_t)get64(record_of(m, index) + OFFSET);
+        const size_t offset = (size_t)get_u64(record_of(m, index) + OFFSET);
         if (at >= end && at < offset)
             return 1;
-        end = offset + (size_t)get64(record_of(m, index) + SIZE);
+        end = offset + (size_t)get_u64(record_of(m, index) + SIZE);
     }
     return 0;
 }
@@ -591,17 +555,17 @@ static attn_status lie(attn_ctx *ctx, image *m, size_t at, size_t bytes, uint64_
     memcpy(kept, m->data, before);
     memcpy(field, m->data + at, 8);
     if (bytes == 4)
-        put32(m->data + at, value);
+        put_u32(m->data + at, (uint32_t)value);
     else
-        put64(m->data + at, value);
+        put_u64(m->data + at, value);
     if (at == 96 || at == 104) /* a good checksum of wherever that is */
-        seal_text(m, (size_t)get64(m->data + 96), (size_t)get64(m->data + 104));
+        seal_text(m, (size_t)get_u64(m->data + 96), (size_t)get_u64(m->data + 104));
     else if (at != 88 && at != 112 &&
              !(at >= HEADER && at < before && (at - HEADER) % RECORD == SUM))
         seal(m); /* those three are checksums themselves */
     if (at >= HEADER)
-        put64(m->data + 88, checksum_of(m->data + HEADER, m->n_tensors * RECORD));
-    put64(m->data + 248, checksum_of(m->data, 248));
+        put_u64(m->data + 88, checksum_of(m->data + HEADER, m->n_tensors * RECORD));
+    put_u64(m->data + 248, checksum_of(m->data, 248));
     status = try_open(ctx, m->data, m->size, 0);
     memcpy(m->data + at, field, bytes);
     memcpy(m->data, kept, before);
@@ -659,7 +623,7 @@ static void lies_in_the_header(void)
     image m = build(0, 0);
     size_t at, i, bytes;
     for (at = 8; at < 120; at += bytes) {
-        const uint64_t now = get64(m.data + at);
+        const uint64_t now = get_u64(m.data + at);
         bytes = at == 16 || at >= 72 ? 8 : 4;
         for (i = 0; i < N_LIES + 2; i++) {
             const uint64_t value = i < N_LIES ? lies[i] : i == N_LIES ? now + 1 : now - 1;
@@ -699,7 +663,7 @@ static void lies_in_the_table(void)
     for (index = 0; index < m.n_tensors; index++)
         for (at = DTYPE; at < 120; at += bytes) {
             const size_t field = HEADER + index * RECORD + at;
-            const uint64_t now = get64(m.data + field);
+            const uint64_t now = get_u64(m.data + field);
             bytes = at < SHAPE0 ? 4 : 8;
 
             for (i = 0; i < N_LIES + 4; i++) {
@@ -737,7 +701,7 @@ static void lies_in_the_tokenizer(void)
     size_t at, i;
     for (at = m.tokenizer; at < special + 4; at += 4)
         for (i = 0; i < N_LIES; i++) {
-            const uint32_t now = (uint32_t)get64(m.data + at);
+            const uint32_t now = (uint32_t)get_u64(m.data + at);
             attn_status status;
             if (lies[i] > 0xFFFFFFFF)
                 continue;
@@ -751,10 +715,10 @@ static void lies_in_the_tokenizer(void)
                 CHECKF(status == ATTN_E_FORMAT, "offset %llu = %llx: %s (%s)",
                        LLU(at - m.tokenizer), LLU(lies[i]), attn_status_name(status), ctx.message);
         }
-    put64(m.data + 96, 0); /* none: then its bytes belong to nobody */
-    put64(m.data + 104, 0);
-    put64(m.data + 112, 0);
-    put64(m.data + 248, checksum_of(m.data, 248));
+    put_u64(m.data + 96, 0); /* none: then its bytes belong to nobody */
+    put_u64(m.data + 104, 0);
+    put_u64(m.data + 112, 0);
+    put_u64(m.data + 248, checksum_of(m.data, 248));
     CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_E_FORMAT);
     pool_clear();
 }
@@ -764,13 +728,13 @@ static void more_tokens_than_rows(void)
 {
     attn_ctx ctx = alone();
     image m = build(1, 0);
-    put32(m.data + 24, V - 1);
-    put64(record_of(&m, 0) + SHAPE1, V - 1); /* as many panels as before */
-    put32(m.data + 56, 0);
+    put_u32(m.data + 24, V - 1);
+    put_u64(record_of(&m, 0) + SHAPE1, V - 1); /* as many panels as before */
+    put_u32(m.data + 56, 0);
     seal(&m);
     REFUSED(ATTN_E_FORMAT, "270 tokens, the model 269", m);
-    put32(m.data + 24, V + 1);
-    put64(record_of(&m, 0) + SHAPE1, V + 1);
+    put_u32(m.data + 24, V + 1);
+    put_u64(record_of(&m, 0) + SHAPE1, V + 1);
     seal(&m);
     CHECKF(try_open(&ctx, m.data, m.size, 0) == ATTN_OK, "%s", ctx.message);
     pool_clear();
@@ -803,12 +767,12 @@ static void wrong_tensors(void)
         pool_clear();
     }
     m = build(0, 0); /* an untied unembedding in a tied file is one too many */
-    put32(m.data + 52, 1);
+    put_u32(m.data + 52, 1);
     seal(&m);
     REFUSED(ATTN_E_FORMAT, "29 tensors, but a model of this configuration has 28", m);
     m = build(0, 0); /* the last of the table not listed */
-    put32(m.data + 64, m.n_tensors - 1);
-    put64(m.data + 80, (m.n_tensors - 1) * RECORD);
+    put_u32(m.data + 64, (uint32_t)m.n_tensors - 1);
+    put_u64(m.data + 80, (m.n_tensors - 1) * RECORD);
     m.n_tensors--;
     seal(&m);
     REFUSED(ATTN_E_FORMAT, "", m);
@@ -821,7 +785,7 @@ static void wrong_tensors(void)
     REFUSED(ATTN_E_FORMAT, "blocks.0.ln1.w is missing", m);
 
     m = build(1, 0); /* two tensors in one place */
-    put64(record_of(&m, 3) + OFFSET, get64(record_of(&m, 2) + OFFSET));
+    put_u64(record_of(&m, 3) + OFFSET, get_u64(record_of(&m, 2) + OFFSET));
     seal(&m);
     REFUSED(ATTN_E_FORMAT, "blocks.0.ln1.b", m);
     m = build(1, 0); /* the records in another order than the data */
@@ -831,18 +795,18 @@ static void wrong_tensors(void)
     seal(&m);
     REFUSED(ATTN_E_FORMAT, "blocks.0.ln1.b", m);
     m = build(1, 0); /* a gap of 64 bytes before the last */
-    end = (size_t)get64(record_of(&m, m.n_tensors - 1) + OFFSET);
+    end = (size_t)get_u64(record_of(&m, m.n_tensors - 1) + OFFSET);
     memmove(m.data + end + 64, m.data + end, m.size - end);
     memset(m.data + end, 0, 64);
     m.size += 64;
-    put64(m.data + 16, m.size);
-    put64(record_of(&m, m.n_tensors - 1) + OFFSET, end + 64);
+    put_u64(m.data + 16, m.size);
+    put_u64(record_of(&m, m.n_tensors - 1) + OFFSET, end + 64);
     seal(&m);
     REFUSED(ATTN_E_FORMAT, "ln_final.b", m);
     m = build(1, 0); /* something behind the end */
     m.size++;
     REFUSED(ATTN_E_FORMAT, "something was added", m);
-    put64(m.data + 16, m.size);
+    put_u64(m.data + 16, m.size);
     seal(&m);
     REFUSED(ATTN_E_FORMAT, "follow the last tensor", m);
     pool_clear();

@@ -5,10 +5,6 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
-#ifndef TEST_BUILD
-#define TEST_BUILD "build"
-#endif
-
 static void replay(const char *target)
 {
     char command[256];

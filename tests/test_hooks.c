@@ -2,168 +2,12 @@
  * edits and patching. Three random models whose activations numpy worked out in float64
  * (golden/make_golden.py), one of them with heads of 5 dimensions, which lie across panels, and the
  * included model, whose weights are halfs. Most of it is compared bit by bit with another way. */
-#include "fixture.h"
-
-#ifndef TEST_BUILD
-#define TEST_BUILD "build"
-#endif
-
-#define LLU(x) ((unsigned long long)(x))
+#include "tools/files.h"
+#include "models.h"
 
 static attn_model *plain, *odd, *narrow, *tiny, *bytes8;
 
 /* ---- tools ---- */
-
-static attn_ctx alone(void)
-{
-    attn_ctx ctx;
-    memset(&ctx, 0, sizeof ctx);
-    ctx.n_threads = 1;
-    return ctx;
-}
-
-static attn_model *converted(const char *from, const char *name, const char *dtype)
-{
-    const char *const path = test_tmp(name);
-    char command[512];
-    attn_ctx ctx = alone();
-    attn_model *model = NULL;
-    snprintf(command, sizeof command,
-             TEST_BUILD "/attn-convert %s %s --no-tokenizer --dtype %s >/dev/null", from, path,
-             dtype);
-    if (CHECKF(system(command) == 0, "%s failed", command))
-        OK(&ctx, attn_model_open(&ctx, &model, path, NULL));
-    return model;
-}
-
-static size_t vocab_of(const attn_model *model)
-{
-    return attn_model_config(model)->n_vocab;
-}
-
-static attn_session *session_on(attn_ctx *ctx, const attn_model *model, size_t n_batch)
-{
-    attn_session *session = NULL;
-    attn_session_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.n_batch = n_batch;
-    OK(ctx, attn_session_new(ctx, &session, model, &desc));
-    return session;
-}
-
-static int32_t *random_tokens(const attn_model *model, size_t n, uint64_t seed)
-{
-    int32_t *tokens = (int32_t *)pool_new(n * sizeof *tokens);
-    size_t i;
-    random_state = seed * 2 + 1;
-    for (i = 0; i < n; i++)
-        tokens[i] = (int32_t)random_below(vocab_of(model));
-    return tokens;
-}
-
-static attn_feed_item item_of(attn_session *session, const int32_t *tokens, size_t n, float *logits)
-{
-    attn_feed_item item;
-    memset(&item, 0, sizeof item);
-    item.session = session;
-    item.tokens = tokens;
-    item.n_tokens = n;
-    item.logits = logits;
-    return item;
-}
-
-/* All logits [n, n_vocab] of tokens fed `step` at a time. */
-static float *feed_all(attn_ctx *ctx, attn_session *session, const int32_t *tokens, size_t n,
-                       size_t step)
-{
-    const size_t n_vocab = vocab_of(attn_session_model(session));
-    float *logits = (float *)pool_new(n * n_vocab * sizeof *logits);
-    size_t at, take;
-    memset(logits, 0xFF, n * n_vocab * sizeof *logits); /* NaN */
-    for (at = 0; at < n; at += take) {
-        attn_feed_item item;
-        take = step < n - at ? step : n - at;
-        item = item_of(session, tokens + at, take, logits + at * n_vocab);
-        if (!OK(ctx, attn_feed_batch(ctx, &item, 1)))
-            break;
-    }
-    return logits;
-}
-
-static int same_floats(const float *got, const float *want, size_t n, const char *what)
-{
-    size_t i;
-    for (i = 0; i < n && memcmp(got + i, want + i, sizeof *got) == 0; i++)
-        ;
-    return CHECKF(i == n, "%s: number %llu is %.9g (%a), expected the bits of %.9g (%a)", what,
-                  LLU(i), (double)got[i], (double)got[i], (double)want[i], (double)want[i]);
-}
-
-static int same_logits(const float *got, const float *want, size_t rows, const attn_model *model,
-                       const char *what)
-{
-    return same_floats(got, want, rows * vocab_of(model), what);
-}
-
-static int differ(const float *a, const float *b, size_t n)
-{
-    return memcmp(a, b, n * sizeof *a) != 0;
-}
-
-static float *entry(attn_tensor x, size_t i, size_t j, size_t k)
-{
-    return (float *)x.data + (ptrdiff_t)i * x.stride[0] + (ptrdiff_t)j * x.stride[1] +
-           (ptrdiff_t)k * x.stride[2];
-}
-
-/* A hook that keeps dense copies of what it saw. */
-typedef struct seen {
-    char name[64];
-    size_t first;
-    attn_tensor value;
-} seen;
-typedef struct sight {
-    size_t n;
-    seen all[1500];
-} sight;
-
-static sight *new_sight(void)
-{
-    sight *s = (sight *)pool_new(sizeof *s);
-    s->n = 0;
-    return s;
-}
-
-static int note(const attn_activation *a, void *user)
-{
-    sight *s = (sight *)user;
-    seen *one = &s->all[s->n];
-    if (!CHECK(s->n < sizeof s->all / sizeof s->all[0]))
-        return 1;
-    s->n++;
-    snprintf(one->name, sizeof one->name, "%s", a->name);
-    one->first = a->first;
-    one->value = laid_out(a->value, ATTN_F32, LAYOUT_DENSE);
-    return 0;
-}
-
-static attn_tensor latest(const sight *s, const char *name)
-{
-    attn_tensor none;
-    size_t i;
-    for (i = s->n; i-- > 0;)
-        if (strcmp(s->all[i].name, name) == 0)
-            return s->all[i].value;
-    memset(&none, 0, sizeof none);
-    test_fail(__FILE__, __LINE__, "%s was not seen", name);
-    return none;
-}
-
-static int do_nothing(const attn_activation *a, void *user)
-{
-    (void)a, (void)user;
-    return 0;
-}
 
 /* Takes the value out, puts rubbish in its place, and brings it back. */
 static int rewrite(const attn_activation *a, void *user)
@@ -208,57 +52,6 @@ static int put_spot(const attn_activation *a, void *user)
     return 0;
 }
 
-/* What one hook makes of a text: its logits, and what `sees` (may be NULL) shows. */
-static float *hooked(const attn_model *model, const int32_t *tokens, size_t n, size_t step,
-                     const char *pattern, attn_hook_fn fn, void *user, const char *sees, sight *s)
-{
-    attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, model, 0);
-    float *logits;
-    if (pattern)
-        OK(&ctx, attn_hook(&ctx, session, pattern, fn, user));
-    if (sees)
-        OK(&ctx, attn_hook(&ctx, session, sees, note, s));
-    logits = feed_all(&ctx, session, tokens, n, step);
-    attn_session_free(session);
-    return logits;
-}
-
-/* ---- golden references ---- */
-
-/* reference.safetensors: {"name":{"dtype":"F32","shape":[..],"data_offsets":[from,to]},...} */
-static attn_tensor safetensor(const unsigned char *file, const char *name)
-{
-    char quoted[80];
-    attn_tensor none;
-    attn_shape shape = {0, {1, 1, 1, 1}};
-    size_t header = 0;
-    const char *p;
-    int i;
-    for (i = 8; i-- > 0;)
-        header = header << 8 | file[i];
-    memset(&none, 0, sizeof none);
-    snprintf(quoted, sizeof quoted, "\"%s\":{", name);
-    p = strstr((const char *)file + 8, quoted);
-    if (!p || p > (const char *)file + 8 + header)
-        return none;
-    for (p = strstr(p, "\"shape\":[") + 9; *p != ']'; p += *p == ',')
-        shape.dim[shape.ndim++] = (size_t)strtoul(p, (char **)(uintptr_t)&p, 10);
-    p = strstr(p, "\"data_offsets\":[") + 16;
-    return attn_borrow((void *)(uintptr_t)(file + 8 + header + strtoul(p, NULL, 10)), ATTN_F32,
-                       shape);
-}
-
-static int32_t *reference_tokens(const unsigned char *file, size_t *n)
-{
-    const attn_tensor stored = safetensor(file, "tokens"); /* I64, little-endian */
-    int32_t *tokens = (int32_t *)pool_new(stored.shape[0] * sizeof *tokens);
-    for (*n = 0; *n < stored.shape[0]; ++*n)
-        tokens[*n] = ((const unsigned char *)stored.data)[8 * *n] |
-                     ((const unsigned char *)stored.data)[8 * *n + 1] << 8;
-    return tokens;
-}
-
 /* ---- what is made on request ---- */
 
 static const char *const opt_in[] = {"*.hook_result", "*_attn_in",      "*_q_input",
@@ -274,7 +67,7 @@ static void check_results(const attn_model *model, const char *path, size_t step
     int32_t *tokens;
     if (!CHECKF(file, "%s cannot be read", path))
         return;
-    tokens = reference_tokens(file, &n);
+    tokens = stored_tokens(file, &n);
     for (layer = 0; layer < c->n_layer; layer++) {
         sight *const s = new_sight();
         attn_tensor whole = random_tensor(3, (int)n, (int)c->n_head, (int)c->d_model), bias = {0};
@@ -290,7 +83,7 @@ static void check_results(const attn_model *model, const char *path, size_t step
                 at += s->all[j].value.shape[0];
             }
         CHECK(at == n);
-        close_to(whole, safetensor(file, name), 2e-5, name);
+        close_to(whole, stored_tensor(file, name), 2e-5, name);
 
         /* The heads and b_O add up to attn_out, here in double. */
         snprintf(name, sizeof name, "blocks.%d.attn.b_O", (int)layer);
@@ -336,9 +129,9 @@ static void looking_changes_nothing(void)
             attn_session *session, *others[2];
             attn_feed_item items[3];
             ctx.n_threads = n_threads;
-            session = session_on(&ctx, models[m], 10);
+            session = session_on(&ctx, models[m], 0, 10);
             for (i = 0; i < 2; i++) {
-                others[i] = session_on(&ctx, models[m], 0);
+                others[i] = session_on(&ctx, models[m], 0, 0);
                 OK(&ctx, attn_feed(&ctx, others[i], tokens, i * 3 + 1));
             }
             for (step = 1; step <= LENGTH; step += step > 1 ? 14 : 11) {
@@ -479,7 +272,7 @@ static void whole_inputs(void)
         hooked(models[m], tokens, LENGTH, LENGTH, "blocks.1.hook_resid_pre", put_rows, &rows,
                "blocks.1.*", want);
         for (i = 0; i < 2; i++) {
-            attn_session *const session = session_on(&ctx, models[m], 6);
+            attn_session *const session = session_on(&ctx, models[m], 0, 6);
             sight *const r = new_sight();
             if (i == 0) {
                 OK(&ctx, attn_hook(&ctx, session, parts[0], put_copies, &rows));
@@ -492,7 +285,7 @@ static void whole_inputs(void)
             OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
             for (j = 0; j < r->n; j++)
                 same_floats((const float *)r->all[j].value.data,
-                            entry(latest(want, "blocks.1.hook_attn_out"), r->all[j].first, 0, 0),
+                            entry(latest(want, "blocks.1.hook_attn_out"), r->all[j].first, 0, 0), 1,
                             count_of(r->all[j].value), "attn_out of copies");
             CHECK(r->n == 4);
             attn_session_free(session);
@@ -584,7 +377,7 @@ static void names(void)
     static const char *const good[] = {"blocks.0.attn.hook_result", "*hook_attn_in",
                                        "blocks.*.hook_q_input", "*mlp_in"};
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, plain, 0);
+    attn_session *session = session_on(&ctx, plain, 0, 0);
     const int32_t tokens[] = {1, 2, 3};
     sight *s = new_sight();
     char endless[3000];
@@ -649,7 +442,7 @@ static void cache(void)
         const int32_t *const tokens = random_tokens(models[m], LENGTH, 8);
         attn_tensor past[2], now[2];
         sight *const s = new_sight();
-        attn_session *session = session_on(&ctx, models[m], 4);
+        attn_session *session = session_on(&ctx, models[m], 0, 4);
         float *got, *want;
         spot zero = {3, 1, NULL};
         char name[64];
@@ -667,7 +460,7 @@ static void cache(void)
         CHECK(s->n == 6);
         for (i = 0; i < s->n; i++)
             same_floats((const float *)s->all[i].value.data,
-                        entry(now[i % 2], s->all[i].first, 0, 0), count_of(s->all[i].value),
+                        entry(now[i % 2], s->all[i].first, 0, 0), 1, count_of(s->all[i].value),
                         "remembered");
 
         /* Set between feeds, set in a hook of a token that is generated: the same. */
@@ -743,7 +536,7 @@ static void meddling(void)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(odd, LENGTH, 2);
     float *const want = hooked(odd, tokens, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL);
-    attn_session *session = session_on(&ctx, odd, 0), *other = session_on(&ctx, odd, 0);
+    attn_session *session = session_on(&ctx, odd, 0, 0), *other = session_on(&ctx, odd, 0, 0);
     OK(&ctx, attn_hook(&ctx, session, "blocks.1.*", meddle, other));
     same_logits(feed_all(&ctx, session, tokens, LENGTH, LENGTH), want, LENGTH, odd, "meddling");
     CHECK(attn_session_length(other) == 19);
@@ -762,7 +555,7 @@ static void memory(void)
     size_t i;
     long live, n;
     ctx.n_threads = 1;
-    if ((session = session_on(&ctx, odd, 0)) == NULL)
+    if ((session = session_on(&ctx, odd, 0, 0)) == NULL)
         return;
     live = m.live;
     for (i = 0; i < OPT_IN; i++) {
@@ -828,19 +621,19 @@ static void recorded_golden(void)
     size_t m, i, j, k, n, size, n_compared;
     for (m = 0; m < 3; m++) {
         unsigned char *const file = test_read(paths[m], &size);
-        attn_session *session = session_on(&ctx, models[m], 9);
+        attn_session *session = session_on(&ctx, models[m], 0, 9);
         const int32_t *tokens;
         attn_record *record;
         if (!CHECK(file))
             return;
-        tokens = reference_tokens(file, &n);
+        tokens = stored_tokens(file, &n);
         record = record_on(&ctx, session, all_names, 2, 0, n);
         if (!record)
             return;
         OK(&ctx, attn_feed(&ctx, session, tokens, n));
         for (n_compared = i = 0; i < attn_record_count(record); i++) {
             const char *name = attn_record_name(record, i);
-            const attn_tensor got = view(record, name), want = safetensor(file, name);
+            const attn_tensor got = view(record, name), want = stored_tensor(file, name);
             n_compared += (size_t)CHECKF(want.ndim > 0, "%s is not in the reference", name);
             close_to(got, want, 2e-5, name);
             if (strstr(name, "hook_pattern"))
@@ -867,12 +660,12 @@ static void check_growth(const attn_model *model, size_t length, size_t step, si
 {
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(model, length, step);
-    attn_session *whole = session_on(&ctx, model, 0), *session;
+    attn_session *whole = session_on(&ctx, model, 0, 0), *session;
     attn_record *want = record_on(&ctx, whole, all_names, 3, 0, length), *got;
     const float *const logits = feed_all(&ctx, whole, tokens, length, length);
     size_t i;
     ctx.n_threads = n_threads;
-    session = session_on(&ctx, model, 8);
+    session = session_on(&ctx, model, 0, 8);
     got = record_on(&ctx, session, all_names, 3, first, length + 3 - first);
     same_logits(feed_all(&ctx, session, tokens, length, step), logits, length, model, "recorded");
     CHECK(attn_record_count(want) == attn_record_count(got));
@@ -908,7 +701,7 @@ static void recording_while_generating(void)
     enum { PROMPT = 7, MADE = 25 };
     static const char *const wanted[] = {"*"};
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0), *whole = session_on(&ctx, tiny, 0);
+    attn_session *session = session_on(&ctx, tiny, 0, 0), *whole = session_on(&ctx, tiny, 0, 0);
     const int32_t *const prompt = random_tokens(tiny, PROMPT, 21);
     attn_record *got = record_on(&ctx, session, wanted, 1, 0, PROMPT + MADE);
     attn_record *want = record_on(&ctx, whole, wanted, 1, 0, PROMPT + MADE);
@@ -948,7 +741,7 @@ static void records_in_a_batch(void)
     ctx.n_threads = 2;
     for (i = 0; i < ITEMS; i++) {
         const int32_t *const tokens = random_tokens(odd, past[i] + fed[i], i);
-        sessions[i] = session_on(&ctx, odd, 0);
+        sessions[i] = session_on(&ctx, odd, 0, 0);
         if (i == 2)
             OK(&ctx, attn_hook(&ctx, sessions[i], "*.hook_z", put_spot, &s));
         one[i] = record_on(&ctx, sessions[i], all_names, 3, 0, 15);
@@ -970,7 +763,7 @@ static void records_in_a_batch(void)
     CHECK(*entry(view(together[2], "blocks.1.attn.hook_z"), 4, 1, 3) == 0);
     CHECK(*entry(view(together[0], "blocks.0.attn.hook_z"), 4, 1, 3) != 0);
     for (i = 0; i < ITEMS; i++) { /* the same alone, in one call */
-        attn_session *again = session_on(&ctx, odd, 0);
+        attn_session *again = session_on(&ctx, odd, 0, 0);
         attn_record *r;
         if (i == 2)
             OK(&ctx, attn_hook(&ctx, again, "*.hook_z", put_spot, &s));
@@ -1006,7 +799,7 @@ static void record_rules(void)
     const int32_t *const tokens = random_tokens(odd, LENGTH, 30);
     float *const want = hooked(odd, tokens, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL);
     const attn_config *const c = attn_model_config(odd);
-    attn_session *session = session_on(&ctx, odd, 5), *other = session_on(&ctx, odd, 5);
+    attn_session *session = session_on(&ctx, odd, 0, 5), *other = session_on(&ctx, odd, 0, 5);
     attn_record *record = NULL;
     attn_record_desc desc;
     attn_tensor value = {0};
@@ -1105,7 +898,7 @@ static void record_memory(void)
     long live, n;
     ctx.n_threads = 1;
     memset(&desc, 0, sizeof desc);
-    if ((session = session_on(&ctx, odd, 0)) == NULL)
+    if ((session = session_on(&ctx, odd, 0, 0)) == NULL)
         return;
     OK(&ctx, attn_record_size(&ctx, odd, NULL, &bytes));
     memory_of = pool_new(bytes);
@@ -1136,11 +929,6 @@ static void record_memory(void)
 
 /* ---- files ---- */
 
-static uint32_t number_at(const unsigned char *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
 /* CRC-32 by its definition, bit by bit. */
 static uint32_t crc_of(const unsigned char *p, size_t n)
 {
@@ -1162,13 +950,13 @@ static void check_npz(const unsigned char *file, size_t size, const attn_record 
         size_t n_name, n, j, header;
         char shape[100] = "(";
         int dim;
-        if (!CHECKF(at + 100 < size && number_at(p) == 0x04034b50, "%s has no entry", name))
+        if (!CHECKF(at + 100 < size && get_u32(p) == 0x04034b50, "%s has no entry", name))
             return;
-        n = number_at(p + 18);
+        n = get_u32(p + 18);
         n_name = p[26] | (size_t)p[27] << 8;
         CHECK(n_name == strlen(name) + 4 && memcmp(p + 30, name, strlen(name)) == 0);
         npy = p + 30 + n_name;
-        CHECK(number_at(p + 22) == n && crc_of(npy, n) == number_at(p + 14));
+        CHECK(get_u32(p + 22) == n && crc_of(npy, n) == get_u32(p + 14));
         header = 10 + (npy[8] | (size_t)npy[9] << 8);
         CHECK(memcmp(npy, "\x93NUMPY\x01\0", 8) == 0 && header % 64 == 0);
         CHECK(npy[header - 1] == '\n' && n == header + 4 * count_of(want));
@@ -1180,8 +968,7 @@ static void check_npz(const unsigned char *file, size_t size, const attn_record 
                 break;
         at += 30 + n_name + n;
     }
-    CHECK(size > 22 && number_at(file + size - 22) == 0x06054b50 &&
-          number_at(file + size - 6) == at);
+    CHECK(size > 22 && get_u32(file + size - 22) == 0x06054b50 && get_u32(file + size - 6) == at);
     CHECK(size > 22 && (file[size - 12] | (size_t)file[size - 11] << 8) == i);
 }
 
@@ -1189,7 +976,7 @@ static void saved_records(void)
 {
     enum { LENGTH = 11 };
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, narrow, 0);
+    attn_session *session = session_on(&ctx, narrow, 0, 0);
     attn_record *record = record_on(&ctx, session, all_names, 3, 2, 15);
     char path[2][512];
     unsigned char *file;
@@ -1201,12 +988,12 @@ static void saved_records(void)
     for (i = 0; i < 2; i++)
         OK(&ctx, attn_record_save(&ctx, record, path[i]));
     if (CHECK((file = test_read(path[0], &size)) != NULL)) {
-        size_t total = 8 + number_at(file);
+        size_t total = 8 + get_u32(file);
         CHECK(total % 8 == 0);
         for (i = 0; i < attn_record_count(record); i++) {
             const char *name = attn_record_name(record, i);
             const attn_tensor want = view(record, name);
-            same_bits(safetensor(file, name), want, name);
+            same_bits(stored_tensor(file, name), want, name);
             total += 4 * count_of(want);
         }
         CHECKF(size == total, "%llu bytes, expected %llu", LLU(size), LLU(total));
@@ -1223,7 +1010,7 @@ static void saved_records(void)
         const attn_tensor x = view(record, attn_record_name(record, i));
         uint64_t sum = 0;
         for (j = 0; j < count_of(x); j++)
-            sum += (j + 1) * (uint64_t)number_at((const unsigned char *)element(x, j));
+            sum += (j + 1) * (uint64_t)get_u32((const unsigned char *)element(x, j));
         fprintf(list, "%s %s %llu\n", attn_record_name(record, i), shape_text(x), LLU(sum));
     }
     if (list)
@@ -1292,8 +1079,8 @@ static void saving(void)
     values[2] = attn_borrow(ids, ATTN_I32, attn_shape1(3));
     OK(&ctx, attn_save(&ctx, test_tmp("saved.safetensors"), tensor_names, values, 3));
     if (CHECK((file = test_read(test_tmp("saved.safetensors"), &size)) != NULL)) {
-        const size_t data = 8 + number_at(file);
-        same_bits(safetensor(file, "a"), laid_out(values[0], ATTN_F32, LAYOUT_DENSE), "turned");
+        const size_t data = 8 + get_u32(file);
+        same_bits(stored_tensor(file, "a"), laid_out(values[0], ATTN_F32, LAYOUT_DENSE), "turned");
         CHECK(size == data + 120 + 12 + 12);
         CHECK(strstr((char *)file + 8, "\"b.half\":{\"dtype\":\"F16\",\"shape\":[2, 3],"
                                        "\"data_offsets\":[120,132]}"));
@@ -1355,7 +1142,7 @@ static void cut_between_layers(void)
             hooked(models[m], tokens, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_resid_p*", s);
         float *const stream = (float *)pool_new(LENGTH * c->d_model * sizeof(float));
         for (cut = 1; cut <= c->n_layer; cut++) {
-            attn_session *session = session_on(&ctx, models[m], 7);
+            attn_session *session = session_on(&ctx, models[m], 0, 7);
             attn_feed_item item;
             char name[64];
             OK(&ctx, attn_feed(&ctx, session, tokens, 4));
@@ -1365,7 +1152,7 @@ static void cut_between_layers(void)
                     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
                     CHECK(attn_session_length(session) == at);
                     snprintf(name, sizeof name, "blocks.%d.hook_resid_pre", (int)cut);
-                    same_floats(stream, entry(latest(s, name), at, 0, 0), 8 * c->d_model, name);
+                    same_floats(stream, entry(latest(s, name), at, 0, 0), 8, c->d_model, name);
                     item = part_of(session, tokens + at, 8, cut, 0, stream, stream);
                 } else { /* all layers, then the logits again from the stream */
                     item = part_of(session, tokens + at, 8, 0, 0, NULL, stream);
@@ -1430,7 +1217,7 @@ static void what_layers_hold(void)
     const float *const want = hooked(odd, tokens, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL);
     float *const stream = (float *)pool_new(LENGTH * width * sizeof(float));
     float *const logits = (float *)pool_new(LENGTH * vocab_of(odd) * sizeof(float));
-    attn_session *session = session_on(&ctx, odd, 0), *copy = session_on(&ctx, odd, 0);
+    attn_session *session = session_on(&ctx, odd, 0, 0), *copy = session_on(&ctx, odd, 0, 0);
     attn_feed_item item, two[2];
     size_t i;
     memset(stream, 0, LENGTH * width * sizeof(float));
@@ -1516,7 +1303,7 @@ static void recorded_parts(void)
     enum { LENGTH = 12 };
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(odd, LENGTH, 5);
-    attn_session *session = session_on(&ctx, odd, 5), *whole = session_on(&ctx, odd, 0);
+    attn_session *session = session_on(&ctx, odd, 0, 5), *whole = session_on(&ctx, odd, 0, 0);
     attn_record *record = record_on(&ctx, session, NULL, 0, 0, LENGTH);
     attn_record *want = record_on(&ctx, whole, NULL, 0, 0, LENGTH);
     float *const stream = (float *)pool_new(LENGTH * 64 * sizeof(float));
@@ -1578,7 +1365,7 @@ static float *edited(const attn_model *model, const int32_t *tokens, size_t n, s
     attn_session *session;
     float *logits;
     ctx.n_threads = 1 + (int)(step % 2);
-    session = session_on(&ctx, model, 0);
+    session = session_on(&ctx, model, 0, 0);
     OK(&ctx, attn_hook_edit(&ctx, session, edit));
     if (sees)
         OK(&ctx, attn_hook(&ctx, session, sees, note, s));
@@ -1596,7 +1383,7 @@ static void patched_with_itself(void)
     size_t m, i, step;
     for (m = 0; m < 4; m++) {
         const int32_t *const tokens = random_tokens(models[m], LENGTH, 9);
-        attn_session *session = session_on(&ctx, models[m], 0);
+        attn_session *session = session_on(&ctx, models[m], 0, 0);
         const char *const names_of[] = {"*", "*.hook_result", "*.hook_*_in", "*_input"};
         attn_record *record = record_on(&ctx, session, names_of, 4, 0, LENGTH);
         const float *const want = feed_all(&ctx, session, tokens, LENGTH, LENGTH);
@@ -1788,7 +1575,7 @@ static void edited_patterns(void)
 
     /* Too few keys for what is fed: known before anything runs. */
     {
-        attn_session *session = session_on(&ctx, odd, 0);
+        attn_session *session = session_on(&ctx, odd, 0, 0);
         e.n_positions = 0;
         e.value = attn_slice(e.value, 2, 0, 9);
         OK(&ctx, attn_hook_edit(&ctx, session, &e));
@@ -1805,7 +1592,7 @@ static void edited_patterns(void)
 static void wrong_edits(void)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, odd, 0); /* 40 positions, 3 heads of 16 */
+    attn_session *session = session_on(&ctx, odd, 0, 0); /* 40 positions, 3 heads of 16 */
     attn_tensor vector = random_tensor(1, 48), rows = random_tensor(2, 5, 48),
                 z = random_tensor(3, 5, 3, 16);
     attn_edit e = edit_of("blocks.1.hook_resid_pre", ATTN_EDIT_SET), wrong;
@@ -1890,7 +1677,7 @@ static float patched(const attn_model *model, const int32_t *tokens, size_t n, c
                      int wrong)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, model, 0);
+    attn_session *session = session_on(&ctx, model, 0, 0);
     attn_edit e = edit_of(name, ATTN_EDIT_SET);
     float value;
     if (position < n) {
@@ -1985,7 +1772,7 @@ static void check_path(const attn_model *model, const attn_path *path)
     attn_ctx ctx = alone();
     const int32_t *const clean = random_tokens(model, LENGTH, 1), *const corrupted = random_tokens(
                                                                       model, LENGTH, 2);
-    attn_session *session = session_on(&ctx, model, 0);
+    attn_session *session = session_on(&ctx, model, 0, 0);
     sight *const was = new_sight(), *const is = new_sight(), *const reached = new_sight();
     attn_tensor outs[64];
     attn_patch_desc d;
@@ -2164,11 +1951,11 @@ static void patch_rules(void)
 void suite_hooks(void)
 {
     attn_ctx ctx = alone();
-    plain = converted("tests/golden/plain", "hooks-plain.attn", "f32");
-    odd = converted("tests/golden/odd", "hooks-odd.attn", "f32");
-    narrow = converted("tests/golden/narrow", "hooks-narrow.attn", "f32");
+    plain = converted("tests/golden/plain", "hooks-plain.attn", "--dtype f32 --no-tokenizer");
+    odd = converted("tests/golden/odd", "hooks-odd.attn", "--dtype f32 --no-tokenizer");
+    narrow = converted("tests/golden/narrow", "hooks-narrow.attn", "--dtype f32 --no-tokenizer");
     OK(&ctx, attn_model_open(&ctx, &tiny, TEST_BUILD "/tiny-stories.attn", NULL));
-    bytes8 = converted("examples/tiny-stories", "hooks-q8.attn", "q8");
+    bytes8 = converted("examples/tiny-stories", "hooks-q8.attn", "--dtype q8 --no-tokenizer");
     if (plain && odd && narrow && tiny && bytes8) {
         RUN("hooks", results);
         RUN("hooks", looking_changes_nothing);

@@ -2,38 +2,13 @@
  * models of golden/ (make_lens_fixtures.py); `plain` has a tied unembedding, `odd` sizes that fit
  * no vector. */
 #define FIXTURE_FILE "tests/fixtures/lens.bin"
-#include "fixture.h"
-
-#ifndef TEST_BUILD
-#define TEST_BUILD "build"
-#endif
+#include "models.h"
 
 static attn_model *plain, *odd;
 static const char *const names[] = {"plain", "odd"};
 enum { FIRST = 5, MOST = 3 }; /* the positions whose parts numpy kept */
 
 /* ---- tools ---- */
-
-static attn_ctx alone(void)
-{
-    attn_ctx ctx;
-    memset(&ctx, 0, sizeof ctx);
-    ctx.n_threads = 1;
-    return ctx;
-}
-
-static attn_model *converted(const char *from, const char *name, const char *options)
-{
-    const char *const path = test_tmp(name);
-    char command[512];
-    attn_ctx ctx = alone();
-    attn_model *model = NULL;
-    snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s %s >/dev/null", from, path,
-             options);
-    if (CHECKF(system(command) == 0, "%s failed", command))
-        OK(&ctx, attn_model_open(&ctx, &model, path, NULL));
-    return model;
-}
 
 static attn_model *model_of(int i)
 {
@@ -69,19 +44,10 @@ static attn_tensor floats(float *values, size_t n)
 static attn_tensor log_probabilities(attn_ctx *ctx, const attn_model *m, const int32_t *tokens,
                                      size_t n, attn_tensor *logits)
 {
-    attn_session *session = NULL;
     attn_tensor out = {0};
-    attn_feed_item item;
-    memset(&item, 0, sizeof item);
-    *logits = random_tensor(2, (int)n, (int)attn_model_config(m)->n_vocab);
-    OK(ctx, attn_session_new(ctx, &session, m, NULL));
-    item.session = session;
-    item.tokens = tokens;
-    item.n_tokens = n;
-    item.logits = (float *)logits->data;
-    OK(ctx, attn_feed_batch(ctx, &item, 1));
+    *logits =
+        attn_borrow(logits_of(ctx, m, 0, tokens, n, n), ATTN_F32, attn_shape2(n, vocab_of(m)));
     OK(ctx, attn_log_softmax(ctx, &out, *logits));
-    attn_session_free(session);
     return out;
 }
 
@@ -193,12 +159,9 @@ static void text_statistics(void)
         const size_t n = tokens.shape[0], n_vocab = attn_model_config(model_of(i))->n_vocab;
         attn_token_stats stats[64], again[64];
         attn_guess top[64 * 5], again_top[5];
-        attn_session *session = NULL;
-        float *logits = (float *)pool_new(n * n_vocab * sizeof *logits), nll[64];
-        attn_feed_item item;
+        attn_session *session = session_on(&ctx, model_of(i), 0, 0);
+        float *logits, nll[64];
         size_t t;
-        memset(&item, 0, sizeof item);
-        OK(&ctx, attn_session_new(&ctx, &session, model_of(i), NULL));
         OK(&ctx, attn_text_stats(&ctx, session, ids_of(tokens), n, stats, top, 5));
         check_stats(i, stats, top);
         CHECK(attn_session_length(session) == n && attn_logits(session) != NULL);
@@ -208,12 +171,8 @@ static void text_statistics(void)
         for (t = 0; t + 1 < n; t++)
             CHECK(nll[t] == stats[t].nll);
 
-        item.session = session; /* the same from logits that somebody has */
-        item.tokens = ids_of(tokens);
-        item.n_tokens = n;
-        item.logits = logits;
-        OK(&ctx, attn_rewind(&ctx, session, 0));
-        OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+        OK(&ctx, attn_rewind(&ctx, session, 0)); /* the same from logits that somebody has */
+        logits = feed_all(&ctx, session, ids_of(tokens), n, n);
         OK(&ctx, attn_logit_stats(&ctx, attn_borrow(logits, ATTN_F32, attn_shape2(n - 1, n_vocab)),
                                   ids_of(tokens) + 1, again, NULL, 0));
         for (t = 0; t + 1 < n; t++)
@@ -532,21 +491,13 @@ static void parts_make_logits(void)
             const attn_tensor tokens = expected(i, "tokens");
             const size_t n = tokens.shape[0], n_vocab = attn_model_config(m)->n_vocab;
             const int32_t right = 11, wrong = 60;
-            attn_session *session = NULL;
-            attn_tensor direction = {0}, bias = {0}, terms = {0}, logits;
+            const attn_tensor logits = attn_borrow(logits_of(&ctx, m, 0, ids_of(tokens), n, n),
+                                                   ATTN_F32, attn_shape2(n, n_vocab));
+            attn_tensor direction = {0}, bias = {0}, terms = {0};
             attn_parts p;
             double largest = 0;
             size_t t, part;
-            attn_feed_item item;
             memset(&p, 0, sizeof p);
-            memset(&item, 0, sizeof item);
-            logits = random_tensor(2, (int)n, (int)n_vocab);
-            OK(&ctx, attn_session_new(&ctx, &session, m, NULL));
-            item.session = session;
-            item.tokens = ids_of(tokens);
-            item.n_tokens = n;
-            item.logits = (float *)logits.data;
-            OK(&ctx, attn_feed_batch(&ctx, &item, 1));
             OK(&ctx, attn_decompose(&ctx, &p, m, ids_of(tokens), n, (attn_parts_kind)kind, 0, 0));
             OK(&ctx, attn_logit_directions(&ctx, &direction, m, &right, &wrong, 1));
             OK(&ctx, attn_attribute(&ctx, &terms, m, p.stack, p.scale, direction));
@@ -559,7 +510,6 @@ static void parts_make_logits(void)
                 largest = fabs(sum) > largest ? fabs(sum) : largest;
             }
             CHECKF(largest < 5e-6, "%s: the parts' sum is %.3g off the logits", names[i], largest);
-            attn_session_free(session);
             attn_ctx_free(&ctx);
             pool_clear();
         }
@@ -608,9 +558,7 @@ static void lenses(void)
         const attn_tensor scale = expected(i, "scale");
         const size_t n = tokens.shape[0], n_vocab = attn_model_config(m)->n_vocab;
         const int32_t some[4] = {90, 3, 3, 0};
-        attn_tensor fresh = {0}, saved = {0}, chosen = {0}, x = {0}, y = {0};
-        attn_session *session = NULL;
-        attn_feed_item item;
+        attn_tensor fresh = {0}, saved = {0}, chosen = {0}, x, y = {0};
         attn_parts p;
         size_t row, j;
         OK(&ctx, attn_logit_lens_fresh(&ctx, &fresh, m, streams, NULL, 0));
@@ -624,21 +572,14 @@ static void lenses(void)
                       value_of(saved, row * n_vocab + (size_t)some[j]));
 
         memset(&p, 0, sizeof p); /* the last stream gives the model's own logits, bit by bit */
-        memset(&item, 0, sizeof item);
-        x = random_tensor(2, (int)n, (int)n_vocab);
-        OK(&ctx, attn_session_new(&ctx, &session, m, NULL));
-        item.session = session;
-        item.tokens = ids_of(tokens);
-        item.n_tokens = n;
-        item.logits = (float *)x.data;
-        OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+        x = attn_borrow(logits_of(&ctx, m, 0, ids_of(tokens), n, n), ATTN_F32,
+                        attn_shape2(n, n_vocab));
         OK(&ctx, attn_decompose(&ctx, &p, m, ids_of(tokens), n, ATTN_PARTS_ACCUMULATED, 0, 0));
         p.stack = attn_select(p.stack, 0, p.stack.shape[0] - 1);
         OK(&ctx, attn_logit_lens_fresh(&ctx, &y, m, p.stack, NULL, 0));
         same_bits(y, x, "the last stream's logits");
         OK(&ctx, attn_logit_lens_saved(&ctx, &y, m, p.stack, p.scale, NULL, 0));
         same_bits(y, x, "the last stream's logits with the saved scale");
-        attn_session_free(session);
         attn_ctx_free(&ctx);
         pool_clear();
     }
@@ -927,16 +868,6 @@ static void gains_without_inverse(void)
     pool_clear();
 }
 
-static int same_file(const char *path, const char *other)
-{
-    size_t size, other_size;
-    unsigned char *a = test_read(path, &size), *b = test_read(other, &other_size);
-    const int same = a && b && size == other_size && memcmp(a, b, size) == 0;
-    free(a);
-    free(b);
-    return same;
-}
-
 static void saving(void)
 {
     attn_ctx ctx = alone();
@@ -947,13 +878,13 @@ static void saving(void)
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
     OK(&ctx, attn_model_save(&ctx, model, path));
-    CHECK(same_file(path, TEST_BUILD "/tiny-stories.attn"));
+    CHECK(test_same_file(path, TEST_BUILD "/tiny-stories.attn"));
     OK(&ctx, attn_model_rewrite(&ctx, &made, model, 7));
     attn_model_close(model);
 
     OK(&ctx, attn_model_open(&ctx, &model, path, NULL)); /* over the file that is open */
     OK(&ctx, attn_model_save(&ctx, model, path));
-    CHECK(same_file(path, TEST_BUILD "/tiny-stories.attn"));
+    CHECK(test_same_file(path, TEST_BUILD "/tiny-stories.attn"));
     OK(&ctx, attn_model_save(&ctx, made, path));
     OK(&ctx, attn_model_open(&ctx, &again, path, NULL)); /* every checksum is verified */
     if (model && again && made) {
@@ -1056,7 +987,7 @@ static void same_everywhere(void)
         for (i = 0; k > 0 && i < f[0].n; i++)
             same_bits(f[k].all[i], f[0].all[i], "what was found");
         if (k > 0)
-            CHECK(same_file(test_tmp("lens-made.attn"), test_tmp("lens-made-first.attn")));
+            CHECK(test_same_file(test_tmp("lens-made.attn"), test_tmp("lens-made-first.attn")));
         else
             CHECK(rename(test_tmp("lens-made.attn"), test_tmp("lens-made-first.attn")) == 0);
     }

@@ -1,73 +1,18 @@
 /* examples/lens.c, tried as a person uses it: through a shell, by its tables, its JSON, its files
  * and its exit codes. Numbers are held against PyTorch's (golden/make_golden.py) and against the
  * library's own functions; pictures are opened in Chromium, where there is one. */
-#define _POSIX_C_SOURCE 200809L /* for WIFEXITED and WEXITSTATUS under -std=c99 */
-#include "fixture.h"
 #include "tools/json.h"
-#include <sys/wait.h>
+#include "fixture.h"
+#include "command.h"
 
-#ifndef TEST_BUILD
-#define TEST_BUILD "build"
-#endif
 #define LENS  TEST_BUILD "/lens "
 #define MODEL TEST_BUILD "/tiny-stories.attn "
 #define TMP   "build/test-tmp/"
 
-/* What the last run printed, as text that ends in a zero. */
-static char *out, *err;
-static size_t out_size, err_size;
-
-static void forget(void)
-{
-    free(out);
-    free(err);
-    out = err = NULL;
-}
-
-/* Runs a shell command and gives its exit code, 128 + n for signal n, or -1. */
-static int run(const char *command)
-{
-    static char line[16384];
-    int status;
-    snprintf(line, sizeof line, "{ %s\n} >%s 2>%s </dev/null", command, test_tmp("lens-out"),
-             test_tmp("lens-err"));
-    status = system(line);
-    forget();
-    out = (char *)test_read(test_tmp("lens-out"), &out_size);
-    err = (char *)test_read(test_tmp("lens-err"), &err_size);
-    if (!CHECK(out && err && status != -1))
-        return -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 static int works(const char *command)
 {
-    const int code = run(command);
+    const int code = run("%s", command);
     return CHECKF(code == 0 && err_size == 0, "%s: exit code %d (%s)", command, code, err);
-}
-
-/* A command that must exit with `code`, print nothing on standard output and say `text`. */
-static void refuses(int code, const char *text, const char *command)
-{
-    const int got = run(command);
-    CHECKF(got == code, "%s: exit code %d, expected %d (%s)", command, got, code, err);
-    CHECKF(out_size == 0, "%s: printed \"%.40s\"", command, out);
-    CHECKF(strstr(err, text) != NULL, "%s: said \"%s\", not \"%s\"", command, err, text);
-    CHECKF(strchr(err, '\n') == err + err_size - 1, "%s: more than one line: %s", command, err);
-}
-
-/* Two commands that must print the same. */
-static void same(const char *a, const char *b)
-{
-    char *first = NULL;
-    if (works(a)) {
-        first = out;
-        out = NULL;
-        if (works(b))
-            CHECKF(strcmp(first, out) == 0, "%s printed \"%.60s\", but %s \"%.60s\"", a, first, b,
-                   out);
-    }
-    free(first);
 }
 
 static char *read_text(const char *path)
@@ -76,13 +21,6 @@ static char *read_text(const char *path)
     char *bytes = (char *)test_read(path, &size);
     CHECKF(bytes != NULL, "%s cannot be read", path);
     return bytes;
-}
-
-static int write_bytes(const char *path, const char *bytes, size_t size)
-{
-    FILE *file = fopen(path, "wb");
-    const int good = file && fwrite(bytes, 1, size, file) == size;
-    return (file ? fclose(file) == 0 : 0) && good;
 }
 
 /* ---- JSON that it prints ---- */
@@ -178,7 +116,7 @@ static int open_reference(int which, reference *r)
              r->model);
     snprintf(path, sizeof path, "tests/golden/%s/reference.safetensors", golden[which]);
     r->file = test_read(path, &size);
-    if (!CHECK(run(command) == 0) || !CHECKF(r->file != NULL, "%s cannot be read", path))
+    if (!CHECK(run("%s", command) == 0) || !CHECKF(r->file != NULL, "%s cannot be read", path))
         return 0;
     tokens = safetensor(r->file, "tokens"); /* I64, little-endian */
     for (i = 0; i < tokens.shape[0] && CHECK(i < 64); i++) {
@@ -283,7 +221,7 @@ static void runs_that_fail(void)
 static void ways_to_give_a_text(void)
 {
     const char *const whole = LENS MODEL "'Once upon a time'";
-    CHECK(write_bytes(TMP "lens.txt", "Once upon a time", 16));
+    test_write(TMP "lens.txt", "Once upon a time", 16);
     same(whole, LENS MODEL "tokens 'Once upon a time'");
     same(whole, LENS MODEL "'Once upon a time' tokens");
     same(whole, LENS MODEL "--ids '506 511 258 433'");
@@ -695,7 +633,7 @@ static void markup(void)
 {
     char path[64];
     size_t i;
-    CHECK(write_bytes(TMP "odd.txt", ODD, sizeof ODD - 1));
+    test_write(TMP "odd.txt", ODD, sizeof ODD - 1);
     for (i = 0; i < sizeof drawn / sizeof drawn[0]; i++) {
         snprintf(path, sizeof path, TMP "odd-%s.html", drawn[i]);
         draw(drawn[i], path, "");
@@ -769,7 +707,7 @@ static void in_a_browser(void)
 {
     static const char broken[] = "<!DOCTYPE html><p id=here></p><script>nothing.here</script>";
     char *page, *moved;
-    CHECK(write_bytes(TMP "broken.html", broken, sizeof broken - 1));
+    test_write(TMP "broken.html", broken, sizeof broken - 1);
     if (browse(TMP "broken.html") != 0 || !strstr(out, "here") || !strstr(err, "CONSOLE")) {
         test_skip("no Chromium here that can be run headless");
         return;
@@ -791,7 +729,7 @@ static void in_a_browser(void)
             "%s<script>document.querySelectorAll('td')[7].dispatchEvent(new PointerEvent("
             "'pointermove', {clientX: 50, clientY: 50, bubbles: true}));</script></body></html>",
             page);
-        CHECK(write_bytes(TMP "moved.html", moved, strlen(moved)));
+        test_write(TMP "moved.html", moved, strlen(moved));
         CHECK(opened(TMP "moved.html", "<td") > 100);
         CHECKF(strstr(out, "<div id=\"tip\" style") && strstr(out, ">0_pre at 7 "), "no tip");
     }
@@ -834,7 +772,7 @@ static void outputs_that_end(void)
 /* Ctrl-C while it sweeps; what is there stays. */
 static void interrupt(void)
 {
-    CHECK(write_bytes(TMP "sweep.html", "older", 5));
+    test_write(TMP "sweep.html", "older", 5);
     CHECKF(run(LENS MODEL "patch --ids \"$(yes 11 | head -n 250)\" --corrupted-ids \"$(yes 12 | "
                           "head -n 250)\" --token 11 --isa portable --threads 1 -o " TMP
                           "sweep.html & run=$!; sleep 1; kill -INT $run; wait $run") == 130,

@@ -2,268 +2,23 @@
  * activation worked out in float64 by numpy (golden/make_golden.py); `tiny` is the included model,
  * with what PyTorch made of it (examples/tiny-stories/reference.json). What must be the same is
  * compared bit by bit. */
-#include "fixture.h"
+#include "models.h"
 #include "generation_vectors.h"
-
-#ifndef TEST_BUILD
-#define TEST_BUILD "build"
-#endif
 
 static attn_model *plain, *odd, *tiny;
 static attn_model *longer; /* 600 positions: more keys than one chain takes */
 
-#define LLU(x) ((unsigned long long)(x))
-
-/* ---- tools: sessions, tokens, logits ---- */
-
-/* One thread, unless a case is about threads: on a busy machine they wait for each other. */
-static attn_ctx alone(void)
-{
-    attn_ctx ctx;
-    memset(&ctx, 0, sizeof ctx);
-    ctx.n_threads = 1;
-    return ctx;
-}
-
-static attn_model *converted(const char *from, const char *name, const char *options)
-{
-    const char *const path = test_tmp(name);
-    char command[512];
-    attn_ctx ctx = alone();
-    attn_model *model = NULL;
-    snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s %s >/dev/null", from, path,
-             options);
-    if (CHECKF(system(command) == 0, "%s failed", command))
-        OK(&ctx, attn_model_open(&ctx, &model, path, NULL));
-    return model;
-}
-
-static size_t vocab_of(const attn_model *model)
-{
-    return attn_model_config(model)->n_vocab;
-}
-
-/* n_ctx and n_batch may be 0 for the usual ones. */
-static attn_session *session_on(attn_ctx *ctx, const attn_model *model, size_t n_ctx,
-                                size_t n_batch)
-{
-    attn_session *session = NULL;
-    attn_session_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.n_ctx = n_ctx;
-    desc.n_batch = n_batch;
-    OK(ctx, attn_session_new(ctx, &session, model, &desc));
-    return session;
-}
-
-static int32_t *random_tokens(const attn_model *model, size_t n, uint64_t seed)
-{
-    int32_t *tokens = (int32_t *)pool_new(n * sizeof *tokens);
-    size_t i;
-    random_state = seed * 2 + 1;
-    for (i = 0; i < n; i++)
-        tokens[i] = (int32_t)random_below(vocab_of(model));
-    return tokens;
-}
-
-static attn_feed_item item_of(attn_session *session, const int32_t *tokens, size_t n, float *logits)
-{
-    attn_feed_item item;
-    memset(&item, 0, sizeof item);
-    item.session = session;
-    item.tokens = tokens;
-    item.n_tokens = n;
-    item.logits = logits;
-    return item;
-}
-
-/* Feeds `step` tokens a call (0: cuts at random) and gives all logits, [n, n_vocab]. */
-enum { RANDOM_CUTS = 0 };
-static float *feed_all(attn_ctx *ctx, attn_session *session, const int32_t *tokens, size_t n,
-                       size_t step)
-{
-    const size_t n_vocab = vocab_of(attn_session_model(session));
-    float *logits = (float *)pool_new(n * n_vocab * sizeof *logits);
-    size_t at, take;
-    memset(logits, 0xFF, n * n_vocab * sizeof *logits); /* NaN */
-    for (at = 0; at < n; at += take) {
-        attn_feed_item item;
-        take = step == RANDOM_CUTS ? 1 + random_below(13) : step;
-        take = take < n - at ? take : n - at;
-        item = item_of(session, tokens + at, take, logits + at * n_vocab);
-        if (!OK(ctx, attn_feed_batch(ctx, &item, 1)))
-            break;
-        CHECK(attn_logits(session) &&
-              memcmp(attn_logits(session), item.logits + (take - 1) * n_vocab,
-                     n_vocab * sizeof *logits) == 0);
-    }
-    return logits;
-}
-
-/* The same in a session of its own. */
-static float *logits_of(attn_ctx *ctx, const attn_model *model, size_t n_batch,
-                        const int32_t *tokens, size_t n, size_t step)
-{
-    attn_session *session = session_on(ctx, model, 0, n_batch);
-    float *logits = session ? feed_all(ctx, session, tokens, n, step)
-                            : (float *)pool_new(n * vocab_of(model) * sizeof(float));
-    attn_session_free(session);
-    return logits;
-}
-
-/* Rows of logits that must be the same, bit by bit. */
-static int same_rows(const float *got, const float *want, size_t rows, const attn_model *model,
-                     const char *what)
-{
-    const size_t n_vocab = vocab_of(model);
-    size_t i;
-    if (!got || !want)
-        return CHECKF(0, "%s: no logits", what);
-    if (memcmp(got, want, rows * n_vocab * sizeof *got) == 0)
-        return 1;
-    for (i = 0; memcmp(got + i, want + i, sizeof *got) == 0; i++)
-        ;
-    return CHECKF(0, "%s: logit %llu of row %llu is %.9g (%a), expected the bits of %.9g (%a)",
-                  what, LLU(i % n_vocab), LLU(i / n_vocab), (double)got[i], (double)got[i],
-                  (double)want[i], (double)want[i]);
-}
-
-static int differ(const float *a, const float *b, size_t rows, const attn_model *model)
-{
-    return memcmp(a, b, rows * vocab_of(model) * sizeof *a) != 0;
-}
+/* ---- tools ---- */
 
 static float *row_of(float *logits, size_t row, const attn_model *model)
 {
     return logits + row * vocab_of(model);
 }
 
-/* ---- tools: recording what hooks show ---- */
-
-typedef struct seen {
-    char name[64];
-    int layer;
-    const attn_session *session;
-    size_t first;
-    attn_tensor value; /* a dense copy */
-} seen;
-
-typedef struct record {
-    size_t n;
-    seen *all;
-} record;
-enum { MOST_SEEN = 4000 };
-
-static record new_record(void)
-{
-    record r;
-    r.n = 0;
-    r.all = (seen *)pool_new(MOST_SEEN * sizeof *r.all);
-    return r;
-}
-
-static int note(const attn_activation *a, void *user)
-{
-    record *r = (record *)user;
-    seen *s;
-    if (!CHECK(r->n < MOST_SEEN))
-        return 1;
-    s = &r->all[r->n++];
-    snprintf(s->name, sizeof s->name, "%s", a->name);
-    s->layer = a->layer;
-    s->session = a->session;
-    s->first = a->first;
-    s->value = laid_out(a->value, ATTN_F32, LAYOUT_DENSE);
-    return 0;
-}
-
-/* The latest activation of this name; a zeroed tensor if there was none. */
-static attn_tensor recorded(const record *r, const char *name)
-{
-    attn_tensor none;
-    size_t i;
-    for (i = r->n; i-- > 0;)
-        if (strcmp(r->all[i].name, name) == 0)
-            return r->all[i].value;
-    memset(&none, 0, sizeof none);
-    test_fail(__FILE__, __LINE__, "%s was not seen", name);
-    return none;
-}
-
-static float *entry(attn_tensor x, size_t i, size_t j, size_t k)
-{
-    return (float *)x.data + (ptrdiff_t)i * x.stride[0] + (ptrdiff_t)j * x.stride[1] +
-           (ptrdiff_t)k * x.stride[2];
-}
-
-static int do_nothing(const attn_activation *a, void *user)
-{
-    (void)a, (void)user;
-    return 0;
-}
-
 /* ---- golden: every activation against float64 ---- */
 
-/* reference.safetensors: {"name":{"dtype":"F32","shape":[..],"data_offsets":[from,to]},...} */
-typedef struct reference {
-    unsigned char *file;
-    const char *header, *data;
-} reference;
-
-static int open_reference(reference *ref, const char *path)
-{
-    size_t size;
-    ref->file = test_read(path, &size);
-    if (!CHECKF(ref->file, "%s cannot be read", path))
-        return 0;
-    ref->header = (const char *)ref->file + 8;
-    ref->data = ref->header + (ref->file[0] | ref->file[1] << 8);
-    return 1;
-}
-
-/* The next tensor after `at` (NULL: the first); gives where to go on, or NULL at the end. */
-static const char *next_tensor(const reference *ref, const char *at, char *name, attn_tensor *value)
-{
-    const char *p = at ? at : ref->header;
-    attn_shape shape = {0, {1, 1, 1, 1}};
-    size_t length;
-    p = memchr(p, '"', (size_t)(ref->data - p)) ? strchr(p, '"') : NULL;
-    if (!p)
-        return NULL;
-    length = strcspn(++p, "\"");
-    memcpy(name, p, length);
-    name[length] = 0;
-    for (p = strstr(p, "\"shape\":[") + 9; *p != ']'; p += *p == ',')
-        shape.dim[shape.ndim++] = (size_t)strtoul(p, (char **)(uintptr_t)&p, 10);
-    p = strstr(p, "\"data_offsets\":[") + 16;
-    *value = attn_borrow((void *)(uintptr_t)(ref->data + strtoul(p, NULL, 10)), ATTN_F32, shape);
-    return strchr(p, '}');
-}
-
-static attn_tensor reference_tensor(const reference *ref, const char *wanted)
-{
-    char name[64];
-    attn_tensor value;
-    const char *at = NULL;
-    while ((at = next_tensor(ref, at, name, &value)) != NULL)
-        if (strcmp(name, wanted) == 0)
-            return value;
-    memset(&value, 0, sizeof value);
-    return value;
-}
-
-static int32_t *reference_tokens(const reference *ref, size_t *n)
-{
-    const attn_tensor stored = reference_tensor(ref, "tokens"); /* I64, little-endian */
-    int32_t *tokens = (int32_t *)pool_new(stored.shape[0] * sizeof *tokens);
-    for (*n = 0; *n < stored.shape[0]; ++*n)
-        tokens[*n] = ((const unsigned char *)stored.data)[8 * *n] |
-                     ((const unsigned char *)stored.data)[8 * *n + 1] << 8;
-    return tokens;
-}
-
 /* Puts the pieces of one activation together, [T, ..] or [H, T, T], and compares. */
-static void check_activation(const record *r, const char *name, attn_tensor want)
+static void check_activation(const sight *s, const char *name, attn_tensor want)
 {
     const int is_pattern = strstr(name, "hook_pattern") != NULL;
     const int over_keys = is_pattern || strstr(name, "hook_attn_scores") != NULL;
@@ -271,20 +26,20 @@ static void check_activation(const record *r, const char *name, attn_tensor want
     size_t n_rows = 0, piece, i, j, k;
     for (i = 0; i < count_of(whole); i++)
         ((float *)whole.data)[i] = over_keys ? (is_pattern ? 0 : -INFINITY) : NAN;
-    for (piece = 0; piece < r->n; piece++) {
-        const seen *s = &r->all[piece];
-        attn_tensor got = s->value;
+    for (piece = 0; piece < s->n; piece++) {
+        const seen *one = &s->all[piece];
+        attn_tensor got = one->value;
         int expected_layer = -1;
-        if (strcmp(s->name, name) != 0)
+        if (strcmp(one->name, name) != 0)
             continue;
         sscanf(name, "blocks.%d.", &expected_layer);
-        CHECKF(s->layer == expected_layer, "%s says layer %d", name, s->layer);
+        CHECKF(one->layer == expected_layer, "%s says layer %d", name, one->layer);
         if (!CHECKF(got.ndim == want.ndim, "%s has shape %s", name, shape_text(got)))
             return;
         if (over_keys) {
-            if (!CHECKF(s->first == n_rows && got.shape[0] == want.shape[0] &&
+            if (!CHECKF(one->first == n_rows && got.shape[0] == want.shape[0] &&
                             got.shape[2] == n_rows + got.shape[1] && got.shape[2] <= want.shape[2],
-                        "%s at %llu has shape %s", name, LLU(s->first), shape_text(got)))
+                        "%s at %llu has shape %s", name, LLU(one->first), shape_text(got)))
                 return;
             for (i = 0; i < got.shape[0]; i++)
                 for (j = 0; j < got.shape[1]; j++) {
@@ -296,9 +51,9 @@ static void check_activation(const record *r, const char *name, attn_tensor want
                 }
             n_rows += got.shape[1];
         } else {
-            if (!CHECKF(s->first == n_rows && n_rows + got.shape[0] <= want.shape[0] &&
+            if (!CHECKF(one->first == n_rows && n_rows + got.shape[0] <= want.shape[0] &&
                             got.shape[1] == want.shape[1] && got.shape[2] == want.shape[2],
-                        "%s at %llu has shape %s", name, LLU(s->first), shape_text(got)))
+                        "%s at %llu has shape %s", name, LLU(one->first), shape_text(got)))
                 return;
             memcpy(entry(whole, n_rows, 0, 0), got.data, count_of(got) * sizeof(float));
             n_rows += got.shape[0];
@@ -312,39 +67,39 @@ static void check_activation(const record *r, const char *name, attn_tensor want
 static void check_golden(const attn_model *model, const char *path, size_t step)
 {
     attn_ctx ctx = alone();
-    reference ref;
-    record r = new_record();
+    size_t size, n, i, n_names = 0;
+    unsigned char *const file = test_read(path, &size);
+    sight *const r = new_sight();
     attn_session *session = session_on(&ctx, model, 0, 0);
     attn_tensor want, got;
     char name[64];
     const char *at = NULL;
     int32_t *tokens;
-    size_t n, i, n_names = 0;
     double mean, expected_mean = 0;
-    if (!session || !open_reference(&ref, path))
+    if (!session || !CHECKF(file, "%s cannot be read", path))
         return;
-    tokens = reference_tokens(&ref, &n);
+    tokens = stored_tokens(file, &n);
     CHECK(n > 20);
-    OK(&ctx, attn_hook(&ctx, session, "*", note, &r));
-    want = reference_tensor(&ref, "logits");
+    OK(&ctx, attn_hook(&ctx, session, "*", note, r));
+    want = stored_tensor(file, "logits");
     close_to(attn_borrow(feed_all(&ctx, session, tokens, n, step ? step : n), ATTN_F32,
                          attn_shape2(n, vocab_of(model))),
              want, 2e-5, "logits");
-    while ((at = next_tensor(&ref, at, name, &want)) != NULL) {
+    while ((at = next_stored(file, at, name, &want)) != NULL) {
         if (strcmp(name, "tokens") == 0 || strcmp(name, "logits") == 0 ||
             strcmp(name, "nll") == 0 || strstr(name, "hook_result"))
             continue;
-        check_activation(&r, name, want);
+        check_activation(r, name, want);
         n_names++;
     }
     CHECKF(n_names == 5 + 19 * attn_model_config(model)->n_layer, "%llu names", LLU(n_names));
-    for (i = 0; i < r.n; i++)
-        CHECKF(reference_tensor(&ref, r.all[i].name).ndim > 0 && r.all[i].session == session,
-               "%s is not in the reference", r.all[i].name);
+    for (i = 0; i < r->n; i++)
+        CHECKF(stored_tensor(file, r->all[i].name).ndim > 0 && r->all[i].session == session,
+               "%s is not in the reference", r->all[i].name);
 
     attn_unhook_all(session);
     OK(&ctx, attn_rewind(&ctx, session, 0));
-    want = reference_tensor(&ref, "nll");
+    want = stored_tensor(file, "nll");
     got = new_tensor(ATTN_F32, 1, want.shape, LAYOUT_DENSE);
     if (OK(&ctx, attn_score(&ctx, session, tokens, n, (float *)got.data, &mean)) &&
         close_to(got, want, 2e-5, "nll")) {
@@ -353,7 +108,7 @@ static void check_golden(const attn_model *model, const char *path, size_t step)
         CHECKF(fabs(mean - expected_mean) < 1e-5, "mean %.9g", mean);
     }
     attn_session_free(session);
-    free(ref.file);
+    free(file);
     pool_clear();
 }
 
@@ -560,17 +315,19 @@ static void cuts_and_batch_sizes(const attn_model *model, size_t n)
     const int32_t *const tokens = random_tokens(model, n, n);
     const float *const want = logits_of(&ctx, model, 0, tokens, n, n);
     size_t i;
-    same_rows(logits_of(&ctx, model, 0, tokens, n, 1), want, n, model, "token by token");
-    same_rows(logits_of(&ctx, model, 0, tokens, n, 16), want, n, model, "16 a call");
+    same_logits(logits_of(&ctx, model, 0, tokens, n, 1), want, n, model, "token by token");
+    same_logits(logits_of(&ctx, model, 0, tokens, n, 16), want, n, model, "16 a call");
     for (i = 0; i < 3; i++)
-        same_rows(logits_of(&ctx, model, 0, tokens, n, RANDOM_CUTS), want, n, model, "random cuts");
+        same_logits(logits_of(&ctx, model, 0, tokens, n, RANDOM_CUTS), want, n, model,
+                    "random cuts");
     for (i = 0; i < 4; i++)
-        same_rows(logits_of(&ctx, model, n_batch[i], tokens, n, n), want, n, model,
-                  i == 0   ? "n_batch 1"
-                  : i == 1 ? "n_batch 7"
-                  : i == 2 ? "n_batch 32"
-                           : "n_batch 256");
-    same_rows(logits_of(&ctx, model, 7, tokens, n, RANDOM_CUTS), want, n, model, "cuts, n_batch 7");
+        same_logits(logits_of(&ctx, model, n_batch[i], tokens, n, n), want, n, model,
+                    i == 0   ? "n_batch 1"
+                    : i == 1 ? "n_batch 7"
+                    : i == 2 ? "n_batch 32"
+                             : "n_batch 256");
+    same_logits(logits_of(&ctx, model, 7, tokens, n, RANDOM_CUTS), want, n, model,
+                "cuts, n_batch 7");
     pool_clear();
 }
 
@@ -593,10 +350,11 @@ static void threads_on(const attn_model *model, size_t n)
     want = logits_of(&ctx, model, 0, tokens, n, n);
     for (i = 0; i < 3; i++) {
         ctx.n_threads = threads[i];
-        same_rows(logits_of(&ctx, model, 0, tokens, n, n), want, n, model, "threads");
+        same_logits(logits_of(&ctx, model, 0, tokens, n, n), want, n, model, "threads");
     }
     ctx.n_threads = 2;
-    same_rows(logits_of(&ctx, model, 5, tokens, n, RANDOM_CUTS), want, n, model, "2 threads, cuts");
+    same_logits(logits_of(&ctx, model, 5, tokens, n, RANDOM_CUTS), want, n, model,
+                "2 threads, cuts");
     pool_clear();
 }
 
@@ -615,7 +373,8 @@ static void another_number_later(void)
         for (now = 1; now <= 9; now += 2) {
             ctx.n_threads = now;
             OK(&ctx, attn_rewind(&ctx, session, 0));
-            same_rows(feed_all(&ctx, session, tokens, 120, 50), want, 120, longer, "threads later");
+            same_logits(feed_all(&ctx, session, tokens, 120, 50), want, 120, longer,
+                        "threads later");
         }
         attn_session_free(session);
     }
@@ -654,7 +413,7 @@ static void isa_on(const attn_model *model, size_t n, double unfused)
             close_to(attn_borrow(got, ATTN_F32, shape), attn_borrow(want, ATTN_F32, shape), unfused,
                      name);
         else
-            n_exact += same_rows(got, want, n, model, name);
+            n_exact += same_logits(got, want, n, model, name);
     }
     CHECK(n_exact > 0);
     pool_clear();
@@ -707,22 +466,22 @@ static void check_batch(const attn_model *model, size_t n_batch, int n_threads, 
         CHECK(attn_session_length(sessions[i]) == end);
         CHECK(memcmp(attn_session_tokens(sessions[i]), tokens[i], end * sizeof **tokens) == 0);
         if (i % 3 == 0)
-            same_rows(attn_logits(sessions[i]), row_of(want[i], end - 1, model), 1, model,
-                      "the last row in a batch");
+            same_logits(attn_logits(sessions[i]), row_of(want[i], end - 1, model), 1, model,
+                        "the last row in a batch");
         if (i % 3 == 1)
-            same_rows(items[i].logits, row_of(want[i], past[i], model), first[i], model,
-                      "all rows in a batch");
+            same_logits(items[i].logits, row_of(want[i], past[i], model), first[i], model,
+                        "all rows in a batch");
         for (j = 0; i % 3 == 2 && j < items[i].n_rows; j++)
-            same_rows(row_of(items[i].logits, j, model),
-                      row_of(want[i], past[i] + rows[i][j], model), 1, model,
-                      "a chosen row in a batch");
+            same_logits(row_of(items[i].logits, j, model),
+                        row_of(want[i], past[i] + rows[i][j], model), 1, model,
+                        "a chosen row in a batch");
         items[i] = item_of(sessions[i], tokens[i] + end, second[i], NULL);
     }
     OK(&ctx, attn_feed_batch(&ctx, items, ITEMS));
     for (i = 0; i < ITEMS; i++)
-        same_rows(attn_logits(sessions[i]),
-                  row_of(want[i], past[i] + first[i] + second[i] - 1, model), 1, model,
-                  "the second batch");
+        same_logits(attn_logits(sessions[i]),
+                    row_of(want[i], past[i] + first[i] + second[i] - 1, model), 1, model,
+                    "the second batch");
     for (i = 0; i < ITEMS; i++)
         attn_session_free(sessions[i]);
     pool_clear();
@@ -770,7 +529,7 @@ static void batch_behind_a_small_session(void)
         }
         OK(&ctx, attn_feed_batch(&ctx, items, 3));
         for (i = 0; i < 3; i++) {
-            same_rows(items[i].logits, want[i], fed[i], tiny, "behind a small session");
+            same_logits(items[i].logits, want[i], fed[i], tiny, "behind a small session");
             attn_session_free(sessions[i]);
         }
         pool_clear();
@@ -798,7 +557,7 @@ static void chosen_rows(void)
                     rows[item.n_rows++] = i;
             OK(&ctx, attn_feed_batch(&ctx, &item, 1));
             for (i = 0; i < item.n_rows; i++)
-                same_rows(row_of(item.logits, i, odd), row_of(want, rows[i], odd), 1, odd, "row");
+                same_logits(row_of(item.logits, i, odd), row_of(want, rows[i], odd), 1, odd, "row");
             for (i = item.n_rows * n_vocab; i < (LENGTH + 1) * n_vocab; i++)
                 if (!CHECKF(((unsigned char *)&item.logits[i])[0] == 0x7E, "written past the rows"))
                     break;
@@ -831,11 +590,11 @@ static void watched(const attn_model *model, size_t n, size_t step, size_t n_bat
     if ((session = session_on(&ctx, model, 0, n_batch)) == NULL)
         return;
     OK(&ctx, attn_hook(&ctx, session, "*", do_nothing, NULL));
-    same_rows(feed_all(&ctx, session, tokens, n, step), want, n, model, "hooks that read");
+    same_logits(feed_all(&ctx, session, tokens, n, step), want, n, model, "hooks that read");
     attn_unhook_all(session);
     OK(&ctx, attn_rewind(&ctx, session, 0));
     OK(&ctx, attn_hook(&ctx, session, "*", rewrite, &n_calls));
-    same_rows(feed_all(&ctx, session, tokens, n, step), want, n, model, "hooks that rewrite");
+    same_logits(feed_all(&ctx, session, tokens, n, step), want, n, model, "hooks that rewrite");
     CHECK(n_calls >= 5 + 19 * attn_model_config(model)->n_layer);
     attn_session_free(session);
     pool_clear();
@@ -923,7 +682,6 @@ static void round_to_halfs(void)
 {
     size_t size = 0, at, header;
     unsigned char *file = test_read("tests/golden/odd/model.safetensors", &size);
-    FILE *out;
     if (!CHECK(file) ||
         !CHECK(system("mkdir -p build/test-tmp/model-half && cp "
                       "tests/golden/odd/config.json build/test-tmp/model-half") == 0))
@@ -935,8 +693,7 @@ static void round_to_halfs(void)
         value = (float)half_value(half_of(value));
         memcpy(file + at, &value, 4);
     }
-    out = fopen("build/test-tmp/model-half/model.safetensors", "wb");
-    CHECK(out && fwrite(file, 1, size, out) == size && fclose(out) == 0);
+    test_write("build/test-tmp/model-half/model.safetensors", file, size);
     free(file);
 }
 
@@ -954,14 +711,14 @@ static void halfs(void)
         OK(&ctx, attn_model_tensor_info(&ctx, half, 0, &info));
         CHECK(info.dtype == ATTN_F16);
         tokens = random_tokens(tiny, 120, 8);
-        same_rows(logits_of(&ctx, wide, 0, tokens, 120, 120),
-                  logits_of(&ctx, tiny, 0, tokens, 120, 120), 120, tiny, "tiny as f32 and f16");
+        same_logits(logits_of(&ctx, wide, 0, tokens, 120, 120),
+                    logits_of(&ctx, tiny, 0, tokens, 120, 120), 120, tiny, "tiny as f32 and f16");
         tokens = random_tokens(odd, 40, 8);
-        same_rows(logits_of(&ctx, half, 0, tokens, 40, 40),
-                  logits_of(&ctx, single, 0, tokens, 40, 40), 40, odd, "odd as f16 and f32");
+        same_logits(logits_of(&ctx, half, 0, tokens, 40, 40),
+                    logits_of(&ctx, single, 0, tokens, 40, 40), 40, odd, "odd as f16 and f32");
         ctx.isa = ATTN_ISA_PORTABLE;
-        same_rows(logits_of(&ctx, half, 0, tokens, 40, 1),
-                  logits_of(&ctx, single, 0, tokens, 40, 9), 40, odd, "portable, f16 and f32");
+        same_logits(logits_of(&ctx, half, 0, tokens, 40, 1),
+                    logits_of(&ctx, single, 0, tokens, 40, 9), 40, odd, "portable, f16 and f32");
     }
     attn_model_close(wide);
     attn_model_close(half);
@@ -994,7 +751,7 @@ static void callers_threads(void)
     }
     CHECK(failures == 0);
     for (i = 0; i < CALLERS; i++)
-        same_rows(got[i], want, LENGTH, tiny, "a thread of the caller's");
+        same_logits(got[i], want, LENGTH, tiny, "a thread of the caller's");
     pool_clear();
 #else
     test_skip("built without OpenMP");
@@ -1048,9 +805,9 @@ static void check_causality(const attn_model *model, size_t n, size_t step)
                     tokens[at[which]] = (kept + 1) % (int32_t)vocab_of(model);
                 {
                     float *const got = feed_all(&ctx, session, tokens, n, step);
-                    same_rows(got, want, at[which], model,
-                              kind < 3 ? "logits before a changed position"
-                                       : "logits before a changed position, watched");
+                    same_logits(got, want, at[which], model,
+                                kind < 3 ? "logits before a changed position"
+                                         : "logits before a changed position, watched");
                     CHECKF(memcmp(row_of(got, at[which], model), want + at[which] * vocab_of(model),
                                   vocab_of(model) * sizeof *got) != 0,
                            "%s changed nothing", hooks[hook] ? hooks[hook] : "another token");
@@ -1136,21 +893,6 @@ static int double_it(const attn_activation *a, void *user)
     return 0;
 }
 
-static float *hooked_logits(attn_ctx *ctx, const attn_model *model, const int32_t *tokens, size_t n,
-                            const char *pattern, attn_hook_fn fn, void *user, record *r)
-{
-    attn_session *session = session_on(ctx, model, 0, 0);
-    float *logits = NULL;
-    if (!session)
-        return NULL;
-    OK(ctx, attn_hook(ctx, session, pattern, fn, user));
-    if (r)
-        OK(ctx, attn_hook(ctx, session, "*", note, r));
-    logits = feed_all(ctx, session, tokens, n, n);
-    attn_session_free(session);
-    return logits;
-}
-
 /* The bytes of an open model in memory that may be changed, at a multiple of 64 in the pool. */
 static unsigned char *editable(const char *path, size_t *size)
 {
@@ -1173,20 +915,20 @@ static void ablation(void)
     const int32_t *const tokens = random_tokens(plain, LENGTH, 13);
     const float *const untouched = logits_of(&ctx, plain, 0, tokens, LENGTH, LENGTH);
     const attn_model_desc unchecked = {1};
-    record r = new_record();
+    sight *const r = new_sight();
     change c = {EVERY, HEAD, 0};
     float *const got =
-        hooked_logits(&ctx, plain, tokens, LENGTH, "blocks.1.attn.hook_z", zero_head, &c, &r);
+        hooked(plain, tokens, LENGTH, LENGTH, "blocks.1.attn.hook_z", zero_head, &c, "*", r);
     attn_tensor z, w_o = {0}, b_o = {0}, want = random_tensor(2, LENGTH, WIDTH);
     attn_model *edited = NULL;
     attn_tensor_info info;
     unsigned char *file;
     size_t size, t, j, k, index;
-    CHECK(differ(got, untouched, LENGTH, plain));
+    CHECK(differ(got, untouched, LENGTH * vocab_of(plain)));
 
     OK(&ctx, attn_model_tensor(&ctx, plain, "blocks.1.attn.W_O", &w_o));
     OK(&ctx, attn_model_tensor(&ctx, plain, "blocks.1.attn.b_O", &b_o));
-    z = recorded(&r, "blocks.1.attn.hook_z");
+    z = latest(r, "blocks.1.attn.hook_z");
     for (t = 0; t < LENGTH; t++)
         for (j = 0; j < WIDTH; j++) {
             double sum = (double)*entry(b_o, j, 0, 0);
@@ -1196,7 +938,7 @@ static void ablation(void)
                         (double)*entry(z, t, k / D, k % D) * (double)*entry(w_o, k / D, k % D, j);
             *entry(want, t, j, 0) = (float)sum;
         }
-    close_to(recorded(&r, "blocks.1.hook_attn_out"), want, 1e-6, "attention without a head");
+    close_to(latest(r, "blocks.1.hook_attn_out"), want, 1e-6, "attention without a head");
 
     if ((file = editable(test_tmp("model-plain.attn"), &size)) != NULL) {
         for (index = 0;; index++)
@@ -1207,8 +949,8 @@ static void ablation(void)
             for (j = 0; j < WIDTH; j++)
                 memset(file + info.offset + 4 * ((j / 16 * WIDTH + k) * 16 + j % 16), 0, 4);
         if (OK(&ctx, attn_model_open_memory(&ctx, &edited, file, size, &unchecked)))
-            same_rows(logits_of(&ctx, edited, 0, tokens, LENGTH, 3), got, LENGTH, plain,
-                      "rows of W_O removed");
+            same_logits(logits_of(&ctx, edited, 0, tokens, LENGTH, 3), got, LENGTH, plain,
+                        "rows of W_O removed");
         attn_model_close(edited);
     }
     attn_ctx_free(&ctx);
@@ -1222,15 +964,16 @@ static void writing_the_residual(void)
     const int32_t *const tokens = random_tokens(odd, LENGTH, 14);
     const float *const untouched = logits_of(&ctx, odd, 0, tokens, LENGTH, LENGTH);
     change c = {AT, 0, 0.25f}, value = {EVERY, 0, 1.5f}, zero = {EVERY, 0, 0};
-    float *post = hooked_logits(&ctx, odd, tokens, LENGTH, "blocks.0.hook_resid_post", add_to_row,
-                                &c, NULL),
-          *pre = hooked_logits(&ctx, odd, tokens, LENGTH, "blocks.1.hook_resid_pre", add_to_row, &c,
-                               NULL);
+    float *post = hooked(odd, tokens, LENGTH, LENGTH, "blocks.0.hook_resid_post", add_to_row, &c,
+                         NULL, NULL),
+          *pre = hooked(odd, tokens, LENGTH, LENGTH, "blocks.1.hook_resid_pre", add_to_row, &c,
+                        NULL, NULL);
     attn_session *session;
-    same_rows(post, untouched, AT, odd, "rows before the change");
-    CHECK(differ(row_of(post, AT, odd), untouched + AT * vocab_of(odd), 1, odd));
-    CHECK(differ(row_of(post, LENGTH - 1, odd), untouched + (LENGTH - 1) * vocab_of(odd), 1, odd));
-    same_rows(pre, post, LENGTH, odd, "resid_post of a block and resid_pre of the next");
+    same_logits(post, untouched, AT, odd, "rows before the change");
+    CHECK(differ(row_of(post, AT, odd), untouched + AT * vocab_of(odd), vocab_of(odd)));
+    CHECK(differ(row_of(post, LENGTH - 1, odd), untouched + (LENGTH - 1) * vocab_of(odd),
+                 vocab_of(odd)));
+    same_logits(pre, post, LENGTH, odd, "resid_post of a block and resid_pre of the next");
 
     /* The embeddings replaced, or their sum */
     session = session_on(&ctx, odd, 0, 0);
@@ -1238,10 +981,10 @@ static void writing_the_residual(void)
     OK(&ctx, attn_hook(&ctx, session, "hook_pos_embed", set_rows, &zero));
     pre = feed_all(&ctx, session, tokens, LENGTH, 4);
     attn_session_free(session);
-    post =
-        hooked_logits(&ctx, odd, tokens, LENGTH, "blocks.0.hook_resid_pre", set_rows, &value, NULL);
-    same_rows(pre, post, LENGTH, odd, "embeddings and resid_pre replaced");
-    CHECK(differ(post, untouched, LENGTH, odd));
+    post = hooked(odd, tokens, LENGTH, LENGTH, "blocks.0.hook_resid_pre", set_rows, &value, NULL,
+                  NULL);
+    same_logits(pre, post, LENGTH, odd, "embeddings and resid_pre replaced");
+    CHECK(differ(post, untouched, LENGTH * vocab_of(odd)));
     pool_clear();
 }
 
@@ -1257,15 +1000,15 @@ static void writing_keys(void)
     size_t i;
     for (i = 0; i < 2; i++) {
         float *const whole =
-            hooked_logits(&ctx, odd, tokens, LENGTH, names[i], add_to_row, &c, NULL);
+            hooked(odd, tokens, LENGTH, LENGTH, names[i], add_to_row, &c, NULL, NULL);
         attn_session *session = session_on(&ctx, odd, 0, 0);
         OK(&ctx, attn_hook(&ctx, session, names[i], add_to_row, &c));
         OK(&ctx, attn_feed(&ctx, session, tokens, 10));
         attn_unhook_all(session);
-        same_rows(feed_all(&ctx, session, tokens + 10, LENGTH - 10, 3), row_of(whole, 10, odd),
-                  LENGTH - 10, odd, names[i]);
-        CHECK(differ(row_of(whole, LENGTH - 1, odd), untouched + (LENGTH - 1) * vocab_of(odd), 1,
-                     odd));
+        same_logits(feed_all(&ctx, session, tokens + 10, LENGTH - 10, 3), row_of(whole, 10, odd),
+                    LENGTH - 10, odd, names[i]);
+        CHECK(differ(row_of(whole, LENGTH - 1, odd), untouched + (LENGTH - 1) * vocab_of(odd),
+                     vocab_of(odd)));
         attn_session_free(session);
     }
     pool_clear();
@@ -1276,21 +1019,20 @@ static void writing_the_pattern(void)
     enum { LENGTH = 20, AT = 11, HEAD = 1, D = 16 };
     static const char *const names[] = {"blocks.2.attn.hook_pattern",
                                         "blocks.2.attn.hook_attn_scores"};
-    attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(odd, LENGTH, 16);
-    record before = new_record();
+    sight *const before = new_sight();
     size_t i, key, t, head;
-    hooked_logits(&ctx, odd, tokens, LENGTH, "hook_embed", do_nothing, NULL, &before);
+    hooked(odd, tokens, LENGTH, LENGTH, "hook_embed", do_nothing, NULL, "*", before);
     for (i = 0; i < 2; i++)
         for (key = 3; key < LENGTH; key += 13) { /* one key in the past, one in the future */
             change c = {AT, HEAD, 0};
-            record r = new_record();
+            sight *const r = new_sight();
             attn_tensor z, v, z_before;
             c.value = (float)key;
-            hooked_logits(&ctx, odd, tokens, LENGTH, names[i], look_at_one, &c, &r);
-            v = recorded(&r, "blocks.2.attn.hook_v");
-            z = recorded(&r, "blocks.2.attn.hook_z");
-            z_before = recorded(&before, "blocks.2.attn.hook_z");
+            hooked(odd, tokens, LENGTH, LENGTH, names[i], look_at_one, &c, "*", r);
+            v = latest(r, "blocks.2.attn.hook_v");
+            z = latest(r, "blocks.2.attn.hook_z");
+            z_before = latest(before, "blocks.2.attn.hook_z");
             for (t = 0; t < LENGTH; t++)
                 for (head = 0; head < 3; head++) {
                     const int changed = t == AT && head == HEAD;
@@ -1300,7 +1042,7 @@ static void writing_the_pattern(void)
                            "%s, key %llu: z [%llu, %llu] is wrong", names[i], LLU(key), LLU(t),
                            LLU(head));
                 }
-            CHECK(*entry(recorded(&r, "blocks.2.attn.hook_pattern"), HEAD, AT, key) == 1);
+            CHECK(*entry(latest(r, "blocks.2.attn.hook_pattern"), HEAD, AT, key) == 1);
         }
     pool_clear();
 }
@@ -1310,20 +1052,19 @@ static void writing_the_scale(void)
 {
     static const char *const norms[] = {"blocks.0.ln1.", "blocks.1.ln2.", "ln_final."};
     enum { LENGTH = 10 };
-    attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(plain, LENGTH, 17);
-    record before = new_record();
+    sight *const before = new_sight();
     size_t i, j;
-    hooked_logits(&ctx, plain, tokens, LENGTH, "hook_embed", do_nothing, NULL, &before);
+    hooked(plain, tokens, LENGTH, LENGTH, "hook_embed", do_nothing, NULL, "*", before);
     for (i = 0; i < 3; i++) {
         char name[64];
-        record r = new_record();
+        sight *const r = new_sight();
         attn_tensor got, want;
         snprintf(name, sizeof name, "%shook_scale", norms[i]);
-        hooked_logits(&ctx, plain, tokens, LENGTH, name, double_it, NULL, &r);
+        hooked(plain, tokens, LENGTH, LENGTH, name, double_it, NULL, "*", r);
         snprintf(name, sizeof name, "%shook_normalized.pre", norms[i]);
-        got = recorded(&r, name);
-        want = recorded(&before, name);
+        got = latest(r, name);
+        want = latest(before, name);
         for (j = 0; j < count_of(got); j++)
             *(float *)element(got, j) *= 2;
         same_bits(got, want, name);
@@ -1365,25 +1106,25 @@ static void names_and_patterns(void)
                                       "blocks.0"};
     attn_ctx ctx = alone();
     const int32_t token = 5;
-    record everything = new_record();
+    sight *const everything = new_sight();
     attn_session *session = session_on(&ctx, plain, 0, 0);
     size_t i, j;
-    hooked_logits(&ctx, plain, &token, 1, "hook_embed", do_nothing, NULL, &everything);
+    hooked(plain, &token, 1, 1, "hook_embed", do_nothing, NULL, "*", everything);
     for (i = 0; i < sizeof good / sizeof good[0]; i++) {
-        record r = new_record();
+        sight *const r = new_sight();
         size_t n = 0;
-        OK(&ctx, attn_hook(&ctx, session, good[i], note, &r));
+        OK(&ctx, attn_hook(&ctx, session, good[i], note, r));
         OK(&ctx, attn_feed(&ctx, session, &token, 1));
-        for (j = 0; j < everything.n; j++)
-            if (matches(good[i], everything.all[j].name)) {
-                CHECKF(n < r.n && strcmp(r.all[n].name, everything.all[j].name) == 0,
-                       "\"%s\" missed %s", good[i], everything.all[j].name);
+        for (j = 0; j < everything->n; j++)
+            if (matches(good[i], everything->all[j].name)) {
+                CHECKF(n < r->n && strcmp(r->all[n].name, everything->all[j].name) == 0,
+                       "\"%s\" missed %s", good[i], everything->all[j].name);
                 n++;
             }
-        CHECKF(n > 0 && n == r.n, "\"%s\" matched %llu activations, not %llu", good[i], LLU(r.n),
+        CHECKF(n > 0 && n == r->n, "\"%s\" matched %llu activations, not %llu", good[i], LLU(r->n),
                LLU(n));
         attn_unhook_all(session);
-        CHECK(r.n > 0 && count_of(r.all[0].value) > 0);
+        CHECK(r->n > 0 && count_of(r->all[0].value) > 0);
     }
     for (i = 0; i < sizeof bad / sizeof bad[0]; i++)
         FAILS(&ctx, ATTN_E_NAME, bad[i], attn_hook(&ctx, session, bad[i], do_nothing, NULL));
@@ -1397,20 +1138,20 @@ static void several_hooks(void)
     enum { LENGTH = 5 };
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(plain, LENGTH, 18);
-    record first = new_record(), second = new_record();
+    sight *const first = new_sight(), *const second = new_sight();
     attn_session *session = session_on(&ctx, plain, 0, 0);
     const char *const name = "blocks.0.mlp.hook_post";
     size_t i;
-    OK(&ctx, attn_hook(&ctx, session, name, note, &first));
+    OK(&ctx, attn_hook(&ctx, session, name, note, first));
     OK(&ctx, attn_hook(&ctx, session, name, double_it, NULL));
-    OK(&ctx, attn_hook(&ctx, session, "*.mlp.*", note, &second));
+    OK(&ctx, attn_hook(&ctx, session, "*.mlp.*", note, second));
     OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
     for (i = 0; i < LENGTH * 256; i++)
-        if (!CHECK(value_of(recorded(&second, name), i) == 2 * value_of(recorded(&first, name), i)))
+        if (!CHECK(value_of(latest(second, name), i) == 2 * value_of(latest(first, name), i)))
             break;
     attn_unhook_all(session);
     OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
-    CHECK(first.n == 1 && second.n == 4);
+    CHECK(first->n == 1 && second->n == 4);
     attn_session_free(session);
     pool_clear();
 }
@@ -1432,28 +1173,28 @@ static void stopping(void)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(odd, LENGTH, 19);
     float *const want = logits_of(&ctx, odd, 0, tokens, LENGTH, LENGTH);
-    record everything = new_record();
+    sight *const everything = new_sight();
     size_t i, n_threads;
-    hooked_logits(&ctx, odd, tokens, 1, "hook_embed", do_nothing, NULL, &everything);
+    hooked(odd, tokens, 1, 1, "hook_embed", do_nothing, NULL, "*", everything);
     for (n_threads = 1; n_threads <= 2; n_threads++)
-        for (i = 0; i < everything.n; i += 5 * n_threads - 4) {
+        for (i = 0; i < everything->n; i += 5 * n_threads - 4) {
             attn_session *session;
             stopper s;
             ctx.n_threads = (int)n_threads;
             if ((session = session_on(&ctx, odd, 0, 6)) == NULL) /* the feed takes three passes */
                 return;
-            s.name = everything.all[i].name;
+            s.name = everything->all[i].name;
             s.first = i % 3 == 0 ? 0 : PAST + 6 * (i % 3);
             OK(&ctx, attn_feed(&ctx, session, tokens, PAST));
             OK(&ctx, attn_hook(&ctx, session, "*", stop_at, &s));
             FAILS(&ctx, ATTN_STOPPED, s.name,
                   attn_feed(&ctx, session, tokens + PAST, LENGTH - PAST));
             CHECK(attn_session_length(session) == PAST);
-            same_rows(attn_logits(session), row_of(want, PAST - 1, odd), 1, odd,
-                      "the logits from before");
+            same_logits(attn_logits(session), row_of(want, PAST - 1, odd), 1, odd,
+                        "the logits from before");
             attn_unhook_all(session);
-            same_rows(feed_all(&ctx, session, tokens + PAST, LENGTH - PAST, LENGTH - PAST),
-                      row_of(want, PAST, odd), LENGTH - PAST, odd, "after a stop");
+            same_logits(feed_all(&ctx, session, tokens + PAST, LENGTH - PAST, LENGTH - PAST),
+                        row_of(want, PAST, odd), LENGTH - PAST, odd, "after a stop");
             attn_session_free(session);
         }
     pool_clear();
@@ -1481,14 +1222,14 @@ static void stopping_a_batch(void)
     FAILS(&ctx, ATTN_STOPPED, s.name, attn_feed_batch(&ctx, items, 3));
     for (i = 0; i < 3; i++) {
         CHECK(attn_session_length(sessions[i]) == PAST);
-        same_rows(attn_logits(sessions[i]), row_of(want, PAST - 1, plain), 1, plain,
-                  "the logits from before");
+        same_logits(attn_logits(sessions[i]), row_of(want, PAST - 1, plain), 1, plain,
+                    "the logits from before");
     }
     attn_unhook_all(sessions[2]);
     OK(&ctx, attn_feed_batch(&ctx, items, 3));
     for (i = 0; i < 3; i++) {
-        same_rows(attn_logits(sessions[i]), row_of(want, PAST + items[i].n_tokens - 1, plain), 1,
-                  plain, "after a stop");
+        same_logits(attn_logits(sessions[i]), row_of(want, PAST + items[i].n_tokens - 1, plain), 1,
+                    plain, "after a stop");
         attn_session_free(sessions[i]);
     }
     pool_clear();
@@ -1502,29 +1243,29 @@ static void hooks_in_a_batch(void)
     attn_ctx ctx = alone();
     attn_session *sessions[ITEMS];
     attn_feed_item items[ITEMS];
-    record alone[ITEMS], together[ITEMS];
+    sight *by_itself[ITEMS], *together[ITEMS];
     size_t i, j;
     for (i = 0; i < ITEMS; i++) {
         const int32_t *const tokens = random_tokens(odd, past[i] + fed[i], i);
-        alone[i] = new_record();
-        together[i] = new_record();
+        by_itself[i] = new_sight();
+        together[i] = new_sight();
         sessions[i] = session_on(&ctx, odd, 0, 0);
         if (past[i] > 0)
             OK(&ctx, attn_feed(&ctx, sessions[i], tokens, past[i]));
-        OK(&ctx, attn_hook(&ctx, sessions[i], i == 3 ? "*.hook_q" : "*", note, &alone[i]));
+        OK(&ctx, attn_hook(&ctx, sessions[i], i == 3 ? "*.hook_q" : "*", note, by_itself[i]));
         OK(&ctx, attn_feed(&ctx, sessions[i], tokens + past[i], fed[i]));
         OK(&ctx, attn_rewind(&ctx, sessions[i], past[i]));
         attn_unhook_all(sessions[i]);
         if (i != 2) /* this one goes unwatched */
-            OK(&ctx, attn_hook(&ctx, sessions[i], i == 3 ? "*.hook_q" : "*", note, &together[i]));
+            OK(&ctx, attn_hook(&ctx, sessions[i], i == 3 ? "*.hook_q" : "*", note, together[i]));
         items[i] = item_of(sessions[i], tokens + past[i], fed[i], NULL);
     }
     OK(&ctx, attn_feed_batch(&ctx, items, ITEMS));
     for (i = 0; i < ITEMS; i++) {
-        CHECKF(together[i].n == (i == 2 ? 0 : alone[i].n), "session %llu: %llu activations", LLU(i),
-               LLU(together[i].n));
-        for (j = 0; j < together[i].n; j++) {
-            const seen *a = &alone[i].all[j], *b = &together[i].all[j];
+        CHECKF(together[i]->n == (i == 2 ? 0 : by_itself[i]->n), "session %llu: %llu activations",
+               LLU(i), LLU(together[i]->n));
+        for (j = 0; j < together[i]->n; j++) {
+            const seen *a = &by_itself[i]->all[j], *b = &together[i]->all[j];
             CHECK(strcmp(a->name, b->name) == 0 && b->session == sessions[i]);
             CHECK(b->first == past[i]);
             same_bits(b->value, a->value, a->name);
@@ -1540,18 +1281,18 @@ static void hooks_while_generating(void)
     attn_ctx ctx = alone();
     const int32_t *const prompt = random_tokens(tiny, PROMPT, 21);
     attn_session *session = session_on(&ctx, tiny, 0, 0);
-    record r = new_record();
+    sight *const r = new_sight();
     int32_t ids[MADE];
     size_t n, i;
     attn_generate_desc d = greedily(MADE, ids, &n);
     d.prompt_ids = prompt;
     d.n_prompt_ids = PROMPT;
     d.ignore_eos = 1;
-    OK(&ctx, attn_hook(&ctx, session, "blocks.2.attn.hook_pattern", note, &r));
+    OK(&ctx, attn_hook(&ctx, session, "blocks.2.attn.hook_pattern", note, r));
     OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));
-    if (CHECK(r.n == 1 + MADE && n == MADE))
+    if (CHECK(r->n == 1 + MADE && n == MADE))
         for (i = 0; i <= MADE; i++) {
-            const seen *s = &r.all[i];
+            const seen *s = &r->all[i];
             CHECK(s->first == (i ? PROMPT + i - 1 : 0) && s->value.shape[1] == (i ? 1 : PROMPT));
             CHECK(s->value.shape[0] == 6 && s->value.shape[2] == PROMPT + i);
         }
@@ -1580,11 +1321,11 @@ static void capacity(void)
         CHECK(attn_logits(session) == NULL);
         FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", attn_feed(&ctx, session, tokens, n + 1));
         CHECK(attn_session_length(session) == 0 && attn_logits(session) == NULL);
-        same_rows(feed_all(&ctx, session, tokens, n, n), want, n, odd, "a smaller session");
+        same_logits(feed_all(&ctx, session, tokens, n, n), want, n, odd, "a smaller session");
         FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", attn_feed(&ctx, session, tokens, 1));
         CHECK(attn_session_length(session) == n);
         CHECK(memcmp(attn_session_tokens(session), tokens, n * sizeof *tokens) == 0);
-        same_rows(attn_logits(session), row_of(want, n - 1, odd), 1, odd, "after a refusal");
+        same_logits(attn_logits(session), row_of(want, n - 1, odd), 1, odd, "after a refusal");
         attn_session_free(session);
     }
     memset(&desc, 0, sizeof desc);
@@ -1597,7 +1338,8 @@ static void capacity(void)
     desc.n_ctx = 0;
     desc.n_batch = SIZE_MAX; /* more than it can ever need */
     if (OK(&ctx, attn_session_new(&ctx, &session, odd, &desc)))
-        same_rows(feed_all(&ctx, session, tokens, FULL, FULL), want, FULL, odd, "n_batch SIZE_MAX");
+        same_logits(feed_all(&ctx, session, tokens, FULL, FULL), want, FULL, odd,
+                    "n_batch SIZE_MAX");
     attn_session_free(session);
     pool_clear();
 }
@@ -1618,8 +1360,8 @@ static void rewinding(void)
         OK(&ctx, attn_feed(&ctx, session, other, LENGTH - length));
         OK(&ctx, attn_rewind(&ctx, session, length));
         CHECK(attn_session_length(session) == length && attn_logits(session) == NULL);
-        same_rows(feed_all(&ctx, session, one + length, LENGTH - length, 11),
-                  row_of(want, length, odd), LENGTH - length, odd, "after a rewind");
+        same_logits(feed_all(&ctx, session, one + length, LENGTH - length, 11),
+                    row_of(want, length, odd), LENGTH - length, odd, "after a rewind");
     }
     FAILS(&ctx, ATTN_E_ARGUMENT, "39", attn_rewind(&ctx, session, LENGTH + 1));
     FAILS(&ctx, ATTN_E_ARGUMENT, "attn_rewind", attn_rewind(&ctx, session, SIZE_MAX));
@@ -1650,11 +1392,11 @@ static void copies(void)
             OK(&ctx, attn_session_copy(&ctx, to, from));
             CHECK(attn_session_length(to) == SHARED && attn_session_capacity(to) == capacities[j]);
             CHECK(memcmp(attn_session_tokens(to), tokens, SHARED * sizeof *tokens) == 0);
-            same_rows(attn_logits(to), row_of(want, SHARED - 1, odd), 1, odd, "a copy's logits");
-            same_rows(feed_all(&ctx, to, branch + SHARED, capacities[j] - SHARED, 2),
-                      row_of(branched, SHARED, odd), capacities[j] - SHARED, odd, "a copy");
-            same_rows(feed_all(&ctx, from, tokens + SHARED, capacities[i] - SHARED, 40),
-                      row_of(want, SHARED, odd), capacities[i] - SHARED, odd, "the original");
+            same_logits(attn_logits(to), row_of(want, SHARED - 1, odd), 1, odd, "a copy's logits");
+            same_logits(feed_all(&ctx, to, branch + SHARED, capacities[j] - SHARED, 2),
+                        row_of(branched, SHARED, odd), capacities[j] - SHARED, odd, "a copy");
+            same_logits(feed_all(&ctx, from, tokens + SHARED, capacities[i] - SHARED, 40),
+                        row_of(want, SHARED, odd), capacities[i] - SHARED, odd, "the original");
             attn_session_free(from);
             attn_session_free(to);
         }
@@ -1667,15 +1409,15 @@ static void copies(void)
         OK(&ctx, attn_feed(&ctx, small, branch, 3));
         FAILS(&ctx, ATTN_E_CONTEXT, "17", attn_session_copy(&ctx, small, from));
         FAILS(&ctx, ATTN_E_ARGUMENT, "models differ", attn_session_copy(&ctx, other, from));
-        same_rows(feed_all(&ctx, small, branch + 3, 13, 4), row_of(branched, 3, odd), 13, odd,
-                  "after a refused copy");
+        same_logits(feed_all(&ctx, small, branch + 3, 13, 4), row_of(branched, 3, odd), 13, odd,
+                    "after a refused copy");
         OK(&ctx, attn_session_copy(&ctx, from, from));
         CHECK(attn_session_length(from) == SHARED && attn_logits(from));
         OK(&ctx, attn_rewind(&ctx, from, 9));
         OK(&ctx, attn_session_copy(&ctx, small, from)); /* no logits to copy */
         CHECK(attn_session_length(small) == 9 && attn_logits(small) == NULL);
-        same_rows(feed_all(&ctx, small, tokens + 9, 7, 7), row_of(want, 9, odd), 7, odd,
-                  "a copy of a rewound session");
+        same_logits(feed_all(&ctx, small, tokens + 9, 7, 7), row_of(want, 9, odd), 7, odd,
+                    "a copy of a rewound session");
         attn_session_free(from);
         attn_session_free(small);
         attn_session_free(other);
@@ -1697,16 +1439,16 @@ static void logits_rules(void)
     item.rows = inner; /* without a place for logits the choice says nothing */
     item.n_rows = 2;
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-    same_rows(attn_logits(session), row_of(want, 7, plain), 1, plain, "no place for logits");
+    same_logits(attn_logits(session), row_of(want, 7, plain), 1, plain, "no place for logits");
     item.logits = room;
     OK(&ctx, attn_rewind(&ctx, session, 0));
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     CHECK(attn_logits(session) == NULL ||
-          same_rows(attn_logits(session), row_of(want, 7, plain), 1, plain, "other rows chosen"));
+          same_logits(attn_logits(session), row_of(want, 7, plain), 1, plain, "other rows chosen"));
     item.rows = last;
     OK(&ctx, attn_rewind(&ctx, session, 0));
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-    same_rows(attn_logits(session), row_of(want, 7, plain), 1, plain, "the last row chosen");
+    same_logits(attn_logits(session), row_of(want, 7, plain), 1, plain, "the last row chosen");
     attn_session_free(session);
     pool_clear();
 }
@@ -1754,8 +1496,8 @@ static void bad_tokens_and_rows(void)
     FAILS(&ctx, ATTN_E_ARGUMENT, "one token", attn_score(&ctx, a, tokens, 1, room, NULL));
     CHECK(attn_session_length(a) == 0 && attn_session_length(b) == 0);
     OK(&ctx, attn_feed_batch(&ctx, items, 2)); /* and now they work */
-    same_rows(attn_logits(a), want + 2 * 97, 1, plain, "after all refusals");
-    same_rows(attn_logits(b), want + 2 * 97, 1, plain, "after all refusals");
+    same_logits(attn_logits(a), want + 2 * 97, 1, plain, "after all refusals");
+    same_logits(attn_logits(b), want + 2 * 97, 1, plain, "after all refusals");
     attn_session_free(a);
     attn_session_free(b);
     attn_session_free(other);
@@ -1781,7 +1523,7 @@ static void scores(void)
         memset(nll, 0xFF, sizeof nll);
         OK(&ctx, attn_score(&ctx, session, tokens + PAST, LENGTH - PAST, nll, b ? &mean : NULL));
         CHECK(attn_session_length(session) == LENGTH);
-        same_rows(attn_logits(session), row_of(logits, LENGTH - 1, tiny), 1, tiny, "scored");
+        same_logits(attn_logits(session), row_of(logits, LENGTH - 1, tiny), 1, tiny, "scored");
         if (b == 0)
             memcpy(first, nll, sizeof nll);
         CHECK(memcmp(first, nll, (LENGTH - PAST - 1) * sizeof *nll) == 0);
@@ -1818,10 +1560,10 @@ static void stopped_score(void)
     OK(&ctx, attn_hook(&ctx, session, s.name, stop_at, &s));
     FAILS(&ctx, ATTN_STOPPED, s.name, attn_score(&ctx, session, tokens + 5, LENGTH - 5, nll, NULL));
     CHECK(attn_session_length(session) == 5);
-    same_rows(attn_logits(session), row_of(want, 4, tiny), 1, tiny, "the logits from before");
+    same_logits(attn_logits(session), row_of(want, 4, tiny), 1, tiny, "the logits from before");
     attn_unhook_all(session);
-    same_rows(feed_all(&ctx, session, tokens + 5, LENGTH - 5, 50), row_of(want, 5, tiny),
-              LENGTH - 5, tiny, "after a stopped score");
+    same_logits(feed_all(&ctx, session, tokens + 5, LENGTH - 5, 50), row_of(want, 5, tiny),
+                LENGTH - 5, tiny, "after a stopped score");
     attn_session_free(session);
     pool_clear();
 }
@@ -2053,7 +1795,7 @@ static void failing_allocations(void)
         OK(&ctx, attn_rewind(&ctx, session, 0));
         exhaust("attn_generate", &ctx, &m, generate_it, session);
         OK(&ctx, attn_rewind(&ctx, session, 0));
-        same_rows(feed_all(&ctx, session, short_text, 7, 7), want, 7, tiny, "after all failures");
+        same_logits(feed_all(&ctx, session, short_text, 7, 7), want, 7, tiny, "after all failures");
     }
     attn_session_free(session);
     attn_ctx_free(&ctx);
@@ -2311,7 +2053,7 @@ static void check_guessing(const attn_model *model, const int32_t *prompt, size_
         CHECK(memcmp(got.ids, want.ids, sizeof got.ids) == 0);
         CHECK(memcmp(got.tokens, want.tokens, sizeof got.tokens) == 0);
         CHECK(memcmp(got.text, want.text, sizeof got.text) == 0);
-        same_rows(got.logits, want.logits, 1, model, "the last logits after guessing");
+        same_logits(got.logits, want.logits, 1, model, "the last logits after guessing");
         CHECK(got.n_passes <= want.n_passes);
     }
 }

@@ -6,9 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef TEST_BUILD
-#define TEST_BUILD "build"
-#endif
 #define VECTORS "tests/fixtures/notebooks.txt"
 
 #define STORIES TEST_BUILD "/tiny-stories.attn "

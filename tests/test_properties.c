@@ -1,10 +1,6 @@
 /* What must hold whatever the numbers: at the edges of float, and under changes that ought to
  * change nothing. Every instruction set that is here takes part. */
-#include "fixture.h"
-
-#ifndef TEST_BUILD
-#define TEST_BUILD "build"
-#endif
+#include "models.h"
 
 enum { MOST = 1030 };
 
@@ -263,13 +259,12 @@ static void permuted_batches(void)
     attn_ctx ctx = {0};
     attn_model *model = open_long(&ctx);
     attn_session *s[SEQUENCES] = {NULL};
-    attn_session_desc desc = {64, 16};
     size_t i, order, n_orders = 0;
     int able = model != NULL;
     for (i = 0; i < 64; i++)
         tokens[i] = (int32_t)(i * 13 % VOCAB);
     for (i = 0; i < SEQUENCES && able; i++) {
-        able = OK(&ctx, attn_session_new(&ctx, &s[i], model, &desc)) &&
+        able = (s[i] = session_on(&ctx, model, 64, 16)) != NULL &&
                OK(&ctx, attn_feed(&ctx, s[i], tokens + i, i + 1)) &&
                OK(&ctx, attn_feed(&ctx, s[i], tokens + 5 * i, lengths[i]));
         if (able)
@@ -281,18 +276,15 @@ static void permuted_batches(void)
         if (((1u << at[0]) | (1u << at[1]) | (1u << at[2]) | (1u << at[3])) != 15)
             continue;
         n_orders++;
-        memset(items, 0, sizeof items);
         for (i = 0; i < SEQUENCES; i++) {
             OK(&ctx, attn_rewind(&ctx, s[i], i + 1)); /* what came before stays */
-            items[at[i]].session = s[i];
-            items[at[i]].tokens = tokens + 5 * i;
-            items[at[i]].n_tokens = lengths[i];
+            items[at[i]] = item_of(s[i], tokens + 5 * i, lengths[i], NULL);
         }
         if (!OK(&ctx, attn_feed_batch(&ctx, items, SEQUENCES)))
             break;
         for (i = 0; i < SEQUENCES; i++)
             CHECKF(memcmp(attn_logits(s[i]), want[i], sizeof want[i]) == 0,
-                   "order %llu, sequence %llu", (unsigned long long)order, (unsigned long long)i);
+                   "order %llu, sequence %llu", LLU(order), LLU(i));
     }
     CHECK(!able || n_orders == 24);
     for (i = 0; i < SEQUENCES; i++)

@@ -1,85 +1,10 @@
 /* The programs, tried the way a person uses them: through a shell, by what they print and by their
  * exit codes. */
-#define _POSIX_C_SOURCE 200809L /* for WIFEXITED and WEXITSTATUS under -std=c99 */
-#include "test.h"
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
+#include "command.h"
 
-#ifndef TEST_BUILD
-#define TEST_BUILD "build"
-#endif
 #define GPT2      TEST_BUILD "/gpt2 "
 #define MODEL     TEST_BUILD "/tiny-stories.attn "
 #define REFERENCE "examples/tiny-stories/reference.json"
-
-/* What the last run printed, as text that ends in a zero. */
-static char *out, *err;
-static size_t out_size, err_size;
-
-static void forget(void)
-{
-    free(out);
-    free(err);
-    out = err = NULL;
-}
-
-/* Runs a shell command and gives its exit code, 128 + n for signal n, or -1. */
-static int run(const char *format, ...)
-{
-    char command[8192];
-    int n, status;
-    va_list args;
-    n = snprintf(command, sizeof command, "{ ");
-    va_start(args, format);
-    n += vsnprintf(command + n, sizeof command - (size_t)n, format, args);
-    va_end(args);
-    snprintf(command + n, sizeof command - (size_t)n, "\n} >%s 2>%s </dev/null", test_tmp("out"),
-             test_tmp("err"));
-    status = system(command);
-    forget();
-    out = (char *)test_read(test_tmp("out"), &out_size);
-    err = (char *)test_read(test_tmp("err"), &err_size);
-    if (!CHECK(out && err && status != -1))
-        return -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-/* A command that must exit with `code`, print nothing on standard output and say `text`. */
-static void refuses(int code, const char *text, const char *command)
-{
-    const int got = run("%s", command);
-    CHECKF(got == code, "%s: exit code %d, expected %d (%s)", command, got, code, err ? err : "");
-    CHECKF(out_size == 0, "%s: printed \"%.40s\"", command, out);
-    CHECKF(err && strstr(err, text), "%s: said \"%s\", not \"%s\"", command, err, text);
-    CHECKF(err && strchr(err, '\n') == err + err_size - 1, "%s: more than one line: %s", command,
-           err);
-}
-
-/* A command that must succeed. What it printed is a copy that the caller frees, or NULL. */
-static char *prints(const char *command)
-{
-    const int code = run("%s", command);
-    char *copy;
-    if (!CHECKF(code == 0, "%s: exit code %d (%s)", command, code, err ? err : ""))
-        return NULL;
-    copy = (char *)malloc(out_size + 1);
-    if (CHECK(copy))
-        memcpy(copy, out, out_size + 1);
-    return copy;
-}
-
-/* Two commands that must print the same. */
-static void same(const char *a, const char *b)
-{
-    char *first = prints(a), *second = prints(b);
-    if (first && second)
-        CHECKF(strcmp(first, second) == 0, "%s printed \"%.60s\", but %s \"%.60s\"", a, first, b,
-               second);
-    free(first);
-    free(second);
-}
 
 /* The n-th prompt of reference.json: what follows `"key": ` up to `end`, into a buffer. */
 static int reference(const char *json, int n, const char *key, char end, char *value, size_t size)
@@ -211,13 +136,10 @@ static void checksums(void)
 {
     size_t size = 0;
     unsigned char *bytes = test_read(TEST_BUILD "/tiny-stories.attn", &size);
-    FILE *file = fopen(test_tmp("flipped.attn"), "wb");
-    if (CHECK(bytes && file)) {
+    if (CHECK(bytes)) {
         bytes[size / 2] ^= 1;
-        CHECK(fwrite(bytes, 1, size, file) == size);
+        test_write(test_tmp("flipped.attn"), bytes, size);
     }
-    if (file)
-        CHECK(fclose(file) == 0);
     free(bytes);
     refuses(1, "checksum", GPT2 "build/test-tmp/flipped.attn once");
     free(prints(GPT2 "build/test-tmp/flipped.attn once -n 2 --skip-checksums"));

@@ -563,40 +563,38 @@ typedef struct feed_arg {
 static void close_sessions(feed_arg *a)
 {
     size_t i;
-    for (i = 0; i < a->n_items; i++)
+    for (i = 0; a && i < a->n_items; i++)
         attn_session_free(a->items[i].session);
-    attn_sampler_free(a->greedy);
+    if (a)
+        attn_sampler_free(a->greedy);
+    free(a);
 }
 
-static feed_arg *new_sessions(bench *b)
+/* NULL after a message. */
+static feed_arg *open_sessions(bench *b, size_t n_items, size_t n_ctx)
 {
     feed_arg *const a = (feed_arg *)calloc(1, sizeof *a);
-    if (!a)
-        tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for sessions");
-    return a;
-}
-
-static attn_status open_sessions(bench *b, feed_arg *a, size_t n_items, size_t n_ctx)
-{
     const size_t n_vocab = attn_model_config(b->model)->n_vocab;
     attn_session_desc desc;
     attn_rng rng;
-    size_t i, j;
-    memset(a, 0, sizeof *a);
+    size_t j;
     memset(&desc, 0, sizeof desc);
     desc.n_ctx = n_ctx;
     b->ctx.n_threads = b->threads[b->n_counts - 1];
     attn_rng_seed(&rng, 2);
-    if (attn_sampler_new(&b->ctx, &a->greedy, n_vocab, NULL))
-        return b->ctx.status;
-    for (i = 0; i < n_items; i++) {
-        for (j = 0; j < n_ctx; j++)
-            a->tokens[i][j] = (int32_t)(attn_rng_u32(&rng) % n_vocab);
-        if (attn_session_new(&b->ctx, &a->items[i].session, b->model, &desc))
-            return b->ctx.status;
-        a->n_items++;
-    }
-    return ATTN_OK;
+    if (!a)
+        tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for sessions");
+    else if (attn_sampler_new(&b->ctx, &a->greedy, n_vocab, NULL) == ATTN_OK)
+        for (; a->n_items < n_items; a->n_items++) {
+            for (j = 0; j < n_ctx; j++)
+                a->tokens[a->n_items][j] = (int32_t)(attn_rng_u32(&rng) % n_vocab);
+            if (attn_session_new(&b->ctx, &a->items[a->n_items].session, b->model, &desc))
+                break;
+        }
+    if (a && a->n_items == n_items)
+        return a;
+    close_sessions(a);
+    return NULL;
 }
 
 static attn_status fill_sessions(bench *b, feed_arg *a, size_t start)
@@ -640,10 +638,10 @@ static int section_prompts(bench *b)
 {
     static const size_t lengths[] = {64, 512, 1024};
     const size_t n_ctx = attn_model_config(b->model)->n_ctx;
-    feed_arg *const a = new_sessions(b);
+    feed_arg *const a = open_sessions(b, 1, n_ctx < N_CTX ? n_ctx : N_CTX);
     task t = new_task(b, PROMPTS, 0, "tok/s", run_feed, a);
     size_t i;
-    int good = a && open_sessions(b, a, 1, n_ctx < N_CTX ? n_ctx : N_CTX) == ATTN_OK;
+    int good = a != NULL;
     heading(b, "prompt (logits of its last token)");
     for (i = 0; i < (b->quick ? 2 : 3) && good; i++)
         if (lengths[i] <= n_ctx) {
@@ -653,9 +651,7 @@ static int section_prompts(bench *b)
             snprintf(t.name, sizeof t.name, "%u tokens", (unsigned)lengths[i]);
             good = measure(b, &t);
         }
-    if (a)
-        close_sessions(a);
-    free(a);
+    close_sessions(a);
     return good;
 }
 
@@ -674,10 +670,10 @@ static int section_generation(bench *b)
 {
     static const size_t starts[] = {32, 512, 960};
     const size_t n_ctx = attn_model_config(b->model)->n_ctx;
-    feed_arg *const a = new_sessions(b);
+    feed_arg *const a = open_sessions(b, 1, n_ctx < N_CTX ? n_ctx : N_CTX);
     task t = new_task(b, GENERATION, 0, "tok/s", run_feed, a);
     size_t i;
-    int good = a && open_sessions(b, a, 1, n_ctx < N_CTX ? n_ctx : N_CTX) == ATTN_OK;
+    int good = a != NULL;
     heading(b, "generation (greedy)");
     for (i = 0; i < (b->quick ? 2 : 3) && good; i++)
         if (starts[i] + 16 <= n_ctx && fill_sessions(b, a, starts[i]) == ATTN_OK) {
@@ -688,9 +684,7 @@ static int section_generation(bench *b)
             snprintf(t.name, sizeof t.name, "after %u tokens", (unsigned)starts[i]);
             good = measure(b, &t);
         }
-    if (a)
-        close_sessions(a);
-    free(a);
+    close_sessions(a);
     return good && !b->ctx.status;
 }
 
@@ -721,18 +715,18 @@ static int section_speculation(bench *b)
     static const char *const names[] = {"repeating, without", "repeating, guessing",
                                         "not repeating, without", "not repeating, guessing"};
     const size_t n_vocab = attn_model_config(b->model)->n_vocab;
-    feed_arg *const a = new_sessions(b);
+    feed_arg *a;
     speculation_arg s;
     task t = new_task(b, SPECULATION, 0, "tok/s", run_speculation, &s);
     size_t i, j;
-    int good = a != NULL;
+    int good;
     heading(b, "speculation (attn_generate)");
     if (attn_model_config(b->model)->n_ctx < 4 * PROMPT) {
         fprintf(b->table, "not measured: the model has too few positions\n");
-        free(a);
         return 1;
     }
-    good = good && open_sessions(b, a, 1, 4 * PROMPT) == ATTN_OK;
+    a = open_sessions(b, 1, 4 * PROMPT);
+    good = a != NULL;
     for (i = 0; i < 4 && good; i++) {
         for (j = 0; j < 2 * PROMPT; j++)
             a->tokens[0][j] = (int32_t)((i < 2 ? j % 8 : j) * 37 % n_vocab);
@@ -748,9 +742,7 @@ static int section_speculation(bench *b)
         snprintf(t.name, sizeof t.name, "%s", names[i]);
         good = fill_sessions(b, a, 2 * PROMPT) == ATTN_OK && measure(b, &t);
     }
-    if (a)
-        close_sessions(a);
-    free(a);
+    close_sessions(a);
     return good;
 }
 
@@ -758,30 +750,31 @@ static int section_batch(bench *b)
 {
     static const size_t all[] = {1, 2, 4, 8, 16}, few[] = {1, 8};
     const size_t n = b->quick ? 2 : 5, count = 8;
-    feed_arg *const a = new_sessions(b);
-    task t = new_task(b, BATCH, 0, "tok/s", run_feed, a);
+    task t = new_task(b, BATCH, 0, "tok/s", run_feed, NULL);
     size_t i;
-    int good = a != NULL;
+    int good = 1;
     heading(b, "batch (tokens of all sequences)");
     if (attn_model_config(b->model)->n_ctx < PROMPT + count) {
         fprintf(b->table, "not measured: the model has too few positions\n");
-        free(a);
         return 1;
     }
     for (i = 0; i < n && good; i++) {
         const size_t sequences = b->quick ? few[i] : all[i];
-        good = open_sessions(b, a, sequences, PROMPT + count) == ATTN_OK &&
-               fill_sessions(b, a, PROMPT) == ATTN_OK;
+        feed_arg *const a = open_sessions(b, sequences, PROMPT + count);
+        if (!a || fill_sessions(b, a, PROMPT)) {
+            close_sessions(a);
+            return 0;
+        }
         a->count = count;
         a->one_by_one = 1;
+        t.arg = a;
         t.amount = (double)(sequences * count);
         t.needs = generation_cost(b, sequences, PROMPT, count);
         snprintf(t.name, sizeof t.name, "%u sequence%s after %d", (unsigned)sequences,
                  sequences == 1 ? "" : "s", PROMPT);
-        good = good && measure(b, &t);
+        good = measure(b, &t);
         close_sessions(a);
     }
-    free(a);
     return good && !b->ctx.status;
 }
 

@@ -1,28 +1,14 @@
 /* The reader of .attn files. The input is a file, opened as it is and then with its sizes and
  * checksums made right, for no fuzzer guesses those. What opens is used: fed, listed, tokenized
  * with. */
+#include "tools/files.h"
 #include "fuzz.h"
-
-static void put64(unsigned char *p, uint64_t value)
-{
-    int i;
-    for (i = 0; i < 8; i++)
-        p[i] = (unsigned char)(value >> 8 * i);
-}
-static uint64_t get64(const unsigned char *p)
-{
-    uint64_t value = 0;
-    int i;
-    for (i = 7; i >= 0; i--)
-        value = value << 8 | p[i];
-    return value;
-}
 
 static void seal_part(unsigned char *file, size_t size, size_t where, size_t sum)
 {
-    const uint64_t offset = get64(file + where), n = get64(file + where + 8);
+    const uint64_t offset = get_u64(file + where), n = get_u64(file + where + 8);
     if (offset <= size && n <= size - offset)
-        put64(file + sum, attn_checksum(0, file + offset, (size_t)n));
+        put_u64(file + sum, attn_checksum(0, file + offset, (size_t)n));
 }
 
 static void seal(unsigned char *file, size_t size)
@@ -32,10 +18,10 @@ static void seal(unsigned char *file, size_t size)
         return;
     for (record = 256; record + 128 <= size && record < 256 + 128 * (size_t)file[64]; record += 128)
         seal_part(file, size, record + 96, record + 112);
-    put64(file + 16, size);
+    put_u64(file + 16, size);
     seal_part(file, size, 72, 88);
     seal_part(file, size, 96, 112);
-    put64(file + 248, attn_checksum(0, file, 248));
+    put_u64(file + 248, attn_checksum(0, file, 248));
 }
 
 static void use(attn_ctx *ctx, const attn_model *model)

@@ -2,6 +2,7 @@
  * next bytes make; the rest is text. Decoding must give the text back, from whole and from pieces;
  * the ids must be those of a slow, plain program below, which knows GPT-2's rules but only some of
  * Unicode: text beyond that is only taken there and back. */
+#include "tools/files.h"
 #include "fuzz.h"
 
 enum { MOST_TEXT = 600, MOST_TOKENS = 4096, MOST_MERGES = 2048 };
@@ -14,21 +15,9 @@ typedef struct vocabulary {
     int32_t of_byte[256];
 } vocabulary;
 
-static void put32(unsigned char *p, size_t value)
-{
-    p[0] = (unsigned char)value;
-    p[1] = (unsigned char)(value >> 8);
-    p[2] = (unsigned char)(value >> 16);
-    p[3] = (unsigned char)(value >> 24);
-}
-static uint32_t get32(const unsigned char *p)
-{
-    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
 static void open_vocabulary(vocabulary *v, const unsigned char *section, size_t size)
 {
-    const size_t n_tokens = get32(section);
+    const size_t n_tokens = get_u32(section);
     const unsigned char *merges = section + 16 + 4 * n_tokens;
     attn_ctx ctx;
     size_t i, n;
@@ -36,10 +25,10 @@ static void open_vocabulary(vocabulary *v, const unsigned char *section, size_t 
     if (attn_tokenizer_new(&ctx, &v->tokenizer, section, size) != ATTN_OK)
         fprintf(stderr, "%s\n", ctx.message);
     MUST(v->tokenizer);
-    v->n_merges = get32(section + 4);
+    v->n_merges = get_u32(section + 4);
     MUST(v->n_merges <= MOST_MERGES);
     for (i = 0; i < 3 * v->n_merges; i++)
-        v->merges[i / 3][i % 3] = get32(merges + 4 * i);
+        v->merges[i / 3][i % 3] = get_u32(merges + 4 * i);
     for (i = n_tokens; i-- > 0;) {
         const char *bytes = attn_token_bytes(v->tokenizer, (int32_t)i, &n);
         if (bytes && n == 1)
@@ -58,9 +47,9 @@ static const vocabulary *included(void)
             fprintf(stderr, "no tiny-stories.attn: run make first\n");
             exit(2);
         }
-        size = get32(header + 104);
+        size = get_u32(header + 104);
         v.section = (unsigned char *)malloc(size);
-        MUST(v.section && fseek(file, (long)get32(header + 96), SEEK_SET) == 0);
+        MUST(v.section && fseek(file, (long)get_u32(header + 96), SEEK_SET) == 0);
         MUST(fread(v.section, 1, size, file) == size);
         fclose(file);
         open_vocabulary(&v, v.section, size);
@@ -108,15 +97,15 @@ static void made(vocabulary *v, input *in)
     }
     v->section = p = (unsigned char *)malloc(16 + 4 * n_tokens + 12 * n_merges + at);
     MUST(p);
-    put32(p, n_tokens);
-    put32(p + 4, n_merges);
-    put32(p + 8, 0);
-    put32(p + 12, at);
+    put_u32(p, (uint32_t)n_tokens);
+    put_u32(p + 4, (uint32_t)n_merges);
+    put_u32(p + 8, 0);
+    put_u32(p + 12, (uint32_t)at);
     p += 16;
     for (i = 0; i < n_tokens; i++, p += 4)
-        put32(p, end[i]);
+        put_u32(p, end[i]);
     for (i = 0; i < 3 * n_merges; i++, p += 4)
-        put32(p, merges[i / 3][i % 3]);
+        put_u32(p, merges[i / 3][i % 3]);
     memcpy(p, bytes, at);
     open_vocabulary(v, v->section, (size_t)(p + at - v->section));
 }
