@@ -122,7 +122,8 @@ THE SAME BITS
     2. A sum along a row uses 16 partial sums, element j in partial j mod 16, folded as 16 -> 8 ->
        4 -> 2 -> 1, upper half onto lower half.
     3. exp, log, tanh and erf are this file's own polynomials of fused multiply-adds.
-    4. f16 weights widen exactly to f32 and follow rule 1.
+    4. f16 weights widen exactly to f32 and follow rule 1. So do the keys and values of a session
+       that keeps them as f16, each rounded once, to nearest even, when it joins the session.
     5. q8 and q4 weights meet inputs that are quantised too: 32 consecutive k of a row become
        round(x * (127 / largest)) with the scale largest / 127. The dot product of 32 k is an exact
        integer s; the chain of rule 1 is over these blocks then, each step
@@ -583,9 +584,11 @@ ATTN_API attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, c
 
 /* How large a session to make; zeroed: the model's full n_ctx. */
 typedef struct attn_session_desc {
-    size_t n_ctx;   /* tokens it can hold, 1 to the model's n_ctx; 0: all of it */
-    size_t n_batch; /* most rows computed at once; 0: 256. Larger is a little faster on long
-                       prompts and takes more memory; results do not depend on it */
+    size_t n_ctx;     /* tokens it can hold, 1 to the model's n_ctx; 0: all of it */
+    size_t n_batch;   /* most rows computed at once; 0: 256. Larger is a little faster on long
+                         prompts and takes more memory; results do not depend on it */
+    attn_dtype cache; /* of the keys and values it keeps: ATTN_F32, or ATTN_F16 for half the memory
+                         and half the bytes to read at each token, which rounds them */
 } attn_session_desc;
 
 /* Bytes that attn_session_new would allocate. desc may be NULL. */
@@ -1612,6 +1615,7 @@ typedef struct attn__kernels {
                    size_t panel1, float *pack);
     /* the rest work on one row of n elements; out may be the input */
     void (*binary)(attn__binary op, float *out, const float *a, const float *b, size_t n);
+    void (*narrow)(uint16_t *out, const float *x, size_t n); /* to f16, as attn_f16_from_f32 */
     void (*scale)(float *out, const float *x, float factor, size_t n);
     void (*scale_mask)(float *out, const float *x, float factor, const float *mask, size_t n);
     void (*exp)(float *out, const float *x, size_t n);
@@ -1708,6 +1712,7 @@ static unsigned attn__cpu_features(void)
 #define attn__reg       ATTN__FN(reg)
 #define attn__r_load    ATTN__FN(r_load)
 #define attn__r_half    ATTN__FN(r_half)
+#define attn__r_narrow  ATTN__FN(r_narrow)
 #define attn__r_store   ATTN__FN(r_store)
 #define attn__r_set1    ATTN__FN(r_set1)
 #define attn__r_add     ATTN__FN(r_add)
@@ -1729,8 +1734,8 @@ static unsigned attn__cpu_features(void)
 #define attn__r_float   ATTN__FN(r_float)
 
 /* r_fma(a, b, c) = a * b + c;  r_pick(a, b, x, y) = a > b ? x : y;
- * r_half widens f16; r_exp2(p, t) = p * 2^n where t = n + 12582912, whose low bits hold n: n is
- * added to p's exponent; r_low stores the low byte of each lane; r_most is
+ * r_half widens f16 and r_narrow rounds to it; r_exp2(p, t) = p * 2^n where t = n + 12582912, whose
+ * low bits hold n: n is added to p's exponent; r_low stores the low byte of each lane; r_most is
  * the largest lane, and r_total the sum of lanes that are small whole numbers (exact in any order).
  *
  * For q8 and q4: an ireg holds sums of products, one 32-bit integer a lane, and a wreg 4 weights a
@@ -1752,6 +1757,11 @@ ATTN__INLINE attn__reg attn__r_load(const float *p)
 ATTN__INLINE attn__reg attn__r_half(const uint16_t *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+ATTN__INLINE void attn__r_narrow(uint16_t *p, attn__reg v)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p,
+                        _mm512_maskz_cvtps_ph(0xffff, v, _MM_FROUND_TO_NEAREST_INT));
 }
 ATTN__INLINE void attn__r_store(float *p, attn__reg v)
 {
@@ -1874,6 +1884,10 @@ ATTN__INLINE attn__reg attn__r_half(const uint16_t *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
+ATTN__INLINE void attn__r_narrow(uint16_t *p, attn__reg v)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
 ATTN__INLINE void attn__r_store(float *p, attn__reg v)
 {
     _mm256_storeu_ps(p, v);
@@ -1980,6 +1994,14 @@ ATTN__INLINE attn__reg attn__r_half(const uint16_t *p)
 {
     return _mm_setr_ps(attn_f32_from_f16(p[0]), attn_f32_from_f16(p[1]), attn_f32_from_f16(p[2]),
                        attn_f32_from_f16(p[3]));
+}
+ATTN__INLINE void attn__r_narrow(uint16_t *p, attn__reg v)
+{
+    float lanes[4];
+    int i;
+    _mm_storeu_ps(lanes, v);
+    for (i = 0; i < 4; i++)
+        p[i] = attn_f16_from_f32(lanes[i]);
 }
 ATTN__INLINE void attn__r_store(float *p, attn__reg v)
 {
@@ -2095,6 +2117,10 @@ ATTN__INLINE attn__reg attn__r_half(const uint16_t *p)
 {
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 }
+ATTN__INLINE void attn__r_narrow(uint16_t *p, attn__reg v)
+{
+    vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v)));
+}
 ATTN__INLINE void attn__r_store(float *p, attn__reg v)
 {
     vst1q_f32(p, v);
@@ -2193,6 +2219,10 @@ ATTN__INLINE attn__reg attn__r_load(const float *p)
 ATTN__INLINE attn__reg attn__r_half(const uint16_t *p)
 {
     return attn_f32_from_f16(*p);
+}
+ATTN__INLINE void attn__r_narrow(uint16_t *p, attn__reg v)
+{
+    *p = attn_f16_from_f32(v);
 }
 ATTN__INLINE void attn__r_store(float *p, attn__reg v)
 {
@@ -2989,6 +3019,17 @@ static void ATTN__FN(binary)(attn__binary op, float *out, const float *a, const 
     }
 }
 
+static void ATTN__FN(narrow)(uint16_t *out, const float *x, size_t n)
+{
+    ATTN__ROW(n)
+    {
+        const attn__vec v = attn__get(x + i, n_part, 0);
+        uint16_t halves[16];
+        ATTN__EACH(j) attn__r_narrow(halves + j * ATTN__LANES, v.r[j]);
+        memcpy(out + i, halves, n_part * sizeof *halves);
+    }
+}
+
 static void ATTN__FN(scale)(float *out, const float *x, float factor, size_t n)
 {
     const attn__vec f = attn__set1(factor);
@@ -3170,6 +3211,7 @@ static const attn__kernels ATTN__FN(kernels) = {
 #endif
     ATTN__FN(matmul),
     ATTN__FLOAT(binary),
+    ATTN__FLOAT(narrow),
     ATTN__FLOAT(scale),
     ATTN__FLOAT(scale_mask),
     ATTN__FLOAT(exp),
@@ -7398,8 +7440,8 @@ ATTN__DEF attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, 
 /* >>session =====================================================================================
  * One sequence: its tokens, and for each layer and head the keys and values of every position,
  * kept in panels so that attention runs on the same kernel as everything else:
- *   keys    16 positions to a panel, one line for each of the d_head dimensions
- *   values  16 dimensions to a panel, one line for each position
+ *   keys    16 positions to a panel, one line for each of the d_head dimensions (f16: for two)
+ *   values  16 dimensions to a panel, one line for each position (f16: for two)
  * The session also owns all scratch memory of a forward pass.
  *
  * Its length counts the tokens that have gone through all layers. A layer may hold more: after a
@@ -7427,10 +7469,12 @@ struct attn_session {
     int has_logits;
     float *logits;  /* [n_vocab] */
     float *pending; /* [n_vocab]: of a feed that may still be stopped */
-    float *memory;  /* the block that all of these arrays lie in */
+    void *memory;   /* the block that all of these arrays lie in */
 
-    float *keys, *values;          /* [n_layer, n_head, keys_size], ... values_size] */
-    size_t keys_size, values_size; /* floats of one head */
+    attn_dtype cache;
+    unsigned char *keys, *values;    /* [n_layer, n_head, keys_size], ... values_size] */
+    size_t keys_size, values_size;   /* bytes of one head */
+    size_t keys_panel, values_panel; /* and of one of its panels */
 
     /* activations of a pass, [n_batch, ...] */
     float *resid, *normed, *qkv, *z, *mlp, *mean, *scale, *final;
@@ -7458,16 +7502,19 @@ static size_t attn__lay_out(attn_session *s, float *base)
     const size_t heads = (size_t)c->n_layer * c->n_head;
     const size_t padded = attn__round_up(s->capacity, 16);
     size_t at = 0;
-    s->keys_size = padded * c->d_head;
-    s->values_size = attn__round_up(c->d_head, 16) * padded;
+    s->keys_panel = attn__panels_at(NULL, s->cache, c->d_head, 16).stride;
+    s->keys_size = padded / 16 * s->keys_panel;
+    s->values_panel = attn__line_of(s->cache, padded);
+    s->values_size = (c->d_head + 15) / 16 * s->values_panel;
     s->scratch_size = ATTN__PACK + ATTN__QUERIES * (padded + attn__round_up(c->d_head, 16));
 #define ATTN__PART(member, count)                                                                  \
     (s->member = base ? base + at : NULL, at += attn__round_up(count, 16))
-    ATTN__PART(memory, 0);
+    s->keys = base ? (unsigned char *)base : NULL;
+    at += heads * s->keys_size / sizeof(float);
+    s->values = base ? (unsigned char *)(base + at) : NULL;
+    at += heads * s->values_size / sizeof(float);
     ATTN__PART(logits, c->n_vocab);
     ATTN__PART(pending, c->n_vocab);
-    ATTN__PART(keys, heads * s->keys_size);
-    ATTN__PART(values, heads * s->values_size);
     ATTN__PART(resid, n * wide);
     ATTN__PART(normed, n * wide);
     ATTN__PART(qkv, n * attn__stride(3 * (size_t)c->d_model));
@@ -7499,6 +7546,11 @@ static attn_status attn__session_plan(attn_ctx *ctx, attn_session *s, const attn
     s->capacity = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
     s->n_batch = desc && desc->n_batch ? desc->n_batch : 256;
     s->n_threads = attn__max_threads(ctx);
+    s->cache = desc ? desc->cache : ATTN_F32;
+    if (s->cache != ATTN_F32 && s->cache != ATTN_F16)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "a session keeps keys and values as ATTN_F32 or ATTN_F16, not as type %d",
+                          (int)s->cache);
     if (s->capacity > c->n_ctx)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "a session of %llu tokens was asked for; the model's n_ctx is %lu",
@@ -7547,6 +7599,7 @@ ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
         return ATTN_E_MEMORY;
     }
     *s = plan;
+    s->memory = base;
     attn__lay_out(s, base);
     s->ctx.alloc = ctx->alloc;
     s->ctx.free = ctx->free;
@@ -7621,7 +7674,7 @@ ATTN__DEF attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t l
 ATTN__DEF attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from)
 {
     const attn_config *c;
-    size_t heads, n_panels, to_panel, from_panel, head, panel, layer, n, most = 0;
+    size_t heads, head, panel, layer, n, most = 0;
     const attn__hook *hook;
     if (!to || !from)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: no session was given");
@@ -7634,6 +7687,9 @@ ATTN__DEF attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const a
                               "written over; attn_record_free comes first");
     if (to->model != from->model)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: the models differ");
+    if (to->cache != from->cache)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_session_copy: one session keeps f16, the other f32 (cache)");
     if (from->length > to->capacity)
         return attn__fail(ctx, ATTN_E_CONTEXT,
                           "attn_session_copy: %llu tokens do not fit into a session for %llu",
@@ -7642,20 +7698,17 @@ ATTN__DEF attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const a
         return ATTN_OK;
     c = &from->model->config;
     heads = (size_t)c->n_layer * c->n_head;
-    n_panels = (c->d_head + 15) / 16;
-    to_panel = to->values_size / n_panels;
-    from_panel = from->values_size / n_panels;
     for (head = 0; head < heads; head++) {
         layer = head / c->n_head;
         n = from->held[layer] < to->capacity ? from->held[layer] : to->capacity;
         most = most > n ? most : n;
         to->held[layer] = n;
         memcpy(to->keys + head * to->keys_size, from->keys + head * from->keys_size,
-               attn__round_up(n, 16) * c->d_head * sizeof(float));
-        for (panel = 0; panel < n_panels; panel++)
-            memcpy(to->values + head * to->values_size + panel * to_panel,
-                   from->values + head * from->values_size + panel * from_panel,
-                   n * 16 * sizeof(float));
+               (n + 15) / 16 * to->keys_panel);
+        for (panel = 0; panel < (c->d_head + 15) / 16; panel++)
+            memcpy(to->values + head * to->values_size + panel * to->values_panel,
+                   from->values + head * from->values_size + panel * from->values_panel,
+                   attn__line_of(to->cache, n));
     }
     memcpy(to->tokens, from->tokens, most * sizeof *to->tokens);
     to->length = from->length;
@@ -9359,30 +9412,58 @@ static const float *attn__mlp_in(const attn__worker *me, attn__pass *p, int laye
     return p->s->normed;
 }
 
+/* Where dimension j of a key or value lies in the cache, head = layer * n_head + head of the layer.
+ * The next position's value and the next dimension's key lie 16 numbers on. */
+static void *attn__cached(const attn_session *s, attn_cache_part part, size_t head, size_t position,
+                          size_t j)
+{
+    const size_t size = s->cache == ATTN_F32 ? 4 : 2;
+    if (part == ATTN_KEYS)
+        return s->keys + head * s->keys_size + position / 16 * s->keys_panel +
+               (j * 16 + position % 16) * size;
+    return s->values + head * s->values_size + j / 16 * s->values_panel +
+           (position * 16 + j % 16) * size;
+}
+
+/* One key or value [d_head] into the cache. */
+static void attn__to_cache(const attn_session *s, attn_cache_part part, size_t head,
+                           size_t position, const float *x)
+{
+    const size_t d = s->model->config.d_head, step = part == ATTN_KEYS ? 16 : 1;
+    uint16_t halves[16];
+    size_t j, k, n;
+    for (j = 0; j < d; j += n) {
+        void *const to = attn__cached(s, part, head, position, j);
+        n = d - j < 16 ? d - j : 16;
+        if (s->cache == ATTN_F32) {
+            for (k = 0; k < n; k++)
+                ((float *)to)[k * step] = x[j + k];
+            continue;
+        }
+        s->kernels->narrow(halves, x + j, n);
+        for (k = 0; k < n; k++)
+            ((uint16_t *)to)[k * step] = halves[k];
+    }
+}
+
 /* k, v of the new rows -> the cache of their session, in panels; a worker takes whole heads */
 static void attn__remember(const attn__worker *me, const attn__pass *p, int layer)
 {
     const attn_config *c = &p->model->config;
-    const size_t stride = attn__stride(3 * (size_t)c->d_model), d = c->d_head;
-    size_t i, row, head, last, j;
+    const size_t stride = attn__stride(3 * (size_t)c->d_model);
+    size_t i, row, head, last;
     for (i = 0; i < p->n_items; i++) {
         const attn_session *of = p->items[i].session;
-        const size_t padded = attn__round_up(of->capacity, 16);
         attn__share(me, c->n_head, &head, &last);
-        for (; head < last; head++) {
-            const size_t index = (size_t)layer * c->n_head + head;
-            float *keys = of->keys + index * of->keys_size;
-            float *values = of->values + index * of->values_size;
+        for (; head < last; head++)
             for (row = 0; row < of->n_rows; row++) {
+                const size_t index = (size_t)layer * c->n_head + head;
                 const size_t position = of->length + of->fed + row;
-                const float *k = p->s->qkv + (of->first_row + row) * stride + c->d_model + head * d;
-                const float *v = k + c->d_model;
-                for (j = 0; j < d; j++) {
-                    keys[(position / 16 * d + j) * 16 + position % 16] = k[j];
-                    values[(j / 16 * padded + position) * 16 + j % 16] = v[j];
-                }
+                const float *k =
+                    p->s->qkv + (of->first_row + row) * stride + c->d_model + head * c->d_head;
+                attn__to_cache(of, ATTN_KEYS, index, position, k);
+                attn__to_cache(of, ATTN_VALUES, index, position, k + c->d_model);
             }
-        }
     }
     attn__barrier(me);
 }
@@ -9403,10 +9484,10 @@ static attn__head attn__head_of(const attn__pass *p, const attn_session *of, int
     h.q_stride = (ptrdiff_t)stride;
     h.q_step = 1;
     h.keys =
-        attn__panels_at(of->keys + index * of->keys_size, ATTN_F32, c->d_head, h.first + h.rows);
-    h.values = attn__panels_at(of->values + index * of->values_size, ATTN_F32, h.first + h.rows,
+        attn__panels_at(of->keys + index * of->keys_size, of->cache, c->d_head, h.first + h.rows);
+    h.values = attn__panels_at(of->values + index * of->values_size, of->cache, h.first + h.rows,
                                c->d_head);
-    h.values.stride = attn__round_up(of->capacity, 16) * 64;
+    h.values.stride = of->values_panel;
     h.scale = 1.0f / sqrtf((float)c->d_head);
     h.z = p->s->z + (of->first_row + row) * p->wide + head * c->d_head;
     h.z_stride = p->wide;
@@ -9998,17 +10079,6 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_session *session, const int
     return status;
 }
 
-/* Where dimension j of a head's key or value at some position lies in the cache. */
-static float *attn__cached(const attn_session *s, attn_cache_part part, size_t layer, size_t head,
-                           size_t position, size_t j)
-{
-    const size_t d = s->model->config.d_head, index = layer * s->model->config.n_head + head;
-    const size_t padded = attn__round_up(s->capacity, 16);
-    if (part == ATTN_KEYS)
-        return s->keys + index * s->keys_size + (position / 16 * d + j) * 16 + position % 16;
-    return s->values + index * s->values_size + (j / 16 * padded + position) * 16 + j % 16;
-}
-
 static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn_session *s,
                                      attn_cache_part part, size_t layer, size_t first, size_t count)
 {
@@ -10032,7 +10102,8 @@ ATTN__DEF attn_status attn_cache_get(attn_ctx *ctx, const attn_session *session,
                                      attn_tensor *out)
 {
     attn__result result;
-    size_t t, head, j, at = 0;
+    size_t t, head, j;
+    float *to;
     const attn_config *c;
     if (attn__check_cache(ctx, "attn_cache_get", session, part, layer, first, count) != ATTN_OK)
         return ctx->status;
@@ -10040,11 +10111,14 @@ ATTN__DEF attn_status attn_cache_get(attn_ctx *ctx, const attn_session *session,
     if (attn__begin(ctx, "attn_cache_get", out, attn_shape3(count, c->n_head, c->d_head),
                     &result) != ATTN_OK)
         return ctx->status;
+    to = (float *)result.dense.data;
     for (t = first; t < first + count; t++)
-        for (head = 0; head < c->n_head; head++)
-            for (j = 0; j < c->d_head; j++)
-                ((float *)result.dense.data)[at++] =
-                    *attn__cached(session, part, layer, head, t, j);
+        for (head = layer * c->n_head; head < (layer + 1) * c->n_head; head++)
+            for (j = 0; j < c->d_head; j++) {
+                const void *from = attn__cached(session, part, head, t, j);
+                *to++ = session->cache == ATTN_F32 ? *(const float *)from
+                                                   : attn_f32_from_f16(*(const uint16_t *)from);
+            }
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
 
@@ -10064,9 +10138,14 @@ ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_
                           (unsigned long)c->n_head, (unsigned long)c->d_head);
     for (t = 0; t < value.shape[0]; t++)
         for (head = 0; head < c->n_head; head++)
-            for (j = 0; j < c->d_head; j++)
-                *attn__cached(session, part, layer, head, first + t, j) =
-                    attn_get(value, t, head, j, 0);
+            for (j = 0; j < c->d_head; j++) {
+                const float x = attn_get(value, t, head, j, 0);
+                void *to = attn__cached(session, part, layer * c->n_head + head, first + t, j);
+                if (session->cache == ATTN_F32)
+                    *(float *)to = x;
+                else
+                    *(uint16_t *)to = attn_f16_from_f32(x);
+            }
     return ATTN_OK;
 }
 

@@ -24,7 +24,8 @@ typedef struct options {
     const char *model, *prompt, *file, *ids, *logits, *isa;
     size_t tokens, top_k, repeat_last, seed, threads;
     float temperature, top_p, min_p, repeat_penalty;
-    int special, ignore_eos, bos, print_ids, no_prompt, skip_checksums, quiet, help, version;
+    int special, ignore_eos, bos, print_ids, no_prompt, skip_checksums, f16_cache, quiet, help,
+        version;
 } options;
 
 static const struct option table[] = {
@@ -39,6 +40,7 @@ static const struct option table[] = {
     {0, "seed", "SEED", COUNT, AT(seed), 4294967295., "same seed, same text (default 0)"},
     {0, "threads", "COUNT", COUNT, AT(threads), MAX_THREADS, "default: one for each processor"},
     {0, "isa", "NAME", TEXT, AT(isa), 0, "portable, base, avx2, avx512, avx512-vnni, neon"},
+    {0, "f16-cache", NULL, FLAG, AT(f16_cache), 0, "round keys and values to half the bytes"},
     {0, "file", "FILE", TEXT, AT(file), 0, "read the prompt from FILE (-: standard input)"},
     {0, "ids", "IDS", TEXT, AT(ids), 0, "the prompt as token ids: \"464 995\""},
     {0, "bos", NULL, FLAG, AT(bos), 0, "begin with the beginning-of-text token"},
@@ -100,6 +102,7 @@ static int make_session(run *r)
     attn_session_desc desc = {0};
     attn_sampler_desc how = {0};
     desc.n_ctx = r->n_prompt + (r->o.tokens < room ? r->o.tokens : room);
+    desc.cache = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
     how.temperature = r->o.temperature;
     how.top_k = (int32_t)r->o.top_k;
     how.top_p = r->o.top_p;

@@ -1948,6 +1948,122 @@ static void patch_rules(void)
     pool_clear();
 }
 
+/* ---- keys and values kept as f16 ---- */
+
+static int halve(const attn_activation *a, void *user)
+{
+    size_t t, head, j;
+    (void)user;
+    for (t = 0; t < a->value.shape[0]; t++)
+        for (head = 0; head < a->value.shape[1]; head++)
+            for (j = 0; j < a->value.shape[2]; j++) {
+                float *const x = entry(a->value, t, head, j);
+                *x = attn_f32_from_f16(attn_f16_from_f32(*x));
+            }
+    return 0;
+}
+
+static attn_session *halved(attn_ctx *ctx, const attn_model *model, size_t n_ctx)
+{
+    attn_session *session = NULL;
+    attn_session_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.n_ctx = n_ctx;
+    desc.n_batch = 11;
+    desc.cache = ATTN_F16;
+    OK(ctx, attn_session_new(ctx, &session, model, &desc));
+    return session;
+}
+
+/* The model's bits are those of a session whose keys and values a hook rounds, however the text is
+ * cut, on any instruction set and number of threads. */
+static void check_halves(const attn_model *model, size_t n)
+{
+    const attn_config *const c = attn_model_config(model);
+    const size_t d = c->d_head, per_layer = n * c->n_head * d;
+    const int32_t *const tokens = random_tokens(model, n, n);
+    attn_ctx ctx = alone();
+    attn_session *rounded = session_on(&ctx, model, 0, 0), *session, *other;
+    attn_tensor want_kept = {0}, kept = {0};
+    attn_feed_item items[2];
+    float *want, *logits = (float *)pool_new(vocab_of(model) * sizeof *logits);
+    size_t layer, i;
+    int part, kind;
+    OK(&ctx, attn_hook(&ctx, rounded, "*.hook_k", halve, NULL));
+    OK(&ctx, attn_hook(&ctx, rounded, "*.hook_v", halve, NULL));
+    want = feed_all(&ctx, rounded, tokens, n, n);
+    CHECK(memcmp(want, logits_of(&ctx, model, 0, tokens, n, n),
+                 n * vocab_of(model) * sizeof *want) != 0);
+    for (kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_AVX512_VNNI; kind++) {
+        ctx.isa = (attn_isa_kind)kind;
+        ctx.n_threads = 1 + kind % 2;
+        if (!attn_isa(&ctx) || strstr(attn_isa(&ctx), "no fused"))
+            continue;
+        session = halved(&ctx, model, 0);
+        same_logits(feed_all(&ctx, session, tokens, n, n), want, n, model, attn_isa(&ctx));
+        OK(&ctx, attn_rewind(&ctx, session, 0));
+        same_logits(feed_all(&ctx, session, tokens, n, RANDOM_CUTS), want, n, model, "cuts");
+        attn_session_free(session);
+    }
+    ctx = alone();
+    session = halved(&ctx, model, n); /* copied half-way into one of another size, in a batch */
+    other = halved(&ctx, model, 0);
+    OK(&ctx, attn_feed(&ctx, session, tokens, n / 2));
+    OK(&ctx, attn_session_copy(&ctx, other, session));
+    OK(&ctx, attn_rewind(&ctx, other, n / 2 - 1));
+    items[0] = item_of(session, tokens + n / 2, n - n / 2, NULL);
+    items[1] = item_of(other, tokens + n / 2 - 1, n - n / 2 + 1, NULL);
+    OK(&ctx, attn_feed_batch(&ctx, items, 2));
+    memcpy(logits, attn_logits(session), vocab_of(model) * sizeof *logits);
+    same_logits(logits, want + (n - 1) * vocab_of(model), 1, model, "in a batch");
+    same_logits(attn_logits(other), want + (n - 1) * vocab_of(model), 1, model, "of a copy");
+    for (part = ATTN_KEYS; part <= ATTN_VALUES; part++)
+        for (layer = 0; layer < c->n_layer; layer++) {
+            const attn_cache_part of = (attn_cache_part)part;
+            OK(&ctx, attn_cache_get(&ctx, rounded, of, layer, 0, n, &want_kept));
+            OK(&ctx, attn_cache_get(&ctx, other, of, layer, 0, n, &kept));
+            same_floats((float *)kept.data, (float *)want_kept.data, 1, per_layer, "kept");
+        }
+    attn_tensor_free(&ctx, &kept);
+    want_kept = random_tensor(3, 2, (int)c->n_head, (int)d); /* what is written is rounded too */
+    OK(&ctx, attn_cache_set(&ctx, other, ATTN_VALUES, 0, 3, want_kept));
+    OK(&ctx, attn_cache_get(&ctx, other, ATTN_VALUES, 0, 3, 2, &kept));
+    for (i = 0; i < 2 * c->n_head * d; i++) {
+        const size_t t = i / d / c->n_head, head = i / d % c->n_head;
+        CHECK(*entry(kept, t, head, i % d) ==
+              attn_f32_from_f16(attn_f16_from_f32(*entry(want_kept, t, head, i % d))));
+    }
+    FAILS(&ctx, ATTN_E_ARGUMENT, "one session keeps f16, the other f32",
+          attn_session_copy(&ctx, rounded, session));
+    attn_session_free(rounded);
+    attn_session_free(session);
+    attn_session_free(other);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+static void halves(void)
+{
+    attn_ctx ctx = alone();
+    attn_session *session = NULL;
+    attn_session_desc desc;
+    size_t whole = 0, half = 0;
+    check_halves(plain, 30);
+    check_halves(odd, 40);
+    check_halves(narrow, 12);
+    check_halves(tiny, 70);
+    memset(&desc, 0, sizeof desc);
+    OK(&ctx, attn_session_size(&ctx, tiny, &desc, &whole));
+    desc.cache = ATTN_F16;
+    OK(&ctx, attn_session_size(&ctx, tiny, &desc, &half));
+    CHECK(whole - half == (size_t)2 * 2 * attn_model_config(tiny)->n_layer *
+                              attn_model_config(tiny)->n_ctx * attn_model_config(tiny)->d_model);
+    desc.cache = ATTN_Q8;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "ATTN_F32 or ATTN_F16",
+          attn_session_new(&ctx, &session, tiny, &desc));
+    CHECK(session == NULL);
+}
+
 void suite_hooks(void)
 {
     attn_ctx ctx = alone();
@@ -1989,6 +2105,7 @@ void suite_hooks(void)
         RUN("hooks", sweeps);
         RUN("hooks", paths);
         RUN("hooks", patch_rules);
+        RUN("hooks", halves);
     }
     attn_model_close(plain);
     attn_model_close(odd);

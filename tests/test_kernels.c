@@ -274,6 +274,36 @@ static void not_finite(void)
             }
 }
 
+/* Rounding to f16 as one number at a time does, rows of any length. */
+static void narrowing(void)
+{
+    static const float special[] = {0.0f,     -0.0f,     65504.0f, 65519.99f, 65520.0f, -1e30f,
+                                    INFINITY, -INFINITY, 6.1e-5f,  5.96e-8f,  2.98e-8f, 2.99e-8f,
+                                    1e-40f,   NAN,       2049.0f,  2051.0f};
+    const size_t n_special = sizeof special / sizeof special[0];
+    int isa;
+    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AVX512_VNNI; isa++) {
+        attn_ctx ctx = {0};
+        const attn__kernels *kernels;
+        float x[40];
+        uint16_t got[41];
+        size_t n, i;
+        ctx.isa = (attn_isa_kind)isa;
+        kernels = attn__kernels_for(&ctx);
+        for (n = 0; kernels && n <= 40; n++) {
+            for (i = 0; i < n; i++)
+                x[i] = random_below(2) ? special[random_below(n_special)]
+                                       : ldexpf(random_float(), (int)random_below(50) - 30);
+            got[n] = 0xABCD;
+            kernels->narrow(got, x, n);
+            for (i = 0; i < n; i++)
+                CHECKF(got[i] == attn_f16_from_f32(x[i]), "%s: %a gave %04x", kernels->name,
+                       (double)x[i], (unsigned)got[i]);
+            CHECK(got[n] == 0xABCD);
+        }
+    }
+}
+
 /* ---- quantising weights ---- */
 
 /* ggml's q4_0, from its description: the weight of largest magnitude becomes -8, and the scale is
@@ -397,6 +427,7 @@ void suite_kernels(void)
     RUN("kernels", every_edge);
     RUN("kernels", large);
     RUN("kernels", not_finite);
+    RUN("kernels", narrowing);
     RUN("kernels", rounding_of_weights);
     RUN("kernels", special_blocks);
     RUN("kernels", writing_on_threads);

@@ -60,11 +60,11 @@ static void unescape(char *text)
 static void help_and_version(void)
 {
     static const char *const options[] = {
-        "-n --tokens",      "--temperature", "--top-k",   "--top-p",          "--min-p",
-        "--repeat-penalty", "--repeat-last", "--seed",    "--threads",        "--isa",
-        "--file",           "--ids",         "--bos",     "--special",        "--ignore-eos",
-        "--print-ids",      "--no-prompt",   "--logits",  "--skip-checksums", "--quiet",
-        "--help",           "--version",     "Exit codes"};
+        "-n --tokens",      "--temperature", "--top-k",     "--top-p",   "--min-p",
+        "--repeat-penalty", "--repeat-last", "--seed",      "--threads", "--isa",
+        "--file",           "--ids",         "--bos",       "--special", "--ignore-eos",
+        "--f16-cache",      "--print-ids",   "--no-prompt", "--logits",  "--skip-checksums",
+        "--quiet",          "--help",        "--version",   "Exit codes"};
     size_t i;
     char *text = prints(GPT2 "--help");
     for (i = 0; text && i < sizeof options / sizeof options[0]; i++)
@@ -373,11 +373,12 @@ static void statistics(void)
 }
 
 /* --logits writes the bits that the library gives for every position. */
-static void logits_array(void)
+static void check_logits(const char *options, attn_dtype cache)
 {
     enum { T = 70, V = 2048 };
     const char expected[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (70, 2048), }";
     char command[2048] = GPT2 MODEL "--logits build/test-tmp/logits.npy --ids '";
+    attn_session_desc desc = {0, 0, ATTN_F32};
     attn_ctx ctx = {0};
     attn_model *model = NULL;
     attn_session *session = NULL;
@@ -386,11 +387,13 @@ static void logits_array(void)
     for (t = 0; t < T; t++)
         snprintf(command + strlen(command), 16, "%d ", (int)(t * 29 % V));
     strcat(command, "'");
+    strcat(command, options);
+    desc.cache = cache;
     CHECK(run("%s", command) == 0 && out_size == 0);
     file = test_read(test_tmp("logits.npy"), &size);
     if (CHECK(file) && CHECKF(size == 128 + T * V * 4, "%d bytes", (int)size) &&
         OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)) &&
-        OK(&ctx, attn_session_new(&ctx, &session, model, NULL))) {
+        OK(&ctx, attn_session_new(&ctx, &session, model, &desc))) {
         CHECK(memcmp(file, "\x93NUMPY\x01\x00\x76\x00", 10) == 0);
         CHECK(memcmp(file + 10, expected, sizeof expected - 1) == 0 && file[127] == '\n');
         for (t = 0; t < T; t++) {
@@ -410,6 +413,12 @@ static void logits_array(void)
     free(file);
     attn_session_free(session);
     attn_model_close(model);
+}
+
+static void logits_array(void)
+{
+    check_logits("", ATTN_F32);
+    check_logits(" --f16-cache", ATTN_F16);
     same(STORY, STORY "--logits build/test-tmp/logits.npy");
     refuses(1, "nowhere/x.npy: No such file", GPT2 MODEL "Once --logits nowhere/x.npy");
     refuses(1, "/dev/full: No space left", GPT2 MODEL "Once --logits /dev/full");
