@@ -571,7 +571,7 @@ static void close_sessions(feed_arg *a)
 }
 
 /* NULL after a message. */
-static feed_arg *open_sessions(bench *b, size_t n_items, size_t n_ctx)
+static feed_arg *open_sessions(bench *b, size_t n_items, size_t n_ctx, attn_dtype cache)
 {
     feed_arg *const a = (feed_arg *)calloc(1, sizeof *a);
     const size_t n_vocab = attn_model_config(b->model)->n_vocab;
@@ -580,6 +580,7 @@ static feed_arg *open_sessions(bench *b, size_t n_items, size_t n_ctx)
     size_t j;
     memset(&desc, 0, sizeof desc);
     desc.n_ctx = n_ctx;
+    desc.cache = cache;
     b->ctx.n_threads = b->threads[b->n_counts - 1];
     attn_rng_seed(&rng, 2);
     if (!a)
@@ -638,7 +639,7 @@ static int section_prompts(bench *b)
 {
     static const size_t lengths[] = {64, 512, 1024};
     const size_t n_ctx = attn_model_config(b->model)->n_ctx;
-    feed_arg *const a = open_sessions(b, 1, n_ctx < N_CTX ? n_ctx : N_CTX);
+    feed_arg *const a = open_sessions(b, 1, n_ctx < N_CTX ? n_ctx : N_CTX, ATTN_F32);
     task t = new_task(b, PROMPTS, 0, "tok/s", run_feed, a);
     size_t i;
     int good = a != NULL;
@@ -656,11 +657,13 @@ static int section_prompts(bench *b)
 }
 
 /* Generation costs its weights and, once more for every sequence, its cache. */
-static cost generation_cost(const bench *b, size_t sequences, size_t start, size_t count)
+static cost generation_cost(const bench *b, size_t sequences, size_t start, size_t count,
+                            attn_dtype cache)
 {
     const double rows = (double)sequences, length = (double)start + ((double)count + 1) / 2;
+    const double kept = cache == ATTN_F16 ? b->position_bytes / 2 : b->position_bytes;
     cost needs = model_cost(b, rows, length, rows);
-    needs.read = (needs.read + rows * length * b->position_bytes) * (double)count;
+    needs.read = (needs.read + rows * length * kept) * (double)count;
     needs.f32 *= (double)count;
     needs.bytes8 *= (double)count;
     return needs;
@@ -668,24 +671,28 @@ static cost generation_cost(const bench *b, size_t sequences, size_t start, size
 
 static int section_generation(bench *b)
 {
-    static const size_t starts[] = {32, 512, 960};
+    static const struct {
+        size_t start;
+        attn_dtype cache;
+    } cases[] = {{32, ATTN_F32}, {512, ATTN_F32}, {960, ATTN_F32}, {960, ATTN_F16}};
     const size_t n_ctx = attn_model_config(b->model)->n_ctx;
-    feed_arg *const a = open_sessions(b, 1, n_ctx < N_CTX ? n_ctx : N_CTX);
-    task t = new_task(b, GENERATION, 0, "tok/s", run_feed, a);
     size_t i;
-    int good = a != NULL;
+    int good = 1;
     heading(b, "generation (greedy)");
-    for (i = 0; i < (b->quick ? 2 : 3) && good; i++)
-        if (starts[i] + 16 <= n_ctx && fill_sessions(b, a, starts[i]) == ATTN_OK) {
-            a->count = 16;
-            a->one_by_one = 1;
-            t.amount = 16;
-            t.needs = generation_cost(b, 1, starts[i], 16);
-            snprintf(t.name, sizeof t.name, "after %u tokens", (unsigned)starts[i]);
-            good = measure(b, &t);
-        }
-    close_sessions(a);
-    return good && !b->ctx.status;
+    for (i = 0; i < (b->quick ? 2 : 4) && good && cases[i].start + 16 <= n_ctx; i++) {
+        feed_arg *const a = open_sessions(b, 1, cases[i].start + 16, cases[i].cache);
+        task t = new_task(b, GENERATION, 16, "tok/s", run_feed, a);
+        if (!a)
+            return 0;
+        a->count = 16;
+        a->one_by_one = 1;
+        t.needs = generation_cost(b, 1, cases[i].start, 16, cases[i].cache);
+        snprintf(t.name, sizeof t.name, "after %u tokens%s", (unsigned)cases[i].start,
+                 cases[i].cache == ATTN_F16 ? ", f16 cache" : "");
+        good = fill_sessions(b, a, cases[i].start) == ATTN_OK && measure(b, &t);
+        close_sessions(a);
+    }
+    return good;
 }
 
 /* attn_generate on a session whose tokens repeat themselves or do not. */
@@ -725,7 +732,7 @@ static int section_speculation(bench *b)
         fprintf(b->table, "not measured: the model has too few positions\n");
         return 1;
     }
-    a = open_sessions(b, 1, 4 * PROMPT);
+    a = open_sessions(b, 1, 4 * PROMPT, ATTN_F32);
     good = a != NULL;
     for (i = 0; i < 4 && good; i++) {
         for (j = 0; j < 2 * PROMPT; j++)
@@ -738,7 +745,7 @@ static int section_speculation(bench *b)
         s.desc.guess = i % 2 ? 0 : -1;
         s.desc.sampler.temperature = i < 2 ? 0 : 100.0f;
         t.amount = PROMPT;
-        t.needs = generation_cost(b, 1, 2 * PROMPT, PROMPT);
+        t.needs = generation_cost(b, 1, 2 * PROMPT, PROMPT, ATTN_F32);
         snprintf(t.name, sizeof t.name, "%s", names[i]);
         good = fill_sessions(b, a, 2 * PROMPT) == ATTN_OK && measure(b, &t);
     }
@@ -760,7 +767,7 @@ static int section_batch(bench *b)
     }
     for (i = 0; i < n && good; i++) {
         const size_t sequences = b->quick ? few[i] : all[i];
-        feed_arg *const a = open_sessions(b, sequences, PROMPT + count);
+        feed_arg *const a = open_sessions(b, sequences, PROMPT + count, ATTN_F32);
         if (!a || fill_sessions(b, a, PROMPT)) {
             close_sessions(a);
             return 0;
@@ -769,7 +776,7 @@ static int section_batch(bench *b)
         a->one_by_one = 1;
         t.arg = a;
         t.amount = (double)(sequences * count);
-        t.needs = generation_cost(b, sequences, PROMPT, count);
+        t.needs = generation_cost(b, sequences, PROMPT, count, ATTN_F32);
         snprintf(t.name, sizeof t.name, "%u sequence%s after %d", (unsigned)sequences,
                  sequences == 1 ? "" : "s", PROMPT);
         good = measure(b, &t);

@@ -26,7 +26,7 @@ static void check(const twin *t)
     if (!logits)
         return;
     if (!fresh) {
-        attn_session_desc desc = {MOST, 0};
+        attn_session_desc desc = {MOST, 0, ATTN_F32};
         MUST(attn_session_new(&ctx, &fresh, fuzz_model(), &desc) == ATTN_OK);
     }
     MUST(attn_rewind(&ctx, fresh, 0) == ATTN_OK);
