@@ -9881,7 +9881,8 @@ static void attn__end_feed(const attn__pass *p, const attn_feed_item *item)
         s->length = end;
 }
 
-static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item, size_t index,
+/* `where` says which item this is, unless there is only one. */
+static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item, const char *where,
                                     const attn_model *model)
 {
     const attn_session *s = item->session;
@@ -9890,23 +9891,22 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item, s
     size_t i;
     if (!s || s->model != model)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: item %llu has no session, or one of another model",
-                          ATTN__LLU(index));
+                          "attn_feed: %sthere is no session, or one of another model", where);
     if (attn__check_idle(ctx, "attn_feed", s) != ATTN_OK)
         return ctx->status;
     if (item->n_tokens == 0 || !item->tokens)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no tokens were given");
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: %sno tokens were given", where);
     if (item->n_tokens > s->capacity - s->length)
         return attn__fail(ctx, ATTN_E_CONTEXT,
-                          "the session holds %llu of at most %llu tokens, so %llu more do not fit; "
-                          "rewind it, or make a larger one (the model's n_ctx is %lu)",
-                          ATTN__LLU(s->length), ATTN__LLU(s->capacity), ATTN__LLU(item->n_tokens),
-                          (unsigned long)model->config.n_ctx);
+                          "%sthe session holds %llu of at most %llu tokens, so %llu more do not "
+                          "fit; rewind it, or make a larger one (the model's n_ctx is %lu)",
+                          where, ATTN__LLU(s->length), ATTN__LLU(s->capacity),
+                          ATTN__LLU(item->n_tokens), (unsigned long)model->config.n_ctx);
     for (i = 0; i < item->n_tokens; i++)
         if (item->tokens[i] < 0 || (uint32_t)item->tokens[i] >= n_vocab)
             return attn__fail(ctx, ATTN_E_TOKEN,
-                              "token %llu has id %ld; the vocabulary is 0 to %lu", ATTN__LLU(i),
-                              (long)item->tokens[i], (unsigned long)n_vocab - 1);
+                              "%stoken %llu has id %ld; the vocabulary is 0 to %lu", where,
+                              ATTN__LLU(i), (long)item->tokens[i], (unsigned long)n_vocab - 1);
     if (attn__check_layers(ctx, item, model) != ATTN_OK)
         return ctx->status;
     for (hook = s->hooks; hook; hook = hook->next) {
@@ -9921,15 +9921,17 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item, s
     for (i = 0; item->logits && item->rows && i < item->n_rows; i++)
         if (item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]))
             return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed: rows[%llu] is %llu; rows must ascend and stay below "
+                              "attn_feed: %srows[%llu] is %llu; rows must ascend and stay below "
                               "n_tokens, %llu",
-                              ATTN__LLU(i), ATTN__LLU(item->rows[i]), ATTN__LLU(item->n_tokens));
+                              where, ATTN__LLU(i), ATTN__LLU(item->rows[i]),
+                              ATTN__LLU(item->n_tokens));
     return ATTN_OK;
 }
 
 ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items)
 {
     attn__pass p;
+    char where[32] = "";
     size_t i, j;
     int n_threads = attn__max_threads(ctx);
     if (n_items == 0 || !items || !items[0].session)
@@ -9940,9 +9942,12 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
     p.items = items;
     p.n_items = n_items;
     p.wide = attn__stride(p.model->config.d_model);
-    for (i = 0; i < n_items; i++)
-        if (attn__check_item(ctx, &items[i], i, p.model) != ATTN_OK)
+    for (i = 0; i < n_items; i++) {
+        if (n_items > 1)
+            snprintf(where, sizeof where, "item %llu: ", ATTN__LLU(i));
+        if (attn__check_item(ctx, &items[i], where, p.model) != ATTN_OK)
             return ctx->status;
+    }
     p.first_layer = items[0].first_layer;
     p.end_layer = attn__end_layer(&items[0], p.model);
     for (i = 1; i < n_items; i++)
@@ -10047,7 +10052,7 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_session *session, const int
     item.session = session;
     item.tokens = tokens;
     item.n_tokens = n_tokens;
-    if (attn__check_item(ctx, &item, 0, session->model) != ATTN_OK)
+    if (attn__check_item(ctx, &item, "", session->model) != ATTN_OK)
         return ctx->status;
     if (n_tokens < 2)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -11349,7 +11354,7 @@ ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, cons
     item.session = session;
     item.tokens = tokens;
     item.n_tokens = n_tokens;
-    if (attn__check_item(ctx, &item, 0, session->model) ||
+    if (attn__check_item(ctx, &item, "", session->model) ||
         attn__need_top(ctx, "attn_text_stats", top, k, n_vocab))
         return ctx->status;
     logits = (float *)attn__alloc(ctx, (at_once + 1) * n_vocab * sizeof(float), "rows of logits");

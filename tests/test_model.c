@@ -1458,6 +1458,7 @@ static void bad_tokens_and_rows(void)
     attn_ctx ctx = alone();
     static const int32_t wrong[] = {-1, 97, 98, INT32_MAX, INT32_MIN};
     static const size_t rows[][3] = {{0, 2, 1}, {1, 1, 2}, {0, 1, 3}, {SIZE_MAX, 0, 1}};
+    static const int32_t too_large[] = {96, 97};
     int32_t tokens[3] = {1, 2, 3};
     float *const room = (float *)pool_new(3 * 97 * sizeof *room);
     attn_session *a = session_on(&ctx, plain, 0, 0), *b = session_on(&ctx, plain, 0, 0),
@@ -1492,7 +1493,12 @@ static void bad_tokens_and_rows(void)
     items[2] = item_of(other, tokens, 3, NULL);
     FAILS(&ctx, ATTN_E_ARGUMENT, "another model", attn_feed_batch(&ctx, items, 3));
     items[2] = item_of(NULL, tokens, 3, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no session", attn_feed_batch(&ctx, items, 3));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "item 2: there is no session", attn_feed_batch(&ctx, items, 3));
+    items[1] = item_of(b, too_large, 2, NULL);
+    FAILS(&ctx, ATTN_E_TOKEN, "item 1: token 1 has id 97", attn_feed_batch(&ctx, items, 2));
+    items[1] = item_of(b, tokens, SIZE_MAX, NULL);
+    FAILS(&ctx, ATTN_E_CONTEXT, "item 1: the session holds 0", attn_feed_batch(&ctx, items, 2));
+    items[1] = item_of(b, tokens, 3, NULL);
     FAILS(&ctx, ATTN_E_ARGUMENT, "one token", attn_score(&ctx, a, tokens, 1, room, NULL));
     CHECK(attn_session_length(a) == 0 && attn_session_length(b) == 0);
     OK(&ctx, attn_feed_batch(&ctx, items, 2)); /* and now they work */
