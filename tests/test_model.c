@@ -1617,7 +1617,7 @@ static void session_sizes(void)
                     scales s;
                     attn_ctx ctx = weighed(&s);
                     attn_session *session;
-                    attn_session_desc desc;
+                    attn_session_desc desc = {0, 0, ATTN_F32};
                     size_t told = 0;
                     ctx.n_threads = (int)threads;
                     desc.n_ctx = n_ctx[i];

@@ -59,7 +59,7 @@ static void *work(void *user)
     job *j = (job *)user;
     attn_ctx ctx;
     attn_session *one = NULL, *two = NULL;
-    attn_session_desc desc = {TOKENS, 8};
+    attn_session_desc desc = {TOKENS, 8, ATTN_F32};
     attn_feed_item items[2];
     attn_generate_desc generating;
     int32_t tokens[TOKENS], ids[8];

@@ -75,7 +75,7 @@ int fuzz_hooks(const unsigned char *data, size_t size)
 {
     static attn_session *session, *plain;
     static const int32_t tokens[TOKENS] = {3, 1, 4, 1, 5, 9};
-    attn_session_desc desc = {TOKENS, 2}; /* three pieces of two rows */
+    attn_session_desc desc = {TOKENS, 2, ATTN_F32}; /* three pieces of two rows */
     watcher w[MOST_HOOKS];
     attn_ctx ctx;
     attn_status status;

@@ -185,7 +185,8 @@ static void stopped(attn_ctx *ctx, twin *t, input *in)
 
 int fuzz_session(const unsigned char *data, size_t size)
 {
-    static const attn_session_desc sizes[SESSIONS] = {{MOST, 5}, {MOST, 0}, {9, 1}};
+    static const attn_session_desc sizes[SESSIONS] = {
+        {MOST, 5, ATTN_F32}, {MOST, 0, ATTN_F32}, {9, 1, ATTN_F32}};
     twin all[SESSIONS];
     attn_ctx ctx;
     input in;
