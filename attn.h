@@ -1745,8 +1745,9 @@ static unsigned attn__cpu_features(void)
 
 #if ATTN__PASS >= 3
 #define ATTN__LANES     16
-#define ATTN__ROWS      14
-#define ATTN__COLS(m)   ((m) <= 3 ? 8 : (m) <= 4 ? 6 : (m) <= 7 ? 4 : 2)
+#define ATTN__ROWS      9
+#define ATTN__BLOCKS    18
+#define ATTN__COLS(m)   ((m) <= 3 ? 8 : (m) <= 4 ? 6 : (m) <= 7 ? 4 : 3)
 #define ATTN__Q_ROWS    6
 #define ATTN__Q_COLS(m) ((m) == 1 ? 8 : (m) <= 3 ? 4 : (m) == 4 ? 3 : 2)
 typedef __m512 attn__reg;
@@ -1872,6 +1873,7 @@ ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, con
 #elif ATTN__PASS == 2
 #define ATTN__LANES     8
 #define ATTN__ROWS      6
+#define ATTN__BLOCKS    12
 #define ATTN__COLS(m)   ((m) == 1 ? 4 : (m) == 2 ? 3 : (m) == 3 ? 2 : 1)
 #define ATTN__Q_ROWS    4
 #define ATTN__Q_COLS(m) ((m) == 1 ? 2 : 1)
@@ -1982,6 +1984,7 @@ ATTN__INLINE attn__reg attn__r_float(attn__ireg acc)
 #elif ATTN__PASS == 1 && defined(ATTN__X86)
 #define ATTN__LANES     4
 #define ATTN__ROWS      3
+#define ATTN__BLOCKS    12
 #define ATTN__COLS(m)   ((m) == 1 ? 2 : 1)
 #define ATTN__Q_ROWS    2
 #define ATTN__Q_COLS(m) 1
@@ -2105,6 +2108,7 @@ ATTN__INLINE attn__reg attn__r_float(attn__ireg acc)
 #elif ATTN__PASS == 1 && defined(ATTN__NEON)
 #define ATTN__LANES     4
 #define ATTN__ROWS      6
+#define ATTN__BLOCKS    12
 #define ATTN__COLS(m)   ((m) == 1 ? 4 : (m) <= 3 ? 2 : 1)
 #define ATTN__Q_ROWS    4
 #define ATTN__Q_COLS(m) ((m) == 1 ? 2 : 1)
@@ -2208,6 +2212,7 @@ ATTN__INLINE attn__reg attn__r_float(attn__ireg acc)
 #else /* plain C, one float a register */
 #define ATTN__LANES     1
 #define ATTN__ROWS      4
+#define ATTN__BLOCKS    12
 #define ATTN__COLS(m)   1
 #define ATTN__Q_ROWS    1
 #define ATTN__Q_COLS(m) 1
@@ -2624,6 +2629,8 @@ ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_ha
         for (; k < end; k++) {
             attn__vec w[8];
             ATTN__PREFETCH(ahead);
+            for (size_t more = 64; n_rows > 4 && more < job->ahead_step; more += 64)
+                ATTN__PREFETCH(ahead + more); /* fewer rows wait for memory as it is */
             ahead += job->ahead_step;
             ATTN__UNROLL for (int col = 0; col < n_cols; col++)
             {
@@ -2691,23 +2698,17 @@ ATTN__TILES(6)
 ATTN__TILES(7)
 ATTN__TILES(8)
 ATTN__TILES(9)
-ATTN__TILES(10)
-ATTN__TILES(11)
-ATTN__TILES(12)
-ATTN__TILES(13)
-ATTN__TILES(14)
 #endif
 static const attn__tiles_fn ATTN__FN(tiles)[] = {
-    ATTN__FN(tiles_1),  ATTN__FN(tiles_2),  ATTN__FN(tiles_3),
+    ATTN__FN(tiles_1), ATTN__FN(tiles_2), ATTN__FN(tiles_3),
 #if ATTN__ROWS > 3
     ATTN__FN(tiles_4),
 #endif
 #if ATTN__ROWS > 4
-    ATTN__FN(tiles_5),  ATTN__FN(tiles_6),
+    ATTN__FN(tiles_5), ATTN__FN(tiles_6),
 #endif
 #if ATTN__ROWS > 6
-    ATTN__FN(tiles_7),  ATTN__FN(tiles_8),  ATTN__FN(tiles_9),  ATTN__FN(tiles_10),
-    ATTN__FN(tiles_11), ATTN__FN(tiles_12), ATTN__FN(tiles_13), ATTN__FN(tiles_14),
+    ATTN__FN(tiles_7), ATTN__FN(tiles_8), ATTN__FN(tiles_9),
 #endif
 };
 
@@ -2715,7 +2716,17 @@ static const attn__tiles_fn ATTN__FN(tiles)[] = {
 static void ATTN__FN(pack_rows)(float *pack, const float *in, ptrdiff_t stride, ptrdiff_t step,
                                 size_t n_rows, size_t n_k)
 {
-    for (size_t row = 0; row < n_rows; row++) {
+    size_t row = 0;
+    for (; row + 4 <= n_rows;
+         row += 4) { /* four rows at once, so that a store takes four numbers */
+        const float *from = in + (ptrdiff_t)row * stride;
+        float *to = pack + row;
+        for (size_t k = 0; k < n_k; k++, from += step, to += n_rows) {
+            const float four[4] = {from[0], from[stride], from[2 * stride], from[3 * stride]};
+            memcpy(to, four, sizeof four);
+        }
+    }
+    for (; row < n_rows; row++) {
         const float *from = in + (ptrdiff_t)row * stride;
         float *to = pack + row;
         for (size_t k = 0; k < n_k; k++, from += step, to += n_rows)
@@ -2934,9 +2945,9 @@ static void ATTN__FN(pack)(const attn__matmul_job *job, float *pack, size_t from
     else ATTN__FLOAT(pack_rows)(pack, in, job->in_stride, job->in_step, to - from, n_k);
 }
 
-/* Up to 12 blocks of rows (24 of bytes), packed for as many chains as the packing has room for;
- * then, group of panels by group, every block of rows against lines that are still in cache from
- * the block before, while each block fetches a part of the lines that come next. */
+/* Up to ATTN__BLOCKS blocks of rows (24 of bytes), packed for as many chains as the packing has
+ * room for; then, group of panels by group, every block of rows against lines that are still in
+ * cache from the block before, while each block fetches a part of the lines that come next. */
 static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t row1, size_t panel0,
                              size_t panel1, float *pack)
 {
@@ -2944,7 +2955,7 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
     const int quantized = attn__is_quantized(dtype);
     const size_t n_in = job->w.n_in, step = quantized ? 4 : 1; /* k between two prefetches */
     const size_t block_rows = quantized ? ATTN__Q_ROWS : ATTN__ROWS;
-    const size_t max_rows = block_rows * (quantized ? 24 : 12);
+    const size_t max_rows = block_rows * (quantized ? 24 : ATTN__BLOCKS);
     const attn__tiles_fn *tiles = quantized ? ATTN__FN(q_tiles) : ATTN__FLOAT(tiles);
 
     for (; row0 < row1; row0 += max_rows) {
@@ -3227,6 +3238,7 @@ static const attn__kernels ATTN__FN(kernels) = {
 
 #undef ATTN__LANES
 #undef ATTN__ROWS
+#undef ATTN__BLOCKS
 #undef ATTN__COLS
 #undef ATTN__Q_ROWS
 #undef ATTN__Q_COLS
@@ -9425,24 +9437,37 @@ static void *attn__cached(const attn_session *s, attn_cache_part part, size_t he
            (position * 16 + j % 16) * size;
 }
 
-/* One key or value [d_head] into the cache. */
-static void attn__to_cache(const attn_session *s, attn_cache_part part, size_t head,
-                           size_t position, const float *x)
+/* One key [d_head] into the cache, across the lines of a panel. */
+static void attn__keep_key(const attn_session *s, size_t head, size_t position, const float *key)
 {
-    const size_t d = s->model->config.d_head, step = part == ATTN_KEYS ? 16 : 1;
+    const size_t d = s->model->config.d_head;
+    void *const to = attn__cached(s, ATTN_KEYS, head, position, 0);
     uint16_t halves[16];
     size_t j, k, n;
-    for (j = 0; j < d; j += n) {
-        void *const to = attn__cached(s, part, head, position, j);
+    if (s->cache == ATTN_F32)
+        for (j = 0; j < d; j++)
+            ((float *)to)[j * 16] = key[j];
+    for (j = 0; j < d && s->cache == ATTN_F16; j += n) {
         n = d - j < 16 ? d - j : 16;
-        if (s->cache == ATTN_F32) {
-            for (k = 0; k < n; k++)
-                ((float *)to)[k * step] = x[j + k];
-            continue;
-        }
-        s->kernels->narrow(halves, x + j, n);
+        s->kernels->narrow(halves, key + j, n);
         for (k = 0; k < n; k++)
-            ((uint16_t *)to)[k * step] = halves[k];
+            ((uint16_t *)to)[(j + k) * 16] = halves[k];
+    }
+}
+
+/* One value [d_head], a line of each panel. */
+static void attn__keep_value(const attn_session *s, size_t head, size_t position,
+                             const float *value)
+{
+    const size_t d = s->model->config.d_head;
+    size_t j, n;
+    for (j = 0; j < d; j += n) {
+        void *const to = attn__cached(s, ATTN_VALUES, head, position, j);
+        n = d - j < 16 ? d - j : 16;
+        if (s->cache == ATTN_F32)
+            memcpy(to, value + j, n * sizeof(float));
+        else
+            s->kernels->narrow((uint16_t *)to, value + j, n);
     }
 }
 
@@ -9461,8 +9486,8 @@ static void attn__remember(const attn__worker *me, const attn__pass *p, int laye
                 const size_t position = of->length + of->fed + row;
                 const float *k =
                     p->s->qkv + (of->first_row + row) * stride + c->d_model + head * c->d_head;
-                attn__to_cache(of, ATTN_KEYS, index, position, k);
-                attn__to_cache(of, ATTN_VALUES, index, position, k + c->d_model);
+                attn__keep_key(of, index, position, k);
+                attn__keep_value(of, index, position, k + c->d_model);
             }
     }
     attn__barrier(me);
