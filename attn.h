@@ -1580,7 +1580,9 @@ typedef struct attn__tile_job {
     const float *bias; /* of the first output; NULL: none, or not yet */
     attn__start start;
     const unsigned char *ahead; /* what to fetch into cache meanwhile, */
-    size_t ahead_step;          /* so many bytes further each k */
+    size_t ahead_step;          /* so many bytes further each k. A few rows of large weights go
+                                   along their lines so fast that the processor's own fetching
+                                   keeps up; else every line is asked for */
 } attn__tile_job;
 
 /* Weights that share a scale, and those that share a line of scales. */
@@ -2629,8 +2631,8 @@ ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_ha
         for (; k < end; k++) {
             attn__vec w[8];
             ATTN__PREFETCH(ahead);
-            for (size_t more = 64; n_rows > 4 && more < job->ahead_step; more += 64)
-                ATTN__PREFETCH(ahead + more); /* fewer rows wait for memory as it is */
+            for (size_t more = 64; (is_half || n_rows > 4) && more < job->ahead_step; more += 64)
+                ATTN__PREFETCH(ahead + more);
             ahead += job->ahead_step;
             ATTN__UNROLL for (int col = 0; col < n_cols; col++)
             {
@@ -2768,6 +2770,9 @@ ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_
                 {
                     attn__wvec w[8];
                     ATTN__PREFETCH(ahead);
+                    for (size_t more = 64; (is_q4 || n_rows > 1) && more < job->ahead_step;
+                         more += 64)
+                        ATTN__PREFETCH(ahead + more);
                     ahead += job->ahead_step;
                     ATTN__UNROLL for (int col = 0; col < n_cols; col++) w[col] =
                         attn__i_weights(line + (size_t)col * stride, is_q4, high);
