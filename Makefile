@@ -39,7 +39,7 @@ BENCH  =
 export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
-.PHONY: all run notebooks test test-full portability fuzz tsan bench gpt2 clean distclean install format format-check help FORCE
+.PHONY: all run notebooks test test-full coverage portability fuzz tsan bench gpt2 clean distclean install format format-check help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
 
@@ -141,6 +141,20 @@ ifneq ($(ARCHER),)
 else
 	@echo 'no libarcher.so here: races between the workers of one call are not looked for'
 endif
+
+# Which lines and branches the tests run, measured by clang in two builds whose counts are added: the
+# vector kernels of this machine, and portable C with threads, which reads files instead of mapping
+# them. The counters of the first are not atomic, so it has no threads.
+COVERAGE = LLVM_PROFILE_FILE=$(abspath $(1))/profile/%m.profraw $(MAKE) --no-print-directory \
+    BUILD=$(1) CC=clang CFLAGS='-O1 -fprofile-instr-generate -fcoverage-mapping -Wno-pass-failed \
+    -mllvm -pragma-unroll-threshold=1 $(2)'
+COUNTED  = $(BUILD)/coverage $(BUILD)/coverage-portable
+
+coverage: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) ## lines and branches that the tests run (needs clang, llvm-cov, python3)
+	@rm -rf $(COUNTED:%=%/profile)
+	$(call COVERAGE,$(BUILD)/coverage) OPENMP=0 test
+	$(call COVERAGE,$(BUILD)/coverage-portable,-fprofile-update=atomic -DATTN_NO_SIMD -DATTN_NO_MMAP) test
+	@python3 tests/coverage.py $(COUNTED)
 
 # Models of the Hugging Face hub ==================================================================
 

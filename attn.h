@@ -1650,26 +1650,27 @@ typedef struct attn__kernels {
 /* Bits of what this processor and its operating system can run. */
 enum { ATTN__HAS_AVX2 = 1, ATTN__HAS_AVX512 = 2, ATTN__HAS_VNNI = 4 };
 
+/* What that is, from leaf 1's ecx, the low half of XCR0 and leaf 7's ebx and ecx. */
+static unsigned attn__features_of(unsigned leaf1, unsigned xcr0, unsigned leaf7b, unsigned leaf7c)
+{
+    const unsigned ymm = 0x6, zmm = 0xe6;          /* registers that the system saves */
+    const unsigned fma_f16c = 1u << 12 | 1u << 29; /* leaf 1 */
+    const unsigned f_dq_bw_vl = 3u << 16 | 1u << 30 | 1u << 31; /* leaf 7 */
+    if ((xcr0 & ymm) != ymm || (leaf1 & fma_f16c) != fma_f16c || !(leaf7b >> 5 & 1))
+        return 0;
+    if ((xcr0 & zmm) != zmm || (leaf7b & f_dq_bw_vl) != f_dq_bw_vl)
+        return ATTN__HAS_AVX2;
+    return ATTN__HAS_AVX2 | ATTN__HAS_AVX512 | (leaf7c >> 11 & 1 ? ATTN__HAS_VNNI : 0);
+}
+
 static unsigned attn__cpu_features(void)
 {
-    unsigned a, b, c, d, xcr0 = 0, high, features = 0;
-    if (!__get_cpuid(1, &a, &b, &c, &d))
-        return 0;
-    if ((c >> 27 & 1) == 0) /* OSXSAVE: the system saves wide registers at all */
+    unsigned a, b, c, d, leaf1, xcr0 = 0, high;
+    if (!__get_cpuid(1, &a, &b, &leaf1, &d) || !(leaf1 >> 27 & 1) || /* OSXSAVE: may we ask? */
+        !__get_cpuid_count(7, 0, &a, &b, &c, &d))
         return 0;
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
-    if ((xcr0 & 0x6) != 0x6 || (c >> 12 & 1) == 0 || (c >> 29 & 1) == 0) /* FMA, F16C */
-        return 0;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
-        return 0;
-    if (b >> 5 & 1)
-        features |= ATTN__HAS_AVX2;
-    if ((xcr0 & 0xe6) == 0xe6 && (features & ATTN__HAS_AVX2) && (b >> 16 & 1) && (b >> 17 & 1) &&
-        (b >> 30 & 1) && (b >> 31 & 1)) /* F, DQ, BW, VL */
-        features |= ATTN__HAS_AVX512;
-    if ((features & ATTN__HAS_AVX512) && (c >> 11 & 1))
-        features |= ATTN__HAS_VNNI;
-    return features;
+    return attn__features_of(leaf1, xcr0, b, c);
 }
 #endif
 
@@ -3311,6 +3312,26 @@ static const attn__kernels ATTN__FN(kernels) = {
 #pragma GCC diagnostic pop
 #endif
 
+/* The kernels that a processor with these features runs when asked for `isa`, or NULL. */
+static const attn__kernels *attn__kernels_of(attn_isa_kind isa, unsigned features)
+{
+#ifdef ATTN__DISPATCH
+    if ((isa == ATTN_ISA_AUTO || isa == ATTN_ISA_AVX512_VNNI) && (features & ATTN__HAS_VNNI))
+        return &attn__kernels_vnni;
+    if ((isa == ATTN_ISA_AUTO || isa == ATTN_ISA_AVX512) && (features & ATTN__HAS_AVX512))
+        return &attn__kernels_avx512;
+    if ((isa == ATTN_ISA_AUTO || isa == ATTN_ISA_AVX2) && (features & ATTN__HAS_AVX2))
+        return &attn__kernels_avx2;
+#else
+    (void)features;
+#endif
+    if (isa == ATTN_ISA_PORTABLE)
+        return &attn__kernels_portable;
+    if (isa == ATTN_ISA_AUTO || isa == ATTN_ISA_BASE || isa == attn__kernels_base.kind)
+        return &attn__kernels_base;
+    return NULL;
+}
+
 /* The kernels a context asks for, or NULL if they are not here. What the processor can do is asked
  * once and kept: a race to fill the cache is harmless, everybody would write the same. */
 static const attn__kernels *attn__kernels_for(const attn_ctx *ctx)
@@ -3322,20 +3343,10 @@ static const attn__kernels *attn__kernels_for(const attn_ctx *ctx)
         features = attn__cpu_features() | 1u << 31;
         __atomic_store_n(&cached, features, __ATOMIC_RELAXED);
     }
-    if ((ctx->isa == ATTN_ISA_AUTO || ctx->isa == ATTN_ISA_AVX512_VNNI) &&
-        (features & ATTN__HAS_VNNI))
-        return &attn__kernels_vnni;
-    if ((ctx->isa == ATTN_ISA_AUTO || ctx->isa == ATTN_ISA_AVX512) && (features & ATTN__HAS_AVX512))
-        return &attn__kernels_avx512;
-    if ((ctx->isa == ATTN_ISA_AUTO || ctx->isa == ATTN_ISA_AVX2) && (features & ATTN__HAS_AVX2))
-        return &attn__kernels_avx2;
+    return attn__kernels_of(ctx->isa, features);
+#else
+    return attn__kernels_of(ctx->isa, 0);
 #endif
-    if (ctx->isa == ATTN_ISA_PORTABLE)
-        return &attn__kernels_portable;
-    if (ctx->isa == ATTN_ISA_AUTO || ctx->isa == ATTN_ISA_BASE ||
-        ctx->isa == attn__kernels_base.kind)
-        return &attn__kernels_base;
-    return NULL;
 }
 
 static attn_status attn__need_kernels(attn_ctx *ctx, const attn__kernels **kernels)
