@@ -685,11 +685,11 @@ static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
                      o->input);
 }
 
-/* The vocabulary from a directory: the one given, or the input itself. */
-static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o)
+/* The vocabulary from a directory: the one given, or the input itself if it is one. */
+static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o, int input_is_directory)
 {
     const char *dir = o->tokenizer ? o->tokenizer : o->input;
-    if (s->has_vocab || o->no_tokenizer || (!o->tokenizer && !system_is_directory(dir)))
+    if (s->has_vocab || o->no_tokenizer || (!o->tokenizer && !input_is_directory))
         return ATTN_OK;
     if (vocab_load(ctx, &s->vocabulary, &s->memory, dir) == ATTN_OK) {
         s->has_vocab = 1;
@@ -703,17 +703,19 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
 {
     const source_file *f;
     const char *taken = system_not_a_file(o->output);
+    /* asked once: if the answer were another the second time, the vocabulary would be left out */
+    const int is_directory = system_is_directory(o->input);
     plan p;
     memset(&p, 0, sizeof p);
     if (taken)
         return tool_fail(ctx, ATTN_E_IO, "%s is %s; expected a file name", o->output, taken);
-    if (system_is_directory(o->input) ? hf_open(ctx, s, o->input) : open_file(ctx, s, o))
+    if (is_directory ? hf_open(ctx, s, o->input) : open_file(ctx, s, o))
         return ctx->status;
     for (f = s->files; f; f = f->next)
         if (system_same_file(o->output, f->path))
             return tool_fail(ctx, ATTN_E_ARGUMENT, "%s is part of the input", o->output);
     if (check_config(ctx, s) || plan_parts(ctx, s, &p) || plan_unembedding(ctx, s, &p) ||
-        open_vocab(ctx, s, o))
+        open_vocab(ctx, s, o, is_directory))
         return ctx->status;
     if (s->has_vocab) {
         if (s->bos == SOURCE_UNSAID)
