@@ -187,13 +187,6 @@ size_t fwrite(const void *from, size_t size, size_t count, FILE *file)
     return next(from, size, count, file);
 }
 
-int fputc(int c, FILE *file)
-{
-    typedef int (*real)(int, FILE *);
-    NEXT("fputc");
-    return file != stderr && FAILS(ENOSPC) ? EOF : next(c, file);
-}
-
 int fseek(FILE *file, long offset, int whence)
 {
     typedef int (*real)(FILE *, long, int);

@@ -453,9 +453,13 @@ static attn_status write_some(writer *w, const void *data, size_t size)
 /* Zeros up to where a section begins, then a fresh checksum. */
 static attn_status begin_section(writer *w, uint64_t offset)
 {
-    for (; w->at < offset; w->at++)
-        if (fputc(0, w->file) == EOF)
+    static const unsigned char zeros[1024];
+    while (w->at < offset) {
+        const size_t n = offset - w->at < sizeof zeros ? (size_t)(offset - w->at) : sizeof zeros;
+        if (fwrite(zeros, 1, n, w->file) != n)
             return write_failed(w);
+        w->at += n;
+    }
     w->checksum = 0;
     return ATTN_OK;
 }
