@@ -1770,7 +1770,7 @@ static void sections_of_any_size(void)
                                        {INNER, 2}, {0, 2}, {0, 2}, {0, 2}};
     static char text[4096];
     char path[600], dir[512];
-    size_t i, n = 8, at = 0, out = 0;
+    size_t i, n = 8, at = 0, w_out = 0;
     attn_ctx ctx;
     attn_model *model;
     attn_tensor x;
@@ -1793,7 +1793,7 @@ static void sections_of_any_size(void)
         if (rows)
             n += (size_t)sprintf(text + n, "%zu,", rows);
         if (strcmp(names[i], "h.0.mlp.c_proj.weight") == 0)
-            out = at;
+            w_out = at;
         n += (size_t)sprintf(text + n, "%zu],\"data_offsets\":[%zu,%zu]}", columns, at,
                              at + 4 * (rows ? rows : 1) * columns);
         at += 4 * (rows ? rows : 1) * columns;
@@ -1805,7 +1805,7 @@ static void sections_of_any_size(void)
     CHECK(truncate(path, (off_t)(n + at)) == 0);
     if (CHECK((file = fopen(path, "r+b")) != NULL)) {
         const float one = 1.5f; /* the last input's second output */
-        CHECK(fseek(file, (long)(n + out + 4 * (2 * INNER - 1)), SEEK_SET) == 0 &&
+        CHECK(fseek(file, (long)(n + w_out + 4 * (2 * INNER - 1)), SEEK_SET) == 0 &&
               fwrite(&one, 4, 1, file) == 1);
         fclose(file);
     }
