@@ -1,6 +1,8 @@
 /* The bench: that it runs to its end, what it prints, how it refuses. Nothing here looks at how
  * fast anything is. */
+#include "tools/bench_model.h"
 #include "command.h"
+#include <math.h>
 
 #define BENCH TEST_BUILD "/bench "
 #define MODEL TEST_BUILD "/tiny-stories.attn "
@@ -72,6 +74,52 @@ static void help(void)
     forget();
 }
 
+/* The model of random weights: every tensor there and whole, the numbers within what was drawn. */
+static void random_weights(void)
+{
+    static const model_shape shape = {"tiny", 2, 2, 32};
+    static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_Q8, ATTN_Q4};
+    char path[512];
+    size_t i, k;
+    snprintf(path, sizeof path, "%s", test_tmp("random.attn"));
+    for (i = 0; i < 4; i++) {
+        attn_ctx ctx;
+        attn_model *model = NULL;
+        attn_tensor_info info;
+        attn_tensor x;
+        uint64_t size;
+        double sum = 0, squares = 0;
+        memset(&ctx, 0, sizeof ctx);
+        memset(&x, 0, sizeof x);
+        OK(&ctx, model_write(&ctx, path, &shape, dtypes[i]));
+        if (!OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
+            continue;
+        CHECK(attn_model_config(model)->n_layer == 2 && attn_model_config(model)->d_model == 32 &&
+              attn_model_config(model)->n_vocab == 50257 &&
+              attn_model_config(model)->n_ctx == 1024);
+        CHECK(attn_model_n_tensors(model) == 4 + 12 * 2);
+        for (size = k = 0; k < attn_model_n_tensors(model); k++)
+            if (OK(&ctx, attn_model_tensor_info(&ctx, model, k, &info)))
+                size += strcmp(info.name, "pos_embed.W_pos") != 0 ? info.size : 0;
+        CHECK(model_bytes(&shape, dtypes[i]) == size);
+        if (OK(&ctx, attn_model_tensor(&ctx, model, "blocks.1.mlp.W_in", &x)))
+            for (k = 0; k < attn_count(x); k++) {
+                const double value = (double)((const float *)x.data)[k];
+                CHECK(fabs(value) < 0.06);
+                sum += value;
+                squares += value * value;
+            }
+        sum /= (double)attn_count(x); /* uniform from -0.05 to 0.05: variance 1/1200 */
+        squares /= (double)attn_count(x);
+        CHECKF(fabs(sum) < 0.005 && fabs(squares * 1200 - 1) < 0.1, "mean %g, square %g", sum,
+               squares);
+        attn_tensor_free(&ctx, &x);
+        attn_model_close(model);
+        attn_ctx_free(&ctx);
+    }
+    remove(path);
+}
+
 /* Every section of the table, on the included model; the table and the JSON agree. */
 static void every_section(void)
 {
@@ -134,6 +182,7 @@ void suite_bench(void)
     RUN("bench", bad_options);
     RUN("bench", failures);
     RUN("bench", help);
+    RUN("bench", random_weights);
     RUN("bench", every_section);
     RUN("bench", json_alone);
 }
