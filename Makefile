@@ -158,7 +158,7 @@ coverage: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) ## lines and branches that the tes
 	@rm -rf $(COUNTED:%=%/profile)
 	ATTN_TEST_FULL=1 $(call COVERAGE,$(BUILD)/coverage) OPENMP=0 test
 	$(call COVERAGE,$(BUILD)/coverage-threads,-fprofile-update=atomic -DATTN_NO_MMAP) \
-	    SUITES='format tensors properties' test
+	    SUITES='format tensors properties corners' test
 	@python3 tests/coverage.py $(COUNTED)
 
 # Models of the Hugging Face hub ==================================================================
