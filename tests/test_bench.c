@@ -177,6 +177,29 @@ static void json_alone(void)
     forget();
 }
 
+/* A model of 32 positions and no tokenizer, with a name to be quoted: what cannot be measured is
+ * said, and the rest is. Then weights of 8 bits, and no model at all. */
+static void other_models(void)
+{
+    CHECK(run(TEST_BUILD
+              "/attn-convert tests/golden/plain 'build/test-tmp/a\"b.attn' && " TEST_BUILD
+              "/attn-convert examples/tiny-stories build/test-tmp/q8.attn --dtype q8") == 0);
+    CHECK(run(BENCH "'build/test-tmp/a\"b.attn' --quick --only speculation,batch,memory,tokenizer "
+                    "--json build/test-tmp/bench.json") == 0);
+    CHECKF(count_of(out, "not measured: the model has too few positions") == 3 &&
+               strstr(out, "not measured: the model has no tokenizer"),
+           "%s", out);
+    CHECK(run("grep -c '\"model\": \"a\\\\\"b.attn\"' build/test-tmp/bench.json") == 0);
+    CHECK(run(BENCH "build/test-tmp/q8.attn --quick --only matmul,prompt --json -") == 0);
+    CHECK(count_of(out, "\"dtype\": \"q8\"") > 3 && count_of(out, "\"dtype\": \"f16\"") == 0);
+    CHECK(run(BENCH "--quick --size 355M --only roofs --json -") == 0);
+    CHECK(count_of(out, "\"section\": \"roofs\"") > 5 &&
+          count_of(out, "\"section\": ") == count_of(out, "\"section\": \"roofs\""));
+    CHECK(run(BENCH "$(printf '%%05000d' 1) --quick --only prompt") == 1);
+    CHECK(err && strstr(err, "is too long"));
+    forget();
+}
+
 void suite_bench(void)
 {
     RUN("bench", bad_options);
@@ -185,4 +208,5 @@ void suite_bench(void)
     RUN("bench", random_weights);
     RUN("bench", every_section);
     RUN("bench", json_alone);
+    RUN("bench", other_models);
 }

@@ -738,6 +738,8 @@ static void no_end_of_text(void)
                    attn_model_config(model)->eos == -1,
                "%s: %s", cases[i].input, err);
         attn_model_close(model);
+        CHECK(run(TEST_BUILD "/gpt2 %s --bos -n 1 -q hi", test_tmp("converted.attn")) == 1 &&
+              strstr(err, "has no beginning-of-text token for --bos"));
     }
     forget();
 }

@@ -440,6 +440,13 @@ static void generating_text(void)
                                 "/tiny-stories.attn 'Once upon' -n 5 -q --temperature 0.7",
                      NULL);
 }
+/* Encoding a long word takes memory. */
+static void generating_from_a_long_word(void)
+{
+    every_call_fails(TEST_BUILD "/gpt2 " TEST_BUILD
+                                "/tiny-stories.attn \"$(printf '%0300d' 1)\" -n 1 -q",
+                     NULL);
+}
 static void saving_logits(void)
 {
     every_call_fails(
@@ -461,5 +468,6 @@ void suite_faults(void)
     RUN("faults", failures_that_last);
     RUN("faults", signals);
     RUN("faults", generating_text);
+    RUN("faults", generating_from_a_long_word);
     RUN("faults", saving_logits);
 }

@@ -335,7 +335,7 @@ static attn_status plan_layout(attn_ctx *ctx, plan *p, int dtype)
             t->size = 4 * t->n_in * t->n_out;
         } else {
             size = attn_panels_size(t->dtype, (size_t)t->n_in, (size_t)t->n_out);
-            if (size == 0)
+            if (size == 0) /* cover: 32-bit */
                 return tool_fail(ctx, ATTN_E_SHAPE, "%s is too large for this machine", t->name);
             t->size = size;
         }
