@@ -6707,7 +6707,7 @@ static int attn__map(const char *path, const unsigned char **bytes, size_t *size
     (void)path, (void)bytes, (void)size;
     return 0;
 }
-static void attn__unmap(const unsigned char *bytes, size_t size)
+static void attn__unmap(const unsigned char *bytes, size_t size) /* cover: nothing is mapped */
 {
     (void)bytes, (void)size;
 }
@@ -10343,7 +10343,7 @@ static attn_status attn__copy_base(attn_ctx *ctx, attn__sweep *sweep, size_t n)
                 return ctx->status;
             sweep->n_sessions++;
         }
-        if (attn_session_copy(ctx, sweep->sessions[i], sweep->base) != ATTN_OK)
+        if (attn_session_copy(ctx, sweep->sessions[i], sweep->base) != ATTN_OK) /* cover: idle */
             return ctx->status;
     }
     return ATTN_OK;
@@ -10396,7 +10396,7 @@ static attn_status attn__plan_layer(attn_ctx *ctx, const attn__sweep *sweep, siz
         layer + 1 == sweep->model->config.n_layer && attn__stays_in_row(sweep->point);
     attn_tensor clean, corrupted;
     size_t column = sweep->by_head ? sweep->model->config.n_head : n_tokens, i, n = 0;
-    if (attn_record_get(ctx, sweep->clean, name.text, &clean) != ATTN_OK ||
+    if (attn_record_get(ctx, sweep->clean, name.text, &clean) != ATTN_OK || /* cover: recorded */
         attn_record_get(ctx, sweep->corrupted, name.text, &corrupted) != ATTN_OK)
         return ctx->status;
     while (column-- > 0) {
@@ -10410,7 +10410,7 @@ static attn_status attn__plan_layer(attn_ctx *ctx, const attn__sweep *sweep, siz
             values[column] = sweep->corrupted_value;
             continue;
         }
-        for (i = n++; i > 0 && sweep->patches[i - 1].first < first; i--)
+        for (i = n++; i > 0 && sweep->patches[i - 1].first < first; i--) /* cover: blind heads */
             sweep->patches[i] = sweep->patches[i - 1];
         sweep->patches[i].column = column;
         sweep->patches[i].first = first;
@@ -10428,7 +10428,7 @@ static attn_status attn__hook_patch(attn_ctx *ctx, const attn__sweep *sweep, att
     attn_tensor clean;
     attn_edit edit;
     memset(&edit, 0, sizeof edit);
-    if (attn_record_get(ctx, sweep->clean, name.text, &clean) != ATTN_OK ||
+    if (attn_record_get(ctx, sweep->clean, name.text, &clean) != ATTN_OK || /* cover: recorded */
         attn_rewind(ctx, session, patch->first) != ATTN_OK)
         return ctx->status;
     edit.name = name.text;
@@ -10454,7 +10454,7 @@ static attn_status attn__run_patched_rows(attn_ctx *ctx, attn__sweep *sweep, siz
     attn_tensor stream;
     attn_feed_item rows[ATTN__PATCHES];
     size_t i;
-    if (attn_record_get(ctx, sweep->corrupted, next.text, &stream) != ATTN_OK)
+    if (attn_record_get(ctx, sweep->corrupted, next.text, &stream) != ATTN_OK) /* cover: recorded */
         return ctx->status;
     for (i = 0; i < n; i++) {
         const size_t n_tokens = items[i].n_tokens, first = sweep->desc->n_tokens - n_tokens;
@@ -10467,13 +10467,13 @@ static attn_status attn__run_patched_rows(attn_ctx *ctx, attn__sweep *sweep, siz
         items[i].resid = to;
         to += n_tokens * width;
     }
-    if (attn_feed_batch(ctx, rows, n) != ATTN_OK)
+    if (attn_feed_batch(ctx, rows, n) != ATTN_OK) /* cover: nothing in it can fail */
         return ctx->status;
     for (i = 0; i < n; i++) { /* the layer's other keys and values are still right */
         attn_unhook_all(sweep->sessions[i]);
         sweep->sessions[i]->held[layer] = sweep->desc->n_tokens;
-        if (attn_rewind(ctx, sweep->sessions[i], sweep->desc->n_tokens - items[i].n_tokens) !=
-            ATTN_OK)
+        if (attn_rewind(ctx, sweep->sessions[i], /* cover: it holds them */
+                        sweep->desc->n_tokens - items[i].n_tokens) != ATTN_OK)
             return ctx->status;
     }
     return ATTN_OK;
@@ -12055,7 +12055,7 @@ static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model
     const int n_threads = attn__threads_for(ctx, (double)rows * (double)width * (double)n_out);
     attn__unembedding u;
     memset(&u, 0, sizeof u);
-    if (attn__need_kernels(ctx, &u.kernels))
+    if (attn__need_kernels(ctx, &u.kernels)) /* cover: the layer norm has asked */
         return ctx->status;
     u.packs =
         (float *)attn__alloc(ctx, (size_t)n_threads * ATTN__PACK * sizeof(float), "packed rows");

@@ -496,6 +496,10 @@ static void vocabularies_agree(void)
                          (size_t)get_u64(other + 104));
         free(other);
     }
+    other = section_of(variant(FIXTURES "sharded", "tokenizer.json", ",\"<|endoftext|>\":299", ""),
+                       &other_size);
+    same_section("only added_tokens", section, size, other, other_size);
+    free(other);
     CHECK(run("awk '{ printf \"%%s\\r\\n\", $0 }' " FIXTURES "bf16/merges.txt >%s/merges.txt",
               copied(FIXTURES "bf16")) == 0); /* lines as Windows ends them */
     edit(test_tmp("variant"), "vocab.json", ", \"<|endoftext|>\": 299", "");
@@ -1817,6 +1821,10 @@ static void sections_of_any_size(void)
                         "\"n_layer\": 1, \"n_inner\": %d}",
                         (int)INNER);
     test_write(path, text, n);
+    CHECK(run("trap '' XFSZ; ulimit -f 11500; " TEST_BUILD "/attn-convert %s %s", dir,
+              test_tmp("inner.attn")) == 1 && /* 5.9 MB: in the middle of b_in */
+          strstr(err, "cannot write") &&
+          !leftovers());
     model = converted(&ctx, dir, "");
     memset(&x, 0, sizeof x);
     if (model && OK(&ctx, attn_model_tensor(&ctx, model, "blocks.0.mlp.W_out", &x)))

@@ -741,9 +741,12 @@ static attn_status encode_specials(attn_ctx *ctx, attn_session *session)
 static attn_status generate_from_text(attn_ctx *ctx, attn_session *session)
 {
     attn_generate_desc desc;
+    char text[161]; /* a long word takes memory, a short one none */
     memset(&desc, 0, sizeof desc);
     desc.max_tokens = 2;
-    return attn_generate(ctx, session, "the cat", &desc, NULL, NULL);
+    memset(text, 'e', 160);
+    text[160] = 0;
+    return attn_generate(ctx, session, text, &desc, NULL, NULL);
 }
 
 static attn_status edit_with_a_mean(attn_ctx *ctx, attn_session *session)
