@@ -182,7 +182,8 @@ static void json_alone(void)
 static void other_models(void)
 {
     CHECK(run(TEST_BUILD
-              "/attn-convert tests/golden/plain 'build/test-tmp/a\"b.attn' && " TEST_BUILD
+              "/attn-convert --no-tokenizer tests/golden/plain 'build/test-tmp/a\"b.attn' "
+              "&& " TEST_BUILD
               "/attn-convert examples/tiny-stories build/test-tmp/q8.attn --dtype q8") == 0);
     CHECK(run(BENCH "'build/test-tmp/a\"b.attn' --quick --only speculation,batch,memory,tokenizer "
                     "--json build/test-tmp/bench.json") == 0);
