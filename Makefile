@@ -33,13 +33,16 @@ PROMPT = Once upon a time
 N      = 200
 SEED   = 1
 
+# The suites for `make test`; all of them if there are none.
+SUITES =
+
 # Options for `make bench`.
 BENCH  =
 
 export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
-.PHONY: all run notebooks test test-full portability fuzz tsan bench gpt2 clean distclean install format format-check help FORCE
+.PHONY: all run notebooks test test-full coverage portability fuzz tsan bench gpt2 clean distclean install format format-check help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
 
@@ -51,8 +54,8 @@ notebooks: $(NOTEBOOKS) $(NOTEBOOK_MODELS) ## the notebooks on attention, in C
 	@for n in $(sort $(filter $(BUILD)/from_scratch/0%,$(NOTEBOOKS))); do \
 	    echo; echo "== $$n"; $$n || exit; done
 
-test: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) $(TESTED) $(BUILD)/test ## build and run the tests
-	$(BUILD)/test
+test: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) $(TESTED) $(BUILD)/test ## build and run the tests (SUITES="model hooks" for some)
+	$(BUILD)/test $(SUITES)
 
 bench: $(BUILD)/bench ## speed next to what this machine can do at all (BENCH="--quick --size 355M")
 	$(BUILD)/bench $(BENCH)
@@ -141,6 +144,22 @@ ifneq ($(ARCHER),)
 else
 	@echo 'no libarcher.so here: races between the workers of one call are not looked for'
 endif
+
+# Which lines and branches the tests run, measured by clang in two builds whose counts are added. The
+# first has no threads, because its counters are not atomic; the second has, and reads files instead
+# of mapping them, but atomic counters in the kernels are too slow for all of the tests. %c has
+# counters live in the file, so that those of a program that a signal ends are not lost.
+COVERAGE = LLVM_PROFILE_FILE=$(abspath $(1))/profile/%m%c.profraw $(MAKE) --no-print-directory \
+    BUILD=$(1) CC=clang CFLAGS='-O1 -fprofile-instr-generate -fcoverage-mapping -Wno-pass-failed \
+    -mllvm -pragma-unroll-threshold=1 -mllvm -runtime-counter-relocation $(2)'
+COUNTED  = $(BUILD)/coverage $(BUILD)/coverage-threads
+
+coverage: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) ## lines and branches that the tests run (needs clang, llvm-cov, python3)
+	@rm -rf $(COUNTED:%=%/profile)
+	ATTN_TEST_FULL=1 $(call COVERAGE,$(BUILD)/coverage) OPENMP=0 test
+	$(call COVERAGE,$(BUILD)/coverage-threads,-fprofile-update=atomic -DATTN_NO_MMAP) \
+	    SUITES='format tensors properties corners' test
+	@python3 tests/coverage.py $(COUNTED)
 
 # Models of the Hugging Face hub ==================================================================
 

@@ -1652,26 +1652,28 @@ typedef struct attn__kernels {
 /* Bits of what this processor and its operating system can run. */
 enum { ATTN__HAS_AVX2 = 1, ATTN__HAS_AVX512 = 2, ATTN__HAS_VNNI = 4 };
 
+/* What that is, from leaf 1's ecx, the low half of XCR0 and leaf 7's ebx and ecx. */
+static unsigned attn__features_of(unsigned leaf1, unsigned xcr0, unsigned leaf7b, unsigned leaf7c)
+{
+    const unsigned ymm = 0x6, zmm = 0xe6;          /* registers that the system saves */
+    const unsigned fma_f16c = 1u << 12 | 1u << 29; /* leaf 1 */
+    const unsigned f_dq_bw_vl = 3u << 16 | 1u << 30 | 1u << 31; /* leaf 7 */
+    if ((xcr0 & ymm) != ymm || (leaf1 & fma_f16c) != fma_f16c || !(leaf7b >> 5 & 1))
+        return 0;
+    if ((xcr0 & zmm) != zmm || (leaf7b & f_dq_bw_vl) != f_dq_bw_vl)
+        return ATTN__HAS_AVX2;
+    return ATTN__HAS_AVX2 | ATTN__HAS_AVX512 | (leaf7c >> 11 & 1 ? ATTN__HAS_VNNI : 0);
+}
+
 static unsigned attn__cpu_features(void)
 {
-    unsigned a, b, c, d, xcr0 = 0, high, features = 0;
-    if (!__get_cpuid(1, &a, &b, &c, &d))
-        return 0;
-    if ((c >> 27 & 1) == 0) /* OSXSAVE: the system saves wide registers at all */
+    unsigned a, b, c, d, leaf1, xcr0 = 0, high;
+    if (!__get_cpuid(1, &a, &b, &leaf1, &d) || /* cover: a processor of before 2013 */
+        !(leaf1 >> 27 & 1) ||                  /* OSXSAVE: may we ask? */
+        !__get_cpuid_count(7, 0, &a, &b, &c, &d))
         return 0;
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
-    if ((xcr0 & 0x6) != 0x6 || (c >> 12 & 1) == 0 || (c >> 29 & 1) == 0) /* FMA, F16C */
-        return 0;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
-        return 0;
-    if (b >> 5 & 1)
-        features |= ATTN__HAS_AVX2;
-    if ((xcr0 & 0xe6) == 0xe6 && (features & ATTN__HAS_AVX2) && (b >> 16 & 1) && (b >> 17 & 1) &&
-        (b >> 30 & 1) && (b >> 31 & 1)) /* F, DQ, BW, VL */
-        features |= ATTN__HAS_AVX512;
-    if ((features & ATTN__HAS_AVX512) && (c >> 11 & 1))
-        features |= ATTN__HAS_VNNI;
-    return features;
+    return attn__features_of(leaf1, xcr0, b, c);
 }
 #endif
 
@@ -3181,7 +3183,7 @@ static uint64_t ATTN__FN(digest)(const unsigned char *block, size_t size)
         if (n < 256)
             memset(words, 0, sizeof words);
         memcpy(words, block, n);
-        if (attn__host_is_big_endian())
+        if (attn__host_is_big_endian()) /* cover: another processor */
             for (j = 0; j < 64; j++)
                 words[j] = attn__u32((const unsigned char *)&words[j]);
         for (j = 0; j < 64; j++) {
@@ -3316,6 +3318,26 @@ static const attn__kernels ATTN__FN(kernels) = {
 #pragma GCC diagnostic pop
 #endif
 
+/* The kernels that a processor with these features runs when asked for `isa`, or NULL. */
+static const attn__kernels *attn__kernels_of(attn_isa_kind isa, unsigned features)
+{
+#ifdef ATTN__DISPATCH
+    if ((isa == ATTN_ISA_AUTO || isa == ATTN_ISA_AVX512_VNNI) && (features & ATTN__HAS_VNNI))
+        return &attn__kernels_vnni;
+    if ((isa == ATTN_ISA_AUTO || isa == ATTN_ISA_AVX512) && (features & ATTN__HAS_AVX512))
+        return &attn__kernels_avx512;
+    if ((isa == ATTN_ISA_AUTO || isa == ATTN_ISA_AVX2) && (features & ATTN__HAS_AVX2))
+        return &attn__kernels_avx2;
+#else
+    (void)features;
+#endif
+    if (isa == ATTN_ISA_PORTABLE)
+        return &attn__kernels_portable;
+    if (isa == ATTN_ISA_AUTO || isa == ATTN_ISA_BASE || isa == attn__kernels_base.kind)
+        return &attn__kernels_base;
+    return NULL;
+}
+
 /* The kernels a context asks for, or NULL if they are not here. What the processor can do is asked
  * once and kept: a race to fill the cache is harmless, everybody would write the same. */
 static const attn__kernels *attn__kernels_for(const attn_ctx *ctx)
@@ -3327,20 +3349,10 @@ static const attn__kernels *attn__kernels_for(const attn_ctx *ctx)
         features = attn__cpu_features() | 1u << 31;
         __atomic_store_n(&cached, features, __ATOMIC_RELAXED);
     }
-    if ((ctx->isa == ATTN_ISA_AUTO || ctx->isa == ATTN_ISA_AVX512_VNNI) &&
-        (features & ATTN__HAS_VNNI))
-        return &attn__kernels_vnni;
-    if ((ctx->isa == ATTN_ISA_AUTO || ctx->isa == ATTN_ISA_AVX512) && (features & ATTN__HAS_AVX512))
-        return &attn__kernels_avx512;
-    if ((ctx->isa == ATTN_ISA_AUTO || ctx->isa == ATTN_ISA_AVX2) && (features & ATTN__HAS_AVX2))
-        return &attn__kernels_avx2;
+    return attn__kernels_of(ctx->isa, features);
+#else
+    return attn__kernels_of(ctx->isa, 0);
 #endif
-    if (ctx->isa == ATTN_ISA_PORTABLE)
-        return &attn__kernels_portable;
-    if (ctx->isa == ATTN_ISA_AUTO || ctx->isa == ATTN_ISA_BASE ||
-        ctx->isa == attn__kernels_base.kind)
-        return &attn__kernels_base;
-    return NULL;
 }
 
 static attn_status attn__need_kernels(attn_ctx *ctx, const attn__kernels **kernels)
@@ -3911,10 +3923,7 @@ ATTN__DEF attn_tensor attn_reshape(attn_tensor x, attn_shape shape)
             y.stride[to] = stride * (ptrdiff_t)n_to;
             n_to *= shape.dim[to--];
         }
-        if (n_to != n_from)
-            return attn__no_tensor("attn_reshape: this split does not lie evenly in memory; "
-                                   "attn_copy makes a dense tensor");
-        from--;
+        from--; /* n_to is n_from: as many are left of both */
     }
     return y;
 }
@@ -5533,7 +5542,7 @@ static void attn__print_element(attn__printer *p, ptrdiff_t at)
 static void attn__print_dim(attn__printer *p, int dim, ptrdiff_t at)
 {
     const size_t n = p->x.shape[dim], indent = sizeof "tensor(" + (size_t)dim;
-    const size_t fit = p->width + 2 < 81 - indent ? (81 - indent) / (p->width + 2) : 1;
+    const size_t fit = (81 - indent) / (p->width + 2); /* no number is wider than 50 */
     const int last = dim == p->x.ndim - 1, shorten = p->shorten && n > 6;
     size_t i, n_shown = 0;
     attn__write(&p->to, "[", 1);
@@ -5932,7 +5941,7 @@ static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer
             return ctx->status;
     if (attn__index_merges(ctx, tokenizer, by_right, start))
         return ctx->status;
-    if (n_nodes > SIZE_MAX / sizeof(attn__special_node))
+    if (n_nodes > SIZE_MAX / sizeof(attn__special_node)) /* cover: 32-bit */
         return attn__fail(ctx, ATTN_E_MEMORY, "tokenizer: too many special tokens");
     tokenizer->special =
         ATTN__AS(attn__special_node *,
@@ -5970,7 +5979,7 @@ ATTN__DEF attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokeniz
                           "special tokens and %llu token bytes need %llu",
                           ATTN__LLU(size), ATTN__LLU(n_tokens), ATTN__LLU(n_merges),
                           ATTN__LLU(n_special), ATTN__LLU(n_bytes), ATTN__LLU(needed));
-    if (n_tokens > INT32_MAX || n_merges > INT32_MAX)
+    if (n_tokens > INT32_MAX || n_merges > INT32_MAX) /* cover: 8 GiB of tokenizer */
         return attn__fail(ctx, ATTN_E_FORMAT,
                           "tokenizer: %llu tokens and %llu merges; ids and ranks end at 2147483647",
                           ATTN__LLU(n_tokens), ATTN__LLU(n_merges));
@@ -6349,7 +6358,7 @@ static attn_status attn__reserve_places(attn__encoder *encoder, size_t size)
 {
     const size_t n_merges = encoder->tokenizer->n_merges;
     size_t wanted = encoder->n_places + encoder->n_places / 2, bytes;
-    if (size >= INT32_MAX)
+    if (size >= INT32_MAX) /* cover: a token of 2 GiB */
         return attn__fail(encoder->ctx, ATTN_E_ARGUMENT,
                           "attn_encode: this vocabulary needs %llu bytes of one word at once, the "
                           "most is 2147483646",
@@ -6625,7 +6634,7 @@ ATTN__DEF attn_status attn_decode(attn_ctx *ctx, const attn_tokenizer *tokenizer
             return attn__fail(ctx, ATTN_E_TOKEN,
                               "attn_decode: id %ld at index %llu is not in the vocabulary of %llu",
                               (long)ids[i], ATTN__LLU(i), ATTN__LLU(tokenizer->n_tokens));
-        if (length > SIZE_MAX - total)
+        if (length > SIZE_MAX - total) /* cover: 32-bit */
             return attn__fail(ctx, ATTN_E_SPACE,
                               "attn_decode: the text is too long for any buffer");
         if (total + length <= capacity && length)
@@ -6703,7 +6712,7 @@ static int attn__map(const char *path, const unsigned char **bytes, size_t *size
     (void)path, (void)bytes, (void)size;
     return 0;
 }
-static void attn__unmap(const unsigned char *bytes, size_t size)
+static void attn__unmap(const unsigned char *bytes, size_t size) /* cover: nothing is mapped */
 {
     (void)bytes, (void)size;
 }
@@ -7116,14 +7125,13 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
                           path);
     end = table + table_size;
     if (text != 0) {
-        if (!attn__lies_within(text, text_size, end, m->size) || text - end >= 64)
+        /* the table ends at a multiple of 64, so there is nothing in between */
+        if (text != end || !attn__lies_within(text, text_size, end, m->size))
             return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tokenizer does not fit into the file",
                               path);
         if (attn_checksum(0, h + text, (size_t)text_size) != attn__u64(h + 112))
             return attn__fail(ctx, ATTN_E_CHECKSUM,
                               "%s: the tokenizer's checksum is wrong: damaged", path);
-        if (attn__check_zeros(ctx, m, path, end, text) != ATTN_OK)
-            return ctx->status;
         if (attn_tokenizer_new(ctx, &m->tokenizer, h + text, (size_t)text_size) != ATTN_OK) {
             char reason[sizeof ctx->message];
             memcpy(reason, ctx->message, sizeof reason);
@@ -7255,7 +7263,7 @@ static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *pa
 {
     if (attn__read_header(ctx, m, path) || attn__read_sections(ctx, m, path))
         return ctx->status;
-    if (attn__host_is_big_endian() && !m->copy) {
+    if (attn__host_is_big_endian() && !m->copy) { /* cover: another processor */
         size_t i;
         m->copy = attn__alloc(ctx, m->size, "a copy in this processor's byte order");
         if (!m->copy)
@@ -7269,7 +7277,7 @@ static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *pa
     m->layers = (attn__layer *)attn__alloc(ctx, m->config.n_layer * sizeof *m->layers, "layers");
     if (!m->layers)
         return ATTN_E_MEMORY;
-    if (attn__host_is_big_endian())
+    if (attn__host_is_big_endian()) /* cover: another processor */
         attn__to_host_order(m);
     return attn__bind(ctx, m, path);
 }
@@ -7582,7 +7590,7 @@ static attn_status attn__session_plan(attn_ctx *ctx, attn_session *s, const attn
                4.0 * (double)s->n_batch * (8.0 * ((double)c->d_model + 16) + c->d_mlp + 64) +
                4.0 * ((double)s->n_threads * ATTN__PACK + 2.0 * c->n_vocab) + 8.0 * c->n_layer +
                65536;
-    if (estimate > (double)(SIZE_MAX / 2))
+    if (estimate > (double)(SIZE_MAX / 2)) /* cover: 32-bit */
         return attn__fail(ctx, ATTN_E_MEMORY, "a session of %llu tokens does not fit in memory",
                           ATTN__LLU(s->capacity));
     *bytes = attn__lay_out(s, NULL) * sizeof(float);
@@ -7998,7 +8006,7 @@ static attn_status attn__fit(attn_ctx *ctx, attn_session *s, float **memory, int
     }
     if (*memory)
         return ATTN_OK;
-    if (width > SIZE_MAX / sizeof(float) ||
+    if (width > SIZE_MAX / sizeof(float) || /* cover: 32-bit */
         attn__mul_overflows(width * sizeof(float), s->n_batch, &n))
         return attn__fail(ctx, ATTN_E_MEMORY,
                           "what hooks want to see of %llu positions at once does not fit in memory",
@@ -8149,9 +8157,9 @@ static size_t attn__slot_bytes(const attn_config *c, int point, size_t first, si
 {
     size_t n_heads, size = attn__floats_at(c, point, &n_heads);
     if (attn__is_over_keys(point))
-        size = first + room; /* both at most n_ctx */
-    if (attn__mul_overflows(size, n_heads, &size) || attn__mul_overflows(size, room, &size) ||
-        attn__mul_overflows(size, sizeof(float), &size))
+        size = first + room;                         /* both at most n_ctx */
+    if (attn__mul_overflows(size, n_heads, &size) || /* cover: 32-bit */
+        attn__mul_overflows(size, room, &size) || attn__mul_overflows(size, sizeof(float), &size))
         return 0;
     return size;
 }
@@ -8167,7 +8175,7 @@ static size_t attn__points_bytes(const attn_config *c, const uint32_t *points, s
         for (point = 0; point < ATTN__N_HOOKS; point++)
             if (points[1 + layer] & ATTN__POINT(point)) {
                 const size_t one = attn__slot_bytes(c, point, first, room);
-                if (one == 0 || bytes > SIZE_MAX - one)
+                if (one == 0 || bytes > SIZE_MAX - one) /* cover: 32-bit */
                     return 0;
                 bytes += one;
                 ++*n_slots;
@@ -8221,7 +8229,7 @@ ATTN__DEF attn_status attn_record_size(attn_ctx *ctx, const attn_model *model,
             status = attn__no_such_name(ctx, "attn_record_size", &model->config, plan.names[i]);
     if (status == ATTN_OK) {
         *bytes = attn__points_bytes(&model->config, points, plan.first, plan.n_positions, &n_slots);
-        if (*bytes == 0)
+        if (*bytes == 0) /* cover: 32-bit */
             status = attn__fail(ctx, ATTN_E_MEMORY,
                                 "attn_record_size: %llu positions do not fit in memory",
                                 ATTN__LLU(plan.n_positions));
@@ -10340,7 +10348,7 @@ static attn_status attn__copy_base(attn_ctx *ctx, attn__sweep *sweep, size_t n)
                 return ctx->status;
             sweep->n_sessions++;
         }
-        if (attn_session_copy(ctx, sweep->sessions[i], sweep->base) != ATTN_OK)
+        if (attn_session_copy(ctx, sweep->sessions[i], sweep->base) != ATTN_OK) /* cover: idle */
             return ctx->status;
     }
     return ATTN_OK;
@@ -10393,7 +10401,7 @@ static attn_status attn__plan_layer(attn_ctx *ctx, const attn__sweep *sweep, siz
         layer + 1 == sweep->model->config.n_layer && attn__stays_in_row(sweep->point);
     attn_tensor clean, corrupted;
     size_t column = sweep->by_head ? sweep->model->config.n_head : n_tokens, i, n = 0;
-    if (attn_record_get(ctx, sweep->clean, name.text, &clean) != ATTN_OK ||
+    if (attn_record_get(ctx, sweep->clean, name.text, &clean) != ATTN_OK || /* cover: recorded */
         attn_record_get(ctx, sweep->corrupted, name.text, &corrupted) != ATTN_OK)
         return ctx->status;
     while (column-- > 0) {
@@ -10407,7 +10415,7 @@ static attn_status attn__plan_layer(attn_ctx *ctx, const attn__sweep *sweep, siz
             values[column] = sweep->corrupted_value;
             continue;
         }
-        for (i = n++; i > 0 && sweep->patches[i - 1].first < first; i--)
+        for (i = n++; i > 0 && sweep->patches[i - 1].first < first; i--) /* cover: blind heads */
             sweep->patches[i] = sweep->patches[i - 1];
         sweep->patches[i].column = column;
         sweep->patches[i].first = first;
@@ -10425,7 +10433,7 @@ static attn_status attn__hook_patch(attn_ctx *ctx, const attn__sweep *sweep, att
     attn_tensor clean;
     attn_edit edit;
     memset(&edit, 0, sizeof edit);
-    if (attn_record_get(ctx, sweep->clean, name.text, &clean) != ATTN_OK ||
+    if (attn_record_get(ctx, sweep->clean, name.text, &clean) != ATTN_OK || /* cover: recorded */
         attn_rewind(ctx, session, patch->first) != ATTN_OK)
         return ctx->status;
     edit.name = name.text;
@@ -10451,7 +10459,7 @@ static attn_status attn__run_patched_rows(attn_ctx *ctx, attn__sweep *sweep, siz
     attn_tensor stream;
     attn_feed_item rows[ATTN__PATCHES];
     size_t i;
-    if (attn_record_get(ctx, sweep->corrupted, next.text, &stream) != ATTN_OK)
+    if (attn_record_get(ctx, sweep->corrupted, next.text, &stream) != ATTN_OK) /* cover: recorded */
         return ctx->status;
     for (i = 0; i < n; i++) {
         const size_t n_tokens = items[i].n_tokens, first = sweep->desc->n_tokens - n_tokens;
@@ -10464,13 +10472,13 @@ static attn_status attn__run_patched_rows(attn_ctx *ctx, attn__sweep *sweep, siz
         items[i].resid = to;
         to += n_tokens * width;
     }
-    if (attn_feed_batch(ctx, rows, n) != ATTN_OK)
+    if (attn_feed_batch(ctx, rows, n) != ATTN_OK) /* cover: nothing in it can fail */
         return ctx->status;
     for (i = 0; i < n; i++) { /* the layer's other keys and values are still right */
         attn_unhook_all(sweep->sessions[i]);
         sweep->sessions[i]->held[layer] = sweep->desc->n_tokens;
-        if (attn_rewind(ctx, sweep->sessions[i], sweep->desc->n_tokens - items[i].n_tokens) !=
-            ATTN_OK)
+        if (attn_rewind(ctx, sweep->sessions[i], /* cover: it holds them */
+                        sweep->desc->n_tokens - items[i].n_tokens) != ATTN_OK)
             return ctx->status;
     }
     return ATTN_OK;
@@ -10953,7 +10961,7 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_session *session, 
                           "the model has no tokenizer, so its prompt must be ids (prompt_ids)");
     if (bos && model->config.bos < 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "the model has no beginning-of-text token");
-    if (room > SIZE_MAX / sizeof **ids - 1)
+    if (room > SIZE_MAX / sizeof **ids - 1) /* cover: 32-bit */
         return attn__fail(ctx, ATTN_E_ARGUMENT, "the prompt is too long");
     *ids = (int32_t *)attn__alloc(ctx, (room + 1) * sizeof **ids, "the prompt");
     if (!*ids)
@@ -12052,7 +12060,7 @@ static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model
     const int n_threads = attn__threads_for(ctx, (double)rows * (double)width * (double)n_out);
     attn__unembedding u;
     memset(&u, 0, sizeof u);
-    if (attn__need_kernels(ctx, &u.kernels))
+    if (attn__need_kernels(ctx, &u.kernels)) /* cover: the layer norm has asked */
         return ctx->status;
     u.packs =
         (float *)attn__alloc(ctx, (size_t)n_threads * ATTN__PACK * sizeof(float), "packed rows");
@@ -12666,7 +12674,7 @@ static void attn__seal(attn__image *m, uint64_t size)
         unsigned char *record = header + ATTN__HEADER + i * ATTN__RECORD;
         unsigned char *data = header + attn__u64(record + 96);
         const uint64_t n = attn__u64(record + 104);
-        for (at = 0; attn__host_is_big_endian() && at < n; at += 4) {
+        for (at = 0; attn__host_is_big_endian() && at < n; at += 4) { /* cover: another processor */
             uint32_t bits;
             memcpy(&bits, data + at, 4);
             attn__put_u32(data + at, bits);
@@ -12852,17 +12860,18 @@ ATTN__DEF attn_status attn_model_rewrite(attn_ctx *ctx, attn_model **model, cons
 static attn_status attn__file_bytes(attn_ctx *ctx, const attn_model *model,
                                     const unsigned char **bytes, void **copy)
 {
-    attn_model turned = *model;
     *bytes = model->bytes;
     *copy = NULL;
-    if (model->bytes != (const unsigned char *)model->copy || !attn__host_is_big_endian())
-        return ATTN_OK;
-    turned.copy = *copy = attn__alloc(ctx, model->size, "a copy in a file's byte order");
-    if (!turned.copy)
-        return ATTN_E_MEMORY;
-    memcpy(turned.copy, model->bytes, model->size);
-    attn__to_host_order(&turned);
-    *bytes = (const unsigned char *)turned.copy;
+    if (attn__host_is_big_endian() && /* cover: another processor */
+        model->bytes == (const unsigned char *)model->copy) {
+        attn_model turned = *model;
+        turned.copy = *copy = attn__alloc(ctx, model->size, "a copy in a file's byte order");
+        if (!turned.copy)
+            return ATTN_E_MEMORY;
+        memcpy(turned.copy, model->bytes, model->size);
+        attn__to_host_order(&turned);
+        *bytes = (const unsigned char *)turned.copy;
+    }
     return ATTN_OK;
 }
 

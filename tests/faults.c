@@ -1,11 +1,13 @@
 /* Makes calls of the system fail: loaded before a program (LD_PRELOAD), it fails call number
  * $FAULT_AT of all calls that the program itself makes to the functions below, and at the end
- * leaves the number of calls in the file $FAULT_COUNT. Linux with glibc; tests/test_faults.c uses
- * it. */
+ * leaves the number of calls in the file $FAULT_COUNT. With FAULT_ON=1 all later calls fail too,
+ * as they would on a full disk; with FAULT_SIGNAL the program gets that signal instead, and the
+ * call does its work. Linux with glibc; tests/test_faults.c uses it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,7 +22,7 @@ extern void *__libc_realloc(void *block, size_t size);
 
 static uintptr_t first, last; /* where the program itself lies */
 static long calls, fault_at = -1;
-static int ready;
+static int ready, goes_on, signal_number;
 
 static int find_program(struct dl_phdr_info *info, size_t size, void *user)
 {
@@ -42,6 +44,8 @@ __attribute__((constructor)) static void begin(void)
     const char *at = getenv("FAULT_AT");
     dl_iterate_phdr(find_program, NULL);
     fault_at = at ? atol(at) : -1;
+    goes_on = getenv("FAULT_ON") != NULL;
+    signal_number = getenv("FAULT_SIGNAL") ? atoi(getenv("FAULT_SIGNAL")) : 0;
     ready = 1;
 }
 
@@ -59,10 +63,16 @@ __attribute__((destructor)) static void end(void)
 /* Is it this call's turn? `from` is where it returns to. */
 static int fails(const void *from, int reason)
 {
+    long call;
     if (!ready || (uintptr_t)from < first || (uintptr_t)from >= last)
         return 0;
-    if (__atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED) != fault_at)
+    call = __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
+    if (fault_at < 0 || call < fault_at || (call > fault_at && !goes_on))
         return 0;
+    if (signal_number) {
+        raise(signal_number);
+        return 0;
+    }
     errno = reason;
     return 1;
 }
@@ -170,7 +180,7 @@ size_t fwrite(const void *from, size_t size, size_t count, FILE *file)
 {
     typedef size_t (*real)(const void *, size_t, size_t, FILE *);
     NEXT("fwrite");
-    if (FAILS(ENOSPC)) {
+    if (file != stderr && FAILS(ENOSPC)) { /* messages are seen */
         file->_flags |= STREAM_ERROR;
         return 0;
     }

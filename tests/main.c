@@ -137,7 +137,7 @@ int main(int argc, char **argv)
                   {"notebooks", suite_notebooks},   {"lens", suite_lens},
                   {"bench", suite_bench},           {"lens-tool", suite_lens_tool},
                   {"properties", suite_properties}, {"fuzz", suite_fuzz},
-                  {"faults", suite_faults}};
+                  {"corners", suite_corners},       {"faults", suite_faults}};
     size_t i;
     int arg;
     if (mkdir("build/test-tmp", 0777) != 0 && errno != EEXIST) {

@@ -62,5 +62,6 @@ void suite_properties(void);
 void suite_fuzz(void);
 void suite_faults(void);
 void suite_bench(void);
+void suite_corners(void);
 
 #endif

@@ -1,6 +1,8 @@
 /* The bench: that it runs to its end, what it prints, how it refuses. Nothing here looks at how
  * fast anything is. */
+#include "tools/bench_model.h"
 #include "command.h"
+#include <math.h>
 
 #define BENCH TEST_BUILD "/bench "
 #define MODEL TEST_BUILD "/tiny-stories.attn "
@@ -72,6 +74,52 @@ static void help(void)
     forget();
 }
 
+/* The model of random weights: every tensor there and whole, the numbers within what was drawn. */
+static void random_weights(void)
+{
+    static const model_shape shape = {"tiny", 2, 2, 32};
+    static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_Q8, ATTN_Q4};
+    char path[512];
+    size_t i, k;
+    snprintf(path, sizeof path, "%s", test_tmp("random.attn"));
+    for (i = 0; i < 4; i++) {
+        attn_ctx ctx;
+        attn_model *model = NULL;
+        attn_tensor_info info;
+        attn_tensor x;
+        uint64_t size;
+        double sum = 0, squares = 0;
+        memset(&ctx, 0, sizeof ctx);
+        memset(&x, 0, sizeof x);
+        OK(&ctx, model_write(&ctx, path, &shape, dtypes[i]));
+        if (!OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
+            continue;
+        CHECK(attn_model_config(model)->n_layer == 2 && attn_model_config(model)->d_model == 32 &&
+              attn_model_config(model)->n_vocab == 50257 &&
+              attn_model_config(model)->n_ctx == 1024);
+        CHECK(attn_model_n_tensors(model) == 4 + 12 * 2);
+        for (size = k = 0; k < attn_model_n_tensors(model); k++)
+            if (OK(&ctx, attn_model_tensor_info(&ctx, model, k, &info)))
+                size += strcmp(info.name, "pos_embed.W_pos") != 0 ? info.size : 0;
+        CHECK(model_bytes(&shape, dtypes[i]) == size);
+        if (OK(&ctx, attn_model_tensor(&ctx, model, "blocks.1.mlp.W_in", &x)))
+            for (k = 0; k < attn_count(x); k++) {
+                const double value = (double)((const float *)x.data)[k];
+                CHECK(fabs(value) < 0.06);
+                sum += value;
+                squares += value * value;
+            }
+        sum /= (double)attn_count(x); /* uniform from -0.05 to 0.05: variance 1/1200 */
+        squares /= (double)attn_count(x);
+        CHECKF(fabs(sum) < 0.005 && fabs(squares * 1200 - 1) < 0.1, "mean %g, square %g", sum,
+               squares);
+        attn_tensor_free(&ctx, &x);
+        attn_model_close(model);
+        attn_ctx_free(&ctx);
+    }
+    remove(path);
+}
+
 /* Every section of the table, on the included model; the table and the JSON agree. */
 static void every_section(void)
 {
@@ -129,11 +177,37 @@ static void json_alone(void)
     forget();
 }
 
+/* A model of 32 positions, with a name to be quoted: what cannot be measured is said, and the rest
+ * is. Then weights of 8 bits, and no model at all. */
+static void other_models(void)
+{
+    CHECK(run(TEST_BUILD
+              "/attn-convert --no-tokenizer tests/golden/plain 'build/test-tmp/a\"b.attn' "
+              "&& " TEST_BUILD
+              "/attn-convert examples/tiny-stories build/test-tmp/q8.attn --dtype q8") == 0);
+    CHECK(run(BENCH "'build/test-tmp/a\"b.attn' --quick --only speculation,batch,memory,tokenizer "
+                    "--json build/test-tmp/bench.json") == 0);
+    CHECKF(count_of(out, "not measured: the model has too few positions") == 3 &&
+               strstr(out, "\ntokenizer "),
+           "%s", out);
+    CHECK(run("grep -c '\"model\": \"a\\\\\"b.attn\"' build/test-tmp/bench.json") == 0);
+    CHECK(run(BENCH "build/test-tmp/q8.attn --quick --only matmul,prompt --json -") == 0);
+    CHECK(count_of(out, "\"dtype\": \"q8\"") > 3 && count_of(out, "\"dtype\": \"f16\"") == 0);
+    CHECK(run(BENCH "--quick --size 355M --only roofs --json -") == 0);
+    CHECK(count_of(out, "\"section\": \"roofs\"") > 5 &&
+          count_of(out, "\"section\": ") == count_of(out, "\"section\": \"roofs\""));
+    CHECK(run(BENCH "$(printf '%%05000d' 1) --quick --only prompt") == 1);
+    CHECK(err && strstr(err, "is too long"));
+    forget();
+}
+
 void suite_bench(void)
 {
     RUN("bench", bad_options);
     RUN("bench", failures);
     RUN("bench", help);
+    RUN("bench", random_weights);
     RUN("bench", every_section);
     RUN("bench", json_alone);
+    RUN("bench", other_models);
 }

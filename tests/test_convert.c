@@ -496,6 +496,10 @@ static void vocabularies_agree(void)
                          (size_t)get_u64(other + 104));
         free(other);
     }
+    other = section_of(variant(FIXTURES "sharded", "tokenizer.json", ",\"<|endoftext|>\":299", ""),
+                       &other_size);
+    same_section("only added_tokens", section, size, other, other_size);
+    free(other);
     CHECK(run("awk '{ printf \"%%s\\r\\n\", $0 }' " FIXTURES "bf16/merges.txt >%s/merges.txt",
               copied(FIXTURES "bf16")) == 0); /* lines as Windows ends them */
     edit(test_tmp("variant"), "vocab.json", ", \"<|endoftext|>\": 299", "");
@@ -574,6 +578,9 @@ static void vocabularies_that_are_none(void)
         {"bf16", "merges.txt", "h e", "h e e", "is not two tokens with a blank between them"},
         {"bf16", "merges.txt", "h e", "<|endoftext|> e", "is a special token"},
         {"bf16", "merges.txt", "h e", "#version: 0.2", "merges.txt, line 2"},
+        {"bf16", "merges.txt", "h e", "h ", "is not two tokens with a blank between them"},
+        {"bf16", "merges.txt", "#version: 0.2", "version", "merges.txt, line 1"},
+        {"bf16", "merges.txt", "#version: 0.2", "a long line", "merges.txt, line 1"},
         {"bf16", "vocab.json", "\"<|endoftext|>\"", "\"\\ud83d\\ude00\"",
          "299 (\"\xf0\x9f\x98\x80\") has a character"},
         {"bf16", "vocab.json", "\"!\": 0", "\"!\": 1", "both have id 1"},
@@ -597,7 +604,28 @@ static void vocabularies_that_are_none(void)
         {"sharded", "tokenizer.json", "suffix\":\"\"", "suffix\":\"_\"", "an end_of_word_suffix"},
         {"sharded", "tokenizer.json", "[\"h\",\"e\"]", "[\"h\",\"e\",\"e\"]", "neither a string"},
         {"sharded", "tokenizer.json", "[\"h\",\"e\"]", "[\"q\",\"z\"]", "tokenizer.json, merge 0"},
+        {"sharded", "tokenizer.json", "[\"h\",\"e\"]", "[5,\"e\"]", "neither a string"},
+        {"sharded", "tokenizer.json", "[\"h\",\"e\"]", "[\"h\",5]", "neither a string"},
         {"sharded", "tokenizer.json", "\"merges\"", "\"Merges\"", "has no list \"merges\""},
+        {"sharded", "tokenizer.json", "\"merges\"", "\"merges\":5,\"Merges\"", "no list"},
+        {"sharded", "tokenizer.json", "\"model\"", "\"Model\"", "has no object \"model\""},
+        {"sharded", "tokenizer.json", "\"model\"", "\"model\":5,\"Model\"", "has no object"},
+        {"sharded", "tokenizer.json", "\"pre_tokenizer\"", "\"Pre_tokenizer\"", "pre_tokenizer"},
+        {"sharded", "tokenizer.json", "\"pre_tokenizer\"", "\"pre_tokenizer\":{},\"x\"",
+         "pre_tokenizer"},
+        {"sharded", "tokenizer.json", "\"added_tokens\"", "\"added_tokens\":{},\"x\"",
+         "added_tokens is not a list"},
+        {"sharded", "tokenizer.json", "\"added_tokens\"", "\"added_tokens\":[7],\"x\"",
+         "entry 0 of added_tokens"},
+        {"sharded", "tokenizer.json", "\"id\":299,", "\"id\":5000000,", "entry 0 of added_tokens"},
+        {"sharded", "tokenizer.json", "\"content\":\"<|endoftext|>\"", "\"content\":299",
+         "entry 0 of added_tokens"},
+        {"sharded", "tokenizer.json", "\"content\":\"<|endoftext|>\"", "\"content\":\"\"",
+         "entry 0 of added_tokens"},
+        {"sharded", "tokenizer.json", "\"content\":\"<|endoftext|>\"",
+         "\"content\":\"<|endoftexT|>\"", "both have id 299"},
+        {"sharded", "tokenizer.json", "\"vocab\":{", "\"vocab\":{},\"x\":{", "no vocabulary"},
+        {"sharded", "tokenizer.json", "\"vocab\":{", "\"vocab\":[],\"x\":{", "no vocabulary"},
         {"sharded", "tokenizer.json", "\"vocab\"", "\"Vocab\"", "no vocabulary"},
         {"sharded", "tokenizer.json", "\"id\":299,", "", "entry 0 of added_tokens"},
         {"sharded", "tokenizer.json", "\"id\":299,", "\"id\":7,", "both have id 7"}};
@@ -615,11 +643,166 @@ static void vocabularies_that_are_none(void)
     CHECK(run("rm %s/vocab.json", copied(FIXTURES "bf16")) == 0);
     refused(test_tmp("variant"), "", "a merges.txt but no vocab.json");
     refused(FIXTURES "v3.bin", "--tokenizer no/such", "there is no directory no/such");
+    refused(FIXTURES "v3.bin", "--tokenizer LICENSE", "there is no directory LICENSE");
     edit(variant(FIXTURES "sharded", "tokenizer.json", "\"\\u0120and\":298", "\"\":298"),
          "tokenizer.json", "[\"\\u0120\",\"and\"]", "[\"\",\"h\"]");
     refused(test_tmp("variant"), "", "298 is a token without bytes");
     refused(FIXTURES "v3.bin", "--tokenizer tests", "neither vocab.json with merges.txt nor");
     forget();
+}
+
+/* added_tokens.json says which tokens are special, be they in vocab.json or not; special tokens
+ * are spelled as they are, without stand-ins. */
+static void added_tokens(void)
+{
+    static const struct {
+        const char *json, *text;
+    } cases[] = {
+        {"{\"he\": 256}", "merges.txt, line 2 makes \"he\", a special token"},
+        {"{\" \": 300}", "are the same bytes (\" \")"}, /* the blank's stand-in is U+0120 */
+        {"{\"h\": 72}", "the tokens \"i\" and \"h\" both have id 72"},
+        {"{\"h\": 4000000}", "added_tokens.json: the id of \"h\" is not a whole number below"},
+        {"{\"a\": }", "added_tokens.json: malformed JSON"},
+        {"[1]", "added_tokens.json: no vocabulary"}};
+    char path[600];
+    const char *dir = copied(FIXTURES "bf16");
+    size_t i, size = 0, other_size = 0;
+    unsigned char *section, *other;
+    attn_ctx ctx;
+    attn_tokenizer *t = NULL;
+    snprintf(path, sizeof path, "%s/added_tokens.json", dir);
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        test_write(path, cases[i].json, strlen(cases[i].json));
+        refused(dir, "", cases[i].text);
+    }
+    section = section_of(FIXTURES "bf16", &size);
+    test_write(path, "{}", 2);
+    other = section_of(dir, &other_size);
+    same_section("no added tokens", section, size, other, other_size);
+    free(other);
+    free(section);
+
+    test_write(path, "{\"\": 300, \"a b\": 301}", 21); /* one has no bytes, so it is no token */
+    section = section_of(dir, &size);
+    memset(&ctx, 0, sizeof ctx);
+    if (CHECK(section && get_u32(section) == 302 && get_u32(section + 8) == 2) &&
+        OK(&ctx, attn_tokenizer_new(&ctx, &t, section, size))) {
+        int32_t ids[8];
+        size_t n = 0;
+        OK(&ctx, attn_encode(&ctx, t, "a b", 3, 1, ids, 8, &n));
+        CHECK(n == 1 && ids[0] == 301);
+    }
+    attn_tokenizer_free(t);
+    free(section);
+    attn_ctx_free(&ctx);
+    forget();
+}
+
+/* How the lines of merges.txt end, and whether its first one names a version, changes nothing. */
+static void lines_of_merges(void)
+{
+    static const char *const edits[] = {
+        "tail -n +2",                             /* no version */
+        "sed '3i\\\n'",                           /* blank lines */
+        "awk 'NR > 1 { printf \"\\n\" } 1' ORS=", /* no end of the last line */
+    };
+    const char *dir = copied(FIXTURES "bf16");
+    size_t i, size = 0, other_size = 0;
+    unsigned char *section = section_of(FIXTURES "bf16", &size), *other;
+    for (i = 0; i < sizeof edits / sizeof edits[0]; i++) {
+        CHECKF(run("%s " FIXTURES "bf16/merges.txt >%s/merges.txt", edits[i], dir) == 0, "%s", err);
+        other = section_of(dir, &other_size);
+        same_section(edits[i], section, size, other, other_size);
+        free(other);
+    }
+    free(section);
+    CHECK(run("echo '#version: 0.2' >%s/merges.txt", dir) == 0);
+    refused(dir, "", "merges.txt has no merges");
+    forget();
+}
+
+/* Without "<|endoftext|>", or where it is no special token, nothing begins and ends a text. */
+static void no_end_of_text(void)
+{
+    static const struct {
+        const char *input, *file, *find, *replace;
+    } cases[] = {{"bf16", "vocab.json", "<|endoftext|>", "<|endoftexT|>"},
+                 {"sharded", "tokenizer.json", "\"added_tokens\"", "\"Added_tokens\""}};
+    size_t i;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        attn_ctx ctx;
+        attn_model *model;
+        char base[256];
+        snprintf(base, sizeof base, FIXTURES "%s", cases[i].input);
+        variant(base, cases[i].file, cases[i].find, cases[i].replace);
+        CHECK(run("sed -i 's/\"[be]os_token_id\"/\"x&/; s/\"x\"/\"x/' %s/config.json",
+                  test_tmp("variant")) == 0);
+        model = converted(&ctx, test_tmp("variant"), "");
+        CHECKF(model && attn_model_tokenizer(model) && attn_model_config(model)->bos == -1 &&
+                   attn_model_config(model)->eos == -1,
+               "%s: %s", cases[i].input, err);
+        attn_model_close(model);
+        CHECK(run(TEST_BUILD "/gpt2 %s --bos -n 1 -q hi", test_tmp("converted.attn")) == 1 &&
+              strstr(err, "has no beginning-of-text token for --bos"));
+    }
+    forget();
+}
+
+/* What the readers are made of, where a file that shows it would be too large to keep. */
+static void parts_of_the_readers(void)
+{
+    attn_ctx ctx;
+    arena memory = {NULL};
+    vocab v;
+    vocab_token token;
+    unsigned char *section = NULL;
+    char *bytes = NULL, *path;
+    size_t size = 0;
+    FILE *file;
+    memset(&ctx, 0, sizeof ctx);
+    CHECK(strcmp(base_name("a/b.c"), "b.c") == 0 && strcmp(base_name("a\\b.c"), "b.c") == 0);
+    CHECK(strcmp(base_name("a/b/"), "b/") == 0 && strcmp(base_name("b"), "b") == 0);
+    path = arena_path(&ctx, &memory, "a", "b");
+    CHECK(path && strcmp(path, "a/b") == 0);
+    path = arena_path(&ctx, &memory, "a/", "b");
+    CHECK(path && strcmp(path, "a/b") == 0);
+    CHECK(arena_alloc(&ctx, &memory, SIZE_MAX / 4, 8) == NULL);
+    FAILS(&ctx, ATTN_E_MEMORY, "no memory for", ctx.status);
+    ctx.status = ATTN_OK;
+    CHECK(arena_alloc(&ctx, &memory, 5, 0) != NULL);
+
+    test_write(test_tmp("long"), "123456789", 9);
+    if (CHECK((file = fopen(test_tmp("long"), "rb")) != NULL)) {
+        OK(&ctx, read_all(&ctx, &memory, file, "a text", 9, &bytes, &size));
+        CHECK(bytes && size == 9 && strcmp(bytes, "123456789") == 0);
+        rewind(file);
+        FAILS(&ctx, ATTN_E_FORMAT, "a text is larger than 8 bytes",
+              read_all(&ctx, &memory, file, "a text", 8, &bytes, &size));
+        CHECK(bytes == NULL);
+        fclose(file);
+    }
+    arena_free(&memory);
+
+    /* a section's numbers have 32 bits */
+    memset(&v, 0, sizeof v);
+    memset(&token, 0, sizeof token);
+    v.name = "many.json";
+    v.n_tokens = 1;
+    v.tokens = &token;
+    token.size = (size_t)UINT32_MAX;
+    if (sizeof(size_t) > 4) {
+        const size_t most = (size_t)INT32_MAX;
+        token.size++;
+        FAILS(&ctx, ATTN_E_FORMAT, "many.json: the vocabulary is larger than 4 GB",
+              vocab_section(&ctx, &v, 1, &section, &size));
+        token.size = 1;
+        FAILS(&ctx, ATTN_E_FORMAT, "larger than",
+              vocab_section(&ctx, &v, most + 1, &section, &size));
+        v.n_merges = most + 1;
+        FAILS(&ctx, ATTN_E_FORMAT, "larger than", vocab_section(&ctx, &v, 1, &section, &size));
+        CHECK(section == NULL);
+    }
+    attn_ctx_free(&ctx);
 }
 
 /* An id without a token is a token without bytes; special tokens beyond the model are left out. */
@@ -678,7 +861,19 @@ static void configurations_that_are_none(void)
         {"1e-05", "0", "the layer norm epsilon is 0"},
         {"1e-05", "1", "the layer norm epsilon is 1"},
         {"1e-05", "\"tiny\"", "layer_norm_epsilon is not a number"},
-        {"[\n  299\n ]", "\"x\"", "eos_token_id is not a token id"}};
+        {"[\n  299\n ]", "\"x\"", "eos_token_id is not a token id"},
+        {"\"bos_token_id\": 299", "\"bos_token_id\": 2147483648", "bos_token_id is not a token"},
+        {"[\n  299\n ]", "[]", "eos_token_id is not a token id"},
+        {"\"gpt2\"", "null", "model_type is null; only gpt2"},
+        {"\"gpt2\"", "[\"gpt2\"]", "model_type is a list or object; only gpt2"},
+        {"\"vocab_size\"", "\"size\"", "config.json has no vocab_size"},
+        {"\"n_positions\": 8,\n \"n_ctx\"", "\"n\"", "config.json has no n_positions"},
+        {"\"n_embd\"", "\"n\"", "config.json has no n_embd"},
+        {"\"n_embd\": 16", "\"n_embd\": 9999999999999999999", "the width is 9999999999999999999"},
+        {"\"n_layer\": 1", "\"n_layer\": 1e0", "n_layer is not a whole number"},
+        {"\"n_inner\": null", "\"n_inner\": \"64\"", "n_inner is not a whole number"},
+        {"\"model_type\"", "\"tie_word_embeddings\": 1, \"model_type\"",
+         "tie_word_embeddings is neither true nor false"}};
     size_t i;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
         refused(variant(FIXTURES "bf16", "config.json", cases[i].find, cases[i].replace), "",
@@ -774,6 +969,11 @@ static void harmless_settings(void)
         {"\"n_positions\": 8,", ""},
         {"\"bos_token_id\": 299", "\"bos_token_id\": 300"},
         {"\"bos_token_id\": 299", "\"bos_token_id\": 50256"},
+        {"1e-05", "1.0E-5"},
+        {"1e-05", "0.0000001e+2"},
+        {"1e-05", "10e-6"},
+        {"\"model_type\"", "\"\\uffff\xe0\xa0\x80\xed\x9f\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf\": "
+                           "null, \"model_type\""},
         {"\"model_type\"", "\"\\u00e9\\ud83d\\ude00\\n\": [1.5e3, {}, [], true], \"model_type\""}};
     size_t i;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -813,6 +1013,14 @@ static void malformed_json(void)
                  {"{\"a\": \"\\ud800\"}", "half of a surrogate pair"},
                  {"{\"a\": \"\\ud800\\u0041\"}", "half of a surrogate pair"},
                  {"{\"a\": \"\\udc00\"}", "half of a surrogate pair"},
+                 {"{\"a\": \"\\ud800 and on\"}", "half of a surrogate pair"},
+                 {"{\"a\": \"\\ud800\\n and on\"}", "half of a surrogate pair"},
+                 {"{\"a\": \"\\ud800\\ue000\"}", "half of a surrogate pair"},
+                 {"{\"a\": \"\\ud8", "an escape that JSON does not have"},
+                 {"{\"a\": \"\xe2\x82", "bytes that are not UTF-8"},
+                 {"{\"a\": tru", "a value was expected"},
+                 {"{\"a\": 1e", "without digits in its exponent"},
+                 {"{\"a\": 1", "what opens here is never closed"},
                  {"{\"a\": \"\n\"}", "a control character inside a string"},
                  {"{\"a\": \"\xff\"}", "bytes that are not UTF-8"},
                  {"{\"a\": \"\xed\xa0\x80\"}", "bytes that are not UTF-8"},
@@ -873,6 +1081,17 @@ static void safetensors_that_are_none(void)
          "{\"x\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":"
          "[7,7]},\"__metadata__\"",
          "overlap"},
+        {"\"h.0.ln_1.bias\":{\"dtype\":\"BF16\"", "\"h.0.ln_1.bias\":{\"dtype\":16", "no usable"},
+        {"\"shape\":[300,16]", "\"shape\":300", "no usable dtype"},
+        {"\"shape\":[300,16]",
+         "\"shape\":[1111111111111111111,1111111111111111111,1111111111111111111]",
+         "of shape [1111111111111111111, 1111111111111111111, ...] does not take"},
+        {"\"data_offsets\":[0,9600]", "\"data_offsets\":9600", "no usable dtype"},
+        {"\"data_offsets\":[0,9600]", "\"data_offsets\":[null,9600]", "no usable dtype"},
+        {"\"data_offsets\":[0,9600]", "\"data_offsets\":[0,9600.5]", "no usable dtype"},
+        {"\"dtype\":\"BF16\",\"shape\":[300,16],\"data_offsets\":[0,9600]",
+         "\"dtype\":\"F4\",\"shape\":[300,16],\"data_offsets\":[0,9590]",
+         "10 bytes in front of wpe.weight belong to no tensor"},
         {"{\"__metadata__\"", "[\"__metadata__\"", "malformed JSON"}};
     char path[600];
     const char *dir;
@@ -896,6 +1115,10 @@ static void safetensors_that_are_none(void)
                 : i < 8 + head ? "cut"
                                : "cut short?");
     }
+    test_write(path, "\2\0\0\0\0\0\0\0[]", 10);
+    refused(dir, "", "its header is not a JSON object");
+    test_write(path, "\2\0\0\0\0\0\0\0{}", 10); /* as good as any, but for what it lacks */
+    refused(dir, "", "wte.weight is missing");
     put_u64(file, head - 1); /* the header ends in blanks, so one fewer is as good JSON */
     test_write(path, file, size);
     refused(dir, "", "belong to no tensor");
@@ -941,7 +1164,15 @@ static void shards_that_are_none(void)
                   "\"transformer.wte.weight\": \"\\u0000model", "not the name of a file beside it"},
                  {"\"transformer.wte.weight\"", "\"transformer.wte.bias\"",
                   "transformer.wte.bias is not in"},
-                 {"\"weight_map\"", "\"weights\"", "has no object weight_map"}};
+                 {"\"transformer.wte.weight\"", "\"transmitter.wte.weight\"",
+                  "transmitter.wte.weight is not in"},
+                 {"\"weight_map\"", "\"weights\"", "has no object weight_map"},
+                 {"\"weight_map\"", "\"weight_map\": {}, \"x\"", "has no object weight_map"},
+                 {"\"weight_map\"", "\"weight_map\": [], \"x\"", "has no object weight_map"},
+                 {"\"weight_map\": {", "\"weight_map\": {\"x\": 1, ",
+                  "the file of x is not the name of a file"},
+                 {"\"weight_map\": {", "\"weight_map\": {\"x\": \"\", ",
+                  "the file of x is not the name of a file"}};
     const char *dir;
     size_t i;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
@@ -953,6 +1184,11 @@ static void shards_that_are_none(void)
     refused(dir, "", "wte.weight is there twice");
     CHECK(run("rm %s/model-00002*", copied(FIXTURES "sharded")) == 0);
     refused(test_tmp("variant"), "", "cannot open");
+    dir = variant(FIXTURES "sharded", "model.safetensors.index.json",
+                  "\"transformer.wte.weight\": \"model-00001-of-00002.safetensors\"",
+                  "\"transformer.wte.weight\": \"x\"");
+    CHECK(run("printf '\\2\\0\\0\\0\\0\\0\\0\\0{}' >%s/x", dir) == 0);
+    refused(dir, "", "transformer.wte.weight is not in x");
     forget();
 }
 
@@ -1045,6 +1281,200 @@ static void gguf_that_is_none(void)
     forget();
 }
 
+/* Puts a key of any type in front of the keys of a GGUF file: `value` is what follows the type.
+ * Another key, as long as it takes, has the tensors' data move by a multiple of its alignment. */
+static unsigned char *with_key(const unsigned char *bytes, size_t *size, const char *key,
+                               unsigned type, const char *value, size_t value_size)
+{
+    const size_t n = strlen(key), own = 8 + n + 4 + value_size, padding = 64 - (own + 13) % 64;
+    const size_t added = own + 13 + padding;
+    unsigned char *made = (unsigned char *)calloc(1, *size + added), *p = made + 24;
+    if (!CHECK(made != NULL))
+        return NULL;
+    memcpy(made, bytes, 24);
+    put_u64(made + 16, get_u64(bytes + 16) + 2);
+    put_u64(p, n);
+    memcpy(p + 8, key, n);
+    put_u32(p + 8 + n, type);
+    memcpy(p + 12 + n, value, value_size);
+    p += own;
+    put_u64(p, padding); /* 8 bytes, the name, 4 for the type, which is 0, and a byte */
+    memset(p + 8, 'x', padding);
+    memcpy(p + 13 + padding, bytes + 24, *size - 24);
+    *size += added;
+    return made;
+}
+
+/* Every type that a key can have, for keys that mean nothing here and for those that do. */
+static void gguf_keys(void)
+{
+    static const struct {
+        const char *without, *key; /* the former is renamed */
+        unsigned type;
+        const char *value;
+        size_t size;
+        const char *text; /* of the refusal, or "" */
+    } cases[] = {
+        {"", "u8", 0, "\377", 1, ""},
+        {"", "i8", 1, "\377", 1, ""},
+        {"", "u16", 2, "\377\377", 2, ""},
+        {"", "i16", 3, "\377\377", 2, ""},
+        {"", "u32", 4, "\377\377\377\377", 4, ""},
+        {"", "i32", 5, "\377\377\377\377", 4, ""},
+        {"", "f32", 6, "\377\377\377\377", 4, ""},
+        {"", "bool", 7, "\1", 1, ""},
+        {"", "string", 8, "\2\0\0\0\0\0\0\0ab", 10, ""},
+        {"", "array", 9, "\1\0\0\0\2\0\0\0\0\0\0\0\1\377", 14, ""},
+        {"", "u64", 10, "\377\377\377\377\377\377\377\377", 8, ""},
+        {"", "i64", 11, "\377\377\377\377\377\377\377\377", 8, ""},
+        {"", "f64", 12, "\377\377\377\377\377\377\377\377", 8, ""},
+        {"", "beyond", 13, "", 0, "the type of beyond is 13, which GGUF does not have"},
+        {"", "array", 9, "\15\0\0\0\1\0\0\0\0\0\0\0", 12, "array is an array of type 13"},
+        {"gpt2.block_count", "gpt2.block_count", 0, "\2", 1, ""},
+        {"gpt2.block_count", "gpt2.block_count", 11, "\2\0\0\0\0\0\0\0", 8, ""},
+        {"gpt2.block_count", "gpt2.block_count", 5, "\376\377\377\377", 4, "not a usable number"},
+        {"gpt2.block_count", "gpt2.block_count", 6, "\0\0\0\100", 4, "not a usable number"},
+        {"gpt2.block_count", "gpt2.block_count", 12, "\0\0\0\0\0\0\0\100", 8,
+         "not a usable number"},
+        {"gpt2.block_count", "gpt2.block_count", 8, "\1\0\0\0\0\0\0\0002", 9,
+         "not a usable number"},
+        {"gpt2.block_count", "gpt2.block_count", 9, "\0\0\0\0\1\0\0\0\0\0\0\0\2", 13,
+         "not a usable number"},
+        {"gpt2.embedding_length", "", 0, "\0", 1, "has no key gpt2.embedding_length"},
+        {"gpt2.feed_forward_length", "", 0, "\0", 1, "has no key gpt2.feed_forward_length"},
+        {"gpt2.context_length", "", 0, "\0", 1, "has no key gpt2.context_length"},
+        {"gpt2.attention.head_count\4", "", 0, "\0", 1, "has no key gpt2.attention.head_count"},
+        {"gpt2.attention.head_count_kv", "", 0, "\0", 1, ""},
+        {"gpt2.attention.head_count_kv", "gpt2.attention.head_count_kv", 6, "\0\0\0\100", 4,
+         "differs from"},
+        {"general.architecture", "", 0, "\0", 1, "its architecture is not given"},
+        {"general.architecture", "general.architecture", 0, "\2", 1, "architecture is not given"},
+        {"general.architecture", "general.architecture", 9,
+         "\10\0\0\0\1\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0gpt2", 24, "architecture is not given"},
+        {"general.architecture", "general.architecture", 8, "\4\0\0\0\0\0\0\0gptj", 12,
+         "its architecture is gptj"},
+        {"general.alignment", "general.alignment", 10, "\100\0\0\0\0\0\0\0", 8, ""},
+        {"general.alignment", "general.alignment", 6, "\0\0\0\102", 4, "not a usable number"},
+        {"layer_norm_epsilon", "", 0, "\0", 1, "no usable gpt2.attention.layer_norm_epsilon"},
+        {"layer_norm_epsilon", "gpt2.attention.layer_norm_epsilon", 12,
+         "\361\150\343\210\265\370\344\076", 8, ""}, /* 1e-5 */
+        {"layer_norm_epsilon", "gpt2.attention.layer_norm_epsilon", 4, "\0\0\0\0", 4, "no usable"},
+        {"layer_norm_epsilon", "gpt2.attention.layer_norm_epsilon", 9,
+         "\6\0\0\0\1\0\0\0\0\0\0\0\0\0\0\75", 16, "no usable"},
+        {"bos_token_id", "tokenizer.ggml.bos_token_id", 8, "\1\0\0\0\0\0\0\0002", 9,
+         "bos_token_id is not a usable number"},
+        {"eos_token_id", "tokenizer.ggml.eos_token_id", 6, "\0\0\0\100", 4,
+         "eos_token_id is not a usable number"},
+        {"tokenizer.ggml.model", "tokenizer.ggml.model", 8, "\5\0\0\0\0\0\0\0llama", 13,
+         "its tokenizer is \"llama\""},
+        {"tokenizer.ggml.model", "tokenizer.ggml.model", 0, "\0", 1, "its tokenizer is \"\""},
+        {"tokenizer.ggml.model", "", 0, "\0", 1, ""}, /* then there is no tokenizer */
+        {"tokenizer.ggml.pre", "tokenizer.ggml.pre", 8, "\4\0\0\0\0\0\0\0gpt2", 12, ""},
+        {"tokenizer.ggml.pre", "tokenizer.ggml.pre", 8, "\7\0\0\0\0\0\0\0default", 15, ""},
+        {"tokenizer.ggml.pre", "tokenizer.ggml.pre", 8, "\6\0\0\0\0\0\0\0llama3", 14,
+         "its tokenizer is \"llama3\""},
+        {"tokenizer.ggml.tokens", "", 0, "\0", 1, "do not make a vocabulary"},
+        {"tokenizer.ggml.tokens", "tokenizer.ggml.tokens", 9, "\0\0\0\0\1\0\0\0\0\0\0\0\2", 13,
+         "do not make a vocabulary"},
+        {"tokenizer.ggml.merges", "tokenizer.ggml.merges", 9, "\0\0\0\0\1\0\0\0\0\0\0\0\2", 13,
+         "do not make a vocabulary"},
+        {"tokenizer.ggml.token_type", "", 0, "\0", 1, ""},
+        {"tokenizer.ggml.token_type", "tokenizer.ggml.token_type", 0, "\1", 1, "do not make"},
+        {"tokenizer.ggml.token_type", "tokenizer.ggml.token_type", 9, "\0\0\0\0\1\0\0\0\0\0\0\0\2",
+         13, "do not make a vocabulary"}};
+    size_t size, made_size, i;
+    unsigned char *whole = test_read(FIXTURES "tiny.gguf", &size), *made;
+    char path[512], *at;
+    attn_ctx ctx;
+    attn_model *model;
+    snprintf(path, sizeof path, "%s", test_tmp("variant.gguf"));
+    for (i = 0; whole && i < sizeof cases / sizeof cases[0]; i++) {
+        const size_t n = strlen(cases[i].without);
+        if (n) {
+            at = find_bytes((char *)whole, size, cases[i].without);
+            if (!CHECKF(at != NULL, "no %s", cases[i].without))
+                continue;
+            *at ^= 32; /* another key, for a moment */
+        } else {
+            at = NULL;
+        }
+        made_size = size;
+        made =
+            with_key(whole, &made_size, cases[i].key, cases[i].type, cases[i].value, cases[i].size);
+        if (at)
+            *at ^= 32;
+        if (!made)
+            break;
+        test_write(path, made, made_size);
+        free(made);
+        if (cases[i].text[0]) {
+            CHECKF(refused(path, "", cases[i].text), "%s of type %u", cases[i].key, cases[i].type);
+        } else {
+            model = converted(&ctx, path, "");
+            if (CHECKF(model != NULL, "%s of type %u", cases[i].key, cases[i].type))
+                same_as_reference(model, "tiny.gguf");
+            CHECK(model && (attn_model_tokenizer(model) == NULL) ==
+                               (strcmp(cases[i].without, "tokenizer.ggml.model") == 0));
+            attn_model_close(model);
+        }
+    }
+    free(whole);
+    forget();
+}
+
+/* Types of tokens, and spellings that are not UTF-8, which JSON could not hold. */
+static void gguf_tokens(void)
+{
+    size_t size, i;
+    unsigned char *whole = test_read(FIXTURES "tiny.gguf", &size);
+    char path[512], *tokens, *types, *zero, *last, *next;
+    attn_ctx ctx;
+    attn_model *model;
+    snprintf(path, sizeof path, "%s", test_tmp("variant.gguf"));
+    if (!CHECK(whole && (tokens = find_bytes((char *)whole, size, "tokenizer.ggml.tokens")) &&
+               (types = find_bytes((char *)whole, size, "tokenizer.ggml.token_type"))))
+        return;
+    memset(&ctx, 0, sizeof ctx);
+    for (i = 1; i <= 6; i++) { /* "<|endoftext|>", id 299, as each type */
+        int32_t ids[32];
+        size_t n = 0;
+        types[25 + 4 + 4 + 8 + 4 * 299] = (char)i;
+        test_write(path, whole, size);
+        model = converted(&ctx, path, "");
+        if (CHECK(model && attn_model_tokenizer(model))) {
+            OK(&ctx,
+               attn_encode(&ctx, attn_model_tokenizer(model), "<|endoftext|>", 13, 1, ids, 32, &n));
+            CHECKF((n == 1 && ids[0] == 299) == (i != 5), "type %d", (int)i); /* 5: unused */
+        }
+        attn_model_close(model);
+        attn_ctx_free(&ctx);
+    }
+    types[25 + 4 + 4 + 8 + 4 * 299] = 3;
+    tokens[21 + 4 + 4 + 8 + 8] = (char)0xc3; /* "!", id 0 */
+    test_write(path, whole, size);
+    refused(path, "", "(\"\xc3\") has a character that is none of GPT-2's stand-ins");
+    tokens[21 + 4 + 4 + 8 + 8] = '!';
+    zero = tokens + 21 + 4 + 4 + 8; /* U+0100 stands for the byte 0 and comes behind 188 others */
+    for (i = 0; i < 188; i++)
+        zero += 8 + get_u64((unsigned char *)zero);
+    if (CHECK(memcmp(zero + 8, "\xc4\x80", 2) == 0)) {
+        zero[9] = 'A';
+        test_write(path, whole, size);
+        refused(path, "", "has a character that is none of GPT-2's stand-ins");
+        zero[9] = (char)0x80;
+    }
+    next = (char *)whole;
+    do { /* the last entry of the list of tensors is whole, and nothing follows */
+        last = next;
+        next = find_bytes(last + 1, size - (size_t)(last + 1 - (char *)whole), "output.weight");
+    } while (next);
+    test_write(path, whole, (size_t)(last - (char *)whole) + 13 + 4 + 16 + 4 + 8);
+    refused(path, "", "does not fit in the 0 bytes there; was the file cut short?");
+    free(whole);
+    attn_model_close(converted(&ctx, FIXTURES "tiny.gguf", "--tokenizer " FIXTURES "strings"));
+    forget();
+}
+
 static void llmc_that_is_none(void)
 {
     static const struct {
@@ -1113,6 +1543,9 @@ static void llmc_vocabularies(void)
         model = converted(&ctx, path, "");
         CHECK(model && attn_model_config(model)->n_vocab == 384);
         attn_model_close(model);
+        model = converted(&ctx, path, "--tokenizer " FIXTURES "strings"); /* which has 300 */
+        CHECK(model && attn_tokenizer_n_tokens(attn_model_tokenizer(model)) == 384);
+        attn_model_close(model);
     }
     free(whole);
     forget();
@@ -1135,6 +1568,8 @@ static void inputs_that_are_none(void)
     refused(test_tmp("x.attn"), "", "is a .attn file already");
     snprintf(path, sizeof path, "%s", test_tmp("variant.pt"));
     test_write(path, "PK\003\004 and so on", 14);
+    refused(path, "", "tools/pickle-to-safetensors.py");
+    test_write(path, "\x80\x02}q\x01", 5);
     refused(path, "", "tools/pickle-to-safetensors.py");
     CHECK(run("mv %s/model.safetensors %s/pytorch_model.bin", dir, dir) == 0);
     refused(dir, "", "tools/pickle-to-safetensors.py");
@@ -1277,6 +1712,13 @@ static void outputs(void)
               test_tmp("same.bin"), test_tmp("same.bin"), test_tmp("same.bin"),
               test_tmp("same.bin")) == 1 &&
           strstr(err, "is part of the input"));
+    CHECK(run(TEST_BUILD "/attn-convert -h && " TEST_BUILD "/attn-info -h && " TEST_BUILD
+                         "/attn-tokenize -h") == 0);
+    CHECK(strstr(out, "usage: attn-convert") && strstr(out, "usage: attn-info") &&
+          strstr(out, "usage: attn-tokenize"));
+    CHECK(run(TEST_BUILD "/attn-tokenize") == 2 && strstr(err, "usage: attn-tokenize"));
+    CHECK(run(TEST_BUILD "/attn-tokenize a b") == 2 && strstr(err, "what is b?"));
+    CHECK(run(TEST_BUILD "/attn-info a b") == 2 && run(TEST_BUILD "/attn-info --all") == 2);
     CHECK(run(TEST_BUILD "/attn-convert") == 2);
     CHECK(run(TEST_BUILD "/attn-convert a b c") == 2);
     CHECK(run(TEST_BUILD "/attn-convert a b --dtype q9") == 2 && strstr(err, "f32, f16, q8 or q4"));
@@ -1287,6 +1729,129 @@ static void outputs(void)
         CHECK(run("echo hi | " TEST_BUILD "/attn-tokenize %s >/dev/full", path) == 1);
     }
     CHECK(!leftovers());
+    forget();
+}
+
+/* Where a person watches, how far it is: a bar that grows to 100 %, and is gone at the end. */
+static void progress(void)
+{
+    if (run("command -v script >/dev/null && script -qec true /dev/null") != 0) {
+        test_skip("no `script` here, which makes a terminal");
+        return;
+    }
+    CHECK(run("script -qec '" TEST_BUILD "/attn-convert " STORIES " %s' /dev/null",
+              test_tmp("x.attn")) == 0);
+    CHECKF(find_bytes(out, out_size, "\r[") && find_bytes(out, out_size, "#   ") &&
+               find_bytes(out, out_size, "] 100 %"),
+           "%s", out);
+    CHECK(out_size > 2 && out[out_size - 1] == '\r' && out[out_size - 2] == ' ');
+    forget();
+}
+
+/* Sections that end where the block for the checksum does, and a layer so wide that one panel is
+ * more than a piece. */
+static void sections_of_any_size(void)
+{
+    static const uint32_t header[8] = {20240326, 3, 8, 100, 1, 2, 256, 112};
+    unsigned char bytes[1024] = {0};
+    enum { INNER = 600000 };
+    static const char *const names[] = {"wte.weight",
+                                        "wpe.weight",
+                                        "h.0.ln_1.weight",
+                                        "h.0.ln_1.bias",
+                                        "h.0.attn.c_attn.weight",
+                                        "h.0.attn.c_attn.bias",
+                                        "h.0.attn.c_proj.weight",
+                                        "h.0.attn.c_proj.bias",
+                                        "h.0.ln_2.weight",
+                                        "h.0.ln_2.bias",
+                                        "h.0.mlp.c_fc.weight",
+                                        "h.0.mlp.c_fc.bias",
+                                        "h.0.mlp.c_proj.weight",
+                                        "h.0.mlp.c_proj.bias",
+                                        "ln_f.weight",
+                                        "ln_f.bias"};
+    static const size_t shapes[][2] = {{5, 2},     {4, 2}, {0, 2}, {0, 2}, {2, 6},     {0, 6},
+                                       {2, 2},     {0, 2}, {0, 2}, {0, 2}, {2, INNER}, {0, INNER},
+                                       {INNER, 2}, {0, 2}, {0, 2}, {0, 2}};
+    static char text[4096];
+    char path[600], dir[512];
+    size_t i, n = 8, at = 0, w_out = 0;
+    attn_ctx ctx;
+    attn_model *model;
+    attn_tensor x;
+    FILE *file;
+    for (i = 0; i < 8; i++)
+        put_u32(bytes + 4 * i, header[i]);
+    snprintf(path, sizeof path, "%s", test_tmp("variant.bin"));
+    test_write(path, bytes, sizeof bytes);
+    CHECK(truncate(path, 1024 + 4 * (12 * 256 * 256 + 13 * 256 + (112 + 8 + 2) * 256)) == 0);
+    model = converted(&ctx, path, ""); /* W_in and W_out are 1 MiB */
+    CHECK(model && attn_model_config(model)->d_mlp == 1024);
+    attn_model_close(model);
+
+    snprintf(dir, sizeof dir, "%s", test_tmp("inner"));
+    CHECK(run("rm -rf %s && mkdir %s", dir, dir) == 0);
+    n += (size_t)sprintf(text + n, "{\"__metadata__\":{}");
+    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const size_t rows = shapes[i][0], columns = shapes[i][1];
+        n += (size_t)sprintf(text + n, ",\"%s\":{\"dtype\":\"F32\",\"shape\":[", names[i]);
+        if (rows)
+            n += (size_t)sprintf(text + n, "%zu,", rows);
+        if (strcmp(names[i], "h.0.mlp.c_proj.weight") == 0)
+            w_out = at;
+        n += (size_t)sprintf(text + n, "%zu],\"data_offsets\":[%zu,%zu]}", columns, at,
+                             at + 4 * (rows ? rows : 1) * columns);
+        at += 4 * (rows ? rows : 1) * columns;
+    }
+    text[n++] = '}';
+    put_u64((unsigned char *)text, n - 8);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    test_write(path, text, n);
+    CHECK(truncate(path, (off_t)(n + at)) == 0);
+    if (CHECK((file = fopen(path, "r+b")) != NULL)) {
+        const float one = 1.5f; /* the last input's second output */
+        CHECK(fseek(file, (long)(n + w_out + 4 * (2 * INNER - 1)), SEEK_SET) == 0 &&
+              fwrite(&one, 4, 1, file) == 1);
+        fclose(file);
+    }
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    n = (size_t)sprintf(text,
+                        "{\"vocab_size\": 5, \"n_positions\": 4, \"n_embd\": 2, \"n_head\": 1, "
+                        "\"n_layer\": 1, \"n_inner\": %d}",
+                        (int)INNER);
+    test_write(path, text, n);
+    CHECK(run("trap '' XFSZ; ulimit -f 11500; " TEST_BUILD "/attn-convert %s %s", dir,
+              test_tmp("inner.attn")) == 1 && /* 5.9 MB: in the middle of b_in */
+          strstr(err, "cannot write") &&
+          !leftovers());
+    model = converted(&ctx, dir, "");
+    memset(&x, 0, sizeof x);
+    if (model && OK(&ctx, attn_model_tensor(&ctx, model, "blocks.0.mlp.W_out", &x)))
+        CHECK(x.shape[0] == INNER && x.shape[1] == 2 && attn_get(x, INNER - 1, 1, 0, 0) == 1.5f &&
+              attn_get(x, INNER - 1, 0, 0, 0) == 0 && attn_get(x, INNER - 2, 1, 0, 0) == 0);
+    attn_tensor_free(&ctx, &x);
+    attn_model_close(model);
+    attn_ctx_free(&ctx);
+    CHECK(run("rm -r %s", dir) == 0);
+    forget();
+}
+
+/* A tensor without elements takes no room, wherever it is said to lie. */
+static void empty_tensors(void)
+{
+    attn_ctx ctx;
+    attn_model *model =
+        converted(&ctx,
+                  variant(FIXTURES "bf16", "model.safetensors", "{\"__metadata__\"",
+                          "{\"x\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},"
+                          "\"y\":{\"dtype\":\"U8\",\"shape\":[3,0],\"data_offsets\":[0,0]},"
+                          "\"__metadata__\""),
+                  "");
+    if (model)
+        same_as_reference(model, "bf16");
+    CHECK(strstr(err, "note: the tensor x is not part of GPT-2") != NULL);
+    attn_model_close(model);
     forget();
 }
 
@@ -1438,6 +2003,25 @@ static void write_wide(const char *dir)
     test_write(path, config, strlen(config));
 }
 
+/* Makes one number of a tensor, all of whose numbers are halfs, a NaN. */
+static void edit_wide(const char *dir, const char *name, size_t number)
+{
+    static char header[8192];
+    char path[600], *at;
+    unsigned long long begin = 0;
+    FILE *file;
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    if (!CHECK((file = fopen(path, "r+b")) != NULL))
+        return;
+    if (CHECK(fread(header, 1, sizeof header - 1, file) > 8 &&
+              (at = find_bytes(header, sizeof header, name)) != NULL &&
+              sscanf(strstr(at, "offsets") + 9, "[%llu", &begin) == 1))
+        CHECK(fseek(file, (long)(8 + get_u64((unsigned char *)header) + begin + 2 * number),
+                    SEEK_SET) == 0 &&
+              fwrite("\0\x7e", 1, 2, file) == 2);
+    fclose(file);
+}
+
 /* Every number in the run, and a sample of the others. */
 static void check_wide(const char *path)
 {
@@ -1487,6 +2071,8 @@ static void pieces_and_memory(void)
 #endif
     check_wide(path);
     remove(path);
+    edit_wide(dir, "h.0.mlp.c_fc.weight", LONG + 7); /* a row of a tensor that goes in pieces */
+    refused(dir, "", "element 7 of row 1 of h.0.mlp.c_fc.weight is not a number (NaN)");
     CHECK(run("rm -r %s", dir) == 0);
     forget();
 }
@@ -1522,6 +2108,9 @@ static void info(void)
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "v3.bin %s", path) == 0);
     CHECK(run(TEST_BUILD "/attn-info %s", path) == 0);
     CHECK(strstr(out, "\ntokenizer\n  none\n") && strstr(out, "end of text          none"));
+    CHECK(run(TEST_BUILD "/attn-convert --no-tokenizer " FIXTURES "bf16 %s", path) == 0);
+    CHECK(run(TEST_BUILD "/attn-info %s", path) == 0);
+    CHECK(strstr(out, "\ntokenizer\n  none\n") && strstr(out, "end of text          299\n"));
     CHECK(run(TEST_BUILD "/attn-info no-such-file") == 1 && strstr(err, "No such file"));
     CHECK(run("cat %s | " TEST_BUILD "/attn-info /dev/stdin", path) == 1 &&
           strstr(err, "/dev/stdin is a pipe, where a file is needed"));
@@ -1554,6 +2143,10 @@ static void tokenize(void)
           strstr(err, "entry 0 of the input, \"hello\", is not"));
     CHECK(run("printf '1 99999999999999999999' | " TEST_BUILD "/attn-tokenize --decode " STORIES) ==
           1);
+    CHECK(run("printf '1 2\\0' | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 1 &&
+          strstr(err, "entry 1 of the input, \"2\", is not"));
+    CHECK(run("printf '1 \\0' | " TEST_BUILD "/attn-tokenize --decode " STORIES) == 1 &&
+          strstr(err, "entry 1 of the input, \"\", is not"));
     CHECK(run(TEST_BUILD "/attn-tokenize tests </dev/null") == 1 && strstr(err, "neither"));
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "v3.bin %s", test_tmp("bare.attn")) == 0);
     CHECK(run(TEST_BUILD "/attn-tokenize %s </dev/null", test_tmp("bare.attn")) == 1 &&
@@ -1588,6 +2181,10 @@ void suite_convert(void)
     RUN("convert", vocabularies_agree);
     RUN("convert", section_holds_the_vocabulary);
     RUN("convert", vocabularies_that_are_none);
+    RUN("convert", added_tokens);
+    RUN("convert", lines_of_merges);
+    RUN("convert", no_end_of_text);
+    RUN("convert", parts_of_the_readers);
     RUN("convert", gaps_and_extra_tokens);
     RUN("convert", configurations_that_are_none);
     RUN("convert", sizes_that_are_too_large);
@@ -1597,6 +2194,8 @@ void suite_convert(void)
     RUN("convert", safetensors_that_are_none);
     RUN("convert", shards_that_are_none);
     RUN("convert", gguf_that_is_none);
+    RUN("convert", gguf_keys);
+    RUN("convert", gguf_tokens);
     RUN("convert", llmc_that_is_none);
     RUN("convert", llmc_vocabularies);
     RUN("convert", inputs_that_are_none);
@@ -1604,6 +2203,9 @@ void suite_convert(void)
     RUN("convert", directories_of_links);
     RUN("convert", pickles);
     RUN("convert", outputs);
+    RUN("convert", progress);
+    RUN("convert", sections_of_any_size);
+    RUN("convert", empty_tensors);
     RUN("convert", interruption);
     RUN("convert", pieces_and_memory);
     RUN("convert", info);

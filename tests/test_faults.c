@@ -296,10 +296,11 @@ static void no_function_is_left_out(void)
 #define PRELOAD_NOT ""
 #endif
 
-/* Runs a program with each call failing in turn (in a plain `make test`: about 40 of them). It must
- * do what it always does, or end with exit code 1, a message, and without a trace of its output.
- * `made` is the file it writes, or NULL. */
-static void every_call_fails(const char *command, const char *made)
+/* Runs a program with each call failing in turn (in a plain `make test`: about 40 of them); `how`
+ * is what faults.c is told besides. It must do what it always does, or end with exit code 1, a
+ * message, and without a trace of its output; or with the signal that it got. `made` is the file
+ * it writes, or NULL. */
+static void each_call(const char *how, const char *command, const char *made)
 {
     static const char want[] = "build/test-tmp/faults.want",
                       count[] = "build/test-tmp/faults.count";
@@ -333,9 +334,19 @@ static void every_call_fails(const char *command, const char *made)
     snprintf(drafts, sizeof drafts, "ls %s* >/dev/null 2>&1", made ? made : "build/no-such-file");
     for (i = 0; i < n; i += step) {
         int code;
-        snprintf(fault, sizeof fault, "AT=%ld", i);
+        snprintf(fault, sizeof fault, "AT=%ld %s", i, how);
         code = run(format, fault, command);
         failed += code != 0;
+        if (strstr(how, "SIGNAL")) {
+            const int whole = made && test_same_file(made, want);
+            CHECKF(code == 128 + 15, "%s, signal at call %ld: exit code %d", command, i, code);
+            CHECKF(system(drafts) != 0 || whole, "%s, signal at call %ld: a file is left", command,
+                   i);
+            if (made)
+                remove(made);
+            CHECKF(system(drafts) != 0, "%s, signal at call %ld: a draft is left", command, i);
+            continue;
+        }
         CHECKF(code == 0 || code == 1, "%s, call %ld fails: exit code %d", command, i, code);
         if (code == 0) {
             CHECKF(out_size == good_size && memcmp(out, good, out_size) == 0,
@@ -352,6 +363,11 @@ static void every_call_fails(const char *command, const char *made)
     CHECKF(failed > 3, "%s fails only %ld times", command, failed);
     free(good);
     forget();
+}
+
+static void every_call_fails(const char *command, const char *made)
+{
+    each_call("", command, made);
 }
 
 #define OUT "build/test-tmp/faults-made.attn"
@@ -378,15 +394,57 @@ static void showing(void)
 {
     every_call_fails(TEST_BUILD "/attn-info " TEST_BUILD "/tiny-stories.attn", NULL);
 }
+/* From a model and from a directory; text that is longer than the buffer which reads it. */
 static void tokenizing(void)
 {
     every_call_fails(TEST_BUILD "/attn-tokenize " TEST_BUILD "/tiny-stories.attn", NULL);
+    CHECK(system("yes 'the cat' | head -c 140000 >build/test-tmp/faults.text") == 0);
+    every_call_fails(TEST_BUILD
+                     "/attn-tokenize tests/fixtures/convert/strings <build/test-tmp/faults.text",
+                     NULL);
+}
+static void detokenizing(void)
+{
+    CHECK(system("echo 1 2 3 299 | tr ' ' '\\n' >build/test-tmp/faults.ids") == 0);
+    every_call_fails(TEST_BUILD "/attn-tokenize --decode tests/fixtures/convert/strings "
+                                "<build/test-tmp/faults.ids",
+                     NULL);
+}
+/* A list of 300 strings, so that one of them is what does not find room. */
+static void converting_a_long_configuration(void)
+{
+    CHECK(system("rm -rf build/test-tmp/faults.long && cp -r tests/fixtures/convert/bf16 "
+                 "build/test-tmp/faults.long && cd build/test-tmp/faults.long && "
+                 "chmod -R u+w . && (echo '{ \"a list\": ['; i=0; while [ $i -lt 300 ]; do "
+                 "echo '\"\",'; i=$((i + 1)); done; echo '\"\"],'; tail -n +2 config.json) "
+                 ">config.new && mv config.new config.json") == 0);
+    every_call_fails(TEST_BUILD "/attn-convert build/test-tmp/faults.long " OUT, OUT);
+}
+/* A disk that is full stays full, and what has run out of memory finds none later. */
+static void failures_that_last(void)
+{
+    each_call("FAULT_ON=1", TEST_BUILD "/attn-convert tests/fixtures/convert/bf16 " OUT, OUT);
+    each_call("FAULT_ON=1",
+              TEST_BUILD "/gpt2 " TEST_BUILD "/tiny-stories.attn 'Once upon' -q --logits " OUT,
+              OUT);
+}
+/* A signal at any moment: the file is whole or not there. */
+static void signals(void)
+{
+    each_call("FAULT_SIGNAL=15",
+              TEST_BUILD "/attn-convert tests/fixtures/convert/sharded " OUT " --dtype q8", OUT);
 }
 static void generating_text(void)
 {
     every_call_fails(TEST_BUILD "/gpt2 " TEST_BUILD
                                 "/tiny-stories.attn 'Once upon' -n 5 -q --temperature 0.7",
                      NULL);
+}
+/* Encoding a long word takes memory. */
+static void generating_from_a_long_word(void)
+{
+    every_call_fails(
+        TEST_BUILD "/gpt2 " TEST_BUILD "/tiny-stories.attn \"$(printf '%0160d' 1)\" -n 1 -q", NULL);
 }
 static void saving_logits(void)
 {
@@ -404,6 +462,11 @@ void suite_faults(void)
     RUN("faults", converting_llmc);
     RUN("faults", showing);
     RUN("faults", tokenizing);
+    RUN("faults", detokenizing);
+    RUN("faults", converting_a_long_configuration);
+    RUN("faults", failures_that_last);
+    RUN("faults", signals);
     RUN("faults", generating_text);
+    RUN("faults", generating_from_a_long_word);
     RUN("faults", saving_logits);
 }

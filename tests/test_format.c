@@ -147,7 +147,8 @@ static void put_value(image *m, size_t at, int is_half, float value)
 }
 
 /* Adds a tensor at the end: rows [n_out] or [n_in, n_out], or panels [n_in, n_out]. */
-static void add(image *m, const char *name, size_t n_in, size_t n_out, int is_panels, int is_half)
+static void add_as(image *m, const char *name, size_t n_in, size_t n_out, int is_panels,
+                   int is_half)
 {
     unsigned char *r = record_of(m, m->n_tensors);
     const size_t lines = is_half ? (n_in + 1) / 2 : n_in, offset = (m->size + 63) / 64 * 64;
@@ -173,6 +174,18 @@ static void add(image *m, const char *name, size_t n_in, size_t n_out, int is_pa
         }
     m->n_tensors++;
     m->size = offset + size;
+}
+
+/* The number of a tensor that gets the other layout; -1: none. */
+static int misplaced = -1;
+
+static void add(image *m, const char *name, size_t n_in, size_t n_out, int is_panels, int is_half)
+{
+    if ((int)m->n_tensors == misplaced)
+        is_panels = !is_panels;
+    if (n_in == 0)
+        is_panels = 0;
+    add_as(m, name, n_in, n_out, is_panels, is_half);
 }
 
 static unsigned char byte_of_id(size_t id)
@@ -829,6 +842,46 @@ static void padding(void)
     pool_clear();
 }
 
+/* A tensor in the other layout, with checksums and sizes that are right for it. */
+static void other_layouts(void)
+{
+    attn_ctx ctx = alone();
+    for (misplaced = 0; misplaced < 4 + 12 * LAYERS; misplaced++) {
+        image m = build(1, 0);
+        if (get_u32(record_of(&m, (size_t)misplaced) + NDIM) == 1)
+            continue; /* a vector has one layout */
+        REFUSED(ATTN_E_FORMAT, "has the wrong layout; expected", m);
+    }
+    misplaced = -1;
+    pool_clear();
+}
+
+/* Reading what cannot be mapped, without memory for it. */
+static void no_memory_for_a_pipe(void)
+{
+    int n;
+    for (n = 0; n < 30; n++) {
+        meter m;
+        attn_ctx ctx = metered(&m);
+        attn_model *model = NULL;
+        char path[32];
+        attn_status status;
+        FILE *pipe = popen("cat " TEST_BUILD "/tiny-stories.attn 2>/dev/null", "r");
+        if (!CHECK(pipe))
+            return;
+        m.fail_at = n;
+        snprintf(path, sizeof path, "/dev/fd/%d", fileno(pipe));
+        status = attn_model_open(&ctx, &model, path, NULL);
+        attn_model_close(model);
+        CHECK(m.live == 0 && m.wrong == 0);
+        pclose(pipe);
+        if (status == ATTN_OK)
+            break;
+        CHECKF(status == ATTN_E_MEMORY && !model, "call %d: %s", n, ctx.message);
+    }
+    CHECKF(n > 5 && n < 30, "%d allocations", n);
+}
+
 /* Reserved bytes may one day mean something that this header would miss. */
 static void reserved_bytes(void)
 {
@@ -968,6 +1021,8 @@ void suite_format(void)
     RUN("format", more_tokens_than_rows);
     RUN("format", wrong_tensors);
     RUN("format", padding);
+    RUN("format", other_layouts);
+    RUN("format", no_memory_for_a_pipe);
     RUN("format", reserved_bytes);
     RUN("format", unaligned_memory);
     RUN("format", from_a_pipe);

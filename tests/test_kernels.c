@@ -1,11 +1,14 @@
 /* The kernels of every instruction set, bit by bit against loops written from the manual: its rules
  * of arithmetic and its description of panels. This is the only test that looks inside the header,
  * because models alone would not meet every shape of a tile. */
+#define _DEFAULT_SOURCE /* for madvise */
+#include "tools/system.h"
 #define ATTN_STATIC
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 
 #include "fixture.h"
+#include "tools/roofs.h"
 
 /* ---- the manual's words in plain C ---- */
 
@@ -421,8 +424,180 @@ static void writing_on_threads(void)
     pool_clear();
 }
 
+/* ---- which kernels run ---- */
+
+/* What Intel's manual calls the bits: a processor that lacks one of them, or a system that does not
+ * save the wide registers, must not get code that needs it. */
+static void features_of_processors(void)
+{
+#ifdef ATTN__DISPATCH
+    enum { AVX2 = 1u << 5, F = 1u << 16, DQ = 1u << 17, BW = 1u << 30, VNNI = 1u << 11 };
+    const unsigned vl = 1u << 31, fma = 1u << 12, f16c = 1u << 29;
+    const unsigned all = AVX2 | F | DQ | BW | vl;
+    const unsigned avx2 = ATTN__HAS_AVX2, avx512 = avx2 | ATTN__HAS_AVX512;
+    const struct {
+        unsigned leaf1, xcr0, leaf7b, leaf7c, want;
+    } cases[] = {{fma | f16c, 0xe7, all, VNNI, avx512 | ATTN__HAS_VNNI},
+                 {fma | f16c, 0xe7, all, 0, avx512},
+                 {fma | f16c, 0xe7, all & ~(unsigned)F, VNNI, avx2},
+                 {fma | f16c, 0xe7, all & ~(unsigned)DQ, VNNI, avx2},
+                 {fma | f16c, 0xe7, all & ~(unsigned)BW, VNNI, avx2},
+                 {fma | f16c, 0xe7, all & ~vl, VNNI, avx2},
+                 {fma | f16c, 0x67, all, VNNI, avx2}, /* the upper 16 of the registers */
+                 {fma | f16c, 0x07, all, VNNI, avx2},
+                 {fma | f16c, 0x03, all, VNNI, 0}, /* the upper halves of ymm */
+                 {fma | f16c, 0x05, all, VNNI, 0},
+                 {fma | f16c, 0xe7, all & ~(unsigned)AVX2, VNNI, 0},
+                 {fma, 0xe7, all, VNNI, 0},
+                 {f16c, 0xe7, all, VNNI, 0}};
+    size_t i;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        CHECKF(attn__features_of(cases[i].leaf1, cases[i].xcr0, cases[i].leaf7b, cases[i].leaf7c) ==
+                   cases[i].want,
+               "case %d", (int)i);
+    CHECK(attn__kernels_of(ATTN_ISA_AUTO, avx512 | ATTN__HAS_VNNI) == &attn__kernels_vnni);
+    CHECK(attn__kernels_of(ATTN_ISA_AUTO, avx512) == &attn__kernels_avx512);
+    CHECK(attn__kernels_of(ATTN_ISA_AUTO, avx2) == &attn__kernels_avx2);
+    CHECK(attn__kernels_of(ATTN_ISA_AUTO, 0) == &attn__kernels_base);
+    CHECK(attn__kernels_of(ATTN_ISA_AVX512_VNNI, avx512) == NULL);
+    CHECK(attn__kernels_of(ATTN_ISA_AVX512, avx2) == NULL);
+    CHECK(attn__kernels_of(ATTN_ISA_AVX2, 0) == NULL);
+    CHECK(attn__kernels_of(ATTN_ISA_BASE, avx512) == &attn__kernels_base);
+    CHECK(attn__kernels_of(attn__kernels_base.kind, 0) == &attn__kernels_base);
+#endif
+    CHECK(attn__kernels_of(ATTN_ISA_PORTABLE, 7) == &attn__kernels_portable);
+    CHECK(attn__kernels_of(ATTN_ISA_NEON, 7) == NULL || attn__kernels_base.kind == ATTN_ISA_NEON);
+}
+
+/* ---- the other byte order ---- */
+
+/* What a big-endian host does with the weights, done here: every number is turned around, and of q8
+ * and q4 only the scales are numbers of more than a byte. */
+static void turned_around(void)
+{
+    static const char *const options[] = {"", "--dtype q8", "--dtype q4", "--dtype f16"};
+    char path[512], command[700];
+    size_t i, w, at, size;
+    snprintf(path, sizeof path, "%s", test_tmp("kernels.attn"));
+    for (i = 0; i < 4; i++) {
+        attn_ctx ctx = {0};
+        attn_model *model = NULL, turned;
+        unsigned char *file, *copy;
+        snprintf(command, sizeof command, TEST_BUILD "/attn-convert tests/golden/plain %s %s 2>&1",
+                 path, options[i]);
+        CHECKF(system(command) == 0, "%s failed", command);
+        file = test_read(path, &size);
+        if (!CHECK(file != NULL) || !OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
+            continue;
+        copy = (unsigned char *)pool_new(size);
+        memcpy(copy, file, size);
+        turned = *model;
+        turned.copy = copy;
+        attn__to_host_order(&turned);
+        for (w = 0; w < model->n_weights; w++) {
+            const attn_tensor_info *t = &model->weights[w].info;
+            const unsigned char *old = file + t->offset, *now = copy + t->offset;
+            const size_t panel = t->dtype == ATTN_Q8 ? 17 * 64 : 9 * 64;
+            int good = 1;
+            for (at = 0; at < t->size && good; at++) {
+                const size_t n = t->dtype == ATTN_F32 ? 4 : 2;
+                const int is_number = t->dtype < ATTN_Q8 || at % panel < 64;
+                good = now[at] == old[is_number ? at / n * n + (n - 1 - at % n) : at];
+            }
+            CHECKF(good, "%s, byte %d", t->name, (int)at);
+        }
+        CHECK(memcmp(copy, file, (size_t)model->weights[0].info.offset) == 0);
+        free(file);
+        attn_model_close(model);
+        attn_ctx_free(&ctx);
+    }
+    pool_clear();
+}
+
+/* ---- the loops that the bench compares with ---- */
+
+static void roofs_of_every_kind(void)
+{
+    static unsigned char memory[16384 + 64];
+    unsigned char *const p = memory + (64 - (uintptr_t)memory % 64) % 64;
+    size_t i, at;
+    int form;
+    for (i = 0; i < sizeof roof_table / sizeof roof_table[0]; i++) {
+        const roof_loops *r = &roof_table[i];
+        float x[4] = {0.5f, 0.25f, 0, 0}, y[4] = {0.5f, 0.25f, 0, 0};
+        attn_ctx ctx = {0};
+        ctx.isa = strcmp(r->isa, "vnni") == 0     ? ATTN_ISA_AVX512_VNNI
+                  : strcmp(r->isa, "avx512") == 0 ? ATTN_ISA_AVX512
+                  : strcmp(r->isa, "avx2") == 0   ? ATTN_ISA_AVX2
+                                                  : ATTN_ISA_BASE;
+        if (!attn_isa(&ctx))
+            continue;
+        r->f32(0, x); /* the sums begin at 0, 1, 2 ...: how many there are is what a step costs */
+        for (at = 0; (float)at * ((float)at - 1) / 2 < x[2]; at++)
+            ;
+        CHECKF((float)at * ((float)at - 1) / 2 == x[2] && r->f32_ops >= 2 * (double)at &&
+                   fmod(r->f32_ops, 2 * (double)at) == 0,
+               "%s: a step of %d sums and %g operations", r->isa, (int)at, r->f32_ops);
+        x[2] = 0;
+        r->f32(1, x); /* a + w v or a w + v, which comes to the same or half of it, and n v */
+        CHECKF(x[2] == (float)at * ((float)at - 1) / 2 + 0.125f * (float)at ||
+                   x[2] == (float)at * ((float)at - 1) / 4 + 0.25f * (float)at,
+               "%s: %g", r->isa, (double)x[2]);
+        if (r->bytes) {
+            r->bytes(1, x);
+            r->bytes(1, y);
+            x[2] = 0;
+            r->bytes(1, x);
+            CHECKF(memcmp(&x[2], &y[2], 4) == 0 && r->bytes_ops > 0, "%s: other sums", r->isa);
+        }
+        for (form = 0; form < ROOF_FORMS; form++)
+            for (at = 0; at < 16384; at += 8 * 31) { /* every part of what is read counts */
+                p[at] = 4;
+                CHECKF(r->read(p, 16384, roof_forms[form].streams, roof_forms[form].ahead) != 0,
+                       "%s, form %d: byte %d is not read", r->isa, form, (int)at);
+                p[at] = 0;
+                CHECK(r->read(p, 16384, roof_forms[form].streams, 0) == 0);
+            }
+    }
+}
+
+/* The measuring itself: more time for more work, and something at all of every kind. */
+static void measured_roofs(void)
+{
+    static roofs r;
+    attn_ctx ctx = {0};
+    int kind, threads;
+    roofs_init(&r, attn_isa(&ctx), 1e-4);
+    CHECK(strstr(attn_isa(&ctx), r.loops->isa) != NULL);
+    CHECK(roofs_memory(&r, 3 << 20) && r.size == 4 << 20 && (uintptr_t)r.memory % (2 << 20) == 0);
+    CHECK(roofs_memory(&r, 1) && r.size == 4 << 20);
+    CHECK(!roofs_memory(&r, SIZE_MAX / 2) && r.size == 0);
+    CHECK(roofs_memory(&r, 1) && r.size == 2 << 20);
+    for (threads = 1; threads <= 2; threads++)
+        for (kind = 0; kind < ROOF_KINDS; kind++) {
+            const double rate = roof_measure(&r, (roof_kind)kind, 1 << 16, threads);
+            CHECKF(rate > 0 && rate < 1e18, "kind %d: %g", kind, rate);
+        }
+    CHECK(roof_measure(&r, ROOF_MEMORY, SIZE_MAX, 1) > 0); /* all there is */
+    CHECK(roof_measure(&r, ROOF_MEMORY, 1, 1) > 0);        /* 64 KiB at least */
+    roofs_free(&r);
+    roofs_init(&r, "portable", 1e-5);
+    CHECK(r.loops->isa[0] == 0);
+#if defined(__GNUC__)
+#ifdef _OPENMP
+    CHECK(roof_ping_pong(0.001) > 0);
+#else
+    CHECK(roof_ping_pong(0.001) == 0);
+#endif
+#endif
+}
+
 void suite_kernels(void)
 {
+    RUN("kernels", features_of_processors);
+    RUN("kernels", turned_around);
+    RUN("kernels", roofs_of_every_kind);
+    RUN("kernels", measured_roofs);
     RUN("kernels", every_tile);
     RUN("kernels", every_edge);
     RUN("kernels", large);

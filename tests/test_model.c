@@ -1619,6 +1619,7 @@ static void session_sizes(void)
                     attn_session *session;
                     attn_session_desc desc = {0, 0, ATTN_F32};
                     size_t told = 0;
+                    memset(&desc, 0, sizeof desc);
                     ctx.n_threads = (int)threads;
                     desc.n_ctx = n_ctx[i];
                     desc.n_batch = n_batch[j];

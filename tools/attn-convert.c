@@ -335,7 +335,7 @@ static attn_status plan_layout(attn_ctx *ctx, plan *p, int dtype)
             t->size = 4 * t->n_in * t->n_out;
         } else {
             size = attn_panels_size(t->dtype, (size_t)t->n_in, (size_t)t->n_out);
-            if (size == 0)
+            if (size == 0) /* cover: 32-bit */
                 return tool_fail(ctx, ATTN_E_SHAPE, "%s is too large for this machine", t->name);
             t->size = size;
         }
@@ -453,9 +453,13 @@ static attn_status write_some(writer *w, const void *data, size_t size)
 /* Zeros up to where a section begins, then a fresh checksum. */
 static attn_status begin_section(writer *w, uint64_t offset)
 {
-    for (; w->at < offset; w->at++)
-        if (fputc(0, w->file) == EOF)
+    static const unsigned char zeros[1024];
+    while (w->at < offset) {
+        const size_t n = offset - w->at < sizeof zeros ? (size_t)(offset - w->at) : sizeof zeros;
+        if (fwrite(zeros, 1, n, w->file) != n)
             return write_failed(w);
+        w->at += n;
+    }
     w->checksum = 0;
     return ATTN_OK;
 }
@@ -685,11 +689,11 @@ static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
                      o->input);
 }
 
-/* The vocabulary from a directory: the one given, or the input itself. */
-static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o)
+/* The vocabulary from a directory: the one given, or the input itself if it is one. */
+static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o, int input_is_directory)
 {
     const char *dir = o->tokenizer ? o->tokenizer : o->input;
-    if (s->has_vocab || o->no_tokenizer || (!o->tokenizer && !system_is_directory(dir)))
+    if (s->has_vocab || o->no_tokenizer || (!o->tokenizer && !input_is_directory))
         return ATTN_OK;
     if (vocab_load(ctx, &s->vocabulary, &s->memory, dir) == ATTN_OK) {
         s->has_vocab = 1;
@@ -703,17 +707,19 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
 {
     const source_file *f;
     const char *taken = system_not_a_file(o->output);
+    /* asked once: if the answer were another the second time, the vocabulary would be left out */
+    const int is_directory = system_is_directory(o->input);
     plan p;
     memset(&p, 0, sizeof p);
     if (taken)
         return tool_fail(ctx, ATTN_E_IO, "%s is %s; expected a file name", o->output, taken);
-    if (system_is_directory(o->input) ? hf_open(ctx, s, o->input) : open_file(ctx, s, o))
+    if (is_directory ? hf_open(ctx, s, o->input) : open_file(ctx, s, o))
         return ctx->status;
     for (f = s->files; f; f = f->next)
         if (system_same_file(o->output, f->path))
             return tool_fail(ctx, ATTN_E_ARGUMENT, "%s is part of the input", o->output);
     if (check_config(ctx, s) || plan_parts(ctx, s, &p) || plan_unembedding(ctx, s, &p) ||
-        open_vocab(ctx, s, o))
+        open_vocab(ctx, s, o, is_directory))
         return ctx->status;
     if (s->has_vocab) {
         if (s->bos == SOURCE_UNSAID)

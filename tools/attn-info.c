@@ -80,7 +80,7 @@ static attn_status print_tensors(attn_ctx *ctx, const attn_model *model)
     printf("\n%-28s %-16s %-5s %-7s %14s %14s  %s\n", "tensor", "shape", "type", "layout", "offset",
            "bytes", "checksum");
     for (i = 0; i < n; i++) {
-        if (attn_model_tensor_info(ctx, model, i, &t))
+        if (attn_model_tensor_info(ctx, model, i, &t)) /* cover: there are n */
             return ctx->status;
         if (t.ndim == 1)
             snprintf(shape, sizeof shape, "[%llu]", TOOLS_LLU(t.shape[0]));

@@ -53,9 +53,7 @@ static attn_status open_tokenizer(attn_ctx *ctx, opened *o, const char *path)
 static attn_status encode(attn_ctx *ctx, const attn_tokenizer *tokenizer, int special,
                           const char *text, size_t size)
 {
-    int32_t *ids = size < SIZE_MAX / sizeof(int32_t) - 1
-                       ? (int32_t *)malloc((size + 1) * sizeof(int32_t))
-                       : NULL;
+    int32_t *ids = (int32_t *)malloc((size + 1) * sizeof(int32_t)); /* size has a limit: main */
     size_t i, n = 0;
     if (!ids)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory for %llu ids", TOOLS_LLU(size));

@@ -714,6 +714,15 @@ static double run_speculation(bench *b, void *arg)
     return attn_generate(&b->ctx, a->session, NULL, &a->desc, NULL, NULL) ? -1 : seconds() - start;
 }
 
+/* Whether a model has fewer positions than a section needs; says so. */
+static int too_short(const bench *b, size_t n)
+{
+    if (attn_model_config(b->model)->n_ctx >= n)
+        return 0;
+    fprintf(b->table, "not measured: the model has too few positions\n");
+    return 1;
+}
+
 /* Greedy after a text of 8 tokens again and again, which a model goes on with soon; and sampled so
  * hot that nothing repeats. The roof is that of one token after the other: guesses that come true
  * go through it. */
@@ -728,10 +737,8 @@ static int section_speculation(bench *b)
     size_t i, j;
     int good;
     heading(b, "speculation (attn_generate)");
-    if (attn_model_config(b->model)->n_ctx < 4 * PROMPT) {
-        fprintf(b->table, "not measured: the model has too few positions\n");
+    if (too_short(b, 4 * PROMPT))
         return 1;
-    }
     a = open_sessions(b, 1, 4 * PROMPT, ATTN_F32);
     good = a != NULL;
     for (i = 0; i < 4 && good; i++) {
@@ -761,10 +768,8 @@ static int section_batch(bench *b)
     size_t i;
     int good = 1;
     heading(b, "batch (tokens of all sequences)");
-    if (attn_model_config(b->model)->n_ctx < PROMPT + count) {
-        fprintf(b->table, "not measured: the model has too few positions\n");
+    if (too_short(b, PROMPT + count))
         return 1;
-    }
     for (i = 0; i < n && good; i++) {
         const size_t sequences = b->quick ? few[i] : all[i];
         feed_arg *const a = open_sessions(b, sequences, PROMPT + count, ATTN_F32);
@@ -1049,6 +1054,8 @@ static int section_first(bench *b)
 {
     task t = new_task(b, FIRST, 1000, "ms", run_first, NULL);
     heading(b, "first token");
+    if (too_short(b, PROMPT))
+        return 1;
     snprintf(t.name, sizeof t.name, "process start, prompt of %d", PROMPT);
     t.by_time = 1;
     t.elsewhere = 1;
@@ -1072,6 +1079,8 @@ static int section_memory(bench *b)
     double resident = -1;
     size_t size = 0;
     heading(b, "memory beyond the weights' file");
+    if (too_short(b, PROMPT + 128))
+        return 1;
     b->ctx.n_threads = 1;
     if (run_child(b, 1, &resident) < 0 || attn_session_size(&b->ctx, b->model, NULL, &size))
         return 0;

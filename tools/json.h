@@ -376,9 +376,9 @@ TOOLS_FN attn_status json_parse(attn_ctx *ctx, const char *name, char *text, siz
 /* The member of that name, or NULL. */
 TOOLS_FN const json_value *json_get(const json_value *object, const char *key)
 {
-    const json_value *v = object ? object + 1 : NULL;
+    const json_value *v = object + 1;
     size_t i, n = strlen(key);
-    if (!object || object->kind != JSON_OBJECT)
+    if (object->kind != JSON_OBJECT)
         return NULL;
     for (i = 0; i < object->size; i++, v += v->span)
         if (v->key_size == n && memcmp(v->key, key, n) == 0)
@@ -410,7 +410,7 @@ TOOLS_FN int json_u64(const json_value *v, uint64_t *number)
 
 TOOLS_FN int json_double(const json_value *v, double *number)
 {
-    if (!v || v->kind != JSON_NUMBER)
+    if (v->kind != JSON_NUMBER)
         return 0;
     *number = strtod(v->text, NULL); /* ends where the number does: its spelling was checked */
     return 1;

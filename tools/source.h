@@ -96,8 +96,7 @@ TOOLS_FN void source_close(source *s)
 {
     source_file *f;
     for (f = s->files; f; f = f->next)
-        if (f->file)
-            fclose(f->file);
+        fclose(f->file);
     free(s->tensors);
     arena_free(&s->memory);
     memset(s, 0, sizeof *s);
@@ -189,7 +188,7 @@ TOOLS_FN void source_widen(source_dtype dtype, const unsigned char *raw, size_t 
         for (i = 0; i < size; i += 2)
             *out++ = float_from_bits((uint32_t)raw[i] << 16 | (uint32_t)raw[i + 1] << 24);
         break;
-    case SOURCE_Q8_0:
+    default: /* Q8_0: there is no other type whose numbers are asked for */
         for (i = 0; i < size; i += 34) {
             float factor = attn_f32_from_f16((uint16_t)(raw[i] | raw[i + 1] << 8));
             for (k = 0; k < 32; k++) {
@@ -197,8 +196,6 @@ TOOLS_FN void source_widen(source_dtype dtype, const unsigned char *raw, size_t 
                 *out++ = factor * (float)(q < 128 ? q : q - 256);
             }
         }
-        break;
-    default:
         break;
     }
 }

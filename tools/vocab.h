@@ -411,11 +411,11 @@ TOOLS_FN attn_status vocab_check_rules(attn_ctx *ctx, const json_value *root)
         return vocab_refuse(ctx, "its model is not BPE");
     if (normalizer && normalizer->kind != JSON_NULL)
         return vocab_refuse(ctx, "it has a normalizer");
-    if (split && !json_is(json_get(split, "type"), "ByteLevel"))
+    if (!split || !json_is(json_get(split, "type"), "ByteLevel"))
         return vocab_refuse(ctx, "its pre_tokenizer is not ByteLevel");
-    if (split && (v = json_get(split, "add_prefix_space")) != NULL && v->kind == JSON_TRUE)
+    if ((v = json_get(split, "add_prefix_space")) != NULL && v->kind == JSON_TRUE)
         return vocab_refuse(ctx, "add_prefix_space is true");
-    if (split && (v = json_get(split, "use_regex")) != NULL && v->kind == JSON_FALSE)
+    if ((v = json_get(split, "use_regex")) != NULL && v->kind == JSON_FALSE)
         return vocab_refuse(ctx, "use_regex is false");
     if ((v = json_get(model, "ignore_merges")) != NULL && v->kind == JSON_TRUE)
         return vocab_refuse(ctx, "ignore_merges is true");
