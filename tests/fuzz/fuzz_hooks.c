@@ -2,10 +2,10 @@
  * numbers, stop, or read the session; logits that are the same again once the hooks are gone. */
 #include "fuzz.h"
 
-enum { MOST_NAMES = 64, MOST_HOOKS = 4, TOKENS = 6 };
+enum { MOST_NAMES = 80, MOST_HOOKS = 4, TOKENS = 6 };
 
 static char names[MOST_NAMES][64];
-static int n_names;
+static int n_names, n_usual; /* those from n_usual on are made on request only */
 
 static int collect(const attn_activation *a, void *user)
 {
@@ -28,6 +28,33 @@ static int matches(const char *pattern, const char *text)
         memcpy(fits, next, sizeof fits);
     }
     return fits[n];
+}
+
+/* Does the pattern ask for this activation? A star at its end asks for none of those on request. */
+static int asks_for(const char *pattern, int name)
+{
+    const size_t n = strlen(pattern);
+    return matches(pattern, names[name]) && (name < n_usual || pattern[n - 1] != '*');
+}
+
+/* Runs a text once, with hooks that collect the names. */
+static void collect_names(attn_ctx *ctx, attn_session *session)
+{
+    static const char *const on_request[] = {"*.hook_attn_in", "*.hook_q_input", "*.hook_k_input",
+                                             "*.hook_v_input", "*.hook_result",  "*.hook_mlp_in"};
+    static const int32_t tokens[] = {3, 1};
+    size_t i;
+    MUST(attn_hook(ctx, session, "*", collect, NULL) == ATTN_OK);
+    MUST(attn_feed(ctx, session, tokens, 2) == ATTN_OK);
+    attn_unhook_all(session);
+    n_usual = n_names;
+    MUST(n_usual > 20);
+    for (i = 0; i < sizeof on_request / sizeof on_request[0]; i++)
+        MUST(attn_hook(ctx, session, on_request[i], collect, NULL) == ATTN_OK);
+    MUST(attn_rewind(ctx, session, 0) == ATTN_OK);
+    MUST(attn_feed(ctx, session, tokens, 2) == ATTN_OK);
+    attn_unhook_all(session);
+    MUST(n_names == n_usual + 6 * (int)attn_model_config(fuzz_model())->n_layer);
 }
 
 typedef struct watcher {
@@ -90,10 +117,7 @@ int fuzz_hooks(const unsigned char *data, size_t size)
     if (!session) {
         MUST(attn_session_new(&ctx, &session, fuzz_model(), &desc) == ATTN_OK);
         MUST(attn_session_new(&ctx, &plain, fuzz_model(), &desc) == ATTN_OK);
-        MUST(attn_hook(&ctx, plain, "*", collect, NULL) == ATTN_OK);
-        MUST(attn_feed(&ctx, plain, tokens, 2) == ATTN_OK);
-        attn_unhook_all(plain);
-        MUST(n_names > 20);
+        collect_names(&ctx, plain);
     }
     for (i = 0; i < MOST_HOOKS && in.size > 0; i++) {
         watcher *next = &w[n_hooks];
@@ -102,7 +126,7 @@ int fuzz_hooks(const unsigned char *data, size_t size)
         next->session = session;
         take_pattern(&in, next->pattern);
         for (k = 0; k < n_names; k++)
-            found += matches(next->pattern, names[k]);
+            found += asks_for(next->pattern, k);
         status = attn_hook(&ctx, session, next->pattern, watch, next);
         MUST(status == (found ? ATTN_OK : ATTN_E_NAME));
         if (!found)
