@@ -1148,7 +1148,9 @@ ATTN_API attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, con
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0
+/* 16: half precision has arithmetic of its own (gcc, for a processor with AVX512-FP16); float is
+ * float */
+#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
 #error                                                                                             \
     "attn.h needs float arithmetic in float: add -fexcess-precision=fast, on 32-bit x86 -msse2 -mfpmath=sse"
 #endif
