@@ -644,8 +644,8 @@ ATTN_API const attn_model *attn_session_model(const attn_session *session);
 /* Forgets all tokens from position `length` on; a pass that begins at a later layer may still build
  * on them (attn_feed_batch). attn_logits() is NULL until the next feed. */
 ATTN_API attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t length);
-/* Makes `to` hold what `from` holds (same model; room enough; no record may watch `to`). To try
- * several continuations of one prompt, feed it once and copy it. Hooks are not copied. */
+/* Makes `to` hold what `from` holds (same model and cache; room enough; no record may watch `to`).
+ * To try several continuations of one prompt, feed it once and copy it. Hooks are not copied. */
 ATTN_API attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from);
 
 /* Feeds a text and gives nll[t] = -log p(tokens[t + 1] | everything before), t = 0 .. n-2, in
@@ -804,7 +804,9 @@ ATTN_API void attn_unhook_all(attn_session *session);
  * in their place, value [count, H, d], from `first` on. Both may be called between feeds, and from
  * a hook, for the positions before those that are being fed: what is set before the layer's
  * attention, in its hook_v at the latest, counts from there on. A change stays until its positions
- * are rewound and fed again, even if the feed in which a hook made it is stopped. */
+ * are rewound and fed again, even if the feed in which a hook made it is stopped. A session with
+ * cache = ATTN_F16 rounds what hook_k and hook_v leave, and what attn_cache_set brings; scores and
+ * z are made of the rounded ones. */
 typedef enum attn_cache_part { ATTN_KEYS, ATTN_VALUES } attn_cache_part;
 ATTN_API attn_status attn_cache_get(attn_ctx *ctx, const attn_session *session,
                                     attn_cache_part part, size_t layer, size_t first, size_t count,
@@ -7518,7 +7520,8 @@ struct attn_session {
     size_t *held; /* [n_layer]: positions whose keys and values a layer has; see >>session */
 
     size_t first_row, n_rows; /* the rows of the running pass that are this session's */
-    size_t fed;               /* tokens of the running call that earlier passes have done */
+    size_t fed;               /* tokens of the running call before those rows */
+    size_t fed_before;        /* and before the running pass: what a hook may change */
 };
 
 /* All parts of a session in one block: with base == NULL this only measures. */
@@ -9921,8 +9924,7 @@ static void attn__end_feed(const attn__pass *p, const attn_feed_item *item)
         s->length = end;
 }
 
-/* `where` says which item this is, unless there is only one. */
-static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item, const char *where,
+static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
                                     const attn_model *model)
 {
     const attn_session *s = item->session;
@@ -9931,22 +9933,22 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item, c
     size_t i;
     if (!s || s->model != model)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: %sthere is no session, or one of another model", where);
+                          "attn_feed: there is no session, or one of another model");
     if (attn__check_idle(ctx, "attn_feed", s) != ATTN_OK)
         return ctx->status;
     if (item->n_tokens == 0 || !item->tokens)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: %sno tokens were given", where);
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no tokens were given");
     if (item->n_tokens > s->capacity - s->length)
         return attn__fail(ctx, ATTN_E_CONTEXT,
-                          "%sthe session holds %llu of at most %llu tokens, so %llu more do not "
+                          "the session holds %llu of at most %llu tokens, so %llu more do not "
                           "fit; rewind it, or make a larger one (the model's n_ctx is %lu)",
-                          where, ATTN__LLU(s->length), ATTN__LLU(s->capacity),
-                          ATTN__LLU(item->n_tokens), (unsigned long)model->config.n_ctx);
+                          ATTN__LLU(s->length), ATTN__LLU(s->capacity), ATTN__LLU(item->n_tokens),
+                          (unsigned long)model->config.n_ctx);
     for (i = 0; i < item->n_tokens; i++)
         if (item->tokens[i] < 0 || (uint32_t)item->tokens[i] >= n_vocab)
             return attn__fail(ctx, ATTN_E_TOKEN,
-                              "%stoken %llu has id %ld; the vocabulary is 0 to %lu", where,
-                              ATTN__LLU(i), (long)item->tokens[i], (unsigned long)n_vocab - 1);
+                              "token %llu has id %ld; the vocabulary is 0 to %lu", ATTN__LLU(i),
+                              (long)item->tokens[i], (unsigned long)n_vocab - 1);
     if (attn__check_layers(ctx, item, model) != ATTN_OK)
         return ctx->status;
     for (hook = s->hooks; hook; hook = hook->next) {
@@ -9961,17 +9963,23 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item, c
     for (i = 0; item->logits && item->rows && i < item->n_rows; i++)
         if (item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]))
             return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed: %srows[%llu] is %llu; rows must ascend and stay below "
+                              "attn_feed: rows[%llu] is %llu; rows must ascend and stay below "
                               "n_tokens, %llu",
-                              where, ATTN__LLU(i), ATTN__LLU(item->rows[i]),
-                              ATTN__LLU(item->n_tokens));
+                              ATTN__LLU(i), ATTN__LLU(item->rows[i]), ATTN__LLU(item->n_tokens));
     return ATTN_OK;
+}
+
+/* Says of a failure which item of a batch it is about. */
+static attn_status attn__of_item(attn_ctx *ctx, size_t index)
+{
+    char told[sizeof ctx->message];
+    memcpy(told, ctx->message, sizeof told);
+    return attn__fail(ctx, ctx->status, "item %llu: %s", ATTN__LLU(index), told);
 }
 
 ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items)
 {
     attn__pass p;
-    char where[32] = "";
     size_t i, j;
     int n_threads = attn__max_threads(ctx);
     if (n_items == 0 || !items || !items[0].session)
@@ -9982,12 +9990,9 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
     p.items = items;
     p.n_items = n_items;
     p.wide = attn__stride(p.model->config.d_model);
-    for (i = 0; i < n_items; i++) {
-        if (n_items > 1)
-            snprintf(where, sizeof where, "item %llu: ", ATTN__LLU(i));
-        if (attn__check_item(ctx, &items[i], where, p.model) != ATTN_OK)
-            return ctx->status;
-    }
+    for (i = 0; i < n_items; i++)
+        if (attn__check_item(ctx, &items[i], p.model) != ATTN_OK)
+            return n_items > 1 ? attn__of_item(ctx, i) : ctx->status;
     p.first_layer = items[0].first_layer;
     p.end_layer = attn__end_layer(&items[0], p.model);
     for (i = 1; i < n_items; i++)
@@ -10025,6 +10030,7 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
             size_t most = left < room ? left : room;
             if (s->hooks && most > s->n_batch) /* of which their memory has room for so many */
                 most = s->n_batch;
+            s->fed_before = s->fed;
             s->first_row = p.n_rows;
             s->n_rows = most;
             p.n_rows += most;
@@ -10092,7 +10098,7 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_session *session, const int
     item.session = session;
     item.tokens = tokens;
     item.n_tokens = n_tokens;
-    if (attn__check_item(ctx, &item, "", session->model) != ATTN_OK)
+    if (attn__check_item(ctx, &item, session->model) != ATTN_OK)
         return ctx->status;
     if (n_tokens < 2)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -10131,7 +10137,7 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
     if (!s || (part != ATTN_KEYS && part != ATTN_VALUES))
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s", what,
                           s ? "expected ATTN_KEYS or ATTN_VALUES" : "no session was given");
-    held = s->length + (s->running ? s->fed : 0);
+    held = s->length + (s->running ? s->fed_before : 0);
     if (layer >= s->model->config.n_layer)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu",
                           what, ATTN__LLU(layer), (unsigned long)s->model->config.n_layer - 1);
@@ -11394,7 +11400,7 @@ ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, cons
     item.session = session;
     item.tokens = tokens;
     item.n_tokens = n_tokens;
-    if (attn__check_item(ctx, &item, "", session->model) ||
+    if (attn__check_item(ctx, &item, session->model) ||
         attn__need_top(ctx, "attn_text_stats", top, k, n_vocab))
         return ctx->status;
     logits = (float *)attn__alloc(ctx, (at_once + 1) * n_vocab * sizeof(float), "rows of logits");

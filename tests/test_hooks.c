@@ -1948,6 +1948,35 @@ static void patch_rules(void)
     pool_clear();
 }
 
+/* A hook on one session of a batch that would change what another is being fed. */
+static int reach_over(const attn_activation *a, void *user)
+{
+    attn_session *const other = (attn_session *)user;
+    const attn_config *const c = attn_model_config(attn_session_model(other));
+    attn_ctx ctx = alone();
+    FAILS(&ctx, ATTN_E_ARGUMENT, "the session holds 0",
+          attn_cache_set(&ctx, other, ATTN_VALUES, (size_t)a->layer, 0,
+                         random_tensor(3, 2, (int)c->n_head, (int)c->d_head)));
+    return 0;
+}
+
+static void reaching_over(void)
+{
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(odd, 8, 1);
+    attn_session *session = session_on(&ctx, odd, 0, 0), *other = session_on(&ctx, odd, 0, 0);
+    attn_feed_item items[2];
+    OK(&ctx, attn_hook(&ctx, session, "*.hook_attn_scores", reach_over, other));
+    OK(&ctx, attn_hook(&ctx, session, "*.hook_z", reach_over, other));
+    items[0] = item_of(other, tokens, 8, NULL);
+    items[1] = item_of(session, tokens, 8, NULL);
+    OK(&ctx, attn_feed_batch(&ctx, items, 2));
+    same_logits(attn_logits(other), attn_logits(session), 1, odd, "of a session left alone");
+    attn_session_free(session);
+    attn_session_free(other);
+    pool_clear();
+}
+
 /* ---- keys and values kept as f16 ---- */
 
 static int halve(const attn_activation *a, void *user)
@@ -2105,6 +2134,7 @@ void suite_hooks(void)
         RUN("hooks", sweeps);
         RUN("hooks", paths);
         RUN("hooks", patch_rules);
+        RUN("hooks", reaching_over);
         RUN("hooks", halves);
     }
     attn_model_close(plain);

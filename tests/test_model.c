@@ -1493,7 +1493,8 @@ static void bad_tokens_and_rows(void)
     items[2] = item_of(other, tokens, 3, NULL);
     FAILS(&ctx, ATTN_E_ARGUMENT, "another model", attn_feed_batch(&ctx, items, 3));
     items[2] = item_of(NULL, tokens, 3, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "item 2: there is no session", attn_feed_batch(&ctx, items, 3));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "item 2: attn_feed: there is no session",
+          attn_feed_batch(&ctx, items, 3));
     items[1] = item_of(b, too_large, 2, NULL);
     FAILS(&ctx, ATTN_E_TOKEN, "item 1: token 1 has id 97", attn_feed_batch(&ctx, items, 2));
     items[1] = item_of(b, tokens, SIZE_MAX, NULL);
