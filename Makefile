@@ -73,6 +73,7 @@ portability: $(BUILD)/attn-convert ## the same bits from every compiler, option,
 FUZZ_TARGETS = attn huggingface gguf llmc vocab tokenizer session sampler hooks
 FUZZ_SOURCES = attn convert tokenizer session sampler hooks
 SECONDS      = 60
+FUZZ_FLAGS   =
 FUZZ         = $(BUILD)/fuzz
 fuzz_source  = $(if $(filter huggingface gguf llmc vocab,$(1)),convert,$(1))
 
@@ -108,7 +109,7 @@ fuzz: $(FUZZ)/long.attn $(BUILD)/tiny-stories.attn ## look for inputs that break
 	@clang --version >/dev/null 2>&1 || { echo 'make fuzz needs clang and its libFuzzer'; exit 1; }
 	@$(MAKE) --no-print-directory $(FUZZ_TARGETS:%=$(FUZZ)/target-%)
 	@status=0; for t in $(FUZZ_TARGETS); do mkdir -p $(FUZZ)/corpus/$$t; echo "== $$t"; \
-	    $(FUZZ)/target-$$t -max_total_time=$(SECONDS) -timeout=20 -rss_limit_mb=1500 \
+	    $(FUZZ)/target-$$t -max_total_time=$(SECONDS) $(FUZZ_FLAGS) -timeout=20 -rss_limit_mb=1500 \
 	        -malloc_limit_mb=600 -max_len=9000 -print_final_stats=1 -verbosity=0 \
 	        -artifact_prefix=$(FUZZ)/found-$$t- $$(test ! -f tests/fuzz/$$t.dict || \
 	        echo -dict=tests/fuzz/$$t.dict) $(FUZZ)/corpus/$$t tests/fuzz/corpus/$$t \
