@@ -195,7 +195,9 @@ static int sort_words(lens *l)
     l->names = l->given.words + next;
     l->n_names = l->given.n_words - next;
     if (l->n_names && !(l->command->bit & (PATCH | RECORD)))
-        return fail(USAGE, "too many arguments at \"%s\": quote the text", l->names[0]);
+        return fail(USAGE,
+                    "too many arguments at \"%s\": quote the text%s; --help lists the commands",
+                    l->names[0], next > 2 ? "" : ", or name the command in full");
     return FINE;
 }
 

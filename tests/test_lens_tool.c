@@ -170,6 +170,7 @@ static void wrong_usage(void)
     refuses(2, "no text given", LENS MODEL);
     refuses(2, "no text given", LENS MODEL "loss");
     refuses(2, "quote the text", LENS MODEL "Once upon a time");
+    refuses(2, "or name the command in full", LENS MODEL "pattern 'Once upon'");
     refuses(2, "quote the text", LENS MODEL "loss Once upon");
     refuses(2, "give one text", LENS MODEL "--ids 1 --file x");
     refuses(2, "there is no option --wrong", LENS MODEL "Once --wrong");
