@@ -125,7 +125,8 @@ THE SAME BITS
     4. f16 weights widen exactly to f32 and follow rule 1. So do the keys and values of a session
        that keeps them as f16, each rounded once, to nearest even, when it joins the session.
     5. q8 and q4 weights meet inputs that are quantised too: 32 consecutive k of a row become
-       round(x * (127 / largest)) with the scale largest / 127. The dot product of 32 k is an exact
+       round(x * (127 / largest)) with the scale largest / 127, its last two bits cleared (beyond
+       2^100, `largest` counts as infinite: the scale is NaN). The dot product of 32 k is an exact
        integer s; the chain of rule 1 is over these blocks then, each step
        chain = fma(s * scale of x, scale of w, chain).
     Processors without a fused multiply-add run a faster unfused path, and attn_isa() says so;
@@ -1597,18 +1598,32 @@ typedef struct attn__tile_job {
  * second-level caches. */
 #define ATTN__PACK   129024
 
-/* Some rows against a group of panels. */
-typedef void (*attn__tiles_fn)(attn__tile_job job, size_t n_panels, attn_dtype dtype);
+/* Some rows against a group of panels, past which it moves the job on. */
+typedef void (*attn__tiles_fn)(attn__tile_job *job, size_t n_panels, attn_dtype dtype);
 
-/* Floats that k inputs of one row take when packed (q8 and q4: 10 for a block of 32), and the other
- * way: how many k, in whole chains, fit. */
+/* For q8 and q4, one row's inputs of ATTN__SHARED k. A sum of products s begins at `start`, the
+ * bits of the float 12582912 (3 * 2^22), so that its bits are those of 12582912 + s; times the
+ * scale, and less 12582912 times the scale, is s times the scale in one fused multiply-add, because
+ * the scale leaves two bits for that product to be exact in. */
+typedef struct attn__shared {
+    unsigned char bytes[32];
+    int32_t start; /* and what makes up for weights whose bytes are taken as unsigned */
+    float scale, minus;
+} attn__shared;
+#define ATTN__MAGIC     12582912.0f
+#define ATTN__MAGIC_I32 0x4b400000
+
+/* Floats that k inputs of one row take when packed, and the other way: how many k, in whole chains,
+ * fit. */
 static size_t attn__packed(int quantized, size_t k)
 {
-    return quantized ? (k + ATTN__SHARED - 1) / ATTN__SHARED * 10 : k;
+    const size_t shared = sizeof(attn__shared) / sizeof(float);
+    return quantized ? (k + ATTN__SHARED - 1) / ATTN__SHARED * shared : k;
 }
 static size_t attn__packed_k(int quantized, size_t floats)
 {
-    return (quantized ? floats / 10 * ATTN__SHARED : floats) / ATTN__CHAIN * ATTN__CHAIN;
+    const size_t shared = sizeof(attn__shared) / sizeof(float);
+    return (quantized ? floats / shared * ATTN__SHARED : floats) / ATTN__CHAIN * ATTN__CHAIN;
 }
 
 typedef enum attn__binary { ATTN__ADD, ATTN__SUB, ATTN__MUL, ATTN__DIV } attn__binary;
@@ -1739,7 +1754,7 @@ static unsigned attn__cpu_features(void)
 #define attn__r_start   ATTN__FN(r_start)
 #define attn__r_weights ATTN__FN(r_weights)
 #define attn__r_dot     ATTN__FN(r_dot)
-#define attn__r_float   ATTN__FN(r_float)
+#define attn__r_scaled  ATTN__FN(r_scaled)
 
 /* r_fma(a, b, c) = a * b + c;  r_pick(a, b, x, y) = a > b ? x : y;
  * r_half widens f16 and r_narrow rounds to it; r_exp2(p, t) = p * 2^n where t = n + 12582912, whose
@@ -1749,7 +1764,9 @@ static unsigned attn__cpu_features(void)
  * For q8 and q4: an ireg holds sums of products, one 32-bit integer a lane, and a wreg 4 weights a
  * lane. r_dot(acc, w, x) adds to each lane the dot product of its weights with the 4 signed bytes
  * at x. Where unsigned weights suit the instructions, they are taken as byte or bits as stored, and
- * r_start begins the sum with the `offset` that makes up for it; else r_start gives 0. */
+ * r_start begins the sum with the `start` that makes up for it; else with the start of sums that
+ * need nothing made up, or with 0 where r_scaled has no fused multiply-add. r_scaled(acc, x) is the
+ * sum times the scale of x. */
 
 #if ATTN__PASS >= 3
 #define ATTN__LANES     16
@@ -1822,16 +1839,17 @@ ATTN__INLINE float attn__r_total(attn__reg v)
     return _mm512_reduce_add_ps(v);
 }
 typedef __m512i attn__ireg;
-ATTN__INLINE attn__reg attn__r_float(attn__ireg acc)
+ATTN__INLINE attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
 {
-    return _mm512_cvtepi32_ps(acc);
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(acc), _mm512_set1_ps(x->scale),
+                           _mm512_set1_ps(x->minus));
 }
 #if ATTN__PASS == 4 /* one instruction for unsigned weights times signed inputs */
 typedef __m512i attn__wreg;
-ATTN__INLINE attn__ireg attn__r_start(int32_t offset, const int is_q4)
+ATTN__INLINE attn__ireg attn__r_start(int32_t start, const int is_q4)
 {
     (void)is_q4;
-    return _mm512_set1_epi32(offset);
+    return _mm512_set1_epi32(start);
 }
 ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
 {
@@ -1850,9 +1868,9 @@ typedef struct attn__wreg {
     __m512i size;
     __mmask64 negative;
 } attn__wreg;
-ATTN__INLINE attn__ireg attn__r_start(int32_t offset, const int is_q4)
+ATTN__INLINE attn__ireg attn__r_start(int32_t start, const int is_q4)
 {
-    return _mm512_set1_epi32(is_q4 ? offset : 0);
+    return _mm512_set1_epi32(is_q4 ? start : ATTN__MAGIC_I32);
 }
 ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
 {
@@ -1959,9 +1977,9 @@ typedef __m256i attn__ireg;
 typedef struct attn__wreg {
     __m256i size, sign;
 } attn__wreg;
-ATTN__INLINE attn__ireg attn__r_start(int32_t offset, const int is_q4)
+ATTN__INLINE attn__ireg attn__r_start(int32_t start, const int is_q4)
 {
-    return _mm256_set1_epi32(is_q4 ? offset : 0);
+    return _mm256_set1_epi32(is_q4 ? start : ATTN__MAGIC_I32);
 }
 ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
 {
@@ -1984,9 +2002,10 @@ ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, con
     v = _mm256_madd_epi16(_mm256_maddubs_epi16(w.size, v), _mm256_set1_epi16(1));
     return _mm256_add_epi32(acc, v);
 }
-ATTN__INLINE attn__reg attn__r_float(attn__ireg acc)
+ATTN__INLINE attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
 {
-    return _mm256_cvtepi32_ps(acc);
+    return _mm256_fmadd_ps(_mm256_castsi256_ps(acc), _mm256_set1_ps(x->scale),
+                           _mm256_set1_ps(x->minus));
 }
 
 #elif ATTN__PASS == 1 && defined(ATTN__X86)
@@ -2078,9 +2097,9 @@ typedef __m128i attn__ireg;
 typedef struct attn__wreg {
     __m128i low, high; /* 16 bits each: lanes 0 and 1, lanes 2 and 3 */
 } attn__wreg;
-ATTN__INLINE attn__ireg attn__r_start(int32_t offset, const int is_q4)
+ATTN__INLINE attn__ireg attn__r_start(int32_t start, const int is_q4)
 {
-    (void)offset, (void)is_q4;
+    (void)start, (void)is_q4;
     return _mm_setzero_si128();
 }
 ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
@@ -2108,9 +2127,9 @@ ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, con
     acc = _mm_add_epi32(acc, _mm_castps_si128(_mm_shuffle_ps(low, high, _MM_SHUFFLE(2, 0, 2, 0))));
     return _mm_add_epi32(acc, _mm_castps_si128(_mm_shuffle_ps(low, high, _MM_SHUFFLE(3, 1, 3, 1))));
 }
-ATTN__INLINE attn__reg attn__r_float(attn__ireg acc)
+ATTN__INLINE attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
 {
-    return _mm_cvtepi32_ps(acc);
+    return _mm_mul_ps(_mm_cvtepi32_ps(acc), _mm_set1_ps(x->scale));
 }
 
 #elif ATTN__PASS == 1 && defined(ATTN__NEON)
@@ -2187,10 +2206,10 @@ ATTN__INLINE float attn__r_total(attn__reg v)
 }
 typedef int32x4_t attn__ireg;
 typedef int8x16_t attn__wreg;
-ATTN__INLINE attn__ireg attn__r_start(int32_t offset, const int is_q4)
+ATTN__INLINE attn__ireg attn__r_start(int32_t start, const int is_q4)
 {
-    (void)offset, (void)is_q4;
-    return vdupq_n_s32(0);
+    (void)start, (void)is_q4;
+    return vdupq_n_s32(ATTN__MAGIC_I32);
 }
 ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
 {
@@ -2212,9 +2231,9 @@ ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, con
                                      vpaddlq_s16(vmull_s8(vget_high_s8(w), vget_high_s8(v)))));
 #endif
 }
-ATTN__INLINE attn__reg attn__r_float(attn__ireg acc)
+ATTN__INLINE attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
 {
-    return vcvtq_f32_s32(acc);
+    return vfmaq_n_f32(vdupq_n_f32(x->minus), vreinterpretq_f32_s32(acc), x->scale);
 }
 
 #else /* plain C, one float a register */
@@ -2300,9 +2319,9 @@ typedef int32_t attn__ireg;
 typedef struct attn__wreg {
     int k[4];
 } attn__wreg;
-ATTN__INLINE attn__ireg attn__r_start(int32_t offset, const int is_q4)
+ATTN__INLINE attn__ireg attn__r_start(int32_t start, const int is_q4)
 {
-    (void)offset, (void)is_q4;
+    (void)start, (void)is_q4;
     return 0;
 }
 ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
@@ -2320,9 +2339,9 @@ ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, con
     ATTN__UNROLL for (int i = 0; i < 4; i++) acc += w.k[i] * v[i];
     return acc;
 }
-ATTN__INLINE attn__reg attn__r_float(attn__ireg acc)
+ATTN__INLINE attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
 {
-    return (float)acc;
+    return (float)acc * x->scale;
 }
 #endif
 
@@ -2422,7 +2441,7 @@ ATTN__INLINE attn__vec attn__vexp2(attn__vec p, attn__vec t)
 #define attn__i_start   ATTN__FN(i_start)
 #define attn__i_weights ATTN__FN(i_weights)
 #define attn__i_dot     ATTN__FN(i_dot)
-#define attn__i_float   ATTN__FN(i_float)
+#define attn__i_scaled  ATTN__FN(i_scaled)
 
 typedef struct attn__ivec {
     attn__ireg r[ATTN__REGS];
@@ -2435,12 +2454,10 @@ ATTN__INLINE void attn__low_bytes(unsigned char *to, attn__vec v)
 {
     ATTN__EACH(i) attn__r_low(to + i * ATTN__LANES, v.r[i]);
 }
-ATTN__INLINE attn__ivec attn__i_start(const unsigned char *offset, const int is_q4)
+ATTN__INLINE attn__ivec attn__i_start(int32_t start, const int is_q4)
 {
     attn__ivec v;
-    int32_t from;
-    memcpy(&from, offset, 4);
-    ATTN__EACH(i) v.r[i] = attn__r_start(from, is_q4);
+    ATTN__EACH(i) v.r[i] = attn__r_start(start, is_q4);
     return v;
 }
 /* One q8 line, or the low or the high bits of a q4 line. */
@@ -2458,10 +2475,10 @@ ATTN__INLINE attn__ivec attn__i_dot(attn__ivec acc, attn__wvec w, const unsigned
     ATTN__EACH(i) acc.r[i] = attn__r_dot(acc.r[i], w.r[i], bytes, is_q4);
     return acc;
 }
-ATTN__INLINE attn__vec attn__i_float(attn__ivec acc)
+ATTN__INLINE attn__vec attn__i_scaled(attn__ivec acc, const attn__shared *x)
 {
     attn__vec v;
-    ATTN__EACH(i) v.r[i] = attn__r_float(acc.r[i]);
+    ATTN__EACH(i) v.r[i] = attn__r_scaled(acc.r[i], x);
     return v;
 }
 
@@ -2671,24 +2688,24 @@ ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_ha
     while (n_panels > 0) {                                                                         \
         const size_t n = n_panels >= (cols) ? (cols) : 1;                                          \
         if ((flag) && n > 1)                                                                       \
-            kernel(rows, cols, 1, &job);                                                           \
+            kernel(rows, cols, 1, job);                                                            \
         else if (flag)                                                                             \
-            kernel(rows, 1, 1, &job);                                                              \
+            kernel(rows, 1, 1, job);                                                               \
         else if (n > 1)                                                                            \
-            kernel(rows, cols, 0, &job);                                                           \
+            kernel(rows, cols, 0, job);                                                            \
         else                                                                                       \
-            kernel(rows, 1, 0, &job);                                                              \
+            kernel(rows, 1, 0, job);                                                               \
         n_panels -= n;                                                                             \
-        job.line += n * job.panel_stride;                                                          \
-        job.out += n * 16;                                                                         \
-        if (job.bias)                                                                              \
-            job.bias += n * 16;                                                                    \
+        job->line += n * job->panel_stride;                                                        \
+        job->out += n * 16;                                                                        \
+        if (job->bias)                                                                             \
+            job->bias += n * 16;                                                                   \
     }
 
 #if ATTN__PASS != 4 /* the floats' kernels are those of pass 3 */
 /* One function for each number of rows. */
 #define ATTN__TILES(rows)                                                                          \
-    static void ATTN__FN(tiles_##rows)(attn__tile_job job, size_t n_panels, attn_dtype dtype)      \
+    static void ATTN__FN(tiles_##rows)(attn__tile_job * job, size_t n_panels, attn_dtype dtype)    \
     {                                                                                              \
         ATTN__WALK_PANELS(attn__tile, rows, ATTN__COLS(rows), dtype == ATTN_F16)                   \
     }
@@ -2745,15 +2762,17 @@ static void ATTN__FN(pack_rows)(float *pack, const float *in, ptrdiff_t stride, 
 
 /* ---- matmul with q8 and q4 weights ---- */
 
-/* The micro-kernel for quantised weights, over any number of chains. Packed rows come in blocks of
- * 32 k: 8 times 4 bytes of each row, then each row's scale, then each row's offset: what the
- * products' sum starts at where the weights' bytes are taken as unsigned. */
+/* The micro-kernel for quantised weights, over any number of chains. Packed rows: in[k / 32][row].
+ * A few blocks of rows wait for memory, and ask for a line or more with every line that they use;
+ * many blocks have time, and ask for some lines every 32 k. */
 #define attn__q_tile ATTN__FN(q_tile)
 ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_q4,
-                               const attn__tile_job *job)
+                               const int is_many, const attn__tile_job *job)
 {
-    const size_t stride = job->panel_stride;
-    const unsigned char *in = (const unsigned char *)job->in, *ahead = job->ahead;
+    const size_t stride = job->panel_stride, apart = job->ahead_step > 64 ? 64 : 0;
+    const int n_ahead = is_many || (n_rows == 1 && !is_q4) ? 1 : n_cols;
+    const attn__shared *in = (const attn__shared *)(const void *)job->in;
+    const unsigned char *ahead = job->ahead;
     const unsigned char *scales = job->line, *line = scales + 64;
     float *const out = job->out;
     attn__vec acc[ATTN__Q_ROWS][8];
@@ -2765,26 +2784,24 @@ ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_
         const size_t end = job->n_k - k < ATTN__CHAIN ? job->n_k : k + ATTN__CHAIN;
         const int is_first = k == 0 && job->start == ATTN__FRESH;
         ATTN__GRID(row, col) acc[row][col] = attn__set1(0);
-        for (; k < end; k += ATTN__SHARED) {
-            const unsigned char *const row_scales = in + 8 * 4 * n_rows;
-            const unsigned char *const row_offsets = row_scales + 4 * n_rows;
+        for (; k < end; k += ATTN__SHARED, in += n_rows) {
             attn__ivec sum[ATTN__Q_ROWS][8];
-            ATTN__GRID(row, col) sum[row][col] = attn__i_start(row_offsets + 4 * row, is_q4);
+            ATTN__GRID(row, col) sum[row][col] = attn__i_start(in[row].start, is_q4);
+            for (size_t more = 0; is_many && more < 8 * job->ahead_step; more += 64)
+                ATTN__PREFETCH(ahead + more);
             ATTN__Q_UNROLL for (int step = 0; step < 8; step += 1 + is_q4)
             {
                 ATTN__UNROLL for (int high = 0; high < 1 + is_q4; high++)
                 {
                     attn__wvec w[8];
-                    ATTN__PREFETCH(ahead);
-                    for (size_t more = 64; (is_q4 || n_rows > 1) && more < job->ahead_step;
-                         more += 64)
-                        ATTN__PREFETCH(ahead + more);
+                    ATTN__UNROLL for (int i = 0; i < n_ahead && !is_many; i++)
+                        ATTN__PREFETCH(ahead + (size_t)i * apart);
                     ahead += job->ahead_step;
                     ATTN__UNROLL for (int col = 0; col < n_cols; col++) w[col] =
                         attn__i_weights(line + (size_t)col * stride, is_q4, high);
                     ATTN__GRID(row, col)
-                    sum[row][col] = attn__i_dot(sum[row][col], w[col], in + 4 * row, is_q4);
-                    in += 4 * n_rows;
+                    sum[row][col] = attn__i_dot(sum[row][col], w[col],
+                                                in[row].bytes + 4 * (step + high), is_q4);
                 }
                 line += 64;
             }
@@ -2792,16 +2809,9 @@ ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_
             {
                 const attn__vec scale =
                     attn__half((const uint16_t *)(const void *)(scales + (size_t)col * stride));
-                ATTN__UNROLL for (int row = 0; row < n_rows; row++)
-                {
-                    float x_scale;
-                    memcpy(&x_scale, row_scales + 4 * row, 4);
-                    acc[row][col] =
-                        attn__vfma(attn__vmul(attn__i_float(sum[row][col]), attn__set1(x_scale)),
-                                   scale, acc[row][col]);
-                }
+                ATTN__UNROLL for (int row = 0; row < n_rows; row++) acc[row][col] =
+                    attn__vfma(attn__i_scaled(sum[row][col], in + row), scale, acc[row][col]);
             }
-            in += 8 * n_rows;
             scales += 32;
             if (k / ATTN__SHARED % 2 == 1) {
                 scales = line;
@@ -2820,44 +2830,58 @@ ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_
     } while (k < job->n_k);
 }
 
+#define attn__q_tile_few  ATTN__FN(q_tile_few)
+#define attn__q_tile_many ATTN__FN(q_tile_many)
+ATTN__INLINE void attn__q_tile_few(const int n_rows, const int n_cols, const int is_q4,
+                                   const attn__tile_job *job)
+{
+    attn__q_tile(n_rows, n_cols, is_q4, 0, job);
+}
+ATTN__INLINE void attn__q_tile_many(const int n_rows, const int n_cols, const int is_q4,
+                                    const attn__tile_job *job)
+{
+    attn__q_tile(n_rows, n_cols, is_q4, 1, job);
+}
 #define ATTN__Q_TILES(rows)                                                                        \
-    static void ATTN__FN(q_tiles_##rows)(attn__tile_job job, size_t n_panels, attn_dtype dtype)    \
+    static void ATTN__FN(q_tiles_##rows)(attn__tile_job * job, size_t n_panels, attn_dtype dtype)  \
     {                                                                                              \
-        ATTN__WALK_PANELS(attn__q_tile, rows, ATTN__Q_COLS(rows), dtype == ATTN_Q4)                \
+        ATTN__WALK_PANELS(attn__q_tile_few, rows, ATTN__Q_COLS(rows), dtype == ATTN_Q4)            \
     }
-ATTN__Q_TILES(1)
+static void ATTN__FN(q_tiles_many)(attn__tile_job *job, size_t n_panels, attn_dtype dtype){
+    ATTN__WALK_PANELS(attn__q_tile_many, ATTN__Q_ROWS, ATTN__Q_COLS(ATTN__Q_ROWS),
+                      dtype == ATTN_Q4)} ATTN__Q_TILES(1)
 #if ATTN__Q_ROWS > 1
-ATTN__Q_TILES(2)
+    ATTN__Q_TILES(2)
 #endif
 #if ATTN__Q_ROWS > 2
-ATTN__Q_TILES(3)
-ATTN__Q_TILES(4)
+        ATTN__Q_TILES(3) ATTN__Q_TILES(4)
 #endif
 #if ATTN__Q_ROWS > 4
-ATTN__Q_TILES(5)
-ATTN__Q_TILES(6)
+            ATTN__Q_TILES(5) ATTN__Q_TILES(6)
 #endif
-static const attn__tiles_fn ATTN__FN(q_tiles)[] = {
-    ATTN__FN(q_tiles_1),
+                static const attn__tiles_fn ATTN__FN(q_tiles)[] = {
+                    ATTN__FN(q_tiles_1),
 #if ATTN__Q_ROWS > 1
-    ATTN__FN(q_tiles_2),
+                    ATTN__FN(q_tiles_2),
 #endif
 #if ATTN__Q_ROWS > 2
-    ATTN__FN(q_tiles_3), ATTN__FN(q_tiles_4),
+                    ATTN__FN(q_tiles_3), ATTN__FN(q_tiles_4),
 #endif
 #if ATTN__Q_ROWS > 4
-    ATTN__FN(q_tiles_5), ATTN__FN(q_tiles_6),
+                    ATTN__FN(q_tiles_5), ATTN__FN(q_tiles_6),
 #endif
 };
 
-/* x [32] -> 32 bytes round(x * 127 / largest). If an x is not finite, so is no sum of them, and the
- * scale comes back as NaN; numbers too small to divide by count as zeros. */
+/* x [32] -> 32 bytes round(x * 127 / largest), their sum, and their scale. If an x is not finite,
+ * so is no sum of them, and the scale comes back as NaN; numbers too small to divide by count as
+ * zeros. */
 ATTN__INLINE float ATTN__FN(quantize)(unsigned char *bytes, const float *x, int32_t *sum)
 {
     const attn__vec zero = attn__set1(0), magic = attn__set1(12582912.0f);
     const attn__vec a = attn__load(x), b = attn__load(x + 16);
     attn__vec m = attn__vpick(a, zero, a, attn__vsub(zero, a)), s, t;
-    float largest, inverse, total;
+    float largest, inverse, total, scale;
+    uint32_t bits;
     t = attn__vpick(b, zero, b, attn__vsub(zero, b));
     m = attn__vpick(m, t, m, t);
     largest = attn__r_most(m.r[0]);
@@ -2875,74 +2899,71 @@ ATTN__INLINE float ATTN__FN(quantize)(unsigned char *bytes, const float *x, int3
     for (int i = 0; i < ATTN__REGS; i++)
         total = total + attn__r_total(s.r[i]);
     *sum = total == total ? (int32_t)total : 0;
-    if (total != total)
-        return total;
-    return largest >= 1e-30f ? largest / 127.0f : 0;
+    if (total != total || largest > 1.26765060e30f) /* 2^100 */
+        return NAN;
+    scale = largest >= 1e-30f ? largest / 127.0f : 0;
+    memcpy(&bits, &scale, 4);
+    bits &= ~(uint32_t)3; /* for ATTN__MAGIC times the scale to be exact */
+    memcpy(&scale, &bits, 4);
+    return scale;
 }
 
 /* in [rows, n_k] -> blocks of 32 k as attn__q_tile reads them */
 static void ATTN__FN(quantize_rows)(float *pack, const float *in, ptrdiff_t stride, ptrdiff_t step,
                                     size_t n_rows, size_t n_k, int32_t zero_point)
 {
-    for (size_t row = 0; row < n_rows; row++)
-        for (size_t k = 0; k < n_k; k += ATTN__SHARED) {
+    for (size_t row = 0; row < n_rows; row++) {
+        attn__shared *to = (attn__shared *)(void *)pack + row;
+        for (size_t k = 0; k < n_k; k += ATTN__SHARED, to += n_rows) {
             const float *from = in + (ptrdiff_t)row * stride + (ptrdiff_t)k * step;
             const size_t n = n_k - k < ATTN__SHARED ? n_k - k : ATTN__SHARED;
-            unsigned char *to = (unsigned char *)(pack + k / ATTN__SHARED * 10 * n_rows + row);
-            unsigned char bytes[32];
-            float x[32], scale;
-            int32_t sum, offset;
-            size_t i;
+            float x[32];
+            int32_t sum;
             if (n < ATTN__SHARED || step != 1) {
-                for (i = 0; i < ATTN__SHARED; i++)
+                for (size_t i = 0; i < ATTN__SHARED; i++)
                     x[i] = i < n ? from[(ptrdiff_t)i * step] : 0;
                 from = x;
             }
-            scale = ATTN__FN(quantize)(bytes, from, &sum);
-            offset = -zero_point * sum;
-            for (i = 0; i < 8; i++)
-                memcpy(to + i * n_rows * 4, bytes + i * 4, 4);
-            memcpy(to + 8 * n_rows * 4, &scale, 4);
-            memcpy(to + 9 * n_rows * 4, &offset, 4);
+            to->scale = ATTN__FN(quantize)(to->bytes, from, &sum);
+            to->minus = -ATTN__MAGIC * to->scale;
+            to->start = ATTN__MAGIC_I32 - zero_point * sum;
         }
+    }
 }
 
 /* ---- walking a matrix ---- */
 
 /* The last panel of a matrix whose n_out is no multiple of 16: into lines of its own, of which the
  * part that exists is copied. */
-static void ATTN__FN(edge)(attn__tiles_fn tiles, attn__tile_job tile, size_t n_rows, size_t n_part,
+static void ATTN__FN(edge)(attn__tiles_fn tiles, attn__tile_job *tile, size_t n_rows, size_t n_part,
                            attn_dtype dtype)
 {
-    float lines[(ATTN__ROWS > ATTN__Q_ROWS ? ATTN__ROWS : ATTN__Q_ROWS) * 16], bias[16],
-        *out = tile.out;
-    const size_t stride = tile.out_stride;
-    for (size_t row = 0; row < n_rows && tile.start != ATTN__FRESH; row++)
+    float lines[(ATTN__ROWS > ATTN__Q_ROWS ? ATTN__ROWS : ATTN__Q_ROWS) * 16], bias[16];
+    float *const out = tile->out;
+    const size_t stride = tile->out_stride;
+    for (size_t row = 0; row < n_rows && tile->start != ATTN__FRESH; row++)
         memcpy(lines + row * 16, out + row * stride, n_part * sizeof(float));
-    if (tile.bias) {
-        memcpy(bias, tile.bias, n_part * sizeof(float));
-        tile.bias = bias;
+    if (tile->bias) {
+        memcpy(bias, tile->bias, n_part * sizeof(float));
+        tile->bias = bias;
     }
-    tile.out = lines;
-    tile.out_stride = 16;
+    tile->out = lines;
+    tile->out_stride = 16;
     tiles(tile, 1, dtype);
+    tile->out_stride = stride;
     for (size_t row = 0; row < n_rows; row++)
         memcpy(out + row * stride, lines + row * 16, n_part * sizeof(float));
 }
 
 /* A group of panels, the last of which may be partly there, against one block of rows. */
-static void ATTN__FN(group)(attn__tiles_fn tiles, attn__tile_job tile, size_t n_rows,
+static void ATTN__FN(group)(attn__tiles_fn tiles, attn__tile_job *tile, size_t n_rows,
                             size_t n_panels, size_t n_out, attn_dtype dtype)
 {
     const size_t n_whole = n_out < n_panels * 16 ? n_panels - 1 : n_panels;
     if (n_whole > 0)
         tiles(tile, n_whole, dtype);
-    if (n_whole < n_panels) {
-        tile.line += n_whole * tile.panel_stride;
-        tile.out += n_whole * 16;
-        tile.bias = tile.bias ? tile.bias + n_whole * 16 : NULL;
+    if (n_whole < n_panels)
         ATTN__FN(edge)(tiles, tile, n_rows, n_out - n_whole * 16, dtype);
-    }
 }
 
 /* Rows [from, to) of a job, k .. k + n_k, packed for the micro-kernel. */
@@ -2957,8 +2978,9 @@ static void ATTN__FN(pack)(const attn__matmul_job *job, float *pack, size_t from
 }
 
 /* Up to ATTN__BLOCKS blocks of rows (24 of bytes), packed for as many chains as the packing has
- * room for; then, group of panels by group, every block of rows against lines that are still in
- * cache from the block before, while each block fetches a part of the lines that come next. */
+ * room for (for many blocks of bytes, as lines of a group stay in first-level cache); then, group
+ * of panels by group, every block of rows against lines that are still in cache from the block
+ * before, while each block fetches a part of the lines that come next. */
 static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t row1, size_t panel0,
                              size_t panel1, float *pack)
 {
@@ -2972,41 +2994,47 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
     for (; row0 < row1; row0 += max_rows) {
         const size_t n_rows = row1 - row0 < max_rows ? row1 - row0 : max_rows;
         const size_t n_blocks = (n_rows + block_rows - 1) / block_rows;
-        const size_t group =
-            quantized ? ATTN__Q_COLS(n_rows / n_blocks) : ATTN__COLS(n_rows / n_blocks);
-        const size_t span = attn__packed_k(quantized, ATTN__PACK / n_rows);
-        size_t k = 0, block, panel;
+        const size_t rows = n_rows / n_blocks, n_larger = n_rows % n_blocks; /* by one row */
+        const int is_many = quantized && n_blocks > 3;
+        const size_t group = quantized ? ATTN__Q_COLS(rows) : ATTN__COLS(rows);
+        const size_t room = attn__packed_k(quantized, ATTN__PACK / n_rows);
+        const size_t span = is_many && room > 4 * ATTN__CHAIN ? 4 * ATTN__CHAIN : room;
+        size_t k = 0, block, panel, row;
         do { /* once even if there is no k: the outputs are then the bias alone */
             const size_t n_k = n_in - k < span ? n_in - k : span;
             const size_t packed = attn__packed(quantized, n_k), steps = (n_k + 63) / 64 * 64 / step;
             const size_t bytes = attn__line_of(dtype, (n_k + 63) / 64 * 64);
-            for (block = 0; block < n_blocks; block++) {
-                const size_t from = n_rows * block / n_blocks;
-                const size_t to = n_rows * (block + 1) / n_blocks;
-                ATTN__FN(pack)(job, pack + from * packed, row0 + from, row0 + to, k, n_k);
+            for (block = row = 0; block < n_blocks; block++) {
+                const size_t to = row + rows + (block < n_larger);
+                ATTN__FN(pack)(job, pack + row * packed, row0 + row, row0 + to, k, n_k);
+                row = to;
             }
             for (panel = panel0; panel < panel1; panel += group) {
                 const size_t n_panels = panel1 - panel < group ? panel1 - panel : group;
+                const size_t share = n_panels * bytes / n_blocks; /* to fetch, for each block */
+                const unsigned char *line = (const unsigned char *)job->w.data +
+                                            panel * job->w.stride + attn__line_of(dtype, k);
+                const unsigned char *next = line + n_panels * job->w.stride;
+                size_t fetched = 0; /* of the panel at next */
                 attn__tile_job tile;
-                tile.line = (const unsigned char *)job->w.data + panel * job->w.stride +
-                            attn__line_of(dtype, k);
                 tile.panel_stride = job->w.stride;
                 tile.n_k = n_k;
                 tile.out_stride = job->out_stride;
-                tile.bias = k + n_k == n_in && job->bias ? job->bias + panel * 16 : NULL;
                 tile.start = k > 0 ? ATTN__SUM : job->start;
-                tile.ahead_step = n_panels * bytes / n_blocks / (steps ? steps : 1);
-                for (block = 0; block < n_blocks; block++) {
-                    const size_t from = n_rows * block / n_blocks;
-                    const size_t to = n_rows * (block + 1) / n_blocks;
-                    const size_t part = n_panels * block; /* of n_blocks, in panels */
-                    tile.in = pack + from * packed;
-                    tile.out = job->out + (row0 + from) * job->out_stride + panel * 16;
-                    tile.ahead = tile.line + (n_panels + part / n_blocks) * job->w.stride +
-                                 part % n_blocks * bytes / n_blocks;
+                tile.ahead_step = share / (steps ? steps : 1);
+                for (block = row = 0; block < n_blocks; block++) {
+                    const size_t n = rows + (block < n_larger);
+                    tile.in = pack + row * packed;
+                    tile.line = line;
+                    tile.out = job->out + (row0 + row) * job->out_stride + panel * 16;
+                    tile.bias = k + n_k == n_in && job->bias ? job->bias + panel * 16 : NULL;
+                    tile.ahead = next + fetched;
                     ATTN__FN(group)
-                    (tiles[to - from - 1], tile, to - from, n_panels, job->w.n_out - panel * 16,
-                     dtype);
+                    (is_many && n == ATTN__Q_ROWS ? ATTN__FN(q_tiles_many) : tiles[n - 1], &tile, n,
+                     n_panels, job->w.n_out - panel * 16, dtype);
+                    row += n;
+                    for (fetched += share; fetched > bytes; next += job->w.stride)
+                        fetched -= bytes;
                 }
             }
             k += n_k;

@@ -57,13 +57,18 @@ static float weight_of(const unsigned char *panels, attn_dtype dtype, size_t n_i
 static float quantized(const float *x, size_t n, int whole[32])
 {
     float largest = 0;
+    uint32_t bits;
     size_t i;
     for (i = 0; i < n; i++)
         largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
     for (i = 0; i < 32; i++)
         whole[i] =
             i < n && largest > 0 ? (int)nearbyint((double)x[i] * (double)(127.0f / largest)) : 0;
-    return largest / 127.0f;
+    largest = largest > ldexpf(1, 100) ? NAN : largest / 127.0f;
+    memcpy(&bits, &largest, 4);
+    bits &= 0xfffffffcu;
+    memcpy(&largest, &bits, 4);
+    return largest;
 }
 
 /* One output: rules 1, 4 and 5. `from` is what stood there before. */
@@ -237,14 +242,14 @@ static void large(void)
         check_matmul(&problems[i]);
 }
 
-/* What is not finite must not turn into a number. */
+/* What is not finite, or too large to have a scale, must not turn into a number. */
 static void not_finite(void)
 {
-    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 1.27e30f, -3e38f};
     size_t i, j;
     int isa;
     for (i = 2; i < 4; i++)
-        for (j = 0; j < 3; j++)
+        for (j = 0; j < sizeof bad / sizeof bad[0]; j++)
             for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AVX512_VNNI; isa++) {
                 attn_ctx ctx = {0};
                 const attn__kernels *kernels;
@@ -258,6 +263,7 @@ static void not_finite(void)
                     continue;
                 for (k = 0; k < 40; k++)
                     x[0][k] = x[1][k] = random_float();
+                x[0][random_below(40)] = -1.26e30f;
                 x[1][random_below(40)] = bad[j];
                 memset(&job, 0, sizeof job);
                 job.in = x[0];
