@@ -1584,19 +1584,43 @@ typedef struct attn__tile_job {
 
     const float *bias; /* of the first output; NULL: none, or not yet */
     attn__start start;
-    const unsigned char *ahead; /* what to fetch into cache meanwhile, */
-    size_t ahead_step;          /* so many bytes further each k. A few rows of large weights go
-                                   along their lines so fast that the processor's own fetching
-                                   keeps up; else every line is asked for */
+    const unsigned char
+        *ahead;         /* what to fetch into cache meanwhile: at each step n_ahead lines, */
+    size_t n_ahead;     /* this far apart, */
+    size_t ahead_apart; /* and as many this much further at the next */
+    size_t ahead_step;
 } attn__tile_job;
 
 /* Weights that share a scale, and those that share a line of scales. */
-#define ATTN__SHARED ((size_t)32)
-#define ATTN__SCALED ((size_t)64)
+#define ATTN__SHARED        ((size_t)32)
+#define ATTN__SCALED        ((size_t)64)
 
 /* Floats of scratch that attn__kernels.matmul needs: packed rows of the input. 504 KiB stay in most
  * second-level caches. */
-#define ATTN__PACK   129024
+#define ATTN__PACK          129024
+
+/* Panels in a group of q8 or q4 lines that one block of rows goes along, some columns at a time. */
+#define ATTN__Q_GROUP(cols) ((cols) == 3 ? 6 : (cols) == 1 ? 4 : 8)
+
+/* What the tiles of a group fetch. Several blocks of rows fetch their shares of the next group's
+ * lines one after another, at each k (each 4 k of q8 and q4). A block alone goes so fast that it
+ * asks for a line of each panel at a time: many streams, which the processor's own fetching then
+ * follows. For one or two rows of f32 that does most by itself. */
+static void attn__fetching(attn__tile_job *tile, int is_alone, size_t n_rows, size_t n_panels,
+                           attn_dtype dtype, size_t share)
+{
+    const size_t steps = (tile->n_k + 63) / 64 * 64 / (attn__is_quantized(dtype) ? 4 : 1);
+    tile->ahead_apart = 64;
+    tile->ahead_step = share / (steps ? steps : 1);
+    tile->n_ahead = (tile->ahead_step + 63) / 64;
+    if (is_alone && dtype == ATTN_F32 && n_rows <= 2) {
+        tile->n_ahead = 1;
+    } else if (is_alone) {
+        tile->ahead_apart = tile->panel_stride;
+        tile->ahead_step = dtype == ATTN_F32 ? 64 : 32;
+        tile->n_ahead = n_panels;
+    }
+}
 
 /* Some rows against a group of panels, past which it moves the job on. */
 typedef void (*attn__tiles_fn)(attn__tile_job *job, size_t n_panels, attn_dtype dtype);
@@ -1774,7 +1798,8 @@ static unsigned attn__cpu_features(void)
 #define ATTN__BLOCKS    18
 #define ATTN__COLS(m)   ((m) <= 3 ? 8 : (m) <= 4 ? 6 : (m) <= 7 ? 4 : 3)
 #define ATTN__Q_ROWS    6
-#define ATTN__Q_COLS(m) ((m) == 1 ? 8 : (m) <= 3 ? 4 : (m) == 4 ? 3 : 2)
+#define ATTN__Q_ALONE   8
+#define ATTN__Q_COLS(m) ((m) == 1 ? 8 : (m) <= 3 ? 4 : (m) == 4 ? 3 : (m) < 8 ? 2 : 1)
 typedef __m512 attn__reg;
 ATTN__INLINE attn__reg attn__r_load(const float *p)
 {
@@ -1902,6 +1927,7 @@ ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, con
 #define ATTN__BLOCKS    12
 #define ATTN__COLS(m)   ((m) == 1 ? 4 : (m) == 2 ? 3 : (m) == 3 ? 2 : 1)
 #define ATTN__Q_ROWS    4
+#define ATTN__Q_ALONE   4
 #define ATTN__Q_COLS(m) ((m) == 1 ? 2 : 1)
 typedef __m256 attn__reg;
 ATTN__INLINE attn__reg attn__r_load(const float *p)
@@ -2014,6 +2040,7 @@ ATTN__INLINE attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
 #define ATTN__BLOCKS    12
 #define ATTN__COLS(m)   ((m) == 1 ? 2 : 1)
 #define ATTN__Q_ROWS    2
+#define ATTN__Q_ALONE   2
 #define ATTN__Q_COLS(m) 1
 typedef __m128 attn__reg;
 ATTN__INLINE attn__reg attn__r_load(const float *p)
@@ -2138,6 +2165,7 @@ ATTN__INLINE attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
 #define ATTN__BLOCKS    12
 #define ATTN__COLS(m)   ((m) == 1 ? 4 : (m) <= 3 ? 2 : 1)
 #define ATTN__Q_ROWS    4
+#define ATTN__Q_ALONE   4
 #define ATTN__Q_COLS(m) ((m) == 1 ? 2 : 1)
 typedef float32x4_t attn__reg;
 ATTN__INLINE attn__reg attn__r_load(const float *p)
@@ -2242,6 +2270,7 @@ ATTN__INLINE attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
 #define ATTN__BLOCKS    12
 #define ATTN__COLS(m)   1
 #define ATTN__Q_ROWS    1
+#define ATTN__Q_ALONE   1
 #define ATTN__Q_COLS(m) 1
 typedef float attn__reg;
 ATTN__INLINE attn__reg attn__r_load(const float *p)
@@ -2653,9 +2682,9 @@ ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_ha
         acc[row][col] = attn__load(out + (size_t)row * job->out_stride + col * 16);
         for (; k < end; k++) {
             attn__vec w[8];
-            ATTN__PREFETCH(ahead);
-            for (size_t more = 64; (is_half || n_rows > 4) && more < job->ahead_step; more += 64)
-                ATTN__PREFETCH(ahead + more);
+            ATTN__PREFETCH(ahead); /* alone: with a loop from 0 clang's kernel is a tenth slower */
+            for (size_t i = 1; i < job->n_ahead; i++)
+                ATTN__PREFETCH(ahead + i * job->ahead_apart);
             ahead += job->ahead_step;
             ATTN__UNROLL for (int col = 0; col < n_cols; col++)
             {
@@ -2763,19 +2792,20 @@ static void ATTN__FN(pack_rows)(float *pack, const float *in, ptrdiff_t stride, 
 /* ---- matmul with q8 and q4 weights ---- */
 
 /* The micro-kernel for quantised weights, over any number of chains. Packed rows: in[k / 32][row].
- * A few blocks of rows wait for memory, and ask for a line or more with every line that they use;
- * many blocks have time, and ask for some lines every 32 k. */
+ * Rows in one block, alone with their lines, wait for memory: they fetch as many lines as they use,
+ * in turn from each panel of the next group. Counts are constants here: see attn__fetching. */
 #define attn__q_tile ATTN__FN(q_tile)
 ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_q4,
-                               const int is_many, const attn__tile_job *job)
+                               const int is_alone, attn__tile_job *job)
 {
-    const size_t stride = job->panel_stride, apart = job->ahead_step > 64 ? 64 : 0;
-    const int n_ahead = is_many || (n_rows == 1 && !is_q4) ? 1 : n_cols;
+    const int n_streams = ATTN__Q_GROUP(n_cols), n_lines = (is_q4 ? 4 : 8) * n_cols;
+    const size_t stride = job->panel_stride;
+    const size_t line_and_scales = is_q4 ? 72 : 68; /* 64 and a share of the scales' line */
     const attn__shared *in = (const attn__shared *)(const void *)job->in;
     const unsigned char *ahead = job->ahead;
     const unsigned char *scales = job->line, *line = scales + 64;
     float *const out = job->out;
-    attn__vec acc[ATTN__Q_ROWS][8];
+    attn__vec acc[ATTN__Q_ALONE][8];
     size_t k = 0;
 
     ATTN__GRID(row, col)
@@ -2785,18 +2815,24 @@ ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_
         const int is_first = k == 0 && job->start == ATTN__FRESH;
         ATTN__GRID(row, col) acc[row][col] = attn__set1(0);
         for (; k < end; k += ATTN__SHARED, in += n_rows) {
-            attn__ivec sum[ATTN__Q_ROWS][8];
+            attn__ivec sum[ATTN__Q_ALONE][8];
             ATTN__GRID(row, col) sum[row][col] = attn__i_start(in[row].start, is_q4);
-            for (size_t more = 0; is_many && more < 8 * job->ahead_step; more += 64)
-                ATTN__PREFETCH(ahead + more);
             ATTN__Q_UNROLL for (int step = 0; step < 8; step += 1 + is_q4)
             {
                 ATTN__UNROLL for (int high = 0; high < 1 + is_q4; high++)
                 {
                     attn__wvec w[8];
-                    ATTN__UNROLL for (int i = 0; i < n_ahead && !is_many; i++)
-                        ATTN__PREFETCH(ahead + (size_t)i * apart);
-                    ahead += job->ahead_step;
+                    if (!is_alone) {
+                        ATTN__PREFETCH(ahead);
+                        ahead += job->ahead_step;
+                    } else if (!high) {
+                        ATTN__UNROLL for (int col = 0; col < n_cols; col++)
+                        {
+                            const int at = step / (1 + is_q4) * n_cols + col;
+                            ATTN__PREFETCH(ahead + (size_t)(at % n_streams) * stride +
+                                           at / n_streams * 64);
+                        }
+                    }
                     ATTN__UNROLL for (int col = 0; col < n_cols; col++) w[col] =
                         attn__i_weights(line + (size_t)col * stride, is_q4, high);
                     ATTN__GRID(row, col)
@@ -2812,6 +2848,8 @@ ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_
                 ATTN__UNROLL for (int row = 0; row < n_rows; row++) acc[row][col] =
                     attn__vfma(attn__i_scaled(sum[row][col], in + row), scale, acc[row][col]);
             }
+            if (is_alone)
+                ahead += (size_t)(n_lines / n_streams) * line_and_scales;
             scales += 32;
             if (k / ATTN__SHARED % 2 == 1) {
                 scales = line;
@@ -2828,47 +2866,79 @@ ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_
         ATTN__GRID(row, col)
         attn__store(out + (size_t)row * job->out_stride + col * 16, acc[row][col]);
     } while (k < job->n_k);
+    job->ahead = ahead;
 }
 
-#define attn__q_tile_few  ATTN__FN(q_tile_few)
-#define attn__q_tile_many ATTN__FN(q_tile_many)
-ATTN__INLINE void attn__q_tile_few(const int n_rows, const int n_cols, const int is_q4,
-                                   const attn__tile_job *job)
-{
-    attn__q_tile(n_rows, n_cols, is_q4, 0, job);
-}
-ATTN__INLINE void attn__q_tile_many(const int n_rows, const int n_cols, const int is_q4,
-                                    const attn__tile_job *job)
+#define attn__q_tile_alone ATTN__FN(q_tile_alone)
+#define attn__q_tile_many  ATTN__FN(q_tile_many)
+ATTN__INLINE void attn__q_tile_alone(const int n_rows, const int n_cols, const int is_q4,
+                                     attn__tile_job *job)
 {
     attn__q_tile(n_rows, n_cols, is_q4, 1, job);
 }
-#define ATTN__Q_TILES(rows)                                                                        \
-    static void ATTN__FN(q_tiles_##rows)(attn__tile_job * job, size_t n_panels, attn_dtype dtype)  \
+ATTN__INLINE void attn__q_tile_many(const int n_rows, const int n_cols, const int is_q4,
+                                    attn__tile_job *job)
+{
+    attn__q_tile(n_rows, n_cols, is_q4, 0, job);
+}
+/* For one block alone (1 to ATTN__Q_ALONE rows), and for the blocks that more rows are cut into. */
+#define ATTN__Q_TILES(kind, rows)                                                                  \
+    static void ATTN__FN(q_##kind##_##rows)(attn__tile_job * job, size_t n_panels,                 \
+                                            attn_dtype dtype)                                      \
     {                                                                                              \
-        ATTN__WALK_PANELS(attn__q_tile_few, rows, ATTN__Q_COLS(rows), dtype == ATTN_Q4)            \
+        ATTN__WALK_PANELS(attn__q_tile_##kind, rows, ATTN__Q_COLS(rows), dtype == ATTN_Q4)         \
     }
-static void ATTN__FN(q_tiles_many)(attn__tile_job *job, size_t n_panels, attn_dtype dtype){
-    ATTN__WALK_PANELS(attn__q_tile_many, ATTN__Q_ROWS, ATTN__Q_COLS(ATTN__Q_ROWS),
-                      dtype == ATTN_Q4)} ATTN__Q_TILES(1)
-#if ATTN__Q_ROWS > 1
-    ATTN__Q_TILES(2)
+ATTN__Q_TILES(alone, 1)
+#if ATTN__Q_ALONE > 1
+ATTN__Q_TILES(alone, 2)
 #endif
-#if ATTN__Q_ROWS > 2
-        ATTN__Q_TILES(3) ATTN__Q_TILES(4)
+#if ATTN__Q_ALONE > 2
+ATTN__Q_TILES(alone, 3)
+ATTN__Q_TILES(alone, 4)
+ATTN__Q_TILES(many, 4)
 #endif
-#if ATTN__Q_ROWS > 4
-            ATTN__Q_TILES(5) ATTN__Q_TILES(6)
+#if ATTN__Q_ALONE > 4
+ATTN__Q_TILES(alone, 5)
+ATTN__Q_TILES(alone, 6)
+ATTN__Q_TILES(alone, 7)
+ATTN__Q_TILES(alone, 8)
+ATTN__Q_TILES(many, 5)
+ATTN__Q_TILES(many, 6)
 #endif
-                static const attn__tiles_fn ATTN__FN(q_tiles)[] = {
-                    ATTN__FN(q_tiles_1),
-#if ATTN__Q_ROWS > 1
-                    ATTN__FN(q_tiles_2),
+#if ATTN__Q_ROWS < 3
+ATTN__Q_TILES(many, 1)
 #endif
-#if ATTN__Q_ROWS > 2
-                    ATTN__FN(q_tiles_3), ATTN__FN(q_tiles_4),
+#if ATTN__Q_ROWS == 2 || ATTN__Q_ROWS == 4
+ATTN__Q_TILES(many, 2)
 #endif
-#if ATTN__Q_ROWS > 4
-                    ATTN__FN(q_tiles_5), ATTN__FN(q_tiles_6),
+#if ATTN__Q_ROWS == 4
+ATTN__Q_TILES(many, 3)
+#endif
+static const attn__tiles_fn ATTN__FN(q_alone)[] = {
+    ATTN__FN(q_alone_1),
+#if ATTN__Q_ALONE > 1
+    ATTN__FN(q_alone_2),
+#endif
+#if ATTN__Q_ALONE > 2
+    ATTN__FN(q_alone_3), ATTN__FN(q_alone_4),
+#endif
+#if ATTN__Q_ALONE > 4
+    ATTN__FN(q_alone_5), ATTN__FN(q_alone_6), ATTN__FN(q_alone_7), ATTN__FN(q_alone_8),
+#endif
+};
+static const attn__tiles_fn ATTN__FN(q_many)[] = {
+#if ATTN__Q_ROWS == 6
+    NULL, NULL, NULL, ATTN__FN(q_many_4), ATTN__FN(q_many_5), ATTN__FN(q_many_6),
+#elif ATTN__Q_ROWS == 4
+    NULL,
+    ATTN__FN(q_many_2),
+    ATTN__FN(q_many_3),
+    ATTN__FN(q_many_4),
+#elif ATTN__Q_ROWS == 2
+    ATTN__FN(q_many_1),
+    ATTN__FN(q_many_2),
+#else
+    ATTN__FN(q_many_1),
 #endif
 };
 
@@ -2978,31 +3048,34 @@ static void ATTN__FN(pack)(const attn__matmul_job *job, float *pack, size_t from
 }
 
 /* Up to ATTN__BLOCKS blocks of rows (24 of bytes), packed for as many chains as the packing has
- * room for (for many blocks of bytes, as lines of a group stay in first-level cache); then, group
- * of panels by group, every block of rows against lines that are still in cache from the block
- * before, while each block fetches a part of the lines that come next. */
+ * room for (for several blocks of bytes, as lines of a group stay in first-level cache); then,
+ * group of panels by group, every block of rows against lines that are still in cache from the
+ * block before, while each block fetches a part of the lines that come next. */
 static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t row1, size_t panel0,
                              size_t panel1, float *pack)
 {
     const attn_dtype dtype = job->w.dtype;
     const int quantized = attn__is_quantized(dtype);
-    const size_t n_in = job->w.n_in, step = quantized ? 4 : 1; /* k between two prefetches */
-    const size_t block_rows = quantized ? ATTN__Q_ROWS : ATTN__ROWS;
-    const size_t max_rows = block_rows * (quantized ? 24 : ATTN__BLOCKS);
-    const attn__tiles_fn *tiles = quantized ? ATTN__FN(q_tiles) : ATTN__FLOAT(tiles);
+    const size_t n_in = job->w.n_in;
+    const size_t max_rows = quantized ? ATTN__Q_ROWS * 24 : ATTN__ROWS * ATTN__BLOCKS;
 
     for (; row0 < row1; row0 += max_rows) {
         const size_t n_rows = row1 - row0 < max_rows ? row1 - row0 : max_rows;
-        const size_t n_blocks = (n_rows + block_rows - 1) / block_rows;
+        const int is_alone = n_rows <= (quantized ? ATTN__Q_ALONE : ATTN__ROWS);
+        const size_t block_rows = quantized ? ATTN__Q_ROWS : ATTN__ROWS;
+        const size_t n_blocks = is_alone ? 1 : (n_rows + block_rows - 1) / block_rows;
         const size_t rows = n_rows / n_blocks, n_larger = n_rows % n_blocks; /* by one row */
-        const int is_many = quantized && n_blocks > 3;
-        const size_t group = quantized ? ATTN__Q_COLS(rows) : ATTN__COLS(rows);
-        const size_t room = attn__packed_k(quantized, ATTN__PACK / n_rows);
-        const size_t span = is_many && room > 4 * ATTN__CHAIN ? 4 * ATTN__CHAIN : room;
+        const size_t cols = quantized ? ATTN__Q_COLS(rows) : ATTN__COLS(rows);
+        const size_t group = quantized && is_alone ? ATTN__Q_GROUP(cols) : cols;
+        const attn__tiles_fn *tiles = !quantized ? ATTN__FLOAT(tiles)
+                                      : is_alone ? ATTN__FN(q_alone)
+                                                 : ATTN__FN(q_many);
+        const size_t room = attn__packed_k(quantized, ATTN__PACK / n_rows), few = 4 * ATTN__CHAIN;
+        const size_t span = quantized && !is_alone && room > few ? few : room;
         size_t k = 0, block, panel, row;
         do { /* once even if there is no k: the outputs are then the bias alone */
             const size_t n_k = n_in - k < span ? n_in - k : span;
-            const size_t packed = attn__packed(quantized, n_k), steps = (n_k + 63) / 64 * 64 / step;
+            const size_t packed = attn__packed(quantized, n_k);
             const size_t bytes = attn__line_of(dtype, (n_k + 63) / 64 * 64);
             for (block = row = 0; block < n_blocks; block++) {
                 const size_t to = row + rows + (block < n_larger);
@@ -3011,17 +3084,17 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
             }
             for (panel = panel0; panel < panel1; panel += group) {
                 const size_t n_panels = panel1 - panel < group ? panel1 - panel : group;
-                const size_t share = n_panels * bytes / n_blocks; /* to fetch, for each block */
                 const unsigned char *line = (const unsigned char *)job->w.data +
                                             panel * job->w.stride + attn__line_of(dtype, k);
                 const unsigned char *next = line + n_panels * job->w.stride;
-                size_t fetched = 0; /* of the panel at next */
+                const size_t share = n_panels * bytes / n_blocks; /* of them, for each block */
+                size_t fetched = 0;                               /* of the panel at next */
                 attn__tile_job tile;
                 tile.panel_stride = job->w.stride;
                 tile.n_k = n_k;
                 tile.out_stride = job->out_stride;
                 tile.start = k > 0 ? ATTN__SUM : job->start;
-                tile.ahead_step = share / (steps ? steps : 1);
+                attn__fetching(&tile, is_alone, rows, n_panels, dtype, share);
                 for (block = row = 0; block < n_blocks; block++) {
                     const size_t n = rows + (block < n_larger);
                     tile.in = pack + row * packed;
@@ -3030,8 +3103,7 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
                     tile.bias = k + n_k == n_in && job->bias ? job->bias + panel * 16 : NULL;
                     tile.ahead = next + fetched;
                     ATTN__FN(group)
-                    (is_many && n == ATTN__Q_ROWS ? ATTN__FN(q_tiles_many) : tiles[n - 1], &tile, n,
-                     n_panels, job->w.n_out - panel * 16, dtype);
+                    (tiles[n - 1], &tile, n, n_panels, job->w.n_out - panel * 16, dtype);
                     row += n;
                     for (fetched += share; fetched > bytes; next += job->w.stride)
                         fetched -= bytes;
@@ -3280,6 +3352,7 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__BLOCKS
 #undef ATTN__COLS
 #undef ATTN__Q_ROWS
+#undef ATTN__Q_ALONE
 #undef ATTN__Q_COLS
 #undef ATTN__FLOAT
 #undef ATTN__EACH
