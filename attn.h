@@ -6838,8 +6838,8 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
         *size += n;
         if (*size < room)
             continue;
-        larger = room > SIZE_MAX / 2 ? NULL
-                                     : (unsigned char *)attn__alloc(ctx, room * 2, "a model file");
+        larger = (unsigned char *)attn__alloc(ctx, room < SIZE_MAX / 2 ? room * 2 : SIZE_MAX,
+                                              "a model file");
         if (larger)
             memcpy(larger, block, *size);
         attn__free(block);
@@ -9040,7 +9040,8 @@ static void attn__apply_edit(const attn__worker *me, const attn_edit *e, int poi
             for (k = 0; k < to.n[2]; k++) {
                 float *number = x + (ptrdiff_t)k * to.step[2];
                 const float new_one = v[(ptrdiff_t)k * from.step[2]];
-                *number = e->kind == ATTN_EDIT_ADD ? fmaf(new_one, e->factor, *number) : new_one;
+                *number =
+                    e->kind == ATTN_EDIT_ADD ? attn__fmaf(new_one, e->factor, *number) : new_one;
             }
         }
     }
@@ -10451,7 +10452,7 @@ static attn_status attn__plan_layer(attn_ctx *ctx, const attn__sweep *sweep, siz
             values[column] = sweep->corrupted_value;
             continue;
         }
-        for (i = n++; i > 0 && sweep->patches[i - 1].first < first; i--) /* cover: blind heads */
+        for (i = n++; i > 0 && sweep->patches[i - 1].first < first; i--)
             sweep->patches[i] = sweep->patches[i - 1];
         sweep->patches[i].column = column;
         sweep->patches[i].first = first;
@@ -10997,7 +10998,7 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_session *session, 
                           "the model has no tokenizer, so its prompt must be ids (prompt_ids)");
     if (bos && model->config.bos < 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "the model has no beginning-of-text token");
-    if (room > SIZE_MAX / sizeof **ids - 1) /* cover: 32-bit */
+    if (room > SIZE_MAX / sizeof **ids - 1)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "the prompt is too long");
     *ids = (int32_t *)attn__alloc(ctx, (room + 1) * sizeof **ids, "the prompt");
     if (!*ids)

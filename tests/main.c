@@ -136,15 +136,17 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } suites[] = {{"tensors", suite_tensors},       {"ops", suite_ops},
-                  {"kernels", suite_kernels},       {"tokenizer", suite_tokenizer},
-                  {"format", suite_format},         {"model", suite_model},
-                  {"hooks", suite_hooks},           {"sampling", suite_sampling},
-                  {"convert", suite_convert},       {"tools", suite_tools},
-                  {"notebooks", suite_notebooks},   {"lens", suite_lens},
-                  {"bench", suite_bench},           {"lens-tool", suite_lens_tool},
-                  {"properties", suite_properties}, {"fuzz", suite_fuzz},
-                  {"corners", suite_corners},       {"faults", suite_faults}};
+    } suites[] = {{"tensors", suite_tensors},     {"ops", suite_ops},
+                  {"kernels", suite_kernels},     {"fma", suite_fma},
+                  {"tokenizer", suite_tokenizer}, {"format", suite_format},
+                  {"model", suite_model},         {"hooks", suite_hooks},
+                  {"sampling", suite_sampling},   {"convert", suite_convert},
+                  {"tools", suite_tools},         {"notebooks", suite_notebooks},
+                  {"lens", suite_lens},           {"bench", suite_bench},
+                  {"lens-tool", suite_lens_tool}, {"properties", suite_properties},
+                  {"fuzz", suite_fuzz},           {"corners", suite_corners},
+                  {"faults", suite_faults},       {"load", suite_load},
+                  {"sizes", suite_sizes}};
     size_t i;
     int arg;
     if (mkdir("build/test-tmp", 0777) != 0 && errno != EEXIST) {

@@ -288,7 +288,7 @@ static void no_function_is_left_out(void)
 
 /* ---- the programs: every call of the system fails once ---- */
 
-#if defined(__SANITIZE_ADDRESS__)
+#if TEST_SANITIZED
 #define PRELOAD_NOT "a sanitizer wants to be loaded first"
 #elif !defined(__linux__) || !defined(__GLIBC__)
 #define PRELOAD_NOT "faults.c is for Linux with glibc"
@@ -317,11 +317,16 @@ static void each_call(const char *how, const char *command, const char *made)
     }
     if (made)
         remove(made);
+    remove(count);
     snprintf(fault, sizeof fault, "COUNT=%s", count);
     if (!CHECKF(run(format, fault, command) == 0, "%s fails by itself", command))
         return;
     counted = fopen(count, "r");
-    if (!CHECK(counted && fscanf(counted, "%ld", &n) == 1 && n > 5))
+    if (!counted) {
+        test_skip("LD_PRELOAD does nothing; is this a static program?");
+        return;
+    }
+    if (!CHECK(fscanf(counted, "%ld", &n) == 1 && n > 5))
         return;
     fclose(counted);
     good = out;

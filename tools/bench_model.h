@@ -149,7 +149,7 @@ static attn_status model_add_all(model_writer *w, const model_shape *s)
 }
 
 /* Bytes of all its tensors but the positions. */
-static uint64_t model_bytes(const model_shape *s, attn_dtype dtype)
+static inline uint64_t model_bytes(const model_shape *s, attn_dtype dtype)
 {
     const size_t width = s->d_model;
     const uint64_t layer = (uint64_t)attn_panels_size(dtype, width, 3 * width) +
