@@ -203,11 +203,12 @@ static void live(work *w, uint64_t seed)
     pool_clear();
 }
 
-/* A quarter of the way everything has been there once; from then on nothing may grow. A day of
- * GPT-2 at 50 tokens a second is 4.3 million tokens. */
+/* A quarter of the way everything has been there once; from then on nothing may grow, but for what
+ * malloc keeps at hand (`slack`, in KiB). A day of GPT-2 at 50 tokens a second is 4.3 million
+ * tokens. */
 static void sessions_come_and_go(void)
 {
-    const size_t wanted = full() ? 4320000 : 100000, slack = 512;
+    const size_t wanted = full() ? 4320000 : 100000, slack = 2048;
     work w;
     ledger l;
     spent first = {0, 0, 0}, now;
@@ -405,7 +406,7 @@ static void one_and_a_half_billion(void)
     remove(path);
     CHECK(l.bytes == 0 && l.blocks == 0);
     after = spent_now();
-    CHECKF(after.mapped <= before.mapped + 4096 || TEST_SANITIZED,
+    CHECKF(after.mapped <= before.mapped + 65536 || TEST_SANITIZED,
            "%ld KiB mapped, %ld before there was a model", after.mapped, before.mapped);
     CHECK(after.files == before.files);
 }
