@@ -8323,7 +8323,13 @@ ATTN__DEF attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_
         hook->record = r;
         needed =
             attn__points_bytes(&r->model->config, hook->points, r->first, r->room, &r->n_slots);
-        if (needed == 0 || bytes < needed) {
+        if (needed == 0) { /* cover: 32-bit */
+            attn_record_free(r);
+            return attn__fail(ctx, ATTN_E_MEMORY,
+                              "attn_record_new: %llu positions do not fit in memory",
+                              ATTN__LLU(plan.n_positions));
+        }
+        if (bytes < needed) {
             attn_record_free(r);
             return attn__fail(ctx, ATTN_E_SPACE,
                               "attn_record_new: %llu positions need %llu bytes of memory; %llu "
@@ -8786,7 +8792,7 @@ static attn_status attn__check_save(attn_ctx *ctx, const char *const *names,
                               values[i].error ? ": " : "", values[i].error ? values[i].error : "");
         total += 4096;
         for (k = 0; k < 4; k++)
-            if (values[i].shape[k] > (size_t)1 << 40)
+            if ((double)values[i].shape[k] > 1099511627776.0) /* 2^40 */
                 return attn__fail(ctx, ATTN_E_SHAPE, "attn_save: %s is too large", name);
         total += 4.0 * (double)values[i].shape[0] * (double)values[i].shape[1] *
                  (double)values[i].shape[2] * (double)values[i].shape[3];

@@ -102,7 +102,7 @@ static int count(const attn_activation *a, void *user)
 }
 
 /* Some more tokens, greedy or not, after a prompt of at least one token. */
-static void go_on(work *w, attn_session *session, size_t n_prompt, size_t n, uint64_t seed)
+static void go_on(work *w, attn_session *session, size_t n_prompt, size_t n, size_t seed)
 {
     const size_t room = attn_session_capacity(session) - attn_session_length(session);
     attn_generate_desc desc;
@@ -130,7 +130,7 @@ static void go_on(work *w, attn_session *session, size_t n_prompt, size_t n, uin
 }
 
 /* A copy goes on with hooks, an edit and a record; then it lets go of all of them. */
-static void watch_copy(work *w, uint64_t seed)
+static void watch_copy(work *w, size_t seed)
 {
     static const char *const patterns[] = {"*", "blocks.0.attn.hook_pattern", "*hook_result",
                                            "*resid_post"};
@@ -164,7 +164,7 @@ static void watch_copy(work *w, uint64_t seed)
 }
 
 /* A model and two sessions from their beginning to their end. */
-static void live(work *w, uint64_t seed)
+static void live(work *w, size_t seed)
 {
     attn_session_desc desc;
     attn_tensor x;
@@ -212,7 +212,7 @@ static void sessions_come_and_go(void)
     work w;
     ledger l;
     spent first = {0, 0, 0}, now;
-    uint64_t lives = 0;
+    size_t lives = 0;
     size_t quarter = 0;
     memset(&w, 0, sizeof w);
     w.ctx = kept_by(&l);

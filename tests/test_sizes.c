@@ -16,6 +16,11 @@ static void u32(unsigned char *at, size_t value)
         at[i] = (unsigned char)(value >> 8 * i);
 }
 
+static void same_count(size_t bytes, uint64_t want)
+{
+    CHECKF(bytes == want, "%llu bytes, expected %llu", LLU(bytes), LLU(want));
+}
+
 /* A token of 1 MiB, 5000 times. */
 static void text_beyond_4_gib(void)
 {
@@ -80,10 +85,12 @@ static void sessions_and_records_of_many_heads(void)
         FAILS(&ctx, ATTN_E_MEMORY, "do not fit in memory",
               attn_record_size(&ctx, model, &desc, &bytes));
     } else { /* keys and values alone: [L, T, C] of floats each */
+        const uint64_t cache = (uint64_t)LAYERS * 2 * N_CTX * WIDTH * sizeof(float);
+        const uint64_t scores = (uint64_t)LAYERS * 2 * HEADS * N_CTX * N_CTX * sizeof(float);
         OK(&ctx, attn_session_size(&ctx, model, NULL, &bytes));
-        CHECK(bytes > (size_t)2 * LAYERS * N_CTX * WIDTH * sizeof(float));
+        CHECK(bytes > cache);
         OK(&ctx, attn_record_size(&ctx, model, &desc, &bytes));
-        CHECK(bytes / LAYERS == (size_t)2 * HEADS * N_CTX * N_CTX * sizeof(float));
+        same_count(bytes, scores);
     }
     if (session)
         FAILS(&ctx, IS_32_BIT ? ATTN_E_MEMORY : ATTN_E_SPACE, "",
@@ -118,8 +125,9 @@ static void patterns_of_4_gib(void)
                   attn_hook(&ctx, session, "*hook_pattern", do_nothing, NULL));
         attn_session_free(session);
     } else {
+        const uint64_t pattern = (uint64_t)HEADS * N_CTX * N_CTX * sizeof(float);
         OK(&ctx, attn_record_size(&ctx, model, &desc, &bytes));
-        CHECK(bytes / sizeof(float) == (size_t)HEADS * N_CTX * N_CTX);
+        same_count(bytes, pattern);
     }
     attn_model_close(model);
     attn_ctx_free(&ctx);
