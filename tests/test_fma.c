@@ -4,7 +4,9 @@
 #undef __FMA__
 #undef __ARM_FEATURE_FMA
 #define ATTN_STATIC
+#ifndef ATTN_NO_SIMD
 #define ATTN_NO_SIMD
+#endif
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #include "fixture.h"
