@@ -182,7 +182,7 @@ COUNTED  = $(BUILD)/coverage $(BUILD)/coverage-threads
 coverage: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) ## lines and branches that the tests run (needs clang, llvm-cov, python3)
 	@rm -rf $(COUNTED:%=%/profile)
 	$(call COVERAGE,$(BUILD)/coverage) OPENMP=0 test
-	ATTN_TEST_FULL=1 $(call COVERAGE,$(BUILD)/coverage) OPENMP=0 SUITES=faults test
+	ATTN_TEST_FULL=1 $(call COVERAGE,$(BUILD)/coverage) OPENMP=0 SUITES='faults bench' test
 	$(call COVERAGE,$(BUILD)/coverage-threads,-fprofile-update=atomic -DATTN_NO_MMAP) \
 	    SUITES='format tensors properties corners' test
 	@python3 tests/coverage.py $(COUNTED)

@@ -68,7 +68,7 @@ static void help(void)
     static const char *const options[] = {"--size", "--dtype",     "--only",     "--quick",
                                           "--json", "--tokenizer", "--cpu-time", "--threads"};
     size_t i;
-    CHECK(run(BENCH "--help") == 0);
+    CHECK(run(BENCH "-h") == 0 && run(BENCH "--help") == 0);
     for (i = 0; i < sizeof options / sizeof options[0]; i++)
         CHECKF(out && strstr(out, options[i]), "--help does not mention %s", options[i]);
     forget();
@@ -201,6 +201,113 @@ static void other_models(void)
     forget();
 }
 
+/* Nowhere to write the figures, no second process. */
+static void failing_systems(void)
+{
+    if (run("test -w /dev/full") == 0) {
+        CHECK(run(BENCH "--help >/dev/full") == 1);
+        CHECK(run(BENCH MODEL "--quick --only roofs --threads 1 >/dev/full") == 1);
+        CHECK(err && strstr(err, "cannot write the figures"));
+        CHECK(run(BENCH MODEL "--quick --only roofs --threads 1 --json /dev/full") == 1);
+        CHECK(err && strstr(err, "cannot write the figures"));
+        CHECK(run(BENCH "--child " MODEL "1 1 >/dev/full") == 0);
+    }
+    CHECK(run(BENCH "--child build/no-such-file.attn 1 1") == 1);
+    CHECK(err && strstr(err, "no-such-file.attn"));
+    CHECK(run(BENCH "--child " MODEL "1 2") == 0);
+    CHECK(out && out[0] == 't');
+#ifdef __linux__
+    if (!TEST_SANITIZED) {
+        CHECK(run("ulimit -n 4; " BENCH MODEL "--quick --only first --threads 1") == 1);
+        CHECK(err && strstr(err, "cannot make a pipe"));
+    }
+#endif
+    if (run("command -v python3") == 0) { /* it does not find itself again */
+        CHECK(run("python3 -c 'import os; os.execv(\"" TEST_BUILD "/bench\", [\"no-such-bench\", "
+                  "\"" TEST_BUILD "/tiny-stories.attn\", \"--quick\", \"--only\", \"first\", "
+                  "\"--threads\", \"1\"])'") == 1);
+        CHECK(err && strstr(err, "a second process of no-such-bench failed"));
+    }
+    forget();
+}
+
+/* A tokenizer from elsewhere, and none at all. */
+static void tokenizers(void)
+{
+    CHECK(run(BENCH MODEL "--quick --only tokenizer --threads 1 --tokenizer "
+                          "tests/fixtures/convert/strings") == 0);
+    CHECK(out && strstr(out, "of tests/fixtures/convert/strings"));
+    CHECK(run(BENCH "--quick --only tokenizer --threads 1") == 0);
+    CHECK(out && strstr(out, "of examples/tiny-stories"));
+    CHECK(run("program=$PWD/" BENCH "; cd build/test-tmp && $program --quick --only tokenizer") ==
+          0);
+    CHECK(out && strstr(out, "not measured: the model has no tokenizer"));
+    forget();
+}
+
+/* A model of 0.5 GB takes seconds to write; what was written goes when somebody interrupts. */
+static void interrupted(void)
+{
+    static const char *const signals[] = {"INT", "TERM"};
+    size_t i;
+    if (run("command -v timeout") != 0) {
+        forget();
+        test_skip("no timeout here");
+        return;
+    }
+    for (i = 0; i < 2; i++) {
+        CHECK(run("rm -rf build/test-tmp/bench && mkdir build/test-tmp/bench && "
+                  "TMPDIR=build/test-tmp/bench timeout -s %s 0.3 " BENCH
+                  "--quick --only prompt --dtype f32",
+                  signals[i]) == 124);
+        CHECK(run("rmdir build/test-tmp/bench") == 0);
+    }
+    forget();
+}
+
+/* Two on one processor: each has half of it, and says so. */
+static void a_busy_machine(void)
+{
+    static const char busy[] =
+        "taskset -c 0 " BENCH MODEL "--quick --only prompt,matmul --threads 1 ";
+    if (run("taskset -c 0 true") != 0) {
+        forget();
+        test_skip("no taskset here");
+        return;
+    }
+    CHECK(run("taskset -c 0 sh -c 'while :; do :; done' & other=$!; %s; status=$?; %s --cpu-time "
+              "2>&1; kill $other; exit $status",
+              busy, busy) == 0);
+    CHECKF(count_of(out, "Something else was running") == 2 &&
+               count_of(out, "Repeat this on an idle machine") == 1,
+           "%s", out);
+    forget();
+}
+
+/* All that there is to measure, on a small model of GPT-2's vocabulary and context, and one of
+ * random weights as the bench makes it. */
+static void everything(void)
+{
+    static const model_shape shape = {"small", 1, 1, 16};
+    char path[512];
+    attn_ctx ctx;
+    memset(&ctx, 0, sizeof ctx);
+    if (!getenv("ATTN_TEST_FULL")) {
+        test_skip("the whole table takes a minute; ATTN_TEST_FULL=1 makes it");
+        return;
+    }
+    snprintf(path, sizeof path, "%s", test_tmp("bench-small.attn"));
+    OK(&ctx, model_write(&ctx, path, &shape, ATTN_F32));
+    CHECKF(run(BENCH "%s --threads " THREADS " --json build/test-tmp/bench.json", path) == 0, "%s",
+           err);
+    CHECK(out && strstr(out, "after 960 tokens, f16 cache") && strstr(out, "1024 tokens") &&
+          strstr(out, "16 sequences") && strstr(out, "60, sweep of") && strstr(out, "1024 rows"));
+    remove(path);
+    CHECKF(run(BENCH "--quick --dtype f16 --only roofs,first --threads 1") == 0, "%s", err);
+    CHECK(out && strstr(out, "==== 124M, f16: 12 layers of 768") && strstr(out, "process start"));
+    forget();
+}
+
 void suite_bench(void)
 {
     RUN("bench", bad_options);
@@ -210,4 +317,9 @@ void suite_bench(void)
     RUN("bench", every_section);
     RUN("bench", json_alone);
     RUN("bench", other_models);
+    RUN("bench", failing_systems);
+    RUN("bench", tokenizers);
+    RUN("bench", interrupted);
+    RUN("bench", a_busy_machine);
+    RUN("bench", everything);
 }

@@ -1586,7 +1586,7 @@ int main(int argc, char **argv)
         return child(argv);
     b = (bench *)calloc(1, sizeof *b);
     if (!b)
-        return 1;
+        return fputs("bench: no memory\n", stderr), 1;
     signal(SIGINT, interrupted);
     signal(SIGTERM, interrupted);
     b->program = argv[0];
