@@ -65,7 +65,7 @@ bench: $(BUILD)/bench ## speed next to what this machine can do at all (BENCH="-
 # Tests that take longer ==========================================================================
 
 test-full: test ## the tests with every failure of a system call, long runs, more mutations of the corpus
-	ATTN_TEST_FULL=1 $(BUILD)/test faults load
+	ATTN_TEST_FULL=1 $(BUILD)/test faults load bench
 	$(BUILD)/fuzz/replay 1000 1 2>$(BUILD)/fuzz/replay.log || { tail -3 $(BUILD)/fuzz/replay.log; exit 1; }
 
 portability: $(BUILD)/attn-convert ## the same bits from every compiler, option, processor here (ROWS="clang -O2")

@@ -124,9 +124,14 @@ const char *test_tmp(const char *name)
     return path;
 }
 
-/* Under AddressSanitizer an allocation that is too large fails, as it does elsewhere. */
+/* Under a sanitizer of memory an allocation that is too large fails, as it does elsewhere. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+const char *__msan_default_options(void);
+const char *__msan_default_options(void)
 {
     return "allocator_may_return_null=1";
 }
