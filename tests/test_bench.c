@@ -335,7 +335,7 @@ static void tokenizers(void)
     CHECK(run(BENCH MODEL "--quick --only tokenizer --threads 1 --tokenizer "
                           "tests/fixtures/convert/strings") == 0);
     CHECK(out && strstr(out, "of tests/fixtures/convert/strings"));
-    CHECK(run(BENCH "--quick --only tokenizer --threads 1") == 0);
+    CHECK(run(BENCH "--quick --size 124M --only tokenizer --threads 1") == 0);
     CHECK(out && strstr(out, "of examples/tiny-stories"));
     CHECK(run("program=$PWD/" BENCH "; cd build/test-tmp && $program --quick --only tokenizer") ==
           0);

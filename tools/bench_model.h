@@ -161,8 +161,9 @@ static attn_status model_write(attn_ctx *ctx, const char *path, const model_shap
     w.random = (float *)malloc(n_random * sizeof(float));
     w.table = (unsigned char *)calloc(w.room + 2, 128);
     w.block = (unsigned char *)malloc(largest);
-    w.file = w.random && w.table && w.block ? fopen(path, "wb") : NULL;
-    if (w.file) {
+    if (!w.random || !w.table || !w.block) {
+        tool_fail(ctx, ATTN_E_MEMORY, "no memory to make a model of size %s", s->name);
+    } else if ((w.file = fopen(path, "wb")) != NULL) {
         attn_rng_seed(&rng, 1);
         for (i = 0; i < n_random; i++)
             w.random[i] = 0.1f * (attn_rng_uniform(&rng) - 0.5f);
@@ -173,13 +174,11 @@ static attn_status model_write(attn_ctx *ctx, const char *path, const model_shap
                       "cannot write %s: %s (the environment variable TMPDIR names another "
                       "directory)",
                       path, strerror(errno));
-    } else if (w.random && w.table && w.block) {
+    } else {
         tool_fail(ctx, ATTN_E_IO,
                   "cannot make %s: %s (the environment variable TMPDIR names "
                   "another directory)",
                   path, strerror(errno));
-    } else {
-        tool_fail(ctx, ATTN_E_MEMORY, "no memory to make a model of size %s", s->name);
     }
     free(w.random);
     free(w.table);
