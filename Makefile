@@ -159,15 +159,15 @@ SANITIZED = $(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) CC=clang OPENMP=0 C
     -mllvm -pragma-unroll-threshold=1 -Wno-pass-failed -fno-omit-frame-pointer -DATTN_NO_SIMD \
     -fsanitize=$(2) -fno-sanitize-recover=all' test
 
-sanitize-casts: ## the tests, with every conversion checked that changes a number (needs clang)
+sanitize-casts: $(BUILD)/tiny-stories.attn ## the tests, with every conversion checked that changes a number (needs clang)
 	$(call SANITIZED,casts,undefined$(comma)float-cast-overflow$(comma)implicit-conversion)
 
 # It takes stat64 and its kin for functions that write nothing; off_t has 64 bits all the same.
-sanitize-memory: ## the tests, with every use of memory checked that nobody wrote (needs clang)
+sanitize-memory: $(BUILD)/tiny-stories.attn ## the tests, with every use of memory checked that nobody wrote (needs clang)
 	$(call SANITIZED,memory,memory -D_FILE_OFFSET_BITS=32)
 
 # A static program of 32 bits runs where one of 64 does.
-test-32bit: ## the tests with sizes of 32 bits (needs i686-linux-gnu-gcc)
+test-32bit: $(BUILD)/tiny-stories.attn ## the tests with sizes of 32 bits (needs i686-linux-gnu-gcc)
 	$(MAKE) --no-print-directory BUILD=$(BUILD)/32bit CC=i686-linux-gnu-gcc OPENMP=0 \
 	    CFLAGS='-O1 -static -msse2 -mfpmath=sse' test
 
@@ -275,5 +275,5 @@ format-check: ## complain about what clang-format would change
 help: ## this list
 	@echo 'Targets:'
 	@sed -n 's/^\([a-z-][a-z0-9-]*\):.*## \(.*\)/\1|\2/p' Makefile | \
-	    while IFS='|' read -r name text; do printf '  %-13s %s\n' "$$name" "$$text"; done
+	    while IFS='|' read -r name text; do printf '  %-15s %s\n' "$$name" "$$text"; done
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPENMP=0 (no threads), BUILD (instead of build/)'
