@@ -24,8 +24,9 @@ FORMATTED = $(filter-out examples/hello.c,$(wildcard *.h examples/*.c examples/f
 NOTEBOOK_MODELS = $(BUILD)/tiny-stories.attn $(BUILD)/from_scratch/plain.attn
 TESTS    = $(patsubst tests/%.c,$(BUILD)/tests/%.o,tests/main.c $(wildcard tests/test_*.c))
 
-# What tests run: the fuzz targets on their corpus, calls of the system that fail (Linux only).
-TESTED   = $(BUILD)/fuzz/replay $(BUILD)/fuzz/long.attn $(BUILD)/faults.so
+# What tests run: the fuzz targets on their corpus, many threads, calls of the system that fail
+# (Linux only).
+TESTED   = $(BUILD)/fuzz/replay $(BUILD)/fuzz/long.attn $(BUILD)/tests/threads $(BUILD)/faults.so
 
 # The model for `make gpt2` and what `make run` does.
 SIZE   = gpt2
@@ -42,7 +43,8 @@ BENCH  =
 export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
-.PHONY: all run notebooks test test-full coverage portability fuzz tsan bench gpt2 clean distclean install format format-check help FORCE
+.PHONY: all run notebooks test test-full test-32bit coverage portability fuzz tsan sanitize-casts \
+        sanitize-memory bench gpt2 clean distclean install format format-check help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
 
@@ -62,8 +64,8 @@ bench: $(BUILD)/bench ## speed next to what this machine can do at all (BENCH="-
 
 # Tests that take longer ==========================================================================
 
-test-full: test ## the tests with every failure of a system call, and more mutations of the corpus
-	ATTN_TEST_FULL=1 $(BUILD)/test faults
+test-full: test ## the tests with every failure of a system call, long runs, more mutations of the corpus
+	ATTN_TEST_FULL=1 $(BUILD)/test faults load bench
 	$(BUILD)/fuzz/replay 1000 1 2>$(BUILD)/fuzz/replay.log || { tail -3 $(BUILD)/fuzz/replay.log; exit 1; }
 
 portability: $(BUILD)/attn-convert ## the same bits from every compiler, option, processor here (ROWS="clang -O2")
@@ -86,6 +88,10 @@ $(FUZZ)/replay: $(FUZZ_SOURCES:%=tests/fuzz/fuzz_%.c) tests/fuzz/replay.c tests/
 	@mkdir -p $(@D)
 	$(filter-out -M%,$(COMPILE)) -Itests/fuzz -DTEST_BUILD='"$(BUILD)"' -DATTN__IMPLEMENTED \
 	    $(filter tests/%.c %.o,$^) -o $@ $(LINK)
+
+$(BUILD)/tests/threads: tests/threads.c $(BUILD)/attn.o
+	@mkdir -p $(@D)
+	$(PROGRAM) -lpthread
 
 # Where it cannot be built it is not used.
 $(BUILD)/faults.so: tests/faults.c
@@ -146,6 +152,25 @@ else
 	@echo 'no libarcher.so here: races between the workers of one call are not looked for'
 endif
 
+# Conversions that lose something, and memory that nobody wrote: checks of clang's that the others do
+# not have. Portable C only, as for fuzzing, and without OpenMP, which is not instrumented.
+comma     = ,
+SANITIZED = $(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) CC=clang OPENMP=0 CFLAGS='-O1 -g1 \
+    -mllvm -pragma-unroll-threshold=1 -Wno-pass-failed -fno-omit-frame-pointer -DATTN_NO_SIMD \
+    -fsanitize=$(2) -fno-sanitize-recover=all' test
+
+sanitize-casts: $(BUILD)/tiny-stories.attn ## the tests, with every conversion checked that changes a number (needs clang)
+	$(call SANITIZED,casts,undefined$(comma)float-cast-overflow$(comma)implicit-conversion)
+
+# It takes stat64 and its kin for functions that write nothing; off_t has 64 bits all the same.
+sanitize-memory: $(BUILD)/tiny-stories.attn ## the tests, with every use of memory checked that nobody wrote (needs clang)
+	$(call SANITIZED,memory,memory -D_FILE_OFFSET_BITS=32)
+
+# A static program of 32 bits runs where one of 64 does.
+test-32bit: $(BUILD)/tiny-stories.attn ## the tests with sizes of 32 bits (needs i686-linux-gnu-gcc)
+	$(MAKE) --no-print-directory BUILD=$(BUILD)/32bit CC=i686-linux-gnu-gcc OPENMP=0 \
+	    CFLAGS='-O1 -static -msse2 -mfpmath=sse' test
+
 # Which lines and branches the tests run, measured by clang in two builds whose counts are added. The
 # first has no threads, because its counters are not atomic; the second has, and reads files instead
 # of mapping them, but atomic counters in the kernels are too slow for all of the tests. %c has
@@ -157,9 +182,10 @@ COUNTED  = $(BUILD)/coverage $(BUILD)/coverage-threads
 
 coverage: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) ## lines and branches that the tests run (needs clang, llvm-cov, python3)
 	@rm -rf $(COUNTED:%=%/profile)
-	ATTN_TEST_FULL=1 $(call COVERAGE,$(BUILD)/coverage) OPENMP=0 test
+	$(call COVERAGE,$(BUILD)/coverage) OPENMP=0 test
+	ATTN_TEST_FULL=1 $(call COVERAGE,$(BUILD)/coverage) OPENMP=0 SUITES='faults bench' test
 	$(call COVERAGE,$(BUILD)/coverage-threads,-fprofile-update=atomic -DATTN_NO_MMAP) \
-	    SUITES='format tensors properties corners' test
+	    SUITES='format tensors properties corners bench' test
 	@python3 tests/coverage.py $(COUNTED)
 
 # Models of the Hugging Face hub ==================================================================
@@ -249,5 +275,5 @@ format-check: ## complain about what clang-format would change
 help: ## this list
 	@echo 'Targets:'
 	@sed -n 's/^\([a-z-][a-z0-9-]*\):.*## \(.*\)/\1|\2/p' Makefile | \
-	    while IFS='|' read -r name text; do printf '  %-13s %s\n' "$$name" "$$text"; done
+	    while IFS='|' read -r name text; do printf '  %-15s %s\n' "$$name" "$$text"; done
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPENMP=0 (no threads), BUILD (instead of build/)'

@@ -6911,8 +6911,8 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
         *size += n;
         if (*size < room)
             continue;
-        larger = room > SIZE_MAX / 2 ? NULL
-                                     : (unsigned char *)attn__alloc(ctx, room * 2, "a model file");
+        larger = (unsigned char *)attn__alloc(ctx, room < SIZE_MAX / 2 ? room * 2 : SIZE_MAX,
+                                              "a model file");
         if (larger)
             memcpy(larger, block, *size);
         attn__free(block);
@@ -8396,7 +8396,13 @@ ATTN__DEF attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_
         hook->record = r;
         needed =
             attn__points_bytes(&r->model->config, hook->points, r->first, r->room, &r->n_slots);
-        if (needed == 0 || bytes < needed) {
+        if (needed == 0) { /* cover: 32-bit */
+            attn_record_free(r);
+            return attn__fail(ctx, ATTN_E_MEMORY,
+                              "attn_record_new: %llu positions do not fit in memory",
+                              ATTN__LLU(plan.n_positions));
+        }
+        if (bytes < needed) {
             attn_record_free(r);
             return attn__fail(ctx, ATTN_E_SPACE,
                               "attn_record_new: %llu positions need %llu bytes of memory; %llu "
@@ -8859,7 +8865,7 @@ static attn_status attn__check_save(attn_ctx *ctx, const char *const *names,
                               values[i].error ? ": " : "", values[i].error ? values[i].error : "");
         total += 4096;
         for (k = 0; k < 4; k++)
-            if (values[i].shape[k] > (size_t)1 << 40)
+            if ((double)values[i].shape[k] > 1099511627776.0) /* 2^40 */
                 return attn__fail(ctx, ATTN_E_SHAPE, "attn_save: %s is too large", name);
         total += 4.0 * (double)values[i].shape[0] * (double)values[i].shape[1] *
                  (double)values[i].shape[2] * (double)values[i].shape[3];
@@ -9113,7 +9119,8 @@ static void attn__apply_edit(const attn__worker *me, const attn_edit *e, int poi
             for (k = 0; k < to.n[2]; k++) {
                 float *number = x + (ptrdiff_t)k * to.step[2];
                 const float new_one = v[(ptrdiff_t)k * from.step[2]];
-                *number = e->kind == ATTN_EDIT_ADD ? fmaf(new_one, e->factor, *number) : new_one;
+                *number =
+                    e->kind == ATTN_EDIT_ADD ? attn__fmaf(new_one, e->factor, *number) : new_one;
             }
         }
     }
@@ -10524,7 +10531,7 @@ static attn_status attn__plan_layer(attn_ctx *ctx, const attn__sweep *sweep, siz
             values[column] = sweep->corrupted_value;
             continue;
         }
-        for (i = n++; i > 0 && sweep->patches[i - 1].first < first; i--) /* cover: blind heads */
+        for (i = n++; i > 0 && sweep->patches[i - 1].first < first; i--)
             sweep->patches[i] = sweep->patches[i - 1];
         sweep->patches[i].column = column;
         sweep->patches[i].first = first;
@@ -11070,7 +11077,7 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_session *session, 
                           "the model has no tokenizer, so its prompt must be ids (prompt_ids)");
     if (bos && model->config.bos < 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "the model has no beginning-of-text token");
-    if (room > SIZE_MAX / sizeof **ids - 1) /* cover: 32-bit */
+    if (room > SIZE_MAX / sizeof **ids - 1)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "the prompt is too long");
     *ids = (int32_t *)attn__alloc(ctx, (room + 1) * sizeof **ids, "the prompt");
     if (!*ids)

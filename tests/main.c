@@ -124,9 +124,14 @@ const char *test_tmp(const char *name)
     return path;
 }
 
-/* Under AddressSanitizer an allocation that is too large fails, as it does elsewhere. */
+/* Under a sanitizer of memory an allocation that is too large fails, as it does elsewhere. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+const char *__msan_default_options(void);
+const char *__msan_default_options(void)
 {
     return "allocator_may_return_null=1";
 }
@@ -136,15 +141,17 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } suites[] = {{"tensors", suite_tensors},       {"ops", suite_ops},
-                  {"kernels", suite_kernels},       {"tokenizer", suite_tokenizer},
-                  {"format", suite_format},         {"model", suite_model},
-                  {"hooks", suite_hooks},           {"sampling", suite_sampling},
-                  {"convert", suite_convert},       {"tools", suite_tools},
-                  {"notebooks", suite_notebooks},   {"lens", suite_lens},
-                  {"bench", suite_bench},           {"lens-tool", suite_lens_tool},
-                  {"properties", suite_properties}, {"fuzz", suite_fuzz},
-                  {"corners", suite_corners},       {"faults", suite_faults}};
+    } suites[] = {{"tensors", suite_tensors},     {"ops", suite_ops},
+                  {"kernels", suite_kernels},     {"fma", suite_fma},
+                  {"tokenizer", suite_tokenizer}, {"format", suite_format},
+                  {"model", suite_model},         {"hooks", suite_hooks},
+                  {"sampling", suite_sampling},   {"convert", suite_convert},
+                  {"tools", suite_tools},         {"notebooks", suite_notebooks},
+                  {"lens", suite_lens},           {"bench", suite_bench},
+                  {"lens-tool", suite_lens_tool}, {"properties", suite_properties},
+                  {"fuzz", suite_fuzz},           {"corners", suite_corners},
+                  {"faults", suite_faults},       {"load", suite_load},
+                  {"sizes", suite_sizes}};
     size_t i;
     int arg;
     if (mkdir("build/test-tmp", 0777) != 0 && errno != EEXIST) {

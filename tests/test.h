@@ -11,6 +11,18 @@
 #define TEST_BUILD "build"
 #endif
 
+/* Is this a build whose sanitizer keeps freed memory and wants all addresses for itself? */
+#if defined(__SANITIZE_ADDRESS__)
+#define TEST_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(memory_sanitizer)
+#define TEST_SANITIZED 1
+#endif
+#endif
+#ifndef TEST_SANITIZED
+#define TEST_SANITIZED 0
+#endif
+
 /* Runs one case and counts it. */
 void test_run(const char *suite, const char *name, void (*body)(void));
 #define RUN(suite, name) test_run(suite, #name, name)
@@ -48,6 +60,7 @@ const char *test_tmp(const char *name);
 void suite_tensors(void);
 void suite_ops(void);
 void suite_kernels(void);
+void suite_fma(void);
 void suite_model(void);
 void suite_hooks(void);
 void suite_lens(void);
@@ -63,5 +76,7 @@ void suite_fuzz(void);
 void suite_faults(void);
 void suite_bench(void);
 void suite_corners(void);
+void suite_load(void);
+void suite_sizes(void);
 
 #endif

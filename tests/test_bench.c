@@ -40,6 +40,8 @@ static void bad_options(void)
     refuses(2, "not matmul,", BENCH "--only matmul,");
     refuses(2, "--threads takes", BENCH "--threads 0");
     refuses(2, "--threads takes", BENCH "--threads 2x");
+    refuses(2, "--threads takes", BENCH "--threads 1x");
+    refuses(2, "not for a given model", BENCH MODEL "--size 355M");
     refuses(2, "--threads takes", BENCH "--threads 257");
 #ifndef _OPENMP
     refuses(2, "--threads takes 1 where there is no OpenMP", BENCH "--threads 2");
@@ -57,6 +59,9 @@ static void failures(void)
     CHECK(run(BENCH "README.md --quick --only prompt") == 1);
     CHECK(run(BENCH MODEL "--quick --only roofs --json build/no/such/directory.json") == 1);
     CHECK(err && strstr(err, "cannot write build/no/such/directory.json"));
+    CHECK(run(BENCH "--quick --only tokenizer --tokenizer build/no/such") == 1);
+    CHECK(run("TMPDIR=build/no/such " BENCH "--quick --size 355M --only prompt") == 1);
+    CHECK(err && strstr(err, "TMPDIR"));
     CHECK(run("TMPDIR=build/no/such " BENCH "--quick --only prompt") == 1);
     CHECK(err && strstr(err, "TMPDIR"));
     CHECK(run(BENCH MODEL "--quick --only tokenizer --tokenizer build/no/such") == 1);
@@ -68,7 +73,7 @@ static void help(void)
     static const char *const options[] = {"--size", "--dtype",     "--only",     "--quick",
                                           "--json", "--tokenizer", "--cpu-time", "--threads"};
     size_t i;
-    CHECK(run(BENCH "--help") == 0);
+    CHECK(run(BENCH "-h") == 0 && run(BENCH "--help") == 0);
     for (i = 0; i < sizeof options / sizeof options[0]; i++)
         CHECKF(out && strstr(out, options[i]), "--help does not mention %s", options[i]);
     forget();
@@ -174,6 +179,8 @@ static void json_alone(void)
     CHECK(count_of(out, "\"section\": ") == 3);
     CHECK(run(BENCH MODEL "--quick --only generation,first --cpu-time") == 0);
     CHECK(out && strstr(out, "generation") && !strstr(out, "first token"));
+    CHECK(run(BENCH MODEL "--quick --only prompt --cpu-time --json -") == 0);
+    CHECK(out && strstr(out, "\"clock\": \"processor\""));
     forget();
 }
 
@@ -191,6 +198,19 @@ static void other_models(void)
                strstr(out, "\ntokenizer "),
            "%s", out);
     CHECK(run("grep -c '\"model\": \"a\\\\\"b.attn\"' build/test-tmp/bench.json") == 0);
+    CHECK(
+        run("odd=$(printf 'build/test-tmp/a\\\\b\\303\\251\\177.attn'); mv build/test-tmp/a*b.attn "
+            "\"$odd\" && " BENCH "\"$odd\" --only glass --threads 1 --json -") == 0);
+    CHECKF(out && strstr(out, "\"model\": \"b.attn\""), "%s", out);
+    CHECK(
+        run(TEST_BUILD
+            "/attn-convert --no-tokenizer tests/golden/narrow build/test-tmp/n.attn && " TEST_BUILD
+            "/attn-convert --no-tokenizer tests/golden/odd build/test-tmp/o.attn") == 0);
+    CHECK(run(BENCH "build/test-tmp/n.attn --quick --only first --threads 1") == 0);
+    CHECK(count_of(out, "not measured: the model has too few positions") == 1);
+    CHECK(run(BENCH "--child build/test-tmp/n.attn 1 1") == 1);
+    CHECK(err && strstr(err, "do not fit"));
+    CHECK(run(BENCH "build/test-tmp/o.attn --quick --only prompt --threads 1") == 0);
     CHECK(run(BENCH "build/test-tmp/q8.attn --quick --only matmul,prompt --json -") == 0);
     CHECK(count_of(out, "\"dtype\": \"q8\"") > 3 && count_of(out, "\"dtype\": \"f16\"") == 0);
     CHECK(run(BENCH "--quick --size 355M --only roofs --json -") == 0);
@@ -198,6 +218,192 @@ static void other_models(void)
           count_of(out, "\"section\": ") == count_of(out, "\"section\": \"roofs\""));
     CHECK(run(BENCH "$(printf '%%05000d' 1) --quick --only prompt") == 1);
     CHECK(err && strstr(err, "is too long"));
+    forget();
+}
+
+/* Nowhere to write the figures, no second process. */
+static void failing_systems(void)
+{
+    static const model_shape small = {"small", 1, 1, 16};
+    static const model_shape huge = {"huge", 0xFFFFFFFF, 1, 0x7FFFFFFF};
+    attn_ctx ctx;
+    memset(&ctx, 0, sizeof ctx);
+    if (run("test -w /dev/full") == 0) {
+        CHECK(run(BENCH "--help >/dev/full") == 1);
+        CHECK(run(BENCH MODEL "--quick --only roofs --threads 1 >/dev/full") == 1);
+        CHECK(err && strstr(err, "cannot write the figures"));
+        CHECK(run(BENCH MODEL "--quick --only roofs --threads 1 --json /dev/full") == 1);
+        CHECK(err && strstr(err, "cannot write the figures"));
+        CHECK(run(BENCH "--child " MODEL "1 1 >/dev/full") == 0);
+        FAILS(&ctx, ATTN_E_IO, "cannot write", model_write(&ctx, "/dev/full", &small, ATTN_F32));
+    }
+    if (sizeof(size_t) > 4)
+        FAILS(&ctx, ATTN_E_MEMORY, "size huge",
+              model_write(&ctx, "build/test-tmp/huge.attn", &huge, ATTN_F32));
+    CHECK(run(BENCH "--child build/no-such-file.attn 1 1") == 1);
+    CHECK(err && strstr(err, "no-such-file.attn"));
+    CHECK(run(BENCH "--child " MODEL "1 2") == 0);
+    CHECK(out && out[0] == 't');
+#ifdef __linux__
+    if (!TEST_SANITIZED) {
+        CHECK(run("ulimit -n 4; " BENCH MODEL "--quick --only first --threads 1") == 1);
+        CHECK(err && strstr(err, "cannot make a pipe"));
+    }
+#endif
+    forget();
+}
+
+/* The bench runs itself by the name that it was called by. What if that is another program? */
+static int called(const char *name, const char *section)
+{
+    return run("python3 -c 'import os; os.execv(\"" TEST_BUILD "/bench\", [\"%s\", \"" TEST_BUILD
+               "/tiny-stories.attn\", \"--quick\", \"--threads\", \"1\", \"--only\", \"%s\"])'",
+               name, section);
+}
+
+static void second_processes(void)
+{
+    static const char *const fails[] = {"exit 0", "printf x", "printf 'no '",
+                                        "printf 't 1'; exit 1", "printf '%0100d' 1"};
+    const char *const fake = "build/test-tmp/bench-fake";
+    char text[256];
+    size_t i;
+    if (run("command -v python3") != 0) {
+        forget();
+        test_skip("no python3 here to give a program another name");
+        return;
+    }
+    CHECK(called("no-such-bench", "first") == 1);
+    CHECK(err && strstr(err, "a second process of no-such-bench failed"));
+    for (i = 0; i < sizeof fails / sizeof *fails; i++) {
+        snprintf(text, sizeof text, "#!/bin/sh\n%s\n", fails[i]);
+        test_write(fake, text, strlen(text));
+        CHECK(run("chmod +x %s", fake) == 0);
+        CHECKF(called(fake, "first") == 1 && strstr(err, "a second process of"), "%s: %s", fails[i],
+               err);
+        CHECKF(called(fake, "memory") == 1 && strstr(err, "a second process of"), "%s: %s",
+               fails[i], err);
+    }
+    snprintf(text, sizeof text, "#!/bin/sh\nprintf 't -1'\n"); /* it cannot tell */
+    test_write(fake, text, strlen(text));
+    CHECK(called(fake, "memory") == 0 && strstr(out, "not measured: this system has no"));
+    snprintf(text, sizeof text, "#!/bin/sh\n[ \"$4\" = 1 ] && printf 't 1'\n");
+    test_write(fake, text, strlen(text)); /* only the short run goes well */
+    CHECK(called(fake, "memory") == 1 && strstr(err, "a second process of"));
+    forget();
+}
+
+/* Logits that are no numbers stop whatever picks from them. */
+static void no_numbers(void)
+{
+    static const char *const sections[] = {"generation", "speculation", "batch", "first", "memory"};
+    const float nan = (float)NAN;
+    attn_ctx ctx;
+    attn_model *model = NULL;
+    attn_tensor_info info;
+    size_t size, i;
+    unsigned char *file = test_read(TEST_BUILD "/fuzz/long.attn", &size);
+    memset(&ctx, 0, sizeof ctx);
+    if (!CHECK(file) ||
+        !OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL)))
+        return;
+    for (i = 0; i < attn_model_n_tensors(model); i++) {
+        OK(&ctx, attn_model_tensor_info(&ctx, model, i, &info));
+        if (strcmp(info.name, "ln_final.b") == 0) {
+            memcpy(file + info.offset, &nan, sizeof nan);
+            put_u64(file + 256 + 128 * i + 112,
+                    attn_checksum(0, file + info.offset, (size_t)info.size));
+        }
+    }
+    put_u64(file + 88, attn_checksum(0, file + 256, 128 * i));
+    put_u64(file + 248, attn_checksum(0, file, 248));
+    test_write("build/test-tmp/bench-nan.attn", file, size);
+    attn_model_close(model);
+    free(file);
+    for (i = 0; i < sizeof sections / sizeof *sections; i++) {
+        CHECKF(run(BENCH "build/test-tmp/bench-nan.attn --quick --threads 1 --only %s",
+                   sections[i]) == 1,
+               "%s", sections[i]);
+        CHECKF(strstr(err, "NaN") != NULL, "%s: %s", sections[i], err);
+    }
+    forget();
+}
+
+/* A tokenizer from elsewhere, and none at all. */
+static void tokenizers(void)
+{
+    CHECK(run(BENCH MODEL "--quick --only tokenizer --threads 1 --tokenizer "
+                          "tests/fixtures/convert/strings") == 0);
+    CHECK(out && strstr(out, "of tests/fixtures/convert/strings"));
+    CHECK(run(BENCH "--quick --size 124M --only tokenizer --threads 1") == 0);
+    CHECK(out && strstr(out, "of examples/tiny-stories"));
+    CHECK(run("program=$PWD/" BENCH "; cd build/test-tmp && $program --quick --only tokenizer") ==
+          0);
+    CHECK(out && strstr(out, "not measured: the model has no tokenizer"));
+    forget();
+}
+
+/* A model of 0.5 GB takes seconds to write; what was written goes when somebody interrupts. */
+static void interrupted(void)
+{
+    static const char *const signals[] = {"INT", "TERM"};
+    size_t i;
+    if (run("command -v timeout") != 0) {
+        forget();
+        test_skip("no timeout here");
+        return;
+    }
+    for (i = 0; i < 2; i++) {
+        CHECK(run("rm -rf build/test-tmp/bench && mkdir build/test-tmp/bench && "
+                  "TMPDIR=build/test-tmp/bench timeout -s %s 0.3 " BENCH
+                  "--quick --only prompt --dtype f32",
+                  signals[i]) == 124);
+        CHECK(run("rmdir build/test-tmp/bench") == 0);
+    }
+    forget();
+}
+
+/* Two on one processor: each has half of it, and says so. */
+static void a_busy_machine(void)
+{
+    static const char busy[] =
+        "taskset -c 0 " BENCH MODEL "--quick --only prompt,matmul --threads 1 ";
+    if (run("taskset -c 0 true") != 0) {
+        forget();
+        test_skip("no taskset here");
+        return;
+    }
+    CHECK(run("taskset -c 0 sh -c 'while :; do :; done' & other=$!; %s; status=$?; %s --cpu-time "
+              "2>&1; kill $other; exit $status",
+              busy, busy) == 0);
+    CHECKF(count_of(out, "Something else was running") == 2 &&
+               count_of(out, "Repeat this on an idle machine") == 1,
+           "%s", out);
+    forget();
+}
+
+/* All that there is to measure, on a small model of GPT-2's vocabulary and context, and one of
+ * random weights as the bench makes it. It takes a minute. */
+static void everything(void)
+{
+    static const model_shape shape = {"small", 1, 1, 16};
+    char path[512];
+    attn_ctx ctx;
+    memset(&ctx, 0, sizeof ctx);
+    snprintf(path, sizeof path, "%s", test_tmp("bench-small.attn"));
+    OK(&ctx, model_write(&ctx, path, &shape, ATTN_F32));
+    CHECKF(run(BENCH "%s --threads " THREADS " --json build/test-tmp/bench.json", path) == 0, "%s",
+           err);
+    CHECK(out && strstr(out, "after 960 tokens, f16 cache") && strstr(out, "1024 tokens") &&
+          strstr(out, "16 sequences") && strstr(out, "60, sweep of") && strstr(out, "1024 rows"));
+    remove(path);
+    CHECKF(run(BENCH "--quick --size 774M --dtype f32 --only roofs --threads 1") == 0, "%s", err);
+    CHECK(run(BENCH "--only roofs --threads 1") == 0);
+    CHECK(out && strstr(out, ", f32") && strstr(out, ", q4"));
+    CHECKF(run("TMPDIR= " BENCH "--quick --size 124M --dtype f16 --only roofs,first --threads 1") ==
+               0,
+           "%s", err);
+    CHECK(out && strstr(out, "==== 124M, f16: 12 layers of 768") && strstr(out, "process start"));
     forget();
 }
 
@@ -210,4 +416,12 @@ void suite_bench(void)
     RUN("bench", every_section);
     RUN("bench", json_alone);
     RUN("bench", other_models);
+    RUN("bench", failing_systems);
+    RUN("bench", second_processes);
+    RUN("bench", no_numbers);
+    RUN("bench", tokenizers);
+    RUN("bench", interrupted);
+    RUN("bench", a_busy_machine);
+    if (getenv("ATTN_TEST_FULL"))
+        RUN("bench", everything);
 }

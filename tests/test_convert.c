@@ -1884,15 +1884,7 @@ static void interruption(void)
     forget();
 }
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SANITIZED
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SANITIZED
-#endif
-#endif
-
-#ifndef SANITIZED
+#if !TEST_SANITIZED
 /* The most memory, in KiB, that a shell command's programs had resident. It runs below a copy of
  * this process: what counts for the copy's children is theirs alone, and the copy's size. */
 static long peak_memory(const char *command)
@@ -2061,7 +2053,7 @@ static void pieces_and_memory(void)
     CHECK(run("rm -rf %s && mkdir %s", dir, dir) == 0);
     write_wide(dir);
     snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s 2>/dev/null", dir, path);
-#ifdef SANITIZED /* which keeps what was freed */
+#if TEST_SANITIZED /* it keeps what was freed */
     CHECK(run("%s", command) == 0);
 #else
     {

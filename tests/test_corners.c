@@ -455,13 +455,13 @@ static void saved_tensors(void)
     bad.error = "a reason";
     REFUSED(ATTN_E_ARGUMENT, "x is no tensor: a reason", attn_save(&ctx, path, &name, &bad, 1));
     huge = attn_borrow(longest, ATTN_F32, attn_shape1(1));
-    huge.shape[0] = ((size_t)1 << 40) + 1;
+    huge.shape[0] = (size_t)(((uint64_t)1 << 40) + 1);
     huge.stride[0] = 0;
     if (sizeof(size_t) > 4) {
         REFUSED(ATTN_E_SHAPE, "x is too large", attn_save(&ctx, path, &name, &huge, 1));
-        huge.shape[0] = (size_t)1 << 40;
+        huge.shape[0] = (size_t)((uint64_t)1 << 40);
         REFUSED(ATTN_E_SPACE, "a .npz of 4 GiB", attn_save(&ctx, path, &name, &huge, 1));
-        huge.shape[1] = (size_t)1 << 40;
+        huge.shape[1] = (size_t)((uint64_t)1 << 40);
         huge.ndim = 2;
         REFUSED(ATTN_E_SPACE, "any file",
                 attn_save(&ctx, test_tmp("corners.safetensors"), &name, &huge, 1));

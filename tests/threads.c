@@ -1,6 +1,6 @@
-/* Threads, for a race detector (make tsan): many of them, each with a context and sessions of its
- * own, over one model, and each call of theirs divided over workers where there is OpenMP. Every
- * thread must get the bits that one gets alone.
+/* Threads, for a race detector (make tsan) and for load (test_load.c): many of them, each with a
+ * context and sessions of its own, over one model, and each call of theirs divided over workers
+ * where there is OpenMP. Every thread must get the bits and the text that one gets alone.
  *
  *     threads MODEL.attn [THREADS [WORKERS]]
  *
@@ -9,6 +9,8 @@
 #include "attn.h"
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { MOST = 64, TOKENS = 24 };
 
@@ -30,6 +32,12 @@ static int count_calls(const attn_activation *activation, void *user)
 {
     (void)activation;
     return ++*(long *)user < 0;
+}
+
+static int add_text(const char *text, size_t size, void *user)
+{
+    ((job *)user)->sum = add(((job *)user)->sum, text, size);
+    return 0;
 }
 
 static void *choose(void *user)
@@ -94,7 +102,7 @@ static void *work(void *user)
         generating.ids = ids;
         generating.n_ids = &n_ids;
         generating.ignore_eos = 1;
-        attn_generate(&ctx, one, "", &generating, NULL, NULL);
+        attn_generate(&ctx, one, "", &generating, add_text, j);
         j->sum = add(j->sum, ids, n_ids * sizeof *ids);
         attn_rewind(&ctx, two, 0);
         attn_score(&ctx, two, tokens, TOKENS, nll, NULL);

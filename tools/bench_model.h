@@ -22,39 +22,30 @@ typedef struct model_writer {
     unsigned char *table, *block; /* 128 bytes a tensor; the data of one tensor */
     size_t n_tensors, room;       /* tensors so far, and in the table */
     uint64_t end;                 /* bytes so far */
+    int failed;                   /* something could not be written */
 } model_writer;
 
-static attn_status model_put(model_writer *w, const void *data, size_t size)
+static void model_put(model_writer *w, const void *data, size_t size)
 {
-    if (fwrite(data, 1, size, w->file) != size)
-        return tool_fail(w->ctx, ATTN_E_IO,
-                         "cannot write %s: %s (the environment variable TMPDIR "
-                         "names another directory)",
-                         w->path, strerror(errno));
+    w->failed |= fwrite(data, 1, size, w->file) != size;
     w->end += size;
-    return ATTN_OK;
 }
 
 /* Appends a tensor: [n_in, n_out] as panels, or [n_out] or [n_in, n_out] as rows. Element (k, n)
  * is number 16 k + n of the random numbers. */
-static attn_status model_add(model_writer *w, const char *name, int panels, size_t n_in,
-                             size_t n_out)
+static void model_add(model_writer *w, const char *name, int panels, size_t n_in, size_t n_out)
 {
     static const unsigned char zeros[64];
     const size_t size = panels ? attn_panels_size(w->dtype, n_in, n_out) : 4 * n_in * n_out;
     unsigned char *record = w->table + 128 * w->n_tensors;
     attn_tensor x = attn_borrow(w->random, ATTN_F32, attn_shape2(n_in, n_out));
-    if (model_put(w, zeros, (size_t)((64 - w->end % 64) % 64)))
-        return w->ctx->status;
+    attn_tensor rows = attn_borrow(w->block, ATTN_F32, attn_shape2(n_in, n_out));
+    model_put(w, zeros, (size_t)((64 - w->end % 64) % 64));
     x.stride[0] = 16; /* rows overlap, which saves memory and harms nothing */
-    if (panels) {
-        if (attn_panels_write(w->ctx, w->block, w->dtype, x))
-            return w->ctx->status;
-    } else {
-        attn_tensor rows = attn_borrow(w->block, ATTN_F32, attn_shape2(n_in, n_out));
-        if (attn_copy(w->ctx, &rows, x))
-            return w->ctx->status;
-    }
+    if (panels)
+        attn_panels_write(w->ctx, w->block, w->dtype, x);
+    else
+        attn_copy(w->ctx, &rows, x);
     snprintf((char *)record, 64, "%s", name);
     put_u32(record + 64, panels ? w->dtype : ATTN_F32);
     put_u32(record + 68, (uint32_t)panels);
@@ -65,10 +56,10 @@ static attn_status model_add(model_writer *w, const char *name, int panels, size
     put_u64(record + 104, size);
     put_u64(record + 112, attn_checksum(0, w->block, size));
     w->n_tensors++;
-    return model_put(w, w->block, size);
+    model_put(w, w->block, size);
 }
 
-static attn_status model_add_layer(model_writer *w, uint32_t layer, size_t width)
+static void model_add_layer(model_writer *w, uint32_t layer, size_t width)
 {
     const struct {
         const char *name;
@@ -90,14 +81,12 @@ static attn_status model_add_layer(model_writer *w, uint32_t layer, size_t width
     size_t i;
     for (i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
         snprintf(name, sizeof name, "blocks.%u.%s", (unsigned)layer, tensors[i].name);
-        if (model_add(w, name, tensors[i].panels, tensors[i].n_in, tensors[i].n_out))
-            return w->ctx->status;
+        model_add(w, name, tensors[i].panels, tensors[i].n_in, tensors[i].n_out);
     }
-    return ATTN_OK;
 }
 
 /* The header, which is known when everything else is written. */
-static attn_status model_finish(model_writer *w, const model_shape *s)
+static void model_finish(model_writer *w, const model_shape *s)
 {
     static const unsigned char magic[8] = {0x89, 'A', 'T', 'T', 'N', '\r', '\n', 0x1A};
     const float eps = 1e-5f;
@@ -125,31 +114,28 @@ static attn_status model_finish(model_writer *w, const model_shape *s)
     put_u64(header + 80, 128 * w->n_tensors);
     put_u64(header + 88, attn_checksum(0, w->table, 128 * w->n_tensors));
     put_u64(header + 248, attn_checksum(0, header, 248));
-    if (system_seek(w->file, 0))
-        return tool_fail(w->ctx, ATTN_E_IO, "cannot write %s: %s", w->path, strerror(errno));
-    if (model_put(w, header, sizeof header) || model_put(w, w->table, 128 * w->n_tensors))
-        return w->ctx->status;
-    return ATTN_OK;
+    w->failed |= system_seek(w->file, 0) != 0;
+    model_put(w, header, sizeof header);
+    model_put(w, w->table, 128 * w->n_tensors);
 }
 
-static attn_status model_add_all(model_writer *w, const model_shape *s)
+static void model_add_all(model_writer *w, const model_shape *s)
 {
     const size_t width = s->d_model;
     uint32_t i;
-    if (model_put(w, w->table, 128 * w->room) || model_put(w, w->table, 256) || /* for later */
-        model_add(w, "embed.W_E", 1, width, N_VOCAB) ||
-        model_add(w, "pos_embed.W_pos", 0, N_CTX, width))
-        return w->ctx->status;
-    for (i = 0; i < s->n_layer; i++)
-        if (model_add_layer(w, i, width))
-            return w->ctx->status;
-    if (model_add(w, "ln_final.w", 0, 1, width) || model_add(w, "ln_final.b", 0, 1, width))
-        return w->ctx->status;
-    return model_finish(w, s);
+    model_put(w, w->table, 128 * w->room); /* for later */
+    model_put(w, w->table, 256);
+    model_add(w, "embed.W_E", 1, width, N_VOCAB);
+    model_add(w, "pos_embed.W_pos", 0, N_CTX, width);
+    for (i = 0; i < s->n_layer && !w->failed; i++)
+        model_add_layer(w, i, width);
+    model_add(w, "ln_final.w", 0, 1, width);
+    model_add(w, "ln_final.b", 0, 1, width);
+    model_finish(w, s);
 }
 
 /* Bytes of all its tensors but the positions. */
-static uint64_t model_bytes(const model_shape *s, attn_dtype dtype)
+static inline uint64_t model_bytes(const model_shape *s, attn_dtype dtype)
 {
     const size_t width = s->d_model;
     const uint64_t layer = (uint64_t)attn_panels_size(dtype, width, 3 * width) +
@@ -175,21 +161,24 @@ static attn_status model_write(attn_ctx *ctx, const char *path, const model_shap
     w.random = (float *)malloc(n_random * sizeof(float));
     w.table = (unsigned char *)calloc(w.room + 2, 128);
     w.block = (unsigned char *)malloc(largest);
-    w.file = w.random && w.table && w.block ? fopen(path, "wb") : NULL;
-    if (w.file) {
+    if (!w.random || !w.table || !w.block) {
+        tool_fail(ctx, ATTN_E_MEMORY, "no memory to make a model of size %s", s->name);
+    } else if ((w.file = fopen(path, "wb")) != NULL) {
         attn_rng_seed(&rng, 1);
         for (i = 0; i < n_random; i++)
             w.random[i] = 0.1f * (attn_rng_uniform(&rng) - 0.5f);
         model_add_all(&w, s);
-        if (fclose(w.file) && !ctx->status)
-            tool_fail(ctx, ATTN_E_IO, "cannot write %s: %s", path, strerror(errno));
-    } else if (w.random && w.table && w.block) {
+        w.failed |= fclose(w.file) != 0;
+        if (w.failed)
+            tool_fail(ctx, ATTN_E_IO,
+                      "cannot write %s: %s (the environment variable TMPDIR names another "
+                      "directory)",
+                      path, strerror(errno));
+    } else {
         tool_fail(ctx, ATTN_E_IO,
                   "cannot make %s: %s (the environment variable TMPDIR names "
                   "another directory)",
                   path, strerror(errno));
-    } else {
-        tool_fail(ctx, ATTN_E_MEMORY, "no memory to make a model of size %s", s->name);
     }
     free(w.random);
     free(w.table);

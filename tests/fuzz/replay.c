@@ -9,6 +9,7 @@
  * left in build/fuzz/input. */
 #define _POSIX_C_SOURCE 200809L
 #include "fuzz.h"
+#include "tests/test.h"
 #include <dirent.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -131,11 +132,8 @@ int main(int argc, char **argv)
     char path[1200], *names[1000];
     size_t i, size, which, after;
     int k;
-#ifndef __SANITIZE_ADDRESS__
-    setrlimit(RLIMIT_AS, &most);
-#else
-    (void)most;
-#endif
+    if (!TEST_SANITIZED)
+        setrlimit(RLIMIT_AS, &most);
     for (i = 0; i < sizeof targets / sizeof *targets; i++) {
         long files = 0, runs = 0, m;
         int n = 0;
