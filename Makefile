@@ -42,7 +42,7 @@ BENCH  =
 export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
-.PHONY: all run notebooks test test-full coverage analyze portability fuzz tsan bench gpt2 clean distclean install format format-check help FORCE
+.PHONY: all run notebooks test test-full coverage analyze mutate portability fuzz tsan bench gpt2 clean distclean install format format-check help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
 
@@ -183,6 +183,13 @@ analyze: ## look for errors without running anything (needs clang-tidy, cppcheck
 	$(TIDY) --checks='-clang-analyzer-*' attn.h -- -x c -std=c99 -I. -DATTN_IMPLEMENTATION 2>/dev/null
 	$(CPPCHECK) -DATTN__IMPLEMENTED $(ANALYZED)
 	$(CPPCHECK) -DATTN_IMPLEMENTATION -DATTN_NO_SIMD attn.h
+
+# Errors planted one at a time, see tests/mutate.py.
+ONLY   =
+MUTATE =
+
+mutate: ## plant errors, see that tests notice them: hours (ONLY="attn.h" MUTATE="--quick --every 20")
+	@python3 tests/mutate.py --only '$(ONLY)' $(MUTATE)
 
 # Models of the Hugging Face hub ==================================================================
 
