@@ -43,8 +43,9 @@ BENCH  =
 export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
-.PHONY: all run notebooks test test-full test-32bit coverage portability fuzz tsan sanitize-casts \
-        sanitize-memory bench gpt2 clean distclean install format format-check help FORCE
+.PHONY: all run notebooks test test-full test-32bit coverage analyze mutate portability fuzz tsan \
+        sanitize-casts sanitize-memory bench gpt2 clean distclean install format format-check help \
+        FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
 
@@ -187,6 +188,35 @@ coverage: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) ## lines and branches that the tes
 	$(call COVERAGE,$(BUILD)/coverage-threads,-fprofile-update=atomic -DATTN_NO_MMAP) \
 	    SUITES='format tensors properties corners bench' test
 	@python3 tests/coverage.py $(COUNTED)
+
+# Errors that can be found without running anything. .clang-tidy says which checks, and why not all;
+# what is found and is none has its reason beside it (NOLINT). Headers are analysed in the programs
+# that include them, attn.h by itself: its implementation as portable C, because the vector kernels are
+# the same lines again, and those for AVX-512 once more without the slow checks. gcc's analyser would
+# take four minutes for attn.h.
+ANALYZED = $(filter-out tools/bench.c,$(wildcard tools/*.c examples/*.c examples/from_scratch/*.c))
+TIDY     = nice clang-tidy --quiet
+CPPCHECK = cppcheck --quiet --std=c99 --language=c --enable=warning,performance,portability \
+           --error-exitcode=1 --inline-suppr -I.
+HEADERS  = -Xclang -analyzer-opt-analyze-headers
+
+analyze: ## look for errors without running anything (needs clang-tidy, cppcheck and gcc)
+	@clang-tidy --version >/dev/null && cppcheck --version >/dev/null && gcc --version >/dev/null
+	@for f in $(ANALYZED); do echo $$f; \
+	    $(TIDY) $$f -- -std=c99 -I. -DATTN__IMPLEMENTED $(HEADERS) 2>/dev/null || exit; \
+	    gcc -std=c99 -O1 -fanalyzer -Werror -I. -DATTN__IMPLEMENTED -c $$f -o /dev/null || exit; done
+	$(TIDY) tools/bench.c -- -std=c99 -I. -DATTN_NO_SIMD 2>/dev/null
+	$(TIDY) attn.h -- -x c -std=c99 -I. -DATTN_IMPLEMENTATION -DATTN_NO_SIMD 2>/dev/null
+	$(TIDY) --checks='-clang-analyzer-*' attn.h -- -x c -std=c99 -I. -DATTN_IMPLEMENTATION 2>/dev/null
+	$(CPPCHECK) -DATTN__IMPLEMENTED $(ANALYZED)
+	$(CPPCHECK) -DATTN_IMPLEMENTATION -DATTN_NO_SIMD attn.h
+
+# Errors planted one at a time, see tests/mutate.py.
+ONLY   =
+MUTATE =
+
+mutate: ## plant errors, see that tests notice them: hours (ONLY="attn.h" MUTATE="--quick --every 20")
+	@python3 tests/mutate.py --only '$(ONLY)' $(MUTATE)
 
 # Models of the Hugging Face hub ==================================================================
 

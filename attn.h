@@ -1211,6 +1211,10 @@ static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *for
     va_end(args);
     return status;
 }
+#ifdef __clang_analyzer__ /* it does not look into a function of any number of arguments */
+#define attn__fail(ctx, status_, ...)                                                              \
+    (attn__fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
+#endif
 
 /* What an object needs to free itself after the context that made it is gone. */
 typedef struct attn__allocator {
@@ -1289,7 +1293,7 @@ static void attn__free(void *start)
     if (allocator.free)
         allocator.free(block->base, allocator.user);
     else if (!allocator.alloc)
-        free(block->base);
+        free(block->base); /* NOLINT(clang-analyzer-unix.Malloc): a block in a chain has a link */
 }
 
 /* Chains a block into the context, for attn_ctx_free. */
@@ -1537,8 +1541,8 @@ static size_t attn__line_of(attn_dtype dtype, size_t k)
 {
     return dtype == ATTN_F32   ? k * 64
            : dtype == ATTN_F16 ? k * 32
-           : dtype == ATTN_Q8  ? k / 64 * (17 * 64)
-                               : k / 64 * (9 * 64);
+           : dtype == ATTN_Q8  ? k / 64 * 17 * 64
+                               : k / 64 * 9 * 64;
 }
 
 static int attn__is_quantized(attn_dtype dtype)
@@ -1740,6 +1744,12 @@ static unsigned attn__cpu_features(void)
 #endif /* !ATTN__PASS */
 
 #ifdef ATTN__PASS
+/* Analysers: rows and columns of a tile are a handful, and that they are ints cannot matter; macros
+ * that declare a counter cannot put its name in parentheses; in portable C a tile is one panel
+ * wide, so that branches are the same.
+ * NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result,bugprone-macro-parentheses,
+ *             bugprone-branch-clone) */
+
 /* >>kernels =====================================================================================
  * THE KERNEL ROOM. One source for every instruction set: this part of the file is compiled several
  * times, each time with another small vocabulary of operations on registers. All kernels are
@@ -3064,6 +3074,7 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
         const int is_alone = n_rows <= (quantized ? ATTN__Q_ALONE : ATTN__ROWS);
         const size_t block_rows = quantized ? ATTN__Q_ROWS : ATTN__ROWS;
         const size_t n_blocks = is_alone ? 1 : (n_rows + block_rows - 1) / block_rows;
+        /* NOLINTNEXTLINE(clang-analyzer-core.*): there is a row, hence a block */
         const size_t rows = n_rows / n_blocks, n_larger = n_rows % n_blocks; /* by one row */
         const size_t cols = quantized ? ATTN__Q_COLS(rows) : ATTN__COLS(rows);
         const size_t group = quantized && is_alone ? ATTN__Q_GROUP(cols) : cols;
@@ -3357,6 +3368,8 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__FLOAT
 #undef ATTN__EACH
 #undef ATTN__Q_UNROLL
+/* NOLINTEND(bugprone-implicit-widening-of-multiplication-result,bugprone-macro-parentheses,
+ *           bugprone-branch-clone) */
 #endif /* the kernel room */
 
 /* The first inclusion goes on here; the others end. */
@@ -4103,12 +4116,13 @@ static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, 
                                attn__result *result)
 {
     int i, same = out->ndim == shape.ndim;
+    attn_status status;
     memset(result, 0, sizeof *result);
     if (out->error)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
     if (out->ndim == 0) {
-        if (attn_zeros(ctx, out, ATTN_F32, shape) != ATTN_OK)
-            return ctx->status;
+        if ((status = attn_zeros(ctx, out, ATTN_F32, shape)) != ATTN_OK)
+            return status;
         result->fresh = 1;
         result->dense = *out;
         return ATTN_OK;
@@ -6742,7 +6756,7 @@ ATTN__DEF attn_status attn_decode(attn_ctx *ctx, const attn_tokenizer *tokenizer
         if (length > SIZE_MAX - total) /* cover: 32-bit */
             return attn__fail(ctx, ATTN_E_SPACE,
                               "attn_decode: the text is too long for any buffer");
-        if (total + length <= capacity && length)
+        if (length > 0 && length <= capacity && total <= capacity - length)
             memcpy(text + total, bytes, length);
         total += length;
     }
@@ -6951,8 +6965,8 @@ static int attn__expect(attn_model *m, int layer, attn__expected e[16])
     const uint32_t width = c->d_model, inner = c->d_mlp;
     int n = 0;
 #define ATTN__WANT(name_, is_panels_, in_, out_, rows_, panels_)                                   \
-    (e[n].name = name_, e[n].is_panels = is_panels_, e[n].n_in = in_, e[n].n_out = out_,           \
-     e[n].rows = rows_, e[n].panels = panels_, n++)
+    (e[n].name = (name_), e[n].is_panels = (is_panels_), e[n].n_in = (in_), e[n].n_out = (out_),   \
+     e[n].rows = (rows_), e[n].panels = (panels_), n++)
     if (layer < 0) {
         ATTN__WANT("embed.W_E", 1, width, c->n_vocab, NULL, &m->w_e);
         ATTN__WANT("pos_embed.W_pos", 0, c->n_ctx, width, &m->w_pos, NULL);
@@ -7668,6 +7682,7 @@ static attn_status attn__session_plan(attn_ctx *ctx, attn_session *s, const attn
                                       const attn_session_desc *desc, size_t *bytes)
 {
     const attn_config *c;
+    attn_status status;
     double estimate;
     if (!model)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "a session needs a model; no model was given");
@@ -7688,8 +7703,8 @@ static attn_status attn__session_plan(attn_ctx *ctx, attn_session *s, const attn
                           ATTN__LLU(s->capacity), (unsigned long)c->n_ctx);
     if (s->n_batch > s->capacity)
         s->n_batch = s->capacity;
-    if (attn__need_kernels(ctx, &s->kernels) != ATTN_OK)
-        return ctx->status;
+    if ((status = attn__need_kernels(ctx, &s->kernels)) != ATTN_OK)
+        return status;
     estimate = 4.0 * ((double)s->capacity + 16) *
                    (2.0 * ((double)c->d_model + 16.0 * c->n_head) * c->n_layer +
                     (double)s->n_threads * ATTN__QUERIES * 2) +
@@ -7717,12 +7732,12 @@ ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
                                        const attn_model *model, const attn_session_desc *desc)
 {
     attn_session plan, *s;
+    attn_status status;
     size_t bytes;
     float *base;
     *session = NULL;
-
-    if (attn__session_plan(ctx, &plan, model, desc, &bytes) != ATTN_OK)
-        return ctx->status;
+    if ((status = attn__session_plan(ctx, &plan, model, desc, &bytes)) != ATTN_OK)
+        return status;
     s = (attn_session *)attn__alloc(ctx, sizeof *s, "a session");
     base = s ? (float *)attn__alloc(ctx, bytes, "a session's cache") : NULL;
     if (!base) {
@@ -8323,9 +8338,9 @@ ATTN__DEF attn_status attn_record_size(attn_ctx *ctx, const attn_model *model,
     attn_record_desc plan;
     uint32_t *points;
     size_t i, n_slots;
-    attn_status status = ATTN_OK;
-    if (attn__record_plan(ctx, "attn_record_size", model, desc, &plan) != ATTN_OK)
-        return ctx->status;
+    attn_status status;
+    if ((status = attn__record_plan(ctx, "attn_record_size", model, desc, &plan)) != ATTN_OK)
+        return status;
     points = (uint32_t *)attn__alloc(ctx, (1 + (size_t)model->config.n_layer) * sizeof *points,
                                      "a list of names");
     if (!points)
@@ -10457,11 +10472,13 @@ static attn_status attn__begin_sweep(attn_ctx *ctx, attn__sweep *sweep, const at
 static attn_status attn__copy_base(attn_ctx *ctx, attn__sweep *sweep, size_t n)
 {
     size_t i;
+    attn_status status;
     for (i = 0; i < n && i < ATTN__PATCHES; i++) {
         if (i == sweep->n_sessions) {
-            if (attn__patch_session(ctx, &sweep->sessions[i], sweep->model,
-                                    i == 0 ? sweep->n_rows : sweep->desc->n_tokens) != ATTN_OK)
-                return ctx->status;
+            status = attn__patch_session(ctx, &sweep->sessions[i], sweep->model,
+                                         i == 0 ? sweep->n_rows : sweep->desc->n_tokens);
+            if (status != ATTN_OK)
+                return status;
             sweep->n_sessions++;
         }
         if (attn_session_copy(ctx, sweep->sessions[i], sweep->base) != ATTN_OK) /* cover: idle */
@@ -10492,6 +10509,7 @@ static int attn__same_part(const attn__sweep *sweep, attn_tensor x, attn_tensor 
                            size_t position)
 {
     size_t i, j;
+    /* NOLINTBEGIN(clang-analyzer-core.NonNullParamChecker): a record has these positions */
     x = attn__patched_part(sweep, x, column, position, 1);
     y = attn__patched_part(sweep, y, column, position, 1);
     if (x.ndim == 2)
@@ -10503,6 +10521,7 @@ static int attn__same_part(const attn__sweep *sweep, attn_tensor x, attn_tensor 
                        x.shape[2] * sizeof(float)) != 0)
                 return 0;
         }
+    /* NOLINTEND(clang-analyzer-core.NonNullParamChecker) */
     return 1;
 }
 
@@ -10636,9 +10655,10 @@ static attn_status attn__patch_layer(attn_ctx *ctx, attn__sweep *sweep, size_t l
 {
     const attn__one_patch *next = sweep->patches;
     size_t n, rows, left = 0;
-    if (attn__plan_layer(ctx, sweep, layer, values, &left) != ATTN_OK ||
-        attn__copy_base(ctx, sweep, left) != ATTN_OK)
-        return ctx->status;
+    attn_status status;
+    if ((status = attn__plan_layer(ctx, sweep, layer, values, &left)) != ATTN_OK ||
+        (status = attn__copy_base(ctx, sweep, left)) != ATTN_OK)
+        return status;
     for (; left > 0; left -= n, next += n) {
         /* as many as make a whole batch; positions go down, so that each session still holds the
          * corrupted text before the next one it gets */
@@ -11413,7 +11433,7 @@ static size_t attn__rank(const float *x, size_t n, size_t target)
 {
     size_t i, rank = 0;
     for (i = 0; i < n; i++)
-        rank += x[i] > x[target] || (x[i] == x[target] && i < target);
+        rank += x[i] > x[target] || (i < target && x[i] == x[target]);
     return rank;
 }
 
@@ -12480,7 +12500,7 @@ static void attn__triangles_body(attn__worker *me, void *arg)
     for (; head < last; head++) {
         const attn_tensor w = attn_slice(job->w, 1, head * d, d);
         attn__triangle(triangle, &w, triangle + size);
-        for (i = 0; i < size; i++)
+        for (i = 0; i < size; i++) /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): made */
             job->triangles[head * size + i] = (float)triangle[i];
     }
 }

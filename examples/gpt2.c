@@ -121,7 +121,7 @@ static int print_tokens(run *r, const int32_t *ids, size_t n, int end)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
     char text[3 * (64 + 4)];
-    size_t i, done, piece, size;
+    size_t i, done, piece, size, whole;
     for (i = 0; i < n; i++) {
         const char *bytes = tokenizer ? attn_token_bytes(tokenizer, ids[i], &size) : NULL;
         if (r->o.print_ids || !tokenizer)
@@ -129,7 +129,8 @@ static int print_tokens(run *r, const int32_t *ids, size_t n, int end)
         else
             for (done = 0; bytes && done < size; done += piece) {
                 piece = size - done < 64 ? size - done : 64;
-                fwrite(text, 1, attn_utf8_push(&r->utf8, bytes + done, piece, text), stdout);
+                whole = attn_utf8_push(&r->utf8, bytes + done, piece, text);
+                fwrite(text, 1, whole, stdout);
             }
     }
     if (end) {

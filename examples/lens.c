@@ -1029,14 +1029,14 @@ static int take_patterns(const attn_activation *activation, void *user)
     for (head = 0; head < l->config->n_head && !interrupted; head++) {
         attn_tensor matrix = attn_select(activation->value, 0, head);
         const char *label = keep(l, "%zu.%zu", layer, head);
+        const size_t row = p->n_done / p->n_columns, column = p->n_done % p->n_columns;
         if (l->o.head != not_given && head != l->o.head)
             continue;
         if (p->file && is_svg(l) && p->n_heads == 1)
             attn_copy(&l->ctx, &p->matrix, matrix);
         else if (p->file && is_svg(l))
-            svg_pattern(p->file, weight_at, &matrix, l->text.n,
-                        SVG_EDGE + 110.0 * (double)(p->n_done % p->n_columns),
-                        SVG_TOP + 128.0 * (double)(p->n_done / p->n_columns), 100, label);
+            svg_pattern(p->file, weight_at, &matrix, l->text.n, SVG_EDGE + 110.0 * (double)column,
+                        SVG_TOP + 128.0 * (double)row, 100, label);
         else if (p->file)
             html_pattern(p->file, weight_at, &matrix, l->text.n);
         else if (l->o.json)
@@ -1079,7 +1079,10 @@ static int print_overview(patterns *p)
         grids[i].title = titles[i];
     }
     p->grids = grids;
-    if (code != FINE || (code = feed_patterns(p)) != FINE)
+    if (code == FINE)
+        code = feed_patterns(p);
+    p->grids = NULL;
+    if (code != FINE)
         return code;
     for (i = 0; i < N_OVERVIEWS; i++) {
         for (layer = 0; layer < grids[i].n_rows * grids[i].n_columns; layer++)
@@ -1179,6 +1182,7 @@ static int run_patterns(lens *l)
                     "%zu tokens are too many for an SVG of one head; a page (.html) has "
                     "room for them",
                     n);
+    /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): a model has a head, and one was chosen */
     if (l->o.output && n * n > most / p.n_heads)
         return fail(FAILED,
                     "%zu patterns of %zu tokens are too much for a picture; choose with "
@@ -1413,9 +1417,11 @@ static void place_term(lens *l, terms *out, const char *label, float value, size
     unsigned layer, head;
     char end;
     out->sum += (double)value;
+    /* NOLINTBEGIN(cert-err34-c): the numbers are attn_part_label's */
     if (sscanf(label, "L%uH%u%c", &layer, &head, &end) == 2) {
         set_term(l, &out->layers, layer, head, value);
     } else if (sscanf(label, "%u_mlp_ou%c", &layer, &end) == 2) {
+        /* NOLINTEND(cert-err34-c) */
         set_term(l, &out->layers, layer, l->config->n_head, value);
     } else {
         ((const char **)out->others.columns)[*n_others] = keep(l, "%s", label);

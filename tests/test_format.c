@@ -664,6 +664,12 @@ static void lies_in_the_header(void)
           strstr(ctx.message, "epsilon is -1"));
     CHECK(lie(&ctx, &m, 52, 4, 2) == ATTN_E_VERSION && strstr(ctx.message, "flags 2"));
     CHECK(lie(&ctx, &m, 60, 4, 1u << 20) == ATTN_E_FORMAT && strstr(ctx.message, "1048576"));
+    for (at = 56; at <= 60; at += 4) { /* the last id, and the one after it */
+        const uint32_t n_vocab = (uint32_t)get_u64(m.data + 24);
+        CHECK(lie(&ctx, &m, at, 4, n_vocab - 1) == ATTN_OK);
+        CHECK(lie(&ctx, &m, at, 4, n_vocab) == ATTN_E_FORMAT);
+    }
+    CHECK(lie(&ctx, &m, 72, 8, HEADER + 64) == ATTN_E_FORMAT); /* the table begins at 256 */
     CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_OK);
     pool_clear();
 }

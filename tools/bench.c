@@ -731,12 +731,12 @@ static int section_speculation(bench *b)
     size_t i, j;
     int good;
     heading(b, "speculation (attn_generate)");
-    if (too_short(b, 4 * PROMPT))
+    if (too_short(b, (size_t)4 * PROMPT))
         return 1;
-    a = open_sessions(b, 1, 4 * PROMPT, ATTN_F32);
+    a = open_sessions(b, 1, (size_t)4 * PROMPT, ATTN_F32);
     good = a != NULL;
     for (i = 0; i < 4 && good; i++) {
-        for (j = 0; j < 2 * PROMPT; j++)
+        for (j = 0; j < (size_t)2 * PROMPT; j++)
             a->tokens[0][j] = (int32_t)((i < 2 ? j % 8 : j) * 37 % n_vocab);
         memset(&s, 0, sizeof s);
         s.session = a->items[0].session;
@@ -746,9 +746,9 @@ static int section_speculation(bench *b)
         s.desc.guess = i % 2 ? 0 : -1;
         s.desc.sampler.temperature = i < 2 ? 0 : 100.0f;
         t.amount = PROMPT;
-        t.needs = generation_cost(b, 1, 2 * PROMPT, PROMPT, ATTN_F32);
+        t.needs = generation_cost(b, 1, (size_t)2 * PROMPT, PROMPT, ATTN_F32);
         snprintf(t.name, sizeof t.name, "%s", names[i]);
-        fill_sessions(b, a, 2 * PROMPT);
+        fill_sessions(b, a, (size_t)2 * PROMPT);
         good = measure(b, &t);
     }
     close_sessions(a);
@@ -766,6 +766,7 @@ static int section_batch(bench *b)
     if (too_short(b, PROMPT + count))
         return 1;
     for (i = 0; i < n && good; i++) {
+        /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): few[i] for the first two */
         const size_t sequences = b->quick ? few[i] : all[i];
         feed_arg *const a = open_sessions(b, sequences, PROMPT + count, ATTN_F32);
         if (!a)
@@ -948,10 +949,12 @@ static double resident_without(const char *path)
         return -1;
     while (fgets(line, sizeof line, f)) {
         unsigned long from, to;
+        /* NOLINTBEGIN(cert-err34-c): the kernel's numbers */
         if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
             counts = strstr(line, path) == NULL;
         else if (counts && sscanf(line, "Rss: %lf kB", &kib) == 1)
             bytes += 1024 * kib;
+        /* NOLINTEND(cert-err34-c) */
     }
     fclose(f);
     return bytes;
@@ -1157,8 +1160,8 @@ static void fill_english(char *text, size_t size, attn_rng *rng)
         if (attn_rng_u32(rng) % 20 == 0) {
             length = 3 + attn_rng_u32(rng) % 9;
             for (i = 0; i < length; i++)
-                word[i] =
-                    i % 2 ? "aeiou"[attn_rng_u32(rng) % 5] : "bcdfglmnprst"[attn_rng_u32(rng) % 12];
+                word[i] = (char)(i % 2 ? "aeiou"[attn_rng_u32(rng) % 5]
+                                       : "bcdfglmnprst"[attn_rng_u32(rng) % 12]);
         } else {
             const double pick = total * (double)attn_rng_uniform(rng);
             for (i = 0; i + 1 < n && sums[i] < pick; i++)
@@ -1193,10 +1196,10 @@ static void fill_text(char *text, size_t size, int kind)
     if (kind == 0)
         fill_english(text, size, &rng);
     for (i = 0; i < size && kind > 0; i++)
-        text[i] = kind == 1   ? 'a'
-                  : kind == 2 ? ' '
-                  : kind == 3 ? (char)('a' + attn_rng_u32(&rng) % 26)
-                              : (char)attn_rng_u32(&rng);
+        text[i] = (char)(kind == 1   ? 'a'
+                         : kind == 2 ? ' '
+                         : kind == 3 ? 'a' + attn_rng_u32(&rng) % 26
+                                     : attn_rng_u32(&rng));
 }
 
 static int section_tokenizer(bench *b)
@@ -1347,7 +1350,7 @@ static void remove_temporary(void)
 {
     const char *const file = temporary_file;
     temporary_file = NULL;
-    if (file)
+    if (file) /* NOLINTNEXTLINE(bugprone-signal-handler,cert-sig30-c): it is unlink, which may */
         remove(file);
 }
 

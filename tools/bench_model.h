@@ -141,8 +141,8 @@ static inline uint64_t model_bytes(const model_shape *s, attn_dtype dtype)
     const uint64_t layer = (uint64_t)attn_panels_size(dtype, width, 3 * width) +
                            attn_panels_size(dtype, width, width) +
                            attn_panels_size(dtype, width, 4 * width) +
-                           attn_panels_size(dtype, 4 * width, width) + 4 * 13 * width;
-    return attn_panels_size(dtype, width, N_VOCAB) + s->n_layer * layer + 4 * 2 * width;
+                           attn_panels_size(dtype, 4 * width, width) + 4 * width * 13;
+    return attn_panels_size(dtype, width, N_VOCAB) + s->n_layer * layer + 4 * width * 2;
 }
 
 static attn_status model_write(attn_ctx *ctx, const char *path, const model_shape *s,

@@ -35,6 +35,10 @@ TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *fo
     va_end(args);
     return status;
 }
+#ifdef __clang_analyzer__ /* it does not look into a function of any number of arguments */
+#define tool_fail(ctx, status_, ...)                                                               \
+    (tool_fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
+#endif
 
 /* Names come from files that may hold anything: what could upset a terminal is shown as \xNN, and
  * what is long is cut. Returns `out`, for use as an argument of tool_fail. */

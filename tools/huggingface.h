@@ -61,6 +61,7 @@ TOOLS_FN attn_status hf_check_kind(attn_ctx *ctx, const json_value *root)
                  {"scale_attn_weights", JSON_TRUE, "true"}};
     const json_value *v;
     size_t i;
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): json_parse gives OK only with a root */
     if (root->kind != JSON_OBJECT)
         return tool_fail(ctx, ATTN_E_FORMAT, "config.json is not a JSON object");
     if ((v = json_get(root, "model_type")) != NULL && !json_is(v, "gpt2"))
@@ -150,8 +151,8 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
     char *single = arena_path(ctx, &s->memory, dir, "model.safetensors");
     char *index = arena_path(ctx, &s->memory, dir, "model.safetensors.index.json");
     char *pickle = arena_path(ctx, &s->memory, dir, "pytorch_model.bin");
-    char *text;
-    size_t size;
+    char *text = NULL;
+    size_t size = 0;
     json_value *root = NULL;
     if (!single || !index || !pickle)
         return ctx->status;
@@ -181,9 +182,9 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
 
 TOOLS_FN attn_status hf_open(attn_ctx *ctx, source *s, const char *dir)
 {
-    char *config = arena_path(ctx, &s->memory, dir, "config.json"), *text;
+    char *config = arena_path(ctx, &s->memory, dir, "config.json"), *text = NULL;
     json_value *root = NULL;
-    size_t size;
+    size_t size = 0;
     if (!config)
         return ctx->status;
     s->config_name = "config.json";

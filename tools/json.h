@@ -257,6 +257,7 @@ TOOLS_FN int json_check_keys(json_parser *j, const json_value *object)
     int good = 1;
     if (n < 2)
         return 1;
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers */
     sorted = (const json_value **)malloc(n * sizeof *sorted);
     if (!sorted) {
         tool_fail(j->ctx, ATTN_E_MEMORY, "no memory to read %s", base_name(j->name));
@@ -264,6 +265,7 @@ TOOLS_FN int json_check_keys(json_parser *j, const json_value *object)
     }
     for (i = 0; i < n; i++, v += v->span)
         sorted[i] = v;
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers */
     qsort(sorted, n, sizeof *sorted, json_compare_keys);
     for (i = 1; i < n && good; i++)
         if (json_compare_keys(&sorted[i - 1], &sorted[i]) == 0) {

@@ -76,7 +76,7 @@ TOOLS_FN attn_status llmc_open(attn_ctx *ctx, source *s, const char *path)
     if (source_bytes(ctx, f, 0, header, sizeof header))
         return ctx->status;
     for (i = 0; i < 8; i++)
-        n[i] = get_u32(header + 4 * i);
+        n[i] = get_u32(header + (size_t)4 * (size_t)i);
     if (n[1] != 3 && n[1] != 5)
         return tool_fail(ctx, ATTN_E_VERSION,
                          "%s is an llm.c checkpoint of version %llu; versions "

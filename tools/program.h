@@ -25,6 +25,9 @@ TOOLS_FN int fail(int code, const char *format, ...)
     va_end(args);
     return code;
 }
+#ifdef __clang_analyzer__ /* as tool_fail */
+#define fail(code, ...) (fail(code, __VA_ARGS__), (code))
+#endif
 
 static volatile sig_atomic_t interrupted;
 TOOLS_FN void on_interrupt(int number)

@@ -206,7 +206,7 @@ TOOLS_FN attn_status source_run(attn_ctx *ctx, source *s, const source_tensor *t
                                 uint64_t count, float limit, float *out)
 {
     /* 34 * 1024 is whole blocks, and it fits */
-    const size_t most = t->dtype == SOURCE_Q8_0 ? 32 * 1024 : sizeof s->raw / 4;
+    const size_t most = t->dtype == SOURCE_Q8_0 ? (size_t)32 * 1024 : sizeof s->raw / 4;
     while (count > 0) {
         size_t i, n = count < most ? (size_t)count : most;
         size_t size = (size_t)source_size(t->dtype, n);
@@ -215,6 +215,7 @@ TOOLS_FN attn_status source_run(attn_ctx *ctx, source *s, const source_tensor *t
         source_widen(t->dtype, s->raw, size, out);
         for (i = 0; i < n; i++) {
             const uint64_t at = first + i, columns = t->shape[t->ndim - 1];
+            /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): size is n numbers' */
             const char *what = isnan(out[i]) ? "not a number (NaN)" : "infinite";
             if (fabsf(out[i]) <= limit)
                 continue;

@@ -200,6 +200,7 @@ TOOLS_FN attn_status vocab_finish(attn_ctx *ctx, vocab *v)
     }
     for (i = 0; i < 256; i++) {
         byte = (char)(unsigned char)i;
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a vocabulary that was read */
         if (!names_find(&by_bytes, &byte, 1, &other) || v->tokens[other].special)
             return tool_fail(ctx, ATTN_E_FORMAT,
                              "%s: no token for the byte %02x alone; a "
@@ -520,6 +521,7 @@ TOOLS_FN attn_status vocab_load(attn_ctx *ctx, vocab *v, arena *memory, const ch
     char *whole = arena_path(ctx, memory, dir, "tokenizer.json");
     if (!pair || !merges || !whole)
         return ctx->status;
+    v->memory = memory;
     if (system_exists(pair))
         vocab_load_pair(ctx, v, memory, dir);
     else if (system_exists(whole))
@@ -541,6 +543,7 @@ TOOLS_FN attn_status vocab_read(attn_ctx *ctx, const char *dir, unsigned char **
     arena memory = {NULL};
     vocab v;
     attn_status before = ctx->status, status;
+    memset(&v, 0, sizeof v);
     *section = NULL;
     ctx->status = ATTN_OK;
     status = vocab_load(ctx, &v, &memory, dir);

@@ -176,8 +176,8 @@ int main(int argc, char **argv)
     double took[4]; /* ms a run */
     int run;
 
-    if (argc > 1 && atoi(argv[1]) > 0)
-        n_runs = atoi(argv[1]);
+    if (argc > 1 && strtol(argv[1], NULL, 10) > 0)
+        n_runs = (int)strtol(argv[1], NULL, 10);
     printf("A batch of 32 sequences, 256 positions of 384 numbers each, seed 74.\n");
     attn_rng_seed(&rng, 74);
     attn_randn(&ctx, &x, attn_shape3(BATCH, TIME, CHANNELS), &rng);

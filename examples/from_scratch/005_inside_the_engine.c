@@ -167,7 +167,7 @@ int main(int argc, char **argv)
     logits = (float *)calloc(1, bytes);
     in_hooks.n_threads = 1; /* the engine's own threads are waiting */
     if (!first || !logits)
-        return 1;
+        return 1; /* NOLINT(clang-analyzer-unix.Malloc): the program ends */
     printf("\"%s\", %d tokens, %u layers.\n\n", text, (int)n_ids,
            attn_model_config(model)->n_layer);
     printf("%-38s %8s  %6s  %s\n", "replaced in every layer", "replaced", "equal", "logits");

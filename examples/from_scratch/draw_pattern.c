@@ -101,7 +101,7 @@ int main(int argc, char **argv)
         return finish(&ctx);
     p.tokenizer = attn_model_tokenizer(model);
     p.ids = ids;
-    p.layer = argc > 2 ? atoi(argv[2]) : 2;
+    p.layer = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 2;
     snprintf(name, sizeof name, "blocks.%d.attn.hook_pattern", p.layer);
     if (attn_hook(&ctx, session, name, draw, &p) == ATTN_OK)
         attn_feed(&ctx, session, ids, n_ids);

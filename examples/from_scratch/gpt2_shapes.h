@@ -98,7 +98,7 @@ static int is_as_listed(const char *name, attn_tensor stored, const attn_config 
     char listed[64];
     size_t size = 0;
     int i, j, layer = 0, rows_fit = 1;
-    sscanf(name, "blocks.%d.", &layer);
+    sscanf(name, "blocks.%d.", &layer); /* NOLINT(cert-err34-c): a name that attn.h made */
     for (i = 0; i < N_PARAMETERS; i++) {
         const char *letters = parameters[i].letters;
         size_t product = 1;
@@ -162,9 +162,9 @@ static int count_activations(attn_ctx *ctx, const attn_model *model, const int32
         l[i].c = attn_model_config(model);
         l[i].n_tokens = n;
         l[i].as_listed = 0;
-        snprintf(name, sizeof name - 5, activations[i].name, 0);
+        snprintf(name, sizeof name, activations[i].name, 0);
         if (strstr(name, "normalized"))
-            strcat(name, ".post");
+            snprintf(name + strlen(name), sizeof name - strlen(name), ".post");
         attn_hook(ctx, session, name, look, &l[i]);
     }
     if (session && attn_feed(ctx, session, ids, n) == ATTN_OK)

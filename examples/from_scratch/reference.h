@@ -36,12 +36,13 @@ static inline attn_tensor reference(attn_ctx *ctx, const char *path, const char 
     shape_text = entry ? strstr(entry, "\"shape\":[") : NULL;
     offsets = entry ? strstr(entry, "\"data_offsets\":[") : NULL;
     if (shape_text && offsets) {
-        char *at = strchr((char *)(size_t)shape_text, '[');
+        const long first = strtol(offsets + strlen("\"data_offsets\":["), NULL, 10);
+        char *at = header + (shape_text - header) + strlen("\"shape\":");
         is_i64 = strncmp(entry + strlen(key), "{\"dtype\":\"I64\"", 14) == 0;
         while (*at != ']' && shape.ndim < 4)
             shape.dim[shape.ndim++] = strtoul(at + 1, &at, 10);
-        fseek(file, (long)(8 + n_header) + atol(strchr(offsets, '[') + 1), SEEK_SET);
-        attn_zeros(ctx, &x, is_i64 ? ATTN_I32 : ATTN_F32, shape);
+        if (fseek(file, 8 + (long)n_header + first, SEEK_SET) == 0)
+            attn_zeros(ctx, &x, is_i64 ? ATTN_I32 : ATTN_F32, shape);
         for (i = 0; i < attn_count(x); i++) { /* of an i64, the low half comes first */
             char high[4];
             if (fread((float *)x.data + i, 4, 1, file) != 1 ||
