@@ -186,8 +186,9 @@ plant("attn__i_weights(line + (size_t)col * stride, is_q4, high);",
       "attn__i_weights(line + (size_t)col * stride, is_q4, ATTN__PASS == 0 ? 0 : high);")
 plant("in[row].bytes + 4 * (step + high), is_q4);",
       "in[row].bytes + 4 * (step + (ATTN__PASS == 4 ? 0 : high)), is_q4);")
-plant("const int is_many = quantized && n_blocks > 3;", "const int is_many = 0;",
-      equivalent="the same sums, fetched ahead in another way")
+plant("const int is_alone = n_rows <=", "const int is_alone = n_rows + 1 <=",
+      equivalent="the same sums, in more blocks")
+plant("tiles[n - 1], &tile", "tiles[n - 1 - (n == 5)], &tile")
 plant("inverse = largest >= 1e-30f ? 127.0f / largest : 0;",
       "inverse = largest >= 1e-30f ? 126.5f / largest : 0;")
 plant("scale = largest >= 1e-30f ? largest / 127.0f : 0;",
@@ -210,7 +211,7 @@ plant("panel * job->w.stride + attn__line_of(dtype, k);",
       "panel * job->w.stride + attn__line_of(dtype, k & 1024);")
 plant("const size_t to = row + rows + (block < n_larger);", "const size_t to = row + rows;")
 plant("for (; row0 < row1; row0 += max_rows) {", "for (; row0 < row1; row0 += max_rows + 1) {")
-plant("for (size_t more = 64; (is_half || n_rows > 4) && more", "for (size_t more = 64; 0 && more",
+plant("for (size_t i = 1; i < job->n_ahead; i++)", "for (size_t i = 1; i < 1; i++)",
       equivalent="it only fetches ahead")
 plant("const size_t n = n_panels >= (cols) ? (cols) : 1;",
       "const size_t n = n_panels > (cols) ? (cols) : 1;",
@@ -611,7 +612,7 @@ plant("return slot->point < ATTN__HOOK_LN_FINAL ? embedded : end == c->n_layer;"
       "return slot->point < ATTN__HOOK_LN_FINAL || end == c->n_layer;")
 plant("to[key] = masked;", "to[key] = 0;")
 plant("if (session->length > plan.first)", "if (0)")
-plant("needed == 0 || bytes < needed", "needed == 0")
+plant("if (bytes < needed) {", "if (0) {")
 plant("plan->first >= n_ctx || plan->n_positions > n_ctx - plan->first", "plan->first >= n_ctx")
 plant("t.stride[0] = (ptrdiff_t)(n_keys * r->room);", "")
 plant("0xEDB88320u ^ crc >> 1", "0xEDB88321u ^ crc >> 1")
