@@ -762,6 +762,7 @@ static void more_tokens_than_rows(void)
 static void wrong_tensors(void)
 {
     attn_ctx ctx = alone();
+    attn_model *model;
     image m;
     unsigned char spare[RECORD];
     size_t i, n, end;
@@ -822,6 +823,14 @@ static void wrong_tensors(void)
     put_u64(record_of(&m, m.n_tensors - 1) + OFFSET, end + 64);
     seal(&m);
     REFUSED(ATTN_E_FORMAT, "ln_final.b", m);
+    m = build(1, 0); /* the last behind the end of the file, though its bytes are there */
+    end = (size_t)(get_u64(record_of(&m, m.n_tensors - 2) + OFFSET) +
+                   get_u64(record_of(&m, m.n_tensors - 2) + SIZE));
+    m.size = end;
+    put_u64(m.data + 16, m.size);
+    seal(&m);
+    CHECK(attn_model_open_memory(&ctx, &model, m.data, m.size, NULL) == ATTN_E_FORMAT);
+    CHECKF(strstr(ctx.message, "ln_final.b lies at"), "%s", ctx.message);
     m = build(1, 0); /* something behind the end */
     m.size++;
     REFUSED(ATTN_E_FORMAT, "something was added", m);
