@@ -384,8 +384,9 @@ static void ping_pong_work(attn__worker *me, void *arg)
             p->took = p->trips == 0 || took < p->took ? took : p->took;
             p->trips += 1000;
             if (now > p->until) {
-                while (__atomic_load_n(&p->ball, __ATOMIC_ACQUIRE) != 0)
-                    continue;
+                do
+                    ball = __atomic_load_n(&p->ball, __ATOMIC_ACQUIRE);
+                while (ball != 0);
                 __atomic_store_n(&p->ball, -1, __ATOMIC_RELEASE);
                 return;
             }
