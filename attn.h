@@ -3088,6 +3088,12 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
             const size_t n_k = n_in - k < span ? n_in - k : span;
             const size_t packed = attn__packed(quantized, n_k);
             const size_t bytes = attn__line_of(dtype, (n_k + 63) / 64 * 64);
+            attn__tile_job tile;
+            memset(&tile, 0, sizeof tile);
+            tile.panel_stride = job->w.stride;
+            tile.n_k = n_k;
+            tile.out_stride = job->out_stride;
+            tile.start = k > 0 ? ATTN__SUM : job->start;
             for (block = row = 0; block < n_blocks; block++) {
                 const size_t to = row + rows + (block < n_larger);
                 ATTN__FN(pack)(job, pack + row * packed, row0 + row, row0 + to, k, n_k);
@@ -3100,11 +3106,6 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
                 const unsigned char *next = line + n_panels * job->w.stride;
                 const size_t share = n_panels * bytes / n_blocks; /* of them, for each block */
                 size_t fetched = 0;                               /* of the panel at next */
-                attn__tile_job tile;
-                tile.panel_stride = job->w.stride;
-                tile.n_k = n_k;
-                tile.out_stride = job->out_stride;
-                tile.start = k > 0 ? ATTN__SUM : job->start;
                 attn__fetching(&tile, is_alone, rows, n_panels, dtype, share);
                 for (block = row = 0; block < n_blocks; block++) {
                     const size_t n = rows + (block < n_larger);
