@@ -1579,7 +1579,7 @@ typedef struct attn__matmul_job {
 
 /* What the micro-kernel gets: some rows against some panels, a slice of k. */
 typedef struct attn__tile_job {
-    const float *in;           /* packed rows: in[k][row] */
+    const float *in;           /* packed rows: in[k][row], of q8 and q4 in[k / 32][row] */
     const unsigned char *line; /* first line of the first panel */
     size_t panel_stride;       /* bytes */
     size_t n_k;
@@ -1588,11 +1588,10 @@ typedef struct attn__tile_job {
 
     const float *bias; /* of the first output; NULL: none, or not yet */
     attn__start start;
-    const unsigned char
-        *ahead;         /* what to fetch into cache meanwhile: at each step n_ahead lines, */
-    size_t n_ahead;     /* this far apart, */
-    size_t ahead_apart; /* and as many this much further at the next */
-    size_t ahead_step;
+    /* What to fetch into cache meanwhile: at each step n_ahead lines from `ahead` on, ahead_apart
+     * bytes apart, and ahead_step bytes further at the next (see attn__fetching). */
+    const unsigned char *ahead;
+    size_t n_ahead, ahead_apart, ahead_step;
 } attn__tile_job;
 
 /* Weights that share a scale, and those that share a line of scales. */
@@ -2692,7 +2691,8 @@ ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_ha
         acc[row][col] = attn__load(out + (size_t)row * job->out_stride + col * 16);
         for (; k < end; k++) {
             attn__vec w[8];
-            ATTN__PREFETCH(ahead); /* alone: with a loop from 0 clang's kernel is a tenth slower */
+            ATTN__PREFETCH(
+                ahead); /* not in the loop: that makes clang's kernel slower by a tenth */
             for (size_t i = 1; i < job->n_ahead; i++)
                 ATTN__PREFETCH(ahead + i * job->ahead_apart);
             ahead += job->ahead_step;
@@ -2891,7 +2891,8 @@ ATTN__INLINE void attn__q_tile_many(const int n_rows, const int n_cols, const in
 {
     attn__q_tile(n_rows, n_cols, is_q4, 0, job);
 }
-/* For one block alone (1 to ATTN__Q_ALONE rows), and for the blocks that more rows are cut into. */
+/* For one block alone (1 to ATTN__Q_ALONE rows), and for the blocks that more rows are cut into
+ * evenly: those have at most ATTN__Q_ROWS rows, and never less than half of that. */
 #define ATTN__Q_TILES(kind, rows)                                                                  \
     static void ATTN__FN(q_##kind##_##rows)(attn__tile_job * job, size_t n_panels,                 \
                                             attn_dtype dtype)                                      \
