@@ -725,15 +725,17 @@ static int section_speculation(bench *b)
     static const char *const names[] = {"repeating, without", "repeating, guessing",
                                         "not repeating, without", "not repeating, guessing"};
     const size_t n_vocab = attn_model_config(b->model)->n_vocab;
+    const size_t n_written = b->quick ? PROMPT : (size_t)4 * PROMPT;
+    const size_t n_positions = (size_t)2 * PROMPT + n_written;
     feed_arg *a;
     speculation_arg s;
     task t = new_task(b, SPECULATION, 0, "tok/s", run_speculation, &s);
     size_t i, j;
     int good;
     heading(b, "speculation (attn_generate)");
-    if (too_short(b, (size_t)4 * PROMPT))
+    if (too_short(b, n_positions))
         return 1;
-    a = open_sessions(b, 1, (size_t)4 * PROMPT, ATTN_F32);
+    a = open_sessions(b, 1, n_positions, ATTN_F32);
     good = a != NULL;
     for (i = 0; i < 4 && good; i++) {
         for (j = 0; j < (size_t)2 * PROMPT; j++)
@@ -741,12 +743,12 @@ static int section_speculation(bench *b)
         memset(&s, 0, sizeof s);
         s.session = a->items[0].session;
         s.last = a->tokens[0][2 * PROMPT - 1];
-        s.desc.max_tokens = PROMPT;
+        s.desc.max_tokens = n_written;
         s.desc.ignore_eos = 1;
         s.desc.guess = i % 2 ? 0 : -1;
         s.desc.sampler.temperature = i < 2 ? 0 : 100.0f;
-        t.amount = PROMPT;
-        t.needs = generation_cost(b, 1, (size_t)2 * PROMPT, PROMPT, ATTN_F32);
+        t.amount = (double)n_written;
+        t.needs = generation_cost(b, 1, (size_t)2 * PROMPT, n_written, ATTN_F32);
         snprintf(t.name, sizeof t.name, "%s", names[i]);
         fill_sessions(b, a, (size_t)2 * PROMPT);
         good = measure(b, &t);
