@@ -55,7 +55,6 @@ def main():
         if random:
             a.directory = os.path.join(tmp, "random")
             make_checkpoint(a.directory, 0)
-            a.texts = min(a.texts, 4)
         cfg, c, _, w = open_checkpoint(a.directory)
         for t in ("f32", "q8", "q4"):
             subprocess.run([a.convert, a.directory, f"{tmp}/{t}.attn", "--dtype", t], check=True,
@@ -89,8 +88,10 @@ def main():
                 results.setdefault(name, []).append((kl, loss(q) - loss(p), loss(p)))
         print(f"{len(texts)} texts of {T} tokens, loss {np.mean([r[2] for r in results['attn.h q8']]):.4f}")
         for name, r in sorted(results.items(), key=lambda x: x[0][5:]):
-            print(f"  {name:16s} KL divergence {np.mean([x[0] for x in r]):.3e}   change in loss "
-                  f"{np.mean([x[1] for x in r]):+.5f}")
+            kl, change = ([x[i] for x in r] for i in (0, 1))
+            error = lambda values: np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+            print(f"  {name:16s} KL divergence {np.mean(kl):.3e} +- {error(kl):.1e}   change in loss "
+                  f"{np.mean(change):+.5f} +- {error(change):.5f}")
         mean = lambda name: np.mean([x[0] for x in results[name]])
         return int(mean("attn.h q8") > mean("ggml q8_0, w+a") or
                    mean("attn.h q4") > mean("ggml q4_0, w+a"))
