@@ -860,6 +860,7 @@ def build(way, suites):
 
 def test(way, suites, limit):
     """Who noticed: a case, or what happened; None if nobody did."""
+    shutil.rmtree(TREE + "/build/test-tmp", ignore_errors=True)  # what an earlier error left there
     status, output = run(["build/%s/test" % way[0]] + list(suites), limit)
     if status == 0:
         return None
