@@ -125,9 +125,10 @@ THE SAME BITS
     4. f16 weights widen exactly to f32 and follow rule 1. So do the keys and values of a session
        that keeps them as f16, each rounded once, to nearest even, when it joins the session.
     5. q8 and q4 weights meet inputs that are quantised too: 32 consecutive k of a row become
-       round(x * (127 / largest)) with the scale largest / 127, its last two bits cleared (beyond
-       2^100, `largest` counts as infinite: the scale is NaN). The dot product of 32 k is an exact
-       integer s; the chain of rule 1 is over these blocks then, each step
+       round(x * (127 / largest)), to nearest even, with the scale largest / 127, its last two bits
+       cleared (below 1e-30, `largest` counts as 0; beyond 2^100 as infinite: the scale is NaN).
+       The dot product of 32 k is an exact integer s; the chain of rule 1 is over these blocks
+       then, each step
        chain = fma(s * scale of x, scale of w, chain).
     Processors without a fused multiply-add run a faster unfused path, and attn_isa() says so;
     ctx->isa = ATTN_ISA_PORTABLE asks for the exact bits there too, slowly.
@@ -11246,7 +11247,8 @@ static attn_status attn__next_token(attn_ctx *ctx, attn_session *session, attn__
 }
 
 /* Feeds draft[0], which is due, with n guesses after it, and writes on as far as they turn out
- * right. The session then holds what it would hold without guessing, and *token is due next. */
+ * right. Up to its length, the session then holds what it would hold without guessing, and *token
+ * is due next. */
 static attn_status attn__feed_draft(attn_ctx *ctx, attn_session *session, attn__generation *w,
                                     const int32_t *draft, size_t n, int32_t *token)
 {

@@ -38,7 +38,7 @@ PLAIN = ("plain", "-O0 -DATTN_NO_DISPATCH -march=native")
 TOOLS = ["attn-convert", "attn-info", "attn-tokenize", "gpt2"]
 NEEDS = {"kernels": TOOLS[:1], "format": TOOLS[:1], "model": TOOLS[:1], "hooks": TOOLS[:1],
          "lens": TOOLS[:1], "properties": TOOLS[:1], "corners": TOOLS[:1], "convert": TOOLS,
-         "tools": TOOLS, "lens-tool": TOOLS + ["lens"], "bench": TOOLS + ["bench"]}
+         "tools": TOOLS + ["hello", "lens", "bench"], "lens-tool": TOOLS + ["lens"], "bench": TOOLS + ["bench"]}
 ALL_SUITES = ["tensors", "ops", "kernels", "tokenizer", "format", "model", "hooks", "sampling",
               "convert", "tools", "notebooks", "lens", "bench", "lens-tool", "properties", "fuzz",
               "corners", "faults"]
@@ -568,7 +568,7 @@ plant("if (w->ended || right == n || *token != draft[right + 1])", "if (w->ended
       "model")
 plant("w->guesser.logits + right * n_vocab, n_vocab", "w->guesser.logits, n_vocab", "model")
 plant("n = n < room ? n : room;", "", "model")
-plant("g->wait = (size_t)1 << g->failures;", "g->wait = 0;", "model")
+plant("g->wait = (size_t)1 << g->failures;", "g->wait = 0;", "kernels")
 plant("if (w->desc.guess < 0 || session->hooks)", "if (w->desc.guess < 0)", "model hooks")
 plant("*token == model->config.eos && !w->desc.ignore_eos", "*token == model->config.eos", "model")
 plant("w->ended = session->length == session->capacity;", "", "model")

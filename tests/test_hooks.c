@@ -5,7 +5,7 @@
 #include "tools/files.h"
 #include "models.h"
 
-static attn_model *plain, *odd, *narrow, *tiny, *bytes8;
+static attn_model *plain, *odd, *narrow, *longer, *tiny, *bytes8;
 
 /* ---- tools ---- */
 
@@ -2058,6 +2058,15 @@ static attn_session *halved(attn_ctx *ctx, const attn_model *model, size_t n_ctx
     return session;
 }
 
+/* One thread, and bits that every fused instruction set has. */
+static attn_ctx fused(void)
+{
+    attn_ctx ctx = alone();
+    if (strstr(attn_isa(&ctx), "no fused"))
+        ctx.isa = ATTN_ISA_PORTABLE;
+    return ctx;
+}
+
 /* The model's bits are those of a session whose keys and values a hook rounds, however the text is
  * cut, on any instruction set and number of threads. */
 static void check_halves(const attn_model *model, size_t n)
@@ -2065,7 +2074,7 @@ static void check_halves(const attn_model *model, size_t n)
     const attn_config *const c = attn_model_config(model);
     const size_t d = c->d_head, per_layer = n * c->n_head * d;
     const int32_t *const tokens = random_tokens(model, n, n);
-    attn_ctx ctx = alone();
+    attn_ctx ctx = fused();
     attn_session *rounded = session_on(&ctx, model, 0, 0), *session, *other;
     attn_tensor want_kept = {0}, kept = {0};
     attn_feed_item items[2];
@@ -2088,7 +2097,7 @@ static void check_halves(const attn_model *model, size_t n)
         same_logits(feed_all(&ctx, session, tokens, n, RANDOM_CUTS), want, n, model, "cuts");
         attn_session_free(session);
     }
-    ctx = alone();
+    ctx = fused();
     session = halved(&ctx, model, n); /* copied half-way into one of another size, in a batch */
     other = halved(&ctx, model, 0);
     OK(&ctx, attn_feed(&ctx, session, tokens, n / 2));
@@ -2135,6 +2144,7 @@ static void halves(void)
     check_halves(odd, 40);
     check_halves(narrow, 12);
     check_halves(tiny, 70);
+    check_halves(longer, 300); /* values in more than one chain */
     memset(&desc, 0, sizeof desc);
     OK(&ctx, attn_session_size(&ctx, tiny, &desc, &whole));
     desc.cache = ATTN_F16;
@@ -2153,9 +2163,10 @@ void suite_hooks(void)
     plain = converted("tests/golden/plain", "hooks-plain.attn", "--dtype f32 --no-tokenizer");
     odd = converted("tests/golden/odd", "hooks-odd.attn", "--dtype f32 --no-tokenizer");
     narrow = converted("tests/golden/narrow", "hooks-narrow.attn", "--dtype f32 --no-tokenizer");
+    longer = converted("tests/golden/long", "hooks-long.attn", "--dtype f32 --no-tokenizer");
     OK(&ctx, attn_model_open(&ctx, &tiny, TEST_BUILD "/tiny-stories.attn", NULL));
     bytes8 = converted("examples/tiny-stories", "hooks-q8.attn", "--dtype q8 --no-tokenizer");
-    if (plain && odd && narrow && tiny && bytes8) {
+    if (plain && odd && narrow && longer && tiny && bytes8) {
         RUN("hooks", results);
         RUN("hooks", looking_changes_nothing);
         RUN("hooks", inputs_of_heads);
@@ -2195,6 +2206,7 @@ void suite_hooks(void)
     attn_model_close(plain);
     attn_model_close(odd);
     attn_model_close(narrow);
+    attn_model_close(longer);
     attn_model_close(tiny);
     attn_model_close(bytes8);
 }

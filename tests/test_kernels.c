@@ -61,6 +61,8 @@ static float quantized(const float *x, size_t n, int whole[32])
     size_t i;
     for (i = 0; i < n; i++)
         largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
+    if (largest < 1e-30f)
+        largest = 0;
     for (i = 0; i < 32; i++)
         whole[i] =
             i < n && largest > 0 ? (int)nearbyint((double)x[i] * (double)(127.0f / largest)) : 0;
@@ -146,9 +148,12 @@ static void check_matmul(const problem *p)
     float *const pack = (float *)pool_new((ATTN__PACK + 16) * sizeof(float));
     attn__matmul_job job;
     size_t row, n, k;
+    float size = 1;
     int isa;
     for (k = 0; k < count; k++) {
-        x[k] = random_float() * (random_below(50) ? 1.0f : 30.0f);
+        if (k % p->n_in == 0) /* some rows are so small that bytes count them as zeros */
+            size = random_below(8) ? 1.0f : 1e-32f;
+        x[k] = size * random_float() * (random_below(50) ? 1.0f : 30.0f);
         given[p->transposed ? k % p->n_in * p->rows + k / p->n_in : k] = x[k];
     }
     for (n = 0; n < p->n_out; n++)
@@ -203,7 +208,7 @@ static void every_tile(void)
     problem p = {ATTN_F32, 1, 70, 150, 0, 1};
     size_t i;
     for (i = 0; i < 4; i++)
-        for (p.rows = 1; p.rows <= 16; p.rows++) {
+        for (p.rows = 1; p.rows <= 20; p.rows++) {
             p.dtype = dtypes[i];
             check_matmul(&p);
         }
@@ -606,6 +611,31 @@ static void measured_roofs(void)
 #endif
 }
 
+/* Guesses that fail again and again cost at most three rows in a hundred; ones that come true are
+ * made in full again soon. */
+static void wrong_guesses_become_rare(void)
+{
+    attn__guesser g;
+    size_t token, guessed = 0, tries = 0;
+    memset(&g, 0, sizeof g);
+    g.most = ATTN__MOST_GUESSES;
+    g.next = 4;
+    for (token = 0; token < 2000; token++) {
+        const size_t n = g.wait > 0 ? 0 : g.next;
+        if (g.wait > 0)
+            g.wait--;
+        guessed += n;
+        tries += n > 0;
+        if (n > 0)
+            attn__learn(&g, n, 0);
+    }
+    CHECKF(guessed <= 60, "%d guesses", (int)guessed);
+    CHECKF(tries >= 20, "%d tries", (int)tries); /* a text may become repetitive at any time */
+    for (token = 0; token < 4; token++)
+        attn__learn(&g, g.next, g.next);
+    CHECK(g.next == ATTN__MOST_GUESSES && g.failures == 0);
+}
+
 void suite_kernels(void)
 {
     RUN("kernels", features_of_processors);
@@ -620,4 +650,5 @@ void suite_kernels(void)
     RUN("kernels", rounding_of_weights);
     RUN("kernels", special_blocks);
     RUN("kernels", writing_on_threads);
+    RUN("kernels", wrong_guesses_become_rare);
 }

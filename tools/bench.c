@@ -717,13 +717,13 @@ static int too_short(const bench *b, size_t n)
     return 1;
 }
 
-/* Greedy after a text of 8 tokens again and again, which a model goes on with soon; and sampled so
- * hot that nothing repeats. The roof is that of one token after the other: guesses that come true
- * go through it. */
+/* Greedy after a text of 8 tokens again and again, which a model goes on with soon; and drawn from
+ * 16 tokens at random, so that pairs of them come again, but not what followed. The roof is that of
+ * one token after the other: guesses that come true go through it. */
 static int section_speculation(bench *b)
 {
     static const char *const names[] = {"repeating, without", "repeating, guessing",
-                                        "not repeating, without", "not repeating, guessing"};
+                                        "random, without", "random, guessing wrong"};
     const size_t n_vocab = attn_model_config(b->model)->n_vocab;
     const size_t n_written = b->quick ? PROMPT : (size_t)4 * PROMPT;
     const size_t n_positions = (size_t)2 * PROMPT + n_written;
@@ -747,6 +747,7 @@ static int section_speculation(bench *b)
         s.desc.ignore_eos = 1;
         s.desc.guess = i % 2 ? 0 : -1;
         s.desc.sampler.temperature = i < 2 ? 0 : 100.0f;
+        s.desc.sampler.top_k = 16;
         t.amount = (double)n_written;
         t.needs = generation_cost(b, 1, (size_t)2 * PROMPT, n_written, ATTN_F32);
         snprintf(t.name, sizeof t.name, "%s", names[i]);
@@ -940,7 +941,8 @@ static int section_glass(bench *b)
 
 /* ---- a process of its own: the first token, and memory ---- */
 
-/* Resident bytes of this process without the pages of one file; negative: it cannot be told. */
+/* Resident bytes of this process without the pages of one file; negative: it cannot be told. The
+ * kernel may know the file by another path than the user. */
 static double resident_without(const char *path)
 {
     FILE *const f = fopen("/proc/self/smaps", "r");
@@ -951,10 +953,12 @@ static double resident_without(const char *path)
         return -1;
     while (fgets(line, sizeof line, f)) {
         unsigned long from, to;
+        int at = 0;
         /* NOLINTBEGIN(cert-err34-c): the kernel's numbers */
-        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
-            counts = strstr(line, path) == NULL;
-        else if (counts && sscanf(line, "Rss: %lf kB", &kib) == 1)
+        if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %n", &from, &to, &at) == 2) {
+            line[strcspn(line, "\n")] = 0;
+            counts = !system_same_file(path, line + at);
+        } else if (counts && sscanf(line, "Rss: %lf kB", &kib) == 1)
             bytes += 1024 * kib;
         /* NOLINTEND(cert-err34-c) */
     }
