@@ -444,6 +444,7 @@ static void dropout(void)
     attn_rng rng, before;
     attn_tensor ones = {0}, out = {0};
     size_t i, n_kept = 0;
+    memset(&rng, 0, sizeof rng); /* every byte is compared below */
     attn_rng_seed(&rng, 1);
     OK(&ctx, attn_full(&ctx, &ones, attn_shape2(100, 100), 1));
     OK(&ctx, attn_dropout(&ctx, &out, ones, 0.2f, &rng));
