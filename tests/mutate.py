@@ -38,7 +38,8 @@ PLAIN = ("plain", "-O0 -DATTN_NO_DISPATCH -march=native")
 TOOLS = ["attn-convert", "attn-info", "attn-tokenize", "gpt2"]
 NEEDS = {"kernels": TOOLS[:1], "format": TOOLS[:1], "model": TOOLS[:1], "hooks": TOOLS[:1],
          "lens": TOOLS[:1], "properties": TOOLS[:1], "corners": TOOLS[:1], "convert": TOOLS,
-         "tools": TOOLS + ["hello", "lens", "bench"], "lens-tool": TOOLS + ["lens"], "bench": TOOLS + ["bench"]}
+         "tools": TOOLS + ["hello", "lens", "bench"], "lens-tool": TOOLS + ["lens"],
+         "bench": TOOLS + ["bench"]}
 ALL_SUITES = ["tensors", "ops", "kernels", "tokenizer", "format", "model", "hooks", "sampling",
               "convert", "tools", "notebooks", "lens", "bench", "lens-tool", "properties", "fuzz",
               "corners", "faults"]
