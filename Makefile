@@ -43,7 +43,7 @@ BENCH  =
 export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
-.PHONY: all run notebooks test test-full test-32bit coverage analyze mutate portability fuzz tsan \
+.PHONY: all run notebooks test test-full test-32bit coverage analyze mutate compare portability fuzz tsan \
         sanitize-casts sanitize-memory bench gpt2 clean distclean install format format-check help \
         FORCE
 
@@ -220,6 +220,14 @@ MUTATE =
 
 mutate: ## plant errors, see that tests notice them: hours (ONLY="attn.h" MUTATE="--quick --every 20")
 	@python3 tests/mutate.py --only '$(ONLY)' $(MUTATE)
+
+# Beside an implementation that is not ours; without a directory, random weights of GPT-2's size.
+CHECKPOINT = examples/tiny-stories
+
+compare: all ## logits, losses and text next to PyTorch's (CHECKPOINT=HF_DIRECTORY; needs python3 with torch)
+	@python3 -c 'import numpy, torch' || { echo 'make compare needs numpy and PyTorch' \
+	    '(Debian: python3-numpy, python3-torch)'; exit 1; }
+	@python3 tests/compare_with_torch.py $(BUILD) $(CHECKPOINT)
 
 # Models of the Hugging Face hub ==================================================================
 

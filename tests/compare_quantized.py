@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What do 8 and 4 bits cost? Ours beside ggml's q8_0 and q4_0 on the same weights.
 
-    compare_quantized.py build/gpt2 build/attn-convert [HF_DIRECTORY] [--tokens 256]
+    compare_quantized.py BUILD [HF_DIRECTORY] [--tokens 256] [--texts 4]
 
 Without a directory it makes a random checkpoint of GPT-2's size (golden/make_golden.py's weights).
 For each type: the mean Kullback-Leibler divergence of the next-token distribution from the one of
@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from compare_with_torch import make_checkpoint, open_checkpoint, torch_logits
+from compare_with_torch import make_checkpoint, open_checkpoint, text_of, torch_logits
 
 def blocks(x):
     """[..., K] -> [..., K/32, 32], zeros at the end."""
@@ -43,13 +43,13 @@ def q4_0(x):
     return back(q * d.half().float(), x.shape[-1])
 
 def main():
-    ap = argparse.ArgumentParser()
-    ap.add_argument("gpt2")
-    ap.add_argument("convert")
+    ap = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    ap.add_argument("build")
     ap.add_argument("directory", nargs="?")
     ap.add_argument("--tokens", type=int, default=256)
     ap.add_argument("--texts", type=int, default=4)
     a = ap.parse_args()
+    gpt2, convert = (os.path.join(a.build, name) for name in ("gpt2", "attn-convert"))
     with tempfile.TemporaryDirectory() as tmp:
         random = not a.directory
         if random:
@@ -57,18 +57,10 @@ def main():
             make_checkpoint(a.directory, 0)
         cfg, c, _, w = open_checkpoint(a.directory)
         for t in ("f32", "q8", "q4"):
-            subprocess.run([a.convert, a.directory, f"{tmp}/{t}.attn", "--dtype", t], check=True,
+            subprocess.run([convert, a.directory, f"{tmp}/{t}.attn", "--dtype", t], check=True,
                            stderr=subprocess.DEVNULL)
         T = min(a.tokens, cfg["n_positions"])
-        texts = []
-        for seed in range(a.texts):
-            if random:
-                texts.append(list(np.random.default_rng(seed).integers(0, cfg["vocab_size"], T)))
-            else: # what the model writes by itself, so that the losses are those of plausible text
-                out = subprocess.run([a.gpt2, f"{tmp}/f32.attn", "--ids", str(cfg["bos_token_id"]), "-n",
-                                      str(T - 1), "--temperature", "1", "--seed", str(seed), "--print-ids",
-                                      "--ignore-eos", "--quiet"], check=True, capture_output=True, text=True).stdout
-                texts.append([cfg["bos_token_id"]] + [int(i) for i in out.split()][-(T - 1):])
+        texts = [text_of(gpt2, f"{tmp}/f32.attn", cfg, T, seed, random) for seed in range(a.texts)]
         ways = {"ggml q8_0, w": (q8_0, None), "ggml q8_0, w+a": (q8_0, q8_0),
                 "ggml q4_0, w": (q4_0, None), "ggml q4_0, w+a": (q4_0, q8_0)}
         results = {}
@@ -76,7 +68,7 @@ def main():
             exact = torch_logits(w, c, ids)
             made = {name: torch_logits(w, c, ids, *how) for name, how in ways.items()}
             for t in ("q8", "q4"):
-                subprocess.run([a.gpt2, f"{tmp}/{t}.attn", "--ids", " ".join(map(str, ids)), "-n", "1", "--logits",
+                subprocess.run([gpt2, f"{tmp}/{t}.attn", "--ids", " ".join(map(str, ids)), "-n", "1", "--logits",
                                 f"{tmp}/l.npy", "--quiet"], check=True, stdout=subprocess.DEVNULL)
                 made["attn.h " + t] = torch.tensor(np.load(f"{tmp}/l.npy"))
             p = torch.log_softmax(exact.double(), -1)
