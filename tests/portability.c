@@ -102,21 +102,22 @@ static void make_tokens(const attn_model *model, uint32_t seed, int32_t *tokens,
     }
 }
 
-static attn_session *session_for(attn_ctx *ctx, const attn_model *model)
+static attn_session *session_for(attn_ctx *ctx, const attn_model *model, attn_dtype cache)
 {
     attn_session_desc desc;
     attn_session *session = NULL;
     memset(&desc, 0, sizeof desc);
     desc.n_ctx = n_tokens_for(model);
+    desc.cache = cache;
     good(ctx, attn_session_new(ctx, &session, model, &desc), "attn_session_new");
     return session;
 }
 
 /* The logits of all positions in one call. */
-static uint64_t prefill(attn_ctx *ctx, const attn_model *model)
+static uint64_t prefill(attn_ctx *ctx, const attn_model *model, attn_dtype cache)
 {
     const size_t n = n_tokens_for(model), count = n * attn_model_config(model)->n_vocab;
-    attn_session *session = session_for(ctx, model);
+    attn_session *session = session_for(ctx, model, cache);
     int32_t tokens[MAX_TOKENS];
     float *logits = (float *)malloc(count * sizeof(float));
     attn_feed_item item;
@@ -138,7 +139,7 @@ static uint64_t prefill(attn_ctx *ctx, const attn_model *model)
 static uint64_t decode(attn_ctx *ctx, const attn_model *model)
 {
     const size_t n = n_tokens_for(model);
-    attn_session *session = session_for(ctx, model);
+    attn_session *session = session_for(ctx, model, ATTN_F32);
     int32_t tokens[MAX_TOKENS];
     uint64_t sum = 0;
     size_t i;
@@ -161,7 +162,7 @@ static uint64_t batch(attn_ctx *ctx, const attn_model *model)
     size_t i, turn;
     int able = 1;
     for (i = 0; i < 3; i++) {
-        session[i] = session_for(ctx, model);
+        session[i] = session_for(ctx, model, ATTN_F32);
         make_tokens(model, (uint32_t)i + 2, tokens[i], n);
         able = able && session[i];
     }
@@ -200,7 +201,7 @@ static int watch(const attn_activation *a, void *user)
 
 static uint64_t watched(attn_ctx *ctx, const attn_model *model)
 {
-    attn_session *session = session_for(ctx, model);
+    attn_session *session = session_for(ctx, model, ATTN_F32);
     int32_t tokens[8];
     uint64_t sum = 0;
     make_tokens(model, 5, tokens, 8);
@@ -214,7 +215,7 @@ static uint64_t watched(attn_ctx *ctx, const attn_model *model)
 static uint64_t generate(attn_ctx *ctx, const attn_model *model)
 {
     const size_t n = n_tokens_for(model), third = n / 3 < 20 ? n / 3 : 20;
-    attn_session *session = session_for(ctx, model);
+    attn_session *session = session_for(ctx, model, ATTN_F32);
     attn_generate_desc desc;
     int32_t prompt[MAX_TOKENS], ids[MAX_TOKENS];
     float nll[MAX_TOKENS];
@@ -326,7 +327,7 @@ static uint64_t operations(attn_ctx *ctx)
 
 static void measure(table *t, const char *directory, attn_isa_kind isa, int n_threads)
 {
-    static const char *const models[] = {"plain", "odd", "long", "tiny-stories"};
+    static const char *const models[] = {"plain", "odd", "narrow", "long", "tiny-stories"};
     static const char *const dtypes[] = {"f32", "f16", "q8", "q4"};
     attn_ctx ctx;
     size_t i, j;
@@ -343,7 +344,8 @@ static void measure(table *t, const char *directory, attn_isa_kind isa, int n_th
             sprintf(path, "%.400s/%s-%s.attn", directory, models[i], dtypes[j]);
             if (!good(&ctx, attn_model_open(&ctx, &model, path, NULL), "attn_model_open"))
                 continue;
-            put(t, name, "prefill", prefill(&ctx, model));
+            put(t, name, "prefill", prefill(&ctx, model, ATTN_F32));
+            put(t, name, "f16-cache", prefill(&ctx, model, ATTN_F16));
             put(t, name, "decode", decode(&ctx, model));
             put(t, name, "batch", batch(&ctx, model));
             put(t, name, "watched", watched(&ctx, model));

@@ -19,7 +19,7 @@ WINEPREFIX=$(cd "$out" && pwd)/wine
 export WINEDEBUG WINEPREFIX
 echo 'int main(void) { return 0; }' >"$out/probe.c"
 
-for model in plain odd long tiny-stories; do
+for model in plain odd narrow long tiny-stories; do
     from=tests/golden/$model
     [ -d "$from" ] || from=examples/$model
     for dtype in f32 f16 q8 q4; do
