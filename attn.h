@@ -1372,6 +1372,7 @@ ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next)
  * rounding, to float, from seeing a tie or an exact number where there is none: Boldo & Melquiond
  * 2008. */
 #if defined(FP_FAST_FMAF) || defined(__FMA__) || defined(__aarch64__) || defined(__ARM_FEATURE_FMA)
+#define ATTN__FUSED
 #define attn__fmaf fmaf
 #else
 ATTN__INLINE float attn__fmaf(float a, float b, float c)
@@ -2321,7 +2322,7 @@ ATTN__INLINE attn__reg attn__r_div(attn__reg a, attn__reg b)
 }
 ATTN__INLINE attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
 {
-#if ATTN__PASS == 0 || defined(FP_FAST_FMAF) || defined(__FMA__)
+#if ATTN__PASS == 0 || defined(ATTN__FUSED)
     return attn__fmaf(a, b, c);
 #else
     return a * b + c;
@@ -3338,7 +3339,7 @@ static const attn__kernels ATTN__FN(kernels) = {
 #elif defined(ATTN__X86)
     "sse2 (no fused multiply-add)",
     ATTN_ISA_BASE,
-#elif defined(FP_FAST_FMAF)
+#elif defined(ATTN__FUSED)
     "base",
     ATTN_ISA_BASE,
 #else
