@@ -1370,8 +1370,9 @@ ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next)
  * instruction. The product of two floats is exact in double; so only the sum has to be rounded on
  * the way, and rounding that to odd (if it is inexact, the last bit becomes 1) keeps the second
  * rounding, to float, from seeing a tie or an exact number where there is none: Boldo & Melquiond
- * 2008. */
-#if defined(FP_FAST_FMAF) || defined(__FMA__) || defined(__aarch64__) || defined(__ARM_FEATURE_FMA)
+ * 2008. Not every compiler says FP_FAST_FMAF where there is one, so the processors are named. */
+#if defined(FP_FAST_FMAF) || defined(__FMA__) || defined(__ARM_FEATURE_FMA) ||                     \
+    defined(__aarch64__) || defined(__s390x__) || defined(__powerpc64__) || defined(__riscv_flen)
 #define ATTN__FUSED
 #define attn__fmaf fmaf
 #else
@@ -2325,7 +2326,8 @@ ATTN__INLINE attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
 #if ATTN__PASS == 0 || defined(ATTN__FUSED)
     return attn__fmaf(a, b, c);
 #else
-    return a * b + c;
+    attn__reg product = a * b; /* by itself, or clang may fuse the two */
+    return product + c;
 #endif
 }
 ATTN__INLINE attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)

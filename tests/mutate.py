@@ -137,8 +137,8 @@ plant("p[i] = attn_f16_from_f32(lanes[i]);", "p[i] = attn_f16_from_f32(lanes[i &
 plant("- 8 : p[i] - 128;", "- 8 : p[i] - 127;")
 plant("(high ? p[i] >> 4 : p[i] & 15) - 8", "(high ? p[i] >> 4 : p[i] & 7) - 8")
 plant("p_bits += t_bits << 23;", "p_bits += t_bits << 22;", "ops")
-plant("    return attn__fmaf(a, b, c);\n#else\n    return a * b + c;",
-      "    return a * b + c;\n#else\n    return a * b + c;")
+plant("    return attn__fmaf(a, b, c);\n#else\n    attn__reg product",
+      "    return a * b + c;\n#else\n    attn__reg product")
 plant("for (int i = 0; i < 4; i++) acc +=", "for (int i = 0; i < 3; i++) acc +=")
 # fused multiply-add where there is none in hardware
 plant("(lost < 0 || lost > 0) && (bits & 1) == 0", "(lost < 0 || lost > 0) && 0")
