@@ -43,7 +43,11 @@ row()
         case " $arch $compiler $options " in *"$word"*) ;; *) return ;; esac
     done
     program=$out/program
-    case $arch in windows*) program=$program.exe ;; wasm*) program=$program.wasm ;; esac
+    case "$arch $compiler" in
+    windows*) program=$program.exe ;;
+    *emcc) program=$program.js ;;
+    wasm*) program=$program.wasm ;;
+    esac
     for tool in ${compiler%% *} ${runner%% *}; do
         if ! command -v "$tool" >/dev/null; then
             absent=$((absent + 1))
@@ -75,7 +79,7 @@ row()
         tail -3 "$log"
     fi
     cat "$out/result" >>"$log" 2>/dev/null
-    rm -f "$program" "$out/result"
+    rm -f "$out/program"* "$out/result"
 }
 
 only=$*
@@ -110,8 +114,7 @@ row windows-64 x86_64-w64-mingw32-gcc '-O2 -static -DATTN_NO_SIMD' wine
 row windows-64 x86_64-w64-mingw32-gcc '-O2 -static -fopenmp' wine 3
 row windows-32 i686-w64-mingw32-gcc '-O2 -static -msse2 -mfpmath=sse' wine
 row wasm 'clang --target=wasm32-wasi' '-O2' 'node --no-warnings tests/wasi.mjs'
-row wasm emcc '-O2 -sNODERAWFS=1 -sALLOW_MEMORY_GROWTH=1 -sSTANDALONE_WASM' \
-    'node --no-warnings tests/wasi.mjs'
+row wasm emcc '-O1 -sNODERAWFS=1 -sALLOW_MEMORY_GROWTH=1 -sSINGLE_FILE=1' node
 
 echo "$ok ok, $differ differ, $absent not installed; the details are in $log"
 [ $differ = 0 ]
