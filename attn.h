@@ -93,7 +93,8 @@ ERRORS
     checked one by one or once at the end. An operation that is given a tensor which an earlier
     failed call never made fails too, and leaves the first message in place. Nothing here prints,
     exits or aborts, and a failed call leaves models and sessions as they were. (attn_generate is
-    many calls: the session keeps what was fed before the one that failed or was stopped.)
+    many calls: the session keeps what was fed before the one that failed or was stopped.) Callbacks
+    return; no longjmp and no C++ exception may leave them.
 
 MEMORY
     A context may bring its own allocator. Tensors made through a context live until
@@ -109,7 +110,8 @@ THREADS
     many as OpenMP offers; a session divides its work over no more than were allowed when it was
     made, and keeps the instruction set that ctx->isa asked for then. A model may be used by any
     number of threads at once, each with its own context and its own sessions. One session belongs
-    to one thread at a time.
+    to one thread at a time. OpenMP's threads do not survive fork(): in the child of a process that
+    has used them, exec, or set ctx->n_threads to 1.
 
 THE SAME BITS
     The logits of a token do not depend on the number of threads, on the batch the token travels
@@ -130,6 +132,8 @@ THE SAME BITS
        The dot product of 32 k is an exact integer s; the chain of rule 1 is over these blocks
        then, each step
        chain = fma(s * scale of x, scale of w, chain).
+    All of this is in C's usual floating-point environment: round to nearest, denormals kept, no
+    traps.
     Processors without a fused multiply-add run a faster unfused path, and attn_isa() says so;
     ctx->isa = ATTN_ISA_PORTABLE asks for the exact bits there too, slowly.
 
@@ -198,7 +202,8 @@ THE FILE FORMAT: .attn, version 1
              special: u32[n_special] = ids of tokens that text may not produce unasked
              the token bytes (raw bytes, not GPT-2's printable stand-ins)
     Every one of the 256 bytes is a token of its own. No special token takes part in a merge. An id
-    may have no bytes, unless it is special or merged; n_tokens is at most n_vocab.
+    may have no bytes, unless it is special or merged; a special token has at most 256. n_tokens is
+    at most n_vocab.
 
     Checksum: the data is cut into blocks of 1 MiB, the last one shorter. A block is padded with
     zeros to a multiple of 256 bytes and read as 32-bit words w; 64 lanes start as a[j] = j and take
@@ -352,7 +357,8 @@ ATTN_API attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dtyp
                                 attn_shape shape);
 /* A dense tensor over the caller's numbers; they must outlive it. */
 ATTN_API attn_tensor attn_borrow(void *data, attn_dtype dtype, attn_shape shape);
-/* Frees an owned tensor now; every view of it is then invalid. Safe on views and twice. */
+/* Frees an owned tensor now, through the context that made it; every view of it and every copy of
+ * the struct is then invalid, but safe to hand to this function. Does nothing to views. */
 ATTN_API void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor);
 
 /* Views. Dimensions count from 0; negative ones from the end (-1 is the last). */
@@ -475,7 +481,8 @@ ATTN_API attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x
 /* The kernels' own layout of a weight matrix [K, N], see "panels" in the manual. */
 ATTN_API size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out); /* 0: too large */
 /* Writes w [K, N], any strides, as panels of dtype into `panels`. q8 and q4 round: to at most half
- * a step of a scale that 32 consecutive k of an output share. */
+ * a step of a scale that 32 consecutive k of an output share; they take what f16 can hold, up to
+ * 65504 and no NaN (else ATTN_E_ARGUMENT, and the panels are useless). */
 ATTN_API attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype dtype,
                                        attn_tensor w);
 
@@ -603,7 +610,8 @@ ATTN_API void attn_session_free(attn_session *session); /* NULL is fine */
 
 /* Runs the model over n_tokens more tokens (at least one; they join the session) and leaves the
  * logits of the last one in attn_logits(). One call, many calls or one token at a time: the same
- * bits. On failure the session is as it was. */
+ * bits. On failure the session is as it was. After a rewind, tokens may be the session's own
+ * (attn_session_tokens) from beyond its end. */
 ATTN_API attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
                                size_t n_tokens);
 /* [n_vocab]: logits of the last token fed. NULL before the first. Valid until the next call. */
@@ -680,7 +688,8 @@ ATTN_API attn_status attn_sample(attn_ctx *ctx, attn_sampler *sampler, const flo
                                  const int32_t *seen, size_t n_seen, int32_t *token);
 
 /* Receives text as it is made, always whole UTF-8 characters (bytes that are none come as U+FFFD).
- * Return 0 to go on, anything else to stop. */
+ * Return 0 to go on, anything else to stop. It may look at the session, copy it into another and
+ * ask for its logits, but not change or free it. */
 typedef int (*attn_text_fn)(const char *text, size_t size, void *user);
 
 /* How to generate; zeroed: greedy, 100 tokens or to the end of text or of the context. */
@@ -786,7 +795,7 @@ typedef struct attn_activation {
 } attn_activation;
 
 /* Return 0 to go on, anything else to stop: the feed then returns ATTN_STOPPED and the session is
- * as it was before it. */
+ * as it was before it. It may not feed, rewind, hook or free the session. */
 typedef int (*attn_hook_fn)(const attn_activation *activation, void *user);
 
 /* Calls fn for every activation of this session whose name matches; `*` in the pattern matches any
@@ -853,8 +862,9 @@ ATTN_API attn_status attn_record_save(attn_ctx *ctx, const attn_record *record, 
 
 /* Writes tensors into a file that NumPy (np.load) or PyTorch (safetensors.torch.load_file) opens:
  * .safetensors or .npz, by how the path ends. A .npz holds up to 4 GiB. Names are printable ASCII
- * without space, quotes, colon and slashes. ATTN_E_IO if the file cannot be written; then there is
- * none. */
+ * without space, quotes, colon and slashes. The file takes its name only when it is whole; until
+ * then it is `path` with ".part" at the end, and after ATTN_E_IO what was there before is still
+ * there. (Nothing asks the system to have it on the disk: no fsync.) */
 ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
                                const attn_tensor *values, size_t n);
 
@@ -1126,8 +1136,8 @@ enum {
  * the sum of one or more of the above; they are done in that order. *model is NULL on failure. */
 ATTN_API attn_status attn_model_rewrite(attn_ctx *ctx, attn_model **model, const attn_model *from,
                                         unsigned operations);
-/* Writes a model as a .attn file, byte for byte what it was opened from or made as. The file takes
- * its name only when it is whole; until then it is `path` with ".part" at the end. */
+/* Writes a model as a .attn file, byte for byte what it was opened from or made as; like attn_save,
+ * the file takes its name only when it is whole. */
 ATTN_API attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, const char *path);
 
 #ifdef __cplusplus
@@ -1141,10 +1151,12 @@ ATTN_API attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, con
 /* >>platform ====================================================================================
  * What differs between compilers and systems is settled here once. */
 
-#if defined(__FAST_MATH__)
-#error "attn.h keeps its promises by exact rounding: build without -ffast-math (-Ofast)"
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__)
+#error                                                                                             \
+    "attn.h keeps its promises by exact rounding: build without -ffast-math (-Ofast) or a part of it"
 #endif
 
+#include <errno.h>
 #include <float.h>
 #include <math.h>
 #include <stdarg.h>
@@ -1206,10 +1218,14 @@ static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *for
 static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *format, ...)
 {
     va_list args;
+    char *at;
     ctx->status = status;
     va_start(args, format);
     vsnprintf(ctx->message, sizeof ctx->message, format, args);
     va_end(args);
+    for (at = ctx->message; *at; at++) /* names from a file may hold what a terminal obeys */
+        if ((unsigned char)*at < ' ' || *at == 127)
+            *at = '?';
     return status;
 }
 #ifdef __clang_analyzer__ /* it does not look into a function of any number of arguments */
@@ -1226,8 +1242,8 @@ typedef struct attn__allocator {
 
 /* Sits right before every allocated block. */
 typedef struct attn__block {
-    struct attn__block *next, **link; /* chain of the context's tensors; link is NULL if in none */
-    void *base;                       /* what the allocator returned */
+    struct attn__block *next; /* in the chain of the context's tensors */
+    void *base;               /* what the allocator returned */
     attn__allocator allocator;
 } attn__block;
 
@@ -1270,7 +1286,6 @@ static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
     start += (64 - (uintptr_t)start % 64) % 64;
     block = (attn__block *)(void *)(start - sizeof(attn__block));
     block->next = NULL;
-    block->link = NULL;
     block->base = base;
     block->allocator.alloc = ctx->alloc;
     block->allocator.free = ctx->free;
@@ -1285,16 +1300,11 @@ static void attn__free(void *start)
     if (!start)
         return;
     block = (attn__block *)(void *)((unsigned char *)start - sizeof(attn__block));
-    if (block->link) {
-        *block->link = block->next;
-        if (block->next)
-            block->next->link = block->link;
-    }
     allocator = block->allocator;
     if (allocator.free)
         allocator.free(block->base, allocator.user);
     else if (!allocator.alloc)
-        free(block->base); /* NOLINT(clang-analyzer-unix.Malloc): a block in a chain has a link */
+        free(block->base);
 }
 
 /* Chains a block into the context, for attn_ctx_free. */
@@ -1302,16 +1312,29 @@ static void attn__chain(attn_ctx *ctx, void *start)
 {
     attn__block *block = (attn__block *)(void *)((unsigned char *)start - sizeof(attn__block));
     block->next = ctx->blocks;
-    block->link = &ctx->blocks;
-    if (block->next)
-        block->next->link = &block->next;
     ctx->blocks = block;
+}
+
+/* Frees a block of the context's chain. One that is not in it (freed before, through a copy of the
+ * tensor) is not looked at; the newest, which are freed most, are found first. */
+static void attn__unchain(attn_ctx *ctx, void *start)
+{
+    attn__block **link = &ctx->blocks;
+    while (*link && (unsigned char *)*link + sizeof(attn__block) != (unsigned char *)start)
+        link = &(*link)->next;
+    if (!*link)
+        return;
+    *link = (*link)->next;
+    attn__free(start);
 }
 
 ATTN__DEF void attn_ctx_free(attn_ctx *ctx)
 {
-    while (ctx->blocks)
-        attn__free((unsigned char *)ctx->blocks + sizeof(attn__block));
+    while (ctx->blocks) {
+        attn__block *block = ctx->blocks;
+        ctx->blocks = block->next;
+        attn__free((unsigned char *)block + sizeof(attn__block));
+    }
 }
 
 ATTN__DEF int attn_version(void)
@@ -3935,8 +3958,8 @@ ATTN__DEF attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dty
 
 ATTN__DEF void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor)
 {
-    (void)ctx;
-    attn__free(tensor->owned);
+    if (tensor->owned)
+        attn__unchain(ctx, tensor->owned);
     *tensor = attn__no_tensor(NULL);
 }
 
@@ -4089,6 +4112,12 @@ ATTN__DEF float attn_get(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t 
 static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
                                   const attn_tensor *x)
 {
+    if (x->ndim > 4 || (x->ndim > 0 && (unsigned)x->dtype > ATTN_I32))
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "%s: %s has %d dimensions and data type %d; a tensor has 1 to 4 and holds "
+            "ATTN_F32, ATTN_F16 or ATTN_I32",
+            op, name, x->ndim, (int)x->dtype);
     if (x->ndim > 0)
         return ATTN_OK;
     if (!x->error && ctx->status != ATTN_OK)
@@ -4138,6 +4167,8 @@ static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, 
     if (!same)
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
                           op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
+    if (attn__need_any(ctx, op, "out", out) != ATTN_OK)
+        return ctx->status;
     if (out->dtype == ATTN_I32)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out holds integers; expected ATTN_F32", op);
     if (out->dtype == ATTN_F32 && attn_is_dense(*out)) {
@@ -4214,7 +4245,8 @@ ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
         return ctx->status;
     if (out->error)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_copy: out is no tensor: %s", out->error);
-    if (out->ndim == 0 && attn_zeros(ctx, out, x.dtype, shape) != ATTN_OK)
+    if ((out->ndim == 0 && attn_zeros(ctx, out, x.dtype, shape) != ATTN_OK) ||
+        attn__need_any(ctx, "attn_copy", "out", out) != ATTN_OK)
         return ctx->status;
     for (i = 0; i < 4; i++)
         if (out->ndim != x.ndim || out->shape[i] != x.shape[i])
@@ -4803,14 +4835,20 @@ typedef struct attn__packing {
     void *panels;
     attn_dtype dtype;
     const attn_tensor *w;
+    unsigned char beyond[256]; /* of each worker: did it see what has no scale? */
 } attn__packing;
 
 static void attn__pack_body(attn__worker *me, void *arg)
 {
-    const attn__packing *p = (const attn__packing *)arg;
-    size_t first, last;
+    attn__packing *p = (attn__packing *)arg;
+    size_t first, last, k, j;
     attn__share(me, (p->w->shape[1] + 15) / 16, &first, &last);
-    attn__pack_panels(p->panels, p->dtype, p->w, first, last);
+    for (k = 0; k < p->w->shape[0] && attn__is_quantized(p->dtype); k++)
+        for (j = first * 16; j < last * 16 && j < p->w->shape[1]; j++)
+            if (!(fabsf(attn_get(*p->w, k, j, 0, 0)) < 65520.0f)) /* 65504 when rounded to f16 */
+                p->beyond[me->id] = 1;
+    if (!p->beyond[me->id])
+        attn__pack_panels(p->panels, p->dtype, p->w, first, last);
 }
 
 ATTN__DEF attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype dtype,
@@ -4824,10 +4862,15 @@ ATTN__DEF attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype 
                           "attn_panels_write: w has shape %s; expected [K, N] and panels of "
                           "ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4",
                           attn__show(attn__shape_of(&w)).text);
+    memset(&packing, 0, sizeof packing);
     packing.panels = panels;
     packing.dtype = dtype;
     packing.w = &w;
     attn__parallel(attn__max_threads(ctx), attn__pack_body, &packing);
+    if (memchr(packing.beyond, 1, sizeof packing.beyond))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_panels_write: w holds NaN or more than 65504, for which q8 and q4 "
+                          "have no scale; expected numbers that f16 can hold");
     return ATTN_OK;
 }
 
@@ -5801,19 +5844,21 @@ static const uint32_t attn__runs[] = {
     6024, 19757, 20, 16769};
 /* clang-format on */
 
-#define ATTN__N_RUNS     (sizeof attn__runs / sizeof attn__runs[0])
-#define ATTN__NO_RANK    0xFFFFFFFFu
-#define ATTN__SHORT_WORD 48   /* in bytes: up to here, looking at every rank is faster */
-#define ATTN__WINDOW     8192 /* bytes of a longer word that are merged at a time */
-#define ATTN__KEY_SIZE   16   /* longest word that is cached */
-#define ATTN__CACHE_IDS  3    /* most ids that are cached for one word */
-#define ATTN__CACHE_MAX  8192 /* words */
+#define ATTN__N_RUNS      (sizeof attn__runs / sizeof attn__runs[0])
+#define ATTN__NO_RANK     0xFFFFFFFFu
+#define ATTN__SHORT_WORD  48   /* in bytes: up to here, looking at every rank is faster */
+#define ATTN__WINDOW      8192 /* bytes of a longer word that are merged at a time */
+#define ATTN__KEY_SIZE    16   /* longest word that is cached */
+#define ATTN__CACHE_IDS   3    /* most ids that are cached for one word */
+#define ATTN__CACHE_MAX   8192 /* words */
 
-/* Special tokens as a tree of bytes, for the longest match. Node 0 is the root. */
+/* Special tokens as a tree, for the longest match; node 0 is the root. It branches by half bytes
+ * and is not deep, so that no vocabulary makes a step along the text take long. */
+#define ATTN__SPECIAL_MAX 256 /* bytes */
 typedef struct attn__special_node {
     uint32_t child, sibling; /* 0: none */
     uint32_t token;          /* id + 1 of the token that ends here, 0 for none */
-    unsigned char octet;
+    unsigned char half;
 } attn__special_node;
 
 struct attn_tokenizer {
@@ -5976,7 +6021,7 @@ static attn_status attn__index_merges(attn_ctx *ctx, attn_tokenizer *tokenizer, 
 /* Checks the list of special tokens and marks them; *n_nodes gets what the tree may need. */
 static attn_status attn__mark_special(attn_ctx *ctx, const attn_tokenizer *tokenizer,
                                       const unsigned char *list, size_t n_special,
-                                      unsigned char *is_special, size_t *n_nodes)
+                                      unsigned char *is_special, uint64_t *n_nodes)
 {
     size_t i;
     *n_nodes = 1;
@@ -5991,20 +6036,25 @@ static attn_status attn__mark_special(attn_ctx *ctx, const attn_tokenizer *token
             return attn__fail(ctx, ATTN_E_FORMAT,
                               "tokenizer: special token %llu (id %llu) has no bytes", ATTN__LLU(i),
                               ATTN__LLU(id));
+        if (attn__token_size(tokenizer, id) > ATTN__SPECIAL_MAX)
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: special token %llu (id %llu) has %llu bytes; expected at "
+                              "most %d",
+                              ATTN__LLU(i), ATTN__LLU(id),
+                              ATTN__LLU(attn__token_size(tokenizer, id)), ATTN__SPECIAL_MAX);
         if (is_special[id])
             return attn__fail(ctx, ATTN_E_FORMAT,
                               "tokenizer: special token id %llu is listed twice", ATTN__LLU(id));
         is_special[id] = 1;
-        *n_nodes += attn__token_size(tokenizer, id);
+        *n_nodes += 2 * (uint64_t)attn__token_size(tokenizer, id);
     }
     return ATTN_OK;
 }
 
-/* The child of `node` for this byte, or 0. */
-static uint32_t attn__special_child(const attn__special_node *nodes, uint32_t node,
-                                    unsigned char octet)
+/* The child of `node` for half a byte, or 0. */
+static uint32_t attn__special_half(const attn__special_node *nodes, uint32_t node, unsigned half)
 {
-    for (node = nodes[node].child; node && nodes[node].octet != octet;)
+    for (node = nodes[node].child; node && nodes[node].half != half;)
         node = nodes[node].sibling;
     return node;
 }
@@ -6021,11 +6071,12 @@ static void attn__plant_special(attn_tokenizer *tokenizer, const unsigned char *
         const unsigned char *bytes = tokenizer->bytes + attn__token_start(tokenizer, id);
         uint32_t node = 0;
         tokenizer->special_first[bytes[0]] = 1;
-        for (j = 0; j < attn__token_size(tokenizer, id); j++) {
-            uint32_t child = attn__special_child(nodes, node, bytes[j]);
+        for (j = 0; j < 2 * attn__token_size(tokenizer, id); j++) {
+            const unsigned half = j % 2 ? bytes[j / 2] & 15u : bytes[j / 2] >> 4;
+            uint32_t child = attn__special_half(nodes, node, half);
             if (!child) {
                 child = n_nodes++;
-                nodes[child].octet = bytes[j];
+                nodes[child].half = (unsigned char)half;
                 nodes[child].sibling = nodes[node].child;
                 nodes[node].child = child;
             }
@@ -6056,7 +6107,8 @@ static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer
                                         size_t n_bytes, unsigned char *is_special,
                                         uint32_t *by_right, uint32_t *start)
 {
-    size_t rank, n_nodes;
+    uint64_t n_nodes;
+    size_t rank;
     if (attn__check_ends(ctx, tokenizer, n_bytes) ||
         attn__mark_special(ctx, tokenizer, special, n_special, is_special, &n_nodes) ||
         attn__find_byte_ids(ctx, tokenizer, is_special))
@@ -6066,11 +6118,11 @@ static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer
             return ctx->status;
     if (attn__index_merges(ctx, tokenizer, by_right, start))
         return ctx->status;
-    if (n_nodes > SIZE_MAX / sizeof(attn__special_node)) /* cover: 32-bit */
+    if (n_nodes > UINT32_MAX / sizeof(attn__special_node)) /* cover: 128 MiB of them */
         return attn__fail(ctx, ATTN_E_MEMORY, "tokenizer: too many special tokens");
-    tokenizer->special =
-        ATTN__AS(attn__special_node *,
-                 attn__alloc(ctx, n_nodes * sizeof(attn__special_node), "the special tokens"));
+    tokenizer->special = ATTN__AS(
+        attn__special_node *,
+        attn__alloc(ctx, (size_t)n_nodes * sizeof(attn__special_node), "the special tokens"));
     if (!tokenizer->special)
         return ATTN_E_MEMORY;
     attn__plant_special(tokenizer, special, n_special);
@@ -6655,7 +6707,9 @@ static size_t attn__special_at(const attn_tokenizer *tokenizer, const unsigned c
     const attn__special_node *nodes = tokenizer->special;
     uint32_t node = 0;
     size_t depth = 0, longest = 0;
-    while ((size_t)(end - p) > depth && (node = attn__special_child(nodes, node, p[depth])) != 0) {
+    while ((size_t)(end - p) > depth &&
+           (node = attn__special_half(nodes, node, p[depth] >> 4)) != 0 &&
+           (node = attn__special_half(nodes, node, p[depth] & 15u)) != 0) {
         depth++;
         if (nodes[node].token) {
             longest = depth;
@@ -6915,7 +6969,26 @@ static const char *attn__tail_of(const char *path)
     return n > 100 ? path + n - 100 : path;
 }
 
-/* Reads a file into a growing block: works for what cannot be mapped, pipes included. */
+/* fread, going on when it was only a signal that ended it early. */
+static size_t attn__read(void *to, size_t size, FILE *file)
+{
+    size_t n = 0;
+    for (;;) {
+        n += fread((unsigned char *)to + n, 1, size - n, file);
+#ifdef EINTR
+        if (n < size && ferror(file) && errno == EINTR) {
+            clearerr(file);
+            continue;
+        }
+#endif
+        return n;
+    }
+}
+
+static const unsigned char attn__magic[8] = {0x89, 'A', 'T', 'T', 'N', 0x0d, 0x0a, 0x1a};
+
+/* Reads a file into a growing block: works for what cannot be mapped, pipes included. Of what may
+ * never end, only as much as shows that it is no model. */
 static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes, size_t *size)
 {
     FILE *file = fopen(path, "rb");
@@ -6927,8 +7000,10 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
                           attn__tail_of(path));
     block = (unsigned char *)attn__alloc(ctx, room, "a model file");
     *size = 0;
-    while (block && (n = fread(block + *size, 1, room - *size, file)) > 0) {
+    while (block && (n = attn__read(block + *size, room - *size, file)) > 0) {
         *size += n;
+        if (*size >= 24 && (memcmp(block, attn__magic, 8) != 0 || *size > attn__u64(block + 16)))
+            break; /* the header says how large it is */
         if (*size < room)
             continue;
         larger = (unsigned char *)attn__alloc(ctx, room < SIZE_MAX / 2 ? room * 2 : SIZE_MAX,
@@ -6999,64 +7074,78 @@ static int attn__expect(attn_model *m, int layer, attn__expected e[16])
     return n;
 }
 
-/* Is `full` "blocks.<layer>." and then `name` (or just `name` if layer < 0)? */
-static int attn__is_named(const char *full, int layer, const char *name)
+/* The layer of "blocks.7.ln1.w", and "ln1.w"; for names of another kind -1 and the whole name. */
+static int attn__split_name(const char *name, const char **rest)
 {
-    size_t number = 0, digits = 0;
-    if (layer < 0)
-        return strcmp(full, name) == 0;
-    if (strncmp(full, "blocks.", 7) != 0)
-        return 0;
-    full += 7;
-    while (full[digits] >= '0' && full[digits] <= '9' && digits < 9)
-        number = number * 10 + (size_t)(full[digits++] - '0');
-    return digits > 0 && (digits == 1 || full[0] != '0') && full[digits] == '.' &&
-           number == (size_t)layer && strcmp(full + digits + 1, name) == 0;
+    int layer = 0, digits = 0;
+    *rest = name;
+    if (strncmp(name, "blocks.", 7) != 0)
+        return -1;
+    for (name += 7; *name >= '0' && *name <= '9' && digits < 9; name++, digits++)
+        layer = layer * 10 + (*name - '0');
+    if (digits == 0 || (digits > 1 && name[-digits] == '0') || *name != '.')
+        return -1;
+    *rest = name + 1;
+    return layer;
 }
 
-/* Finds each expected tensor in the table, checks it, and points the model at it. Files list a
- * block's tensors together, so the search goes on from where the last one was found. */
+static int attn__is_bound(const attn__expected *e)
+{
+    return e->rows ? *e->rows != NULL : e->panels->data != NULL;
+}
+
+/* Checks a tensor against what the model needs, and points the model at it. */
+static attn_status attn__bind_one(attn_ctx *ctx, const attn__expected *e, const attn__weight *w,
+                                  const char *path)
+{
+    const int is_matrix = e->is_panels || e->n_in > 0;
+    if (w->info.panels != e->is_panels || (!w->info.panels && w->info.dtype != ATTN_F32))
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s has the wrong layout; expected %s",
+                          path, w->info.name, e->is_panels ? "panels" : "rows of f32");
+    if (w->info.ndim != (is_matrix ? 2 : 1) ||
+        w->info.shape[0] != (is_matrix ? e->n_in : e->n_out) ||
+        (is_matrix && w->info.shape[1] != e->n_out))
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "%s: tensor %s has shape [%llu, %llu]; the configuration asks for "
+                          "[%llu, %llu]",
+                          path, w->info.name, ATTN__LLU(w->info.shape[0]),
+                          ATTN__LLU(w->info.shape[1]), ATTN__LLU(is_matrix ? e->n_in : e->n_out),
+                          ATTN__LLU(is_matrix ? e->n_out : 1));
+    if (e->rows)
+        *e->rows = (const float *)(const void *)w->data;
+    else
+        *e->panels = attn__panels_at(w->data, w->info.dtype, e->n_in, e->n_out);
+    return ATTN_OK;
+}
+
+/* Takes the tensors in the order of the file, which may be any; what nobody asked for, or was there
+ * before, is left. Then every one must have been found, and none left. */
 static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
 {
     attn__expected e[16];
-    size_t found = 0, at = 0, tried;
+    size_t found = 0, at;
     int layer, i, n;
+    for (at = 0; at < m->n_weights; at++) {
+        const char *name;
+        layer = attn__split_name(m->weights[at].info.name, &name);
+        n = layer < (int)m->config.n_layer ? attn__expect(m, layer, e) : 0;
+        for (i = 0; i < n && strcmp(e[i].name, name) != 0;)
+            i++;
+        if (i == n || attn__is_bound(&e[i]))
+            continue;
+        if (attn__bind_one(ctx, &e[i], &m->weights[at], path) != ATTN_OK)
+            return ctx->status;
+        found++;
+    }
     for (layer = -1; layer < (int)m->config.n_layer; layer++) {
         n = attn__expect(m, layer, e);
-        for (i = 0; i < n; i++) {
-            const int is_matrix = e[i].is_panels || e[i].n_in > 0;
-            const attn__weight *w;
-            for (tried = 0; tried < m->n_weights; tried++, at++)
-                if (attn__is_named(m->weights[at % m->n_weights].info.name, layer, e[i].name))
-                    break;
-            if (tried == m->n_weights)
+        for (i = 0; i < n; i++)
+            if (!attn__is_bound(&e[i]))
                 return layer < 0
                            ? attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s is missing", path,
                                         e[i].name)
                            : attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor blocks.%d.%s is missing",
                                         path, layer, e[i].name);
-            w = &m->weights[at % m->n_weights];
-            if (w->info.panels != (e[i].is_panels) ||
-                (!w->info.panels && w->info.dtype != ATTN_F32))
-                return attn__fail(ctx, ATTN_E_FORMAT,
-                                  "%s: tensor %s has the wrong layout; expected %s", path,
-                                  w->info.name, e[i].is_panels ? "panels" : "rows of f32");
-            if (w->info.ndim != (is_matrix ? 2 : 1) ||
-                w->info.shape[0] != (is_matrix ? e[i].n_in : e[i].n_out) ||
-                (is_matrix && w->info.shape[1] != e[i].n_out))
-                return attn__fail(
-                    ctx, ATTN_E_FORMAT,
-                    "%s: tensor %s has shape [%llu, %llu]; the configuration asks for "
-                    "[%llu, %llu]",
-                    path, w->info.name, ATTN__LLU(w->info.shape[0]), ATTN__LLU(w->info.shape[1]),
-                    ATTN__LLU(is_matrix ? e[i].n_in : e[i].n_out),
-                    ATTN__LLU(is_matrix ? e[i].n_out : 1));
-            if (e[i].rows)
-                *e[i].rows = (const float *)(const void *)w->data;
-            else
-                *e[i].panels = attn__panels_at(w->data, w->info.dtype, e[i].n_in, e[i].n_out);
-            found++;
-        }
     }
     if (found != m->n_weights)
         return attn__fail(ctx, ATTN_E_FORMAT,
@@ -7071,7 +7160,6 @@ static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
 /* ---- reading the header and the tensor table ---- */
 
 enum { ATTN__HEADER = 256, ATTN__RECORD = 128 };
-static const unsigned char attn__magic[8] = {0x89, 'A', 'T', 'T', 'N', 0x0d, 0x0a, 0x1a};
 
 /* A section must lie after `from`, 64-aligned, and end within the file. */
 static int attn__lies_within(uint64_t offset, uint64_t size, uint64_t from, uint64_t file_size)
@@ -7609,6 +7697,9 @@ typedef struct attn__hook {
     uint32_t points[1];  /* [1 + n_layer]: a bit for each of its activations, see >>hooks */
 } attn__hook;
 
+/* What a session may be in the middle of: a pass, or handing text to attn_generate's caller. */
+typedef enum attn__call { ATTN__IDLE, ATTN__FEEDING, ATTN__WRITING } attn__call;
+
 struct attn_session {
     const attn_model *model;
     const attn__kernels *kernels;
@@ -7632,7 +7723,7 @@ struct attn_session {
     size_t scratch_size;
 
     attn__hook *hooks;
-    int running; /* a feed is under way: who calls from a hook must not change the session */
+    attn__call running; /* whoever is called back meanwhile must not change the session */
 
     /* only while a hook may want to see them, else NULL */
     float *scores;               /* [n_head, n_batch, capacity] */
@@ -7794,7 +7885,7 @@ static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_
 {
     if (session->running)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: the session is being fed; a hook may not do this to it", what);
+                          "%s: the session is being fed; a callback may not do this to it", what);
     return ATTN_OK;
 }
 
@@ -8898,11 +8989,56 @@ static attn_status attn__check_save(attn_ctx *ctx, const char *const *names,
     return ATTN_OK;
 }
 
+/* A file that takes its name only when it is whole. */
+typedef struct attn__draft {
+    FILE *file;
+    const char *path;
+    char *part; /* its name until then */
+} attn__draft;
+
+static attn_status attn__draft_begin(attn_ctx *ctx, attn__draft *draft, const char *path)
+{
+    const size_t length = strlen(path);
+    draft->path = path;
+    draft->part = (char *)attn__alloc(ctx, length + sizeof ".part", "a path");
+    if (!draft->part)
+        return ATTN_E_MEMORY;
+    memcpy(draft->part, path, length);
+    memcpy(draft->part + length, ".part", sizeof ".part");
+    draft->file = fopen(draft->part, "wb");
+    if (draft->file)
+        return ATTN_OK;
+    attn__free(draft->part);
+    return attn__fail(ctx, ATTN_E_IO,
+                      "%s: cannot be written; does its directory exist, and may you write there?",
+                      attn__tail_of(path));
+}
+
+/* `status` is how the writing went; on failure nothing of the file is left. */
+static attn_status attn__draft_end(attn_ctx *ctx, attn__draft *draft, attn_status status)
+{
+    const int failed = ferror(draft->file);
+    int good = fclose(draft->file) == 0 && !failed && status == ATTN_OK;
+#if defined(_WIN32)
+    if (good)
+        remove(draft->path); /* rename takes no other file's place there */
+#endif
+    good = good && rename(draft->part, draft->path) == 0;
+    if (!good)
+        remove(draft->part);
+    attn__free(draft->part);
+    return good || status != ATTN_OK
+               ? status
+               : attn__fail(ctx, ATTN_E_IO, "%s: writing failed; is the disk full?",
+                            attn__tail_of(draft->path));
+}
+
 ATTN__DEF attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
                                 const attn_tensor *values, size_t n)
 {
     const int is_npz = path && attn__ends_with(path, ".npz");
     attn_status status = ATTN_OK;
+    attn__draft draft;
     attn__out out;
     if (!path || (!is_npz && !attn__ends_with(path, ".safetensors")))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -8910,23 +9046,14 @@ ATTN__DEF attn_status attn_save(attn_ctx *ctx, const char *path, const char *con
                           path ? attn__tail_of(path) : "(none)");
     if (attn__check_save(ctx, names, values, n, is_npz) != ATTN_OK)
         return ctx->status;
-    attn__out_begin(&out, fopen(path, "wb"));
-    if (!out.file)
-        return attn__fail(
-            ctx, ATTN_E_IO,
-            "%s: cannot be written; does its directory exist, and may you write there?",
-            attn__tail_of(path));
+    if (attn__draft_begin(ctx, &draft, path) != ATTN_OK)
+        return ctx->status;
+    attn__out_begin(&out, draft.file);
     if (is_npz)
         status = attn__write_npz(ctx, &out, names, values, n);
     else
         attn__write_safetensors(&out, names, values, n);
-    out.failed |= fclose(out.file) != 0;
-    if (out.failed && status == ATTN_OK)
-        status = attn__fail(ctx, ATTN_E_IO, "%s: writing failed; is the disk full?",
-                            attn__tail_of(path));
-    if (status != ATTN_OK) /* no file is better than half of one */
-        remove(path);
-    return status;
+    return attn__draft_end(ctx, &draft, status);
 }
 
 ATTN__DEF attn_status attn_record_save(attn_ctx *ctx, const attn_record *record, const char *path)
@@ -10029,7 +10156,8 @@ static void attn__begin_feed(const attn__pass *p, const attn_feed_item *item)
     attn_session *s = item->session;
     attn__hook *hook;
     size_t layer;
-    memcpy(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *s->tokens);
+    /* perhaps its own, from before a rewind */
+    memmove(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *s->tokens);
     for (layer = p->first_layer; layer < p->model->config.n_layer; layer++)
         s->held[layer] = s->held[layer] < s->length ? s->held[layer] : s->length;
     for (hook = s->hooks; hook; hook = hook->next)
@@ -10167,10 +10295,10 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
         if (p.n_rows == 0)
             break;
         for (i = 0; i < n_items; i++)
-            items[i].session->running = 1;
+            items[i].session->running = ATTN__FEEDING;
         attn__parallel(n_threads, attn__forward, &p);
         for (i = 0; i < n_items; i++)
-            items[i].session->running = 0;
+            items[i].session->running = ATTN__IDLE;
         if (p.stopped)
             return attn__fail(ctx, ATTN_STOPPED, "a hook on %s asked to stop", p.stopped_at.text);
         for (i = 0; i < n_items; i++)
@@ -10205,6 +10333,15 @@ ATTN__DEF attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int3
     item.tokens = tokens;
     item.n_tokens = n_tokens;
     return attn_feed_batch(ctx, &item, 1);
+}
+
+/* What follows token i of a text that is being fed piece by piece. The text may be the session's
+ * own tokens, from before a rewind, which the pieces write over. */
+static int32_t attn__token_after(const attn_session *session, size_t before, const int32_t *tokens,
+                                 size_t i)
+{
+    const size_t at = before + i + 1;
+    return at < session->length ? session->tokens[at] : tokens[i + 1];
 }
 
 ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
@@ -10244,7 +10381,7 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_session *session, const int
         for (i = at; i < at + item.n_tokens && i + 1 < n_tokens && status == ATTN_OK; i++) {
             const float *row = logits + (i - at) * n_vocab;
             float largest, log_sum = session->kernels->log_sum_exp(row, n_vocab, &largest);
-            nll[i] = log_sum - (row[tokens[i + 1]] - largest);
+            nll[i] = log_sum - (row[attn__token_after(session, before, tokens, i)] - largest);
             sum += nll[i];
         }
     }
@@ -10266,7 +10403,7 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
     if (!s || (part != ATTN_KEYS && part != ATTN_VALUES))
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s", what,
                           s ? "expected ATTN_KEYS or ATTN_VALUES" : "no session was given");
-    held = s->length + (s->running ? s->fed_before : 0);
+    held = s->length + (s->running == ATTN__FEEDING ? s->fed_before : 0);
     if (layer >= s->model->config.n_layer)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu",
                           what, ATTN__LLU(layer), (unsigned long)s->model->config.n_layer - 1);
@@ -10311,6 +10448,8 @@ ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_
         attn__check_cache(ctx, "attn_cache_set", session, part, layer, first, value.shape[0]) !=
             ATTN_OK)
         return ctx->status;
+    if (session->running == ATTN__WRITING) /* what was guessed has seen the old ones */
+        return attn__check_idle(ctx, "attn_cache_set", session);
     c = &session->model->config;
     if (value.ndim != 3 || value.shape[1] != c->n_head || value.shape[2] != c->d_head)
         return attn__fail(ctx, ATTN_E_SHAPE,
@@ -11119,20 +11258,38 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_session *session, 
     return ATTN_OK;
 }
 
-/* Hands one token's text on, in whole characters. */
-static int attn__emit_text(const attn_model *model, int32_t id, attn_utf8 *utf8, attn_text_fn fn,
-                           void *user)
+/* Where text goes on its way to the callback. */
+typedef struct attn__listener {
+    attn_session *session;
+    attn_text_fn fn;
+    void *user;
+    attn_utf8 utf8;
+} attn__listener;
+
+/* Nonzero to stop. */
+static int attn__hand_over(attn__listener *to, const char *text, size_t size)
 {
+    int stop;
+    to->session->running = ATTN__WRITING;
+    stop = to->fn(text, size, to->user) != 0;
+    to->session->running = ATTN__IDLE;
+    return stop;
+}
+
+/* Hands one token's text on, in whole characters. */
+static int attn__emit_text(attn__listener *to, int32_t id)
+{
+    const attn_tokenizer *tokenizer = to->session->model->tokenizer;
     char text[3 * (64 + 4)]; /* for pieces of 64 bytes */
     size_t size = 0, n;
-    const char *bytes = model->tokenizer ? attn_token_bytes(model->tokenizer, id, &size) : NULL;
-    if (!fn || !bytes)
+    const char *bytes = tokenizer ? attn_token_bytes(tokenizer, id, &size) : NULL;
+    if (!to->fn || !bytes)
         return 0;
     for (; size > 0; bytes += n, size -= n) {
         size_t whole;
         n = size < 64 ? size : 64;
-        whole = attn_utf8_push(utf8, bytes, n, text);
-        if (whole > 0 && fn(text, whole, user) != 0)
+        whole = attn_utf8_push(&to->utf8, bytes, n, text);
+        if (whole > 0 && attn__hand_over(to, text, whole))
             return 1;
     }
     return 0;
@@ -11203,9 +11360,7 @@ typedef struct attn__generation {
     attn_generate_desc desc;
     attn_sampler *sampler;
     attn__guesser guesser;
-    attn_utf8 utf8;
-    attn_text_fn fn;
-    void *user;
+    attn__listener listener;
     size_t n, most;     /* tokens generated, and allowed */
     int stopped, ended; /* by the callback; by the end of text, of the context, of the allowance */
 } attn__generation;
@@ -11244,7 +11399,7 @@ static attn_status attn__next_token(attn_ctx *ctx, attn_session *session, attn__
     if (w->desc.ids)
         w->desc.ids[w->n] = *token;
     w->n++;
-    w->stopped = attn__emit_text(model, *token, &w->utf8, w->fn, w->user);
+    w->stopped = attn__emit_text(&w->listener, *token);
     w->ended = session->length == session->capacity;
     return ATTN_OK;
 }
@@ -11318,15 +11473,20 @@ ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const 
     char rest[3 * 4];
     if (!session)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_generate: no session was given");
+    if (attn__check_idle(ctx, "attn_generate", session) != ATTN_OK)
+        return ctx->status;
     n_vocab = session->model->config.n_vocab;
     memset(&w, 0, sizeof w);
     if (desc)
         w.desc = *desc;
-    w.fn = fn;
-    w.user = user;
+    w.listener.session = session;
+    w.listener.fn = fn;
+    w.listener.user = user;
     w.most = w.desc.max_tokens ? w.desc.max_tokens : 100;
     if (w.desc.n_ids)
         *w.desc.n_ids = 0;
+    if (w.desc.n_passes)
+        *w.desc.n_passes = 0;
     status = attn__prompt_ids(ctx, session, prompt, &w.desc, &ids, &n_ids);
     if (status == ATTN_OK && n_ids == 0 && !session->has_logits)
         status = attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -11342,8 +11502,8 @@ ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const 
         status = attn_feed(ctx, session, ids, n_ids);
     if (status == ATTN_OK)
         status = attn__generate_on(ctx, session, &w);
-    if (fn && !w.stopped && (whole = attn_utf8_push(&w.utf8, "", 0, rest)) > 0)
-        w.stopped = fn(rest, whole, user) != 0;
+    if (fn && !w.stopped && (whole = attn_utf8_push(&w.listener.utf8, "", 0, rest)) > 0)
+        w.stopped = attn__hand_over(&w.listener, rest, whole);
     if (w.desc.n_ids)
         *w.desc.n_ids = w.n;
     attn_sampler_free(w.sampler);
@@ -11553,8 +11713,8 @@ ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, cons
         for (i = at; i < at + n && status == ATTN_OK; i++) {
             const int has_next = i + 1 < n_tokens;
             if (!attn__judge(session->kernels, logits + (i - at) * n_vocab, n_vocab,
-                             has_next ? tokens[i + 1] : 0, has_next && stats ? stats + i : NULL,
-                             top ? top + i * k : NULL, k))
+                             has_next ? attn__token_after(session, before, tokens, i) : 0,
+                             has_next && stats ? stats + i : NULL, top ? top + i * k : NULL, k))
                 status = attn__fail(ctx, ATTN_E_ARGUMENT,
                                     "attn_text_stats: the logits at position %llu hold a NaN, or "
                                     "nothing finite",
@@ -13020,40 +13180,22 @@ static attn_status attn__file_bytes(attn_ctx *ctx, const attn_model *model,
 
 ATTN__DEF attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, const char *path)
 {
-    const size_t length = path ? strlen(path) : 0;
     const unsigned char *bytes;
     void *copy = NULL;
-    char *part;
-    FILE *file;
-    int good;
-    if (!model || length == 0)
+    attn__draft draft;
+    attn_status status;
+    if (!model || !path || !*path)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_save: no %s was given",
                           model ? "path" : "model");
-    part = (char *)attn__alloc(ctx, length + sizeof ".part", "a path");
-    if (!part || attn__file_bytes(ctx, model, &bytes, &copy) != ATTN_OK) {
-        attn__free(part);
+    if (attn__file_bytes(ctx, model, &bytes, &copy) != ATTN_OK)
         return ctx->status;
+    status = attn__draft_begin(ctx, &draft, path);
+    if (status == ATTN_OK) {
+        fwrite(bytes, 1, model->size, draft.file); /* ferror tells */
+        status = attn__draft_end(ctx, &draft, ATTN_OK);
     }
-    memcpy(part, path, length);
-    memcpy(part + length, ".part", sizeof ".part");
-    file = fopen(part, "wb");
-    good = file && fwrite(bytes, 1, model->size, file) == model->size;
-    if (file)
-        good = fclose(file) == 0 && good;
-#if defined(_WIN32)
-    if (good)
-        remove(path); /* rename takes no other file's place there */
-#endif
-    good = good && rename(part, path) == 0;
-    if (!good && file)
-        remove(part);
-    attn__free(part);
     attn__free(copy);
-    return good ? ATTN_OK
-                : attn__fail(ctx, ATTN_E_IO,
-                             "%s: cannot be written (%llu bytes); is the directory there, and is "
-                             "there room?",
-                             attn__tail_of(path), ATTN__LLU(model->size));
+    return status;
 }
 
 #endif /* the implementation */

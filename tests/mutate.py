@@ -242,6 +242,12 @@ plant("while (__atomic_load_n(&team->phase, __ATOMIC_ACQUIRE) == phase) {", "whi
 
 # Halfs and numbers as text.
 within("attn.h", PLAIN, "tensors")
+plant("    if (!*link)\n        return;\n    *link = (*link)->next;",
+      "    if (*link)\n        *link = (*link)->next;")
+plant("            *at = '?';", "            (void)0;", "corners")
+plant("(x->ndim > 0 && (unsigned)x->dtype > ATTN_I32)", "0")
+plant("if (!(fabsf(attn_get(*p->w, k, j, 0, 0)) < 65520.0f))",
+      "if (!(fabsf(attn_get(*p->w, k, j, 0, 0)) < 1e30f))")
 plant("value = (float)fraction * (1.0f / 16777216.0f);", "value = (float)fraction * (1.0f / 8388608.0f);")
 plant("(fraction ? 0x400000u : 0);", "0;")
 plant("if (bits >= 0x477ff000u)", "if (bits > 0x477ff000u)")
@@ -381,13 +387,16 @@ plant("attn_checksum(0, h + text, (size_t)text_size) != attn__u64(h + 112)", "0"
 plant("attn_tokenizer_n_tokens(m->tokenizer) > m->config.n_vocab", "0")
 plant("if (end != m->size)", "if (0)")
 plant("if (chain != w->info.checksum)", "if (0)")
-plant("(digits == 1 || full[0] != '0') && ", "")
-plant("if (tried == m->n_weights)", "if (0)")
-plant("if (w->info.panels != (e[i].is_panels) ||", "if (0 ||")
+plant("(digits > 1 && name[-digits] == '0') || ", "")
+plant("if (!attn__is_bound(&e[i]))", "if (0)")
+plant("if (i == n || attn__is_bound(&e[i]))", "if (i == n)")
+plant("layer < (int)m->config.n_layer ? attn__expect(m, layer, e) : 0",
+      "attn__expect(m, layer % (int)m->config.n_layer, e)")
+plant("if (w->info.panels != e->is_panels ||", "if (0 ||")
 plant("(!w->info.panels && w->info.dtype != ATTN_F32)", "0")
 plant("w->info.ndim != (is_matrix ? 2 : 1) ||", "0 ||")
-plant("w->info.shape[0] != (is_matrix ? e[i].n_in : e[i].n_out) ||", "0 ||")
-plant("(is_matrix && w->info.shape[1] != e[i].n_out)", "0")
+plant("w->info.shape[0] != (is_matrix ? e->n_in : e->n_out) ||", "0 ||")
+plant("(is_matrix && w->info.shape[1] != e->n_out)", "0")
 plant("if (found != m->n_weights)", "if (0)")
 plant("if ((uintptr_t)data % 64 != 0 && size > 0) {", "if (0) {")
 plant("            memcpy(larger, block, *size);", "            memcpy(larger, block, room / 2);")
@@ -396,6 +405,9 @@ plant("s->group_step = width * d;", "s->group_step = width;", "format lens")
 
 # The tokenizer: what it refuses.
 within("attn.h", PLAIN, "tokenizer")
+plant("attn__token_size(tokenizer, id) > ATTN__SPECIAL_MAX", "0")
+plant("attn__special_half(nodes, node, p[depth] & 15u)",
+      "attn__special_half(nodes, node, p[depth] & 7u)")
 plant("end < previous || end > n_bytes", "end > n_bytes")
 plant("end < previous || end > n_bytes", "end < previous")
 plant("if (previous != n_bytes)", "if (0)")
@@ -556,8 +568,9 @@ plant("(n + 15) / 16 * to->keys_panel);", "n / 16 * to->keys_panel);")
 plant("from->values + head * from->values_size + panel * from->values_panel,",
       "from->values + head * from->values_size + panel * to->values_panel,")
 plant("to->has_logits = from->has_logits;", "")
-plant("nll[i] = log_sum - (row[tokens[i + 1]] - largest);",
-      "nll[i] = log_sum - (row[tokens[i]] - largest);")
+plant("const size_t at = before + i + 1;", "const size_t at = before + i;")
+plant("return at < session->length ? session->tokens[at] : tokens[i + 1];",
+      "return tokens[i + 1];", "corners")
 plant("*mean = sum / (double)(n_tokens - 1);", "*mean = sum / (double)n_tokens;")
 plant("if (session->running)\n        return attn__fail", "if (0)\n        return attn__fail",
       "model hooks")
@@ -574,8 +587,10 @@ plant("if (w->desc.guess < 0 || session->hooks)", "if (w->desc.guess < 0)", "mod
 plant("*token == model->config.eos && !w->desc.ignore_eos", "*token == model->config.eos", "model")
 plant("w->ended = session->length == session->capacity;", "", "model")
 plant("d->prepend_bos && session->length == 0;", "d->prepend_bos;", "model")
-plant("attn_utf8_push(&w.utf8, \"\", 0, rest)) > 0)", "attn_utf8_push(&w.utf8, \"\", 0, rest)) > 9)",
-      "model")
+plant("attn_utf8_push(&w.listener.utf8, \"\", 0, rest)) > 0)",
+      "attn_utf8_push(&w.listener.utf8, \"\", 0, rest)) > 9)", "model")
+plant("to->session->running = ATTN__WRITING;", "to->session->running = ATTN__IDLE;", "corners")
+plant("if (session->running == ATTN__WRITING)", "if (0)", "corners")
 
 # Hooks: names, edits, records.
 within("attn.h", ONE_SET, "hooks model")
@@ -622,8 +637,9 @@ plant("0xEDB88320u ^ crc >> 1", "0xEDB88321u ^ crc >> 1")
 plant("while (out->n % 8 != 0)", "while (out->n % 4 != 0)")
 plant("attn__round_up((size_t)n + 1, 64) - 10, 2);", "attn__round_up((size_t)n + 1, 64) - 8, 2);")
 plant("if (strcmp(name, names[j]) == 0)", "if (0)")
-plant("no file is better than half of one */\n        remove(path);",
-      "no file is better than half of one */\n        (void)0;", "hooks corners")
+plant("    if (!good)\n        remove(draft->part);", "    if (0)\n        remove(draft->part);",
+      "hooks corners")
+plant("fopen(draft->part, \"wb\")", "fopen(draft->path, \"wb\")", "hooks corners")
 plant("if (memcmp(copy, p->s->resid + (of->first_row + row) * p->wide,\n"
       "                   c->d_model * sizeof(float)) == 0)", "if (0)")
 plant("for (head = 1; head < c->n_head; head++)\n                p->kernels->binary",

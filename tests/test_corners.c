@@ -469,14 +469,145 @@ static void saved_tensors(void)
     ctx.status = ATTN_OK;
     if ((file = fopen("/dev/full", "wb")) != NULL) {
         fclose(file);
-        if (system("ln -sf /dev/full build/test-tmp/full.npz && "
-                   "ln -sf /dev/full build/test-tmp/full.safetensors") == 0) {
+        if (system("cd build/test-tmp && echo old | tee full.npz >full.safetensors && "
+                   "ln -sf /dev/full full.npz.part && "
+                   "ln -sf /dev/full full.safetensors.part") == 0) {
             REFUSED(ATTN_E_IO, "is the disk full?",
                     attn_save(&ctx, "build/test-tmp/full.npz", names, values, 5));
             REFUSED(ATTN_E_IO, "is the disk full?",
                     attn_save(&ctx, "build/test-tmp/full.safetensors", names, values, 5));
+            CHECK(system("cd build/test-tmp && echo old | cmp - full.npz && "
+                         "echo old | cmp - full.safetensors && test ! -e full.npz.part") == 0);
         }
     }
+    done(&ctx);
+}
+
+/* What a file says is shown, not obeyed. */
+static void nothing_for_the_terminal(void)
+{
+    attn_ctx ctx = {0};
+    REFUSED(ATTN_E_NAME, "a?[31m?b?", attn_model_tensor(&ctx, model, "a\x1b[31m\nb\x7f", &out));
+    CHECK(!strpbrk(ctx.message, "\x1b\n\x7f"));
+    done(&ctx);
+}
+
+static attn_session *fed(attn_ctx *ctx, const attn_model *on, const int32_t *tokens, size_t n)
+{
+    attn_session *session = session_on(ctx, on, 0, 0);
+    OK(ctx, attn_feed(ctx, session, tokens, n));
+    return session;
+}
+
+/* The text without its first tokens, straight from where the session remembers it. */
+static void a_session_is_fed_its_own_tokens(void)
+{
+    enum { ALL = 100, DROPPED = 3, LEFT = ALL - DROPPED };
+    attn_ctx ctx = alone();
+    attn_model *const on = converted("tests/golden/long", "long.attn", "");
+    const int32_t *const tokens = random_tokens(on, ALL, 6);
+    const size_t bytes = vocab_of(on) * sizeof(float);
+    attn_session *fresh = fed(&ctx, on, tokens + DROPPED, LEFT),
+                 *session = fed(&ctx, on, tokens, ALL);
+    float nll[2][LEFT];
+    attn_token_stats stats[2][LEFT];
+    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_feed(&ctx, session, attn_session_tokens(session) + DROPPED, LEFT));
+    CHECK(memcmp(attn_session_tokens(session), tokens + DROPPED, LEFT * sizeof *tokens) == 0);
+    CHECK(memcmp(attn_logits(session), attn_logits(fresh), bytes) == 0);
+    attn_session_free(session);
+
+    session = fed(&ctx, on, tokens, ALL);
+    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_rewind(&ctx, fresh, 0));
+    OK(&ctx, attn_score(&ctx, session, attn_session_tokens(session) + DROPPED, LEFT, nll[0], NULL));
+    OK(&ctx, attn_score(&ctx, fresh, tokens + DROPPED, LEFT, nll[1], NULL));
+    CHECK(memcmp(nll[0], nll[1], (LEFT - 1) * sizeof(float)) == 0);
+    attn_session_free(session);
+
+    memset(stats, 0, sizeof stats);
+    session = fed(&ctx, on, tokens, ALL);
+    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_rewind(&ctx, fresh, 0));
+    OK(&ctx, attn_text_stats(&ctx, session, attn_session_tokens(session) + DROPPED, LEFT, stats[0],
+                             NULL, 0));
+    OK(&ctx, attn_text_stats(&ctx, fresh, tokens + DROPPED, LEFT, stats[1], NULL, 0));
+    CHECK(memcmp(stats[0], stats[1], sizeof stats[0]) == 0);
+    attn_session_free(session);
+    attn_session_free(fresh);
+    attn_model_close(on);
+    done(&ctx);
+}
+
+/* A callback that would change the session it is told about. */
+typedef struct meddler {
+    attn_session *session, *other;
+    char text[4096];
+    size_t size, length;
+    int meddles;
+} meddler;
+
+static int ignore(const attn_activation *a, void *user)
+{
+    (void)a, (void)user;
+    return 0;
+}
+
+static int meddle(const char *text, size_t size, void *user)
+{
+    meddler *m = (meddler *)user;
+    attn_ctx ctx = alone();
+    const int32_t token = 1;
+    memcpy(m->text + m->size, text, size);
+    m->size += size;
+    if (!m->meddles)
+        return 0;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_rewind(&ctx, m->session, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_feed(&ctx, m->session, &token, 1));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_hook(&ctx, m->session, "*", ignore, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
+          attn_generate(&ctx, m->session, "", NULL, NULL, NULL));
+    out = none;
+    OK(&ctx, attn_cache_get(&ctx, m->session, ATTN_KEYS, 0, 0, 1, &out));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
+          attn_cache_set(&ctx, m->session, ATTN_KEYS, 0, 0, out));
+    OK(&ctx, attn_session_copy(&ctx, m->other, m->session)); /* it may look */
+    CHECK(attn_session_length(m->other) == attn_session_length(m->session));
+    attn_ctx_free(&ctx);
+    return 0;
+}
+
+static void a_callback_may_look_but_not_touch(void)
+{
+    enum { LENGTH = 60 };
+    attn_ctx ctx = alone();
+    attn_model *stories = NULL;
+    attn_generate_desc desc;
+    static meddler with, without;
+    size_t n_passes = 7;
+    memset(&desc, 0, sizeof desc);
+    memset(&with, 0, sizeof with);
+    memset(&without, 0, sizeof without);
+    OK(&ctx, attn_model_open(&ctx, &stories, TEST_BUILD "/tiny-stories.attn", NULL));
+    with.session = session_on(&ctx, stories, 0, 0);
+    with.other = session_on(&ctx, stories, 0, 0);
+    without.session = session_on(&ctx, stories, 0, 0);
+    with.meddles = 1;
+    desc.max_tokens = LENGTH;
+    OK(&ctx, attn_generate(&ctx, with.session, "the cat the cat the", &desc, meddle, &with));
+    OK(&ctx, attn_generate(&ctx, without.session, "the cat the cat the", &desc, meddle, &without));
+    CHECK(with.size == without.size && memcmp(with.text, without.text, with.size) == 0);
+    CHECK(memcmp(attn_logits(with.session), attn_logits(without.session),
+                 vocab_of(stories) * sizeof(float)) == 0);
+    OK(&ctx, attn_rewind(&ctx, with.session, 0)); /* it is free again */
+    desc.n_passes = &n_passes;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "the prompt is empty",
+          attn_generate(&ctx, with.session, "", &desc, NULL, NULL));
+    CHECK(n_passes == 0);
+    attn_session_free(with.session);
+    attn_session_free(with.other);
+    attn_session_free(without.session);
+    attn_model_close(stories);
     done(&ctx);
 }
 
@@ -1025,6 +1156,9 @@ void suite_corners(void)
         RUN("corners", kernels_that_are_not_here);
         RUN("corners", arguments_of_models);
         RUN("corners", arguments_of_records);
+        RUN("corners", nothing_for_the_terminal);
+        RUN("corners", a_session_is_fed_its_own_tokens);
+        RUN("corners", a_callback_may_look_but_not_touch);
         RUN("corners", arguments_of_edits);
         RUN("corners", arguments_of_patches);
         RUN("corners", arguments_of_statistics);

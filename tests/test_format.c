@@ -5,7 +5,9 @@
 #define _POSIX_C_SOURCE 200809L /* for popen and fileno under -std=c99 */
 #include "models.h"
 #include "tools/files.h"
+#include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define PLAIN "build/test-tmp/format-plain.attn"
 #define MIB   ((size_t)1 << 20)
@@ -1018,6 +1020,96 @@ static void failing_allocations(void)
     pool_clear();
 }
 
+/* The tensors may stand in any order. Here: in the opposite one, and in one of many layers, which a
+ * search for each of them would not get through. */
+static void any_order(void)
+{
+    static const int32_t tokens[] = {0, 1, 2};
+    image m = build(0, 0), turned = build(0, 0);
+    attn_ctx ctx = alone();
+    float *logits[2];
+    int way;
+    size_t i;
+    turned.size = m.tokenizer + m.tokenizer_size;
+    for (i = 0; i < m.n_tensors; i++) {
+        unsigned char *to = record_of(&turned, i);
+        const unsigned char *from = record_of(&m, m.n_tensors - 1 - i);
+        const size_t offset = (turned.size + 63) / 64 * 64, size = (size_t)get_u64(from + SIZE);
+        memset(turned.data + turned.size, 0, offset - turned.size);
+        memcpy(turned.data + offset, m.data + get_u64(from + OFFSET), size);
+        memcpy(to, from, RECORD);
+        put_u64(to + OFFSET, offset);
+        turned.size = offset + size;
+    }
+    put_u64(turned.data + 16, turned.size);
+    seal(&turned);
+    for (way = 0; way < 2; way++) {
+        const image *data = way ? &turned : &m;
+        attn_model *model = NULL;
+        attn_session *session = NULL;
+        logits[way] = (float *)pool_new(V * sizeof(float));
+        if (OK(&ctx, attn_model_open_memory(&ctx, &model, data->data, data->size, NULL)) &&
+            OK(&ctx, attn_session_new(&ctx, &session, model, NULL)) &&
+            OK(&ctx, attn_feed(&ctx, session, tokens, 3)))
+            memcpy(logits[way], attn_logits(session), V * sizeof(float));
+        attn_session_free(session);
+        attn_model_close(model);
+    }
+    CHECK(memcmp(logits[0], logits[1], V * sizeof(float)) == 0);
+    pool_clear();
+}
+
+/* A stream that is no model is not read to its end, which it may not have. */
+static void streams_without_end(void)
+{
+    attn_ctx ctx = alone();
+    attn_model *model;
+    FILE *pipe;
+    char path[32];
+    FAILS(&ctx, ATTN_E_FORMAT, "/dev/zero", attn_model_open(&ctx, &model, "/dev/zero", NULL));
+    pipe = popen("cat " TEST_BUILD "/tiny-stories.attn /dev/zero", "r");
+    if (!CHECK(pipe))
+        return;
+    snprintf(path, sizeof path, "/dev/fd/%d", fileno(pipe));
+    FAILS(&ctx, ATTN_E_FORMAT, "bytes", attn_model_open(&ctx, &model, path, NULL));
+    pclose(pipe);
+}
+
+static volatile sig_atomic_t n_signals;
+static void count_signal(int number)
+{
+    (void)number;
+    n_signals++;
+}
+
+/* A signal whose handler returns ends a read early, and nothing is wrong. */
+static void interrupted_reads(void)
+{
+    attn_ctx ctx = alone();
+    attn_model *model = NULL;
+    struct sigaction action, before;
+    const char *const path = test_tmp("slow.attn");
+    char command[600];
+    remove(path);
+    if (!CHECK(mkfifo(path, 0600) == 0))
+        return;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = count_signal;
+    sigaction(SIGUSR1, &action, &before);
+    n_signals = 0;
+    snprintf(command, sizeof command,
+             "{ for i in 1 2 3 4 5; do sleep 0.02; kill -USR1 %ld; done; "
+             "cat " TEST_BUILD "/tiny-stories.attn; } >%s &",
+             (long)getpid(), path);
+    CHECK(system(command) == 0);
+    if (OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
+        CHECK(attn_model_config(model)->n_vocab == 2048);
+    CHECKF(n_signals > 0, "no signal came");
+    sigaction(SIGUSR1, &before, NULL);
+    attn_model_close(model);
+    remove(path);
+}
+
 void suite_format(void)
 {
     RUN("format", checksums);
@@ -1042,6 +1134,9 @@ void suite_format(void)
     RUN("format", unaligned_memory);
     RUN("format", from_a_pipe);
     RUN("format", from_a_named_pipe);
+    RUN("format", streams_without_end);
+    RUN("format", interrupted_reads);
+    RUN("format", any_order);
     RUN("format", long_names);
     RUN("format", failing_allocations);
 }

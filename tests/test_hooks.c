@@ -525,6 +525,8 @@ static int meddle(const attn_activation *a, void *user)
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_feed(&ctx, a->session, &token, 1));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_hook(&ctx, a->session, "*", do_nothing, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_session_copy(&ctx, a->session, other));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
+          attn_generate(&ctx, a->session, "", NULL, NULL, NULL));
     attn_unhook_all(a->session);
     OK(&ctx, attn_feed(&ctx, other, &token, 1)); /* another session is nobody's rug */
     return 0;
@@ -919,7 +921,7 @@ static void record_memory(void)
         status = attn_record_save(&ctx, record, test_tmp("record.npz"));
         m.fail_at = -1;
     }
-    CHECK(status == ATTN_OK && n == 4);
+    CHECK(status == ATTN_OK && n == 5);
     attn_record_free(record);
     CHECK(m.live == live);
     attn_session_free(session);

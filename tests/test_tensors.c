@@ -682,6 +682,78 @@ static void borrowing_nothing(void)
     FAILS(&ctx, ATTN_E_SHAPE, "type 3", attn_zeros(&ctx, &out, ATTN_Q8, attn_shape2(2, 2)));
 }
 
+/* A copy of the struct still points at what was freed through another; a context may move. */
+static void freed_by_copies(void)
+{
+    meter m;
+    attn_ctx ctx = metered(&m), moved;
+    attn_tensor x = {0}, y = {0}, copy, view, of_nobody;
+    OK(&ctx, attn_full(&ctx, &x, attn_shape1(5), 1));
+    OK(&ctx, attn_full(&ctx, &y, attn_shape1(5), 2));
+    copy = x;
+    view = attn_slice(x, 0, 1, 2);
+    attn_tensor_free(&ctx, &view);
+    CHECK(m.live == 2);
+    attn_tensor_free(&ctx, &x);
+    CHECK(m.live == 1 && copy.owned);
+    attn_tensor_free(&ctx, &copy);
+    CHECK(m.live == 1 && m.wrong == 0 && copy.ndim == 0);
+    moved = ctx;
+    memset(&ctx, 0, sizeof ctx);
+    copy = y;
+    of_nobody = y;
+    attn_tensor_free(&ctx, &of_nobody); /* a context that did not make it leaves it alone */
+    CHECK(m.live == 1 && attn_get(y, 4, 0, 0, 0) == 2);
+    attn_tensor_free(&moved, &y);
+    CHECK(m.live == 0 && m.wrong == 0 && moved.blocks == NULL);
+    attn_tensor_free(&moved, &copy);
+    attn_ctx_free(&moved);
+    CHECK(m.live == 0 && m.wrong == 0);
+}
+
+/* What no function here makes. */
+static void made_by_hand(void)
+{
+    attn_ctx ctx = {0};
+    float room[16] = {0};
+    attn_tensor good = attn_borrow(room, ATTN_F32, attn_shape1(4)), bad = good, to = {0};
+    bad.ndim = 9;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "x has 9 dimensions", attn_exp(&ctx, &to, bad));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "out has 9 dimensions", attn_copy(&ctx, &bad, good));
+    bad.ndim = 1;
+    bad.dtype = (attn_dtype)7;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "data type 7", attn_exp(&ctx, &to, bad));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "out has 1 dimensions and data type 7",
+          attn_exp(&ctx, &bad, good));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "out has 1 dimensions and data type 7",
+          attn_copy(&ctx, &bad, good));
+    CHECK(to.ndim == 0);
+}
+
+/* 8 and 4 bits need a scale that f16 holds; 32 and 16 bits take everything. */
+static void weights_without_a_scale(void)
+{
+    static const float wrong[] = {NAN, INFINITY, -INFINITY, 65520, -65520, 1e38f};
+    static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_Q8, ATTN_Q4};
+    attn_ctx ctx = {0};
+    attn_tensor w = random_tensor(2, 70, 40);
+    void *room = pool_new(attn_panels_size(ATTN_F32, 70, 40)); /* the largest of them */
+    size_t i, j;
+    for (j = 0; j < 4; j++) {
+        for (i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+            set_value(w, 69 * 40 + 39, wrong[i]);
+            if (j < 2)
+                OK(&ctx, attn_panels_write(&ctx, room, dtypes[j], w));
+            else
+                FAILS(&ctx, ATTN_E_ARGUMENT, "no scale",
+                      attn_panels_write(&ctx, room, dtypes[j], w));
+        }
+        set_value(w, 69 * 40 + 39, -65519);
+        OK(&ctx, attn_panels_write(&ctx, room, dtypes[j], w));
+    }
+    pool_clear();
+}
+
 void suite_tensors(void)
 {
     RUN("tensors", borrowing_nothing);
@@ -711,4 +783,7 @@ void suite_tensors(void)
     RUN("tensors", no_memory);
     RUN("tensors", panels);
     RUN("tensors", bad_panels);
+    RUN("tensors", freed_by_copies);
+    RUN("tensors", made_by_hand);
+    RUN("tensors", weights_without_a_scale);
 }

@@ -726,6 +726,26 @@ static void damaged_merges(void)
     REFUSED("merges 0 and 3 both join tokens 97 and 98", sketch_merge(&s, 'a', 'b', 261));
 }
 
+/* Every step along a text looks for special tokens, so they must not be long. */
+static void long_special(void)
+{
+    char text[300];
+    memset(text, 'a', sizeof text);
+    text[256] = 0;
+    {
+        sketch s = small_sketch();
+        loaded l;
+        sketch_special(&s, text); /* 261 */
+        l = load_sketch(&s);
+        SPECIAL(&l, text, 1, 261);
+        unload(&l);
+    }
+    text[256] = 'a';
+    text[257] = 0;
+    REFUSED("special token 1 (id 261) has 257 bytes; expected at most 256",
+            sketch_special(&s, text));
+}
+
 static void damaged_special(void)
 {
     REFUSED("special token 0: its id 261 is not below the 261 tokens", s.special[0] = 261);
@@ -1124,6 +1144,7 @@ void suite_tokenizer(void)
     RUN("tokenizer", damaged_tokens);
     RUN("tokenizer", damaged_merges);
     RUN("tokenizer", damaged_special);
+    RUN("tokenizer", long_special);
     RUN("tokenizer", damaged_sizes);
     RUN("tokenizer", damaged_anywhere);
     RUN("tokenizer", duplicates);
