@@ -307,7 +307,8 @@ static void html_words(FILE *file, const lens_page *page, const char *high, cons
 /* ---- attention patterns ----
  *
  * A page holds every weight of every head: two digits of base 64 that begin at '0', which makes
- * steps of 1/4095, for the lower triangle row by row. None of the digits means anything to HTML. */
+ * steps of 1/4095, for the lower triangle row by row. None of the digits means anything to HTML. A
+ * weight that is no number (the model is damaged, or its numbers have overflowed) is "--". */
 
 static const char html_pattern_style[] =
     ".heads { display: grid; gap: 8px 6px; overflow-x: auto; padding: 3px; margin: .6rem 0;\n"
@@ -334,8 +335,9 @@ static const char html_pattern_script[] =
     "function weight(head, query, key) {\n"
     "  const at = query * (query + 1) + 2 * key;\n"
     "  const digit = i => data[head].charCodeAt(i) - 48;\n"
-    "  return (digit(at) * 64 + digit(at + 1)) / 4095;\n"
+    "  return digit(at) < 0 ? NaN : (digit(at) * 64 + digit(at + 1)) / 4095;\n"
     "}\n"
+    "const root = (head, query, key) => Math.sqrt(weight(head, query, key)) || 0;\n"
     "const colour = () => getComputedStyle(document.documentElement);\n"
     "const rgb = () => colour().getPropertyValue('--ink').trim().split(' ').map(Number);\n"
     "\n"
@@ -348,7 +350,7 @@ static const char html_pattern_script[] =
     "  for (let q = 0; q < n; q++)\n"
     "    for (let k = 0; k <= q; k++) {\n"
     "      const at = 4 * ((q * size / n | 0) * size + (k * size / n | 0));\n"
-    "      const alpha = Math.max(pixels.data[at + 3], 255 * Math.sqrt(weight(head, q, k)));\n"
+    "      const alpha = Math.max(pixels.data[at + 3], 255 * root(head, q, k));\n"
     "      pixels.data.set([...ink, alpha], at);\n"
     "    }\n"
     "  canvas.getContext('2d').putImageData(pixels, 0, 0);\n"
@@ -377,7 +379,7 @@ static const char html_pattern_script[] =
     "  for (let q = q0; q < q1; q++)\n"
     "    for (let k = k0; k < k1; k++) {\n"
     "      pen.fillStyle = k > q ? style.getPropertyValue('--line')\n"
-    "        : `rgb(${rgb().join(' ')} / ${Math.sqrt(weight(chosen, q, k))})`;\n"
+    "        : `rgb(${rgb().join(' ')} / ${root(chosen, q, k)})`;\n"
     "      pen.globalAlpha = k > q ? 0.2 : 1;\n"
     "      pen.fillRect(x0 + k * cell, y0 + q * cell, cell - 1, cell - 1);\n"
     "    }\n"
@@ -480,9 +482,10 @@ static void html_pattern(FILE *file, lens_weight_fn at, const void *pattern, siz
     fputs("<script type=\"text/plain\" class=\"head\">", file);
     for (q = 0; q < n; q++)
         for (k = 0; k <= q; k++) {
-            const unsigned step = (unsigned)((double)at(pattern, q, k) * 4095 + 0.5);
-            putc((int)('0' + (step >> 6 & 63)), file);
-            putc((int)('0' + (step & 63)), file);
+            const double weight = (double)at(pattern, q, k);
+            const unsigned step = weight > 0 ? (unsigned)(fmin(weight, 1) * 4095 + 0.5) : 0;
+            putc(isnan(weight) ? '-' : (int)('0' + (step >> 6 & 63)), file);
+            putc(isnan(weight) ? '-' : (int)('0' + (step & 63)), file);
         }
     fputs("</script>\n", file);
 }
@@ -740,7 +743,7 @@ static void svg_pattern(FILE *file, lens_weight_fn at, const void *pattern, size
         for (q = 0; q < n; q++)
             for (k = 0; k <= q; k++) {
                 const double weight = (double)at(pattern, q, k);
-                if (weight < 1. / 64 || (unsigned)(sqrt(weight) * (STEPS - 1) + 0.5) != step)
+                if (!(weight >= 1. / 64) || (unsigned)(sqrt(weight) * (STEPS - 1) + 0.5) != step)
                     continue;
                 if (!begun++)
                     fprintf(file, "<path class=\"ink\" fill-opacity=\"%.3f\" d=\"",

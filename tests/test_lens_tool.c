@@ -704,6 +704,40 @@ static size_t opened(const char *path, const char *what)
     return count(out, what);
 }
 
+/* A model whose numbers overflow, or a damaged one, makes patterns that are no numbers. A page says
+ * so, and an SVG leaves them out. Here one bias of the first layer is none, so of the second layer
+ * nothing is. */
+static void patterns_that_are_no_numbers(void)
+{
+    size_t size, i, n = 0, others = 0;
+    char *bytes = (char *)test_read(TEST_BUILD "/tiny-stories.attn", &size), *page, *at;
+    for (i = 0; bytes && i < 8192 && strncmp(bytes + i, "blocks.0.attn.b_QKV", 20) != 0; i += 128)
+        ;
+    if (!CHECK(bytes && i < 8192))
+        return;
+    memset(bytes + (size_t)get_u64((unsigned char *)bytes + i + 96), 0xff, 4);
+    test_write(TMP "nan.attn", bytes, size);
+    free(bytes);
+    CHECK(works(LENS TMP "nan.attn patterns 'Once upon a time' --skip-checksums --layer 1 -o " TMP
+                         "nan.html"));
+    check_markup(TMP "nan.html", 1 + 1 + 6);
+    if ((page = read_text(TMP "nan.html")) != NULL)
+        for (at = page; (at = strstr(at, "class=\"head\">")) != NULL;)
+            for (at += 13; *at != '<'; at++) {
+                n += *at == '-';
+                others += *at != '-';
+            }
+    CHECKF(n == 6 * 2 * 10 && others == 0, "%d and %d digits", (int)n, (int)others);
+    free(page);
+    CHECK(works(LENS TMP "nan.attn patterns 'Once upon a time' --skip-checksums --layer 1 -o " TMP
+                         "nan.svg"));
+    check_markup(TMP "nan.svg", 0);
+    if ((page = read_text(TMP "nan.svg")) != NULL)
+        CHECK(count(page, "class=\"line\"") == 6 && !strstr(page, "class=\"ink\""));
+    free(page);
+    CHECK(works(LENS TMP "nan.attn patterns 'Once upon a time' --skip-checksums") && out_size > 0);
+}
+
 static void in_a_browser(void)
 {
     static const char broken[] = "<!DOCTYPE html><p id=here></p><script>nothing.here</script>";
@@ -811,6 +845,7 @@ void suite_lens_tool(void)
     RUN("lens-tool", recording);
     RUN("lens-tool", markup);
     RUN("lens-tool", weights_in_pages);
+    RUN("lens-tool", patterns_that_are_no_numbers);
     RUN("lens-tool", in_a_browser);
     RUN("lens-tool", runs_that_fail);
     RUN("lens-tool", colours);
