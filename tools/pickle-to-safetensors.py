@@ -12,11 +12,12 @@ INPUT is one of
 OUTPUT_DIR gets model.safetensors, config.json and copies of vocab.json, merges.txt, tokenizer.json
 and added_tokens.json where there are any. Needs Python 3.7 and PyTorch, and memory for the weights.
 
-A pickle can run code when it is loaded. With PyTorch 1.13 or later this script loads nothing but
-tensors and plain values; --trust turns that off, for files that need it and that you trust.
+A pickle can run code when it is loaded. With PyTorch 2.6 or later this script has it load nothing
+but tensors and plain values; what older versions have for that can be made to run code all the same
+(CVE-2025-32434), so with them the script loads nothing. --trust loads whatever there is, with any
+version, for files that you trust.
 """
 import argparse
-import inspect
 import json
 import os
 import re
@@ -37,13 +38,13 @@ def fail(message):
 
 
 def load(path, trust):
+    version = tuple(int(n) for n in re.match(r"(\d+)\.(\d+)", torch.__version__).groups())
+    if not trust and version < (2, 6):
+        fail(f"PyTorch {torch.__version__} may run code that is in {path} (CVE-2025-32434); "
+             "upgrade to 2.6, or give --trust if you trust the file")
     options = {"map_location": "cpu"}
-    known = inspect.signature(torch.load).parameters
-    if "weights_only" in known:
+    if version >= (1, 13):
         options["weights_only"] = not trust
-    elif not trust:
-        fail(f"PyTorch {torch.__version__} can only load {path} by running what is in it; "
-             "upgrade to 1.13 or give --trust")
     try:
         return torch.load(path, **options)
     except OSError as error:
