@@ -1,10 +1,21 @@
 /* The converter: what comes out holds the numbers that went in, and what cannot be converted is
  * refused with a message that says why. The checkpoints in tests/fixtures/convert and the values
  * expected of them come from numpy (make_convert_fixtures.py); the checks of Hugging Face
- * checkpoints find tensors by searching the header's text, past every reader of the project. */
-#include "tools/vocab.h"
+ * checkpoints find tensors by searching the header's text, past every reader of the project. Most
+ * cases run the program; what needs a hundred thousand runs calls its functions. */
+#define ATTN__IMPLEMENTED
+#define main    convert_main
+#define options convert_options /* names that are used here too */
+#define part    convert_part
+#define usage   convert_usage
+#include "tools/attn-convert.c"
+#undef main
+#undef options
+#undef part
+#undef usage
 #include "command.h"
 #include <dirent.h>
+#include <fcntl.h>
 #include <math.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -748,6 +759,158 @@ static void no_end_of_text(void)
     forget();
 }
 
+/* The longest stretch of a table without a free place: what a search may have to walk. */
+static size_t longest_run(const name_table *table)
+{
+    size_t i, run_length = 0, longest = 0;
+    for (i = 0; i <= table->mask; i++) {
+        run_length = table->slots[i].text ? run_length + 1 : 0;
+        longest = run_length > longest ? run_length : longest;
+    }
+    return longest;
+}
+
+/* Keys that fall into one place of a table whose hash is known: here FNV-1a's, and the table's own
+ * with a seed that is known. They are spread all the same, for the seed is another. */
+static void hostile_names(void)
+{
+    enum { N_NAMES = 4096, SLOTS = 2 * N_NAMES, PLACE = SLOTS / 128 };
+    static char names[N_NAMES][12];
+    uint64_t seed, theirs = 0;
+    int ends[2], which;
+    pid_t child;
+    for (which = 0; which < 2; which++) {
+        arena memory = {NULL};
+        attn_ctx ctx;
+        name_table table;
+        uint64_t number = 0;
+        size_t n, value;
+        memset(&ctx, 0, sizeof ctx);
+        for (n = 0; n < N_NAMES; number++) {
+            const size_t size =
+                (size_t)snprintf(names[n], sizeof names[n], "%llx", TOOLS_LLU(number));
+            uint64_t hash = which ? names_hash(0, names[n], size) : 14695981039346656037u;
+            for (value = 0; !which && value < size; value++)
+                hash = (hash ^ (unsigned char)names[n][value]) * 1099511628211u;
+            n += ((hash ^ (which ? 0 : hash >> 32)) & (SLOTS - 1)) < PLACE;
+        }
+        OK(&ctx, names_init(&ctx, &memory, &table, N_NAMES));
+        CHECK(table.mask == SLOTS - 1 && table.seed != 0);
+        for (n = 0; n < N_NAMES; n++) {
+            value = n;
+            CHECK(names_add(&table, names[n], strlen(names[n]), &value));
+        }
+        for (n = 0; n < N_NAMES; n++)
+            CHECK(names_find(&table, names[n], strlen(names[n]), &value) && value == n);
+        value = longest_run(&table);
+        CHECKF(value < 300, "%zu names in a row", value); /* about 40 where chance has its way */
+        arena_free(&memory);
+    }
+    seed = system_seed();
+    if (!CHECK(pipe(ends) == 0) || !CHECK((child = fork()) >= 0))
+        return;
+    if (child == 0) {
+        seed = system_seed();
+        _exit(write(ends[1], &seed, sizeof seed) != sizeof seed);
+    }
+    close(ends[1]);
+    CHECK(read(ends[0], &theirs, sizeof theirs) == sizeof theirs && theirs != seed);
+    close(ends[0]);
+    CHECK(waitpid(child, &which, 0) == child && which == 0);
+}
+
+/* The bounds that keep the memory for a header, a configuration or a vocabulary below half a
+ * gigabyte: on each side of each. */
+static void bounds_of_texts(void)
+{
+    const size_t most = JSON_MAX_VALUES - 1; /* and the array itself */
+    attn_ctx ctx;
+    arena memory = {NULL};
+    json_value *root = NULL;
+    vocab v;
+    source s;
+    size_t size = 0, i;
+    char *text = (char *)malloc(2 * most + 8), *bytes = NULL, path[512];
+    unsigned char *gguf;
+    const char *dir;
+    memset(&ctx, 0, sizeof ctx);
+    if (!CHECK(text != NULL))
+        return;
+    text[0] = '[';
+    for (i = 0; i <= most; i++)
+        memcpy(text + 1 + 2 * i, "0,", 2);
+    memcpy(text + 2 * most, "]", 2);
+    OK(&ctx, json_parse(&ctx, "a", text, 2 * most + 1, &root));
+    CHECK(root && root->size == most && sizeof *root <= 48);
+    free(root);
+    memcpy(text + 2 * most, ",0]", 4);
+    FAILS(&ctx, ATTN_E_FORMAT, "a holds more than 1048576 values",
+          json_parse(&ctx, "a", text, 2 * most + 3, &root));
+    free(text);
+
+    /* files, without room on the disk */
+    dir = copied(FIXTURES "bf16");
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    CHECK(truncate(path, 1 << 20) == 0);
+    refused(dir, "", "config.json: malformed JSON");
+    CHECK(truncate(path, (1 << 20) + 1) == 0);
+    refused(dir, "", "config.json is larger than 1048576 bytes");
+    snprintf(path, sizeof path, "%s/vocab.json", copied(FIXTURES "bf16"));
+    CHECK(truncate(path, (1 << 26) + 1) == 0);
+    refused(dir, "", "vocab.json is larger than 67108864 bytes");
+
+    /* tokens and merges */
+    ctx.status = ATTN_OK;
+    OK(&ctx, vocab_init(&ctx, &v, &memory, "v", VOCAB_MAX_TOKENS, VOCAB_MAX_TOKENS));
+    FAILS(&ctx, ATTN_E_FORMAT, "v: a vocabulary of 1048577 tokens",
+          vocab_init(&ctx, &v, &memory, "v", VOCAB_MAX_TOKENS + 1, 1));
+    FAILS(&ctx, ATTN_E_FORMAT, "up to 1048577 merges",
+          vocab_init(&ctx, &v, &memory, "v", 1, VOCAB_MAX_TOKENS + 1));
+    arena_free(&memory);
+    dir = variant(FIXTURES "bf16", "vocab.json", "\"<|endoftext|>\": 299",
+                  "\"<|endoftext|>\": 1048575");
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 0);
+    dir = variant(FIXTURES "bf16", "vocab.json", "\"<|endoftext|>\": 299",
+                  "\"<|endoftext|>\": 1048576");
+    refused(dir, "", "is not a whole number below 1048576");
+
+    /* tensors */
+    memset(&s, 0, sizeof s);
+    ctx.status = ATTN_OK;
+    s.n_tensors = s.capacity = SOURCE_MAX_TENSORS;
+    CHECK(!source_add(&ctx, &s));
+    CHECK(strstr(ctx.message, "the checkpoint has more than 1048576 tensors") != NULL);
+
+    /* GGUF's header and its lists; a value of no use here may be any size */
+    gguf = test_read(FIXTURES "tiny.gguf", &size);
+    snprintf(path, sizeof path, "%s", test_tmp("variant.gguf"));
+    if (CHECK(gguf && (bytes = find_bytes((char *)gguf, size, "general.name")) != NULL)) {
+        put_u64((unsigned char *)bytes + 16, 99999999);
+        test_write(path, gguf, size);
+        CHECK(truncate(path, 200000000) == 0);
+        refused(path, "", "general.name ends beyond byte 100000000, the most that can be");
+    }
+    free(gguf);
+    gguf = test_read(FIXTURES "tiny.gguf", &size);
+    if (CHECK(gguf && (bytes = find_bytes((char *)gguf, size, "tokenizer.ggml.tokens")) != NULL)) {
+        put_u64((unsigned char *)bytes + 29, 1048577);
+        test_write(path, gguf, size);
+        CHECK(truncate(path, 200000000) == 0);
+        refused(path, "", "tokenizer.ggml.tokens has 1048577 elements; 1048576 is the most");
+    }
+    free(gguf);
+    gguf = test_read(FIXTURES "tiny.gguf", &size);
+    if (CHECK(gguf != NULL)) {
+        put_u64(gguf + 24, 65537);
+        test_write(path, gguf, size);
+        CHECK(truncate(path, 200000000) == 0);
+        refused(path, "", "a key's name has 65537 bytes; GGUF allows 65535");
+    }
+    free(gguf);
+    attn_ctx_free(&ctx);
+    forget();
+}
+
 /* What the readers are made of, where a file that shows it would be too large to keep. */
 static void parts_of_the_readers(void)
 {
@@ -1058,6 +1221,9 @@ static void safetensors_that_are_none(void)
          "h.0.ln_1.bias is of type F8_E4M3; supported are F32, F16 and BF16"},
         {"\"h.0.ln_1.bias\":{\"dtype\":\"BF16\"", "\"h.0.ln_1.bias\":{\"dtype\":\"I16\"",
          "h.0.ln_1.bias is of type I16"},
+        {"\"h.0.ln_1.bias\":{\"dtype\":\"BF16\"",
+         "\"h.0.ln_1.bias\":{\"dtype\":\"\\u001b[31m\xc2\x9b\xc3\xa9\"",
+         "h.0.ln_1.bias is of type \\x1b[31m\\xc2\\x9b\xc3\xa9; supported"},
         {"\"shape\":[300,16]", "\"shape\":[16,300]", "wte.weight is [16, 300], but config.json"},
         {"\"shape\":[300,16]", "\"shape\":[300,17]", "of shape [300, 17] does not take the 9600"},
         {"\"shape\":[300,16]", "\"shape\":[18446744073709551615,18446744073709551615]", "shape"},
@@ -1156,6 +1322,9 @@ static void shards_that_are_none(void)
                   "transformer.wte.weight is not in model-00002-of-00002"},
                  {"\"transformer.wte.weight\": \"model-00001",
                   "\"transformer.wte.weight\": \"model-00003", "cannot open"},
+                 {"\"transformer.wte.weight\": \"model-00001",
+                  "\"transformer.wte.weight\": \"\\u001b]0;x\\u0007\\u009b\\u007f",
+                  "/?]0;x???\?-of-00002.safetensors: No such"},
                  {"\"transformer.wte.weight\": \"model", "\"transformer.wte.weight\": \"../model",
                   "not the name of a file beside it"},
                  {"\"transformer.wte.weight\": \"model",
@@ -1190,6 +1359,183 @@ static void shards_that_are_none(void)
     CHECK(run("printf '\\2\\0\\0\\0\\0\\0\\0\\0{}' >%s/x", dir) == 0);
     refused(dir, "", "transformer.wte.weight is not in x");
     forget();
+}
+
+/* >> Every cut and every bit ===================================================================
+ *
+ * Each of these files is cut at every byte of its header and at every boundary behind it, and each
+ * bit of the header is flipped (with a sanitizer: every third), in a copy of the checkpoint.
+ * Whatever comes of it is a message or a model that opens, with at most half a gigabyte more of
+ * memory than the tests had before. */
+
+/* The program's own function, on a checkpoint; 1 if the answer was a model. */
+static int convert_here(const char *input, const char *what, size_t at)
+{
+    static source s;
+    char output[512];
+    attn_model *model = NULL;
+    attn_ctx ctx;
+    convert_options o;
+    attn_status status;
+    memset(&ctx, 0, sizeof ctx);
+    memset(&o, 0, sizeof o);
+    snprintf(output, sizeof output, "%s.attn", input);
+    ctx.n_threads = 1;
+    o.input = input;
+    o.output = output;
+    o.dtype = -1;
+    status = convert(&ctx, &s, &o);
+    source_close(&s);
+    if (status == ATTN_OK)
+        OK(&ctx, attn_model_open(&ctx, &model, output, NULL));
+    else
+        CHECKF(ctx.message[0] && status != ATTN_E_MEMORY && !exists(output), "%s, %zu: %s, %s",
+               what, at, attn_status_name(status), ctx.message);
+    if (status == ATTN_OK)
+        CHECKF(remove(output) == 0 && model, "%s, %zu: no model", what, at);
+    attn_model_close(model);
+    attn_ctx_free(&ctx);
+    return status == ATTN_OK;
+}
+
+/* The same for a vocabulary alone. */
+static int read_vocabulary(const char *dir, const char *what, size_t at)
+{
+    attn_tokenizer *tokenizer = NULL;
+    unsigned char *section = NULL;
+    attn_ctx ctx;
+    attn_status status;
+    size_t size;
+    memset(&ctx, 0, sizeof ctx);
+    status = vocab_read(&ctx, dir, &section, &size);
+    if (status == ATTN_OK)
+        OK(&ctx, attn_tokenizer_new(&ctx, &tokenizer, section, size));
+    else
+        CHECKF(ctx.message[0] && status != ATTN_E_MEMORY, "%s, %zu: %s, %s", what, at,
+               attn_status_name(status), ctx.message);
+    attn_tokenizer_free(tokenizer);
+    attn_ctx_free(&ctx);
+    free(section);
+    return status == ATTN_OK;
+}
+
+typedef struct damaged {
+    const char *input, *file; /* file: of the directory, or NULL */
+    int (*read)(const char *path, const char *what, size_t at);
+    const char *last; /* the header ends 64 bytes behind the last of these; NULL: the file's end */
+    size_t size;      /* of the header, if that is known */
+} damaged;
+
+/* Where the header ends. */
+static size_t header_end(const damaged *d, char *bytes, size_t size)
+{
+    size_t end = 0, i;
+    if (d->file && strstr(d->file, ".safetensors") && !strstr(d->file, ".json"))
+        return 8 + (size_t)get_u64((unsigned char *)bytes);
+    if (!d->last)
+        return d->size ? d->size : size;
+    for (i = 0; i + strlen(d->last) < size; i++)
+        if (memcmp(bytes + i, d->last, strlen(d->last)) == 0)
+            end = i + 64;
+    return end;
+}
+
+/* Half a gigabyte more of addresses than now, where the system tells how many there are: 1 then,
+ * and `before` is what to go back to. A sanitizer wants more than that for itself. */
+static int bound_memory(struct rlimit *before)
+{
+    FILE *file = TEST_SANITIZED ? NULL : fopen("/proc/self/statm", "r");
+    unsigned long pages = 0;
+    struct rlimit bound;
+    int good = file && fscanf(file, "%lu", &pages) == 1 && getrlimit(RLIMIT_AS, before) == 0;
+    if (file)
+        fclose(file);
+    bound.rlim_max = before->rlim_max;
+    bound.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + ((rlim_t)1 << 29);
+    return good && setrlimit(RLIMIT_AS, &bound) == 0;
+}
+
+static void every_cut_and_bit(const damaged *d)
+{
+    char copy[600], path[700], *bytes;
+    const char *place = exists("/dev/shm") ? "/dev/shm" : TEST_BUILD;
+    size_t size, end, at, n_good = 0;
+    struct rlimit before = {0, 0};
+    int file, quiet, bounded;
+    snprintf(copy, sizeof copy, "%s/attn-test.%lu", place, system_process());
+    snprintf(path, sizeof path, "%s%s%s", copy, d->file ? "/" : "", d->file ? d->file : "");
+    if (!CHECK(run("rm -rf %s && cp -r " FIXTURES "%s %s && chmod -R u+w %s", copy, d->input, copy,
+                   copy) == 0) ||
+        !CHECK((bytes = (char *)test_read(path, &size)) != NULL))
+        return;
+    end = header_end(d, bytes, size);
+    CHECKF(end > 30 && end <= size, "%s: %zu of %zu", path, end, size);
+    quiet = dup(STDERR_FILENO); /* notes go nowhere */
+    CHECK(quiet >= 0 && freopen("/dev/null", "w", stderr) != NULL);
+    bounded = bound_memory(&before);
+    n_good += (size_t)d->read(copy, path, size);
+    CHECKF(n_good == 1, "%s cannot be read by itself", path);
+    file = open(path, O_WRONLY);
+    for (at = 0; CHECK(file >= 0) && at < 8 * end; at += TEST_SANITIZED ? 3 : 1) { /* slower */
+        const char other = (char)(bytes[at / 8] ^ 1 << at % 8);
+        if (!CHECK(pwrite(file, &other, 1, (off_t)(at / 8)) == 1))
+            break;
+        n_good += (size_t)d->read(copy, path, at);
+        if (!CHECK(pwrite(file, &bytes[at / 8], 1, (off_t)(at / 8)) == 1))
+            break;
+    }
+    CHECKF(n_good > 1 && n_good < 8 * end, "%s: %zu good", path, n_good);
+    for (at = size; at-- > 0;) /* the weights begin and end at multiples of 8 */
+        if (at < end || (at - end) % 8 == 0) {
+            if (!CHECK(ftruncate(file, (off_t)at) == 0))
+                break;
+            n_good = (size_t)d->read(copy, path, at);
+        }
+    close(file);
+    free(bytes);
+    if (bounded)
+        setrlimit(RLIMIT_AS, &before);
+    fflush(stderr);
+    CHECK(dup2(quiet, STDERR_FILENO) >= 0 && close(quiet) == 0);
+    CHECK(run("rm -rf %s", copy) == 0);
+    forget();
+}
+
+static void every_cut_and_bit_of_safetensors(void)
+{
+    static const damaged one = {"bf16", "model.safetensors", convert_here, NULL, 0};
+    static const damaged shard = {"sharded", "model-00001-of-00002.safetensors", convert_here, NULL,
+                                  0};
+    every_cut_and_bit(&one);
+    every_cut_and_bit(&shard);
+}
+static void every_cut_and_bit_of_json(void)
+{
+    static const damaged config = {"bf16", "config.json", convert_here, NULL, 0};
+    static const damaged index = {"sharded", "model.safetensors.index.json", convert_here, NULL, 0};
+    every_cut_and_bit(&config);
+    every_cut_and_bit(&index);
+}
+static void every_cut_and_bit_of_gguf(void)
+{
+    static const damaged d = {"tiny.gguf", NULL, convert_here, "output_norm", 0};
+    every_cut_and_bit(&d);
+}
+static void every_cut_and_bit_of_llmc(void)
+{
+    static const damaged v3 = {"v3.bin", NULL, convert_here, NULL, LLMC_HEADER};
+    static const damaged v5 = {"v5.bin", NULL, convert_here, NULL, 64}; /* as v3 from there on */
+    every_cut_and_bit(&v3);
+    every_cut_and_bit(&v5);
+}
+static void every_cut_and_bit_of_vocabularies(void)
+{
+    static const damaged spellings = {"bf16", "vocab.json", read_vocabulary, NULL, 0};
+    static const damaged merges = {"bf16", "merges.txt", read_vocabulary, NULL, 0};
+    static const damaged whole = {"sharded", "tokenizer.json", read_vocabulary, NULL, 0};
+    every_cut_and_bit(&spellings);
+    every_cut_and_bit(&merges);
+    every_cut_and_bit(&whole);
 }
 
 /* Overwrites one byte behind the first occurrence of a text. */
@@ -1487,6 +1833,8 @@ static void llmc_that_is_none(void)
                  {2, 9, "but its header asks for"},
                  {3, 385, "385 tokens is padded to only 384"},
                  {4, 0, "number 4 of its header is 0"},
+                 {4, 65537, "number 4 of its header is 65537, which cannot be"},
+                 {4, 65536, "but its header asks for"},
                  {4, 3, "but its header asks for"},
                  {5, 3, "3 heads share a width of 16"},
                  {6, 0x7fffffff, "which cannot be"},
@@ -1502,7 +1850,7 @@ static void llmc_that_is_none(void)
         memcpy(bytes, whole, size);
         put_u32(bytes + 4 * cases[i].word, cases[i].value);
         if (cases[i].value == 0x1000000)
-            put_u32(bytes + 16, 0x1000000);
+            put_u32(bytes + 16, 65536);
         test_write(path, bytes, size);
         refused(path, "", cases[i].text);
     }
@@ -1649,6 +1997,7 @@ static void pickles(void)
     const char *python = "python3";
     char dir[512], made[512];
     size_t i;
+    int old;
     if (run("python3 -c 'import torch'") != 0) {
         python = "/usr/bin/python3"; /* the system's, behind another one */
         if (run("%s -c 'import torch'", python) != 0) {
@@ -1656,6 +2005,10 @@ static void pickles(void)
             return;
         }
     }
+    /* before 2.6 nothing is loaded that is not trusted */
+    old = run("%s -c 'import torch; major, minor = torch.__version__.split(\".\")[:2]; "
+              "exit((int(major), int(minor)) < (2, 6))'",
+              python) != 0;
     snprintf(dir, sizeof dir, "%s", test_tmp("pickles"));
     snprintf(made, sizeof made, "%s", test_tmp("pickles/made"));
     if (!CHECKF(run("rm -rf %s && mkdir %s && %s tests/make_pickles.py " FIXTURES "bf16 %s", dir,
@@ -1665,8 +2018,8 @@ static void pickles(void)
     for (i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
         attn_ctx ctx;
         attn_model *model;
-        CHECKF(run("rm -rf %s && %s tools/pickle-to-safetensors.py %s/%s %s", made, python, dir,
-                   inputs[i], made) == 0,
+        CHECKF(run("rm -rf %s && %s tools/pickle-to-safetensors.py %s/%s %s%s", made, python, dir,
+                   inputs[i], made, old ? " --trust" : "") == 0,
                "%s: %s", inputs[i], err);
         model = converted(&ctx, made, "");
         if (model)
@@ -1676,7 +2029,8 @@ static void pickles(void)
         attn_model_close(model);
     }
     CHECK(run("%s tools/pickle-to-safetensors.py %s/code %s/no", python, dir, dir) == 1);
-    CHECKF(strstr(err, "pickle-to-safetensors: cannot load") != NULL, "%s", err);
+    CHECKF(strstr(err, old ? "upgrade to 2.6, or give --trust" : "cannot load") != NULL, "%s", err);
+    CHECK(run("ls %s/no", dir) != 0);
     snprintf(made, sizeof made, "%s", test_tmp("pickles/it-ran"));
     CHECKF(!exists(made), "a pickle's code was run");
     CHECK(run("rm -r %s", dir) == 0);
@@ -1688,7 +2042,7 @@ static void pickles(void)
 static void outputs(void)
 {
     char path[512];
-    size_t size;
+    size_t size, i, k;
     unsigned char *bytes;
     snprintf(path, sizeof path, "%s", test_tmp("kept.attn"));
     test_write(path, "older", 5);
@@ -1712,6 +2066,32 @@ static void outputs(void)
               test_tmp("same.bin"), test_tmp("same.bin"), test_tmp("same.bin"),
               test_tmp("same.bin")) == 1 &&
           strstr(err, "is part of the input"));
+    for (i = 0; i < 3; i++) {
+        static const char *const names[3][5] = {
+            {"config.json", "model.safetensors", "vocab.json", "merges.txt", NULL},
+            {"config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors",
+             "model-00002-of-00002.safetensors", "tokenizer.json"},
+            {"tokenizer.json", NULL, NULL, NULL, NULL}};
+        static const char *const inputs[3] = {"bf16", "sharded", "strings"};
+        char dir[512], from[512];
+        snprintf(from, sizeof from, FIXTURES "%s", inputs[i]);
+        snprintf(dir, sizeof dir, "%s", copied(from));
+        if (i == 0)
+            CHECK(run("ln %s/merges.txt %s/hard", dir, dir) == 0);
+        for (k = 0; k < 5 && names[i][k]; k++) {
+            CHECKF(run(TEST_BUILD "/attn-convert %s%s %s/%s",
+                       i == 2 ? FIXTURES "v3.bin --tokenizer " : "", dir, dir, names[i][k]) == 1 &&
+                       strstr(err, "is part of the input"),
+                   "%s: %s", names[i][k], err);
+            CHECKF(run("cmp %s/%s " FIXTURES "%s/%s", dir, names[i][k], inputs[i], names[i][k]) ==
+                       0,
+                   "%s is lost", names[i][k]);
+        }
+        if (i == 0) /* another name of the same file; and a new one beside them, which is fine */
+            CHECK(run(TEST_BUILD "/attn-convert %s %s/hard", dir, dir) == 1 &&
+                  strstr(err, "is part of the input") &&
+                  run(TEST_BUILD "/attn-convert %s %s/new.attn", dir, dir) == 0);
+    }
     CHECK(run(TEST_BUILD "/attn-convert -h && " TEST_BUILD "/attn-info -h && " TEST_BUILD
                          "/attn-tokenize -h") == 0);
     CHECK(strstr(out, "usage: attn-convert") && strstr(out, "usage: attn-info") &&
@@ -1733,7 +2113,7 @@ static void outputs(void)
 }
 
 /* Where a person watches, how far it is: a bar that grows to 100 %, and is gone at the end. */
-static void progress(void)
+static void a_bar_grows(void)
 {
     if (run("command -v script >/dev/null && script -qec true /dev/null") != 0) {
         test_skip("no `script` here, which makes a terminal");
@@ -2176,6 +2556,8 @@ void suite_convert(void)
     RUN("convert", added_tokens);
     RUN("convert", lines_of_merges);
     RUN("convert", no_end_of_text);
+    RUN("convert", hostile_names);
+    RUN("convert", bounds_of_texts);
     RUN("convert", parts_of_the_readers);
     RUN("convert", gaps_and_extra_tokens);
     RUN("convert", configurations_that_are_none);
@@ -2185,6 +2567,11 @@ void suite_convert(void)
     RUN("convert", malformed_json);
     RUN("convert", safetensors_that_are_none);
     RUN("convert", shards_that_are_none);
+    RUN("convert", every_cut_and_bit_of_safetensors);
+    RUN("convert", every_cut_and_bit_of_json);
+    RUN("convert", every_cut_and_bit_of_gguf);
+    RUN("convert", every_cut_and_bit_of_llmc);
+    RUN("convert", every_cut_and_bit_of_vocabularies);
     RUN("convert", gguf_that_is_none);
     RUN("convert", gguf_keys);
     RUN("convert", gguf_tokens);
@@ -2195,7 +2582,7 @@ void suite_convert(void)
     RUN("convert", directories_of_links);
     RUN("convert", pickles);
     RUN("convert", outputs);
-    RUN("convert", progress);
+    RUN("convert", a_bar_grows);
     RUN("convert", sections_of_any_size);
     RUN("convert", empty_tensors);
     RUN("convert", interruption);

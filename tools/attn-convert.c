@@ -121,13 +121,13 @@ static attn_status check_config(attn_ctx *ctx, source *s)
 {
     const struct {
         const char *name;
-        uint64_t value, most; /* the bounds of attn_model_open */
-    } sizes[] = {{"vocabulary", s->n_vocab, 1 << 24},
-                 {"context", s->n_ctx, 1 << 24},
-                 {"width", s->d_model, 1 << 24},
-                 {"number of heads", s->n_head, 1 << 24},
-                 {"number of layers", s->n_layer, 1 << 16},
-                 {"inner width", s->d_mlp, 1 << 24}};
+        uint64_t value, most;
+    } sizes[] = {{"vocabulary", s->n_vocab, SOURCE_MAX_SIZE},
+                 {"context", s->n_ctx, SOURCE_MAX_SIZE},
+                 {"width", s->d_model, SOURCE_MAX_SIZE},
+                 {"number of heads", s->n_head, SOURCE_MAX_SIZE},
+                 {"number of layers", s->n_layer, SOURCE_MAX_LAYERS},
+                 {"inner width", s->d_mlp, SOURCE_MAX_SIZE}};
     int64_t *ids[2];
     size_t i;
     for (i = 0; i < COUNT_OF(sizes); i++)
@@ -164,7 +164,7 @@ static attn_status find_part(attn_ctx *ctx, const source *s, const part *p, cons
     char name[64];
     uint64_t expected[2];
     int ndim, good;
-    shown have, want;
+    shown have, want, dtype;
     snprintf(name, sizeof name, "%s%s", prefix, s->gguf_names ? p->gguf : p->hf);
     out->from = source_find(s, name);
     if (!out->from)
@@ -189,7 +189,8 @@ static attn_status find_part(attn_ctx *ctx, const source *s, const part *p, cons
         return tool_fail(ctx, ATTN_E_VERSION,
                          "%s: %s is of type %s; supported are F32, F16 and "
                          "BF16%s",
-                         out->from->file->name, name, out->from->dtype_name,
+                         out->from->file->name, name,
+                         show(dtype, out->from->dtype_name, strlen(out->from->dtype_name)),
                          s->gguf_names ? ", and Q8_0" : "");
     return ATTN_OK;
 }
@@ -678,7 +679,7 @@ static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
                          "tools/pickle-to-safetensors.py makes a directory of it that can be "
                          "converted",
                          o->input);
-    if (magic[7] == 0 && n == 8 && get_u64(magic) < SAFETENSORS_MAX_HEADER)
+    if (magic[7] == 0 && n == 8 && get_u64(magic) < SOURCE_MAX_HEADER)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "%s may be a safetensors file; give the directory "
                          "that holds it and its config.json",
@@ -703,9 +704,28 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o, int in
     return ctx->status;
 }
 
+/* The output is none of the files that are read: it would be lost. */
+static attn_status check_output(attn_ctx *ctx, source *s, const options *o, int is_directory)
+{
+    const char *const dirs[] = {is_directory ? o->input : NULL, o->tokenizer};
+    const source_file *f;
+    const char *path;
+    size_t i, k;
+    for (f = s->files; f; f = f->next)
+        if (system_same_file(o->output, f->path))
+            return tool_fail(ctx, ATTN_E_ARGUMENT, "%s is part of the input", o->output);
+    for (i = 0; i < COUNT_OF(dirs); i++)
+        for (k = 0; dirs[i] && k < COUNT_OF(hf_files); k++) {
+            if ((path = arena_path(ctx, &s->memory, dirs[i], hf_files[k])) == NULL)
+                return ctx->status;
+            if (system_same_file(o->output, path))
+                return tool_fail(ctx, ATTN_E_ARGUMENT, "%s is part of the input", o->output);
+        }
+    return ATTN_OK;
+}
+
 static attn_status convert(attn_ctx *ctx, source *s, const options *o)
 {
-    const source_file *f;
     const char *taken = system_not_a_file(o->output);
     /* asked once: if the answer were another the second time, the vocabulary would be left out */
     const int is_directory = system_is_directory(o->input);
@@ -715,11 +735,8 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
         return tool_fail(ctx, ATTN_E_IO, "%s is %s; expected a file name", o->output, taken);
     if (is_directory ? hf_open(ctx, s, o->input) : open_file(ctx, s, o))
         return ctx->status;
-    for (f = s->files; f; f = f->next)
-        if (system_same_file(o->output, f->path))
-            return tool_fail(ctx, ATTN_E_ARGUMENT, "%s is part of the input", o->output);
-    if (check_config(ctx, s) || plan_parts(ctx, s, &p) || plan_unembedding(ctx, s, &p) ||
-        open_vocab(ctx, s, o, is_directory))
+    if (check_output(ctx, s, o, is_directory) || check_config(ctx, s) || plan_parts(ctx, s, &p) ||
+        plan_unembedding(ctx, s, &p) || open_vocab(ctx, s, o, is_directory))
         return ctx->status;
     if (s->has_vocab) {
         if (s->bos == SOURCE_UNSAID)

@@ -23,16 +23,29 @@
 
 #define TOOLS_LLU(x) ((unsigned long long)(x))
 
-/* Leaves a status and its sentence in the context, as the library's own functions do. */
+/* How many bytes at `at` (of `size`, which is not 0) are a character that a terminal would obey
+ * rather than show: a control of ASCII is one, and those from U+0080 to U+009F take two in UTF-8.
+ */
+TOOLS_FN size_t control_size(const char *at, size_t size)
+{
+    const unsigned char c = (unsigned char)at[0], next = size > 1 ? (unsigned char)at[1] : 0;
+    return c < 0x20 || c == 0x7f ? 1 : c == 0xc2 && next >= 0x80 && next < 0xa0 ? 2 : 0;
+}
+
+/* Leaves a status and its sentence in the context, as the library's own functions do. The sentence
+ * may quote names from files: a control character in one becomes a question mark. */
 TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
     TOOLS_PRINTF(3, 4);
 TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
 {
+    char *at;
     va_list args;
     ctx->status = status;
     va_start(args, format);
     vsnprintf(ctx->message, sizeof ctx->message, format, args);
     va_end(args);
+    for (at = ctx->message; *at; at++)
+        memset(at, '?', control_size(at, strlen(at)));
     return status;
 }
 #ifdef __clang_analyzer__ /* it does not look into a function of any number of arguments */
@@ -45,15 +58,16 @@ TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *fo
 typedef char shown[64];
 TOOLS_FN const char *show(shown out, const char *text, size_t size)
 {
-    size_t i, n = 0;
+    size_t i, n = 0, control = 0; /* bytes of a control character to come */
     for (i = 0; i < size; i++) {
         unsigned char c = (unsigned char)text[i];
+        control = control > 1 ? control - 1 : control_size(text + i, size - i);
         if (n + 8 > sizeof(shown)) {
             memcpy(out + n, "...", 3);
             n += 3;
             break;
         }
-        if (c >= 0x20 && c != 0x7f)
+        if (control == 0)
             out[n++] = (char)c;
         else
             n += (size_t)snprintf(out + n, 5, "\\x%02x", (unsigned)c);
@@ -189,10 +203,9 @@ TOOLS_FN attn_status read_all(attn_ctx *ctx, arena *memory, FILE *file, const ch
 }
 
 /* Reads a small file whole: configurations and vocabularies, not weights. */
-TOOLS_FN attn_status read_file(attn_ctx *ctx, arena *memory, const char *path, char **bytes,
-                               size_t *size)
+TOOLS_FN attn_status read_file(attn_ctx *ctx, arena *memory, const char *path, size_t limit,
+                               char **bytes, size_t *size)
 {
-    const size_t limit = (size_t)1 << 28;
     attn_status status;
     FILE *file = open_input(ctx, path);
     if (!file)
@@ -205,7 +218,9 @@ TOOLS_FN attn_status read_file(attn_ctx *ctx, arena *memory, const char *path, c
 }
 
 /* A table from strings to numbers: open addressing, at most half full, made for a known number of
- * strings, which it does not copy. */
+ * strings, which it does not copy. The strings come from files, and a file could hold a hundred
+ * thousand that fall into one place, were it known which do: so where a string falls depends on a
+ * seed that is another in every run. Nothing else depends on it. */
 typedef struct name_slot {
     const char *text;
     size_t size;
@@ -214,6 +229,7 @@ typedef struct name_slot {
 typedef struct name_table {
     name_slot *slots;
     size_t mask;
+    uint64_t seed;
 } name_table;
 
 TOOLS_FN attn_status names_init(attn_ctx *ctx, arena *memory, name_table *table, size_t count)
@@ -222,21 +238,29 @@ TOOLS_FN attn_status names_init(attn_ctx *ctx, arena *memory, name_table *table,
     while (n / 2 < count && n <= SIZE_MAX / 2)
         n *= 2;
     table->mask = n - 1;
+    table->seed = system_seed();
     table->slots = (name_slot *)arena_alloc(ctx, memory, n, sizeof(name_slot));
     return table->slots ? ATTN_OK : ctx->status;
 }
 
-/* The slot where the string a, continued by b, is or would be. (FNV-1a.) */
+/* Folding the upper half back at every byte lets all of the seed decide where a difference between
+ * two strings goes; by the product alone it would go the same way for most seeds. */
+TOOLS_FN uint64_t names_hash(uint64_t hash, const char *text, size_t size)
+{
+    size_t i;
+    for (i = 0; i < size; i++) {
+        hash = (hash ^ (unsigned char)text[i]) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+
+/* The slot where the string a, continued by b, is or would be. */
 TOOLS_FN name_slot *names_slot(const name_table *table, const char *a, size_t n, const char *b,
                                size_t m)
 {
-    uint64_t hash = 14695981039346656037u;
-    size_t i;
-    for (i = 0; i < n; i++)
-        hash = (hash ^ (unsigned char)a[i]) * 1099511628211u;
-    for (i = 0; i < m; i++)
-        hash = (hash ^ (unsigned char)b[i]) * 1099511628211u;
-    for (i = (size_t)(hash ^ hash >> 32) & table->mask;; i = (i + 1) & table->mask) {
+    size_t i = (size_t)names_hash(names_hash(table->seed, a, n), b, m) & table->mask;
+    for (;; i = (i + 1) & table->mask) {
         name_slot *slot = &table->slots[i];
         if (!slot->text)
             return slot;

@@ -6,7 +6,8 @@
  *     the tensors' data, from the next multiple of general.alignment on
  *
  * Dimensions are listed fastest first, and linear layers are [out, in] when read slowest first.
- * The vocabulary is among the keys. Everything in front of the data is read in one pass. */
+ * The vocabulary is among the keys. Everything in front of the data is read in one pass, and of the
+ * keys' values only those are kept that matter here. */
 #ifndef TOOLS_GGUF_H
 #define TOOLS_GGUF_H
 
@@ -104,6 +105,12 @@ TOOLS_FN const char *gguf_key(int key)
 
 TOOLS_FN int gguf_bytes(gguf_reader *g, void *bytes, uint64_t size, const char *what)
 {
+    if (g->at + size > SOURCE_MAX_HEADER && size <= g->f->size - g->at) {
+        tool_fail(g->ctx, ATTN_E_FORMAT,
+                  "%s: %s ends beyond byte %d, the most that can be in front of the tensors' data",
+                  g->f->name, what, (int)SOURCE_MAX_HEADER);
+        return 0;
+    }
     if (size > g->f->size - g->at) {
         tool_fail(g->ctx, ATTN_E_FORMAT,
                   "%s ends at byte %llu, in the middle of %s: the file was "
@@ -150,12 +157,18 @@ TOOLS_FN int gguf_count(gguf_reader *g, uint64_t *count, uint64_t each, const ch
     return 1;
 }
 
+/* A string; without `string` it is passed over. */
 TOOLS_FN int gguf_text(gguf_reader *g, gguf_string *string, const char *what)
 {
     uint64_t size;
     char *text;
     if (!gguf_count(g, &size, 1, what))
         return 0;
+    for (; !string && size > sizeof g->s->raw; size -= sizeof g->s->raw)
+        if (!gguf_bytes(g, g->s->raw, sizeof g->s->raw, what))
+            return 0;
+    if (!string)
+        return gguf_bytes(g, g->s->raw, size, what);
     text = (char *)arena_alloc(g->ctx, &g->s->memory, (size_t)size + 1, 1);
     string->text = text;
     string->size = (size_t)size;
@@ -181,8 +194,6 @@ TOOLS_FN int gguf_scalar(gguf_reader *g, uint32_t type, gguf_value *v, const cha
     return 1;
 }
 
-TOOLS_FN int gguf_any(gguf_reader *g, gguf_value *v, int depth, const char *what);
-
 /* An array; only strings and whole numbers are kept, and only if v is not NULL. */
 TOOLS_FN int gguf_array(gguf_reader *g, gguf_value *v, int depth, const char *what)
 {
@@ -203,6 +214,12 @@ TOOLS_FN int gguf_array(gguf_reader *g, gguf_value *v, int depth, const char *wh
     }
     if (!gguf_count(g, &count, gguf_type_size(type), what))
         return 0;
+    if (v && count > VOCAB_MAX_TOKENS) {
+        tool_fail(g->ctx, ATTN_E_FORMAT,
+                  "%s: %s has %llu elements; %d is the most that it can have", g->f->name, what,
+                  TOOLS_LLU(count), (int)VOCAB_MAX_TOKENS);
+        return 0;
+    }
     if (v) {
         v->is_array = 1;
         v->type = type;
@@ -218,7 +235,7 @@ TOOLS_FN int gguf_array(gguf_reader *g, gguf_value *v, int depth, const char *wh
     }
     for (i = 0; i < count; i++) {
         if (type == GGUF_STRING) {
-            if (!gguf_text(g, v ? &v->strings[i] : &element.string, what))
+            if (!gguf_text(g, v ? &v->strings[i] : NULL, what))
                 return 0;
         } else if (type == GGUF_ARRAY) {
             if (!gguf_array(g, NULL, depth + 1, what))
@@ -233,20 +250,25 @@ TOOLS_FN int gguf_array(gguf_reader *g, gguf_value *v, int depth, const char *wh
     return 1;
 }
 
-TOOLS_FN int gguf_any(gguf_reader *g, gguf_value *v, int depth, const char *what)
+/* A value of any type; without v it is passed over. */
+TOOLS_FN int gguf_any(gguf_reader *g, gguf_value *v, const char *what)
 {
-    if (!gguf_u32(g, &v->type, what))
+    gguf_value ignored;
+    uint32_t type;
+    if (!gguf_u32(g, &type, what))
         return 0;
-    if (v->type >= GGUF_N_TYPES) {
+    if (type >= GGUF_N_TYPES) {
         tool_fail(g->ctx, ATTN_E_FORMAT, "%s: the type of %s is %u, which GGUF does not have",
-                  g->f->name, what, (unsigned)v->type);
+                  g->f->name, what, (unsigned)type);
         return 0;
     }
-    if (v->type == GGUF_STRING)
-        return gguf_text(g, &v->string, what);
-    if (v->type == GGUF_ARRAY)
-        return gguf_array(g, v, depth, what);
-    return gguf_scalar(g, v->type, v, what);
+    if (v)
+        v->type = type;
+    if (type == GGUF_STRING)
+        return gguf_text(g, v ? &v->string : NULL, what);
+    if (type == GGUF_ARRAY)
+        return gguf_array(g, v, 0, what);
+    return gguf_scalar(g, type, v ? v : &ignored, what);
 }
 
 /* All keys; those that matter go into `values`. */
@@ -255,22 +277,27 @@ TOOLS_FN int gguf_read_keys(gguf_reader *g, uint64_t n_keys, gguf_value *values)
     uint64_t i;
     int key;
     for (i = 0; i < n_keys; i++) {
-        gguf_string name = {NULL, 0};
-        gguf_value ignored;
+        const char *name = (const char *)g->s->raw;
+        uint64_t size;
         shown what;
-        memset(&ignored, 0, sizeof ignored);
-        if (!gguf_text(g, &name, "a key's name"))
+        if (!gguf_count(g, &size, 1, "a key's name"))
+            return 0;
+        if (size > sizeof g->s->raw) {
+            tool_fail(g->ctx, ATTN_E_FORMAT, "%s: a key's name has %llu bytes; GGUF allows 65535",
+                      g->f->name, TOOLS_LLU(size));
+            return 0;
+        }
+        if (!gguf_bytes(g, g->s->raw, size, "a key's name"))
             return 0;
         for (key = 0; key < N_KEYS; key++)
-            if (strlen(gguf_key(key)) == name.size &&
-                memcmp(gguf_key(key), name.text, name.size) == 0)
+            if (strlen(gguf_key(key)) == size && memcmp(gguf_key(key), name, (size_t)size) == 0)
                 break;
-        show(what, name.text, name.size);
+        show(what, name, (size_t)size);
         if (key < N_KEYS && values[key].present) {
             tool_fail(g->ctx, ATTN_E_FORMAT, "%s: the key %s appears twice", g->f->name, what);
             return 0;
         }
-        if (!gguf_any(g, key < N_KEYS ? &values[key] : &ignored, 0, what))
+        if (!gguf_any(g, key < N_KEYS ? &values[key] : NULL, what))
             return 0;
         if (key < N_KEYS)
             values[key].present = 1;
@@ -433,7 +460,14 @@ TOOLS_FN int gguf_place(gguf_reader *g, uint64_t start, uint64_t alignment)
 }
 
 /* What ggml calls the type of a token. */
-enum { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER, TOKEN_UNUSED, TOKEN_BYTE };
+enum {
+    GGUF_TOKEN_NORMAL = 1,
+    GGUF_TOKEN_UNKNOWN,
+    GGUF_TOKEN_CONTROL,
+    GGUF_TOKEN_USER,
+    GGUF_TOKEN_UNUSED,
+    GGUF_TOKEN_BYTE
+};
 
 TOOLS_FN int gguf_read_vocab(gguf_reader *g, const gguf_value *values)
 {
@@ -467,13 +501,14 @@ TOOLS_FN int gguf_read_vocab(gguf_reader *g, const gguf_value *values)
         return 0;
     for (i = 0; i < tokens->count; i++) {
         const gguf_string *t = &tokens->strings[i];
-        const int64_t type = types->present && types->numbers ? types->numbers[i] : TOKEN_NORMAL;
-        if (type == TOKEN_UNUSED)
+        const int64_t type =
+            types->present && types->numbers ? types->numbers[i] : GGUF_TOKEN_NORMAL;
+        if (type == GGUF_TOKEN_UNUSED)
             continue;
         if (vocab_add(g->ctx, v, i, t->text, t->size))
             return 0;
-        v->tokens[i].special = type == TOKEN_CONTROL || type == TOKEN_UNKNOWN ||
-                               type == TOKEN_USER ||
+        v->tokens[i].special = type == GGUF_TOKEN_CONTROL || type == GGUF_TOKEN_UNKNOWN ||
+                               type == GGUF_TOKEN_USER ||
                                (t->size == strlen(VOCAB_END_OF_TEXT) &&
                                 memcmp(t->text, VOCAB_END_OF_TEXT, t->size) == 0);
     }

@@ -6,6 +6,14 @@
 
 #include "safetensors.h"
 
+enum { HF_MAX_CONFIG = 1 << 20 }; /* bytes; one of GPT-2's has some hundred */
+
+/* What a directory may hold that is read, besides shards. */
+static const char *const hf_files[] = {
+    "config.json",   "model.safetensors", "model.safetensors.index.json",
+    "vocab.json",    "merges.txt",        "added_tokens.json",
+    "tokenizer.json"};
+
 TOOLS_FN attn_status hf_refuse(attn_ctx *ctx, const char *key, const json_value *v,
                                const char *expected)
 {
@@ -162,7 +170,7 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
         return ctx->status;
     }
     if (system_exists(index)) {
-        if (read_file(ctx, &s->memory, index, &text, &size) == ATTN_OK &&
+        if (read_file(ctx, &s->memory, index, VOCAB_MAX_FILE, &text, &size) == ATTN_OK &&
             json_parse(ctx, index, text, size, &root) == ATTN_OK)
             hf_open_shards(ctx, s, dir, json_get(root, "weight_map"));
         free(root);
@@ -191,7 +199,7 @@ TOOLS_FN attn_status hf_open(attn_ctx *ctx, source *s, const char *dir)
     if (!system_exists(config))
         return tool_fail(ctx, ATTN_E_IO,
                          "%s holds no config.json, which a Hugging Face directory would", dir);
-    if (read_file(ctx, &s->memory, config, &text, &size) == ATTN_OK &&
+    if (read_file(ctx, &s->memory, config, HF_MAX_CONFIG, &text, &size) == ATTN_OK &&
         json_parse(ctx, config, text, size, &root) == ATTN_OK)
         hf_read_config(ctx, s, root);
     free(root);

@@ -1,5 +1,10 @@
 /* JSON, strictly by RFC 8259, into one array of values.
  *
+ * A text of one byte for a value would take fifty times its size here, so there are at most
+ * JSON_MAX_VALUES values, 48 MB of them; GPT-2's tokenizer.json has a tenth of that. With the
+ * limits of files and of vocabularies this keeps all that the readers of headers, configurations
+ * and vocabularies take below half a gigabyte, whatever the files hold.
+ *
  * A value is followed in the array by what it contains, so a tree needs no pointers: the first
  * child of v is v + 1, and what comes after v and all its children is v + v->span. Strings are
  * decoded where they stand in the text (they only ever get shorter), so the text must stay. A key
@@ -28,7 +33,7 @@ typedef struct json_value {
     size_t span; /* values in this one's tree, itself included */
 } json_value;
 
-enum { JSON_MAX_DEPTH = 64 };
+enum { JSON_MAX_DEPTH = 64, JSON_MAX_VALUES = 1 << 20 };
 
 typedef struct json_parser {
     attn_ctx *ctx;
@@ -58,14 +63,20 @@ TOOLS_FN void json_blank(json_parser *j)
         }
 }
 
-/* The index of a new value; SIZE_MAX without memory. */
+/* The index of a new value; SIZE_MAX after a message. */
 TOOLS_FN size_t json_add(json_parser *j, json_kind kind)
 {
     if (j->n == j->capacity) {
         size_t larger = j->capacity ? j->capacity * 2 : 256;
         json_value *values = NULL;
-        if (larger <= SIZE_MAX / sizeof(json_value))
-            values = (json_value *)realloc(j->values, larger * sizeof(json_value));
+        if (j->n == JSON_MAX_VALUES) {
+            tool_fail(j->ctx, ATTN_E_FORMAT,
+                      "%s holds more than %d values, the most that such a "
+                      "file can hold here",
+                      base_name(j->name), (int)JSON_MAX_VALUES);
+            return SIZE_MAX;
+        }
+        values = (json_value *)realloc(j->values, larger * sizeof(json_value));
         if (!values) {
             tool_fail(j->ctx, ATTN_E_MEMORY, "no memory to read %s", base_name(j->name));
             return SIZE_MAX;

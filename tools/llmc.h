@@ -89,7 +89,7 @@ TOOLS_FN attn_status llmc_open(attn_ctx *ctx, source *s, const char *path)
                          "today's train_gpt2.py",
                          f->name);
     for (i = 2; i < 8; i++)
-        if (n[i] == 0 || n[i] > 1 << 24)
+        if (n[i] == 0 || n[i] > (i == 4 ? SOURCE_MAX_LAYERS : SOURCE_MAX_SIZE))
             return tool_fail(ctx, ATTN_E_FORMAT,
                              "%s: number %d of its header is %llu, which "
                              "cannot be",

@@ -9,8 +9,6 @@
 
 #include "source.h"
 
-enum { SAFETENSORS_MAX_HEADER = 100000000 }; /* as in the original reader */
-
 /* Bytes of one element, 0 for a dtype unknown here. Only the first three can be converted. */
 TOOLS_FN unsigned safetensors_dtype(const json_value *name, source_dtype *dtype)
 {
@@ -119,6 +117,7 @@ TOOLS_FN attn_status safetensors_open(attn_ctx *ctx, source *s, const char *path
     unsigned char start[8];
     uint64_t size;
     char *text;
+    arena header = {NULL}; /* there may be many shards */
     json_value *root = NULL;
     const json_value *v;
     size_t i, first = s->n_tensors;
@@ -130,15 +129,17 @@ TOOLS_FN attn_status safetensors_open(attn_ctx *ctx, source *s, const char *path
     if (source_bytes(ctx, f, 0, start, 8))
         return ctx->status;
     size = get_u64(start);
-    if (size > f->size - 8 || size > SAFETENSORS_MAX_HEADER)
+    if (size > f->size - 8 || size > SOURCE_MAX_HEADER)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "%s has %llu bytes, but its header alone should have "
                          "%llu; it is no safetensors file, or was cut short",
                          f->name, TOOLS_LLU(f->size), TOOLS_LLU(size));
-    text = (char *)arena_alloc(ctx, &s->memory, (size_t)size + 1, 1);
+    text = (char *)arena_alloc(ctx, &header, (size_t)size + 1, 1);
     if (!text || source_bytes(ctx, f, 8, text, (size_t)size) ||
-        json_parse(ctx, f->name, text, (size_t)size, &root))
+        json_parse(ctx, f->name, text, (size_t)size, &root)) {
+        arena_free(&header);
         return ctx->status;
+    }
     if (root->kind != JSON_OBJECT)
         tool_fail(ctx, ATTN_E_FORMAT, "%s: its header is not a JSON object", f->name);
     for (i = 0, v = root + 1; root->kind == JSON_OBJECT && i < root->size; i++, v += v->span)
@@ -146,6 +147,7 @@ TOOLS_FN attn_status safetensors_open(attn_ctx *ctx, source *s, const char *path
             safetensors_entry(ctx, s, f, v, size + 8))
             break;
     free(root);
+    arena_free(&header);
     return ctx->status ? ctx->status : safetensors_check_cover(ctx, s, f, first, size + 8);
 }
 

@@ -25,6 +25,15 @@ typedef struct source_file {
 
 enum { SOURCE_MAX_DIMS = 4 };
 
+/* The bounds of attn_model_open: layers, and every other size of a model. A checkpoint can name a
+ * few tensors more than the layers have; the header that lists them is in memory for a while. */
+enum {
+    SOURCE_MAX_LAYERS = 1 << 16,
+    SOURCE_MAX_SIZE = 1 << 24,
+    SOURCE_MAX_TENSORS = 1 << 20,
+    SOURCE_MAX_HEADER = 100000000 /* as in the original reader of safetensors */
+};
+
 typedef struct source_tensor {
     const char *name; /* "h.0.ln_1.weight", without a prefix; ends in a zero */
     source_dtype dtype;
@@ -121,7 +130,13 @@ TOOLS_FN source_tensor *source_add(attn_ctx *ctx, source *s)
 {
     if (s->n_tensors == s->capacity) {
         size_t larger = s->capacity ? 2 * s->capacity : 256;
-        source_tensor *tensors = (source_tensor *)realloc(s->tensors, larger * sizeof *s->tensors);
+        source_tensor *tensors;
+        if (s->n_tensors == SOURCE_MAX_TENSORS) {
+            tool_fail(ctx, ATTN_E_FORMAT, "the checkpoint has more than %d tensors",
+                      (int)SOURCE_MAX_TENSORS);
+            return NULL;
+        }
+        tensors = (source_tensor *)realloc(s->tensors, larger * sizeof *s->tensors);
         if (!tensors) {
             tool_fail(ctx, ATTN_E_MEMORY, "no memory for a list of %llu tensors",
                       TOOLS_LLU(larger));

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <time.h>
 #include <sys/types.h>
 #include <sys/stat.h>
 
@@ -29,6 +30,7 @@
 #include <fcntl.h>
 #include <io.h>
 #include <process.h>
+#include <stdlib.h>
 #include <string.h>
 
 SYSTEM_FN int system_seek(FILE *file, uint64_t offset)
@@ -60,9 +62,12 @@ SYSTEM_FN const char *system_not_a_file(const char *path)
 {
     return system_is_directory(path) ? "a directory" : NULL;
 }
+/* By name, for what else there is to go by is not the same on all file systems here. */
 SYSTEM_FN int system_same_file(const char *a, const char *b)
 {
-    return _stricmp(a, b) == 0;
+    char x[_MAX_PATH], y[_MAX_PATH];
+    return _fullpath(x, a, sizeof x) && _fullpath(y, b, sizeof y) && _stricmp(x, y) == 0 &&
+           system_exists(a);
 }
 SYSTEM_FN int system_sync(FILE *file)
 {
@@ -159,5 +164,17 @@ SYSTEM_FN int system_replace(const char *from, const char *to)
     return rename(from, to);
 }
 #endif
+
+/* A number that differs from run to run, so that no file can have been made for it. It is no secret
+ * to anybody who looks into the process. */
+SYSTEM_FN uint64_t system_seed(void)
+{
+    const uint64_t odd = 0x9e3779b97f4a7c15u;
+    uint64_t seed = (uint64_t)time(NULL);
+    seed = (seed ^ (uint64_t)clock()) * odd;
+    seed = (seed ^ seed >> 32 ^ (uint64_t)system_process()) * odd;
+    seed = (seed ^ seed >> 32 ^ (uint64_t)(uintptr_t)&seed) * odd;
+    return seed ^ seed >> 32;
+}
 
 #endif

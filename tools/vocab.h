@@ -30,8 +30,9 @@ typedef struct vocab {
     name_table by_parts; /* merges, by the bytes of their first two ids */
 } vocab;
 
-/* Ids may have gaps, but no file gets to ask for memory without bound. */
-enum { VOCAB_MAX_GAP = 1 << 20 };
+/* No file gets to ask for memory without bound: ids, which may have gaps, are below the first of
+ * these, and there are no more merges. GPT-2 has 50257 tokens, and the file is a few megabytes. */
+enum { VOCAB_MAX_TOKENS = 1 << 20, VOCAB_MAX_FILE = 1 << 26 };
 #define VOCAB_END_OF_TEXT "<|endoftext|>"
 
 TOOLS_FN attn_status vocab_init(attn_ctx *ctx, vocab *v, arena *memory, const char *name,
@@ -40,6 +41,11 @@ TOOLS_FN attn_status vocab_init(attn_ctx *ctx, vocab *v, arena *memory, const ch
     memset(v, 0, sizeof *v);
     v->memory = memory;
     v->name = base_name(name);
+    if (n_tokens > VOCAB_MAX_TOKENS || n_merges > VOCAB_MAX_TOKENS)
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s: a vocabulary of %llu tokens and up to %llu merges; %d is the most "
+                         "that there can be of either",
+                         v->name, TOOLS_LLU(n_tokens), TOOLS_LLU(n_merges), (int)VOCAB_MAX_TOKENS);
     v->n_tokens = n_tokens;
     v->tokens = (vocab_token *)arena_alloc(ctx, memory, n_tokens, sizeof *v->tokens);
     v->merges = (uint32_t(*)[3])arena_alloc(ctx, memory, n_merges, sizeof *v->merges);
@@ -275,7 +281,7 @@ TOOLS_FN attn_status vocab_count(attn_ctx *ctx, const char *file, const json_val
                                  size_t *n_tokens)
 {
     const json_value *m;
-    uint64_t id, most = object ? object->size + (uint64_t)VOCAB_MAX_GAP : 0;
+    uint64_t id;
     size_t i;
     shown name;
     if (!object || object->kind != JSON_OBJECT || object->size == 0)
@@ -284,11 +290,12 @@ TOOLS_FN attn_status vocab_count(attn_ctx *ctx, const char *file, const json_val
                          "ids",
                          base_name(file));
     for (m = object + 1, i = 0; i < object->size; i++, m += m->span) {
-        if (!json_u64(m, &id) || id >= most)
+        if (!json_u64(m, &id) || id >= VOCAB_MAX_TOKENS)
             return tool_fail(ctx, ATTN_E_FORMAT,
                              "%s: the id of \"%s\" is not a whole number below "
-                             "%llu",
-                             base_name(file), show(name, m->key, m->key_size), TOOLS_LLU(most));
+                             "%d",
+                             base_name(file), show(name, m->key, m->key_size),
+                             (int)VOCAB_MAX_TOKENS);
         if (id >= *n_tokens)
             *n_tokens = (size_t)id + 1;
     }
@@ -363,13 +370,13 @@ TOOLS_FN attn_status vocab_load_pair(attn_ctx *ctx, vocab *v, arena *memory, con
         return ctx->status;
     if (!system_exists(merges_path))
         return tool_fail(ctx, ATTN_E_IO, "there is a vocab.json but no merges.txt in %s", dir);
-    if (read_file(ctx, memory, merges_path, &merges, &merges_size) ||
-        read_file(ctx, memory, vocab_path, &text, &size) ||
+    if (read_file(ctx, memory, merges_path, VOCAB_MAX_FILE, &merges, &merges_size) ||
+        read_file(ctx, memory, vocab_path, VOCAB_MAX_FILE, &text, &size) ||
         json_parse(ctx, vocab_path, text, size, &root) ||
         vocab_count(ctx, vocab_path, root, &n_tokens))
         goto done;
     if (system_exists(added_path) &&
-        (read_file(ctx, memory, added_path, &added_text, &added_size) ||
+        (read_file(ctx, memory, added_path, VOCAB_MAX_FILE, &added_text, &added_size) ||
          json_parse(ctx, added_path, added_text, added_size, &added)))
         goto done;
     if (added && (added->kind != JSON_OBJECT || added->size) &&
@@ -430,8 +437,7 @@ TOOLS_FN attn_status vocab_check_rules(attn_ctx *ctx, const json_value *root)
 }
 
 /* "added_tokens": [{"id": 50256, "content": "<|endoftext|>", ...}, ...] */
-TOOLS_FN attn_status vocab_added(attn_ctx *ctx, vocab *v, const json_value *list, uint64_t most,
-                                 size_t *n_tokens)
+TOOLS_FN attn_status vocab_added(attn_ctx *ctx, vocab *v, const json_value *list, size_t *n_tokens)
 {
     const json_value *m = list ? list + 1 : NULL, *content;
     uint64_t id;
@@ -442,7 +448,7 @@ TOOLS_FN attn_status vocab_added(attn_ctx *ctx, vocab *v, const json_value *list
         return tool_fail(ctx, ATTN_E_FORMAT, "tokenizer.json: added_tokens is not a list");
     for (i = 0; i < list->size; i++, m += m->span) {
         content = json_get(m, "content");
-        if (!json_u64(json_get(m, "id"), &id) || id >= most || !content ||
+        if (!json_u64(json_get(m, "id"), &id) || id >= VOCAB_MAX_TOKENS || !content ||
             content->kind != JSON_STRING || content->size == 0)
             return tool_fail(ctx, ATTN_E_FORMAT,
                              "tokenizer.json: entry %llu of added_tokens has "
@@ -486,10 +492,9 @@ TOOLS_FN attn_status vocab_load_json(attn_ctx *ctx, vocab *v, arena *memory, con
     const json_value *model, *tokens, *merges, *added;
     json_value *root = NULL;
     size_t size, n_tokens = 0;
-    uint64_t most;
     char *text;
-    if (read_file(ctx, memory, path, &text, &size) || json_parse(ctx, path, text, size, &root) ||
-        vocab_check_rules(ctx, root))
+    if (read_file(ctx, memory, path, VOCAB_MAX_FILE, &text, &size) ||
+        json_parse(ctx, path, text, size, &root) || vocab_check_rules(ctx, root))
         goto done;
     model = json_get(root, "model");
     tokens = json_get(model, "vocab");
@@ -501,10 +506,9 @@ TOOLS_FN attn_status vocab_load_json(attn_ctx *ctx, vocab *v, arena *memory, con
     }
     if (vocab_count(ctx, path, tokens, &n_tokens))
         goto done;
-    most = tokens->size + (uint64_t)VOCAB_MAX_GAP;
-    if (vocab_added(ctx, NULL, added, most, &n_tokens) ||
+    if (vocab_added(ctx, NULL, added, &n_tokens) ||
         vocab_init(ctx, v, memory, path, n_tokens, merges->size) || vocab_add_all(ctx, v, tokens) ||
-        vocab_added(ctx, v, added, most, NULL))
+        vocab_added(ctx, v, added, NULL))
         goto done;
     vocab_merge_list(ctx, v, merges);
 done:
