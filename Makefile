@@ -104,9 +104,10 @@ FUZZ_COMPILE = clang -std=c99 -O1 -g1 -mllvm -pragma-unroll-threshold=1 -Wno-pas
                -DTEST_BUILD='"$(BUILD)"' \
                -fsanitize=address,undefined -fno-sanitize-recover=undefined
 
-$(FUZZ)/attn.o: attn.h
+$(FUZZ)/attn.o: attn.h tests/fuzz/untraced.txt
 	@mkdir -p $(@D)
-	$(FUZZ_COMPILE) -fsanitize=fuzzer-no-link -DATTN_IMPLEMENTATION -x c -c $< -o $@
+	$(FUZZ_COMPILE) -fsanitize=fuzzer-no-link -fsanitize-coverage-ignorelist=tests/fuzz/untraced.txt \
+	    -DATTN_IMPLEMENTATION -x c -c $< -o $@
 
 $(FUZZ)/target-%: $(FUZZ)/attn.o tests/fuzz/fuzz.h tests/fuzz/driver.c $(wildcard tests/fuzz/*.c tools/*.[ch])
 	$(FUZZ_COMPILE) -fsanitize=fuzzer -DATTN__IMPLEMENTED -DTARGET=fuzz_$* tests/fuzz/driver.c \

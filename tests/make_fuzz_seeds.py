@@ -66,7 +66,8 @@ def stand_ins():
 def tokenizer_json():
     vocab = {s: i for i, s in enumerate(stand_ins())}
     vocab["ab"] = 256
-    return {"model": {"type": "BPE", "vocab": vocab, "merges": ["a b"]},
+    return {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+            "model": {"type": "BPE", "vocab": vocab, "merges": ["a b"]},
             "added_tokens": [{"id": 257, "content": "<|endoftext|>", "special": True}]}
 
 
@@ -126,14 +127,34 @@ def main():
             "  \n \t a   b\u00a0\u3000c\u2028 ", "café \u4e2d\u6587 \ud55c \U0001f408 ½٣ e\u0301",
             "'s't 's'' 'll're", "\r\n\r\n   end   "]):
         put("tokenizer", f"text-{number}", b"\0" + text.encode())
-    put("tokenizer", "bytes", b"\2a\xff\xfe\xe2\x82 \xf0\x9f\x90 \xed\xa0\x80 \xc0\x80b")
+    put("tokenizer", "bytes", b"\x08a\xff\xfe\xe2\x82 \xf0\x9f\x90 \xed\xa0\x80 \xc0\x80b")
     put("tokenizer", "merges", b"\1\6ab\x80cbc\x81a\x80\x80aaabcabcabcab abc cab aaaa")
     put("tokenizer", "letters", b"\1\5aaaa\x80\x80\x80aa\x80aaaaaaaaa a aaaaaaaa")
-    put("session", "feeds", bytes([8, 3, 1, 2, 3, 24, 2, 9, 9, 0, 1, 2, 4, 5, 2, 6, 7, 1, 8, 5, 7, 3]))
-    put("session", "loop", bytes([8, 6, 1, 2, 3, 1, 2, 3, 5, 8, 4, 4, 5, 9, 9, 9, 9, 9, 3, 1, 2, 19, 0]))
-    put("session", "stop", bytes([8, 2, 5, 5, 7, 3, 3, 1, 2, 3, 1, 1, 40, 1, 7, 0, 8, 1, 4]))
-    put("sampler", "greedy", bytes([8, 2, 64, 64, 64, 64, 10, 0, 1, 20, 21, *range(60, 68)]))
-    put("sampler", "filters", bytes([9, 3, 72, 138, 138, 74, 14, 2, 1, 20, 21, 22, *range(50, 59)]))
+    put("tokenizer", "end-of-text", b"\0a <|endoftext|><|endoftext <|endoftext|>\n b<|endoftext|>")
+    # a special token, one that begins like it and is longer, and one that the merges make as well
+    put("tokenizer", "special", b"\1\xc2aaaa\x80\0\x20<|\0\x22>\3\x02 <|<|><|aaaa a<|>|< |>aa")
+    put("tokenizer", "windows", b"\x07\5aaaa\x80\x80\x80aa\x80a\1\xffa\2\xffba\1\xc0a\3\x90aab\1\xff ")
+    put("tokenizer", "words", b"\2\5\xa0 once\7\x83\n 12's!\1\xffl\2\xe0 \n")
+    # calls: 16 * session + kind (0 batch, 1 rewind, 3 copy, 4 score, 5 generate, 7 stopped, 8 feed,
+    # 11 the cache, 12 a hook that watches), then what each takes
+    put("session", "feeds", bytes([8, 35, 1, 2, 3, 24, 34, 9, 9, 0, 2, 0, 16, 34, 4, 5, 0, 34, 6, 7,
+                                   1, 8, 5, 7, 35, 3, 9, 27, 40, 2, 13]))
+    put("session", "loop", bytes([8, 38, 1, 2, 3, 1, 2, 3, 5, 5, 30, 4, 5, 200, 9, 3, 5, 16, 20, 3, 1]))
+    put("session", "stop", bytes([8, 34, 5, 5, 7, 3, 35, 1, 2, 3, 1, 1, 8, 34, 4, 4, 7, 131, 47, 1, 2, 3, 4]))
+    put("session", "score", bytes([12, 4, 31, *range(1, 13), 27, 0, 1, 2, 3, 20, 30, 7, 8, 9, 5, 5, 5, 5, 5, 5]))
+    put("session", "listener", bytes([56, 35, 1, 2, 3, 53, 192, 12, 33, 5, 3, 53, 8, 39, 59, 1, 2, 0, 30]))
+    # feed 5, back to 2; then layers 1 and 2 of the same tokens, from the stream that enters them;
+    # then layer 0 alone of others, and what follows it
+    put("session", "layers", bytes([8, 37, 1, 2, 3, 4, 5, 1, 2, 0, 0, 149, 0, 227,
+                                    0, 0, 148 + 4, 4, 34, 6, 7, 0, 0, 161, 2, 226]))
+    put("session", "kinds", bytes([8, 35, 1, 2, 3, 24, 35, 1, 2, 3, 3, 1, 67, 1, 51, 0, 35, 2, 8, 34, 4, 4]))
+    # sizes, seen; temperature, top-p, min-p, repetition penalty; top-k, last seen, seed; seen, logits
+    put("sampler", "greedy", bytes([8, 16, 64, 64, 64, 64, 10, 0, 1, 20, 21, *range(60, 68)]))
+    put("sampler", "filters", bytes([9, 24, 72, 138, 138, 74, 14, 2, 1, 20, 21, 22, *range(50, 59)]))
+    put("sampler", "top-p", bytes([12, 7, 72, 68, 64, 64, 10, 0, 3, *range(60, 72)]))
+    put("sampler", "top-k-then-p", bytes([12, 7, 72, 68, 64, 64, 15, 0, 3, *range(60, 72)]))
+    put("sampler", "equal", bytes([6, 7, 72, 68, 64, 64, 10, 0, 4, *[64] * 6]))
+    put("sampler", "min-p", bytes([12, 7, 80, 64, 65, 64, 10, 0, 5, *range(60, 72)]))
     put("hooks", "all", bytes([0, 10, 1, 42, 5]))
     put("hooks", "write", bytes([3, 200, 20, *([1] * 20), 0, 70, 9, *([1, 4] * 5), 3]))
     put("hooks", "stop", bytes([0, 10, 1, 42, 4, 150, 20, *([3] * 10), 4, *([1] * 9), 3]))

@@ -2,7 +2,7 @@
  * numbers, stop, or read the session; logits that are the same again once the hooks are gone. */
 #include "fuzz.h"
 
-enum { MOST_NAMES = 80, MOST_HOOKS = 4, TOKENS = 6 };
+enum { MOST_NAMES = 120, MOST_HOOKS = 4, TOKENS = 6 };
 
 static char names[MOST_NAMES][64];
 static int n_names, n_usual; /* those from n_usual on are made on request only */
