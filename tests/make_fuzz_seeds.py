@@ -155,9 +155,19 @@ def main():
     put("sampler", "top-k-then-p", bytes([12, 7, 72, 68, 64, 64, 15, 0, 3, *range(60, 72)]))
     put("sampler", "equal", bytes([6, 7, 72, 68, 64, 64, 10, 0, 4, *[64] * 6]))
     put("sampler", "min-p", bytes([12, 7, 80, 64, 65, 64, 10, 0, 5, *range(60, 72)]))
-    put("hooks", "all", bytes([0, 10, 1, 42, 5]))
-    put("hooks", "write", bytes([3, 200, 20, *([1] * 20), 0, 70, 9, *([1, 4] * 5), 3]))
-    put("hooks", "stop", bytes([0, 10, 1, 42, 4, 150, 20, *([3] * 10), 4, *([1] * 9), 3]))
+    # even: patterns
+    put("hooks", "all", bytes([0, 0, 10, 1, 42, 5]))
+    put("hooks", "write", bytes([0, 3, 200, 20, *([1] * 20), 0, 70, 9, *([1, 4] * 5), 3]))
+    put("hooks", "stop", bytes([0, 0, 10, 1, 42, 4, 150, 20, *([3] * 10), 4, *([1] * 9), 3]))
+    put("hooks", "on-request", bytes([0, 0, 10, 14, *b"*.hook_result\0", 0, 10, 8, *b"*.hook_*"]))
+    # odd: how many tokens and changes; tokens; of each change what, how, heads, factor, values; the
+    # record; pieces; then what changes in the cache
+    for name in range(0, 100, 7):
+        put("hooks", f"change-{name}", bytes([1 + 2 * (name % 2), 9, 0, *range(97, 107), name, 7 + 16 * (name % 4),
+                                              0, 1, 140, 130, 120, 1, name % 6, name % 3, 0, 3, 200, 2, 1, 7,
+                                              97, name % 2, name % 3, 2, 3, *range(90, 120)]))
+    put("hooks", "changes", bytes([1, 11, 2, *range(97, 109), 30, 33, 0, 1, 140, 130, 12, 2, 140, 150, 13, 3, 18,
+                                   99, 1, 136, 150, 3, 1, 4, 220, 5, 255, 3, 0, 98, 1, 1, 0, 5, *range(80, 120)]))
 
 
 main()
