@@ -71,6 +71,57 @@ def tokenizer_json():
             "added_tokens": [{"id": 257, "content": "<|endoftext|>", "special": True}]}
 
 
+GGUF_TYPES = {"F32": (0, 4), "F16": (1, 2), "Q8_0": (8, 34 / 32), "BF16": (30, 2)}
+GGUF_NAMES = {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output",
+              "ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
+              "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}
+
+
+def gguf(dtype, version=3, align=32, untied=False, vocab=False, c=2, extra=b"", n_extra=0):
+    """All of a GGUF file but its weights, and how many bytes of those there must be."""
+    def u32(*numbers):
+        return struct.pack(f"<{len(numbers)}I", *numbers)
+
+    def text(s):
+        return struct.pack("<Q", len(s.encode())) + s.encode()
+
+    def strings(values):
+        return u32(9, 8) + struct.pack("<Q", len(values)) + b"".join(map(text, values))
+
+    n_vocab = 258 if vocab else 5
+    keys = {"general.architecture": u32(8) + text("gpt2"), "general.alignment": u32(4, align)}
+    for name, value in [("context_length", 3), ("embedding_length", c), ("block_count", 1),
+                        ("feed_forward_length", c), ("attention.head_count", 1)]:
+        keys["gpt2." + name] = u32(4, value)
+    keys["gpt2.attention.layer_norm_epsilon"] = u32(6) + struct.pack("<f", 1e-5)
+    if vocab:
+        keys["tokenizer.ggml.model"] = u32(8) + text("gpt2")
+        keys["tokenizer.ggml.tokens"] = strings([*stand_ins(), "ab", "<|endoftext|>"])
+        keys["tokenizer.ggml.merges"] = strings(["a b"])
+        keys["tokenizer.ggml.eos_token_id"] = u32(4, 257)
+    infos, at, count = b"", 0, 0
+    for name, shape in shapes(n_vocab, untied):
+        shape = [c if n == 2 else 3 * c if n == 6 else n for n in shape]
+        part, kind = name.replace("h.0.", "").rsplit(".", 1)
+        new = ("blk.0." if name.startswith("h.0.") else "") + GGUF_NAMES[part] + "." + kind
+        number, size = GGUF_TYPES[dtype if len(shape) == 2 and part != "wpe" else "F32"]
+        stored = shape if part in ("wte", "wpe", "lm_head") else shape[::-1]  # [out, in]
+        infos += text(new) + u32(len(shape)) + struct.pack(f"<{len(shape)}Q", *stored[::-1])
+        infos += u32(number) + struct.pack("<Q", at)
+        for n in shape:
+            size *= n
+        at += -(-int(size) // align) * align
+        count += 1
+    head = b"GGUF" + u32(version) + struct.pack("<QQ", count, len(keys) + n_extra)
+    head += b"".join(text(k) + v for k, v in keys.items()) + extra + infos
+    return head + bytes(-len(head) % align), at
+
+
+def put_gguf(name, output, dtype, **more):
+    data, size = gguf(dtype, **more)
+    put("gguf", name, bytes([-(-size // 1024), output]) + data)
+
+
 def main():
     tokenizer = small(tokenizer_json())
     with tempfile.TemporaryDirectory() as where:
@@ -111,6 +162,14 @@ def main():
     for name, cut in [("tiny", len(whole)), ("header", min(start + 1024, len(whole)))]:
         if cut < 24000 or name == "header":
             put("gguf", name, bytes([255 if name == "header" else 0, 1]) + whole[:cut])
+    put_gguf("f32", 2, "F32", untied=True)
+    put_gguf("f16-v2", 0, "F16", version=2)
+    put_gguf("bf16", 1, "BF16", align=64)
+    put_gguf("q8", 3, "Q8_0", c=32, untied=True)
+    put_gguf("vocab", 0, "F32", vocab=True)
+    key = struct.pack("<Q", 1) + b"x"
+    put_gguf("keys", 4, "F16", n_extra=3, extra=key + struct.pack("<IIQIQ3sIQ", 9, 9, 2, 0, 3, b"abc", 10, 0)
+             + key + struct.pack("<Id", 12, 0.5) + key + struct.pack("<IB", 7, 1))
     for name, version in [("v3", 3), ("v5", 5)]:
         numbers = [20240326, version, 3, 5, 1, 1, 2, 128]
         put("llmc", name, b"\2" + struct.pack("<8I", *numbers))
