@@ -122,6 +122,20 @@ def put_gguf(name, output, dtype, **more):
     put("gguf", name, bytes([-(-size // 1024), output]) + data)
 
 
+def chain():
+    """A long word whose cut changes what is merged more than a sixteenth of a window before it: seven
+    tokens of 96 bytes, whose pairs merge from the last to the first."""
+    merges, whole = [], []
+    for letter in b"abcdefg":
+        t = 128 + len(merges)  # the next token
+        merges += [(letter, letter), (t, t), (t + 1, t + 1), (t + 2, t + 2), (t + 3, t + 3), (t + 4, t + 4),
+                   (t + 5, t + 4)]
+        whole.append(t + 6)
+    merges += [(whole[i], whole[i + 1]) for i in range(5, -1, -1)]
+    text = b"\1\xbaz\1\x40z" + b"".join(b"\1\x60" + bytes([letter]) for letter in b"abcdefg")
+    return b"\3" + bytes([len(merges)]) + b"".join(map(bytes, merges)) + text
+
+
 def main():
     tokenizer = small(tokenizer_json())
     with tempfile.TemporaryDirectory() as where:
@@ -193,6 +207,7 @@ def main():
     # a special token, one that begins like it and is longer, and one that the merges make as well
     put("tokenizer", "special", b"\1\xc2aaaa\x80\0\x20<|\0\x22>\3\x02 <|<|><|aaaa a<|>|< |>aa")
     put("tokenizer", "windows", b"\x07\5aaaa\x80\x80\x80aa\x80a\1\xffa\2\xffba\1\xc0a\3\x90aab\1\xff ")
+    put("tokenizer", "window-ends", chain())
     put("tokenizer", "words", b"\2\5\xa0 once\7\x83\n 12's!\1\xffl\2\xe0 \n")
     # calls: 16 * session + kind (0 batch, 1 rewind, 3 copy, 4 score, 5 generate, 7 stopped, 8 feed,
     # 11 the cache, 12 a hook that watches), then what each takes

@@ -411,7 +411,7 @@ static void check_attention(const attn_session *session, size_t layer)
 }
 
 /* Other keys or values: between feeds in one session, from a hook in the other. */
-static void change_cache(input *in, attn_session *one, attn_session *other)
+static void change_cache(input *in, attn_session *one, attn_session *other, int halfs)
 {
     static cache_change c;
     static float back[TEXT * WIDE];
@@ -428,6 +428,9 @@ static void change_cache(input *in, attn_session *one, attn_session *other)
         c.values[i] = ((float)take(in) - 100) / 64 + (float)i / 1024;
     set_cache(one, &c);
     get_cache(one, c.layer, c.part, c.first, c.n, back);
+    for (i = 0; i < c.n * WIDE; i++) /* the same, or the nearest half */
+        MUST(fabs((double)back[i] - (double)c.values[i]) <=
+             (halfs ? ldexp(fabs((double)c.values[i]), -11) : 0));
     MUST(attn_hook(&ctx, one, "*", see, NULL) == ATTN_OK);
     MUST(attn_hook(&ctx, other, "hook_embed", set_in_hook, &c) == ATTN_OK);
     MUST(attn_feed(&ctx, one, &token, 1) == ATTN_OK);
@@ -492,7 +495,7 @@ static void feed_pieces(input *in, attn_session *session, stopper *s, const int3
     }
 }
 
-static void fuzz_changes(input *in, attn_session *pieces, attn_session *whole)
+static void fuzz_changes(input *in, attn_session *pieces, attn_session *whole, int halfs)
 {
     static float memory[400000], logits[2][TEXT][VOCAB];
     static cache_of_layer caches[2][2 * LAYERS];
@@ -561,7 +564,7 @@ static void fuzz_changes(input *in, attn_session *pieces, attn_session *whole)
     attn_unhook_all(pieces);
     attn_unhook_all(whole);
     attn_record_free(record);
-    change_cache(in, pieces, whole);
+    change_cache(in, pieces, whole, halfs);
 }
 
 int fuzz_hooks(const unsigned char *data, size_t size)
@@ -595,7 +598,7 @@ int fuzz_hooks(const unsigned char *data, size_t size)
         i = kind / 2 % 2;
         MUST(attn_rewind(&ctx, pieces[i], 0) == ATTN_OK);
         MUST(attn_rewind(&ctx, whole[i], 0) == ATTN_OK);
-        fuzz_changes(&in, pieces[i], whole[i]);
+        fuzz_changes(&in, pieces[i], whole[i], i);
     }
     return 0;
 }

@@ -90,7 +90,7 @@ static const vocabulary *included(void)
  * special tokens: bytes of their own, after what an earlier one or a merged token begins with. */
 static void made(vocabulary *v, input *in)
 {
-    unsigned char bytes[8192], *p;
+    unsigned char bytes[16384], *p;
     uint32_t start[600], end[600], merges[64][3];
     size_t n_tokens = 256, n_merges = 0, n_special, at = 256, i, count = take(in);
     n_special = count / 64;
@@ -109,7 +109,7 @@ static void made(vocabulary *v, input *in)
         n = end[left] - start[left] + end[right] - start[right];
         for (i = 0; i < n_merges && (merges[i][0] != left || merges[i][1] != right);)
             i++;
-        if (i < n_merges || n > 100)
+        if (i < n_merges || n > 200)
             continue;
         memcpy(bytes + at, bytes + start[left], end[left] - start[left]);
         memcpy(bytes + at + end[left] - start[left], bytes + start[right],
