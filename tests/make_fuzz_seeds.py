@@ -228,6 +228,7 @@ def main():
     put("sampler", "top-p", bytes([12, 7, 72, 68, 64, 64, 10, 0, 3, *range(60, 72)]))
     put("sampler", "top-k-then-p", bytes([12, 7, 72, 68, 64, 64, 15, 0, 3, *range(60, 72)]))
     put("sampler", "equal", bytes([6, 7, 72, 68, 64, 64, 10, 0, 4, *[64] * 6]))
+    put("sampler", "two", bytes([2, 7, 72, 64, 64, 64, 10, 0, 4, 64, 66]))
     put("sampler", "min-p", bytes([12, 7, 80, 64, 65, 64, 10, 0, 5, *range(60, 72)]))
     # even: patterns
     put("hooks", "all", bytes([0, 0, 10, 1, 42, 5]))

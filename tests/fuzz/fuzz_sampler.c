@@ -118,14 +118,15 @@ static void check_token(const choice *c, const attn_sampler_desc *d, int32_t tok
 /* Many draws. No more tokens come than the filters keep; each that they surely keep comes, if it is
  * likely: a fourth of the weight not drawn in 100 draws is one chance in 10^12. Another seed draws
  * others, if there are two such tokens: to draw the same 100 times is rarer yet. */
-static void draw_many(attn_ctx *ctx, attn_sampler *sampler, const attn_sampler_desc *d,
-                      const choice *c, const float *logits, const int32_t *seen, size_t n_seen)
+static void draw_many(attn_ctx *ctx, const attn_sampler_desc *d, const choice *c,
+                      const float *logits, const int32_t *seen, size_t n_seen)
 {
     attn_sampler_desc reseeded = *d;
-    attn_sampler *another;
+    attn_sampler *sampler, *another;
     size_t drawn[64] = {0}, i, distinct = 0, likely = 0, same = 0, turn;
     int32_t token, other;
     reseeded.seed++;
+    MUST(attn_sampler_new(ctx, &sampler, c->n, d) == ATTN_OK);
     MUST(attn_sampler_new(ctx, &another, c->n, &reseeded) == ATTN_OK);
     for (turn = 0; turn < 100; turn++) {
         MUST(attn_sample(ctx, sampler, logits, seen, n_seen, &token) == ATTN_OK);
@@ -134,6 +135,7 @@ static void draw_many(attn_ctx *ctx, attn_sampler *sampler, const attn_sampler_d
         distinct += drawn[token]++ == 0;
         same += token == other;
     }
+    attn_sampler_free(sampler);
     attn_sampler_free(another);
     if (d->temperature == 0 || c->by_rank[0].logit == INFINITY ||
         c->by_rank[0].logit == -INFINITY) {
@@ -203,7 +205,7 @@ int fuzz_sampler(const unsigned char *data, size_t size)
         }
     }
     if (many && !has_nan)
-        draw_many(&ctx, sampler, &d, &c, logits, seen, n_seen);
+        draw_many(&ctx, &d, &c, logits, seen, n_seen);
     attn_sampler_free(sampler);
     attn_sampler_free(again);
     return 0;
