@@ -219,8 +219,10 @@ def main():
     put("session", "listener", bytes([56, 35, 1, 2, 3, 53, 192, 12, 33, 5, 3, 53, 8, 39, 59, 1, 2, 0, 30]))
     # feed 5, back to 2; then layers 1 and 2 of the same tokens, from the stream that enters them;
     # then layer 0 alone of others, and what follows it
-    put("session", "layers", bytes([8, 37, 1, 2, 3, 4, 5, 1, 2, 0, 0, 149, 0, 227,
-                                    0, 0, 148 + 4, 4, 34, 6, 7, 0, 0, 161, 2, 226]))
+    put("session", "layers", bytes([8, 37, 1, 2, 3, 4, 5, 1, 2, 0, 0, 141, 0, 227,
+                                    0, 0, 164, 4, 34, 6, 7, 0, 0, 141, 2, 226]))
+    # a feed of other tokens is stopped: the layers hold neither these nor those
+    put("session", "stale", bytes([8, 36, 1, 2, 3, 4, 1, 2, 7, 40, 34, 7, 8, 0, 0, 141, 0, 34, 7, 8]))
     put("session", "kinds", bytes([8, 35, 1, 2, 3, 24, 35, 1, 2, 3, 3, 1, 67, 1, 51, 0, 35, 2, 8, 34, 4, 4]))
     # sizes, seen; temperature, top-p, min-p, repetition penalty; top-k, last seen, seed; seen, logits
     put("sampler", "greedy", bytes([8, 16, 64, 64, 64, 64, 10, 0, 1, 20, 21, *range(60, 68)]))
