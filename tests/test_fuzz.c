@@ -9,7 +9,7 @@ static void replay(const char *target)
 {
     char command[256];
     int status;
-    snprintf(command, sizeof command, TEST_BUILD "/fuzz/replay 4 499 %s >%s 2>&1", target,
+    snprintf(command, sizeof command, TEST_BUILD "/fuzz/replay 40 499 %s >%s 2>&1", target,
              test_tmp("replay.out"));
     status = system(command);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {

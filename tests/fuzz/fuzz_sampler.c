@@ -1,5 +1,6 @@
-/* The sampler: any settings, any logits. It answers with a token that the filters allow, the same
- * one for the same seed, or with an error for settings and numbers that are none. */
+/* The sampler: any settings, any logits. It answers with a token that the filters allow, by sums
+ * that are worked out here once more; with all of those in the long run, no others; with the same
+ * ones for the same seed; or with an error for settings and numbers that are none. */
 #include "fuzz.h"
 #include <float.h>
 #include <math.h>
@@ -21,32 +22,133 @@ static float take_float(input *in)
     return value;
 }
 
-static void check_token(const attn_sampler_desc *d, const float *logits, size_t n,
-                        const int32_t *seen, size_t n_seen, int32_t token)
+/* What may be drawn. A weight is exp of a float's rounded quotient (at most 88 in size, else the
+ * weight is 0) and an exp of some units in the last place: 1 in 10^5. A token that stands nearer
+ * than EDGE to a filter's border may be on either side of it. */
+#define EDGE 1e-4
+
+typedef struct candidate {
+    float logit;
+    double weight;
+    int id, allowed, surely; /* allowed: by the widest reading of the border; surely: by any */
+} candidate;
+
+typedef struct choice {
+    candidate by_rank[64];
+    size_t n, most; /* most tokens that may ever be drawn */
+    double total;   /* of those */
+} choice;
+
+static int by_likelihood(const void *a, const void *b)
 {
-    float changed[64];
-    size_t i, larger = 0, best = 0;
+    const candidate *x = (const candidate *)a, *y = (const candidate *)b;
+    return x->logit != y->logit ? (x->logit < y->logit ? 1 : -1) : x->id - y->id;
+}
+
+/* The logits after the repetition penalty. */
+static void punish(const attn_sampler_desc *d, float *changed, const float *logits, size_t n,
+                   const int32_t *seen, size_t n_seen)
+{
+    size_t i = d->repeat_last && d->repeat_last < n_seen ? n_seen - d->repeat_last : 0;
     memcpy(changed, logits, n * sizeof *logits);
-    i = d->repeat_last && d->repeat_last < n_seen ? n_seen - d->repeat_last : 0;
     for (; i < n_seen && d->repeat_penalty > 0 && d->repeat_penalty != 1; i++)
         if (seen[i] >= 0 && (size_t)seen[i] < n)
             changed[seen[i]] = logits[seen[i]] > 0 ? logits[seen[i]] / d->repeat_penalty
                                                    : logits[seen[i]] * d->repeat_penalty;
-    for (i = 1; i < n; i++)
-        if (changed[i] > changed[best])
-            best = i;
-    MUST(token >= 0 && (size_t)token < n);
-    if (d->temperature == 0) {
-        MUST((size_t)token == best);
+}
+
+/* Every token, sorted, with the filters one after the other in double arithmetic. Which of equal
+ * ones a filter keeps is nobody's promise, only how many: each is allowed if one of them is. */
+static void choose(choice *c, const attn_sampler_desc *d, const float *changed, size_t n)
+{
+    const double p = d->top_p > 0 && d->top_p < 1 ? (double)d->top_p : 2; /* never reached */
+    const size_t k = d->top_k > 0 && (size_t)d->top_k < n ? (size_t)d->top_k : n;
+    double share = 0, before = 0;
+    size_t i, first, last;
+    for (i = 0; i < n; i++) {
+        c->by_rank[i].logit = changed[i];
+        c->by_rank[i].id = (int)i;
+    }
+    qsort(c->by_rank, n, sizeof *c->by_rank, by_likelihood);
+    for (i = 0; i < n; i++) {
+        const double below = (double)c->by_rank[i].logit - (double)c->by_rank[0].logit;
+        c->by_rank[i].weight =
+            below == 0 || d->temperature == 0 ? below == 0 : exp(below / (double)d->temperature);
+        share += i < k ? c->by_rank[i].weight : 0; /* top-p shares out what top-k left */
+    }
+    c->n = n;
+    c->most = 0;
+    c->total = 0;
+    for (first = 0; first < n; first = last) { /* a run of equal ones */
+        const double weight = c->by_rank[first].weight;
+        const int by_p = first == 0 || before * (1 - EDGE) < p * share;
+        const int by_min = first == 0 || weight > 0.9999 * (double)d->min_p - 1e-37;
+        for (last = first; last < n && c->by_rank[last].logit == c->by_rank[first].logit; last++) {
+            const double rank = (double)(last - first), sum = before + rank * weight;
+            if (last < k && by_min && (last == 0 || sum * (1 - EDGE) < p * share)) {
+                c->most++;
+                c->total += weight;
+            }
+        }
+        for (i = first; i < last; i++) {
+            const double others = before + (double)(last - first - 1) * weight;
+            c->by_rank[i].allowed = first < k && by_p && by_min;
+            c->by_rank[i].surely = last <= k && others * (1 + EDGE) < p * share &&
+                                   weight * (1 - EDGE) > (double)d->min_p;
+        }
+        before += (double)(last - first) * weight;
+    }
+}
+
+static void check_token(const choice *c, const attn_sampler_desc *d, int32_t token)
+{
+    const float best = c->by_rank[0].logit;
+    size_t i = 0;
+    while (i < c->n && c->by_rank[i].id != token)
+        i++;
+    MUST(i < c->n);
+    if (d->temperature == 0)
+        MUST(i == 0); /* the first of the largest */
+    else if (best == INFINITY || best == -INFINITY)
+        MUST(c->by_rank[i].logit == best); /* nothing to weigh against each other */
+    else
+        MUST(c->by_rank[i].allowed && c->by_rank[i].logit > -INFINITY);
+}
+
+/* Many draws. No more tokens come than the filters keep; each that they surely keep comes, if it is
+ * likely: a fourth of the weight not drawn in 100 draws is one chance in 10^12. Another seed draws
+ * others, if there are two such tokens: to draw the same 100 times is rarer yet. */
+static void draw_many(attn_ctx *ctx, const attn_sampler_desc *d, const choice *c,
+                      const float *logits, const int32_t *seen, size_t n_seen)
+{
+    attn_sampler_desc reseeded = *d;
+    attn_sampler *sampler, *another;
+    size_t drawn[64] = {0}, i, distinct = 0, likely = 0, same = 0, turn;
+    int32_t token, other;
+    reseeded.seed++;
+    MUST(attn_sampler_new(ctx, &sampler, c->n, d) == ATTN_OK);
+    MUST(attn_sampler_new(ctx, &another, c->n, &reseeded) == ATTN_OK);
+    for (turn = 0; turn < 100; turn++) {
+        MUST(attn_sample(ctx, sampler, logits, seen, n_seen, &token) == ATTN_OK);
+        MUST(attn_sample(ctx, another, logits, seen, n_seen, &other) == ATTN_OK);
+        check_token(c, d, token);
+        distinct += drawn[token]++ == 0;
+        same += token == other;
+    }
+    attn_sampler_free(sampler);
+    attn_sampler_free(another);
+    if (d->temperature == 0 || c->by_rank[0].logit == INFINITY ||
+        c->by_rank[0].logit == -INFINITY) {
+        MUST(distinct == 1 && same == 100);
         return;
     }
-    MUST(changed[token] > -INFINITY || changed[best] == -INFINITY);
-    for (i = 0; i < n; i++)
-        larger += changed[i] > changed[token];
-    MUST(d->top_k == 0 || larger < (size_t)d->top_k);
-    if (d->min_p > 0 && changed[token] < changed[best])
-        MUST(exp((double)(changed[token] - changed[best]) / (double)d->temperature) >=
-             (double)d->min_p * 0.9999);
+    MUST(distinct <= c->most);
+    for (i = 0; i < c->n; i++)
+        if (c->by_rank[i].surely && c->by_rank[i].weight >= c->total / 4) {
+            MUST(drawn[c->by_rank[i].id] > 0);
+            likely++;
+        }
+    MUST(likely < 2 || same < 100);
 }
 
 int fuzz_sampler(const unsigned char *data, size_t size)
@@ -55,16 +157,19 @@ int fuzz_sampler(const unsigned char *data, size_t size)
     attn_ctx ctx;
     attn_sampler_desc d;
     attn_sampler *sampler = NULL, *again = NULL;
-    float logits[64];
+    choice c;
+    float logits[64], changed[64];
     int32_t seen[16], token = -7, other = -7;
     size_t n, i, n_seen;
-    int valid, has_nan = 0, turn;
+    int valid, has_nan = 0, turn, many;
     in.data = data;
     in.size = size;
     memset(&ctx, 0, sizeof ctx);
     memset(&d, 0, sizeof d);
     n = take(&in) % 65;
-    n_seen = take(&in) % 17;
+    n_seen = take(&in);
+    many = n_seen % 8 == 7;
+    n_seen = n_seen / 8 % 17;
     d.temperature = take_float(&in);
     d.top_p = take_float(&in);
     d.min_p = take_float(&in);
@@ -86,15 +191,21 @@ int fuzz_sampler(const unsigned char *data, size_t size)
     if (!sampler)
         return 0;
     MUST(attn_sampler_new(&ctx, &again, n, &d) == ATTN_OK);
+    if (!has_nan) {
+        punish(&d, changed, logits, n, seen, n_seen);
+        choose(&c, &d, changed, n);
+    }
     for (turn = 0; turn < 3; turn++) {
         const attn_status status = attn_sample(&ctx, sampler, logits, seen, n_seen, &token);
         MUST(status == (has_nan ? ATTN_E_ARGUMENT : ATTN_OK));
         MUST(attn_sample(&ctx, again, logits, seen, n_seen, &other) == status);
         if (status == ATTN_OK) {
-            MUST(token == other);
-            check_token(&d, logits, n, seen, n_seen, token);
+            MUST(token == other); /* the seed decides */
+            check_token(&c, &d, token);
         }
     }
+    if (many && !has_nan)
+        draw_many(&ctx, &d, &c, logits, seen, n_seen);
     attn_sampler_free(sampler);
     attn_sampler_free(again);
     return 0;

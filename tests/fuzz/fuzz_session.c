@@ -1,194 +1,609 @@
-/* Random calls on three sessions of one model against what must happen: a list of tokens for each,
- * and the logits that a fresh session gives for such a list. */
+/* Random calls on sessions of one model against what must happen: for each a list of tokens, a list
+ * for each layer of the tokens whose keys and values it has, and what a fresh session says of such
+ * a list when it is fed in one call: logits and residual streams, every bit of them. */
 #include "fuzz.h"
+#include <math.h>
 
-enum { SESSIONS = 3, MOST = 24 };
+enum { SESSIONS = 5 };
+
+typedef struct token_list {
+    int32_t ids[MOST];
+    size_t n;
+} token_list;
 
 typedef struct twin {
     attn_session *session;
-    int32_t tokens[MOST];
-    size_t n, capacity;
-    int has_logits;
+    attn_session_desc desc;
+    token_list tokens, layer[LAYERS];
+    int layers_known; /* not after guesses that turned out wrong */
+    int has_logits, hooked;
+    float logits[VOCAB];
+    size_t rows_seen, rows_fed; /* by the hook, and what it must have seen */
 } twin;
+
+static attn_ctx ctx;
+
+/* ---- what a fresh session says ---- */
+
+typedef struct truth {
+    attn_session *session;
+    token_list tokens;
+    float stream[LAYERS + 1][MOST][WIDE]; /* that enters each layer, and leaves the last */
+    float logits[MOST][VOCAB];
+} truth;
+
+static int keep_stream(const attn_activation *a, void *user)
+{
+    truth *t = (truth *)user;
+    const int which = a->layer + (strstr(a->name, "resid_post") != NULL);
+    size_t i, j;
+    for (i = 0; i < a->value.shape[0]; i++)
+        for (j = 0; j < WIDE; j++)
+            t->stream[which][a->first + i][j] = attn_get(a->value, i, j, 0, 0);
+    return 0;
+}
+
+static const truth *fresh(attn_dtype cache, const token_list *tokens)
+{
+    static truth truths[2];
+    truth *t = &truths[cache == ATTN_F16];
+    attn_session_desc desc = {MOST, 0, ATTN_F32};
+    attn_feed_item item;
+    desc.cache = cache;
+    if (!t->session) {
+        MUST(attn_session_new(&ctx, &t->session, fuzz_model(), &desc) == ATTN_OK);
+        MUST(attn_hook(&ctx, t->session, "*.hook_resid_pre", keep_stream, t) == ATTN_OK);
+        MUST(attn_hook(&ctx, t->session, "blocks.2.hook_resid_post", keep_stream, t) == ATTN_OK);
+    }
+    if (t->tokens.n == tokens->n &&
+        memcmp(t->tokens.ids, tokens->ids, tokens->n * sizeof *tokens->ids) == 0)
+        return t;
+    MUST(attn_rewind(&ctx, t->session, 0) == ATTN_OK);
+    memset(&item, 0, sizeof item);
+    item.session = t->session;
+    item.tokens = tokens->ids;
+    item.n_tokens = tokens->n;
+    item.logits = t->logits[0];
+    MUST(attn_feed_batch(&ctx, &item, 1) == ATTN_OK);
+    t->tokens = *tokens;
+    return t;
+}
 
 static void check(const twin *t)
 {
-    static attn_session *fresh;
-    const size_t n_vocab = attn_model_config(fuzz_model())->n_vocab;
     const float *logits = attn_logits(t->session);
-    attn_ctx ctx;
-    memset(&ctx, 0, sizeof ctx);
-    ctx.n_threads = 1;
-    MUST(attn_session_length(t->session) == t->n);
-    MUST(attn_session_capacity(t->session) == t->capacity);
-    MUST(memcmp(attn_session_tokens(t->session), t->tokens, t->n * sizeof *t->tokens) == 0);
+    const size_t n = t->tokens.n;
+    MUST(attn_session_length(t->session) == n);
+    MUST(attn_session_capacity(t->session) == t->desc.n_ctx);
+    MUST(attn_session_model(t->session) == fuzz_model());
+    MUST(memcmp(attn_session_tokens(t->session), t->tokens.ids, n * sizeof(int32_t)) == 0);
     MUST((logits != NULL) == t->has_logits);
-    if (!logits)
-        return;
-    if (!fresh) {
-        attn_session_desc desc = {MOST, 0, ATTN_F32};
-        MUST(attn_session_new(&ctx, &fresh, fuzz_model(), &desc) == ATTN_OK);
-    }
-    MUST(attn_rewind(&ctx, fresh, 0) == ATTN_OK);
-    MUST(attn_feed(&ctx, fresh, t->tokens, t->n) == ATTN_OK);
-    MUST(memcmp(attn_logits(fresh), logits, n_vocab * sizeof *logits) == 0);
+    MUST(!logits || memcmp(t->logits, logits, sizeof t->logits) == 0);
+    MUST(!t->hooked || t->rows_seen == t->rows_fed);
 }
 
-/* 0 to MOST tokens, now and then one that is none. */
-static size_t take_tokens(input *in, int32_t *tokens)
+/* ---- what tokens do to the lists ---- */
+
+static token_list joined(const token_list *a, const token_list *b)
 {
-    const size_t n = take(in) % 12;
-    size_t i;
-    for (i = 0; i < n; i++)
-        tokens[i] = (int32_t)(take(in) % 43) - 1;
-    return n;
+    token_list both = *a;
+    MUST(a->n + b->n <= MOST);
+    memcpy(both.ids + a->n, b->ids, b->n * sizeof *b->ids);
+    both.n += b->n;
+    return both;
 }
 
-/* What feeding these to t must return. */
-static attn_status expected(const twin *t, const int32_t *tokens, size_t n)
+/* What feeding these to t must return, if they go through all layers. */
+static attn_status expected(const twin *t, const token_list *tokens)
 {
     size_t i;
-    if (n == 0)
+    if (tokens->n == 0)
         return ATTN_E_ARGUMENT;
-    if (n > t->capacity - t->n)
+    if (tokens->n > t->desc.n_ctx - t->tokens.n)
         return ATTN_E_CONTEXT;
-    for (i = 0; i < n; i++)
-        if (tokens[i] < 0 || tokens[i] >= 40)
+    for (i = 0; i < tokens->n; i++)
+        if (tokens->ids[i] < 0 || tokens->ids[i] >= VOCAB)
             return ATTN_E_TOKEN;
     return ATTN_OK;
 }
 
-static void append(twin *t, const int32_t *tokens, size_t n)
+/* A pass over some layers: what was in them from its first one upwards and beyond the session's
+ * tokens is gone; with the last layer the tokens are the session's. */
+static void passed(twin *t, const token_list *tokens, size_t first, size_t end)
 {
-    memcpy(t->tokens + t->n, tokens, n * sizeof *tokens);
-    t->n += n;
+    const token_list all = joined(&t->tokens, tokens);
+    size_t i;
+    for (i = first; i < LAYERS; i++)
+        t->layer[i] = i < end ? all : t->tokens;
+    if (first == 0)
+        t->layers_known = 1;
+    if (end < LAYERS)
+        return;
+    t->tokens = all;
+    t->rows_fed += first < LAYERS ? tokens->n : 0; /* the hook is in the last layer */
     t->has_logits = 1;
+    memcpy(t->logits, fresh(t->desc.cache, &all)->logits[all.n - 1], sizeof t->logits);
 }
 
-static void feed(attn_ctx *ctx, twin *t, input *in)
+/* A pass that did not come to its end. */
+static void broken_off(twin *t)
 {
-    int32_t tokens[MOST];
-    const size_t n = take_tokens(in, tokens);
-    const attn_status want = expected(t, tokens, n);
-    MUST(attn_feed(ctx, t->session, tokens, n) == want);
+    size_t i;
+    for (i = 0; i < LAYERS; i++)
+        t->layer[i] = t->tokens;
+}
+
+/* Some tokens, now and then one that is none; or many; or what the first layer has of an earlier
+ * text. Small ids come again and again, as guessing likes. */
+static token_list take_tokens(input *in, const twin *t)
+{
+    const unsigned how = take(in);
+    const token_list *earlier = &t->layer[0];
+    token_list tokens;
+    size_t i;
+    tokens.n = how % 16 < 12 ? how % 16 : 3 * (how % 16);
+    tokens.n = tokens.n < MOST ? tokens.n : MOST;
+    for (i = 0; i < tokens.n; i++)
+        if (how >= 192 && t->tokens.n + i < earlier->n)
+            tokens.ids[i] = earlier->ids[t->tokens.n + i];
+        else
+            tokens.ids[i] = i < 12 ? (int32_t)(take(in) % 43) - 1 : tokens.ids[i - 7];
+    for (i = 0; i < tokens.n && how < 16; i++) /* the others are letters, and 260: none */
+        tokens.ids[i] += tokens.ids[i] < 38 ? 96 : 220;
+    return tokens;
+}
+
+/* ---- calls ---- */
+
+static void feed(twin *t, input *in)
+{
+    const token_list tokens = take_tokens(in, t);
+    const attn_status want = expected(t, &tokens);
+    MUST(attn_feed(&ctx, t->session, tokens.ids, tokens.n) == want);
     if (want == ATTN_OK)
-        append(t, tokens, n);
+        passed(t, &tokens, 0, LAYERS);
 }
 
-/* All three, or two of them with one twice. */
-static void feed_batch(attn_ctx *ctx, twin *all, input *in)
+/* One sequence's part of a batch, and what it was made of. */
+typedef struct part {
+    twin *of;
+    token_list tokens;
+    size_t rows[MOST];
+    float resid[MOST][WIDE], resid_out[MOST][WIDE], logits[MOST][VOCAB];
+} part;
+
+static attn_status expected_of_part(const part *p, const attn_feed_item *item)
 {
-    int32_t tokens[SESSIONS][MOST];
-    attn_feed_item items[SESSIONS];
-    size_t n[SESSIONS], i;
-    const int twice = take(in) % 8 == 0;
-    int good = !twice;
-    memset(items, 0, sizeof items);
-    for (i = 0; i < SESSIONS; i++) {
-        n[i] = take_tokens(in, tokens[i]);
-        items[i].session = all[twice ? i % 2 : i].session;
-        items[i].tokens = tokens[i];
-        items[i].n_tokens = n[i];
-        good = good && expected(&all[i], tokens[i], n[i]) == ATTN_OK;
+    const size_t first = item->first_layer, end = item->end_layer ? item->end_layer : LAYERS;
+    const attn_status status = expected(p->of, &p->tokens);
+    size_t i;
+    token_list all;
+    if (status != ATTN_OK)
+        return status;
+    if (end > LAYERS || first > end || (first == end && end < LAYERS))
+        return ATTN_E_ARGUMENT; /* no layers */
+    if ((first > 0 && !item->resid) || (end < LAYERS && (item->logits || item->rows)))
+        return ATTN_E_ARGUMENT;
+    all = joined(&p->of->tokens, &p->tokens);
+    for (i = 0; i < first; i++)
+        if (p->of->layer[i].n < all.n ||
+            memcmp(p->of->layer[i].ids, all.ids, all.n * sizeof *all.ids) != 0)
+            return ATTN_E_ARGUMENT; /* it has not seen these tokens */
+    for (i = 0; item->logits && item->rows && i < item->n_rows; i++)
+        if (item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]))
+            return ATTN_E_ARGUMENT;
+    return ATTN_OK;
+}
+
+/* After guesses nobody knows what the layers have of the rejected ones: some token more is fed. */
+static void make_known(twin *t)
+{
+    token_list last = t->tokens;
+    if (t->layers_known)
+        return;
+    t->tokens.n -= t->tokens.n > 0;
+    last.ids[0] = t->tokens.ids[t->tokens.n];
+    last.n = 1;
+    MUST(attn_rewind(&ctx, t->session, t->tokens.n) == ATTN_OK);
+    MUST(attn_feed(&ctx, t->session, last.ids, 1) == ATTN_OK);
+    passed(t, &last, 0, LAYERS);
+}
+
+static void take_item(input *in, part *p, attn_feed_item *item, unsigned layers)
+{
+    const unsigned how = take(in);
+    token_list all;
+    memset(item, 0, sizeof *item);
+    if (layers >= 128) {
+        make_known(p->of);
+        item->first_layer = layers % 4;
+        item->end_layer = layers / 4 % 5;
+        item->first_layer += how == 255;
     }
-    MUST((attn_feed_batch(ctx, items, SESSIONS) == ATTN_OK) == good);
-    for (i = 0; good && i < SESSIONS; i++)
-        append(&all[i], tokens[i], n[i]);
+    p->tokens = take_tokens(in, p->of);
+    item->session = p->of->session;
+    item->tokens = p->tokens.ids;
+    item->n_tokens = p->tokens.n;
+    if (how % 4 > 1)
+        item->logits = p->logits[0];
+    if (how % 4 == 3) { /* some rows; in a wrong order if all of how's bits are zero */
+        const unsigned bits = take(in), n = bits % 4;
+        item->rows = p->rows;
+        for (; item->n_rows < n; item->n_rows++)
+            p->rows[item->n_rows] = bits / 4 % 4 + item->n_rows * (bits / 16 % 8);
+    }
+    if (how / 4 % 2)
+        item->resid_out = p->resid_out[0];
+    if (layers >= 128 && layers / 20 % 8 > 0) {
+        memset(p->resid, 0, sizeof p->resid);
+        if (expected(p->of, &p->tokens) == ATTN_OK && item->first_layer <= LAYERS) {
+            all = joined(&p->of->tokens, &p->tokens);
+            memcpy(p->resid,
+                   fresh(p->of->desc.cache, &all)->stream[item->first_layer] + p->of->tokens.n,
+                   p->tokens.n * sizeof *p->resid);
+        }
+        item->resid = p->resid[0];
+    }
 }
 
-static void rewind_to(attn_ctx *ctx, twin *t, size_t length)
+/* What a pass left in memory of ours, and in the session. */
+static void check_part(const part *p, const attn_feed_item *item)
 {
-    MUST((attn_rewind(ctx, t->session, length) == ATTN_OK) == (length <= t->n));
-    if (length <= t->n) {
-        t->n = length;
+    twin *t = p->of;
+    const size_t before = t->tokens.n, end = item->end_layer ? item->end_layer : LAYERS;
+    const token_list all = joined(&t->tokens, &p->tokens);
+    const truth *said = fresh(t->desc.cache, &all);
+    size_t i, n = item->rows ? item->n_rows : p->tokens.n;
+    if (item->resid_out)
+        MUST(memcmp(p->resid_out, said->stream[end] + before, p->tokens.n * sizeof *p->resid) == 0);
+    for (i = 0; item->logits && i < n; i++)
+        MUST(memcmp(p->logits[i], said->logits[before + (item->rows ? p->rows[i] : i)],
+                    sizeof p->logits[i]) == 0);
+    passed(t, &p->tokens, item->first_layer, end);
+    if (end == LAYERS && item->logits && item->rows)
+        t->has_logits = n > 0 && p->rows[n - 1] == p->tokens.n - 1;
+}
+
+/* One to all of the sessions, now and then one of them twice, or one that runs other layers. */
+static void feed_batch(twin *all, input *in)
+{
+    static part parts[SESSIONS];
+    attn_feed_item items[SESSIONS];
+    const unsigned how = take(in), layers = take(in);
+    const size_t n = 1 + how % SESSIONS, from = how / 8 % SESSIONS;
+    size_t i;
+    unsigned wrong = 0; /* a bit for each status that is deserved */
+    attn_status status;
+    for (i = 0; i < n; i++) {
+        parts[i].of = &all[(from + (how < 240 ? i : i % 2)) % SESSIONS];
+        take_item(in, &parts[i], &items[i], layers);
+        status = expected_of_part(&parts[i], &items[i]);
+        wrong |= status == ATTN_OK ? 0 : 1u << status;
+        if (items[i].first_layer != items[0].first_layer || (how >= 240 && i > 1))
+            wrong |= 1u << ATTN_E_ARGUMENT;
+    }
+    status = attn_feed_batch(&ctx, items, n);
+    MUST(wrong ? status != ATTN_OK && (wrong >> status & 1) : status == ATTN_OK);
+    for (i = 0; !wrong && i < n; i++)
+        check_part(&parts[i], &items[i]);
+}
+
+static void rewind_to(twin *t, size_t length)
+{
+    MUST((attn_rewind(&ctx, t->session, length) == ATTN_OK) == (length <= t->tokens.n));
+    if (length <= t->tokens.n) {
+        t->tokens.n = length;
         t->has_logits = 0;
     }
 }
 
-static void copy(attn_ctx *ctx, twin *to, const twin *from)
+static void copy(twin *to, const twin *from)
 {
-    const int fits = from->n <= to->capacity;
-    MUST(attn_session_copy(ctx, to->session, from->session) == (fits ? ATTN_OK : ATTN_E_CONTEXT));
-    if (fits && to != from) {
-        memcpy(to->tokens, from->tokens, sizeof to->tokens);
-        to->n = from->n;
-        to->has_logits = from->has_logits;
+    const attn_status want = to->desc.cache != from->desc.cache ? ATTN_E_ARGUMENT
+                             : from->tokens.n > to->desc.n_ctx  ? ATTN_E_CONTEXT
+                                                                : ATTN_OK;
+    size_t i;
+    MUST(attn_session_copy(&ctx, to->session, from->session) == want);
+    if (want != ATTN_OK || to == from)
+        return;
+    to->tokens = from->tokens;
+    to->layers_known = from->layers_known;
+    to->has_logits = from->has_logits;
+    memcpy(to->logits, from->logits, sizeof to->logits);
+    for (i = 0; i < LAYERS; i++) {
+        to->layer[i] = from->layer[i];
+        if (to->layer[i].n > to->desc.n_ctx)
+            to->layer[i].n = to->desc.n_ctx;
     }
 }
 
-static void score(attn_ctx *ctx, twin *t, input *in)
+/* Losses by their definition, in double; an attn_score's own sums are floats. */
+static void check_losses(const truth *said, const token_list *tokens, size_t before,
+                         const float *nll, double mean)
 {
-    int32_t tokens[MOST];
-    float nll[MOST];
-    const size_t n = take_tokens(in, tokens);
-    attn_status want = expected(t, tokens, n);
-    if (want == ATTN_OK && n < 2)
-        want = ATTN_E_ARGUMENT;
-    MUST(attn_score(ctx, t->session, tokens, n, nll, NULL) == want);
-    if (want == ATTN_OK)
-        append(t, tokens, n);
+    double sum = 0;
+    size_t i, j;
+    for (i = 0; i + 1 < tokens->n; i++) {
+        const float *row = said->logits[before + i];
+        double total = 0, loss;
+        for (j = 0; j < VOCAB; j++)
+            total += exp((double)row[j]);
+        loss = log(total) - (double)row[tokens->ids[i + 1]];
+        MUST(fabs(loss - (double)nll[i]) < 1e-5 * (1 + fabs(loss)));
+        sum += (double)nll[i];
+    }
+    MUST(fabs(mean - sum / (double)(tokens->n - 1)) < 1e-9 * (1 + fabs(mean)));
 }
 
-/* Greedy, with guesses: each token is the first of the largest logits, which check() has seen. */
-static void generate(attn_ctx *ctx, twin *t, input *in)
+static void score(twin *t, input *in)
 {
+    const token_list tokens = take_tokens(in, t);
+    const size_t before = t->tokens.n;
+    attn_status want = expected(t, &tokens);
+    float nll[MOST];
+    double mean = 0;
+    if (want == ATTN_OK && tokens.n < 2)
+        want = ATTN_E_ARGUMENT;
+    MUST(attn_score(&ctx, t->session, tokens.ids, tokens.n, nll, &mean) == want);
+    if (want != ATTN_OK)
+        return;
+    passed(t, &tokens, 0, LAYERS);
+    check_losses(fresh(t->desc.cache, &t->tokens), &tokens, before, nll, mean);
+}
+
+/* ---- generation, token by token and without guesses ---- */
+
+static token_list generate_plainly(const twin *t, const token_list *prompt,
+                                   const attn_generate_desc *d)
+{
+    static attn_session *writers[2];
+    attn_session **writer = &writers[t->desc.cache == ATTN_F16];
+    attn_session_desc desc = {MOST, 0, ATTN_F32};
+    attn_sampler *sampler;
+    token_list held = joined(&t->tokens, prompt), made;
+    desc.cache = t->desc.cache;
+    if (!*writer)
+        MUST(attn_session_new(&ctx, writer, fuzz_model(), &desc) == ATTN_OK);
+    MUST(attn_sampler_new(&ctx, &sampler, VOCAB, &d->sampler) == ATTN_OK);
+    MUST(attn_rewind(&ctx, *writer, 0) == ATTN_OK);
+    MUST(attn_feed(&ctx, *writer, held.ids, held.n) == ATTN_OK);
+    for (made.n = 0; made.n < d->max_tokens;) {
+        int32_t id;
+        MUST(attn_sample(&ctx, sampler, attn_logits(*writer), held.ids, held.n, &id) == ATTN_OK);
+        if (id == END && !d->ignore_eos)
+            break;
+        made.ids[made.n++] = id;
+        if (held.n == t->desc.n_ctx)
+            break;
+        held.ids[held.n++] = id;
+        MUST(attn_feed(&ctx, *writer, &id, 1) == ATTN_OK);
+    }
+    attn_sampler_free(sampler);
+    return made;
+}
+
+/* The text of some ids, as attn_generate hands it on. */
+static size_t text_of(const token_list *ids, char *text)
+{
+    attn_utf8 utf8;
+    size_t n = 0, i, size;
+    memset(&utf8, 0, sizeof utf8);
+    for (i = 0; i < ids->n; i++) {
+        const char *bytes =
+            attn_token_bytes(attn_model_tokenizer(fuzz_model()), ids->ids[i], &size);
+        if (bytes && size > 0)
+            n += attn_utf8_push(&utf8, bytes, size, text + n);
+    }
+    return n + attn_utf8_push(&utf8, "", 0, text + n);
+}
+
+typedef struct listener {
+    unsigned left; /* pieces of text to take before it asks to stop */
+    int stopped;
+    char text[64 * MOST];
+    size_t n;
+} listener;
+
+static int listen(const char *text, size_t size, void *user)
+{
+    listener *l = (listener *)user;
+    MUST(!l->stopped && size > 0);
+    memcpy(l->text + l->n, text, size);
+    l->n += size;
+    l->stopped = l->left-- == 0;
+    return l->stopped;
+}
+
+static void check_generated(const token_list *plain, const token_list *ids, const listener *heard)
+{
+    char text[64 * MOST];
+    const size_t n = text_of(ids, text);
+    MUST(ids->n <= plain->n && memcmp(ids->ids, plain->ids, ids->n * sizeof *ids->ids) == 0);
+    MUST(heard->stopped || ids->n == plain->n);
+    MUST(heard->n <= n && memcmp(text, heard->text, heard->n) == 0);
+    MUST(heard->stopped || heard->n == n);
+}
+
+static void generate(twin *t, input *in)
+{
+    static const attn_sampler_desc samplers[] = {{0, 0, 0, 0, 0, 0, 0},
+                                                 {0.8f, 0, 0.9f, 0, 0, 0, 7},
+                                                 {1, 5, 0, 0, 1.2f, 4, 1},
+                                                 {0, 0, 0, 0, 1.3f, 0, 0}};
+    const unsigned how = take(in);
     attn_generate_desc desc;
-    int32_t ids[MOST];
-    const int32_t *held;
-    size_t n_ids = 0, i, now;
+    listener heard;
+    token_list given, prompt, plain, ids; /* given, and with what comes before it */
+    size_t before, now;
+    attn_status want = ATTN_OK;
     memset(&desc, 0, sizeof desc);
-    desc.max_tokens = 1 + take(in) % 12;
-    desc.ignore_eos = 1;
-    desc.guess = (int)(take(in) % 6) - 1;
-    desc.ids = ids;
-    desc.n_ids = &n_ids;
-    if (!t->has_logits) { /* empty, or rewound: there is nothing to sample from */
-        MUST(attn_generate(ctx, t->session, "", &desc, NULL, NULL) == ATTN_E_ARGUMENT);
+    memset(&heard, 0, sizeof heard);
+    desc.max_tokens = 1 + take(in) % MOST;
+    desc.guess = (int)(how % 8) - 1;
+    desc.ignore_eos = how / 8 % 2;
+    desc.sampler = samplers[how / 16 % 4];
+    desc.ids = ids.ids;
+    desc.n_ids = &ids.n;
+    heard.left = how >= 128 ? take(in) % 8 : 1000;
+    given.n = 0;
+    if (how / 64 % 2)
+        given = take_tokens(in, t);
+    desc.prompt_ids = given.ids;
+    desc.n_prompt_ids = given.n;
+    desc.prepend_bos = desc.max_tokens % 4 == 3 && given.n < MOST;
+    prompt.n = desc.prepend_bos && t->tokens.n == 0;
+    prompt.ids[0] = END;
+    prompt = joined(&prompt, &given);
+    if (prompt.n > 0)
+        want = expected(t, &prompt);
+    else if (!t->has_logits)
+        want = ATTN_E_ARGUMENT; /* empty, or rewound: there is nothing to sample from */
+    if (want != ATTN_OK) {
+        MUST(attn_generate(&ctx, t->session, "", &desc, listen, &heard) == want);
+        MUST(ids.n == 0 && heard.n == 0);
         return;
     }
-    MUST(attn_generate(ctx, t->session, "", &desc, NULL, NULL) == ATTN_OK);
-    held = attn_session_tokens(t->session);
+    plain = generate_plainly(t, &prompt, &desc);
+    want = attn_generate(&ctx, t->session, "", &desc, listen, &heard);
+    MUST(want == (heard.stopped ? ATTN_STOPPED : ATTN_OK));
+    check_generated(&plain, &ids, &heard);
+    if (prompt.n > 0)
+        passed(t, &prompt, 0, LAYERS);
+    before = t->tokens.n;
     now = attn_session_length(t->session);
-    MUST(now >= t->n && now <= t->n + n_ids && n_ids <= desc.max_tokens && now + 1 >= t->n + n_ids);
-    for (i = t->n; i < now; i++)
-        MUST(held[i] == ids[i - t->n]);
-    memcpy(t->tokens, held, now * sizeof *held);
-    t->n = now;
-    t->has_logits = attn_logits(t->session) != NULL;
+    MUST(now <= before + ids.n && now + 1 >= before + ids.n);
+    ids.n = now - before;
+    if (ids.n > 0)
+        passed(t, &ids, 0, LAYERS);
+    t->layers_known = t->hooked || desc.guess < 0;
 }
+
+/* ---- hooks ---- */
 
 typedef struct stop_after {
     unsigned left;
+    int fired;
 } stop_after;
 static int stop(const attn_activation *activation, void *user)
 {
+    stop_after *s = (stop_after *)user;
     (void)activation;
-    return ((stop_after *)user)->left-- == 0;
+    s->fired |= s->left-- == 0;
+    return s->fired;
 }
 
-/* A feed that a hook stops changes nothing. */
-static void stopped(attn_ctx *ctx, twin *t, input *in)
+/* A feed, or a score, that a hook stops changes nothing. */
+static void stopped(twin *t, input *in)
 {
-    int32_t tokens[MOST];
-    stop_after counter;
-    size_t n;
-    attn_status want;
-    counter.left = take(in) % 20;
-    n = take_tokens(in, tokens);
-    want = expected(t, tokens, n);
-    MUST(attn_hook(ctx, t->session, "*", stop, &counter) == ATTN_OK);
-    if (want == ATTN_OK)
-        want = ATTN_STOPPED; /* there are more than 20 activations */
-    MUST(attn_feed(ctx, t->session, tokens, n) == want);
+    stop_after counter = {0, 0};
+    const unsigned how = take(in);
+    token_list tokens;
+    float nll[MOST];
+    attn_status want, status;
+    counter.left = how < 128 ? how % 16 : how;
+    tokens = take_tokens(in, t);
+    want = expected(t, &tokens);
+    MUST(attn_hook(&ctx, t->session, "*", stop, &counter) == ATTN_OK);
+    if (tokens.n > 1 && how % 4 == 3)
+        status = attn_score(&ctx, t->session, tokens.ids, tokens.n, nll, NULL);
+    else
+        status = attn_feed(&ctx, t->session, tokens.ids, tokens.n);
+    MUST(!counter.fired || want == ATTN_OK);
+    MUST(status == (counter.fired ? ATTN_STOPPED : want));
     attn_unhook_all(t->session);
+    t->hooked = 0;
+    if (counter.fired) {
+        broken_off(t);
+        t->layers_known = tokens.n <= 32 && t->layers_known; /* one that was whole may be there */
+    } else if (want == ATTN_OK) {
+        passed(t, &tokens, 0, LAYERS);
+    }
+}
+
+static int count_rows(const attn_activation *a, void *user)
+{
+    twin *t = (twin *)user;
+    MUST(a->session == t->session && a->layer == LAYERS - 1);
+    t->rows_seen += a->value.shape[0];
+    return 0;
+}
+
+/* Hooks that only watch stay through other calls, which give what they gave without. */
+static void watch(twin *t)
+{
+    if (t->hooked)
+        attn_unhook_all(t->session);
+    else
+        MUST(attn_hook(&ctx, t->session, "blocks.2.hook_resid_post", count_rows, t) == ATTN_OK);
+    t->hooked = !t->hooked;
+    t->rows_seen = t->rows_fed = 0;
+}
+
+/* Keys and values are a fresh session's. */
+static void look_at_cache(const twin *t, input *in)
+{
+    const attn_cache_part which = (attn_cache_part)(take(in) % 2);
+    const size_t layer = take(in) % (LAYERS + 1), first = take(in) % MOST, count = take(in) % MOST;
+    static float ours[MOST * WIDE], theirs[MOST * WIDE];
+    const attn_shape shape = attn_shape3(count, HEADS, WIDE / HEADS);
+    attn_tensor a = attn_borrow(ours, ATTN_F32, shape), b = attn_borrow(theirs, ATTN_F32, shape);
+    const int good = layer < LAYERS && first + count <= t->tokens.n;
+    MUST((attn_cache_get(&ctx, t->session, which, layer, first, count, &a) == ATTN_OK) == good);
+    if (!good || count == 0)
+        return;
+    MUST(attn_cache_get(&ctx, fresh(t->desc.cache, &t->tokens)->session, which, layer, first, count,
+                        &b) == ATTN_OK);
+    MUST(memcmp(ours, theirs, count * WIDE * sizeof *ours) == 0);
+}
+
+static void one_call(twin *all, input *in)
+{
+    const unsigned op = take(in);
+    twin *t = &all[op / 16 % SESSIONS];
+    switch (op % 16) {
+    case 0:
+    case 9:
+    case 10:
+        feed_batch(all, in);
+        break;
+    case 1:
+        rewind_to(t, take(in) % (MOST + 2));
+        break;
+    case 2:
+        rewind_to(t, t->tokens.n - t->tokens.n / 3);
+        break;
+    case 3:
+        copy(t, &all[take(in) % SESSIONS]);
+        break;
+    case 4:
+        score(t, in);
+        break;
+    case 5:
+    case 6:
+        generate(t, in);
+        break;
+    case 7:
+        stopped(t, in);
+        break;
+    case 11:
+        look_at_cache(t, in);
+        break;
+    case 12:
+        watch(t);
+        break;
+    default:
+        feed(t, in);
+    }
 }
 
 int fuzz_session(const unsigned char *data, size_t size)
 {
-    static const attn_session_desc sizes[SESSIONS] = {
-        {MOST, 5, ATTN_F32}, {MOST, 0, ATTN_F32}, {9, 1, ATTN_F32}};
-    twin all[SESSIONS];
-    attn_ctx ctx;
+    static const attn_session_desc sizes[SESSIONS] = {{MOST, 5, ATTN_F32},
+                                                      {MOST, 0, ATTN_F16},
+                                                      {9, 1, ATTN_F32},
+                                                      {MOST, 0, ATTN_F32},
+                                                      {19, 3, ATTN_F16}};
+    static twin all[SESSIONS];
     input in;
     size_t i;
     int calls = 0;
@@ -199,37 +614,11 @@ int fuzz_session(const unsigned char *data, size_t size)
     memset(all, 0, sizeof all);
     for (i = 0; i < SESSIONS; i++) {
         MUST(attn_session_new(&ctx, &all[i].session, fuzz_model(), &sizes[i]) == ATTN_OK);
-        all[i].capacity = sizes[i].n_ctx;
+        all[i].desc = sizes[i];
+        all[i].layers_known = 1;
     }
     while (in.size > 0 && calls++ < 40) {
-        const unsigned op = take(&in);
-        twin *t = &all[op / 16 % SESSIONS];
-        switch (op % 16) {
-        case 0:
-            feed_batch(&ctx, all, &in);
-            break;
-        case 1:
-            rewind_to(&ctx, t, take(&in) % (MOST + 2));
-            break;
-        case 2:
-            rewind_to(&ctx, t, t->n - t->n / 3);
-            break;
-        case 3:
-            copy(&ctx, t, &all[take(&in) % SESSIONS]);
-            break;
-        case 4:
-            score(&ctx, t, &in);
-            break;
-        case 5:
-        case 6:
-            generate(&ctx, t, &in);
-            break;
-        case 7:
-            stopped(&ctx, t, &in);
-            break;
-        default:
-            feed(&ctx, t, &in);
-        }
+        one_call(all, &in);
         for (i = 0; i < SESSIONS; i++)
             check(&all[i]);
     }

@@ -1,19 +1,38 @@
-/* The tokenizer. The first byte picks a vocabulary: that of the included model, or merges that the
- * next bytes make; the rest is text. Decoding must give the text back, from whole and from pieces;
- * the ids must be those of a slow, plain program below, which knows GPT-2's rules but only some of
- * Unicode: text beyond that is only taken there and back. */
+/* The tokenizer. The first byte picks a vocabulary: that of the included model, or merges and
+ * special tokens that the next bytes make; the rest is text, or pieces of text to be repeated, up
+ * to several of the windows in which long words are merged. Decoding must give the text back, from
+ * whole and from pieces; the ids must be those of a slow, plain program below, which knows GPT-2's
+ * rules but only some of Unicode: text beyond that is only taken there and back. */
 #include "tools/files.h"
 #include "fuzz.h"
 
-enum { MOST_TEXT = 600, MOST_TOKENS = 4096, MOST_MERGES = 2048 };
+enum { MOST_TEXT = 12000, MOST_TOKENS = 4096, MOST_MERGES = 2048, MOST_SPECIAL = 8 };
 
 typedef struct vocabulary {
     attn_tokenizer *tokenizer;
     unsigned char *section;
     uint32_t merges[MOST_MERGES][3];
     size_t n_merges;
+    size_t first[MOST_TOKENS], next[MOST_MERGES]; /* ranks of the merges that begin with a token */
+    int32_t special[MOST_SPECIAL];
+    size_t n_special;
     int32_t of_byte[256];
 } vocabulary;
+
+UNTRACED static int is_special(const vocabulary *v, int32_t id)
+{
+    size_t i = 0;
+    while (i < v->n_special && v->special[i] != id)
+        i++;
+    return i < v->n_special;
+}
+
+UNTRACED static int any_special(const vocabulary *v, const int32_t *ids, size_t n)
+{
+    while (n > 0 && !is_special(v, ids[n - 1]))
+        n--;
+    return n > 0;
+}
 
 static void open_vocabulary(vocabulary *v, const unsigned char *section, size_t size)
 {
@@ -27,11 +46,21 @@ static void open_vocabulary(vocabulary *v, const unsigned char *section, size_t 
     MUST(v->tokenizer);
     v->n_merges = get_u32(section + 4);
     MUST(v->n_merges <= MOST_MERGES);
+    v->n_special = get_u32(section + 8);
+    MUST(v->n_special <= MOST_SPECIAL && n_tokens <= MOST_TOKENS);
     for (i = 0; i < 3 * v->n_merges; i++)
         v->merges[i / 3][i % 3] = get_u32(merges + 4 * i);
+    for (i = 0; i < v->n_special; i++)
+        v->special[i] = (int32_t)get_u32(merges + 12 * v->n_merges + 4 * i);
+    for (i = 0; i < n_tokens; i++)
+        v->first[i] = v->n_merges; /* none */
+    for (i = v->n_merges; i-- > 0;) {
+        v->next[i] = v->first[v->merges[i][0]];
+        v->first[v->merges[i][0]] = i;
+    }
     for (i = n_tokens; i-- > 0;) {
         const char *bytes = attn_token_bytes(v->tokenizer, (int32_t)i, &n);
-        if (bytes && n == 1)
+        if (bytes && n == 1 && !is_special(v, (int32_t)i))
             v->of_byte[(unsigned char)bytes[0]] = (int32_t)i;
     }
 }
@@ -57,13 +86,15 @@ static const vocabulary *included(void)
     return &v;
 }
 
-/* Bytes, and merges of two earlier tokens each; a pair that was there or is too long is left out.
- */
+/* Bytes, merges of two earlier tokens each (a pair that was there or is too long is left out), and
+ * special tokens: bytes of their own, after what an earlier one or a merged token begins with. */
 static void made(vocabulary *v, input *in)
 {
-    unsigned char bytes[8192], *p;
+    unsigned char bytes[16384], *p;
     uint32_t start[600], end[600], merges[64][3];
-    size_t n_tokens = 256, n_merges = 0, at = 256, i, count = take(in) % 64;
+    size_t n_tokens = 256, n_merges = 0, n_special, at = 256, i, count = take(in);
+    n_special = count / 64;
+    count %= 64;
     for (i = 0; i < 256; i++) {
         bytes[i] = (unsigned char)i;
         start[i] = (uint32_t)i;
@@ -78,7 +109,7 @@ static void made(vocabulary *v, input *in)
         n = end[left] - start[left] + end[right] - start[right];
         for (i = 0; i < n_merges && (merges[i][0] != left || merges[i][1] != right);)
             i++;
-        if (i < n_merges || n > 100)
+        if (i < n_merges || n > 200)
             continue;
         memcpy(bytes + at, bytes + start[left], end[left] - start[left]);
         memcpy(bytes + at + end[left] - start[left], bytes + start[right],
@@ -95,17 +126,29 @@ static void made(vocabulary *v, input *in)
         merges[n_merges][1] = (uint32_t)right;
         merges[n_merges++][2] = (uint32_t)token;
     }
-    v->section = p = (unsigned char *)malloc(16 + 4 * n_tokens + 12 * n_merges + at);
+    for (i = 0; i < n_special; i++, n_tokens++) {
+        const size_t like = n_tokens - 1 - take(in) % 16, before = take(in), own = before / 16 % 8;
+        size_t n = end[like] - start[like], k;
+        n = n < before % 16 ? n : before % 16;
+        start[n_tokens] = (uint32_t)at;
+        memcpy(bytes + at, bytes + start[like], n);
+        for (at += n, k = 0; k < own || n + k == 0; k++)
+            bytes[at++] = (unsigned char)take(in);
+        end[n_tokens] = (uint32_t)at;
+    }
+    v->section = p = (unsigned char *)malloc(16 + 4 * (n_tokens + n_special) + 12 * n_merges + at);
     MUST(p);
     put_u32(p, (uint32_t)n_tokens);
     put_u32(p + 4, (uint32_t)n_merges);
-    put_u32(p + 8, 0);
+    put_u32(p + 8, (uint32_t)n_special);
     put_u32(p + 12, (uint32_t)at);
     p += 16;
     for (i = 0; i < n_tokens; i++, p += 4)
         put_u32(p, end[i]);
     for (i = 0; i < 3 * n_merges; i++, p += 4)
         put_u32(p, merges[i / 3][i % 3]);
+    for (i = 0; i < n_special; i++, p += 4)
+        put_u32(p, (uint32_t)(n_tokens - 1 - i)); /* listed backwards: see special_at */
     memcpy(p, bytes, at);
     open_vocabulary(v, v->section, (size_t)(p + at - v->section));
 }
@@ -114,7 +157,7 @@ static void made(vocabulary *v, input *in)
 
 enum kind { SPACE, LETTER, DIGIT, OTHER, UNKNOWN };
 
-static enum kind kind_of(uint32_t c)
+UNTRACED static enum kind kind_of(uint32_t c)
 {
     if ((c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || (c >= 0x2000 && c <= 0x200A) ||
         c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000)
@@ -139,7 +182,7 @@ static enum kind kind_of(uint32_t c)
 }
 
 /* One character of good UTF-8; 0 bytes if there is none. */
-static size_t character(const unsigned char *p, size_t size, uint32_t *c)
+UNTRACED static size_t character(const unsigned char *p, size_t size, uint32_t *c)
 {
     const size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -163,7 +206,7 @@ typedef struct letter {
 
 /* Where the piece that begins at letter i ends, by the alternatives of GPT-2's pattern in order:
  * 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
-static size_t piece_end(const letter *l, size_t n, size_t i)
+UNTRACED static size_t piece_end(const letter *l, size_t n, size_t i)
 {
     static const char *const endings[] = {"s", "t", "re", "ve", "m", "ll", "d"};
     size_t k, j, first = l[i].c == ' ' && i + 1 < n && l[i + 1].kind != SPACE ? i + 1 : i;
@@ -180,15 +223,24 @@ static size_t piece_end(const letter *l, size_t n, size_t i)
     return j - 1;
 }
 
+/* The rank of a pair's merge; n_merges if it has none. */
+UNTRACED static size_t rank_of(const vocabulary *v, int32_t left, int32_t right)
+{
+    size_t k = v->first[left];
+    while (k < v->n_merges && v->merges[k][1] != (uint32_t)right)
+        k = v->next[k];
+    return k;
+}
+
 /* Merges the best pair everywhere, from left to right, until there is none. */
-static size_t merge(const vocabulary *v, int32_t *ids, size_t n)
+UNTRACED static size_t merge(const vocabulary *v, int32_t *ids, size_t n)
 {
     for (;;) {
-        size_t best = v->n_merges, i, k, to = 0;
-        for (i = 0; i + 1 < n; i++)
-            for (k = 0; k < best; k++)
-                if (v->merges[k][0] == (uint32_t)ids[i] && v->merges[k][1] == (uint32_t)ids[i + 1])
-                    best = k;
+        size_t best = v->n_merges, i, to = 0;
+        for (i = 0; i + 1 < n; i++) {
+            const size_t rank = rank_of(v, ids[i], ids[i + 1]);
+            best = rank < best ? rank : best;
+        }
         if (best == v->n_merges)
             return n;
         for (i = 0; i < n; to++) {
@@ -202,9 +254,10 @@ static size_t merge(const vocabulary *v, int32_t *ids, size_t n)
 }
 
 /* The number of ids; -1 for text that this program does not know enough about. */
-static long plain(const vocabulary *v, const unsigned char *text, size_t size, int32_t *ids)
+UNTRACED static long plain_part(const vocabulary *v, const unsigned char *text, size_t size,
+                                int32_t *ids)
 {
-    letter l[MOST_TEXT + 1];
+    static letter l[MOST_TEXT + 1];
     size_t n = 0, at, i, last, used, n_ids = 0;
     for (at = 0; at < size; at += used, n++) {
         used = character(text + at, size - at, &l[n].c);
@@ -224,6 +277,70 @@ static long plain(const vocabulary *v, const unsigned char *text, size_t size, i
     return (long)n_ids;
 }
 
+/* The longest special token that the text begins with, its size (0: none) and its id; of equal ones
+ * the first in the list. */
+UNTRACED static size_t special_at(const vocabulary *v, const unsigned char *text, size_t size,
+                                  int32_t *id)
+{
+    size_t longest = 0, i, n;
+    for (i = 0; i < v->n_special; i++) {
+        const char *bytes = attn_token_bytes(v->tokenizer, v->special[i], &n);
+        if (n > longest && n <= size && memcmp(bytes, text, n) == 0) {
+            longest = n;
+            *id = v->special[i];
+        }
+    }
+    return longest;
+}
+
+/* Special tokens from left to right, if they count, and the text between them. */
+UNTRACED static long plain(const vocabulary *v, const unsigned char *text, size_t size,
+                           int with_special, int32_t *ids)
+{
+    size_t begin = 0, at = 0, found;
+    long n = 0, more;
+    while (at <= size) {
+        int32_t id = 0;
+        found = with_special ? special_at(v, text + at, size - at, &id) : 0;
+        if (found == 0 && at < size) {
+            at++;
+            continue;
+        }
+        more = plain_part(v, text + begin, at - begin, ids + n);
+        if (more < 0)
+            return -1;
+        n += more;
+        if (at == size)
+            break;
+        ids[n++] = id;
+        begin = at += found;
+    }
+    return n;
+}
+
+/* The text: the input as it is, or pieces of it, each after how long it is and how often it comes
+ * (from 128 on, in steps of 128). */
+static size_t take_text(input *in, int repeated, unsigned char *text)
+{
+    size_t n = 0, times, length;
+    if (!repeated) {
+        n = in->size < 600 ? in->size : 600;
+        memcpy(text, in->data, n);
+        return n;
+    }
+    while (in->size > 0) {
+        length = take(in) % 32;
+        times = take(in);
+        times = times < 128 ? times : (times - 127) * 128;
+        length = length < in->size ? length : in->size;
+        for (; times > 0 && n + length <= MOST_TEXT && length > 0; times--, n += length)
+            memcpy(text + n, in->data, length);
+        in->data += length;
+        in->size -= length;
+    }
+    return n;
+}
+
 /* What attn_utf8_push makes of the text, in pieces of n bytes. */
 static size_t push(const char *text, size_t size, size_t n, char *out)
 {
@@ -235,39 +352,63 @@ static size_t push(const char *text, size_t size, size_t n, char *out)
     return written + attn_utf8_push(&state, NULL, 0, out + written);
 }
 
+UNTRACED static int is_utf8(const unsigned char *text, size_t size)
+{
+    size_t at = 0, n = 1;
+    uint32_t c;
+    for (; at < size && n > 0; at += n)
+        n = character(text + at, size - at, &c);
+    return n > 0;
+}
+
+/* Text to ids, which must be the plain program's, and back. */
+static void there_and_back(const vocabulary *v, const unsigned char *text, size_t size,
+                           int with_special)
+{
+    static char back[MOST_TEXT];
+    static int32_t ids[MOST_TEXT], want[MOST_TEXT];
+    attn_ctx ctx;
+    size_t n, n_back;
+    long n_want;
+    memset(&ctx, 0, sizeof ctx);
+    MUST(attn_encode(&ctx, v->tokenizer, (const char *)text, size, with_special, ids, MOST_TEXT,
+                     &n) == ATTN_OK);
+    MUST(attn_decode(&ctx, v->tokenizer, ids, n, back, sizeof back, &n_back) == ATTN_OK);
+    MUST(n_back == size && memcmp(back, text, n_back) == 0);
+    n_want = plain(v, text, size, with_special, want);
+    if (n_want >= 0)
+        MUST((size_t)n_want == n && memcmp(ids, want, n * sizeof *ids) == 0);
+    MUST(with_special || !any_special(v, ids, n));
+}
+
 int fuzz_tokenizer(const unsigned char *data, size_t size)
 {
-    static char back[MOST_TEXT], whole[4 * MOST_TEXT + 64], pieces[4 * MOST_TEXT + 64];
-    static int32_t ids[MOST_TEXT], want[MOST_TEXT];
+    static char whole[3 * MOST_TEXT + 64], pieces[3 * MOST_TEXT + 64];
+    static unsigned char text[MOST_TEXT];
     static vocabulary own;
     const vocabulary *v = &own;
-    attn_ctx ctx;
     input in;
-    size_t n = 0, n_back = 0;
-    long n_want;
+    size_t n, n_text;
     const unsigned kind = size ? data[0] : 0;
     in.data = data;
     in.size = size;
     take(&in);
-    memset(&ctx, 0, sizeof ctx);
-    memset(&own, 0, sizeof own);
+    own.tokenizer = NULL;
+    own.section = NULL;
     if (kind % 2 == 0)
         v = included();
     else
         made(&own, &in);
-    if (in.size > MOST_TEXT)
-        in.size = MOST_TEXT;
-    MUST(attn_encode(&ctx, v->tokenizer, (const char *)in.data, in.size, 0, ids, MOST_TEXT, &n) ==
-         ATTN_OK);
-    MUST(attn_decode(&ctx, v->tokenizer, ids, n, back, sizeof back, &n_back) == ATTN_OK);
-    MUST(n_back == in.size && memcmp(back, in.data, n_back) == 0);
-    n_want = plain(v, in.data, in.size, want);
-    if (n_want >= 0)
-        MUST((size_t)n_want == n && memcmp(ids, want, n * sizeof *ids) == 0);
-    n = push(back, n_back, n_back ? n_back : 1, whole);
-    MUST(push(back, n_back, 1 + kind / 2 % 5, pieces) == n && memcmp(whole, pieces, n) == 0);
-    if (n_want >= 0)
-        MUST(n == n_back && memcmp(whole, back, n) == 0);
+    n_text = take_text(&in, kind / 2 % 2, text);
+    if (n_text < 1000 || kind / 4 % 2 == 0) /* long text goes one way only, or it takes too long */
+        there_and_back(v, text, n_text, 0);
+    if (n_text < 1000 || kind / 4 % 2 == 1)
+        there_and_back(v, text, n_text, 1);
+    n = push((const char *)text, n_text, n_text ? n_text : 1, whole);
+    MUST(push((const char *)text, n_text, 1 + kind / 8 % 5, pieces) == n);
+    MUST(memcmp(whole, pieces, n) == 0);
+    if (is_utf8(text, n_text))
+        MUST(n == n_text && memcmp(whole, text, n) == 0);
     attn_tokenizer_free(own.tokenizer);
     free(own.section);
     return 0;
