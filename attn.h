@@ -610,8 +610,8 @@ ATTN_API void attn_session_free(attn_session *session); /* NULL is fine */
 
 /* Runs the model over n_tokens more tokens (at least one; they join the session) and leaves the
  * logits of the last one in attn_logits(). One call, many calls or one token at a time: the same
- * bits. On failure the session is as it was. After a rewind, tokens may be the session's own
- * (attn_session_tokens) from beyond its end. */
+ * bits. On failure the session is as it was, but for what a rewind had left beyond its end. After a
+ * rewind, tokens may be the session's own (attn_session_tokens) from there. */
 ATTN_API attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
                                size_t n_tokens);
 /* [n_vocab]: logits of the last token fed. NULL before the first. Valid until the next call. */
@@ -733,7 +733,8 @@ ATTN_API const char *attn_token_bytes(const attn_tokenizer *tokenizer, int32_t i
 
 /* Text to ids. *n_ids gets how many there are, even when that is more than capacity (then
  * ATTN_E_SPACE; ids may be NULL with capacity 0 to ask, and size is always enough).
- * allow_special: "<|endoftext|>" in the text becomes its token instead of its letters. */
+ * allow_special: "<|endoftext|>" in the text becomes its token instead of its letters. (Where
+ * several special tokens begin: the longest.) */
 ATTN_API attn_status attn_encode(attn_ctx *ctx, const attn_tokenizer *tokenizer, const char *text,
                                  size_t size, int allow_special, int32_t *ids, size_t capacity,
                                  size_t *n_ids);
@@ -7233,11 +7234,15 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
     if (attn_checksum(0, h, 248) != attn__u64(h + 248))
         return attn__fail(ctx, ATTN_E_CHECKSUM, "%s: the header's checksum is wrong: damaged",
                           path);
-    if (attn__u64(h + 16) != m->size)
+    if (attn__u64(h + 16) > m->size)
         return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: the file has %llu bytes but was written with %llu; it is cut, or "
-                          "something was added",
-                          path, ATTN__LLU(m->size), ATTN__LLU(attn__u64(h + 16)));
+                          "%s: the file has %llu bytes but was written with %llu; it is cut", path,
+                          ATTN__LLU(m->size), ATTN__LLU(attn__u64(h + 16)));
+    if (attn__u64(h + 16) < m->size) /* of a stream, not all has been read */
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "%s: the file was written with %llu bytes, but more follow; something "
+                          "was added",
+                          path, ATTN__LLU(attn__u64(h + 16)));
     c->n_vocab = attn__u32(h + 24);
     c->n_ctx = attn__u32(h + 28);
     c->d_model = attn__u32(h + 32);

@@ -1071,7 +1071,7 @@ static void streams_without_end(void)
     if (!CHECK(pipe))
         return;
     snprintf(path, sizeof path, "/dev/fd/%d", fileno(pipe));
-    FAILS(&ctx, ATTN_E_FORMAT, "bytes", attn_model_open(&ctx, &model, path, NULL));
+    FAILS(&ctx, ATTN_E_FORMAT, "more follow", attn_model_open(&ctx, &model, path, NULL));
     pclose(pipe);
 }
 

@@ -182,9 +182,9 @@ static void a_file_beyond_4_gib(void)
         return;
     }
     if (!IS_32_BIT)
-        FAILS(&ctx, ATTN_E_FORMAT, "5368709120", attn_model_open(&ctx, &model, path, NULL));
+        FAILS(&ctx, ATTN_E_FORMAT, "more follow", attn_model_open(&ctx, &model, path, NULL));
     CHECK(model == NULL);
-    refuses(1, IS_32_BIT || TEST_SANITIZED ? "sizes-hole.attn" : "no memory",
+    refuses(1, "more follow",
             TEST_SANITIZED ? TEST_BUILD "/attn-info build/test-tmp/sizes-hole.attn"
                            : "ulimit -v 100000; " TEST_BUILD
                              "/attn-info build/test-tmp/sizes-hole.attn");
