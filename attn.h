@@ -1219,14 +1219,17 @@ static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *for
 static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *format, ...)
 {
     va_list args;
-    char *at;
+    unsigned char *at;
     ctx->status = status;
     va_start(args, format);
     vsnprintf(ctx->message, sizeof ctx->message, format, args);
     va_end(args);
-    for (at = ctx->message; *at; at++) /* names from a file may hold what a terminal obeys */
-        if ((unsigned char)*at < ' ' || *at == 127)
+    /* Names from a file may hold what a terminal obeys: controls, U+0080 to U+009F too. */
+    for (at = (unsigned char *)ctx->message; *at; at++)
+        if (*at < ' ' || *at == 127)
             *at = '?';
+        else if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0)
+            at[0] = at[1] = '?';
     return status;
 }
 #ifdef __clang_analyzer__ /* it does not look into a function of any number of arguments */

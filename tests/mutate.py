@@ -245,6 +245,7 @@ within("attn.h", PLAIN, "tensors")
 plant("    if (!*link)\n        return;\n    *link = (*link)->next;",
       "    if (*link)\n        *link = (*link)->next;")
 plant("            *at = '?';", "            (void)0;", "corners")
+plant("at[1] < 0xa0)\n            at[0]", "at[1] < 0x9b)\n            at[0]", "corners")
 plant("(x->ndim > 0 && (unsigned)x->dtype > ATTN_I32)", "0")
 plant("if (!(fabsf(attn_get(*p->w, k, j, 0, 0)) < 65520.0f))",
       "if (!(fabsf(attn_get(*p->w, k, j, 0, 0)) < 1e30f))")

@@ -487,7 +487,8 @@ static void saved_tensors(void)
 static void nothing_for_the_terminal(void)
 {
     attn_ctx ctx = {0};
-    REFUSED(ATTN_E_NAME, "a?[31m?b?", attn_model_tensor(&ctx, model, "a\x1b[31m\nb\x7f", &out));
+    REFUSED(ATTN_E_NAME, "a?[31m?b???m\xc3\x84\xc2\xa0",
+            attn_model_tensor(&ctx, model, "a\x1b[31m\nb\x7f\xc2\x9bm\xc3\x84\xc2\xa0", &out));
     CHECK(!strpbrk(ctx.message, "\x1b\n\x7f"));
     done(&ctx);
 }
