@@ -13195,9 +13195,9 @@ ATTN__DEF attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, co
     if (!model || !path || !*path)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_save: no %s was given",
                           model ? "path" : "model");
-    if (attn__file_bytes(ctx, model, &bytes, &copy) != ATTN_OK)
-        return ctx->status;
-    status = attn__draft_begin(ctx, &draft, path);
+    status = attn__file_bytes(ctx, model, &bytes, &copy);
+    if (status == ATTN_OK)
+        status = attn__draft_begin(ctx, &draft, path);
     if (status == ATTN_OK) {
         fwrite(bytes, 1, model->size, draft.file); /* ferror tells */
         status = attn__draft_end(ctx, &draft, ATTN_OK);

@@ -162,13 +162,11 @@ TOOLS_FN int gguf_text(gguf_reader *g, gguf_string *string, const char *what)
 {
     uint64_t size;
     char *text;
-    if (!gguf_count(g, &size, 1, what))
-        return 0;
-    for (; !string && size > sizeof g->s->raw; size -= sizeof g->s->raw)
-        if (!gguf_bytes(g, g->s->raw, sizeof g->s->raw, what))
-            return 0;
-    if (!string)
-        return gguf_bytes(g, g->s->raw, size, what);
+    int good = gguf_count(g, &size, 1, what);
+    for (; good && !string && size > sizeof g->s->raw; size -= sizeof g->s->raw)
+        good = gguf_bytes(g, g->s->raw, sizeof g->s->raw, what);
+    if (!good || !string)
+        return good && gguf_bytes(g, g->s->raw, size, what);
     text = (char *)arena_alloc(g->ctx, &g->s->memory, (size_t)size + 1, 1);
     string->text = text;
     string->size = (size_t)size;
