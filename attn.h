@@ -1153,8 +1153,7 @@ ATTN_API attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, con
  * What differs between compilers and systems is settled here once. */
 
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__)
-#error                                                                                             \
-    "attn.h keeps its promises by exact rounding: build without -ffast-math (-Ofast) or a part of it"
+#error "attn.h keeps its promises by exact rounding: build without -ffast-math or a part of it"
 #endif
 
 #include <errno.h>
