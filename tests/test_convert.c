@@ -819,6 +819,22 @@ static void hostile_names(void)
     CHECK(waitpid(child, &which, 0) == child && which == 0);
 }
 
+/* A GGUF file with another number so many bytes behind a text, and long enough to hold as much. */
+static void refused_gguf(const char *text, size_t skip, uint64_t number, const char *message)
+{
+    const char *const path = test_tmp("variant.gguf");
+    size_t size;
+    unsigned char *gguf = test_read(FIXTURES "tiny.gguf", &size);
+    char *at = gguf ? find_bytes((char *)gguf, size, text) : NULL;
+    if (CHECK(at != NULL)) {
+        put_u64((unsigned char *)at + skip, number);
+        test_write(path, gguf, size);
+        CHECK(truncate(path, 200000000) == 0);
+        refused(path, "", message);
+    }
+    free(gguf);
+}
+
 /* The bounds that keep the memory for a header, a configuration or a vocabulary below half a
  * gigabyte: on each side of each. */
 static void bounds_of_texts(void)
@@ -829,9 +845,8 @@ static void bounds_of_texts(void)
     json_value *root = NULL;
     vocab v;
     source s;
-    size_t size = 0, i;
-    char *text = (char *)malloc(2 * most + 8), *bytes = NULL, path[512];
-    unsigned char *gguf;
+    size_t i;
+    char *text = (char *)malloc(2 * most + 8), path[512];
     const char *dir;
     memset(&ctx, 0, sizeof ctx);
     if (!CHECK(text != NULL))
@@ -882,31 +897,10 @@ static void bounds_of_texts(void)
     CHECK(strstr(ctx.message, "the checkpoint has more than 1048576 tensors") != NULL);
 
     /* GGUF's header and its lists; a value of no use here may be any size */
-    gguf = test_read(FIXTURES "tiny.gguf", &size);
-    snprintf(path, sizeof path, "%s", test_tmp("variant.gguf"));
-    if (CHECK(gguf && (bytes = find_bytes((char *)gguf, size, "general.name")) != NULL)) {
-        put_u64((unsigned char *)bytes + 16, 99999999);
-        test_write(path, gguf, size);
-        CHECK(truncate(path, 200000000) == 0);
-        refused(path, "", "general.name ends beyond byte 100000000, the most that can be");
-    }
-    free(gguf);
-    gguf = test_read(FIXTURES "tiny.gguf", &size);
-    if (CHECK(gguf && (bytes = find_bytes((char *)gguf, size, "tokenizer.ggml.tokens")) != NULL)) {
-        put_u64((unsigned char *)bytes + 29, 1048577);
-        test_write(path, gguf, size);
-        CHECK(truncate(path, 200000000) == 0);
-        refused(path, "", "tokenizer.ggml.tokens has 1048577 elements; 1048576 is the most");
-    }
-    free(gguf);
-    gguf = test_read(FIXTURES "tiny.gguf", &size);
-    if (CHECK(gguf != NULL)) {
-        put_u64(gguf + 24, 65537);
-        test_write(path, gguf, size);
-        CHECK(truncate(path, 200000000) == 0);
-        refused(path, "", "a key's name has 65537 bytes; GGUF allows 65535");
-    }
-    free(gguf);
+    refused_gguf("general.name", 16, 99999999, "general.name ends beyond byte 100000000, the most");
+    refused_gguf("tokenizer.ggml.tokens", 29, 1048577,
+                 "tokenizer.ggml.tokens has 1048577 elements; 1048576 is the most");
+    refused_gguf("GGUF", 24, 65537, "a key's name has 65537 bytes; GGUF allows 65535");
     attn_ctx_free(&ctx);
     forget();
 }
