@@ -168,6 +168,9 @@ def main():
             n_vocab, tie_word_embeddings=not untied, bos_token_id=1, eos_token_id=[2]))
         data += DIVIDER + small(entries)
         put("huggingface", f"{dtype}-{n_vocab}", data + (DIVIDER + tokenizer if n_vocab == 258 else b""))
+        if n_vocab == 258:  # what ends a text is only in the vocabulary, and the model does not know it
+            data = data.replace(b'"eos', b'"not')
+            put("huggingface", "end-939", data + DIVIDER + tokenizer.replace(b'"id":257', b'"id":939'))
 
     with open("tests/fixtures/convert/tiny.gguf", "rb") as file:
         whole = file.read()

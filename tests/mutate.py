@@ -806,6 +806,7 @@ plant("return vocab_refuse(ctx, \"it has a continuing_subword_prefix\");", "(voi
 plant("return vocab_refuse(ctx, \"it has an end_of_word_suffix\");", "(void)0;")
 plant("n_special += v->tokens[i].special && v->tokens[i].size;",
       "n_special += v->tokens[i].special;")
+plant("found && id < v->n_tokens && v->tokens[id].special", "found && v->tokens[id].special")
 plant("line == 1 && n >= 8", "n >= 8")
 within("tools/files.h", PLAIN, "convert")
 plant("hash ^= hash >> 32;", "")

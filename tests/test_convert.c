@@ -979,6 +979,13 @@ static void gaps_and_extra_tokens(void)
         CHECK(strstr(err, "note: 1 special tokens") != NULL);
     }
     attn_model_close(model);
+    /* what ends a text is then no token of the model's, whoever says which it is */
+    edit(dir, "config.json", "\"bos_token_id\"", "\"bos\"");
+    edit(dir, "config.json", "\"eos_token_id\"", "\"eos\"");
+    model = converted(&ctx, dir, "");
+    if (CHECK(model != NULL))
+        CHECK(attn_model_config(model)->bos == -1 && attn_model_config(model)->eos == -1);
+    attn_model_close(model);
     forget();
 }
 

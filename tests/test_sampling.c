@@ -181,6 +181,13 @@ static void greedy_in_a_large_vocabulary(void)
         for (j = i; j < sizeof places / sizeof places[0]; j += 2)
             logits[places[j]] = -3;
     }
+    /* of two that are no numbers the first is named, whatever lies between them */
+    if (logits) {
+        logits[1500] = logits[40000] = NAN;
+        logits[30000] = 9;
+        FAILS(&ctx, ATTN_E_ARGUMENT, "the logit of token 1500 is NaN",
+              attn_sample(&ctx, sampler, logits, NULL, 0, &token));
+    }
     attn_sampler_free(sampler);
     free(logits);
 }
@@ -283,7 +290,7 @@ end:
 static void repetition_penalty(void)
 {
     const float positive[2] = {2, 1.5f}, negative[2] = {-1, -1.5f}, thrice[2] = {3, 1.4f};
-    const int32_t zero[3] = {0, 0, 0}, both[2] = {0, 1};
+    const int32_t zero[3] = {0, 0, 0}, both[2] = {0, 1}, first_last[2] = {1, 0};
     attn_sampler_desc desc = plain(0, 0);
     float logits[MOST];
     int32_t seen[6] = {3, 8, 3, 3, 0, 11};
@@ -297,7 +304,10 @@ static void repetition_penalty(void)
     CHECK(draw(thrice, 2, &desc, both, 2) == 0); /* 3 and 0.7 */
     desc.repeat_last = 2;
     CHECK(draw(positive, 2, &desc, both, 2) == 0);
-    desc.repeat_last = 5; /* more than there are */
+    CHECK(draw(positive, 2, &desc, first_last, 2) == 0); /* 1 and 0.75 */
+    desc.repeat_last = 1;
+    CHECK(draw(positive, 2, &desc, first_last, 2) == 1); /* 1 and 1.5 */
+    desc.repeat_last = 5;                                /* more than there are */
     CHECK(draw(positive, 2, &desc, zero, 1) == 1);
     desc.repeat_penalty = 0.5f; /* below 1 encourages */
     CHECK(draw(positive, 2, &desc, both + 1, 1) == 1);

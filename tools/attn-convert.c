@@ -739,11 +739,11 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
         plan_unembedding(ctx, s, &p) || open_vocab(ctx, s, o, is_directory))
         return ctx->status;
     if (s->has_vocab) {
+        plan_tokenizer(ctx, s, &p); /* first: it drops what the model does not know */
         if (s->bos == SOURCE_UNSAID)
             s->bos = vocab_end_of_text(&s->vocabulary);
         if (s->eos == SOURCE_UNSAID)
             s->eos = vocab_end_of_text(&s->vocabulary);
-        plan_tokenizer(ctx, s, &p);
     } else if (!o->no_tokenizer) {
         source_note("no vocabulary here: the model will take and give token ids only");
     }

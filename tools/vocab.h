@@ -221,7 +221,7 @@ TOOLS_FN int32_t vocab_end_of_text(const vocab *v)
 {
     size_t id;
     int found = names_find(&v->by_spelling, VOCAB_END_OF_TEXT, strlen(VOCAB_END_OF_TEXT), &id);
-    return found && v->tokens[id].special ? (int32_t)id : -1;
+    return found && id < v->n_tokens && v->tokens[id].special ? (int32_t)id : -1;
 }
 
 /* The section with room for n_tokens ids (at least as many as the vocabulary has). */
