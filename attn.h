@@ -1205,6 +1205,28 @@ ATTN_API attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, con
 #define ATTN__PREFETCH_WRITE(p) ((void)(p))
 #endif
 
+/* AddressSanitizer is told which bytes of a block are nobody's: what alignment left over, and what
+ * lies between two arrays that share a block. */
+#if defined(__has_feature)
+#define ATTN__HAS_FEATURE(feature) __has_feature(feature)
+#else
+#define ATTN__HAS_FEATURE(feature) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || ATTN__HAS_FEATURE(address_sanitizer)
+#ifdef __cplusplus
+extern "C" {
+#endif
+void __asan_poison_memory_region(const volatile void *start, size_t size);
+#ifdef __cplusplus
+}
+#endif
+#define ATTN__FORBID(start, size) __asan_poison_memory_region(start, size)
+#define ATTN__GAP                 16 /* floats between the arrays of a block */
+#else
+#define ATTN__FORBID(start, size) ((void)(start), (void)(size))
+#define ATTN__GAP                 0
+#endif
+
 /* C++ wants casts from void *, C does not mind them. */
 #define ATTN__AS(type, expression) ((type)(expression))
 #define ATTN__LLU(x)               ((unsigned long long)(x))
@@ -1293,6 +1315,8 @@ static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
     block->allocator.alloc = ctx->alloc;
     block->allocator.free = ctx->free;
     block->allocator.user = ctx->user;
+    if (!ctx->alloc) /* others may take memory back without our hearing of it */
+        ATTN__FORBID(start + size, (size_t)(base + extra - start));
     return start;
 }
 
@@ -1307,7 +1331,7 @@ static void attn__free(void *start)
     if (allocator.free)
         allocator.free(block->base, allocator.user);
     else if (!allocator.alloc)
-        free(block->base);
+        free(block->base); /* what was forbidden ends with the block */
 }
 
 /* Chains a block into the context, for attn_ctx_free. */
@@ -7743,6 +7767,18 @@ struct attn_session {
     size_t fed_before;        /* and before the running pass: what a hook may change */
 };
 
+/* The next array of a block, of so many floats; without a block only its place is counted. */
+static float *attn__part(const attn_session *s, float *base, size_t *at, size_t count)
+{
+    const size_t start = *at, end = start + count;
+    *at = attn__round_up(end, 16) + ATTN__GAP;
+    if (!base)
+        return NULL;
+    if (!s->ctx.alloc) /* as in attn__alloc */
+        ATTN__FORBID(base + end, (*at - end) * sizeof(float));
+    return base + start;
+}
+
 /* All parts of a session in one block: with base == NULL this only measures. */
 static size_t attn__lay_out(attn_session *s, float *base)
 {
@@ -7756,28 +7792,23 @@ static size_t attn__lay_out(attn_session *s, float *base)
     s->values_panel = attn__line_of(s->cache, padded);
     s->values_size = (c->d_head + 15) / 16 * s->values_panel;
     s->scratch_size = ATTN__PACK + ATTN__QUERIES * (padded + attn__round_up(c->d_head, 16));
-#define ATTN__PART(member, count)                                                                  \
-    (s->member = base ? base + at : NULL, at += attn__round_up(count, 16))
-    s->keys = base ? (unsigned char *)base : NULL;
-    at += heads * s->keys_size / sizeof(float);
-    s->values = base ? (unsigned char *)(base + at) : NULL;
-    at += heads * s->values_size / sizeof(float);
-    ATTN__PART(logits, c->n_vocab);
-    ATTN__PART(pending, c->n_vocab);
-    ATTN__PART(resid, n * wide);
-    ATTN__PART(normed, n * wide);
-    ATTN__PART(qkv, n * attn__stride(3 * (size_t)c->d_model));
-    ATTN__PART(z, n * wide);
-    ATTN__PART(mlp, n * attn__stride(c->d_mlp));
-    ATTN__PART(mean, n);
-    ATTN__PART(scale, n);
-    ATTN__PART(final, n * wide);
-    ATTN__PART(scratch, (size_t)s->n_threads * s->scratch_size);
-#undef ATTN__PART
-    s->held = base ? (size_t *)(void *)(base + at) : NULL;
-    at += attn__round_up(c->n_layer * sizeof *s->held / sizeof(float), 16);
-    s->tokens = base ? (int32_t *)(void *)(base + at) : NULL;
-    return at + s->capacity;
+    s->keys = (unsigned char *)attn__part(s, base, &at, heads * s->keys_size / sizeof(float));
+    s->values = (unsigned char *)attn__part(s, base, &at, heads * s->values_size / sizeof(float));
+    s->logits = attn__part(s, base, &at, c->n_vocab);
+    s->pending = attn__part(s, base, &at, c->n_vocab);
+    s->resid = attn__part(s, base, &at, n * wide);
+    s->normed = attn__part(s, base, &at, n * wide);
+    s->qkv = attn__part(s, base, &at, n * attn__stride(3 * (size_t)c->d_model));
+    s->z = attn__part(s, base, &at, n * wide);
+    s->mlp = attn__part(s, base, &at, n * attn__stride(c->d_mlp));
+    s->mean = attn__part(s, base, &at, n);
+    s->scale = attn__part(s, base, &at, n);
+    s->final = attn__part(s, base, &at, n * wide);
+    s->scratch = attn__part(s, base, &at, (size_t)s->n_threads * s->scratch_size);
+    s->held =
+        (size_t *)(void *)attn__part(s, base, &at, c->n_layer * sizeof *s->held / sizeof(float));
+    s->tokens = (int32_t *)(void *)attn__part(s, base, &at, s->capacity);
+    return at;
 }
 
 /* Fills in the sizes. d_model and its kin are below 2^24 and n_layer below 2^16, so only the
@@ -7850,10 +7881,10 @@ ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     }
     *s = plan;
     s->memory = base;
-    attn__lay_out(s, base);
     s->ctx.alloc = ctx->alloc;
     s->ctx.free = ctx->free;
     s->ctx.user = ctx->user;
+    attn__lay_out(s, base);
     *session = s;
     return ATTN_OK;
 }
