@@ -357,8 +357,9 @@ ATTN_API attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dtyp
                                 attn_shape shape);
 /* A dense tensor over the caller's numbers; they must outlive it. */
 ATTN_API attn_tensor attn_borrow(void *data, attn_dtype dtype, attn_shape shape);
-/* Frees an owned tensor now, through the context that made it; every view of it and every copy of
- * the struct is then invalid, but safe to hand to this function. Does nothing to views. */
+/* Frees an owned tensor now, through the context that made it, and makes *tensor none. Every view
+ * of it and every copy of the struct is then invalid; a copy must not be freed again, as with
+ * free. Does nothing to views. */
 ATTN_API void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor);
 
 /* Views. Dimensions count from 0; negative ones from the end (-1 is the last). */
@@ -864,8 +865,10 @@ ATTN_API attn_status attn_record_save(attn_ctx *ctx, const attn_record *record, 
 /* Writes tensors into a file that NumPy (np.load) or PyTorch (safetensors.torch.load_file) opens:
  * .safetensors or .npz, by how the path ends. A .npz holds up to 4 GiB. Names are printable ASCII
  * without space, quotes, colon and slashes. The file takes its name only when it is whole; until
- * then it is `path` with ".part" at the end, and after ATTN_E_IO what was there before is still
- * there. (Nothing asks the system to have it on the disk: no fsync.) */
+ * then it is `path` with ".00.part" (or another number) at the end, and after ATTN_E_IO what was
+ * there before is still there. A file that was there keeps its permissions; a link is replaced,
+ * what it points to stays. Written in place: a device, a pipe, and what a directory that takes no
+ * other files holds. (Nothing asks the system to have it on the disk: no fsync.) */
 ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
                                const attn_tensor *values, size_t n);
 
@@ -1152,7 +1155,9 @@ ATTN_API attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, con
 /* >>platform ====================================================================================
  * What differs between compilers and systems is settled here once. */
 
-#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__)
+/* (clang tells of -ffast-math and -ffinite-math-only, but of no other part given alone.) */
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) ||     \
+    (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
 #error "attn.h keeps its promises by exact rounding: build without -ffast-math or a part of it"
 #endif
 
@@ -1240,14 +1245,15 @@ static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *for
 static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *format, ...)
 {
     va_list args;
-    unsigned char *at;
+    unsigned char *at, before = 0;
     ctx->status = status;
     va_start(args, format);
     vsnprintf(ctx->message, sizeof ctx->message, format, args);
     va_end(args);
-    /* Names from a file may hold what a terminal obeys: controls, U+0080 to U+009F too. */
-    for (at = (unsigned char *)ctx->message; *at; at++)
-        if (*at < ' ' || *at == 127)
+    /* Names from a file may hold what a terminal obeys: controls, U+0080 to U+009F too, whether in
+     * UTF-8 or as bytes alone. */
+    for (at = (unsigned char *)ctx->message; *at; before = *at++)
+        if (*at < ' ' || *at == 127 || (before < 0x80 && *at >= 0x80 && *at < 0xa0))
             *at = '?';
         else if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0)
             at[0] = at[1] = '?';
@@ -1267,8 +1273,8 @@ typedef struct attn__allocator {
 
 /* Sits right before every allocated block. */
 typedef struct attn__block {
-    struct attn__block *next; /* in the chain of the context's tensors */
-    void *base;               /* what the allocator returned */
+    struct attn__block *next, *before; /* in the chain of the context's tensors */
+    void *base;                        /* what the allocator returned */
     attn__allocator allocator;
 } attn__block;
 
@@ -1310,7 +1316,7 @@ static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
     start = base + sizeof(attn__block);
     start += (64 - (uintptr_t)start % 64) % 64;
     block = (attn__block *)(void *)(start - sizeof(attn__block));
-    block->next = NULL;
+    block->next = block->before = NULL;
     block->base = base;
     block->allocator.alloc = ctx->alloc;
     block->allocator.free = ctx->free;
@@ -1334,24 +1340,29 @@ static void attn__free(void *start)
         free(block->base); /* what was forbidden ends with the block */
 }
 
-/* Chains a block into the context, for attn_ctx_free. */
+/* Chains a block into the context, for attn_ctx_free. The context itself may move meanwhile: no
+ * block knows where it is. */
 static void attn__chain(attn_ctx *ctx, void *start)
 {
     attn__block *block = (attn__block *)(void *)((unsigned char *)start - sizeof(attn__block));
     block->next = ctx->blocks;
+    if (block->next)
+        block->next->before = block;
     ctx->blocks = block;
 }
 
-/* Frees a block of the context's chain. One that is not in it (freed before, through a copy of the
- * tensor) is not looked at; the newest, which are freed most, are found first. */
+/* Takes a block out of the chain and frees it. */
 static void attn__unchain(attn_ctx *ctx, void *start)
 {
-    attn__block **link = &ctx->blocks;
-    while (*link && (unsigned char *)*link + sizeof(attn__block) != (unsigned char *)start)
-        link = &(*link)->next;
-    if (!*link)
-        return;
-    *link = (*link)->next;
+    attn__block *block = (attn__block *)(void *)((unsigned char *)start - sizeof(attn__block));
+    if (!block->before && ctx->blocks != block)
+        return; /* the first of another context's: it will be freed with that */
+    if (block->before)
+        block->before->next = block->next;
+    else
+        ctx->blocks = block->next;
+    if (block->next)
+        block->next->before = block->before;
     attn__free(start);
 }
 
@@ -3914,7 +3925,7 @@ ATTN__DEF int attn_is_dense(attn_tensor x)
 {
     ptrdiff_t expected = 1;
     int i;
-    for (i = x.ndim - 1; i >= 0; i--) {
+    for (i = x.ndim > 4 ? -1 : x.ndim - 1; i >= 0; i--) {
         if (x.shape[i] != 1 && x.stride[i] != expected)
             return attn_count(x) == 0;
         expected *= (ptrdiff_t)x.shape[i];
@@ -3994,7 +4005,7 @@ static int attn__dim(const attn_tensor *x, int dim)
 {
     if (dim < 0)
         dim += x->ndim;
-    return dim >= 0 && dim < x->ndim ? dim : -1;
+    return dim >= 0 && dim < x->ndim && x->ndim <= 4 ? dim : -1;
 }
 
 ATTN__DEF attn_tensor attn_transpose(attn_tensor x, int dim_a, int dim_b)
@@ -4069,6 +4080,8 @@ ATTN__DEF attn_tensor attn_reshape(attn_tensor x, attn_shape shape)
     size_t bytes;
     if (x.ndim == 0)
         return x;
+    if (x.ndim > 4)
+        return attn__no_tensor("attn_reshape: a tensor has 1 to 4 dimensions");
     if (!attn__measure(shape, x.dtype, &bytes) ||
         bytes != attn_count(x) * attn__dtype_size(x.dtype))
         return attn__no_tensor("attn_reshape: the new shape has another number of elements");
@@ -5773,10 +5786,12 @@ ATTN__DEF size_t attn_format(attn_tensor x, int decimals, char *text, size_t siz
         p.to.size = p.walk == ATTN__WALK_TEXT ? size : 0;
         p.to.length = 0;
         attn__write(&p.to, "tensor(", 7);
-        if (attn_count(x) > 0)
-            attn__print_dim(&p, 0, 0);
+        if (x.ndim < 1 || x.ndim > 4)
+            attn__write(&p.to, "none", 4);
+        else if (attn_count(x) == 0)
+            attn__write(&p.to, "[]", 2);
         else
-            attn__write(&p.to, x.ndim ? "[]" : "none", x.ndim ? 2 : 4);
+            attn__print_dim(&p, 0, 0);
         attn__write(&p.to, ")", 1);
     }
     if (size > 0)
@@ -6134,15 +6149,25 @@ static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer
                                         size_t n_bytes, unsigned char *is_special,
                                         uint32_t *by_right, uint32_t *start)
 {
-    uint64_t n_nodes;
+    uint64_t n_nodes, joined = 0;
+    const uint64_t most = 64 * ((uint64_t)n_bytes + 12 * (uint64_t)tokenizer->n_merges);
     size_t rank;
     if (attn__check_ends(ctx, tokenizer, n_bytes) ||
         attn__mark_special(ctx, tokenizer, special, n_special, is_special, &n_nodes) ||
         attn__find_byte_ids(ctx, tokenizer, is_special))
         return ctx->status;
-    for (rank = 0; rank < tokenizer->n_merges; rank++)
+    for (rank = 0; rank < tokenizer->n_merges; rank++) {
         if (attn__check_merge(ctx, tokenizer, rank, is_special))
             return ctx->status;
+        joined += attn__token_size(tokenizer, attn__u32(tokenizer->merges + 12 * rank + 8));
+        if (joined >
+            most) /* comparing them is to take no longer than reading the file a few times */
+            return attn__fail(
+                ctx, ATTN_E_FORMAT,
+                "tokenizer: the results of merges 0 to %llu have %llu bytes together; "
+                "expected at most %llu, 64 for each byte of tokens and merges",
+                ATTN__LLU(rank), ATTN__LLU(joined), ATTN__LLU(most));
+    }
     if (attn__index_merges(ctx, tokenizer, by_right, start))
         return ctx->status;
     if (n_nodes > UINT32_MAX / sizeof(attn__special_node)) /* cover: 128 MiB of them */
@@ -6996,7 +7021,16 @@ static const char *attn__tail_of(const char *path)
     return n > 100 ? path + n - 100 : path;
 }
 
-/* fread, going on when it was only a signal that ended it early. */
+/* fopen and fread, going on when it was only a signal that ended them early. */
+static FILE *attn__open(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+#ifdef EINTR
+    while (!file && errno == EINTR)
+        file = fopen(path, "rb");
+#endif
+    return file;
+}
 static size_t attn__read(void *to, size_t size, FILE *file)
 {
     size_t n = 0;
@@ -7012,13 +7046,19 @@ static size_t attn__read(void *to, size_t size, FILE *file)
     }
 }
 
+enum { ATTN__HEADER = 256, ATTN__RECORD = 128 }; /* bytes */
 static const unsigned char attn__magic[8] = {0x89, 'A', 'T', 'T', 'N', 0x0d, 0x0a, 0x1a};
+
+static int attn__header_is_whole(const unsigned char *header)
+{
+    return attn_checksum(0, header, 248) == attn__u64(header + 248);
+}
 
 /* Reads a file into a growing block: works for what cannot be mapped, pipes included. Of what may
  * never end, only as much as shows that it is no model. */
 static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes, size_t *size)
 {
-    FILE *file = fopen(path, "rb");
+    FILE *file = attn__open(path);
     size_t room = 1 << 20, n;
     unsigned char *block, *larger;
     int failed;
@@ -7031,6 +7071,8 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
         *size += n;
         if (*size >= 24 && (memcmp(block, attn__magic, 8) != 0 || *size > attn__u64(block + 16)))
             break; /* the header says how large it is */
+        if (*size >= ATTN__HEADER && !attn__header_is_whole(block))
+            break;
         if (*size < room)
             continue;
         larger = (unsigned char *)attn__alloc(ctx, room < SIZE_MAX / 2 ? room * 2 : SIZE_MAX,
@@ -7186,8 +7228,6 @@ static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
 
 /* ---- reading the header and the tensor table ---- */
 
-enum { ATTN__HEADER = 256, ATTN__RECORD = 128 };
-
 /* A section must lie after `from`, 64-aligned, and end within the file. */
 static int attn__lies_within(uint64_t offset, uint64_t size, uint64_t from, uint64_t file_size)
 {
@@ -7257,7 +7297,7 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
             "%s: format version %lu; this library reads version 1. Use a newer attn.h "
             "or convert again",
             path, (unsigned long)attn__u32(h + 8));
-    if (attn_checksum(0, h, 248) != attn__u64(h + 248))
+    if (!attn__header_is_whole(h))
         return attn__fail(ctx, ATTN_E_CHECKSUM, "%s: the header's checksum is wrong: damaged",
                           path);
     if (attn__u64(h + 16) > m->size)
@@ -9010,9 +9050,8 @@ static attn_status attn__check_save(attn_ctx *ctx, const char *const *names,
         for (j = 0; j < i; j++)
             if (strcmp(name, names[j]) == 0)
                 return attn__fail(ctx, ATTN_E_NAME, "attn_save: two tensors are called %s", name);
-        if (values[i].ndim == 0)
-            return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_save: %s is no tensor%s%s", name,
-                              values[i].error ? ": " : "", values[i].error ? values[i].error : "");
+        if (attn__need_any(ctx, "attn_save", name, &values[i]) != ATTN_OK)
+            return ctx->status;
         total += 4096;
         for (k = 0; k < 4; k++)
             if ((double)values[i].shape[k] > 1099511627776.0) /* 2^40 */
@@ -9027,48 +9066,134 @@ static attn_status attn__check_save(attn_ctx *ctx, const char *const *names,
     return ATTN_OK;
 }
 
+/* What a draft needs of the system. May a new file take the place of what is there? `mode` gets
+ * the permissions that it should have then, or -1. */
+#if defined(_WIN32)
+static int attn__may_replace(const char *path, int *mode)
+{
+    const DWORD there = GetFileAttributesA(path);
+    *mode = -1;
+    return there == INVALID_FILE_ATTRIBUTES ||
+           !(there & (FILE_ATTRIBUTE_DIRECTORY | FILE_ATTRIBUTE_DEVICE | FILE_ATTRIBUTE_READONLY));
+}
+/* Makes an empty file that is not there yet: 1. 0: it is there. -1: this directory takes no file of
+ * that name; -2: there is another reason. */
+static int attn__create(const char *path, int mode)
+{
+    const HANDLE file =
+        CreateFileA(path, GENERIC_WRITE, 0, NULL, CREATE_NEW, FILE_ATTRIBUTE_NORMAL, NULL);
+    (void)mode;
+    if (file == INVALID_HANDLE_VALUE)
+        return GetLastError() == ERROR_FILE_EXISTS ? 0 : -2;
+    CloseHandle(file);
+    return 1;
+}
+static int attn__replace(const char *from, const char *to)
+{
+    return MoveFileExA(from, to, MOVEFILE_REPLACE_EXISTING) != 0;
+}
+#elif defined(__unix__) || defined(__APPLE__)
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+static int attn__may_replace(const char *path, int *mode)
+{
+    struct stat there;
+    *mode = -1;
+    if (stat(path, &there) != 0)
+        return 1;
+    *mode = (int)there.st_mode & 0777;
+    return S_ISREG(there.st_mode) && access(path, W_OK) == 0;
+}
+static int attn__create(const char *path, int mode)
+{
+    const int file = open(path, O_WRONLY | O_CREAT | O_EXCL, mode < 0 ? 0666 : 0600);
+    if (file < 0)
+        return errno == EEXIST ? 0 : errno == EACCES || errno == ENAMETOOLONG ? -1 : -2;
+    close(file);
+    if (mode >= 0)
+        chmod(path, (mode_t)mode);
+    return 1;
+}
+static int attn__replace(const char *from, const char *to)
+{
+    return rename(from, to) == 0;
+}
+#else /* C alone cannot ask what is there */
+static int attn__may_replace(const char *path, int *mode)
+{
+    (void)path, (void)mode;
+    return 0;
+}
+static int attn__create(const char *path, int mode)
+{
+    (void)path, (void)mode;
+    return -1;
+}
+static int attn__replace(const char *from, const char *to)
+{
+    (void)from, (void)to;
+    return 0;
+}
+#endif
+
 /* A file that takes its name only when it is whole. */
 typedef struct attn__draft {
     FILE *file;
     const char *path;
-    char *part; /* its name until then */
+    char *part; /* its name until then; empty where it is written in place */
 } attn__draft;
 
 static attn_status attn__draft_begin(attn_ctx *ctx, attn__draft *draft, const char *path)
 {
     const size_t length = strlen(path);
+    int made = -1, mode, i;
     draft->path = path;
-    draft->part = (char *)attn__alloc(ctx, length + sizeof ".part", "a path");
+    draft->file = NULL;
+    draft->part = (char *)attn__alloc(ctx, length + sizeof ".00.part", "a path");
     if (!draft->part)
         return ATTN_E_MEMORY;
-    memcpy(draft->part, path, length);
-    memcpy(draft->part + length, ".part", sizeof ".part");
-    draft->file = fopen(draft->part, "wb");
+    if (attn__may_replace(path, &mode)) {
+        memcpy(draft->part, path, length);
+        made = 0; /* a number that nobody else has who saves under this name */
+        for (i = 0; i < 100 && made == 0; i++) {
+            snprintf(draft->part + length, sizeof ".00.part", ".%02d.part", i);
+            made = attn__create(draft->part, mode);
+        }
+    }
+    if (made == -1)
+        draft->part[0] = 0;
+    if (made == 1 || made == -1)
+        draft->file = fopen(made == 1 ? draft->part : path, "wb");
     if (draft->file)
         return ATTN_OK;
-    attn__free(draft->part);
-    return attn__fail(ctx, ATTN_E_IO,
-                      "%s: cannot be written; does its directory exist, and may you write there?",
-                      attn__tail_of(path));
-}
-
-/* `status` is how the writing went; on failure nothing of the file is left. */
-static attn_status attn__draft_end(attn_ctx *ctx, attn__draft *draft, attn_status status)
-{
-    const int failed = ferror(draft->file);
-    int good = fclose(draft->file) == 0 && !failed && status == ATTN_OK;
-#if defined(_WIN32)
-    if (good)
-        remove(draft->path); /* rename takes no other file's place there */
-#endif
-    good = good && rename(draft->part, draft->path) == 0;
-    if (!good)
+    if (made == 1)
         remove(draft->part);
     attn__free(draft->part);
-    return good || status != ATTN_OK
-               ? status
-               : attn__fail(ctx, ATTN_E_IO, "%s: writing failed; is the disk full?",
-                            attn__tail_of(draft->path));
+    return attn__fail(ctx, ATTN_E_IO,
+                      made == 0 ? "%s: 100 drafts of it are there, from %s.00.part on; if nobody "
+                                  "writes to them, remove them"
+                                : "%s: cannot be written; does its directory exist, and may you "
+                                  "write there?",
+                      attn__tail_of(path), attn__tail_of(path));
+}
+
+/* `status` is how the writing went; on failure nothing is left of a draft. */
+static attn_status attn__draft_end(attn_ctx *ctx, attn__draft *draft, attn_status status)
+{
+    const int failed = ferror(draft->file), is_draft = draft->part[0] != 0;
+    const int whole = fclose(draft->file) == 0 && !failed;
+    const int good =
+        whole && status == ATTN_OK && (!is_draft || attn__replace(draft->part, draft->path));
+    if (is_draft && !good)
+        remove(draft->part);
+    attn__free(draft->part);
+    if (good || status != ATTN_OK)
+        return status;
+    return attn__fail(ctx, ATTN_E_IO,
+                      whole ? "%s: the finished file cannot take its place; is it in use?"
+                            : "%s: writing failed; is the disk full?",
+                      attn__tail_of(draft->path));
 }
 
 ATTN__DEF attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
@@ -9212,6 +9337,9 @@ static attn_status attn__prepare_edit(attn_ctx *ctx, attn_session *s, attn__hook
               has_rows = edit->kind == ATTN_EDIT_SET || edit->kind == ATTN_EDIT_ADD;
     int layer, point;
     *e = *edit;
+    if (edit->kind != ATTN_EDIT_ZERO && edit->value.ndim != 0 &&
+        attn__need_any(ctx, "attn_hook_edit", "the value", &edit->value) != ATTN_OK)
+        return ctx->status;
     if (e->position >= s->capacity || e->n_positions > s->capacity - e->position)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_hook_edit: %llu positions from %llu on; the session has room for "
@@ -11773,12 +11901,12 @@ ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, cons
 static attn_status attn__need_text(attn_ctx *ctx, const char *op, const attn_model *model,
                                    const int32_t *tokens, size_t n_tokens)
 {
-    if (attn__need_layer(ctx, op, model, 0) || attn__need_tokens(ctx, op, model, tokens, n_tokens))
+    if (attn__need_layer(ctx, op, model, 0))
         return ctx->status;
     if (n_tokens > model->config.n_ctx)
         return attn__fail(ctx, ATTN_E_CONTEXT, "%s: %llu tokens; the model's n_ctx is %lu", op,
                           ATTN__LLU(n_tokens), (unsigned long)model->config.n_ctx);
-    return ATTN_OK;
+    return attn__need_tokens(ctx, op, model, tokens, n_tokens);
 }
 
 static attn_status attn__watch_text(attn_ctx *ctx, const attn_model *model, const int32_t *tokens,

@@ -33,6 +33,8 @@ MEMORY = 12 << 30
 ALL_SETS = ("sets", "-O1")
 ONE_SET = ("one", "-O1 -DATTN_NO_DISPATCH -march=native")
 PLAIN = ("plain", "-O0 -DATTN_NO_DISPATCH -march=native")
+# What only writes where it should not takes a sanitizer to be noticed; the gate has one.
+CHECKED = ("checked", "-O1 -DATTN_NO_SIMD -fsanitize=address")
 
 # The programs that suites run, besides the test program itself.
 TOOLS = ["attn-convert", "attn-info", "attn-tokenize", "gpt2"]
@@ -242,8 +244,11 @@ plant("while (__atomic_load_n(&team->phase, __ATOMIC_ACQUIRE) == phase) {", "whi
 
 # Halfs and numbers as text.
 within("attn.h", PLAIN, "tensors")
-plant("    if (!*link)\n        return;\n    *link = (*link)->next;",
-      "    if (*link)\n        *link = (*link)->next;")
+plant("if (!block->before && ctx->blocks != block)", "if (0)")
+plant("block->next->before = block->before;", "(void)0;")
+plant("block->next->before = block;", "(void)0;")
+plant("before < 0x80 && *at >= 0x80 && *at < 0xa0", "0", "corners")
+plant("x.ndim < 1 || x.ndim > 4)", "x.ndim < 1)")
 plant("            *at = '?';", "            (void)0;", "corners")
 plant("at[1] < 0xa0)\n            at[0]", "at[1] < 0x9b)\n            at[0]", "corners")
 plant("(x->ndim > 0 && (unsigned)x->dtype > ATTN_I32)", "0")
@@ -331,7 +336,7 @@ within("attn.h", PLAIN, "format")
 plant("m->size < 8 || memcmp(h, attn__magic, 8) != 0", "m->size < 8 || memcmp(h, attn__magic, 5) != 0")
 plant("if (m->size < ATTN__HEADER)", "if (m->size < 8)")
 plant("if (attn__u32(h + 8) != 1)", "if (attn__u32(h + 8) > 1)")
-plant("attn_checksum(0, h, 248) != attn__u64(h + 248)", "0")
+plant("if (!attn__header_is_whole(h))", "if (0)")
 plant("if (attn__u64(h + 16) > m->size)", "if (0)")
 plant("if (attn__u64(h + 16) < m->size)", "if (0)")
 plant("sizes[i].value == 0 || ", "")
@@ -429,6 +434,7 @@ plant("if (size[i] == 0)", "if (0)")
 plant("size[2] - size[0] != size[1] || ", "")
 plant("memcmp(bytes[2], bytes[0], size[0]) != 0 ||", "0 ||")
 plant("memcmp(bytes[2] + size[0], bytes[1], size[1]) != 0)", "0)")
+plant("if (joined > most)", "if (0)")
 plant("tokenizer->right[i] == tokenizer->right[i - 1])", "0)")
 plant("if (i > tokenizer->first[left] && ", "if (i > 0 && ")
 plant("        if (id >= tokenizer->n_tokens)\n            return attn__fail(ctx, ATTN_E_FORMAT,\n"
@@ -639,9 +645,12 @@ plant("0xEDB88320u ^ crc >> 1", "0xEDB88321u ^ crc >> 1")
 plant("while (out->n % 8 != 0)", "while (out->n % 4 != 0)")
 plant("attn__round_up((size_t)n + 1, 64) - 10, 2);", "attn__round_up((size_t)n + 1, 64) - 8, 2);")
 plant("if (strcmp(name, names[j]) == 0)", "if (0)")
-plant("    if (!good)\n        remove(draft->part);", "    if (0)\n        remove(draft->part);",
-      "hooks corners")
-plant("fopen(draft->part, \"wb\")", "fopen(draft->path, \"wb\")", "hooks corners")
+plant("if (is_draft && !good)", "if (0)", "hooks corners")
+plant("fopen(made == 1 ? draft->part : path, \"wb\")", "fopen(path, \"wb\")", "hooks corners")
+plant("O_WRONLY | O_CREAT | O_EXCL", "O_WRONLY | O_CREAT", "corners")
+plant("S_ISREG(there.st_mode) && access", "access", "corners")
+plant("if (mode >= 0)\n        chmod", "if (0)\n        chmod", "corners")
+plant("errno == EACCES || errno == ENAMETOOLONG ? -1", "errno == EACCES ? -1", "corners")
 plant("if (memcmp(copy, p->s->resid + (of->first_row + row) * p->wide,\n"
       "                   c->d_model * sizeof(float)) == 0)", "if (0)")
 plant("for (head = 1; head < c->n_head; head++)\n                p->kernels->binary",
@@ -672,7 +681,6 @@ plant("        if (here != here)\n            break;\n", "")
 plant("x > 0 ? x / d->repeat_penalty : x * d->repeat_penalty", "x / d->repeat_penalty")
 plant("n_seen - d->repeat_last : 0;", "0 : 0;")
 plant("(s->logits[i] - s->logits[best]) / d->temperature", "s->logits[i] / d->temperature")
-plant("seen[i] >= 0 && (size_t)seen[i] < s->n_vocab", "seen[i] >= 0 && (size_t)seen[i] <= s->n_vocab")
 plant("(high >> 5) * 67108864.0", "(high >> 6) * 67108864.0")
 plant("if (total > target)", "if (total >= target)",
       equivalent="a random number of 53 bits meets a sum of weights exactly only at 0 of nothing")
@@ -687,16 +695,22 @@ plant("x[i] > x[target] || (i < target && x[i] == x[target]);", "x[i] > x[target
 plant("if (count == k && !(x[i] > top[k - 1].logit))", "if (count == k && !(x[i] >= top[k - 1].logit))")
 plant("return j > 0 && tokens[j - 1] == tokens[i];", "return j > 1 && tokens[j - 1] == tokens[i];")
 plant("if (!(*p < FLT_MIN))", "if (1)")
-plant("layer = index / 2 - (index >= 2);", "layer = index / 2 - 1;")
+plant("layer = index / 2 - (index >= 2);", "layer = index / 2 - 1;",
+      equivalent="the first two have names of their own")
 plant("to = a->first + rows < last ? a->first + rows : last;", "to = last;")
 plant("diagonal = v[0] > 0 ? -length : length;", "diagonal = length;")
-plant("zeta = (bb - aa) / (2 * ab);", "zeta = (bb - aa) / ab;")
+plant("zeta = (bb - aa) / (2 * ab);", "zeta = (bb - aa) / ab;",
+      equivalent="more rounds come to the same")
 plant("row[j] = norms > 0 ? row[j] / norms : 0;", "row[j] = row[j];")
 plant("*weight = (float)fma((double)*weight, (double)ln_w[k], -mean);",
       "*weight = (float)((double)*weight * (double)ln_w[k]);")
 plant("if (*gain == 0 || !(fabsf(*bias / *gain) <= FLT_MAX))", "if (*gain == 0)")
 plant("attn__center_panels(&m->w_e, 1);", "attn__center_panels(&m->w_e, 0);")
 plant("attn__put_u32(header + 52, 0); /* untied */", "")
+
+# Writing behind the end.
+within("attn.h", CHECKED, "sampling")
+plant("seen[i] >= 0 && (size_t)seen[i] < s->n_vocab", "seen[i] >= 0 && (size_t)seen[i] <= s->n_vocab")
 
 # The tools.
 within("tools/attn-convert.c", PLAIN, "convert")
@@ -739,7 +753,7 @@ plant("catch_signal(SIGTERM);", "")
 within("tools/source.h", PLAIN, "convert")
 plant("if (s->n_tensors == SOURCE_MAX_TENSORS) {", "if (0) {")
 plant("const size_t most = t->dtype == SOURCE_Q8_0 ? (size_t)32 * 1024 : sizeof s->raw / 4;",
-      "const size_t most = sizeof s->raw / 4;")
+      "const size_t most = sizeof s->raw / 4;", equivalent="that is whole blocks, too")
 plant("*out++ = factor * (float)(q < 128 ? q : q - 256);",
       "*out++ = factor * (float)(q <= 128 ? q : q - 256);")
 plant("(uint32_t)raw[i] << 16 | (uint32_t)raw[i + 1] << 24", "(uint32_t)raw[i + 1] << 24")

@@ -206,6 +206,11 @@ static void equal_logits(void)
     for (t = 0; t < 2; t++)
         for (i = 0; i < 6; i++)
             CHECK(top[t][i].token == order[t][i] && top[t][i].logit == x[t][order[t][i]]);
+    for (i = 1; i < 6; i++) { /* fewer: of equals at the end, too, the first */
+        OK(&ctx, attn_logit_stats(&ctx, logits, NULL, NULL, top[0], (size_t)i));
+        for (t = 0; t < 2 * i; t++)
+            CHECK(top[0][t].token == order[t / i][t % i]);
+    }
     x[0][5] = -INFINITY; /* a token that cannot come */
     OK(&ctx, attn_logit_stats(&ctx, logits, NULL, NULL, top[0], 6));
     CHECK(top[0][5].token == 5 && top[0][5].probability == 0);
@@ -391,6 +396,30 @@ static void parts(void)
             attn_ctx_free(&ctx);
             pool_clear();
         }
+}
+
+/* A text of more than one pass. */
+static void parts_of_a_long_text(void)
+{
+    enum { LONG = 300, LAST = 20 };
+    attn_ctx ctx = alone();
+    attn_model *const model = converted("tests/golden/long", "long-lens.attn", "");
+    const int32_t *const tokens = random_tokens(model, LONG, 8);
+    attn_parts all, last, stream;
+    memset(&all, 0, sizeof all);
+    memset(&last, 0, sizeof last);
+    memset(&stream, 0, sizeof stream);
+    OK(&ctx, attn_decompose(&ctx, &all, model, tokens, LONG, ATTN_PARTS_SUBLAYERS, 0, 0));
+    OK(&ctx,
+       attn_decompose(&ctx, &last, model, tokens, LONG, ATTN_PARTS_SUBLAYERS, LONG - LAST, LAST));
+    OK(&ctx, attn_decompose(&ctx, &stream, model, tokens, LONG, ATTN_PARTS_ACCUMULATED, 0, 0));
+    CHECK(all.stack.shape[1] == LONG && stream.stack.shape[1] == LONG);
+    same_bits(attn_slice(all.stack, 1, LONG - LAST, LAST), last.stack, "the last positions");
+    sum_of_parts(all.stack, attn_select(stream.stack, 0, stream.stack.shape[0] - 1), 1e-5,
+                 "the sum of all parts");
+    attn_model_close(model);
+    attn_ctx_free(&ctx);
+    pool_clear();
 }
 
 static void bad_parts(void)
@@ -673,6 +702,20 @@ static void circuits(void)
         attn_ctx_free(&ctx);
         pool_clear();
     }
+}
+
+/* [[1, 1], [x, 0]] has sqrt(2) and, to x * x, x / sqrt(2): nothing of the small one may be lost in
+ * the first column's length. */
+static void a_small_singular_value(void)
+{
+    attn_ctx ctx = alone();
+    float x[4] = {1, 1, 1.5e-8f, 0}, one[4] = {1, 0, 0, 1};
+    attn_tensor values = {0};
+    OK(&ctx, attn_singular_values(&ctx, &values, attn_borrow(x, ATTN_F32, attn_shape2(2, 2)),
+                                  attn_borrow(one, ATTN_F32, attn_shape2(2, 2))));
+    CHECKF(fabs((double)attn_get(values, 1, 0, 0, 0) / (1.5e-8 * sqrt(0.5)) - 1) < 1e-6,
+           "%g and %g", (double)attn_get(values, 0, 0, 0, 0), (double)attn_get(values, 1, 0, 0, 0));
+    attn_ctx_free(&ctx);
 }
 
 static void products(void)
@@ -1037,6 +1080,7 @@ void suite_lens(void)
         RUN("lens", bad_heads);
         RUN("lens", labels);
         RUN("lens", parts);
+        RUN("lens", parts_of_a_long_text);
         RUN("lens", bad_parts);
         RUN("lens", heads_and_neurons);
         RUN("lens", attribution);
@@ -1047,6 +1091,7 @@ void suite_lens(void)
         RUN("lens", bad_lenses);
         RUN("lens", circuits);
         RUN("lens", products);
+        RUN("lens", a_small_singular_value);
         RUN("lens", bad_circuits);
         RUN("lens", rewriting);
         RUN("lens", rewriting_again);

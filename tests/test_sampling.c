@@ -247,6 +247,51 @@ static void top_p_counts_what_top_k_left(void)
         CHECK(counts[0] == 2000);
 }
 
+/* What a filter's bound meets exactly: top-p stops there, min-p keeps it. */
+static void filters_at_their_bound(void)
+{
+    const float logits[8] = {-1, 4, 4, -1, 4, 4, -1, -1};
+    attn_sampler_desc desc = plain(1, 2);
+    size_t counts[8];
+    desc.top_k = 4;
+    desc.top_p = 0.5f;
+    if (count_draws(logits, 8, &desc, NULL, 0, 500, counts))
+        CHECK(counts[1] && counts[2] && counts[1] + counts[2] == 500);
+    desc = plain(1, 3);
+    desc.min_p = 1;
+    if (count_draws(logits, 8, &desc, NULL, 0, 500, counts))
+        CHECK(counts[1] && counts[2] && counts[4] && counts[5] &&
+              counts[1] + counts[2] + counts[4] + counts[5] == 500);
+}
+
+/* Infinite logits cannot be weighed: the first of the largest is taken. */
+static void infinite_logits(void)
+{
+    float logits[8] = {1, 2, INFINITY, 3, INFINITY, -INFINITY, 0, 1};
+    attn_sampler_desc desc = plain(1, 4);
+    size_t i;
+    for (i = 0; i < 3; i++) {
+        desc.top_k = i == 1 ? 3 : 0;
+        desc.top_p = i == 2 ? 0.9f : 0;
+        CHECK(draw(logits, 8, &desc, NULL, 0) == 2);
+    }
+    for (i = 0; i < 8; i++)
+        logits[i] = -INFINITY;
+    CHECK(draw(logits, 8, &desc, NULL, 0) == 0);
+    logits[6] = 1; /* the only one that can come */
+    CHECK(draw(logits, 8, &desc, NULL, 0) == 6);
+}
+
+/* Tokens that the vocabulary does not have are no tokens that were seen. */
+static void seen_outside_the_vocabulary(void)
+{
+    const float logits[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+    const int32_t outside[4] = {-1, 16, INT32_MAX, INT32_MIN};
+    attn_sampler_desc desc = plain(0, 5);
+    desc.repeat_penalty = 4;
+    CHECK(draw(logits, 16, &desc, outside, 4) == 15);
+}
+
 static void top_k_keeps_k_of_equals(void)
 {
     const float logits[6] = {1, 2, 2, 2, 2, 0};
@@ -527,6 +572,9 @@ void suite_sampling(void)
     RUN("sampling", temperature_follows_softmax);
     RUN("sampling", filters_keep_the_right_tokens);
     RUN("sampling", top_p_counts_what_top_k_left);
+    RUN("sampling", filters_at_their_bound);
+    RUN("sampling", infinite_logits);
+    RUN("sampling", seen_outside_the_vocabulary);
     RUN("sampling", top_k_keeps_k_of_equals);
     RUN("sampling", large_vocabulary);
     RUN("sampling", repetition_penalty);

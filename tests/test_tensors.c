@@ -682,32 +682,43 @@ static void borrowing_nothing(void)
     FAILS(&ctx, ATTN_E_SHAPE, "type 3", attn_zeros(&ctx, &out, ATTN_Q8, attn_shape2(2, 2)));
 }
 
-/* A copy of the struct still points at what was freed through another; a context may move. */
-static void freed_by_copies(void)
+/* In any order, through a context that has moved, and through one that did not make them. */
+static void freed_through_a_moved_context(void)
 {
+    static const int orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 2, 0, 3}, {2, 3, 1, 0}};
     meter m;
     attn_ctx ctx = metered(&m), moved;
-    attn_tensor x = {0}, y = {0}, copy, view, of_nobody;
-    OK(&ctx, attn_full(&ctx, &x, attn_shape1(5), 1));
-    OK(&ctx, attn_full(&ctx, &y, attn_shape1(5), 2));
-    copy = x;
-    view = attn_slice(x, 0, 1, 2);
-    attn_tensor_free(&ctx, &view);
-    CHECK(m.live == 2);
-    attn_tensor_free(&ctx, &x);
-    CHECK(m.live == 1 && copy.owned);
-    attn_tensor_free(&ctx, &copy);
-    CHECK(m.live == 1 && m.wrong == 0 && copy.ndim == 0);
-    moved = ctx;
-    memset(&ctx, 0, sizeof ctx);
-    copy = y;
-    of_nobody = y;
-    attn_tensor_free(&ctx, &of_nobody); /* a context that did not make it leaves it alone */
-    CHECK(m.live == 1 && attn_get(y, 4, 0, 0, 0) == 2);
-    attn_tensor_free(&moved, &y);
-    CHECK(m.live == 0 && m.wrong == 0 && moved.blocks == NULL);
-    attn_tensor_free(&moved, &copy);
-    attn_ctx_free(&moved);
+    attn_tensor x[4], view;
+    size_t i, order;
+    for (order = 0; order < 4; order++) {
+        for (i = 0; i < 4; i++) {
+            memset(&x[i], 0, sizeof x[i]);
+            OK(&ctx, attn_full(&ctx, &x[i], attn_shape1(5), (float)i));
+        }
+        view = attn_slice(x[0], 0, 1, 2);
+        attn_tensor_free(&ctx, &view);
+        CHECK(m.live == 4 && view.ndim == 0);
+        moved = ctx;
+        memset(&ctx, 0, sizeof ctx);
+        for (i = 0; i < 4; i++) {
+            attn_tensor_free(&moved, &x[orders[order][i]]);
+            attn_tensor_free(&moved, &x[orders[order][i]]); /* none by now */
+            CHECK(m.live == 3 - (long)i && x[orders[order][i]].ndim == 0);
+        }
+        CHECK(m.live == 0 && m.wrong == 0 && moved.blocks == NULL);
+        ctx = moved;
+    }
+    for (i = 0; i < 3; i++) {
+        memset(&x[i], 0, sizeof x[i]);
+        OK(&ctx, attn_full(&ctx, &x[i], attn_shape1(5), (float)i));
+    }
+    view = x[2];
+    memset(&moved, 0, sizeof moved);
+    attn_tensor_free(&moved, &view); /* left for the context that made it */
+    CHECK(m.live == 3 && attn_get(x[2], 4, 0, 0, 0) == 2);
+    attn_tensor_free(&moved, &x[0]); /* gone from the other's chain */
+    CHECK(m.live == 2 && m.wrong == 0);
+    attn_ctx_free(&ctx);
     CHECK(m.live == 0 && m.wrong == 0);
 }
 
@@ -715,6 +726,7 @@ static void freed_by_copies(void)
 static void made_by_hand(void)
 {
     attn_ctx ctx = {0};
+    char text[40];
     float room[16] = {0};
     attn_tensor good = attn_borrow(room, ATTN_F32, attn_shape1(4)), bad = good, to = {0};
     bad.ndim = 9;
@@ -728,6 +740,13 @@ static void made_by_hand(void)
     FAILS(&ctx, ATTN_E_ARGUMENT, "out has 1 dimensions and data type 7",
           attn_copy(&ctx, &bad, good));
     CHECK(to.ndim == 0);
+    bad = attn_borrow(room, ATTN_F32, attn_shape1(4));
+    bad.ndim = 7;
+    CHECK(attn_transpose(bad, 5, 6).ndim == 0 && attn_slice(bad, 6, 0, 1).ndim == 0);
+    CHECK(attn_select(bad, 5, 0).ndim == 0 && attn_reshape(bad, attn_shape1(4)).ndim == 0);
+    CHECK(strstr(attn_reshape(bad, attn_shape1(4)).error, "1 to 4 dimensions") != NULL);
+    CHECK(attn_is_dense(bad) && attn_format(bad, 2, text, sizeof text) == strlen("tensor(none)"));
+    CHECK(strcmp(text, "tensor(none)") == 0);
 }
 
 /* 8 and 4 bits need a scale that f16 holds; 32 and 16 bits take everything. */
@@ -783,7 +802,7 @@ void suite_tensors(void)
     RUN("tensors", no_memory);
     RUN("tensors", panels);
     RUN("tensors", bad_panels);
-    RUN("tensors", freed_by_copies);
+    RUN("tensors", freed_through_a_moved_context);
     RUN("tensors", made_by_hand);
     RUN("tensors", weights_without_a_scale);
 }

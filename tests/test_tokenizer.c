@@ -708,6 +708,29 @@ static void damaged_tokens(void)
     REFUSED("no token for the single byte 00", (s.n_tokens = s.n_merges = s.n_special = 0));
 }
 
+/* Each merge has the same long result: checking them all would take time by the square of the
+ * section's size. Enough of them are let pass for vocabularies that have each way to a token. */
+static void merges_of_one_long_token(void)
+{
+    enum { COPIES = 300, LONG = 10000 };
+    sketch s = sketch_new();
+    char *const letters = (char *)malloc(LONG);
+    uint32_t first, i;
+    memset(letters, 'a', LONG);
+    first = (uint32_t)s.n_tokens;
+    for (i = 0; i < COPIES; i++)
+        sketch_token(&s, "a", 1);
+    sketch_token(&s, letters, LONG - 1);
+    sketch_token(&s, letters, LONG);
+    for (i = 0; i < COPIES; i++)
+        sketch_merge(&s, first + i, first + COPIES, first + COPIES + 1);
+    /* 20,300 bytes beside the 256, and 12 for each merge: 64 times that */
+    expect_refused(&s, "the results of merges 0 to 154 have 1550000 bytes together; expected at "
+                       "most 1545920,");
+    free(letters);
+    sketch_free(&s);
+}
+
 static void damaged_merges(void)
 {
     REFUSED("merge 1: its left id 261 is not below the 261 tokens", s.merges[1][0] = 261);
@@ -1143,6 +1166,7 @@ void suite_tokenizer(void)
     RUN("tokenizer", arguments);
     RUN("tokenizer", damaged_tokens);
     RUN("tokenizer", damaged_merges);
+    RUN("tokenizer", merges_of_one_long_token);
     RUN("tokenizer", damaged_special);
     RUN("tokenizer", long_special);
     RUN("tokenizer", damaged_sizes);
