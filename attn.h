@@ -6159,9 +6159,9 @@ static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer
     for (rank = 0; rank < tokenizer->n_merges; rank++) {
         if (attn__check_merge(ctx, tokenizer, rank, is_special))
             return ctx->status;
+        /* comparing them all is to take no longer than reading the file a few times */
         joined += attn__token_size(tokenizer, attn__u32(tokenizer->merges + 12 * rank + 8));
-        if (joined >
-            most) /* comparing them is to take no longer than reading the file a few times */
+        if (joined > most)
             return attn__fail(
                 ctx, ATTN_E_FORMAT,
                 "tokenizer: the results of merges 0 to %llu have %llu bytes together; "

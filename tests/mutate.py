@@ -11,7 +11,7 @@ The table is below. An error is an old text, which must stand exactly once in it
 with the number of the occurrence), and a new one. What cannot change any result has its reason
 beside it (`equivalent`): it is planted all the same, and must survive. A text that is not found, or
 a planted error that does not compile, is a mistake in the table, and ends in status 1 too. A test
-program that crashes or hangs has noticed; so has one that asks for more memory than MEMORY.
+program that crashes or hangs has noticed; so has one that asks for more memory than MEMORY or writes a file larger than FILE.
 
 --check only looks for the texts. --quick runs the suites named beside an error and no others.
 --every N takes one in N, --only those whose file, old or new text contains TEXT."""
@@ -27,6 +27,7 @@ import time
 TREE = "build/mutate"
 BAR = 95
 MEMORY = 12 << 30
+FILE = 8 << 30
 
 # Ways to build. Where no vector kernel changes, one instruction set is enough, and built in half the
 # time; where no kernel matters at all, optimizing is not worth its time.
@@ -863,13 +864,18 @@ def copy_sources():
     os.makedirs(TREE + "/build", exist_ok=True)
 
 
+def bound():
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, FILE))
+
+
 def run(command, limit):
     """Status (None: too slow) and output of a command in the copy."""
     environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL")}
     process = subprocess.Popen(
         command, cwd=TREE, env=environment, start_new_session=True, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)))
+        preexec_fn=bound)
     try:
         output = process.communicate(timeout=limit)[0]
         return process.returncode, output.decode(errors="replace")
