@@ -11,7 +11,8 @@ The table is below. An error is an old text, which must stand exactly once in it
 with the number of the occurrence), and a new one. What cannot change any result has its reason
 beside it (`equivalent`): it is planted all the same, and must survive. A text that is not found, or
 a planted error that does not compile, is a mistake in the table, and ends in status 1 too. A test
-program that crashes or hangs has noticed; so has one that asks for more memory than MEMORY or writes a file larger than FILE.
+program that crashes or hangs has noticed; so has one that asks for more memory than MEMORY or makes
+a file larger than FILE.
 
 --check only looks for the texts. --quick runs the suites named beside an error and no others.
 --every N takes one in N, --only those whose file, old or new text contains TEXT."""
@@ -864,18 +865,17 @@ def copy_sources():
     os.makedirs(TREE + "/build", exist_ok=True)
 
 
-def bound():
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, FILE))
-
-
-def run(command, limit):
+def run(command, limit, memory=MEMORY):
     """Status (None: too slow) and output of a command in the copy."""
+    def bound():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, FILE))
+        if memory:
+            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+
     environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL")}
     process = subprocess.Popen(
         command, cwd=TREE, env=environment, start_new_session=True, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-        preexec_fn=bound)
+        stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, preexec_fn=bound)
     try:
         output = process.communicate(timeout=limit)[0]
         return process.returncode, output.decode(errors="replace")
@@ -910,7 +910,8 @@ def build(way, suites):
 def test(way, suites, limit):
     """Who noticed: a case, or what happened; None if nobody did."""
     shutil.rmtree(TREE + "/build/test-tmp", ignore_errors=True)  # what an earlier error left there
-    status, output = run(["build/%s/test" % way[0]] + list(suites), limit)
+    memory = None if way == CHECKED else MEMORY  # a sanitizer wants all addresses
+    status, output = run(["build/%s/test" % way[0]] + list(suites), limit, memory)
     if status == 0:
         return None
     failed = [line for line in output.split("\n") if line.startswith("FAILED ")]
