@@ -865,7 +865,12 @@ def copy_sources():
     os.makedirs(TREE + "/build", exist_ok=True)
 
 
-def run(command, limit, memory=MEMORY):
+def memory_of(way):
+    """What its programs may ask for; a sanitizer wants all addresses there are."""
+    return None if way == CHECKED else MEMORY
+
+
+def run(command, limit, memory):
     """Status (None: too slow) and output of a command in the copy."""
     def bound():
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, FILE))
@@ -901,7 +906,7 @@ def build(way, suites):
     if all(os.path.exists(TREE + "/" + f) for f in fed):
         for f in fed:
             command += ["-o", f]
-    status, output = run(command + targets, 900)
+    status, output = run(command + targets, 900, memory_of(way))
     if not os.path.exists(TREE + "/build/tiny-stories.attn"):  # where programs look by themselves
         shutil.copy(TREE + "/" + fed[0], TREE + "/build")
     return status, output
@@ -910,8 +915,7 @@ def build(way, suites):
 def test(way, suites, limit):
     """Who noticed: a case, or what happened; None if nobody did."""
     shutil.rmtree(TREE + "/build/test-tmp", ignore_errors=True)  # what an earlier error left there
-    memory = None if way == CHECKED else MEMORY  # a sanitizer wants all addresses
-    status, output = run(["build/%s/test" % way[0]] + list(suites), limit, memory)
+    status, output = run(["build/%s/test" % way[0]] + list(suites), limit, memory_of(way))
     if status == 0:
         return None
     failed = [line for line in output.split("\n") if line.startswith("FAILED ")]
