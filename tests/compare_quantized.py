@@ -55,12 +55,12 @@ def main():
         if random:
             a.directory = os.path.join(tmp, "random")
             make_checkpoint(a.directory, 0)
-        cfg, c, _, w = open_checkpoint(a.directory)
+        c, _, w = open_checkpoint(a.directory)
         for t in ("f32", "q8", "q4"):
             subprocess.run([convert, a.directory, f"{tmp}/{t}.attn", "--dtype", t], check=True,
                            stderr=subprocess.DEVNULL)
-        T = min(a.tokens, cfg["n_positions"])
-        texts = [text_of(gpt2, f"{tmp}/f32.attn", cfg, T, seed, random) for seed in range(a.texts)]
+        T = min(a.tokens, c.ctx)
+        texts = [text_of(gpt2, f"{tmp}/f32.attn", c, T, seed, random) for seed in range(a.texts)]
         ways = {"ggml q8_0, w": (q8_0, None), "ggml q8_0, w+a": (q8_0, q8_0),
                 "ggml q4_0, w": (q4_0, None), "ggml q4_0, w+a": (q4_0, q8_0)}
         results = {}

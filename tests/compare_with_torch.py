@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Compares the engine with PyTorch on one model: whose logits and losses are closer to float64?
+"""Compares the engine with PyTorch on models: whose logits and losses are closer to float64?
 
-    compare_with_torch.py BUILD [HF_DIRECTORY] [--tokens 64] [--greedy 32]
+    compare_with_torch.py BUILD [HF_DIRECTORY...] [--tokens 64] [--greedy 32]
 
-BUILD holds attn-convert, gpt2 and lens. Without a directory it makes a random checkpoint of GPT-2's
-size (golden/make_golden.py's weights). The text is some tokens that the model samples (random ids
-for a random checkpoint) and their greedy continuation by the engine. PyTorch runs the same steps as
-Hugging Face's GPT-2 in float32; numpy runs them in float64. Prints the errors of both, and how much
-of the greedy text is what PyTorch and float64 would have said; ends with exit code 1 if a root mean
-square of the engine's is more than a fifth above PyTorch's, or if its text parts from float64's where
-PyTorch's does not. Needs numpy and PyTorch (Debian: python3-numpy, python3-torch).
+BUILD holds attn-convert, gpt2 and lens. A directory is any that attn-convert takes; without one a
+random checkpoint of GPT-2's size is made (golden/make_golden.py's weights). The text is some tokens
+that the model samples (random ids for a random checkpoint) and their greedy continuation by the
+engine; several such texts where the model has few positions. PyTorch runs the same steps as Hugging
+Face's GPT-2 in float32; numpy runs them in float64. Prints the errors of both, and how much of the
+greedy text is what PyTorch and float64 would have said. The exit code is 1 if a root mean square of
+the engine's errors is more than a fifth above PyTorch's and above the last bit of the largest logit
+or loss, by which chance decides; or if a token of its text is less likely in float64 than another,
+by more than what PyTorch errs by.
+Needs numpy and PyTorch (Debian: python3-numpy, python3-torch).
 """
 import argparse, json, os, struct, subprocess, sys, tempfile
 import numpy as np
@@ -29,7 +32,7 @@ def read_safetensors(path):
         data = f.read()
     tensors = {}
     for name, t in header.items():
-        if t.get("dtype") in BITS: # the others are attention masks, and __metadata__
+        if name != "__metadata__" and t["dtype"] in BITS: # the others are attention masks
             x = np.frombuffer(data, BITS[t["dtype"]], int(np.prod(t["shape"])), t["data_offsets"][0])
             x = (x.astype(np.uint32) << 16).view(np.float32) if t["dtype"] == "BF16" else x.astype(np.float32)
             tensors[name.removeprefix("transformer.")] = x.reshape(t["shape"])
@@ -66,24 +69,33 @@ def make_checkpoint(directory, seed):
     make_golden.main()
 
 def open_checkpoint(directory):
-    """Its config.json, the sizes in it and the weights, for numpy and as float32 for PyTorch."""
-    cfg = json.load(open(os.path.join(directory, "config.json")))
-    c = argparse.Namespace(layers=cfg["n_layer"], heads=cfg["n_head"], width=cfg["n_embd"],
-                           eps=cfg["layer_norm_epsilon"])
-    index = os.path.join(directory, "model.safetensors.index.json")
-    files = set(json.load(open(index))["weight_map"].values()) if os.path.exists(index) else ["model.safetensors"]
+    """What its config.json says, or means by saying nothing, and the weights, for numpy and as float32
+    for PyTorch."""
+    def read(name):
+        with open(os.path.join(directory, name), encoding="utf-8") as f:
+            return json.load(f)
+    cfg = read("config.json")
+    files = ["model.safetensors"]
+    if not os.path.exists(os.path.join(directory, files[0])):
+        files = sorted(set(read(files[0] + ".index.json")["weight_map"].values()))
     w = {k: x for f in files for k, x in read_safetensors(os.path.join(directory, f)).items()}
-    return cfg, c, w, {k: torch.tensor(x) for k, x in w.items()}
+    c = argparse.Namespace(layers=cfg["n_layer"], heads=cfg["n_head"], width=cfg["n_embd"], vocab=cfg["vocab_size"],
+                           ctx=cfg.get("n_positions", cfg.get("n_ctx")), eps=cfg.get("layer_norm_epsilon", 1e-5))
+    bos = cfg.get("bos_token_id")
+    bos = bos[0] if isinstance(bos, list) else bos
+    c.start = bos if bos is not None and bos < c.vocab else c.vocab - 1
+    return c, w, {k: torch.tensor(x) for k, x in w.items()}
 
-def text_of(gpt2, model, cfg, n, seed, random):
+def text_of(gpt2, model, c, n, seed, random):
     """n ids: any for random weights, else what the model itself samples, which is plausible text."""
     if random:
-        return [int(i) for i in np.random.default_rng(seed).integers(0, cfg["vocab_size"], n)]
-    start = cfg.get("bos_token_id", cfg["vocab_size"] - 1)
-    return continued(gpt2, model, [start], n - 1, "--temperature", "1", "--seed", str(seed))
+        return [int(i) for i in np.random.default_rng(seed).integers(0, c.vocab, n)]
+    return continued(gpt2, model, [c.start], n - 1, "--temperature", "1", "--seed", str(seed))
 
 def continued(gpt2, model, ids, n, *how):
     """ids and n more that the engine generates."""
+    if n == 0:
+        return ids
     out = subprocess.run([gpt2, model, "--ids", " ".join(map(str, ids)), "-n", str(n), "--print-ids", "--no-prompt",
                           "--ignore-eos", "--quiet", *how], check=True, stdout=subprocess.PIPE, text=True).stdout
     return ids + [int(i) for i in out.split()]
@@ -93,55 +105,73 @@ def our_losses(lens, model, ids):
                          stdout=subprocess.PIPE, text=True).stdout
     return np.array([t["loss"] for t in json.loads(out)["tokens"][1:]])
 
+def compare(a, directory, random, tmp):
+    """Prints what there is to say of one checkpoint; whether the engine's errors are too large."""
+    gpt2, convert, lens = (os.path.join(a.build, name) for name in ("gpt2", "attn-convert", "lens"))
+    c, w, of_torch = open_checkpoint(directory)
+    greedy = min(a.greedy, c.ctx // 2)
+    tokens = min(a.tokens, c.ctx - greedy)
+    n_texts = min(32, -(-95 // max(1, tokens + greedy - 1))) # for about as many losses as 96 tokens have
+    model, npy = os.path.join(tmp, "model.attn"), os.path.join(tmp, "logits.npy")
+    subprocess.run([convert, directory, model, "--dtype", "f32"], check=True)
+    wide = {k: x.astype(np.float64) for k, x in w.items()}
+    logits, losses, said = [[], [], []], [[], [], []], []
+    for seed in range(a.seed, a.seed + n_texts):
+        ids = continued(gpt2, model, text_of(gpt2, model, c, tokens, seed, random), greedy, "--temperature", "0")
+        subprocess.run([gpt2, model, "--ids", " ".join(map(str, ids)), "--logits", npy, "--quiet"], check=True)
+        pytorch, exact = torch_logits(of_torch, c, ids), make_golden.forward(wide, c, np.array(ids), c.eps)
+        for to, x in zip(logits, (np.load(npy), pytorch.numpy(), exact["logits"])):
+            to.append(x)
+        if len(ids) > 1:
+            nll = F.cross_entropy(pytorch[:-1], torch.tensor(ids[1:]), reduction="none").numpy()
+            for to, x in zip(losses, (our_losses(lens, model, ids), nll, exact["nll"])):
+                to.append(x)
+        said.append(ids[tokens:])
+    logits, losses, said = [np.stack(x) for x in logits], [np.array(x) for x in losses], np.array(said, int)
+    bit = float(np.spacing(np.float32(max(np.abs(x).max() for x in (logits[2], losses[2]) if x.size))))
+    print(f"{n_texts} times {tokens} tokens and {greedy} greedy ones; {c.vocab} logits each, of standard deviation "
+          f"{logits[2].std():.4g}, a last bit of {bit:.3g}")
+
+    def errors(what, engine, pytorch, right):
+        print(f"{what}, errors against float64:")
+        rms = [np.sqrt(((x - right) ** 2).mean()) for x in (engine, pytorch)]
+        for name, x, r in zip(("attn.h", "PyTorch f32"), (engine, pytorch), rms):
+            print(f"  {name:12s} largest {np.abs(x - right).max():.3g}, root mean square {r:.3g}")
+        return not rms[0] <= max(1.2 * rms[1], bit) # what is not a number is too large, too
+
+    bad = errors("logits", *logits)
+    if losses[0].size:
+        bad |= errors("losses", *losses)
+        print("mean loss: attn.h {:.7g}, PyTorch f32 {:.7g}, float64 {:.7g}".format(*(x.mean() for x in losses)))
+
+    steps = [x[:, tokens - 1:-1] for x in logits] # of which each gave a greedy token
+    same = [int((x.argmax(-1) == said).sum()) for x in steps[1:]]
+    print(f"greedy text, {said.size} tokens: {same[0]} are PyTorch f32's choice, {same[1]} are float64's")
+    if not said.size:
+        return bool(bad)
+    lead = steps[2].max(-1) - np.take_along_axis(steps[2], said[..., None], -1)[..., 0]
+    return bool(bad or lead.max() > 2 * max(np.abs(logits[1] - logits[2]).max(), bit))
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     ap.add_argument("build")
-    ap.add_argument("directory", nargs="?")
+    ap.add_argument("directories", nargs="*", metavar="HF_DIRECTORY")
     ap.add_argument("--tokens", type=int, default=64)
     ap.add_argument("--greedy", type=int, default=32)
     ap.add_argument("--seed", type=int, default=0)
     a = ap.parse_args()
-    gpt2, convert, lens = (os.path.join(a.build, name) for name in ("gpt2", "attn-convert", "lens"))
     with tempfile.TemporaryDirectory() as tmp:
-        random = not a.directory
-        if random:
-            a.directory = os.path.join(tmp, "random")
-            make_checkpoint(a.directory, a.seed)
-        cfg, c, w, of_torch = open_checkpoint(a.directory)
-        a.greedy = min(a.greedy, cfg["n_positions"] // 2)
-        a.tokens = min(a.tokens, cfg["n_positions"] - a.greedy)
-        model, npy = os.path.join(tmp, "model.attn"), os.path.join(tmp, "logits.npy")
-        subprocess.run([convert, a.directory, model, "--dtype", "f32"], check=True)
-        prompt = text_of(gpt2, model, cfg, a.tokens, a.seed, random)
-        ids = continued(gpt2, model, prompt, a.greedy, "--temperature", "0")
-        subprocess.run([gpt2, model, "--ids", " ".join(map(str, ids)), "--logits", npy, "--quiet"], check=True)
-        of_torch = torch_logits(of_torch, c, ids)
-        logits = {"attn.h": np.load(npy), "PyTorch f32": of_torch.numpy()}
-        nll = {"attn.h": our_losses(lens, model, ids),
-               "PyTorch f32": F.cross_entropy(of_torch[:-1], torch.tensor(ids[1:]), reduction="none").numpy()}
-    exact = make_golden.forward({k: x.astype(np.float64) for k, x in w.items()}, c, np.array(ids), c.eps)
-    print(f"{a.tokens} tokens and {a.greedy} greedy ones; logits [{len(ids)}, {cfg['vocab_size']}] of standard deviation "
-          f"{exact['logits'].std():.4g}, mean loss {exact['nll'].mean():.6g}")
-
-    def errors(what, made, right):
-        print(f"{what}, errors against float64:")
-        rms = {name: np.sqrt(((x - right) ** 2).mean()) for name, x in made.items()}
-        for name, x in made.items():
-            print(f"  {name:12s} largest {np.abs(x - right).max():.3g}, root mean square {rms[name]:.3g}")
-        return rms["attn.h"] > 1.2 * rms["PyTorch f32"]
-
-    larger = errors("logits", logits, exact["logits"]) | errors("losses", nll, exact["nll"])
-    print(f"mean loss: attn.h {nll['attn.h'].mean():.7g}, PyTorch f32 {nll['PyTorch f32'].mean():.7g}, "
-          f"float64 {exact['nll'].mean():.7g}")
-
-    def same(x): # its likeliest token at each step, given the engine's text so far
-        said = x[a.tokens - 1:-1].argmax(-1)
-        differ = np.flatnonzero(said != ids[a.tokens:])
-        return differ[0] if len(differ) else a.greedy
-
-    agree = {"PyTorch f32": same(logits["PyTorch f32"]), "float64": same(exact["logits"])}
-    print(f"greedy text, {a.greedy} tokens: " + ", ".join(f"{n} like {name}'s" for name, n in agree.items()))
-    return int(larger or agree["float64"] < agree["PyTorch f32"])
+        if not a.directories:
+            make_checkpoint(os.path.join(tmp, "random"), a.seed)
+            return int(compare(a, os.path.join(tmp, "random"), True, tmp))
+        bad = []
+        for directory in a.directories:
+            print(f"== {directory}", flush=True)
+            if compare(a, directory, False, tmp):
+                bad.append(directory)
+        if bad:
+            print("errors larger than PyTorch's: " + ", ".join(bad))
+        return int(bool(bad))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1991,21 +1991,31 @@ static void directories_of_links(void)
     forget();
 }
 
+/* The Python that has PyTorch: the first one, or the system's behind it. NULL, and the case counts
+ * as skipped, if neither has. */
+static const char *python_with_torch(void)
+{
+    static const char *const pythons[] = {"python3", "/usr/bin/python3"};
+    size_t i;
+    for (i = 0; i < sizeof pythons / sizeof pythons[0]; i++)
+        if (run("%s -c 'from importlib.util import find_spec as there; "
+                "exit(not (there(\"numpy\") and there(\"torch\")))'",
+                pythons[i]) == 0)
+            return pythons[i];
+    test_skip("no PyTorch here");
+    return NULL;
+}
+
 /* Pickles on their way through tools/pickle-to-safetensors.py, where there is a PyTorch. */
 static void pickles(void)
 {
     static const char *const inputs[] = {"hub", "nano/ckpt.pt"};
-    const char *python = "python3";
+    const char *python = python_with_torch();
     char dir[512], made[512];
     size_t i;
     int old;
-    if (run("python3 -c 'import torch'") != 0) {
-        python = "/usr/bin/python3"; /* the system's, behind another one */
-        if (run("%s -c 'import torch'", python) != 0) {
-            test_skip("no PyTorch here");
-            return;
-        }
-    }
+    if (!python)
+        return;
     /* before 2.6 nothing is loaded that is not trusted */
     old = run("%s -c 'import torch; major, minor = torch.__version__.split(\".\")[:2]; "
               "exit((int(major), int(minor)) < (2, 6))'",
@@ -2035,6 +2045,41 @@ static void pickles(void)
     snprintf(made, sizeof made, "%s", test_tmp("pickles/it-ran"));
     CHECKF(!exists(made), "a pickle's code was run");
     CHECK(run("rm -r %s", dir) == 0);
+    forget();
+}
+
+/* What `make compare` does, where there is a PyTorch, on checkpoints that say as little as they may
+ * and on shards; and on one whose weights get rounded on their way, which must be noticed. */
+static void beside_pytorch(void)
+{
+    const char *python = python_with_torch();
+    char build[512], script[600], rounded[600], text[700];
+    const char *dir, *end;
+    if (!python)
+        return;
+    dir = variant(FIXTURES "bf16", "config.json", " \"layer_norm_epsilon\": 1e-05,\n", "");
+    edit(dir, "config.json", " \"n_positions\": 8,\n", "");
+    edit(dir, "config.json", " \"n_inner\": null,\n", "");
+    edit(dir, "config.json", "\"bos_token_id\": 299", "\"bos_token_id\": null");
+    snprintf(build, sizeof build, "%s", test_tmp("compare"));
+    snprintf(script, sizeof script, "%s/attn-convert", build);
+    snprintf(rounded, sizeof rounded, "%s/rounded", build);
+    if (!CHECKF(run("rm -rf %s && mkdir %s && cp " TEST_BUILD "/gpt2 " TEST_BUILD "/lens %s && "
+                    "cp -r " FIXTURES "sharded %s",
+                    build, build, build, rounded) == 0,
+                "%s", err))
+        return;
+    snprintf(text, sizeof text,
+             "#!/bin/sh\ncase $1 in *rounded) set -- $1 $2 --dtype f16;; esac; exec " TEST_BUILD
+             "/attn-convert $*\n");
+    test_write(script, text, strlen(text));
+    CHECK(chmod(script, 0755) == 0);
+    snprintf(script, sizeof script, "%s tests/compare_with_torch.py %s", python, build);
+    CHECKF(run("%s " FIXTURES "sharded %s %s", script, dir, rounded) == 1, "%s", err);
+    snprintf(text, sizeof text, "\nerrors larger than PyTorch's: %s\n", rounded);
+    end = out && out_size > strlen(text) ? out + out_size - strlen(text) : "";
+    CHECKF(strcmp(end, text) == 0, "%s%s", out, err);
+    CHECK(run("rm -r %s", build) == 0);
     forget();
 }
 
@@ -2582,6 +2627,7 @@ void suite_convert(void)
     RUN("convert", inputs_that_are_no_files);
     RUN("convert", directories_of_links);
     RUN("convert", pickles);
+    RUN("convert", beside_pytorch);
     RUN("convert", outputs);
     RUN("convert", a_bar_grows);
     RUN("convert", sections_of_any_size);
