@@ -835,10 +835,47 @@ static void refused_gguf(const char *text, size_t skip, uint64_t number, const c
     free(gguf);
 }
 
+/* A safetensors header with blanks up to the most that one can have is as good as without. */
+static void largest_header(void)
+{
+    const size_t most = 100000000;
+    const char *dir = copied(FIXTURES "bf16");
+    char path[600], *bytes, *made = (char *)malloc(most + 8);
+    attn_ctx ctx;
+    attn_model *model;
+    size_t size, head;
+    FILE *file;
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    if (CHECK((bytes = (char *)test_read(path, &size)) != NULL && made != NULL)) {
+        head = 8 + (size_t)get_u64((unsigned char *)bytes);
+        memcpy(made, bytes, head);
+        memset(made + head, ' ', most + 8 - head);
+        put_u64((unsigned char *)made, most);
+        if (CHECK((file = fopen(path, "wb")) != NULL)) {
+            CHECK(fwrite(made, 1, most + 8, file) == most + 8 &&
+                  fwrite(bytes + head, 1, size - head, file) == size - head && !fclose(file));
+            model = converted(&ctx, dir, "");
+            if (CHECK(model != NULL))
+                same_as_reference(model, "bf16");
+            attn_model_close(model);
+            CHECK(remove(path) == 0);
+        }
+    }
+    free(made);
+    free(bytes);
+}
+
 /* The bounds that keep the memory for a header, a configuration or a vocabulary below half a
  * gigabyte: on each side of each. */
 static void bounds_of_texts(void)
 {
+    static const struct {
+        const char *input, *file, *text; /* what is said of it and many zeros */
+    } texts[] = {{FIXTURES "bf16", "vocab.json", "vocab.json: malformed JSON"},
+                 {FIXTURES "bf16", "added_tokens.json", "added_tokens.json: malformed JSON"},
+                 {FIXTURES "bf16", "merges.txt", "is not two tokens with a blank"},
+                 {FIXTURES "sharded", "tokenizer.json", "tokenizer.json: malformed JSON"},
+                 {FIXTURES "sharded", "model.safetensors.index.json", "json: malformed JSON"}};
     const size_t most = JSON_MAX_VALUES - 1; /* and the array itself */
     attn_ctx ctx;
     arena memory = {NULL};
@@ -870,9 +907,16 @@ static void bounds_of_texts(void)
     refused(dir, "", "config.json: malformed JSON");
     CHECK(truncate(path, (1 << 20) + 1) == 0);
     refused(dir, "", "config.json is larger than 1048576 bytes");
-    snprintf(path, sizeof path, "%s/vocab.json", copied(FIXTURES "bf16"));
-    CHECK(truncate(path, (1 << 26) + 1) == 0);
-    refused(dir, "", "vocab.json is larger than 67108864 bytes");
+    for (i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        dir = copied(texts[i].input);
+        snprintf(path, sizeof path, "%s/%s", dir, texts[i].file);
+        CHECK(run("echo >>%s", path) == 0 && truncate(path, 1 << 26) == 0);
+        refused(dir, "", texts[i].text);
+        CHECK(truncate(path, (1 << 26) + 1) == 0);
+        snprintf(path, sizeof path, "%s is larger than 67108864 bytes", texts[i].file);
+        refused(dir, "", path);
+    }
+    largest_header();
 
     /* tokens and merges */
     ctx.status = ATTN_OK;
@@ -892,14 +936,29 @@ static void bounds_of_texts(void)
     /* tensors */
     memset(&s, 0, sizeof s);
     ctx.status = ATTN_OK;
-    s.n_tensors = s.capacity = SOURCE_MAX_TENSORS;
+    s.capacity = SOURCE_MAX_TENSORS;
+    s.n_tensors = s.capacity - 1;
+    s.tensors = (source_tensor *)calloc(s.capacity, sizeof *s.tensors);
+    CHECK(s.tensors && source_add(&ctx, &s) == &s.tensors[s.capacity - 1] &&
+          s.n_tensors == SOURCE_MAX_TENSORS);
+    free(s.tensors);
     CHECK(!source_add(&ctx, &s));
     CHECK(strstr(ctx.message, "the checkpoint has more than 1048576 tensors") != NULL);
 
-    /* GGUF's header and its lists; a value of no use here may be any size */
-    refused_gguf("general.name", 16, 99999999, "general.name ends beyond byte 100000000, the most");
+    /* GGUF's header and its lists; a value of no use here may be any size. What the bounds let pass
+     * leads to another message, for nothing is where it was. */
+    text = (char *)test_read(FIXTURES "tiny.gguf", &i);
+    if (CHECK(text && find_bytes(text, i, "general.name"))) {
+        const uint64_t rest = 100000000 - (uint64_t)(find_bytes(text, i, "general.name") - text);
+        refused_gguf("general.name", 16, rest - 24, "a key's name ends beyond byte 100000000");
+        refused_gguf("general.name", 16, rest - 23, "general.name ends beyond byte 100000000");
+    }
+    free(text);
+    refused_gguf("tokenizer.ggml.tokens", 29, 1048576,
+                 "as the size of tokenizer.ggml.tokens is more than");
     refused_gguf("tokenizer.ggml.tokens", 29, 1048577,
                  "tokenizer.ggml.tokens has 1048577 elements; 1048576 is the most");
+    refused_gguf("GGUF", 24, 65536, "the type of");
     refused_gguf("GGUF", 24, 65537, "a key's name has 65537 bytes; GGUF allows 65535");
     attn_ctx_free(&ctx);
     forget();
@@ -1369,6 +1428,22 @@ static void shards_that_are_none(void)
  * Whatever comes of it is a message or a model that opens, with at most half a gigabyte more of
  * memory than the tests had before. */
 
+/* How many things are in the directory that a path leads into. */
+static int neighbours(const char *path)
+{
+    char parent[600];
+    DIR *dir;
+    struct dirent *entry;
+    int n = 0;
+    snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(path, '/') - path), path);
+    if ((dir = opendir(parent)) == NULL)
+        return -1;
+    while ((entry = readdir(dir)) != NULL)
+        n += entry->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}
+
 /* The program's own function, on a checkpoint; 1 if the answer was a model. */
 static int convert_here(const char *input, const char *what, size_t at)
 {
@@ -1394,6 +1469,7 @@ static int convert_here(const char *input, const char *what, size_t at)
                what, at, attn_status_name(status), ctx.message);
     if (status == ATTN_OK)
         CHECKF(remove(output) == 0 && model, "%s, %zu: no model", what, at);
+    CHECKF(neighbours(input) == 1, "%s, %zu: something is left behind", what, at);
     attn_model_close(model);
     attn_ctx_free(&ctx);
     return status == ATTN_OK;
@@ -1425,6 +1501,7 @@ typedef struct damaged {
     int (*read)(const char *path, const char *what, size_t at);
     const char *last; /* the header ends 64 bytes behind the last of these; NULL: the file's end */
     size_t size;      /* of the header, if that is known */
+    size_t harmless;  /* how many cuts leave a whole file */
 } damaged;
 
 /* Where the header ends. */
@@ -1456,88 +1533,325 @@ static int bound_memory(struct rlimit *before)
     return good && setrlimit(RLIMIT_AS, &bound) == 0;
 }
 
+/* A copy of a checkpoint to damage, alone in a directory, in memory where there is such a place. */
+typedef struct scene {
+    char dir[500], copy[600], path[700]; /* path: of the file that is damaged */
+    char *bytes;
+    size_t size;
+    struct rlimit before;
+    int quiet, bounded;
+} scene;
+
+/* `text`: what the file shall hold instead, or NULL. */
+static int scene_begin(scene *s, const char *input, const char *file, const char *text)
+{
+    memset(s, 0, sizeof *s);
+    snprintf(s->dir, sizeof s->dir, "%s/attn-test.%lu",
+             exists("/dev/shm") ? "/dev/shm" : TEST_BUILD, system_process());
+    snprintf(s->copy, sizeof s->copy, "%s/copy", s->dir);
+    snprintf(s->path, sizeof s->path, "%s%s%s", s->copy, file ? "/" : "", file ? file : "");
+    if (!CHECK(run("rm -rf %s && mkdir %s && cp -r " FIXTURES "%s %s && chmod -R u+w %s", s->dir,
+                   s->dir, input, s->copy, s->copy) == 0))
+        return 0;
+    if (text)
+        test_write(s->path, text, strlen(text));
+    if (!CHECK((s->bytes = (char *)test_read(s->path, &s->size)) != NULL))
+        return 0;
+    s->quiet = dup(STDERR_FILENO); /* notes go nowhere */
+    CHECK(s->quiet >= 0 && freopen("/dev/null", "w", stderr) != NULL);
+    s->bounded = bound_memory(&s->before);
+    return 1;
+}
+
+static void scene_end(scene *s)
+{
+    free(s->bytes);
+    if (s->bounded)
+        setrlimit(RLIMIT_AS, &s->before);
+    fflush(stderr);
+    CHECK(dup2(s->quiet, STDERR_FILENO) >= 0 && close(s->quiet) == 0);
+    CHECK(run("rm -rf %s", s->dir) == 0);
+    forget();
+}
+
 static void every_cut_and_bit(const damaged *d)
 {
-    char copy[600], path[700], *bytes;
-    const char *place = exists("/dev/shm") ? "/dev/shm" : TEST_BUILD;
-    size_t size, end, at, n_good = 0;
-    struct rlimit before = {0, 0};
-    int file, quiet, bounded;
-    snprintf(copy, sizeof copy, "%s/attn-test.%lu", place, system_process());
-    snprintf(path, sizeof path, "%s%s%s", copy, d->file ? "/" : "", d->file ? d->file : "");
-    if (!CHECK(run("rm -rf %s && cp -r " FIXTURES "%s %s && chmod -R u+w %s", copy, d->input, copy,
-                   copy) == 0) ||
-        !CHECK((bytes = (char *)test_read(path, &size)) != NULL))
+    scene s;
+    size_t end, at, n_good, n_whole = 0;
+    int file;
+    if (!scene_begin(&s, d->input, d->file, NULL))
         return;
-    end = header_end(d, bytes, size);
-    CHECKF(end > 30 && end <= size, "%s: %zu of %zu", path, end, size);
-    quiet = dup(STDERR_FILENO); /* notes go nowhere */
-    CHECK(quiet >= 0 && freopen("/dev/null", "w", stderr) != NULL);
-    bounded = bound_memory(&before);
-    n_good += (size_t)d->read(copy, path, size);
-    CHECKF(n_good == 1, "%s cannot be read by itself", path);
-    file = open(path, O_WRONLY);
+    end = header_end(d, s.bytes, s.size);
+    CHECKF(end > 30 && end <= s.size, "%s: %zu of %zu", s.path, end, s.size);
+    n_good = (size_t)d->read(s.copy, s.path, s.size);
+    CHECKF(n_good == 1, "%s cannot be read by itself", s.path);
+    file = open(s.path, O_WRONLY);
     for (at = 0; CHECK(file >= 0) && at < 8 * end; at += TEST_SANITIZED ? 7 : 1) { /* slower */
-        const char other = (char)(bytes[at / 8] ^ 1 << at % 8);
+        const char other = (char)(s.bytes[at / 8] ^ 1 << at % 8);
         if (!CHECK(pwrite(file, &other, 1, (off_t)(at / 8)) == 1))
             break;
-        n_good += (size_t)d->read(copy, path, at);
-        if (!CHECK(pwrite(file, &bytes[at / 8], 1, (off_t)(at / 8)) == 1))
+        n_good += (size_t)d->read(s.copy, s.path, at);
+        if (!CHECK(pwrite(file, &s.bytes[at / 8], 1, (off_t)(at / 8)) == 1))
             break;
     }
-    CHECKF(n_good > 1 && n_good < 8 * end, "%s: %zu good", path, n_good);
-    for (at = size; at-- > 0;) /* the weights begin and end at multiples of 8 */
-        if (at < end || (at - end) % 8 == 0) {
+    CHECKF(n_good > 1 && n_good < 8 * end, "%s: %zu good", s.path, n_good);
+    for (at = s.size; at-- > 0;) /* the weights begin and end at multiples of 8 */
+        if (at < end || (at - end) % 8 == 0 || at + 1 == s.size) {
             if (!CHECK(ftruncate(file, (off_t)at) == 0))
                 break;
-            n_good = (size_t)d->read(copy, path, at);
+            n_whole += (size_t)d->read(s.copy, s.path, at);
         }
+    CHECKF(n_whole == d->harmless, "%s: %zu cuts are harmless, expected %zu", s.path, n_whole,
+           d->harmless);
     close(file);
-    free(bytes);
-    if (bounded)
-        setrlimit(RLIMIT_AS, &before);
-    fflush(stderr);
-    CHECK(dup2(quiet, STDERR_FILENO) >= 0 && close(quiet) == 0);
-    CHECK(run("rm -rf %s", copy) == 0);
-    forget();
+    scene_end(&s);
 }
 
 static void every_cut_and_bit_of_safetensors(void)
 {
-    static const damaged one = {"bf16", "model.safetensors", convert_here, NULL, 0};
-    static const damaged shard = {"sharded", "model-00001-of-00002.safetensors", convert_here, NULL,
-                                  0};
+    static const damaged one = {"bf16", "model.safetensors", convert_here, NULL, 0, 0};
+    static const damaged shard = {
+        "sharded", "model-00001-of-00002.safetensors", convert_here, NULL, 0, 0};
     every_cut_and_bit(&one);
     every_cut_and_bit(&shard);
 }
 static void every_cut_and_bit_of_json(void)
 {
-    static const damaged config = {"bf16", "config.json", convert_here, NULL, 0};
-    static const damaged index = {"sharded", "model.safetensors.index.json", convert_here, NULL, 0};
+    static const damaged config = {"bf16", "config.json", convert_here, NULL, 0, 0};
+    static const damaged index = {"sharded", "model.safetensors.index.json", convert_here, NULL, 0,
+                                  0};
     every_cut_and_bit(&config);
     every_cut_and_bit(&index);
 }
 static void every_cut_and_bit_of_gguf(void)
 {
-    static const damaged d = {"tiny.gguf", NULL, convert_here, "output_norm", 0};
+    static const damaged d = {"tiny.gguf", NULL, convert_here, "output_norm", 0, 0};
     every_cut_and_bit(&d);
 }
 static void every_cut_and_bit_of_llmc(void)
 {
-    static const damaged v3 = {"v3.bin", NULL, convert_here, NULL, LLMC_HEADER};
-    static const damaged v5 = {"v5.bin", NULL, convert_here, NULL, 64}; /* as v3 from there on */
+    static const damaged v3 = {"v3.bin", NULL, convert_here, NULL, LLMC_HEADER, 0};
+    static const damaged v5 = {"v5.bin", NULL, convert_here, NULL, 64, 0}; /* then it is as v3 */
     every_cut_and_bit(&v3);
     every_cut_and_bit(&v5);
 }
 static void every_cut_and_bit_of_vocabularies(void)
 {
-    static const damaged spellings = {"bf16", "vocab.json", read_vocabulary, NULL, 0};
-    static const damaged merges = {"bf16", "merges.txt", read_vocabulary, NULL, 0};
-    static const damaged whole = {"sharded", "tokenizer.json", read_vocabulary, NULL, 0};
+    static const damaged spellings = {"bf16", "vocab.json", read_vocabulary, NULL, 0, 0};
+    static const damaged merges = {
+        "bf16", "merges.txt",  read_vocabulary, NULL,
+        0,      2 * 43 - 1 + 1}; /* each of 43 lines, without its end and with
+                                    it, but for the last; and half of one */
+    static const damaged whole = {"sharded", "tokenizer.json", read_vocabulary, NULL, 0, 0};
     every_cut_and_bit(&spellings);
     every_cut_and_bit(&merges);
     every_cut_and_bit(&whole);
 }
+
+/* >> Every size ================================================================================
+ *
+ * 0, 1, 2^31, 2^32, 2^63 and 2^64-1 in place of every other number of a text, and of every number
+ * in a header of bytes that says how many, how long, where or what. What comes of it is as above;
+ * those that make a model are counted, for each needs a reason. */
+
+static const uint64_t odd_sizes[] = {
+    0, 1, (uint64_t)1 << 31, (uint64_t)1 << 32, (uint64_t)1 << 63, UINT64_MAX};
+enum { N_ODD_SIZES = sizeof odd_sizes / sizeof odd_sizes[0] };
+
+/* The next number of a JSON text behind *at that is in no string: where it is, and its length. */
+static size_t next_number(const char *text, size_t size, size_t *at)
+{
+    size_t i = *at, n = 0;
+    int quoted = 0;
+    for (; i < size && (quoted || (text[i] != '-' && (text[i] < '0' || text[i] > '9'))); i++) {
+        if (quoted && text[i] == '\\')
+            i++;
+        else if (text[i] == '"')
+            quoted = !quoted;
+    }
+    for (*at = i; i < size && text[i] && strchr("0123456789+-.eE", text[i]); i++)
+        n++;
+    return n;
+}
+
+typedef struct sized {
+    const char *input, *file, *text; /* text: what the file shall hold, if that is not there */
+    int (*read)(const char *path, const char *what, size_t at);
+    size_t n_numbers, n_good;
+} sized;
+
+static void every_size_of_text(const sized *d)
+{
+    scene s;
+    size_t head = 0, end, at, n, i, m, n_numbers = 0, n_good = 0;
+    char *made;
+    if (!scene_begin(&s, d->input, d->file, d->text))
+        return;
+    end = s.size;
+    if (!d->text && strcmp(d->file, "model.safetensors") == 0) {
+        head = 8;
+        end = 8 + (size_t)get_u64((unsigned char *)s.bytes);
+    }
+    CHECKF(d->read(s.copy, s.path, 0) == 1, "%s cannot be read by itself", s.path);
+    made = (char *)malloc(s.size + 24);
+    for (at = head; CHECK(made != NULL) && (n = next_number(s.bytes, end, &at)) > 0; at += n) {
+        n_numbers++;
+        for (i = 0; i < N_ODD_SIZES; i++) {
+            memcpy(made, s.bytes, at);
+            m = (size_t)snprintf(made + at, 24, "%llu", TOOLS_LLU(odd_sizes[i]));
+            memcpy(made + at + m, s.bytes + at + n, s.size - at - n);
+            if (head)
+                put_u64((unsigned char *)made, end - 8 + m - n);
+            if (m == n && memcmp(made + at, s.bytes + at, n) == 0)
+                continue;
+            test_write(s.path, made, s.size + m - n);
+            n_good += (size_t)d->read(s.copy, s.path, at);
+        }
+    }
+    CHECKF(n_numbers == d->n_numbers && n_good == d->n_good,
+           "%s: %zu numbers, %zu good; expected %zu, %zu", s.path, n_numbers, n_good, d->n_numbers,
+           d->n_good);
+    free(made);
+    scene_end(&s);
+}
+
+static void every_size_of_texts(void)
+{
+    static const sized all[] = {
+        /* good: one head; tokens 0 and 1 that begin a text or end it; whatever else ends it */
+        {"bf16", "config.json",
+         "{\"vocab_size\": 300, \"n_ctx\": 8, \"n_embd\": 16, \"n_head\": 2, \"n_layer\": 1,\n"
+         "\"n_inner\": 64, \"layer_norm_epsilon\": 1e-5, \"bos_token_id\": 299,\n"
+         "\"eos_token_id\": [298, 299]}",
+         convert_here, 10, 1 + 2 + 2 + 6},
+        /* here any n_ctx is good, beside n_positions */
+        {"bf16", "config.json", NULL, convert_here, 9, 1 + 2 + 2 + 6},
+        {"bf16", "model.safetensors", NULL, convert_here, 58, 0},
+        /* the sum of the sizes, which nobody needs */
+        {"sharded", "model.safetensors.index.json", NULL, convert_here, 1, 6},
+        {"bf16", "vocab.json", NULL, read_vocabulary, 300, 0},
+        {"bf16", "added_tokens.json", "{\"<|a|>\": 300, \"<|b|>\": 301}", read_vocabulary, 2, 0},
+        {"sharded", "tokenizer.json", NULL, read_vocabulary, 301, 0}};
+    size_t i;
+    for (i = 0; i < sizeof all / sizeof all[0]; i++)
+        every_size_of_text(&all[i]);
+}
+
+/* Places of numbers in a header, and their widths in bytes. */
+typedef struct places_of {
+    size_t n, at[2000], width[2000];
+} places_of;
+
+static void place(places_of *p, size_t at, size_t width)
+{
+    if (!CHECK(p->n < 2000))
+        return;
+    p->at[p->n] = at;
+    p->width[p->n++] = width;
+}
+
+/* A string of a GGUF file; what follows it. */
+static size_t place_string(places_of *p, const unsigned char *bytes, size_t at)
+{
+    place(p, at, 8);
+    return at + 8 + (size_t)get_u64(bytes + at);
+}
+
+/* A value; the numbers of an array are not sizes. */
+static size_t place_value(places_of *p, const unsigned char *bytes, size_t at, unsigned type,
+                          int in_array)
+{
+    static const unsigned char widths[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+    size_t i, n;
+    if (type == 8)
+        return place_string(p, bytes, at);
+    if (type == 9) {
+        place(p, at, 4);
+        place(p, at + 4, 8);
+        type = get_u32(bytes + at);
+        n = (size_t)get_u64(bytes + at + 4);
+        for (at += 12, i = 0; i < n; i++)
+            at = place_value(p, bytes, at, type, 1);
+        return at;
+    }
+    if (!in_array)
+        place(p, at, widths[type]);
+    return at + widths[type];
+}
+
+/* Every count, length, dimension, offset, type and key's number of a GGUF file's header. */
+static void place_gguf(places_of *p, const unsigned char *bytes)
+{
+    const uint64_t n_tensors = get_u64(bytes + 8), n_keys = get_u64(bytes + 16);
+    size_t at = 24, n;
+    uint64_t i;
+    place(p, 8, 8);
+    place(p, 16, 8);
+    for (i = 0; i < n_keys; i++) {
+        at = place_string(p, bytes, at);
+        place(p, at, 4);
+        at = place_value(p, bytes, at + 4, get_u32(bytes + at), 0);
+    }
+    for (i = 0; i < n_tensors; i++) {
+        at = place_string(p, bytes, at);
+        place(p, at, 4);
+        n = get_u32(bytes + at);
+        for (at += 4; n > 0; n--, at += 8)
+            place(p, at, 8);
+        place(p, at, 4);
+        place(p, at + 4, 8);
+        at += 12;
+    }
+}
+
+static void every_size_of_bytes(void)
+{
+    static const struct {
+        const char *input, *file;
+        size_t n_words, n_good; /* 0 words: a header of GGUF's */
+    } all[] = {{"bf16", "model.safetensors", 1, 0},
+               {"v3.bin", NULL, 8, 2}, /* a vocabulary of one token and much padding; one head */
+               {"v5.bin", NULL, 8, 2},
+               /* an epsilon of 1e-45; tokens 0 and 1 that begin a text or end it; two keys that
+                * mean nothing here; four tensors in f16 that were in f32 and are numbers still */
+               {"tiny.gguf", NULL, 0, 1 + 2 + 2 + (1 + 6) + 4}};
+    static places_of p;
+    size_t i, k, v, n_good;
+    scene s;
+    for (i = 0; i < sizeof all / sizeof all[0]; i++) {
+        const size_t width = all[i].file ? 8 : 4;
+        int file;
+        if (!scene_begin(&s, all[i].input, all[i].file, NULL))
+            return;
+        p.n = n_good = 0;
+        for (k = 0; k < all[i].n_words; k++)
+            place(&p, width * k, width);
+        if (!all[i].n_words)
+            place_gguf(&p, (unsigned char *)s.bytes);
+        CHECKF(convert_here(s.copy, s.path, 0) == 1, "%s cannot be read by itself", s.path);
+        file = open(s.path, O_WRONLY);
+        for (k = 0; CHECK(file >= 0) && k < p.n; k++) {
+            for (v = 0; v < N_ODD_SIZES; v++) {
+                unsigned char number[8];
+                put_u64(number, odd_sizes[v]);
+                if (memcmp(number, s.bytes + p.at[k], p.width[k]) == 0)
+                    continue;
+                if (p.width[k] < 8 && odd_sizes[v] >> 32 && odd_sizes[v] != UINT64_MAX)
+                    continue;
+                CHECK(pwrite(file, number, p.width[k], (off_t)p.at[k]) == (ssize_t)p.width[k]);
+                n_good += (size_t)convert_here(s.copy, s.path, p.at[k]);
+            }
+            CHECK(pwrite(file, s.bytes + p.at[k], p.width[k], (off_t)p.at[k]) ==
+                  (ssize_t)p.width[k]);
+        }
+        close(file);
+        CHECKF(n_good == all[i].n_good, "%s: %zu of %zu numbers good, expected %zu", s.path, n_good,
+               p.n, all[i].n_good);
+        scene_end(&s);
+    }
+}
+
+/* >> Files of bytes that are none ============================================================== */
 
 /* Overwrites one byte behind the first occurrence of a text. */
 static void patch(unsigned char *bytes, size_t size, const char *after, size_t skip, unsigned byte)
@@ -2618,6 +2932,8 @@ void suite_convert(void)
     RUN("convert", every_cut_and_bit_of_gguf);
     RUN("convert", every_cut_and_bit_of_llmc);
     RUN("convert", every_cut_and_bit_of_vocabularies);
+    RUN("convert", every_size_of_texts);
+    RUN("convert", every_size_of_bytes);
     RUN("convert", gguf_that_is_none);
     RUN("convert", gguf_keys);
     RUN("convert", gguf_tokens);
