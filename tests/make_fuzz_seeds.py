@@ -52,6 +52,24 @@ def header(n_vocab, untied=False, dtype="F32"):
     return entries, at
 
 
+def shards(n_vocab):
+    """Two headers, each for a kilobyte of weights (a mask takes the rest), and the index of both."""
+    entries, _ = header(n_vocab)
+    names = list(entries)
+    made, places = [], {}
+    for file, half in [("a", names[::2]), ("b", names[1::2])]:
+        at, some = 0, {}
+        for name in half:
+            begin, end = entries[name]["data_offsets"]
+            some[name] = dict(entries[name], data_offsets=[at, at + end - begin])
+            at += end - begin
+        mask = "h.0.attn.bias" if file == "a" else "h.0.attn.masked_bias"
+        some[mask] = {"dtype": "U8", "shape": [1024 - at], "data_offsets": [at, 1024]}
+        made.append(some)
+        places.update(dict.fromkeys(some, file))
+    return made, {"metadata": {"total_size": 2048}, "weight_map": places}
+
+
 def small(value):
     return json.dumps(value, separators=(",", ":")).encode()
 
@@ -172,6 +190,14 @@ def main():
             data = data.replace(b'"eos', b'"not')
             put("huggingface", "end-939", data + DIVIDER + tokenizer.replace(b'"id":257', b'"id":939'))
 
+    (first, second), index = shards(5)
+    text = bytes([1, 1]) + small(config(5)) + DIVIDER + small(first) + DIVIDER
+    put("huggingface", "shards", text + DIVIDER + small(index) + DIVIDER + small(second))
+    entries, size = header(5)
+    entries["h.0.attn.bias"] = {"dtype": "U8", "shape": [1024 - size], "data_offsets": [size, 1024]}
+    put("huggingface", "shard", bytes([1, 2]) + small(config(5)) + DIVIDER + small(entries) + DIVIDER + DIVIDER
+        + small({"weight_map": dict.fromkeys(entries, "a")}))
+
     with open("tests/fixtures/convert/tiny.gguf", "rb") as file:
         whole = file.read()
     end = max(whole.find(b"output_norm"), whole.find(b"blk.0")) + 100
@@ -194,7 +220,9 @@ def main():
     for name in ["bf16"]:
         with open(f"tests/fixtures/convert/{name}/vocab.json", "rb") as a, \
                 open(f"tests/fixtures/convert/{name}/merges.txt", "rb") as b:
-            put("vocab", name, a.read() + DIVIDER + b.read())
+            pair = a.read() + DIVIDER + b.read()
+            put("vocab", name, pair)
+            put("vocab", "added", pair + DIVIDER + small({"<|a|>": 300, "<|endoftext|>": 299}))
     with open("tests/fixtures/convert/strings/tokenizer.json", "rb") as file:
         put("vocab", "strings", file.read())
 

@@ -3,7 +3,9 @@
 #define _POSIX_C_SOURCE 200809L
 #include "test.h"
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 static void replay(const char *target)
 {
@@ -19,6 +21,26 @@ static void replay(const char *target)
                   text ? text + (size > 300 ? size - 300 : 0) : "");
         free(text);
     }
+}
+
+/* A target that something ended leaves its directory behind; the next one removes it, and not that
+ * of a process which still runs. */
+static void leavings(void)
+{
+    const char *parent = access("/dev/shm", F_OK) == 0 ? "/dev/shm" : TEST_BUILD "/fuzz";
+    char gone[128], ours[128], path[140];
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    CHECK(child > 0 && waitpid(child, NULL, 0) == child);
+    snprintf(gone, sizeof gone, "%s/attn-fuzz.%ld", parent, (long)child);
+    snprintf(ours, sizeof ours, "%s/attn-fuzz.%ld", parent, (long)getpid());
+    CHECK(mkdir(gone, 0700) == 0 && mkdir(ours, 0700) == 0);
+    snprintf(path, sizeof path, "%s/in", gone);
+    test_write(path, "x", 1);
+    CHECK(system(TEST_BUILD "/fuzz/replay 0 0 llmc >/dev/null") == 0);
+    CHECK(access(gone, F_OK) != 0);
+    CHECK(rmdir(ours) == 0);
 }
 
 #define TARGET(name)                                                                               \
@@ -47,4 +69,5 @@ void suite_fuzz(void)
     RUN("fuzz", session);
     RUN("fuzz", sampler);
     RUN("fuzz", hooks);
+    RUN("fuzz", leavings);
 }
