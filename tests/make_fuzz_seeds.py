@@ -217,6 +217,7 @@ def main():
         numbers = [20240326, version, 3, 5, 1, 1, 2, 128]
         put("llmc", name, b"\2" + struct.pack("<8I", *numbers))
     put("vocab", "json", tokenizer)
+    put("vocab", "far", tokenizer.replace(b'"ab":256', b'"ab":2147483646'))
     for name in ["bf16"]:
         with open(f"tests/fixtures/convert/{name}/vocab.json", "rb") as a, \
                 open(f"tests/fixtures/convert/{name}/merges.txt", "rb") as b:
