@@ -556,7 +556,10 @@ typedef struct attn_model_desc {
 } attn_model_desc;
 
 /* Opens a .attn file: maps it, checks everything in it that could lead a reader astray, verifies
- * the checksums. desc may be NULL. *model is NULL after a failure. */
+ * the checksums. desc may be NULL. *model is NULL after a failure. The file is not trusted, but
+ * while the model is open nobody may write to it: what was checked could then be something else,
+ * and of a file that is cut short the system takes the pages away (SIGBUS). Where that can happen,
+ * read it yourself and use attn_model_open_memory. */
 ATTN_API attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const char *path,
                                      const attn_model_desc *desc);
 /* The same from memory, which must outlive the model and be aligned to 64 bytes (else a copy is
