@@ -6152,7 +6152,8 @@ static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer
                                         size_t n_bytes, unsigned char *is_special,
                                         uint32_t *by_right, uint32_t *start)
 {
-    uint64_t n_nodes, joined = 0;
+    const uint64_t most_nodes = UINT32_MAX / sizeof(attn__special_node);
+    uint64_t n_nodes, joined = 0; /* nodes: two for each byte, and the root */
     const uint64_t most = 64 * ((uint64_t)n_bytes + 12 * (uint64_t)tokenizer->n_merges);
     size_t rank;
     if (attn__check_ends(ctx, tokenizer, n_bytes) ||
@@ -6173,8 +6174,11 @@ static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer
     }
     if (attn__index_merges(ctx, tokenizer, by_right, start))
         return ctx->status;
-    if (n_nodes > UINT32_MAX / sizeof(attn__special_node)) /* cover: 128 MiB of them */
-        return attn__fail(ctx, ATTN_E_MEMORY, "tokenizer: too many special tokens");
+    if (n_nodes > most_nodes)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "tokenizer: the special tokens have %llu bytes together; expected at "
+                          "most %llu",
+                          ATTN__LLU(n_nodes / 2), ATTN__LLU(most_nodes / 2));
     tokenizer->special = ATTN__AS(
         attn__special_node *,
         attn__alloc(ctx, (size_t)n_nodes * sizeof(attn__special_node), "the special tokens"));
@@ -6211,7 +6215,7 @@ ATTN__DEF attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokeniz
                           "special tokens and %llu token bytes need %llu",
                           ATTN__LLU(size), ATTN__LLU(n_tokens), ATTN__LLU(n_merges),
                           ATTN__LLU(n_special), ATTN__LLU(n_bytes), ATTN__LLU(needed));
-    if (n_tokens > INT32_MAX || n_merges > INT32_MAX) /* cover: 8 GiB of tokenizer */
+    if (n_tokens > INT32_MAX || n_merges > INT32_MAX)
         return attn__fail(ctx, ATTN_E_FORMAT,
                           "tokenizer: %llu tokens and %llu merges; ids and ranks end at 2147483647",
                           ATTN__LLU(n_tokens), ATTN__LLU(n_merges));
@@ -8456,9 +8460,10 @@ static size_t attn__slot_bytes(const attn_config *c, int point, size_t first, si
 {
     size_t n_heads, size = attn__floats_at(c, point, &n_heads);
     if (attn__is_over_keys(point))
-        size = first + room;                         /* both at most n_ctx */
-    if (attn__mul_overflows(size, n_heads, &size) || /* cover: 32-bit */
-        attn__mul_overflows(size, room, &size) || attn__mul_overflows(size, sizeof(float), &size))
+        size = first + room;                       /* both at most n_ctx */
+    if (attn__mul_overflows(size, n_heads, &size)) /* cover: 32-bit */
+        return 0;
+    if (attn__mul_overflows(size, room, &size) || attn__mul_overflows(size, sizeof(float), &size))
         return 0;
     return size;
 }
@@ -8474,7 +8479,7 @@ static size_t attn__points_bytes(const attn_config *c, const uint32_t *points, s
         for (point = 0; point < ATTN__N_HOOKS; point++)
             if (points[1 + layer] & ATTN__POINT(point)) {
                 const size_t one = attn__slot_bytes(c, point, first, room);
-                if (one == 0 || bytes > SIZE_MAX - one) /* cover: 32-bit */
+                if (one == 0 || bytes > SIZE_MAX - one)
                     return 0;
                 bytes += one;
                 ++*n_slots;
@@ -8528,7 +8533,7 @@ ATTN__DEF attn_status attn_record_size(attn_ctx *ctx, const attn_model *model,
             status = attn__no_such_name(ctx, "attn_record_size", &model->config, plan.names[i]);
     if (status == ATTN_OK) {
         *bytes = attn__points_bytes(&model->config, points, plan.first, plan.n_positions, &n_slots);
-        if (*bytes == 0) /* cover: 32-bit */
+        if (*bytes == 0)
             status = attn__fail(ctx, ATTN_E_MEMORY,
                                 "attn_record_size: %llu positions do not fit in memory",
                                 ATTN__LLU(plan.n_positions));
@@ -8589,7 +8594,7 @@ ATTN__DEF attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_
         hook->record = r;
         needed =
             attn__points_bytes(&r->model->config, hook->points, r->first, r->room, &r->n_slots);
-        if (needed == 0) { /* cover: 32-bit */
+        if (needed == 0) {
             attn_record_free(r);
             return attn__fail(ctx, ATTN_E_MEMORY,
                               "attn_record_new: %llu positions do not fit in memory",
