@@ -26,7 +26,8 @@ TESTS    = $(patsubst tests/%.c,$(BUILD)/tests/%.o,tests/main.c $(wildcard tests
 
 # What tests run: the fuzz targets on their corpus, many threads, calls of the system that fail
 # (Linux only).
-TESTED   = $(BUILD)/fuzz/replay $(BUILD)/fuzz/long.attn $(BUILD)/tests/threads $(BUILD)/faults.so
+TESTED   = $(BUILD)/fuzz/replay $(BUILD)/fuzz/long.attn $(BUILD)/tests/threads $(BUILD)/faults.so \
+           $(BUILD)/tests/saving $(BUILD)/tests/saving-read
 
 # The model for `make gpt2` and what `make run` does.
 SIZE   = gpt2
@@ -93,6 +94,16 @@ $(FUZZ)/replay: $(FUZZ_SOURCES:%=tests/fuzz/fuzz_%.c) tests/fuzz/replay.c tests/
 $(BUILD)/tests/threads: tests/threads.c $(BUILD)/attn.o
 	@mkdir -p $(@D)
 	$(PROGRAM) -lpthread
+
+# Opens and saves: with files that are mapped, and with files that are read. The second brings an
+# implementation of its own, without the kernels for vectors, which take long to compile.
+$(BUILD)/tests/saving: tests/saving.c $(BUILD)/attn.o
+	@mkdir -p $(@D)
+	$(PROGRAM)
+
+$(BUILD)/tests/saving-read: tests/saving.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(COMPILE) -DATTN_NO_MMAP -DATTN_NO_SIMD -MF $@.d $< -o $@ $(LINK)
 
 # Where it cannot be built it is not used.
 $(BUILD)/faults.so: tests/faults.c
