@@ -1,8 +1,9 @@
 /* Makes calls of the system fail: loaded before a program (LD_PRELOAD), it fails call number
  * $FAULT_AT of all calls that the program itself makes to the functions below, and at the end
  * leaves the number of calls in the file $FAULT_COUNT. With FAULT_ON=1 all later calls fail too,
- * as they would on a full disk; with FAULT_SIGNAL the program gets that signal instead, and the
- * call does its work. Linux with glibc; tests/test_faults.c uses it. */
+ * as they would on a full disk; with FAULT_REMOVE=1 files that should be removed stay, as far as it
+ * goes by these rules; with FAULT_SIGNAL the program gets that signal instead, and the call does
+ * its work. Linux with glibc; tests/test_faults.c uses it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -22,7 +23,7 @@ extern void *__libc_realloc(void *block, size_t size);
 
 static uintptr_t first, last; /* where the program itself lies */
 static long calls, fault_at = -1;
-static int ready, goes_on, signal_number;
+static int ready, goes_on, files_stay, signal_number;
 
 static int find_program(struct dl_phdr_info *info, size_t size, void *user)
 {
@@ -45,6 +46,7 @@ __attribute__((constructor)) static void begin(void)
     dl_iterate_phdr(find_program, NULL);
     fault_at = at ? atol(at) : -1;
     goes_on = getenv("FAULT_ON") != NULL;
+    files_stay = getenv("FAULT_REMOVE") != NULL;
     signal_number = getenv("FAULT_SIGNAL") ? atoi(getenv("FAULT_SIGNAL")) : 0;
     ready = 1;
 }
@@ -229,4 +231,16 @@ int rename(const char *from, const char *to)
     typedef int (*real)(const char *, const char *);
     NEXT("rename");
     return FAILS(EACCES) ? -1 : next(from, to);
+}
+int remove(const char *path)
+{
+    typedef int (*real)(const char *);
+    NEXT("remove");
+    return files_stay && FAILS(EACCES) ? -1 : next(path);
+}
+int unlink(const char *path)
+{
+    typedef int (*real)(const char *);
+    NEXT("unlink");
+    return files_stay && FAILS(EACCES) ? -1 : next(path);
 }

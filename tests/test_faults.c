@@ -5,6 +5,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "models.h"
 #include "command.h"
+#include <dirent.h>
+#include <sys/stat.h>
 
 /* ---- the library: no memory ---- */
 
@@ -22,7 +24,7 @@ static size_t recorded_size;
 static void *recorded_here, *recorded_there;
 static attn_edit edit;
 static attn_patch_desc patch;
-static attn_path path;
+static attn_path route;
 enum { HELD = 4 };
 static float next_logits[40]; /* after tokens[HELD] */
 
@@ -72,8 +74,8 @@ static void prepare(attn_ctx *ctx)
     patch.n_tokens = 7;
     patch.right = 3;
     patch.wrong = 5;
-    path.to_layer = 1;
-    path.to = "hook_resid_pre";
+    route.to_layer = 1;
+    route.to = "hook_resid_pre";
 }
 
 /* `held` as each call finds it, and `other` without a token. */
@@ -175,7 +177,7 @@ typedef struct scratch {
     DO(attn_hook_edit, (ctx, other, &edit))                                                        \
     DO(attn_patch_positions, (ctx, model, &patch, "hook_resid_pre", &s->out))                      \
     DO(attn_patch_heads, (ctx, model, &patch, "attn.hook_z", &s->out))                             \
-    DO(attn_patch_path, (ctx, model, &patch, &path, s->numbers))                                   \
+    DO(attn_patch_path, (ctx, model, &patch, &route, s->numbers))                                  \
     DO(attn_logit_stats, (ctx, x3, tokens, s->stats, s->guesses, 4))                               \
     DO(attn_text_stats, (ctx, held, tokens, 8, s->stats, s->guesses, 4))                           \
     DO(attn_pattern_entropy, (ctx, &s->out, pattern))                                              \
@@ -348,40 +350,55 @@ static void no_function_is_left_out(void)
 #define PRELOAD_NOT ""
 #endif
 
+/* Runs a command under faults.c, which is told `fault`; `before` may feed it ("cat file | "). */
+static int run_faulty(const char *before, const char *fault, const char *command)
+{
+    return run("%sFAULT_%s LD_PRELOAD=" TEST_BUILD "/faults.so %s", before, fault, command);
+}
+
+/* How many calls of the system a command makes; 0 where they cannot be made to fail, which skips
+ * the case, and for a command that fails by itself. */
+static long count_calls(const char *before, const char *command)
+{
+    static const char count[] = "build/test-tmp/faults.count";
+    size_t size = 0;
+    long n = 0;
+    FILE *counted;
+    unsigned char *const library = test_read(TEST_BUILD "/faults.so", &size);
+    free(library);
+    if (PRELOAD_NOT[0] || size == 0) {
+        test_skip(PRELOAD_NOT[0] ? PRELOAD_NOT : "no faults.so");
+        return 0;
+    }
+    remove(count);
+    if (!CHECKF(run_faulty(before, "COUNT=build/test-tmp/faults.count", command) == 0,
+                "%s fails by itself: %s", command, err))
+        return 0;
+    counted = fopen(count, "r");
+    if (!counted) {
+        test_skip("LD_PRELOAD does nothing; is this a static program?");
+        return 0;
+    }
+    CHECK(fscanf(counted, "%ld", &n) == 1 && n > 5);
+    fclose(counted);
+    return n;
+}
+
 /* Runs a program with each call failing in turn (in a plain `make test`: about 40 of them); `how`
  * is what faults.c is told besides. It must do what it always does, or end with exit code 1, a
  * message, and without a trace of its output; or with the signal that it got. `made` is the file
  * it writes, or NULL. */
 static void each_call(const char *how, const char *command, const char *made)
 {
-    static const char want[] = "build/test-tmp/faults.want",
-                      count[] = "build/test-tmp/faults.count";
-    static const char format[] = "FAULT_%s LD_PRELOAD=" TEST_BUILD "/faults.so %s";
+    static const char want[] = "build/test-tmp/faults.want";
     const int measures = strstr(command, "/bench ") != NULL; /* other figures each time */
     char fault[300], drafts[300], *good;
-    size_t good_size, size = 0;
-    long n = 0, i, step = 1, failed = 0;
-    FILE *counted;
-    unsigned char *const library = test_read(TEST_BUILD "/faults.so", &size);
-    free(library);
-    if (PRELOAD_NOT[0] || size == 0) {
-        test_skip(PRELOAD_NOT[0] ? PRELOAD_NOT : "no faults.so");
-        return;
-    }
+    size_t good_size;
+    long n, i, step = 1, failed = 0;
     if (made)
         remove(made);
-    remove(count);
-    snprintf(fault, sizeof fault, "COUNT=%s", count);
-    if (!CHECKF(run(format, fault, command) == 0, "%s fails by itself", command))
+    if ((n = count_calls("", command)) == 0)
         return;
-    counted = fopen(count, "r");
-    if (!counted) {
-        test_skip("LD_PRELOAD does nothing; is this a static program?");
-        return;
-    }
-    if (!CHECK(fscanf(counted, "%ld", &n) == 1 && n > 5))
-        return;
-    fclose(counted);
     good = out;
     good_size = out_size;
     out = NULL;
@@ -393,7 +410,7 @@ static void each_call(const char *how, const char *command, const char *made)
     for (i = 0; i < n; i += step) {
         int code;
         snprintf(fault, sizeof fault, "AT=%ld %s", i, how);
-        code = run(format, fault, command);
+        code = run_faulty("", fault, command);
         failed += code != 0;
         if (strstr(how, "SIGNAL")) {
             const int whole = made && test_same_file(made, want);
@@ -429,6 +446,97 @@ static void each_call(const char *how, const char *command, const char *made)
 static void every_call_fails(const char *command, const char *made)
 {
     each_call("", command, made);
+}
+
+#define SAVED "build/test-tmp/faults-saved"
+
+/* Removes what lies in the directory SAVED, and counts it. */
+static int clear_saved(void)
+{
+    DIR *const directory = opendir(SAVED);
+    const struct dirent *entry;
+    char path[600];
+    int n = 0;
+    while (directory && (entry = readdir(directory)) != NULL)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+            snprintf(path, sizeof path, SAVED "/%s", entry->d_name);
+            n += remove(path) == 0;
+        }
+    if (directory)
+        closedir(directory);
+    return n;
+}
+
+/* Opening and saving (saving.c) with each call failing. At each of the three paths lies an older
+ * file: afterwards that is still there whole, or the new one is, and nothing else lies beside them.
+ * What was begun may stay if removing it failed too, or if a signal ended the program. */
+static void save_under_faults(const char *command)
+{
+    static const char *const ends[] = {".attn", ".safetensors", ".npz"}, old[] = "an older file\n",
+                             before[] = "cat " TEST_BUILD "/tiny-stories.attn | ";
+    static const struct {
+        const char *how;
+        int leaves, times; /* how often in a plain `make test` */
+    } modes[] = {{"", 0, 20},
+                 {"FAULT_ON=1", 0, 8},
+                 {"FAULT_ON=1 FAULT_REMOVE=1", 1, 6},
+                 {"FAULT_SIGNAL=15", 1, 6}};
+    const int full = getenv("ATTN_TEST_FULL") != NULL;
+    char made[3][100], want[3][100], fault[100];
+    long n, at, failed = 0, n_new = 0, n_left = 0;
+    size_t i, mode;
+    mkdir(SAVED, 0777);
+    clear_saved();
+    test_write("build/test-tmp/faults-old", old, sizeof old - 1);
+    if ((n = count_calls(before, command)) == 0)
+        return;
+    for (i = 0; i < 3; i++) {
+        snprintf(made[i], sizeof made[i], SAVED "/made%s", ends[i]);
+        snprintf(want[i], sizeof want[i], "build/test-tmp/faults-want%s", ends[i]);
+        CHECKF(rename(made[i], want[i]) == 0, "%s was not made", made[i]);
+    }
+    for (mode = 0; mode < sizeof modes / sizeof *modes; mode++)
+        for (at = 0; at < n; at += full ? 1 : n / modes[mode].times + 1) {
+            const char *const how = modes[mode].how;
+            int code, expected, is_new[3], left;
+            for (i = 0; i < 3; i++)
+                test_write(made[i], old, sizeof old - 1);
+            snprintf(fault, sizeof fault, "AT=%ld %s", at, how);
+            code = run_faulty(before, fault, command);
+            expected = strstr(how, "SIGNAL") ? 128 + 15 : 1;
+            CHECKF(code == expected || (code == 0 && expected == 1),
+                   "%s, call %ld, %s: exit code %d", command, at, how, code);
+            CHECKF(code != 1 || err_size > 0, "%s, call %ld, %s: no message", command, at, how);
+            for (i = 0; i < 3; i++) {
+                is_new[i] = test_same_file(made[i], want[i]);
+                CHECKF(is_new[i] || test_same_file(made[i], "build/test-tmp/faults-old"),
+                       "call %ld, %s: %s is neither the old file nor the new one", at, how,
+                       made[i]);
+                CHECKF(!is_new[i] || i == 0 || is_new[i - 1], "call %ld, %s: %s came first", at,
+                       how, made[i]);
+            }
+            CHECKF(code != 0 || is_new[2], "%s, call %ld, %s: not all was saved", command, at, how);
+            left = clear_saved() - 3;
+            CHECKF(left == 0 || (left == 1 && modes[mode].leaves),
+                   "%s, call %ld, %s: %d files too many", command, at, how, left);
+            failed += code != 0;
+            n_new += is_new[0];
+            n_left += left;
+        }
+    /* some fail before anything is saved, some later; of some a draft stays */
+    CHECKF(failed > 10 && n_new > 3 && failed > n_new && n_left > 0, "%ld fail, %ld save, %ld stay",
+           failed, n_new, n_left);
+    forget();
+}
+
+static void opening_and_saving(void)
+{
+    save_under_faults(TEST_BUILD "/tests/saving " TEST_BUILD "/tiny-stories.attn " SAVED "/made");
+}
+static void reading_and_saving(void)
+{
+    save_under_faults(TEST_BUILD "/tests/saving-read " TEST_BUILD "/tiny-stories.attn " SAVED
+                                 "/made");
 }
 
 #define OUT "build/test-tmp/faults-made.attn"
@@ -570,6 +678,8 @@ void suite_faults(void)
 {
     RUN("faults", every_function_without_memory);
     RUN("faults", no_function_is_left_out);
+    RUN("faults", opening_and_saving);
+    RUN("faults", reading_and_saving);
     RUN("faults", converting_a_directory);
     RUN("faults", converting_shards);
     RUN("faults", converting_gguf);
