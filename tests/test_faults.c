@@ -476,14 +476,14 @@ static void save_under_faults(const char *command)
                              before[] = "cat " TEST_BUILD "/tiny-stories.attn | ";
     static const struct {
         const char *how;
-        int leaves, times; /* how often in a plain `make test` */
-    } modes[] = {{"", 0, 20},
-                 {"FAULT_ON=1", 0, 8},
-                 {"FAULT_ON=1 FAULT_REMOVE=1", 1, 6},
-                 {"FAULT_SIGNAL=15", 1, 6}};
+        int leaves, times; /* how often in a plain `make test`, and more often while it opens */
+    } modes[] = {{"", 0, 8},
+                 {"FAULT_ON=1", 0, 6},
+                 {"FAULT_ON=1 FAULT_REMOVE=1", 1, 4},
+                 {"FAULT_SIGNAL=15", 1, 4}};
     const int full = getenv("ATTN_TEST_FULL") != NULL;
     char made[3][100], want[3][100], fault[100];
-    long n, at, failed = 0, n_new = 0, n_left = 0;
+    long n, at, step, failed = 0, n_new = 0, n_left = 0;
     size_t i, mode;
     mkdir(SAVED, 0777);
     clear_saved();
@@ -496,9 +496,10 @@ static void save_under_faults(const char *command)
         CHECKF(rename(made[i], want[i]) == 0, "%s was not made", made[i]);
     }
     for (mode = 0; mode < sizeof modes / sizeof *modes; mode++)
-        for (at = 0; at < n; at += full ? 1 : n / modes[mode].times + 1) {
+        for (at = 0; at < n; at += step) {
             const char *const how = modes[mode].how;
             int code, expected, is_new[3], left;
+            step = full ? 1 : at < 60 && mode == 0 ? 5 : n / modes[mode].times + 1;
             for (i = 0; i < 3; i++)
                 test_write(made[i], old, sizeof old - 1);
             snprintf(fault, sizeof fault, "AT=%ld %s", at, how);
