@@ -309,12 +309,12 @@ static attn_model *hollow_model(attn_ctx *ctx, hollow *h, size_t n_ctx, size_t w
     return model;
 }
 
-/* 8192 layers of 2^24 positions: the patterns take 2^63 bytes, which 64 bits count, and together
- * with the scores 2^64, which they do not. */
+/* 8192 layers of 2^24 positions: the patterns take 2^63 bytes, which 64 bits count. With the scores
+ * they are 2^64, and with z a little more, which would look like little. */
 static void records_of_16_eib(void)
 {
     enum { LAYERS = 8192, MANY = 1 << 24 };
-    static const char *const names[] = {"*hook_pattern", "*hook_attn_scores"};
+    static const char *const names[] = {"*hook_pattern", "*hook_attn_scores", "*hook_z"};
     attn_ctx ctx = alone();
     hollow h;
     attn_model *const model = hollow_model(&ctx, &h, MANY, 1, 1, LAYERS);
@@ -336,7 +336,7 @@ static void records_of_16_eib(void)
               attn_record_size(&ctx, model, &desc, &bytes));
     else if (OK(&ctx, attn_record_size(&ctx, model, &desc, &bytes)))
         same_count(bytes, (uint64_t)1 << 63);
-    desc.n_names = 2;
+    desc.n_names = 3;
     FAILS(&ctx, ATTN_E_MEMORY, "attn_record_size: 16777216 positions do not fit in memory",
           attn_record_size(&ctx, model, &desc, &bytes));
     if (OK(&ctx, attn_session_new(&ctx, &session, model, &small)))
