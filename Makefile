@@ -209,6 +209,9 @@ coverage: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) ## lines and branches that the tes
 # that include them, attn.h by itself: its implementation as portable C, because the vector kernels are
 # the same lines again, and those for AVX-512 once more without the slow checks. gcc's analyser would
 # take four minutes for attn.h, and as long for the bench, which brings an implementation of its own.
+# cppcheck's style checks are left out: beside wishes for variables in inner blocks (variableScope)
+# they call conditions constant that loops decide (knownConditionTrueFalse), members and results
+# unused that other files use, and names shadowed that no caller sees. None was an error.
 ANALYZED = $(filter-out tools/bench.c,$(wildcard tools/*.c examples/*.c examples/from_scratch/*.c))
 TIDY     = nice clang-tidy --quiet
 CPPCHECK = cppcheck --quiet --std=c99 --language=c --enable=warning,performance,portability \
