@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -115,17 +116,42 @@ FILE *fopen64(const char *path, const char *mode)
     return FAILS(EMFILE) ? NULL : open_stream(path, mode, "fopen64");
 }
 
+/* The permissions of a file that open makes come after its flags. */
+#define RIGHTS(flags, rights)                                                                      \
+    if ((flags)&O_CREAT) {                                                                         \
+        va_list rest;                                                                              \
+        va_start(rest, flags);                                                                     \
+        (rights) = va_arg(rest, int);                                                              \
+        va_end(rest);                                                                              \
+    }
 int open(const char *path, int flags, ...)
 {
     typedef int (*real)(const char *, int, ...);
+    int rights = 0;
     NEXT("open");
-    return FAILS(EMFILE) ? -1 : next(path, flags, 0666);
+    RIGHTS(flags, rights)
+    return FAILS(EMFILE) ? -1 : next(path, flags, rights);
 }
 int open64(const char *path, int flags, ...)
 {
     typedef int (*real)(const char *, int, ...);
+    int rights = 0;
     NEXT("open64");
-    return FAILS(EMFILE) ? -1 : next(path, flags, 0666);
+    RIGHTS(flags, rights)
+    return FAILS(EMFILE) ? -1 : next(path, flags, rights);
+}
+
+int access(const char *path, int rights)
+{
+    typedef int (*real)(const char *, int);
+    NEXT("access");
+    return FAILS(EACCES) ? -1 : next(path, rights);
+}
+int chmod(const char *path, mode_t rights)
+{
+    typedef int (*real)(const char *, mode_t);
+    NEXT("chmod");
+    return FAILS(EPERM) ? -1 : next(path, rights);
 }
 
 void *mmap(void *at, size_t size, int rights, int flags, int file, off_t offset)
