@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -244,6 +245,8 @@ int fclose(FILE *file)
     typedef int (*real)(FILE *);
     const int failed = FAILS(ENOSPC);
     NEXT("fclose");
+    if (failed)
+        __fpurge(file); /* what was still to be written is lost */
     return next(file) || failed ? EOF : 0;
 }
 int fsync(int file)

@@ -31,7 +31,7 @@ static const char *with_end(work *w, const char *base, const char *end)
 
 static attn_status record_a_pass(attn_ctx *ctx, work *w)
 {
-    static const char *const names[] = {"*hook_z"};
+    static const char *const names[] = {"blocks.0.attn.hook_z"};
     const attn_session_desc small = {TOKENS, 0, ATTN_F32};
     attn_record_desc desc;
     size_t size;

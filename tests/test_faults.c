@@ -78,9 +78,11 @@ static void prepare(attn_ctx *ctx)
     route.to = "hook_resid_pre";
 }
 
-/* `held` as each call finds it, and `other` without a token. */
+/* `held` as each call finds it, and `other` without a token, but with what others left behind. */
 static void fill(attn_ctx *ctx)
 {
+    OK(ctx, attn_rewind(ctx, other, 0));
+    OK(ctx, attn_feed(ctx, other, tokens + 1, HELD));
     OK(ctx, attn_rewind(ctx, other, 0));
     OK(ctx, attn_rewind(ctx, held, 0));
     OK(ctx, attn_feed(ctx, held, tokens, HELD));

@@ -349,11 +349,12 @@ static void records_of_16_eib(void)
     attn_ctx_free(&ctx);
 }
 
-/* 65536 heads: the pattern of one layer at 2^22 - 1 positions of 2^24 is what 64 bits can just
- * count; the next position is too much for its bytes, and all of them for its numbers. */
+/* 65552 heads: the pattern of one layer at 4193280 positions of 2^24 is what 64 bits can just
+ * count; the next position is too much for its bytes, and all of them for its numbers. What would
+ * be left of such counts in 64 bits is never 0. */
 static void a_pattern_of_16_eib(void)
 {
-    enum { WIDTH = 1 << 16, MANY = 1 << 24, FEWER = 1 << 22 };
+    enum { WIDTH = 65552, MANY = 1 << 24, MOST = 4193280 };
     static const char *const names[] = {"*hook_pattern", "*hook_attn_scores"};
     attn_ctx ctx = alone();
     hollow h;
@@ -367,17 +368,17 @@ static void a_pattern_of_16_eib(void)
         test_skip("no addresses for a model of 4 TiB");
         return;
     }
-    desc.n_positions = FEWER - 1;
+    desc.n_positions = MOST;
     desc.first = MANY - desc.n_positions;
     if (OK(&ctx, attn_record_size(&ctx, model, &desc, &bytes)))
-        same_count(bytes, (uint64_t)(FEWER - 1) << 42);
+        same_count(bytes, (uint64_t)4 * WIDTH * MANY * MOST);
     desc.n_names = 2; /* each can be counted, their sum cannot */
-    FAILS(&ctx, ATTN_E_MEMORY, "4194303 positions do not fit in memory",
+    FAILS(&ctx, ATTN_E_MEMORY, "4193280 positions do not fit in memory",
           attn_record_size(&ctx, model, &desc, &bytes));
     desc.n_names = 1;
-    desc.n_positions = FEWER;
-    desc.first = MANY - FEWER;
-    FAILS(&ctx, ATTN_E_MEMORY, "4194304 positions do not fit in memory",
+    desc.n_positions = MOST + 1;
+    desc.first = MANY - desc.n_positions;
+    FAILS(&ctx, ATTN_E_MEMORY, "4193281 positions do not fit in memory",
           attn_record_size(&ctx, model, &desc, &bytes));
     desc.n_positions = desc.first = 0;
     FAILS(&ctx, ATTN_E_MEMORY, "16777216 positions do not fit in memory",
