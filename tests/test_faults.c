@@ -242,6 +242,7 @@ static void every_function_without_memory(void)
     size_t i;
     long rounds = 0;
     memset(&usual, 0, sizeof usual);
+    usual.n_threads = 1; /* so little work is not worth waking workers for */
     random_state = 5;
     prepare(&usual);
     if (!model || !stories || !held || !other || !watched || !record) {
