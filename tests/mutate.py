@@ -258,7 +258,8 @@ plant("if (!(fabsf(attn_get(*p->w, k, j, 0, 0)) < 65520.0f))",
       "if (!(fabsf(attn_get(*p->w, k, j, 0, 0)) < 1e30f))")
 plant("value = (float)fraction * (1.0f / 16777216.0f);", "value = (float)fraction * (1.0f / 8388608.0f);")
 plant("(fraction ? 0x400000u : 0);", "0;")
-plant("if (bits >= 0x477ff000u)", "if (bits > 0x477ff000u)")
+plant("if (bits >= 0x477ff000u)", "if (bits > 0x477ff000u)",
+      equivalent="65520 is a tie, and the even one of the two is infinity")
 plant("if (bits < 0x33000000u)", "if (bits <= 0x33000000u)",
       equivalent="half of the smallest is a tie, and goes to zero either way")
 plant("(round == 1u << (shift - 1) && (rest & 1))", "(round == 1u << (shift - 1))")
@@ -654,7 +655,8 @@ plant("S_ISREG(there.st_mode) && access", "access", "corners")
 plant("if (mode >= 0)\n        chmod", "if (0)\n        chmod", "corners")
 plant("errno == EACCES || errno == ENAMETOOLONG ? -1", "errno == EACCES ? -1", "corners")
 plant("if (memcmp(copy, p->s->resid + (of->first_row + row) * p->wide,\n"
-      "                   c->d_model * sizeof(float)) == 0)", "if (0)")
+      "                   c->d_model * sizeof(float)) == 0)", "if (0)",
+      equivalent="a patch that changes nothing is run all the same")
 plant("for (head = 1; head < c->n_head; head++)\n                p->kernels->binary",
       "for (head = 1; head + 1 < c->n_head; head++)\n                p->kernels->binary")
 plant("memcpy(tile + i * span + head * d - from,", "memcpy(tile + i * span,")

@@ -222,6 +222,12 @@ static void printed_numbers(void)
     values[1] = -3e38f;
     attn_format(x, 9, text, sizeof text);
     CHECKF(strstr(text, "300000000549775575777803994281145270272.000000000") != NULL, "%s", text);
+    values[0] = 0.125f; /* ties, to the even digit */
+    values[1] = 0.375f;
+    values[2] = -0.625f;
+    values[3] = 0.875f;
+    attn_format(x, 2, text, sizeof text);
+    CHECKF(strcmp(text, "tensor([ 0.12,  0.38, -0.62,  0.88])") == 0, "%s", text);
 }
 
 /* Work for more threads than there are rows or panels: some get nothing to do, and the rows are
