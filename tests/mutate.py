@@ -41,7 +41,8 @@ CHECKED = ("checked", "-O1 -DATTN_NO_SIMD -fsanitize=address")
 # The programs that suites run, besides the test program itself.
 TOOLS = ["attn-convert", "attn-info", "attn-tokenize", "gpt2"]
 NEEDS = {"kernels": TOOLS[:1], "format": TOOLS[:1], "model": TOOLS[:1], "hooks": TOOLS[:1],
-         "lens": TOOLS[:1], "properties": TOOLS[:1], "corners": TOOLS[:1], "convert": TOOLS,
+         "lens": TOOLS[:1], "properties": TOOLS[:1], "corners": TOOLS[:1],
+         "convert": TOOLS + ["lens"],
          "tools": TOOLS + ["hello", "lens", "bench"], "lens-tool": TOOLS + ["lens"],
          "bench": TOOLS + ["bench"]}
 ALL_SUITES = ["tensors", "ops", "kernels", "tokenizer", "format", "model", "hooks", "sampling",
@@ -900,7 +901,8 @@ def build(way, suites):
     fed = [made + "/" + f for f in ("tiny-stories.attn", "from_scratch/plain.attn", "fuzz/long.attn")]
     command = ["make", "-s", "BUILD=" + made, "CFLAGS=" + flags]
     if set(suites) == set(ALL_SUITES):
-        targets = ["all", made + "/test", made + "/fuzz/replay", made + "/faults.so"] + fed
+        targets = ["all", made + "/test", made + "/fuzz/replay", made + "/faults.so",
+                   made + "/tests/saving", made + "/tests/saving-read"] + fed
         targets += [made + "/from_scratch/" + f[:-2] for f in os.listdir("examples/from_scratch")
                     if f.endswith(".c")]
     else:
