@@ -1303,6 +1303,8 @@ static void safetensors_that_are_none(void)
         {"\"data_offsets\":[0,9600]", "\"data_offsets\":[0,9600,1]", "no usable dtype"},
         {"\"data_offsets\":[0,9600]", "\"data_offsets\":[2,9602]", "overlap"},
         {"\"data_offsets\":[0,9600]", "\"data_offsets\":[90000,99600]", "was the file cut short?"},
+        {"\"data_offsets\":[16480,26080]", "\"data_offsets\":[16481,26081]",
+         "bytes 16481 to 26081 of the data, but the data has 26080"},
         {"{\"__metadata__\"",
          "{\"x\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":"
          "[7,7]},\"__metadata__\"",
