@@ -9165,7 +9165,9 @@ static attn_status attn__draft_begin(attn_ctx *ctx, attn__draft *draft, const ch
         memcpy(draft->part, path, length);
         made = 0; /* a number that nobody else has who saves under this name */
         for (i = 0; i < 100 && made == 0; i++) {
-            snprintf(draft->part + length, sizeof ".00.part", ".%02d.part", i);
+            memcpy(draft->part + length, ".00.part", sizeof ".00.part");
+            draft->part[length + 1] = (char)('0' + i / 10);
+            draft->part[length + 2] = (char)('0' + i % 10);
             made = attn__create(draft->part, mode);
         }
     }
