@@ -121,7 +121,8 @@ static void special_tokens_of_128_mib(void)
               less ? "no memory for the special tokens (4294967280 bytes)"
                    : "the special tokens have 134217728 bytes together; expected at most 134217727",
               attn_tokenizer_new(&ctx, &tokenizer, section, bytes + end - less));
-        CHECK(tokenizer == NULL && m.live == 0 && m.asked == 7 + (long)less);
+        /* 32 bits do not even count so many bytes and what goes with a block: nobody is asked */
+        CHECK(tokenizer == NULL && m.live == 0 && m.asked == 7 + (less && !IS_32_BIT));
     }
     free(section);
 }
