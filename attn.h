@@ -4186,8 +4186,8 @@ static attn_status attn__need(attn_ctx *ctx, const char *op, const char *name, c
  * dense stand-in that attn__finish copies into *out. */
 typedef struct attn__result {
     attn_tensor dense;
-    int fresh; /* out was made here, and is given back if the operation fails */
-    int stand_in;
+    int fresh;    /* out was made here, and is given back if the operation fails */
+    int stand_in; /* never both */
 } attn__result;
 
 static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, attn_shape shape,
@@ -4229,9 +4229,9 @@ static attn_status attn__finish(attn_ctx *ctx, attn_tensor *out, attn__result *r
         if (status == ATTN_OK)
             status = attn_copy(ctx, out, result->dense);
         attn_tensor_free(ctx, &result->dense);
-    }
-    if (status != ATTN_OK && result->fresh)
+    } else if (status != ATTN_OK && result->fresh) {
         attn_tensor_free(ctx, out);
+    }
     return status;
 }
 
