@@ -6146,24 +6146,17 @@ static void attn__unfold_runs(attn_tokenizer *tokenizer)
     tokenizer->run_start[ATTN__N_RUNS] = code;
 }
 
-/* Everything after the sizes are known to fit. */
-static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer,
-                                        const unsigned char *special, size_t n_special,
-                                        size_t n_bytes, unsigned char *is_special,
-                                        uint32_t *by_right, uint32_t *start)
+/* All merges. To compare the bytes of each is to take no longer than reading the section some
+ * times, however many have the same long result. */
+static attn_status attn__check_merges(attn_ctx *ctx, const attn_tokenizer *tokenizer,
+                                      size_t n_bytes, const unsigned char *is_special)
 {
-    const uint64_t most_nodes = UINT32_MAX / sizeof(attn__special_node);
-    uint64_t n_nodes, joined = 0; /* nodes: two for each byte, and the root */
     const uint64_t most = 64 * ((uint64_t)n_bytes + 12 * (uint64_t)tokenizer->n_merges);
+    uint64_t joined = 0;
     size_t rank;
-    if (attn__check_ends(ctx, tokenizer, n_bytes) ||
-        attn__mark_special(ctx, tokenizer, special, n_special, is_special, &n_nodes) ||
-        attn__find_byte_ids(ctx, tokenizer, is_special))
-        return ctx->status;
     for (rank = 0; rank < tokenizer->n_merges; rank++) {
         if (attn__check_merge(ctx, tokenizer, rank, is_special))
             return ctx->status;
-        /* comparing them all is to take no longer than reading the file a few times */
         joined += attn__token_size(tokenizer, attn__u32(tokenizer->merges + 12 * rank + 8));
         if (joined > most)
             return attn__fail(
@@ -6172,6 +6165,22 @@ static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer
                 "expected at most %llu, 64 for each byte of tokens and merges",
                 ATTN__LLU(rank), ATTN__LLU(joined), ATTN__LLU(most));
     }
+    return ATTN_OK;
+}
+
+/* Everything after the sizes are known to fit. */
+static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer,
+                                        const unsigned char *special, size_t n_special,
+                                        size_t n_bytes, unsigned char *is_special,
+                                        uint32_t *by_right, uint32_t *start)
+{
+    const uint64_t most_nodes = UINT32_MAX / sizeof(attn__special_node);
+    uint64_t n_nodes; /* two for each byte, and the root */
+    if (attn__check_ends(ctx, tokenizer, n_bytes) ||
+        attn__mark_special(ctx, tokenizer, special, n_special, is_special, &n_nodes) ||
+        attn__find_byte_ids(ctx, tokenizer, is_special) ||
+        attn__check_merges(ctx, tokenizer, n_bytes, is_special))
+        return ctx->status;
     if (attn__index_merges(ctx, tokenizer, by_right, start))
         return ctx->status;
     if (n_nodes > most_nodes)
@@ -7018,6 +7027,80 @@ static int attn__map(const char *path, const unsigned char **bytes, size_t *size
 static void attn__unmap(const unsigned char *bytes, size_t size)
 {
     (void)bytes, (void)size;
+}
+#endif
+
+/* ---- what saving a file needs of the system, see attn__draft ----
+ * attn__may_replace: may a new file take the place of what is there? *mode gets the permissions
+ * that it should have then, or -1 for the usual ones.
+ * attn__create makes an empty file that is not there yet: 1; 0: it is there; -1: this directory
+ * takes no file of that name; -2: there is another reason.
+ * attn__replace gives a file another's name; not 0 if that went well. */
+
+#if defined(_WIN32)
+static int attn__may_replace(const char *path, int *mode)
+{
+    const DWORD there = GetFileAttributesA(path);
+    *mode = -1;
+    return there == INVALID_FILE_ATTRIBUTES ||
+           !(there & (FILE_ATTRIBUTE_DIRECTORY | FILE_ATTRIBUTE_DEVICE | FILE_ATTRIBUTE_READONLY));
+}
+static int attn__create(const char *path, int mode)
+{
+    const HANDLE file =
+        CreateFileA(path, GENERIC_WRITE, 0, NULL, CREATE_NEW, FILE_ATTRIBUTE_NORMAL, NULL);
+    (void)mode;
+    if (file == INVALID_HANDLE_VALUE)
+        return GetLastError() == ERROR_FILE_EXISTS ? 0 : -2;
+    CloseHandle(file);
+    return 1;
+}
+static int attn__replace(const char *from, const char *to)
+{
+    return MoveFileExA(from, to, MOVEFILE_REPLACE_EXISTING) != 0;
+}
+#elif defined(__unix__) || defined(__APPLE__)
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+static int attn__may_replace(const char *path, int *mode)
+{
+    struct stat there;
+    *mode = -1;
+    if (stat(path, &there) != 0)
+        return 1;
+    *mode = (int)there.st_mode & 0777;
+    return S_ISREG(there.st_mode) && access(path, W_OK) == 0;
+}
+static int attn__create(const char *path, int mode)
+{
+    const int file = open(path, O_WRONLY | O_CREAT | O_EXCL, mode < 0 ? 0666 : 0600);
+    if (file < 0)
+        return errno == EEXIST ? 0 : errno == EACCES || errno == ENAMETOOLONG ? -1 : -2;
+    close(file);
+    if (mode >= 0)
+        chmod(path, (mode_t)mode);
+    return 1;
+}
+static int attn__replace(const char *from, const char *to)
+{
+    return rename(from, to) == 0;
+}
+#else /* C alone cannot ask what is there */
+static int attn__may_replace(const char *path, int *mode)
+{
+    (void)path, (void)mode;
+    return 0;
+}
+static int attn__create(const char *path, int mode)
+{
+    (void)path, (void)mode;
+    return -1;
+}
+static int attn__replace(const char *from, const char *to)
+{
+    (void)from, (void)to;
+    return 0;
 }
 #endif
 
@@ -9073,77 +9156,6 @@ static attn_status attn__check_save(attn_ctx *ctx, const char *const *names,
                           is_npz ? "a .npz of 4 GiB (a .safetensors does)" : "any file");
     return ATTN_OK;
 }
-
-/* What a draft needs of the system. May a new file take the place of what is there? `mode` gets
- * the permissions that it should have then, or -1. */
-#if defined(_WIN32)
-static int attn__may_replace(const char *path, int *mode)
-{
-    const DWORD there = GetFileAttributesA(path);
-    *mode = -1;
-    return there == INVALID_FILE_ATTRIBUTES ||
-           !(there & (FILE_ATTRIBUTE_DIRECTORY | FILE_ATTRIBUTE_DEVICE | FILE_ATTRIBUTE_READONLY));
-}
-/* Makes an empty file that is not there yet: 1. 0: it is there. -1: this directory takes no file of
- * that name; -2: there is another reason. */
-static int attn__create(const char *path, int mode)
-{
-    const HANDLE file =
-        CreateFileA(path, GENERIC_WRITE, 0, NULL, CREATE_NEW, FILE_ATTRIBUTE_NORMAL, NULL);
-    (void)mode;
-    if (file == INVALID_HANDLE_VALUE)
-        return GetLastError() == ERROR_FILE_EXISTS ? 0 : -2;
-    CloseHandle(file);
-    return 1;
-}
-static int attn__replace(const char *from, const char *to)
-{
-    return MoveFileExA(from, to, MOVEFILE_REPLACE_EXISTING) != 0;
-}
-#elif defined(__unix__) || defined(__APPLE__)
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-static int attn__may_replace(const char *path, int *mode)
-{
-    struct stat there;
-    *mode = -1;
-    if (stat(path, &there) != 0)
-        return 1;
-    *mode = (int)there.st_mode & 0777;
-    return S_ISREG(there.st_mode) && access(path, W_OK) == 0;
-}
-static int attn__create(const char *path, int mode)
-{
-    const int file = open(path, O_WRONLY | O_CREAT | O_EXCL, mode < 0 ? 0666 : 0600);
-    if (file < 0)
-        return errno == EEXIST ? 0 : errno == EACCES || errno == ENAMETOOLONG ? -1 : -2;
-    close(file);
-    if (mode >= 0)
-        chmod(path, (mode_t)mode);
-    return 1;
-}
-static int attn__replace(const char *from, const char *to)
-{
-    return rename(from, to) == 0;
-}
-#else /* C alone cannot ask what is there */
-static int attn__may_replace(const char *path, int *mode)
-{
-    (void)path, (void)mode;
-    return 0;
-}
-static int attn__create(const char *path, int mode)
-{
-    (void)path, (void)mode;
-    return -1;
-}
-static int attn__replace(const char *from, const char *to)
-{
-    (void)from, (void)to;
-    return 0;
-}
-#endif
 
 /* A file that takes its name only when it is whole. */
 typedef struct attn__draft {
