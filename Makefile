@@ -35,8 +35,10 @@ PROMPT = Once upon a time
 N      = 200
 SEED   = 1
 
-# The suites for `make test`; all of them if there are none.
+# The suites for `make test`; all of them if there are none. Several run at the same time
+# (ATTN_TEST_JOBS=1: one), so threads that wait leave the processor to others.
 SUITES =
+TEST   = OMP_WAIT_POLICY=passive $(BUILD)/test
 
 # Options for `make bench`.
 BENCH  =
@@ -59,7 +61,7 @@ notebooks: $(NOTEBOOKS) $(NOTEBOOK_MODELS) ## the notebooks on attention, in C
 	    echo; echo "== $$n"; $$n || exit; done
 
 test: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) $(TESTED) $(BUILD)/test ## build and run the tests (SUITES="model hooks" for some)
-	$(BUILD)/test $(SUITES)
+	$(TEST) $(SUITES)
 
 bench: $(BUILD)/bench ## speed next to what this machine can do at all (BENCH="--quick --size 355M")
 	$(BUILD)/bench $(BENCH)
@@ -67,7 +69,7 @@ bench: $(BUILD)/bench ## speed next to what this machine can do at all (BENCH="-
 # Tests that take longer ==========================================================================
 
 test-full: test ## the tests with every failure of a system call, long runs, more mutations of the corpus
-	ATTN_TEST_FULL=1 $(BUILD)/test faults load bench
+	ATTN_TEST_FULL=1 $(TEST) faults load bench
 	$(BUILD)/fuzz/replay 1000 1 2>$(BUILD)/fuzz/replay.log || { tail -3 $(BUILD)/fuzz/replay.log; exit 1; }
 
 portability: $(BUILD)/attn-convert ## the same bits from every compiler, option, processor here (ROWS="clang -O2")
@@ -185,12 +187,14 @@ test-32bit: $(BUILD)/tiny-stories.attn ## the tests with sizes of 32 bits (needs
 	    CFLAGS='-O1 -static -msse2 -mfpmath=sse' test
 
 # Which lines and branches the tests run, measured by clang in two builds whose counts are added. The
-# first has no threads, because its counters are not atomic; the second has, and reads files instead
-# of mapping them, but atomic counters in the kernels are too slow for all of the tests. %c has
-# counters live in the file, so that those of a program that a signal ends are not lost.
-COVERAGE = LLVM_PROFILE_FILE=$(abspath $(1))/profile/%m%c.profraw $(MAKE) --no-print-directory \
-    BUILD=$(1) CC=clang CFLAGS='-O1 -fprofile-instr-generate -fcoverage-mapping -Wno-pass-failed \
-    -mllvm -pragma-unroll-threshold=1 -mllvm -runtime-counter-relocation $(2)'
+# first has no threads and runs one suite at a time, because its counters are not atomic; the second
+# has threads, and reads files instead of mapping them, but atomic counters in the kernels are too slow
+# for all of the tests. %c has counters live in the file, so that those of a program that a signal ends
+# are not lost.
+COVERAGE = ATTN_TEST_JOBS=1 LLVM_PROFILE_FILE=$(abspath $(1))/profile/%m%c.profraw \
+    $(MAKE) --no-print-directory BUILD=$(1) CC=clang CFLAGS='-O1 -fprofile-instr-generate \
+    -fcoverage-mapping -Wno-pass-failed -mllvm -pragma-unroll-threshold=1 \
+    -mllvm -runtime-counter-relocation $(2)'
 COUNTED  = $(BUILD)/coverage $(BUILD)/coverage-threads
 
 coverage: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) ## lines and branches that the tests run (needs clang, llvm-cov, python3)

@@ -1,21 +1,26 @@
-/* Runs every suite, or those named on the command line, and ends in the line
- * "N passed, N failed, N skipped". */
+/* Runs every suite, or those named on the command line, some of them at the same time, and ends in
+ * the line "N passed, N failed, N skipped". */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
 #include "test.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static struct {
-    int passed, failed, skipped;   /* cases so far */
+    int passed, failed, skipped;   /* cases of this suite so far */
     int case_failed, case_skipped; /* of the running case */
     const char *suite, *name;
 } state;
 
-void test_run(const char *suite, const char *name, void (*body)(void))
+void test_run(const char *name, void (*body)(void))
 {
-    state.suite = suite;
     state.name = name;
     state.case_failed = state.case_skipped = 0;
     body();
@@ -120,7 +125,7 @@ const char *test_tmp(const char *name)
     static char paths[8][512];
     static int turn;
     char *path = paths[turn++ % 8];
-    snprintf(path, sizeof paths[0], "build/test-tmp/%s", name);
+    snprintf(path, sizeof paths[0], "build/test-tmp/%s/%s", state.suite, name);
     return path;
 }
 
@@ -136,35 +141,154 @@ const char *__msan_default_options(void)
     return "allocator_may_return_null=1";
 }
 
+/* The longest first, so that none is left for the end. */
+static const struct {
+    const char *name;
+    void (*run)(void);
+} suites[] = {{"convert", suite_convert},
+              {"faults", suite_faults},
+              {"bench", suite_bench},
+              {"lens-tool", suite_lens_tool},
+              {"hooks", suite_hooks},
+              {"tools", suite_tools},
+              {"model", suite_model},
+              {"ops", suite_ops},
+              {"notebooks", suite_notebooks},
+              {"fuzz", suite_fuzz},
+              {"tensors", suite_tensors},
+              {"kernels", suite_kernels},
+              {"fma", suite_fma},
+              {"tokenizer", suite_tokenizer},
+              {"format", suite_format},
+              {"sampling", suite_sampling},
+              {"lens", suite_lens},
+              {"properties", suite_properties},
+              {"corners", suite_corners},
+              {"load", suite_load},
+              {"sizes", suite_sizes}};
+enum { N_SUITES = sizeof suites / sizeof suites[0], MAX_JOBS = 4 };
+
+/* What a process tells of a suite that it ran to its end. */
+typedef struct result {
+    int suite, passed, failed, skipped;
+} result;
+
+/* Runs the suites whose numbers come out of a pipe, one byte each. */
+static void run_suites(int todo, int results)
+{
+    unsigned char i;
+    ssize_t n;
+    while ((n = read(todo, &i, 1)) == 1 || (n < 0 && errno == EINTR)) {
+        result r;
+        if (n < 0)
+            continue;
+        memset(&state, 0, sizeof state);
+        state.suite = suites[i].name;
+        suites[i].run();
+        r.suite = i;
+        r.passed = state.passed;
+        r.failed = state.failed;
+        r.skipped = state.skipped;
+        if (write(results, &r, sizeof r) != (ssize_t)sizeof r)
+            exit(2);
+    }
+}
+
+/* How many suites run at the same time: $ATTN_TEST_JOBS, else one for each processor. */
+static int jobs_for(int n_wanted)
+{
+    const char *const named = getenv("ATTN_TEST_JOBS");
+    long n = named ? atol(named) : sysconf(_SC_NPROCESSORS_ONLN);
+    n = n > MAX_JOBS ? MAX_JOBS : n;
+    n = n > n_wanted ? n_wanted : n;
+    return n < 1 ? 1 : (int)n;
+}
+
+/* One alone runs in this process, where a debugger sees it. */
+static void start(int n_jobs, const int todo[2], const int results[2])
+{
+    int job;
+    fflush(stdout);
+    for (job = 0; job < n_jobs; job++) {
+        const pid_t child = n_jobs > 1 ? fork() : 0;
+        if (child < 0)
+            printf("cannot start a process: %s\n", strerror(errno));
+        if (child != 0)
+            continue;
+        run_suites(todo[0], results[1]);
+        if (n_jobs > 1)
+            exit(0);
+    }
+}
+
+/* One for each suite. */
+static int make_directories(void)
+{
+    char path[64] = "build/test-tmp";
+    int i, fine = mkdir(path, 0777) == 0 || errno == EEXIST;
+    for (i = 0; i < N_SUITES && fine; i++) {
+        snprintf(path, sizeof path, "build/test-tmp/%s", suites[i].name);
+        fine = mkdir(path, 0777) == 0 || errno == EEXIST;
+    }
+    return fine;
+}
+
+/* Marks the suite of this name. */
+static int want(unsigned char *wanted, const char *name)
+{
+    int i;
+    for (i = 0; i < N_SUITES; i++)
+        if (strcmp(name, suites[i].name) == 0)
+            return wanted[i] = 1;
+    printf("no suite is named \"%s\"; there are:", name);
+    for (i = 0; i < N_SUITES; i++)
+        printf(" %s", suites[i].name);
+    printf("\n");
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void (*run)(void);
-    } suites[] = {{"tensors", suite_tensors},     {"ops", suite_ops},
-                  {"kernels", suite_kernels},     {"fma", suite_fma},
-                  {"tokenizer", suite_tokenizer}, {"format", suite_format},
-                  {"model", suite_model},         {"hooks", suite_hooks},
-                  {"sampling", suite_sampling},   {"convert", suite_convert},
-                  {"tools", suite_tools},         {"notebooks", suite_notebooks},
-                  {"lens", suite_lens},           {"bench", suite_bench},
-                  {"lens-tool", suite_lens_tool}, {"properties", suite_properties},
-                  {"fuzz", suite_fuzz},           {"corners", suite_corners},
-                  {"faults", suite_faults},       {"load", suite_load},
-                  {"sizes", suite_sizes}};
-    size_t i;
-    int arg;
-    if (mkdir("build/test-tmp", 0777) != 0 && errno != EEXIST) {
+    unsigned char wanted[N_SUITES] = {0}, i;
+    int todo[2], results[2], n_wanted = 0, arg, status;
+    result total = {0, 0, 0, 0}, r;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* lines of two processes stay whole */
+    if (pipe(todo) != 0 || pipe(results) != 0 || fcntl(todo[0], F_SETFD, FD_CLOEXEC) != 0 ||
+        fcntl(results[1], F_SETFD, FD_CLOEXEC) != 0) {
+        printf("no pipes: %s\n", strerror(errno));
+        return 2;
+    }
+    for (arg = 1; arg < argc; arg++)
+        if (!want(wanted, argv[arg]))
+            return 2;
+    if (!make_directories()) {
         printf("run this from the top of the repository, after make: no build/ here\n");
         return 2;
     }
-    for (i = 0; i < sizeof suites / sizeof suites[0]; i++) {
-        int wanted = argc < 2;
-        for (arg = 1; arg < argc; arg++)
-            wanted |= strcmp(argv[arg], suites[i].name) == 0;
-        if (wanted)
-            suites[i].run();
+    for (i = 0; i < N_SUITES; i++) {
+        wanted[i] |= argc < 2;
+        if (wanted[i] && write(todo[1], &i, 1) == 1)
+            n_wanted++;
     }
-    printf("%d passed, %d failed, %d skipped\n", state.passed, state.failed, state.skipped);
-    return state.failed != 0;
+    close(todo[1]);
+    start(jobs_for(n_wanted), todo, results);
+    close(results[1]);
+    while (read(results[0], &r, sizeof r) == (ssize_t)sizeof r) {
+        total.passed += r.passed;
+        total.failed += r.failed;
+        total.skipped += r.skipped;
+        wanted[r.suite] = 0;
+    }
+    while (wait(&status) > 0)
+        if (WIFSIGNALED(status))
+            printf("signal %d ended a process of the tests\n", WTERMSIG(status));
+        else if (WEXITSTATUS(status) != 0)
+            printf("a process of the tests ended with %d\n", WEXITSTATUS(status));
+    for (i = 0; i < N_SUITES; i++)
+        if (wanted[i]) {
+            printf("FAILED %s: it did not come to its end\n", suites[i].name);
+            total.failed++;
+        }
+    printf("%d passed, %d failed, %d skipped\n", total.passed, total.failed, total.skipped);
+    return total.failed != 0;
 }

@@ -23,9 +23,9 @@
 #define TEST_SANITIZED 0
 #endif
 
-/* Runs one case and counts it. */
-void test_run(const char *suite, const char *name, void (*body)(void));
-#define RUN(suite, name) test_run(suite, #name, name)
+/* Runs one case of this suite and counts it. */
+void test_run(const char *name, void (*body)(void));
+#define RUN(name) test_run(#name, name)
 
 /* Reports a failure of the running case with a sentence; the case goes on. */
 void test_fail(const char *file, int line, const char *format, ...);
@@ -53,7 +53,8 @@ unsigned char *test_read(const char *path, size_t *size);
 void test_write(const char *path, const void *bytes, size_t size);
 /* Two files that can be read and hold the same bytes. */
 int test_same_file(const char *path, const char *other);
-/* Where this run may write: "build/test-tmp/name", in one of a few rotating static buffers. */
+/* Where this suite may write: "build/test-tmp/suite/name", in one of a few rotating static buffers.
+ */
 const char *test_tmp(const char *name);
 
 /* The suites. */

@@ -134,10 +134,10 @@ static void every_section(void)
     char *table = NULL, *json = NULL;
     const char *line, *end;
     size_t size, i, n;
-    table = prints(BENCH MODEL "--quick --threads " THREADS " --json build/test-tmp/bench.json");
+    table = prints(BENCH MODEL "--quick --threads " THREADS " --json build/test-tmp/bench/json");
     if (!table)
         return;
-    json = (char *)test_read("build/test-tmp/bench.json", &size);
+    json = (char *)test_read("build/test-tmp/bench/json", &size);
     if (!CHECK(json))
         return;
     for (i = 0; i < sizeof headings / sizeof headings[0]; i++)
@@ -162,7 +162,7 @@ static void every_section(void)
         test_skip("no python3 here to read the JSON");
         return;
     }
-    CHECKF(run("python3 -c 'import json; j = json.load(open(\"build/test-tmp/bench.json\")); "
+    CHECKF(run("python3 -c 'import json; j = json.load(open(\"build/test-tmp/bench/json\")); "
                "assert {f[\"dtype\"] for f in j[\"figures\"]} == {None, \"f16\"}, j; "
                "assert all(f[\"value\"] > 0 and f[\"unit\"] for f in j[\"figures\"]), j'") == 0,
            "%s", err);
@@ -189,29 +189,30 @@ static void json_alone(void)
 static void other_models(void)
 {
     CHECK(run(TEST_BUILD
-              "/attn-convert --no-tokenizer tests/golden/plain 'build/test-tmp/a\"b.attn' "
+              "/attn-convert --no-tokenizer tests/golden/plain 'build/test-tmp/bench/a\"b.attn' "
               "&& " TEST_BUILD
-              "/attn-convert examples/tiny-stories build/test-tmp/q8.attn --dtype q8") == 0);
-    CHECK(run(BENCH "'build/test-tmp/a\"b.attn' --quick --only speculation,batch,memory,tokenizer "
-                    "--json build/test-tmp/bench.json") == 0);
+              "/attn-convert examples/tiny-stories build/test-tmp/bench/q8.attn --dtype q8") == 0);
+    CHECK(run(BENCH
+              "'build/test-tmp/bench/a\"b.attn' --quick --only speculation,batch,memory,tokenizer "
+              "--json build/test-tmp/bench/json") == 0);
     CHECKF(count_of(out, "not measured: the model has too few positions") == 3 &&
                strstr(out, "\ntokenizer "),
            "%s", out);
-    CHECK(run("grep -c '\"model\": \"a\\\\\"b.attn\"' build/test-tmp/bench.json") == 0);
-    CHECK(
-        run("odd=$(printf 'build/test-tmp/a\\\\b\\303\\251\\177.attn'); mv build/test-tmp/a*b.attn "
-            "\"$odd\" && " BENCH "\"$odd\" --only glass --threads 1 --json -") == 0);
+    CHECK(run("grep -c '\"model\": \"a\\\\\"b.attn\"' build/test-tmp/bench/json") == 0);
+    CHECK(run("odd=$(printf 'build/test-tmp/bench/a\\\\b\\303\\251\\177.attn'); mv "
+              "build/test-tmp/bench/a*b.attn "
+              "\"$odd\" && " BENCH "\"$odd\" --only glass --threads 1 --json -") == 0);
     CHECKF(out && strstr(out, "\"model\": \"b.attn\""), "%s", out);
-    CHECK(
-        run(TEST_BUILD
-            "/attn-convert --no-tokenizer tests/golden/narrow build/test-tmp/n.attn && " TEST_BUILD
-            "/attn-convert --no-tokenizer tests/golden/odd build/test-tmp/o.attn") == 0);
-    CHECK(run(BENCH "build/test-tmp/n.attn --quick --only first --threads 1") == 0);
+    CHECK(run(TEST_BUILD
+              "/attn-convert --no-tokenizer tests/golden/narrow build/test-tmp/bench/n.attn "
+              "&& " TEST_BUILD
+              "/attn-convert --no-tokenizer tests/golden/odd build/test-tmp/bench/o.attn") == 0);
+    CHECK(run(BENCH "build/test-tmp/bench/n.attn --quick --only first --threads 1") == 0);
     CHECK(count_of(out, "not measured: the model has too few positions") == 1);
-    CHECK(run(BENCH "--child build/test-tmp/n.attn 1 1") == 1);
+    CHECK(run(BENCH "--child build/test-tmp/bench/n.attn 1 1") == 1);
     CHECK(err && strstr(err, "do not fit"));
-    CHECK(run(BENCH "build/test-tmp/o.attn --quick --only prompt --threads 1") == 0);
-    CHECK(run(BENCH "build/test-tmp/q8.attn --quick --only matmul,prompt --json -") == 0);
+    CHECK(run(BENCH "build/test-tmp/bench/o.attn --quick --only prompt --threads 1") == 0);
+    CHECK(run(BENCH "build/test-tmp/bench/q8.attn --quick --only matmul,prompt --json -") == 0);
     CHECK(count_of(out, "\"dtype\": \"q8\"") > 3 && count_of(out, "\"dtype\": \"f16\"") == 0);
     CHECK(run(BENCH "--quick --size 355M --only roofs --json -") == 0);
     CHECK(count_of(out, "\"section\": \"roofs\"") >= 4 &&
@@ -239,7 +240,7 @@ static void failing_systems(void)
     }
     if (sizeof(size_t) > 4)
         FAILS(&ctx, ATTN_E_MEMORY, "size huge",
-              model_write(&ctx, "build/test-tmp/huge.attn", &huge, ATTN_F32));
+              model_write(&ctx, "build/test-tmp/bench/huge.attn", &huge, ATTN_F32));
     CHECK(run(BENCH "--child build/no-such-file.attn 1 1") == 1);
     CHECK(err && strstr(err, "no-such-file.attn"));
     CHECK(run(BENCH "--child " MODEL "1 2") == 0);
@@ -265,7 +266,7 @@ static void second_processes(void)
 {
     static const char *const fails[] = {"exit 0", "printf x", "printf 'no '",
                                         "printf 't 1'; exit 1", "printf '%0100d' 1"};
-    const char *const fake = "build/test-tmp/bench-fake";
+    const char *const fake = "build/test-tmp/bench/fake";
     char text[256];
     size_t i;
     if (run("command -v python3") != 0) {
@@ -317,11 +318,11 @@ static void no_numbers(void)
     }
     put_u64(file + 88, attn_checksum(0, file + 256, 128 * i));
     put_u64(file + 248, attn_checksum(0, file, 248));
-    test_write("build/test-tmp/bench-nan.attn", file, size);
+    test_write("build/test-tmp/bench/nan.attn", file, size);
     attn_model_close(model);
     free(file);
     for (i = 0; i < sizeof sections / sizeof *sections; i++) {
-        CHECKF(run(BENCH "build/test-tmp/bench-nan.attn --quick --threads 1 --only %s",
+        CHECKF(run(BENCH "build/test-tmp/bench/nan.attn --quick --threads 1 --only %s",
                    sections[i]) == 1,
                "%s", sections[i]);
         CHECKF(strstr(err, "NaN") != NULL, "%s: %s", sections[i], err);
@@ -337,8 +338,8 @@ static void tokenizers(void)
     CHECK(out && strstr(out, "of tests/fixtures/convert/strings"));
     CHECK(run(BENCH "--quick --size 124M --only tokenizer --threads 1") == 0);
     CHECK(out && strstr(out, "of examples/tiny-stories"));
-    CHECK(run("program=$PWD/" BENCH "; cd build/test-tmp && $program --quick --only tokenizer") ==
-          0);
+    CHECK(run("program=$PWD/" BENCH
+              "; cd build/test-tmp/bench && $program --quick --only tokenizer") == 0);
     CHECK(out && strstr(out, "not measured: the model has no tokenizer"));
     forget();
 }
@@ -354,11 +355,11 @@ static void interrupted(void)
         return;
     }
     for (i = 0; i < 2; i++) {
-        CHECK(run("rm -rf build/test-tmp/bench && mkdir build/test-tmp/bench && "
-                  "TMPDIR=build/test-tmp/bench timeout -s %s 0.3 " BENCH
+        CHECK(run("rm -rf build/test-tmp/bench/bench && mkdir build/test-tmp/bench/bench && "
+                  "TMPDIR=build/test-tmp/bench/bench timeout -s %s 0.3 " BENCH
                   "--quick --only prompt --dtype f32",
                   signals[i]) == 124);
-        CHECK(run("rmdir build/test-tmp/bench") == 0);
+        CHECK(run("rmdir build/test-tmp/bench/bench") == 0);
     }
     forget();
 }
@@ -392,7 +393,7 @@ static void everything(void)
     memset(&ctx, 0, sizeof ctx);
     snprintf(path, sizeof path, "%s", test_tmp("bench-small.attn"));
     OK(&ctx, model_write(&ctx, path, &shape, ATTN_F32));
-    CHECKF(run(BENCH "%s --threads " THREADS " --json build/test-tmp/bench.json", path) == 0, "%s",
+    CHECKF(run(BENCH "%s --threads " THREADS " --json build/test-tmp/bench/json", path) == 0, "%s",
            err);
     CHECK(out && strstr(out, "after 960 tokens, f16 cache") && strstr(out, "1024 tokens") &&
           strstr(out, "16 sequences") && strstr(out, "60, sweep of") && strstr(out, "1024 rows"));
@@ -409,19 +410,19 @@ static void everything(void)
 
 void suite_bench(void)
 {
-    RUN("bench", bad_options);
-    RUN("bench", failures);
-    RUN("bench", help);
-    RUN("bench", random_weights);
-    RUN("bench", every_section);
-    RUN("bench", json_alone);
-    RUN("bench", other_models);
-    RUN("bench", failing_systems);
-    RUN("bench", second_processes);
-    RUN("bench", no_numbers);
-    RUN("bench", tokenizers);
-    RUN("bench", interrupted);
-    RUN("bench", a_busy_machine);
+    RUN(bad_options);
+    RUN(failures);
+    RUN(help);
+    RUN(random_weights);
+    RUN(every_section);
+    RUN(json_alone);
+    RUN(other_models);
+    RUN(failing_systems);
+    RUN(second_processes);
+    RUN(no_numbers);
+    RUN(tokenizers);
+    RUN(interrupted);
+    RUN(a_busy_machine);
     if (getenv("ATTN_TEST_FULL"))
-        RUN("bench", everything);
+        RUN(everything);
 }

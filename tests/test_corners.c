@@ -487,7 +487,7 @@ static void saved_tensors(void)
 
 /* ---- files that take their name when they are whole ---- */
 
-#define DRAFTS "build/test-tmp/drafts/"
+#define DRAFTS "build/test-tmp/corners/drafts/"
 static int in_drafts(const char *command)
 {
     char text[800];
@@ -1162,10 +1162,10 @@ static void small_things(void)
 static void models_that_cannot_be_saved(void)
 {
     attn_ctx ctx = {0};
-    const char *const path = "build/test-tmp/a-directory";
-    CHECK(system("mkdir -p build/test-tmp/a-directory/full") == 0);
+    const char *const path = "build/test-tmp/corners/a-directory";
+    CHECK(system("mkdir -p build/test-tmp/corners/a-directory/full") == 0);
     FAILS(&ctx, ATTN_E_IO, "a-directory", attn_model_save(&ctx, model, path));
-    CHECK(system("test ! -e build/test-tmp/a-directory.00.part") == 0);
+    CHECK(system("test ! -e build/test-tmp/corners/a-directory.00.part") == 0);
     FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_save(&ctx, model, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_save(&ctx, model, ""));
     FAILS(&ctx, ATTN_E_IO, "", attn_model_save(&ctx, model, "build/no/such/x.attn"));
@@ -1223,39 +1223,39 @@ static void parts_of_a_long_text(void)
 void suite_corners(void)
 {
     attn_ctx ctx = {0};
-    RUN("corners", an_allocator_without_free);
-    RUN("corners", shapes_that_are_refused);
-    RUN("corners", beyond_the_edge);
-    RUN("corners", rows_of_nothing);
-    RUN("corners", printed_numbers);
-    RUN("corners", more_threads_than_work);
-    RUN("corners", saved_tensors);
+    RUN(an_allocator_without_free);
+    RUN(shapes_that_are_refused);
+    RUN(beyond_the_edge);
+    RUN(rows_of_nothing);
+    RUN(printed_numbers);
+    RUN(more_threads_than_work);
+    RUN(saved_tensors);
     model = converted("tests/golden/plain", "corners.attn", "");
     if (model) {
-        RUN("corners", kernels_that_are_not_here);
-        RUN("corners", arguments_of_models);
-        RUN("corners", arguments_of_records);
-        RUN("corners", drafts_that_fail);
-        RUN("corners", drafts_of_others);
-        RUN("corners", written_in_place);
-        RUN("corners", nothing_for_the_terminal);
-        RUN("corners", a_session_is_fed_its_own_tokens);
-        RUN("corners", a_callback_may_look_but_not_touch);
-        RUN("corners", arguments_of_edits);
-        RUN("corners", arguments_of_patches);
-        RUN("corners", arguments_of_statistics);
-        RUN("corners", stopped_in_the_middle);
-        RUN("corners", more_threads_than_the_session_has);
-        RUN("corners", names_of_any_length);
-        RUN("corners", small_things);
-        RUN("corners", models_that_cannot_be_saved);
-        RUN("corners", heads_of_a_text);
-        RUN("corners", parts_of_a_long_text);
+        RUN(kernels_that_are_not_here);
+        RUN(arguments_of_models);
+        RUN(arguments_of_records);
+        RUN(drafts_that_fail);
+        RUN(drafts_of_others);
+        RUN(written_in_place);
+        RUN(nothing_for_the_terminal);
+        RUN(a_session_is_fed_its_own_tokens);
+        RUN(a_callback_may_look_but_not_touch);
+        RUN(arguments_of_edits);
+        RUN(arguments_of_patches);
+        RUN(arguments_of_statistics);
+        RUN(stopped_in_the_middle);
+        RUN(more_threads_than_the_session_has);
+        RUN(names_of_any_length);
+        RUN(small_things);
+        RUN(models_that_cannot_be_saved);
+        RUN(heads_of_a_text);
+        RUN(parts_of_a_long_text);
     }
     attn_model_close(model);
     model = converted("examples/tiny-stories", "corners.attn", ""); /* it has a tokenizer */
     if (model)
-        RUN("corners", no_memory);
+        RUN(no_memory);
     attn_model_close(model);
     done(&ctx);
 }

@@ -363,7 +363,7 @@ static int run_faulty(const char *before, const char *fault, const char *command
  * the case, and for a command that fails by itself. */
 static long count_calls(const char *before, const char *command)
 {
-    static const char count[] = "build/test-tmp/faults.count";
+    static const char count[] = "build/test-tmp/faults/count";
     size_t size = 0;
     long n = 0;
     FILE *counted;
@@ -374,7 +374,7 @@ static long count_calls(const char *before, const char *command)
         return 0;
     }
     remove(count);
-    if (!CHECKF(run_faulty(before, "COUNT=build/test-tmp/faults.count", command) == 0,
+    if (!CHECKF(run_faulty(before, "COUNT=build/test-tmp/faults/count", command) == 0,
                 "%s fails by itself: %s", command, err))
         return 0;
     counted = fopen(count, "r");
@@ -393,7 +393,7 @@ static long count_calls(const char *before, const char *command)
  * it writes, or NULL. */
 static void each_call(const char *how, const char *command, const char *made)
 {
-    static const char want[] = "build/test-tmp/faults.want";
+    static const char want[] = "build/test-tmp/faults/want";
     const int measures = strstr(command, "/bench ") != NULL; /* other figures each time */
     char fault[300], drafts[300], *good;
     size_t good_size;
@@ -451,7 +451,7 @@ static void every_call_fails(const char *command, const char *made)
     each_call("", command, made);
 }
 
-#define SAVED "build/test-tmp/faults-saved"
+#define SAVED "build/test-tmp/faults/saved"
 
 /* Removes what lies in the directory SAVED, and counts it. */
 static int clear_saved(void)
@@ -490,12 +490,12 @@ static void save_under_faults(const char *command)
     size_t i, mode;
     mkdir(SAVED, 0777);
     clear_saved();
-    test_write("build/test-tmp/faults-old", old, sizeof old - 1);
+    test_write("build/test-tmp/faults/old", old, sizeof old - 1);
     if ((n = count_calls(before, command)) == 0)
         return;
     for (i = 0; i < 3; i++) {
         snprintf(made[i], sizeof made[i], SAVED "/made%s", ends[i]);
-        snprintf(want[i], sizeof want[i], "build/test-tmp/faults-want%s", ends[i]);
+        snprintf(want[i], sizeof want[i], "build/test-tmp/faults/want%s", ends[i]);
         CHECKF(rename(made[i], want[i]) == 0, "%s was not made", made[i]);
     }
     for (mode = 0; mode < sizeof modes / sizeof *modes; mode++)
@@ -513,7 +513,7 @@ static void save_under_faults(const char *command)
             CHECKF(code != 1 || err_size > 0, "%s, call %ld, %s: no message", command, at, how);
             for (i = 0; i < 3; i++) {
                 is_new[i] = test_same_file(made[i], want[i]);
-                CHECKF(is_new[i] || test_same_file(made[i], "build/test-tmp/faults-old"),
+                CHECKF(is_new[i] || test_same_file(made[i], "build/test-tmp/faults/old"),
                        "call %ld, %s: %s is neither the old file nor the new one", at, how,
                        made[i]);
                 CHECKF(!is_new[i] || i == 0 || is_new[i - 1], "call %ld, %s: %s came first", at,
@@ -543,7 +543,7 @@ static void reading_and_saving(void)
                                  "/made");
 }
 
-#define OUT "build/test-tmp/faults-made.attn"
+#define OUT "build/test-tmp/faults/made.attn"
 
 static void converting_a_directory(void)
 {
@@ -571,27 +571,27 @@ static void showing(void)
 static void tokenizing(void)
 {
     every_call_fails(TEST_BUILD "/attn-tokenize " TEST_BUILD "/tiny-stories.attn", NULL);
-    CHECK(system("yes 'the cat' | head -c 140000 >build/test-tmp/faults.text") == 0);
+    CHECK(system("yes 'the cat' | head -c 140000 >build/test-tmp/faults/text") == 0);
     every_call_fails(TEST_BUILD
-                     "/attn-tokenize tests/fixtures/convert/strings <build/test-tmp/faults.text",
+                     "/attn-tokenize tests/fixtures/convert/strings <build/test-tmp/faults/text",
                      NULL);
 }
 static void detokenizing(void)
 {
-    CHECK(system("echo 1 2 3 299 | tr ' ' '\\n' >build/test-tmp/faults.ids") == 0);
+    CHECK(system("echo 1 2 3 299 | tr ' ' '\\n' >build/test-tmp/faults/ids") == 0);
     every_call_fails(TEST_BUILD "/attn-tokenize --decode tests/fixtures/convert/strings "
-                                "<build/test-tmp/faults.ids",
+                                "<build/test-tmp/faults/ids",
                      NULL);
 }
 /* A list of 300 strings, so that one of them is what does not find room. */
 static void converting_a_long_configuration(void)
 {
-    CHECK(system("rm -rf build/test-tmp/faults.long && cp -r tests/fixtures/convert/bf16 "
-                 "build/test-tmp/faults.long && cd build/test-tmp/faults.long && "
+    CHECK(system("rm -rf build/test-tmp/faults/long && cp -r tests/fixtures/convert/bf16 "
+                 "build/test-tmp/faults/long && cd build/test-tmp/faults/long && "
                  "chmod -R u+w . && (echo '{ \"a list\": ['; i=0; while [ $i -lt 300 ]; do "
                  "echo '\"\",'; i=$((i + 1)); done; echo '\"\"],'; tail -n +2 config.json) "
                  ">config.new && mv config.new config.json") == 0);
-    every_call_fails(TEST_BUILD "/attn-convert build/test-tmp/faults.long " OUT, OUT);
+    every_call_fails(TEST_BUILD "/attn-convert build/test-tmp/faults/long " OUT, OUT);
 }
 /* A disk that is full stays full, and what has run out of memory finds none later. */
 static void failures_that_last(void)
@@ -635,8 +635,8 @@ static void looking_inside(void)
 }
 static void drawing(void)
 {
-    static const char page[] = "build/test-tmp/faults-made.html",
-                      picture[] = "build/test-tmp/faults-made.svg";
+    static const char page[] = "build/test-tmp/faults/made.html",
+                      picture[] = "build/test-tmp/faults/made.svg";
     char command[200];
     snprintf(command, sizeof command,
              TEST_BUILD "/lens " TEST_BUILD "/tiny-stories.attn patterns 'Once upon' -o %s", page);
@@ -648,8 +648,8 @@ static void drawing(void)
 }
 static void recording(void)
 {
-    static const char *const made[] = {"build/test-tmp/faults-made.safetensors",
-                                       "build/test-tmp/faults-made.npz"};
+    static const char *const made[] = {"build/test-tmp/faults/made.safetensors",
+                                       "build/test-tmp/faults/made.npz"};
     char command[200];
     int i;
     for (i = 0; i < 2; i++) {
@@ -680,25 +680,25 @@ static void measuring(void)
 
 void suite_faults(void)
 {
-    RUN("faults", every_function_without_memory);
-    RUN("faults", no_function_is_left_out);
-    RUN("faults", opening_and_saving);
-    RUN("faults", reading_and_saving);
-    RUN("faults", converting_a_directory);
-    RUN("faults", converting_shards);
-    RUN("faults", converting_gguf);
-    RUN("faults", converting_llmc);
-    RUN("faults", showing);
-    RUN("faults", tokenizing);
-    RUN("faults", detokenizing);
-    RUN("faults", converting_a_long_configuration);
-    RUN("faults", failures_that_last);
-    RUN("faults", signals);
-    RUN("faults", generating_text);
-    RUN("faults", generating_from_a_long_word);
-    RUN("faults", saving_logits);
-    RUN("faults", looking_inside);
-    RUN("faults", drawing);
-    RUN("faults", recording);
-    RUN("faults", measuring);
+    RUN(every_function_without_memory);
+    RUN(no_function_is_left_out);
+    RUN(opening_and_saving);
+    RUN(reading_and_saving);
+    RUN(converting_a_directory);
+    RUN(converting_shards);
+    RUN(converting_gguf);
+    RUN(converting_llmc);
+    RUN(showing);
+    RUN(tokenizing);
+    RUN(detokenizing);
+    RUN(converting_a_long_configuration);
+    RUN(failures_that_last);
+    RUN(signals);
+    RUN(generating_text);
+    RUN(generating_from_a_long_word);
+    RUN(saving_logits);
+    RUN(looking_inside);
+    RUN(drawing);
+    RUN(recording);
+    RUN(measuring);
 }

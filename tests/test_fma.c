@@ -18,7 +18,7 @@ static void without_software(void)
 }
 void suite_fma(void)
 {
-    RUN("fma", without_software);
+    RUN(without_software);
 }
 #else
 
@@ -161,12 +161,12 @@ static void special_numbers(void)
 
 void suite_fma(void)
 {
-    RUN("fma", any_bits);
-    RUN("fma", any_size);
-    RUN("fma", halfway);
-    RUN("fma", subnormals);
-    RUN("fma", overflows);
-    RUN("fma", cancellation);
-    RUN("fma", special_numbers);
+    RUN(any_bits);
+    RUN(any_size);
+    RUN(halfway);
+    RUN(subnormals);
+    RUN(overflows);
+    RUN(cancellation);
+    RUN(special_numbers);
 }
 #endif

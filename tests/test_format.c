@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PLAIN "build/test-tmp/format-plain.attn"
+#define PLAIN "build/test-tmp/format/plain.attn"
 #define MIB   ((size_t)1 << 20)
 
 /* ---- the checksum, as the manual has it ---- */
@@ -1168,31 +1168,31 @@ static void interrupted_reads(void)
 
 void suite_format(void)
 {
-    RUN("format", checksums);
-    RUN("format", as_the_manual_says);
-    RUN("format", no_file_at_all);
-    RUN("format", text_mode);
+    RUN(checksums);
+    RUN(as_the_manual_says);
+    RUN(no_file_at_all);
+    RUN(text_mode);
     if (CHECK(system(TEST_BUILD "/attn-convert tests/golden/plain " PLAIN " >/dev/null 2>&1") ==
               0)) {
-        RUN("format", cuts);
-        RUN("format", flips_in_a_converted_file);
+        RUN(cuts);
+        RUN(flips_in_a_converted_file);
     }
-    RUN("format", flips);
-    RUN("format", lies_in_the_header);
-    RUN("format", lies_in_the_table);
-    RUN("format", lies_in_the_tokenizer);
-    RUN("format", more_tokens_than_rows);
-    RUN("format", wrong_tensors);
-    RUN("format", padding);
-    RUN("format", other_layouts);
-    RUN("format", no_memory_for_a_pipe);
-    RUN("format", reserved_bytes);
-    RUN("format", unaligned_memory);
-    RUN("format", from_a_pipe);
-    RUN("format", from_a_named_pipe);
-    RUN("format", streams_without_end);
-    RUN("format", interrupted_reads);
-    RUN("format", any_order);
-    RUN("format", long_names);
-    RUN("format", failing_allocations);
+    RUN(flips);
+    RUN(lies_in_the_header);
+    RUN(lies_in_the_table);
+    RUN(lies_in_the_tokenizer);
+    RUN(more_tokens_than_rows);
+    RUN(wrong_tensors);
+    RUN(padding);
+    RUN(other_layouts);
+    RUN(no_memory_for_a_pipe);
+    RUN(reserved_bytes);
+    RUN(unaligned_memory);
+    RUN(from_a_pipe);
+    RUN(from_a_named_pipe);
+    RUN(streams_without_end);
+    RUN(interrupted_reads);
+    RUN(any_order);
+    RUN(long_names);
+    RUN(failing_allocations);
 }

@@ -60,14 +60,14 @@ TARGET(hooks)
 
 void suite_fuzz(void)
 {
-    RUN("fuzz", attn);
-    RUN("fuzz", huggingface);
-    RUN("fuzz", gguf);
-    RUN("fuzz", llmc);
-    RUN("fuzz", vocab);
-    RUN("fuzz", tokenizer);
-    RUN("fuzz", session);
-    RUN("fuzz", sampler);
-    RUN("fuzz", hooks);
-    RUN("fuzz", leavings);
+    RUN(attn);
+    RUN(huggingface);
+    RUN(gguf);
+    RUN(llmc);
+    RUN(vocab);
+    RUN(tokenizer);
+    RUN(session);
+    RUN(sampler);
+    RUN(hooks);
+    RUN(leavings);
 }

@@ -1044,8 +1044,9 @@ static void python_reads(const char *module, const char *format)
         test_skip(command);
         return;
     }
-    snprintf(command, sizeof command, "%s tests/check_saved.py %s build/test-tmp/record.%s %s",
-             python, module, format, "build/test-tmp/record.list");
+    snprintf(command, sizeof command,
+             "%s tests/check_saved.py %s build/test-tmp/hooks/record.%s %s", python, module, format,
+             "build/test-tmp/hooks/record.list");
     CHECKF(system(command) == 0, "%s failed", command);
 }
 
@@ -2169,41 +2170,41 @@ void suite_hooks(void)
     OK(&ctx, attn_model_open(&ctx, &tiny, TEST_BUILD "/tiny-stories.attn", NULL));
     bytes8 = converted("examples/tiny-stories", "hooks-q8.attn", "--dtype q8 --no-tokenizer");
     if (plain && odd && narrow && longer && tiny && bytes8) {
-        RUN("hooks", results);
-        RUN("hooks", looking_changes_nothing);
-        RUN("hooks", inputs_of_heads);
-        RUN("hooks", whole_inputs);
-        RUN("hooks", writing_results);
-        RUN("hooks", names);
-        RUN("hooks", cache);
-        RUN("hooks", meddling);
-        RUN("hooks", memory);
-        RUN("hooks", recorded_golden);
-        RUN("hooks", growing_records);
-        RUN("hooks", recording_while_generating);
-        RUN("hooks", records_in_a_batch);
-        RUN("hooks", record_rules);
-        RUN("hooks", record_memory);
-        RUN("hooks", saved_records);
-        RUN("hooks", numpy_reads_npz);
-        RUN("hooks", numpy_reads_safetensors);
-        RUN("hooks", torch_reads_npz);
-        RUN("hooks", torch_reads_safetensors);
-        RUN("hooks", saving);
-        RUN("hooks", cut_between_layers);
-        RUN("hooks", what_layers_hold);
-        RUN("hooks", recorded_parts);
-        RUN("hooks", patched_with_itself);
-        RUN("hooks", edits);
-        RUN("hooks", steering);
-        RUN("hooks", edited_patterns);
-        RUN("hooks", wrong_edits);
-        RUN("hooks", sweeps);
-        RUN("hooks", a_blind_head);
-        RUN("hooks", paths);
-        RUN("hooks", patch_rules);
-        RUN("hooks", reaching_over);
-        RUN("hooks", halves);
+        RUN(results);
+        RUN(looking_changes_nothing);
+        RUN(inputs_of_heads);
+        RUN(whole_inputs);
+        RUN(writing_results);
+        RUN(names);
+        RUN(cache);
+        RUN(meddling);
+        RUN(memory);
+        RUN(recorded_golden);
+        RUN(growing_records);
+        RUN(recording_while_generating);
+        RUN(records_in_a_batch);
+        RUN(record_rules);
+        RUN(record_memory);
+        RUN(saved_records);
+        RUN(numpy_reads_npz);
+        RUN(numpy_reads_safetensors);
+        RUN(torch_reads_npz);
+        RUN(torch_reads_safetensors);
+        RUN(saving);
+        RUN(cut_between_layers);
+        RUN(what_layers_hold);
+        RUN(recorded_parts);
+        RUN(patched_with_itself);
+        RUN(edits);
+        RUN(steering);
+        RUN(edited_patterns);
+        RUN(wrong_edits);
+        RUN(sweeps);
+        RUN(a_blind_head);
+        RUN(paths);
+        RUN(patch_rules);
+        RUN(reaching_over);
+        RUN(halves);
     }
     attn_model_close(plain);
     attn_model_close(odd);

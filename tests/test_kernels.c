@@ -638,17 +638,17 @@ static void wrong_guesses_become_rare(void)
 
 void suite_kernels(void)
 {
-    RUN("kernels", features_of_processors);
-    RUN("kernels", turned_around);
-    RUN("kernels", roofs_of_every_kind);
-    RUN("kernels", measured_roofs);
-    RUN("kernels", every_tile);
-    RUN("kernels", every_edge);
-    RUN("kernels", large);
-    RUN("kernels", not_finite);
-    RUN("kernels", narrowing);
-    RUN("kernels", rounding_of_weights);
-    RUN("kernels", special_blocks);
-    RUN("kernels", writing_on_threads);
-    RUN("kernels", wrong_guesses_become_rare);
+    RUN(features_of_processors);
+    RUN(turned_around);
+    RUN(roofs_of_every_kind);
+    RUN(measured_roofs);
+    RUN(every_tile);
+    RUN(every_edge);
+    RUN(large);
+    RUN(not_finite);
+    RUN(narrowing);
+    RUN(rounding_of_weights);
+    RUN(special_blocks);
+    RUN(writing_on_threads);
+    RUN(wrong_guesses_become_rare);
 }

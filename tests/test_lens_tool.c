@@ -7,7 +7,7 @@
 
 #define LENS  TEST_BUILD "/lens "
 #define MODEL TEST_BUILD "/tiny-stories.attn "
-#define TMP   "build/test-tmp/"
+#define TMP   "build/test-tmp/lens-tool/"
 
 static int works(const char *command)
 {
@@ -834,24 +834,24 @@ static void no_tokenizer(void)
 
 void suite_lens_tool(void)
 {
-    RUN("lens-tool", wrong_usage);
-    RUN("lens-tool", ways_to_give_a_text);
-    RUN("lens-tool", losses);
-    RUN("lens-tool", logit_lens);
-    RUN("lens-tool", patterns);
-    RUN("lens-tool", patching);
-    RUN("lens-tool", attribution);
-    RUN("lens-tool", kinds_of_heads);
-    RUN("lens-tool", recording);
-    RUN("lens-tool", markup);
-    RUN("lens-tool", weights_in_pages);
-    RUN("lens-tool", patterns_that_are_no_numbers);
-    RUN("lens-tool", in_a_browser);
-    RUN("lens-tool", runs_that_fail);
-    RUN("lens-tool", colours);
-    RUN("lens-tool", outputs_that_end);
-    RUN("lens-tool", interrupt);
-    RUN("lens-tool", no_tokenizer);
+    RUN(wrong_usage);
+    RUN(ways_to_give_a_text);
+    RUN(losses);
+    RUN(logit_lens);
+    RUN(patterns);
+    RUN(patching);
+    RUN(attribution);
+    RUN(kinds_of_heads);
+    RUN(recording);
+    RUN(markup);
+    RUN(weights_in_pages);
+    RUN(patterns_that_are_no_numbers);
+    RUN(in_a_browser);
+    RUN(runs_that_fail);
+    RUN(colours);
+    RUN(outputs_that_end);
+    RUN(interrupt);
+    RUN(no_tokenizer);
     free(root);
     root = NULL;
     forget();

@@ -371,7 +371,7 @@ static void one_and_a_half_billion(void)
 {
     const model_shape *const shape = &model_shapes[N_SHAPES - 1];
     const uint64_t size = model_bytes(shape, ATTN_Q4) + (uint64_t)4 * N_CTX * shape->d_model;
-    const char *const path = "build/test-tmp/load-xl.attn";
+    const char *const path = "build/test-tmp/load/xl.attn";
     static float logits[2][N_VOCAB];
     int32_t ids[2][6] = {{0}};
     struct statvfs disk;
@@ -379,7 +379,7 @@ static void one_and_a_half_billion(void)
     attn_ctx ctx = kept_by(&l);
     attn_model *model = NULL;
     spent before, after;
-    if (statvfs("build/test-tmp", &disk) != 0 ||
+    if (statvfs("build/test-tmp/load", &disk) != 0 ||
         (uint64_t)disk.f_bavail * disk.f_frsize < 2 * size) {
         test_skip("no 2 GB of disk for a model of 1.5 billion weights");
         return;
@@ -412,9 +412,9 @@ static void one_and_a_half_billion(void)
 
 void suite_load(void)
 {
-    RUN("load", sessions_come_and_go);
-    RUN("load", to_the_last_position);
-    RUN("load", many_threads);
+    RUN(sessions_come_and_go);
+    RUN(to_the_last_position);
+    RUN(many_threads);
     if (full())
-        RUN("load", one_and_a_half_billion);
+        RUN(one_and_a_half_billion);
 }

@@ -683,8 +683,8 @@ static void round_to_halfs(void)
     size_t size = 0, at, header;
     unsigned char *file = test_read("tests/golden/odd/model.safetensors", &size);
     if (!CHECK(file) ||
-        !CHECK(system("mkdir -p build/test-tmp/model-half && cp "
-                      "tests/golden/odd/config.json build/test-tmp/model-half") == 0))
+        !CHECK(system("mkdir -p build/test-tmp/model/half && cp "
+                      "tests/golden/odd/config.json build/test-tmp/model/half") == 0))
         return;
     header = 8 + (file[0] | (size_t)file[1] << 8);
     for (at = header; at + 4 <= size; at += 4) {
@@ -693,7 +693,7 @@ static void round_to_halfs(void)
         value = (float)half_value(half_of(value));
         memcpy(file + at, &value, 4);
     }
-    test_write("build/test-tmp/model-half/model.safetensors", file, size);
+    test_write("build/test-tmp/model/half/model.safetensors", file, size);
     free(file);
 }
 
@@ -704,8 +704,8 @@ static void halfs(void)
     const int32_t *tokens;
     round_to_halfs();
     wide = converted("examples/tiny-stories", "model-tiny32.attn", "--dtype f32");
-    half = converted("build/test-tmp/model-half", "model-f16.attn", "--dtype f16 --no-tokenizer");
-    single = converted("build/test-tmp/model-half", "model-f32.attn", "--dtype f32 --no-tokenizer");
+    half = converted("build/test-tmp/model/half", "model-f16.attn", "--dtype f16 --no-tokenizer");
+    single = converted("build/test-tmp/model/half", "model-f32.attn", "--dtype f32 --no-tokenizer");
     if (CHECK(wide && half && single)) {
         attn_tensor_info info;
         OK(&ctx, attn_model_tensor_info(&ctx, half, 0, &info));
@@ -2320,54 +2320,54 @@ void suite_model(void)
     longer = converted("tests/golden/long", "model-long.attn", "--no-tokenizer");
     OK(&ctx, attn_model_open(&ctx, &tiny, TEST_BUILD "/tiny-stories.attn", NULL));
     if (plain && odd && longer && tiny) {
-        RUN("model", golden_in_one_call);
-        RUN("model", golden_in_pieces);
-        RUN("model", stories);
-        RUN("model", any_cut);
-        RUN("model", any_number_of_threads);
-        RUN("model", another_number_later);
-        RUN("model", any_instruction_set);
-        RUN("model", batch_of_full_sessions);
-        RUN("model", batch_of_mixed_sessions);
-        RUN("model", batch_behind_a_small_session);
-        RUN("model", chosen_rows);
-        RUN("model", hooks_that_change_nothing);
-        RUN("model", halfs);
-        RUN("model", quantized);
-        RUN("model", callers_threads);
-        RUN("model", causality);
-        RUN("model", ablation);
-        RUN("model", writing_the_residual);
-        RUN("model", writing_keys);
-        RUN("model", writing_the_pattern);
-        RUN("model", writing_the_scale);
-        RUN("model", names_and_patterns);
-        RUN("model", several_hooks);
-        RUN("model", stopping);
-        RUN("model", stopping_a_batch);
-        RUN("model", hooks_in_a_batch);
-        RUN("model", hooks_while_generating);
-        RUN("model", capacity);
-        RUN("model", rewinding);
-        RUN("model", copies);
-        RUN("model", logits_rules);
-        RUN("model", bad_tokens_and_rows);
-        RUN("model", scores);
-        RUN("model", stopped_score);
-        RUN("model", session_sizes);
-        RUN("model", quiet_sessions);
-        RUN("model", failing_allocations);
-        RUN("model", whole_characters);
-        RUN("model", stopping_the_callback);
-        RUN("model", continuing);
-        RUN("model", end_of_text);
-        RUN("model", guessing_changes_nothing);
-        RUN("model", guessing_saves_passes);
-        RUN("model", full_context);
-        RUN("model", prompts);
-        RUN("model", nan_logits);
-        RUN("model", seeds);
-        RUN("model", missing_arguments);
+        RUN(golden_in_one_call);
+        RUN(golden_in_pieces);
+        RUN(stories);
+        RUN(any_cut);
+        RUN(any_number_of_threads);
+        RUN(another_number_later);
+        RUN(any_instruction_set);
+        RUN(batch_of_full_sessions);
+        RUN(batch_of_mixed_sessions);
+        RUN(batch_behind_a_small_session);
+        RUN(chosen_rows);
+        RUN(hooks_that_change_nothing);
+        RUN(halfs);
+        RUN(quantized);
+        RUN(callers_threads);
+        RUN(causality);
+        RUN(ablation);
+        RUN(writing_the_residual);
+        RUN(writing_keys);
+        RUN(writing_the_pattern);
+        RUN(writing_the_scale);
+        RUN(names_and_patterns);
+        RUN(several_hooks);
+        RUN(stopping);
+        RUN(stopping_a_batch);
+        RUN(hooks_in_a_batch);
+        RUN(hooks_while_generating);
+        RUN(capacity);
+        RUN(rewinding);
+        RUN(copies);
+        RUN(logits_rules);
+        RUN(bad_tokens_and_rows);
+        RUN(scores);
+        RUN(stopped_score);
+        RUN(session_sizes);
+        RUN(quiet_sessions);
+        RUN(failing_allocations);
+        RUN(whole_characters);
+        RUN(stopping_the_callback);
+        RUN(continuing);
+        RUN(end_of_text);
+        RUN(guessing_changes_nothing);
+        RUN(guessing_saves_passes);
+        RUN(full_context);
+        RUN(prompts);
+        RUN(nan_logits);
+        RUN(seeds);
+        RUN(missing_arguments);
     }
     attn_model_close(plain);
     attn_model_close(odd);

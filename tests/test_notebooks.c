@@ -569,20 +569,20 @@ static void format_into_little_room(void)
 
 void suite_notebooks(void)
 {
-    RUN("notebooks", self_attention);
-    RUN("notebooks", clean_gpt2);
-    RUN("notebooks", averaging);
-    RUN("notebooks", scores);
-    RUN("notebooks", attention);
-    RUN("notebooks", inside_the_engine);
-    RUN("notebooks", picture);
-    RUN("notebooks", readme);
-    RUN("notebooks", randn);
-    RUN("notebooks", randn_sizes);
-    RUN("notebooks", masks);
-    RUN("notebooks", dropout);
-    RUN("notebooks", bad_shapes);
-    RUN("notebooks", format_like_pytorch);
-    RUN("notebooks", format_like_printf);
-    RUN("notebooks", format_into_little_room);
+    RUN(self_attention);
+    RUN(clean_gpt2);
+    RUN(averaging);
+    RUN(scores);
+    RUN(attention);
+    RUN(inside_the_engine);
+    RUN(picture);
+    RUN(readme);
+    RUN(randn);
+    RUN(randn_sizes);
+    RUN(masks);
+    RUN(dropout);
+    RUN(bad_shapes);
+    RUN(format_like_pytorch);
+    RUN(format_like_printf);
+    RUN(format_into_little_room);
 }

@@ -328,12 +328,12 @@ static void shifted_logits(void)
 
 void suite_properties(void)
 {
-    RUN("properties", equal_scores);
-    RUN("properties", huge_scores);
-    RUN("properties", shifted_scores);
-    RUN("properties", constant_rows);
-    RUN("properties", denormals);
-    RUN("properties", negative_zero);
-    RUN("properties", permuted_batches);
-    RUN("properties", shifted_logits);
+    RUN(equal_scores);
+    RUN(huge_scores);
+    RUN(shifted_scores);
+    RUN(constant_rows);
+    RUN(denormals);
+    RUN(negative_zero);
+    RUN(permuted_batches);
+    RUN(shifted_logits);
 }

@@ -566,22 +566,22 @@ static void memory(void)
 
 void suite_sampling(void)
 {
-    RUN("sampling", greedy_takes_the_first_of_the_largest);
-    RUN("sampling", greedy_finds_it_anywhere);
-    RUN("sampling", greedy_in_a_large_vocabulary);
-    RUN("sampling", temperature_follows_softmax);
-    RUN("sampling", filters_keep_the_right_tokens);
-    RUN("sampling", top_p_counts_what_top_k_left);
-    RUN("sampling", filters_at_their_bound);
-    RUN("sampling", infinite_logits);
-    RUN("sampling", seen_outside_the_vocabulary);
-    RUN("sampling", top_k_keeps_k_of_equals);
-    RUN("sampling", large_vocabulary);
-    RUN("sampling", repetition_penalty);
-    RUN("sampling", logits_stay);
-    RUN("sampling", the_seed_decides);
-    RUN("sampling", extremes);
-    RUN("sampling", nan_is_an_error);
-    RUN("sampling", arguments);
-    RUN("sampling", memory);
+    RUN(greedy_takes_the_first_of_the_largest);
+    RUN(greedy_finds_it_anywhere);
+    RUN(greedy_in_a_large_vocabulary);
+    RUN(temperature_follows_softmax);
+    RUN(filters_keep_the_right_tokens);
+    RUN(top_p_counts_what_top_k_left);
+    RUN(filters_at_their_bound);
+    RUN(infinite_logits);
+    RUN(seen_outside_the_vocabulary);
+    RUN(top_k_keeps_k_of_equals);
+    RUN(large_vocabulary);
+    RUN(repetition_penalty);
+    RUN(logits_stay);
+    RUN(the_seed_decides);
+    RUN(extremes);
+    RUN(nan_is_an_error);
+    RUN(arguments);
+    RUN(memory);
 }

@@ -422,7 +422,7 @@ static int with_hole(const char *path, off_t size)
 
 static void a_file_beyond_4_gib(void)
 {
-    const char *const path = "build/test-tmp/sizes-hole.attn";
+    const char *const path = "build/test-tmp/sizes/hole.attn";
     attn_ctx ctx = alone();
     attn_model *model = NULL;
     size_t size;
@@ -440,9 +440,9 @@ static void a_file_beyond_4_gib(void)
         FAILS(&ctx, ATTN_E_FORMAT, "more follow", attn_model_open(&ctx, &model, path, NULL));
     CHECK(model == NULL);
     refuses(1, IS_32_BIT ? "sizes-hole.attn" : "more follow",
-            TEST_SANITIZED ? TEST_BUILD "/attn-info build/test-tmp/sizes-hole.attn"
+            TEST_SANITIZED ? TEST_BUILD "/attn-info build/test-tmp/sizes/hole.attn"
                            : "ulimit -v 100000; " TEST_BUILD
-                             "/attn-info build/test-tmp/sizes-hole.attn");
+                             "/attn-info build/test-tmp/sizes/hole.attn");
     remove(path);
     forget();
 }
@@ -451,8 +451,8 @@ static void a_file_beyond_4_gib(void)
  * of 4 GiB. The converter refuses it for its header; the weights are a hole. */
 static void programs_of_32_bits(void)
 {
-    static const char model[] = "build/test-tmp/sizes-many.attn",
-                      weights[] = "build/test-tmp/sizes-hole.bin";
+    static const char model[] = "build/test-tmp/sizes/many.attn",
+                      weights[] = "build/test-tmp/sizes/hole.bin";
     const model_shape shape = {"made", 256, 64, 64};
     const uint32_t header[] = {20240326, 5, 1, 1 << 20, 1, 1, 1024, 1 << 20}; /* of llm.c */
     const uint64_t n_weights = ((uint64_t)(1 << 20) + 1 + 12 * 1024 + 15) * 1024;
@@ -471,7 +471,7 @@ static void programs_of_32_bits(void)
     if (sizeof(off_t) < 8 || !with_hole(weights, (off_t)(1024 + 2 * n_weights)))
         test_skip("no file of 2 GiB can be made here");
     else
-        CHECKF(run(TEST_BUILD "/attn-convert %s build/test-tmp/sizes-made.attn --dtype f32",
+        CHECKF(run(TEST_BUILD "/attn-convert %s build/test-tmp/sizes/made.attn --dtype f32",
                    weights) == 1 &&
                    strstr(err, "embed.W_E is too large for this machine"),
                "attn-convert said %s", err);
@@ -481,16 +481,16 @@ static void programs_of_32_bits(void)
 
 void suite_sizes(void)
 {
-    RUN("sizes", text_beyond_4_gib);
-    RUN("sizes", tokens_and_merges_beyond_2_31);
-    RUN("sizes", special_tokens_of_128_mib);
-    RUN("sizes", sessions_and_records_of_many_heads);
-    RUN("sizes", patterns_of_4_gib);
-    RUN("sizes", records_of_16_eib);
+    RUN(text_beyond_4_gib);
+    RUN(tokens_and_merges_beyond_2_31);
+    RUN(special_tokens_of_128_mib);
+    RUN(sessions_and_records_of_many_heads);
+    RUN(patterns_of_4_gib);
+    RUN(records_of_16_eib);
     if (!IS_32_BIT)
-        RUN("sizes", a_pattern_of_16_eib);
-    RUN("sizes", a_prompt_beyond_memory);
-    RUN("sizes", a_file_beyond_4_gib);
+        RUN(a_pattern_of_16_eib);
+    RUN(a_prompt_beyond_memory);
+    RUN(a_file_beyond_4_gib);
     if (IS_32_BIT)
-        RUN("sizes", programs_of_32_bits);
+        RUN(programs_of_32_bits);
 }

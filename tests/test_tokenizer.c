@@ -1158,24 +1158,24 @@ static void utf8_push(void)
 
 void suite_tokenizer(void)
 {
-    RUN("tokenizer", gpt2_vectors);
-    RUN("tokenizer", gpt2_special_vectors);
-    RUN("tokenizer", python_vectors);
-    RUN("tokenizer", special_tokens);
-    RUN("tokenizer", capacities);
-    RUN("tokenizer", arguments);
-    RUN("tokenizer", damaged_tokens);
-    RUN("tokenizer", damaged_merges);
-    RUN("tokenizer", merges_of_one_long_token);
-    RUN("tokenizer", damaged_special);
-    RUN("tokenizer", long_special);
-    RUN("tokenizer", damaged_sizes);
-    RUN("tokenizer", damaged_anywhere);
-    RUN("tokenizer", duplicates);
-    RUN("tokenizer", random_bytes);
-    RUN("tokenizer", hostile);
-    RUN("tokenizer", far_influence);
-    RUN("tokenizer", long_tokens);
-    RUN("tokenizer", no_memory);
-    RUN("tokenizer", utf8_push);
+    RUN(gpt2_vectors);
+    RUN(gpt2_special_vectors);
+    RUN(python_vectors);
+    RUN(special_tokens);
+    RUN(capacities);
+    RUN(arguments);
+    RUN(damaged_tokens);
+    RUN(damaged_merges);
+    RUN(merges_of_one_long_token);
+    RUN(damaged_special);
+    RUN(long_special);
+    RUN(damaged_sizes);
+    RUN(damaged_anywhere);
+    RUN(duplicates);
+    RUN(random_bytes);
+    RUN(hostile);
+    RUN(far_influence);
+    RUN(long_tokens);
+    RUN(no_memory);
+    RUN(utf8_push);
 }

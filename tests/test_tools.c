@@ -125,10 +125,10 @@ static void models_that_are_none(void)
     refuses(1, "missing.attn", GPT2 "missing.attn once");
     refuses(1, "examples", GPT2 "examples once");
     run("true >%s; printf 'not a model' >%s", test_tmp("empty.attn"), test_tmp("text.attn"));
-    refuses(1, "empty.attn", GPT2 "build/test-tmp/empty.attn once");
-    refuses(1, "text.attn", GPT2 "build/test-tmp/text.attn once");
+    refuses(1, "empty.attn", GPT2 "build/test-tmp/tools/empty.attn once");
+    refuses(1, "text.attn", GPT2 "build/test-tmp/tools/text.attn once");
     run("head -c 100000 " MODEL ">%s", test_tmp("cut.attn"));
-    refuses(1, "cut.attn", GPT2 "build/test-tmp/cut.attn once");
+    refuses(1, "cut.attn", GPT2 "build/test-tmp/tools/cut.attn once");
 }
 
 /* One byte changed within the weights: refused, unless one asks not to look. */
@@ -141,8 +141,8 @@ static void checksums(void)
         test_write(test_tmp("flipped.attn"), bytes, size);
     }
     free(bytes);
-    refuses(1, "checksum", GPT2 "build/test-tmp/flipped.attn once");
-    free(prints(GPT2 "build/test-tmp/flipped.attn once -n 2 --skip-checksums"));
+    refuses(1, "checksum", GPT2 "build/test-tmp/tools/flipped.attn once");
+    free(prints(GPT2 "build/test-tmp/tools/flipped.attn once -n 2 --skip-checksums"));
 }
 
 static void prompts_that_are_none(void)
@@ -235,9 +235,9 @@ static void ways_to_give_a_prompt(void)
 {
     const char *const whole = GPT2 MODEL "'Once upon a time' -n 20";
     run("printf 'Once upon a time' >%s", test_tmp("prompt.txt"));
-    same(whole, GPT2 MODEL "--file build/test-tmp/prompt.txt --tokens=20");
-    same(whole, GPT2 MODEL "- -n 20 <build/test-tmp/prompt.txt");
-    same(whole, GPT2 MODEL "--file - -n 20 <build/test-tmp/prompt.txt");
+    same(whole, GPT2 MODEL "--file build/test-tmp/tools/prompt.txt --tokens=20");
+    same(whole, GPT2 MODEL "- -n 20 <build/test-tmp/tools/prompt.txt");
+    same(whole, GPT2 MODEL "--file - -n 20 <build/test-tmp/tools/prompt.txt");
     same(whole, GPT2 MODEL "--ids '506 511 258 433' -n 20");
     same(whole, GPT2 MODEL "--ids '506,511, 258\n433' -n 20");
     same(whole, GPT2 "-n 20 -- " MODEL "'Once upon a time'");
@@ -377,7 +377,7 @@ static void check_logits(const char *options, attn_dtype cache)
 {
     enum { T = 70, V = 2048 };
     const char expected[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (70, 2048), }";
-    char command[2048] = GPT2 MODEL "--logits build/test-tmp/logits.npy --ids '";
+    char command[2048] = GPT2 MODEL "--logits build/test-tmp/tools/logits.npy --ids '";
     attn_session_desc desc = {0, 0, ATTN_F32};
     attn_ctx ctx = {0};
     attn_model *model = NULL;
@@ -419,24 +419,25 @@ static void logits_array(void)
 {
     check_logits("", ATTN_F32);
     check_logits(" --f16-cache", ATTN_F16);
-    same(STORY, STORY "--logits build/test-tmp/logits.npy");
+    same(STORY, STORY "--logits build/test-tmp/tools/logits.npy");
     refuses(1, "nowhere/x.npy: No such file", GPT2 MODEL "Once --logits nowhere/x.npy");
     refuses(1, "/dev/full: No space left", GPT2 MODEL "Once --logits /dev/full");
 }
 
 static void outputs_that_fail(void)
 {
-    static const char quiet_end[] = "{ " STORY "-q; echo $? >build/test-tmp/code; } | head -c 10";
+    static const char quiet_end[] =
+        "{ " STORY "-q; echo $? >build/test-tmp/tools/code; } | head -c 10";
     size_t size;
     char *code;
     CHECK(run(quiet_end) == 0 && err_size == 0 && strcmp(out, "Once upon ") == 0);
     /* So long that the reader is gone before the end, whether or not the signal is taken. */
     CHECK(run("{ for i in 1 2 3 4 5 6 7 8; do " STORY "-q || break; sleep 0.1; done; "
-              "echo $? >build/test-tmp/code; } | head -c 10") == 0);
+              "echo $? >build/test-tmp/tools/code; } | head -c 10") == 0);
     CHECKF(err_size == 0, "said \"%s\"", err);
     CHECK(run("trap '' PIPE; for i in 1 2 3 4 5 6 7 8; do " STORY "-q; echo $? "
-              ">build/test-tmp/code; sleep 0.1; done | head -c 10") == 0);
-    code = (char *)test_read("build/test-tmp/code", &size);
+              ">build/test-tmp/tools/code; sleep 0.1; done | head -c 10") == 0);
+    code = (char *)test_read("build/test-tmp/tools/code", &size);
     CHECKF(code && strcmp(code, "141\n") == 0, "exit code %s", code);
     CHECKF(err && !strstr(err, "gpt2"), "said \"%s\"", err);
     free(code);
@@ -450,34 +451,36 @@ static void logits_in_part(void)
     int i, code;
     for (i = 0; i < 256; i++)
         strcat(ids, "11 ");
-    CHECK(run("echo older >build/test-tmp/part.npy") == 0);
+    CHECK(run("echo older >build/test-tmp/tools/part.npy") == 0);
     snprintf(command, sizeof command,
              "trap '' XFSZ; ulimit -f 1000; " GPT2 MODEL
-             "--logits build/test-tmp/part.npy --ids '%s'",
+             "--logits build/test-tmp/tools/part.npy --ids '%s'",
              ids);
     refuses(1, "part.npy: File too large", command);
-    same("cat build/test-tmp/part.npy", "echo older");
-    same("ls build/test-tmp/part.npy*", "echo build/test-tmp/part.npy");
+    same("cat build/test-tmp/tools/part.npy", "echo older");
+    same("ls build/test-tmp/tools/part.npy*", "echo build/test-tmp/tools/part.npy");
     /* Ctrl-C when the file has been begun: this takes a second or more. */
-    code = run(GPT2 MODEL
-               "--isa portable --threads 1 --logits build/test-tmp/part.npy --ids '%s' & run=$!; "
-               "while kill -0 $run && ! ls build/test-tmp/part.npy.*; do :; done >&2 2>/dev/null; "
-               "kill -INT $run; wait $run",
-               ids);
+    code = run(
+        GPT2 MODEL
+        "--isa portable --threads 1 --logits build/test-tmp/tools/part.npy --ids '%s' & run=$!; "
+        "while kill -0 $run && ! ls build/test-tmp/tools/part.npy.*; do :; done >&2 2>/dev/null; "
+        "kill -INT $run; wait $run",
+        ids);
     CHECKF(code == 130, "exit code %d (%s)", code, err);
-    same("cat build/test-tmp/part.npy", "echo older");
-    same("ls build/test-tmp/part.npy*", "echo build/test-tmp/part.npy");
-    CHECK(run(GPT2 MODEL "-q --logits build/test-tmp/part.npy Once") == 0);
-    same("head -c 6 build/test-tmp/part.npy | tail -c 5", "printf NUMPY");
-    same("ls build/test-tmp/part.npy*", "echo build/test-tmp/part.npy");
+    same("cat build/test-tmp/tools/part.npy", "echo older");
+    same("ls build/test-tmp/tools/part.npy*", "echo build/test-tmp/tools/part.npy");
+    CHECK(run(GPT2 MODEL "-q --logits build/test-tmp/tools/part.npy Once") == 0);
+    same("head -c 6 build/test-tmp/tools/part.npy | tail -c 5", "printf NUMPY");
+    same("ls build/test-tmp/tools/part.npy*", "echo build/test-tmp/tools/part.npy");
 }
 
 /* A reader that sleeps for two seconds holds the run within --logits; Ctrl-C comes after one. */
 static void interrupt(void)
 {
-    char command[1024] = "rm -f build/test-tmp/fifo; mkfifo build/test-tmp/fifo; "
-                         "(sleep 2; cat) <build/test-tmp/fifo >build/test-tmp/drained & " GPT2 MODEL
-                         "-n 5 --logits build/test-tmp/fifo --ids '";
+    char command[1024] =
+        "rm -f build/test-tmp/tools/fifo; mkfifo build/test-tmp/tools/fifo; "
+        "(sleep 2; cat) <build/test-tmp/tools/fifo >build/test-tmp/tools/drained & " GPT2 MODEL
+        "-n 5 --logits build/test-tmp/tools/fifo --ids '";
     int i, code;
     for (i = 0; i < 60; i++)
         strcat(command, "11 ");
@@ -491,11 +494,12 @@ static void interrupt(void)
 /* A model without a tokenizer speaks ids. */
 static void no_tokenizer(void)
 {
-    CHECK(run(TEST_BUILD "/attn-convert examples/tiny-stories build/test-tmp/bare.attn "
+    CHECK(run(TEST_BUILD "/attn-convert examples/tiny-stories build/test-tmp/tools/bare.attn "
                          "--no-tokenizer") == 0);
-    same(GPT2 "build/test-tmp/bare.attn --ids '506 511 258 433' -n 5", STORY "-n 5 --print-ids");
+    same(GPT2 "build/test-tmp/tools/bare.attn --ids '506 511 258 433' -n 5",
+         STORY "-n 5 --print-ids");
     refuses(1, "has no tokenizer: give the prompt with --ids",
-            GPT2 "build/test-tmp/bare.attn Once");
+            GPT2 "build/test-tmp/tools/bare.attn Once");
 }
 
 /* What every program here has in common. */
@@ -521,25 +525,25 @@ static void all_programs(void)
 
 void suite_tools(void)
 {
-    RUN("tools", all_programs);
-    RUN("tools", help_and_version);
-    RUN("tools", usage_errors);
-    RUN("tools", models_that_are_none);
-    RUN("tools", checksums);
-    RUN("tools", prompts_that_are_none);
-    RUN("tools", greedy_equals_pytorch);
-    RUN("tools", hello);
-    RUN("tools", ways_to_give_a_prompt);
-    RUN("tools", special_tokens);
-    RUN("tools", end_of_text);
-    RUN("tools", full_context);
-    RUN("tools", sampling_options);
-    RUN("tools", threads_and_instruction_sets);
-    RUN("tools", statistics);
-    RUN("tools", logits_array);
-    RUN("tools", logits_in_part);
-    RUN("tools", outputs_that_fail);
-    RUN("tools", interrupt);
-    RUN("tools", no_tokenizer);
+    RUN(all_programs);
+    RUN(help_and_version);
+    RUN(usage_errors);
+    RUN(models_that_are_none);
+    RUN(checksums);
+    RUN(prompts_that_are_none);
+    RUN(greedy_equals_pytorch);
+    RUN(hello);
+    RUN(ways_to_give_a_prompt);
+    RUN(special_tokens);
+    RUN(end_of_text);
+    RUN(full_context);
+    RUN(sampling_options);
+    RUN(threads_and_instruction_sets);
+    RUN(statistics);
+    RUN(logits_array);
+    RUN(logits_in_part);
+    RUN(outputs_that_fail);
+    RUN(interrupt);
+    RUN(no_tokenizer);
     forget();
 }
