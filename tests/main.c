@@ -247,11 +247,36 @@ static int want(unsigned char *wanted, const char *name)
     return 0;
 }
 
+/* Adds up what comes out of the pipe. A process can also end in a signal, or find at its end that
+ * it lost memory. */
+static int all_passed(int results, unsigned char *missing)
+{
+    result total = {0, 0, 0, 0}, r;
+    int status, i, broken = 0;
+    while (read(results, &r, sizeof r) == (ssize_t)sizeof r) {
+        total.passed += r.passed;
+        total.failed += r.failed;
+        total.skipped += r.skipped;
+        missing[r.suite] = 0;
+    }
+    for (; wait(&status) > 0; broken |= status != 0)
+        if (status != 0)
+            printf("a process of the tests ended with %s %d\n",
+                   WIFSIGNALED(status) ? "signal" : "code",
+                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    for (i = 0; i < N_SUITES; i++)
+        if (missing[i]) {
+            printf("FAILED %s: it did not come to its end\n", suites[i].name);
+            total.failed++;
+        }
+    printf("%d passed, %d failed, %d skipped\n", total.passed, total.failed, total.skipped);
+    return !broken && total.failed == 0;
+}
+
 int main(int argc, char **argv)
 {
     unsigned char wanted[N_SUITES] = {0}, i;
-    int todo[2], results[2], n_wanted = 0, arg, status;
-    result total = {0, 0, 0, 0}, r;
+    int todo[2], results[2], n_wanted = 0, arg;
     setvbuf(stdout, NULL, _IOLBF, 0); /* lines of two processes stay whole */
     if (pipe(todo) != 0 || pipe(results) != 0 || fcntl(todo[0], F_SETFD, FD_CLOEXEC) != 0 ||
         fcntl(results[1], F_SETFD, FD_CLOEXEC) != 0) {
@@ -273,22 +298,5 @@ int main(int argc, char **argv)
     close(todo[1]);
     start(jobs_for(n_wanted), todo, results);
     close(results[1]);
-    while (read(results[0], &r, sizeof r) == (ssize_t)sizeof r) {
-        total.passed += r.passed;
-        total.failed += r.failed;
-        total.skipped += r.skipped;
-        wanted[r.suite] = 0;
-    }
-    while (wait(&status) > 0)
-        if (WIFSIGNALED(status))
-            printf("signal %d ended a process of the tests\n", WTERMSIG(status));
-        else if (WEXITSTATUS(status) != 0)
-            printf("a process of the tests ended with %d\n", WEXITSTATUS(status));
-    for (i = 0; i < N_SUITES; i++)
-        if (wanted[i]) {
-            printf("FAILED %s: it did not come to its end\n", suites[i].name);
-            total.failed++;
-        }
-    printf("%d passed, %d failed, %d skipped\n", total.passed, total.failed, total.skipped);
-    return total.failed != 0;
+    return !all_passed(results[0], wanted);
 }
