@@ -7179,7 +7179,9 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
         return ATTN_E_MEMORY;
     if (failed) {
         attn__free(block);
-        return attn__fail(ctx, ATTN_E_IO, "%s: reading failed; is it a directory, or a bad disk?",
+        return attn__fail(ctx, ATTN_E_IO,
+                          "%s: reading failed: a bad disk, or a directory "
+                          "(attn-convert makes an .attn file of a checkpoint)",
                           attn__tail_of(path));
     }
     *bytes = block;

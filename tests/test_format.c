@@ -1124,6 +1124,16 @@ static void streams_without_end(void)
     snprintf(path, sizeof path, "/dev/fd/%d", fileno(pipe));
     FAILS(&ctx, ATTN_E_FORMAT, "more follow", attn_model_open(&ctx, &model, path, NULL));
     pclose(pipe);
+    ctx = bounded(&b, 2 << 20); /* a size that the header's checksum knows nothing of */
+    pipe = popen("{ head -c 22; printf '\\377'; tail -c +2; cat /dev/zero; } <" TEST_BUILD
+                 "/tiny-stories.attn",
+                 "r");
+    if (!CHECK(pipe))
+        return;
+    snprintf(path, sizeof path, "/dev/fd/%d", fileno(pipe));
+    FAILS(&ctx, ATTN_E_CHECKSUM, "the header's checksum",
+          attn_model_open(&ctx, &model, path, NULL));
+    pclose(pipe);
 }
 
 static volatile sig_atomic_t n_signals;

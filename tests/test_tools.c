@@ -123,7 +123,7 @@ static void usage_errors(void)
 static void models_that_are_none(void)
 {
     refuses(1, "missing.attn", GPT2 "missing.attn once");
-    refuses(1, "examples", GPT2 "examples once");
+    refuses(1, "attn-convert makes an .attn file", GPT2 "examples once");
     run("true >%s; printf 'not a model' >%s", test_tmp("empty.attn"), test_tmp("text.attn"));
     refuses(1, "empty.attn", GPT2 "build/test-tmp/tools/empty.attn once");
     refuses(1, "text.attn", GPT2 "build/test-tmp/tools/text.attn once");
