@@ -16,7 +16,8 @@ mkdir -p "$out/models"
 : >"$log"
 WINEDEBUG=-all
 WINEPREFIX=$(cd "$out" && pwd)/wine
-export WINEDEBUG WINEPREFIX
+OMP_WAIT_POLICY=passive # up to 8 threads, on however few processors
+export WINEDEBUG WINEPREFIX OMP_WAIT_POLICY
 echo 'int main(void) { return 0; }' >"$out/probe.c"
 
 for model in plain odd narrow long tiny-stories; do
