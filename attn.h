@@ -9152,7 +9152,12 @@ static attn_status attn__check_save(attn_ctx *ctx, const char *const *names,
         total += 4.0 * (double)values[i].shape[0] * (double)values[i].shape[1] *
                  (double)values[i].shape[2] * (double)values[i].shape[3];
     }
-    if (total > (is_npz ? 4294967295.0 : 4.6e18) || (is_npz && n > 65534))
+    if (is_npz && n > 65534) /* 16 bits count them */
+        return attn__fail(ctx, ATTN_E_SPACE,
+                          "attn_save: %llu tensors are more than the 65534 that a .npz holds (a "
+                          ".safetensors holds more)",
+                          ATTN__LLU(n));
+    if (total > (is_npz ? 4294967295.0 : 4.6e18))
         return attn__fail(ctx, ATTN_E_SPACE, "attn_save: %.0f MiB are more than %s holds",
                           total / 1048576,
                           is_npz ? "a .npz of 4 GiB (a .safetensors does)" : "any file");

@@ -485,6 +485,27 @@ static void saved_tensors(void)
     done(&ctx);
 }
 
+/* An archive counts its entries with 16 bits, and 65535 says that another number counts. */
+static void more_tensors_than_an_archive_holds(void)
+{
+    enum { MOST = 65534 };
+    static char texts[MOST + 1][6];
+    static const char *names[MOST + 1];
+    static attn_tensor values[MOST + 1];
+    static float one = 1;
+    attn_ctx ctx = {0};
+    size_t i;
+    for (i = 0; i <= MOST; i++) {
+        snprintf(texts[i], sizeof texts[i], "%05u", (unsigned)i);
+        names[i] = texts[i];
+        values[i] = attn_borrow(&one, ATTN_F32, attn_shape1(1));
+    }
+    FAILS(&ctx, ATTN_E_SPACE, "65535 tensors are more than the 65534",
+          attn_save(&ctx, test_tmp("x.npz"), names, values, MOST + 1));
+    OK(&ctx, attn_save(&ctx, test_tmp("x.npz"), names, values, MOST));
+    attn_ctx_free(&ctx);
+}
+
 /* ---- files that take their name when they are whole ---- */
 
 #define DRAFTS "build/test-tmp/corners/drafts/"
@@ -1230,6 +1251,7 @@ void suite_corners(void)
     RUN(printed_numbers);
     RUN(more_threads_than_work);
     RUN(saved_tensors);
+    RUN(more_tensors_than_an_archive_holds);
     model = converted("tests/golden/plain", "corners.attn", "");
     if (model) {
         RUN(kernels_that_are_not_here);

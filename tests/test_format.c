@@ -855,6 +855,22 @@ static void wrong_tensors(void)
     seal(&m);
     REFUSED(ATTN_E_FORMAT, "blocks.0.ln1.w is missing", m);
 
+    for (i = 0, n = 0; i < 3 + 12 * LAYERS; i++) { /* a vector of f16; all else fits */
+        unsigned char *r;
+        m = build(1, 0);
+        r = record_of(&m, i);
+        end = (size_t)get_u64(r + SIZE);
+        if (get_u32(r + LAYOUT) == 0 && end < 64) {
+            put_u32(r + DTYPE, 1);
+            put_u64(r + SIZE, end / 2);
+            memset(m.data + get_u64(r + OFFSET) + end / 2, 0, end - end / 2);
+            seal(&m);
+            REFUSED(ATTN_E_FORMAT, "expected rows of f32", m);
+            n++;
+        }
+        pool_clear();
+    }
+    CHECK(n > 4 * LAYERS);
     m = build(1, 0); /* two tensors in one place */
     put_u64(record_of(&m, 3) + OFFSET, get_u64(record_of(&m, 2) + OFFSET));
     seal(&m);

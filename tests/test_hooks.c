@@ -1660,6 +1660,29 @@ static void wrong_edits(void)
     pool_clear();
 }
 
+/* A value of more positions than the session has: those it has are set. */
+static void a_value_that_reaches_further(void)
+{
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(odd, 40, 1); /* as many as there can be */
+    attn_edit e = edit_of("blocks.1.hook_resid_pre", ATTN_EDIT_SET);
+    float *logits[2];
+    int way;
+    const attn_tensor rows = random_tensor(2, 70, 48);
+    for (way = 0; way < 2; way++) {
+        attn_session *session = session_on(&ctx, odd, 0, 0);
+        logits[way] = (float *)pool_new(vocab_of(odd) * sizeof(float));
+        e.value = way ? attn_slice(rows, 0, 0, 37) : rows;
+        e.position = 3;
+        OK(&ctx, attn_hook_edit(&ctx, session, &e));
+        OK(&ctx, attn_feed(&ctx, session, tokens, 40));
+        memcpy(logits[way], attn_logits(session), vocab_of(odd) * sizeof(float));
+        attn_session_free(session);
+    }
+    CHECK(memcmp(logits[0], logits[1], vocab_of(odd) * sizeof(float)) == 0);
+    pool_clear();
+}
+
 /* ---- patching ---- */
 
 static int surprise(const float *logits, void *user, float *value)
@@ -1746,6 +1769,46 @@ static void check_sweep(const attn_model *model, size_t n, const char *name)
     CHECK(n_differ > 0 && clean != corrupted);
     if (strcmp(name, "hook_resid_pre") == 0) /* the last position's last stream is all there is */
         CHECK(*entry(got, c->n_layer - 1, n - 1, 0) != clean);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+/* Patches of more positions than they have rows together. */
+static void sweep_of_a_long_text(void)
+{
+    enum { LENGTH = 530, PART = 517 };
+    static const char *const name = "blocks.0.attn.hook_z";
+    attn_ctx ctx = alone();
+    attn_session *session = session_on(&ctx, longer, 0, 0);
+    attn_record *record = NULL;
+    attn_record_desc recorded;
+    attn_patch_desc d;
+    attn_tensor clean = {0}, heads = {0};
+    size_t bytes = 0;
+    int32_t *const corrupt = random_tokens(longer, LENGTH, 2);
+    size_t i;
+    memset(&d, 0, sizeof d);
+    d.clean = random_tokens(longer, LENGTH, 1);
+    memcpy(corrupt, d.clean, PART * sizeof *corrupt);
+    d.corrupted = corrupt;
+    d.n_tokens = LENGTH;
+    d.right = 7;
+    d.wrong = 3;
+    memset(&recorded, 0, sizeof recorded);
+    recorded.names = &name;
+    recorded.n_names = 1;
+    recorded.n_positions = LENGTH;
+    OK(&ctx, attn_record_size(&ctx, longer, &recorded, &bytes));
+    OK(&ctx, attn_record_new(&ctx, &record, session, &recorded, pool_new(bytes), bytes));
+    OK(&ctx, attn_feed(&ctx, session, d.clean, LENGTH));
+    OK(&ctx, attn_record_get(&ctx, record, name, &clean));
+    OK(&ctx, attn_patch_heads(&ctx, longer, &d, "attn.hook_z", &heads));
+    for (i = 0; i < 2; i++)
+        CHECK(*entry(heads, 0, i, 0) ==
+              patched(longer, corrupt, LENGTH, name, clean, 0, LENGTH, i, 7, 3));
+    CHECK(*entry(heads, 0, 0, 0) != *entry(heads, 0, 1, 0));
+    attn_record_free(record);
+    attn_session_free(session);
     attn_ctx_free(&ctx);
     pool_clear();
 }
@@ -2199,7 +2262,9 @@ void suite_hooks(void)
         RUN(steering);
         RUN(edited_patterns);
         RUN(wrong_edits);
+        RUN(a_value_that_reaches_further);
         RUN(sweeps);
+        RUN(sweep_of_a_long_text);
         RUN(a_blind_head);
         RUN(paths);
         RUN(patch_rules);
