@@ -131,7 +131,7 @@ fuzz: $(BUILD)/tiny-stories.attn ## look for inputs that break things (SECONDS=6
 	@$(MAKE) --no-print-directory $(FUZZ_TARGETS:%=$(FUZZ)/target-%)
 	@status=0; for t in $(FUZZ_TARGETS); do mkdir -p $(FUZZ)/corpus/$$t; echo "== $$t"; \
 	    $(FUZZ)/target-$$t -max_total_time=$(SECONDS) $(FUZZ_FLAGS) -timeout=20 -rss_limit_mb=1500 \
-	        -malloc_limit_mb=600 -max_len=9000 -print_final_stats=1 -verbosity=0 \
+	        -malloc_limit_mb=600 -max_len=12000 -print_final_stats=1 -verbosity=0 \
 	        -artifact_prefix=$(FUZZ)/found-$$t- $$(test ! -f tests/fuzz/$$t.dict || \
 	        echo -dict=tests/fuzz/$$t.dict) $(FUZZ)/corpus/$$t tests/fuzz/corpus/$$t \
 	        >$(FUZZ)/$$t.log 2>&1 || { status=1; grep -E 'ERROR|does not hold|SUMMARY|runtime' $(FUZZ)/$$t.log; }; \

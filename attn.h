@@ -869,9 +869,10 @@ ATTN_API attn_status attn_record_save(attn_ctx *ctx, const attn_record *record, 
  * .safetensors or .npz, by how the path ends. A .npz holds up to 4 GiB. Names are printable ASCII
  * without space, quotes, colon and slashes. The file takes its name only when it is whole; until
  * then it is `path` with ".00.part" (or another number) at the end, and after ATTN_E_IO what was
- * there before is still there. A file that was there keeps its permissions; a link is replaced,
- * what it points to stays. Written in place: a device, a pipe, and what a directory that takes no
- * other files holds. (Nothing asks the system to have it on the disk: no fsync.) */
+ * there before is still there: so the directory must take new files. A file that was there keeps
+ * its permissions; a link is replaced, what it points to stays. Written in place: a device, a pipe,
+ * an open file under /dev or /proc, and where C alone is all there is. (Nothing asks the system to
+ * have it on the disk: no fsync.) */
 ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
                                const attn_tensor *values, size_t n);
 
@@ -6972,6 +6973,7 @@ static int attn__map(const char *path, const unsigned char **bytes, size_t *size
     const void *view = NULL;
     if (file == INVALID_HANDLE_VALUE)
         return 0;
+    length.QuadPart = 0;
     if (GetFileSizeEx(file, &length) && length.QuadPart > 0 &&
         (unsigned long long)length.QuadPart <= SIZE_MAX)
         mapping = CreateFileMappingA(file, NULL, PAGE_READONLY, 0, 0, NULL);
@@ -7033,9 +7035,9 @@ static void attn__unmap(const unsigned char *bytes, size_t size)
 /* ---- what saving a file needs of the system, see attn__draft ----
  * attn__may_replace: may a new file take the place of what is there? *mode gets the permissions
  * that it should have then, or -1 for the usual ones.
- * attn__create makes an empty file that is not there yet: 1; 0: it is there; -1: this directory
- * takes no file of that name; -2: there is another reason.
- * attn__replace gives a file another's name; not 0 if that went well. */
+ * attn__create makes an empty file that is not there yet, for this user alone if it shall have
+ * permissions of its own: 1; 0: it is there; -1: that cannot be.
+ * attn__replace gives a file another's name and permissions; not 0 if that went well. */
 
 #if defined(_WIN32)
 static int attn__may_replace(const char *path, int *mode)
@@ -7051,12 +7053,13 @@ static int attn__create(const char *path, int mode)
         CreateFileA(path, GENERIC_WRITE, 0, NULL, CREATE_NEW, FILE_ATTRIBUTE_NORMAL, NULL);
     (void)mode;
     if (file == INVALID_HANDLE_VALUE)
-        return GetLastError() == ERROR_FILE_EXISTS ? 0 : -2;
+        return GetLastError() == ERROR_FILE_EXISTS ? 0 : -1;
     CloseHandle(file);
     return 1;
 }
-static int attn__replace(const char *from, const char *to)
+static int attn__replace(const char *from, const char *to, int mode)
 {
+    (void)mode;
     return MoveFileExA(from, to, MOVEFILE_REPLACE_EXISTING) != 0;
 }
 #elif defined(__unix__) || defined(__APPLE__)
@@ -7067,6 +7070,9 @@ static int attn__may_replace(const char *path, int *mode)
 {
     struct stat there;
     *mode = -1;
+    if (strcmp(path, "/dev/stdout") == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
+        strncmp(path, "/proc/", 6) == 0)
+        return 0; /* what looks like a file here leads to one that is open */
     if (stat(path, &there) != 0)
         return 1;
     *mode = (int)there.st_mode & 0777;
@@ -7076,14 +7082,14 @@ static int attn__create(const char *path, int mode)
 {
     const int file = open(path, O_WRONLY | O_CREAT | O_EXCL, mode < 0 ? 0666 : 0600);
     if (file < 0)
-        return errno == EEXIST ? 0 : errno == EACCES || errno == ENAMETOOLONG ? -1 : -2;
+        return errno == EEXIST ? 0 : -1;
     close(file);
-    if (mode >= 0)
-        chmod(path, (mode_t)mode);
     return 1;
 }
-static int attn__replace(const char *from, const char *to)
+static int attn__replace(const char *from, const char *to, int mode)
 {
+    if (mode >= 0)
+        chmod(from, (mode_t)mode);
     return rename(from, to) == 0;
 }
 #else /* C alone cannot ask what is there */
@@ -7097,9 +7103,9 @@ static int attn__create(const char *path, int mode)
     (void)path, (void)mode;
     return -1;
 }
-static int attn__replace(const char *from, const char *to)
+static int attn__replace(const char *from, const char *to, int mode)
 {
-    (void)from, (void)to;
+    (void)from, (void)to, (void)mode;
     return 0;
 }
 #endif
@@ -7112,12 +7118,12 @@ static const char *attn__tail_of(const char *path)
 }
 
 /* fopen and fread, going on when it was only a signal that ended them early. */
-static FILE *attn__open(const char *path)
+static FILE *attn__open(const char *path, const char *how)
 {
-    FILE *file = fopen(path, "rb");
+    FILE *file = fopen(path, how);
 #ifdef EINTR
     while (!file && errno == EINTR)
-        file = fopen(path, "rb");
+        file = fopen(path, how);
 #endif
     return file;
 }
@@ -7148,7 +7154,7 @@ static int attn__header_is_whole(const unsigned char *header)
  * never end, only as much as shows that it is no model. */
 static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes, size_t *size)
 {
-    FILE *file = attn__open(path);
+    FILE *file = attn__open(path, "rb");
     size_t room = 1 << 20, n;
     unsigned char *block, *larger;
     int failed;
@@ -9169,41 +9175,54 @@ typedef struct attn__draft {
     FILE *file;
     const char *path;
     char *part; /* its name until then; empty where it is written in place */
+    int mode;   /* its permissions then, or -1 */
 } attn__draft;
+
+/* Makes a file beside `path` with a number that nobody else has who saves under this name. See
+ * attn__create for what comes back. */
+static int attn__draft_create(attn__draft *draft, const char *path)
+{
+    size_t length = strlen(path), name = length;
+    int made = 0, i;
+    while (name > 0 && path[name - 1] != '/' && path[name - 1] != '\\')
+        name--;
+    memcpy(draft->part, path, length);
+    if (length - name > 240) { /* there are 255 for a name */
+        length = name + 4;
+        memcpy(draft->part + name, "attn", 4);
+    }
+    for (i = 0; i < 100 && made == 0; i++) {
+        memcpy(draft->part + length, ".00.part", sizeof ".00.part");
+        draft->part[length + 1] = (char)('0' + i / 10);
+        draft->part[length + 2] = (char)('0' + i % 10);
+        made = attn__create(draft->part, draft->mode);
+    }
+    return made;
+}
 
 static attn_status attn__draft_begin(attn_ctx *ctx, attn__draft *draft, const char *path)
 {
-    const size_t length = strlen(path);
-    int made = -1, mode, i;
+    int made = 1;
     draft->path = path;
     draft->file = NULL;
-    draft->part = (char *)attn__alloc(ctx, length + sizeof ".00.part", "a path");
+    draft->part = (char *)attn__alloc(ctx, strlen(path) + sizeof ".00.part", "a path");
     if (!draft->part)
         return ATTN_E_MEMORY;
-    if (attn__may_replace(path, &mode)) {
-        memcpy(draft->part, path, length);
-        made = 0; /* a number that nobody else has who saves under this name */
-        for (i = 0; i < 100 && made == 0; i++) {
-            memcpy(draft->part + length, ".00.part", sizeof ".00.part");
-            draft->part[length + 1] = (char)('0' + i / 10);
-            draft->part[length + 2] = (char)('0' + i % 10);
-            made = attn__create(draft->part, mode);
-        }
-    }
-    if (made == -1)
-        draft->part[0] = 0;
-    if (made == 1 || made == -1)
-        draft->file = fopen(made == 1 ? draft->part : path, "wb");
+    draft->part[0] = 0;
+    if (attn__may_replace(path, &draft->mode))
+        made = attn__draft_create(draft, path);
+    if (made == 1)
+        draft->file = attn__open(draft->part[0] ? draft->part : path, "wb");
     if (draft->file)
         return ATTN_OK;
-    if (made == 1)
+    if (made == 1 && draft->part[0])
         remove(draft->part);
     attn__free(draft->part);
     return attn__fail(ctx, ATTN_E_IO,
                       made == 0 ? "%s: 100 drafts of it are there, from %s.00.part on; if nobody "
                                   "writes to them, remove them"
                                 : "%s: cannot be written; does its directory exist, and may you "
-                                  "write there?",
+                                  "make files there?",
                       attn__tail_of(path), attn__tail_of(path));
 }
 
@@ -9212,8 +9231,8 @@ static attn_status attn__draft_end(attn_ctx *ctx, attn__draft *draft, attn_statu
 {
     const int failed = ferror(draft->file), is_draft = draft->part[0] != 0;
     const int whole = fclose(draft->file) == 0 && !failed;
-    const int good =
-        whole && status == ATTN_OK && (!is_draft || attn__replace(draft->part, draft->path));
+    const int good = whole && status == ATTN_OK &&
+                     (!is_draft || attn__replace(draft->part, draft->path, draft->mode));
     if (is_draft && !good)
         remove(draft->part);
     attn__free(draft->part);

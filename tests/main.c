@@ -19,18 +19,28 @@ static struct {
     const char *suite, *name;
 } state;
 
-void test_run(const char *name, void (*body)(void))
+/* Counts the case that ended. What failed between two cases counts like one. */
+static void end_case(void)
 {
-    state.name = name;
-    state.case_failed = state.case_skipped = 0;
-    body();
     if (state.case_failed)
         state.failed++;
     else if (state.case_skipped)
         state.skipped++;
-    else
+    else if (state.name)
         state.passed++;
+    state.name = NULL;
+    state.case_failed = state.case_skipped = 0;
     fflush(stdout);
+}
+
+void test_run(const char *name, void (*body)(void))
+{
+    end_case();
+    state.name = name;
+    alarm(getenv("ATTN_TEST_FULL") ? 0 : 900); /* what hangs, or takes quadratic time, fails */
+    body();
+    alarm(0);
+    end_case();
 }
 
 void test_fail(const char *file, int line, const char *format, ...)
@@ -38,7 +48,8 @@ void test_fail(const char *file, int line, const char *format, ...)
     va_list args;
     if (state.case_failed++ >= 5)
         return;
-    printf("FAILED %s/%s at %s:%d: ", state.suite, state.name, file, line);
+    printf("FAILED %s/%s at %s:%d: ", state.suite, state.name ? state.name : "(between cases)",
+           file, line);
     va_start(args, format);
     vprintf(format, args);
     va_end(args);
@@ -48,7 +59,7 @@ void test_fail(const char *file, int line, const char *format, ...)
 void test_skip(const char *reason)
 {
     if (!state.case_skipped++)
-        printf("skipped %s/%s: %s\n", state.suite, state.name, reason);
+        printf("skipped %s/%s: %s\n", state.suite, state.name ? state.name : "(all)", reason);
 }
 
 void test_fails(const char *file, int line, const char *what, const attn_ctx *ctx,
@@ -185,6 +196,7 @@ static void run_suites(int todo, int results)
         memset(&state, 0, sizeof state);
         state.suite = suites[i].name;
         suites[i].run();
+        end_case();
         r.suite = i;
         r.passed = state.passed;
         r.failed = state.failed;
@@ -194,7 +206,8 @@ static void run_suites(int todo, int results)
     }
 }
 
-/* How many suites run at the same time: $ATTN_TEST_JOBS, else one for each processor. */
+/* How many suites run at the same time: $ATTN_TEST_JOBS, else as many as there are processors, but
+ * at most MAX_JOBS. */
 static int jobs_for(int n_wanted)
 {
     const char *const named = getenv("ATTN_TEST_JOBS");
@@ -221,14 +234,19 @@ static void start(int n_jobs, const int todo[2], const int results[2])
     }
 }
 
+static int made(const char *directory)
+{
+    return mkdir(directory, 0777) == 0 || errno == EEXIST;
+}
+
 /* One for each suite. */
 static int make_directories(void)
 {
-    char path[64] = "build/test-tmp";
-    int i, fine = mkdir(path, 0777) == 0 || errno == EEXIST;
+    char path[64];
+    int i, fine = access("attn.h", R_OK) == 0 && made("build") && made("build/test-tmp");
     for (i = 0; i < N_SUITES && fine; i++) {
         snprintf(path, sizeof path, "build/test-tmp/%s", suites[i].name);
-        fine = mkdir(path, 0777) == 0 || errno == EEXIST;
+        fine = made(path);
     }
     return fine;
 }
@@ -287,7 +305,8 @@ int main(int argc, char **argv)
         if (!want(wanted, argv[arg]))
             return 2;
     if (!make_directories()) {
-        printf("run this from the top of the repository, after make: no build/ here\n");
+        printf("run this from the top of the repository: no attn.h here, or no way to make "
+               "build/test-tmp\n");
         return 2;
     }
     for (i = 0; i < N_SUITES; i++) {

@@ -2402,6 +2402,30 @@ static void beside_pytorch(void)
 
 /* >> The output ================================================================================ */
 
+/* What lies where a draft would be is somebody else's; permissions stay; and the system's names for
+ * open files lead to them. `exec` keeps the number of the process. */
+static void drafts(void)
+{
+    char dir[512];
+    snprintf(dir, sizeof dir, "%s", test_tmp("drafts"));
+    CHECK(run("rm -rf %s && mkdir %s", dir, dir) == 0);
+    CHECK(run("echo hers >%s/hers; echo older >%s/x.attn; chmod 602 %s/x.attn; "
+              "(ln -s hers %s/x.attn.$(exec sh -c 'echo $PPID')-0.part; exec " TEST_BUILD
+              "/attn-convert " FIXTURES "bf16 %s/x.attn)",
+              dir, dir, dir, dir, dir) == 0);
+    CHECKF(run("cd %s && echo hers | cmp - hers && test ! -L x.attn && test -L x.attn.*-0.part && "
+               "test -n \"$(find x.attn -perm 602)\" && ls | wc -l | grep -x ' *3'",
+               dir) == 0,
+           "%s%s", out, err);
+    CHECK(run("cd %s && rm x.attn.*", dir) == 0);
+    CHECK(run(TEST_BUILD "/attn-info %s/x.attn", dir) == 0);
+    if (run("test -e /dev/fd/1") == 0)
+        CHECKF(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 /dev/fd/1 >%s/y.attn && "
+                              "cmp %s/x.attn %s/y.attn",
+                   dir, dir, dir) == 0,
+               "%s", err);
+}
+
 static void outputs(void)
 {
     char path[512];
@@ -2947,6 +2971,7 @@ void suite_convert(void)
     RUN(directories_of_links);
     RUN(pickles);
     RUN(beside_pytorch);
+    RUN(drafts);
     RUN(outputs);
     RUN(a_bar_grows);
     RUN(sections_of_any_size);

@@ -491,6 +491,16 @@ static void interrupt(void)
     CHECKF(err && strstr(err, "generated 0,"), "said \"%s\"", err);
 }
 
+/* A suite that cannot make its models has not passed. */
+static void tests_without_models(void)
+{
+    CHECK(run("here=$PWD; cd build/test-tmp/tools && rm -rf bare && mkdir bare && cd bare && "
+              "touch attn.h && $here/" TEST_BUILD "/test lens") == 1);
+    CHECKF(out && strstr(out, "FAILED lens/(between cases)") &&
+               strstr(out, "0 passed, 1 failed, 0 skipped"),
+           "%s", out);
+}
+
 /* A model without a tokenizer speaks ids. */
 static void no_tokenizer(void)
 {
@@ -544,6 +554,7 @@ void suite_tools(void)
     RUN(logits_in_part);
     RUN(outputs_that_fail);
     RUN(interrupt);
+    RUN(tests_without_models);
     RUN(no_tokenizer);
     forget();
 }

@@ -91,7 +91,21 @@ SYSTEM_FN int system_replace(const char *from, const char *to)
     return MoveFileExA(from, to, MOVEFILE_REPLACE_EXISTING) ? 0 : -1;
 }
 
+SYSTEM_FN int system_mode(const char *path, int *mode)
+{
+    *mode = -1;
+    return system_exists(path) ? _access(path, 2) : 0;
+}
+SYSTEM_FN FILE *system_create(const char *path, int mode)
+{
+    const int number =
+        _open(path, _O_WRONLY | _O_CREAT | _O_EXCL | _O_BINARY, _S_IREAD | _S_IWRITE);
+    (void)mode;
+    return number < 0 ? NULL : _fdopen(number, "wb");
+}
+
 #else
+#include <fcntl.h>
 #include <unistd.h>
 
 SYSTEM_FN int system_seek(FILE *file, uint64_t offset)
@@ -162,6 +176,32 @@ SYSTEM_FN unsigned long system_process(void)
 SYSTEM_FN int system_replace(const char *from, const char *to)
 {
     return rename(from, to);
+}
+
+/* The permissions of a file that is there and may be written, or -1 for the usual ones if there is
+ * none. 0, or -1 with errno. */
+SYSTEM_FN int system_mode(const char *path, int *mode)
+{
+    struct stat s;
+    *mode = -1;
+    if (stat(path, &s) != 0)
+        return 0;
+    *mode = (int)s.st_mode & 0777;
+    return access(path, W_OK);
+}
+/* A file to write to that was not there before, with these permissions. NULL, with errno, if there
+ * is one. */
+SYSTEM_FN FILE *system_create(const char *path, int mode)
+{
+    const int number = open(path, O_WRONLY | O_CREAT | O_EXCL, mode < 0 ? 0666 : 0600);
+    FILE *file = number < 0 ? NULL : fdopen(number, "wb");
+    if (number >= 0 && mode >= 0)
+        (void)fchmod(number, (mode_t)mode);
+    if (number >= 0 && !file) {
+        close(number);
+        remove(path);
+    }
+    return file;
 }
 #endif
 
