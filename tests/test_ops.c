@@ -495,6 +495,12 @@ static double exact_gelu_tanh(double x)
     return x / 2 * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
 }
 
+/* The same where the sum of 1 and tanh would lose everything. */
+static double exact_gelu_tail(double x)
+{
+    return x / (1 + exp(-2 * 0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+}
+
 static double exact_gelu_erf(double x)
 {
     return x / 2 * erfc(-x * 0.70710678118654752440);
@@ -516,6 +522,8 @@ static void curves(void)
     set_value(x, 0, 1e-10f);
     if (OK(&ctx, attn_gelu(&ctx, &t, x, ATTN_GELU_TANH)))
         check_curve("gelu, tanh form", x, t, exact_gelu_tanh, 1e-7, 1e-7);
+    check_curve("gelu, its tail", attn_slice(x, 0, 1, n / 2), attn_slice(t, 0, 1, n / 2),
+                exact_gelu_tail, 2e-5, 0);
     if (OK(&ctx, attn_gelu(&ctx, &f, x, ATTN_GELU_ERF)))
         check_curve("gelu, erf form", x, f, exact_gelu_erf, 0, 2e-7);
     /* log, seen through log_softmax of pairs: -log(1 + e^-d) and -d - log(1 + e^-d). */

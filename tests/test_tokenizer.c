@@ -622,6 +622,27 @@ static void capacities(void)
     unload(&l);
 }
 
+/* What lies behind a text does not count, not even where it would complete a character. */
+static void texts_end_where_they_end(void)
+{
+    static const char text[] =
+        "na\xC3\xAFve \xE2\x82\xAC\xE5\x9B\x9E and \xF0\x9F\x8D\x8E\xCC\x81 5";
+    int32_t ids[64], want[64];
+    size_t size, n, n_want;
+    loaded l = load_included();
+    for (size = 0; l.tokenizer && size < sizeof text; size++) {
+        char *const alone = (char *)malloc(size + 1);
+        memcpy(alone, text, size);
+        alone[size] = 'x';
+        if (OK(&l.ctx, attn_encode(&l.ctx, l.tokenizer, text, size, 0, ids, 64, &n)) &&
+            OK(&l.ctx, attn_encode(&l.ctx, l.tokenizer, alone, size, 0, want, 64, &n_want)))
+            CHECKF(n == n_want && memcmp(ids, want, n * sizeof *ids) == 0, "%llu bytes",
+                   TOOLS_LLU(size));
+        free(alone);
+    }
+    unload(&l);
+}
+
 static void arguments(void)
 {
     loaded l = load_included();
@@ -1163,6 +1184,7 @@ void suite_tokenizer(void)
     RUN(python_vectors);
     RUN(special_tokens);
     RUN(capacities);
+    RUN(texts_end_where_they_end);
     RUN(arguments);
     RUN(damaged_tokens);
     RUN(damaged_merges);
