@@ -351,7 +351,7 @@ plant("const size_t visible = n - args->n_queries + args->row % args->n_queries 
       "const size_t visible = args->row % args->n_queries + 1;")
 plant("out[i] = (x[i] - largest) - log_sum;", "out[i] = x[i] - log_sum;")
 plant("kernels->square_distance(x, *mean, n) / (float)n + eps)",
-      "kernels->square_distance(x, *mean, n) / (float)n) + eps * (1")
+      "kernels->square_distance(x, *mean, n) / (float)n + 0 * eps)")
 plant("square_distance(x, mean, n) / ((float)n - args->number);", "square_distance(x, mean, n) / (float)n;")
 plant("((float *)result.dense.data)[t] = log_sum - (row[id] - largest);",
       "((float *)result.dense.data)[t] = log_sum - row[id];")

@@ -809,6 +809,22 @@ static void more_tokens_than_rows(void)
     pool_clear();
 }
 
+/* Zeros in the middle; what lies behind them moves, and is found there. */
+static void insert_zeros(image *m, size_t at, size_t n)
+{
+    size_t i;
+    memmove(m->data + at + n, m->data + at, m->size - at);
+    memset(m->data + at, 0, n);
+    m->size += n;
+    put_u64(m->data + 16, m->size);
+    for (i = 0; i < m->n_tensors; i++)
+        if (get_u64(record_of(m, i) + OFFSET) >= at)
+            put_u64(record_of(m, i) + OFFSET, get_u64(record_of(m, i) + OFFSET) + n);
+    if (m->tokenizer >= at)
+        m->tokenizer += n;
+    put_u64(m->data + 96, m->tokenizer);
+}
+
 static void wrong_tensors(void)
 {
     bound b;
@@ -841,6 +857,27 @@ static void wrong_tensors(void)
     put_u32(m.data + 52, 1);
     seal(&m);
     REFUSED(ATTN_E_FORMAT, "29 tensors, but a model of this configuration has 28", m);
+    m = build(1, 0); /* one twice, and none missing */
+    insert_zeros(&m, HEADER + m.n_tensors * RECORD, RECORD);
+    memcpy(record_of(&m, m.n_tensors), record_of(&m, m.n_tensors - 1), RECORD);
+    end = (m.size + 63) / 64 * 64;
+    memcpy(m.data + end, m.data + get_u64(record_of(&m, m.n_tensors) + OFFSET), C * 4);
+    put_u64(record_of(&m, m.n_tensors) + OFFSET, end);
+    m.n_tensors++;
+    put_u32(m.data + 64, (uint32_t)m.n_tensors);
+    put_u64(m.data + 80, m.n_tensors * RECORD);
+    m.size = end + C * 4;
+    put_u64(m.data + 16, m.size);
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "29 tensors, but a model of this configuration has 28", m);
+    m = build(1, 0); /* a matrix of three dimensions, of which two are listed */
+    put_u32(record_of(&m, 0) + NDIM, 3);
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "impossible shape", m);
+    m = build(1, 0); /* a gap before the tokenizer */
+    insert_zeros(&m, m.tokenizer, 64);
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "the tokenizer does not fit", m);
     m = build(0, 0); /* the last of the table not listed */
     put_u32(m.data + 64, (uint32_t)m.n_tensors - 1);
     put_u64(m.data + 80, (m.n_tensors - 1) * RECORD);
@@ -995,8 +1032,8 @@ static void unaligned_memory(void)
 {
     attn_ctx ctx = alone();
     const image m = build(1, 1);
-    unsigned char *const room = (unsigned char *)pool_new(m.size + 128);
-    size_t shift;
+    unsigned char *const room = (unsigned char *)pool_new(m.size + 192);
+    size_t shift, usual;
     for (shift = 0; shift < 66; shift++) {
         memcpy(room + shift, m.data, m.size);
         CHECKF(try_open(&ctx, room + shift, m.size, 0) == ATTN_OK, "shift %llu: %s", LLU(shift),
@@ -1005,6 +1042,19 @@ static void unaligned_memory(void)
         room[shift + m.size - 1] ^= 1;
         CHECK(try_open(&ctx, room + shift, m.size, 0) == ATTN_E_CHECKSUM);
         CHECK(try_open(&ctx, room + shift, 0, 0) == ATTN_E_FORMAT);
+    }
+    for (shift = 0; shift < 130 && !TEST_SANITIZED; shift++) { /* copied only where it must be */
+        bound b;
+        attn_model *model = NULL;
+        memmove(room + shift, m.data, m.size);
+        ctx = bounded(&b, ENOUGH);
+        OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, NULL));
+        usual = b.used;
+        attn_model_close(model);
+        OK(&ctx, attn_model_open_memory(&ctx, &model, room + shift, m.size, NULL));
+        CHECKF((b.used >= usual + m.size) == ((uintptr_t)(room + shift) % 64 != 0),
+               "shift %llu: %llu bytes, usually %llu", LLU(shift), LLU(b.used), LLU(usual));
+        attn_model_close(model);
     }
     pool_clear();
 }

@@ -1285,9 +1285,11 @@ static void what_layers_hold(void)
     item = part_of(session, tokens + 3, 2, 0, 1, NULL, NULL);
     item.logits = logits;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no logits", attn_feed_batch(&ctx, &item, 1));
-    two[0] = part_of(session, tokens + 3, 2, 0, 0, NULL, NULL);
-    for (i = 0; i < 3; i++) {
-        two[1] = part_of(copy, tokens + 3, 2, i == 0, i == 1, i == 1 ? NULL : stream, NULL);
+    for (i = 0; i < 4;
+         i++) { /* another beginning, another end, a stream; another beginning alone */
+        two[0] = part_of(session, tokens + 3, 2, 0, 0, i == 3 ? stream : NULL, NULL);
+        two[1] =
+            part_of(copy, tokens + 3, 2, i == 0 || i == 3, i == 1, i == 1 ? NULL : stream, NULL);
         OK(&ctx, attn_rewind(&ctx, copy, 0));
         OK(&ctx, attn_feed(&ctx, copy, tokens, 16));
         OK(&ctx, attn_rewind(&ctx, copy, 3));
