@@ -3,6 +3,7 @@
 #include "tools/bench_model.h"
 #include "command.h"
 #include <math.h>
+#include <signal.h>
 
 #define BENCH TEST_BUILD "/bench "
 #define MODEL TEST_BUILD "/tiny-stories.attn "

@@ -1639,6 +1639,9 @@ static void wrong_edits(void)
     FAILS(&ctx, ATTN_E_SHAPE, "[48, 5]", attn_hook_edit(&ctx, session, &wrong));
     wrong.value = attn_reshape(rows, attn_shape1(7));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no f32 tensor", attn_hook_edit(&ctx, session, &wrong));
+    wrong.value = vector;
+    wrong.value.dtype = ATTN_F16; /* it would be read beyond its end */
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no f32 tensor", attn_hook_edit(&ctx, session, &wrong));
     wrong = e;
     wrong.kind = (attn_edit_kind)9;
     FAILS(&ctx, ATTN_E_ARGUMENT, "number 9", attn_hook_edit(&ctx, session, &wrong));
