@@ -7165,10 +7165,9 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
     *size = 0;
     while (block && (n = attn__read(block + *size, room - *size, file)) > 0) {
         *size += n;
-        if (*size >= 24 && (memcmp(block, attn__magic, 8) != 0 || *size > attn__u64(block + 16)))
+        if (*size >= ATTN__HEADER &&
+            (!attn__header_is_whole(block) || *size > attn__u64(block + 16)))
             break; /* the header says how large it is */
-        if (*size >= ATTN__HEADER && !attn__header_is_whole(block))
-            break;
         if (*size < room)
             continue;
         larger = (unsigned char *)attn__alloc(ctx, room < SIZE_MAX / 2 ? room * 2 : SIZE_MAX,
@@ -7326,10 +7325,10 @@ static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
 
 /* ---- reading the header and the tensor table ---- */
 
-/* A section must lie after `from`, 64-aligned, and end within the file. */
-static int attn__lies_within(uint64_t offset, uint64_t size, uint64_t from, uint64_t file_size)
+/* A section must be 64-aligned and end within the file. */
+static int attn__lies_within(uint64_t offset, uint64_t size, uint64_t file_size)
 {
-    return offset % 64 == 0 && offset >= from && offset <= file_size && size <= file_size - offset;
+    return offset % 64 == 0 && offset <= file_size && size <= file_size - offset;
 }
 
 /* 2^24 keeps 3 * d_model and all sums of a few sizes far from overflow. */
@@ -7474,8 +7473,7 @@ static attn_status attn__read_record(attn_ctx *ctx, attn_model *m, const char *p
                                               (size_t)w->info.shape[1])
                            : w->info.shape[0] * w->info.shape[1] * (dtype == ATTN_F16 ? 2 : 4);
     if (expected == 0 || w->info.size != expected ||
-        !attn__lies_within(w->info.offset, w->info.size, *end, m->size) ||
-        w->info.offset - *end >= 64)
+        !attn__lies_within(w->info.offset, w->info.size, m->size) || w->info.offset - *end >= 64)
         return attn__fail(
             ctx, ATTN_E_FORMAT,
             "%s: tensor %s lies at %llu with %llu bytes; expected %llu bytes after %llu "
@@ -7499,7 +7497,7 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
     if (attn__check_zeros(ctx, m, path, 68, 72) || attn__check_zeros(ctx, m, path, 120, 248))
         return ctx->status;
     if (n == 0 || table != ATTN__HEADER || table_size != n * ATTN__RECORD ||
-        !attn__lies_within(table, table_size, ATTN__HEADER, m->size))
+        !attn__lies_within(table, table_size, m->size))
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tensor table does not fit into the file",
                           path);
     if (attn_checksum(0, h + table, (size_t)table_size) != attn__u64(h + 88))
@@ -7508,7 +7506,7 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
     end = table + table_size;
     if (text != 0) {
         /* the table ends at a multiple of 64, so there is nothing in between */
-        if (text != end || !attn__lies_within(text, text_size, end, m->size))
+        if (text != end || !attn__lies_within(text, text_size, m->size))
             return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tokenizer does not fit into the file",
                               path);
         if (attn_checksum(0, h + text, (size_t)text_size) != attn__u64(h + 112))

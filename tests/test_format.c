@@ -704,6 +704,9 @@ static void lies_in_the_header(void)
     CHECK(lie(&ctx, &m, 8, 4, 2) == ATTN_E_VERSION && strstr(ctx.message, "version 2"));
     CHECK(strstr(ctx.message, "version 1"));
     CHECK(lie(&ctx, &m, 48, 4, 0x7FC00000) == ATTN_E_FORMAT); /* NaN */
+    CHECK(lie(&ctx, &m, 48, 4, 0x7F800000) == ATTN_E_FORMAT); /* infinite */
+    CHECK(lie(&ctx, &m, 48, 4, 0x3F800001) == ATTN_E_FORMAT &&
+          lie(&ctx, &m, 48, 4, 0x3F800000) == 0);
     CHECK(lie(&ctx, &m, 36, 4, 4) == ATTN_E_FORMAT && strstr(ctx.message, "n_head 4"));
     CHECK(lie(&ctx, &m, 12, 4, 512) == ATTN_E_FORMAT && strstr(ctx.message, "512 bytes"));
     CHECK(lie(&ctx, &m, 40, 4, 70000) == ATTN_E_FORMAT && strstr(ctx.message, "n_layer is 70000"));
@@ -872,6 +875,10 @@ static void wrong_tensors(void)
     REFUSED(ATTN_E_FORMAT, "29 tensors, but a model of this configuration has 28", m);
     m = build(1, 0); /* a matrix of three dimensions, of which two are listed */
     put_u32(record_of(&m, 0) + NDIM, 3);
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "impossible shape", m);
+    m = build(1, 0); /* rows whose bytes, counted with 64 bits, are as many as there are */
+    put_u64(record_of(&m, 1) + SHAPE0, CTX + ((uint64_t)1 << 61));
     seal(&m);
     REFUSED(ATTN_E_FORMAT, "impossible shape", m);
     m = build(1, 0); /* a gap before the tokenizer */
