@@ -881,6 +881,10 @@ static void wrong_tensors(void)
     put_u64(record_of(&m, 1) + SHAPE0, CTX + ((uint64_t)1 << 61));
     seal(&m);
     REFUSED(ATTN_E_FORMAT, "impossible shape", m);
+    m = build(1, 0);
+    put_u64(record_of(&m, 1) + SHAPE1, C + ((uint64_t)1 << 62));
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "impossible shape", m);
     m = build(1, 0); /* a gap before the tokenizer */
     insert_zeros(&m, m.tokenizer, 64);
     seal(&m);
@@ -893,6 +897,9 @@ static void wrong_tensors(void)
     REFUSED(ATTN_E_FORMAT, "", m);
     m = build(1, 0); /* names that look like others' */
     snprintf((char *)record_of(&m, 2), 64, "blocks.00.ln1.w");
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "blocks.0.ln1.w is missing", m);
+    snprintf((char *)record_of(&m, 2), 64, "blocks.2.ln1.w"); /* there are two layers */
     seal(&m);
     REFUSED(ATTN_E_FORMAT, "blocks.0.ln1.w is missing", m);
     snprintf((char *)record_of(&m, 2), 64, "blocks.4294967296.ln1.w");
