@@ -1996,6 +1996,7 @@ static void gguf_keys(void)
         {"gpt2.block_count", "gpt2.block_count", 0, "\2", 1, ""},
         {"gpt2.block_count", "gpt2.block_count", 11, "\2\0\0\0\0\0\0\0", 8, ""},
         {"gpt2.block_count", "gpt2.block_count", 5, "\376\377\377\377", 4, "not a usable number"},
+        {"gpt2.block_count", "gpt2.block_count", 1, "\376", 1, "not a usable number"},
         {"gpt2.block_count", "gpt2.block_count", 6, "\0\0\0\100", 4, "not a usable number"},
         {"gpt2.block_count", "gpt2.block_count", 12, "\0\0\0\0\0\0\0\100", 8,
          "not a usable number"},

@@ -643,6 +643,24 @@ static void texts_end_where_they_end(void)
     unload(&l);
 }
 
+/* Words of zeros, which differ by nothing but their length. */
+static void zeros(void)
+{
+    enum { SIZE = 9000 };
+    loaded l = load_included();
+    char *const text = (char *)calloc(2, SIZE), *const back = text + SIZE;
+    int32_t *const ids = (int32_t *)malloc(SIZE * sizeof *ids);
+    size_t at, n, n_back;
+    for (at = 0, n = 1; at + n < SIZE; at += n + 1, n = n % 5 + 1)
+        text[at + n] = 'a'; /* 0a00a000a0000a00000a0a00a .. */
+    if (l.tokenizer && OK(&l.ctx, attn_encode(&l.ctx, l.tokenizer, text, SIZE, 0, ids, SIZE, &n)) &&
+        OK(&l.ctx, attn_decode(&l.ctx, l.tokenizer, ids, n, back, SIZE, &n_back)))
+        CHECK(n_back == SIZE && memcmp(text, back, SIZE) == 0);
+    free(ids);
+    free(text);
+    unload(&l);
+}
+
 static void arguments(void)
 {
     loaded l = load_included();
@@ -1185,6 +1203,7 @@ void suite_tokenizer(void)
     RUN(special_tokens);
     RUN(capacities);
     RUN(texts_end_where_they_end);
+    RUN(zeros);
     RUN(arguments);
     RUN(damaged_tokens);
     RUN(damaged_merges);
