@@ -155,6 +155,21 @@ int chmod(const char *path, mode_t rights)
     return FAILS(EPERM) ? -1 : next(path, rights);
 }
 
+int fchmod(int file, mode_t rights)
+{
+    typedef int (*real)(int, mode_t);
+    NEXT("fchmod");
+    return FAILS(EPERM) ? -1 : next(file, rights);
+}
+
+/* Its memory comes from the C library's own malloc. */
+FILE *fdopen(int file, const char *mode)
+{
+    typedef FILE *(*real)(int, const char *);
+    NEXT("fdopen");
+    return FAILS(ENOMEM) ? NULL : next(file, mode);
+}
+
 void *mmap(void *at, size_t size, int rights, int flags, int file, off_t offset)
 {
     typedef void *(*real)(void *, size_t, int, int, int, off_t);
