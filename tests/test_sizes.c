@@ -439,7 +439,7 @@ static void a_file_beyond_4_gib(void)
     if (!IS_32_BIT)
         FAILS(&ctx, ATTN_E_FORMAT, "more follow", attn_model_open(&ctx, &model, path, NULL));
     CHECK(model == NULL);
-    refuses(1, IS_32_BIT ? "sizes-hole.attn" : "more follow",
+    refuses(1, IS_32_BIT ? "hole.attn" : "more follow",
             TEST_SANITIZED ? TEST_BUILD "/attn-info build/test-tmp/sizes/hole.attn"
                            : "ulimit -v 100000; " TEST_BUILD
                              "/attn-info build/test-tmp/sizes/hole.attn");
