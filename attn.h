@@ -6952,6 +6952,12 @@ struct attn_model {
     int is_mapped; /* bytes, if they are a mapped file */
 };
 
+#if !defined(_WIN32) && (defined(__unix__) || defined(__APPLE__))
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#endif
+
 /* ---- getting the file's bytes: mapped where that is possible, else read ---- */
 
 #if defined(ATTN_NO_MMAP)
@@ -6992,10 +6998,7 @@ static void attn__unmap(const unsigned char *bytes, size_t size)
     UnmapViewOfFile(bytes);
 }
 #elif defined(__unix__) || defined(__APPLE__)
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
 {
     struct stat status;
@@ -7063,9 +7066,6 @@ static int attn__replace(const char *from, const char *to, int mode)
     return MoveFileExA(from, to, MOVEFILE_REPLACE_EXISTING) != 0;
 }
 #elif defined(__unix__) || defined(__APPLE__)
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 static int attn__may_replace(const char *path, int *mode)
 {
     struct stat there;
