@@ -868,11 +868,11 @@ ATTN_API attn_status attn_record_save(attn_ctx *ctx, const attn_record *record, 
 /* Writes tensors into a file that NumPy (np.load) or PyTorch (safetensors.torch.load_file) opens:
  * .safetensors or .npz, by how the path ends. A .npz holds up to 4 GiB. Names are printable ASCII
  * without space, quotes, colon and slashes. The file takes its name only when it is whole; until
- * then it is `path` with ".00.part" (or another number) at the end, and after ATTN_E_IO what was
- * there before is still there: so the directory must take new files. A file that was there keeps
- * its permissions; a link is replaced, what it points to stays. Written in place: a device, a pipe,
- * an open file under /dev or /proc, and where C alone is all there is. (Nothing asks the system to
- * have it on the disk: no fsync.) */
+ * then it is `path` with ".00.part" (or another number) at the end, or attn.00.part beside it if
+ * the name is very long, and after ATTN_E_IO what was there before is still there: so the directory
+ * must take new files. A file that was there keeps its permissions; a link is replaced, what it
+ * points to stays. Written in place: a device, a pipe, an open file under /dev or /proc, and where
+ * C alone is all there is. (Nothing asks the system to have it on the disk: no fsync.) */
 ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
                                const attn_tensor *values, size_t n);
 

@@ -217,7 +217,8 @@ static int jobs_for(int n_wanted)
     return n < 1 ? 1 : (int)n;
 }
 
-/* One alone runs in this process, where a debugger sees it. */
+/* Starts so many processes, which take suites until none is left. One alone is this process, where
+ * a debugger sees it. */
 static void start(int n_jobs, const int todo[2], const int results[2])
 {
     int job;
