@@ -958,8 +958,8 @@ static void bounds_of_texts(void)
                  "as the size of tokenizer.ggml.tokens is more than");
     refused_gguf("tokenizer.ggml.tokens", 29, 1048577,
                  "tokenizer.ggml.tokens has 1048577 elements; 1048576 is the most");
-    refused_gguf("GGUF", 24, 65536, "the type of");
-    refused_gguf("GGUF", 24, 65537, "a key's name has 65537 bytes; GGUF allows 65535");
+    refused_gguf("GGUF", 24, 65535, "the type of");
+    refused_gguf("GGUF", 24, 65536, "a key's name has 65536 bytes; GGUF allows 65535");
     attn_ctx_free(&ctx);
     forget();
 }

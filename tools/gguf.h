@@ -280,7 +280,7 @@ TOOLS_FN int gguf_read_keys(gguf_reader *g, uint64_t n_keys, gguf_value *values)
         shown what;
         if (!gguf_count(g, &size, 1, "a key's name"))
             return 0;
-        if (size > sizeof g->s->raw) {
+        if (size >= sizeof g->s->raw) {
             tool_fail(g->ctx, ATTN_E_FORMAT, "%s: a key's name has %llu bytes; GGUF allows 65535",
                       g->f->name, TOOLS_LLU(size));
             return 0;
