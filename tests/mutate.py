@@ -890,7 +890,7 @@ plant("id > INT32_MAX ||", "0 ||")
 
 # What is refused, each time: arguments, files, vocabularies.
 within("attn.h", PLAIN,
-       "corners format tokenizer tensors ops hooks lens sampling model notebooks sizes")
+       "corners format tokenizer tensors ops hooks lens sampling model sizes")
 refusals("attn__fail")
 for name in ("attn-convert.c", "attn-info.c", "attn-tokenize.c", "source.h", "safetensors.h",
              "huggingface.h", "llmc.h", "gguf.h", "json.h", "vocab.h", "files.h", "program.h"):
