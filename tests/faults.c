@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdio_ext.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -162,12 +163,14 @@ int fchmod(int file, mode_t rights)
     return FAILS(EPERM) ? -1 : next(file, rights);
 }
 
-/* Its memory comes from the C library's own malloc. */
+/* Its memory comes from the C library's own malloc. What reads and writes is the file of clang's
+ * counters (make coverage): they lock it before this call, and would keep it locked after a
+ * failure. */
 FILE *fdopen(int file, const char *mode)
 {
     typedef FILE *(*real)(int, const char *);
     NEXT("fdopen");
-    return FAILS(ENOMEM) ? NULL : next(file, mode);
+    return !strchr(mode, '+') && FAILS(ENOMEM) ? NULL : next(file, mode);
 }
 
 void *mmap(void *at, size_t size, int rights, int flags, int file, off_t offset)
