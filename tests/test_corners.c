@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 static const attn_tensor none = {0};
 
@@ -587,20 +588,36 @@ static void the_longest_name(void)
     CHECK(in_drafts("rm nnn*.npz && test ! -e attn.00.part"));
 }
 
-/* A device, a pipe, and an open file by the system's name for it. */
-static void written_in_place(void)
+/* The system's name for a file that is open leads to that file, not to one of the name it has. */
+static void written_where_it_is_open(const char *name)
 {
     attn_ctx ctx = {0};
     attn_model *own = NULL;
     char path[32];
-    FILE *open_file = fopen(DRAFTS "opened", "wb");
-    if (!CHECK(open_file != NULL))
+    FILE *file = fopen(DRAFTS "opened", "wb");
+    const int standard_output = dup(1);
+    if (!CHECK(file != NULL && standard_output >= 0))
         return;
-    snprintf(path, sizeof path, "/dev/fd/%d", fileno(open_file));
-    if (system("test -e /dev/fd/0") == 0 && OK(&ctx, attn_model_save(&ctx, model, path)) &&
-        OK(&ctx, attn_model_open(&ctx, &own, DRAFTS "opened", NULL)))
-        attn_model_close(own);
-    fclose(open_file);
+    snprintf(path, sizeof path, name, fileno(file));
+    if (access(path, F_OK) == 0) {
+        fflush(stdout);
+        dup2(fileno(file), 1);
+        OK(&ctx, attn_model_save(&ctx, model, path));
+        dup2(standard_output, 1);
+        if (OK(&ctx, attn_model_open(&ctx, &own, DRAFTS "opened", NULL)))
+            attn_model_close(own);
+    }
+    close(standard_output);
+    fclose(file);
+}
+
+/* A device, a pipe, and an open file. */
+static void written_in_place(void)
+{
+    attn_ctx ctx = {0};
+    written_where_it_is_open("/dev/fd/%d");
+    written_where_it_is_open("/proc/self/fd/%d");
+    written_where_it_is_open("/dev/stdout");
     CHECK(in_drafts("mkfifo pipe.npz && { cat pipe.npz >piped & } && mkdir dir.npz && "
                     "ln -s /dev/null null.npz && ln -s /dev/full full.npz"));
     OK(&ctx, save_one(&ctx, DRAFTS "pipe.npz"));

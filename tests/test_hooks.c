@@ -698,6 +698,36 @@ static void growing_records(void)
     check_growth(tiny, 70, 9, 33, 3);
 }
 
+/* Each activation by itself: nothing else is recorded then, and nobody wants logits, so nothing
+ * else keeps the rows that it is made of. */
+static void one_at_a_time(const attn_model *model, size_t length)
+{
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(model, length, 7);
+    attn_session *whole = session_on(&ctx, model, 0, 0);
+    attn_record *all = record_on(&ctx, whole, all_names, 3, 0, length), *one;
+    size_t i;
+    OK(&ctx, attn_feed(&ctx, whole, tokens, length));
+    for (i = 0; i < attn_record_count(all); i++) {
+        const char *const name = attn_record_name(all, i);
+        attn_session *session = session_on(&ctx, model, 0, 0);
+        one = record_on(&ctx, session, &name, 1, 0, length);
+        OK(&ctx, attn_feed(&ctx, session, tokens, length));
+        same_bits(view(one, name), view(all, name), name);
+        attn_record_free(one);
+        attn_session_free(session);
+    }
+    attn_record_free(all);
+    attn_session_free(whole);
+    pool_clear();
+}
+
+static void lone_records(void)
+{
+    one_at_a_time(plain, 9);
+    one_at_a_time(odd, 6);
+}
+
 static void recording_while_generating(void)
 {
     enum { PROMPT = 7, MADE = 25 };
@@ -2249,6 +2279,7 @@ void suite_hooks(void)
         RUN(memory);
         RUN(recorded_golden);
         RUN(growing_records);
+        RUN(lone_records);
         RUN(recording_while_generating);
         RUN(records_in_a_batch);
         RUN(record_rules);

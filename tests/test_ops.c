@@ -526,6 +526,8 @@ static void curves(void)
                 exact_gelu_tail, 2e-5, 0);
     if (OK(&ctx, attn_gelu(&ctx, &f, x, ATTN_GELU_ERF)))
         check_curve("gelu, erf form", x, f, exact_gelu_erf, 0, 2e-7);
+    check_curve("gelu, erf form's tail", attn_slice(x, 0, 1, n / 2), attn_slice(f, 0, 1, n / 2),
+                exact_gelu_erf, 8e-7, 0);
     /* log, seen through log_softmax of pairs: -log(1 + e^-d) and -d - log(1 + e^-d). */
     rows = attn_reshape(x, attn_shape2(n / 2, 2));
     if (OK(&ctx, attn_log_softmax(&ctx, &l, rows))) {
