@@ -3962,7 +3962,8 @@ ATTN__DEF attn_tensor attn_borrow(void *data, attn_dtype dtype, attn_shape shape
     int i;
     if (!attn__measure(shape, dtype, &bytes))
         return attn__no_tensor(
-            "attn_borrow: 1 to 4 dimensions and a type of f32, f16 or i32 are needed");
+            "attn_borrow: 1 to 4 dimensions that fit in memory, and a type of f32, f16 or i32, are "
+            "needed");
     if (!data && bytes > 0)
         return attn__no_tensor("attn_borrow: no data was given (did an allocation fail?)");
     memset(&x, 0, sizeof x);

@@ -1142,7 +1142,11 @@ static void saving(void)
           attn_save(&ctx, "build/x.npz", tensor_names, values, 3));
     values[1] = attn_borrow(ids, ATTN_I32, attn_shape2((size_t)1 << 15, (size_t)1 << 15));
     values[1].stride[0] = values[1].stride[1] = 0;
-    FAILS(&ctx, ATTN_E_SPACE, "4 GiB", attn_save(&ctx, "build/x.npz", tensor_names, values, 3));
+    if (sizeof(size_t) > 4)
+        FAILS(&ctx, ATTN_E_SPACE, "4 GiB", attn_save(&ctx, "build/x.npz", tensor_names, values, 3));
+    else
+        FAILS(&ctx, ATTN_E_ARGUMENT, "that fit in memory",
+              attn_save(&ctx, "build/x.npz", tensor_names, values, 3));
     pool_clear();
 }
 
