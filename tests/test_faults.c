@@ -601,6 +601,23 @@ static void failures_that_last(void)
               TEST_BUILD "/gpt2 " TEST_BUILD "/tiny-stories.attn 'Once upon' -q --logits " OUT,
               OUT);
 }
+
+/* Among the failures is one that no other message may stand for: nothing is wrong with the file. */
+static void a_size_that_nobody_tells(void)
+{
+    char fault[40];
+    int at, told = 0;
+    if (count_calls("", TEST_BUILD "/attn-convert tests/fixtures/convert/tiny.gguf " OUT) == 0)
+        return;
+    for (at = 0; at < 300 && !told; at++) {
+        snprintf(fault, sizeof fault, "AT=%d", at);
+        run_faulty("", fault, TEST_BUILD "/attn-convert tests/fixtures/convert/tiny.gguf " OUT);
+        told = err_size > 0 && strstr(err, "cannot tell the size of") != NULL;
+    }
+    CHECK(told);
+    remove(OUT);
+}
+
 /* A signal at any moment: the file is whole or not there. */
 static void signals(void)
 {
@@ -688,6 +705,7 @@ void suite_faults(void)
     RUN(converting_shards);
     RUN(converting_gguf);
     RUN(converting_llmc);
+    RUN(a_size_that_nobody_tells);
     RUN(showing);
     RUN(tokenizing);
     RUN(detokenizing);
