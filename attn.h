@@ -595,13 +595,34 @@ ATTN_API attn_status attn_model_tensor_info(attn_ctx *ctx, const attn_model *mod
 ATTN_API attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, const char *name,
                                        attn_tensor *out);
 
-/* How large a session to make; zeroed: the model's full n_ctx. */
+/* What computing needs: kernels, threads, scratch memory for the rows of a pass. One for each
+ * thread of the caller's that runs models; any number of sessions share it, one call at a time. */
+typedef struct attn_workspace attn_workspace;
+
+/* How large a workspace to make; zeroed: for sessions of the model's full n_ctx. */
+typedef struct attn_workspace_desc {
+    size_t n_ctx;   /* tokens of its longest session, 1 to the model's n_ctx; 0: all of it */
+    size_t n_batch; /* most rows computed at once; 0: 256. Larger is a little faster on long prompts
+                       and takes more memory; results do not depend on it */
+} attn_workspace_desc;
+
+/* Bytes that attn_workspace_new would allocate. desc may be NULL. */
+ATTN_API attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
+                                         const attn_workspace_desc *desc);
+/* A workspace for ctx->n_threads threads and the instruction set of ctx->isa. The model must
+ * outlive it. *workspace is NULL on failure. */
+ATTN_API attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspace,
+                                        const attn_model *model, const attn_workspace_desc *desc);
+/* Its memory is given back when the last session on it is freed. NULL is fine. */
+ATTN_API void attn_workspace_free(attn_workspace *workspace);
+
+/* How large a session to make; zeroed: the model's full n_ctx, and a workspace of its own. */
 typedef struct attn_session_desc {
     size_t n_ctx;     /* tokens it can hold, 1 to the model's n_ctx; 0: all of it */
-    size_t n_batch;   /* most rows computed at once; 0: 256. Larger is a little faster on long
-                         prompts and takes more memory; results do not depend on it */
+    size_t n_batch;   /* of the workspace that it makes, if it is given none */
     attn_dtype cache; /* of the keys and values it keeps: ATTN_F32, or ATTN_F16 for half the memory
                          and half the bytes to read at each token, which rounds them */
+    attn_workspace *workspace; /* NULL: the session makes its own. A batch needs a shared one */
 } attn_session_desc;
 
 /* Bytes that attn_session_new would allocate. desc may be NULL. */
@@ -611,6 +632,10 @@ ATTN_API attn_status attn_session_size(attn_ctx *ctx, const attn_model *model,
 ATTN_API attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
                                       const attn_model *model, const attn_session_desc *desc);
 ATTN_API void attn_session_free(attn_session *session); /* NULL is fine */
+/* Gives a session another workspace of its model, for instance that of the thread that runs it from
+ * now on. */
+ATTN_API attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
+                                      attn_workspace *workspace);
 
 /* Runs the model over n_tokens more tokens (at least one; they join the session) and leaves the
  * logits of the last one in attn_logits(). One call, many calls or one token at a time: the same
@@ -771,11 +796,11 @@ ATTN_API size_t attn_utf8_push(attn_utf8 *state, const char *bytes, size_t size,
  *   ln1.hook_normalized.post, ln2. [T, C]      after gain and bias (TransformerLens without .pre
  *                                              or .post means .post until 2025, .pre since)
  *   attn.hook_q, _k, _v            [T, H, d]
- *   attn.hook_attn_scores          [H, T, Tk]  q · k / sqrt(d), and -inf for keys that are later
- *   attn.hook_pattern              [H, T, Tk]  softmax of the scores
- *   attn.hook_z                    [T, H, d]   sum over keys of pattern * v
- *   hook_attn_out, hook_mlp_out    [T, C]      what each adds to the stream, bias included
- *   mlp.hook_pre, mlp.hook_post    [T, F]      before and after GELU
+ *   attn.hook_attn_scores          [H, T, Tk]  q · k / sqrt(d), and -inf for later keys. These stay
+ *   attn.hook_pattern              [H, T, Tk]  hidden whatever is written there; softmax of the
+ * scores attn.hook_z                    [T, H, d]   sum over keys of pattern * v hook_attn_out,
+ * hook_mlp_out    [T, C]      what each adds to the stream, bias included mlp.hook_pre,
+ * mlp.hook_post    [T, F]      before and after GELU
  *
  * What costs time and memory to make is made only while somebody asks for it, with its name or a
  * pattern that does not end in `*` (`*.hook_result`):
@@ -799,8 +824,12 @@ typedef struct attn_activation {
     attn_tensor value; /* without the batch dimension; the rows of this session alone */
 } attn_activation;
 
+/* Names a hook of a session; 0 names none. */
+typedef uint32_t attn_hook_id;
+
 /* Return 0 to go on, anything else to stop: the feed then returns ATTN_STOPPED and the session is
- * as it was before it. It may not feed, rewind, hook or free the session. */
+ * as it was before it. A callback may not feed, rewind or hook its session. It may free a session:
+ * the feed then stops, and the session is gone when the feed returns ATTN_STOPPED. */
 typedef int (*attn_hook_fn)(const attn_activation *activation, void *user);
 
 /* Calls fn for every activation of this session whose name matches; `*` in the pattern matches any
@@ -809,9 +838,13 @@ typedef int (*attn_hook_fn)(const attn_activation *activation, void *user);
  * depend on. The value lives until fn returns. Hooks run in the order they were made, one at a
  * time; fn may not feed, rewind, hook or free its session. ATTN_E_NAME for a name that nothing
  * has, with the nearest one that there is. */
-ATTN_API attn_status attn_hook(attn_ctx *ctx, attn_session *session, const char *pattern,
-                               attn_hook_fn fn, void *user);
-/* Removes all hooks and gives back their memory. NULL is fine. */
+ATTN_API attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
+                               const char *pattern, attn_hook_fn fn, void *user);
+/* Removes one hook or edit, in any order. A callback may remove any hook of its session, its own
+ * too: from then on it sees nothing. ATTN_E_ARGUMENT for an id that the session does not have, or
+ * has no more. */
+ATTN_API attn_status attn_unhook(attn_ctx *ctx, attn_session *session, attn_hook_id id);
+/* Removes all hooks, edits and records. NULL is fine. */
 ATTN_API void attn_unhook_all(attn_session *session);
 
 /* The keys and values that a session remembers, which is what later tokens will see of earlier
@@ -887,19 +920,21 @@ typedef enum attn_edit_kind {
 typedef struct attn_edit {
     const char *name; /* or a pattern */
     attn_edit_kind kind;
-    size_t position, n_positions; /* n_positions 0: as many as `value` has, or all from position on
-                                     if that is one or there is none */
+    size_t position, n_positions; /* n_positions 0: for SET and ADD as many as `value` has; all from
+                                     `position` on if it has one, and for ZERO and MEAN */
     size_t head, n_heads;         /* n_heads 0: all from `head` on */
     attn_tensor value; /* f32, shaped as the positions and heads that are edited: [positions,
-                          width], [positions, heads, width] or [heads, positions, keys]. Missing
-                          leading dimensions count as 1, and a dimension of 1 repeats; keys beyond
-                          those there are do not matter. Not copied: it must outlive the hook. */
-    float factor;
+                          width], [positions, heads, width] or [heads, positions, keys]. Leading
+                          dimensions may be missing and count as 1 ([positions, width] for a single
+                          head), and a dimension of 1 repeats. Not copied: it must outlive the
+                          hook. */
+    float factor;      /* of ATTN_EDIT_ADD; 0: 1 */
 } attn_edit;
 /* Hooks an edit to a session: until attn_unhook_all. ATTN_E_SHAPE if the value does not fit one of
  * the activations that the name matches, ATTN_E_ARGUMENT for positions or heads that are not there.
  * A feed whose keys outnumber the value's fails with ATTN_E_SHAPE. */
-ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_session *session, const attn_edit *edit);
+ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
+                                    const attn_edit *edit);
 
 /* What a patch is judged by: a number from the logits [n_vocab] of the last position. Return 0 to
  * go on, anything else to stop (ATTN_STOPPED). */
@@ -930,10 +965,11 @@ ATTN_API attn_status attn_patch_heads(attn_ctx *ctx, const attn_model *model,
                                       const attn_patch_desc *desc, const char *name,
                                       attn_tensor *out);
 
-/* Path patching along one direct path (Wang et al. 2022): what a head adds to the residual stream
- * (attn.hook_result) is clean for one reader of the stream, and all that lies between, the other
- * heads and the MLPs, is as in the corrupted text. So the reader's input is the corrupted one plus
- * (clean result - corrupted result); from the reader on everything is computed anew. */
+/* Path patching along one direct path, the MLPs frozen (Goldowsky-Dill et al. 2023): what a head
+ * adds to the residual stream (attn.hook_result) is clean for one reader of the stream, and all
+ * that lies between, the other heads and the MLPs, is as in the corrupted text. So the reader's
+ * input is the corrupted one plus (clean result - corrupted result); from the reader on everything
+ * is computed anew. */
 typedef struct attn_path {
     size_t from_layer, from_head;
     size_t to_layer; /* above from_layer; with hook_mlp_in it may be the same */
@@ -1523,6 +1559,7 @@ typedef struct attn__team {
 typedef struct attn__worker {
     attn__team *team;
     int id, count; /* worker id of count */
+    int layer;     /* the block of the model that it is in; -1: none */
 } attn__worker;
 
 static int attn__max_threads(const attn_ctx *ctx)
@@ -7717,15 +7754,15 @@ ATTN__DEF attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const c
 
 ATTN__DEF const attn_config *attn_model_config(const attn_model *model)
 {
-    return &model->config;
+    return model ? &model->config : NULL;
 }
 ATTN__DEF const attn_tokenizer *attn_model_tokenizer(const attn_model *model)
 {
-    return model->tokenizer;
+    return model ? model->tokenizer : NULL;
 }
 ATTN__DEF size_t attn_model_n_tensors(const attn_model *model)
 {
-    return model->n_weights;
+    return model ? model->n_weights : 0;
 }
 
 ATTN__DEF attn_status attn_model_tensor_info(attn_ctx *ctx, const attn_model *model, size_t index,
@@ -7843,334 +7880,49 @@ ATTN__DEF attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, 
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
 
-/* >>session =====================================================================================
- * One sequence: its tokens, and for each layer and head the keys and values of every position,
- * kept in panels so that attention runs on the same kernel as everything else:
- *   keys    16 positions to a panel, one line for each of the d_head dimensions (f16: for two)
- *   values  16 dimensions to a panel, one line for each position (f16: for two)
- * The session also owns all scratch memory of a forward pass.
- *
- * Its length counts the tokens that have gone through all layers. A layer may hold more: after a
- * rewind the keys and values above are still there, and after a pass that stopped at layer i those
- * of the layers below i. A pass that starts at layer i may build on them, for the same tokens; any
- * pass takes from its first layer upwards what it writes over and all above. */
+/* >>gpt2 ========================================================================================
+ * THE FORWARD PASS. R rows of activations, which belong to one sequence or to several; C = d_model,
+ * F = d_mlp, V = n_vocab, H heads of d. Every worker runs attn__forward side by side with the
+ * others, each on its share of every step, and they meet at the end of a step. */
 
-typedef struct attn__hook {
-    struct attn__hook *next;
-    attn_hook_fn fn; /* a callback, or */
-    void *user;
-    attn_record *record; /* a record, or */
-    attn_edit edit;      /* an edit, if it has a name */
-    float *mean;         /* of the edit's, or NULL */
-    uint32_t points[1];  /* [1 + n_layer]: a bit for each of its activations, see >>hooks */
-} attn__hook;
+typedef struct attn__watcher attn__watcher; /* who looks at activations: see >>watch */
 
-/* What a session may be in the middle of: a pass, or handing text to attn_generate's caller. */
-typedef enum attn__call { ATTN__IDLE, ATTN__FEEDING, ATTN__WRITING } attn__call;
+/* A block of rows of floats, [n, stride], of which a step reads or writes the first columns. */
+typedef struct attn__rows {
+    float *data;
+    size_t stride, n;
+} attn__rows;
 
-struct attn_session {
+/* Memory that some watchers share. */
+typedef struct attn__shared_block {
+    float *data;
+    size_t n_users;
+} attn__shared_block;
+
+/* What computing needs: see >>session. */
+struct attn_workspace {
     const attn_model *model;
     const attn__kernels *kernels;
-    attn_ctx ctx; /* allocator of the hooks' memory */
-    int n_threads;
-    size_t capacity, n_batch, length;
-    int32_t *tokens; /* [capacity] */
-    int has_logits;
-    float *logits;  /* [n_vocab] */
-    float *pending; /* [n_vocab]: of a feed that may still be stopped */
-    void *memory;   /* the block that all of these arrays lie in */
-
-    attn_dtype cache;
-    unsigned char *keys, *values;    /* [n_layer, n_head, keys_size], ... values_size] */
-    size_t keys_size, values_size;   /* bytes of one head */
-    size_t keys_panel, values_panel; /* and of one of its panels */
-
-    /* activations of a pass, [n_batch, ...] */
-    float *resid, *normed, *qkv, *z, *mlp, *mean, *scale, *final;
-    float *scratch; /* for each worker: packed rows, then a tile of scores */
+    attn_ctx ctx;   /* its allocator */
+    size_t n_users; /* sessions, and the caller until attn_workspace_free */
+    int is_running; /* a pass is using the rows below */
+    int n_threads;  /* at most; there is scratch memory for so many */
+    size_t n_ctx;   /* positions of the longest session */
+    size_t n_batch; /* rows of a pass at most */
+    void *memory;   /* the block that the arrays below lie in */
+    attn__rows resid, normed,
+        added; /* [R, C]: the stream; a LayerNorm's output; what a sublayer adds */
+    attn__rows qkv, z, mlp, final; /* [R, 3C], [R, C], [R, F]; [rows that want logits, C] */
+    float *mean, *scale;           /* [R], of the latest LayerNorm */
+    float *scratch;                /* [n_threads, scratch_size], see attn__scratch */
     size_t scratch_size;
 
-    attn__hook *hooks;
-    attn__call running; /* whoever is called back meanwhile must not change the session */
-
-    /* only while a hook may want to see them, else NULL */
-    float *scores;               /* [n_head, n_batch, capacity] */
-    float *heads, *heads_before; /* [n_batch, n_head, C], see attn__split and attn__results */
-
-    size_t *held; /* [n_layer]: positions whose keys and values a layer has; see >>session */
-
-    size_t first_row, n_rows; /* the rows of the running pass that are this session's */
-    size_t fed;               /* tokens of the running call before those rows */
-    size_t fed_before;        /* and before the running pass: what a hook may change */
+    /* there while a watcher wants to see them, see >>watch */
+    attn__shared_block scores; /* [n_batch, H, n_ctx] */
+    attn__shared_block heads;  /* [2, n_batch, H, C] */
 };
 
-/* The next array of a block, of so many floats; without a block only its place is counted. */
-static float *attn__part(const attn_session *s, float *base, size_t *at, size_t count)
-{
-    const size_t start = *at, end = start + count;
-    *at = attn__round_up(end, 16) + ATTN__GAP;
-    if (!base)
-        return NULL;
-    if (!s->ctx.alloc) /* as in attn__alloc */
-        ATTN__FORBID(base + end, (*at - end) * sizeof(float));
-    return base + start;
-}
-
-/* All parts of a session in one block: with base == NULL this only measures. */
-static size_t attn__lay_out(attn_session *s, float *base)
-{
-    const attn_config *c = &s->model->config;
-    const size_t n = s->n_batch, wide = attn__stride(c->d_model);
-    const size_t heads = (size_t)c->n_layer * c->n_head;
-    const size_t padded = attn__round_up(s->capacity, 16);
-    size_t at = 0;
-    s->keys_panel = attn__panels_at(NULL, s->cache, c->d_head, 16).stride;
-    s->keys_size = padded / 16 * s->keys_panel;
-    s->values_panel = attn__line_of(s->cache, padded);
-    s->values_size = (c->d_head + 15) / 16 * s->values_panel;
-    s->scratch_size = ATTN__PACK + ATTN__QUERIES * (padded + attn__round_up(c->d_head, 16));
-    s->keys = (unsigned char *)attn__part(s, base, &at, heads * s->keys_size / sizeof(float));
-    s->values = (unsigned char *)attn__part(s, base, &at, heads * s->values_size / sizeof(float));
-    s->logits = attn__part(s, base, &at, c->n_vocab);
-    s->pending = attn__part(s, base, &at, c->n_vocab);
-    s->resid = attn__part(s, base, &at, n * wide);
-    s->normed = attn__part(s, base, &at, n * wide);
-    s->qkv = attn__part(s, base, &at, n * attn__stride(3 * (size_t)c->d_model));
-    s->z = attn__part(s, base, &at, n * wide);
-    s->mlp = attn__part(s, base, &at, n * attn__stride(c->d_mlp));
-    s->mean = attn__part(s, base, &at, n);
-    s->scale = attn__part(s, base, &at, n);
-    s->final = attn__part(s, base, &at, n * wide);
-    s->scratch = attn__part(s, base, &at, (size_t)s->n_threads * s->scratch_size);
-    s->held =
-        (size_t *)(void *)attn__part(s, base, &at, c->n_layer * sizeof *s->held / sizeof(float));
-    s->tokens = (int32_t *)(void *)attn__part(s, base, &at, s->capacity);
-    return at;
-}
-
-/* Fills in the sizes. d_model and its kin are below 2^24 and n_layer below 2^16, so only the
- * products with the capacity can be too large for 64 bits; they are measured in doubles first. */
-static attn_status attn__session_plan(attn_ctx *ctx, attn_session *s, const attn_model *model,
-                                      const attn_session_desc *desc, size_t *bytes)
-{
-    const attn_config *c;
-    attn_status status;
-    double estimate;
-    if (!model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "a session needs a model; no model was given");
-    c = &model->config;
-    memset(s, 0, sizeof *s);
-    s->model = model;
-    s->capacity = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
-    s->n_batch = desc && desc->n_batch ? desc->n_batch : 256;
-    s->n_threads = attn__max_threads(ctx);
-    s->cache = desc ? desc->cache : ATTN_F32;
-    if (s->cache != ATTN_F32 && s->cache != ATTN_F16)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "a session keeps keys and values as ATTN_F32 or ATTN_F16, not as type %d",
-                          (int)s->cache);
-    if (s->capacity > c->n_ctx)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "a session of %llu tokens was asked for; the model's n_ctx is %lu",
-                          ATTN__LLU(s->capacity), (unsigned long)c->n_ctx);
-    if (s->n_batch > s->capacity)
-        s->n_batch = s->capacity;
-    if ((status = attn__need_kernels(ctx, &s->kernels)) != ATTN_OK)
-        return status;
-    estimate = 4.0 * ((double)s->capacity + 16) *
-                   (2.0 * ((double)c->d_model + 16.0 * c->n_head) * c->n_layer +
-                    (double)s->n_threads * ATTN__QUERIES * 2) +
-               4.0 * (double)s->n_batch * (8.0 * ((double)c->d_model + 16) + c->d_mlp + 64) +
-               4.0 * ((double)s->n_threads * ATTN__PACK + 2.0 * c->n_vocab) + 8.0 * c->n_layer +
-               65536;
-    if (estimate > (double)(SIZE_MAX / 2)) /* cover: 32-bit */
-        return attn__fail(ctx, ATTN_E_MEMORY, "a session of %llu tokens does not fit in memory",
-                          ATTN__LLU(s->capacity));
-    *bytes = attn__lay_out(s, NULL) * sizeof(float);
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_session_size(attn_ctx *ctx, const attn_model *model,
-                                        const attn_session_desc *desc, size_t *bytes)
-{
-    attn_session s;
-    if (attn__session_plan(ctx, &s, model, desc, bytes) != ATTN_OK)
-        return ctx->status;
-    *bytes += attn__round_up(sizeof s, 64) + 2 * (sizeof(attn__block) + 64);
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
-                                       const attn_model *model, const attn_session_desc *desc)
-{
-    attn_session plan, *s;
-    attn_status status;
-    size_t bytes;
-    float *base;
-    *session = NULL;
-    if ((status = attn__session_plan(ctx, &plan, model, desc, &bytes)) != ATTN_OK)
-        return status;
-    s = (attn_session *)attn__alloc(ctx, sizeof *s, "a session");
-    base = s ? (float *)attn__alloc(ctx, bytes, "a session's cache") : NULL;
-    if (!base) {
-        attn__free(s);
-        return ATTN_E_MEMORY;
-    }
-    *s = plan;
-    s->memory = base;
-    s->ctx.alloc = ctx->alloc;
-    s->ctx.free = ctx->free;
-    s->ctx.user = ctx->user;
-    attn__lay_out(s, base);
-    *session = s;
-    return ATTN_OK;
-}
-
-ATTN__DEF void attn_session_free(attn_session *session)
-{
-    if (!session)
-        return;
-    attn_unhook_all(session);
-    attn__free(session->memory);
-    attn__free(session);
-}
-
-ATTN__DEF const float *attn_logits(const attn_session *session)
-{
-    return session->has_logits ? session->logits : NULL;
-}
-ATTN__DEF size_t attn_session_length(const attn_session *session)
-{
-    return session->length;
-}
-ATTN__DEF size_t attn_session_capacity(const attn_session *session)
-{
-    return session->capacity;
-}
-ATTN__DEF const int32_t *attn_session_tokens(const attn_session *session)
-{
-    return session->tokens;
-}
-ATTN__DEF const attn_model *attn_session_model(const attn_session *session)
-{
-    return session->model;
-}
-
-static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session)
-{
-    if (session->running)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: the session is being fed; a callback may not do this to it", what);
-    return ATTN_OK;
-}
-
-static void attn__record_rewind(attn_record *record, size_t position);
-
-/* The session's tokens end at `length`, and so do its records. */
-static void attn__cut(attn_session *session, size_t length)
-{
-    const attn__hook *hook;
-    session->length = length;
-    for (hook = session->hooks; hook; hook = hook->next)
-        if (hook->record)
-            attn__record_rewind(hook->record, length);
-}
-
-ATTN__DEF attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t length)
-{
-    if (!session || length > session->length)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_rewind: to %llu, but the session holds %llu tokens",
-                          ATTN__LLU(length), ATTN__LLU(session ? session->length : 0));
-    if (attn__check_idle(ctx, "attn_rewind", session) != ATTN_OK)
-        return ctx->status;
-    attn__cut(session, length);
-    session->has_logits = 0;
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from)
-{
-    const attn_config *c;
-    size_t heads, head, panel, layer, n, most = 0;
-    const attn__hook *hook;
-    if (!to || !from)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: no session was given");
-    if (attn__check_idle(ctx, "attn_session_copy", to) != ATTN_OK)
-        return ctx->status;
-    for (hook = to->hooks; hook && to != from; hook = hook->next)
-        if (hook->record)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_session_copy: a record watches the session that would be "
-                              "written over; attn_record_free comes first");
-    if (to->model != from->model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: the models differ");
-    if (to->cache != from->cache)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_session_copy: one session keeps f16, the other f32 (cache)");
-    if (from->length > to->capacity)
-        return attn__fail(ctx, ATTN_E_CONTEXT,
-                          "attn_session_copy: %llu tokens do not fit into a session for %llu",
-                          ATTN__LLU(from->length), ATTN__LLU(to->capacity));
-    if (to == from)
-        return ATTN_OK;
-    c = &from->model->config;
-    heads = (size_t)c->n_layer * c->n_head;
-    for (head = 0; head < heads; head++) {
-        layer = head / c->n_head;
-        n = from->held[layer] < to->capacity ? from->held[layer] : to->capacity;
-        most = most > n ? most : n;
-        to->held[layer] = n;
-        memcpy(to->keys + head * to->keys_size, from->keys + head * from->keys_size,
-               (n + 15) / 16 * to->keys_panel);
-        for (panel = 0; panel < (c->d_head + 15) / 16; panel++)
-            memcpy(to->values + head * to->values_size + panel * to->values_panel,
-                   from->values + head * from->values_size + panel * from->values_panel,
-                   attn__line_of(to->cache, n));
-    }
-    memcpy(to->tokens, from->tokens, most * sizeof *to->tokens);
-    to->length = from->length;
-    to->has_logits = from->has_logits;
-    if (from->has_logits)
-        memcpy(to->logits, from->logits, c->n_vocab * sizeof(float));
-    return ATTN_OK;
-}
-
-/* >>hooks =======================================================================================
- * The forward pass calls attn__visit wherever an activation is complete. Without hooks that is one
- * comparison. With them, all workers wait while one of them runs the callbacks. */
-
-/* Names after "blocks.i.", or whole for those outside the blocks, in the order of the pass. */
-static const char *const attn__hook_names[] = {"hook_embed",
-                                               "hook_pos_embed",
-                                               "ln_final.hook_scale",
-                                               "ln_final.hook_normalized.pre",
-                                               "ln_final.hook_normalized.post",
-                                               "hook_resid_pre",
-                                               "ln1.hook_scale",
-                                               "ln1.hook_normalized.pre",
-                                               "ln1.hook_normalized.post",
-                                               "hook_attn_in",
-                                               "hook_q_input",
-                                               "hook_k_input",
-                                               "hook_v_input",
-                                               "attn.hook_q",
-                                               "attn.hook_k",
-                                               "attn.hook_v",
-                                               "attn.hook_attn_scores",
-                                               "attn.hook_pattern",
-                                               "attn.hook_z",
-                                               "attn.hook_result",
-                                               "hook_attn_out",
-                                               "hook_resid_mid",
-                                               "hook_mlp_in",
-                                               "ln2.hook_scale",
-                                               "ln2.hook_normalized.pre",
-                                               "ln2.hook_normalized.post",
-                                               "mlp.hook_pre",
-                                               "mlp.hook_post",
-                                               "hook_mlp_out",
-                                               "hook_resid_post"};
+/* Points of a pass that can be watched; attn__hook_names has their names. */
 enum {
     ATTN__HOOK_EMBED,
     ATTN__HOOK_POS_EMBED,
@@ -8211,10 +7963,1511 @@ enum {
     (ATTN__SEES_HEADS | ATTN__SEES_SCORES | ATTN__POINT(ATTN__HOOK_Q) |                            \
      ATTN__POINT(ATTN__HOOK_K) | ATTN__POINT(ATTN__HOOK_V) | ATTN__POINT(ATTN__HOOK_Z))
 
+/* Why a pass stopped: a callback asked for it, or freed a session that is being fed. */
+typedef enum attn__stop { ATTN__NOT_STOPPED, ATTN__ASKED_TO_STOP, ATTN__SESSION_FREED } attn__stop;
+
+/* One pass over some layers, for the next rows of every item. */
+typedef struct attn__pass {
+    const attn_model *model;
+    const attn__kernels *kernels;
+    attn_workspace *ws;    /* the activations of the pass */
+    attn_feed_item *items; /* session->first_row and n_rows say which rows are whose */
+    size_t n_items, n_rows;
+    size_t first_layer, end_layer;
+    int watched; /* does any session have a watcher? */
+    attn__stop stopped;
+    char stopped_at[64];
+} attn__pass;
+
+/* The steps, in the order of the pass. A worker (me) takes its share of the rows or heads. */
+static void attn__embed(attn__worker *me, attn__pass *p); /* resid = W_E[token] + W_pos[position] */
+static void attn__layernorm(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
+                            const float *w, const float *b,
+                            int point); /* out = (in - mean) / sqrt(variance + eps) * w + b */
+static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
+                          const attn__panels *w, const float *b); /* out = in · w + b */
+static void attn__remember(attn__worker *me, attn__pass *p);      /* k, v -> the sessions' caches */
+static void attn__narrow(attn__worker *me, attn__pass *p); /* drops rows whose results are done */
+static void attn__attend(attn__worker *me,
+                         attn__pass *p); /* z = softmax(q · kᵀ / √d, causal) · v */
+static void attn__add(attn__worker *me, attn__pass *p, attn__rows to,
+                      attn__rows added);                                  /* to = to + added */
+static void attn__gelu(attn__worker *me, attn__pass *p, attn__rows rows); /* rows = gelu(rows) */
+static void attn__unembed(attn__worker *me, attn__pass *p);    /* logits = normed · W_U */
+static void attn__copy_resid(attn__worker *me, attn__pass *p); /* -> the items that asked for it */
+/* Shows an activation to those who watch it. With nobody watching: one comparison. */
+static void attn__visit(attn__worker *me, attn__pass *p, int point);
+
+static void attn__forward(attn__worker *me, void *pass)
+{
+    attn__pass *p = (attn__pass *)pass;
+    const attn_model *m = p->model;
+    attn_workspace *ws = p->ws; /* its rows change their number in attn__narrow */
+    size_t i;
+
+    me->layer = -1;
+    attn__embed(me, p); /* resid [R, C] */
+
+    for (i = p->first_layer; i < p->end_layer && !p->stopped; i++) {
+        const attn__layer *l = &m->layers[i];
+        me->layer = (int)i;
+        attn__visit(me, p, ATTN__HOOK_RESID_PRE);
+
+        /* resid_mid = resid_pre + attention(layernorm1(resid_pre)) */
+        attn__layernorm(me, p, ws->normed, ws->resid, l->ln1_w, l->ln1_b, ATTN__HOOK_LN1);
+        attn__project(me, p, ws->qkv, ws->normed, &l->w_qkv, l->b_qkv); /* qkv [R, 3C] */
+        attn__visit(me, p, ATTN__HOOK_Q);
+        attn__visit(me, p, ATTN__HOOK_K);
+        attn__visit(me, p, ATTN__HOOK_V);
+        attn__remember(me, p);
+        if (i + 1 == m->config.n_layer)
+            attn__narrow(me, p); /* to the rows whose logits are wanted */
+        attn__attend(me, p);     /* z [R, H, d] */
+        attn__project(me, p, ws->added, ws->z, &l->w_o, l->b_o); /* attn_out [R, C] */
+        attn__visit(me, p, ATTN__HOOK_ATTN_OUT);
+        attn__add(me, p, ws->resid, ws->added);
+        attn__visit(me, p, ATTN__HOOK_RESID_MID);
+
+        /* resid_post = resid_mid + gelu(layernorm2(resid_mid) · W_in + b_in) · W_out + b_out */
+        attn__layernorm(me, p, ws->normed, ws->resid, l->ln2_w, l->ln2_b, ATTN__HOOK_LN2);
+        attn__project(me, p, ws->mlp, ws->normed, &l->w_in, l->b_in); /* mlp [R, F] */
+        attn__visit(me, p, ATTN__HOOK_MLP_PRE);
+        attn__gelu(me, p, ws->mlp);
+        attn__visit(me, p, ATTN__HOOK_MLP_POST);
+        attn__project(me, p, ws->added, ws->mlp, &l->w_out, l->b_out); /* mlp_out [R, C] */
+        attn__visit(me, p, ATTN__HOOK_MLP_OUT);
+        attn__add(me, p, ws->resid, ws->added);
+        attn__visit(me, p, ATTN__HOOK_RESID_POST);
+    }
+
+    me->layer = -1;
+    attn__copy_resid(me, p);
+    if (p->end_layer < m->config.n_layer)
+        return;
+
+    /* logits [rows that want them, V] = layernorm_final(resid) · W_U */
+    attn__layernorm(me, p, ws->normed, ws->resid, m->ln_f_w, m->ln_f_b, ATTN__HOOK_LN_FINAL);
+    if (!p->stopped)
+        attn__unembed(me, p);
+}
+
+static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session);
+static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, size_t head,
+                           size_t position, const float *key);
+static void attn__keep_value(const attn__kernels *kernels, const attn_session *s, size_t head,
+                             size_t position, const float *value);
+static void attn__set_rows(attn__pass *p, size_t n);
+static int attn__wants(const attn_session *s, uint32_t points, int layer);
+static int attn__anyone_wants(const attn__pass *p, uint32_t points, int layer);
+
+static void attn__sweep_watchers(attn_session *s);
+static attn__rows attn__heads_rows(const attn__pass *p, int before);
+static void attn__visit_watched(const attn__worker *me, attn__pass *p, int point);
+static void attn__attend_watched(const attn__worker *me, attn__pass *p);
+
+static void attn__release(attn_workspace *ws, const attn__watcher *w);
+static attn_status attn__claim_all(attn_ctx *ctx, attn_workspace *ws, const attn_session *s);
+/* >>steps =======================================================================================
+ * The steps of the forward pass, in the order in which it takes them. */
+
+/* ---- watchers: all that the engine knows of callbacks, records and edits ---- */
+
+/* A feed, as a watcher hears of it: these positions, through these layers. */
+typedef struct attn__span {
+    size_t position, n_tokens;
+    size_t first_layer, end_layer;
+    int embedded; /* it begins with the embedding */
+} attn__span;
+
+/* Rows of one session that are complete at one point of the pass. */
+typedef struct attn__shown {
+    int point, layer;
+    attn_session *session;
+    size_t first;      /* position of the first row */
+    attn_tensor value; /* [T, C], [T, H, d], [H, T, Tk], [T, F] or [T, 1] */
+} attn__shown;
+
+/* One kind of watcher. NULL stands for nothing to do. */
+typedef struct attn__watcher_kind {
+    int writes;    /* it may change the rows */
+    int is_serial; /* one worker calls `rows`; else every worker does, for a share of its own */
+    attn_status (*check)(attn_ctx *ctx, const attn__watcher *w, const attn__span *span);
+    void (*begin)(attn__watcher *w, const attn__span *span); /* before a feed that was checked */
+    int (*rows)(const attn__worker *me, attn__watcher *w, const attn__shown *shown); /* 1: stop */
+    void (*end)(attn__watcher *w, const attn__span *span); /* after a feed that was not stopped */
+    void (*truncate)(attn__watcher *w, size_t length);     /* the session now ends there */
+    void (*free)(attn__watcher *w);
+} attn__watcher_kind;
+
+struct attn__watcher { /* the first member of every kind's own struct */
+    attn__watcher *next;
+    const attn__watcher_kind *kind;
+    attn_session *session;
+    attn_hook_id id;
+    int is_removed; /* during a feed: it sees nothing any more, and the end of the feed frees it */
+    uint32_t *points; /* [1 + n_layer]: a bit for each activation that it wants to see */
+};
+
+/* What a session may be in the middle of: a pass, or a callback of attn_generate. */
+typedef enum attn__call { ATTN__IDLE, ATTN__FEEDING, ATTN__WRITING } attn__call;
+
+struct attn_session {
+    const attn_model *model;
+    attn_workspace *workspace;
+    attn_ctx ctx; /* allocator of the watchers' memory */
+    size_t capacity, length;
+    int32_t *tokens; /* [capacity] */
+    size_t *held;    /* [n_layer]: positions whose keys and values a layer has */
+    int has_logits;
+    float *logits;  /* [n_vocab] */
+    float *pending; /* [n_vocab]: of a feed that may still be stopped */
+    void *memory;   /* the block that all of these arrays lie in */
+
+    attn_dtype cache;
+    unsigned char *keys, *values;    /* [n_layer, n_head, keys_size], ... values_size] */
+    size_t keys_size, values_size;   /* bytes of one head */
+    size_t keys_panel, values_panel; /* and of one of its panels */
+
+    attn__watcher *watchers; /* in the order in which they were made */
+    attn_hook_id n_watchers; /* so many were ever made */
+    attn__call running;      /* a callback must not change the session meanwhile */
+    size_t n_calls;          /* calls of the library that still use the session */
+    int is_freed;            /* by a callback: the last of those calls frees it */
+
+    size_t first_row, n_rows; /* the rows of the running pass that are this session's */
+    size_t fed;               /* tokens of the running call before those rows */
+    size_t fed_before;        /* and before the running pass: what a hook may change */
+};
+
 /* "blocks.3.attn.hook_q" */
 typedef struct attn__hook_name {
     char text[64];
 } attn__hook_name;
+
+/* Where a worker computes what only it sees: packed rows for the kernels (ATTN__PACK floats), the
+ * last chain of a weighted sum, a tile of scores. */
+typedef struct attn__scratch {
+    float *pack, *tail, *tile;
+    size_t tile_size;
+} attn__scratch;
+
+/* What a worker does with one head and a block of queries of one session, from `row` on. */
+typedef void (*attn__block_fn)(const attn__worker *me, attn__pass *p, const attn_session *of,
+                               size_t head, size_t row, attn__scratch s);
+
+static attn__scratch attn__scratch_of(const attn__worker *me, const attn__pass *p)
+{
+    attn__scratch s;
+    s.pack = p->ws->scratch + (size_t)me->id * p->ws->scratch_size;
+    s.tail = s.pack + ATTN__PACK;
+    s.tile = s.tail + ATTN__QUERIES * attn__round_up(p->model->config.d_head, 16);
+    s.tile_size = p->ws->scratch_size - (size_t)(s.tile - s.pack);
+    return s;
+}
+
+/* out [n, n_out] = in [n, n_in] · w + bias */
+static attn__matmul_job attn__job_of(attn__rows out, attn__rows in, attn__panels w,
+                                     const float *bias)
+{
+    attn__matmul_job job;
+    memset(&job, 0, sizeof job);
+    job.in = in.data;
+    job.in_stride = (ptrdiff_t)in.stride;
+    job.in_step = 1;
+    job.w = w;
+    job.bias = bias;
+    job.out = out.data;
+    job.out_stride = out.stride;
+    job.rows = in.n;
+    return job;
+}
+
+static float *attn__row_at(attn__rows rows, size_t row)
+{
+    return rows.data + row * rows.stride;
+}
+
+/* The rows of a pass that begins at a layer are the caller's streams, dense: [n_tokens, C]. */
+static void attn__enter(const attn__worker *me, const attn__pass *p)
+{
+    const size_t width = p->model->config.d_model;
+    size_t i, row, last;
+    for (i = 0; i < p->n_items; i++) {
+        const attn_session *of = p->items[i].session;
+        attn__share(me, of->n_rows, &row, &last);
+        for (; row < last; row++)
+            memcpy(attn__row_at(p->ws->resid, of->first_row + row),
+                   p->items[i].resid + (of->fed + row) * width, width * sizeof(float));
+    }
+    attn__barrier(me);
+}
+
+/* resid [R, C] = W_E[token] + W_pos[position], or the streams that the caller brings along. */
+static void attn__embed(attn__worker *me, attn__pass *p)
+{
+    const size_t width = p->model->config.d_model;
+    size_t i, row, k, first, last;
+    if (p->items[0].resid) {
+        attn__enter(me, p);
+        return;
+    }
+    attn__share(me, p->n_rows, &first, &last);
+    for (i = 0; i < p->n_items; i++) {
+        const attn_session *of = p->items[i].session;
+        for (row = 0; row < of->n_rows; row++) {
+            const size_t at = of->first_row + row, position = of->length + of->fed + row;
+            const size_t token = (size_t)of->tokens[position];
+            if (at < first || at >= last)
+                continue;
+            for (k = 0; k < width; k++)
+                attn__row_at(p->ws->resid, at)[k] = attn__panels_get(&p->model->w_e, k, token);
+            memcpy(attn__row_at(p->ws->added, at), p->model->w_pos + position * width,
+                   width * sizeof(float));
+        }
+    }
+    attn__visit(me, p, ATTN__HOOK_EMBED);
+    attn__visit(me, p, ATTN__HOOK_POS_EMBED);
+    attn__barrier(me);
+    attn__add(me, p, p->ws->resid, p->ws->added);
+}
+
+/* The streams that leave the last layer of the pass -> items[i].resid_out, dense: [n_tokens, C]. */
+static void attn__copy_resid(attn__worker *me, attn__pass *p)
+{
+    const size_t width = p->model->config.d_model;
+    size_t i, row, last;
+    for (i = 0; i < p->n_items; i++) {
+        const attn_session *of = p->items[i].session;
+        attn__share(me, p->items[i].resid_out ? of->n_rows : 0, &row, &last);
+        for (; row < last; row++)
+            memcpy(p->items[i].resid_out + (of->fed + row) * width,
+                   attn__row_at(p->ws->resid, of->first_row + row), width * sizeof(float));
+    }
+}
+
+/* to [R, C] = to + added. Rows lie one after the other, so a worker takes a run of lines. */
+static void attn__add(attn__worker *me, attn__pass *p, attn__rows to, attn__rows added)
+{
+    size_t first, last;
+    attn__share(me, to.n * to.stride / 16, &first, &last);
+    if (last > first)
+        p->kernels->binary(ATTN__ADD, to.data + first * 16, to.data + first * 16,
+                           added.data + first * 16, (last - first) * 16);
+    attn__barrier(me);
+}
+
+/* out = (in - mean) / scale * w + b with scale = sqrt(variance + eps), in the three parts that can
+ * be watched: `point` is that of the scale, the next two are those before and after gain and bias.
+ */
+static void attn__layernorm(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
+                            const float *w, const float *b, int point)
+{
+    const size_t width = p->model->config.d_model;
+    float *const mean = p->ws->mean, *const scale = p->ws->scale;
+    size_t row, first, last;
+    attn__share(me, in.n, &first, &last);
+    for (row = first; row < last; row++)
+        attn__moments(p->kernels, attn__row_at(in, row), width, p->model->config.ln_eps, &mean[row],
+                      &scale[row]);
+    attn__visit(me, p, point);
+    for (row = first; row < last; row++)
+        p->kernels->normalize(attn__row_at(out, row), attn__row_at(in, row), mean[row], scale[row],
+                              width);
+    attn__visit(me, p, point + 1);
+    for (row = first; row < last; row++)
+        p->kernels->affine(attn__row_at(out, row), attn__row_at(out, row), w, b, width);
+    attn__visit(me, p, point + 2);
+    attn__barrier(me);
+}
+
+/* out [R, n_out] = in [R, n_in] · w + b; b may be NULL. */
+static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
+                          const attn__panels *w, const float *b)
+{
+    const attn__matmul_job job = attn__job_of(out, in, *w, b);
+    attn__matmul(me, p->kernels, &job, attn__scratch_of(me, p).pack);
+    attn__barrier(me);
+}
+
+/* k, v [R, C] of the new rows -> the caches of their sessions. A worker takes whole heads, so that
+ * no two of them write to one line. */
+static void attn__remember(attn__worker *me, attn__pass *p)
+{
+    const attn_config *c = &p->model->config;
+    size_t i, row, head, last;
+    for (i = 0; i < p->n_items; i++) {
+        const attn_session *of = p->items[i].session;
+        attn__share(me, c->n_head, &head, &last);
+        for (; head < last; head++)
+            for (row = 0; row < of->n_rows; row++) {
+                const size_t index = (size_t)me->layer * c->n_head + head;
+                const size_t position = of->length + of->fed + row;
+                const float *k =
+                    attn__row_at(p->ws->qkv, of->first_row + row) + c->d_model + head * c->d_head;
+                attn__keep_key(p->kernels, of, index, position, k);
+                attn__keep_value(p->kernels, of, index, position, k + c->d_model);
+            }
+    }
+    attn__barrier(me);
+}
+
+/* Which of an item's rows in this pass want logits: gives how many, the first of them (counted in
+ * the list of wanted rows), and where its logits go. Without a list every row wants them, or, if
+ * the caller has no room for logits, the last token alone. */
+static size_t attn__wanted(const attn__pass *p, const attn_feed_item *item, size_t *first,
+                           float **logits)
+{
+    attn_session *of = item->session;
+    const size_t n_vocab = p->model->config.n_vocab, end = of->fed + of->n_rows;
+    size_t last;
+    *first = of->fed;
+    if (!item->logits) {
+        *first = item->n_tokens - 1;
+        *logits = of->pending;
+        return end == item->n_tokens && of->n_rows > 0;
+    }
+    if (!item->rows) {
+        *logits = item->logits + of->fed * n_vocab;
+        return of->n_rows;
+    }
+    for (*first = 0; *first < item->n_rows && item->rows[*first] < of->fed; ++*first)
+        ;
+    for (last = *first; last < item->n_rows && item->rows[last] < end; last++)
+        ;
+    *logits = item->logits + *first * n_vocab;
+    return last - *first;
+}
+
+/* How many of a session's first rows in this pass need nothing after the last layer's keys and
+ * values: neither their logits nor an activation that follows is wanted. */
+static size_t attn__done_rows(const attn__pass *p, const attn_feed_item *item)
+{
+    const uint32_t later = ~(ATTN__POINT(ATTN__HOOK_SCORES) - 1);
+    const uint32_t final = 7 * ATTN__POINT(ATTN__HOOK_LN_FINAL);
+    attn_session *of = item->session;
+    size_t first;
+    float *logits;
+    if (item->resid_out || attn__wants(of, later, (int)p->model->config.n_layer - 1) ||
+        attn__wants(of, final, -1))
+        return 0;
+    if (attn__wanted(p, item, &first, &logits) == 0)
+        return of->n_rows;
+    return (item->logits && item->rows ? item->rows[first] : first) - of->fed;
+}
+
+/* Leaves the done rows out and moves the others together: of a prompt, most of the last layer is
+ * never computed. Only the stream and the queries go on from here. */
+static void attn__narrow(attn__worker *me, attn__pass *p)
+{
+    const size_t width = p->model->config.d_model;
+    attn_workspace *ws = p->ws;
+    size_t i, row, done = 0, to = 0;
+    for (i = 0; i < p->n_items; i++)
+        done += attn__done_rows(p, &p->items[i]);
+    if (done == 0)
+        return;
+    attn__barrier(me); /* every worker has counted */
+    for (i = 0; i < p->n_items && me->id == 0; i++) {
+        attn_session *of = p->items[i].session;
+        const size_t from = of->first_row + attn__done_rows(p, &p->items[i]);
+        of->fed += from - of->first_row;
+        of->n_rows -= from - of->first_row;
+        of->first_row = to;
+        for (row = from; row < from + of->n_rows; row++, to++) {
+            memmove(attn__row_at(ws->resid, to), attn__row_at(ws->resid, row),
+                    width * sizeof(float));
+            memmove(attn__row_at(ws->qkv, to), attn__row_at(ws->qkv, row), width * sizeof(float));
+        }
+    }
+    if (me->id == 0)
+        attn__set_rows(p, to);
+    attn__barrier(me);
+}
+
+/* The attention of one head for a block of queries of one session. */
+static attn__head attn__head_of(const attn__pass *p, const attn_session *of, int layer, size_t head,
+                                size_t row)
+{
+    const attn_config *c = &p->model->config;
+    const size_t index = (size_t)layer * c->n_head + head;
+    attn__head h;
+    memset(&h, 0, sizeof h);
+    h.first = of->length + of->fed + row;
+    h.rows = attn__query_block(h.first, of->n_rows - row);
+    h.causal = 1;
+    h.q = attn__row_at(p->ws->qkv, of->first_row + row) + head * c->d_head;
+    h.q_stride = (ptrdiff_t)p->ws->qkv.stride;
+    h.q_step = 1;
+    h.keys =
+        attn__panels_at(of->keys + index * of->keys_size, of->cache, c->d_head, h.first + h.rows);
+    h.values = attn__panels_at(of->values + index * of->values_size, of->cache, h.first + h.rows,
+                               c->d_head);
+    h.values.stride = of->values_panel;
+    h.scale = 1.0f / sqrtf((float)c->d_head);
+    h.z = attn__row_at(p->ws->z, of->first_row + row) + head * c->d_head;
+    h.z_stride = p->ws->z.stride;
+    return h;
+}
+
+/* z [rows, d] of one head, for a block of queries: scores, softmax and weighted sum in a tile. */
+static void attn__attend_block(const attn__pass *p, const attn__head *h, attn__scratch s)
+{
+    const size_t stride = attn__round_up(h->keys.n_out, 16);
+    size_t row;
+    attn__head_scores(p->kernels, h, s.tile, stride, s.pack);
+    for (row = 0; row < h->rows; row++)
+        p->kernels->softmax(s.tile + row * stride, s.tile + row * stride, h->keys.n_out);
+    attn__head_weigh(p->kernels, h, s.tile, stride, s.tail, s.pack);
+}
+
+/* Calls `block` for this worker's share of the heads and blocks of queries. */
+static void attn__each_block(const attn__worker *me, attn__pass *p, attn__block_fn block)
+{
+    const attn__scratch s = attn__scratch_of(me, p);
+    size_t i, head, row, n, task = 0;
+    for (i = 0; i < p->n_items; i++) {
+        attn_session *of = p->items[i].session;
+        for (head = 0; head < p->model->config.n_head; head++)
+            for (row = 0; row < of->n_rows; row += n) {
+                n = attn__query_block(of->length + of->fed + row, of->n_rows - row);
+                if (task++ % (size_t)me->count == (size_t)me->id)
+                    block(me, p, of, head, row, s);
+            }
+    }
+}
+
+static void attn__plain_block(const attn__worker *me, attn__pass *p, const attn_session *of,
+                              size_t head, size_t row, attn__scratch s)
+{
+    const attn__head h = attn__head_of(p, of, me->layer, head, row);
+    attn__attend_block(p, &h, s);
+}
+
+/* z [R, H, d] = softmax(q · kᵀ / √d, causal) · v, over all positions that the session holds. */
+static void attn__attend(attn__worker *me, attn__pass *p)
+{
+    if (attn__anyone_wants(p, ATTN__SEES_SCORES, me->layer))
+        attn__attend_watched(me, p);
+    else
+        attn__each_block(me, p, attn__plain_block);
+    attn__visit(me, p, ATTN__HOOK_Z);
+    attn__barrier(me);
+}
+
+/* rows [R, F] = gelu(rows); the padding of a row comes along. */
+static void attn__gelu(attn__worker *me, attn__pass *p, attn__rows rows)
+{
+    size_t first, last;
+    attn__share(me, rows.n * rows.stride / 16, &first, &last);
+    if (last > first)
+        p->kernels->gelu(rows.data + first * 16, rows.data + first * 16, (last - first) * 16,
+                         ATTN_GELU_TANH);
+    attn__barrier(me);
+}
+
+/* Copies the rows that want logits together: final [n, C]; gives n. */
+static size_t attn__gather_final(const attn__worker *me, const attn__pass *p)
+{
+    size_t i, j, n, first, n_final = 0;
+    float *logits;
+    for (i = 0; i < p->n_items; i++) {
+        const attn_feed_item *item = &p->items[i];
+        n = attn__wanted(p, item, &first, &logits);
+        for (j = 0; j < n && me->id == 0; j++) {
+            const size_t token = item->logits && item->rows ? item->rows[first + j] : first + j;
+            const size_t row = item->session->first_row + token - item->session->fed;
+            memcpy(attn__row_at(p->ws->final, n_final + j), attn__row_at(p->ws->normed, row),
+                   p->model->config.d_model * sizeof(float));
+        }
+        n_final += n;
+    }
+    attn__barrier(me);
+    return n_final;
+}
+
+/* Logits of a few rows of several sessions: one walk over W_U for all of them, in pieces of the
+ * vocabulary that fit a tile. */
+static void attn__unembed_together(attn__worker *me, attn__pass *p, size_t n_final)
+{
+    const attn__scratch s = attn__scratch_of(me, p);
+    const size_t n_vocab = p->model->config.n_vocab, step = s.tile_size / (16 * n_final);
+    attn__rows in = p->ws->final, out;
+    size_t i, j, k, n, first, last;
+    float *logits;
+    in.n = out.n = n_final;
+    out.data = s.tile;
+    out.stride = step * 16;
+    attn__share(me, (n_vocab + 15) / 16, &first, &last);
+    for (; first < last; first += step) {
+        const size_t stop = first + step < last ? first + step : last;
+        attn__matmul_job job = attn__job_of(out, in, p->model->w_u, NULL);
+        job.w.data = (const unsigned char *)job.w.data + first * job.w.stride;
+        job.w.n_out = (stop * 16 < n_vocab ? stop * 16 : n_vocab) - first * 16;
+        p->kernels->matmul(&job, 0, n_final, 0, stop - first, s.pack);
+        for (i = 0, k = 0; i < p->n_items; i++) {
+            size_t at;
+            n = attn__wanted(p, &p->items[i], &at, &logits);
+            for (j = 0; j < n; j++, k++)
+                memcpy(logits + j * n_vocab + first * 16, attn__row_at(out, k),
+                       job.w.n_out * sizeof(float));
+        }
+    }
+    attn__barrier(me);
+}
+
+/* logits [rows that want them, V] = normed · W_U. Many rows of one session go straight to where
+ * they belong. */
+static void attn__unembed(attn__worker *me, attn__pass *p)
+{
+    const size_t n_final = attn__gather_final(me, p);
+    attn__rows in = p->ws->final, out;
+    size_t i, first;
+    if (n_final == 0)
+        return;
+    if (p->n_items > 1 && 16 * n_final <= attn__scratch_of(me, p).tile_size) {
+        attn__unembed_together(me, p, n_final);
+        return;
+    }
+    out.stride = p->model->config.n_vocab;
+    for (i = 0; i < p->n_items; i++) {
+        in.n = out.n = attn__wanted(p, &p->items[i], &first, &out.data);
+        if (in.n > 0)
+            attn__project(me, p, out, in, &p->model->w_u, NULL);
+        in.data = attn__row_at(in, in.n);
+    }
+}
+
+/* >>session =====================================================================================
+ * A workspace holds what computing needs: the kernels, the number of threads, the activations of a
+ * pass, and scratch memory for each worker. A session is one sequence: its tokens, and for each
+ * layer and head the keys and values of every position, kept in panels so that attention runs on
+ * the same kernel as everything else: keys    16 positions to a panel, one line for each of the
+ * d_head dimensions (f16: for two) values  16 dimensions to a panel, one line for each position
+ * (f16: for two)
+ *
+ * A session's length counts the tokens that have gone through all layers. A layer may hold more:
+ * after a truncation the keys and values above are still there, and after a pass that stopped at
+ * layer i those of the layers below i. A pass that starts at layer i may build on them, for the
+ * same tokens; every pass overwrites from its first layer upwards, and discards all above. */
+
+/* ---- memory ---- */
+
+/* The next array of a block, of so many floats; without a block only its place is counted. */
+static float *attn__part(const attn_ctx *ctx, float *base, size_t *at, size_t count)
+{
+    const size_t start = *at, end = start + count;
+    *at = attn__round_up(end, 16) + ATTN__GAP;
+    if (!base)
+        return NULL;
+    if (!ctx->alloc) /* as in attn__alloc */
+        ATTN__FORBID(base + end, (*at - end) * sizeof(float));
+    return base + start;
+}
+
+static attn__rows attn__rows_part(const attn_workspace *ws, float *base, size_t *at, size_t width)
+{
+    attn__rows rows;
+    rows.stride = attn__stride(width);
+    rows.n = 0;
+    rows.data = attn__part(&ws->ctx, base, at, ws->n_batch * rows.stride);
+    return rows;
+}
+
+/* All arrays of a workspace in one block: with base == NULL this only measures, in floats. */
+static size_t attn__lay_out_workspace(attn_workspace *ws, float *base)
+{
+    const attn_config *c = &ws->model->config;
+    size_t at = 0;
+    ws->scratch_size = ATTN__PACK + ATTN__QUERIES * (attn__round_up(ws->n_ctx, 16) +
+                                                     attn__round_up(c->d_head, 16));
+    ws->resid = attn__rows_part(ws, base, &at, c->d_model);
+    ws->normed = attn__rows_part(ws, base, &at, c->d_model);
+    ws->added = attn__rows_part(ws, base, &at, c->d_model);
+    ws->qkv = attn__rows_part(ws, base, &at, 3 * (size_t)c->d_model);
+    ws->z = attn__rows_part(ws, base, &at, c->d_model);
+    ws->mlp = attn__rows_part(ws, base, &at, c->d_mlp);
+    ws->final = attn__rows_part(ws, base, &at, c->d_model);
+    ws->mean = attn__part(&ws->ctx, base, &at, ws->n_batch);
+    ws->scale = attn__part(&ws->ctx, base, &at, ws->n_batch);
+    ws->scratch = attn__part(&ws->ctx, base, &at, (size_t)ws->n_threads * ws->scratch_size);
+    return at;
+}
+
+/* The same for a session. */
+static size_t attn__lay_out(attn_session *s, float *base)
+{
+    const attn_config *c = &s->model->config;
+    const size_t heads = (size_t)c->n_layer * c->n_head, padded = attn__round_up(s->capacity, 16);
+    size_t at = 0;
+    s->keys_panel = attn__panels_at(NULL, s->cache, c->d_head, 16).stride;
+    s->keys_size = padded / 16 * s->keys_panel;
+    s->values_panel = attn__line_of(s->cache, padded);
+    s->values_size = (c->d_head + 15) / 16 * s->values_panel;
+    s->keys = (unsigned char *)attn__part(&s->ctx, base, &at, heads * s->keys_size / sizeof(float));
+    s->values =
+        (unsigned char *)attn__part(&s->ctx, base, &at, heads * s->values_size / sizeof(float));
+    s->logits = attn__part(&s->ctx, base, &at, c->n_vocab);
+    s->pending = attn__part(&s->ctx, base, &at, c->n_vocab);
+    s->held = (size_t *)(void *)attn__part(&s->ctx, base, &at,
+                                           c->n_layer * sizeof *s->held / sizeof(float));
+    s->tokens = (int32_t *)(void *)attn__part(&s->ctx, base, &at, s->capacity);
+    return at;
+}
+
+static attn_ctx attn__allocator_of(const attn_ctx *ctx)
+{
+    attn_ctx own;
+    memset(&own, 0, sizeof own);
+    own.alloc = ctx->alloc;
+    own.free = ctx->free;
+    own.user = ctx->user;
+    return own;
+}
+
+/* Bytes of an object and its block of arrays, as attn__alloc takes them. */
+static size_t attn__bytes_of(size_t object, size_t floats)
+{
+    return attn__round_up(object, 64) + floats * sizeof(float) + 2 * (sizeof(attn__block) + 64);
+}
+
+/* ---- workspaces ---- */
+
+/* Fills in the sizes of a workspace. d_model and its kin are below 2^24, so only products can be
+ * too large to count; they are measured in doubles first. */
+static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_t *floats,
+                                        const attn_model *model, const attn_workspace_desc *desc)
+{
+    const attn_config *c;
+    double estimate;
+    if (!model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "a workspace needs a model; no model was given");
+    c = &model->config;
+    memset(ws, 0, sizeof *ws);
+    ws->model = model;
+    ws->ctx = attn__allocator_of(ctx);
+    ws->n_ctx = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
+    ws->n_batch = desc && desc->n_batch ? desc->n_batch : 256;
+    ws->n_threads = attn__max_threads(ctx);
+    if (ws->n_ctx > c->n_ctx)
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "a workspace for sessions of %llu tokens was asked for; the model's n_ctx "
+            "is %lu",
+            ATTN__LLU(ws->n_ctx), (unsigned long)c->n_ctx);
+    if (attn__need_kernels(ctx, &ws->kernels) != ATTN_OK)
+        return ctx->status;
+    estimate = 4.0 * (double)ws->n_batch * (8.0 * ((double)c->d_model + 32) + c->d_mlp + 64) +
+               4.0 * (double)ws->n_threads *
+                   (ATTN__PACK + ATTN__QUERIES * 2.0 * ((double)ws->n_ctx + c->d_head + 32)) +
+               65536;
+    if (estimate > (double)(SIZE_MAX / 2)) /* cover: 32-bit */
+        return attn__fail(ctx, ATTN_E_MEMORY, "a workspace of %llu rows does not fit in memory",
+                          ATTN__LLU(ws->n_batch));
+    *floats = attn__lay_out_workspace(ws, NULL);
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
+                                          const attn_workspace_desc *desc)
+{
+    attn_workspace ws;
+    size_t floats;
+    if (attn__plan_workspace(ctx, &ws, &floats, model, desc) != ATTN_OK)
+        return ctx->status;
+    *bytes = attn__bytes_of(sizeof ws, floats);
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspace,
+                                         const attn_model *model, const attn_workspace_desc *desc)
+{
+    attn_workspace plan, *ws;
+    size_t floats;
+    float *base;
+    *workspace = NULL;
+    if (attn__plan_workspace(ctx, &plan, &floats, model, desc) != ATTN_OK)
+        return ctx->status;
+    ws = (attn_workspace *)attn__alloc(ctx, sizeof *ws, "a workspace");
+    base = ws ? (float *)attn__alloc(ctx, floats * sizeof(float), "a workspace's rows") : NULL;
+    if (!base) {
+        attn__free(ws);
+        return ATTN_E_MEMORY;
+    }
+    *ws = plan;
+    ws->memory = base;
+    ws->n_users = 1;
+    attn__lay_out_workspace(ws, base);
+    *workspace = ws;
+    return ATTN_OK;
+}
+
+ATTN__DEF void attn_workspace_free(attn_workspace *workspace)
+{
+    if (!workspace || --workspace->n_users > 0)
+        return;
+    attn__free(workspace->memory);
+    attn__free(workspace);
+}
+
+/* ---- sessions ---- */
+
+/* Fills in the sizes of a session, and *own: the workspace that it makes if it is given none. */
+static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *floats,
+                                      attn_workspace_desc *own, const attn_model *model,
+                                      const attn_session_desc *desc)
+{
+    const attn_config *c;
+    double estimate;
+    if (!model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "a session needs a model; no model was given");
+    c = &model->config;
+    memset(s, 0, sizeof *s);
+    memset(own, 0, sizeof *own);
+    s->model = model;
+    s->ctx = attn__allocator_of(ctx);
+    s->capacity = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
+    s->workspace = desc ? desc->workspace : NULL;
+    s->cache = desc ? desc->cache : ATTN_F32;
+    own->n_ctx = s->capacity;
+    own->n_batch = desc && desc->n_batch ? desc->n_batch : 256;
+    if (own->n_batch > s->capacity)
+        own->n_batch = s->capacity;
+    if (s->cache != ATTN_F32 && s->cache != ATTN_F16)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "a session keeps keys and values as ATTN_F32 or ATTN_F16, not as type %d",
+                          (int)s->cache);
+    if (s->capacity > c->n_ctx)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "a session of %llu tokens was asked for; the model's n_ctx is %lu",
+                          ATTN__LLU(s->capacity), (unsigned long)c->n_ctx);
+    estimate =
+        8.0 * ((double)s->capacity + 16) * ((double)c->d_model + 16.0 * c->n_head) * c->n_layer +
+        8.0 * c->n_vocab + 8.0 * c->n_layer + 65536;
+    if (estimate > (double)(SIZE_MAX / 2)) /* cover: 32-bit */
+        return attn__fail(ctx, ATTN_E_MEMORY, "a session of %llu tokens does not fit in memory",
+                          ATTN__LLU(s->capacity));
+    *floats = attn__lay_out(s, NULL);
+    return ATTN_OK;
+}
+
+/* Can these two work together? */
+static attn_status attn__check_workspace(attn_ctx *ctx, const attn_session *s,
+                                         const attn_workspace *ws, size_t n_batch)
+{
+    if (ws->model != s->model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "the workspace was made for another model; each model needs its own");
+    if (s->capacity > ws->n_ctx)
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "the workspace is for sessions of at most %llu tokens, and this one shall "
+            "hold %llu (attn_workspace_desc.n_ctx)",
+            ATTN__LLU(ws->n_ctx), ATTN__LLU(s->capacity));
+    if (n_batch > 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "n_batch is the workspace's where one is given: set it in "
+                          "attn_workspace_desc");
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_session_size(attn_ctx *ctx, const attn_model *model,
+                                        const attn_session_desc *desc, size_t *bytes)
+{
+    attn_session s;
+    attn_workspace_desc own;
+    size_t floats, more = 0;
+    if (attn__plan_session(ctx, &s, &floats, &own, model, desc) != ATTN_OK)
+        return ctx->status;
+    if (!s.workspace && attn_workspace_size(ctx, &more, model, &own) != ATTN_OK)
+        return ctx->status;
+    *bytes = attn__bytes_of(sizeof s, floats) + more;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
+                                       const attn_model *model, const attn_session_desc *desc)
+{
+    attn_session plan, *s;
+    attn_workspace_desc own;
+    size_t floats;
+    float *base;
+    *session = NULL;
+    if (attn__plan_session(ctx, &plan, &floats, &own, model, desc) != ATTN_OK ||
+        (plan.workspace &&
+         attn__check_workspace(ctx, &plan, plan.workspace, desc->n_batch) != ATTN_OK))
+        return ctx->status;
+    if (plan.workspace)
+        plan.workspace->n_users++;
+    else if (attn_workspace_new(ctx, &plan.workspace, model, &own) != ATTN_OK)
+        return ctx->status;
+    s = (attn_session *)attn__alloc(ctx, sizeof *s, "a session");
+    base = s ? (float *)attn__alloc(ctx, floats * sizeof(float), "a session's cache") : NULL;
+    if (!base) {
+        attn__free(s);
+        attn_workspace_free(plan.workspace);
+        return ATTN_E_MEMORY;
+    }
+    *s = plan;
+    s->memory = base;
+    attn__lay_out(s, base);
+    *session = s;
+    return ATTN_OK;
+}
+
+/* A call of the library that lets callbacks run begins and ends with these two. A session that a
+ * callback frees lives until the last such call has ended. */
+static void attn__enter_call(attn_session *session)
+{
+    session->n_calls++;
+}
+
+static void attn__leave_call(attn_session *session)
+{
+    if (--session->n_calls == 0 && session->is_freed)
+        attn_session_free(session);
+}
+
+ATTN__DEF void attn_session_free(attn_session *session)
+{
+    if (!session)
+        return;
+    session->is_freed = 1;
+    if (session->n_calls > 0)
+        return;
+    attn_unhook_all(session);
+    attn_workspace_free(session->workspace);
+    attn__free(session->memory);
+    attn__free(session);
+}
+
+ATTN__DEF attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
+                                       attn_workspace *workspace)
+{
+    const attn__watcher *w;
+    if (!session || !workspace)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_use: no %s was given",
+                          session ? "workspace" : "session");
+    if (attn__check_idle(ctx, "attn_session_use", session) ||
+        attn__check_workspace(ctx, session, workspace, 0))
+        return ctx->status;
+    if (attn__claim_all(ctx, workspace, session) != ATTN_OK)
+        return ctx->status;
+    for (w = session->watchers; w; w = w->next)
+        attn__release(session->workspace, w);
+    workspace->n_users++;
+    attn_workspace_free(session->workspace);
+    session->workspace = workspace;
+    return ATTN_OK;
+}
+
+ATTN__DEF const float *attn_logits(const attn_session *session)
+{
+    return session && session->has_logits ? session->logits : NULL;
+}
+ATTN__DEF size_t attn_session_length(const attn_session *session)
+{
+    return session ? session->length : 0;
+}
+ATTN__DEF size_t attn_session_capacity(const attn_session *session)
+{
+    return session ? session->capacity : 0;
+}
+ATTN__DEF const int32_t *attn_session_tokens(const attn_session *session)
+{
+    return session ? session->tokens : NULL;
+}
+ATTN__DEF const attn_model *attn_session_model(const attn_session *session)
+{
+    return session ? session->model : NULL;
+}
+
+static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session)
+{
+    if (session->running)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: the session is being fed; a callback may not do this to it", what);
+    return ATTN_OK;
+}
+
+/* The session's tokens end at `length`; its watchers hear of it. */
+static void attn__truncate(attn_session *session, size_t length)
+{
+    attn__watcher *w;
+    session->length = length;
+    for (w = session->watchers; w; w = w->next)
+        if (w->kind->truncate)
+            w->kind->truncate(w, length);
+}
+
+ATTN__DEF attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t length)
+{
+    if (!session || length > session->length)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_rewind: to %llu, but the session holds %llu tokens",
+                          ATTN__LLU(length), ATTN__LLU(session ? session->length : 0));
+    if (attn__check_idle(ctx, "attn_rewind", session) != ATTN_OK)
+        return ctx->status;
+    attn__truncate(session, length);
+    session->has_logits = 0;
+    return ATTN_OK;
+}
+
+/* Everything that must hold before one session takes over what another holds. */
+static attn_status attn__check_copy(attn_ctx *ctx, const attn_session *to, const attn_session *from)
+{
+    const attn__watcher *w;
+    if (!to || !from)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: no session was given");
+    if (attn__check_idle(ctx, "attn_session_copy", to) != ATTN_OK)
+        return ctx->status;
+    for (w = to->watchers; w && to != from; w = w->next)
+        if (w->kind->truncate) /* it keeps an account of what the session holds */
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_session_copy: a record watches the session that would be "
+                              "overwritten; call attn_record_free first");
+    if (to->model != from->model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: the models differ");
+    if (to->cache != from->cache)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_session_copy: one session keeps f16, the other f32 (cache)");
+    if (from->length > to->capacity)
+        return attn__fail(ctx, ATTN_E_CONTEXT,
+                          "attn_session_copy: %llu tokens do not fit into a session for %llu",
+                          ATTN__LLU(from->length), ATTN__LLU(to->capacity));
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from)
+{
+    const attn_config *c;
+    size_t heads, head, panel, layer, n, most = 0;
+    if (attn__check_copy(ctx, to, from) != ATTN_OK)
+        return ctx->status;
+    if (to == from)
+        return ATTN_OK;
+    c = &from->model->config;
+    heads = (size_t)c->n_layer * c->n_head;
+    for (head = 0; head < heads; head++) {
+        layer = head / c->n_head;
+        n = from->held[layer] < to->capacity ? from->held[layer] : to->capacity;
+        most = most > n ? most : n;
+        to->held[layer] = n;
+        memcpy(to->keys + head * to->keys_size, from->keys + head * from->keys_size,
+               (n + 15) / 16 * to->keys_panel);
+        for (panel = 0; panel < (c->d_head + 15) / 16; panel++)
+            memcpy(to->values + head * to->values_size + panel * to->values_panel,
+                   from->values + head * from->values_size + panel * from->values_panel,
+                   attn__line_of(to->cache, n));
+    }
+    memcpy(to->tokens, from->tokens, most * sizeof *to->tokens);
+    to->length = from->length;
+    to->has_logits = from->has_logits;
+    if (from->has_logits)
+        memcpy(to->logits, from->logits, c->n_vocab * sizeof(float));
+    return ATTN_OK;
+}
+
+/* Where dimension j of a key or value lies in the cache, head = layer * n_head + head of the layer.
+ * The next position's value and the next dimension's key lie 16 numbers on. */
+static void *attn__cached(const attn_session *s, attn_cache_part part, size_t head, size_t position,
+                          size_t j)
+{
+    const size_t size = s->cache == ATTN_F32 ? 4 : 2;
+    if (part == ATTN_KEYS)
+        return s->keys + head * s->keys_size + position / 16 * s->keys_panel +
+               (j * 16 + position % 16) * size;
+    return s->values + head * s->values_size + j / 16 * s->values_panel +
+           (position * 16 + j % 16) * size;
+}
+
+/* One key [d_head] into the cache, across the lines of a panel. */
+static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, size_t head,
+                           size_t position, const float *key)
+{
+    const size_t d = s->model->config.d_head;
+    void *const to = attn__cached(s, ATTN_KEYS, head, position, 0);
+    uint16_t halves[16];
+    size_t j, k, n;
+    if (s->cache == ATTN_F32)
+        for (j = 0; j < d; j++)
+            ((float *)to)[j * 16] = key[j];
+    for (j = 0; j < d && s->cache == ATTN_F16; j += n) {
+        n = d - j < 16 ? d - j : 16;
+        kernels->narrow(halves, key + j, n);
+        for (k = 0; k < n; k++)
+            ((uint16_t *)to)[(j + k) * 16] = halves[k];
+    }
+}
+
+/* One value [d_head], a line of each panel. */
+static void attn__keep_value(const attn__kernels *kernels, const attn_session *s, size_t head,
+                             size_t position, const float *value)
+{
+    const size_t d = s->model->config.d_head;
+    size_t j, n;
+    for (j = 0; j < d; j += n) {
+        void *const to = attn__cached(s, ATTN_VALUES, head, position, j);
+        n = d - j < 16 ? d - j : 16;
+        if (s->cache == ATTN_F32)
+            memcpy(to, value + j, n * sizeof(float));
+        else
+            kernels->narrow((uint16_t *)to, value + j, n);
+    }
+}
+
+/* ---- feeding ---- */
+
+static size_t attn__end_layer(const attn_feed_item *item, const attn_model *model)
+{
+    return item->end_layer ? item->end_layer : model->config.n_layer;
+}
+
+/* What the watchers of an item's session hear of its feed. */
+static attn__span attn__span_of(const attn_feed_item *item)
+{
+    attn__span span;
+    span.position = item->session->length;
+    span.n_tokens = item->n_tokens;
+    span.first_layer = item->first_layer;
+    span.end_layer = attn__end_layer(item, item->session->model);
+    span.embedded = !item->resid;
+    return span;
+}
+
+/* Layers that can be run, and below them all keys and values that their attention will not make. */
+static attn_status attn__check_layers(attn_ctx *ctx, const attn_feed_item *item,
+                                      const attn_model *model)
+{
+    const attn_session *s = item->session;
+    const size_t n_layer = model->config.n_layer, end = attn__end_layer(item, model);
+    const size_t until = s->length + item->n_tokens;
+    size_t i;
+    if (end > n_layer || item->first_layer > end || (item->first_layer == end && end < n_layer))
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "attn_feed: layers %llu to before %llu; expected some of 0 to before %llu",
+            ATTN__LLU(item->first_layer), ATTN__LLU(end), ATTN__LLU(n_layer));
+    if (item->first_layer > 0 && !item->resid)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_feed: to begin at layer %llu takes the residual stream that enters "
+                          "it (resid)",
+                          ATTN__LLU(item->first_layer));
+    if (end < n_layer && (item->logits || item->rows))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_feed: a pass that stops before layer %llu makes no logits",
+                          ATTN__LLU(end));
+    for (i = 0; i < item->first_layer; i++)
+        if (s->held[i] < until)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_feed: to begin at layer %llu, layer %llu must hold keys and "
+                              "values of %llu positions; it holds %llu. Feed the tokens from layer "
+                              "0 first, and rewind",
+                              ATTN__LLU(item->first_layer), ATTN__LLU(i), ATTN__LLU(until),
+                              ATTN__LLU(s->held[i]));
+    if (item->first_layer > 0 &&
+        memcmp(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *item->tokens) != 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_feed: the layers below %llu hold keys and values of other tokens",
+                          ATTN__LLU(item->first_layer));
+    return ATTN_OK;
+}
+
+/* Everything that must hold before an item can be fed: after this nothing fails but a callback that
+ * asks to stop. */
+static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
+                                    const attn_model *model)
+{
+    const attn_session *s = item->session;
+    const uint32_t n_vocab = model->config.n_vocab;
+    const attn__watcher *w;
+    attn__span span;
+    size_t i;
+    if (!s || s->model != model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_feed: there is no session, or one of another model");
+    if (attn__check_idle(ctx, "attn_feed", s) != ATTN_OK)
+        return ctx->status;
+    if (s->workspace->is_running)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_feed: the session's workspace is in use; in a callback, feed a "
+                          "session that has another one");
+    if (item->n_tokens == 0 || !item->tokens)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no tokens were given");
+    if (item->n_tokens > s->capacity - s->length)
+        return attn__fail(ctx, ATTN_E_CONTEXT,
+                          "the session holds %llu of at most %llu tokens, so %llu more do not "
+                          "fit; rewind it, or make a larger one (the model's n_ctx is %lu)",
+                          ATTN__LLU(s->length), ATTN__LLU(s->capacity), ATTN__LLU(item->n_tokens),
+                          (unsigned long)model->config.n_ctx);
+    for (i = 0; i < item->n_tokens; i++)
+        if (item->tokens[i] < 0 || (uint32_t)item->tokens[i] >= n_vocab)
+            return attn__fail(ctx, ATTN_E_TOKEN,
+                              "token %llu has id %ld; the vocabulary is 0 to %lu", ATTN__LLU(i),
+                              (long)item->tokens[i], (unsigned long)n_vocab - 1);
+    if (attn__check_layers(ctx, item, model) != ATTN_OK)
+        return ctx->status;
+    span = attn__span_of(item);
+    for (w = s->watchers; w; w = w->next)
+        if (w->kind->check && w->kind->check(ctx, w, &span) != ATTN_OK)
+            return ctx->status;
+    for (i = 0; item->logits && item->rows && i < item->n_rows; i++)
+        if (item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]))
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_feed: rows[%llu] is %llu; rows must ascend and stay below "
+                              "n_tokens, %llu",
+                              ATTN__LLU(i), ATTN__LLU(item->rows[i]), ATTN__LLU(item->n_tokens));
+    return ATTN_OK;
+}
+
+/* Says of a failure which item of a batch it is about. */
+static attn_status attn__of_item(attn_ctx *ctx, size_t index)
+{
+    char told[sizeof ctx->message];
+    memcpy(told, ctx->message, sizeof told);
+    return attn__fail(ctx, ctx->status, "item %llu: %s", ATTN__LLU(index), told);
+}
+
+/* All items run the same layers on one workspace, and no session comes twice. */
+static attn_status attn__check_batch(attn_ctx *ctx, const attn_feed_item *items, size_t n_items)
+{
+    const attn_model *model = items[0].session->model;
+    size_t i;
+    for (i = 0; i < n_items; i++)
+        if (attn__check_item(ctx, &items[i], model) != ATTN_OK)
+            return n_items > 1 ? attn__of_item(ctx, i) : ctx->status;
+    for (i = 1; i < n_items; i++) {
+        if (items[i].session->workspace != items[0].session->workspace)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_feed_batch: item %llu's session does not share item 0's "
+                              "workspace; make one with attn_workspace_new and give it to all "
+                              "sessions of a batch (attn_session_desc.workspace)",
+                              ATTN__LLU(i));
+        if (items[i].first_layer != items[0].first_layer || !items[i].resid != !items[0].resid ||
+            attn__end_layer(&items[i], model) != attn__end_layer(&items[0], model))
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_feed_batch: item %llu does not run the same layers as item 0",
+                              ATTN__LLU(i));
+    }
+    for (i = 0; i < n_items; i++) /* mark each session, and find the mark if it comes again */
+        items[i].session->n_rows = SIZE_MAX;
+    for (i = 0; i < n_items; i++) {
+        if (items[i].session->n_rows == 0)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_feed_batch: item %llu's session is in the batch twice",
+                              ATTN__LLU(i));
+        items[i].session->n_rows = items[i].session->fed = 0;
+    }
+    return ATTN_OK;
+}
+
+/* A session's account of its tokens changes in two steps. Before a pass, all that the pass is about
+ * to overwrite is gone. */
+static void attn__begin_feed(attn__pass *p, const attn_feed_item *item)
+{
+    attn_session *s = item->session;
+    const attn__span span = attn__span_of(item);
+    attn__watcher *w;
+    size_t layer;
+    attn__enter_call(s);
+    /* perhaps its own, from before a rewind */
+    memmove(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *s->tokens);
+    for (layer = p->first_layer; layer < p->model->config.n_layer; layer++)
+        s->held[layer] = s->held[layer] < s->length ? s->held[layer] : s->length;
+    for (w = s->watchers; w; w = w->next)
+        if (w->kind->begin)
+            w->kind->begin(w, &span);
+    p->watched |= s->watchers != NULL;
+}
+
+/* After the last pass, what it made is there. */
+static void attn__end_feed(const attn__pass *p, const attn_feed_item *item)
+{
+    attn_session *s = item->session;
+    const attn__span span = attn__span_of(item);
+    const size_t end = span.position + span.n_tokens, n_vocab = p->model->config.n_vocab;
+    const size_t n_rows = item->rows ? item->n_rows : item->n_tokens;
+    attn__watcher *w;
+    size_t layer;
+    for (layer = p->first_layer; layer < p->end_layer; layer++)
+        s->held[layer] = end;
+    for (w = s->watchers; w; w = w->next)
+        if (w->kind->end)
+            w->kind->end(w, &span);
+    if (p->end_layer < p->model->config.n_layer)
+        return;
+    s->length = end;
+    s->has_logits = !item->logits || !item->rows ||
+                    (item->n_rows > 0 && item->rows[item->n_rows - 1] == item->n_tokens - 1);
+    if (!item->logits) {
+        float *made = s->pending;
+        s->pending = s->logits;
+        s->logits = made;
+    } else if (s->has_logits) {
+        memcpy(s->logits, item->logits + (n_rows - 1) * n_vocab, n_vocab * sizeof(float));
+    }
+}
+
+static void attn__set_rows(attn__pass *p, size_t n)
+{
+    attn_workspace *ws = p->ws;
+    p->n_rows = n;
+    ws->resid.n = ws->normed.n = ws->added.n = ws->qkv.n = ws->z.n = ws->mlp.n = n;
+}
+
+/* The next rows of every item, as many as the workspace has room for; gives 0 if none are left. */
+static size_t attn__next_rows(attn__pass *p)
+{
+    size_t i, n_rows = 0;
+    for (i = 0; i < p->n_items; i++) {
+        attn_session *s = p->items[i].session;
+        const size_t left = p->items[i].n_tokens - s->fed, room = p->ws->n_batch - n_rows;
+        s->fed_before = s->fed;
+        s->first_row = n_rows;
+        s->n_rows = left < room ? left : room;
+        n_rows += s->n_rows;
+    }
+    attn__set_rows(p, n_rows);
+    return n_rows;
+}
+
+/* One pass over the layers for the rows that attn__next_rows chose. */
+static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p, int n_threads)
+{
+    size_t i;
+    for (i = 0; i < p->n_items; i++)
+        p->items[i].session->running = ATTN__FEEDING;
+    p->ws->is_running = 1;
+    attn__parallel(n_threads, attn__forward, p);
+    for (i = 0; i < p->n_items; i++)
+        p->items[i].session->running = ATTN__IDLE;
+    p->ws->is_running = 0;
+    if (p->stopped)
+        return attn__fail(ctx, ATTN_STOPPED, "a hook on %s %s", p->stopped_at,
+                          p->stopped == ATTN__SESSION_FREED ? "freed a session that was being fed"
+                                                            : "asked to stop");
+    for (i = 0; i < p->n_items; i++)
+        p->items[i].session->fed += p->items[i].session->n_rows;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items)
+{
+    attn_status status = ATTN_OK;
+    attn__pass p;
+    size_t i;
+    int n_threads = attn__max_threads(ctx);
+    if (n_items == 0 || !items || !items[0].session)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no session was given");
+    if (attn__check_batch(ctx, items, n_items) != ATTN_OK)
+        return ctx->status;
+    memset(&p, 0, sizeof p);
+    p.ws = items[0].session->workspace;
+    p.model = p.ws->model;
+    p.kernels = p.ws->kernels;
+    p.items = items;
+    p.n_items = n_items;
+    p.first_layer = items[0].first_layer;
+    p.end_layer = attn__end_layer(&items[0], p.model);
+    if (n_threads > p.ws->n_threads) /* there is scratch memory for so many */
+        n_threads = p.ws->n_threads;
+    for (i = 0; i < n_items; i++)
+        attn__begin_feed(&p, &items[i]);
+    while (status == ATTN_OK && attn__next_rows(&p) > 0)
+        status = attn__run_pass(ctx, &p, n_threads);
+    for (i = 0; i < n_items; i++) {
+        attn_session *s = items[i].session;
+        if (status == ATTN_OK)
+            attn__end_feed(&p, &items[i]);
+        s->fed = 0;
+        attn__sweep_watchers(s);
+        attn__leave_call(s);
+    }
+    return status;
+}
+
+ATTN__DEF attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
+                                size_t n_tokens)
+{
+    attn_feed_item item;
+    memset(&item, 0, sizeof item);
+    item.session = session;
+    item.tokens = tokens;
+    item.n_tokens = n_tokens;
+    return attn_feed_batch(ctx, &item, 1);
+}
+
+/* What follows token i of a text that is being fed piece by piece. The text may be the session's
+ * own tokens, from before a rewind, which the pieces write over. */
+static int32_t attn__token_after(const attn_session *session, size_t before, const int32_t *tokens,
+                                 size_t i)
+{
+    const size_t at = before + i + 1;
+    return at < session->length ? session->tokens[at] : tokens[i + 1];
+}
+
+ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
+                                 size_t n_tokens, float *nll, double *mean)
+{
+    const size_t at_once = 32; /* rows of logits held */
+    size_t n_vocab, before, at, i;
+    int had_logits;
+    attn_feed_item item;
+    attn_status status = ATTN_OK;
+    double sum = 0;
+    float *logits;
+    if (!session || !nll)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_score: %s was given",
+                          session ? "no room for the losses" : "no session");
+    n_vocab = session->model->config.n_vocab;
+    before = session->length;
+    had_logits = session->has_logits;
+    memset(&item, 0, sizeof item);
+    item.session = session;
+    item.tokens = tokens;
+    item.n_tokens = n_tokens;
+    if (attn__check_item(ctx, &item, session->model) != ATTN_OK)
+        return ctx->status;
+    if (n_tokens < 2)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_score: a text of one token has nothing to predict");
+    logits = (float *)attn__alloc(ctx, (at_once + 1) * n_vocab * sizeof(float), "rows of logits");
+    if (!logits)
+        return ATTN_E_MEMORY;
+    memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
+    item.logits = logits;
+    for (at = 0; at < n_tokens && status == ATTN_OK; at += at_once) {
+        item.tokens = tokens + at;
+        item.n_tokens = n_tokens - at < at_once ? n_tokens - at : at_once;
+        status = attn_feed_batch(ctx, &item, 1);
+        for (i = at; i < at + item.n_tokens && i + 1 < n_tokens && status == ATTN_OK; i++) {
+            const float *row = logits + (i - at) * n_vocab;
+            float largest,
+                log_sum = session->workspace->kernels->log_sum_exp(row, n_vocab, &largest);
+            nll[i] = log_sum - (row[attn__token_after(session, before, tokens, i)] - largest);
+            sum += nll[i];
+        }
+    }
+    if (status != ATTN_OK) {
+        attn__truncate(session, before);
+        session->has_logits = had_logits;
+        memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
+    } else if (mean) {
+        *mean = sum / (double)(n_tokens - 1);
+    }
+    attn__free(logits);
+    return status;
+}
+
+static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn_session *s,
+                                     attn_cache_part part, size_t layer, size_t first, size_t count)
+{
+    size_t held;
+    if (!s || (part != ATTN_KEYS && part != ATTN_VALUES))
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s", what,
+                          s ? "expected ATTN_KEYS or ATTN_VALUES" : "no session was given");
+    held = s->length + (s->running == ATTN__FEEDING ? s->fed_before : 0);
+    if (layer >= s->model->config.n_layer)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu",
+                          what, ATTN__LLU(layer), (unsigned long)s->model->config.n_layer - 1);
+    if (first > held || count > held - first)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: %llu positions from %llu on; the session holds %llu", what,
+                          ATTN__LLU(count), ATTN__LLU(first), ATTN__LLU(held));
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_cache_get(attn_ctx *ctx, const attn_session *session,
+                                     attn_cache_part part, size_t layer, size_t first, size_t count,
+                                     attn_tensor *out)
+{
+    attn__result result;
+    size_t t, head, j;
+    float *to;
+    const attn_config *c;
+    if (attn__check_cache(ctx, "attn_cache_get", session, part, layer, first, count) != ATTN_OK)
+        return ctx->status;
+    c = &session->model->config;
+    if (attn__begin(ctx, "attn_cache_get", out, attn_shape3(count, c->n_head, c->d_head),
+                    &result) != ATTN_OK)
+        return ctx->status;
+    to = (float *)result.dense.data;
+    for (t = first; t < first + count; t++)
+        for (head = layer * c->n_head; head < (layer + 1) * c->n_head; head++)
+            for (j = 0; j < c->d_head; j++) {
+                const void *from = attn__cached(session, part, head, t, j);
+                *to++ = session->cache == ATTN_F32 ? *(const float *)from
+                                                   : attn_f32_from_f16(*(const uint16_t *)from);
+            }
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_cache_part part,
+                                     size_t layer, size_t first, attn_tensor value)
+{
+    size_t t, head, j;
+    const attn_config *c;
+    if (attn__need(ctx, "attn_cache_set", "value", &value) != ATTN_OK ||
+        attn__check_cache(ctx, "attn_cache_set", session, part, layer, first, value.shape[0]) !=
+            ATTN_OK)
+        return ctx->status;
+    if (session->running == ATTN__WRITING) /* what was guessed has seen the old ones */
+        return attn__check_idle(ctx, "attn_cache_set", session);
+    c = &session->model->config;
+    if (value.ndim != 3 || value.shape[1] != c->n_head || value.shape[2] != c->d_head)
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_cache_set: expected [positions, %lu heads, %lu dimensions]",
+                          (unsigned long)c->n_head, (unsigned long)c->d_head);
+    for (t = 0; t < value.shape[0]; t++)
+        for (head = 0; head < c->n_head; head++)
+            for (j = 0; j < c->d_head; j++) {
+                const float x = attn_get(value, t, head, j, 0);
+                void *to = attn__cached(session, part, layer * c->n_head + head, first + t, j);
+                if (session->cache == ATTN_F32)
+                    *(float *)to = x;
+                else
+                    *(uint16_t *)to = attn_f16_from_f32(x);
+            }
+    return ATTN_OK;
+}
+
+/* >>watch =======================================================================================
+ * The forward pass calls attn__visit wherever an activation is complete. The engine knows no more
+ * of those who watch than one small interface, attn__watcher_kind: callbacks, records and edits are
+ * three kinds of it. */
+
+/* Names after "blocks.i.", or whole for those outside the blocks, in the order of the pass. */
+static const char *const attn__hook_names[] = {"hook_embed",
+                                               "hook_pos_embed",
+                                               "ln_final.hook_scale",
+                                               "ln_final.hook_normalized.pre",
+                                               "ln_final.hook_normalized.post",
+                                               "hook_resid_pre",
+                                               "ln1.hook_scale",
+                                               "ln1.hook_normalized.pre",
+                                               "ln1.hook_normalized.post",
+                                               "hook_attn_in",
+                                               "hook_q_input",
+                                               "hook_k_input",
+                                               "hook_v_input",
+                                               "attn.hook_q",
+                                               "attn.hook_k",
+                                               "attn.hook_v",
+                                               "attn.hook_attn_scores",
+                                               "attn.hook_pattern",
+                                               "attn.hook_z",
+                                               "attn.hook_result",
+                                               "hook_attn_out",
+                                               "hook_resid_mid",
+                                               "hook_mlp_in",
+                                               "ln2.hook_scale",
+                                               "ln2.hook_normalized.pre",
+                                               "ln2.hook_normalized.post",
+                                               "mlp.hook_pre",
+                                               "mlp.hook_post",
+                                               "hook_mlp_out",
+                                               "hook_resid_post"};
+
+/* "blocks.3.attn.hook_q" */
 static attn__hook_name attn__name_of(int point, int layer)
 {
     attn__hook_name name;
@@ -8358,143 +9611,687 @@ static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const att
                       what, pattern);
 }
 
-/* Does the session have a hook for one of these points in this layer (-1: outside the blocks)? */
+/* Does the session have a watcher for one of these points in this layer (-1: outside the blocks)?
+ */
 static int attn__wants(const attn_session *s, uint32_t points, int layer)
 {
-    const attn__hook *hook;
-    for (hook = s->hooks; hook; hook = hook->next)
-        if (hook->points[1 + layer] & points)
+    const attn__watcher *w;
+    for (w = s->watchers; w; w = w->next)
+        if (w->points[1 + layer] & points)
             return 1;
     return 0;
 }
 
-/* Does a hook that may write look at one of these? A record only reads. */
-static int attn__may_write(const attn_session *s, uint32_t points, int layer)
+static int attn__anyone_wants(const attn__pass *p, uint32_t points, int layer)
 {
-    const attn__hook *hook;
-    for (hook = s->hooks; hook; hook = hook->next)
-        if (!hook->record && (hook->points[1 + layer] & points))
+    size_t i;
+    for (i = 0; i < p->n_items && p->watched; i++)
+        if (p->items[i].session->n_rows > 0 && attn__wants(p->items[i].session, points, layer))
             return 1;
     return 0;
 }
 
-static int attn__wants_anywhere(const attn_session *s, uint32_t points)
+/* Does a watcher want one of these points anywhere? */
+static int attn__watches(const attn__watcher *w, uint32_t points)
 {
-    int layer;
-    for (layer = -1; layer < (int)s->model->config.n_layer; layer++)
-        if (attn__wants(s, points, layer))
+    const size_t n = 1 + (size_t)w->session->model->config.n_layer;
+    size_t i;
+    for (i = 0; i < n; i++)
+        if (w->points[i] & points)
             return 1;
     return 0;
 }
 
-/* Scratch memory that is there while a hook wants it: [n_batch, width] floats. */
-static attn_status attn__fit(attn_ctx *ctx, attn_session *s, float **memory, int wanted,
-                             size_t width)
+/* [n_batch, width] floats for the watchers of a workspace: made for the first, freed after the last. */
+static attn_status attn__claim_block(attn_ctx *ctx, const attn_workspace *ws, attn__shared_block *block,
+                                     size_t width)
 {
     size_t n;
-    if (!wanted) {
-        attn__free(*memory);
-        *memory = NULL;
-        return ATTN_OK;
+    if (block->n_users == 0) {
+        if (width > SIZE_MAX / sizeof(float) || /* cover: 32-bit */
+            attn__mul_overflows(width * sizeof(float), ws->n_batch, &n))
+            return attn__fail(ctx, ATTN_E_MEMORY,
+                              "the activations of every head at %llu positions do not fit in "
+                              "memory; make a workspace with a smaller n_batch",
+                              ATTN__LLU(ws->n_batch));
+        block->data = (float *)attn__alloc(ctx, n, "the activations of every head");
+        if (!block->data)
+            return ATTN_E_MEMORY;
     }
-    if (*memory)
-        return ATTN_OK;
-    if (width > SIZE_MAX / sizeof(float) || /* cover: 32-bit */
-        attn__mul_overflows(width * sizeof(float), s->n_batch, &n))
-        return attn__fail(ctx, ATTN_E_MEMORY,
-                          "what hooks want to see of %llu positions at once does not fit in memory",
-                          ATTN__LLU(s->n_batch));
-    *memory = (float *)attn__alloc(ctx, n, "what hooks want to see of every head");
-    return *memory ? ATTN_OK : ATTN_E_MEMORY;
-}
-
-/* Gives a session the scratch memory that its hooks need, and takes back what they do not. */
-static attn_status attn__fit_memory(attn_ctx *ctx, attn_session *s)
-{
-    const attn_config *c = &s->model->config;
-    const size_t heads = c->n_head, wide = attn__stride(c->d_model);
-    const int inputs = attn__wants_anywhere(s, ATTN__SEES_HEADS);
-    if (attn__fit(ctx, s, &s->scores, attn__wants_anywhere(s, ATTN__SEES_SCORES),
-                  heads * attn__round_up(s->capacity, 16)) != ATTN_OK ||
-        attn__fit(ctx, s, &s->heads, inputs, heads * wide) != ATTN_OK ||
-        attn__fit(ctx, s, &s->heads_before, inputs, heads * wide) != ATTN_OK)
-        return ctx->status;
+    block->n_users++;
     return ATTN_OK;
 }
 
-static void attn__forget_session(attn_record *record);
-
-static void attn__unlink_hook(attn_session *s, attn__hook *hook)
+static void attn__release_block(attn__shared_block *block)
 {
-    attn__hook **link = &s->hooks;
-    while (*link != hook)
-        link = &(*link)->next;
-    *link = hook->next;
-    if (hook->record)
-        attn__forget_session(hook->record);
-    attn__free(hook->mean);
-    attn__free(hook);
+    if (--block->n_users > 0)
+        return;
+    attn__free(block->data);
+    block->data = NULL;
 }
 
-/* A hook at the end of the session's list, for the names that match any of the patterns. */
-static attn_status attn__new_hook(attn_ctx *ctx, const char *what, attn_session *session,
-                                  const char *const *patterns, size_t n_patterns, attn__hook **made)
+/* Gives a watcher's workspace the memory for the points that it wants to see: all of it, or none. */
+static attn_status attn__claim(attn_ctx *ctx, attn_workspace *ws, const attn__watcher *w)
+{
+    const size_t heads = ws->model->config.n_head, wide = ws->resid.stride;
+    const int scores = attn__watches(w, ATTN__SEES_SCORES);
+    if (scores &&
+        attn__claim_block(ctx, ws, &ws->scores, heads * attn__round_up(ws->n_ctx, 16)) != ATTN_OK)
+        return ctx->status;
+    if (!attn__watches(w, ATTN__SEES_HEADS) ||
+        attn__claim_block(ctx, ws, &ws->heads, 2 * heads * wide) == ATTN_OK)
+        return ATTN_OK;
+    if (scores)
+        attn__release_block(&ws->scores);
+    return ctx->status;
+}
+
+static void attn__release(attn_workspace *ws, const attn__watcher *w)
+{
+    if (attn__watches(w, ATTN__SEES_SCORES))
+        attn__release_block(&ws->scores);
+    if (attn__watches(w, ATTN__SEES_HEADS))
+        attn__release_block(&ws->heads);
+}
+
+/* The same for all watchers of a session. */
+static attn_status attn__claim_all(attn_ctx *ctx, attn_workspace *ws, const attn_session *s)
+{
+    const attn__watcher *w, *done;
+    for (w = s->watchers; w; w = w->next)
+        if (attn__claim(ctx, ws, w) != ATTN_OK) {
+            for (done = s->watchers; done != w; done = done->next)
+                attn__release(ws, done);
+            return ctx->status;
+        }
+    return ATTN_OK;
+}
+
+/* Takes a watcher out of its session's list and frees it. */
+static void attn__free_watcher(attn__watcher *w)
+{
+    attn__watcher **link = &w->session->watchers;
+    while (*link != w)
+        link = &(*link)->next;
+    *link = w->next;
+    attn__release(w->session->workspace, w);
+    if (w->kind->free)
+        w->kind->free(w);
+    attn__free(w);
+}
+
+/* Removes a watcher: at once, or, if its session is being fed, at the end of the feed. Its points
+ * stay until then, so that all workers go on agreeing about the activations that are wanted. */
+static void attn__remove_watcher(attn__watcher *w)
+{
+    w->is_removed = 1;
+    if (w->session->running != ATTN__FEEDING)
+        attn__free_watcher(w);
+}
+
+static void attn__sweep_watchers(attn_session *s)
+{
+    attn__watcher *w, *next;
+    for (w = s->watchers; w; w = next) {
+        next = w->next;
+        if (w->is_removed)
+            attn__free_watcher(w);
+    }
+}
+
+/* A watcher at the end of the session's list, for the names that match any of the patterns. `size`
+ * is that of the kind's own struct. */
+static attn_status attn__new_watcher(attn_ctx *ctx, const char *what, attn__watcher **made,
+                                     attn_session *session, const attn__watcher_kind *kind,
+                                     size_t size, const char *const *patterns, size_t n_patterns)
 {
     const attn_config *c = &session->model->config;
-    attn__hook *hook, **last = &session->hooks;
+    const size_t at = attn__round_up(size, 16);
+    attn__watcher *w, **last = &session->watchers;
     size_t i;
     if (attn__check_idle(ctx, what, session) != ATTN_OK)
         return ctx->status;
-    hook = (attn__hook *)attn__alloc(ctx, sizeof *hook + c->n_layer * sizeof hook->points[0],
-                                     "a hook");
-    if (!hook)
+    w = (attn__watcher *)attn__alloc(ctx, at + (1 + c->n_layer) * sizeof *w->points, "a hook");
+    if (!w)
         return ATTN_E_MEMORY;
+    w->points = (uint32_t *)(void *)((unsigned char *)w + at);
     for (i = 0; i < n_patterns; i++)
-        if (attn__match_all(c, patterns[i], hook->points) == 0) {
-            attn__free(hook);
+        if (attn__match_all(c, patterns[i], w->points) == 0) {
+            attn__free(w);
             return attn__no_such_name(ctx, what, c, patterns[i]);
         }
-    while (*last) /* hooks run in the order they were made */
-        last = &(*last)->next;
-    *last = hook;
-    if (attn__fit_memory(ctx, session) != ATTN_OK) {
-        attn__unlink_hook(session, hook);
-        attn__fit_memory(ctx, session); /* only gives back */
-        return ATTN_E_MEMORY;
+    w->kind = kind;
+    w->session = session;
+    w->id = ++session->n_watchers;
+    if (attn__claim(ctx, session->workspace, w) != ATTN_OK) {
+        attn__free(w);
+        return ctx->status;
     }
-    *made = hook;
+    while (*last) /* watchers see an activation in the order in which they were made */
+        last = &(*last)->next;
+    *last = w;
+    *made = w;
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_hook(attn_ctx *ctx, attn_session *session, const char *pattern,
-                                attn_hook_fn fn, void *user)
+ATTN__DEF attn_status attn_unhook(attn_ctx *ctx, attn_session *session, attn_hook_id id)
 {
-    attn__hook *hook = NULL;
+    attn__watcher *w;
+    for (w = session ? session->watchers : NULL; w; w = w->next)
+        if (w->id == id && !w->is_removed) {
+            attn__remove_watcher(w);
+            return ATTN_OK;
+        }
+    return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_unhook: %s",
+                      !session  ? "no session was given"
+                      : id == 0 ? "0 is not the id of a hook; attn_hook gives one"
+                      : id <= session->n_watchers
+                          ? "this hook was removed before"
+                          : "the session has no hook of this id; is it another session's?");
+}
+
+ATTN__DEF void attn_unhook_all(attn_session *session)
+{
+    attn__watcher *w, *next;
+    for (w = session ? session->watchers : NULL; w; w = next) {
+        next = w->next;
+        attn__remove_watcher(w);
+    }
+}
+
+/* ---- showing rows ---- */
+
+/* An activation's rows of all sessions: where they begin, their width, and the heads that divide it
+ * (0: none). Per-head copies and what is over keys have a form of their own. */
+static attn__rows attn__rows_at(const attn__pass *p, int point, size_t *width, size_t *heads)
+{
+    const attn_config *c = &p->model->config;
+    attn__rows rows = p->ws->normed;
+    *width = c->d_model;
+    *heads = 0;
+    switch (point) {
+    case ATTN__HOOK_LN_FINAL:
+    case ATTN__HOOK_LN1:
+    case ATTN__HOOK_LN2:
+        rows.data = p->ws->scale;
+        rows.stride = *width = 1;
+        return rows;
+    case ATTN__HOOK_Q:
+    case ATTN__HOOK_K:
+    case ATTN__HOOK_V:
+        rows = p->ws->qkv;
+        rows.data += (size_t)(point - ATTN__HOOK_Q) * c->d_model;
+        *heads = c->n_head;
+        return rows;
+    case ATTN__HOOK_Z:
+        *heads = c->n_head;
+        return p->ws->z;
+    case ATTN__HOOK_MLP_PRE:
+    case ATTN__HOOK_MLP_POST:
+        *width = c->d_mlp;
+        return p->ws->mlp;
+    case ATTN__HOOK_EMBED:
+    case ATTN__HOOK_RESID_PRE:
+    case ATTN__HOOK_RESID_MID:
+    case ATTN__HOOK_MLP_IN:
+    case ATTN__HOOK_RESID_POST:
+        return p->ws->resid;
+    case ATTN__HOOK_POS_EMBED:
+    case ATTN__HOOK_ATTN_OUT:
+    case ATTN__HOOK_MLP_OUT:
+        return p->ws->added;
+    default:
+        return rows; /* before and after a LayerNorm's gain and bias */
+    }
+}
+
+/* Scores and patterns of a session: [H, T, stride], in the rows of the workspace that are its. */
+static float *attn__scores_of(const attn__pass *p, const attn_session *of, size_t *stride)
+{
+    *stride = attn__round_up(of->length + of->fed + of->n_rows, 16);
+    return p->ws->scores.data +
+           of->first_row * p->model->config.n_head * attn__round_up(p->ws->n_ctx, 16);
+}
+
+/* The session's part of an activation. */
+static attn_tensor attn__activation_view(const attn__pass *p, const attn_session *of, int point)
+{
+    const attn_config *c = &p->model->config;
+    const size_t n = of->n_rows;
+    size_t width, heads, stride;
+    attn__rows rows;
+    attn_tensor t;
+    float *data;
+    if (ATTN__SEES_HEADS & ATTN__POINT(point)) {
+        rows =
+            attn__heads_rows(p, point == ATTN__HOOK_ATTN_IN);
+        t = attn_borrow(attn__row_at(rows, of->first_row), ATTN_F32,
+                        attn_shape3(n, c->n_head, c->d_model));
+        t.stride[1] = (ptrdiff_t)p->ws->resid.stride;
+        t.stride[0] = (ptrdiff_t)rows.stride;
+        return t;
+    }
+    if (ATTN__SEES_SCORES & ATTN__POINT(point)) {
+        data = attn__scores_of(p, of, &stride);
+        t = attn_borrow(data, ATTN_F32, attn_shape3(c->n_head, n, of->length + of->fed + n));
+        t.stride[1] = (ptrdiff_t)stride;
+        t.stride[0] = (ptrdiff_t)(stride * n);
+        return t;
+    }
+    rows = attn__rows_at(p, point, &width, &heads);
+    data = attn__row_at(rows, of->first_row);
+    t = heads ? attn_borrow(data, ATTN_F32, attn_shape3(n, heads, c->d_head))
+              : attn_borrow(data, ATTN_F32, attn_shape2(n, width));
+    t.stride[0] = (ptrdiff_t)rows.stride;
+    return t;
+}
+
+/* Did the callback that ran last free a session of the pass, or ask to stop? */
+static void attn__note_stop(attn__pass *p, int asked, const attn__shown *shown)
+{
+    size_t i;
+    if (asked)
+        p->stopped = ATTN__ASKED_TO_STOP;
+    for (i = 0; i < p->n_items; i++)
+        if (p->items[i].session->is_freed)
+            p->stopped = ATTN__SESSION_FREED;
+    if (p->stopped)
+        memcpy(p->stopped_at, attn__name_of(shown->point, shown->layer).text, sizeof p->stopped_at);
+}
+
+/* Shows one activation to the watchers of every session. The workers meet before each of them, so
+ * that it finds what all have made, and after it, because it may remove others. */
+static void attn__show_rows(const attn__worker *me, attn__pass *p, int point)
+{
+    attn__shown shown;
+    attn__watcher *w;
+    size_t i;
+    if (!attn__anyone_wants(p, ATTN__POINT(point), me->layer))
+        return;
+    shown.point = point;
+    shown.layer = me->layer;
+    for (i = 0; i < p->n_items; i++) {
+        attn_session *of = p->items[i].session;
+        for (w = of->n_rows ? of->watchers : NULL; w; w = w->next) {
+            if (w->is_removed || !(w->points[1 + me->layer] & ATTN__POINT(point)))
+                continue;
+            attn__barrier(me);
+            shown.session = of;
+            shown.first = of->length + of->fed;
+            shown.value = attn__activation_view(p, of, point);
+            if (!w->kind->is_serial)
+                w->kind->rows(me, w, &shown);
+            else if (me->id == 0 && !p->stopped)
+                attn__note_stop(p, w->kind->rows(me, w, &shown), &shown);
+            if (w->kind->is_serial)
+                attn__barrier(me);
+        }
+    }
+    attn__barrier(me);
+}
+
+static void attn__visit(attn__worker *me, attn__pass *p, int point)
+{
+    if (p->watched)
+        attn__visit_watched(me, p, point);
+}
+
+/* ---- on request: activations that are made only while somebody watches them ---- */
+
+/* The copies for each head, or the results of each, as watchers may change them, or as they were
+ * before: a row is [H, stride of the stream]. */
+static attn__rows attn__heads_rows(const attn__pass *p, int before)
+{
+    attn__rows rows;
+    rows.stride = p->model->config.n_head * p->ws->resid.stride;
+    rows.data = p->ws->heads.data + (before ? p->ws->n_batch * rows.stride : 0);
+    rows.n = p->n_rows;
+    return rows;
+}
+
+/* This worker's rows of a session, if its watchers want one of the points in this layer; else none:
+ * rows of the pass, [*first, *last). */
+static void attn__wanted_share(const attn__worker *me, const attn_session *of, uint32_t points,
+                               size_t *first, size_t *last)
+{
+    attn__share(me, attn__wants(of, points, me->layer) ? of->n_rows : 0, first, last);
+    *first += of->first_row;
+    *last += of->first_row;
+}
+
+/* q (part 0), k (1) or v (2) of one head, for rows [row, end), at most a tile of them, whose inputs
+ * stand normalized in `heads`: the head's columns of W_QKV, with the columns beside them that lie
+ * in the same panels. */
+static void attn__project_head(const attn__worker *me, const attn__pass *p, int part, size_t head,
+                               size_t row, size_t end)
+{
+    const attn_config *c = &p->model->config;
+    const attn__layer *l = &p->model->layers[me->layer];
+    const size_t d = c->d_head, column = (size_t)part * c->d_model + head * d;
+    const size_t first = column / 16 * 16;
+    const attn__scratch s = attn__scratch_of(me, p);
+    attn__rows in = attn__heads_rows(p, 0), out;
+    attn__matmul_job job;
+    size_t i;
+    in.data = attn__row_at(in, row) + head * p->ws->resid.stride;
+    in.n = end - row;
+    out.data = s.tail;
+    out.stride = attn__round_up(d, 16) + 16; /* the scratch memory has room for that */
+    job = attn__job_of(out, in, l->w_qkv, l->b_qkv + first);
+    job.w.data = (const unsigned char *)job.w.data + first / 16 * job.w.stride;
+    job.w.n_out = column + d - first;
+    p->kernels->matmul(&job, 0, job.rows, 0, (job.w.n_out + 15) / 16, s.pack);
+    for (i = 0; i < job.rows; i++)
+        memcpy(attn__row_at(p->ws->qkv, row + i) + column, attn__row_at(out, i) + column - first,
+               d * sizeof(float));
+}
+
+/* layernorm1 in place of the rows from `row` on whose copy for this head differs from the stream;
+ * stops at the first that does not, at `last`, or where a tile is full. Gives that row. */
+static size_t attn__changed_rows(const attn__worker *me, const attn__pass *p, size_t head,
+                                 size_t row, size_t last)
+{
+    const attn_config *c = &p->model->config;
+    const attn__layer *l = &p->model->layers[me->layer];
+    const attn__rows heads = attn__heads_rows(p, 0);
+    const size_t end = last - row < ATTN__QUERIES ? last : row + ATTN__QUERIES;
+    float mean, scale;
+    for (; row < end; row++) {
+        float *copy = attn__row_at(heads, row) + head * p->ws->resid.stride;
+        if (memcmp(copy, attn__row_at(p->ws->resid, row), c->d_model * sizeof(float)) == 0)
+            break;
+        attn__moments(p->kernels, copy, c->d_model, c->ln_eps, &mean, &scale);
+        p->kernels->normalize(copy, copy, mean, scale, c->d_model);
+        p->kernels->affine(copy, copy, l->ln1_w, l->ln1_b, c->d_model);
+    }
+    return row;
+}
+
+/* The queries, keys or values (part 0, 1, 2) of this worker's rows, for the heads whose copy of a
+ * row was changed. */
+static void attn__project_changed(const attn__worker *me, const attn__pass *p, int part,
+                                  size_t first, size_t last)
+{
+    size_t head, row, end;
+    for (head = 0; head < p->model->config.n_head; head++)
+        for (row = first; row<last; row = end> row ? end : row + 1) {
+            end = attn__changed_rows(me, p, head, row, last);
+            if (end > row)
+                attn__project_head(me, p, part, head, row, end);
+        }
+}
+
+/* The residual stream that enters ln1, a copy for each head: hook_attn_in [T, H, C], and of that a
+ * copy for the queries, the keys and the values each. A head whose copy of a row was changed gets
+ * the q, k or v of layernorm1(copy); all others keep theirs, to the bit. */
+static void attn__split_inputs(const attn__worker *me, attn__pass *p)
+{
+    const attn_config *c = &p->model->config;
+    const size_t wide = p->ws->resid.stride;
+    const attn__rows heads = attn__heads_rows(p, 0);
+    const attn__rows before = attn__heads_rows(p, 1);
+    size_t i, row, first, last, head;
+    int part;
+    if (!attn__anyone_wants(p, ATTN__SEES_INPUTS, me->layer))
+        return;
+    for (i = 0; i < p->n_items; i++) {
+        attn__wanted_share(me, p->items[i].session, ATTN__SEES_INPUTS, &first, &last);
+        for (row = first; row < last; row++)
+            for (head = 0; head < c->n_head; head++)
+                memcpy(attn__row_at(before, row) + head * wide, attn__row_at(p->ws->resid, row),
+                       wide * sizeof(float));
+    }
+    attn__show_rows(me, p, ATTN__HOOK_ATTN_IN);
+    for (part = 0; part < 3; part++) { /* q, k, v */
+        for (i = 0; i < p->n_items; i++) {
+            attn__wanted_share(me, p->items[i].session, ATTN__SEES_INPUTS, &first, &last);
+            if (last > first)
+                memcpy(attn__row_at(heads, first), attn__row_at(before, first),
+                       (last - first) * heads.stride * sizeof(float));
+        }
+        attn__show_rows(me, p, ATTN__HOOK_Q_INPUT + part);
+        for (i = 0; i < p->n_items; i++) {
+            attn__wanted_share(me, p->items[i].session, ATTN__SEES_INPUTS, &first, &last);
+            attn__project_changed(me, p, part, first, last);
+        }
+    }
+    attn__barrier(me);
+}
+
+/* out [rows, C] = z [rows, d] · W_O [d, C] of one head: what it adds to the residual stream,
+ * without b_O. The head's rows of W_O begin anywhere; where weights come in blocks of 64, z gets
+ * zeros around it. `room` has space for n_room floats. */
+static void attn__head_result(const attn__kernels *kernels, const attn__panels *w_o, size_t head,
+                              attn__rows out, attn__rows z, size_t d, float *room, size_t n_room,
+                              float *pack)
+{
+    const size_t block = attn__is_quantized(w_o->dtype) ? ATTN__SCALED : 1;
+    const size_t from = head * d / block * block, until = attn__round_up(head * d + d, block);
+    const size_t span = (until < w_o->n_in ? until : w_o->n_in) - from, most = n_room / span;
+    attn__rows padded;
+    size_t row, i, n;
+    padded.data = room;
+    padded.stride = span;
+    for (row = 0; row < z.n; row += n) {
+        attn__rows to = out;
+        attn__matmul_job job;
+        n = padded.n = z.n - row < most ? z.n - row : most;
+        memset(room, 0, n * span * sizeof(float));
+        for (i = 0; i < n; i++)
+            memcpy(attn__row_at(padded, i) + head * d - from, attn__row_at(z, row + i),
+                   d * sizeof(float));
+        to.data = attn__row_at(out, row);
+        job = attn__job_of(to, padded, *w_o, NULL);
+        job.w.data = (const unsigned char *)job.w.data + attn__line_of(w_o->dtype, from);
+        job.w.n_in = span;
+        kernels->matmul(&job, 0, n, 0, (w_o->n_out + 15) / 16, pack);
+    }
+}
+
+/* hook_result [rows, H, C] of this worker's rows. */
+static void attn__make_results(const attn__worker *me, const attn__pass *p, size_t first,
+                               size_t last)
+{
+    const attn_config *c = &p->model->config;
+    const attn__scratch s = attn__scratch_of(me, p);
+    size_t head;
+    for (head = 0; head < c->n_head && last > first; head++) {
+        attn__rows out = attn__heads_rows(p, 0), z = p->ws->z;
+        out.data = attn__row_at(out, first) + head * p->ws->resid.stride;
+        z.data = attn__row_at(z, first) + head * c->d_head;
+        out.n = z.n = last - first;
+        attn__head_result(p->kernels, &p->model->layers[me->layer].w_o, head, out, z, c->d_head,
+                          s.tail, p->ws->scratch_size - ATTN__PACK, s.pack);
+    }
+}
+
+/* What each head adds to the residual stream: result [T, H, C] = z [T, H, d] · W_O [H, d, C], of
+ * which attn_out is the sum over heads, plus b_O. attn_out was made in one matmul already; only
+ * rows in which a watcher changed a result are summed from them, so that reading changes no bit. */
+static void attn__show_results(const attn__worker *me, attn__pass *p)
+{
+    const attn_config *c = &p->model->config;
+    const attn__rows heads = attn__heads_rows(p, 0);
+    const attn__rows before = attn__heads_rows(p, 1);
+    const uint32_t wanted = ATTN__POINT(ATTN__HOOK_RESULT);
+    size_t i, row, first, last, head;
+    if (!attn__anyone_wants(p, wanted, me->layer))
+        return;
+    for (i = 0; i < p->n_items; i++) {
+        attn__wanted_share(me, p->items[i].session, wanted, &first, &last);
+        attn__make_results(me, p, first, last);
+        if (last > first)
+            memcpy(attn__row_at(before, first), attn__row_at(heads, first),
+                   (last - first) * heads.stride * sizeof(float));
+    }
+    attn__show_rows(me, p, ATTN__HOOK_RESULT);
+    for (i = 0; i < p->n_items; i++) {
+        attn__wanted_share(me, p->items[i].session, wanted, &first, &last);
+        for (row = first; row < last; row++) {
+            const float *results = attn__row_at(heads, row);
+            float *sum = attn__row_at(p->ws->added, row);
+            if (memcmp(results, attn__row_at(before, row), heads.stride * sizeof(float)) == 0)
+                continue;
+            memcpy(sum, results, c->d_model * sizeof(float));
+            for (head = 1; head < c->n_head; head++)
+                p->kernels->binary(ATTN__ADD, sum, sum, results + head * p->ws->resid.stride,
+                                   c->d_model);
+            p->kernels->binary(ATTN__ADD, sum, sum, p->model->layers[me->layer].b_o, c->d_model);
+        }
+    }
+    attn__barrier(me);
+}
+
+/* hook_mlp_in is a copy of the stream that enters ln2; the stream goes on past the MLP unchanged.
+ * So the stream is put aside, in `added`, while ln2 reads the rows that watchers saw and may have
+ * changed; `back` brings it back. */
+static void attn__put_resid_aside(const attn__worker *me, attn__pass *p, int back)
+{
+    const attn__rows to = back ? p->ws->resid : p->ws->added;
+    const attn__rows from = back ? p->ws->added : p->ws->resid;
+    size_t first, last;
+    if (!attn__anyone_wants(p, ATTN__POINT(ATTN__HOOK_MLP_IN), me->layer))
+        return;
+    attn__share(me, p->n_rows, &first, &last);
+    if (last > first)
+        memcpy(attn__row_at(to, first), attn__row_at(from, first),
+               (last - first) * to.stride * sizeof(float));
+    if (!back)
+        attn__show_rows(me, p, ATTN__HOOK_MLP_IN);
+}
+
+/* An activation of a pass that is watched, with those on request that come before or after it. */
+static void attn__visit_watched(const attn__worker *me, attn__pass *p, int point)
+{
+    if (point == ATTN__HOOK_Q)
+        attn__split_inputs(me, p);
+    if (point == ATTN__HOOK_ATTN_OUT)
+        attn__show_results(me, p);
+    attn__show_rows(me, p, point);
+    if (point == ATTN__HOOK_RESID_MID)
+        attn__put_resid_aside(me, p, 0);
+    if (point == ATTN__HOOK_LN2 + 2)
+        attn__put_resid_aside(me, p, 1);
+}
+
+/* ---- attention whose scores or patterns are watched ---- */
+
+/* Scores of one block of queries, and -inf for the keys that come later in the pass. */
+static void attn__score_block(const attn__worker *me, attn__pass *p, const attn_session *of,
+                              size_t head, size_t row, attn__scratch s)
+{
+    const attn__head h = attn__head_of(p, of, me->layer, head, row);
+    const size_t n_keys = of->length + of->fed + of->n_rows;
+    size_t stride, i, key;
+    float *scores;
+    if (!attn__wants(of, ATTN__SEES_SCORES, me->layer))
+        return;
+    scores = attn__scores_of(p, of, &stride);
+    scores += (head * of->n_rows + row) * stride;
+    attn__head_scores(p->kernels, &h, scores, stride, s.pack);
+    for (i = 0; i < h.rows; i++)
+        for (key = h.keys.n_out; key < n_keys; key++)
+            scores[i * stride + key] = -INFINITY;
+}
+
+/* The pattern of one block: softmax over the keys that each query sees. Later keys stay hidden,
+ * whatever a watcher wrote there. */
+static void attn__softmax_block(const attn__worker *me, attn__pass *p, const attn_session *of,
+                                size_t head, size_t row, attn__scratch s)
+{
+    const attn__head h = attn__head_of(p, of, me->layer, head, row);
+    const size_t n_keys = of->length + of->fed + of->n_rows;
+    size_t stride, i;
+    float *scores;
+    (void)s;
+    if (!attn__wants(of, ATTN__SEES_SCORES, me->layer))
+        return;
+    scores = attn__scores_of(p, of, &stride);
+    scores += (head * of->n_rows + row) * stride;
+    for (i = 0; i < h.rows; i++, scores += stride) {
+        const size_t visible = h.first + i + 1;
+        p->kernels->softmax(scores, scores, visible);
+        memset(scores + visible, 0, (n_keys - visible) * sizeof(float));
+    }
+}
+
+/* z of one block, from the pattern that was watched; or all three steps where nobody watches. */
+static void attn__weigh_block(const attn__worker *me, attn__pass *p, const attn_session *of,
+                              size_t head, size_t row, attn__scratch s)
+{
+    const attn__head h = attn__head_of(p, of, me->layer, head, row);
+    size_t stride;
+    if (attn__wants(of, ATTN__SEES_SCORES, me->layer)) {
+        const float *pattern = attn__scores_of(p, of, &stride);
+        pattern += (head * of->n_rows + row) * stride;
+        attn__head_weigh(p->kernels, &h, pattern, stride, s.tail, s.pack);
+    } else {
+        attn__attend_block(p, &h, s);
+    }
+}
+
+/* attn__attend in three steps, with all scores and then all patterns of the rows in memory. */
+static void attn__attend_watched(const attn__worker *me, attn__pass *p)
+{
+    attn__each_block(me, p, attn__score_block);
+    attn__show_rows(me, p, ATTN__HOOK_SCORES);
+    attn__each_block(me, p, attn__softmax_block);
+    attn__show_rows(me, p, ATTN__HOOK_PATTERN);
+    attn__each_block(me, p, attn__weigh_block);
+}
+
+/* ---- callbacks ---- */
+
+typedef struct attn__callback {
+    attn__watcher base;
+    attn_hook_fn fn;
+    void *user;
+} attn__callback;
+
+static int attn__call_back(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
+{
+    const attn__callback *callback = (const attn__callback *)(const void *)w;
+    const attn__hook_name name = attn__name_of(shown->point, shown->layer);
+    attn_activation a;
+    (void)me;
+    a.name = name.text;
+    a.layer = shown->layer;
+    a.session = shown->session;
+    a.first = shown->first;
+    a.value = shown->value;
+    return callback->fn(&a, callback->user) != 0;
+}
+
+static const attn__watcher_kind attn__callbacks = {1,    1,    NULL, NULL, attn__call_back,
+                                                   NULL, NULL, NULL};
+
+ATTN__DEF attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
+                                const char *pattern, attn_hook_fn fn, void *user)
+{
+    attn__watcher *w;
+    attn__callback *callback;
+    if (id)
+        *id = 0;
     if (!session || !pattern || !fn)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook: no %s was given",
                           !session   ? "session"
                           : !pattern ? "name"
                                      : "callback");
-    if (attn__new_hook(ctx, "attn_hook", session, &pattern, 1, &hook) != ATTN_OK)
+    if (attn__new_watcher(ctx, "attn_hook", &w, session, &attn__callbacks, sizeof *callback,
+                          &pattern, 1) != ATTN_OK)
         return ctx->status;
-    hook->fn = fn;
-    hook->user = user;
+    callback = (attn__callback *)(void *)w;
+    callback->fn = fn;
+    callback->user = user;
+    if (id)
+        *id = w->id;
     return ATTN_OK;
 }
 
-ATTN__DEF void attn_unhook_all(attn_session *session)
-{
-    if (!session || session->running)
-        return;
-    while (session->hooks)
-        attn__unlink_hook(session, session->hooks);
-    attn__fit_memory(&session->ctx, session); /* only gives back */
-}
-
 /* >>record ======================================================================================
- * A record is a hook that the engine knows: all workers copy what it wants at once. Its numbers lie
- * in the caller's memory, each activation [room, ..] for itself, or [H, room, first + room] what is
- * over keys, so that rows join without moving the others. */
+ * A record is a watcher that copies rows into the caller's memory: each activation [room, ..] for
+ * itself, or [H, room, first + room] what is over keys, so that rows join without moving the
+ * others. All workers copy at once. */
 
 typedef struct attn__slot {
     attn__hook_name name;
@@ -8502,21 +10299,26 @@ typedef struct attn__slot {
     size_t n_heads, width; /* a position is [n_heads, width]; n_heads is 1 where there are none */
     float *data;
     size_t held; /* positions whose numbers are here, from the record's first on */
-    size_t n;    /* of which these are the session's: fewer after a rewind */
+    size_t n;    /* of which these are the session's: fewer after a truncation */
 } attn__slot;
+
+typedef struct attn__record_watcher {
+    attn__watcher base;
+    attn_record *record;
+} attn__record_watcher;
 
 struct attn_record {
     const attn_model *model;
-    attn_session *session; /* NULL: it is gone, or its hooks are */
-    attn__hook *hook;
-    size_t first, room; /* positions */
+    attn__watcher *watcher; /* NULL once it is removed or its session is freed */
+    int is_freed;           /* by a callback: the record goes with its watcher */
+    size_t first, room;     /* positions */
     size_t n_slots;
     attn__slot *slots;
     uint32_t *slot_of; /* [1 + n_layer, ATTN__N_HOOKS]: number of the slot and 1, or 0 */
 };
 
 /* Numbers of one activation at one position, for each head if it has heads: [*n_heads, width]. What
- * is over keys has one for each. */
+ * is over keys has one for each key. */
 static size_t attn__floats_at(const attn_config *c, int point, size_t *n_heads)
 {
     *n_heads = ATTN__HAS_HEADS & ATTN__POINT(point) ? c->n_head : 1;
@@ -8577,7 +10379,7 @@ static size_t attn__points_bytes(const attn_config *c, const uint32_t *points, s
     return bytes;
 }
 
-/* The description with its defaults filled in; what it says is checked against the model. */
+/* The description with its defaults filled in, checked against the model. */
 static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn_model *model,
                                      const attn_record_desc *desc, attn_record_desc *plan)
 {
@@ -8632,6 +10434,168 @@ ATTN__DEF attn_status attn_record_size(attn_ctx *ctx, const attn_model *model,
     return status;
 }
 
+/* How many positions of a record come before this one of the session. */
+static size_t attn__recorded_before(const attn_record *r, size_t position)
+{
+    return position > r->first ? position - r->first : 0;
+}
+
+static attn_record *attn__record_of(const attn__watcher *w)
+{
+    return ((const attn__record_watcher *)(const void *)w)->record;
+}
+
+/* Does a feed of this span make the slot's activation? */
+static int attn__is_made(const attn_record *r, const attn__slot *slot, const attn__span *span)
+{
+    if (slot->layer >= 0)
+        return (size_t)slot->layer >= span->first_layer && (size_t)slot->layer < span->end_layer;
+    return slot->point < ATTN__HOOK_LN_FINAL ? span->embedded
+                                             : span->end_layer == r->model->config.n_layer;
+}
+
+/* Rows may join only if there is room, and no gap before them. */
+static attn_status attn__record_check(attn_ctx *ctx, const attn__watcher *w, const attn__span *span)
+{
+    const attn_record *r = attn__record_of(w);
+    const size_t before = attn__recorded_before(r, span->position);
+    const size_t after = attn__recorded_before(r, span->position + span->n_tokens);
+    size_t i, n_slots;
+    if (after > r->room) {
+        const size_t needed =
+            attn__points_bytes(&r->model->config, w->points, r->first, after, &n_slots);
+        return attn__fail(ctx, ATTN_E_SPACE,
+                          "the record has room for %llu positions from %llu on; to go on to "
+                          "position %llu it needs %llu bytes (attn_record_free lets the session go "
+                          "on without it)",
+                          ATTN__LLU(r->room), ATTN__LLU(r->first),
+                          ATTN__LLU(span->position + span->n_tokens - 1), ATTN__LLU(needed));
+    }
+    for (i = 0; i < r->n_slots; i++)
+        if (attn__is_made(r, &r->slots[i], span) && r->slots[i].held < before)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "the record has %llu positions of %s, so position %llu would leave a "
+                              "gap: rewind, and feed from there",
+                              ATTN__LLU(r->slots[i].held), r->slots[i].name.text,
+                              ATTN__LLU(before));
+    return ATTN_OK;
+}
+
+/* Before a feed: what it is about to overwrite, and all above, is gone. */
+static void attn__record_begin(attn__watcher *w, const attn__span *span)
+{
+    attn_record *r = attn__record_of(w);
+    const size_t before = attn__recorded_before(r, span->position);
+    size_t i;
+    for (i = 0; i < r->n_slots; i++) {
+        attn__slot *slot = &r->slots[i];
+        const int below = slot->layer >= 0
+                              ? (size_t)slot->layer < span->first_layer
+                              : slot->point < ATTN__HOOK_LN_FINAL && span->first_layer > 0;
+        slot->held = below || slot->held < before ? slot->held : before;
+        slot->n = slot->n < slot->held ? slot->n : slot->held;
+    }
+}
+
+/* After a feed: the new rows are there, and those that lie below it count again. */
+static void attn__record_end(attn__watcher *w, const attn__span *span)
+{
+    attn_record *r = attn__record_of(w);
+    const size_t after = attn__recorded_before(r, span->position + span->n_tokens);
+    size_t i;
+    for (i = 0; i < r->n_slots; i++) {
+        attn__slot *slot = &r->slots[i];
+        if (attn__is_made(r, slot, span))
+            slot->held = after;
+        slot->n = slot->held < after ? slot->held : after;
+    }
+}
+
+static void attn__record_truncate(attn__watcher *w, size_t length)
+{
+    attn_record *r = attn__record_of(w);
+    const size_t left = attn__recorded_before(r, length);
+    size_t i;
+    for (i = 0; i < r->n_slots; i++)
+        r->slots[i].n = r->slots[i].n < left ? r->slots[i].n : left;
+}
+
+/* One worker's share of rows over keys, [H, T, Tk]. Each row gets its later keys masked: the record
+ * then does not depend on how the text was cut. */
+static void attn__record_keys(const attn__worker *me, const attn_record *r, const attn__slot *slot,
+                              const attn__shown *shown)
+{
+    const attn_tensor *x = &shown->value;
+    const size_t n_rows = x->shape[1], n_keys = r->first + r->room;
+    const float masked = shown->point == ATTN__HOOK_SCORES ? -INFINITY : 0;
+    size_t i, last, key;
+    attn__share(me, x->shape[0] * n_rows, &i, &last);
+    for (; i < last; i++) {
+        const size_t head = i / n_rows, row = i % n_rows, position = shown->first + row;
+        const float *from =
+            (const float *)x->data + (ptrdiff_t)head * x->stride[0] + (ptrdiff_t)row * x->stride[1];
+        float *to;
+        if (position < r->first)
+            continue;
+        to = slot->data + (head * r->room + position - r->first) * n_keys;
+        memcpy(to, from, (position + 1) * sizeof(float));
+        for (key = position + 1; key < n_keys; key++)
+            to[key] = masked;
+    }
+}
+
+/* One worker's share of copying rows. */
+static int attn__record_rows(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
+{
+    const attn_record *r = attn__record_of(w);
+    const size_t index = (size_t)(1 + shown->layer) * ATTN__N_HOOKS + (size_t)shown->point;
+    const attn__slot *slot = &r->slots[r->slot_of[index] - 1];
+    const attn_tensor *x = &shown->value;
+    size_t i, last;
+    if (attn__is_over_keys(shown->point)) {
+        attn__record_keys(me, r, slot, shown);
+        return 0;
+    }
+    attn__share(me, x->shape[0] * slot->n_heads, &i, &last); /* [T, H, width], or H = 1 */
+    for (; i < last; i++) {
+        const size_t row = i / slot->n_heads, head = i % slot->n_heads;
+        const size_t position = shown->first + row;
+        ptrdiff_t at = (ptrdiff_t)row * x->stride[0];
+        if (position < r->first)
+            continue;
+        if (x->ndim == 3)
+            at += (ptrdiff_t)head * x->stride[1];
+        memcpy(slot->data + ((position - r->first) * slot->n_heads + head) * slot->width,
+               (const float *)x->data + at, slot->width * sizeof(float));
+    }
+    return 0;
+}
+
+static void attn__free_record(attn_record *record)
+{
+    attn__free(record->slots);
+    attn__free(record->slot_of);
+    attn__free(record);
+}
+
+/* The watcher goes; the numbers stay, unless the record was to go with it. */
+static void attn__record_detach(attn__watcher *w)
+{
+    attn_record *r = attn__record_of(w);
+    r->watcher = NULL;
+    if (r->is_freed)
+        attn__free_record(r);
+}
+
+static const attn__watcher_kind attn__records = {0,
+                                                 0,
+                                                 attn__record_check,
+                                                 attn__record_begin,
+                                                 attn__record_rows,
+                                                 attn__record_end,
+                                                 attn__record_truncate,
+                                                 attn__record_detach};
+
 /* Divides the caller's memory among the activations, in the order of the pass. */
 static void attn__place_slots(attn_record *r, const uint32_t *points, float *data)
 {
@@ -8652,13 +10616,35 @@ static void attn__place_slots(attn_record *r, const uint32_t *points, float *dat
             }
 }
 
+/* The slots of a record whose watcher has been made. */
+static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory, size_t bytes)
+{
+    const size_t n_layers = 1 + (size_t)r->model->config.n_layer;
+    const size_t needed =
+        attn__points_bytes(&r->model->config, r->watcher->points, r->first, r->room, &r->n_slots);
+    if (needed == 0)
+        return attn__fail(ctx, ATTN_E_MEMORY,
+                          "attn_record_new: %llu positions do not fit in memory",
+                          ATTN__LLU(r->room));
+    if (bytes < needed)
+        return attn__fail(ctx, ATTN_E_SPACE,
+                          "attn_record_new: %llu positions need %llu bytes of memory; %llu were "
+                          "given",
+                          ATTN__LLU(r->room), ATTN__LLU(needed), ATTN__LLU(bytes));
+    r->slots = (attn__slot *)attn__alloc(ctx, r->n_slots * sizeof *r->slots, "a record");
+    r->slot_of =
+        (uint32_t *)attn__alloc(ctx, n_layers * ATTN__N_HOOKS * sizeof *r->slot_of, "a record");
+    if (!r->slots || !r->slot_of)
+        return ATTN_E_MEMORY;
+    attn__place_slots(r, r->watcher->points, memory);
+    return ATTN_OK;
+}
+
 ATTN__DEF attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
                                       const attn_record_desc *desc, void *memory, size_t bytes)
 {
     attn_record_desc plan;
     attn_record *r;
-    attn__hook *hook = NULL;
-    size_t needed, n_layers;
     *record = NULL;
     if (attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan) !=
         ATTN_OK)
@@ -8672,77 +10658,44 @@ ATTN__DEF attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_
                           "attn_record_new: the session holds %llu positions already, so the first "
                           "to record cannot be %llu; rewind it, or set first",
                           ATTN__LLU(session->length), ATTN__LLU(plan.first));
-    if (attn__new_hook(ctx, "attn_record_new", session, plan.names, plan.n_names, &hook) != ATTN_OK)
-        return ctx->status;
     r = (attn_record *)attn__alloc(ctx, sizeof *r, "a record");
-    if (r) {
-        r->model = session->model;
-        r->first = plan.first;
-        r->room = plan.n_positions;
-        r->session = session;
-        r->hook = hook;
-        hook->record = r;
-        needed =
-            attn__points_bytes(&r->model->config, hook->points, r->first, r->room, &r->n_slots);
-        if (needed == 0) {
-            attn_record_free(r);
-            return attn__fail(ctx, ATTN_E_MEMORY,
-                              "attn_record_new: %llu positions do not fit in memory",
-                              ATTN__LLU(plan.n_positions));
-        }
-        if (bytes < needed) {
-            attn_record_free(r);
-            return attn__fail(ctx, ATTN_E_SPACE,
-                              "attn_record_new: %llu positions need %llu bytes of memory; %llu "
-                              "were given",
-                              ATTN__LLU(plan.n_positions), ATTN__LLU(needed), ATTN__LLU(bytes));
-        }
-        n_layers = 1 + (size_t)r->model->config.n_layer;
-        r->slots = (attn__slot *)attn__alloc(ctx, r->n_slots * sizeof *r->slots, "a record");
-        r->slot_of =
-            (uint32_t *)attn__alloc(ctx, n_layers * ATTN__N_HOOKS * sizeof *r->slot_of, "a record");
-    } else {
-        attn__unlink_hook(session, hook);
-        attn__fit_memory(ctx, session);
+    if (!r)
         return ATTN_E_MEMORY;
+    r->model = session->model;
+    r->first = plan.first;
+    r->room = plan.n_positions;
+    if (attn__new_watcher(ctx, "attn_record_new", &r->watcher, session, &attn__records,
+                          sizeof(attn__record_watcher), plan.names, plan.n_names) != ATTN_OK) {
+        attn__free(r);
+        return ctx->status;
     }
-    if (!r->slots || !r->slot_of) {
+    ((attn__record_watcher *)(void *)r->watcher)->record = r;
+    if (attn__make_slots(ctx, r, (float *)memory, bytes) != ATTN_OK) {
         attn_record_free(r);
-        return ATTN_E_MEMORY;
+        return ctx->status;
     }
-    attn__place_slots(r, hook->points, (float *)memory);
     *record = r;
     return ATTN_OK;
-}
-
-/* The numbers stay, and nothing joins them any more. */
-static void attn__forget_session(attn_record *record)
-{
-    record->session = NULL;
-    record->hook = NULL;
 }
 
 ATTN__DEF void attn_record_free(attn_record *record)
 {
     if (!record)
         return;
-    if (record->session) {
-        attn_session *s = record->session;
-        attn__unlink_hook(s, record->hook);
-        attn__fit_memory(&s->ctx, s); /* only gives back */
-    }
-    attn__free(record->slots);
-    attn__free(record->slot_of);
-    attn__free(record);
+    record->is_freed = 1;
+    if (record->watcher)
+        attn__remove_watcher(record->watcher); /* frees the record too, now or after the feed */
+    else
+        attn__free_record(record);
 }
 
 ATTN__DEF size_t attn_record_count(const attn_record *record)
 {
-    return record->n_slots;
+    return record ? record->n_slots : 0;
 }
 ATTN__DEF const char *attn_record_name(const attn_record *record, size_t index)
 {
-    return index < record->n_slots ? record->slots[index].name.text : NULL;
+    return record && index < record->n_slots ? record->slots[index].name.text : NULL;
 }
 
 static attn_tensor attn__slot_view(const attn_record *r, const attn__slot *slot)
@@ -8782,126 +10735,9 @@ ATTN__DEF attn_status attn_record_get(attn_ctx *ctx, const attn_record *record, 
         for (layer = 0; layer < (int)c->n_layer; layer++)
             if (strcmp(attn__name_of(point, layer).text, name) == 0)
                 return attn__fail(ctx, ATTN_E_NAME,
-                                  "attn_record_get: %s is not among what this record records",
+                                  "attn_record_get: %s is not among the activations of this record",
                                   name);
     return attn__no_such_name(ctx, "attn_record_get", c, name);
-}
-
-/* How many positions of a record come before this one of the session. */
-static size_t attn__recorded_before(const attn_record *r, size_t position)
-{
-    return position > r->first ? position - r->first : 0;
-}
-
-/* Which activations a pass over layers [first, end) makes. */
-static int attn__is_made(const attn_config *c, const attn__slot *slot, size_t first, size_t end,
-                         int embedded)
-{
-    if (slot->layer >= 0)
-        return (size_t)slot->layer >= first && (size_t)slot->layer < end;
-    return slot->point < ATTN__HOOK_LN_FINAL ? embedded : end == c->n_layer;
-}
-
-/* May these rows join? Only if there is room, and no gap before them. */
-static attn_status attn__check_record(attn_ctx *ctx, const attn_record *r, size_t position,
-                                      size_t n, size_t first, size_t end, int embedded)
-{
-    const attn_config *c = &r->model->config;
-    const size_t before = attn__recorded_before(r, position);
-    const size_t after = attn__recorded_before(r, position + n);
-    size_t i, n_slots;
-    if (after > r->room) {
-        const size_t needed = attn__points_bytes(c, r->hook->points, r->first, after, &n_slots);
-        return attn__fail(ctx, ATTN_E_SPACE,
-                          "the record has room for %llu positions from %llu on; to go on to "
-                          "position %llu it needs %llu bytes (attn_record_free lets the session go "
-                          "on without it)",
-                          ATTN__LLU(r->room), ATTN__LLU(r->first), ATTN__LLU(position + n - 1),
-                          ATTN__LLU(needed));
-    }
-    for (i = 0; i < r->n_slots; i++)
-        if (attn__is_made(c, &r->slots[i], first, end, embedded) && r->slots[i].held < before)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "the record has %llu positions of %s, so what comes at %llu would "
-                              "leave a gap: rewind, and feed from there",
-                              ATTN__LLU(r->slots[i].held), r->slots[i].name.text,
-                              ATTN__LLU(before));
-    return ATTN_OK;
-}
-
-/* Before a pass: what it is about to write over, and what lies above, is no longer there. */
-static void attn__record_begin(attn_record *r, size_t position, size_t first)
-{
-    const size_t before = attn__recorded_before(r, position);
-    size_t i;
-    for (i = 0; i < r->n_slots; i++) {
-        attn__slot *slot = &r->slots[i];
-        const int below = slot->layer >= 0 ? (size_t)slot->layer < first
-                                           : slot->point < ATTN__HOOK_LN_FINAL && first > 0;
-        slot->held = below || slot->held < before ? slot->held : before;
-        slot->n = slot->n < slot->held ? slot->n : slot->held;
-    }
-}
-
-/* After a pass: the new rows are there, and those that lie below it count again. */
-static void attn__record_end(attn_record *r, size_t position, size_t first, size_t end,
-                             int embedded)
-{
-    const size_t after = attn__recorded_before(r, position);
-    size_t i;
-    for (i = 0; i < r->n_slots; i++) {
-        attn__slot *slot = &r->slots[i];
-        if (attn__is_made(&r->model->config, slot, first, end, embedded))
-            slot->held = after;
-        slot->n = slot->held < after ? slot->held : after;
-    }
-}
-
-static void attn__record_rewind(attn_record *r, size_t position)
-{
-    const size_t left = attn__recorded_before(r, position);
-    size_t i;
-    for (i = 0; i < r->n_slots; i++)
-        r->slots[i].n = r->slots[i].n < left ? r->slots[i].n : left;
-}
-
-/* One worker's share of copying an activation whose first row is that of `position`. What is over
- * keys gets its later ones masked, so that its rows need no more when the text goes on. */
-static void attn__record_rows(const attn__worker *me, const attn_record *r, int point, int layer,
-                              size_t position, attn_tensor value)
-{
-    const attn__slot *slot =
-        &r->slots[r->slot_of[(size_t)(1 + layer) * ATTN__N_HOOKS + (size_t)point] - 1];
-    const float *from = (const float *)value.data;
-    size_t i, last, key;
-    if (attn__is_over_keys(point)) { /* [H, T, Tk] */
-        const size_t n_rows = value.shape[1], n_keys = r->first + r->room;
-        const float masked = point == ATTN__HOOK_SCORES ? -INFINITY : 0;
-        attn__share(me, value.shape[0] * n_rows, &i, &last);
-        for (; i < last; i++) {
-            const size_t head = i / n_rows, row = i % n_rows;
-            float *to;
-            if (position + row < r->first)
-                continue;
-            to = slot->data + (head * r->room + position + row - r->first) * n_keys;
-            memcpy(to, from + (ptrdiff_t)head * value.stride[0] + (ptrdiff_t)row * value.stride[1],
-                   value.shape[2] * sizeof(float));
-            for (key = value.shape[2]; key < n_keys; key++)
-                to[key] = masked;
-        }
-        return;
-    }
-    attn__share(me, value.shape[0] * slot->n_heads, &i, &last); /* [T, H, width], or H = 1 */
-    for (; i < last; i++) {
-        const size_t row = i / slot->n_heads, head = i % slot->n_heads;
-        ptrdiff_t at = (ptrdiff_t)row * value.stride[0];
-        if (position + row < r->first)
-            continue;
-        if (value.ndim == 3)
-            at += (ptrdiff_t)head * value.stride[1];
-        memcpy(slot->data + ((position + row - r->first) * slot->n_heads + head) * slot->width,
-               from + at, slot->width * sizeof(float));
-    }
 }
 
 /* ---- files of tensors ---- */
@@ -9290,27 +11126,47 @@ ATTN__DEF attn_status attn_record_save(attn_ctx *ctx, const attn_record *record,
 
 /* ---- edits ---- */
 
+typedef struct attn__edit_watcher {
+    attn__watcher base;
+    attn_edit edit; /* with its defaults filled in */
+    float *mean;    /* of ATTN_EDIT_MEAN, or NULL */
+} attn__edit_watcher;
+
 /* An activation, or the value for one, as [positions, heads, numbers]; a step of 0 repeats. */
 typedef struct attn__axes {
     size_t n[3];
     ptrdiff_t step[3];
 } attn__axes;
 
-static attn__axes attn__axes_of(attn_tensor x, int point)
+/* Where positions, heads and numbers lie in a tensor of 1 to 3 dimensions; -1: nowhere. A missing
+ * leading dimension is 1; if one head is edited, two dimensions are positions and numbers. */
+static attn__axes attn__axes_of(attn_tensor x, int point, int one_head)
 {
-    static const int plain[3] = {0, -1, 1}, heads[3] = {0, 1, 2}, keys[3] = {1, 0, 2};
-    const int *dims = ATTN__SEES_SCORES & ATTN__POINT(point) ? keys : x.ndim == 3 ? heads : plain;
+    static const int dims[5][3] = {{-1, -1, 0}, /* [numbers] */
+                                   {0, -1, 1},  /* [positions, numbers] */
+                                   {-1, 0, 1},  /* [heads, numbers] */
+                                   {0, 1, 2},   /* [positions, heads, numbers] */
+                                   {1, 0, 2}};  /* [heads, positions, keys] */
+    const int over_keys = (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
+    const int has_heads = (ATTN__HAS_HEADS & ATTN__POINT(point)) != 0;
+    const int *dim = x.ndim == 1   ? dims[0]
+                     : x.ndim == 2 ? dims[has_heads && !over_keys && !one_head ? 2 : 1]
+                                   : dims[over_keys ? 4 : 3];
     attn__axes axes;
-    int i, dim;
+    int i;
     for (i = 0; i < 3; i++) {
-        dim = x.ndim == 1 ? (i == 2 ? 0 : -1) : dims[i];
-        axes.n[i] = dim < 0 ? 1 : x.shape[dim];
-        axes.step[i] = dim < 0 || axes.n[i] == 1 ? 0 : x.stride[dim];
+        axes.n[i] = dim[i] < 0 ? 1 : x.shape[dim[i]];
+        axes.step[i] = dim[i] < 0 || axes.n[i] == 1 ? 0 : x.stride[dim[i]];
     }
     return axes;
 }
 
-/* Positions and heads that are there, and a value that fits; for one of the edit's activations. */
+static attn__axes attn__value_axes(const attn_edit *e, int point)
+{
+    return attn__axes_of(e->value, point, e->n_heads == 1);
+}
+
+/* Heads that are there, and a value that fits, for one of the edit's activations. */
 static attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s, const attn_edit *e,
                                     int point, int layer)
 {
@@ -9327,123 +11183,110 @@ static attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s, const 
                           ATTN__LLU(has_heads ? n_heads : 0));
     if (e->kind == ATTN_EDIT_ZERO)
         return ATTN_OK;
-    if (e->value.ndim == 0 || e->value.dtype != ATTN_F32)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_hook_edit: the value for %s is no f32 tensor%s%s", name.text,
-                          e->value.error ? ": " : "", e->value.error ? e->value.error : "");
     if (over_keys && e->kind == ATTN_EDIT_MEAN)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_hook_edit: %s has other keys at every position, so it has no mean",
                           name.text);
-    v = attn__axes_of(e->value, point);
-    if ((e->value.ndim != 1 && e->value.ndim != (has_heads ? 3 : 2)) ||
+    v = attn__value_axes(e, point);
+    if (e->value.ndim > (has_heads ? 3 : 2) ||
         (over_keys ? v.n[2] == 0 : v.n[2] != 1 && v.n[2] != width) ||
         (v.n[1] != 1 && v.n[1] != heads) || v.n[0] == 0 ||
-        (v.n[0] != 1 && e->n_positions > 0 && v.n[0] != e->n_positions &&
-         e->kind != ATTN_EDIT_MEAN))
+        (v.n[0] != 1 && v.n[0] != e->n_positions && e->kind != ATTN_EDIT_MEAN))
         return attn__fail(ctx, ATTN_E_SHAPE,
                           "attn_hook_edit: the value for %s has shape %s; expected %llu positions%s"
-                          ", %llu heads, %llu numbers, or 1 of each, or [numbers]",
+                          ", %llu heads, %llu numbers, or 1 of each; leading ones may be missing",
                           name.text, attn__show(attn__shape_of(&e->value)).text,
-                          ATTN__LLU(e->n_positions ? e->n_positions : v.n[0]),
-                          over_keys ? " (after the heads)" : "", ATTN__LLU(heads),
-                          ATTN__LLU(over_keys ? v.n[2] : width));
+                          ATTN__LLU(e->n_positions), over_keys ? " (after the heads)" : "",
+                          ATTN__LLU(heads), ATTN__LLU(over_keys ? v.n[2] : width));
     return ATTN_OK;
 }
 
 /* [1, heads, numbers] or [1, numbers]: sums over positions in double, rounded once. */
-static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__hook *hook)
+static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *hook, int point)
 {
     attn_tensor *value = &hook->edit.value;
-    const size_t n = value->shape[0], heads = value->ndim == 3 ? value->shape[1] : 1;
-    const size_t width = value->shape[value->ndim - 1];
+    const attn__axes v = attn__value_axes(&hook->edit, point);
+    const float *data = (const float *)value->data;
     size_t row, head, k;
-    if (value->ndim == 1)
+    if (v.n[0] == 1)
         return ATTN_OK;
-    hook->mean = (float *)attn__alloc(ctx, heads * width * sizeof(float), "a mean");
+    hook->mean = (float *)attn__alloc(ctx, v.n[1] * v.n[2] * sizeof(float), "a mean");
     if (!hook->mean)
         return ATTN_E_MEMORY;
-    for (head = 0; head < heads; head++)
-        for (k = 0; k < width; k++) {
+    for (head = 0; head < v.n[1]; head++)
+        for (k = 0; k < v.n[2]; k++) {
             double sum = 0;
-            for (row = 0; row < n; row++)
-                sum += value->ndim == 3 ? attn_get(*value, row, head, k, 0)
-                                        : attn_get(*value, row, k, 0, 0);
-            hook->mean[head * width + k] = (float)(sum / (double)n);
+            for (row = 0; row < v.n[0]; row++)
+                sum += (double)data[(ptrdiff_t)row * v.step[0] + (ptrdiff_t)head * v.step[1] +
+                                    (ptrdiff_t)k * v.step[2]];
+            hook->mean[head * v.n[2] + k] = (float)(sum / (double)v.n[0]);
         }
-    *value = attn_borrow(hook->mean, ATTN_F32,
-                         value->ndim == 3 ? attn_shape3(1, heads, width) : attn_shape2(1, width));
+    *value =
+        attn_borrow(hook->mean, ATTN_F32,
+                    value->ndim == 3 ? attn_shape3(1, v.n[1], v.n[2]) : attn_shape2(1, v.n[2]));
     return ATTN_OK;
 }
 
-static attn_status attn__prepare_edit(attn_ctx *ctx, attn_session *s, attn__hook *hook,
-                                      const attn_edit *edit)
+/* Fills in the positions, 0 standing for as many as the value has (SET, ADD), else for all from the
+ * first on. */
+static attn_status attn__edit_positions(attn_ctx *ctx, const attn_session *s, attn_edit *e,
+                                        int point)
 {
-    attn_edit *e = &hook->edit;
-    const int layers = (int)s->model->config.n_layer,
-              has_rows = edit->kind == ATTN_EDIT_SET || edit->kind == ATTN_EDIT_ADD;
-    int layer, point;
-    *e = *edit;
-    if (edit->kind != ATTN_EDIT_ZERO && edit->value.ndim != 0 &&
-        attn__need_any(ctx, "attn_hook_edit", "the value", &edit->value) != ATTN_OK)
-        return ctx->status;
-    if (e->position >= s->capacity || e->n_positions > s->capacity - e->position)
+    const int has_rows = e->kind == ATTN_EDIT_SET || e->kind == ATTN_EDIT_ADD;
+    const size_t room = e->position < s->capacity ? s->capacity - e->position : 0;
+    if (e->n_positions == 0 && has_rows && attn__value_axes(e, point).n[0] > 1)
+        e->n_positions = attn__value_axes(e, point).n[0];
+    if (room == 0 || e->n_positions > room)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_hook_edit: %llu positions from %llu on; the session has room for "
                           "%llu",
                           ATTN__LLU(e->n_positions), ATTN__LLU(e->position),
                           ATTN__LLU(s->capacity));
-    for (layer = -1; layer < layers; layer++) /* as many positions as the value has, unless told */
-        for (point = 0; point < ATTN__N_HOOKS && has_rows && edit->n_positions == 0; point++)
-            if (hook->points[1 + layer] & ATTN__POINT(point)) {
-                const size_t n = attn__axes_of(e->value, point).n[0];
-                e->n_positions = n > 1 ? n : e->n_positions;
-            }
-    for (layer = -1; layer < layers; layer++)
-        for (point = 0; point < ATTN__N_HOOKS; point++)
-            if ((hook->points[1 + layer] & ATTN__POINT(point)) &&
-                attn__check_edit(ctx, s, e, point, layer) != ATTN_OK)
-                return ctx->status;
-    if (e->kind == ATTN_EDIT_MEAN && attn__mean_over_positions(ctx, hook) != ATTN_OK)
-        return ctx->status;
-    if (e->n_positions == 0 || e->n_positions > s->capacity - e->position)
-        e->n_positions = s->capacity - e->position;
+    if (e->n_positions == 0)
+        e->n_positions = room;
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_hook_edit(attn_ctx *ctx, attn_session *session, const attn_edit *edit)
+/* Checks an edit against every activation that its name matches, and completes it. */
+static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
 {
-    attn__hook *hook = NULL;
-    attn_status status;
-    if (!session || !edit || !edit->name)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no %s was given",
-                          !session ? "session"
-                          : !edit  ? "edit"
-                                   : "name");
-    if ((unsigned)edit->kind > ATTN_EDIT_ADD)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no kind of edit has number %u",
-                          (unsigned)edit->kind);
-    if (attn__new_hook(ctx, "attn_hook_edit", session, &edit->name, 1, &hook) != ATTN_OK)
-        return ctx->status;
-    status = attn__prepare_edit(ctx, session, hook, edit);
-    if (status != ATTN_OK) {
-        attn__unlink_hook(session, hook);
-        attn__fit_memory(&session->ctx, session); /* only gives back */
+    attn_edit *e = &hook->edit;
+    const attn_session *s = hook->base.session;
+    const size_t n_positions = e->n_positions;
+    int layer, point, any = -1;
+    if (e->kind != ATTN_EDIT_ZERO) {
+        if (attn__need_any(ctx, "attn_hook_edit", "the value", &e->value) != ATTN_OK)
+            return ctx->status;
+        if (e->value.dtype != ATTN_F32)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_hook_edit: the value holds type %d; expected ATTN_F32",
+                              (int)e->value.dtype);
     }
-    return status;
+    if (e->factor == 0)
+        e->factor = 1;
+    for (layer = -1; layer < (int)s->model->config.n_layer; layer++)
+        for (point = 0; point < ATTN__N_HOOKS; point++)
+            if (hook->base.points[1 + layer] & ATTN__POINT(point)) {
+                any = point;
+                e->n_positions = n_positions;
+                if (attn__edit_positions(ctx, s, e, point) ||
+                    attn__check_edit(ctx, s, e, point, layer))
+                    return ctx->status;
+            }
+    return e->kind == ATTN_EDIT_MEAN ? attn__mean_over_positions(ctx, hook, any) : ATTN_OK;
 }
 
 /* Has the value a number for each key that a feed will bring to positions it edits? */
-static attn_status attn__check_keys(attn_ctx *ctx, const attn_session *s, const attn__hook *hook,
-                                    size_t until)
+static attn_status attn__edit_check(attn_ctx *ctx, const attn__watcher *w, const attn__span *span)
 {
-    const attn_edit *e = &hook->edit;
+    const attn_edit *e = &((const attn__edit_watcher *)(const void *)w)->edit;
+    const size_t until = span->position + span->n_tokens;
     int layer;
-    if (e->kind == ATTN_EDIT_ZERO || s->length >= e->position + e->n_positions ||
+    if (e->kind == ATTN_EDIT_ZERO || span->position >= e->position + e->n_positions ||
         until <= e->position)
         return ATTN_OK;
-    for (layer = 0; layer < (int)s->model->config.n_layer; layer++)
-        if (hook->points[1 + layer] & ATTN__SEES_SCORES) {
+    for (layer = 0; layer < (int)w->session->model->config.n_layer; layer++)
+        if (w->points[1 + layer] & ATTN__SEES_SCORES) {
             const size_t n_keys = e->value.shape[e->value.ndim - 1];
             if (n_keys > 1 && n_keys < until)
                 return attn__fail(ctx, ATTN_E_SHAPE,
@@ -9454,1230 +11297,76 @@ static attn_status attn__check_keys(attn_ctx *ctx, const attn_session *s, const 
     return ATTN_OK;
 }
 
-/* One worker's share of an edit: the positions of an activation, whose first row is `first`. */
-static void attn__apply_edit(const attn__worker *me, const attn_edit *e, int point, size_t first,
-                             attn_tensor value)
+/* x [n] becomes 0, or v, or x + v * factor; v NULL for 0. */
+static void attn__edit_row(const attn_edit *e, float *x, ptrdiff_t step, const float *v,
+                           ptrdiff_t v_step, size_t n)
 {
-    const attn__axes to = attn__axes_of(value, point);
-    const attn__axes from = attn__axes_of(e->kind == ATTN_EDIT_ZERO ? value : e->value, point);
+    size_t k;
+    for (k = 0; k < n; k++, x += step, v = v ? v + v_step : NULL)
+        *x = !v ? 0 : e->kind == ATTN_EDIT_ADD ? attn__fmaf(*v, e->factor, *x) : *v;
+}
+
+/* One worker's share of an edit. Of what is over keys, only the keys that a query sees. */
+static int attn__edit_rows(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
+{
+    const attn_edit *e = &((const attn__edit_watcher *)(const void *)w)->edit;
+    const int is_zero = e->kind == ATTN_EDIT_ZERO;
+    const attn__axes to = attn__axes_of(shown->value, shown->point, 0);
+    const attn__axes from = is_zero ? to : attn__value_axes(e, shown->point);
     const size_t heads = e->n_heads ? e->n_heads : to.n[1] - e->head;
-    size_t row, last, head, k;
+    size_t row, last, head;
     attn__share(me, to.n[0], &row, &last);
     for (; row < last; row++) {
-        const size_t at = first + row - e->position; /* wraps around for those before */
-        if (first + row < e->position || at >= e->n_positions)
+        const size_t position = shown->first + row, at = position - e->position;
+        const size_t n = attn__is_over_keys(shown->point) ? position + 1 : to.n[2];
+        if (position < e->position || at >= e->n_positions)
             continue;
         for (head = 0; head < heads; head++) {
-            float *x = (float *)value.data + (ptrdiff_t)row * to.step[0] +
+            float *x = (float *)shown->value.data + (ptrdiff_t)row * to.step[0] +
                        (ptrdiff_t)(e->head + head) * to.step[1];
-            const float *v = (const float *)e->value.data;
-            if (e->kind == ATTN_EDIT_ZERO) {
-                for (k = 0; k < to.n[2]; k++)
-                    x[(ptrdiff_t)k * to.step[2]] = 0;
-                continue;
-            }
-            v += (ptrdiff_t)at * from.step[0] + (ptrdiff_t)head * from.step[1];
-            for (k = 0; k < to.n[2]; k++) {
-                float *number = x + (ptrdiff_t)k * to.step[2];
-                const float new_one = v[(ptrdiff_t)k * from.step[2]];
-                *number =
-                    e->kind == ATTN_EDIT_ADD ? attn__fmaf(new_one, e->factor, *number) : new_one;
-            }
+            const float *v = is_zero ? NULL
+                                     : (const float *)e->value.data + (ptrdiff_t)at * from.step[0] +
+                                           (ptrdiff_t)head * from.step[1];
+            attn__edit_row(e, x, to.step[2], v, from.step[2], n);
         }
     }
-}
-
-/* >>model =======================================================================================
- * THE FORWARD PASS. R rows of activations, from one or several sequences; C = d_model, F = d_mlp,
- * H heads of d. All workers run attn__forward side by side, each on its share of every step. */
-
-typedef struct attn__pass {
-    const attn_model *model;
-    const attn__kernels *kernels;
-    attn_session *s;       /* whose scratch memory this pass uses */
-    attn_feed_item *items; /* whose session->first_row, n_rows say which rows are theirs */
-    size_t n_items;
-    size_t first_layer, end_layer;
-    size_t n_rows, wide; /* R; the stride of rows of C, a little above C */
-    int watched;         /* some session has hooks: without them, all of this costs a comparison */
-    int stopped;         /* a hook asked to stop */
-    attn__hook_name stopped_at;
-} attn__pass;
-
-/* The session's part of an activation: [T, C], [T, H, d], [H, T, Tk], [T, F] or [T, 1]. */
-static attn_tensor attn__activation_view(const attn__pass *p, const attn_session *of, int point)
-{
-    const attn_config *c = &p->model->config;
-    const size_t qkv_stride = attn__stride(3 * (size_t)c->d_model);
-    const size_t n = of->n_rows, n_keys = of->length + of->fed + n;
-    float *base = p->s->resid;
-    size_t width = c->d_model, stride = p->wide, heads = 0;
-    attn_tensor t;
-    switch (point) {
-    case ATTN__HOOK_ATTN_IN:
-    case ATTN__HOOK_Q_INPUT:
-    case ATTN__HOOK_K_INPUT:
-    case ATTN__HOOK_V_INPUT:
-    case ATTN__HOOK_RESULT:
-        t = attn_borrow(point == ATTN__HOOK_ATTN_IN ? of->heads_before : of->heads, ATTN_F32,
-                        attn_shape3(n, c->n_head, c->d_model));
-        t.stride[1] = (ptrdiff_t)p->wide;
-        t.stride[0] = (ptrdiff_t)(p->wide * c->n_head);
-        return t;
-    case ATTN__HOOK_LN_FINAL:
-    case ATTN__HOOK_LN1:
-    case ATTN__HOOK_LN2:
-        base = p->s->scale, width = stride = 1;
-        break;
-    case ATTN__HOOK_Q:
-    case ATTN__HOOK_K:
-    case ATTN__HOOK_V:
-        base = p->s->qkv + (size_t)(point - ATTN__HOOK_Q) * c->d_model;
-        stride = qkv_stride, heads = c->n_head;
-        break;
-    case ATTN__HOOK_Z:
-        base = p->s->z, heads = c->n_head;
-        break;
-    case ATTN__HOOK_MLP_PRE:
-    case ATTN__HOOK_MLP_POST:
-        base = p->s->mlp, width = c->d_mlp, stride = attn__stride(c->d_mlp);
-        break;
-    case ATTN__HOOK_EMBED:
-    case ATTN__HOOK_RESID_PRE:
-    case ATTN__HOOK_RESID_MID:
-    case ATTN__HOOK_RESID_POST:
-        break;
-    case ATTN__HOOK_SCORES:
-    case ATTN__HOOK_PATTERN:
-        t = attn_borrow(of->scores, ATTN_F32, attn_shape3(c->n_head, n, n_keys));
-        t.stride[1] = (ptrdiff_t)attn__round_up(n_keys, 16);
-        t.stride[0] = t.stride[1] * (ptrdiff_t)n;
-        return t;
-    default:
-        base = p->s->normed;
-        break; /* what is normalized, or added to the residual stream; or a copy of it */
-    }
-    base += of->first_row * stride;
-    if (heads > 0) {
-        t = attn_borrow(base, ATTN_F32, attn_shape3(n, heads, c->d_head));
-    } else {
-        t = attn_borrow(base, ATTN_F32, attn_shape2(n, width));
-    }
-    t.stride[0] = (ptrdiff_t)stride;
-    return t;
-}
-
-static int attn__anyone_wants(const attn__pass *p, uint32_t points, int layer)
-{
-    size_t i;
-    for (i = 0; i < p->n_items && p->watched; i++)
-        if (p->items[i].session->n_rows > 0 && attn__wants(p->items[i].session, points, layer))
-            return 1;
     return 0;
 }
 
-static void attn__call_hook(attn__pass *p, const attn__hook *hook, attn_session *of, int point,
-                            int layer)
+static void attn__edit_free(attn__watcher *w)
 {
-    const attn__hook_name name = attn__name_of(point, layer);
-    attn_activation a;
-    a.name = name.text;
-    a.layer = layer;
-    a.session = of;
-    a.first = of->length + of->fed;
-    a.value = attn__activation_view(p, of, point);
-    if (hook->fn(&a, hook->user) != 0) {
-        p->stopped = 1;
-        p->stopped_at = name;
-    }
+    attn__free(((attn__edit_watcher *)(void *)w)->mean);
 }
 
-/* Shows an activation to the hooks of every session in the pass. The workers meet before each of
- * them, so that it finds what all have made, and after the last. */
-static void attn__visit(const attn__worker *me, attn__pass *p, int point, int layer)
+static const attn__watcher_kind attn__edits = {1,    0,    attn__edit_check, NULL, attn__edit_rows,
+                                               NULL, NULL, attn__edit_free};
+
+ATTN__DEF attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
+                                     const attn_edit *edit)
 {
-    const attn__hook *hook;
-    size_t i;
-    if (!attn__anyone_wants(p, ATTN__POINT(point), layer))
-        return;
-    for (i = 0; i < p->n_items; i++) {
-        attn_session *of = p->items[i].session;
-        for (hook = of->n_rows ? of->hooks : NULL; hook; hook = hook->next) {
-            if (!(hook->points[1 + layer] & ATTN__POINT(point)))
-                continue;
-            attn__barrier(me);
-            if (hook->record)
-                attn__record_rows(me, hook->record, point, layer, of->length + of->fed,
-                                  attn__activation_view(p, of, point));
-            else if (hook->edit.name)
-                attn__apply_edit(me, &hook->edit, point, of->length + of->fed,
-                                 attn__activation_view(p, of, point));
-            else if (me->id == 0 && !p->stopped)
-                attn__call_hook(p, hook, of, point, layer);
-        }
-    }
-    attn__barrier(me);
-}
-
-/* resid = W_E[token], normed = W_pos[position], resid = resid + normed */
-static void attn__embed(const attn__worker *me, attn__pass *p)
-{
-    const size_t width = p->model->config.d_model;
-    size_t i, row, k, first, last;
-    attn__share(me, p->n_rows, &first, &last);
-    for (i = 0; i < p->n_items; i++) {
-        const attn_session *of = p->items[i].session;
-        for (row = 0; row < of->n_rows; row++) {
-            const size_t at = of->first_row + row, position = of->length + of->fed + row;
-            const size_t token = (size_t)of->tokens[position];
-            if (at < first || at >= last)
-                continue;
-            for (k = 0; k < width; k++)
-                p->s->resid[at * p->wide + k] = attn__panels_get(&p->model->w_e, k, token);
-            memcpy(p->s->normed + at * p->wide, p->model->w_pos + position * width,
-                   width * sizeof(float));
-        }
-    }
-    attn__visit(me, p, ATTN__HOOK_EMBED, -1);
-    attn__visit(me, p, ATTN__HOOK_POS_EMBED, -1);
-}
-
-/* The streams that items bring along, or take away, are dense: [n_tokens, C]. A worker takes rows.
- */
-static void attn__enter(const attn__worker *me, attn__pass *p)
-{
-    const size_t width = p->model->config.d_model;
-    size_t i, row, last;
-    for (i = 0; i < p->n_items; i++) {
-        const attn_session *of = p->items[i].session;
-        attn__share(me, of->n_rows, &row, &last);
-        for (; row < last; row++)
-            memcpy(p->s->resid + (of->first_row + row) * p->wide,
-                   p->items[i].resid + (of->fed + row) * width, width * sizeof(float));
-    }
-    attn__barrier(me);
-}
-
-static void attn__leave(const attn__worker *me, attn__pass *p)
-{
-    const size_t width = p->model->config.d_model;
-    size_t i, row, last;
-    for (i = 0; i < p->n_items; i++) {
-        const attn_session *of = p->items[i].session;
-        attn__share(me, p->items[i].resid_out ? of->n_rows : 0, &row, &last);
-        for (; row < last; row++)
-            memcpy(p->items[i].resid_out + (of->fed + row) * width,
-                   p->s->resid + (of->first_row + row) * p->wide, width * sizeof(float));
-    }
-}
-
-/* resid += normed, where `normed` holds what a sublayer wants to add */
-static void attn__accumulate(const attn__worker *me, attn__pass *p)
-{
-    size_t first, last;
-    attn__share(me, p->n_rows * p->wide / 16, &first, &last);
-    if (last > first)
-        p->kernels->binary(ATTN__ADD, p->s->resid + first * 16, p->s->resid + first * 16,
-                           p->s->normed + first * 16, (last - first) * 16);
-    attn__barrier(me);
-}
-
-/* normed = (in - mean) / scale * w + b,  scale = sqrt(variance + eps); in [R, C] may be normed */
-static void attn__layernorm(const attn__worker *me, attn__pass *p, int point, int layer,
-                            const float *in, const float *w, const float *b)
-{
-    const size_t width = p->model->config.d_model;
-    attn_session *s = p->s;
-    size_t row, first, last;
-    attn__share(me, p->n_rows, &first, &last);
-    for (row = first; row < last; row++)
-        attn__moments(p->kernels, in + row * p->wide, width, p->model->config.ln_eps, &s->mean[row],
-                      &s->scale[row]);
-    attn__visit(me, p, point, layer);
-    for (row = first; row < last; row++)
-        p->kernels->normalize(s->normed + row * p->wide, in + row * p->wide, s->mean[row],
-                              s->scale[row], width);
-    attn__visit(me, p, point + 1, layer);
-    for (row = first; row < last; row++)
-        p->kernels->affine(s->normed + row * p->wide, s->normed + row * p->wide, w, b, width);
-    attn__visit(me, p, point + 2, layer);
-    attn__barrier(me);
-}
-
-/* out [rows, n_out] = in [rows, n_in] · w + bias */
-static void attn__project(const attn__worker *me, const attn__pass *p, float *out,
-                          size_t out_stride, const float *in, size_t in_stride, size_t rows,
-                          const attn__panels *w, const float *bias)
-{
-    attn__matmul_job job;
-    memset(&job, 0, sizeof job);
-    job.in = in;
-    job.in_stride = (ptrdiff_t)in_stride;
-    job.in_step = 1;
-    job.w = *w;
-    job.bias = bias;
-    job.out = out;
-    job.out_stride = out_stride;
-    job.rows = rows;
-    attn__matmul(me, p->kernels, &job, p->s->scratch + (size_t)me->id * p->s->scratch_size);
-    attn__barrier(me);
-}
-
-/* ---- opt-in points: made only while a hook wants them ---- */
-
-/* q (part 0), k (1) or v (2) of one head, for rows [row, end) of a session, at most a tile of them,
- * whose inputs stand normalized in `heads`: the head's columns of W_QKV, with the columns beside
- * them that lie in the same panels. */
-static void attn__project_head(const attn__worker *me, const attn__pass *p, const attn_session *of,
-                               int layer, int part, size_t head, size_t row, size_t end)
-{
-    const attn_config *c = &p->model->config;
-    const attn__layer *l = &p->model->layers[layer];
-    const size_t d = c->d_head, stride = attn__stride(3 * (size_t)c->d_model);
-    const size_t column = (size_t)part * c->d_model + head * d, first = column / 16 * 16;
-    float *pack = p->s->scratch + (size_t)me->id * p->s->scratch_size, *tile = pack + ATTN__PACK;
-    attn__matmul_job job;
-    size_t i;
-    memset(&job, 0, sizeof job);
-    job.in = of->heads + (row * c->n_head + head) * p->wide;
-    job.in_stride = (ptrdiff_t)(c->n_head * p->wide);
-    job.in_step = 1;
-    job.w = l->w_qkv;
-    job.w.data = (const unsigned char *)job.w.data + first / 16 * job.w.stride;
-    job.w.n_out = column + d - first;
-    job.bias = l->b_qkv + first;
-    job.out = tile;
-    job.out_stride = attn__round_up(d, 16) + 16; /* the scratch memory has room for that */
-    job.rows = end - row;
-    p->kernels->matmul(&job, 0, job.rows, 0, (job.w.n_out + 15) / 16, pack);
-    for (i = 0; i < job.rows; i++)
-        memcpy(p->s->qkv + (of->first_row + row + i) * stride + column,
-               tile + i * job.out_stride + column - first, d * sizeof(float));
-}
-
-/* layernorm1 in place of the rows from `row` on whose copy for this head differs from the stream;
- * stops at the first that does not, at `last`, or where a tile is full. Gives where. */
-static size_t attn__changed_rows(const attn__pass *p, const attn_session *of, int layer,
-                                 size_t head, size_t row, size_t last)
-{
-    const attn_config *c = &p->model->config;
-    const attn__layer *l = &p->model->layers[layer];
-    const size_t end = last - row < ATTN__QUERIES ? last : row + ATTN__QUERIES;
-    float mean, scale;
-    for (; row < end; row++) {
-        float *copy = of->heads + (row * c->n_head + head) * p->wide;
-        if (memcmp(copy, p->s->resid + (of->first_row + row) * p->wide,
-                   c->d_model * sizeof(float)) == 0)
-            break;
-        attn__moments(p->kernels, copy, c->d_model, c->ln_eps, &mean, &scale);
-        p->kernels->normalize(copy, copy, mean, scale, c->d_model);
-        p->kernels->affine(copy, copy, l->ln1_w, l->ln1_b, c->d_model);
-    }
-    return row;
-}
-
-/* This worker's rows of a session, if its hooks want one of the points in this layer; else none. */
-static void attn__wanted_share(const attn__worker *me, const attn_session *of, uint32_t points,
-                               int layer, size_t *first, size_t *last)
-{
-    attn__share(me, attn__wants(of, points, layer) ? of->n_rows : 0, first, last);
-}
-
-/* The residual stream that enters ln1, a copy for each head: hook_attn_in [T, H, C], and of that a
- * copy for the queries, the keys and the values each. A head whose copy of a row was changed gets
- * the q, k or v of layernorm1(copy); all others keep theirs, to the bit. */
-static void attn__split(const attn__worker *me, attn__pass *p, int layer)
-{
-    const attn_config *c = &p->model->config;
-    const size_t block = c->n_head * p->wide;
-    size_t i, row, first, last, head, end;
-    int part;
-    if (!attn__anyone_wants(p, ATTN__SEES_INPUTS, layer))
-        return;
-    for (i = 0; i < p->n_items; i++) {
-        const attn_session *of = p->items[i].session;
-        attn__wanted_share(me, of, ATTN__SEES_INPUTS, layer, &first, &last);
-        for (row = first; row < last; row++)
-            for (head = 0; head < c->n_head; head++)
-                memcpy(of->heads_before + (row * c->n_head + head) * p->wide,
-                       p->s->resid + (of->first_row + row) * p->wide, p->wide * sizeof(float));
-    }
-    attn__visit(me, p, ATTN__HOOK_ATTN_IN, layer);
-    for (part = 0; part < 3; part++) { /* q, k, v */
-        for (i = 0; i < p->n_items; i++) {
-            const attn_session *of = p->items[i].session;
-            attn__wanted_share(me, of, ATTN__SEES_INPUTS, layer, &first, &last);
-            if (last > first)
-                memcpy(of->heads + first * block, of->heads_before + first * block,
-                       (last - first) * block * sizeof(float));
-        }
-        attn__visit(me, p, ATTN__HOOK_Q_INPUT + part, layer);
-        for (i = 0; i < p->n_items; i++) {
-            const attn_session *of = p->items[i].session;
-            attn__wanted_share(me, of, ATTN__SEES_INPUTS, layer, &first, &last);
-            for (head = 0; head < c->n_head; head++)
-                for (row = first; row<last; row = end> row ? end : row + 1) {
-                    end = attn__changed_rows(p, of, layer, head, row, last);
-                    if (end > row)
-                        attn__project_head(me, p, of, layer, part, head, row, end);
-                }
-        }
-    }
-    attn__barrier(me);
-}
-
-/* result [rows of one head, C] = z [rows, d] · W_O [d, C], for rows [row, last) of a session. The
- * head's rows of W_O begin anywhere; where weights come in blocks of 64, z gets zeros around it. */
-static void attn__head_result(const attn__worker *me, const attn__pass *p, const attn_session *of,
-                              int layer, size_t head, size_t row, size_t last)
-{
-    const attn_config *c = &p->model->config;
-    const attn__panels *w_o = &p->model->layers[layer].w_o;
-    const size_t d = c->d_head, block = attn__is_quantized(w_o->dtype) ? 64 : 1;
-    const size_t from = head * d / block * block, until = attn__round_up(head * d + d, block);
-    const size_t span = (until < c->d_model ? until : c->d_model) - from;
-    float *pack = p->s->scratch + (size_t)me->id * p->s->scratch_size, *tile = pack + ATTN__PACK;
-    const size_t most = (p->s->scratch_size - ATTN__PACK) / span;
-    attn__matmul_job job;
-    size_t i;
-    memset(&job, 0, sizeof job);
-    job.in = tile;
-    job.in_stride = (ptrdiff_t)span;
-    job.in_step = 1;
-    job.w = *w_o;
-    job.w.data = (const unsigned char *)job.w.data + attn__line_of(w_o->dtype, from);
-    job.w.n_in = span;
-    job.out_stride = c->n_head * p->wide;
-    for (; row < last; row += job.rows) {
-        job.rows = last - row < most ? last - row : most;
-        job.out = of->heads + (row * c->n_head + head) * p->wide;
-        memset(tile, 0, job.rows * span * sizeof(float));
-        for (i = 0; i < job.rows; i++)
-            memcpy(tile + i * span + head * d - from,
-                   p->s->z + (of->first_row + row + i) * p->wide + head * d, d * sizeof(float));
-        p->kernels->matmul(&job, 0, job.rows, 0, (c->d_model + 15) / 16, pack);
-    }
-}
-
-/* What each head adds to the residual stream: result [T, H, C] = z [T, h, d] · W_O [h, d, C], of
- * which attn_out is the sum over heads, plus b_O. attn_out was made in one matmul already; only
- * rows in which a hook changed a result are summed from them, so that reading changes no bit. */
-static void attn__results(const attn__worker *me, attn__pass *p, int layer)
-{
-    const attn_config *c = &p->model->config;
-    const size_t block = c->n_head * p->wide;
-    const uint32_t wanted = ATTN__POINT(ATTN__HOOK_RESULT);
-    size_t i, row, first, last, head;
-    if (!attn__anyone_wants(p, wanted, layer))
-        return;
-    for (i = 0; i < p->n_items; i++) {
-        const attn_session *of = p->items[i].session;
-        attn__wanted_share(me, of, wanted, layer, &first, &last);
-        for (head = 0; head < c->n_head; head++)
-            attn__head_result(me, p, of, layer, head, first, last);
-        if (last > first)
-            memcpy(of->heads_before + first * block, of->heads + first * block,
-                   (last - first) * block * sizeof(float));
-    }
-    attn__visit(me, p, ATTN__HOOK_RESULT, layer);
-    for (i = 0; i < p->n_items; i++) {
-        const attn_session *of = p->items[i].session;
-        attn__wanted_share(me, of, wanted, layer, &first, &last);
-        for (row = first; row < last; row++) {
-            const float *results = of->heads + row * block;
-            float *sum = p->s->normed + (of->first_row + row) * p->wide;
-            if (memcmp(results, of->heads_before + row * block, block * sizeof(float)) == 0)
-                continue;
-            memcpy(sum, results, c->d_model * sizeof(float));
-            for (head = 1; head < c->n_head; head++)
-                p->kernels->binary(ATTN__ADD, sum, sum, results + head * p->wide, c->d_model);
-            p->kernels->binary(ATTN__ADD, sum, sum, p->model->layers[layer].b_o, c->d_model);
-        }
-    }
-    attn__barrier(me);
-}
-
-/* What enters ln2 [R, C]: the residual stream, or a copy of it that hooks saw and may have changed;
- * either way the stream itself goes on past the MLP unchanged. */
-static const float *attn__mlp_in(const attn__worker *me, attn__pass *p, int layer)
-{
-    size_t first, last;
-    if (!attn__anyone_wants(p, ATTN__POINT(ATTN__HOOK_MLP_IN), layer))
-        return p->s->resid;
-    attn__share(me, p->n_rows, &first, &last);
-    memcpy(p->s->normed + first * p->wide, p->s->resid + first * p->wide,
-           (last - first) * p->wide * sizeof(float));
-    attn__visit(me, p, ATTN__HOOK_MLP_IN, layer);
-    return p->s->normed;
-}
-
-/* Where dimension j of a key or value lies in the cache, head = layer * n_head + head of the layer.
- * The next position's value and the next dimension's key lie 16 numbers on. */
-static void *attn__cached(const attn_session *s, attn_cache_part part, size_t head, size_t position,
-                          size_t j)
-{
-    const size_t size = s->cache == ATTN_F32 ? 4 : 2;
-    if (part == ATTN_KEYS)
-        return s->keys + head * s->keys_size + position / 16 * s->keys_panel +
-               (j * 16 + position % 16) * size;
-    return s->values + head * s->values_size + j / 16 * s->values_panel +
-           (position * 16 + j % 16) * size;
-}
-
-/* One key [d_head] into the cache, across the lines of a panel. */
-static void attn__keep_key(const attn_session *s, size_t head, size_t position, const float *key)
-{
-    const size_t d = s->model->config.d_head;
-    void *const to = attn__cached(s, ATTN_KEYS, head, position, 0);
-    uint16_t halves[16];
-    size_t j, k, n;
-    if (s->cache == ATTN_F32)
-        for (j = 0; j < d; j++)
-            ((float *)to)[j * 16] = key[j];
-    for (j = 0; j < d && s->cache == ATTN_F16; j += n) {
-        n = d - j < 16 ? d - j : 16;
-        s->kernels->narrow(halves, key + j, n);
-        for (k = 0; k < n; k++)
-            ((uint16_t *)to)[(j + k) * 16] = halves[k];
-    }
-}
-
-/* One value [d_head], a line of each panel. */
-static void attn__keep_value(const attn_session *s, size_t head, size_t position,
-                             const float *value)
-{
-    const size_t d = s->model->config.d_head;
-    size_t j, n;
-    for (j = 0; j < d; j += n) {
-        void *const to = attn__cached(s, ATTN_VALUES, head, position, j);
-        n = d - j < 16 ? d - j : 16;
-        if (s->cache == ATTN_F32)
-            memcpy(to, value + j, n * sizeof(float));
-        else
-            s->kernels->narrow((uint16_t *)to, value + j, n);
-    }
-}
-
-/* k, v of the new rows -> the cache of their session, in panels; a worker takes whole heads */
-static void attn__remember(const attn__worker *me, const attn__pass *p, int layer)
-{
-    const attn_config *c = &p->model->config;
-    const size_t stride = attn__stride(3 * (size_t)c->d_model);
-    size_t i, row, head, last;
-    for (i = 0; i < p->n_items; i++) {
-        const attn_session *of = p->items[i].session;
-        attn__share(me, c->n_head, &head, &last);
-        for (; head < last; head++)
-            for (row = 0; row < of->n_rows; row++) {
-                const size_t index = (size_t)layer * c->n_head + head;
-                const size_t position = of->length + of->fed + row;
-                const float *k =
-                    p->s->qkv + (of->first_row + row) * stride + c->d_model + head * c->d_head;
-                attn__keep_key(of, index, position, k);
-                attn__keep_value(of, index, position, k + c->d_model);
-            }
-    }
-    attn__barrier(me);
-}
-
-/* The attention of one head for a block of queries of one session. */
-static attn__head attn__head_of(const attn__pass *p, const attn_session *of, int layer, size_t head,
-                                size_t row)
-{
-    const attn_config *c = &p->model->config;
-    const size_t stride = attn__stride(3 * (size_t)c->d_model);
-    const size_t index = (size_t)layer * c->n_head + head;
-    attn__head h;
-    memset(&h, 0, sizeof h);
-    h.first = of->length + of->fed + row;
-    h.rows = attn__query_block(h.first, of->n_rows - row);
-    h.causal = 1;
-    h.q = p->s->qkv + (of->first_row + row) * stride + head * c->d_head;
-    h.q_stride = (ptrdiff_t)stride;
-    h.q_step = 1;
-    h.keys =
-        attn__panels_at(of->keys + index * of->keys_size, of->cache, c->d_head, h.first + h.rows);
-    h.values = attn__panels_at(of->values + index * of->values_size, of->cache, h.first + h.rows,
-                               c->d_head);
-    h.values.stride = of->values_panel;
-    h.scale = 1.0f / sqrtf((float)c->d_head);
-    h.z = p->s->z + (of->first_row + row) * p->wide + head * c->d_head;
-    h.z_stride = p->wide;
-    return h;
-}
-
-/* The steps of attention, for a session whose hooks may look in between. */
-typedef enum attn__step { ATTN__SCORES, ATTN__SOFTMAX, ATTN__WEIGH } attn__step;
-
-/* How many keys a query sees: up to its own position, or more where a hook made it look ahead. */
-static size_t attn__reach(const float *row, size_t visible, size_t n_keys, float hidden)
-{
-    while (n_keys > visible && row[n_keys - 1] == hidden)
-        n_keys--;
-    return n_keys;
-}
-
-static void attn__attend_watched(const attn__pass *p, attn_session *of, int layer, attn__head *h,
-                                 size_t head, size_t row, attn__step step, float *tail, float *pack)
-{
-    const size_t n_keys = of->length + of->fed + of->n_rows; /* of the last row of the pass */
-    const size_t stride = attn__round_up(n_keys, 16);
-    float *scores = of->scores + (head * of->n_rows + row) * stride;
-    const int ahead = attn__may_write(of, ATTN__SEES_SCORES, layer);
-    int reaches_on = 0;
-    size_t i, key;
-    switch (step) {
-    case ATTN__SCORES:
-        attn__head_scores(p->kernels, h, scores, stride, pack);
-        for (key = h->keys.n_out; key < n_keys; key++)
-            scores[key] = -INFINITY;
-        for (i = 1; i < h->rows; i++)
-            memcpy(scores + i * stride + h->keys.n_out, scores + h->keys.n_out,
-                   (n_keys - h->keys.n_out) * sizeof(float));
-        break;
-    case ATTN__SOFTMAX:
-        for (i = 0; i < h->rows; i++) {
-            float *row_scores = scores + i * stride;
-            const size_t visible = h->first + i + 1;
-            const size_t n = ahead ? attn__reach(row_scores, visible, n_keys, -INFINITY) : visible;
-            p->kernels->softmax(row_scores, row_scores, n);
-            memset(row_scores + n, 0, (n_keys - n) * sizeof(float));
-        }
-        break;
-    default:
-        for (i = 0; i < h->rows && ahead; i++)
-            reaches_on |=
-                attn__reach(scores + i * stride, h->first + i + 1, n_keys, 0) > h->first + i + 1;
-        if (!reaches_on) {
-            attn__head_weigh(p->kernels, h, scores, stride, tail, pack);
-            break;
-        }
-        h->keys.n_out = h->values.n_in = n_keys;
-        for (i = 0; i < h->rows; i++) { /* each row as far as it reaches */
-            attn__head one = *h;
-            one.rows = 1;
-            one.first = attn__reach(scores + i * stride, h->first + i + 1, n_keys, 0) - 1;
-            one.z += i * h->z_stride;
-            attn__head_weigh(p->kernels, &one, scores + i * stride, stride, tail, pack);
-        }
-        break;
-    }
-}
-
-static void attn__attend_step(const attn__worker *me, attn__pass *p, int layer, attn__step step)
-{
-    float *pack = p->s->scratch + (size_t)me->id * p->s->scratch_size, *tail = pack + ATTN__PACK;
-    float *tile = tail + ATTN__QUERIES * attn__round_up(p->model->config.d_head, 16);
-    size_t i, head, row, n, j, task = 0;
-    for (i = 0; i < p->n_items; i++) {
-        attn_session *of = p->items[i].session;
-        for (head = 0; head < p->model->config.n_head; head++)
-            for (row = 0; row < of->n_rows; row += n) {
-                attn__head h;
-                size_t stride;
-                n = attn__query_block(of->length + of->fed + row, of->n_rows - row);
-                if (task++ % (size_t)me->count != (size_t)me->id)
-                    continue;
-                h = attn__head_of(p, of, layer, head, row);
-                if (attn__wants(of, ATTN__SEES_SCORES, layer)) {
-                    attn__attend_watched(p, of, layer, &h, head, row, step, tail, pack);
-                    continue;
-                }
-                if (step != ATTN__WEIGH)
-                    continue;
-                stride = attn__round_up(h.keys.n_out, 16);
-                attn__head_scores(p->kernels, &h, tile, stride, pack);
-                for (j = 0; j < h.rows; j++)
-                    p->kernels->softmax(tile + j * stride, tile + j * stride, h.keys.n_out);
-                attn__head_weigh(p->kernels, &h, tile, stride, tail, pack);
-            }
-    }
-}
-
-/* z [R, H, d] = softmax(q · kᵀ / sqrt(d), causal) · v, over everything the session remembers */
-static void attn__attend(const attn__worker *me, attn__pass *p, int layer)
-{
-    if (attn__anyone_wants(p, ATTN__SEES_SCORES, layer)) {
-        attn__attend_step(me, p, layer, ATTN__SCORES);
-        attn__visit(me, p, ATTN__HOOK_SCORES, layer);
-        attn__attend_step(me, p, layer, ATTN__SOFTMAX);
-        attn__visit(me, p, ATTN__HOOK_PATTERN, layer);
-    }
-    attn__attend_step(me, p, layer, ATTN__WEIGH);
-    attn__visit(me, p, ATTN__HOOK_Z, layer);
-    attn__barrier(me);
-}
-
-/* mlp = gelu(mlp) */
-static void attn__activate(const attn__worker *me, attn__pass *p)
-{
-    const size_t stride = attn__stride(p->model->config.d_mlp);
-    size_t first, last;
-    attn__share(me, p->n_rows * stride / 16, &first, &last);
-    if (last > first)
-        p->kernels->gelu(p->s->mlp + first * 16, p->s->mlp + first * 16, (last - first) * 16,
-                         ATTN_GELU_TANH);
-    attn__barrier(me);
-}
-
-static void attn__narrow(const attn__worker *me, attn__pass *p);
-static void attn__unembed(const attn__worker *me, attn__pass *p);
-
-static void attn__forward(attn__worker *me, void *arg)
-{
-    attn__pass *p = (attn__pass *)arg;
-    const attn_model *m = p->model;
-    attn_session *s = p->s;
-    const size_t wide = p->wide;
-    const size_t wide_qkv = attn__stride(3 * (size_t)m->config.d_model);
-    const size_t wide_mlp = attn__stride(m->config.d_mlp);
-    const float *in;
-    int i;
-
-    if (p->items[0].resid) {
-        attn__enter(me, p); /* resid [R, C]: the caller's */
-    } else {
-        attn__embed(me, p);
-        attn__barrier(me);
-        attn__accumulate(me, p); /* resid [R, C] = W_E[token] + W_pos[position] */
-    }
-
-    for (i = (int)p->first_layer; i < (int)p->end_layer && !p->stopped; i++) {
-        const attn__layer *l = &m->layers[i];
-        attn__visit(me, p, ATTN__HOOK_RESID_PRE, i);
-
-        /* resid_mid = resid_pre + attention(layernorm1(resid_pre)) */
-        attn__layernorm(me, p, ATTN__HOOK_LN1, i, s->resid, l->ln1_w, l->ln1_b);
-        attn__project(me, p, s->qkv, wide_qkv, s->normed, wide, p->n_rows, &l->w_qkv, l->b_qkv);
-        attn__split(me, p, i); /* q, k, v of heads whose copy of the stream a hook changed */
-        attn__visit(me, p, ATTN__HOOK_Q, i);
-        attn__visit(me, p, ATTN__HOOK_K, i);
-        attn__visit(me, p, ATTN__HOOK_V, i);
-        attn__remember(me, p, i);
-        if (i + 1 == (int)m->config.n_layer)
-            attn__narrow(me, p); /* to the rows whose logits are wanted */
-        attn__attend(me, p, i);  /* z [R, H, d] */
-        attn__project(me, p, s->normed, wide, s->z, wide, p->n_rows, &l->w_o, l->b_o);
-        attn__results(me, p, i); /* the sum over heads, where a hook changed what one adds */
-        attn__visit(me, p, ATTN__HOOK_ATTN_OUT, i);
-        attn__accumulate(me, p);
-        attn__visit(me, p, ATTN__HOOK_RESID_MID, i);
-
-        /* resid_post = resid_mid + gelu(layernorm2(resid_mid) · W_in + b_in) · W_out + b_out */
-        in = attn__mlp_in(me, p, i); /* resid_mid, or the copy of it that hooks saw */
-        attn__layernorm(me, p, ATTN__HOOK_LN2, i, in, l->ln2_w, l->ln2_b);
-        attn__project(me, p, s->mlp, wide_mlp, s->normed, wide, p->n_rows, &l->w_in, l->b_in);
-        attn__visit(me, p, ATTN__HOOK_MLP_PRE, i);
-        attn__activate(me, p);
-        attn__visit(me, p, ATTN__HOOK_MLP_POST, i);
-        attn__project(me, p, s->normed, wide, s->mlp, wide_mlp, p->n_rows, &l->w_out, l->b_out);
-        attn__visit(me, p, ATTN__HOOK_MLP_OUT, i);
-        attn__accumulate(me, p);
-        attn__visit(me, p, ATTN__HOOK_RESID_POST, i);
-    }
-
-    attn__leave(me, p);
-    if (p->end_layer < m->config.n_layer)
-        return;
-
-    /* logits [rows that want them, V] = layernorm_final(resid) · W_U */
-    attn__layernorm(me, p, ATTN__HOOK_LN_FINAL, -1, s->resid, m->ln_f_w, m->ln_f_b);
-    if (!p->stopped)
-        attn__unembed(me, p);
-}
-
-/* Which of an item's rows in this pass want logits: [*first, *last) of its list of wanted rows, and
- * where the first one's go. Without a list, that is every row, or the last token's alone. */
-static size_t attn__wanted(const attn__pass *p, const attn_feed_item *item, size_t *first,
-                           float **logits)
-{
-    attn_session *of = item->session;
-    const size_t n_vocab = p->model->config.n_vocab, end = of->fed + of->n_rows;
-    size_t last;
-    *first = of->fed;
-    if (!item->logits) {
-        *first = item->n_tokens - 1;
-        *logits = of->pending;
-        return end == item->n_tokens && of->n_rows > 0;
-    }
-    if (!item->rows) {
-        *logits = item->logits + of->fed * n_vocab;
-        return of->n_rows;
-    }
-    for (*first = 0; *first < item->n_rows && item->rows[*first] < of->fed; ++*first)
-        ;
-    for (last = *first; last < item->n_rows && item->rows[last] < end; last++)
-        ;
-    *logits = item->logits + *first * n_vocab;
-    return last - *first;
-}
-
-/* How many of a session's first rows in this pass are done once the last layer has their keys and
- * values: nobody wants their logits, and no hook or caller what comes before those. */
-static size_t attn__done_rows(const attn__pass *p, const attn_feed_item *item)
-{
-    const uint32_t later = ~(ATTN__POINT(ATTN__HOOK_SCORES) - 1);
-    const uint32_t final = 7 * ATTN__POINT(ATTN__HOOK_LN_FINAL);
-    attn_session *of = item->session;
-    size_t first;
-    float *logits;
-    if (item->resid_out || attn__wants(of, later, (int)p->model->config.n_layer - 1) ||
-        attn__wants(of, final, -1))
-        return 0;
-    if (attn__wanted(p, item, &first, &logits) == 0)
-        return of->n_rows;
-    return (item->logits && item->rows ? item->rows[first] : first) - of->fed;
-}
-
-/* Leaves the rows out that are done, and moves the others together. */
-static void attn__narrow(const attn__worker *me, attn__pass *p)
-{
-    const size_t width = p->model->config.d_model, stride = attn__stride(3 * width);
-    size_t i, row, done = 0, to = 0;
-    for (i = 0; i < p->n_items; i++)
-        done += attn__done_rows(p, &p->items[i]);
-    if (done == 0)
-        return;
-    attn__barrier(me); /* every worker has counted */
-    for (i = 0; i < p->n_items && me->id == 0; i++) {
-        attn_session *of = p->items[i].session;
-        const size_t from = of->first_row + attn__done_rows(p, &p->items[i]);
-        of->fed += from - of->first_row;
-        of->n_rows -= from - of->first_row;
-        of->first_row = to;
-        for (row = from; row < from + of->n_rows; row++, to++) {
-            memmove(p->s->resid + to * p->wide, p->s->resid + row * p->wide, width * sizeof(float));
-            memmove(p->s->qkv + to * stride, p->s->qkv + row * stride, width * sizeof(float));
-        }
-    }
-    if (me->id == 0)
-        p->n_rows = to;
-    attn__barrier(me);
-}
-
-/* The rows that want logits, one after the other in `final`; then their logits. Several sessions
- * with a row or two each share one walk over W_U, in pieces of the vocabulary; many rows of one
- * session go straight to where they belong. */
-static void attn__unembed(const attn__worker *me, attn__pass *p)
-{
-    const size_t n_vocab = p->model->config.n_vocab, n_panels = (n_vocab + 15) / 16;
-    const size_t tile_floats = p->s->scratch_size - ATTN__PACK;
-    float *pack = p->s->scratch + (size_t)me->id * p->s->scratch_size, *tile = pack + ATTN__PACK;
-    size_t i, j, k, n, first, last, n_final = 0;
-    float *logits;
-    for (i = 0; i < p->n_items; i++) {
-        const attn_feed_item *item = &p->items[i];
-        n = attn__wanted(p, item, &first, &logits);
-        for (j = 0; j < n && me->id == 0; j++) {
-            const size_t token = item->logits && item->rows ? item->rows[first + j] : first + j;
-            const size_t row = item->session->first_row + token - item->session->fed;
-            memcpy(p->s->final + (n_final + j) * p->wide, p->s->normed + row * p->wide,
-                   p->wide * sizeof(float));
-        }
-        n_final += n;
-    }
-    attn__barrier(me);
-    if (n_final == 0)
-        return;
-    if (p->n_items > 1 && 16 * n_final <= tile_floats) {
-        const size_t step = tile_floats / (16 * n_final);
-        attn__share(me, n_panels, &first, &last);
-        for (; first < last; first += step) {
-            const size_t stop = first + step < last ? first + step : last;
-            const size_t n_out = (stop * 16 < n_vocab ? stop * 16 : n_vocab) - first * 16;
-            attn__matmul_job job;
-            memset(&job, 0, sizeof job);
-            job.in = p->s->final;
-            job.in_stride = (ptrdiff_t)p->wide;
-            job.in_step = 1;
-            job.w = p->model->w_u;
-            job.w.data = (const unsigned char *)job.w.data + first * job.w.stride;
-            job.w.n_out = n_out;
-            job.out = tile;
-            job.out_stride = step * 16;
-            job.rows = n_final;
-            p->kernels->matmul(&job, 0, n_final, 0, stop - first, pack);
-            for (i = 0, k = 0; i < p->n_items; i++) {
-                size_t at;
-                n = attn__wanted(p, &p->items[i], &at, &logits);
-                for (j = 0; j < n; j++, k++)
-                    memcpy(logits + j * n_vocab + first * 16, tile + k * step * 16,
-                           n_out * sizeof(float));
-            }
-        }
-        attn__barrier(me);
-        return;
-    }
-    for (i = 0, k = 0; i < p->n_items; i++) {
-        n = attn__wanted(p, &p->items[i], &first, &logits);
-        if (n > 0)
-            attn__project(me, p, logits, n_vocab, p->s->final + k * p->wide, p->wide, n,
-                          &p->model->w_u, NULL);
-        k += n;
-    }
-}
-
-/* ---- feeding ---- */
-
-static size_t attn__end_layer(const attn_feed_item *item, const attn_model *model)
-{
-    return item->end_layer ? item->end_layer : model->config.n_layer;
-}
-
-/* Layers that can be run, and below them all keys and values that their attention will not make. */
-static attn_status attn__check_layers(attn_ctx *ctx, const attn_feed_item *item,
-                                      const attn_model *model)
-{
-    const attn_session *s = item->session;
-    const size_t n_layer = model->config.n_layer, end = attn__end_layer(item, model);
-    const size_t until = s->length + item->n_tokens;
-    size_t i;
-    if (end > n_layer || item->first_layer > end || (item->first_layer == end && end < n_layer))
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "attn_feed: layers %llu to before %llu; expected some of 0 to before %llu",
-            ATTN__LLU(item->first_layer), ATTN__LLU(end), ATTN__LLU(n_layer));
-    if (item->first_layer > 0 && !item->resid)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: to begin at layer %llu takes the residual stream that enters "
-                          "it (resid)",
-                          ATTN__LLU(item->first_layer));
-    if (end < n_layer && (item->logits || item->rows))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: a pass that stops before layer %llu makes no logits",
-                          ATTN__LLU(end));
-    for (i = 0; i < item->first_layer; i++)
-        if (s->held[i] < until)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed: to begin at layer %llu, layer %llu must hold keys and "
-                              "values of %llu positions; it holds %llu. Feed the tokens from layer "
-                              "0 first, and rewind",
-                              ATTN__LLU(item->first_layer), ATTN__LLU(i), ATTN__LLU(until),
-                              ATTN__LLU(s->held[i]));
-    if (item->first_layer > 0 &&
-        memcmp(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *item->tokens) != 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: the layers below %llu hold keys and values of other tokens",
-                          ATTN__LLU(item->first_layer));
-    return ATTN_OK;
-}
-
-/* What a session remembers of its tokens changes hands in two steps: before a pass, all that it is
- * about to write over is gone; after it, what it made is there. */
-static void attn__begin_feed(const attn__pass *p, const attn_feed_item *item)
-{
-    attn_session *s = item->session;
-    attn__hook *hook;
-    size_t layer;
-    /* perhaps its own, from before a rewind */
-    memmove(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *s->tokens);
-    for (layer = p->first_layer; layer < p->model->config.n_layer; layer++)
-        s->held[layer] = s->held[layer] < s->length ? s->held[layer] : s->length;
-    for (hook = s->hooks; hook; hook = hook->next)
-        if (hook->record)
-            attn__record_begin(hook->record, s->length, p->first_layer);
-}
-
-static void attn__end_feed(const attn__pass *p, const attn_feed_item *item)
-{
-    attn_session *s = item->session;
-    const size_t end = s->length + item->n_tokens;
-    attn__hook *hook;
-    size_t layer;
-    for (layer = p->first_layer; layer < p->end_layer; layer++)
-        s->held[layer] = end;
-    for (hook = s->hooks; hook; hook = hook->next)
-        if (hook->record)
-            attn__record_end(hook->record, end, p->first_layer, p->end_layer, !item->resid);
-    s->fed = 0;
-    if (p->end_layer == p->model->config.n_layer)
-        s->length = end;
-}
-
-static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
-                                    const attn_model *model)
-{
-    const attn_session *s = item->session;
-    const uint32_t n_vocab = model->config.n_vocab;
-    const attn__hook *hook;
-    size_t i;
-    if (!s || s->model != model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: there is no session, or one of another model");
-    if (attn__check_idle(ctx, "attn_feed", s) != ATTN_OK)
+    attn__watcher *w;
+    attn__edit_watcher *hook;
+    if (id)
+        *id = 0;
+    if (!session || !edit || !edit->name)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no %s was given",
+                          !session ? "session"
+                          : !edit  ? "edit"
+                                   : "name");
+    if ((unsigned)edit->kind > ATTN_EDIT_ADD)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no kind of edit has number %u",
+                          (unsigned)edit->kind);
+    if (attn__new_watcher(ctx, "attn_hook_edit", &w, session, &attn__edits, sizeof *hook,
+                          &edit->name, 1) != ATTN_OK)
         return ctx->status;
-    if (item->n_tokens == 0 || !item->tokens)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no tokens were given");
-    if (item->n_tokens > s->capacity - s->length)
-        return attn__fail(ctx, ATTN_E_CONTEXT,
-                          "the session holds %llu of at most %llu tokens, so %llu more do not "
-                          "fit; rewind it, or make a larger one (the model's n_ctx is %lu)",
-                          ATTN__LLU(s->length), ATTN__LLU(s->capacity), ATTN__LLU(item->n_tokens),
-                          (unsigned long)model->config.n_ctx);
-    for (i = 0; i < item->n_tokens; i++)
-        if (item->tokens[i] < 0 || (uint32_t)item->tokens[i] >= n_vocab)
-            return attn__fail(ctx, ATTN_E_TOKEN,
-                              "token %llu has id %ld; the vocabulary is 0 to %lu", ATTN__LLU(i),
-                              (long)item->tokens[i], (unsigned long)n_vocab - 1);
-    if (attn__check_layers(ctx, item, model) != ATTN_OK)
+    hook = (attn__edit_watcher *)(void *)w;
+    hook->edit = *edit;
+    if (attn__prepare_edit(ctx, hook) != ATTN_OK) {
+        attn__free_watcher(w);
         return ctx->status;
-    for (hook = s->hooks; hook; hook = hook->next) {
-        if (hook->record &&
-            attn__check_record(ctx, hook->record, s->length, item->n_tokens, item->first_layer,
-                               attn__end_layer(item, model), !item->resid) != ATTN_OK)
-            return ctx->status;
-        if (hook->edit.name &&
-            attn__check_keys(ctx, s, hook, s->length + item->n_tokens) != ATTN_OK)
-            return ctx->status;
     }
-    for (i = 0; item->logits && item->rows && i < item->n_rows; i++)
-        if (item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]))
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed: rows[%llu] is %llu; rows must ascend and stay below "
-                              "n_tokens, %llu",
-                              ATTN__LLU(i), ATTN__LLU(item->rows[i]), ATTN__LLU(item->n_tokens));
-    return ATTN_OK;
-}
-
-/* Says of a failure which item of a batch it is about. */
-static attn_status attn__of_item(attn_ctx *ctx, size_t index)
-{
-    char told[sizeof ctx->message];
-    memcpy(told, ctx->message, sizeof told);
-    return attn__fail(ctx, ctx->status, "item %llu: %s", ATTN__LLU(index), told);
-}
-
-ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items)
-{
-    attn__pass p;
-    size_t i, j;
-    int n_threads = attn__max_threads(ctx);
-    if (n_items == 0 || !items || !items[0].session)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no session was given");
-    memset(&p, 0, sizeof p);
-    p.s = items[0].session;
-    p.model = p.s->model;
-    p.items = items;
-    p.n_items = n_items;
-    p.wide = attn__stride(p.model->config.d_model);
-    for (i = 0; i < n_items; i++)
-        if (attn__check_item(ctx, &items[i], p.model) != ATTN_OK)
-            return n_items > 1 ? attn__of_item(ctx, i) : ctx->status;
-    p.first_layer = items[0].first_layer;
-    p.end_layer = attn__end_layer(&items[0], p.model);
-    for (i = 1; i < n_items; i++)
-        if (items[i].first_layer != p.first_layer || !items[i].resid != !items[0].resid ||
-            attn__end_layer(&items[i], p.model) != p.end_layer)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed_batch: item %llu does not run the same layers as item 0",
-                              ATTN__LLU(i));
-    for (i = 0; i < n_items; i++) /* the scratch memory of the largest is enough for all */
-        if (items[i].session->capacity > p.s->capacity)
-            p.s = items[i].session;
-    p.kernels = p.s->kernels;
-    if (n_threads > p.s->n_threads) /* there is scratch memory for so many */
-        n_threads = p.s->n_threads;
-    for (i = 0; i < n_items; i++) /* mark each session, and find the mark if it comes again */
-        items[i].session->n_rows = SIZE_MAX;
-    for (i = 0; i < n_items; i++) {
-        if (items[i].session->n_rows == 0)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed_batch: item %llu's session is in "
-                              "the batch twice",
-                              ATTN__LLU(i));
-        items[i].session->n_rows = items[i].session->fed = 0;
-    }
-    for (i = 0; i < n_items; i++) {
-        attn_session *s = items[i].session;
-        attn__begin_feed(&p, &items[i]);
-        p.watched |= s->hooks != NULL;
-    }
-    for (;;) { /* as many rows at a time as the scratch memory holds */
-        p.n_rows = 0;
-        for (i = 0; i < n_items; i++) {
-            attn_session *s = items[i].session;
-            const size_t left = items[i].n_tokens - s->fed, room = p.s->n_batch - p.n_rows;
-            size_t most = left < room ? left : room;
-            if (s->hooks && most > s->n_batch) /* of which their memory has room for so many */
-                most = s->n_batch;
-            s->fed_before = s->fed;
-            s->first_row = p.n_rows;
-            s->n_rows = most;
-            p.n_rows += most;
-        }
-        if (p.n_rows == 0)
-            break;
-        for (i = 0; i < n_items; i++)
-            items[i].session->running = ATTN__FEEDING;
-        attn__parallel(n_threads, attn__forward, &p);
-        for (i = 0; i < n_items; i++)
-            items[i].session->running = ATTN__IDLE;
-        if (p.stopped)
-            return attn__fail(ctx, ATTN_STOPPED, "a hook on %s asked to stop", p.stopped_at.text);
-        for (i = 0; i < n_items; i++)
-            items[i].session->fed += items[i].session->n_rows;
-    }
-    for (i = 0; i < n_items; i++) {
-        attn_session *s = items[i].session;
-        const attn_feed_item *item = &items[i];
-        attn__end_feed(&p, item);
-        if (p.end_layer < p.model->config.n_layer)
-            continue;
-        s->has_logits = !item->logits || !item->rows ||
-                        (item->n_rows > 0 && item->rows[item->n_rows - 1] == item->n_tokens - 1);
-        j = item->rows ? item->n_rows : item->n_tokens;
-        if (!item->logits) {
-            float *made = s->pending;
-            s->pending = s->logits;
-            s->logits = made;
-        } else if (s->has_logits)
-            memcpy(s->logits, item->logits + (j - 1) * p.model->config.n_vocab,
-                   p.model->config.n_vocab * sizeof(float));
-    }
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
-                                size_t n_tokens)
-{
-    attn_feed_item item;
-    memset(&item, 0, sizeof item);
-    item.session = session;
-    item.tokens = tokens;
-    item.n_tokens = n_tokens;
-    return attn_feed_batch(ctx, &item, 1);
-}
-
-/* What follows token i of a text that is being fed piece by piece. The text may be the session's
- * own tokens, from before a rewind, which the pieces write over. */
-static int32_t attn__token_after(const attn_session *session, size_t before, const int32_t *tokens,
-                                 size_t i)
-{
-    const size_t at = before + i + 1;
-    return at < session->length ? session->tokens[at] : tokens[i + 1];
-}
-
-ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
-                                 size_t n_tokens, float *nll, double *mean)
-{
-    const size_t at_once = 32; /* rows of logits held */
-    size_t n_vocab, before, at, i;
-    int had_logits;
-    attn_feed_item item;
-    attn_status status = ATTN_OK;
-    double sum = 0;
-    float *logits;
-    if (!session || !nll)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_score: %s was given",
-                          session ? "no room for the losses" : "no session");
-    n_vocab = session->model->config.n_vocab;
-    before = session->length;
-    had_logits = session->has_logits;
-    memset(&item, 0, sizeof item);
-    item.session = session;
-    item.tokens = tokens;
-    item.n_tokens = n_tokens;
-    if (attn__check_item(ctx, &item, session->model) != ATTN_OK)
-        return ctx->status;
-    if (n_tokens < 2)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_score: a text of one token has nothing to predict");
-    logits = (float *)attn__alloc(ctx, (at_once + 1) * n_vocab * sizeof(float), "rows of logits");
-    if (!logits)
-        return ATTN_E_MEMORY;
-    memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
-    item.logits = logits;
-    for (at = 0; at < n_tokens && status == ATTN_OK; at += at_once) {
-        item.tokens = tokens + at;
-        item.n_tokens = n_tokens - at < at_once ? n_tokens - at : at_once;
-        status = attn_feed_batch(ctx, &item, 1);
-        for (i = at; i < at + item.n_tokens && i + 1 < n_tokens && status == ATTN_OK; i++) {
-            const float *row = logits + (i - at) * n_vocab;
-            float largest, log_sum = session->kernels->log_sum_exp(row, n_vocab, &largest);
-            nll[i] = log_sum - (row[attn__token_after(session, before, tokens, i)] - largest);
-            sum += nll[i];
-        }
-    }
-    if (status != ATTN_OK) {
-        attn__cut(session, before);
-        session->has_logits = had_logits;
-        memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
-    } else if (mean) {
-        *mean = sum / (double)(n_tokens - 1);
-    }
-    attn__free(logits);
-    return status;
-}
-
-static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn_session *s,
-                                     attn_cache_part part, size_t layer, size_t first, size_t count)
-{
-    size_t held;
-    if (!s || (part != ATTN_KEYS && part != ATTN_VALUES))
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s", what,
-                          s ? "expected ATTN_KEYS or ATTN_VALUES" : "no session was given");
-    held = s->length + (s->running == ATTN__FEEDING ? s->fed_before : 0);
-    if (layer >= s->model->config.n_layer)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu",
-                          what, ATTN__LLU(layer), (unsigned long)s->model->config.n_layer - 1);
-    if (first > held || count > held - first)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: %llu positions from %llu on; the session holds %llu", what,
-                          ATTN__LLU(count), ATTN__LLU(first), ATTN__LLU(held));
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_cache_get(attn_ctx *ctx, const attn_session *session,
-                                     attn_cache_part part, size_t layer, size_t first, size_t count,
-                                     attn_tensor *out)
-{
-    attn__result result;
-    size_t t, head, j;
-    float *to;
-    const attn_config *c;
-    if (attn__check_cache(ctx, "attn_cache_get", session, part, layer, first, count) != ATTN_OK)
-        return ctx->status;
-    c = &session->model->config;
-    if (attn__begin(ctx, "attn_cache_get", out, attn_shape3(count, c->n_head, c->d_head),
-                    &result) != ATTN_OK)
-        return ctx->status;
-    to = (float *)result.dense.data;
-    for (t = first; t < first + count; t++)
-        for (head = layer * c->n_head; head < (layer + 1) * c->n_head; head++)
-            for (j = 0; j < c->d_head; j++) {
-                const void *from = attn__cached(session, part, head, t, j);
-                *to++ = session->cache == ATTN_F32 ? *(const float *)from
-                                                   : attn_f32_from_f16(*(const uint16_t *)from);
-            }
-    return attn__finish(ctx, out, &result, ATTN_OK);
-}
-
-ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_cache_part part,
-                                     size_t layer, size_t first, attn_tensor value)
-{
-    size_t t, head, j;
-    const attn_config *c;
-    if (attn__need(ctx, "attn_cache_set", "value", &value) != ATTN_OK ||
-        attn__check_cache(ctx, "attn_cache_set", session, part, layer, first, value.shape[0]) !=
-            ATTN_OK)
-        return ctx->status;
-    if (session->running == ATTN__WRITING) /* what was guessed has seen the old ones */
-        return attn__check_idle(ctx, "attn_cache_set", session);
-    c = &session->model->config;
-    if (value.ndim != 3 || value.shape[1] != c->n_head || value.shape[2] != c->d_head)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_cache_set: expected [positions, %lu heads, %lu dimensions]",
-                          (unsigned long)c->n_head, (unsigned long)c->d_head);
-    for (t = 0; t < value.shape[0]; t++)
-        for (head = 0; head < c->n_head; head++)
-            for (j = 0; j < c->d_head; j++) {
-                const float x = attn_get(value, t, head, j, 0);
-                void *to = attn__cached(session, part, layer * c->n_head + head, first + t, j);
-                if (session->cache == ATTN_F32)
-                    *(float *)to = x;
-                else
-                    *(uint16_t *)to = attn_f16_from_f32(x);
-            }
+    if (id)
+        *id = w->id;
     return ATTN_OK;
 }
 
@@ -10702,6 +11391,7 @@ typedef struct attn__sweep {
     attn_record *clean, *corrupted; /* of the patched activation; the residual streams as well */
     attn__one_patch *patches;       /* of a layer, [n_tokens or n_head] */
     float *clean_memory, *corrupted_memory;
+    attn_workspace *workspace;
     attn_session *base; /* the corrupted text, fed */
     float *rows;        /* streams put together for one batch, [n_rows, C] */
     size_t n_rows, n_sessions;
@@ -10773,14 +11463,15 @@ static attn_status attn__run_recorded(attn_ctx *ctx, const attn__sweep *sweep,
     return attn__metric_of(ctx, sweep->desc, session, value);
 }
 
-/* A session for so many positions, or all that the model has. */
+/* A session for the texts, on the workspace that all of them share. */
 static attn_status attn__patch_session(attn_ctx *ctx, attn_session **session,
-                                       const attn_model *model, size_t n_ctx)
+                                       const attn__sweep *sweep)
 {
     attn_session_desc desc;
     memset(&desc, 0, sizeof desc);
-    desc.n_ctx = n_ctx < model->config.n_ctx ? n_ctx : model->config.n_ctx;
-    return attn_session_new(ctx, session, model, &desc);
+    desc.n_ctx = sweep->desc->n_tokens;
+    desc.workspace = sweep->workspace;
+    return attn_session_new(ctx, session, sweep->model, &desc);
 }
 
 static void attn__end_sweep(attn__sweep *sweep)
@@ -10789,6 +11480,7 @@ static void attn__end_sweep(attn__sweep *sweep)
     attn_session_free(sweep->base);
     for (i = 0; i < sweep->n_sessions; i++)
         attn_session_free(sweep->sessions[i]);
+    attn_workspace_free(sweep->workspace);
     attn_record_free(sweep->clean);
     attn_record_free(sweep->corrupted);
     attn__free(sweep->clean_memory);
@@ -10803,17 +11495,22 @@ static attn_status attn__begin_sweep(attn_ctx *ctx, attn__sweep *sweep, const at
                                      const char *const *names, size_t n_names)
 {
     attn_session *session = NULL;
+    attn_workspace_desc room;
     attn_status status;
     memset(sweep, 0, sizeof *sweep);
     sweep->model = model;
     sweep->desc = desc;
-    status = attn__patch_session(ctx, &session, model, desc->n_tokens);
+    memset(&room, 0, sizeof room);
+    room.n_ctx = desc->n_tokens;
+    status = attn_workspace_new(ctx, &sweep->workspace, model, &room);
+    if (status == ATTN_OK)
+        status = attn__patch_session(ctx, &session, sweep);
     if (status == ATTN_OK)
         status = attn__run_recorded(ctx, sweep, session, desc->clean, clean_names, 1, &sweep->clean,
                                     &sweep->clean_memory, &sweep->clean_value);
     attn_session_free(session);
     if (status == ATTN_OK)
-        status = attn__patch_session(ctx, &sweep->base, model, desc->n_tokens);
+        status = attn__patch_session(ctx, &sweep->base, sweep);
     if (status == ATTN_OK)
         status = attn__run_recorded(ctx, sweep, sweep->base, desc->corrupted, names, n_names,
                                     &sweep->corrupted, &sweep->corrupted_memory,
@@ -10825,16 +11522,14 @@ static attn_status attn__begin_sweep(attn_ctx *ctx, attn__sweep *sweep, const at
     return status;
 }
 
-/* Copies of the corrupted session. The first has scratch memory for all rows of a batch at once:
- * that of the largest session is what a batch runs in. */
+/* Copies of the corrupted session, made when they are first needed. */
 static attn_status attn__copy_base(attn_ctx *ctx, attn__sweep *sweep, size_t n)
 {
     size_t i;
     attn_status status;
     for (i = 0; i < n && i < ATTN__PATCHES; i++) {
         if (i == sweep->n_sessions) {
-            status = attn__patch_session(ctx, &sweep->sessions[i], sweep->model,
-                                         i == 0 ? sweep->n_rows : sweep->desc->n_tokens);
+            status = attn__patch_session(ctx, &sweep->sessions[i], sweep);
             if (status != ATTN_OK)
                 return status;
             sweep->n_sessions++;
@@ -10936,7 +11631,7 @@ static attn_status attn__hook_patch(attn_ctx *ctx, const attn__sweep *sweep, att
     edit.head = sweep->by_head ? patch->column : 0;
     edit.n_heads = sweep->by_head ? 1 : 0;
     edit.value = attn__patched_part(sweep, clean, patch->column, patch->first, count);
-    return attn_hook_edit(ctx, session, &edit);
+    return attn_hook_edit(ctx, NULL, session, &edit);
 }
 
 /* Runs the patched rows alone through their layer, and puts them before those that follow them, as
@@ -11113,13 +11808,14 @@ static int attn__path_end(const attn_path *path)
 static attn_status attn__check_path(attn_ctx *ctx, const attn_config *c, const attn_path *path,
                                     int end)
 {
+    const int has_heads = end != ATTN__HOOK_RESID_PRE && end != ATTN__HOOK_MLP_IN;
     if (end == ATTN__N_HOOKS)
         return attn__fail(ctx, ATTN_E_NAME,
                           "attn_patch_path: expected to be hook_resid_pre, hook_mlp_in, "
                           "hook_q_input, hook_k_input or hook_v_input, not %.60s",
                           path->to ? path->to : "nothing");
     if (path->from_layer >= c->n_layer || path->from_head >= c->n_head ||
-        path->to_head >= c->n_head ||
+        path->to_head >= (has_heads ? c->n_head : 1) ||
         path->to_layer >= c->n_layer + (end == ATTN__HOOK_RESID_PRE) ||
         path->to_layer < path->from_layer + (end != ATTN__HOOK_MLP_IN))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -11156,7 +11852,7 @@ static attn_status attn__feed_path(attn_ctx *ctx, attn__sweep *sweep, const attn
             edit.value =
                 attn_reshape(difference, attn_shape3(difference.shape[0], 1, difference.shape[1]));
         }
-        if (attn_hook_edit(ctx, sweep->base, &edit) != ATTN_OK)
+        if (attn_hook_edit(ctx, NULL, sweep->base, &edit) != ATTN_OK)
             return ctx->status;
     }
     item.session = sweep->base;
@@ -11585,9 +12281,9 @@ static attn_status attn__guesser_init(attn_ctx *ctx, const attn_session *session
     g->most = ATTN__MOST_GUESSES;
     if (w->desc.guess > 0 && w->desc.guess < ATTN__MOST_GUESSES)
         g->most = (size_t)w->desc.guess;
-    if (g->most >= session->n_batch)
-        g->most = session->n_batch - 1;
-    if (w->desc.guess < 0 || session->hooks)
+    if (g->most >= session->workspace->n_batch)
+        g->most = session->workspace->n_batch - 1;
+    if (w->desc.guess < 0 || session->watchers)
         g->most = 0;
     g->next = g->most < 4 ? g->most : 4;
     if (g->most == 0)
@@ -11925,7 +12621,7 @@ ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, cons
         status = attn_feed_batch(ctx, &item, 1);
         for (i = at; i < at + n && status == ATTN_OK; i++) {
             const int has_next = i + 1 < n_tokens;
-            if (!attn__judge(session->kernels, logits + (i - at) * n_vocab, n_vocab,
+            if (!attn__judge(session->workspace->kernels, logits + (i - at) * n_vocab, n_vocab,
                              has_next ? attn__token_after(session, before, tokens, i) : 0,
                              has_next && stats ? stats + i : NULL, top ? top + i * k : NULL, k))
                 status = attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -11935,7 +12631,7 @@ ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, cons
         }
     }
     if (status != ATTN_OK) {
-        attn__cut(session, before);
+        attn__truncate(session, before);
         session->has_logits = had_logits;
         memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
     }
@@ -11967,7 +12663,7 @@ static attn_status attn__watch_text(attn_ctx *ctx, const attn_model *model, cons
     desc.n_ctx = n_tokens;
     status = attn_session_new(ctx, &session, model, &desc);
     for (; *patterns && status == ATTN_OK; patterns++)
-        status = attn_hook(ctx, session, *patterns, fn, user);
+        status = attn_hook(ctx, NULL, session, *patterns, fn, user);
     if (status == ATTN_OK)
         status = attn_feed(ctx, session, tokens, n_tokens);
     attn_session_free(session);

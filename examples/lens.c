@@ -365,7 +365,7 @@ static int make_session(lens *l, size_t n_batch)
     desc.n_ctx = l->text.n;
     desc.n_batch = n_batch;
     if (attn_session_new(&l->ctx, &l->session, l->model, &desc) ||
-        attn_hook(&l->ctx, l->session, "blocks.*.hook_resid_pre", stop_if_interrupted, NULL))
+        attn_hook(&l->ctx, NULL, l->session, "blocks.*.hook_resid_pre", stop_if_interrupted, NULL))
         return failed(&l->ctx);
     return FINE;
 }
@@ -1059,7 +1059,7 @@ static int feed_patterns(patterns *p)
     const int code = make_session(l, l->text.n);
     if (code != FINE)
         return code;
-    if (attn_hook(&l->ctx, l->session, name, take_patterns, p) ||
+    if (attn_hook(&l->ctx, NULL, l->session, name, take_patterns, p) ||
         attn_feed(&l->ctx, l->session, l->text.ids, l->text.n))
         return failed(&l->ctx);
     return FINE;
@@ -1220,7 +1220,7 @@ static int likeliest(lens *l, const text *what, size_t n, int32_t *token, float 
     attn_status status;
     status = attn_session_new(&l->ctx, &session, l->model, NULL);
     if (status == ATTN_OK)
-        status = attn_hook(&l->ctx, session, "blocks.*.hook_resid_pre", stop_if_interrupted, NULL);
+        status = attn_hook(&l->ctx, NULL, session, "blocks.*.hook_resid_pre", stop_if_interrupted, NULL);
     if (status == ATTN_OK)
         status = attn_feed(&l->ctx, session, what->ids, n);
     if (status == ATTN_OK) {

@@ -47,6 +47,21 @@ static inline attn_session *session_on(attn_ctx *ctx, const attn_model *model, s
     return session;
 }
 
+/* Gives sessions one workspace, so that they can join a batch. */
+static inline void share_workspace(attn_ctx *ctx, attn_session *const *sessions, size_t n,
+                                   size_t n_batch)
+{
+    attn_workspace_desc desc;
+    attn_workspace *workspace = NULL;
+    size_t i;
+    memset(&desc, 0, sizeof desc);
+    desc.n_batch = n_batch;
+    OK(ctx, attn_workspace_new(ctx, &workspace, attn_session_model(sessions[0]), &desc));
+    for (i = 0; i < n; i++)
+        OK(ctx, attn_session_use(ctx, sessions[i], workspace));
+    attn_workspace_free(workspace);
+}
+
 static inline int32_t *random_tokens(const attn_model *model, size_t n, uint64_t seed)
 {
     int32_t *tokens = (int32_t *)pool_new(n * sizeof *tokens);
@@ -200,9 +215,9 @@ static inline float *hooked(const attn_model *model, const int32_t *tokens, size
     attn_session *session = session_on(&ctx, model, 0, 0);
     float *logits;
     if (pattern)
-        OK(&ctx, attn_hook(&ctx, session, pattern, fn, user));
+        OK(&ctx, attn_hook(&ctx, NULL, session, pattern, fn, user));
     if (sees)
-        OK(&ctx, attn_hook(&ctx, session, sees, note, s));
+        OK(&ctx, attn_hook(&ctx, NULL, session, sees, note, s));
     logits = feed_all(&ctx, session, tokens, n, step);
     attn_session_free(session);
     return logits;

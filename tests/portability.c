@@ -158,6 +158,7 @@ static uint64_t batch(attn_ctx *ctx, const attn_model *model)
     attn_session *session[3];
     int32_t tokens[3][MAX_TOKENS];
     attn_feed_item item[3];
+    attn_workspace *workspace = NULL;
     uint64_t sum = 0;
     size_t i, turn;
     int able = 1;
@@ -166,6 +167,10 @@ static uint64_t batch(attn_ctx *ctx, const attn_model *model)
         make_tokens(model, (uint32_t)i + 2, tokens[i], n);
         able = able && session[i];
     }
+    able = able && good(ctx, attn_workspace_new(ctx, &workspace, model, NULL), "workspace");
+    for (i = 0; able && i < 3; i++)
+        able = good(ctx, attn_session_use(ctx, session[i], workspace), "workspace");
+    attn_workspace_free(workspace);
     for (turn = 0; able && turn < 2; turn++) {
         for (i = 0; i < 3; i++) {
             const size_t first = turn ? n / (i + 2) : 0, last = turn ? n - i : n / (i + 2);
@@ -205,7 +210,7 @@ static uint64_t watched(attn_ctx *ctx, const attn_model *model)
     int32_t tokens[8];
     uint64_t sum = 0;
     make_tokens(model, 5, tokens, 8);
-    if (session && good(ctx, attn_hook(ctx, session, "*", watch, &sum), "attn_hook"))
+    if (session && good(ctx, attn_hook(ctx, NULL, session, "*", watch, &sum), "attn_hook"))
         good(ctx, attn_feed(ctx, session, tokens, 8), "watched");
     attn_session_free(session);
     return sum;

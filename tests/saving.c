@@ -32,7 +32,7 @@ static const char *with_end(work *w, const char *base, const char *end)
 static attn_status record_a_pass(attn_ctx *ctx, work *w)
 {
     static const char *const names[] = {"blocks.0.attn.hook_z"};
-    const attn_session_desc small = {TOKENS, 0, ATTN_F32};
+    const attn_session_desc small = {.n_ctx = TOKENS};
     attn_record_desc desc;
     size_t size;
     memset(&desc, 0, sizeof desc);
@@ -66,7 +66,7 @@ static attn_status save_all(attn_ctx *ctx, work *w, const char *base)
 /* The model that was given and the one that was saved must do the same; *other says so. */
 static attn_status compare(attn_ctx *ctx, work *w, const char *base, int *other)
 {
-    const attn_session_desc small = {TOKENS, 0, ATTN_F32};
+    const attn_session_desc small = {.n_ctx = TOKENS};
     const size_t n_vocab = attn_model_config(w->model)->n_vocab;
     const attn_model *models[2];
     int i;

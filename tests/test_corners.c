@@ -713,7 +713,7 @@ static int meddle(const char *text, size_t size, void *user)
         return 0;
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_rewind(&ctx, m->session, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_feed(&ctx, m->session, &token, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_hook(&ctx, m->session, "*", ignore, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_hook(&ctx, NULL, m->session, "*", ignore, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
           attn_generate(&ctx, m->session, "", NULL, NULL, NULL));
     out = none;
@@ -771,25 +771,27 @@ static void arguments_of_edits(void)
     memset(&edit, 0, sizeof edit);
     edit.name = "blocks.0.hook_resid_mid";
     edit.kind = ATTN_EDIT_SET;
-    REFUSED(ATTN_E_ARGUMENT, "is no f32 tensor", attn_hook_edit(&ctx, session, &edit));
+    REFUSED(ATTN_E_ARGUMENT, "the value is no tensor", attn_hook_edit(&ctx, NULL, session, &edit));
     edit.value.error = "a reason";
-    REFUSED(ATTN_E_ARGUMENT, "is no f32 tensor: a reason", attn_hook_edit(&ctx, session, &edit));
+    REFUSED(ATTN_E_ARGUMENT, "the value is no tensor: a reason",
+            attn_hook_edit(&ctx, NULL, session, &edit));
     edit.value = some_ids(c->d_model, 0);
-    REFUSED(ATTN_E_ARGUMENT, "is no f32 tensor", attn_hook_edit(&ctx, session, &edit));
+    REFUSED(ATTN_E_ARGUMENT, "expected ATTN_F32", attn_hook_edit(&ctx, NULL, session, &edit));
     edit.value.ndim = 7;
-    REFUSED(ATTN_E_ARGUMENT, "the value has 7 dimensions", attn_hook_edit(&ctx, session, &edit));
+    REFUSED(ATTN_E_ARGUMENT, "the value has 7 dimensions",
+            attn_hook_edit(&ctx, NULL, session, &edit));
     edit.value = some(3, 1, 1, c->d_model); /* there are no heads here */
-    REFUSED(ATTN_E_SHAPE, "attn_hook_edit", attn_hook_edit(&ctx, session, &edit));
+    REFUSED(ATTN_E_SHAPE, "attn_hook_edit", attn_hook_edit(&ctx, NULL, session, &edit));
     edit.value = mean;
     edit.n_heads = 1;
-    REFUSED(ATTN_E_ARGUMENT, "heads from", attn_hook_edit(&ctx, session, &edit));
+    REFUSED(ATTN_E_ARGUMENT, "heads from", attn_hook_edit(&ctx, NULL, session, &edit));
     edit.name = "blocks.0.attn.hook_z";
     edit.value = some(1, c->d_head, 1, 1);
     edit.n_heads = c->n_head + 1;
-    REFUSED(ATTN_E_ARGUMENT, "heads from", attn_hook_edit(&ctx, session, &edit));
+    REFUSED(ATTN_E_ARGUMENT, "heads from", attn_hook_edit(&ctx, NULL, session, &edit));
     edit.n_heads = 1;
     edit.value = some(3, 1, 2, c->d_head);
-    REFUSED(ATTN_E_SHAPE, "attn_hook_edit", attn_hook_edit(&ctx, session, &edit));
+    REFUSED(ATTN_E_SHAPE, "attn_hook_edit", attn_hook_edit(&ctx, NULL, session, &edit));
 
     /* the mean over one position is what stands there, at every position from 1 on */
     edit.name = "blocks.0.hook_resid_mid";
@@ -798,8 +800,8 @@ static void arguments_of_edits(void)
     edit.value = mean;
     edit.position = 1;
     ctx.status = ATTN_OK;
-    OK(&ctx, attn_hook_edit(&ctx, session, &edit));
-    OK(&ctx, attn_hook(&ctx, session, "blocks.0.hook_resid_mid", note, s));
+    OK(&ctx, attn_hook_edit(&ctx, NULL, session, &edit));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.hook_resid_mid", note, s));
     OK(&ctx, attn_feed(&ctx, session, ten, 3));
     got = latest(s, "blocks.0.hook_resid_mid");
     if (CHECK(got.ndim == 2)) {
@@ -980,7 +982,7 @@ static void arguments_of_statistics(void)
     ctx.status = ATTN_OK;
     OK(&ctx, attn_feed(&ctx, session, ten, 2));
     memcpy(before, attn_logits(session), c->n_vocab * sizeof(float));
-    OK(&ctx, attn_hook(&ctx, session, "ln_final.hook_normalized.post", poison, NULL));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "ln_final.hook_normalized.post", poison, NULL));
     REFUSED(ATTN_E_ARGUMENT, "the logits at position 5 hold a NaN",
             attn_text_stats(&ctx, session, ten + 2, 6, stats, top, 1));
     CHECK(attn_logits(session) && !differ(before, attn_logits(session), c->n_vocab));
@@ -1038,7 +1040,7 @@ static attn_status edit_with_a_mean(attn_ctx *ctx, attn_session *session)
     edit.name = "blocks.0.hook_resid_mid";
     edit.kind = ATTN_EDIT_MEAN;
     edit.value = some(2, 3, attn_model_config(model)->d_model, 1);
-    return attn_hook_edit(ctx, session, &edit);
+    return attn_hook_edit(ctx, NULL, session, &edit);
 }
 
 static attn_status lens_without_scale(attn_ctx *ctx, attn_session *session)
@@ -1111,8 +1113,8 @@ static void stopped_in_the_middle(void)
     attn_generate_desc desc;
     stopper s = {0, 0, 0};
     float nll[9];
-    OK(&ctx, attn_hook(&ctx, session, "blocks.0.hook_resid_mid", stop, &s));
-    OK(&ctx, attn_hook(&ctx, session, "blocks.0.hook_resid_mid", come_later, &s));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.hook_resid_mid", stop, &s));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.hook_resid_mid", come_later, &s));
     FAILS(&ctx, ATTN_STOPPED, "", attn_feed(&ctx, session, ten, 1));
     CHECK(s.calls == 1 && s.later == 0);
     s.calls = s.later = 0;
@@ -1153,7 +1155,7 @@ static void names_of_any_length(void)
     name[99] = 0;
     memcpy(name, "blocks.0.", 9);
     REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, model, name, &out));
-    FAILS(&ctx, ATTN_E_NAME, "", attn_hook(&ctx, session, name, stop, NULL));
+    FAILS(&ctx, ATTN_E_NAME, "", attn_hook(&ctx, NULL, session, name, stop, NULL));
     REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, model, "blocks.0.attn.WxQ", &out));
     REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, model, "W_Q", &out));
     attn_session_free(session);
@@ -1173,7 +1175,7 @@ static void small_things(void)
     attn_tensor got, a = none, b = none, w = none, empty = none;
     attn_attention_desc desc;
     static const size_t row = 0;
-    OK(&ctx, attn_hook(&ctx, session, "blocks.1.attn.hook_pattern", note, s));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_pattern", note, s));
     OK(&ctx, attn_feed(&ctx, session, ten, 3));
     memcpy(before, attn_logits(session), c->n_vocab * sizeof(float));
     OK(&ctx, attn_session_copy(&ctx, session, session));
@@ -1184,8 +1186,8 @@ static void small_things(void)
     edit.value = attn_borrow(&one, ATTN_F32, attn_shape3(1, 1, 1));
     OK(&ctx, attn_rewind(&ctx, session, 0));
     attn_unhook_all(session);
-    OK(&ctx, attn_hook_edit(&ctx, session, &edit));
-    OK(&ctx, attn_hook(&ctx, session, "blocks.0.attn.hook_pattern", note, s));
+    OK(&ctx, attn_hook_edit(&ctx, NULL, session, &edit));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.attn.hook_pattern", note, s));
     OK(&ctx, attn_feed(&ctx, session, ten, 3));
     got = latest(s, "blocks.0.attn.hook_pattern");
     CHECK(got.ndim == 3 && attn_get(got, 1, 2, 1, 0) == 0.25f &&

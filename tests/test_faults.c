@@ -168,7 +168,7 @@ typedef struct scratch {
     DO(attn_tokenizer_new, (ctx, &s->tokenizer, section, section_size))                            \
     DO(attn_encode, (ctx, tokenizer, "Once upon a time", 16, 1, s->ids, 64, &s->n))                \
     DO(attn_decode, (ctx, tokenizer, tokens, 8, s->text, 256, &s->n))                              \
-    DO(attn_hook, (ctx, other, "*hook_pattern", do_nothing, NULL))                                 \
+    DO(attn_hook, (ctx, NULL, other, "*hook_pattern", do_nothing, NULL))                           \
     DO(attn_cache_get, (ctx, held, ATTN_VALUES, 0, 1, 3, &s->out))                                 \
     DO(attn_cache_set, (ctx, held, ATTN_KEYS, 0, 1, attn_slice(z, 0, 0, 1)))                       \
     DO(attn_record_size, (ctx, model, &recorded, &s->n))                                           \
@@ -176,7 +176,7 @@ typedef struct scratch {
     DO(attn_record_get, (ctx, record, "blocks.0.attn.hook_z", &view))                              \
     DO(attn_record_save, (ctx, record, test_tmp("faults.npz")))                                    \
     DO(attn_save, (ctx, test_tmp("faults.safetensors"), &edit.name, &x4, 1))                       \
-    DO(attn_hook_edit, (ctx, other, &edit))                                                        \
+    DO(attn_hook_edit, (ctx, NULL, other, &edit))                                                  \
     DO(attn_patch_positions, (ctx, model, &patch, "hook_resid_pre", &s->out))                      \
     DO(attn_patch_heads, (ctx, model, &patch, "attn.hook_z", &s->out))                             \
     DO(attn_patch_path, (ctx, model, &patch, &route, s->numbers))                                  \

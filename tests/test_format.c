@@ -349,7 +349,7 @@ static attn_status try_open(attn_ctx *ctx, const unsigned char *data, size_t siz
     status = attn_model_open_memory(ctx, &model, data, size, &desc);
     CHECK((model != NULL) == (status == ATTN_OK));
     if (model) {
-        attn_session_desc small = {4, 2, ATTN_F32};
+        attn_session_desc small = {.n_ctx = 4, .n_batch = 2};
         if (OK(ctx, attn_session_new(ctx, &session, model, &small)))
             OK(ctx, attn_feed(ctx, session, tokens, 3));
         attn_session_free(session);

@@ -126,7 +126,7 @@ static void looking_changes_nothing(void)
             const int32_t *const tokens = random_tokens(models[m], LENGTH, m);
             const float *const want =
                 hooked(models[m], tokens, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL);
-            attn_session *session, *others[2];
+            attn_session *session, *others[2], *trio[3];
             attn_feed_item items[3];
             ctx.n_threads = n_threads;
             session = session_on(&ctx, models[m], 0, 10);
@@ -137,16 +137,16 @@ static void looking_changes_nothing(void)
             for (step = 1; step <= LENGTH; step += step > 1 ? 14 : 11) {
                 n_calls = 0;
                 for (i = 0; i < OPT_IN; i++)
-                    OK(&ctx,
-                       attn_hook(&ctx, session, opt_in[i], i % 2 ? do_nothing : rewrite, &n_calls));
-                OK(&ctx, attn_hook(&ctx, session, "*", do_nothing, NULL));
+                    OK(&ctx, attn_hook(&ctx, NULL, session, opt_in[i], i % 2 ? do_nothing : rewrite,
+                                       &n_calls));
+                OK(&ctx, attn_hook(&ctx, NULL, session, "*", do_nothing, NULL));
                 same_logits(feed_all(&ctx, session, tokens, LENGTH, step), want, LENGTH, models[m],
                             "hooks that look");
                 attn_unhook_all(session);
                 OK(&ctx, attn_rewind(&ctx, session, 0));
                 for (i = 0; i < OPT_IN; i++)
-                    OK(&ctx,
-                       attn_hook(&ctx, session, opt_in[i], i % 2 ? rewrite : do_nothing, &n_calls));
+                    OK(&ctx, attn_hook(&ctx, NULL, session, opt_in[i], i % 2 ? rewrite : do_nothing,
+                                       &n_calls));
                 same_logits(feed_all(&ctx, session, tokens, LENGTH, step), want, LENGTH, models[m],
                             "hooks that look");
                 CHECK(n_calls >= OPT_IN * attn_model_config(models[m])->n_layer);
@@ -154,9 +154,13 @@ static void looking_changes_nothing(void)
                 attn_unhook_all(session);
             }
             for (i = 0; i < OPT_IN; i++) {
-                OK(&ctx, attn_hook(&ctx, session, opt_in[i], rewrite, &n_calls));
-                OK(&ctx, attn_hook(&ctx, others[1], opt_in[i], do_nothing, &n_calls));
+                OK(&ctx, attn_hook(&ctx, NULL, session, opt_in[i], rewrite, &n_calls));
+                OK(&ctx, attn_hook(&ctx, NULL, others[1], opt_in[i], do_nothing, &n_calls));
             }
+            trio[0] = session;
+            trio[1] = others[0];
+            trio[2] = others[1];
+            share_workspace(&ctx, trio, 3, 0);
             items[0] = item_of(others[0], tokens + 1, LENGTH - 1, NULL);
             items[1] = item_of(session, tokens, LENGTH, NULL);
             items[2] = item_of(others[1], tokens + 4, LENGTH - 4, NULL);
@@ -275,13 +279,13 @@ static void whole_inputs(void)
             attn_session *const session = session_on(&ctx, models[m], 0, 6);
             sight *const r = new_sight();
             if (i == 0) {
-                OK(&ctx, attn_hook(&ctx, session, parts[0], put_copies, &rows));
+                OK(&ctx, attn_hook(&ctx, NULL, session, parts[0], put_copies, &rows));
             } else {
-                OK(&ctx, attn_hook(&ctx, session, "*1.hook_q_input", put_copies, &rows));
-                OK(&ctx, attn_hook(&ctx, session, "*1.hook_k_input", put_copies, &rows));
-                OK(&ctx, attn_hook(&ctx, session, "*1.hook_v_input", put_copies, &rows));
+                OK(&ctx, attn_hook(&ctx, NULL, session, "*1.hook_q_input", put_copies, &rows));
+                OK(&ctx, attn_hook(&ctx, NULL, session, "*1.hook_k_input", put_copies, &rows));
+                OK(&ctx, attn_hook(&ctx, NULL, session, "*1.hook_v_input", put_copies, &rows));
             }
-            OK(&ctx, attn_hook(&ctx, session, "blocks.1.hook_attn_out", note, r));
+            OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.hook_attn_out", note, r));
             OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
             for (j = 0; j < r->n; j++)
                 same_floats((const float *)r->all[j].value.data,
@@ -386,19 +390,19 @@ static void names(void)
     endless[sizeof endless - 1] = 0;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
         FAILS(&ctx, ATTN_E_NAME, cases[i].says,
-              attn_hook(&ctx, session, cases[i].wrong, do_nothing, NULL));
+              attn_hook(&ctx, NULL, session, cases[i].wrong, do_nothing, NULL));
     FAILS(&ctx, ATTN_E_NAME, "names look like",
-          attn_hook(&ctx, session, endless, do_nothing, NULL));
+          attn_hook(&ctx, NULL, session, endless, do_nothing, NULL));
     for (i = 0; i < 4; i++) {
-        OK(&ctx, attn_hook(&ctx, session, good[i], note, s));
+        OK(&ctx, attn_hook(&ctx, NULL, session, good[i], note, s));
         OK(&ctx, attn_feed(&ctx, session, tokens, 1));
         CHECKF(s->n == (i == 0 ? 1 : 2), "%s was called %llu times", good[i], LLU(s->n));
         s->n = 0;
         attn_unhook_all(session);
     }
     /* Patterns that do not name them leave them alone. */
-    OK(&ctx, attn_hook(&ctx, session, "blocks.0.*", note, s));
-    OK(&ctx, attn_hook(&ctx, session, "*hook_res*", note, s));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.*", note, s));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "*hook_res*", note, s));
     OK(&ctx, attn_feed(&ctx, session, tokens, 3));
     for (i = 0; i < s->n; i++)
         CHECK(!strstr(s->all[i].name, "result") && !strstr(s->all[i].name, "_in"));
@@ -451,8 +455,8 @@ static void cache(void)
             past[i] = random_tensor(3, COUNT, (int)c->n_head, (int)c->d_head);
 
         /* What is remembered is what hook_k and hook_v showed. */
-        OK(&ctx, attn_hook(&ctx, session, "blocks.1.attn.hook_k", note, s));
-        OK(&ctx, attn_hook(&ctx, session, "blocks.1.attn.hook_v", note, s));
+        OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_k", note, s));
+        OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_v", note, s));
         OK(&ctx, attn_feed(&ctx, session, tokens, PAST));
         attn_unhook_all(session);
         OK(&ctx, attn_cache_get(&ctx, session, ATTN_KEYS, 1, 0, PAST, &now[0]));
@@ -473,8 +477,8 @@ static void cache(void)
         want = feed_all(&ctx, session, tokens + PAST, LENGTH - PAST, 1);
         OK(&ctx, attn_rewind(&ctx, session, 0));
         OK(&ctx, attn_feed(&ctx, session, tokens, PAST));
-        OK(&ctx, attn_hook(&ctx, session, "blocks.1.attn.hook_q", refill, past));
-        OK(&ctx, attn_hook(&ctx, session, "blocks.0.hook_resid_pre", look_back, &n_calls));
+        OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_q", refill, past));
+        OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.hook_resid_pre", look_back, &n_calls));
         got = feed_all(&ctx, session, tokens + PAST, LENGTH - PAST, 3);
         same_logits(got, want, LENGTH - PAST, models[m], "a past set in a hook");
         attn_unhook_all(session);
@@ -484,7 +488,7 @@ static void cache(void)
          */
         snprintf(name, sizeof name, "blocks.%d.attn.hook_v", (int)c->n_layer - 1);
         OK(&ctx, attn_rewind(&ctx, session, 0));
-        OK(&ctx, attn_hook(&ctx, session, name, put_spot, &zero));
+        OK(&ctx, attn_hook(&ctx, NULL, session, name, put_spot, &zero));
         want = feed_all(&ctx, session, tokens, LENGTH, 4);
         attn_unhook_all(session);
         OK(&ctx, attn_rewind(&ctx, session, 0));
@@ -515,20 +519,21 @@ static void cache(void)
     CHECK(n_calls > 12);
 }
 
-/* A hook may not pull the rug from under the pass that called it. */
+/* A callback may not change the session that is being fed, or use its workspace. */
 static int meddle(const attn_activation *a, void *user)
 {
     attn_ctx ctx = alone();
     const int32_t token = 1;
-    attn_session *const other = (attn_session *)user;
+    attn_session *const *const others = (attn_session *const *)user, *const other = others[0];
+    FAILS(&ctx, ATTN_E_ARGUMENT, "in use", attn_feed(&ctx, others[1], &token, 1));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_rewind(&ctx, a->session, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_feed(&ctx, a->session, &token, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_hook(&ctx, a->session, "*", do_nothing, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
+          attn_hook(&ctx, NULL, a->session, "*", do_nothing, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_session_copy(&ctx, a->session, other));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
           attn_generate(&ctx, a->session, "", NULL, NULL, NULL));
-    attn_unhook_all(a->session);
-    OK(&ctx, attn_feed(&ctx, other, &token, 1)); /* another session is nobody's rug */
+    OK(&ctx, attn_feed(&ctx, other, &token, 1)); /* it has a workspace of its own */
     return 0;
 }
 
@@ -538,12 +543,18 @@ static void meddling(void)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(odd, LENGTH, 2);
     float *const want = hooked(odd, tokens, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL);
-    attn_session *session = session_on(&ctx, odd, 0, 0), *other = session_on(&ctx, odd, 0, 0);
-    OK(&ctx, attn_hook(&ctx, session, "blocks.1.*", meddle, other));
+    attn_session *session = session_on(&ctx, odd, 0, 0), *others[2], *pair[2];
+    others[0] = session_on(&ctx, odd, 0, 0);
+    others[1] = session_on(&ctx, odd, 0, 0);
+    pair[0] = session;
+    pair[1] = others[1];
+    share_workspace(&ctx, pair, 2, 0);
+    OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.*", meddle, others));
     same_logits(feed_all(&ctx, session, tokens, LENGTH, LENGTH), want, LENGTH, odd, "meddling");
-    CHECK(attn_session_length(other) == 19);
+    CHECK(attn_session_length(others[0]) == 19 && attn_session_length(others[1]) == 0);
     attn_session_free(session);
-    attn_session_free(other);
+    attn_session_free(others[0]);
+    attn_session_free(others[1]);
     pool_clear();
 }
 
@@ -564,7 +575,7 @@ static void memory(void)
         attn_status status = ATTN_E_MEMORY;
         for (n = 0; n < 20 && status != ATTN_OK; n++) {
             m.fail_at = m.asked + n;
-            status = attn_hook(&ctx, session, opt_in[i], do_nothing, NULL);
+            status = attn_hook(&ctx, NULL, session, opt_in[i], do_nothing, NULL);
             m.fail_at = -1;
             CHECK(status == ATTN_OK || (status == ATTN_E_MEMORY && m.live == live));
             OK(&ctx, attn_feed(&ctx, session, tokens, 1));
@@ -577,7 +588,7 @@ static void memory(void)
         CHECK(m.live == live);
         OK(&ctx, attn_rewind(&ctx, session, 0));
     }
-    OK(&ctx, attn_hook(&ctx, session, "*.hook_result", do_nothing, NULL));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "*.hook_result", do_nothing, NULL));
     attn_session_free(session);
     CHECK(m.live == 0 && m.wrong == 0);
 }
@@ -775,7 +786,7 @@ static void records_in_a_batch(void)
         const int32_t *const tokens = random_tokens(odd, past[i] + fed[i], i);
         sessions[i] = session_on(&ctx, odd, 0, 0);
         if (i == 2)
-            OK(&ctx, attn_hook(&ctx, sessions[i], "*.hook_z", put_spot, &s));
+            OK(&ctx, attn_hook(&ctx, NULL, sessions[i], "*.hook_z", put_spot, &s));
         one[i] = record_on(&ctx, sessions[i], all_names, 3, 0, 15);
         if (past[i] > 0)
             OK(&ctx, attn_feed(&ctx, sessions[i], tokens, past[i]));
@@ -783,14 +794,16 @@ static void records_in_a_batch(void)
         OK(&ctx, attn_rewind(&ctx, sessions[i], 0));
         attn_unhook_all(sessions[i]);
         if (i == 2)
-            OK(&ctx, attn_hook(&ctx, sessions[i], "*.hook_z", put_spot, &s));
+            OK(&ctx, attn_hook(&ctx, NULL, sessions[i], "*.hook_z", put_spot, &s));
         together[i] = record_on(&ctx, sessions[i], all_names, 3, 0, 15);
         if (i == 0)
-            OK(&ctx, attn_hook(&ctx, sessions[i], "*.hook_z", put_spot, &s)); /* comes after it */
+            OK(&ctx,
+               attn_hook(&ctx, NULL, sessions[i], "*.hook_z", put_spot, &s)); /* comes after it */
         if (past[i] > 0)
             OK(&ctx, attn_feed(&ctx, sessions[i], tokens, past[i]));
         items[i] = item_of(sessions[i], tokens + past[i], fed[i], NULL);
     }
+    share_workspace(&ctx, sessions, ITEMS, 0);
     OK(&ctx, attn_feed_batch(&ctx, items, ITEMS));
     CHECK(*entry(view(together[2], "blocks.1.attn.hook_z"), 4, 1, 3) == 0);
     CHECK(*entry(view(together[0], "blocks.0.attn.hook_z"), 4, 1, 3) != 0);
@@ -798,10 +811,10 @@ static void records_in_a_batch(void)
         attn_session *again = session_on(&ctx, odd, 0, 0);
         attn_record *r;
         if (i == 2)
-            OK(&ctx, attn_hook(&ctx, again, "*.hook_z", put_spot, &s));
+            OK(&ctx, attn_hook(&ctx, NULL, again, "*.hook_z", put_spot, &s));
         r = record_on(&ctx, again, all_names, 3, 0, 15);
         if (i == 0)
-            OK(&ctx, attn_hook(&ctx, again, "*.hook_z", put_spot, &s));
+            OK(&ctx, attn_hook(&ctx, NULL, again, "*.hook_z", put_spot, &s));
         OK(&ctx, attn_feed(&ctx, again, attn_session_tokens(sessions[i]), past[i] + fed[i]));
         for (j = 0; j < attn_record_count(r); j++)
             same_bits(view(together[i], attn_record_name(r, j)), view(r, attn_record_name(r, j)),
@@ -891,7 +904,7 @@ static void record_rules(void)
     /* A stop leaves the record as it was; rewinding takes rows away. */
     OK(&ctx, attn_rewind(&ctx, session, 7));
     CHECK(view(record, two[0]).shape[0] == 7);
-    OK(&ctx, attn_hook(&ctx, session, "*.hook_z", stop_late, &stop));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "*.hook_z", stop_late, &stop));
     stop = 1;
     FAILS(&ctx, ATTN_STOPPED, "asked to stop", attn_feed(&ctx, session, tokens + 7, 3));
     CHECK(view(record, two[0]).shape[0] == 7 &&
@@ -1255,6 +1268,7 @@ static void what_layers_hold(void)
     float *const stream = (float *)pool_new(LENGTH * width * sizeof(float));
     float *const logits = (float *)pool_new(LENGTH * vocab_of(odd) * sizeof(float));
     attn_session *session = session_on(&ctx, odd, 0, 0), *copy = session_on(&ctx, odd, 0, 0);
+    attn_session *pair[2];
     attn_feed_item item, two[2];
     size_t i;
     memset(stream, 0, LENGTH * width * sizeof(float));
@@ -1298,7 +1312,7 @@ static void what_layers_hold(void)
     {
         int stop = 1;
         OK(&ctx, attn_rewind(&ctx, copy, 3));
-        OK(&ctx, attn_hook(&ctx, copy, "*.hook_z", stop_late, &stop));
+        OK(&ctx, attn_hook(&ctx, NULL, copy, "*.hook_z", stop_late, &stop));
         FAILS(&ctx, ATTN_STOPPED, "", attn_feed(&ctx, copy, tokens + 3, 13));
         attn_unhook_all(copy);
         item = part_of(copy, tokens + 3, 13, 2, 0, stream, NULL);
@@ -1319,6 +1333,9 @@ static void what_layers_hold(void)
     item = part_of(session, tokens + 3, 2, 0, 1, NULL, NULL);
     item.logits = logits;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no logits", attn_feed_batch(&ctx, &item, 1));
+    pair[0] = session;
+    pair[1] = copy;
+    share_workspace(&ctx, pair, 2, 0);
     for (i = 0; i < 4;
          i++) { /* another beginning, another end, a stream; another beginning alone */
         two[0] = part_of(session, tokens + 3, 2, 0, 0, i == 3 ? stream : NULL, NULL);
@@ -1405,9 +1422,9 @@ static float *edited(const attn_model *model, const int32_t *tokens, size_t n, s
     float *logits;
     ctx.n_threads = 1 + (int)(step % 2);
     session = session_on(&ctx, model, 0, 0);
-    OK(&ctx, attn_hook_edit(&ctx, session, edit));
+    OK(&ctx, attn_hook_edit(&ctx, NULL, session, edit));
     if (sees)
-        OK(&ctx, attn_hook(&ctx, session, sees, note, s));
+        OK(&ctx, attn_hook(&ctx, NULL, session, sees, note, s));
     logits = feed_all(&ctx, session, tokens, n, step);
     attn_session_free(session);
     return logits;
@@ -1617,7 +1634,7 @@ static void edited_patterns(void)
         attn_session *session = session_on(&ctx, odd, 0, 0);
         e.n_positions = 0;
         e.value = attn_slice(e.value, 2, 0, 9);
-        OK(&ctx, attn_hook_edit(&ctx, session, &e));
+        OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
         OK(&ctx, attn_feed(&ctx, session, tokens, 9));
         FAILS(&ctx, ATTN_E_SHAPE, "9 keys", attn_feed(&ctx, session, tokens + 9, 1));
         CHECK(attn_session_length(session) == 9);
@@ -1639,58 +1656,63 @@ static void wrong_edits(void)
     e.value = vector;
     wrong = e;
     wrong.name = "blocks.1.hook_resid_pree";
-    FAILS(&ctx, ATTN_E_NAME, "did you mean", attn_hook_edit(&ctx, session, &wrong));
+    FAILS(&ctx, ATTN_E_NAME, "did you mean", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.position = 40;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "room for 40", attn_hook_edit(&ctx, session, &wrong));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "room for 40", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.position = 30;
     wrong.n_positions = 11;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "room for 40", attn_hook_edit(&ctx, session, &wrong));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "room for 40", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.n_heads = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "heads", attn_hook_edit(&ctx, session, &wrong));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "heads", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.name = "*.hook_z";
-    FAILS(&ctx, ATTN_E_SHAPE, "[48]", attn_hook_edit(&ctx, session, &wrong));
+    FAILS(&ctx, ATTN_E_SHAPE, "[48]", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.value = z;
     wrong.head = 3;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "has 3", attn_hook_edit(&ctx, session, &wrong));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "has 3", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.head = 1;
-    FAILS(&ctx, ATTN_E_SHAPE, "2 heads", attn_hook_edit(&ctx, session, &wrong));
+    FAILS(&ctx, ATTN_E_SHAPE, "2 heads", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.head = 0;
     wrong.n_positions = 4;
-    FAILS(&ctx, ATTN_E_SHAPE, "4 positions", attn_hook_edit(&ctx, session, &wrong));
+    FAILS(&ctx, ATTN_E_SHAPE, "4 positions", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.name = "*.hook_pattern";
     wrong.kind = ATTN_EDIT_MEAN;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no mean", attn_hook_edit(&ctx, session, &wrong));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no mean", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.value = rows;
     wrong.n_positions = 3;
-    FAILS(&ctx, ATTN_E_SHAPE, "3 positions", attn_hook_edit(&ctx, session, &wrong));
+    FAILS(&ctx, ATTN_E_SHAPE, "3 positions", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.name = "*.hook_resid_mid";
     wrong.value = attn_transpose(rows, 0, 1);
-    FAILS(&ctx, ATTN_E_SHAPE, "[48, 5]", attn_hook_edit(&ctx, session, &wrong));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "48 positions from 0 on; the session has room for 40",
+          attn_hook_edit(&ctx, NULL, session, &wrong));
+    wrong.n_positions = 5;
+    FAILS(&ctx, ATTN_E_SHAPE, "[48, 5]", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.value = attn_reshape(rows, attn_shape1(7));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no f32 tensor", attn_hook_edit(&ctx, session, &wrong));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "number of elements",
+          attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.value = vector;
     wrong.value.dtype = ATTN_F16; /* it would be read beyond its end */
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no f32 tensor", attn_hook_edit(&ctx, session, &wrong));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "expected ATTN_F32",
+          attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.kind = (attn_edit_kind)9;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "number 9", attn_hook_edit(&ctx, session, &wrong));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "number 9", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = edit_of("blocks.1.attn.hook_*", ATTN_EDIT_SET); /* one position, or three? */
     wrong.value = random_tensor(3, 3, 3, 16);
-    OK(&ctx, attn_hook_edit(&ctx, session, &wrong));
+    OK(&ctx, attn_hook_edit(&ctx, NULL, session, &wrong));
     attn_unhook_all(session);
     wrong.value = random_tensor(3, 2, 3, 16);
-    FAILS(&ctx, ATTN_E_SHAPE, "hook_attn_scores", attn_hook_edit(&ctx, session, &wrong));
+    FAILS(&ctx, ATTN_E_SHAPE, "hook_attn_scores", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.value = random_tensor(3, 3, 2, 16);
-    FAILS(&ctx, ATTN_E_SHAPE, "hook_q", attn_hook_edit(&ctx, session, &wrong));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no session", attn_hook_edit(&ctx, NULL, &e));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no edit", attn_hook_edit(&ctx, session, NULL));
+    FAILS(&ctx, ATTN_E_SHAPE, "hook_q", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no session", attn_hook_edit(&ctx, NULL, NULL, &e));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no edit", attn_hook_edit(&ctx, NULL, session, NULL));
     e.name = NULL;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no name", attn_hook_edit(&ctx, session, &e));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no name", attn_hook_edit(&ctx, NULL, session, &e));
     OK(&ctx, attn_feed(&ctx, session, tokens, 3));
     same_logits(attn_logits(session),
                 hooked(odd, tokens, 3, 3, NULL, NULL, NULL, NULL, NULL) + 2 * vocab_of(odd), 1, odd,
@@ -1699,26 +1721,159 @@ static void wrong_edits(void)
     pool_clear();
 }
 
-/* A value of more positions than the session has: those it has are set. */
+/* A value of more positions than the session has room for is refused, said or not. */
 static void a_value_that_reaches_further(void)
 {
     attn_ctx ctx = alone();
-    const int32_t *const tokens = random_tokens(odd, 40, 1); /* as many as there can be */
+    attn_session *session = session_on(&ctx, odd, 0, 0); /* 40 positions */
     attn_edit e = edit_of("blocks.1.hook_resid_pre", ATTN_EDIT_SET);
+    e.value = random_tensor(2, 70, 48);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "70 positions from 0 on; the session has room for 40",
+          attn_hook_edit(&ctx, NULL, session, &e));
+    e.value = random_tensor(2, 8, 48);
+    e.position = 33;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "8 positions from 33 on", attn_hook_edit(&ctx, NULL, session, &e));
+    e.position = 32;
+    OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
+    attn_session_free(session);
+    pool_clear();
+}
+
+/* Leading dimensions of a value may be missing: [H, d] for one position, [T, d] for one head,
+ * [T, Tk] for the patterns of all heads. A factor of 0 is 1. */
+static void values_without_leading_dimensions(void)
+{
+    enum { LENGTH = 12 };
+    static const struct {
+        const char *name;
+        size_t head, n_heads;
+        int full[3], part[2];
+    } ways[] = {{"blocks.1.attn.hook_z", 0, 0, {1, 3, 16}, {3, 16}},
+                {"blocks.1.attn.hook_z", 2, 1, {LENGTH, 1, 16}, {LENGTH, 16}},
+                {"blocks.1.attn.hook_pattern", 0, 0, {1, LENGTH, LENGTH}, {LENGTH, LENGTH}}};
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(odd, LENGTH, 3);
     float *logits[2];
-    int way;
-    const attn_tensor rows = random_tensor(2, 70, 48);
-    for (way = 0; way < 2; way++) {
-        attn_session *session = session_on(&ctx, odd, 0, 0);
-        logits[way] = (float *)pool_new(vocab_of(odd) * sizeof(float));
-        e.value = way ? attn_slice(rows, 0, 0, 37) : rows;
-        e.position = 3;
-        OK(&ctx, attn_hook_edit(&ctx, session, &e));
-        OK(&ctx, attn_feed(&ctx, session, tokens, 40));
-        memcpy(logits[way], attn_logits(session), vocab_of(odd) * sizeof(float));
-        attn_session_free(session);
+    size_t i, way;
+    for (i = 0; i < 3; i++) {
+        const attn_tensor full =
+            random_tensor(3, ways[i].full[0], ways[i].full[1], ways[i].full[2]);
+        for (way = 0; way < 2; way++) {
+            attn_session *session = session_on(&ctx, odd, 0, 0);
+            attn_edit e = edit_of(ways[i].name, ATTN_EDIT_ADD);
+            e.head = ways[i].head;
+            e.n_heads = ways[i].n_heads;
+            e.factor = way ? 0 : 1;
+            e.value = way ? attn_reshape(full, attn_shape2((size_t)ways[i].part[0],
+                                                           (size_t)ways[i].part[1]))
+                          : full;
+            logits[way] = (float *)pool_new(vocab_of(odd) * sizeof(float));
+            OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
+            OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
+            memcpy(logits[way], attn_logits(session), vocab_of(odd) * sizeof(float));
+            attn_session_free(session);
+        }
+        same_logits(logits[1], logits[0], 1, odd, ways[i].name);
     }
-    CHECK(memcmp(logits[0], logits[1], vocab_of(odd) * sizeof(float)) == 0);
+    pool_clear();
+}
+
+/* Later keys stay hidden whatever is written to scores or patterns, so an edit gives the same bits
+ * however a text is cut. */
+static void edits_however_a_text_is_cut(void)
+{
+    enum { LENGTH = 24 };
+    static const char *const names[] = {"blocks.1.attn.hook_attn_scores",
+                                        "blocks.1.attn.hook_pattern"};
+    static const size_t n_batch[] = {256, 4, 1};
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(odd, LENGTH, 4);
+    float *want;
+    size_t i, b;
+    for (i = 0; i < 2; i++) {
+        attn_edit e = edit_of(names[i], i ? ATTN_EDIT_ADD : ATTN_EDIT_ZERO);
+        e.value = random_tensor(3, 1, 1, LENGTH);
+        want = NULL;
+        for (b = 0; b < 3; b++) {
+            attn_session *session = session_on(&ctx, odd, 0, n_batch[b]);
+            float *got;
+            OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
+            got = feed_all(&ctx, session, tokens, LENGTH, LENGTH);
+            if (want)
+                same_logits(got, want, LENGTH, odd, names[i]);
+            want = got;
+            attn_session_free(session);
+        }
+    }
+    pool_clear();
+}
+
+/* ---- removing ---- */
+
+typedef struct remover {
+    attn_ctx ctx;
+    attn_hook_id id; /* to remove at its first call */
+    attn_record *record;
+    attn_session *session;
+    size_t n_calls;
+} remover;
+
+static int remove_one(const attn_activation *a, void *user)
+{
+    remover *r = (remover *)user;
+    if (++r->n_calls == 1 && r->id)
+        OK(&r->ctx, attn_unhook(&r->ctx, a->session, r->id));
+    if (r->n_calls == 1 && r->record)
+        attn_record_free(r->record);
+    if (r->n_calls == 1)
+        attn_session_free(r->session);
+    return 0;
+}
+
+/* Hooks go in any order; a callback removes its own, or one that comes after it. */
+static void removing_hooks(void)
+{
+    enum { LENGTH = 6 };
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(odd, LENGTH, 5);
+    attn_session *session = session_on(&ctx, odd, 0, 0);
+    remover r[3];
+    attn_hook_id id[3];
+    size_t i;
+    memset(r, 0, sizeof r);
+    for (i = 0; i < 3; i++)
+        OK(&ctx, attn_hook(&ctx, &id[i], session, "*.hook_attn_scores", remove_one, &r[i]));
+    CHECK(id[0] && id[1] && id[2] && id[0] != id[1] && id[1] != id[2]);
+    r[0].id = id[0]; /* its own */
+    r[1].id = id[2]; /* before it was ever called */
+    OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
+    CHECKF(r[0].n_calls == 1 && r[2].n_calls == 0 && r[1].n_calls > 1, "%llu %llu %llu calls",
+           LLU(r[0].n_calls), LLU(r[1].n_calls), LLU(r[2].n_calls));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "removed before", attn_unhook(&ctx, session, id[0]));
+    OK(&ctx, attn_unhook(&ctx, session, id[1]));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "another session", attn_unhook(&ctx, session, 99));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "0 is not the id", attn_unhook(&ctx, session, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no session", attn_unhook(&ctx, NULL, 1));
+    attn_session_free(session);
+    pool_clear();
+}
+
+/* A callback frees a record, and the session that is being fed: the feed stops with a sentence, and
+ * nothing is used after it is freed (the sanitizers look). */
+static void freeing_from_a_callback(void)
+{
+    enum { LENGTH = 6 };
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(odd, LENGTH, 6);
+    attn_session *session = session_on(&ctx, odd, 0, 0);
+    remover r;
+    memset(&r, 0, sizeof r);
+    OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.hook_resid_pre", remove_one, &r));
+    r.record = record_on(&ctx, session, NULL, 0, 0, LENGTH);
+    OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
+    memset(&r, 0, sizeof r);
+    r.session = session;
+    FAILS(&ctx, ATTN_STOPPED, "freed a session", attn_feed(&ctx, session, tokens, LENGTH));
     pool_clear();
 }
 
@@ -1754,7 +1909,7 @@ static float patched(const attn_model *model, const int32_t *tokens, size_t n, c
         e.n_heads = 1;
         e.value = attn_slice(clean, !over_keys, head, 1);
     }
-    OK(&ctx, attn_hook_edit(&ctx, session, &e));
+    OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
     OK(&ctx, attn_feed(&ctx, session, tokens, n));
     value = attn_logits(session)[right] - attn_logits(session)[wrong];
     attn_session_free(session);
@@ -1951,19 +2106,19 @@ static void check_path(const attn_model *model, const attn_path *path)
     for (i = 0; i < c->n_layer; i++) { /* what others write, frozen */
         snprintf(name, sizeof name, "blocks.%d.hook_mlp_out", (int)i);
         outs[2 * i] = latest(was, name);
-        OK(&ctx, attn_hook(&ctx, session, name, put_rows, &outs[2 * i]));
+        OK(&ctx, attn_hook(&ctx, NULL, session, name, put_rows, &outs[2 * i]));
         snprintf(name, sizeof name, "blocks.%d.hook_attn_out", (int)i);
         outs[2 * i + 1] = latest(was, name);
         if (i != path->from_layer)
-            OK(&ctx, attn_hook(&ctx, session, name, put_rows, &outs[2 * i + 1]));
+            OK(&ctx, attn_hook(&ctx, NULL, session, name, put_rows, &outs[2 * i + 1]));
     }
     snprintf(name, sizeof name, "blocks.%d.attn.hook_result", (int)path->from_layer);
     e = edit_of(name, ATTN_EDIT_SET);
     e.head = path->from_head;
     e.n_heads = 1;
     e.value = attn_slice(latest(is, name), 1, path->from_head, 1);
-    OK(&ctx, attn_hook_edit(&ctx, session, &e));
-    OK(&ctx, attn_hook(&ctx, session, "*.hook_resid_*", note, reached));
+    OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "*.hook_resid_*", note, reached));
     OK(&ctx, attn_feed(&ctx, session, corrupted, LENGTH));
     want = attn_logits(session)[5] - attn_logits(session)[6];
     if (path->to_layer < c->n_layer) {
@@ -1985,7 +2140,7 @@ static void check_path(const attn_model *model, const attn_path *path)
             e.n_heads = 1;
             e.value = copies;
         }
-        OK(&ctx, attn_hook_edit(&ctx, session, &e));
+        OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
         OK(&ctx, attn_feed(&ctx, session, corrupted, LENGTH));
         want = attn_logits(session)[5] - attn_logits(session)[6];
     }
@@ -2121,14 +2276,18 @@ static int reach_over(const attn_activation *a, void *user)
 
 static void reaching_over(void)
 {
+    attn_session *pair[2];
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(odd, 8, 1);
     attn_session *session = session_on(&ctx, odd, 0, 0), *other = session_on(&ctx, odd, 0, 0);
     attn_feed_item items[2];
-    OK(&ctx, attn_hook(&ctx, session, "*.hook_attn_scores", reach_over, other));
-    OK(&ctx, attn_hook(&ctx, session, "*.hook_z", reach_over, other));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "*.hook_attn_scores", reach_over, other));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "*.hook_z", reach_over, other));
     items[0] = item_of(other, tokens, 8, NULL);
     items[1] = item_of(session, tokens, 8, NULL);
+    pair[0] = session;
+    pair[1] = other;
+    share_workspace(&ctx, pair, 2, 0);
     OK(&ctx, attn_feed_batch(&ctx, items, 2));
     same_logits(attn_logits(other), attn_logits(session), 1, odd, "of a session left alone");
     attn_session_free(session);
@@ -2176,6 +2335,7 @@ static attn_ctx fused(void)
  * cut, on any instruction set and number of threads. */
 static void check_halves(const attn_model *model, size_t n)
 {
+    attn_session *pair[2];
     const attn_config *const c = attn_model_config(model);
     const size_t d = c->d_head, per_layer = n * c->n_head * d;
     const int32_t *const tokens = random_tokens(model, n, n);
@@ -2186,8 +2346,8 @@ static void check_halves(const attn_model *model, size_t n)
     float *want, *logits = (float *)pool_new(vocab_of(model) * sizeof *logits);
     size_t layer, i;
     int part, kind;
-    OK(&ctx, attn_hook(&ctx, rounded, "*.hook_k", halve, NULL));
-    OK(&ctx, attn_hook(&ctx, rounded, "*.hook_v", halve, NULL));
+    OK(&ctx, attn_hook(&ctx, NULL, rounded, "*.hook_k", halve, NULL));
+    OK(&ctx, attn_hook(&ctx, NULL, rounded, "*.hook_v", halve, NULL));
     want = feed_all(&ctx, rounded, tokens, n, n);
     CHECK(memcmp(want, logits_of(&ctx, model, 0, tokens, n, n),
                  n * vocab_of(model) * sizeof *want) != 0);
@@ -2210,6 +2370,9 @@ static void check_halves(const attn_model *model, size_t n)
     OK(&ctx, attn_rewind(&ctx, other, n / 2 - 1));
     items[0] = item_of(session, tokens + n / 2, n - n / 2, NULL);
     items[1] = item_of(other, tokens + n / 2 - 1, n - n / 2 + 1, NULL);
+    pair[0] = session;
+    pair[1] = other;
+    share_workspace(&ctx, pair, 2, 0);
     OK(&ctx, attn_feed_batch(&ctx, items, 2));
     memcpy(logits, attn_logits(session), vocab_of(model) * sizeof *logits);
     same_logits(logits, want + (n - 1) * vocab_of(model), 1, model, "in a batch");
@@ -2303,6 +2466,10 @@ void suite_hooks(void)
         RUN(edited_patterns);
         RUN(wrong_edits);
         RUN(a_value_that_reaches_further);
+        RUN(values_without_leading_dimensions);
+        RUN(edits_however_a_text_is_cut);
+        RUN(removing_hooks);
+        RUN(freeing_from_a_callback);
         RUN(sweeps);
         RUN(sweep_of_a_long_text);
         RUN(a_blind_head);

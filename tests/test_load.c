@@ -155,8 +155,8 @@ static void watch_copy(work *w, size_t seed)
         return;
     memory = pool_new(bytes);
     OK(&w->ctx, attn_record_new(&w->ctx, &record, w->two, &desc, memory, bytes));
-    OK(&w->ctx, attn_hook(&w->ctx, w->two, patterns[seed % 4], count, &calls));
-    OK(&w->ctx, attn_hook_edit(&w->ctx, w->two, &edit));
+    OK(&w->ctx, attn_hook(&w->ctx, NULL, w->two, patterns[seed % 4], count, &calls));
+    OK(&w->ctx, attn_hook_edit(&w->ctx, NULL, w->two, &edit));
     go_on(w, w->two, 1 + seed % 5, 4, seed + 1);
     CHECKF(calls > 0, "nothing was seen of %s", patterns[seed % 4]);
     attn_record_free(record);

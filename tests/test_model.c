@@ -80,7 +80,7 @@ static void check_golden(const attn_model *model, const char *path, size_t step)
         return;
     tokens = stored_tokens(file, &n);
     CHECK(n > 20);
-    OK(&ctx, attn_hook(&ctx, session, "*", note, r));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "*", note, r));
     want = stored_tensor(file, "logits");
     close_to(attn_borrow(feed_all(&ctx, session, tokens, n, step ? step : n), ATTN_F32,
                          attn_shape2(n, vocab_of(model))),
@@ -460,6 +460,7 @@ static void check_batch(const attn_model *model, size_t n_batch, int n_threads, 
             items[i].rows = rows[i];
         }
     }
+    share_workspace(&ctx, sessions, ITEMS, n_batch);
     OK(&ctx, attn_feed_batch(&ctx, items, ITEMS));
     for (i = 0; i < ITEMS; i++) {
         const size_t end = past[i] + first[i];
@@ -496,7 +497,6 @@ static void batch_of_full_sessions(void)
     check_batch(odd, 1, 1, 1);
 }
 
-/* The first session, whose scratch memory the batch uses, is the smallest. */
 static void batch_of_mixed_sessions(void)
 {
     check_batch(tiny, 256, 1, 0);
@@ -527,6 +527,7 @@ static void batch_behind_a_small_session(void)
             items[i] = item_of(sessions[i], tokens + past[i], fed[i],
                                (float *)pool_new(fed[i] * vocab_of(tiny) * sizeof(float)));
         }
+        share_workspace(&ctx, sessions, 3, 0);
         OK(&ctx, attn_feed_batch(&ctx, items, 3));
         for (i = 0; i < 3; i++) {
             same_logits(items[i].logits, want[i], fed[i], tiny, "behind a small session");
@@ -589,11 +590,11 @@ static void watched(const attn_model *model, size_t n, size_t step, size_t n_bat
     ctx.n_threads = n_threads;
     if ((session = session_on(&ctx, model, 0, n_batch)) == NULL)
         return;
-    OK(&ctx, attn_hook(&ctx, session, "*", do_nothing, NULL));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "*", do_nothing, NULL));
     same_logits(feed_all(&ctx, session, tokens, n, step), want, n, model, "hooks that read");
     attn_unhook_all(session);
     OK(&ctx, attn_rewind(&ctx, session, 0));
-    OK(&ctx, attn_hook(&ctx, session, "*", rewrite, &n_calls));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "*", rewrite, &n_calls));
     same_logits(feed_all(&ctx, session, tokens, n, step), want, n, model, "hooks that rewrite");
     CHECK(n_calls >= 5 + 19 * attn_model_config(model)->n_layer);
     attn_session_free(session);
@@ -798,9 +799,9 @@ static void check_causality(const attn_model *model, size_t n, size_t step)
                 if (!session)
                     return;
                 if (kind >= 3)
-                    OK(&ctx, attn_hook(&ctx, session, "*", do_nothing, NULL));
+                    OK(&ctx, attn_hook(&ctx, NULL, session, "*", do_nothing, NULL));
                 if (hooks[hook])
-                    OK(&ctx, attn_hook(&ctx, session, hooks[hook], poisoned, &p));
+                    OK(&ctx, attn_hook(&ctx, NULL, session, hooks[hook], poisoned, &p));
                 else
                     tokens[at[which]] = (kept + 1) % (int32_t)vocab_of(model);
                 {
@@ -977,8 +978,8 @@ static void writing_the_residual(void)
 
     /* The embeddings replaced, or their sum */
     session = session_on(&ctx, odd, 0, 0);
-    OK(&ctx, attn_hook(&ctx, session, "hook_embed", set_rows, &value));
-    OK(&ctx, attn_hook(&ctx, session, "hook_pos_embed", set_rows, &zero));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "hook_embed", set_rows, &value));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "hook_pos_embed", set_rows, &zero));
     pre = feed_all(&ctx, session, tokens, LENGTH, 4);
     attn_session_free(session);
     post = hooked(odd, tokens, LENGTH, LENGTH, "blocks.0.hook_resid_pre", set_rows, &value, NULL,
@@ -1002,7 +1003,7 @@ static void writing_keys(void)
         float *const whole =
             hooked(odd, tokens, LENGTH, LENGTH, names[i], add_to_row, &c, NULL, NULL);
         attn_session *session = session_on(&ctx, odd, 0, 0);
-        OK(&ctx, attn_hook(&ctx, session, names[i], add_to_row, &c));
+        OK(&ctx, attn_hook(&ctx, NULL, session, names[i], add_to_row, &c));
         OK(&ctx, attn_feed(&ctx, session, tokens, 10));
         attn_unhook_all(session);
         same_logits(feed_all(&ctx, session, tokens + 10, LENGTH - 10, 3), row_of(whole, 10, odd),
@@ -1024,7 +1025,7 @@ static void writing_the_pattern(void)
     size_t i, key, t, head;
     hooked(odd, tokens, LENGTH, LENGTH, "hook_embed", do_nothing, NULL, "*", before);
     for (i = 0; i < 2; i++)
-        for (key = 3; key < LENGTH; key += 13) { /* one key in the past, one in the future */
+        for (key = 3; key <= AT; key += AT - 3) {
             change c = {AT, HEAD, 0};
             sight *const r = new_sight();
             attn_tensor z, v, z_before;
@@ -1113,7 +1114,7 @@ static void names_and_patterns(void)
     for (i = 0; i < sizeof good / sizeof good[0]; i++) {
         sight *const r = new_sight();
         size_t n = 0;
-        OK(&ctx, attn_hook(&ctx, session, good[i], note, r));
+        OK(&ctx, attn_hook(&ctx, NULL, session, good[i], note, r));
         OK(&ctx, attn_feed(&ctx, session, &token, 1));
         for (j = 0; j < everything->n; j++)
             if (matches(good[i], everything->all[j].name)) {
@@ -1127,7 +1128,7 @@ static void names_and_patterns(void)
         CHECK(r->n > 0 && count_of(r->all[0].value) > 0);
     }
     for (i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        FAILS(&ctx, ATTN_E_NAME, bad[i], attn_hook(&ctx, session, bad[i], do_nothing, NULL));
+        FAILS(&ctx, ATTN_E_NAME, bad[i], attn_hook(&ctx, NULL, session, bad[i], do_nothing, NULL));
     attn_session_free(session);
     pool_clear();
 }
@@ -1142,9 +1143,9 @@ static void several_hooks(void)
     attn_session *session = session_on(&ctx, plain, 0, 0);
     const char *const name = "blocks.0.mlp.hook_post";
     size_t i;
-    OK(&ctx, attn_hook(&ctx, session, name, note, first));
-    OK(&ctx, attn_hook(&ctx, session, name, double_it, NULL));
-    OK(&ctx, attn_hook(&ctx, session, "*.mlp.*", note, second));
+    OK(&ctx, attn_hook(&ctx, NULL, session, name, note, first));
+    OK(&ctx, attn_hook(&ctx, NULL, session, name, double_it, NULL));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "*.mlp.*", note, second));
     OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
     for (i = 0; i < LENGTH * 256; i++)
         if (!CHECK(value_of(latest(second, name), i) == 2 * value_of(latest(first, name), i)))
@@ -1186,7 +1187,7 @@ static void stopping(void)
             s.name = everything->all[i].name;
             s.first = i % 3 == 0 ? 0 : PAST + 6 * (i % 3);
             OK(&ctx, attn_feed(&ctx, session, tokens, PAST));
-            OK(&ctx, attn_hook(&ctx, session, "*", stop_at, &s));
+            OK(&ctx, attn_hook(&ctx, NULL, session, "*", stop_at, &s));
             FAILS(&ctx, ATTN_STOPPED, s.name,
                   attn_feed(&ctx, session, tokens + PAST, LENGTH - PAST));
             CHECK(attn_session_length(session) == PAST);
@@ -1218,7 +1219,8 @@ static void stopping_a_batch(void)
         OK(&ctx, attn_feed(&ctx, sessions[i], tokens, PAST));
         items[i] = item_of(sessions[i], tokens + PAST, i == 0 ? 1 : LENGTH - PAST, NULL);
     }
-    OK(&ctx, attn_hook(&ctx, sessions[2], "*", stop_at, &s));
+    share_workspace(&ctx, sessions, 3, 7);
+    OK(&ctx, attn_hook(&ctx, NULL, sessions[2], "*", stop_at, &s));
     FAILS(&ctx, ATTN_STOPPED, s.name, attn_feed_batch(&ctx, items, 3));
     for (i = 0; i < 3; i++) {
         CHECK(attn_session_length(sessions[i]) == PAST);
@@ -1252,14 +1254,16 @@ static void hooks_in_a_batch(void)
         sessions[i] = session_on(&ctx, odd, 0, 0);
         if (past[i] > 0)
             OK(&ctx, attn_feed(&ctx, sessions[i], tokens, past[i]));
-        OK(&ctx, attn_hook(&ctx, sessions[i], i == 3 ? "*.hook_q" : "*", note, by_itself[i]));
+        OK(&ctx, attn_hook(&ctx, NULL, sessions[i], i == 3 ? "*.hook_q" : "*", note, by_itself[i]));
         OK(&ctx, attn_feed(&ctx, sessions[i], tokens + past[i], fed[i]));
         OK(&ctx, attn_rewind(&ctx, sessions[i], past[i]));
         attn_unhook_all(sessions[i]);
         if (i != 2) /* this one goes unwatched */
-            OK(&ctx, attn_hook(&ctx, sessions[i], i == 3 ? "*.hook_q" : "*", note, together[i]));
+            OK(&ctx,
+               attn_hook(&ctx, NULL, sessions[i], i == 3 ? "*.hook_q" : "*", note, together[i]));
         items[i] = item_of(sessions[i], tokens + past[i], fed[i], NULL);
     }
+    share_workspace(&ctx, sessions, ITEMS, 0);
     OK(&ctx, attn_feed_batch(&ctx, items, ITEMS));
     for (i = 0; i < ITEMS; i++) {
         CHECKF(together[i]->n == (i == 2 ? 0 : by_itself[i]->n), "session %llu: %llu activations",
@@ -1288,7 +1292,7 @@ static void hooks_while_generating(void)
     d.prompt_ids = prompt;
     d.n_prompt_ids = PROMPT;
     d.ignore_eos = 1;
-    OK(&ctx, attn_hook(&ctx, session, "blocks.2.attn.hook_pattern", note, r));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.2.attn.hook_pattern", note, r));
     OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));
     if (CHECK(r->n == 1 + MADE && n == MADE))
         for (i = 0; i <= MADE; i++) {
@@ -1455,6 +1459,7 @@ static void logits_rules(void)
 
 static void bad_tokens_and_rows(void)
 {
+    attn_session *pair[2];
     attn_ctx ctx = alone();
     static const int32_t wrong[] = {-1, 97, 98, INT32_MAX, INT32_MIN};
     static const size_t rows[][3] = {{0, 2, 1}, {1, 1, 2}, {0, 1, 3}, {SIZE_MAX, 0, 1}};
@@ -1486,6 +1491,13 @@ static void bad_tokens_and_rows(void)
         items[0].n_rows = 3;
         FAILS(&ctx, ATTN_E_ARGUMENT, "ascend", attn_feed_batch(&ctx, items, 1));
     }
+    items[0] = item_of(a, tokens, 3, NULL);
+    items[1] = item_of(b, tokens, 3, NULL);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "item 1's session does not share item 0's workspace",
+          attn_feed_batch(&ctx, items, 2));
+    pair[0] = a;
+    pair[1] = b;
+    share_workspace(&ctx, pair, 2, 0);
     items[0] = item_of(a, tokens, 3, NULL);
     items[1] = item_of(b, tokens, 3, NULL);
     items[2] = items[0];
@@ -1564,7 +1576,7 @@ static void stopped_score(void)
     s.name = "blocks.3.hook_mlp_out";
     s.first = 60;
     OK(&ctx, attn_feed(&ctx, session, tokens, 5));
-    OK(&ctx, attn_hook(&ctx, session, s.name, stop_at, &s));
+    OK(&ctx, attn_hook(&ctx, NULL, session, s.name, stop_at, &s));
     FAILS(&ctx, ATTN_STOPPED, s.name, attn_score(&ctx, session, tokens + 5, LENGTH - 5, nll, NULL));
     CHECK(attn_session_length(session) == 5);
     same_logits(attn_logits(session), row_of(want, 4, tiny), 1, tiny, "the logits from before");
@@ -1618,7 +1630,7 @@ static void session_sizes(void)
                     scales s;
                     attn_ctx ctx = weighed(&s);
                     attn_session *session;
-                    attn_session_desc desc = {0, 0, ATTN_F32};
+                    attn_session_desc desc = {.cache = ATTN_F32};
                     size_t told = 0;
                     memset(&desc, 0, sizeof desc);
                     ctx.n_threads = (int)threads;
@@ -1637,6 +1649,7 @@ static void session_sizes(void)
 /* After it is made, a session allocates nothing; scoring holds a few rows of logits. */
 static void quiet_sessions(void)
 {
+    attn_session *pair[2];
     enum { LENGTH = 200 };
     scales s;
     attn_ctx ctx = weighed(&s);
@@ -1656,6 +1669,9 @@ static void quiet_sessions(void)
     desc.min_p = 0.01f;
     desc.repeat_penalty = 1.1f;
     OK(&ctx, attn_sampler_new(&ctx, &sampler, vocab_of(tiny), &desc));
+    pair[0] = session;
+    pair[1] = other;
+    share_workspace(&ctx, pair, 2, 0);
     asked = s.m.asked;
     OK(&ctx, attn_feed(&ctx, session, tokens, 150));
     for (i = 0; i < 20; i++) {
@@ -1738,7 +1754,7 @@ static attn_status make_session(attn_ctx *ctx, void *user)
 static attn_status hook_it(attn_ctx *ctx, void *user)
 {
     attn_session *session = (attn_session *)user;
-    const attn_status status = attn_hook(ctx, session, "*", do_nothing, NULL);
+    const attn_status status = attn_hook(ctx, NULL, session, "*", do_nothing, NULL);
     if (status == ATTN_OK) /* a failed one must leave nothing to take back */
         attn_unhook_all(session);
     return status;
@@ -1893,7 +1909,7 @@ static void say(const char *said, const char *heard, size_t pieces)
     s.n = n;
     d.prompt_ids = &split;
     d.n_prompt_ids = 1;
-    OK(&ctx, attn_hook(&ctx, session, "ln_final.hook_normalized.post", recite, &s));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "ln_final.hook_normalized.post", recite, &s));
     OK(&ctx, attn_generate(&ctx, session, NULL, &d, listen, &l));
     for (i = 0; i < n; i++)
         CHECKF(n_ids == n && ids[i] == id_of_byte((unsigned char)said[i]), "said another byte");
@@ -2225,7 +2241,7 @@ static void nan_logits(void)
     int32_t ids[20];
     size_t n;
     attn_generate_desc d = greedily(20, ids, &n);
-    OK(&ctx, attn_hook(&ctx, session, "ln_final.hook_normalized.post", poisoned, &p));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "ln_final.hook_normalized.post", poisoned, &p));
     FAILS(&ctx, ATTN_E_ARGUMENT, "NaN",
           attn_generate(&ctx, session, "Once upon a time", &d, NULL, NULL));
     CHECKF(n == 3, "%llu tokens before it", LLU(n));
@@ -2302,9 +2318,9 @@ static void missing_arguments(void)
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_rewind(&ctx, NULL, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_copy(&ctx, session, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_copy(&ctx, NULL, session));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_hook(&ctx, NULL, "*", do_nothing, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_hook(&ctx, session, NULL, do_nothing, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_hook(&ctx, session, "*", NULL, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_hook(&ctx, NULL, NULL, "*", do_nothing, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_hook(&ctx, NULL, session, NULL, do_nothing, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_hook(&ctx, NULL, session, "*", NULL, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_generate(&ctx, NULL, "a", NULL, NULL, NULL));
     FAILS(&ctx, ATTN_E_NAME, "", attn_model_tensor(&ctx, plain, NULL, &w));
     CHECK(attn_session_length(session) == 0);

@@ -270,6 +270,8 @@ static void permuted_batches(void)
         if (able)
             memcpy(want[i], attn_logits(s[i]), sizeof want[i]);
     }
+    if (able)
+        share_workspace(&ctx, s, SEQUENCES, 16);
     for (order = 0; order < 256 && able; order++) {
         const size_t at[SEQUENCES] = {order % 4, order / 4 % 4, order / 16 % 4, order / 64};
         attn_feed_item items[SEQUENCES];

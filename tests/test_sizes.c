@@ -148,7 +148,7 @@ static void sessions_and_records_of_many_heads(void)
     attn_model *const model = random_model(&ctx, LAYERS, HEADS, WIDTH);
     attn_session *session = NULL;
     attn_record *record = NULL;
-    attn_session_desc small = {8, 0, ATTN_F32};
+    attn_session_desc small = {.n_ctx = 8};
     attn_record_desc desc;
     float number;
     size_t bytes = 1;
@@ -188,7 +188,7 @@ static void patterns_of_4_gib(void)
     attn_ctx ctx = alone();
     attn_model *const model = random_model(&ctx, 1, HEADS, WIDTH);
     attn_session *session = NULL;
-    attn_session_desc whole = {0, N_CTX, ATTN_F16};
+    attn_session_desc whole = {.n_batch = N_CTX, .cache = ATTN_F16};
     attn_record_desc desc;
     size_t bytes = 0;
     memset(&desc, 0, sizeof desc);
@@ -201,7 +201,7 @@ static void patterns_of_4_gib(void)
               attn_record_size(&ctx, model, &desc, &bytes));
         if (OK(&ctx, attn_session_new(&ctx, &session, model, &whole)))
             FAILS(&ctx, ATTN_E_MEMORY, "does not fit in memory",
-                  attn_hook(&ctx, session, "*hook_pattern", do_nothing, NULL));
+                  attn_hook(&ctx, NULL, session, "*hook_pattern", do_nothing, NULL));
         attn_session_free(session);
     } else {
         const uint64_t pattern = (uint64_t)HEADS * N_CTX * N_CTX * sizeof(float);
@@ -321,7 +321,7 @@ static void records_of_16_eib(void)
     attn_model *const model = hollow_model(&ctx, &h, MANY, 1, 1, LAYERS);
     attn_session *session = NULL;
     attn_record *record = NULL;
-    attn_session_desc small = {8, 0, ATTN_F32};
+    attn_session_desc small = {.n_ctx = 8};
     attn_record_desc desc;
     float number;
     size_t bytes = 0;

@@ -378,7 +378,7 @@ static void check_logits(const char *options, attn_dtype cache)
     enum { T = 70, V = 2048 };
     const char expected[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (70, 2048), }";
     char command[2048] = GPT2 MODEL "--logits build/test-tmp/tools/logits.npy --ids '";
-    attn_session_desc desc = {0, 0, ATTN_F32};
+    attn_session_desc desc = {.cache = ATTN_F32};
     attn_ctx ctx = {0};
     attn_model *model = NULL;
     attn_session *session = NULL;

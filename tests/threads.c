@@ -67,7 +67,9 @@ static void *work(void *user)
     job *j = (job *)user;
     attn_ctx ctx;
     attn_session *one = NULL, *two = NULL;
-    attn_session_desc desc = {TOKENS, 8, ATTN_F32};
+    attn_workspace *workspace = NULL;
+    attn_workspace_desc room;
+    attn_session_desc desc;
     attn_feed_item items[2];
     attn_generate_desc generating;
     int32_t tokens[TOKENS], ids[8];
@@ -82,8 +84,15 @@ static void *work(void *user)
         tokens[i] = (int32_t)(i * 7 % 11 % n_vocab);
     if (attn_model_tokenizer(model))
         attn_encode(&ctx, attn_model_tokenizer(model), "Once upon a time", 16, 0, ids, 8, &n);
+    memset(&room, 0, sizeof room);
+    memset(&desc, 0, sizeof desc);
+    room.n_batch = 8;
+    attn_workspace_new(&ctx, &workspace, model, &room);
+    desc.n_ctx = TOKENS;
+    desc.workspace = workspace;
     attn_session_new(&ctx, &one, model, &desc);
     attn_session_new(&ctx, &two, model, &desc);
+    attn_workspace_free(workspace);
     if (one && two) {
         attn_feed(&ctx, one, tokens, 9);
         j->sum = add(j->sum, attn_logits(one), n_vocab * sizeof(float));
@@ -94,7 +103,7 @@ static void *work(void *user)
         items[1].n_tokens = 12;
         attn_feed_batch(&ctx, items, 2);
         j->sum = add(j->sum, attn_logits(two), n_vocab * sizeof(float));
-        attn_hook(&ctx, two, "*", count_calls, &calls);
+        attn_hook(&ctx, NULL, two, "*", count_calls, &calls);
         attn_feed(&ctx, two, tokens, 2);
         attn_unhook_all(two);
         generating.max_tokens = 8;

@@ -904,7 +904,7 @@ static int measure_sweep(bench *b, glass_arg *a, const char *swept, int by_head)
     edit.kind = ATTN_EDIT_ZERO;
     edit.position = a->n_tokens / 2;
     edit.n_positions = 1;
-    good = attn_hook_edit(&b->ctx, a->watched, &edit) == ATTN_OK && measure(b, &t);
+    good = attn_hook_edit(&b->ctx, NULL, a->watched, &edit) == ATTN_OK && measure(b, &t);
     attn_unhook_all(a->watched);
     return good;
 }

@@ -177,15 +177,15 @@ int main(int argc, char **argv)
         w.ctx = &in_hooks;
         w.model = model;
         w.step = step;
-        attn_hook(&ctx, session, "*.ln1.hook_normalized.post", visit, &w);
-        attn_hook(&ctx, session, "*.attn.hook_*", visit, &w);
-        attn_hook(&ctx, session, "*.hook_attn_out", visit, &w);
+        attn_hook(&ctx, NULL, session, "*.ln1.hook_normalized.post", visit, &w);
+        attn_hook(&ctx, NULL, session, "*.attn.hook_*", visit, &w);
+        attn_hook(&ctx, NULL, session, "*.hook_attn_out", visit, &w);
         run(&ctx, session, ids, n_ids, logits);
         printf("%-38s %8d  %6d  %s\n", what[step], w.replaced, w.equal,
                memcmp(first, logits, bytes) == 0 ? "the same bits" : "DIFFERENT");
         attn_ctx_free(&in_hooks);
     }
-    attn_hook(&ctx, session, "blocks.0.attn.hook_pattern", blind, &in_hooks);
+    attn_hook(&ctx, NULL, session, "blocks.0.attn.hook_pattern", blind, &in_hooks);
     run(&ctx, session, ids, n_ids, logits);
     printf("%-38s %8d  %6d  %s\n", "head 0 of layer 0 sees nothing", 1, 0,
            memcmp(first, logits, bytes) == 0 ? "THE SAME BITS" : "different, as they should be");

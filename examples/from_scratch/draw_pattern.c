@@ -103,7 +103,7 @@ int main(int argc, char **argv)
     p.ids = ids;
     p.layer = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 2;
     snprintf(name, sizeof name, "blocks.%d.attn.hook_pattern", p.layer);
-    if (attn_hook(&ctx, session, name, draw, &p) == ATTN_OK)
+    if (attn_hook(&ctx, NULL, session, name, draw, &p) == ATTN_OK)
         attn_feed(&ctx, session, ids, n_ids);
     attn_session_free(session);
     attn_model_close(model);

@@ -165,7 +165,7 @@ static int count_activations(attn_ctx *ctx, const attn_model *model, const int32
         snprintf(name, sizeof name, activations[i].name, 0);
         if (strstr(name, "normalized"))
             snprintf(name + strlen(name), sizeof name - strlen(name), ".post");
-        attn_hook(ctx, session, name, look, &l[i]);
+        attn_hook(ctx, NULL, session, name, look, &l[i]);
     }
     if (session && attn_feed(ctx, session, ids, n) == ATTN_OK)
         for (i = 0; i < N_ACTIVATIONS; i++)

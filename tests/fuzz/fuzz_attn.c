@@ -30,7 +30,7 @@ static void use(attn_ctx *ctx, const attn_model *model)
     static const char text[] = "ab bb'll \xE9 12\n <|end|>";
     const attn_config *c = attn_model_config(model);
     const attn_tokenizer *tokenizer = attn_model_tokenizer(model);
-    attn_session_desc small = {3, 2, ATTN_F32};
+    attn_session_desc small = {.n_ctx = 3, .n_batch = 2};
     attn_session *session = NULL;
     attn_tensor_info info;
     attn_tensor weight;

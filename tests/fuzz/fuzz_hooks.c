@@ -51,13 +51,13 @@ static void collect_names(attn_ctx *ctx, attn_session *session)
 {
     static const int32_t tokens[] = {3, 1};
     size_t i;
-    MUST(attn_hook(ctx, session, "*", collect, NULL) == ATTN_OK);
+    MUST(attn_hook(ctx, NULL, session, "*", collect, NULL) == ATTN_OK);
     MUST(attn_feed(ctx, session, tokens, 2) == ATTN_OK);
     attn_unhook_all(session);
     n_usual = n_names;
     MUST(n_usual > 20);
     for (i = 0; i < sizeof on_request / sizeof on_request[0]; i++)
-        MUST(attn_hook(ctx, session, on_request[i], collect, NULL) == ATTN_OK);
+        MUST(attn_hook(ctx, NULL, session, on_request[i], collect, NULL) == ATTN_OK);
     MUST(attn_rewind(ctx, session, 0) == ATTN_OK);
     MUST(attn_feed(ctx, session, tokens, 2) == ATTN_OK);
     attn_unhook_all(session);
@@ -124,7 +124,7 @@ static void fuzz_patterns(input *in, attn_session *session, attn_session *plain)
         take_pattern(in, next->pattern);
         for (k = 0; k < n_names; k++)
             found += asks_for(next->pattern, k);
-        status = attn_hook(&ctx, session, next->pattern, watch, next);
+        status = attn_hook(&ctx, NULL, session, next->pattern, watch, next);
         MUST(status == (found ? ATTN_OK : ATTN_E_NAME));
         if (!found)
             continue;
@@ -229,7 +229,7 @@ static attn_status edit(attn_session *session, change *c)
                           c->over_keys   ? attn_shape3(1, c->n_positions, 1)
                           : c->rank == 3 ? attn_shape3(c->n_positions, 1, 1)
                                          : attn_shape2(c->n_positions, 1));
-    return attn_hook_edit(&ctx, session, &e);
+    return attn_hook_edit(&ctx, NULL, session, &e);
 }
 
 static change take_change(input *in)
@@ -431,8 +431,8 @@ static void change_cache(input *in, attn_session *one, attn_session *other, int 
     for (i = 0; i < c.n * WIDE; i++) /* the same, or the nearest half */
         MUST(fabs((double)back[i] - (double)c.values[i]) <=
              (halfs ? ldexp(fabs((double)c.values[i]), -11) : 0));
-    MUST(attn_hook(&ctx, one, "*", see, NULL) == ATTN_OK);
-    MUST(attn_hook(&ctx, other, "hook_embed", set_in_hook, &c) == ATTN_OK);
+    MUST(attn_hook(&ctx, NULL, one, "*", see, NULL) == ATTN_OK);
+    MUST(attn_hook(&ctx, NULL, other, "hook_embed", set_in_hook, &c) == ATTN_OK);
     MUST(attn_feed(&ctx, one, &token, 1) == ATTN_OK);
     MUST(attn_feed(&ctx, other, &token, 1) == ATTN_OK);
     MUST(memcmp(attn_logits(one), attn_logits(other), VOCAB * sizeof(float)) == 0);
@@ -521,7 +521,7 @@ static void fuzz_changes(input *in, attn_session *pieces, attn_session *whole, i
         n_others = elsewhere(&c[0], others);
 
     for (i = 0; i < n_changes; i++)
-        MUST(attn_hook(&ctx, pieces, c[i].name, alter, &c[i]) == ATTN_OK);
+        MUST(attn_hook(&ctx, NULL, pieces, c[i].name, alter, &c[i]) == ATTN_OK);
     for (i = 0; i < n_changes && n_others == 0; i++)
         MUST(edit(whole, &c[i]) == ATTN_OK);
     for (k = 0; k < n_others; k++) {
@@ -544,9 +544,9 @@ static void fuzz_changes(input *in, attn_session *pieces, attn_session *whole, i
         attn_record_free(record);
         record = NULL;
     }
-    MUST(attn_hook(&ctx, pieces, "*", stop, &s) == ATTN_OK);
-    MUST(attn_hook(&ctx, whole, "*", see, NULL) == ATTN_OK);
-    MUST(attn_hook(&ctx, whole, recorded[1], see, NULL) == ATTN_OK);
+    MUST(attn_hook(&ctx, NULL, pieces, "*", stop, &s) == ATTN_OK);
+    MUST(attn_hook(&ctx, NULL, whole, "*", see, NULL) == ATTN_OK);
+    MUST(attn_hook(&ctx, NULL, whole, recorded[1], see, NULL) == ATTN_OK);
 
     feed_pieces(in, pieces, &s, tokens, n, logits[0]);
     memset(&item, 0, sizeof item);
@@ -578,7 +578,7 @@ int fuzz_hooks(const unsigned char *data, size_t size)
     memset(&ctx, 0, sizeof ctx);
     ctx.n_threads = 1;
     if (!session) {
-        attn_session_desc desc = {TOKENS, 2, ATTN_F32}; /* three pieces of two rows */
+        attn_session_desc desc = {.n_ctx = TOKENS, .n_batch = 2}; /* three pieces of two rows */
         MUST(attn_session_new(&ctx, &session, fuzz_model(), &desc) == ATTN_OK);
         MUST(attn_session_new(&ctx, &plain, fuzz_model(), &desc) == ATTN_OK);
         for (i = 0; i < 2; i++) {

@@ -47,13 +47,13 @@ static const truth *fresh(attn_dtype cache, const token_list *tokens)
 {
     static truth truths[2];
     truth *t = &truths[cache == ATTN_F16];
-    attn_session_desc desc = {MOST, 0, ATTN_F32};
+    attn_session_desc desc = {.n_ctx = MOST};
     attn_feed_item item;
     desc.cache = cache;
     if (!t->session) {
         MUST(attn_session_new(&ctx, &t->session, fuzz_model(), &desc) == ATTN_OK);
-        MUST(attn_hook(&ctx, t->session, "*.hook_resid_pre", keep_stream, t) == ATTN_OK);
-        MUST(attn_hook(&ctx, t->session, "blocks.2.hook_resid_post", keep_stream, t) == ATTN_OK);
+        MUST(attn_hook(&ctx, NULL, t->session, "*.hook_resid_pre", keep_stream, t) == ATTN_OK);
+        MUST(attn_hook(&ctx, NULL, t->session, "blocks.2.hook_resid_post", keep_stream, t) == ATTN_OK);
     }
     if (t->tokens.n == tokens->n &&
         memcmp(t->tokens.ids, tokens->ids, tokens->n * sizeof *tokens->ids) == 0)
@@ -358,7 +358,7 @@ static token_list generate_plainly(const twin *t, const token_list *prompt,
 {
     static attn_session *writers[2];
     attn_session **writer = &writers[t->desc.cache == ATTN_F16];
-    attn_session_desc desc = {MOST, 0, ATTN_F32};
+    attn_session_desc desc = {.n_ctx = MOST};
     attn_sampler *sampler;
     token_list held = joined(&t->tokens, prompt), made;
     desc.cache = t->desc.cache;
@@ -503,7 +503,7 @@ static void stopped(twin *t, input *in)
     counter.left = how < 128 ? how % 16 : how;
     tokens = take_tokens(in, t);
     want = expected(t, &tokens);
-    MUST(attn_hook(&ctx, t->session, "*", stop, &counter) == ATTN_OK);
+    MUST(attn_hook(&ctx, NULL, t->session, "*", stop, &counter) == ATTN_OK);
     if (tokens.n > 1 && how % 4 == 3)
         status = attn_score(&ctx, t->session, tokens.ids, tokens.n, nll, NULL);
     else
@@ -534,7 +534,7 @@ static void watch(twin *t)
     if (t->hooked)
         attn_unhook_all(t->session);
     else
-        MUST(attn_hook(&ctx, t->session, "blocks.2.hook_resid_post", count_rows, t) == ATTN_OK);
+        MUST(attn_hook(&ctx, NULL, t->session, "blocks.2.hook_resid_post", count_rows, t) == ATTN_OK);
     t->hooked = !t->hooked;
     t->rows_seen = t->rows_fed = 0;
 }
@@ -598,12 +598,10 @@ static void one_call(twin *all, input *in)
 
 int fuzz_session(const unsigned char *data, size_t size)
 {
-    static const attn_session_desc sizes[SESSIONS] = {{MOST, 5, ATTN_F32},
-                                                      {MOST, 0, ATTN_F16},
-                                                      {9, 1, ATTN_F32},
-                                                      {MOST, 0, ATTN_F32},
-                                                      {19, 3, ATTN_F16}};
+    static const size_t n_ctx[SESSIONS] = {MOST, MOST, 9, MOST, 19};
     static twin all[SESSIONS];
+    attn_workspace *workspace;
+    attn_workspace_desc room;
     input in;
     size_t i;
     int calls = 0;
@@ -612,11 +610,17 @@ int fuzz_session(const unsigned char *data, size_t size)
     memset(&ctx, 0, sizeof ctx);
     ctx.n_threads = 1;
     memset(all, 0, sizeof all);
+    memset(&room, 0, sizeof room);
+    room.n_batch = size % 6; /* 0: more than there ever are */
+    MUST(attn_workspace_new(&ctx, &workspace, fuzz_model(), &room) == ATTN_OK);
     for (i = 0; i < SESSIONS; i++) {
-        MUST(attn_session_new(&ctx, &all[i].session, fuzz_model(), &sizes[i]) == ATTN_OK);
-        all[i].desc = sizes[i];
+        all[i].desc.n_ctx = n_ctx[i];
+        all[i].desc.cache = i == 1 || i == 4 ? ATTN_F16 : ATTN_F32;
+        all[i].desc.workspace = workspace;
+        MUST(attn_session_new(&ctx, &all[i].session, fuzz_model(), &all[i].desc) == ATTN_OK);
         all[i].layers_known = 1;
     }
+    attn_workspace_free(workspace);
     while (in.size > 0 && calls++ < 40) {
         one_call(all, &in);
         for (i = 0; i < SESSIONS; i++)
