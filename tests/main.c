@@ -1,5 +1,8 @@
-/* Runs every suite, or those named on the command line, some of them at the same time, and ends in
- * the line "N passed, N failed, N skipped". */
+/* Runs every suite, or the suites and cases that are named, some suites at the same time, and ends
+ * in the line "N passed, N failed, N skipped".
+ *
+ *     test [SUITE | SUITE/CASE]...
+ *     test --list                   the names of all cases */
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -33,12 +36,12 @@ static void end_case(void)
     fflush(stdout);
 }
 
-void test_run(const char *name, void (*body)(void))
+static void run_case(const test_case *one)
 {
     end_case();
-    state.name = name;
+    state.name = one->name;
     alarm(getenv("ATTN_TEST_FULL") ? 0 : 900); /* what hangs, or takes quadratic time, fails */
-    body();
+    one->body();
     alarm(0);
     end_case();
 }
@@ -152,37 +155,62 @@ const char *__msan_default_options(void)
     return "allocator_may_return_null=1";
 }
 
-/* The longest first, so that none is left for the end. */
-static const struct {
-    const char *name;
-    void (*run)(void);
-} suites[] = {{"convert", suite_convert},
-              {"faults", suite_faults},
-              {"bench", suite_bench},
-              {"lens-tool", suite_lens_tool},
-              {"hooks", suite_hooks},
-              {"tools", suite_tools},
-              {"model", suite_model},
-              {"ops", suite_ops},
-              {"notebooks", suite_notebooks},
-              {"fuzz", suite_fuzz},
-              {"tensors", suite_tensors},
-              {"kernels", suite_kernels},
-              {"fma", suite_fma},
-              {"tokenizer", suite_tokenizer},
-              {"format", suite_format},
-              {"sampling", suite_sampling},
-              {"lens", suite_lens},
-              {"properties", suite_properties},
-              {"corners", suite_corners},
-              {"load", suite_load},
-              {"sizes", suite_sizes}};
-enum { N_SUITES = sizeof suites / sizeof suites[0], MAX_JOBS = 4 };
+/* The suites of the program. */
+enum { MAX_SUITES = 64, MAX_JOBS = 4 };
+static struct {
+    test_suite *suite;
+    const char *only; /* this case alone, or NULL */
+} suites[MAX_SUITES];
+static int n_suites;
+
+void test_register(test_suite *suite, test_case *added)
+{
+    test_case **at = &suite->cases;
+    if (!suite->cases && n_suites < MAX_SUITES)
+        suites[n_suites++].suite = suite;
+    while (*at && (*at)->line < added->line)
+        at = &(*at)->next;
+    added->next = *at;
+    *at = added;
+}
+
+/* The suites that take long begin, so that none of them is left for the end. */
+static int rank_of(const char *name)
+{
+    static const char *const longest[] = {"convert", "faults", "bench", "lens-tool", "hooks",
+                                          "tools",   "model",  "ops",   "notebooks", "fuzz"};
+    enum { N = sizeof longest / sizeof longest[0] };
+    int i;
+    for (i = 0; i < N && strcmp(name, longest[i]) != 0; i++)
+        ;
+    return i;
+}
+
+static int compare_suites(const void *a, const void *b)
+{
+    const char *x = (*(test_suite *const *)a)->name, *y = (*(test_suite *const *)b)->name;
+    const int difference = rank_of(x) - rank_of(y);
+    return difference ? difference : strcmp(x, y);
+}
 
 /* What a process tells of a suite that it ran to its end. */
 typedef struct result {
     int suite, passed, failed, skipped;
 } result;
+
+static void run_suite(const test_suite *suite, const char *only)
+{
+    const test_case *one;
+    memset(&state, 0, sizeof state);
+    state.suite = suite->name;
+    if (!suite->set_up || suite->set_up())
+        for (one = suite->cases; one; one = one->next)
+            if (!only || strcmp(only, one->name) == 0)
+                run_case(one);
+    if (suite->tear_down)
+        suite->tear_down();
+    end_case();
+}
 
 /* Runs the suites whose numbers come out of a pipe, one byte each. */
 static void run_suites(int todo, int results)
@@ -193,10 +221,7 @@ static void run_suites(int todo, int results)
         result r;
         if (n < 0)
             continue;
-        memset(&state, 0, sizeof state);
-        state.suite = suites[i].name;
-        suites[i].run();
-        end_case();
+        run_suite(suites[i].suite, suites[i].only);
         r.suite = i;
         r.passed = state.passed;
         r.failed = state.failed;
@@ -245,24 +270,48 @@ static int make_directories(void)
 {
     char path[64];
     int i, fine = access("attn.h", R_OK) == 0 && made("build") && made("build/test-tmp");
-    for (i = 0; i < N_SUITES && fine; i++) {
-        snprintf(path, sizeof path, "build/test-tmp/%s", suites[i].name);
+    for (i = 0; i < n_suites && fine; i++) {
+        snprintf(path, sizeof path, "build/test-tmp/%s", suites[i].suite->name);
         fine = made(path);
     }
     return fine;
 }
 
-/* Marks the suite of this name. */
+static int has_case(const test_suite *suite, const char *name)
+{
+    const test_case *one = suite->cases;
+    while (one && strcmp(one->name, name) != 0)
+        one = one->next;
+    return one != NULL;
+}
+
+/* Marks the suite that is named, or with "suite/case" one case of it. */
 static int want(unsigned char *wanted, const char *name)
 {
+    const size_t length = strcspn(name, "/");
+    const char *const only = name[length] ? name + length + 1 : NULL;
     int i;
-    for (i = 0; i < N_SUITES; i++)
-        if (strcmp(name, suites[i].name) == 0)
+    for (i = 0; i < n_suites; i++)
+        if (strlen(suites[i].suite->name) == length &&
+            memcmp(name, suites[i].suite->name, length) == 0 &&
+            (!only || has_case(suites[i].suite, only))) {
+            suites[i].only = only;
             return wanted[i] = 1;
-    printf("no suite is named \"%s\"; there are:", name);
-    for (i = 0; i < N_SUITES; i++)
-        printf(" %s", suites[i].name);
-    printf("\n");
+        }
+    printf("no suite or case is named \"%s\"; the suites are:", name);
+    for (i = 0; i < n_suites; i++)
+        printf(" %s", suites[i].suite->name);
+    printf("\nbuild/test --list names the cases\n");
+    return 0;
+}
+
+static int list_cases(void)
+{
+    const test_case *one;
+    int i;
+    for (i = 0; i < n_suites; i++)
+        for (one = suites[i].suite->cases; one; one = one->next)
+            printf("%s/%s\n", suites[i].suite->name, one->name);
     return 0;
 }
 
@@ -283,9 +332,9 @@ static int all_passed(int results, unsigned char *missing)
             printf("a process of the tests ended with %s %d\n",
                    WIFSIGNALED(status) ? "signal" : "code",
                    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    for (i = 0; i < N_SUITES; i++)
+    for (i = 0; i < n_suites; i++)
         if (missing[i]) {
-            printf("FAILED %s: it did not come to its end\n", suites[i].name);
+            printf("FAILED %s: it did not come to its end\n", suites[i].suite->name);
             total.failed++;
         }
     printf("%d passed, %d failed, %d skipped\n", total.passed, total.failed, total.skipped);
@@ -294,9 +343,12 @@ static int all_passed(int results, unsigned char *missing)
 
 int main(int argc, char **argv)
 {
-    unsigned char wanted[N_SUITES] = {0}, i;
+    unsigned char wanted[MAX_SUITES] = {0}, i;
     int todo[2], results[2], n_wanted = 0, arg;
     setvbuf(stdout, NULL, _IOLBF, 0); /* lines of two processes stay whole */
+    qsort(suites, (size_t)n_suites, sizeof suites[0], compare_suites);
+    if (argc == 2 && strcmp(argv[1], "--list") == 0)
+        return list_cases();
     if (pipe(todo) != 0 || pipe(results) != 0 || fcntl(todo[0], F_SETFD, FD_CLOEXEC) != 0 ||
         fcntl(results[1], F_SETFD, FD_CLOEXEC) != 0) {
         printf("no pipes: %s\n", strerror(errno));
@@ -310,7 +362,7 @@ int main(int argc, char **argv)
                "build/test-tmp\n");
         return 2;
     }
-    for (i = 0; i < N_SUITES; i++) {
+    for (i = 0; i < n_suites; i++) {
         wanted[i] |= argc < 2;
         if (wanted[i] && write(todo[1], &i, 1) == 1)
             n_wanted++;

@@ -1,5 +1,10 @@
-/* The test harness: a case is a function, a suite a list of cases. A case passes if nothing in it
- * failed; one that cannot run here says why and counts as skipped. */
+/* The test harness. A suite is one file, and a case registers itself where it is written:
+ *
+ *     SUITE("ops");            once, above the first case
+ *     TEST(sum_of_two) { ... } a case of this suite
+ *
+ * A case passes if nothing in it failed. A case that cannot run here says why and counts as
+ * skipped. */
 #ifndef TEST_H
 #define TEST_H
 
@@ -23,9 +28,39 @@
 #define TEST_SANITIZED 0
 #endif
 
-/* Runs one case of this suite and counts it. */
-void test_run(const char *name, void (*body)(void));
-#define RUN(name) test_run(#name, name)
+typedef struct test_case {
+    const char *name;
+    void (*body)(void);
+    int line;
+    struct test_case *next;
+} test_case;
+
+typedef struct test_suite {
+    const char *name;
+    int (*set_up)(void);     /* runs before the cases; if it returns 0 they do not run. Or NULL */
+    void (*tear_down)(void); /* runs after them. Or NULL */
+    test_case *cases;        /* in the order of the file */
+} test_suite;
+
+/* Adds a case to its suite, and the suite of a first case to the program. */
+void test_register(test_suite *suite, test_case *added);
+
+#define SUITE(name) SUITE_WITH(name, NULL, NULL)
+#define SUITE_WITH(name, set_up, tear_down)                                                        \
+    static test_suite this_suite = {name, set_up, tear_down, NULL}
+
+/* Defines and registers a case. The constructor runs before main. */
+#define TEST(name) TEST_IF(1, name)
+/* A case that exists only where the condition holds. */
+#define TEST_IF(condition, name)                                                                   \
+    static void name(void);                                                                        \
+    __attribute__((constructor)) static void register_##name(void)                                 \
+    {                                                                                              \
+        static test_case this_case = {#name, name, __LINE__, NULL};                                \
+        if (condition)                                                                             \
+            test_register(&this_suite, &this_case);                                                \
+    }                                                                                              \
+    static void name(void)
 
 /* Reports a failure of the running case with a sentence; the case goes on. */
 void test_fail(const char *file, int line, const char *format, ...);
@@ -56,28 +91,5 @@ int test_same_file(const char *path, const char *other);
 /* Where this suite may write: "build/test-tmp/suite/name", in one of a few rotating static buffers.
  */
 const char *test_tmp(const char *name);
-
-/* The suites. */
-void suite_tensors(void);
-void suite_ops(void);
-void suite_kernels(void);
-void suite_fma(void);
-void suite_model(void);
-void suite_hooks(void);
-void suite_lens(void);
-void suite_lens_tool(void);
-void suite_format(void);
-void suite_tokenizer(void);
-void suite_sampling(void);
-void suite_convert(void);
-void suite_tools(void);
-void suite_notebooks(void);
-void suite_properties(void);
-void suite_fuzz(void);
-void suite_faults(void);
-void suite_bench(void);
-void suite_corners(void);
-void suite_load(void);
-void suite_sizes(void);
 
 #endif

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <signal.h>
 
+SUITE("bench");
+
 #define BENCH TEST_BUILD "/bench "
 #define MODEL TEST_BUILD "/tiny-stories.attn "
 #ifdef _OPENMP
@@ -31,7 +33,7 @@ static size_t count_of(const char *text, const char *word)
     return n;
 }
 
-static void bad_options(void)
+TEST(bad_options)
 {
     refuses(2, "there is no option --fast", BENCH "--fast");
     refuses(2, "not 125M", BENCH "--size 125M");
@@ -53,7 +55,7 @@ static void bad_options(void)
     forget();
 }
 
-static void failures(void)
+TEST(failures)
 {
     CHECK(run(BENCH "build/no-such-file.attn --quick --only prompt") == 1);
     CHECK(err && strstr(err, "no-such-file.attn"));
@@ -69,7 +71,7 @@ static void failures(void)
     forget();
 }
 
-static void help(void)
+TEST(help)
 {
     static const char *const options[] = {"--size", "--dtype",     "--only",     "--quick",
                                           "--json", "--tokenizer", "--cpu-time", "--threads"};
@@ -81,7 +83,7 @@ static void help(void)
 }
 
 /* The model of random weights: every tensor there and whole, the numbers within what was drawn. */
-static void random_weights(void)
+TEST(random_weights)
 {
     static const model_shape shape = {"tiny", 2, 2, 32};
     static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_Q8, ATTN_Q4};
@@ -127,7 +129,7 @@ static void random_weights(void)
 }
 
 /* Every section of the table, on the included model; the table and the JSON agree. */
-static void every_section(void)
+TEST(every_section)
 {
     static const char *const headings[] = {
         "\nroofs ", "\nmatmul ",    "\nprompt ",      "\ngeneration ", "\nspeculation ",
@@ -171,7 +173,7 @@ static void every_section(void)
 }
 
 /* --json - is JSON and nothing else, and --only leaves out the rest. */
-static void json_alone(void)
+TEST(json_alone)
 {
     CHECK(run(BENCH MODEL "--quick --only prompt,batch --threads 1 --json -") == 0);
     CHECK(out && out[0] == '{' && strcmp(out + strlen(out) - 3, "\n}\n") == 0);
@@ -187,7 +189,7 @@ static void json_alone(void)
 
 /* A model of 32 positions, with a name to be quoted: what cannot be measured is said, and the rest
  * is. Then weights of 8 bits, and no model at all. */
-static void other_models(void)
+TEST(other_models)
 {
     CHECK(run(TEST_BUILD
               "/attn-convert --no-tokenizer tests/golden/plain 'build/test-tmp/bench/a\"b.attn' "
@@ -224,7 +226,7 @@ static void other_models(void)
 }
 
 /* Nowhere to write the figures, no second process. */
-static void failing_systems(void)
+TEST(failing_systems)
 {
     static const model_shape small = {"small", 1, 1, 16};
     static const model_shape huge = {"huge", 0xFFFFFFFF, 1, 0x7FFFFFFF};
@@ -263,7 +265,7 @@ static int called(const char *name, const char *section)
                name, section);
 }
 
-static void second_processes(void)
+TEST(second_processes)
 {
     static const char *const fails[] = {"exit 0", "printf x", "printf 'no '",
                                         "printf 't 1'; exit 1", "printf '%0100d' 1"};
@@ -296,7 +298,7 @@ static void second_processes(void)
 }
 
 /* Logits that are no numbers stop whatever picks from them. */
-static void no_numbers(void)
+TEST(no_numbers)
 {
     static const char *const sections[] = {"generation", "speculation", "batch", "first", "memory"};
     const float nan = (float)NAN;
@@ -332,7 +334,7 @@ static void no_numbers(void)
 }
 
 /* A tokenizer from elsewhere, and none at all. */
-static void tokenizers(void)
+TEST(tokenizers)
 {
     CHECK(run(BENCH MODEL "--quick --only tokenizer --threads 1 --tokenizer "
                           "tests/fixtures/convert/strings") == 0);
@@ -346,7 +348,7 @@ static void tokenizers(void)
 }
 
 /* A model of 0.5 GB takes seconds to write; what was written goes when somebody interrupts. */
-static void interrupted(void)
+TEST(interrupted)
 {
     static const char *const signals[] = {"INT", "TERM"};
     size_t i;
@@ -364,7 +366,7 @@ static void interrupted(void)
 }
 
 /* Two on one processor: each has half of it, and says so. */
-static void a_busy_machine(void)
+TEST(a_busy_machine)
 {
     static const char busy[] =
         "taskset -c 0 " BENCH MODEL "--quick --only prompt,matmul --threads 1 ";
@@ -384,7 +386,7 @@ static void a_busy_machine(void)
 
 /* All that there is to measure, on a small model of GPT-2's vocabulary and context, and one of
  * random weights as the bench makes it. It takes a minute. */
-static void everything(void)
+TEST_IF(getenv("ATTN_TEST_FULL"), everything)
 {
     static const model_shape shape = {"small", 1, 1, 16};
     char path[512];
@@ -405,23 +407,4 @@ static void everything(void)
            "%s", err);
     CHECK(out && strstr(out, "==== 124M, f16: 12 layers of 768") && strstr(out, "process start"));
     forget();
-}
-
-void suite_bench(void)
-{
-    RUN(bad_options);
-    RUN(failures);
-    RUN(help);
-    RUN(random_weights);
-    RUN(every_section);
-    RUN(json_alone);
-    RUN(other_models);
-    RUN(failing_systems);
-    RUN(second_processes);
-    RUN(no_numbers);
-    RUN(tokenizers);
-    RUN(interrupted);
-    RUN(a_busy_machine);
-    if (getenv("ATTN_TEST_FULL"))
-        RUN(everything);
 }

@@ -21,6 +21,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+SUITE("convert");
+
 #define FIXTURES "tests/fixtures/convert/"
 #define STORIES  "examples/tiny-stories"
 
@@ -195,7 +197,7 @@ typedef struct expected {
     int tied, bos, has_tokenizer;
 } expected;
 
-static void every_format_keeps_its_numbers(void)
+TEST(every_format_keeps_its_numbers)
 {
     static const expected cases[] = {
         {"sharded", "", 12, 24, 3, 2, 40, 1e-6, 0, 299, 1},
@@ -328,7 +330,7 @@ static attn_dtype dtype_of(const attn_model *model, const char *name)
     return ATTN_I32;
 }
 
-static void included_model(void)
+TEST(included_model)
 {
     attn_ctx ctx;
     attn_model *model = converted(&ctx, STORIES, "");
@@ -345,7 +347,7 @@ static void included_model(void)
     forget();
 }
 
-static void golden_models(void)
+TEST(golden_models)
 {
     static const char *const names[] = {"golden/plain", "golden/odd"};
     size_t i;
@@ -369,7 +371,7 @@ static void golden_models(void)
 }
 
 /* f16 from f32: the nearest half of every weight, and vectors as they are. */
-static void narrowing_to_f16(void)
+TEST(narrowing_to_f16)
 {
     attn_ctx ctx;
     attn_model *model = converted(&ctx, FIXTURES "v3.bin", "--dtype f16");
@@ -431,7 +433,7 @@ static void narrowing_to_f16(void)
 
 /* An unembedding that differs from the embedding is kept whatever config.json says, a copy of the
  * embedding is not, and one that is announced must be there. */
-static void tied_and_untied(void)
+TEST(tied_and_untied)
 {
     const char *dir = variant(FIXTURES "sharded", "config.json", "\"tie_word_embeddings\": false",
                               "\"unknown\": 1");
@@ -486,7 +488,7 @@ static int same_section(const char *what, const unsigned char *a, size_t a_size,
 }
 
 /* One vocabulary in all its spellings gives the same section, alone and within a .attn file. */
-static void vocabularies_agree(void)
+TEST(vocabularies_agree)
 {
     static const char *const dirs[] = {FIXTURES "sharded", FIXTURES "strings"};
     static const char *const models[] = {FIXTURES "sharded", FIXTURES "bf16", FIXTURES "tiny.gguf"};
@@ -525,7 +527,7 @@ static void vocabularies_agree(void)
 
 /* What the section must hold, from how make_convert_fixtures.py numbers the tokens: stand-ins in
  * the order of Unicode, merges in the order of training, "<|endoftext|>". */
-static void section_holds_the_vocabulary(void)
+TEST(section_holds_the_vocabulary)
 {
     size_t size = 0, merges_size, id, n_own = 0;
     unsigned char *section = section_of(FIXTURES "bf16", &size);
@@ -577,7 +579,7 @@ static void section_holds_the_vocabulary(void)
     free(merges);
 }
 
-static void vocabularies_that_are_none(void)
+TEST(vocabularies_that_are_none)
 {
     static const struct {
         const char *dir, *file, *find, *replace, *text;
@@ -664,7 +666,7 @@ static void vocabularies_that_are_none(void)
 
 /* added_tokens.json says which tokens are special, be they in vocab.json or not; special tokens
  * are spelled as they are, without stand-ins. */
-static void added_tokens(void)
+TEST(added_tokens)
 {
     static const struct {
         const char *json, *text;
@@ -710,7 +712,7 @@ static void added_tokens(void)
 }
 
 /* How the lines of merges.txt end, and whether its first one names a version, changes nothing. */
-static void lines_of_merges(void)
+TEST(lines_of_merges)
 {
     static const char *const edits[] = {
         "tail -n +2",                             /* no version */
@@ -733,7 +735,7 @@ static void lines_of_merges(void)
 }
 
 /* Without "<|endoftext|>", or where it is no special token, nothing begins and ends a text. */
-static void no_end_of_text(void)
+TEST(no_end_of_text)
 {
     static const struct {
         const char *input, *file, *find, *replace;
@@ -772,7 +774,7 @@ static size_t longest_run(const name_table *table)
 
 /* Keys that fall into one place of a table whose hash is known: here FNV-1a's, and the table's own
  * with a seed that is known. They are spread all the same, for the seed is another. */
-static void hostile_names(void)
+TEST(hostile_names)
 {
     enum { N_NAMES = 4096, SLOTS = 2 * N_NAMES, PLACE = SLOTS / 128 };
     static char names[N_NAMES][12];
@@ -867,7 +869,7 @@ static void largest_header(void)
 
 /* The bounds that keep the memory for a header, a configuration or a vocabulary below half a
  * gigabyte: on each side of each. */
-static void bounds_of_texts(void)
+TEST(bounds_of_texts)
 {
     static const struct {
         const char *input, *file, *text; /* what is said of it and many zeros */
@@ -965,7 +967,7 @@ static void bounds_of_texts(void)
 }
 
 /* What the readers are made of, where a file that shows it would be too large to keep. */
-static void parts_of_the_readers(void)
+TEST(parts_of_the_readers)
 {
     attn_ctx ctx;
     arena memory = {NULL};
@@ -1022,7 +1024,7 @@ static void parts_of_the_readers(void)
 }
 
 /* An id without a token is a token without bytes; special tokens beyond the model are left out. */
-static void gaps_and_extra_tokens(void)
+TEST(gaps_and_extra_tokens)
 {
     const char *dir =
         variant(FIXTURES "bf16", "config.json", "\"vocab_size\": 300", "\"vocab_size\": 300");
@@ -1050,7 +1052,7 @@ static void gaps_and_extra_tokens(void)
 
 /* >> Refusals ================================================================================== */
 
-static void configurations_that_are_none(void)
+TEST(configurations_that_are_none)
 {
     static const struct {
         const char *find, *replace, *text;
@@ -1107,7 +1109,7 @@ static void configurations_that_are_none(void)
 /* The converter takes what the reader takes, and no more: of each size, the largest number that
  * both let pass and the smallest that neither does. What the configuration asks for is then not
  * there, which is another message. */
-static void sizes_that_are_too_large(void)
+TEST(sizes_that_are_too_large)
 {
     static const struct {
         const char *key, *old;
@@ -1157,7 +1159,7 @@ static void sizes_that_are_too_large(void)
 }
 
 /* Which token begins a text and which ends it need not be the same, nor in the vocabulary. */
-static void first_and_last_tokens(void)
+TEST(first_and_last_tokens)
 {
     static const struct {
         const char *find, *replace;
@@ -1180,7 +1182,7 @@ static void first_and_last_tokens(void)
     forget();
 }
 
-static void harmless_settings(void)
+TEST(harmless_settings)
 {
     static const struct {
         const char *find, *replace;
@@ -1210,7 +1212,7 @@ static void harmless_settings(void)
     forget();
 }
 
-static void malformed_json(void)
+TEST(malformed_json)
 {
     static const struct {
         const char *text, *message;
@@ -1268,7 +1270,7 @@ static void malformed_json(void)
     forget();
 }
 
-static void safetensors_that_are_none(void)
+TEST(safetensors_that_are_none)
 {
     static const struct {
         const char *find, *replace, *text;
@@ -1375,7 +1377,7 @@ static void safetensors_that_are_none(void)
     forget();
 }
 
-static void shards_that_are_none(void)
+TEST(shards_that_are_none)
 {
     static const struct {
         const char *find, *replace, *text;
@@ -1609,7 +1611,7 @@ static void every_cut_and_bit(const damaged *d)
     scene_end(&s);
 }
 
-static void every_cut_and_bit_of_safetensors(void)
+TEST(every_cut_and_bit_of_safetensors)
 {
     static const damaged one = {"bf16", "model.safetensors", convert_here, NULL, 0, 0};
     static const damaged shard = {
@@ -1617,7 +1619,7 @@ static void every_cut_and_bit_of_safetensors(void)
     every_cut_and_bit(&one);
     every_cut_and_bit(&shard);
 }
-static void every_cut_and_bit_of_json(void)
+TEST(every_cut_and_bit_of_json)
 {
     static const damaged config = {"bf16", "config.json", convert_here, NULL, 0, 0};
     static const damaged index = {"sharded", "model.safetensors.index.json", convert_here, NULL, 0,
@@ -1625,19 +1627,19 @@ static void every_cut_and_bit_of_json(void)
     every_cut_and_bit(&config);
     every_cut_and_bit(&index);
 }
-static void every_cut_and_bit_of_gguf(void)
+TEST(every_cut_and_bit_of_gguf)
 {
     static const damaged d = {"tiny.gguf", NULL, convert_here, "output_norm", 0, 0};
     every_cut_and_bit(&d);
 }
-static void every_cut_and_bit_of_llmc(void)
+TEST(every_cut_and_bit_of_llmc)
 {
     static const damaged v3 = {"v3.bin", NULL, convert_here, NULL, LLMC_HEADER, 0};
     static const damaged v5 = {"v5.bin", NULL, convert_here, NULL, 64, 0}; /* then it is as v3 */
     every_cut_and_bit(&v3);
     every_cut_and_bit(&v5);
 }
-static void every_cut_and_bit_of_vocabularies(void)
+TEST(every_cut_and_bit_of_vocabularies)
 {
     static const damaged spellings = {"bf16", "vocab.json", read_vocabulary, NULL, 0, 0};
     static const damaged merges = {
@@ -1717,7 +1719,7 @@ static void every_size_of_text(const sized *d)
     scene_end(&s);
 }
 
-static void every_size_of_texts(void)
+TEST(every_size_of_texts)
 {
     static const sized all[] = {
         /* good: one head; tokens 0 and 1 that begin a text or end it; whatever else ends it */
@@ -1806,7 +1808,7 @@ static void place_gguf(places_of *p, const unsigned char *bytes)
     }
 }
 
-static void every_size_of_bytes(void)
+TEST(every_size_of_bytes)
 {
     static const struct {
         const char *input, *file;
@@ -1863,7 +1865,7 @@ static void patch(unsigned char *bytes, size_t size, const char *after, size_t s
         at[strlen(after) + skip] = (char)byte;
 }
 
-static void gguf_that_is_none(void)
+TEST(gguf_that_is_none)
 {
     static const struct {
         const char *after;
@@ -1969,7 +1971,7 @@ static unsigned char *with_key(const unsigned char *bytes, size_t *size, const c
 }
 
 /* Every type that a key can have, for keys that mean nothing here and for those that do. */
-static void gguf_keys(void)
+TEST(gguf_keys)
 {
     static const struct {
         const char *without, *key; /* the former is renamed */
@@ -2087,7 +2089,7 @@ static void gguf_keys(void)
 }
 
 /* Types of tokens, and spellings that are not UTF-8, which JSON could not hold. */
-static void gguf_tokens(void)
+TEST(gguf_tokens)
 {
     size_t size, i;
     unsigned char *whole = test_read(FIXTURES "tiny.gguf", &size);
@@ -2139,7 +2141,7 @@ static void gguf_tokens(void)
     forget();
 }
 
-static void llmc_that_is_none(void)
+TEST(llmc_that_is_none)
 {
     static const struct {
         size_t word;
@@ -2186,7 +2188,7 @@ static void llmc_that_is_none(void)
 }
 
 /* GPT-2's vocabulary, which is all that llm.c knows, and one that was not padded. */
-static void llmc_vocabularies(void)
+TEST(llmc_vocabularies)
 {
     static const uint32_t header[8] = {20240326, 3, 8, 50257, 1, 2, 16, 50304};
     unsigned char bytes[1024] = {0}, *whole;
@@ -2217,7 +2219,7 @@ static void llmc_vocabularies(void)
     forget();
 }
 
-static void inputs_that_are_none(void)
+TEST(inputs_that_are_none)
 {
     const char *dir = copied(FIXTURES "bf16");
     char path[600];
@@ -2248,7 +2250,7 @@ static void inputs_that_are_none(void)
 
 /* What can be opened, but not read from the middle, is refused before it is opened. If it were
  * not, the pipe's other end would not keep the program waiting. */
-static void inputs_that_are_no_files(void)
+TEST(inputs_that_are_no_files)
 {
     static const char *const names[] = {"config.json", "model.safetensors", "vocab.json",
                                         "merges.txt"};
@@ -2286,7 +2288,7 @@ static void inputs_that_are_no_files(void)
 }
 
 /* The hub's cache holds directories of links to files whose names are hashes. */
-static void directories_of_links(void)
+TEST(directories_of_links)
 {
     char dir[512];
     attn_ctx ctx;
@@ -2324,7 +2326,7 @@ static const char *python_with_torch(void)
 }
 
 /* Pickles on their way through tools/pickle-to-safetensors.py, where there is a PyTorch. */
-static void pickles(void)
+TEST(pickles)
 {
     static const char *const inputs[] = {"hub", "nano/ckpt.pt"};
     const char *python = python_with_torch();
@@ -2367,7 +2369,7 @@ static void pickles(void)
 
 /* What `make compare` does, where there is a PyTorch, on checkpoints that say as little as they may
  * and on shards; and on one whose weights get rounded on their way, which must be noticed. */
-static void beside_pytorch(void)
+TEST(beside_pytorch)
 {
     const char *python = python_with_torch();
     char build[512], script[600], rounded[600], text[700];
@@ -2405,7 +2407,7 @@ static void beside_pytorch(void)
 
 /* What lies where a draft would be is somebody else's; permissions stay; and the system's names for
  * open files lead to them. `exec` keeps the number of the process. */
-static void drafts(void)
+TEST(drafts)
 {
     char dir[512];
     snprintf(dir, sizeof dir, "%s", test_tmp("drafts"));
@@ -2427,7 +2429,7 @@ static void drafts(void)
                "%s", err);
 }
 
-static void outputs(void)
+TEST(outputs)
 {
     char path[512];
     size_t size, i, k;
@@ -2501,7 +2503,7 @@ static void outputs(void)
 }
 
 /* Where a person watches, how far it is: a bar that grows to 100 %, and is gone at the end. */
-static void a_bar_grows(void)
+TEST(a_bar_grows)
 {
     if (run("command -v script >/dev/null && script -qec true /dev/null") != 0) {
         test_skip("no `script` here, which makes a terminal");
@@ -2518,7 +2520,7 @@ static void a_bar_grows(void)
 
 /* Sections that end where the block for the checksum does, and a layer so wide that one panel is
  * more than a piece. */
-static void sections_of_any_size(void)
+TEST(sections_of_any_size)
 {
     static const uint32_t header[8] = {20240326, 3, 8, 100, 1, 2, 256, 112};
     unsigned char bytes[1024] = {0};
@@ -2606,7 +2608,7 @@ static void sections_of_any_size(void)
 }
 
 /* A tensor without elements takes no room, wherever it is said to lie. */
-static void empty_tensors(void)
+TEST(empty_tensors)
 {
     attn_ctx ctx;
     attn_model *model =
@@ -2625,7 +2627,7 @@ static void empty_tensors(void)
 
 /* A signal in the middle: nothing is left, and the signal is what ends the program. The checkpoint
  * is two gigabytes of zeros that take no room on the disk. */
-static void interruption(void)
+TEST(interruption)
 {
     static const uint32_t header[8] = {20240326, 3, 1024, 50257, 12, 16, 1600, 50304};
     unsigned char bytes[1024] = {0};
@@ -2813,7 +2815,7 @@ static void check_wide(const char *path)
 /* Tensors pass in pieces of 32 MB, with half as much again for panels of 16 bits, so that the
  * largest model takes no more memory than this. In one piece each of the long tensors would be 80
  * MB, and the numbers at the seams could not go wrong. */
-static void pieces_and_memory(void)
+TEST(pieces_and_memory)
 {
     char dir[512], path[512], command[2048];
     snprintf(dir, sizeof dir, "%s", test_tmp("wide"));
@@ -2839,7 +2841,7 @@ static void pieces_and_memory(void)
 
 /* >> attn-info and attn-tokenize =============================================================== */
 
-static void info(void)
+TEST(info)
 {
     char path[512];
     unsigned char *bytes;
@@ -2879,7 +2881,7 @@ static void info(void)
     forget();
 }
 
-static void tokenize(void)
+TEST(tokenize)
 {
     unsigned char bytes[4096];
     char path[512];
@@ -2929,56 +2931,4 @@ static void tokenize(void)
         CHECK(out_size == sizeof bytes && memcmp(out, bytes, sizeof bytes) == 0);
     }
     forget();
-}
-
-void suite_convert(void)
-{
-    RUN(every_format_keeps_its_numbers);
-    RUN(included_model);
-    RUN(golden_models);
-    RUN(narrowing_to_f16);
-    RUN(tied_and_untied);
-    RUN(vocabularies_agree);
-    RUN(section_holds_the_vocabulary);
-    RUN(vocabularies_that_are_none);
-    RUN(added_tokens);
-    RUN(lines_of_merges);
-    RUN(no_end_of_text);
-    RUN(hostile_names);
-    RUN(bounds_of_texts);
-    RUN(parts_of_the_readers);
-    RUN(gaps_and_extra_tokens);
-    RUN(configurations_that_are_none);
-    RUN(sizes_that_are_too_large);
-    RUN(first_and_last_tokens);
-    RUN(harmless_settings);
-    RUN(malformed_json);
-    RUN(safetensors_that_are_none);
-    RUN(shards_that_are_none);
-    RUN(every_cut_and_bit_of_safetensors);
-    RUN(every_cut_and_bit_of_json);
-    RUN(every_cut_and_bit_of_gguf);
-    RUN(every_cut_and_bit_of_llmc);
-    RUN(every_cut_and_bit_of_vocabularies);
-    RUN(every_size_of_texts);
-    RUN(every_size_of_bytes);
-    RUN(gguf_that_is_none);
-    RUN(gguf_keys);
-    RUN(gguf_tokens);
-    RUN(llmc_that_is_none);
-    RUN(llmc_vocabularies);
-    RUN(inputs_that_are_none);
-    RUN(inputs_that_are_no_files);
-    RUN(directories_of_links);
-    RUN(pickles);
-    RUN(beside_pytorch);
-    RUN(drafts);
-    RUN(outputs);
-    RUN(a_bar_grows);
-    RUN(sections_of_any_size);
-    RUN(empty_tensors);
-    RUN(interruption);
-    RUN(pieces_and_memory);
-    RUN(info);
-    RUN(tokenize);
 }

@@ -48,6 +48,24 @@ static void done(attn_ctx *ctx)
     pool_clear();
 }
 
+static attn_model *model, *with_tokenizer;
+
+static int set_up(void)
+{
+    model = converted("tests/golden/plain", "corners.attn", "");
+    with_tokenizer = converted("examples/tiny-stories", "corners-stories.attn", "");
+    return model && with_tokenizer;
+}
+
+static void tear_down(void)
+{
+    attn_model_close(model);
+    attn_model_close(with_tokenizer);
+    pool_clear();
+}
+
+SUITE_WITH("corners", set_up, tear_down);
+
 /* ---- tier 1 ---- */
 
 static void *bump(size_t size, void *user)
@@ -60,7 +78,7 @@ static void *bump(size_t size, void *user)
 }
 
 /* An allocator that never takes anything back needs no free, and malloc's is not asked. */
-static void an_allocator_without_free(void)
+TEST(an_allocator_without_free)
 {
     size_t at = 0;
     attn_ctx ctx = {0};
@@ -75,7 +93,7 @@ static void an_allocator_without_free(void)
     CHECK(ctx.blocks == NULL);
 }
 
-static void shapes_that_are_refused(void)
+TEST(shapes_that_are_refused)
 {
     attn_ctx ctx = {0};
     const attn_tensor v = some(1, 4, 1, 1), m = some(2, 3, 4, 1), sq = some(2, 4, 4, 1);
@@ -169,7 +187,7 @@ static void shapes_that_are_refused(void)
 }
 
 /* Elements beyond the edge are not numbers, whichever edge. */
-static void beyond_the_edge(void)
+TEST(beyond_the_edge)
 {
     const attn_tensor x = attn_reshape(some(3, 2, 3, 4), attn_shape4(2, 1, 3, 4));
     CHECK(!isnan(attn_get(x, 1, 0, 2, 3)));
@@ -179,7 +197,7 @@ static void beyond_the_edge(void)
 }
 
 /* Empty tensors through what else runs over rows. */
-static void rows_of_nothing(void)
+TEST(rows_of_nothing)
 {
     attn_ctx ctx = {0};
     attn_tensor x = none, y = none, z = none, empty = none, bias = none;
@@ -205,7 +223,7 @@ static void rows_of_nothing(void)
 }
 
 /* Infinities, NaNs, wide numbers, and more or fewer decimals than there are. */
-static void printed_numbers(void)
+TEST(printed_numbers)
 {
     float values[4] = {INFINITY, -INFINITY, 1, 0};
     char text[512];
@@ -233,7 +251,7 @@ static void printed_numbers(void)
 
 /* Work for more threads than there are rows or panels: some get nothing to do, and the rows are
  * shared out by as many as divide the threads. The bits do not change. */
-static void more_threads_than_work(void)
+TEST(more_threads_than_work)
 {
     static const size_t rows[] = {1, 2, 20, 50, 130};
     static const int threads[] = {3, 6, 8};
@@ -255,11 +273,10 @@ static void more_threads_than_work(void)
 
 /* ---- models ---- */
 
-static attn_model *model;
 static const int32_t ten[10] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1};
 
 /* Each function says that a kernel is not here, before anything else is done. */
-static void kernels_that_are_not_here(void)
+TEST(kernels_that_are_not_here)
 {
     attn_ctx ctx = {0}, fine = {0};
     attn_session *session = session_on(&fine, model, 0, 0);
@@ -293,7 +310,7 @@ static void kernels_that_are_not_here(void)
 }
 
 /* What is NULL, empty or beyond the model, one at a time. */
-static void arguments_of_models(void)
+TEST(arguments_of_models)
 {
     attn_ctx ctx = {0};
     attn_session *session = session_on(&ctx, model, 0, 0), *other = NULL;
@@ -364,7 +381,7 @@ static void arguments_of_models(void)
 
 /* ---- the glass box ---- */
 
-static void arguments_of_records(void)
+TEST(arguments_of_records)
 {
     attn_ctx ctx = {0};
     attn_session *session = session_on(&ctx, model, 0, 0);
@@ -407,7 +424,7 @@ static void arguments_of_records(void)
 }
 
 /* Files of arrays: every type, any layout, names that zip and JSON can hold, a full disk. */
-static void saved_tensors(void)
+TEST(saved_tensors)
 {
     attn_ctx ctx = {0};
     static const char *const names[] = {"halves", "whole", "turned", "empty", "columns"};
@@ -487,7 +504,7 @@ static void saved_tensors(void)
 }
 
 /* An archive counts its entries with 16 bits, and 65535 says that another number counts. */
-static void more_tensors_than_an_archive_holds(void)
+TEST(more_tensors_than_an_archive_holds)
 {
     enum { MOST = 65534 };
     static char texts[MOST + 1][6];
@@ -526,7 +543,7 @@ static attn_status save_one(attn_ctx *ctx, const char *path)
 }
 
 /* Files here grow no further than 20 bytes: what was there stays, and no draft does. */
-static void drafts_that_fail(void)
+TEST(drafts_that_fail)
 {
     attn_ctx ctx = {0};
     struct rlimit before, little;
@@ -546,7 +563,7 @@ static void drafts_that_fail(void)
 }
 
 /* Somebody else's draft, and a link that lies in the way, are let alone; permissions stay. */
-static void drafts_of_others(void)
+TEST(drafts_of_others)
 {
     attn_ctx ctx = {0};
     CHECK(in_drafts("echo old | tee kept.npz >pointed; chmod 462 kept.npz; ln -s pointed link.npz; "
@@ -564,7 +581,7 @@ static void drafts_of_others(void)
 
 /* A name of 255 bytes, to which nothing can be added. A model is saved over the file that it is
  * mapped from: what is mapped stays as it was. */
-static void the_longest_name(void)
+TEST(the_longest_name)
 {
     const int32_t tokens[] = {1, 2, 3};
     attn_ctx ctx = {0};
@@ -612,7 +629,7 @@ static void written_where_it_is_open(const char *name)
 }
 
 /* A device, a pipe, and an open file. */
-static void written_in_place(void)
+TEST(written_in_place)
 {
     attn_ctx ctx = {0};
     written_where_it_is_open("/dev/fd/%d");
@@ -632,7 +649,7 @@ static void written_in_place(void)
 }
 
 /* What a file says is shown, not obeyed. */
-static void nothing_for_the_terminal(void)
+TEST(nothing_for_the_terminal)
 {
     attn_ctx ctx = {0};
     REFUSED(ATTN_E_NAME, "a?[31m?b???m\xc3\x84\xc2\xa0 ?",
@@ -649,7 +666,7 @@ static attn_session *fed(attn_ctx *ctx, const attn_model *on, const int32_t *tok
 }
 
 /* The text without its first tokens, straight from where the session remembers it. */
-static void a_session_is_fed_its_own_tokens(void)
+TEST(a_session_is_fed_its_own_tokens)
 {
     enum { ALL = 100, DROPPED = 3, LEFT = ALL - DROPPED };
     attn_ctx ctx = alone();
@@ -726,7 +743,7 @@ static int meddle(const char *text, size_t size, void *user)
     return 0;
 }
 
-static void a_callback_may_look_but_not_touch(void)
+TEST(a_callback_may_look_but_not_touch)
 {
     enum { LENGTH = 60 };
     attn_ctx ctx = alone();
@@ -760,7 +777,7 @@ static void a_callback_may_look_but_not_touch(void)
     done(&ctx);
 }
 
-static void arguments_of_edits(void)
+TEST(arguments_of_edits)
 {
     attn_ctx ctx = {0};
     attn_session *session = session_on(&ctx, model, 0, 0);
@@ -815,7 +832,7 @@ static void arguments_of_edits(void)
     done(&ctx);
 }
 
-static void arguments_of_patches(void)
+TEST(arguments_of_patches)
 {
     attn_ctx ctx = {0};
     int32_t clean[4] = {1, 2, 3, 4}, corrupted[4] = {1, 5, 3, 4};
@@ -894,7 +911,7 @@ static int poison(const attn_activation *a, void *user)
     return 0;
 }
 
-static void arguments_of_statistics(void)
+TEST(arguments_of_statistics)
 {
     attn_ctx ctx = {0};
     attn_session *session = session_on(&ctx, model, 0, 2);
@@ -1019,7 +1036,7 @@ static attn_status encode_specials(attn_ctx *ctx, attn_session *session)
     (void)session;
     memset(text, 'e', 3000);
     memcpy(text + 3000, "<|endoftext|>the cat", 20);
-    return attn_encode(ctx, attn_model_tokenizer(model), text, 3020, 1, ids, 3100, &n);
+    return attn_encode(ctx, attn_model_tokenizer(with_tokenizer), text, 3020, 1, ids, 3100, &n);
 }
 
 static attn_status generate_from_text(attn_ctx *ctx, attn_session *session)
@@ -1039,7 +1056,7 @@ static attn_status edit_with_a_mean(attn_ctx *ctx, attn_session *session)
     memset(&edit, 0, sizeof edit);
     edit.name = "blocks.0.hook_resid_mid";
     edit.kind = ATTN_EDIT_MEAN;
-    edit.value = some(2, 3, attn_model_config(model)->d_model, 1);
+    edit.value = some(2, 3, attn_model_config(with_tokenizer)->d_model, 1);
     return attn_hook_edit(ctx, NULL, session, &edit);
 }
 
@@ -1048,21 +1065,22 @@ static attn_status lens_without_scale(attn_ctx *ctx, attn_session *session)
     attn_tensor made = none;
     attn_status status;
     (void)session;
-    status = attn_logit_lens_fresh(ctx, &made, model,
-                                   some(2, 2, attn_model_config(model)->d_model, 1), NULL, 0);
+    status =
+        attn_logit_lens_fresh(ctx, &made, with_tokenizer,
+                              some(2, 2, attn_model_config(with_tokenizer)->d_model, 1), NULL, 0);
     attn_tensor_free(ctx, &made);
     return status;
 }
 
 /* Each allocation fails in turn: a status, nothing kept, and the next attempt goes on as ever. */
-static void no_memory(void)
+TEST(no_memory)
 {
     static const attempt attempts[] = {attend_to_halves, encode_specials, generate_from_text,
                                        edit_with_a_mean, lens_without_scale};
     size_t i;
     for (i = 0; i < sizeof attempts / sizeof attempts[0]; i++) {
         attn_ctx plain = {0};
-        attn_session *session = session_on(&plain, model, 0, 0);
+        attn_session *session = session_on(&plain, with_tokenizer, 0, 0);
         int n, failures = 0;
         for (n = 0; n < 100; n++) {
             meter m;
@@ -1106,7 +1124,7 @@ static int come_later(const attn_activation *a, void *user)
 }
 
 /* After a hook has stopped a pass no other hook is called, and whatever ran the pass says so. */
-static void stopped_in_the_middle(void)
+TEST(stopped_in_the_middle)
 {
     attn_ctx ctx = {0};
     attn_session *session = session_on(&ctx, model, 0, 2);
@@ -1134,7 +1152,7 @@ static void stopped_in_the_middle(void)
 }
 
 /* A session made for one thread has scratch memory for one, whatever is asked for later. */
-static void more_threads_than_the_session_has(void)
+TEST(more_threads_than_the_session_has)
 {
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, model, 0, 0);
@@ -1146,7 +1164,7 @@ static void more_threads_than_the_session_has(void)
     done(&ctx);
 }
 
-static void names_of_any_length(void)
+TEST(names_of_any_length)
 {
     attn_ctx ctx = {0};
     attn_session *session = session_on(&ctx, model, 0, 0);
@@ -1163,7 +1181,7 @@ static void names_of_any_length(void)
 }
 
 /* A session may be copied onto itself, hooks and all; a weight of one key repeats. */
-static void small_things(void)
+TEST(small_things)
 {
     attn_ctx ctx = {0};
     attn_session *session = session_on(&ctx, model, 0, 0);
@@ -1230,7 +1248,7 @@ static void small_things(void)
 }
 
 /* Where a file cannot take its name, none is left under another. */
-static void models_that_cannot_be_saved(void)
+TEST(models_that_cannot_be_saved)
 {
     attn_ctx ctx = {0};
     const char *const path = "build/test-tmp/corners/a-directory";
@@ -1243,7 +1261,7 @@ static void models_that_cannot_be_saved(void)
 }
 
 /* Scores alone, entropies alone, and places of the wrong shape for either. */
-static void heads_of_a_text(void)
+TEST(heads_of_a_text)
 {
     attn_ctx ctx = {0};
     attn_tensor e = none, s = none, e2 = none, s2 = none;
@@ -1265,7 +1283,7 @@ static void heads_of_a_text(void)
 }
 
 /* Positions beyond the first batch of a long text are the same alone as among all. */
-static void parts_of_a_long_text(void)
+TEST(parts_of_a_long_text)
 {
     attn_ctx ctx = {0};
     attn_model *longer = NULL;
@@ -1288,47 +1306,5 @@ static void parts_of_a_long_text(void)
         attn_tensor_free(&ctx, &some_of.scale);
     }
     attn_model_close(longer);
-    done(&ctx);
-}
-
-void suite_corners(void)
-{
-    attn_ctx ctx = {0};
-    RUN(an_allocator_without_free);
-    RUN(shapes_that_are_refused);
-    RUN(beyond_the_edge);
-    RUN(rows_of_nothing);
-    RUN(printed_numbers);
-    RUN(more_threads_than_work);
-    RUN(saved_tensors);
-    RUN(more_tensors_than_an_archive_holds);
-    model = converted("tests/golden/plain", "corners.attn", "");
-    if (model) {
-        RUN(kernels_that_are_not_here);
-        RUN(arguments_of_models);
-        RUN(arguments_of_records);
-        RUN(drafts_that_fail);
-        RUN(drafts_of_others);
-        RUN(the_longest_name);
-        RUN(written_in_place);
-        RUN(nothing_for_the_terminal);
-        RUN(a_session_is_fed_its_own_tokens);
-        RUN(a_callback_may_look_but_not_touch);
-        RUN(arguments_of_edits);
-        RUN(arguments_of_patches);
-        RUN(arguments_of_statistics);
-        RUN(stopped_in_the_middle);
-        RUN(more_threads_than_the_session_has);
-        RUN(names_of_any_length);
-        RUN(small_things);
-        RUN(models_that_cannot_be_saved);
-        RUN(heads_of_a_text);
-        RUN(parts_of_a_long_text);
-    }
-    attn_model_close(model);
-    model = converted("examples/tiny-stories", "corners.attn", ""); /* it has a tokenizer */
-    if (model)
-        RUN(no_memory);
-    attn_model_close(model);
     done(&ctx);
 }

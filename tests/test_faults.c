@@ -8,6 +8,8 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
+SUITE("faults");
+
 /* ---- the library: no memory ---- */
 
 static attn_model *model; /* tests/golden/long: 40 tokens, 20 wide, 2 heads, one layer */
@@ -236,7 +238,7 @@ static void nothing_made(const char *name, scratch *s)
            "%s failed and made something", name);
 }
 
-static void every_function_without_memory(void)
+TEST(every_function_without_memory)
 {
     attn_ctx usual;
     size_t i;
@@ -325,7 +327,7 @@ static void every_function_without_memory(void)
     pool_clear();
 }
 
-static void no_function_is_left_out(void)
+TEST(no_function_is_left_out)
 {
     static const char mark[] = "\nATTN_API attn_status ";
     size_t size, i, found = 0;
@@ -533,11 +535,11 @@ static void save_under_faults(const char *command)
     forget();
 }
 
-static void opening_and_saving(void)
+TEST(opening_and_saving)
 {
     save_under_faults(TEST_BUILD "/tests/saving " TEST_BUILD "/tiny-stories.attn " SAVED "/made");
 }
-static void reading_and_saving(void)
+TEST(reading_and_saving)
 {
     save_under_faults(TEST_BUILD "/tests/saving-read " TEST_BUILD "/tiny-stories.attn " SAVED
                                  "/made");
@@ -545,30 +547,30 @@ static void reading_and_saving(void)
 
 #define OUT "build/test-tmp/faults/made.attn"
 
-static void converting_a_directory(void)
+TEST(converting_a_directory)
 {
     every_call_fails(TEST_BUILD "/attn-convert tests/fixtures/convert/bf16 " OUT, OUT);
 }
-static void converting_shards(void)
+TEST(converting_shards)
 {
     every_call_fails(TEST_BUILD "/attn-convert tests/fixtures/convert/sharded " OUT " --dtype q8",
                      OUT);
 }
-static void converting_gguf(void)
+TEST(converting_gguf)
 {
     every_call_fails(TEST_BUILD "/attn-convert tests/fixtures/convert/tiny.gguf " OUT, OUT);
 }
-static void converting_llmc(void)
+TEST(converting_llmc)
 {
     every_call_fails(TEST_BUILD "/attn-convert tests/fixtures/convert/v3.bin " OUT " --dtype q4",
                      OUT);
 }
-static void showing(void)
+TEST(showing)
 {
     every_call_fails(TEST_BUILD "/attn-info " TEST_BUILD "/tiny-stories.attn", NULL);
 }
 /* From a model and from a directory; text that is longer than the buffer which reads it. */
-static void tokenizing(void)
+TEST(tokenizing)
 {
     every_call_fails(TEST_BUILD "/attn-tokenize " TEST_BUILD "/tiny-stories.attn", NULL);
     CHECK(system("yes 'the cat' | head -c 140000 >build/test-tmp/faults/text") == 0);
@@ -576,7 +578,7 @@ static void tokenizing(void)
                      "/attn-tokenize tests/fixtures/convert/strings <build/test-tmp/faults/text",
                      NULL);
 }
-static void detokenizing(void)
+TEST(detokenizing)
 {
     CHECK(system("echo 1 2 3 299 | tr ' ' '\\n' >build/test-tmp/faults/ids") == 0);
     every_call_fails(TEST_BUILD "/attn-tokenize --decode tests/fixtures/convert/strings "
@@ -584,7 +586,7 @@ static void detokenizing(void)
                      NULL);
 }
 /* A list of 300 strings, so that one of them is what does not find room. */
-static void converting_a_long_configuration(void)
+TEST(converting_a_long_configuration)
 {
     CHECK(system("rm -rf build/test-tmp/faults/long && cp -r tests/fixtures/convert/bf16 "
                  "build/test-tmp/faults/long && cd build/test-tmp/faults/long && "
@@ -594,7 +596,7 @@ static void converting_a_long_configuration(void)
     every_call_fails(TEST_BUILD "/attn-convert build/test-tmp/faults/long " OUT, OUT);
 }
 /* A disk that is full stays full, and what has run out of memory finds none later. */
-static void failures_that_last(void)
+TEST(failures_that_last)
 {
     each_call("FAULT_ON=1", TEST_BUILD "/attn-convert tests/fixtures/convert/bf16 " OUT, OUT);
     each_call("FAULT_ON=1",
@@ -603,7 +605,7 @@ static void failures_that_last(void)
 }
 
 /* Among the failures is one that no other message may stand for: nothing is wrong with the file. */
-static void a_size_that_nobody_tells(void)
+TEST(a_size_that_nobody_tells)
 {
     char fault[40];
     int at, told = 0;
@@ -619,30 +621,30 @@ static void a_size_that_nobody_tells(void)
 }
 
 /* A signal at any moment: the file is whole or not there. */
-static void signals(void)
+TEST(signals)
 {
     each_call("FAULT_SIGNAL=15",
               TEST_BUILD "/attn-convert tests/fixtures/convert/sharded " OUT " --dtype q8", OUT);
 }
-static void generating_text(void)
+TEST(generating_text)
 {
     every_call_fails(TEST_BUILD "/gpt2 " TEST_BUILD
                                 "/tiny-stories.attn 'Once upon' -n 5 -q --temperature 0.7",
                      NULL);
 }
 /* Encoding a long word takes memory. */
-static void generating_from_a_long_word(void)
+TEST(generating_from_a_long_word)
 {
     every_call_fails(
         TEST_BUILD "/gpt2 " TEST_BUILD "/tiny-stories.attn \"$(printf '%0160d' 1)\" -n 1 -q", NULL);
 }
-static void saving_logits(void)
+TEST(saving_logits)
 {
     every_call_fails(
         TEST_BUILD "/gpt2 " TEST_BUILD "/tiny-stories.attn 'Once upon' -q --logits " OUT, OUT);
 }
 /* A table and a picture, activations, and patterns that go out as they come by. */
-static void looking_inside(void)
+TEST(looking_inside)
 {
     every_call_fails(TEST_BUILD "/lens " TEST_BUILD "/tiny-stories.attn tokens 'Once upon'", NULL);
     every_call_fails(TEST_BUILD "/lens " TEST_BUILD
@@ -650,7 +652,7 @@ static void looking_inside(void)
                                 "--json --threads 1",
                      NULL);
 }
-static void drawing(void)
+TEST(drawing)
 {
     static const char page[] = "build/test-tmp/faults/made.html",
                       picture[] = "build/test-tmp/faults/made.svg";
@@ -663,7 +665,7 @@ static void drawing(void)
              picture);
     every_call_fails(command, picture);
 }
-static void recording(void)
+TEST(recording)
 {
     static const char *const made[] = {"build/test-tmp/faults/made.safetensors",
                                        "build/test-tmp/faults/made.npz"};
@@ -678,7 +680,7 @@ static void recording(void)
     }
 }
 /* Measuring takes a while, so a plain `make test` lets the calls of two sections fail. */
-static void measuring(void)
+TEST(measuring)
 {
     static const char *const sections[] = {
         "batch",       "tokenizer", "roofs,matmul", "prompt,generation",
@@ -693,30 +695,4 @@ static void measuring(void)
                  sections[i]);
         every_call_fails(command, NULL);
     }
-}
-
-void suite_faults(void)
-{
-    RUN(every_function_without_memory);
-    RUN(no_function_is_left_out);
-    RUN(opening_and_saving);
-    RUN(reading_and_saving);
-    RUN(converting_a_directory);
-    RUN(converting_shards);
-    RUN(converting_gguf);
-    RUN(converting_llmc);
-    RUN(a_size_that_nobody_tells);
-    RUN(showing);
-    RUN(tokenizing);
-    RUN(detokenizing);
-    RUN(converting_a_long_configuration);
-    RUN(failures_that_last);
-    RUN(signals);
-    RUN(generating_text);
-    RUN(generating_from_a_long_word);
-    RUN(saving_logits);
-    RUN(looking_inside);
-    RUN(drawing);
-    RUN(recording);
-    RUN(measuring);
 }

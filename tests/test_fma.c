@@ -11,14 +11,12 @@
 #include "attn.h"
 #include "fixture.h"
 
+SUITE("fma");
+
 #ifdef attn__fmaf
-static void without_software(void)
+TEST(without_software)
 {
     test_skip("this processor always has a fused multiply-add");
-}
-void suite_fma(void)
-{
-    RUN(without_software);
 }
 #else
 
@@ -55,7 +53,7 @@ static float between(int low, int high)
     return random_u32() & 1 ? -x : x;
 }
 
-static void any_bits(void)
+TEST(any_bits)
 {
     size_t i;
     random_state = 11;
@@ -64,7 +62,7 @@ static void any_bits(void)
 }
 
 /* The sum is of the product's size, or up to 2^60 away from it. */
-static void any_size(void)
+TEST(any_size)
 {
     size_t i;
     random_state = 12;
@@ -78,7 +76,7 @@ static void any_size(void)
 
 /* The product is half of c's last bit times 1 - k^2 / 2^46: exactly half for k = 0, and for small k
  * so near to it that a double cannot tell. Then any odd number of such halves. */
-static void halfway(void)
+TEST(halfway)
 {
     size_t i;
     random_state = 13;
@@ -95,7 +93,7 @@ static void halfway(void)
 }
 
 /* Results below 2^-126, where the last bit is 2^-149 whatever the number. */
-static void subnormals(void)
+TEST(subnormals)
 {
     size_t i;
     random_state = 14;
@@ -110,7 +108,7 @@ static void subnormals(void)
 }
 
 /* Sums around the largest number and beyond; a product may be infinite in float, the sum not. */
-static void overflows(void)
+TEST(overflows)
 {
     size_t i;
     random_state = 15;
@@ -124,7 +122,7 @@ static void overflows(void)
 
 /* c takes the product away: all of it (the zero is positive), all but what float cannot hold, or
  * all but a last bit. */
-static void cancellation(void)
+TEST(cancellation)
 {
     size_t i;
     random_state = 16;
@@ -142,7 +140,7 @@ static void cancellation(void)
 }
 
 /* Everything that is special, with everything. */
-static void special_numbers(void)
+TEST(special_numbers)
 {
     static const uint32_t sizes[] = {0x00000000, 0x00000001, 0x00000002, 0x003FFFFF, 0x00400000,
                                      0x007FFFFF, 0x00800000, 0x00800001, 0x00FFFFFF, 0x33800000,
@@ -157,16 +155,5 @@ static void special_numbers(void)
                 check(of_bits(sizes[i / 2] | (uint32_t)i << 31),
                       of_bits(sizes[j / 2] | (uint32_t)j << 31),
                       of_bits(sizes[k / 2] | (uint32_t)k << 31));
-}
-
-void suite_fma(void)
-{
-    RUN(any_bits);
-    RUN(any_size);
-    RUN(halfway);
-    RUN(subnormals);
-    RUN(overflows);
-    RUN(cancellation);
-    RUN(special_numbers);
 }
 #endif

@@ -12,6 +12,14 @@
 #define PLAIN "build/test-tmp/format/plain.attn"
 #define MIB   ((size_t)1 << 20)
 
+static int set_up(void)
+{
+    return CHECK(system(TEST_BUILD "/attn-convert tests/golden/plain " PLAIN " >/dev/null 2>&1") ==
+                 0);
+}
+
+SUITE_WITH("format", set_up, NULL);
+
 /* ---- the checksum, as the manual has it ---- */
 
 static uint64_t digest_of(const unsigned char *block, size_t size)
@@ -47,7 +55,7 @@ static uint64_t checksum_of(const unsigned char *data, size_t size)
     return c;
 }
 
-static void checksums(void)
+TEST(checksums)
 {
     static const size_t sizes[] = {0,   1,    3,       4,   5,       252,         255,         256,
                                    257, 1000, MIB - 1, MIB, MIB + 1, 2 * MIB + 4, 3 * MIB + 77};
@@ -368,7 +376,7 @@ static attn_status try_open(attn_ctx *ctx, const unsigned char *data, size_t siz
                try_open(&ctx, (image_).data, (image_).size, 0))
 
 /* The file as built is read as built: every number of every tensor, the configuration, the text. */
-static void as_the_manual_says(void)
+TEST(as_the_manual_says)
 {
     int tied, is_half;
     for (tied = 0; tied < 2; tied++)
@@ -419,7 +427,7 @@ static void as_the_manual_says(void)
         }
 }
 
-static void no_file_at_all(void)
+TEST(no_file_at_all)
 {
     attn_ctx ctx = alone();
     attn_model *model = (attn_model *)(uintptr_t)1;
@@ -442,7 +450,7 @@ static void no_file_at_all(void)
 }
 
 /* What mail and old transfer programs do to bytes. */
-static void text_mode(void)
+TEST(text_mode)
 {
     attn_ctx ctx = alone();
     const image m = build(1, 0);
@@ -495,7 +503,7 @@ static void check_cut(const image *m, size_t size)
     free(block);
 }
 
-static void cuts(void)
+TEST(cuts)
 {
     const image m = build(1, 1);
     size_t size, i;
@@ -537,7 +545,7 @@ static int is_padding(const image *m, size_t at)
 }
 
 /* Every byte counts, in every section, padding included. */
-static void flips(void)
+TEST(flips)
 {
     bound b;
     attn_ctx ctx = bounded(&b, ENOUGH);
@@ -571,7 +579,7 @@ static void flips(void)
     pool_clear();
 }
 
-static void flips_in_a_converted_file(void)
+TEST(flips_in_a_converted_file)
 {
     bound b;
     attn_ctx ctx = bounded(&b, ENOUGH);
@@ -676,7 +684,7 @@ static int may_differ(size_t at, uint64_t value)
     }
 }
 
-static void lies_in_the_header(void)
+TEST(lies_in_the_header)
 {
     bound b;
     attn_ctx ctx = bounded(&b, ENOUGH);
@@ -724,7 +732,7 @@ static void lies_in_the_header(void)
     pool_clear();
 }
 
-static void lies_in_the_table(void)
+TEST(lies_in_the_table)
 {
     bound b;
     attn_ctx ctx = bounded(&b, ENOUGH);
@@ -763,7 +771,7 @@ static void lies_in_the_table(void)
     pool_clear();
 }
 
-static void lies_in_the_tokenizer(void)
+TEST(lies_in_the_tokenizer)
 {
     bound b;
     attn_ctx ctx = bounded(&b, ENOUGH);
@@ -795,7 +803,7 @@ static void lies_in_the_tokenizer(void)
 }
 
 /* The tokenizer may know fewer tokens than the model has rows, but not more. */
-static void more_tokens_than_rows(void)
+TEST(more_tokens_than_rows)
 {
     bound b;
     attn_ctx ctx = bounded(&b, ENOUGH);
@@ -828,7 +836,7 @@ static void insert_zeros(image *m, size_t at, size_t n)
     put_u64(m->data + 96, m->tokenizer);
 }
 
-static void wrong_tensors(void)
+TEST(wrong_tensors)
 {
     bound b;
     attn_ctx ctx = bounded(&b, ENOUGH);
@@ -959,7 +967,7 @@ static void wrong_tensors(void)
 }
 
 /* The bytes between sections are zero, whoever forgot to make them so. */
-static void padding(void)
+TEST(padding)
 {
     attn_ctx ctx = alone();
     image m = build(0, 1);
@@ -976,7 +984,7 @@ static void padding(void)
 }
 
 /* A tensor in the other layout, with checksums and sizes that are right for it. */
-static void other_layouts(void)
+TEST(other_layouts)
 {
     attn_ctx ctx = alone();
     for (misplaced = 0; misplaced < 4 + 12 * LAYERS; misplaced++) {
@@ -990,7 +998,7 @@ static void other_layouts(void)
 }
 
 /* Reading what cannot be mapped, without memory for it. */
-static void no_memory_for_a_pipe(void)
+TEST(no_memory_for_a_pipe)
 {
     int n;
     for (n = 0; n < 30; n++) {
@@ -1016,7 +1024,7 @@ static void no_memory_for_a_pipe(void)
 }
 
 /* Reserved bytes may one day mean something that this header would miss. */
-static void reserved_bytes(void)
+TEST(reserved_bytes)
 {
     static const size_t in_header[] = {68, 71, 120, 247}, in_record[] = {63, 76, 79, 120, 127};
     attn_ctx ctx = alone();
@@ -1042,7 +1050,7 @@ static void reserved_bytes(void)
 
 /* ---- other ways in ---- */
 
-static void unaligned_memory(void)
+TEST(unaligned_memory)
 {
     attn_ctx ctx = alone();
     const image m = build(1, 1);
@@ -1074,7 +1082,7 @@ static void unaligned_memory(void)
 }
 
 /* A pipe cannot be mapped. */
-static void from_a_pipe(void)
+TEST(from_a_pipe)
 {
     attn_ctx ctx = alone();
     attn_model *model = NULL;
@@ -1090,7 +1098,7 @@ static void from_a_pipe(void)
 }
 
 /* A named pipe may be opened once only: its writer is gone when the first reader leaves. */
-static void from_a_named_pipe(void)
+TEST(from_a_named_pipe)
 {
     attn_ctx ctx = alone();
     attn_model *model = NULL;
@@ -1108,7 +1116,7 @@ static void from_a_named_pipe(void)
 }
 
 /* The message is about the file, and has room for what is wrong with it however long its name. */
-static void long_names(void)
+TEST(long_names)
 {
     attn_ctx ctx = alone();
     attn_model *model;
@@ -1120,7 +1128,7 @@ static void long_names(void)
     CHECK(memchr(ctx.message, 0, sizeof ctx.message) != NULL);
 }
 
-static void failing_allocations(void)
+TEST(failing_allocations)
 {
     const image m = build(0, 1);
     int way;
@@ -1151,7 +1159,7 @@ static void failing_allocations(void)
 
 /* The tensors may stand in any order. Here: in the opposite one, and in one of many layers, which a
  * search for each of them would not get through. */
-static void any_order(void)
+TEST(any_order)
 {
     static const int32_t tokens[] = {0, 1, 2};
     image m = build(0, 0), turned = build(0, 0);
@@ -1189,7 +1197,7 @@ static void any_order(void)
 }
 
 /* A stream that is no model is not read to its end, which it may not have. */
-static void streams_without_end(void)
+TEST(streams_without_end)
 {
     bound b;
     attn_ctx ctx = bounded(&b, 2 << 20); /* twice the first block */
@@ -1224,7 +1232,7 @@ static void count_signal(int number)
 }
 
 /* A signal whose handler returns ends an opening or a read early, and nothing is wrong. */
-static void interrupted_reads(void)
+TEST(interrupted_reads)
 {
     static const char *const writers[] = {
         "{ for i in 1 2 3 4 5; do sleep 0.02; kill -USR1 %ld; done; "
@@ -1254,35 +1262,4 @@ static void interrupted_reads(void)
     }
     sigaction(SIGUSR1, &before, NULL);
     remove(path);
-}
-
-void suite_format(void)
-{
-    RUN(checksums);
-    RUN(as_the_manual_says);
-    RUN(no_file_at_all);
-    RUN(text_mode);
-    if (CHECK(system(TEST_BUILD "/attn-convert tests/golden/plain " PLAIN " >/dev/null 2>&1") ==
-              0)) {
-        RUN(cuts);
-        RUN(flips_in_a_converted_file);
-    }
-    RUN(flips);
-    RUN(lies_in_the_header);
-    RUN(lies_in_the_table);
-    RUN(lies_in_the_tokenizer);
-    RUN(more_tokens_than_rows);
-    RUN(wrong_tensors);
-    RUN(padding);
-    RUN(other_layouts);
-    RUN(no_memory_for_a_pipe);
-    RUN(reserved_bytes);
-    RUN(unaligned_memory);
-    RUN(from_a_pipe);
-    RUN(from_a_named_pipe);
-    RUN(streams_without_end);
-    RUN(interrupted_reads);
-    RUN(any_order);
-    RUN(long_names);
-    RUN(failing_allocations);
 }

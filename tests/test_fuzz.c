@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+SUITE("fuzz");
+
 static void replay(const char *target)
 {
     char command[256];
@@ -25,7 +27,7 @@ static void replay(const char *target)
 
 /* A target that something ended leaves its directory behind; the next one removes it, and not that
  * of a process which still runs. */
-static void leavings(void)
+TEST(leavings)
 {
     const char *parent = access("/dev/shm", F_OK) == 0 ? "/dev/shm" : TEST_BUILD "/fuzz";
     char gone[128], ours[128], path[140];
@@ -44,7 +46,7 @@ static void leavings(void)
 }
 
 #define TARGET(name)                                                                               \
-    static void name(void)                                                                         \
+    TEST(name)                                                                                     \
     {                                                                                              \
         replay(#name);                                                                             \
     }
@@ -57,17 +59,3 @@ TARGET(tokenizer)
 TARGET(session)
 TARGET(sampler)
 TARGET(hooks)
-
-void suite_fuzz(void)
-{
-    RUN(attn);
-    RUN(huggingface);
-    RUN(gguf);
-    RUN(llmc);
-    RUN(vocab);
-    RUN(tokenizer);
-    RUN(session);
-    RUN(sampler);
-    RUN(hooks);
-    RUN(leavings);
-}

@@ -7,6 +7,30 @@
 
 static attn_model *plain, *odd, *narrow, *longer, *tiny, *bytes8;
 
+static int set_up(void)
+{
+    attn_ctx ctx = alone();
+    plain = converted("tests/golden/plain", "hooks-plain.attn", "--dtype f32 --no-tokenizer");
+    odd = converted("tests/golden/odd", "hooks-odd.attn", "--dtype f32 --no-tokenizer");
+    narrow = converted("tests/golden/narrow", "hooks-narrow.attn", "--dtype f32 --no-tokenizer");
+    longer = converted("tests/golden/long", "hooks-long.attn", "--dtype f32 --no-tokenizer");
+    OK(&ctx, attn_model_open(&ctx, &tiny, TEST_BUILD "/tiny-stories.attn", NULL));
+    bytes8 = converted("examples/tiny-stories", "hooks-q8.attn", "--dtype q8 --no-tokenizer");
+    return plain && odd && narrow && longer && tiny && bytes8;
+}
+
+static void tear_down(void)
+{
+    attn_model_close(plain);
+    attn_model_close(odd);
+    attn_model_close(narrow);
+    attn_model_close(longer);
+    attn_model_close(tiny);
+    attn_model_close(bytes8);
+}
+
+SUITE_WITH("hooks", set_up, tear_down);
+
 /* ---- tools ---- */
 
 /* Takes the value out, puts rubbish in its place, and brings it back. */
@@ -104,7 +128,7 @@ static void check_results(const attn_model *model, const char *path, size_t step
     pool_clear();
 }
 
-static void results(void)
+TEST(results)
 {
     check_results(plain, "tests/golden/plain/reference.safetensors", 99);
     check_results(odd, "tests/golden/odd/reference.safetensors", 7);
@@ -114,7 +138,7 @@ static void results(void)
 
 /* Whoever only looks, or writes back what was there, changes no bit: in one call, in pieces, one
  * token at a time, in a batch with others. */
-static void looking_changes_nothing(void)
+TEST(looking_changes_nothing)
 {
     enum { LENGTH = 24 };
     const attn_model *const models[] = {plain, odd, narrow, tiny, bytes8};
@@ -238,7 +262,7 @@ static void check_split(const attn_model *model, size_t head)
     pool_clear();
 }
 
-static void inputs_of_heads(void)
+TEST(inputs_of_heads)
 {
     check_split(plain, 3);
     check_split(odd, 1);
@@ -260,7 +284,7 @@ static int put_copies(const attn_activation *a, void *user)
     return 0;
 }
 
-static void whole_inputs(void)
+TEST(whole_inputs)
 {
     enum { LENGTH = 20 };
     static const char *const parts[] = {"blocks.1.hook_attn_in", "blocks.1.hook_*_input", NULL};
@@ -318,7 +342,7 @@ static void whole_inputs(void)
 
 /* A head's result that is taken away is a head's z that is taken away; where nothing was written
  * not a bit changes. */
-static void writing_results(void)
+TEST(writing_results)
 {
     enum { LENGTH = 18, AT = 11, HEAD = 2 };
     const attn_model *const models[] = {plain, odd, narrow, tiny, bytes8};
@@ -354,7 +378,7 @@ static void writing_results(void)
 
 /* ---- names ---- */
 
-static void names(void)
+TEST(names)
 {
     static const struct {
         const char *wrong, *says;
@@ -435,7 +459,7 @@ static int look_back(const attn_activation *a, void *user)
     return 0;
 }
 
-static void cache(void)
+TEST(cache)
 {
     enum { LENGTH = 20, PAST = 9, FIRST = 2, COUNT = 5 };
     const attn_model *const models[] = {plain, odd, narrow, tiny, bytes8};
@@ -537,7 +561,7 @@ static int meddle(const attn_activation *a, void *user)
     return 0;
 }
 
-static void meddling(void)
+TEST(meddling)
 {
     enum { LENGTH = 9 };
     attn_ctx ctx = alone();
@@ -559,7 +583,7 @@ static void meddling(void)
 }
 
 /* Hooks leave nothing behind: not when memory runs out, not when they go. */
-static void memory(void)
+TEST(memory)
 {
     meter m;
     attn_ctx ctx = metered(&m);
@@ -624,7 +648,7 @@ static attn_tensor view(const attn_record *record, const char *name)
 
 static const char *const all_names[] = {"*", "*.hook_result", "*.hook_mlp_in"};
 
-static void recorded_golden(void)
+TEST(recorded_golden)
 {
     static const char *const paths[] = {"tests/golden/plain/reference.safetensors",
                                         "tests/golden/odd/reference.safetensors",
@@ -699,7 +723,7 @@ static void check_growth(const attn_model *model, size_t length, size_t step, si
     pool_clear();
 }
 
-static void growing_records(void)
+TEST(growing_records)
 {
     check_growth(plain, 24, 1, 0, 1);
     check_growth(odd, 37, 5, 0, 2);
@@ -733,13 +757,13 @@ static void one_at_a_time(const attn_model *model, size_t length)
     pool_clear();
 }
 
-static void lone_records(void)
+TEST(lone_records)
 {
     one_at_a_time(plain, 9);
     one_at_a_time(odd, 6);
 }
 
-static void recording_while_generating(void)
+TEST(recording_while_generating)
 {
     enum { PROMPT = 7, MADE = 25 };
     static const char *const wanted[] = {"*"};
@@ -771,7 +795,7 @@ static void recording_while_generating(void)
 
 /* Several sequences of a batch, recorded by some: each as it is alone. And a record among hooks
  * shows what those before it wrote. */
-static void records_in_a_batch(void)
+TEST(records_in_a_batch)
 {
     enum { ITEMS = 3 };
     static const size_t past[ITEMS] = {0, 6, 3}, fed[ITEMS] = {9, 1, 12};
@@ -835,7 +859,7 @@ static int stop_late(const attn_activation *a, void *user)
 }
 
 /* Too little memory, too many positions, stops and rewinds: a status, and all can go on. */
-static void record_rules(void)
+TEST(record_rules)
 {
     enum { LENGTH = 20, ROOM = 12 };
     static const char *const two[] = {"blocks.0.hook_resid_pre", "*.hook_pattern"};
@@ -929,7 +953,7 @@ static void record_rules(void)
 }
 
 /* Nothing is allocated while a record grows, and nothing is left when it could not be made. */
-static void record_memory(void)
+TEST(record_memory)
 {
     meter m;
     attn_ctx ctx = metered(&m);
@@ -1017,7 +1041,7 @@ static void check_npz(const unsigned char *file, size_t size, const attn_record 
     CHECK(size > 22 && (file[size - 12] | (size_t)file[size - 11] << 8) == i);
 }
 
-static void saved_records(void)
+TEST(saved_records)
 {
     enum { LENGTH = 11 };
     attn_ctx ctx = alone();
@@ -1093,24 +1117,24 @@ static void python_reads(const char *module, const char *format)
     CHECKF(system(command) == 0, "%s failed", command);
 }
 
-static void numpy_reads_npz(void)
+TEST(numpy_reads_npz)
 {
     python_reads("numpy", "npz");
 }
-static void numpy_reads_safetensors(void)
+TEST(numpy_reads_safetensors)
 {
     python_reads("numpy", "safetensors");
 }
-static void torch_reads_npz(void)
+TEST(torch_reads_npz)
 {
     python_reads("torch", "npz");
 }
-static void torch_reads_safetensors(void)
+TEST(torch_reads_safetensors)
 {
     python_reads("torch", "safetensors");
 }
 
-static void saving(void)
+TEST(saving)
 {
     attn_ctx ctx = alone();
     uint16_t halfs[6] = {0x3C00, 0xC000, 0x7BFF, 1, 0, 0x8000};
@@ -1177,7 +1201,7 @@ static attn_feed_item part_of(attn_session *session, const int32_t *tokens, size
 }
 
 /* A pass cut between any two layers, and the stream handed over, is the whole pass. */
-static void cut_between_layers(void)
+TEST(cut_between_layers)
 {
     enum { LENGTH = 20 };
     const attn_model *const models[] = {plain, odd, narrow, tiny, bytes8};
@@ -1257,7 +1281,7 @@ static void cut_between_layers(void)
 }
 
 /* What a pass builds on must be there, for the same tokens; each refusal leaves all as it was. */
-static void what_layers_hold(void)
+TEST(what_layers_hold)
 {
     enum { LENGTH = 16 };
     attn_ctx ctx = alone();
@@ -1354,7 +1378,7 @@ static void what_layers_hold(void)
 }
 
 /* A record of a pass in parts shows what was run, and no row that was not. */
-static void recorded_parts(void)
+TEST(recorded_parts)
 {
     enum { LENGTH = 12 };
     attn_ctx ctx = alone();
@@ -1431,7 +1455,7 @@ static float *edited(const attn_model *model, const int32_t *tokens, size_t n, s
 }
 
 /* Every activation set to its own values, of the same run, changes no bit. */
-static void patched_with_itself(void)
+TEST(patched_with_itself)
 {
     enum { LENGTH = 18 };
     const attn_model *const models[] = {plain, odd, narrow, bytes8};
@@ -1485,7 +1509,7 @@ static int edit_by_hand(const attn_activation *a, void *user)
     return 0;
 }
 
-static void edits(void)
+TEST(edits)
 {
     enum { LENGTH = 20 };
     static const struct {
@@ -1571,7 +1595,7 @@ static int add_vector(const attn_activation *a, void *user)
     return 0;
 }
 
-static void steering(void)
+TEST(steering)
 {
     enum { LENGTH = 16 };
     attn_ctx ctx = alone();
@@ -1595,7 +1619,7 @@ static void steering(void)
 }
 
 /* Patterns: one head's rows from another text; and the zeros of a head are its z without. */
-static void edited_patterns(void)
+TEST(edited_patterns)
 {
     enum { LENGTH = 15, FROM = 4, COUNT = 6 };
     attn_ctx ctx = alone();
@@ -1645,7 +1669,7 @@ static void edited_patterns(void)
     pool_clear();
 }
 
-static void wrong_edits(void)
+TEST(wrong_edits)
 {
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, odd, 0, 0); /* 40 positions, 3 heads of 16 */
@@ -1692,12 +1716,10 @@ static void wrong_edits(void)
     wrong.n_positions = 5;
     FAILS(&ctx, ATTN_E_SHAPE, "[48, 5]", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.value = attn_reshape(rows, attn_shape1(7));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "number of elements",
-          attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "number of elements", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.value = vector;
     wrong.value.dtype = ATTN_F16; /* it would be read beyond its end */
-    FAILS(&ctx, ATTN_E_ARGUMENT, "expected ATTN_F32",
-          attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "expected ATTN_F32", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.kind = (attn_edit_kind)9;
     FAILS(&ctx, ATTN_E_ARGUMENT, "number 9", attn_hook_edit(&ctx, NULL, session, &wrong));
@@ -1722,7 +1744,7 @@ static void wrong_edits(void)
 }
 
 /* A value of more positions than the session has room for is refused, said or not. */
-static void a_value_that_reaches_further(void)
+TEST(a_value_that_reaches_further)
 {
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, odd, 0, 0); /* 40 positions */
@@ -1741,7 +1763,7 @@ static void a_value_that_reaches_further(void)
 
 /* Leading dimensions of a value may be missing: [H, d] for one position, [T, d] for one head,
  * [T, Tk] for the patterns of all heads. A factor of 0 is 1. */
-static void values_without_leading_dimensions(void)
+TEST(values_without_leading_dimensions)
 {
     enum { LENGTH = 12 };
     static const struct {
@@ -1764,8 +1786,8 @@ static void values_without_leading_dimensions(void)
             e.head = ways[i].head;
             e.n_heads = ways[i].n_heads;
             e.factor = way ? 0 : 1;
-            e.value = way ? attn_reshape(full, attn_shape2((size_t)ways[i].part[0],
-                                                           (size_t)ways[i].part[1]))
+            e.value = way ? attn_reshape(
+                                full, attn_shape2((size_t)ways[i].part[0], (size_t)ways[i].part[1]))
                           : full;
             logits[way] = (float *)pool_new(vocab_of(odd) * sizeof(float));
             OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
@@ -1780,7 +1802,7 @@ static void values_without_leading_dimensions(void)
 
 /* Later keys stay hidden whatever is written to scores or patterns, so an edit gives the same bits
  * however a text is cut. */
-static void edits_however_a_text_is_cut(void)
+TEST(edits_however_a_text_is_cut)
 {
     enum { LENGTH = 24 };
     static const char *const names[] = {"blocks.1.attn.hook_attn_scores",
@@ -1831,7 +1853,7 @@ static int remove_one(const attn_activation *a, void *user)
 }
 
 /* Hooks go in any order; a callback removes its own, or one that comes after it. */
-static void removing_hooks(void)
+TEST(removing_hooks)
 {
     enum { LENGTH = 6 };
     attn_ctx ctx = alone();
@@ -1860,7 +1882,7 @@ static void removing_hooks(void)
 
 /* A callback frees a record, and the session that is being fed: the feed stops with a sentence, and
  * nothing is used after it is freed (the sanitizers look). */
-static void freeing_from_a_callback(void)
+TEST(freeing_from_a_callback)
 {
     enum { LENGTH = 6 };
     attn_ctx ctx = alone();
@@ -1968,7 +1990,7 @@ static void check_sweep(const attn_model *model, size_t n, const char *name)
 }
 
 /* Patches of more positions than they have rows together. */
-static void sweep_of_a_long_text(void)
+TEST(sweep_of_a_long_text)
 {
     enum { LENGTH = 530, PART = 517 };
     static const char *const name = "blocks.0.attn.hook_z";
@@ -2007,7 +2029,7 @@ static void sweep_of_a_long_text(void)
     pool_clear();
 }
 
-static void sweeps(void)
+TEST(sweeps)
 {
     static const char *const swept[] = {
         "hook_resid_pre",   "hook_resid_mid", "hook_resid_post",      "hook_attn_out",
@@ -2027,7 +2049,7 @@ static void sweeps(void)
  * tokens differ only in that others change places: whole numbers, so that mean and variance stay
  * exact. What head 0 does then first differs at position 3, what the others do at 2, and the
  * patches of the layer begin at different positions. */
-static void a_blind_head(void)
+TEST(a_blind_head)
 {
     enum { LENGTH = 11, AT = 2, CHANNELS = 16, WIDTH = 64 };
     const attn_model_desc unchecked = {1};
@@ -2158,7 +2180,7 @@ static void check_path(const attn_model *model, const attn_path *path)
     pool_clear();
 }
 
-static void paths(void)
+TEST(paths)
 {
     static const attn_path all[] = {{0, 1, 1, "hook_q_input", 2},   {0, 0, 2, "hook_k_input", 1},
                                     {1, 2, 2, "hook_v_input", 0},   {0, 1, 2, "hook_resid_pre", 0},
@@ -2171,7 +2193,7 @@ static void paths(void)
     }
 }
 
-static void patch_rules(void)
+TEST(patch_rules)
 {
     attn_ctx ctx = alone();
     const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4}, bad[] = {1, 2, 301, 4};
@@ -2274,7 +2296,7 @@ static int reach_over(const attn_activation *a, void *user)
     return 0;
 }
 
-static void reaching_over(void)
+TEST(reaching_over)
 {
     attn_session *pair[2];
     attn_ctx ctx = alone();
@@ -2402,7 +2424,7 @@ static void check_halves(const attn_model *model, size_t n)
     pool_clear();
 }
 
-static void halves(void)
+TEST(halves)
 {
     attn_ctx ctx = alone();
     attn_session *session = NULL;
@@ -2423,65 +2445,4 @@ static void halves(void)
     FAILS(&ctx, ATTN_E_ARGUMENT, "ATTN_F32 or ATTN_F16",
           attn_session_new(&ctx, &session, tiny, &desc));
     CHECK(session == NULL);
-}
-
-void suite_hooks(void)
-{
-    attn_ctx ctx = alone();
-    plain = converted("tests/golden/plain", "hooks-plain.attn", "--dtype f32 --no-tokenizer");
-    odd = converted("tests/golden/odd", "hooks-odd.attn", "--dtype f32 --no-tokenizer");
-    narrow = converted("tests/golden/narrow", "hooks-narrow.attn", "--dtype f32 --no-tokenizer");
-    longer = converted("tests/golden/long", "hooks-long.attn", "--dtype f32 --no-tokenizer");
-    OK(&ctx, attn_model_open(&ctx, &tiny, TEST_BUILD "/tiny-stories.attn", NULL));
-    bytes8 = converted("examples/tiny-stories", "hooks-q8.attn", "--dtype q8 --no-tokenizer");
-    if (plain && odd && narrow && longer && tiny && bytes8) {
-        RUN(results);
-        RUN(looking_changes_nothing);
-        RUN(inputs_of_heads);
-        RUN(whole_inputs);
-        RUN(writing_results);
-        RUN(names);
-        RUN(cache);
-        RUN(meddling);
-        RUN(memory);
-        RUN(recorded_golden);
-        RUN(growing_records);
-        RUN(lone_records);
-        RUN(recording_while_generating);
-        RUN(records_in_a_batch);
-        RUN(record_rules);
-        RUN(record_memory);
-        RUN(saved_records);
-        RUN(numpy_reads_npz);
-        RUN(numpy_reads_safetensors);
-        RUN(torch_reads_npz);
-        RUN(torch_reads_safetensors);
-        RUN(saving);
-        RUN(cut_between_layers);
-        RUN(what_layers_hold);
-        RUN(recorded_parts);
-        RUN(patched_with_itself);
-        RUN(edits);
-        RUN(steering);
-        RUN(edited_patterns);
-        RUN(wrong_edits);
-        RUN(a_value_that_reaches_further);
-        RUN(values_without_leading_dimensions);
-        RUN(edits_however_a_text_is_cut);
-        RUN(removing_hooks);
-        RUN(freeing_from_a_callback);
-        RUN(sweeps);
-        RUN(sweep_of_a_long_text);
-        RUN(a_blind_head);
-        RUN(paths);
-        RUN(patch_rules);
-        RUN(reaching_over);
-        RUN(halves);
-    }
-    attn_model_close(plain);
-    attn_model_close(odd);
-    attn_model_close(narrow);
-    attn_model_close(longer);
-    attn_model_close(tiny);
-    attn_model_close(bytes8);
 }

@@ -10,6 +10,8 @@
 #include "fixture.h"
 #include "tools/roofs.h"
 
+SUITE("kernels");
+
 /* ---- the manual's words in plain C ---- */
 
 static const unsigned char *panel_of(const unsigned char *panels, attn_dtype dtype, size_t n_in,
@@ -203,7 +205,7 @@ static void check_matmul(const problem *p)
 }
 
 /* Every number of rows that a tile may have, and a few beyond. */
-static void every_tile(void)
+TEST(every_tile)
 {
     problem p = {ATTN_F32, 1, 70, 150, 0, 1};
     size_t i;
@@ -215,7 +217,7 @@ static void every_tile(void)
 }
 
 /* Depths around the lengths of blocks, groups and chains; widths around those of panels. */
-static void every_edge(void)
+TEST(every_edge)
 {
     static const size_t depths[] = {0, 1, 2, 31, 32, 33, 63, 64, 65, 96, 255, 256, 257, 511, 600};
     static const size_t widths[] = {1, 15, 16, 17, 33};
@@ -235,7 +237,7 @@ static void every_edge(void)
 }
 
 /* More rows than are packed at once, and rows so long that not all chains are. */
-static void large(void)
+TEST(large)
 {
     static const problem problems[] = {
         {ATTN_F32, 180, 40, 40, 0, 1},  {ATTN_F16, 171, 33, 20, 1, 1},
@@ -248,7 +250,7 @@ static void large(void)
 }
 
 /* What is not finite, or too large to have a scale, must not turn into a number. */
-static void not_finite(void)
+TEST(not_finite)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY, 1.27e30f, -3e38f};
     size_t i, j;
@@ -289,7 +291,7 @@ static void not_finite(void)
 }
 
 /* Rounding to f16 as one number at a time does, rows of any length. */
-static void narrowing(void)
+TEST(narrowing)
 {
     static const float special[] = {0.0f,     -0.0f,     65504.0f, 65519.99f, 65520.0f, -1e30f,
                                     INFINITY, -INFINITY, 6.1e-5f,  5.96e-8f,  2.98e-8f, 2.99e-8f,
@@ -340,7 +342,7 @@ static double error_of_q4_0(const float *x)
 }
 
 /* q8 is within half a step everywhere; q4 is closer to the weights than q4_0 is. */
-static void rounding_of_weights(void)
+TEST(rounding_of_weights)
 {
     static const float sizes[] = {1.0f, 0.02f, 1e-4f, 1e-6f, 300.0f};
     const size_t n_in = 96, n_out = 48;
@@ -383,7 +385,7 @@ static void rounding_of_weights(void)
 }
 
 /* Blocks of zeros, of one value, of one spike; and what lies beyond the edges is zero. */
-static void special_blocks(void)
+TEST(special_blocks)
 {
     const size_t n_in = 70, n_out = 18;
     attn_ctx ctx = {0};
@@ -412,7 +414,7 @@ static void special_blocks(void)
 }
 
 /* Threads share out the panels; the bytes are the same. */
-static void writing_on_threads(void)
+TEST(writing_on_threads)
 {
     const size_t n_in = 65, n_out = 200;
     attn_ctx ctx = {0};
@@ -439,7 +441,7 @@ static void writing_on_threads(void)
 
 /* What Intel's manual calls the bits: a processor that lacks one of them, or a system that does not
  * save the wide registers, must not get code that needs it. */
-static void features_of_processors(void)
+TEST(features_of_processors)
 {
 #ifdef ATTN__DISPATCH
     enum { AVX2 = 1u << 5, F = 1u << 16, DQ = 1u << 17, BW = 1u << 30, VNNI = 1u << 11 };
@@ -484,7 +486,7 @@ static void features_of_processors(void)
 
 /* What a big-endian host does with the weights, done here: every number is turned around, and of q8
  * and q4 only the scales are numbers of more than a byte. */
-static void turned_around(void)
+TEST(turned_around)
 {
     static const char *const options[] = {"", "--dtype q8", "--dtype q4", "--dtype f16"};
     char path[512], command[700];
@@ -527,7 +529,7 @@ static void turned_around(void)
 
 /* ---- the loops that the bench compares with ---- */
 
-static void roofs_of_every_kind(void)
+TEST(roofs_of_every_kind)
 {
     static unsigned char memory[16384 + 64];
     unsigned char *const p = memory + (64 - (uintptr_t)memory % 64) % 64;
@@ -573,7 +575,7 @@ static void roofs_of_every_kind(void)
 }
 
 /* The measuring itself: more time for more work, and something at all of every kind. */
-static void measured_roofs(void)
+TEST(measured_roofs)
 {
     static roofs r;
     roof_loops without;
@@ -613,7 +615,7 @@ static void measured_roofs(void)
 
 /* Guesses that fail again and again cost at most three rows in a hundred; ones that come true are
  * made in full again soon. */
-static void wrong_guesses_become_rare(void)
+TEST(wrong_guesses_become_rare)
 {
     attn__guesser g;
     size_t token, guessed = 0, tries = 0;
@@ -634,21 +636,4 @@ static void wrong_guesses_become_rare(void)
     for (token = 0; token < 4; token++)
         attn__learn(&g, g.next, g.next);
     CHECK(g.next == ATTN__MOST_GUESSES && g.failures == 0);
-}
-
-void suite_kernels(void)
-{
-    RUN(features_of_processors);
-    RUN(turned_around);
-    RUN(roofs_of_every_kind);
-    RUN(measured_roofs);
-    RUN(every_tile);
-    RUN(every_edge);
-    RUN(large);
-    RUN(not_finite);
-    RUN(narrowing);
-    RUN(rounding_of_weights);
-    RUN(special_blocks);
-    RUN(writing_on_threads);
-    RUN(wrong_guesses_become_rare);
 }

@@ -8,6 +8,21 @@ static attn_model *plain, *odd;
 static const char *const names[] = {"plain", "odd"};
 enum { FIRST = 5, MOST = 3 }; /* the positions whose parts numpy kept */
 
+static int set_up(void)
+{
+    plain = converted("tests/golden/plain", "lens-plain.attn", "");
+    odd = converted("tests/golden/odd", "lens-odd.attn", "");
+    return plain && odd;
+}
+
+static void tear_down(void)
+{
+    attn_model_close(plain);
+    attn_model_close(odd);
+}
+
+SUITE_WITH("lens", set_up, tear_down);
+
 /* ---- tools ---- */
 
 static attn_model *model_of(int i)
@@ -84,7 +99,7 @@ static void check_heads(attn_ctx *ctx, const attn_model *model, const char *bloc
     CHECKF(wrong == 0, "%s: %zu numbers are not where W_QKV has them", block, wrong);
 }
 
-static void weights(void)
+TEST(weights)
 {
     int i;
     for (i = 0; i < 2; i++) {
@@ -150,7 +165,7 @@ static void check_stats(int model, const attn_token_stats *stats, const attn_gue
     close_to(top_p, expected(model, "top_probability"), 4e-6, "probabilities of the likeliest");
 }
 
-static void text_statistics(void)
+TEST(text_statistics)
 {
     int i;
     for (i = 0; i < 2; i++) {
@@ -190,7 +205,7 @@ static void text_statistics(void)
     }
 }
 
-static void equal_logits(void)
+TEST(equal_logits)
 {
     attn_ctx ctx = alone();
     float x[2][6] = {{1, 3, 3, -2, 3, 1}, {0, 0, 0, 0, 0, 0}};
@@ -235,7 +250,7 @@ static void equal_logits(void)
 }
 
 /* A text that fails leaves the session as it was. */
-static void failing_statistics(void)
+TEST(failing_statistics)
 {
     attn_ctx ctx = alone();
     const attn_tensor tokens = expected(0, "tokens");
@@ -263,7 +278,7 @@ static void failing_statistics(void)
 
 /* ---- attention heads ---- */
 
-static void head_statistics(void)
+TEST(head_statistics)
 {
     int i, kind;
     for (i = 0; i < 2; i++) {
@@ -292,7 +307,7 @@ static void head_statistics(void)
     }
 }
 
-static void bad_heads(void)
+TEST(bad_heads)
 {
     attn_ctx ctx = alone();
     const attn_tensor tokens = expected(0, "again"), pattern = expected(0, "pattern");
@@ -324,7 +339,7 @@ static void bad_heads(void)
 
 /* ---- the residual stream, taken apart ---- */
 
-static void labels(void)
+TEST(labels)
 {
     static const struct {
         attn_parts_kind kind;
@@ -373,7 +388,7 @@ static void sum_of_parts(attn_tensor stack, attn_tensor want, double tolerance, 
     close_to(sum, want, tolerance, what);
 }
 
-static void parts(void)
+TEST(parts)
 {
     int i, kind;
     for (i = 0; i < 2; i++)
@@ -400,7 +415,7 @@ static void parts(void)
 }
 
 /* A text of more than one pass. */
-static void parts_of_a_long_text(void)
+TEST(parts_of_a_long_text)
 {
     enum { LONG = 300, LAST = 20 };
     attn_ctx ctx = alone();
@@ -423,7 +438,7 @@ static void parts_of_a_long_text(void)
     pool_clear();
 }
 
-static void bad_parts(void)
+TEST(bad_parts)
 {
     attn_ctx ctx = alone();
     const int32_t *const tokens = ids_of(expected(0, "tokens"));
@@ -451,7 +466,7 @@ static void bad_parts(void)
     pool_clear();
 }
 
-static void heads_and_neurons(void)
+TEST(heads_and_neurons)
 {
     int i;
     for (i = 0; i < 2; i++) {
@@ -469,7 +484,7 @@ static void heads_and_neurons(void)
 
 /* ---- direct logit attribution ---- */
 
-static void attribution(void)
+TEST(attribution)
 {
     int i, kind;
     for (i = 0; i < 2; i++) {
@@ -511,7 +526,7 @@ static void attribution(void)
 }
 
 /* The engine's own logits, from the engine's own parts. */
-static void parts_make_logits(void)
+TEST(parts_make_logits)
 {
     int i, kind;
     for (i = 0; i < 2; i++)
@@ -545,7 +560,7 @@ static void parts_make_logits(void)
         }
 }
 
-static void bad_attribution(void)
+TEST(bad_attribution)
 {
     attn_ctx ctx = alone();
     const attn_tensor parts0 = expected(0, "parts.0"), scale = expected(0, "scale");
@@ -578,7 +593,7 @@ static void bad_attribution(void)
 
 /* ---- the logit lens ---- */
 
-static void lenses(void)
+TEST(lenses)
 {
     int i;
     for (i = 0; i < 2; i++) {
@@ -616,7 +631,7 @@ static void lenses(void)
 }
 
 /* Quantized weights read rounded inputs, in the lens as in the model; rewritten, they are f32. */
-static void quantized(void)
+TEST(quantized)
 {
     attn_ctx ctx = alone();
     const attn_tensor tokens = expected(1, "tokens");
@@ -648,7 +663,7 @@ static void quantized(void)
     pool_clear();
 }
 
-static void bad_lenses(void)
+TEST(bad_lenses)
 {
     attn_ctx ctx = alone();
     const attn_tensor streams = expected(0, "parts.0"), scale = expected(0, "scale");
@@ -670,7 +685,7 @@ static void bad_lenses(void)
 
 /* ---- circuits ---- */
 
-static void circuits(void)
+TEST(circuits)
 {
     int i, kind;
     for (i = 0; i < 2; i++) {
@@ -707,7 +722,7 @@ static void circuits(void)
 
 /* [[1, 1], [x, 0]] has sqrt(2) and, to x * x, x / sqrt(2): nothing of the small one may be lost in
  * the first column's length. */
-static void a_small_singular_value(void)
+TEST(a_small_singular_value)
 {
     attn_ctx ctx = alone();
     float x[4] = {1, 1, 1.5e-8f, 0}, one[4] = {1, 0, 0, 1};
@@ -719,7 +734,7 @@ static void a_small_singular_value(void)
     attn_ctx_free(&ctx);
 }
 
-static void products(void)
+TEST(products)
 {
     attn_ctx ctx = alone();
     attn_tensor left, right, want;
@@ -737,7 +752,7 @@ static void products(void)
     attn_ctx_free(&ctx);
 }
 
-static void bad_circuits(void)
+TEST(bad_circuits)
 {
     attn_ctx ctx = alone();
     attn_tensor x = {0}, y = random_tensor(2, 3, 4), z = random_tensor(2, 3, 5);
@@ -800,7 +815,7 @@ static void check_same_model(attn_ctx *ctx, const attn_model *rewritten, const a
     }
 }
 
-static void rewriting(void)
+TEST(rewriting)
 {
     int i;
     unsigned what;
@@ -849,7 +864,7 @@ static void rewriting(void)
 }
 
 /* Twice gives what once gave, nearly; f16 becomes f32; the old model may be gone. */
-static void rewriting_again(void)
+TEST(rewriting_again)
 {
     attn_ctx ctx = alone();
     const attn_tensor tokens = expected(1, "tokens");
@@ -874,7 +889,7 @@ static void rewriting_again(void)
 }
 
 /* Gains of the last LayerNorm that are 0, or so small that b / w is infinite. */
-static void gains_without_inverse(void)
+TEST(gains_without_inverse)
 {
     attn_ctx ctx = alone();
     const attn_tensor tokens = expected(0, "tokens");
@@ -912,7 +927,7 @@ static void gains_without_inverse(void)
     pool_clear();
 }
 
-static void saving(void)
+TEST(saving)
 {
     attn_ctx ctx = alone();
     const char *const path = test_tmp("lens-saved.attn");
@@ -1011,7 +1026,7 @@ static attn_status find_everything(attn_ctx *ctx, findings *f, attn_model **made
     return attn_model_save(ctx, *made, test_tmp("lens-made.attn"));
 }
 
-static void same_everywhere(void)
+TEST(same_everywhere)
 {
     static const attn_isa_kind kinds[] = {ATTN_ISA_AUTO, ATTN_ISA_AUTO, ATTN_ISA_PORTABLE,
                                           ATTN_ISA_AVX2};
@@ -1042,7 +1057,7 @@ static void same_everywhere(void)
     pool_clear();
 }
 
-static void failing_allocations(void)
+TEST(failing_allocations)
 {
     attn_status status = ATTN_E_MEMORY;
     long n;
@@ -1066,41 +1081,4 @@ static void failing_allocations(void)
     }
     CHECKF(status == ATTN_OK && n > 100, "%s after %ld rounds", attn_status_name(status), n);
     pool_clear();
-}
-
-void suite_lens(void)
-{
-    plain = converted("tests/golden/plain", "lens-plain.attn", "");
-    odd = converted("tests/golden/odd", "lens-odd.attn", "");
-    if (plain && odd) {
-        RUN(weights);
-        RUN(text_statistics);
-        RUN(equal_logits);
-        RUN(failing_statistics);
-        RUN(head_statistics);
-        RUN(bad_heads);
-        RUN(labels);
-        RUN(parts);
-        RUN(parts_of_a_long_text);
-        RUN(bad_parts);
-        RUN(heads_and_neurons);
-        RUN(attribution);
-        RUN(parts_make_logits);
-        RUN(bad_attribution);
-        RUN(lenses);
-        RUN(quantized);
-        RUN(bad_lenses);
-        RUN(circuits);
-        RUN(products);
-        RUN(a_small_singular_value);
-        RUN(bad_circuits);
-        RUN(rewriting);
-        RUN(rewriting_again);
-        RUN(gains_without_inverse);
-        RUN(saving);
-        RUN(same_everywhere);
-        RUN(failing_allocations);
-    }
-    attn_model_close(plain);
-    attn_model_close(odd);
 }

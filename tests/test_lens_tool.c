@@ -27,6 +27,15 @@ static char *read_text(const char *path)
 
 static json_value *root;
 
+static void tear_down(void)
+{
+    free(root);
+    root = NULL;
+    forget();
+}
+
+SUITE_WITH("lens-tool", NULL, tear_down);
+
 static const json_value *parse(const char *command)
 {
     attn_ctx ctx = {0};
@@ -164,7 +173,7 @@ static void close_story(story *s)
 
 /* ---- cases ---- */
 
-static void wrong_usage(void)
+TEST(wrong_usage)
 {
     refuses(2, "no model given", LENS);
     refuses(2, "no text given", LENS MODEL);
@@ -191,7 +200,7 @@ static void wrong_usage(void)
     CHECK(run(LENS "--version") == 0 && strncmp(out, "lens of attn.h ", 15) == 0);
 }
 
-static void runs_that_fail(void)
+TEST(runs_that_fail)
 {
     refuses(1, "nowhere.attn", LENS "nowhere.attn Once");
     refuses(1, "nowhere.txt: No such file", LENS MODEL "--file nowhere.txt");
@@ -219,7 +228,7 @@ static void runs_that_fail(void)
     CHECK(run("test ! -s " TMP "full.svg && ls " TMP "full.svg* | wc -l | grep -qx 1") == 0);
 }
 
-static void ways_to_give_a_text(void)
+TEST(ways_to_give_a_text)
 {
     const char *const whole = LENS MODEL "'Once upon a time'";
     test_write(TMP "lens.txt", "Once upon a time", 16);
@@ -240,7 +249,7 @@ static void ways_to_give_a_text(void)
 }
 
 /* Losses of PyTorch, and every number of the library, for texts and for ids. */
-static void losses(void)
+TEST(losses)
 {
     int which;
     size_t t, i;
@@ -297,7 +306,7 @@ static void losses(void)
 }
 
 /* The last stream says what PyTorch's logits say; the others what the library's lens does. */
-static void logit_lens(void)
+TEST(logit_lens)
 {
     int which, saved;
     size_t i, t, j, best;
@@ -356,7 +365,7 @@ static void logit_lens(void)
     }
 }
 
-static void patterns(void)
+TEST(patterns)
 {
     int which;
     size_t q, k, i, n_heads = 0;
@@ -402,7 +411,7 @@ static const json_value *grid_value(const json_value *all, size_t grid, size_t r
 
 /* Texts that differ in one token: putting the clean stream back there, before the first layer,
  * restores the clean run to the bit; before it, nothing changes. */
-static void patching(void)
+TEST(patching)
 {
 #define CLEAN     "Tom was a boy. He"
 #define CORRUPTED "Tom was a girl. He"
@@ -449,7 +458,7 @@ static void patching(void)
 }
 
 /* The terms are the library's, and sum to the model's own logit. */
-static void attribution(void)
+TEST(attribution)
 {
     story s;
     const json_value *all;
@@ -488,7 +497,7 @@ static void attribution(void)
     close_story(&s);
 }
 
-static void kinds_of_heads(void)
+TEST(kinds_of_heads)
 {
     story s;
     const json_value *all;
@@ -511,7 +520,7 @@ static void kinds_of_heads(void)
 
 /* Every activation against PyTorch's, in shape and value; hook_result, which is made on request, in
  * its turn. */
-static void recording(void)
+TEST(recording)
 {
     int which;
     size_t i;
@@ -630,7 +639,7 @@ static void draw(const char *command, const char *path, const char *more)
         CHECKF(out_size == 0, "%s printed something", line);
 }
 
-static void markup(void)
+TEST(markup)
 {
     char path[64];
     size_t i;
@@ -653,7 +662,7 @@ static void markup(void)
 }
 
 /* Weights in a page are two digits of base 64 each, rows of the lower triangle. */
-static void weights_in_pages(void)
+TEST(weights_in_pages)
 {
     reference r;
     attn_tensor want;
@@ -707,7 +716,7 @@ static size_t opened(const char *path, const char *what)
 /* A model whose numbers overflow, or a damaged one, makes patterns that are no numbers. A page says
  * so, and an SVG leaves them out. Here one bias of the first layer is none, so of the second layer
  * nothing is. */
-static void patterns_that_are_no_numbers(void)
+TEST(patterns_that_are_no_numbers)
 {
     size_t size, i, n = 0, others = 0;
     char *bytes = (char *)test_read(TEST_BUILD "/tiny-stories.attn", &size), *page, *at;
@@ -738,7 +747,7 @@ static void patterns_that_are_no_numbers(void)
     CHECK(works(LENS TMP "nan.attn patterns 'Once upon a time' --skip-checksums") && out_size > 0);
 }
 
-static void in_a_browser(void)
+TEST(in_a_browser)
 {
     static const char broken[] = "<!DOCTYPE html><p id=here></p><script>nothing.here</script>";
     char *page, *moved;
@@ -774,7 +783,7 @@ static void in_a_browser(void)
 
 /* ---- terminals, ends ---- */
 
-static void colours(void)
+TEST(colours)
 {
     if (run("command -v script >/dev/null && script -qec true " TMP "typescript") != 0) {
         test_skip("no script(1) here to play the terminal");
@@ -790,7 +799,7 @@ static void colours(void)
     CHECKF(!strchr(out, '\033') && !strstr(out, "\xC2\x85") && !strchr(out, '\a'), "%s", out);
 }
 
-static void outputs_that_end(void)
+TEST(outputs_that_end)
 {
     CHECK(run("{ " LENS MODEL "patterns '" TEXT "' --json; echo $? >" TMP "code; } | head -c 10") ==
           0);
@@ -805,7 +814,7 @@ static void outputs_that_end(void)
 }
 
 /* Ctrl-C while it sweeps; what is there stays. */
-static void interrupt(void)
+TEST(interrupt)
 {
     test_write(TMP "sweep.html", "older", 5);
     CHECKF(run(LENS MODEL "patch --ids \"$(yes 11 | head -n 250)\" --corrupted-ids \"$(yes 12 | "
@@ -817,7 +826,7 @@ static void interrupt(void)
     CHECKF(strcmp(out, "older" TMP "sweep.html\n") == 0, "%s", out);
 }
 
-static void no_tokenizer(void)
+TEST(no_tokenizer)
 {
     CHECK(run(TEST_BUILD "/attn-convert examples/tiny-stories " TMP "lens-bare.attn "
                          "--no-tokenizer 2>/dev/null") == 0);
@@ -830,29 +839,4 @@ static void no_tokenizer(void)
     refuses(1, "has no tokenizer: give the text with --ids", LENS TMP "lens-bare.attn Once");
     refuses(1, "has no tokenizer: give the text with --corrupted-ids",
             LENS TMP "lens-bare.attn patch --ids 506 Once");
-}
-
-void suite_lens_tool(void)
-{
-    RUN(wrong_usage);
-    RUN(ways_to_give_a_text);
-    RUN(losses);
-    RUN(logit_lens);
-    RUN(patterns);
-    RUN(patching);
-    RUN(attribution);
-    RUN(kinds_of_heads);
-    RUN(recording);
-    RUN(markup);
-    RUN(weights_in_pages);
-    RUN(patterns_that_are_no_numbers);
-    RUN(in_a_browser);
-    RUN(runs_that_fail);
-    RUN(colours);
-    RUN(outputs_that_end);
-    RUN(interrupt);
-    RUN(no_tokenizer);
-    free(root);
-    root = NULL;
-    forget();
 }

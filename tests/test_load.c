@@ -9,6 +9,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+SUITE("load");
+
 #define LONG    TEST_BUILD "/fuzz/long.attn" /* 40 tokens, 600 positions, 20 wide, one layer */
 #define STORIES TEST_BUILD "/tiny-stories.attn"
 
@@ -206,7 +208,7 @@ static void live(work *w, size_t seed)
 /* A quarter of the way everything has been there once; from then on nothing may grow, but for what
  * malloc keeps at hand (`slack`, in KiB). A day of GPT-2 at 50 tokens a second is 4.3 million
  * tokens. */
-static void sessions_come_and_go(void)
+TEST(sessions_come_and_go)
 {
     const size_t wanted = full() ? 4320000 : 100000, slack = 2048;
     work w;
@@ -279,7 +281,7 @@ static void is_full(attn_ctx *ctx, attn_session *session, float *logits)
     }
 }
 
-static void to_the_last_position(void)
+TEST(to_the_last_position)
 {
     static const size_t capacities[] = {1, 2, 17, 64, 255, 600};
     const int rounds = full() ? 1000 : 20;
@@ -326,7 +328,7 @@ static void to_the_last_position(void)
 /* ---- many threads ---- */
 
 /* threads.c checks that each gets the bits and the text that one thread gets alone. */
-static void many_threads(void)
+TEST(many_threads)
 {
     CHECKF(run(TEST_BUILD "/tests/threads " LONG " 64") == 0, "%s%s", out, err);
     CHECK(out && strncmp(out, "64 threads", 10) == 0);
@@ -367,7 +369,7 @@ static void some_text(attn_ctx *ctx, const attn_model *model, size_t step, int32
 }
 
 /* GPT-2 XL's size, 1.5 billion random weights of 4 bits: made, opened, run, closed. */
-static void one_and_a_half_billion(void)
+TEST_IF(full(), one_and_a_half_billion)
 {
     const model_shape *const shape = &model_shapes[N_SHAPES - 1];
     const uint64_t size = model_bytes(shape, ATTN_Q4) + (uint64_t)4 * N_CTX * shape->d_model;
@@ -408,13 +410,4 @@ static void one_and_a_half_billion(void)
         CHECKF(after.mapped <= before.mapped + 65536,
                "%ld KiB mapped, %ld before there was a model", after.mapped, before.mapped);
     CHECK(after.files == before.files);
-}
-
-void suite_load(void)
-{
-    RUN(sessions_come_and_go);
-    RUN(to_the_last_position);
-    RUN(many_threads);
-    if (full())
-        RUN(one_and_a_half_billion);
 }

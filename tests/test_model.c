@@ -8,6 +8,26 @@
 static attn_model *plain, *odd, *tiny;
 static attn_model *longer; /* 600 positions: more keys than one chain takes */
 
+static int set_up(void)
+{
+    attn_ctx ctx = alone();
+    plain = converted("tests/golden/plain", "model-plain.attn", "--no-tokenizer");
+    odd = converted("tests/golden/odd", "model-odd.attn", "--no-tokenizer");
+    longer = converted("tests/golden/long", "model-long.attn", "--no-tokenizer");
+    OK(&ctx, attn_model_open(&ctx, &tiny, TEST_BUILD "/tiny-stories.attn", NULL));
+    return plain && odd && longer && tiny;
+}
+
+static void tear_down(void)
+{
+    attn_model_close(plain);
+    attn_model_close(odd);
+    attn_model_close(longer);
+    attn_model_close(tiny);
+}
+
+SUITE_WITH("model", set_up, tear_down);
+
 /* ---- tools ---- */
 
 static float *row_of(float *logits, size_t row, const attn_model *model)
@@ -112,13 +132,13 @@ static void check_golden(const attn_model *model, const char *path, size_t step)
     pool_clear();
 }
 
-static void golden_in_one_call(void)
+TEST(golden_in_one_call)
 {
     check_golden(plain, "tests/golden/plain/reference.safetensors", 0);
     check_golden(odd, "tests/golden/odd/reference.safetensors", 0);
 }
 
-static void golden_in_pieces(void)
+TEST(golden_in_pieces)
 {
     check_golden(plain, "tests/golden/plain/reference.safetensors", 1);
     check_golden(odd, "tests/golden/odd/reference.safetensors", 1);
@@ -248,7 +268,7 @@ static attn_generate_desc greedily(size_t max_tokens, int32_t *ids, size_t *n_id
     return d;
 }
 
-static void stories(void)
+TEST(stories)
 {
     attn_ctx ctx = alone();
     size_t size, n, i;
@@ -331,7 +351,7 @@ static void cuts_and_batch_sizes(const attn_model *model, size_t n)
     pool_clear();
 }
 
-static void any_cut(void)
+TEST(any_cut)
 {
     cuts_and_batch_sizes(tiny, 120);
     cuts_and_batch_sizes(plain, 32);
@@ -360,7 +380,7 @@ static void threads_on(const attn_model *model, size_t n)
 
 /* The caller may change its mind after a session is made: fewer threads then do the work, and more
  * than the session has memory for do not hurt. */
-static void another_number_later(void)
+TEST(another_number_later)
 {
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(longer, 120, 5);
@@ -381,7 +401,7 @@ static void another_number_later(void)
     pool_clear();
 }
 
-static void any_number_of_threads(void)
+TEST(any_number_of_threads)
 {
     threads_on(tiny, 120);
     threads_on(plain, 32);
@@ -419,7 +439,7 @@ static void isa_on(const attn_model *model, size_t n, double unfused)
     pool_clear();
 }
 
-static void any_instruction_set(void)
+TEST(any_instruction_set)
 {
     isa_on(tiny, 120, 1e-4);
     isa_on(plain, 32, 1e-4);
@@ -488,7 +508,7 @@ static void check_batch(const attn_model *model, size_t n_batch, int n_threads, 
     pool_clear();
 }
 
-static void batch_of_full_sessions(void)
+TEST(batch_of_full_sessions)
 {
     check_batch(tiny, 256, 1, 1);
     check_batch(tiny, 7, 2, 1);
@@ -497,7 +517,7 @@ static void batch_of_full_sessions(void)
     check_batch(odd, 1, 1, 1);
 }
 
-static void batch_of_mixed_sessions(void)
+TEST(batch_of_mixed_sessions)
 {
     check_batch(tiny, 256, 1, 0);
     check_batch(plain, 7, 1, 0);
@@ -506,7 +526,7 @@ static void batch_of_mixed_sessions(void)
 }
 
 /* The scores of a long sequence, in a batch that begins with a small session. */
-static void batch_behind_a_small_session(void)
+TEST(batch_behind_a_small_session)
 {
     static const size_t past[] = {0, 150, 100}, fed[] = {39, 60, 90}, sizes[] = {40, 256, 200};
     size_t n_threads, i;
@@ -538,7 +558,7 @@ static void batch_behind_a_small_session(void)
 }
 
 /* Rows are chosen in a batch of one, with n_batch cutting through them. */
-static void chosen_rows(void)
+TEST(chosen_rows)
 {
     enum { LENGTH = 30 };
     attn_ctx ctx = alone();
@@ -601,7 +621,7 @@ static void watched(const attn_model *model, size_t n, size_t step, size_t n_bat
     pool_clear();
 }
 
-static void hooks_that_change_nothing(void)
+TEST(hooks_that_change_nothing)
 {
     watched(tiny, 120, 120, 0, 1);
     watched(tiny, 120, 50, 32, 2);
@@ -637,7 +657,7 @@ static double divergence(const float *p, const float *q, size_t rows, const attn
 /* Everything that holds for the other types holds for these: any cut, any batch, any number of
  * threads, any instruction set, and hooks that only look. And they still say what the model says:
  * the bounds are twice what tests/compare_quantized.py shows on longer texts. */
-static void quantized(void)
+TEST(quantized)
 {
     static const struct {
         const char *options;
@@ -698,7 +718,7 @@ static void round_to_halfs(void)
     free(file);
 }
 
-static void halfs(void)
+TEST(halfs)
 {
     attn_ctx ctx = alone();
     attn_model *wide, *half, *single;
@@ -728,7 +748,7 @@ static void halfs(void)
 }
 
 /* One model under several threads of the caller's, each with a session of its own. */
-static void callers_threads(void)
+TEST(callers_threads)
 {
 #ifdef _OPENMP
     enum { CALLERS = 4, LENGTH = 40 };
@@ -819,7 +839,7 @@ static void check_causality(const attn_model *model, size_t n, size_t step)
     pool_clear();
 }
 
-static void causality(void)
+TEST(causality)
 {
     check_causality(plain, 24, 24);
     check_causality(odd, 37, 37);
@@ -909,7 +929,7 @@ static unsigned char *editable(const char *path, size_t *size)
 
 /* Without one head's z, what attention adds is the sum of the others'; and the logits are those of
  * a model whose W_O has zeros in that head's rows. */
-static void ablation(void)
+TEST(ablation)
 {
     enum { LENGTH = 20, HEAD = 2, D = 16, WIDTH = 64, HEADS = 4 };
     attn_ctx ctx = alone();
@@ -958,7 +978,7 @@ static void ablation(void)
     pool_clear();
 }
 
-static void writing_the_residual(void)
+TEST(writing_the_residual)
 {
     enum { LENGTH = 30, AT = 12 };
     attn_ctx ctx = alone();
@@ -990,7 +1010,7 @@ static void writing_the_residual(void)
 }
 
 /* A key or value that is changed before it joins the cache stays changed. */
-static void writing_keys(void)
+TEST(writing_keys)
 {
     enum { LENGTH = 30, AT = 6 };
     static const char *const names[] = {"blocks.1.attn.hook_k", "blocks.1.attn.hook_v"};
@@ -1015,7 +1035,7 @@ static void writing_keys(void)
     pool_clear();
 }
 
-static void writing_the_pattern(void)
+TEST(writing_the_pattern)
 {
     enum { LENGTH = 20, AT = 11, HEAD = 1, D = 16 };
     static const char *const names[] = {"blocks.2.attn.hook_pattern",
@@ -1049,7 +1069,7 @@ static void writing_the_pattern(void)
 }
 
 /* hook_scale is what normalizing divides by; halving and doubling are exact. */
-static void writing_the_scale(void)
+TEST(writing_the_scale)
 {
     static const char *const norms[] = {"blocks.0.ln1.", "blocks.1.ln2.", "ln_final."};
     enum { LENGTH = 10 };
@@ -1081,7 +1101,7 @@ static int matches(const char *pattern, const char *text)
     return *pattern == *text && (*text == 0 || matches(pattern + 1, text + 1));
 }
 
-static void names_and_patterns(void)
+TEST(names_and_patterns)
 {
     static const char *const good[] = {"*",
                                        "**",
@@ -1134,7 +1154,7 @@ static void names_and_patterns(void)
 }
 
 /* Hooks run in the order in which they were made, and each sees what the one before wrote. */
-static void several_hooks(void)
+TEST(several_hooks)
 {
     enum { LENGTH = 5 };
     attn_ctx ctx = alone();
@@ -1168,7 +1188,7 @@ static int stop_at(const attn_activation *a, void *user)
     return strcmp(a->name, s->name) == 0 && a->first >= s->first;
 }
 
-static void stopping(void)
+TEST(stopping)
 {
     enum { LENGTH = 20, PAST = 4 };
     attn_ctx ctx = alone();
@@ -1202,7 +1222,7 @@ static void stopping(void)
 }
 
 /* A batch in which one session's hook asks to stop leaves all sessions as they were. */
-static void stopping_a_batch(void)
+TEST(stopping_a_batch)
 {
     enum { LENGTH = 12, PAST = 3 };
     attn_ctx ctx = alone();
@@ -1238,7 +1258,7 @@ static void stopping_a_batch(void)
 }
 
 /* In a batch each session's hooks see its own rows, with the bits that it has alone. */
-static void hooks_in_a_batch(void)
+TEST(hooks_in_a_batch)
 {
     enum { ITEMS = 4 };
     static const size_t past[ITEMS] = {0, 9, 4, 1}, fed[ITEMS] = {5, 1, 8, 3};
@@ -1279,7 +1299,7 @@ static void hooks_in_a_batch(void)
     pool_clear();
 }
 
-static void hooks_while_generating(void)
+TEST(hooks_while_generating)
 {
     enum { PROMPT = 6, MADE = 12 };
     attn_ctx ctx = alone();
@@ -1306,7 +1326,7 @@ static void hooks_while_generating(void)
 
 /* ---- sessions ---- */
 
-static void capacity(void)
+TEST(capacity)
 {
     enum { FULL = 40 };
     attn_ctx ctx = alone();
@@ -1348,7 +1368,7 @@ static void capacity(void)
     pool_clear();
 }
 
-static void rewinding(void)
+TEST(rewinding)
 {
     enum { LENGTH = 38 };
     attn_ctx ctx = alone();
@@ -1375,7 +1395,7 @@ static void rewinding(void)
     pool_clear();
 }
 
-static void copies(void)
+TEST(copies)
 {
     static const size_t capacities[] = {18, 21, 32, 40};
     enum { SHARED = 17 };
@@ -1430,7 +1450,7 @@ static void copies(void)
 }
 
 /* attn_logits() after feeds that ask for logits of their own. */
-static void logits_rules(void)
+TEST(logits_rules)
 {
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(plain, 8, 27);
@@ -1457,7 +1477,7 @@ static void logits_rules(void)
     pool_clear();
 }
 
-static void bad_tokens_and_rows(void)
+TEST(bad_tokens_and_rows)
 {
     attn_session *pair[2];
     attn_ctx ctx = alone();
@@ -1526,7 +1546,7 @@ static void bad_tokens_and_rows(void)
 }
 
 /* Scores are the log-softmax of the logits, whatever came before and however the rows are cut. */
-static void scores(void)
+TEST(scores)
 {
     enum { LENGTH = 90, PAST = 7 };
     attn_ctx ctx = alone();
@@ -1564,7 +1584,7 @@ static void scores(void)
 }
 
 /* A score that is stopped half way leaves the session where it was. */
-static void stopped_score(void)
+TEST(stopped_score)
 {
     enum { LENGTH = 100 };
     attn_ctx ctx = alone();
@@ -1618,7 +1638,7 @@ static attn_ctx weighed(scales *s)
     return ctx;
 }
 
-static void session_sizes(void)
+TEST(session_sizes)
 {
     static const size_t n_ctx[] = {0, 1, 17, 30}, n_batch[] = {0, 1, 9};
     attn_model *const models[] = {plain, odd, tiny};
@@ -1647,7 +1667,7 @@ static void session_sizes(void)
 }
 
 /* After it is made, a session allocates nothing; scoring holds a few rows of logits. */
-static void quiet_sessions(void)
+TEST(quiet_sessions)
 {
     attn_session *pair[2];
     enum { LENGTH = 200 };
@@ -1792,7 +1812,7 @@ static attn_status get_tensor(attn_ctx *ctx, void *user)
     return status;
 }
 
-static void failing_allocations(void)
+TEST(failing_allocations)
 {
     meter m;
     attn_ctx ctx = metered(&m), usual = alone();
@@ -1921,7 +1941,7 @@ static void say(const char *said, const char *heard, size_t pieces)
 }
 
 #define UNKNOWN "\xEF\xBF\xBD"
-static void whole_characters(void)
+TEST(whole_characters)
 {
     say("h\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80!", "h\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80!", 5);
     say("\xA9o", UNKNOWN "o", 2); /* the prompt's character is not finished here */
@@ -1932,7 +1952,7 @@ static void whole_characters(void)
     say("\xFF\xC3(", UNKNOWN UNKNOWN "(", 2);
 }
 
-static void stopping_the_callback(void)
+TEST(stopping_the_callback)
 {
     attn_ctx ctx = alone();
     int32_t all[30], ids[30];
@@ -1957,7 +1977,7 @@ static void stopping_the_callback(void)
     attn_session_free(session);
 }
 
-static void continuing(void)
+TEST(continuing)
 {
     enum { TOTAL = 60 };
     attn_ctx ctx = alone();
@@ -1986,7 +2006,7 @@ static void continuing(void)
 }
 
 /* The third story ends in the middle and another one begins. */
-static void end_of_text(void)
+TEST(end_of_text)
 {
     attn_ctx ctx = alone();
     const attn_config *config = attn_model_config(tiny);
@@ -2083,7 +2103,7 @@ static void check_guessing(const attn_model *model, const int32_t *prompt, size_
 }
 
 /* Whatever is guessed, the text, the session and its logits are those of plain generation. */
-static void guessing_changes_nothing(void)
+TEST(guessing_changes_nothing)
 {
     size_t i;
     for (i = 0; i < 40; i++) {
@@ -2113,7 +2133,7 @@ static void guessing_changes_nothing(void)
 }
 
 /* Once a text goes round in circles, as a random model's does, it needs few passes. */
-static void guessing_saves_passes(void)
+TEST(guessing_saves_passes)
 {
     static const int32_t prompt[] = {3, 1, 4, 1, 5};
     attn_generate_desc d;
@@ -2126,7 +2146,7 @@ static void guessing_saves_passes(void)
     pool_clear();
 }
 
-static void full_context(void)
+TEST(full_context)
 {
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, tiny, 20, 0);
@@ -2144,7 +2164,7 @@ static void full_context(void)
     attn_session_free(session);
 }
 
-static void prompts(void)
+TEST(prompts)
 {
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, tiny, 0, 0), *bare = session_on(&ctx, plain, 0, 0);
@@ -2233,7 +2253,7 @@ static void prompts(void)
     pool_clear();
 }
 
-static void nan_logits(void)
+TEST(nan_logits)
 {
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, tiny, 0, 0);
@@ -2250,7 +2270,7 @@ static void nan_logits(void)
 
 /* A seed draws what make_generation_vectors.py drew, in float64 with numpy's generator; another
  * seed does not. */
-static void seeds(void)
+TEST(seeds)
 {
     static const attn_isa_kind kinds[] = {ATTN_ISA_AUTO, ATTN_ISA_PORTABLE, ATTN_ISA_AVX2};
     attn_ctx ctx = alone();
@@ -2285,7 +2305,7 @@ static void seeds(void)
 }
 
 /* What a caller forgot is an error too. */
-static void missing_arguments(void)
+TEST(missing_arguments)
 {
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, plain, 0, 0), *none;
@@ -2326,67 +2346,4 @@ static void missing_arguments(void)
     CHECK(attn_session_length(session) == 0);
     OK(&ctx, attn_feed(&ctx, session, tokens, 3));
     attn_session_free(session);
-}
-
-void suite_model(void)
-{
-    attn_ctx ctx = alone();
-    plain = converted("tests/golden/plain", "model-plain.attn", "--no-tokenizer");
-    odd = converted("tests/golden/odd", "model-odd.attn", "--no-tokenizer");
-    longer = converted("tests/golden/long", "model-long.attn", "--no-tokenizer");
-    OK(&ctx, attn_model_open(&ctx, &tiny, TEST_BUILD "/tiny-stories.attn", NULL));
-    if (plain && odd && longer && tiny) {
-        RUN(golden_in_one_call);
-        RUN(golden_in_pieces);
-        RUN(stories);
-        RUN(any_cut);
-        RUN(any_number_of_threads);
-        RUN(another_number_later);
-        RUN(any_instruction_set);
-        RUN(batch_of_full_sessions);
-        RUN(batch_of_mixed_sessions);
-        RUN(batch_behind_a_small_session);
-        RUN(chosen_rows);
-        RUN(hooks_that_change_nothing);
-        RUN(halfs);
-        RUN(quantized);
-        RUN(callers_threads);
-        RUN(causality);
-        RUN(ablation);
-        RUN(writing_the_residual);
-        RUN(writing_keys);
-        RUN(writing_the_pattern);
-        RUN(writing_the_scale);
-        RUN(names_and_patterns);
-        RUN(several_hooks);
-        RUN(stopping);
-        RUN(stopping_a_batch);
-        RUN(hooks_in_a_batch);
-        RUN(hooks_while_generating);
-        RUN(capacity);
-        RUN(rewinding);
-        RUN(copies);
-        RUN(logits_rules);
-        RUN(bad_tokens_and_rows);
-        RUN(scores);
-        RUN(stopped_score);
-        RUN(session_sizes);
-        RUN(quiet_sessions);
-        RUN(failing_allocations);
-        RUN(whole_characters);
-        RUN(stopping_the_callback);
-        RUN(continuing);
-        RUN(end_of_text);
-        RUN(guessing_changes_nothing);
-        RUN(guessing_saves_passes);
-        RUN(full_context);
-        RUN(prompts);
-        RUN(nan_logits);
-        RUN(seeds);
-        RUN(missing_arguments);
-    }
-    attn_model_close(plain);
-    attn_model_close(odd);
-    attn_model_close(longer);
-    attn_model_close(tiny);
 }

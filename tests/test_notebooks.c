@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+SUITE("notebooks");
+
 #define VECTORS "tests/fixtures/notebooks.txt"
 
 #define STORIES TEST_BUILD "/tiny-stories.attn "
@@ -174,7 +176,7 @@ static double number_after(const char *output, const char *sentence)
                                                                : NAN;
 }
 
-static void self_attention(void)
+TEST(self_attention)
 {
     static const char ones[] = "1.000 1.000 1.000";
     static const char *const sums[] = {"The rows sum to", "Its rows sum to"};
@@ -228,7 +230,7 @@ static void parameters(const char *output)
     attn_ctx_free(&ctx);
 }
 
-static void clean_gpt2(void)
+TEST(clean_gpt2)
 {
     char *output =
         check_program("001_clean_gpt2", STORIES TEST_BUILD "/from_scratch/plain.attn ", 40);
@@ -239,7 +241,7 @@ static void clean_gpt2(void)
     free(output);
 }
 
-static void averaging(void)
+TEST(averaging)
 {
     char *output = check_program("002_averaging", "1 ", 19);
     if (output) {
@@ -251,7 +253,7 @@ static void averaging(void)
     free(output);
 }
 
-static void scores(void)
+TEST(scores)
 {
     char *output = check_program("003_scores", "", 16);
     if (output)
@@ -259,13 +261,13 @@ static void scores(void)
     free(output);
 }
 
-static void attention(void)
+TEST(attention)
 {
     free(check_program("004_attention", "", 52));
 }
 
 /* Every step of taking the engine's attention away leaves the logits' bits. */
-static void inside_the_engine(void)
+TEST(inside_the_engine)
 {
     char *output = output_of("005_inside_the_engine", STORIES);
     const char *at = output;
@@ -283,7 +285,7 @@ static void inside_the_engine(void)
 }
 
 /* The picture in the repository is the one that the program draws. */
-static void picture(void)
+TEST(picture)
 {
     size_t size;
     char *drawn = output_of("draw_pattern", STORIES);
@@ -340,7 +342,7 @@ static int check_cell(const char *source, const char *cell, const char *end)
 }
 
 /* Each row of its tables leads to a function of attn.h, and there it is. */
-static void readme(void)
+TEST(readme)
 {
     size_t size;
     char *page = (char *)test_read("examples/from_scratch/README.md", &size);
@@ -371,7 +373,7 @@ static void readme(void)
 /* PyTorch 1.13: manual_seed(7), then torch.randn of 3, 4, 17 and 5. The short rule makes two
  * numbers at a time, so that one is left over from the first call and the third, long one does not
  * touch it. */
-static void randn(void)
+TEST(randn)
 {
     static const size_t length[4] = {3, 4, 17, 5};
     static const float expected[29] = {
@@ -398,7 +400,7 @@ static void randn(void)
 }
 
 /* The same for views and for every size near a block. */
-static void randn_sizes(void)
+TEST(randn_sizes)
 {
     attn_ctx ctx = {0};
     attn_rng rng;
@@ -416,7 +418,7 @@ static void randn_sizes(void)
     attn_ctx_free(&ctx);
 }
 
-static void masks(void)
+TEST(masks)
 {
     attn_ctx ctx = {0};
     attn_tensor ones = {0}, lower = {0}, mask = {0}, wide = {0};
@@ -438,7 +440,7 @@ static void masks(void)
     attn_ctx_free(&ctx);
 }
 
-static void dropout(void)
+TEST(dropout)
 {
     attn_ctx ctx = {0};
     attn_rng rng, before;
@@ -465,7 +467,7 @@ static void dropout(void)
     attn_ctx_free(&ctx);
 }
 
-static void bad_shapes(void)
+TEST(bad_shapes)
 {
     attn_ctx ctx = {0};
     attn_rng rng;
@@ -496,7 +498,7 @@ static void formats_as(attn_tensor x, int decimals, const char *expected)
 }
 
 /* Each expected text is what PyTorch 1.13 prints. */
-static void format_like_pytorch(void)
+TEST(format_like_pytorch)
 {
     float line[20], large[2400];
     int32_t whole[6] = {1, -20, 300, 1, -20, 300}, extreme[2] = {-2147483647 - 1, 0};
@@ -527,7 +529,7 @@ static void format_like_pytorch(void)
 }
 
 /* Every digit is the one that printf gives, for floats of all sizes. */
-static void format_like_printf(void)
+TEST(format_like_printf)
 {
     uint32_t bits, word = 1;
     int i, decimals;
@@ -548,7 +550,7 @@ static void format_like_printf(void)
     }
 }
 
-static void format_into_little_room(void)
+TEST(format_into_little_room)
 {
     float value[2] = {0.5f, -1};
     char text[32];
@@ -565,24 +567,4 @@ static void format_into_little_room(void)
     }
     attn_format(nothing, 4, text, sizeof text);
     CHECK(strcmp(text, "tensor(none)") == 0);
-}
-
-void suite_notebooks(void)
-{
-    RUN(self_attention);
-    RUN(clean_gpt2);
-    RUN(averaging);
-    RUN(scores);
-    RUN(attention);
-    RUN(inside_the_engine);
-    RUN(picture);
-    RUN(readme);
-    RUN(randn);
-    RUN(randn_sizes);
-    RUN(masks);
-    RUN(dropout);
-    RUN(bad_shapes);
-    RUN(format_like_pytorch);
-    RUN(format_like_printf);
-    RUN(format_into_little_room);
 }

@@ -3,6 +3,8 @@
  * manual (">>manual", THE SAME BITS), which is spelled out here once more in plain C. */
 #include "fixture.h"
 
+SUITE("ops");
+
 /* What a correct f32 implementation keeps to, relative to the largest expected magnitude. */
 #define TIGHT 5e-7 /* a few roundings */
 #define ROWS  1e-6 /* sums along a row, exp, log */
@@ -32,7 +34,7 @@ static void done(attn_ctx *ctx)
 
 /* ---- against PyTorch ------------------------------------------------------------------------ */
 
-static void matmul_against_torch(void)
+TEST(matmul_against_torch)
 {
     attn_ctx ctx = {0};
     attn_tensor a, b, want;
@@ -58,7 +60,7 @@ static void matmul_against_torch(void)
     CHECKF(i == 22, "%d cases", i);
 }
 
-static void linear_against_torch(void)
+TEST(linear_against_torch)
 {
     attn_ctx ctx = {0};
     attn_tensor x, w, b, args, want;
@@ -78,7 +80,7 @@ static void linear_against_torch(void)
     CHECKF(i == 9, "%d cases", i);
 }
 
-static void arithmetic_against_torch(void)
+TEST(arithmetic_against_torch)
 {
     static const struct {
         const char *name;
@@ -122,7 +124,7 @@ static void arithmetic_against_torch(void)
     CHECKF(i == 3, "%d cases", i);
 }
 
-static void exp_against_torch(void)
+TEST(exp_against_torch)
 {
     attn_ctx ctx = {0};
     attn_tensor x, want, out = {0}, place;
@@ -143,7 +145,7 @@ static void exp_against_torch(void)
     done(&ctx);
 }
 
-static void reductions_against_torch(void)
+TEST(reductions_against_torch)
 {
     attn_ctx ctx = {0};
     attn_tensor x, want;
@@ -195,7 +197,7 @@ static void rows_close_to(attn_tensor got, attn_tensor want, double tolerance, c
         close_to(attn_select(got, 0, r), attn_select(want, 0, r), tolerance, what);
 }
 
-static void softmax_against_torch(void)
+TEST(softmax_against_torch)
 {
     attn_ctx ctx = {0};
     attn_tensor x, want;
@@ -221,7 +223,7 @@ static void softmax_against_torch(void)
     CHECKF(i == 7, "%d cases", i);
 }
 
-static void cross_entropy_against_torch(void)
+TEST(cross_entropy_against_torch)
 {
     attn_ctx ctx = {0};
     attn_tensor logits, targets, want;
@@ -236,7 +238,7 @@ static void cross_entropy_against_torch(void)
     CHECKF(i == 5, "%d cases", i);
 }
 
-static void layernorm_against_torch(void)
+TEST(layernorm_against_torch)
 {
     attn_ctx ctx = {0};
     attn_tensor x, w, b, f, want;
@@ -261,7 +263,7 @@ static void layernorm_against_torch(void)
     CHECKF(i == 10, "%d cases", i);
 }
 
-static void gelu_against_torch(void)
+TEST(gelu_against_torch)
 {
     attn_ctx ctx = {0};
     attn_tensor x, want[2];
@@ -284,7 +286,7 @@ static void gelu_against_torch(void)
     done(&ctx);
 }
 
-static void embedding_against_torch(void)
+TEST(embedding_against_torch)
 {
     attn_ctx ctx = {0};
     attn_tensor table, ids, args, want;
@@ -311,7 +313,7 @@ static void embedding_against_torch(void)
     CHECKF(i == 4, "%d cases", i);
 }
 
-static void attention_against_torch(void)
+TEST(attention_against_torch)
 {
     attn_ctx ctx = {0};
     attn_tensor q, k, v, args, f, want, want_pattern;
@@ -374,7 +376,7 @@ static attn_block_weights weights_of(const char *name, int number)
     return w;
 }
 
-static void multihead_against_torch(void)
+TEST(multihead_against_torch)
 {
     attn_ctx ctx = {0};
     attn_tensor x, y, args, want, want_pattern;
@@ -403,7 +405,7 @@ static void multihead_against_torch(void)
     CHECKF(i == 7, "%d cases", i);
 }
 
-static void mlp_and_block_against_torch(void)
+TEST(mlp_and_block_against_torch)
 {
     attn_ctx ctx = {0};
     attn_tensor x, args, f, want;
@@ -426,7 +428,7 @@ static void mlp_and_block_against_torch(void)
     CHECKF(i == 4, "%d cases", i);
 }
 
-static void unembed_against_torch(void)
+TEST(unembed_against_torch)
 {
     attn_ctx ctx = {0};
     attn_tensor x, table, want;
@@ -441,7 +443,7 @@ static void unembed_against_torch(void)
     CHECKF(i == 3, "%d cases", i);
 }
 
-static void random_numbers_against_torch(void)
+TEST(random_numbers_against_torch)
 {
     attn_tensor seed, at, words, uniform;
     attn_rng rng, floats;
@@ -507,7 +509,7 @@ static double exact_gelu_erf(double x)
 }
 
 /* A hundred thousand points on each curve. */
-static void curves(void)
+TEST(curves)
 {
     attn_ctx ctx = {0};
     const size_t n = 100000;
@@ -543,7 +545,7 @@ static void curves(void)
     done(&ctx);
 }
 
-static void limits_of_exp_and_softmax(void)
+TEST(limits_of_exp_and_softmax)
 {
     static float values[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 100.0f, -200.0f, 1e38f, -1e38f};
     static float rows[3][2] = {{-INFINITY, -INFINITY}, {INFINITY, 0}, {NAN, 1}};
@@ -581,7 +583,7 @@ static attn_tensor matrix(const float *data, size_t rows, size_t columns)
     return attn_borrow(unlock.out, ATTN_F32, attn_shape2(rows, columns));
 }
 
-static void notebook_without_weights(void)
+TEST(notebook_without_weights)
 {
     static const float weights[6][6] = {
         {0.20983477f, 0.20058146f, 0.19814923f, 0.12422822f, 0.12204872f, 0.14515767f},
@@ -608,7 +610,7 @@ static void notebook_without_weights(void)
 }
 
 /* SelfAttention_v1: torch.manual_seed(123) and three torch.rand(3, 2). */
-static void notebook_self_attention_v1(void)
+TEST(notebook_self_attention_v1)
 {
     static const float query[3][2] = {{0.29611194133758545f, 0.516562283039093f},
                                       {0.2516707181930542f, 0.6885567903518677f},
@@ -652,7 +654,7 @@ static void draw_linear(attn_rng *rng, float *w, size_t count)
 }
 
 /* SelfAttention_v2, and the same with a causal mask: torch.manual_seed(789) and three nn.Linear. */
-static void notebook_self_attention_v2_and_causal(void)
+TEST(notebook_self_attention_v2_and_causal)
 {
     static const float query[2][3] = {{0.31605908f, 0.45680857f, 0.51183486f},
                                       {-0.16828540f, -0.33787704f, -0.09177387f}};
@@ -693,7 +695,7 @@ static void notebook_self_attention_v2_and_causal(void)
 }
 
 /* MultiHeadAttention: two heads of width 1, causal, an output projection with a bias. */
-static void notebook_multi_head_attention(void)
+TEST(notebook_multi_head_attention)
 {
     static const float query[2][3] = {{-0.23542964f, 0.01912448f, -0.28674594f},
                                       {0.21772662f, -0.49193421f, 0.42322308f}};
@@ -1030,7 +1032,7 @@ static int kind_of(attn_isa_kind kind)
 }
 
 /* Rule of the manual: the same bits on every instruction set with any number of threads. */
-static void same_bits_on_every_isa_with_any_threads(void)
+TEST(same_bits_on_every_isa_with_any_threads)
 {
     size_t o, k, t, tried = 0;
     for (o = 0; o < N_OPERATIONS; o++) {
@@ -1073,7 +1075,7 @@ static void same_bits_on_every_isa_with_any_threads(void)
     CHECK(tried >= N_OPERATIONS * 2 * N_THREADS);
 }
 
-static void strides_do_not_matter(void)
+TEST(strides_do_not_matter)
 {
     size_t o, i, n;
     int layout;
@@ -1096,7 +1098,7 @@ static void strides_do_not_matter(void)
     }
 }
 
-static void halfs_widen_exactly(void)
+TEST(halfs_widen_exactly)
 {
     size_t o, i, n;
     int layout;
@@ -1128,7 +1130,7 @@ static void halfs_widen_exactly(void)
 }
 
 /* Into the caller's tensor, whatever its strides, and nowhere else. */
-static void results_go_where_they_are_told(void)
+TEST(results_go_where_they_are_told)
 {
     size_t o, i;
     int layout;
@@ -1164,7 +1166,7 @@ static void results_go_where_they_are_told(void)
     }
 }
 
-static void wrong_results_and_inputs_are_refused(void)
+TEST(wrong_results_and_inputs_are_refused)
 {
     size_t o, i, n;
     for (o = 0; o < N_OPERATIONS; o++) {
@@ -1218,7 +1220,7 @@ static void wrong_results_and_inputs_are_refused(void)
 }
 
 /* Every malloc of every operation fails once; nothing is lost and nothing is left. */
-static void every_allocation_can_fail(void)
+TEST(every_allocation_can_fail)
 {
     size_t o;
     int given;
@@ -1264,7 +1266,7 @@ static void every_allocation_can_fail(void)
     }
 }
 
-static void isas_that_are_not_here(void)
+TEST(isas_that_are_not_here)
 {
     size_t o, k;
     int missing = 0;
@@ -1365,7 +1367,7 @@ static void check_matmul_bits(int rows, int depth, int columns)
     done(&ctx);
 }
 
-static void matmul_is_chains_of_256(void)
+TEST(matmul_is_chains_of_256)
 {
     static const int widths[] = {1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 96, 130};
     static const int depths[] = {1, 2, 3, 5, 8, 16, 17, 64, 100, 257};
@@ -1383,7 +1385,7 @@ static void matmul_is_chains_of_256(void)
 }
 
 /* Batches are the same chains. */
-static void batched_matmul_is_the_same_chains(void)
+TEST(batched_matmul_is_the_same_chains)
 {
     static const attn_tensor none;
     attn_ctx ctx = {0};
@@ -1414,7 +1416,7 @@ static float folded(float *partial)
     return partial[0];
 }
 
-static void sums_use_16_partial_sums(void)
+TEST(sums_use_16_partial_sums)
 {
     int columns;
     size_t k, j, r;
@@ -1445,7 +1447,7 @@ static void sums_use_16_partial_sums(void)
 }
 
 /* A row's result does not depend on the rows around it, nor an element's on its place. */
-static void rows_do_not_know_their_neighbours(void)
+TEST(rows_do_not_know_their_neighbours)
 {
     size_t o, r;
     for (o = 0; o < N_OPERATIONS; o++) {
@@ -1477,7 +1479,7 @@ static void rows_do_not_know_their_neighbours(void)
     }
 }
 
-static void elements_do_not_know_their_place(void)
+TEST(elements_do_not_know_their_place)
 {
     attn_ctx ctx = {0};
     int kind, n;
@@ -1501,7 +1503,7 @@ static void elements_do_not_know_their_place(void)
 
 /* Attention over a whole text, against each query alone with the keys it sees: how a prompt is cut
  * into calls must not show. */
-static void causal_rows_alone_give_the_same_bits(void)
+TEST(causal_rows_alone_give_the_same_bits)
 {
     attn_ctx ctx = {0};
     attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
@@ -1545,7 +1547,7 @@ static void causal_rows_alone_give_the_same_bits(void)
 /* ---- the larger operations are made of the smaller ones ---------------------------------------
  */
 
-static void attention_is_its_parts(void)
+TEST(attention_is_its_parts)
 {
     attn_ctx ctx = {0};
     int causal;
@@ -1569,7 +1571,7 @@ static void attention_is_its_parts(void)
     done(&ctx);
 }
 
-static void block_is_its_parts(void)
+TEST(block_is_its_parts)
 {
     attn_ctx ctx = {0};
     attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
@@ -1615,7 +1617,7 @@ static void block_is_its_parts(void)
 /* ---- edges ------------------------------------------------------------------------------------
  */
 
-static void hidden_entries_are_never_seen(void)
+TEST(hidden_entries_are_never_seen)
 {
     attn_ctx ctx = {0};
     attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
@@ -1648,7 +1650,7 @@ static void hidden_entries_are_never_seen(void)
 }
 
 /* Padding of the kernels' lines must not meet infinities, nor NaN another row or column. */
-static void infinities_stay_where_they_belong(void)
+TEST(infinities_stay_where_they_belong)
 {
     static const int sizes[][3] = {{5, 7, 17}, {1, 3, 1}, {16, 15, 31}};
     static const attn_tensor none;
@@ -1688,7 +1690,7 @@ static void infinities_stay_where_they_belong(void)
 }
 
 /* Any dimension may be zero. */
-static void empty_tensors(void)
+TEST(empty_tensors)
 {
     static const operation empties[] = {
         {"copy", run_copy, "f0,3", "f0,3", 0},
@@ -1750,7 +1752,7 @@ static void empty_tensors(void)
 }
 
 /* Sums over nothing are zero. */
-static void sums_over_nothing(void)
+TEST(sums_over_nothing)
 {
     attn_ctx ctx = {0};
     attn_tensor a, b, bias = random_tensor(1, 3), out = {0}, linear = {0}, sum = {0}, zero;
@@ -1772,7 +1774,7 @@ static void sums_over_nothing(void)
 }
 
 /* A view whose rows are all the same row, as broadcasting by hand makes it. */
-static void repeated_rows(void)
+TEST(repeated_rows)
 {
     attn_ctx ctx = {0};
     attn_tensor row = random_tensor(1, 21), b = random_tensor(2, 21, 18), x, dense, got = {0};
@@ -1817,7 +1819,7 @@ static attn_status run_multihead_5(attn_ctx *ctx, attn_tensor *out, const attn_t
     return attn_multihead(ctx, out, in[0], in[1], &w, 5, NULL);
 }
 
-static void mismatches_name_both_shapes(void)
+TEST(mismatches_name_both_shapes)
 {
     check_shapes(run_matmul, "f2,3 f4,5", "[2, 3]", "[4, 5]");
     check_shapes(run_matmul, "f2,7,3 f4,3,5", "[2, 7, 3]", "[4, 3, 5]");
@@ -1854,7 +1856,7 @@ static void mismatches_name_both_shapes(void)
     check_shapes(run_unembed, "f2,3 f9,4", "[2, 3]", "[9, 4]");
 }
 
-static void other_refusals(void)
+TEST(other_refusals)
 {
     attn_ctx ctx = {0};
     attn_tensor in[MAX_INPUTS], shape, out = {0}, none = {0}, table, ids, x;
@@ -1916,7 +1918,7 @@ static void other_refusals(void)
 
 /* A result that is a view which could not be made must not turn into a tensor of its own: what was
  * written would never arrive. */
-static void results_that_could_not_be_made(void)
+TEST(results_that_could_not_be_made)
 {
     size_t o;
     for (o = 0; o < N_OPERATIONS; o++) {
@@ -1940,7 +1942,7 @@ static void results_that_could_not_be_made(void)
 }
 
 /* Empty tensors can have dimensions that no buffer can have. They may work or be refused. */
-static void sizes_beyond_memory(void)
+TEST(sizes_beyond_memory)
 {
     const size_t huge = SIZE_MAX / 8; /* in bytes it fits in ptrdiff_t, with a little more not */
     meter m;
@@ -1980,53 +1982,4 @@ static void sizes_beyond_memory(void)
     TRY(attn_attention(&ctx, &out, wide, wide, wide, NULL));
 #undef TRY
     done(&ctx);
-}
-
-void suite_ops(void)
-{
-    RUN(matmul_against_torch);
-    RUN(linear_against_torch);
-    RUN(arithmetic_against_torch);
-    RUN(exp_against_torch);
-    RUN(reductions_against_torch);
-    RUN(softmax_against_torch);
-    RUN(cross_entropy_against_torch);
-    RUN(layernorm_against_torch);
-    RUN(gelu_against_torch);
-    RUN(embedding_against_torch);
-    RUN(attention_against_torch);
-    RUN(multihead_against_torch);
-    RUN(mlp_and_block_against_torch);
-    RUN(unembed_against_torch);
-    RUN(random_numbers_against_torch);
-    RUN(curves);
-    RUN(limits_of_exp_and_softmax);
-    RUN(notebook_without_weights);
-    RUN(notebook_self_attention_v1);
-    RUN(notebook_self_attention_v2_and_causal);
-    RUN(notebook_multi_head_attention);
-    RUN(same_bits_on_every_isa_with_any_threads);
-    RUN(strides_do_not_matter);
-    RUN(halfs_widen_exactly);
-    RUN(results_go_where_they_are_told);
-    RUN(wrong_results_and_inputs_are_refused);
-    RUN(every_allocation_can_fail);
-    RUN(isas_that_are_not_here);
-    RUN(matmul_is_chains_of_256);
-    RUN(batched_matmul_is_the_same_chains);
-    RUN(sums_use_16_partial_sums);
-    RUN(rows_do_not_know_their_neighbours);
-    RUN(elements_do_not_know_their_place);
-    RUN(causal_rows_alone_give_the_same_bits);
-    RUN(attention_is_its_parts);
-    RUN(block_is_its_parts);
-    RUN(hidden_entries_are_never_seen);
-    RUN(infinities_stay_where_they_belong);
-    RUN(empty_tensors);
-    RUN(sums_over_nothing);
-    RUN(repeated_rows);
-    RUN(mismatches_name_both_shapes);
-    RUN(other_refusals);
-    RUN(results_that_could_not_be_made);
-    RUN(sizes_beyond_memory);
 }

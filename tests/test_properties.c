@@ -2,6 +2,8 @@
  * change nothing. Every instruction set that is here takes part. */
 #include "models.h"
 
+SUITE("properties");
+
 enum { MOST = 1030 };
 
 /* Calls body for each instruction set that runs here, the portable one first. */
@@ -46,7 +48,7 @@ static void equal_scores_in(attn_ctx *ctx)
             attn_tensor_free(ctx, &out);
         }
 }
-static void equal_scores(void)
+TEST(equal_scores)
 {
     each_isa(equal_scores_in);
 }
@@ -83,7 +85,7 @@ static void huge_scores_in(attn_ctx *ctx)
         attn_tensor_free(ctx, &log_p);
     }
 }
-static void huge_scores(void)
+TEST(huge_scores)
 {
     each_isa(huge_scores_in);
 }
@@ -103,7 +105,7 @@ static void shifted_scores_in(attn_ctx *ctx)
     OK(ctx, attn_softmax(ctx, &q, row(y, 300)));
     same_bits(q, p, "softmax of shifted scores");
 }
-static void shifted_scores(void)
+TEST(shifted_scores)
 {
     each_isa(shifted_scores_in);
 }
@@ -142,7 +144,7 @@ static void constant_rows_in(attn_ctx *ctx)
             attn_tensor_free(ctx, &out);
         }
 }
-static void constant_rows(void)
+TEST(constant_rows)
 {
     each_isa(constant_rows_in);
 }
@@ -191,7 +193,7 @@ static void denormals_in(attn_ctx *ctx)
                     "%s: half number %llu", attn_isa(ctx), (unsigned long long)(i + 1)))
             break;
 }
-static void denormals(void)
+TEST(denormals)
 {
     each_isa(denormals_in);
 }
@@ -234,7 +236,7 @@ static void negative_zero_in(attn_ctx *ctx)
     for (i = 0; i < 20 && p.ndim; i++)
         CHECKF(((float *)p.data)[i] == 0.05f, "%s: zeros of both signs", attn_isa(ctx));
 }
-static void negative_zero(void)
+TEST(negative_zero)
 {
     each_isa(negative_zero_in);
 }
@@ -251,7 +253,7 @@ static attn_model *open_long(attn_ctx *ctx)
 }
 
 /* All 24 orders of four sequences of different lengths: each gets what it gets alone. */
-static void permuted_batches(void)
+TEST(permuted_batches)
 {
     static const size_t lengths[SEQUENCES] = {3, 1, 17, 8};
     int32_t tokens[64];
@@ -297,7 +299,7 @@ static void permuted_batches(void)
 /* Logits that all move by the same number say the same: every filter, every seed, the same token.
  * (Multiples of 1/256 moved by 512 keep their differences exactly. What centring the unembedding
  * does to a model's logits is in the suite of lenses.) */
-static void shifted_logits(void)
+TEST(shifted_logits)
 {
     attn_ctx ctx = {0};
     uint64_t seed;
@@ -326,16 +328,4 @@ static void shifted_logits(void)
         attn_sampler_free(a);
         attn_sampler_free(b);
     }
-}
-
-void suite_properties(void)
-{
-    RUN(equal_scores);
-    RUN(huge_scores);
-    RUN(shifted_scores);
-    RUN(constant_rows);
-    RUN(denormals);
-    RUN(negative_zero);
-    RUN(permuted_batches);
-    RUN(shifted_logits);
 }

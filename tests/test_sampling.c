@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+SUITE("sampling");
+
 enum { MOST = 64 }; /* tokens in these vocabularies */
 
 /* Any numbers do; these come from a congruence (Knuth's MMIX constants), not from the library. */
@@ -132,7 +134,7 @@ static void check_draws(const char *what, const float *logits, size_t n,
            (int)degrees);
 }
 
-static void greedy_takes_the_first_of_the_largest(void)
+TEST(greedy_takes_the_first_of_the_largest)
 {
     const float tie[5] = {1, 3, -2, 3, 3}, negative[3] = {-5, -4, -4};
     const float hidden[3] = {-INFINITY, -100, -INFINITY}, first[2] = {0, 0}, one[1] = {-7};
@@ -145,7 +147,7 @@ static void greedy_takes_the_first_of_the_largest(void)
 }
 
 /* The largest logit wherever it is: vector code has edges. */
-static void greedy_finds_it_anywhere(void)
+TEST(greedy_finds_it_anywhere)
 {
     float logits[MOST];
     size_t n, at;
@@ -159,7 +161,7 @@ static void greedy_finds_it_anywhere(void)
 }
 
 /* The same over a vocabulary that is searched in pieces, with twins of the largest behind it. */
-static void greedy_in_a_large_vocabulary(void)
+TEST(greedy_in_a_large_vocabulary)
 {
     enum { LARGE = 50257 };
     static const size_t places[] = {0, 15, 16, 1023, 1024, 1025, 2047, 2048, 50175, 50176, 50256};
@@ -192,7 +194,7 @@ static void greedy_in_a_large_vocabulary(void)
     free(logits);
 }
 
-static void temperature_follows_softmax(void)
+TEST(temperature_follows_softmax)
 {
     const float temperatures[4] = {0.5f, 0.7f, 1, 3};
     float logits[MOST];
@@ -206,7 +208,7 @@ static void temperature_follows_softmax(void)
     }
 }
 
-static void filters_keep_the_right_tokens(void)
+TEST(filters_keep_the_right_tokens)
 {
     static const struct {
         int32_t k;
@@ -234,7 +236,7 @@ static void filters_keep_the_right_tokens(void)
 
 /* 0.4, 0.3, 0.2, 0.1: what top-k leaves is 4/7 and 3/7, so top-p 0.5 keeps one, though 0.4 < 0.5.
  */
-static void top_p_counts_what_top_k_left(void)
+TEST(top_p_counts_what_top_k_left)
 {
     const float logits[4] = {-0.916290732f, -1.203972804f, -1.609437912f, -2.302585093f};
     attn_sampler_desc desc = plain(1, 1);
@@ -248,7 +250,7 @@ static void top_p_counts_what_top_k_left(void)
 }
 
 /* What a filter's bound meets exactly: top-p stops there, min-p keeps it. */
-static void filters_at_their_bound(void)
+TEST(filters_at_their_bound)
 {
     const float logits[8] = {-1, 4, 4, -1, 4, 4, -1, -1};
     attn_sampler_desc desc = plain(1, 2);
@@ -265,7 +267,7 @@ static void filters_at_their_bound(void)
 }
 
 /* Infinite logits cannot be weighed: the first of the largest is taken. */
-static void infinite_logits(void)
+TEST(infinite_logits)
 {
     float logits[8] = {1, 2, INFINITY, 3, INFINITY, -INFINITY, 0, 1};
     attn_sampler_desc desc = plain(1, 4);
@@ -283,7 +285,7 @@ static void infinite_logits(void)
 }
 
 /* Tokens that the vocabulary does not have are no tokens that were seen. */
-static void seen_outside_the_vocabulary(void)
+TEST(seen_outside_the_vocabulary)
 {
     const float logits[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
     const int32_t outside[4] = {-1, 16, INT32_MAX, INT32_MIN};
@@ -292,7 +294,7 @@ static void seen_outside_the_vocabulary(void)
     CHECK(draw(logits, 16, &desc, outside, 4) == 15);
 }
 
-static void top_k_keeps_k_of_equals(void)
+TEST(top_k_keeps_k_of_equals)
 {
     const float logits[6] = {1, 2, 2, 2, 2, 0};
     size_t counts[6], i, kept;
@@ -309,7 +311,7 @@ static void top_k_keeps_k_of_equals(void)
 }
 
 /* A vocabulary of GPT-2's size: nothing but the 40 likeliest, all of them, evenly. */
-static void large_vocabulary(void)
+TEST(large_vocabulary)
 {
     const size_t n = 50257;
     float *logits = (float *)calloc(n, sizeof *logits);
@@ -332,7 +334,7 @@ end:
     free(counts);
 }
 
-static void repetition_penalty(void)
+TEST(repetition_penalty)
 {
     const float positive[2] = {2, 1.5f}, negative[2] = {-1, -1.5f}, thrice[2] = {3, 1.4f};
     const int32_t zero[3] = {0, 0, 0}, both[2] = {0, 1}, first_last[2] = {1, 0};
@@ -368,7 +370,7 @@ static void repetition_penalty(void)
 }
 
 /* The caller's logits are read, never written. */
-static void logits_stay(void)
+TEST(logits_stay)
 {
     float logits[MOST], before[MOST];
     int32_t seen[2] = {1, 2};
@@ -382,7 +384,7 @@ static void logits_stay(void)
     CHECK(memcmp(before, logits, sizeof logits) == 0);
 }
 
-static void the_seed_decides(void)
+TEST(the_seed_decides)
 {
     int32_t drawn[3][200], token;
     float logits[MOST];
@@ -405,7 +407,7 @@ static void the_seed_decides(void)
     CHECKF(differ > 100, "seeds 42 and 43 differ in %d of 200 draws", (int)differ);
 }
 
-static void extremes(void)
+TEST(extremes)
 {
     const float hidden[4] = {-INFINITY, 1, -INFINITY, 1}, huge[3] = {-3e38f, 3e38f, 3e38f};
     const float certain[3] = {0, 1000, 0}, one[1] = {-3};
@@ -439,7 +441,7 @@ static void extremes(void)
 }
 
 /* NaN anywhere is an error, in every mode; so is a row in which nothing can be picked. */
-static void nan_is_an_error(void)
+TEST(nan_is_an_error)
 {
     attn_sampler_desc modes[4];
     float logits[MOST];
@@ -473,7 +475,7 @@ static void refused(const char *text, attn_sampler_desc desc, size_t n_vocab)
     CHECK(sampler == NULL);
 }
 
-static void arguments(void)
+TEST(arguments)
 {
     const attn_sampler_desc good = plain(1, 0);
     const float bad[3] = {-1, NAN, INFINITY};
@@ -529,7 +531,7 @@ static void count_free(void *block, void *user)
     free(block);
 }
 
-static void memory(void)
+TEST(memory)
 {
     counter c = {0, 0, 0};
     attn_ctx ctx = {0};
@@ -562,26 +564,4 @@ static void memory(void)
     attn_sampler_free(NULL);
     memset(&ctx, 0, sizeof ctx);
     CHECK(attn_sampler_new(&ctx, &sampler, SIZE_MAX / 2, &desc) != ATTN_OK && sampler == NULL);
-}
-
-void suite_sampling(void)
-{
-    RUN(greedy_takes_the_first_of_the_largest);
-    RUN(greedy_finds_it_anywhere);
-    RUN(greedy_in_a_large_vocabulary);
-    RUN(temperature_follows_softmax);
-    RUN(filters_keep_the_right_tokens);
-    RUN(top_p_counts_what_top_k_left);
-    RUN(filters_at_their_bound);
-    RUN(infinite_logits);
-    RUN(seen_outside_the_vocabulary);
-    RUN(top_k_keeps_k_of_equals);
-    RUN(large_vocabulary);
-    RUN(repetition_penalty);
-    RUN(logits_stay);
-    RUN(the_seed_decides);
-    RUN(extremes);
-    RUN(nan_is_an_error);
-    RUN(arguments);
-    RUN(memory);
 }

@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+SUITE("sizes");
+
 #ifdef MAP_NORESERVE /* addresses alone; memory comes with what is written */
 #define HOLLOW (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 #else
@@ -30,7 +32,7 @@ static void same_count(size_t bytes, uint64_t want)
 }
 
 /* A token of 1 MiB, 5000 times. */
-static void text_beyond_4_gib(void)
+TEST(text_beyond_4_gib)
 {
     enum { LARGE = 1 << 20, N = 257, MANY = 5000 };
     attn_ctx ctx = alone();
@@ -59,7 +61,7 @@ static void text_beyond_4_gib(void)
 
 /* Ids and ranks end at 2^31 - 1. All that there is of these sections is their first 64 bytes, and
  * no memory for what would come next. */
-static void tokens_and_merges_beyond_2_31(void)
+TEST(tokens_and_merges_beyond_2_31)
 {
     static const struct {
         uint64_t n_tokens, n_merges;
@@ -92,7 +94,7 @@ static void tokens_and_merges_beyond_2_31(void)
 /* The tree of the special tokens has two nodes for each of their bytes, and a root: 4 GiB for the
  * 2^27 - 1 bytes that are allowed. One byte more is refused; one less is what memory decides, and
  * here there is none. */
-static void special_tokens_of_128_mib(void)
+TEST(special_tokens_of_128_mib)
 {
     enum { LONGEST = 256, N = 1 << 27 >> 8, ENDS = 16, LIST = ENDS + 4 * (256 + N) };
     const size_t bytes = LIST + 4 * (size_t)N, end = 256 + (size_t)N * LONGEST;
@@ -140,7 +142,7 @@ static attn_model *random_model(attn_ctx *ctx, uint32_t n_layer, uint32_t n_head
 }
 
 /* A small file that asks for sessions of 2 GiB, and for 128 GiB of records. */
-static void sessions_and_records_of_many_heads(void)
+TEST(sessions_and_records_of_many_heads)
 {
     enum { LAYERS = 256, HEADS = 64, WIDTH = 64 };
     static const char *const names[] = {"*hook_pattern", "*hook_attn_scores"};
@@ -181,7 +183,7 @@ static void sessions_and_records_of_many_heads(void)
 }
 
 /* The pattern of one layer has 2^30 numbers, 4 GiB exactly. */
-static void patterns_of_4_gib(void)
+TEST(patterns_of_4_gib)
 {
     enum { HEADS = 1024, WIDTH = 1024 };
     static const char *const names[] = {"*hook_pattern"};
@@ -312,7 +314,7 @@ static attn_model *hollow_model(attn_ctx *ctx, hollow *h, size_t n_ctx, size_t w
 
 /* 8192 layers of 2^24 positions: the patterns take 2^63 bytes, which 64 bits count. With the scores
  * they are 2^64, and with z a little more, which would look like little. */
-static void records_of_16_eib(void)
+TEST(records_of_16_eib)
 {
     enum { LAYERS = 8192, MANY = 1 << 24 };
     static const char *const names[] = {"*hook_pattern", "*hook_attn_scores", "*hook_z"};
@@ -353,7 +355,7 @@ static void records_of_16_eib(void)
 /* 65552 heads: the pattern of one layer at 4193280 positions of 2^24 is what 64 bits can just
  * count; the next position is too much for its bytes, and all of them for its numbers. What would
  * be left of such counts in 64 bits is never 0. */
-static void a_pattern_of_16_eib(void)
+TEST_IF(!IS_32_BIT, a_pattern_of_16_eib)
 {
     enum { WIDTH = 65552, MANY = 1 << 24, MOST = 4193280 };
     static const char *const names[] = {"*hook_pattern", "*hook_attn_scores"};
@@ -390,7 +392,7 @@ static void a_pattern_of_16_eib(void)
 }
 
 /* As many ids as can be told, where there is one. */
-static void a_prompt_beyond_memory(void)
+TEST(a_prompt_beyond_memory)
 {
     static const int32_t id = 3;
     attn_ctx ctx = alone();
@@ -420,7 +422,7 @@ static int with_hole(const char *path, off_t size)
     return done;
 }
 
-static void a_file_beyond_4_gib(void)
+TEST(a_file_beyond_4_gib)
 {
     const char *const path = "build/test-tmp/sizes/hole.attn";
     attn_ctx ctx = alone();
@@ -449,7 +451,7 @@ static void a_file_beyond_4_gib(void)
 
 /* What the programs say of a model that 64 bits would run, and of one whose embedding is a tensor
  * of 4 GiB. The converter refuses it for its header; the weights are a hole. */
-static void programs_of_32_bits(void)
+TEST_IF(IS_32_BIT, programs_of_32_bits)
 {
     static const char model[] = "build/test-tmp/sizes/many.attn",
                       weights[] = "build/test-tmp/sizes/hole.bin";
@@ -477,20 +479,4 @@ static void programs_of_32_bits(void)
                "attn-convert said %s", err);
     remove(weights);
     forget();
-}
-
-void suite_sizes(void)
-{
-    RUN(text_beyond_4_gib);
-    RUN(tokens_and_merges_beyond_2_31);
-    RUN(special_tokens_of_128_mib);
-    RUN(sessions_and_records_of_many_heads);
-    RUN(patterns_of_4_gib);
-    RUN(records_of_16_eib);
-    if (!IS_32_BIT)
-        RUN(a_pattern_of_16_eib);
-    RUN(a_prompt_beyond_memory);
-    RUN(a_file_beyond_4_gib);
-    if (IS_32_BIT)
-        RUN(programs_of_32_bits);
 }

@@ -1,6 +1,8 @@
 /* Tier 1 without its arithmetic: tensors, views, data types, ownership, messages. */
 #include "fixture.h"
 
+SUITE("tensors");
+
 static float numbers[120]; /* 0, 1, 2 ... */
 
 /* numbers as a tensor of up to four dimensions; 0 ends the list. */
@@ -32,7 +34,7 @@ static int is_refused(attn_tensor x)
 
 /* ---- making tensors ----------------------------------------------------------------------- */
 
-static void shapes(void)
+TEST(shapes)
 {
     attn_shape s = attn_shape1(5);
     CHECK(s.ndim == 1 && s.dim[0] == 5);
@@ -44,7 +46,7 @@ static void shapes(void)
     CHECK(s.ndim == 4 && s.dim[0] == 5 && s.dim[1] == 6 && s.dim[2] == 7 && s.dim[3] == 8);
 }
 
-static void borrowed(void)
+TEST(borrowed)
 {
     attn_tensor x = counting(2, 3, 4, 5);
     CHECK(is_shape(x, 4, 2, 3, 4, 5));
@@ -58,7 +60,7 @@ static void borrowed(void)
     CHECK(attn_get(x, 3, 99, 99, 99) == 3.0f); /* indices beyond ndim are ignored */
 }
 
-static void get_out_of_range(void)
+TEST(get_out_of_range)
 {
     attn_tensor x = counting(2, 3, 0, 0), none;
     memset(&none, 0, sizeof none);
@@ -68,7 +70,7 @@ static void get_out_of_range(void)
     CHECK(isnan(attn_get(attn_slice(x, 0, 1, 0), 0, 0, 0, 0)));
 }
 
-static void bad_shapes(void)
+TEST(bad_shapes)
 {
     attn_ctx ctx = {0};
     attn_tensor x = {0};
@@ -86,7 +88,7 @@ static void bad_shapes(void)
     CHECK(ctx.blocks == NULL);
 }
 
-static void zeros(void)
+TEST(zeros)
 {
     static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_I32};
     size_t d, i;
@@ -106,7 +108,7 @@ static void zeros(void)
     }
 }
 
-static void sizes_that_overflow(void)
+TEST(sizes_that_overflow)
 {
     meter m; /* its allocator refuses such sizes without a word from a sanitizer */
     attn_ctx ctx = metered(&m);
@@ -135,7 +137,7 @@ static void sizes_that_overflow(void)
     CHECK(ctx.blocks == NULL);
 }
 
-static void ownership(void)
+TEST(ownership)
 {
     meter m, m2;
     attn_ctx ctx = metered(&m), other = metered(&m2);
@@ -162,7 +164,7 @@ static void ownership(void)
     CHECK(m.live == 0 && m2.live == 0 && m.wrong == 0 && m2.wrong == 0);
 }
 
-static void freed_in_any_order(void)
+TEST(freed_in_any_order)
 {
     meter m;
     attn_ctx ctx = metered(&m);
@@ -188,7 +190,7 @@ static void freed_in_any_order(void)
 
 /* ---- views --------------------------------------------------------------------------------- */
 
-static void transposes(void)
+TEST(transposes)
 {
     attn_tensor x = counting(2, 3, 4, 0), y = attn_transpose(x, 0, 2);
     CHECK(is_shape(y, 3, 4, 3, 2, 1) && y.data == x.data && y.owned == NULL);
@@ -207,7 +209,7 @@ static void transposes(void)
           is_refused(attn_transpose(x, 0, -0x7FFFFFFF - 1)));
 }
 
-static void slices(void)
+TEST(slices)
 {
     attn_tensor x = counting(4, 6, 0, 0), y = attn_slice(x, 1, 2, 3);
     CHECK(is_shape(y, 2, 4, 3, 1, 1) && y.stride[0] == 6 && !attn_is_dense(y) && y.owned == NULL);
@@ -226,7 +228,7 @@ static void slices(void)
     CHECK(is_refused(attn_slice(x, 0, 2, SIZE_MAX)));
 }
 
-static void selects(void)
+TEST(selects)
 {
     attn_tensor x = counting(2, 3, 4, 0), y = attn_select(x, 1, 2);
     CHECK(is_shape(y, 2, 2, 4, 1, 1) && attn_get(y, 1, 3, 0, 0) == 23.0f && y.owned == NULL);
@@ -240,7 +242,7 @@ static void selects(void)
     CHECK(is_refused(y) || (is_shape(y, 1, 1, 1, 1, 1) && attn_get(y, 0, 0, 0, 0) == 13.0f));
 }
 
-static void density(void)
+TEST(density)
 {
     attn_tensor x = counting(4, 5, 0, 0);
     CHECK(!attn_is_dense(attn_transpose(x, 0, 1)) && !attn_is_dense(attn_slice(x, 1, 0, 1)));
@@ -251,7 +253,7 @@ static void density(void)
     CHECK(!attn_is_dense(attn_transpose(counting(3, 2, 1, 0), 0, 1)));
 }
 
-static void views_of_views_that_failed(void)
+TEST(views_of_views_that_failed)
 {
     attn_tensor bad = attn_slice(counting(2, 3, 0, 0), 0, 5, 1), y;
     const char *reason = bad.error;
@@ -311,7 +313,7 @@ static attn_shape random_factors(size_t count)
     return shape;
 }
 
-static void reshapes(void)
+TEST(reshapes)
 {
     int round, viewed = 0, refused = 0;
     random_state = 77;
@@ -349,7 +351,7 @@ static void reshapes(void)
     CHECKF(viewed > 5000 && refused > 3000, "%d views, %d refusals", viewed, refused);
 }
 
-static void reshape_rules(void)
+TEST(reshape_rules)
 {
     attn_tensor x = counting(2, 5, 12, 0), y;
     /* One head of several out of a row that holds queries, keys and values. */
@@ -371,7 +373,7 @@ static void reshape_rules(void)
 
 /* ---- copies and data types ----------------------------------------------------------------- */
 
-static void copies(void)
+TEST(copies)
 {
     attn_ctx ctx = {0};
     int layout, ndim;
@@ -405,7 +407,7 @@ static void copies(void)
     pool_clear();
 }
 
-static void copy_keeps_or_converts_types(void)
+TEST(copy_keeps_or_converts_types)
 {
     attn_ctx ctx = {0};
     static uint16_t halfs[3] = {0x3C00, 0xC000, 0x7BFF};
@@ -439,7 +441,7 @@ static void copy_keeps_or_converts_types(void)
     pool_clear();
 }
 
-static void every_half_widens(void)
+TEST(every_half_widens)
 {
     uint32_t h, bits;
     for (h = 0; h < 65536; h++) {
@@ -469,7 +471,7 @@ static void check_narrowing(float value)
            (unsigned)attn_f16_from_f32(value), (unsigned)half_of(value));
 }
 
-static void narrowing_rounds_to_even(void)
+TEST(narrowing_rounds_to_even)
 {
     uint32_t h;
     attn_tensor x, y;
@@ -508,7 +510,7 @@ static void narrowing_rounds_to_even(void)
 }
 
 /* Tensors convert by the same rules, whatever kernel does it. */
-static void tensors_convert_like_numbers(void)
+TEST(tensors_convert_like_numbers)
 {
     static const attn_isa_kind kinds[] = {ATTN_ISA_PORTABLE, ATTN_ISA_BASE, ATTN_ISA_AVX2,
                                           ATTN_ISA_AVX512, ATTN_ISA_NEON};
@@ -547,7 +549,7 @@ static void tensors_convert_like_numbers(void)
 
 /* ---- errors -------------------------------------------------------------------------------- */
 
-static void status_names(void)
+TEST(status_names)
 {
     int status;
     CHECK(strcmp(attn_status_name(ATTN_OK), "ATTN_OK") == 0);
@@ -561,7 +563,7 @@ static void status_names(void)
 }
 
 /* ctx->status is like errno, and what follows a failure keeps its sentence. */
-static void the_first_message_stays(void)
+TEST(the_first_message_stays)
 {
     attn_ctx ctx = {0};
     attn_tensor a = counting(2, 3, 0, 0), scores = {0}, pattern = {0}, sum = {0}, copy = {0};
@@ -580,7 +582,7 @@ static void the_first_message_stays(void)
     attn_ctx_free(&ctx);
 }
 
-static void a_missing_tensor_is_reported(void)
+TEST(a_missing_tensor_is_reported)
 {
     attn_ctx ctx = {0};
     attn_tensor none = {0}, out = {0}, a = counting(2, 3, 0, 0);
@@ -592,7 +594,7 @@ static void a_missing_tensor_is_reported(void)
     CHECK(out.ndim == 0);
 }
 
-static void no_memory(void)
+TEST(no_memory)
 {
     meter m;
     attn_ctx ctx = metered(&m);
@@ -611,7 +613,7 @@ static void no_memory(void)
 
 /* ---- the kernels' layout of weights --------------------------------------------------------- */
 
-static void panels(void)
+TEST(panels)
 {
     static const size_t sizes[][2] = {{1, 1},  {1, 16},  {1, 17}, {2, 15}, {3, 16},
                                       {7, 33}, {16, 48}, {5, 1},  {4, 50}, {31, 31}};
@@ -658,7 +660,7 @@ static void panels(void)
     attn_ctx_free(&ctx);
 }
 
-static void bad_panels(void)
+TEST(bad_panels)
 {
     attn_ctx ctx = {0};
     static float room[4096];
@@ -675,7 +677,7 @@ static void bad_panels(void)
 }
 
 /* What a failed malloc leads to must not be read. */
-static void borrowing_nothing(void)
+TEST(borrowing_nothing)
 {
     attn_ctx ctx = {0};
     attn_tensor x = attn_borrow(NULL, ATTN_F32, attn_shape2(2, 2)), out = {0};
@@ -687,7 +689,7 @@ static void borrowing_nothing(void)
 }
 
 /* In any order, through a context that has moved, and through one that did not make them. */
-static void freed_through_a_moved_context(void)
+TEST(freed_through_a_moved_context)
 {
     static const int orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 2, 0, 3}, {2, 3, 1, 0}};
     meter m;
@@ -727,7 +729,7 @@ static void freed_through_a_moved_context(void)
 }
 
 /* What no function here makes. */
-static void made_by_hand(void)
+TEST(made_by_hand)
 {
     attn_ctx ctx = {0};
     char text[40];
@@ -754,7 +756,7 @@ static void made_by_hand(void)
 }
 
 /* 8 and 4 bits need a scale that f16 holds; 32 and 16 bits take everything. */
-static void weights_without_a_scale(void)
+TEST(weights_without_a_scale)
 {
     static const float wrong[] = {NAN, INFINITY, -INFINITY, 65520, -65520, 1e38f};
     static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_Q8, ATTN_Q4};
@@ -775,38 +777,4 @@ static void weights_without_a_scale(void)
         OK(&ctx, attn_panels_write(&ctx, room, dtypes[j], w));
     }
     pool_clear();
-}
-
-void suite_tensors(void)
-{
-    RUN(borrowing_nothing);
-    RUN(shapes);
-    RUN(borrowed);
-    RUN(get_out_of_range);
-    RUN(bad_shapes);
-    RUN(zeros);
-    RUN(sizes_that_overflow);
-    RUN(ownership);
-    RUN(freed_in_any_order);
-    RUN(transposes);
-    RUN(slices);
-    RUN(selects);
-    RUN(density);
-    RUN(views_of_views_that_failed);
-    RUN(reshapes);
-    RUN(reshape_rules);
-    RUN(copies);
-    RUN(copy_keeps_or_converts_types);
-    RUN(every_half_widens);
-    RUN(narrowing_rounds_to_even);
-    RUN(tensors_convert_like_numbers);
-    RUN(status_names);
-    RUN(the_first_message_stays);
-    RUN(a_missing_tensor_is_reported);
-    RUN(no_memory);
-    RUN(panels);
-    RUN(bad_panels);
-    RUN(freed_through_a_moved_context);
-    RUN(made_by_hand);
-    RUN(weights_without_a_scale);
 }

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+SUITE("tokenizer");
+
 /* --- vocabularies made here --- */
 
 /* A vocabulary to be written as a tokenizer section. Starts with the 256 bytes as ids 0 to 255. */
@@ -283,7 +285,7 @@ static void vector_line(char *line, void *user)
     check_line((loaded *)user, line);
 }
 
-static void gpt2_vectors(void)
+TEST(gpt2_vectors)
 {
     const char *path = test_data_path("gpt2-tokenizer");
     loaded l;
@@ -367,7 +369,7 @@ static void fixture_line(char *line, void *user)
     }
 }
 
-static void python_vectors(void)
+TEST(python_vectors)
 {
     loaded l;
     memset(&l, 0, sizeof l);
@@ -522,7 +524,7 @@ static void check_special_vectors(loaded *l, const json_value *root)
         }
 }
 
-static void gpt2_special_vectors(void)
+TEST(gpt2_special_vectors)
 {
     const char *path = test_data_path("gpt2-tokenizer");
     json_value *root = NULL;
@@ -559,7 +561,7 @@ static void check_special(loaded *l, const char *text, int allow, const int32_t 
         check_special(l, text, allow, expected_);                                                  \
     } while (0)
 
-static void special_tokens(void)
+TEST(special_tokens)
 {
     sketch s = sketch_new();
     loaded l;
@@ -592,7 +594,7 @@ static void special_tokens(void)
 
 /* --- arguments and capacities --- */
 
-static void capacities(void)
+TEST(capacities)
 {
     static const char text[] = "Once upon a time there was a dog named Max. He didn't bark!";
     const size_t size = sizeof text - 1;
@@ -623,7 +625,7 @@ static void capacities(void)
 }
 
 /* What lies behind a text does not count, not even where it would complete a character. */
-static void texts_end_where_they_end(void)
+TEST(texts_end_where_they_end)
 {
     static const char text[] =
         "na\xC3\xAFve \xE2\x82\xAC\xE5\x9B\x9E and \xF0\x9F\x8D\x8E\xCC\x81 5";
@@ -644,7 +646,7 @@ static void texts_end_where_they_end(void)
 }
 
 /* Words of zeros, which differ by nothing but their length. */
-static void zeros(void)
+TEST(zeros)
 {
     enum { SIZE = 9000 };
     loaded l = load_included();
@@ -661,7 +663,7 @@ static void zeros(void)
     unload(&l);
 }
 
-static void arguments(void)
+TEST(arguments)
 {
     loaded l = load_included();
     const size_t n_tokens = attn_tokenizer_n_tokens(l.tokenizer);
@@ -738,7 +740,7 @@ static void expect_refused(const sketch *s, const char *message)
         sketch_free(&s);                                                                           \
     } while (0)
 
-static void damaged_tokens(void)
+TEST(damaged_tokens)
 {
     REFUSED("token 5 ends at byte 70000, expected 5 to 266", s.ends[5] = 70000);
     REFUSED("token 6 ends at byte 7, expected 9 to 266", s.ends[5] = 9);
@@ -749,7 +751,7 @@ static void damaged_tokens(void)
 
 /* Each merge has the same long result: checking them all would take time by the square of the
  * section's size. Enough of them are let pass for vocabularies that have each way to a token. */
-static void merges_of_one_long_token(void)
+TEST(merges_of_one_long_token)
 {
     enum { COPIES = 300, LONG = 10000 };
     sketch s = sketch_new();
@@ -770,7 +772,7 @@ static void merges_of_one_long_token(void)
     sketch_free(&s);
 }
 
-static void damaged_merges(void)
+TEST(damaged_merges)
 {
     REFUSED("merge 1: its left id 261 is not below the 261 tokens", s.merges[1][0] = 261);
     REFUSED("merge 1: its right id 4294967295 is not below", s.merges[1][1] = 0xFFFFFFFFu);
@@ -789,7 +791,7 @@ static void damaged_merges(void)
 }
 
 /* Every step along a text looks for special tokens, so they must not be long. */
-static void long_special(void)
+TEST(long_special)
 {
     char text[300];
     memset(text, 'a', sizeof text);
@@ -808,14 +810,14 @@ static void long_special(void)
             sketch_special(&s, text));
 }
 
-static void damaged_special(void)
+TEST(damaged_special)
 {
     REFUSED("special token 0: its id 261 is not below the 261 tokens", s.special[0] = 261);
     REFUSED("special token 0 (id 260) has no bytes", s.special[0] = 260);
     REFUSED("special token id 259 is listed twice", s.special[s.n_special++] = 259);
 }
 
-static void damaged_sizes(void)
+TEST(damaged_sizes)
 {
     attn_ctx ctx = {0};
     attn_tokenizer *tokenizer;
@@ -871,7 +873,7 @@ static uint64_t next_random(uint64_t *state)
 }
 
 /* Whatever one to three changed bytes do, either the section is refused in words or it works. */
-static void damaged_anywhere(void)
+TEST(damaged_anywhere)
 {
     static const char text[] = "abcabaabbccc <s> aaaaaaa\xff ab";
     sketch s = small_sketch();
@@ -904,7 +906,7 @@ static void damaged_anywhere(void)
 }
 
 /* Twice the same bytes is no mistake; of single bytes the lowest ordinary id counts. */
-static void duplicates(void)
+TEST(duplicates)
 {
     sketch s = sketch_new();
     const char text[] = "xxyab";
@@ -923,7 +925,7 @@ static void duplicates(void)
 
 /* --- any text at all --- */
 
-static void random_bytes(void)
+TEST(random_bytes)
 {
     loaded l = load_included();
     uint64_t seed = 3;
@@ -972,7 +974,7 @@ static void check_hostile(loaded *l)
     free(text);
 }
 
-static void hostile(void)
+TEST(hostile)
 {
     loaded l = load_included();
     check_hostile(&l);
@@ -984,7 +986,7 @@ static void hostile(void)
 
 /* The end of a word may decide how its beginning is merged, however long it is: here each pair of
  * neighbours is a merge of its own, those nearer to the end first, and their number is odd. */
-static void far_influence(void)
+TEST(far_influence)
 {
     enum { LENGTH = 12001 };
     unsigned char symbols[256], *text = (unsigned char *)get(2 * LENGTH);
@@ -1019,7 +1021,7 @@ static void far_influence(void)
 
 /* Tokens may be long: here "a" 2, 4, ... 4096 times, so that a row of them is the number of "a" in
  * binary, the largest first. Other letters before them move where they begin. */
-static void long_tokens(void)
+TEST(long_tokens)
 {
     enum { LEVELS = 12, LONGEST = 1 << LEVELS, MOST = 21025 };
     static const size_t counts[] = {4096, 8192, 8193, 12287, 16384, 20001},
@@ -1075,7 +1077,7 @@ static void miser_free(void *block, void *user)
     free(block);
 }
 
-static void no_memory(void)
+TEST(no_memory)
 {
     enum { TEXT = 4000 };
     char text[TEXT], back[TEXT];
@@ -1172,7 +1174,7 @@ static void replacement_line(const char *line)
 }
 
 #define BAD "\xEF\xBF\xBD"
-static void utf8_push(void)
+TEST(utf8_push)
 {
     static const struct {
         const char *bytes, *text;
@@ -1193,30 +1195,4 @@ static void utf8_push(void)
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
         check_all_cuts(cases[i].bytes, strlen(cases[i].bytes), cases[i].text,
                        strlen(cases[i].text));
-}
-
-void suite_tokenizer(void)
-{
-    RUN(gpt2_vectors);
-    RUN(gpt2_special_vectors);
-    RUN(python_vectors);
-    RUN(special_tokens);
-    RUN(capacities);
-    RUN(texts_end_where_they_end);
-    RUN(zeros);
-    RUN(arguments);
-    RUN(damaged_tokens);
-    RUN(damaged_merges);
-    RUN(merges_of_one_long_token);
-    RUN(damaged_special);
-    RUN(long_special);
-    RUN(damaged_sizes);
-    RUN(damaged_anywhere);
-    RUN(duplicates);
-    RUN(random_bytes);
-    RUN(hostile);
-    RUN(far_influence);
-    RUN(long_tokens);
-    RUN(no_memory);
-    RUN(utf8_push);
 }

@@ -1,6 +1,12 @@
 /* The programs, tried the way a person uses them: through a shell, by what they print and by their
  * exit codes. */
 #include "command.h"
+static void tear_down(void)
+{
+    forget();
+}
+
+SUITE_WITH("tools", NULL, tear_down);
 
 #define GPT2      TEST_BUILD "/gpt2 "
 #define MODEL     TEST_BUILD "/tiny-stories.attn "
@@ -57,7 +63,7 @@ static void unescape(char *text)
     *to = 0;
 }
 
-static void help_and_version(void)
+TEST(help_and_version)
 {
     static const char *const options[] = {
         "-n --tokens",      "--temperature", "--top-k",     "--top-p",   "--min-p",
@@ -77,7 +83,7 @@ static void help_and_version(void)
     refuses(1, "No space left", GPT2 "--help >/dev/full");
 }
 
-static void usage_errors(void)
+TEST(usage_errors)
 {
     refuses(2, "no model given", GPT2);
     refuses(2, "no prompt given", GPT2 MODEL);
@@ -120,7 +126,7 @@ static void usage_errors(void)
             GPT2 MODEL "--ids 99999999999999999999");
 }
 
-static void models_that_are_none(void)
+TEST(models_that_are_none)
 {
     refuses(1, "missing.attn", GPT2 "missing.attn once");
     refuses(1, "attn-convert makes an .attn file", GPT2 "examples once");
@@ -132,7 +138,7 @@ static void models_that_are_none(void)
 }
 
 /* One byte changed within the weights: refused, unless one asks not to look. */
-static void checksums(void)
+TEST(checksums)
 {
     size_t size = 0;
     unsigned char *bytes = test_read(TEST_BUILD "/tiny-stories.attn", &size);
@@ -145,7 +151,7 @@ static void checksums(void)
     free(prints(GPT2 "build/test-tmp/tools/flipped.attn once -n 2 --skip-checksums"));
 }
 
-static void prompts_that_are_none(void)
+TEST(prompts_that_are_none)
 {
     refuses(1, "prompt is empty", GPT2 MODEL "''");
     refuses(1, "prompt is empty", GPT2 MODEL "-");
@@ -159,7 +165,7 @@ static void prompts_that_are_none(void)
 }
 
 /* Greedy continuations, token for token, of every prompt that PyTorch continued. */
-static void greedy_equals_pytorch(void)
+TEST(greedy_equals_pytorch)
 {
     static char prompt[4096], ids[16384], command[8192], text[16384], expected[20480];
     size_t size;
@@ -194,7 +200,7 @@ static void greedy_equals_pytorch(void)
 }
 
 /* The header's own example runs, and is the one in the header. */
-static void hello(void)
+TEST(hello)
 {
     static char text[16384], expected[16384];
     size_t size, at = 0;
@@ -231,7 +237,7 @@ static void hello(void)
     free(json);
 }
 
-static void ways_to_give_a_prompt(void)
+TEST(ways_to_give_a_prompt)
 {
     const char *const whole = GPT2 MODEL "'Once upon a time' -n 20";
     run("printf 'Once upon a time' >%s", test_tmp("prompt.txt"));
@@ -253,7 +259,7 @@ static void ways_to_give_a_prompt(void)
     same("printf '\\303' | " GPT2 MODEL "- -n 0", "printf '\\357\\277\\275\\n'");
 }
 
-static void special_tokens(void)
+TEST(special_tokens)
 {
     char *text;
     same(GPT2 MODEL "'<|endoftext|>' --special --print-ids -n 0", "echo 2047");
@@ -277,7 +283,7 @@ static size_t count_words(const char *text)
 }
 
 /* The model ends a story now and then; --ignore-eos goes on. */
-static void end_of_text(void)
+TEST(end_of_text)
 {
     int seed, ended = 0;
     for (seed = 0; seed < 12; seed++) {
@@ -303,7 +309,7 @@ static void end_of_text(void)
     CHECKF(ended > 0, "no story of 12 ended");
 }
 
-static void full_context(void)
+TEST(full_context)
 {
     char command[4096] = GPT2 MODEL "--print-ids -n 50 --ids '", *text;
     int i;
@@ -321,7 +327,7 @@ static void full_context(void)
     free(text);
 }
 
-static void sampling_options(void)
+TEST(sampling_options)
 {
 #define STORY GPT2 MODEL "'Once upon a time' -n 40 "
     char *one, *other;
@@ -345,7 +351,7 @@ static void sampling_options(void)
 
 /* Whichever of these the processor has draw the same story; the others say that they are not here.
  */
-static void threads_and_instruction_sets(void)
+TEST(threads_and_instruction_sets)
 {
     static const char *const names[] = {"portable", "avx2", "avx512", "neon", "base"};
     char command[256];
@@ -361,7 +367,7 @@ static void threads_and_instruction_sets(void)
     CHECK(run(STORY "--isa base") == 0);
 }
 
-static void statistics(void)
+TEST(statistics)
 {
     CHECK(run(STORY) == 0 && strchr(err, '\n') == err + err_size - 1);
     CHECK(strstr(err, "prompt 4 tokens, ") && strstr(err, "; generated 40, "));
@@ -415,7 +421,7 @@ static void check_logits(const char *options, attn_dtype cache)
     attn_model_close(model);
 }
 
-static void logits_array(void)
+TEST(logits_array)
 {
     check_logits("", ATTN_F32);
     check_logits(" --f16-cache", ATTN_F16);
@@ -424,7 +430,7 @@ static void logits_array(void)
     refuses(1, "/dev/full: No space left", GPT2 MODEL "Once --logits /dev/full");
 }
 
-static void outputs_that_fail(void)
+TEST(outputs_that_fail)
 {
     static const char quiet_end[] =
         "{ " STORY "-q; echo $? >build/test-tmp/tools/code; } | head -c 10";
@@ -445,7 +451,7 @@ static void outputs_that_fail(void)
 }
 
 /* What is there stays until all of the new is there, and no part of it is left. */
-static void logits_in_part(void)
+TEST(logits_in_part)
 {
     char ids[1100] = "", command[2048];
     int i, code;
@@ -475,7 +481,7 @@ static void logits_in_part(void)
 }
 
 /* A reader that sleeps for two seconds holds the run within --logits; Ctrl-C comes after one. */
-static void interrupt(void)
+TEST(interrupt)
 {
     char command[1024] =
         "rm -f build/test-tmp/tools/fifo; mkfifo build/test-tmp/tools/fifo; "
@@ -492,7 +498,7 @@ static void interrupt(void)
 }
 
 /* A suite that cannot make its models has not passed. */
-static void tests_without_models(void)
+TEST(tests_without_models)
 {
     CHECK(run("here=$PWD; cd build/test-tmp/tools && rm -rf bare && mkdir bare && cd bare && "
               "touch attn.h && $here/" TEST_BUILD "/test lens") == 1);
@@ -502,7 +508,7 @@ static void tests_without_models(void)
 }
 
 /* A model without a tokenizer speaks ids. */
-static void no_tokenizer(void)
+TEST(no_tokenizer)
 {
     CHECK(run(TEST_BUILD "/attn-convert examples/tiny-stories build/test-tmp/tools/bare.attn "
                          "--no-tokenizer") == 0);
@@ -513,7 +519,7 @@ static void no_tokenizer(void)
 }
 
 /* What every program here has in common. */
-static void all_programs(void)
+TEST(all_programs)
 {
     static const char *const names[] = {"gpt2",          "attn-convert", "attn-info",
                                         "attn-tokenize", "bench",        "lens"};
@@ -531,30 +537,4 @@ static void all_programs(void)
         CHECKF(run(TEST_BUILD "/%s missing-file </dev/null", names[i]) != 0 && err_size > 10,
                "%s missing-file", names[i]);
     }
-}
-
-void suite_tools(void)
-{
-    RUN(all_programs);
-    RUN(help_and_version);
-    RUN(usage_errors);
-    RUN(models_that_are_none);
-    RUN(checksums);
-    RUN(prompts_that_are_none);
-    RUN(greedy_equals_pytorch);
-    RUN(hello);
-    RUN(ways_to_give_a_prompt);
-    RUN(special_tokens);
-    RUN(end_of_text);
-    RUN(full_context);
-    RUN(sampling_options);
-    RUN(threads_and_instruction_sets);
-    RUN(statistics);
-    RUN(logits_array);
-    RUN(logits_in_part);
-    RUN(outputs_that_fail);
-    RUN(interrupt);
-    RUN(tests_without_models);
-    RUN(no_tokenizer);
-    forget();
 }
