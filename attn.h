@@ -3575,6 +3575,45 @@ static attn__panels attn__panels_at(const void *data, attn_dtype dtype, size_t n
     return p;
 }
 
+/* Columns first .. first + n_out of a matrix in panels; `first` is a multiple of 16. */
+static attn__panels attn__columns(attn__panels w, size_t first, size_t n_out)
+{
+    w.data = (const unsigned char *)w.data + first / 16 * w.stride;
+    w.n_out = n_out;
+    return w;
+}
+
+/* Its inputs first .. first + n_in; of q8 and q4 `first` is a multiple of 64. */
+static attn__panels attn__inputs(attn__panels w, size_t first, size_t n_in)
+{
+    w.data = (const unsigned char *)w.data + attn__line_of(w.dtype, first);
+    w.n_in = n_in;
+    return w;
+}
+
+/* The job out [rows, n_out] = in [rows, n_in] · w, for inputs that are dense along k. */
+static attn__matmul_job attn__job(float *out, size_t out_stride, const float *in,
+                                  ptrdiff_t in_stride, attn__panels w, size_t rows)
+{
+    attn__matmul_job job;
+    memset(&job, 0, sizeof job);
+    job.in = in;
+    job.in_stride = in_stride;
+    job.in_step = 1;
+    job.w = w;
+    job.out = out;
+    job.out_stride = out_stride;
+    job.rows = rows;
+    return job;
+}
+
+/* Floats of scratch that a matmul of `rows` rows of n_in inputs takes: ATTN__PACK at most. */
+static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in)
+{
+    const size_t packed = attn__packed(attn__is_quantized(dtype), n_in);
+    return packed == 0 || rows < ATTN__PACK / packed ? rows * packed : ATTN__PACK;
+}
+
 ATTN__DEF size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out)
 {
     size_t size;
@@ -3771,16 +3810,9 @@ static void attn__head_scores(const attn__kernels *kernels, const attn__head *h,
                               size_t stride, float *pack)
 {
     const size_t n_keys = h->keys.n_out;
-    attn__matmul_job job;
+    attn__matmul_job job = attn__job(scores, stride, h->q, h->q_stride, h->keys, h->rows);
     size_t row, key;
-    memset(&job, 0, sizeof job);
-    job.in = h->q;
-    job.in_stride = h->q_stride;
     job.in_step = h->q_step;
-    job.w = h->keys;
-    job.out = scores;
-    job.out_stride = stride;
-    job.rows = h->rows;
     kernels->matmul(&job, 0, h->rows, 0, (n_keys + 15) / 16, pack);
     for (row = 0; row < h->rows; row++) {
         float *s = scores + row * stride;
@@ -3801,32 +3833,22 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
                              const float *pattern, size_t stride, float *tail, float *pack)
 {
     const size_t n_panels = (h->values.n_out + 15) / 16, tail_stride = n_panels * 16;
-    const attn_dtype dtype = h->values.dtype;
     const size_t common = attn__visible(h, 0);
     const size_t before = common > 0 ? (common - 1) / ATTN__CHAIN * ATTN__CHAIN : 0;
-    attn__matmul_job job;
+    attn__matmul_job job = attn__job(h->z, h->z_stride, pattern, (ptrdiff_t)stride,
+                                     attn__inputs(h->values, 0, before), h->rows);
     size_t row;
-    memset(&job, 0, sizeof job);
-    job.in = pattern;
-    job.in_stride = (ptrdiff_t)stride;
-    job.in_step = 1;
-    job.w = h->values;
-    job.out = h->z;
-    job.out_stride = h->z_stride;
-    job.rows = h->rows;
     if (before > 0) {
-        job.w.n_in = before;
         kernels->matmul(&job, 0, h->rows, 0, n_panels, pack);
         job.out = tail;
         job.out_stride = tail_stride;
     }
     job.in = pattern + before;
-    job.w.data = (const unsigned char *)h->values.data + attn__line_of(dtype, before);
-    job.w.n_in = common - before;
+    job.w = attn__inputs(h->values, before, common - before);
     kernels->matmul(&job, 0, h->rows, 0, n_panels, pack);
     job.start = ATTN__RESUME;
     job.in = pattern + common;
-    job.w.data = (const unsigned char *)h->values.data + attn__line_of(dtype, common);
+    job.w = attn__inputs(h->values, common, 0);
     for (row = 1; row < h->rows; row++) {
         job.w.n_in = attn__visible(h, row) - common;
         if (job.w.n_in > 0)
@@ -4697,13 +4719,70 @@ ATTN__DEF attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_t
 
 /* ---- matmul ---- */
 
+/* Memory for one call: on the stack if it is little, else from the context. */
+typedef struct attn__scratch {
+    float small[1024];
+    float *large;
+} attn__scratch;
+
+/* n floats that hold anything; NULL after a failure. attn__scratch_free gives them back. */
+static float *attn__scratch_new(attn_ctx *ctx, attn__scratch *scratch, size_t n, const char *what)
+{
+    scratch->large = NULL;
+    if (n <= sizeof scratch->small / sizeof(float))
+        return scratch->small;
+    scratch->large = (float *)attn__alloc(
+        ctx, n < SIZE_MAX / sizeof(float) ? n * sizeof(float) : SIZE_MAX, what);
+    return scratch->large;
+}
+
+static void attn__scratch_free(attn__scratch *scratch)
+{
+    attn__free(scratch->large);
+}
+
+/* Offset of matrix i of the leading dimensions of x. */
+static ptrdiff_t attn__lead_offset(attn_tensor x, const attn_shape *lead, size_t i)
+{
+    x.shape[x.ndim - 2] = x.shape[x.ndim - 1] = 1;
+    return attn__row_offset(&x, lead, i);
+}
+
+/* Matrix i of x, whose leading dimensions repeat to fit `lead` (those, then 1, 1). */
+static attn_tensor attn__matrix(attn_tensor x, const attn_shape *lead, size_t i)
+{
+    const int d = x.ndim - 2;
+    attn_tensor y = x;
+    attn__advance(&y, attn__lead_offset(x, lead, i));
+    y.ndim = 2;
+    y.shape[0] = x.shape[d];
+    y.shape[1] = x.shape[d + 1];
+    y.stride[0] = x.stride[d];
+    y.stride[1] = x.stride[d + 1];
+    y.shape[2] = y.shape[3] = 1;
+    y.stride[2] = y.stride[3] = 0;
+    return y;
+}
+
+/* f32 views of x: x itself, or a copy that the caller frees. */
+static attn_status attn__as_floats(attn_ctx *ctx, attn_tensor *copy, attn_tensor *x, int dense)
+{
+    if (x->dtype == ATTN_F32 && (!dense || attn_is_dense(*x)))
+        return ATTN_OK;
+    if (attn_zeros(ctx, copy, ATTN_F32, attn__shape_of(x)) || attn_copy(ctx, copy, *x))
+        return ctx->status;
+    *x = *copy;
+    return ATTN_OK;
+}
+
 /* One matrix product over strided views, on all threads: w is packed, then multiplied. */
 typedef struct attn__product {
     const attn__kernels *kernels;
     attn__matmul_job job;
     attn_tensor w; /* [K, N] */
-    void *panels;
-    float *packs; /* ATTN__PACK for each worker */
+    float *panels; /* w, packed */
+    float *packs;  /* pack_size for each worker */
+    size_t pack_size;
 } attn__product;
 
 static void attn__product_body(attn__worker *me, void *arg)
@@ -4713,7 +4792,7 @@ static void attn__product_body(attn__worker *me, void *arg)
     attn__share(me, (p->job.w.n_out + 15) / 16, &first, &last);
     attn__pack_panels(p->panels, p->job.w.dtype, &p->w, first, last);
     attn__barrier(me);
-    attn__matmul(me, p->kernels, &p->job, p->packs + (size_t)me->id * ATTN__PACK);
+    attn__matmul(me, p->kernels, &p->job, p->packs + (size_t)me->id * p->pack_size);
 }
 
 /* Threads that pay off for this many multiply-adds. */
@@ -4724,84 +4803,86 @@ static int attn__threads_for(const attn_ctx *ctx, double work)
     return enough < most ? (int)enough : most;
 }
 
+/* Matrices [.., M, K] as one of `rows` rows: a view if they join in memory, else a copy. */
+static attn_status attn__join_rows(attn_ctx *ctx, attn_tensor *copy, attn_tensor *a, size_t rows)
+{
+    const attn_shape shape = attn_shape2(rows, attn__row_length(a));
+    attn_tensor joined = attn_reshape(*a, shape);
+    if (joined.ndim == 0 && attn__as_floats(ctx, copy, a, 1) != ATTN_OK)
+        return ctx->status;
+    *a = joined.ndim == 0 ? attn_reshape(*a, shape) : joined;
+    return ATTN_OK;
+}
+
+/* out = a · b + bias for every matrix of `lead`, one after another: each uses all threads. */
+static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *p, float *out,
+                                  const attn_tensor *a, const attn_tensor *b,
+                                  const attn_shape *lead, const float *bias)
+{
+    const size_t n_batch = lead->dim[0] * lead->dim[1] * lead->dim[2] * lead->dim[3];
+    const size_t n_rows = a->shape[a->ndim - 2], n_in = a->shape[a->ndim - 1];
+    const size_t n_out = b->shape[b->ndim - 1];
+    const size_t n_panels = attn_panels_size(ATTN_F32, n_in, n_out) / sizeof(float);
+    const int n_threads = attn__threads_for(ctx, (double)n_rows * (double)n_in * (double)n_out);
+    attn__scratch scratch;
+    size_t i;
+    if (n_panels == 0 && n_in > 0)
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s is too large", op,
+                          attn__show(attn__shape_of(b)).text);
+    p->pack_size = attn__pack_size(ATTN_F32, n_rows, n_in);
+    p->panels = attn__scratch_new(ctx, &scratch, n_panels + (size_t)n_threads * p->pack_size,
+                                  "a packed matrix");
+    if (!p->panels)
+        return ATTN_E_MEMORY;
+    p->packs = p->panels + n_panels;
+    for (i = 0; i < n_batch; i++) {
+        const attn_tensor in = attn__matrix(*a, lead, i);
+        p->w = attn__matrix(*b, lead, i);
+        p->job = attn__job(out + i * n_rows * n_out, n_out, (const float *)in.data, in.stride[0],
+                           attn__panels_at(p->panels, ATTN_F32, n_in, n_out), n_rows);
+        p->job.in_step = in.stride[1];
+        p->job.bias = bias;
+        attn__parallel(n_threads, attn__product_body, p);
+    }
+    attn__scratch_free(&scratch);
+    return ATTN_OK;
+}
+
 /* x [.., M, K] · w [.., K, N] + bias. Checked by the callers: bias has N elements or is NULL. */
 static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor a,
                                     attn_tensor b, const float *bias)
 {
     attn__product p;
     attn__result result;
-    attn_shape shape;
-    attn_tensor a_lead = a, b_lead = b, a_floats = a;
-    size_t i, n_batch, n_rows, n_in, n_out, panels_size;
-    int n_threads;
+    attn_shape lead, shape;
+    attn_tensor a_lead = a, b_lead = b, copy = attn__no_tensor(NULL);
+    size_t n_rows;
     attn_status status = ATTN_OK;
     memset(&p, 0, sizeof p);
     if (attn__need_kernels(ctx, &p.kernels))
         return ctx->status;
-    n_rows = a.shape[a.ndim - 2];
-    n_in = a.shape[a.ndim - 1];
-    n_out = b.shape[b.ndim - 1];
     a_lead.shape[a.ndim - 2] = a_lead.shape[a.ndim - 1] = 1;
     b_lead.shape[b.ndim - 2] = b_lead.shape[b.ndim - 1] = 1;
-    if (n_in != b.shape[b.ndim - 2] || !attn__broadcast(&a_lead, &b_lead, &shape))
+    if (a.shape[a.ndim - 1] != b.shape[b.ndim - 2] || !attn__broadcast(&a_lead, &b_lead, &lead))
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: shapes %s and %s do not fit together", op,
                           attn__show(attn__shape_of(&a)).text, attn__show(attn__shape_of(&b)).text);
-    n_batch = shape.dim[0] * shape.dim[1] * shape.dim[2] * shape.dim[3];
-    shape.dim[shape.ndim - 2] = n_rows;
-    shape.dim[shape.ndim - 1] = n_out;
+    shape = lead;
+    shape.dim[shape.ndim - 2] = a.shape[a.ndim - 2];
+    shape.dim[shape.ndim - 1] = b.shape[b.ndim - 1];
     if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
         return ctx->status;
-    if (n_batch == 0 || n_rows == 0 || n_out == 0)
+    if (attn_count(result.dense) == 0)
         return attn__finish(ctx, out, &result, ATTN_OK);
-
-    panels_size = attn_panels_size(ATTN_F32, n_in, n_out);
-    if (panels_size == 0 && n_in > 0)
-        return attn__finish(ctx, out, &result,
-                            attn__fail(ctx, ATTN_E_SHAPE, "%s: %s is too large", op,
-                                       attn__show(attn__shape_of(&b)).text));
-    n_threads = attn__threads_for(ctx, (double)n_rows * (double)n_in * (double)n_out);
-    if (a.dtype != ATTN_F32) { /* the kernels read rows of floats */
-        memset(&a_floats, 0, sizeof a_floats);
-        status = attn_zeros(ctx, &a_floats, ATTN_F32, attn__shape_of(&a));
-        if (status == ATTN_OK)
-            status = attn_copy(ctx, &a_floats, a);
+    n_rows = attn__n_rows(&result.dense);
+    status = attn__as_floats(ctx, &copy, &a, 0);        /* the kernels read rows of floats */
+    if (status == ATTN_OK && attn_count(b_lead) == 1) { /* one matrix for all: pack it once */
+        status = attn__join_rows(ctx, &copy, &a, n_rows);
+        b = attn__matrix(b, &lead, 0);
+        lead = attn_shape2(1, 1);
     }
-    if (status == ATTN_OK) {
-        p.panels = attn__alloc(ctx, panels_size, "a packed matrix");
-        p.packs = (float *)attn__alloc(ctx, (size_t)n_threads * ATTN__PACK * sizeof(float),
-                                       "packed rows");
-        if (!p.panels || !p.packs)
-            status = ATTN_E_MEMORY;
-    }
-    for (i = 0; i < n_batch && status == ATTN_OK; i++) {
-        attn_shape lead = shape; /* one row of `lead` a matrix */
-        lead.dim[shape.ndim - 2] = lead.dim[shape.ndim - 1] = 1;
-        p.job.in = (const float *)a_floats.data;
-        {
-            attn_tensor where = a_floats;
-            where.shape[a.ndim - 2] = where.shape[a.ndim - 1] = 1;
-            p.job.in += attn__row_offset(&where, &lead, i);
-        }
-        p.job.in_stride = a_floats.stride[a.ndim - 2];
-        p.job.in_step = a_floats.stride[a.ndim - 1];
-        p.w = b;
-        attn__advance(&p.w, attn__row_offset(&b_lead, &lead, i));
-        p.w.ndim = 2;
-        p.w.shape[0] = n_in;
-        p.w.shape[1] = n_out;
-        p.w.stride[0] = b.stride[b.ndim - 2];
-        p.w.stride[1] = b.stride[b.ndim - 1];
-        p.job.w = attn__panels_at(p.panels, ATTN_F32, n_in, n_out);
-        p.job.bias = bias;
-        p.job.out = (float *)result.dense.data + i * n_rows * n_out;
-        p.job.out_stride = n_out;
-        p.job.rows = n_rows;
-        attn__parallel(n_threads, attn__product_body, &p);
-    }
-    attn__free(p.panels);
-    attn__free(p.packs);
-    if (a.dtype != ATTN_F32)
-        attn_tensor_free(ctx, &a_floats);
+    if (status == ATTN_OK)
+        status = attn__multiply(ctx, op, &p, (float *)result.dense.data, &a, &b, &lead, bias);
+    attn_tensor_free(ctx, &copy);
     return attn__finish(ctx, out, &result, status);
 }
 
@@ -4995,40 +5076,42 @@ typedef struct attn__attention {
     int causal;
     attn_tensor mask;    /* dense or ndim 0 */
     attn_tensor pattern; /* dense [.., Tq, Tk] or ndim 0 */
+    size_t block_rows;   /* most queries at once */
     size_t scratch_size; /* floats for each worker */
     float *scratch;
 } attn__attention;
 
-/* Offset of matrix i of the leading dimensions of x. */
-static ptrdiff_t attn__lead_offset(attn_tensor x, const attn_shape *lead, size_t i)
+/* Plans the scratch memory of each worker: packed keys and values, a tile of scores, a tail of z,
+ * and packed rows. Fails if that is beyond counting. */
+static attn_status attn__attention_plan(attn_ctx *ctx, attn__attention *a, int n_threads)
 {
-    x.shape[x.ndim - 2] = x.shape[x.ndim - 1] = 1;
-    return attn__row_offset(&x, lead, i);
-}
-
-static attn_tensor attn__matrix(attn_tensor x, const attn_shape *lead, size_t i)
-{
-    const int d = x.ndim - 2;
-    attn_tensor y = x;
-    attn__advance(&y, attn__lead_offset(x, lead, i));
-    y.ndim = 2;
-    y.shape[0] = x.shape[d];
-    y.shape[1] = x.shape[d + 1];
-    y.stride[0] = x.stride[d];
-    y.stride[1] = x.stride[d + 1];
-    y.shape[2] = y.shape[3] = 1;
-    return y;
+    const size_t depth = a->d_qk > a->n_keys ? a->d_qk : a->n_keys;
+    a->block_rows = a->n_queries < ATTN__QUERIES ? a->n_queries : ATTN__QUERIES;
+    if (4.0 * n_threads *
+            (ATTN__PACK + ((double)ATTN__QUERIES + (double)a->d_qk + (double)a->d_v + 32) *
+                              ((double)a->n_keys + 64)) >
+        (double)(SIZE_MAX / 2))
+        return attn__fail(ctx, ATTN_E_MEMORY,
+                          "attn_attention: no memory for the keys and values of k %s and v %s",
+                          attn__show(attn__shape_of(&a->k)).text,
+                          attn__show(attn__shape_of(&a->v)).text);
+    a->scratch_size = attn_panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float) +
+                      attn_panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float) +
+                      a->block_rows * attn__round_up(a->n_keys, 16) +
+                      a->block_rows * attn__round_up(a->d_v, 16) +
+                      attn__round_up(attn__pack_size(ATTN_F32, a->block_rows, depth), 16);
+    return ATTN_OK;
 }
 
 static void attn__attention_body(attn__worker *me, void *arg)
 {
     const attn__attention *a = (const attn__attention *)arg;
     const size_t tile_stride = attn__round_up(a->n_keys, 16);
-    float *pack = a->scratch + (size_t)me->id * a->scratch_size;
-    float *tile = pack + ATTN__PACK;
-    float *tail = tile + ATTN__QUERIES * tile_stride;
-    float *keys = tail + ATTN__QUERIES * attn__round_up(a->d_v, 16);
+    float *keys = a->scratch + (size_t)me->id * a->scratch_size;
     float *values = keys + attn_panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float);
+    float *tile = values + attn_panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float);
+    float *tail = tile + a->block_rows * tile_stride;
+    float *pack = tail + a->block_rows * attn__round_up(a->d_v, 16);
     size_t i, last, row, j;
     attn__share(me, a->n_heads, &i, &last);
     for (; i < last; i++) {
@@ -5139,17 +5222,6 @@ static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
     return ATTN_OK;
 }
 
-/* f32 views of x: x itself, or a copy that the caller frees. */
-static attn_status attn__as_floats(attn_ctx *ctx, attn_tensor *copy, attn_tensor *x, int dense)
-{
-    if (x->dtype == ATTN_F32 && (!dense || attn_is_dense(*x)))
-        return ATTN_OK;
-    if (attn_zeros(ctx, copy, ATTN_F32, attn__shape_of(x)) || attn_copy(ctx, copy, *x))
-        return ctx->status;
-    *x = *copy;
-    return ATTN_OK;
-}
-
 ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor q, attn_tensor k,
                                      attn_tensor v, const attn_attention_desc *desc)
 {
@@ -5158,7 +5230,7 @@ ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tenso
     attn_tensor q_copy, mask_copy;
     attn_shape shape;
     attn_status status;
-    size_t key_bytes, value_bytes;
+    attn__scratch scratch;
     int n_threads;
     memset(&a, 0, sizeof a);
     memset(&pattern, 0, sizeof pattern);
@@ -5187,30 +5259,18 @@ ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tenso
         a.mask = desc->mask;
         status = attn__as_floats(ctx, &mask_copy, &a.mask, 1);
     }
-    key_bytes = attn_panels_size(ATTN_F32, a.d_qk, a.n_keys);
-    value_bytes = attn_panels_size(ATTN_F32, a.n_keys, a.d_v);
     n_threads = attn__threads_for(ctx, (double)a.n_heads * (double)a.n_queries * (double)a.n_keys *
                                            (double)(a.d_qk + a.d_v));
-    a.scratch_size = ATTN__PACK + ATTN__QUERIES * attn__round_up(a.n_keys, 16) +
-                     ATTN__QUERIES * attn__round_up(a.d_v, 16) + key_bytes / sizeof(float) +
-                     value_bytes / sizeof(float);
-    if (status == ATTN_OK &&
-        4.0 * n_threads *
-                (ATTN__PACK + ((double)ATTN__QUERIES + (double)a.d_qk + (double)a.d_v + 32) *
-                                  ((double)a.n_keys + 64)) >
-            (double)(SIZE_MAX / 2))
-        status =
-            attn__fail(ctx, ATTN_E_MEMORY,
-                       "attn_attention: no memory for the keys and values of k %s and v %s",
-                       attn__show(attn__shape_of(&k)).text, attn__show(attn__shape_of(&v)).text);
+    if (status == ATTN_OK)
+        status = attn__attention_plan(ctx, &a, n_threads);
     if (status == ATTN_OK && (attn_count(a.z) > 0 || attn_count(a.pattern) > 0)) {
-        a.scratch = (float *)attn__alloc(ctx, (size_t)n_threads * a.scratch_size * sizeof(float),
-                                         "attention's keys and values");
+        a.scratch = attn__scratch_new(ctx, &scratch, (size_t)n_threads * a.scratch_size,
+                                      "attention's keys and values");
         if (a.scratch)
             attn__parallel(n_threads, attn__attention_body, &a);
         else
             status = ATTN_E_MEMORY;
-        attn__free(a.scratch);
+        attn__scratch_free(&scratch);
     }
     attn_tensor_free(ctx, &q_copy);
     attn_tensor_free(ctx, &mask_copy);
@@ -12558,13 +12618,14 @@ ATTN__DEF attn_status attn_attribute_bias(attn_ctx *ctx, attn_tensor *out, const
 typedef struct attn__unembedding {
     const attn__kernels *kernels;
     attn__matmul_job job;
-    float *packs; /* ATTN__PACK for each worker */
+    float *packs; /* pack_size for each worker */
+    size_t pack_size;
 } attn__unembedding;
 
 static void attn__unembedding_body(attn__worker *me, void *arg)
 {
     const attn__unembedding *u = (const attn__unembedding *)arg;
-    attn__matmul(me, u->kernels, &u->job, u->packs + (size_t)me->id * ATTN__PACK);
+    attn__matmul(me, u->kernels, &u->job, u->packs + (size_t)me->id * u->pack_size);
 }
 
 /* out [rows, n_out] = x [rows, C] · W_U's columns from `first` on, a multiple of 16, straight from
@@ -12575,25 +12636,19 @@ static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model
     const size_t width = model->config.d_model;
     const int n_threads = attn__threads_for(ctx, (double)rows * (double)width * (double)n_out);
     attn__unembedding u;
+    attn__scratch scratch;
     memset(&u, 0, sizeof u);
     if (attn__need_kernels(ctx, &u.kernels)) /* cover: the layer norm has asked */
         return ctx->status;
-    u.packs =
-        (float *)attn__alloc(ctx, (size_t)n_threads * ATTN__PACK * sizeof(float), "packed rows");
+    u.pack_size = attn__pack_size(model->w_u.dtype, rows, width);
+    u.packs = attn__scratch_new(ctx, &scratch, (size_t)n_threads * u.pack_size, "packed rows");
     if (!u.packs)
         return ATTN_E_MEMORY;
-    u.job.in = x;
-    u.job.in_stride = (ptrdiff_t)width;
-    u.job.in_step = 1;
-    u.job.w = model->w_u;
-    u.job.w.data = (const unsigned char *)u.job.w.data + first / 16 * u.job.w.stride;
-    u.job.w.n_out = n_out;
-    u.job.out = out;
-    u.job.out_stride = n_out;
-    u.job.rows = rows;
+    u.job =
+        attn__job(out, n_out, x, (ptrdiff_t)width, attn__columns(model->w_u, first, n_out), rows);
     if (rows > 0)
         attn__parallel(n_threads, attn__unembedding_body, &u);
-    attn__free(u.packs);
+    attn__scratch_free(&scratch);
     return ATTN_OK;
 }
 
