@@ -11352,15 +11352,23 @@ static int attn__likelier(const attn__candidate *a, const attn__candidate *b)
     return a->logit > b->logit || (a->logit == b->logit && a->id < b->id);
 }
 
-/* Lets heap[at] sink until neither child is likelier. */
-static void attn__sink(attn__candidate *heap, size_t n, size_t at)
+/* Which candidate a heap has on top: the likeliest, or the least likely. */
+typedef enum attn__heap { ATTN__LIKELIEST, ATTN__LEAST_LIKELY } attn__heap;
+
+static int attn__above(const attn__candidate *a, const attn__candidate *b, attn__heap kind)
+{
+    return kind == ATTN__LIKELIEST ? attn__likelier(a, b) : attn__likelier(b, a);
+}
+
+/* Lets heap[at] sink until no child belongs above it. */
+static void attn__sink(attn__candidate *heap, size_t n, size_t at, attn__heap kind)
 {
     const attn__candidate moved = heap[at];
     for (;;) {
         size_t child = 2 * at + 1;
-        if (child + 1 < n && attn__likelier(&heap[child + 1], &heap[child]))
+        if (child + 1 < n && attn__above(&heap[child + 1], &heap[child], kind))
             child++;
-        if (child >= n || !attn__likelier(&heap[child], &moved))
+        if (child >= n || !attn__above(&heap[child], &moved, kind))
             break;
         heap[at] = heap[child];
         at = child;
@@ -11368,14 +11376,21 @@ static void attn__sink(attn__candidate *heap, size_t n, size_t at)
     heap[at] = moved;
 }
 
-/* Takes the likeliest candidate off a heap of n and puts it behind the others. */
-static attn__candidate attn__take(attn__candidate *heap, size_t n)
+static void attn__heapify(attn__candidate *heap, size_t n, attn__heap kind)
 {
-    const attn__candidate best = heap[0];
+    size_t i;
+    for (i = n / 2; i-- > 0;)
+        attn__sink(heap, n, i, kind);
+}
+
+/* Takes the top off a heap of n and puts it behind the others. */
+static attn__candidate attn__take(attn__candidate *heap, size_t n, attn__heap kind)
+{
+    const attn__candidate top = heap[0];
     heap[0] = heap[n - 1];
-    heap[n - 1] = best;
-    attn__sink(heap, n - 1, 0);
-    return best;
+    heap[n - 1] = top;
+    attn__sink(heap, n - 1, 0, kind);
+    return top;
 }
 
 /* Filters: moves the kept candidates, likeliest first, to the end of the array; returns how many.
@@ -11386,14 +11401,13 @@ static size_t attn__keep(attn_sampler *s)
     attn__candidate *c = s->candidates;
     size_t n = s->n_vocab, kept = 0, most = n, i;
     double sum = 0, total = 0;
-    for (i = n / 2; i-- > 0;)
-        attn__sink(c, n, i);
+    attn__heapify(c, n, ATTN__LIKELIEST);
     if (d->top_k > 0 && (size_t)d->top_k < n)
         most = (size_t)d->top_k;
     if (d->top_p > 0 && d->top_p < 1) {
         if (most < n) { /* what top-k left is what top-p shares out */
             for (i = 0; i < most; i++)
-                total += attn__take(c, n - i).weight;
+                total += attn__take(c, n - i, ATTN__LIKELIEST).weight;
             for (i = 0; i < most && sum < d->top_p * total; i++)
                 sum += c[n - 1 - i].weight;
             kept = i;
@@ -11401,11 +11415,11 @@ static size_t attn__keep(attn_sampler *s)
             for (i = 0; i < n; i++)
                 total += s->weights[i];
             while (kept < n && sum < d->top_p * total)
-                sum += attn__take(c, n - kept++).weight;
+                sum += attn__take(c, n - kept++, ATTN__LIKELIEST).weight;
         }
     } else {
         while (kept < most && (most < n || d->min_p > 0)) {
-            const attn__candidate best = attn__take(c, n - kept);
+            const attn__candidate best = attn__take(c, n - kept, ATTN__LIKELIEST);
             if (kept > 0 && best.weight < d->min_p)
                 return kept;
             kept++;
@@ -11853,19 +11867,27 @@ static attn_status attn__layer_tensor(attn_ctx *ctx, const attn_model *model, si
 
 /* ---- losses and predictions ---- */
 
-/* The k largest of x [n], largest first; of equal ones the first. */
-static void attn__likeliest(const float *x, size_t n, attn_guess *top, size_t k)
+/* The k likeliest of logits x [n], likeliest first; of equal ones the first. They stand in a heap
+ * [k] with the least likely on top, where a likelier one replaces it: O(n log k). */
+static void attn__likeliest(const float *x, size_t n, attn__candidate *heap, size_t k)
 {
-    size_t i, at, count = 0;
-    for (i = 0; i < n; i++) {
-        if (count == k && !(x[i] > top[k - 1].logit))
-            continue;
-        at = count < k ? count++ : k - 1;
-        for (; at > 0 && x[i] > top[at - 1].logit; at--)
-            top[at] = top[at - 1];
-        top[at].token = (int32_t)i;
-        top[at].logit = x[i];
+    size_t i;
+    for (i = 0; i < n && k > 0; i++) {
+        attn__candidate c;
+        c.logit = x[i];
+        c.weight = 0;
+        c.id = (int32_t)i;
+        if (i < k)
+            heap[i] = c;
+        if (i + 1 == k)
+            attn__heapify(heap, k, ATTN__LEAST_LIKELY);
+        if (i >= k && attn__likelier(&c, &heap[0])) {
+            heap[0] = c;
+            attn__sink(heap, k, 0, ATTN__LEAST_LIKELY);
+        }
     }
+    for (i = k; i > 1; i--)
+        attn__take(heap, i, ATTN__LEAST_LIKELY);
 }
 
 /* How many of x [n] come before entry `target`. */
@@ -11877,9 +11899,11 @@ static size_t attn__rank(const float *x, size_t n, size_t target)
     return rank;
 }
 
-/* One row of logits; stats may be NULL. Gives 0 if the logits are no distribution. */
+/* Statistics of one row of logits: those of the target into `stats` (may be NULL), and the k
+ * likeliest tokens into `top` by means of `heap` [k]. Returns 0 if the logits hold a NaN or nothing
+ * finite. */
 static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, int32_t target,
-                       attn_token_stats *stats, attn_guess *top, size_t k)
+                       attn_token_stats *stats, attn_guess *top, size_t k, attn__candidate *heap)
 {
     float largest, log_sum = kernels->log_sum_exp(x, n, &largest), log_p;
     size_t i;
@@ -11891,9 +11915,10 @@ static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, i
         kernels->exp(&stats->probability, &log_p, 1);
         stats->rank = attn__rank(x, n, (size_t)target);
     }
-    if (k > 0)
-        attn__likeliest(x, n, top, k);
+    attn__likeliest(x, n, heap, k);
     for (i = 0; i < k; i++) {
+        top[i].token = heap[i].id;
+        top[i].logit = heap[i].logit;
         log_p = (top[i].logit - largest) - log_sum;
         kernels->exp(&top[i].probability, &log_p, 1);
     }
@@ -11918,6 +11943,7 @@ ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const 
     const attn_shape shape = attn__shape_of(&logits);
     attn_status status = ATTN_OK;
     float *buffers;
+    attn__candidate *heap;
     size_t t, n;
     if (attn__need_kernels(ctx, &kernels) || attn__need(ctx, "attn_logit_stats", "logits", &logits))
         return ctx->status;
@@ -11937,16 +11963,18 @@ ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const 
                               "attn_logit_stats: target %llu is %ld; expected an id below %llu",
                               ATTN__LLU(t), (long)targets[t], ATTN__LLU(n));
     buffers = attn__row_buffers(ctx, n);
-    if (!buffers)
-        return ctx->status;
+    heap = buffers ? (attn__candidate *)attn__alloc(ctx, k * sizeof *heap, "likely tokens") : NULL;
+    if (!heap)
+        status = ATTN_E_MEMORY;
     for (t = 0; t < logits.shape[0] && status == ATTN_OK; t++)
         if (!attn__judge(kernels, attn__row(&logits, &shape, t, n, buffers), n,
                          targets ? targets[t] : 0, stats ? stats + t : NULL,
-                         top ? top + t * k : NULL, k))
+                         top ? top + t * k : NULL, k, heap))
             status = attn__fail(ctx, ATTN_E_ARGUMENT,
                                 "attn_logit_stats: the logits of row %llu hold a NaN, or nothing "
                                 "finite",
                                 ATTN__LLU(t));
+    attn__free(heap);
     attn__free(buffers);
     return status;
 }
@@ -11960,6 +11988,7 @@ ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, cons
     int had_logits;
     attn_feed_item item;
     attn_status status = ATTN_OK;
+    attn__candidate *heap;
     float *logits;
     if (!session)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_text_stats: no session was given");
@@ -11972,8 +12001,11 @@ ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, cons
         attn__need_top(ctx, "attn_text_stats", top, k, n_vocab))
         return ctx->status;
     logits = (float *)attn__alloc(ctx, (at_once + 1) * n_vocab * sizeof(float), "rows of logits");
-    if (!logits)
+    heap = logits ? (attn__candidate *)attn__alloc(ctx, k * sizeof *heap, "likely tokens") : NULL;
+    if (!heap) {
+        attn__free(logits);
         return ATTN_E_MEMORY;
+    }
     before = session->length;
     had_logits = session->has_logits;
     memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
@@ -11987,7 +12019,8 @@ ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, cons
             const int has_next = i + 1 < n_tokens;
             if (!attn__judge(session->kernels, logits + (i - at) * n_vocab, n_vocab,
                              has_next ? attn__token_after(session, before, tokens, i) : 0,
-                             has_next && stats ? stats + i : NULL, top ? top + i * k : NULL, k))
+                             has_next && stats ? stats + i : NULL, top ? top + i * k : NULL, k,
+                             heap))
                 status = attn__fail(ctx, ATTN_E_ARGUMENT,
                                     "attn_text_stats: the logits at position %llu hold a NaN, or "
                                     "nothing finite",
@@ -11999,6 +12032,7 @@ ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, cons
         session->has_logits = had_logits;
         memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
     }
+    attn__free(heap);
     attn__free(logits);
     return status;
 }

@@ -717,7 +717,8 @@ plant("path->to_layer < path->from_layer + (end != ATTN__HOOK_MLP_IN))",
 # The sampler.
 within("attn.h", ONE_SET, "sampling")
 plant("a->logit == b->logit && a->id < b->id", "a->logit == b->logit && a->id > b->id")
-plant("if (child + 1 < n && attn__likelier", "if (child + 1 < n && !attn__likelier")
+plant("if (child + 1 < n && attn__above", "if (child + 1 < n && !attn__above")
+plant("attn__likelier(a, b) : attn__likelier(b, a)", "attn__likelier(a, b) : attn__likelier(a, b)")
 plant("size_t child = 2 * at + 1;", "size_t child = 2 * at + 2;")
 plant("most = (size_t)d->top_k;", "most = (size_t)d->top_k + 1;")
 plant("sum < d->top_p * total; i++)", "sum <= d->top_p * total; i++)")

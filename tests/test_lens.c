@@ -234,6 +234,29 @@ static void equal_logits(void)
     attn_ctx_free(&ctx);
 }
 
+/* All of a large vocabulary in order, which is quick only if the work per token grows slower than
+ * the vocabulary. Ascending logits are the worst case: every token displaces another. */
+static void every_token_in_order(void)
+{
+    const size_t n = 1 << 20;
+    attn_ctx ctx = alone();
+    float *x = (float *)pool_new(n * sizeof(float));
+    attn_guess *top = (attn_guess *)pool_new(n * sizeof(attn_guess));
+    const attn_tensor logits = attn_borrow(x, ATTN_F32, attn_shape2(1, n));
+    size_t i, k;
+    for (i = 0; i < n; i++)
+        x[i] = (float)(i / 2) * 1e-5f; /* pairs of equals */
+    for (k = n; k > 1000; k /= 3) {
+        OK(&ctx, attn_logit_stats(&ctx, logits, NULL, NULL, top, k));
+        for (i = 0; i < k; i++) /* the smaller of a pair comes first */
+            if (!CHECK(top[i].token == (int32_t)(n - 2 - i / 2 * 2 + i % 2) &&
+                       top[i].logit == x[top[i].token]))
+                break;
+    }
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
 /* A text that fails leaves the session as it was. */
 static void failing_statistics(void)
 {
@@ -1076,6 +1099,7 @@ void suite_lens(void)
         RUN(weights);
         RUN(text_statistics);
         RUN(equal_logits);
+        RUN(every_token_in_order);
         RUN(failing_statistics);
         RUN(head_statistics);
         RUN(bad_heads);
