@@ -372,11 +372,22 @@ ATTN_API attn_tensor attn_reshape(attn_tensor x, attn_shape shape);
 
 ATTN_API size_t attn_count(attn_tensor x); /* number of elements */
 ATTN_API int attn_is_dense(attn_tensor x); /* row-major without gaps */
-/* One element as a float, indices beyond ndim ignored; NaN if out of range. */
+/* One element of a tensor of 1, 2, 3 or 4 dimensions as a float. NaN if the tensor has another
+ * number of dimensions or an index is out of range. */
+ATTN_API float attn_get1(attn_tensor x, size_t i0);
+ATTN_API float attn_get2(attn_tensor x, size_t i0, size_t i1);
+ATTN_API float attn_get3(attn_tensor x, size_t i0, size_t i1, size_t i2);
+ATTN_API float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3);
+/* The same for any number of dimensions; indices beyond ndim are ignored. */
 ATTN_API float attn_get(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3);
 /* Copies x into a dense tensor of its own type, or into *out, converting f32, f16 and, one way,
  * I32 to either. */
 ATTN_API attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
+/* The parts one after another along `dim` (negative: from the end), as torch.cat: all have the same
+ * shape but for that dimension, and hold floats, or all I32. A new tensor has their type, f32 if
+ * f32 and f16 are mixed; an *out given by the caller converts as in attn_copy. */
+ATTN_API attn_status attn_concat(attn_ctx *ctx, attn_tensor *out, const attn_tensor *parts,
+                                 size_t n_parts, int dim);
 
 /* out = a + b, a - b, a * b, a / b by element. A dimension of 1 repeats to fit the other's, and
  * missing leading dimensions count as 1. In place works. */
@@ -474,7 +485,8 @@ ATTN_API attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                               const attn_block_weights *w, attn_gelu_kind kind);
 /* mid = x + multihead(layernorm1(x)), causal;  out = mid + mlp(layernorm2(mid)) */
 ATTN_API attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                const attn_block_weights *w, size_t n_head, float eps);
+                                const attn_block_weights *w, size_t n_head, float eps,
+                                attn_gelu_kind kind);
 /* logits [.., V] = x [.., C] · W_Eᵀ for a tied table [V, C]. (Untied: attn_linear.) */
 ATTN_API attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                   attn_tensor table);
@@ -512,9 +524,10 @@ ATTN_API float attn_rng_uniform(attn_rng *rng); /* in [0, 1), a multiple of 2^-2
 ATTN_API attn_status attn_full(attn_ctx *ctx, attn_tensor *out, attn_shape shape, float value);
 ATTN_API attn_status attn_rand(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng);
 ATTN_API attn_status attn_randn(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng);
-/* What nn.Linear(n_in, n_out) starts with, bit for bit: weight [n_out, n_in] and then bias [n_out],
- * uniform in +-1/sqrt(n_in). bias may be NULL for bias=False. Use it as
- * attn_linear(ctx, &y, x, attn_transpose(weight, 0, 1), bias). */
+/* The parameters that nn.Linear(n_in, n_out) starts with, bit for bit: weight and then bias
+ * [n_out], uniform in +-1/sqrt(n_in). bias may be NULL for bias=False. The weight is [n_in, n_out],
+ * as attn_linear takes it. PyTorch draws and stores it as [n_out, n_in]; a new one is stored so,
+ * too, and seen through a transposed view, which owns the memory. */
 ATTN_API attn_status attn_linear_init(attn_ctx *ctx, attn_tensor *weight, attn_tensor *bias,
                                       size_t n_in, size_t n_out, attn_rng *rng);
 /* Dropout, as in training: each element becomes 0 with probability p, else x / (1 - p). One word of
@@ -3742,14 +3755,13 @@ static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor 
                 float x[ATTN__SCALED];
                 size_t i;
                 for (i = 0; i < ATTN__SCALED; i++)
-                    x[i] = lane < n_lanes && k + i < n_in
-                               ? attn_get(*w, k + i, panel * 16 + lane, 0, 0)
-                               : 0;
+                    x[i] = lane < n_lanes && k + i < n_in ? attn_get2(*w, k + i, panel * 16 + lane)
+                                                          : 0;
                 attn__quantize_lane(dtype, line + attn__line_of(dtype, k), lane, x);
             }
         for (k = 0; k < n_in && !attn__is_quantized(dtype); k++)
             for (lane = 0; lane < n_lanes; lane++) {
-                const float value = attn_get(*w, k, panel * 16 + lane, 0, 0);
+                const float value = attn_get2(*w, k, panel * 16 + lane);
                 if (dtype == ATTN_F32)
                     ((float *)(void *)line)[k * 16 + lane] = value;
                 else
@@ -4160,17 +4172,34 @@ static float attn__load_element(const void *data, attn_dtype dtype, ptrdiff_t at
     }
 }
 
+/* One element, or NaN; indices beyond ndim are 0. */
+static float attn__get(const attn_tensor *x, int ndim, size_t i0, size_t i1, size_t i2, size_t i3)
+{
+    if (x->ndim != ndim || ndim == 0 || i0 >= x->shape[0] || i1 >= x->shape[1] ||
+        i2 >= x->shape[2] || i3 >= x->shape[3])
+        return NAN;
+    return attn__load_element(x->data, x->dtype, attn__offset(x, i0, i1, i2, i3));
+}
+
+ATTN__DEF float attn_get1(attn_tensor x, size_t i0)
+{
+    return attn__get(&x, 1, i0, 0, 0, 0);
+}
+ATTN__DEF float attn_get2(attn_tensor x, size_t i0, size_t i1)
+{
+    return attn__get(&x, 2, i0, i1, 0, 0);
+}
+ATTN__DEF float attn_get3(attn_tensor x, size_t i0, size_t i1, size_t i2)
+{
+    return attn__get(&x, 3, i0, i1, i2, 0);
+}
+ATTN__DEF float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3)
+{
+    return attn__get(&x, 4, i0, i1, i2, i3);
+}
 ATTN__DEF float attn_get(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3)
 {
-    if (x.ndim < 2)
-        i1 = 0;
-    if (x.ndim < 3)
-        i2 = 0;
-    if (x.ndim < 4)
-        i3 = 0;
-    if (x.ndim == 0 || i0 >= x.shape[0] || i1 >= x.shape[1] || i2 >= x.shape[2] || i3 >= x.shape[3])
-        return NAN;
-    return attn__load_element(x.data, x.dtype, attn__offset(&x, i0, i1, i2, i3));
+    return attn__get(&x, x.ndim, i0, x.ndim < 2 ? 0 : i1, x.ndim < 3 ? 0 : i2, x.ndim < 4 ? 0 : i3);
 }
 
 /* ---- checks that every operation makes ---- */
@@ -4304,24 +4333,38 @@ static const float *attn__row(const attn_tensor *x, const attn_shape *like, size
     return buffer;
 }
 
+/* Where a copy goes: makes *out a tensor of this type and shape if it is none, else checks that it
+ * has the shape and a type to which the numbers can be converted. */
+static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *out,
+                                   attn_dtype dtype, attn_shape shape)
+{
+    int i, same = 1;
+    if (out->error)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
+    if (out->ndim == 0)
+        return attn_zeros(ctx, out, dtype, shape);
+    if (attn__need_any(ctx, op, "out", out) != ATTN_OK)
+        return ctx->status;
+    for (i = 0; i < shape.ndim && same; i++)
+        same = out->ndim == shape.ndim && out->shape[i] == shape.dim[i];
+    if (!same)
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
+                          op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
+    if (out->dtype == ATTN_I32 && dtype != ATTN_I32)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: the result holds floats and out integers; expected out of ATTN_F32 "
+                          "or ATTN_F16",
+                          op);
+    return ATTN_OK;
+}
+
 ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn_shape shape = attn__shape_of(&x);
+    const attn_shape shape = attn__shape_of(&x);
     size_t row, i, n;
-    if (attn__need_any(ctx, "attn_copy", "x", &x) != ATTN_OK)
+    if (attn__need_any(ctx, "attn_copy", "x", &x) != ATTN_OK ||
+        attn__copy_into(ctx, "attn_copy", out, x.dtype, shape) != ATTN_OK)
         return ctx->status;
-    if (out->error)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_copy: out is no tensor: %s", out->error);
-    if ((out->ndim == 0 && attn_zeros(ctx, out, x.dtype, shape) != ATTN_OK) ||
-        attn__need_any(ctx, "attn_copy", "out", out) != ATTN_OK)
-        return ctx->status;
-    for (i = 0; i < 4; i++)
-        if (out->ndim != x.ndim || out->shape[i] != x.shape[i])
-            return attn__fail(ctx, ATTN_E_SHAPE, "attn_copy: x has shape %s, but out has shape %s",
-                              attn__show(shape).text, attn__show(attn__shape_of(out)).text);
-    if (out->dtype == ATTN_I32 && x.dtype != ATTN_I32)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_copy: x holds floats and out integers; only the other way works");
     if (attn_count(x) == 0)
         return ATTN_OK;
     n = attn__row_length(&x);
@@ -4342,6 +4385,72 @@ ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
                     ((uint16_t *)out->data)[target] = attn_f16_from_f32(value);
             }
         }
+    }
+    return ATTN_OK;
+}
+
+/* Checks that part i fits behind the first ones; adds its size along `dim` to *shape, and makes
+ * *dtype f32 if types of floats are mixed. */
+static attn_status attn__join_shape(attn_ctx *ctx, const attn_tensor *parts, size_t i, int dim,
+                                    attn_shape *shape, attn_dtype *dtype)
+{
+    const attn_tensor *x = &parts[i];
+    int d, same = x->ndim == parts->ndim;
+    for (d = 0; d < parts->ndim && same; d++)
+        same = d == dim || x->shape[d] == parts->shape[d];
+    if (!same || x->shape[dim] > SIZE_MAX - shape->dim[dim])
+        return attn__fail(
+            ctx, ATTN_E_SHAPE,
+            "attn_concat: part 0 has shape %s and part %llu %s; expected the same but "
+            "along dimension %d",
+            attn__show(attn__shape_of(parts)).text, ATTN__LLU(i),
+            attn__show(attn__shape_of(x)).text, dim);
+    if ((x->dtype == ATTN_I32) != (parts->dtype == ATTN_I32))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_concat: part 0 holds %s and part %llu %s; attn_copy converts "
+                          "integers to floats",
+                          parts->dtype == ATTN_I32 ? "integers" : "floats", ATTN__LLU(i),
+                          x->dtype == ATTN_I32 ? "integers" : "floats");
+    shape->dim[dim] += x->shape[dim];
+    if (x->dtype != *dtype)
+        *dtype = ATTN_F32;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_concat(attn_ctx *ctx, attn_tensor *out, const attn_tensor *parts,
+                                  size_t n_parts, int dim)
+{
+    char name[32];
+    attn_shape shape;
+    attn_dtype dtype;
+    size_t i, at = 0;
+    int d;
+    if (!out || !parts || n_parts == 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_concat: no %s",
+                          out ? "tensors were given" : "room for the result was given");
+    for (i = 0; i < n_parts; i++) {
+        snprintf(name, sizeof name, "part %llu", ATTN__LLU(i));
+        if (attn__need_any(ctx, "attn_concat", name, &parts[i]) != ATTN_OK)
+            return ctx->status;
+    }
+    d = attn__dim(parts, dim);
+    shape = attn__shape_of(parts);
+    dtype = parts->dtype;
+    if (d < 0)
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "attn_concat: dimension %d; the parts have shape %s, so expected %d to %d", dim,
+            attn__show(shape).text, -shape.ndim, shape.ndim - 1);
+    shape.dim[d] = 0;
+    for (i = 0; i < n_parts; i++)
+        if (attn__join_shape(ctx, parts, i, d, &shape, &dtype) != ATTN_OK)
+            return ctx->status;
+    if (attn__copy_into(ctx, "attn_concat", out, dtype, shape) != ATTN_OK)
+        return ctx->status;
+    for (i = 0; i < n_parts; at += parts[i++].shape[d]) {
+        attn_tensor place = attn_slice(*out, d, at, parts[i].shape[d]);
+        if (attn_copy(ctx, &place, parts[i]) != ATTN_OK) /* cover: both were checked */
+            return ctx->status;
     }
     return ATTN_OK;
 }
@@ -4721,24 +4830,24 @@ ATTN__DEF attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_t
 
 /* Memory for one call: on the stack if it is little, else from the context. */
 typedef struct attn__scratch {
-    float small[1024];
-    float *large;
+    float on_stack[1024];
+    float *allocated;
 } attn__scratch;
 
 /* n floats that hold anything; NULL after a failure. attn__scratch_free gives them back. */
 static float *attn__scratch_new(attn_ctx *ctx, attn__scratch *scratch, size_t n, const char *what)
 {
-    scratch->large = NULL;
-    if (n <= sizeof scratch->small / sizeof(float))
-        return scratch->small;
-    scratch->large = (float *)attn__alloc(
+    scratch->allocated = NULL;
+    if (n <= sizeof scratch->on_stack / sizeof(float))
+        return scratch->on_stack;
+    scratch->allocated = (float *)attn__alloc(
         ctx, n < SIZE_MAX / sizeof(float) ? n * sizeof(float) : SIZE_MAX, what);
-    return scratch->large;
+    return scratch->allocated;
 }
 
 static void attn__scratch_free(attn__scratch *scratch)
 {
-    attn__free(scratch->large);
+    attn__free(scratch->allocated);
 }
 
 /* Offset of matrix i of the leading dimensions of x. */
@@ -4971,7 +5080,7 @@ static void attn__pack_body(attn__worker *me, void *arg)
     attn__share(me, (p->w->shape[1] + 15) / 16, &first, &last);
     for (k = 0; k < p->w->shape[0] && attn__is_quantized(p->dtype); k++)
         for (j = first * 16; j < last * 16 && j < p->w->shape[1]; j++)
-            if (!(fabsf(attn_get(*p->w, k, j, 0, 0)) < 65520.0f)) /* 65504 when rounded to f16 */
+            if (!(fabsf(attn_get2(*p->w, k, j)) < 65520.0f)) /* 65504 when rounded to f16 */
                 p->beyond[me->id] = 1;
     if (!p->beyond[me->id])
         attn__pack_panels(p->panels, p->dtype, p->w, first, last);
@@ -5361,7 +5470,8 @@ ATTN__DEF attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
 }
 
 ATTN__DEF attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                 const attn_block_weights *w, size_t n_head, float eps)
+                                 const attn_block_weights *w, size_t n_head, float eps,
+                                 attn_gelu_kind kind)
 {
     attn_tensor normed, mid;
     attn_attention_desc causal;
@@ -5374,7 +5484,7 @@ ATTN__DEF attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
         (status = attn_multihead(ctx, &mid, normed, normed, w, n_head, &causal)) == ATTN_OK &&
         (status = attn_add(ctx, &mid, x, mid)) == ATTN_OK &&
         (status = attn_layernorm(ctx, &normed, mid, w->ln2_w, w->ln2_b, eps)) == ATTN_OK &&
-        (status = attn_mlp(ctx, &normed, normed, w, ATTN_GELU_TANH)) == ATTN_OK)
+        (status = attn_mlp(ctx, &normed, normed, w, kind)) == ATTN_OK)
         status = attn_add(ctx, out, mid, normed);
     attn_tensor_free(ctx, &normed);
     attn_tensor_free(ctx, &mid);
@@ -5463,13 +5573,22 @@ ATTN__DEF attn_status attn_linear_init(attn_ctx *ctx, attn_tensor *weight, attn_
     const char *op = "attn_linear_init";
     const float bound = n_in ? (float)(1 / sqrt((double)n_in)) : 0;
     const int is_new = weight->ndim == 0;
-    attn_status status =
-        attn__uniform(ctx, op, weight, attn_shape2(n_out, n_in), -bound, 2 * bound, rng);
-    if (status != ATTN_OK || !bias)
-        return status;
-    status = attn__uniform(ctx, op, bias, attn_shape1(n_out), -bound, 2 * bound, rng);
-    if (status != ATTN_OK && is_new)
-        attn_tensor_free(ctx, weight);
+    attn_tensor stored; /* [n_out, n_in], the order of the draws */
+    attn_status status;
+    if (!is_new && (weight->ndim != 2 || weight->shape[0] != n_in || weight->shape[1] != n_out))
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: weight has shape %s; expected [%llu, %llu]", op,
+                          attn__show(attn__shape_of(weight)).text, ATTN__LLU(n_in),
+                          ATTN__LLU(n_out));
+    stored = attn_transpose(*weight, 0, 1);
+    status = attn__uniform(ctx, op, &stored, attn_shape2(n_out, n_in), -bound, 2 * bound, rng);
+    if (status == ATTN_OK && bias)
+        status = attn__uniform(ctx, op, bias, attn_shape1(n_out), -bound, 2 * bound, rng);
+    if (status != ATTN_OK && is_new) {
+        attn_tensor_free(ctx, &stored);
+    } else if (is_new) {
+        *weight = attn_transpose(stored, 0, 1);
+        weight->owned = stored.owned;
+    }
     return status;
 }
 
@@ -9427,8 +9546,8 @@ static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__hook *hook)
         for (k = 0; k < width; k++) {
             double sum = 0;
             for (row = 0; row < n; row++)
-                sum += value->ndim == 3 ? attn_get(*value, row, head, k, 0)
-                                        : attn_get(*value, row, k, 0, 0);
+                sum +=
+                    value->ndim == 3 ? attn_get3(*value, row, head, k) : attn_get2(*value, row, k);
             hook->mean[head * width + k] = (float)(sum / (double)n);
         }
     *value = attn_borrow(hook->mean, ATTN_F32,
@@ -10731,7 +10850,7 @@ ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_
     for (t = 0; t < value.shape[0]; t++)
         for (head = 0; head < c->n_head; head++)
             for (j = 0; j < c->d_head; j++) {
-                const float x = attn_get(value, t, head, j, 0);
+                const float x = attn_get3(value, t, head, j);
                 void *to = attn__cached(session, part, layer * c->n_head + head, first + t, j);
                 if (session->cache == ATTN_F32)
                     *(float *)to = x;
@@ -12164,8 +12283,8 @@ ATTN__DEF attn_status attn_head_score(attn_ctx *ctx, attn_tensor *out, attn_tens
         double sum = 0, total = 0;
         for (i = 0; i < pattern.shape[1]; i++)
             for (j = 0; j < pattern.shape[2]; j++) {
-                const double p = (double)attn_get(pattern, head, i, j, 0);
-                sum = fma(p, (double)attn_get(keys, i, j, 0, 0), sum);
+                const double p = (double)attn_get3(pattern, head, i, j);
+                sum = fma(p, (double)attn_get2(keys, i, j), sum);
                 total += p;
             }
         ((float *)result.dense.data)[head] = (float)(sum / total);
@@ -12587,7 +12706,7 @@ ATTN__DEF attn_status attn_attribute(attn_ctx *ctx, attn_tensor *out, const attn
         const float *direction =
             (const float *)gained.data + (gained.shape[0] == 1 ? 0 : row % n) * width;
         kernels->normalize(buffers, x, kernels->sum(x, width) / (float)width,
-                           attn_get(scale, row % n, 0, 0, 0), width);
+                           attn_get2(scale, row % n, 0), width);
         kernels->binary(ATTN__MUL, buffers, buffers, direction, width);
         ((float *)result.dense.data)[row] = kernels->sum(buffers, width);
     }
@@ -12729,7 +12848,7 @@ static attn_status attn__normalize_final(attn_ctx *ctx, attn_tensor *out, const 
     for (i = 0; i < attn__n_rows(&x) && n > 0; i++, row += width) {
         const float *from = attn__row(&x, &shape, i, width, row);
         kernels->normalize(row, from, kernels->sum(from, width) / (float)width,
-                           attn_get(scale, i % n, 0, 0, 0), width);
+                           attn_get2(scale, i % n, 0), width);
         kernels->affine(row, row, model->ln_f_w, model->ln_f_b, width);
     }
     return ATTN_OK;
@@ -13103,8 +13222,8 @@ static attn_status attn__compose(attn_ctx *ctx, float *scores, size_t stride,
         float *row = scores + i * stride;
         attn__frobenius(row, (const float *)whole.data + i * n_head * d * d, n_head, d * d);
         for (j = 0; j < n_head; j++) {
-            const float norms = attn_get(earlier->norm_written, i, 0, 0, 0) *
-                                attn_get(later->norm_read, j, 0, 0, 0);
+            const float norms =
+                attn_get1(earlier->norm_written, i) * attn_get1(later->norm_read, j);
             row[j] = norms > 0 ? row[j] / norms : 0;
         }
     }

@@ -295,8 +295,8 @@ plant("x.ndim < 1 || x.ndim > 4)", "x.ndim < 1)")
 plant("            *at = '?';", "            (void)0;", "corners")
 plant("at[1] < 0xa0)\n            at[0]", "at[1] < 0x9b)\n            at[0]", "corners")
 plant("(x->ndim > 0 && (unsigned)x->dtype > ATTN_I32)", "0")
-plant("if (!(fabsf(attn_get(*p->w, k, j, 0, 0)) < 65520.0f))",
-      "if (!(fabsf(attn_get(*p->w, k, j, 0, 0)) < 1e30f))")
+plant("if (!(fabsf(attn_get2(*p->w, k, j)) < 65520.0f))",
+      "if (!(fabsf(attn_get2(*p->w, k, j)) < 1e30f))")
 plant("value = (float)fraction * (1.0f / 16777216.0f);", "value = (float)fraction * (1.0f / 8388608.0f);")
 plant("(fraction ? 0x400000u : 0);", "0;")
 plant("if (bits >= 0x477ff000u)", "if (bits > 0x477ff000u)",

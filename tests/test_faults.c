@@ -119,6 +119,7 @@ typedef struct scratch {
 #define EACH_FUNCTION(DO)                                                                          \
     DO(attn_zeros, (ctx, &s->out, ATTN_F32, attn_shape2(3, 4)))                                    \
     DO(attn_copy, (ctx, &s->out, x4))                                                              \
+    DO(attn_concat, (ctx, &s->out, &x4, 1, 0))                                                     \
     DO(attn_add, (ctx, &s->out, x4, vec))                                                          \
     DO(attn_sub, (ctx, &s->out, x4, vec))                                                          \
     DO(attn_mul, (ctx, &s->out, x4, vec))                                                          \
@@ -141,7 +142,7 @@ typedef struct scratch {
     DO(attn_attention, (ctx, &s->out, qkv, qkv, qkv, NULL))                                        \
     DO(attn_multihead, (ctx, &s->out, x3, x3, &block, 2, NULL))                                    \
     DO(attn_mlp, (ctx, &s->out, x3, &block, ATTN_GELU_TANH))                                       \
-    DO(attn_block, (ctx, &s->out, x3, &block, 2, 1e-5f))                                           \
+    DO(attn_block, (ctx, &s->out, x3, &block, 2, 1e-5f, ATTN_GELU_TANH))                           \
     DO(attn_unembed, (ctx, &s->out, x3, sq))                                                       \
     DO(attn_panels_write, (ctx, panels, ATTN_Q4, sq))                                              \
     DO(attn_full, (ctx, &s->out, attn_shape1(7), 2))                                               \
