@@ -283,7 +283,8 @@ typedef enum attn_isa_kind {
  * and pass it to every call. It is small and belongs to one thread; make as many as you want. */
 typedef struct attn_ctx {
     void *(*alloc)(size_t size, void *user); /* NULL: malloc */
-    void (*free)(void *block, void *user);   /* NULL: free */
+    void (*free)(void *block, void *user);   /* NULL: free; with an alloc of yours: nothing is
+                                                freed, as an arena wants it */
     void *user;                              /* handed to both */
     int n_threads;                           /* 0: as many as OpenMP offers; 256 at most */
     attn_isa_kind isa;
@@ -511,7 +512,9 @@ typedef struct attn_rng {
     int has_normal; /* attn_randn's short form makes two numbers at a time; */
     double normal;  /* this one is still to be given out */
 } attn_rng;
-ATTN_API void attn_rng_seed(attn_rng *rng, uint64_t seed); /* the low 32 bits are used */
+/* Seeds below 2^32 give PyTorch's numbers. PyTorch ignores higher bits; here they count, and such a
+ * seed gives the words of Python's random.seed(seed). */
+ATTN_API void attn_rng_seed(attn_rng *rng, uint64_t seed);
 ATTN_API uint32_t attn_rng_u32(attn_rng *rng);
 ATTN_API float attn_rng_uniform(attn_rng *rng); /* in [0, 1), a multiple of 2^-24: torch.rand */
 
@@ -603,8 +606,9 @@ ATTN_API attn_status attn_model_tensor_info(attn_ctx *ctx, const attn_model *mod
  *   embed.W_E [V, C]    pos_embed.W_pos [n_ctx, C]    unembed.W_U [C, V], b_U [V] (zeros)
  *   blocks.i.attn.W_Q, W_K, W_V [H, C, d]    b_Q, b_K, b_V [H, d]    W_O [H, d, C]    b_O [C]
  *   blocks.i.mlp.W_in [C, F], b_in [F], W_out [F, C], b_out [C]    every ln's w, b [C]
- * unembed.W_U is there whether tied or not. And as the file keeps them: blocks.i.attn.W_QKV
- * [C, 3C], b_QKV [3C]. ATTN_E_NAME for any other name. */
+ * unembed.W_U is there whether tied or not. unembed.b_U is zero in every model, a rewritten one
+ * too, because a bias of logits stays in ln_final.b (attn_attribute_bias gives its share). And as
+ * the file keeps them: blocks.i.attn.W_QKV [C, 3C], b_QKV [3C]. ATTN_E_NAME for any other name. */
 ATTN_API attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, const char *name,
                                        attn_tensor *out);
 
@@ -692,7 +696,7 @@ typedef struct attn_sampler_desc {
     float repeat_penalty; /* logits of tokens seen before: divided by it if positive, else
                              multiplied (Keskar et al. 2019); 0 or 1: none */
     size_t repeat_last;   /* how many of the last tokens count as seen; 0: all of them */
-    uint64_t seed;
+    uint64_t seed;        /* all 64 bits count, see attn_rng_seed */
 } attn_sampler_desc;
 
 typedef struct attn_sampler attn_sampler;
@@ -700,7 +704,7 @@ ATTN_API attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, siz
                                       const attn_sampler_desc *desc);
 ATTN_API void attn_sampler_free(attn_sampler *sampler);
 /* Picks from logits [n_vocab]; `seen` are the n_seen tokens so far, for the repetition penalty.
- * NaN logits are an error. Allocates nothing. */
+ * Logits with a NaN, or all -inf, are an error. Allocates nothing. */
 ATTN_API attn_status attn_sample(attn_ctx *ctx, attn_sampler *sampler, const float *logits,
                                  const int32_t *seen, size_t n_seen, int32_t *token);
 
@@ -758,6 +762,15 @@ ATTN_API attn_status attn_encode(attn_ctx *ctx, const attn_tokenizer *tokenizer,
 /* Ids to bytes, likewise. No zero is added at the end. */
 ATTN_API attn_status attn_decode(attn_ctx *ctx, const attn_tokenizer *tokenizer, const int32_t *ids,
                                  size_t n_ids, char *text, size_t capacity, size_t *size);
+/* Text to a tensor of ids, I32 [T]. Special tokens in the text count as their letters, as in
+ * attn_encode with allow_special 0. An empty text gives an empty tensor. */
+ATTN_API attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
+                                    const char *text);
+/* The id of a text that is one token, encoded likewise. If it is several, or none, the call fails
+ * with ATTN_E_TOKEN and a message that lists them; *id is -1 after a failure. Most words have one
+ * token with the space before them and others without: " word" and "word" differ. */
+ATTN_API attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model *model,
+                                   const char *text);
 
 /* Whole characters out of a stream of pieces: keeps what does not end a UTF-8 character yet. */
 typedef struct attn_utf8 {
@@ -1093,20 +1106,15 @@ ATTN_API attn_status attn_attribute_neurons(attn_ctx *ctx, attn_tensor *out,
 ATTN_API attn_status attn_attribute_bias(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                          attn_tensor directions);
 
-/* ---- the logit lens: nostalgebraist 2020 ----
- *
- * out [.., T, V], or [.., T, n] for n chosen tokens (NULL: all of V), of any residual stream
- * [.., T, C]: what the model would say if it ended there. There are two ways to normalize: */
-
-/* The final LayerNorm computed anew, as if this stream were the final one. For the final stream:
- * the bits of the model's own logits. */
-ATTN_API attn_status attn_logit_lens_fresh(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                           attn_tensor resid, const int32_t *tokens, size_t n);
-/* The scale [T, 1] that the final LayerNorm had in the real run (ln_final.hook_scale): the
- * difference of two streams' logits then is what attn_attribute gives their difference. */
-ATTN_API attn_status attn_logit_lens_saved(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                           attn_tensor resid, attn_tensor scale,
-                                           const int32_t *tokens, size_t n);
+/* The logit lens (nostalgebraist 2020): out [.., T, V], or [.., T, n] for n chosen tokens (NULL:
+ * all of V), are the logits of a model that ended at the residual stream [.., T, C]. There are two
+ * ways to normalize the stream: scale zeroed  The final LayerNorm takes the stream's own scale, as
+ * if it were the final stream. For the final stream that gives the bits of the model's logits.
+ *   scale [T, 1]  It takes the scale that it had in the real run (ln_final.hook_scale). The logits
+ *                 of two streams then differ by what attn_attribute gives their difference. */
+ATTN_API attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                     attn_tensor resid, attn_tensor scale, const int32_t *tokens,
+                                     size_t n);
 
 /* ---- circuits: Elhage et al. 2021 ----
  *
@@ -1145,7 +1153,8 @@ ATTN_API attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
 enum {
     /* Every LayerNorm's gain and bias go into the weights that read from it, which then are centred
      * over what they read (its mean is zero): w becomes 1, b 0. The final one keeps a bias, b / w,
-     * because a file has no b_U for it; where w is 0, both stay. */
+     * because a file has no b_U for it: TransformerLens's b_U is that ln_final.b · W_U, and
+     * unembed.b_U stays zero. Where w is 0, both stay. */
     ATTN_FOLD_LAYERNORM = 1,
     /* What writes to the residual stream no longer writes a mean over C, which no LayerNorm would
      * see: W_E, W_pos, W_O, b_O, W_out, b_out. */
@@ -4235,6 +4244,20 @@ static attn_status attn__need(attn_ctx *ctx, const char *op, const char *name, c
     return ATTN_OK;
 }
 
+/* Ids must be rows of a vocabulary (or a table) of n_vocab; `name` is the noun for one of them. */
+static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *name,
+                                  const int32_t *ids, ptrdiff_t step, size_t n, size_t n_vocab)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const int32_t id = ids[(ptrdiff_t)i * step];
+        if (id < 0 || (size_t)id >= n_vocab)
+            return attn__fail(ctx, ATTN_E_TOKEN, "%s: %s %llu is %ld; expected an id below %llu",
+                              op, name, ATTN__LLU(i), (long)id, ATTN__LLU(n_vocab));
+    }
+    return ATTN_OK;
+}
+
 /* Where an operation writes: *out itself if it is, or is made to be, f32 with dense rows; else a
  * dense stand-in that attn__finish copies into *out. */
 typedef struct attn__result {
@@ -4804,13 +4827,9 @@ ATTN__DEF attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_t
             attn__show(shape).text, attn__show(attn__shape_of(&targets)).text);
     n_rows = logits.shape[0];
     n = logits.shape[1];
-    for (t = 0; t < n_rows; t++) {
-        const int32_t id = ((const int32_t *)targets.data)[(ptrdiff_t)t * targets.stride[0]];
-        if (id < 0 || (size_t)id >= n)
-            return attn__fail(ctx, ATTN_E_TOKEN,
-                              "attn_cross_entropy: target %llu is %ld; expected an id below %llu",
-                              ATTN__LLU(t), (long)id, ATTN__LLU(n));
-    }
+    if (attn__need_ids(ctx, "attn_cross_entropy", "target", (const int32_t *)targets.data,
+                       targets.stride[0], n_rows, n) != ATTN_OK)
+        return ctx->status;
     if (attn__begin(ctx, "attn_cross_entropy", nll, attn_shape1(n_rows), &result) != ATTN_OK)
         return ctx->status;
     buffers = attn__row_buffers(ctx, n);
@@ -5137,19 +5156,15 @@ ATTN__DEF attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tenso
     if (attn__begin(ctx, "attn_embedding", out, shape, &result) != ATTN_OK)
         return ctx->status;
     status = attn_copy(ctx, &dense_ids, ids);
+    if (status == ATTN_OK)
+        status = attn__need_ids(ctx, "attn_embedding", "id", (const int32_t *)dense_ids.data, 1,
+                                n_ids, table.shape[0]);
     for (i = 0; i < n_ids && status == ATTN_OK; i++) {
-        const int32_t id = ((const int32_t *)dense_ids.data)[i];
+        const size_t id = (size_t)((const int32_t *)dense_ids.data)[i];
         float *to = (float *)result.dense.data + i * n;
-        if (id < 0 || (size_t)id >= table.shape[0]) {
-            status = attn__fail(
-                ctx, ATTN_E_TOKEN,
-                "attn_embedding: id %llu is %ld; expected an id below %llu, the table's rows",
-                ATTN__LLU(i), (long)id, ATTN__LLU(table.shape[0]));
-        } else {
-            const float *row = attn__row(&table, &table_shape, (size_t)id, n, to);
-            if (row != to)
-                memcpy(to, row, n * sizeof(float));
-        }
+        const float *row = attn__row(&table, &table_shape, id, n, to);
+        if (row != to)
+            memcpy(to, row, n * sizeof(float));
     }
     attn_tensor_free(ctx, &dense_ids);
     return attn__finish(ctx, out, &result, status);
@@ -5493,13 +5508,41 @@ ATTN__DEF attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
 
 /* ---- random numbers ---- */
 
+/* Matsumoto and Nishimura's init_genrand. */
+static void attn__rng_fill(uint32_t *state, uint32_t seed)
+{
+    uint32_t i;
+    for (i = 0; i < 624; i++) {
+        state[i] = seed;
+        seed = 1812433253u * (seed ^ (seed >> 30)) + i + 1;
+    }
+}
+
+/* Their init_by_array, for the two words of a seed. */
+static void attn__rng_mix(uint32_t *state, uint64_t seed)
+{
+    uint32_t i = 1, k;
+    attn__rng_fill(state, 19650218u);
+    for (k = 0; k < 624 + 623; k++) {
+        const uint32_t before = state[i - 1] ^ (state[i - 1] >> 30);
+        if (k < 624)
+            state[i] = (state[i] ^ (before * 1664525u)) + (uint32_t)(seed >> (k % 2 * 32)) + k % 2;
+        else
+            state[i] = (state[i] ^ (before * 1566083941u)) - i;
+        if (++i == 624) {
+            state[0] = state[623];
+            i = 1;
+        }
+    }
+    state[0] = 0x80000000u;
+}
+
 ATTN__DEF void attn_rng_seed(attn_rng *rng, uint64_t seed)
 {
-    uint32_t i, s = (uint32_t)seed;
-    for (i = 0; i < 624; i++) {
-        rng->state[i] = s;
-        s = 1812433253u * (s ^ (s >> 30)) + i + 1;
-    }
+    if (seed >> 32)
+        attn__rng_mix(rng->state, seed);
+    else
+        attn__rng_fill(rng->state, (uint32_t)seed);
     rng->next = 624;
     rng->has_normal = 0;
 }
@@ -7075,6 +7118,107 @@ ATTN__DEF attn_status attn_decode(attn_ctx *ctx, const attn_tokenizer *tokenizer
         return attn__fail(ctx, ATTN_E_SPACE, "attn_decode: %llu bytes, but room for only %llu",
                           ATTN__LLU(total), ATTN__LLU(capacity));
     return ATTN_OK;
+}
+
+/* --- words for a model --- */
+
+/* The ids of a text, behind a space if `spaced` is 1; the caller frees them. NULL after a failure.
+ */
+static int32_t *attn__ids_of(attn_ctx *ctx, const char *op, const attn_model *model,
+                             const char *text, size_t spaced, size_t *n_ids)
+{
+    const size_t size = text ? strlen(text) + spaced : 0;
+    int32_t *ids;
+    char *bytes;
+    if (!model || !text) {
+        attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no %s was given", op, model ? "text" : "model");
+        return NULL;
+    }
+    if (!attn_model_tokenizer(model)) {
+        attn__fail(ctx, ATTN_E_TOKENIZER, "%s: the model has no tokenizer; use token ids", op);
+        return NULL;
+    }
+    /* A text has at most as many tokens as bytes. The bytes stand behind the ids. */
+    ids = (int32_t *)attn__alloc(ctx, size < SIZE_MAX / 8 ? size * (sizeof *ids + 1) + 1 : SIZE_MAX,
+                                 "a text's tokens");
+    if (!ids)
+        return NULL;
+    bytes = (char *)(ids + size);
+    bytes[0] = ' ';
+    memcpy(bytes + spaced, text, size - spaced);
+    if (attn_encode(ctx, attn_model_tokenizer(model), bytes, size, 0, ids, size, n_ids)) {
+        attn__free(ids);
+        return NULL;
+    }
+    return ids;
+}
+
+ATTN__DEF attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
+                                     const char *text)
+{
+    size_t n = 0;
+    attn_status status;
+    int32_t *found;
+    if (!ids)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_token_ids: no room for the ids was given");
+    found = attn__ids_of(ctx, "attn_token_ids", model, text, 0, &n);
+    if (!found)
+        return ctx->status;
+    status = attn__copy_into(ctx, "attn_token_ids", ids, ATTN_I32, attn_shape1(n));
+    if (status == ATTN_OK)
+        status = attn_copy(ctx, ids, attn_borrow(found, ATTN_I32, attn_shape1(n)));
+    attn__free(found);
+    return status;
+}
+
+/* Lists tokens as `12 " wor", 7 "d"`, as many as there is room for. */
+static void attn__list_tokens(char *list, size_t room, const attn_model *model, const int32_t *ids,
+                              size_t n_ids)
+{
+    size_t i, at = 0, size;
+    list[0] = 0;
+    for (i = 0; i < n_ids && at < room; i++) {
+        const char *bytes = attn_token_bytes(attn_model_tokenizer(model), ids[i], &size);
+        const int shown = size < 20 ? (int)size : 20;
+        if (room - at < (size_t)shown + 24) {
+            snprintf(list + at, room - at, ", ...");
+            return;
+        }
+        at += (size_t)snprintf(list + at, room - at, "%s%ld \"%.*s%s\"", i > 0 ? ", " : "",
+                               (long)ids[i], shown, bytes, size > 20 ? "..." : "");
+    }
+}
+
+ATTN__DEF attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model *model,
+                                    const char *text)
+{
+    static const char op[] = "attn_token_id";
+    size_t n = 0, n_spaced = 0;
+    int32_t *ids, *spaced;
+    char list[128], hint[64];
+    if (!id)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no room for the id was given", op);
+    *id = -1;
+    ids = attn__ids_of(ctx, op, model, text, 0, &n);
+    if (ids && n == 1) {
+        *id = ids[0];
+        attn__free(ids);
+        return ATTN_OK;
+    }
+    spaced = ids ? attn__ids_of(ctx, op, model, text, 1, &n_spaced) : NULL;
+    if (spaced && n == 0) {
+        attn__fail(ctx, ATTN_E_TOKEN, "%s: the text is empty; expected one token", op);
+    } else if (spaced) {
+        hint[0] = 0;
+        if (n_spaced == 1)
+            snprintf(hint, sizeof hint, "; with a leading space it is one: %ld", (long)spaced[0]);
+        attn__list_tokens(list, sizeof list, model, ids, n);
+        attn__fail(ctx, ATTN_E_TOKEN, "%s: \"%.30s%s\" is %llu tokens (%s)%s", op, text,
+                   strlen(text) > 30 ? "..." : "", ATTN__LLU(n), list, hint);
+    }
+    attn__free(ids);
+    attn__free(spaced);
+    return ctx->status;
 }
 
 /* >>format ======================================================================================
@@ -11571,6 +11715,15 @@ static size_t attn__largest_at(const attn__kernels *kernels, const float *x, siz
     return i;
 }
 
+/* Some token must be possible. */
+static attn_status attn__need_possible(attn_ctx *ctx, float largest)
+{
+    return largest > -INFINITY ? ATTN_OK
+                               : attn__fail(ctx, ATTN_E_ARGUMENT,
+                                            "attn_sample: all logits are -inf, so no token can be "
+                                            "picked; expected at least one that is larger");
+}
+
 ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_sampler *s, const float *logits,
                                   const int32_t *seen, size_t n_seen, int32_t *token)
 {
@@ -11588,6 +11741,8 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_sampler *s, const float *l
     if (logits[best] != logits[best])
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sample: the logit of token %llu is NaN",
                           ATTN__LLU(best));
+    if (attn__need_possible(ctx, logits[best]) != ATTN_OK)
+        return ctx->status;
     *token = (int32_t)best;
     if (d->temperature == 0 && (d->repeat_penalty == 0 || d->repeat_penalty == 1))
         return ATTN_OK;
@@ -11599,10 +11754,12 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_sampler *s, const float *l
             s->logits[seen[i]] = x > 0 ? x / d->repeat_penalty : x * d->repeat_penalty;
         }
     best = attn__largest_at(s->kernels, s->logits, s->n_vocab);
+    if (attn__need_possible(ctx, s->logits[best]) != ATTN_OK)
+        return ctx->status;
     *token = (int32_t)best;
     if (d->temperature == 0)
         return ATTN_OK;
-    if (s->logits[best] == -INFINITY || s->logits[best] == INFINITY)
+    if (s->logits[best] == INFINITY)
         return ATTN_OK; /* nothing to weigh against each other */
 
     for (i = 0; i < s->n_vocab; i++)
@@ -11954,15 +12111,9 @@ static attn_status attn__need_layer(attn_ctx *ctx, const char *op, const attn_mo
 static attn_status attn__need_tokens(attn_ctx *ctx, const char *op, const attn_model *model,
                                      const int32_t *tokens, size_t n)
 {
-    size_t i;
     if (!tokens || n == 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no tokens were given", op);
-    for (i = 0; i < n; i++)
-        if (tokens[i] < 0 || (uint32_t)tokens[i] >= model->config.n_vocab)
-            return attn__fail(
-                ctx, ATTN_E_TOKEN, "%s: token %llu has id %ld; the vocabulary is 0 to %lu", op,
-                ATTN__LLU(i), (long)tokens[i], (unsigned long)model->config.n_vocab - 1);
-    return ATTN_OK;
+    return attn__need_ids(ctx, op, "token", tokens, 1, n, model->config.n_vocab);
 }
 
 /* A vector of the model as a tensor, to be read only. */
@@ -12076,11 +12227,9 @@ ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const 
                           stats ? "target" : "room for the targets' statistics");
     if (attn__need_top(ctx, "attn_logit_stats", top, k, n) != ATTN_OK)
         return ctx->status;
-    for (t = 0; targets && t < logits.shape[0]; t++)
-        if (targets[t] < 0 || (size_t)targets[t] >= n)
-            return attn__fail(ctx, ATTN_E_TOKEN,
-                              "attn_logit_stats: target %llu is %ld; expected an id below %llu",
-                              ATTN__LLU(t), (long)targets[t], ATTN__LLU(n));
+    if (targets && attn__need_ids(ctx, "attn_logit_stats", "target", targets, 1, logits.shape[0],
+                                  n) != ATTN_OK)
+        return ctx->status;
     buffers = attn__row_buffers(ctx, n);
     heap = buffers ? (attn__candidate *)attn__alloc(ctx, k * sizeof *heap, "likely tokens") : NULL;
     if (!heap)
@@ -12854,17 +13003,18 @@ static attn_status attn__normalize_final(attn_ctx *ctx, attn_tensor *out, const 
     return ATTN_OK;
 }
 
-/* Both lenses; scale has ndim 0 for the fresh one. */
-static attn_status attn__lens(attn_ctx *ctx, const char *op, attn_tensor *out,
-                              const attn_model *model, attn_tensor resid, attn_tensor scale,
-                              const int32_t *tokens, size_t n)
+ATTN__DEF attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                      attn_tensor resid, attn_tensor scale, const int32_t *tokens,
+                                      size_t n)
 {
+    static const char op[] = "attn_logit_lens";
     attn_tensor normed = attn__nothing();
     attn__result result;
     attn_shape shape = attn__shape_of(&resid);
     attn_status status;
     size_t width;
     if (attn__need_layer(ctx, op, model, 0) || attn__need(ctx, op, "resid", &resid) ||
+        (scale.error && attn__need(ctx, op, "scale", &scale)) ||
         (tokens && attn__need_tokens(ctx, op, model, tokens, n)))
         return ctx->status;
     width = model->config.d_model;
@@ -12885,22 +13035,6 @@ static attn_status attn__lens(attn_ctx *ctx, const char *op, attn_tensor *out,
     }
     attn_tensor_free(ctx, &normed);
     return attn__finish(ctx, out, &result, status);
-}
-
-ATTN__DEF attn_status attn_logit_lens_fresh(attn_ctx *ctx, attn_tensor *out,
-                                            const attn_model *model, attn_tensor resid,
-                                            const int32_t *tokens, size_t n)
-{
-    return attn__lens(ctx, "attn_logit_lens_fresh", out, model, resid, attn__nothing(), tokens, n);
-}
-
-ATTN__DEF attn_status attn_logit_lens_saved(attn_ctx *ctx, attn_tensor *out,
-                                            const attn_model *model, attn_tensor resid,
-                                            attn_tensor scale, const int32_t *tokens, size_t n)
-{
-    if (attn__need(ctx, "attn_logit_lens_saved", "scale", &scale) != ATTN_OK)
-        return ctx->status;
-    return attn__lens(ctx, "attn_logit_lens_saved", out, model, resid, scale, tokens, n);
 }
 
 /* ---- circuits ---- */

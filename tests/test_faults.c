@@ -169,6 +169,8 @@ typedef struct scratch {
     DO(attn_tokenizer_new, (ctx, &s->tokenizer, section, section_size))                            \
     DO(attn_encode, (ctx, tokenizer, "Once upon a time", 16, 1, s->ids, 64, &s->n))                \
     DO(attn_decode, (ctx, tokenizer, tokens, 8, s->text, 256, &s->n))                              \
+    DO(attn_token_ids, (ctx, &s->out, stories, "Once upon a time"))                                \
+    DO(attn_token_id, (ctx, s->ids, stories, " time"))                                             \
     DO(attn_hook, (ctx, other, "*hook_pattern", do_nothing, NULL))                                 \
     DO(attn_cache_get, (ctx, held, ATTN_VALUES, 0, 1, 3, &s->out))                                 \
     DO(attn_cache_set, (ctx, held, ATTN_KEYS, 0, 1, attn_slice(z, 0, 0, 1)))                       \
@@ -194,8 +196,7 @@ typedef struct scratch {
     DO(attn_attribute, (ctx, &s->out, model, resid, scale, x3))                                    \
     DO(attn_attribute_neurons, (ctx, &s->out, model, 0, post, scale, x3))                          \
     DO(attn_attribute_bias, (ctx, &s->out, model, x3))                                             \
-    DO(attn_logit_lens_fresh, (ctx, &s->out, model, resid, tokens, 3))                             \
-    DO(attn_logit_lens_saved, (ctx, &s->out, model, resid, scale, NULL, 0))                        \
+    DO(attn_logit_lens, (ctx, &s->out, model, resid, scale, tokens, 3))                            \
     DO(attn_circuit, (ctx, &s->out, &s->second, model, 0, 1, ATTN_CIRCUIT_OV))                     \
     DO(attn_singular_values, (ctx, &s->out, post, attn_transpose(post, 0, 1)))                     \
     DO(attn_composition_scores, (ctx, &s->out, model, ATTN_COMPOSE_K))                             \
