@@ -283,7 +283,8 @@ typedef enum attn_isa_kind {
  * and pass it to every call. It is small and belongs to one thread; make as many as you want. */
 typedef struct attn_ctx {
     void *(*alloc)(size_t size, void *user); /* NULL: malloc */
-    void (*free)(void *block, void *user);   /* NULL: free */
+    void (*free)(void *block, void *user);   /* NULL: free; with an alloc of yours: nothing is
+                                                freed, as an arena wants it */
     void *user;                              /* handed to both */
     int n_threads;                           /* 0: as many as OpenMP offers; 256 at most */
     attn_isa_kind isa;
@@ -372,11 +373,22 @@ ATTN_API attn_tensor attn_reshape(attn_tensor x, attn_shape shape);
 
 ATTN_API size_t attn_count(attn_tensor x); /* number of elements */
 ATTN_API int attn_is_dense(attn_tensor x); /* row-major without gaps */
-/* One element as a float, indices beyond ndim ignored; NaN if out of range. */
+/* One element of a tensor of 1, 2, 3 or 4 dimensions as a float. NaN if the tensor has another
+ * number of dimensions or an index is out of range. */
+ATTN_API float attn_get1(attn_tensor x, size_t i0);
+ATTN_API float attn_get2(attn_tensor x, size_t i0, size_t i1);
+ATTN_API float attn_get3(attn_tensor x, size_t i0, size_t i1, size_t i2);
+ATTN_API float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3);
+/* The same for any number of dimensions; indices beyond ndim are ignored. */
 ATTN_API float attn_get(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3);
 /* Copies x into a dense tensor of its own type, or into *out, converting f32, f16 and, one way,
  * I32 to either. */
 ATTN_API attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
+/* The parts one after another along `dim` (negative: from the end), as torch.cat: all have the same
+ * shape but for that dimension, and hold floats, or all I32. A new tensor has their type, f32 if
+ * f32 and f16 are mixed; an *out given by the caller converts as in attn_copy. */
+ATTN_API attn_status attn_concat(attn_ctx *ctx, attn_tensor *out, const attn_tensor *parts,
+                                 size_t n_parts, int dim);
 
 /* out = a + b, a - b, a * b, a / b by element. A dimension of 1 repeats to fit the other's, and
  * missing leading dimensions count as 1. In place works. */
@@ -474,7 +486,8 @@ ATTN_API attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                               const attn_block_weights *w, attn_gelu_kind kind);
 /* mid = x + multihead(layernorm1(x)), causal;  out = mid + mlp(layernorm2(mid)) */
 ATTN_API attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                const attn_block_weights *w, size_t n_head, float eps);
+                                const attn_block_weights *w, size_t n_head, float eps,
+                                attn_gelu_kind kind);
 /* logits [.., V] = x [.., C] · W_Eᵀ for a tied table [V, C]. (Untied: attn_linear.) */
 ATTN_API attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                   attn_tensor table);
@@ -499,7 +512,9 @@ typedef struct attn_rng {
     int has_normal; /* attn_randn's short form makes two numbers at a time; */
     double normal;  /* this one is still to be given out */
 } attn_rng;
-ATTN_API void attn_rng_seed(attn_rng *rng, uint64_t seed); /* the low 32 bits are used */
+/* Seeds below 2^32 give PyTorch's numbers. PyTorch ignores higher bits; here they count, and such a
+ * seed gives the words of Python's random.seed(seed). */
+ATTN_API void attn_rng_seed(attn_rng *rng, uint64_t seed);
 ATTN_API uint32_t attn_rng_u32(attn_rng *rng);
 ATTN_API float attn_rng_uniform(attn_rng *rng); /* in [0, 1), a multiple of 2^-24: torch.rand */
 
@@ -512,9 +527,10 @@ ATTN_API float attn_rng_uniform(attn_rng *rng); /* in [0, 1), a multiple of 2^-2
 ATTN_API attn_status attn_full(attn_ctx *ctx, attn_tensor *out, attn_shape shape, float value);
 ATTN_API attn_status attn_rand(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng);
 ATTN_API attn_status attn_randn(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng);
-/* What nn.Linear(n_in, n_out) starts with, bit for bit: weight [n_out, n_in] and then bias [n_out],
- * uniform in +-1/sqrt(n_in). bias may be NULL for bias=False. Use it as
- * attn_linear(ctx, &y, x, attn_transpose(weight, 0, 1), bias). */
+/* The parameters that nn.Linear(n_in, n_out) starts with, bit for bit: weight and then bias
+ * [n_out], uniform in +-1/sqrt(n_in). bias may be NULL for bias=False. The weight is [n_in, n_out],
+ * as attn_linear takes it. PyTorch draws and stores it as [n_out, n_in]; a new one is stored so,
+ * too, and seen through a transposed view, which owns the memory. */
 ATTN_API attn_status attn_linear_init(attn_ctx *ctx, attn_tensor *weight, attn_tensor *bias,
                                       size_t n_in, size_t n_out, attn_rng *rng);
 /* Dropout, as in training: each element becomes 0 with probability p, else x / (1 - p). One word of
@@ -590,8 +606,9 @@ ATTN_API attn_status attn_model_tensor_info(attn_ctx *ctx, const attn_model *mod
  *   embed.W_E [V, C]    pos_embed.W_pos [n_ctx, C]    unembed.W_U [C, V], b_U [V] (zeros)
  *   blocks.i.attn.W_Q, W_K, W_V [H, C, d]    b_Q, b_K, b_V [H, d]    W_O [H, d, C]    b_O [C]
  *   blocks.i.mlp.W_in [C, F], b_in [F], W_out [F, C], b_out [C]    every ln's w, b [C]
- * unembed.W_U is there whether tied or not. And as the file keeps them: blocks.i.attn.W_QKV
- * [C, 3C], b_QKV [3C]. ATTN_E_NAME for any other name. */
+ * unembed.W_U is there whether tied or not. unembed.b_U is zero in every model, a rewritten one
+ * too, because a bias of logits stays in ln_final.b (attn_attribute_bias gives its share). And as
+ * the file keeps them: blocks.i.attn.W_QKV [C, 3C], b_QKV [3C]. ATTN_E_NAME for any other name. */
 ATTN_API attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, const char *name,
                                        attn_tensor *out);
 
@@ -704,7 +721,7 @@ typedef struct attn_sampler_desc {
     float repeat_penalty; /* logits of tokens seen before: divided by it if positive, else
                              multiplied (Keskar et al. 2019); 0 or 1: none */
     size_t repeat_last;   /* how many of the last tokens count as seen; 0: all of them */
-    uint64_t seed;
+    uint64_t seed;        /* all 64 bits count, see attn_rng_seed */
 } attn_sampler_desc;
 
 typedef struct attn_sampler attn_sampler;
@@ -712,7 +729,7 @@ ATTN_API attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, siz
                                       const attn_sampler_desc *desc);
 ATTN_API void attn_sampler_free(attn_sampler *sampler);
 /* Picks from logits [n_vocab]; `seen` are the n_seen tokens so far, for the repetition penalty.
- * NaN logits are an error. Allocates nothing. */
+ * Logits with a NaN, or all -inf, are an error. Allocates nothing. */
 ATTN_API attn_status attn_sample(attn_ctx *ctx, attn_sampler *sampler, const float *logits,
                                  const int32_t *seen, size_t n_seen, int32_t *token);
 
@@ -770,6 +787,15 @@ ATTN_API attn_status attn_encode(attn_ctx *ctx, const attn_tokenizer *tokenizer,
 /* Ids to bytes, likewise. No zero is added at the end. */
 ATTN_API attn_status attn_decode(attn_ctx *ctx, const attn_tokenizer *tokenizer, const int32_t *ids,
                                  size_t n_ids, char *text, size_t capacity, size_t *size);
+/* Text to a tensor of ids, I32 [T]. Special tokens in the text count as their letters, as in
+ * attn_encode with allow_special 0. An empty text gives an empty tensor. */
+ATTN_API attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
+                                    const char *text);
+/* The id of a text that is one token, encoded likewise. If it is several, or none, the call fails
+ * with ATTN_E_TOKEN and a message that lists them; *id is -1 after a failure. Most words have one
+ * token with the space before them and others without: " word" and "word" differ. */
+ATTN_API attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model *model,
+                                   const char *text);
 
 /* Whole characters out of a stream of pieces: keeps what does not end a UTF-8 character yet. */
 typedef struct attn_utf8 {
@@ -1116,20 +1142,15 @@ ATTN_API attn_status attn_attribute_neurons(attn_ctx *ctx, attn_tensor *out,
 ATTN_API attn_status attn_attribute_bias(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                          attn_tensor directions);
 
-/* ---- the logit lens: nostalgebraist 2020 ----
- *
- * out [.., T, V], or [.., T, n] for n chosen tokens (NULL: all of V), of any residual stream
- * [.., T, C]: what the model would say if it ended there. There are two ways to normalize: */
-
-/* The final LayerNorm computed anew, as if this stream were the final one. For the final stream:
- * the bits of the model's own logits. */
-ATTN_API attn_status attn_logit_lens_fresh(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                           attn_tensor resid, const int32_t *tokens, size_t n);
-/* The scale [T, 1] that the final LayerNorm had in the real run (ln_final.hook_scale): the
- * difference of two streams' logits then is what attn_attribute gives their difference. */
-ATTN_API attn_status attn_logit_lens_saved(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                           attn_tensor resid, attn_tensor scale,
-                                           const int32_t *tokens, size_t n);
+/* The logit lens (nostalgebraist 2020): out [.., T, V], or [.., T, n] for n chosen tokens (NULL:
+ * all of V), are the logits of a model that ended at the residual stream [.., T, C]. There are two
+ * ways to normalize the stream: scale zeroed  The final LayerNorm takes the stream's own scale, as
+ * if it were the final stream. For the final stream that gives the bits of the model's logits.
+ *   scale [T, 1]  It takes the scale that it had in the real run (ln_final.hook_scale). The logits
+ *                 of two streams then differ by what attn_attribute gives their difference. */
+ATTN_API attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                     attn_tensor resid, attn_tensor scale, const int32_t *tokens,
+                                     size_t n);
 
 /* ---- circuits: Elhage et al. 2021 ----
  *
@@ -1168,7 +1189,8 @@ ATTN_API attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
 enum {
     /* Every LayerNorm's gain and bias go into the weights that read from it, which then are centred
      * over what they read (its mean is zero): w becomes 1, b 0. The final one keeps a bias, b / w,
-     * because a file has no b_U for it; where w is 0, both stay. */
+     * because a file has no b_U for it: TransformerLens's b_U is that ln_final.b · W_U, and
+     * unembed.b_U stays zero. Where w is 0, both stay. */
     ATTN_FOLD_LAYERNORM = 1,
     /* What writes to the residual stream no longer writes a mean over C, which no LayerNorm would
      * see: W_E, W_pos, W_O, b_O, W_out, b_out. */
@@ -3612,6 +3634,45 @@ static attn__panels attn__panels_at(const void *data, attn_dtype dtype, size_t n
     return p;
 }
 
+/* Columns first .. first + n_out of a matrix in panels; `first` is a multiple of 16. */
+static attn__panels attn__columns(attn__panels w, size_t first, size_t n_out)
+{
+    w.data = (const unsigned char *)w.data + first / 16 * w.stride;
+    w.n_out = n_out;
+    return w;
+}
+
+/* Its inputs first .. first + n_in; of q8 and q4 `first` is a multiple of 64. */
+static attn__panels attn__inputs(attn__panels w, size_t first, size_t n_in)
+{
+    w.data = (const unsigned char *)w.data + attn__line_of(w.dtype, first);
+    w.n_in = n_in;
+    return w;
+}
+
+/* The job out [rows, n_out] = in [rows, n_in] · w, for inputs that are dense along k. */
+static attn__matmul_job attn__job(float *out, size_t out_stride, const float *in,
+                                  ptrdiff_t in_stride, attn__panels w, size_t rows)
+{
+    attn__matmul_job job;
+    memset(&job, 0, sizeof job);
+    job.in = in;
+    job.in_stride = in_stride;
+    job.in_step = 1;
+    job.w = w;
+    job.out = out;
+    job.out_stride = out_stride;
+    job.rows = rows;
+    return job;
+}
+
+/* Floats of scratch that a matmul of `rows` rows of n_in inputs takes: ATTN__PACK at most. */
+static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in)
+{
+    const size_t packed = attn__packed(attn__is_quantized(dtype), n_in);
+    return packed == 0 || rows < ATTN__PACK / packed ? rows * packed : ATTN__PACK;
+}
+
 ATTN__DEF size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out)
 {
     size_t size;
@@ -3740,14 +3801,13 @@ static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor 
                 float x[ATTN__SCALED];
                 size_t i;
                 for (i = 0; i < ATTN__SCALED; i++)
-                    x[i] = lane < n_lanes && k + i < n_in
-                               ? attn_get(*w, k + i, panel * 16 + lane, 0, 0)
-                               : 0;
+                    x[i] = lane < n_lanes && k + i < n_in ? attn_get2(*w, k + i, panel * 16 + lane)
+                                                          : 0;
                 attn__quantize_lane(dtype, line + attn__line_of(dtype, k), lane, x);
             }
         for (k = 0; k < n_in && !attn__is_quantized(dtype); k++)
             for (lane = 0; lane < n_lanes; lane++) {
-                const float value = attn_get(*w, k, panel * 16 + lane, 0, 0);
+                const float value = attn_get2(*w, k, panel * 16 + lane);
                 if (dtype == ATTN_F32)
                     ((float *)(void *)line)[k * 16 + lane] = value;
                 else
@@ -3808,16 +3868,9 @@ static void attn__head_scores(const attn__kernels *kernels, const attn__head *h,
                               size_t stride, float *pack)
 {
     const size_t n_keys = h->keys.n_out;
-    attn__matmul_job job;
+    attn__matmul_job job = attn__job(scores, stride, h->q, h->q_stride, h->keys, h->rows);
     size_t row, key;
-    memset(&job, 0, sizeof job);
-    job.in = h->q;
-    job.in_stride = h->q_stride;
     job.in_step = h->q_step;
-    job.w = h->keys;
-    job.out = scores;
-    job.out_stride = stride;
-    job.rows = h->rows;
     kernels->matmul(&job, 0, h->rows, 0, (n_keys + 15) / 16, pack);
     for (row = 0; row < h->rows; row++) {
         float *s = scores + row * stride;
@@ -3838,32 +3891,22 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
                              const float *pattern, size_t stride, float *tail, float *pack)
 {
     const size_t n_panels = (h->values.n_out + 15) / 16, tail_stride = n_panels * 16;
-    const attn_dtype dtype = h->values.dtype;
     const size_t common = attn__visible(h, 0);
     const size_t before = common > 0 ? (common - 1) / ATTN__CHAIN * ATTN__CHAIN : 0;
-    attn__matmul_job job;
+    attn__matmul_job job = attn__job(h->z, h->z_stride, pattern, (ptrdiff_t)stride,
+                                     attn__inputs(h->values, 0, before), h->rows);
     size_t row;
-    memset(&job, 0, sizeof job);
-    job.in = pattern;
-    job.in_stride = (ptrdiff_t)stride;
-    job.in_step = 1;
-    job.w = h->values;
-    job.out = h->z;
-    job.out_stride = h->z_stride;
-    job.rows = h->rows;
     if (before > 0) {
-        job.w.n_in = before;
         kernels->matmul(&job, 0, h->rows, 0, n_panels, pack);
         job.out = tail;
         job.out_stride = tail_stride;
     }
     job.in = pattern + before;
-    job.w.data = (const unsigned char *)h->values.data + attn__line_of(dtype, before);
-    job.w.n_in = common - before;
+    job.w = attn__inputs(h->values, before, common - before);
     kernels->matmul(&job, 0, h->rows, 0, n_panels, pack);
     job.start = ATTN__RESUME;
     job.in = pattern + common;
-    job.w.data = (const unsigned char *)h->values.data + attn__line_of(dtype, common);
+    job.w = attn__inputs(h->values, common, 0);
     for (row = 1; row < h->rows; row++) {
         job.w.n_in = attn__visible(h, row) - common;
         if (job.w.n_in > 0)
@@ -4175,17 +4218,34 @@ static float attn__load_element(const void *data, attn_dtype dtype, ptrdiff_t at
     }
 }
 
+/* One element, or NaN; indices beyond ndim are 0. */
+static float attn__get(const attn_tensor *x, int ndim, size_t i0, size_t i1, size_t i2, size_t i3)
+{
+    if (x->ndim != ndim || ndim == 0 || i0 >= x->shape[0] || i1 >= x->shape[1] ||
+        i2 >= x->shape[2] || i3 >= x->shape[3])
+        return NAN;
+    return attn__load_element(x->data, x->dtype, attn__offset(x, i0, i1, i2, i3));
+}
+
+ATTN__DEF float attn_get1(attn_tensor x, size_t i0)
+{
+    return attn__get(&x, 1, i0, 0, 0, 0);
+}
+ATTN__DEF float attn_get2(attn_tensor x, size_t i0, size_t i1)
+{
+    return attn__get(&x, 2, i0, i1, 0, 0);
+}
+ATTN__DEF float attn_get3(attn_tensor x, size_t i0, size_t i1, size_t i2)
+{
+    return attn__get(&x, 3, i0, i1, i2, 0);
+}
+ATTN__DEF float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3)
+{
+    return attn__get(&x, 4, i0, i1, i2, i3);
+}
 ATTN__DEF float attn_get(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3)
 {
-    if (x.ndim < 2)
-        i1 = 0;
-    if (x.ndim < 3)
-        i2 = 0;
-    if (x.ndim < 4)
-        i3 = 0;
-    if (x.ndim == 0 || i0 >= x.shape[0] || i1 >= x.shape[1] || i2 >= x.shape[2] || i3 >= x.shape[3])
-        return NAN;
-    return attn__load_element(x.data, x.dtype, attn__offset(&x, i0, i1, i2, i3));
+    return attn__get(&x, x.ndim, i0, x.ndim < 2 ? 0 : i1, x.ndim < 3 ? 0 : i2, x.ndim < 4 ? 0 : i3);
 }
 
 /* ---- checks that every operation makes ---- */
@@ -4218,6 +4278,20 @@ static attn_status attn__need(attn_ctx *ctx, const char *op, const char *name, c
         return attn__fail(
             ctx, ATTN_E_ARGUMENT,
             "%s: %s holds integers; expected ATTN_F32 or ATTN_F16 (attn_copy converts)", op, name);
+    return ATTN_OK;
+}
+
+/* Ids must be rows of a vocabulary (or a table) of n_vocab; `name` is the noun for one of them. */
+static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *name,
+                                  const int32_t *ids, ptrdiff_t step, size_t n, size_t n_vocab)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const int32_t id = ids[(ptrdiff_t)i * step];
+        if (id < 0 || (size_t)id >= n_vocab)
+            return attn__fail(ctx, ATTN_E_TOKEN, "%s: %s %llu is %ld; expected an id below %llu",
+                              op, name, ATTN__LLU(i), (long)id, ATTN__LLU(n_vocab));
+    }
     return ATTN_OK;
 }
 
@@ -4319,24 +4393,38 @@ static const float *attn__row(const attn_tensor *x, const attn_shape *like, size
     return buffer;
 }
 
+/* Where a copy goes: makes *out a tensor of this type and shape if it is none, else checks that it
+ * has the shape and a type to which the numbers can be converted. */
+static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *out,
+                                   attn_dtype dtype, attn_shape shape)
+{
+    int i, same = 1;
+    if (out->error)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
+    if (out->ndim == 0)
+        return attn_zeros(ctx, out, dtype, shape);
+    if (attn__need_any(ctx, op, "out", out) != ATTN_OK)
+        return ctx->status;
+    for (i = 0; i < shape.ndim && same; i++)
+        same = out->ndim == shape.ndim && out->shape[i] == shape.dim[i];
+    if (!same)
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
+                          op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
+    if (out->dtype == ATTN_I32 && dtype != ATTN_I32)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: the result holds floats and out integers; expected out of ATTN_F32 "
+                          "or ATTN_F16",
+                          op);
+    return ATTN_OK;
+}
+
 ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn_shape shape = attn__shape_of(&x);
+    const attn_shape shape = attn__shape_of(&x);
     size_t row, i, n;
-    if (attn__need_any(ctx, "attn_copy", "x", &x) != ATTN_OK)
+    if (attn__need_any(ctx, "attn_copy", "x", &x) != ATTN_OK ||
+        attn__copy_into(ctx, "attn_copy", out, x.dtype, shape) != ATTN_OK)
         return ctx->status;
-    if (out->error)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_copy: out is no tensor: %s", out->error);
-    if ((out->ndim == 0 && attn_zeros(ctx, out, x.dtype, shape) != ATTN_OK) ||
-        attn__need_any(ctx, "attn_copy", "out", out) != ATTN_OK)
-        return ctx->status;
-    for (i = 0; i < 4; i++)
-        if (out->ndim != x.ndim || out->shape[i] != x.shape[i])
-            return attn__fail(ctx, ATTN_E_SHAPE, "attn_copy: x has shape %s, but out has shape %s",
-                              attn__show(shape).text, attn__show(attn__shape_of(out)).text);
-    if (out->dtype == ATTN_I32 && x.dtype != ATTN_I32)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_copy: x holds floats and out integers; only the other way works");
     if (attn_count(x) == 0)
         return ATTN_OK;
     n = attn__row_length(&x);
@@ -4357,6 +4445,72 @@ ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
                     ((uint16_t *)out->data)[target] = attn_f16_from_f32(value);
             }
         }
+    }
+    return ATTN_OK;
+}
+
+/* Checks that part i fits behind the first ones; adds its size along `dim` to *shape, and makes
+ * *dtype f32 if types of floats are mixed. */
+static attn_status attn__join_shape(attn_ctx *ctx, const attn_tensor *parts, size_t i, int dim,
+                                    attn_shape *shape, attn_dtype *dtype)
+{
+    const attn_tensor *x = &parts[i];
+    int d, same = x->ndim == parts->ndim;
+    for (d = 0; d < parts->ndim && same; d++)
+        same = d == dim || x->shape[d] == parts->shape[d];
+    if (!same || x->shape[dim] > SIZE_MAX - shape->dim[dim])
+        return attn__fail(
+            ctx, ATTN_E_SHAPE,
+            "attn_concat: part 0 has shape %s and part %llu %s; expected the same but "
+            "along dimension %d",
+            attn__show(attn__shape_of(parts)).text, ATTN__LLU(i),
+            attn__show(attn__shape_of(x)).text, dim);
+    if ((x->dtype == ATTN_I32) != (parts->dtype == ATTN_I32))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_concat: part 0 holds %s and part %llu %s; attn_copy converts "
+                          "integers to floats",
+                          parts->dtype == ATTN_I32 ? "integers" : "floats", ATTN__LLU(i),
+                          x->dtype == ATTN_I32 ? "integers" : "floats");
+    shape->dim[dim] += x->shape[dim];
+    if (x->dtype != *dtype)
+        *dtype = ATTN_F32;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_concat(attn_ctx *ctx, attn_tensor *out, const attn_tensor *parts,
+                                  size_t n_parts, int dim)
+{
+    char name[32];
+    attn_shape shape;
+    attn_dtype dtype;
+    size_t i, at = 0;
+    int d;
+    if (!out || !parts || n_parts == 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_concat: no %s",
+                          out ? "tensors were given" : "room for the result was given");
+    for (i = 0; i < n_parts; i++) {
+        snprintf(name, sizeof name, "part %llu", ATTN__LLU(i));
+        if (attn__need_any(ctx, "attn_concat", name, &parts[i]) != ATTN_OK)
+            return ctx->status;
+    }
+    d = attn__dim(parts, dim);
+    shape = attn__shape_of(parts);
+    dtype = parts->dtype;
+    if (d < 0)
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "attn_concat: dimension %d; the parts have shape %s, so expected %d to %d", dim,
+            attn__show(shape).text, -shape.ndim, shape.ndim - 1);
+    shape.dim[d] = 0;
+    for (i = 0; i < n_parts; i++)
+        if (attn__join_shape(ctx, parts, i, d, &shape, &dtype) != ATTN_OK)
+            return ctx->status;
+    if (attn__copy_into(ctx, "attn_concat", out, dtype, shape) != ATTN_OK)
+        return ctx->status;
+    for (i = 0; i < n_parts; at += parts[i++].shape[d]) {
+        attn_tensor place = attn_slice(*out, d, at, parts[i].shape[d]);
+        if (attn_copy(ctx, &place, parts[i]) != ATTN_OK) /* cover: both were checked */
+            return ctx->status;
     }
     return ATTN_OK;
 }
@@ -4710,13 +4864,9 @@ ATTN__DEF attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_t
             attn__show(shape).text, attn__show(attn__shape_of(&targets)).text);
     n_rows = logits.shape[0];
     n = logits.shape[1];
-    for (t = 0; t < n_rows; t++) {
-        const int32_t id = ((const int32_t *)targets.data)[(ptrdiff_t)t * targets.stride[0]];
-        if (id < 0 || (size_t)id >= n)
-            return attn__fail(ctx, ATTN_E_TOKEN,
-                              "attn_cross_entropy: target %llu is %ld; expected an id below %llu",
-                              ATTN__LLU(t), (long)id, ATTN__LLU(n));
-    }
+    if (attn__need_ids(ctx, "attn_cross_entropy", "target", (const int32_t *)targets.data,
+                       targets.stride[0], n_rows, n) != ATTN_OK)
+        return ctx->status;
     if (attn__begin(ctx, "attn_cross_entropy", nll, attn_shape1(n_rows), &result) != ATTN_OK)
         return ctx->status;
     buffers = attn__row_buffers(ctx, n);
@@ -4734,13 +4884,70 @@ ATTN__DEF attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_t
 
 /* ---- matmul ---- */
 
+/* Memory for one call: on the stack if it is little, else from the context. */
+typedef struct attn__scratch {
+    float on_stack[1024];
+    float *allocated;
+} attn__scratch;
+
+/* n floats that hold anything; NULL after a failure. attn__scratch_free gives them back. */
+static float *attn__scratch_new(attn_ctx *ctx, attn__scratch *scratch, size_t n, const char *what)
+{
+    scratch->allocated = NULL;
+    if (n <= sizeof scratch->on_stack / sizeof(float))
+        return scratch->on_stack;
+    scratch->allocated = (float *)attn__alloc(
+        ctx, n < SIZE_MAX / sizeof(float) ? n * sizeof(float) : SIZE_MAX, what);
+    return scratch->allocated;
+}
+
+static void attn__scratch_free(attn__scratch *scratch)
+{
+    attn__free(scratch->allocated);
+}
+
+/* Offset of matrix i of the leading dimensions of x. */
+static ptrdiff_t attn__lead_offset(attn_tensor x, const attn_shape *lead, size_t i)
+{
+    x.shape[x.ndim - 2] = x.shape[x.ndim - 1] = 1;
+    return attn__row_offset(&x, lead, i);
+}
+
+/* Matrix i of x, whose leading dimensions repeat to fit `lead` (those, then 1, 1). */
+static attn_tensor attn__matrix(attn_tensor x, const attn_shape *lead, size_t i)
+{
+    const int d = x.ndim - 2;
+    attn_tensor y = x;
+    attn__advance(&y, attn__lead_offset(x, lead, i));
+    y.ndim = 2;
+    y.shape[0] = x.shape[d];
+    y.shape[1] = x.shape[d + 1];
+    y.stride[0] = x.stride[d];
+    y.stride[1] = x.stride[d + 1];
+    y.shape[2] = y.shape[3] = 1;
+    y.stride[2] = y.stride[3] = 0;
+    return y;
+}
+
+/* f32 views of x: x itself, or a copy that the caller frees. */
+static attn_status attn__as_floats(attn_ctx *ctx, attn_tensor *copy, attn_tensor *x, int dense)
+{
+    if (x->dtype == ATTN_F32 && (!dense || attn_is_dense(*x)))
+        return ATTN_OK;
+    if (attn_zeros(ctx, copy, ATTN_F32, attn__shape_of(x)) || attn_copy(ctx, copy, *x))
+        return ctx->status;
+    *x = *copy;
+    return ATTN_OK;
+}
+
 /* One matrix product over strided views, on all threads: w is packed, then multiplied. */
 typedef struct attn__product {
     const attn__kernels *kernels;
     attn__matmul_job job;
     attn_tensor w; /* [K, N] */
-    void *panels;
-    float *packs; /* ATTN__PACK for each worker */
+    float *panels; /* w, packed */
+    float *packs;  /* pack_size for each worker */
+    size_t pack_size;
 } attn__product;
 
 static void attn__product_body(attn__worker *me, void *arg)
@@ -4750,7 +4957,7 @@ static void attn__product_body(attn__worker *me, void *arg)
     attn__share(me, (p->job.w.n_out + 15) / 16, &first, &last);
     attn__pack_panels(p->panels, p->job.w.dtype, &p->w, first, last);
     attn__barrier(me);
-    attn__matmul(me, p->kernels, &p->job, p->packs + (size_t)me->id * ATTN__PACK);
+    attn__matmul(me, p->kernels, &p->job, p->packs + (size_t)me->id * p->pack_size);
 }
 
 /* Threads that pay off for this many multiply-adds. */
@@ -4761,84 +4968,86 @@ static int attn__threads_for(const attn_ctx *ctx, double work)
     return enough < most ? (int)enough : most;
 }
 
+/* Matrices [.., M, K] as one of `rows` rows: a view if they join in memory, else a copy. */
+static attn_status attn__join_rows(attn_ctx *ctx, attn_tensor *copy, attn_tensor *a, size_t rows)
+{
+    const attn_shape shape = attn_shape2(rows, attn__row_length(a));
+    attn_tensor joined = attn_reshape(*a, shape);
+    if (joined.ndim == 0 && attn__as_floats(ctx, copy, a, 1) != ATTN_OK)
+        return ctx->status;
+    *a = joined.ndim == 0 ? attn_reshape(*a, shape) : joined;
+    return ATTN_OK;
+}
+
+/* out = a · b + bias for every matrix of `lead`, one after another: each uses all threads. */
+static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *p, float *out,
+                                  const attn_tensor *a, const attn_tensor *b,
+                                  const attn_shape *lead, const float *bias)
+{
+    const size_t n_batch = lead->dim[0] * lead->dim[1] * lead->dim[2] * lead->dim[3];
+    const size_t n_rows = a->shape[a->ndim - 2], n_in = a->shape[a->ndim - 1];
+    const size_t n_out = b->shape[b->ndim - 1];
+    const size_t n_panels = attn_panels_size(ATTN_F32, n_in, n_out) / sizeof(float);
+    const int n_threads = attn__threads_for(ctx, (double)n_rows * (double)n_in * (double)n_out);
+    attn__scratch scratch;
+    size_t i;
+    if (n_panels == 0 && n_in > 0)
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s is too large", op,
+                          attn__show(attn__shape_of(b)).text);
+    p->pack_size = attn__pack_size(ATTN_F32, n_rows, n_in);
+    p->panels = attn__scratch_new(ctx, &scratch, n_panels + (size_t)n_threads * p->pack_size,
+                                  "a packed matrix");
+    if (!p->panels)
+        return ATTN_E_MEMORY;
+    p->packs = p->panels + n_panels;
+    for (i = 0; i < n_batch; i++) {
+        const attn_tensor in = attn__matrix(*a, lead, i);
+        p->w = attn__matrix(*b, lead, i);
+        p->job = attn__job(out + i * n_rows * n_out, n_out, (const float *)in.data, in.stride[0],
+                           attn__panels_at(p->panels, ATTN_F32, n_in, n_out), n_rows);
+        p->job.in_step = in.stride[1];
+        p->job.bias = bias;
+        attn__parallel(n_threads, attn__product_body, p);
+    }
+    attn__scratch_free(&scratch);
+    return ATTN_OK;
+}
+
 /* x [.., M, K] · w [.., K, N] + bias. Checked by the callers: bias has N elements or is NULL. */
 static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor a,
                                     attn_tensor b, const float *bias)
 {
     attn__product p;
     attn__result result;
-    attn_shape shape;
-    attn_tensor a_lead = a, b_lead = b, a_floats = a;
-    size_t i, n_batch, n_rows, n_in, n_out, panels_size;
-    int n_threads;
+    attn_shape lead, shape;
+    attn_tensor a_lead = a, b_lead = b, copy = attn__no_tensor(NULL);
+    size_t n_rows;
     attn_status status = ATTN_OK;
     memset(&p, 0, sizeof p);
     if (attn__need_kernels(ctx, &p.kernels))
         return ctx->status;
-    n_rows = a.shape[a.ndim - 2];
-    n_in = a.shape[a.ndim - 1];
-    n_out = b.shape[b.ndim - 1];
     a_lead.shape[a.ndim - 2] = a_lead.shape[a.ndim - 1] = 1;
     b_lead.shape[b.ndim - 2] = b_lead.shape[b.ndim - 1] = 1;
-    if (n_in != b.shape[b.ndim - 2] || !attn__broadcast(&a_lead, &b_lead, &shape))
+    if (a.shape[a.ndim - 1] != b.shape[b.ndim - 2] || !attn__broadcast(&a_lead, &b_lead, &lead))
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: shapes %s and %s do not fit together", op,
                           attn__show(attn__shape_of(&a)).text, attn__show(attn__shape_of(&b)).text);
-    n_batch = shape.dim[0] * shape.dim[1] * shape.dim[2] * shape.dim[3];
-    shape.dim[shape.ndim - 2] = n_rows;
-    shape.dim[shape.ndim - 1] = n_out;
+    shape = lead;
+    shape.dim[shape.ndim - 2] = a.shape[a.ndim - 2];
+    shape.dim[shape.ndim - 1] = b.shape[b.ndim - 1];
     if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
         return ctx->status;
-    if (n_batch == 0 || n_rows == 0 || n_out == 0)
+    if (attn_count(result.dense) == 0)
         return attn__finish(ctx, out, &result, ATTN_OK);
-
-    panels_size = attn_panels_size(ATTN_F32, n_in, n_out);
-    if (panels_size == 0 && n_in > 0)
-        return attn__finish(ctx, out, &result,
-                            attn__fail(ctx, ATTN_E_SHAPE, "%s: %s is too large", op,
-                                       attn__show(attn__shape_of(&b)).text));
-    n_threads = attn__threads_for(ctx, (double)n_rows * (double)n_in * (double)n_out);
-    if (a.dtype != ATTN_F32) { /* the kernels read rows of floats */
-        memset(&a_floats, 0, sizeof a_floats);
-        status = attn_zeros(ctx, &a_floats, ATTN_F32, attn__shape_of(&a));
-        if (status == ATTN_OK)
-            status = attn_copy(ctx, &a_floats, a);
+    n_rows = attn__n_rows(&result.dense);
+    status = attn__as_floats(ctx, &copy, &a, 0);        /* the kernels read rows of floats */
+    if (status == ATTN_OK && attn_count(b_lead) == 1) { /* one matrix for all: pack it once */
+        status = attn__join_rows(ctx, &copy, &a, n_rows);
+        b = attn__matrix(b, &lead, 0);
+        lead = attn_shape2(1, 1);
     }
-    if (status == ATTN_OK) {
-        p.panels = attn__alloc(ctx, panels_size, "a packed matrix");
-        p.packs = (float *)attn__alloc(ctx, (size_t)n_threads * ATTN__PACK * sizeof(float),
-                                       "packed rows");
-        if (!p.panels || !p.packs)
-            status = ATTN_E_MEMORY;
-    }
-    for (i = 0; i < n_batch && status == ATTN_OK; i++) {
-        attn_shape lead = shape; /* one row of `lead` a matrix */
-        lead.dim[shape.ndim - 2] = lead.dim[shape.ndim - 1] = 1;
-        p.job.in = (const float *)a_floats.data;
-        {
-            attn_tensor where = a_floats;
-            where.shape[a.ndim - 2] = where.shape[a.ndim - 1] = 1;
-            p.job.in += attn__row_offset(&where, &lead, i);
-        }
-        p.job.in_stride = a_floats.stride[a.ndim - 2];
-        p.job.in_step = a_floats.stride[a.ndim - 1];
-        p.w = b;
-        attn__advance(&p.w, attn__row_offset(&b_lead, &lead, i));
-        p.w.ndim = 2;
-        p.w.shape[0] = n_in;
-        p.w.shape[1] = n_out;
-        p.w.stride[0] = b.stride[b.ndim - 2];
-        p.w.stride[1] = b.stride[b.ndim - 1];
-        p.job.w = attn__panels_at(p.panels, ATTN_F32, n_in, n_out);
-        p.job.bias = bias;
-        p.job.out = (float *)result.dense.data + i * n_rows * n_out;
-        p.job.out_stride = n_out;
-        p.job.rows = n_rows;
-        attn__parallel(n_threads, attn__product_body, &p);
-    }
-    attn__free(p.panels);
-    attn__free(p.packs);
-    if (a.dtype != ATTN_F32)
-        attn_tensor_free(ctx, &a_floats);
+    if (status == ATTN_OK)
+        status = attn__multiply(ctx, op, &p, (float *)result.dense.data, &a, &b, &lead, bias);
+    attn_tensor_free(ctx, &copy);
     return attn__finish(ctx, out, &result, status);
 }
 
@@ -4927,7 +5136,7 @@ static void attn__pack_body(attn__worker *me, void *arg)
     attn__share(me, (p->w->shape[1] + 15) / 16, &first, &last);
     for (k = 0; k < p->w->shape[0] && attn__is_quantized(p->dtype); k++)
         for (j = first * 16; j < last * 16 && j < p->w->shape[1]; j++)
-            if (!(fabsf(attn_get(*p->w, k, j, 0, 0)) < 65520.0f)) /* 65504 when rounded to f16 */
+            if (!(fabsf(attn_get2(*p->w, k, j)) < 65520.0f)) /* 65504 when rounded to f16 */
                 p->beyond[me->id] = 1;
     if (!p->beyond[me->id])
         attn__pack_panels(p->panels, p->dtype, p->w, first, last);
@@ -4984,19 +5193,15 @@ ATTN__DEF attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tenso
     if (attn__begin(ctx, "attn_embedding", out, shape, &result) != ATTN_OK)
         return ctx->status;
     status = attn_copy(ctx, &dense_ids, ids);
+    if (status == ATTN_OK)
+        status = attn__need_ids(ctx, "attn_embedding", "id", (const int32_t *)dense_ids.data, 1,
+                                n_ids, table.shape[0]);
     for (i = 0; i < n_ids && status == ATTN_OK; i++) {
-        const int32_t id = ((const int32_t *)dense_ids.data)[i];
+        const size_t id = (size_t)((const int32_t *)dense_ids.data)[i];
         float *to = (float *)result.dense.data + i * n;
-        if (id < 0 || (size_t)id >= table.shape[0]) {
-            status = attn__fail(
-                ctx, ATTN_E_TOKEN,
-                "attn_embedding: id %llu is %ld; expected an id below %llu, the table's rows",
-                ATTN__LLU(i), (long)id, ATTN__LLU(table.shape[0]));
-        } else {
-            const float *row = attn__row(&table, &table_shape, (size_t)id, n, to);
-            if (row != to)
-                memcpy(to, row, n * sizeof(float));
-        }
+        const float *row = attn__row(&table, &table_shape, id, n, to);
+        if (row != to)
+            memcpy(to, row, n * sizeof(float));
     }
     attn_tensor_free(ctx, &dense_ids);
     return attn__finish(ctx, out, &result, status);
@@ -5032,40 +5237,42 @@ typedef struct attn__attention {
     int causal;
     attn_tensor mask;    /* dense or ndim 0 */
     attn_tensor pattern; /* dense [.., Tq, Tk] or ndim 0 */
+    size_t block_rows;   /* most queries at once */
     size_t scratch_size; /* floats for each worker */
     float *scratch;
 } attn__attention;
 
-/* Offset of matrix i of the leading dimensions of x. */
-static ptrdiff_t attn__lead_offset(attn_tensor x, const attn_shape *lead, size_t i)
+/* Plans the scratch memory of each worker: packed keys and values, a tile of scores, a tail of z,
+ * and packed rows. Fails if that is beyond counting. */
+static attn_status attn__attention_plan(attn_ctx *ctx, attn__attention *a, int n_threads)
 {
-    x.shape[x.ndim - 2] = x.shape[x.ndim - 1] = 1;
-    return attn__row_offset(&x, lead, i);
-}
-
-static attn_tensor attn__matrix(attn_tensor x, const attn_shape *lead, size_t i)
-{
-    const int d = x.ndim - 2;
-    attn_tensor y = x;
-    attn__advance(&y, attn__lead_offset(x, lead, i));
-    y.ndim = 2;
-    y.shape[0] = x.shape[d];
-    y.shape[1] = x.shape[d + 1];
-    y.stride[0] = x.stride[d];
-    y.stride[1] = x.stride[d + 1];
-    y.shape[2] = y.shape[3] = 1;
-    return y;
+    const size_t depth = a->d_qk > a->n_keys ? a->d_qk : a->n_keys;
+    a->block_rows = a->n_queries < ATTN__QUERIES ? a->n_queries : ATTN__QUERIES;
+    if (4.0 * n_threads *
+            (ATTN__PACK + ((double)ATTN__QUERIES + (double)a->d_qk + (double)a->d_v + 32) *
+                              ((double)a->n_keys + 64)) >
+        (double)(SIZE_MAX / 2))
+        return attn__fail(ctx, ATTN_E_MEMORY,
+                          "attn_attention: no memory for the keys and values of k %s and v %s",
+                          attn__show(attn__shape_of(&a->k)).text,
+                          attn__show(attn__shape_of(&a->v)).text);
+    a->scratch_size = attn_panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float) +
+                      attn_panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float) +
+                      a->block_rows * attn__round_up(a->n_keys, 16) +
+                      a->block_rows * attn__round_up(a->d_v, 16) +
+                      attn__round_up(attn__pack_size(ATTN_F32, a->block_rows, depth), 16);
+    return ATTN_OK;
 }
 
 static void attn__attention_body(attn__worker *me, void *arg)
 {
     const attn__attention *a = (const attn__attention *)arg;
     const size_t tile_stride = attn__round_up(a->n_keys, 16);
-    float *pack = a->scratch + (size_t)me->id * a->scratch_size;
-    float *tile = pack + ATTN__PACK;
-    float *tail = tile + ATTN__QUERIES * tile_stride;
-    float *keys = tail + ATTN__QUERIES * attn__round_up(a->d_v, 16);
+    float *keys = a->scratch + (size_t)me->id * a->scratch_size;
     float *values = keys + attn_panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float);
+    float *tile = values + attn_panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float);
+    float *tail = tile + a->block_rows * tile_stride;
+    float *pack = tail + a->block_rows * attn__round_up(a->d_v, 16);
     size_t i, last, row, j;
     attn__share(me, a->n_heads, &i, &last);
     for (; i < last; i++) {
@@ -5176,17 +5383,6 @@ static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
     return ATTN_OK;
 }
 
-/* f32 views of x: x itself, or a copy that the caller frees. */
-static attn_status attn__as_floats(attn_ctx *ctx, attn_tensor *copy, attn_tensor *x, int dense)
-{
-    if (x->dtype == ATTN_F32 && (!dense || attn_is_dense(*x)))
-        return ATTN_OK;
-    if (attn_zeros(ctx, copy, ATTN_F32, attn__shape_of(x)) || attn_copy(ctx, copy, *x))
-        return ctx->status;
-    *x = *copy;
-    return ATTN_OK;
-}
-
 ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor q, attn_tensor k,
                                      attn_tensor v, const attn_attention_desc *desc)
 {
@@ -5195,7 +5391,7 @@ ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tenso
     attn_tensor q_copy, mask_copy;
     attn_shape shape;
     attn_status status;
-    size_t key_bytes, value_bytes;
+    attn__scratch scratch;
     int n_threads;
     memset(&a, 0, sizeof a);
     memset(&pattern, 0, sizeof pattern);
@@ -5224,30 +5420,18 @@ ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tenso
         a.mask = desc->mask;
         status = attn__as_floats(ctx, &mask_copy, &a.mask, 1);
     }
-    key_bytes = attn_panels_size(ATTN_F32, a.d_qk, a.n_keys);
-    value_bytes = attn_panels_size(ATTN_F32, a.n_keys, a.d_v);
     n_threads = attn__threads_for(ctx, (double)a.n_heads * (double)a.n_queries * (double)a.n_keys *
                                            (double)(a.d_qk + a.d_v));
-    a.scratch_size = ATTN__PACK + ATTN__QUERIES * attn__round_up(a.n_keys, 16) +
-                     ATTN__QUERIES * attn__round_up(a.d_v, 16) + key_bytes / sizeof(float) +
-                     value_bytes / sizeof(float);
-    if (status == ATTN_OK &&
-        4.0 * n_threads *
-                (ATTN__PACK + ((double)ATTN__QUERIES + (double)a.d_qk + (double)a.d_v + 32) *
-                                  ((double)a.n_keys + 64)) >
-            (double)(SIZE_MAX / 2))
-        status =
-            attn__fail(ctx, ATTN_E_MEMORY,
-                       "attn_attention: no memory for the keys and values of k %s and v %s",
-                       attn__show(attn__shape_of(&k)).text, attn__show(attn__shape_of(&v)).text);
+    if (status == ATTN_OK)
+        status = attn__attention_plan(ctx, &a, n_threads);
     if (status == ATTN_OK && (attn_count(a.z) > 0 || attn_count(a.pattern) > 0)) {
-        a.scratch = (float *)attn__alloc(ctx, (size_t)n_threads * a.scratch_size * sizeof(float),
-                                         "attention's keys and values");
+        a.scratch = attn__scratch_new(ctx, &scratch, (size_t)n_threads * a.scratch_size,
+                                      "attention's keys and values");
         if (a.scratch)
             attn__parallel(n_threads, attn__attention_body, &a);
         else
             status = ATTN_E_MEMORY;
-        attn__free(a.scratch);
+        attn__scratch_free(&scratch);
     }
     attn_tensor_free(ctx, &q_copy);
     attn_tensor_free(ctx, &mask_copy);
@@ -5338,7 +5522,8 @@ ATTN__DEF attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
 }
 
 ATTN__DEF attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                 const attn_block_weights *w, size_t n_head, float eps)
+                                 const attn_block_weights *w, size_t n_head, float eps,
+                                 attn_gelu_kind kind)
 {
     attn_tensor normed, mid;
     attn_attention_desc causal;
@@ -5351,7 +5536,7 @@ ATTN__DEF attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
         (status = attn_multihead(ctx, &mid, normed, normed, w, n_head, &causal)) == ATTN_OK &&
         (status = attn_add(ctx, &mid, x, mid)) == ATTN_OK &&
         (status = attn_layernorm(ctx, &normed, mid, w->ln2_w, w->ln2_b, eps)) == ATTN_OK &&
-        (status = attn_mlp(ctx, &normed, normed, w, ATTN_GELU_TANH)) == ATTN_OK)
+        (status = attn_mlp(ctx, &normed, normed, w, kind)) == ATTN_OK)
         status = attn_add(ctx, out, mid, normed);
     attn_tensor_free(ctx, &normed);
     attn_tensor_free(ctx, &mid);
@@ -5360,13 +5545,41 @@ ATTN__DEF attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
 
 /* ---- random numbers ---- */
 
+/* Matsumoto and Nishimura's init_genrand. */
+static void attn__rng_fill(uint32_t *state, uint32_t seed)
+{
+    uint32_t i;
+    for (i = 0; i < 624; i++) {
+        state[i] = seed;
+        seed = 1812433253u * (seed ^ (seed >> 30)) + i + 1;
+    }
+}
+
+/* Their init_by_array, for the two words of a seed. */
+static void attn__rng_mix(uint32_t *state, uint64_t seed)
+{
+    uint32_t i = 1, k;
+    attn__rng_fill(state, 19650218u);
+    for (k = 0; k < 624 + 623; k++) {
+        const uint32_t before = state[i - 1] ^ (state[i - 1] >> 30);
+        if (k < 624)
+            state[i] = (state[i] ^ (before * 1664525u)) + (uint32_t)(seed >> (k % 2 * 32)) + k % 2;
+        else
+            state[i] = (state[i] ^ (before * 1566083941u)) - i;
+        if (++i == 624) {
+            state[0] = state[623];
+            i = 1;
+        }
+    }
+    state[0] = 0x80000000u;
+}
+
 ATTN__DEF void attn_rng_seed(attn_rng *rng, uint64_t seed)
 {
-    uint32_t i, s = (uint32_t)seed;
-    for (i = 0; i < 624; i++) {
-        rng->state[i] = s;
-        s = 1812433253u * (s ^ (s >> 30)) + i + 1;
-    }
+    if (seed >> 32)
+        attn__rng_mix(rng->state, seed);
+    else
+        attn__rng_fill(rng->state, (uint32_t)seed);
     rng->next = 624;
     rng->has_normal = 0;
 }
@@ -5440,13 +5653,22 @@ ATTN__DEF attn_status attn_linear_init(attn_ctx *ctx, attn_tensor *weight, attn_
     const char *op = "attn_linear_init";
     const float bound = n_in ? (float)(1 / sqrt((double)n_in)) : 0;
     const int is_new = weight->ndim == 0;
-    attn_status status =
-        attn__uniform(ctx, op, weight, attn_shape2(n_out, n_in), -bound, 2 * bound, rng);
-    if (status != ATTN_OK || !bias)
-        return status;
-    status = attn__uniform(ctx, op, bias, attn_shape1(n_out), -bound, 2 * bound, rng);
-    if (status != ATTN_OK && is_new)
-        attn_tensor_free(ctx, weight);
+    attn_tensor stored; /* [n_out, n_in], the order of the draws */
+    attn_status status;
+    if (!is_new && (weight->ndim != 2 || weight->shape[0] != n_in || weight->shape[1] != n_out))
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: weight has shape %s; expected [%llu, %llu]", op,
+                          attn__show(attn__shape_of(weight)).text, ATTN__LLU(n_in),
+                          ATTN__LLU(n_out));
+    stored = attn_transpose(*weight, 0, 1);
+    status = attn__uniform(ctx, op, &stored, attn_shape2(n_out, n_in), -bound, 2 * bound, rng);
+    if (status == ATTN_OK && bias)
+        status = attn__uniform(ctx, op, bias, attn_shape1(n_out), -bound, 2 * bound, rng);
+    if (status != ATTN_OK && is_new) {
+        attn_tensor_free(ctx, &stored);
+    } else if (is_new) {
+        *weight = attn_transpose(stored, 0, 1);
+        weight->owned = stored.owned;
+    }
     return status;
 }
 
@@ -6935,6 +7157,107 @@ ATTN__DEF attn_status attn_decode(attn_ctx *ctx, const attn_tokenizer *tokenizer
     return ATTN_OK;
 }
 
+/* --- words for a model --- */
+
+/* The ids of a text, behind a space if `spaced` is 1; the caller frees them. NULL after a failure.
+ */
+static int32_t *attn__ids_of(attn_ctx *ctx, const char *op, const attn_model *model,
+                             const char *text, size_t spaced, size_t *n_ids)
+{
+    const size_t size = text ? strlen(text) + spaced : 0;
+    int32_t *ids;
+    char *bytes;
+    if (!model || !text) {
+        attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no %s was given", op, model ? "text" : "model");
+        return NULL;
+    }
+    if (!attn_model_tokenizer(model)) {
+        attn__fail(ctx, ATTN_E_TOKENIZER, "%s: the model has no tokenizer; use token ids", op);
+        return NULL;
+    }
+    /* A text has at most as many tokens as bytes. The bytes stand behind the ids. */
+    ids = (int32_t *)attn__alloc(ctx, size < SIZE_MAX / 8 ? size * (sizeof *ids + 1) + 1 : SIZE_MAX,
+                                 "a text's tokens");
+    if (!ids)
+        return NULL;
+    bytes = (char *)(ids + size);
+    bytes[0] = ' ';
+    memcpy(bytes + spaced, text, size - spaced);
+    if (attn_encode(ctx, attn_model_tokenizer(model), bytes, size, 0, ids, size, n_ids)) {
+        attn__free(ids);
+        return NULL;
+    }
+    return ids;
+}
+
+ATTN__DEF attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
+                                     const char *text)
+{
+    size_t n = 0;
+    attn_status status;
+    int32_t *found;
+    if (!ids)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_token_ids: no room for the ids was given");
+    found = attn__ids_of(ctx, "attn_token_ids", model, text, 0, &n);
+    if (!found)
+        return ctx->status;
+    status = attn__copy_into(ctx, "attn_token_ids", ids, ATTN_I32, attn_shape1(n));
+    if (status == ATTN_OK)
+        status = attn_copy(ctx, ids, attn_borrow(found, ATTN_I32, attn_shape1(n)));
+    attn__free(found);
+    return status;
+}
+
+/* Lists tokens as `12 " wor", 7 "d"`, as many as there is room for. */
+static void attn__list_tokens(char *list, size_t room, const attn_model *model, const int32_t *ids,
+                              size_t n_ids)
+{
+    size_t i, at = 0, size;
+    list[0] = 0;
+    for (i = 0; i < n_ids && at < room; i++) {
+        const char *bytes = attn_token_bytes(attn_model_tokenizer(model), ids[i], &size);
+        const int shown = size < 20 ? (int)size : 20;
+        if (room - at < (size_t)shown + 24) {
+            snprintf(list + at, room - at, ", ...");
+            return;
+        }
+        at += (size_t)snprintf(list + at, room - at, "%s%ld \"%.*s%s\"", i > 0 ? ", " : "",
+                               (long)ids[i], shown, bytes, size > 20 ? "..." : "");
+    }
+}
+
+ATTN__DEF attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model *model,
+                                    const char *text)
+{
+    static const char op[] = "attn_token_id";
+    size_t n = 0, n_spaced = 0;
+    int32_t *ids, *spaced;
+    char list[128], hint[64];
+    if (!id)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no room for the id was given", op);
+    *id = -1;
+    ids = attn__ids_of(ctx, op, model, text, 0, &n);
+    if (ids && n == 1) {
+        *id = ids[0];
+        attn__free(ids);
+        return ATTN_OK;
+    }
+    spaced = ids ? attn__ids_of(ctx, op, model, text, 1, &n_spaced) : NULL;
+    if (spaced && n == 0) {
+        attn__fail(ctx, ATTN_E_TOKEN, "%s: the text is empty; expected one token", op);
+    } else if (spaced) {
+        hint[0] = 0;
+        if (n_spaced == 1)
+            snprintf(hint, sizeof hint, "; with a leading space it is one: %ld", (long)spaced[0]);
+        attn__list_tokens(list, sizeof list, model, ids, n);
+        attn__fail(ctx, ATTN_E_TOKEN, "%s: \"%.30s%s\" is %llu tokens (%s)%s", op, text,
+                   strlen(text) > 30 ? "..." : "", ATTN__LLU(n), list, hint);
+    }
+    attn__free(ids);
+    attn__free(spaced);
+    return ctx->status;
+}
+
 /* >>format ======================================================================================
  * Opening a .attn file. Nothing in it is believed until it is checked: every number against the
  * file's size, every tensor against the configuration. The layout is in the manual. */
@@ -7914,7 +8237,7 @@ struct attn_workspace {
         added; /* [R, C]: the stream; a LayerNorm's output; what a sublayer adds */
     attn__rows qkv, z, mlp, final; /* [R, 3C], [R, C], [R, F]; [rows that want logits, C] */
     float *mean, *scale;           /* [R], of the latest LayerNorm */
-    float *scratch;                /* [n_threads, scratch_size], see attn__scratch */
+    float *scratch;                /* [n_threads, scratch_size], see attn__scratchpad */
     size_t scratch_size;
 
     /* there while a watcher wants to see them, see >>watch */
@@ -8146,18 +8469,18 @@ typedef struct attn__hook_name {
 
 /* Where a worker computes what only it sees: packed rows for the kernels (ATTN__PACK floats), the
  * last chain of a weighted sum, a tile of scores. */
-typedef struct attn__scratch {
+typedef struct attn__scratchpad {
     float *pack, *tail, *tile;
     size_t tile_size;
-} attn__scratch;
+} attn__scratchpad;
 
 /* What a worker does with one head and a block of queries of one session, from `row` on. */
 typedef void (*attn__block_fn)(const attn__worker *me, attn__pass *p, const attn_session *of,
-                               size_t head, size_t row, attn__scratch s);
+                               size_t head, size_t row, attn__scratchpad s);
 
-static attn__scratch attn__scratch_of(const attn__worker *me, const attn__pass *p)
+static attn__scratchpad attn__scratchpad_of(const attn__worker *me, const attn__pass *p)
 {
-    attn__scratch s;
+    attn__scratchpad s;
     s.pack = p->ws->scratch + (size_t)me->id * p->ws->scratch_size;
     s.tail = s.pack + ATTN__PACK;
     s.tile = s.tail + ATTN__QUERIES * attn__round_up(p->model->config.d_head, 16);
@@ -8285,7 +8608,7 @@ static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn_
                           const attn__panels *w, const float *b)
 {
     const attn__matmul_job job = attn__job_of(out, in, *w, b);
-    attn__matmul(me, p->kernels, &job, attn__scratch_of(me, p).pack);
+    attn__matmul(me, p->kernels, &job, attn__scratchpad_of(me, p).pack);
     attn__barrier(me);
 }
 
@@ -8410,7 +8733,7 @@ static attn__head attn__head_of(const attn__pass *p, const attn_session *of, int
 }
 
 /* z [rows, d] of one head, for a block of queries: scores, softmax and weighted sum in a tile. */
-static void attn__attend_block(const attn__pass *p, const attn__head *h, attn__scratch s)
+static void attn__attend_block(const attn__pass *p, const attn__head *h, attn__scratchpad s)
 {
     const size_t stride = attn__round_up(h->keys.n_out, 16);
     size_t row;
@@ -8423,7 +8746,7 @@ static void attn__attend_block(const attn__pass *p, const attn__head *h, attn__s
 /* Calls `block` for this worker's share of the heads and blocks of queries. */
 static void attn__each_block(const attn__worker *me, attn__pass *p, attn__block_fn block)
 {
-    const attn__scratch s = attn__scratch_of(me, p);
+    const attn__scratchpad s = attn__scratchpad_of(me, p);
     size_t i, head, row, n, task = 0;
     for (i = 0; i < p->n_items; i++) {
         attn_session *of = p->items[i].session;
@@ -8437,7 +8760,7 @@ static void attn__each_block(const attn__worker *me, attn__pass *p, attn__block_
 }
 
 static void attn__plain_block(const attn__worker *me, attn__pass *p, const attn_session *of,
-                              size_t head, size_t row, attn__scratch s)
+                              size_t head, size_t row, attn__scratchpad s)
 {
     const attn__head h = attn__head_of(p, of, me->layer, head, row);
     attn__attend_block(p, &h, s);
@@ -8489,7 +8812,7 @@ static size_t attn__gather_final(const attn__worker *me, const attn__pass *p)
  * vocabulary that fit a tile. */
 static void attn__unembed_together(attn__worker *me, attn__pass *p, size_t n_final)
 {
-    const attn__scratch s = attn__scratch_of(me, p);
+    const attn__scratchpad s = attn__scratchpad_of(me, p);
     const size_t n_vocab = p->model->config.n_vocab, step = s.tile_size / (16 * n_final);
     attn__rows in = p->ws->final, out;
     size_t i, j, k, n, first, last;
@@ -8524,7 +8847,7 @@ static void attn__unembed(attn__worker *me, attn__pass *p)
     size_t i, first;
     if (n_final == 0)
         return;
-    if (p->n_items > 1 && 16 * n_final <= attn__scratch_of(me, p).tile_size) {
+    if (p->n_items > 1 && 16 * n_final <= attn__scratchpad_of(me, p).tile_size) {
         attn__unembed_together(me, p, n_final);
         return;
     }
@@ -9420,7 +9743,7 @@ ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_
     for (t = 0; t < value.shape[0]; t++)
         for (head = 0; head < c->n_head; head++)
             for (j = 0; j < c->d_head; j++) {
-                const float x = attn_get(value, t, head, j, 0);
+                const float x = attn_get3(value, t, head, j);
                 void *to = attn__cached(session, part, layer * c->n_head + head, first + t, j);
                 if (session->cache == ATTN_F32)
                     *(float *)to = x;
@@ -9969,7 +10292,7 @@ static void attn__project_head(const attn__worker *me, const attn__pass *p, int 
     const attn__layer *l = &p->model->layers[me->layer];
     const size_t d = c->d_head, column = (size_t)part * c->d_model + head * d;
     const size_t first = column / 16 * 16;
-    const attn__scratch s = attn__scratch_of(me, p);
+    const attn__scratchpad s = attn__scratchpad_of(me, p);
     attn__rows in = attn__heads_rows(p, 0), out;
     attn__matmul_job job;
     size_t i;
@@ -10093,7 +10416,7 @@ static void attn__make_results(const attn__worker *me, const attn__pass *p, size
                                size_t last)
 {
     const attn_config *c = &p->model->config;
-    const attn__scratch s = attn__scratch_of(me, p);
+    const attn__scratchpad s = attn__scratchpad_of(me, p);
     size_t head;
     for (head = 0; head < c->n_head && last > first; head++) {
         attn__rows out = attn__heads_rows(p, 0), z = p->ws->z;
@@ -10178,7 +10501,7 @@ static void attn__visit_watched(const attn__worker *me, attn__pass *p, int point
 
 /* Scores of one block of queries, and -inf for the keys that come later in the pass. */
 static void attn__score_block(const attn__worker *me, attn__pass *p, const attn_session *of,
-                              size_t head, size_t row, attn__scratch s)
+                              size_t head, size_t row, attn__scratchpad s)
 {
     const attn__head h = attn__head_of(p, of, me->layer, head, row);
     const size_t n_keys = of->length + of->fed + of->n_rows;
@@ -10197,7 +10520,7 @@ static void attn__score_block(const attn__worker *me, attn__pass *p, const attn_
 /* The pattern of one block: softmax over the keys that each query sees. Later keys stay hidden,
  * whatever a watcher wrote there. */
 static void attn__softmax_block(const attn__worker *me, attn__pass *p, const attn_session *of,
-                                size_t head, size_t row, attn__scratch s)
+                                size_t head, size_t row, attn__scratchpad s)
 {
     const attn__head h = attn__head_of(p, of, me->layer, head, row);
     const size_t n_keys = of->length + of->fed + of->n_rows;
@@ -10217,7 +10540,7 @@ static void attn__softmax_block(const attn__worker *me, attn__pass *p, const att
 
 /* z of one block, from the pattern that was watched; or all three steps where nobody watches. */
 static void attn__weigh_block(const attn__worker *me, attn__pass *p, const attn_session *of,
-                              size_t head, size_t row, attn__scratch s)
+                              size_t head, size_t row, attn__scratchpad s)
 {
     const attn__head h = attn__head_of(p, of, me->layer, head, row);
     size_t stride;
@@ -11988,15 +12311,23 @@ static int attn__likelier(const attn__candidate *a, const attn__candidate *b)
     return a->logit > b->logit || (a->logit == b->logit && a->id < b->id);
 }
 
-/* Lets heap[at] sink until neither child is likelier. */
-static void attn__sink(attn__candidate *heap, size_t n, size_t at)
+/* Which candidate a heap has on top: the likeliest, or the least likely. */
+typedef enum attn__heap { ATTN__LIKELIEST, ATTN__LEAST_LIKELY } attn__heap;
+
+static int attn__above(const attn__candidate *a, const attn__candidate *b, attn__heap kind)
+{
+    return kind == ATTN__LIKELIEST ? attn__likelier(a, b) : attn__likelier(b, a);
+}
+
+/* Lets heap[at] sink until no child belongs above it. */
+static void attn__sink(attn__candidate *heap, size_t n, size_t at, attn__heap kind)
 {
     const attn__candidate moved = heap[at];
     for (;;) {
         size_t child = 2 * at + 1;
-        if (child + 1 < n && attn__likelier(&heap[child + 1], &heap[child]))
+        if (child + 1 < n && attn__above(&heap[child + 1], &heap[child], kind))
             child++;
-        if (child >= n || !attn__likelier(&heap[child], &moved))
+        if (child >= n || !attn__above(&heap[child], &moved, kind))
             break;
         heap[at] = heap[child];
         at = child;
@@ -12004,14 +12335,21 @@ static void attn__sink(attn__candidate *heap, size_t n, size_t at)
     heap[at] = moved;
 }
 
-/* Takes the likeliest candidate off a heap of n and puts it behind the others. */
-static attn__candidate attn__take(attn__candidate *heap, size_t n)
+static void attn__heapify(attn__candidate *heap, size_t n, attn__heap kind)
 {
-    const attn__candidate best = heap[0];
+    size_t i;
+    for (i = n / 2; i-- > 0;)
+        attn__sink(heap, n, i, kind);
+}
+
+/* Takes the top off a heap of n and puts it behind the others. */
+static attn__candidate attn__take(attn__candidate *heap, size_t n, attn__heap kind)
+{
+    const attn__candidate top = heap[0];
     heap[0] = heap[n - 1];
-    heap[n - 1] = best;
-    attn__sink(heap, n - 1, 0);
-    return best;
+    heap[n - 1] = top;
+    attn__sink(heap, n - 1, 0, kind);
+    return top;
 }
 
 /* Filters: moves the kept candidates, likeliest first, to the end of the array; returns how many.
@@ -12022,14 +12360,13 @@ static size_t attn__keep(attn_sampler *s)
     attn__candidate *c = s->candidates;
     size_t n = s->n_vocab, kept = 0, most = n, i;
     double sum = 0, total = 0;
-    for (i = n / 2; i-- > 0;)
-        attn__sink(c, n, i);
+    attn__heapify(c, n, ATTN__LIKELIEST);
     if (d->top_k > 0 && (size_t)d->top_k < n)
         most = (size_t)d->top_k;
     if (d->top_p > 0 && d->top_p < 1) {
         if (most < n) { /* what top-k left is what top-p shares out */
             for (i = 0; i < most; i++)
-                total += attn__take(c, n - i).weight;
+                total += attn__take(c, n - i, ATTN__LIKELIEST).weight;
             for (i = 0; i < most && sum < d->top_p * total; i++)
                 sum += c[n - 1 - i].weight;
             kept = i;
@@ -12037,11 +12374,11 @@ static size_t attn__keep(attn_sampler *s)
             for (i = 0; i < n; i++)
                 total += s->weights[i];
             while (kept < n && sum < d->top_p * total)
-                sum += attn__take(c, n - kept++).weight;
+                sum += attn__take(c, n - kept++, ATTN__LIKELIEST).weight;
         }
     } else {
         while (kept < most && (most < n || d->min_p > 0)) {
-            const attn__candidate best = attn__take(c, n - kept);
+            const attn__candidate best = attn__take(c, n - kept, ATTN__LIKELIEST);
             if (kept > 0 && best.weight < d->min_p)
                 return kept;
             kept++;
@@ -12074,6 +12411,15 @@ static size_t attn__largest_at(const attn__kernels *kernels, const float *x, siz
     return i;
 }
 
+/* Some token must be possible. */
+static attn_status attn__need_possible(attn_ctx *ctx, float largest)
+{
+    return largest > -INFINITY ? ATTN_OK
+                               : attn__fail(ctx, ATTN_E_ARGUMENT,
+                                            "attn_sample: all logits are -inf, so no token can be "
+                                            "picked; expected at least one that is larger");
+}
+
 ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_sampler *s, const float *logits,
                                   const int32_t *seen, size_t n_seen, int32_t *token)
 {
@@ -12091,6 +12437,8 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_sampler *s, const float *l
     if (logits[best] != logits[best])
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sample: the logit of token %llu is NaN",
                           ATTN__LLU(best));
+    if (attn__need_possible(ctx, logits[best]) != ATTN_OK)
+        return ctx->status;
     *token = (int32_t)best;
     if (d->temperature == 0 && (d->repeat_penalty == 0 || d->repeat_penalty == 1))
         return ATTN_OK;
@@ -12102,10 +12450,12 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_sampler *s, const float *l
             s->logits[seen[i]] = x > 0 ? x / d->repeat_penalty : x * d->repeat_penalty;
         }
     best = attn__largest_at(s->kernels, s->logits, s->n_vocab);
+    if (attn__need_possible(ctx, s->logits[best]) != ATTN_OK)
+        return ctx->status;
     *token = (int32_t)best;
     if (d->temperature == 0)
         return ATTN_OK;
-    if (s->logits[best] == -INFINITY || s->logits[best] == INFINITY)
+    if (s->logits[best] == INFINITY)
         return ATTN_OK; /* nothing to weigh against each other */
 
     for (i = 0; i < s->n_vocab; i++)
@@ -12457,15 +12807,9 @@ static attn_status attn__need_layer(attn_ctx *ctx, const char *op, const attn_mo
 static attn_status attn__need_tokens(attn_ctx *ctx, const char *op, const attn_model *model,
                                      const int32_t *tokens, size_t n)
 {
-    size_t i;
     if (!tokens || n == 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no tokens were given", op);
-    for (i = 0; i < n; i++)
-        if (tokens[i] < 0 || (uint32_t)tokens[i] >= model->config.n_vocab)
-            return attn__fail(
-                ctx, ATTN_E_TOKEN, "%s: token %llu has id %ld; the vocabulary is 0 to %lu", op,
-                ATTN__LLU(i), (long)tokens[i], (unsigned long)model->config.n_vocab - 1);
-    return ATTN_OK;
+    return attn__need_ids(ctx, op, "token", tokens, 1, n, model->config.n_vocab);
 }
 
 /* A vector of the model as a tensor, to be read only. */
@@ -12489,19 +12833,27 @@ static attn_status attn__layer_tensor(attn_ctx *ctx, const attn_model *model, si
 
 /* ---- losses and predictions ---- */
 
-/* The k largest of x [n], largest first; of equal ones the first. */
-static void attn__likeliest(const float *x, size_t n, attn_guess *top, size_t k)
+/* The k likeliest of logits x [n], likeliest first; of equal ones the first. They stand in a heap
+ * [k] with the least likely on top, where a likelier one replaces it: O(n log k). */
+static void attn__likeliest(const float *x, size_t n, attn__candidate *heap, size_t k)
 {
-    size_t i, at, count = 0;
-    for (i = 0; i < n; i++) {
-        if (count == k && !(x[i] > top[k - 1].logit))
-            continue;
-        at = count < k ? count++ : k - 1;
-        for (; at > 0 && x[i] > top[at - 1].logit; at--)
-            top[at] = top[at - 1];
-        top[at].token = (int32_t)i;
-        top[at].logit = x[i];
+    size_t i;
+    for (i = 0; i < n && k > 0; i++) {
+        attn__candidate c;
+        c.logit = x[i];
+        c.weight = 0;
+        c.id = (int32_t)i;
+        if (i < k)
+            heap[i] = c;
+        if (i + 1 == k)
+            attn__heapify(heap, k, ATTN__LEAST_LIKELY);
+        if (i >= k && attn__likelier(&c, &heap[0])) {
+            heap[0] = c;
+            attn__sink(heap, k, 0, ATTN__LEAST_LIKELY);
+        }
     }
+    for (i = k; i > 1; i--)
+        attn__take(heap, i, ATTN__LEAST_LIKELY);
 }
 
 /* How many of x [n] come before entry `target`. */
@@ -12513,9 +12865,11 @@ static size_t attn__rank(const float *x, size_t n, size_t target)
     return rank;
 }
 
-/* One row of logits; stats may be NULL. Gives 0 if the logits are no distribution. */
+/* Statistics of one row of logits: those of the target into `stats` (may be NULL), and the k
+ * likeliest tokens into `top` by means of `heap` [k]. Returns 0 if the logits hold a NaN or nothing
+ * finite. */
 static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, int32_t target,
-                       attn_token_stats *stats, attn_guess *top, size_t k)
+                       attn_token_stats *stats, attn_guess *top, size_t k, attn__candidate *heap)
 {
     float largest, log_sum = kernels->log_sum_exp(x, n, &largest), log_p;
     size_t i;
@@ -12527,9 +12881,10 @@ static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, i
         kernels->exp(&stats->probability, &log_p, 1);
         stats->rank = attn__rank(x, n, (size_t)target);
     }
-    if (k > 0)
-        attn__likeliest(x, n, top, k);
+    attn__likeliest(x, n, heap, k);
     for (i = 0; i < k; i++) {
+        top[i].token = heap[i].id;
+        top[i].logit = heap[i].logit;
         log_p = (top[i].logit - largest) - log_sum;
         kernels->exp(&top[i].probability, &log_p, 1);
     }
@@ -12554,6 +12909,7 @@ ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const 
     const attn_shape shape = attn__shape_of(&logits);
     attn_status status = ATTN_OK;
     float *buffers;
+    attn__candidate *heap;
     size_t t, n;
     if (attn__need_kernels(ctx, &kernels) || attn__need(ctx, "attn_logit_stats", "logits", &logits))
         return ctx->status;
@@ -12567,22 +12923,22 @@ ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const 
                           stats ? "target" : "room for the targets' statistics");
     if (attn__need_top(ctx, "attn_logit_stats", top, k, n) != ATTN_OK)
         return ctx->status;
-    for (t = 0; targets && t < logits.shape[0]; t++)
-        if (targets[t] < 0 || (size_t)targets[t] >= n)
-            return attn__fail(ctx, ATTN_E_TOKEN,
-                              "attn_logit_stats: target %llu is %ld; expected an id below %llu",
-                              ATTN__LLU(t), (long)targets[t], ATTN__LLU(n));
-    buffers = attn__row_buffers(ctx, n);
-    if (!buffers)
+    if (targets && attn__need_ids(ctx, "attn_logit_stats", "target", targets, 1, logits.shape[0],
+                                  n) != ATTN_OK)
         return ctx->status;
+    buffers = attn__row_buffers(ctx, n);
+    heap = buffers ? (attn__candidate *)attn__alloc(ctx, k * sizeof *heap, "likely tokens") : NULL;
+    if (!heap)
+        status = ATTN_E_MEMORY;
     for (t = 0; t < logits.shape[0] && status == ATTN_OK; t++)
         if (!attn__judge(kernels, attn__row(&logits, &shape, t, n, buffers), n,
                          targets ? targets[t] : 0, stats ? stats + t : NULL,
-                         top ? top + t * k : NULL, k))
+                         top ? top + t * k : NULL, k, heap))
             status = attn__fail(ctx, ATTN_E_ARGUMENT,
                                 "attn_logit_stats: the logits of row %llu hold a NaN, or nothing "
                                 "finite",
                                 ATTN__LLU(t));
+    attn__free(heap);
     attn__free(buffers);
     return status;
 }
@@ -12596,6 +12952,7 @@ ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, cons
     int had_logits;
     attn_feed_item item;
     attn_status status = ATTN_OK;
+    attn__candidate *heap;
     float *logits;
     if (!session)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_text_stats: no session was given");
@@ -12608,8 +12965,11 @@ ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, cons
         attn__need_top(ctx, "attn_text_stats", top, k, n_vocab))
         return ctx->status;
     logits = (float *)attn__alloc(ctx, (at_once + 1) * n_vocab * sizeof(float), "rows of logits");
-    if (!logits)
+    heap = logits ? (attn__candidate *)attn__alloc(ctx, k * sizeof *heap, "likely tokens") : NULL;
+    if (!heap) {
+        attn__free(logits);
         return ATTN_E_MEMORY;
+    }
     before = session->length;
     had_logits = session->has_logits;
     memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
@@ -12623,7 +12983,8 @@ ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, cons
             const int has_next = i + 1 < n_tokens;
             if (!attn__judge(session->workspace->kernels, logits + (i - at) * n_vocab, n_vocab,
                              has_next ? attn__token_after(session, before, tokens, i) : 0,
-                             has_next && stats ? stats + i : NULL, top ? top + i * k : NULL, k))
+                             has_next && stats ? stats + i : NULL, top ? top + i * k : NULL, k,
+                             heap))
                 status = attn__fail(ctx, ATTN_E_ARGUMENT,
                                     "attn_text_stats: the logits at position %llu hold a NaN, or "
                                     "nothing finite",
@@ -12635,6 +12996,7 @@ ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, cons
         session->has_logits = had_logits;
         memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
     }
+    attn__free(heap);
     attn__free(logits);
     return status;
 }
@@ -12766,8 +13128,8 @@ ATTN__DEF attn_status attn_head_score(attn_ctx *ctx, attn_tensor *out, attn_tens
         double sum = 0, total = 0;
         for (i = 0; i < pattern.shape[1]; i++)
             for (j = 0; j < pattern.shape[2]; j++) {
-                const double p = (double)attn_get(pattern, head, i, j, 0);
-                sum = fma(p, (double)attn_get(keys, i, j, 0, 0), sum);
+                const double p = (double)attn_get3(pattern, head, i, j);
+                sum = fma(p, (double)attn_get2(keys, i, j), sum);
                 total += p;
             }
         ((float *)result.dense.data)[head] = (float)(sum / total);
@@ -13189,7 +13551,7 @@ ATTN__DEF attn_status attn_attribute(attn_ctx *ctx, attn_tensor *out, const attn
         const float *direction =
             (const float *)gained.data + (gained.shape[0] == 1 ? 0 : row % n) * width;
         kernels->normalize(buffers, x, kernels->sum(x, width) / (float)width,
-                           attn_get(scale, row % n, 0, 0, 0), width);
+                           attn_get2(scale, row % n, 0), width);
         kernels->binary(ATTN__MUL, buffers, buffers, direction, width);
         ((float *)result.dense.data)[row] = kernels->sum(buffers, width);
     }
@@ -13254,13 +13616,14 @@ ATTN__DEF attn_status attn_attribute_bias(attn_ctx *ctx, attn_tensor *out, const
 typedef struct attn__unembedding {
     const attn__kernels *kernels;
     attn__matmul_job job;
-    float *packs; /* ATTN__PACK for each worker */
+    float *packs; /* pack_size for each worker */
+    size_t pack_size;
 } attn__unembedding;
 
 static void attn__unembedding_body(attn__worker *me, void *arg)
 {
     const attn__unembedding *u = (const attn__unembedding *)arg;
-    attn__matmul(me, u->kernels, &u->job, u->packs + (size_t)me->id * ATTN__PACK);
+    attn__matmul(me, u->kernels, &u->job, u->packs + (size_t)me->id * u->pack_size);
 }
 
 /* out [rows, n_out] = x [rows, C] · W_U's columns from `first` on, a multiple of 16, straight from
@@ -13271,25 +13634,19 @@ static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model
     const size_t width = model->config.d_model;
     const int n_threads = attn__threads_for(ctx, (double)rows * (double)width * (double)n_out);
     attn__unembedding u;
+    attn__scratch scratch;
     memset(&u, 0, sizeof u);
     if (attn__need_kernels(ctx, &u.kernels)) /* cover: the layer norm has asked */
         return ctx->status;
-    u.packs =
-        (float *)attn__alloc(ctx, (size_t)n_threads * ATTN__PACK * sizeof(float), "packed rows");
+    u.pack_size = attn__pack_size(model->w_u.dtype, rows, width);
+    u.packs = attn__scratch_new(ctx, &scratch, (size_t)n_threads * u.pack_size, "packed rows");
     if (!u.packs)
         return ATTN_E_MEMORY;
-    u.job.in = x;
-    u.job.in_stride = (ptrdiff_t)width;
-    u.job.in_step = 1;
-    u.job.w = model->w_u;
-    u.job.w.data = (const unsigned char *)u.job.w.data + first / 16 * u.job.w.stride;
-    u.job.w.n_out = n_out;
-    u.job.out = out;
-    u.job.out_stride = n_out;
-    u.job.rows = rows;
+    u.job =
+        attn__job(out, n_out, x, (ptrdiff_t)width, attn__columns(model->w_u, first, n_out), rows);
     if (rows > 0)
         attn__parallel(n_threads, attn__unembedding_body, &u);
-    attn__free(u.packs);
+    attn__scratch_free(&scratch);
     return ATTN_OK;
 }
 
@@ -13336,23 +13693,24 @@ static attn_status attn__normalize_final(attn_ctx *ctx, attn_tensor *out, const 
     for (i = 0; i < attn__n_rows(&x) && n > 0; i++, row += width) {
         const float *from = attn__row(&x, &shape, i, width, row);
         kernels->normalize(row, from, kernels->sum(from, width) / (float)width,
-                           attn_get(scale, i % n, 0, 0, 0), width);
+                           attn_get2(scale, i % n, 0), width);
         kernels->affine(row, row, model->ln_f_w, model->ln_f_b, width);
     }
     return ATTN_OK;
 }
 
-/* Both lenses; scale has ndim 0 for the fresh one. */
-static attn_status attn__lens(attn_ctx *ctx, const char *op, attn_tensor *out,
-                              const attn_model *model, attn_tensor resid, attn_tensor scale,
-                              const int32_t *tokens, size_t n)
+ATTN__DEF attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                      attn_tensor resid, attn_tensor scale, const int32_t *tokens,
+                                      size_t n)
 {
+    static const char op[] = "attn_logit_lens";
     attn_tensor normed = attn__nothing();
     attn__result result;
     attn_shape shape = attn__shape_of(&resid);
     attn_status status;
     size_t width;
     if (attn__need_layer(ctx, op, model, 0) || attn__need(ctx, op, "resid", &resid) ||
+        (scale.error && attn__need(ctx, op, "scale", &scale)) ||
         (tokens && attn__need_tokens(ctx, op, model, tokens, n)))
         return ctx->status;
     width = model->config.d_model;
@@ -13373,22 +13731,6 @@ static attn_status attn__lens(attn_ctx *ctx, const char *op, attn_tensor *out,
     }
     attn_tensor_free(ctx, &normed);
     return attn__finish(ctx, out, &result, status);
-}
-
-ATTN__DEF attn_status attn_logit_lens_fresh(attn_ctx *ctx, attn_tensor *out,
-                                            const attn_model *model, attn_tensor resid,
-                                            const int32_t *tokens, size_t n)
-{
-    return attn__lens(ctx, "attn_logit_lens_fresh", out, model, resid, attn__nothing(), tokens, n);
-}
-
-ATTN__DEF attn_status attn_logit_lens_saved(attn_ctx *ctx, attn_tensor *out,
-                                            const attn_model *model, attn_tensor resid,
-                                            attn_tensor scale, const int32_t *tokens, size_t n)
-{
-    if (attn__need(ctx, "attn_logit_lens_saved", "scale", &scale) != ATTN_OK)
-        return ctx->status;
-    return attn__lens(ctx, "attn_logit_lens_saved", out, model, resid, scale, tokens, n);
 }
 
 /* ---- circuits ---- */
@@ -13710,8 +14052,8 @@ static attn_status attn__compose(attn_ctx *ctx, float *scores, size_t stride,
         float *row = scores + i * stride;
         attn__frobenius(row, (const float *)whole.data + i * n_head * d * d, n_head, d * d);
         for (j = 0; j < n_head; j++) {
-            const float norms = attn_get(earlier->norm_written, i, 0, 0, 0) *
-                                attn_get(later->norm_read, j, 0, 0, 0);
+            const float norms =
+                attn_get1(earlier->norm_written, i) * attn_get1(later->norm_read, j);
             row[j] = norms > 0 ? row[j] / norms : 0;
         }
     }

@@ -829,7 +829,7 @@ static int judge_streams(lens *l, const attn_parts *parts, size_t first, size_t 
 {
     const size_t n = l->text.n, n_parts = parts->stack.shape[0];
     const attn_tensor resid = attn_slice(parts->stack, 1, first, count);
-    const attn_tensor scale = attn_slice(parts->scale, 0, first, count);
+    const attn_tensor own = {0}, saved = attn_slice(parts->scale, 0, first, count);
     attn_tensor logits = {0}, rows;
     int32_t *targets = (int32_t *)allocate(l, n_parts * count, sizeof *targets);
     attn_guess *some = (attn_guess *)allocate(l, n_parts * count * (k + 1), sizeof *some);
@@ -840,8 +840,7 @@ static int judge_streams(lens *l, const attn_parts *parts, size_t first, size_t 
     for (i = 0; i < n_parts; i++)
         for (t = 0; t < count; t++) /* after the last token comes nothing; any will do */
             targets[i * count + t] = first + t + 1 < n ? l->text.ids[first + t + 1] : 0;
-    if (l->o.saved_scale ? attn_logit_lens_saved(&l->ctx, &logits, l->model, resid, scale, NULL, 0)
-                         : attn_logit_lens_fresh(&l->ctx, &logits, l->model, resid, NULL, 0))
+    if (attn_logit_lens(&l->ctx, &logits, l->model, resid, l->o.saved_scale ? saved : own, NULL, 0))
         return failed(&l->ctx);
     rows = attn_reshape(logits, attn_shape2(n_parts * count, l->config->n_vocab));
     if (attn_logit_stats(&l->ctx, rows, targets, stats, some, k))

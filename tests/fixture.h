@@ -332,6 +332,7 @@ typedef struct meter {
     long live, asked; /* blocks alive; calls so far */
     long fail_at;     /* this call gets NULL; -1: none */
     int wrong;        /* frees without a block */
+    size_t bytes;     /* asked for so far */
 } meter;
 
 static inline void *meter_alloc(size_t size, void *user)
@@ -343,6 +344,7 @@ static inline void *meter_alloc(size_t size, void *user)
         return NULL;
     memset(block, 0xA5, size);
     m->live++;
+    m->bytes += size;
     return block;
 }
 

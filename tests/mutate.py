@@ -295,8 +295,8 @@ plant("x.ndim < 1 || x.ndim > 4)", "x.ndim < 1)")
 plant("            *at = '?';", "            (void)0;", "corners")
 plant("at[1] < 0xa0)\n            at[0]", "at[1] < 0x9b)\n            at[0]", "corners")
 plant("(x->ndim > 0 && (unsigned)x->dtype > ATTN_I32)", "0")
-plant("if (!(fabsf(attn_get(*p->w, k, j, 0, 0)) < 65520.0f))",
-      "if (!(fabsf(attn_get(*p->w, k, j, 0, 0)) < 1e30f))")
+plant("if (!(fabsf(attn_get2(*p->w, k, j)) < 65520.0f))",
+      "if (!(fabsf(attn_get2(*p->w, k, j)) < 1e30f))")
 plant("value = (float)fraction * (1.0f / 16777216.0f);", "value = (float)fraction * (1.0f / 8388608.0f);")
 plant("(fraction ? 0x400000u : 0);", "0;")
 plant("if (bits >= 0x477ff000u)", "if (bits > 0x477ff000u)",
@@ -717,7 +717,8 @@ plant("path->to_layer < path->from_layer + (end != ATTN__HOOK_MLP_IN))",
 # The sampler.
 within("attn.h", ONE_SET, "sampling")
 plant("a->logit == b->logit && a->id < b->id", "a->logit == b->logit && a->id > b->id")
-plant("if (child + 1 < n && attn__likelier", "if (child + 1 < n && !attn__likelier")
+plant("if (child + 1 < n && attn__above", "if (child + 1 < n && !attn__above")
+plant("attn__likelier(a, b) : attn__likelier(b, a)", "attn__likelier(a, b) : attn__likelier(a, b)")
 plant("size_t child = 2 * at + 1;", "size_t child = 2 * at + 2;")
 plant("most = (size_t)d->top_k;", "most = (size_t)d->top_k + 1;")
 plant("sum < d->top_p * total; i++)", "sum <= d->top_p * total; i++)")

@@ -197,7 +197,7 @@ static int watch(const attn_activation *a, void *user)
     for (i = 0; i < a->value.shape[0]; i++)
         for (j = 0; j < a->value.shape[1]; j++)
             for (k = 0; k < a->value.shape[2]; k++) {
-                x = attn_get(a->value, i, j, k, 0);
+                x = a->value.ndim == 3 ? attn_get3(a->value, i, j, k) : attn_get2(a->value, i, j);
                 sum = add_floats(sum, &x, 1);
             }
     *(uint64_t *)user += sum;
@@ -297,15 +297,15 @@ static uint64_t operations(attn_ctx *ctx)
         !good(ctx, attn_copy(ctx, &f16, wide), "attn_copy"))
         return 0;
     memcpy(wide.data, edges, sizeof edges);
-    sum = add_tensor(add_tensor(add_tensor(sum, x), other), bias);
+    sum = add_tensor(add_tensor(add_tensor(sum, x), other), bias); /* in the order of memory */
 #define MAKE(call)                                                                                 \
     do {                                                                                           \
         memset(&out, 0, sizeof out);                                                               \
         if (good(ctx, call, #call))                                                                \
             sum = add_tensor(sum, out);                                                            \
     } while (0)
-    MAKE(attn_linear(ctx, &out, x, attn_transpose(other, 0, 1), bias));
-    MAKE(attn_linear(ctx, &out, f16, attn_transpose(other, 0, 1), bias));
+    MAKE(attn_linear(ctx, &out, x, other, bias));
+    MAKE(attn_linear(ctx, &out, f16, other, bias));
     MAKE(attn_matmul(ctx, &out, attn_transpose(x, 0, 1), attn_slice(x, 1, 3, 50)));
     MAKE(attn_softmax(ctx, &out, x));
     MAKE(attn_softmax(ctx, &out, wide));

@@ -121,6 +121,7 @@ typedef struct scratch {
 #define EACH_FUNCTION(DO)                                                                          \
     DO(attn_zeros, (ctx, &s->out, ATTN_F32, attn_shape2(3, 4)))                                    \
     DO(attn_copy, (ctx, &s->out, x4))                                                              \
+    DO(attn_concat, (ctx, &s->out, &x4, 1, 0))                                                     \
     DO(attn_add, (ctx, &s->out, x4, vec))                                                          \
     DO(attn_sub, (ctx, &s->out, x4, vec))                                                          \
     DO(attn_mul, (ctx, &s->out, x4, vec))                                                          \
@@ -143,7 +144,7 @@ typedef struct scratch {
     DO(attn_attention, (ctx, &s->out, qkv, qkv, qkv, NULL))                                        \
     DO(attn_multihead, (ctx, &s->out, x3, x3, &block, 2, NULL))                                    \
     DO(attn_mlp, (ctx, &s->out, x3, &block, ATTN_GELU_TANH))                                       \
-    DO(attn_block, (ctx, &s->out, x3, &block, 2, 1e-5f))                                           \
+    DO(attn_block, (ctx, &s->out, x3, &block, 2, 1e-5f, ATTN_GELU_TANH))                           \
     DO(attn_unembed, (ctx, &s->out, x3, sq))                                                       \
     DO(attn_panels_write, (ctx, panels, ATTN_Q4, sq))                                              \
     DO(attn_full, (ctx, &s->out, attn_shape1(7), 2))                                               \
@@ -170,6 +171,8 @@ typedef struct scratch {
     DO(attn_tokenizer_new, (ctx, &s->tokenizer, section, section_size))                            \
     DO(attn_encode, (ctx, tokenizer, "Once upon a time", 16, 1, s->ids, 64, &s->n))                \
     DO(attn_decode, (ctx, tokenizer, tokens, 8, s->text, 256, &s->n))                              \
+    DO(attn_token_ids, (ctx, &s->out, stories, "Once upon a time"))                                \
+    DO(attn_token_id, (ctx, s->ids, stories, " time"))                                             \
     DO(attn_hook, (ctx, NULL, other, "*hook_pattern", do_nothing, NULL))                           \
     DO(attn_cache_get, (ctx, held, ATTN_VALUES, 0, 1, 3, &s->out))                                 \
     DO(attn_cache_set, (ctx, held, ATTN_KEYS, 0, 1, attn_slice(z, 0, 0, 1)))                       \
@@ -195,8 +198,7 @@ typedef struct scratch {
     DO(attn_attribute, (ctx, &s->out, model, resid, scale, x3))                                    \
     DO(attn_attribute_neurons, (ctx, &s->out, model, 0, post, scale, x3))                          \
     DO(attn_attribute_bias, (ctx, &s->out, model, x3))                                             \
-    DO(attn_logit_lens_fresh, (ctx, &s->out, model, resid, tokens, 3))                             \
-    DO(attn_logit_lens_saved, (ctx, &s->out, model, resid, scale, NULL, 0))                        \
+    DO(attn_logit_lens, (ctx, &s->out, model, resid, scale, tokens, 3))                            \
     DO(attn_circuit, (ctx, &s->out, &s->second, model, 0, 1, ATTN_CIRCUIT_OV))                     \
     DO(attn_singular_values, (ctx, &s->out, post, attn_transpose(post, 0, 1)))                     \
     DO(attn_composition_scores, (ctx, &s->out, model, ATTN_COMPOSE_K))                             \

@@ -5,6 +5,8 @@
 #include "tools/files.h"
 #include "models.h"
 
+static const attn_tensor no_scale; /* a lens takes the stream's own */
+
 static attn_model *plain, *odd, *narrow, *longer, *tiny, *bytes8;
 
 static int set_up(void)
@@ -1260,7 +1262,7 @@ TEST(cut_between_layers)
             rows = latest(s, name);
             snprintf(name, sizeof name, "blocks.%d.hook_resid_post", (int)c->n_layer - 1);
             by_hook = hooked(models[m], tokens, LENGTH, 6, name, put_rows, &rows, NULL, NULL);
-            OK(&ctx, attn_logit_lens_fresh(&ctx, &logits, models[m], rows, NULL, 0));
+            OK(&ctx, attn_logit_lens(&ctx, &logits, models[m], rows, no_scale, NULL, 0));
             CHECK(logits.ndim == 2 && logits.shape[0] == LENGTH);
             same_logits((const float *)logits.data, i + 1 == c->n_layer ? want : by_hook, LENGTH,
                         models[m], "logit lens");
@@ -1268,7 +1270,7 @@ TEST(cut_between_layers)
             scale = latest(r, "ln_final.hook_scale");
             by_hook = hooked(models[m], tokens, LENGTH, LENGTH, "ln_final.hook_scale", put_rows,
                              &scale, NULL, NULL);
-            OK(&ctx, attn_logit_lens_saved(&ctx, &scaled, models[m], rows, scale, NULL, 0));
+            OK(&ctx, attn_logit_lens(&ctx, &scaled, models[m], rows, scale, NULL, 0));
             if (i + 1 == c->n_layer)
                 same_logits((const float *)scaled.data, by_hook, LENGTH, models[m], "saved scale");
             else

@@ -4,6 +4,8 @@
 #define FIXTURE_FILE "tests/fixtures/lens.bin"
 #include "models.h"
 
+static const attn_tensor no_scale; /* a lens takes the stream's own */
+
 static attn_model *plain, *odd;
 static const char *const names[] = {"plain", "odd"};
 enum { FIRST = 5, MOST = 3 }; /* the positions whose parts numpy kept */
@@ -247,6 +249,29 @@ TEST(equal_logits)
     FAILS(&ctx, ATTN_E_ARGUMENT, "row 1",
           attn_logit_stats(&ctx, logits, targets, stats, top[0], 2));
     attn_ctx_free(&ctx);
+}
+
+/* All of a large vocabulary in order, which is quick only if the work per token grows slower than
+ * the vocabulary. Ascending logits are the worst case: every token displaces another. */
+TEST(every_token_in_order)
+{
+    const size_t n = 1 << 20;
+    attn_ctx ctx = alone();
+    float *x = (float *)pool_new(n * sizeof(float));
+    attn_guess *top = (attn_guess *)pool_new(n * sizeof(attn_guess));
+    const attn_tensor logits = attn_borrow(x, ATTN_F32, attn_shape2(1, n));
+    size_t i, k;
+    for (i = 0; i < n; i++)
+        x[i] = (float)(i / 2) * 1e-5f; /* pairs of equals */
+    for (k = n; k > 1000; k /= 3) {
+        OK(&ctx, attn_logit_stats(&ctx, logits, NULL, NULL, top, k));
+        for (i = 0; i < k; i++) /* the smaller of a pair comes first */
+            if (!CHECK(top[i].token == (int32_t)(n - 2 - i / 2 * 2 + i % 2) &&
+                       top[i].logit == x[top[i].token]))
+                break;
+    }
+    attn_ctx_free(&ctx);
+    pool_clear();
 }
 
 /* A text that fails leaves the session as it was. */
@@ -606,11 +631,11 @@ TEST(lenses)
         attn_tensor fresh = {0}, saved = {0}, chosen = {0}, x, y = {0};
         attn_parts p;
         size_t row, j;
-        OK(&ctx, attn_logit_lens_fresh(&ctx, &fresh, m, streams, NULL, 0));
+        OK(&ctx, attn_logit_lens(&ctx, &fresh, m, streams, no_scale, NULL, 0));
         close_to(fresh, expected(i, "lens_fresh"), 2e-6, "fresh lens");
-        OK(&ctx, attn_logit_lens_saved(&ctx, &saved, m, streams, scale, NULL, 0));
+        OK(&ctx, attn_logit_lens(&ctx, &saved, m, streams, scale, NULL, 0));
         close_to(saved, expected(i, "lens_saved"), 2e-6, "saved lens");
-        OK(&ctx, attn_logit_lens_saved(&ctx, &chosen, m, streams, scale, some, 4));
+        OK(&ctx, attn_logit_lens(&ctx, &chosen, m, streams, scale, some, 4));
         for (row = 0; row < count_of(chosen) / 4; row++)
             for (j = 0; j < 4; j++)
                 CHECK(value_of(chosen, row * 4 + j) ==
@@ -621,9 +646,9 @@ TEST(lenses)
                         attn_shape2(n, n_vocab));
         OK(&ctx, attn_decompose(&ctx, &p, m, ids_of(tokens), n, ATTN_PARTS_ACCUMULATED, 0, 0));
         p.stack = attn_select(p.stack, 0, p.stack.shape[0] - 1);
-        OK(&ctx, attn_logit_lens_fresh(&ctx, &y, m, p.stack, NULL, 0));
+        OK(&ctx, attn_logit_lens(&ctx, &y, m, p.stack, no_scale, NULL, 0));
         same_bits(y, x, "the last stream's logits");
-        OK(&ctx, attn_logit_lens_saved(&ctx, &y, m, p.stack, p.scale, NULL, 0));
+        OK(&ctx, attn_logit_lens(&ctx, &y, m, p.stack, p.scale, NULL, 0));
         same_bits(y, x, "the last stream's logits with the saved scale");
         attn_ctx_free(&ctx);
         pool_clear();
@@ -647,9 +672,9 @@ TEST(quantized)
     log_probabilities(&ctx, m, ids_of(tokens), n, &logits);
     OK(&ctx, attn_decompose(&ctx, &p, m, ids_of(tokens), n, ATTN_PARTS_ACCUMULATED, 0, 0));
     last = attn_select(p.stack, 0, 3);
-    OK(&ctx, attn_logit_lens_fresh(&ctx, &lens, m, last, NULL, 0));
+    OK(&ctx, attn_logit_lens(&ctx, &lens, m, last, no_scale, NULL, 0));
     same_bits(lens, logits, "the last stream's logits");
-    OK(&ctx, attn_logit_lens_fresh(&ctx, &chosen, m, last, some, 3));
+    OK(&ctx, attn_logit_lens(&ctx, &chosen, m, last, no_scale, some, 3));
     for (t = 0; t < n; t++)
         for (j = 0; j < 3; j++)
             CHECK(value_of(chosen, t * 3 + j) == value_of(lens, t * 301 + (size_t)some[j]));
@@ -667,18 +692,19 @@ TEST(bad_lenses)
 {
     attn_ctx ctx = alone();
     const attn_tensor streams = expected(0, "parts.0"), scale = expected(0, "scale");
-    attn_tensor x = {0}, none = {0};
+    attn_tensor x = {0};
     const int32_t outside = 301;
     FAILS(&ctx, ATTN_E_SHAPE, "[.., T, 48]",
-          attn_logit_lens_fresh(&ctx, &x, odd, streams, NULL, 0));
+          attn_logit_lens(&ctx, &x, odd, streams, no_scale, NULL, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
-          attn_logit_lens_fresh(&ctx, &x, NULL, streams, NULL, 0));
-    FAILS(&ctx, ATTN_E_TOKEN, "301", attn_logit_lens_fresh(&ctx, &x, plain, streams, &outside, 1));
+          attn_logit_lens(&ctx, &x, NULL, streams, no_scale, NULL, 0));
+    FAILS(&ctx, ATTN_E_TOKEN, "301",
+          attn_logit_lens(&ctx, &x, plain, streams, no_scale, &outside, 1));
     FAILS(&ctx, ATTN_E_SHAPE, "scale has shape [2, 1]; expected [3, 1]",
-          attn_logit_lens_saved(&ctx, &x, plain, streams, attn_slice(scale, 0, 0, 2), NULL, 0));
+          attn_logit_lens(&ctx, &x, plain, streams, attn_slice(scale, 0, 0, 2), NULL, 0));
     ctx.status = ATTN_OK;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "scale is no tensor",
-          attn_logit_lens_saved(&ctx, &x, plain, streams, none, NULL, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "scale is no tensor: attn_slice",
+          attn_logit_lens(&ctx, &x, plain, streams, attn_slice(scale, 0, 2, 2), NULL, 0));
     CHECK(x.ndim == 0 && ctx.blocks == NULL);
     attn_ctx_free(&ctx);
 }
@@ -815,6 +841,29 @@ static void check_same_model(attn_ctx *ctx, const attn_model *rewritten, const a
     }
 }
 
+/* The bias of the final LayerNorm is a bias of logits, which no b_U repeats: the two together say
+ * what TransformerLens's b_U says after folding. */
+static void check_unembedding_bias(attn_ctx *ctx, const attn_model *made)
+{
+    const attn_tensor b_u = tensor_of(ctx, made, "unembed.b_U");
+    const attn_tensor b = tensor_of(ctx, made, "ln_final.b");
+    const attn_tensor w_u = tensor_of(ctx, made, "unembed.W_U");
+    attn_tensor share = {0}, directions = {0};
+    const int32_t tokens[2] = {3, 90};
+    size_t i, k, nonzero = 0;
+    OK(ctx, attn_logit_directions(ctx, &directions, made, tokens, NULL, 2));
+    OK(ctx, attn_attribute_bias(ctx, &share, made, directions));
+    for (i = 0; i < count_of(b_u); i++)
+        nonzero += value_of(b_u, i) != 0;
+    CHECK(nonzero == 0);
+    for (i = 0; i < 2; i++) {
+        double want = 0;
+        for (k = 0; k < count_of(b); k++)
+            want += value_of(b, k) * (double)attn_get2(w_u, k, (size_t)tokens[i]);
+        CHECK(want != 0 && fabs((double)attn_get1(share, i) - want) < 1e-5);
+    }
+}
+
 TEST(rewriting)
 {
     int i;
@@ -856,6 +905,7 @@ TEST(rewriting)
                         CHECK(attn_get(tensor_of(&ctx, made, gains[k]), j, 0, 0, 0) == 1 &&
                               (k == 2 ||
                                attn_get(tensor_of(&ctx, made, biases[k]), j, 0, 0, 0) == 0));
+                check_unembedding_bias(&ctx, made);
             }
             attn_model_close(made);
             attn_ctx_free(&ctx);
@@ -1010,8 +1060,8 @@ static attn_status find_everything(attn_ctx *ctx, findings *f, attn_model **made
         attn_attribute_neurons(ctx, next_of(f), odd, 1, post, p.scale, *directions) ||
         attn_head_results(ctx, next_of(f), odd, 1, z) ||
         attn_neuron_results(ctx, next_of(f), odd, 1, post, 3, 50) ||
-        attn_logit_lens_fresh(ctx, next_of(f), odd, p.stack, NULL, 0) ||
-        attn_logit_lens_saved(ctx, next_of(f), odd, p.stack, p.scale, ids, 5) ||
+        attn_logit_lens(ctx, next_of(f), odd, p.stack, no_scale, NULL, 0) ||
+        attn_logit_lens(ctx, next_of(f), odd, p.stack, p.scale, ids, 5) ||
         attn_pattern_entropy(ctx, next_of(f), pattern) ||
         attn_head_keys(ctx, keys, ATTN_HEAD_INDUCTION, ids, n) ||
         attn_head_score(ctx, next_of(f), pattern, *keys) ||

@@ -5,6 +5,8 @@
 #include "fixture.h"
 #include "command.h"
 
+static const attn_tensor no_scale; /* a lens takes the stream's own */
+
 #define LENS  TEST_BUILD "/lens "
 #define MODEL TEST_BUILD "/tiny-stories.attn "
 #define TMP   "build/test-tmp/lens-tool/"
@@ -343,9 +345,8 @@ TEST(logit_lens)
             return;
         OK(&s.ctx,
            attn_decompose(&s.ctx, &parts, s.model, s.tokens, s.n, ATTN_PARTS_ACCUMULATED, 0, 0));
-        OK(&s.ctx, saved ? attn_logit_lens_saved(&s.ctx, &logits, s.model, parts.stack, parts.scale,
-                                                 NULL, 0)
-                         : attn_logit_lens_fresh(&s.ctx, &logits, s.model, parts.stack, NULL, 0));
+        OK(&s.ctx, attn_logit_lens(&s.ctx, &logits, s.model, parts.stack,
+                                   saved ? parts.scale : no_scale, NULL, 0));
         layers = member(parse(saved ? LENS MODEL "logit-lens '" TEXT "' --json --saved-scale"
                                     : LENS MODEL "logit-lens '" TEXT "' --json"),
                         "layers");

@@ -489,6 +489,44 @@ TEST(bad_shapes)
     attn_ctx_free(&ctx);
 }
 
+/* The weight comes in the shape that attn_linear takes, with the draws in the order of PyTorch's
+ * [n_out, n_in], whether it is made or was there. */
+TEST(a_linear_layer)
+{
+    attn_ctx ctx = {0};
+    attn_rng rng;
+    float room[3 * 5];
+    attn_tensor w = {0}, bias = {0}, again = {0}, x = {0}, y = {0};
+    attn_tensor into = attn_borrow(room, ATTN_F32, attn_shape2(3, 5)), small;
+    size_t i, j;
+    attn_rng_seed(&rng, 7);
+    OK(&ctx, attn_linear_init(&ctx, &w, &bias, 3, 5, &rng));
+    CHECK(w.ndim == 2 && w.shape[0] == 3 && w.shape[1] == 5 && w.owned != NULL);
+    attn_rng_seed(&rng, 7);
+    for (j = 0; j < 5; j++)
+        for (i = 0; i < 3; i++) {
+            const double bound = (double)(float)(1 / sqrt(3.0));
+            const double want = (double)attn_rng_uniform(&rng) * 2 * bound - bound;
+            CHECK(fabs((double)attn_get2(w, i, j) - want) < 1e-7);
+        }
+    attn_rng_seed(&rng, 7);
+    OK(&ctx, attn_linear_init(&ctx, &into, &again, 3, 5, &rng));
+    for (i = 0; i < 15; i++)
+        CHECK(room[i] == attn_get2(w, i / 5, i % 5) &&
+              attn_get1(again, i % 5) == attn_get1(bias, i % 5));
+    OK(&ctx, attn_full(&ctx, &x, attn_shape2(2, 3), 1));
+    OK(&ctx, attn_linear(&ctx, &y, x, w, bias));
+    small = attn_reshape(into, attn_shape2(5, 3));
+    FAILS(&ctx, ATTN_E_SHAPE, "[5, 3]; expected [3, 5]",
+          attn_linear_init(&ctx, &small, NULL, 3, 5, &rng));
+    attn_tensor_free(&ctx, &w); /* the view owns its memory */
+    attn_tensor_free(&ctx, &bias);
+    attn_tensor_free(&ctx, &again);
+    attn_tensor_free(&ctx, &x);
+    attn_tensor_free(&ctx, &y);
+    CHECK(ctx.blocks == NULL);
+}
+
 static void formats_as(attn_tensor x, int decimals, const char *expected)
 {
     char text[2048];

@@ -421,7 +421,8 @@ TEST(mlp_and_block_against_torch)
         if (OK(&ctx, attn_mlp(&ctx, &erf_form, x, &w, ATTN_GELU_ERF)))
             close_to(erf_form, want, ROWS, label("mlp with erf", i));
         CHECK(fixture(&want, "block.%d.out", i));
-        if (OK(&ctx, attn_block(&ctx, &out, x, &w, (size_t)arg_of(args, 0), float_of(f))))
+        if (OK(&ctx,
+               attn_block(&ctx, &out, x, &w, (size_t)arg_of(args, 0), float_of(f), ATTN_GELU_TANH)))
             close_to(out, want, 2e-6, label("block", i));
         done(&ctx);
     }
@@ -452,6 +453,8 @@ TEST(random_numbers_against_torch)
         const uint64_t number = (uint32_t)arg_of(seed, 0) | (uint64_t)(uint32_t)arg_of(seed, 1)
                                                                 << 32;
         size_t j, draw = 0;
+        if (number >> 32) /* PyTorch would drop the high word */
+            continue;
         CHECK(fixture(&at, "rng.%d.at", i) && fixture(&words, "rng.%d.u32", i) &&
               fixture(&uniform, "rng.%d.uniform", i));
         memset(&rng, 0x5A, sizeof rng); /* what was there before must not matter */
@@ -471,6 +474,25 @@ TEST(random_numbers_against_torch)
         }
     }
     CHECKF(i == 8, "%d cases", i);
+}
+
+/* All 64 bits of a seed count. Python, random.seed(seed) and random.getrandbits(32). */
+TEST(seeds_of_64_bits)
+{
+    static const struct {
+        uint64_t seed;
+        uint32_t words[3];
+    } cases[] = {{0x100000000, {485306839, 1508871100, 1794561286}},
+                 {0x100000005, {675479763, 2085189291, 1213270837}},
+                 {0xDEADBEEFCAFEF00D, {3769845604u, 2965790136u, 3563436881u}},
+                 {0xFFFFFFFFFFFFFFFF, {93740670, 1068495656, 1452108352}}};
+    attn_rng rng;
+    size_t i, j;
+    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_rng_seed(&rng, cases[i].seed);
+        for (j = 0; j < 3; j++)
+            CHECKF(attn_rng_u32(&rng) == cases[i].words[j], "seed %d, word %d", (int)i, (int)j);
+    }
 }
 
 /* ---- against the C library in double -------------------------------------------------------- */
@@ -560,9 +582,9 @@ TEST(limits_of_exp_and_softmax)
     }
     OK(&ctx, attn_softmax(&ctx, &soft, attn_borrow(rows, ATTN_F32, attn_shape2(3, 2))));
     OK(&ctx, attn_log_softmax(&ctx, &logs, attn_borrow(rows, ATTN_F32, attn_shape2(3, 2))));
-    CHECK(isnan(attn_get(soft, 0, 0, 0, 0)) && isnan(attn_get(soft, 0, 1, 0, 0)));
-    CHECK(isnan(attn_get(soft, 1, 0, 0, 0)) && isnan(attn_get(soft, 2, 1, 0, 0)));
-    CHECK(isnan(attn_get(logs, 0, 0, 0, 0)) && isnan(attn_get(logs, 2, 1, 0, 0)));
+    CHECK(isnan(attn_get2(soft, 0, 0)) && isnan(attn_get2(soft, 0, 1)));
+    CHECK(isnan(attn_get2(soft, 1, 0)) && isnan(attn_get2(soft, 2, 1)));
+    CHECK(isnan(attn_get2(logs, 0, 0)) && isnan(attn_get2(logs, 2, 1)));
     done(&ctx);
 }
 
@@ -887,7 +909,7 @@ static attn_status run_mlp(attn_ctx *ctx, attn_tensor *out, const attn_tensor *i
 static attn_status run_block(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
     attn_block_weights w = weights_in(in + 1);
-    return attn_block(ctx, out, in[0], &w, 3, 1e-5f);
+    return attn_block(ctx, out, in[0], &w, 3, 1e-5f, ATTN_GELU_TANH);
 }
 static attn_status run_unembed(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
@@ -1266,6 +1288,64 @@ TEST(every_allocation_can_fail)
     }
 }
 
+/* Some batches [B, M, K] times one matrix [K, N]: the matrix is packed once, before anything is
+ * written, so that not even a result that lies over it disturbs later items. (The manual forbids
+ * such a result; here it shows when the matrix is read.) */
+TEST(one_matrix_for_a_batch_is_read_once)
+{
+    attn_ctx ctx = {0};
+    int kind;
+    for (kind = 0; kind < 4; kind++) { /* rows that join in memory; transposed ones; halves */
+        attn_tensor a, b = random_tensor(2, 40, 7), want[5], out;
+        float *room = (float *)pool_new(40 * 7 * sizeof(float));
+        size_t i;
+        memset(want, 0, sizeof want);
+        a = kind == 0   ? random_tensor(3, 5, 2, 40)
+            : kind == 1 ? attn_transpose(random_tensor(3, 2, 5, 40), 0, 1)
+            : kind == 2 ? attn_transpose(random_tensor(3, 5, 40, 2), 1, 2)
+                        : laid_out(random_tensor(3, 5, 2, 40), ATTN_F16, LAYOUT_DENSE);
+        for (i = 0; i < 5; i++)
+            OK(&ctx, attn_matmul(&ctx, &want[i], attn_select(a, 0, i), b));
+        memcpy(room, b.data, 40 * 7 * sizeof(float));
+        b = attn_borrow(room, ATTN_F32, attn_shape2(40, 7));
+        out = attn_borrow(room, ATTN_F32, attn_shape3(5, 2, 7));
+        OK(&ctx, attn_matmul(&ctx, &out, a, b));
+        for (i = 0; i < 5; i++)
+            same_bits(attn_select(out, 0, i), want[i], label("item", (int)i));
+        done(&ctx);
+    }
+}
+
+/* Memory is asked for by the size of the job. */
+TEST(small_jobs_take_little_memory)
+{
+    meter m;
+    attn_ctx ctx = metered(&m);
+    attn_tensor small = random_tensor(2, 2, 2), x = random_tensor(2, 20, 300);
+    attn_tensor w = random_tensor(2, 300, 40), out = {0}, none = {0};
+    ctx.n_threads = 16;
+    OK(&ctx, attn_matmul(&ctx, &out, small, small));
+    CHECKF(m.bytes < 512, "a product of 2 by 2 asked for %llu bytes", (unsigned long long)m.bytes);
+    attn_tensor_free(&ctx, &out);
+    m.bytes = 0;
+    OK(&ctx, attn_linear(&ctx, &out, small, small, none));
+    CHECKF(m.bytes < 1024, "a linear layer of 2 by 2 asked for %llu bytes",
+           (unsigned long long)m.bytes);
+    attn_tensor_free(&ctx, &out);
+    m.bytes = 0;
+    OK(&ctx, attn_attention(&ctx, &out, small, small, small, NULL));
+    CHECKF(m.bytes < 512, "attention over 2 keys asked for %llu bytes",
+           (unsigned long long)m.bytes);
+    attn_tensor_free(&ctx, &out);
+    m.bytes = 0;
+    OK(&ctx, attn_matmul(&ctx, &out, x, w)); /* w in panels, the result, and rows for 3 threads */
+    CHECKF(m.bytes < 4 * (300 * 48 + 20 * 40 + 3 * 20 * 300) + 1024,
+           "a product of [20, 300] and [300, 40] asked for %llu bytes",
+           (unsigned long long)m.bytes);
+    done(&ctx);
+    CHECK(m.live == 0);
+}
+
 TEST(isas_that_are_not_here)
 {
     size_t o, k;
@@ -1571,7 +1651,7 @@ TEST(attention_is_its_parts)
     done(&ctx);
 }
 
-TEST(block_is_its_parts)
+static void block_of(attn_gelu_kind kind)
 {
     attn_ctx ctx = {0};
     attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
@@ -1585,7 +1665,7 @@ TEST(block_is_its_parts)
     make_inputs(&op, in, &shape);
     x = in[0];
     w = weights_in(in + 1);
-    OK(&ctx, attn_block(&ctx, &out, x, &w, 3, 1e-5f));
+    OK(&ctx, attn_block(&ctx, &out, x, &w, 3, 1e-5f, kind));
     OK(&ctx, attn_layernorm(&ctx, &h, x, w.ln1_w, w.ln1_b, 1e-5f));
     OK(&ctx, attn_multihead(&ctx, &attended, h, h, &w, 3, &desc));
     OK(&ctx, attn_linear(&ctx, &q, h, w.w_q, w.b_q));
@@ -1601,9 +1681,9 @@ TEST(block_is_its_parts)
     OK(&ctx, attn_add(&ctx, &mid, x, attended));
     OK(&ctx, attn_layernorm(&ctx, &n2, mid, w.ln2_w, w.ln2_b, 1e-5f));
     OK(&ctx, attn_linear(&ctx, &up, n2, w.w_in, w.b_in));
-    OK(&ctx, attn_gelu(&ctx, &act, up, ATTN_GELU_TANH));
+    OK(&ctx, attn_gelu(&ctx, &act, up, kind));
     OK(&ctx, attn_linear(&ctx, &down, act, w.w_out, w.b_out));
-    OK(&ctx, attn_mlp(&ctx, &mlp, n2, &w, ATTN_GELU_TANH));
+    OK(&ctx, attn_mlp(&ctx, &mlp, n2, &w, kind));
     same_bits(mlp, down, "mlp");
     OK(&ctx, attn_add(&ctx, &last, mid, down));
     same_bits(out, last, "block");
@@ -1612,6 +1692,12 @@ TEST(block_is_its_parts)
     OK(&ctx, attn_matmul(&ctx, &z, mid, attn_transpose(w.w_o, 0, 1)));
     same_bits(none, z, "unembed");
     done(&ctx);
+}
+
+TEST(block_is_its_parts)
+{
+    block_of(ATTN_GELU_TANH);
+    block_of(ATTN_GELU_ERF);
 }
 
 /* ---- edges ------------------------------------------------------------------------------------
@@ -1627,7 +1713,7 @@ TEST(hidden_entries_are_never_seen)
     OK(&ctx, attn_softmax_causal(&ctx, &clean, x));
     for (i = 0; i < 5; i++)
         for (j = i + 5; j < 9; j++) {
-            CHECK(attn_get(clean, 0, i, j, 0) == 0.0f);
+            CHECK(attn_get3(clean, 0, i, j) == 0.0f);
             set_value(x, i * 9 + j, j % 2 ? NAN : INFINITY);
             set_value(x, 45 + i * 9 + j, j % 2 ? -INFINITY : 3e38f);
         }
@@ -1645,7 +1731,7 @@ TEST(hidden_entries_are_never_seen)
     if (out.ndim && again.ndim)
         same_bits(attn_slice(again, 0, 0, 19), attn_slice(out, 0, 0, 19),
                   "queries before a bad key");
-    CHECK(isnan(attn_get(again, 19, 0, 0, 0)));
+    CHECK(isnan(attn_get2(again, 19, 0)));
     done(&ctx);
 }
 
@@ -1768,8 +1854,8 @@ TEST(sums_over_nothing)
         same_bits(attn_select(linear, 0, 1), bias, "linear over no k");
     }
     OK(&ctx, attn_sum(&ctx, &sum, a));
-    CHECK(sum.ndim == 2 && sum.shape[1] == 1 && attn_get(sum, 0, 0, 0, 0) == 0.0f &&
-          attn_get(sum, 1, 0, 0, 0) == 0.0f);
+    CHECK(sum.ndim == 2 && sum.shape[1] == 1 && attn_get2(sum, 0, 0) == 0.0f &&
+          attn_get2(sum, 1, 0) == 0.0f);
     done(&ctx);
 }
 

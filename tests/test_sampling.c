@@ -279,9 +279,43 @@ TEST(infinite_logits)
     }
     for (i = 0; i < 8; i++)
         logits[i] = -INFINITY;
-    CHECK(draw(logits, 8, &desc, NULL, 0) == 0);
     logits[6] = 1; /* the only one that can come */
     CHECK(draw(logits, 8, &desc, NULL, 0) == 6);
+}
+
+/* Where no token is possible none is picked, whatever the sampler: not even a greedy one. */
+TEST(no_token_is_possible)
+{
+    float logits[3] = {-INFINITY, -INFINITY, -INFINITY};
+    const int32_t seen[3] = {0, 1, 2};
+    int i;
+    for (i = 0; i < 4; i++) {
+        attn_ctx ctx = {0};
+        attn_sampler *sampler;
+        attn_sampler_desc desc = plain(i % 2 ? 1.0f : 0.0f, 4);
+        int32_t token = 77;
+        desc.repeat_penalty = i / 2 ? 2.0f : 0.0f;
+        if (!OK(&ctx, attn_sampler_new(&ctx, &sampler, 3, &desc)))
+            return;
+        FAILS(&ctx, ATTN_E_ARGUMENT, "all logits are -inf",
+              attn_sample(&ctx, sampler, logits, seen, 3, &token));
+        CHECK(token == 77);
+        attn_sampler_free(sampler);
+    }
+    for (i = 0; i < 3; i++) /* the penalty makes them so */
+        logits[i] = -3e38f;
+    {
+        attn_ctx ctx = {0};
+        attn_sampler *sampler;
+        attn_sampler_desc desc = plain(0, 4);
+        int32_t token = 77;
+        desc.repeat_penalty = 2;
+        if (!OK(&ctx, attn_sampler_new(&ctx, &sampler, 3, &desc)))
+            return;
+        FAILS(&ctx, ATTN_E_ARGUMENT, "all logits are -inf",
+              attn_sample(&ctx, sampler, logits, seen, 3, &token));
+        attn_sampler_free(sampler);
+    }
 }
 
 /* Tokens that the vocabulary does not have are no tokens that were seen. */
@@ -386,14 +420,15 @@ TEST(logits_stay)
 
 TEST(the_seed_decides)
 {
-    int32_t drawn[3][200], token;
+    static const uint64_t seeds[4] = {42, 42, 43, 42 + ((uint64_t)1 << 32)};
+    int32_t drawn[4][200], token;
     float logits[MOST];
-    size_t i, run, differ = 0;
+    size_t i, run, differ = 0, high = 0;
     make_logits(logits, MOST, 12);
-    for (run = 0; run < 3; run++) {
+    for (run = 0; run < 4; run++) {
         attn_ctx ctx = {0};
         attn_sampler *sampler;
-        attn_sampler_desc desc = plain(1, run < 2 ? 42 : 43);
+        attn_sampler_desc desc = plain(1, seeds[run]);
         if (!OK(&ctx, attn_sampler_new(&ctx, &sampler, MOST, &desc)))
             return;
         for (i = 0; i < 200; i++)
@@ -405,6 +440,9 @@ TEST(the_seed_decides)
     for (i = 0; i < 200; i++)
         differ += drawn[0][i] != drawn[2][i];
     CHECKF(differ > 100, "seeds 42 and 43 differ in %d of 200 draws", (int)differ);
+    for (i = 0; i < 200; i++)
+        high += drawn[0][i] != drawn[3][i];
+    CHECKF(high > 100, "seeds 42 and 2^32 + 42 differ in %d of 200 draws", (int)high);
 }
 
 TEST(extremes)

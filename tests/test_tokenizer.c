@@ -1196,3 +1196,73 @@ TEST(utf8_push)
         check_all_cuts(cases[i].bytes, strlen(cases[i].bytes), cases[i].text,
                        strlen(cases[i].text));
 }
+
+/* Texts and words for a model, against attn_encode and the vocabulary itself. */
+TEST(words_of_a_model)
+{
+    static const char text[] = "Once upon a time <|endoftext|> there was a caf\xc3\xa9.";
+    attn_ctx ctx = {0};
+    attn_model *model = NULL;
+    const attn_tokenizer *tokenizer;
+    attn_tensor ids = {0}, given = {0}, empty = {0};
+    int32_t expected[64], id, found;
+    size_t n, i, size, n_ones = 0, n_hints = 0;
+    if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
+        return;
+    tokenizer = attn_model_tokenizer(model);
+    OK(&ctx, attn_encode(&ctx, tokenizer, text, sizeof text - 1, 0, expected, 64, &n));
+    OK(&ctx, attn_token_ids(&ctx, &ids, model, text));
+    CHECK(ids.ndim == 1 && ids.dtype == ATTN_I32 && ids.shape[0] == n && ids.owned != NULL &&
+          memcmp(ids.data, expected, n * sizeof *expected) == 0);
+    OK(&ctx, attn_zeros(&ctx, &given, ATTN_I32, attn_shape1(n)));
+    OK(&ctx, attn_token_ids(&ctx, &given, model, text));
+    CHECK(memcmp(given.data, expected, n * sizeof *expected) == 0);
+    FAILS(&ctx, ATTN_E_SHAPE, "attn_token_ids", attn_token_ids(&ctx, &given, model, "Once"));
+    OK(&ctx, attn_token_ids(&ctx, &empty, model, ""));
+    CHECK(empty.ndim == 1 && empty.shape[0] == 0);
+
+    for (i = 0; i < attn_tokenizer_n_tokens(tokenizer); i++) {
+        const char *bytes = attn_token_bytes(tokenizer, (int32_t)i, &size);
+        char word[64], number[64];
+        if (!bytes || size == 0 || size >= sizeof word || memchr(bytes, 0, size))
+            continue;
+        memcpy(word, bytes, size);
+        word[size] = 0;
+        OK(&ctx, attn_encode(&ctx, tokenizer, word, size, 0, expected, 64, &n));
+        if (n != 1)
+            continue; /* a special token, or one that merges never make */
+        OK(&ctx, attn_token_id(&ctx, &found, model, word));
+        CHECK(found == expected[0]);
+        n_ones++;
+        if (word[0] != ' ' || size < 2)
+            continue;
+        OK(&ctx, attn_encode(&ctx, tokenizer, word + 1, size - 1, 0, expected, 64, &n));
+        if (n == 1)
+            continue;
+        n_hints++; /* a word that is one token only behind a space: the message says so */
+        FAILS(&ctx, ATTN_E_TOKEN, "with a leading space it is one",
+              attn_token_id(&ctx, &id, model, word + 1));
+        CHECK(id == -1 && strstr(ctx.message, word + 1) != NULL);
+        snprintf(number, sizeof number, "%d", (int)found);
+        CHECK(strstr(ctx.message, number) != NULL);
+        bytes = attn_token_bytes(tokenizer, expected[0], &size);
+        snprintf(number, sizeof number, "(%d \"%.*s\", %d \"", (int)expected[0], (int)size, bytes,
+                 (int)expected[1]);
+        CHECKF(strstr(ctx.message, number) != NULL, "no %s in %s", number, ctx.message);
+    }
+    CHECK(n_ones > 100 && n_hints > 0);
+    FAILS(&ctx, ATTN_E_TOKEN, "is empty", attn_token_id(&ctx, &id, model, ""));
+    FAILS(&ctx, ATTN_E_TOKEN, "tokens (", attn_token_id(&ctx, &id, model, "<|endoftext|>"));
+    FAILS(&ctx, ATTN_E_TOKEN, "...", attn_token_id(&ctx, &id, model, text));
+    CHECK(strstr(ctx.message, "leading space") == NULL);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_token_id(&ctx, &id, NULL, "a"));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no text", attn_token_id(&ctx, &id, model, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_token_id(&ctx, NULL, model, "a"));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_token_ids(&ctx, NULL, model, "a"));
+    attn_model_close(model);
+    model = NULL;
+    if (OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/from_scratch/plain.attn", NULL)))
+        FAILS(&ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_token_id(&ctx, &id, model, "a"));
+    attn_model_close(model);
+    attn_ctx_free(&ctx);
+}

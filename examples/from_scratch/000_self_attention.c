@@ -32,8 +32,8 @@ static void forward(attn_ctx *ctx, attn_tensor *out, attn_tensor *pattern, attn_
                     const self_attention *a)
 {
     attn_tensor q = none, k = none, v = none;
-    attn_linear(ctx, &q, x, attn_transpose(a->q_weight, 0, 1), a->q_bias);
-    attn_linear(ctx, &k, x, attn_transpose(a->k_weight, 0, 1), a->k_bias);
+    attn_linear(ctx, &q, x, a->q_weight, a->q_bias);
+    attn_linear(ctx, &k, x, a->k_weight, a->k_bias);
     attn_matmul(ctx, pattern, q, attn_transpose(k, -2, -1));
 
     /* Long vectors have large dot products, and of large numbers softmax sees only the largest. */
@@ -41,7 +41,7 @@ static void forward(attn_ctx *ctx, attn_tensor *out, attn_tensor *pattern, attn_
         attn_scale(ctx, pattern, *pattern, 1 / sqrtf((float)a->n_dim));
 
     attn_softmax(ctx, pattern, *pattern);
-    attn_linear(ctx, &v, x, attn_transpose(a->v_weight, 0, 1), a->v_bias);
+    attn_linear(ctx, &v, x, a->v_weight, a->v_bias);
     attn_matmul(ctx, out, *pattern, v);
 }
 
@@ -61,9 +61,9 @@ int main(void)
 
     printf("\nnn.Linear(3, 3) holds a weight and a bias. It maps the last dimension.\n");
     attn_linear_init(&ctx, &weight, &bias, 3, 3, &rng);
-    show("Its weight:", weight);
+    show("Its weight, which PyTorch keeps transposed:", attn_transpose(weight, 0, 1));
     show("Its bias:", bias);
-    attn_linear(&ctx, &out, test, attn_transpose(weight, 0, 1), bias);
+    attn_linear(&ctx, &out, test, weight, bias);
     show_shape("out", out);
 
     printf("\ntranspose(-1, 0) swaps the last dimension with the batch, not with the sequence.\n");
@@ -89,9 +89,9 @@ int main(void)
         show(scale ? "Its rows sum to" : "The rows sum to", attn_reshape(sums, attn_shape1(3)));
 
         /* The library's own function for the same three lines. */
-        attn_linear(&ctx, &q, test, attn_transpose(a.q_weight, 0, 1), a.q_bias);
-        attn_linear(&ctx, &k, test, attn_transpose(a.k_weight, 0, 1), a.k_bias);
-        attn_linear(&ctx, &v, test, attn_transpose(a.v_weight, 0, 1), a.v_bias);
+        attn_linear(&ctx, &q, test, a.q_weight, a.q_bias);
+        attn_linear(&ctx, &k, test, a.k_weight, a.k_bias);
+        attn_linear(&ctx, &v, test, a.v_weight, a.v_bias);
         desc.scale = scale ? 0 : 1; /* 0 is the default, 1/sqrt(d) */
         attn_attention(&ctx, &ours, q, k, v, &desc);
         printf("\nattn_attention's output differs by at most %g.\n", difference(mixed, ours));

@@ -89,8 +89,8 @@ static void loss(attn_ctx *ctx, const attn_model *model, const gpt *m, int32_t *
     attn_cross_entropy(ctx, &nll, attn_slice(logits, 0, 0, n - 1),
                        attn_borrow(ids + 1, ATTN_I32, attn_shape1(n - 1)));
     for (i = 0; i + 1 < n; i++) {
-        sum += attn_get(nll, i, 0, 0, 0);
-        probability += exp(-attn_get(nll, i, 0, 0, 0));
+        sum += attn_get1(nll, i);
+        probability += exp(-attn_get1(nll, i));
     }
     if (attn_session_new(ctx, &session, model, NULL) == ATTN_OK && n <= 256)
         attn_score(ctx, session, ids, n, unused, &engine);

@@ -83,9 +83,9 @@ static head the_head;
 static void by_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
     attn_tensor k = none, q = none, v = none, weights = none, mask = none;
-    attn_matmul(ctx, &k, x, attn_transpose(the_head.key, 0, 1));
-    attn_matmul(ctx, &q, x, attn_transpose(the_head.query, 0, 1));
-    attn_matmul(ctx, &v, x, attn_transpose(the_head.value, 0, 1));
+    attn_matmul(ctx, &k, x, the_head.key);
+    attn_matmul(ctx, &q, x, the_head.query);
+    attn_matmul(ctx, &v, x, the_head.value);
     attn_matmul(ctx, &weights, q, attn_transpose(k, -2, -1));
     attn_mask_causal(ctx, &mask, TIME, TIME);
     attn_add(ctx, &weights, weights, mask);
@@ -134,7 +134,7 @@ static void show_variance(attn_ctx *ctx, const char *what, attn_tensor x)
 {
     attn_tensor variance = none;
     attn_variance(ctx, &variance, attn_reshape(x, attn_shape1(attn_count(x))), 1);
-    printf("%-28s %.4f\n", what, attn_get(variance, 0, 0, 0, 0));
+    printf("%-28s %.4f\n", what, attn_get1(variance, 0));
 }
 
 /* Dot products of n numbers of variance 1 have variance n. Softmax then sees one of them only. */

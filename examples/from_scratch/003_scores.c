@@ -39,9 +39,9 @@ int main(void)
         attn_linear_init(&ctx, &layer, NULL, 3, 2, &rng);
     printf("\nLinear(in_features=%d, out_features=%d, bias=False) stores its weight the other way "
            "round:\n",
-           (int)layer.shape[1], (int)layer.shape[0]);
-    show_shape("weight", layer);
-    show("The weight of nn.Linear(3, 2):", layer);
+           (int)layer.shape[0], (int)layer.shape[1]);
+    show_shape("weight", attn_transpose(layer, 0, 1));
+    show("The weight of nn.Linear(3, 2):", attn_transpose(layer, 0, 1));
 
     printf("\nNow each word gets a query, a key and a value, each by a matrix of its own.\n");
     attn_rng_seed(&rng, 123);
@@ -56,8 +56,7 @@ int main(void)
     attn_linear_init(&ctx, &v_key, NULL, 3, 2, &rng);
     attn_linear_init(&ctx, &v_value, NULL, 3, 2, &rng);
     show("Version 2, nn.Linear without bias, seed 789, so the stored weights are transposed:",
-         self_attention(&ctx, inputs, attn_transpose(v_query, 0, 1), attn_transpose(v_key, 0, 1),
-                        attn_transpose(v_value, 0, 1)));
+         self_attention(&ctx, inputs, v_query, v_key, v_value));
 
     /* And the one call that does what attend does. */
     attn_matmul(&ctx, &q, inputs, w_query);

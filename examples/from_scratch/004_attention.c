@@ -7,7 +7,7 @@
  */
 #include "words.h"
 
-/* The parameters of self-attention. Stored as nn.Linear does, [d_out, d_in]. */
+/* The parameters of self-attention, [d_in, d_out]. */
 typedef struct weights {
     attn_tensor query, key, value;
     attn_tensor out, out_bias; /* of multi-head attention only */
@@ -22,11 +22,11 @@ static weights linear_weights(attn_ctx *ctx, size_t d_in, size_t d_out, attn_rng
     return w;
 }
 
-/* x · weightᵀ, which is what an nn.Linear without bias does */
+/* x · weight, as an nn.Linear without bias computes it */
 static attn_tensor linear(attn_ctx *ctx, attn_tensor x, attn_tensor weight)
 {
     attn_tensor y = none;
-    attn_matmul(ctx, &y, x, attn_transpose(weight, 0, 1));
+    attn_matmul(ctx, &y, x, weight);
     return y;
 }
 
@@ -51,7 +51,7 @@ static void one_query(attn_ctx *ctx, attn_tensor inputs, const weights *w)
     show_shape("values", values);
 
     for (i = 0; i < 2; i++)
-        score_22 += attn_get(query, 0, i, 0, 0) * attn_get(keys, 1, i, 0, 0);
+        score_22 += attn_get2(query, 0, i) * attn_get2(keys, 1, i);
     printf("\nIts score with its own key: %.4f\n", score_22);
 
     attn_matmul(ctx, &scores, query, attn_transpose(keys, 0, 1));
@@ -108,8 +108,8 @@ static attn_tensor multi_head(attn_ctx *ctx, attn_tensor x, const weights *w, si
     const attn_tensor v = heads(linear(ctx, x, w->value), n_head);
     attn_tensor z = none, out = none;
     attn_copy(ctx, &z, attn_transpose(attend(ctx, q, k, v, mask), 1, 2)); /* .contiguous() */
-    z = attn_reshape(z, attn_shape3(x.shape[0], x.shape[1], w->out.shape[1]));
-    attn_linear(ctx, &out, z, attn_transpose(w->out, 0, 1), w->out_bias);
+    z = attn_reshape(z, attn_shape3(x.shape[0], x.shape[1], w->out.shape[0]));
+    attn_linear(ctx, &out, z, w->out, w->out_bias);
     return out;
 }
 
@@ -121,17 +121,13 @@ static attn_tensor twice(attn_ctx *ctx, attn_tensor x) /* torch.stack((x, x)) */
     return both;
 }
 
-/* Version 1 draws its matrices from torch.rand, [d_in, d_out]; version 2 takes nn.Linear. */
+/* Version 1 draws its matrices from torch.rand; version 2 takes nn.Linear. */
 static weights rand_weights(attn_ctx *ctx, attn_rng *rng)
 {
-    attn_tensor matrix[3] = {none, none, none};
     weights w = {0};
-    int i;
-    for (i = 0; i < 3; i++)
-        attn_rand(ctx, &matrix[i], attn_shape2(3, 2), rng);
-    w.query = attn_transpose(matrix[0], 0, 1);
-    w.key = attn_transpose(matrix[1], 0, 1);
-    w.value = attn_transpose(matrix[2], 0, 1);
+    attn_rand(ctx, &w.query, attn_shape2(3, 2), rng);
+    attn_rand(ctx, &w.key, attn_shape2(3, 2), rng);
+    attn_rand(ctx, &w.value, attn_shape2(3, 2), rng);
     return w;
 }
 
@@ -176,7 +172,7 @@ int main(void)
     attn_rng rng;
     const attn_tensor inputs = attn_borrow(words, ATTN_F32, attn_shape2(6, 3));
     attn_tensor batch, causal, mask = none, ones = none, dropped = none, both = none;
-    attn_tensor weight = none, queries, out;
+    attn_tensor weight = none, queries, out, each[2];
     weights w;
     size_t i;
 
@@ -216,12 +212,11 @@ int main(void)
     show("Causal attention:", out);
 
     printf("\nTwo heads are two such layers, their results side by side.\n");
-    attn_zeros(&ctx, &both, ATTN_F32, attn_shape3(2, 6, 4));
     for (i = 0; i < 2; i++) {
         w = linear_weights(&ctx, 3, 2, &rng);
-        out = attn_slice(both, 2, 2 * i, 2);
-        attn_copy(&ctx, &out, self_attention(&ctx, batch, &w, mask));
+        each[i] = self_attention(&ctx, batch, &w, mask);
     }
+    attn_concat(&ctx, &both, each, 2, -1);
     show("Two heads:", both);
     show_shape("their shape", both);
 

@@ -51,8 +51,8 @@ static void test_causal_mask(attn_ctx *ctx, attn_rng *rng)
     masked = apply_causal_mask(ctx, scores);
     for (i = 0; i < 35; i++)
         for (j = 0; j < 35; j++) {
-            const float want = j > i ? -INFINITY : attn_get(scores, 0, 0, i, j);
-            wrong += attn_get(masked, 0, 0, i, j) != want;
+            const float want = j > i ? -INFINITY : attn_get4(scores, 0, 0, i, j);
+            wrong += attn_get4(masked, 0, 0, i, j) != want;
         }
     if (wrong)
         printf("\n%d scores are masked wrongly.\n", (int)wrong);
@@ -75,7 +75,7 @@ static void load_test(const char *module, attn_tensor in, attn_tensor out, attn_
     const attn_tensor a = attn_reshape(out, attn_shape1(n)), b = attn_reshape(want, attn_shape1(n));
     size_t i, close = 0;
     for (i = 0; i < n; i++) {
-        const float x = attn_get(a, i, 0, 0, 0), y = attn_get(b, i, 0, 0, 0);
+        const float x = attn_get1(a, i), y = attn_get1(b, i);
         close += fabsf(x - y) <= 1e-4f + 1e-3f * fabsf(y);
     }
     shape_test(module, in, out);
@@ -122,18 +122,18 @@ static answers by_the_library(attn_ctx *ctx, const gpt *m, attn_rng *rng)
     attn_zeros(ctx, &a.out[EMBED], ATTN_F32, attn_shape3(1, 35, c->d_model));
     for (i = 0; i < 35; i++) {
         row = attn_select(attn_select(a.out[EMBED], 0, 0), 0, i);
-        attn_copy(ctx, &row, attn_select(m->w_e, 0, (size_t)attn_get(ids, 0, i, 0, 0)));
+        attn_copy(ctx, &row, attn_select(m->w_e, 0, (size_t)attn_get2(ids, 0, i)));
     }
     a.out[POS_EMBED] = attn_reshape(attn_slice(m->w_pos, 0, 0, 35), attn_shape3(1, 35, c->d_model));
     attn_multihead(ctx, &a.out[ATTENTION], x, x, m->block, c->n_head, &causal);
     attn_mlp(ctx, &a.out[MLP], x, m->block, ATTN_GELU_TANH);
-    attn_block(ctx, &a.out[BLOCK], x, m->block, c->n_head, c->ln_eps);
+    attn_block(ctx, &a.out[BLOCK], x, m->block, c->n_head, c->ln_eps, ATTN_GELU_TANH);
     attn_unembed(ctx, &a.out[UNEMBED], x, m->w_e);
 
     attn_add(ctx, &stream, a.out[EMBED], a.out[POS_EMBED]);
     for (i = 0; i < c->n_layer; i++) {
         attn_tensor next = none;
-        attn_block(ctx, &next, stream, &m->block[i], c->n_head, c->ln_eps);
+        attn_block(ctx, &next, stream, &m->block[i], c->n_head, c->ln_eps, ATTN_GELU_TANH);
         stream = next;
     }
     attn_layernorm(ctx, &last, stream, m->ln_w, m->ln_b, c->ln_eps);

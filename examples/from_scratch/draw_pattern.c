@@ -41,7 +41,7 @@ static void draw_head(const picture *p, attn_tensor pattern, int head, int x, in
     printf("H0z\"/>\n");
     for (row = 0; row < n; row++) {
         for (column = 0; column <= row; column++) {
-            const float weight = attn_get(pattern, row, column, 0, 0);
+            const float weight = attn_get2(pattern, row, column);
             if (weight >= 0.01f)
                 printf("<rect x=\"%d\" y=\"%d\" fill-opacity=\"%.2f\"/>", (int)column * CELL,
                        (int)row * CELL, weight);

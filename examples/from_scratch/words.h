@@ -55,17 +55,17 @@ static void one_word(attn_ctx *ctx)
     show("Softmax is positive whatever the scores are: exp(score) over the sum of all exp(score).",
          weights);
     attn_sum(ctx, &total, weights);
-    show_number("Their sum:", attn_get(total, 0, 0, 0, 0));
+    show_number("Their sum:", attn_get1(total, 0));
 
     attn_softmax(ctx, &stable, scores);
     show("exp overflows for scores above 88. attn_softmax takes the largest score off first:",
          stable);
     attn_sum(ctx, &total, stable);
-    show_number("Their sum, without that danger:", attn_get(total, 0, 0, 0, 0));
+    show_number("Their sum, without that danger:", attn_get1(total, 0));
 
     for (i = 0; i < 6; i++)
         for (j = 0; j < 3; j++)
-            context[j] += attn_get(stable, (size_t)i, 0, 0, 0) * words[i][j];
+            context[j] += attn_get1(stable, (size_t)i) * words[i][j];
     show("The context vector: all words, mixed by these weights.",
          attn_borrow(context, ATTN_F32, attn_shape1(3)));
 }

@@ -109,7 +109,7 @@ static void check_token(const choice *c, const attn_sampler_desc *d, int32_t tok
     MUST(i < c->n);
     if (d->temperature == 0)
         MUST(i == 0); /* the first of the largest */
-    else if (best == INFINITY || best == -INFINITY)
+    else if (best == INFINITY)
         MUST(c->by_rank[i].logit == best); /* nothing to weigh against each other */
     else
         MUST(c->by_rank[i].allowed && c->by_rank[i].logit > -INFINITY);
@@ -128,6 +128,12 @@ static void draw_many(attn_ctx *ctx, const attn_sampler_desc *d, const choice *c
     reseeded.seed++;
     MUST(attn_sampler_new(ctx, &sampler, c->n, d) == ATTN_OK);
     MUST(attn_sampler_new(ctx, &another, c->n, &reseeded) == ATTN_OK);
+    if (c->by_rank[0].logit == -INFINITY) { /* no token is possible */
+        MUST(attn_sample(ctx, sampler, logits, seen, n_seen, &token) == ATTN_E_ARGUMENT);
+        attn_sampler_free(sampler);
+        attn_sampler_free(another);
+        return;
+    }
     for (turn = 0; turn < 100; turn++) {
         MUST(attn_sample(ctx, sampler, logits, seen, n_seen, &token) == ATTN_OK);
         MUST(attn_sample(ctx, another, logits, seen, n_seen, &other) == ATTN_OK);
@@ -137,8 +143,7 @@ static void draw_many(attn_ctx *ctx, const attn_sampler_desc *d, const choice *c
     }
     attn_sampler_free(sampler);
     attn_sampler_free(another);
-    if (d->temperature == 0 || c->by_rank[0].logit == INFINITY ||
-        c->by_rank[0].logit == -INFINITY) {
+    if (d->temperature == 0 || c->by_rank[0].logit == INFINITY) {
         MUST(distinct == 1 && same == 100);
         return;
     }
