@@ -9400,10 +9400,11 @@ ATTN__DEF int attn_npy_header(unsigned char header[128], attn_dtype dtype, attn_
                  : dtype == ATTN_F16 ? "f2"
                                      : "i4");
     for (i = 0; i < shape.ndim && n < (int)sizeof text; i++)
-        n += snprintf(text + n, sizeof text - (size_t)n, "%llu, ", ATTN__LLU(shape.dim[i]));
-    if (n + 4 > (int)sizeof text)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s%llu", i ? ", " : "",
+                      ATTN__LLU(shape.dim[i]));
+    if (n > 112)
         return 0;
-    n += snprintf(text + n, sizeof text - (size_t)n, "), }");
+    n += snprintf(text + n, sizeof text - (size_t)n, "%s), }", shape.ndim == 1 ? "," : "");
     memset(text + n, ' ', sizeof text - (size_t)n);
     text[117] = '\n';
     memcpy(header, "\x93NUMPY\x01\0\x76", 10); /* version 1.0, then 118, the length of the text */
