@@ -306,6 +306,9 @@ ATTN_API const char *attn_status_name(attn_status status);
  * here. */
 ATTN_API const char *attn_isa(const attn_ctx *ctx);
 
+/* The sentence for an errno as messages have it, in English whatever the locale; returns `text`. */
+ATTN_API const char *attn_system_error(char text[64], int error);
+
 /* Frees every tensor that was made through this context and is still alive. */
 ATTN_API void attn_ctx_free(attn_ctx *ctx);
 
@@ -935,6 +938,21 @@ ATTN_API attn_status attn_record_save(attn_ctx *ctx, const attn_record *record, 
 ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
                                const attn_tensor *values, size_t n);
 
+/* The first 128 bytes of a .npy file, which holds one array: its elements follow, little-endian, in
+ * row-major order. For arrays that are too large to be in memory at once. 1, or 0 if the shape has
+ * no dimension or its sizes have too many digits for 128 bytes. */
+ATTN_API int attn_npy_header(unsigned char header[128], attn_dtype dtype, attn_shape shape);
+
+/* The same for files of any kind that a program writes itself: the draft is a stream, and at the
+ * end the file takes its name. */
+typedef struct attn_draft attn_draft;
+ATTN_API attn_status attn_draft_begin(attn_ctx *ctx, attn_draft **draft, const char *path);
+/* The FILE * to write to; NULL for NULL. */
+ATTN_API void *attn_draft_stream(attn_draft *draft);
+/* Closes the stream and frees the draft. If `status` is ATTN_OK and everything could be written,
+ * the file takes its name; else it is removed. Returns `status`, or the reason if this failed. */
+ATTN_API attn_status attn_draft_end(attn_ctx *ctx, attn_draft *draft, attn_status status);
+
 /* Edits: hooks for what is done most, without a callback. Zero ablation, mean ablation, resampling
  * or patching (SET with another run's numbers), steering (ADD). */
 typedef enum attn_edit_kind {
@@ -1205,6 +1223,33 @@ ATTN_API attn_status attn_model_rewrite(attn_ctx *ctx, attn_model **model, const
 /* Writes a model as a .attn file, byte for byte what it was opened from or made as; like attn_save,
  * the file takes its name only when it is whole. */
 ATTN_API attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, const char *path);
+
+/* ---- models of your own ----
+ *
+ * Writes weights from anywhere (a training loop, an initialisation, another format) into a .attn
+ * file: begin with a configuration, add every tensor in any order, end. Memory stays small, because
+ * a tensor goes to the file at once, and a large one may come in pieces. Like attn_save, the file
+ * takes its name only when it is whole; then its bytes are on the disk (fsync). */
+
+typedef struct attn_writer attn_writer;
+/* config: all but d_head, which follows from the rest. tokenizer: the bytes of a tokenizer section
+ * (see the manual; they must outlive this call only), or NULL and 0. */
+ATTN_API attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const char *path,
+                                     const attn_config *config, const void *tokenizer,
+                                     size_t tokenizer_size);
+/* Adds a tensor in the shape that attn_model_tensor gives it, but queries, keys and values together
+ * (attn.W_QKV [C, 3C], b_QKV [3C]) and W_O as [C, C]; unembed.W_U only if the configuration is not
+ * tied. dtype is the type in the file: ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4 for matrices,
+ * ATTN_F32 for vectors and pos_embed.W_pos. x has f32 or f16 elements and any strides. Call it
+ * again with the same name to add a tensor in pieces. embed.W_E, pos_embed.W_pos and vectors are
+ * cut along their first dimension, other matrices along their second; each piece of a matrix but
+ * the last is a multiple of 16 there. After a failure while writing, the later calls fail too. */
+ATTN_API attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const char *name,
+                                     attn_dtype dtype, attn_tensor x);
+/* Finishes the file. It fails if a tensor is missing. */
+ATTN_API attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer);
+/* Frees the writer; a file that is not finished is removed. NULL is fine. */
+ATTN_API void attn_writer_free(attn_writer *writer);
 
 #ifdef __cplusplus
 }
@@ -7259,8 +7304,8 @@ ATTN__DEF attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model
 }
 
 /* >>format ======================================================================================
- * Opening a .attn file. Nothing in it is believed until it is checked: every number against the
- * file's size, every tensor against the configuration. The layout is in the manual. */
+ * Opening a .attn file. Every number is checked against the size of the file and every tensor
+ * against the configuration before it is used. The manual describes the layout. */
 
 ATTN__DEF uint64_t attn_checksum(uint64_t chain, const void *data, size_t size)
 {
@@ -7313,11 +7358,115 @@ struct attn_model {
     int is_mapped; /* bytes, if they are a mapped file */
 };
 
-#if !defined(_WIN32) && (defined(__unix__) || defined(__APPLE__))
+/* ---- files, where systems differ ----
+ * Paths are UTF-8. Windows takes UTF-16, so there they are converted first. Whatever fails leaves
+ * its reason in errno. */
+
+#if defined(_WIN32)
+#include <fcntl.h>
+#include <io.h>
+#include <sys/stat.h>
+
+/* The path in UTF-16, to be freed, or NULL. A path near the old limit of 260 characters is made
+ * absolute and gets the prefix that lifts the limit. */
+static wchar_t *attn__wide(const char *path)
+{
+    const int n = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, NULL, 0);
+    wchar_t *wide, *full = NULL;
+    DWORD length;
+    errno = n > 0 ? ENOMEM : EINVAL;
+    wide = n > 0 ? (wchar_t *)malloc((size_t)n * sizeof *wide) : NULL;
+    if (wide)
+        MultiByteToWideChar(CP_UTF8, 0, path, -1, wide, n);
+    if (!wide || n < 248 || wide[0] == L'\\')
+        return wide;
+    length = GetFullPathNameW(wide, 0, NULL, NULL);
+    if (length > 0)
+        full = (wchar_t *)malloc(((size_t)length + 4) * sizeof *full);
+    if (full) {
+        memcpy(full, L"\\\\?\\", 4 * sizeof *full);
+        GetFullPathNameW(wide, length, full + 4, NULL);
+    }
+    free(wide);
+    return full;
+}
+
+/* FILE_ATTRIBUTE_..., or INVALID_FILE_ATTRIBUTES if nothing has that path. */
+static DWORD attn__attributes(const char *path)
+{
+    wchar_t *const wide = attn__wide(path);
+    const DWORD attributes = wide ? GetFileAttributesW(wide) : INVALID_FILE_ATTRIBUTES;
+    free(wide);
+    return attributes;
+}
+
+static FILE *attn__fopen(const char *path, const char *how)
+{
+    wchar_t *const wide = attn__wide(path);
+    FILE *const file = wide ? _wfopen(wide, how[0] == 'r' ? L"rb" : L"wb") : NULL;
+    const DWORD attributes = file ? 0 : attn__attributes(path);
+    if (attributes != INVALID_FILE_ATTRIBUTES && (attributes & FILE_ATTRIBUTE_DIRECTORY))
+        errno = EISDIR;
+    free(wide);
+    return file;
+}
+#else
+#if defined(__unix__) || defined(__APPLE__)
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #endif
+static FILE *attn__fopen(const char *path, const char *how)
+{
+    return fopen(path, how);
+}
+#endif
+
+/* Errors of the system in our own words: strerror speaks the language of the user's locale, and
+ * needs a lock where threads are. */
+static const struct attn__reason {
+    int error;
+    const char *text;
+} attn__reasons[] = {
+#if defined(ENOENT) /* C itself knows none of these */
+    {ENOENT, "no such file or directory"},
+    {ENOTDIR, "a part of the path is not a directory"},
+    {EISDIR, "it is a directory"},
+    {EACCES, "permission denied"},
+    {EPERM, "permission denied"},
+    {EROFS, "the file system is read-only"},
+    {ENOSPC, "the disk is full"},
+    {EFBIG, "the file would exceed the limit on its size"},
+    {ENAMETOOLONG, "the path is too long"},
+    {EMFILE, "this program has too many files open"},
+    {ENFILE, "the system has too many files open"},
+    {EIO, "the disk or its connection failed"},
+    {ENOMEM, "not enough memory"},
+    {EBUSY, "another program is using it"},
+    {EPIPE, "the reader of the pipe is gone"},
+    {ESPIPE, "a pipe cannot be read or written out of order"},
+    {EINVAL, "the path or the request is not valid"},
+#endif
+#if defined(EDQUOT)
+    {EDQUOT, "the disk quota is used up"},
+#endif
+#if defined(ETXTBSY)
+    {ETXTBSY, "another program is using it"},
+#endif
+#if defined(ELOOP)
+    {ELOOP, "its links lead in a circle"},
+#endif
+    {0, "the system gave no reason"}};
+
+ATTN__DEF const char *attn_system_error(char text[64], int error)
+{
+    size_t i;
+    snprintf(text, 64, "system error %d", error);
+    for (i = 0; i < sizeof attn__reasons / sizeof *attn__reasons; i++)
+        if (attn__reasons[i].error == error)
+            snprintf(text, 64, "%s", attn__reasons[i].text);
+    return text;
+}
 
 /* ---- getting the file's bytes: mapped where that is possible, else read ---- */
 
@@ -7334,16 +7483,20 @@ static void attn__unmap(const unsigned char *bytes, size_t size) /* cover: nothi
 #elif defined(_WIN32)
 static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
 {
-    HANDLE mapping = NULL, file = CreateFileA(path, GENERIC_READ, FILE_SHARE_READ, NULL,
-                                              OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL, NULL);
+    wchar_t *const wide = attn__wide(path);
+    HANDLE mapping = NULL, file = INVALID_HANDLE_VALUE;
     LARGE_INTEGER length;
     const void *view = NULL;
+    if (wide)
+        file = CreateFileW(wide, GENERIC_READ, FILE_SHARE_READ, NULL, OPEN_EXISTING,
+                           FILE_ATTRIBUTE_NORMAL, NULL);
+    free(wide);
     if (file == INVALID_HANDLE_VALUE)
         return 0;
     length.QuadPart = 0;
     if (GetFileSizeEx(file, &length) && length.QuadPart > 0 &&
         (unsigned long long)length.QuadPart <= SIZE_MAX)
-        mapping = CreateFileMappingA(file, NULL, PAGE_READONLY, 0, 0, NULL);
+        mapping = CreateFileMappingW(file, NULL, PAGE_READONLY, 0, 0, NULL);
     if (mapping)
         view = MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, 0);
     if (mapping)
@@ -7396,95 +7549,31 @@ static void attn__unmap(const unsigned char *bytes, size_t size)
 }
 #endif
 
-/* ---- what saving a file needs of the system, see attn__draft ----
- * attn__may_replace: may a new file take the place of what is there? *mode gets the permissions
- * that it should have then, or -1 for the usual ones.
- * attn__create makes an empty file that is not there yet, for this user alone if it shall have
- * permissions of its own: 1; 0: it is there; -1: that cannot be.
- * attn__replace gives a file another's name and permissions; not 0 if that went well. */
-
-#if defined(_WIN32)
-static int attn__may_replace(const char *path, int *mode)
-{
-    const DWORD there = GetFileAttributesA(path);
-    *mode = -1;
-    return there == INVALID_FILE_ATTRIBUTES ||
-           !(there & (FILE_ATTRIBUTE_DIRECTORY | FILE_ATTRIBUTE_DEVICE | FILE_ATTRIBUTE_READONLY));
-}
-static int attn__create(const char *path, int mode)
-{
-    const HANDLE file =
-        CreateFileA(path, GENERIC_WRITE, 0, NULL, CREATE_NEW, FILE_ATTRIBUTE_NORMAL, NULL);
-    (void)mode;
-    if (file == INVALID_HANDLE_VALUE)
-        return GetLastError() == ERROR_FILE_EXISTS ? 0 : -1;
-    CloseHandle(file);
-    return 1;
-}
-static int attn__replace(const char *from, const char *to, int mode)
-{
-    (void)mode;
-    return MoveFileExA(from, to, MOVEFILE_REPLACE_EXISTING) != 0;
-}
-#elif defined(__unix__) || defined(__APPLE__)
-static int attn__may_replace(const char *path, int *mode)
-{
-    struct stat there;
-    *mode = -1;
-    if (strcmp(path, "/dev/stdout") == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
-        strncmp(path, "/proc/", 6) == 0)
-        return 0; /* what looks like a file here leads to one that is open */
-    if (stat(path, &there) != 0)
-        return 1;
-    *mode = (int)there.st_mode & 0777;
-    return S_ISREG(there.st_mode) && access(path, W_OK) == 0;
-}
-static int attn__create(const char *path, int mode)
-{
-    const int file = open(path, O_WRONLY | O_CREAT | O_EXCL, mode < 0 ? 0666 : 0600);
-    if (file < 0)
-        return errno == EEXIST ? 0 : -1;
-    close(file);
-    return 1;
-}
-static int attn__replace(const char *from, const char *to, int mode)
-{
-    if (mode >= 0)
-        chmod(from, (mode_t)mode);
-    return rename(from, to) == 0;
-}
-#else /* C alone cannot ask what is there */
-static int attn__may_replace(const char *path, int *mode)
-{
-    (void)path, (void)mode;
-    return 0;
-}
-static int attn__create(const char *path, int mode)
-{
-    (void)path, (void)mode;
-    return -1;
-}
-static int attn__replace(const char *from, const char *to, int mode)
-{
-    (void)from, (void)to, (void)mode;
-    return 0;
-}
-#endif
-
-/* A path as messages show it: the end of a very long one. */
+/* A path as messages show it: only the end of a very long one, so that the reason has room. */
 static const char *attn__tail_of(const char *path)
 {
     const size_t n = strlen(path);
-    return n > 100 ? path + n - 100 : path;
+    if (n > 100)
+        path += n - 100;
+    while (n > 100 && (*path & 0xc0) == 0x80) /* the middle of a character in UTF-8 */
+        path++;
+    return path;
+}
+
+static attn_status attn__fail_io(attn_ctx *ctx, const char *path, const char *what, int error)
+{
+    char reason[64];
+    return attn__fail(ctx, ATTN_E_IO, "%s: %s: %s", attn__tail_of(path), what,
+                      attn_system_error(reason, error));
 }
 
 /* fopen and fread, going on when it was only a signal that ended them early. */
 static FILE *attn__open(const char *path, const char *how)
 {
-    FILE *file = fopen(path, how);
+    FILE *file = attn__fopen(path, how);
 #ifdef EINTR
     while (!file && errno == EINTR)
-        file = fopen(path, how);
+        file = attn__fopen(path, how);
 #endif
     return file;
 }
@@ -7511,8 +7600,21 @@ static int attn__header_is_whole(const unsigned char *header)
     return attn_checksum(0, header, 248) == attn__u64(header + 248);
 }
 
-/* Reads a file into a growing block: works for what cannot be mapped, pipes included. Of what may
- * never end, only as much as shows that it is no model. */
+static attn_status attn__fail_read(attn_ctx *ctx, const char *path, int error)
+{
+#if defined(EISDIR)
+    if (error == EISDIR)
+        return attn__fail(
+            ctx, ATTN_E_IO,
+            "%s: it is a directory; attn-convert makes an .attn file of a checkpoint's "
+            "directory",
+            attn__tail_of(path));
+#endif
+    return attn__fail_io(ctx, path, "cannot be read", error);
+}
+
+/* Reads a file into a growing block. This works for pipes too, which cannot be mapped. Of a stream
+ * without an end it reads only until the header shows that it is not a model. */
 static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes, size_t *size)
 {
     FILE *file = attn__open(path, "rb");
@@ -7520,8 +7622,7 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
     unsigned char *block, *larger;
     int failed;
     if (!file)
-        return attn__fail(ctx, ATTN_E_IO, "%s: cannot be opened; is the path right?",
-                          attn__tail_of(path));
+        return attn__fail_read(ctx, path, errno);
     block = (unsigned char *)attn__alloc(ctx, room, "a model file");
     *size = 0;
     while (block && (n = attn__read(block + *size, room - *size, file)) > 0) {
@@ -7539,22 +7640,19 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
         block = larger;
         room *= 2;
     }
-    failed = ferror(file);
+    failed = ferror(file) ? errno : 0;
     fclose(file);
     if (!block)
         return ATTN_E_MEMORY;
     if (failed) {
         attn__free(block);
-        return attn__fail(ctx, ATTN_E_IO,
-                          "%s: reading failed: a bad disk, or a directory "
-                          "(attn-convert makes an .attn file of a checkpoint)",
-                          attn__tail_of(path));
+        return attn__fail_read(ctx, path, failed);
     }
     *bytes = block;
     return ATTN_OK;
 }
 
-/* ---- what a file must hold ---- */
+/* ---- the tensors that a model needs ---- */
 
 /* Where in the model a tensor goes, and what it must look like. */
 typedef struct attn__expected {
@@ -7616,6 +7714,15 @@ static int attn__split_name(const char *name, const char **rest)
     return layer;
 }
 
+/* The opposite: the name that a tensor of this layer has in the file. */
+static void attn__join_name(char name[64], int layer, const char *rest)
+{
+    if (layer < 0)
+        snprintf(name, 64, "%s", rest);
+    else
+        snprintf(name, 64, "blocks.%d.%s", layer, rest);
+}
+
 static int attn__is_bound(const attn__expected *e)
 {
     return e->rows ? *e->rows != NULL : e->panels->data != NULL;
@@ -7645,12 +7752,15 @@ static attn_status attn__bind_one(attn_ctx *ctx, const attn__expected *e, const 
     return ATTN_OK;
 }
 
-/* Takes the tensors in the order of the file, which may be any; what nobody asked for, or was there
- * before, is left. Then every one must have been found, and none left. */
+/* Takes the tensors in the order of the file, which may be any, and skips unknown and repeated
+ * ones. In the end every tensor that the model needs must have been found, and none may have been
+ * skipped.
+ */
 static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
 {
     attn__expected e[16];
     size_t found = 0, at;
+    char missing[64];
     int layer, i, n;
     for (at = 0; at < m->n_weights; at++) {
         const char *name;
@@ -7667,12 +7777,10 @@ static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
     for (layer = -1; layer < (int)m->config.n_layer; layer++) {
         n = attn__expect(m, layer, e);
         for (i = 0; i < n; i++)
-            if (!attn__is_bound(&e[i]))
-                return layer < 0
-                           ? attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s is missing", path,
-                                        e[i].name)
-                           : attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor blocks.%d.%s is missing",
-                                        path, layer, e[i].name);
+            if (!attn__is_bound(&e[i])) {
+                attn__join_name(missing, layer, e[i].name);
+                return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s is missing", path, missing);
+            }
     }
     if (found != m->n_weights)
         return attn__fail(ctx, ATTN_E_FORMAT,
@@ -7732,6 +7840,8 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
     return ATTN_OK;
 }
 
+/* Checks the 256 bytes at the start, in the order in which damage is likely to show: magic,
+ * length, version, checksum, size of the file. Then reads the configuration. */
 static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *path)
 {
     const unsigned char *h = m->bytes;
@@ -7781,7 +7891,7 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
     return attn__check_config(ctx, h, c, path);
 }
 
-/* What is reserved must be zero, and the padding between two sections too. */
+/* Reserved bytes and the padding between sections must be zero. */
 static attn_status attn__check_zeros(attn_ctx *ctx, const attn_model *m, const char *path,
                                      uint64_t from, uint64_t to)
 {
@@ -7848,6 +7958,25 @@ static attn_status attn__read_record(attn_ctx *ctx, attn_model *m, const char *p
     return ATTN_OK;
 }
 
+/* On failure *tokenizer may be set and is to be freed. */
+static attn_status attn__read_tokenizer(attn_ctx *ctx, attn_tokenizer **tokenizer,
+                                        const void *section, size_t size, const attn_config *config,
+                                        const char *path)
+{
+    if (attn_tokenizer_new(ctx, tokenizer, section, size) != ATTN_OK) {
+        char reason[sizeof ctx->message];
+        memcpy(reason, ctx->message, sizeof reason);
+        return attn__fail(ctx, ctx->status, "%s: %s", path, reason);
+    }
+    if (attn_tokenizer_n_tokens(*tokenizer) > config->n_vocab)
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tokenizer has %llu tokens, the model %lu",
+                          path, ATTN__LLU(attn_tokenizer_n_tokens(*tokenizer)),
+                          (unsigned long)config->n_vocab);
+    return ATTN_OK;
+}
+
+/* Walks through the file: table, tokenizer, tensors. Each section must begin where the one before
+ * it ended, so that every byte of the file is accounted for. */
 static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char *path)
 {
     const unsigned char *h = m->bytes;
@@ -7873,15 +8002,9 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
         if (attn_checksum(0, h + text, (size_t)text_size) != attn__u64(h + 112))
             return attn__fail(ctx, ATTN_E_CHECKSUM,
                               "%s: the tokenizer's checksum is wrong: damaged", path);
-        if (attn_tokenizer_new(ctx, &m->tokenizer, h + text, (size_t)text_size) != ATTN_OK) {
-            char reason[sizeof ctx->message];
-            memcpy(reason, ctx->message, sizeof reason);
-            return attn__fail(ctx, ctx->status, "%s: %s", path, reason);
-        }
-        if (attn_tokenizer_n_tokens(m->tokenizer) > m->config.n_vocab)
-            return attn__fail(
-                ctx, ATTN_E_FORMAT, "%s: the tokenizer has %llu tokens, the model %lu", path,
-                ATTN__LLU(attn_tokenizer_n_tokens(m->tokenizer)), (unsigned long)m->config.n_vocab);
+        if (attn__read_tokenizer(ctx, &m->tokenizer, h + text, (size_t)text_size, &m->config,
+                                 path) != ATTN_OK)
+            return ctx->status;
         end = text + text_size;
     }
     m->weights =
@@ -7930,6 +8053,8 @@ static void attn__verify_body(attn__worker *me, void *arg)
     }
 }
 
+/* Computes the digests of all blocks on all threads, then chains them tensor by tensor, which takes
+ * no time. */
 static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, const char *path)
 {
     attn__verify v;
@@ -7999,6 +8124,7 @@ ATTN__DEF void attn_model_close(attn_model *model)
     attn__free(model);
 }
 
+/* From bytes to a model: checks everything, then points the layers at the weights. */
 static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *path,
                                     const attn_model_desc *desc)
 {
@@ -8023,6 +8149,7 @@ static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *pa
     return attn__bind(ctx, m, path);
 }
 
+/* Unaligned bytes are copied, because kernels read whole lines of 64. */
 ATTN__DEF attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, const void *data,
                                              size_t size, const attn_model_desc *desc)
 {
@@ -8050,6 +8177,7 @@ ATTN__DEF attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, 
     return ATTN_OK;
 }
 
+/* A file that cannot be mapped (a pipe, a build without mmap) is read into memory. */
 ATTN__DEF attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const char *path,
                                       const attn_model_desc *desc)
 {
@@ -11063,10 +11191,227 @@ ATTN__DEF attn_status attn_record_get(attn_ctx *ctx, const attn_record *record, 
     return attn__no_such_name(ctx, "attn_record_get", c, name);
 }
 
+/* ---- drafts: files that take their name when they are whole ----
+ * attn__may_replace: may a new file take the place of the old one? *mode receives the permissions
+ * of the old file, or -1 for the usual ones.
+ * attn__create makes an empty file (1), unless one is there (0); -1 with errno if it cannot. If the
+ * file is to have permissions of its own, only this user can open it until then.
+ * attn__replace renames a file over another and sets its permissions; 0 with errno if it cannot.
+ * attn__sync returns when the file's bytes are on the disk; 0 with errno if they cannot be. */
+
+#if defined(_WIN32)
+static int attn__may_replace(const char *path, int *mode)
+{
+    const DWORD there = attn__attributes(path);
+    *mode = -1;
+    return there == INVALID_FILE_ATTRIBUTES ||
+           !(there & (FILE_ATTRIBUTE_DIRECTORY | FILE_ATTRIBUTE_DEVICE | FILE_ATTRIBUTE_READONLY));
+}
+static int attn__create(const char *path, int mode)
+{
+    wchar_t *const wide = attn__wide(path);
+    const int file =
+        wide ? _wopen(wide, _O_WRONLY | _O_CREAT | _O_EXCL | _O_BINARY, _S_IREAD | _S_IWRITE) : -1;
+    (void)mode;
+    free(wide);
+    if (file < 0)
+        return errno == EEXIST ? 0 : -1;
+    _close(file);
+    return 1;
+}
+static int attn__replace(const char *from, const char *to, int mode)
+{
+    wchar_t *const old_name = attn__wide(from), *const new_name = attn__wide(to);
+    const int good =
+        old_name && new_name && MoveFileExW(old_name, new_name, MOVEFILE_REPLACE_EXISTING);
+    (void)mode;
+    free(old_name);
+    free(new_name);
+    if (!good)
+        errno = EBUSY;
+    return good;
+}
+static int attn__sync(const char *path)
+{
+    wchar_t *const wide = attn__wide(path);
+    const int file = wide ? _wopen(wide, _O_WRONLY | _O_BINARY) : -1;
+    const int good = file >= 0 && _commit(file) == 0;
+    if (file >= 0)
+        _close(file);
+    free(wide);
+    return good;
+}
+static void attn__remove(const char *path)
+{
+    wchar_t *const wide = attn__wide(path);
+    if (wide)
+        _wremove(wide);
+    free(wide);
+}
+#elif defined(__unix__) || defined(__APPLE__)
+#if defined(__STRICT_ANSI__) && !defined(__cplusplus)
+int fsync(int file); /* unistd.h hides it under -std=c99 */
+#endif
+static int attn__may_replace(const char *path, int *mode)
+{
+    struct stat there;
+    *mode = -1;
+    if (strcmp(path, "/dev/stdout") == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
+        strncmp(path, "/proc/", 6) == 0)
+        return 0; /* these names lead to files that are open */
+    if (stat(path, &there) != 0)
+        return 1;
+    *mode = (int)there.st_mode & 0777;
+    return S_ISREG(there.st_mode) && access(path, W_OK) == 0;
+}
+static int attn__create(const char *path, int mode)
+{
+    const int file = open(path, O_WRONLY | O_CREAT | O_EXCL, mode < 0 ? 0666 : 0600);
+    if (file < 0)
+        return errno == EEXIST ? 0 : -1;
+    close(file);
+    return 1;
+}
+static int attn__replace(const char *from, const char *to, int mode)
+{
+    if (mode >= 0)
+        chmod(from, (mode_t)mode);
+    return rename(from, to) == 0;
+}
+static int attn__sync(const char *path)
+{
+    const int file = open(path, O_WRONLY);
+    const int good = file >= 0 && fsync(file) == 0, reason = errno;
+    if (file >= 0)
+        close(file);
+    errno = reason;
+    return good;
+}
+static void attn__remove(const char *path)
+{
+    remove(path);
+}
+#else /* C alone cannot tell what a path leads to */
+static int attn__may_replace(const char *path, int *mode)
+{
+    (void)path, (void)mode;
+    return 0;
+}
+static int attn__create(const char *path, int mode)
+{
+    (void)path, (void)mode;
+    return -1;
+}
+static int attn__replace(const char *from, const char *to, int mode)
+{
+    (void)from, (void)to, (void)mode;
+    return 0;
+}
+static int attn__sync(const char *path)
+{
+    (void)path;
+    return 1;
+}
+static void attn__remove(const char *path)
+{
+    remove(path);
+}
+#endif
+
+struct attn_draft {
+    FILE *file;
+    char *path;
+    char *part; /* the draft's own name; empty if the file is written in place */
+    int mode;   /* permissions of the finished file, or -1 */
+};
+
+/* Makes an empty draft beside the path, under the first number that is free. Returns what
+ * attn__create does. */
+static int attn__draft_create(attn_draft *draft)
+{
+    size_t length = strlen(draft->path), name = length;
+    int made = 0, i;
+    while (name > 0 && draft->path[name - 1] != '/' && draft->path[name - 1] != '\\')
+        name--;
+    memcpy(draft->part, draft->path, length);
+    if (length - name > 240) { /* a name has 255 bytes at most */
+        length = name + 4;
+        memcpy(draft->part + name, "attn", 4);
+    }
+    for (i = 0; i < 100 && made == 0; i++) {
+        memcpy(draft->part + length, ".00.part", sizeof ".00.part");
+        draft->part[length + 1] = (char)('0' + i / 10);
+        draft->part[length + 2] = (char)('0' + i % 10);
+        made = attn__create(draft->part, draft->mode);
+    }
+    return made;
+}
+
+/* Paths that lead to a pipe, a device or an open file get no draft: they are written in place. */
+ATTN__DEF attn_status attn_draft_begin(attn_ctx *ctx, attn_draft **draft, const char *path)
+{
+    const size_t length = path ? strlen(path) : 0;
+    attn_draft *d;
+    int made = 1, reason;
+    *draft = NULL;
+    if (length == 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_draft_begin: no path was given");
+    d = (attn_draft *)attn__alloc(ctx, sizeof *d + 2 * length + sizeof "attn.00.part" + 1,
+                                  "a path");
+    if (!d)
+        return ATTN_E_MEMORY;
+    d->path = (char *)(d + 1);
+    memcpy(d->path, path, length + 1);
+    d->part = d->path + length + 1;
+    if (attn__may_replace(path, &d->mode))
+        made = attn__draft_create(d);
+    if (made == 1)
+        d->file = attn__open(d->part[0] ? d->part : path, "wb");
+    if (d->file) {
+        *draft = d;
+        return ATTN_OK;
+    }
+    reason = errno;
+    if (made == 1 && d->part[0])
+        attn__remove(d->part);
+    attn__free(d);
+    return made == 0 ? attn__fail(ctx, ATTN_E_IO,
+                                  "%s: 100 drafts of it exist, from %s.00.part on; if no program "
+                                  "writes to them, remove them",
+                                  attn__tail_of(path), attn__tail_of(path))
+                     : attn__fail_io(ctx, path, "cannot be written", reason);
+}
+
+ATTN__DEF void *attn_draft_stream(attn_draft *draft)
+{
+    return draft ? draft->file : NULL;
+}
+
+ATTN__DEF attn_status attn_draft_end(attn_ctx *ctx, attn_draft *draft, attn_status status)
+{
+    int reason = errno, is_draft, written;
+    if (!draft)
+        return status;
+    is_draft = draft->part[0] != 0;
+    written = !ferror(draft->file);
+    if (fclose(draft->file) != 0 && written) {
+        reason = errno;
+        written = 0;
+    }
+    if (status == ATTN_OK && !written)
+        status = attn__fail_io(ctx, draft->path, "writing failed", reason);
+    if (status == ATTN_OK && is_draft && !attn__replace(draft->part, draft->path, draft->mode))
+        status = attn__fail_io(ctx, draft->path, "the finished file cannot take its place", errno);
+    if (is_draft && status != ATTN_OK)
+        attn__remove(draft->part);
+    attn__free(draft);
+    return status;
+}
+
 /* ---- files of tensors ---- */
 
-/* Bytes on their way to a file: their number, their checksum, and whether one got lost. Without a
- * file they are only counted. */
+/* A stream of bytes to a file, counted. Without a file the bytes are counted and their checksum is
+ * computed, but they go nowhere. */
 typedef struct attn__out {
     FILE *file;
     uint64_t n;
@@ -11200,25 +11545,37 @@ static void attn__write_safetensors(attn__out *out, const char *const *names,
         attn__out_elements(out, values[i]);
 }
 
-/* NumPy's format 1.0: a Python dictionary padded so that the elements start at a multiple of 64. */
+/* Format 1.0: a magic, the length of the text, and the text, a Python dictionary. It is padded so
+ * that the elements start at a multiple of 64. */
+ATTN__DEF int attn_npy_header(unsigned char header[128], attn_dtype dtype, attn_shape shape)
+{
+    char text[119];
+    int i, n;
+    memset(header, 0, 128);
+    if (shape.ndim < 1 || shape.ndim > 4)
+        return 0;
+    n = snprintf(text, sizeof text, "{'descr': '<%s', 'fortran_order': False, 'shape': (",
+                 dtype == ATTN_F32   ? "f4"
+                 : dtype == ATTN_F16 ? "f2"
+                                     : "i4");
+    for (i = 0; i < shape.ndim && n < (int)sizeof text; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s%llu", i ? ", " : "",
+                      ATTN__LLU(shape.dim[i]));
+    if (n > 112)
+        return 0;
+    n += snprintf(text + n, sizeof text - (size_t)n, "%s), }", shape.ndim == 1 ? "," : "");
+    memset(text + n, ' ', sizeof text - (size_t)n);
+    text[117] = '\n';
+    memcpy(header, "\x93NUMPY\x01\0\x76", 10); /* version 1.0, then 118, the length of the text */
+    memcpy(header + 10, text, 118);
+    return 1;
+}
+
 static void attn__out_npy(attn__out *out, attn_tensor x)
 {
-    char shape[128];
-    int i, length = 0, n;
-    for (i = 0; i < x.ndim; i++)
-        length += snprintf(shape + length, sizeof shape - (size_t)length, "%llu, ",
-                           ATTN__LLU(x.shape[i]));
-    n = 10 + (int)strlen("{'descr': '<f4', 'fortran_order': False, 'shape': (), }") + length;
-    attn__out_bytes(out, "\x93NUMPY\x01\0", 8);
-    attn__out_number(out, attn__round_up((size_t)n + 1, 64) - 10, 2);
-    attn__out_format(out, "{'descr': '<%s', 'fortran_order': False, 'shape': (%s), }",
-                     x.dtype == ATTN_F32   ? "f4"
-                     : x.dtype == ATTN_F16 ? "f2"
-                                           : "i4",
-                     shape);
-    for (; (n + 1) % 64 != 0; n++)
-        attn__out_bytes(out, " ", 1);
-    attn__out_bytes(out, "\n", 1);
+    unsigned char header[128];
+    attn_npy_header(header, x.dtype, attn__shape_of(&x)); /* attn__check_save knows that it fits */
+    attn__out_bytes(out, header, sizeof header);
     attn__out_elements(out, x);
 }
 
@@ -11226,7 +11583,7 @@ typedef struct attn__zip_entry {
     uint32_t crc, size, offset;
 } attn__zip_entry;
 
-/* What a zip file says of an entry, before its bytes and again in the directory at the end. */
+/* A zip file describes each entry twice: before its bytes, and in the directory at the end. */
 static void attn__out_entry(attn__out *out, const char *name, attn__zip_entry entry, int directory)
 {
     attn__out_number(out, directory ? 0x02014b50 : 0x04034b50, 4);
@@ -11248,9 +11605,8 @@ static void attn__out_entry(attn__out *out, const char *name, attn__zip_entry en
     attn__out_format(out, "%s.npy", name);
 }
 
-/* A zip file of .npy files, not compressed. Their checksums come before them, so each is made
- * twice.
- */
+/* A zip file of .npy files, not compressed. The checksum of an entry stands before its bytes, so
+ * each entry is generated twice. */
 static attn_status attn__write_npz(attn_ctx *ctx, attn__out *out, const char *const *names,
                                    const attn_tensor *values, size_t n)
 {
@@ -11328,86 +11684,12 @@ static attn_status attn__check_save(attn_ctx *ctx, const char *const *names,
     return ATTN_OK;
 }
 
-/* A file that takes its name only when it is whole. */
-typedef struct attn__draft {
-    FILE *file;
-    const char *path;
-    char *part; /* its name until then; empty where it is written in place */
-    int mode;   /* its permissions then, or -1 */
-} attn__draft;
-
-/* Makes a file beside `path` with a number that nobody else has who saves under this name. See
- * attn__create for what comes back. */
-static int attn__draft_create(attn__draft *draft, const char *path)
-{
-    size_t length = strlen(path), name = length;
-    int made = 0, i;
-    while (name > 0 && path[name - 1] != '/' && path[name - 1] != '\\')
-        name--;
-    memcpy(draft->part, path, length);
-    if (length - name > 240) { /* there are 255 for a name */
-        length = name + 4;
-        memcpy(draft->part + name, "attn", 4);
-    }
-    for (i = 0; i < 100 && made == 0; i++) {
-        memcpy(draft->part + length, ".00.part", sizeof ".00.part");
-        draft->part[length + 1] = (char)('0' + i / 10);
-        draft->part[length + 2] = (char)('0' + i % 10);
-        made = attn__create(draft->part, draft->mode);
-    }
-    return made;
-}
-
-static attn_status attn__draft_begin(attn_ctx *ctx, attn__draft *draft, const char *path)
-{
-    int made = 1;
-    draft->path = path;
-    draft->file = NULL;
-    draft->part = (char *)attn__alloc(ctx, strlen(path) + sizeof ".00.part", "a path");
-    if (!draft->part)
-        return ATTN_E_MEMORY;
-    draft->part[0] = 0;
-    if (attn__may_replace(path, &draft->mode))
-        made = attn__draft_create(draft, path);
-    if (made == 1)
-        draft->file = attn__open(draft->part[0] ? draft->part : path, "wb");
-    if (draft->file)
-        return ATTN_OK;
-    if (made == 1 && draft->part[0])
-        remove(draft->part);
-    attn__free(draft->part);
-    return attn__fail(ctx, ATTN_E_IO,
-                      made == 0 ? "%s: 100 drafts of it are there, from %s.00.part on; if nobody "
-                                  "writes to them, remove them"
-                                : "%s: cannot be written; does its directory exist, and may you "
-                                  "make files there?",
-                      attn__tail_of(path), attn__tail_of(path));
-}
-
-/* `status` is how the writing went; on failure nothing is left of a draft. */
-static attn_status attn__draft_end(attn_ctx *ctx, attn__draft *draft, attn_status status)
-{
-    const int failed = ferror(draft->file), is_draft = draft->part[0] != 0;
-    const int whole = fclose(draft->file) == 0 && !failed;
-    const int good = whole && status == ATTN_OK &&
-                     (!is_draft || attn__replace(draft->part, draft->path, draft->mode));
-    if (is_draft && !good)
-        remove(draft->part);
-    attn__free(draft->part);
-    if (good || status != ATTN_OK)
-        return status;
-    return attn__fail(ctx, ATTN_E_IO,
-                      whole ? "%s: the finished file cannot take its place; is it in use?"
-                            : "%s: writing failed; is the disk full?",
-                      attn__tail_of(draft->path));
-}
-
 ATTN__DEF attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
                                 const attn_tensor *values, size_t n)
 {
     const int is_npz = path && attn__ends_with(path, ".npz");
     attn_status status = ATTN_OK;
-    attn__draft draft;
+    attn_draft *draft;
     attn__out out;
     if (!path || (!is_npz && !attn__ends_with(path, ".safetensors")))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -11415,14 +11697,14 @@ ATTN__DEF attn_status attn_save(attn_ctx *ctx, const char *path, const char *con
                           path ? attn__tail_of(path) : "(none)");
     if (attn__check_save(ctx, names, values, n, is_npz) != ATTN_OK)
         return ctx->status;
-    if (attn__draft_begin(ctx, &draft, path) != ATTN_OK)
+    if (attn_draft_begin(ctx, &draft, path) != ATTN_OK)
         return ctx->status;
-    attn__out_begin(&out, draft.file);
+    attn__out_begin(&out, draft->file);
     if (is_npz)
         status = attn__write_npz(ctx, &out, names, values, n);
     else
         attn__write_safetensors(&out, names, values, n);
-    return attn__draft_end(ctx, &draft, status);
+    return attn_draft_end(ctx, draft, status);
 }
 
 ATTN__DEF attn_status attn_record_save(attn_ctx *ctx, const attn_record *record, const char *path)
@@ -14121,7 +14403,7 @@ ATTN__DEF attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
     return attn__finish(ctx, out, &result, status);
 }
 
-/* ---- models made of models: the image of a file, copied, rewritten in place, then opened ---- */
+/* ---- writing .attn files ---- */
 
 static void attn__put_u32(unsigned char *p, uint32_t value)
 {
@@ -14136,45 +14418,409 @@ static void attn__put_u64(unsigned char *p, uint64_t value)
     attn__put_u32(p + 4, (uint32_t)(value >> 32));
 }
 
-/* A file in the making. */
-typedef struct attn__image {
-    attn_model old;       /* what is copied, told as if it were untied */
-    attn_model made;      /* the same tensors in the image, to be rewritten */
-    unsigned char *bytes; /* NULL while it is only measured */
-    uint64_t n_tensors;
-} attn__image;
-
 /* The next section begins at the next multiple of 64. */
 static uint64_t attn__next_section(uint64_t end)
 {
     return (end + 63) / 64 * 64;
 }
 
-static uint64_t attn__size_as_f32(const attn__expected *e)
+static uint32_t attn__n_tensors(const attn_config *c)
 {
-    const uint64_t n_in = e->n_in ? e->n_in : 1, n_out = e->n_out;
-    return e->is_panels ? (n_out + 15) / 16 * n_in * 64 : n_in * n_out * sizeof(float);
+    return (c->tied ? 4u : 5u) + 12u * c->n_layer;
 }
 
-/* Copies one tensor as f32 to `offset` and fills its record, but for the checksum. */
+/* The parts of the header that follow from the configuration; the rest stays as it is. */
+static void attn__put_config(unsigned char *h, const attn_config *c)
+{
+    const uint32_t n_tensors = attn__n_tensors(c);
+    uint32_t eps_bits;
+    memcpy(&eps_bits, &c->ln_eps, sizeof eps_bits);
+    memcpy(h, attn__magic, sizeof attn__magic);
+    attn__put_u32(h + 8, 1);
+    attn__put_u32(h + 12, ATTN__HEADER);
+    attn__put_u32(h + 24, c->n_vocab);
+    attn__put_u32(h + 28, c->n_ctx);
+    attn__put_u32(h + 32, c->d_model);
+    attn__put_u32(h + 36, c->n_head);
+    attn__put_u32(h + 40, c->n_layer);
+    attn__put_u32(h + 44, c->d_mlp);
+    attn__put_u32(h + 48, eps_bits);
+    attn__put_u32(h + 52, c->tied ? 1 : 0);
+    attn__put_u32(h + 56, (uint32_t)c->bos);
+    attn__put_u32(h + 60, (uint32_t)c->eos);
+    attn__put_u32(h + 64, n_tensors);
+    attn__put_u64(h + 72, ATTN__HEADER);
+    attn__put_u64(h + 80, (uint64_t)n_tensors * ATTN__RECORD);
+}
+
+static void attn__put_tokenizer(unsigned char *h, uint64_t offset, uint64_t size, uint64_t checksum)
+{
+    attn__put_u64(h + 96, offset);
+    attn__put_u64(h + 104, size);
+    attn__put_u64(h + 112, checksum);
+}
+
+/* The number of bytes in a file, where it may exceed the memory of this machine. */
+static uint64_t attn__tensor_size(const attn__expected *e, attn_dtype dtype)
+{
+    const uint64_t n_in = e->n_in ? e->n_in : 1;
+    return e->is_panels ? ((uint64_t)e->n_out + 15) / 16 * attn_panels_size(dtype, e->n_in, 16)
+                        : n_in * e->n_out * sizeof(float);
+}
+
+/* One record of the tensor table, except its checksum. */
+static void attn__put_record(unsigned char *r, const char *name, attn_dtype dtype,
+                             const attn__expected *e, uint64_t offset, uint64_t size)
+{
+    const int is_matrix = e->is_panels || e->n_in > 0;
+    memcpy(r, name, strlen(name));
+    attn__put_u32(r + 64, (uint32_t)dtype);
+    attn__put_u32(r + 68, (uint32_t)e->is_panels);
+    attn__put_u32(r + 72, is_matrix ? 2 : 1);
+    attn__put_u64(r + 80, is_matrix ? e->n_in : e->n_out);
+    attn__put_u64(r + 88, is_matrix ? e->n_out : 1);
+    attn__put_u64(r + 96, offset);
+    attn__put_u64(r + 104, size);
+}
+
+/* Completes the header in front of a finished table: the size of the file, and the checksums. */
+static void attn__seal(unsigned char *header, uint64_t file_size)
+{
+    const uint64_t table_size = attn__u64(header + 80);
+    attn__put_u64(header + 16, file_size);
+    attn__put_u64(header + 88, attn_checksum(0, header + ATTN__HEADER, (size_t)table_size));
+    attn__put_u64(header + 248, attn_checksum(0, header, 248));
+}
+
+struct attn_writer {
+    attn_config config;
+    attn_draft *draft;
+    unsigned char *start; /* the header and the tensor table, which are written last */
+    unsigned char *block; /* ATTN__BLOCK bytes that are not yet in the file */
+    size_t n_filled;      /* of them */
+    uint64_t end, chain;  /* bytes so far, and the checksum of the latest section */
+    size_t n_tensors;     /* begun so far */
+    size_t n_done, n_all; /* outputs or rows of the latest tensor, written and in all */
+    attn_status status;   /* ATTN_OK, or how writing failed */
+};
+
+static attn_status attn__writer_failed(attn_ctx *ctx, attn_writer *w)
+{
+    return w->status = attn__fail_io(ctx, w->draft->path, "writing failed", errno);
+}
+
+static attn_status attn__writer_flush(attn_ctx *ctx, attn_writer *w)
+{
+    const size_t n = w->n_filled;
+    w->n_filled = 0;
+    w->chain = n > 0 ? attn_checksum(w->chain, w->block, n) : w->chain;
+    return fwrite(w->block, 1, n, w->draft->file) == n ? ATTN_OK : attn__writer_failed(ctx, w);
+}
+
+static attn_status attn__writer_bytes(attn_ctx *ctx, attn_writer *w, const void *data, size_t size)
+{
+    const unsigned char *bytes = (const unsigned char *)data;
+    while (size > 0) {
+        const size_t room = ATTN__BLOCK - w->n_filled, n = room < size ? room : size;
+        memcpy(w->block + w->n_filled, bytes, n);
+        w->n_filled += n;
+        w->end += n;
+        bytes += n;
+        size -= n;
+        if (w->n_filled == ATTN__BLOCK && attn__writer_flush(ctx, w) != ATTN_OK)
+            return ctx->status;
+    }
+    return ATTN_OK;
+}
+
+/* Zeros up to the next section, outside of any checksum. */
+static attn_status attn__writer_section(attn_ctx *ctx, attn_writer *w)
+{
+    static const unsigned char zeros[64] = {0};
+    const size_t n = (size_t)(attn__next_section(w->end) - w->end);
+    w->end += n;
+    w->chain = 0;
+    return fwrite(zeros, 1, n, w->draft->file) == n ? ATTN_OK : attn__writer_failed(ctx, w);
+}
+
+/* Checks the configuration and the tokenizer with the code that opens files, then writes zeros in
+ * place of the header and the table, whose checksums are not known before the end. */
+ATTN__DEF attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const char *path,
+                                      const attn_config *config, const void *tokenizer,
+                                      size_t tokenizer_size)
+{
+    unsigned char header[ATTN__HEADER] = {0};
+    const char *const shown = path ? attn__tail_of(path) : NULL;
+    attn_config c;
+    attn_tokenizer *checked = NULL;
+    attn_writer *w;
+    size_t start_size;
+    *writer = NULL;
+    if (!path || !config || (!tokenizer && tokenizer_size > 0))
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_writer_new: no %s was given",
+                          !path     ? "path"
+                          : !config ? "configuration"
+                                    : "tokenizer");
+    c = *config;
+    attn__put_config(header, &c);
+    if (attn__check_config(ctx, header, &c, shown) != ATTN_OK)
+        return ctx->status;
+    if (tokenizer_size > 0) {
+        const attn_status status =
+            attn__read_tokenizer(ctx, &checked, tokenizer, tokenizer_size, &c, shown);
+        attn_tokenizer_free(checked);
+        if (status != ATTN_OK)
+            return status;
+    }
+    start_size = ATTN__HEADER + (size_t)attn__n_tensors(&c) * ATTN__RECORD;
+    w = (attn_writer *)attn__alloc(ctx, sizeof *w, "a writer");
+    if (!w)
+        return ATTN_E_MEMORY;
+    w->config = c;
+    w->start = (unsigned char *)attn__alloc(ctx, start_size, "a table of tensors");
+    w->block = (unsigned char *)attn__alloc(ctx, ATTN__BLOCK, "a block of a file");
+    if (!w->start || !w->block || attn_draft_begin(ctx, &w->draft, path) != ATTN_OK) {
+        attn_writer_free(w);
+        return ctx->status;
+    }
+    memcpy(w->start, header, sizeof header);
+    if (attn__writer_bytes(ctx, w, w->start, start_size) || attn__writer_flush(ctx, w) ||
+        attn__writer_section(ctx, w) || attn__writer_bytes(ctx, w, tokenizer, tokenizer_size) ||
+        attn__writer_flush(ctx, w)) {
+        attn_writer_free(w);
+        return ctx->status;
+    }
+    if (tokenizer_size > 0)
+        attn__put_tokenizer(w->start, w->end - tokenizer_size, tokenizer_size, w->chain);
+    *writer = w;
+    return ATTN_OK;
+}
+
+/* What the model needs under this name; 0 if it has no such tensor. */
+static int attn__find_expected(const attn_config *config, const char *name, attn__expected *wanted)
+{
+    attn__expected e[16];
+    attn__layer any;
+    attn_model shapes;
+    const char *rest;
+    const int layer = attn__split_name(name, &rest);
+    int i, n;
+    memset(&shapes, 0, sizeof shapes);
+    shapes.config = *config;
+    shapes.layers = &any;
+    n = layer < (int)config->n_layer ? attn__expect(&shapes, layer < 0 ? -1 : 0, e) : 0;
+    for (i = 0; i < n; i++)
+        if (strcmp(e[i].name, rest) == 0) {
+            *wanted = e[i];
+            return 1;
+        }
+    return 0;
+}
+
+static int attn__writer_has(const attn_writer *w, const char *name)
+{
+    size_t i;
+    for (i = 0; i < w->n_tensors; i++)
+        if (strcmp((const char *)w->start + ATTN__HEADER + i * ATTN__RECORD, name) == 0)
+            return 1;
+    return 0;
+}
+
+/* Checks a piece of a tensor against what is expected next. `n` is the number of its outputs, or of
+ * its rows. */
+static attn_status attn__check_piece(attn_ctx *ctx, const attn_writer *w, const char *name,
+                                     attn_dtype dtype, const attn__expected *e, attn_tensor x,
+                                     size_t n)
+{
+    const unsigned char *latest = w->start + ATTN__HEADER + (w->n_tensors - 1) * ATTN__RECORD;
+    const size_t done = w->n_done < w->n_all ? w->n_done : 0;
+    const size_t all = e->is_panels || e->n_in == 0 ? e->n_out : e->n_in;
+    const size_t each = e->is_panels ? e->n_in : e->n_in > 0 ? e->n_out : 1;
+    if (done > 0 && (strcmp((const char *)latest, name) != 0 || attn__u32(latest + 64) != dtype))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_writer_add: %s came, but %s has %llu of %llu columns or rows so "
+                          "far; expected its next piece, of the same type",
+                          name, (const char *)latest, ATTN__LLU(done), ATTN__LLU(w->n_all));
+    if (done == 0 && attn__writer_has(w, name))
+        return attn__fail(ctx, ATTN_E_NAME, "attn_writer_add: %s is in the file already", name);
+    if (dtype != ATTN_F32 && (!e->is_panels || attn_panels_size(dtype, 1, 1) == 0))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_writer_add: %s cannot have the type %d; matrices take ATTN_F32, "
+                          "ATTN_F16, ATTN_Q8 and ATTN_Q4, everything else ATTN_F32",
+                          name, (int)dtype);
+    if (x.ndim != (e->is_panels || e->n_in > 0 ? 2 : 1) || attn_count(x) != n * each || n == 0 ||
+        n > all - done || (e->is_panels && n < all - done && n % 16 != 0))
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_writer_add: %s came as %s; expected %llu times %llu, or a piece of "
+                          "%s",
+                          name, attn__show(attn__shape_of(&x)).text, ATTN__LLU(all - done),
+                          ATTN__LLU(each), e->is_panels ? "a multiple of 16" : "its rows");
+    return ATTN_OK;
+}
+
+/* A piece [n_in, n] of a matrix, some panels at a time: about a block of the file. */
+static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype dtype,
+                                      attn_tensor x)
+{
+    const size_t n_in = x.shape[0], n_out = x.shape[1];
+    const size_t most = n_in < ATTN__BLOCK / 64 ? ATTN__BLOCK / 64 / n_in * 16 : 16;
+    void *const panels =
+        attn__alloc(ctx, attn_panels_size(dtype, n_in, n_out < most ? n_out : most), "panels");
+    size_t first, n;
+    attn_status status = panels ? ATTN_OK : ATTN_E_MEMORY;
+    for (first = 0; first < n_out && status == ATTN_OK; first += n) {
+        n = n_out - first < most ? n_out - first : most;
+        status = attn_panels_write(ctx, panels, dtype, attn_slice(x, 1, first, n));
+        if (status == ATTN_OK)
+            status = attn__writer_bytes(ctx, w, panels, attn_panels_size(dtype, n_in, n));
+    }
+    attn__free(panels);
+    return status;
+}
+
+/* Rows of f32, little-endian. */
+static attn_status attn__write_rows(attn_ctx *ctx, attn_writer *w, attn_tensor x)
+{
+    attn_tensor dense;
+    attn_status status;
+    memset(&dense, 0, sizeof dense);
+    status = attn_zeros(ctx, &dense, ATTN_F32, attn__shape_of(&x));
+    if (status == ATTN_OK)
+        status = attn_copy(ctx, &dense, x);
+    if (status == ATTN_OK && attn__host_is_big_endian()) /* cover: another processor */
+        attn__turn_around((unsigned char *)dense.data, 4, attn_count(x) * 4);
+    if (status == ATTN_OK)
+        status = attn__writer_bytes(ctx, w, dense.data, attn_count(x) * 4);
+    attn_tensor_free(ctx, &dense);
+    return status;
+}
+
+/* A piece either continues the latest tensor or begins the next one. */
+ATTN__DEF attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const char *name,
+                                      attn_dtype dtype, attn_tensor x)
+{
+    attn_writer *const w = writer;
+    unsigned char *record;
+    attn__expected e;
+    uint64_t size;
+    size_t n;
+    if (!w || !name)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_writer_add: no %s was given",
+                          w ? "name" : "writer");
+    if (w->status != ATTN_OK)
+        return ctx->status = w->status; /* the first message stays */
+    if (!attn__find_expected(&w->config, name, &e))
+        return attn__fail(ctx, ATTN_E_NAME,
+                          "attn_writer_add: a model of this configuration has no tensor \"%s\"",
+                          name);
+    if (attn__need(ctx, "attn_writer_add", name, &x) != ATTN_OK)
+        return ctx->status;
+    if (strcmp(name, "embed.W_E") == 0) /* the file has its transpose */
+        x = attn_transpose(x, 0, -1);
+    n = x.shape[e.is_panels ? 1 : 0];
+    if (attn__check_piece(ctx, w, name, dtype, &e, x, n) != ATTN_OK)
+        return ctx->status;
+    if (w->n_done == w->n_all) {
+        if (attn__writer_section(ctx, w) != ATTN_OK)
+            return ctx->status;
+        size = attn__tensor_size(&e, dtype);
+        record = w->start + ATTN__HEADER + w->n_tensors++ * ATTN__RECORD;
+        attn__put_record(record, name, dtype, &e, w->end, size);
+        w->n_done = 0;
+        w->n_all = e.is_panels || e.n_in == 0 ? e.n_out : e.n_in;
+    }
+    w->status = e.is_panels ? attn__write_panels(ctx, w, dtype, x) : attn__write_rows(ctx, w, x);
+    w->n_done += n;
+    if (w->status == ATTN_OK && w->n_done == w->n_all && attn__writer_flush(ctx, w) == ATTN_OK)
+        attn__put_u64(w->start + ATTN__HEADER + w->n_tensors * ATTN__RECORD - 16, w->chain);
+    return w->status;
+}
+
+/* The first tensor that the file still lacks; it lacks one. */
+static void attn__writer_lacks(const attn_writer *w, char name[64])
+{
+    attn__expected e[16];
+    attn__layer any;
+    attn_model shapes;
+    int layer, i, n;
+    memset(&shapes, 0, sizeof shapes);
+    shapes.config = w->config;
+    shapes.layers = &any;
+    for (layer = -1; layer < (int)w->config.n_layer; layer++) {
+        n = attn__expect(&shapes, layer < 0 ? -1 : 0, e);
+        for (i = 0; i < n; i++) {
+            attn__join_name(name, layer, e[i].name);
+            if (!attn__writer_has(w, name))
+                return;
+        }
+    }
+}
+
+/* The header and the table take their place when all their checksums are known. */
+ATTN__DEF attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
+{
+    attn_writer *const w = writer;
+    const size_t n_tensors = w ? attn__n_tensors(&w->config) : 0;
+    const size_t start_size = ATTN__HEADER + n_tensors * ATTN__RECORD;
+    char missing[64] = "";
+    attn_draft *draft;
+    if (!w || !w->draft)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_writer_end: %s",
+                          w ? "the file is finished already" : "no writer was given");
+    if (w->status != ATTN_OK)
+        return ctx->status = w->status;
+    if (w->n_done < w->n_all)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_writer_end: %s has %llu of %llu columns or rows",
+                          (const char *)w->start + ATTN__HEADER + (w->n_tensors - 1) * ATTN__RECORD,
+                          ATTN__LLU(w->n_done), ATTN__LLU(w->n_all));
+    if (w->n_tensors < n_tensors) {
+        attn__writer_lacks(w, missing);
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_writer_end: %llu of %llu tensors were added; %s is missing",
+                          ATTN__LLU(w->n_tensors), ATTN__LLU(n_tensors), missing);
+    }
+    attn__seal(w->start, w->end);
+    draft = w->draft;
+    if (fseek(draft->file, 0, SEEK_SET) != 0 ||
+        fwrite(w->start, 1, start_size, draft->file) != start_size || fflush(draft->file) != 0 ||
+        (draft->part[0] && !attn__sync(draft->part)))
+        return attn__writer_failed(ctx, w);
+    w->draft = NULL;
+    return attn_draft_end(ctx, draft, ATTN_OK);
+}
+
+ATTN__DEF void attn_writer_free(attn_writer *writer)
+{
+    attn_ctx none;
+    if (!writer)
+        return;
+    memset(&none, 0, sizeof none);
+    attn_draft_end(&none, writer->draft, ATTN_STOPPED);
+    attn__free(writer->start);
+    attn__free(writer->block);
+    attn__free(writer);
+}
+
+/* ---- models made of models: the image of a file, copied, rewritten in place, then opened ---- */
+
+/* The bytes of a file that is made in memory. */
+typedef struct attn__image {
+    attn_model old;       /* the model that is copied, with an unembedding of its own */
+    attn_model made;      /* the same tensors in the image, to be rewritten */
+    unsigned char *bytes; /* NULL while the image is only measured */
+} attn__image;
+
+/* Copies one tensor as f32 to `offset` and fills its record, except the checksum. */
 static void attn__lay_tensor(attn__image *m, unsigned char *record, int layer, uint64_t offset,
                              const attn__expected *from, const attn__expected *to)
 {
-    const int is_matrix = from->is_panels || from->n_in > 0;
-    const uint64_t size = attn__size_as_f32(from);
+    const uint64_t size = attn__tensor_size(from, ATTN_F32);
     float *data = (float *)(void *)(m->bytes + offset);
+    char name[64];
     size_t k, n;
-    if (layer < 0)
-        snprintf((char *)record, 64, "%s", from->name);
-    else
-        snprintf((char *)record, 64, "blocks.%d.%s", layer, from->name);
-    attn__put_u32(record + 64, ATTN_F32);
-    attn__put_u32(record + 68, (uint32_t)from->is_panels);
-    attn__put_u32(record + 72, is_matrix ? 2 : 1);
-    attn__put_u64(record + 80, is_matrix ? from->n_in : from->n_out);
-    attn__put_u64(record + 88, is_matrix ? from->n_out : 1);
-    attn__put_u64(record + 96, offset);
-    attn__put_u64(record + 104, size);
+    attn__join_name(name, layer, from->name);
+    attn__put_record(record, name, ATTN_F32, from, offset, size);
     if (!from->is_panels) {
         memcpy(data, *from->rows, (size_t)size);
         *to->rows = data;
@@ -14194,13 +14840,14 @@ static void attn__lay_tensor(attn__image *m, unsigned char *record, int layer, u
 static uint64_t attn__lay_sections(attn__image *m)
 {
     const uint64_t text = attn__u64(m->old.bytes + 96), text_size = attn__u64(m->old.bytes + 104);
-    uint64_t end = ATTN__HEADER + m->n_tensors * ATTN__RECORD, at = ATTN__HEADER;
+    uint64_t end = ATTN__HEADER + (uint64_t)attn__n_tensors(&m->old.config) * ATTN__RECORD;
+    uint64_t at = ATTN__HEADER;
     int layer, i;
     if (text) {
         const uint64_t offset = attn__next_section(end);
         if (m->bytes) {
             memcpy(m->bytes + offset, m->old.bytes + text, (size_t)text_size);
-            attn__put_u64(m->bytes + 96, offset);
+            attn__put_tokenizer(m->bytes, offset, text_size, attn__u64(m->old.bytes + 112));
         }
         end = offset + text_size;
     }
@@ -14212,35 +14859,27 @@ static uint64_t attn__lay_sections(attn__image *m)
             const uint64_t offset = attn__next_section(end);
             if (m->bytes)
                 attn__lay_tensor(m, m->bytes + at, layer, offset, &from[i], &to[i]);
-            end = offset + attn__size_as_f32(&from[i]);
+            end = offset + attn__tensor_size(&from[i], ATTN_F32);
         }
     }
     return end;
 }
 
-/* What the header says of the rest, and every checksum. */
-static void attn__seal(attn__image *m, uint64_t size)
+/* Turns the image into a file's bytes, with every checksum. */
+static void attn__finish_image(attn__image *m, uint64_t size)
 {
     unsigned char *header = m->bytes;
-    const uint64_t table_size = m->n_tensors * ATTN__RECORD;
-    uint64_t i, at;
-    for (i = 0; i < m->n_tensors; i++) {
+    const uint32_t n_tensors = attn__n_tensors(&m->old.config);
+    uint32_t i;
+    for (i = 0; i < n_tensors; i++) {
         unsigned char *record = header + ATTN__HEADER + i * ATTN__RECORD;
         unsigned char *data = header + attn__u64(record + 96);
-        const uint64_t n = attn__u64(record + 104);
-        for (at = 0; attn__host_is_big_endian() && at < n; at += 4) { /* cover: another processor */
-            uint32_t bits;
-            memcpy(&bits, data + at, 4);
-            attn__put_u32(data + at, bits);
-        }
-        attn__put_u64(record + 112, attn_checksum(0, data, (size_t)n));
+        const size_t n = (size_t)attn__u64(record + 104);
+        if (attn__host_is_big_endian()) /* cover: another processor */
+            attn__turn_around(data, 4, n);
+        attn__put_u64(record + 112, attn_checksum(0, data, n));
     }
-    attn__put_u64(header + 16, size);
-    attn__put_u32(header + 52, 0); /* untied */
-    attn__put_u32(header + 64, (uint32_t)m->n_tensors);
-    attn__put_u64(header + 80, table_size);
-    attn__put_u64(header + 88, attn_checksum(0, header + ATTN__HEADER, (size_t)table_size));
-    attn__put_u64(header + 248, attn_checksum(0, header, 248));
+    attn__seal(header, size);
 }
 
 /* Weights of the image, to be written. */
@@ -14321,6 +14960,7 @@ static void attn__center_panels(const attn__panels *w, int columns)
     }
 }
 
+/* The operations in their fixed order: folding first, because it changes what the others centre. */
 static void attn__rewrite(attn_model *m, unsigned operations)
 {
     const size_t width = m->config.d_model;
@@ -14371,6 +15011,8 @@ static attn_status attn__open_image(attn_ctx *ctx, attn_model **model, unsigned 
     return ATTN_OK;
 }
 
+/* Measures the new file, lays the tensors into an image of it as f32, rewrites them there, and
+ * opens the image as a model. */
 ATTN__DEF attn_status attn_model_rewrite(attn_ctx *ctx, attn_model **model, const attn_model *from,
                                          unsigned operations)
 {
@@ -14389,7 +15031,6 @@ ATTN__DEF attn_status attn_model_rewrite(attn_ctx *ctx, attn_model **model, cons
     m.old = *from;
     m.old.config.tied = 0;
     m.made.config = m.old.config;
-    m.n_tensors = 5 + 12 * (uint64_t)from->config.n_layer;
     m.made.layers =
         (attn__layer *)attn__alloc(ctx, from->config.n_layer * sizeof *m.made.layers, "layers");
     if (!m.made.layers)
@@ -14402,11 +15043,11 @@ ATTN__DEF attn_status attn_model_rewrite(attn_ctx *ctx, attn_model **model, cons
         return attn__fail(ctx, ATTN_E_MEMORY, "no memory for a model of %llu bytes",
                           ATTN__LLU(size));
     }
-    memcpy(m.bytes, from->bytes, ATTN__HEADER);
+    attn__put_config(m.bytes, &m.old.config);
     attn__lay_sections(&m);
     attn__rewrite(&m.made, operations);
     attn__free(m.made.layers);
-    attn__seal(&m, size);
+    attn__finish_image(&m, size);
     return attn__open_image(ctx, model, m.bytes, (size_t)size);
 }
 
@@ -14433,20 +15074,44 @@ ATTN__DEF attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, co
 {
     const unsigned char *bytes;
     void *copy = NULL;
-    attn__draft draft;
+    attn_draft *draft;
     attn_status status;
     if (!model || !path || !*path)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_save: no %s was given",
                           model ? "path" : "model");
     status = attn__file_bytes(ctx, model, &bytes, &copy);
     if (status == ATTN_OK)
-        status = attn__draft_begin(ctx, &draft, path);
+        status = attn_draft_begin(ctx, &draft, path);
     if (status == ATTN_OK) {
-        fwrite(bytes, 1, model->size, draft.file); /* ferror tells */
-        status = attn__draft_end(ctx, &draft, ATTN_OK);
+        fwrite(bytes, 1, model->size, draft->file); /* ferror tells */
+        status = attn_draft_end(ctx, draft, ATTN_OK);
     }
     attn__free(copy);
     return status;
 }
 
 #endif /* the implementation */
+
+/*
+ * MIT License
+ *
+ * Copyright (c) 2026 The attn.h authors
+ *
+ * Permission is hereby granted, free of charge, to any person obtaining a copy
+ * of this software and associated documentation files (the "Software"), to deal
+ * in the Software without restriction, including without limitation the rights
+ * to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+ * copies of the Software, and to permit persons to whom the Software is
+ * furnished to do so, subject to the following conditions:
+ *
+ * The above copyright notice and this permission notice shall be included in all
+ * copies or substantial portions of the Software.
+ *
+ * THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+ * IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+ * FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+ * AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
+ * LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+ * OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
+ * SOFTWARE.
+ */

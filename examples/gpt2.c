@@ -4,8 +4,8 @@
  * token at a time. That loop, in generate(), is what attn_generate() does, without its guessing
  * ahead, written out so that it can show ids as well as text and stop at Ctrl-C between tokens. */
 
-#define _DARWIN_C_SOURCE /* for getrusage under -std=c99 */
-#include "tools/draft.h" /* first: it asks the system for POSIX */
+#define _DARWIN_C_SOURCE  /* for getrusage under -std=c99 */
+#include "tools/system.h" /* first: it asks the system for POSIX */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #define PROGRAM "gpt2"
@@ -141,17 +141,7 @@ static int print_tokens(run *r, const int32_t *ids, size_t n, int end)
         return FINE;
     if (errno == EPIPE) /* where nobody takes the signal for it */
         return PIPE_CLOSED;
-    return fail(FAILED, "cannot write the output: %s", strerror(errno));
-}
-
-/* NumPy's format: a header of text in 128 bytes, then the numbers. */
-static int write_npy_header(FILE *file, size_t n_rows, size_t n_columns)
-{
-    char shape[118];
-    snprintf(shape, sizeof shape, "{'descr': '<f4', 'fortran_order': False, 'shape': (%zu, %zu), }",
-             n_rows, n_columns);
-    return fwrite("\x93NUMPY\x01\x00\x76\x00", 1, 10, file) == 10 &&
-           fprintf(file, "%-117s\n", shape) == 118;
+    return output_failed();
 }
 
 static int write_floats(FILE *file, float *numbers, size_t n)
@@ -186,7 +176,7 @@ static int feed_pieces(run *r, FILE *file, float *logits, size_t piece)
         if (attn_feed_batch(&r->ctx, &item, 1))
             return failed(&r->ctx);
         if (file && !write_floats(file, logits, n * attn_model_config(r->model)->n_vocab))
-            return fail(FAILED, "%s: %s", r->o.logits, strerror(errno));
+            return FINE; /* attn_draft_end says why */
     }
     return FINE;
 }
@@ -194,23 +184,26 @@ static int feed_pieces(run *r, FILE *file, float *logits, size_t piece)
 static int feed_prompt(run *r)
 {
     const size_t piece = 32, n_vocab = attn_model_config(r->model)->n_vocab;
+    unsigned char header[128];
     float *logits;
-    draft array;
+    attn_draft *array;
+    FILE *file;
     int code;
     if (!r->o.logits)
         return feed_pieces(r, NULL, NULL, 256);
     if (system_same_file(r->o.model, r->o.logits))
         return fail(USAGE, "--logits %s: that is the model", r->o.logits);
-    if (draft_open(&array, r->o.logits))
-        return fail(FAILED, "%s: %s", r->o.logits, strerror(errno));
+    if (attn_draft_begin(&r->ctx, &array, r->o.logits))
+        return failed(&r->ctx);
+    file = (FILE *)attn_draft_stream(array);
+    attn_npy_header(header, ATTN_F32, attn_shape2(r->n_prompt, n_vocab));
+    fwrite(header, 1, sizeof header, file);
     if (!(logits = (float *)calloc(piece * n_vocab, sizeof *logits)))
         code = fail(FAILED, "no memory for logits");
-    else if (!write_npy_header(array.file, r->n_prompt, n_vocab))
-        code = fail(FAILED, "%s: %s", r->o.logits, strerror(errno));
     else
-        code = feed_pieces(r, array.file, logits, piece);
-    if (draft_close(&array, code == FINE) && code == FINE)
-        code = fail(FAILED, "%s: %s", r->o.logits, strerror(errno));
+        code = feed_pieces(r, file, logits, piece);
+    if (attn_draft_end(&r->ctx, array, code == FINE ? ATTN_OK : ATTN_STOPPED) && code == FINE)
+        code = failed(&r->ctx);
     free(logits);
     return code;
 }
@@ -301,6 +294,7 @@ int main(int argc, char **argv)
     static arguments given;
     const size_t not_given = SIZE_MAX;
     int code;
+    system_utf8(&argc, &argv);
     r.o.tokens = not_given;
     if ((code = parse_options(argc, argv, table, N_OPTIONS, &r.o, &given, 2)) != FINE)
         return code;
@@ -311,7 +305,7 @@ int main(int argc, char **argv)
     else if (r.o.version)
         print_version();
     if ((r.o.help || r.o.version) && fflush(stdout))
-        return fail(FAILED, "cannot write the output: %s", strerror(errno));
+        return output_failed();
     if (r.o.help || r.o.version)
         return FINE;
     if (!r.o.model)

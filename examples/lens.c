@@ -5,7 +5,7 @@
  * command below is a few calls of the header's third tier and the tables made of what they give;
  * the pictures are drawn by lens_html.h. */
 
-#include "tools/draft.h" /* first: it asks the system for POSIX */
+#include "tools/system.h" /* first: it asks the system for POSIX */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #define PROGRAM "lens"
@@ -573,34 +573,29 @@ static int is_svg(const lens *l)
     return ends_in(l->o.output, ".svg");
 }
 
-static int open_picture(lens *l, draft *picture)
+static int open_picture(lens *l, attn_draft **picture)
 {
-    return draft_open(picture, l->o.output) ? fail(FAILED, "%s: %s", l->o.output, strerror(errno))
-                                            : FINE;
+    return attn_draft_begin(&l->ctx, picture, l->o.output) ? failed(&l->ctx) : FINE;
 }
 
 /* Keeps the picture if `code` is FINE and all of it could be written. */
-static int close_picture(lens *l, draft *picture, int code)
+static int close_picture(lens *l, attn_draft *picture, int code)
 {
-    const int written = !ferror(picture->file);
-    int reason = errno;
-    if (draft_close(picture, code == FINE && written))
-        reason = errno;
-    else if (written)
-        return code;
-    return code == FINE ? fail(FAILED, "%s: %s", l->o.output, strerror(reason)) : code;
+    const attn_status status =
+        attn_draft_end(&l->ctx, picture, code == FINE ? ATTN_OK : ATTN_STOPPED);
+    return code == FINE && status ? failed(&l->ctx) : code;
 }
 
 static int draw_grids(lens *l, const lens_page *page, const lens_grid *grids, size_t n)
 {
-    draft picture;
+    attn_draft *picture;
     int code;
     if (l->ctx.status)
         return failed(&l->ctx);
     if ((code = open_picture(l, &picture)) != FINE)
         return code;
-    (is_svg(l) ? svg_grids : html_grids)(picture.file, page, grids, n);
-    return close_picture(l, &picture, interrupted ? INTERRUPTED : FINE);
+    (is_svg(l) ? svg_grids : html_grids)((FILE *)attn_draft_stream(picture), page, grids, n);
+    return close_picture(l, picture, interrupted ? INTERRUPTED : FINE);
 }
 
 /* A grid with room for its numbers; labels of layers, if there is one for each row. */
@@ -722,7 +717,7 @@ static int draw_losses(lens *l, const losses *found)
     const double most = found->worst > 1 ? found->worst : 1;
     lens_word *words = (lens_word *)allocate(l, n, sizeof *words);
     lens_page page = {"Loss of each token", NULL};
-    draft picture;
+    attn_draft *picture;
     size_t t;
     int code;
     if (!words)
@@ -750,9 +745,9 @@ static int draw_losses(lens *l, const losses *found)
         return failed(&l->ctx);
     if ((code = open_picture(l, &picture)) != FINE)
         return code;
-    (is_svg(l) ? svg_words : html_words)(picture.file, &page,
+    (is_svg(l) ? svg_words : html_words)((FILE *)attn_draft_stream(picture), &page,
                                          keep(l, "%.1f nats: unexpected", most), words, n);
-    return close_picture(l, &picture, FINE);
+    return close_picture(l, picture, FINE);
 }
 
 static const char *sgr_of_loss(double nll)
@@ -1156,7 +1151,7 @@ static int run_patterns(lens *l)
     const size_t n_layer = l->config->n_layer, n_head = l->config->n_head, n = l->text.n;
     const size_t most = (size_t)1 << 28; /* bytes that a browser may be asked to take */
     patterns p = {0};
-    draft picture;
+    attn_draft *picture;
     size_t layer, head;
     int code;
     if (l->o.layer != not_given && l->o.layer >= n_layer)
@@ -1190,7 +1185,7 @@ static int run_patterns(lens *l)
     if (l->o.output) {
         if ((code = open_picture(l, &picture)) != FINE)
             return code;
-        return close_picture(l, &picture, draw_patterns(&p, picture.file));
+        return close_picture(l, picture, draw_patterns(&p, (FILE *)attn_draft_stream(picture)));
     }
     if (l->o.json) {
         printf("{");
@@ -1671,7 +1666,7 @@ static int finish_output(int code)
         return code;
     if (errno == EPIPE) /* where nobody takes the signal for it */
         return PIPE_CLOSED;
-    return code == FINE ? fail(FAILED, "cannot write the output: %s", strerror(errno)) : code;
+    return code == FINE ? output_failed() : code;
 }
 
 int main(int argc, char **argv)
@@ -1679,6 +1674,7 @@ int main(int argc, char **argv)
     static lens l;
     const char *no_colour = getenv("NO_COLOR");
     int code;
+    system_utf8(&argc, &argv);
     l.o.top = 5;
     l.o.layer = l.o.head = l.o.position = not_given;
     l.colour = system_is_terminal(stdout) && !(no_colour && *no_colour);

@@ -549,9 +549,12 @@ TEST(drafts_that_fail)
     little = before;
     little.rlim_cur = 20;
     CHECK(setrlimit(RLIMIT_FSIZE, &little) == 0);
-    FAILS(&ctx, ATTN_E_IO, "is the disk full?", save_one(&ctx, DRAFTS "kept.npz"));
-    FAILS(&ctx, ATTN_E_IO, "is the disk full?", save_one(&ctx, DRAFTS "new.safetensors"));
-    FAILS(&ctx, ATTN_E_IO, "is the disk full?", attn_model_save(&ctx, model, DRAFTS "new.attn"));
+    FAILS(&ctx, ATTN_E_IO, "writing failed: the file would exceed the limit",
+          save_one(&ctx, DRAFTS "kept.npz"));
+    FAILS(&ctx, ATTN_E_IO, "writing failed: the file would exceed the limit",
+          save_one(&ctx, DRAFTS "new.safetensors"));
+    FAILS(&ctx, ATTN_E_IO, "writing failed: the file would exceed the limit",
+          attn_model_save(&ctx, model, DRAFTS "new.attn"));
     CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
     signal(SIGXFSZ, SIG_DFL);
     CHECK(in_drafts("echo old | cmp - kept.npz && test \"$(ls)\" = kept.npz"));
@@ -634,10 +637,12 @@ TEST(written_in_place)
                     "ln -s /dev/null null.npz && ln -s /dev/full full.npz"));
     OK(&ctx, save_one(&ctx, DRAFTS "pipe.npz"));
     OK(&ctx, save_one(&ctx, DRAFTS "null.npz"));
-    FAILS(&ctx, ATTN_E_IO, "cannot be written", save_one(&ctx, DRAFTS "dir.npz"));
-    FAILS(&ctx, ATTN_E_IO, "cannot be written", save_one(&ctx, DRAFTS "dir.npz/no/x.npz"));
+    FAILS(&ctx, ATTN_E_IO, "cannot be written: it is a directory",
+          save_one(&ctx, DRAFTS "dir.npz"));
+    FAILS(&ctx, ATTN_E_IO, "cannot be written: no such file",
+          save_one(&ctx, DRAFTS "dir.npz/no/x.npz"));
     if (system("test -c /dev/full") == 0)
-        FAILS(&ctx, ATTN_E_IO, "is the disk full?", save_one(&ctx, DRAFTS "full.npz"));
+        FAILS(&ctx, ATTN_E_IO, "the disk is full", save_one(&ctx, DRAFTS "full.npz"));
     CHECK(in_drafts("test -p pipe.npz && test -L null.npz && test -c /dev/null && "
                     "while ! cmp -s piped kept.npz; do sleep 0.01; done"));
     CHECK(system("rm -r " DRAFTS) == 0);

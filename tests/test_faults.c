@@ -109,6 +109,8 @@ typedef struct scratch {
     attn_sampler *sampler;
     attn_tokenizer *tokenizer;
     attn_record *record;
+    attn_draft *draft;
+    attn_writer *writer;
     int32_t ids[64];
     char text[256];
     float numbers[64];
@@ -203,7 +205,13 @@ typedef struct scratch {
     DO(attn_singular_values, (ctx, &s->out, post, attn_transpose(post, 0, 1)))                     \
     DO(attn_composition_scores, (ctx, &s->out, model, ATTN_COMPOSE_K))                             \
     DO(attn_model_rewrite, (ctx, &s->model, model, ATTN_FOLD_LAYERNORM))                           \
-    DO(attn_model_save, (ctx, model, test_tmp("faults.attn")))
+    DO(attn_model_save, (ctx, model, test_tmp("faults.attn")))                                     \
+    DO(attn_draft_begin, (ctx, &s->draft, test_tmp("faults.draft")))                               \
+    DO(attn_draft_end, (ctx, new_draft(), ATTN_OK))                                                \
+    DO(attn_writer_new,                                                                            \
+       (ctx, &s->writer, test_tmp("faults.made"), attn_model_config(model), NULL, 0))              \
+    DO(attn_writer_add, (ctx, new_writer(0), "embed.W_E", ATTN_Q8, written))                       \
+    DO(attn_writer_end, (ctx, new_writer(1)))
 
 static void *panels;
 static unsigned char *file; /* the included model at an odd address */
@@ -214,6 +222,38 @@ static float logits[40];
 static attn_feed_item item;
 static attn_generate_desc generating;
 static attn_tensor view;
+
+static attn_tensor written;  /* W_E of `model` */
+static attn_ctx other_usual; /* of what these two make, which must not fail */
+static attn_writer *writer;
+
+static attn_draft *new_draft(void)
+{
+    attn_draft *draft = NULL;
+    OK(&other_usual, attn_draft_begin(&other_usual, &draft, test_tmp("faults.ended")));
+    return draft;
+}
+
+/* A writer without tensors, or with all of `model`. */
+static attn_writer *new_writer(int full)
+{
+    attn_ctx *const ctx = &other_usual;
+    const size_t width = attn_model_config(model)->d_model;
+    size_t i;
+    attn_writer_free(writer);
+    OK(ctx,
+       attn_writer_new(ctx, &writer, test_tmp("faults.added"), attn_model_config(model), NULL, 0));
+    for (i = 0; full && i < attn_model_n_tensors(model); i++) {
+        attn_tensor_info info;
+        attn_tensor x;
+        memset(&x, 0, sizeof x);
+        OK(ctx, attn_model_tensor_info(ctx, model, i, &info));
+        OK(ctx, attn_model_tensor(ctx, model, info.name, &x));
+        OK(ctx, attn_writer_add(ctx, writer, info.name, info.dtype,
+                                x.ndim == 3 ? attn_reshape(x, attn_shape2(width, width)) : x));
+    }
+    return writer;
+}
 
 #define DEFINE(name, arguments)                                                                    \
     static attn_status call_##name(attn_ctx *ctx, scratch *s)                                      \
@@ -236,7 +276,8 @@ static void nothing_made(const char *name, scratch *s)
 {
     CHECKF(!s->out.ndim && !s->second.ndim && !s->parts.stack.ndim && !s->parts.scale.ndim,
            "%s failed and made a tensor", name);
-    CHECKF(!s->model && !s->session && !s->sampler && !s->tokenizer && !s->record,
+    CHECKF(!s->model && !s->session && !s->sampler && !s->tokenizer && !s->record && !s->draft &&
+               !s->writer,
            "%s failed and made something", name);
 }
 
@@ -272,6 +313,9 @@ TEST(every_function_without_memory)
     OK(&usual, attn_sampler_new(&usual, &sampler, 40, NULL));
     if (OK(&usual, attn_feed(&usual, other, tokens, HELD + 1)))
         memcpy(next_logits, attn_logits(other), sizeof next_logits);
+    memset(&other_usual, 0, sizeof other_usual);
+    memset(&written, 0, sizeof written);
+    OK(&other_usual, attn_model_tensor(&other_usual, model, "embed.W_E", &written));
     item = item_of(held, tokens, 8, NULL);
     memset(&generating, 0, sizeof generating);
     generating.prompt_ids = tokens;
@@ -310,6 +354,8 @@ TEST(every_function_without_memory)
             attn_sampler_free(s.sampler);
             attn_tokenizer_free(s.tokenizer);
             attn_record_free(s.record);
+            attn_draft_end(&ctx, s.draft, ATTN_STOPPED);
+            attn_writer_free(s.writer);
             attn_unhook_all(other);
             CHECKF(m.live == 0 && m.wrong == 0, "%s, allocation %ld: %ld blocks leaked", name, n,
                    m.live);
@@ -318,6 +364,8 @@ TEST(every_function_without_memory)
                attn_status_name(status), n);
     }
     CHECKF(rounds > 2 * N_FUNCTIONS, "%ld rounds", rounds);
+    attn_writer_free(writer);
+    attn_ctx_free(&other_usual);
     attn_sampler_free(sampler);
     attn_record_free(record);
     attn_session_free(held);

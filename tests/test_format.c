@@ -433,7 +433,7 @@ TEST(no_file_at_all)
     attn_model *model = (attn_model *)(uintptr_t)1;
     FAILS(&ctx, ATTN_E_IO, "nowhere/x.attn", attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
     CHECK(model == NULL);
-    FAILS(&ctx, ATTN_E_IO, "opened", attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
+    FAILS(&ctx, ATTN_E_IO, "cannot be read", attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
     FAILS(&ctx, ATTN_E_IO, "directory", attn_model_open(&ctx, &model, "tests", NULL));
     FAILS(&ctx, ATTN_E_IO, "tests", attn_model_open(&ctx, &model, "tests", NULL));
     test_write(test_tmp("format-empty.attn"), "", 0);
@@ -1124,7 +1124,7 @@ TEST(long_names)
     memset(path, 'x', sizeof path);
     path[sizeof path - 1] = 0;
     memcpy(path, "tests/", 6);
-    FAILS(&ctx, ATTN_E_IO, "opened", attn_model_open(&ctx, &model, path, NULL));
+    FAILS(&ctx, ATTN_E_IO, "cannot be read", attn_model_open(&ctx, &model, path, NULL));
     CHECK(memchr(ctx.message, 0, sizeof ctx.message) != NULL);
 }
 
@@ -1262,4 +1262,192 @@ TEST(interrupted_reads)
     }
     sigaction(SIGUSR1, &before, NULL);
     remove(path);
+}
+
+/* ---- writing ---- */
+
+#define WRITTEN "build/test-tmp/format/written.attn"
+
+/* A tensor of the model in the shape that attn_writer_add takes. */
+static attn_tensor weight(attn_ctx *ctx, const attn_model *model, const char *name)
+{
+    const size_t width = attn_model_config(model)->d_model;
+    attn_tensor x;
+    memset(&x, 0, sizeof x);
+    OK(ctx, attn_model_tensor(ctx, model, name, &x));
+    return x.ndim == 3 ? attn_reshape(x, attn_shape2(width, width)) : x; /* W_O */
+}
+
+/* Adds a tensor in pieces: 16 outputs, 16 tokens, one position, or one number at a time. */
+static void add_in_pieces(attn_ctx *ctx, attn_writer *writer, const attn_tensor_info *info,
+                          attn_tensor x)
+{
+    const int dim = info->panels && strcmp(info->name, "embed.W_E") != 0;
+    const size_t step = info->panels ? 16 : 1;
+    size_t at;
+    for (at = 0; at < x.shape[dim]; at += step) {
+        const size_t left = x.shape[dim] - at;
+        OK(ctx, attn_writer_add(ctx, writer, info->name, info->dtype,
+                                attn_slice(x, dim, at, left < step ? left : step)));
+    }
+}
+
+/* A model whose tensors are written one by one is the same file, whole tensors or pieces. */
+TEST(written_again)
+{
+    attn_ctx ctx = alone();
+    attn_model *model = NULL;
+    attn_writer *writer;
+    attn_tensor_info info;
+    size_t size, i;
+    int in_pieces;
+    unsigned char *file = test_read(PLAIN, &size);
+    if (!CHECK(file != NULL) || !OK(&ctx, attn_model_open(&ctx, &model, PLAIN, NULL)))
+        return;
+    for (in_pieces = 0; in_pieces < 2; in_pieces++) {
+        if (!OK(&ctx, attn_writer_new(&ctx, &writer, WRITTEN, attn_model_config(model),
+                                      file + get_u64(file + 96), (size_t)get_u64(file + 104))))
+            break;
+        for (i = 0; i < attn_model_n_tensors(model); i++) {
+            attn_tensor x;
+            OK(&ctx, attn_model_tensor_info(&ctx, model, i, &info));
+            x = weight(&ctx, model, info.name);
+            if (in_pieces)
+                add_in_pieces(&ctx, writer, &info, x);
+            else
+                OK(&ctx, attn_writer_add(&ctx, writer, info.name, info.dtype, x));
+        }
+        OK(&ctx, attn_writer_end(&ctx, writer));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "finished already", attn_writer_end(&ctx, writer));
+        attn_writer_free(writer);
+        CHECK(test_same_file(WRITTEN, PLAIN));
+        remove(WRITTEN);
+    }
+    free(file);
+    attn_model_close(model);
+    attn_ctx_free(&ctx);
+}
+
+/* What does not belong is refused, and an unfinished file leaves nothing behind. */
+TEST(not_written)
+{
+    attn_ctx ctx = alone();
+    attn_config config = {0};
+    attn_writer *writer = NULL;
+    attn_tensor table, narrow, row;
+    memset(&table, 0, sizeof table);
+    memset(&narrow, 0, sizeof narrow);
+    memset(&row, 0, sizeof row);
+    OK(&ctx, attn_zeros(&ctx, &table, ATTN_F32, attn_shape2(40, 8)));
+    OK(&ctx, attn_zeros(&ctx, &narrow, ATTN_F32, attn_shape2(40, 7)));
+    OK(&ctx, attn_zeros(&ctx, &row, ATTN_F32, attn_shape1(8)));
+    config.n_vocab = 40;
+    config.n_ctx = 4;
+    config.d_model = 8;
+    config.n_head = 2;
+    config.n_layer = 1;
+    config.d_mlp = 16;
+    config.ln_eps = 1e-5f;
+    config.tied = 1;
+    config.bos = config.eos = -1;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_writer_new(&ctx, &writer, NULL, &config, NULL, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no configuration",
+          attn_writer_new(&ctx, &writer, WRITTEN, NULL, NULL, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokenizer",
+          attn_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 4));
+    FAILS(&ctx, ATTN_E_FORMAT, "written.attn",
+          attn_writer_new(&ctx, &writer, WRITTEN, &config, "no tokenizer", 12));
+    config.n_head = 3;
+    FAILS(&ctx, ATTN_E_FORMAT, "does not divide",
+          attn_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
+    config.n_head = 2;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no writer", attn_writer_end(&ctx, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no writer",
+          attn_writer_add(&ctx, NULL, "ln_final.w", ATTN_F32, row));
+    if (!OK(&ctx, attn_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0)))
+        return;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no name", attn_writer_add(&ctx, writer, NULL, ATTN_F32, row));
+    FAILS(&ctx, ATTN_E_NAME, "\"unembed.W_U\"",
+          attn_writer_add(&ctx, writer, "unembed.W_U", ATTN_F32, attn_transpose(table, 0, 1)));
+    FAILS(&ctx, ATTN_E_NAME, "\"blocks.1.ln1.w\"",
+          attn_writer_add(&ctx, writer, "blocks.1.ln1.w", ATTN_F32, row));
+    FAILS(&ctx, ATTN_E_SHAPE, "[7, 40]; expected",
+          attn_writer_add(&ctx, writer, "embed.W_E", ATTN_F32, narrow));
+    FAILS(&ctx, ATTN_E_SHAPE, "multiple of 16",
+          attn_writer_add(&ctx, writer, "embed.W_E", ATTN_F32, attn_slice(table, 0, 0, 15)));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "cannot have the type",
+          attn_writer_add(&ctx, writer, "ln_final.w", ATTN_F16, row));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "cannot have the type",
+          attn_writer_add(&ctx, writer, "embed.W_E", ATTN_I32, table));
+    OK(&ctx, attn_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, attn_slice(table, 0, 0, 32)));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "embed.W_E has 32 of 40",
+          attn_writer_add(&ctx, writer, "ln_final.w", ATTN_F32, row));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "embed.W_E has 32 of 40", attn_writer_end(&ctx, writer));
+    FAILS(&ctx, ATTN_E_SHAPE, "8 times 8, or",
+          attn_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, attn_slice(table, 0, 0, 9)));
+    OK(&ctx, attn_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, attn_slice(table, 0, 32, 8)));
+    FAILS(&ctx, ATTN_E_NAME, "in the file already",
+          attn_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, table));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "1 of 16 tensors were added; pos_embed.W_pos is missing",
+          attn_writer_end(&ctx, writer));
+    CHECK(system("test -e " WRITTEN ".00.part") == 0);
+    attn_writer_free(writer);
+    CHECK(system("ls " WRITTEN "* >/dev/null 2>&1") != 0);
+    attn_ctx_free(&ctx);
+}
+
+/* ---- reasons of the system ---- */
+
+TEST(reasons)
+{
+    attn_ctx ctx = alone();
+    attn_model *model = NULL;
+    char text[64], path[600];
+    CHECK(strcmp(attn_system_error(text, ENOSPC), "the disk is full") == 0);
+    CHECK(strcmp(attn_system_error(text, EACCES), "permission denied") == 0);
+    CHECK(strcmp(attn_system_error(text, 98765), "system error 98765") == 0);
+    FAILS(&ctx, ATTN_E_IO, "nowhere/x.attn: cannot be read: no such file or directory",
+          attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
+    FAILS(&ctx, ATTN_E_IO, "tests: it is a directory; attn-convert makes",
+          attn_model_open(&ctx, &model, "tests", NULL));
+    FAILS(&ctx, ATTN_E_IO, "a part of the path is not a directory",
+          attn_model_open(&ctx, &model, "LICENSE/x.attn", NULL));
+    memset(path, 'n', sizeof path);
+    path[sizeof path - 1] = 0;
+    FAILS(&ctx, ATTN_E_IO, "cannot be read: the path is too long",
+          attn_model_open(&ctx, &model, path, NULL));
+    memset(path, '/', 300); /* a long path, a short name */
+    snprintf(path + 300, sizeof path - 300, "nowhere/\xc3\xa9.attn");
+    FAILS(&ctx, ATTN_E_IO, "nowhere/\xc3\xa9.attn: cannot be read: no such file or directory",
+          attn_model_open(&ctx, &model, path, NULL));
+    test_write(test_tmp("format-secret.attn"), "x", 1);
+    CHECK(chmod(test_tmp("format-secret.attn"), 0) == 0);
+    if (access(test_tmp("format-secret.attn"), R_OK) != 0)
+        FAILS(&ctx, ATTN_E_IO, "cannot be read: permission denied",
+              attn_model_open(&ctx, &model, test_tmp("format-secret.attn"), NULL));
+    else
+        test_skip("this user may read everything");
+    CHECK(remove(test_tmp("format-secret.attn")) == 0);
+}
+
+/* A header is copied alone, so it carries the licence. */
+TEST(licence)
+{
+    size_t size, licence_size;
+    char *const header = (char *)test_read("attn.h", &size), *at = header;
+    char *const text = (char *)test_read("LICENSE", &licence_size), *line = text, *end;
+    if (!CHECK(header && text))
+        return;
+    at = strstr(header, "\n * MIT License\n");
+    for (; CHECK(at != NULL) && (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        char expected[200];
+        snprintf(expected, sizeof expected, "\n *%s%.*s\n", end == line ? "" : " ",
+                 (int)(end - line), line);
+        if (!CHECKF(strncmp(at, expected, strlen(expected)) == 0, "\"%s\" is missing", expected))
+            break;
+        at += strlen(expected) - 1;
+    }
+    CHECK(at && strcmp(at, "\n */\n") == 0);
+    free(header);
+    free(text);
 }

@@ -1032,7 +1032,7 @@ static void check_npz(const unsigned char *file, size_t size, const attn_record 
         CHECK(memcmp(npy, "\x93NUMPY\x01\0", 8) == 0 && header % 64 == 0);
         CHECK(npy[header - 1] == '\n' && n == header + 4 * count_of(want));
         for (dim = 0; dim < want.ndim; dim++)
-            snprintf(shape + strlen(shape), 30, "%llu, ", LLU(want.shape[dim]));
+            snprintf(shape + strlen(shape), 30, "%s%llu", dim ? ", " : "", LLU(want.shape[dim]));
         CHECKF(strstr((const char *)npy + 10, shape), "%s: the shape is not %s", name, shape);
         for (j = 0; j < count_of(want) && n == header + 4 * count_of(want); j++)
             if (!CHECK(memcmp(npy + header + 4 * j, element(want, j), 4) == 0))

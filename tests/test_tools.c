@@ -80,7 +80,7 @@ TEST(help_and_version)
     text = prints(GPT2 "--version");
     CHECK(text && strstr(text, "0.1.0"));
     free(text);
-    refuses(1, "No space left", GPT2 "--help >/dev/full");
+    refuses(1, "the disk is full", GPT2 "--help >/dev/full");
 }
 
 TEST(usage_errors)
@@ -158,8 +158,8 @@ TEST(prompts_that_are_none)
     refuses(1, "prompt is empty", GPT2 MODEL "--file /dev/null");
     refuses(1, "prompt is empty", GPT2 MODEL "--ids ''");
     refuses(1, "prompt is empty", GPT2 MODEL "--ids ' , '");
-    refuses(1, "missing.txt: No such file", GPT2 MODEL "--file missing.txt");
-    refuses(1, "examples: Is a directory", GPT2 MODEL "--file examples");
+    refuses(1, "missing.txt: no such file", GPT2 MODEL "--file missing.txt");
+    refuses(1, "examples: it is a directory", GPT2 MODEL "--file examples");
     refuses(1, "token 2048 is not in the vocabulary of 2048", GPT2 MODEL "--ids 2048");
     refuses(1, "token 2147483647 is not", GPT2 MODEL "--ids '1 2 2147483647 3'");
 }
@@ -426,8 +426,9 @@ TEST(logits_array)
     check_logits("", ATTN_F32);
     check_logits(" --f16-cache", ATTN_F16);
     same(STORY, STORY "--logits build/test-tmp/tools/logits.npy");
-    refuses(1, "nowhere/x.npy: No such file", GPT2 MODEL "Once --logits nowhere/x.npy");
-    refuses(1, "/dev/full: No space left", GPT2 MODEL "Once --logits /dev/full");
+    refuses(1, "nowhere/x.npy: cannot be written: no such file",
+            GPT2 MODEL "Once --logits nowhere/x.npy");
+    refuses(1, "/dev/full: writing failed: the disk is full", GPT2 MODEL "Once --logits /dev/full");
 }
 
 TEST(outputs_that_fail)
@@ -447,7 +448,7 @@ TEST(outputs_that_fail)
     CHECKF(code && strcmp(code, "141\n") == 0, "exit code %s", code);
     CHECKF(err && !strstr(err, "gpt2"), "said \"%s\"", err);
     free(code);
-    refuses(1, "cannot write the output: No space left", STORY ">/dev/full");
+    refuses(1, "cannot write the output: the disk is full", STORY ">/dev/full");
 }
 
 /* What is there stays until all of the new is there, and no part of it is left. */
@@ -462,7 +463,7 @@ TEST(logits_in_part)
              "trap '' XFSZ; ulimit -f 1000; " GPT2 MODEL
              "--logits build/test-tmp/tools/part.npy --ids '%s'",
              ids);
-    refuses(1, "part.npy: File too large", command);
+    refuses(1, "part.npy: writing failed: the file would exceed", command);
     same("cat build/test-tmp/tools/part.npy", "echo older");
     same("ls build/test-tmp/tools/part.npy*", "echo build/test-tmp/tools/part.npy");
     /* Ctrl-C when the file has been begun: this takes a second or more. */

@@ -4,12 +4,11 @@
  *
  * The work is in three steps. A reader (huggingface.h, gguf.h, llmc.h) finds out what the
  * checkpoint holds without touching the weights. A plan lists the tensors of the output, each with
- * where it comes from and where it goes. Then the weights pass through, tensor by tensor and in
- * pieces of at most 32 MB, so that memory does not grow with the model. */
+ * where it comes from. Then the weights pass through, tensor by tensor and in pieces of at most
+ * 32 MB, so that memory does not grow with the model. */
 #include "system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
-#include "draft.h"
 #include "gguf.h"
 #include "huggingface.h"
 #include "llmc.h"
@@ -85,7 +84,6 @@ typedef struct planned {
     int is_vector; /* one dimension, n_out: another thing than one row */
     int out_in;    /* the source has it as [out, in] */
     attn_dtype dtype;
-    uint64_t offset, size, checksum;
 } planned;
 
 typedef struct plan {
@@ -95,7 +93,7 @@ typedef struct plan {
     attn_dtype dtype; /* of the panels */
     unsigned char *tokenizer;
     size_t tokenizer_size;
-    uint64_t tokenizer_offset, tokenizer_checksum, file_size;
+    uint64_t size; /* bytes of all tensors */
 } plan;
 
 static uint64_t dim_size(const source *s, enum dim dim)
@@ -310,47 +308,30 @@ static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
     return ATTN_OK;
 }
 
-static uint64_t next_line(uint64_t offset)
+/* Data types and sizes. `dtype` is -1 for the smallest type that loses nothing. */
+static attn_status plan_types(attn_ctx *ctx, plan *p, int dtype)
 {
-    return (offset + 63) / 64 * 64;
-}
-
-/* Data types, sizes and places. `dtype` is -1 for whatever loses nothing. */
-static attn_status plan_layout(attn_ctx *ctx, plan *p, int dtype)
-{
-    uint64_t at = 256 + 128 * (uint64_t)p->n_tensors;
     size_t i, size;
     int all_f16 = 1;
     for (i = 0; i < p->n_tensors; i++)
         all_f16 &= p->tensors[i].kind == PART_ROWS || p->tensors[i].from->dtype == SOURCE_F16;
     p->dtype = dtype >= 0 ? (attn_dtype)dtype : all_f16 ? ATTN_F16 : ATTN_F32;
-    if (p->tokenizer) {
-        p->tokenizer_offset = at = next_line(at);
-        at += p->tokenizer_size;
-    }
     for (i = 0; i < p->n_tensors; i++) {
         planned *t = &p->tensors[i];
-        t->offset = at = next_line(at);
         t->dtype = t->kind == PART_ROWS ? ATTN_F32 : p->dtype;
-        if (t->kind == PART_ROWS) {
-            t->size = 4 * t->n_in * t->n_out;
-        } else {
-            size = attn_panels_size(t->dtype, (size_t)t->n_in, (size_t)t->n_out);
-            if (size == 0) /* cover: 32-bit */
-                return tool_fail(ctx, ATTN_E_SHAPE, "%s is too large for this machine", t->name);
-            t->size = size;
-        }
-        at += t->size;
+        size = t->kind == PART_ROWS ? (size_t)(4 * t->n_in * t->n_out)
+                                    : attn_panels_size(t->dtype, (size_t)t->n_in, (size_t)t->n_out);
+        if (size == 0) /* cover: 32-bit */
+            return tool_fail(ctx, ATTN_E_SHAPE, "%s is too large for this machine", t->name);
+        p->size += size;
     }
-    p->file_size = at;
     return ATTN_OK;
 }
 
-/* The vocabulary, with an id for each row of the embedding, and nothing that its reader refuses. */
+/* The vocabulary, with an id for each row of the embedding. */
 static attn_status plan_tokenizer(attn_ctx *ctx, source *s, plan *p)
 {
     vocab *v = &s->vocabulary;
-    attn_tokenizer *reader;
     size_t dropped = 0;
     shown name;
     while (v->n_tokens > s->n_vocab) {
@@ -368,11 +349,7 @@ static attn_status plan_tokenizer(attn_ctx *ctx, source *s, plan *p)
     if (dropped)
         source_note("%llu special tokens have ids that the model does not know; left out",
                     TOOLS_LLU(dropped));
-    if (vocab_section(ctx, v, (size_t)s->n_vocab, &p->tokenizer, &p->tokenizer_size) ||
-        attn_tokenizer_new(ctx, &reader, p->tokenizer, p->tokenizer_size))
-        return ctx->status;
-    attn_tokenizer_free(reader);
-    return ATTN_OK;
+    return vocab_section(ctx, v, (size_t)s->n_vocab, &p->tokenizer, &p->tokenizer_size);
 }
 
 /* >> Writing =================================================================================== */
@@ -391,26 +368,20 @@ static void catch_signal(int number)
         signal(number, SIG_IGN);
 }
 
-enum { CHECKSUM_BLOCK = 1 << 20 };
+/* How far the output is, on a terminal. */
+typedef struct progress {
+    uint64_t done, total;
+    int shown, percent;
+} progress;
 
-/* Writes sections one after the other, with their checksums, and tells how far it is. */
-typedef struct writer {
-    attn_ctx *ctx;
-    FILE *file;
-    const char *path;     /* the name that the file will get */
-    unsigned char *block; /* what the checksum has not seen yet */
-    size_t filled;
-    uint64_t checksum, at, total;
-    int show_progress, percent;
-} writer;
-
-static void progress(writer *w)
+static void progress_show(progress *p, uint64_t size)
 {
-    const int percent = (int)(100.0 * (double)w->at / (double)w->total);
-    int i;
-    if (!w->show_progress || percent == w->percent)
+    int percent, i;
+    p->done += size;
+    percent = (int)(100.0 * (double)p->done / (double)p->total);
+    if (!p->shown || percent == p->percent)
         return;
-    w->percent = percent;
+    p->percent = percent;
     fputs("\r[", stderr);
     for (i = 0; i < 40; i++)
         fputc(i < percent * 40 / 100 ? '#' : ' ', stderr);
@@ -418,229 +389,89 @@ static void progress(writer *w)
     fflush(stderr);
 }
 
-static attn_status write_failed(writer *w)
-{
-    return tool_fail(w->ctx, ATTN_E_IO, "cannot write %s: %s", w->path, strerror(errno));
-}
+enum { PIECE = 8 << 20 }; /* floats in a piece of a tensor: 32 MB */
 
-static attn_status write_block(writer *w)
-{
-    if (interrupted)
-        return tool_fail(w->ctx, ATTN_STOPPED, "interrupted");
-    w->checksum = attn_checksum(w->checksum, w->block, w->filled);
-    if (fwrite(w->block, 1, w->filled, w->file) != w->filled)
-        return write_failed(w);
-    w->at += w->filled;
-    w->filled = 0;
-    progress(w);
-    return ATTN_OK;
-}
-
-static attn_status write_some(writer *w, const void *data, size_t size)
-{
-    const unsigned char *bytes = (const unsigned char *)data;
-    while (size > 0) {
-        size_t n = CHECKSUM_BLOCK - w->filled < size ? CHECKSUM_BLOCK - w->filled : size;
-        memcpy(w->block + w->filled, bytes, n);
-        w->filled += n;
-        bytes += n;
-        size -= n;
-        if (w->filled == CHECKSUM_BLOCK && write_block(w))
-            return w->ctx->status;
-    }
-    return ATTN_OK;
-}
-
-/* Zeros up to where a section begins, then a fresh checksum. */
-static attn_status begin_section(writer *w, uint64_t offset)
-{
-    static const unsigned char zeros[1024];
-    while (w->at < offset) {
-        const size_t n = offset - w->at < sizeof zeros ? (size_t)(offset - w->at) : sizeof zeros;
-        if (fwrite(zeros, 1, n, w->file) != n)
-            return write_failed(w);
-        w->at += n;
-    }
-    w->checksum = 0;
-    return ATTN_OK;
-}
-
-static attn_status end_section(writer *w, uint64_t *checksum)
-{
-    if (w->filled && write_block(w))
-        return w->ctx->status;
-    *checksum = w->checksum;
-    return ATTN_OK;
-}
-
-enum { PIECE = 8 << 20 }; /* floats in a piece of a tensor: 32 MB, and as much for the panels */
-
-static attn_status write_rows(writer *w, source *s, const planned *t, float *piece)
-{
-    const uint64_t count = t->n_in * t->n_out;
-    uint64_t first, n, i;
-    unsigned char bytes[4];
-    for (first = 0; first < count; first += n) {
-        n = count - first < PIECE ? count - first : PIECE;
-        if (source_run(w->ctx, s, t->from, first, n, FLT_MAX, piece))
-            return w->ctx->status;
-        for (i = 0; i < n; i++) {
-            uint32_t bits;
-            memcpy(&bits, &piece[i], sizeof bits);
-            put_u32(bytes, bits);
-            if (write_some(w, bytes, sizeof bytes))
-                return w->ctx->status;
-        }
-    }
-    return ATTN_OK;
-}
-
-/* Some panels at a time: [in, some of out]. */
-static attn_status write_panels(writer *w, source *s, const planned *t, float *piece, void *panels,
-                                size_t columns)
+/* Reads outputs (of a matrix) or rows first .. first+n-1 into `piece`, and adds them. */
+static attn_status write_piece(attn_ctx *ctx, attn_writer *w, source *s, const planned *t,
+                               uint64_t first, uint64_t n, float *piece)
 {
     /* f16 rounds to nearest: from 65520 on, to infinity */
     const float limit = t->dtype != ATTN_F32 ? 65519.996f : FLT_MAX;
-    const size_t n_in = (size_t)t->n_in;
-    uint64_t first;
-    for (first = 0; first < t->n_out; first += columns) {
-        const size_t n = t->n_out - first < columns ? (size_t)(t->n_out - first) : columns;
-        attn_tensor x;
-        if (t->out_in) {
-            if (source_read(w->ctx, s, t->from, first, n, 0, n_in, limit, piece))
-                return w->ctx->status;
-            x = attn_transpose(attn_borrow(piece, ATTN_F32, attn_shape2(n, n_in)), 0, 1);
-        } else {
-            if (source_read(w->ctx, s, t->from, 0, n_in, first, n, limit, piece))
-                return w->ctx->status;
-            x = attn_borrow(piece, ATTN_F32, attn_shape2(n_in, n));
-        }
-        if (attn_panels_write(w->ctx, panels, t->dtype, x) ||
-            write_some(w, panels, attn_panels_size(t->dtype, n_in, n)))
-            return w->ctx->status;
+    const size_t n_in = (size_t)t->n_in, count = (size_t)n;
+    attn_tensor x;
+    attn_status status;
+    if (t->kind == PART_ROWS) {
+        const size_t width = t->is_vector ? 1 : (size_t)t->n_out;
+        status = source_run(ctx, s, t->from, first * width, n * width, limit, piece);
+        x = attn_borrow(piece, ATTN_F32,
+                        t->is_vector ? attn_shape1(count) : attn_shape2(count, width));
+    } else if (t->out_in) {
+        status = source_read(ctx, s, t->from, first, n, 0, n_in, limit, piece);
+        x = attn_borrow(piece, ATTN_F32, attn_shape2(count, n_in));
+        if (strcmp(t->name, "embed.W_E") != 0) /* which the writer takes as a table */
+            x = attn_transpose(x, 0, 1);
+    } else {
+        status = source_read(ctx, s, t->from, 0, n_in, first, n, limit, piece);
+        x = attn_borrow(piece, ATTN_F32, attn_shape2(n_in, count));
     }
-    return ATTN_OK;
+    return status ? status : attn_writer_add(ctx, w, t->name, t->dtype, x);
 }
 
-static attn_status write_tensor(writer *w, source *s, planned *t)
+/* Passes a tensor on in pieces, so that memory does not grow with it. */
+static attn_status write_tensor(attn_ctx *ctx, attn_writer *w, source *s, const planned *t,
+                                progress *done)
 {
-    const int rows = t->kind == PART_ROWS;
-    const uint64_t count = t->n_in * t->n_out;
-    uint64_t columns = t->n_in < PIECE / 16 ? PIECE / t->n_in / 16 * 16 : 16;
-    uint64_t piece_size = count < PIECE ? count : PIECE;
-    float *piece;
-    void *panels = NULL;
-    if (columns > t->n_out)
-        columns = (t->n_out + 15) / 16 * 16;
-    if (!rows) {
-        piece_size = columns * t->n_in;
-        panels = malloc(attn_panels_size(t->dtype, (size_t)t->n_in, (size_t)columns));
+    const int rows = t->kind == PART_ROWS && !t->is_vector;
+    const uint64_t all = rows ? t->n_in : t->n_out; /* outputs or rows */
+    const uint64_t each = rows ? t->n_out : t->n_in;
+    const uint64_t room = each < PIECE / 16 ? PIECE / each / 16 * 16 : 16;
+    const uint64_t most = room < all ? room : all;
+    uint64_t first, n;
+    float *piece = (float *)malloc((size_t)(most * each) * sizeof(float));
+    if (!piece)
+        return tool_fail(ctx, ATTN_E_MEMORY, "no memory to convert %s", t->name);
+    for (first = 0; first < all && !ctx->status; first += n) {
+        n = all - first < most ? all - first : most;
+        if (interrupted)
+            tool_fail(ctx, ATTN_STOPPED, "interrupted");
+        else if (write_piece(ctx, w, s, t, first, n, piece) == ATTN_OK)
+            progress_show(done, t->kind == PART_ROWS
+                                    ? 4 * n * each
+                                    : attn_panels_size(t->dtype, (size_t)each, (size_t)n));
     }
-    piece = (float *)malloc((size_t)piece_size * sizeof(float));
-    if (!piece || (!rows && !panels))
-        tool_fail(w->ctx, ATTN_E_MEMORY, "no memory to convert %s", t->name);
-    else if (begin_section(w, t->offset) == ATTN_OK &&
-             (rows ? write_rows(w, s, t, piece)
-                   : write_panels(w, s, t, piece, panels, (size_t)columns)) == ATTN_OK)
-        end_section(w, &t->checksum);
     free(piece);
-    free(panels);
-    return w->ctx->status;
-}
-
-static void make_table(const plan *p, unsigned char *table)
-{
-    size_t i;
-    for (i = 0; i < p->n_tensors; i++, table += 128) {
-        const planned *t = &p->tensors[i];
-        memcpy(table, t->name, strlen(t->name));
-        put_u32(table + 64, (uint32_t)t->dtype);
-        put_u32(table + 68, t->kind != PART_ROWS);
-        put_u32(table + 72, t->is_vector ? 1 : 2);
-        put_u64(table + 80, t->is_vector ? t->n_out : t->n_in);
-        put_u64(table + 88, t->is_vector ? 1 : t->n_out);
-        put_u64(table + 96, t->offset);
-        put_u64(table + 104, t->size);
-        put_u64(table + 112, t->checksum);
-    }
-}
-
-static void make_header(const source *s, const plan *p, uint64_t table_checksum,
-                        unsigned char header[256])
-{
-    const float eps = (float)s->ln_eps;
-    uint32_t eps_bits;
-    memcpy(&eps_bits, &eps, sizeof eps_bits);
-    memcpy(header,
-           "\x89"
-           "ATTN\r\n\x1a",
-           8);
-    put_u32(header + 8, 1);
-    put_u32(header + 12, 256);
-    put_u64(header + 16, p->file_size);
-    put_u32(header + 24, (uint32_t)s->n_vocab);
-    put_u32(header + 28, (uint32_t)s->n_ctx);
-    put_u32(header + 32, (uint32_t)s->d_model);
-    put_u32(header + 36, (uint32_t)s->n_head);
-    put_u32(header + 40, (uint32_t)s->n_layer);
-    put_u32(header + 44, (uint32_t)s->d_mlp);
-    put_u32(header + 48, eps_bits);
-    put_u32(header + 52, p->tied ? 1 : 0);
-    put_u32(header + 56, (uint32_t)(s->bos & 0xffffffff));
-    put_u32(header + 60, (uint32_t)(s->eos & 0xffffffff));
-    put_u32(header + 64, (uint32_t)p->n_tensors);
-    put_u64(header + 72, 256);
-    put_u64(header + 80, 128 * (uint64_t)p->n_tensors);
-    put_u64(header + 88, table_checksum);
-    put_u64(header + 96, p->tokenizer_offset);
-    put_u64(header + 104, p->tokenizer_size);
-    put_u64(header + 112, p->tokenizer_checksum);
-    put_u64(header + 248, attn_checksum(0, header, 248));
-}
-
-/* Tensors first: the table and the header hold their checksums. */
-static attn_status write_file(writer *w, source *s, plan *p)
-{
-    const size_t table_size = 128 * p->n_tensors;
-    unsigned char *start = (unsigned char *)arena_alloc(w->ctx, &s->memory, 256 + table_size, 1);
-    size_t i;
-    if (!start || begin_section(w, 256 + table_size))
-        return w->ctx->status;
-    if (p->tokenizer &&
-        (begin_section(w, p->tokenizer_offset) || write_some(w, p->tokenizer, p->tokenizer_size) ||
-         end_section(w, &p->tokenizer_checksum)))
-        return w->ctx->status;
-    for (i = 0; i < p->n_tensors; i++)
-        if (write_tensor(w, s, &p->tensors[i]))
-            return w->ctx->status;
-    make_table(p, start + 256);
-    make_header(s, p, attn_checksum(0, start + 256, table_size), start);
-    if (system_seek(w->file, 0) ||
-        fwrite(start, 1, 256 + table_size, w->file) != 256 + table_size || system_sync(w->file))
-        return write_failed(w);
-    return interrupted ? tool_fail(w->ctx, ATTN_STOPPED, "interrupted") : ATTN_OK;
+    return ctx->status;
 }
 
 static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *path)
 {
-    draft output;
-    writer w;
-    memset(&w, 0, sizeof w);
-    w.ctx = ctx;
-    w.path = path;
-    w.total = p->file_size;
-    w.percent = -1;
-    w.show_progress = system_is_terminal(stderr);
-    w.block = (unsigned char *)arena_alloc(ctx, &s->memory, CHECKSUM_BLOCK, 1);
-    if (!w.block)
+    attn_config config = {0};
+    attn_writer *w;
+    progress done = {0};
+    size_t i;
+    config.n_vocab = (uint32_t)s->n_vocab;
+    config.n_ctx = (uint32_t)s->n_ctx;
+    config.d_model = (uint32_t)s->d_model;
+    config.n_head = (uint32_t)s->n_head;
+    config.n_layer = (uint32_t)s->n_layer;
+    config.d_mlp = (uint32_t)s->d_mlp;
+    config.ln_eps = (float)s->ln_eps;
+    config.tied = p->tied;
+    config.bos = (int32_t)s->bos;
+    config.eos = (int32_t)s->eos;
+    done.total = p->size;
+    done.percent = -1;
+    done.shown = system_is_terminal(stderr);
+    if (attn_writer_new(ctx, &w, path, &config, p->tokenizer, p->tokenizer_size))
         return ctx->status;
-    if (draft_open(&output, path))
-        return write_failed(&w);
-    w.file = output.file;
-    write_file(&w, s, p);
-    if (draft_close(&output, !ctx->status) && !ctx->status)
-        write_failed(&w);
-    if (w.show_progress)
+    for (i = 0; i < p->n_tensors && !ctx->status; i++)
+        write_tensor(ctx, w, s, &p->tensors[i], &done);
+    if (!ctx->status && interrupted)
+        tool_fail(ctx, ATTN_STOPPED, "interrupted");
+    if (!ctx->status)
+        attn_writer_end(ctx, w);
+    attn_writer_free(w);
+    if (done.shown)
         fputs("\r                                                  \r", stderr);
     return ctx->status;
 }
@@ -751,7 +582,7 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
         s->bos = SOURCE_NO_TOKEN;
     if (s->eos < 0)
         s->eos = SOURCE_NO_TOKEN;
-    if (!ctx->status && plan_layout(ctx, &p, o->dtype) == ATTN_OK)
+    if (!ctx->status && plan_types(ctx, &p, o->dtype) == ATTN_OK)
         write_output(ctx, s, &p, o->output);
     free(p.tokenizer);
     return ctx->status;
@@ -813,7 +644,9 @@ int main(int argc, char **argv)
     options o;
     source *s;
     attn_status status;
-    int code = parse(argc, argv, &o);
+    int code;
+    system_utf8(&argc, &argv);
+    code = parse(argc, argv, &o);
     if (code)
         return code - 1;
     memset(&ctx, 0, sizeof ctx);

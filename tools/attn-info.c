@@ -48,7 +48,7 @@ static void print_config(const attn_model *model)
 static attn_status print_tokenizer(attn_ctx *ctx, const char *path)
 {
     unsigned char header[256], counts[16];
-    FILE *file = fopen(path, "rb");
+    FILE *file = system_open(path, "rb");
     uint64_t offset = 0;
     int good = file && fread(header, 1, sizeof header, file) == sizeof header;
     if (good) {
@@ -59,7 +59,7 @@ static attn_status print_tokenizer(attn_ctx *ctx, const char *path)
     if (file)
         fclose(file);
     if (!good)
-        return tool_fail(ctx, ATTN_E_IO, "cannot read %s: %s", path, strerror(errno));
+        return tool_fail_io(ctx, "cannot read", path);
     if (offset)
         printf("\ntokenizer\n  %-20s %lu\n  %-20s %lu\n  %-20s %lu\n", "tokens",
                (unsigned long)get_u32(counts), "merges", (unsigned long)get_u32(counts + 4),
@@ -104,6 +104,7 @@ int main(int argc, char **argv)
     attn_model *model = NULL;
     FILE *file;
     attn_status status;
+    system_utf8(&argc, &argv);
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         fputs(usage, stdout);
         return 0;
@@ -124,7 +125,7 @@ int main(int argc, char **argv)
             status = print_tensors(&ctx, model);
     }
     if (!status && (fflush(stdout) || ferror(stdout)))
-        status = tool_fail(&ctx, ATTN_E_IO, "cannot write to standard output: %s", strerror(errno));
+        status = tool_fail_io(&ctx, "cannot write to", "standard output");
     if (status)
         fprintf(stderr, "attn-info: %s\n", ctx.message);
     attn_model_close(model);

@@ -122,6 +122,7 @@ int main(int argc, char **argv)
     char *input = NULL;
     size_t size = 0;
     int i, back = 0, special = 0;
+    system_utf8(&argc, &argv);
     for (i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             fputs(usage, stdout);
@@ -154,7 +155,7 @@ int main(int argc, char **argv)
             encode(&ctx, o.tokenizer, special, input, size);
     }
     if (!ctx.status && (fflush(stdout) || ferror(stdout)))
-        tool_fail(&ctx, ATTN_E_IO, "cannot write to standard output: %s", strerror(errno));
+        tool_fail_io(&ctx, "cannot write to", "standard output");
     if (ctx.status)
         fprintf(stderr, "attn-tokenize: %s\n", ctx.message);
     arena_free(&memory);

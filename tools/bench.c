@@ -1023,7 +1023,7 @@ static double run_child(bench *b, int n_tokens, double *resident)
     arguments[4] = count;
     arguments[5] = NULL;
     if (pipe(ends))
-        return tool_fail(&b->ctx, ATTN_E_IO, "cannot make a pipe: %s", strerror(errno)), -1.0;
+        return tool_fail_io(&b->ctx, "cannot make", "a pipe"), -1.0;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
     posix_spawn_file_actions_addclose(&actions, ends[0]);
@@ -1350,12 +1350,14 @@ static void closing(bench *b)
 }
 
 /* A file that goes when the program does, also when it is interrupted. */
-static const char *volatile temporary_file;
+static const char *volatile temporary_file, *volatile temporary_draft;
 
 static void remove_temporary(void)
 {
-    const char *const file = temporary_file;
-    temporary_file = NULL;
+    const char *const file = temporary_file, *const draft = temporary_draft;
+    temporary_file = temporary_draft = NULL;
+    if (draft) /* NOLINTNEXTLINE(bugprone-signal-handler,cert-sig30-c): as below */
+        remove(draft);
     if (file) /* NOLINTNEXTLINE(bugprone-signal-handler,cert-sig30-c): it is unlink, which may */
         remove(file);
 }
@@ -1406,6 +1408,7 @@ static int describe_model(bench *b)
 /* Opens the given model, or makes one with weights of this type. */
 static int open_model(bench *b, attn_dtype dtype)
 {
+    static char draft[sizeof b->file + sizeof ".00.part"];
     const char *directory = getenv("TMPDIR");
     size_t i;
     if (b->path) {
@@ -1420,6 +1423,8 @@ static int open_model(bench *b, attn_dtype dtype)
 #endif
         snprintf(b->file, sizeof b->file, "%s/bench-%lu.attn",
                  directory && *directory ? directory : "/tmp", system_process());
+        snprintf(draft, sizeof draft, "%s.00.part", b->file); /* attn_writer_new makes it */
+        temporary_draft = draft;
         temporary_file = b->file;
         if (model_write(&b->ctx, b->file, &model_shapes[i], dtype))
             return 0;
@@ -1583,6 +1588,7 @@ int main(int argc, char **argv)
 {
     bench *b;
     int failed;
+    system_utf8(&argc, &argv);
     if (argc == 5 && strcmp(argv[1], "--child") == 0)
         return child(argv);
     b = (bench *)calloc(1, sizeof *b);
@@ -1603,10 +1609,10 @@ int main(int argc, char **argv)
         b->json = stdout;
         b->table = tmpfile();
     } else if (b->json_path) {
-        b->json = fopen(b->json_path, "w");
+        b->json = system_open(b->json_path, "w");
     }
     if (!b->table || (b->json_path && !b->json)) {
-        tool_fail(&b->ctx, ATTN_E_IO, "cannot write %s: %s", b->json_path, strerror(errno));
+        tool_fail_io(&b->ctx, "cannot write", b->json_path);
         failed = 1;
     } else {
         opening(b);
@@ -1614,7 +1620,7 @@ int main(int argc, char **argv)
         closing(b);
         if (fflush(b->table) || ferror(b->table) ||
             (b->json && (fflush(b->json) || ferror(b->json)))) {
-            tool_fail(&b->ctx, ATTN_E_IO, "cannot write the figures: %s", strerror(errno));
+            tool_fail_io(&b->ctx, "cannot write", "the figures");
             failed = 1;
         }
     }

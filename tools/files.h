@@ -76,6 +76,41 @@ TOOLS_FN const char *show(shown out, const char *text, size_t size)
     return out;
 }
 
+/* Why the latest call of the system failed, in the library's words. Returns `out`. */
+TOOLS_FN const char *reason(shown out)
+{
+    return attn_system_error(out, errno);
+}
+
+/* A path as messages show it: of a very long one the beginning and the end, so that the reason has
+ * room. Returns `out`. */
+typedef char shown_path[128];
+TOOLS_FN const char *show_path(shown_path out, const char *path)
+{
+    const size_t size = strlen(path), head = 40;
+    size_t tail = size > 80 ? size - 80 : 0, n = head;
+    if (size < sizeof(shown_path)) {
+        memcpy(out, path, size + 1);
+        return out;
+    }
+    while (n > 0 && (path[n] & 0xc0) == 0x80) /* not within a character of UTF-8 */
+        n--;
+    while ((path[tail] & 0xc0) == 0x80)
+        tail++;
+    memcpy(out, path, n);
+    snprintf(out + n, sizeof(shown_path) - n, "...%s", path + tail);
+    return out;
+}
+
+/* "cannot open a/b.json: no such file or directory" */
+TOOLS_FN attn_status tool_fail_io(attn_ctx *ctx, const char *what, const char *path)
+{
+    shown why;
+    shown_path name;
+    reason(why);
+    return tool_fail(ctx, ATTN_E_IO, "%s %s: %s", what, show_path(name, path), why);
+}
+
 /* The last part of a path: messages have room for little more. */
 TOOLS_FN const char *base_name(const char *path)
 {
@@ -148,11 +183,11 @@ TOOLS_FN FILE *open_input(attn_ctx *ctx, const char *path)
     static const char pointer[] = "version https://git-lfs";
     char start[sizeof pointer - 1];
     const char *what = system_not_a_file(path);
-    FILE *file = what ? NULL : fopen(path, "rb");
+    FILE *file = what ? NULL : system_open(path, "rb");
     if (what)
         tool_fail(ctx, ATTN_E_IO, "%s is %s, where a file is needed", path, what);
     else if (!file)
-        tool_fail(ctx, ATTN_E_IO, "cannot open %s: %s", path, strerror(errno));
+        tool_fail_io(ctx, "cannot open", path);
     else if (fread(start, 1, sizeof start, file) == sizeof start &&
              memcmp(start, pointer, sizeof start) == 0)
         tool_fail(ctx, ATTN_E_FORMAT,
@@ -161,7 +196,7 @@ TOOLS_FN FILE *open_input(attn_ctx *ctx, const char *path)
                   path);
     if (file && (ctx->status || fseek(file, 0, SEEK_SET))) {
         if (!ctx->status)
-            tool_fail(ctx, ATTN_E_IO, "cannot read %s: %s", path, strerror(errno));
+            tool_fail_io(ctx, "cannot read", path);
         fclose(file);
         file = NULL;
     }
@@ -188,7 +223,7 @@ TOOLS_FN attn_status read_all(attn_ctx *ctx, arena *memory, FILE *file, const ch
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory to read %s", name);
     kept = NULL;
     if (ferror(file))
-        tool_fail(ctx, ATTN_E_IO, "cannot read %s: %s", name, strerror(errno));
+        tool_fail_io(ctx, "cannot read", name);
     else if (n > limit)
         tool_fail(ctx, ATTN_E_FORMAT,
                   "%s is larger than %llu bytes, the most that such a file "

@@ -42,6 +42,13 @@ TOOLS_FN int failed(const attn_ctx *ctx)
     return interrupted ? INTERRUPTED : fail(FAILED, "%s", ctx->message);
 }
 
+/* Standard output could not take what was printed. */
+TOOLS_FN int output_failed(void)
+{
+    shown why;
+    return fail(FAILED, "cannot write the output: %s", reason(why));
+}
+
 /* >> The command line: one table says what there is, how it is read, where it is kept and what
  * --help says ================================================================================== */
 
@@ -210,11 +217,13 @@ TOOLS_FN int read_text(attn_ctx *ctx, arena *memory, const char *name, const cha
                        size_t *size)
 {
     const size_t limit = (size_t)1 << 28;
-    FILE *file = strcmp(name, "-") == 0 ? stdin : fopen(name, "rb");
+    FILE *file = strcmp(name, "-") == 0 ? stdin : system_open(name, "rb");
     attn_status status;
     char *text = NULL;
+    shown why;
+    shown_path shorter;
     if (!file)
-        return fail(FAILED, "%s: %s", name, strerror(errno));
+        return fail(FAILED, "%s: %s", show_path(shorter, name), reason(why));
     status = read_all(ctx, memory, file, name, limit, &text, size);
     if (file != stdin)
         fclose(file);

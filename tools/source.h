@@ -91,7 +91,7 @@ TOOLS_FN source_file *source_open(attn_ctx *ctx, source *s, const char *path)
     f->next = s->files;
     s->files = f;
     if (system_size(f->file, &f->size)) {
-        tool_fail(ctx, ATTN_E_IO, "cannot tell the size of %s: %s", path, strerror(errno));
+        tool_fail_io(ctx, "cannot tell the size of", path);
         return NULL;
     }
     if (f->size == 0) {
@@ -114,6 +114,7 @@ TOOLS_FN void source_close(source *s)
 TOOLS_FN attn_status source_bytes(attn_ctx *ctx, source_file *f, uint64_t offset, void *bytes,
                                   size_t size)
 {
+    shown why;
     if (offset > f->size || size > f->size - offset)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "%s ends at byte %llu, but something in it should "
@@ -121,7 +122,7 @@ TOOLS_FN attn_status source_bytes(attn_ctx *ctx, source_file *f, uint64_t offset
                          f->name, TOOLS_LLU(f->size), TOOLS_LLU(offset + size));
     if (system_seek(f->file, offset) || fread(bytes, 1, size, f->file) != size)
         return tool_fail(ctx, ATTN_E_IO, "cannot read %s at byte %llu: %s", f->name,
-                         TOOLS_LLU(offset), ferror(f->file) ? strerror(errno) : "it ends there");
+                         TOOLS_LLU(offset), ferror(f->file) ? reason(why) : "it ends there");
     return ATTN_OK;
 }
 

@@ -27,6 +27,7 @@
 #define WIN32_LEAN_AND_MEAN
 #define NOMINMAX
 #include <windows.h>
+#include <shellapi.h>
 #include <fcntl.h>
 #include <io.h>
 #include <process.h>
@@ -47,31 +48,81 @@ SYSTEM_FN int system_size(FILE *file, uint64_t *size)
     return 0;
 }
 
+/* Paths are UTF-8, and Windows takes UTF-16. To be freed; NULL if that cannot be. */
+SYSTEM_FN wchar_t *system_wide(const char *text)
+{
+    const int n = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, text, -1, NULL, 0);
+    wchar_t *wide = n > 0 ? (wchar_t *)malloc((size_t)n * sizeof *wide) : NULL;
+    errno = n > 0 ? ENOMEM : EINVAL;
+    if (wide)
+        MultiByteToWideChar(CP_UTF8, 0, text, -1, wide, n);
+    return wide;
+}
+
+/* The arguments in UTF-8, whatever code page the system has, and a console that shows UTF-8. They
+ * live as long as the program. Without memory the arguments stay as they are. */
+SYSTEM_FN void system_utf8(int *argc, char ***argv)
+{
+    wchar_t **const wide = CommandLineToArgvW(GetCommandLineW(), argc);
+    char **const texts = wide ? (char **)calloc((size_t)*argc + 1, sizeof *texts) : NULL;
+    int i;
+    SetConsoleOutputCP(CP_UTF8);
+    for (i = 0; texts && i < *argc; i++) {
+        const int n = WideCharToMultiByte(CP_UTF8, 0, wide[i], -1, NULL, 0, NULL, NULL);
+        texts[i] = (char *)malloc((size_t)n + 1);
+        if (!texts[i])
+            return;
+        WideCharToMultiByte(CP_UTF8, 0, wide[i], -1, texts[i], n, NULL, NULL);
+    }
+    if (texts)
+        *argv = texts;
+    LocalFree(wide);
+}
+
+SYSTEM_FN FILE *system_open(const char *path, const char *mode)
+{
+    wchar_t *const wide = system_wide(path), *const how = system_wide(mode);
+    FILE *const file = wide && how ? _wfopen(wide, how) : NULL;
+    free(wide);
+    free(how);
+    return file;
+}
+
+SYSTEM_FN DWORD system_attributes(const char *path)
+{
+    wchar_t *const wide = system_wide(path);
+    const DWORD attributes = wide ? GetFileAttributesW(wide) : INVALID_FILE_ATTRIBUTES;
+    free(wide);
+    return attributes;
+}
+
 SYSTEM_FN int system_is_directory(const char *path)
 {
-    DWORD a = GetFileAttributesA(path);
+    const DWORD a = system_attributes(path);
     return a != INVALID_FILE_ATTRIBUTES && (a & FILE_ATTRIBUTE_DIRECTORY) != 0;
 }
 
 SYSTEM_FN int system_exists(const char *path)
 {
-    return GetFileAttributesA(path) != INVALID_FILE_ATTRIBUTES ||
+    return system_attributes(path) != INVALID_FILE_ATTRIBUTES ||
            (GetLastError() != ERROR_FILE_NOT_FOUND && GetLastError() != ERROR_PATH_NOT_FOUND);
 }
 SYSTEM_FN const char *system_not_a_file(const char *path)
 {
     return system_is_directory(path) ? "a directory" : NULL;
 }
-/* By name, for what else there is to go by is not the same on all file systems here. */
+/* By name, because file systems here have nothing else in common. */
 SYSTEM_FN int system_same_file(const char *a, const char *b)
 {
-    char x[_MAX_PATH], y[_MAX_PATH];
-    return _fullpath(x, a, sizeof x) && _fullpath(y, b, sizeof y) && _stricmp(x, y) == 0 &&
-           system_exists(a);
-}
-SYSTEM_FN int system_sync(FILE *file)
-{
-    return fflush(file) ? -1 : _commit(_fileno(file));
+    wchar_t *const wide_a = system_wide(a), *const wide_b = system_wide(b);
+    wchar_t *const x = wide_a ? _wfullpath(NULL, wide_a, 0) : NULL;
+    wchar_t *const y = wide_b ? _wfullpath(NULL, wide_b, 0) : NULL;
+    const int same = x && y && _wcsicmp(x, y) == 0 && system_exists(a);
+    free(wide_a);
+    free(wide_b);
+    free(x);
+    free(y);
+    return same;
 }
 SYSTEM_FN int system_is_terminal(FILE *file)
 {
@@ -84,24 +135,6 @@ SYSTEM_FN void system_binary(FILE *file)
 SYSTEM_FN unsigned long system_process(void)
 {
     return (unsigned long)_getpid();
-}
-
-SYSTEM_FN int system_replace(const char *from, const char *to)
-{
-    return MoveFileExA(from, to, MOVEFILE_REPLACE_EXISTING) ? 0 : -1;
-}
-
-SYSTEM_FN int system_mode(const char *path, int *mode)
-{
-    *mode = -1;
-    return system_exists(path) ? _access(path, 2) : 0;
-}
-SYSTEM_FN FILE *system_create(const char *path, int mode)
-{
-    const int number =
-        _open(path, _O_WRONLY | _O_CREAT | _O_EXCL | _O_BINARY, _S_IREAD | _S_IWRITE);
-    (void)mode;
-    return number < 0 ? NULL : _fdopen(number, "wb");
 }
 
 #else
@@ -122,13 +155,24 @@ SYSTEM_FN int system_size(FILE *file, uint64_t *size)
     return 0;
 }
 
+/* Nothing to do here: the arguments are UTF-8 already, or any bytes. */
+SYSTEM_FN void system_utf8(int *argc, char ***argv)
+{
+    (void)argc, (void)argv;
+}
+
+SYSTEM_FN FILE *system_open(const char *path, const char *mode)
+{
+    return fopen(path, mode);
+}
+
 SYSTEM_FN int system_is_directory(const char *path)
 {
     struct stat s;
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-/* What cannot be looked at exists: opening it will tell why. */
+/* A path that cannot be examined counts as one that exists: opening it will tell the reason. */
 SYSTEM_FN int system_exists(const char *path)
 {
     struct stat s;
@@ -154,11 +198,6 @@ SYSTEM_FN int system_same_file(const char *a, const char *b)
     return stat(a, &s) == 0 && stat(b, &t) == 0 && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
 }
 
-/* The bytes are on the disk when this returns 0. */
-SYSTEM_FN int system_sync(FILE *file)
-{
-    return fflush(file) ? -1 : fsync(fileno(file));
-}
 SYSTEM_FN int system_is_terminal(FILE *file)
 {
     return isatty(fileno(file));
@@ -171,37 +210,6 @@ SYSTEM_FN void system_binary(FILE *file)
 SYSTEM_FN unsigned long system_process(void)
 {
     return (unsigned long)getpid();
-}
-/* Renames, over an older file of that name if there is one. */
-SYSTEM_FN int system_replace(const char *from, const char *to)
-{
-    return rename(from, to);
-}
-
-/* The permissions of a file that is there and may be written, or -1 for the usual ones if there is
- * none. 0, or -1 with errno. */
-SYSTEM_FN int system_mode(const char *path, int *mode)
-{
-    struct stat s;
-    *mode = -1;
-    if (stat(path, &s) != 0)
-        return 0;
-    *mode = (int)s.st_mode & 0777;
-    return access(path, W_OK);
-}
-/* A file to write to that was not there before, with these permissions. NULL, with errno, if there
- * is one. */
-SYSTEM_FN FILE *system_create(const char *path, int mode)
-{
-    const int number = open(path, O_WRONLY | O_CREAT | O_EXCL, mode < 0 ? 0666 : 0600);
-    FILE *file = number < 0 ? NULL : fdopen(number, "wb");
-    if (number >= 0 && mode >= 0)
-        (void)fchmod(number, (mode_t)mode);
-    if (number >= 0 && !file) {
-        close(number);
-        remove(path);
-    }
-    return file;
 }
 #endif
 
