@@ -1569,6 +1569,21 @@ static double largest_change(const patching *p, const lens_grid *grids, size_t n
     return most;
 }
 
+/* The cell's value is its change divided by `unit`; one of `most` has the full colour. */
+static void finish_patch(lens *l, const patching *p, const lens_grid *grid, size_t index,
+                         double unit, double most)
+{
+    lens_cell *cell = cell_of(grid, 0, index);
+    const double change = change_of(p, cell), value = change / unit;
+    const char *column = grid->columns[index % grid->n_columns], *second = svg_next(column);
+    cell->colour = (float)(value / most);
+    cell->text = keep(l, "%.2f", fabs(value) < 0.005 ? 0.0 : value);
+    cell->tip = keep(l, "layer %zu, %s %.*s%s%s\n%s: %.4f\n%+.4f logits%s", index / grid->n_columns,
+                     grid->column_name, (int)strcspn(column, "\n"), column, second ? "/" : "",
+                     second ? second : "", p->question.text, (double)cell->number, change,
+                     is_small(p) ? "" : keep(l, ", %.3f of the gap", value));
+}
+
 /* Cells show shares of the gap; if it is small, the changes themselves, in logits. */
 static void finish_patches(lens *l, const patching *p, lens_grid *grids, size_t n)
 {
@@ -1576,21 +1591,10 @@ static void finish_patches(lens *l, const patching *p, lens_grid *grids, size_t 
     const double most = is_small(p) ? largest_change(p, grids, n) : 1;
     size_t g, i;
     for (g = 0; g < n; g++) {
-        lens_grid *grid = &grids[g];
-        grid->low = is_small(p) ? keep(l, "-%.2f logits", most) : "-1: as far the other way";
-        grid->high = is_small(p) ? keep(l, "%.2f logits", most) : "1: as in the clean text";
-        for (i = 0; i < grid->n_rows * grid->n_columns; i++) {
-            lens_cell *cell = cell_of(grid, 0, i);
-            const double change = change_of(p, cell), value = change / unit;
-            const char *column = grid->columns[i % grid->n_columns], *second = svg_next(column);
-            cell->colour = (float)(value / most);
-            cell->text = keep(l, "%.2f", fabs(value) < 0.005 ? 0.0 : value);
-            cell->tip =
-                keep(l, "layer %zu, %s %.*s%s%s\n%s: %.4f\n%+.4f logits%s", i / grid->n_columns,
-                     grid->column_name, (int)strcspn(column, "\n"), column, second ? "/" : "",
-                     second ? second : "", p->question.text, (double)cell->number, change,
-                     is_small(p) ? "" : keep(l, ", %.3f of the gap", value));
-        }
+        grids[g].low = is_small(p) ? keep(l, "-%.2f logits", most) : "-1: as far the other way";
+        grids[g].high = is_small(p) ? keep(l, "%.2f logits", most) : "1: as in the clean text";
+        for (i = 0; i < grids[g].n_rows * grids[g].n_columns; i++)
+            finish_patch(l, p, &grids[g], i, unit, most);
     }
 }
 
