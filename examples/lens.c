@@ -134,6 +134,8 @@ struct lens {
     const attn_tokenizer *tokenizer;
     attn_session *session;
     text text, corrupted;
+    const char *const *command_line; /* argv without the program's name */
+    lens_fact facts[5];
     int colour; /* the terminal shows colours */
 };
 
@@ -432,6 +434,7 @@ static void print_grid(const lens *l, const lens_grid *grid)
     const size_t n_columns = turned ? grid->n_rows : grid->n_columns;
     const char *const *rows = turned ? grid->columns : grid->rows;
     const char *const *columns = turned ? grid->rows : grid->columns;
+    lens_corner corner;
     int label = turned ? 20 : 6, width = 6, n;
     size_t i, j;
     for (i = 0; i < grid->n_rows * grid->n_columns; i++)
@@ -441,7 +444,11 @@ static void print_grid(const lens *l, const lens_grid *grid)
     width = width > 10 ? 10 : width;
     put(l, grid->title, 0, bold);
     printf("\n");
-    put(l, turned ? grid->column_name : grid->row_name, label, dim);
+    corner = turned ? corner_of(grid->column_name, grid->row_name)
+                    : corner_of(grid->row_name, grid->column_name);
+    n = (int)strlen(corner.text);
+    label = n > label ? n : label;
+    put(l, corner.text, label, dim);
     for (j = 0; j < n_columns; j++) {
         printf(" ");
         put(l, columns[j], -width, dim);
@@ -566,6 +573,106 @@ static void json_grids(const lens_grid *grids, size_t n)
     fputs("]", stdout);
 }
 
+/* ---- where a page comes from ---- */
+
+static int is_plain(const char *bytes, size_t size)
+{
+    size_t at, length;
+    uint32_t code;
+    for (at = 0; at < size; at += length) {
+        length = utf8_length((const unsigned char *)bytes + at, size - at, &code);
+        if (length == 0 || is_invisible(code))
+            return 0;
+    }
+    return 1;
+}
+
+/* A word as a shell takes it. Bytes that cannot be seen become \xNN between $' and '. */
+static const char *quoted(lens *l, const char *word, size_t size)
+{
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                               "_-./,:=+@%";
+    const int plain = is_plain(word, size);
+    char *out = (char *)arena_alloc(&l->ctx, &l->memory, size + 1, 4), *to = out;
+    size_t i, k, length;
+    uint32_t code;
+    if (!out)
+        return "";
+    if (size && strspn(word, safe) >= size)
+        return keep(l, "%.*s", (int)size, word);
+    for (i = 0; i < size; i += length) {
+        length = utf8_length((const unsigned char *)word + i, size - i, &code);
+        length = length ? length : 1;
+        if (!is_plain(word + i, length))
+            for (k = 0; k < length; k++)
+                to += sprintf(to, "\\x%02x", (unsigned)(unsigned char)word[i + k]);
+        else if (word[i] == '\'' || (!plain && word[i] == '\\'))
+            to += sprintf(to, plain ? "'\\''" : "\\%c", word[i]);
+        else
+            to += sprintf(to, "%.*s", (int)length, word + i);
+    }
+    return keep(l, plain ? "'%s'" : "$'%s'", size ? out : "");
+}
+
+static const char *command_text(lens *l)
+{
+    const char *const *word, *line = PROGRAM;
+    for (word = l->command_line; *word; word++)
+        line = keep(l, "%s %s", line, quoted(l, *word, strlen(*word)));
+    return line;
+}
+
+/* A text in one line, cut if it is long; its ids, if the model has no tokenizer. */
+static const char *whole_text(lens *l, const text *of)
+{
+    const char *line = "";
+    size_t t, size = 0, used = 0;
+    char *bytes;
+    for (t = 0; !l->tokenizer && t < of->n && t < 100; t++)
+        line = keep(l, "%s%s%s", line, t ? " " : "", of->shown[t]);
+    if (!l->tokenizer)
+        return brief(l, line, 400);
+    for (t = 0; t < of->n; t++, used += size)
+        attn_token_bytes(l->tokenizer, of->ids[t], &size);
+    if (!(bytes = (char *)allocate(l, used, 1)))
+        return "";
+    for (t = 0, used = 0; t < of->n; t++, used += size) {
+        const char *token = attn_token_bytes(l->tokenizer, of->ids[t], &size);
+        memcpy(bytes + used, token, size);
+    }
+    return brief(l, visible(l, bytes, used, " "), 400);
+}
+
+static const char *file_of(const char *path)
+{
+    const char *name = strrchr(path, '/');
+    return name ? name + 1 : path;
+}
+
+/* A page that says which model, text, command and version made it. */
+static lens_page make_page(lens *l, const char *title)
+{
+    const char *file = file_of(l->model_path);
+    lens_page page = {title, "", NULL, l->facts, 0};
+    l->facts[page.n_facts].name = "model";
+    l->facts[page.n_facts++].value = keep(
+        l, "%s: %u layers of %u heads, width %u, %u tokens in the vocabulary",
+        visible(l, file, strlen(file), " "), (unsigned)l->config->n_layer,
+        (unsigned)l->config->n_head, (unsigned)l->config->d_model, (unsigned)l->config->n_vocab);
+    l->facts[page.n_facts].name = l->corrupted.n ? "clean" : "prompt";
+    l->facts[page.n_facts++].value = whole_text(l, &l->text);
+    if (l->corrupted.n) {
+        l->facts[page.n_facts].name = "corrupted";
+        l->facts[page.n_facts++].value = whole_text(l, &l->corrupted);
+    }
+    l->facts[page.n_facts].name = "command";
+    l->facts[page.n_facts++].value = command_text(l);
+    l->facts[page.n_facts].name = "version";
+    l->facts[page.n_facts++].value = keep(l, PROGRAM " of attn.h %d.%d.%d", ATTN_VERSION_MAJOR,
+                                          ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
+    return page;
+}
+
 /* ---- pictures ---- */
 
 static int is_svg(const lens *l)
@@ -596,6 +703,47 @@ static int draw_grids(lens *l, const lens_page *page, const lens_grid *grids, si
         return code;
     (is_svg(l) ? svg_grids : html_grids)((FILE *)attn_draft_stream(picture), page, grids, n);
     return close_picture(l, picture, interrupted ? INTERRUPTED : FINE);
+}
+
+/* The result of a command: what its page, its tables and its JSON show alike. */
+typedef struct findings {
+    lens_page page;
+    const lens_grid *grids;
+    size_t n_grids;
+    void (*json)(const lens *l, const void *of); /* prints the members before the grids, or NULL */
+    const void *of;
+} findings;
+
+static void json_findings(const lens *l, const findings *found)
+{
+    printf("{");
+    if (found->json)
+        found->json(l, found->of);
+    json_grids(found->grids, found->n_grids);
+    printf("}\n");
+}
+
+static int present(lens *l, const findings *found)
+{
+    size_t i;
+    if (l->ctx.status)
+        return failed(&l->ctx);
+    if (l->o.output)
+        return draw_grids(l, &found->page, found->grids, found->n_grids);
+    if (l->o.json) {
+        json_findings(l, found);
+        return FINE;
+    }
+    printf("%s\n", found->page.note);
+    if (found->page.warning) {
+        put(l, found->page.warning, 0, "33");
+        printf("\n");
+    }
+    for (i = 0; i < found->n_grids; i++) {
+        printf("\n");
+        print_grid(l, &found->grids[i]);
+    }
+    return l->ctx.status ? failed(&l->ctx) : FINE;
 }
 
 /* A grid with room for its numbers; labels of layers, if there is one for each row. */
@@ -710,13 +858,29 @@ static void json_losses(const lens *l, const losses *found, int with_top)
     printf("]}\n");
 }
 
+/* The tokens as they stand in the text, without colours. */
+static lens_word *make_words(lens *l)
+{
+    lens_word *words = (lens_word *)allocate(l, l->text.n, sizeof *words);
+    size_t t, size = 0;
+    for (t = 0; words && t < l->text.n; t++) {
+        const char *bytes =
+            l->tokenizer ? attn_token_bytes(l->tokenizer, l->text.ids[t], &size) : NULL;
+        words[t].colour = 0;
+        words[t].tip = NULL;
+        words[t].breaks = bytes && memchr(bytes, '\n', size) != NULL;
+        words[t].text = bytes ? visible(l, bytes, size, " ") : keep(l, "%s ", l->text.shown[t]);
+    }
+    return words;
+}
+
 /* The text itself, each token on the colour of its loss. */
 static int draw_losses(lens *l, const losses *found)
 {
     const size_t n = l->text.n;
     const double most = found->worst > 1 ? found->worst : 1;
-    lens_word *words = (lens_word *)allocate(l, n, sizeof *words);
-    lens_page page = {"Loss of each token", NULL};
+    lens_word *words = make_words(l);
+    lens_page page = make_page(l, "Loss of each token");
     attn_draft *picture;
     size_t t;
     int code;
@@ -725,12 +889,7 @@ static int draw_losses(lens *l, const losses *found)
     for (t = 0; t < n; t++) {
         const attn_token_stats *stats = t ? &found->stats[t - 1] : NULL;
         const char *name = l->text.shown[t], *next, *said;
-        size_t size = 0;
-        const char *bytes =
-            l->tokenizer ? attn_token_bytes(l->tokenizer, l->text.ids[t], &size) : NULL;
         words[t].colour = stats ? -(float)((double)stats->nll / most) : 0;
-        words[t].breaks = bytes && memchr(bytes, '\n', size) != NULL;
-        words[t].text = bytes ? visible(l, bytes, size, " ") : keep(l, "%s ", name);
         said = stats ? keep(l, "\nloss %.3f, probability %.3g, rank %zu", (double)stats->nll,
                             (double)stats->probability, stats->rank)
                      : "";
@@ -881,7 +1040,7 @@ static int run_logit_lens(lens *l)
     attn_token_stats *next = (attn_token_stats *)allocate(l, n_parts * n, sizeof *next);
     attn_parts parts = {0};
     lens_grid grid;
-    lens_page page;
+    findings found = {make_page(l, "Logit lens"), &grid, 1, NULL, NULL};
     size_t t, i, count;
     int code;
     if (!top || !next ||
@@ -920,15 +1079,11 @@ static int run_logit_lens(lens *l)
                                  100 * (double)true_next->probability, true_next->rank);
         }
     }
-    page.title = "Logit lens";
-    page.note = l->o.saved_scale ? "each layer's residual stream, unembedded with the scale that "
-                                   "the last LayerNorm had in the whole run"
-                                 : "each layer's residual stream, unembedded as if it were the "
-                                   "last one";
-    if (l->o.output)
-        return draw_grids(l, &page, &grid, 1);
-    print_grid(l, &grid);
-    return l->ctx.status ? failed(&l->ctx) : FINE;
+    found.page.note = l->o.saved_scale
+                          ? "Each layer's residual stream, unembedded with the scale that the last "
+                            "LayerNorm had in the whole run."
+                          : "Each layer's residual stream, unembedded as if it were the last one.";
+    return present(l, &found);
 }
 
 /* ---- patterns ----
@@ -939,7 +1094,9 @@ static int run_logit_lens(lens *l)
 typedef struct patterns {
     lens *l;
     FILE *file; /* of the picture, or NULL */
-    size_t (*heads)[2], n_heads, n_done, n_columns;
+    double top; /* where the heads of an SVG begin */
+    lens_heads heads;
+    size_t n_done;
     attn_tensor matrix; /* of the head that is drawn */
     lens_grid *grids;   /* the overview's */
 } patterns;
@@ -1022,20 +1179,17 @@ static int take_patterns(const attn_activation *activation, void *user)
     size_t head;
     for (head = 0; head < l->config->n_head && !interrupted; head++) {
         attn_tensor matrix = attn_select(activation->value, 0, head);
-        const char *label = keep(l, "%zu.%zu", layer, head);
-        const size_t row = p->n_done / p->n_columns, column = p->n_done % p->n_columns;
         if (l->o.head != not_given && head != l->o.head)
             continue;
-        if (p->file && is_svg(l) && p->n_heads == 1)
+        if (p->file && is_svg(l) && p->heads.n_heads == 1)
             attn_copy(&l->ctx, &p->matrix, matrix);
         else if (p->file && is_svg(l))
-            svg_pattern(p->file, weight_at, &matrix, l->text.n, SVG_EDGE + 110.0 * (double)column,
-                        SVG_TOP + 128.0 * (double)row, 100, label);
+            svg_pattern(p->file, &p->heads, p->n_done, p->top, weight_at, &matrix, l->text.n);
         else if (p->file)
             html_pattern(p->file, weight_at, &matrix, l->text.n);
         else if (l->o.json)
             json_pattern(p, &matrix, layer, head);
-        else if (p->n_heads == 1)
+        else if (p->heads.n_heads == 1)
             print_pattern(l, &matrix);
         else
             sum_up(p, &matrix, layer, head);
@@ -1098,9 +1252,10 @@ static int svg_one_pattern(lens *l, FILE *file, const lens_page *page, attn_tens
     if (code != FINE)
         return code;
     label_positions(l, &grid);
-    grid.title = "rows look at columns";
+    grid.title = "queries down, keys across";
     grid.high = "1: all of a query's attention";
     grid.row_name = "query";
+    grid.column_name = "key";
     for (q = 0; q < n; q++) {
         ((const char **)grid.rows)[q] = keep(l, "%s", brief(l, grid.columns[q], 20));
         for (k = 0; k < n; k++) {
@@ -1120,68 +1275,85 @@ static int svg_one_pattern(lens *l, FILE *file, const lens_page *page, attn_tens
 static int draw_patterns(patterns *p, FILE *file)
 {
     lens *l = p->l;
-    const size_t n_rows = (p->n_heads + p->n_columns - 1) / p->n_columns;
-    lens_page page = {"Attention patterns", NULL};
+    const lens_word *words = make_words(l);
+    lens_page page = make_page(l, "Attention patterns");
     int code;
     page.note =
-        p->n_heads == 1
-            ? keep(l, "layer %zu, head %zu, over %zu tokens", l->o.layer, l->o.head, l->text.n)
-            : keep(l, "%zu heads over %zu tokens: queries down, keys across%s", p->n_heads,
-                   l->text.n, is_svg(l) ? "" : "; click on one to see it large");
+        p->heads.n_heads == 1
+            ? keep(l, "Layer %zu, head %zu, over %zu tokens.", l->o.layer, l->o.head, l->text.n)
+        : is_svg(l)
+            ? keep(l, "%zu heads over %zu tokens. In each, queries go down and keys across.",
+                   p->heads.n_heads, l->text.n)
+            : keep(l,
+                   "%zu heads over %zu tokens. A click or the arrow keys choose a head; a "
+                   "token of the text shows where it attends.",
+                   p->heads.n_heads, l->text.n);
+    if (l->ctx.status)
+        return failed(&l->ctx);
     p->file = file;
     if (!is_svg(l))
-        html_patterns_begin(file, &page, l->text.shown, l->text.n, p->heads, p->n_heads,
-                            p->n_columns);
-    else if (p->n_heads > 1)
-        svg_begin(file, &page, 2 * SVG_EDGE + 110.0 * (double)p->n_columns,
-                  SVG_TOP + SVG_EDGE + 128.0 * (double)n_rows);
+        html_patterns_begin(file, &page, &p->heads, l->text.shown, words, l->text.n);
+    else if (p->heads.n_heads > 1)
+        p->top = svg_patterns_begin(file, &page, &p->heads);
     if ((code = feed_patterns(p)) != FINE)
         return code;
     if (!is_svg(l))
         html_patterns_end(file);
-    else if (p->n_heads > 1)
+    else if (p->heads.n_heads > 1)
         fputs("</svg>\n", file);
     else
         code = svg_one_pattern(l, file, &page, p->matrix);
     return code;
 }
 
-static int run_patterns(lens *l)
+/* The heads that were chosen: a row for each layer, or, for one head of all layers, a column. */
+static int choose_heads(lens *l, lens_heads *heads)
 {
-    const size_t n_layer = l->config->n_layer, n_head = l->config->n_head, n = l->text.n;
-    const size_t most = (size_t)1 << 28; /* bytes that a browser may be asked to take */
-    patterns p = {0};
-    attn_draft *picture;
+    const size_t n_layer = l->config->n_layer, n_head = l->config->n_head;
+    const int by_head = l->o.head != not_given;
     size_t layer, head;
-    int code;
     if (l->o.layer != not_given && l->o.layer >= n_layer)
         return fail(FAILED, "there is no layer %zu: the model has %zu, from 0", l->o.layer,
                     n_layer);
-    if (l->o.head != not_given && l->o.head >= n_head)
+    if (by_head && l->o.head >= n_head)
         return fail(FAILED, "there is no head %zu: a layer has %zu, from 0", l->o.head, n_head);
-    p.l = l;
-    p.heads = (size_t(*)[2])allocate(l, n_layer * n_head, sizeof *p.heads);
-    if (!p.heads)
+    heads->heads = (size_t(*)[2])allocate(l, n_layer * n_head, sizeof *heads->heads);
+    if (!heads->heads)
         return failed(&l->ctx);
     for (layer = 0; layer < n_layer; layer++)
         for (head = 0; head < n_head; head++)
             if ((l->o.layer == not_given || layer == l->o.layer) &&
-                (l->o.head == not_given || head == l->o.head)) {
-                p.heads[p.n_heads][0] = layer;
-                p.heads[p.n_heads++][1] = head;
+                (!by_head || head == l->o.head)) {
+                heads->heads[heads->n_heads][0] = layer;
+                heads->heads[heads->n_heads++][1] = head;
             }
-    p.n_columns = l->o.head == not_given ? n_head : n_layer < 12 ? n_layer : 12;
-    if (l->o.output && is_svg(l) && p.n_heads == 1 && n > 256)
+    heads->row_name = by_head ? "head" : "layer";
+    heads->column_name = by_head ? "layer" : "head";
+    heads->n_columns = by_head ? heads->n_heads : n_head;
+    return FINE;
+}
+
+static int run_patterns(lens *l)
+{
+    const size_t n = l->text.n;
+    const size_t most = (size_t)1 << 28; /* bytes that a browser may be asked to take */
+    patterns p = {0};
+    attn_draft *picture;
+    int code = choose_heads(l, &p.heads);
+    if (code != FINE)
+        return code;
+    p.l = l;
+    if (l->o.output && is_svg(l) && p.heads.n_heads == 1 && n > 256)
         return fail(FAILED,
                     "%zu tokens are too many for an SVG of one head; a page (.html) has "
                     "room for them",
                     n);
     /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): a model has a head, and one was chosen */
-    if (l->o.output && n * n > most / p.n_heads)
+    if (l->o.output && n * n > most / p.heads.n_heads)
         return fail(FAILED,
                     "%zu patterns of %zu tokens are too much for a picture; choose with "
                     "--layer or --head",
-                    p.n_heads, n);
+                    p.heads.n_heads, n);
     if (l->o.output) {
         if ((code = open_picture(l, &picture)) != FINE)
             return code;
@@ -1195,7 +1367,7 @@ static int run_patterns(lens *l)
         printf("]}\n");
         return code;
     }
-    return p.n_heads == 1 ? feed_patterns(&p) : print_overview(&p);
+    return p.heads.n_heads == 1 ? feed_patterns(&p) : print_overview(&p);
 }
 
 /* ---- a question to the model: one logit, or the difference of two ---- */
@@ -1251,34 +1423,94 @@ static int judge_logits(const float *logits, void *user, float *value)
     return interrupted;
 }
 
+/* A share of a gap below this many logits is mostly noise. */
+static const double small_gap = 0.5;
+
 typedef struct patching {
-    question question;
+    question question, changes; /* changes: the likely tokens whose logits change most */
+    double changes_gap;
+    const char *reason; /* for the question, if it was not asked by the user */
     attn_patch_desc desc;
     float clean, corrupted;
 } patching;
 
-static int ask_about_patches(lens *l, patching *p)
+static double gap_of(const patching *p)
 {
-    float *logits = (float *)allocate(l, l->config->n_vocab, sizeof *logits);
-    int code = FINE;
+    return (double)p->clean - (double)p->corrupted;
+}
+
+static int is_small(const patching *p)
+{
+    return !(fabs(gap_of(p)) >= small_gap);
+}
+
+/* Among the likeliest tokens after either text: the one whose logit is raised most by the clean
+ * text, and the one whose logit is lowered most. A rare token's logit may change more and say
+ * less. `logits` are [2, n_vocab]: clean, corrupted. */
+static int find_changes(lens *l, float *logits, patching *p)
+{
+    enum { MOST = 50 };
+    const size_t n_vocab = l->config->n_vocab, k = n_vocab < MOST ? n_vocab : MOST;
+    const attn_tensor rows = attn_borrow(logits, ATTN_F32, attn_shape2(2, n_vocab));
+    attn_guess top[2 * MOST];
+    double most = -INFINITY, least = INFINITY;
+    size_t i;
+    if (attn_logit_stats(&l->ctx, rows, NULL, NULL, top, k))
+        return failed(&l->ctx);
+    for (i = 0; i < 2 * k; i++) {
+        const int32_t id = top[i].token;
+        const double change = (double)logits[id] - (double)logits[n_vocab + (size_t)id];
+        if (change > most) {
+            most = change;
+            p->changes.token = id;
+        }
+        if (change < least) {
+            least = change;
+            p->changes.against = id;
+        }
+    }
+    p->changes_gap = most - least;
+    return FINE;
+}
+
+/* The difference of two logits that the texts settle differently, if there is one. */
+static int choose_question(lens *l, patching *p)
+{
+    const size_t n_vocab = l->config->n_vocab;
+    float *logits = (float *)allocate(l, 2 * n_vocab, sizeof *logits);
+    int code;
     if (!logits)
         return failed(&l->ctx);
-    if (l->text.n != l->corrupted.n)
-        return fail(FAILED, "the texts have %zu and %zu tokens; patching needs as many in both",
-                    l->text.n, l->corrupted.n);
     p->question.against = -1;
-    if (!l->o.token) {
-        code = likeliest(l, &l->text, l->text.n, &p->question.token, logits);
-        if (code == FINE)
-            code = likeliest(l, &l->corrupted, l->text.n, &p->question.against, logits);
-        if (code == FINE && p->question.token == p->question.against)
-            return fail(FAILED,
-                        "\"%s\" is the likeliest token after both texts: say with --token and "
-                        "--against what to ask",
-                        shown_token(l, p->question.token));
-    }
-    if (code != FINE || (code = name_tokens(l, &p->question)) != FINE)
+    if ((code = likeliest(l, &l->text, l->text.n, &p->question.token, logits)) != FINE ||
+        (code = likeliest(l, &l->corrupted, l->text.n, &p->question.against, logits + n_vocab)) !=
+            FINE ||
+        (code = find_changes(l, logits, p)) != FINE)
         return code;
+    p->reason = " (the likeliest token after each text)";
+    if (l->o.token) {
+        p->question.against = -1;
+        p->reason = "";
+    } else if (p->question.token == p->question.against) {
+        if (p->changes.token == p->changes.against)
+            return fail(FAILED, "the logits are the same after both texts: patching needs two "
+                                "texts that the model tells apart");
+        p->reason = keep(l,
+                         " (%s is the likeliest token after both texts; of the likely tokens, the "
+                         "logits of these two change most)",
+                         shown_token(l, p->question.token));
+        p->question = p->changes;
+    }
+    return name_tokens(l, &p->question);
+}
+
+static int ask_about_patches(lens *l, patching *p)
+{
+    const int code =
+        l->text.n == l->corrupted.n
+            ? choose_question(l, p)
+            : fail(FAILED, "the texts have %zu and %zu tokens; patching needs as many in both",
+                   l->text.n, l->corrupted.n);
     p->desc.clean = l->text.ids;
     p->desc.corrupted = l->corrupted.ids;
     p->desc.n_tokens = l->text.n;
@@ -1286,17 +1518,10 @@ static int ask_about_patches(lens *l, patching *p)
     p->desc.user = &p->question;
     p->desc.clean_value = &p->clean;
     p->desc.corrupted_value = &p->corrupted;
-    return FINE;
+    return code;
 }
 
-/* The share of the way from the corrupted run's number to the clean one's; or just the change, if
- * the two are the same. */
-static double restored(const patching *p, float value)
-{
-    const double way = (double)p->clean - (double)p->corrupted;
-    return ((double)value - (double)p->corrupted) / (way != 0 ? way : 1);
-}
-
+/* The answers to one sweep; finish_patches makes texts and colours of them. */
 static int sweep(lens *l, patching *p, const char *name, lens_grid *grid)
 {
     const int by_head = strncmp(name, "attn.", 5) == 0;
@@ -1312,23 +1537,85 @@ static int sweep(lens *l, patching *p, const char *name, lens_grid *grid)
         label_positions(l, grid);
     grid->title =
         keep(l, "%s, %s", name, by_head ? "of one head at all positions" : "at one position");
-    grid->low = "-1";
-    grid->high = "1: as in the clean text";
     for (i = 0; i < grid->n_rows; i++)
-        for (j = 0; j < grid->n_columns; j++) {
-            lens_cell *cell = cell_of(grid, i, j);
-            const double share = restored(p, cell->number = attn_get(values, i, j, 0, 0));
-            cell->colour = (float)share;
-            cell->text = keep(l, "%.2f", fabs(share) < 0.005 ? 0.0 : share);
-            cell->tip = keep(l, "layer %zu, %s %s\nrestored %.3f\n%s: %.4f", i, grid->column_name,
-                             grid->columns[j], share, p->question.text, (double)cell->number);
-        }
+        for (j = 0; j < grid->n_columns; j++)
+            cell_of(grid, i, j)->number = attn_get(values, i, j, 0, 0);
     for (j = 0; !by_head && j < grid->n_columns; j++)
         if (l->text.ids[j] != l->corrupted.ids[j])
             ((const char **)grid->columns)[j] =
                 keep(l, "%s\n%s", grid->columns[j], l->corrupted.shown[j]);
     attn_tensor_free(&l->ctx, &values);
     return l->ctx.status ? failed(&l->ctx) : FINE;
+}
+
+static double change_of(const patching *p, const lens_cell *cell)
+{
+    return (double)cell->number - (double)p->corrupted;
+}
+
+static double largest_change(const patching *p, const lens_grid *grids, size_t n)
+{
+    double most = 1e-9;
+    size_t g, i;
+    for (g = 0; g < n; g++)
+        for (i = 0; i < grids[g].n_rows * grids[g].n_columns; i++)
+            most = fmax(most, fabs(change_of(p, &grids[g].cells[i])));
+    return most;
+}
+
+/* The cell's value is its change divided by `unit`; one of `most` has the full colour. */
+static void finish_patch(lens *l, const patching *p, const lens_grid *grid, size_t index,
+                         double unit, double most)
+{
+    lens_cell *cell = cell_of(grid, 0, index);
+    const double change = change_of(p, cell), value = change / unit;
+    const char *column = grid->columns[index % grid->n_columns], *second = svg_next(column);
+    cell->colour = (float)(value / most);
+    cell->text = keep(l, "%.2f", fabs(value) < 0.005 ? 0.0 : value);
+    cell->tip = keep(l, "layer %zu, %s %.*s%s%s\n%s: %.4f\n%+.4f logits%s", index / grid->n_columns,
+                     grid->column_name, (int)strcspn(column, "\n"), column, second ? "/" : "",
+                     second ? second : "", p->question.text, (double)cell->number, change,
+                     is_small(p) ? "" : keep(l, ", %.3f of the gap", value));
+}
+
+/* Cells show shares of the gap; if it is small, the changes themselves, in logits. */
+static void finish_patches(lens *l, const patching *p, lens_grid *grids, size_t n)
+{
+    const double unit = is_small(p) ? 1 : gap_of(p);
+    const double most = is_small(p) ? largest_change(p, grids, n) : 1;
+    size_t g, i;
+    for (g = 0; g < n; g++) {
+        grids[g].low = is_small(p) ? keep(l, "-%.2f logits", most) : "-1: as far the other way";
+        grids[g].high = is_small(p) ? keep(l, "%.2f logits", most) : "1: as in the clean text";
+        for (i = 0; i < grids[g].n_rows * grids[g].n_columns; i++)
+            finish_patch(l, p, &grids[g], i, unit, most);
+    }
+}
+
+/* A token as --token takes it. */
+static const char *token_argument(lens *l, int32_t id)
+{
+    size_t size = 0;
+    const char *bytes =
+        l->tokenizer && !l->o.ids ? attn_token_bytes(l->tokenizer, id, &size) : NULL;
+    return bytes ? quoted(l, bytes, size) : keep(l, "%ld", (long)id);
+}
+
+/* NULL unless the gap is small. */
+static const char *warn_of_gap(lens *l, const patching *p)
+{
+    const question *other = &p->changes;
+    const char *advice = "";
+    if (!is_small(p))
+        return NULL;
+    if (p->changes_gap > 2 * fabs(gap_of(p)))
+        advice =
+            keep(l, " With --token %s --against %s it is %.3f.", token_argument(l, other->token),
+                 token_argument(l, other->against), p->changes_gap);
+    return keep(l,
+                "warning: the gap between the texts is only %.3f logits. A share of so small a "
+                "gap says little, so cells show changes in logits.%s",
+                fabs(gap_of(p)), advice);
 }
 
 static void json_question(const lens *l, const question *q)
@@ -1342,15 +1629,17 @@ static void json_question(const lens *l, const question *q)
     printf("},\n");
 }
 
-static void json_patches(const lens *l, const patching *p, const lens_grid *grids, size_t n)
+static void json_patches(const lens *l, const void *of)
 {
-    printf("{\"clean\": ");
+    const patching *p = (const patching *)of;
+    fputs("\"clean\": ", stdout);
     json_number((double)p->clean);
-    printf(", \"corrupted\": ");
+    fputs(", \"corrupted\": ", stdout);
     json_number((double)p->corrupted);
+    fputs(", \"gap\": ", stdout);
+    json_number(gap_of(p));
+    printf(", \"gap_is_small\": %s", is_small(p) ? "true" : "false");
     json_question(l, &p->question);
-    json_grids(grids, n);
-    printf("}\n");
 }
 
 static int run_patch(lens *l)
@@ -1361,7 +1650,7 @@ static int run_patch(lens *l)
     const size_t n = l->n_names ? l->n_names : sizeof usual / sizeof usual[0];
     lens_grid *grids = (lens_grid *)allocate(l, n, sizeof *grids);
     patching p = {0};
-    lens_page page = {"Activation patching", NULL};
+    findings found = {make_page(l, "Activation patching"), grids, n, json_patches, &p};
     size_t i;
     int code;
     if (!grids)
@@ -1371,22 +1660,16 @@ static int run_patch(lens *l)
     for (i = 0; i < n; i++)
         if ((code = sweep(l, &p, names[i], &grids[i])) != FINE)
             return code;
-    page.note = keep(l,
-                     "%s: %.3f in the clean text, %.3f in the corrupted one. Cells: how much of "
-                     "that a clean activation restores, 0 to 1.",
-                     p.question.text, (double)p.clean, (double)p.corrupted);
-    if (l->o.output)
-        return draw_grids(l, &page, grids, n);
-    if (l->o.json) {
-        json_patches(l, &p, grids, n);
-        return FINE;
-    }
-    printf("%s\n", page.note);
-    for (i = 0; i < n; i++) {
-        printf("\n");
-        print_grid(l, &grids[i]);
-    }
-    return l->ctx.status ? failed(&l->ctx) : FINE;
+    finish_patches(l, &p, grids, n);
+    found.page.warning = warn_of_gap(l, &p);
+    found.page.note =
+        keep(l,
+             "%s%s: %.3f after the clean text, %.3f after the corrupted one, a gap of %.3f. Each "
+             "cell runs the corrupted text with one activation of the clean text and shows %s.",
+             p.question.text, p.reason, (double)p.clean, (double)p.corrupted, gap_of(&p),
+             is_small(&p) ? "by how many logits this changes the answer"
+                          : "the share of the gap that this restores: 0 none, 1 all of it");
+    return present(l, &found);
 }
 
 /* ---- attribute ---- */
@@ -1478,46 +1761,49 @@ static void finish_terms(lens *l, terms *out)
     out->others.column_name = "part";
 }
 
+typedef struct attribution {
+    size_t position;
+    question question;
+    terms terms;
+} attribution;
+
+static void json_attribution(const lens *l, const void *of)
+{
+    const attribution *a = (const attribution *)of;
+    printf("\"position\": %zu, \"logit\": ", a->position);
+    json_number((double)a->terms.logit);
+    fputs(", \"sum\": ", stdout);
+    json_number(a->terms.sum);
+    json_question(l, &a->question);
+}
+
 static int run_attribute(lens *l)
 {
     const size_t position = l->o.position == not_given ? l->text.n - 1 : l->o.position;
     float *logits = (float *)allocate(l, l->config->n_vocab, sizeof *logits);
-    question q = {0, -1, NULL};
-    terms found = {0};
+    attribution a = {0};
     lens_grid grids[2];
-    lens_page page = {"Direct logit attribution", NULL};
+    findings found = {make_page(l, "Direct logit attribution"), grids, 2, json_attribution, &a};
     int code;
+    a.position = position;
+    a.question.against = -1;
     if (!logits)
         return failed(&l->ctx);
     if (position >= l->text.n)
         return fail(FAILED, "there is no position %zu: the text has %zu tokens, from 0", position,
                     l->text.n);
-    if ((code = likeliest(l, &l->text, position + 1, &q.token, logits)) != FINE ||
-        (code = name_tokens(l, &q)) != FINE || (code = find_terms(l, &q, position, &found)) != FINE)
+    if ((code = likeliest(l, &l->text, position + 1, &a.question.token, logits)) != FINE ||
+        (code = name_tokens(l, &a.question)) != FINE ||
+        (code = find_terms(l, &a.question, position, &a.terms)) != FINE)
         return code;
-    finish_terms(l, &found);
-    judge_logits(logits, &q, &found.logit);
-    grids[0] = found.layers;
-    grids[1] = found.others;
-    page.note = keep(l, "%s after position %zu %s: %.4f; the terms sum to %.4f", q.text, position,
-                     brief(l, l->text.shown[position], 40), (double)found.logit, found.sum);
-    if (l->o.output)
-        return draw_grids(l, &page, grids, 2);
-    if (l->o.json) {
-        printf("{\"position\": %zu, \"logit\": ", position);
-        json_number((double)found.logit);
-        printf(", \"sum\": ");
-        json_number(found.sum);
-        json_question(l, &q);
-        json_grids(grids, 2);
-        printf("}\n");
-        return FINE;
-    }
-    printf("%s\n\n", page.note);
-    print_grid(l, &grids[0]);
-    printf("\n");
-    print_grid(l, &grids[1]);
-    return l->ctx.status ? failed(&l->ctx) : FINE;
+    finish_terms(l, &a.terms);
+    judge_logits(logits, &a.question, &a.terms.logit);
+    grids[0] = a.terms.layers;
+    grids[1] = a.terms.others;
+    found.page.note =
+        keep(l, "%s after position %zu %s: %.4f; the terms sum to %.4f", a.question.text, position,
+             brief(l, l->text.shown[position], 40), (double)a.terms.logit, a.terms.sum);
+    return present(l, &found);
 }
 
 /* ---- heads ---- */
@@ -1532,8 +1818,8 @@ static int run_heads(lens *l)
     enum { N = ATTN_N_HEAD_KINDS + 1 };
     const size_t n = l->text.n;
     const double even = n > 1 ? log((double)n) : 1;
-    lens_page page = {"Kinds of heads", NULL};
     lens_grid grids[N];
+    findings found = {make_page(l, "Kinds of heads"), grids, N, NULL, NULL};
     attn_tensor entropy = {0}, scores = {0}, mean = {0};
     size_t kind, i, j;
     int code;
@@ -1558,23 +1844,11 @@ static int run_heads(lens *l)
                 cell->tip = keep(l, "layer %zu, head %zu\n%.4f", i, j, (double)cell->number);
             }
     }
-    page.note = keep(l,
-                     "over %zu tokens; duplicate-token and induction heads show in texts that "
-                     "repeat themselves",
-                     n);
-    if (l->o.output)
-        return draw_grids(l, &page, grids, N);
-    if (l->o.json) {
-        printf("{");
-        json_grids(grids, N);
-        printf("}\n");
-        return FINE;
-    }
-    for (kind = 0; kind < N; kind++) {
-        printf(kind ? "\n" : "");
-        print_grid(l, &grids[kind]);
-    }
-    return l->ctx.status ? failed(&l->ctx) : FINE;
+    found.page.note = keep(l,
+                           "Means over %zu tokens. Duplicate-token and induction heads show in "
+                           "texts that repeat themselves.",
+                           n);
+    return present(l, &found);
 }
 
 /* ---- record ---- */
@@ -1678,6 +1952,7 @@ int main(int argc, char **argv)
     l.o.top = 5;
     l.o.layer = l.o.head = l.o.position = not_given;
     l.colour = system_is_terminal(stdout) && !(no_colour && *no_colour);
+    l.command_line = (const char *const *)argv + 1;
     system_binary(stdout);
     if ((code = read_command(argc, argv, &l)) != FINE)
         return code;

@@ -2,6 +2,7 @@
  * and its exit codes. Numbers are held against PyTorch's (golden/make_golden.py) and against the
  * library's own functions; pictures are opened in Chromium, where there is one. */
 #include "tools/json.h"
+#include "tools/bench_model.h"
 #include "fixture.h"
 #include "command.h"
 
@@ -214,7 +215,7 @@ TEST(runs_that_fail)
     refuses(1, "there is no head 6: a layer has 6", LENS MODEL "patterns Once --head 6");
     refuses(1, "there is no position 1: the text has 1", LENS MODEL "attribute Once --at 1");
     refuses(1, "needs as many in both", LENS MODEL "patch 'Once upon' Once");
-    refuses(1, "is the likeliest token after both texts", LENS MODEL "patch Once Once");
+    refuses(1, "the logits are the same after both texts", LENS MODEL "patch Once Once");
     refuses(1, "hook_nothing", LENS MODEL "patch Once Tom --token ' a' hook_nothing");
     refuses(1, "tokens, where one is needed", LENS MODEL "attribute Once --token 'Once upon'");
     refuses(1, "is not one token id", LENS MODEL "attribute --ids 11 --token '11 12'");
@@ -417,6 +418,8 @@ TEST(patching)
 {
 #define CLEAN     "Tom was a boy. He"
 #define CORRUPTED "Tom was a girl. He"
+#define BOY       "Tom was a boy. Then"
+#define GIRL      "Tom was a girl. Then"
     story s, other;
     const json_value *all;
     attn_patch_desc desc = {0};
@@ -453,10 +456,91 @@ TEST(patching)
     all = parse(LENS MODEL "'" CLEAN "' patch '" CORRUPTED "' --token ' was' --json "
                            "attn.hook_pattern");
     CHECK(all && member(all, "grids")->size == 1 && !json_get(all, "against"));
-    if (works(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' --token ' was' hook_resid_pre"))
-        CHECKF(strstr(out, "·boy/·girl") && strstr(out, "1.00 "), "%s", out);
+    if (works(LENS MODEL "patch '" BOY "' '" GIRL "' hook_resid_pre"))
+        CHECKF(strstr(out, "·boy/·girl") && strstr(out, "1.00 ") &&
+                   strstr(out, "\nposition\\layer "),
+               "%s", out);
     close_story(&s);
     close_story(&other);
+}
+
+static size_t rank_of(const float *logits, size_t n, size_t token)
+{
+    size_t i, rank = 0;
+    for (i = 0; i < n; i++)
+        rank += logits[i] > logits[token];
+    return rank;
+}
+
+/* Where the likeliest token is the same after both texts, the question is about the likely tokens
+ * whose logits change most. */
+TEST(questions_found)
+{
+    static const char *const texts[] = {"Once upon a", "Once there a"};
+    enum { N = 2048 };
+    const float *logits[2];
+    story s[2];
+    size_t i, best[2] = {0, 0}, up = N, down = N;
+    const json_value *all;
+    for (i = 0; i < 2; i++) {
+        if (!open_story(&s[i], TINY, texts[i]))
+            return;
+        OK(&s[i].ctx, attn_feed(&s[i].ctx, s[i].session, s[i].tokens, s[i].n));
+        logits[i] = attn_logits(s[i].session);
+        while (rank_of(logits[i], N, best[i]))
+            best[i]++;
+    }
+    CHECK(best[0] == best[1]);
+    for (i = 0; i < N; i++)
+        if (rank_of(logits[0], N, i) < 50 || rank_of(logits[1], N, i) < 50) {
+            const float change = logits[0][i] - logits[1][i];
+            up = up == N || change > logits[0][up] - logits[1][up] ? i : up;
+            down = down == N || change < logits[0][down] - logits[1][down] ? i : down;
+        }
+    all = parse(LENS MODEL "patch 'Once upon a' 'Once there a' hook_mlp_out --json");
+    CHECK(number(member(member(all, "token"), "id")) == (double)up);
+    CHECK(number(member(member(all, "against"), "id")) == (double)down);
+    CHECK(fabs(number(member(all, "clean")) - (double)(logits[0][up] - logits[0][down])) < 1e-5);
+    CHECK(works(LENS MODEL "patch 'Once upon a' 'Once there a' hook_mlp_out") &&
+          strstr(out, "·time is the likeliest token after both texts"));
+    for (i = 0; i < 2; i++)
+        close_story(&s[i]);
+}
+
+/* Over a small gap nothing is divided: cells show logits, and a warning says so and names a
+ * question with a larger gap. */
+TEST(small_gaps)
+{
+    const json_value *all;
+    char *page, first[64], second[64], named[256];
+    double clean, corrupted;
+    all = parse(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' hook_mlp_out --json");
+    clean = number(member(all, "clean"));
+    corrupted = number(member(all, "corrupted"));
+    CHECK(fabs(clean - corrupted) < 0.5 && member(all, "gap_is_small")->kind == JSON_TRUE);
+    CHECK(fabs(number(member(all, "gap")) - (clean - corrupted)) < 1e-6);
+    CHECK(member(parse(LENS MODEL "patch '" BOY "' '" GIRL "' hook_mlp_out --json"), "gap_is_small")
+              ->kind == JSON_FALSE);
+    if (!works(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' hook_mlp_out"))
+        return;
+    CHECK(strstr(out, "\nwarning: the gap between the texts is only 0.150 logits"));
+    page = strstr(out, "--token '");
+    if (CHECKF(page && sscanf(page, "--token '%63[^']' --against '%63[^']'", first, second) == 2,
+               "%s", out)) {
+        snprintf(named, sizeof named,
+                 LENS MODEL "patch '" CLEAN "' '" CORRUPTED
+                            "' hook_mlp_out --json --token '%s' --against '%s'",
+                 first, second);
+        CHECK(fabs(number(member(parse(named), "gap"))) > 0.5);
+    }
+    CHECK(works(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' hook_mlp_out -o " TMP "gap.html"));
+    CHECK(works(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' hook_mlp_out -o " TMP "gap.svg"));
+    CHECK((page = read_text(TMP "gap.html")) &&
+          strstr(page, "class=\"warning\" role=\"alert\">w") && !strstr(page, "beyond the scale") &&
+          strstr(page, " logits<span class=\"scale both\">"));
+    free(page);
+    CHECK((page = read_text(TMP "gap.svg")) && strstr(page, "class=\"warning\">warning: the gap"));
+    free(page);
 }
 
 /* The terms are the library's, and sum to the model's own logit. */
@@ -663,6 +747,172 @@ TEST(markup)
                      "--ids \"$(yes 11 | head -n 257)\"");
 }
 
+/* HTML's entities back into text. */
+static void unescape(char *text)
+{
+    static const char *const entities[] = {"&lt;", "&gt;", "&quot;", "&#10;", "&amp;"};
+    char *to = text;
+    while (*text) {
+        size_t i = 0;
+        while (i < 5 && strncmp(text, entities[i], strlen(entities[i])) != 0)
+            i++;
+        *to++ = i < 5 ? "<>\"\n&"[i] : *text;
+        text += i < 5 ? strlen(entities[i]) : 1;
+    }
+    *to = 0;
+}
+
+/* The value that a page gives to a fact, as text that the caller frees. */
+static char *fact_of(const char *path, const char *name)
+{
+    char *page = read_text(path), *at, *value = NULL, term[64];
+    snprintf(term, sizeof term, "<dt>%s</dt><dd dir=\"auto\">", name);
+    at = page ? strstr(page, term) : NULL;
+    if (CHECKF(at != NULL, "%s does not say its %s", path, name)) {
+        at += strlen(term);
+        *strstr(at, "</dd>") = 0;
+        value = strdup(at);
+        unescape(value);
+    }
+    free(page);
+    return value;
+}
+
+static void is_fact(const char *path, const char *name, const char *want)
+{
+    char *value = fact_of(path, name);
+    CHECKF(value && strcmp(value, want) == 0, "%s: the %s is \"%s\", not \"%s\"", path, name, value,
+           want);
+    free(value);
+}
+
+/* Every page and every SVG says which model, text, command and version made it. */
+TEST(origins)
+{
+    char path[64], version[64], *picture;
+    size_t i;
+    snprintf(version, sizeof version, "lens of attn.h %d.%d.%d", ATTN_VERSION_MAJOR,
+             ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
+    for (i = 0; i < sizeof drawn / sizeof drawn[0]; i++) {
+        const int two = strcmp(drawn[i], "patch") == 0;
+        snprintf(path, sizeof path, TMP "odd-%s.html", drawn[i]);
+        is_fact(path, "model",
+                "tiny-stories.attn: 4 layers of 6 heads, width 192, 2048 tokens in the vocabulary");
+        is_fact(path, "version", version);
+        if (two) {
+            is_fact(path, "clean", "<b> & boy");
+            is_fact(path, "corrupted", "</b \"girl");
+        }
+        snprintf(path, sizeof path, TMP "odd-%s.svg", drawn[i]);
+        picture = read_text(path);
+        CHECKF(picture && strstr(picture, version) && strstr(picture, ">model</text>") &&
+                   strstr(picture, ">tiny-stories.attn: 4 layers") &&
+                   strstr(picture, two ? ">&lt;b&gt; &amp; boy</text>" : ">prompt</text>") &&
+                   strstr(picture, ">lens " TEST_BUILD "/tiny-stories.attn ") &&
+                   strstr(picture, "role=\"img\" aria-label="),
+               "%s", path);
+        free(picture);
+    }
+}
+
+/* The command on a page, given to a shell again, makes the same page: whatever was in the text. */
+TEST(commands_again)
+{
+    char *command, *first, *second;
+    CHECK(works(LENS MODEL
+                "heads \"$(printf 'it'\"'\"'s \\\\n \\377\\342\\200\\256\n$x <b>')\" -o " TMP
+                "again.html"));
+    check_markup(TMP "again.html", 1);
+    command = fact_of(TMP "again.html", "command");
+    first = read_text(TMP "again.html");
+    if (run("command -v bash") != 0) {
+        test_skip("no bash here to read $'...'");
+    } else if (command && first) {
+        test_write(TMP "again.sh", command, strlen(command));
+        CHECK(run("rm " TMP "again.html; bash -c 'lens() { " LENS "\"$@\"; }; . " TMP
+                  "again.sh'") == 0);
+        second = read_text(TMP "again.html");
+        CHECKF(second && strcmp(first, second) == 0, "%s makes another page", command);
+        free(second);
+    }
+    free(command);
+    free(first);
+}
+
+/* The text of cell `index` of a page; "" beyond the last. */
+static const char *cell_text(const char *page, size_t index, char *text, size_t size)
+{
+    const char *at = page;
+    size_t i;
+    for (i = 0; at && i <= index; i++)
+        at = strstr(at + (i > 0), "<td ");
+    at = at ? strchr(strstr(at, "data-tip=\"") + 10, '"') : NULL;
+    snprintf(text, size, "%.*s", at ? (int)strcspn(at + 2, "<") : 0, at ? at + 2 : "");
+    return text;
+}
+
+/* Cells show the numbers of --json; those beyond the scale are framed and counted. */
+TEST(cells_of_pages)
+{
+    const json_value *all;
+    char *page, *picture, text[64], want[64], legend[64];
+    size_t grid, row, column, at = 0, n_clipped[4] = {0}, total = 0;
+    double clean, corrupted;
+    CHECK(works(LENS MODEL "patch '" BOY "' '" GIRL "' -o " TMP "cells.html"));
+    CHECK(works(LENS MODEL "patch '" BOY "' '" GIRL "' -o " TMP "cells.svg"));
+    all = parse(LENS MODEL "patch '" BOY "' '" GIRL "' --json");
+    page = read_text(TMP "cells.html");
+    picture = read_text(TMP "cells.svg");
+    clean = number(member(all, "clean"));
+    corrupted = number(member(all, "corrupted"));
+    for (grid = 0; page && grid < 4; grid++)
+        for (row = 0; row < 4; row++)
+            for (column = 0; column < 6; column++, at++) {
+                const double share =
+                    (number(grid_value(all, grid, row, column)) - corrupted) / (clean - corrupted);
+                snprintf(want, sizeof want, "%.2f", fabs(share) < 0.005 ? 0.0 : share);
+                CHECKF(strcmp(cell_text(page, at, text, sizeof text), want) == 0,
+                       "cell %d is %s, not %s", (int)at, text, want);
+                n_clipped[grid] += fabs(share) > 1.005;
+            }
+    for (grid = 0; page && picture && grid < 4; grid++) {
+        total += n_clipped[grid];
+        snprintf(legend, sizeof legend, "beyond the scale (%d cell%s)", (int)n_clipped[grid],
+                 n_clipped[grid] == 1 ? "" : "s");
+        CHECKF(!n_clipped[grid] || (strstr(page, legend) && strstr(picture, legend)), "%s", legend);
+    }
+    CHECK(total > 0 && page && picture);
+    CHECKF(count(page, " x\" style=\"--v:1.000\"") == total, "%d frames", (int)total);
+    CHECK(count(picture, " x\" fill-opacity=\"1.000\"") ==
+          total + count(picture, "beyond the scale"));
+    CHECK(count(page, ">layer\\position</th>") == 3 && count(page, ">layer\\head</th>") == 1);
+    CHECK(count(picture, ">layer\\position</text>") == 3);
+    free(page);
+    free(picture);
+}
+
+/* Patterns show square roots, and say so; an SVG names its axes. */
+TEST(legends_of_patterns)
+{
+    char *page = read_text(TMP "odd-patterns.html"), *picture = read_text(TMP "odd-patterns.svg"),
+         *one = read_text(TMP "odd-one.svg");
+    CHECK(page && strstr(page, "<span class=\"scale roots\"></span>1: all of a query's attention. "
+                               "Colours show the square root of a weight"));
+    CHECK(page && strstr(page, "\"axes\": [\"layer\", \"head\"]"));
+    CHECK(picture && strstr(picture, "Colours show the square root of a weight") &&
+          strstr(picture, "Less than 1/64 is left out") && strstr(picture, ">layer\\head</text>") &&
+          strstr(picture, "queries go down and keys across"));
+    CHECK(one && strstr(one, ">query\\key</text>"));
+    CHECK(works(LENS MODEL "patterns 'Once upon' --head 3 -o " TMP "column.svg"));
+    free(picture);
+    picture = read_text(TMP "column.svg");
+    CHECK(picture && strstr(picture, ">head\\layer</text>") &&
+          count(picture, "<title>layer ") == 4 && strstr(picture, "<title>layer 3, head 3<"));
+    free(page);
+    free(picture);
+    free(one);
+}
+
 /* Weights in a page are two digits of base 64 each, rows of the lower triangle. */
 TEST(weights_in_pages)
 {
@@ -694,22 +944,22 @@ TEST(weights_in_pages)
 }
 
 /* The document that Chromium makes of a page, in `out`; its console comes on standard error. */
-static int browse(const char *path)
+static int browse(const char *path, int width)
 {
     char command[1024];
     snprintf(command, sizeof command,
              "b=$(command -v chromium || command -v chromium-browser || command -v google-chrome) "
              "&& timeout 60 \"$b\" --headless --no-sandbox --disable-gpu --no-first-run "
              "--disable-background-networking --user-data-dir=$PWD/" TMP
-             "chromium --enable-logging=stderr --virtual-time-budget=3000 --dump-dom "
-             "\"file://$PWD/%s\"",
-             path);
+             "chromium --enable-logging=stderr --virtual-time-budget=3000 "
+             "--window-size=%d,800 --dump-dom \"file://$PWD/%s\"",
+             width, path);
     return run(command);
 }
 
 static size_t opened(const char *path, const char *what)
 {
-    const int code = browse(path);
+    const int code = browse(path, 1280);
     CHECKF(code == 0, "%s: chromium ended with %d", path, code);
     CHECKF(!strstr(err, "CONSOLE"), "%s: %s", path, strstr(err, "CONSOLE"));
     return count(out, what);
@@ -744,43 +994,143 @@ TEST(patterns_that_are_no_numbers)
                          "nan.svg"));
     check_markup(TMP "nan.svg", 0);
     if ((page = read_text(TMP "nan.svg")) != NULL)
-        CHECK(count(page, "class=\"line\"") == 6 && !strstr(page, "class=\"ink\""));
+        CHECK(count(page, "class=\"line\"") == 6 && !strstr(page, "<path class=\"ink\""));
     free(page);
     CHECK(works(LENS TMP "nan.attn patterns 'Once upon a time' --skip-checksums") && out_size > 0);
+}
+
+/* Opens a page in which a script has run. What the script writes goes into <pre id="answer">. */
+static int act(const char *path, int width, const char *script)
+{
+    char *page = read_text(path), *end = page ? strstr(page, "</body>") : NULL, *with;
+    int code = -1;
+    if (!CHECKF(end != NULL, "%s has no body", path))
+        return 0;
+    *end = 0;
+    with = (char *)malloc(strlen(page) + strlen(script) + 512);
+    if (CHECK(with)) {
+        sprintf(with,
+                "%s<pre id=\"answer\" hidden></pre><script>const answer = text => {"
+                "document.getElementById('answer').textContent += text + '\\n'; };\n"
+                "%s</script></body></html>",
+                page, script);
+        test_write(TMP "acted.html", with, strlen(with));
+        code = browse(TMP "acted.html", width);
+        CHECKF(code == 0 && !strstr(err, "CONSOLE"), "%s: %d, %s", path, code, err);
+    }
+    free(with);
+    free(page);
+    return code == 0;
+}
+
+#define PRESS(key)                                                                                 \
+    "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: '" key                \
+    "', bubbles: true, cancelable: true}));"
+
+/* Says which head is shown, and whether its pattern, its button and the text are all in sight. */
+#define SIGHT                                                                                      \
+    "answer(document.getElementById('head').textContent + ['#head', '#large canvas', '.words', "   \
+    "'[aria-pressed=true]'].map(name => { const box = "                                            \
+    "document.querySelector(name).getBoundingClientRect(); return box.width > 20 && box.height > " \
+    "15 && box.top >= 0 && box.top + 15 < innerHeight && box.left >= 0 && box.right <= "           \
+    "document.documentElement.clientWidth ? ' seen' : ' unseen'; }).join('') + ' ' + "             \
+    "document.querySelectorAll('[aria-pressed=true]').length + (document.documentElement."         \
+    "scrollWidth > innerWidth ? ' cut' : ''));"
+
+/* 144 heads: the chosen one stays in sight beside them, in wide windows and narrow ones, and
+ * follows clicks and arrow keys; a token shows where it attends. */
+static void many_heads(void)
+{
+    static const model_shape shape = {"144 heads", 12, 12, 24};
+    static const int widths[] = {1280, 420};
+    char *page, *at, want[128];
+    double best = -1;
+    attn_ctx ctx = {0};
+    size_t i, key, k;
+    if (!OK(&ctx, model_write(&ctx, TMP "144.attn", &shape, ATTN_F32)))
+        return;
+    CHECK(
+        works(LENS TMP "144.attn patterns --ids '1 2 3 4 5 6 7 8 9 10 11 12' -o " TMP "144.html"));
+    check_markup(TMP "144.html", 1 + 1 + 144);
+    for (i = 0; i < 2; i++) {
+        if (!act(TMP "144.html", widths[i],
+                 "const all = document.querySelectorAll('#heads button'); all[143].click(); " SIGHT
+                 "all[143].focus(); " PRESS("ArrowLeft") SIGHT PRESS("ArrowUp")
+                     SIGHT PRESS("ArrowRight") SIGHT PRESS("ArrowRight") SIGHT
+                 "all[0].blur(); document.activeElement.blur(); " PRESS("ArrowDown") SIGHT
+                 "answer(location.hash);"))
+            return;
+        CHECKF(strstr(out, "layer 11, head 11 seen seen seen seen 1\n"
+                           "layer 11, head 10 seen seen seen seen 1\n"
+                           "layer 10, head 10 seen seen seen seen 1\n"
+                           "layer 10, head 11 seen seen seen seen 1\n"
+                           "layer 10, head 11 seen seen seen seen 1\n"
+                           "layer 11, head 11 seen seen seen seen 1\n#11.11\n"),
+               "%d: %s", widths[i], strstr(out, "id=\"answer\""));
+    }
+    /* The largest weight of query 7 in layer 0, head 0, which the page starts with. */
+    page = read_text(TMP "144.html");
+    at = page ? strstr(page, "class=\"head\">") : NULL;
+    for (key = k = 0; at && k <= 7; k++) {
+        const char *digits = at + 13 + 7 * 8 + 2 * k;
+        const double weight = ((digits[0] - '0') * 64 + digits[1] - '0') / 4095.;
+        key = weight > best ? k : key;
+        best = fmax(best, weight);
+    }
+    free(page);
+    snprintf(want, sizeof want, "7 8 attends to %d %d %.1f %%", (int)key, (int)key + 1, 100 * best);
+    if (act(TMP "144.html", 420,
+            "const token = document.querySelectorAll('.words span')[7]; token.dispatchEvent("
+            "new PointerEvent('pointerenter')); answer(document.getElementById('said')."
+            "textContent); document.querySelectorAll('.words span')[6].click(); " PRESS(
+                "ArrowRight") "answer(document.getElementById('said').textContent + "
+                              "[...document.querySelectorAll('.words span')].filter(word => "
+                              "word.className == 'later').length + document.activeElement."
+                              "ariaSelected);"))
+        CHECKF(strstr(out, want) && strstr(strstr(out, want) + 1, want) && strstr(out, "4true\n"),
+               "%s: %s", want, strstr(out, "id=\"answer\""));
+    /* The arrow keys in the large pattern go from weight to weight. */
+    if (act(TMP "144.html", 1280,
+            "document.getElementById('large').focus(); " PRESS("ArrowUp")
+                PRESS("ArrowLeft") "answer(document.getElementById('tip').textContent);"))
+        CHECKF(strstr(out, "query 10  11\nkey 9  10\nweight "), "%s", strstr(out, "id=\"answer\""));
 }
 
 TEST(in_a_browser)
 {
     static const char broken[] = "<!DOCTYPE html><p id=here></p><script>nothing.here</script>";
-    char *page, *moved;
     test_write(TMP "broken.html", broken, sizeof broken - 1);
-    if (browse(TMP "broken.html") != 0 || !strstr(out, "here") || !strstr(err, "CONSOLE")) {
+    if (browse(TMP "broken.html", 1280) != 0 || !strstr(out, "here") || !strstr(err, "CONSOLE")) {
         test_skip("no Chromium here that can be run headless");
         return;
     }
     CHECK(opened(TMP "odd-patterns.html", "<button") == 24 && count(out, "<canvas") == 25);
     CHECK(strstr(out, "layer 0, head 0") && count(out, "aria-pressed=\"true\"") == 1);
     CHECK(opened(TMP "odd-loss.html", "<span class=\"scale") == 1 && !strstr(out, "<b>"));
-    CHECK(opened(TMP "odd-patch.html", "<table>") == 4 && count(out, "<td") > 24 &&
+    CHECK(opened(TMP "odd-patch.html", "<table ") == 4 && count(out, "<td") > 24 &&
           (count(out, "<td") - 24) % (3 * 4) == 0);
     CHECK(opened(TMP "odd-heads.svg", "<title>layer 3, head 5") == 4 && !strstr(out, "error"));
     CHECK(opened(TMP "odd-loss.svg", "alert") == 0 || !strstr(out, "parsererror"));
-    /* The pointer over a cell shows what the cell has to tell. */
-    page = read_text(TMP "odd-logit-lens.html");
-    moved = page ? (char *)malloc(strlen(page) + 512) : NULL;
-    if (CHECK(moved && strstr(page, "</body>"))) {
-        *strstr(page, "</body>") = 0;
-        sprintf(
-            moved,
-            "%s<script>document.querySelectorAll('td')[7].dispatchEvent(new PointerEvent("
-            "'pointermove', {clientX: 50, clientY: 50, bubbles: true}));</script></body></html>",
-            page);
-        test_write(TMP "moved.html", moved, strlen(moved));
-        CHECK(opened(TMP "moved.html", "<td") > 100);
-        CHECKF(strstr(out, "<div id=\"tip\" style") && strstr(out, ">0_pre at 7 "), "no tip");
-    }
-    free(moved);
-    free(page);
+    /* The pointer over a cell, and the focus on it, show what the cell has to tell. */
+    if (act(TMP "odd-logit-lens.html", 1280,
+            "const cell = document.querySelectorAll('td')[7];"
+            "cell.dispatchEvent(new PointerEvent('pointermove', {clientX: 50, clientY: 50, "
+            "bubbles: true}));"))
+        CHECKF(strstr(out, "<div id=\"tip\" role=\"tooltip\" style") && strstr(out, ">0_pre at 7 "),
+               "no tip");
+    if (act(TMP "odd-logit-lens.html", 1280,
+            "document.querySelectorAll('td')[7].click();" PRESS("ArrowRight") PRESS("ArrowDown")))
+        CHECKF(strstr(out, "<div id=\"tip\" role=\"tooltip\" style") &&
+                   strstr(out, ">1_pre at 8 ") &&
+                   count(out, " tabindex=\"0\" aria-describedby=\"tip\"") == 1,
+               "no tip at the focus");
+    if (act(TMP "odd-loss.html", 420,
+            "document.querySelector('.words span').click();" PRESS("ArrowRight") PRESS("End")
+                PRESS("ArrowLeft")))
+        CHECKF(strstr(out, "<div id=\"tip\" role=\"tooltip\" style") &&
+                   strstr(strstr(out, "<div id=\"tip\""), "\nloss "),
+               "no tip at a token");
+    many_heads();
 }
 
 /* ---- terminals, ends ---- */
