@@ -162,6 +162,7 @@ static const struct {
               {"lens-tool", suite_lens_tool},
               {"hooks", suite_hooks},
               {"tools", suite_tools},
+              {"mistakes", suite_mistakes},
               {"model", suite_model},
               {"ops", suite_ops},
               {"notebooks", suite_notebooks},

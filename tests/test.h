@@ -79,5 +79,6 @@ void suite_bench(void);
 void suite_corners(void);
 void suite_load(void);
 void suite_sizes(void);
+void suite_mistakes(void);
 
 #endif

@@ -104,8 +104,18 @@ SYSTEM_FN FILE *system_create(const char *path, int mode)
     return number < 0 ? NULL : _fdopen(number, "wb");
 }
 
+/* How wide a terminal is; 0: this is none. */
+SYSTEM_FN int system_columns(FILE *file)
+{
+    CONSOLE_SCREEN_BUFFER_INFO info;
+    return GetConsoleScreenBufferInfo((HANDLE)_get_osfhandle(_fileno(file)), &info)
+               ? info.srWindow.Right - info.srWindow.Left + 1
+               : 0;
+}
+
 #else
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 SYSTEM_FN int system_seek(FILE *file, uint64_t offset)
@@ -163,6 +173,17 @@ SYSTEM_FN int system_is_terminal(FILE *file)
 {
     return isatty(fileno(file));
 }
+/* How wide a terminal is; 0: this is none, or it does not say. */
+SYSTEM_FN int system_columns(FILE *file)
+{
+#ifdef TIOCGWINSZ
+    struct winsize size;
+    if (ioctl(fileno(file), TIOCGWINSZ, &size) == 0)
+        return size.ws_col;
+#endif
+    (void)file;
+    return 0;
+}
 /* Streams are born binary here. */
 SYSTEM_FN void system_binary(FILE *file)
 {
@@ -204,6 +225,17 @@ SYSTEM_FN FILE *system_create(const char *path, int mode)
     return file;
 }
 #endif
+
+/* Seconds from some moment on, which no change of the clock moves where there is such a clock. */
+SYSTEM_FN double system_seconds(void)
+{
+#if defined(CLOCK_MONOTONIC)
+    struct timespec now;
+    if (clock_gettime(CLOCK_MONOTONIC, &now) == 0)
+        return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+#endif
+    return (double)time(NULL);
+}
 
 /* A number that differs from run to run, so that no file can have been made for it. It is no secret
  * to anybody who looks into the process. */
