@@ -396,13 +396,11 @@ TOOLS_FN unsigned parse_choices(const char *names, const char *text)
 TOOLS_FN int refuse_value(const struct option *option, const char *text)
 {
     char list[160];
-    const char *most = option->takes ? strchr(option->takes, ' ') : NULL;
+    const int least = (int)strcspn(option->takes, " ");
     if (option->kind == COUNT || option->kind == NUMBER)
         return fail(USAGE, "--%s: \"%s\" is not a %s from %.*s to %s", option->name, text,
-                    option->kind == COUNT ? "whole number" : "number", (int)(most - option->takes),
-                    option->takes, most + 1);
-    if (option->kind == SEED)
-        return fail(USAGE, "--%s: \"%s\" is not a whole number of 64 bits", option->name, text);
+                    option->kind == COUNT ? "whole number" : "number", least, option->takes,
+                    option->takes + least + 1);
     list_names(option->takes, list, sizeof list);
     return fail(USAGE, "--%s: there is no \"%s\"; choose %s%s", option->name, text, list,
                 option->kind == CHOICES ? ", or several with commas between them" : "");
@@ -413,9 +411,6 @@ TOOLS_FN int set_option(void *options, const struct option *option, const char *
     void *at = (char *)options + option->at;
     unsigned bits;
     switch (option->kind) {
-    case FLAG:
-        *(int *)at = 1;
-        return FINE;
     case TEXT:
         *(const char **)at = text;
         return FINE;
@@ -424,7 +419,10 @@ TOOLS_FN int set_option(void *options, const struct option *option, const char *
     case NUMBER:
         return parse_number(text, option->takes, (float *)at) ? FINE : refuse_value(option, text);
     case SEED:
-        return parse_seed(text, (uint64_t *)at) ? FINE : refuse_value(option, text);
+        return parse_seed(text, (uint64_t *)at)
+                   ? FINE
+                   : fail(USAGE, "--%s: \"%s\" is not a whole number of 64 bits", option->name,
+                          text);
     case CHOICE:
         *(int *)at = find_name(option->takes, text, strlen(text));
         return *(int *)at >= 0 ? FINE : refuse_value(option, text);
@@ -499,7 +497,11 @@ TOOLS_FN int read_option(command_line *r, const struct option *option, const cha
     if (!option->argument && value)
         return fail(USAGE, "--%s takes no value", option->name);
     r->found->given |= (uint64_t)1 << (option - r->table);
-    if (!option->argument || value)
+    if (!option->argument) {
+        *(int *)((char *)r->options + option->at) = 1;
+        return FINE;
+    }
+    if (value)
         return set_option(r->options, option, value);
     value = ++r->at < r->argc ? r->argv[r->at] : NULL;
     if (!value)

@@ -229,7 +229,9 @@ SYSTEM_FN FILE *system_create(const char *path, int mode)
 /* Seconds from some moment on, which no change of the clock moves where there is such a clock. */
 SYSTEM_FN double system_seconds(void)
 {
-#if defined(CLOCK_MONOTONIC)
+#if defined(_WIN32)
+    return (double)GetTickCount64() / 1000;
+#elif defined(CLOCK_MONOTONIC)
     struct timespec now;
     if (clock_gettime(CLOCK_MONOTONIC, &now) == 0)
         return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
