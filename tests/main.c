@@ -1,8 +1,7 @@
 /* Runs every suite, or those named on the command line, some of them at the same time, and ends in
  * the line "N passed, N failed, N skipped". */
-#ifndef _POSIX_C_SOURCE
-#define _POSIX_C_SOURCE 200809L
-#endif
+#define PROGRAM "test"
+#include "tools/program.h" /* first: it asks the system for POSIX */
 #include "test.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -267,18 +266,23 @@ static int want(unsigned char *wanted, const char *name)
     return 0;
 }
 
-/* Adds up what comes out of the pipe. A process can also end in a signal, or find at its end that
- * it lost memory. */
-static int all_passed(int results, unsigned char *missing)
+/* Adds up what comes out of the pipe, and tells on a terminal how far it is. A process can also end
+ * in a signal, or find at its end that it lost memory. */
+static int all_passed(int results, unsigned char *missing, int n_wanted)
 {
     result total = {0, 0, 0, 0}, r;
+    progress bar;
+    int n_done = 0;
     int status, i, broken = 0;
+    progress_begin(&bar, "suites");
     while (read(results, &r, sizeof r) == (ssize_t)sizeof r) {
+        progress_at(&bar, (double)++n_done / n_wanted);
         total.passed += r.passed;
         total.failed += r.failed;
         total.skipped += r.skipped;
         missing[r.suite] = 0;
     }
+    progress_end(&bar);
     for (; wait(&status) > 0; broken |= status != 0)
         if (status != 0)
             printf("a process of the tests ended with %s %d\n",
@@ -319,5 +323,5 @@ int main(int argc, char **argv)
     close(todo[1]);
     start(jobs_for(n_wanted), todo, results);
     close(results[1]);
-    return !all_passed(results[0], wanted);
+    return !all_passed(results[0], wanted, n_wanted);
 }
