@@ -47,8 +47,8 @@ export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
 .PHONY: all run notebooks test test-full test-32bit coverage analyze mutate compare portability fuzz tsan \
-        sanitize-casts sanitize-memory bench gpt2 clean distclean install format format-check help \
-        FORCE
+        sanitize-casts sanitize-memory bench gpt2 clean distclean install uninstall format format-check \
+        help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
 
@@ -314,17 +314,25 @@ clean: ## remove what was built; downloaded files stay
 distclean: ## remove everything in build/, downloads too
 	rm -rf $(BUILD)
 
-INSTALLED = gpt2 lens $(TOOLS)
+# Names of the project's own: gpt2 and lens alone would take too much from others.
+INSTALLED = attn-gpt2 attn-lens $(TOOLS)
 VERSION   = $(shell sed -n 's/.*ATTN_VERSION_\(MAJOR\|MINOR\|PATCH\) *\([0-9][0-9]*\)$$/\2/p' attn.h | \
               paste -sd. -)
+PREFIXED  = $(DESTDIR)$(PREFIX)
 
-install: $(INSTALLED:%=$(BUILD)/%) ## install the header, the programs and attn.pc (PREFIX, DESTDIR)
-	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	install -m 644 attn.h $(DESTDIR)$(PREFIX)/include
-	install -m 755 $(INSTALLED:%=$(BUILD)/%) $(DESTDIR)$(PREFIX)/bin
-	@printf '%s\n' 'Name: attn' 'Description: GPT-2 inference in one C header' \
-	    'Version: $(VERSION)' 'Cflags: -I$(PREFIX)/include' 'Libs: -lm' \
-	    >$(DESTDIR)$(PREFIX)/lib/pkgconfig/attn.pc
+install: $(BUILD)/gpt2 $(BUILD)/lens $(TOOLS:%=$(BUILD)/%) ## install header, programs, attn.pc, licence and README (PREFIX, DESTDIR)
+	install -d $(PREFIXED)/include $(PREFIXED)/bin $(PREFIXED)/lib/pkgconfig $(PREFIXED)/share/doc/attn
+	install -m 644 attn.h $(PREFIXED)/include
+	install -m 644 LICENSE README.md $(PREFIXED)/share/doc/attn
+	install -m 755 $(TOOLS:%=$(BUILD)/%) $(PREFIXED)/bin
+	for p in gpt2 lens; do install -m 755 $(BUILD)/$$p $(PREFIXED)/bin/attn-$$p || exit; done
+	@printf '%s\n' 'prefix=$${pcfiledir}/../..' '' 'Name: attn' \
+	    'Description: GPT-2 inference in one C header' 'Version: $(VERSION)' \
+	    'Cflags: -I$${prefix}/include' 'Libs: -lm' >$(PREFIXED)/lib/pkgconfig/attn.pc
+
+uninstall: ## remove what install put there (PREFIX, DESTDIR)
+	rm -f $(INSTALLED:%=$(PREFIXED)/bin/%) $(PREFIXED)/include/attn.h $(PREFIXED)/lib/pkgconfig/attn.pc
+	rm -rf $(PREFIXED)/share/doc/attn
 
 format: ## run clang-format over the sources
 	clang-format -i $(FORMATTED)

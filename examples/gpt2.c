@@ -10,8 +10,7 @@
 #include "attn.h"
 #define PROGRAM "gpt2"
 #define INPUT   "prompt"
-#include "tools/program.h"
-#include <time.h>
+#include "tools/prompt.h"
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -21,51 +20,59 @@
 #endif
 
 typedef struct options {
-    const char *model, *prompt, *file, *ids, *logits, *isa;
-    size_t tokens, top_k, repeat_last, seed, threads;
+    const char *model, *prompt, *file, *ids, *logits;
+    size_t tokens, top_k, repeat_last, threads;
+    uint64_t seed;
     float temperature, top_p, min_p, repeat_penalty;
-    int special, ignore_eos, bos, print_ids, no_prompt, skip_checksums, f16_cache, quiet, help,
-        version;
+    int isa, interactive, special, ignore_eos, bos, print_ids, no_prompt, skip_checksums, f16_cache,
+        quiet, help, version;
 } options;
 
 static const struct option table[] = {
 #define AT(member) offsetof(options, member), 0 /* no commands */
-    {'n', "tokens", "COUNT", COUNT, AT(tokens), 1e9, "tokens to generate (default 100)"},
-    {0, "temperature", "X", NUMBER, AT(temperature), 1000, "0: greedy (default); 1: as trained"},
-    {0, "top-k", "K", COUNT, AT(top_k), 1e9, "sample from the K likeliest tokens"},
-    {0, "top-p", "P", NUMBER, AT(top_p), 1, "... from the likeliest that together reach P"},
-    {0, "min-p", "P", NUMBER, AT(min_p), 1, "... from those at least P times the likeliest"},
-    {0, "repeat-penalty", "X", NUMBER, AT(repeat_penalty), 1000, "above 1: repeat less"},
-    {0, "repeat-last", "COUNT", COUNT, AT(repeat_last), 1e9, "... of the last COUNT tokens"},
-    {0, "seed", "SEED", COUNT, AT(seed), 4294967295., "same seed, same text (default 0)"},
-    {0, "threads", "COUNT", COUNT, AT(threads), MAX_THREADS, "default: one for each processor"},
-    {0, "isa", "NAME", TEXT, AT(isa), 0, "portable, base, avx2, avx512, avx512-vnni, neon"},
-    {0, "f16-cache", NULL, FLAG, AT(f16_cache), 0, "round keys and values to half the bytes"},
-    {0, "file", "FILE", TEXT, AT(file), 0, "read the prompt from FILE (-: standard input)"},
-    {0, "ids", "IDS", TEXT, AT(ids), 0, "the prompt as token ids: \"464 995\""},
-    {0, "bos", NULL, FLAG, AT(bos), 0, "begin with the beginning-of-text token"},
-    {0, "special", NULL, FLAG, AT(special), 0, "<|endoftext|> in the prompt is a token"},
-    {0, "ignore-eos", NULL, FLAG, AT(ignore_eos), 0, "go on through the end-of-text token"},
-    {0, "print-ids", NULL, FLAG, AT(print_ids), 0, "print token ids in place of text"},
-    {0, "no-prompt", NULL, FLAG, AT(no_prompt), 0, "print only what is generated"},
-    {0, "logits", "FILE", TEXT, AT(logits), 0,
-     "write the logits of every position of the prompt\n"
-     "as a NumPy array [T, vocab]; generates only if\n"
-     "-n is given too"},
-    {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), 0, "open without verifying the file"},
-    {'q', "quiet", NULL, FLAG, AT(quiet), 0, "no statistics on standard error"},
-    {'h', "help", NULL, FLAG, AT(help), 0, "print this"},
-    {0, "version", NULL, FLAG, AT(version), 0, "print the version"},
+#define COUNTED    "0 1000000000"
+    {'m', "model", "FILE", TEXT, AT(model), NULL, "the model, if it is not the first word"},
+    {'p', "prompt", "TEXT", TEXT, AT(prompt), NULL, "the prompt, if it is not the next word"},
+    {'f', "file", "FILE", TEXT, AT(file), NULL, "read the prompt from FILE (-: standard input)"},
+    {'i', "interactive", NULL, FLAG, AT(interactive), NULL,
+     "continue each line of standard input, one after the other"},
+    {'n', "tokens", "COUNT", COUNT, AT(tokens), COUNTED, "tokens to generate (default 100)"},
+    {0, "temperature", "X", NUMBER, AT(temperature), "0 1000",
+     "0: greedy (default); 1: as trained"},
+    {0, "top-k", "K", COUNT, AT(top_k), COUNTED, "sample from the K likeliest tokens"},
+    {0, "top-p", "P", NUMBER, AT(top_p), "0 1", "... from the likeliest that together reach P"},
+    {0, "min-p", "P", NUMBER, AT(min_p), "0 1", "... from those at least P times the likeliest"},
+    {0, "repeat-penalty", "X", NUMBER, AT(repeat_penalty), "0 1000", "above 1: repeat less"},
+    {0, "repeat-last", "COUNT", COUNT, AT(repeat_last), COUNTED, "... of the last COUNT tokens"},
+    {'s', "seed", "SEED", SEED, AT(seed), NULL,
+     "same seed, same text (default 0); the low 32 bits count"},
+    {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
+    {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES,
+     "portable, base, avx2, avx512, avx512-vnni, neon"},
+    {0, "f16-cache", NULL, FLAG, AT(f16_cache), NULL, "round keys and values to half the bytes"},
+    {0, "ids", "IDS", TEXT, AT(ids), NULL, "the prompt as token ids: \"464 995\""},
+    {0, "bos", NULL, FLAG, AT(bos), NULL, "begin with the beginning-of-text token"},
+    {0, "special", NULL, FLAG, AT(special), NULL, "<|endoftext|> in the prompt is a token"},
+    {0, "ignore-eos", NULL, FLAG, AT(ignore_eos), NULL, "go on through the end-of-text token"},
+    {0, "print-ids", NULL, FLAG, AT(print_ids), NULL, "print token ids in place of text"},
+    {0, "no-prompt", NULL, FLAG, AT(no_prompt), NULL, "print only what is generated"},
+    {0, "logits", "FILE", TEXT, AT(logits), NULL,
+     "write the logits of every position of the prompt as a NumPy array [T, vocab]; generates only "
+     "if -n is given too"},
+    {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
+    {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "no statistics on standard error"},
+    PROGRAM_OPTIONS(0),
 };
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
 static void print_help(void)
 {
-    printf("gpt2 MODEL.attn PROMPT: prints the prompt and how the model continues it\n\n"
-           "The prompt may be - for standard input; after -- nothing is taken for an option.\n\n");
-    print_options(table, N_OPTIONS, 6);
-    printf("\nExit codes: 0 done, 1 the run failed, 2 wrong usage, 130 stopped by Ctrl-C,\n"
-           "141 the reader of the output went away.\n");
+    print_about(
+        "gpt2 MODEL.attn PROMPT [options]",
+        "Prints the prompt and how the model continues it. The prompt may be - for standard "
+        "input, and what comes through a pipe is the prompt if there is no other. On a "
+        "terminal the prompt has a colour of its own, unless NO_COLOR is set.");
+    print_options(table, N_OPTIONS);
 }
 
 /* A run and what it keeps track of. */
@@ -80,29 +87,26 @@ typedef struct run {
     int32_t *prompt;
     size_t n_prompt, n_generated, n_printed;
     attn_utf8 utf8;
+    int colour;        /* the prompt has one */
+    const char *ended; /* why the generation did */
+    progress progress;
     double load_seconds, prompt_seconds, generate_seconds;
 } run;
 
-static double seconds(void)
-{
-#ifdef HAVE_POSIX
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-#else
-    return (double)clock() / CLOCKS_PER_SEC;
-#endif
-}
-
-/* A session with room for this run and no more, and a sampler. */
+/* A session with room for this run and no more. */
 static int make_session(run *r)
 {
     const attn_config *config = attn_model_config(r->model);
     const size_t room = config->n_ctx - r->n_prompt;
     attn_session_desc desc = {0};
-    attn_sampler_desc how = {0};
     desc.n_ctx = r->n_prompt + (r->o.tokens < room ? r->o.tokens : room);
     desc.cache = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
+    return attn_session_new(&r->ctx, &r->session, r->model, &desc) ? failed(&r->ctx) : FINE;
+}
+
+static int make_sampler(run *r)
+{
+    attn_sampler_desc how = {0};
     how.temperature = r->o.temperature;
     how.top_k = (int32_t)r->o.top_k;
     how.top_p = r->o.top_p;
@@ -110,10 +114,9 @@ static int make_session(run *r)
     how.repeat_penalty = r->o.repeat_penalty;
     how.repeat_last = r->o.repeat_last;
     how.seed = r->o.seed;
-    if (attn_session_new(&r->ctx, &r->session, r->model, &desc) ||
-        attn_sampler_new(&r->ctx, &r->sampler, config->n_vocab, &how))
-        return failed(&r->ctx);
-    return FINE;
+    return attn_sampler_new(&r->ctx, &r->sampler, attn_model_config(r->model)->n_vocab, &how)
+               ? failed(&r->ctx)
+               : FINE;
 }
 
 /* Prints the ids, or as much of their text as is whole characters; end: the last characters. */
@@ -141,7 +144,7 @@ static int print_tokens(run *r, const int32_t *ids, size_t n, int end)
         return FINE;
     if (errno == EPIPE) /* where nobody takes the signal for it */
         return PIPE_CLOSED;
-    return output_failed();
+    return fail(FAILED, "cannot write the output: %s", why(errno));
 }
 
 static int write_floats(FILE *file, float *numbers, size_t n)
@@ -164,10 +167,12 @@ static int write_floats(FILE *file, float *numbers, size_t n)
 static int feed_pieces(run *r, FILE *file, float *logits, size_t piece)
 {
     size_t done, n;
+    progress_begin(&r->progress, "prompt");
     for (done = 0; done < r->n_prompt; done += n) {
         attn_feed_item item = {0};
         if (interrupted)
             return INTERRUPTED;
+        progress_at(&r->progress, (double)done / (double)r->n_prompt);
         n = r->n_prompt - done < piece ? r->n_prompt - done : piece;
         item.session = r->session;
         item.tokens = r->prompt + done;
@@ -190,7 +195,7 @@ static int feed_prompt(run *r)
     FILE *file;
     int code;
     if (!r->o.logits)
-        return feed_pieces(r, NULL, NULL, 256);
+        return feed_pieces(r, NULL, NULL, system_is_terminal(stderr) ? 64 : 256);
     if (system_same_file(r->o.model, r->o.logits))
         return fail(USAGE, "--logits %s: that is the model", r->o.logits);
     if (attn_draft_begin(&r->ctx, &array, r->o.logits))
@@ -211,6 +216,7 @@ static int feed_prompt(run *r)
 static int generate(run *r)
 {
     const int32_t eos = attn_model_config(r->model)->eos;
+    r->ended = "all that -n asks for";
     while (r->n_generated < r->o.tokens) {
         const size_t length = attn_session_length(r->session);
         int32_t id;
@@ -220,13 +226,17 @@ static int generate(run *r)
         if (attn_sample(&r->ctx, r->sampler, attn_logits(r->session),
                         attn_session_tokens(r->session), length, &id))
             return failed(&r->ctx);
-        if (id == eos && !r->o.ignore_eos)
+        if (id == eos && !r->o.ignore_eos) {
+            r->ended = "the text ended";
             break;
+        }
         r->n_generated++;
         if ((code = print_tokens(r, &id, 1, 0)) != FINE)
             return code;
-        if (length == attn_session_capacity(r->session))
+        if (length == attn_session_capacity(r->session)) {
+            r->ended = r->n_generated < r->o.tokens ? "the context is full" : r->ended;
             break;
+        }
         if (attn_feed(&r->ctx, r->session, &id, 1))
             return failed(&r->ctx);
     }
@@ -240,9 +250,9 @@ static void print_statistics(const run *r)
     threads = r->o.threads ? r->o.threads : (size_t)omp_get_max_threads();
     threads = threads < MAX_THREADS ? threads : MAX_THREADS;
 #endif
-    fprintf(stderr, "prompt %zu tokens, %.1f/s; generated %zu, %.1f/s; loaded in %.3f s; ",
+    fprintf(stderr, "prompt %zu tokens, %.1f/s; generated %zu, %.1f/s: %s; loaded in %.3f s; ",
             r->n_prompt, (double)r->n_prompt / (r->prompt_seconds + 1e-9), r->n_generated,
-            (double)r->n_generated / (r->generate_seconds + 1e-9), r->load_seconds);
+            (double)r->n_generated / (r->generate_seconds + 1e-9), r->ended, r->load_seconds);
 #ifdef HAVE_POSIX
     {
         struct rusage usage;
@@ -256,36 +266,143 @@ static void print_statistics(const run *r)
     fprintf(stderr, "%s; %zu thread%s\n", attn_isa(&r->ctx), threads, threads == 1 ? "" : "s");
 }
 
-static int run_all(run *r)
+/* On a terminal in a colour of its own, which the continuation has not. */
+static int print_prompt(run *r)
 {
-    const int silent = r->o.logits && r->o.tokens == 0; /* only the array was asked for */
-    const text_source from = {r->o.prompt, r->o.file, r->o.ids, "ids", r->o.bos, r->o.special};
-    double begin = seconds();
-    int code, end_code;
-    r->ctx.n_threads = (int)r->o.threads;
-    code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
-    if (code != FINE)
-        return code;
-    r->load_seconds = seconds() - begin;
-    code = read_tokens(&r->ctx, &r->memory, r->model, r->o.model, &from, &r->prompt, &r->n_prompt);
-    if (code != FINE || (code = make_session(r)) != FINE)
-        return code;
-    signal(SIGINT, on_interrupt);
-    if (!silent && !r->o.no_prompt)
-        code = print_tokens(r, r->prompt + r->o.bos, r->n_prompt - (size_t)r->o.bos, 0);
-    begin = seconds();
+    int code;
+    if (r->o.no_prompt || (r->o.logits && r->o.tokens == 0))
+        return FINE;
+    if (r->colour)
+        fputs("\033[36m", stdout);
+    code = print_tokens(r, r->prompt + r->o.bos, r->n_prompt - (size_t)r->o.bos, 0);
+    if (r->colour)
+        fputs("\033[0m", stdout);
+    return code;
+}
+
+/* Where somebody watches, the prompt comes after the work on it, whose progress takes its line. */
+static int feed_and_print(run *r)
+{
+    const int last = system_is_terminal(stderr) && r->n_prompt > 64;
+    double begin;
+    int code = last ? FINE : print_prompt(r);
+    begin = system_seconds();
     if (code == FINE)
         code = feed_prompt(r);
-    r->prompt_seconds = seconds() - begin;
+    progress_end(&r->progress);
+    r->prompt_seconds = system_seconds() - begin;
+    return code == FINE && last ? print_prompt(r) : code;
+}
+
+/* One prompt and what follows it. */
+static int continue_text(run *r, const text_source *from)
+{
+    const int silent = r->o.logits && r->o.tokens == 0; /* only the array was asked for */
+    double begin;
+    int code, end_code;
+    code = read_tokens(&r->ctx, &r->memory, r->model, r->o.model, from, &r->prompt, &r->n_prompt);
+    if (code != FINE || (code = make_session(r)) != FINE)
+        return code;
+    r->ended = "stopped";
+    r->n_generated = r->n_printed = 0;
+    code = feed_and_print(r);
+    begin = system_seconds();
     if (code == FINE)
         code = generate(r);
-    r->generate_seconds = seconds() - begin - r->prompt_seconds;
+    r->generate_seconds = system_seconds() - begin;
     if (code != FINE && code != INTERRUPTED)
         return code;
+    if (code == INTERRUPTED)
+        r->ended = "stopped by Ctrl-C";
     end_code = silent ? FINE : print_tokens(r, NULL, 0, 1);
     if (!r->o.quiet)
         print_statistics(r);
+    attn_session_free(r->session);
+    r->session = NULL;
     return code != FINE ? code : end_code;
+}
+
+/* Reads a line of any length; NULL at the end. */
+static char *read_line(run *r)
+{
+    size_t size = 0, room = 256;
+    char *line = (char *)arena_alloc(&r->ctx, &r->memory, room, 1), *longer;
+    if (system_is_terminal(stdin))
+        fputs("> ", stderr);
+    while (line && fgets(line + size, (int)(room - size), stdin)) {
+        size += strlen(line + size);
+        if (size && line[size - 1] == '\n') {
+            line[size - 1] = 0;
+            return line;
+        }
+        if (size + 1 < room)
+            continue;
+        longer = (char *)arena_alloc(&r->ctx, &r->memory, 2 * room, 1);
+        if (longer)
+            memcpy(longer, line, size);
+        line = longer;
+        room *= 2;
+    }
+    return size ? line : NULL;
+}
+
+static int continue_lines(run *r, text_source from)
+{
+    char *line;
+    int code = FINE;
+    if (system_is_terminal(stdin))
+        fputs("Type a prompt, then Enter; Ctrl-D ends.\n", stderr);
+    from.path = from.ids = NULL;
+    while (code == FINE && !interrupted && (line = read_line(r)) != NULL) {
+        from.word = line;
+        if (*line)
+            code = continue_text(r, &from);
+    }
+    return code == FINE && r->ctx.status ? failed(&r->ctx) : code;
+}
+
+static int run_all(run *r)
+{
+    const text_source from = {
+        r->o.prompt,
+        r->o.file,
+        r->o.ids,
+        "ids",
+        r->o.bos,
+        r->o.special,
+        "no prompt given: text, --file, --ids, or --bos to begin with nothing"};
+    const int given = r->o.prompt || r->o.file || r->o.ids || (r->o.bos && !r->o.interactive);
+    const double begin = system_seconds();
+    int code;
+    r->ctx.n_threads = (int)r->o.threads;
+    r->colour = shows_colour(stdout);
+    code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
+    if (code != FINE)
+        return code;
+    r->load_seconds = system_seconds() - begin;
+    signal(SIGINT, on_interrupt);
+    code = make_sampler(r);
+    if (code == FINE && (given || !r->o.interactive))
+        code = continue_text(r, &from);
+    return code == FINE && r->o.interactive ? continue_lines(r, from) : code;
+}
+
+static int check_usage(const options *o, const arguments *given, size_t next)
+{
+    if (!o->model)
+        return fail(USAGE, "no model given: gpt2 MODEL.attn \"a prompt\" (--help tells more)");
+    if (next < given->n_words)
+        return fail(USAGE, "too many arguments at \"%s\": give one prompt, in quotes",
+                    given->words[next]);
+    if (!o->prompt + !o->file + !o->ids < 2)
+        return fail(USAGE, "give one prompt: as an argument, with --file or with --ids");
+    if (o->interactive && o->logits)
+        return fail(USAGE, "--logits takes one prompt: leave -i out");
+    if (!o->prompt && !o->file && !o->ids && !o->bos && !o->interactive &&
+        system_is_terminal(stdin))
+        return fail(USAGE, "no prompt given: text, --file, --ids, - or -i to type it, or --bos to "
+                           "begin with nothing");
+    return FINE;
 }
 
 int main(int argc, char **argv)
@@ -293,27 +410,23 @@ int main(int argc, char **argv)
     static run r;
     static arguments given;
     const size_t not_given = SIZE_MAX;
+    size_t next = 0;
     int code;
     system_utf8(&argc, &argv);
     r.o.tokens = not_given;
-    if ((code = parse_options(argc, argv, table, N_OPTIONS, &r.o, &given, 2)) != FINE)
+    code = parse_options(argc, argv, table, N_OPTIONS, &r.o, &given, 2, "quote the prompt");
+    if (code != FINE)
         return code;
-    r.o.model = given.words[0];
-    r.o.prompt = given.words[1];
     if (r.o.help)
         print_help();
     else if (r.o.version)
         print_version();
-    if ((r.o.help || r.o.version) && fflush(stdout))
-        return output_failed();
     if (r.o.help || r.o.version)
-        return FINE;
-    if (!r.o.model)
-        return fail(USAGE, "no model given: gpt2 MODEL.attn \"a prompt\" (--help tells more)");
-    if (!r.o.prompt + !r.o.file + !r.o.ids < 2)
-        return fail(USAGE, "give one prompt: as an argument, with --file or with --ids");
-    if (!r.o.prompt && !r.o.file && !r.o.ids && !r.o.bos)
-        return fail(USAGE, "no prompt given: text, --file, --ids, or --bos to begin with nothing");
+        return finish_output(FINE);
+    r.o.model = option_or_word(r.o.model, &given, &next);
+    r.o.prompt = option_or_word(r.o.prompt, &given, &next);
+    if ((code = check_usage(&r.o, &given, next)) != FINE)
+        return code;
     if (r.o.tokens == not_given)
         r.o.tokens = r.o.logits ? 0 : 100;
     code = run_all(&r);

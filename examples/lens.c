@@ -10,16 +10,16 @@
 #include "attn.h"
 #define PROGRAM "lens"
 #define INPUT   "text"
-#include "tools/program.h"
+#include "tools/prompt.h"
 #include "lens_html.h"
 #include <math.h>
 
 /* ---- the command line ---- */
 
 typedef struct options {
-    const char *output, *ids, *file, *corrupted_ids, *token, *against, *isa;
+    const char *model, *text, *output, *ids, *file, *corrupted_ids, *token, *against;
     size_t top, layer, head, position, threads;
-    int bos, special, saved_scale, json, skip_checksums, help, version;
+    int isa, bos, special, saved_scale, json, skip_checksums, help, version;
 } options;
 
 static const size_t not_given = SIZE_MAX;
@@ -64,52 +64,53 @@ enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
 static const struct option table[] = {
 #define AT(member) offsetof(options, member)
-    {'o', "output", "FILE", TEXT, AT(output), ALL, 0,
+    {'m', "model", "FILE", TEXT, AT(model), ALL, NULL, "the model, if it is not the first word"},
+    {'p', "prompt", "TEXT", TEXT, AT(text), ALL, NULL, "the text, if it is not the next word"},
+    {'f', "file", "FILE", TEXT, AT(file), ALL, NULL, "read the text from FILE (-: standard input)"},
+    {'o', "output", "FILE", TEXT, AT(output), ALL, NULL,
      "a picture: FILE.html or FILE.svg\nrecord: FILE.safetensors or FILE.npz"},
-    {0, "json", NULL, FLAG, AT(json), ALL, 0, "print JSON in place of tables"},
-    {0, "ids", "IDS", TEXT, AT(ids), ALL, 0, "the text as token ids: \"464 995\""},
-    {0, "file", "FILE", TEXT, AT(file), ALL, 0, "read the text from FILE (-: standard input)"},
-    {0, "bos", NULL, FLAG, AT(bos), ALL, 0, "begin with the beginning-of-text token"},
-    {0, "special", NULL, FLAG, AT(special), ALL, 0, "<|endoftext|> in the text is a token"},
-    {0, "top", "K", COUNT, AT(top), TOKENS | LOSS | LENS | PATTERNS, 50,
-     "how many likely tokens, or keys, to show\n(default 5)"},
-    {0, "layer", "L", COUNT, AT(layer), PATTERNS, 1000000, "patterns: of this layer alone"},
-    {0, "head", "H", COUNT, AT(head), PATTERNS, 1000000, "patterns: of this head alone"},
-    {0, "saved-scale", NULL, FLAG, AT(saved_scale), LENS, 0,
-     "logit-lens: the last LayerNorm's scale is that\nof the real run, not each stream's own"},
-    {0, "at", "POSITION", COUNT, AT(position), ATTRIBUTE, 1000000000,
-     "attribute: what is said after this token\n(default: the last; they count from 0)"},
-    {0, "token", "TOKEN", TEXT, AT(token), PATCH | ATTRIBUTE, 0,
-     "whose logit: text, or an id if --ids is used\n(default: the likeliest)"},
-    {0, "against", "TOKEN", TEXT, AT(against), PATCH | ATTRIBUTE, 0,
-     "... minus this one's (patch without --token: the\nlikeliest after TEXT2)"},
-    {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), PATCH, 0, "patch: TEXT2 as token ids"},
-    {0, "threads", "COUNT", COUNT, AT(threads), ALL, MAX_THREADS,
-     "default: one for each processor"},
-    {0, "isa", "NAME", TEXT, AT(isa), ALL, 0, "portable, base, avx2, avx512, avx512-vnni, neon"},
-    {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), ALL, 0,
+    {0, "json", NULL, FLAG, AT(json), ALL, NULL, "print JSON in place of tables"},
+    {0, "ids", "IDS", TEXT, AT(ids), ALL, NULL, "the text as token ids: \"464 995\""},
+    {0, "bos", NULL, FLAG, AT(bos), ALL, NULL, "begin with the beginning-of-text token"},
+    {0, "special", NULL, FLAG, AT(special), ALL, NULL, "<|endoftext|> in the text is a token"},
+    {0, "top", "K", COUNT, AT(top), TOKENS | LOSS | LENS | PATTERNS, "0 50",
+     "how many likely tokens, or keys, to show (default 5)"},
+    {0, "layer", "L", COUNT, AT(layer), PATTERNS, "0 1000000", "patterns: of this layer alone"},
+    {0, "head", "H", COUNT, AT(head), PATTERNS, "0 1000000", "patterns: of this head alone"},
+    {0, "saved-scale", NULL, FLAG, AT(saved_scale), LENS, NULL,
+     "logit-lens: the last LayerNorm's scale is that of the real run, not each stream's own"},
+    {0, "at", "POSITION", COUNT, AT(position), ATTRIBUTE, "0 1000000000",
+     "attribute: what is said after this token (default: the last; they count from 0)"},
+    {0, "token", "TOKEN", TEXT, AT(token), PATCH | ATTRIBUTE, NULL,
+     "whose logit: text, or an id if --ids is used (default: the likeliest)"},
+    {0, "against", "TOKEN", TEXT, AT(against), PATCH | ATTRIBUTE, NULL,
+     "... minus this one's (patch without --token: the likeliest after TEXT2)"},
+    {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), PATCH, NULL, "patch: TEXT2 as token ids"},
+    {'t', "threads", "COUNT", COUNT, AT(threads), ALL, THREADS, "default: one for each processor"},
+    {0, "isa", "NAME", CHOICE, AT(isa), ALL, ISA_NAMES,
+     "portable, base, avx2, avx512, avx512-vnni, neon"},
+    {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), ALL, NULL,
      "open without verifying the file"},
-    {'h', "help", NULL, FLAG, AT(help), ALL, 0, "print this"},
-    {0, "version", NULL, FLAG, AT(version), ALL, 0, "print the version"},
+    PROGRAM_OPTIONS(ALL),
 };
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
 static void print_help(void)
 {
     int i;
-    printf("lens MODEL.attn [COMMAND] TEXT           what a model makes of a text\n"
-           "lens MODEL.attn patch TEXT TEXT2 [NAME...]\n"
-           "lens MODEL.attn record TEXT [NAME...] -o FILE\n\n");
+    print_about("lens MODEL.attn [COMMAND] TEXT [options]\n"
+                "lens MODEL.attn patch TEXT TEXT2 [NAME...] [options]\n"
+                "lens MODEL.attn record TEXT [NAME...] -o FILE [options]",
+                "What a model makes of a text, from the inside. The command may also follow TEXT. "
+                "TEXT may be - for standard input, and what comes through a pipe is the text if "
+                "there is no other. NAME is an activation or a pattern, such as "
+                "blocks.0.attn.hook_pattern or *.hook_resid_post (record), hook_mlp_out or "
+                "attn.hook_z (patch). After -- nothing is a command. Tables are coloured on a "
+                "terminal, unless NO_COLOR is set.");
+    printf("\nCommands:\n");
     for (i = 0; i < N_COMMANDS; i++)
-        printf("  %-11s %s\n", commands[i].name, commands[i].help);
-    printf("\nNAME: an activation or a pattern, such as blocks.0.attn.hook_pattern or\n"
-           "*.hook_resid_post (record), hook_mlp_out or attn.hook_z (patch). TEXT may be\n"
-           "- for standard input; the command may also follow it. After -- nothing is an\n"
-           "option or a command.\n\n");
-    print_options(table, N_OPTIONS, 8);
-    printf("\nTables are coloured on a terminal, unless NO_COLOR is set.\n"
-           "Exit codes: 0 done, 1 the run failed, 2 wrong usage, 130 stopped by Ctrl-C,\n"
-           "141 the reader of the output went away.\n");
+        print_row(commands[i].name, 11, commands[i].help);
+    print_options(table, N_OPTIONS);
 }
 
 /* ---- a run and what it keeps ---- */
@@ -136,7 +137,8 @@ struct lens {
     text text, corrupted;
     const char *const *command_line; /* argv without the program's name */
     lens_fact facts[5];
-    int colour; /* the terminal shows colours */
+    int colour;  /* the terminal shows colours */
+    int columns; /* it has so many; 0: as many as there are */
 };
 
 static void *allocate(lens *l, size_t count, size_t size)
@@ -174,39 +176,60 @@ static const struct command *find_command(const lens *l, size_t word)
     return NULL;
 }
 
+/* The command that a word may have meant. */
+static const char *nearest_command(const char *word)
+{
+    const char *best = NULL;
+    size_t least = SIZE_MAX, distance;
+    int i;
+    for (i = 0; i < N_COMMANDS; i++)
+        if ((distance = name_distance(word, commands[i].name)) < least) {
+            least = distance;
+            best = commands[i].name;
+        }
+    return best;
+}
+
+static int too_many_words(const lens *l, const char *not_a_command)
+{
+    const char *meant = not_a_command ? nearest_command(not_a_command) : NULL;
+    if (meant)
+        return fail(USAGE, "there is no command %s; do you mean %s?", not_a_command, meant);
+    return fail(USAGE, "too many arguments at \"%s\": quote the text; --help lists the commands",
+                l->names[0]);
+}
+
 /* Sorts the words: MODEL [COMMAND] TEXT ... or MODEL TEXT COMMAND ... */
 static int sort_words(lens *l)
 {
-    size_t next = 1;
-    if (!l->given.n_words)
+    size_t next = 0;
+    l->model_path = option_or_word(l->o.model, &l->given, &next);
+    if (!l->model_path)
         return fail(USAGE, "no model given: lens MODEL.attn \"a text\" (--help tells more)");
-    l->model_path = l->given.words[0];
-    l->command = find_command(l, 1);
+    l->command = find_command(l, next);
     if (l->command) {
-        next = 2;
-    } else if ((l->command = find_command(l, 2)) != NULL) {
-        l->given.words[2] = l->given.words[1];
-        next = 2;
+        next++;
+    } else if ((l->command = find_command(l, next + 1)) != NULL) {
+        l->given.words[next + 1] = l->given.words[next];
+        next++;
     } else {
         l->command = &commands[0];
     }
-    if (next < l->given.n_words && !l->o.ids && !l->o.file)
-        l->clean_word = l->given.words[next++];
+    l->clean_word = l->o.ids || l->o.file ? l->o.text : option_or_word(l->o.text, &l->given, &next);
     if (next < l->given.n_words && l->command->bit == PATCH && !l->o.corrupted_ids)
         l->corrupted_word = l->given.words[next++];
     l->names = l->given.words + next;
     l->n_names = l->given.n_words - next;
     if (l->n_names && !(l->command->bit & (PATCH | RECORD)))
-        return fail(USAGE,
-                    "too many arguments at \"%s\": quote the text%s; --help lists the commands",
-                    l->names[0], next > 2 ? "" : ", or name the command in full");
+        return too_many_words(l, l->command == &commands[0] ? l->clean_word : NULL);
     return FINE;
 }
 
 static int read_command(int argc, char **argv, lens *l)
 {
     const size_t most = sizeof l->given.words / sizeof l->given.words[0] - 1;
-    int i, code = parse_options(argc, argv, table, N_OPTIONS, &l->o, &l->given, most);
+    int i, code = parse_options(argc, argv, table, N_OPTIONS, &l->o, &l->given, most,
+                                "name fewer activations");
     if (code != FINE)
         return code;
     if (l->o.help || l->o.version)
@@ -225,14 +248,16 @@ static int ends_in(const char *name, const char *end)
     return n > m && strcmp(name + n - m, end) == 0;
 }
 
+#define NO_TEXT                                                                                    \
+    "no text given: an argument, --file, --ids, - to type it, or --bos to begin with nothing"
+
 static int check_usage(const lens *l)
 {
     const options *o = &l->o;
     if (!!l->clean_word + !!o->file + !!o->ids > 1)
         return fail(USAGE, "give one text: as an argument, with --file or with --ids");
-    if (!l->clean_word && !o->file && !o->ids && !o->bos)
-        return fail(USAGE, "no text given: an argument, --file, --ids, or --bos to begin with "
-                           "nothing");
+    if (!l->clean_word && !o->file && !o->ids && !o->bos && system_is_terminal(stdin))
+        return fail(USAGE, NO_TEXT);
     if (l->command->bit == PATCH && !l->corrupted_word && !o->corrupted_ids)
         return fail(USAGE, "patch needs two texts: a second argument, or --corrupted-ids");
     if (o->against && !o->token)
@@ -315,7 +340,7 @@ static const char *brief(lens *l, const char *token, size_t most)
 static int make_text(lens *l, text *to, const char *word, const char *path, const char *option,
                      const char *ids)
 {
-    const text_source from = {word, path, ids, option, l->o.bos, l->o.special};
+    const text_source from = {word, path, ids, option, l->o.bos, l->o.special, NO_TEXT};
     const int code =
         read_tokens(&l->ctx, &l->memory, l->model, l->model_path, &from, &to->ids, &to->n);
     size_t i;
@@ -426,44 +451,73 @@ static const char *sgr_of(float colour)
 
 static const char dim[] = "2", bold[] = "1";
 
-/* A grid as a table. What has a column for each position is turned: a terminal scrolls down. */
-static void print_grid(const lens *l, const lens_grid *grid)
+/* A grid as it is printed: what has a column for each position is turned, for a terminal scrolls
+ * down. */
+typedef struct table_layout {
+    const char *const *rows, *const *columns;
+    size_t n_rows, n_columns;
+    int turned, label, width; /* columns of the terminal, for the first column and each other */
+} table_layout;
+
+static table_layout lay_out(const lens *l, const lens_grid *grid)
 {
-    const int turned = strcmp(grid->column_name, "position") == 0;
-    const size_t n_rows = turned ? grid->n_columns : grid->n_rows;
-    const size_t n_columns = turned ? grid->n_rows : grid->n_columns;
-    const char *const *rows = turned ? grid->columns : grid->rows;
-    const char *const *columns = turned ? grid->rows : grid->columns;
-    lens_corner corner;
-    int label = turned ? 20 : 6, width = 6, n;
-    size_t i, j;
+    table_layout t;
+    int n;
+    size_t i;
+    t.turned = strcmp(grid->column_name, "position") == 0;
+    t.n_rows = t.turned ? grid->n_columns : grid->n_rows;
+    t.n_columns = t.turned ? grid->n_rows : grid->n_columns;
+    t.rows = t.turned ? grid->columns : grid->rows;
+    t.columns = t.turned ? grid->rows : grid->columns;
+    t.label = t.turned ? l->columns && l->columns < 60 ? 16 : 20
+                       : (int)(strlen(grid->row_name) + strlen(grid->column_name) + 1);
+    t.width = 6;
     for (i = 0; i < grid->n_rows * grid->n_columns; i++)
-        width = (n = (int)line_width(grid->cells[i].text)) > width ? n : width;
-    for (j = 0; j < n_columns; j++)
-        width = (n = (int)line_width(columns[j])) > width ? n : width;
-    width = width > 10 ? 10 : width;
-    put(l, grid->title, 0, bold);
-    printf("\n");
-    corner = turned ? corner_of(grid->column_name, grid->row_name)
-                    : corner_of(grid->row_name, grid->column_name);
-    n = (int)strlen(corner.text);
-    label = n > label ? n : label;
-    put(l, corner.text, label, dim);
-    for (j = 0; j < n_columns; j++) {
+        t.width = (n = (int)line_width(grid->cells[i].text)) > t.width ? n : t.width;
+    for (i = 0; i < t.n_columns; i++)
+        t.width = (n = (int)line_width(t.columns[i])) > t.width ? n : t.width;
+    t.width = t.width > 10 ? 10 : t.width;
+    return t;
+}
+
+/* Columns [first, end) of it. */
+static void print_columns(lens *l, const lens_grid *grid, const table_layout *t, size_t first,
+                          size_t end)
+{
+    size_t i, j;
+    put(l,
+        grid->row_name[0] ? keep(l, "%s\\%s", t->turned ? grid->column_name : grid->row_name,
+                                 t->turned ? grid->row_name : grid->column_name)
+                          : "",
+        t->label, dim);
+    for (j = first; j < end; j++) {
         printf(" ");
-        put(l, columns[j], -width, dim);
+        put(l, t->columns[j], -t->width, dim);
     }
     printf("\n");
-    for (i = 0; i < n_rows; i++) {
-        put(l, rows[i], label, dim);
-        for (j = 0; j < n_columns; j++) {
+    for (i = 0; i < t->n_rows; i++) {
+        put(l, t->rows[i], t->label, dim);
+        for (j = first; j < end; j++) {
             const lens_cell *cell =
-                &grid->cells[turned ? j * grid->n_columns + i : i * grid->n_columns + j];
+                &grid->cells[t->turned ? j * grid->n_columns + i : i * grid->n_columns + j];
             printf(" ");
-            put(l, cell->text, -width, sgr_of(cell->colour));
+            put(l, cell->text, -t->width, sgr_of(cell->colour));
         }
         printf("\n");
     }
+}
+
+/* A table that is too wide for the terminal is printed in parts, one below the other. */
+static void print_grid(lens *l, const lens_grid *grid)
+{
+    const table_layout t = lay_out(l, grid);
+    const int room = (l->columns - t.label) / (t.width + 1);
+    const size_t most = !l->columns ? t.n_columns : room > 1 ? (size_t)room : 1;
+    size_t first;
+    put(l, grid->title, 0, bold);
+    printf("\n");
+    for (first = 0; first < t.n_columns; first += most)
+        print_columns(l, grid, &t, first, t.n_columns - first < most ? t.n_columns : first + most);
 }
 
 /* ---- JSON ---- */
@@ -914,30 +968,57 @@ static const char *sgr_of_loss(double nll)
     return nll > 6 ? "1;31" : nll > 3 ? "31" : nll > 1.5 ? "33" : NULL;
 }
 
+/* Columns of the table of losses before the last one; a narrow terminal gets fewer. */
+enum { WIDE = 59, NARROW = 28 };
+
+static int is_narrow(const lens *l)
+{
+    return l->columns && l->columns < WIDE + 20;
+}
+
 static void print_token(const lens *l, const losses *found, size_t t)
 {
     const attn_token_stats *stats = t ? &found->stats[t - 1] : NULL;
     const char *sgr = stats ? sgr_of_loss((double)stats->nll) : NULL;
-    printf("%5zu %7ld ", t, (long)l->text.ids[t]);
-    put(l, l->text.shown[t], 16, sgr);
+    printf("%5zu ", t);
+    if (!is_narrow(l))
+        printf("%7ld ", (long)l->text.ids[t]);
+    put(l, l->text.shown[t], is_narrow(l) ? 12 : 16, sgr);
     if (!stats) {
-        printf("%26s", "");
+        printf("%*s", is_narrow(l) ? 8 : 26, "");
         return;
     }
     put_number(l, (double)stats->nll, 8, sgr);
-    printf(stats->probability < 0.0001f ? "  %8.1e %7zu" : "  %8.4f %7zu",
-           (double)stats->probability, stats->rank);
+    if (!is_narrow(l))
+        printf(stats->probability < 0.0001f ? "  %8.1e %7zu" : "  %8.4f %7zu",
+               (double)stats->probability, stats->rank);
 }
 
+/* As many as fit. */
 static void print_guesses(lens *l, const losses *found, size_t t)
 {
+    int used = is_narrow(l) ? NARROW : WIDE;
     size_t i;
     for (i = 0; i < found->k; i++) {
         const attn_guess *guess = &found->top[t * found->k + i];
-        put(l, brief(l, shown_token(l, guess->token), 12), 0, NULL);
-        put(l, keep(l, " %s", percent(l, (double)guess->probability)), 0, dim);
-        printf(i + 1 < found->k ? "  " : "");
+        const char *token = brief(l, shown_token(l, guess->token), is_narrow(l) ? 6 : 12);
+        const char *share = keep(l, " %s", percent(l, (double)guess->probability));
+        used += (i ? 2 : 0) + (int)(text_width(token, strlen(token)) + strlen(share));
+        if (l->columns && i && used > l->columns)
+            break;
+        printf(i ? "  " : "");
+        put(l, token, 0, NULL);
+        put(l, share, 0, dim);
     }
+}
+
+/* The loss as a bar, a sign for half a nat. */
+static void print_bar(const lens *l, double nll)
+{
+    const int room = l->columns ? l->columns - (is_narrow(l) ? NARROW : WIDE) : 40;
+    int i;
+    for (i = 0; i < 2 * nll && i < 40 && i < room; i++)
+        putchar('#');
 }
 
 static int run_losses(lens *l)
@@ -945,7 +1026,6 @@ static int run_losses(lens *l)
     const int guesses = l->command->bit == TOKENS;
     losses found;
     size_t t;
-    int i;
     const int code = find_losses(l, &found);
     if (code != FINE)
         return code;
@@ -956,17 +1036,18 @@ static int run_losses(lens *l)
         return FINE;
     }
     put(l,
-        guesses ? "  pos      id token               loss      prob    rank  likeliest next"
-                : "  pos      id token               loss      prob    rank",
+        is_narrow(l) ? "  pos token           loss"
+                     : "  pos      id token               loss      prob    rank",
         0, dim);
+    put(l, !guesses ? "" : is_narrow(l) ? "  next" : "  likeliest next", 0, dim);
     printf("\n");
     for (t = 0; t < l->text.n; t++) {
         print_token(l, &found, t);
         printf("  ");
         if (guesses)
             print_guesses(l, &found, t);
-        for (i = 0; !guesses && t && i < 2 * (double)found.stats[t - 1].nll && i < 40; i++)
-            putchar('#');
+        else if (t)
+            print_bar(l, (double)found.stats[t - 1].nll);
         printf("\n");
     }
     if (!guesses && l->text.n > 1)
@@ -1386,7 +1467,8 @@ static int likeliest(lens *l, const text *what, size_t n, int32_t *token, float 
     attn_status status;
     status = attn_session_new(&l->ctx, &session, l->model, NULL);
     if (status == ATTN_OK)
-        status = attn_hook(&l->ctx, NULL, session, "blocks.*.hook_resid_pre", stop_if_interrupted, NULL);
+        status =
+            attn_hook(&l->ctx, NULL, session, "blocks.*.hook_resid_pre", stop_if_interrupted, NULL);
     if (status == ATTN_OK)
         status = attn_feed(&l->ctx, session, what->ids, n);
     if (status == ATTN_OK) {
@@ -1928,30 +2010,15 @@ static int run_all(lens *l)
     return l->command->run(l);
 }
 
-/* What was printed has arrived, or there is something to say. */
-static int finish_output(int code)
-{
-    const int lost = ferror(stdout);
-    if (lost) { /* once more, for the reason */
-        clearerr(stdout);
-        putchar('\n');
-    }
-    if (fflush(stdout) == 0 && !lost)
-        return code;
-    if (errno == EPIPE) /* where nobody takes the signal for it */
-        return PIPE_CLOSED;
-    return code == FINE ? output_failed() : code;
-}
-
 int main(int argc, char **argv)
 {
     static lens l;
-    const char *no_colour = getenv("NO_COLOR");
     int code;
     system_utf8(&argc, &argv);
     l.o.top = 5;
     l.o.layer = l.o.head = l.o.position = not_given;
-    l.colour = system_is_terminal(stdout) && !(no_colour && *no_colour);
+    l.colour = shows_colour(stdout);
+    l.columns = line_columns(stdout);
     l.command_line = (const char *const *)argv + 1;
     system_binary(stdout);
     if ((code = read_command(argc, argv, &l)) != FINE)

@@ -3,9 +3,8 @@
  *
  *     test [SUITE | SUITE/CASE]...
  *     test --list                   the names of all cases */
-#ifndef _POSIX_C_SOURCE
-#define _POSIX_C_SOURCE 200809L
-#endif
+#define PROGRAM "test"
+#include "tools/program.h" /* first: it asks the system for POSIX */
 #include "test.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -315,18 +314,23 @@ static int list_cases(void)
     return 0;
 }
 
-/* Adds up what comes out of the pipe. A process can also end in a signal, or find at its end that
- * it lost memory. */
-static int all_passed(int results, unsigned char *missing)
+/* Adds up what comes out of the pipe, and tells on a terminal how far it is. A process can also end
+ * in a signal, or find at its end that it lost memory. */
+static int all_passed(int results, unsigned char *missing, int n_wanted)
 {
     result total = {0, 0, 0, 0}, r;
+    progress bar;
+    int n_done = 0;
     int status, i, broken = 0;
+    progress_begin(&bar, "suites");
     while (read(results, &r, sizeof r) == (ssize_t)sizeof r) {
+        progress_at(&bar, (double)++n_done / n_wanted);
         total.passed += r.passed;
         total.failed += r.failed;
         total.skipped += r.skipped;
         missing[r.suite] = 0;
     }
+    progress_end(&bar);
     for (; wait(&status) > 0; broken |= status != 0)
         if (status != 0)
             printf("a process of the tests ended with %s %d\n",
@@ -370,5 +374,5 @@ int main(int argc, char **argv)
     close(todo[1]);
     start(jobs_for(n_wanted), todo, results);
     close(results[1]);
-    return !all_passed(results[0], wanted);
+    return !all_passed(results[0], wanted, n_wanted);
 }

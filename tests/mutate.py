@@ -45,10 +45,10 @@ NEEDS = {"kernels": TOOLS[:1], "format": TOOLS[:1], "model": TOOLS[:1], "hooks":
          "lens": TOOLS[:1], "properties": TOOLS[:1], "corners": TOOLS[:1],
          "convert": TOOLS + ["lens"],
          "tools": TOOLS + ["hello", "lens", "bench"], "lens-tool": TOOLS + ["lens"],
-         "bench": TOOLS + ["bench"]}
+         "bench": TOOLS + ["bench"], "mistakes": TOOLS + ["lens", "bench"]}
 ALL_SUITES = ["tensors", "ops", "kernels", "tokenizer", "format", "model", "hooks", "sampling",
               "convert", "tools", "notebooks", "lens", "bench", "lens-tool", "properties", "fuzz",
-              "corners", "faults", "fma", "load", "sizes"]
+              "corners", "faults", "fma", "load", "sizes", "mistakes"]
 
 # --- the table ------------------------------------------------------------------------------------
 
@@ -879,16 +879,21 @@ plant("if (n == capacity) {", "if (n > capacity) {")
 plant("if (n + 8 > sizeof(shown)) {", "if (n + 1 > sizeof(shown)) {")
 plant("if (control == 0)", "if (1)")
 within("tools/attn-tokenize.c", PLAIN, "convert tools")
-plant("if (!ctx.status && (fflush(stdout) || ferror(stdout)))", "if (0)")
 plant("id > INT32_MAX ||", "0 ||")
+within("tools/program.h", PLAIN, "convert tools mistakes")
+plant("if (fflush(stdout) == 0 && !lost)", "if (1)")
+plant("last[j - 1] + (a[i - 1] != b[j - 1])", "last[j - 1] + 1")
+plant("distance <= n / 3 + (n > 1)", "1")
+plant("0 - (uint64_t)number", "(uint64_t)number")
 
 # What is refused, each time: arguments, files, vocabularies.
 within("attn.h", PLAIN,
        "corners format tokenizer tensors ops hooks lens sampling model sizes")
 refusals("attn__fail")
 for name in ("attn-convert.c", "attn-info.c", "attn-tokenize.c", "source.h", "safetensors.h",
-             "huggingface.h", "llmc.h", "gguf.h", "json.h", "vocab.h", "files.h", "program.h"):
-    within("tools/" + name, PLAIN, "convert tools lens-tool")
+             "huggingface.h", "llmc.h", "gguf.h", "json.h", "vocab.h", "files.h", "program.h",
+             "prompt.h"):
+    within("tools/" + name, PLAIN, "convert tools lens-tool mistakes")
     refusals("tool_fail|vocab_refuse|hf_refuse|fail")
 
 # --- planting -------------------------------------------------------------------------------------

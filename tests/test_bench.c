@@ -36,18 +36,19 @@ static size_t count_of(const char *text, const char *word)
 TEST(bad_options)
 {
     refuses(2, "there is no option --fast", BENCH "--fast");
-    refuses(2, "not 125M", BENCH "--size 125M");
-    refuses(2, "a value is missing after --size", BENCH "--size");
-    refuses(2, "not f32,q5", BENCH "--dtype f32,q5");
-    refuses(2, "--dtype takes", BENCH "--dtype ''");
-    refuses(2, "not matmul,", BENCH "--only matmul,");
-    refuses(2, "--threads takes", BENCH "--threads 0");
-    refuses(2, "--threads takes", BENCH "--threads 2x");
-    refuses(2, "--threads takes", BENCH "--threads 1x");
+    refuses(2, "there is no \"125M\"; choose 124M, 355M, 774M or 1558M", BENCH "--size 125M");
+    refuses(2, "--size needs a value: SIZE", BENCH "--size");
+    refuses(2, "there is no \"f32,q5\"; choose f32, f16, q8 or q4, or several",
+            BENCH "--dtype f32,q5");
+    refuses(2, "--dtype: there is no \"\"", BENCH "--dtype ''");
+    refuses(2, "--only: there is no \"matmul,\"", BENCH "--only matmul,");
+    refuses(2, "is not a whole number from 1 to ", BENCH "--threads 0");
+    refuses(2, "is not a whole number from 1 to ", BENCH "--threads 2x");
+    refuses(2, "is not a whole number from 1 to ", BENCH "--threads 1x");
     refuses(2, "not for a given model", BENCH MODEL "--size 355M");
-    refuses(2, "--threads takes", BENCH "--threads 257");
+    refuses(2, "is not a whole number from 1 to ", BENCH "--threads 257");
 #ifndef _OPENMP
-    refuses(2, "--threads takes 1 where there is no OpenMP", BENCH "--threads 2");
+    refuses(2, "is not a whole number from 1 to 1", BENCH "--threads 2");
 #endif
     refuses(2, "one model at a time", BENCH MODEL MODEL);
     refuses(2, "not for a given model", BENCH MODEL "--dtype q8");

@@ -182,7 +182,8 @@ TEST(wrong_usage)
     refuses(2, "no text given", LENS MODEL);
     refuses(2, "no text given", LENS MODEL "loss");
     refuses(2, "quote the text", LENS MODEL "Once upon a time");
-    refuses(2, "or name the command in full", LENS MODEL "pattern 'Once upon'");
+    refuses(2, "there is no command pattern; do you mean patterns?",
+            LENS MODEL "pattern 'Once upon'");
     refuses(2, "quote the text", LENS MODEL "loss Once upon");
     refuses(2, "give one text", LENS MODEL "--ids 1 --file x");
     refuses(2, "there is no option --wrong", LENS MODEL "Once --wrong");
@@ -219,6 +220,8 @@ TEST(runs_that_fail)
     refuses(1, "hook_nothing", LENS MODEL "patch Once Tom --token ' a' hook_nothing");
     refuses(1, "tokens, where one is needed", LENS MODEL "attribute Once --token 'Once upon'");
     refuses(1, "is not one token id", LENS MODEL "attribute --ids 11 --token '11 12'");
+    refuses(1, "lens: no activation is called", /* and not by which function */
+            LENS MODEL "record Once -o " TMP "never.npz nonsense");
     refuses(1, "blocks.0.hook_resid_pre",
             LENS MODEL "record Once -o " TMP "never.npz blocks.0.hook_resid_pro");
     refuses(1, "nowhere/x.html: cannot be written: no such file",
@@ -242,6 +245,9 @@ TEST(ways_to_give_a_text)
     same(whole, LENS MODEL "--ids '506,511, 258\n433' tokens");
     same(whole, LENS MODEL "--file " TMP "lens.txt");
     same(whole, LENS MODEL "- <" TMP "lens.txt");
+    same(whole, LENS MODEL "<" TMP "lens.txt"); /* piped in: no - is needed */
+    same(whole, LENS "-m " MODEL "-p 'Once upon a time' -t1");
+    same(whole, LENS "-m " MODEL "tokens 'Once upon a time'");
     same(whole, LENS "--threads 1 --isa portable --top=5 " MODEL "-- 'Once upon a time'");
     same(LENS MODEL "loss 'Once upon'", LENS MODEL "'Once upon' loss");
     same(LENS MODEL "-- tokens", LENS MODEL "tokens tokens");

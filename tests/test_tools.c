@@ -89,10 +89,20 @@ TEST(usage_errors)
     refuses(2, "no prompt given", GPT2 MODEL);
     refuses(2, "quote the prompt", GPT2 MODEL "once upon");
     refuses(2, "one prompt", GPT2 MODEL "once --ids 3");
+    refuses(2, "too many arguments at \"upon\": give one prompt", GPT2 MODEL "-p once upon");
     refuses(2, "one prompt", GPT2 MODEL "--file x --ids 3");
     refuses(2, "no option --wrong", GPT2 MODEL "once --wrong");
     refuses(2, "no option -x", GPT2 MODEL "once -x");
-    refuses(2, "no option -nn", GPT2 MODEL "once -nn");
+    refuses(2, "--tokens: \"n\" is not a whole number", GPT2 MODEL "once -nn");
+    refuses(2, "no option -qx", GPT2 MODEL "once -qx");
+    refuses(2, "--quiet takes no value", GPT2 MODEL "once -q=1");
+    refuses(2, "no option --tmeperature; do you mean --temperature?",
+            GPT2 MODEL "once --tmeperature 1");
+    refuses(2, "no option --temp; do you mean --temperature?", GPT2 MODEL "once --temp=1");
+    refuses(2, "no option -temp; do you mean --temperature?", GPT2 MODEL "once -temp 1");
+    refuses(2, "if that is a text, write -- before it", GPT2 MODEL "'-what a day'");
+    refuses(2, "--logits needs a value (FILE) before --quiet", GPT2 MODEL "once --logits --quiet");
+    refuses(2, "leave -i out", GPT2 MODEL "-i --logits x.npy");
     refuses(2, "no option --", GPT2 MODEL "once --=3");
     refuses(2, "--tokens needs a value", GPT2 MODEL "once -n");
     refuses(2, "--logits needs a value", GPT2 MODEL "once --logits");
@@ -104,7 +114,10 @@ TEST(usage_errors)
     refuses(2, "--tokens: \"1.5\"", GPT2 MODEL "once --tokens=1.5");
     refuses(2, "--tokens: \"-1\"", GPT2 MODEL "once --tokens -1");
     refuses(2, "--tokens: \"18446744073709551617\"", GPT2 MODEL "once -n 18446744073709551617");
-    refuses(2, "--seed: \"4294967296\"", GPT2 MODEL "once --seed 4294967296");
+    refuses(2, "--seed: \"18446744073709551616\" is not a whole number of 64 bits",
+            GPT2 MODEL "once --seed 18446744073709551616");
+    refuses(2, "--seed: \"-9223372036854775809\"", GPT2 MODEL "once --seed -9223372036854775809");
+    refuses(2, "--seed: \"--5\"", GPT2 MODEL "once --seed --5");
     refuses(2, "--top-k: \"0x5\"", GPT2 MODEL "once --top-k 0x5");
     refuses(2, "--threads: \"-2\"", GPT2 MODEL "once --threads -2");
     refuses(2, "--threads: \"257\" is not a whole number from 0 to 256",
@@ -129,7 +142,7 @@ TEST(usage_errors)
 TEST(models_that_are_none)
 {
     refuses(1, "missing.attn", GPT2 "missing.attn once");
-    refuses(1, "attn-convert makes an .attn file", GPT2 "examples once");
+    refuses(1, "is a directory, where an .attn file is needed", GPT2 "examples once");
     run("true >%s; printf 'not a model' >%s", test_tmp("empty.attn"), test_tmp("text.attn"));
     refuses(1, "empty.attn", GPT2 "build/test-tmp/tools/empty.attn once");
     refuses(1, "text.attn", GPT2 "build/test-tmp/tools/text.attn once");
@@ -247,6 +260,12 @@ TEST(ways_to_give_a_prompt)
     same(whole, GPT2 MODEL "--ids '506 511 258 433' -n 20");
     same(whole, GPT2 MODEL "--ids '506,511, 258\n433' -n 20");
     same(whole, GPT2 "-n 20 -- " MODEL "'Once upon a time'");
+    same(whole, GPT2 "-m " MODEL "-p 'Once upon a time' -n20 -t 1");
+    same(whole, GPT2 "-qn20 -m" MODEL "'Once upon a time'");
+    same(whole, GPT2 "-n=20 -f build/test-tmp/tools/prompt.txt " MODEL);
+    same(whole, GPT2 MODEL "-n 20 <build/test-tmp/tools/prompt.txt"); /* piped in: no - is needed */
+    same("printf 'Once\n\nTom had a' | " GPT2 "-i -n 5 " MODEL,
+         GPT2 MODEL "Once -n 5; " GPT2 MODEL "'Tom had a' -n 5");
     same(GPT2 MODEL "--print-ids -n 0 -- --help", GPT2 MODEL "--print-ids -n 0 '--' '--help'");
     same(GPT2 MODEL "--ids '506 511 258 433' -n 0 --print-ids", "echo 506 511 258 433");
     same(GPT2 MODEL "'Once upon a time' -n 0", "echo Once upon a time");
@@ -331,7 +350,11 @@ TEST(sampling_options)
 {
 #define STORY GPT2 MODEL "'Once upon a time' -n 40 "
     char *one, *other;
-    same(STORY "--temperature 0.8 --seed 7", STORY "--seed=7 --temperature=.8");
+    same(STORY "--temperature 0.8 --seed 7", STORY "-s7 --temperature=.8");
+    /* A negative seed is a number of 64 bits, of which the generator takes the low half. */
+    same(STORY "--temperature 0.8 --seed -5",
+         STORY "--temperature 0.8 --seed 18446744073709551611");
+    same(STORY "--temperature 0.8 --seed -5", STORY "--temperature 0.8 -s 4294967291");
     same(STORY, STORY "--temperature 1 --top-k 1");
     same(STORY, STORY "--temperature 1 --top-p 0.000001 --seed 3");
     same(STORY, STORY "--temperature 1 --min-p 1 --seed 3");
@@ -519,6 +542,17 @@ TEST(no_tokenizer)
             GPT2 "build/test-tmp/tools/bare.attn Once");
 }
 
+/* Why the text ends is on the line of statistics. */
+TEST(ends)
+{
+    CHECK(run(GPT2 MODEL "Once -n 3") == 0 && strstr(err, "generated 3, ") &&
+          strstr(err, ": all that -n asks for;"));
+    CHECK(run(GPT2 MODEL "--ids \"$(yes 11 | head -n 254)\" -n 9 --ignore-eos") == 0);
+    CHECKF(strstr(err, "generated 3, ") && strstr(err, ": the context is full;"), "%s", err);
+    CHECK(run(GPT2 MODEL "--ids \"$(yes 11 | head -n 254)\" -n 3 --ignore-eos") == 0);
+    CHECKF(strstr(err, ": all that -n asks for;"), "%s", err);
+}
+
 /* What every program here has in common. */
 TEST(all_programs)
 {
@@ -532,6 +566,16 @@ TEST(all_programs)
         for (line = out; line && *line; line += width + (line[width] == '\n'))
             CHECKF((width = strcspn(line, "\n")) <= 80, "%s --help is too wide: %.90s", names[i],
                    line);
+        CHECKF(run("COLUMNS=40 " TEST_BUILD "/%s --help", names[i]) == 0, "%s --help", names[i]);
+        for (line = out; line && *line; line += width + (line[width] == '\n'))
+            CHECKF((width = strcspn(line, "\n")) <= 40 || !memchr(line, ' ', width),
+                   "%s --help is too wide for 40 columns: %.90s", names[i], line);
+        CHECKF(run(TEST_BUILD "/%s --version", names[i]) == 0 && err_size == 0 &&
+                   strncmp(out, names[i], strlen(names[i])) == 0 && strstr(out, " of attn.h 0."),
+               "%s --version: %s", names[i], out);
+        CHECKF(run(TEST_BUILD "/%s --hlep", names[i]) == 2 && out_size == 0 &&
+                   strstr(err, "there is no option --hlep; do you mean --help?"),
+               "%s --hlep: %s", names[i], err);
         CHECKF(run(TEST_BUILD "/%s --wrong-option", names[i]) == 2 && out_size == 0 &&
                    err_size > 10,
                "%s --wrong-option", names[i]);

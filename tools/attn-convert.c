@@ -12,27 +12,9 @@
 #include "gguf.h"
 #include "huggingface.h"
 #include "llmc.h"
+#define PROGRAM "attn-convert"
+#include "program.h"
 #include <signal.h>
-
-static const char usage[] =
-    "usage: attn-convert INPUT OUTPUT.attn [options]\n"
-    "\n"
-    "Converts a GPT-2 checkpoint. INPUT is one of\n"
-    "  a Hugging Face directory   config.json; model.safetensors, or shards with\n"
-    "                             their index; vocab.json and merges.txt, or\n"
-    "                             tokenizer.json\n"
-    "  a GGUF file                architecture gpt2; F32, F16, BF16 or Q8_0\n"
-    "  an llm.c checkpoint        version 3 (f32) or 5 (bf16)\n"
-    "\n"
-    "options:\n"
-    "  --dtype TYPE      store the weights as f32, f16, q8 (8 bits) or q4 (4 bits);\n"
-    "                    default: f16 if they are all f16, else f32: nothing is lost\n"
-    "  --tokenizer DIR   take the vocabulary from this directory\n"
-    "  --no-tokenizer    leave the vocabulary out\n"
-    "  --help            show this\n"
-    "\n"
-    "OUTPUT.attn appears when it is complete.\n"
-    "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
 /* >> The plan ================================================================================== */
 
@@ -368,26 +350,11 @@ static void catch_signal(int number)
         signal(number, SIG_IGN);
 }
 
-/* How far the output is, on a terminal. */
-typedef struct progress {
-    uint64_t done, total;
-    int shown, percent;
-} progress;
-
-static void progress_show(progress *p, uint64_t size)
-{
-    int percent, i;
-    p->done += size;
-    percent = (int)(100.0 * (double)p->done / (double)p->total);
-    if (!p->shown || percent == p->percent)
-        return;
-    p->percent = percent;
-    fputs("\r[", stderr);
-    for (i = 0; i < 40; i++)
-        fputc(i < percent * 40 / 100 ? '#' : ' ', stderr);
-    fprintf(stderr, "] %3d %%", percent);
-    fflush(stderr);
-}
+/* How far the output is. */
+typedef struct written {
+    progress line;
+    uint64_t done, total; /* bytes */
+} written;
 
 enum { PIECE = 8 << 20 }; /* floats in a piece of a tensor: 32 MB */
 
@@ -419,7 +386,7 @@ static attn_status write_piece(attn_ctx *ctx, attn_writer *w, source *s, const p
 
 /* Passes a tensor on in pieces, so that memory does not grow with it. */
 static attn_status write_tensor(attn_ctx *ctx, attn_writer *w, source *s, const planned *t,
-                                progress *done)
+                                written *to)
 {
     const int rows = t->kind == PART_ROWS && !t->is_vector;
     const uint64_t all = rows ? t->n_in : t->n_out; /* outputs or rows */
@@ -435,9 +402,9 @@ static attn_status write_tensor(attn_ctx *ctx, attn_writer *w, source *s, const 
         if (interrupted)
             tool_fail(ctx, ATTN_STOPPED, "interrupted");
         else if (write_piece(ctx, w, s, t, first, n, piece) == ATTN_OK)
-            progress_show(done, t->kind == PART_ROWS
-                                    ? 4 * n * each
-                                    : attn_panels_size(t->dtype, (size_t)each, (size_t)n));
+            to->done += t->kind == PART_ROWS ? 4 * n * each
+                                             : attn_panels_size(t->dtype, (size_t)each, (size_t)n);
+        progress_at(&to->line, (double)to->done / (double)to->total);
     }
     free(piece);
     return ctx->status;
@@ -447,7 +414,7 @@ static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *p
 {
     attn_config config = {0};
     attn_writer *w;
-    progress done = {0};
+    written to = {0};
     size_t i;
     config.n_vocab = (uint32_t)s->n_vocab;
     config.n_ctx = (uint32_t)s->n_ctx;
@@ -459,29 +426,59 @@ static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *p
     config.tied = p->tied;
     config.bos = (int32_t)s->bos;
     config.eos = (int32_t)s->eos;
-    done.total = p->size;
-    done.percent = -1;
-    done.shown = system_is_terminal(stderr);
     if (attn_writer_new(ctx, &w, path, &config, p->tokenizer, p->tokenizer_size))
         return ctx->status;
+    to.total = p->size;
+    progress_begin(&to.line, "converting");
     for (i = 0; i < p->n_tensors && !ctx->status; i++)
-        write_tensor(ctx, w, s, &p->tensors[i], &done);
+        write_tensor(ctx, w, s, &p->tensors[i], &to);
     if (!ctx->status && interrupted)
         tool_fail(ctx, ATTN_STOPPED, "interrupted");
     if (!ctx->status)
         attn_writer_end(ctx, w);
     attn_writer_free(w);
-    if (done.shown)
-        fputs("\r                                                  \r", stderr);
+    progress_end(&to.line);
     return ctx->status;
 }
 
 /* >> The command =============================================================================== */
 
+#define DTYPES "f32 f16 q8 q4"
+static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_Q8, ATTN_Q4};
+
 typedef struct options {
     const char *input, *output, *tokenizer;
-    int no_tokenizer, dtype; /* dtype: -1 for whatever loses nothing */
+    int no_tokenizer, dtype; /* dtype: an index of dtypes, or -1 for whatever loses nothing */
+    int quiet, help, version;
 } options;
+
+static const struct option table[] = {
+#define AT(member) offsetof(options, member), 0 /* no commands */
+    {'m', "model", "INPUT", TEXT, AT(input), NULL, "the checkpoint, if it is not the first word"},
+    {'o', "output", "FILE", TEXT, AT(output), NULL,
+     "the .attn file to write, if it is not the next word"},
+    {0, "dtype", "TYPE", CHOICE, AT(dtype), DTYPES,
+     "store the weights as f32, f16, q8 (8 bits) or q4 (4 bits); default: f16 if they are all f16, "
+     "else f32: nothing is lost"},
+    {0, "tokenizer", "DIR", TEXT, AT(tokenizer), NULL, "take the vocabulary from this directory"},
+    {0, "no-tokenizer", NULL, FLAG, AT(no_tokenizer), NULL, "leave the vocabulary out"},
+    {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "no summary on standard error"},
+    PROGRAM_OPTIONS(0),
+};
+enum { N_OPTIONS = sizeof table / sizeof table[0] };
+
+static void print_help(void)
+{
+    print_about("attn-convert INPUT OUTPUT.attn [options]",
+                "Converts a GPT-2 checkpoint. OUTPUT.attn appears when it is complete. INPUT is "
+                "one of");
+    print_row("a Hugging Face directory", 24,
+              "config.json; model.safetensors, or shards with their index; vocab.json and "
+              "merges.txt, or tokenizer.json");
+    print_row("a GGUF file", 24, "architecture gpt2; F32, F16, BF16 or Q8_0");
+    print_row("an llm.c checkpoint", 24, "version 3 (f32) or 5 (bf16)");
+    print_options(table, N_OPTIONS);
+}
 
 /* What lies under a path that is no directory. */
 static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
@@ -555,11 +552,37 @@ static attn_status check_output(attn_ctx *ctx, source *s, const options *o, int 
     return ATTN_OK;
 }
 
+/* What became of what: one line on standard error. */
+static void print_summary(const source *s, const plan *p, const options *o, double began)
+{
+    const source_file *file;
+    uint64_t parameters = 0, n_read = 0;
+    size_t i, size;
+    const char *dtype;
+    for (file = s->files; file; file = file->next)
+        n_read += file->size;
+    for (i = 0; i < p->n_tensors; i++)
+        parameters += p->tensors[i].n_in * p->tensors[i].n_out;
+    for (i = 0; dtypes[i] != p->dtype; i++)
+        continue;
+    dtype = name_at(DTYPES, (int)i, &size);
+    fprintf(stderr, "wrote %s: %.1f MB, %.1f million parameters in %llu tensors, weights in %.*s, ",
+            base_name(o->output), (double)p->size / 1e6, (double)parameters / 1e6,
+            TOOLS_LLU(p->n_tensors), (int)size, dtype);
+    if (p->tokenizer)
+        fprintf(stderr, "a vocabulary of %llu tokens", TOOLS_LLU(s->n_vocab));
+    else
+        fputs("no vocabulary", stderr);
+    fprintf(stderr, "; read %s: %.1f MB; took %.1f s\n", base_name(o->input), (double)n_read / 1e6,
+            system_seconds() - began);
+}
+
 static attn_status convert(attn_ctx *ctx, source *s, const options *o)
 {
     const char *taken = system_not_a_file(o->output);
     /* asked once: if the answer were another the second time, the vocabulary would be left out */
     const int is_directory = system_is_directory(o->input);
+    const double began = system_seconds();
     plan p;
     memset(&p, 0, sizeof p);
     if (taken)
@@ -582,93 +605,75 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
         s->bos = SOURCE_NO_TOKEN;
     if (s->eos < 0)
         s->eos = SOURCE_NO_TOKEN;
-    if (!ctx->status && plan_types(ctx, &p, o->dtype) == ATTN_OK)
+    if (!ctx->status && plan_types(ctx, &p, o->dtype < 0 ? -1 : (int)dtypes[o->dtype]) == ATTN_OK)
         write_output(ctx, s, &p, o->output);
+    if (!ctx->status && !o->quiet)
+        print_summary(s, &p, o, began);
     free(p.tokenizer);
     return ctx->status;
 }
 
-/* 0 to go on, else what to exit with, plus one. */
-static int parse(int argc, char **argv, options *o)
+static int read_command(int argc, char **argv, options *o)
 {
-    int i;
-    memset(o, 0, sizeof *o);
+    static arguments given;
+    size_t next = 0;
+    int code;
     o->dtype = -1;
-    for (i = 1; i < argc; i++) {
-        const char *a = argv[i];
-        if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
-            fputs(usage, stdout);
-            return 1;
-        }
-        if (i + 1 == argc && (strcmp(a, "--dtype") == 0 || strcmp(a, "--tokenizer") == 0)) {
-            fprintf(stderr, "attn-convert: %s needs a value (see --help)\n", a);
-            return 3;
-        }
-        if (strcmp(a, "--dtype") == 0) {
-            a = argv[++i];
-            o->dtype = strcmp(a, "f32") == 0   ? ATTN_F32
-                       : strcmp(a, "f16") == 0 ? ATTN_F16
-                       : strcmp(a, "q8") == 0  ? ATTN_Q8
-                       : strcmp(a, "q4") == 0  ? ATTN_Q4
-                                               : -2;
-            if (o->dtype == -2) {
-                fprintf(stderr, "attn-convert: --dtype takes f32, f16, q8 or q4, not %s\n", a);
-                return 3;
-            }
-        } else if (strcmp(a, "--tokenizer") == 0) {
-            o->tokenizer = argv[++i];
-        } else if (strcmp(a, "--no-tokenizer") == 0) {
-            o->no_tokenizer = 1;
-        } else if (a[0] == '-') {
-            fprintf(stderr, "attn-convert: what is %s? (see --help)\n", a);
-            return 3;
-        } else if (!o->input) {
-            o->input = a;
-        } else if (!o->output) {
-            o->output = a;
-        } else {
-            fprintf(stderr, "attn-convert: one input and one output, please (see --help)\n");
-            return 3;
-        }
-    }
-    if (!o->output) {
-        fputs(usage, stderr);
-        return 3;
-    }
-    return 0;
+    code =
+        parse_options(argc, argv, table, N_OPTIONS, o, &given, 2, "give one input and one output");
+    if (code != FINE || o->help || o->version)
+        return code;
+    o->input = option_or_word(o->input, &given, &next);
+    o->output = option_or_word(o->output, &given, &next);
+    if (!o->input)
+        return fail(USAGE,
+                    "no checkpoint given: attn-convert INPUT OUTPUT.attn (--help tells more)");
+    if (!o->output)
+        return fail(USAGE, "no output given: attn-convert %s OUTPUT.attn (--help tells more)",
+                    o->input);
+    if (next < given.n_words)
+        return fail(USAGE, "too many arguments at \"%s\": give one input and one output",
+                    given.words[next]);
+    if (o->tokenizer && o->no_tokenizer)
+        return fail(USAGE, "--tokenizer and --no-tokenizer contradict each other: give one");
+    return FINE;
 }
 
-int main(int argc, char **argv)
+static int run(const options *o)
 {
     attn_ctx ctx;
-    options o;
-    source *s;
     attn_status status;
-    int code;
-    system_utf8(&argc, &argv);
-    code = parse(argc, argv, &o);
-    if (code)
-        return code - 1;
+    source *s = (source *)calloc(1, sizeof *s);
     memset(&ctx, 0, sizeof ctx);
-    s = (source *)calloc(1, sizeof *s);
-    if (!s) {
-        fputs("attn-convert: no memory\n", stderr);
-        return 1;
-    }
+    if (!s)
+        return fail(FAILED, "no memory");
     catch_signal(SIGINT);
     catch_signal(SIGTERM);
 #ifdef SIGHUP
     catch_signal(SIGHUP);
 #endif
-    status = convert(&ctx, s, &o);
+    status = convert(&ctx, s, o);
     source_close(s);
     free(s);
     attn_ctx_free(&ctx);
-    if (status && !interrupted)
-        fprintf(stderr, "attn-convert: %s\n", ctx.message);
     if (interrupted) { /* whoever started this sees that a signal ended it */
         signal(interrupted, SIG_DFL);
         raise(interrupted);
     }
-    return status ? 1 : 0;
+    return status ? fail_ctx(&ctx) : FINE;
+}
+
+int main(int argc, char **argv)
+{
+    static options o;
+    int code;
+    system_utf8(&argc, &argv);
+    code = read_command(argc, argv, &o);
+    if (code != FINE)
+        return code;
+    if (o.help)
+        print_help();
+    else if (o.version)
+        print_version();
+    return o.help || o.version ? finish_output(FINE) : run(&o);
 }

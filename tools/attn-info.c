@@ -5,14 +5,29 @@
 #include "system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
-#include "files.h"
+#define PROGRAM "attn-info"
+#include "program.h"
 
-static const char usage[] =
-    "usage: attn-info FILE.attn\n"
-    "\n"
-    "Prints the configuration, the tokenizer's counts and the tensors of a .attn\n"
-    "file, after checking all of it, checksums included.\n"
-    "Exit status: 0 the file is whole, 1 it is not, 2 wrong usage.\n";
+typedef struct options {
+    const char *model;
+    int help, version;
+} options;
+
+static const struct option table[] = {
+#define AT(member) offsetof(options, member), 0 /* no commands */
+    {'m', "model", "FILE", TEXT, AT(model), NULL, "the file, if it is not the first word"},
+    PROGRAM_OPTIONS(0),
+};
+enum { N_OPTIONS = sizeof table / sizeof table[0] };
+
+static void print_help(void)
+{
+    print_about("attn-info FILE.attn [options]",
+                "Prints the configuration, the tokenizer's counts and the tensors of a .attn file, "
+                "after checking all of it, checksums included. A narrow terminal gets fewer "
+                "columns.");
+    print_options(table, N_OPTIONS);
+}
 
 static void print_token(const char *what, int32_t id, const attn_tokenizer *tokenizer)
 {
@@ -20,11 +35,11 @@ static void print_token(const char *what, int32_t id, const attn_tokenizer *toke
     const char *bytes = id >= 0 && tokenizer ? attn_token_bytes(tokenizer, id, &size) : NULL;
     shown text;
     if (id < 0)
-        printf("  %-20s none\n", what);
+        printf("  %-18s none\n", what);
     else if (bytes)
-        printf("  %-20s %ld  %s\n", what, (long)id, show(text, bytes, size));
+        printf("  %-18s %ld  %s\n", what, (long)id, show(text, bytes, size));
     else
-        printf("  %-20s %ld\n", what, (long)id);
+        printf("  %-18s %ld\n", what, (long)id);
 }
 
 static void print_config(const attn_model *model)
@@ -32,14 +47,14 @@ static void print_config(const attn_model *model)
     const attn_config *c = attn_model_config(model);
     const attn_tokenizer *tokenizer = attn_model_tokenizer(model);
     printf("configuration\n");
-    printf("  %-20s %lu\n", "layers", (unsigned long)c->n_layer);
-    printf("  %-20s %lu of %lu\n", "heads", (unsigned long)c->n_head, (unsigned long)c->d_head);
-    printf("  %-20s %lu\n", "d_model", (unsigned long)c->d_model);
-    printf("  %-20s %lu\n", "d_mlp", (unsigned long)c->d_mlp);
-    printf("  %-20s %lu\n", "context", (unsigned long)c->n_ctx);
-    printf("  %-20s %lu\n", "vocabulary", (unsigned long)c->n_vocab);
-    printf("  %-20s %g\n", "layer norm epsilon", (double)c->ln_eps);
-    printf("  %-20s %s\n", "unembedding", c->tied ? "tied to the embedding" : "of its own");
+    printf("  %-18s %lu\n", "layers", (unsigned long)c->n_layer);
+    printf("  %-18s %lu of %lu\n", "heads", (unsigned long)c->n_head, (unsigned long)c->d_head);
+    printf("  %-18s %lu\n", "d_model", (unsigned long)c->d_model);
+    printf("  %-18s %lu\n", "d_mlp", (unsigned long)c->d_mlp);
+    printf("  %-18s %lu\n", "context", (unsigned long)c->n_ctx);
+    printf("  %-18s %lu\n", "vocabulary", (unsigned long)c->n_vocab);
+    printf("  %-18s %g\n", "layer norm epsilon", (double)c->ln_eps);
+    printf("  %-18s %s\n", "unembedding", c->tied ? "tied to embedding" : "of its own");
     print_token("beginning of text", c->bos, tokenizer);
     print_token("end of text", c->eos, tokenizer);
 }
@@ -59,9 +74,9 @@ static attn_status print_tokenizer(attn_ctx *ctx, const char *path)
     if (file)
         fclose(file);
     if (!good)
-        return tool_fail_io(ctx, "cannot read", path);
+        return tool_fail(ctx, ATTN_E_IO, "cannot read %s: %s", path, why(errno));
     if (offset)
-        printf("\ntokenizer\n  %-20s %lu\n  %-20s %lu\n  %-20s %lu\n", "tokens",
+        printf("\ntokenizer\n  %-18s %lu\n  %-18s %lu\n  %-18s %lu\n", "tokens",
                (unsigned long)get_u32(counts), "merges", (unsigned long)get_u32(counts + 4),
                "special tokens", (unsigned long)get_u32(counts + 8));
     else
@@ -69,66 +84,120 @@ static attn_status print_tokenizer(attn_ctx *ctx, const char *path)
     return ATTN_OK;
 }
 
+/* How many of the columns behind the type a line has room for, and how wide the first two are. */
+typedef struct columns {
+    int name, shape;
+    int layout, bytes, rest;
+} columns;
+
+static columns find_columns(void)
+{
+    const int room = line_columns(stdout);
+    columns c;
+    c.name = room && room < 52 ? 19 : 28;
+    c.shape = room && room < 52 ? 13 : 16;
+    c.layout = c.bytes = !room || room >= 75;
+    c.rest = !room || room >= 108;
+    return c;
+}
+
+static void print_heading(columns c)
+{
+    printf("\n%-*s %-*s %-5s", c.name, "tensor", c.shape, "shape", "type");
+    if (c.layout)
+        printf(" %-7s", "layout");
+    if (c.rest)
+        printf(" %14s", "offset");
+    if (c.bytes)
+        printf(" %14s", "bytes");
+    printf(c.rest ? "  checksum\n" : "\n");
+}
+
+static void print_tensor(columns c, const attn_tensor_info *t)
+{
+    static const char *const dtypes[] = {"f32", "f16", "i32", "q8", "q4"};
+    char shape[64];
+    if (t->ndim == 1)
+        snprintf(shape, sizeof shape, "[%llu]", TOOLS_LLU(t->shape[0]));
+    else
+        snprintf(shape, sizeof shape, "[%llu, %llu]", TOOLS_LLU(t->shape[0]),
+                 TOOLS_LLU(t->shape[1]));
+    printf("%-*s %-*s %-5s", c.name, t->name, c.shape, shape, dtypes[t->dtype]);
+    if (c.layout)
+        printf(" %-7s", t->panels ? "panels" : "rows");
+    if (c.rest)
+        printf(" %14llu", TOOLS_LLU(t->offset));
+    if (c.bytes)
+        printf(" %14llu", TOOLS_LLU(t->size));
+    if (c.rest)
+        printf("  %016llx", TOOLS_LLU(t->checksum));
+    printf("\n");
+}
+
 static attn_status print_tensors(attn_ctx *ctx, const attn_model *model)
 {
     const size_t n = attn_model_n_tensors(model);
+    const columns c = find_columns();
     uint64_t parameters = 0, bytes = 0;
-    static const char *const dtypes[] = {"f32", "f16", "i32", "q8", "q4"};
     attn_tensor_info t = {NULL, ATTN_F32, 0, 0, {0, 0}, 0, 0, 0};
-    char shape[64];
     size_t i;
-    printf("\n%-28s %-16s %-5s %-7s %14s %14s  %s\n", "tensor", "shape", "type", "layout", "offset",
-           "bytes", "checksum");
+    print_heading(c);
     for (i = 0; i < n; i++) {
         if (attn_model_tensor_info(ctx, model, i, &t)) /* cover: there are n */
             return ctx->status;
-        if (t.ndim == 1)
-            snprintf(shape, sizeof shape, "[%llu]", TOOLS_LLU(t.shape[0]));
-        else
-            snprintf(shape, sizeof shape, "[%llu, %llu]", TOOLS_LLU(t.shape[0]),
-                     TOOLS_LLU(t.shape[1]));
-        printf("%-28s %-16s %-5s %-7s %14llu %14llu  %016llx\n", t.name, shape, dtypes[t.dtype],
-               t.panels ? "panels" : "rows", TOOLS_LLU(t.offset), TOOLS_LLU(t.size),
-               TOOLS_LLU(t.checksum));
+        print_tensor(c, &t);
         parameters += t.shape[0] * (t.ndim == 1 ? 1 : t.shape[1]);
         bytes += t.size;
     }
-    printf("\n%llu parameters in %llu tensors, %llu bytes; all checksums hold\n",
-           TOOLS_LLU(parameters), TOOLS_LLU(n), TOOLS_LLU(bytes));
+    printf("\n%llu parameters in %llu tensors,%s%llu bytes; all checksums hold\n",
+           TOOLS_LLU(parameters), TOOLS_LLU(n), c.layout ? " " : "\n", TOOLS_LLU(bytes));
     return ATTN_OK;
 }
 
-int main(int argc, char **argv)
+static int run(const char *path)
 {
     attn_ctx ctx;
     attn_model *model = NULL;
     FILE *file;
     attn_status status;
-    system_utf8(&argc, &argv);
-    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        fputs(usage, stdout);
-        return 0;
-    }
-    if (argc != 2 || argv[1][0] == '-') {
-        fputs(usage, stderr);
-        return 2;
-    }
+    int code;
     memset(&ctx, 0, sizeof ctx);
-    file = open_input(&ctx, argv[1]); /* which is read twice: a pipe will not do */
-    if (file)
+    file = check_model_path(&ctx, path) ? NULL : open_input(&ctx, path);
+    if (file) /* which is read twice: a pipe will not do */
         fclose(file);
-    status = file ? attn_model_open(&ctx, &model, argv[1], NULL) : ctx.status;
+    status = file ? attn_model_open(&ctx, &model, path, NULL) : ctx.status;
     if (status == ATTN_OK) {
         print_config(model);
-        status = print_tokenizer(&ctx, argv[1]);
+        status = print_tokenizer(&ctx, path);
         if (status == ATTN_OK)
             status = print_tensors(&ctx, model);
     }
-    if (!status && (fflush(stdout) || ferror(stdout)))
-        status = tool_fail_io(&ctx, "cannot write to", "standard output");
-    if (status)
-        fprintf(stderr, "attn-info: %s\n", ctx.message);
+    code = status ? fail_ctx(&ctx) : FINE;
     attn_model_close(model);
     attn_ctx_free(&ctx);
-    return status ? 1 : 0;
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    static options o;
+    static arguments given;
+    size_t next = 0;
+    int code;
+    system_utf8(&argc, &argv);
+    code = parse_options(argc, argv, table, N_OPTIONS, &o, &given, 1, "one file at a time");
+    if (code != FINE)
+        return code;
+    o.model = option_or_word(o.model, &given, &next);
+    if (o.help)
+        print_help();
+    else if (o.version)
+        print_version();
+    else if (!o.model)
+        return fail(USAGE, "no file given: attn-info FILE.attn (--help tells more)");
+    else if (next < given.n_words)
+        return fail(USAGE, "too many arguments at \"%s\": one file at a time", given.words[next]);
+    else
+        code = run(o.model);
+    return finish_output(code);
 }

@@ -7,19 +7,34 @@
 #include "attn.h"
 #include "vocab.h"
 
-static const char usage[] =
-    "usage: attn-tokenize MODEL_OR_DIRECTORY [options] < INPUT > OUTPUT\n"
-    "\n"
-    "Turns standard input, any bytes at all, into token ids on one line, separated\n"
-    "by blanks. MODEL_OR_DIRECTORY is a .attn file with a tokenizer, or a directory\n"
-    "that holds vocab.json and merges.txt, or tokenizer.json.\n"
-    "\n"
-    "options:\n"
-    "  --decode    the other way: ids, separated by blanks or lines, into bytes\n"
-    "  --special   special tokens such as <|endoftext|> in the text get their own ids\n"
-    "  --help      show this\n"
-    "\n"
-    "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
+#define PROGRAM "attn-tokenize"
+#include "program.h"
+
+typedef struct options {
+    const char *model, *text;
+    int decode, special, help, version;
+} options;
+
+static const struct option table[] = {
+#define AT(member) offsetof(options, member), 0 /* no commands */
+    {'m', "model", "PATH", TEXT, AT(model), NULL, "the model, if it is not the first word"},
+    {'p', "prompt", "TEXT", TEXT, AT(text), NULL, "this text in place of standard input"},
+    {'d', "decode", NULL, FLAG, AT(decode), NULL,
+     "the other way: ids, separated by blanks or lines, into bytes"},
+    {0, "special", NULL, FLAG, AT(special), NULL,
+     "special tokens such as <|endoftext|> in the text get their own ids"},
+    PROGRAM_OPTIONS(0),
+};
+enum { N_OPTIONS = sizeof table / sizeof table[0] };
+
+static void print_help(void)
+{
+    print_about("attn-tokenize MODEL_OR_DIRECTORY [options] <INPUT >OUTPUT",
+                "Turns standard input, any bytes at all, into token ids on one line, separated by "
+                "blanks. MODEL_OR_DIRECTORY is a .attn file with a tokenizer, or a directory that "
+                "holds vocab.json and merges.txt, or tokenizer.json.");
+    print_options(table, N_OPTIONS);
+}
 
 /* A tokenizer, and what must outlive it: a model or a section. */
 typedef struct opened {
@@ -42,11 +57,13 @@ static attn_status open_tokenizer(attn_ctx *ctx, opened *o, const char *path)
     }
     memset(&desc, 0, sizeof desc);
     desc.skip_checksums = 1; /* the weights are not needed, and may be gigabytes */
-    if (attn_model_open(ctx, &o->model, path, &desc))
+    if (check_model_path(ctx, path) || attn_model_open(ctx, &o->model, path, &desc))
         return ctx->status;
     o->tokenizer = attn_model_tokenizer(o->model);
     if (!o->tokenizer)
-        return tool_fail(ctx, ATTN_E_TOKENIZER, "%s has no tokenizer", path);
+        return tool_fail(ctx, ATTN_E_TOKENIZER,
+                         "%s has no tokenizer; give a directory with vocab.json and merges.txt",
+                         path);
     return ATTN_OK;
 }
 
@@ -113,55 +130,68 @@ static attn_status decode(attn_ctx *ctx, const attn_tokenizer *tokenizer, const 
     return ctx->status;
 }
 
-int main(int argc, char **argv)
+/* The text of --prompt, or all of standard input. */
+static attn_status read_input(attn_ctx *ctx, arena *memory, const options *o, char **input,
+                              size_t *size)
+{
+    if (!o->text) {
+        announce_input(o->decode ? "token ids" : "the text");
+        return read_all(ctx, memory, stdin, "standard input", SIZE_MAX / 16, input, size);
+    }
+    *size = strlen(o->text);
+    *input = arena_text(ctx, memory, o->text, *size);
+    return ctx->status;
+}
+
+static int run(const options *asked)
 {
     attn_ctx ctx;
     opened o;
     arena memory = {NULL};
-    const char *path = NULL;
     char *input = NULL;
     size_t size = 0;
-    int i, back = 0, special = 0;
-    system_utf8(&argc, &argv);
-    for (i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(usage, stdout);
-            return 0;
-        }
-        if (strcmp(argv[i], "--decode") == 0) {
-            back = 1;
-        } else if (strcmp(argv[i], "--special") == 0) {
-            special = 1;
-        } else if (argv[i][0] == '-' || path) {
-            fprintf(stderr, "attn-tokenize: what is %s? (see --help)\n", argv[i]);
-            return 2;
-        } else {
-            path = argv[i];
-        }
-    }
-    if (!path) {
-        fputs(usage, stderr);
-        return 2;
-    }
+    int code;
     memset(&ctx, 0, sizeof ctx);
     memset(&o, 0, sizeof o);
     system_binary(stdin);
     system_binary(stdout);
-    if (open_tokenizer(&ctx, &o, path) == ATTN_OK &&
-        read_all(&ctx, &memory, stdin, "standard input", SIZE_MAX / 16, &input, &size) == ATTN_OK) {
-        if (back)
+    if (open_tokenizer(&ctx, &o, asked->model) == ATTN_OK &&
+        read_input(&ctx, &memory, asked, &input, &size) == ATTN_OK) {
+        if (asked->decode)
             decode(&ctx, o.tokenizer, input, size);
         else
-            encode(&ctx, o.tokenizer, special, input, size);
+            encode(&ctx, o.tokenizer, asked->special, input, size);
     }
-    if (!ctx.status && (fflush(stdout) || ferror(stdout)))
-        tool_fail_io(&ctx, "cannot write to", "standard output");
-    if (ctx.status)
-        fprintf(stderr, "attn-tokenize: %s\n", ctx.message);
+    code = ctx.status ? fail_ctx(&ctx) : FINE;
     arena_free(&memory);
     attn_tokenizer_free(o.own);
     attn_model_close(o.model);
     free(o.section);
     attn_ctx_free(&ctx);
-    return ctx.status ? 1 : 0;
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    static options o;
+    static arguments given;
+    static const char hint[] = "the text comes from standard input, or from --prompt";
+    size_t next = 0;
+    int code;
+    system_utf8(&argc, &argv);
+    code = parse_options(argc, argv, table, N_OPTIONS, &o, &given, 1, hint);
+    if (code != FINE)
+        return code;
+    o.model = option_or_word(o.model, &given, &next);
+    if (o.help)
+        print_help();
+    else if (o.version)
+        print_version();
+    else if (!o.model)
+        return fail(USAGE, "no model given: attn-tokenize MODEL.attn <TEXT (--help tells more)");
+    else if (next < given.n_words)
+        return fail(USAGE, "too many arguments at \"%s\": %s", given.words[next], hint);
+    else
+        code = run(&o);
+    return finish_output(code);
 }

@@ -22,35 +22,13 @@ extern char **environ;
 #define BENCH_CHILD
 #endif
 
-static const char usage[] =
-    "usage: bench [MODEL.attn] [options]\n"
-    "\n"
-    "Measures MODEL.attn, or a model of one of GPT-2's sizes with random weights,\n"
-    "which is written to a temporary file: speed does not depend on the weights.\n"
-    "\n"
-    "options:\n"
-    "  --size SIZE      of random weights: 124M (the default), 355M, 774M or 1558M\n"
-    "  --dtype TYPE     of random weights: f32, f16, q8 or q4; several with commas\n"
-    "                   between them. Default: all; with --quick f32 and q8; above\n"
-    "                   124M q8\n"
-    "  --only SECTION   roofs, matmul, prompt, generation, speculation, batch, glass,\n"
-    "                   first, memory or tokenizer; several with commas between them\n"
-    "  --quick          fewer cases and repeats: under a minute\n"
-    "  --threads COUNT  compare one thread with this many instead of all\n"
-    "  --tokenizer DIR  measure that of vocab.json and merges.txt in this directory\n"
-    "                   instead of the model's\n"
-    "  --cpu-time       count the time that the program ran, not what passed: for one\n"
-    "                   thread on a busy machine\n"
-    "  --json FILE      write the figures there as JSON; - is standard output, then\n"
-    "                   without the table\n"
-    "  --help           show this\n"
-    "\n"
-    "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
+#define PROGRAM "bench"
+#include "program.h"
 
 #ifdef _OPENMP
-enum { MAX_THREADS = ROOF_MAX_THREADS };
+#define THREADS "1 256" /* ROOF_MAX_THREADS */
 #else
-enum { MAX_THREADS = 1 };
+#define THREADS "1 1"
 #endif
 enum { MAX_REPEATS = 9, PROMPT = 32 };
 
@@ -67,16 +45,66 @@ typedef enum bench_section {
     MEMORY = 256,
     TOKENIZER = 512
 } bench_section;
-static const char *const section_names[] = {"roofs",       "matmul",   "prompt", "generation",
-                                            "speculation", "batch",    "glass",  "first",
-                                            "memory",      "tokenizer"};
-enum { N_SECTIONS = sizeof section_names / sizeof section_names[0] };
+#define SECTIONS "roofs matmul prompt generation speculation batch glass first memory tokenizer"
+enum { N_SECTIONS = 10 };
 
+static const char *section_name(int i)
+{
+    static char names[N_SECTIONS][16];
+    size_t size;
+    const char *name = name_at(SECTIONS, i, &size);
+    memcpy(names[i], name, size);
+    return names[i];
+}
+
+#define DTYPES "f32 f16 q8 q4"
 static const struct {
     const char *name;
     attn_dtype dtype;
 } dtypes[] = {{"f32", ATTN_F32}, {"f16", ATTN_F16}, {"q8", ATTN_Q8}, {"q4", ATTN_Q4}};
 enum { N_DTYPES = sizeof dtypes / sizeof dtypes[0] };
+
+typedef struct options {
+    const char *model, *tokenizer, *json;
+    int size; /* an index of model_shapes, or -1 */
+    unsigned dtypes, sections;
+    size_t threads;
+    int quick, cpu_time, help, version;
+} options;
+
+static const struct option table[] = {
+#define AT(member) offsetof(options, member), 0 /* no commands */
+    {'m', "model", "FILE", TEXT, AT(model), NULL,
+     "measure this model, as if it were the first word"},
+    {0, "size", "SIZE", CHOICE, AT(size), "124M 355M 774M 1558M",
+     "of random weights: 124M (the default), 355M, 774M or 1558M"},
+    {0, "dtype", "TYPE", CHOICES, AT(dtypes), DTYPES,
+     "of random weights: f32, f16, q8 or q4; several with commas between them. Default: all; with "
+     "--quick f32 and q8; above 124M q8"},
+    {0, "only", "SECTION", CHOICES, AT(sections), SECTIONS,
+     "roofs, matmul, prompt, generation, speculation, batch, glass, first, memory or tokenizer; "
+     "several with commas between them"},
+    {0, "quick", NULL, FLAG, AT(quick), NULL, "fewer cases and repeats: under a minute"},
+    {'t', "threads", "COUNT", COUNT, AT(threads), THREADS,
+     "compare one thread with this many instead of all"},
+    {0, "tokenizer", "DIR", TEXT, AT(tokenizer), NULL,
+     "measure that of vocab.json and merges.txt in this directory instead of the model's"},
+    {0, "cpu-time", NULL, FLAG, AT(cpu_time), NULL,
+     "count the time that the program ran, not what passed: for one thread on a busy machine"},
+    {0, "json", "FILE", TEXT, AT(json), NULL,
+     "write the figures there as JSON; - is standard output, then without the table"},
+    PROGRAM_OPTIONS(0),
+};
+enum { N_OPTIONS = sizeof table / sizeof table[0] };
+
+static void print_help(void)
+{
+    print_about(
+        "bench [MODEL.attn] [options]",
+        "Measures MODEL.attn, or a model of one of GPT-2's sizes with random weights, which "
+        "is written to a temporary file: speed does not depend on the weights.");
+    print_options(table, N_OPTIONS);
+}
 
 static const char *dtype_name(attn_dtype dtype)
 {
@@ -326,7 +354,7 @@ static task new_task(const bench *b, bench_section s, double amount, const char 
     memset(&t, 0, sizeof t);
     while ((unsigned)s >> (i + 1))
         i++;
-    t.section = section_names[i];
+    t.section = section_name(i);
     t.dtype = s == ROOFS || s == TOKENIZER ? NULL : b->dtype;
     t.amount = amount;
     t.unit = unit;
@@ -1007,7 +1035,7 @@ static int child(char **argv)
 static double run_child(bench *b, int n_tokens, double *resident)
 {
     char threads[16], count[16], text[64];
-    char *arguments[6];
+    char *words[6];
     posix_spawn_file_actions_t actions;
     double start, took = -1;
     size_t size = 0;
@@ -1016,12 +1044,12 @@ static double run_child(bench *b, int n_tokens, double *resident)
     int ends[2], status = 0;
     snprintf(threads, sizeof threads, "%d", b->ctx.n_threads);
     snprintf(count, sizeof count, "%d", n_tokens);
-    arguments[0] = (char *)(uintptr_t)b->program;
-    arguments[1] = (char *)(uintptr_t) "--child";
-    arguments[2] = b->file;
-    arguments[3] = threads;
-    arguments[4] = count;
-    arguments[5] = NULL;
+    words[0] = (char *)(uintptr_t)b->program;
+    words[1] = (char *)(uintptr_t) "--child";
+    words[2] = b->file;
+    words[3] = threads;
+    words[4] = count;
+    words[5] = NULL;
     if (pipe(ends))
         return tool_fail_io(&b->ctx, "cannot make", "a pipe"), -1.0;
     posix_spawn_file_actions_init(&actions);
@@ -1029,7 +1057,7 @@ static double run_child(bench *b, int n_tokens, double *resident)
     posix_spawn_file_actions_addclose(&actions, ends[0]);
     posix_spawn_file_actions_addclose(&actions, ends[1]);
     start = clock_seconds(0);
-    status = posix_spawnp(&pid, b->program, &actions, NULL, arguments, environ);
+    status = posix_spawnp(&pid, b->program, &actions, NULL, words, environ);
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
     if (status == 0) {
@@ -1429,7 +1457,8 @@ static int open_model(bench *b, attn_dtype dtype)
         if (model_write(&b->ctx, b->file, &model_shapes[i], dtype))
             return 0;
     }
-    return attn_model_open(&b->ctx, &b->model, b->file, NULL) == ATTN_OK && describe_model(b);
+    return check_model_path(&b->ctx, b->file) == ATTN_OK &&
+           attn_model_open(&b->ctx, &b->model, b->file, NULL) == ATTN_OK && describe_model(b);
 }
 
 static int bench_model(bench *b, attn_dtype dtype)
@@ -1476,134 +1505,84 @@ static int bench_all(bench *b)
 
 /* ---- options ---- */
 
-/* Words separated by commas, each one of n names, as bits. 0: there is a word that is none. */
-static unsigned names_bits(const char *words, const char *(*name)(int), int n)
+/* What contradicts itself. */
+static int check_usage(const options *o)
 {
-    unsigned bits = 0;
-    while (1) {
-        const size_t length = strcspn(words, ",");
-        int i;
-        for (i = 0; i < n; i++)
-            if (strlen(name(i)) == length && memcmp(name(i), words, length) == 0)
-                break;
-        if (i == n)
-            return 0;
-        bits |= 1u << i;
-        if (!words[length])
-            return bits;
-        words += length + 1;
-    }
-}
-static const char *dtype_at(int i)
-{
-    return dtypes[i].name;
-}
-static const char *section_at(int i)
-{
-    return section_names[i];
+    if (o->model && (o->size >= 0 || o->dtypes))
+        return fail(USAGE,
+                    "--size and --dtype are for random weights, not for a given model: leave "
+                    "out %s or them",
+                    o->model);
+    if (o->model && o->json && system_same_file(o->model, o->json))
+        return fail(USAGE, "--json would overwrite the model %s: name another file", o->model);
+    return FINE;
 }
 
-static int refuse(const char *what, const char *value)
+static int read_command(int argc, char **argv, options *o)
 {
-    fprintf(stderr, "bench: %s%s%s (see --help)\n", what, value ? " " : "", value ? value : "");
-    return 2;
+    static arguments given;
+    static const char hint[] = "one model at a time";
+    size_t next = 0;
+    int code;
+    o->size = -1;
+    code = parse_options(argc, argv, table, N_OPTIONS, o, &given, 1, hint);
+    if (code != FINE || o->help || o->version)
+        return code;
+    o->model = option_or_word(o->model, &given, &next);
+    if (next < given.n_words)
+        return fail(USAGE, "too many arguments at \"%s\": %s", given.words[next], hint);
+    return check_usage(o);
 }
 
-/* 0: go on; else the exit status plus one. */
-static int parse(bench *b, int argc, char **argv)
+/* What is to be measured, and how. */
+static void set_up(bench *b, const options *o)
 {
-    int i, count = 0;
-    for (i = 1; i < argc; i++) {
-        static const char *const with_value[] = {"--size",    "--dtype",     "--only",
-                                                 "--threads", "--tokenizer", "--json"};
-        const char *option = argv[i], *value = NULL;
-        unsigned bits;
-        size_t j;
-        for (j = 0; j < sizeof with_value / sizeof with_value[0]; j++)
-            if (strcmp(option, with_value[j]) == 0) {
-                if (i + 1 == argc)
-                    return 1 + refuse("a value is missing after", option);
-                value = argv[++i];
-            }
-        if (strcmp(option, "--help") == 0 || strcmp(option, "-h") == 0)
-            return fputs(usage, stdout), 1 + (fflush(stdout) != 0);
-        if (strcmp(option, "--quick") == 0) {
-            b->quick = 1;
-        } else if (strcmp(option, "--cpu-time") == 0) {
-            b->cpu_time = 1;
-        } else if (strcmp(option, "--tokenizer") == 0) {
-            b->tokenizer = value;
-        } else if (strcmp(option, "--json") == 0) {
-            b->json_path = value;
-        } else if (strcmp(option, "--size") == 0) {
-            for (j = 0; j < N_SHAPES && strcmp(model_shapes[j].name, value) != 0; j++)
-                continue;
-            if (j == N_SHAPES)
-                return 1 + refuse("--size takes 124M, 355M, 774M or 1558M, not", value);
-            b->size = value;
-        } else if (strcmp(option, "--dtype") == 0) {
-            if (!(bits = names_bits(value, dtype_at, N_DTYPES)))
-                return 1 + refuse("--dtype takes f32, f16, q8 or q4, not", value);
-            b->wanted |= bits;
-        } else if (strcmp(option, "--only") == 0) {
-            if (!(bits = names_bits(value, section_at, N_SECTIONS)))
-                return 1 + refuse("--only takes names of sections, not", value);
-            b->sections |= bits;
-        } else if (strcmp(option, "--threads") == 0) {
-            char *end;
-            const long number = strtol(value, &end, 10);
-            if (number < 1 || number > MAX_THREADS || *end)
-                return 1 + refuse(MAX_THREADS > 1
-                                      ? "--threads takes a number from 1 to 256, not"
-                                      : "--threads takes 1 where there is no OpenMP, not",
-                                  value);
-            count = (int)number;
-        } else if (option[0] == '-') {
-            return 1 + refuse("there is no option", option);
-        } else if (b->path) {
-            return 1 + refuse("one model at a time, not also", option);
-        } else {
-            b->path = option;
-        }
-    }
-    if (b->path && (b->size || b->wanted))
-        return 1 + refuse("--size and --dtype are for random weights, not for a given model", NULL);
-    if (b->path && b->json_path && system_same_file(b->path, b->json_path))
-        return 1 + refuse("--json would overwrite the model", b->path);
-    b->sections = b->sections ? b->sections : (1u << N_SECTIONS) - 1;
+    int count;
+    b->path = o->model;
+    b->tokenizer = o->tokenizer;
+    b->json_path = o->json;
+    b->quick = o->quick;
+    b->cpu_time = o->cpu_time;
+    b->sections = o->sections ? o->sections : (1u << N_SECTIONS) - 1;
+    b->wanted = o->dtypes;
     if (!b->wanted)
-        b->wanted = b->size && strcmp(b->size, "124M") != 0 ? 4 : b->quick ? 5 : 15;
-    b->size = b->size ? b->size : "124M";
-    b->ctx.n_threads = count;
+        b->wanted = o->size > 0 ? 4 : b->quick ? 5 : 15;
+    b->size = model_shapes[o->size < 0 ? 0 : o->size].name;
+    b->ctx.n_threads = (int)o->threads;
     count = attn__max_threads(&b->ctx);
     b->threads[0] = 1;
     b->threads[1] = count;
     b->n_counts = count == 1 || b->cpu_time ? 1 : 2;
     if (b->cpu_time)
         b->sections &= ~(unsigned)(FIRST | MEMORY);
-    return 0;
+    b->repeats = b->quick ? 3 : 5;
+    b->shortest = b->quick ? 0.003 : 0.02;
+    clock_of_thread = b->cpu_time;
+    roofs_init(&b->r, attn_isa(&b->ctx), b->shortest / 4);
 }
 
 int main(int argc, char **argv)
 {
+    static options o;
     bench *b;
-    int failed;
+    int failed, code;
     system_utf8(&argc, &argv);
     if (argc == 5 && strcmp(argv[1], "--child") == 0)
         return child(argv);
     b = (bench *)calloc(1, sizeof *b);
     if (!b)
-        return fputs("bench: no memory\n", stderr), 1;
+        return fail(FAILED, "no memory");
+    b->program = argv[0];
+    code = read_command(argc, argv, &o);
+    if (code == FINE && o.help)
+        print_help();
+    else if (code == FINE && o.version)
+        print_version();
+    if (code != FINE || o.help || o.version)
+        return free(b), finish_output(code);
     signal(SIGINT, interrupted);
     signal(SIGTERM, interrupted);
-    b->program = argv[0];
-    failed = parse(b, argc, argv);
-    if (failed)
-        return free(b), failed - 1;
-    b->repeats = b->quick ? 3 : 5;
-    b->shortest = b->quick ? 0.003 : 0.02;
-    clock_of_thread = b->cpu_time;
-    roofs_init(&b->r, attn_isa(&b->ctx), b->shortest / 4);
+    set_up(b, &o);
     b->table = stdout;
     if (b->json_path && strcmp(b->json_path, "-") == 0) {
         b->json = stdout;
@@ -1612,7 +1591,7 @@ int main(int argc, char **argv)
         b->json = system_open(b->json_path, "w");
     }
     if (!b->table || (b->json_path && !b->json)) {
-        tool_fail_io(&b->ctx, "cannot write", b->json_path);
+        tool_fail(&b->ctx, ATTN_E_IO, "cannot write %s: %s", b->json_path, why(errno));
         failed = 1;
     } else {
         opening(b);
@@ -1620,12 +1599,12 @@ int main(int argc, char **argv)
         closing(b);
         if (fflush(b->table) || ferror(b->table) ||
             (b->json && (fflush(b->json) || ferror(b->json)))) {
-            tool_fail_io(&b->ctx, "cannot write", "the figures");
+            tool_fail(&b->ctx, ATTN_E_IO, "cannot write the figures: %s", why(errno));
             failed = 1;
         }
     }
     if (failed)
-        fprintf(stderr, "bench: %s\n", b->ctx.message);
+        fail_ctx(&b->ctx);
     if (b->json && b->json != stdout)
         fclose(b->json);
     roofs_free(&b->r);

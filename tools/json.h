@@ -386,14 +386,14 @@ TOOLS_FN attn_status json_parse(attn_ctx *ctx, const char *name, char *text, siz
     return ATTN_OK;
 }
 
-/* The member of that name, or NULL. */
+/* The member of that name, or NULL, as if there is no object. */
 TOOLS_FN const json_value *json_get(const json_value *object, const char *key)
 {
-    const json_value *v = object + 1;
+    const json_value *v;
     size_t i, n = strlen(key);
-    if (object->kind != JSON_OBJECT)
+    if (!object || object->kind != JSON_OBJECT)
         return NULL;
-    for (i = 0; i < object->size; i++, v += v->span)
+    for (i = 0, v = object + 1; i < object->size; i++, v += v->span)
         if (v->key_size == n && memcmp(v->key, key, n) == 0)
             return v;
     return NULL;

@@ -1,17 +1,14 @@
-/* What gpt2 and lens do alike: read a command line by a table of options, tell what is wrong, open
- * a model, read a text, hear Ctrl-C. Whoever includes it has said who is speaking, and what it
- * calls its text:
+/* What all programs here do alike: read a command line by a table of options, say what is wrong and
+ * what to do about it, lay out --help, suit the terminal, tell how far a long work is. Whoever
+ * includes it says first who is speaking:
  *
- *     #define PROGRAM "gpt2"
- *     #define INPUT "prompt"
+ *     #define PROGRAM "attn-info"
  */
 #ifndef TOOLS_PROGRAM_H
 #define TOOLS_PROGRAM_H
 
 #include "files.h"
-#include <signal.h>
 
-enum { MAX_THREADS = 256 }; /* attn.h starts no more */
 enum { FINE = 0, FAILED = 1, USAGE = 2, INTERRUPTED = 130, PIPE_CLOSED = 141 };
 
 TOOLS_FN int fail(int code, const char *format, ...) TOOLS_PRINTF(2, 3);
@@ -29,17 +26,209 @@ TOOLS_FN int fail(int code, const char *format, ...)
 #define fail(code, ...) (fail(code, __VA_ARGS__), (code))
 #endif
 
-static volatile sig_atomic_t interrupted;
-TOOLS_FN void on_interrupt(int number)
+/* The system's reason, and what to do about it. */
+TOOLS_FN const char *why(int error)
 {
-    interrupted = 1;
-    signal(number, SIG_DFL); /* a second Ctrl-C does not ask */
+    static const struct {
+        int error;
+        const char *advice;
+    } known[] = {{ENOENT, "is the path right?"},
+                 {ENOTDIR, "is the path right?"},
+                 {EACCES, "ask the owner, or change its permissions with chmod"},
+                 {EISDIR, "give the name of a file"},
+                 {ENOSPC, "free some space, or write elsewhere"},
+                 {EROFS, "write elsewhere"}};
+    static char text[160];
+    shown word;
+    size_t i;
+    for (i = 0; i < sizeof known / sizeof known[0] && known[i].error != error; i++)
+        continue;
+    snprintf(text, sizeof text, "%s%s%s", attn_system_error(word, error),
+             i < sizeof known / sizeof known[0] ? "; " : "",
+             i < sizeof known / sizeof known[0] ? known[i].advice : "");
+    return text;
 }
 
-/* After a call of the library failed. */
-TOOLS_FN int failed(const attn_ctx *ctx)
+/* After a call of the library failed. Who types a command has called no function, so the name of
+ * one is left out. */
+TOOLS_FN int fail_ctx(const attn_ctx *ctx)
 {
-    return interrupted ? INTERRUPTED : fail(FAILED, "%s", ctx->message);
+    const char *text = ctx->message, *colon = strstr(text, ": ");
+    if (strncmp(text, "attn_", 5) == 0 && colon == text + strcspn(text, ": ,"))
+        text = colon + 2;
+    return fail(FAILED, "%s", text);
+}
+
+/* What was printed has arrived, or there is something to say. */
+TOOLS_FN int finish_output(int code)
+{
+    const int lost = ferror(stdout);
+    if (lost) { /* once more, for the reason */
+        clearerr(stdout);
+        putchar('\n');
+    }
+    if (fflush(stdout) == 0 && !lost)
+        return code;
+    if (errno == EPIPE) /* where nobody takes the signal for it */
+        return PIPE_CLOSED;
+    return code == FINE ? fail(FAILED, "cannot write the output: %s", why(errno)) : code;
+}
+
+/* >> The terminal ============================================================================== */
+
+TOOLS_FN int shows_colour(FILE *file)
+{
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    return system_is_terminal(file) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
+}
+
+/* How many columns a line may have: what COLUMNS says, or the terminal; 0: any number. */
+TOOLS_FN int line_columns(FILE *file)
+{
+    const char *named = getenv("COLUMNS");
+    const int columns = named ? atoi(named) : 0; /* NOLINT(cert-err34-c): 0 is what is wanted */
+    if (columns > 0)
+        return columns < 10000 ? columns : 10000;
+    return system_is_terminal(file) ? system_columns(file) : 0;
+}
+
+/* Somebody who sits before a program that waits is told what for. */
+TOOLS_FN void announce_input(const char *what)
+{
+    if (system_is_terminal(stdin))
+        fprintf(stderr, "Type %s, then Enter and Ctrl-D.\n", what);
+}
+
+/* >> How far a long work is ==================================================================== */
+
+typedef struct progress {
+    const char *what;
+    double begin, last; /* when it was shown, or negative */
+    int columns;        /* 0: nobody watches */
+} progress;
+
+/* "what [####    ]  50 %, 3 s left" in less than so many columns. */
+TOOLS_FN void progress_line(char *line, size_t size, const char *what, double fraction,
+                            double elapsed, int columns)
+{
+    const double left = fraction > 0 ? elapsed / fraction - elapsed : 0;
+    const int room = columns - (int)strlen(what) - 27, bar = room < 0 ? 0 : room < 40 ? room : 40;
+    const int full = (int)(fraction * bar);
+    char bars[48];
+    int i;
+    for (i = 0; i < bar; i++)
+        bars[i] = i < full ? '#' : ' ';
+    bars[bar] = 0;
+    snprintf(line, size,
+             left < 100 ? "%s [%s] %3d %%, %.0f s left" : "%s [%s] %3d %%, %.0f min left", what,
+             bars, (int)(100 * fraction), left < 100 ? left : left / 60);
+}
+
+TOOLS_FN void progress_begin(progress *p, const char *what)
+{
+    p->what = what;
+    p->begin = system_seconds();
+    p->last = -1;
+    p->columns = system_is_terminal(stderr) ? line_columns(stderr) : 0;
+    if (system_is_terminal(stderr) && p->columns == 0)
+        p->columns = 80;
+}
+
+/* Shows nothing of what takes no more than two seconds, and then at most ten lines in one. */
+TOOLS_FN void progress_at(progress *p, double fraction)
+{
+    const double now = p->columns ? system_seconds() : 0, elapsed = now - p->begin;
+    char line[128];
+    if (!p->columns || elapsed < 0.5 || elapsed <= 2 * fraction || now - p->last < 0.1)
+        return;
+    p->last = now;
+    progress_line(line, sizeof line, p->what, fraction, elapsed, p->columns);
+    fprintf(stderr, "\r%-*s", p->columns < 100 ? p->columns - 1 : 99, line);
+    fflush(stderr);
+}
+
+TOOLS_FN void progress_end(progress *p)
+{
+    if (p->columns && p->last >= 0)
+        fprintf(stderr, "\r%*s\r", p->columns < 100 ? p->columns - 1 : 99, "");
+}
+
+/* >> Names ===================================================================================== */
+
+/* A list of names has blanks between them. The i-th, as what is left of the list; its size. */
+TOOLS_FN const char *name_at(const char *names, int i, size_t *size)
+{
+    for (; i > 0; i--) {
+        names += strcspn(names, " ");
+        names += *names == ' ';
+    }
+    *size = strcspn(names, " ");
+    return names;
+}
+
+/* Which name of a list this is; -1: none. */
+TOOLS_FN int find_name(const char *names, const char *text, size_t length)
+{
+    const char *name;
+    size_t size;
+    int i;
+    for (i = 0; *(name = name_at(names, i, &size)); i++)
+        if (size == length && memcmp(name, text, size) == 0)
+            return i;
+    return -1;
+}
+
+/* "a, b or c" */
+TOOLS_FN void list_names(const char *names, char *list, size_t room)
+{
+    const char *name;
+    size_t size, used = 0;
+    int i;
+    list[0] = 0;
+    for (i = 0; *(name = name_at(names, i, &size)) && used < room; i++)
+        used += (size_t)snprintf(list + used, room - used, "%s%.*s",
+                                 i == 0       ? ""
+                                 : name[size] ? ", "
+                                              : " or ",
+                                 (int)size, name);
+}
+
+/* How many letters must be added, removed, changed or swapped with the next one. */
+TOOLS_FN size_t edit_distance(const char *a, const char *b)
+{
+    size_t rows[3][32], *before = rows[0], *last = rows[1], *row = rows[2], *free_row;
+    const size_t n = strlen(a), m = strlen(b);
+    size_t i, j, best;
+    if (n > 31 || m > 31)
+        return 31;
+    for (j = 0; j <= m; j++)
+        last[j] = before[j] = j;
+    for (i = 1; i <= n; i++) {
+        row[0] = i;
+        for (j = 1; j <= m; j++) {
+            best = last[j - 1] + (a[i - 1] != b[j - 1]);
+            best = best < last[j] + 1 ? best : last[j] + 1;
+            best = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                best = best < before[j - 2] + 1 ? best : before[j - 2] + 1;
+            row[j] = best;
+        }
+        free_row = before;
+        before = last;
+        last = row;
+        row = free_row;
+    }
+    return last[m];
+}
+
+/* How far a misspelt word is from a name: its beginning is as near as one letter. Too far to be
+ * meant: SIZE_MAX. */
+TOOLS_FN size_t name_distance(const char *word, const char *name)
+{
+    const size_t n = strlen(word);
+    const size_t distance =
+        n > 2 && strncmp(word, name, n) == 0 ? strlen(name) > n : edit_distance(word, name);
+    return distance <= n / 3 + (n > 1) ? distance : SIZE_MAX;
 }
 
 /* Standard output could not take what was printed. */
@@ -52,16 +241,32 @@ TOOLS_FN int output_failed(void)
 /* >> The command line: one table says what there is, how it is read, where it is kept and what
  * --help says ================================================================================== */
 
-enum kind { FLAG, COUNT, NUMBER, TEXT };
+enum kind {
+    FLAG,   /* int: 1 */
+    COUNT,  /* size_t */
+    NUMBER, /* float */
+    SEED,   /* uint64_t: any number that fits into 64 bits, negative ones as two's complement */
+    TEXT,   /* const char * */
+    CHOICE, /* int: which of the names */
+    CHOICES /* unsigned: bits for some of the names, with commas between them */
+};
 struct option {
     char letter;
     const char *name, *argument;
     enum kind kind;
-    size_t at;    /* offset in the program's options */
-    int commands; /* that know it, where there are commands */
-    double most;  /* largest COUNT or NUMBER */
+    size_t at;         /* offset in the program's options */
+    int commands;      /* that know it, where there are commands */
+    const char *takes; /* COUNT and NUMBER: "least most"; CHOICE and CHOICES: the names */
     const char *help;
 };
+
+/* The last rows of every table. */
+#define PROGRAM_OPTIONS(commands)                                                                  \
+    {'h', "help", NULL, FLAG, offsetof(options, help), commands, NULL, "print this"},              \
+    {                                                                                              \
+        'V', "version", NULL, FLAG, offsetof(options, version), commands, NULL,                    \
+            "print the version"                                                                    \
+    }
 
 typedef struct arguments {
     const char *words[64];  /* that are no options; NULL beyond n_words */
@@ -69,211 +274,373 @@ typedef struct arguments {
     uint64_t given;         /* bit i: option i of the table */
 } arguments;
 
-/* `width` is that of the column of values. */
-TOOLS_FN void print_options(const struct option *table, int n_options, int width)
-{
-    int i;
-    for (i = 0; i < n_options; i++) {
-        const char *line = table[i].help;
-        printf("  %c%c --%-14s %-*s  ", table[i].letter ? '-' : ' ',
-               table[i].letter ? table[i].letter : ' ', table[i].name, width,
-               table[i].argument ? table[i].argument : "");
-        for (; strchr(line, '\n'); line += strcspn(line, "\n") + 1)
-            printf("%.*s\n%*s", (int)strcspn(line, "\n"), line, 24 + width, "");
-        printf("%s\n", line);
-    }
-}
-
 TOOLS_FN void print_version(void)
 {
     printf(PROGRAM " of attn.h %d.%d.%d\n", ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR,
            ATTN_VERSION_PATCH);
 }
 
-/* Both take digits and nothing else; strtoull alone would take signs, spaces and "12abc". */
-TOOLS_FN int parse_count(const char *text, double most, size_t *value)
+/* Words in lines that fit, the first from column `at` on, the others from `indent` on. */
+TOOLS_FN void print_wrapped(const char *text, int at, int indent, int columns)
 {
-    char *end;
+    while (*text) {
+        const int size = (int)strcspn(text, " \n");
+        if (at > indent && at + 1 + size > columns) {
+            printf("\n%*s", indent, "");
+            at = indent;
+        } else if (at > indent) {
+            putchar(' ');
+            at++;
+        }
+        printf("%.*s", size, text);
+        at += size;
+        text += size;
+        if (*text == '\n') {
+            printf("\n%*s", text[1] == '\n' ? 0 : indent, "");
+            at = indent;
+        }
+        text += *text != 0;
+    }
+    putchar('\n');
+}
+
+/* How wide --help is. */
+TOOLS_FN int help_columns(void)
+{
+    const int columns = line_columns(stdout);
+    return columns > 20 && columns < 80 ? columns : 80;
+}
+
+/* A label and what it means, beside it or, where that is too narrow, below it. */
+TOOLS_FN void print_row(const char *label, int width, const char *text)
+{
+    const int columns = help_columns(), beside = columns >= width + 36;
+    if (beside)
+        printf("  %-*s  ", width, label);
+    else
+        printf("  %s\n      ", label);
+    print_wrapped(text, beside ? width + 4 : 6, beside ? width + 4 : 6, columns);
+}
+
+TOOLS_FN void print_options(const struct option *table, int n_options)
+{
+    char label[64];
+    int i;
+    printf("\nOptions:\n");
+    for (i = 0; i < n_options; i++) {
+        snprintf(label, sizeof label, "%c%c --%s%s%s", table[i].letter ? '-' : ' ',
+                 table[i].letter ? table[i].letter : ' ', table[i].name,
+                 table[i].argument ? " " : "", table[i].argument ? table[i].argument : "");
+        print_row(label, 22, table[i].help);
+    }
+    printf("\n");
+    print_wrapped(
+        "A value may follow its letter (-n5), a blank or an equals sign; after -- nothing "
+        "is an option.\nExit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by "
+        "Ctrl-C, 141 the reader of the output went away.",
+        0, 0, help_columns());
+}
+
+/* What every --help begins with; `usage` and `about` are paragraphs. */
+TOOLS_FN void print_about(const char *usage, const char *about)
+{
+    printf("Usage: ");
+    print_wrapped(usage, 7, 7, help_columns());
+    printf("\n");
+    print_wrapped(about, 0, 0, help_columns());
+}
+
+/* Both take digits and nothing else; strtoull alone would take signs, spaces and "12abc". */
+TOOLS_FN int parse_count(const char *text, const char *takes, size_t *value)
+{
+    char *end, *most;
+    const double least = strtod(takes, &most);
     unsigned long long number;
     errno = 0;
     number = strtoull(text, &end, 10);
     *value = (size_t)number;
-    return *text >= '0' && *text <= '9' && !*end && !errno && (double)number <= most;
+    return *text >= '0' && *text <= '9' && !*end && !errno && (double)number >= least &&
+           (double)number <= strtod(most, NULL);
 }
 
-TOOLS_FN int parse_number(const char *text, double most, float *value)
+TOOLS_FN int parse_number(const char *text, const char *takes, float *value)
 {
-    char *end;
-    const double number = strtod(text, &end);
+    char *end, *most;
+    const double number = strtod(text, &end), least = strtod(takes, &most);
     *value = (float)number;
-    return strchr("0123456789.", *text) && end != text && !*end && number <= most;
+    return strchr("0123456789.", *text) && end != text && !*end && number >= least &&
+           number <= strtod(most, NULL);
+}
+
+TOOLS_FN int parse_seed(const char *text, uint64_t *value)
+{
+    const int negative = *text == '-';
+    char *end;
+    unsigned long long number;
+    text += negative;
+    errno = 0;
+    number = strtoull(text, &end, 10);
+    *value = negative ? 0 - (uint64_t)number : (uint64_t)number;
+    return *text >= '0' && *text <= '9' && !*end && !errno && number <= UINT64_MAX &&
+           (!negative || number <= (unsigned long long)1 << 63);
+}
+
+/* Some of the names, with commas between them, as bits. 0: one is none. */
+TOOLS_FN unsigned parse_choices(const char *names, const char *text)
+{
+    unsigned bits = 0;
+    while (1) {
+        const size_t length = strcspn(text, ",");
+        const int i = find_name(names, text, length);
+        if (i < 0)
+            return 0;
+        bits |= 1u << i;
+        if (!text[length])
+            return bits;
+        text += length + 1;
+    }
+}
+
+TOOLS_FN int refuse_value(const struct option *option, const char *text)
+{
+    char list[160];
+    const int least = (int)strcspn(option->takes, " ");
+    if (option->kind == COUNT || option->kind == NUMBER)
+        return fail(USAGE, "--%s: \"%s\" is not a %s from %.*s to %s", option->name, text,
+                    option->kind == COUNT ? "whole number" : "number", least, option->takes,
+                    option->takes + least + 1);
+    list_names(option->takes, list, sizeof list);
+    return fail(USAGE, "--%s: there is no \"%s\"; choose %s%s", option->name, text, list,
+                option->kind == CHOICES ? ", or several with commas between them" : "");
 }
 
 TOOLS_FN int set_option(void *options, const struct option *option, const char *text)
 {
     void *at = (char *)options + option->at;
-    if (option->kind == FLAG)
-        *(int *)at = 1;
-    else if (option->kind == TEXT)
+    unsigned bits;
+    switch (option->kind) {
+    case TEXT:
         *(const char **)at = text;
-    else if (option->kind == COUNT && !parse_count(text, option->most, (size_t *)at))
-        return fail(USAGE, "--%s: \"%s\" is not a whole number from 0 to %.0f", option->name, text,
-                    option->most);
-    else if (option->kind == NUMBER && !parse_number(text, option->most, (float *)at))
-        return fail(USAGE, "--%s: \"%s\" is not a number from 0 to %g", option->name, text,
-                    option->most);
-    return FINE;
+        return FINE;
+    case COUNT:
+        return parse_count(text, option->takes, (size_t *)at) ? FINE : refuse_value(option, text);
+    case NUMBER:
+        return parse_number(text, option->takes, (float *)at) ? FINE : refuse_value(option, text);
+    case SEED:
+        return parse_seed(text, (uint64_t *)at)
+                   ? FINE
+                   : fail(USAGE, "--%s: \"%s\" is not a whole number of 64 bits", option->name,
+                          text);
+    case CHOICE:
+        *(int *)at = find_name(option->takes, text, strlen(text));
+        return *(int *)at >= 0 ? FINE : refuse_value(option, text);
+    default:
+        bits = parse_choices(option->takes, text);
+        *(unsigned *)at |= bits;
+        return bits ? FINE : refuse_value(option, text);
+    }
 }
 
-/* -x, --name or --name=value; *value points behind the =, or is NULL. */
-TOOLS_FN const struct option *find_option(const struct option *table, int n_options,
-                                          const char *text, const char **value)
+/* A command line while it is read. */
+typedef struct command_line {
+    int argc, at;
+    char **argv;
+    const struct option *table;
+    int n_options;
+    void *options;
+    arguments *found;
+} command_line;
+
+TOOLS_FN const struct option *find_long(const command_line *r, const char *name, size_t length)
 {
-    const size_t length = strcspn(text, "=");
     int i;
-    *value = text[length] ? text + length + 1 : NULL;
-    for (i = 0; i < n_options; i++)
-        if ((length == 2 && text[1] == table[i].letter) ||
-            (strncmp(text, "--", 2) == 0 && length - 2 == strlen(table[i].name) &&
-             strncmp(text + 2, table[i].name, length - 2) == 0))
-            return &table[i];
+    for (i = 0; i < r->n_options; i++)
+        if (length == strlen(r->table[i].name) && strncmp(name, r->table[i].name, length) == 0)
+            return &r->table[i];
     return NULL;
 }
 
-TOOLS_FN int parse_options(int argc, char **argv, const struct option *table, int n_options,
-                           void *options, arguments *found, size_t most_words)
+TOOLS_FN const struct option *find_letter(const command_line *r, char letter)
 {
-    int i, code, only_words = 0;
-    for (i = 1; i < argc; i++) {
-        const struct option *option;
-        const char *value;
-        if (!only_words && strcmp(argv[i], "--") == 0) {
-            only_words = 1;
-        } else if (only_words || argv[i][0] != '-' || argv[i][1] == 0) {
-            if (found->n_words == most_words)
-                return fail(USAGE, "too many arguments at \"%s\": quote the " INPUT, argv[i]);
-            found->words[found->n_words++] = argv[i];
-            found->n_free += !only_words;
-        } else if (!(option = find_option(table, n_options, argv[i], &value))) {
-            return fail(USAGE, "there is no option %s; --help lists them", argv[i]);
-        } else if (!option->argument && value) {
-            return fail(USAGE, "--%s takes no value", option->name);
-        } else if (option->argument && !value && !(value = argv[++i])) {
-            return fail(USAGE, "--%s needs a value: %s", option->name, option->argument);
-        } else if ((code = set_option(options, option, value)) != FINE) {
+    int i;
+    for (i = 0; i < r->n_options; i++)
+        if (letter && letter == r->table[i].letter)
+            return &r->table[i];
+    return NULL;
+}
+
+/* The option whose name comes nearest; NULL: none is near. */
+TOOLS_FN const struct option *nearest_option(const command_line *r, const char *word)
+{
+    const struct option *best = NULL;
+    size_t least = SIZE_MAX, distance;
+    int i;
+    for (i = 0; i < r->n_options; i++)
+        if ((distance = name_distance(word, r->table[i].name)) < least) {
+            least = distance;
+            best = &r->table[i];
+        }
+    return best;
+}
+
+TOOLS_FN int refuse_option(const command_line *r, const char *text)
+{
+    const char *word = text + 1 + (text[1] == '-');
+    const int length = (int)strcspn(text, "=");
+    char name[32];
+    const struct option *meant;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
+    meant = nearest_option(r, name);
+    if (strchr(text, ' ')) /* no option has one */
+        return fail(USAGE, "there is no option %.30s...: if that is a text, write -- before it",
+                    text);
+    if (meant && word[1])
+        return fail(USAGE, "there is no option %.*s; do you mean --%s?", length, text, meant->name);
+    return fail(USAGE, "there is no option %.*s; --help lists them", length, text);
+}
+
+/* `value`: what stands behind the option in the same word, or NULL. */
+TOOLS_FN int read_option(command_line *r, const struct option *option, const char *value)
+{
+    if (!option->argument && value)
+        return fail(USAGE, "--%s takes no value", option->name);
+    r->found->given |= (uint64_t)1 << (option - r->table);
+    if (!option->argument) {
+        *(int *)((char *)r->options + option->at) = 1;
+        return FINE;
+    }
+    if (value)
+        return set_option(r->options, option, value);
+    value = ++r->at < r->argc ? r->argv[r->at] : NULL;
+    if (!value)
+        return fail(USAGE, "--%s needs a value: %s", option->name, option->argument);
+    if (strncmp(value, "--", 2) == 0 && find_long(r, value + 2, strcspn(value + 2, "=")))
+        return fail(USAGE, "--%s needs a value (%s) before %s", option->name, option->argument,
+                    value);
+    return set_option(r->options, option, value);
+}
+
+/* -q, -n5, -n 5, -n=5, and -qn5 */
+TOOLS_FN int read_letters(command_line *r, const char *text)
+{
+    const struct option *option = text[2] ? nearest_option(r, text + 1) : NULL;
+    const char *at;
+    int code;
+    if (option && strncmp(text + 1, option->name, strlen(text + 1)) == 0 && text[3])
+        return refuse_option(r, text); /* a long one with one dash too few */
+    for (at = text + 1; *at; at++) {
+        if (!(option = find_letter(r, *at)))
+            return refuse_option(r, text);
+        if (option->argument || at[1] == '=')
+            return read_option(r, option, at[1] ? at + 1 + (at[1] == '=') : NULL);
+        if ((code = read_option(r, option, NULL)) != FINE)
             return code;
+    }
+    return FINE;
+}
+
+/* --name, --name value, --name=value */
+TOOLS_FN int read_name(command_line *r, const char *text)
+{
+    const size_t length = strcspn(text + 2, "=");
+    const struct option *option = find_long(r, text + 2, length);
+    return option ? read_option(r, option, text[2 + length] ? text + 3 + length : NULL)
+                  : refuse_option(r, text);
+}
+
+/* `hint`: what to do about more than `most_words` words. */
+TOOLS_FN int parse_options(int argc, char **argv, const struct option *table, int n_options,
+                           void *options, arguments *found, size_t most_words, const char *hint)
+{
+    command_line r;
+    int code = FINE, only_words = 0;
+    r.argc = argc;
+    r.argv = argv;
+    r.table = table;
+    r.n_options = n_options;
+    r.options = options;
+    r.found = found;
+    for (r.at = 1; r.at < argc && code == FINE; r.at++) {
+        const char *text = argv[r.at];
+        if (!only_words && strcmp(text, "--") == 0) {
+            only_words = 1;
+        } else if (only_words || text[0] != '-' || text[1] == 0) {
+            if (found->n_words == most_words)
+                return fail(USAGE, "too many arguments at \"%s\": %s", text, hint);
+            found->words[found->n_words++] = text;
+            found->n_free += !only_words;
         } else {
-            found->given |= (uint64_t)1 << (option - table);
+            code = text[1] == '-' ? read_name(&r, text) : read_letters(&r, text);
         }
     }
-    return FINE;
+    return code;
 }
 
-/* >> A model and a text ======================================================================== */
-
-/* isa: a name or NULL. */
-TOOLS_FN int open_model(attn_ctx *ctx, attn_model **model, const char *path, const char *isa,
-                        int skip_checksums)
+/* What an option did not give is the next word. */
+TOOLS_FN const char *option_or_word(const char *option, const arguments *found, size_t *next)
 {
-    static const char *const names[] = {"auto",   "portable", "base",       "avx2",
-                                        "avx512", "neon",     "avx512-vnni"};
-    const size_t n_names = sizeof names / sizeof names[0];
-    attn_model_desc desc = {0};
-    size_t i = 0;
-    while (isa && i < n_names && strcmp(isa, names[i]) != 0)
-        i++;
-    if (i == n_names)
-        return fail(USAGE, "--isa: there is no \"%s\"; --help lists them", isa);
-    ctx->isa = (attn_isa_kind)i;
-    if (!attn_isa(ctx))
-        return fail(FAILED, "this processor or this build has no %s", isa);
-    desc.skip_checksums = skip_checksums;
-    return attn_model_open(ctx, model, path, &desc) ? failed(ctx) : FINE;
+    return option || *next >= found->n_words ? option : found->words[(*next)++];
 }
 
-/* Appends the ids of a list; there is room for as many as it has bytes. */
-TOOLS_FN int read_ids(const attn_model *model, const char *option, const char *list, int32_t *ids,
-                      size_t *n)
+/* >> A model's file ============================================================================ */
+
+/* What a file is by its first bytes, and what to do with it; NULL: unknown. */
+TOOLS_FN const char *kind_of_file(const unsigned char *start, size_t size)
 {
-    const char *at, *const between = " ,\t\r\n";
-    const long n_vocab = (long)attn_model_config(model)->n_vocab;
-    for (at = list + strspn(list, between); *at; at += strspn(at, between)) {
-        char *end;
-        long id;
-        errno = 0;
-        id = strtol(at, &end, 10);
-        if (end == at || !strchr(between, *end) || errno || id < 0 || id > INT32_MAX)
-            return fail(USAGE, "--%s: no token id at \"%.20s\"", option, at);
-        if (id >= n_vocab)
-            return fail(FAILED, "token %ld is not in the vocabulary of %ld", id, n_vocab);
-        ids[(*n)++] = (int32_t)id;
-        at = end;
-    }
-    return FINE;
+    static const struct {
+        const char *start;
+        size_t size;
+        const char *kind;
+    } kinds[] = {
+        {"\x89PNG", 4, "a picture; is that the path to the model?"},
+        {"\xff\xd8\xff", 3, "a picture; is that the path to the model?"},
+        {"GIF8", 4, "a picture; is that the path to the model?"},
+        {"GGUF", 4, "a GGUF file; attn-convert makes an .attn file of it"},
+        {"\xc6\xd7\x34\x01", 4, "an llm.c checkpoint; attn-convert makes an .attn file of it"},
+        {"PK\3\4", 4,
+         "a zip archive or a PyTorch pickle; tools/pickle-to-safetensors.py makes a "
+         "directory of a pickle that attn-convert can read"},
+        {"\x1f\x8b", 2, "a compressed file; unpack it first"},
+        {"version https://git-lfs", 23,
+         "a note of Git LFS that stands for a file; `git lfs pull` "
+         "fetches the file"},
+        {"\x7f"
+         "ELF",
+         4, "a program; is that the path to the model?"},
+    };
+    size_t i;
+    for (i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (size >= kinds[i].size && memcmp(start, kinds[i].start, kinds[i].size) == 0)
+            return kinds[i].kind;
+    if (size > 9 && get_u64(start) < ((uint64_t)1 << 32) && start[8] == '{')
+        return "a safetensors file; give its directory to attn-convert, which makes an .attn file";
+    for (i = 0; i < size && (start[i] >= ' ' || (start[i] && strchr("\t\r\n", start[i]))); i++)
+        continue;
+    return size && i == size ? "a text; is that the path to the model?" : NULL;
 }
 
-/* A whole file, or standard input (-), which may hold any bytes. */
-TOOLS_FN int read_text(attn_ctx *ctx, arena *memory, const char *name, const char **bytes,
-                       size_t *size)
+/* Says of a path that holds no model why; the library, which has no operating system to ask, can
+ * only say that. What it should look at itself passes: pipes too, which can be read but once. */
+TOOLS_FN attn_status check_model_path(attn_ctx *ctx, const char *path)
 {
-    const size_t limit = (size_t)1 << 28;
-    FILE *file = strcmp(name, "-") == 0 ? stdin : system_open(name, "rb");
-    attn_status status;
-    char *text = NULL;
-    shown why;
-    shown_path shorter;
-    if (!file)
-        return fail(FAILED, "%s: %s", show_path(shorter, name), reason(why));
-    status = read_all(ctx, memory, file, name, limit, &text, size);
-    if (file != stdin)
-        fclose(file);
-    *bytes = text;
-    return status ? failed(ctx) : FINE;
-}
-
-/* Where a text comes from: one of the three, or nothing but the beginning. */
-typedef struct text_source {
-    const char *word, *path, *ids;
-    const char *option; /* that gives ids */
-    int bos, special;   /* begins with that token; <|endoftext|> in the text is one */
-} text_source;
-
-TOOLS_FN int read_tokens(attn_ctx *ctx, arena *memory, const attn_model *model,
-                         const char *model_path, const text_source *from, int32_t **ids, size_t *n)
-{
-    const attn_config *config = attn_model_config(model);
-    const attn_tokenizer *tokenizer = attn_model_tokenizer(model);
-    const char *path = from->word && strcmp(from->word, "-") == 0 ? "-" : from->path;
-    const char *bytes = from->word;
-    size_t size = bytes ? strlen(bytes) : 0, n_encoded = 0;
-    int code = path ? read_text(ctx, memory, path, &bytes, &size) : FINE;
-    if (code != FINE)
-        return code;
-    if (bytes && !tokenizer)
-        return fail(FAILED, "%s has no tokenizer: give the " INPUT " with --%s", model_path,
-                    from->option);
-    if (from->bos && config->bos < 0)
-        return fail(FAILED, "%s has no beginning-of-text token for --bos", model_path);
-    *ids = (int32_t *)arena_alloc(ctx, memory, size + (from->ids ? strlen(from->ids) : 0) + 1,
-                                  sizeof **ids);
-    if (!*ids)
-        return failed(ctx);
-    *n = 0;
-    if (from->bos)
-        (*ids)[(*n)++] = config->bos;
-    if (from->ids && (code = read_ids(model, from->option, from->ids, *ids, n)) != FINE)
-        return code;
-    if (bytes &&
-        attn_encode(ctx, tokenizer, bytes, size, from->special, *ids + *n, size, &n_encoded))
-        return failed(ctx);
-    *n += n_encoded;
-    if (*n == 0)
-        return fail(FAILED, "the " INPUT " is empty: give some text, or --bos to begin with "
-                            "nothing");
-    if (*n > config->n_ctx)
-        return fail(FAILED, "the " INPUT " has %zu tokens, but the model's context holds %u", *n,
-                    (unsigned)config->n_ctx);
-    return FINE;
+    const char *what = system_not_a_file(path), *kind;
+    unsigned char start[64];
+    size_t size;
+    FILE *file;
+    if (what && strcmp(what, "a directory") == 0)
+        return tool_fail(ctx, ATTN_E_IO,
+                         "%s is a directory, where an .attn file is needed; attn-convert makes one "
+                         "of a checkpoint's directory",
+                         path);
+    if (what)
+        return ATTN_OK;
+    if (!(file = system_open(path, "rb")))
+        return tool_fail(ctx, ATTN_E_IO, "%s: %s", path, why(errno));
+    size = fread(start, 1, sizeof start, file);
+    fclose(file);
+    if ((kind = kind_of_file(start, size)) != NULL)
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s is not an .attn file but %s", path, kind);
+    return ATTN_OK;
 }
 
 #endif

@@ -137,8 +137,18 @@ SYSTEM_FN unsigned long system_process(void)
     return (unsigned long)_getpid();
 }
 
+/* How wide a terminal is; 0: this is none. */
+SYSTEM_FN int system_columns(FILE *file)
+{
+    CONSOLE_SCREEN_BUFFER_INFO info;
+    return GetConsoleScreenBufferInfo((HANDLE)_get_osfhandle(_fileno(file)), &info)
+               ? info.srWindow.Right - info.srWindow.Left + 1
+               : 0;
+}
+
 #else
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 SYSTEM_FN int system_seek(FILE *file, uint64_t offset)
@@ -202,6 +212,17 @@ SYSTEM_FN int system_is_terminal(FILE *file)
 {
     return isatty(fileno(file));
 }
+/* How wide a terminal is; 0: this is none, or it does not say. */
+SYSTEM_FN int system_columns(FILE *file)
+{
+#ifdef TIOCGWINSZ
+    struct winsize size;
+    if (ioctl(fileno(file), TIOCGWINSZ, &size) == 0)
+        return size.ws_col;
+#endif
+    (void)file;
+    return 0;
+}
 /* Streams are born binary here. */
 SYSTEM_FN void system_binary(FILE *file)
 {
@@ -212,6 +233,19 @@ SYSTEM_FN unsigned long system_process(void)
     return (unsigned long)getpid();
 }
 #endif
+
+/* Seconds from some moment on, which no change of the clock moves where there is such a clock. */
+SYSTEM_FN double system_seconds(void)
+{
+#if defined(_WIN32)
+    return (double)GetTickCount64() / 1000;
+#elif defined(CLOCK_MONOTONIC)
+    struct timespec now;
+    if (clock_gettime(CLOCK_MONOTONIC, &now) == 0)
+        return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+#endif
+    return (double)time(NULL);
+}
 
 /* A number that differs from run to run, so that no file can have been made for it. It is no secret
  * to anybody who looks into the process. */

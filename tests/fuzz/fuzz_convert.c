@@ -1,8 +1,10 @@
 /* The converter, from files to a file: whatever the input, it says what is wrong or writes a model
  * that attn_model_open takes. */
-#define main convert_main
+#define main  convert_main
+#define table convert_table /* a name that is used here too */
 #include "tools/attn-convert.c"
 #undef main
+#undef table
 #include "fuzz.h"
 #include <dirent.h>
 #include <signal.h>
@@ -95,6 +97,7 @@ static void convert_one(const char *name, int has_vocab, int dtype)
     o.input = in;
     o.output = out;
     o.no_tokenizer = !has_vocab;
+    o.quiet = 1;
     o.dtype = dtype;
     MUST(s);
     if (convert(&ctx, s, &o) == ATTN_OK) {
@@ -131,11 +134,10 @@ static input next_part(input *in)
     return piece;
 }
 
-/* --dtype of the output: f32, f16, q8, q4 or none. */
+/* --dtype of the output: none, or one of its names. */
 static int dtype_of(unsigned choice)
 {
-    static const int dtypes[] = {-1, ATTN_F32, ATTN_F16, ATTN_Q8, ATTN_Q4};
-    return dtypes[choice % 5];
+    return (int)(choice % 5) - 1;
 }
 
 /* A safetensors file of this header and some kilobytes of zeros. */

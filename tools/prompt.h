@@ -1,0 +1,142 @@
+/* What gpt2 and lens do alike beside program.h: open a model, read a text, hear Ctrl-C. Whoever
+ * includes it says first what it calls its text:
+ *
+ *     #define INPUT "prompt"
+ */
+#ifndef TOOLS_PROMPT_H
+#define TOOLS_PROMPT_H
+
+#include "program.h"
+#include <signal.h>
+
+#define ISA_NAMES "auto portable base avx2 avx512 neon avx512-vnni" /* by attn_isa_kind */
+#define THREADS   "0 256"                                           /* attn.h starts no more */
+enum { MAX_THREADS = 256 };
+
+static volatile sig_atomic_t interrupted;
+TOOLS_FN void on_interrupt(int number)
+{
+    interrupted = 1;
+    signal(number, SIG_DFL); /* a second Ctrl-C does not ask */
+}
+
+/* After a call of the library failed. */
+TOOLS_FN int failed(const attn_ctx *ctx)
+{
+    return interrupted ? INTERRUPTED : fail_ctx(ctx);
+}
+
+/* isa: an attn_isa_kind. */
+TOOLS_FN int open_model(attn_ctx *ctx, attn_model **model, const char *path, int isa,
+                        int skip_checksums)
+{
+    attn_model_desc desc = {0};
+    size_t size;
+    const char *name = name_at(ISA_NAMES, isa, &size);
+    ctx->isa = (attn_isa_kind)isa;
+    if (!attn_isa(ctx))
+        return fail(FAILED,
+                    "this processor or this build has no %.*s; leave --isa out for the best "
+                    "that there is",
+                    (int)size, name);
+    desc.skip_checksums = skip_checksums;
+    if (check_model_path(ctx, path) || attn_model_open(ctx, model, path, &desc))
+        return failed(ctx);
+    return FINE;
+}
+
+/* Appends the ids of a list; there is room for as many as it has bytes. */
+TOOLS_FN int read_ids(const attn_model *model, const char *option, const char *list, int32_t *ids,
+                      size_t *n)
+{
+    const char *at, *const between = " ,\t\r\n";
+    const long n_vocab = (long)attn_model_config(model)->n_vocab;
+    for (at = list + strspn(list, between); *at; at += strspn(at, between)) {
+        char *end;
+        long id;
+        errno = 0;
+        id = strtol(at, &end, 10);
+        if (end == at || !strchr(between, *end) || errno || id < 0 || id > INT32_MAX)
+            return fail(USAGE, "--%s: no token id at \"%.20s\"", option, at);
+        if (id >= n_vocab)
+            return fail(FAILED, "token %ld is not in the vocabulary of %ld", id, n_vocab);
+        ids[(*n)++] = (int32_t)id;
+        at = end;
+    }
+    return FINE;
+}
+
+/* A whole file, or standard input (-), which may hold any bytes. */
+TOOLS_FN int read_text(attn_ctx *ctx, arena *memory, const char *name, const char **bytes,
+                       size_t *size)
+{
+    const size_t limit = (size_t)1 << 28;
+    FILE *file = strcmp(name, "-") == 0 ? stdin : system_open(name, "rb");
+    attn_status status;
+    char *text = NULL;
+    if (!file)
+        return fail(FAILED, "%s: %s", name, why(errno));
+    if (file == stdin) {
+        announce_input("the " INPUT);
+        name = "standard input";
+    }
+    status = read_all(ctx, memory, file, name, limit, &text, size);
+    if (file != stdin)
+        fclose(file);
+    *bytes = text;
+    return status ? failed(ctx) : FINE;
+}
+
+/* Where a text comes from: one of the three, or nothing but the beginning. If none was given, what
+ * comes through a pipe is the text, and `missing` says that none came either. */
+typedef struct text_source {
+    const char *word, *path, *ids;
+    const char *option; /* that gives ids */
+    int bos, special;   /* begins with that token; <|endoftext|> in the text is one */
+    const char *missing;
+} text_source;
+
+TOOLS_FN int read_tokens(attn_ctx *ctx, arena *memory, const attn_model *model,
+                         const char *model_path, const text_source *from, int32_t **ids, size_t *n)
+{
+    const attn_config *config = attn_model_config(model);
+    const attn_tokenizer *tokenizer = attn_model_tokenizer(model);
+    const int is_piped = !from->word && !from->path && !from->ids && !from->bos;
+    const char *path = is_piped || (from->word && strcmp(from->word, "-") == 0) ? "-" : from->path;
+    const char *bytes = from->word;
+    size_t size = bytes ? strlen(bytes) : 0, n_encoded = 0;
+    int code = path ? read_text(ctx, memory, path, &bytes, &size) : FINE;
+    if (code != FINE)
+        return code;
+    if (is_piped && size == 0)
+        return fail(USAGE, "%s", from->missing);
+    if (bytes && !tokenizer)
+        return fail(FAILED, "%s has no tokenizer: give the " INPUT " with --%s", model_path,
+                    from->option);
+    if (from->bos && config->bos < 0)
+        return fail(FAILED, "%s has no beginning-of-text token for --bos", model_path);
+    *ids = (int32_t *)arena_alloc(ctx, memory, size + (from->ids ? strlen(from->ids) : 0) + 1,
+                                  sizeof **ids);
+    if (!*ids)
+        return failed(ctx);
+    *n = 0;
+    if (from->bos)
+        (*ids)[(*n)++] = config->bos;
+    if (from->ids && (code = read_ids(model, from->option, from->ids, *ids, n)) != FINE)
+        return code;
+    if (bytes &&
+        attn_encode(ctx, tokenizer, bytes, size, from->special, *ids + *n, size, &n_encoded))
+        return failed(ctx);
+    *n += n_encoded;
+    if (*n == 0)
+        return fail(FAILED, "the " INPUT " is empty: give some text, or --bos to begin with "
+                            "nothing");
+    if (*n > config->n_ctx)
+        return fail(FAILED,
+                    "the " INPUT " has %zu tokens, but the model's context holds %u: give "
+                    "less text",
+                    *n, (unsigned)config->n_ctx);
+    return FINE;
+}
+
+#endif
