@@ -691,33 +691,70 @@ ATTN_API void attn_sampler_free(attn_sampler *sampler);
 ATTN_API attn_status attn_sample(attn_ctx *ctx, attn_sampler *sampler, const float *logits,
                                  const int32_t *seen, size_t n_seen, int32_t *token);
 
-/* Receives text as it is made, always whole UTF-8 characters (bytes that are none come as U+FFFD).
+/* Receives text as it is made, always whole UTF-8 characters (each invalid part comes as U+FFFD).
  * Return 0 to go on, anything else to stop. It may look at the session, copy it into another and
  * ask for its logits, but not change or free it. */
 typedef int (*attn_text_fn)(const char *text, size_t size, void *user);
 
+/* Receives the logits [n_vocab] that the next token is about to be drawn from, before the
+ * repetition penalty, and may change them: -INFINITY forbids a token, and forbidding all but some
+ * constrains the text. They are a copy; attn_logits(session) stays as the model made it. The
+ * session holds the tokens so far, whether drafts are tried or not. Return 0 to go on, anything
+ * else to stop before this token. For the session, attn_text_fn's rule holds. */
+typedef int (*attn_logits_fn)(float *logits, const attn_session *session, void *user);
+
+/* Why generation ended. */
+typedef enum attn_stop_reason {
+    ATTN_STOP_NONE = 0, /* it did not: the call failed */
+    ATTN_STOP_EOS,      /* the end-of-text token was drawn; it is neither fed nor handed over */
+    ATTN_STOP_COUNT,    /* max_tokens were generated */
+    ATTN_STOP_CONTEXT,  /* the session is full */
+    ATTN_STOP_CALLBACK, /* a callback asked for it */
+    ATTN_STOP_STRING    /* the text came to one of the stop strings */
+} attn_stop_reason;
+
+/* "end of text", "token count", "context full", "callback", "stop string", or "none"; never NULL.
+ */
+ATTN_API const char *attn_stop_reason_name(attn_stop_reason reason);
+
 /* How to generate; zeroed: greedy, 100 tokens or to the end of text or of the context. */
 typedef struct attn_generate_desc {
-    attn_sampler_desc sampler;
-    size_t max_tokens; /* 0: 100 */
-    int prepend_bos;   /* begin an empty session with the beginning-of-text token */
+    attn_sampler_desc sampling; /* for a new sampler, which lives as long as the call */
+    attn_sampler *sampler;      /* if not NULL: this one instead, and sampling must be zeroed. It
+                                   goes on where the last call left it, so several calls draw what
+                                   one long call would have drawn */
+    attn_logits_fn logits_fn;   /* if not NULL: called before each draw, */
+    void *logits_user;          /* with this */
+    size_t max_tokens;          /* 0: 100 */
+    int prepend_bos;            /* begin an empty session with the beginning-of-text token */
     int allow_special; /* special tokens in the prompt count as such, not as their letters */
     int ignore_eos;    /* go on through the end-of-text token */
-    int guess;         /* most tokens to guess ahead: 0: 15; negative: none. See attn_generate */
+    int n_draft;       /* most tokens to draft ahead: 0: 15; negative: none. See attn_generate */
+    const char *const *stop; /* end the text before any of these n_stop strings */
+    size_t n_stop;
     const int32_t *prompt_ids; /* if not NULL: these n_prompt_ids instead of the prompt text */
     size_t n_prompt_ids;
-    int32_t *ids;     /* if not NULL: receives the generated ids, room for max_tokens */
-    size_t *n_ids;    /* if not NULL: receives their number */
-    size_t *n_passes; /* if not NULL: in how many passes over the weights they were fed */
+    int32_t *ids;             /* if not NULL: receives the generated ids, room for max_tokens */
+    size_t *n_ids;            /* if not NULL: receives their number */
+    size_t *n_passes;         /* if not NULL: in how many passes over the weights they were fed */
+    attn_stop_reason *reason; /* if not NULL: receives why generation ended */
 } attn_generate_desc;
 /* Feeds the prompt (may be empty if the session holds tokens), then samples and feeds until done,
  * handing text to `fn` (may be NULL; a model without tokenizer hands over none). The prompt is not
- * echoed. Where the last tokens have stood before, what followed them then is guessed to follow
- * again, and the guesses are fed along with the token that is due, in one pass over the weights. A
- * guess only counts if it is what would have been sampled, so the text is the same, only sooner.
- * (Sessions with hooks do not guess: hooks see every token once.) ATTN_STOPPED if fn stopped it; a
- * full context ends quietly. The session holds what was fed by then: the prompt and every token
- * whose text was handed over, but perhaps the last. */
+ * echoed.
+ *
+ * If the last tokens occurred earlier, their old continuation is proposed as a draft and fed along
+ * with the token that is due, in one pass over the weights (prompt-lookup decoding). A drafted
+ * token only counts if the sampler draws it, so the text is the same and comes sooner. Sessions
+ * with hooks do not draft: hooks see every token once.
+ *
+ * Text that may still become a stop string is held back, and handed over once it cannot or once
+ * generation ends for another reason. Neither the stop string nor text behind it in the same token
+ * is handed over. A prompt is not searched.
+ *
+ * A callback's stop gives ATTN_STOPPED, every other end ATTN_OK; desc->reason tells them apart. The
+ * session holds the prompt and all generated tokens, those of a stop string too. Only where it is
+ * full may the last token be missing. */
 ATTN_API attn_status attn_generate(attn_ctx *ctx, attn_session *session, const char *prompt,
                                    const attn_generate_desc *desc, attn_text_fn fn, void *user);
 
@@ -11440,15 +11477,20 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_sampler *s, const float *l
 /* >>generate ====================================================================================
  * Text in, text out: encode, feed, then sample, show and feed until something ends it. */
 
-/* The prompt as ids: the caller's, or the text's, after the beginning-of-text token if asked for.
- */
-static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_session *session, const char *prompt,
-                                    const attn_generate_desc *d, int32_t **ids, size_t *n_ids)
+ATTN__DEF const char *attn_stop_reason_name(attn_stop_reason reason)
 {
-    const attn_model *model = session->model;
+    static const char *const names[] = {"none",         "end of text", "token count",
+                                        "context full", "callback",    "stop string"};
+    return (size_t)reason < sizeof names / sizeof names[0] ? names[reason] : "none";
+}
+
+/* The prompt as ids: the caller's, or the text's. bos: after the beginning-of-text token. */
+static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, const char *prompt,
+                                    const attn_generate_desc *d, int bos, int32_t **ids,
+                                    size_t *n_ids)
+{
     const size_t n_text = prompt && !d->prompt_ids ? strlen(prompt) : 0;
     const size_t room = d->prompt_ids ? d->n_prompt_ids : n_text;
-    const int bos = d->prepend_bos && session->length == 0;
     size_t n = 0;
     if (n_text > 0 && !model->tokenizer)
         return attn__fail(ctx, ATTN_E_TOKENIZER,
@@ -11471,64 +11513,199 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_session *session, 
     return ATTN_OK;
 }
 
-/* Where text goes on its way to the callback. */
+/* ---- stop strings ----
+ *
+ * A text's end is compared with the beginning of every stop string, byte by byte, as Knuth, Morris
+ * and Pratt 1977 do: each byte is looked at once, whatever has matched before. The text held back
+ * is the longest of those beginnings, so no copy of it is kept. */
+
+typedef struct attn__stop {
+    const char *text;
+    size_t size, matched; /* matched: how much of it the text ends with */
+    size_t *border;       /* [size]: how much of it text[0 .. i] ends with, beside all of itself */
+} attn__stop;
+
+static void attn__match(attn__stop *s, char byte)
+{
+    while (s->matched > 0 && s->text[s->matched] != byte)
+        s->matched = s->border[s->matched - 1];
+    s->matched += s->text[s->matched] == byte;
+}
+
+/* The one that decides what is held back: one that the text ends with, else the one whose beginning
+ * it ends with; the longest of several. NULL if there are no stop strings. */
+static const attn__stop *attn__longest(const attn__stop *stops, size_t n)
+{
+    const attn__stop *longest = n > 0 ? stops : NULL;
+    size_t i;
+    for (i = 1; i < n; i++) {
+        const int whole = stops[i].matched == stops[i].size;
+        if (whole != (longest->matched == longest->size) ? whole
+                                                         : stops[i].matched > longest->matched)
+            longest = &stops[i];
+    }
+    return longest;
+}
+
+static attn_status attn__check_stops(attn_ctx *ctx, const attn_model *model,
+                                     const attn_generate_desc *d, size_t *total)
+{
+    size_t i, size;
+    *total = 0;
+    if (d->n_stop > 0 && !d->stop)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "n_stop is %llu, but stop is NULL",
+                          ATTN__LLU(d->n_stop));
+    if (d->n_stop > 0 && !model->tokenizer)
+        return attn__fail(
+            ctx, ATTN_E_TOKENIZER,
+            "the model has no tokenizer, so it makes no text to find stop strings in");
+    for (i = 0; i < d->n_stop; i++) {
+        size = d->stop[i] ? strlen(d->stop[i]) : 0;
+        if (size == 0)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "stop string %llu is %s; every text would end before it begins",
+                              ATTN__LLU(i), d->stop[i] ? "empty" : "NULL");
+        *total += size;
+    }
+    return ATTN_OK;
+}
+
+/* *stops is one block, to be freed; NULL without stop strings. */
+static attn_status attn__stops_new(attn_ctx *ctx, const attn_model *model,
+                                   const attn_generate_desc *d, attn__stop **stops)
+{
+    size_t total, i, at, *border;
+    if (attn__check_stops(ctx, model, d, &total) != ATTN_OK)
+        return ctx->status;
+    if (d->n_stop == 0)
+        return ATTN_OK;
+    *stops = (attn__stop *)attn__alloc(ctx, d->n_stop * sizeof **stops + total * sizeof *border,
+                                       "stop strings");
+    if (!*stops)
+        return ATTN_E_MEMORY;
+    border = (size_t *)(void *)(*stops + d->n_stop);
+    for (i = 0; i < d->n_stop; i++) {
+        attn__stop *s = &(*stops)[i];
+        s->text = d->stop[i];
+        s->size = strlen(s->text);
+        s->border = border;
+        s->border[0] = s->matched = 0;
+        for (at = 1; at < s->size; at++) { /* the string is matched with itself, one byte late */
+            attn__match(s, s->text[at]);
+            s->border[at] = s->matched;
+        }
+        s->matched = 0;
+        border += s->size;
+    }
+    return ATTN_OK;
+}
+
+/* ---- handing text over ---- */
+
+/* Where text goes on its way to the callback: held back by stop strings, gathered, cut into whole
+ * characters. */
 typedef struct attn__listener {
     attn_session *session;
     attn_text_fn fn;
     void *user;
+    attn__stop *stops;
+    size_t n_stops;
+    char bytes[64]; /* of the token at hand */
+    size_t n_bytes;
     attn_utf8 utf8;
 } attn__listener;
 
-/* Nonzero to stop. */
-static int attn__hand_over(attn__listener *to, const char *text, size_t size)
+/* Hands over the gathered bytes, or with none the beginning of a character that was left. Nonzero
+ * to stop. */
+static int attn__hand_over(attn__listener *to)
 {
+    char text[3 * (sizeof to->bytes + 4)];
+    const size_t size = attn_utf8_push(&to->utf8, to->bytes, to->n_bytes, text);
     int stop;
+    to->n_bytes = 0;
+    if (size == 0 || !to->fn)
+        return 0;
     to->session->running = ATTN__WRITING;
     stop = to->fn(text, size, to->user) != 0;
     to->session->running = ATTN__IDLE;
     return stop;
 }
 
-/* Hands one token's text on, in whole characters. */
-static int attn__emit_text(attn__listener *to, int32_t id)
+static int attn__gather(attn__listener *to, const char *bytes, size_t n)
 {
-    const attn_tokenizer *tokenizer = to->session->model->tokenizer;
-    char text[3 * (64 + 4)]; /* for pieces of 64 bytes */
-    size_t size = 0, n;
-    const char *bytes = tokenizer ? attn_token_bytes(tokenizer, id, &size) : NULL;
-    if (!to->fn || !bytes)
-        return 0;
-    for (; size > 0; bytes += n, size -= n) {
-        size_t whole;
-        n = size < 64 ? size : 64;
-        whole = attn_utf8_push(&to->utf8, bytes, n, text);
-        if (whole > 0 && attn__hand_over(to, text, whole))
+    size_t i;
+    for (i = 0; i < n; i++) {
+        to->bytes[to->n_bytes++] = bytes[i];
+        if (to->n_bytes == sizeof to->bytes && attn__hand_over(to))
             return 1;
     }
     return 0;
 }
 
-/* ---- guessing ----
+/* Takes one byte of text, and hands on the bytes that are not held back any longer. */
+static attn_stop_reason attn__take_byte(attn__listener *to, char byte)
+{
+    const attn__stop *longest = attn__longest(to->stops, to->n_stops);
+    const char *text = longest ? longest->text : NULL;
+    const size_t held = longest ? longest->matched : 0;
+    size_t i, hold, released;
+    for (i = 0; i < to->n_stops; i++)
+        attn__match(&to->stops[i], byte);
+    longest = attn__longest(to->stops, to->n_stops);
+    hold = longest ? longest->matched : 0;
+    released = held + 1 - hold;
+    if (attn__gather(to, text, released < held ? released : held) ||
+        attn__gather(to, &byte, hold == 0))
+        return ATTN_STOP_CALLBACK;
+    return longest && hold == longest->size ? ATTN_STOP_STRING : ATTN_STOP_NONE;
+}
+
+/* Hands one token's text on. */
+static attn_stop_reason attn__emit_text(attn__listener *to, int32_t id)
+{
+    const attn_tokenizer *tokenizer = to->session->model->tokenizer;
+    attn_stop_reason reason = ATTN_STOP_NONE;
+    size_t size = 0, i;
+    const char *bytes = tokenizer ? attn_token_bytes(tokenizer, id, &size) : NULL;
+    for (i = 0; bytes && i < size && reason == ATTN_STOP_NONE; i++)
+        reason = attn__take_byte(to, bytes[i]);
+    if (reason != ATTN_STOP_CALLBACK && to->n_bytes > 0 && attn__hand_over(to))
+        reason = ATTN_STOP_CALLBACK;
+    return reason;
+}
+
+/* Nothing follows. Hands on the text that was held back, unless it is a stop string, and the
+ * beginning of a character. */
+static int attn__emit_rest(attn__listener *to, attn_stop_reason reason)
+{
+    const attn__stop *longest = attn__longest(to->stops, to->n_stops);
+    if (longest && reason != ATTN_STOP_STRING && attn__gather(to, longest->text, longest->matched))
+        return 1;
+    return (to->n_bytes > 0 && attn__hand_over(to)) || attn__hand_over(to);
+}
+
+/* ---- drafting ----
  *
  * A pass over a few rows costs little more than one over a single row: both read every weight once.
- * So the tokens that followed the last time are fed on trial. Row i of the logits is exact if the
- * rows before it were guessed right, and does not depend on the rows after it: the sampler walks
- * down the rows as long as it draws what was guessed, and the rest is forgotten. */
+ * So the tokens that followed the last time are fed as a draft. Row i of the logits is exact if the
+ * rows before it were drafted right, and does not depend on the rows after it: the sampler walks
+ * down the rows as long as it draws the draft's tokens, and the rest is forgotten. No draw is made
+ * that would not be made without the draft. */
 
-enum { ATTN__MOST_GUESSES = 15, ATTN__LONGEST_MATCH = 8, ATTN__LONGEST_WAIT = 6 };
+enum { ATTN__MOST_DRAFTED = 15, ATTN__LONGEST_MATCH = 8, ATTN__LONGEST_WAIT = 6 };
 
-typedef struct attn__guesser {
+typedef struct attn__drafter {
     float *logits;   /* [most + 1, n_vocab] */
     size_t most;     /* allowed */
-    size_t next;     /* how many to try next time */
+    size_t next;     /* how many to draft next time */
     size_t failures; /* in a row: each doubles the wait before the next try */
     size_t wait;     /* tokens to go before that */
-} attn__guesser;
+} attn__drafter;
 
 /* Continues draft[0 .. 0] to at most n + 1 tokens: finds where the longest run that ends in
  * draft[0] stood before, most recent first, and copies what followed. Returns how many were
- * guessed. A run of one token is no evidence. */
-static size_t attn__guess(const attn_session *session, int32_t *draft, size_t n)
+ * drafted. A run of one token is no evidence. */
+static size_t attn__draft_tokens(const attn_session *session, int32_t *draft, size_t n)
 {
     const int32_t *tokens = session->tokens;
     const size_t length = session->length;
@@ -11553,126 +11730,241 @@ static size_t attn__guess(const attn_session *session, int32_t *draft, size_t n)
     return n;
 }
 
-/* After `right` of n guesses were right. */
-static void attn__learn(attn__guesser *g, size_t n, size_t right)
+/* After `right` of n drafted tokens were right. */
+static void attn__learn(attn__drafter *d, size_t n, size_t right)
 {
     if (right == 0) {
-        if (g->failures < ATTN__LONGEST_WAIT)
-            g->failures++;
-        g->wait = (size_t)1 << g->failures;
+        if (d->failures < ATTN__LONGEST_WAIT)
+            d->failures++;
+        d->wait = (size_t)1 << d->failures;
     } else {
-        g->failures = 0;
+        d->failures = 0;
     }
-    g->next = right == n ? 2 * n : right + 1;
-    if (g->next > g->most)
-        g->next = g->most;
+    d->next = right == n ? 2 * n : right + 1;
+    if (d->next > d->most)
+        d->next = d->most;
 }
 
-/* A run of generation. */
+/* n_draft is attn_generate_desc's. */
+static attn_status attn__drafter_init(attn_ctx *ctx, attn__drafter *d, const attn_session *session,
+                                      int n_draft)
+{
+    d->most = ATTN__MOST_DRAFTED;
+    if (n_draft > 0 && n_draft < ATTN__MOST_DRAFTED)
+        d->most = (size_t)n_draft;
+    if (d->most >= session->n_batch)
+        d->most = session->n_batch - 1;
+    if (n_draft < 0 || session->hooks)
+        d->most = 0;
+    d->next = d->most < 4 ? d->most : 4;
+    if (d->most == 0)
+        return ATTN_OK;
+    d->logits = (float *)attn__alloc(
+        ctx, (d->most + 1) * session->model->config.n_vocab * sizeof(float), "rows of logits");
+    return d->logits ? ATTN_OK : ATTN_E_MEMORY;
+}
+
+/* ---- writing ---- */
+
+/* A text that is being generated. */
 typedef struct attn__generation {
     attn_generate_desc desc;
+    attn_session *session;
     attn_sampler *sampler;
-    attn__guesser guesser;
+    attn_sampler *own_sampler; /* to be freed, or NULL */
+    int32_t *prompt;
+    size_t n_prompt;
+    float *logits; /* [n_vocab]: what logits_fn may change, if there is one */
+    attn__drafter drafter;
     attn__listener listener;
-    size_t n, most;     /* tokens generated, and allowed */
-    int stopped, ended; /* by the callback; by the end of text, of the context, of the allowance */
+    size_t n, most;                      /* tokens generated, and allowed */
+    int32_t due[ATTN__MOST_DRAFTED + 1]; /* the next token to feed, then a draft */
+    size_t n_drafted;
+    attn_stop_reason reason; /* once there is one, nothing more is drawn */
+    int ended;               /* and nothing more is fed */
 } attn__generation;
 
-static attn_status attn__guesser_init(attn_ctx *ctx, const attn_session *session,
-                                      attn__generation *w)
+static attn_status attn__generation_sampler(attn_ctx *ctx, attn__generation *w)
 {
-    attn__guesser *g = &w->guesser;
-    g->most = ATTN__MOST_GUESSES;
-    if (w->desc.guess > 0 && w->desc.guess < ATTN__MOST_GUESSES)
-        g->most = (size_t)w->desc.guess;
-    if (g->most >= session->n_batch)
-        g->most = session->n_batch - 1;
-    if (w->desc.guess < 0 || session->hooks)
-        g->most = 0;
-    g->next = g->most < 4 ? g->most : 4;
-    if (g->most == 0)
-        return ATTN_OK;
-    g->logits = (float *)attn__alloc(
-        ctx, (g->most + 1) * session->model->config.n_vocab * sizeof(float), "rows of logits");
-    return g->logits ? ATTN_OK : ATTN_E_MEMORY;
+    const attn_sampler_desc *d = &w->desc.sampling;
+    const size_t n_vocab = w->session->model->config.n_vocab;
+    w->sampler = w->desc.sampler;
+    if (!w->sampler) {
+        const attn_status status = attn_sampler_new(ctx, &w->own_sampler, n_vocab, d);
+        w->sampler = w->own_sampler;
+        return status;
+    }
+    if (d->temperature != 0 || d->top_k != 0 || d->top_p != 0 || d->min_p != 0 ||
+        d->repeat_penalty != 0 || d->repeat_last != 0 || d->seed != 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "both sampler and sampling were given; a sampler has its settings from "
+                          "attn_sampler_new, so leave sampling zeroed");
+    if (w->sampler->n_vocab != n_vocab)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "the sampler is for a vocabulary of %llu tokens; the model's has %llu",
+                          ATTN__LLU(w->sampler->n_vocab), ATTN__LLU(n_vocab));
+    return ATTN_OK;
+}
+
+/* All that a writer needs beside its desc, session and prompt. */
+static attn_status attn__generation_init(attn_ctx *ctx, attn__generation *w, attn_text_fn fn,
+                                         void *user)
+{
+    const attn_model *model = w->session->model;
+    w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
+    w->listener.session = w->session;
+    w->listener.fn = fn;
+    w->listener.user = user;
+    w->listener.n_stops = w->desc.n_stop;
+    if (attn__stops_new(ctx, model, &w->desc, &w->listener.stops) != ATTN_OK ||
+        attn__generation_sampler(ctx, w) != ATTN_OK)
+        return ctx->status;
+    if (w->desc.logits_fn) {
+        const size_t size = model->config.n_vocab * sizeof(float);
+        w->logits = (float *)attn__alloc(ctx, size, "logits for logits_fn");
+        if (!w->logits)
+            return ATTN_E_MEMORY;
+    }
+    return attn__drafter_init(ctx, &w->drafter, w->session, w->desc.n_draft);
+}
+
+static void attn__generation_free(attn__generation *w)
+{
+    attn_sampler_free(w->own_sampler);
+    attn__free(w->drafter.logits);
+    attn__free(w->listener.stops);
+    attn__free(w->logits);
+    attn__free(w->prompt);
+}
+
+/* Draws a token, unless logits_fn stops it. */
+static attn_status attn__draw(attn_ctx *ctx, attn__generation *w, int32_t *token)
+{
+    attn_session *s = w->session;
+    const float *logits = s->logits;
+    if (w->logits) {
+        memcpy(w->logits, s->logits, s->model->config.n_vocab * sizeof(float));
+        s->running = ATTN__WRITING;
+        if (w->desc.logits_fn(w->logits, s, w->desc.logits_user))
+            w->reason = ATTN_STOP_CALLBACK;
+        s->running = ATTN__IDLE;
+        if (w->reason)
+            return ATTN_OK;
+        logits = w->logits;
+    }
+    if (attn_sample(ctx, w->sampler, logits, s->tokens, s->length, token) != ATTN_OK)
+        return ctx->status;
+    if (w->logits && logits[*token] == -INFINITY)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "logits_fn left no token to draw: all logits are -INFINITY");
+    return ATTN_OK;
 }
 
 /* Draws the next token and hands it on. It is then due to be fed, unless w->ended. */
-static attn_status attn__next_token(attn_ctx *ctx, attn_session *session, attn__generation *w,
-                                    int32_t *token)
+static attn_status attn__next_token(attn_ctx *ctx, attn__generation *w, int32_t *token)
 {
-    const attn_model *model = session->model;
-    if (attn_sample(ctx, w->sampler, session->logits, session->tokens, session->length, token) !=
-        ATTN_OK)
+    const attn_session *s = w->session;
+    if (attn__draw(ctx, w, token) != ATTN_OK)
         return ctx->status;
-    if (*token == model->config.eos && !w->desc.ignore_eos) {
-        w->ended = 1;
+    if (!w->reason && *token == s->model->config.eos && !w->desc.ignore_eos)
+        w->reason = ATTN_STOP_EOS;
+    w->ended = w->reason != ATTN_STOP_NONE || s->length == s->capacity;
+    if (w->reason)
         return ATTN_OK;
-    }
     if (w->desc.ids)
         w->desc.ids[w->n] = *token;
     w->n++;
-    w->stopped = attn__emit_text(&w->listener, *token);
-    w->ended = session->length == session->capacity;
+    w->reason = attn__emit_text(&w->listener, *token);
+    if (!w->reason && w->n == w->most)
+        w->reason = ATTN_STOP_COUNT;
+    if (!w->reason && w->ended)
+        w->reason = ATTN_STOP_CONTEXT;
     return ATTN_OK;
 }
 
-/* Feeds draft[0], which is due, with n guesses after it, and writes on as far as they turn out
- * right. Up to its length, the session then holds what it would hold without guessing, and *token
- * is due next. */
-static attn_status attn__feed_draft(attn_ctx *ctx, attn_session *session, attn__generation *w,
-                                    const int32_t *draft, size_t n, int32_t *token)
+/* What the next pass feeds: the token that is due and a draft. */
+static attn_feed_item attn__plan_pass(attn__generation *w)
 {
-    const size_t n_vocab = session->model->config.n_vocab, length = session->length;
+    attn__drafter *d = &w->drafter;
+    const size_t room = w->session->capacity - w->session->length - 1, left = w->most - w->n;
+    size_t n = d->wait > 0 || w->reason ? 0 : d->next;
     attn_feed_item item;
-    size_t right = 0;
+    n = n < room ? n : room;
+    w->n_drafted = attn__draft_tokens(w->session, w->due, n < left ? n : left);
+    if (d->wait > 0)
+        d->wait--;
     memset(&item, 0, sizeof item);
-    item.session = session;
-    item.tokens = draft;
-    item.n_tokens = n + 1;
-    item.logits = n > 0 ? w->guesser.logits : NULL;
-    if (attn_feed_batch(ctx, &item, 1) != ATTN_OK)
-        return ctx->status;
-    for (;; right++) {
-        if (n > 0) { /* forget what comes after this row */
-            session->length = length + right + 1;
-            memcpy(session->logits, w->guesser.logits + right * n_vocab, n_vocab * sizeof(float));
+    item.session = w->session;
+    item.tokens = w->due;
+    item.n_tokens = w->n_drafted + 1;
+    item.logits = w->n_drafted > 0 ? d->logits : NULL;
+    return item;
+}
+
+/* After that pass: writes on as far as the draft turns out right. Up to its length, the session
+ * then holds what it would hold without drafting, and w->due[0] is due next. */
+static attn_status attn__read_rows(attn_ctx *ctx, attn__generation *w)
+{
+    attn_session *s = w->session;
+    const size_t n_vocab = s->model->config.n_vocab, n = w->n_drafted;
+    const size_t length = s->length - n - 1;
+    int32_t token = w->due[0];
+    size_t right;
+    for (right = 0;; right++) {
+        if (n > 0) { /* forget the rows after this one */
+            s->length = length + right + 1;
+            memcpy(s->logits, w->drafter.logits + right * n_vocab, n_vocab * sizeof(float));
         }
-        if (w->n == w->most || w->stopped) {
-            w->ended = 1;
+        w->ended = w->reason != ATTN_STOP_NONE;
+        if (w->ended)
             break;
-        }
-        if (attn__next_token(ctx, session, w, token) != ATTN_OK)
+        if (attn__next_token(ctx, w, &token) != ATTN_OK)
             return ctx->status;
-        if (w->ended || right == n || *token != draft[right + 1])
+        if (w->ended || right == n || token != w->due[right + 1])
             break;
     }
+    w->due[0] = token;
     if (n > 0)
-        attn__learn(&w->guesser, n, right);
+        attn__learn(&w->drafter, n, right);
     return ATTN_OK;
 }
 
-/* Writes until something ends it. */
-static attn_status attn__generate_on(attn_ctx *ctx, attn_session *session, attn__generation *w)
+/* Feeds the prompts and writes until all texts have ended. There is room for an item each. */
+static attn_status attn__generate_all(attn_ctx *ctx, attn__generation *runs, size_t n,
+                                      attn_feed_item *items, size_t *n_passes)
 {
-    attn__guesser *g = &w->guesser;
-    int32_t draft[ATTN__MOST_GUESSES + 1];
-    attn_status status = attn__next_token(ctx, session, w, &draft[0]);
-    size_t passes = 0;
-    while (status == ATTN_OK && !w->ended) {
-        const size_t room = session->capacity - session->length - 1, left = w->most - w->n;
-        size_t n = g->wait > 0 || w->stopped ? 0 : g->next;
-        int32_t token = draft[0];
-        n = n < room ? n : room;
-        n = attn__guess(session, draft, n < left ? n : left);
-        if (g->wait > 0)
-            g->wait--;
-        passes++;
-        status = attn__feed_draft(ctx, session, w, draft, n, &token);
-        draft[0] = token;
+    attn_status status = ATTN_OK;
+    size_t i, n_items = 0;
+    for (i = 0; i < n; i++) {
+        const attn__generation *w = &runs[i];
+        if (w->n_prompt == 0)
+            continue;
+        memset(&items[n_items], 0, sizeof *items);
+        items[n_items].session = w->session;
+        items[n_items].tokens = w->prompt;
+        items[n_items++].n_tokens = w->n_prompt;
     }
-    if (w->desc.n_passes)
-        *w->desc.n_passes = passes;
+    if (n_items > 0)
+        status = attn_feed_batch(ctx, items, n_items);
+    for (i = 0; i < n && status == ATTN_OK; i++)
+        status = attn__next_token(ctx, &runs[i], &runs[i].due[0]);
+    while (status == ATTN_OK) {
+        for (i = n_items = 0; i < n; i++)
+            if (!runs[i].ended)
+                items[n_items++] = attn__plan_pass(&runs[i]);
+        if (n_items == 0)
+            break;
+        status = attn_feed_batch(ctx, items, n_items);
+        if (n_passes)
+            ++*n_passes;
+        for (i = 0; i < n && status == ATTN_OK; i++)
+            if (!runs[i].ended)
+                status = attn__read_rows(ctx, &runs[i]);
+    }
+    for (i = 0; i < n; i++)
+        if (runs[i].reason != ATTN_STOP_CALLBACK &&
+            attn__emit_rest(&runs[i].listener, runs[i].reason))
+            runs[i].reason = ATTN_STOP_CALLBACK;
     return status;
 }
 
@@ -11680,49 +11972,36 @@ ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const 
                                     const attn_generate_desc *desc, attn_text_fn fn, void *user)
 {
     attn__generation w;
+    attn_feed_item item;
     attn_status status;
-    int32_t *ids = NULL;
-    size_t n_ids = 0, n_vocab, whole;
-    char rest[3 * 4];
     if (!session)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_generate: no session was given");
     if (attn__check_idle(ctx, "attn_generate", session) != ATTN_OK)
         return ctx->status;
-    n_vocab = session->model->config.n_vocab;
     memset(&w, 0, sizeof w);
     if (desc)
         w.desc = *desc;
-    w.listener.session = session;
-    w.listener.fn = fn;
-    w.listener.user = user;
-    w.most = w.desc.max_tokens ? w.desc.max_tokens : 100;
-    if (w.desc.n_ids)
-        *w.desc.n_ids = 0;
+    w.session = session;
     if (w.desc.n_passes)
         *w.desc.n_passes = 0;
-    status = attn__prompt_ids(ctx, session, prompt, &w.desc, &ids, &n_ids);
-    if (status == ATTN_OK && n_ids == 0 && !session->has_logits)
+    status = attn__prompt_ids(ctx, session->model, prompt, &w.desc,
+                              w.desc.prepend_bos && session->length == 0, &w.prompt, &w.n_prompt);
+    if (status == ATTN_OK && w.n_prompt == 0 && !session->has_logits)
         status = attn__fail(ctx, ATTN_E_ARGUMENT,
                             session->length > 0
                                 ? "after a rewind, feed at least one token before generating"
                                 : "the prompt is empty and so is the session: give some text, or "
                                   "set prepend_bos");
     if (status == ATTN_OK)
-        status = attn_sampler_new(ctx, &w.sampler, n_vocab, &w.desc.sampler);
+        status = attn__generation_init(ctx, &w, fn, user);
     if (status == ATTN_OK)
-        status = attn__guesser_init(ctx, session, &w);
-    if (status == ATTN_OK && n_ids > 0)
-        status = attn_feed(ctx, session, ids, n_ids);
-    if (status == ATTN_OK)
-        status = attn__generate_on(ctx, session, &w);
-    if (fn && !w.stopped && (whole = attn_utf8_push(&w.listener.utf8, "", 0, rest)) > 0)
-        w.stopped = attn__hand_over(&w.listener, rest, whole);
+        status = attn__generate_all(ctx, &w, 1, &item, w.desc.n_passes);
     if (w.desc.n_ids)
         *w.desc.n_ids = w.n;
-    attn_sampler_free(w.sampler);
-    attn__free(w.guesser.logits);
-    attn__free(ids);
-    if (status == ATTN_OK && w.stopped)
+    if (w.desc.reason)
+        *w.desc.reason = status == ATTN_OK ? w.reason : ATTN_STOP_NONE;
+    attn__generation_free(&w);
+    if (status == ATTN_OK && w.reason == ATTN_STOP_CALLBACK)
         return attn__fail(ctx, ATTN_STOPPED, "the callback asked to stop");
     return status;
 }

@@ -211,7 +211,7 @@ static uint64_t watched(attn_ctx *ctx, const attn_model *model)
     return sum;
 }
 
-/* Guessing ahead needs a text that repeats itself; the last third is sampled, not greedy. */
+/* Drafting needs a text that repeats itself; the last third is sampled, not greedy. */
 static uint64_t generate(attn_ctx *ctx, const attn_model *model)
 {
     const size_t n = n_tokens_for(model), third = n / 3 < 20 ? n / 3 : 20;
@@ -237,11 +237,11 @@ static uint64_t generate(attn_ctx *ctx, const attn_model *model)
             break;
         sum = add_ids(sum, ids, n_ids);
         desc.n_prompt_ids = 0;
-        desc.sampler.temperature = 0.8f;
-        desc.sampler.top_k = 30;
-        desc.sampler.top_p = 0.95f;
-        desc.sampler.repeat_penalty = 1.1f;
-        desc.sampler.seed = 7;
+        desc.sampling.temperature = 0.8f;
+        desc.sampling.top_k = 30;
+        desc.sampling.top_p = 0.95f;
+        desc.sampling.repeat_penalty = 1.1f;
+        desc.sampling.seed = 7;
     }
     if (session && attn_session_length(session) > 1) { /* what it thinks of all that */
         size_t length = attn_session_length(session);

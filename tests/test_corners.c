@@ -1120,7 +1120,7 @@ static void stopped_in_the_middle(void)
     CHECK(s.calls == 1 && s.later == 0);
     memset(&desc, 0, sizeof desc);
     desc.max_tokens = 6;
-    desc.guess = -1;
+    desc.n_draft = -1;
     desc.prompt_ids = ten;
     desc.n_prompt_ids = 2;
     s.calls = 0;

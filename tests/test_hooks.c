@@ -742,7 +742,7 @@ static void recording_while_generating(void)
     memset(&d, 0, sizeof d);
     d.max_tokens = MADE;
     d.ignore_eos = 1;
-    d.sampler.temperature = 0.8f;
+    d.sampling.temperature = 0.8f;
     d.prompt_ids = prompt;
     d.n_prompt_ids = PROMPT;
     OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));

@@ -119,11 +119,11 @@ static void go_on(work *w, attn_session *session, size_t n_prompt, size_t n, siz
     desc.ignore_eos = 1;
     desc.n_ids = &n_ids;
     if (seed % 3) {
-        desc.sampler.temperature = 0.9f;
-        desc.sampler.top_k = 20;
-        desc.sampler.top_p = seed % 3 == 1 ? 0.95f : 0;
-        desc.sampler.repeat_penalty = 1.1f;
-        desc.sampler.seed = seed;
+        desc.sampling.temperature = 0.9f;
+        desc.sampling.top_k = 20;
+        desc.sampling.top_p = seed % 3 == 1 ? 0.95f : 0;
+        desc.sampling.repeat_penalty = 1.1f;
+        desc.sampling.seed = seed;
     }
     OK(&w->ctx, attn_generate(&w->ctx, session, NULL, &desc, NULL, NULL));
     w->generated += n_ids;
@@ -246,7 +246,7 @@ static void sessions_come_and_go(void)
 
 /* What greedy generation makes after one token, to the last position and one token beyond, which
  * nobody has room to feed. */
-static size_t fill(attn_ctx *ctx, attn_session *session, int32_t token, int guess, int32_t *ids)
+static size_t fill(attn_ctx *ctx, attn_session *session, int32_t token, int n_draft, int32_t *ids)
 {
     attn_generate_desc desc;
     size_t n = 0;
@@ -255,7 +255,7 @@ static size_t fill(attn_ctx *ctx, attn_session *session, int32_t token, int gues
     desc.n_prompt_ids = 1;
     desc.max_tokens = attn_session_capacity(session) + 7;
     desc.ignore_eos = 1;
-    desc.guess = guess;
+    desc.n_draft = n_draft;
     desc.ids = ids;
     desc.n_ids = &n;
     OK(ctx, attn_generate(ctx, session, NULL, &desc, NULL, NULL));

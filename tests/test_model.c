@@ -1995,7 +1995,7 @@ static void end_of_text(void)
     free(json);
 }
 
-/* ---- guessing ahead ---- */
+/* ---- drafting ---- */
 
 typedef struct telling {
     int32_t ids[300], tokens[600];
@@ -2039,35 +2039,35 @@ static telling tell(const attn_model *model, const int32_t *prompt, size_t n_pro
     return t;
 }
 
-static void check_guessing(const attn_model *model, const int32_t *prompt, size_t n_prompt,
+static void check_drafting(const attn_model *model, const int32_t *prompt, size_t n_prompt,
                            attn_generate_desc d, size_t capacity, size_t stop_after)
 {
-    static const int guesses[] = {0, 1, 2, 7};
+    static const int drafts[] = {0, 1, 2, 7};
     telling want, got;
     size_t i;
-    d.guess = -1;
+    d.n_draft = -1;
     want = tell(model, prompt, n_prompt, d, capacity, 0, stop_after);
-    CHECKF(want.n_passes == want.n_tokens - n_prompt, "%d passes without guessing",
+    CHECKF(want.n_passes == want.n_tokens - n_prompt, "%d passes without drafts",
            (int)want.n_passes);
     for (i = 0; i < 4; i++) {
-        d.guess = guesses[i];
+        d.n_draft = drafts[i];
         got = tell(model, prompt, n_prompt, d, capacity, i == 3 ? 3 : 0, stop_after);
-        CHECKF(
-            got.status == want.status && got.n == want.n && got.size == want.size &&
-                got.pieces == want.pieces && got.n_tokens == want.n_tokens,
-            "guess %d: status %d, %d tokens, %d bytes, %d in the session; without: %d, %d, %d, %d",
-            guesses[i], got.status, (int)got.n, (int)got.size, (int)got.n_tokens, want.status,
-            (int)want.n, (int)want.size, (int)want.n_tokens);
+        CHECKF(got.status == want.status && got.n == want.n && got.size == want.size &&
+                   got.pieces == want.pieces && got.n_tokens == want.n_tokens,
+               "n_draft %d: status %d, %d tokens, %d bytes, %d in the session; without: %d, %d, "
+               "%d, %d",
+               drafts[i], got.status, (int)got.n, (int)got.size, (int)got.n_tokens, want.status,
+               (int)want.n, (int)want.size, (int)want.n_tokens);
         CHECK(memcmp(got.ids, want.ids, sizeof got.ids) == 0);
         CHECK(memcmp(got.tokens, want.tokens, sizeof got.tokens) == 0);
         CHECK(memcmp(got.text, want.text, sizeof got.text) == 0);
-        same_logits(got.logits, want.logits, 1, model, "the last logits after guessing");
+        same_logits(got.logits, want.logits, 1, model, "the last logits after drafting");
         CHECK(got.n_passes <= want.n_passes);
     }
 }
 
-/* Whatever is guessed, the text, the session and its logits are those of plain generation. */
-static void guessing_changes_nothing(void)
+/* Whatever is drafted, the text, the session and its logits are those of plain generation. */
+static void drafting_changes_nothing(void)
 {
     size_t i;
     for (i = 0; i < 40; i++) {
@@ -2083,13 +2083,13 @@ static void guessing_changes_nothing(void)
             prompt[j] = prompt[j - period];
         d.max_tokens = 1 + random_below(200);
         if (i % 5 == 1) {
-            d.sampler.temperature = 0.3f + random_float() * 0.2f;
-            d.sampler.top_k = 5;
-            d.sampler.seed = i;
+            d.sampling.temperature = 0.3f + random_float() * 0.2f;
+            d.sampling.top_k = 5;
+            d.sampling.seed = i;
         }
         if (i % 5 == 2)
-            d.sampler.repeat_penalty = 1.3f;
-        check_guessing(model, prompt, n_prompt, d,
+            d.sampling.repeat_penalty = 1.3f;
+        check_drafting(model, prompt, n_prompt, d,
                        i % 3 ? 0 : n_prompt + random_below(n_ctx - n_prompt),
                        i % 4 == 1 ? 1 + random_below(20) : 0);
         pool_clear();
@@ -2097,7 +2097,7 @@ static void guessing_changes_nothing(void)
 }
 
 /* Once a text goes round in circles, as a random model's does, it needs few passes. */
-static void guessing_saves_passes(void)
+static void drafting_saves_passes(void)
 {
     static const int32_t prompt[] = {3, 1, 4, 1, 5};
     attn_generate_desc d;
@@ -2185,7 +2185,7 @@ static void prompts(void)
     d.n_prompt_ids = 2;
     FAILS(&ctx, ATTN_E_TOKEN, "2048", attn_generate(&ctx, session, NULL, &d, NULL, NULL));
     d = greedily(9, ids, &n);
-    d.sampler.temperature = -1;
+    d.sampling.temperature = -1;
     FAILS(&ctx, ATTN_E_ARGUMENT, "temperature", attn_generate(&ctx, session, "a", &d, NULL, NULL));
     {
         char *const text = (char *)pool_new(1001);
@@ -2251,7 +2251,7 @@ static void seeds(void)
                 continue; /* once is slow enough */
             if (!attn_isa(&ctx) || (session = session_on(&ctx, tiny, 0, 0)) == NULL)
                 continue;
-            d.sampler = generation_vectors[v].sampler;
+            d.sampling = generation_vectors[v].sampler;
             d.ignore_eos = 1;
             memset(ids, 0, sizeof ids);
             OK(&ctx, attn_generate(&ctx, session, "Once upon a time", &d, NULL, NULL));
@@ -2260,7 +2260,7 @@ static void seeds(void)
                 ;
             CHECKF(n == GENERATED, "vector %llu, %s: token %llu is %ld, not %ld", LLU(v),
                    attn_isa(&ctx), LLU(n), (long)ids[n], (long)want[n]);
-            d.sampler.seed++;
+            d.sampling.seed++;
             OK(&ctx, attn_rewind(&ctx, session, 0));
             OK(&ctx, attn_generate(&ctx, session, "Once upon a time", &d, NULL, NULL));
             CHECK(memcmp(ids, want, sizeof ids) != 0);
@@ -2361,8 +2361,8 @@ void suite_model(void)
         RUN(stopping_the_callback);
         RUN(continuing);
         RUN(end_of_text);
-        RUN(guessing_changes_nothing);
-        RUN(guessing_saves_passes);
+        RUN(drafting_changes_nothing);
+        RUN(drafting_saves_passes);
         RUN(full_context);
         RUN(prompts);
         RUN(nan_logits);

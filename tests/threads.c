@@ -98,7 +98,7 @@ static void *work(void *user)
         attn_feed(&ctx, two, tokens, 2);
         attn_unhook_all(two);
         generating.max_tokens = 8;
-        generating.sampler.temperature = 0.8f;
+        generating.sampling.temperature = 0.8f;
         generating.ids = ids;
         generating.n_ids = &n_ids;
         generating.ignore_eos = 1;

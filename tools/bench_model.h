@@ -33,7 +33,7 @@ static void model_put(model_writer *w, const void *data, size_t size)
 
 /* Appends a tensor: [n_in, n_out] as panels, or [n_out] or [n_in, n_out] as rows. Element (k, n)
  * is number 16 k + n of the random numbers: lines overlap, which saves memory. Rows are alike: a
- * model whose positions are goes on with a text that repeats itself, which guessing is about. */
+ * model whose positions are goes on with a text that repeats itself, which drafting is about. */
 static void model_add(model_writer *w, const char *name, int panels, size_t n_in, size_t n_out)
 {
     static const unsigned char zeros[64];
