@@ -662,11 +662,30 @@ ATTN_API attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t le
  * To try several continuations of one prompt, feed it once and copy it. Hooks are not copied. */
 ATTN_API attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from);
 
-/* Feeds a text and gives nll[t] = -log p(tokens[t + 1] | everything before), t = 0 .. n-2, in
- * nats. nll has room for n_tokens - 1; *mean (may be NULL) is their mean. Needs memory for a few
- * rows of logits, never for [T, n_vocab]. */
-ATTN_API attn_status attn_score(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
-                                size_t n_tokens, float *nll, double *mean);
+/* How well the model predicted a token. */
+typedef struct attn_token_stats {
+    float nll;         /* -log(probability), in nats */
+    float probability; /* by softmax */
+    size_t rank; /* tokens that were likelier; of equal ones those with smaller ids. 0: best */
+} attn_token_stats;
+
+/* A likely next token. */
+typedef struct attn_prediction {
+    int32_t token;
+    float logit, probability;
+} attn_prediction;
+
+/* Feeds a text. stats[t] (stats may be NULL) tells how well tokens[t + 1] was predicted from all
+ * before it, t = 0 .. n_tokens - 2; top [n_tokens, k] (may be NULL if k is 0) has the k likeliest
+ * next tokens at each position, likeliest first. Needs memory for a few rows of logits, never for
+ * [n_tokens, n_vocab]. Hooks of the session take part, so this also measures a model with a part
+ * ablated. */
+ATTN_API attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_prediction *top,
+                                size_t k, attn_session *session, const int32_t *tokens,
+                                size_t n_tokens);
+/* Mean of stats[0 .. n - 1].nll, the cross-entropy of a text in nats; its exponential is the
+ * perplexity. NaN if n is 0 or stats is NULL. */
+ATTN_API double attn_mean_nll(const attn_token_stats *stats, size_t n);
 
 /* How to pick a token; zeroed: greedy, the first of the largest logits. Otherwise, in this order:
  * the repetition penalty, division by the temperature, then the filters top-k, top-p, min-p, each
@@ -995,30 +1014,10 @@ ATTN_API attn_status attn_patch_path(attn_ctx *ctx, const attn_model *model,
 
 /* ---- losses and predictions ---- */
 
-/* What the model thought of a token before it came. */
-typedef struct attn_token_stats {
-    float nll;         /* -log(probability), in nats */
-    float probability; /* by softmax */
-    size_t rank; /* tokens that were likelier; of equal ones those with smaller ids. 0: best */
-} attn_token_stats;
-
-/* A token that the model thought of. */
-typedef struct attn_guess {
-    int32_t token;
-    float logit, probability;
-} attn_guess;
-
 /* For logits [T, V]: stats[t] of token targets[t] (both may be NULL, together), and the k likeliest
  * tokens of each row, likeliest first, in top [T, k] (may be NULL if k is 0). */
 ATTN_API attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const int32_t *targets,
-                                      attn_token_stats *stats, attn_guess *top, size_t k);
-/* Feeds a text as attn_score does: stats[t] of tokens[t + 1], n_tokens - 1 of them with the bits of
- * attn_score in nll (may be NULL), and the k likeliest next tokens at every position in
- * top [n_tokens, k] (may be NULL if k is 0). Needs memory for a few rows of logits. Hooks of the
- * session have their say, so this also measures a model with something ablated. */
-ATTN_API attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
-                                     size_t n_tokens, attn_token_stats *stats, attn_guess *top,
-                                     size_t k);
+                                      attn_token_stats *stats, attn_prediction *top, size_t k);
 
 /* ---- attention heads ---- */
 
@@ -10585,67 +10584,6 @@ ATTN__DEF attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int3
     return attn_feed_batch(ctx, &item, 1);
 }
 
-/* What follows token i of a text that is being fed piece by piece. The text may be the session's
- * own tokens, from before a rewind, which the pieces write over. */
-static int32_t attn__token_after(const attn_session *session, size_t before, const int32_t *tokens,
-                                 size_t i)
-{
-    const size_t at = before + i + 1;
-    return at < session->length ? session->tokens[at] : tokens[i + 1];
-}
-
-ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
-                                 size_t n_tokens, float *nll, double *mean)
-{
-    const size_t at_once = 32; /* rows of logits held */
-    size_t n_vocab, before, at, i;
-    int had_logits;
-    attn_feed_item item;
-    attn_status status = ATTN_OK;
-    double sum = 0;
-    float *logits;
-    if (!session || !nll)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_score: %s was given",
-                          session ? "no room for the losses" : "no session");
-    n_vocab = session->model->config.n_vocab;
-    before = session->length;
-    had_logits = session->has_logits;
-    memset(&item, 0, sizeof item);
-    item.session = session;
-    item.tokens = tokens;
-    item.n_tokens = n_tokens;
-    if (attn__check_item(ctx, &item, session->model) != ATTN_OK)
-        return ctx->status;
-    if (n_tokens < 2)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_score: a text of one token has nothing to predict");
-    logits = (float *)attn__alloc(ctx, (at_once + 1) * n_vocab * sizeof(float), "rows of logits");
-    if (!logits)
-        return ATTN_E_MEMORY;
-    memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
-    item.logits = logits;
-    for (at = 0; at < n_tokens && status == ATTN_OK; at += at_once) {
-        item.tokens = tokens + at;
-        item.n_tokens = n_tokens - at < at_once ? n_tokens - at : at_once;
-        status = attn_feed_batch(ctx, &item, 1);
-        for (i = at; i < at + item.n_tokens && i + 1 < n_tokens && status == ATTN_OK; i++) {
-            const float *row = logits + (i - at) * n_vocab;
-            float largest, log_sum = session->kernels->log_sum_exp(row, n_vocab, &largest);
-            nll[i] = log_sum - (row[attn__token_after(session, before, tokens, i)] - largest);
-            sum += nll[i];
-        }
-    }
-    if (status != ATTN_OK) {
-        attn__cut(session, before);
-        session->has_logits = had_logits;
-        memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
-    } else if (mean) {
-        *mean = sum / (double)(n_tokens - 1);
-    }
-    attn__free(logits);
-    return status;
-}
-
 static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn_session *s,
                                      attn_cache_part part, size_t layer, size_t first, size_t count)
 {
@@ -12073,7 +12011,7 @@ static attn_status attn__layer_tensor(attn_ctx *ctx, const attn_model *model, si
 /* ---- losses and predictions ---- */
 
 /* The k largest of x [n], largest first; of equal ones the first. */
-static void attn__likeliest(const float *x, size_t n, attn_guess *top, size_t k)
+static void attn__likeliest(const float *x, size_t n, attn_prediction *top, size_t k)
 {
     size_t i, at, count = 0;
     for (i = 0; i < n; i++) {
@@ -12098,7 +12036,7 @@ static size_t attn__rank(const float *x, size_t n, size_t target)
 
 /* One row of logits; stats may be NULL. Gives 0 if the logits are no distribution. */
 static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, int32_t target,
-                       attn_token_stats *stats, attn_guess *top, size_t k)
+                       attn_token_stats *stats, attn_prediction *top, size_t k)
 {
     float largest, log_sum = kernels->log_sum_exp(x, n, &largest), log_p;
     size_t i;
@@ -12119,8 +12057,8 @@ static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, i
     return 1;
 }
 
-static attn_status attn__need_top(attn_ctx *ctx, const char *op, const attn_guess *top, size_t k,
-                                  size_t n_vocab)
+static attn_status attn__need_top(attn_ctx *ctx, const char *op, const attn_prediction *top,
+                                  size_t k, size_t n_vocab)
 {
     if (k > n_vocab || (k > 0 && !top))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -12131,7 +12069,7 @@ static attn_status attn__need_top(attn_ctx *ctx, const char *op, const attn_gues
 }
 
 ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const int32_t *targets,
-                                       attn_token_stats *stats, attn_guess *top, size_t k)
+                                       attn_token_stats *stats, attn_prediction *top, size_t k)
 {
     const attn__kernels *kernels;
     const attn_shape shape = attn__shape_of(&logits);
@@ -12170,56 +12108,103 @@ ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const 
     return status;
 }
 
-ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
-                                      size_t n_tokens, attn_token_stats *stats, attn_guess *top,
-                                      size_t k)
+/* A text that attn_score feeds, some rows of logits at a time. */
+typedef struct attn__scoring {
+    attn_session *session;
+    const int32_t *tokens;
+    size_t n_tokens, before; /* before: tokens that the session held */
+    attn_token_stats *stats;
+    attn_prediction *top;
+    size_t k;
+} attn__scoring;
+
+/* Token i of the text, once it or the token before it was fed. The text may be the session's own
+ * tokens from before attn_rewind, which feeding overwrites. */
+static int32_t attn__scored_token(const attn__scoring *s, size_t i)
+{
+    const size_t at = s->before + i;
+    return at < s->session->length ? s->session->tokens[at] : s->tokens[i];
+}
+
+/* Judges the logits of tokens [from, end), which were just fed. */
+static attn_status attn__judge_rows(attn_ctx *ctx, const attn__scoring *s, size_t from, size_t end,
+                                    const float *logits)
+{
+    const size_t n_vocab = s->session->model->config.n_vocab;
+    size_t i;
+    for (i = from; i < end; i++, logits += n_vocab) {
+        const int has_next = i + 1 < s->n_tokens;
+        if (!attn__judge(s->session->kernels, logits, n_vocab,
+                         has_next ? attn__scored_token(s, i + 1) : 0,
+                         has_next && s->stats ? s->stats + i : NULL,
+                         s->top ? s->top + i * s->k : NULL, s->k))
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_score: the logits at position %llu hold a NaN, or nothing "
+                              "finite",
+                              ATTN__LLU(s->before + i));
+    }
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_prediction *top,
+                                 size_t k, attn_session *session, const int32_t *tokens,
+                                 size_t n_tokens)
 {
     const size_t at_once = 32; /* rows of logits held */
-    size_t n_vocab, before, at, i;
+    attn__scoring s;
+    size_t n_vocab, at;
     int had_logits;
     attn_feed_item item;
     attn_status status = ATTN_OK;
     float *logits;
     if (!session)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_text_stats: no session was given");
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_score: no session was given");
     n_vocab = session->model->config.n_vocab;
     memset(&item, 0, sizeof item);
     item.session = session;
     item.tokens = tokens;
     item.n_tokens = n_tokens;
     if (attn__check_item(ctx, &item, session->model) ||
-        attn__need_top(ctx, "attn_text_stats", top, k, n_vocab))
+        attn__need_top(ctx, "attn_score", top, k, n_vocab))
         return ctx->status;
     logits = (float *)attn__alloc(ctx, (at_once + 1) * n_vocab * sizeof(float), "rows of logits");
     if (!logits)
         return ATTN_E_MEMORY;
-    before = session->length;
+    s.session = session;
+    s.tokens = tokens;
+    s.n_tokens = n_tokens;
+    s.before = session->length;
+    s.stats = stats;
+    s.top = top;
+    s.k = k;
     had_logits = session->has_logits;
     memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
     item.logits = logits;
     for (at = 0; at < n_tokens && status == ATTN_OK; at += at_once) {
-        const size_t n = n_tokens - at < at_once ? n_tokens - at : at_once;
         item.tokens = tokens + at;
-        item.n_tokens = n;
+        item.n_tokens = n_tokens - at < at_once ? n_tokens - at : at_once;
         status = attn_feed_batch(ctx, &item, 1);
-        for (i = at; i < at + n && status == ATTN_OK; i++) {
-            const int has_next = i + 1 < n_tokens;
-            if (!attn__judge(session->kernels, logits + (i - at) * n_vocab, n_vocab,
-                             has_next ? attn__token_after(session, before, tokens, i) : 0,
-                             has_next && stats ? stats + i : NULL, top ? top + i * k : NULL, k))
-                status = attn__fail(ctx, ATTN_E_ARGUMENT,
-                                    "attn_text_stats: the logits at position %llu hold a NaN, or "
-                                    "nothing finite",
-                                    ATTN__LLU(before + i));
-        }
+        if (status == ATTN_OK)
+            status = attn__judge_rows(ctx, &s, at, at + item.n_tokens, logits);
     }
     if (status != ATTN_OK) {
-        attn__cut(session, before);
+        attn__cut(session, s.before);
         session->has_logits = had_logits;
         memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
     }
     attn__free(logits);
     return status;
+}
+
+ATTN__DEF double attn_mean_nll(const attn_token_stats *stats, size_t n)
+{
+    double sum = 0;
+    size_t i;
+    if (!stats || n == 0)
+        return (double)NAN;
+    for (i = 0; i < n; i++)
+        sum += (double)stats[i].nll;
+    return sum / (double)n;
 }
 
 /* ---- a text in a session of its own, seen by hooks ---- */

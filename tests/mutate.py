@@ -621,10 +621,6 @@ plant("(n + 15) / 16 * to->keys_panel);", "n / 16 * to->keys_panel);")
 plant("from->values + head * from->values_size + panel * from->values_panel,",
       "from->values + head * from->values_size + panel * to->values_panel,")
 plant("to->has_logits = from->has_logits;", "")
-plant("const size_t at = before + i + 1;", "const size_t at = before + i;")
-plant("return at < session->length ? session->tokens[at] : tokens[i + 1];",
-      "return tokens[i + 1];", "corners")
-plant("*mean = sum / (double)(n_tokens - 1);", "*mean = sum / (double)n_tokens;")
 plant("if (session->running)\n        return attn__fail", "if (0)\n        return attn__fail",
       "model hooks")
 plant("if (first > held || count > held - first)", "if (first > held || count > held)", "hooks")

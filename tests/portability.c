@@ -218,6 +218,7 @@ static uint64_t generate(attn_ctx *ctx, const attn_model *model)
     attn_session *session = session_for(ctx, model, ATTN_F32);
     attn_generate_desc desc;
     int32_t prompt[MAX_TOKENS], ids[MAX_TOKENS];
+    attn_token_stats stats[MAX_TOKENS];
     float nll[MAX_TOKENS];
     uint64_t sum = 0;
     size_t i, n_ids = 0;
@@ -247,8 +248,11 @@ static uint64_t generate(attn_ctx *ctx, const attn_model *model)
         size_t length = attn_session_length(session);
         memcpy(prompt, attn_session_tokens(session), length * sizeof *prompt);
         if (good(ctx, attn_rewind(ctx, session, 0), "attn_rewind") &&
-            good(ctx, attn_score(ctx, session, prompt, length, nll, NULL), "attn_score"))
+            good(ctx, attn_score(ctx, stats, NULL, 0, session, prompt, length), "attn_score")) {
+            for (i = 0; i + 1 < length; i++)
+                nll[i] = stats[i].nll;
             sum = add_floats(sum, nll, length - 1);
+        }
     }
     attn_session_free(session);
     return sum;

@@ -269,7 +269,7 @@ static void kernels_that_are_not_here(void)
     attn_model *opened = NULL;
     attn_sampler *sampler = NULL;
     attn_token_stats stats[3];
-    attn_guess top[3];
+    attn_prediction top[3];
     size_t size = 0;
     unsigned char *file = test_read(test_tmp("corners.attn"), &size);
     ctx.isa = ATTN_ISA_NEON;
@@ -658,7 +658,6 @@ static void a_session_is_fed_its_own_tokens(void)
     const size_t bytes = vocab_of(on) * sizeof(float);
     attn_session *fresh = fed(&ctx, on, tokens + DROPPED, LEFT),
                  *session = fed(&ctx, on, tokens, ALL);
-    float nll[2][LEFT];
     attn_token_stats stats[2][LEFT];
     OK(&ctx, attn_rewind(&ctx, session, 0));
     OK(&ctx, attn_feed(&ctx, session, attn_session_tokens(session) + DROPPED, LEFT));
@@ -669,18 +668,10 @@ static void a_session_is_fed_its_own_tokens(void)
     session = fed(&ctx, on, tokens, ALL);
     OK(&ctx, attn_rewind(&ctx, session, 0));
     OK(&ctx, attn_rewind(&ctx, fresh, 0));
-    OK(&ctx, attn_score(&ctx, session, attn_session_tokens(session) + DROPPED, LEFT, nll[0], NULL));
-    OK(&ctx, attn_score(&ctx, fresh, tokens + DROPPED, LEFT, nll[1], NULL));
-    CHECK(memcmp(nll[0], nll[1], (LEFT - 1) * sizeof(float)) == 0);
-    attn_session_free(session);
-
     memset(stats, 0, sizeof stats);
-    session = fed(&ctx, on, tokens, ALL);
-    OK(&ctx, attn_rewind(&ctx, session, 0));
-    OK(&ctx, attn_rewind(&ctx, fresh, 0));
-    OK(&ctx, attn_text_stats(&ctx, session, attn_session_tokens(session) + DROPPED, LEFT, stats[0],
-                             NULL, 0));
-    OK(&ctx, attn_text_stats(&ctx, fresh, tokens + DROPPED, LEFT, stats[1], NULL, 0));
+    OK(&ctx,
+       attn_score(&ctx, stats[0], NULL, 0, session, attn_session_tokens(session) + DROPPED, LEFT));
+    OK(&ctx, attn_score(&ctx, stats[1], NULL, 0, fresh, tokens + DROPPED, LEFT));
     CHECK(memcmp(stats[0], stats[1], sizeof stats[0]) == 0);
     attn_session_free(session);
     attn_session_free(fresh);
@@ -903,7 +894,7 @@ static void arguments_of_statistics(void)
     const attn_tensor post = some(2, 3, c->d_mlp, 1);
     attn_tensor keys = none;
     attn_token_stats stats[10];
-    attn_guess top[10];
+    attn_prediction top[10];
     attn_parts parts;
     int32_t wrong[3] = {0, 1, 2};
     float *before = (float *)pool_new(c->n_vocab * sizeof(float));
@@ -982,13 +973,13 @@ static void arguments_of_statistics(void)
     memcpy(before, attn_logits(session), c->n_vocab * sizeof(float));
     OK(&ctx, attn_hook(&ctx, session, "ln_final.hook_normalized.post", poison, NULL));
     REFUSED(ATTN_E_ARGUMENT, "the logits at position 5 hold a NaN",
-            attn_text_stats(&ctx, session, ten + 2, 6, stats, top, 1));
+            attn_score(&ctx, stats, top, 1, session, ten + 2, 6));
     CHECK(attn_logits(session) && !differ(before, attn_logits(session), c->n_vocab));
     attn_unhook_all(session);
     ctx.status = ATTN_OK;
-    OK(&ctx, attn_text_stats(&ctx, session, ten + 2, 6, stats, NULL, 0));
+    OK(&ctx, attn_score(&ctx, stats, NULL, 0, session, ten + 2, 6));
     OK(&ctx, attn_rewind(&ctx, session, 2));
-    OK(&ctx, attn_text_stats(&ctx, session, ten + 2, 6, NULL, top, 1));
+    OK(&ctx, attn_score(&ctx, NULL, top, 1, session, ten + 2, 6));
     attn_session_free(session);
     done(&ctx);
 }
@@ -1110,13 +1101,13 @@ static void stopped_in_the_middle(void)
     attn_session *session = session_on(&ctx, model, 0, 2);
     attn_generate_desc desc;
     stopper s = {0, 0, 0};
-    float nll[9];
+    attn_token_stats stats[9];
     OK(&ctx, attn_hook(&ctx, session, "blocks.0.hook_resid_mid", stop, &s));
     OK(&ctx, attn_hook(&ctx, session, "blocks.0.hook_resid_mid", come_later, &s));
     FAILS(&ctx, ATTN_STOPPED, "", attn_feed(&ctx, session, ten, 1));
     CHECK(s.calls == 1 && s.later == 0);
     s.calls = s.later = 0;
-    FAILS(&ctx, ATTN_STOPPED, "", attn_score(&ctx, session, ten, 10, nll, NULL));
+    FAILS(&ctx, ATTN_STOPPED, "", attn_score(&ctx, stats, NULL, 0, session, ten, 10));
     CHECK(s.calls == 1 && s.later == 0);
     memset(&desc, 0, sizeof desc);
     desc.max_tokens = 6;

@@ -111,7 +111,7 @@ typedef struct scratch {
     char text[256];
     float numbers[64];
     attn_token_stats stats[8];
-    attn_guess guesses[32];
+    attn_prediction predictions[32];
     attn_tensor_info info;
     size_t n;
 } scratch;
@@ -161,7 +161,6 @@ typedef struct scratch {
     DO(attn_feed_batch, (ctx, &item, 1))                                                           \
     DO(attn_rewind, (ctx, held, 2))                                                                \
     DO(attn_session_copy, (ctx, other, held))                                                      \
-    DO(attn_score, (ctx, held, tokens, 8, s->numbers, NULL))                                       \
     DO(attn_sampler_new, (ctx, &s->sampler, 40, NULL))                                             \
     DO(attn_sample, (ctx, sampler, logits, NULL, 0, s->ids))                                       \
     DO(attn_generate, (ctx, held, "", &generating, NULL, NULL))                                    \
@@ -180,8 +179,8 @@ typedef struct scratch {
     DO(attn_patch_positions, (ctx, model, &patch, "hook_resid_pre", &s->out))                      \
     DO(attn_patch_heads, (ctx, model, &patch, "attn.hook_z", &s->out))                             \
     DO(attn_patch_path, (ctx, model, &patch, &route, s->numbers))                                  \
-    DO(attn_logit_stats, (ctx, x3, tokens, s->stats, s->guesses, 4))                               \
-    DO(attn_text_stats, (ctx, held, tokens, 8, s->stats, s->guesses, 4))                           \
+    DO(attn_logit_stats, (ctx, x3, tokens, s->stats, s->predictions, 4))                           \
+    DO(attn_score, (ctx, s->stats, s->predictions, 4, held, tokens, 8))                            \
     DO(attn_pattern_entropy, (ctx, &s->out, pattern))                                              \
     DO(attn_head_keys, (ctx, &s->out, ATTN_HEAD_INDUCTION, tokens, 8))                             \
     DO(attn_head_score, (ctx, &s->out, pattern, attn_select(pattern, 0, 0)))                       \

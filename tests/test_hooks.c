@@ -900,8 +900,8 @@ static void record_rules(void)
     OK(&ctx, attn_feed(&ctx, session, tokens + 7, 3));
     CHECK(view(record, "blocks.2.attn.hook_pattern").shape[2] == 10);
     {
-        float nll[LENGTH]; /* a score needs the room, too */
-        FAILS(&ctx, ATTN_E_SPACE, "room", attn_score(&ctx, session, tokens, 18, nll, NULL));
+        attn_token_stats stats[LENGTH]; /* a score needs the room, too */
+        FAILS(&ctx, ATTN_E_SPACE, "room", attn_score(&ctx, stats, NULL, 0, session, tokens, 18));
         CHECK(view(record, two[0]).shape[0] == 10 && attn_session_length(session) == 10);
     }
     same_logits(attn_logits(session), want + 9 * vocab_of(odd), 1, odd, "after a stop");

@@ -168,7 +168,7 @@ static void live(work *w, size_t seed)
 {
     attn_session_desc desc;
     attn_tensor x;
-    float *nll;
+    attn_token_stats *stats;
     int32_t *tokens;
     size_t n, length;
     memset(&desc, 0, sizeof desc);
@@ -188,10 +188,10 @@ static void live(work *w, size_t seed)
         OK(&w->ctx, attn_rewind(&w->ctx, w->one, length / 2));
         go_on(w, w->one, 1, 1 + seed % 70, seed + 2);
         n = 2 + seed % 20 < desc.n_ctx ? 2 + seed % 20 : desc.n_ctx;
-        nll = (float *)pool_new(n * sizeof *nll);
+        stats = (attn_token_stats *)pool_new(n * sizeof *stats);
         tokens = random_tokens(w->model, n, seed);
         OK(&w->ctx, attn_rewind(&w->ctx, w->two, 0));
-        OK(&w->ctx, attn_score(&w->ctx, w->two, tokens, n, nll, NULL));
+        OK(&w->ctx, attn_score(&w->ctx, stats, NULL, 0, w->two, tokens, n));
         OK(&w->ctx, attn_model_tensor(&w->ctx, w->model, "blocks.0.attn.W_Q", &x));
     }
     attn_session_free(w->one);

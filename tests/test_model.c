@@ -76,6 +76,7 @@ static void check_golden(const attn_model *model, const char *path, size_t step)
     const char *at = NULL;
     int32_t *tokens;
     double mean, expected_mean = 0;
+    attn_token_stats *stats;
     if (!session || !CHECKF(file, "%s cannot be read", path))
         return;
     tokens = stored_tokens(file, &n);
@@ -101,8 +102,12 @@ static void check_golden(const attn_model *model, const char *path, size_t step)
     OK(&ctx, attn_rewind(&ctx, session, 0));
     want = stored_tensor(file, "nll");
     got = new_tensor(ATTN_F32, 1, want.shape, LAYOUT_DENSE);
-    if (OK(&ctx, attn_score(&ctx, session, tokens, n, (float *)got.data, &mean)) &&
-        close_to(got, want, 2e-5, "nll")) {
+    stats = (attn_token_stats *)pool_new(n * sizeof *stats);
+    if (OK(&ctx, attn_score(&ctx, stats, NULL, 0, session, tokens, n))) {
+        mean = attn_mean_nll(stats, n - 1);
+        for (i = 0; i + 1 < n; i++)
+            ((float *)got.data)[i] = stats[i].nll;
+        close_to(got, want, 2e-5, "nll");
         for (i = 0; i + 1 < n; i++)
             expected_mean += value_of(want, i) / (double)(n - 1);
         CHECKF(fabs(mean - expected_mean) < 1e-5, "mean %.9g", mean);
@@ -260,7 +265,7 @@ static void stories(void)
         return;
     for (number = 0; read_story(&s, json, number); number++) {
         int32_t ids[256], all[512];
-        float nll[512];
+        attn_token_stats stats[512];
         double mean, worst = 0, expected = 0;
         listener l = {"", 0, 0, 0, 0};
         attn_generate_desc d = greedily(s.n_ids, ids, &n);
@@ -292,9 +297,10 @@ static void stories(void)
         memcpy(all, s.prompt_ids, s.n_prompt_ids * sizeof *all);
         memcpy(all + s.n_prompt_ids, s.ids, s.n_ids * sizeof *all);
         OK(&ctx, attn_rewind(&ctx, session, 0));
-        OK(&ctx, attn_score(&ctx, session, all, s.n_nll + 1, nll, &mean));
+        OK(&ctx, attn_score(&ctx, stats, NULL, 0, session, all, s.n_nll + 1));
+        mean = attn_mean_nll(stats, s.n_nll);
         for (i = 0; i < s.n_nll; i++) {
-            const double error = fabs((double)nll[i] - s.nll[i]);
+            const double error = fabs((double)stats[i].nll - s.nll[i]);
             worst = error > worst ? error : worst;
             expected += s.nll[i] / (double)s.n_nll;
         }
@@ -1465,13 +1471,14 @@ static void bad_tokens_and_rows(void)
                  *other = session_on(&ctx, odd, 0, 0);
     attn_feed_item items[3];
     const float *want = logits_of(&ctx, plain, 0, tokens, 3, 3);
+    attn_token_stats stats[3];
     char text[32];
     size_t i;
     for (i = 0; i < 5; i++) {
         tokens[1] = wrong[i];
         snprintf(text, sizeof text, "id %ld;", (long)wrong[i]);
         FAILS(&ctx, ATTN_E_TOKEN, text, attn_feed(&ctx, a, tokens, 3));
-        FAILS(&ctx, ATTN_E_TOKEN, "0 to 96", attn_score(&ctx, a, tokens, 3, room, NULL));
+        FAILS(&ctx, ATTN_E_TOKEN, "0 to 96", attn_score(&ctx, stats, NULL, 0, a, tokens, 3));
     }
     tokens[1] = 2;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", attn_feed(&ctx, a, tokens, 0));
@@ -1500,7 +1507,6 @@ static void bad_tokens_and_rows(void)
     items[1] = item_of(b, tokens, SIZE_MAX, NULL);
     FAILS(&ctx, ATTN_E_CONTEXT, "item 1: the session holds 0", attn_feed_batch(&ctx, items, 2));
     items[1] = item_of(b, tokens, 3, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "one token", attn_score(&ctx, a, tokens, 1, room, NULL));
     CHECK(attn_session_length(a) == 0 && attn_session_length(b) == 0);
     OK(&ctx, attn_feed_batch(&ctx, items, 2)); /* and now they work */
     same_logits(attn_logits(a), want + 2 * 97, 1, plain, "after all refusals");
@@ -1520,21 +1526,22 @@ static void scores(void)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(tiny, LENGTH, 28);
     float *const logits = logits_of(&ctx, tiny, 0, tokens, LENGTH, LENGTH);
-    float first[LENGTH], nll[LENGTH];
+    attn_token_stats first[LENGTH], stats[LENGTH];
     const size_t n_vocab = vocab_of(tiny), n_batch[] = {1, 7, 256};
     double sum = 0, mean = 0;
     size_t i, j, b;
     for (b = 0; b < 3; b++) {
         attn_session *session = session_on(&ctx, tiny, 0, n_batch[b]);
         OK(&ctx, attn_feed(&ctx, session, tokens, PAST));
-        memset(nll, 0xFF, sizeof nll);
-        OK(&ctx, attn_score(&ctx, session, tokens + PAST, LENGTH - PAST, nll, b ? &mean : NULL));
+        memset(stats, 0xFF, sizeof stats);
+        OK(&ctx, attn_score(&ctx, stats, NULL, 0, session, tokens + PAST, LENGTH - PAST));
+        mean = attn_mean_nll(stats, LENGTH - PAST - 1);
         CHECK(attn_session_length(session) == LENGTH);
         same_logits(attn_logits(session), row_of(logits, LENGTH - 1, tiny), 1, tiny, "scored");
         if (b == 0)
-            memcpy(first, nll, sizeof nll);
-        CHECK(memcmp(first, nll, (LENGTH - PAST - 1) * sizeof *nll) == 0);
-        CHECK(isnan(nll[LENGTH - PAST - 1])); /* not written */
+            memcpy(first, stats, sizeof stats);
+        CHECK(memcmp(first, stats, (LENGTH - PAST - 1) * sizeof *stats) == 0);
+        CHECK(isnan(stats[LENGTH - PAST - 1].nll)); /* not written */
         attn_session_free(session);
     }
     for (i = PAST; i + 1 < LENGTH; i++) {
@@ -1544,8 +1551,8 @@ static void scores(void)
             total += exp((double)row[j] - (double)row[tokens[i + 1]]);
         want = log(total);
         sum += want;
-        CHECKF(fabs((double)nll[i - PAST] - want) <= 4e-7 * want + 4e-7,
-               "nll %llu is %.9g, not %.9g", LLU(i), (double)nll[i - PAST], want);
+        CHECKF(fabs((double)stats[i - PAST].nll - want) <= 4e-7 * want + 4e-7,
+               "nll %llu is %.9g, not %.9g", LLU(i), (double)stats[i - PAST].nll, want);
     }
     CHECK(fabs(mean - sum / (LENGTH - PAST - 1)) < 1e-6);
     pool_clear();
@@ -1558,14 +1565,15 @@ static void stopped_score(void)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(tiny, LENGTH, 29);
     float *const want = logits_of(&ctx, tiny, 0, tokens, LENGTH, LENGTH);
-    float nll[LENGTH];
+    attn_token_stats stats[LENGTH];
     attn_session *session = session_on(&ctx, tiny, 0, 0);
     stopper s;
     s.name = "blocks.3.hook_mlp_out";
     s.first = 60;
     OK(&ctx, attn_feed(&ctx, session, tokens, 5));
     OK(&ctx, attn_hook(&ctx, session, s.name, stop_at, &s));
-    FAILS(&ctx, ATTN_STOPPED, s.name, attn_score(&ctx, session, tokens + 5, LENGTH - 5, nll, NULL));
+    FAILS(&ctx, ATTN_STOPPED, s.name,
+          attn_score(&ctx, stats, NULL, 0, session, tokens + 5, LENGTH - 5));
     CHECK(attn_session_length(session) == 5);
     same_logits(attn_logits(session), row_of(want, 4, tiny), 1, tiny, "the logits from before");
     attn_unhook_all(session);
@@ -1645,7 +1653,8 @@ static void quiet_sessions(void)
     attn_sampler *sampler = NULL;
     attn_sampler_desc desc;
     attn_feed_item items[2];
-    float *const logits = (float *)pool_new(LENGTH * vocab_of(tiny) * sizeof *logits), nll[LENGTH];
+    float *const logits = (float *)pool_new(LENGTH * vocab_of(tiny) * sizeof *logits);
+    attn_token_stats stats[LENGTH];
     int32_t token = 1;
     size_t i;
     long asked;
@@ -1671,7 +1680,7 @@ static void quiet_sessions(void)
     CHECKF(s.m.asked == asked, "%ld allocations", s.m.asked - asked);
     s.bytes = 0;
     OK(&ctx, attn_rewind(&ctx, session, 0));
-    OK(&ctx, attn_score(&ctx, session, tokens, LENGTH, nll, NULL));
+    OK(&ctx, attn_score(&ctx, stats, NULL, 0, session, tokens, LENGTH));
     CHECKF(s.bytes < LENGTH * vocab_of(tiny) * sizeof(float) / 4, "%llu bytes", LLU(s.bytes));
     attn_sampler_free(sampler);
     attn_session_free(session);
@@ -1750,8 +1759,8 @@ static attn_status score_it(attn_ctx *ctx, void *user)
 {
     attn_session *session = (attn_session *)user;
     const size_t before = attn_session_length(session);
-    float nll[7];
-    const attn_status status = attn_score(ctx, session, short_text, 7, nll, NULL);
+    attn_token_stats stats[7];
+    const attn_status status = attn_score(ctx, stats, NULL, 0, session, short_text, 7);
     CHECK(attn_session_length(session) == (status == ATTN_OK ? before + 7 : before));
     return status;
 }
@@ -2277,7 +2286,7 @@ static void missing_arguments(void)
     const int32_t tokens[] = {1, 2, 3};
     attn_tensor w = {0};
     attn_tensor_info info;
-    float nll[3];
+    attn_token_stats stats[3];
     size_t n;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_open(&ctx, &model, NULL, NULL));
     CHECK(model == NULL);
@@ -2296,9 +2305,9 @@ static void missing_arguments(void)
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_session_new(&ctx, &none, NULL, NULL));
     CHECK(none == NULL);
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_size(&ctx, NULL, NULL, &n));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_score(&ctx, NULL, tokens, 3, nll, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_score(&ctx, session, NULL, 3, nll, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_score(&ctx, session, tokens, 3, NULL, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_score(&ctx, stats, NULL, 0, NULL, tokens, 3));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_score(&ctx, stats, NULL, 0, session, NULL, 3));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_score(&ctx, stats, NULL, 1, session, tokens, 3));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_rewind(&ctx, NULL, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_copy(&ctx, session, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_copy(&ctx, NULL, session));

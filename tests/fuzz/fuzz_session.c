@@ -319,7 +319,7 @@ static void copy(twin *to, const twin *from)
 
 /* Losses by their definition, in double; an attn_score's own sums are floats. */
 static void check_losses(const truth *said, const token_list *tokens, size_t before,
-                         const float *nll, double mean)
+                         const attn_token_stats *stats)
 {
     double sum = 0;
     size_t i, j;
@@ -329,26 +329,24 @@ static void check_losses(const truth *said, const token_list *tokens, size_t bef
         for (j = 0; j < VOCAB; j++)
             total += exp((double)row[j]);
         loss = log(total) - (double)row[tokens->ids[i + 1]];
-        MUST(fabs(loss - (double)nll[i]) < 1e-5 * (1 + fabs(loss)));
-        sum += (double)nll[i];
+        MUST(fabs(loss - (double)stats[i].nll) < 1e-5 * (1 + fabs(loss)));
+        sum += (double)stats[i].nll;
     }
-    MUST(fabs(mean - sum / (double)(tokens->n - 1)) < 1e-9 * (1 + fabs(mean)));
+    if (tokens->n > 1)
+        MUST(fabs(attn_mean_nll(stats, i) - sum / (double)i) < 1e-9 * (1 + sum));
 }
 
 static void score(twin *t, input *in)
 {
     const token_list tokens = take_tokens(in, t);
     const size_t before = t->tokens.n;
-    attn_status want = expected(t, &tokens);
-    float nll[MOST];
-    double mean = 0;
-    if (want == ATTN_OK && tokens.n < 2)
-        want = ATTN_E_ARGUMENT;
-    MUST(attn_score(&ctx, t->session, tokens.ids, tokens.n, nll, &mean) == want);
+    const attn_status want = expected(t, &tokens);
+    attn_token_stats stats[MOST];
+    MUST(attn_score(&ctx, stats, NULL, 0, t->session, tokens.ids, tokens.n) == want);
     if (want != ATTN_OK)
         return;
     passed(t, &tokens, 0, LAYERS);
-    check_losses(fresh(t->desc.cache, &t->tokens), &tokens, before, nll, mean);
+    check_losses(fresh(t->desc.cache, &t->tokens), &tokens, before, stats);
 }
 
 /* ---- generation, token by token and without drafts ---- */
@@ -498,14 +496,14 @@ static void stopped(twin *t, input *in)
     stop_after counter = {0, 0};
     const unsigned how = take(in);
     token_list tokens;
-    float nll[MOST];
+    attn_token_stats stats[MOST];
     attn_status want, status;
     counter.left = how < 128 ? how % 16 : how;
     tokens = take_tokens(in, t);
     want = expected(t, &tokens);
     MUST(attn_hook(&ctx, t->session, "*", stop, &counter) == ATTN_OK);
     if (tokens.n > 1 && how % 4 == 3)
-        status = attn_score(&ctx, t->session, tokens.ids, tokens.n, nll, NULL);
+        status = attn_score(&ctx, stats, NULL, 0, t->session, tokens.ids, tokens.n);
     else
         status = attn_feed(&ctx, t->session, tokens.ids, tokens.n);
     MUST(!counter.fired || want == ATTN_OK);
