@@ -27,15 +27,29 @@ A COMPLETE PROGRAM
             return fflush((FILE *)file);            // 0 goes on, anything else stops
         }
 
-        int main(void)
+        int main(int argc, char **argv)
         {
+            const char *prompt = "Once upon a time";
             attn_ctx ctx = {0};
             attn_model *model = NULL;
             attn_session *session = NULL;
+            attn_generate_desc how = {0};
+            how.max_tokens = 200;
+            how.sampling.temperature = 0.7f;
+            how.sampling.top_k = 40;
+            how.sampling.seed = 1;                  // another seed, another story
 
-            if (attn_model_open(&ctx, &model, "build/tiny-stories.attn", NULL) ||
-                attn_session_new(&ctx, &session, model, NULL) ||
-                attn_generate(&ctx, session, "Once upon a time", NULL, print, stdout))
+            if (argc != 2) {
+                fprintf(stderr, "usage: hello MODEL.attn\n");
+                return 2;
+            }
+            if (attn_model_open(&ctx, &model, argv[1], NULL) == ATTN_OK &&
+                attn_session_new(&ctx, &session, model, NULL) == ATTN_OK) {
+                printf("%s", prompt);
+                attn_generate(&ctx, session, prompt, &how, print, stdout);
+                printf("\n");
+            }
+            if (ctx.status != ATTN_OK)
                 fprintf(stderr, "%s\n", ctx.message);
 
             attn_session_free(session);
@@ -776,6 +790,33 @@ typedef struct attn_generate_desc {
  * full may the last token be missing. */
 ATTN_API attn_status attn_generate(attn_ctx *ctx, attn_session *session, const char *prompt,
                                    const attn_generate_desc *desc, attn_text_fn fn, void *user);
+
+/* One text of attn_generate_many. Zero it, and set its prompt. */
+typedef struct attn_continuation {
+    const char *prompt;        /* text, ended by a zero, */
+    const int32_t *prompt_ids; /* or if not NULL: these n_prompt_ids instead */
+    size_t n_prompt_ids;
+
+    /* the result */
+    char *text;   /* whole UTF-8 characters, ended by a zero */
+    size_t size;  /* bytes, without the zero */
+    int32_t *ids; /* the generated tokens, n_ids of them */
+    size_t n_ids;
+    attn_stop_reason reason;
+} attn_continuation;
+/* Continues several prompts, each in a session of its own, with one pass over the weights for the
+ * next token of all. text and ids of each are made through the context; attn_continuations_free
+ * frees them. After a failure there are none.
+ *
+ * Text i is the one that attn_generate makes of its prompt with desc->sampling, but for the seed:
+ * it is sampling.seed + i, so that equal prompts continue differently. desc (may be NULL) is for
+ * all texts, except that sampler, prompt_ids, ids, n_ids and reason must be zeroed. Where logits_fn
+ * stops, only that text ends (ATTN_STOP_CALLBACK). The drafts of all texts share n_draft's default
+ * of 15. */
+ATTN_API attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
+                                        const attn_model *model, const attn_generate_desc *desc);
+/* Frees what attn_generate_many made; the prompts stay. NULL is fine. */
+ATTN_API void attn_continuations_free(attn_continuation *texts, size_t n_texts);
 
 /* >>api-tokenizer ===============================================================================
  *
@@ -11720,6 +11761,11 @@ typedef struct attn__generation {
     size_t n_drafted;
     attn_stop_reason reason; /* once there is one, nothing more is drawn */
     int ended;               /* and nothing more is fed */
+    /* only of attn_generate_many */
+    attn_ctx *ctx;
+    attn_continuation *kept; /* where the text goes */
+    size_t capacity;         /* of kept->text */
+    int no_memory;           /* for more of it */
 } attn__generation;
 
 static attn_status attn__generation_sampler(attn_ctx *ctx, attn__generation *w)
@@ -11941,6 +11987,148 @@ ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const 
     attn__generation_free(&w);
     if (status == ATTN_OK && w.reason == ATTN_STOP_CALLBACK)
         return attn__fail(ctx, ATTN_STOPPED, "the callback asked to stop");
+    return status;
+}
+
+/* ---- several texts ---- */
+
+/* An attn_text_fn that keeps the text, ended by a zero. */
+static int attn__keep_text(const char *text, size_t size, void *user)
+{
+    attn__generation *w = (attn__generation *)user;
+    attn_continuation *to = w->kept;
+    if (size >= w->capacity - to->size) { /* a zero follows */
+        const size_t capacity = 2 * (w->capacity + size);
+        char *grown = (char *)attn__alloc(w->ctx, capacity, "a text");
+        if (!grown) {
+            w->no_memory = 1;
+            return 1;
+        }
+        memcpy(grown, to->text, to->size);
+        attn__free(to->text);
+        to->text = grown;
+        w->capacity = capacity;
+    }
+    memcpy(to->text + to->size, text, size);
+    to->size += size;
+    to->text[to->size] = 0;
+    return 0;
+}
+
+static void attn__forget_text(attn_continuation *text)
+{
+    text->text = NULL;
+    text->ids = NULL;
+    text->size = text->n_ids = 0;
+    text->reason = ATTN_STOP_NONE;
+}
+
+ATTN__DEF void attn_continuations_free(attn_continuation *texts, size_t n_texts)
+{
+    size_t i;
+    for (i = 0; texts && i < n_texts; i++) {
+        attn__free(texts[i].text);
+        attn__free(texts[i].ids);
+        attn__forget_text(&texts[i]);
+    }
+}
+
+/* Makes all that text i needs: its prompt's ids, a session, room for what it becomes. */
+static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_continuation *text,
+                                    size_t i, const attn_model *model)
+{
+    const size_t n_ctx = model->config.n_ctx;
+    attn_session_desc room;
+    w->desc.sampling.seed += i;
+    w->desc.prompt_ids = text->prompt_ids;
+    w->desc.n_prompt_ids = text->n_prompt_ids;
+    if (attn__prompt_ids(ctx, model, text->prompt, &w->desc, w->desc.prepend_bos, &w->prompt,
+                         &w->n_prompt) != ATTN_OK)
+        return ctx->status;
+    if (w->n_prompt == 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "the prompt is empty: give some text, or set prepend_bos");
+    if (w->n_prompt > n_ctx)
+        return attn__fail(ctx, ATTN_E_CONTEXT,
+                          "the prompt has %llu tokens; the model's n_ctx is %llu",
+                          ATTN__LLU(w->n_prompt), ATTN__LLU(n_ctx));
+    memset(&room, 0, sizeof room);
+    w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
+    room.n_ctx = w->most < n_ctx - w->n_prompt ? w->n_prompt + w->most : n_ctx;
+    if (attn_session_new(ctx, &w->session, model, &room) != ATTN_OK)
+        return ctx->status;
+    w->ctx = ctx;
+    w->kept = text;
+    w->capacity = 64;
+    text->text = (char *)attn__alloc(ctx, w->capacity, "a text");
+    text->ids = (int32_t *)attn__alloc(ctx, (room.n_ctx - w->n_prompt + 1) * sizeof *text->ids,
+                                       "a text's ids");
+    if (!text->text || !text->ids)
+        return ATTN_E_MEMORY;
+    text->text[0] = 0;
+    w->desc.ids = text->ids;
+    return attn__generation_init(ctx, w, attn__keep_text, w);
+}
+
+static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *texts, size_t n_texts,
+                                    const attn_model *model, const attn_generate_desc *desc)
+{
+    if (!texts || n_texts == 0 || !model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_generate_many: no %s given",
+                          model ? "texts were" : "model was");
+    if (desc && (desc->sampler || desc->prompt_ids || desc->ids || desc->n_ids || desc->reason))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_generate_many: desc->%s was given; each text has its own",
+                          desc->sampler      ? "sampler"
+                          : desc->prompt_ids ? "prompt_ids"
+                          : desc->ids        ? "ids"
+                          : desc->n_ids      ? "n_ids"
+                                             : "reason");
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
+                                         const attn_model *model, const attn_generate_desc *desc)
+{
+    attn__generation *runs;
+    attn_feed_item *items;
+    attn_status status = ATTN_OK;
+    size_t i;
+    for (i = 0; texts && i < n_texts; i++)
+        attn__forget_text(&texts[i]);
+    if (attn__check_many(ctx, texts, n_texts, model, desc) != ATTN_OK)
+        return ctx->status;
+    runs = (attn__generation *)attn__alloc(ctx, n_texts * sizeof *runs, "texts");
+    items = (attn_feed_item *)attn__alloc(ctx, n_texts * sizeof *items, "texts");
+    if (!runs || !items)
+        status = ATTN_E_MEMORY;
+    if (status == ATTN_OK && desc && desc->n_passes)
+        *desc->n_passes = 0;
+    for (i = 0; i < n_texts && status == ATTN_OK; i++) {
+        const size_t draft = ATTN__MOST_DRAFTED / n_texts;
+        if (desc)
+            runs[i].desc = *desc;
+        if (runs[i].desc.n_draft == 0)
+            runs[i].desc.n_draft = draft > 0 ? (int)draft : -1;
+        if (attn__begin_text(ctx, &runs[i], &texts[i], i, model) != ATTN_OK)
+            status = attn__of_item(ctx, i);
+    }
+    if (status == ATTN_OK)
+        status = attn__generate_all(ctx, runs, n_texts, items, desc ? desc->n_passes : NULL);
+    for (i = 0; i < n_texts && status == ATTN_OK; i++) {
+        texts[i].n_ids = runs[i].n;
+        texts[i].reason = runs[i].reason;
+        if (runs[i].no_memory)
+            status = ATTN_E_MEMORY;
+    }
+    for (i = 0; runs && items && i < n_texts; i++) {
+        attn_session_free(runs[i].session);
+        attn__generation_free(&runs[i]);
+    }
+    attn__free(runs);
+    attn__free(items);
+    if (status != ATTN_OK)
+        attn_continuations_free(texts, n_texts);
     return status;
 }
 

@@ -111,6 +111,7 @@ typedef struct scratch {
     char text[256];
     float numbers[64];
     attn_token_stats stats[8];
+    attn_continuation texts[2];
     attn_prediction predictions[32];
     attn_tensor_info info;
     size_t n;
@@ -164,6 +165,7 @@ typedef struct scratch {
     DO(attn_sampler_new, (ctx, &s->sampler, 40, NULL))                                             \
     DO(attn_sample, (ctx, sampler, logits, NULL, 0, s->ids))                                       \
     DO(attn_generate, (ctx, held, "", &generating, NULL, NULL))                                    \
+    DO(attn_generate_many, (ctx, s->texts, 2, model, &many))                                       \
     DO(attn_tokenizer_new, (ctx, &s->tokenizer, section, section_size))                            \
     DO(attn_encode, (ctx, tokenizer, "Once upon a time", 16, 1, s->ids, 64, &s->n))                \
     DO(attn_decode, (ctx, tokenizer, tokens, 8, s->text, 256, &s->n))                              \
@@ -207,7 +209,7 @@ static const void *section;
 static attn_sampler *sampler;
 static float logits[40];
 static attn_feed_item item;
-static attn_generate_desc generating;
+static attn_generate_desc generating, many;
 static attn_tensor view;
 
 #define DEFINE(name, arguments)                                                                    \
@@ -231,7 +233,8 @@ static void nothing_made(const char *name, scratch *s)
 {
     CHECKF(!s->out.ndim && !s->second.ndim && !s->parts.stack.ndim && !s->parts.scale.ndim,
            "%s failed and made a tensor", name);
-    CHECKF(!s->model && !s->session && !s->sampler && !s->tokenizer && !s->record,
+    CHECKF(!s->model && !s->session && !s->sampler && !s->tokenizer && !s->record &&
+               !s->texts[0].text && !s->texts[1].ids,
            "%s failed and made something", name);
 }
 
@@ -282,6 +285,9 @@ static void every_function_without_memory(void)
             scratch s;
             fill(&usual);
             memset(&s, 0, sizeof s);
+            many.max_tokens = 3;
+            s.texts[0].prompt_ids = s.texts[1].prompt_ids = tokens;
+            s.texts[0].n_prompt_ids = s.texts[1].n_prompt_ids = 8;
             ctx.n_threads = 1;
             m.fail_at = n;
             status = functions[i].call(&ctx, &s);
@@ -303,6 +309,7 @@ static void every_function_without_memory(void)
             attn_model_close(s.model);
             attn_session_free(s.session);
             attn_sampler_free(s.sampler);
+            attn_continuations_free(s.texts, 2);
             attn_tokenizer_free(s.tokenizer);
             attn_record_free(s.record);
             attn_unhook_all(other);

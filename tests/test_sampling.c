@@ -1060,6 +1060,154 @@ static void stop_strings_that_cannot_be(void)
     attn_model_close(bare);
 }
 
+/* ---- several texts at once ---- */
+
+static const char *const openings[] = {"Once upon a time",    "The cat",    "One day, a dog",
+                                       "Once upon a time",    "Lily was",   "a b a b a b a b a b",
+                                       "There was a caf\xC3", "Tom and Sue"};
+enum { TEXTS = sizeof openings / sizeof openings[0] };
+
+/* Each text is the one that attn_generate makes alone, with its seed. */
+static void same_texts(const attn_continuation *texts, size_t n, attn_generate_desc d)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        attn_ctx ctx = alone();
+        attn_session *session = session_on(&ctx, tiny, 0, 0);
+        attn_stop_reason reason;
+        attn_generate_desc one = d;
+        int32_t ids[300];
+        size_t n_ids;
+        heard h;
+        memset(&h, 0, sizeof h);
+        one.sampling.seed += i;
+        one.prompt_ids = texts[i].prompt_ids;
+        one.n_prompt_ids = texts[i].n_prompt_ids;
+        one.ids = ids;
+        one.n_ids = &n_ids;
+        one.reason = &reason;
+        OK(&ctx, attn_generate(&ctx, session, texts[i].prompt, &one, hear, &h));
+        CHECKF(n_ids == texts[i].n_ids && memcmp(ids, texts[i].ids, n_ids * sizeof *ids) == 0,
+               "text %d: other tokens than alone", (int)i);
+        CHECKF(h.size == texts[i].size && strlen(texts[i].text) == h.size &&
+                   memcmp(h.text, texts[i].text, h.size) == 0,
+               "text %d: \"%s\"", (int)i, texts[i].text);
+        CHECKF(reason == texts[i].reason, "text %d ended by %s, alone by %s", (int)i,
+               attn_stop_reason_name(texts[i].reason), attn_stop_reason_name(reason));
+        attn_session_free(session);
+    }
+}
+
+static void many_texts(void)
+{
+    static const char *const stop[] = {".", "and the"};
+    attn_ctx ctx = alone();
+    attn_continuation texts[TEXTS];
+    attn_generate_desc d;
+    size_t i, round, n_passes;
+    for (round = 0; round < 4; round++) {
+        const size_t n = round == 1 ? 2 : TEXTS;
+        memset(texts, 0xA5, sizeof texts);
+        memset(&d, 0, sizeof d);
+        for (i = 0; i < n; i++) {
+            texts[i].prompt = openings[i];
+            texts[i].prompt_ids = i == 4 ? circle : NULL;
+            texts[i].n_prompt_ids = 9;
+        }
+        d.max_tokens = round == 2 ? 250 : 40;
+        d.sampling = plain(round ? 0.7f : 0, 5);
+        d.n_draft = round == 3 ? 7 : 0;
+        d.prepend_bos = round == 1;
+        d.ignore_eos = round == 2; /* then the context ends them */
+        d.stop = stop;
+        d.n_stop = round == 3 ? 2 : 0;
+        d.n_passes = &n_passes;
+        OK(&ctx, attn_generate_many(&ctx, texts, n, tiny, &d));
+        CHECKF(n_passes <= d.max_tokens, "%d passes", (int)n_passes);
+        CHECK(texts[0].reason == (round == 2   ? ATTN_STOP_COUNT
+                                  : round == 3 ? ATTN_STOP_STRING
+                                               : texts[0].reason));
+        same_texts(texts, n, d);
+        attn_continuations_free(texts, n);
+        CHECK(!texts[0].text && !texts[0].ids && texts[0].prompt == openings[0]);
+    }
+    attn_continuations_free(NULL, 3);
+}
+
+static int end_the_first(float *logits, const attn_session *session, void *user)
+{
+    (void)logits;
+    return attn_session_tokens(session)[0] == *(const int32_t *)user &&
+           attn_session_length(session) > 14;
+}
+
+static void many_texts_end_for_themselves(void)
+{
+    attn_ctx ctx = alone();
+    attn_continuation texts[2];
+    attn_generate_desc d;
+    int32_t first = circle[0];
+    memset(texts, 0, sizeof texts);
+    memset(&d, 0, sizeof d);
+    texts[0].prompt_ids = circle;
+    texts[0].n_prompt_ids = 12;
+    texts[1].prompt = "The cat";
+    d.max_tokens = 20;
+    d.ignore_eos = 1;
+    d.logits_fn = end_the_first;
+    d.logits_user = &first;
+    OK(&ctx, attn_generate_many(&ctx, texts, 2, tiny, &d));
+    CHECK(texts[0].reason == ATTN_STOP_CALLBACK && texts[0].n_ids == 3);
+    CHECK(texts[1].reason == ATTN_STOP_COUNT && texts[1].n_ids == 20);
+    attn_continuations_free(texts, 2);
+}
+
+static void many_texts_refused(void)
+{
+    attn_ctx ctx = alone();
+    attn_continuation texts[3];
+    attn_generate_desc d;
+    int32_t *const ids = random_tokens(tiny, 300, 1), id;
+    attn_stop_reason reason;
+    size_t n;
+    attn_sampler *sampler = NULL;
+    memset(texts, 0, sizeof texts);
+    memset(&d, 0, sizeof d);
+    texts[0].prompt = texts[1].prompt = "a";
+    FAILS(&ctx, ATTN_E_ARGUMENT, "item 2: the prompt is empty",
+          attn_generate_many(&ctx, texts, 3, tiny, &d));
+    CHECK(!texts[0].text && !texts[1].ids);
+    texts[2].prompt_ids = ids;
+    texts[2].n_prompt_ids = 300;
+    FAILS(&ctx, ATTN_E_CONTEXT, "item 2: the prompt has 300 tokens",
+          attn_generate_many(&ctx, texts, 3, tiny, NULL));
+    ids[1] = 2048;
+    texts[2].n_prompt_ids = 2;
+    FAILS(&ctx, ATTN_E_TOKEN, "item 2: token 1 has id 2048",
+          attn_generate_many(&ctx, texts, 3, tiny, NULL));
+    CHECK(!texts[0].text && texts[0].n_ids == 0);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no texts", attn_generate_many(&ctx, NULL, 3, tiny, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no texts", attn_generate_many(&ctx, texts, 0, tiny, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_generate_many(&ctx, texts, 3, NULL, NULL));
+    OK(&ctx, attn_sampler_new(&ctx, &sampler, vocab_of(tiny), NULL));
+    d.sampler = sampler;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "->sampler", attn_generate_many(&ctx, texts, 2, tiny, &d));
+    d.sampler = NULL;
+    d.prompt_ids = ids;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "->prompt_ids", attn_generate_many(&ctx, texts, 2, tiny, &d));
+    d.prompt_ids = NULL;
+    d.ids = &id;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "->ids", attn_generate_many(&ctx, texts, 2, tiny, &d));
+    d.ids = NULL;
+    d.n_ids = &n;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "->n_ids", attn_generate_many(&ctx, texts, 2, tiny, &d));
+    d.n_ids = NULL;
+    d.reason = &reason;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "->reason", attn_generate_many(&ctx, texts, 2, tiny, &d));
+    attn_sampler_free(sampler);
+    pool_clear();
+}
+
 void suite_sampling(void)
 {
     attn_ctx ctx = alone();
@@ -1091,6 +1239,9 @@ void suite_sampling(void)
         RUN(stop_strings);
         RUN(any_stop_strings);
         RUN(stop_strings_that_cannot_be);
+        RUN(many_texts);
+        RUN(many_texts_end_for_themselves);
+        RUN(many_texts_refused);
     }
     attn_model_close(tiny);
 }
