@@ -16,7 +16,7 @@ OPENMP = $(eval OPENMP := $(shell mkdir -p $(BUILD) && \
 COMPILE  = $(CC) -std=c99 $(WARN) $(if $(filter 1,$(OPENMP)),-fopenmp) $(CFLAGS) -I. -MMD -MP
 LINK     = $(LDFLAGS) -lm
 
-EXAMPLES = gpt2 hello lens
+EXAMPLES = gpt2 lens hello chat top5 eight ablate patch record
 TOOLS    = attn-convert attn-info attn-tokenize
 NOTEBOOKS = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/from_scratch/*.c))
 PROGRAMS = $(EXAMPLES) $(TOOLS) bench

@@ -27,15 +27,29 @@ A COMPLETE PROGRAM
             return fflush((FILE *)file);            // 0 goes on, anything else stops
         }
 
-        int main(void)
+        int main(int argc, char **argv)
         {
+            const char *prompt = "Once upon a time";
             attn_ctx ctx = {0};
             attn_model *model = NULL;
             attn_session *session = NULL;
+            attn_generate_desc how = {0};
+            how.max_tokens = 200;
+            how.sampling.temperature = 0.7f;
+            how.sampling.top_k = 40;
+            how.sampling.seed = 1;                  // another seed, another story
 
-            if (attn_model_open(&ctx, &model, "build/tiny-stories.attn", NULL) ||
-                attn_session_new(&ctx, &session, model, NULL) ||
-                attn_generate(&ctx, session, "Once upon a time", NULL, print, stdout))
+            if (argc != 2) {
+                fprintf(stderr, "usage: hello MODEL.attn\n");
+                return 2;
+            }
+            if (attn_model_open(&ctx, &model, argv[1], NULL) == ATTN_OK &&
+                attn_session_new(&ctx, &session, model, NULL) == ATTN_OK) {
+                printf("%s", prompt);
+                attn_generate(&ctx, session, prompt, &how, print, stdout);
+                printf("\n");
+            }
+            if (ctx.status != ATTN_OK)
                 fprintf(stderr, "%s\n", ctx.message);
 
             attn_session_free(session);
@@ -707,11 +721,30 @@ ATTN_API attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t le
  * To try several continuations of one prompt, feed it once and copy it. Hooks are not copied. */
 ATTN_API attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from);
 
-/* Feeds a text and gives nll[t] = -log p(tokens[t + 1] | everything before), t = 0 .. n-2, in
- * nats. nll has room for n_tokens - 1; *mean (may be NULL) is their mean. Needs memory for a few
- * rows of logits, never for [T, n_vocab]. */
-ATTN_API attn_status attn_score(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
-                                size_t n_tokens, float *nll, double *mean);
+/* How well the model predicted a token. */
+typedef struct attn_token_stats {
+    float nll;         /* -log(probability), in nats */
+    float probability; /* by softmax */
+    size_t rank; /* tokens that were likelier; of equal ones those with smaller ids. 0: best */
+} attn_token_stats;
+
+/* A likely next token. */
+typedef struct attn_prediction {
+    int32_t token;
+    float logit, probability;
+} attn_prediction;
+
+/* Feeds a text. stats[t] (stats may be NULL) tells how well tokens[t + 1] was predicted from all
+ * before it, t = 0 .. n_tokens - 2; top [n_tokens, k] (may be NULL if k is 0) has the k likeliest
+ * next tokens at each position, likeliest first. Needs memory for a few rows of logits, never for
+ * [n_tokens, n_vocab]. Hooks of the session take part, so this also measures a model with a part
+ * ablated. */
+ATTN_API attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_prediction *top,
+                                size_t k, attn_session *session, const int32_t *tokens,
+                                size_t n_tokens);
+/* Mean of stats[0 .. n - 1].nll, the cross-entropy of a text in nats; its exponential is the
+ * perplexity. NaN if n is 0 or stats is NULL. */
+ATTN_API double attn_mean_nll(const attn_token_stats *stats, size_t n);
 
 /* How to pick a token; zeroed: greedy, the first of the largest logits. Otherwise, in this order:
  * the repetition penalty, division by the temperature, then the filters top-k, top-p, min-p, each
@@ -736,35 +769,99 @@ ATTN_API void attn_sampler_free(attn_sampler *sampler);
 ATTN_API attn_status attn_sample(attn_ctx *ctx, attn_sampler *sampler, const float *logits,
                                  const int32_t *seen, size_t n_seen, int32_t *token);
 
-/* Receives text as it is made, always whole UTF-8 characters (bytes that are none come as U+FFFD).
+/* Receives text as it is made, always whole UTF-8 characters (each invalid part comes as U+FFFD).
  * Return 0 to go on, anything else to stop. It may look at the session, copy it into another and
  * ask for its logits, but not change or free it. */
 typedef int (*attn_text_fn)(const char *text, size_t size, void *user);
 
+/* Receives the logits [n_vocab] that the next token is about to be drawn from, before the
+ * repetition penalty, and may change them: -INFINITY forbids a token, and forbidding all but some
+ * constrains the text. They are a copy; attn_logits(session) stays as the model made it. The
+ * session holds the tokens so far, whether drafts are tried or not. Return 0 to go on, anything
+ * else to stop before this token. For the session, attn_text_fn's rule holds. */
+typedef int (*attn_logits_fn)(float *logits, const attn_session *session, void *user);
+
+/* Why generation ended. */
+typedef enum attn_stop_reason {
+    ATTN_STOP_NONE = 0, /* it did not: the call failed */
+    ATTN_STOP_EOS,      /* the end-of-text token was drawn; it is neither fed nor handed over */
+    ATTN_STOP_COUNT,    /* max_tokens were generated */
+    ATTN_STOP_CONTEXT,  /* the session is full */
+    ATTN_STOP_CALLBACK, /* a callback asked for it */
+    ATTN_STOP_STRING    /* the text came to one of the stop strings */
+} attn_stop_reason;
+
+/* "end of text", "token count", "context full", "callback", "stop string", or "none"; never NULL.
+ */
+ATTN_API const char *attn_stop_reason_name(attn_stop_reason reason);
+
 /* How to generate; zeroed: greedy, 100 tokens or to the end of text or of the context. */
 typedef struct attn_generate_desc {
-    attn_sampler_desc sampler;
-    size_t max_tokens; /* 0: 100 */
-    int prepend_bos;   /* begin an empty session with the beginning-of-text token */
+    attn_sampler_desc sampling; /* for a new sampler, which lives as long as the call */
+    attn_sampler *sampler;      /* if not NULL: this one instead, and sampling must be zeroed. It
+                                   goes on where the last call left it, so several calls draw what
+                                   one long call would have drawn */
+    attn_logits_fn logits_fn;   /* if not NULL: called before each draw, */
+    void *logits_user;          /* with this */
+    size_t max_tokens;          /* 0: 100 */
+    int prepend_bos;            /* begin an empty session with the beginning-of-text token */
     int allow_special; /* special tokens in the prompt count as such, not as their letters */
     int ignore_eos;    /* go on through the end-of-text token */
-    int guess;         /* most tokens to guess ahead: 0: 15; negative: none. See attn_generate */
+    int n_draft;       /* most tokens to draft ahead: 0: 15; negative: none. See attn_generate */
+    const char *const *stop; /* end the text before any of these n_stop strings */
+    size_t n_stop;
     const int32_t *prompt_ids; /* if not NULL: these n_prompt_ids instead of the prompt text */
     size_t n_prompt_ids;
-    int32_t *ids;     /* if not NULL: receives the generated ids, room for max_tokens */
-    size_t *n_ids;    /* if not NULL: receives their number */
-    size_t *n_passes; /* if not NULL: in how many passes over the weights they were fed */
+    int32_t *ids;             /* if not NULL: receives the generated ids, room for max_tokens */
+    size_t *n_ids;            /* if not NULL: receives their number */
+    size_t *n_passes;         /* if not NULL: in how many passes over the weights they were fed */
+    attn_stop_reason *reason; /* if not NULL: receives why generation ended */
 } attn_generate_desc;
 /* Feeds the prompt (may be empty if the session holds tokens), then samples and feeds until done,
  * handing text to `fn` (may be NULL; a model without tokenizer hands over none). The prompt is not
- * echoed. Where the last tokens have stood before, what followed them then is guessed to follow
- * again, and the guesses are fed along with the token that is due, in one pass over the weights. A
- * guess only counts if it is what would have been sampled, so the text is the same, only sooner.
- * (Sessions with hooks do not guess: hooks see every token once.) ATTN_STOPPED if fn stopped it; a
- * full context ends quietly. The session holds what was fed by then: the prompt and every token
- * whose text was handed over, but perhaps the last. */
+ * echoed.
+ *
+ * If the last tokens occurred earlier, their old continuation is proposed as a draft and fed along
+ * with the token that is due, in one pass over the weights (prompt-lookup decoding). A drafted
+ * token only counts if the sampler draws it, so the text is the same and comes sooner. Sessions
+ * with hooks do not draft: hooks see every token once.
+ *
+ * Text that may still become a stop string is held back, and handed over once it cannot or once
+ * generation ends for another reason. Neither the stop string nor text behind it in the same token
+ * is handed over. A prompt is not searched.
+ *
+ * A callback's stop gives ATTN_STOPPED, every other end ATTN_OK; desc->reason tells them apart. The
+ * session holds the prompt and all generated tokens, those of a stop string too. Only where it is
+ * full may the last token be missing. */
 ATTN_API attn_status attn_generate(attn_ctx *ctx, attn_session *session, const char *prompt,
                                    const attn_generate_desc *desc, attn_text_fn fn, void *user);
+
+/* One text of attn_generate_many. Zero it, and set its prompt. */
+typedef struct attn_continuation {
+    const char *prompt;        /* text, ended by a zero, */
+    const int32_t *prompt_ids; /* or if not NULL: these n_prompt_ids instead */
+    size_t n_prompt_ids;
+
+    /* the result */
+    char *text;   /* whole UTF-8 characters, ended by a zero */
+    size_t size;  /* bytes, without the zero */
+    int32_t *ids; /* the generated tokens, n_ids of them */
+    size_t n_ids;
+    attn_stop_reason reason;
+} attn_continuation;
+/* Continues several prompts, each in a session of its own, with one pass over the weights for the
+ * next token of all. text and ids of each are made through the context; attn_continuations_free
+ * frees them. After a failure there are none.
+ *
+ * Text i is the one that attn_generate makes of its prompt with desc->sampling, but for the seed:
+ * it is sampling.seed + i, so that equal prompts continue differently. desc (may be NULL) is for
+ * all texts, except that sampler, prompt_ids, ids, n_ids and reason must be zeroed. Where logits_fn
+ * stops, only that text ends (ATTN_STOP_CALLBACK). The drafts of all texts share n_draft's default
+ * of 15. */
+ATTN_API attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
+                                        const attn_model *model, const attn_generate_desc *desc);
+/* Frees what attn_generate_many made; the prompts stay. NULL is fine. */
+ATTN_API void attn_continuations_free(attn_continuation *texts, size_t n_texts);
 
 /* >>api-tokenizer ===============================================================================
  *
@@ -1038,30 +1135,10 @@ ATTN_API attn_status attn_patch_path(attn_ctx *ctx, const attn_model *model,
 
 /* ---- losses and predictions ---- */
 
-/* What the model thought of a token before it came. */
-typedef struct attn_token_stats {
-    float nll;         /* -log(probability), in nats */
-    float probability; /* by softmax */
-    size_t rank; /* tokens that were likelier; of equal ones those with smaller ids. 0: best */
-} attn_token_stats;
-
-/* A token that the model thought of. */
-typedef struct attn_guess {
-    int32_t token;
-    float logit, probability;
-} attn_guess;
-
 /* For logits [T, V]: stats[t] of token targets[t] (both may be NULL, together), and the k likeliest
  * tokens of each row, likeliest first, in top [T, k] (may be NULL if k is 0). */
 ATTN_API attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const int32_t *targets,
-                                      attn_token_stats *stats, attn_guess *top, size_t k);
-/* Feeds a text as attn_score does: stats[t] of tokens[t + 1], n_tokens - 1 of them with the bits of
- * attn_score in nll (may be NULL), and the k likeliest next tokens at every position in
- * top [n_tokens, k] (may be NULL if k is 0). Needs memory for a few rows of logits. Hooks of the
- * session have their say, so this also measures a model with something ablated. */
-ATTN_API attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
-                                     size_t n_tokens, attn_token_stats *stats, attn_guess *top,
-                                     size_t k);
+                                      attn_token_stats *stats, attn_prediction *top, size_t k);
 
 /* ---- attention heads ---- */
 
@@ -8415,7 +8492,7 @@ enum {
      ATTN__POINT(ATTN__HOOK_K) | ATTN__POINT(ATTN__HOOK_V) | ATTN__POINT(ATTN__HOOK_Z))
 
 /* Why a pass stopped: a callback asked for it, or freed a session that is being fed. */
-typedef enum attn__stop { ATTN__NOT_STOPPED, ATTN__ASKED_TO_STOP, ATTN__SESSION_FREED } attn__stop;
+typedef enum attn__halt { ATTN__NOT_STOPPED, ATTN__ASKED_TO_STOP, ATTN__SESSION_FREED } attn__halt;
 
 /* One pass over some layers, for the next rows of every item. */
 typedef struct attn__pass {
@@ -8426,7 +8503,7 @@ typedef struct attn__pass {
     size_t n_items, n_rows;
     size_t first_layer, end_layer;
     int watched; /* does any session have a watcher? */
-    attn__stop stopped;
+    attn__halt stopped;
     char stopped_at[64];
 } attn__pass;
 
@@ -9745,68 +9822,6 @@ ATTN__DEF attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int3
     item.tokens = tokens;
     item.n_tokens = n_tokens;
     return attn_feed_batch(ctx, &item, 1);
-}
-
-/* What follows token i of a text that is being fed piece by piece. The text may be the session's
- * own tokens, from before a rewind, which the pieces write over. */
-static int32_t attn__token_after(const attn_session *session, size_t before, const int32_t *tokens,
-                                 size_t i)
-{
-    const size_t at = before + i + 1;
-    return at < session->length ? session->tokens[at] : tokens[i + 1];
-}
-
-ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
-                                 size_t n_tokens, float *nll, double *mean)
-{
-    const size_t at_once = 32; /* rows of logits held */
-    size_t n_vocab, before, at, i;
-    int had_logits;
-    attn_feed_item item;
-    attn_status status = ATTN_OK;
-    double sum = 0;
-    float *logits;
-    if (!session || !nll)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_score: %s was given",
-                          session ? "no room for the losses" : "no session");
-    n_vocab = session->model->config.n_vocab;
-    before = session->length;
-    had_logits = session->has_logits;
-    memset(&item, 0, sizeof item);
-    item.session = session;
-    item.tokens = tokens;
-    item.n_tokens = n_tokens;
-    if (attn__check_item(ctx, &item, session->model) != ATTN_OK)
-        return ctx->status;
-    if (n_tokens < 2)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_score: a text of one token has nothing to predict");
-    logits = (float *)attn__alloc(ctx, (at_once + 1) * n_vocab * sizeof(float), "rows of logits");
-    if (!logits)
-        return ATTN_E_MEMORY;
-    memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
-    item.logits = logits;
-    for (at = 0; at < n_tokens && status == ATTN_OK; at += at_once) {
-        item.tokens = tokens + at;
-        item.n_tokens = n_tokens - at < at_once ? n_tokens - at : at_once;
-        status = attn_feed_batch(ctx, &item, 1);
-        for (i = at; i < at + item.n_tokens && i + 1 < n_tokens && status == ATTN_OK; i++) {
-            const float *row = logits + (i - at) * n_vocab;
-            float largest,
-                log_sum = session->workspace->kernels->log_sum_exp(row, n_vocab, &largest);
-            nll[i] = log_sum - (row[attn__token_after(session, before, tokens, i)] - largest);
-            sum += nll[i];
-        }
-    }
-    if (status != ATTN_OK) {
-        attn__truncate(session, before);
-        session->has_logits = had_logits;
-        memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
-    } else if (mean) {
-        *mean = sum / (double)(n_tokens - 1);
-    }
-    attn__free(logits);
-    return status;
 }
 
 static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn_session *s,
@@ -12768,15 +12783,20 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_sampler *s, const float *l
 /* >>generate ====================================================================================
  * Text in, text out: encode, feed, then sample, show and feed until something ends it. */
 
-/* The prompt as ids: the caller's, or the text's, after the beginning-of-text token if asked for.
- */
-static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_session *session, const char *prompt,
-                                    const attn_generate_desc *d, int32_t **ids, size_t *n_ids)
+ATTN__DEF const char *attn_stop_reason_name(attn_stop_reason reason)
 {
-    const attn_model *model = session->model;
+    static const char *const names[] = {"none",         "end of text", "token count",
+                                        "context full", "callback",    "stop string"};
+    return (size_t)reason < sizeof names / sizeof names[0] ? names[reason] : "none";
+}
+
+/* The prompt as ids: the caller's, or the text's. bos: after the beginning-of-text token. */
+static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, const char *prompt,
+                                    const attn_generate_desc *d, int bos, int32_t **ids,
+                                    size_t *n_ids)
+{
     const size_t n_text = prompt && !d->prompt_ids ? strlen(prompt) : 0;
     const size_t room = d->prompt_ids ? d->n_prompt_ids : n_text;
-    const int bos = d->prepend_bos && session->length == 0;
     size_t n = 0;
     if (n_text > 0 && !model->tokenizer)
         return attn__fail(ctx, ATTN_E_TOKENIZER,
@@ -12799,64 +12819,199 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_session *session, 
     return ATTN_OK;
 }
 
-/* Where text goes on its way to the callback. */
+/* ---- stop strings ----
+ *
+ * A text's end is compared with the beginning of every stop string, byte by byte, as Knuth, Morris
+ * and Pratt 1977 do: each byte is looked at once, whatever has matched before. The text held back
+ * is the longest of those beginnings, so no copy of it is kept. */
+
+typedef struct attn__stop {
+    const char *text;
+    size_t size, matched; /* matched: how much of it the text ends with */
+    size_t *border;       /* [size]: how much of it text[0 .. i] ends with, beside all of itself */
+} attn__stop;
+
+static void attn__match(attn__stop *s, char byte)
+{
+    while (s->matched > 0 && s->text[s->matched] != byte)
+        s->matched = s->border[s->matched - 1];
+    s->matched += s->text[s->matched] == byte;
+}
+
+/* The one that decides what is held back: one that the text ends with, else the one whose beginning
+ * it ends with; the longest of several. NULL if there are no stop strings. */
+static const attn__stop *attn__longest(const attn__stop *stops, size_t n)
+{
+    const attn__stop *longest = n > 0 ? stops : NULL;
+    size_t i;
+    for (i = 1; i < n; i++) {
+        const int whole = stops[i].matched == stops[i].size;
+        if (whole != (longest->matched == longest->size) ? whole
+                                                         : stops[i].matched > longest->matched)
+            longest = &stops[i];
+    }
+    return longest;
+}
+
+static attn_status attn__check_stops(attn_ctx *ctx, const attn_model *model,
+                                     const attn_generate_desc *d, size_t *total)
+{
+    size_t i, size;
+    *total = 0;
+    if (d->n_stop > 0 && !d->stop)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "n_stop is %llu, but stop is NULL",
+                          ATTN__LLU(d->n_stop));
+    if (d->n_stop > 0 && !model->tokenizer)
+        return attn__fail(
+            ctx, ATTN_E_TOKENIZER,
+            "the model has no tokenizer, so it makes no text to find stop strings in");
+    for (i = 0; i < d->n_stop; i++) {
+        size = d->stop[i] ? strlen(d->stop[i]) : 0;
+        if (size == 0)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "stop string %llu is %s; every text would end before it begins",
+                              ATTN__LLU(i), d->stop[i] ? "empty" : "NULL");
+        *total += size;
+    }
+    return ATTN_OK;
+}
+
+/* *stops is one block, to be freed; NULL without stop strings. */
+static attn_status attn__stops_new(attn_ctx *ctx, const attn_model *model,
+                                   const attn_generate_desc *d, attn__stop **stops)
+{
+    size_t total, i, at, *border;
+    if (attn__check_stops(ctx, model, d, &total) != ATTN_OK)
+        return ctx->status;
+    if (d->n_stop == 0)
+        return ATTN_OK;
+    *stops = (attn__stop *)attn__alloc(ctx, d->n_stop * sizeof **stops + total * sizeof *border,
+                                       "stop strings");
+    if (!*stops)
+        return ATTN_E_MEMORY;
+    border = (size_t *)(void *)(*stops + d->n_stop);
+    for (i = 0; i < d->n_stop; i++) {
+        attn__stop *s = &(*stops)[i];
+        s->text = d->stop[i];
+        s->size = strlen(s->text);
+        s->border = border;
+        s->border[0] = s->matched = 0;
+        for (at = 1; at < s->size; at++) { /* the string is matched with itself, one byte late */
+            attn__match(s, s->text[at]);
+            s->border[at] = s->matched;
+        }
+        s->matched = 0;
+        border += s->size;
+    }
+    return ATTN_OK;
+}
+
+/* ---- handing text over ---- */
+
+/* Where text goes on its way to the callback: held back by stop strings, gathered, cut into whole
+ * characters. */
 typedef struct attn__listener {
     attn_session *session;
     attn_text_fn fn;
     void *user;
+    attn__stop *stops;
+    size_t n_stops;
+    char bytes[64]; /* of the token at hand */
+    size_t n_bytes;
     attn_utf8 utf8;
 } attn__listener;
 
-/* Nonzero to stop. */
-static int attn__hand_over(attn__listener *to, const char *text, size_t size)
+/* Hands over the gathered bytes, or with none the beginning of a character that was left. Nonzero
+ * to stop. */
+static int attn__hand_over(attn__listener *to)
 {
+    char text[3 * (sizeof to->bytes + 4)];
+    const size_t size = attn_utf8_push(&to->utf8, to->bytes, to->n_bytes, text);
     int stop;
+    to->n_bytes = 0;
+    if (size == 0 || !to->fn)
+        return 0;
     to->session->running = ATTN__WRITING;
     stop = to->fn(text, size, to->user) != 0;
     to->session->running = ATTN__IDLE;
-    return stop;
+    return stop || to->session->is_freed;
 }
 
-/* Hands one token's text on, in whole characters. */
-static int attn__emit_text(attn__listener *to, int32_t id)
+static int attn__gather(attn__listener *to, const char *bytes, size_t n)
 {
-    const attn_tokenizer *tokenizer = to->session->model->tokenizer;
-    char text[3 * (64 + 4)]; /* for pieces of 64 bytes */
-    size_t size = 0, n;
-    const char *bytes = tokenizer ? attn_token_bytes(tokenizer, id, &size) : NULL;
-    if (!to->fn || !bytes)
-        return 0;
-    for (; size > 0; bytes += n, size -= n) {
-        size_t whole;
-        n = size < 64 ? size : 64;
-        whole = attn_utf8_push(&to->utf8, bytes, n, text);
-        if (whole > 0 && attn__hand_over(to, text, whole))
+    size_t i;
+    for (i = 0; i < n; i++) {
+        to->bytes[to->n_bytes++] = bytes[i];
+        if (to->n_bytes == sizeof to->bytes && attn__hand_over(to))
             return 1;
     }
     return 0;
 }
 
-/* ---- guessing ----
+/* Takes one byte of text, and hands on the bytes that are not held back any longer. */
+static attn_stop_reason attn__take_byte(attn__listener *to, char byte)
+{
+    const attn__stop *longest = attn__longest(to->stops, to->n_stops);
+    const char *text = longest ? longest->text : NULL;
+    const size_t held = longest ? longest->matched : 0;
+    size_t i, hold, released;
+    for (i = 0; i < to->n_stops; i++)
+        attn__match(&to->stops[i], byte);
+    longest = attn__longest(to->stops, to->n_stops);
+    hold = longest ? longest->matched : 0;
+    released = held + 1 - hold;
+    if (attn__gather(to, text, released < held ? released : held) ||
+        attn__gather(to, &byte, hold == 0))
+        return ATTN_STOP_CALLBACK;
+    return longest && hold == longest->size ? ATTN_STOP_STRING : ATTN_STOP_NONE;
+}
+
+/* Hands one token's text on. */
+static attn_stop_reason attn__emit_text(attn__listener *to, int32_t id)
+{
+    const attn_tokenizer *tokenizer = to->session->model->tokenizer;
+    attn_stop_reason reason = ATTN_STOP_NONE;
+    size_t size = 0, i;
+    const char *bytes = tokenizer ? attn_token_bytes(tokenizer, id, &size) : NULL;
+    for (i = 0; bytes && i < size && reason == ATTN_STOP_NONE; i++)
+        reason = attn__take_byte(to, bytes[i]);
+    if (reason != ATTN_STOP_CALLBACK && to->n_bytes > 0 && attn__hand_over(to))
+        reason = ATTN_STOP_CALLBACK;
+    return reason;
+}
+
+/* Nothing follows. Hands on the text that was held back, unless it is a stop string, and the
+ * beginning of a character. */
+static int attn__emit_rest(attn__listener *to, attn_stop_reason reason)
+{
+    const attn__stop *longest = attn__longest(to->stops, to->n_stops);
+    if (longest && reason != ATTN_STOP_STRING && attn__gather(to, longest->text, longest->matched))
+        return 1;
+    return (to->n_bytes > 0 && attn__hand_over(to)) || attn__hand_over(to);
+}
+
+/* ---- drafting ----
  *
  * A pass over a few rows costs little more than one over a single row: both read every weight once.
- * So the tokens that followed the last time are fed on trial. Row i of the logits is exact if the
- * rows before it were guessed right, and does not depend on the rows after it: the sampler walks
- * down the rows as long as it draws what was guessed, and the rest is forgotten. */
+ * So the tokens that followed the last time are fed as a draft. Row i of the logits is exact if the
+ * rows before it were drafted right, and does not depend on the rows after it: the sampler walks
+ * down the rows as long as it draws the draft's tokens, and the rest is forgotten. No draw is made
+ * that would not be made without the draft. */
 
-enum { ATTN__MOST_GUESSES = 15, ATTN__LONGEST_MATCH = 8, ATTN__LONGEST_WAIT = 6 };
+enum { ATTN__MOST_DRAFTED = 15, ATTN__LONGEST_MATCH = 8, ATTN__LONGEST_WAIT = 6 };
 
-typedef struct attn__guesser {
+typedef struct attn__drafter {
     float *logits;   /* [most + 1, n_vocab] */
     size_t most;     /* allowed */
-    size_t next;     /* how many to try next time */
+    size_t next;     /* how many to draft next time */
     size_t failures; /* in a row: each doubles the wait before the next try */
     size_t wait;     /* tokens to go before that */
-} attn__guesser;
+} attn__drafter;
 
 /* Continues draft[0 .. 0] to at most n + 1 tokens: finds where the longest run that ends in
  * draft[0] stood before, most recent first, and copies what followed. Returns how many were
- * guessed. A run of one token is no evidence. */
-static size_t attn__guess(const attn_session *session, int32_t *draft, size_t n)
+ * drafted. A run of one token is no evidence. */
+static size_t attn__draft_tokens(const attn_session *session, int32_t *draft, size_t n)
 {
     const int32_t *tokens = session->tokens;
     const size_t length = session->length;
@@ -12881,126 +13036,246 @@ static size_t attn__guess(const attn_session *session, int32_t *draft, size_t n)
     return n;
 }
 
-/* After `right` of n guesses were right. */
-static void attn__learn(attn__guesser *g, size_t n, size_t right)
+/* After `right` of n drafted tokens were right. */
+static void attn__learn(attn__drafter *d, size_t n, size_t right)
 {
     if (right == 0) {
-        if (g->failures < ATTN__LONGEST_WAIT)
-            g->failures++;
-        g->wait = (size_t)1 << g->failures;
+        if (d->failures < ATTN__LONGEST_WAIT)
+            d->failures++;
+        d->wait = (size_t)1 << d->failures;
     } else {
-        g->failures = 0;
+        d->failures = 0;
     }
-    g->next = right == n ? 2 * n : right + 1;
-    if (g->next > g->most)
-        g->next = g->most;
+    d->next = right == n ? 2 * n : right + 1;
+    if (d->next > d->most)
+        d->next = d->most;
 }
 
-/* A run of generation. */
+/* n_draft is attn_generate_desc's. */
+static attn_status attn__drafter_init(attn_ctx *ctx, attn__drafter *d, const attn_session *session,
+                                      int n_draft)
+{
+    d->most = ATTN__MOST_DRAFTED;
+    if (n_draft > 0 && n_draft < ATTN__MOST_DRAFTED)
+        d->most = (size_t)n_draft;
+    if (d->most >= session->workspace->n_batch)
+        d->most = session->workspace->n_batch - 1;
+    if (n_draft < 0 || session->watchers)
+        d->most = 0;
+    d->next = d->most < 4 ? d->most : 4;
+    if (d->most == 0)
+        return ATTN_OK;
+    d->logits = (float *)attn__alloc(
+        ctx, (d->most + 1) * session->model->config.n_vocab * sizeof(float), "rows of logits");
+    return d->logits ? ATTN_OK : ATTN_E_MEMORY;
+}
+
+/* ---- writing ---- */
+
+/* A text that is being generated. */
 typedef struct attn__generation {
     attn_generate_desc desc;
+    attn_session *session;
     attn_sampler *sampler;
-    attn__guesser guesser;
+    attn_sampler *own_sampler; /* to be freed, or NULL */
+    int32_t *prompt;
+    size_t n_prompt;
+    float *logits; /* [n_vocab]: what logits_fn may change, if there is one */
+    attn__drafter drafter;
     attn__listener listener;
-    size_t n, most;     /* tokens generated, and allowed */
-    int stopped, ended; /* by the callback; by the end of text, of the context, of the allowance */
+    size_t n, most;                      /* tokens generated, and allowed */
+    int32_t due[ATTN__MOST_DRAFTED + 1]; /* the next token to feed, then a draft */
+    size_t n_drafted;
+    attn_stop_reason reason; /* once there is one, nothing more is drawn */
+    int ended;               /* and nothing more is fed */
+    /* only of attn_generate_many */
+    attn_ctx *ctx;
+    attn_continuation *kept; /* where the text goes */
+    size_t capacity;         /* of kept->text */
+    int no_memory;           /* for more of it */
 } attn__generation;
 
-static attn_status attn__guesser_init(attn_ctx *ctx, const attn_session *session,
-                                      attn__generation *w)
+static attn_status attn__generation_sampler(attn_ctx *ctx, attn__generation *w)
 {
-    attn__guesser *g = &w->guesser;
-    g->most = ATTN__MOST_GUESSES;
-    if (w->desc.guess > 0 && w->desc.guess < ATTN__MOST_GUESSES)
-        g->most = (size_t)w->desc.guess;
-    if (g->most >= session->workspace->n_batch)
-        g->most = session->workspace->n_batch - 1;
-    if (w->desc.guess < 0 || session->watchers)
-        g->most = 0;
-    g->next = g->most < 4 ? g->most : 4;
-    if (g->most == 0)
-        return ATTN_OK;
-    g->logits = (float *)attn__alloc(
-        ctx, (g->most + 1) * session->model->config.n_vocab * sizeof(float), "rows of logits");
-    return g->logits ? ATTN_OK : ATTN_E_MEMORY;
+    const attn_sampler_desc *d = &w->desc.sampling;
+    const size_t n_vocab = w->session->model->config.n_vocab;
+    w->sampler = w->desc.sampler;
+    if (!w->sampler) {
+        const attn_status status = attn_sampler_new(ctx, &w->own_sampler, n_vocab, d);
+        w->sampler = w->own_sampler;
+        return status;
+    }
+    if (d->temperature != 0 || d->top_k != 0 || d->top_p != 0 || d->min_p != 0 ||
+        d->repeat_penalty != 0 || d->repeat_last != 0 || d->seed != 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "both sampler and sampling were given; a sampler has its settings from "
+                          "attn_sampler_new, so leave sampling zeroed");
+    if (w->sampler->n_vocab != n_vocab)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "the sampler is for a vocabulary of %llu tokens; the model's has %llu",
+                          ATTN__LLU(w->sampler->n_vocab), ATTN__LLU(n_vocab));
+    return ATTN_OK;
+}
+
+/* All that a writer needs beside its desc, session and prompt. */
+static attn_status attn__generation_init(attn_ctx *ctx, attn__generation *w, attn_text_fn fn,
+                                         void *user)
+{
+    const attn_model *model = w->session->model;
+    w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
+    w->listener.session = w->session;
+    w->listener.fn = fn;
+    w->listener.user = user;
+    w->listener.n_stops = w->desc.n_stop;
+    if (attn__stops_new(ctx, model, &w->desc, &w->listener.stops) != ATTN_OK ||
+        attn__generation_sampler(ctx, w) != ATTN_OK)
+        return ctx->status;
+    if (w->desc.logits_fn) {
+        const size_t size = model->config.n_vocab * sizeof(float);
+        w->logits = (float *)attn__alloc(ctx, size, "logits for logits_fn");
+        if (!w->logits)
+            return ATTN_E_MEMORY;
+    }
+    return attn__drafter_init(ctx, &w->drafter, w->session, w->desc.n_draft);
+}
+
+static void attn__generation_free(attn__generation *w)
+{
+    attn_sampler_free(w->own_sampler);
+    attn__free(w->drafter.logits);
+    attn__free(w->listener.stops);
+    attn__free(w->logits);
+    attn__free(w->prompt);
+}
+
+/* Draws a token, unless logits_fn stops it. */
+static attn_status attn__draw(attn_ctx *ctx, attn__generation *w, int32_t *token)
+{
+    attn_session *s = w->session;
+    const float *logits = s->logits;
+    if (w->logits) {
+        memcpy(w->logits, s->logits, s->model->config.n_vocab * sizeof(float));
+        s->running = ATTN__WRITING;
+        if (w->desc.logits_fn(w->logits, s, w->desc.logits_user) || s->is_freed)
+            w->reason = ATTN_STOP_CALLBACK;
+        s->running = ATTN__IDLE;
+        if (w->reason)
+            return ATTN_OK;
+        logits = w->logits;
+    }
+    if (attn_sample(ctx, w->sampler, logits, s->tokens, s->length, token) != ATTN_OK)
+        return ctx->status;
+    if (w->logits && logits[*token] == -INFINITY)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "logits_fn left no token to draw: all logits are -INFINITY");
+    return ATTN_OK;
 }
 
 /* Draws the next token and hands it on. It is then due to be fed, unless w->ended. */
-static attn_status attn__next_token(attn_ctx *ctx, attn_session *session, attn__generation *w,
-                                    int32_t *token)
+static attn_status attn__next_token(attn_ctx *ctx, attn__generation *w, int32_t *token)
 {
-    const attn_model *model = session->model;
-    if (attn_sample(ctx, w->sampler, session->logits, session->tokens, session->length, token) !=
-        ATTN_OK)
+    const attn_session *s = w->session;
+    if (attn__draw(ctx, w, token) != ATTN_OK)
         return ctx->status;
-    if (*token == model->config.eos && !w->desc.ignore_eos) {
-        w->ended = 1;
+    if (!w->reason && *token == s->model->config.eos && !w->desc.ignore_eos)
+        w->reason = ATTN_STOP_EOS;
+    w->ended = w->reason != ATTN_STOP_NONE || s->length == s->capacity;
+    if (w->reason)
         return ATTN_OK;
-    }
     if (w->desc.ids)
         w->desc.ids[w->n] = *token;
     w->n++;
-    w->stopped = attn__emit_text(&w->listener, *token);
-    w->ended = session->length == session->capacity;
+    w->reason = attn__emit_text(&w->listener, *token);
+    if (!w->reason && w->n == w->most)
+        w->reason = ATTN_STOP_COUNT;
+    if (!w->reason && w->ended)
+        w->reason = ATTN_STOP_CONTEXT;
     return ATTN_OK;
 }
 
-/* Feeds draft[0], which is due, with n guesses after it, and writes on as far as they turn out
- * right. Up to its length, the session then holds what it would hold without guessing, and *token
- * is due next. */
-static attn_status attn__feed_draft(attn_ctx *ctx, attn_session *session, attn__generation *w,
-                                    const int32_t *draft, size_t n, int32_t *token)
+/* What the next pass feeds: the token that is due and a draft. */
+static attn_feed_item attn__plan_pass(attn__generation *w)
 {
-    const size_t n_vocab = session->model->config.n_vocab, length = session->length;
+    attn__drafter *d = &w->drafter;
+    const size_t room = w->session->capacity - w->session->length - 1, left = w->most - w->n;
+    size_t n = d->wait > 0 || w->reason ? 0 : d->next;
     attn_feed_item item;
-    size_t right = 0;
+    n = n < room ? n : room;
+    w->n_drafted = attn__draft_tokens(w->session, w->due, n < left ? n : left);
+    if (d->wait > 0)
+        d->wait--;
     memset(&item, 0, sizeof item);
-    item.session = session;
-    item.tokens = draft;
-    item.n_tokens = n + 1;
-    item.logits = n > 0 ? w->guesser.logits : NULL;
-    if (attn_feed_batch(ctx, &item, 1) != ATTN_OK)
-        return ctx->status;
-    for (;; right++) {
-        if (n > 0) { /* forget what comes after this row */
-            session->length = length + right + 1;
-            memcpy(session->logits, w->guesser.logits + right * n_vocab, n_vocab * sizeof(float));
+    item.session = w->session;
+    item.tokens = w->due;
+    item.n_tokens = w->n_drafted + 1;
+    item.logits = w->n_drafted > 0 ? d->logits : NULL;
+    return item;
+}
+
+/* After that pass: writes on as far as the draft turns out right. Up to its length, the session
+ * then holds what it would hold without drafting, and w->due[0] is due next. */
+static attn_status attn__read_rows(attn_ctx *ctx, attn__generation *w)
+{
+    attn_session *s = w->session;
+    const size_t n_vocab = s->model->config.n_vocab, n = w->n_drafted;
+    const size_t length = s->length - n - 1;
+    int32_t token = w->due[0];
+    size_t right;
+    for (right = 0;; right++) {
+        if (n > 0) { /* forget the rows after this one */
+            s->length = length + right + 1;
+            memcpy(s->logits, w->drafter.logits + right * n_vocab, n_vocab * sizeof(float));
         }
-        if (w->n == w->most || w->stopped) {
-            w->ended = 1;
+        w->ended = w->reason != ATTN_STOP_NONE;
+        if (w->ended)
             break;
-        }
-        if (attn__next_token(ctx, session, w, token) != ATTN_OK)
+        if (attn__next_token(ctx, w, &token) != ATTN_OK)
             return ctx->status;
-        if (w->ended || right == n || *token != draft[right + 1])
+        if (w->ended || right == n || token != w->due[right + 1])
             break;
     }
+    w->due[0] = token;
     if (n > 0)
-        attn__learn(&w->guesser, n, right);
+        attn__learn(&w->drafter, n, right);
     return ATTN_OK;
 }
 
-/* Writes until something ends it. */
-static attn_status attn__generate_on(attn_ctx *ctx, attn_session *session, attn__generation *w)
+/* Feeds the prompts and writes until all texts have ended. There is room for an item each. */
+static attn_status attn__generate_all(attn_ctx *ctx, attn__generation *runs, size_t n,
+                                      attn_feed_item *items, size_t *n_passes)
 {
-    attn__guesser *g = &w->guesser;
-    int32_t draft[ATTN__MOST_GUESSES + 1];
-    attn_status status = attn__next_token(ctx, session, w, &draft[0]);
-    size_t passes = 0;
-    while (status == ATTN_OK && !w->ended) {
-        const size_t room = session->capacity - session->length - 1, left = w->most - w->n;
-        size_t n = g->wait > 0 || w->stopped ? 0 : g->next;
-        int32_t token = draft[0];
-        n = n < room ? n : room;
-        n = attn__guess(session, draft, n < left ? n : left);
-        if (g->wait > 0)
-            g->wait--;
-        passes++;
-        status = attn__feed_draft(ctx, session, w, draft, n, &token);
-        draft[0] = token;
+    attn_status status = ATTN_OK;
+    size_t i, n_items = 0;
+    for (i = 0; i < n; i++) {
+        const attn__generation *w = &runs[i];
+        if (w->n_prompt == 0)
+            continue;
+        memset(&items[n_items], 0, sizeof *items);
+        items[n_items].session = w->session;
+        items[n_items].tokens = w->prompt;
+        items[n_items++].n_tokens = w->n_prompt;
     }
-    if (w->desc.n_passes)
-        *w->desc.n_passes = passes;
+    if (n_items > 0)
+        status = attn_feed_batch(ctx, items, n_items);
+    for (i = 0; i < n && status == ATTN_OK; i++)
+        status = attn__next_token(ctx, &runs[i], &runs[i].due[0]);
+    while (status == ATTN_OK) {
+        for (i = n_items = 0; i < n; i++)
+            if (!runs[i].ended)
+                items[n_items++] = attn__plan_pass(&runs[i]);
+        if (n_items == 0)
+            break;
+        status = attn_feed_batch(ctx, items, n_items);
+        if (n_passes)
+            ++*n_passes;
+        for (i = 0; i < n && status == ATTN_OK; i++)
+            if (!runs[i].ended)
+                status = attn__read_rows(ctx, &runs[i]);
+    }
+    for (i = 0; i < n; i++)
+        if (runs[i].reason != ATTN_STOP_CALLBACK &&
+            attn__emit_rest(&runs[i].listener, runs[i].reason))
+            runs[i].reason = ATTN_STOP_CALLBACK;
     return status;
 }
 
@@ -13008,50 +13283,184 @@ ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const 
                                     const attn_generate_desc *desc, attn_text_fn fn, void *user)
 {
     attn__generation w;
+    attn_feed_item item;
     attn_status status;
-    int32_t *ids = NULL;
-    size_t n_ids = 0, n_vocab, whole;
-    char rest[3 * 4];
     if (!session)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_generate: no session was given");
     if (attn__check_idle(ctx, "attn_generate", session) != ATTN_OK)
         return ctx->status;
-    n_vocab = session->model->config.n_vocab;
+    attn__enter_call(session);
     memset(&w, 0, sizeof w);
     if (desc)
         w.desc = *desc;
-    w.listener.session = session;
-    w.listener.fn = fn;
-    w.listener.user = user;
-    w.most = w.desc.max_tokens ? w.desc.max_tokens : 100;
-    if (w.desc.n_ids)
-        *w.desc.n_ids = 0;
+    w.session = session;
     if (w.desc.n_passes)
         *w.desc.n_passes = 0;
-    status = attn__prompt_ids(ctx, session, prompt, &w.desc, &ids, &n_ids);
-    if (status == ATTN_OK && n_ids == 0 && !session->has_logits)
+    status = attn__prompt_ids(ctx, session->model, prompt, &w.desc,
+                              w.desc.prepend_bos && session->length == 0, &w.prompt, &w.n_prompt);
+    if (status == ATTN_OK && w.n_prompt == 0 && !session->has_logits)
         status = attn__fail(ctx, ATTN_E_ARGUMENT,
                             session->length > 0
                                 ? "after a rewind, feed at least one token before generating"
                                 : "the prompt is empty and so is the session: give some text, or "
                                   "set prepend_bos");
     if (status == ATTN_OK)
-        status = attn_sampler_new(ctx, &w.sampler, n_vocab, &w.desc.sampler);
+        status = attn__generation_init(ctx, &w, fn, user);
     if (status == ATTN_OK)
-        status = attn__guesser_init(ctx, session, &w);
-    if (status == ATTN_OK && n_ids > 0)
-        status = attn_feed(ctx, session, ids, n_ids);
-    if (status == ATTN_OK)
-        status = attn__generate_on(ctx, session, &w);
-    if (fn && !w.stopped && (whole = attn_utf8_push(&w.listener.utf8, "", 0, rest)) > 0)
-        w.stopped = attn__hand_over(&w.listener, rest, whole);
+        status = attn__generate_all(ctx, &w, 1, &item, w.desc.n_passes);
     if (w.desc.n_ids)
         *w.desc.n_ids = w.n;
-    attn_sampler_free(w.sampler);
-    attn__free(w.guesser.logits);
-    attn__free(ids);
-    if (status == ATTN_OK && w.stopped)
+    if (w.desc.reason)
+        *w.desc.reason = status == ATTN_OK ? w.reason : ATTN_STOP_NONE;
+    attn__generation_free(&w);
+    attn__leave_call(session);
+    if (status == ATTN_OK && w.reason == ATTN_STOP_CALLBACK)
         return attn__fail(ctx, ATTN_STOPPED, "the callback asked to stop");
+    return status;
+}
+
+/* ---- several texts ---- */
+
+/* An attn_text_fn that keeps the text, ended by a zero. */
+static int attn__keep_text(const char *text, size_t size, void *user)
+{
+    attn__generation *w = (attn__generation *)user;
+    attn_continuation *to = w->kept;
+    if (size >= w->capacity - to->size) { /* a zero follows */
+        const size_t capacity = 2 * (w->capacity + size);
+        char *grown = (char *)attn__alloc(w->ctx, capacity, "a text");
+        if (!grown) {
+            w->no_memory = 1;
+            return 1;
+        }
+        memcpy(grown, to->text, to->size);
+        attn__free(to->text);
+        to->text = grown;
+        w->capacity = capacity;
+    }
+    memcpy(to->text + to->size, text, size);
+    to->size += size;
+    to->text[to->size] = 0;
+    return 0;
+}
+
+static void attn__forget_text(attn_continuation *text)
+{
+    text->text = NULL;
+    text->ids = NULL;
+    text->size = text->n_ids = 0;
+    text->reason = ATTN_STOP_NONE;
+}
+
+ATTN__DEF void attn_continuations_free(attn_continuation *texts, size_t n_texts)
+{
+    size_t i;
+    for (i = 0; texts && i < n_texts; i++) {
+        attn__free(texts[i].text);
+        attn__free(texts[i].ids);
+        attn__forget_text(&texts[i]);
+    }
+}
+
+/* Makes all that text i needs: its prompt's ids, a session, room for what it becomes. */
+static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_continuation *text,
+                                    size_t i, attn_workspace *workspace)
+{
+    const attn_model *model = workspace->model;
+    const size_t n_ctx = model->config.n_ctx;
+    attn_session_desc room;
+    w->desc.sampling.seed += i;
+    w->desc.prompt_ids = text->prompt_ids;
+    w->desc.n_prompt_ids = text->n_prompt_ids;
+    if (attn__prompt_ids(ctx, model, text->prompt, &w->desc, w->desc.prepend_bos, &w->prompt,
+                         &w->n_prompt) != ATTN_OK)
+        return ctx->status;
+    if (w->n_prompt == 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "the prompt is empty: give some text, or set prepend_bos");
+    if (w->n_prompt > n_ctx)
+        return attn__fail(ctx, ATTN_E_CONTEXT,
+                          "the prompt has %llu tokens; the model's n_ctx is %llu",
+                          ATTN__LLU(w->n_prompt), ATTN__LLU(n_ctx));
+    memset(&room, 0, sizeof room);
+    room.workspace = workspace;
+    w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
+    room.n_ctx = w->most < n_ctx - w->n_prompt ? w->n_prompt + w->most : n_ctx;
+    if (attn_session_new(ctx, &w->session, model, &room) != ATTN_OK)
+        return ctx->status;
+    w->ctx = ctx;
+    w->kept = text;
+    w->capacity = 64;
+    text->text = (char *)attn__alloc(ctx, w->capacity, "a text");
+    text->ids = (int32_t *)attn__alloc(ctx, (room.n_ctx - w->n_prompt + 1) * sizeof *text->ids,
+                                       "a text's ids");
+    if (!text->text || !text->ids)
+        return ATTN_E_MEMORY;
+    text->text[0] = 0;
+    w->desc.ids = text->ids;
+    return attn__generation_init(ctx, w, attn__keep_text, w);
+}
+
+static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *texts, size_t n_texts,
+                                    const attn_model *model, const attn_generate_desc *desc)
+{
+    if (!texts || n_texts == 0 || !model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_generate_many: no %s given",
+                          model ? "texts were" : "model was");
+    if (desc && (desc->sampler || desc->prompt_ids || desc->ids || desc->n_ids || desc->reason))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_generate_many: desc->%s was given; each text has its own",
+                          desc->sampler      ? "sampler"
+                          : desc->prompt_ids ? "prompt_ids"
+                          : desc->ids        ? "ids"
+                          : desc->n_ids      ? "n_ids"
+                                             : "reason");
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
+                                         const attn_model *model, const attn_generate_desc *desc)
+{
+    attn__generation *runs;
+    attn_feed_item *items;
+    attn_workspace *workspace = NULL;
+    attn_status status;
+    size_t i;
+    for (i = 0; texts && i < n_texts; i++)
+        attn__forget_text(&texts[i]);
+    if (attn__check_many(ctx, texts, n_texts, model, desc) != ATTN_OK)
+        return ctx->status;
+    runs = (attn__generation *)attn__alloc(ctx, n_texts * sizeof *runs, "texts");
+    items = (attn_feed_item *)attn__alloc(ctx, n_texts * sizeof *items, "texts");
+    status = runs && items ? attn_workspace_new(ctx, &workspace, model, NULL) : ATTN_E_MEMORY;
+    if (status == ATTN_OK && desc && desc->n_passes)
+        *desc->n_passes = 0;
+    for (i = 0; i < n_texts && status == ATTN_OK; i++) {
+        const size_t draft = ATTN__MOST_DRAFTED / n_texts;
+        if (desc)
+            runs[i].desc = *desc;
+        if (runs[i].desc.n_draft == 0)
+            runs[i].desc.n_draft = draft > 0 ? (int)draft : -1;
+        if (attn__begin_text(ctx, &runs[i], &texts[i], i, workspace) != ATTN_OK)
+            status = attn__of_item(ctx, i);
+    }
+    if (status == ATTN_OK)
+        status = attn__generate_all(ctx, runs, n_texts, items, desc ? desc->n_passes : NULL);
+    for (i = 0; i < n_texts && status == ATTN_OK; i++) {
+        texts[i].n_ids = runs[i].n;
+        texts[i].reason = runs[i].reason;
+        if (runs[i].no_memory)
+            status = ATTN_E_MEMORY;
+    }
+    for (i = 0; runs && items && i < n_texts; i++) {
+        attn_session_free(runs[i].session);
+        attn__generation_free(&runs[i]);
+    }
+    attn_workspace_free(workspace);
+    attn__free(runs);
+    attn__free(items);
+    if (status != ATTN_OK)
+        attn_continuations_free(texts, n_texts);
     return status;
 }
 
@@ -13151,7 +13560,8 @@ static size_t attn__rank(const float *x, size_t n, size_t target)
  * likeliest tokens into `top` by means of `heap` [k]. Returns 0 if the logits hold a NaN or nothing
  * finite. */
 static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, int32_t target,
-                       attn_token_stats *stats, attn_guess *top, size_t k, attn__candidate *heap)
+                       attn_token_stats *stats, attn_prediction *top, size_t k,
+                       attn__candidate *heap)
 {
     float largest, log_sum = kernels->log_sum_exp(x, n, &largest), log_p;
     size_t i;
@@ -13173,8 +13583,8 @@ static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, i
     return 1;
 }
 
-static attn_status attn__need_top(attn_ctx *ctx, const char *op, const attn_guess *top, size_t k,
-                                  size_t n_vocab)
+static attn_status attn__need_top(attn_ctx *ctx, const char *op, const attn_prediction *top,
+                                  size_t k, size_t n_vocab)
 {
     if (k > n_vocab || (k > 0 && !top))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -13185,7 +13595,7 @@ static attn_status attn__need_top(attn_ctx *ctx, const char *op, const attn_gues
 }
 
 ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const int32_t *targets,
-                                       attn_token_stats *stats, attn_guess *top, size_t k)
+                                       attn_token_stats *stats, attn_prediction *top, size_t k)
 {
     const attn__kernels *kernels;
     const attn_shape shape = attn__shape_of(&logits);
@@ -13225,26 +13635,66 @@ ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const 
     return status;
 }
 
-ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
-                                      size_t n_tokens, attn_token_stats *stats, attn_guess *top,
-                                      size_t k)
+/* A text that attn_score feeds, some rows of logits at a time. */
+typedef struct attn__scoring {
+    attn_session *session;
+    const int32_t *tokens;
+    size_t n_tokens, before; /* before: tokens that the session held */
+    attn_token_stats *stats;
+    attn_prediction *top;
+    size_t k;
+    attn__candidate *heap; /* [k] */
+} attn__scoring;
+
+/* Token i of the text, once it or the token before it was fed. The text may be the session's own
+ * tokens from before attn_rewind, which feeding overwrites. */
+static int32_t attn__scored_token(const attn__scoring *s, size_t i)
+{
+    const size_t at = s->before + i;
+    return at < s->session->length ? s->session->tokens[at] : s->tokens[i];
+}
+
+/* Judges the logits of tokens [from, end), which were just fed. */
+static attn_status attn__judge_rows(attn_ctx *ctx, const attn__scoring *s, size_t from, size_t end,
+                                    const float *logits)
+{
+    const size_t n_vocab = s->session->model->config.n_vocab;
+    size_t i;
+    for (i = from; i < end; i++, logits += n_vocab) {
+        const int has_next = i + 1 < s->n_tokens;
+        if (!attn__judge(s->session->workspace->kernels, logits, n_vocab,
+                         has_next ? attn__scored_token(s, i + 1) : 0,
+                         has_next && s->stats ? s->stats + i : NULL,
+                         s->top ? s->top + i * s->k : NULL, s->k, s->heap))
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_score: the logits at position %llu hold a NaN, or nothing "
+                              "finite",
+                              ATTN__LLU(s->before + i));
+    }
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_prediction *top,
+                                 size_t k, attn_session *session, const int32_t *tokens,
+                                 size_t n_tokens)
 {
     const size_t at_once = 32; /* rows of logits held */
-    size_t n_vocab, before, at, i;
+    attn__scoring s;
+    size_t n_vocab, at;
     int had_logits;
     attn_feed_item item;
     attn_status status = ATTN_OK;
     attn__candidate *heap;
     float *logits;
     if (!session)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_text_stats: no session was given");
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_score: no session was given");
     n_vocab = session->model->config.n_vocab;
     memset(&item, 0, sizeof item);
     item.session = session;
     item.tokens = tokens;
     item.n_tokens = n_tokens;
     if (attn__check_item(ctx, &item, session->model) ||
-        attn__need_top(ctx, "attn_text_stats", top, k, n_vocab))
+        attn__need_top(ctx, "attn_score", top, k, n_vocab))
         return ctx->status;
     logits = (float *)attn__alloc(ctx, (at_once + 1) * n_vocab * sizeof(float), "rows of logits");
     heap = logits ? (attn__candidate *)attn__alloc(ctx, k * sizeof *heap, "likely tokens") : NULL;
@@ -13252,35 +13702,45 @@ ATTN__DEF attn_status attn_text_stats(attn_ctx *ctx, attn_session *session, cons
         attn__free(logits);
         return ATTN_E_MEMORY;
     }
-    before = session->length;
+    s.session = session;
+    s.tokens = tokens;
+    s.n_tokens = n_tokens;
+    s.before = session->length;
+    s.stats = stats;
+    s.top = top;
+    s.k = k;
+    s.heap = heap;
+    attn__enter_call(session);
     had_logits = session->has_logits;
     memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
     item.logits = logits;
     for (at = 0; at < n_tokens && status == ATTN_OK; at += at_once) {
-        const size_t n = n_tokens - at < at_once ? n_tokens - at : at_once;
         item.tokens = tokens + at;
-        item.n_tokens = n;
+        item.n_tokens = n_tokens - at < at_once ? n_tokens - at : at_once;
         status = attn_feed_batch(ctx, &item, 1);
-        for (i = at; i < at + n && status == ATTN_OK; i++) {
-            const int has_next = i + 1 < n_tokens;
-            if (!attn__judge(session->workspace->kernels, logits + (i - at) * n_vocab, n_vocab,
-                             has_next ? attn__token_after(session, before, tokens, i) : 0,
-                             has_next && stats ? stats + i : NULL, top ? top + i * k : NULL, k,
-                             heap))
-                status = attn__fail(ctx, ATTN_E_ARGUMENT,
-                                    "attn_text_stats: the logits at position %llu hold a NaN, or "
-                                    "nothing finite",
-                                    ATTN__LLU(before + i));
-        }
+        if (status == ATTN_OK)
+            status = attn__judge_rows(ctx, &s, at, at + item.n_tokens, logits);
     }
     if (status != ATTN_OK) {
-        attn__truncate(session, before);
+        attn__truncate(session, s.before);
         session->has_logits = had_logits;
         memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
     }
+    attn__leave_call(session);
     attn__free(heap);
     attn__free(logits);
     return status;
+}
+
+ATTN__DEF double attn_mean_nll(const attn_token_stats *stats, size_t n)
+{
+    double sum = 0;
+    size_t i;
+    if (!stats || n == 0)
+        return (double)NAN;
+    for (i = 0; i < n; i++)
+        sum += (double)stats[i].nll;
+    return sum / (double)n;
 }
 
 /* ---- a text in a session of its own, seen by hooks ---- */

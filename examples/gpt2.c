@@ -1,7 +1,7 @@
 /* cc examples/gpt2.c -I. -O2 -fopenmp -lm -o gpt2        (without -fopenmp: one thread)
  *
  * Text from a prompt: opens a .attn file, feeds the prompt, then samples, prints and feeds one
- * token at a time. That loop, in generate(), is what attn_generate() does, without its guessing
+ * token at a time. That loop, in generate(), is what attn_generate() does, without its drafts,
  * ahead, written out so that it can show ids as well as text and stop at Ctrl-C between tokens. */
 
 #define _DARWIN_C_SOURCE  /* for getrusage under -std=c99 */

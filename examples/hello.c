@@ -8,15 +8,29 @@ static int print(const char *text, size_t size, void *file)
     return fflush((FILE *)file);            // 0 goes on, anything else stops
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    const char *prompt = "Once upon a time";
     attn_ctx ctx = {0};
     attn_model *model = NULL;
     attn_session *session = NULL;
+    attn_generate_desc how = {0};
+    how.max_tokens = 200;
+    how.sampling.temperature = 0.7f;
+    how.sampling.top_k = 40;
+    how.sampling.seed = 1;                  // another seed, another story
 
-    if (attn_model_open(&ctx, &model, "build/tiny-stories.attn", NULL) ||
-        attn_session_new(&ctx, &session, model, NULL) ||
-        attn_generate(&ctx, session, "Once upon a time", NULL, print, stdout))
+    if (argc != 2) {
+        fprintf(stderr, "usage: hello MODEL.attn\n");
+        return 2;
+    }
+    if (attn_model_open(&ctx, &model, argv[1], NULL) == ATTN_OK &&
+        attn_session_new(&ctx, &session, model, NULL) == ATTN_OK) {
+        printf("%s", prompt);
+        attn_generate(&ctx, session, prompt, &how, print, stdout);
+        printf("\n");
+    }
+    if (ctx.status != ATTN_OK)
         fprintf(stderr, "%s\n", ctx.message);
 
     attn_session_free(session);

@@ -555,7 +555,7 @@ static void json_number(double value)
         fputs("null", stdout);
 }
 
-static void json_guesses(const lens *l, const attn_guess *top, size_t k)
+static void json_guesses(const lens *l, const attn_prediction *top, size_t k)
 {
     size_t i;
     fputs("\"top\": [", stdout);
@@ -846,7 +846,7 @@ static const char *percent(lens *l, double p)
 }
 
 /* "\n 37% token" for each guess. */
-static const char *list_guesses(lens *l, const attn_guess *top, size_t k)
+static const char *list_guesses(lens *l, const attn_prediction *top, size_t k)
 {
     const char *list = "";
     size_t i;
@@ -860,7 +860,7 @@ static const char *list_guesses(lens *l, const attn_guess *top, size_t k)
 
 typedef struct losses {
     attn_token_stats *stats; /* [n - 1]: of the tokens after the first */
-    attn_guess *top;         /* [n, k] */
+    attn_prediction *top;    /* [n, k] */
     size_t k;
     double mean, worst;
 } losses;
@@ -873,12 +873,12 @@ static int find_losses(lens *l, losses *out)
     memset(out, 0, sizeof *out);
     out->k = l->o.top < l->config->n_vocab ? l->o.top : l->config->n_vocab;
     out->stats = (attn_token_stats *)allocate(l, n, sizeof *out->stats);
-    out->top = (attn_guess *)allocate(l, n * (out->k + 1), sizeof *out->top);
+    out->top = (attn_prediction *)allocate(l, n * (out->k + 1), sizeof *out->top);
     if (!out->stats || !out->top)
         return failed(&l->ctx);
     if ((code = make_session(l, 0)) != FINE)
         return code;
-    if (attn_text_stats(&l->ctx, l->session, l->text.ids, n, out->stats, out->top, out->k))
+    if (attn_score(&l->ctx, out->stats, out->top, out->k, l->session, l->text.ids, n))
         return failed(&l->ctx);
     for (t = 0; t + 1 < n; t++) {
         const double nll = (double)out->stats[t].nll;
@@ -1000,7 +1000,7 @@ static void print_guesses(lens *l, const losses *found, size_t t)
     int used = is_narrow(l) ? NARROW : WIDE;
     size_t i;
     for (i = 0; i < found->k; i++) {
-        const attn_guess *guess = &found->top[t * found->k + i];
+        const attn_prediction *guess = &found->top[t * found->k + i];
         const char *token = brief(l, shown_token(l, guess->token), is_narrow(l) ? 6 : 12);
         const char *share = keep(l, " %s", percent(l, (double)guess->probability));
         used += (i ? 2 : 0) + (int)(text_width(token, strlen(token)) + strlen(share));
@@ -1060,14 +1060,14 @@ static int run_losses(lens *l)
 /* Judges positions [first, first + count): the k likeliest tokens of each layer's stream, and how
  * it rates the token that comes next. Results are [layers, positions]. */
 static int judge_streams(lens *l, const attn_parts *parts, size_t first, size_t count,
-                         attn_guess *top, attn_token_stats *next, size_t k)
+                         attn_prediction *top, attn_token_stats *next, size_t k)
 {
     const size_t n = l->text.n, n_parts = parts->stack.shape[0];
     const attn_tensor resid = attn_slice(parts->stack, 1, first, count);
     const attn_tensor own = {0}, saved = attn_slice(parts->scale, 0, first, count);
     attn_tensor logits = {0}, rows;
     int32_t *targets = (int32_t *)allocate(l, n_parts * count, sizeof *targets);
-    attn_guess *some = (attn_guess *)allocate(l, n_parts * count * (k + 1), sizeof *some);
+    attn_prediction *some = (attn_prediction *)allocate(l, n_parts * count * (k + 1), sizeof *some);
     attn_token_stats *stats = (attn_token_stats *)allocate(l, n_parts * count, sizeof *stats);
     size_t i, t;
     if (!targets || !some || !stats)
@@ -1089,7 +1089,7 @@ static int judge_streams(lens *l, const attn_parts *parts, size_t first, size_t 
     return FINE;
 }
 
-static void json_logit_lens(const lens *l, const attn_guess *top, const attn_token_stats *next,
+static void json_logit_lens(const lens *l, const attn_prediction *top, const attn_token_stats *next,
                             size_t n_parts, size_t k)
 {
     const size_t n = l->text.n;
@@ -1117,7 +1117,7 @@ static int run_logit_lens(lens *l)
     const size_t n = l->text.n, n_parts = attn_n_parts(l->model, ATTN_PARTS_ACCUMULATED);
     const size_t k = l->o.top ? l->o.top < l->config->n_vocab ? l->o.top : l->config->n_vocab : 1;
     const size_t piece = 8; /* positions at a time, for a row of logits is long */
-    attn_guess *top = (attn_guess *)allocate(l, n_parts * n * k, sizeof *top);
+    attn_prediction *top = (attn_prediction *)allocate(l, n_parts * n * k, sizeof *top);
     attn_token_stats *next = (attn_token_stats *)allocate(l, n_parts * n, sizeof *next);
     attn_parts parts = {0};
     lens_grid grid;
@@ -1147,7 +1147,7 @@ static int run_logit_lens(lens *l)
         ((const char **)grid.rows)[i] =
             keep(l, "%s", attn_part_label(l->model, ATTN_PARTS_ACCUMULATED, i).text);
         for (t = 0; t < n; t++) {
-            const attn_guess *guess = top + (i * n + t) * k;
+            const attn_prediction *guess = top + (i * n + t) * k;
             const attn_token_stats *true_next = &next[i * n + t];
             lens_cell *cell = cell_of(&grid, i, t);
             cell->number = cell->colour = guess->probability;
@@ -1462,7 +1462,7 @@ static int likeliest(lens *l, const text *what, size_t n, int32_t *token, float 
 {
     const size_t n_vocab = l->config->n_vocab;
     attn_session *session = NULL;
-    attn_guess best;
+    attn_prediction best;
     attn_tensor row;
     attn_status status;
     status = attn_session_new(&l->ctx, &session, l->model, NULL);
@@ -1534,7 +1534,7 @@ static int find_changes(lens *l, float *logits, patching *p)
     enum { MOST = 50 };
     const size_t n_vocab = l->config->n_vocab, k = n_vocab < MOST ? n_vocab : MOST;
     const attn_tensor rows = attn_borrow(logits, ATTN_F32, attn_shape2(2, n_vocab));
-    attn_guess top[2 * MOST];
+    attn_prediction top[2 * MOST];
     double most = -INFINITY, least = INFINITY;
     size_t i;
     if (attn_logit_stats(&l->ctx, rows, NULL, NULL, top, k))

@@ -621,27 +621,29 @@ plant("(n + 15) / 16 * to->keys_panel);", "n / 16 * to->keys_panel);")
 plant("from->values + head * from->values_size + panel * from->values_panel,",
       "from->values + head * from->values_size + panel * to->values_panel,")
 plant("to->has_logits = from->has_logits;", "")
-plant("const size_t at = before + i + 1;", "const size_t at = before + i;")
-plant("return at < session->length ? session->tokens[at] : tokens[i + 1];",
-      "return tokens[i + 1];", "corners")
-plant("*mean = sum / (double)(n_tokens - 1);", "*mean = sum / (double)n_tokens;")
 plant("if (session->running)\n        return attn__fail", "if (0)\n        return attn__fail",
       "model hooks")
 plant("if (first > held || count > held - first)", "if (first > held || count > held)", "hooks")
 
-# Guessing and generation.
-plant("session->length = length + right + 1;", "session->length = length + right + 2;", "model")
-plant("if (w->ended || right == n || *token != draft[right + 1])", "if (w->ended || right == n)",
+# Drafting and generation.
+plant("s->length = length + right + 1;", "s->length = length + right + 2;", "model")
+plant("if (w->ended || right == n || token != w->due[right + 1])", "if (w->ended || right == n)",
       "model")
-plant("w->guesser.logits + right * n_vocab, n_vocab", "w->guesser.logits, n_vocab", "model")
+plant("w->drafter.logits + right * n_vocab, n_vocab", "w->drafter.logits, n_vocab", "model")
 plant("n = n < room ? n : room;", "", "model")
-plant("g->wait = (size_t)1 << g->failures;", "g->wait = 0;", "kernels")
-plant("if (w->desc.guess < 0 || session->hooks)", "if (w->desc.guess < 0)", "model hooks")
-plant("*token == model->config.eos && !w->desc.ignore_eos", "*token == model->config.eos", "model")
-plant("w->ended = session->length == session->capacity;", "", "model")
-plant("d->prepend_bos && session->length == 0;", "d->prepend_bos;", "model")
-plant("attn_utf8_push(&w.listener.utf8, \"\", 0, rest)) > 0)",
-      "attn_utf8_push(&w.listener.utf8, \"\", 0, rest)) > 9)", "model")
+plant("d->wait = (size_t)1 << d->failures;", "d->wait = 0;", "kernels")
+plant("if (n_draft < 0 || session->hooks)", "if (n_draft < 0)", "model hooks")
+plant("*token == s->model->config.eos && !w->desc.ignore_eos", "*token == s->model->config.eos",
+      "model")
+plant("w->ended = w->reason != ATTN_STOP_NONE || s->length == s->capacity;",
+      "w->ended = w->reason != ATTN_STOP_NONE;", "model")
+plant("w.desc.prepend_bos && session->length == 0,", "w.desc.prepend_bos,", "model")
+plant("attn__hand_over(to)) || attn__hand_over(to);", "attn__hand_over(to));", "model")
+plant("s->matched = s->border[s->matched - 1];", "s->matched = 0;", "sampling")
+plant("if (whole != (longest->matched == longest->size)", "if (0", "sampling")
+plant("if (longest && reason != ATTN_STOP_STRING &&", "if (longest &&", "sampling")
+plant("w->sampler = w->desc.sampler;", "w->sampler = NULL;", "sampling")
+plant("if (w->logits && logits[*token] == -INFINITY)", "if (0)", "sampling")
 plant("to->session->running = ATTN__WRITING;", "to->session->running = ATTN__IDLE;", "corners")
 plant("if (session->running == ATTN__WRITING)", "if (0)", "corners")
 

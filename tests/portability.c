@@ -216,13 +216,14 @@ static uint64_t watched(attn_ctx *ctx, const attn_model *model)
     return sum;
 }
 
-/* Guessing ahead needs a text that repeats itself; the last third is sampled, not greedy. */
+/* Drafting needs a text that repeats itself; the last third is sampled, not greedy. */
 static uint64_t generate(attn_ctx *ctx, const attn_model *model)
 {
     const size_t n = n_tokens_for(model), third = n / 3 < 20 ? n / 3 : 20;
     attn_session *session = session_for(ctx, model, ATTN_F32);
     attn_generate_desc desc;
     int32_t prompt[MAX_TOKENS], ids[MAX_TOKENS];
+    attn_token_stats stats[MAX_TOKENS];
     float nll[MAX_TOKENS];
     uint64_t sum = 0;
     size_t i, n_ids = 0;
@@ -242,18 +243,21 @@ static uint64_t generate(attn_ctx *ctx, const attn_model *model)
             break;
         sum = add_ids(sum, ids, n_ids);
         desc.n_prompt_ids = 0;
-        desc.sampler.temperature = 0.8f;
-        desc.sampler.top_k = 30;
-        desc.sampler.top_p = 0.95f;
-        desc.sampler.repeat_penalty = 1.1f;
-        desc.sampler.seed = 7;
+        desc.sampling.temperature = 0.8f;
+        desc.sampling.top_k = 30;
+        desc.sampling.top_p = 0.95f;
+        desc.sampling.repeat_penalty = 1.1f;
+        desc.sampling.seed = 7;
     }
     if (session && attn_session_length(session) > 1) { /* what it thinks of all that */
         size_t length = attn_session_length(session);
         memcpy(prompt, attn_session_tokens(session), length * sizeof *prompt);
         if (good(ctx, attn_rewind(ctx, session, 0), "attn_rewind") &&
-            good(ctx, attn_score(ctx, session, prompt, length, nll, NULL), "attn_score"))
+            good(ctx, attn_score(ctx, stats, NULL, 0, session, prompt, length), "attn_score")) {
+            for (i = 0; i + 1 < length; i++)
+                nll[i] = stats[i].nll;
             sum = add_floats(sum, nll, length - 1);
+        }
     }
     attn_session_free(session);
     return sum;

@@ -286,7 +286,7 @@ TEST(kernels_that_are_not_here)
     attn_model *opened = NULL;
     attn_sampler *sampler = NULL;
     attn_token_stats stats[3];
-    attn_guess top[3];
+    attn_prediction top[3];
     size_t size = 0;
     unsigned char *file = test_read(test_tmp("corners.attn"), &size);
     ctx.isa = ATTN_ISA_NEON;
@@ -675,7 +675,6 @@ TEST(a_session_is_fed_its_own_tokens)
     const size_t bytes = vocab_of(on) * sizeof(float);
     attn_session *fresh = fed(&ctx, on, tokens + DROPPED, LEFT),
                  *session = fed(&ctx, on, tokens, ALL);
-    float nll[2][LEFT];
     attn_token_stats stats[2][LEFT];
     OK(&ctx, attn_rewind(&ctx, session, 0));
     OK(&ctx, attn_feed(&ctx, session, attn_session_tokens(session) + DROPPED, LEFT));
@@ -686,18 +685,10 @@ TEST(a_session_is_fed_its_own_tokens)
     session = fed(&ctx, on, tokens, ALL);
     OK(&ctx, attn_rewind(&ctx, session, 0));
     OK(&ctx, attn_rewind(&ctx, fresh, 0));
-    OK(&ctx, attn_score(&ctx, session, attn_session_tokens(session) + DROPPED, LEFT, nll[0], NULL));
-    OK(&ctx, attn_score(&ctx, fresh, tokens + DROPPED, LEFT, nll[1], NULL));
-    CHECK(memcmp(nll[0], nll[1], (LEFT - 1) * sizeof(float)) == 0);
-    attn_session_free(session);
-
     memset(stats, 0, sizeof stats);
-    session = fed(&ctx, on, tokens, ALL);
-    OK(&ctx, attn_rewind(&ctx, session, 0));
-    OK(&ctx, attn_rewind(&ctx, fresh, 0));
-    OK(&ctx, attn_text_stats(&ctx, session, attn_session_tokens(session) + DROPPED, LEFT, stats[0],
-                             NULL, 0));
-    OK(&ctx, attn_text_stats(&ctx, fresh, tokens + DROPPED, LEFT, stats[1], NULL, 0));
+    OK(&ctx,
+       attn_score(&ctx, stats[0], NULL, 0, session, attn_session_tokens(session) + DROPPED, LEFT));
+    OK(&ctx, attn_score(&ctx, stats[1], NULL, 0, fresh, tokens + DROPPED, LEFT));
     CHECK(memcmp(stats[0], stats[1], sizeof stats[0]) == 0);
     attn_session_free(session);
     attn_session_free(fresh);
@@ -922,7 +913,7 @@ TEST(arguments_of_statistics)
     const attn_tensor post = some(2, 3, c->d_mlp, 1);
     attn_tensor keys = none;
     attn_token_stats stats[10];
-    attn_guess top[10];
+    attn_prediction top[10];
     attn_parts parts;
     int32_t wrong[3] = {0, 1, 2};
     float *before = (float *)pool_new(c->n_vocab * sizeof(float));
@@ -1001,13 +992,13 @@ TEST(arguments_of_statistics)
     memcpy(before, attn_logits(session), c->n_vocab * sizeof(float));
     OK(&ctx, attn_hook(&ctx, NULL, session, "ln_final.hook_normalized.post", poison, NULL));
     REFUSED(ATTN_E_ARGUMENT, "the logits at position 5 hold a NaN",
-            attn_text_stats(&ctx, session, ten + 2, 6, stats, top, 1));
+            attn_score(&ctx, stats, top, 1, session, ten + 2, 6));
     CHECK(attn_logits(session) && !differ(before, attn_logits(session), c->n_vocab));
     attn_unhook_all(session);
     ctx.status = ATTN_OK;
-    OK(&ctx, attn_text_stats(&ctx, session, ten + 2, 6, stats, NULL, 0));
+    OK(&ctx, attn_score(&ctx, stats, NULL, 0, session, ten + 2, 6));
     OK(&ctx, attn_rewind(&ctx, session, 2));
-    OK(&ctx, attn_text_stats(&ctx, session, ten + 2, 6, NULL, top, 1));
+    OK(&ctx, attn_score(&ctx, NULL, top, 1, session, ten + 2, 6));
     attn_session_free(session);
     done(&ctx);
 }
@@ -1065,9 +1056,9 @@ static attn_status lens_without_scale(attn_ctx *ctx, attn_session *session)
     attn_tensor made = none;
     attn_status status;
     (void)session;
-    status = attn_logit_lens(ctx, &made, with_tokenizer,
-                             some(2, 2, attn_model_config(with_tokenizer)->d_model, 1), none, NULL,
-                             0);
+    status =
+        attn_logit_lens(ctx, &made, with_tokenizer,
+                        some(2, 2, attn_model_config(with_tokenizer)->d_model, 1), none, NULL, 0);
     attn_tensor_free(ctx, &made);
     return status;
 }
@@ -1130,17 +1121,17 @@ TEST(stopped_in_the_middle)
     attn_session *session = session_on(&ctx, model, 0, 2);
     attn_generate_desc desc;
     stopper s = {0, 0, 0};
-    float nll[9];
+    attn_token_stats stats[9];
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.hook_resid_mid", stop, &s));
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.hook_resid_mid", come_later, &s));
     FAILS(&ctx, ATTN_STOPPED, "", attn_feed(&ctx, session, ten, 1));
     CHECK(s.calls == 1 && s.later == 0);
     s.calls = s.later = 0;
-    FAILS(&ctx, ATTN_STOPPED, "", attn_score(&ctx, session, ten, 10, nll, NULL));
+    FAILS(&ctx, ATTN_STOPPED, "", attn_score(&ctx, stats, NULL, 0, session, ten, 10));
     CHECK(s.calls == 1 && s.later == 0);
     memset(&desc, 0, sizeof desc);
     desc.max_tokens = 6;
-    desc.guess = -1;
+    desc.n_draft = -1;
     desc.prompt_ids = ten;
     desc.n_prompt_ids = 2;
     s.calls = 0;

@@ -115,7 +115,8 @@ typedef struct scratch {
     char text[256];
     float numbers[64];
     attn_token_stats stats[8];
-    attn_guess guesses[32];
+    attn_continuation texts[2];
+    attn_prediction predictions[32];
     attn_tensor_info info;
     size_t n;
 } scratch;
@@ -166,10 +167,10 @@ typedef struct scratch {
     DO(attn_feed_batch, (ctx, &item, 1))                                                           \
     DO(attn_rewind, (ctx, held, 2))                                                                \
     DO(attn_session_copy, (ctx, other, held))                                                      \
-    DO(attn_score, (ctx, held, tokens, 8, s->numbers, NULL))                                       \
     DO(attn_sampler_new, (ctx, &s->sampler, 40, NULL))                                             \
     DO(attn_sample, (ctx, sampler, logits, NULL, 0, s->ids))                                       \
     DO(attn_generate, (ctx, held, "", &generating, NULL, NULL))                                    \
+    DO(attn_generate_many, (ctx, s->texts, 2, model, &many))                                       \
     DO(attn_tokenizer_new, (ctx, &s->tokenizer, section, section_size))                            \
     DO(attn_encode, (ctx, tokenizer, "Once upon a time", 16, 1, s->ids, 64, &s->n))                \
     DO(attn_decode, (ctx, tokenizer, tokens, 8, s->text, 256, &s->n))                              \
@@ -187,8 +188,8 @@ typedef struct scratch {
     DO(attn_patch_positions, (ctx, model, &patch, "hook_resid_pre", &s->out))                      \
     DO(attn_patch_heads, (ctx, model, &patch, "attn.hook_z", &s->out))                             \
     DO(attn_patch_path, (ctx, model, &patch, &route, s->numbers))                                  \
-    DO(attn_logit_stats, (ctx, x3, tokens, s->stats, s->guesses, 4))                               \
-    DO(attn_text_stats, (ctx, held, tokens, 8, s->stats, s->guesses, 4))                           \
+    DO(attn_logit_stats, (ctx, x3, tokens, s->stats, s->predictions, 4))                           \
+    DO(attn_score, (ctx, s->stats, s->predictions, 4, held, tokens, 8))                            \
     DO(attn_pattern_entropy, (ctx, &s->out, pattern))                                              \
     DO(attn_head_keys, (ctx, &s->out, ATTN_HEAD_INDUCTION, tokens, 8))                             \
     DO(attn_head_score, (ctx, &s->out, pattern, attn_select(pattern, 0, 0)))                       \
@@ -220,7 +221,7 @@ static const void *section;
 static attn_sampler *sampler;
 static float logits[40];
 static attn_feed_item item;
-static attn_generate_desc generating;
+static attn_generate_desc generating, many;
 static attn_tensor view;
 
 static attn_tensor written;  /* W_E of `model` */
@@ -276,8 +277,8 @@ static void nothing_made(const char *name, scratch *s)
 {
     CHECKF(!s->out.ndim && !s->second.ndim && !s->parts.stack.ndim && !s->parts.scale.ndim,
            "%s failed and made a tensor", name);
-    CHECKF(!s->model && !s->session && !s->sampler && !s->tokenizer && !s->record && !s->draft &&
-               !s->writer,
+    CHECKF(!s->model && !s->session && !s->sampler && !s->tokenizer && !s->record &&
+               !s->texts[0].text && !s->texts[1].ids,
            "%s failed and made something", name);
 }
 
@@ -331,6 +332,9 @@ TEST(every_function_without_memory)
             scratch s;
             fill(&usual);
             memset(&s, 0, sizeof s);
+            many.max_tokens = 3;
+            s.texts[0].prompt_ids = s.texts[1].prompt_ids = tokens;
+            s.texts[0].n_prompt_ids = s.texts[1].n_prompt_ids = 8;
             ctx.n_threads = 1;
             m.fail_at = n;
             status = functions[i].call(&ctx, &s);
@@ -352,6 +356,7 @@ TEST(every_function_without_memory)
             attn_model_close(s.model);
             attn_session_free(s.session);
             attn_sampler_free(s.sampler);
+            attn_continuations_free(s.texts, 2);
             attn_tokenizer_free(s.tokenizer);
             attn_record_free(s.record);
             attn_draft_end(&ctx, s.draft, ATTN_STOPPED);

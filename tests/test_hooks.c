@@ -779,7 +779,7 @@ TEST(recording_while_generating)
     memset(&d, 0, sizeof d);
     d.max_tokens = MADE;
     d.ignore_eos = 1;
-    d.sampler.temperature = 0.8f;
+    d.sampling.temperature = 0.8f;
     d.prompt_ids = prompt;
     d.n_prompt_ids = PROMPT;
     OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));
@@ -939,8 +939,8 @@ TEST(record_rules)
     OK(&ctx, attn_feed(&ctx, session, tokens + 7, 3));
     CHECK(view(record, "blocks.2.attn.hook_pattern").shape[2] == 10);
     {
-        float nll[LENGTH]; /* a score needs the room, too */
-        FAILS(&ctx, ATTN_E_SPACE, "room", attn_score(&ctx, session, tokens, 18, nll, NULL));
+        attn_token_stats stats[LENGTH]; /* a score needs the room, too */
+        FAILS(&ctx, ATTN_E_SPACE, "room", attn_score(&ctx, stats, NULL, 0, session, tokens, 18));
         CHECK(view(record, two[0]).shape[0] == 10 && attn_session_length(session) == 10);
     }
     same_logits(attn_logits(session), want + 9 * vocab_of(odd), 1, odd, "after a stop");

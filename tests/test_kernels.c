@@ -613,27 +613,27 @@ TEST(measured_roofs)
 #endif
 }
 
-/* Guesses that fail again and again cost at most three rows in a hundred; ones that come true are
+/* Drafts that fail again and again cost at most three rows in a hundred; ones that come true are
  * made in full again soon. */
-TEST(wrong_guesses_become_rare)
+TEST(wrong_drafts_become_rare)
 {
-    attn__guesser g;
-    size_t token, guessed = 0, tries = 0;
+    attn__drafter g;
+    size_t token, drafted = 0, tries = 0;
     memset(&g, 0, sizeof g);
-    g.most = ATTN__MOST_GUESSES;
+    g.most = ATTN__MOST_DRAFTED;
     g.next = 4;
     for (token = 0; token < 2000; token++) {
         const size_t n = g.wait > 0 ? 0 : g.next;
         if (g.wait > 0)
             g.wait--;
-        guessed += n;
+        drafted += n;
         tries += n > 0;
         if (n > 0)
             attn__learn(&g, n, 0);
     }
-    CHECKF(guessed <= 60, "%d guesses", (int)guessed);
+    CHECKF(drafted <= 60, "%d drafted", (int)drafted);
     CHECKF(tries >= 20, "%d tries", (int)tries); /* a text may become repetitive at any time */
     for (token = 0; token < 4; token++)
         attn__learn(&g, g.next, g.next);
-    CHECK(g.next == ATTN__MOST_GUESSES && g.failures == 0);
+    CHECK(g.next == ATTN__MOST_DRAFTED && g.failures == 0);
 }

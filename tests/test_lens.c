@@ -144,7 +144,7 @@ TEST(weights)
 
 /* ---- losses and predictions ---- */
 
-static void check_stats(int model, const attn_token_stats *stats, const attn_guess *top)
+static void check_stats(int model, const attn_token_stats *stats, const attn_prediction *top)
 {
     const attn_tensor rank = expected(model, "rank"), ids = expected(model, "top");
     const size_t n = rank.shape[0], n_top = count_of(ids);
@@ -159,8 +159,8 @@ static void check_stats(int model, const attn_token_stats *stats, const attn_gue
     }
     for (t = 0; t < n_top; t++) {
         ((float *)top_p.data)[t] = top[t].probability;
-        CHECKF(top[t].token == ids_of(ids)[t], "guess %zu is %d, expected %d", t, (int)top[t].token,
-               (int)ids_of(ids)[t]);
+        CHECKF(top[t].token == ids_of(ids)[t], "prediction %zu is %d, expected %d", t,
+               (int)top[t].token, (int)ids_of(ids)[t]);
     }
     close_to(nll, expected(model, "nll"), 1e-6, "nll");
     close_to(p, expected(model, "probability"), 1e-6, "probability");
@@ -175,18 +175,26 @@ TEST(text_statistics)
         const attn_tensor tokens = expected(i, "tokens");
         const size_t n = tokens.shape[0], n_vocab = attn_model_config(model_of(i))->n_vocab;
         attn_token_stats stats[64], again[64];
-        attn_guess top[64 * 5], again_top[5];
+        attn_prediction top[64 * 5], again_top[5];
         attn_session *session = session_on(&ctx, model_of(i), 0, 0);
-        float *logits, nll[64];
+        attn_token_stats alone_stats[64];
+        float *logits;
+        double sum = 0;
         size_t t;
-        OK(&ctx, attn_text_stats(&ctx, session, ids_of(tokens), n, stats, top, 5));
+        OK(&ctx, attn_score(&ctx, stats, top, 5, session, ids_of(tokens), n));
         check_stats(i, stats, top);
         CHECK(attn_session_length(session) == n && attn_logits(session) != NULL);
 
+        OK(&ctx, attn_rewind(&ctx, session, 0)); /* alone, and none: the text is fed all the same */
+        OK(&ctx, attn_score(&ctx, alone_stats, NULL, 0, session, ids_of(tokens), n));
+        CHECK(memcmp(alone_stats, stats, (n - 1) * sizeof *stats) == 0);
         OK(&ctx, attn_rewind(&ctx, session, 0));
-        OK(&ctx, attn_score(&ctx, session, ids_of(tokens), n, nll, NULL));
+        OK(&ctx, attn_score(&ctx, NULL, NULL, 0, session, ids_of(tokens), n));
+        CHECK(attn_session_length(session) == n && attn_logits(session) != NULL);
         for (t = 0; t + 1 < n; t++)
-            CHECK(nll[t] == stats[t].nll);
+            sum += (double)stats[t].nll;
+        CHECK(fabs(attn_mean_nll(stats, n - 1) - sum / (double)(n - 1)) < 1e-12);
+        CHECK(isnan(attn_mean_nll(stats, 0)) && isnan(attn_mean_nll(NULL, 3)));
 
         OK(&ctx, attn_rewind(&ctx, session, 0)); /* the same from logits that somebody has */
         logits = feed_all(&ctx, session, ids_of(tokens), n, n);
@@ -196,8 +204,8 @@ TEST(text_statistics)
             CHECK(again[t].nll == stats[t].nll && again[t].rank == stats[t].rank &&
                   again[t].probability == stats[t].probability);
 
-        OK(&ctx, attn_rewind(&ctx, session, n - 1)); /* a text of one token: only guesses */
-        OK(&ctx, attn_text_stats(&ctx, session, ids_of(tokens) + n - 1, 1, NULL, again_top, 5));
+        OK(&ctx, attn_rewind(&ctx, session, n - 1)); /* a text of one token: only predictions */
+        OK(&ctx, attn_score(&ctx, stats, again_top, 5, session, ids_of(tokens) + n - 1, 1));
         for (t = 0; t < 5; t++)
             CHECK(again_top[t].token == top[(n - 1) * 5 + t].token &&
                   again_top[t].logit == top[(n - 1) * 5 + t].logit);
@@ -213,7 +221,7 @@ TEST(equal_logits)
     float x[2][6] = {{1, 3, 3, -2, 3, 1}, {0, 0, 0, 0, 0, 0}};
     const int32_t targets[2] = {2, 5};
     attn_token_stats stats[2];
-    attn_guess top[2][6];
+    attn_prediction top[2][6];
     const attn_tensor logits = attn_borrow(x, ATTN_F32, attn_shape2(2, 6));
     static const int32_t order[2][6] = {{1, 2, 4, 0, 5, 3}, {0, 1, 2, 3, 4, 5}};
     int i, t;
@@ -224,7 +232,7 @@ TEST(equal_logits)
         for (i = 0; i < 6; i++)
             CHECK(top[t][i].token == order[t][i] && top[t][i].logit == x[t][order[t][i]]);
     for (i = 1; i < 6; i++) { /* fewer: of equals at the end, too, the first */
-        attn_guess fewer[10];
+        attn_prediction fewer[10];
         OK(&ctx, attn_logit_stats(&ctx, logits, NULL, NULL, fewer, (size_t)i));
         for (t = 0; t < 2 * i; t++)
             CHECK(fewer[t].token == order[t / i][t % i]);
@@ -258,7 +266,7 @@ TEST(every_token_in_order)
     const size_t n = 1 << 20;
     attn_ctx ctx = alone();
     float *x = (float *)pool_new(n * sizeof(float));
-    attn_guess *top = (attn_guess *)pool_new(n * sizeof(attn_guess));
+    attn_prediction *top = (attn_prediction *)pool_new(n * sizeof(attn_prediction));
     const attn_tensor logits = attn_borrow(x, ATTN_F32, attn_shape2(1, n));
     size_t i, k;
     for (i = 0; i < n; i++)
@@ -286,15 +294,14 @@ TEST(failing_statistics)
     OK(&ctx, attn_session_new(&ctx, &session, plain, NULL));
     OK(&ctx, attn_feed(&ctx, session, ids_of(tokens), 10));
     memcpy(before, attn_logits(session), sizeof before);
-    FAILS(&ctx, ATTN_E_TOKEN, "97", attn_text_stats(&ctx, session, beyond, 3, stats, NULL, 0));
+    FAILS(&ctx, ATTN_E_TOKEN, "97", attn_score(&ctx, stats, NULL, 0, session, beyond, 3));
     FAILS(&ctx, ATTN_E_CONTEXT, "32",
-          attn_text_stats(&ctx, session, ids_of(tokens), 23, stats, NULL, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens",
-          attn_text_stats(&ctx, session, NULL, 3, stats, NULL, 0));
+          attn_score(&ctx, stats, NULL, 0, session, ids_of(tokens), 23));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", attn_score(&ctx, stats, NULL, 0, session, NULL, 3));
     FAILS(&ctx, ATTN_E_ARGUMENT, "98 likeliest",
-          attn_text_stats(&ctx, session, ids_of(tokens), 3, stats, (attn_guess *)before, 98));
+          attn_score(&ctx, stats, (attn_prediction *)before, 98, session, ids_of(tokens), 3));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no session",
-          attn_text_stats(&ctx, NULL, ids_of(tokens), 3, stats, NULL, 0));
+          attn_score(&ctx, stats, NULL, 0, NULL, ids_of(tokens), 3));
     CHECK(attn_session_length(session) == 10 &&
           memcmp(attn_logits(session), before, sizeof before) == 0);
     attn_session_free(session);

@@ -284,19 +284,19 @@ TEST(losses)
     {
         story s;
         attn_token_stats stats[64];
-        attn_guess top[64 * 3];
+        attn_prediction top[64 * 3];
         double mean = 0;
         const json_value *all, *tokens;
         if (!open_story(&s, TINY, TEXT))
             return;
-        OK(&s.ctx, attn_text_stats(&s.ctx, s.session, s.tokens, s.n, stats, top, 3));
+        OK(&s.ctx, attn_score(&s.ctx, stats, top, 3, s.session, s.tokens, s.n));
         all = parse(LENS MODEL "'" TEXT "' --json --top 3");
         tokens = member(all, "tokens");
         for (t = 0; tokens && t < s.n; t++) {
             const json_value *token = item(tokens, t), *guesses = member(token, "top");
             CHECK(number(member(token, "position")) == (double)t);
             for (i = 0; i < 3; i++) {
-                const attn_guess *guess = &top[t * 3 + i];
+                const attn_prediction *guess = &top[t * 3 + i];
                 CHECK(number(member(item(guesses, i), "id")) == guess->token);
                 is_float(member(item(guesses, i), "logit"), guess->logit, "a logit");
                 is_float(member(item(guesses, i), "probability"), guess->probability, "of a guess");
@@ -347,7 +347,7 @@ TEST(logit_lens)
         story s;
         attn_parts parts = {0};
         attn_tensor logits = {0};
-        attn_guess top[64 * 2];
+        attn_prediction top[64 * 2];
         const json_value *layers;
         if (!open_story(&s, TINY, TEXT))
             return;

@@ -121,11 +121,11 @@ static void go_on(work *w, attn_session *session, size_t n_prompt, size_t n, siz
     desc.ignore_eos = 1;
     desc.n_ids = &n_ids;
     if (seed % 3) {
-        desc.sampler.temperature = 0.9f;
-        desc.sampler.top_k = 20;
-        desc.sampler.top_p = seed % 3 == 1 ? 0.95f : 0;
-        desc.sampler.repeat_penalty = 1.1f;
-        desc.sampler.seed = seed;
+        desc.sampling.temperature = 0.9f;
+        desc.sampling.top_k = 20;
+        desc.sampling.top_p = seed % 3 == 1 ? 0.95f : 0;
+        desc.sampling.repeat_penalty = 1.1f;
+        desc.sampling.seed = seed;
     }
     OK(&w->ctx, attn_generate(&w->ctx, session, NULL, &desc, NULL, NULL));
     w->generated += n_ids;
@@ -170,7 +170,7 @@ static void live(work *w, size_t seed)
 {
     attn_session_desc desc;
     attn_tensor x;
-    float *nll;
+    attn_token_stats *stats;
     int32_t *tokens;
     size_t n, length;
     memset(&desc, 0, sizeof desc);
@@ -190,10 +190,10 @@ static void live(work *w, size_t seed)
         OK(&w->ctx, attn_rewind(&w->ctx, w->one, length / 2));
         go_on(w, w->one, 1, 1 + seed % 70, seed + 2);
         n = 2 + seed % 20 < desc.n_ctx ? 2 + seed % 20 : desc.n_ctx;
-        nll = (float *)pool_new(n * sizeof *nll);
+        stats = (attn_token_stats *)pool_new(n * sizeof *stats);
         tokens = random_tokens(w->model, n, seed);
         OK(&w->ctx, attn_rewind(&w->ctx, w->two, 0));
-        OK(&w->ctx, attn_score(&w->ctx, w->two, tokens, n, nll, NULL));
+        OK(&w->ctx, attn_score(&w->ctx, stats, NULL, 0, w->two, tokens, n));
         OK(&w->ctx, attn_model_tensor(&w->ctx, w->model, "blocks.0.attn.W_Q", &x));
     }
     attn_session_free(w->one);
@@ -248,7 +248,7 @@ TEST(sessions_come_and_go)
 
 /* What greedy generation makes after one token, to the last position and one token beyond, which
  * nobody has room to feed. */
-static size_t fill(attn_ctx *ctx, attn_session *session, int32_t token, int guess, int32_t *ids)
+static size_t fill(attn_ctx *ctx, attn_session *session, int32_t token, int n_draft, int32_t *ids)
 {
     attn_generate_desc desc;
     size_t n = 0;
@@ -257,7 +257,7 @@ static size_t fill(attn_ctx *ctx, attn_session *session, int32_t token, int gues
     desc.n_prompt_ids = 1;
     desc.max_tokens = attn_session_capacity(session) + 7;
     desc.ignore_eos = 1;
-    desc.guess = guess;
+    desc.n_draft = n_draft;
     desc.ids = ids;
     desc.n_ids = &n;
     OK(ctx, attn_generate(ctx, session, NULL, &desc, NULL, NULL));

@@ -96,6 +96,7 @@ static void check_golden(const attn_model *model, const char *path, size_t step)
     const char *at = NULL;
     int32_t *tokens;
     double mean, expected_mean = 0;
+    attn_token_stats *stats;
     if (!session || !CHECKF(file, "%s cannot be read", path))
         return;
     tokens = stored_tokens(file, &n);
@@ -121,8 +122,12 @@ static void check_golden(const attn_model *model, const char *path, size_t step)
     OK(&ctx, attn_rewind(&ctx, session, 0));
     want = stored_tensor(file, "nll");
     got = new_tensor(ATTN_F32, 1, want.shape, LAYOUT_DENSE);
-    if (OK(&ctx, attn_score(&ctx, session, tokens, n, (float *)got.data, &mean)) &&
-        close_to(got, want, 2e-5, "nll")) {
+    stats = (attn_token_stats *)pool_new(n * sizeof *stats);
+    if (OK(&ctx, attn_score(&ctx, stats, NULL, 0, session, tokens, n))) {
+        mean = attn_mean_nll(stats, n - 1);
+        for (i = 0; i + 1 < n; i++)
+            ((float *)got.data)[i] = stats[i].nll;
+        close_to(got, want, 2e-5, "nll");
         for (i = 0; i + 1 < n; i++)
             expected_mean += value_of(want, i) / (double)(n - 1);
         CHECKF(fabs(mean - expected_mean) < 1e-5, "mean %.9g", mean);
@@ -280,7 +285,7 @@ TEST(stories)
         return;
     for (number = 0; read_story(&s, json, number); number++) {
         int32_t ids[256], all[512];
-        float nll[512];
+        attn_token_stats stats[512];
         double mean, worst = 0, expected = 0;
         listener l = {"", 0, 0, 0, 0};
         attn_generate_desc d = greedily(s.n_ids, ids, &n);
@@ -312,9 +317,10 @@ TEST(stories)
         memcpy(all, s.prompt_ids, s.n_prompt_ids * sizeof *all);
         memcpy(all + s.n_prompt_ids, s.ids, s.n_ids * sizeof *all);
         OK(&ctx, attn_rewind(&ctx, session, 0));
-        OK(&ctx, attn_score(&ctx, session, all, s.n_nll + 1, nll, &mean));
+        OK(&ctx, attn_score(&ctx, stats, NULL, 0, session, all, s.n_nll + 1));
+        mean = attn_mean_nll(stats, s.n_nll);
         for (i = 0; i < s.n_nll; i++) {
-            const double error = fabs((double)nll[i] - s.nll[i]);
+            const double error = fabs((double)stats[i].nll - s.nll[i]);
             worst = error > worst ? error : worst;
             expected += s.nll[i] / (double)s.n_nll;
         }
@@ -1490,13 +1496,14 @@ TEST(bad_tokens_and_rows)
                  *other = session_on(&ctx, odd, 0, 0);
     attn_feed_item items[3];
     const float *want = logits_of(&ctx, plain, 0, tokens, 3, 3);
+    attn_token_stats stats[3];
     char text[32];
     size_t i;
     for (i = 0; i < 5; i++) {
         tokens[1] = wrong[i];
         snprintf(text, sizeof text, "id %ld;", (long)wrong[i]);
         FAILS(&ctx, ATTN_E_TOKEN, text, attn_feed(&ctx, a, tokens, 3));
-        FAILS(&ctx, ATTN_E_TOKEN, "0 to 96", attn_score(&ctx, a, tokens, 3, room, NULL));
+        FAILS(&ctx, ATTN_E_TOKEN, "0 to 96", attn_score(&ctx, stats, NULL, 0, a, tokens, 3));
     }
     tokens[1] = 2;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", attn_feed(&ctx, a, tokens, 0));
@@ -1532,7 +1539,6 @@ TEST(bad_tokens_and_rows)
     items[1] = item_of(b, tokens, SIZE_MAX, NULL);
     FAILS(&ctx, ATTN_E_CONTEXT, "item 1: the session holds 0", attn_feed_batch(&ctx, items, 2));
     items[1] = item_of(b, tokens, 3, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "one token", attn_score(&ctx, a, tokens, 1, room, NULL));
     CHECK(attn_session_length(a) == 0 && attn_session_length(b) == 0);
     OK(&ctx, attn_feed_batch(&ctx, items, 2)); /* and now they work */
     same_logits(attn_logits(a), want + 2 * 97, 1, plain, "after all refusals");
@@ -1552,21 +1558,22 @@ TEST(scores)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(tiny, LENGTH, 28);
     float *const logits = logits_of(&ctx, tiny, 0, tokens, LENGTH, LENGTH);
-    float first[LENGTH], nll[LENGTH];
+    attn_token_stats first[LENGTH], stats[LENGTH];
     const size_t n_vocab = vocab_of(tiny), n_batch[] = {1, 7, 256};
     double sum = 0, mean = 0;
     size_t i, j, b;
     for (b = 0; b < 3; b++) {
         attn_session *session = session_on(&ctx, tiny, 0, n_batch[b]);
         OK(&ctx, attn_feed(&ctx, session, tokens, PAST));
-        memset(nll, 0xFF, sizeof nll);
-        OK(&ctx, attn_score(&ctx, session, tokens + PAST, LENGTH - PAST, nll, b ? &mean : NULL));
+        memset(stats, 0xFF, sizeof stats);
+        OK(&ctx, attn_score(&ctx, stats, NULL, 0, session, tokens + PAST, LENGTH - PAST));
+        mean = attn_mean_nll(stats, LENGTH - PAST - 1);
         CHECK(attn_session_length(session) == LENGTH);
         same_logits(attn_logits(session), row_of(logits, LENGTH - 1, tiny), 1, tiny, "scored");
         if (b == 0)
-            memcpy(first, nll, sizeof nll);
-        CHECK(memcmp(first, nll, (LENGTH - PAST - 1) * sizeof *nll) == 0);
-        CHECK(isnan(nll[LENGTH - PAST - 1])); /* not written */
+            memcpy(first, stats, sizeof stats);
+        CHECK(memcmp(first, stats, (LENGTH - PAST - 1) * sizeof *stats) == 0);
+        CHECK(isnan(stats[LENGTH - PAST - 1].nll)); /* not written */
         attn_session_free(session);
     }
     for (i = PAST; i + 1 < LENGTH; i++) {
@@ -1576,8 +1583,8 @@ TEST(scores)
             total += exp((double)row[j] - (double)row[tokens[i + 1]]);
         want = log(total);
         sum += want;
-        CHECKF(fabs((double)nll[i - PAST] - want) <= 4e-7 * want + 4e-7,
-               "nll %llu is %.9g, not %.9g", LLU(i), (double)nll[i - PAST], want);
+        CHECKF(fabs((double)stats[i - PAST].nll - want) <= 4e-7 * want + 4e-7,
+               "nll %llu is %.9g, not %.9g", LLU(i), (double)stats[i - PAST].nll, want);
     }
     CHECK(fabs(mean - sum / (LENGTH - PAST - 1)) < 1e-6);
     pool_clear();
@@ -1590,14 +1597,15 @@ TEST(stopped_score)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(tiny, LENGTH, 29);
     float *const want = logits_of(&ctx, tiny, 0, tokens, LENGTH, LENGTH);
-    float nll[LENGTH];
+    attn_token_stats stats[LENGTH];
     attn_session *session = session_on(&ctx, tiny, 0, 0);
     stopper s;
     s.name = "blocks.3.hook_mlp_out";
     s.first = 60;
     OK(&ctx, attn_feed(&ctx, session, tokens, 5));
     OK(&ctx, attn_hook(&ctx, NULL, session, s.name, stop_at, &s));
-    FAILS(&ctx, ATTN_STOPPED, s.name, attn_score(&ctx, session, tokens + 5, LENGTH - 5, nll, NULL));
+    FAILS(&ctx, ATTN_STOPPED, s.name,
+          attn_score(&ctx, stats, NULL, 0, session, tokens + 5, LENGTH - 5));
     CHECK(attn_session_length(session) == 5);
     same_logits(attn_logits(session), row_of(want, 4, tiny), 1, tiny, "the logits from before");
     attn_unhook_all(session);
@@ -1678,7 +1686,8 @@ TEST(quiet_sessions)
     attn_sampler *sampler = NULL;
     attn_sampler_desc desc;
     attn_feed_item items[2];
-    float *const logits = (float *)pool_new(LENGTH * vocab_of(tiny) * sizeof *logits), nll[LENGTH];
+    float *const logits = (float *)pool_new(LENGTH * vocab_of(tiny) * sizeof *logits);
+    attn_token_stats stats[LENGTH];
     int32_t token = 1;
     size_t i;
     long asked;
@@ -1707,7 +1716,7 @@ TEST(quiet_sessions)
     CHECKF(s.m.asked == asked, "%ld allocations", s.m.asked - asked);
     s.bytes = 0;
     OK(&ctx, attn_rewind(&ctx, session, 0));
-    OK(&ctx, attn_score(&ctx, session, tokens, LENGTH, nll, NULL));
+    OK(&ctx, attn_score(&ctx, stats, NULL, 0, session, tokens, LENGTH));
     CHECKF(s.bytes < LENGTH * vocab_of(tiny) * sizeof(float) / 4, "%llu bytes", LLU(s.bytes));
     attn_sampler_free(sampler);
     attn_session_free(session);
@@ -1786,8 +1795,8 @@ static attn_status score_it(attn_ctx *ctx, void *user)
 {
     attn_session *session = (attn_session *)user;
     const size_t before = attn_session_length(session);
-    float nll[7];
-    const attn_status status = attn_score(ctx, session, short_text, 7, nll, NULL);
+    attn_token_stats stats[7];
+    const attn_status status = attn_score(ctx, stats, NULL, 0, session, short_text, 7);
     CHECK(attn_session_length(session) == (status == ATTN_OK ? before + 7 : before));
     return status;
 }
@@ -2031,7 +2040,7 @@ TEST(end_of_text)
     free(json);
 }
 
-/* ---- guessing ahead ---- */
+/* ---- drafting ---- */
 
 typedef struct telling {
     int32_t ids[300], tokens[600];
@@ -2075,35 +2084,35 @@ static telling tell(const attn_model *model, const int32_t *prompt, size_t n_pro
     return t;
 }
 
-static void check_guessing(const attn_model *model, const int32_t *prompt, size_t n_prompt,
+static void check_drafting(const attn_model *model, const int32_t *prompt, size_t n_prompt,
                            attn_generate_desc d, size_t capacity, size_t stop_after)
 {
-    static const int guesses[] = {0, 1, 2, 7};
+    static const int drafts[] = {0, 1, 2, 7};
     telling want, got;
     size_t i;
-    d.guess = -1;
+    d.n_draft = -1;
     want = tell(model, prompt, n_prompt, d, capacity, 0, stop_after);
-    CHECKF(want.n_passes == want.n_tokens - n_prompt, "%d passes without guessing",
+    CHECKF(want.n_passes == want.n_tokens - n_prompt, "%d passes without drafts",
            (int)want.n_passes);
     for (i = 0; i < 4; i++) {
-        d.guess = guesses[i];
+        d.n_draft = drafts[i];
         got = tell(model, prompt, n_prompt, d, capacity, i == 3 ? 3 : 0, stop_after);
-        CHECKF(
-            got.status == want.status && got.n == want.n && got.size == want.size &&
-                got.pieces == want.pieces && got.n_tokens == want.n_tokens,
-            "guess %d: status %d, %d tokens, %d bytes, %d in the session; without: %d, %d, %d, %d",
-            guesses[i], got.status, (int)got.n, (int)got.size, (int)got.n_tokens, want.status,
-            (int)want.n, (int)want.size, (int)want.n_tokens);
+        CHECKF(got.status == want.status && got.n == want.n && got.size == want.size &&
+                   got.pieces == want.pieces && got.n_tokens == want.n_tokens,
+               "n_draft %d: status %d, %d tokens, %d bytes, %d in the session; without: %d, %d, "
+               "%d, %d",
+               drafts[i], got.status, (int)got.n, (int)got.size, (int)got.n_tokens, want.status,
+               (int)want.n, (int)want.size, (int)want.n_tokens);
         CHECK(memcmp(got.ids, want.ids, sizeof got.ids) == 0);
         CHECK(memcmp(got.tokens, want.tokens, sizeof got.tokens) == 0);
         CHECK(memcmp(got.text, want.text, sizeof got.text) == 0);
-        same_logits(got.logits, want.logits, 1, model, "the last logits after guessing");
+        same_logits(got.logits, want.logits, 1, model, "the last logits after drafting");
         CHECK(got.n_passes <= want.n_passes);
     }
 }
 
-/* Whatever is guessed, the text, the session and its logits are those of plain generation. */
-TEST(guessing_changes_nothing)
+/* Whatever is drafted, the text, the session and its logits are those of plain generation. */
+TEST(drafting_changes_nothing)
 {
     size_t i;
     for (i = 0; i < 40; i++) {
@@ -2119,13 +2128,13 @@ TEST(guessing_changes_nothing)
             prompt[j] = prompt[j - period];
         d.max_tokens = 1 + random_below(200);
         if (i % 5 == 1) {
-            d.sampler.temperature = 0.3f + random_float() * 0.2f;
-            d.sampler.top_k = 5;
-            d.sampler.seed = i;
+            d.sampling.temperature = 0.3f + random_float() * 0.2f;
+            d.sampling.top_k = 5;
+            d.sampling.seed = i;
         }
         if (i % 5 == 2)
-            d.sampler.repeat_penalty = 1.3f;
-        check_guessing(model, prompt, n_prompt, d,
+            d.sampling.repeat_penalty = 1.3f;
+        check_drafting(model, prompt, n_prompt, d,
                        i % 3 ? 0 : n_prompt + random_below(n_ctx - n_prompt),
                        i % 4 == 1 ? 1 + random_below(20) : 0);
         pool_clear();
@@ -2133,7 +2142,7 @@ TEST(guessing_changes_nothing)
 }
 
 /* Once a text goes round in circles, as a random model's does, it needs few passes. */
-TEST(guessing_saves_passes)
+TEST(drafting_saves_passes)
 {
     static const int32_t prompt[] = {3, 1, 4, 1, 5};
     attn_generate_desc d;
@@ -2221,7 +2230,7 @@ TEST(prompts)
     d.n_prompt_ids = 2;
     FAILS(&ctx, ATTN_E_TOKEN, "2048", attn_generate(&ctx, session, NULL, &d, NULL, NULL));
     d = greedily(9, ids, &n);
-    d.sampler.temperature = -1;
+    d.sampling.temperature = -1;
     FAILS(&ctx, ATTN_E_ARGUMENT, "temperature", attn_generate(&ctx, session, "a", &d, NULL, NULL));
     {
         char *const text = (char *)pool_new(1001);
@@ -2287,7 +2296,7 @@ TEST(seeds)
                 continue; /* once is slow enough */
             if (!attn_isa(&ctx) || (session = session_on(&ctx, tiny, 0, 0)) == NULL)
                 continue;
-            d.sampler = generation_vectors[v].sampler;
+            d.sampling = generation_vectors[v].sampler;
             d.ignore_eos = 1;
             memset(ids, 0, sizeof ids);
             OK(&ctx, attn_generate(&ctx, session, "Once upon a time", &d, NULL, NULL));
@@ -2296,7 +2305,7 @@ TEST(seeds)
                 ;
             CHECKF(n == GENERATED, "vector %llu, %s: token %llu is %ld, not %ld", LLU(v),
                    attn_isa(&ctx), LLU(n), (long)ids[n], (long)want[n]);
-            d.sampler.seed++;
+            d.sampling.seed++;
             OK(&ctx, attn_rewind(&ctx, session, 0));
             OK(&ctx, attn_generate(&ctx, session, "Once upon a time", &d, NULL, NULL));
             CHECK(memcmp(ids, want, sizeof ids) != 0);
@@ -2313,7 +2322,7 @@ TEST(missing_arguments)
     const int32_t tokens[] = {1, 2, 3};
     attn_tensor w = {0};
     attn_tensor_info info;
-    float nll[3];
+    attn_token_stats stats[3];
     size_t n;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_open(&ctx, &model, NULL, NULL));
     CHECK(model == NULL);
@@ -2332,9 +2341,9 @@ TEST(missing_arguments)
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_session_new(&ctx, &none, NULL, NULL));
     CHECK(none == NULL);
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_size(&ctx, NULL, NULL, &n));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_score(&ctx, NULL, tokens, 3, nll, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_score(&ctx, session, NULL, 3, nll, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_score(&ctx, session, tokens, 3, NULL, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_score(&ctx, stats, NULL, 0, NULL, tokens, 3));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_score(&ctx, stats, NULL, 0, session, NULL, 3));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_score(&ctx, stats, NULL, 1, session, tokens, 3));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_rewind(&ctx, NULL, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_copy(&ctx, session, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_copy(&ctx, NULL, session));

@@ -215,11 +215,11 @@ TEST(greedy_equals_pytorch)
 /* The header's own example runs, and is the one in the header. */
 TEST(hello)
 {
-    static char text[16384], expected[16384];
+    static char expected[16384];
     size_t size, at = 0;
     char *header = (char *)test_read("attn.h", &size);
     char *program = (char *)test_read("examples/hello.c", &size);
-    char *json = (char *)test_read(REFERENCE, &size);
+    char *readme = (char *)test_read("README.md", &size);
     char *line = header ? strstr(header, "\n        #define ATTN_IMPLEMENTATION\n        #include "
                                          "\"attn.h\"\n        #include")
                         : NULL;
@@ -238,16 +238,114 @@ TEST(hello)
         expected[at] = 0;
         CHECKF(strcmp(expected, program) == 0, "examples/hello.c is not the header's example");
     }
-    if (CHECK(json && reference(json, 0, "text", '"', text, sizeof text))) {
-        unescape(text);
-        char *printed = prints(TEST_BUILD "/hello");
-        CHECKF(printed && strlen(printed) > 200 && strncmp(printed, text, strlen(printed)) == 0,
-               "%s", printed);
-        free(printed);
-    }
+    CHECKF(readme && program && strstr(readme, program), "README.md shows another program");
+    same(TEST_BUILD "/hello " MODEL,
+         GPT2 MODEL "'Once upon a time' -n 200 --temperature 0.7 --top-k 40 --seed 1");
+    run("cd / && \"$OLDPWD/" TEST_BUILD "/hello\" \"$OLDPWD/" TEST_BUILD "/tiny-stories.attn\" "
+        ">\"$OLDPWD/%s\"",
+        test_tmp("story.txt"));
+    same("cat build/test-tmp/tools/story.txt", TEST_BUILD "/hello " MODEL);
+    refuses(2, "usage", TEST_BUILD "/hello");
+    refuses(1, "missing.attn", TEST_BUILD "/hello missing.attn");
     free(header);
     free(program);
-    free(json);
+    free(readme);
+}
+
+/* The small examples: short, compiled by the command in their first line. */
+TEST(examples_compile)
+{
+    static const char *const names[] = {"chat", "top5", "eight", "ablate", "patch", "record"};
+    size_t i, size, lines;
+    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[64], command[256];
+        const char *at;
+        char *text;
+        snprintf(path, sizeof path, "examples/%s.c", names[i]);
+        text = (char *)test_read(path, &size);
+        if (!CHECKF(text, "%s cannot be read", path))
+            continue;
+        for (lines = 0, at = text; (at = strchr(at, '\n')) != NULL; at++)
+            lines++;
+        CHECKF(lines <= 60, "%s has %d lines", path, (int)lines);
+        text[strcspn(text, "\n")] = 0;
+        snprintf(command, sizeof command, "/* cc %s -I. -O2 -lm -o %s", path, names[i]);
+        CHECKF(strcmp(text, command) == 0, "%s begins with %s", path, text);
+        snprintf(command, sizeof command, "%s -fsyntax-only -DATTN__IMPLEMENTED -Wall -Werror",
+                 text + 3);
+        free(prints(command));
+        snprintf(command, sizeof command, TEST_BUILD "/%s", names[i]);
+        refuses(2, "usage", command);
+        free(text);
+    }
+}
+
+/* What they print, next to what other programs find. */
+TEST(examples_print)
+{
+    static const char *const prompts[8] = {"Once upon a time", "The little dog", "One day, Tom",
+                                           "Lily had a ball",  "The sun was",    "A big red bird",
+                                           "Mom said",         "In the garden"};
+    static char expected[16384], command[256];
+    const char *line;
+    char *printed;
+    double n[6];
+    size_t at = 0, i;
+    for (i = 0; i < 8; i++) { /* each with the seed of its number */
+        snprintf(command, sizeof command,
+                 GPT2 MODEL "'%s' -n 30 --temperature 0.7 --top-k 40 --seed %d", prompts[i],
+                 (int)i);
+        printed = prints(command);
+        at += (size_t)snprintf(expected + at, sizeof expected - at, "%d. %s", (int)i + 1,
+                               printed ? printed : "");
+        free(printed);
+    }
+    printed = prints(TEST_BUILD "/eight " MODEL);
+    CHECKF(printed && strcmp(printed, expected) == 0, "%s", printed);
+    free(printed);
+
+    printed = prints(TEST_BUILD "/top5 " MODEL "'Once upon a time'"); /* PyTorch: a comma */
+    line = printed ? strstr(printed, "\" time\" (") : NULL;
+    CHECKF(line && strstr(line, "then") && strstr(line, "\",\""), "%s", printed);
+    free(printed);
+
+    printed = prints(TEST_BUILD "/ablate " MODEL "0 1 'Once upon a time'");
+    line = printed ? strstr(printed, "\nablated:") : NULL;
+    CHECKF(line && strncmp(printed, "as it is:", 9) == 0 &&
+               strncmp(printed + 9, line + 9, strcspn(printed + 9, "\n")) != 0,
+           "%s", printed);
+    free(printed);
+    CHECK(run(TEST_BUILD "/ablate " MODEL "99 0 'Once upon'") == 1 && strstr(err, "blocks.99"));
+
+    /* The last position of layer 0 is all that differs, so its stream makes the text the clean one;
+     * before it nothing differs. */
+    printed = prints(TEST_BUILD "/patch " MODEL "'Once upon a time' 'Once upon a hill'");
+    if (CHECKF(printed && sscanf(printed, "clean %lf, corrupted %lf %lf %lf %lf %lf", &n[0], &n[1],
+                                 &n[2], &n[3], &n[4], &n[5]) == 6,
+               "%s", printed))
+        CHECKF(n[0] > n[1] + 1 && n[2] == n[1] && n[3] == n[1] && n[4] == n[1] && n[5] == n[0],
+               "%s", printed);
+    free(printed);
+    refuses(1, "as many tokens", TEST_BUILD "/patch " MODEL "'Once upon a time' 'Once'");
+
+    printed = prints(TEST_BUILD "/record " MODEL
+                                "'Once upon a time' build/test-tmp/tools/record.safetensors");
+    CHECKF(printed && strncmp(printed, "blocks.0.hook_resid_post [4, ", 29) == 0, "%s", printed);
+    free(printed);
+    printed = (char *)test_read(test_tmp("record.safetensors"), &at);
+    CHECK(printed && at > 8 && strstr(printed + 8, "\"blocks.0.hook_resid_post\""));
+    free(printed);
+}
+
+/* A conversation ends with its input, or once the session is full. */
+TEST(chatting)
+{
+    char *printed = prints("printf 'Once upon a time\\n\\nThe dog' | " TEST_BUILD "/chat " MODEL);
+    CHECKF(printed && strncmp(printed, "> ", 2) == 0 && strlen(printed) > 40, "%s", printed);
+    free(printed);
+    printed = prints("yes 'The dog said' | " TEST_BUILD "/chat " MODEL);
+    CHECKF(printed && strstr(printed, "(The session is full.)\n"), "%s", printed);
+    free(printed);
 }
 
 TEST(ways_to_give_a_prompt)

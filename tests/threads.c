@@ -74,7 +74,7 @@ static void *work(void *user)
     attn_generate_desc generating;
     int32_t tokens[TOKENS], ids[8];
     size_t n_vocab = attn_model_config(model)->n_vocab, n_ids = 0, n = 0, i;
-    float nll[TOKENS];
+    attn_token_stats stats[TOKENS];
     long calls = 0;
     memset(&ctx, 0, sizeof ctx);
     ctx.n_threads = n_workers;
@@ -107,15 +107,16 @@ static void *work(void *user)
         attn_feed(&ctx, two, tokens, 2);
         attn_unhook_all(two);
         generating.max_tokens = 8;
-        generating.sampler.temperature = 0.8f;
+        generating.sampling.temperature = 0.8f;
         generating.ids = ids;
         generating.n_ids = &n_ids;
         generating.ignore_eos = 1;
         attn_generate(&ctx, one, "", &generating, add_text, j);
         j->sum = add(j->sum, ids, n_ids * sizeof *ids);
         attn_rewind(&ctx, two, 0);
-        attn_score(&ctx, two, tokens, TOKENS, nll, NULL);
-        j->sum = add(j->sum, nll, (TOKENS - 1) * sizeof *nll);
+        attn_score(&ctx, stats, NULL, 0, two, tokens, TOKENS);
+        for (i = 0; i + 1 < TOKENS; i++)
+            j->sum = add(j->sum, &stats[i].nll, sizeof stats[i].nll);
     }
     j->wrong = ctx.status != ATTN_OK || calls == 0;
     memcpy(j->message, ctx.message, sizeof j->message);

@@ -747,11 +747,11 @@ static int too_short(const bench *b, size_t n)
 
 /* Greedy after a text of 8 tokens again and again, which a model goes on with soon; and drawn from
  * 16 tokens at random, so that pairs of them come again, but not what followed. The roof is that of
- * one token after the other: guesses that come true go through it. */
+ * one token after the other: drafts that come true go through it. */
 static int section_speculation(bench *b)
 {
-    static const char *const names[] = {"repeating, without", "repeating, guessing",
-                                        "random, without", "random, guessing wrong"};
+    static const char *const names[] = {"repeating, without", "repeating, drafting",
+                                        "random, without", "random, drafting wrong"};
     const size_t n_vocab = attn_model_config(b->model)->n_vocab;
     const size_t n_written = b->quick ? PROMPT : (size_t)4 * PROMPT;
     const size_t n_positions = (size_t)2 * PROMPT + n_written;
@@ -773,9 +773,9 @@ static int section_speculation(bench *b)
         s.last = a->tokens[0][2 * PROMPT - 1];
         s.desc.max_tokens = n_written;
         s.desc.ignore_eos = 1;
-        s.desc.guess = i % 2 ? 0 : -1;
-        s.desc.sampler.temperature = i < 2 ? 0 : 100.0f;
-        s.desc.sampler.top_k = 16;
+        s.desc.n_draft = i % 2 ? 0 : -1;
+        s.desc.sampling.temperature = i < 2 ? 0 : 100.0f;
+        s.desc.sampling.top_k = 16;
         t.amount = (double)n_written;
         t.needs = generation_cost(b, 1, (size_t)2 * PROMPT, n_written, ATTN_F32);
         snprintf(t.name, sizeof t.name, "%s", names[i]);

@@ -83,7 +83,7 @@ static void loss(attn_ctx *ctx, const attn_model *model, const gpt *m, int32_t *
     attn_tensor logits, nll = none;
     attn_session *session = NULL;
     double sum = 0, probability = 0, engine = 0;
-    float unused[256];
+    attn_token_stats stats[256];
     size_t i;
     logits = attn_select(transformer(ctx, all, m), 0, 0);
     attn_cross_entropy(ctx, &nll, attn_slice(logits, 0, 0, n - 1),
@@ -93,7 +93,9 @@ static void loss(attn_ctx *ctx, const attn_model *model, const gpt *m, int32_t *
         probability += exp(-attn_get1(nll, i));
     }
     if (attn_session_new(ctx, &session, model, NULL) == ATTN_OK && n <= 256)
-        attn_score(ctx, session, ids, n, unused, &engine);
+        attn_score(ctx, stats, NULL, 0, session, ids, n);
+    if (session)
+        engine = attn_mean_nll(stats, n - 1);
     attn_session_free(session);
     printf("Avg cross entropy loss: %.4f\n", sum / (double)(n - 1));
     printf("Avg cross entropy loss by attn_score: %.4f\n", engine);

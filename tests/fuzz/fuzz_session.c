@@ -15,7 +15,7 @@ typedef struct twin {
     attn_session *session;
     attn_session_desc desc;
     token_list tokens, layer[LAYERS];
-    int layers_known; /* not after guesses that turned out wrong */
+    int layers_known; /* not after drafts that turned out wrong */
     int has_logits, hooked;
     float logits[VOCAB];
     size_t rows_seen, rows_fed; /* by the hook, and what it must have seen */
@@ -134,7 +134,7 @@ static void broken_off(twin *t)
 }
 
 /* Some tokens, now and then one that is none; or many; or what the first layer has of an earlier
- * text. Small ids come again and again, as guessing likes. */
+ * text. Small ids come again and again, as drafting likes. */
 static token_list take_tokens(input *in, const twin *t)
 {
     const unsigned how = take(in);
@@ -195,7 +195,7 @@ static attn_status expected_of_part(const part *p, const attn_feed_item *item)
     return ATTN_OK;
 }
 
-/* After guesses nobody knows what the layers have of the rejected ones: some token more is fed. */
+/* After drafts nobody knows what the layers have of the rejected ones: some token more is fed. */
 static void make_known(twin *t)
 {
     token_list last = t->tokens;
@@ -319,7 +319,7 @@ static void copy(twin *to, const twin *from)
 
 /* Losses by their definition, in double; an attn_score's own sums are floats. */
 static void check_losses(const truth *said, const token_list *tokens, size_t before,
-                         const float *nll, double mean)
+                         const attn_token_stats *stats)
 {
     double sum = 0;
     size_t i, j;
@@ -329,29 +329,27 @@ static void check_losses(const truth *said, const token_list *tokens, size_t bef
         for (j = 0; j < VOCAB; j++)
             total += exp((double)row[j]);
         loss = log(total) - (double)row[tokens->ids[i + 1]];
-        MUST(fabs(loss - (double)nll[i]) < 1e-5 * (1 + fabs(loss)));
-        sum += (double)nll[i];
+        MUST(fabs(loss - (double)stats[i].nll) < 1e-5 * (1 + fabs(loss)));
+        sum += (double)stats[i].nll;
     }
-    MUST(fabs(mean - sum / (double)(tokens->n - 1)) < 1e-9 * (1 + fabs(mean)));
+    if (tokens->n > 1)
+        MUST(fabs(attn_mean_nll(stats, i) - sum / (double)i) < 1e-9 * (1 + sum));
 }
 
 static void score(twin *t, input *in)
 {
     const token_list tokens = take_tokens(in, t);
     const size_t before = t->tokens.n;
-    attn_status want = expected(t, &tokens);
-    float nll[MOST];
-    double mean = 0;
-    if (want == ATTN_OK && tokens.n < 2)
-        want = ATTN_E_ARGUMENT;
-    MUST(attn_score(&ctx, t->session, tokens.ids, tokens.n, nll, &mean) == want);
+    const attn_status want = expected(t, &tokens);
+    attn_token_stats stats[MOST];
+    MUST(attn_score(&ctx, stats, NULL, 0, t->session, tokens.ids, tokens.n) == want);
     if (want != ATTN_OK)
         return;
     passed(t, &tokens, 0, LAYERS);
-    check_losses(fresh(t->desc.cache, &t->tokens), &tokens, before, nll, mean);
+    check_losses(fresh(t->desc.cache, &t->tokens), &tokens, before, stats);
 }
 
-/* ---- generation, token by token and without guesses ---- */
+/* ---- generation, token by token and without drafts ---- */
 
 static token_list generate_plainly(const twin *t, const token_list *prompt,
                                    const attn_generate_desc *d)
@@ -364,7 +362,7 @@ static token_list generate_plainly(const twin *t, const token_list *prompt,
     desc.cache = t->desc.cache;
     if (!*writer)
         MUST(attn_session_new(&ctx, writer, fuzz_model(), &desc) == ATTN_OK);
-    MUST(attn_sampler_new(&ctx, &sampler, VOCAB, &d->sampler) == ATTN_OK);
+    MUST(attn_sampler_new(&ctx, &sampler, VOCAB, &d->sampling) == ATTN_OK);
     MUST(attn_rewind(&ctx, *writer, 0) == ATTN_OK);
     MUST(attn_feed(&ctx, *writer, held.ids, held.n) == ATTN_OK);
     for (made.n = 0; made.n < d->max_tokens;) {
@@ -439,9 +437,9 @@ static void generate(twin *t, input *in)
     memset(&desc, 0, sizeof desc);
     memset(&heard, 0, sizeof heard);
     desc.max_tokens = 1 + take(in) % MOST;
-    desc.guess = (int)(how % 8) - 1;
+    desc.n_draft = (int)(how % 8) - 1;
     desc.ignore_eos = how / 8 % 2;
-    desc.sampler = samplers[how / 16 % 4];
+    desc.sampling = samplers[how / 16 % 4];
     desc.ids = ids.ids;
     desc.n_ids = &ids.n;
     heard.left = how >= 128 ? take(in) % 8 : 1000;
@@ -475,7 +473,7 @@ static void generate(twin *t, input *in)
     ids.n = now - before;
     if (ids.n > 0)
         passed(t, &ids, 0, LAYERS);
-    t->layers_known = t->hooked || desc.guess < 0;
+    t->layers_known = t->hooked || desc.n_draft < 0;
 }
 
 /* ---- hooks ---- */
@@ -498,14 +496,14 @@ static void stopped(twin *t, input *in)
     stop_after counter = {0, 0};
     const unsigned how = take(in);
     token_list tokens;
-    float nll[MOST];
+    attn_token_stats stats[MOST];
     attn_status want, status;
     counter.left = how < 128 ? how % 16 : how;
     tokens = take_tokens(in, t);
     want = expected(t, &tokens);
     MUST(attn_hook(&ctx, NULL, t->session, "*", stop, &counter) == ATTN_OK);
     if (tokens.n > 1 && how % 4 == 3)
-        status = attn_score(&ctx, t->session, tokens.ids, tokens.n, nll, NULL);
+        status = attn_score(&ctx, stats, NULL, 0, t->session, tokens.ids, tokens.n);
     else
         status = attn_feed(&ctx, t->session, tokens.ids, tokens.n);
     MUST(!counter.fired || want == ATTN_OK);

@@ -1,0 +1,45 @@
+/* cc examples/record.c -I. -O2 -lm -o record
+ *
+ * Activations of a sentence to a file: the residual stream after each block, under
+ * TransformerLens's names, as .safetensors. */
+#define ATTN_IMPLEMENTATION
+#include "attn.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 256 };
+
+int main(int argc, char **argv)
+{
+    static const char *const name = "blocks.*.hook_resid_post";
+    int32_t ids[MOST];
+    attn_ctx ctx = {0};
+    attn_model *model = NULL;
+    attn_session *session = NULL;
+    attn_record *record = NULL;
+    attn_record_desc desc = {0};
+    attn_tensor x;
+    void *memory = NULL;
+    size_t n = 0, bytes = 0, i;
+    if (argc != 4)
+        return fprintf(stderr, "usage: record MODEL.attn \"A sentence\" OUT.safetensors\n"), 2;
+    desc.names = &name;
+    desc.n_names = 1;
+    if (attn_model_open(&ctx, &model, argv[1], NULL) ||
+        attn_encode(&ctx, attn_model_tokenizer(model), argv[2], strlen(argv[2]), 0, ids, MOST,
+                    &n) ||
+        attn_session_new(&ctx, &session, model, NULL) ||
+        attn_record_size(&ctx, model, &desc, &bytes) ||
+        attn_record_new(&ctx, &record, session, &desc, memory = malloc(bytes), bytes) ||
+        attn_feed(&ctx, session, ids, n) || attn_record_save(&ctx, record, argv[3]))
+        fprintf(stderr, "%s\n", ctx.message);
+    for (i = 0; ctx.status == ATTN_OK && i < attn_record_count(record); i++)
+        if (attn_record_get(&ctx, record, attn_record_name(record, i), &x) == ATTN_OK)
+            printf("%s [%d, %d]\n", attn_record_name(record, i), (int)x.shape[0], (int)x.shape[1]);
+    attn_record_free(record);
+    attn_session_free(session);
+    attn_model_close(model);
+    free(memory);
+    return ctx.status != ATTN_OK;
+}
