@@ -63,8 +63,9 @@ notebooks: $(NOTEBOOKS) $(NOTEBOOK_MODELS) ## the notebooks on attention, in C
 test: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) $(TESTED) $(BUILD)/test ## build and run the tests (SUITES="model hooks" for some)
 	$(TEST) $(SUITES)
 
-bench: $(BUILD)/bench ## speed next to what this machine can do at all (BENCH="--quick --size 355M")
+bench: $(BUILD)/bench $(BUILD)/tiny-stories.attn ## speed next to what this machine can do at all (BENCH="--quick --size 355M")
 	$(BUILD)/bench $(BENCH)
+	$(if $(BENCH),,$(BUILD)/bench $(BUILD)/tiny-stories.attn --only threads)
 
 # Tests that take longer ==========================================================================
 

@@ -130,8 +130,9 @@ static void random_weights(void)
 static void every_section(void)
 {
     static const char *const headings[] = {
-        "\nroofs ", "\nmatmul ",    "\nprompt ",      "\ngeneration ", "\nspeculation ",
-        "\nbatch ", "\nglass box ", "\nfirst token ", "\nmemory ",     "\ntokenizer "};
+        "\nroofs ",  "\nmatmul ",    "\nprompt ",         "\ngeneration ",        "\nspeculation ",
+        "\nbatch ",  "\nglass box ", "\nthreads, tok/s ", "\nthe default is at ", "\nfirst token ",
+        "\nmemory ", "\ntokenizer "};
     char *table = NULL, *json = NULL;
     const char *line, *end;
     size_t size, i, n;
@@ -277,6 +278,8 @@ static void second_processes(void)
     }
     CHECK(called("no-such-bench", "first") == 1);
     CHECK(err && strstr(err, "a second process of no-such-bench failed"));
+    CHECK(called("no-such-bench", "threads") == 1);
+    CHECK(err && strstr(err, "a second process of no-such-bench failed"));
     for (i = 0; i < sizeof fails / sizeof *fails; i++) {
         snprintf(text, sizeof text, "#!/bin/sh\n%s\n", fails[i]);
         test_write(fake, text, strlen(text));
@@ -382,6 +385,26 @@ static void a_busy_machine(void)
     forget();
 }
 
+/* A process that may use one processor uses one thread, whatever OpenMP was told. The table of
+ * threads compares the default with one thread then, and its busy processes end with it. */
+static void one_processor(void)
+{
+    if (run("taskset -c 0 true") != 0) {
+        forget();
+        test_skip("no taskset here");
+        return;
+    }
+    CHECKF(run("OMP_NUM_THREADS=4 taskset -c 0 " BENCH MODEL "--quick --only threads --json "
+               "build/test-tmp/bench/json") == 0,
+           "%s", err);
+    CHECKF(out && strstr(out, ", 1 thread,") && strstr(out, "generation, 1 busy") &&
+               !strstr(out, "2 busy") && !strstr(out, "4 threads"),
+           "%s", out);
+    CHECK(run("grep -c '\"name\": \"generation, idle\".*\"threads\": 0,' "
+              "build/test-tmp/bench/json") == 0);
+    forget();
+}
+
 /* All that there is to measure, on a small model of GPT-2's vocabulary and context, and one of
  * random weights as the bench makes it. It takes a minute. */
 static void everything(void)
@@ -422,6 +445,7 @@ void suite_bench(void)
     RUN(tokenizers);
     RUN(interrupted);
     RUN(a_busy_machine);
+    RUN(one_processor);
     if (getenv("ATTN_TEST_FULL"))
         RUN(everything);
 }
