@@ -164,6 +164,8 @@ ifneq ($(ARCHER),)
 	    $(BUILD)/threads-openmp $(FUZZ)/long.attn 3 3
 	OMP_TOOL_LIBRARIES=$(ARCHER) TSAN_OPTIONS=suppressions=tests/tsan.supp \
 	    $(BUILD)/threads-openmp $(BUILD)/tiny-stories.attn 1 3
+	OMP_TOOL_LIBRARIES=$(ARCHER) TSAN_OPTIONS=suppressions=tests/tsan.supp \
+	    $(BUILD)/threads-openmp $(BUILD)/tiny-stories.attn 2 0
 else
 	@echo 'no libarcher.so here: races between the workers of one call are not looked for'
 endif

@@ -1722,8 +1722,9 @@ static int attn__max_threads(const attn_ctx *ctx)
  * lie and above all on what else runs: beside busy programs two threads may be fifty times slower
  * than one, since each waits at every barrier until the other gets a core. Only trying tells. So
  * passes are timed, and now and then some run on half or twice as many threads: if these do more
- * work in a second, that becomes the number. A trial is followed by fifty times as long without
- * one as it has cost. The results do not depend on the number. */
+ * work in a second, that becomes the number. A trial that fails is followed by fifty times as long
+ * without one as it has cost, or ten times if workers begin to be late: then another program may
+ * have come. The results do not depend on the number. */
 typedef struct attn__gait {
     int n_threads;    /* that did the most work in a second; 0 before the first pass */
     int trial;        /* that are being tried, or 0 */
@@ -1735,12 +1736,14 @@ typedef struct attn__gait {
     double seconds;   /* how long they took, and */
     double waited;    /* how long a worker waited in them */
     double lost;      /* seconds that the trial took longer than n_threads would have taken */
-    double rest;      /* seconds of passes until the next trial */
+    double rest;      /* seconds of passes until the next trial, and */
+    double soon;      /* until one may begin because workers are late */
     double last_rest; /* it doubles with every trial that fails */
 } attn__gait;
 
 /* For passes of 2^18 multiply-adds, 2^19 and so on. */
 enum { ATTN__GAITS = 16 };
+enum { ATTN__LONGEST_REST = 600 }; /* a pass may take hours: when the machine sleeps */
 typedef struct attn__pace {
     attn__gait gaits[ATTN__GAITS];
 } attn__pace;
@@ -1777,7 +1780,8 @@ static void attn__gait_failed(attn__gait *g)
         return;
     }
     g->last_rest = g->last_rest > 0 ? fmin(2 * g->last_rest, 4) : 0.2;
-    g->rest = fmax(50 * g->lost, g->last_rest);
+    g->rest = fmax(fmin(50 * g->lost, ATTN__LONGEST_REST), g->last_rest);
+    g->soon = g->rest / 5;
     g->fewer = !g->fewer;
     attn__gait_begin(g, 0);
 }
@@ -1789,22 +1793,24 @@ static void attn__gait_won(attn__gait *g, int most)
     g->n_threads = g->trial;
     g->speed = g->work / g->seconds;
     g->last_rest = 0;
-    g->rest = g->n_threads == (g->fewer ? 1 : most) ? fmax(50 * before, 0.2) : 0;
+    g->rest = g->n_threads == (g->fewer ? 1 : most)
+                  ? fmax(fmin(50 * before, ATTN__LONGEST_REST), 0.2)
+                  : 0;
     g->late = 0;
     attn__gait_begin(g, 0);
 }
 
-/* Another program has come if workers begin to be late: then it is time to try. */
 static void attn__gait_window(attn__gait *g)
 {
-    const int late = attn__gait_is_late(g);
     if (g->speed <= 0) /* the first trial may cost two passes */
-        g->rest = g->n_threads > 1 ? 100 * g->seconds / (g->n_passes - 1) : 0.5;
-    if (late && !g->late) {
+        g->rest =
+            g->n_threads > 1 ? fmin(100 * g->seconds / (g->n_passes - 1), ATTN__LONGEST_REST) : 0.5;
+    if (!attn__gait_is_late(g)) {
+        g->late = 0;
+    } else if (!g->late && g->soon <= 0) {
+        g->late = g->fewer = 1;
         g->rest = 0;
-        g->fewer = 1;
     }
-    g->late = late;
     g->speed = g->work / g->seconds;
     attn__gait_begin(g, 0);
     g->n_passes = 1;
@@ -1831,6 +1837,7 @@ static void attn__gait_note(attn__gait *g, int most, double work, double seconds
     int enough;
     g->lost += seconds - usual;
     g->rest -= seconds;
+    g->soon -= seconds;
     if (g->n_passes++ > 0) {
         g->work += work;
         g->seconds += seconds;
@@ -8291,7 +8298,7 @@ ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
 {
     attn_session plan, *s;
     attn_status status;
-    size_t bytes;
+    size_t bytes = 0;
     float *base;
     *session = NULL;
     if ((status = attn__session_plan(ctx, &plan, model, desc, &bytes)) != ATTN_OK)

@@ -737,6 +737,28 @@ static void others_come_and_go(void)
     CHECK(attn__gait_next(&g, 2, 1) == 1); /* the caller may allow fewer at any time */
 }
 
+/* Workers that are late now and then, as those are that wait for a callback, do not bring trial
+ * after trial of fewer threads. */
+static void late_now_and_then(void)
+{
+    static const double seconds[] = {0, 0.05, 0.028}, even[] = {0, 0, 0.1}, late[] = {0, 0, 0.6};
+    machine m;
+    attn__gait g;
+    double took, best, all = 0, all_best = 0;
+    int turn;
+    memset(&g, 0, sizeof g);
+    memset(&m, 0, sizeof m);
+    m.start = m.most = 2;
+    m.seconds = seconds;
+    for (turn = 0; turn < 2000; turn++) {
+        m.waiting = turn % 2 ? late : even;
+        best = run_machine(&g, &m, 0.06, &took);
+        all += took;
+        all_best += best;
+    }
+    CHECKF(all < 1.15 * all_best, "%g s, the best number %g s", all, all_best);
+}
+
 /* Whatever number each pass is given, every bit stays. */
 static void any_pace_gives_the_same_bits(void)
 {
@@ -870,6 +892,7 @@ void suite_kernels(void)
 #ifdef _OPENMP
     RUN(the_best_number_is_found);
     RUN(others_come_and_go);
+    RUN(late_now_and_then);
     RUN(any_pace_gives_the_same_bits);
     RUN(when_there_is_a_choice);
 #endif
