@@ -63,8 +63,9 @@ notebooks: $(NOTEBOOKS) $(NOTEBOOK_MODELS) ## the notebooks on attention, in C
 test: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) $(TESTED) $(BUILD)/test ## build and run the tests (SUITES="model hooks" for some)
 	$(TEST) $(SUITES)
 
-bench: $(BUILD)/bench ## speed next to what this machine can do at all (BENCH="--quick --size 355M")
+bench: $(BUILD)/bench $(BUILD)/tiny-stories.attn ## speed next to what this machine can do at all (BENCH="--quick --size 355M")
 	$(BUILD)/bench $(BENCH)
+	$(if $(BENCH),,$(BUILD)/bench $(BUILD)/tiny-stories.attn --only threads)
 
 # Tests that take longer ==========================================================================
 
@@ -163,6 +164,8 @@ ifneq ($(ARCHER),)
 	    $(BUILD)/threads-openmp $(FUZZ)/long.attn 3 3
 	OMP_TOOL_LIBRARIES=$(ARCHER) TSAN_OPTIONS=suppressions=tests/tsan.supp \
 	    $(BUILD)/threads-openmp $(BUILD)/tiny-stories.attn 1 3
+	OMP_TOOL_LIBRARIES=$(ARCHER) TSAN_OPTIONS=suppressions=tests/tsan.supp \
+	    $(BUILD)/threads-openmp $(BUILD)/tiny-stories.attn 2 0
 else
 	@echo 'no libarcher.so here: races between the workers of one call are not looked for'
 endif

@@ -120,12 +120,25 @@ MEMORY
     one copy.
 
 THREADS
-    With OpenMP (-fopenmp) the work of a call is divided over ctx->n_threads threads, by default as
-    many as OpenMP offers; a session divides its work over no more than were allowed when it was
-    made, and keeps the instruction set that ctx->isa asked for then. A model may be used by any
+    With OpenMP (-fopenmp) the work of a call is divided over threads. ctx->n_threads sets the most
+    it may use. With 0 the library chooses: at most as many as OpenMP offers (OMP_NUM_THREADS) and
+    as there are processors for this process (its affinity; on Linux also the quota of its control
+    group, read once), and one where the work is too small for a second. A session also times its
+    passes, tries half or twice as many threads now and then, and goes on with the number that does
+    most work in a second; beside other busy programs that is often one. Trials take about a
+    fiftieth of the time. A session divides its work over no more threads than were allowed when it
+    was made, and keeps the instruction set that ctx->isa asked for then. A model may be used by any
     number of threads at once, each with its own context and its own sessions. One session belongs
-    to one thread at a time. OpenMP's threads do not survive fork(): in the child of a process that
-    has used them, exec, or set ctx->n_threads to 1.
+    to one thread at a time.
+
+    A thread that waits for another inside a call gives its core away after a few microseconds.
+    Between calls OpenMP's own threads wait, and the library has no say in how: for some
+    milliseconds after each call with GCC's OpenMP and for 0.2 seconds with clang's they keep their
+    cores busy. OMP_WAIT_POLICY=passive, set before the program starts, ends that, and waking them
+    then takes longer; calls on one thread leave none waiting. GCC's OpenMP ends the program if the
+    system refuses to make a thread: where memory or processes are limited, set ctx->n_threads, at
+    best to 1, which makes none. OpenMP's threads do not survive fork(): in the child of a process
+    that has used them, exec, or set ctx->n_threads to 1.
 
 THE SAME BITS
     The logits of a token do not depend on the number of threads, on the batch the token travels
@@ -300,7 +313,7 @@ typedef struct attn_ctx {
     void (*free)(void *block, void *user);   /* NULL: free; with an alloc of yours: nothing is
                                                 freed, as an arena wants it */
     void *user;                              /* handed to both */
-    int n_threads;                           /* 0: as many as OpenMP offers; 256 at most */
+    int n_threads; /* at most so many, up to 256; 0: the library chooses */
     attn_isa_kind isa;
 
     attn_status status; /* the latest failure; set it to ATTN_OK to forget it */
@@ -1696,8 +1709,9 @@ static float attn__log(float x)
 #endif
 
 typedef struct attn__team {
-    int arrived; /* how many wait at the barrier */
-    int phase;   /* how many barriers have been passed */
+    int arrived;     /* how many wait at the barrier */
+    int phase;       /* how many barriers have been passed */
+    unsigned waited; /* microseconds that workers have waited for others, beyond a moment each */
 } attn__team;
 
 typedef struct attn__worker {
@@ -1706,50 +1720,41 @@ typedef struct attn__worker {
     int layer;     /* the block of the model that it is in; -1: none */
 } attn__worker;
 
-static int attn__max_threads(const attn_ctx *ctx)
+/* Whether a worker has waited for longer than a moment, 2 to 4 microseconds. *since must be 0 at
+ * first. The length of a pause differs by a factor of ten between processors, so x86 reads its
+ * counter of cycles. */
+ATTN__INLINE int attn__waited_long(uint64_t *since)
 {
-#ifdef _OPENMP
-    int n = ctx->n_threads > 0 ? ctx->n_threads : omp_get_max_threads();
-    return n < 1 ? 1 : n > 256 ? 256 : n;
+#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
+    const uint64_t now = __builtin_ia32_rdtsc();
+    if (*since == 0)
+        *since = now;
+    __builtin_ia32_pause();
+    return now - *since > 8000;
 #else
-    (void)ctx;
-    return 1;
+    return ++*since > 1000;
 #endif
 }
 
-/* Runs body(worker, arg) on up to n_threads workers; returns when all are done. */
-static void attn__parallel(int n_threads, void (*body)(attn__worker *, void *), void *arg)
+#if defined(_OPENMP) && defined(__GNUC__)
+/* Gives the core away until the barrier opens: the worker that is late may need it. */
+static void attn__wait(attn__team *team, int phase)
 {
-    attn__team team = {0, 0};
-#ifdef _OPENMP
-    if (n_threads > 1) {
-#pragma omp parallel num_threads(n_threads)
-        {
-            attn__worker me;
-            me.team = &team;
-            me.id = omp_get_thread_num();
-            me.count = omp_get_num_threads();
-            body(&me, arg);
-        }
-        return;
-    }
-#endif
-    {
-        attn__worker me;
-        me.team = &team;
-        me.id = 0;
-        me.count = 1;
-        (void)n_threads;
-        body(&me, arg);
-    }
+    const double began = omp_get_wtime();
+    while (__atomic_load_n(&team->phase, __ATOMIC_ACQUIRE) == phase)
+        ATTN__YIELD();
+    __atomic_fetch_add(&team->waited, (unsigned)((omp_get_wtime() - began) * 1e6),
+                       __ATOMIC_RELAXED);
 }
+#endif
 
 /* Nobody leaves before everybody has come. The last to arrive opens the next phase. */
 static void attn__barrier(const attn__worker *me)
 {
-#if defined(__GNUC__)
+#if defined(_OPENMP) && defined(__GNUC__)
     attn__team *team = me->team;
-    int phase, spins = 0;
+    uint64_t since = 0;
+    int phase;
     if (me->count == 1)
         return;
     phase = __atomic_load_n(&team->phase, __ATOMIC_ACQUIRE);
@@ -1758,14 +1763,11 @@ static void attn__barrier(const attn__worker *me)
         __atomic_store_n(&team->phase, phase + 1, __ATOMIC_RELEASE);
         return;
     }
-    while (__atomic_load_n(&team->phase, __ATOMIC_ACQUIRE) == phase) {
-        if (++spins > 4000) /* somebody has lost their core: give ours away for a moment */
-            ATTN__YIELD();
-#if defined(__x86_64__) || defined(__i386__)
-        else
-            __builtin_ia32_pause();
-#endif
-    }
+    while (__atomic_load_n(&team->phase, __ATOMIC_ACQUIRE) == phase)
+        if (attn__waited_long(&since)) {
+            attn__wait(team, phase);
+            return;
+        }
 #elif defined(_OPENMP)
     if (me->count == 1)
         return;
@@ -1773,6 +1775,296 @@ static void attn__barrier(const attn__worker *me)
 #else
     (void)me;
 #endif
+}
+
+/* Runs body(worker, arg) on up to n_threads workers; returns when all are done. The last barrier is
+ * for those that are done first: at the end of a parallel region they would wait as OpenMP does,
+ * and keep their cores for milliseconds. Returns the seconds that workers waited. */
+static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *), void *arg)
+{
+    attn__team team = {0, 0, 0};
+    attn__worker me;
+#ifdef _OPENMP
+    if (n_threads > 1) {
+#pragma omp parallel num_threads(n_threads) private(me)
+        {
+            me.team = &team;
+            me.id = omp_get_thread_num();
+            me.count = omp_get_num_threads();
+            body(&me, arg);
+            attn__barrier(&me);
+        }
+        return team.waited * 1e-6;
+    }
+#endif
+    (void)n_threads;
+    me.team = &team;
+    me.id = 0;
+    me.count = 1;
+    body(&me, arg);
+    return 0;
+}
+
+/* ---- how many threads ---- */
+
+enum { ATTN__MAX_THREADS = 256 };
+
+#if defined(_OPENMP) && defined(__linux__) && defined(__GNUC__)
+/* How many processors one control group may use, or `most`. Its files hold two numbers, the time it
+ * may run in a period and the period: "150000 100000" is one and a half; "max" or -1 is no limit.
+ */
+static double attn__quota_of(const char *mount, const char *group, size_t length,
+                             const char *const files[2], double most)
+{
+    char path[512], text[128], *end;
+    double quota, period;
+    size_t i, n = 0;
+    for (i = 0; i < 2 && files[i]; i++) {
+        FILE *f;
+        snprintf(path, sizeof path, "%s%.*s/%s", mount, (int)length, group, files[i]);
+        f = fopen(path, "rb");
+        if (!f)
+            return most;
+        n += fread(text + n, 1, 63, f);
+        fclose(f);
+    }
+    text[n] = 0;
+    quota = strtod(text, &end);
+    period = strtod(end, NULL);
+    return quota > 0 && period > 0 && quota / period < most ? quota / period : most;
+}
+
+/* The same for the groups that this process is in and all that those are in, rounded up. `root` is
+ * where the file system begins: "", but for tests. */
+static int attn__quota(const char *root)
+{
+    static const char *const files[2][2] = {{"cpu.max", NULL},
+                                            {"cpu.cfs_quota_us", "cpu.cfs_period_us"}};
+    char mount[256], line[512];
+    double most = ATTN__MAX_THREADS;
+    FILE *f;
+    snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
+    f = fopen(line, "r");
+    while (f && fgets(line, sizeof line, f)) { /* such as "4:cpu,cpuacct:/a/b", or "0::/a/b" */
+        char *const kinds = strchr(line, ':'), *const group = kinds ? strchr(kinds + 1, ':') : NULL;
+        const int first = group && (strncmp(kinds, ":cpu,", 5) == 0 ||
+                                    strncmp(kinds, ":cpu:", 5) == 0 || strstr(line, ",cpu:"));
+        size_t length;
+        if (!group || (!first && group != kinds + 1))
+            continue;
+        snprintf(mount, sizeof mount, "%s/sys/fs/cgroup%s", root, first ? "/cpu" : "");
+        length = strcspn(group + 1, "\n");
+        for (;;) { /* "/a/b", "/a", "" */
+            most = attn__quota_of(mount, group + 1, length, files[first], most);
+            if (length == 0)
+                break;
+            while (length > 0 && group[1 + --length] != '/')
+                continue;
+        }
+    }
+    if (f)
+        fclose(f);
+    return most > 1 ? (int)ceil(most) : 1;
+}
+#endif
+
+#ifdef _OPENMP
+/* As many as OpenMP offers, but not more than there are processors for this process: a container
+ * may see all of the machine's and have a few. */
+static int attn__offered(void)
+{
+    const int processors = omp_get_num_procs();
+    int n = omp_get_max_threads();
+#if defined(__linux__) && defined(__GNUC__)
+    static int cached; /* quotas are read once; 0 before that */
+    int quota = __atomic_load_n(&cached, __ATOMIC_RELAXED);
+    if (!quota) {
+        quota = attn__quota("");
+        __atomic_store_n(&cached, quota, __ATOMIC_RELAXED);
+    }
+    n = n < quota ? n : quota;
+#endif
+    return n < processors ? n : processors;
+}
+#endif
+
+static int attn__max_threads(const attn_ctx *ctx)
+{
+#ifdef _OPENMP
+    const int n = ctx->n_threads > 0 ? ctx->n_threads : attn__offered();
+    return n < 1 ? 1 : n > ATTN__MAX_THREADS ? ATTN__MAX_THREADS : n;
+#else
+    (void)ctx;
+    return 1;
+#endif
+}
+
+/* How many threads are best for passes of one size depends on the processor, on where the weights
+ * lie and above all on what else runs: beside busy programs two threads may be fifty times slower
+ * than one, since each waits at every barrier until the other gets a core. Only trying tells. So
+ * passes are timed, and now and then some run on half or twice as many threads: if these do more
+ * work in a second, that becomes the number. A trial that fails is followed by fifty times as long
+ * without one as it has cost, or ten times if workers begin to be late: then another program may
+ * have come. The results do not depend on the number. */
+typedef struct attn__gait {
+    int n_threads;    /* that did the most work in a second; 0 before the first pass */
+    int trial;        /* that are being tried, or 0 */
+    int fewer;        /* the next trial is one of fewer threads */
+    int late;         /* workers wait for one of them more than a quarter of the time */
+    int n_passes;     /* since a trial began or ended */
+    double speed;     /* work in a second of n_threads; 0: not known */
+    double work;      /* of those passes but the first, and */
+    double seconds;   /* how long they took, and */
+    double waited;    /* how long a worker waited in them */
+    double lost;      /* seconds that the trial took longer than n_threads would have taken */
+    double rest;      /* seconds of passes until the next trial, and */
+    double soon;      /* until one may begin because workers are late */
+    double last_rest; /* it doubles with every trial that fails */
+} attn__gait;
+
+/* For passes of 2^18 multiply-adds, 2^19 and so on. */
+enum { ATTN__GAITS = 16 };
+enum { ATTN__LONGEST_REST = 600 }; /* a pass may take hours: when the machine sleeps */
+typedef struct attn__pace {
+    attn__gait gaits[ATTN__GAITS];
+} attn__pace;
+
+#ifdef _OPENMP
+/* A trial of n threads begins, or ends with n == 0, or the passes are counted afresh. */
+static void attn__gait_begin(attn__gait *g, int n)
+{
+    g->trial = n;
+    g->n_passes = 0;
+    g->work = g->seconds = g->waited = g->lost = 0;
+}
+
+static void attn__gait_try(attn__gait *g, int most)
+{
+    const int more = g->n_threads * 2 < most ? g->n_threads * 2 : most;
+    if (g->n_threads == 1 || g->n_threads == most)
+        g->fewer = g->n_threads > 1;
+    attn__gait_begin(g, g->fewer ? (g->n_threads + 1) / 2 : more);
+}
+
+static int attn__gait_is_late(const attn__gait *g)
+{
+    return 4 * g->waited > g->seconds;
+}
+
+/* Where half as many threads are as late as all, still fewer may be better. */
+static void attn__gait_failed(attn__gait *g)
+{
+    if (g->fewer && g->trial > 1 && attn__gait_is_late(g)) {
+        const double lost = g->lost;
+        attn__gait_begin(g, (g->trial + 1) / 2);
+        g->lost = lost;
+        return;
+    }
+    g->last_rest = g->last_rest > 0 ? fmin(2 * g->last_rest, 4) : 0.2;
+    g->rest = fmax(fmin(50 * g->lost, ATTN__LONGEST_REST), g->last_rest);
+    g->soon = g->rest / 5;
+    g->fewer = !g->fewer;
+    attn__gait_begin(g, 0);
+}
+
+/* Goes on in the same direction soon; the way back costs what a pass took before. */
+static void attn__gait_won(attn__gait *g, int most)
+{
+    const double before = g->work / g->speed / (g->n_passes - 1);
+    g->n_threads = g->trial;
+    g->speed = g->work / g->seconds;
+    g->last_rest = 0;
+    g->rest = g->n_threads == (g->fewer ? 1 : most)
+                  ? fmax(fmin(50 * before, ATTN__LONGEST_REST), 0.2)
+                  : 0;
+    g->late = 0;
+    attn__gait_begin(g, 0);
+}
+
+static void attn__gait_window(attn__gait *g)
+{
+    if (g->speed <= 0) /* the first trial may cost two passes */
+        g->rest =
+            g->n_threads > 1 ? fmin(100 * g->seconds / (g->n_passes - 1), ATTN__LONGEST_REST) : 0.5;
+    if (!attn__gait_is_late(g)) {
+        g->late = 0;
+    } else if (!g->late && g->soon <= 0) {
+        g->late = g->fewer = 1;
+        g->rest = 0;
+    }
+    g->speed = g->work / g->seconds;
+    attn__gait_begin(g, 0);
+    g->n_passes = 1;
+}
+
+/* Threads for the next pass: `start` if nothing is known. */
+static int attn__gait_next(attn__gait *g, int start, int most)
+{
+    if (g->n_threads == 0)
+        g->n_threads = start;
+    if (g->n_threads > most || g->trial > most) {
+        g->n_threads = g->n_threads < most ? g->n_threads : most;
+        attn__gait_begin(g, 0);
+    }
+    return g->trial ? g->trial : g->n_threads;
+}
+
+/* A pass has done this much work. The first pass after a change wakes threads or reads the weights
+ * for the first time: it does not count, unless it is slow beyond doubt. 20 milliseconds are
+ * several of the slices in which the system divides a processor. */
+static void attn__gait_note(attn__gait *g, int most, double work, double seconds, double waited)
+{
+    const double usual = g->trial ? work / g->speed : 0;
+    int enough;
+    g->lost += seconds - usual;
+    g->rest -= seconds;
+    g->soon -= seconds;
+    if (g->n_passes++ > 0) {
+        g->work += work;
+        g->seconds += seconds;
+        g->waited += waited;
+    }
+    enough = g->n_passes > 1 && g->seconds >= 0.02;
+    if (!g->trial) {
+        if (enough)
+            attn__gait_window(g);
+        if (g->rest <= 0 && g->speed > 0)
+            attn__gait_try(g, most);
+    } else if (seconds > 5 * usual || g->seconds * g->speed > (enough ? 0.95 : 1.5) * g->work) {
+        attn__gait_failed(g);
+    } else if (enough) {
+        attn__gait_won(g, most);
+    }
+}
+#endif
+
+/* attn__parallel on as many threads as seem best for this many multiply-adds with that many
+ * barriers between them, or on `most` if there is no pace. */
+static void attn__parallel_paced(attn__pace *pace, int most, double work, int n_barriers,
+                                 void (*body)(attn__worker *, void *), void *arg)
+{
+#ifdef _OPENMP
+    if (pace && most > 1) {
+        const double share = work / n_barriers / 100000;
+        const int start = share + 1 < most ? (int)share + 1 : most;
+        int size, n = 1;
+        frexp(work, &size);
+        if (size > 18) {
+            attn__gait *g = &pace->gaits[size - 19 < ATTN__GAITS ? size - 19 : ATTN__GAITS - 1];
+            const double began = omp_get_wtime();
+            double waited;
+            n = attn__gait_next(g, start, most);
+            waited = attn__parallel(n, body, arg) / (n > 1 ? n - 1 : 1);
+            attn__gait_note(g, most, work, omp_get_wtime() - began, waited);
+            return;
+        }
+        most = 1;
+    }
+#endif
+    (void)pace;
+    (void)work;
+    (void)n_barriers;
+    attn__parallel(most, body, arg);
 }
 
 /* This worker's part of n items: [*first, *last), as even as can be. */
@@ -8435,6 +8727,7 @@ struct attn_workspace {
     size_t n_users; /* sessions, and the caller until attn_workspace_free */
     int is_running; /* a pass is using the rows below */
     int n_threads;  /* at most; there is scratch memory for so many */
+    attn__pace pace; /* how many of them pay off */
     size_t n_ctx;   /* positions of the longest session */
     size_t n_batch; /* rows of a pass at most */
     void *memory;   /* the block that the arrays below lie in */
@@ -9758,14 +10051,36 @@ static size_t attn__next_rows(attn__pass *p)
     return n_rows;
 }
 
-/* One pass over the layers for the rows that attn__next_rows chose. */
-static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p, int n_threads)
+/* Multiply-adds of a pass. */
+static double attn__pass_work(const attn__pass *p)
 {
+    const attn_config *c = &p->model->config;
+    const double width = c->d_model, n_layers = (double)(p->end_layer - p->first_layer);
+    double work = 0;
+    size_t i, first;
+    float *logits;
+    for (i = 0; i < p->n_items; i++) {
+        const attn_session *of = p->items[i].session;
+        const double rows = (double)of->n_rows, keys = (double)(of->length + of->fed + of->n_rows);
+        work += rows * n_layers * 2 * width * (2 * width + c->d_mlp + keys);
+        if (p->end_layer == c->n_layer)
+            work += (double)attn__wanted(p, &p->items[i], &first, &logits) * width * c->n_vocab;
+    }
+    return work;
+}
+
+/* One pass over the layers for the rows that attn__next_rows chose. */
+static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
+{
+    int n_threads = attn__max_threads(ctx);
     size_t i;
+    if (n_threads > p->ws->n_threads) /* there is scratch memory for so many */
+        n_threads = p->ws->n_threads;
     for (i = 0; i < p->n_items; i++)
         p->items[i].session->running = ATTN__FEEDING;
     p->ws->is_running = 1;
-    attn__parallel(n_threads, attn__forward, p);
+    attn__parallel_paced(ctx->n_threads > 0 ? NULL : &p->ws->pace, n_threads, attn__pass_work(p),
+                         7 * (int)(p->end_layer - p->first_layer) + 4, attn__forward, p);
     for (i = 0; i < p->n_items; i++)
         p->items[i].session->running = ATTN__IDLE;
     p->ws->is_running = 0;
@@ -9783,7 +10098,6 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
     attn_status status = ATTN_OK;
     attn__pass p;
     size_t i;
-    int n_threads = attn__max_threads(ctx);
     if (n_items == 0 || !items || !items[0].session)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no session was given");
     if (attn__check_batch(ctx, items, n_items) != ATTN_OK)
@@ -9796,12 +10110,10 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
     p.n_items = n_items;
     p.first_layer = items[0].first_layer;
     p.end_layer = attn__end_layer(&items[0], p.model);
-    if (n_threads > p.ws->n_threads) /* there is scratch memory for so many */
-        n_threads = p.ws->n_threads;
     for (i = 0; i < n_items; i++)
         attn__begin_feed(&p, &items[i]);
     while (status == ATTN_OK && attn__next_rows(&p) > 0)
-        status = attn__run_pass(ctx, &p, n_threads);
+        status = attn__run_pass(ctx, &p);
     for (i = 0; i < n_items; i++) {
         attn_session *s = items[i].session;
         if (status == ATTN_OK)

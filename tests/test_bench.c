@@ -133,8 +133,9 @@ TEST(random_weights)
 TEST(every_section)
 {
     static const char *const headings[] = {
-        "\nroofs ", "\nmatmul ",    "\nprompt ",      "\ngeneration ", "\nspeculation ",
-        "\nbatch ", "\nglass box ", "\nfirst token ", "\nmemory ",     "\ntokenizer "};
+        "\nroofs ",  "\nmatmul ",    "\nprompt ",         "\ngeneration ",        "\nspeculation ",
+        "\nbatch ",  "\nglass box ", "\nthreads, tok/s ", "\nthe default is at ", "\nfirst token ",
+        "\nmemory ", "\ntokenizer "};
     char *table = NULL, *json = NULL;
     const char *line, *end;
     size_t size, i, n;
@@ -281,6 +282,8 @@ TEST(second_processes)
     }
     CHECK(called("no-such-bench", "first") == 1);
     CHECK(err && strstr(err, "a second process of no-such-bench failed"));
+    CHECK(called("no-such-bench", "threads") == 1);
+    CHECK(err && strstr(err, "a second process of no-such-bench failed"));
     for (i = 0; i < sizeof fails / sizeof *fails; i++) {
         snprintf(text, sizeof text, "#!/bin/sh\n%s\n", fails[i]);
         test_write(fake, text, strlen(text));
@@ -383,6 +386,26 @@ TEST(a_busy_machine)
     CHECKF(count_of(out, "Something else was running") == 2 &&
                count_of(out, "Repeat this on an idle machine") == 1,
            "%s", out);
+    forget();
+}
+
+/* A process that may use one processor uses one thread, whatever OpenMP was told. The table of
+ * threads compares the default with one thread then, and its busy processes end with it. */
+TEST(one_processor)
+{
+    if (run("taskset -c 0 true") != 0) {
+        forget();
+        test_skip("no taskset here");
+        return;
+    }
+    CHECKF(run("OMP_NUM_THREADS=4 taskset -c 0 " BENCH MODEL "--quick --only threads --json "
+               "build/test-tmp/bench/json") == 0,
+           "%s", err);
+    CHECKF(out && strstr(out, ", 1 thread,") && strstr(out, "generation, 1 busy") &&
+               !strstr(out, "2 busy") && !strstr(out, "4 threads"),
+           "%s", out);
+    CHECK(run("grep -c '\"name\": \"generation, idle\".*\"threads\": 0,' "
+              "build/test-tmp/bench/json") == 0);
     forget();
 }
 

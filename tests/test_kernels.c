@@ -637,3 +637,241 @@ TEST(wrong_drafts_become_rare)
         attn__learn(&g, g.next, g.next);
     CHECK(g.next == ATTN__MOST_DRAFTED && g.failures == 0);
 }
+
+/* ---- the number of threads ---- */
+
+#ifdef _OPENMP
+/* A machine on which a pass takes seconds[n] on n threads, which wait for a part of that. */
+typedef struct machine {
+    const double *seconds, *waiting;
+    int start, most;
+    double noise; /* every pass takes up to this part more */
+    attn_rng rng;
+} machine;
+
+/* Passes on it until they have taken so long; how long the best fixed number would have taken for
+ * them. */
+static double run_machine(attn__gait *g, machine *m, double until, double *took)
+{
+    double best = 0, least = m->seconds[1];
+    int n, passes = 0;
+    for (n = 2; n <= m->most; n++)
+        least = m->seconds[n] > 0 && m->seconds[n] < least ? m->seconds[n] : least;
+    for (*took = 0; *took < until; passes++) {
+        double seconds;
+        n = attn__gait_next(g, m->start, m->most);
+        if (!CHECKF(n >= 1 && n <= m->most && m->seconds[n] > 0, "%d threads", n))
+            return 0;
+        seconds = m->seconds[n] * (1 + m->noise * (double)attn_rng_uniform(&m->rng));
+        attn__gait_note(g, m->most, 1e6, seconds, seconds * m->waiting[n]);
+        *took += seconds;
+        best += least * (1 + m->noise / 2);
+    }
+    return best;
+}
+
+/* On machines that stay as they are, the default is never a tenth slower than the best number. */
+TEST(the_best_number_is_found)
+{
+    static const struct {
+        double seconds[9], waiting[9];
+        int start, most, best;
+    } machines[] = {
+        {{0, 0.05, 0.028}, {0, 0, 0.1}, 2, 2, 2},     /* idle, large */
+        {{0, 0.0002, 0.00025}, {0, 0, 0.2}, 1, 2, 1}, /* idle, small */
+        {{0, 0.0002, 0.00012}, {0, 0, 0.2}, 1, 2, 2}, /* the same with fast barriers */
+        {{0, 0.001, 0.04}, {0, 0, 0.9}, 1, 2, 1},     /* beside busy programs, small */
+        {{0, 0.02, 0.07}, {0, 0, 0.5}, 2, 2, 1},      /* and large */
+        {{0, 0.3, 0.2}, {0, 0, 0.4}, 2, 2, 2},        /* more threads, more of the processors */
+        {{0, 0.08, 0.05, 0, 0.02, 0, 0, 0, 0.09}, {0, 0, 0, 0, 0.1, 0, 0, 0, 0.4}, 8, 8, 4},
+        {{0, 0.08, 0.05, 0, 0.02, 0, 0, 0, 0.09}, {0, 0, 0, 0, 0.1, 0, 0, 0, 0.4}, 1, 8, 4},
+        {{0, 0.01, 0.2, 0.9, 0, 0, 0.9}, {0, 0, 0.5, 0.9, 0, 0, 0.9}, 6, 6, 1},
+    };
+    size_t i;
+    for (i = 0; i < 2 * sizeof machines / sizeof *machines; i++) {
+        const size_t at = i / 2;
+        machine m;
+        attn__gait g;
+        double took, best;
+        memset(&g, 0, sizeof g);
+        m.seconds = machines[at].seconds;
+        m.waiting = machines[at].waiting;
+        m.start = machines[at].start;
+        m.most = machines[at].most;
+        m.noise = i % 2 ? 0.2 : 0;
+        attn_rng_seed(&m.rng, i);
+        run_machine(&g, &m, 60, &took);
+        CHECKF(g.n_threads == machines[at].best, "machine %d: %d threads", (int)i, g.n_threads);
+        best = run_machine(&g, &m, 300, &took);
+        CHECKF(took < 1.1 * best, "machine %d: %g s, the best number %g s", (int)i, took, best);
+    }
+}
+
+/* A program comes and keeps processors busy: fewer threads after a few passes. It goes: more again.
+ * Trials that fail become rare. */
+TEST(others_come_and_go)
+{
+    static const double idle[] = {0, 0.05, 0.028}, beside[] = {0, 0.06, 0.3};
+    static const double even[] = {0, 0, 0.1}, late[] = {0, 0, 0.8};
+    machine m;
+    attn__gait g;
+    double took;
+    int turn, trials = 0, passes;
+    memset(&g, 0, sizeof g);
+    memset(&m, 0, sizeof m);
+    m.start = m.most = 2;
+    for (turn = 0; turn < 3; turn++) {
+        m.seconds = idle;
+        m.waiting = even;
+        run_machine(&g, &m, 30, &took);
+        CHECKF(g.n_threads == 2, "turn %d, idle: %d threads", turn, g.n_threads);
+        m.seconds = beside;
+        m.waiting = late;
+        run_machine(&g, &m, 2, &took);
+        CHECKF(g.n_threads == 1, "turn %d, beside others: %d threads", turn, g.n_threads);
+    }
+    for (passes = 0; passes < 5000; passes++) {
+        const int n = attn__gait_next(&g, 2, 2);
+        trials += n == 2;
+        attn__gait_note(&g, 2, 1e6, beside[n], beside[n] * late[n]);
+    }
+    CHECKF(trials >= 5 && trials <= 40, "%d passes of 5000 on trial", trials);
+    CHECK(attn__gait_next(&g, 2, 1) == 1); /* the caller may allow fewer at any time */
+}
+
+/* Workers that are late now and then, as those are that wait for a callback, do not bring trial
+ * after trial of fewer threads. */
+TEST(late_now_and_then)
+{
+    static const double seconds[] = {0, 0.05, 0.028}, even[] = {0, 0, 0.1}, late[] = {0, 0, 0.6};
+    machine m;
+    attn__gait g;
+    double took, best, all = 0, all_best = 0;
+    int turn;
+    memset(&g, 0, sizeof g);
+    memset(&m, 0, sizeof m);
+    m.start = m.most = 2;
+    m.seconds = seconds;
+    for (turn = 0; turn < 2000; turn++) {
+        m.waiting = turn % 2 ? late : even;
+        best = run_machine(&g, &m, 0.06, &took);
+        all += took;
+        all_best += best;
+    }
+    CHECKF(all < 1.15 * all_best, "%g s, the best number %g s", all, all_best);
+}
+
+/* Whatever number each pass is given, every bit stays. */
+TEST(any_pace_gives_the_same_bits)
+{
+    attn_ctx ctx;
+    attn_model *model = NULL;
+    attn_session *one = NULL, *paced = NULL;
+    int32_t token;
+    size_t i;
+    memset(&ctx, 0, sizeof ctx);
+    if (OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)) &&
+        OK(&ctx, attn_session_new(&ctx, &one, model, NULL)) &&
+        OK(&ctx, attn_session_new(&ctx, &paced, model, NULL)))
+        for (token = 0; token < 40; token++) {
+            for (i = 0; i < ATTN__GAITS; i++) {
+                attn__gait *g = &paced->workspace->pace.gaits[i];
+                memset(g, 0, sizeof *g);
+                g->n_threads = 1 + (token + 1) % 3;
+                g->trial = 1 + token % 2;
+                g->speed = 1e9;
+            }
+            ctx.n_threads = 1;
+            OK(&ctx, attn_feed(&ctx, one, &token, 1));
+            ctx.n_threads = 0;
+            OK(&ctx, attn_feed(&ctx, paced, &token, 1));
+            CHECKF(memcmp(attn_logits(one), attn_logits(paced),
+                          attn_model_config(model)->n_vocab * sizeof(float)) == 0,
+                   "token %d", (int)token);
+        }
+    attn_session_free(one);
+    attn_session_free(paced);
+    attn_model_close(model);
+    attn_ctx_free(&ctx);
+}
+
+/* Passes that are too small are not even timed; a number that the caller chose is not changed. */
+static void count_workers(attn__worker *me, void *arg)
+{
+    if (me->id == 0)
+        *(int *)arg = me->count;
+}
+
+TEST(when_there_is_a_choice)
+{
+    attn__pace pace, untouched;
+    int n = 0;
+    memset(&pace, 0, sizeof pace);
+    memset(&untouched, 0, sizeof untouched);
+    attn__parallel_paced(&pace, 4, 1e5, 10, count_workers, &n);
+    CHECK(n == 1 && memcmp(&pace, &untouched, sizeof pace) == 0);
+    attn__parallel_paced(NULL, 4, 1e5, 10, count_workers, &n);
+    CHECK(n == 4);
+    attn__parallel_paced(&pace, 4, 1e9, 10, count_workers, &n);
+    CHECK(n == 4 && memcmp(&pace, &untouched, sizeof pace) != 0);
+    attn__parallel_paced(&pace, 4, 2.5e6, 10, count_workers, &n);
+    CHECK(n == 3);
+    attn__parallel_paced(&pace, 4, 1e300, 10, count_workers, &n);
+    CHECK(n == 4);
+}
+#endif
+
+#if defined(_OPENMP) && defined(__linux__)
+static void quota_file(const char *path, const char *text)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "mkdir -p \"$(dirname %s)\"", path);
+    CHECK(system(command) == 0); /* NOLINT(cert-env33-c) */
+    test_write(path, text, strlen(text));
+}
+
+/* What files of control groups allow: of either version, of the group itself or one above it. */
+TEST(quotas)
+{
+    static const struct {
+        const char *groups, *file, *text, *file2, *text2;
+        int processors;
+    } cases[] = {
+        {"0::/\n", "cpu.max", "max 100000\n", NULL, NULL, 256},
+        {"0::/\n", "cpu.max", "150000 100000\n", NULL, NULL, 2},
+        {"0::/\n", "cpu.max", "20000 100000\n", NULL, NULL, 1},
+        {"0::/a/b\n", "a/b/cpu.max", "300000 100000\n", NULL, NULL, 3},
+        {"0::/a/b\n", "a/cpu.max", "300000 100000\n", "a/b/cpu.max", "max 100000\n", 3},
+        {"0::/a/b\n", "a/cpu.max", "500000 100000\n", "a/b/cpu.max", "400000 100000\n", 4},
+        {"0::/else\n", "cpu.max", "200000 100000\n", NULL, NULL, 2},
+        {"0::/\n", "cpu.max", "", NULL, NULL, 256},
+        {"0::/\n", "cpu.max", "9 0\n", NULL, NULL, 256},
+        {"nothing\n::\n", "cpu.max", "200000 100000\n", NULL, NULL, 2},
+        {"3:memory:/m\n2:cpu,cpuacct:/v\n0::/\n", "cpu/v/cpu.cfs_quota_us", "250000\n",
+         "cpu/v/cpu.cfs_period_us", "100000\n", 3},
+        {"2:cpuacct,cpu:/v\n", "cpu/cpu.cfs_quota_us", "700000\n", "cpu/cpu.cfs_period_us",
+         "100000\n", 7},
+        {"2:cpu:/\n", "cpu/cpu.cfs_quota_us", "-1\n", "cpu/cpu.cfs_period_us", "100000\n", 256},
+        {"2:cpu:/\n", "cpu/cpu.cfs_quota_us", "100000\n", NULL, NULL, 256},
+        {"2:cpuset:/\n", "cpu/cpu.cfs_quota_us", "100000\n", "cpu/cpu.cfs_period_us", "100000\n",
+         256},
+    };
+    char root[256], path[512];
+    size_t i;
+    int got;
+    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(root, sizeof root, "%s-%d", test_tmp("quota"), (int)i);
+        snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+        quota_file(path, cases[i].groups);
+        snprintf(path, sizeof path, "%s/sys/fs/cgroup/%s", root, cases[i].file);
+        quota_file(path, cases[i].text);
+        if (cases[i].file2) {
+            snprintf(path, sizeof path, "%s/sys/fs/cgroup/%s", root, cases[i].file2);
+            quota_file(path, cases[i].text2);
+        }
+        got = attn__quota(root);
+        CHECKF(got == cases[i].processors, "case %d: %d processors", (int)i, got);
+    }
+    CHECK(attn__quota("no/such/directory") == 256);
+}
+#endif
