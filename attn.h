@@ -96,6 +96,8 @@ OPTIONS: define before the include that has ATTN_IMPLEMENTATION
     ATTN_API           what to put before each public function (default: extern)
     ATTN_NO_SIMD       portable C only (also the oracle that every kernel is tested against)
     ATTN_NO_DISPATCH   only what the compiler flags allow; no choice at run time
+    ATTN_SANITIZE_KERNELS  address and undefined-behaviour sanitizers check the kernels too, which they
+                       leave alone otherwise: compiling then takes minutes
     ATTN_NO_MMAP       read model files into memory instead of mapping them
     ATTN_FILE          this file's name, if you renamed it (default: "attn.h"); it includes itself
                        once for each instruction set
@@ -321,6 +323,18 @@ typedef struct attn_ctx {
 
     struct attn__block *blocks; /* internal: the tensors that attn_ctx_free would free */
 } attn_ctx;
+/* Initializes a context or any other struct of this header, without a warning: attn_ctx ctx =
+ * ATTN_ZERO; */
+#ifdef __cplusplus
+#define ATTN_ZERO                                                                                  \
+    {                                                                                              \
+    }
+#else
+#define ATTN_ZERO                                                                                  \
+    {                                                                                              \
+        0                                                                                          \
+    }
+#endif
 
 /* ATTN_VERSION of the implementation that was linked. */
 ATTN_API int attn_version(void);
@@ -330,7 +344,8 @@ ATTN_API const char *attn_status_name(attn_status status);
 
 /* Name of the kernels that this context uses: "avx512 vnni", "avx512", "avx2", "neon", "portable",
  * or with an explanation: "sse2 (no fused multiply-add)". NULL if ctx->isa asks for one that is not
- * here. */
+ * here. Only gcc and clang compile kernels for other processors than their flags name. MSVC on x86
+ * always gives the SSE2 kernels, which are slower and round otherwise: use clang-cl or mingw. */
 ATTN_API const char *attn_isa(const attn_ctx *ctx);
 
 /* The sentence for an errno as messages have it, in English whatever the locale; returns `text`. */
@@ -1346,6 +1361,24 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 #endif
 #endif /* ATTN_H */
 
+#ifndef ATTN_FILE
+#define ATTN_FILE "attn.h"
+#endif
+#if (defined(ATTN_IMPLEMENTATION) || defined(ATTN_STATIC)) && !defined(ATTN__IMPLEMENTED)
+/* A compiler that cannot go on gets one sentence, and the implementation is left out. */
+#if !defined(__cplusplus) && !defined(_MSC_VER) &&                                                 \
+    (!defined(__STDC_VERSION__) || __STDC_VERSION__ < 199901L)
+#error "attn.h is written in C99: compile it with -std=c99 or later, without -ansi"
+#define ATTN__IMPLEMENTED
+#elif defined(__has_include)
+#if !__has_include(ATTN_FILE)
+#error                                                                                             \
+    "attn.h includes itself and does not find ATTN_FILE: add its directory with -I, or if you renamed it, define ATTN_FILE as its new name in quotes"
+#define ATTN__IMPLEMENTED
+#endif
+#endif
+#endif
+
 #if (defined(ATTN_IMPLEMENTATION) || defined(ATTN_STATIC)) && !defined(ATTN__IMPLEMENTED)
 #define ATTN__IMPLEMENTED
 
@@ -1389,6 +1422,17 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 #define ATTN__INLINE static inline
 #define ATTN__PRINTF(a, b)
 #endif
+
+/* Sanitizers leave the kernels alone unless ATTN_SANITIZE_KERNELS is defined: unrolled as they are,
+ * checking each of their accesses takes a compiler minutes. (Before version 12 gcc did not inline a
+ * function into one that is checked otherwise, not even an intrinsic.) */
+#if !defined(ATTN_SANITIZE_KERNELS) && (defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 12))
+#define ATTN__UNCHECKED __attribute__((__no_sanitize__("address", "undefined")))
+#else
+#define ATTN__UNCHECKED
+#endif
+#define ATTN__OP     ATTN__UNCHECKED ATTN__INLINE
+#define ATTN__KERNEL ATTN__UNCHECKED static
 
 #if defined(__clang__)
 #define ATTN__UNROLL _Pragma("clang loop unroll(full)")
@@ -1632,7 +1676,10 @@ ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next)
 #if defined(FP_FAST_FMAF) || defined(__FMA__) || defined(__ARM_FEATURE_FMA) ||                     \
     defined(__aarch64__) || defined(__s390x__) || defined(__powerpc64__) || defined(__riscv_flen)
 #define ATTN__FUSED
-#define attn__fmaf fmaf
+ATTN__INLINE float attn__fmaf(float a, float b, float c)
+{
+    return fmaf(a, b, c);
+}
 #else
 ATTN__INLINE float attn__fmaf(float a, float b, float c)
 {
@@ -2135,6 +2182,15 @@ typedef struct attn__tile_job {
     size_t n_ahead, ahead_apart, ahead_step;
 } attn__tile_job;
 
+/* The lines that a tile will write come into cache while it computes. */
+static void attn__tile_expect(const attn__tile_job *job, int n_rows, int n_cols)
+{
+    const float *out = job->out;
+    for (int row = 0; row < n_rows; row++, out += job->out_stride)
+        for (int col = 0; col < n_cols; col++)
+            ATTN__PREFETCH_WRITE(out + col * 16);
+}
+
 /* Weights that share a scale, and those that share a line of scales. */
 #define ATTN__SHARED        ((size_t)32)
 #define ATTN__SCALED        ((size_t)64)
@@ -2219,7 +2275,14 @@ typedef struct attn__kernels {
     uint64_t (*digest)(const unsigned char *block, size_t size);
 } attn__kernels;
 
-#if !defined(ATTN_NO_SIMD) && (defined(__x86_64__) || defined(_M_X64) || defined(__SSE2__))
+/* Small compilers for x86 (tcc) have no intrinsics. */
+#if defined(__has_include)
+#if !__has_include(<immintrin.h>)
+#define ATTN__NO_INTRINSICS
+#endif
+#endif
+#if !defined(ATTN_NO_SIMD) && !defined(__TINYC__) && !defined(ATTN__NO_INTRINSICS) &&              \
+    (defined(__x86_64__) || defined(_M_X64) || defined(__SSE2__))
 #define ATTN__X86
 #include <immintrin.h>
 #elif !defined(ATTN_NO_SIMD) && defined(__aarch64__) && !defined(__AARCH64EB__)
@@ -2229,10 +2292,6 @@ typedef struct attn__kernels {
 #if defined(ATTN__X86) && defined(__GNUC__) && !defined(ATTN_NO_DISPATCH)
 #define ATTN__DISPATCH
 #include <cpuid.h>
-#endif
-
-#ifndef ATTN_FILE
-#define ATTN_FILE "attn.h"
 #endif
 
 #ifdef ATTN__DISPATCH
@@ -2306,29 +2365,29 @@ static unsigned attn__cpu_features(void)
 
 /* ---- the vocabulary: operations on one register ---- */
 
-#define attn__reg       ATTN__FN(reg)
-#define attn__r_load    ATTN__FN(r_load)
-#define attn__r_half    ATTN__FN(r_half)
-#define attn__r_narrow  ATTN__FN(r_narrow)
-#define attn__r_store   ATTN__FN(r_store)
-#define attn__r_set1    ATTN__FN(r_set1)
-#define attn__r_add     ATTN__FN(r_add)
-#define attn__r_sub     ATTN__FN(r_sub)
-#define attn__r_mul     ATTN__FN(r_mul)
-#define attn__r_div     ATTN__FN(r_div)
-#define attn__r_fma     ATTN__FN(r_fma)
-#define attn__r_pick    ATTN__FN(r_pick)
-#define attn__r_exp2    ATTN__FN(r_exp2)
-#define attn__r_low     ATTN__FN(r_low)
-#define attn__r_most    ATTN__FN(r_most)
-#define attn__r_total   ATTN__FN(r_total)
+#define attn__reg           ATTN__FN(reg)
+#define attn__r_load        ATTN__FN(r_load)
+#define attn__r_half        ATTN__FN(r_half)
+#define attn__r_narrow      ATTN__FN(r_narrow)
+#define attn__r_store       ATTN__FN(r_store)
+#define attn__r_set1        ATTN__FN(r_set1)
+#define attn__r_add         ATTN__FN(r_add)
+#define attn__r_sub         ATTN__FN(r_sub)
+#define attn__r_mul         ATTN__FN(r_mul)
+#define attn__r_div         ATTN__FN(r_div)
+#define attn__r_fma         ATTN__FN(r_fma)
+#define attn__r_pick        ATTN__FN(r_pick)
+#define attn__r_exp2        ATTN__FN(r_exp2)
+#define attn__r_low         ATTN__FN(r_low)
+#define attn__r_most        ATTN__FN(r_most)
+#define attn__r_total       ATTN__FN(r_total)
 
-#define attn__ireg      ATTN__FN(ireg)
-#define attn__wreg      ATTN__FN(wreg)
-#define attn__r_start   ATTN__FN(r_start)
-#define attn__r_weights ATTN__FN(r_weights)
-#define attn__r_dot     ATTN__FN(r_dot)
-#define attn__r_scaled  ATTN__FN(r_scaled)
+#define attn__ireg          ATTN__FN(ireg)
+#define attn__wreg          ATTN__FN(wreg)
+#define attn__r_start       ATTN__FN(r_start)
+#define attn__r_weights     ATTN__FN(r_weights)
+#define attn__r_dot         ATTN__FN(r_dot)
+#define attn__r_scaled      ATTN__FN(r_scaled)
 
 /* r_fma(a, b, c) = a * b + c;  r_pick(a, b, x, y) = a > b ? x : y;
  * r_half widens f16 and r_narrow rounds to it; r_exp2(p, t) = p * 2^n where t = n + 12582912, whose
@@ -2342,98 +2401,67 @@ static unsigned attn__cpu_features(void)
  * need nothing made up, or with 0 where r_scaled has no fused multiply-add. r_scaled(acc, x) is the
  * sum times the scale of x. */
 
+/* clang-format off */
 #if ATTN__PASS >= 3
-#define ATTN__LANES     16
-#define ATTN__ROWS      9
-#define ATTN__BLOCKS    18
-#define ATTN__COLS(m)   ((m) <= 3 ? 8 : (m) <= 4 ? 6 : (m) <= 7 ? 4 : 3)
-#define ATTN__Q_ROWS    6
-#define ATTN__Q_ALONE   8
-#define ATTN__Q_COLS(m) ((m) == 1 ? 8 : (m) <= 3 ? 4 : (m) == 4 ? 3 : (m) < 8 ? 2 : 1)
+#define ATTN__LANES         16
+#define ATTN__ROWS          9
+#define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
+#define ATTN__EACH_ALONE(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
+#define ATTN__EACH_MANY(X)  X(4) X(5) X(6)
+#define ATTN__BLOCKS        18
+#define ATTN__COLS(m)       ((m) <= 3 ? 8 : (m) <= 4 ? 6 : (m) <= 7 ? 4 : 3)
+#define ATTN__Q_ROWS        6
+#define ATTN__Q_ALONE       8
+#define ATTN__Q_COLS(m)     ((m) == 1 ? 8 : (m) <= 3 ? 4 : (m) == 4 ? 3 : (m) < 8 ? 2 : 1)
 typedef __m512 attn__reg;
-ATTN__INLINE attn__reg attn__r_load(const float *p)
-{
-    return _mm512_loadu_ps(p);
-}
-ATTN__INLINE attn__reg attn__r_half(const uint16_t *p)
-{
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
-}
-ATTN__INLINE void attn__r_narrow(uint16_t *p, attn__reg v)
+ATTN__OP attn__reg attn__r_load(const float *p) { return _mm512_loadu_ps(p); }
+ATTN__OP attn__reg attn__r_half(const uint16_t *p)
+{ return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
+ATTN__OP void attn__r_narrow(uint16_t *p, attn__reg v)
 {
     _mm256_storeu_si256((__m256i *)(void *)p,
                         _mm512_maskz_cvtps_ph(0xffff, v, _MM_FROUND_TO_NEAREST_INT));
 }
-ATTN__INLINE void attn__r_store(float *p, attn__reg v)
-{
-    _mm512_storeu_ps(p, v);
-}
-ATTN__INLINE attn__reg attn__r_set1(float x)
-{
-    return _mm512_set1_ps(x);
-}
-ATTN__INLINE attn__reg attn__r_add(attn__reg a, attn__reg b)
-{
-    return _mm512_add_ps(a, b);
-}
-ATTN__INLINE attn__reg attn__r_sub(attn__reg a, attn__reg b)
-{
-    return _mm512_sub_ps(a, b);
-}
-ATTN__INLINE attn__reg attn__r_mul(attn__reg a, attn__reg b)
-{
-    return _mm512_mul_ps(a, b);
-}
-ATTN__INLINE attn__reg attn__r_div(attn__reg a, attn__reg b)
-{
-    return _mm512_div_ps(a, b);
-}
-ATTN__INLINE attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
-ATTN__INLINE attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
-{
-    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), y, x);
-}
-ATTN__INLINE attn__reg attn__r_exp2(attn__reg p, attn__reg t)
+ATTN__OP void attn__r_store(float *p, attn__reg v) { _mm512_storeu_ps(p, v); }
+ATTN__OP attn__reg attn__r_set1(float x) { return _mm512_set1_ps(x); }
+ATTN__OP attn__reg attn__r_add(attn__reg a, attn__reg b) { return _mm512_add_ps(a, b); }
+ATTN__OP attn__reg attn__r_sub(attn__reg a, attn__reg b) { return _mm512_sub_ps(a, b); }
+ATTN__OP attn__reg attn__r_mul(attn__reg a, attn__reg b) { return _mm512_mul_ps(a, b); }
+ATTN__OP attn__reg attn__r_div(attn__reg a, attn__reg b) { return _mm512_div_ps(a, b); }
+ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
+{ return _mm512_fmadd_ps(a, b, c); }
+ATTN__OP attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
+{ return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), y, x); }
+ATTN__OP attn__reg attn__r_exp2(attn__reg p, attn__reg t)
 {
     return _mm512_castsi512_ps(
         _mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), 23)));
 }
-ATTN__INLINE void attn__r_low(unsigned char *to, attn__reg v)
-{
-    _mm_storeu_si128((__m128i *)(void *)to, _mm512_cvtepi32_epi8(_mm512_castps_si512(v)));
-}
-ATTN__INLINE float attn__r_most(attn__reg v)
-{
-    return _mm512_reduce_max_ps(v);
-}
-ATTN__INLINE float attn__r_total(attn__reg v)
-{
-    return _mm512_reduce_add_ps(v);
-}
+ATTN__OP void attn__r_low(unsigned char *to, attn__reg v)
+{ _mm_storeu_si128((__m128i *)(void *)to, _mm512_cvtepi32_epi8(_mm512_castps_si512(v))); }
+ATTN__OP float attn__r_most(attn__reg v) { return _mm512_reduce_max_ps(v); }
+ATTN__OP float attn__r_total(attn__reg v) { return _mm512_reduce_add_ps(v); }
 typedef __m512i attn__ireg;
-ATTN__INLINE attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
+ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
 {
     return _mm512_fmadd_ps(_mm512_castsi512_ps(acc), _mm512_set1_ps(x->scale),
                            _mm512_set1_ps(x->minus));
 }
 #if ATTN__PASS == 4 /* one instruction for unsigned weights times signed inputs */
 typedef __m512i attn__wreg;
-ATTN__INLINE attn__ireg attn__r_start(int32_t start, const int is_q4)
+ATTN__OP attn__ireg attn__r_start(int32_t start, const int is_q4)
 {
     (void)is_q4;
     return _mm512_set1_epi32(start);
 }
-ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
+ATTN__OP attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
 {
     const __m512i line = _mm512_loadu_si512((const void *)p);
     if (!is_q4)
         return line;
     return _mm512_and_si512(high ? _mm512_srli_epi16(line, 4) : line, _mm512_set1_epi8(15));
 }
-ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
+ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
 {
     (void)is_q4;
     return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x));
@@ -2443,11 +2471,9 @@ typedef struct attn__wreg {
     __m512i size;
     __mmask64 negative;
 } attn__wreg;
-ATTN__INLINE attn__ireg attn__r_start(int32_t start, const int is_q4)
-{
-    return _mm512_set1_epi32(is_q4 ? start : ATTN__MAGIC_I32);
-}
-ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
+ATTN__OP attn__ireg attn__r_start(int32_t start, const int is_q4)
+{ return _mm512_set1_epi32(is_q4 ? start : ATTN__MAGIC_I32); }
+ATTN__OP attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
 {
     __m512i line = _mm512_loadu_si512((const void *)p);
     attn__wreg w;
@@ -2461,7 +2487,7 @@ ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4,
     w.negative = _mm512_movepi8_mask(line);
     return w;
 }
-ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
+ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
 {
     __m512i v = _mm512_set1_epi32(x);
     if (!is_q4)
@@ -2472,77 +2498,51 @@ ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, con
 #endif
 
 #elif ATTN__PASS == 2
-#define ATTN__LANES     8
-#define ATTN__ROWS      6
-#define ATTN__BLOCKS    12
-#define ATTN__COLS(m)   ((m) == 1 ? 4 : (m) == 2 ? 3 : (m) == 3 ? 2 : 1)
-#define ATTN__Q_ROWS    4
-#define ATTN__Q_ALONE   4
-#define ATTN__Q_COLS(m) ((m) == 1 ? 2 : 1)
+#define ATTN__LANES         8
+#define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6)
+#define ATTN__EACH_ALONE(X) X(1) X(2) X(3) X(4)
+#define ATTN__EACH_MANY(X)  X(2) X(3) X(4)
+#define ATTN__ROWS          6
+#define ATTN__BLOCKS        12
+#define ATTN__COLS(m)       ((m) == 1 ? 4 : (m) == 2 ? 3 : (m) == 3 ? 2 : 1)
+#define ATTN__Q_ROWS        4
+#define ATTN__Q_ALONE       4
+#define ATTN__Q_COLS(m)     ((m) == 1 ? 2 : 1)
 typedef __m256 attn__reg;
-ATTN__INLINE attn__reg attn__r_load(const float *p)
-{
-    return _mm256_loadu_ps(p);
-}
-ATTN__INLINE attn__reg attn__r_half(const uint16_t *p)
-{
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
-}
-ATTN__INLINE void attn__r_narrow(uint16_t *p, attn__reg v)
-{
-    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
-}
-ATTN__INLINE void attn__r_store(float *p, attn__reg v)
-{
-    _mm256_storeu_ps(p, v);
-}
-ATTN__INLINE attn__reg attn__r_set1(float x)
-{
-    return _mm256_set1_ps(x);
-}
-ATTN__INLINE attn__reg attn__r_add(attn__reg a, attn__reg b)
-{
-    return _mm256_add_ps(a, b);
-}
-ATTN__INLINE attn__reg attn__r_sub(attn__reg a, attn__reg b)
-{
-    return _mm256_sub_ps(a, b);
-}
-ATTN__INLINE attn__reg attn__r_mul(attn__reg a, attn__reg b)
-{
-    return _mm256_mul_ps(a, b);
-}
-ATTN__INLINE attn__reg attn__r_div(attn__reg a, attn__reg b)
-{
-    return _mm256_div_ps(a, b);
-}
-ATTN__INLINE attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
-{
-    return _mm256_fmadd_ps(a, b, c);
-}
-ATTN__INLINE attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
-{
-    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_GT_OQ));
-}
-ATTN__INLINE attn__reg attn__r_exp2(attn__reg p, attn__reg t)
+ATTN__OP attn__reg attn__r_load(const float *p) { return _mm256_loadu_ps(p); }
+ATTN__OP attn__reg attn__r_half(const uint16_t *p)
+{ return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
+ATTN__OP void attn__r_narrow(uint16_t *p, attn__reg v)
+{ _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)); }
+ATTN__OP void attn__r_store(float *p, attn__reg v) { _mm256_storeu_ps(p, v); }
+ATTN__OP attn__reg attn__r_set1(float x) { return _mm256_set1_ps(x); }
+ATTN__OP attn__reg attn__r_add(attn__reg a, attn__reg b) { return _mm256_add_ps(a, b); }
+ATTN__OP attn__reg attn__r_sub(attn__reg a, attn__reg b) { return _mm256_sub_ps(a, b); }
+ATTN__OP attn__reg attn__r_mul(attn__reg a, attn__reg b) { return _mm256_mul_ps(a, b); }
+ATTN__OP attn__reg attn__r_div(attn__reg a, attn__reg b) { return _mm256_div_ps(a, b); }
+ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
+{ return _mm256_fmadd_ps(a, b, c); }
+ATTN__OP attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
+{ return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_GT_OQ)); }
+ATTN__OP attn__reg attn__r_exp2(attn__reg p, attn__reg t)
 {
     return _mm256_castsi256_ps(
         _mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23)));
 }
-ATTN__INLINE void attn__r_low(unsigned char *to, attn__reg v)
+ATTN__OP void attn__r_low(unsigned char *to, attn__reg v)
 {
     const __m256i low = _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(255));
     const __m128i pairs =
         _mm_packs_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
     _mm_storel_epi64((__m128i *)(void *)to, _mm_packus_epi16(pairs, pairs));
 }
-ATTN__INLINE float attn__r_most(attn__reg v)
+ATTN__OP float attn__r_most(attn__reg v)
 {
     __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     m = _mm_max_ps(m, _mm_movehl_ps(m, m));
     return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
 }
-ATTN__INLINE float attn__r_total(attn__reg v)
+ATTN__OP float attn__r_total(attn__reg v)
 {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
@@ -2553,11 +2553,9 @@ typedef __m256i attn__ireg;
 typedef struct attn__wreg {
     __m256i size, sign;
 } attn__wreg;
-ATTN__INLINE attn__ireg attn__r_start(int32_t start, const int is_q4)
-{
-    return _mm256_set1_epi32(is_q4 ? start : ATTN__MAGIC_I32);
-}
-ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
+ATTN__OP attn__ireg attn__r_start(int32_t start, const int is_q4)
+{ return _mm256_set1_epi32(is_q4 ? start : ATTN__MAGIC_I32); }
+ATTN__OP attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
 {
     const __m256i line = _mm256_loadu_si256((const __m256i *)(const void *)p);
     attn__wreg w;
@@ -2570,7 +2568,7 @@ ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4,
     }
     return w;
 }
-ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
+ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
 {
     __m256i v = _mm256_set1_epi32(x);
     if (!is_q4)
@@ -2578,31 +2576,31 @@ ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, con
     v = _mm256_madd_epi16(_mm256_maddubs_epi16(w.size, v), _mm256_set1_epi16(1));
     return _mm256_add_epi32(acc, v);
 }
-ATTN__INLINE attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
+ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
 {
     return _mm256_fmadd_ps(_mm256_castsi256_ps(acc), _mm256_set1_ps(x->scale),
                            _mm256_set1_ps(x->minus));
 }
 
 #elif ATTN__PASS == 1 && defined(ATTN__X86)
-#define ATTN__LANES     4
-#define ATTN__ROWS      3
-#define ATTN__BLOCKS    12
-#define ATTN__COLS(m)   ((m) == 1 ? 2 : 1)
-#define ATTN__Q_ROWS    2
-#define ATTN__Q_ALONE   2
-#define ATTN__Q_COLS(m) 1
+#define ATTN__LANES         4
+#define ATTN__ROWS          3
+#define ATTN__EACH_ROWS(X)  X(1) X(2) X(3)
+#define ATTN__EACH_ALONE(X) X(1) X(2)
+#define ATTN__EACH_MANY(X)  X(1) X(2)
+#define ATTN__BLOCKS        12
+#define ATTN__COLS(m)       ((m) == 1 ? 2 : 1)
+#define ATTN__Q_ROWS        2
+#define ATTN__Q_ALONE       2
+#define ATTN__Q_COLS(m)     1
 typedef __m128 attn__reg;
-ATTN__INLINE attn__reg attn__r_load(const float *p)
-{
-    return _mm_loadu_ps(p);
-}
-ATTN__INLINE attn__reg attn__r_half(const uint16_t *p)
+ATTN__OP attn__reg attn__r_load(const float *p) { return _mm_loadu_ps(p); }
+ATTN__OP attn__reg attn__r_half(const uint16_t *p)
 {
     return _mm_setr_ps(attn_f32_from_f16(p[0]), attn_f32_from_f16(p[1]), attn_f32_from_f16(p[2]),
                        attn_f32_from_f16(p[3]));
 }
-ATTN__INLINE void attn__r_narrow(uint16_t *p, attn__reg v)
+ATTN__OP void attn__r_narrow(uint16_t *p, attn__reg v)
 {
     float lanes[4];
     int i;
@@ -2610,31 +2608,13 @@ ATTN__INLINE void attn__r_narrow(uint16_t *p, attn__reg v)
     for (i = 0; i < 4; i++)
         p[i] = attn_f16_from_f32(lanes[i]);
 }
-ATTN__INLINE void attn__r_store(float *p, attn__reg v)
-{
-    _mm_storeu_ps(p, v);
-}
-ATTN__INLINE attn__reg attn__r_set1(float x)
-{
-    return _mm_set1_ps(x);
-}
-ATTN__INLINE attn__reg attn__r_add(attn__reg a, attn__reg b)
-{
-    return _mm_add_ps(a, b);
-}
-ATTN__INLINE attn__reg attn__r_sub(attn__reg a, attn__reg b)
-{
-    return _mm_sub_ps(a, b);
-}
-ATTN__INLINE attn__reg attn__r_mul(attn__reg a, attn__reg b)
-{
-    return _mm_mul_ps(a, b);
-}
-ATTN__INLINE attn__reg attn__r_div(attn__reg a, attn__reg b)
-{
-    return _mm_div_ps(a, b);
-}
-ATTN__INLINE attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
+ATTN__OP void attn__r_store(float *p, attn__reg v) { _mm_storeu_ps(p, v); }
+ATTN__OP attn__reg attn__r_set1(float x) { return _mm_set1_ps(x); }
+ATTN__OP attn__reg attn__r_add(attn__reg a, attn__reg b) { return _mm_add_ps(a, b); }
+ATTN__OP attn__reg attn__r_sub(attn__reg a, attn__reg b) { return _mm_sub_ps(a, b); }
+ATTN__OP attn__reg attn__r_mul(attn__reg a, attn__reg b) { return _mm_mul_ps(a, b); }
+ATTN__OP attn__reg attn__r_div(attn__reg a, attn__reg b) { return _mm_div_ps(a, b); }
+ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
 {
 #ifdef __FMA__
     return _mm_fmadd_ps(a, b, c);
@@ -2642,17 +2622,17 @@ ATTN__INLINE attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
     return _mm_add_ps(_mm_mul_ps(a, b), c);
 #endif
 }
-ATTN__INLINE attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
+ATTN__OP attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
 {
     __m128 mask = _mm_cmpgt_ps(a, b);
     return _mm_or_ps(_mm_and_ps(mask, x), _mm_andnot_ps(mask, y));
 }
-ATTN__INLINE attn__reg attn__r_exp2(attn__reg p, attn__reg t)
+ATTN__OP attn__reg attn__r_exp2(attn__reg p, attn__reg t)
 {
     return _mm_castsi128_ps(
         _mm_add_epi32(_mm_castps_si128(p), _mm_slli_epi32(_mm_castps_si128(t), 23)));
 }
-ATTN__INLINE void attn__r_low(unsigned char *to, attn__reg v)
+ATTN__OP void attn__r_low(unsigned char *to, attn__reg v)
 {
     __m128i low = _mm_and_si128(_mm_castps_si128(v), _mm_set1_epi32(255));
     int bytes;
@@ -2660,12 +2640,12 @@ ATTN__INLINE void attn__r_low(unsigned char *to, attn__reg v)
     bytes = _mm_cvtsi128_si32(_mm_packus_epi16(low, low));
     memcpy(to, &bytes, 4);
 }
-ATTN__INLINE float attn__r_most(attn__reg v)
+ATTN__OP float attn__r_most(attn__reg v)
 {
     v = _mm_max_ps(v, _mm_movehl_ps(v, v));
     return _mm_cvtss_f32(_mm_max_ss(v, _mm_shuffle_ps(v, v, 1)));
 }
-ATTN__INLINE float attn__r_total(attn__reg v)
+ATTN__OP float attn__r_total(attn__reg v)
 {
     v = _mm_add_ps(v, _mm_movehl_ps(v, v));
     return _mm_cvtss_f32(_mm_add_ss(v, _mm_shuffle_ps(v, v, 1)));
@@ -2674,12 +2654,12 @@ typedef __m128i attn__ireg;
 typedef struct attn__wreg {
     __m128i low, high; /* 16 bits each: lanes 0 and 1, lanes 2 and 3 */
 } attn__wreg;
-ATTN__INLINE attn__ireg attn__r_start(int32_t start, const int is_q4)
+ATTN__OP attn__ireg attn__r_start(int32_t start, const int is_q4)
 {
     (void)start, (void)is_q4;
     return _mm_setzero_si128();
 }
-ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
+ATTN__OP attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
 {
     __m128i line = _mm_loadu_si128((const __m128i *)(const void *)p);
     attn__wreg w;
@@ -2693,7 +2673,7 @@ ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4,
     w.high = _mm_srai_epi16(_mm_unpackhi_epi8(line, line), 8);
     return w;
 }
-ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
+ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
 {
     __m128i v = _mm_set1_epi32(x);
     __m128 low, high;
@@ -2704,92 +2684,57 @@ ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, con
     acc = _mm_add_epi32(acc, _mm_castps_si128(_mm_shuffle_ps(low, high, _MM_SHUFFLE(2, 0, 2, 0))));
     return _mm_add_epi32(acc, _mm_castps_si128(_mm_shuffle_ps(low, high, _MM_SHUFFLE(3, 1, 3, 1))));
 }
-ATTN__INLINE attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
-{
-    return _mm_mul_ps(_mm_cvtepi32_ps(acc), _mm_set1_ps(x->scale));
-}
+ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
+{ return _mm_mul_ps(_mm_cvtepi32_ps(acc), _mm_set1_ps(x->scale)); }
 
 #elif ATTN__PASS == 1 && defined(ATTN__NEON)
-#define ATTN__LANES     4
-#define ATTN__ROWS      6
-#define ATTN__BLOCKS    12
-#define ATTN__COLS(m)   ((m) == 1 ? 4 : (m) <= 3 ? 2 : 1)
-#define ATTN__Q_ROWS    4
-#define ATTN__Q_ALONE   4
-#define ATTN__Q_COLS(m) ((m) == 1 ? 2 : 1)
+#define ATTN__LANES         4
+#define ATTN__ROWS          6
+#define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6)
+#define ATTN__EACH_ALONE(X) X(1) X(2) X(3) X(4)
+#define ATTN__EACH_MANY(X)  X(2) X(3) X(4)
+#define ATTN__BLOCKS        12
+#define ATTN__COLS(m)       ((m) == 1 ? 4 : (m) <= 3 ? 2 : 1)
+#define ATTN__Q_ROWS        4
+#define ATTN__Q_ALONE       4
+#define ATTN__Q_COLS(m)     ((m) == 1 ? 2 : 1)
 typedef float32x4_t attn__reg;
-ATTN__INLINE attn__reg attn__r_load(const float *p)
-{
-    return vld1q_f32(p);
-}
-ATTN__INLINE attn__reg attn__r_half(const uint16_t *p)
-{
-    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
-}
-ATTN__INLINE void attn__r_narrow(uint16_t *p, attn__reg v)
-{
-    vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v)));
-}
-ATTN__INLINE void attn__r_store(float *p, attn__reg v)
-{
-    vst1q_f32(p, v);
-}
-ATTN__INLINE attn__reg attn__r_set1(float x)
-{
-    return vdupq_n_f32(x);
-}
-ATTN__INLINE attn__reg attn__r_add(attn__reg a, attn__reg b)
-{
-    return vaddq_f32(a, b);
-}
-ATTN__INLINE attn__reg attn__r_sub(attn__reg a, attn__reg b)
-{
-    return vsubq_f32(a, b);
-}
-ATTN__INLINE attn__reg attn__r_mul(attn__reg a, attn__reg b)
-{
-    return vmulq_f32(a, b);
-}
-ATTN__INLINE attn__reg attn__r_div(attn__reg a, attn__reg b)
-{
-    return vdivq_f32(a, b);
-}
-ATTN__INLINE attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
-{
-    return vfmaq_f32(c, a, b);
-}
-ATTN__INLINE attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
-{
-    return vbslq_f32(vcgtq_f32(a, b), x, y);
-}
-ATTN__INLINE attn__reg attn__r_exp2(attn__reg p, attn__reg t)
+ATTN__OP attn__reg attn__r_load(const float *p) { return vld1q_f32(p); }
+ATTN__OP attn__reg attn__r_half(const uint16_t *p)
+{ return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+ATTN__OP void attn__r_narrow(uint16_t *p, attn__reg v)
+{ vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v))); }
+ATTN__OP void attn__r_store(float *p, attn__reg v) { vst1q_f32(p, v); }
+ATTN__OP attn__reg attn__r_set1(float x) { return vdupq_n_f32(x); }
+ATTN__OP attn__reg attn__r_add(attn__reg a, attn__reg b) { return vaddq_f32(a, b); }
+ATTN__OP attn__reg attn__r_sub(attn__reg a, attn__reg b) { return vsubq_f32(a, b); }
+ATTN__OP attn__reg attn__r_mul(attn__reg a, attn__reg b) { return vmulq_f32(a, b); }
+ATTN__OP attn__reg attn__r_div(attn__reg a, attn__reg b) { return vdivq_f32(a, b); }
+ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c) { return vfmaq_f32(c, a, b); }
+ATTN__OP attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
+{ return vbslq_f32(vcgtq_f32(a, b), x, y); }
+ATTN__OP attn__reg attn__r_exp2(attn__reg p, attn__reg t)
 {
     return vreinterpretq_f32_s32(
         vaddq_s32(vreinterpretq_s32_f32(p), vshlq_n_s32(vreinterpretq_s32_f32(t), 23)));
 }
-ATTN__INLINE void attn__r_low(unsigned char *to, attn__reg v)
+ATTN__OP void attn__r_low(unsigned char *to, attn__reg v)
 {
     const uint16x4_t pairs = vmovn_u32(vreinterpretq_u32_f32(v));
     const uint8x8_t low = vmovn_u16(vcombine_u16(pairs, pairs));
     const uint32_t bytes = vget_lane_u32(vreinterpret_u32_u8(low), 0);
     memcpy(to, &bytes, 4);
 }
-ATTN__INLINE float attn__r_most(attn__reg v)
-{
-    return vmaxvq_f32(v);
-}
-ATTN__INLINE float attn__r_total(attn__reg v)
-{
-    return vaddvq_f32(v);
-}
+ATTN__OP float attn__r_most(attn__reg v) { return vmaxvq_f32(v); }
+ATTN__OP float attn__r_total(attn__reg v) { return vaddvq_f32(v); }
 typedef int32x4_t attn__ireg;
 typedef int8x16_t attn__wreg;
-ATTN__INLINE attn__ireg attn__r_start(int32_t start, const int is_q4)
+ATTN__OP attn__ireg attn__r_start(int32_t start, const int is_q4)
 {
     (void)start, (void)is_q4;
     return vdupq_n_s32(ATTN__MAGIC_I32);
 }
-ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
+ATTN__OP attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
 {
     const uint8x16_t line = vld1q_u8(p);
     if (is_q4)
@@ -2798,7 +2743,7 @@ ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4,
             vdupq_n_s8(8));
     return vreinterpretq_s8_u8(veorq_u8(line, vdupq_n_u8(128)));
 }
-ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
+ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
 {
     const int8x16_t v = vreinterpretq_s8_s32(vdupq_n_s32(x));
     (void)is_q4;
@@ -2809,57 +2754,31 @@ ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, con
                                      vpaddlq_s16(vmull_s8(vget_high_s8(w), vget_high_s8(v)))));
 #endif
 }
-ATTN__INLINE attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
-{
-    return vfmaq_n_f32(vdupq_n_f32(x->minus), vreinterpretq_f32_s32(acc), x->scale);
-}
+ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
+{ return vfmaq_n_f32(vdupq_n_f32(x->minus), vreinterpretq_f32_s32(acc), x->scale); }
 
 #else /* plain C, one float a register */
-#define ATTN__LANES     1
-#define ATTN__ROWS      4
-#define ATTN__BLOCKS    12
-#define ATTN__COLS(m)   1
-#define ATTN__Q_ROWS    1
-#define ATTN__Q_ALONE   1
-#define ATTN__Q_COLS(m) 1
+#define ATTN__LANES         1
+#define ATTN__ROWS          4
+#define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4)
+#define ATTN__EACH_ALONE(X) X(1)
+#define ATTN__EACH_MANY(X)  X(1)
+#define ATTN__BLOCKS        12
+#define ATTN__COLS(m)       1
+#define ATTN__Q_ROWS        1
+#define ATTN__Q_ALONE       1
+#define ATTN__Q_COLS(m)     1
 typedef float attn__reg;
-ATTN__INLINE attn__reg attn__r_load(const float *p)
-{
-    return *p;
-}
-ATTN__INLINE attn__reg attn__r_half(const uint16_t *p)
-{
-    return attn_f32_from_f16(*p);
-}
-ATTN__INLINE void attn__r_narrow(uint16_t *p, attn__reg v)
-{
-    *p = attn_f16_from_f32(v);
-}
-ATTN__INLINE void attn__r_store(float *p, attn__reg v)
-{
-    *p = v;
-}
-ATTN__INLINE attn__reg attn__r_set1(float x)
-{
-    return x;
-}
-ATTN__INLINE attn__reg attn__r_add(attn__reg a, attn__reg b)
-{
-    return a + b;
-}
-ATTN__INLINE attn__reg attn__r_sub(attn__reg a, attn__reg b)
-{
-    return a - b;
-}
-ATTN__INLINE attn__reg attn__r_mul(attn__reg a, attn__reg b)
-{
-    return a * b;
-}
-ATTN__INLINE attn__reg attn__r_div(attn__reg a, attn__reg b)
-{
-    return a / b;
-}
-ATTN__INLINE attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
+ATTN__OP attn__reg attn__r_load(const float *p) { return *p; }
+ATTN__OP attn__reg attn__r_half(const uint16_t *p) { return attn_f32_from_f16(*p); }
+ATTN__OP void attn__r_narrow(uint16_t *p, attn__reg v) { *p = attn_f16_from_f32(v); }
+ATTN__OP void attn__r_store(float *p, attn__reg v) { *p = v; }
+ATTN__OP attn__reg attn__r_set1(float x) { return x; }
+ATTN__OP attn__reg attn__r_add(attn__reg a, attn__reg b) { return a + b; }
+ATTN__OP attn__reg attn__r_sub(attn__reg a, attn__reg b) { return a - b; }
+ATTN__OP attn__reg attn__r_mul(attn__reg a, attn__reg b) { return a * b; }
+ATTN__OP attn__reg attn__r_div(attn__reg a, attn__reg b) { return a / b; }
+ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
 {
 #if ATTN__PASS == 0 || defined(ATTN__FUSED)
     return attn__fmaf(a, b, c);
@@ -2868,11 +2787,9 @@ ATTN__INLINE attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
     return product + c;
 #endif
 }
-ATTN__INLINE attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
-{
-    return a > b ? x : y;
-}
-ATTN__INLINE attn__reg attn__r_exp2(attn__reg p, attn__reg t)
+ATTN__OP attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
+{ return a > b ? x : y; }
+ATTN__OP attn__reg attn__r_exp2(attn__reg p, attn__reg t)
 {
     uint32_t p_bits, t_bits;
     memcpy(&p_bits, &p, 4);
@@ -2881,37 +2798,31 @@ ATTN__INLINE attn__reg attn__r_exp2(attn__reg p, attn__reg t)
     memcpy(&p, &p_bits, 4);
     return p;
 }
-ATTN__INLINE void attn__r_low(unsigned char *to, attn__reg v)
+ATTN__OP void attn__r_low(unsigned char *to, attn__reg v)
 {
     uint32_t bits;
     memcpy(&bits, &v, 4);
     *to = (unsigned char)(bits & 255);
 }
-ATTN__INLINE float attn__r_most(attn__reg v)
-{
-    return v;
-}
-ATTN__INLINE float attn__r_total(attn__reg v)
-{
-    return v;
-}
+ATTN__OP float attn__r_most(attn__reg v) { return v; }
+ATTN__OP float attn__r_total(attn__reg v) { return v; }
 typedef int32_t attn__ireg;
 typedef struct attn__wreg {
     int k[4];
 } attn__wreg;
-ATTN__INLINE attn__ireg attn__r_start(int32_t start, const int is_q4)
+ATTN__OP attn__ireg attn__r_start(int32_t start, const int is_q4)
 {
     (void)start, (void)is_q4;
     return 0;
 }
-ATTN__INLINE attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
+ATTN__OP attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
 {
     attn__wreg w;
     ATTN__UNROLL for (int i = 0; i < 4; i++) w.k[i] =
         is_q4 ? (high ? p[i] >> 4 : p[i] & 15) - 8 : p[i] - 128;
     return w;
 }
-ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
+ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
 {
     signed char v[4];
     (void)is_q4;
@@ -2919,100 +2830,162 @@ ATTN__INLINE attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, con
     ATTN__UNROLL for (int i = 0; i < 4; i++) acc += w.k[i] * v[i];
     return acc;
 }
-ATTN__INLINE attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
-{
-    return (float)acc * x->scale;
-}
+ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
+{ return (float)acc * x->scale; }
 #endif
+/* clang-format on */
+
+/* ---- functions of one variable (tests/design_polynomials.py finds the coefficients) ---- */
+
+#define attn__r_exp         ATTN__FN(r_exp)
+#define attn__r_tail        ATTN__FN(r_tail)
+#define attn__r_gelu_tanh   ATTN__FN(r_gelu_tanh)
+#define attn__r_gelu_erf    ATTN__FN(r_gelu_erf)
+/* a * x + c with a constant c: one step of Horner's scheme */
+#define ATTN__STEP(a, x, c) attn__r_fma(a, x, attn__r_set1(c))
+
+/* exp(x) = 2^n exp(r), |r| <= ln(2)/2. 0 below ln(2^-126), where results would be denormal. */
+ATTN__OP attn__reg attn__r_exp(attn__reg x)
+{
+    const attn__reg t = ATTN__STEP(x, attn__r_set1(1.44269502f), 12582912.0f);
+    const attn__reg n = attn__r_sub(t, attn__r_set1(12582912.0f));
+    attn__reg r = attn__r_fma(n, attn__r_set1(-0.693145752f), x), p; /* exact, even unfused */
+    r = attn__r_fma(n, attn__r_set1(-1.42860677e-06f), r);
+    p = ATTN__STEP(attn__r_set1(0.00138213579f), r, 0.00836867001f);
+    p = ATTN__STEP(p, r, 0.0416682586f);
+    p = ATTN__STEP(p, r, 0.166665211f);
+    p = ATTN__STEP(p, r, 0.49999994f);
+    p = ATTN__STEP(p, r, 1.0f);
+    p = ATTN__STEP(p, r, 1.0f);
+    p = attn__r_exp2(p, t);
+    /* above ln(largest float): +inf; and NaN for NaN */
+    p = attn__r_pick(attn__r_set1(88.7228394f), x, p, attn__r_add(x, attn__r_set1(INFINITY)));
+    return attn__r_pick(attn__r_set1(-87.3365402f), x, attn__r_set1(0), p);
+}
+
+/* x / (1 + 2^v), v = -2 log2(e) sqrt(2/pi) u, u = x + 0.044715 x^3, which is x/2 (1 + tanh(..))
+ * without the cancellation. From u = 30 on, 2^v vanishes beside 1. Below x = -10 the result is
+ * under 1.3e-37 and taken as -0, which settles -inf too. */
+ATTN__OP attn__reg attn__r_gelu_tanh(attn__reg x)
+{
+    const attn__reg most = attn__r_set1(30.0f), c = attn__r_set1(-2.30220819f);
+    const attn__reg magic = attn__r_set1(12582912.0f);
+    attn__reg u = attn__r_fma(attn__r_mul(x, x), attn__r_mul(x, attn__r_set1(0.044715f)), x), t, f,
+              p;
+    u = attn__r_pick(u, most, most, u);
+    t = attn__r_fma(u, c, magic);
+    f = attn__r_fma(u, c, attn__r_sub(magic, t));
+    p = ATTN__STEP(attn__r_set1(0.000157358314f), f, 0.00134167797f);
+    p = ATTN__STEP(p, f, 0.00961719733f);
+    p = ATTN__STEP(p, f, 0.0555027537f);
+    p = ATTN__STEP(p, f, 0.240226567f);
+    p = ATTN__STEP(p, f, 0.693147242f);
+    p = ATTN__STEP(p, f, 1.0f);
+    p = attn__r_div(x, attn__r_add(attn__r_set1(1.0f), attn__r_exp2(p, t)));
+    return attn__r_pick(attn__r_set1(-10.0f), x, attn__r_set1(-0.0f), p);
+}
+
+/* The tail of the normal distribution, Phi(-t) = exp(-t^2/2) p(q), q = (t - 3) / (t + 3), t >= 0.
+ * q and t^2 are taken with their rounding errors, which the result would magnify. Gives the
+ * exponential and p apart: their product goes into a fused multiply-add. */
+ATTN__OP attn__reg attn__r_tail(attn__reg t, attn__reg *factor)
+{
+    const attn__reg most = attn__r_set1(15.0f); /* the tail is 0 from 13.2 on */
+    const attn__reg zero = attn__r_set1(0), one = attn__r_set1(1.0f),
+                    minus_half = attn__r_set1(-0.5f);
+    attn__reg s, q, e, h, l, p;
+    t = attn__r_pick(t, most, most, t);
+    s = attn__r_div(one, attn__r_add(t, attn__r_set1(3.0f)));
+    q = attn__r_fma(attn__r_set1(-6.0f), s, one);
+    e = attn__r_fma(attn__r_add(q, one), attn__r_set1(-3.0f), t);
+    e = attn__r_fma(q, attn__r_sub(zero, t), e); /* t - 3 - q (t + 3) */
+    q = attn__r_fma(s, e, q);
+    p = ATTN__STEP(attn__r_set1(5.44499962e-05f), q, 0.000116331619f);
+    p = ATTN__STEP(p, q, -0.000340272672f);
+    p = ATTN__STEP(p, q, -0.000984492013f);
+    p = ATTN__STEP(p, q, 0.00290488102f);
+    p = ATTN__STEP(p, q, 0.00613228651f);
+    p = ATTN__STEP(p, q, -0.0462133549f);
+    p = ATTN__STEP(p, q, 0.123225011f);
+    p = ATTN__STEP(p, q, -0.206402615f);
+    *factor = ATTN__STEP(p, q, 0.121513948f);
+    h = attn__r_mul(t, t);
+    l = attn__r_fma(t, t, attn__r_sub(zero, h));
+    e = attn__r_exp(attn__r_mul(minus_half, h));
+    return attn__r_fma(e, attn__r_mul(minus_half, l), e);
+}
+
+/* x Phi(x), which is x/2 (1 + erf(x / sqrt(2))). For x < 0 the tail itself: nothing cancels. */
+ATTN__OP attn__reg attn__r_gelu_erf(attn__reg x)
+{
+    const attn__reg zero = attn__r_set1(0), one = attn__r_set1(1.0f), low = attn__r_set1(-15.0f);
+    attn__reg p, e = attn__r_tail(attn__r_pick(zero, x, attn__r_sub(zero, x), x), &p);
+    const attn__reg a = attn__r_pick(low, x, low, x); /* finite, so that -inf times 0 is -0 */
+    const attn__reg upper = attn__r_fma(attn__r_sub(zero, e), p, one);
+    return attn__r_mul(a, attn__r_pick(zero, x, attn__r_mul(e, p), upper));
+}
 
 /* ---- vectors of 16 ---- */
 
 #define ATTN__REGS (16 / ATTN__LANES)
 #if ATTN__LANES == 1 /* a loop of sixteen floats is a loop */
-#define ATTN__EACH(r) for (int r = 0; r < 16; r++)
+#define ATTN__FLAT
 #else
-#define ATTN__EACH(r) ATTN__UNROLL for (int r = 0; r < ATTN__REGS; r++)
+#define ATTN__FLAT ATTN__UNROLL
 #endif
+#define ATTN__EACH(r) ATTN__FLAT for (int r = 0; r < ATTN__REGS; r++)
 #if ATTN__PASS == 4 || (ATTN__PASS == 2)
 #define ATTN__Q_UNROLL ATTN__UNROLL
 #else
 #define ATTN__Q_UNROLL
 #endif
 
-#define attn__vec   ATTN__FN(vec)
-#define attn__load  ATTN__FN(load)
-#define attn__half  ATTN__FN(half)
-#define attn__store ATTN__FN(store)
-#define attn__set1  ATTN__FN(set1)
-#define attn__vadd  ATTN__FN(vadd)
-#define attn__vsub  ATTN__FN(vsub)
-#define attn__vmul  ATTN__FN(vmul)
-#define attn__vdiv  ATTN__FN(vdiv)
-#define attn__vfma  ATTN__FN(vfma)
-#define attn__vpick ATTN__FN(vpick)
-#define attn__vexp2 ATTN__FN(vexp2)
+#define attn__vec       ATTN__FN(vec)
+#define attn__load      ATTN__FN(load)
+#define attn__half      ATTN__FN(half)
+#define attn__store     ATTN__FN(store)
+#define attn__set1      ATTN__FN(set1)
+#define attn__vadd      ATTN__FN(vadd)
+#define attn__vsub      ATTN__FN(vsub)
+#define attn__vmul      ATTN__FN(vmul)
+#define attn__vdiv      ATTN__FN(vdiv)
+#define attn__vfma      ATTN__FN(vfma)
+#define attn__vpick     ATTN__FN(vpick)
+#define attn__vexp      ATTN__FN(vexp)
+#define attn__gelu_tanh ATTN__FN(gelu_tanh)
+#define attn__gelu_erf  ATTN__FN(gelu_erf)
 
 typedef struct attn__vec {
     attn__reg r[ATTN__REGS];
 } attn__vec;
 
-ATTN__INLINE attn__vec attn__load(const float *p)
-{
-    attn__vec v;
-    ATTN__EACH(i) v.r[i] = attn__r_load(p + i * ATTN__LANES);
-    return v;
-}
-ATTN__INLINE attn__vec attn__half(const uint16_t *p)
-{
-    attn__vec v;
-    ATTN__EACH(i) v.r[i] = attn__r_half(p + i * ATTN__LANES);
-    return v;
-}
-ATTN__INLINE void attn__store(float *p, attn__vec v)
+/* An operation on a vector is that operation on each of its registers. */
+#define ATTN__LIFT(type, name, args, result)                                                       \
+    ATTN__OP type name args                                                                        \
+    {                                                                                              \
+        type v;                                                                                    \
+        ATTN__EACH(i) v.r[i] = result;                                                             \
+        return v;                                                                                  \
+    }
+/* clang-format off */
+ATTN__LIFT(attn__vec, attn__load, (const float *p), attn__r_load(p + i * ATTN__LANES))
+ATTN__LIFT(attn__vec, attn__half, (const uint16_t *p), attn__r_half(p + i * ATTN__LANES))
+ATTN__LIFT(attn__vec, attn__set1, (float x), attn__r_set1(x))
+ATTN__LIFT(attn__vec, attn__vadd, (attn__vec a, attn__vec b), attn__r_add(a.r[i], b.r[i]))
+ATTN__LIFT(attn__vec, attn__vsub, (attn__vec a, attn__vec b), attn__r_sub(a.r[i], b.r[i]))
+ATTN__LIFT(attn__vec, attn__vmul, (attn__vec a, attn__vec b), attn__r_mul(a.r[i], b.r[i]))
+ATTN__LIFT(attn__vec, attn__vdiv, (attn__vec a, attn__vec b), attn__r_div(a.r[i], b.r[i]))
+ATTN__LIFT(attn__vec, attn__vfma, (attn__vec a, attn__vec b, attn__vec c),
+           attn__r_fma(a.r[i], b.r[i], c.r[i]))
+ATTN__LIFT(attn__vec, attn__vpick, (attn__vec a, attn__vec b, attn__vec x, attn__vec y),
+           attn__r_pick(a.r[i], b.r[i], x.r[i], y.r[i]))
+ATTN__LIFT(attn__vec, attn__vexp, (attn__vec x), attn__r_exp(x.r[i]))
+ATTN__LIFT(attn__vec, attn__gelu_tanh, (attn__vec x), attn__r_gelu_tanh(x.r[i]))
+ATTN__LIFT(attn__vec, attn__gelu_erf, (attn__vec x), attn__r_gelu_erf(x.r[i]))
+/* clang-format on */
+ATTN__OP void attn__store(float *p, attn__vec v)
 {
     ATTN__EACH(i) attn__r_store(p + i * ATTN__LANES, v.r[i]);
-}
-ATTN__INLINE attn__vec attn__set1(float x)
-{
-    attn__vec v;
-    ATTN__EACH(i) v.r[i] = attn__r_set1(x);
-    return v;
-}
-ATTN__INLINE attn__vec attn__vadd(attn__vec a, attn__vec b)
-{
-    ATTN__EACH(i) a.r[i] = attn__r_add(a.r[i], b.r[i]);
-    return a;
-}
-ATTN__INLINE attn__vec attn__vsub(attn__vec a, attn__vec b)
-{
-    ATTN__EACH(i) a.r[i] = attn__r_sub(a.r[i], b.r[i]);
-    return a;
-}
-ATTN__INLINE attn__vec attn__vmul(attn__vec a, attn__vec b)
-{
-    ATTN__EACH(i) a.r[i] = attn__r_mul(a.r[i], b.r[i]);
-    return a;
-}
-ATTN__INLINE attn__vec attn__vdiv(attn__vec a, attn__vec b)
-{
-    ATTN__EACH(i) a.r[i] = attn__r_div(a.r[i], b.r[i]);
-    return a;
-}
-ATTN__INLINE attn__vec attn__vfma(attn__vec a, attn__vec b, attn__vec c)
-{
-    ATTN__EACH(i) c.r[i] = attn__r_fma(a.r[i], b.r[i], c.r[i]);
-    return c;
-}
-/* a > b ? x : y in each lane; false if either is NaN */
-ATTN__INLINE attn__vec attn__vpick(attn__vec a, attn__vec b, attn__vec x, attn__vec y)
-{
-    ATTN__EACH(i) y.r[i] = attn__r_pick(a.r[i], b.r[i], x.r[i], y.r[i]);
-    return y;
-}
-ATTN__INLINE attn__vec attn__vexp2(attn__vec p, attn__vec t)
-{
-    ATTN__EACH(i) p.r[i] = attn__r_exp2(p.r[i], t.r[i]);
-    return p;
 }
 
 #define attn__ivec      ATTN__FN(ivec)
@@ -3030,42 +3003,30 @@ typedef struct attn__wvec {
     attn__wreg r[ATTN__REGS];
 } attn__wvec;
 
-ATTN__INLINE void attn__low_bytes(unsigned char *to, attn__vec v)
+ATTN__OP void attn__low_bytes(unsigned char *to, attn__vec v)
 {
     ATTN__EACH(i) attn__r_low(to + i * ATTN__LANES, v.r[i]);
 }
-ATTN__INLINE attn__ivec attn__i_start(int32_t start, const int is_q4)
-{
-    attn__ivec v;
-    ATTN__EACH(i) v.r[i] = attn__r_start(start, is_q4);
-    return v;
-}
+/* clang-format off */
+ATTN__LIFT(attn__ivec, attn__i_start, (int32_t start, const int is_q4), attn__r_start(start, is_q4))
+ATTN__LIFT(attn__vec, attn__i_scaled, (attn__ivec acc, const attn__shared *x),
+           attn__r_scaled(acc.r[i], x))
 /* One q8 line, or the low or the high bits of a q4 line. */
-ATTN__INLINE attn__wvec attn__i_weights(const unsigned char *line, const int is_q4, const int high)
-{
-    attn__wvec w;
-    ATTN__EACH(i) w.r[i] = attn__r_weights(line + i * ATTN__LANES * 4, is_q4, high);
-    return w;
-}
-ATTN__INLINE attn__ivec attn__i_dot(attn__ivec acc, attn__wvec w, const unsigned char *x,
-                                    const int is_q4)
+ATTN__LIFT(attn__wvec, attn__i_weights, (const unsigned char *line, const int is_q4, const int high),
+           attn__r_weights(line + i * ATTN__LANES * 4, is_q4, high))
+/* clang-format on */
+ATTN__OP attn__ivec attn__i_dot(attn__ivec acc, attn__wvec w, const unsigned char *x,
+                                const int is_q4)
 {
     int32_t bytes;
     memcpy(&bytes, x, 4);
     ATTN__EACH(i) acc.r[i] = attn__r_dot(acc.r[i], w.r[i], bytes, is_q4);
     return acc;
 }
-ATTN__INLINE attn__vec attn__i_scaled(attn__ivec acc, const attn__shared *x)
-{
-    attn__vec v;
-    ATTN__EACH(i) v.r[i] = attn__r_scaled(acc.r[i], x);
-    return v;
-}
-
 /* The first n < 16 elements; the other lanes are `fill`, and are not stored. */
 #define attn__load_part  ATTN__FN(load_part)
 #define attn__store_part ATTN__FN(store_part)
-ATTN__INLINE attn__vec attn__load_part(const float *p, size_t n, float fill)
+ATTN__OP attn__vec attn__load_part(const float *p, size_t n, float fill)
 {
     float lanes[16];
     size_t i;
@@ -3073,7 +3034,7 @@ ATTN__INLINE attn__vec attn__load_part(const float *p, size_t n, float fill)
         lanes[i] = i < n ? p[i] : fill;
     return attn__load(lanes);
 }
-ATTN__INLINE void attn__store_part(float *p, attn__vec v, size_t n)
+ATTN__OP void attn__store_part(float *p, attn__vec v, size_t n)
 {
     float lanes[16];
     attn__store(lanes, v);
@@ -3082,7 +3043,7 @@ ATTN__INLINE void attn__store_part(float *p, attn__vec v, size_t n)
 
 /* The fold of rule 2: upper half onto lower half, until one is left. */
 #define attn__fold ATTN__FN(fold)
-ATTN__INLINE float attn__fold(attn__vec v)
+ATTN__OP float attn__fold(attn__vec v)
 {
     float s[16];
     int half, i;
@@ -3099,104 +3060,16 @@ ATTN__INLINE float attn__fold(attn__vec v)
          i += 16, n_part = (n)-i < 16 ? (n)-i : 16)
 #define attn__get ATTN__FN(get)
 #define attn__put ATTN__FN(put)
-ATTN__INLINE attn__vec attn__get(const float *p, size_t n_part, float fill)
+ATTN__OP attn__vec attn__get(const float *p, size_t n_part, float fill)
 {
     return n_part == 16 ? attn__load(p) : attn__load_part(p, n_part, fill);
 }
-ATTN__INLINE void attn__put(float *p, attn__vec v, size_t n_part)
+ATTN__OP void attn__put(float *p, attn__vec v, size_t n_part)
 {
     if (n_part == 16)
         attn__store(p, v);
     else
         attn__store_part(p, v, n_part);
-}
-
-/* ---- functions of one variable (tests/design_polynomials.py finds the coefficients) ---- */
-
-#define attn__vexp          ATTN__FN(vexp)
-#define attn__gelu_tanh     ATTN__FN(gelu_tanh)
-#define attn__gelu_erf      ATTN__FN(gelu_erf)
-/* a * x + c with a constant c: one step of Horner's scheme */
-#define ATTN__STEP(a, x, c) attn__vfma(a, x, attn__set1(c))
-
-/* exp(x) = 2^n exp(r), |r| <= ln(2)/2. 0 below ln(2^-126), where results would be denormal. */
-ATTN__INLINE attn__vec attn__vexp(attn__vec x)
-{
-    const attn__vec t = ATTN__STEP(x, attn__set1(1.44269502f), 12582912.0f);
-    const attn__vec n = attn__vsub(t, attn__set1(12582912.0f));
-    attn__vec r = attn__vfma(n, attn__set1(-0.693145752f), x), p; /* exact, even unfused */
-    r = attn__vfma(n, attn__set1(-1.42860677e-06f), r);
-    p = ATTN__STEP(attn__set1(0.00138213579f), r, 0.00836867001f);
-    p = ATTN__STEP(p, r, 0.0416682586f);
-    p = ATTN__STEP(p, r, 0.166665211f);
-    p = ATTN__STEP(p, r, 0.49999994f);
-    p = ATTN__STEP(p, r, 1.0f);
-    p = ATTN__STEP(p, r, 1.0f);
-    p = attn__vexp2(p, t);
-    /* above ln(largest float): +inf; and NaN for NaN */
-    p = attn__vpick(attn__set1(88.7228394f), x, p, attn__vadd(x, attn__set1(INFINITY)));
-    return attn__vpick(attn__set1(-87.3365402f), x, attn__set1(0), p);
-}
-
-/* x / (1 + 2^v), v = -2 log2(e) sqrt(2/pi) u, u = x + 0.044715 x^3, which is x/2 (1 + tanh(..))
- * without the cancellation. From u = 30 on, 2^v vanishes beside 1. Below x = -10 the result is
- * under 1.3e-37 and taken as -0, which settles -inf too. */
-ATTN__INLINE attn__vec attn__gelu_tanh(attn__vec x)
-{
-    const attn__vec most = attn__set1(30.0f), c = attn__set1(-2.30220819f);
-    const attn__vec magic = attn__set1(12582912.0f);
-    attn__vec u = attn__vfma(attn__vmul(x, x), attn__vmul(x, attn__set1(0.044715f)), x), t, f, p;
-    u = attn__vpick(u, most, most, u);
-    t = attn__vfma(u, c, magic);
-    f = attn__vfma(u, c, attn__vsub(magic, t));
-    p = ATTN__STEP(attn__set1(0.000157358314f), f, 0.00134167797f);
-    p = ATTN__STEP(p, f, 0.00961719733f);
-    p = ATTN__STEP(p, f, 0.0555027537f);
-    p = ATTN__STEP(p, f, 0.240226567f);
-    p = ATTN__STEP(p, f, 0.693147242f);
-    p = ATTN__STEP(p, f, 1.0f);
-    p = attn__vdiv(x, attn__vadd(attn__set1(1.0f), attn__vexp2(p, t)));
-    return attn__vpick(attn__set1(-10.0f), x, attn__set1(-0.0f), p);
-}
-
-/* The tail of the normal distribution, Phi(-t) = exp(-t^2/2) p(q), q = (t - 3) / (t + 3), t >= 0.
- * q and t^2 are taken with their rounding errors, which the result would magnify. Gives the
- * exponential and p apart: their product goes into a fused multiply-add. */
-#define attn__tail ATTN__FN(tail)
-ATTN__INLINE attn__vec attn__tail(attn__vec t, attn__vec *factor)
-{
-    const attn__vec most = attn__set1(15.0f); /* the tail is 0 from 13.2 on */
-    const attn__vec zero = attn__set1(0), one = attn__set1(1.0f), minus_half = attn__set1(-0.5f);
-    attn__vec s, q, e, h, l, p;
-    t = attn__vpick(t, most, most, t);
-    s = attn__vdiv(one, attn__vadd(t, attn__set1(3.0f)));
-    q = attn__vfma(attn__set1(-6.0f), s, one);
-    e = attn__vfma(attn__vadd(q, one), attn__set1(-3.0f), t);
-    e = attn__vfma(q, attn__vsub(zero, t), e); /* t - 3 - q (t + 3) */
-    q = attn__vfma(s, e, q);
-    p = ATTN__STEP(attn__set1(5.44499962e-05f), q, 0.000116331619f);
-    p = ATTN__STEP(p, q, -0.000340272672f);
-    p = ATTN__STEP(p, q, -0.000984492013f);
-    p = ATTN__STEP(p, q, 0.00290488102f);
-    p = ATTN__STEP(p, q, 0.00613228651f);
-    p = ATTN__STEP(p, q, -0.0462133549f);
-    p = ATTN__STEP(p, q, 0.123225011f);
-    p = ATTN__STEP(p, q, -0.206402615f);
-    *factor = ATTN__STEP(p, q, 0.121513948f);
-    h = attn__vmul(t, t);
-    l = attn__vfma(t, t, attn__vsub(zero, h));
-    e = attn__vexp(attn__vmul(minus_half, h));
-    return attn__vfma(e, attn__vmul(minus_half, l), e);
-}
-
-/* x Phi(x), which is x/2 (1 + erf(x / sqrt(2))). For x < 0 the tail itself: nothing cancels. */
-ATTN__INLINE attn__vec attn__gelu_erf(attn__vec x)
-{
-    const attn__vec zero = attn__set1(0), one = attn__set1(1.0f), low = attn__set1(-15.0f);
-    attn__vec p, e = attn__tail(attn__vpick(zero, x, attn__vsub(zero, x), x), &p);
-    const attn__vec a = attn__vpick(low, x, low, x); /* finite, so that -inf times 0 is -0 */
-    const attn__vec upper = attn__vfma(attn__vsub(zero, e), p, one);
-    return attn__vmul(a, attn__vpick(zero, x, attn__vmul(e, p), upper));
 }
 
 /* ---- matmul ---- */
@@ -3207,11 +3080,34 @@ ATTN__INLINE attn__vec attn__gelu_erf(attn__vec x)
 #define attn__tile ATTN__FN(tile)
 /* every accumulator of a tile, unrolled */
 #define ATTN__GRID(row, col)                                                                       \
-    ATTN__UNROLL for (int row = 0; row < n_rows; row++)                                            \
-        ATTN__UNROLL for (int col = 0; col < n_cols; col++)
+    ATTN__FLAT for (int row = 0; row < n_rows; row++)                                              \
+        ATTN__FLAT for (int col = 0; col < n_cols; col++)
 
-ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_half,
-                             const attn__tile_job *job)
+/* Writes the sums of a chain over what stands in out, or adds them to it. */
+#define attn__tile_end ATTN__FN(tile_end)
+ATTN__OP void attn__tile_end(const int n_rows, const int n_cols, const attn__tile_job *job,
+                             attn__vec (*acc)[8], int adds)
+{
+    float *const out = job->out;
+    if (adds)
+        ATTN__GRID(row, col)
+    acc[row][col] =
+        attn__vadd(attn__load(out + (size_t)row * job->out_stride + col * 16), acc[row][col]);
+    ATTN__GRID(row, col)
+    attn__store(out + (size_t)row * job->out_stride + col * 16, acc[row][col]);
+}
+
+/* Adds the bias to a tile that is done: once a tile, so this need not be in each of them. */
+ATTN__KERNEL void ATTN__FN(tile_bias)(const attn__tile_job *job, int n_rows, int n_cols)
+{
+    float *out = job->out;
+    for (int row = 0; row < n_rows; row++, out += job->out_stride)
+        for (int at = 0; at < n_cols * 16; at += 16)
+            attn__store(out + at, attn__vadd(attn__load(out + at), attn__load(job->bias + at)));
+}
+
+ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
+                         const attn__tile_job *job)
 {
     const size_t line_bytes = is_half ? 32 : 64;
     const float *in = job->in;
@@ -3222,13 +3118,12 @@ ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_ha
     attn__vec acc[ATTN__ROWS][8];
     size_t k = 0;
 
-    ATTN__GRID(row, col)
-    ATTN__PREFETCH_WRITE(out + (size_t)row * job->out_stride + col * 16);
+    attn__tile_expect(job, n_rows, n_cols);
     do {
         const size_t end = job->n_k - k < ATTN__CHAIN ? job->n_k : k + ATTN__CHAIN;
         const attn__start start = k == 0 ? job->start : ATTN__SUM;
         ATTN__GRID(row, col) acc[row][col] = attn__set1(0);
-        if (start == ATTN__RESUME)
+        if (start == ATTN__RESUME) /* the first chain goes on */
             ATTN__GRID(row, col)
         acc[row][col] = attn__load(out + (size_t)row * job->out_stride + col * 16);
         for (; k < end; k++) {
@@ -3238,89 +3133,62 @@ ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_ha
             for (size_t i = 1; i < job->n_ahead; i++)
                 ATTN__PREFETCH(ahead + i * job->ahead_apart);
             ahead += job->ahead_step;
-            ATTN__UNROLL for (int col = 0; col < n_cols; col++)
+            ATTN__FLAT for (int col = 0; col < n_cols; col++)
             {
                 const void *p = line + (size_t)col * stride;
                 w[col] = is_half ? attn__half((const uint16_t *)p) : attn__load((const float *)p);
             }
-            ATTN__UNROLL for (int row = 0; row < n_rows; row++)
+            ATTN__FLAT for (int row = 0; row < n_rows; row++)
             {
                 const attn__vec x = attn__set1(in[row]);
-                ATTN__UNROLL for (int col = 0; col < n_cols; col++) acc[row][col] =
+                ATTN__FLAT for (int col = 0; col < n_cols; col++) acc[row][col] =
                     attn__vfma(x, w[col], acc[row][col]);
             }
             in += n_rows;
             line += line_bytes;
         }
-        if (start == ATTN__SUM)
-            ATTN__GRID(row, col)
-        acc[row][col] =
-            attn__vadd(attn__load(out + (size_t)row * job->out_stride + col * 16), acc[row][col]);
-        if (job->bias && k >= job->n_k)
-            ATTN__GRID(row, col)
-        acc[row][col] = attn__vadd(acc[row][col], attn__load(job->bias + col * 16));
-        ATTN__GRID(row, col)
-        attn__store(out + (size_t)row * job->out_stride + col * 16, acc[row][col]);
+        attn__tile_end(n_rows, n_cols, job, acc, start == ATTN__SUM);
     } while (k < job->n_k);
+    if (job->bias)
+        ATTN__FN(tile_bias)(job, n_rows, n_cols);
 }
 
 /* Walks a group of panels, as many at a time as the registers hold, and the last ones singly. */
 #define ATTN__WALK_PANELS(kernel, rows, cols, flag)                                                \
     while (n_panels > 0) {                                                                         \
-        const size_t n = n_panels >= (cols) ? (cols) : 1;                                          \
-        if ((flag) && n > 1)                                                                       \
-            kernel(rows, cols, 1, job);                                                            \
-        else if (flag)                                                                             \
-            kernel(rows, 1, 1, job);                                                               \
-        else if (n > 1)                                                                            \
-            kernel(rows, cols, 0, job);                                                            \
+        const size_t n = (cols) > 1 && n_panels >= (cols) ? (cols) : 1;                            \
+        if ((cols) == 1 || n == 1)                                                                 \
+            kernel(rows, 1, flag, job);                                                            \
         else                                                                                       \
-            kernel(rows, 1, 0, job);                                                               \
+            kernel(rows, cols, flag, job);                                                         \
         n_panels -= n;                                                                             \
         job->line += n * job->panel_stride;                                                        \
         job->out += n * 16;                                                                        \
         if (job->bias)                                                                             \
             job->bias += n * 16;                                                                   \
     }
+/* One function for each number of rows. */
+#define ATTN__TILES(kind, kernel, rows, cols, dtype1)                                              \
+    ATTN__KERNEL void ATTN__FN(kind##_##rows)(attn__tile_job * job, size_t n_panels,               \
+                                              attn_dtype dtype)                                    \
+    {                                                                                              \
+        if (dtype == dtype1)                                                                       \
+            ATTN__WALK_PANELS(kernel, rows, cols, 1)                                               \
+        else                                                                                       \
+            ATTN__WALK_PANELS(kernel, rows, cols, 0)                                               \
+    }
 
 #if ATTN__PASS != 4 /* the floats' kernels are those of pass 3 */
-/* One function for each number of rows. */
-#define ATTN__TILES(rows)                                                                          \
-    static void ATTN__FN(tiles_##rows)(attn__tile_job * job, size_t n_panels, attn_dtype dtype)    \
-    {                                                                                              \
-        ATTN__WALK_PANELS(attn__tile, rows, ATTN__COLS(rows), dtype == ATTN_F16)                   \
-    }
-ATTN__TILES(1)
-ATTN__TILES(2)
-ATTN__TILES(3)
-#if ATTN__ROWS > 3
-ATTN__TILES(4)
-#endif
-#if ATTN__ROWS > 4
-ATTN__TILES(5)
-ATTN__TILES(6)
-#endif
-#if ATTN__ROWS > 6
-ATTN__TILES(7)
-ATTN__TILES(8)
-ATTN__TILES(9)
-#endif
-static const attn__tiles_fn ATTN__FN(tiles)[] = {
-    ATTN__FN(tiles_1), ATTN__FN(tiles_2), ATTN__FN(tiles_3),
-#if ATTN__ROWS > 3
-    ATTN__FN(tiles_4),
-#endif
-#if ATTN__ROWS > 4
-    ATTN__FN(tiles_5), ATTN__FN(tiles_6),
-#endif
-#if ATTN__ROWS > 6
-    ATTN__FN(tiles_7), ATTN__FN(tiles_8), ATTN__FN(tiles_9),
-#endif
-};
+#define ATTN__DEFINE(rows) ATTN__TILES(tiles, attn__tile, rows, ATTN__COLS(rows), ATTN_F16)
+#define ATTN__NAME(rows)   ATTN__FN(tiles_##rows),
+ATTN__EACH_ROWS(ATTN__DEFINE)
+static const attn__tiles_fn ATTN__FN(tiles)[] = {ATTN__EACH_ROWS(ATTN__NAME)};
+#undef ATTN__DEFINE
+#undef ATTN__NAME
 
 /* in [rows, n_k] -> pack[k][row] */
-static void ATTN__FN(pack_rows)(float *pack, const float *in, ptrdiff_t stride, ptrdiff_t step,
-                                size_t n_rows, size_t n_k)
+ATTN__KERNEL void ATTN__FN(pack_rows)(float *pack, const float *in, ptrdiff_t stride,
+                                      ptrdiff_t step, size_t n_rows, size_t n_k)
 {
     size_t row = 0;
     for (; row + 4 <= n_rows;
@@ -3347,8 +3215,8 @@ static void ATTN__FN(pack_rows)(float *pack, const float *in, ptrdiff_t stride, 
  * Rows in one block, alone with their lines, wait for memory: they fetch as many lines as they use,
  * in turn from each panel of the next group. Counts are constants here: see attn__fetching. */
 #define attn__q_tile ATTN__FN(q_tile)
-ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_q4,
-                               const int is_alone, attn__tile_job *job)
+ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, const int is_alone,
+                           attn__tile_job *job)
 {
     const int n_streams = ATTN__Q_GROUP(n_cols), n_lines = (is_q4 ? 4 : 8) * n_cols;
     const size_t stride = job->panel_stride;
@@ -3356,12 +3224,10 @@ ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_
     const attn__shared *in = (const attn__shared *)(const void *)job->in;
     const unsigned char *ahead = job->ahead;
     const unsigned char *scales = job->line, *line = scales + 64;
-    float *const out = job->out;
     attn__vec acc[ATTN__Q_ALONE][8];
     size_t k = 0;
 
-    ATTN__GRID(row, col)
-    ATTN__PREFETCH_WRITE(out + (size_t)row * job->out_stride + col * 16);
+    attn__tile_expect(job, n_rows, n_cols);
     do {
         const size_t end = job->n_k - k < ATTN__CHAIN ? job->n_k : k + ATTN__CHAIN;
         const int is_first = k == 0 && job->start == ATTN__FRESH;
@@ -3371,21 +3237,21 @@ ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_
             ATTN__GRID(row, col) sum[row][col] = attn__i_start(in[row].start, is_q4);
             ATTN__Q_UNROLL for (int step = 0; step < 8; step += 1 + is_q4)
             {
-                ATTN__UNROLL for (int high = 0; high < 1 + is_q4; high++)
+                ATTN__FLAT for (int high = 0; high < 1 + is_q4; high++)
                 {
                     attn__wvec w[8];
                     if (!is_alone) {
                         ATTN__PREFETCH(ahead);
                         ahead += job->ahead_step;
                     } else if (!high) {
-                        ATTN__UNROLL for (int col = 0; col < n_cols; col++)
+                        ATTN__FLAT for (int col = 0; col < n_cols; col++)
                         {
                             const int at = step / (1 + is_q4) * n_cols + col;
                             ATTN__PREFETCH(ahead + (size_t)(at % n_streams) * stride +
                                            at / n_streams * 64);
                         }
                     }
-                    ATTN__UNROLL for (int col = 0; col < n_cols; col++) w[col] =
+                    ATTN__FLAT for (int col = 0; col < n_cols; col++) w[col] =
                         attn__i_weights(line + (size_t)col * stride, is_q4, high);
                     ATTN__GRID(row, col)
                     sum[row][col] = attn__i_dot(sum[row][col], w[col],
@@ -3393,11 +3259,11 @@ ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_
                 }
                 line += 64;
             }
-            ATTN__UNROLL for (int col = 0; col < n_cols; col++)
+            ATTN__FLAT for (int col = 0; col < n_cols; col++)
             {
                 const attn__vec scale =
                     attn__half((const uint16_t *)(const void *)(scales + (size_t)col * stride));
-                ATTN__UNROLL for (int row = 0; row < n_rows; row++) acc[row][col] =
+                ATTN__FLAT for (int row = 0; row < n_rows; row++) acc[row][col] =
                     attn__vfma(attn__i_scaled(sum[row][col], in + row), scale, acc[row][col]);
             }
             if (is_alone)
@@ -3408,97 +3274,45 @@ ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_
                 line += 64;
             }
         }
-        if (!is_first)
-            ATTN__GRID(row, col)
-        acc[row][col] =
-            attn__vadd(attn__load(out + (size_t)row * job->out_stride + col * 16), acc[row][col]);
-        if (job->bias && k >= job->n_k)
-            ATTN__GRID(row, col)
-        acc[row][col] = attn__vadd(acc[row][col], attn__load(job->bias + col * 16));
-        ATTN__GRID(row, col)
-        attn__store(out + (size_t)row * job->out_stride + col * 16, acc[row][col]);
+        attn__tile_end(n_rows, n_cols, job, acc, !is_first);
     } while (k < job->n_k);
+    if (job->bias)
+        ATTN__FN(tile_bias)(job, n_rows, n_cols);
     job->ahead = ahead;
 }
 
 #define attn__q_tile_alone ATTN__FN(q_tile_alone)
 #define attn__q_tile_many  ATTN__FN(q_tile_many)
-ATTN__INLINE void attn__q_tile_alone(const int n_rows, const int n_cols, const int is_q4,
-                                     attn__tile_job *job)
+ATTN__OP void attn__q_tile_alone(const int n_rows, const int n_cols, const int is_q4,
+                                 attn__tile_job *job)
 {
     attn__q_tile(n_rows, n_cols, is_q4, 1, job);
 }
-ATTN__INLINE void attn__q_tile_many(const int n_rows, const int n_cols, const int is_q4,
-                                    attn__tile_job *job)
+ATTN__OP void attn__q_tile_many(const int n_rows, const int n_cols, const int is_q4,
+                                attn__tile_job *job)
 {
     attn__q_tile(n_rows, n_cols, is_q4, 0, job);
 }
 /* For one block alone (1 to ATTN__Q_ALONE rows), and for the blocks that more rows are cut into
- * evenly: those have at most ATTN__Q_ROWS rows, and never less than half of that. */
-#define ATTN__Q_TILES(kind, rows)                                                                  \
-    static void ATTN__FN(q_##kind##_##rows)(attn__tile_job * job, size_t n_panels,                 \
-                                            attn_dtype dtype)                                      \
-    {                                                                                              \
-        ATTN__WALK_PANELS(attn__q_tile_##kind, rows, ATTN__Q_COLS(rows), dtype == ATTN_Q4)         \
-    }
-ATTN__Q_TILES(alone, 1)
-#if ATTN__Q_ALONE > 1
-ATTN__Q_TILES(alone, 2)
-#endif
-#if ATTN__Q_ALONE > 2
-ATTN__Q_TILES(alone, 3)
-ATTN__Q_TILES(alone, 4)
-ATTN__Q_TILES(many, 4)
-#endif
-#if ATTN__Q_ALONE > 4
-ATTN__Q_TILES(alone, 5)
-ATTN__Q_TILES(alone, 6)
-ATTN__Q_TILES(alone, 7)
-ATTN__Q_TILES(alone, 8)
-ATTN__Q_TILES(many, 5)
-ATTN__Q_TILES(many, 6)
-#endif
-#if ATTN__Q_ROWS < 3
-ATTN__Q_TILES(many, 1)
-#endif
-#if ATTN__Q_ROWS == 2 || ATTN__Q_ROWS == 4
-ATTN__Q_TILES(many, 2)
-#endif
-#if ATTN__Q_ROWS == 4
-ATTN__Q_TILES(many, 3)
-#endif
-static const attn__tiles_fn ATTN__FN(q_alone)[] = {
-    ATTN__FN(q_alone_1),
-#if ATTN__Q_ALONE > 1
-    ATTN__FN(q_alone_2),
-#endif
-#if ATTN__Q_ALONE > 2
-    ATTN__FN(q_alone_3), ATTN__FN(q_alone_4),
-#endif
-#if ATTN__Q_ALONE > 4
-    ATTN__FN(q_alone_5), ATTN__FN(q_alone_6), ATTN__FN(q_alone_7), ATTN__FN(q_alone_8),
-#endif
-};
-static const attn__tiles_fn ATTN__FN(q_many)[] = {
-#if ATTN__Q_ROWS == 6
-    NULL, NULL, NULL, ATTN__FN(q_many_4), ATTN__FN(q_many_5), ATTN__FN(q_many_6),
-#elif ATTN__Q_ROWS == 4
-    NULL,
-    ATTN__FN(q_many_2),
-    ATTN__FN(q_many_3),
-    ATTN__FN(q_many_4),
-#elif ATTN__Q_ROWS == 2
-    ATTN__FN(q_many_1),
-    ATTN__FN(q_many_2),
-#else
-    ATTN__FN(q_many_1),
-#endif
-};
+ * evenly: those have at most ATTN__Q_ROWS rows, and never less than half of ATTN__Q_ALONE. */
+#define ATTN__DEFINE(rows)                                                                         \
+    ATTN__TILES(q_alone, attn__q_tile_alone, rows, ATTN__Q_COLS(rows), ATTN_Q4)
+#define ATTN__NAME(rows) ATTN__FN(q_alone_##rows),
+ATTN__EACH_ALONE(ATTN__DEFINE)
+static const attn__tiles_fn ATTN__FN(q_alone)[] = {ATTN__EACH_ALONE(ATTN__NAME)};
+#undef ATTN__DEFINE
+#undef ATTN__NAME
+#define ATTN__DEFINE(rows) ATTN__TILES(q_many, attn__q_tile_many, rows, ATTN__Q_COLS(rows), ATTN_Q4)
+#define ATTN__NAME(rows)   ATTN__FN(q_many_##rows),
+ATTN__EACH_MANY(ATTN__DEFINE)
+static const attn__tiles_fn ATTN__FN(q_many)[] = {ATTN__EACH_MANY(ATTN__NAME)};
+#undef ATTN__DEFINE
+#undef ATTN__NAME
 
 /* x [32] -> 32 bytes round(x * 127 / largest), their sum, and their scale. If an x is not finite,
  * so is no sum of them, and the scale comes back as NaN; numbers too small to divide by count as
  * zeros. */
-ATTN__INLINE float ATTN__FN(quantize)(unsigned char *bytes, const float *x, int32_t *sum)
+ATTN__OP float ATTN__FN(quantize)(unsigned char *bytes, const float *x, int32_t *sum)
 {
     const attn__vec zero = attn__set1(0), magic = attn__set1(12582912.0f);
     const attn__vec a = attn__load(x), b = attn__load(x + 16);
@@ -3532,8 +3346,9 @@ ATTN__INLINE float ATTN__FN(quantize)(unsigned char *bytes, const float *x, int3
 }
 
 /* in [rows, n_k] -> blocks of 32 k as attn__q_tile reads them */
-static void ATTN__FN(quantize_rows)(float *pack, const float *in, ptrdiff_t stride, ptrdiff_t step,
-                                    size_t n_rows, size_t n_k, int32_t zero_point)
+ATTN__KERNEL void ATTN__FN(quantize_rows)(float *pack, const float *in, ptrdiff_t stride,
+                                          ptrdiff_t step, size_t n_rows, size_t n_k,
+                                          int32_t zero_point)
 {
     for (size_t row = 0; row < n_rows; row++) {
         attn__shared *to = (attn__shared *)(void *)pack + row;
@@ -3558,8 +3373,8 @@ static void ATTN__FN(quantize_rows)(float *pack, const float *in, ptrdiff_t stri
 
 /* The last panel of a matrix whose n_out is no multiple of 16: into lines of its own, of which the
  * part that exists is copied. */
-static void ATTN__FN(edge)(attn__tiles_fn tiles, attn__tile_job *tile, size_t n_rows, size_t n_part,
-                           attn_dtype dtype)
+ATTN__KERNEL void ATTN__FN(edge)(attn__tiles_fn tiles, attn__tile_job *tile, size_t n_rows,
+                                 size_t n_part, attn_dtype dtype)
 {
     float lines[(ATTN__ROWS > ATTN__Q_ROWS ? ATTN__ROWS : ATTN__Q_ROWS) * 16], bias[16];
     float *const out = tile->out;
@@ -3579,8 +3394,8 @@ static void ATTN__FN(edge)(attn__tiles_fn tiles, attn__tile_job *tile, size_t n_
 }
 
 /* A group of panels, the last of which may be partly there, against one block of rows. */
-static void ATTN__FN(group)(attn__tiles_fn tiles, attn__tile_job *tile, size_t n_rows,
-                            size_t n_panels, size_t n_out, attn_dtype dtype)
+ATTN__KERNEL void ATTN__FN(group)(attn__tiles_fn tiles, attn__tile_job *tile, size_t n_rows,
+                                  size_t n_panels, size_t n_out, attn_dtype dtype)
 {
     const size_t n_whole = n_out < n_panels * 16 ? n_panels - 1 : n_panels;
     if (n_whole > 0)
@@ -3590,8 +3405,8 @@ static void ATTN__FN(group)(attn__tiles_fn tiles, attn__tile_job *tile, size_t n
 }
 
 /* Rows [from, to) of a job, k .. k + n_k, packed for the micro-kernel. */
-static void ATTN__FN(pack)(const attn__matmul_job *job, float *pack, size_t from, size_t to,
-                           size_t k, size_t n_k)
+ATTN__KERNEL void ATTN__FN(pack)(const attn__matmul_job *job, float *pack, size_t from, size_t to,
+                                 size_t k, size_t n_k)
 {
     const float *in = job->in + (ptrdiff_t)from * job->in_stride + (ptrdiff_t)k * job->in_step;
     if (attn__is_quantized(job->w.dtype))
@@ -3604,8 +3419,8 @@ static void ATTN__FN(pack)(const attn__matmul_job *job, float *pack, size_t from
  * room for (for several blocks of bytes, as lines of a group stay in first-level cache); then,
  * group of panels by group, every block of rows against lines that are still in cache from the
  * block before, while each block fetches a part of the lines that come next. */
-static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t row1, size_t panel0,
-                             size_t panel1, float *pack)
+ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t row1,
+                                   size_t panel0, size_t panel1, float *pack)
 {
     const attn_dtype dtype = job->w.dtype;
     const int quantized = attn__is_quantized(dtype);
@@ -3624,6 +3439,7 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
         const attn__tiles_fn *tiles = !quantized ? ATTN__FLOAT(tiles)
                                       : is_alone ? ATTN__FN(q_alone)
                                                  : ATTN__FN(q_many);
+        const size_t fewest = quantized && !is_alone ? (ATTN__Q_ALONE + 1) / 2 : 1; /* rows */
         const size_t room = attn__packed_k(quantized, ATTN__PACK / n_rows), few = 4 * ATTN__CHAIN;
         const size_t span = quantized && !is_alone && room > few ? few : room;
         size_t k = 0, block, panel, row;
@@ -3658,7 +3474,7 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
                     tile.bias = k + n_k == n_in && job->bias ? job->bias + panel * 16 : NULL;
                     tile.ahead = next + fetched;
                     ATTN__FN(group)
-                    (tiles[n - 1], &tile, n, n_panels, job->w.n_out - panel * 16, dtype);
+                    (tiles[n - fewest], &tile, n, n_panels, job->w.n_out - panel * 16, dtype);
                     row += n;
                     for (fetched += share; fetched > bytes; next += job->w.stride)
                         fetched -= bytes;
@@ -3672,7 +3488,8 @@ static void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t ro
 #if ATTN__PASS != 4
 /* ---- rows ---- */
 
-static void ATTN__FN(binary)(attn__binary op, float *out, const float *a, const float *b, size_t n)
+ATTN__KERNEL void ATTN__FN(binary)(attn__binary op, float *out, const float *a, const float *b,
+                                   size_t n)
 {
     ATTN__ROW(n)
     {
@@ -3696,7 +3513,7 @@ static void ATTN__FN(binary)(attn__binary op, float *out, const float *a, const 
     }
 }
 
-static void ATTN__FN(narrow)(uint16_t *out, const float *x, size_t n)
+ATTN__KERNEL void ATTN__FN(narrow)(uint16_t *out, const float *x, size_t n)
 {
     ATTN__ROW(n)
     {
@@ -3707,14 +3524,14 @@ static void ATTN__FN(narrow)(uint16_t *out, const float *x, size_t n)
     }
 }
 
-static void ATTN__FN(scale)(float *out, const float *x, float factor, size_t n)
+ATTN__KERNEL void ATTN__FN(scale)(float *out, const float *x, float factor, size_t n)
 {
     const attn__vec f = attn__set1(factor);
     ATTN__ROW(n) attn__put(out + i, attn__vmul(attn__get(x + i, n_part, 0), f), n_part);
 }
 
-static void ATTN__FN(scale_mask)(float *out, const float *x, float factor, const float *mask,
-                                 size_t n)
+ATTN__KERNEL void ATTN__FN(scale_mask)(float *out, const float *x, float factor, const float *mask,
+                                       size_t n)
 {
     const attn__vec f = attn__set1(factor);
     ATTN__ROW(n)
@@ -3722,12 +3539,12 @@ static void ATTN__FN(scale_mask)(float *out, const float *x, float factor, const
               n_part);
 }
 
-static void ATTN__FN(exp)(float *out, const float *x, size_t n)
+ATTN__KERNEL void ATTN__FN(exp)(float *out, const float *x, size_t n)
 {
     ATTN__ROW(n) attn__put(out + i, attn__vexp(attn__get(x + i, n_part, 0)), n_part);
 }
 
-static void ATTN__FN(gelu)(float *out, const float *x, size_t n, attn_gelu_kind kind)
+ATTN__KERNEL void ATTN__FN(gelu)(float *out, const float *x, size_t n, attn_gelu_kind kind)
 {
     if (kind == ATTN_GELU_TANH)
         ATTN__ROW(n) attn__put(out + i, attn__gelu_tanh(attn__get(x + i, n_part, 0)), n_part);
@@ -3735,14 +3552,14 @@ static void ATTN__FN(gelu)(float *out, const float *x, size_t n, attn_gelu_kind 
         ATTN__ROW(n) attn__put(out + i, attn__gelu_erf(attn__get(x + i, n_part, 0)), n_part);
 }
 
-static float ATTN__FN(sum)(const float *x, size_t n)
+ATTN__KERNEL float ATTN__FN(sum)(const float *x, size_t n)
 {
     attn__vec s = attn__set1(0);
     ATTN__ROW(n) s = attn__vadd(s, attn__get(x + i, n_part, 0));
     return attn__fold(s);
 }
 
-static float ATTN__FN(square_distance)(const float *x, float center, size_t n)
+ATTN__KERNEL float ATTN__FN(square_distance)(const float *x, float center, size_t n)
 {
     const attn__vec c = attn__set1(center);
     attn__vec s = attn__set1(0);
@@ -3754,14 +3571,15 @@ static float ATTN__FN(square_distance)(const float *x, float center, size_t n)
     return attn__fold(s);
 }
 
-static void ATTN__FN(normalize)(float *out, const float *x, float mean, float scale, size_t n)
+ATTN__KERNEL void ATTN__FN(normalize)(float *out, const float *x, float mean, float scale, size_t n)
 {
     const attn__vec m = attn__set1(mean), s = attn__set1(scale);
     ATTN__ROW(n)
     attn__put(out + i, attn__vdiv(attn__vsub(attn__get(x + i, n_part, 0), m), s), n_part);
 }
 
-static void ATTN__FN(affine)(float *out, const float *x, const float *w, const float *b, size_t n)
+ATTN__KERNEL void ATTN__FN(affine)(float *out, const float *x, const float *w, const float *b,
+                                   size_t n)
 {
     ATTN__ROW(n)
     attn__put(out + i,
@@ -3771,7 +3589,7 @@ static void ATTN__FN(affine)(float *out, const float *x, const float *w, const f
 }
 
 /* A NaN may get lost here; it comes back through the sum of exponentials. */
-static float ATTN__FN(largest)(const float *x, size_t n)
+ATTN__KERNEL float ATTN__FN(largest)(const float *x, size_t n)
 {
     attn__vec m = attn__set1(-INFINITY);
     float lanes[16], result;
@@ -3788,7 +3606,7 @@ static float ATTN__FN(largest)(const float *x, size_t n)
     return result;
 }
 
-static void ATTN__FN(softmax)(float *out, const float *x, size_t n)
+ATTN__KERNEL void ATTN__FN(softmax)(float *out, const float *x, size_t n)
 {
     const attn__vec m = attn__set1(ATTN__FN(largest)(x, n));
     attn__vec s = attn__set1(0);
@@ -3801,7 +3619,7 @@ static void ATTN__FN(softmax)(float *out, const float *x, size_t n)
     ATTN__FN(scale)(out, out, 1.0f / attn__fold(s), n);
 }
 
-static float ATTN__FN(log_sum_exp)(const float *x, size_t n, float *largest)
+ATTN__KERNEL float ATTN__FN(log_sum_exp)(const float *x, size_t n, float *largest)
 {
     const attn__vec m = attn__set1(*largest = ATTN__FN(largest)(x, n));
     attn__vec s = attn__set1(0);
@@ -3810,7 +3628,7 @@ static float ATTN__FN(log_sum_exp)(const float *x, size_t n, float *largest)
 }
 
 /* NaN if there is one among them: what is neither below +inf nor above -inf. */
-static float ATTN__FN(largest_or_nan)(const float *x, size_t n)
+ATTN__KERNEL float ATTN__FN(largest_or_nan)(const float *x, size_t n)
 {
     const attn__vec zero = attn__set1(0), one = attn__set1(1);
     const attn__vec top = attn__set1(INFINITY), bottom = attn__set1(-INFINITY);
@@ -3830,7 +3648,7 @@ static float ATTN__FN(largest_or_nan)(const float *x, size_t n)
 }
 
 /* One block of the file format's checksum; see the manual. */
-static uint64_t ATTN__FN(digest)(const unsigned char *block, size_t size)
+ATTN__KERNEL uint64_t ATTN__FN(digest)(const unsigned char *block, size_t size)
 {
     uint32_t lanes[64], words[64];
     uint64_t d = size;
@@ -3902,16 +3720,85 @@ static const attn__kernels ATTN__FN(kernels) = {
     ATTN__FLOAT(largest_or_nan),
     ATTN__FLOAT(digest)};
 
+/* The door: each macro of the room, none of which is seen outside. */
+#undef ATTN__FLOAT
+#undef attn__reg
+#undef attn__r_load
+#undef attn__r_half
+#undef attn__r_narrow
+#undef attn__r_store
+#undef attn__r_set1
+#undef attn__r_add
+#undef attn__r_sub
+#undef attn__r_mul
+#undef attn__r_div
+#undef attn__r_fma
+#undef attn__r_pick
+#undef attn__r_exp2
+#undef attn__r_low
+#undef attn__r_most
+#undef attn__r_total
+#undef attn__ireg
+#undef attn__wreg
+#undef attn__r_start
+#undef attn__r_weights
+#undef attn__r_dot
+#undef attn__r_scaled
 #undef ATTN__LANES
 #undef ATTN__ROWS
+#undef ATTN__EACH_ROWS
+#undef ATTN__EACH_ALONE
+#undef ATTN__EACH_MANY
 #undef ATTN__BLOCKS
 #undef ATTN__COLS
 #undef ATTN__Q_ROWS
 #undef ATTN__Q_ALONE
 #undef ATTN__Q_COLS
-#undef ATTN__FLOAT
+#undef attn__r_exp
+#undef attn__r_tail
+#undef attn__r_gelu_tanh
+#undef attn__r_gelu_erf
+#undef ATTN__STEP
+#undef ATTN__REGS
+#undef ATTN__FLAT
 #undef ATTN__EACH
 #undef ATTN__Q_UNROLL
+#undef attn__vec
+#undef attn__load
+#undef attn__half
+#undef attn__store
+#undef attn__set1
+#undef attn__vadd
+#undef attn__vsub
+#undef attn__vmul
+#undef attn__vdiv
+#undef attn__vfma
+#undef attn__vpick
+#undef attn__vexp
+#undef attn__gelu_tanh
+#undef attn__gelu_erf
+#undef ATTN__LIFT
+#undef attn__ivec
+#undef attn__wvec
+#undef attn__low_bytes
+#undef attn__i_start
+#undef attn__i_weights
+#undef attn__i_dot
+#undef attn__i_scaled
+#undef attn__load_part
+#undef attn__store_part
+#undef attn__fold
+#undef ATTN__ROW
+#undef attn__get
+#undef attn__put
+#undef attn__tile
+#undef ATTN__GRID
+#undef attn__tile_end
+#undef ATTN__WALK_PANELS
+#undef ATTN__TILES
+#undef attn__q_tile
+#undef attn__q_tile_alone
+#undef attn__q_tile_many
 /* NOLINTEND(bugprone-implicit-widening-of-multiplication-result,bugprone-macro-parentheses,
  *           bugprone-branch-clone) */
 #endif /* the kernel room */
@@ -3979,6 +3866,14 @@ static const attn__kernels ATTN__FN(kernels) = {
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic pop
 #endif
+
+#undef ATTN__NO_INTRINSICS
+#undef ATTN__CAT_
+#undef ATTN__CAT
+#undef ATTN__FN
+#undef ATTN__OP
+#undef ATTN__KERNEL
+#undef ATTN__UNCHECKED
 
 /* The kernels that a processor with these features runs when asked for `isa`, or NULL. */
 static const attn__kernels *attn__kernels_of(attn_isa_kind isa, unsigned features)

@@ -205,10 +205,8 @@ plant("const size_t end = job->n_k - k < ATTN__CHAIN ? job->n_k : k + ATTN__CHAI
       " : k + ATTN__CHAIN;", occurrence=2)
 plant("const attn__start start = k == 0 ? job->start : ATTN__SUM;",
       "const attn__start start = k == 0 ? job->start : ATTN__PASS == 3 ? ATTN__RESUME : ATTN__SUM;")
-plant("if (job->bias && k >= job->n_k)", "if (job->bias && (ATTN__PASS == 0 || k >= job->n_k))",
-      occurrence=1)
-plant("if (job->bias && k >= job->n_k)", "if (job->bias && (ATTN__PASS == 3 || k >= job->n_k))",
-      occurrence=2)
+plant("attn__vadd(attn__load(out + at), attn__load(job->bias + at))",
+      "attn__vadd(attn__load(out + at), attn__load(job->bias + (ATTN__PASS == 3 ? 0 : at)))")
 plant("const size_t line_bytes = is_half ? 32 : 64;",
       "const size_t line_bytes = is_half && ATTN__PASS != 1 ? 32 : 64;")
 plant("attn__vfma(x, w[col], acc[row][col]);",
@@ -234,7 +232,7 @@ plant("in[row].bytes + 4 * (step + high), is_q4);",
       "in[row].bytes + 4 * (step + (ATTN__PASS == 4 ? 0 : high)), is_q4);")
 plant("const int is_alone = n_rows <=", "const int is_alone = n_rows + 1 <=",
       equivalent="the same sums, in more blocks")
-plant("tiles[n - 1], &tile", "tiles[n - 1 - (n == 5)], &tile")
+plant("tiles[n - fewest], &tile", "tiles[n - fewest - (n == 5)], &tile")
 plant("inverse = largest >= 1e-30f ? 127.0f / largest : 0;",
       "inverse = largest >= 1e-30f ? 126.5f / largest : 0;")
 plant("scale = largest >= 1e-30f ? largest / 127.0f : 0;",
@@ -259,7 +257,7 @@ plant("const size_t to = row + rows + (block < n_larger);", "const size_t to = r
 plant("for (; row0 < row1; row0 += max_rows) {", "for (; row0 < row1; row0 += max_rows + 1) {")
 plant("for (size_t i = 1; i < job->n_ahead; i++)", "for (size_t i = 1; i < 1; i++)",
       equivalent="it only fetches ahead")
-plant("const size_t n = n_panels >= (cols) ? (cols) : 1;",
+plant("const size_t n = (cols) > 1 && n_panels >= (cols) ? (cols) : 1;",
       "const size_t n = n_panels > (cols) ? (cols) : 1;",
       equivalent="as many panels, in other groups")
 
@@ -325,14 +323,14 @@ plant("spoiled = attn__vpick(top, v, spoiled, attn__vpick(v, bottom, spoiled, on
       "spoiled = attn__vpick(top, v, spoiled, one);", "sampling")
 plant("return attn__fold(spoiled) > 0 ? (float)NAN : result;", "return result;", "sampling")
 plant("0.0416682586f", "0.0416666679f")
-plant("attn__set1(88.7228394f)", "attn__set1(88.0f)")
-plant("attn__set1(-87.3365402f)", "attn__set1(-87.0f)")
-plant("attn__set1(-1.42860677e-06f), r)", "attn__set1(-1.42860677e-05f), r)")
-plant("attn__set1(0.044715f)", "attn__set1(0.0447f)")
-plant("attn__vpick(attn__set1(-10.0f), x,", "attn__vpick(attn__set1(-9.0f), x,")
+plant("attn__r_set1(88.7228394f)", "attn__r_set1(88.0f)")
+plant("attn__r_set1(-87.3365402f)", "attn__r_set1(-87.0f)")
+plant("attn__r_set1(-1.42860677e-06f), r)", "attn__r_set1(-1.42860677e-05f), r)")
+plant("attn__r_set1(0.044715f)", "attn__r_set1(0.0447f)")
+plant("attn__r_pick(attn__r_set1(-10.0f), x,", "attn__r_pick(attn__r_set1(-9.0f), x,")
 plant("p = ATTN__STEP(p, q, -0.206402615f);", "p = ATTN__STEP(p, q, -0.206403f);")
-plant("q = attn__vfma(s, e, q);", "q = attn__vfma(s, zero, q);")
-plant("return attn__vfma(e, attn__vmul(minus_half, l), e);", "return e;")
+plant("q = attn__r_fma(s, e, q);", "q = attn__r_fma(s, zero, q);")
+plant("return attn__r_fma(e, attn__r_mul(minus_half, l), e);", "return e;")
 plant("y = y + (lost + p);", "y = y + p;", "ops lens")
 plant("p = attn__fmaf(p, f, -0.250000119f);", "p = attn__fmaf(p, f, -0.25f);", "ops lens")
 plant("y = x <= FLT_MAX ? y : x + INFINITY;", "", "ops properties lens")

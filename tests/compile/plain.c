@@ -5,5 +5,7 @@
 int version_from_another_file(void);
 int version_from_another_file(void)
 {
-    return attn_version() == ATTN_VERSION;
+    attn_ctx ctx = ATTN_ZERO;
+    attn_tensor x = ATTN_ZERO;
+    return attn_version() == ATTN_VERSION && ctx.status == ATTN_OK && x.data == NULL;
 }
