@@ -205,7 +205,8 @@ coverage: all $(NOTEBOOKS) $(NOTEBOOK_MODELS) ## lines and branches that the tes
 	$(call COVERAGE,$(BUILD)/coverage) OPENMP=0 test
 	ATTN_TEST_FULL=1 $(call COVERAGE,$(BUILD)/coverage) OPENMP=0 SUITES='faults bench' test
 	$(call COVERAGE,$(BUILD)/coverage-threads,-fprofile-update=atomic -DATTN_NO_MMAP) \
-	    SUITES='format tensors properties corners' test
+	    SUITES='format files tensors ops/more_threads_than_work model/more_threads_than_the_session_has' \
+	    test
 	LLVM_PROFILE_FILE=$(abspath $(BUILD)/coverage-threads)/profile/%m%c.profraw \
 	    $(BUILD)/coverage-threads/bench $(BUILD)/tiny-stories.attn --quick --threads 2 \
 	    --only roofs,first >/dev/null

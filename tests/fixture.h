@@ -327,6 +327,45 @@ static inline int same_bits(attn_tensor got, attn_tensor want, const char *what)
     return 1;
 }
 
+static const attn_tensor no_tensor = {0};
+
+/* A tensor of numbers that nobody looks at. */
+static inline attn_tensor some(int ndim, size_t d0, size_t d1, size_t d2)
+{
+    const size_t shape[4] = {d0, d1, d2, 1};
+    attn_tensor x = new_tensor(ATTN_F32, ndim, shape, LAYOUT_DENSE);
+    size_t i;
+    for (i = 0; i < count_of(x); i++)
+        set_value(x, i, random_float());
+    return x;
+}
+
+static inline attn_tensor some_ids(size_t n, int32_t first)
+{
+    const size_t shape[1] = {n};
+    attn_tensor x = new_tensor(ATTN_I32, 1, shape, LAYOUT_DENSE);
+    size_t i;
+    for (i = 0; i < n; i++)
+        ((int32_t *)x.data)[i] = first + (int32_t)i;
+    return x;
+}
+
+/* Called after a case: frees what it made. */
+static inline void done(attn_ctx *ctx)
+{
+    attn_ctx_free(ctx);
+    pool_clear();
+}
+
+/* One thread, unless a case is about threads: on a busy machine they wait for each other. */
+static inline attn_ctx alone(void)
+{
+    attn_ctx ctx;
+    memset(&ctx, 0, sizeof ctx);
+    ctx.n_threads = 1;
+    return ctx;
+}
+
 /* An allocator that counts, fills with rubbish and can be told to fail. */
 typedef struct meter {
     long live, asked; /* blocks alive; calls so far */

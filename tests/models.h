@@ -7,15 +7,6 @@
 
 #define LLU(x) ((unsigned long long)(x))
 
-/* One thread, unless a case is about threads: on a busy machine they wait for each other. */
-static inline attn_ctx alone(void)
-{
-    attn_ctx ctx;
-    memset(&ctx, 0, sizeof ctx);
-    ctx.n_threads = 1;
-    return ctx;
-}
-
 static inline attn_model *converted(const char *from, const char *name, const char *options)
 {
     const char *const path = test_tmp(name);
@@ -149,6 +140,9 @@ static inline float *entry(attn_tensor x, size_t i, size_t j, size_t k)
     return (float *)x.data + (ptrdiff_t)i * x.stride[0] + (ptrdiff_t)j * x.stride[1] +
            (ptrdiff_t)k * x.stride[2];
 }
+
+/* Ten tokens for a case to which it does not matter which. */
+static const int32_t ten[10] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1};
 
 /* ---- what hooks see ---- */
 

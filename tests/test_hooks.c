@@ -4,6 +4,7 @@
  * included model, whose weights are halfs. Most of it is compared bit by bit with another way. */
 #include "tools/files.h"
 #include "models.h"
+#include "refused.h"
 
 static const attn_tensor no_scale; /* a lens takes the stream's own */
 
@@ -2447,4 +2448,230 @@ TEST(halves)
     FAILS(&ctx, ATTN_E_ARGUMENT, "ATTN_F32 or ATTN_F16",
           attn_session_new(&ctx, &session, tiny, &desc));
     CHECK(session == NULL);
+}
+
+TEST(arguments_of_records)
+{
+    attn_ctx ctx = {0};
+    attn_session *session = session_on(&ctx, plain, 0, 0);
+    static const char *const names[] = {"*hook_resid_pre", NULL};
+    attn_record_desc desc;
+    attn_record *record = NULL;
+    float *memory;
+    size_t bytes = 0;
+    memset(&desc, 0, sizeof desc);
+    REFUSED(ATTN_E_ARGUMENT, "no model or session", attn_record_size(&ctx, NULL, NULL, &bytes));
+    REFUSED(ATTN_E_ARGUMENT, "no model or session",
+            attn_record_new(&ctx, &record, NULL, NULL, &bytes, 8));
+    desc.n_names = 2;
+    REFUSED(ATTN_E_ARGUMENT, "name 0 is missing", attn_record_size(&ctx, plain, &desc, &bytes));
+    desc.names = names;
+    REFUSED(ATTN_E_ARGUMENT, "name 1 is missing", attn_record_size(&ctx, plain, &desc, &bytes));
+    REFUSED(ATTN_E_ARGUMENT, "name 1 is missing",
+            attn_record_new(&ctx, &record, session, &desc, &bytes, 8));
+    desc.n_names = 1;
+    desc.first = attn_model_config(plain)->n_ctx;
+    REFUSED(ATTN_E_ARGUMENT, "the model's n_ctx is", attn_record_size(&ctx, plain, &desc, &bytes));
+    desc.first = 1;
+    desc.n_positions = attn_model_config(plain)->n_ctx;
+    REFUSED(ATTN_E_ARGUMENT, "the model's n_ctx is", attn_record_size(&ctx, plain, &desc, &bytes));
+    desc.first = desc.n_positions = 0;
+    ctx.status = ATTN_OK;
+    OK(&ctx, attn_record_size(&ctx, plain, &desc, &bytes));
+    memory = (float *)pool_new(bytes);
+    OK(&ctx, attn_record_new(&ctx, &record, session, &desc, memory, bytes));
+    OK(&ctx, attn_feed(&ctx, session, ten, 4));
+    REFUSED(ATTN_E_ARGUMENT, "no record",
+            attn_record_get(&ctx, NULL, "blocks.0.hook_resid_pre", &not_made));
+    REFUSED(ATTN_E_ARGUMENT, "no name", attn_record_get(&ctx, record, NULL, &not_made));
+    REFUSED(ATTN_E_ARGUMENT, "place for the tensor",
+            attn_record_get(&ctx, record, "blocks.0.hook_resid_pre", NULL));
+    REFUSED(ATTN_E_ARGUMENT, "no record", attn_record_save(&ctx, NULL, test_tmp("x.npz")));
+    attn_record_free(record);
+    attn_session_free(session);
+    done(&ctx);
+}
+
+TEST(arguments_of_edits)
+{
+    attn_ctx ctx = {0};
+    attn_session *session = session_on(&ctx, plain, 0, 0);
+    const attn_config *c = attn_model_config(plain);
+    attn_tensor mean = some(1, c->d_model, 1, 1), got = no_tensor;
+    attn_edit edit;
+    sight *s = new_sight();
+    memset(&edit, 0, sizeof edit);
+    edit.name = "blocks.0.hook_resid_mid";
+    edit.kind = ATTN_EDIT_SET;
+    REFUSED(ATTN_E_ARGUMENT, "the value is no tensor", attn_hook_edit(&ctx, NULL, session, &edit));
+    edit.value.error = "a reason";
+    REFUSED(ATTN_E_ARGUMENT, "the value is no tensor: a reason",
+            attn_hook_edit(&ctx, NULL, session, &edit));
+    edit.value = some_ids(c->d_model, 0);
+    REFUSED(ATTN_E_ARGUMENT, "expected ATTN_F32", attn_hook_edit(&ctx, NULL, session, &edit));
+    edit.value.ndim = 7;
+    REFUSED(ATTN_E_ARGUMENT, "the value has 7 dimensions",
+            attn_hook_edit(&ctx, NULL, session, &edit));
+    edit.value = some(3, 1, 1, c->d_model); /* there are no heads here */
+    REFUSED(ATTN_E_SHAPE, "attn_hook_edit", attn_hook_edit(&ctx, NULL, session, &edit));
+    edit.value = mean;
+    edit.n_heads = 1;
+    REFUSED(ATTN_E_ARGUMENT, "heads from", attn_hook_edit(&ctx, NULL, session, &edit));
+    edit.name = "blocks.0.attn.hook_z";
+    edit.value = some(1, c->d_head, 1, 1);
+    edit.n_heads = c->n_head + 1;
+    REFUSED(ATTN_E_ARGUMENT, "heads from", attn_hook_edit(&ctx, NULL, session, &edit));
+    edit.n_heads = 1;
+    edit.value = some(3, 1, 2, c->d_head);
+    REFUSED(ATTN_E_SHAPE, "attn_hook_edit", attn_hook_edit(&ctx, NULL, session, &edit));
+
+    /* the mean over one position is what stands there, at every position from 1 on */
+    edit.name = "blocks.0.hook_resid_mid";
+    edit.n_heads = 0;
+    edit.kind = ATTN_EDIT_MEAN;
+    edit.value = mean;
+    edit.position = 1;
+    ctx.status = ATTN_OK;
+    OK(&ctx, attn_hook_edit(&ctx, NULL, session, &edit));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.hook_resid_mid", note, s));
+    OK(&ctx, attn_feed(&ctx, session, ten, 3));
+    got = latest(s, "blocks.0.hook_resid_mid");
+    if (CHECK(got.ndim == 2)) {
+        CHECK(differ((const float *)got.data, (const float *)mean.data, c->d_model));
+        CHECK(
+            !differ((const float *)got.data + got.stride[0], (const float *)mean.data, c->d_model));
+        CHECK(!differ((const float *)got.data + 2 * got.stride[0], (const float *)mean.data,
+                      c->d_model));
+    }
+    attn_session_free(session);
+    done(&ctx);
+}
+
+TEST(arguments_of_patches)
+{
+    attn_ctx ctx = {0};
+    int32_t clean[4] = {1, 2, 3, 4}, corrupted[4] = {1, 5, 3, 4};
+    attn_patch_desc d;
+    attn_path path;
+    float value = 3;
+    const int32_t n_vocab = (int32_t)attn_model_config(plain)->n_vocab;
+    memset(&d, 0, sizeof d);
+    memset(&path, 0, sizeof path);
+#define POSITIONS(text, status_)                                                                   \
+    REFUSED(status_, text, attn_patch_positions(&ctx, plain, &d, "hook_resid_pre", &not_made))
+    REFUSED(ATTN_E_ARGUMENT, "no model was given",
+            attn_patch_positions(&ctx, NULL, &d, "hook_resid_pre", &not_made));
+    REFUSED(ATTN_E_ARGUMENT, "no description was given",
+            attn_patch_positions(&ctx, plain, NULL, "hook_resid_pre", &not_made));
+    POSITIONS("no clean or no corrupted text", ATTN_E_ARGUMENT);
+    d.clean = clean;
+    POSITIONS("no clean or no corrupted text", ATTN_E_ARGUMENT);
+    d.corrupted = corrupted;
+    POSITIONS("texts of 0 tokens", ATTN_E_ARGUMENT);
+    d.n_tokens = attn_model_config(plain)->n_ctx + 1;
+    POSITIONS("expected 1 to", ATTN_E_ARGUMENT);
+    d.n_tokens = 4;
+    d.right = -1;
+    POSITIONS("right is -1", ATTN_E_TOKEN);
+    d.right = n_vocab;
+    POSITIONS("right is", ATTN_E_TOKEN);
+    d.right = 0;
+    d.wrong = -1;
+    POSITIONS("wrong -1", ATTN_E_TOKEN);
+    d.wrong = n_vocab;
+    POSITIONS("and wrong", ATTN_E_TOKEN);
+    d.wrong = 1;
+    clean[2] = -5;
+    POSITIONS("token 2 of the clean text has id -5", ATTN_E_TOKEN);
+    clean[2] = 3;
+    corrupted[1] = n_vocab;
+    POSITIONS("token 1 of the corrupted text", ATTN_E_TOKEN);
+    corrupted[1] = 5;
+    REFUSED(ATTN_E_NAME, "", attn_patch_positions(&ctx, plain, &d, "hook_resid_pre", NULL));
+    REFUSED(ATTN_E_NAME, "", attn_patch_positions(&ctx, plain, &d, NULL, &not_made));
+
+#define PATH(text, status_)                                                                        \
+    REFUSED(status_, text, attn_patch_path(&ctx, plain, &d, &path, &value));                       \
+    CHECK(value == 3)
+    PATH("not nothing", ATTN_E_NAME);
+    path.to = "hook_z";
+    PATH("not hook_z", ATTN_E_NAME);
+    path.to = "hook_mlp_in";
+    path.from_head = attn_model_config(plain)->n_head;
+    CHECK(attn_patch_path(&ctx, plain, &d, &path, &value) != ATTN_OK);
+    path.from_head = 0;
+    path.to_head = attn_model_config(plain)->n_head;
+    CHECK(attn_patch_path(&ctx, plain, &d, &path, &value) != ATTN_OK);
+    path.to_head = 0;
+    path.from_layer = attn_model_config(plain)->n_layer;
+    CHECK(attn_patch_path(&ctx, plain, &d, &path, &value) != ATTN_OK);
+    path.from_layer = 0;
+    REFUSED(ATTN_E_ARGUMENT, "no place for the value",
+            attn_patch_path(&ctx, plain, &d, &path, NULL));
+    REFUSED(ATTN_E_ARGUMENT, "no path was given", attn_patch_path(&ctx, plain, &d, NULL, &value));
+    d.n_tokens = 0;
+    PATH("texts of 0 tokens", ATTN_E_ARGUMENT);
+    done(&ctx);
+}
+
+typedef struct stopper {
+    int calls, later, at; /* at: the call that stops */
+} stopper;
+
+static int stop(const attn_activation *a, void *user)
+{
+    stopper *s = (stopper *)user;
+    (void)a;
+    return s->calls++ == s->at;
+}
+
+static int come_later(const attn_activation *a, void *user)
+{
+    (void)a;
+    ((stopper *)user)->later++;
+    return 0;
+}
+
+/* After a hook has stopped a pass no other hook is called, and whatever ran the pass says so. */
+TEST(stopped_in_the_middle)
+{
+    attn_ctx ctx = {0};
+    attn_session *session = session_on(&ctx, plain, 0, 2);
+    attn_generate_desc desc;
+    stopper s = {0, 0, 0};
+    attn_token_stats stats[9];
+    OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.hook_resid_mid", stop, &s));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.hook_resid_mid", come_later, &s));
+    FAILS(&ctx, ATTN_STOPPED, "", attn_feed(&ctx, session, ten, 1));
+    CHECK(s.calls == 1 && s.later == 0);
+    s.calls = s.later = 0;
+    FAILS(&ctx, ATTN_STOPPED, "", attn_score(&ctx, stats, NULL, 0, session, ten, 10));
+    CHECK(s.calls == 1 && s.later == 0);
+    memset(&desc, 0, sizeof desc);
+    desc.max_tokens = 6;
+    desc.n_draft = -1;
+    desc.prompt_ids = ten;
+    desc.n_prompt_ids = 2;
+    s.calls = 0;
+    s.at = 3; /* the prompt is one pass, and then there is one for each token */
+    FAILS(&ctx, ATTN_STOPPED, "", attn_generate(&ctx, session, NULL, &desc, NULL, NULL));
+    CHECK(s.calls == 4);
+    attn_session_free(session);
+    done(&ctx);
+}
+
+TEST(names_of_any_length)
+{
+    attn_ctx ctx = {0};
+    attn_session *session = session_on(&ctx, plain, 0, 0);
+    char name[100];
+    memset(name, 'x', sizeof name);
+    name[99] = 0;
+    memcpy(name, "blocks.0.", 9);
+    REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, plain, name, &not_made));
+    FAILS(&ctx, ATTN_E_NAME, "", attn_hook(&ctx, NULL, session, name, stop, NULL));
+    REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, plain, "blocks.0.attn.WxQ", &not_made));
+    REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, plain, "W_Q", &not_made));
+    attn_session_free(session);
+    done(&ctx);
 }

@@ -3,6 +3,7 @@
  * no vector. */
 #define FIXTURE_FILE "tests/fixtures/lens.bin"
 #include "models.h"
+#include "refused.h"
 
 static const attn_tensor no_scale; /* a lens takes the stream's own */
 
@@ -1138,4 +1139,172 @@ TEST(failing_allocations)
     }
     CHECKF(status == ATTN_OK && n > 100, "%s after %ld rounds", attn_status_name(status), n);
     pool_clear();
+}
+
+static int poison(const attn_activation *a, void *user)
+{
+    size_t i;
+    (void)user;
+    if (a->first <= 5 && a->first + a->value.shape[0] > 5)
+        for (i = 0; i < a->value.shape[1]; i++)
+            *entry(a->value, 5 - a->first, i, 0) = NAN;
+    return 0;
+}
+
+TEST(arguments_of_statistics)
+{
+    attn_ctx ctx = {0};
+    attn_session *session = session_on(&ctx, plain, 0, 2);
+    const attn_config *c = attn_model_config(plain);
+    const size_t C = c->d_model;
+    const attn_tensor v = some(1, C, 1, 1), m = some(2, 3, C, 1), wider = some(2, 3, C + 1, 1);
+    const attn_tensor pattern = some(3, 2, 4, 4), scale = some(2, 3, 1, 1);
+    const attn_tensor post = some(2, 3, c->d_mlp, 1);
+    attn_tensor keys = no_tensor;
+    attn_token_stats stats[10];
+    attn_prediction top[10];
+    attn_parts parts;
+    int32_t wrong[3] = {0, 1, 2};
+    float *before = (float *)pool_new(c->n_vocab * sizeof(float));
+    memset(&parts, 0, sizeof parts);
+    REFUSED(ATTN_E_ARGUMENT, "logits", attn_logit_stats(&ctx, no_tensor, wrong, stats, top, 1));
+    REFUSED(ATTN_E_SHAPE, "logits", attn_logit_stats(&ctx, v, wrong, stats, top, 1));
+    REFUSED(ATTN_E_SHAPE, "logits", attn_logit_stats(&ctx, some(2, 3, 0, 1), wrong, stats, top, 1));
+    wrong[1] = -1;
+    REFUSED(ATTN_E_TOKEN, "-1", attn_logit_stats(&ctx, m, wrong, stats, top, 1));
+    wrong[1] = (int32_t)C;
+    REFUSED(ATTN_E_TOKEN, "", attn_logit_stats(&ctx, m, wrong, stats, top, 1));
+    REFUSED(ATTN_E_ARGUMENT, "pattern", attn_pattern_entropy(&ctx, &not_made, no_tensor));
+    REFUSED(ATTN_E_ARGUMENT, "", attn_head_keys(&ctx, &not_made, ATTN_HEAD_PREVIOUS, NULL, 3));
+    REFUSED(ATTN_E_ARGUMENT, "", attn_head_keys(&ctx, &not_made, ATTN_HEAD_PREVIOUS, ten, 0));
+    REFUSED(ATTN_E_ARGUMENT, "", attn_head_keys(&ctx, &not_made, ATTN_N_HEAD_KINDS, ten, 3));
+    ctx.status = ATTN_OK;
+    OK(&ctx, attn_head_keys(&ctx, &keys, ATTN_HEAD_PREVIOUS, ten, 4));
+    REFUSED(ATTN_E_ARGUMENT, "pattern", attn_head_score(&ctx, &not_made, no_tensor, keys));
+    REFUSED(ATTN_E_ARGUMENT, "keys", attn_head_score(&ctx, &not_made, pattern, no_tensor));
+    REFUSED(ATTN_E_SHAPE, "attn_head_score", attn_head_score(&ctx, &not_made, m, keys));
+    REFUSED(ATTN_E_SHAPE, "attn_head_score", attn_head_score(&ctx, &not_made, pattern, v));
+    REFUSED(ATTN_E_SHAPE, "attn_head_score",
+            attn_head_score(&ctx, &not_made, pattern, attn_slice(keys, 0, 0, 3)));
+    REFUSED(ATTN_E_SHAPE, "attn_head_score",
+            attn_head_score(&ctx, &not_made, pattern, attn_slice(keys, 1, 0, 3)));
+
+    REFUSED(ATTN_E_ARGUMENT, "no room for the parts",
+            attn_decompose(&ctx, NULL, plain, ten, 4, ATTN_PARTS_HEADS, 0, 0));
+    REFUSED(ATTN_E_ARGUMENT, "is no attn_parts_kind",
+            attn_decompose(&ctx, &parts, plain, ten, 4, (attn_parts_kind)9, 0, 0));
+    CHECK(attn_neuron_results(&ctx, &not_made, NULL, 0, post, 0, 1) != ATTN_OK &&
+          not_made.ndim == 0);
+    REFUSED(ATTN_E_ARGUMENT, "neurons from",
+            attn_neuron_results(&ctx, &not_made, plain, 0, post, c->d_mlp + 1, 0));
+    REFUSED(ATTN_E_ARGUMENT, "neurons from",
+            attn_neuron_results(&ctx, &not_made, plain, 0, post, 1, c->d_mlp));
+    REFUSED(ATTN_E_ARGUMENT, "post",
+            attn_neuron_results(&ctx, &not_made, plain, 0, no_tensor, 0, 1));
+    CHECK(attn_logit_directions(&ctx, &not_made, NULL, ten, NULL, 2) != ATTN_OK &&
+          not_made.ndim == 0);
+    CHECK(attn_logit_directions(&ctx, &not_made, plain, NULL, NULL, 2) != ATTN_OK &&
+          not_made.ndim == 0);
+    CHECK(attn_logit_directions(&ctx, &not_made, plain, ten, NULL, 0) != ATTN_OK &&
+          not_made.ndim == 0);
+    CHECK(attn_attribute(&ctx, &not_made, NULL, m, no_tensor, m) != ATTN_OK && not_made.ndim == 0);
+    REFUSED(ATTN_E_ARGUMENT, "directions",
+            attn_attribute(&ctx, &not_made, plain, m, scale, no_tensor));
+    REFUSED(ATTN_E_SHAPE, "", attn_attribute(&ctx, &not_made, plain, m, scale, v));
+    REFUSED(ATTN_E_SHAPE, "", attn_attribute(&ctx, &not_made, plain, m, scale, wider));
+    REFUSED(ATTN_E_SHAPE, "", attn_attribute(&ctx, &not_made, plain, v, scale, m));
+    REFUSED(ATTN_E_SHAPE, "", attn_attribute(&ctx, &not_made, plain, wider, scale, m));
+    CHECK(attn_attribute_neurons(&ctx, &not_made, NULL, 0, post, scale, m) != ATTN_OK);
+    REFUSED(ATTN_E_SHAPE, "", attn_attribute_neurons(&ctx, &not_made, plain, 0, post, v, m));
+    CHECK(attn_attribute_bias(&ctx, &not_made, NULL, m) != ATTN_OK);
+    REFUSED(ATTN_E_ARGUMENT, "resid",
+            attn_logit_lens(&ctx, &not_made, plain, no_tensor, no_tensor, NULL, 0));
+    REFUSED(ATTN_E_SHAPE, "resid has shape",
+            attn_logit_lens(&ctx, &not_made, plain, v, no_tensor, NULL, 0));
+    REFUSED(ATTN_E_SHAPE, "resid has shape",
+            attn_logit_lens(&ctx, &not_made, plain, wider, no_tensor, NULL, 0));
+    REFUSED(ATTN_E_ARGUMENT, "left", attn_singular_values(&ctx, &not_made, no_tensor, m));
+    REFUSED(ATTN_E_ARGUMENT, "right", attn_singular_values(&ctx, &not_made, m, no_tensor));
+    REFUSED(ATTN_E_SHAPE, "expected [m, r]", attn_singular_values(&ctx, &not_made, v, m));
+    REFUSED(ATTN_E_SHAPE, "expected [m, r]", attn_singular_values(&ctx, &not_made, m, v));
+    REFUSED(ATTN_E_SHAPE, "expected [m, r]", attn_singular_values(&ctx, &not_made, m, m));
+    {
+        attn_tensor tall = attn_borrow(before, ATTN_F32, attn_shape2(1, 1));
+        tall.shape[0] = SIZE_MAX / 8;
+        tall.stride[0] = tall.stride[1] = 0;
+        REFUSED(ATTN_E_MEMORY, "no room in memory as doubles",
+                attn_singular_values(&ctx, &not_made, tall, attn_slice(scale, 0, 0, 1)));
+        tall.shape[0] = SIZE_MAX / 16;
+        tall.shape[1] = 64;
+        REFUSED(ATTN_E_MEMORY, "no room in memory as doubles",
+                attn_singular_values(&ctx, &not_made, tall, some(2, 64, 1, 1)));
+        tall.shape[0] = SIZE_MAX / 256;
+        REFUSED(ATTN_E_MEMORY, "no room in memory as doubles",
+                attn_singular_values(&ctx, &not_made, tall, some(2, 64, 1, 1)));
+    }
+
+    /* a text whose logits are no numbers leaves the session as it was */
+    ctx.status = ATTN_OK;
+    OK(&ctx, attn_feed(&ctx, session, ten, 2));
+    memcpy(before, attn_logits(session), c->n_vocab * sizeof(float));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "ln_final.hook_normalized.post", poison, NULL));
+    REFUSED(ATTN_E_ARGUMENT, "the logits at position 5 hold a NaN",
+            attn_score(&ctx, stats, top, 1, session, ten + 2, 6));
+    CHECK(attn_logits(session) && !differ(before, attn_logits(session), c->n_vocab));
+    attn_unhook_all(session);
+    ctx.status = ATTN_OK;
+    OK(&ctx, attn_score(&ctx, stats, NULL, 0, session, ten + 2, 6));
+    OK(&ctx, attn_rewind(&ctx, session, 2));
+    OK(&ctx, attn_score(&ctx, NULL, top, 1, session, ten + 2, 6));
+    attn_session_free(session);
+    done(&ctx);
+}
+
+/* Scores alone, entropies alone, and places of the wrong shape for either. */
+TEST(heads_of_a_text)
+{
+    attn_ctx ctx = {0};
+    attn_tensor e = no_tensor, s = no_tensor, e2 = no_tensor, s2 = no_tensor;
+    FAILS(&ctx, ATTN_E_CONTEXT, "n_ctx is", /* before a token is looked at */
+          attn_text_heads(&ctx, plain, ten, SIZE_MAX, &e, &s));
+    OK(&ctx, attn_text_heads(&ctx, plain, ten, 8, &e, &s));
+    OK(&ctx, attn_text_heads(&ctx, plain, ten, 8, &e2, NULL));
+    OK(&ctx, attn_text_heads(&ctx, plain, ten, 8, NULL, &s2));
+    CHECK(same_bits(e2, e, "entropies alone") && same_bits(s2, s, "scores alone"));
+    e2 = no_tensor;
+    s2 = some(2, 3, 3, 1);
+    FAILS(&ctx, ATTN_E_SHAPE, "", attn_text_heads(&ctx, plain, ten, 8, &e2, &s2));
+    CHECK(e2.ndim == 0);
+    e2 = some(2, 3, 3, 1);
+    s2 = no_tensor;
+    FAILS(&ctx, ATTN_E_SHAPE, "", attn_text_heads(&ctx, plain, ten, 8, &e2, &s2));
+    CHECK(s2.ndim == 0);
+    done(&ctx);
+}
+
+/* Positions beyond the first batch of a long text are the same alone as among all. */
+TEST(positions_of_a_long_text)
+{
+    attn_ctx ctx = {0};
+    attn_model *longer = NULL;
+    attn_parts all, some_of;
+    int32_t *tokens;
+    size_t i;
+    memset(&all, 0, sizeof all);
+    memset(&some_of, 0, sizeof some_of);
+    if (!OK(&ctx, attn_model_open(&ctx, &longer, TEST_BUILD "/fuzz/long.attn", NULL)))
+        return;
+    tokens = random_tokens(longer, 520, 5);
+    OK(&ctx, attn_decompose(&ctx, &all, longer, tokens, 520, ATTN_PARTS_HEADS, 0, 0));
+    for (i = 0; i < 3; i++) {
+        static const size_t first[] = {0, 250, 400}, count[] = {10, 20, 30};
+        OK(&ctx, attn_decompose(&ctx, &some_of, longer, tokens, 520, ATTN_PARTS_HEADS, first[i],
+                                count[i]));
+        CHECK(same_bits(some_of.stack, attn_slice(all.stack, 1, first[i], count[i]), "parts"));
+        CHECK(same_bits(some_of.scale, attn_slice(all.scale, 0, first[i], count[i]), "scales"));
+        attn_tensor_free(&ctx, &some_of.stack);
+        attn_tensor_free(&ctx, &some_of.scale);
+    }
+    attn_model_close(longer);
+    done(&ctx);
 }

@@ -3,6 +3,7 @@
  * with what PyTorch made of it (examples/tiny-stories/reference.json). What must be the same is
  * compared bit by bit. */
 #include "models.h"
+#include "refused.h"
 #include "generation_vectors.h"
 
 static attn_model *plain, *odd, *tiny;
@@ -2355,4 +2356,446 @@ TEST(missing_arguments)
     CHECK(attn_session_length(session) == 0);
     OK(&ctx, attn_feed(&ctx, session, tokens, 3));
     attn_session_free(session);
+}
+
+/* Each function says that a kernel is not here, before anything else is done. */
+TEST(kernels_that_are_not_here)
+{
+    attn_ctx ctx = {0}, fine = {0};
+    attn_session *session = session_on(&fine, plain, 0, 0);
+    const attn_config *c = attn_model_config(plain);
+    const attn_tensor m = some(2, 3, c->d_model, 1), v = some(1, 3, 1, 1);
+    const attn_tensor d = some(2, 3, c->d_model, 1), ids = some_ids(3, 0);
+    attn_model *opened = NULL;
+    attn_sampler *sampler = NULL;
+    attn_token_stats stats[3];
+    attn_prediction top[3];
+    size_t size = 0;
+    unsigned char *file = test_read(test_tmp("model-plain.attn"), &size);
+    ctx.isa = ATTN_ISA_NEON;
+    if (attn_isa(&ctx))
+        ctx.isa = ATTN_ISA_AVX2;
+#define NOT_HERE(call) REFUSED(ATTN_E_UNSUPPORTED, "kernels", call)
+    NOT_HERE(attn_add(&ctx, &not_made, m, m));
+    NOT_HERE(attn_cross_entropy(&ctx, &not_made, m, ids));
+    NOT_HERE(attn_model_open_memory(&ctx, &opened, file, size, NULL));
+    NOT_HERE(attn_sampler_new(&ctx, &sampler, 40, NULL));
+    NOT_HERE(attn_logit_stats(&ctx, m, NULL, stats, top, 1));
+    NOT_HERE(attn_attribute(&ctx, &not_made, plain, m, no_tensor, d));
+    NOT_HERE(attn_logit_lens(&ctx, &not_made, plain, m, no_tensor, NULL, 0));
+    NOT_HERE(
+        attn_logit_lens(&ctx, &not_made, plain, m, attn_reshape(v, attn_shape2(3, 1)), NULL, 0));
+    CHECK(opened == NULL && sampler == NULL);
+    free(file);
+    attn_session_free(session);
+    done(&ctx);
+    done(&fine);
+}
+
+/* What is NULL, empty or beyond the model, one at a time. */
+TEST(arguments_of_models)
+{
+    attn_ctx ctx = {0};
+    attn_session *session = session_on(&ctx, plain, 0, 0), *other = NULL;
+    const attn_config *c = attn_model_config(plain);
+    const size_t T = 5;
+    attn_tensor keys;
+    attn_sampler *sampler = NULL;
+    int32_t id = 7, bad[2] = {0, INT32_MAX};
+    float *logits = (float *)pool_new(c->n_vocab * sizeof(float));
+    char text[8];
+    size_t n;
+    OK(&ctx, attn_feed(&ctx, session, ten, T));
+    REFUSED(ATTN_E_ARGUMENT, "no session was given",
+            attn_cache_get(&ctx, NULL, ATTN_KEYS, 0, 0, 1, &not_made));
+    REFUSED(ATTN_E_ARGUMENT, "expected ATTN_KEYS or ATTN_VALUES",
+            attn_cache_get(&ctx, session, (attn_cache_part)2, 0, 0, 1, &not_made));
+    not_made = some(2, 3, 3, 1);
+    FAILS(&ctx, ATTN_E_SHAPE, "attn_cache_get",
+          attn_cache_get(&ctx, session, ATTN_KEYS, 0, 0, 1, &not_made));
+    REFUSED(ATTN_E_ARGUMENT, "attn_cache_set",
+            attn_cache_set(&ctx, session, ATTN_KEYS, 0, 0, no_tensor));
+    keys = no_tensor;
+    ctx.status = ATTN_OK;
+    OK(&ctx, attn_cache_get(&ctx, session, ATTN_KEYS, 0, 0, 2, &keys));
+    REFUSED(ATTN_E_SHAPE, "attn_cache_set: expected",
+            attn_cache_set(&ctx, session, ATTN_KEYS, 0, 0, attn_select(keys, 1, 0)));
+    REFUSED(ATTN_E_SHAPE, "attn_cache_set: expected",
+            attn_cache_set(&ctx, session, ATTN_KEYS, 0, 0, attn_slice(keys, 1, 0, 1)));
+    REFUSED(ATTN_E_SHAPE, "attn_cache_set: expected",
+            attn_cache_set(&ctx, session, ATTN_KEYS, 0, 0, attn_slice(keys, 2, 0, 1)));
+
+    ctx.status = ATTN_OK;
+    OK(&ctx, attn_sampler_new(&ctx, &sampler, c->n_vocab, NULL));
+    for (n = 0; n < c->n_vocab; n++)
+        logits[n] = (float)(n % 7);
+    REFUSED(ATTN_E_ARGUMENT, "no sampler", attn_sample(&ctx, NULL, logits, NULL, 0, &id));
+    REFUSED(ATTN_E_ARGUMENT, "feed a token first", attn_sample(&ctx, sampler, NULL, NULL, 0, &id));
+    REFUSED(ATTN_E_ARGUMENT, "room for", attn_sample(&ctx, sampler, logits, NULL, 0, NULL));
+    REFUSED(ATTN_E_ARGUMENT, "tokens seen", attn_sample(&ctx, sampler, logits, NULL, 3, &id));
+    CHECK(id == 7);
+    attn_sampler_free(sampler);
+    {
+        /* a penalty for tokens that are none is no penalty; a logit of infinity wins outright */
+        attn_sampler_desc desc;
+        memset(&desc, 0, sizeof desc);
+        desc.temperature = 1;
+        desc.repeat_penalty = 1.5f;
+        ctx.status = ATTN_OK;
+        OK(&ctx, attn_sampler_new(&ctx, &sampler, c->n_vocab, &desc));
+        logits[3] = INFINITY;
+        bad[0] = -1;
+        OK(&ctx, attn_sample(&ctx, sampler, logits, bad, 2, &id));
+        CHECK(id == 3);
+        attn_sampler_free(sampler);
+    }
+
+    CHECK(attn_encode(&ctx, attn_model_tokenizer(plain), NULL, 0, 0, NULL, 3, &n) != ATTN_OK);
+    CHECK(attn_decode(&ctx, attn_model_tokenizer(plain), ten, 1, NULL, 3, &n) != ATTN_OK);
+    (void)text;
+    attn_session_free(session);
+    attn_session_free(other);
+    done(&ctx);
+}
+
+/* What a file says is shown, not obeyed. */
+TEST(nothing_for_the_terminal)
+{
+    attn_ctx ctx = {0};
+    REFUSED(ATTN_E_NAME, "a?[31m?b???m\xc3\x84\xc2\xa0 ?",
+            attn_model_tensor(&ctx, plain, "a\x1b[31m\nb\x7f\xc2\x9bm\xc3\x84\xc2\xa0 \x9b",
+                              &not_made));
+    CHECK(!strpbrk(ctx.message, "\x1b\n\x7f"));
+    done(&ctx);
+}
+
+static attn_session *fed(attn_ctx *ctx, const attn_model *on, const int32_t *tokens, size_t n)
+{
+    attn_session *session = session_on(ctx, on, 0, 0);
+    OK(ctx, attn_feed(ctx, session, tokens, n));
+    return session;
+}
+
+/* The text without its first tokens, straight from where the session remembers it. */
+TEST(a_session_is_fed_its_own_tokens)
+{
+    enum { ALL = 100, DROPPED = 3, LEFT = ALL - DROPPED };
+    attn_ctx ctx = alone();
+    attn_model *const on = converted("tests/golden/long", "long.attn", "");
+    const int32_t *const tokens = random_tokens(on, ALL, 6);
+    const size_t row_bytes = vocab_of(on) * sizeof(float);
+    attn_session *fresh = fed(&ctx, on, tokens + DROPPED, LEFT),
+                 *session = fed(&ctx, on, tokens, ALL);
+    attn_token_stats stats[2][LEFT];
+    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_feed(&ctx, session, attn_session_tokens(session) + DROPPED, LEFT));
+    CHECK(memcmp(attn_session_tokens(session), tokens + DROPPED, LEFT * sizeof *tokens) == 0);
+    CHECK(memcmp(attn_logits(session), attn_logits(fresh), row_bytes) == 0);
+    attn_session_free(session);
+
+    session = fed(&ctx, on, tokens, ALL);
+    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_rewind(&ctx, fresh, 0));
+    memset(stats, 0, sizeof stats);
+    OK(&ctx,
+       attn_score(&ctx, stats[0], NULL, 0, session, attn_session_tokens(session) + DROPPED, LEFT));
+    OK(&ctx, attn_score(&ctx, stats[1], NULL, 0, fresh, tokens + DROPPED, LEFT));
+    CHECK(memcmp(stats[0], stats[1], sizeof stats[0]) == 0);
+    attn_session_free(session);
+    attn_session_free(fresh);
+    attn_model_close(on);
+    done(&ctx);
+}
+
+/* A callback that would change the session it is told about. */
+typedef struct meddler {
+    attn_session *session, *other;
+    char text[4096];
+    size_t size, length;
+    int meddles;
+} meddler;
+
+static int ignore(const attn_activation *a, void *user)
+{
+    (void)a, (void)user;
+    return 0;
+}
+
+static int meddle(const char *text, size_t size, void *user)
+{
+    meddler *m = (meddler *)user;
+    attn_ctx ctx = alone();
+    const int32_t token = 1;
+    memcpy(m->text + m->size, text, size);
+    m->size += size;
+    if (!m->meddles)
+        return 0;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_rewind(&ctx, m->session, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_feed(&ctx, m->session, &token, 1));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_hook(&ctx, NULL, m->session, "*", ignore, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
+          attn_generate(&ctx, m->session, "", NULL, NULL, NULL));
+    not_made = no_tensor;
+    OK(&ctx, attn_cache_get(&ctx, m->session, ATTN_KEYS, 0, 0, 1, &not_made));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
+          attn_cache_set(&ctx, m->session, ATTN_KEYS, 0, 0, not_made));
+    OK(&ctx, attn_session_copy(&ctx, m->other, m->session)); /* it may look */
+    CHECK(attn_session_length(m->other) == attn_session_length(m->session));
+    attn_ctx_free(&ctx);
+    return 0;
+}
+
+TEST(a_callback_may_look_but_not_touch)
+{
+    enum { LENGTH = 60 };
+    attn_ctx ctx = alone();
+    attn_model *stories = NULL;
+    attn_generate_desc desc;
+    static meddler with, without;
+    size_t n_passes = 7;
+    memset(&desc, 0, sizeof desc);
+    memset(&with, 0, sizeof with);
+    memset(&without, 0, sizeof without);
+    OK(&ctx, attn_model_open(&ctx, &stories, TEST_BUILD "/tiny-stories.attn", NULL));
+    with.session = session_on(&ctx, stories, 0, 0);
+    with.other = session_on(&ctx, stories, 0, 0);
+    without.session = session_on(&ctx, stories, 0, 0);
+    with.meddles = 1;
+    desc.max_tokens = LENGTH;
+    OK(&ctx, attn_generate(&ctx, with.session, "the cat the cat the", &desc, meddle, &with));
+    OK(&ctx, attn_generate(&ctx, without.session, "the cat the cat the", &desc, meddle, &without));
+    CHECK(with.size == without.size && memcmp(with.text, without.text, with.size) == 0);
+    CHECK(memcmp(attn_logits(with.session), attn_logits(without.session),
+                 vocab_of(stories) * sizeof(float)) == 0);
+    OK(&ctx, attn_rewind(&ctx, with.session, 0)); /* it is free again */
+    desc.n_passes = &n_passes;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "the prompt is empty",
+          attn_generate(&ctx, with.session, "", &desc, NULL, NULL));
+    CHECK(n_passes == 0);
+    attn_session_free(with.session);
+    attn_session_free(with.other);
+    attn_session_free(without.session);
+    attn_model_close(stories);
+    done(&ctx);
+}
+
+typedef attn_status (*attempt)(attn_ctx *ctx, attn_session *session);
+
+static attn_status attend_to_halves(attn_ctx *ctx, attn_session *session)
+{
+    const size_t dims[3] = {2, 4, 4};
+    const attn_tensor q = new_tensor(ATTN_F16, 3, dims, LAYOUT_DENSE);
+    attn_tensor made = no_tensor;
+    attn_status status;
+    (void)session;
+    status = attn_attention(ctx, &made, q, q, q, NULL);
+    attn_tensor_free(ctx, &made);
+    return status;
+}
+
+static attn_status encode_specials(attn_ctx *ctx, attn_session *session)
+{
+    char text[3100]; /* a long word takes memory, a short one none */
+    int32_t ids[3100];
+    size_t n;
+    (void)session;
+    memset(text, 'e', 3000);
+    memcpy(text + 3000, "<|endoftext|>the cat", 20);
+    return attn_encode(ctx, attn_model_tokenizer(tiny), text, 3020, 1, ids, 3100, &n);
+}
+
+static attn_status generate_from_text(attn_ctx *ctx, attn_session *session)
+{
+    attn_generate_desc desc;
+    char text[161]; /* a long word takes memory, a short one none */
+    memset(&desc, 0, sizeof desc);
+    desc.max_tokens = 2;
+    memset(text, 'e', 160);
+    text[160] = 0;
+    return attn_generate(ctx, session, text, &desc, NULL, NULL);
+}
+
+static attn_status edit_with_a_mean(attn_ctx *ctx, attn_session *session)
+{
+    attn_edit edit;
+    memset(&edit, 0, sizeof edit);
+    edit.name = "blocks.0.hook_resid_mid";
+    edit.kind = ATTN_EDIT_MEAN;
+    edit.value = some(2, 3, attn_model_config(tiny)->d_model, 1);
+    return attn_hook_edit(ctx, NULL, session, &edit);
+}
+
+static attn_status lens_without_scale(attn_ctx *ctx, attn_session *session)
+{
+    attn_tensor made = no_tensor;
+    attn_status status;
+    (void)session;
+    status = attn_logit_lens(ctx, &made, tiny, some(2, 2, attn_model_config(tiny)->d_model, 1),
+                             no_tensor, NULL, 0);
+    attn_tensor_free(ctx, &made);
+    return status;
+}
+
+/* Each allocation fails in turn: a status, nothing kept, and the next attempt goes on as ever. */
+TEST(no_memory)
+{
+    static const attempt attempts[] = {attend_to_halves, encode_specials, generate_from_text,
+                                       edit_with_a_mean, lens_without_scale};
+    size_t i;
+    for (i = 0; i < sizeof attempts / sizeof attempts[0]; i++) {
+        attn_ctx fine = {0};
+        attn_session *session = session_on(&fine, tiny, 0, 0);
+        int n, failures = 0;
+        for (n = 0; n < 100; n++) {
+            meter m;
+            attn_ctx ctx = metered(&m);
+            attn_status status;
+            m.fail_at = n;
+            status = attempts[i](&ctx, session);
+            attn_unhook_all(session);
+            CHECKF(m.live == 0 && m.wrong == 0, "attempt %d, call %d: %ld blocks kept", (int)i, n,
+                   m.live);
+            OK(&fine, attn_rewind(&fine, session, 0));
+            if (status == ATTN_OK)
+                break;
+            failures++;
+            CHECKF(status == ATTN_E_MEMORY, "attempt %d, call %d: %s", (int)i, n, ctx.message);
+        }
+        CHECKF(failures > 0 && n < 100, "attempt %d fails %d times", (int)i, failures);
+        attn_session_free(session);
+        done(&fine);
+    }
+}
+
+/* A session made for one thread has scratch memory for one, whatever is asked for later. */
+TEST(more_threads_than_the_session_has)
+{
+    attn_ctx ctx = alone();
+    attn_session *session = session_on(&ctx, plain, 0, 0);
+    float *want = logits_of(&ctx, plain, 0, ten, 10, 10);
+    ctx.n_threads = 4;
+    OK(&ctx, attn_feed(&ctx, session, ten, 10));
+    CHECK(!differ(attn_logits(session), want + 9 * vocab_of(plain), vocab_of(plain)));
+    attn_session_free(session);
+    done(&ctx);
+}
+
+/* A session may be copied onto itself, hooks and all; a weight of one key repeats. */
+TEST(small_things)
+{
+    attn_ctx ctx = {0};
+    attn_session *session = session_on(&ctx, plain, 0, 0);
+    const attn_config *c = attn_model_config(plain);
+    sight *s = new_sight();
+    float one = 0.25f, *before = (float *)pool_new(c->n_vocab * sizeof(float));
+    attn_edit edit;
+    attn_feed_item item;
+    attn_tensor got, a = no_tensor, b = no_tensor, w = no_tensor, empty = no_tensor;
+    attn_attention_desc desc;
+    static const size_t row = 0;
+    OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_pattern", note, s));
+    OK(&ctx, attn_feed(&ctx, session, ten, 3));
+    memcpy(before, attn_logits(session), c->n_vocab * sizeof(float));
+    OK(&ctx, attn_session_copy(&ctx, session, session));
+    CHECK(!differ(before, attn_logits(session), c->n_vocab));
+    memset(&edit, 0, sizeof edit);
+    edit.name = "blocks.0.attn.hook_pattern";
+    edit.kind = ATTN_EDIT_SET;
+    edit.value = attn_borrow(&one, ATTN_F32, attn_shape3(1, 1, 1));
+    OK(&ctx, attn_rewind(&ctx, session, 0));
+    attn_unhook_all(session);
+    OK(&ctx, attn_hook_edit(&ctx, NULL, session, &edit));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.attn.hook_pattern", note, s));
+    OK(&ctx, attn_feed(&ctx, session, ten, 3));
+    got = latest(s, "blocks.0.attn.hook_pattern");
+    CHECK(got.ndim == 3 && attn_get(got, 1, 2, 1, 0) == 0.25f &&
+          attn_get(got, 0, 0, 0, 0) == 0.25f);
+    attn_unhook_all(session);
+
+    item = item_of(session, ten, 2, NULL);
+    item.rows = &row;
+    item.n_rows = 1;
+    item.end_layer = 1;
+    ctx.status = ATTN_OK;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "makes no logits", attn_feed_batch(&ctx, &item, 1));
+    ctx.status = ATTN_OK;
+
+    /* values of no dimensions still have a pattern */
+    memset(&desc, 0, sizeof desc);
+    desc.pattern = &w;
+    OK(&ctx, attn_zeros(&ctx, &empty, ATTN_F32, attn_shape2(4, 0)));
+    OK(&ctx, attn_attention(&ctx, &a, some(2, 3, 4, 1), some(2, 4, 4, 1), empty, &desc));
+    CHECK(a.shape[0] == 3 && a.shape[1] == 0 && w.shape[0] == 3 && w.shape[1] == 4);
+    CHECK(fabs((double)attn_get(w, 2, 0, 0, 0) + (double)attn_get(w, 2, 1, 0, 0) +
+               (double)attn_get(w, 2, 2, 0, 0) + (double)attn_get(w, 2, 3, 0, 0) - 1) < 1e-6);
+    OK(&ctx, attn_zeros(&ctx, &b, ATTN_F32, attn_shape2(0, c->d_model)));
+    empty = no_tensor;
+    OK(&ctx, attn_logit_lens(&ctx, &empty, plain, b, no_tensor, NULL, 0));
+    CHECK(empty.shape[0] == 0 && empty.shape[1] == c->n_vocab);
+    empty = no_tensor;
+    b = attn_reshape(b, attn_shape2(0, c->d_model));
+    OK(&ctx, attn_logit_lens(&ctx, &empty, plain, b, attn_borrow(&one, ATTN_F32, attn_shape2(0, 1)),
+                             NULL, 0));
+    CHECK(empty.shape[0] == 0);
+    if (sizeof(size_t) > 4) { /* panels of more bytes than there are */
+        attn_tensor wide = attn_borrow(&one, ATTN_F32, attn_shape2(1, 1)), tall = wide;
+        wide.shape[1] = tall.shape[0] = SIZE_MAX / 8;
+        wide.stride[1] = tall.stride[0] = 0;
+        REFUSED(ATTN_E_SHAPE, "is too large", attn_matmul(&ctx, &not_made, wide, tall));
+    }
+    attn_session_free(session);
+    done(&ctx);
+}
+
+enum { SEQUENCES = 4, VOCAB = 40 };
+
+static attn_model *open_long(attn_ctx *ctx)
+{
+    attn_model *model = NULL;
+    OK(ctx, attn_model_open(ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL));
+    return model;
+}
+
+/* All 24 orders of four sequences of different lengths: each gets what it gets alone. */
+TEST(permuted_batches)
+{
+    static const size_t lengths[SEQUENCES] = {3, 1, 17, 8};
+    int32_t tokens[64];
+    float want[SEQUENCES][VOCAB];
+    attn_ctx ctx = {0};
+    attn_model *model = open_long(&ctx);
+    attn_session *s[SEQUENCES] = {NULL};
+    size_t i, order, n_orders = 0;
+    int able = model != NULL;
+    for (i = 0; i < 64; i++)
+        tokens[i] = (int32_t)(i * 13 % VOCAB);
+    for (i = 0; i < SEQUENCES && able; i++) {
+        able = (s[i] = session_on(&ctx, model, 64, 16)) != NULL &&
+               OK(&ctx, attn_feed(&ctx, s[i], tokens + i, i + 1)) &&
+               OK(&ctx, attn_feed(&ctx, s[i], tokens + 5 * i, lengths[i]));
+        if (able)
+            memcpy(want[i], attn_logits(s[i]), sizeof want[i]);
+    }
+    if (able)
+        share_workspace(&ctx, s, SEQUENCES, 16);
+    for (order = 0; order < 256 && able; order++) {
+        const size_t at[SEQUENCES] = {order % 4, order / 4 % 4, order / 16 % 4, order / 64};
+        attn_feed_item items[SEQUENCES];
+        if (((1u << at[0]) | (1u << at[1]) | (1u << at[2]) | (1u << at[3])) != 15)
+            continue;
+        n_orders++;
+        for (i = 0; i < SEQUENCES; i++) {
+            OK(&ctx, attn_rewind(&ctx, s[i], i + 1)); /* what came before stays */
+            items[at[i]] = item_of(s[i], tokens + 5 * i, lengths[i], NULL);
+        }
+        if (!OK(&ctx, attn_feed_batch(&ctx, items, SEQUENCES)))
+            break;
+        for (i = 0; i < SEQUENCES; i++)
+            CHECKF(memcmp(attn_logits(s[i]), want[i], sizeof want[i]) == 0,
+                   "order %llu, sequence %llu", LLU(order), LLU(i));
+    }
+    CHECK(!able || n_orders == 24);
+    for (i = 0; i < SEQUENCES; i++)
+        attn_session_free(s[i]);
+    attn_model_close(model);
 }

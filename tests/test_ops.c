@@ -2,6 +2,7 @@
  * (make_op_fixtures.py), against published notebooks, and against the arithmetic contract of the
  * manual (">>manual", THE SAME BITS), which is spelled out here once more in plain C. */
 #include "fixture.h"
+#include "refused.h"
 
 SUITE("ops");
 
@@ -23,13 +24,6 @@ static const char *label(const char *name, int number)
     char *text = texts[turn++ % 4];
     snprintf(text, sizeof texts[0], "%s.%d", name, number);
     return text;
-}
-
-/* Called once per case, after it: frees what it made. */
-static void done(attn_ctx *ctx)
-{
-    attn_ctx_free(ctx);
-    pool_clear();
 }
 
 /* ---- against PyTorch ------------------------------------------------------------------------ */
@@ -2068,4 +2062,389 @@ TEST(sizes_beyond_memory)
     TRY(attn_attention(&ctx, &out, wide, wide, wide, NULL));
 #undef TRY
     done(&ctx);
+}
+
+TEST(shapes_that_are_refused)
+{
+    attn_ctx ctx = {0};
+    const attn_tensor v = some(1, 4, 1, 1), m = some(2, 3, 4, 1), sq = some(2, 4, 4, 1);
+    const attn_tensor x3 = some(3, 2, 3, 4), ids = some_ids(3, 0), ids2 = some_ids(2, 0);
+    attn_tensor grid = some_ids(3, 0), bits, strided;
+    attn_block_weights w;
+    attn_attention_desc desc;
+    attn_shape shape;
+    memset(&w, 0, sizeof w);
+    memset(&desc, 0, sizeof desc);
+    REFUSED(ATTN_E_SHAPE, "attn_softmax_causal", attn_softmax_causal(&ctx, &not_made, v));
+    REFUSED(ATTN_E_SHAPE, "attn_softmax_causal",
+            attn_softmax_causal(&ctx, &not_made, some(2, 5, 4, 1)));
+    REFUSED(ATTN_E_SHAPE, "attn_cross_entropy", attn_cross_entropy(&ctx, &not_made, x3, ids));
+    REFUSED(ATTN_E_SHAPE, "attn_cross_entropy", attn_cross_entropy(&ctx, &not_made, m, ids2));
+    REFUSED(ATTN_E_SHAPE, "attn_cross_entropy",
+            attn_cross_entropy(&ctx, &not_made, m, attn_reshape(ids, attn_shape2(3, 1))));
+    REFUSED(ATTN_E_SHAPE, "attn_unembed", attn_unembed(&ctx, &not_made, m, v));
+    REFUSED(ATTN_E_SHAPE, "attn_unembed", attn_unembed(&ctx, &not_made, m, some(2, 4, 5, 1)));
+    REFUSED(ATTN_E_SHAPE, "attn_embedding", attn_embedding(&ctx, &not_made, v, ids));
+    shape = attn_shape4(3, 1, 1, 1);
+    grid = attn_reshape(grid, shape);
+    REFUSED(ATTN_E_SHAPE, "attn_embedding", attn_embedding(&ctx, &not_made, m, grid));
+    REFUSED(ATTN_E_SHAPE, "attn_embedding", attn_embedding(&ctx, &not_made, m, v));
+    REFUSED(ATTN_E_SHAPE, "attn_attention", attn_attention(&ctx, &not_made, v, sq, sq, NULL));
+    REFUSED(ATTN_E_SHAPE, "attn_attention", attn_attention(&ctx, &not_made, sq, v, sq, NULL));
+    REFUSED(ATTN_E_SHAPE, "attn_attention", attn_attention(&ctx, &not_made, sq, sq, v, NULL));
+    desc.mask_kind = (attn_mask_kind)-1;
+    REFUSED(ATTN_E_ARGUMENT, "mask_kind is", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    desc.mask_kind = (attn_mask_kind)3;
+    REFUSED(ATTN_E_ARGUMENT, "mask_kind is 3", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    desc.mask_kind = ATTN_MASK_CAUSAL;
+    REFUSED(ATTN_E_SHAPE, "no more queries than keys",
+            attn_attention(&ctx, &not_made, some(2, 5, 4, 1), sq, sq, &desc));
+    desc.mask_kind = ATTN_MASK_GIVEN;
+    desc.mask = v;
+    REFUSED(ATTN_E_SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    desc.mask = some(2, 3, 4, 1);
+    REFUSED(ATTN_E_SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    desc.mask = some(2, 4, 3, 1);
+    REFUSED(ATTN_E_SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    desc.mask = some(3, 2, 4, 4); /* for a batch that there is not */
+    REFUSED(ATTN_E_SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    desc.mask = no_tensor;
+    REFUSED(ATTN_E_ARGUMENT, "mask", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+
+    w.w_q = w.w_k = w.w_v = sq;
+    REFUSED(ATTN_E_SHAPE, "expected [T, C]", attn_multihead(&ctx, &not_made, v, v, &w, 2, NULL));
+    REFUSED(ATTN_E_SHAPE, "expected [T, C]", attn_multihead(&ctx, &not_made, m, x3, &w, 2, NULL));
+    REFUSED(ATTN_E_SHAPE, "expected [T, C]",
+            attn_multihead(&ctx, &not_made, attn_reshape(x3, attn_shape4(1, 2, 3, 4)),
+                           attn_reshape(x3, attn_shape4(1, 2, 3, 4)), &w, 2, NULL));
+    w.w_q = v;
+    REFUSED(ATTN_E_SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, 2, NULL));
+    w.w_q = sq;
+    w.w_k = v;
+    REFUSED(ATTN_E_SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, 2, NULL));
+    w.w_k = some(2, 4, 6, 1);
+    REFUSED(ATTN_E_SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, 2, NULL));
+    w.w_k = sq;
+    w.w_v = v;
+    REFUSED(ATTN_E_SHAPE, "do not divide", attn_multihead(&ctx, &not_made, m, m, &w, 2, NULL));
+    w.w_v = some(2, 4, 3, 1);
+    REFUSED(ATTN_E_SHAPE, "do not divide", attn_multihead(&ctx, &not_made, m, m, &w, 2, NULL));
+    w.w_v = sq;
+    REFUSED(ATTN_E_SHAPE, "do not divide", attn_multihead(&ctx, &not_made, m, m, &w, 3, NULL));
+    REFUSED(ATTN_E_SHAPE, "do not divide", attn_multihead(&ctx, &not_made, m, m, &w, 0, NULL));
+
+    REFUSED(ATTN_E_ARGUMENT, "attn_dropout", attn_dropout(&ctx, &not_made, no_tensor, 0.5f, NULL));
+    REFUSED(ATTN_E_ARGUMENT, "attn_tril", attn_tril(&ctx, &not_made, no_tensor));
+    REFUSED(ATTN_E_SHAPE, "attn_tril", attn_tril(&ctx, &not_made, v));
+
+    /* out of another shape or type; into halves, whole numbers and columns it goes */
+    not_made = some(3, 1, 3, 4);
+    FAILS(&ctx, ATTN_E_SHAPE, "attn_copy", attn_copy(&ctx, &not_made, m));
+    not_made = some(2, 4, 3, 1);
+    FAILS(&ctx, ATTN_E_SHAPE, "attn_copy", attn_copy(&ctx, &not_made, m));
+    ctx.status = ATTN_OK;
+    bits = some_ids(3, 7);
+    not_made = some(1, 3, 1, 1);
+    OK(&ctx, attn_copy(&ctx, &not_made, bits));
+    CHECK(attn_get(not_made, 2, 0, 0, 0) == 9);
+    OK(&ctx, attn_copy(&ctx, &bits, bits));
+    CHECK(((int32_t *)bits.data)[1] == 8);
+    {
+        const size_t dims[2] = {3, 4};
+        strided = new_tensor(ATTN_F16, 2, dims, LAYOUT_DENSE);
+    }
+    OK(&ctx, attn_scale(&ctx, &strided, m, 2));
+    CHECK(fabs((double)attn_get(strided, 2, 3, 0, 0) - 2 * (double)attn_get(m, 2, 3, 0, 0)) < 1e-3);
+    done(&ctx);
+}
+
+/* Empty tensors through what else runs over rows. */
+TEST(rows_of_nothing)
+{
+    attn_ctx ctx = {0};
+    attn_tensor x = no_tensor, y = no_tensor, z = no_tensor, empty = no_tensor, bias = no_tensor;
+    attn_rng rng;
+    char text[64];
+    attn_rng_seed(&rng, 1);
+    OK(&ctx, attn_zeros(&ctx, &empty, ATTN_F32, attn_shape2(3, 0)));
+    OK(&ctx, attn_dropout(&ctx, &x, empty, 0.5f, &rng));
+    OK(&ctx, attn_tril(&ctx, &y, empty));
+    CHECK(attn_count(x) == 0 && attn_count(y) == 0 && x.shape[0] == 3 && y.shape[0] == 3);
+    CHECK(rng.next == 624); /* nothing was drawn */
+    OK(&ctx, attn_linear_init(&ctx, &z, &bias, 0, 4, &rng));
+    CHECK(z.shape[0] == 0 && z.shape[1] == 4 && attn_get1(bias, 3) == 0);
+    attn_format(empty, 2, text, sizeof text);
+    CHECK(strstr(text, "[]") != NULL);
+    CHECK(attn_slice(attn_borrow(NULL, ATTN_F32, attn_shape1(0)), 0, 0, 0).data == NULL);
+    /* a weight that was there stays when the bias cannot be made */
+    bias = no_tensor;
+    bias.error = "a reason";
+    x = some(2, 3, 4, 1);
+    CHECK(attn_linear_init(&ctx, &x, &bias, 3, 4, &rng) != ATTN_OK && x.ndim == 2);
+    done(&ctx);
+}
+
+/* Work for more threads than there are rows or panels: some get nothing to do, and the rows are
+ * shared out by as many as divide the threads. The bits do not change. */
+TEST(more_threads_than_work)
+{
+    static const size_t rows[] = {1, 2, 20, 50, 130};
+    static const int threads[] = {3, 6, 8};
+    size_t i, t;
+    for (i = 0; i < 5; i++) {
+        const attn_tensor a = some(2, rows[i], 300, 1), b = some(2, 300, 40, 1);
+        attn_ctx ctx = alone();
+        attn_tensor want = no_tensor;
+        OK(&ctx, attn_matmul(&ctx, &want, a, b));
+        for (t = 0; t < 3; t++) {
+            attn_tensor got = no_tensor;
+            ctx.n_threads = threads[t];
+            OK(&ctx, attn_matmul(&ctx, &got, a, b));
+            CHECK(same_bits(got, want, "matmul"));
+        }
+        done(&ctx);
+    }
+}
+
+enum { MOST = 1030 };
+
+/* Calls body for each instruction set that runs here, the portable one first. */
+static void each_isa(void (*body)(attn_ctx *ctx))
+{
+    int kind;
+    for (kind = ATTN_ISA_PORTABLE; kind <= (int)ATTN_ISA_AVX512_VNNI; kind++) {
+        attn_ctx ctx;
+        memset(&ctx, 0, sizeof ctx);
+        ctx.isa = (attn_isa_kind)kind;
+        if (attn_isa(&ctx))
+            body(&ctx);
+        attn_ctx_free(&ctx);
+    }
+}
+
+static attn_tensor row(float *x, size_t n)
+{
+    return attn_borrow(x, ATTN_F32, attn_shape2(1, n));
+}
+
+/* exp(0) is 1, a sum of ones is exact, so n equal scores share exactly 1/n each. */
+static void equal_scores_in(attn_ctx *ctx)
+{
+    static const float values[] = {0.0f,   -0.0f,  1.0f,   -104.0f, 3e38f,
+                                   -3e38f, 1e-45f, 0.333f, 65504.0f};
+    static float x[MOST];
+    size_t n, i, v;
+    for (n = 1; n < MOST; n += n < 70 ? 1 : 37)
+        for (v = 0; v < sizeof values / sizeof *values; v++) {
+            const float share = 1.0f / (float)n;
+            attn_tensor out = {0};
+            for (i = 0; i < n; i++)
+                x[i] = values[v];
+            if (!OK(ctx, attn_softmax(ctx, &out, row(x, n))))
+                return;
+            for (i = 0; i < n; i++)
+                if (!CHECKF(((float *)out.data)[i] == share, "%s: %llu scores of %g: %g, not 1/n",
+                            attn_isa(ctx), (unsigned long long)n, (double)values[v],
+                            (double)((float *)out.data)[i]))
+                    break;
+            attn_tensor_free(ctx, &out);
+        }
+}
+
+TEST(equal_scores)
+{
+    each_isa(equal_scores_in);
+}
+
+static void huge_scores_in(attn_ctx *ctx)
+{
+    static const struct {
+        float x[4], p[4];
+    } cases[] = {{{3e38f, 3e38f, -3e38f, 0}, {0.5f, 0.5f, 0, 0}},
+                 {{-3e38f, -3.1e38f, -3.3e38f, -3.2e38f}, {1, 0, 0, 0}},
+                 {{3.4e38f, 3.3e38f, 3.2e38f, -3.4e38f}, {1, 0, 0, 0}},
+                 {{-INFINITY, 5, -INFINITY, 5}, {0, 0.5f, 0, 0.5f}},
+                 {{-INFINITY, -INFINITY, -3e38f, -INFINITY}, {0, 0, 1, 0}},
+                 {{1e30f, 1e30f, 1e30f, 1e30f}, {0.25f, 0.25f, 0.25f, 0.25f}},
+                 {{200, 0, 200, -200}, {0.5f, 0, 0.5f, 0}}};
+    size_t i, k;
+    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_tensor p = {0}, log_p = {0};
+        float x[4];
+        memcpy(x, cases[i].x, sizeof x);
+        OK(ctx, attn_softmax(ctx, &p, row(x, 4)));
+        OK(ctx, attn_log_softmax(ctx, &log_p, row(x, 4)));
+        for (k = 0; k < 4 && p.ndim && log_p.ndim; k++) {
+            const float want = cases[i].p[k], got = ((float *)p.data)[k];
+            CHECKF(got == want, "%s, case %llu: %g, expected %g", attn_isa(ctx),
+                   (unsigned long long)i, (double)got, (double)want);
+            CHECKF(!isnan(((float *)log_p.data)[k]) && ((float *)log_p.data)[k] <= 0 &&
+                       (want == 0 ||
+                        fabs((double)((float *)log_p.data)[k] - log((double)want)) < 1e-6),
+                   "%s, case %llu: log %g", attn_isa(ctx), (unsigned long long)i,
+                   (double)((float *)log_p.data)[k]);
+        }
+        attn_tensor_free(ctx, &p);
+        attn_tensor_free(ctx, &log_p);
+    }
+}
+
+TEST(huge_scores)
+{
+    each_isa(huge_scores_in);
+}
+
+/* Scores that are multiples of 1/256 keep every difference when a power of two is added. */
+static void shifted_scores_in(attn_ctx *ctx)
+{
+    static float x[300], y[300];
+    attn_tensor p = {0}, q = {0};
+    size_t i;
+    random_state = 11;
+    for (i = 0; i < 300; i++) {
+        x[i] = (float)(int)random_below(4096) / 256 - 8;
+        y[i] = x[i] + 512;
+    }
+    OK(ctx, attn_softmax(ctx, &p, row(x, 300)));
+    OK(ctx, attn_softmax(ctx, &q, row(y, 300)));
+    same_bits(q, p, "softmax of shifted scores");
+}
+
+TEST(shifted_scores)
+{
+    each_isa(shifted_scores_in);
+}
+
+/* Nothing varies, so the gain has nothing to work on and the bias is what comes out: exactly where
+ * the mean is exact, else within what the mean's rounding can make of it. */
+static void constant_rows_in(attn_ctx *ctx)
+{
+    static const float values[] = {0, 1, -2, 0.1f, 1e-30f, 1e-45f, 12345.678f, 1e15f};
+    static float x[MOST], w[MOST], b[MOST];
+    static const size_t widths[] = {1, 2, 15, 16, 17, 64, 768, 1024};
+    size_t i, v, k;
+    for (k = 0; k < sizeof widths / sizeof *widths; k++)
+        for (v = 0; v < sizeof values / sizeof *values; v++) {
+            const size_t n = widths[k];
+            const int exact = values[v] == 0 || values[v] == 1 || values[v] == -2;
+            const double off = fabs((double)values[v]) * 1e-6 / sqrt(1e-5); /* 16 ulp of the mean */
+            attn_tensor out = {0};
+            for (i = 0; i < n; i++) {
+                x[i] = values[v];
+                w[i] = 3;
+                b[i] = (float)i - 7;
+            }
+            if (!OK(ctx,
+                    attn_layernorm(ctx, &out, row(x, n), attn_borrow(w, ATTN_F32, attn_shape1(n)),
+                                   attn_borrow(b, ATTN_F32, attn_shape1(n)), 1e-5f)))
+                return;
+            for (i = 0; i < n; i++) {
+                const double error = fabs((double)((float *)out.data)[i] - (double)b[i]);
+                /* a normalized value is at most sqrt(n); of equal ones, 1 */
+                if (!CHECKF(exact ? error == 0 : error <= 3 * (off < 1.001 ? off : 1.001) + 1e-5,
+                            "%s: %llu times %g: off by %g", attn_isa(ctx), (unsigned long long)n,
+                            (double)values[v], error))
+                    break;
+            }
+            attn_tensor_free(ctx, &out);
+        }
+}
+
+TEST(constant_rows)
+{
+    each_isa(constant_rows_in);
+}
+
+/* Denormal numbers are numbers: nothing flushes them to zero. */
+static void denormals_in(attn_ctx *ctx)
+{
+    static const float tiny[] = {1e-45f, -1e-45f, 3e-42f, 1.1e-38f, -1.17549421e-38f};
+    float x[40], one[40], id[1] = {1};
+    attn_tensor out = {0}, tall = {0}, halves = {0}, half_out = {0};
+    size_t i;
+    for (i = 0; i < 40; i++) {
+        x[i] = tiny[i % 5];
+        one[i] = 1;
+    }
+    OK(ctx, attn_add(ctx, &out, row(x, 40), row(x, 40)));
+    for (i = 0; i < 40 && out.ndim; i++)
+        CHECKF((double)((float *)out.data)[i] == 2 * (double)x[i], "%s: a sum", attn_isa(ctx));
+    OK(ctx, attn_mul(ctx, &out, row(x, 40), row(one, 40)));
+    for (i = 0; i < 40 && out.ndim; i++)
+        CHECKF(((float *)out.data)[i] == x[i], "%s: a product", attn_isa(ctx));
+    OK(ctx, attn_scale(ctx, &out, row(x, 40), 0x1p100f));
+    for (i = 0; i < 40 && out.ndim; i++)
+        CHECKF((double)((float *)out.data)[i] == ldexp((double)x[i], 100), "%s: scaled up",
+               attn_isa(ctx));
+    /* [40, 1] · [1, 1], and one output that sums them all: 8 of each kind */
+    OK(ctx, attn_matmul(ctx, &tall, attn_borrow(x, ATTN_F32, attn_shape2(40, 1)), row(id, 1)));
+    for (i = 0; i < 40 && tall.ndim; i++)
+        CHECKF(((float *)tall.data)[i] == x[i], "%s: through a matmul", attn_isa(ctx));
+    attn_tensor_free(ctx, &out);
+    OK(ctx, attn_matmul(ctx, &out, row(x, 40), attn_borrow(one, ATTN_F32, attn_shape2(40, 1))));
+    if (out.ndim) {
+        double sum = 0; /* exact in double and in denormal floats */
+        for (i = 0; i < 40; i++)
+            sum += (double)x[i];
+        CHECKF((double)*(float *)out.data == sum, "%s: %g, expected %g", attn_isa(ctx),
+               (double)*(float *)out.data, sum);
+    }
+    /* f16's own denormals, as weights: [1, 1] · [1, 1023] */
+    OK(ctx, attn_zeros(ctx, &halves, ATTN_F16, attn_shape2(1, 1023)));
+    for (i = 0; i < 1023 && halves.ndim; i++)
+        ((uint16_t *)halves.data)[i] = (uint16_t)(i + 1);
+    OK(ctx, attn_matmul(ctx, &half_out, row(id, 1), halves));
+    for (i = 0; i < 1023 && half_out.ndim; i++)
+        if (!CHECKF((double)((float *)half_out.data)[i] == ldexp((double)(i + 1), -24),
+                    "%s: half number %llu", attn_isa(ctx), (unsigned long long)(i + 1)))
+            break;
+}
+
+TEST(denormals)
+{
+    each_isa(denormals_in);
+}
+
+/* Signs of zero: kept where arithmetic keeps them, and no difference to a distribution. */
+static void negative_zero_in(attn_ctx *ctx)
+{
+    float zero[20], plus[20], id[1] = {1};
+    attn_tensor out = {0}, p = {0};
+    size_t i;
+    for (i = 0; i < 20; i++) {
+        zero[i] = -0.0f;
+        plus[i] = 0.0f;
+    }
+#define EACH(condition)                                                                            \
+    for (i = 0; i < 20 && out.ndim; i++)                                                           \
+    CHECKF(condition, "%s: %s, element %llu is %g", attn_isa(ctx), #condition,                     \
+           (unsigned long long)i, (double)((float *)out.data)[i])
+#define AT ((float *)out.data)[i]
+    OK(ctx, attn_add(ctx, &out, row(zero, 20), row(zero, 20)));
+    EACH(AT == 0 && signbit(AT));
+    OK(ctx, attn_add(ctx, &out, row(zero, 20), row(plus, 20)));
+    EACH(AT == 0 && !signbit(AT));
+    OK(ctx, attn_sub(ctx, &out, row(zero, 20), row(plus, 20)));
+    EACH(AT == 0 && signbit(AT));
+    OK(ctx, attn_scale(ctx, &out, row(plus, 20), -3));
+    EACH(AT == 0 && signbit(AT));
+    OK(ctx, attn_exp(ctx, &out, row(zero, 20)));
+    EACH(AT == 1);
+    OK(ctx, attn_gelu(ctx, &out, row(zero, 20), ATTN_GELU_TANH));
+    EACH(AT == 0);
+    OK(ctx, attn_gelu(ctx, &out, row(zero, 20), ATTN_GELU_ERF));
+    EACH(AT == 0);
+    OK(ctx, attn_matmul(ctx, &out, row(id, 1), row(zero, 20))); /* 0 + 1 * -0 */
+    EACH(AT == 0 && !signbit(AT));
+#undef AT
+#undef EACH
+    zero[3] = plus[3];
+    OK(ctx, attn_softmax(ctx, &p, row(zero, 20)));
+    for (i = 0; i < 20 && p.ndim; i++)
+        CHECKF(((float *)p.data)[i] == 0.05f, "%s: zeros of both signs", attn_isa(ctx));
+}
+
+TEST(negative_zero)
+{
+    each_isa(negative_zero_in);
 }

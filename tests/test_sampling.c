@@ -1247,3 +1247,37 @@ TEST(many_texts_refused)
     attn_sampler_free(sampler);
     pool_clear();
 }
+
+/* Logits that all move by the same number say the same: every filter, every seed, the same token.
+ * (Multiples of 1/256 moved by 512 keep their differences exactly. What centring the unembedding
+ * does to a model's logits is in the suite of lenses.) */
+TEST(shifted_logits)
+{
+    attn_ctx ctx = {0};
+    uint64_t seed;
+    random_state = 3;
+    for (seed = 0; seed < 200; seed++) {
+        attn_sampler_desc d;
+        attn_sampler *a = NULL, *b = NULL;
+        float x[200], y[200];
+        int32_t from_x = -1, from_y = -2;
+        size_t i;
+        memset(&d, 0, sizeof d);
+        d.temperature = 0.7f;
+        d.top_k = seed % 3 ? 0 : 20;
+        d.top_p = seed % 5 ? 0 : 0.8f;
+        d.min_p = seed % 7 ? 0 : 0.05f;
+        d.seed = seed;
+        for (i = 0; i < 200; i++) {
+            x[i] = (float)(int)random_below(2048) / 256 - 4;
+            y[i] = x[i] + 512;
+        }
+        OK(&ctx, attn_sampler_new(&ctx, &a, 200, &d));
+        OK(&ctx, attn_sampler_new(&ctx, &b, 200, &d));
+        OK(&ctx, attn_sample(&ctx, a, x, NULL, 0, &from_x));
+        OK(&ctx, attn_sample(&ctx, b, y, NULL, 0, &from_y));
+        CHECKF(from_x == from_y, "seed %d: %d and %d", (int)seed, (int)from_x, (int)from_y);
+        attn_sampler_free(a);
+        attn_sampler_free(b);
+    }
+}

@@ -900,3 +900,65 @@ TEST(weights_without_a_scale)
     }
     pool_clear();
 }
+
+static void *bump(size_t size, void *user)
+{
+    size_t *at = (size_t *)user;
+    static double room[1 << 12];
+    void *block = (char *)room + *at;
+    *at += (size + 15) / 16 * 16;
+    return *at <= sizeof room ? block : NULL;
+}
+
+/* An allocator that never takes anything back needs no free, and malloc's is not asked. */
+TEST(an_allocator_without_free)
+{
+    size_t at = 0;
+    attn_ctx ctx = {0};
+    attn_tensor x = no_tensor, y = no_tensor;
+    ctx.alloc = bump;
+    ctx.user = &at;
+    OK(&ctx, attn_full(&ctx, &x, attn_shape1(5), 2));
+    OK(&ctx, attn_add(&ctx, &y, x, x));
+    CHECK(at > 40 && attn_get1(y, 4) == 4);
+    attn_tensor_free(&ctx, &x);
+    attn_ctx_free(&ctx);
+    CHECK(ctx.blocks == NULL);
+}
+
+/* Elements beyond the edge are not numbers, whichever edge. */
+TEST(beyond_the_edge)
+{
+    const attn_tensor x = attn_reshape(some(3, 2, 3, 4), attn_shape4(2, 1, 3, 4));
+    CHECK(!isnan(attn_get(x, 1, 0, 2, 3)));
+    CHECK(isnan(attn_get(x, 2, 0, 0, 0)) && isnan(attn_get(x, 0, 1, 0, 0)));
+    CHECK(isnan(attn_get(x, 0, 0, 3, 0)) && isnan(attn_get(x, 0, 0, 0, 4)));
+    pool_clear();
+}
+
+/* Infinities, NaNs, wide numbers, and more or fewer decimals than there are. */
+TEST(printed_numbers)
+{
+    float values[4] = {INFINITY, -INFINITY, 1, 0};
+    char text[512];
+    attn_tensor x;
+    values[3] = NAN;
+    x = attn_borrow(values, ATTN_F32, attn_shape1(4));
+    attn_format(x, 2, text, sizeof text);
+    CHECKF(strstr(text, "inf") && strstr(text, "-inf") && strstr(text, "nan"), "%s", text);
+    values[0] = values[1] = values[3] = 0.123456789f;
+    attn_format(x, -5, text, sizeof text);
+    CHECKF(strstr(text, "[0, 0, 1, 0]") != NULL, "%s", text);
+    attn_format(x, 99, text, sizeof text);
+    CHECKF(strstr(text, "0.123456791") != NULL, "%s", text);
+    values[0] = 3e38f; /* 39 digits and a point */
+    values[1] = -3e38f;
+    attn_format(x, 9, text, sizeof text);
+    CHECKF(strstr(text, "300000000549775575777803994281145270272.000000000") != NULL, "%s", text);
+    values[0] = 0.125f; /* ties, to the even digit */
+    values[1] = 0.375f;
+    values[2] = -0.625f;
+    values[3] = 0.875f;
+    attn_format(x, 2, text, sizeof text);
+    CHECKF(strcmp(text, "tensor([ 0.12,  0.38, -0.62,  0.88])") == 0, "%s", text);
+}
