@@ -8618,14 +8618,14 @@ typedef struct attn__shared_block {
 struct attn_workspace {
     const attn_model *model;
     const attn__kernels *kernels;
-    attn_ctx ctx;   /* its allocator */
-    size_t n_users; /* sessions, and the caller until attn_workspace_free */
-    int is_running; /* a pass is using the rows below */
-    int n_threads;  /* at most; there is scratch memory for so many */
+    attn_ctx ctx;    /* its allocator */
+    size_t n_users;  /* sessions, and the caller until attn_workspace_free */
+    int is_running;  /* a pass is using the rows below */
+    int n_threads;   /* at most; there is scratch memory for so many */
     attn__pace pace; /* how many of them pay off */
-    size_t n_ctx;   /* positions of the longest session */
-    size_t n_batch; /* rows of a pass at most */
-    void *memory;   /* the block that the arrays below lie in */
+    size_t n_ctx;    /* positions of the longest session */
+    size_t n_batch;  /* rows of a pass at most */
+    void *memory;    /* the block that the arrays below lie in */
     attn__rows resid, normed,
         added; /* [R, C]: the stream; a LayerNorm's output; what a sublayer adds */
     attn__rows qkv, z, mlp, final; /* [R, 3C], [R, C], [R, F]; [rows that want logits, C] */
@@ -9387,7 +9387,7 @@ ATTN__DEF attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const at
                                           const attn_workspace_desc *desc)
 {
     attn_workspace ws;
-    size_t floats;
+    size_t floats = 0;
     if (attn__plan_workspace(ctx, &ws, &floats, model, desc) != ATTN_OK)
         return ctx->status;
     *bytes = attn__bytes_of(sizeof ws, floats);
@@ -9398,7 +9398,7 @@ ATTN__DEF attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspa
                                          const attn_model *model, const attn_workspace_desc *desc)
 {
     attn_workspace plan, *ws;
-    size_t floats;
+    size_t floats = 0;
     float *base;
     *workspace = NULL;
     if (attn__plan_workspace(ctx, &plan, &floats, model, desc) != ATTN_OK)
@@ -9491,7 +9491,7 @@ ATTN__DEF attn_status attn_session_size(attn_ctx *ctx, const attn_model *model,
 {
     attn_session s;
     attn_workspace_desc own;
-    size_t floats, more = 0;
+    size_t floats = 0, more = 0;
     if (attn__plan_session(ctx, &s, &floats, &own, model, desc) != ATTN_OK)
         return ctx->status;
     if (!s.workspace && attn_workspace_size(ctx, &more, model, &own) != ATTN_OK)
@@ -9505,7 +9505,7 @@ ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
 {
     attn_session plan, *s;
     attn_workspace_desc own;
-    size_t floats;
+    size_t floats = 0;
     float *base;
     *session = NULL;
     if (attn__plan_session(ctx, &plan, &floats, &own, model, desc) != ATTN_OK ||
@@ -10315,9 +10315,10 @@ static int attn__watches(const attn__watcher *w, uint32_t points)
     return 0;
 }
 
-/* [n_batch, width] floats for the watchers of a workspace: made for the first, freed after the last. */
-static attn_status attn__claim_block(attn_ctx *ctx, const attn_workspace *ws, attn__shared_block *block,
-                                     size_t width)
+/* [n_batch, width] floats for the watchers of a workspace: made for the first, freed after the
+ * last. */
+static attn_status attn__claim_block(attn_ctx *ctx, const attn_workspace *ws,
+                                     attn__shared_block *block, size_t width)
 {
     size_t n;
     if (block->n_users == 0) {
@@ -10343,7 +10344,8 @@ static void attn__release_block(attn__shared_block *block)
     block->data = NULL;
 }
 
-/* Gives a watcher's workspace the memory for the points that it wants to see: all of it, or none. */
+/* Gives a watcher's workspace the memory for the points that it wants to see: all of it, or none.
+ */
 static attn_status attn__claim(attn_ctx *ctx, attn_workspace *ws, const attn__watcher *w)
 {
     const size_t heads = ws->model->config.n_head, wide = ws->resid.stride;
@@ -10536,8 +10538,7 @@ static attn_tensor attn__activation_view(const attn__pass *p, const attn_session
     attn_tensor t;
     float *data;
     if (ATTN__SEES_HEADS & ATTN__POINT(point)) {
-        rows =
-            attn__heads_rows(p, point == ATTN__HOOK_ATTN_IN);
+        rows = attn__heads_rows(p, point == ATTN__HOOK_ATTN_IN);
         t = attn_borrow(attn__row_at(rows, of->first_row), ATTN_F32,
                         attn_shape3(n, c->n_head, c->d_model));
         t.stride[1] = (ptrdiff_t)p->ws->resid.stride;

@@ -788,7 +788,10 @@ static int present(lens *l, const findings *found)
         json_findings(l, found);
         return FINE;
     }
-    printf("%s\n", found->page.note);
+    if (l->columns)
+        print_wrapped(found->page.note, 0, 0, l->columns);
+    else
+        printf("%s\n", found->page.note);
     if (found->page.warning) {
         put(l, found->page.warning, 0, "33");
         printf("\n");

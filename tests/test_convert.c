@@ -2418,7 +2418,7 @@ TEST(beside_pytorch)
 
 /* A link where the draft would be is somebody else's; permissions stay; and the system's names for
  * open files lead to them. */
-static void drafts(void)
+TEST(drafts)
 {
     char dir[512];
     snprintf(dir, sizeof dir, "%s", test_tmp("drafts"));
@@ -2877,9 +2877,9 @@ TEST(info)
     snprintf(path, sizeof path, "%s", test_tmp("info.attn"));
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "sharded %s", path) == 0);
     CHECK(run(TEST_BUILD "/attn-info %s", path) == 0);
-    CHECK(strstr(out, "3 of 8") && strstr(out, "unembedding          of its own") &&
+    CHECK(strstr(out, "3 of 8") && strstr(out, "unembedding        of its own") &&
           strstr(out, "1e-06") && strstr(out, "299  <|endoftext|>") &&
-          strstr(out, "merges               43") && strstr(out, "blocks.1.mlp.W_out") &&
+          strstr(out, "merges             43") && strstr(out, "blocks.1.mlp.W_out") &&
           strstr(out, "[40, 24]"));
     /* 2 * 300 * 24 + 12 * 24 + 2 * (24 * 72 + 72 + 24 * 24 + 24 + 2 * 24 * 40 + 40 + 24 + 4 * 24)
      * + 2 * 24 */
@@ -2897,10 +2897,10 @@ TEST(info)
     free(bytes);
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "v3.bin %s", path) == 0);
     CHECK(run(TEST_BUILD "/attn-info %s", path) == 0);
-    CHECK(strstr(out, "\ntokenizer\n  none\n") && strstr(out, "end of text          none"));
+    CHECK(strstr(out, "\ntokenizer\n  none\n") && strstr(out, "end of text        none"));
     CHECK(run(TEST_BUILD "/attn-convert --no-tokenizer " FIXTURES "bf16 %s", path) == 0);
     CHECK(run(TEST_BUILD "/attn-info %s", path) == 0);
-    CHECK(strstr(out, "\ntokenizer\n  none\n") && strstr(out, "end of text          299\n"));
+    CHECK(strstr(out, "\ntokenizer\n  none\n") && strstr(out, "end of text        299\n"));
     CHECK(run(TEST_BUILD "/attn-info no-such-file") == 1 && strstr(err, "no such file"));
     CHECK(run("cat %s | " TEST_BUILD "/attn-info /dev/stdin", path) == 1 &&
           strstr(err, "/dev/stdin is a pipe, where a file is needed"));

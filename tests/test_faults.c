@@ -105,6 +105,7 @@ typedef struct scratch {
     attn_tensor out, second;
     attn_parts parts;
     attn_model *model;
+    attn_workspace *workspace;
     attn_session *session;
     attn_sampler *sampler;
     attn_tokenizer *tokenizer;
@@ -161,6 +162,10 @@ typedef struct scratch {
     DO(attn_model_open_memory, (ctx, &s->model, file + 1, file_size, NULL))                        \
     DO(attn_model_tensor_info, (ctx, model, 3, &s->info))                                          \
     DO(attn_model_tensor, (ctx, model, "blocks.0.attn.W_K", &s->out))                              \
+    DO(attn_workspace_size, (ctx, &s->n, model, NULL))                                             \
+    DO(attn_workspace_new, (ctx, &s->workspace, model, NULL))                                      \
+    DO(attn_session_use, (ctx, other, shared))                                                     \
+    DO(attn_unhook, (ctx, other, new_hook()))                                                      \
     DO(attn_session_size, (ctx, model, NULL, &s->n))                                               \
     DO(attn_session_new, (ctx, &s->session, model, NULL))                                          \
     DO(attn_feed, (ctx, held, tokens, 8))                                                          \
@@ -228,6 +233,15 @@ static attn_tensor written;  /* W_E of `model` */
 static attn_ctx other_usual; /* of what these two make, which must not fail */
 static attn_writer *writer;
 
+static attn_workspace *shared;
+
+static attn_hook_id new_hook(void)
+{
+    attn_hook_id id = 0;
+    OK(&other_usual, attn_hook(&other_usual, &id, other, "*hook_pattern", do_nothing, NULL));
+    return id;
+}
+
 static attn_draft *new_draft(void)
 {
     attn_draft *draft = NULL;
@@ -277,8 +291,8 @@ static void nothing_made(const char *name, scratch *s)
 {
     CHECKF(!s->out.ndim && !s->second.ndim && !s->parts.stack.ndim && !s->parts.scale.ndim,
            "%s failed and made a tensor", name);
-    CHECKF(!s->model && !s->session && !s->sampler && !s->tokenizer && !s->record &&
-               !s->texts[0].text && !s->texts[1].ids,
+    CHECKF(!s->model && !s->session && !s->workspace && !s->sampler && !s->tokenizer &&
+               !s->record && !s->texts[0].text && !s->texts[1].ids,
            "%s failed and made something", name);
 }
 
@@ -317,6 +331,7 @@ TEST(every_function_without_memory)
     memset(&other_usual, 0, sizeof other_usual);
     memset(&written, 0, sizeof written);
     OK(&other_usual, attn_model_tensor(&other_usual, model, "embed.W_E", &written));
+    OK(&other_usual, attn_workspace_new(&other_usual, &shared, model, NULL));
     item = item_of(held, tokens, 8, NULL);
     memset(&generating, 0, sizeof generating);
     generating.prompt_ids = tokens;
@@ -355,6 +370,7 @@ TEST(every_function_without_memory)
             attn_ctx_free(&ctx);
             attn_model_close(s.model);
             attn_session_free(s.session);
+            attn_workspace_free(s.workspace);
             attn_sampler_free(s.sampler);
             attn_continuations_free(s.texts, 2);
             attn_tokenizer_free(s.tokenizer);
@@ -373,6 +389,7 @@ TEST(every_function_without_memory)
     attn_ctx_free(&other_usual);
     attn_sampler_free(sampler);
     attn_record_free(record);
+    attn_workspace_free(shared);
     attn_session_free(held);
     attn_session_free(other);
     attn_session_free(watched);

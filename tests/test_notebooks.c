@@ -328,7 +328,7 @@ static int check_cell(const char *source, const char *cell, const char *end)
         if (n_names < 8 && sscanf(cell, "`attn_%56[a-z0-9_]`", names[n_names] + 5) == 1) {
             memcpy(names[n_names++], "attn_", 5);
             cell = strchr(cell + 1, '`');
-        } else if (sscanf(cell, "(>>%31[a-z])", room) == 1) {
+        } else if (sscanf(cell, "(>>%31[a-z0-9])", room) == 1) {
             for (i = 0; i < n_names; i++)
                 CHECKF(is_in_room(source, names[i], room), "%s is not defined in >>%s", names[i],
                        room);

@@ -8,7 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-SUITE("sampling");
+static attn_model *tiny; /* the included model, for the cases that generate */
+
+static int open_tiny(void)
+{
+    attn_ctx ctx;
+    memset(&ctx, 0, sizeof ctx);
+    return OK(&ctx, attn_model_open(&ctx, &tiny, TEST_BUILD "/tiny-stories.attn", NULL));
+}
+
+static void close_tiny(void)
+{
+    attn_model_close(tiny);
+}
+
+SUITE_WITH("sampling", open_tiny, close_tiny);
 
 enum { MOST = 64 }; /* tokens in these vocabularies */
 
@@ -289,7 +303,7 @@ TEST(infinite_logits)
 TEST(no_token_is_possible)
 {
     float logits[3] = {-INFINITY, -INFINITY, -INFINITY};
-    const int32_t seen[3] = {0, 1, 2};
+    const int32_t before[3] = {0, 1, 2};
     int i;
     for (i = 0; i < 4; i++) {
         attn_ctx ctx = {0};
@@ -300,7 +314,7 @@ TEST(no_token_is_possible)
         if (!OK(&ctx, attn_sampler_new(&ctx, &sampler, 3, &desc)))
             return;
         FAILS(&ctx, ATTN_E_ARGUMENT, "all logits are -inf",
-              attn_sample(&ctx, sampler, logits, seen, 3, &token));
+              attn_sample(&ctx, sampler, logits, before, 3, &token));
         CHECK(token == 77);
         attn_sampler_free(sampler);
     }
@@ -315,7 +329,7 @@ TEST(no_token_is_possible)
         if (!OK(&ctx, attn_sampler_new(&ctx, &sampler, 3, &desc)))
             return;
         FAILS(&ctx, ATTN_E_ARGUMENT, "all logits are -inf",
-              attn_sample(&ctx, sampler, logits, seen, 3, &token));
+              attn_sample(&ctx, sampler, logits, before, 3, &token));
         attn_sampler_free(sampler);
     }
 }
@@ -608,8 +622,6 @@ TEST(memory)
 
 /* ---- generation ---- */
 
-static attn_model *tiny;
-
 enum { TOTAL = 48 };
 static const int drafts[] = {-1, 0, 7};
 
@@ -808,7 +820,7 @@ TEST(logits_are_changed)
     same_logits(attn_logits(session), attn_logits(other), 1, tiny, "the last logits");
     w.forbids_all = 1;
     w.calls = 0;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no token to draw",
+    FAILS(&ctx, ATTN_E_ARGUMENT, "all logits are -inf",
           attn_generate(&ctx, session, NULL, &d, NULL, NULL));
     CHECK(n == 0);
     attn_sampler_free(greedy);

@@ -604,6 +604,7 @@ static feed_arg *open_sessions(bench *b, size_t n_items, size_t n_ctx, attn_dtyp
 {
     feed_arg *const a = (feed_arg *)calloc(1, sizeof *a);
     const size_t n_vocab = attn_model_config(b->model)->n_vocab;
+    attn_workspace *workspace = NULL;
     attn_session_desc desc;
     attn_rng rng;
     size_t j;
@@ -614,13 +615,15 @@ static feed_arg *open_sessions(bench *b, size_t n_items, size_t n_ctx, attn_dtyp
     attn_rng_seed(&rng, 2);
     if (!a)
         tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for sessions");
-    else if (attn_sampler_new(&b->ctx, &a->greedy, n_vocab, NULL) == ATTN_OK)
-        for (; a->n_items < n_items; a->n_items++) {
+    else if (attn_sampler_new(&b->ctx, &a->greedy, n_vocab, NULL) == ATTN_OK &&
+             attn_workspace_new(&b->ctx, &workspace, b->model, NULL) == ATTN_OK)
+        for (desc.workspace = workspace; a->n_items < n_items; a->n_items++) {
             for (j = 0; j < n_ctx; j++)
                 a->tokens[a->n_items][j] = (int32_t)(attn_rng_u32(&rng) % n_vocab);
             if (attn_session_new(&b->ctx, &a->items[a->n_items].session, b->model, &desc))
                 break;
         }
+    attn_workspace_free(workspace); /* the sessions keep it */
     if (a && a->n_items == n_items)
         return a;
     close_sessions(a);
@@ -1153,13 +1156,13 @@ enum { MAX_BUSY = 256, MAX_COUNTS = 5 };
 /* Starts n of those; returns how many run. */
 static int start_busy(bench *b, pid_t *pids, int n)
 {
-    char *arguments[3];
+    char *words[3];
     int i;
-    arguments[0] = (char *)(uintptr_t)b->program;
-    arguments[1] = (char *)(uintptr_t) "--busy";
-    arguments[2] = NULL;
+    words[0] = (char *)(uintptr_t)b->program;
+    words[1] = (char *)(uintptr_t) "--busy";
+    words[2] = NULL;
     for (i = 0; i < n; i++)
-        if (posix_spawnp(&pids[i], b->program, NULL, NULL, arguments, environ)) {
+        if (posix_spawnp(&pids[i], b->program, NULL, NULL, words, environ)) {
             tool_fail(&b->ctx, ATTN_E_IO, "a second process of %s failed", b->program);
             break;
         }

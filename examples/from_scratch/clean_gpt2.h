@@ -1,5 +1,5 @@
 /* GPT-2 from tensor operations, module by module, as notebook 001 writes it. Nothing is tuned and
- * nothing is reused: this is the equations. The engine's forward pass is >>model in attn.h.
+ * nothing is reused: this is the equations. The engine's forward pass is >>gpt2 in attn.h.
  *
  * x is [B, T, C] throughout: batch, positions, d_model. */
 #ifndef CLEAN_GPT2_H
