@@ -13373,9 +13373,6 @@ static attn_status attn__draw(attn_ctx *ctx, attn__generation *w, int32_t *token
     }
     if (attn_sample(ctx, w->sampler, logits, s->tokens, s->length, token) != ATTN_OK)
         return ctx->status;
-    if (w->logits && logits[*token] == -INFINITY)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "logits_fn left no token to draw: all logits are -INFINITY");
     return ATTN_OK;
 }
 

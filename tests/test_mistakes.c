@@ -93,7 +93,7 @@ static const mistake mistakes[] = {
     {"a full disk", 1, GPT2 MODEL "Once -qn 3 >/dev/full",
      "gpt2: cannot write the output: the disk is full; free some space, or write elsewhere"},
     {"a directory that is not there", 1, CONVERT STORIES TMP "no/x.attn",
-     "attn-convert: cannot write " TMP "no/x.attn: no such file or directory; is the path right?"},
+     "attn-convert: " TMP "no/x.attn: cannot be written: no such file or directory"},
     {"no output", 2, CONVERT STORIES,
      "attn-convert: no output given: attn-convert examples/tiny-stories OUTPUT.attn (--help tells "
      "more)"},
