@@ -70,24 +70,30 @@ WHAT IS HERE
        losses, attribution, logit lens, circuits.
 
 TABLE OF CONTENTS: search for the mark
-    >>manual        options, errors, memory, threads, determinism, the file format
-    >>api-basics    context, status codes, versions
-    >>api-tensors   tier 1: attn_tensor and its operations
-    >>api-models    tier 2: models, sessions, sampling, generation
-    >>api-tokenizer text to ids and back
-    >>api-hooks     tier 3: activations by name
-    >>api-lens      what they say: losses, attribution, logit lens, circuits, folding
-  and, under ATTN_IMPLEMENTATION:
-    >>platform      compilers, operating systems, files      >>format        reading .attn files
-    >>memory        contexts, errors, allocation             >>model         THE FORWARD PASS
-    >>team          threads                                  >>session       the key/value cache
-    >>cpu           which kernels this processor can run     >>hooks         activations by name
-    >>kernels       vector code, once per instruction set    >>sampling      logits to a token
-    >>matmul        panels and the matmul driver             >>tokenizer     byte-level BPE
-    >>tensors       views and allocation                     >>generate      text in, text out
-    >>ops           tier 1's operations                      >>lens          what activations say
-                                                             >>record        activations kept
-                                                             >>patch         clean into corrupted
+    >>manual         options, errors, memory, threads, determinism, the file format
+  part one: the engine
+    >>api-basics     context, status codes, versions
+    >>api-tensors    tier 1: attn_tensor and its operations
+    >>api-models     tier 2: models, workspaces, sessions, scoring, sampling, generation
+    >>api-tokenizer  text to ids and back
+    >>api-hooks      tier 3: activations by name: hooks, records, edits
+    >>gpt2           THE FORWARD PASS
+    >>inside         types and functions that several sections share
+    >>steps          the steps of the forward pass, in its order
+    >>session        workspaces, sessions, feeding, the key/value cache
+    >>watch          hook points, watchers, callbacks   >>record     records and edits
+    >>sampling       logits to a token                  >>generate   text in, text out
+    >>score          losses and predictions             >>tokenizer  byte-level BPE
+    >>tensors        views and allocation               >>ops        tier 1's operations
+    >>format         reading .attn files                >>numbers    arithmetic with fixed bits
+    >>cpu            instruction sets                   >>kernels    vector code, once for each
+    >>matmul         panels, products, one head         >>memory     contexts, errors, blocks
+    >>threads        workers, barriers, how many of them
+  part two, left out by ATTN_NO_LENS: what is built on the engine alone
+    >>api-study      random tensors, dropout, printing  >>study
+    >>api-files      tensors in files                   >>files
+    >>api-patch      activation patching                >>patch
+    >>api-lens       attribution, logit lens, circuits  >>lens, >>models
 
 >>manual ===========================================================================================
 
@@ -99,6 +105,7 @@ OPTIONS: define before the include that has ATTN_IMPLEMENTATION
     ATTN_SANITIZE_KERNELS  address and undefined-behaviour sanitizers check the kernels too, which they
                        leave alone otherwise: compiling then takes minutes
     ATTN_NO_MMAP       read model files into memory instead of mapping them
+    ATTN_NO_LENS       part one only: no study helpers, files of tensors, patching, lens, rewriting
     ATTN_FILE          this file's name, if you renamed it (default: "attn.h"); it includes itself
                        once for each instruction set
 
@@ -114,24 +121,26 @@ ERRORS
 
 MEMORY
     A context may bring its own allocator. Tensors made through a context live until
-    attn_tensor_free, or until attn_ctx_free frees all that are left. Models and sessions have their
-    own free functions. A session allocates everything when it is made (attn_session_size tells how
-    much that will be); feeding tokens into it, reading logits and sampling allocate nothing. Hooks
-    (when they are made), attn_score, attn_generate and the attn_patch functions bring what they
-    need and give it back. Weights are used where the file is mapped, so several processes share
-    one copy.
+    attn_tensor_free, or until attn_ctx_free frees all that are left. Models, workspaces and
+    sessions have their own free functions. A session costs what its keys and values cost and two
+    rows of logits: of GPT-2 124M 76 MB for 1,024 tokens as f32 (74 KB a token), half of it as f16.
+    A workspace has the rows of a pass, 10 MB for 124M, and 0.7 MB for each thread; sessions share
+    it. All of this is allocated when it is made (attn_session_size and attn_workspace_size tell how
+    much that will be); feeding tokens, reading logits and sampling allocate nothing. Hooks (when
+    they are made), attn_score, attn_generate and the attn_patch functions bring what they need and
+    give it back. Weights are used where the file is mapped, so several processes share one copy.
 
 THREADS
     With OpenMP (-fopenmp) the work of a call is divided over threads. ctx->n_threads sets the most
     it may use. With 0 the library chooses: at most as many as OpenMP offers (OMP_NUM_THREADS) and
     as there are processors for this process (its affinity; on Linux also the quota of its control
-    group, read once), and one where the work is too small for a second. A session also times its
-    passes, tries half or twice as many threads now and then, and goes on with the number that does
-    most work in a second; beside other busy programs that is often one. Trials take about a
-    fiftieth of the time. A session divides its work over no more threads than were allowed when it
+    group, read once), and one where the work is too small for a second. A workspace
+    also times its passes, tries half or twice as many threads now and then, and goes on with the
+    number that does most work in a second; beside other busy programs that is often one. Trials
+    take about a fiftieth of the time. A workspace uses no more threads than were allowed when it
     was made, and keeps the instruction set that ctx->isa asked for then. A model may be used by any
-    number of threads at once, each with its own context and its own sessions. One session belongs
-    to one thread at a time.
+    number of threads at once, each with its own context and its own workspace. A workspace and the
+    sessions on it belong to one thread at a time (attn_session_use moves a session to another).
 
     A thread that waits for another inside a call gives its core away after a few microseconds.
     Between calls OpenMP's own threads wait, and the library has no say in how: for some
@@ -243,8 +252,7 @@ THE FILE FORMAT: .attn, version 1
     anywhere always changes the checksum.
 
 FAQ
-    "Where is the forward pass?" Search for attn__forward(attn__worker. It is a screen or two, and
-        what it calls stands above it, in >>model.
+    "Where is the forward pass?" In >>gpt2: two screens. Its steps follow in >>steps.
     "Does it add a beginning-of-text token?" No. TransformerLens does by default, Hugging Face does
         not; here you put it there yourself, or set attn_generate_desc.prepend_bos.
     "Can I use it from C++?" Yes, C99 and C++11 or later.
@@ -563,40 +571,6 @@ ATTN_API void attn_rng_seed(attn_rng *rng, uint64_t seed);
 ATTN_API uint32_t attn_rng_u32(attn_rng *rng);
 ATTN_API float attn_rng_uniform(attn_rng *rng); /* in [0, 1), a multiple of 2^-24: torch.rand */
 
-/* ---- for study: what a notebook about transformers needs besides the operations ---- */
-
-/* A tensor of one value; of uniform numbers in [0, 1); of normal numbers, mean 0 and variance 1.
- * After the same seed, attn_rand gives the bits of torch.rand. attn_randn follows torch.randn draw
- * by draw; PyTorch's own logarithm and cosine are a few units of the last place less exact than
- * these, so the numbers agree to 5e-7, not in every bit. */
-ATTN_API attn_status attn_full(attn_ctx *ctx, attn_tensor *out, attn_shape shape, float value);
-ATTN_API attn_status attn_rand(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng);
-ATTN_API attn_status attn_randn(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng);
-/* The parameters that nn.Linear(n_in, n_out) starts with, bit for bit: weight and then bias
- * [n_out], uniform in +-1/sqrt(n_in). bias may be NULL for bias=False. The weight is [n_in, n_out],
- * as attn_linear takes it. PyTorch draws and stores it as [n_out, n_in]; a new one is stored so,
- * too, and seen through a transposed view, which owns the memory. */
-ATTN_API attn_status attn_linear_init(attn_ctx *ctx, attn_tensor *weight, attn_tensor *bias,
-                                      size_t n_in, size_t n_out, attn_rng *rng);
-/* Dropout, as in training: each element becomes 0 with probability p, else x / (1 - p). One word of
- * rng seeds the choice; the same elements are dropped as in a PyTorch built with MKL. 0 <= p <= 1;
- * nothing is drawn for 0 and 1. In place works. Srivastava et al. 2014. */
-ATTN_API attn_status attn_dropout(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float p,
-                                  attn_rng *rng);
-/* Zero above the diagonal of the last two dimensions: torch.tril. In place works. */
-ATTN_API attn_status attn_tril(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
-/* [n_queries, n_keys]: 0 where query i may look, -inf beyond key i + n_keys - n_queries. To be
- * added to scores, or given to attn_attention as its mask. */
-ATTN_API attn_status attn_mask_causal(attn_ctx *ctx, attn_tensor *out, size_t n_queries,
-                                      size_t n_keys);
-
-/* The text of print(tensor) in PyTorch: "tensor([[1.0000, 0.5000], ...", rounded to `decimals`
- * places (0 to 9; PyTorch's default is 4), a long dimension as "..." once there are more than 1000
- * elements, lines of at most 80 characters. Never in scientific notation, and with a point in every
- * locale. Works like snprintf: writes at most `size` bytes with the zero that ends them, and
- * returns the length of the whole text. */
-ATTN_API size_t attn_format(attn_tensor x, int decimals, char *text, size_t size);
-
 /* >>api-models ==================================================================================*/
 
 typedef struct attn_model attn_model;         /* weights and configuration; read-only once open */
@@ -773,6 +747,10 @@ ATTN_API attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_pre
 /* Mean of stats[0 .. n - 1].nll, the cross-entropy of a text in nats; its exponential is the
  * perplexity. NaN if n is 0 or stats is NULL. */
 ATTN_API double attn_mean_nll(const attn_token_stats *stats, size_t n);
+/* For logits [T, V]: stats[t] of token targets[t] (both may be NULL, together), and the k likeliest
+ * tokens of each row, likeliest first, in top [T, k] (may be NULL if k is 0). */
+ATTN_API attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const int32_t *targets,
+                                      attn_token_stats *stats, attn_prediction *top, size_t k);
 
 /* How to pick a token; zeroed: greedy, the first of the largest logits. Otherwise, in this order:
  * the repetition penalty, division by the temperature, then the filters top-k, top-p, min-p, each
@@ -1049,35 +1027,6 @@ ATTN_API const char *attn_record_name(const attn_record *record, size_t index);
  * first + T: what is over keys is 0 or, for scores, -inf at later keys. It may be written. */
 ATTN_API attn_status attn_record_get(attn_ctx *ctx, const attn_record *record, const char *name,
                                      attn_tensor *out);
-/* attn_save of all it records. */
-ATTN_API attn_status attn_record_save(attn_ctx *ctx, const attn_record *record, const char *path);
-
-/* Writes tensors into a file that NumPy (np.load) or PyTorch (safetensors.torch.load_file) opens:
- * .safetensors or .npz, by how the path ends. A .npz holds up to 4 GiB. Names are printable ASCII
- * without space, quotes, colon and slashes. The file takes its name only when it is whole; until
- * then it is `path` with ".00.part" (or another number) at the end, or attn.00.part beside it if
- * the name is very long, and after ATTN_E_IO what was there before is still there: so the directory
- * must take new files. A file that was there keeps its permissions; a link is replaced, what it
- * points to stays. Written in place: a device, a pipe, an open file under /dev or /proc, and where
- * C alone is all there is. (Nothing asks the system to have it on the disk: no fsync.) */
-ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
-                               const attn_tensor *values, size_t n);
-
-/* The first 128 bytes of a .npy file, which holds one array: its elements follow, little-endian, in
- * row-major order. For arrays that are too large to be in memory at once. 1, or 0 if the shape has
- * no dimension or its sizes have too many digits for 128 bytes. */
-ATTN_API int attn_npy_header(unsigned char header[128], attn_dtype dtype, attn_shape shape);
-
-/* The same for files of any kind that a program writes itself: the draft is a stream, and at the
- * end the file takes its name. */
-typedef struct attn_draft attn_draft;
-ATTN_API attn_status attn_draft_begin(attn_ctx *ctx, attn_draft **draft, const char *path);
-/* The FILE * to write to; NULL for NULL. */
-ATTN_API void *attn_draft_stream(attn_draft *draft);
-/* Closes the stream and frees the draft. If `status` is ATTN_OK and everything could be written,
- * the file takes its name; else it is removed. Returns `status`, or the reason if this failed. */
-ATTN_API attn_status attn_draft_end(attn_ctx *ctx, attn_draft *draft, attn_status status);
-
 /* Edits: hooks for what is done most, without a callback. Zero ablation, mean ablation, resampling
  * or patching (SET with another run's numbers), steering (ADD). */
 typedef enum attn_edit_kind {
@@ -1105,257 +1054,6 @@ typedef struct attn_edit {
 ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
                                     const attn_edit *edit);
 
-/* What a patch is judged by: a number from the logits [n_vocab] of the last position. Return 0 to
- * go on, anything else to stop (ATTN_STOPPED). */
-typedef int (*attn_metric_fn)(const float *logits, void *user, float *value);
-
-/* Two texts of one length, which may differ in what the model shall be asked about, and the
- * question. */
-typedef struct attn_patch_desc {
-    const int32_t *clean, *corrupted; /* [n_tokens] each */
-    size_t n_tokens;
-    int32_t right, wrong; /* logits[right] - logits[wrong], unless there is a metric */
-    attn_metric_fn metric;
-    void *user;
-    float *clean_value, *corrupted_value; /* NULL, or where the unpatched runs' numbers go */
-} attn_patch_desc;
-
-/* Activation patching (Vig et al. 2020; Meng et al. 2022), swept: entry [layer, position] of *out
- * [n_layer, n_tokens] is the metric of the corrupted text when blocks.layer.`name` has its value
- * from the clean text at that position; attn_patch_heads gives [n_layer, n_head], a head at all
- * positions. `name` is what follows "blocks.i.", such as "hook_resid_pre", "hook_attn_out",
- * "hook_mlp_out", "attn.hook_z" or "attn.hook_pattern". Each number has the bits of one whole
- * forward pass with that patch, but the patches of a layer run as a batch, from that layer and
- * position on. */
-ATTN_API attn_status attn_patch_positions(attn_ctx *ctx, const attn_model *model,
-                                          const attn_patch_desc *desc, const char *name,
-                                          attn_tensor *out);
-ATTN_API attn_status attn_patch_heads(attn_ctx *ctx, const attn_model *model,
-                                      const attn_patch_desc *desc, const char *name,
-                                      attn_tensor *out);
-
-/* Path patching along one direct path, the MLPs frozen (Goldowsky-Dill et al. 2023): what a head
- * adds to the residual stream (attn.hook_result) is clean for one reader of the stream, and all
- * that lies between, the other heads and the MLPs, is as in the corrupted text. So the reader's
- * input is the corrupted one plus (clean result - corrupted result); from the reader on everything
- * is computed anew. */
-typedef struct attn_path {
-    size_t from_layer, from_head;
-    size_t to_layer; /* above from_layer; with hook_mlp_in it may be the same */
-    const char *to;  /* "hook_resid_pre", "hook_mlp_in", or with to_head "hook_q_input",
-                        "hook_k_input", "hook_v_input". "hook_resid_pre" of layer n_layer is the
-                        stream that is unembedded */
-    size_t to_head;
-} attn_path;
-ATTN_API attn_status attn_patch_path(attn_ctx *ctx, const attn_model *model,
-                                     const attn_patch_desc *desc, const attn_path *path,
-                                     float *value);
-
-/* >>api-lens ====================================================================================
- *
- * What activations and weights say: statistics over a text, the residual stream taken apart, direct
- * logit attribution, the logit lens, circuits, and models with LayerNorm folded away. Functions of
- * tensors take activations from wherever you have them, a hook for example; those that take a model
- * and a text run the text once in a session of their own. No beginning-of-text token is ever added:
- * TransformerLens does by default, so put it first to get its numbers.
- *
- * V = n_vocab, C = d_model, H heads of d, F = d_mlp, L = n_layer, T positions. */
-
-/* ---- losses and predictions ---- */
-
-/* For logits [T, V]: stats[t] of token targets[t] (both may be NULL, together), and the k likeliest
- * tokens of each row, likeliest first, in top [T, k] (may be NULL if k is 0). */
-ATTN_API attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const int32_t *targets,
-                                      attn_token_stats *stats, attn_prediction *top, size_t k);
-
-/* ---- attention heads ---- */
-
-/* out [.., Tq] = -sum over keys of p * log(p), in nats, for patterns [.., Tq, Tk]. 0: all on one
- * key; log(n): even over n keys. Shannon 1948. */
-ATTN_API attn_status attn_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern);
-
-/* Heads that TransformerLens's head_detector knows, by the keys that query i looks at. */
-typedef enum attn_head_kind {
-    ATTN_HEAD_PREVIOUS = 0, /* i - 1 */
-    ATTN_HEAD_DUPLICATE,    /* earlier places of the same token */
-    ATTN_HEAD_INDUCTION,    /* what followed those: Olsson et al. 2022 */
-    ATTN_N_HEAD_KINDS
-} attn_head_kind;
-/* keys [T, T]: 1 where a head of this kind looks, else 0. */
-ATTN_API attn_status attn_head_keys(attn_ctx *ctx, attn_tensor *keys, attn_head_kind kind,
-                                    const int32_t *tokens, size_t n_tokens);
-/* out [H] = sum(pattern * keys) / sum(pattern), the share of a head's attention that goes where
- * `keys` says, for pattern [H, T, T] and keys [T, T]. (head_detector's measure "mul".) */
-ATTN_API attn_status attn_head_score(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern,
-                                     attn_tensor keys);
-/* Both over a text, for every head: entropy [L, H, T], and scores [ATTN_N_HEAD_KINDS, L, H]. Either
- * may be NULL. Patterns are seen in pieces and never kept. */
-ATTN_API attn_status attn_text_heads(attn_ctx *ctx, const attn_model *model, const int32_t *tokens,
-                                     size_t n_tokens, attn_tensor *entropy, attn_tensor *scores);
-
-/* ---- the residual stream, taken apart ---- */
-
-typedef enum attn_parts_kind {
-    ATTN_PARTS_ACCUMULATED = 0, /* the stream before each block and after the last: L + 1 */
-    ATTN_PARTS_ACCUMULATED_MID, /* ... and after each attention: 2L + 1 */
-    ATTN_PARTS_SUBLAYERS,       /* what each sublayer adds: 2 + 2L that sum to the final stream */
-    ATTN_PARTS_HEADS            /* what each head and each MLP adds, the embeddings, and the sum of
-                                   all b_O: LH + L + 3 that sum to the final stream */
-} attn_parts_kind;
-
-typedef struct attn_label {
-    char text[32];
-} attn_label;
-
-/* Number of parts of a kind; 0 for no such kind. */
-ATTN_API size_t attn_n_parts(const attn_model *model, attn_parts_kind kind);
-/* Name of a part as TransformerLens labels it: "0_pre", "0_mid", "final_post"; "embed",
- * "pos_embed", "0_attn_out", "0_mlp_out"; "L0H0", "bias". Empty if out of range. */
-ATTN_API attn_label attn_part_label(const attn_model *model, attn_parts_kind kind, size_t index);
-
-typedef struct attn_parts {
-    attn_tensor stack; /* [n_parts, count, C] */
-    attn_tensor scale; /* [count, 1]: ln_final.hook_scale */
-} attn_parts;
-
-/* Runs a text and gives the parts at positions first .. first+count-1 (count 0: to the end), as
- * accumulated_resid, decompose_resid and get_full_resid_decomposition do. *out must be zeroed, or
- * hold tensors of those shapes; what is made belongs to the context. */
-ATTN_API attn_status attn_decompose(attn_ctx *ctx, attn_parts *out, const attn_model *model,
-                                    const int32_t *tokens, size_t n_tokens, attn_parts_kind kind,
-                                    size_t first, size_t count);
-
-/* out [T, H, C] = z · W_O for each head, for z [T, H, d] (attn.hook_z): hook_result. With b_O they
- * sum to hook_attn_out. */
-ATTN_API attn_status attn_head_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                       size_t layer, attn_tensor z);
-/* out [T, count, C] = post * W_out for neurons first .. first+count-1, for post [T, F]
- * (mlp.hook_post). All of them and b_out sum to hook_mlp_out. */
-ATTN_API attn_status attn_neuron_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                         size_t layer, attn_tensor post, size_t first,
-                                         size_t count);
-
-/* ---- direct logit attribution ----
- *
- * A logit is a sum over parts of the final residual stream, once the final LayerNorm's scale is
- * taken as given (Elhage et al. 2021; TransformerLens's logit_attrs, with the gain that it expects
- * to be folded):
- *
- *   logit[v] = sum over parts x of ((x - mean(x)) / scale * ln_final.w) · W_U[:, v]
- *              + ln_final.b · W_U[:, v]
- *
- * to float error. A model with quantized weights rounds what they read, too: its logits are off
- * that by as much. */
-
-/* directions [n, C] = W_U[:, tokens[i]], minus W_U[:, against[i]] if `against` is not NULL: the
- * direction of a logit, or of a difference of two. */
-ATTN_API attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directions,
-                                           const attn_model *model, const int32_t *tokens,
-                                           const int32_t *against, size_t n);
-/* out [.., T]: the sum's terms for parts [.., T, C]; scale [T, 1] is ln_final.hook_scale,
- * directions are [1, C], or [T, C] for one at each position. */
-ATTN_API attn_status attn_attribute(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                    attn_tensor parts, attn_tensor scale, attn_tensor directions);
-/* out [T, F]: its terms for each neuron of a layer, from post [T, F] (mlp.hook_post), without
- * making their results. (b_out is a part of its own.) */
-ATTN_API attn_status attn_attribute_neurons(attn_ctx *ctx, attn_tensor *out,
-                                            const attn_model *model, size_t layer, attn_tensor post,
-                                            attn_tensor scale, attn_tensor directions);
-/* out [n]: its last term, ln_final.b · direction, for directions [n, C]. */
-ATTN_API attn_status attn_attribute_bias(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                         attn_tensor directions);
-
-/* The logit lens (nostalgebraist 2020): out [.., T, V], or [.., T, n] for n chosen tokens (NULL:
- * all of V), are the logits of a model that ended at the residual stream [.., T, C]. There are two
- * ways to normalize the stream: scale zeroed  The final LayerNorm takes the stream's own scale, as
- * if it were the final stream. For the final stream that gives the bits of the model's logits.
- *   scale [T, 1]  It takes the scale that it had in the real run (ln_final.hook_scale). The logits
- *                 of two streams then differ by what attn_attribute gives their difference. */
-ATTN_API attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                     attn_tensor resid, attn_tensor scale, const int32_t *tokens,
-                                     size_t n);
-
-/* ---- circuits: Elhage et al. 2021 ----
- *
- * What a head can do without regard to any text is two products of its weights, here for row
- * vectors: W_QK = W_Q · W_Kᵀ scores a query against a key (biases and 1/sqrt(d) apart), and
- * W_OV = W_V · W_O writes what is read at a key. Both are [C, C] of rank d, so they stay products.
- */
-
-typedef enum attn_circuit_kind { ATTN_CIRCUIT_QK = 0, ATTN_CIRCUIT_OV } attn_circuit_kind;
-/* left [C, d] and right [d, C], whose product is the circuit. */
-ATTN_API attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *right,
-                                  const attn_model *model, size_t layer, size_t head,
-                                  attn_circuit_kind kind);
-/* out [r]: the singular values of left [m, r] · right [r, n], largest first, without making the
- * product: QR of both factors, then one-sided Jacobi rotations of what is left, in double. */
-ATTN_API attn_status attn_singular_values(attn_ctx *ctx, attn_tensor *out, attn_tensor left,
-                                          attn_tensor right);
-
-/* What a later head reads of an earlier one's writing: its queries, keys or values. */
-typedef enum attn_composition_kind {
-    ATTN_COMPOSE_Q = 0, /* |W_OV · W_QK| / (|W_OV| |W_QK|), Frobenius norms */
-    ATTN_COMPOSE_K,     /* the same with W_QKᵀ */
-    ATTN_COMPOSE_V      /* the same with the later head's W_OV */
-} attn_composition_kind;
-/* out [L, H, L, H]: how much head [.., .., l, h] composes with the earlier head [l, h, .., ..]; 0
- * for pairs in the wrong order (TransformerLens's all_composition_scores). */
-ATTN_API attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
-                                             const attn_model *model, attn_composition_kind kind);
-
-/* ---- models made of models ----
- *
- * Rewriting the weights without changing what the model says: log-probabilities stay the same but
- * for rounding. (Quantized weights become the f32 that they stand for, and their inputs are no
- * longer rounded.) TransformerLens calls these fold_ln, center_writing_weights, center_unembed. */
-
-enum {
-    /* Every LayerNorm's gain and bias go into the weights that read from it, which then are centred
-     * over what they read (its mean is zero): w becomes 1, b 0. The final one keeps a bias, b / w,
-     * because a file has no b_U for it: TransformerLens's b_U is that ln_final.b · W_U, and
-     * unembed.b_U stays zero. Where w is 0, both stay. */
-    ATTN_FOLD_LAYERNORM = 1,
-    /* What writes to the residual stream no longer writes a mean over C, which no LayerNorm would
-     * see: W_E, W_pos, W_O, b_O, W_out, b_out. */
-    ATTN_CENTER_WRITING = 2,
-    /* W_U without its mean over V: shifts all logits of a position by the same number. */
-    ATTN_CENTER_UNEMBEDDING = 4
-};
-/* A new model, f32 and untied, which owns its memory and lives without the old one. `operations` is
- * the sum of one or more of the above; they are done in that order. *model is NULL on failure. */
-ATTN_API attn_status attn_model_rewrite(attn_ctx *ctx, attn_model **model, const attn_model *from,
-                                        unsigned operations);
-/* Writes a model as a .attn file, byte for byte what it was opened from or made as; like attn_save,
- * the file takes its name only when it is whole. */
-ATTN_API attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, const char *path);
-
-/* ---- models of your own ----
- *
- * Writes weights from anywhere (a training loop, an initialisation, another format) into a .attn
- * file: begin with a configuration, add every tensor in any order, end. Memory stays small, because
- * a tensor goes to the file at once, and a large one may come in pieces. Like attn_save, the file
- * takes its name only when it is whole; then its bytes are on the disk (fsync). */
-
-typedef struct attn_writer attn_writer;
-/* config: all but d_head, which follows from the rest. tokenizer: the bytes of a tokenizer section
- * (see the manual; they must outlive this call only), or NULL and 0. */
-ATTN_API attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const char *path,
-                                     const attn_config *config, const void *tokenizer,
-                                     size_t tokenizer_size);
-/* Adds a tensor in the shape that attn_model_tensor gives it, but queries, keys and values together
- * (attn.W_QKV [C, 3C], b_QKV [3C]) and W_O as [C, C]; unembed.W_U only if the configuration is not
- * tied. dtype is the type in the file: ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4 for matrices,
- * ATTN_F32 for vectors and pos_embed.W_pos. x has f32 or f16 elements and any strides. Call it
- * again with the same name to add a tensor in pieces. embed.W_E, pos_embed.W_pos and vectors are
- * cut along their first dimension, other matrices along their second; each piece of a matrix but
- * the last is a multiple of 16 there. After a failure while writing, the later calls fail too. */
-ATTN_API attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const char *name,
-                                     attn_dtype dtype, attn_tensor x);
-/* Finishes the file. It fails if a tensor is missing. */
-ATTN_API attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer);
-/* Frees the writer; a file that is not finished is removed. NULL is fine. */
-ATTN_API void attn_writer_free(attn_writer *writer);
-
 #ifdef __cplusplus
 }
 #endif
@@ -1381,6 +1079,7 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 
 #if (defined(ATTN_IMPLEMENTATION) || defined(ATTN_STATIC)) && !defined(ATTN__IMPLEMENTED)
 #define ATTN__IMPLEMENTED
+#define ATTN__IMPLEMENTING /* in this file */
 
 /* >>platform ====================================================================================
  * What differs between compilers and systems is settled here once. */
@@ -1477,33 +1176,217 @@ void __asan_poison_memory_region(const volatile void *start, size_t size);
 #define ATTN__AS(type, expression) ((type)(expression))
 #define ATTN__LLU(x)               ((unsigned long long)(x))
 
-/* >>memory ======================================================================================
- * Contexts, errors and allocation. Every block starts at a multiple of 64 bytes, because lines are
- * 64 bytes; the blocks of tensors are chained in the context so that one call can free them. */
+/* >>gpt2 ========================================================================================
+ * THE FORWARD PASS. R rows of activations, which belong to one sequence or to several; C = d_model,
+ * F = d_mlp, V = n_vocab, H heads of d. Every worker runs attn__forward side by side with the
+ * others, each on its share of every step, and they meet at the end of a step. */
 
-static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *format, ...)
-    ATTN__PRINTF(3, 4);
-static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *format, ...)
+typedef struct attn__kernels attn__kernels; /* vector code of one instruction set: see >>inside */
+typedef struct attn__watcher attn__watcher; /* looks at activations: see >>watch */
+
+/* One of the threads that run a pass side by side. */
+typedef struct attn__worker {
+    struct attn__team *team;
+    int id, count; /* worker id of count */
+    int layer;     /* the block of the model that it is in; -1: none */
+} attn__worker;
+
+/* A block of rows of floats, [n, stride], of which a step reads or writes the first columns. */
+typedef struct attn__rows {
+    float *data;
+    size_t stride, n;
+} attn__rows;
+
+/* A weight matrix [n_in, n_out] in panels (see the manual), wherever it lies. */
+typedef struct attn__panels {
+    const void *data;
+    attn_dtype dtype;
+    size_t n_in, n_out;
+    size_t stride; /* bytes from one panel of 16 outputs to the next */
+} attn__panels;
+
+/* The parameters of one block, in the order of the computation. */
+typedef struct attn__layer {
+    const float *ln1_w, *ln1_b; /* [C]: gain and bias */
+    attn__panels w_qkv;         /* [C, 3C]: columns of the queries, of the keys, of the values */
+    const float *b_qkv;         /* [3C] */
+    attn__panels w_o;           /* [C, C] */
+    const float *b_o;           /* [C] */
+    const float *ln2_w, *ln2_b; /* [C] */
+    attn__panels w_in;          /* [C, F] */
+    const float *b_in;          /* [F] */
+    attn__panels w_out;         /* [F, C] */
+    const float *b_out;         /* [C] */
+} attn__layer;
+
+struct attn_model {
+    attn_config config;
+    attn__panels w_e, w_u;        /* W_Eᵀ [C, V]; W_U [C, V], the same panels if tied */
+    const float *w_pos;           /* [n_ctx, C] */
+    attn__layer *layers;          /* [n_layer] */
+    const float *ln_f_w, *ln_f_b; /* [C] */
+    attn_tokenizer *tokenizer;
+    struct attn__weight *weights; /* [n_weights]: the file's list of tensors, see >>format */
+    size_t n_weights;
+    const unsigned char *bytes; /* the whole file */
+    size_t size;
+    void *copy;    /* bytes, if they are a block of our own */
+    int is_mapped; /* bytes, if they are a mapped file */
+};
+
+/* Memory that some watchers share. */
+typedef struct attn__shared_block {
+    float *data;
+    size_t n_users;
+} attn__shared_block;
+
+/* What computing needs: see >>session. */
+struct attn_workspace {
+    const attn_model *model;
+    const attn__kernels *kernels;
+    attn_ctx ctx;            /* its allocator */
+    size_t n_users;          /* sessions, and the caller until attn_workspace_free */
+    int is_running;          /* a pass is using the rows below */
+    int n_threads;           /* at most; there is scratch memory for so many */
+    struct attn__pace *pace; /* how many of them pay off, see >>threads */
+    size_t n_ctx;            /* positions of the longest session */
+    size_t n_batch;          /* rows of a pass at most */
+    void *memory;            /* the block that the arrays below lie in */
+    attn__rows resid;        /* [R, C]: the residual stream */
+    attn__rows normed;       /* [R, C]: a LayerNorm's output */
+    attn__rows qkv, z, mlp;  /* [R, 3C], [R, C], [R, F] */
+    attn__rows added;        /* [R, C]: what a sublayer adds to the stream */
+    attn__rows final;        /* [rows that want logits, C]: the input of the unembedding */
+    float *mean, *scale;     /* [R], of the latest LayerNorm */
+    float *scratch;          /* [n_threads, scratch_size], see attn__scratchpad */
+    size_t scratch_size;
+    attn__shared_block scores; /* [n_batch, H, n_ctx], while a watcher wants to see them */
+    attn__shared_block heads;  /* [2, n_batch, H, C], likewise: see >>watch */
+};
+
+/* Points of a pass that can be watched; attn__hook_names has their names. */
+enum {
+    ATTN__HOOK_EMBED,
+    ATTN__HOOK_POS_EMBED,
+    ATTN__HOOK_LN_FINAL, /* scale, then .pre, then .post; the same for LN1 and LN2 */
+    ATTN__HOOK_RESID_PRE = ATTN__HOOK_LN_FINAL + 3, /* the first one that is in a block */
+    ATTN__HOOK_LN1,
+    ATTN__HOOK_ATTN_IN = ATTN__HOOK_LN1 + 3,
+    ATTN__HOOK_Q_INPUT,
+    ATTN__HOOK_K_INPUT,
+    ATTN__HOOK_V_INPUT,
+    ATTN__HOOK_Q,
+    ATTN__HOOK_K,
+    ATTN__HOOK_V,
+    ATTN__HOOK_SCORES,
+    ATTN__HOOK_PATTERN,
+    ATTN__HOOK_Z,
+    ATTN__HOOK_RESULT,
+    ATTN__HOOK_ATTN_OUT,
+    ATTN__HOOK_RESID_MID,
+    ATTN__HOOK_MLP_IN,
+    ATTN__HOOK_LN2,
+    ATTN__HOOK_MLP_PRE = ATTN__HOOK_LN2 + 3,
+    ATTN__HOOK_MLP_POST,
+    ATTN__HOOK_MLP_OUT,
+    ATTN__HOOK_RESID_POST,
+    ATTN__N_HOOKS
+};
+
+/* Why a pass stopped: a callback asked for it, or freed a session that is being fed. */
+typedef enum attn__halt { ATTN__NOT_STOPPED, ATTN__ASKED_TO_STOP, ATTN__SESSION_FREED } attn__halt;
+
+/* One pass over some layers, for the next rows of every item. */
+typedef struct attn__pass {
+    const attn_model *model;
+    const attn__kernels *kernels;
+    attn_workspace *ws;    /* the activations of the pass */
+    attn_feed_item *items; /* session->first_row and n_rows say which rows are whose */
+    size_t n_items, n_rows;
+    size_t first_layer, end_layer;
+    int watched; /* does any session have a watcher? */
+    attn__halt stopped;
+    char stopped_at[64];
+} attn__pass;
+
+/* The steps, in the order of the pass. A worker (me) takes its share of the rows or heads. */
+static void attn__embed(attn__worker *me, attn__pass *p); /* resid = W_E[token] + W_pos[position] */
+static void attn__layernorm(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
+                            const float *w, const float *b,
+                            int point); /* out = (in - mean) / sqrt(variance + eps) * w + b */
+static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
+                          const attn__panels *w, const float *b); /* out = in · w + b */
+static void attn__remember(attn__worker *me, attn__pass *p);      /* k, v -> the sessions' caches */
+static void attn__narrow(attn__worker *me, attn__pass *p); /* drops rows whose results are done */
+static void attn__attend(attn__worker *me,
+                         attn__pass *p); /* z = softmax(q · kᵀ / √d, causal) · v */
+static void attn__add(attn__worker *me, attn__pass *p, attn__rows to,
+                      attn__rows added);                                  /* to = to + added */
+static void attn__gelu(attn__worker *me, attn__pass *p, attn__rows rows); /* rows = gelu(rows) */
+static void attn__unembed(attn__worker *me, attn__pass *p);    /* logits = normed · W_U */
+static void attn__copy_resid(attn__worker *me, attn__pass *p); /* -> the items that asked for it */
+/* Shows an activation to those who watch it. With nobody watching: one comparison. */
+static void attn__visit(attn__worker *me, attn__pass *p, int point);
+
+static void attn__forward(attn__worker *me, void *pass)
 {
-    va_list args;
-    unsigned char *at, before = 0;
-    ctx->status = status;
-    va_start(args, format);
-    vsnprintf(ctx->message, sizeof ctx->message, format, args);
-    va_end(args);
-    /* Names from a file may hold what a terminal obeys: controls, U+0080 to U+009F too, whether in
-     * UTF-8 or as bytes alone. */
-    for (at = (unsigned char *)ctx->message; *at; before = *at++)
-        if (*at < ' ' || *at == 127 || (before < 0x80 && *at >= 0x80 && *at < 0xa0))
-            *at = '?';
-        else if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0)
-            at[0] = at[1] = '?';
-    return status;
+    attn__pass *p = (attn__pass *)pass;
+    const attn_model *m = p->model;
+    attn_workspace *ws = p->ws; /* its rows change their number in attn__narrow */
+    size_t i;
+
+    me->layer = -1;
+    attn__embed(me, p); /* resid [R, C] */
+
+    for (i = p->first_layer; i < p->end_layer && !p->stopped; i++) {
+        const attn__layer *l = &m->layers[i];
+        me->layer = (int)i;
+        attn__visit(me, p, ATTN__HOOK_RESID_PRE);
+
+        /* resid_mid = resid_pre + attention(layernorm1(resid_pre)) */
+        attn__layernorm(me, p, ws->normed, ws->resid, l->ln1_w, l->ln1_b, ATTN__HOOK_LN1);
+        attn__project(me, p, ws->qkv, ws->normed, &l->w_qkv, l->b_qkv); /* qkv [R, 3C] */
+        attn__visit(me, p, ATTN__HOOK_Q);
+        attn__visit(me, p, ATTN__HOOK_K);
+        attn__visit(me, p, ATTN__HOOK_V);
+        attn__remember(me, p);
+        if (i + 1 == m->config.n_layer)
+            attn__narrow(me, p); /* to the rows whose logits are wanted */
+        attn__attend(me, p);     /* z [R, H, d] */
+        attn__project(me, p, ws->added, ws->z, &l->w_o, l->b_o); /* attn_out [R, C] */
+        attn__visit(me, p, ATTN__HOOK_ATTN_OUT);
+        attn__add(me, p, ws->resid, ws->added);
+        attn__visit(me, p, ATTN__HOOK_RESID_MID);
+
+        /* resid_post = resid_mid + gelu(layernorm2(resid_mid) · W_in + b_in) · W_out + b_out */
+        attn__layernorm(me, p, ws->normed, ws->resid, l->ln2_w, l->ln2_b, ATTN__HOOK_LN2);
+        attn__project(me, p, ws->mlp, ws->normed, &l->w_in, l->b_in); /* mlp [R, F] */
+        attn__visit(me, p, ATTN__HOOK_MLP_PRE);
+        attn__gelu(me, p, ws->mlp);
+        attn__visit(me, p, ATTN__HOOK_MLP_POST);
+        attn__project(me, p, ws->added, ws->mlp, &l->w_out, l->b_out); /* mlp_out [R, C] */
+        attn__visit(me, p, ATTN__HOOK_MLP_OUT);
+        attn__add(me, p, ws->resid, ws->added);
+        attn__visit(me, p, ATTN__HOOK_RESID_POST);
+    }
+
+    me->layer = -1;
+    attn__copy_resid(me, p);
+    if (p->end_layer < m->config.n_layer)
+        return;
+
+    /* logits [rows that want them, V] = layernorm_final(resid) · W_U */
+    attn__layernorm(me, p, ws->normed, ws->resid, m->ln_f_w, m->ln_f_b, ATTN__HOOK_LN_FINAL);
+    if (!p->stopped)
+        attn__unembed(me, p);
 }
-#ifdef __clang_analyzer__ /* it does not look into a function of any number of arguments */
-#define attn__fail(ctx, status_, ...)                                                              \
-    (attn__fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
-#endif
+
+/* >>inside ======================================================================================
+ * The types that several sections share, and the functions that are called above their definition.
+ */
+
+/* For passes of 2^18 multiply-adds, 2^19 and so on. */
+enum { ATTN__GAITS = 16 };
 
 /* What an object needs to free itself after the context that made it is gone. */
 typedef struct attn__allocator {
@@ -1519,127 +1402,8117 @@ typedef struct attn__block {
     attn__allocator allocator;
 } attn__block;
 
-static int attn__mul_overflows(size_t a, size_t b, size_t *product)
+typedef struct attn__team {
+    int arrived;     /* how many wait at the barrier */
+    int phase;       /* how many barriers have been passed */
+    unsigned waited; /* microseconds that workers have waited for others, beyond a moment each */
+} attn__team;
+
+/* What the first chains do with what stands in out: ignore it, go on from it, or are added to it.
+ */
+typedef enum attn__start { ATTN__FRESH = 0, ATTN__RESUME, ATTN__SUM } attn__start;
+
+/* k is cut into blocks of this many, each one chain: short chains round less. */
+#define ATTN__CHAIN ((size_t)256)
+
+/* out [rows, n_out] = in [rows, n_in] · w + bias; strides in elements. */
+typedef struct attn__matmul_job {
+    const float *in;
+    ptrdiff_t in_stride, in_step; /* from row to row, from k to k */
+    attn__panels w;
+    const float *bias; /* [n_out] or NULL */
+    float *out;
+    size_t out_stride;
+    size_t rows;
+    attn__start start;
+} attn__matmul_job;
+
+/* Weights that share a scale, and those that share a line of scales. */
+#define ATTN__SHARED ((size_t)32)
+#define ATTN__SCALED ((size_t)64)
+
+/* Floats of scratch that attn__kernels.matmul needs: packed rows of the input. 504 KiB stay in most
+ * second-level caches. */
+#define ATTN__PACK   129024
+
+typedef enum attn__binary { ATTN__ADD, ATTN__SUB, ATTN__MUL, ATTN__DIV } attn__binary;
+
+struct attn__kernels {
+    const char *name;
+    attn_isa_kind kind;
+    /* rows [row0, row1) and panels [panel0, panel1) of a job */
+    void (*matmul)(const attn__matmul_job *job, size_t row0, size_t row1, size_t panel0,
+                   size_t panel1, float *pack);
+    /* the rest work on one row of n elements; out may be the input */
+    void (*binary)(attn__binary op, float *out, const float *a, const float *b, size_t n);
+    void (*narrow)(uint16_t *out, const float *x, size_t n); /* to f16, as attn_f16_from_f32 */
+    void (*scale)(float *out, const float *x, float factor, size_t n);
+    void (*scale_mask)(float *out, const float *x, float factor, const float *mask, size_t n);
+    void (*exp)(float *out, const float *x, size_t n);
+    void (*gelu)(float *out, const float *x, size_t n, attn_gelu_kind kind);
+    float (*sum)(const float *x, size_t n);
+    float (*square_distance)(const float *x, float center, size_t n); /* sum of (x - center)^2 */
+    void (*normalize)(float *out, const float *x, float mean, float scale, size_t n);
+    void (*affine)(float *out, const float *x, const float *w, const float *b, size_t n);
+    void (*softmax)(float *out, const float *x, size_t n);
+    float (*log_sum_exp)(const float *x, size_t n, float *largest); /* of x - *largest */
+    float (*largest_or_nan)(const float *x, size_t n);
+    uint64_t (*digest)(const unsigned char *block, size_t size);
+};
+
+#define ATTN__QUERIES ((size_t)32) /* rows of scores that live in a tile at once */
+
+/* One head of attention for a block of queries: the inner form of attn_attention, and what the
+ * model runs. Keys and values are panels, as the cache keeps them. */
+typedef struct attn__head {
+    const float *q; /* [rows, d] */
+    ptrdiff_t q_stride, q_step;
+    size_t rows;
+    attn__panels keys;   /* n_in = d, n_out = number of keys */
+    attn__panels values; /* n_in = number of keys, n_out = dv */
+    float scale;
+    const float *mask; /* [rows, keys] to add, or NULL */
+    size_t mask_stride;
+    int causal;
+    size_t first; /* if causal: row i sees keys 0 .. first + i */
+    float *z;     /* [rows, dv] */
+    size_t z_stride;
+} attn__head;
+
+/* "[2, 3, 4]", for messages. */
+typedef struct attn__text {
+    char text[96];
+} attn__text;
+
+/* Where an operation writes: *out itself if it is, or is made to be, f32 with dense rows; else a
+ * dense stand-in that attn__finish copies into *out. */
+typedef struct attn__result {
+    attn_tensor dense;
+    int fresh;    /* out was made here, and is given back if the operation fails */
+    int stand_in; /* never both */
+} attn__result;
+
+/* One step of the file format's checksum, and the blocks it works on. */
+#define ATTN__BLOCK ((size_t)1 << 20)
+
+/* How many threads are best for passes of one size depends on the processor, on where the weights
+ * lie and above all on what else runs: beside busy programs two threads may be fifty times slower
+ * than one, since each waits at every barrier until the other gets a core. Only trying tells. So
+ * passes are timed, and now and then some run on half or twice as many threads: if these do more
+ * work in a second, that becomes the number. A trial that fails is followed by fifty times as long
+ * without one as it has cost, or ten times if workers begin to be late: then another program may
+ * have come. The results do not depend on the number. */
+typedef struct attn__gait {
+    int n_threads;    /* that did the most work in a second; 0 before the first pass */
+    int trial;        /* that are being tried, or 0 */
+    int fewer;        /* the next trial is one of fewer threads */
+    int late;         /* workers wait for one of them more than a quarter of the time */
+    int n_passes;     /* since a trial began or ended */
+    double speed;     /* work in a second of n_threads; 0: not known */
+    double work;      /* of those passes but the first, and */
+    double seconds;   /* how long they took, and */
+    double waited;    /* how long a worker waited in them */
+    double lost;      /* seconds that the trial took longer than n_threads would have taken */
+    double rest;      /* seconds of passes until the next trial, and */
+    double soon;      /* until one may begin because workers are late */
+    double last_rest; /* it doubles with every trial that fails */
+} attn__gait;
+
+/* a pass may take hours: when the machine sleeps */
+typedef struct attn__pace {
+    attn__gait gaits[ATTN__GAITS];
+} attn__pace;
+
+static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *format, ...)
+    ATTN__PRINTF(3, 4);
+#ifdef __clang_analyzer__ /* it does not look into a function of any number of arguments */
+#define attn__fail(ctx, status_, ...)                                                              \
+    (attn__fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
+#endif
+ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next);
+ATTN__INLINE float attn__fmaf(float a, float b, float c);
+static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session);
+static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, size_t head,
+                           size_t position, const float *key);
+static void attn__keep_value(const attn__kernels *kernels, const attn_session *s, size_t head,
+                             size_t position, const float *value);
+static void attn__set_rows(attn__pass *p, size_t n);
+static int attn__wants(const attn_session *s, uint32_t points, int layer);
+static int attn__anyone_wants(const attn__pass *p, uint32_t points, int layer);
+static void attn__release(attn_workspace *ws, const attn__watcher *w);
+static attn_status attn__claim_all(attn_ctx *ctx, attn_workspace *ws, const attn_session *s);
+static void attn__sweep_watchers(attn_session *s);
+static attn__rows attn__heads_rows(const attn__pass *p, int before);
+static void attn__visit_watched(const attn__worker *me, attn__pass *p, int point);
+static void attn__attend_watched(const attn__worker *me, attn__pass *p);
+static attn_shape attn__shape_of(const attn_tensor *x);
+static attn__text attn__show(attn_shape s);
+static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
+                                  const attn_tensor *x);
+static attn_status attn__need(attn_ctx *ctx, const char *op, const char *name,
+                              const attn_tensor *x);
+static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *name,
+                                  const int32_t *ids, ptrdiff_t step, size_t n, size_t n_vocab);
+static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, attn_shape shape,
+                               attn__result *result);
+static attn_status attn__finish(attn_ctx *ctx, attn_tensor *out, attn__result *result,
+                                attn_status status);
+static const float *attn__row(const attn_tensor *x, const attn_shape *like, size_t index, size_t n,
+                              float *buffer);
+static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *out,
+                                   attn_dtype dtype, attn_shape shape);
+static float *attn__row_buffers(attn_ctx *ctx, size_t n);
+static void attn__moments(const attn__kernels *kernels, const float *x, size_t n, float eps,
+                          float *mean, float *scale);
+static void attn__unmap(const unsigned char *bytes, size_t size);
+static uint32_t attn__u32(const unsigned char *p);
+static uint64_t attn__u64(const unsigned char *p);
+static int attn__host_is_big_endian(void);
+static size_t attn__line_of(attn_dtype dtype, size_t k);
+static int attn__is_quantized(attn_dtype dtype);
+static const attn__kernels *attn__kernels_for(const attn_ctx *ctx);
+static attn_status attn__need_kernels(attn_ctx *ctx, const attn__kernels **kernels);
+static attn__panels attn__panels_at(const void *data, attn_dtype dtype, size_t n_in, size_t n_out);
+static attn__matmul_job attn__job(float *out, size_t out_stride, const float *in,
+                                  ptrdiff_t in_stride, attn__panels w, size_t rows);
+static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in);
+static float attn__panels_get(const attn__panels *w, size_t k, size_t n);
+static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor *w, size_t panel0,
+                              size_t panel1);
+static void attn__matmul(const attn__worker *me, const attn__kernels *kernels,
+                         const attn__matmul_job *job, float *pack);
+static void attn__head_scores(const attn__kernels *kernels, const attn__head *h, float *scores,
+                              size_t stride, float *pack);
+static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
+                             const float *pattern, size_t stride, float *tail, float *pack);
+static size_t attn__query_block(size_t first, size_t left);
+static int attn__mul_overflows(size_t a, size_t b, size_t *product);
+static size_t attn__round_up(size_t n, size_t multiple);
+static size_t attn__stride(size_t width);
+static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what);
+static void attn__free(void *start);
+static void attn__chain(attn_ctx *ctx, void *start);
+static void attn__unchain(attn_ctx *ctx, void *start);
+static void attn__barrier(const attn__worker *me);
+static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *), void *arg);
+static int attn__max_threads(const attn_ctx *ctx);
+static void attn__parallel_paced(attn__pace *pace, int most, double work, int n_barriers,
+                                 void (*body)(attn__worker *, void *), void *arg);
+static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t *last);
+
+/* >>steps =======================================================================================
+ * The steps of the forward pass, in the order in which it takes them. */
+
+/* Sets of points, a bit each. */
+#define ATTN__POINT(point) ((uint32_t)1 << (point))
+#define ATTN__SEES_SCORES  (ATTN__POINT(ATTN__HOOK_SCORES) | ATTN__POINT(ATTN__HOOK_PATTERN))
+#define ATTN__SEES_INPUTS                                                                          \
+    (ATTN__POINT(ATTN__HOOK_ATTN_IN) | ATTN__POINT(ATTN__HOOK_Q_INPUT) |                           \
+     ATTN__POINT(ATTN__HOOK_K_INPUT) | ATTN__POINT(ATTN__HOOK_V_INPUT))
+#define ATTN__SEES_HEADS (ATTN__SEES_INPUTS | ATTN__POINT(ATTN__HOOK_RESULT))
+#define ATTN__OPT_IN     (ATTN__SEES_HEADS | ATTN__POINT(ATTN__HOOK_MLP_IN))
+#define ATTN__HAS_HEADS                                                                            \
+    (ATTN__SEES_HEADS | ATTN__SEES_SCORES | ATTN__POINT(ATTN__HOOK_Q) |                            \
+     ATTN__POINT(ATTN__HOOK_K) | ATTN__POINT(ATTN__HOOK_V) | ATTN__POINT(ATTN__HOOK_Z))
+
+/* ---- watchers: all that the engine knows of callbacks, records and edits ---- */
+
+/* A feed, as a watcher hears of it: these positions, through these layers. */
+typedef struct attn__span {
+    size_t position, n_tokens;
+    size_t first_layer, end_layer;
+    int embedded; /* it begins with the embedding */
+} attn__span;
+
+/* Rows of one session that are complete at one point of the pass. */
+typedef struct attn__shown {
+    int point, layer;
+    attn_session *session;
+    size_t first;      /* position of the first row */
+    attn_tensor value; /* [T, C], [T, H, d], [H, T, Tk], [T, F] or [T, 1] */
+} attn__shown;
+
+/* One kind of watcher. NULL stands for nothing to do. */
+typedef struct attn__watcher_kind {
+    int writes;    /* it may change the rows */
+    int is_serial; /* one worker calls `rows`; else every worker does, for a share of its own */
+    attn_status (*check)(attn_ctx *ctx, const attn__watcher *w, const attn__span *span);
+    void (*begin)(attn__watcher *w, const attn__span *span); /* before a feed that was checked */
+    int (*rows)(const attn__worker *me, attn__watcher *w, const attn__shown *shown); /* 1: stop */
+    void (*end)(attn__watcher *w, const attn__span *span); /* after a feed that was not stopped */
+    void (*truncate)(attn__watcher *w, size_t length);     /* the session now ends there */
+    void (*free)(attn__watcher *w);
+} attn__watcher_kind;
+
+struct attn__watcher { /* the first member of every kind's own struct */
+    attn__watcher *next;
+    const attn__watcher_kind *kind;
+    attn_session *session;
+    attn_hook_id id;
+    int is_removed; /* during a feed: it sees nothing any more, and the end of the feed frees it */
+    uint32_t *points; /* [1 + n_layer]: a bit for each activation that it wants to see */
+};
+
+/* What a session may be in the middle of: a pass, or a callback of attn_generate. */
+typedef enum attn__call { ATTN__IDLE, ATTN__FEEDING, ATTN__WRITING } attn__call;
+
+struct attn_session {
+    const attn_model *model;
+    attn_workspace *workspace;
+    attn_ctx ctx; /* allocator of the watchers' memory */
+    size_t capacity, length;
+    int32_t *tokens; /* [capacity] */
+    size_t *held;    /* [n_layer]: positions whose keys and values a layer has */
+    int has_logits;
+    float *logits;  /* [n_vocab] */
+    float *pending; /* [n_vocab]: of a feed that may still be stopped */
+    void *memory;   /* the block that all of these arrays lie in */
+
+    attn_dtype cache;
+    unsigned char *keys, *values;    /* [n_layer, n_head, keys_size], ... values_size] */
+    size_t keys_size, values_size;   /* bytes of one head */
+    size_t keys_panel, values_panel; /* and of one of its panels */
+
+    attn__watcher *watchers; /* in the order in which they were made */
+    attn_hook_id n_watchers; /* so many were ever made */
+    attn__call running;      /* a callback must not change the session meanwhile */
+    size_t n_calls;          /* calls of the library that still use the session */
+    int is_freed;            /* by a callback: the last of those calls frees it */
+
+    size_t first_row, n_rows; /* the rows of the running pass that are this session's */
+    size_t fed;               /* tokens of the running call before those rows */
+    size_t fed_before;        /* and before the running pass: what a hook may change */
+};
+
+/* "blocks.3.attn.hook_q" */
+typedef struct attn__hook_name {
+    char text[64];
+} attn__hook_name;
+
+/* Where a worker computes what only it sees: packed rows for the kernels (ATTN__PACK floats), the
+ * last chain of a weighted sum, a tile of scores. */
+typedef struct attn__scratchpad {
+    float *pack, *tail, *tile;
+    size_t tile_size;
+} attn__scratchpad;
+
+/* What a worker does with one head and a block of queries of one session, from `row` on. */
+typedef void (*attn__block_fn)(const attn__worker *me, attn__pass *p, const attn_session *of,
+                               size_t head, size_t row, attn__scratchpad s);
+
+static attn__scratchpad attn__scratchpad_of(const attn__worker *me, const attn__pass *p)
 {
-    *product = a * b;
-    return a != 0 && b > SIZE_MAX / a;
+    attn__scratchpad s;
+    s.pack = p->ws->scratch + (size_t)me->id * p->ws->scratch_size;
+    s.tail = s.pack + ATTN__PACK;
+    s.tile = s.tail + ATTN__QUERIES * attn__round_up(p->model->config.d_head, 16);
+    s.tile_size = p->ws->scratch_size - (size_t)(s.tile - s.pack);
+    return s;
 }
 
-static size_t attn__round_up(size_t n, size_t multiple)
+/* out [n, n_out] = in [n, n_in] · w + bias */
+static attn__matmul_job attn__job_of(attn__rows out, attn__rows in, attn__panels w,
+                                     const float *bias)
 {
-    return (n + multiple - 1) / multiple * multiple;
+    attn__matmul_job job;
+    memset(&job, 0, sizeof job);
+    job.in = in.data;
+    job.in_stride = (ptrdiff_t)in.stride;
+    job.in_step = 1;
+    job.w = w;
+    job.bias = bias;
+    job.out = out.data;
+    job.out_stride = out.stride;
+    job.rows = in.n;
+    return job;
 }
 
-/* Floats from one row of activations to the next. Rows that lie a multiple of 4 KiB apart would all
- * compete for the same few places of a first-level cache. */
-static size_t attn__stride(size_t width)
+static float *attn__row_at(attn__rows rows, size_t row)
 {
-    const size_t n = attn__round_up(width, 16);
-    return n % 256 == 0 ? n + 16 : n;
+    return rows.data + row * rows.stride;
 }
 
-/* `what` names the purpose in the message. The bytes are zero. NULL after a failure. */
-static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
+/* The rows of a pass that begins at a layer are the caller's streams, dense: [n_tokens, C]. */
+static void attn__enter(const attn__worker *me, const attn__pass *p)
 {
-    const size_t extra = sizeof(attn__block) + 64;
-    attn__block *block;
-    unsigned char *base, *start;
+    const size_t width = p->model->config.d_model;
+    size_t i, row, last;
+    for (i = 0; i < p->n_items; i++) {
+        const attn_session *of = p->items[i].session;
+        attn__share(me, of->n_rows, &row, &last);
+        for (; row < last; row++)
+            memcpy(attn__row_at(p->ws->resid, of->first_row + row),
+                   p->items[i].resid + (of->fed + row) * width, width * sizeof(float));
+    }
+    attn__barrier(me);
+}
 
-    base = size > SIZE_MAX - extra ? NULL
-           : ctx->alloc            ? ATTN__AS(unsigned char *, ctx->alloc(size + extra, ctx->user))
-                                   : ATTN__AS(unsigned char *, calloc(1, size + extra));
+/* resid [R, C] = W_E[token] + W_pos[position], or the streams that the caller brings along. */
+static void attn__embed(attn__worker *me, attn__pass *p)
+{
+    const size_t width = p->model->config.d_model;
+    size_t i, row, k, first, last;
+    if (p->items[0].resid) {
+        attn__enter(me, p);
+        return;
+    }
+    attn__share(me, p->n_rows, &first, &last);
+    for (i = 0; i < p->n_items; i++) {
+        const attn_session *of = p->items[i].session;
+        for (row = 0; row < of->n_rows; row++) {
+            const size_t at = of->first_row + row, position = of->length + of->fed + row;
+            const size_t token = (size_t)of->tokens[position];
+            if (at < first || at >= last)
+                continue;
+            for (k = 0; k < width; k++)
+                attn__row_at(p->ws->resid, at)[k] = attn__panels_get(&p->model->w_e, k, token);
+            memcpy(attn__row_at(p->ws->added, at), p->model->w_pos + position * width,
+                   width * sizeof(float));
+        }
+    }
+    attn__visit(me, p, ATTN__HOOK_EMBED);
+    attn__visit(me, p, ATTN__HOOK_POS_EMBED);
+    attn__barrier(me);
+    attn__add(me, p, p->ws->resid, p->ws->added);
+}
+
+/* The streams that leave the last layer of the pass -> items[i].resid_out, dense: [n_tokens, C]. */
+static void attn__copy_resid(attn__worker *me, attn__pass *p)
+{
+    const size_t width = p->model->config.d_model;
+    size_t i, row, last;
+    for (i = 0; i < p->n_items; i++) {
+        const attn_session *of = p->items[i].session;
+        attn__share(me, p->items[i].resid_out ? of->n_rows : 0, &row, &last);
+        for (; row < last; row++)
+            memcpy(p->items[i].resid_out + (of->fed + row) * width,
+                   attn__row_at(p->ws->resid, of->first_row + row), width * sizeof(float));
+    }
+}
+
+/* to [R, C] = to + added. Rows lie one after the other, so a worker takes a run of lines. */
+static void attn__add(attn__worker *me, attn__pass *p, attn__rows to, attn__rows added)
+{
+    size_t first, last;
+    attn__share(me, to.n * to.stride / 16, &first, &last);
+    if (last > first)
+        p->kernels->binary(ATTN__ADD, to.data + first * 16, to.data + first * 16,
+                           added.data + first * 16, (last - first) * 16);
+    attn__barrier(me);
+}
+
+/* out = (in - mean) / scale * w + b with scale = sqrt(variance + eps), in the three parts that can
+ * be watched: `point` is that of the scale, the next two are those before and after gain and bias.
+ */
+static void attn__layernorm(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
+                            const float *w, const float *b, int point)
+{
+    const size_t width = p->model->config.d_model;
+    float *const mean = p->ws->mean, *const scale = p->ws->scale;
+    size_t row, first, last;
+    attn__share(me, in.n, &first, &last);
+    for (row = first; row < last; row++)
+        attn__moments(p->kernels, attn__row_at(in, row), width, p->model->config.ln_eps, &mean[row],
+                      &scale[row]);
+    attn__visit(me, p, point);
+    for (row = first; row < last; row++)
+        p->kernels->normalize(attn__row_at(out, row), attn__row_at(in, row), mean[row], scale[row],
+                              width);
+    attn__visit(me, p, point + 1);
+    for (row = first; row < last; row++)
+        p->kernels->affine(attn__row_at(out, row), attn__row_at(out, row), w, b, width);
+    attn__visit(me, p, point + 2);
+    attn__barrier(me);
+}
+
+/* out [R, n_out] = in [R, n_in] · w + b; b may be NULL. */
+static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
+                          const attn__panels *w, const float *b)
+{
+    const attn__matmul_job job = attn__job_of(out, in, *w, b);
+    attn__matmul(me, p->kernels, &job, attn__scratchpad_of(me, p).pack);
+    attn__barrier(me);
+}
+
+/* k, v [R, C] of the new rows -> the caches of their sessions. A worker takes whole heads, so that
+ * no two of them write to one line. */
+static void attn__remember(attn__worker *me, attn__pass *p)
+{
+    const attn_config *c = &p->model->config;
+    size_t i, row, head, last;
+    for (i = 0; i < p->n_items; i++) {
+        const attn_session *of = p->items[i].session;
+        attn__share(me, c->n_head, &head, &last);
+        for (; head < last; head++)
+            for (row = 0; row < of->n_rows; row++) {
+                const size_t index = (size_t)me->layer * c->n_head + head;
+                const size_t position = of->length + of->fed + row;
+                const float *k =
+                    attn__row_at(p->ws->qkv, of->first_row + row) + c->d_model + head * c->d_head;
+                attn__keep_key(p->kernels, of, index, position, k);
+                attn__keep_value(p->kernels, of, index, position, k + c->d_model);
+            }
+    }
+    attn__barrier(me);
+}
+
+/* Which of an item's rows in this pass want logits: gives how many, the first of them (counted in
+ * the list of wanted rows), and where its logits go. Without a list every row wants them, or, if
+ * the caller has no room for logits, the last token alone. */
+static size_t attn__wanted(const attn__pass *p, const attn_feed_item *item, size_t *first,
+                           float **logits)
+{
+    attn_session *of = item->session;
+    const size_t n_vocab = p->model->config.n_vocab, end = of->fed + of->n_rows;
+    size_t last;
+    *first = of->fed;
+    if (!item->logits) {
+        *first = item->n_tokens - 1;
+        *logits = of->pending;
+        return end == item->n_tokens && of->n_rows > 0;
+    }
+    if (!item->rows) {
+        *logits = item->logits + of->fed * n_vocab;
+        return of->n_rows;
+    }
+    for (*first = 0; *first < item->n_rows && item->rows[*first] < of->fed; ++*first)
+        ;
+    for (last = *first; last < item->n_rows && item->rows[last] < end; last++)
+        ;
+    *logits = item->logits + *first * n_vocab;
+    return last - *first;
+}
+
+/* How many of a session's first rows in this pass need nothing after the last layer's keys and
+ * values: neither their logits nor an activation that follows is wanted. */
+static size_t attn__done_rows(const attn__pass *p, const attn_feed_item *item)
+{
+    const uint32_t later = ~(ATTN__POINT(ATTN__HOOK_SCORES) - 1);
+    const uint32_t final = 7 * ATTN__POINT(ATTN__HOOK_LN_FINAL);
+    attn_session *of = item->session;
+    size_t first;
+    float *logits;
+    if (item->resid_out || attn__wants(of, later, (int)p->model->config.n_layer - 1) ||
+        attn__wants(of, final, -1))
+        return 0;
+    if (attn__wanted(p, item, &first, &logits) == 0)
+        return of->n_rows;
+    return (item->logits && item->rows ? item->rows[first] : first) - of->fed;
+}
+
+/* Leaves the done rows out and moves the others together: of a prompt, most of the last layer is
+ * never computed. Only the stream and the queries go on from here. */
+static void attn__narrow(attn__worker *me, attn__pass *p)
+{
+    const size_t width = p->model->config.d_model;
+    attn_workspace *ws = p->ws;
+    size_t i, row, done = 0, to = 0;
+    for (i = 0; i < p->n_items; i++)
+        done += attn__done_rows(p, &p->items[i]);
+    if (done == 0)
+        return;
+    attn__barrier(me); /* every worker has counted */
+    for (i = 0; i < p->n_items && me->id == 0; i++) {
+        attn_session *of = p->items[i].session;
+        const size_t from = of->first_row + attn__done_rows(p, &p->items[i]);
+        of->fed += from - of->first_row;
+        of->n_rows -= from - of->first_row;
+        of->first_row = to;
+        for (row = from; row < from + of->n_rows; row++, to++) {
+            memmove(attn__row_at(ws->resid, to), attn__row_at(ws->resid, row),
+                    width * sizeof(float));
+            memmove(attn__row_at(ws->qkv, to), attn__row_at(ws->qkv, row), width * sizeof(float));
+        }
+    }
+    if (me->id == 0)
+        attn__set_rows(p, to);
+    attn__barrier(me);
+}
+
+/* The attention of one head for a block of queries of one session. */
+static attn__head attn__head_of(const attn__pass *p, const attn_session *of, int layer, size_t head,
+                                size_t row)
+{
+    const attn_config *c = &p->model->config;
+    const size_t index = (size_t)layer * c->n_head + head;
+    attn__head h;
+    memset(&h, 0, sizeof h);
+    h.first = of->length + of->fed + row;
+    h.rows = attn__query_block(h.first, of->n_rows - row);
+    h.causal = 1;
+    h.q = attn__row_at(p->ws->qkv, of->first_row + row) + head * c->d_head;
+    h.q_stride = (ptrdiff_t)p->ws->qkv.stride;
+    h.q_step = 1;
+    h.keys =
+        attn__panels_at(of->keys + index * of->keys_size, of->cache, c->d_head, h.first + h.rows);
+    h.values = attn__panels_at(of->values + index * of->values_size, of->cache, h.first + h.rows,
+                               c->d_head);
+    h.values.stride = of->values_panel;
+    h.scale = 1.0f / sqrtf((float)c->d_head);
+    h.z = attn__row_at(p->ws->z, of->first_row + row) + head * c->d_head;
+    h.z_stride = p->ws->z.stride;
+    return h;
+}
+
+/* z [rows, d] of one head, for a block of queries: scores, softmax and weighted sum in a tile. */
+static void attn__attend_block(const attn__pass *p, const attn__head *h, attn__scratchpad s)
+{
+    const size_t stride = attn__round_up(h->keys.n_out, 16);
+    size_t row;
+    attn__head_scores(p->kernels, h, s.tile, stride, s.pack);
+    for (row = 0; row < h->rows; row++)
+        p->kernels->softmax(s.tile + row * stride, s.tile + row * stride, h->keys.n_out);
+    attn__head_weigh(p->kernels, h, s.tile, stride, s.tail, s.pack);
+}
+
+/* Calls `block` for this worker's share of the heads and blocks of queries. */
+static void attn__each_block(const attn__worker *me, attn__pass *p, attn__block_fn block)
+{
+    const attn__scratchpad s = attn__scratchpad_of(me, p);
+    size_t i, head, row, n, task = 0;
+    for (i = 0; i < p->n_items; i++) {
+        attn_session *of = p->items[i].session;
+        for (head = 0; head < p->model->config.n_head; head++)
+            for (row = 0; row < of->n_rows; row += n) {
+                n = attn__query_block(of->length + of->fed + row, of->n_rows - row);
+                if (task++ % (size_t)me->count == (size_t)me->id)
+                    block(me, p, of, head, row, s);
+            }
+    }
+}
+
+static void attn__plain_block(const attn__worker *me, attn__pass *p, const attn_session *of,
+                              size_t head, size_t row, attn__scratchpad s)
+{
+    const attn__head h = attn__head_of(p, of, me->layer, head, row);
+    attn__attend_block(p, &h, s);
+}
+
+/* z [R, H, d] = softmax(q · kᵀ / √d, causal) · v, over all positions that the session holds. */
+static void attn__attend(attn__worker *me, attn__pass *p)
+{
+    if (attn__anyone_wants(p, ATTN__SEES_SCORES, me->layer))
+        attn__attend_watched(me, p);
+    else
+        attn__each_block(me, p, attn__plain_block);
+    attn__visit(me, p, ATTN__HOOK_Z);
+    attn__barrier(me);
+}
+
+/* rows [R, F] = gelu(rows); the padding of a row comes along. */
+static void attn__gelu(attn__worker *me, attn__pass *p, attn__rows rows)
+{
+    size_t first, last;
+    attn__share(me, rows.n * rows.stride / 16, &first, &last);
+    if (last > first)
+        p->kernels->gelu(rows.data + first * 16, rows.data + first * 16, (last - first) * 16,
+                         ATTN_GELU_TANH);
+    attn__barrier(me);
+}
+
+/* Copies the rows that want logits together: final [n, C]; gives n. */
+static size_t attn__gather_final(const attn__worker *me, const attn__pass *p)
+{
+    size_t i, j, n, first, n_final = 0;
+    float *logits;
+    for (i = 0; i < p->n_items; i++) {
+        const attn_feed_item *item = &p->items[i];
+        n = attn__wanted(p, item, &first, &logits);
+        for (j = 0; j < n && me->id == 0; j++) {
+            const size_t token = item->logits && item->rows ? item->rows[first + j] : first + j;
+            const size_t row = item->session->first_row + token - item->session->fed;
+            memcpy(attn__row_at(p->ws->final, n_final + j), attn__row_at(p->ws->normed, row),
+                   p->model->config.d_model * sizeof(float));
+        }
+        n_final += n;
+    }
+    attn__barrier(me);
+    return n_final;
+}
+
+/* Logits of a few rows of several sessions: one walk over W_U for all of them, in pieces of the
+ * vocabulary that fit a tile. */
+static void attn__unembed_together(attn__worker *me, attn__pass *p, size_t n_final)
+{
+    const attn__scratchpad s = attn__scratchpad_of(me, p);
+    const size_t n_vocab = p->model->config.n_vocab, step = s.tile_size / (16 * n_final);
+    attn__rows in = p->ws->final, out;
+    size_t i, j, k, n, first, last;
+    float *logits;
+    in.n = out.n = n_final;
+    out.data = s.tile;
+    out.stride = step * 16;
+    attn__share(me, (n_vocab + 15) / 16, &first, &last);
+    for (; first < last; first += step) {
+        const size_t stop = first + step < last ? first + step : last;
+        attn__matmul_job job = attn__job_of(out, in, p->model->w_u, NULL);
+        job.w.data = (const unsigned char *)job.w.data + first * job.w.stride;
+        job.w.n_out = (stop * 16 < n_vocab ? stop * 16 : n_vocab) - first * 16;
+        p->kernels->matmul(&job, 0, n_final, 0, stop - first, s.pack);
+        for (i = 0, k = 0; i < p->n_items; i++) {
+            size_t at;
+            n = attn__wanted(p, &p->items[i], &at, &logits);
+            for (j = 0; j < n; j++, k++)
+                memcpy(logits + j * n_vocab + first * 16, attn__row_at(out, k),
+                       job.w.n_out * sizeof(float));
+        }
+    }
+    attn__barrier(me);
+}
+
+/* logits [rows that want them, V] = normed · W_U. Many rows of one session go straight to where
+ * they belong. */
+static void attn__unembed(attn__worker *me, attn__pass *p)
+{
+    const size_t n_final = attn__gather_final(me, p);
+    attn__rows in = p->ws->final, out;
+    size_t i, first;
+    if (n_final == 0)
+        return;
+    if (p->n_items > 1 && 16 * n_final <= attn__scratchpad_of(me, p).tile_size) {
+        attn__unembed_together(me, p, n_final);
+        return;
+    }
+    out.stride = p->model->config.n_vocab;
+    for (i = 0; i < p->n_items; i++) {
+        in.n = out.n = attn__wanted(p, &p->items[i], &first, &out.data);
+        if (in.n > 0)
+            attn__project(me, p, out, in, &p->model->w_u, NULL);
+        in.data = attn__row_at(in, in.n);
+    }
+}
+
+/* >>session =====================================================================================
+ * A workspace holds what computing needs: the kernels, the number of threads, the activations of a
+ * pass, and scratch memory for each worker. A session is one sequence: its tokens, and for each
+ * layer and head the keys and values of every position, kept in panels so that attention runs on
+ * the same kernel as everything else: keys    16 positions to a panel, one line for each of the
+ * d_head dimensions (f16: for two) values  16 dimensions to a panel, one line for each position
+ * (f16: for two)
+ *
+ * A session's length counts the tokens that have gone through all layers. A layer may hold more:
+ * after a truncation the keys and values above are still there, and after a pass that stopped at
+ * layer i those of the layers below i. A pass that starts at layer i may build on them, for the
+ * same tokens; every pass overwrites from its first layer upwards, and discards all above. */
+
+/* ---- memory ---- */
+
+/* The next array of a block, of so many floats; without a block only its place is counted. */
+static float *attn__part(const attn_ctx *ctx, float *base, size_t *at, size_t count)
+{
+    const size_t start = *at, end = start + count;
+    *at = attn__round_up(end, 16) + ATTN__GAP;
+    if (!base)
+        return NULL;
+    if (!ctx->alloc) /* as in attn__alloc */
+        ATTN__FORBID(base + end, (*at - end) * sizeof(float));
+    return base + start;
+}
+
+static attn__rows attn__rows_part(const attn_workspace *ws, float *base, size_t *at, size_t width)
+{
+    attn__rows rows;
+    rows.stride = attn__stride(width);
+    rows.n = 0;
+    rows.data = attn__part(&ws->ctx, base, at, ws->n_batch * rows.stride);
+    return rows;
+}
+
+/* All arrays of a workspace in one block: with base == NULL this only measures, in floats. */
+static size_t attn__lay_out_workspace(attn_workspace *ws, float *base)
+{
+    const attn_config *c = &ws->model->config;
+    size_t at = 0;
+    ws->scratch_size = ATTN__PACK + ATTN__QUERIES * (attn__round_up(ws->n_ctx, 16) +
+                                                     attn__round_up(c->d_head, 16));
+    ws->resid = attn__rows_part(ws, base, &at, c->d_model);
+    ws->normed = attn__rows_part(ws, base, &at, c->d_model);
+    ws->added = attn__rows_part(ws, base, &at, c->d_model);
+    ws->qkv = attn__rows_part(ws, base, &at, 3 * (size_t)c->d_model);
+    ws->z = attn__rows_part(ws, base, &at, c->d_model);
+    ws->mlp = attn__rows_part(ws, base, &at, c->d_mlp);
+    ws->final = attn__rows_part(ws, base, &at, c->d_model);
+    ws->mean = attn__part(&ws->ctx, base, &at, ws->n_batch);
+    ws->scale = attn__part(&ws->ctx, base, &at, ws->n_batch);
+    ws->scratch = attn__part(&ws->ctx, base, &at, (size_t)ws->n_threads * ws->scratch_size);
+    return at;
+}
+
+/* The same for a session. */
+static size_t attn__lay_out(attn_session *s, float *base)
+{
+    const attn_config *c = &s->model->config;
+    const size_t heads = (size_t)c->n_layer * c->n_head, padded = attn__round_up(s->capacity, 16);
+    size_t at = 0;
+    s->keys_panel = attn__panels_at(NULL, s->cache, c->d_head, 16).stride;
+    s->keys_size = padded / 16 * s->keys_panel;
+    s->values_panel = attn__line_of(s->cache, padded);
+    s->values_size = (c->d_head + 15) / 16 * s->values_panel;
+    s->keys = (unsigned char *)attn__part(&s->ctx, base, &at, heads * s->keys_size / sizeof(float));
+    s->values =
+        (unsigned char *)attn__part(&s->ctx, base, &at, heads * s->values_size / sizeof(float));
+    s->logits = attn__part(&s->ctx, base, &at, c->n_vocab);
+    s->pending = attn__part(&s->ctx, base, &at, c->n_vocab);
+    s->held = (size_t *)(void *)attn__part(&s->ctx, base, &at,
+                                           c->n_layer * sizeof *s->held / sizeof(float));
+    s->tokens = (int32_t *)(void *)attn__part(&s->ctx, base, &at, s->capacity);
+    return at;
+}
+
+static attn_ctx attn__allocator_of(const attn_ctx *ctx)
+{
+    attn_ctx own;
+    memset(&own, 0, sizeof own);
+    own.alloc = ctx->alloc;
+    own.free = ctx->free;
+    own.user = ctx->user;
+    return own;
+}
+
+/* Bytes of an object and its block of arrays, as attn__alloc takes them. */
+static size_t attn__bytes_of(size_t object, size_t floats)
+{
+    return attn__round_up(object, 64) + floats * sizeof(float) + 2 * (sizeof(attn__block) + 64);
+}
+
+/* ---- workspaces ---- */
+
+/* Fills in the sizes of a workspace. d_model and its kin are below 2^24, so only products can be
+ * too large to count; they are measured in doubles first. */
+static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_t *floats,
+                                        const attn_model *model, const attn_workspace_desc *desc)
+{
+    const attn_config *c;
+    double estimate;
+    if (!model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "a workspace needs a model; no model was given");
+    c = &model->config;
+    memset(ws, 0, sizeof *ws);
+    ws->model = model;
+    ws->ctx = attn__allocator_of(ctx);
+    ws->n_ctx = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
+    ws->n_batch = desc && desc->n_batch ? desc->n_batch : 256;
+    ws->n_threads = attn__max_threads(ctx);
+    if (ws->n_ctx > c->n_ctx)
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "a workspace for sessions of %llu tokens was asked for; the model's n_ctx "
+            "is %lu",
+            ATTN__LLU(ws->n_ctx), (unsigned long)c->n_ctx);
+    if (attn__need_kernels(ctx, &ws->kernels) != ATTN_OK)
+        return ctx->status;
+    estimate = 4.0 * (double)ws->n_batch * (8.0 * ((double)c->d_model + 32) + c->d_mlp + 64) +
+               4.0 * (double)ws->n_threads *
+                   (ATTN__PACK + ATTN__QUERIES * 2.0 * ((double)ws->n_ctx + c->d_head + 32)) +
+               65536;
+    if (estimate > (double)(SIZE_MAX / 2)) /* cover: 32-bit */
+        return attn__fail(ctx, ATTN_E_MEMORY, "a workspace of %llu rows does not fit in memory",
+                          ATTN__LLU(ws->n_batch));
+    *floats = attn__lay_out_workspace(ws, NULL);
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
+                                          const attn_workspace_desc *desc)
+{
+    attn_workspace ws;
+    size_t floats = 0;
+    if (attn__plan_workspace(ctx, &ws, &floats, model, desc) != ATTN_OK)
+        return ctx->status;
+    *bytes = attn__bytes_of(attn__round_up(sizeof ws, 16) + sizeof(attn__pace), floats);
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspace,
+                                         const attn_model *model, const attn_workspace_desc *desc)
+{
+    attn_workspace plan, *ws;
+    size_t floats = 0;
+    float *base;
+    *workspace = NULL;
+    if (attn__plan_workspace(ctx, &plan, &floats, model, desc) != ATTN_OK)
+        return ctx->status;
+    ws = (attn_workspace *)attn__alloc(ctx, attn__round_up(sizeof *ws, 16) + sizeof(attn__pace),
+                                       "a workspace");
+    base = ws ? (float *)attn__alloc(ctx, floats * sizeof(float), "a workspace's rows") : NULL;
     if (!base) {
-        attn__fail(ctx, ATTN_E_MEMORY, "no memory for %s (%llu bytes)", what, ATTN__LLU(size));
+        attn__free(ws);
+        return ATTN_E_MEMORY;
+    }
+    *ws = plan;
+    ws->memory = base;
+    ws->n_users = 1;
+    ws->pace = (attn__pace *)(void *)((unsigned char *)ws + attn__round_up(sizeof *ws, 16));
+    attn__lay_out_workspace(ws, base);
+    *workspace = ws;
+    return ATTN_OK;
+}
+
+ATTN__DEF void attn_workspace_free(attn_workspace *workspace)
+{
+    if (!workspace || --workspace->n_users > 0)
+        return;
+    attn__free(workspace->memory);
+    attn__free(workspace);
+}
+
+/* ---- sessions ---- */
+
+/* Fills in the sizes of a session, and *own: the workspace that it makes if it is given none. */
+static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *floats,
+                                      attn_workspace_desc *own, const attn_model *model,
+                                      const attn_session_desc *desc)
+{
+    const attn_config *c;
+    double estimate;
+    if (!model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "a session needs a model; no model was given");
+    c = &model->config;
+    memset(s, 0, sizeof *s);
+    memset(own, 0, sizeof *own);
+    s->model = model;
+    s->ctx = attn__allocator_of(ctx);
+    s->capacity = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
+    s->workspace = desc ? desc->workspace : NULL;
+    s->cache = desc ? desc->cache : ATTN_F32;
+    own->n_ctx = s->capacity;
+    own->n_batch = desc && desc->n_batch ? desc->n_batch : 256;
+    if (own->n_batch > s->capacity)
+        own->n_batch = s->capacity;
+    if (s->cache != ATTN_F32 && s->cache != ATTN_F16)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "a session keeps keys and values as ATTN_F32 or ATTN_F16, not as type %d",
+                          (int)s->cache);
+    if (s->capacity > c->n_ctx)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "a session of %llu tokens was asked for; the model's n_ctx is %lu",
+                          ATTN__LLU(s->capacity), (unsigned long)c->n_ctx);
+    estimate =
+        8.0 * ((double)s->capacity + 16) * ((double)c->d_model + 16.0 * c->n_head) * c->n_layer +
+        8.0 * c->n_vocab + 8.0 * c->n_layer + 65536;
+    if (estimate > (double)(SIZE_MAX / 2)) /* cover: 32-bit */
+        return attn__fail(ctx, ATTN_E_MEMORY, "a session of %llu tokens does not fit in memory",
+                          ATTN__LLU(s->capacity));
+    *floats = attn__lay_out(s, NULL);
+    return ATTN_OK;
+}
+
+/* Can these two work together? */
+static attn_status attn__check_workspace(attn_ctx *ctx, const attn_session *s,
+                                         const attn_workspace *ws, size_t n_batch)
+{
+    if (ws->model != s->model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "the workspace was made for another model; each model needs its own");
+    if (s->capacity > ws->n_ctx)
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "the workspace is for sessions of at most %llu tokens, and this one shall "
+            "hold %llu (attn_workspace_desc.n_ctx)",
+            ATTN__LLU(ws->n_ctx), ATTN__LLU(s->capacity));
+    if (n_batch > 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "n_batch is the workspace's where one is given: set it in "
+                          "attn_workspace_desc");
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_session_size(attn_ctx *ctx, const attn_model *model,
+                                        const attn_session_desc *desc, size_t *bytes)
+{
+    attn_session s;
+    attn_workspace_desc own;
+    size_t floats = 0, more = 0;
+    if (attn__plan_session(ctx, &s, &floats, &own, model, desc) != ATTN_OK)
+        return ctx->status;
+    if (!s.workspace && attn_workspace_size(ctx, &more, model, &own) != ATTN_OK)
+        return ctx->status;
+    *bytes = attn__bytes_of(sizeof s, floats) + more;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
+                                       const attn_model *model, const attn_session_desc *desc)
+{
+    attn_session plan, *s;
+    attn_workspace_desc own;
+    size_t floats = 0;
+    float *base;
+    *session = NULL;
+    if (attn__plan_session(ctx, &plan, &floats, &own, model, desc) != ATTN_OK ||
+        (plan.workspace &&
+         attn__check_workspace(ctx, &plan, plan.workspace, desc->n_batch) != ATTN_OK))
+        return ctx->status;
+    if (plan.workspace)
+        plan.workspace->n_users++;
+    else if (attn_workspace_new(ctx, &plan.workspace, model, &own) != ATTN_OK)
+        return ctx->status;
+    s = (attn_session *)attn__alloc(ctx, sizeof *s, "a session");
+    base = s ? (float *)attn__alloc(ctx, floats * sizeof(float), "a session's cache") : NULL;
+    if (!base) {
+        attn__free(s);
+        attn_workspace_free(plan.workspace);
+        return ATTN_E_MEMORY;
+    }
+    *s = plan;
+    s->memory = base;
+    attn__lay_out(s, base);
+    *session = s;
+    return ATTN_OK;
+}
+
+/* A call of the library that lets callbacks run begins and ends with these two. A session that a
+ * callback frees lives until the last such call has ended. */
+static void attn__enter_call(attn_session *session)
+{
+    session->n_calls++;
+}
+
+static void attn__leave_call(attn_session *session)
+{
+    if (--session->n_calls == 0 && session->is_freed)
+        attn_session_free(session);
+}
+
+ATTN__DEF void attn_session_free(attn_session *session)
+{
+    if (!session)
+        return;
+    session->is_freed = 1;
+    if (session->n_calls > 0)
+        return;
+    attn_unhook_all(session);
+    attn_workspace_free(session->workspace);
+    attn__free(session->memory);
+    attn__free(session);
+}
+
+ATTN__DEF attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
+                                       attn_workspace *workspace)
+{
+    const attn__watcher *w;
+    if (!session || !workspace)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_use: no %s was given",
+                          session ? "workspace" : "session");
+    if (attn__check_idle(ctx, "attn_session_use", session) ||
+        attn__check_workspace(ctx, session, workspace, 0))
+        return ctx->status;
+    if (attn__claim_all(ctx, workspace, session) != ATTN_OK)
+        return ctx->status;
+    for (w = session->watchers; w; w = w->next)
+        attn__release(session->workspace, w);
+    workspace->n_users++;
+    attn_workspace_free(session->workspace);
+    session->workspace = workspace;
+    return ATTN_OK;
+}
+
+ATTN__DEF const float *attn_logits(const attn_session *session)
+{
+    return session && session->has_logits ? session->logits : NULL;
+}
+ATTN__DEF size_t attn_session_length(const attn_session *session)
+{
+    return session ? session->length : 0;
+}
+ATTN__DEF size_t attn_session_capacity(const attn_session *session)
+{
+    return session ? session->capacity : 0;
+}
+ATTN__DEF const int32_t *attn_session_tokens(const attn_session *session)
+{
+    return session ? session->tokens : NULL;
+}
+ATTN__DEF const attn_model *attn_session_model(const attn_session *session)
+{
+    return session ? session->model : NULL;
+}
+
+static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session)
+{
+    if (session->running)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: the session is being fed; a callback may not do this to it", what);
+    return ATTN_OK;
+}
+
+/* The session's tokens end at `length`; its watchers hear of it. */
+static void attn__truncate(attn_session *session, size_t length)
+{
+    attn__watcher *w;
+    session->length = length;
+    for (w = session->watchers; w; w = w->next)
+        if (w->kind->truncate)
+            w->kind->truncate(w, length);
+}
+
+ATTN__DEF attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t length)
+{
+    if (!session || length > session->length)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_rewind: to %llu, but the session holds %llu tokens",
+                          ATTN__LLU(length), ATTN__LLU(session ? session->length : 0));
+    if (attn__check_idle(ctx, "attn_rewind", session) != ATTN_OK)
+        return ctx->status;
+    attn__truncate(session, length);
+    session->has_logits = 0;
+    return ATTN_OK;
+}
+
+/* Everything that must hold before one session takes over what another holds. */
+static attn_status attn__check_copy(attn_ctx *ctx, const attn_session *to, const attn_session *from)
+{
+    const attn__watcher *w;
+    if (!to || !from)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: no session was given");
+    if (attn__check_idle(ctx, "attn_session_copy", to) != ATTN_OK)
+        return ctx->status;
+    for (w = to->watchers; w && to != from; w = w->next)
+        if (w->kind->truncate) /* it keeps an account of what the session holds */
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_session_copy: a record watches the session that would be "
+                              "overwritten; call attn_record_free first");
+    if (to->model != from->model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: the models differ");
+    if (to->cache != from->cache)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_session_copy: one session keeps f16, the other f32 (cache)");
+    if (from->length > to->capacity)
+        return attn__fail(ctx, ATTN_E_CONTEXT,
+                          "attn_session_copy: %llu tokens do not fit into a session for %llu",
+                          ATTN__LLU(from->length), ATTN__LLU(to->capacity));
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from)
+{
+    const attn_config *c;
+    size_t heads, head, panel, layer, n, most = 0;
+    if (attn__check_copy(ctx, to, from) != ATTN_OK)
+        return ctx->status;
+    if (to == from)
+        return ATTN_OK;
+    c = &from->model->config;
+    heads = (size_t)c->n_layer * c->n_head;
+    for (head = 0; head < heads; head++) {
+        layer = head / c->n_head;
+        n = from->held[layer] < to->capacity ? from->held[layer] : to->capacity;
+        most = most > n ? most : n;
+        to->held[layer] = n;
+        memcpy(to->keys + head * to->keys_size, from->keys + head * from->keys_size,
+               (n + 15) / 16 * to->keys_panel);
+        for (panel = 0; panel < (c->d_head + 15) / 16; panel++)
+            memcpy(to->values + head * to->values_size + panel * to->values_panel,
+                   from->values + head * from->values_size + panel * from->values_panel,
+                   attn__line_of(to->cache, n));
+    }
+    memcpy(to->tokens, from->tokens, most * sizeof *to->tokens);
+    to->length = from->length;
+    to->has_logits = from->has_logits;
+    if (from->has_logits)
+        memcpy(to->logits, from->logits, c->n_vocab * sizeof(float));
+    return ATTN_OK;
+}
+
+/* Where dimension j of a key or value lies in the cache, head = layer * n_head + head of the layer.
+ * The next position's value and the next dimension's key lie 16 numbers on. */
+static void *attn__cached(const attn_session *s, attn_cache_part part, size_t head, size_t position,
+                          size_t j)
+{
+    const size_t size = s->cache == ATTN_F32 ? 4 : 2;
+    if (part == ATTN_KEYS)
+        return s->keys + head * s->keys_size + position / 16 * s->keys_panel +
+               (j * 16 + position % 16) * size;
+    return s->values + head * s->values_size + j / 16 * s->values_panel +
+           (position * 16 + j % 16) * size;
+}
+
+/* One key [d_head] into the cache, across the lines of a panel. */
+static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, size_t head,
+                           size_t position, const float *key)
+{
+    const size_t d = s->model->config.d_head;
+    void *const to = attn__cached(s, ATTN_KEYS, head, position, 0);
+    uint16_t halves[16];
+    size_t j, k, n;
+    if (s->cache == ATTN_F32)
+        for (j = 0; j < d; j++)
+            ((float *)to)[j * 16] = key[j];
+    for (j = 0; j < d && s->cache == ATTN_F16; j += n) {
+        n = d - j < 16 ? d - j : 16;
+        kernels->narrow(halves, key + j, n);
+        for (k = 0; k < n; k++)
+            ((uint16_t *)to)[(j + k) * 16] = halves[k];
+    }
+}
+
+/* One value [d_head], a line of each panel. */
+static void attn__keep_value(const attn__kernels *kernels, const attn_session *s, size_t head,
+                             size_t position, const float *value)
+{
+    const size_t d = s->model->config.d_head;
+    size_t j, n;
+    for (j = 0; j < d; j += n) {
+        void *const to = attn__cached(s, ATTN_VALUES, head, position, j);
+        n = d - j < 16 ? d - j : 16;
+        if (s->cache == ATTN_F32)
+            memcpy(to, value + j, n * sizeof(float));
+        else
+            kernels->narrow((uint16_t *)to, value + j, n);
+    }
+}
+
+/* ---- feeding ---- */
+
+static size_t attn__end_layer(const attn_feed_item *item, const attn_model *model)
+{
+    return item->end_layer ? item->end_layer : model->config.n_layer;
+}
+
+/* What the watchers of an item's session hear of its feed. */
+static attn__span attn__span_of(const attn_feed_item *item)
+{
+    attn__span span;
+    span.position = item->session->length;
+    span.n_tokens = item->n_tokens;
+    span.first_layer = item->first_layer;
+    span.end_layer = attn__end_layer(item, item->session->model);
+    span.embedded = !item->resid;
+    return span;
+}
+
+/* Layers that can be run, and below them all keys and values that their attention will not make. */
+static attn_status attn__check_layers(attn_ctx *ctx, const attn_feed_item *item,
+                                      const attn_model *model)
+{
+    const attn_session *s = item->session;
+    const size_t n_layer = model->config.n_layer, end = attn__end_layer(item, model);
+    const size_t until = s->length + item->n_tokens;
+    size_t i;
+    if (end > n_layer || item->first_layer > end || (item->first_layer == end && end < n_layer))
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "attn_feed: layers %llu to before %llu; expected some of 0 to before %llu",
+            ATTN__LLU(item->first_layer), ATTN__LLU(end), ATTN__LLU(n_layer));
+    if (item->first_layer > 0 && !item->resid)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_feed: to begin at layer %llu takes the residual stream that enters "
+                          "it (resid)",
+                          ATTN__LLU(item->first_layer));
+    if (end < n_layer && (item->logits || item->rows))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_feed: a pass that stops before layer %llu makes no logits",
+                          ATTN__LLU(end));
+    for (i = 0; i < item->first_layer; i++)
+        if (s->held[i] < until)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_feed: to begin at layer %llu, layer %llu must hold keys and "
+                              "values of %llu positions; it holds %llu. Feed the tokens from layer "
+                              "0 first, and rewind",
+                              ATTN__LLU(item->first_layer), ATTN__LLU(i), ATTN__LLU(until),
+                              ATTN__LLU(s->held[i]));
+    if (item->first_layer > 0 &&
+        memcmp(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *item->tokens) != 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_feed: the layers below %llu hold keys and values of other tokens",
+                          ATTN__LLU(item->first_layer));
+    return ATTN_OK;
+}
+
+/* Everything that must hold before an item can be fed: after this nothing fails but a callback that
+ * asks to stop. */
+static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
+                                    const attn_model *model)
+{
+    const attn_session *s = item->session;
+    const uint32_t n_vocab = model->config.n_vocab;
+    const attn__watcher *w;
+    attn__span span;
+    size_t i;
+    if (!s || s->model != model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_feed: there is no session, or one of another model");
+    if (attn__check_idle(ctx, "attn_feed", s) != ATTN_OK)
+        return ctx->status;
+    if (s->workspace->is_running)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_feed: the session's workspace is in use; in a callback, feed a "
+                          "session that has another one");
+    if (item->n_tokens == 0 || !item->tokens)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no tokens were given");
+    if (item->n_tokens > s->capacity - s->length)
+        return attn__fail(ctx, ATTN_E_CONTEXT,
+                          "the session holds %llu of at most %llu tokens, so %llu more do not "
+                          "fit; rewind it, or make a larger one (the model's n_ctx is %lu)",
+                          ATTN__LLU(s->length), ATTN__LLU(s->capacity), ATTN__LLU(item->n_tokens),
+                          (unsigned long)model->config.n_ctx);
+    for (i = 0; i < item->n_tokens; i++)
+        if (item->tokens[i] < 0 || (uint32_t)item->tokens[i] >= n_vocab)
+            return attn__fail(ctx, ATTN_E_TOKEN,
+                              "token %llu has id %ld; the vocabulary is 0 to %lu", ATTN__LLU(i),
+                              (long)item->tokens[i], (unsigned long)n_vocab - 1);
+    if (attn__check_layers(ctx, item, model) != ATTN_OK)
+        return ctx->status;
+    span = attn__span_of(item);
+    for (w = s->watchers; w; w = w->next)
+        if (w->kind->check && w->kind->check(ctx, w, &span) != ATTN_OK)
+            return ctx->status;
+    for (i = 0; item->logits && item->rows && i < item->n_rows; i++)
+        if (item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]))
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_feed: rows[%llu] is %llu; rows must ascend and stay below "
+                              "n_tokens, %llu",
+                              ATTN__LLU(i), ATTN__LLU(item->rows[i]), ATTN__LLU(item->n_tokens));
+    return ATTN_OK;
+}
+
+/* Says of a failure which item of a batch it is about. */
+static attn_status attn__of_item(attn_ctx *ctx, size_t index)
+{
+    char told[sizeof ctx->message];
+    memcpy(told, ctx->message, sizeof told);
+    return attn__fail(ctx, ctx->status, "item %llu: %s", ATTN__LLU(index), told);
+}
+
+/* All items run the same layers on one workspace, and no session comes twice. */
+static attn_status attn__check_batch(attn_ctx *ctx, const attn_feed_item *items, size_t n_items)
+{
+    const attn_model *model = items[0].session->model;
+    size_t i;
+    for (i = 0; i < n_items; i++)
+        if (attn__check_item(ctx, &items[i], model) != ATTN_OK)
+            return n_items > 1 ? attn__of_item(ctx, i) : ctx->status;
+    for (i = 1; i < n_items; i++) {
+        if (items[i].session->workspace != items[0].session->workspace)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_feed_batch: item %llu's session does not share item 0's "
+                              "workspace; make one with attn_workspace_new and give it to all "
+                              "sessions of a batch (attn_session_desc.workspace)",
+                              ATTN__LLU(i));
+        if (items[i].first_layer != items[0].first_layer || !items[i].resid != !items[0].resid ||
+            attn__end_layer(&items[i], model) != attn__end_layer(&items[0], model))
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_feed_batch: item %llu does not run the same layers as item 0",
+                              ATTN__LLU(i));
+    }
+    for (i = 0; i < n_items; i++) /* mark each session, and find the mark if it comes again */
+        items[i].session->n_rows = SIZE_MAX;
+    for (i = 0; i < n_items; i++) {
+        if (items[i].session->n_rows == 0)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_feed_batch: item %llu's session is in the batch twice",
+                              ATTN__LLU(i));
+        items[i].session->n_rows = items[i].session->fed = 0;
+    }
+    return ATTN_OK;
+}
+
+/* A session's account of its tokens changes in two steps. Before a pass, all that the pass is about
+ * to overwrite is gone. */
+static void attn__begin_feed(attn__pass *p, const attn_feed_item *item)
+{
+    attn_session *s = item->session;
+    const attn__span span = attn__span_of(item);
+    attn__watcher *w;
+    size_t layer;
+    attn__enter_call(s);
+    /* perhaps its own, from before a rewind */
+    memmove(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *s->tokens);
+    for (layer = p->first_layer; layer < p->model->config.n_layer; layer++)
+        s->held[layer] = s->held[layer] < s->length ? s->held[layer] : s->length;
+    for (w = s->watchers; w; w = w->next)
+        if (w->kind->begin)
+            w->kind->begin(w, &span);
+    p->watched |= s->watchers != NULL;
+}
+
+/* After the last pass, what it made is there. */
+static void attn__end_feed(const attn__pass *p, const attn_feed_item *item)
+{
+    attn_session *s = item->session;
+    const attn__span span = attn__span_of(item);
+    const size_t end = span.position + span.n_tokens, n_vocab = p->model->config.n_vocab;
+    const size_t n_rows = item->rows ? item->n_rows : item->n_tokens;
+    attn__watcher *w;
+    size_t layer;
+    for (layer = p->first_layer; layer < p->end_layer; layer++)
+        s->held[layer] = end;
+    for (w = s->watchers; w; w = w->next)
+        if (w->kind->end)
+            w->kind->end(w, &span);
+    if (p->end_layer < p->model->config.n_layer)
+        return;
+    s->length = end;
+    s->has_logits = !item->logits || !item->rows ||
+                    (item->n_rows > 0 && item->rows[item->n_rows - 1] == item->n_tokens - 1);
+    if (!item->logits) {
+        float *made = s->pending;
+        s->pending = s->logits;
+        s->logits = made;
+    } else if (s->has_logits) {
+        memcpy(s->logits, item->logits + (n_rows - 1) * n_vocab, n_vocab * sizeof(float));
+    }
+}
+
+static void attn__set_rows(attn__pass *p, size_t n)
+{
+    attn_workspace *ws = p->ws;
+    p->n_rows = n;
+    ws->resid.n = ws->normed.n = ws->added.n = ws->qkv.n = ws->z.n = ws->mlp.n = n;
+}
+
+/* The next rows of every item, as many as the workspace has room for; gives 0 if none are left. */
+static size_t attn__next_rows(attn__pass *p)
+{
+    size_t i, n_rows = 0;
+    for (i = 0; i < p->n_items; i++) {
+        attn_session *s = p->items[i].session;
+        const size_t left = p->items[i].n_tokens - s->fed, room = p->ws->n_batch - n_rows;
+        s->fed_before = s->fed;
+        s->first_row = n_rows;
+        s->n_rows = left < room ? left : room;
+        n_rows += s->n_rows;
+    }
+    attn__set_rows(p, n_rows);
+    return n_rows;
+}
+
+/* Multiply-adds of a pass. */
+static double attn__pass_work(const attn__pass *p)
+{
+    const attn_config *c = &p->model->config;
+    const double width = c->d_model, n_layers = (double)(p->end_layer - p->first_layer);
+    double work = 0;
+    size_t i, first;
+    float *logits;
+    for (i = 0; i < p->n_items; i++) {
+        const attn_session *of = p->items[i].session;
+        const double rows = (double)of->n_rows, keys = (double)(of->length + of->fed + of->n_rows);
+        work += rows * n_layers * 2 * width * (2 * width + c->d_mlp + keys);
+        if (p->end_layer == c->n_layer)
+            work += (double)attn__wanted(p, &p->items[i], &first, &logits) * width * c->n_vocab;
+    }
+    return work;
+}
+
+/* One pass over the layers for the rows that attn__next_rows chose. */
+static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
+{
+    int n_threads = attn__max_threads(ctx);
+    size_t i;
+    if (n_threads > p->ws->n_threads) /* there is scratch memory for so many */
+        n_threads = p->ws->n_threads;
+    for (i = 0; i < p->n_items; i++)
+        p->items[i].session->running = ATTN__FEEDING;
+    p->ws->is_running = 1;
+    attn__parallel_paced(ctx->n_threads > 0 ? NULL : p->ws->pace, n_threads, attn__pass_work(p),
+                         7 * (int)(p->end_layer - p->first_layer) + 4, attn__forward, p);
+    for (i = 0; i < p->n_items; i++)
+        p->items[i].session->running = ATTN__IDLE;
+    p->ws->is_running = 0;
+    if (p->stopped)
+        return attn__fail(ctx, ATTN_STOPPED, "a hook on %s %s", p->stopped_at,
+                          p->stopped == ATTN__SESSION_FREED ? "freed a session that was being fed"
+                                                            : "asked to stop");
+    for (i = 0; i < p->n_items; i++)
+        p->items[i].session->fed += p->items[i].session->n_rows;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items)
+{
+    attn_status status = ATTN_OK;
+    attn__pass p;
+    size_t i;
+    if (n_items == 0 || !items || !items[0].session)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no session was given");
+    if (attn__check_batch(ctx, items, n_items) != ATTN_OK)
+        return ctx->status;
+    memset(&p, 0, sizeof p);
+    p.ws = items[0].session->workspace;
+    p.model = p.ws->model;
+    p.kernels = p.ws->kernels;
+    p.items = items;
+    p.n_items = n_items;
+    p.first_layer = items[0].first_layer;
+    p.end_layer = attn__end_layer(&items[0], p.model);
+    for (i = 0; i < n_items; i++)
+        attn__begin_feed(&p, &items[i]);
+    while (status == ATTN_OK && attn__next_rows(&p) > 0)
+        status = attn__run_pass(ctx, &p);
+    for (i = 0; i < n_items; i++) {
+        attn_session *s = items[i].session;
+        if (status == ATTN_OK)
+            attn__end_feed(&p, &items[i]);
+        s->fed = 0;
+        attn__sweep_watchers(s);
+        attn__leave_call(s);
+    }
+    return status;
+}
+
+ATTN__DEF attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
+                                size_t n_tokens)
+{
+    attn_feed_item item;
+    memset(&item, 0, sizeof item);
+    item.session = session;
+    item.tokens = tokens;
+    item.n_tokens = n_tokens;
+    return attn_feed_batch(ctx, &item, 1);
+}
+
+static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn_session *s,
+                                     attn_cache_part part, size_t layer, size_t first, size_t count)
+{
+    size_t held;
+    if (!s || (part != ATTN_KEYS && part != ATTN_VALUES))
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s", what,
+                          s ? "expected ATTN_KEYS or ATTN_VALUES" : "no session was given");
+    held = s->length + (s->running == ATTN__FEEDING ? s->fed_before : 0);
+    if (layer >= s->model->config.n_layer)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu",
+                          what, ATTN__LLU(layer), (unsigned long)s->model->config.n_layer - 1);
+    if (first > held || count > held - first)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: %llu positions from %llu on; the session holds %llu", what,
+                          ATTN__LLU(count), ATTN__LLU(first), ATTN__LLU(held));
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_cache_get(attn_ctx *ctx, const attn_session *session,
+                                     attn_cache_part part, size_t layer, size_t first, size_t count,
+                                     attn_tensor *out)
+{
+    attn__result result;
+    size_t t, head, j;
+    float *to;
+    const attn_config *c;
+    if (attn__check_cache(ctx, "attn_cache_get", session, part, layer, first, count) != ATTN_OK)
+        return ctx->status;
+    c = &session->model->config;
+    if (attn__begin(ctx, "attn_cache_get", out, attn_shape3(count, c->n_head, c->d_head),
+                    &result) != ATTN_OK)
+        return ctx->status;
+    to = (float *)result.dense.data;
+    for (t = first; t < first + count; t++)
+        for (head = layer * c->n_head; head < (layer + 1) * c->n_head; head++)
+            for (j = 0; j < c->d_head; j++) {
+                const void *from = attn__cached(session, part, head, t, j);
+                *to++ = session->cache == ATTN_F32 ? *(const float *)from
+                                                   : attn_f32_from_f16(*(const uint16_t *)from);
+            }
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_cache_part part,
+                                     size_t layer, size_t first, attn_tensor value)
+{
+    size_t t, head, j;
+    const attn_config *c;
+    if (attn__need(ctx, "attn_cache_set", "value", &value) != ATTN_OK ||
+        attn__check_cache(ctx, "attn_cache_set", session, part, layer, first, value.shape[0]) !=
+            ATTN_OK)
+        return ctx->status;
+    if (session->running == ATTN__WRITING) /* what was guessed has seen the old ones */
+        return attn__check_idle(ctx, "attn_cache_set", session);
+    c = &session->model->config;
+    if (value.ndim != 3 || value.shape[1] != c->n_head || value.shape[2] != c->d_head)
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_cache_set: expected [positions, %lu heads, %lu dimensions]",
+                          (unsigned long)c->n_head, (unsigned long)c->d_head);
+    for (t = 0; t < value.shape[0]; t++)
+        for (head = 0; head < c->n_head; head++)
+            for (j = 0; j < c->d_head; j++) {
+                const float x = attn_get3(value, t, head, j);
+                void *to = attn__cached(session, part, layer * c->n_head + head, first + t, j);
+                if (session->cache == ATTN_F32)
+                    *(float *)to = x;
+                else
+                    *(uint16_t *)to = attn_f16_from_f32(x);
+            }
+    return ATTN_OK;
+}
+
+/* >>watch =======================================================================================
+ * The forward pass calls attn__visit wherever an activation is complete. The engine knows no more
+ * of those who watch than one small interface, attn__watcher_kind: callbacks, records and edits are
+ * three kinds of it. */
+
+/* Names after "blocks.i.", or whole for those outside the blocks, in the order of the pass. */
+static const char *const attn__hook_names[] = {"hook_embed",
+                                               "hook_pos_embed",
+                                               "ln_final.hook_scale",
+                                               "ln_final.hook_normalized.pre",
+                                               "ln_final.hook_normalized.post",
+                                               "hook_resid_pre",
+                                               "ln1.hook_scale",
+                                               "ln1.hook_normalized.pre",
+                                               "ln1.hook_normalized.post",
+                                               "hook_attn_in",
+                                               "hook_q_input",
+                                               "hook_k_input",
+                                               "hook_v_input",
+                                               "attn.hook_q",
+                                               "attn.hook_k",
+                                               "attn.hook_v",
+                                               "attn.hook_attn_scores",
+                                               "attn.hook_pattern",
+                                               "attn.hook_z",
+                                               "attn.hook_result",
+                                               "hook_attn_out",
+                                               "hook_resid_mid",
+                                               "hook_mlp_in",
+                                               "ln2.hook_scale",
+                                               "ln2.hook_normalized.pre",
+                                               "ln2.hook_normalized.post",
+                                               "mlp.hook_pre",
+                                               "mlp.hook_post",
+                                               "hook_mlp_out",
+                                               "hook_resid_post"};
+
+/* "blocks.3.attn.hook_q" */
+static attn__hook_name attn__name_of(int point, int layer)
+{
+    attn__hook_name name;
+    if (point < ATTN__HOOK_RESID_PRE)
+        snprintf(name.text, sizeof name.text, "%s", attn__hook_names[point]);
+    else
+        snprintf(name.text, sizeof name.text, "blocks.%d.%s", layer, attn__hook_names[point]);
+    return name;
+}
+
+/* Does a pattern with `*` for any run of characters match the whole text? */
+static int attn__matches(const char *pattern, const char *text)
+{
+    const char *star = NULL, *retry = NULL;
+    while (*text) {
+        if (*pattern == '*') {
+            star = pattern++;
+            retry = text;
+        } else if (*pattern == *text) {
+            pattern++;
+            text++;
+        } else if (star) {
+            pattern = star + 1;
+            text = ++retry;
+        } else {
+            return 0;
+        }
+    }
+    while (*pattern == '*')
+        pattern++;
+    return *pattern == 0;
+}
+
+static int attn__ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), n_end = strlen(end);
+    return n >= n_end && strcmp(text + n - n_end, end) == 0;
+}
+
+/* The last word of a name: "hook_q" of "blocks.3.attn.hook_q". */
+static const char *attn__last_word(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot ? dot + 1 : name;
+}
+
+/* Adds what a pattern matches to points [1 + n_layer]; returns how many activations that is. What
+ * costs extra to make is not matched by patterns that end in `*`. */
+static size_t attn__match_all(const attn_config *c, const char *pattern, uint32_t *points)
+{
+    size_t n_matches = 0;
+    int point, layer;
+    for (point = 0; point < ATTN__N_HOOKS; point++) {
+        const int n_layers = point < ATTN__HOOK_RESID_PRE ? 0 : (int)c->n_layer;
+        if ((ATTN__OPT_IN & ATTN__POINT(point)) && attn__ends_with(pattern, "*"))
+            continue;
+        for (layer = n_layers ? 0 : -1; layer < n_layers; layer++)
+            if (attn__matches(pattern, attn__name_of(point, layer).text)) {
+                points[1 + layer] |= ATTN__POINT(point);
+                n_matches++;
+            }
+    }
+    return n_matches;
+}
+
+/* How many letters to add, remove or change to make one word of another (Levenshtein 1965); words
+ * longer than 63 letters count by their beginnings. */
+static size_t attn__edit_distance(const char *from, const char *to)
+{
+    size_t row[64], n = strlen(to), i, j;
+    n = n < 63 ? n : 63;
+    for (j = 0; j <= n; j++)
+        row[j] = j;
+    for (i = 0; i < 63 && from[i]; i++) {
+        size_t diagonal = row[0], best;
+        row[0] = i + 1;
+        for (j = 1; j <= n; j++) {
+            best = diagonal + (from[i] != to[j - 1]);
+            best = best < row[j] + 1 ? best : row[j] + 1;
+            best = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[n];
+}
+
+/* The name that somebody may have meant; empty if nothing comes near. `rest` is what they wrote
+ * after "blocks.i.", or all of it; a missing "attn." or "mlp." counts as one letter. */
+static attn__hook_name attn__nearest_name(const char *rest, int layer)
+{
+    const size_t n = strlen(rest);
+    size_t best = (n < 63 ? n : 63) / 2 + 1, distance, tail;
+    attn__hook_name name;
+    int point;
+    name.text[0] = 0;
+    for (point = 0; point < ATTN__N_HOOKS; point++) {
+        const char *whole = attn__hook_names[point];
+        distance = attn__edit_distance(rest, whole);
+        tail = 1 + attn__edit_distance(rest, attn__last_word(whole));
+        distance = distance < tail ? distance : tail;
+        if (distance < best) {
+            best = distance;
+            name = attn__name_of(point, layer);
+        }
+    }
+    return name;
+}
+
+/* Why nothing has this name, and what to write instead. */
+static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const attn_config *c,
+                                      const char *pattern)
+{
+    const char *rest = pattern;
+    unsigned long layer = 0;
+    attn__hook_name near_by;
+    if (strncmp(pattern, "blocks.", 7) == 0) {
+        const size_t n_digits = strspn(pattern + 7, "0123456789");
+        rest = strchr(pattern + 7, '.');
+        rest = rest ? rest + 1 : "";
+        if (n_digits > 0 && n_digits < 9)
+            layer = strtoul(pattern + 7, NULL, 10);
+        if (n_digits > 0 && (n_digits >= 9 || layer >= c->n_layer))
+            return attn__fail(ctx, ATTN_E_NAME, "%s: %.80s: the model has %lu layers, 0 to %lu",
+                              what, pattern, (unsigned long)c->n_layer,
+                              (unsigned long)c->n_layer - 1);
+    }
+    if (attn__ends_with(pattern, "hook_normalized"))
+        return attn__fail(ctx, ATTN_E_NAME,
+                          "%s: %.60s has meant two things: write .pre after it for the value "
+                          "before gain and bias (TransformerLens since 2025), .post for the one "
+                          "after them (until then)",
+                          what, pattern);
+    near_by = attn__nearest_name(rest, (int)layer);
+    if (near_by.text[0])
+        return attn__fail(ctx, ATTN_E_NAME, "%s: no activation is called %.80s: did you mean %s?",
+                          what, pattern, near_by.text);
+    return attn__fail(ctx, ATTN_E_NAME,
+                      "%s: no activation is called \"%.80s\"; names look like "
+                      "\"blocks.0.attn.hook_pattern\" or \"ln_final.hook_scale\"",
+                      what, pattern);
+}
+
+/* Does the session have a watcher for one of these points in this layer (-1: outside the blocks)?
+ */
+static int attn__wants(const attn_session *s, uint32_t points, int layer)
+{
+    const attn__watcher *w;
+    for (w = s->watchers; w; w = w->next)
+        if (w->points[1 + layer] & points)
+            return 1;
+    return 0;
+}
+
+static int attn__anyone_wants(const attn__pass *p, uint32_t points, int layer)
+{
+    size_t i;
+    for (i = 0; i < p->n_items && p->watched; i++)
+        if (p->items[i].session->n_rows > 0 && attn__wants(p->items[i].session, points, layer))
+            return 1;
+    return 0;
+}
+
+/* Does a watcher want one of these points anywhere? */
+static int attn__watches(const attn__watcher *w, uint32_t points)
+{
+    const size_t n = 1 + (size_t)w->session->model->config.n_layer;
+    size_t i;
+    for (i = 0; i < n; i++)
+        if (w->points[i] & points)
+            return 1;
+    return 0;
+}
+
+/* [n_batch, width] floats for the watchers of a workspace: made for the first, freed after the
+ * last. */
+static attn_status attn__claim_block(attn_ctx *ctx, const attn_workspace *ws,
+                                     attn__shared_block *block, size_t width)
+{
+    size_t n;
+    if (block->n_users == 0) {
+        if (width > SIZE_MAX / sizeof(float) || /* cover: 32-bit */
+            attn__mul_overflows(width * sizeof(float), ws->n_batch, &n))
+            return attn__fail(ctx, ATTN_E_MEMORY,
+                              "the activations of every head at %llu positions do not fit in "
+                              "memory; make a workspace with a smaller n_batch",
+                              ATTN__LLU(ws->n_batch));
+        block->data = (float *)attn__alloc(ctx, n, "the activations of every head");
+        if (!block->data)
+            return ATTN_E_MEMORY;
+    }
+    block->n_users++;
+    return ATTN_OK;
+}
+
+static void attn__release_block(attn__shared_block *block)
+{
+    if (--block->n_users > 0)
+        return;
+    attn__free(block->data);
+    block->data = NULL;
+}
+
+/* Gives a watcher's workspace the memory for the points that it wants to see: all of it, or none.
+ */
+static attn_status attn__claim(attn_ctx *ctx, attn_workspace *ws, const attn__watcher *w)
+{
+    const size_t heads = ws->model->config.n_head, wide = ws->resid.stride;
+    const int scores = attn__watches(w, ATTN__SEES_SCORES);
+    if (scores &&
+        attn__claim_block(ctx, ws, &ws->scores, heads * attn__round_up(ws->n_ctx, 16)) != ATTN_OK)
+        return ctx->status;
+    if (!attn__watches(w, ATTN__SEES_HEADS) ||
+        attn__claim_block(ctx, ws, &ws->heads, 2 * heads * wide) == ATTN_OK)
+        return ATTN_OK;
+    if (scores)
+        attn__release_block(&ws->scores);
+    return ctx->status;
+}
+
+static void attn__release(attn_workspace *ws, const attn__watcher *w)
+{
+    if (attn__watches(w, ATTN__SEES_SCORES))
+        attn__release_block(&ws->scores);
+    if (attn__watches(w, ATTN__SEES_HEADS))
+        attn__release_block(&ws->heads);
+}
+
+/* The same for all watchers of a session. */
+static attn_status attn__claim_all(attn_ctx *ctx, attn_workspace *ws, const attn_session *s)
+{
+    const attn__watcher *w, *done;
+    for (w = s->watchers; w; w = w->next)
+        if (attn__claim(ctx, ws, w) != ATTN_OK) {
+            for (done = s->watchers; done != w; done = done->next)
+                attn__release(ws, done);
+            return ctx->status;
+        }
+    return ATTN_OK;
+}
+
+/* Takes a watcher out of its session's list and frees it. */
+static void attn__free_watcher(attn__watcher *w)
+{
+    attn__watcher **link = &w->session->watchers;
+    while (*link != w)
+        link = &(*link)->next;
+    *link = w->next;
+    attn__release(w->session->workspace, w);
+    if (w->kind->free)
+        w->kind->free(w);
+    attn__free(w);
+}
+
+/* Removes a watcher: at once, or, if its session is being fed, at the end of the feed. Its points
+ * stay until then, so that all workers go on agreeing about the activations that are wanted. */
+static void attn__remove_watcher(attn__watcher *w)
+{
+    w->is_removed = 1;
+    if (w->session->running != ATTN__FEEDING)
+        attn__free_watcher(w);
+}
+
+static void attn__sweep_watchers(attn_session *s)
+{
+    attn__watcher *w, *next;
+    for (w = s->watchers; w; w = next) {
+        next = w->next;
+        if (w->is_removed)
+            attn__free_watcher(w);
+    }
+}
+
+/* A watcher at the end of the session's list, for the names that match any of the patterns. `size`
+ * is that of the kind's own struct. */
+static attn_status attn__new_watcher(attn_ctx *ctx, const char *what, attn__watcher **made,
+                                     attn_session *session, const attn__watcher_kind *kind,
+                                     size_t size, const char *const *patterns, size_t n_patterns)
+{
+    const attn_config *c = &session->model->config;
+    const size_t at = attn__round_up(size, 16);
+    attn__watcher *w, **last = &session->watchers;
+    size_t i;
+    if (attn__check_idle(ctx, what, session) != ATTN_OK)
+        return ctx->status;
+    w = (attn__watcher *)attn__alloc(ctx, at + (1 + c->n_layer) * sizeof *w->points, "a hook");
+    if (!w)
+        return ATTN_E_MEMORY;
+    w->points = (uint32_t *)(void *)((unsigned char *)w + at);
+    for (i = 0; i < n_patterns; i++)
+        if (attn__match_all(c, patterns[i], w->points) == 0) {
+            attn__free(w);
+            return attn__no_such_name(ctx, what, c, patterns[i]);
+        }
+    w->kind = kind;
+    w->session = session;
+    w->id = ++session->n_watchers;
+    if (attn__claim(ctx, session->workspace, w) != ATTN_OK) {
+        attn__free(w);
+        return ctx->status;
+    }
+    while (*last) /* watchers see an activation in the order in which they were made */
+        last = &(*last)->next;
+    *last = w;
+    *made = w;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_unhook(attn_ctx *ctx, attn_session *session, attn_hook_id id)
+{
+    attn__watcher *w;
+    for (w = session ? session->watchers : NULL; w; w = w->next)
+        if (w->id == id && !w->is_removed) {
+            attn__remove_watcher(w);
+            return ATTN_OK;
+        }
+    return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_unhook: %s",
+                      !session  ? "no session was given"
+                      : id == 0 ? "0 is not the id of a hook; attn_hook gives one"
+                      : id <= session->n_watchers
+                          ? "this hook was removed before"
+                          : "the session has no hook of this id; is it another session's?");
+}
+
+ATTN__DEF void attn_unhook_all(attn_session *session)
+{
+    attn__watcher *w, *next;
+    for (w = session ? session->watchers : NULL; w; w = next) {
+        next = w->next;
+        attn__remove_watcher(w);
+    }
+}
+
+/* ---- showing rows ---- */
+
+/* An activation's rows of all sessions: where they begin, their width, and the heads that divide it
+ * (0: none). Per-head copies and what is over keys have a form of their own. */
+static attn__rows attn__rows_at(const attn__pass *p, int point, size_t *width, size_t *heads)
+{
+    const attn_config *c = &p->model->config;
+    attn__rows rows = p->ws->normed;
+    *width = c->d_model;
+    *heads = 0;
+    switch (point) {
+    case ATTN__HOOK_LN_FINAL:
+    case ATTN__HOOK_LN1:
+    case ATTN__HOOK_LN2:
+        rows.data = p->ws->scale;
+        rows.stride = *width = 1;
+        return rows;
+    case ATTN__HOOK_Q:
+    case ATTN__HOOK_K:
+    case ATTN__HOOK_V:
+        rows = p->ws->qkv;
+        rows.data += (size_t)(point - ATTN__HOOK_Q) * c->d_model;
+        *heads = c->n_head;
+        return rows;
+    case ATTN__HOOK_Z:
+        *heads = c->n_head;
+        return p->ws->z;
+    case ATTN__HOOK_MLP_PRE:
+    case ATTN__HOOK_MLP_POST:
+        *width = c->d_mlp;
+        return p->ws->mlp;
+    case ATTN__HOOK_EMBED:
+    case ATTN__HOOK_RESID_PRE:
+    case ATTN__HOOK_RESID_MID:
+    case ATTN__HOOK_MLP_IN:
+    case ATTN__HOOK_RESID_POST:
+        return p->ws->resid;
+    case ATTN__HOOK_POS_EMBED:
+    case ATTN__HOOK_ATTN_OUT:
+    case ATTN__HOOK_MLP_OUT:
+        return p->ws->added;
+    default:
+        return rows; /* before and after a LayerNorm's gain and bias */
+    }
+}
+
+/* Scores and patterns of a session: [H, T, stride], in the rows of the workspace that are its. */
+static float *attn__scores_of(const attn__pass *p, const attn_session *of, size_t *stride)
+{
+    *stride = attn__round_up(of->length + of->fed + of->n_rows, 16);
+    return p->ws->scores.data +
+           of->first_row * p->model->config.n_head * attn__round_up(p->ws->n_ctx, 16);
+}
+
+/* The session's part of an activation. */
+static attn_tensor attn__activation_view(const attn__pass *p, const attn_session *of, int point)
+{
+    const attn_config *c = &p->model->config;
+    const size_t n = of->n_rows;
+    size_t width, heads, stride;
+    attn__rows rows;
+    attn_tensor t;
+    float *data;
+    if (ATTN__SEES_HEADS & ATTN__POINT(point)) {
+        rows = attn__heads_rows(p, point == ATTN__HOOK_ATTN_IN);
+        t = attn_borrow(attn__row_at(rows, of->first_row), ATTN_F32,
+                        attn_shape3(n, c->n_head, c->d_model));
+        t.stride[1] = (ptrdiff_t)p->ws->resid.stride;
+        t.stride[0] = (ptrdiff_t)rows.stride;
+        return t;
+    }
+    if (ATTN__SEES_SCORES & ATTN__POINT(point)) {
+        data = attn__scores_of(p, of, &stride);
+        t = attn_borrow(data, ATTN_F32, attn_shape3(c->n_head, n, of->length + of->fed + n));
+        t.stride[1] = (ptrdiff_t)stride;
+        t.stride[0] = (ptrdiff_t)(stride * n);
+        return t;
+    }
+    rows = attn__rows_at(p, point, &width, &heads);
+    data = attn__row_at(rows, of->first_row);
+    t = heads ? attn_borrow(data, ATTN_F32, attn_shape3(n, heads, c->d_head))
+              : attn_borrow(data, ATTN_F32, attn_shape2(n, width));
+    t.stride[0] = (ptrdiff_t)rows.stride;
+    return t;
+}
+
+/* Did the callback that ran last free a session of the pass, or ask to stop? */
+static void attn__note_stop(attn__pass *p, int asked, const attn__shown *shown)
+{
+    size_t i;
+    if (asked)
+        p->stopped = ATTN__ASKED_TO_STOP;
+    for (i = 0; i < p->n_items; i++)
+        if (p->items[i].session->is_freed)
+            p->stopped = ATTN__SESSION_FREED;
+    if (p->stopped)
+        memcpy(p->stopped_at, attn__name_of(shown->point, shown->layer).text, sizeof p->stopped_at);
+}
+
+/* Shows one activation to the watchers of every session. The workers meet before each of them, so
+ * that it finds what all have made, and after it, because it may remove others. */
+static void attn__show_rows(const attn__worker *me, attn__pass *p, int point)
+{
+    attn__shown shown;
+    attn__watcher *w;
+    size_t i;
+    if (!attn__anyone_wants(p, ATTN__POINT(point), me->layer))
+        return;
+    shown.point = point;
+    shown.layer = me->layer;
+    for (i = 0; i < p->n_items; i++) {
+        attn_session *of = p->items[i].session;
+        for (w = of->n_rows ? of->watchers : NULL; w; w = w->next) {
+            if (w->is_removed || !(w->points[1 + me->layer] & ATTN__POINT(point)))
+                continue;
+            attn__barrier(me);
+            shown.session = of;
+            shown.first = of->length + of->fed;
+            shown.value = attn__activation_view(p, of, point);
+            if (!w->kind->is_serial)
+                w->kind->rows(me, w, &shown);
+            else if (me->id == 0 && !p->stopped)
+                attn__note_stop(p, w->kind->rows(me, w, &shown), &shown);
+            if (w->kind->is_serial)
+                attn__barrier(me);
+        }
+    }
+    attn__barrier(me);
+}
+
+static void attn__visit(attn__worker *me, attn__pass *p, int point)
+{
+    if (p->watched)
+        attn__visit_watched(me, p, point);
+}
+
+/* ---- on request: activations that are made only while somebody watches them ---- */
+
+/* The copies for each head, or the results of each, as watchers may change them, or as they were
+ * before: a row is [H, stride of the stream]. */
+static attn__rows attn__heads_rows(const attn__pass *p, int before)
+{
+    attn__rows rows;
+    rows.stride = p->model->config.n_head * p->ws->resid.stride;
+    rows.data = p->ws->heads.data + (before ? p->ws->n_batch * rows.stride : 0);
+    rows.n = p->n_rows;
+    return rows;
+}
+
+/* This worker's rows of a session, if its watchers want one of the points in this layer; else none:
+ * rows of the pass, [*first, *last). */
+static void attn__wanted_share(const attn__worker *me, const attn_session *of, uint32_t points,
+                               size_t *first, size_t *last)
+{
+    attn__share(me, attn__wants(of, points, me->layer) ? of->n_rows : 0, first, last);
+    *first += of->first_row;
+    *last += of->first_row;
+}
+
+/* q (part 0), k (1) or v (2) of one head, for rows [row, end), at most a tile of them, whose inputs
+ * stand normalized in `heads`: the head's columns of W_QKV, with the columns beside them that lie
+ * in the same panels. */
+static void attn__project_head(const attn__worker *me, const attn__pass *p, int part, size_t head,
+                               size_t row, size_t end)
+{
+    const attn_config *c = &p->model->config;
+    const attn__layer *l = &p->model->layers[me->layer];
+    const size_t d = c->d_head, column = (size_t)part * c->d_model + head * d;
+    const size_t first = column / 16 * 16;
+    const attn__scratchpad s = attn__scratchpad_of(me, p);
+    attn__rows in = attn__heads_rows(p, 0), out;
+    attn__matmul_job job;
+    size_t i;
+    in.data = attn__row_at(in, row) + head * p->ws->resid.stride;
+    in.n = end - row;
+    out.data = s.tail;
+    out.stride = attn__round_up(d, 16) + 16; /* the scratch memory has room for that */
+    job = attn__job_of(out, in, l->w_qkv, l->b_qkv + first);
+    job.w.data = (const unsigned char *)job.w.data + first / 16 * job.w.stride;
+    job.w.n_out = column + d - first;
+    p->kernels->matmul(&job, 0, job.rows, 0, (job.w.n_out + 15) / 16, s.pack);
+    for (i = 0; i < job.rows; i++)
+        memcpy(attn__row_at(p->ws->qkv, row + i) + column, attn__row_at(out, i) + column - first,
+               d * sizeof(float));
+}
+
+/* layernorm1 in place of the rows from `row` on whose copy for this head differs from the stream;
+ * stops at the first that does not, at `last`, or where a tile is full. Gives that row. */
+static size_t attn__changed_rows(const attn__worker *me, const attn__pass *p, size_t head,
+                                 size_t row, size_t last)
+{
+    const attn_config *c = &p->model->config;
+    const attn__layer *l = &p->model->layers[me->layer];
+    const attn__rows heads = attn__heads_rows(p, 0);
+    const size_t end = last - row < ATTN__QUERIES ? last : row + ATTN__QUERIES;
+    float mean, scale;
+    for (; row < end; row++) {
+        float *copy = attn__row_at(heads, row) + head * p->ws->resid.stride;
+        if (memcmp(copy, attn__row_at(p->ws->resid, row), c->d_model * sizeof(float)) == 0)
+            break;
+        attn__moments(p->kernels, copy, c->d_model, c->ln_eps, &mean, &scale);
+        p->kernels->normalize(copy, copy, mean, scale, c->d_model);
+        p->kernels->affine(copy, copy, l->ln1_w, l->ln1_b, c->d_model);
+    }
+    return row;
+}
+
+/* The queries, keys or values (part 0, 1, 2) of this worker's rows, for the heads whose copy of a
+ * row was changed. */
+static void attn__project_changed(const attn__worker *me, const attn__pass *p, int part,
+                                  size_t first, size_t last)
+{
+    size_t head, row, end;
+    for (head = 0; head < p->model->config.n_head; head++)
+        for (row = first; row<last; row = end> row ? end : row + 1) {
+            end = attn__changed_rows(me, p, head, row, last);
+            if (end > row)
+                attn__project_head(me, p, part, head, row, end);
+        }
+}
+
+/* The residual stream that enters ln1, a copy for each head: hook_attn_in [T, H, C], and of that a
+ * copy for the queries, the keys and the values each. A head whose copy of a row was changed gets
+ * the q, k or v of layernorm1(copy); all others keep theirs, to the bit. */
+static void attn__split_inputs(const attn__worker *me, attn__pass *p)
+{
+    const attn_config *c = &p->model->config;
+    const size_t wide = p->ws->resid.stride;
+    const attn__rows heads = attn__heads_rows(p, 0);
+    const attn__rows before = attn__heads_rows(p, 1);
+    size_t i, row, first, last, head;
+    int part;
+    if (!attn__anyone_wants(p, ATTN__SEES_INPUTS, me->layer))
+        return;
+    for (i = 0; i < p->n_items; i++) {
+        attn__wanted_share(me, p->items[i].session, ATTN__SEES_INPUTS, &first, &last);
+        for (row = first; row < last; row++)
+            for (head = 0; head < c->n_head; head++)
+                memcpy(attn__row_at(before, row) + head * wide, attn__row_at(p->ws->resid, row),
+                       wide * sizeof(float));
+    }
+    attn__show_rows(me, p, ATTN__HOOK_ATTN_IN);
+    for (part = 0; part < 3; part++) { /* q, k, v */
+        for (i = 0; i < p->n_items; i++) {
+            attn__wanted_share(me, p->items[i].session, ATTN__SEES_INPUTS, &first, &last);
+            if (last > first)
+                memcpy(attn__row_at(heads, first), attn__row_at(before, first),
+                       (last - first) * heads.stride * sizeof(float));
+        }
+        attn__show_rows(me, p, ATTN__HOOK_Q_INPUT + part);
+        for (i = 0; i < p->n_items; i++) {
+            attn__wanted_share(me, p->items[i].session, ATTN__SEES_INPUTS, &first, &last);
+            attn__project_changed(me, p, part, first, last);
+        }
+    }
+    attn__barrier(me);
+}
+
+/* out [rows, C] = z [rows, d] · W_O [d, C] of one head: what it adds to the residual stream,
+ * without b_O. The head's rows of W_O begin anywhere; where weights come in blocks of 64, z gets
+ * zeros around it. `room` has space for n_room floats. */
+static void attn__head_result(const attn__kernels *kernels, const attn__panels *w_o, size_t head,
+                              attn__rows out, attn__rows z, size_t d, float *room, size_t n_room,
+                              float *pack)
+{
+    const size_t block = attn__is_quantized(w_o->dtype) ? ATTN__SCALED : 1;
+    const size_t from = head * d / block * block, until = attn__round_up(head * d + d, block);
+    const size_t span = (until < w_o->n_in ? until : w_o->n_in) - from, most = n_room / span;
+    attn__rows padded;
+    size_t row, i, n;
+    padded.data = room;
+    padded.stride = span;
+    for (row = 0; row < z.n; row += n) {
+        attn__rows to = out;
+        attn__matmul_job job;
+        n = padded.n = z.n - row < most ? z.n - row : most;
+        memset(room, 0, n * span * sizeof(float));
+        for (i = 0; i < n; i++)
+            memcpy(attn__row_at(padded, i) + head * d - from, attn__row_at(z, row + i),
+                   d * sizeof(float));
+        to.data = attn__row_at(out, row);
+        job = attn__job_of(to, padded, *w_o, NULL);
+        job.w.data = (const unsigned char *)job.w.data + attn__line_of(w_o->dtype, from);
+        job.w.n_in = span;
+        kernels->matmul(&job, 0, n, 0, (w_o->n_out + 15) / 16, pack);
+    }
+}
+
+/* hook_result [rows, H, C] of this worker's rows. */
+static void attn__make_results(const attn__worker *me, const attn__pass *p, size_t first,
+                               size_t last)
+{
+    const attn_config *c = &p->model->config;
+    const attn__scratchpad s = attn__scratchpad_of(me, p);
+    size_t head;
+    for (head = 0; head < c->n_head && last > first; head++) {
+        attn__rows out = attn__heads_rows(p, 0), z = p->ws->z;
+        out.data = attn__row_at(out, first) + head * p->ws->resid.stride;
+        z.data = attn__row_at(z, first) + head * c->d_head;
+        out.n = z.n = last - first;
+        attn__head_result(p->kernels, &p->model->layers[me->layer].w_o, head, out, z, c->d_head,
+                          s.tail, p->ws->scratch_size - ATTN__PACK, s.pack);
+    }
+}
+
+/* What each head adds to the residual stream: result [T, H, C] = z [T, H, d] · W_O [H, d, C], of
+ * which attn_out is the sum over heads, plus b_O. attn_out was made in one matmul already; only
+ * rows in which a watcher changed a result are summed from them, so that reading changes no bit. */
+static void attn__show_results(const attn__worker *me, attn__pass *p)
+{
+    const attn_config *c = &p->model->config;
+    const attn__rows heads = attn__heads_rows(p, 0);
+    const attn__rows before = attn__heads_rows(p, 1);
+    const uint32_t wanted = ATTN__POINT(ATTN__HOOK_RESULT);
+    size_t i, row, first, last, head;
+    if (!attn__anyone_wants(p, wanted, me->layer))
+        return;
+    for (i = 0; i < p->n_items; i++) {
+        attn__wanted_share(me, p->items[i].session, wanted, &first, &last);
+        attn__make_results(me, p, first, last);
+        if (last > first)
+            memcpy(attn__row_at(before, first), attn__row_at(heads, first),
+                   (last - first) * heads.stride * sizeof(float));
+    }
+    attn__show_rows(me, p, ATTN__HOOK_RESULT);
+    for (i = 0; i < p->n_items; i++) {
+        attn__wanted_share(me, p->items[i].session, wanted, &first, &last);
+        for (row = first; row < last; row++) {
+            const float *results = attn__row_at(heads, row);
+            float *sum = attn__row_at(p->ws->added, row);
+            if (memcmp(results, attn__row_at(before, row), heads.stride * sizeof(float)) == 0)
+                continue;
+            memcpy(sum, results, c->d_model * sizeof(float));
+            for (head = 1; head < c->n_head; head++)
+                p->kernels->binary(ATTN__ADD, sum, sum, results + head * p->ws->resid.stride,
+                                   c->d_model);
+            p->kernels->binary(ATTN__ADD, sum, sum, p->model->layers[me->layer].b_o, c->d_model);
+        }
+    }
+    attn__barrier(me);
+}
+
+/* hook_mlp_in is a copy of the stream that enters ln2; the stream goes on past the MLP unchanged.
+ * So the stream is put aside, in `added`, while ln2 reads the rows that watchers saw and may have
+ * changed; `back` brings it back. */
+static void attn__put_resid_aside(const attn__worker *me, attn__pass *p, int back)
+{
+    const attn__rows to = back ? p->ws->resid : p->ws->added;
+    const attn__rows from = back ? p->ws->added : p->ws->resid;
+    size_t first, last;
+    if (!attn__anyone_wants(p, ATTN__POINT(ATTN__HOOK_MLP_IN), me->layer))
+        return;
+    attn__share(me, p->n_rows, &first, &last);
+    if (last > first)
+        memcpy(attn__row_at(to, first), attn__row_at(from, first),
+               (last - first) * to.stride * sizeof(float));
+    if (!back)
+        attn__show_rows(me, p, ATTN__HOOK_MLP_IN);
+}
+
+/* An activation of a pass that is watched, with those on request that come before or after it. */
+static void attn__visit_watched(const attn__worker *me, attn__pass *p, int point)
+{
+    if (point == ATTN__HOOK_Q)
+        attn__split_inputs(me, p);
+    if (point == ATTN__HOOK_ATTN_OUT)
+        attn__show_results(me, p);
+    attn__show_rows(me, p, point);
+    if (point == ATTN__HOOK_RESID_MID)
+        attn__put_resid_aside(me, p, 0);
+    if (point == ATTN__HOOK_LN2 + 2)
+        attn__put_resid_aside(me, p, 1);
+}
+
+/* ---- attention whose scores or patterns are watched ---- */
+
+/* Scores of one block of queries, and -inf for the keys that come later in the pass. */
+static void attn__score_block(const attn__worker *me, attn__pass *p, const attn_session *of,
+                              size_t head, size_t row, attn__scratchpad s)
+{
+    const attn__head h = attn__head_of(p, of, me->layer, head, row);
+    const size_t n_keys = of->length + of->fed + of->n_rows;
+    size_t stride, i, key;
+    float *scores;
+    if (!attn__wants(of, ATTN__SEES_SCORES, me->layer))
+        return;
+    scores = attn__scores_of(p, of, &stride);
+    scores += (head * of->n_rows + row) * stride;
+    attn__head_scores(p->kernels, &h, scores, stride, s.pack);
+    for (i = 0; i < h.rows; i++)
+        for (key = h.keys.n_out; key < n_keys; key++)
+            scores[i * stride + key] = -INFINITY;
+}
+
+/* The pattern of one block: softmax over the keys that each query sees. Later keys stay hidden,
+ * whatever a watcher wrote there. */
+static void attn__softmax_block(const attn__worker *me, attn__pass *p, const attn_session *of,
+                                size_t head, size_t row, attn__scratchpad s)
+{
+    const attn__head h = attn__head_of(p, of, me->layer, head, row);
+    const size_t n_keys = of->length + of->fed + of->n_rows;
+    size_t stride, i;
+    float *scores;
+    (void)s;
+    if (!attn__wants(of, ATTN__SEES_SCORES, me->layer))
+        return;
+    scores = attn__scores_of(p, of, &stride);
+    scores += (head * of->n_rows + row) * stride;
+    for (i = 0; i < h.rows; i++, scores += stride) {
+        const size_t visible = h.first + i + 1;
+        p->kernels->softmax(scores, scores, visible);
+        memset(scores + visible, 0, (n_keys - visible) * sizeof(float));
+    }
+}
+
+/* z of one block, from the pattern that was watched; or all three steps where nobody watches. */
+static void attn__weigh_block(const attn__worker *me, attn__pass *p, const attn_session *of,
+                              size_t head, size_t row, attn__scratchpad s)
+{
+    const attn__head h = attn__head_of(p, of, me->layer, head, row);
+    size_t stride;
+    if (attn__wants(of, ATTN__SEES_SCORES, me->layer)) {
+        const float *pattern = attn__scores_of(p, of, &stride);
+        pattern += (head * of->n_rows + row) * stride;
+        attn__head_weigh(p->kernels, &h, pattern, stride, s.tail, s.pack);
+    } else {
+        attn__attend_block(p, &h, s);
+    }
+}
+
+/* attn__attend in three steps, with all scores and then all patterns of the rows in memory. */
+static void attn__attend_watched(const attn__worker *me, attn__pass *p)
+{
+    attn__each_block(me, p, attn__score_block);
+    attn__show_rows(me, p, ATTN__HOOK_SCORES);
+    attn__each_block(me, p, attn__softmax_block);
+    attn__show_rows(me, p, ATTN__HOOK_PATTERN);
+    attn__each_block(me, p, attn__weigh_block);
+}
+
+/* ---- callbacks ---- */
+
+typedef struct attn__callback {
+    attn__watcher base;
+    attn_hook_fn fn;
+    void *user;
+} attn__callback;
+
+static int attn__call_back(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
+{
+    const attn__callback *callback = (const attn__callback *)(const void *)w;
+    const attn__hook_name name = attn__name_of(shown->point, shown->layer);
+    attn_activation a;
+    (void)me;
+    a.name = name.text;
+    a.layer = shown->layer;
+    a.session = shown->session;
+    a.first = shown->first;
+    a.value = shown->value;
+    return callback->fn(&a, callback->user) != 0;
+}
+
+static const attn__watcher_kind attn__callbacks = {1,    1,    NULL, NULL, attn__call_back,
+                                                   NULL, NULL, NULL};
+
+ATTN__DEF attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
+                                const char *pattern, attn_hook_fn fn, void *user)
+{
+    attn__watcher *w;
+    attn__callback *callback;
+    if (id)
+        *id = 0;
+    if (!session || !pattern || !fn)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook: no %s was given",
+                          !session   ? "session"
+                          : !pattern ? "name"
+                                     : "callback");
+    if (attn__new_watcher(ctx, "attn_hook", &w, session, &attn__callbacks, sizeof *callback,
+                          &pattern, 1) != ATTN_OK)
+        return ctx->status;
+    callback = (attn__callback *)(void *)w;
+    callback->fn = fn;
+    callback->user = user;
+    if (id)
+        *id = w->id;
+    return ATTN_OK;
+}
+
+/* >>record ======================================================================================
+ * A record is a watcher that copies rows into the caller's memory: each activation [room, ..] for
+ * itself, or [H, room, first + room] what is over keys, so that rows join without moving the
+ * others. All workers copy at once. */
+
+typedef struct attn__slot {
+    attn__hook_name name;
+    int point, layer;
+    size_t n_heads, width; /* a position is [n_heads, width]; n_heads is 1 where there are none */
+    float *data;
+    size_t held; /* positions whose numbers are here, from the record's first on */
+    size_t n;    /* of which these are the session's: fewer after a truncation */
+} attn__slot;
+
+typedef struct attn__record_watcher {
+    attn__watcher base;
+    attn_record *record;
+} attn__record_watcher;
+
+struct attn_record {
+    const attn_model *model;
+    attn__watcher *watcher; /* NULL once it is removed or its session is freed */
+    int is_freed;           /* by a callback: the record goes with its watcher */
+    size_t first, room;     /* positions */
+    size_t n_slots;
+    attn__slot *slots;
+    uint32_t *slot_of; /* [1 + n_layer, ATTN__N_HOOKS]: number of the slot and 1, or 0 */
+};
+
+/* Numbers of one activation at one position, for each head if it has heads: [*n_heads, width]. What
+ * is over keys has one for each key. */
+static size_t attn__floats_at(const attn_config *c, int point, size_t *n_heads)
+{
+    *n_heads = ATTN__HAS_HEADS & ATTN__POINT(point) ? c->n_head : 1;
+    switch (point) {
+    case ATTN__HOOK_LN_FINAL:
+    case ATTN__HOOK_LN1:
+    case ATTN__HOOK_LN2:
+    case ATTN__HOOK_SCORES:
+    case ATTN__HOOK_PATTERN:
+        return 1;
+    case ATTN__HOOK_Q:
+    case ATTN__HOOK_K:
+    case ATTN__HOOK_V:
+    case ATTN__HOOK_Z:
+        return c->d_head;
+    case ATTN__HOOK_MLP_PRE:
+    case ATTN__HOOK_MLP_POST:
+        return c->d_mlp;
+    default:
+        return c->d_model;
+    }
+}
+
+static int attn__is_over_keys(int point)
+{
+    return (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
+}
+
+/* Bytes of one activation; 0 if they are too many to count. */
+static size_t attn__slot_bytes(const attn_config *c, int point, size_t first, size_t room)
+{
+    size_t n_heads, size = attn__floats_at(c, point, &n_heads);
+    if (attn__is_over_keys(point))
+        size = first + room;                       /* both at most n_ctx */
+    if (attn__mul_overflows(size, n_heads, &size)) /* cover: 32-bit */
+        return 0;
+    if (attn__mul_overflows(size, room, &size) || attn__mul_overflows(size, sizeof(float), &size))
+        return 0;
+    return size;
+}
+
+/* Counts the activations in points [1 + n_layer] and their bytes; 0 bytes if that is too many. */
+static size_t attn__points_bytes(const attn_config *c, const uint32_t *points, size_t first,
+                                 size_t room, size_t *n_slots)
+{
+    size_t bytes = 0;
+    int layer, point;
+    *n_slots = 0;
+    for (layer = -1; layer < (int)c->n_layer; layer++)
+        for (point = 0; point < ATTN__N_HOOKS; point++)
+            if (points[1 + layer] & ATTN__POINT(point)) {
+                const size_t one = attn__slot_bytes(c, point, first, room);
+                if (one == 0 || bytes > SIZE_MAX - one)
+                    return 0;
+                bytes += one;
+                ++*n_slots;
+            }
+    return bytes;
+}
+
+/* The description with its defaults filled in, checked against the model. */
+static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn_model *model,
+                                     const attn_record_desc *desc, attn_record_desc *plan)
+{
+    static const char *const everything[] = {"*"};
+    size_t i, n_ctx;
+    memset(plan, 0, sizeof *plan);
+    if (!model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no model or session was given", what);
+    if (desc)
+        *plan = *desc;
+    n_ctx = model->config.n_ctx;
+    if (plan->n_names == 0) {
+        plan->names = everything;
+        plan->n_names = 1;
+    }
+    for (i = 0; i < plan->n_names; i++)
+        if (!plan->names || !plan->names[i])
+            return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: name %llu is missing", what, ATTN__LLU(i));
+    if (plan->first >= n_ctx || plan->n_positions > n_ctx - plan->first)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: %llu positions from %llu on; the model's n_ctx is %llu", what,
+                          ATTN__LLU(plan->n_positions), ATTN__LLU(plan->first), ATTN__LLU(n_ctx));
+    if (plan->n_positions == 0)
+        plan->n_positions = n_ctx - plan->first;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_record_size(attn_ctx *ctx, const attn_model *model,
+                                       const attn_record_desc *desc, size_t *bytes)
+{
+    attn_record_desc plan;
+    uint32_t *points;
+    size_t i, n_slots;
+    attn_status status;
+    if ((status = attn__record_plan(ctx, "attn_record_size", model, desc, &plan)) != ATTN_OK)
+        return status;
+    points = (uint32_t *)attn__alloc(ctx, (1 + (size_t)model->config.n_layer) * sizeof *points,
+                                     "a list of names");
+    if (!points)
+        return ATTN_E_MEMORY;
+    for (i = 0; i < plan.n_names && status == ATTN_OK; i++)
+        if (attn__match_all(&model->config, plan.names[i], points) == 0)
+            status = attn__no_such_name(ctx, "attn_record_size", &model->config, plan.names[i]);
+    if (status == ATTN_OK) {
+        *bytes = attn__points_bytes(&model->config, points, plan.first, plan.n_positions, &n_slots);
+        if (*bytes == 0)
+            status = attn__fail(ctx, ATTN_E_MEMORY,
+                                "attn_record_size: %llu positions do not fit in memory",
+                                ATTN__LLU(plan.n_positions));
+    }
+    attn__free(points);
+    return status;
+}
+
+/* How many positions of a record come before this one of the session. */
+static size_t attn__recorded_before(const attn_record *r, size_t position)
+{
+    return position > r->first ? position - r->first : 0;
+}
+
+static attn_record *attn__record_of(const attn__watcher *w)
+{
+    return ((const attn__record_watcher *)(const void *)w)->record;
+}
+
+/* Does a feed of this span make the slot's activation? */
+static int attn__is_made(const attn_record *r, const attn__slot *slot, const attn__span *span)
+{
+    if (slot->layer >= 0)
+        return (size_t)slot->layer >= span->first_layer && (size_t)slot->layer < span->end_layer;
+    return slot->point < ATTN__HOOK_LN_FINAL ? span->embedded
+                                             : span->end_layer == r->model->config.n_layer;
+}
+
+/* Rows may join only if there is room, and no gap before them. */
+static attn_status attn__record_check(attn_ctx *ctx, const attn__watcher *w, const attn__span *span)
+{
+    const attn_record *r = attn__record_of(w);
+    const size_t before = attn__recorded_before(r, span->position);
+    const size_t after = attn__recorded_before(r, span->position + span->n_tokens);
+    size_t i, n_slots;
+    if (after > r->room) {
+        const size_t needed =
+            attn__points_bytes(&r->model->config, w->points, r->first, after, &n_slots);
+        return attn__fail(ctx, ATTN_E_SPACE,
+                          "the record has room for %llu positions from %llu on; to go on to "
+                          "position %llu it needs %llu bytes (attn_record_free lets the session go "
+                          "on without it)",
+                          ATTN__LLU(r->room), ATTN__LLU(r->first),
+                          ATTN__LLU(span->position + span->n_tokens - 1), ATTN__LLU(needed));
+    }
+    for (i = 0; i < r->n_slots; i++)
+        if (attn__is_made(r, &r->slots[i], span) && r->slots[i].held < before)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "the record has %llu positions of %s, so position %llu would leave a "
+                              "gap: rewind, and feed from there",
+                              ATTN__LLU(r->slots[i].held), r->slots[i].name.text,
+                              ATTN__LLU(before));
+    return ATTN_OK;
+}
+
+/* Before a feed: what it is about to overwrite, and all above, is gone. */
+static void attn__record_begin(attn__watcher *w, const attn__span *span)
+{
+    attn_record *r = attn__record_of(w);
+    const size_t before = attn__recorded_before(r, span->position);
+    size_t i;
+    for (i = 0; i < r->n_slots; i++) {
+        attn__slot *slot = &r->slots[i];
+        const int below = slot->layer >= 0
+                              ? (size_t)slot->layer < span->first_layer
+                              : slot->point < ATTN__HOOK_LN_FINAL && span->first_layer > 0;
+        slot->held = below || slot->held < before ? slot->held : before;
+        slot->n = slot->n < slot->held ? slot->n : slot->held;
+    }
+}
+
+/* After a feed: the new rows are there, and those that lie below it count again. */
+static void attn__record_end(attn__watcher *w, const attn__span *span)
+{
+    attn_record *r = attn__record_of(w);
+    const size_t after = attn__recorded_before(r, span->position + span->n_tokens);
+    size_t i;
+    for (i = 0; i < r->n_slots; i++) {
+        attn__slot *slot = &r->slots[i];
+        if (attn__is_made(r, slot, span))
+            slot->held = after;
+        slot->n = slot->held < after ? slot->held : after;
+    }
+}
+
+static void attn__record_truncate(attn__watcher *w, size_t length)
+{
+    attn_record *r = attn__record_of(w);
+    const size_t left = attn__recorded_before(r, length);
+    size_t i;
+    for (i = 0; i < r->n_slots; i++)
+        r->slots[i].n = r->slots[i].n < left ? r->slots[i].n : left;
+}
+
+/* One worker's share of rows over keys, [H, T, Tk]. Each row gets its later keys masked: the record
+ * then does not depend on how the text was cut. */
+static void attn__record_keys(const attn__worker *me, const attn_record *r, const attn__slot *slot,
+                              const attn__shown *shown)
+{
+    const attn_tensor *x = &shown->value;
+    const size_t n_rows = x->shape[1], n_keys = r->first + r->room;
+    const float masked = shown->point == ATTN__HOOK_SCORES ? -INFINITY : 0;
+    size_t i, last, key;
+    attn__share(me, x->shape[0] * n_rows, &i, &last);
+    for (; i < last; i++) {
+        const size_t head = i / n_rows, row = i % n_rows, position = shown->first + row;
+        const float *from =
+            (const float *)x->data + (ptrdiff_t)head * x->stride[0] + (ptrdiff_t)row * x->stride[1];
+        float *to;
+        if (position < r->first)
+            continue;
+        to = slot->data + (head * r->room + position - r->first) * n_keys;
+        memcpy(to, from, (position + 1) * sizeof(float));
+        for (key = position + 1; key < n_keys; key++)
+            to[key] = masked;
+    }
+}
+
+/* One worker's share of copying rows. */
+static int attn__record_rows(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
+{
+    const attn_record *r = attn__record_of(w);
+    const size_t index = (size_t)(1 + shown->layer) * ATTN__N_HOOKS + (size_t)shown->point;
+    const attn__slot *slot = &r->slots[r->slot_of[index] - 1];
+    const attn_tensor *x = &shown->value;
+    size_t i, last;
+    if (attn__is_over_keys(shown->point)) {
+        attn__record_keys(me, r, slot, shown);
+        return 0;
+    }
+    attn__share(me, x->shape[0] * slot->n_heads, &i, &last); /* [T, H, width], or H = 1 */
+    for (; i < last; i++) {
+        const size_t row = i / slot->n_heads, head = i % slot->n_heads;
+        const size_t position = shown->first + row;
+        ptrdiff_t at = (ptrdiff_t)row * x->stride[0];
+        if (position < r->first)
+            continue;
+        if (x->ndim == 3)
+            at += (ptrdiff_t)head * x->stride[1];
+        memcpy(slot->data + ((position - r->first) * slot->n_heads + head) * slot->width,
+               (const float *)x->data + at, slot->width * sizeof(float));
+    }
+    return 0;
+}
+
+static void attn__free_record(attn_record *record)
+{
+    attn__free(record->slots);
+    attn__free(record->slot_of);
+    attn__free(record);
+}
+
+/* The watcher goes; the numbers stay, unless the record was to go with it. */
+static void attn__record_detach(attn__watcher *w)
+{
+    attn_record *r = attn__record_of(w);
+    r->watcher = NULL;
+    if (r->is_freed)
+        attn__free_record(r);
+}
+
+static const attn__watcher_kind attn__records = {0,
+                                                 0,
+                                                 attn__record_check,
+                                                 attn__record_begin,
+                                                 attn__record_rows,
+                                                 attn__record_end,
+                                                 attn__record_truncate,
+                                                 attn__record_detach};
+
+/* Divides the caller's memory among the activations, in the order of the pass. */
+static void attn__place_slots(attn_record *r, const uint32_t *points, float *data)
+{
+    const attn_config *c = &r->model->config;
+    size_t n = 0;
+    int layer, point;
+    for (layer = -1; layer < (int)c->n_layer; layer++)
+        for (point = 0; point < ATTN__N_HOOKS; point++)
+            if (points[1 + layer] & ATTN__POINT(point)) {
+                attn__slot *slot = &r->slots[n++];
+                slot->name = attn__name_of(point, layer);
+                slot->point = point;
+                slot->layer = layer;
+                slot->width = attn__floats_at(c, point, &slot->n_heads);
+                slot->data = data;
+                data += attn__slot_bytes(c, point, r->first, r->room) / sizeof(float);
+                r->slot_of[(size_t)(1 + layer) * ATTN__N_HOOKS + (size_t)point] = (uint32_t)n;
+            }
+}
+
+/* The slots of a record whose watcher has been made. */
+static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory, size_t bytes)
+{
+    const size_t n_layers = 1 + (size_t)r->model->config.n_layer;
+    const size_t needed =
+        attn__points_bytes(&r->model->config, r->watcher->points, r->first, r->room, &r->n_slots);
+    if (needed == 0)
+        return attn__fail(ctx, ATTN_E_MEMORY,
+                          "attn_record_new: %llu positions do not fit in memory",
+                          ATTN__LLU(r->room));
+    if (bytes < needed)
+        return attn__fail(ctx, ATTN_E_SPACE,
+                          "attn_record_new: %llu positions need %llu bytes of memory; %llu were "
+                          "given",
+                          ATTN__LLU(r->room), ATTN__LLU(needed), ATTN__LLU(bytes));
+    r->slots = (attn__slot *)attn__alloc(ctx, r->n_slots * sizeof *r->slots, "a record");
+    r->slot_of =
+        (uint32_t *)attn__alloc(ctx, n_layers * ATTN__N_HOOKS * sizeof *r->slot_of, "a record");
+    if (!r->slots || !r->slot_of)
+        return ATTN_E_MEMORY;
+    attn__place_slots(r, r->watcher->points, memory);
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
+                                      const attn_record_desc *desc, void *memory, size_t bytes)
+{
+    attn_record_desc plan;
+    attn_record *r;
+    *record = NULL;
+    if (attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan) !=
+        ATTN_OK)
+        return ctx->status;
+    if (!memory || (uintptr_t)memory % sizeof(float) != 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_new: %s",
+                          memory ? "the memory must be aligned to 4 bytes, as floats are"
+                                 : "no memory was given; attn_record_size says how much");
+    if (session->length > plan.first)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_record_new: the session holds %llu positions already, so the first "
+                          "to record cannot be %llu; rewind it, or set first",
+                          ATTN__LLU(session->length), ATTN__LLU(plan.first));
+    r = (attn_record *)attn__alloc(ctx, sizeof *r, "a record");
+    if (!r)
+        return ATTN_E_MEMORY;
+    r->model = session->model;
+    r->first = plan.first;
+    r->room = plan.n_positions;
+    if (attn__new_watcher(ctx, "attn_record_new", &r->watcher, session, &attn__records,
+                          sizeof(attn__record_watcher), plan.names, plan.n_names) != ATTN_OK) {
+        attn__free(r);
+        return ctx->status;
+    }
+    ((attn__record_watcher *)(void *)r->watcher)->record = r;
+    if (attn__make_slots(ctx, r, (float *)memory, bytes) != ATTN_OK) {
+        attn_record_free(r);
+        return ctx->status;
+    }
+    *record = r;
+    return ATTN_OK;
+}
+
+ATTN__DEF void attn_record_free(attn_record *record)
+{
+    if (!record)
+        return;
+    record->is_freed = 1;
+    if (record->watcher)
+        attn__remove_watcher(record->watcher); /* frees the record too, now or after the feed */
+    else
+        attn__free_record(record);
+}
+
+ATTN__DEF size_t attn_record_count(const attn_record *record)
+{
+    return record ? record->n_slots : 0;
+}
+ATTN__DEF const char *attn_record_name(const attn_record *record, size_t index)
+{
+    return record && index < record->n_slots ? record->slots[index].name.text : NULL;
+}
+
+static attn_tensor attn__slot_view(const attn_record *r, const attn__slot *slot)
+{
+    attn_tensor t;
+    if (attn__is_over_keys(slot->point)) {
+        const size_t n_keys = r->first + r->room;
+        t = attn_borrow(slot->data, ATTN_F32,
+                        attn_shape3(slot->n_heads, slot->n, slot->n ? r->first + slot->n : 0));
+        t.stride[1] = (ptrdiff_t)n_keys;
+        t.stride[0] = (ptrdiff_t)(n_keys * r->room);
+        return t;
+    }
+    if (ATTN__HAS_HEADS & ATTN__POINT(slot->point))
+        return attn_borrow(slot->data, ATTN_F32, attn_shape3(slot->n, slot->n_heads, slot->width));
+    return attn_borrow(slot->data, ATTN_F32, attn_shape2(slot->n, slot->width));
+}
+
+ATTN__DEF attn_status attn_record_get(attn_ctx *ctx, const attn_record *record, const char *name,
+                                      attn_tensor *out)
+{
+    const attn_config *c;
+    size_t i;
+    int point, layer;
+    if (!record || !name || !out)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_get: no %s was given",
+                          !record ? "record"
+                          : !name ? "name"
+                                  : "place for the tensor");
+    for (i = 0; i < record->n_slots; i++)
+        if (strcmp(record->slots[i].name.text, name) == 0) {
+            *out = attn__slot_view(record, &record->slots[i]);
+            return ATTN_OK;
+        }
+    c = &record->model->config;
+    for (point = 0; point < ATTN__N_HOOKS; point++)
+        for (layer = 0; layer < (int)c->n_layer; layer++)
+            if (strcmp(attn__name_of(point, layer).text, name) == 0)
+                return attn__fail(ctx, ATTN_E_NAME,
+                                  "attn_record_get: %s is not among the activations of this record",
+                                  name);
+    return attn__no_such_name(ctx, "attn_record_get", c, name);
+}
+
+/* ---- edits ---- */
+
+typedef struct attn__edit_watcher {
+    attn__watcher base;
+    attn_edit edit; /* with its defaults filled in */
+    float *mean;    /* of ATTN_EDIT_MEAN, or NULL */
+} attn__edit_watcher;
+
+/* An activation, or the value for one, as [positions, heads, numbers]; a step of 0 repeats. */
+typedef struct attn__axes {
+    size_t n[3];
+    ptrdiff_t step[3];
+} attn__axes;
+
+/* Where positions, heads and numbers lie in a tensor of 1 to 3 dimensions; -1: nowhere. A missing
+ * leading dimension is 1; if one head is edited, two dimensions are positions and numbers. */
+static attn__axes attn__axes_of(attn_tensor x, int point, int one_head)
+{
+    static const int dims[5][3] = {{-1, -1, 0}, /* [numbers] */
+                                   {0, -1, 1},  /* [positions, numbers] */
+                                   {-1, 0, 1},  /* [heads, numbers] */
+                                   {0, 1, 2},   /* [positions, heads, numbers] */
+                                   {1, 0, 2}};  /* [heads, positions, keys] */
+    const int over_keys = (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
+    const int has_heads = (ATTN__HAS_HEADS & ATTN__POINT(point)) != 0;
+    const int *dim = x.ndim == 1   ? dims[0]
+                     : x.ndim == 2 ? dims[has_heads && !over_keys && !one_head ? 2 : 1]
+                                   : dims[over_keys ? 4 : 3];
+    attn__axes axes;
+    int i;
+    for (i = 0; i < 3; i++) {
+        axes.n[i] = dim[i] < 0 ? 1 : x.shape[dim[i]];
+        axes.step[i] = dim[i] < 0 || axes.n[i] == 1 ? 0 : x.stride[dim[i]];
+    }
+    return axes;
+}
+
+static attn__axes attn__value_axes(const attn_edit *e, int point)
+{
+    return attn__axes_of(e->value, point, e->n_heads == 1);
+}
+
+/* Heads that are there, and a value that fits, for one of the edit's activations. */
+static attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s, const attn_edit *e,
+                                    int point, int layer)
+{
+    const attn__hook_name name = attn__name_of(point, layer);
+    const int over_keys = (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
+    const int has_heads = (ATTN__HAS_HEADS & ATTN__POINT(point)) != 0;
+    size_t n_heads, width = attn__floats_at(&s->model->config, point, &n_heads);
+    const size_t heads = e->n_heads ? e->n_heads : n_heads - e->head;
+    attn__axes v;
+    if (e->head >= n_heads || e->n_heads > n_heads - e->head || (!has_heads && e->n_heads > 0))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_hook_edit: %llu heads from %llu on; %s has %llu",
+                          ATTN__LLU(e->n_heads), ATTN__LLU(e->head), name.text,
+                          ATTN__LLU(has_heads ? n_heads : 0));
+    if (e->kind == ATTN_EDIT_ZERO)
+        return ATTN_OK;
+    if (over_keys && e->kind == ATTN_EDIT_MEAN)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_hook_edit: %s has other keys at every position, so it has no mean",
+                          name.text);
+    v = attn__value_axes(e, point);
+    if (e->value.ndim > (has_heads ? 3 : 2) ||
+        (over_keys ? v.n[2] == 0 : v.n[2] != 1 && v.n[2] != width) ||
+        (v.n[1] != 1 && v.n[1] != heads) || v.n[0] == 0 ||
+        (v.n[0] != 1 && v.n[0] != e->n_positions && e->kind != ATTN_EDIT_MEAN))
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_hook_edit: the value for %s has shape %s; expected %llu positions%s"
+                          ", %llu heads, %llu numbers, or 1 of each; leading ones may be missing",
+                          name.text, attn__show(attn__shape_of(&e->value)).text,
+                          ATTN__LLU(e->n_positions), over_keys ? " (after the heads)" : "",
+                          ATTN__LLU(heads), ATTN__LLU(over_keys ? v.n[2] : width));
+    return ATTN_OK;
+}
+
+/* [1, heads, numbers] or [1, numbers]: sums over positions in double, rounded once. */
+static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *hook, int point)
+{
+    attn_tensor *value = &hook->edit.value;
+    const attn__axes v = attn__value_axes(&hook->edit, point);
+    const float *data = (const float *)value->data;
+    size_t row, head, k;
+    if (v.n[0] == 1)
+        return ATTN_OK;
+    hook->mean = (float *)attn__alloc(ctx, v.n[1] * v.n[2] * sizeof(float), "a mean");
+    if (!hook->mean)
+        return ATTN_E_MEMORY;
+    for (head = 0; head < v.n[1]; head++)
+        for (k = 0; k < v.n[2]; k++) {
+            double sum = 0;
+            for (row = 0; row < v.n[0]; row++)
+                sum += (double)data[(ptrdiff_t)row * v.step[0] + (ptrdiff_t)head * v.step[1] +
+                                    (ptrdiff_t)k * v.step[2]];
+            hook->mean[head * v.n[2] + k] = (float)(sum / (double)v.n[0]);
+        }
+    *value =
+        attn_borrow(hook->mean, ATTN_F32,
+                    value->ndim == 3 ? attn_shape3(1, v.n[1], v.n[2]) : attn_shape2(1, v.n[2]));
+    return ATTN_OK;
+}
+
+/* Fills in the positions, 0 standing for as many as the value has (SET, ADD), else for all from the
+ * first on. */
+static attn_status attn__edit_positions(attn_ctx *ctx, const attn_session *s, attn_edit *e,
+                                        int point)
+{
+    const int has_rows = e->kind == ATTN_EDIT_SET || e->kind == ATTN_EDIT_ADD;
+    const size_t room = e->position < s->capacity ? s->capacity - e->position : 0;
+    if (e->n_positions == 0 && has_rows && attn__value_axes(e, point).n[0] > 1)
+        e->n_positions = attn__value_axes(e, point).n[0];
+    if (room == 0 || e->n_positions > room)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_hook_edit: %llu positions from %llu on; the session has room for "
+                          "%llu",
+                          ATTN__LLU(e->n_positions), ATTN__LLU(e->position),
+                          ATTN__LLU(s->capacity));
+    if (e->n_positions == 0)
+        e->n_positions = room;
+    return ATTN_OK;
+}
+
+/* Checks an edit against every activation that its name matches, and completes it. */
+static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
+{
+    attn_edit *e = &hook->edit;
+    const attn_session *s = hook->base.session;
+    const size_t n_positions = e->n_positions;
+    int layer, point, any = -1;
+    if (e->kind != ATTN_EDIT_ZERO) {
+        if (attn__need_any(ctx, "attn_hook_edit", "the value", &e->value) != ATTN_OK)
+            return ctx->status;
+        if (e->value.dtype != ATTN_F32)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_hook_edit: the value holds type %d; expected ATTN_F32",
+                              (int)e->value.dtype);
+    }
+    if (e->factor == 0)
+        e->factor = 1;
+    for (layer = -1; layer < (int)s->model->config.n_layer; layer++)
+        for (point = 0; point < ATTN__N_HOOKS; point++)
+            if (hook->base.points[1 + layer] & ATTN__POINT(point)) {
+                any = point;
+                e->n_positions = n_positions;
+                if (attn__edit_positions(ctx, s, e, point) ||
+                    attn__check_edit(ctx, s, e, point, layer))
+                    return ctx->status;
+            }
+    return e->kind == ATTN_EDIT_MEAN ? attn__mean_over_positions(ctx, hook, any) : ATTN_OK;
+}
+
+/* Has the value a number for each key that a feed will bring to positions it edits? */
+static attn_status attn__edit_check(attn_ctx *ctx, const attn__watcher *w, const attn__span *span)
+{
+    const attn_edit *e = &((const attn__edit_watcher *)(const void *)w)->edit;
+    const size_t until = span->position + span->n_tokens;
+    int layer;
+    if (e->kind == ATTN_EDIT_ZERO || span->position >= e->position + e->n_positions ||
+        until <= e->position)
+        return ATTN_OK;
+    for (layer = 0; layer < (int)w->session->model->config.n_layer; layer++)
+        if (w->points[1 + layer] & ATTN__SEES_SCORES) {
+            const size_t n_keys = e->value.shape[e->value.ndim - 1];
+            if (n_keys > 1 && n_keys < until)
+                return attn__fail(ctx, ATTN_E_SHAPE,
+                                  "an edit of scores or patterns has numbers for %llu keys; the "
+                                  "feed comes to %llu",
+                                  ATTN__LLU(n_keys), ATTN__LLU(until));
+        }
+    return ATTN_OK;
+}
+
+/* x [n] becomes 0, or v, or x + v * factor; v NULL for 0. */
+static void attn__edit_row(const attn_edit *e, float *x, ptrdiff_t step, const float *v,
+                           ptrdiff_t v_step, size_t n)
+{
+    size_t k;
+    for (k = 0; k < n; k++, x += step, v = v ? v + v_step : NULL)
+        *x = !v ? 0 : e->kind == ATTN_EDIT_ADD ? attn__fmaf(*v, e->factor, *x) : *v;
+}
+
+/* One worker's share of an edit. Of what is over keys, only the keys that a query sees. */
+static int attn__edit_rows(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
+{
+    const attn_edit *e = &((const attn__edit_watcher *)(const void *)w)->edit;
+    const int is_zero = e->kind == ATTN_EDIT_ZERO;
+    const attn__axes to = attn__axes_of(shown->value, shown->point, 0);
+    const attn__axes from = is_zero ? to : attn__value_axes(e, shown->point);
+    const size_t heads = e->n_heads ? e->n_heads : to.n[1] - e->head;
+    size_t row, last, head;
+    attn__share(me, to.n[0], &row, &last);
+    for (; row < last; row++) {
+        const size_t position = shown->first + row, at = position - e->position;
+        const size_t n = attn__is_over_keys(shown->point) ? position + 1 : to.n[2];
+        if (position < e->position || at >= e->n_positions)
+            continue;
+        for (head = 0; head < heads; head++) {
+            float *x = (float *)shown->value.data + (ptrdiff_t)row * to.step[0] +
+                       (ptrdiff_t)(e->head + head) * to.step[1];
+            const float *v = is_zero ? NULL
+                                     : (const float *)e->value.data + (ptrdiff_t)at * from.step[0] +
+                                           (ptrdiff_t)head * from.step[1];
+            attn__edit_row(e, x, to.step[2], v, from.step[2], n);
+        }
+    }
+    return 0;
+}
+
+static void attn__edit_free(attn__watcher *w)
+{
+    attn__free(((attn__edit_watcher *)(void *)w)->mean);
+}
+
+static const attn__watcher_kind attn__edits = {1,    0,    attn__edit_check, NULL, attn__edit_rows,
+                                               NULL, NULL, attn__edit_free};
+
+ATTN__DEF attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
+                                     const attn_edit *edit)
+{
+    attn__watcher *w;
+    attn__edit_watcher *hook;
+    if (id)
+        *id = 0;
+    if (!session || !edit || !edit->name)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no %s was given",
+                          !session ? "session"
+                          : !edit  ? "edit"
+                                   : "name");
+    if ((unsigned)edit->kind > ATTN_EDIT_ADD)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no kind of edit has number %u",
+                          (unsigned)edit->kind);
+    if (attn__new_watcher(ctx, "attn_hook_edit", &w, session, &attn__edits, sizeof *hook,
+                          &edit->name, 1) != ATTN_OK)
+        return ctx->status;
+    hook = (attn__edit_watcher *)(void *)w;
+    hook->edit = *edit;
+    if (attn__prepare_edit(ctx, hook) != ATTN_OK) {
+        attn__free_watcher(w);
+        return ctx->status;
+    }
+    if (id)
+        *id = w->id;
+    return ATTN_OK;
+}
+
+/* >>sampling ====================================================================================
+ * From logits to one token. All sums go in one order and the random numbers are our own, so a seed
+ * gives the same text everywhere. */
+
+typedef struct attn__candidate {
+    float logit, weight; /* weight = exp(logit - largest) */
+    int32_t id;
+} attn__candidate;
+
+struct attn_sampler {
+    attn_sampler_desc desc;
+    attn_rng rng;
+    const attn__kernels *kernels;
+    size_t n_vocab;
+    float *logits, *weights;     /* [n_vocab] */
+    attn__candidate *candidates; /* [n_vocab] */
+};
+
+ATTN__DEF attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, size_t n_vocab,
+                                       const attn_sampler_desc *desc)
+{
+    attn_sampler *s;
+    attn_sampler_desc d;
+    memset(&d, 0, sizeof d);
+    if (desc)
+        d = *desc;
+    *sampler = NULL;
+    if (n_vocab == 0 || n_vocab > INT32_MAX || n_vocab > SIZE_MAX / sizeof *s->candidates)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sampler_new: a vocabulary of %llu tokens",
+                          ATTN__LLU(n_vocab));
+    if (!(d.temperature >= 0 && d.temperature <= FLT_MAX))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "temperature is %g; expected 0 (greedy) or a positive number",
+                          (double)d.temperature);
+    if (d.top_k < 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "top_k is %ld; expected 0 (all) or more",
+                          (long)d.top_k);
+    if (!(d.top_p >= 0 && d.top_p <= 1) || !(d.min_p >= 0 && d.min_p <= 1))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "top_p is %g and min_p %g; expected probabilities from 0 to 1",
+                          (double)d.top_p, (double)d.min_p);
+    if (!(d.repeat_penalty >= 0 && d.repeat_penalty <= FLT_MAX))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "repeat_penalty is %g; expected 0 (none) or a positive number",
+                          (double)d.repeat_penalty);
+    s = (attn_sampler *)attn__alloc(ctx, sizeof *s, "a sampler");
+    if (!s)
+        return ATTN_E_MEMORY;
+    s->desc = d;
+    s->n_vocab = n_vocab;
+    attn_rng_seed(&s->rng, d.seed);
+    if (attn__need_kernels(ctx, &s->kernels) == ATTN_OK) {
+        s->logits = (float *)attn__alloc(ctx, n_vocab * sizeof(float), "a sampler");
+        s->weights = (float *)attn__alloc(ctx, n_vocab * sizeof(float), "a sampler");
+        s->candidates =
+            (attn__candidate *)attn__alloc(ctx, n_vocab * sizeof *s->candidates, "a sampler");
+    }
+    if (!s->logits || !s->weights || !s->candidates) {
+        attn_sampler_free(s);
+        return ctx->status;
+    }
+    *sampler = s;
+    return ATTN_OK;
+}
+
+ATTN__DEF void attn_sampler_free(attn_sampler *sampler)
+{
+    if (!sampler)
+        return;
+    attn__free(sampler->logits);
+    attn__free(sampler->weights);
+    attn__free(sampler->candidates);
+    attn__free(sampler);
+}
+
+/* Likelier first; among equals the smaller id. */
+static int attn__likelier(const attn__candidate *a, const attn__candidate *b)
+{
+    return a->logit > b->logit || (a->logit == b->logit && a->id < b->id);
+}
+
+/* Which candidate a heap has on top: the likeliest, or the least likely. */
+typedef enum attn__heap { ATTN__LIKELIEST, ATTN__LEAST_LIKELY } attn__heap;
+
+static int attn__above(const attn__candidate *a, const attn__candidate *b, attn__heap kind)
+{
+    return kind == ATTN__LIKELIEST ? attn__likelier(a, b) : attn__likelier(b, a);
+}
+
+/* Lets heap[at] sink until no child belongs above it. */
+static void attn__sink(attn__candidate *heap, size_t n, size_t at, attn__heap kind)
+{
+    const attn__candidate moved = heap[at];
+    for (;;) {
+        size_t child = 2 * at + 1;
+        if (child + 1 < n && attn__above(&heap[child + 1], &heap[child], kind))
+            child++;
+        if (child >= n || !attn__above(&heap[child], &moved, kind))
+            break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = moved;
+}
+
+static void attn__heapify(attn__candidate *heap, size_t n, attn__heap kind)
+{
+    size_t i;
+    for (i = n / 2; i-- > 0;)
+        attn__sink(heap, n, i, kind);
+}
+
+/* Takes the top off a heap of n and puts it behind the others. */
+static attn__candidate attn__take(attn__candidate *heap, size_t n, attn__heap kind)
+{
+    const attn__candidate top = heap[0];
+    heap[0] = heap[n - 1];
+    heap[n - 1] = top;
+    attn__sink(heap, n - 1, 0, kind);
+    return top;
+}
+
+/* Filters: moves the kept candidates, likeliest first, to the end of the array; returns how many.
+ * Only as many are sorted as the filters need to see. */
+static size_t attn__keep(attn_sampler *s)
+{
+    const attn_sampler_desc *d = &s->desc;
+    attn__candidate *c = s->candidates;
+    size_t n = s->n_vocab, kept = 0, most = n, i;
+    double sum = 0, total = 0;
+    attn__heapify(c, n, ATTN__LIKELIEST);
+    if (d->top_k > 0 && (size_t)d->top_k < n)
+        most = (size_t)d->top_k;
+    if (d->top_p > 0 && d->top_p < 1) {
+        if (most < n) { /* what top-k left is what top-p shares out */
+            for (i = 0; i < most; i++)
+                total += attn__take(c, n - i, ATTN__LIKELIEST).weight;
+            for (i = 0; i < most && sum < d->top_p * total; i++)
+                sum += c[n - 1 - i].weight;
+            kept = i;
+        } else {
+            for (i = 0; i < n; i++)
+                total += s->weights[i];
+            while (kept < n && sum < d->top_p * total)
+                sum += attn__take(c, n - kept++, ATTN__LIKELIEST).weight;
+        }
+    } else {
+        while (kept < most && (most < n || d->min_p > 0)) {
+            const attn__candidate best = attn__take(c, n - kept, ATTN__LIKELIEST);
+            if (kept > 0 && best.weight < d->min_p)
+                return kept;
+            kept++;
+        }
+        if (kept == 0)
+            kept = n; /* nothing to filter */
+    }
+    while (kept > 1 && c[n - kept].weight < d->min_p)
+        kept--;
+    return kept;
+}
+
+/* The first of the largest; a NaN comes first of all. Only the piece that holds it is searched. */
+static size_t attn__largest_at(const attn__kernels *kernels, const float *x, size_t n)
+{
+    const size_t piece = 1024;
+    float largest = -INFINITY;
+    size_t at, i = 0;
+    for (at = 0; at < n; at += piece) {
+        const float here = kernels->largest_or_nan(x + at, n - at < piece ? n - at : piece);
+        if (here > largest || here != here) {
+            largest = here;
+            i = at;
+        }
+        if (here != here)
+            break;
+    }
+    while (largest == largest ? x[i] != largest : x[i] == x[i])
+        i++;
+    return i;
+}
+
+/* Some token must be possible. */
+static attn_status attn__need_possible(attn_ctx *ctx, float largest)
+{
+    return largest > -INFINITY ? ATTN_OK
+                               : attn__fail(ctx, ATTN_E_ARGUMENT,
+                                            "attn_sample: all logits are -inf, so no token can be "
+                                            "picked; expected at least one that is larger");
+}
+
+ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_sampler *s, const float *logits,
+                                  const int32_t *seen, size_t n_seen, int32_t *token)
+{
+    const attn_sampler_desc *d;
+    size_t i, kept, best = 0;
+    double total = 0, target;
+    uint32_t high;
+    if (!s || !logits || !token || (n_seen > 0 && !seen))
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sample: no %s was given",
+                          !s        ? "sampler"
+                          : !logits ? "logits (feed a token first)"
+                                    : "room for the token, or no tokens seen");
+    d = &s->desc;
+    best = attn__largest_at(s->kernels, logits, s->n_vocab);
+    if (logits[best] != logits[best])
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sample: the logit of token %llu is NaN",
+                          ATTN__LLU(best));
+    if (attn__need_possible(ctx, logits[best]) != ATTN_OK)
+        return ctx->status;
+    *token = (int32_t)best;
+    if (d->temperature == 0 && (d->repeat_penalty == 0 || d->repeat_penalty == 1))
+        return ATTN_OK;
+    memcpy(s->logits, logits, s->n_vocab * sizeof(float));
+    i = d->repeat_last > 0 && d->repeat_last < n_seen ? n_seen - d->repeat_last : 0;
+    for (; d->repeat_penalty > 0 && d->repeat_penalty != 1 && i < n_seen; i++)
+        if (seen[i] >= 0 && (size_t)seen[i] < s->n_vocab) {
+            const float x = logits[seen[i]];
+            s->logits[seen[i]] = x > 0 ? x / d->repeat_penalty : x * d->repeat_penalty;
+        }
+    best = attn__largest_at(s->kernels, s->logits, s->n_vocab);
+    if (attn__need_possible(ctx, s->logits[best]) != ATTN_OK)
+        return ctx->status;
+    *token = (int32_t)best;
+    if (d->temperature == 0)
+        return ATTN_OK;
+    if (s->logits[best] == INFINITY)
+        return ATTN_OK; /* nothing to weigh against each other */
+
+    for (i = 0; i < s->n_vocab; i++)
+        s->weights[i] = (s->logits[i] - s->logits[best]) / d->temperature;
+    s->kernels->exp(s->weights, s->weights, s->n_vocab);
+    for (i = 0; i < s->n_vocab; i++) {
+        s->candidates[i].logit = s->logits[i];
+        s->candidates[i].weight = s->weights[i];
+        s->candidates[i].id = (int32_t)i;
+    }
+    kept = attn__keep(s);
+    for (i = 0; i < kept; i++)
+        total += s->candidates[s->n_vocab - 1 - i].weight;
+    high = attn_rng_u32(&s->rng);
+    target = ((high >> 5) * 67108864.0 + (attn_rng_u32(&s->rng) >> 6)) / 9007199254740992.0;
+    target = target * total;
+    total = 0;
+    for (i = 0; i < kept; i++) {
+        const attn__candidate *c = &s->candidates[s->n_vocab - 1 - i];
+        total += c->weight;
+        *token = c->id;
+        if (total > target)
+            break;
+    }
+    return ATTN_OK;
+}
+
+/* >>generate ====================================================================================
+ * Text in, text out: encode, feed, then sample, show and feed until something ends it. */
+
+ATTN__DEF const char *attn_stop_reason_name(attn_stop_reason reason)
+{
+    static const char *const names[] = {"none",         "end of text", "token count",
+                                        "context full", "callback",    "stop string"};
+    return (size_t)reason < sizeof names / sizeof names[0] ? names[reason] : "none";
+}
+
+/* The prompt as ids: the caller's, or the text's. bos: after the beginning-of-text token. */
+static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, const char *prompt,
+                                    const attn_generate_desc *d, int bos, int32_t **ids,
+                                    size_t *n_ids)
+{
+    const size_t n_text = prompt && !d->prompt_ids ? strlen(prompt) : 0;
+    const size_t room = d->prompt_ids ? d->n_prompt_ids : n_text;
+    size_t n = 0;
+    if (n_text > 0 && !model->tokenizer)
+        return attn__fail(ctx, ATTN_E_TOKENIZER,
+                          "the model has no tokenizer, so its prompt must be ids (prompt_ids)");
+    if (bos && model->config.bos < 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "the model has no beginning-of-text token");
+    if (room > SIZE_MAX / sizeof **ids - 1)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "the prompt is too long");
+    *ids = (int32_t *)attn__alloc(ctx, (room + 1) * sizeof **ids, "the prompt");
+    if (!*ids)
+        return ATTN_E_MEMORY;
+    if (bos)
+        (*ids)[n++] = model->config.bos;
+    if (d->prompt_ids)
+        memcpy(*ids + n, d->prompt_ids, room * sizeof **ids);
+    else if (n_text > 0 && attn_encode(ctx, model->tokenizer, prompt, n_text, d->allow_special,
+                                       *ids + n, room, n_ids) != ATTN_OK)
+        return ctx->status;
+    *n_ids = n + (d->prompt_ids ? room : n_text > 0 ? *n_ids : 0);
+    return ATTN_OK;
+}
+
+/* ---- stop strings ----
+ *
+ * A text's end is compared with the beginning of every stop string, byte by byte, as Knuth, Morris
+ * and Pratt 1977 do: each byte is looked at once, whatever has matched before. The text held back
+ * is the longest of those beginnings, so no copy of it is kept. */
+
+typedef struct attn__stop {
+    const char *text;
+    size_t size, matched; /* matched: how much of it the text ends with */
+    size_t *border;       /* [size]: how much of it text[0 .. i] ends with, beside all of itself */
+} attn__stop;
+
+static void attn__match(attn__stop *s, char byte)
+{
+    while (s->matched > 0 && s->text[s->matched] != byte)
+        s->matched = s->border[s->matched - 1];
+    s->matched += s->text[s->matched] == byte;
+}
+
+/* The one that decides what is held back: one that the text ends with, else the one whose beginning
+ * it ends with; the longest of several. NULL if there are no stop strings. */
+static const attn__stop *attn__longest(const attn__stop *stops, size_t n)
+{
+    const attn__stop *longest = n > 0 ? stops : NULL;
+    size_t i;
+    for (i = 1; i < n; i++) {
+        const int whole = stops[i].matched == stops[i].size;
+        if (whole != (longest->matched == longest->size) ? whole
+                                                         : stops[i].matched > longest->matched)
+            longest = &stops[i];
+    }
+    return longest;
+}
+
+static attn_status attn__check_stops(attn_ctx *ctx, const attn_model *model,
+                                     const attn_generate_desc *d, size_t *total)
+{
+    size_t i, size;
+    *total = 0;
+    if (d->n_stop > 0 && !d->stop)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "n_stop is %llu, but stop is NULL",
+                          ATTN__LLU(d->n_stop));
+    if (d->n_stop > 0 && !model->tokenizer)
+        return attn__fail(
+            ctx, ATTN_E_TOKENIZER,
+            "the model has no tokenizer, so it makes no text to find stop strings in");
+    for (i = 0; i < d->n_stop; i++) {
+        size = d->stop[i] ? strlen(d->stop[i]) : 0;
+        if (size == 0)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "stop string %llu is %s; every text would end before it begins",
+                              ATTN__LLU(i), d->stop[i] ? "empty" : "NULL");
+        *total += size;
+    }
+    return ATTN_OK;
+}
+
+/* *stops is one block, to be freed; NULL without stop strings. */
+static attn_status attn__stops_new(attn_ctx *ctx, const attn_model *model,
+                                   const attn_generate_desc *d, attn__stop **stops)
+{
+    size_t total, i, at, *border;
+    if (attn__check_stops(ctx, model, d, &total) != ATTN_OK)
+        return ctx->status;
+    if (d->n_stop == 0)
+        return ATTN_OK;
+    *stops = (attn__stop *)attn__alloc(ctx, d->n_stop * sizeof **stops + total * sizeof *border,
+                                       "stop strings");
+    if (!*stops)
+        return ATTN_E_MEMORY;
+    border = (size_t *)(void *)(*stops + d->n_stop);
+    for (i = 0; i < d->n_stop; i++) {
+        attn__stop *s = &(*stops)[i];
+        s->text = d->stop[i];
+        s->size = strlen(s->text);
+        s->border = border;
+        s->border[0] = s->matched = 0;
+        for (at = 1; at < s->size; at++) { /* the string is matched with itself, one byte late */
+            attn__match(s, s->text[at]);
+            s->border[at] = s->matched;
+        }
+        s->matched = 0;
+        border += s->size;
+    }
+    return ATTN_OK;
+}
+
+/* ---- handing text over ---- */
+
+/* Where text goes on its way to the callback: held back by stop strings, gathered, cut into whole
+ * characters. */
+typedef struct attn__listener {
+    attn_session *session;
+    attn_text_fn fn;
+    void *user;
+    attn__stop *stops;
+    size_t n_stops;
+    char bytes[64]; /* of the token at hand */
+    size_t n_bytes;
+    attn_utf8 utf8;
+} attn__listener;
+
+/* Hands over the gathered bytes, or with none the beginning of a character that was left. Nonzero
+ * to stop. */
+static int attn__hand_over(attn__listener *to)
+{
+    char text[3 * (sizeof to->bytes + 4)];
+    const size_t size = attn_utf8_push(&to->utf8, to->bytes, to->n_bytes, text);
+    int stop;
+    to->n_bytes = 0;
+    if (size == 0 || !to->fn)
+        return 0;
+    to->session->running = ATTN__WRITING;
+    stop = to->fn(text, size, to->user) != 0;
+    to->session->running = ATTN__IDLE;
+    return stop || to->session->is_freed;
+}
+
+static int attn__gather(attn__listener *to, const char *bytes, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        to->bytes[to->n_bytes++] = bytes[i];
+        if (to->n_bytes == sizeof to->bytes && attn__hand_over(to))
+            return 1;
+    }
+    return 0;
+}
+
+/* Takes one byte of text, and hands on the bytes that are not held back any longer. */
+static attn_stop_reason attn__take_byte(attn__listener *to, char byte)
+{
+    const attn__stop *longest = attn__longest(to->stops, to->n_stops);
+    const char *text = longest ? longest->text : NULL;
+    const size_t held = longest ? longest->matched : 0;
+    size_t i, hold, released;
+    for (i = 0; i < to->n_stops; i++)
+        attn__match(&to->stops[i], byte);
+    longest = attn__longest(to->stops, to->n_stops);
+    hold = longest ? longest->matched : 0;
+    released = held + 1 - hold;
+    if (attn__gather(to, text, released < held ? released : held) ||
+        attn__gather(to, &byte, hold == 0))
+        return ATTN_STOP_CALLBACK;
+    return longest && hold == longest->size ? ATTN_STOP_STRING : ATTN_STOP_NONE;
+}
+
+/* Hands one token's text on. */
+static attn_stop_reason attn__emit_text(attn__listener *to, int32_t id)
+{
+    const attn_tokenizer *tokenizer = to->session->model->tokenizer;
+    attn_stop_reason reason = ATTN_STOP_NONE;
+    size_t size = 0, i;
+    const char *bytes = tokenizer ? attn_token_bytes(tokenizer, id, &size) : NULL;
+    for (i = 0; bytes && i < size && reason == ATTN_STOP_NONE; i++)
+        reason = attn__take_byte(to, bytes[i]);
+    if (reason != ATTN_STOP_CALLBACK && to->n_bytes > 0 && attn__hand_over(to))
+        reason = ATTN_STOP_CALLBACK;
+    return reason;
+}
+
+/* Nothing follows. Hands on the text that was held back, unless it is a stop string, and the
+ * beginning of a character. */
+static int attn__emit_rest(attn__listener *to, attn_stop_reason reason)
+{
+    const attn__stop *longest = attn__longest(to->stops, to->n_stops);
+    if (longest && reason != ATTN_STOP_STRING && attn__gather(to, longest->text, longest->matched))
+        return 1;
+    return (to->n_bytes > 0 && attn__hand_over(to)) || attn__hand_over(to);
+}
+
+/* ---- drafting ----
+ *
+ * A pass over a few rows costs little more than one over a single row: both read every weight once.
+ * So the tokens that followed the last time are fed as a draft. Row i of the logits is exact if the
+ * rows before it were drafted right, and does not depend on the rows after it: the sampler walks
+ * down the rows as long as it draws the draft's tokens, and the rest is forgotten. No draw is made
+ * that would not be made without the draft. */
+
+enum { ATTN__MOST_DRAFTED = 15, ATTN__LONGEST_MATCH = 8, ATTN__LONGEST_WAIT = 6 };
+
+typedef struct attn__drafter {
+    float *logits;   /* [most + 1, n_vocab] */
+    size_t most;     /* allowed */
+    size_t next;     /* how many to draft next time */
+    size_t failures; /* in a row: each doubles the wait before the next try */
+    size_t wait;     /* tokens to go before that */
+} attn__drafter;
+
+/* Continues draft[0 .. 0] to at most n + 1 tokens: finds where the longest run that ends in
+ * draft[0] stood before, most recent first, and copies what followed. Returns how many were
+ * drafted. A run of one token is no evidence. */
+static size_t attn__draft_tokens(const attn_session *session, int32_t *draft, size_t n)
+{
+    const int32_t *tokens = session->tokens;
+    const size_t length = session->length;
+    size_t best = 0, best_match = 1, at, match, i;
+    if (n == 0)
+        return 0;
+    for (at = length; at-- > 1 && best_match < ATTN__LONGEST_MATCH;) {
+        if (tokens[at] != draft[0])
+            continue;
+        for (match = 1; match <= at && match < ATTN__LONGEST_MATCH; match++)
+            if (tokens[at - match] != tokens[length - match])
+                break;
+        if (match > best_match) {
+            best_match = match;
+            best = at;
+        }
+    }
+    if (best == 0)
+        return 0;
+    for (i = 1; i <= n; i++) /* beyond the end, the draft repeats itself */
+        draft[i] = best + i < length ? tokens[best + i] : draft[best + i - length];
+    return n;
+}
+
+/* After `right` of n drafted tokens were right. */
+static void attn__learn(attn__drafter *d, size_t n, size_t right)
+{
+    if (right == 0) {
+        if (d->failures < ATTN__LONGEST_WAIT)
+            d->failures++;
+        d->wait = (size_t)1 << d->failures;
+    } else {
+        d->failures = 0;
+    }
+    d->next = right == n ? 2 * n : right + 1;
+    if (d->next > d->most)
+        d->next = d->most;
+}
+
+/* n_draft is attn_generate_desc's. */
+static attn_status attn__drafter_init(attn_ctx *ctx, attn__drafter *d, const attn_session *session,
+                                      int n_draft)
+{
+    d->most = ATTN__MOST_DRAFTED;
+    if (n_draft > 0 && n_draft < ATTN__MOST_DRAFTED)
+        d->most = (size_t)n_draft;
+    if (d->most >= session->workspace->n_batch)
+        d->most = session->workspace->n_batch - 1;
+    if (n_draft < 0 || session->watchers)
+        d->most = 0;
+    d->next = d->most < 4 ? d->most : 4;
+    if (d->most == 0)
+        return ATTN_OK;
+    d->logits = (float *)attn__alloc(
+        ctx, (d->most + 1) * session->model->config.n_vocab * sizeof(float), "rows of logits");
+    return d->logits ? ATTN_OK : ATTN_E_MEMORY;
+}
+
+/* ---- writing ---- */
+
+/* A text that is being generated. */
+typedef struct attn__generation {
+    attn_generate_desc desc;
+    attn_session *session;
+    attn_sampler *sampler;
+    attn_sampler *own_sampler; /* to be freed, or NULL */
+    int32_t *prompt;
+    size_t n_prompt;
+    float *logits; /* [n_vocab]: what logits_fn may change, if there is one */
+    attn__drafter drafter;
+    attn__listener listener;
+    size_t n, most;                      /* tokens generated, and allowed */
+    int32_t due[ATTN__MOST_DRAFTED + 1]; /* the next token to feed, then a draft */
+    size_t n_drafted;
+    attn_stop_reason reason; /* once there is one, nothing more is drawn */
+    int ended;               /* and nothing more is fed */
+    /* only of attn_generate_many */
+    attn_ctx *ctx;
+    attn_continuation *kept; /* where the text goes */
+    size_t capacity;         /* of kept->text */
+    int no_memory;           /* for more of it */
+} attn__generation;
+
+static attn_status attn__generation_sampler(attn_ctx *ctx, attn__generation *w)
+{
+    const attn_sampler_desc *d = &w->desc.sampling;
+    const size_t n_vocab = w->session->model->config.n_vocab;
+    w->sampler = w->desc.sampler;
+    if (!w->sampler) {
+        const attn_status status = attn_sampler_new(ctx, &w->own_sampler, n_vocab, d);
+        w->sampler = w->own_sampler;
+        return status;
+    }
+    if (d->temperature != 0 || d->top_k != 0 || d->top_p != 0 || d->min_p != 0 ||
+        d->repeat_penalty != 0 || d->repeat_last != 0 || d->seed != 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "both sampler and sampling were given; a sampler has its settings from "
+                          "attn_sampler_new, so leave sampling zeroed");
+    if (w->sampler->n_vocab != n_vocab)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "the sampler is for a vocabulary of %llu tokens; the model's has %llu",
+                          ATTN__LLU(w->sampler->n_vocab), ATTN__LLU(n_vocab));
+    return ATTN_OK;
+}
+
+/* All that a writer needs beside its desc, session and prompt. */
+static attn_status attn__generation_init(attn_ctx *ctx, attn__generation *w, attn_text_fn fn,
+                                         void *user)
+{
+    const attn_model *model = w->session->model;
+    w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
+    w->listener.session = w->session;
+    w->listener.fn = fn;
+    w->listener.user = user;
+    w->listener.n_stops = w->desc.n_stop;
+    if (attn__stops_new(ctx, model, &w->desc, &w->listener.stops) != ATTN_OK ||
+        attn__generation_sampler(ctx, w) != ATTN_OK)
+        return ctx->status;
+    if (w->desc.logits_fn) {
+        const size_t size = model->config.n_vocab * sizeof(float);
+        w->logits = (float *)attn__alloc(ctx, size, "logits for logits_fn");
+        if (!w->logits)
+            return ATTN_E_MEMORY;
+    }
+    return attn__drafter_init(ctx, &w->drafter, w->session, w->desc.n_draft);
+}
+
+static void attn__generation_free(attn__generation *w)
+{
+    attn_sampler_free(w->own_sampler);
+    attn__free(w->drafter.logits);
+    attn__free(w->listener.stops);
+    attn__free(w->logits);
+    attn__free(w->prompt);
+}
+
+/* Draws a token, unless logits_fn stops it. */
+static attn_status attn__draw(attn_ctx *ctx, attn__generation *w, int32_t *token)
+{
+    attn_session *s = w->session;
+    const float *logits = s->logits;
+    if (w->logits) {
+        memcpy(w->logits, s->logits, s->model->config.n_vocab * sizeof(float));
+        s->running = ATTN__WRITING;
+        if (w->desc.logits_fn(w->logits, s, w->desc.logits_user) || s->is_freed)
+            w->reason = ATTN_STOP_CALLBACK;
+        s->running = ATTN__IDLE;
+        if (w->reason)
+            return ATTN_OK;
+        logits = w->logits;
+    }
+    if (attn_sample(ctx, w->sampler, logits, s->tokens, s->length, token) != ATTN_OK)
+        return ctx->status;
+    return ATTN_OK;
+}
+
+/* Draws the next token and hands it on. It is then due to be fed, unless w->ended. */
+static attn_status attn__next_token(attn_ctx *ctx, attn__generation *w, int32_t *token)
+{
+    const attn_session *s = w->session;
+    if (attn__draw(ctx, w, token) != ATTN_OK)
+        return ctx->status;
+    if (!w->reason && *token == s->model->config.eos && !w->desc.ignore_eos)
+        w->reason = ATTN_STOP_EOS;
+    w->ended = w->reason != ATTN_STOP_NONE || s->length == s->capacity;
+    if (w->reason)
+        return ATTN_OK;
+    if (w->desc.ids)
+        w->desc.ids[w->n] = *token;
+    w->n++;
+    w->reason = attn__emit_text(&w->listener, *token);
+    if (!w->reason && w->n == w->most)
+        w->reason = ATTN_STOP_COUNT;
+    if (!w->reason && w->ended)
+        w->reason = ATTN_STOP_CONTEXT;
+    return ATTN_OK;
+}
+
+/* What the next pass feeds: the token that is due and a draft. */
+static attn_feed_item attn__plan_pass(attn__generation *w)
+{
+    attn__drafter *d = &w->drafter;
+    const size_t room = w->session->capacity - w->session->length - 1, left = w->most - w->n;
+    size_t n = d->wait > 0 || w->reason ? 0 : d->next;
+    attn_feed_item item;
+    n = n < room ? n : room;
+    w->n_drafted = attn__draft_tokens(w->session, w->due, n < left ? n : left);
+    if (d->wait > 0)
+        d->wait--;
+    memset(&item, 0, sizeof item);
+    item.session = w->session;
+    item.tokens = w->due;
+    item.n_tokens = w->n_drafted + 1;
+    item.logits = w->n_drafted > 0 ? d->logits : NULL;
+    return item;
+}
+
+/* After that pass: writes on as far as the draft turns out right. Up to its length, the session
+ * then holds what it would hold without drafting, and w->due[0] is due next. */
+static attn_status attn__read_rows(attn_ctx *ctx, attn__generation *w)
+{
+    attn_session *s = w->session;
+    const size_t n_vocab = s->model->config.n_vocab, n = w->n_drafted;
+    const size_t length = s->length - n - 1;
+    int32_t token = w->due[0];
+    size_t right;
+    for (right = 0;; right++) {
+        if (n > 0) { /* forget the rows after this one */
+            s->length = length + right + 1;
+            memcpy(s->logits, w->drafter.logits + right * n_vocab, n_vocab * sizeof(float));
+        }
+        w->ended = w->reason != ATTN_STOP_NONE;
+        if (w->ended)
+            break;
+        if (attn__next_token(ctx, w, &token) != ATTN_OK)
+            return ctx->status;
+        if (w->ended || right == n || token != w->due[right + 1])
+            break;
+    }
+    w->due[0] = token;
+    if (n > 0)
+        attn__learn(&w->drafter, n, right);
+    return ATTN_OK;
+}
+
+/* Feeds the prompts and writes until all texts have ended. There is room for an item each. */
+static attn_status attn__generate_all(attn_ctx *ctx, attn__generation *runs, size_t n,
+                                      attn_feed_item *items, size_t *n_passes)
+{
+    attn_status status = ATTN_OK;
+    size_t i, n_items = 0;
+    for (i = 0; i < n; i++) {
+        const attn__generation *w = &runs[i];
+        if (w->n_prompt == 0)
+            continue;
+        memset(&items[n_items], 0, sizeof *items);
+        items[n_items].session = w->session;
+        items[n_items].tokens = w->prompt;
+        items[n_items++].n_tokens = w->n_prompt;
+    }
+    if (n_items > 0)
+        status = attn_feed_batch(ctx, items, n_items);
+    for (i = 0; i < n && status == ATTN_OK; i++)
+        status = attn__next_token(ctx, &runs[i], &runs[i].due[0]);
+    while (status == ATTN_OK) {
+        for (i = n_items = 0; i < n; i++)
+            if (!runs[i].ended)
+                items[n_items++] = attn__plan_pass(&runs[i]);
+        if (n_items == 0)
+            break;
+        status = attn_feed_batch(ctx, items, n_items);
+        if (n_passes)
+            ++*n_passes;
+        for (i = 0; i < n && status == ATTN_OK; i++)
+            if (!runs[i].ended)
+                status = attn__read_rows(ctx, &runs[i]);
+    }
+    for (i = 0; i < n; i++)
+        if (runs[i].reason != ATTN_STOP_CALLBACK &&
+            attn__emit_rest(&runs[i].listener, runs[i].reason))
+            runs[i].reason = ATTN_STOP_CALLBACK;
+    return status;
+}
+
+ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const char *prompt,
+                                    const attn_generate_desc *desc, attn_text_fn fn, void *user)
+{
+    attn__generation w;
+    attn_feed_item item;
+    attn_status status;
+    if (!session)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_generate: no session was given");
+    if (attn__check_idle(ctx, "attn_generate", session) != ATTN_OK)
+        return ctx->status;
+    attn__enter_call(session);
+    memset(&w, 0, sizeof w);
+    if (desc)
+        w.desc = *desc;
+    w.session = session;
+    if (w.desc.n_passes)
+        *w.desc.n_passes = 0;
+    status = attn__prompt_ids(ctx, session->model, prompt, &w.desc,
+                              w.desc.prepend_bos && session->length == 0, &w.prompt, &w.n_prompt);
+    if (status == ATTN_OK && w.n_prompt == 0 && !session->has_logits)
+        status = attn__fail(ctx, ATTN_E_ARGUMENT,
+                            session->length > 0
+                                ? "after a rewind, feed at least one token before generating"
+                                : "the prompt is empty and so is the session: give some text, or "
+                                  "set prepend_bos");
+    if (status == ATTN_OK)
+        status = attn__generation_init(ctx, &w, fn, user);
+    if (status == ATTN_OK)
+        status = attn__generate_all(ctx, &w, 1, &item, w.desc.n_passes);
+    if (w.desc.n_ids)
+        *w.desc.n_ids = w.n;
+    if (w.desc.reason)
+        *w.desc.reason = status == ATTN_OK ? w.reason : ATTN_STOP_NONE;
+    attn__generation_free(&w);
+    attn__leave_call(session);
+    if (status == ATTN_OK && w.reason == ATTN_STOP_CALLBACK)
+        return attn__fail(ctx, ATTN_STOPPED, "the callback asked to stop");
+    return status;
+}
+
+/* ---- several texts ---- */
+
+/* An attn_text_fn that keeps the text, ended by a zero. */
+static int attn__keep_text(const char *text, size_t size, void *user)
+{
+    attn__generation *w = (attn__generation *)user;
+    attn_continuation *to = w->kept;
+    if (size >= w->capacity - to->size) { /* a zero follows */
+        const size_t capacity = 2 * (w->capacity + size);
+        char *grown = (char *)attn__alloc(w->ctx, capacity, "a text");
+        if (!grown) {
+            w->no_memory = 1;
+            return 1;
+        }
+        memcpy(grown, to->text, to->size);
+        attn__free(to->text);
+        to->text = grown;
+        w->capacity = capacity;
+    }
+    memcpy(to->text + to->size, text, size);
+    to->size += size;
+    to->text[to->size] = 0;
+    return 0;
+}
+
+static void attn__forget_text(attn_continuation *text)
+{
+    text->text = NULL;
+    text->ids = NULL;
+    text->size = text->n_ids = 0;
+    text->reason = ATTN_STOP_NONE;
+}
+
+ATTN__DEF void attn_continuations_free(attn_continuation *texts, size_t n_texts)
+{
+    size_t i;
+    for (i = 0; texts && i < n_texts; i++) {
+        attn__free(texts[i].text);
+        attn__free(texts[i].ids);
+        attn__forget_text(&texts[i]);
+    }
+}
+
+/* Makes all that text i needs: its prompt's ids, a session, room for what it becomes. */
+static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_continuation *text,
+                                    size_t i, attn_workspace *workspace)
+{
+    const attn_model *model = workspace->model;
+    const size_t n_ctx = model->config.n_ctx;
+    attn_session_desc room;
+    w->desc.sampling.seed += i;
+    w->desc.prompt_ids = text->prompt_ids;
+    w->desc.n_prompt_ids = text->n_prompt_ids;
+    if (attn__prompt_ids(ctx, model, text->prompt, &w->desc, w->desc.prepend_bos, &w->prompt,
+                         &w->n_prompt) != ATTN_OK)
+        return ctx->status;
+    if (w->n_prompt == 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "the prompt is empty: give some text, or set prepend_bos");
+    if (w->n_prompt > n_ctx)
+        return attn__fail(ctx, ATTN_E_CONTEXT,
+                          "the prompt has %llu tokens; the model's n_ctx is %llu",
+                          ATTN__LLU(w->n_prompt), ATTN__LLU(n_ctx));
+    memset(&room, 0, sizeof room);
+    room.workspace = workspace;
+    w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
+    room.n_ctx = w->most < n_ctx - w->n_prompt ? w->n_prompt + w->most : n_ctx;
+    if (attn_session_new(ctx, &w->session, model, &room) != ATTN_OK)
+        return ctx->status;
+    w->ctx = ctx;
+    w->kept = text;
+    w->capacity = 64;
+    text->text = (char *)attn__alloc(ctx, w->capacity, "a text");
+    text->ids = (int32_t *)attn__alloc(ctx, (room.n_ctx - w->n_prompt + 1) * sizeof *text->ids,
+                                       "a text's ids");
+    if (!text->text || !text->ids)
+        return ATTN_E_MEMORY;
+    text->text[0] = 0;
+    w->desc.ids = text->ids;
+    return attn__generation_init(ctx, w, attn__keep_text, w);
+}
+
+static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *texts, size_t n_texts,
+                                    const attn_model *model, const attn_generate_desc *desc)
+{
+    if (!texts || n_texts == 0 || !model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_generate_many: no %s given",
+                          model ? "texts were" : "model was");
+    if (desc && (desc->sampler || desc->prompt_ids || desc->ids || desc->n_ids || desc->reason))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_generate_many: desc->%s was given; each text has its own",
+                          desc->sampler      ? "sampler"
+                          : desc->prompt_ids ? "prompt_ids"
+                          : desc->ids        ? "ids"
+                          : desc->n_ids      ? "n_ids"
+                                             : "reason");
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
+                                         const attn_model *model, const attn_generate_desc *desc)
+{
+    attn__generation *runs;
+    attn_feed_item *items;
+    attn_workspace *workspace = NULL;
+    attn_status status;
+    size_t i;
+    for (i = 0; texts && i < n_texts; i++)
+        attn__forget_text(&texts[i]);
+    if (attn__check_many(ctx, texts, n_texts, model, desc) != ATTN_OK)
+        return ctx->status;
+    runs = (attn__generation *)attn__alloc(ctx, n_texts * sizeof *runs, "texts");
+    items = (attn_feed_item *)attn__alloc(ctx, n_texts * sizeof *items, "texts");
+    status = runs && items ? attn_workspace_new(ctx, &workspace, model, NULL) : ATTN_E_MEMORY;
+    if (status == ATTN_OK && desc && desc->n_passes)
+        *desc->n_passes = 0;
+    for (i = 0; i < n_texts && status == ATTN_OK; i++) {
+        const size_t draft = ATTN__MOST_DRAFTED / n_texts;
+        if (desc)
+            runs[i].desc = *desc;
+        if (runs[i].desc.n_draft == 0)
+            runs[i].desc.n_draft = draft > 0 ? (int)draft : -1;
+        if (attn__begin_text(ctx, &runs[i], &texts[i], i, workspace) != ATTN_OK)
+            status = attn__of_item(ctx, i);
+    }
+    if (status == ATTN_OK)
+        status = attn__generate_all(ctx, runs, n_texts, items, desc ? desc->n_passes : NULL);
+    for (i = 0; i < n_texts && status == ATTN_OK; i++) {
+        texts[i].n_ids = runs[i].n;
+        texts[i].reason = runs[i].reason;
+        if (runs[i].no_memory)
+            status = ATTN_E_MEMORY;
+    }
+    for (i = 0; runs && items && i < n_texts; i++) {
+        attn_session_free(runs[i].session);
+        attn__generation_free(&runs[i]);
+    }
+    attn_workspace_free(workspace);
+    attn__free(runs);
+    attn__free(items);
+    if (status != ATTN_OK)
+        attn_continuations_free(texts, n_texts);
+    return status;
+}
+
+/* >>score =======================================================================================
+ * Losses and predictions: what the model makes of a text. */
+
+/* The k likeliest of logits x [n], likeliest first; of equal ones the first. They stand in a heap
+ * [k] with the least likely on top, where a likelier one replaces it: O(n log k). */
+static void attn__likeliest(const float *x, size_t n, attn__candidate *heap, size_t k)
+{
+    size_t i;
+    for (i = 0; i < n && k > 0; i++) {
+        attn__candidate c;
+        c.logit = x[i];
+        c.weight = 0;
+        c.id = (int32_t)i;
+        if (i < k)
+            heap[i] = c;
+        if (i + 1 == k)
+            attn__heapify(heap, k, ATTN__LEAST_LIKELY);
+        if (i >= k && attn__likelier(&c, &heap[0])) {
+            heap[0] = c;
+            attn__sink(heap, k, 0, ATTN__LEAST_LIKELY);
+        }
+    }
+    for (i = k; i > 1; i--)
+        attn__take(heap, i, ATTN__LEAST_LIKELY);
+}
+
+/* How many of x [n] come before entry `target`. */
+static size_t attn__rank(const float *x, size_t n, size_t target)
+{
+    size_t i, rank = 0;
+    for (i = 0; i < n; i++)
+        rank += x[i] > x[target] || (i < target && x[i] == x[target]);
+    return rank;
+}
+
+/* Statistics of one row of logits: those of the target into `stats` (may be NULL), and the k
+ * likeliest tokens into `top` by means of `heap` [k]. Returns 0 if the logits hold a NaN or nothing
+ * finite. */
+static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, int32_t target,
+                       attn_token_stats *stats, attn_prediction *top, size_t k,
+                       attn__candidate *heap)
+{
+    float largest, log_sum = kernels->log_sum_exp(x, n, &largest), log_p;
+    size_t i;
+    if (log_sum != log_sum)
+        return 0;
+    if (stats) {
+        stats->nll = log_sum - (x[target] - largest);
+        log_p = -stats->nll;
+        kernels->exp(&stats->probability, &log_p, 1);
+        stats->rank = attn__rank(x, n, (size_t)target);
+    }
+    attn__likeliest(x, n, heap, k);
+    for (i = 0; i < k; i++) {
+        top[i].token = heap[i].id;
+        top[i].logit = heap[i].logit;
+        log_p = (top[i].logit - largest) - log_sum;
+        kernels->exp(&top[i].probability, &log_p, 1);
+    }
+    return 1;
+}
+
+static attn_status attn__need_top(attn_ctx *ctx, const char *op, const attn_prediction *top,
+                                  size_t k, size_t n_vocab)
+{
+    if (k > n_vocab || (k > 0 && !top))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          top ? "%s: the %llu likeliest of a vocabulary of %llu"
+                              : "%s: no room for the %llu likeliest of %llu tokens was given",
+                          op, ATTN__LLU(k), ATTN__LLU(n_vocab));
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const int32_t *targets,
+                                       attn_token_stats *stats, attn_prediction *top, size_t k)
+{
+    const attn__kernels *kernels;
+    const attn_shape shape = attn__shape_of(&logits);
+    attn_status status = ATTN_OK;
+    float *buffers;
+    attn__candidate *heap;
+    size_t t, n;
+    if (attn__need_kernels(ctx, &kernels) || attn__need(ctx, "attn_logit_stats", "logits", &logits))
+        return ctx->status;
+    n = logits.shape[1];
+    if (logits.ndim != 2 || n == 0)
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_logit_stats: logits have shape %s; expected [T, V]",
+                          attn__show(shape).text);
+    if (!targets != !stats)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_logit_stats: no %s was given",
+                          stats ? "target" : "room for the targets' statistics");
+    if (attn__need_top(ctx, "attn_logit_stats", top, k, n) != ATTN_OK)
+        return ctx->status;
+    if (targets && attn__need_ids(ctx, "attn_logit_stats", "target", targets, 1, logits.shape[0],
+                                  n) != ATTN_OK)
+        return ctx->status;
+    buffers = attn__row_buffers(ctx, n);
+    heap = buffers ? (attn__candidate *)attn__alloc(ctx, k * sizeof *heap, "likely tokens") : NULL;
+    if (!heap)
+        status = ATTN_E_MEMORY;
+    for (t = 0; t < logits.shape[0] && status == ATTN_OK; t++)
+        if (!attn__judge(kernels, attn__row(&logits, &shape, t, n, buffers), n,
+                         targets ? targets[t] : 0, stats ? stats + t : NULL,
+                         top ? top + t * k : NULL, k, heap))
+            status = attn__fail(ctx, ATTN_E_ARGUMENT,
+                                "attn_logit_stats: the logits of row %llu hold a NaN, or nothing "
+                                "finite",
+                                ATTN__LLU(t));
+    attn__free(heap);
+    attn__free(buffers);
+    return status;
+}
+
+/* A text that attn_score feeds, some rows of logits at a time. */
+typedef struct attn__scoring {
+    attn_session *session;
+    const int32_t *tokens;
+    size_t n_tokens, before; /* before: tokens that the session held */
+    attn_token_stats *stats;
+    attn_prediction *top;
+    size_t k;
+    attn__candidate *heap; /* [k] */
+} attn__scoring;
+
+/* Token i of the text, once it or the token before it was fed. The text may be the session's own
+ * tokens from before attn_rewind, which feeding overwrites. */
+static int32_t attn__scored_token(const attn__scoring *s, size_t i)
+{
+    const size_t at = s->before + i;
+    return at < s->session->length ? s->session->tokens[at] : s->tokens[i];
+}
+
+/* Judges the logits of tokens [from, end), which were just fed. */
+static attn_status attn__judge_rows(attn_ctx *ctx, const attn__scoring *s, size_t from, size_t end,
+                                    const float *logits)
+{
+    const size_t n_vocab = s->session->model->config.n_vocab;
+    size_t i;
+    for (i = from; i < end; i++, logits += n_vocab) {
+        const int has_next = i + 1 < s->n_tokens;
+        if (!attn__judge(s->session->workspace->kernels, logits, n_vocab,
+                         has_next ? attn__scored_token(s, i + 1) : 0,
+                         has_next && s->stats ? s->stats + i : NULL,
+                         s->top ? s->top + i * s->k : NULL, s->k, s->heap))
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_score: the logits at position %llu hold a NaN, or nothing "
+                              "finite",
+                              ATTN__LLU(s->before + i));
+    }
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_prediction *top,
+                                 size_t k, attn_session *session, const int32_t *tokens,
+                                 size_t n_tokens)
+{
+    const size_t at_once = 32; /* rows of logits held */
+    attn__scoring s;
+    size_t n_vocab, at;
+    int had_logits;
+    attn_feed_item item;
+    attn_status status = ATTN_OK;
+    attn__candidate *heap;
+    float *logits;
+    if (!session)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_score: no session was given");
+    n_vocab = session->model->config.n_vocab;
+    memset(&item, 0, sizeof item);
+    item.session = session;
+    item.tokens = tokens;
+    item.n_tokens = n_tokens;
+    if (attn__check_item(ctx, &item, session->model) ||
+        attn__need_top(ctx, "attn_score", top, k, n_vocab))
+        return ctx->status;
+    logits = (float *)attn__alloc(ctx, (at_once + 1) * n_vocab * sizeof(float), "rows of logits");
+    heap = logits ? (attn__candidate *)attn__alloc(ctx, k * sizeof *heap, "likely tokens") : NULL;
+    if (!heap) {
+        attn__free(logits);
+        return ATTN_E_MEMORY;
+    }
+    s.session = session;
+    s.tokens = tokens;
+    s.n_tokens = n_tokens;
+    s.before = session->length;
+    s.stats = stats;
+    s.top = top;
+    s.k = k;
+    s.heap = heap;
+    attn__enter_call(session);
+    had_logits = session->has_logits;
+    memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
+    item.logits = logits;
+    for (at = 0; at < n_tokens && status == ATTN_OK; at += at_once) {
+        item.tokens = tokens + at;
+        item.n_tokens = n_tokens - at < at_once ? n_tokens - at : at_once;
+        status = attn_feed_batch(ctx, &item, 1);
+        if (status == ATTN_OK)
+            status = attn__judge_rows(ctx, &s, at, at + item.n_tokens, logits);
+    }
+    if (status != ATTN_OK) {
+        attn__truncate(session, s.before);
+        session->has_logits = had_logits;
+        memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
+    }
+    attn__leave_call(session);
+    attn__free(heap);
+    attn__free(logits);
+    return status;
+}
+
+ATTN__DEF double attn_mean_nll(const attn_token_stats *stats, size_t n)
+{
+    double sum = 0;
+    size_t i;
+    if (!stats || n == 0)
+        return (double)NAN;
+    for (i = 0; i < n; i++)
+        sum += (double)stats[i].nll;
+    return sum / (double)n;
+}
+
+/* >>tokenizer ===================================================================================
+ * Byte-level BPE in two steps. The text is cut into words by GPT-2's pattern
+ *
+ *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+ *
+ * which a small scanner follows by hand; a byte that is no UTF-8 counts as a character that is
+ * neither letter, number nor white space. Then each word, alone, starts as single bytes, and as
+ * long as any two neighbours have a merge, all places of the merge of lowest rank are merged, from
+ * left to right. What takes time is only finding the next merge:
+ *   - a word seen a moment ago comes out of a small cache that lives for one call;
+ *   - a short word keeps its ranks in an array and looks for the lowest one;
+ *   - a long one keeps a list of places for each rank, so that a word of any length takes time in
+ *     proportion to its length; memory stays small, because it is merged window by window. */
+
+enum { ATTN__OTHER, ATTN__LETTER, ATTN__NUMBER, ATTN__SPACE };
+
+/* The kinds of all characters in Unicode 15.0: runs of code points from U+0000 on, as 4 * length +
+ * kind; from the last run on everything is ATTN__OTHER. Made by tests/make_unicode_tables.py. */
+/* clang-format off */
+static const uint32_t attn__runs[] = {
+    36, 23, 72, 7, 60, 42, 28, 105, 24, 105, 40, 7, 104, 7, 36, 5, 28, 10, 4, 5, 12, 6, 5, 4, 14, 4,
+    93, 4, 125, 4, 1833, 16, 49, 56, 21, 28, 5, 4, 5, 516, 21, 4, 9, 8, 17, 4, 5, 24, 5, 4, 13, 4,
+    5, 4, 81, 4, 333, 4, 557, 32, 665, 4, 153, 8, 5, 24, 165, 284, 109, 16, 17, 180, 173, 84, 42,
+    16, 9, 4, 397, 4, 5, 60, 9, 28, 9, 42, 13, 8, 5, 64, 5, 4, 121, 116, 357, 44, 5, 56, 42, 133,
+    36, 9, 16, 5, 20, 89, 16, 5, 36, 5, 12, 5, 92, 101, 28, 45, 20, 97, 4, 25, 68, 169, 232, 217,
+    12, 5, 72, 5, 28, 41, 16, 42, 4, 65, 16, 33, 8, 9, 8, 89, 4, 29, 4, 5, 12, 17, 12, 5, 64, 5, 52,
+    9, 4, 13, 16, 42, 9, 8, 26, 8, 5, 32, 25, 16, 9, 8, 89, 4, 29, 4, 9, 4, 9, 4, 9, 124, 17, 4, 5,
+    28, 42, 8, 13, 64, 37, 4, 13, 4, 89, 4, 29, 4, 9, 4, 21, 12, 5, 72, 5, 60, 9, 16, 42, 36, 5, 44,
+    33, 8, 9, 8, 89, 4, 29, 4, 9, 4, 21, 12, 5, 120, 9, 4, 13, 16, 42, 4, 5, 26, 44, 5, 4, 25, 12,
+    13, 4, 17, 12, 9, 4, 5, 4, 9, 12, 9, 12, 13, 12, 49, 88, 5, 84, 54, 72, 33, 4, 13, 4, 93, 4, 65,
+    12, 5, 104, 13, 8, 5, 8, 9, 16, 42, 32, 30, 4, 5, 16, 33, 4, 13, 4, 93, 4, 41, 4, 21, 12, 5,
+    124, 9, 4, 9, 16, 42, 4, 9, 68, 37, 4, 13, 4, 165, 8, 5, 64, 5, 20, 13, 4, 30, 13, 16, 78, 4,
+    25, 20, 73, 12, 97, 4, 37, 4, 5, 8, 29, 124, 42, 68, 193, 4, 9, 48, 29, 36, 42, 156, 9, 4, 5, 4,
+    21, 4, 97, 4, 5, 4, 41, 4, 9, 36, 5, 8, 21, 4, 5, 36, 42, 8, 17, 128, 5, 124, 82, 48, 33, 4,
+    145, 108, 21, 460, 173, 80, 5, 42, 24, 25, 16, 17, 12, 5, 12, 9, 28, 13, 16, 53, 48, 5, 4, 42,
+    24, 153, 4, 5, 20, 5, 8, 173, 4, 1333, 4, 17, 8, 29, 4, 5, 4, 17, 8, 165, 4, 17, 8, 133, 4, 17,
+    8, 29, 4, 5, 4, 17, 8, 61, 4, 229, 4, 17, 8, 269, 56, 82, 12, 65, 64, 345, 8, 25, 12, 2481, 8,
+    69, 7, 105, 20, 301, 12, 14, 33, 28, 73, 52, 77, 56, 73, 56, 53, 4, 13, 60, 209, 140, 5, 16, 5,
+    12, 42, 24, 42, 88, 42, 24, 357, 28, 21, 8, 137, 4, 5, 20, 281, 40, 125, 156, 42, 121, 8, 21,
+    44, 177, 16, 105, 24, 46, 148, 93, 36, 213, 172, 42, 24, 42, 52, 5, 372, 189, 68, 33, 12, 42,
+    164, 121, 52, 9, 42, 177, 104, 145, 112, 42, 12, 13, 42, 145, 8, 37, 28, 173, 8, 13, 164, 17, 4,
+    25, 4, 9, 12, 5, 20, 769, 256, 1113, 8, 25, 8, 153, 8, 25, 8, 33, 4, 5, 4, 5, 4, 5, 4, 125, 8,
+    213, 4, 29, 4, 5, 12, 13, 4, 29, 12, 17, 8, 25, 16, 53, 20, 13, 4, 29, 12, 47, 116, 11, 20, 7,
+    188, 7, 64, 6, 5, 8, 26, 20, 5, 42, 24, 53, 404, 5, 16, 5, 8, 41, 4, 5, 12, 21, 24, 5, 4, 5, 4,
+    5, 4, 17, 4, 45, 8, 17, 20, 21, 16, 5, 4, 206, 9, 22, 2904, 242, 312, 90, 2520, 122, 4528, 917,
+    24, 17, 12, 9, 36, 6, 8, 153, 4, 5, 20, 5, 8, 225, 28, 5, 64, 93, 36, 29, 4, 29, 4, 29, 4, 29,
+    4, 29, 4, 29, 4, 29, 4, 29, 320, 5, 1856, 7, 16, 9, 6, 100, 38, 28, 21, 8, 14, 9, 16, 345, 24,
+    13, 4, 361, 4, 17, 20, 173, 4, 377, 12, 18, 40, 129, 192, 65, 128, 42, 120, 34, 4, 62, 128, 42,
+    156, 62, 1280, 26369, 256, 88629, 268, 185, 8, 1077, 12, 65, 42, 9, 80, 189, 64, 125, 8, 281,
+    42, 156, 37, 8, 413, 8, 257, 20, 9, 4, 5, 4, 21, 96, 65, 4, 13, 4, 17, 4, 93, 52, 26, 40, 209,
+    56, 201, 112, 42, 96, 25, 12, 5, 4, 9, 4, 42, 113, 40, 93, 100, 117, 28, 189, 112, 5, 42, 24,
+    21, 4, 41, 42, 21, 4, 165, 92, 13, 4, 33, 16, 42, 24, 93, 12, 5, 12, 201, 4, 5, 12, 9, 8, 21, 8,
+    5, 4, 5, 96, 13, 8, 45, 28, 13, 48, 25, 8, 25, 8, 25, 36, 29, 4, 29, 4, 173, 4, 57, 24, 461, 52,
+    42, 24, 44689, 48, 93, 16, 197, 33808, 1465, 8, 425, 152, 29, 48, 21, 20, 5, 4, 41, 4, 53, 4,
+    21, 4, 5, 4, 9, 4, 9, 4, 433, 132, 1453, 72, 257, 8, 217, 160, 49, 464, 21, 4, 541, 76, 42, 28,
+    105, 24, 105, 44, 357, 12, 25, 8, 25, 8, 25, 8, 13, 140, 49, 4, 105, 4, 77, 4, 9, 4, 61, 8, 57,
+    136, 493, 48, 182, 48, 230, 68, 10, 976, 117, 12, 197, 64, 110, 16, 129, 18, 36, 81, 6, 33, 6,
+    20, 153, 40, 121, 8, 145, 16, 33, 4, 22, 168, 633, 8, 42, 24, 145, 16, 145, 16, 161, 32, 209,
+    48, 45, 4, 61, 4, 29, 4, 9, 4, 45, 4, 61, 4, 29, 4, 9, 268, 1245, 36, 89, 40, 33, 96, 25, 4,
+    169, 4, 37, 276, 25, 8, 5, 4, 177, 4, 9, 12, 5, 8, 93, 8, 34, 93, 8, 30, 125, 32, 38, 192, 77,
+    4, 9, 20, 22, 89, 26, 16, 105, 280, 225, 16, 10, 9, 66, 8, 186, 5, 60, 17, 4, 13, 4, 117, 40,
+    38, 92, 117, 10, 4, 117, 14, 128, 33, 4, 113, 24, 22, 64, 217, 40, 89, 8, 34, 77, 20, 34, 73,
+    92, 30, 320, 293, 220, 205, 52, 205, 28, 26, 145, 48, 42, 1176, 126, 4, 169, 24, 9, 312, 117,
+    42, 5, 32, 89, 44, 18, 108, 73, 184, 85, 30, 80, 93, 48, 213, 104, 122, 4, 9, 8, 5, 52, 181,
+    128, 101, 28, 42, 36, 145, 60, 42, 16, 5, 8, 5, 32, 141, 12, 5, 48, 193, 56, 17, 44, 42, 5, 4,
+    5, 16, 82, 44, 73, 4, 101, 76, 9, 252, 29, 4, 5, 4, 17, 4, 61, 4, 41, 28, 189, 68, 42, 44, 33,
+    8, 9, 8, 89, 4, 29, 4, 9, 4, 21, 12, 5, 72, 5, 48, 21, 632, 213, 72, 17, 20, 42, 20, 13, 120,
+    193, 80, 9, 4, 5, 32, 42, 664, 189, 164, 17, 144, 193, 80, 5, 44, 42, 152, 173, 52, 5, 28, 42,
+    216, 109, 84, 50, 16, 29, 740, 177, 464, 257, 78, 48, 33, 8, 5, 8, 33, 4, 9, 4, 97, 60, 5, 4, 5,
+    56, 42, 280, 33, 8, 157, 64, 5, 4, 5, 112, 5, 40, 161, 28, 5, 84, 5, 44, 185, 76, 5, 72, 293,
+    1052, 37, 4, 149, 68, 5, 60, 118, 20, 121, 448, 29, 4, 9, 4, 153, 84, 5, 36, 42, 24, 25, 4, 9,
+    4, 129, 56, 5, 28, 42, 1240, 77, 60, 5, 4, 53, 4, 137, 112, 42, 344, 5, 60, 86, 172, 3689, 408,
+    446, 68, 785, 10544, 389, 60, 4289, 68, 25, 16100, 2333, 34532, 2277, 28, 125, 4, 42, 24, 317,
+    4, 42, 24, 121, 72, 193, 64, 17, 48, 42, 4, 30, 4, 85, 20, 77, 2752, 257, 94, 420, 301, 20, 5,
+    264, 53, 256, 9, 4, 5, 112, 24545, 32, 4953, 168, 37, 35740, 17, 4, 29, 4, 9, 4, 1165, 60, 5,
+    116, 13, 8, 5, 56, 17, 32, 1585, 9232, 429, 20, 53, 12, 37, 28, 41, 22680, 82, 48, 82, 432, 102,
+    540, 341, 4, 285, 4, 9, 8, 5, 8, 9, 8, 17, 4, 49, 4, 5, 4, 29, 4, 261, 4, 17, 8, 33, 4, 29, 4,
+    113, 4, 17, 4, 21, 4, 5, 12, 29, 4, 1361, 8, 101, 4, 101, 4, 125, 4, 101, 4, 125, 4, 101, 4,
+    125, 4, 101, 4, 125, 4, 101, 4, 33, 8, 202, 7168, 125, 24, 25, 1044, 249, 584, 181, 40, 29, 8,
+    42, 16, 5, 1284, 121, 72, 177, 16, 42, 1880, 113, 16, 42, 2968, 29, 4, 17, 4, 9, 4, 61, 4, 789,
+    8, 38, 192, 273, 28, 5, 16, 42, 3164, 238, 4, 14, 4, 18, 304, 182, 4, 62, 776, 17, 4, 109, 4, 9,
+    4, 5, 8, 5, 4, 41, 4, 17, 4, 5, 4, 5, 24, 5, 16, 5, 4, 5, 4, 5, 4, 13, 4, 9, 4, 5, 8, 5, 4, 5,
+    4, 5, 4, 5, 4, 5, 4, 9, 4, 5, 8, 17, 4, 29, 4, 17, 4, 17, 4, 5, 4, 41, 4, 69, 20, 13, 4, 21, 4,
+    69, 2320, 54, 11148, 42, 4120, 170881, 128, 16617, 24, 889, 8, 23049, 56, 29893, 12412, 2169,
+    6024, 19757, 20, 16769};
+/* clang-format on */
+
+#define ATTN__N_RUNS      (sizeof attn__runs / sizeof attn__runs[0])
+#define ATTN__NO_RANK     0xFFFFFFFFu
+#define ATTN__SHORT_WORD  48   /* in bytes: up to here, looking at every rank is faster */
+#define ATTN__WINDOW      8192 /* bytes of a longer word that are merged at a time */
+#define ATTN__KEY_SIZE    16   /* longest word that is cached */
+#define ATTN__CACHE_IDS   3    /* most ids that are cached for one word */
+#define ATTN__CACHE_MAX   8192 /* words */
+
+/* Special tokens as a tree, for the longest match; node 0 is the root. It branches by half bytes
+ * and is not deep, so that no vocabulary makes a step along the text take long. */
+#define ATTN__SPECIAL_MAX 256 /* bytes */
+typedef struct attn__special_node {
+    uint32_t child, sibling; /* 0: none */
+    uint32_t token;          /* id + 1 of the token that ends here, 0 for none */
+    unsigned char half;
+} attn__special_node;
+
+struct attn_tokenizer {
+    size_t n_tokens, n_merges;
+    const unsigned char *ends, *merges, *bytes; /* parts of the caller's data */
+    uint32_t byte_id[256];
+
+    /* The merges ordered by left id, then right id. Those of left id x are first[x] up to
+     * first[x + 1]. Two arrays, because a search only needs the first of them. */
+    uint32_t *first, *right, *rank;
+
+    attn__special_node *special;
+    unsigned char special_first[256]; /* may this byte begin a special token? */
+
+    uint32_t run_start[ATTN__N_RUNS + 1]; /* attn__runs as code points */
+    unsigned char ascii_kind[128];
+};
+
+/* --- bytes of tokens --- */
+
+static size_t attn__token_start(const attn_tokenizer *tokenizer, size_t id)
+{
+    return id ? attn__u32(tokenizer->ends + 4 * (id - 1)) : 0;
+}
+
+static size_t attn__token_size(const attn_tokenizer *tokenizer, size_t id)
+{
+    return attn__u32(tokenizer->ends + 4 * id) - attn__token_start(tokenizer, id);
+}
+
+ATTN__DEF size_t attn_tokenizer_n_tokens(const attn_tokenizer *tokenizer)
+{
+    return tokenizer ? tokenizer->n_tokens : 0;
+}
+
+ATTN__DEF const char *attn_token_bytes(const attn_tokenizer *tokenizer, int32_t id, size_t *size)
+{
+    const int exists = tokenizer && id >= 0 && (size_t)id < tokenizer->n_tokens;
+    if (size)
+        *size = exists ? attn__token_size(tokenizer, (size_t)id) : 0;
+    return exists ? (const char *)tokenizer->bytes + attn__token_start(tokenizer, (size_t)id)
+                  : NULL;
+}
+
+/* --- making a tokenizer, with nothing in the data believed before it is checked --- */
+
+static attn_status attn__check_ends(attn_ctx *ctx, const attn_tokenizer *tokenizer, size_t n_bytes)
+{
+    size_t id, end, previous = 0;
+    for (id = 0; id < tokenizer->n_tokens; id++, previous = end) {
+        end = attn__u32(tokenizer->ends + 4 * id);
+        if (end < previous || end > n_bytes)
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: token %llu ends at byte %llu, expected %llu to %llu",
+                              ATTN__LLU(id), ATTN__LLU(end), ATTN__LLU(previous),
+                              ATTN__LLU(n_bytes));
+    }
+    if (previous != n_bytes)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "tokenizer: the last token ends at byte %llu of %llu token bytes",
+                          ATTN__LLU(previous), ATTN__LLU(n_bytes));
+    return ATTN_OK;
+}
+
+/* Of several tokens that are the same single byte, the lowest id counts. */
+static attn_status attn__find_byte_ids(attn_ctx *ctx, attn_tokenizer *tokenizer,
+                                       const unsigned char *is_special)
+{
+    unsigned char found[256] = {0};
+    size_t id;
+    int octet;
+    for (id = 0; id < tokenizer->n_tokens; id++) {
+        if (attn__token_size(tokenizer, id) != 1 || is_special[id])
+            continue;
+        octet = tokenizer->bytes[attn__token_start(tokenizer, id)];
+        if (!found[octet])
+            tokenizer->byte_id[octet] = (uint32_t)id;
+        found[octet] = 1;
+    }
+    for (octet = 0; octet < 256; octet++)
+        if (!found[octet])
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: no token for the single byte %02X; each of the 256 bytes "
+                              "must have one",
+                              (unsigned)octet);
+    return ATTN_OK;
+}
+
+static attn_status attn__check_merge(attn_ctx *ctx, const attn_tokenizer *tokenizer, size_t rank,
+                                     const unsigned char *is_special)
+{
+    static const char *const part[3] = {"left", "right", "result"};
+    const unsigned char *bytes[3];
+    size_t size[3];
+    int i;
+    for (i = 0; i < 3; i++) {
+        const uint32_t id = attn__u32(tokenizer->merges + 12 * rank + 4 * (size_t)i);
+        if (id >= tokenizer->n_tokens)
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: merge %llu: its %s id %llu is not below the %llu tokens",
+                              ATTN__LLU(rank), part[i], ATTN__LLU(id),
+                              ATTN__LLU(tokenizer->n_tokens));
+        if (is_special[id])
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: merge %llu: its %s id %llu is a special token",
+                              ATTN__LLU(rank), part[i], ATTN__LLU(id));
+        bytes[i] = tokenizer->bytes + attn__token_start(tokenizer, id);
+        size[i] = attn__token_size(tokenizer, id);
+        if (size[i] == 0)
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: merge %llu: its %s id %llu is a token without bytes",
+                              ATTN__LLU(rank), part[i], ATTN__LLU(id));
+    }
+    if (size[2] - size[0] != size[1] || memcmp(bytes[2], bytes[0], size[0]) != 0 ||
+        memcmp(bytes[2] + size[0], bytes[1], size[1]) != 0)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "tokenizer: merge %llu: the bytes of its result are not those of its "
+                          "left followed by those of its right",
+                          ATTN__LLU(rank));
+    return ATTN_OK;
+}
+
+/* One pass of a counting sort: the merges in `from` (NULL: all in order of rank) to `to`, ordered
+ * by the id at `offset` in their record. Afterwards those of id x are start[x] up to start[x + 1];
+ * start has room for n_tokens + 2 and comes in as zeros. */
+static void attn__sort_merges(const attn_tokenizer *tokenizer, size_t offset, const uint32_t *from,
+                              uint32_t *to, uint32_t *start)
+{
+    size_t i;
+    for (i = 0; i < tokenizer->n_merges; i++)
+        start[attn__u32(tokenizer->merges + 12 * i + offset) + 2]++;
+    for (i = 2; i < tokenizer->n_tokens + 2; i++)
+        start[i] += start[i - 1];
+    for (i = 0; i < tokenizer->n_merges; i++) {
+        const uint32_t rank = from ? from[i] : (uint32_t)i;
+        to[start[attn__u32(tokenizer->merges + 12 * (size_t)rank + offset) + 1]++] = rank;
+    }
+}
+
+/* `by_right` and `start` are room to work in. */
+static attn_status attn__index_merges(attn_ctx *ctx, attn_tokenizer *tokenizer, uint32_t *by_right,
+                                      uint32_t *start)
+{
+    size_t i;
+    attn__sort_merges(tokenizer, 4, NULL, by_right, start);
+    attn__sort_merges(tokenizer, 0, by_right, tokenizer->rank, tokenizer->first);
+    for (i = 0; i < tokenizer->n_merges; i++) {
+        const uint32_t rank = tokenizer->rank[i];
+        const uint32_t left = attn__u32(tokenizer->merges + 12 * (size_t)rank);
+        tokenizer->right[i] = attn__u32(tokenizer->merges + 12 * (size_t)rank + 4);
+        if (i > tokenizer->first[left] && tokenizer->right[i] == tokenizer->right[i - 1])
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: merges %llu and %llu both join tokens %llu and %llu",
+                              ATTN__LLU(tokenizer->rank[i - 1]), ATTN__LLU(rank), ATTN__LLU(left),
+                              ATTN__LLU(tokenizer->right[i]));
+    }
+    return ATTN_OK;
+}
+
+/* Checks the list of special tokens and marks them; *n_nodes gets what the tree may need. */
+static attn_status attn__mark_special(attn_ctx *ctx, const attn_tokenizer *tokenizer,
+                                      const unsigned char *list, size_t n_special,
+                                      unsigned char *is_special, uint64_t *n_nodes)
+{
+    size_t i;
+    *n_nodes = 1;
+    for (i = 0; i < n_special; i++) {
+        const uint32_t id = attn__u32(list + 4 * i);
+        if (id >= tokenizer->n_tokens)
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: special token %llu: its id %llu is not below the %llu "
+                              "tokens",
+                              ATTN__LLU(i), ATTN__LLU(id), ATTN__LLU(tokenizer->n_tokens));
+        if (attn__token_size(tokenizer, id) == 0)
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: special token %llu (id %llu) has no bytes", ATTN__LLU(i),
+                              ATTN__LLU(id));
+        if (attn__token_size(tokenizer, id) > ATTN__SPECIAL_MAX)
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: special token %llu (id %llu) has %llu bytes; expected at "
+                              "most %d",
+                              ATTN__LLU(i), ATTN__LLU(id),
+                              ATTN__LLU(attn__token_size(tokenizer, id)), ATTN__SPECIAL_MAX);
+        if (is_special[id])
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: special token id %llu is listed twice", ATTN__LLU(id));
+        is_special[id] = 1;
+        *n_nodes += 2 * (uint64_t)attn__token_size(tokenizer, id);
+    }
+    return ATTN_OK;
+}
+
+/* The child of `node` for half a byte, or 0. */
+static uint32_t attn__special_half(const attn__special_node *nodes, uint32_t node, unsigned half)
+{
+    for (node = nodes[node].child; node && nodes[node].half != half;)
+        node = nodes[node].sibling;
+    return node;
+}
+
+/* Of special tokens with the same bytes, the first in the list counts. */
+static void attn__plant_special(attn_tokenizer *tokenizer, const unsigned char *list,
+                                size_t n_special)
+{
+    attn__special_node *nodes = tokenizer->special;
+    uint32_t n_nodes = 1;
+    size_t i, j;
+    for (i = 0; i < n_special; i++) {
+        const uint32_t id = attn__u32(list + 4 * i);
+        const unsigned char *bytes = tokenizer->bytes + attn__token_start(tokenizer, id);
+        uint32_t node = 0;
+        tokenizer->special_first[bytes[0]] = 1;
+        for (j = 0; j < 2 * attn__token_size(tokenizer, id); j++) {
+            const unsigned half = j % 2 ? bytes[j / 2] & 15u : bytes[j / 2] >> 4;
+            uint32_t child = attn__special_half(nodes, node, half);
+            if (!child) {
+                child = n_nodes++;
+                nodes[child].half = (unsigned char)half;
+                nodes[child].sibling = nodes[node].child;
+                nodes[node].child = child;
+            }
+            node = child;
+        }
+        if (!nodes[node].token)
+            nodes[node].token = id + 1;
+    }
+}
+
+static void attn__unfold_runs(attn_tokenizer *tokenizer)
+{
+    uint32_t code = 0;
+    size_t i;
+    for (i = 0; i < ATTN__N_RUNS; i++) {
+        const uint32_t end = code + attn__runs[i] / 4;
+        tokenizer->run_start[i] = code;
+        for (; code < end && code < 128; code++)
+            tokenizer->ascii_kind[code] = (unsigned char)(attn__runs[i] % 4);
+        code = end;
+    }
+    tokenizer->run_start[ATTN__N_RUNS] = code;
+}
+
+/* All merges. To compare the bytes of each is to take no longer than reading the section some
+ * times, however many have the same long result. */
+static attn_status attn__check_merges(attn_ctx *ctx, const attn_tokenizer *tokenizer,
+                                      size_t n_bytes, const unsigned char *is_special)
+{
+    const uint64_t most = 64 * ((uint64_t)n_bytes + 12 * (uint64_t)tokenizer->n_merges);
+    uint64_t joined = 0;
+    size_t rank;
+    for (rank = 0; rank < tokenizer->n_merges; rank++) {
+        if (attn__check_merge(ctx, tokenizer, rank, is_special))
+            return ctx->status;
+        joined += attn__token_size(tokenizer, attn__u32(tokenizer->merges + 12 * rank + 8));
+        if (joined > most)
+            return attn__fail(
+                ctx, ATTN_E_FORMAT,
+                "tokenizer: the results of merges 0 to %llu have %llu bytes together; "
+                "expected at most %llu, 64 for each byte of tokens and merges",
+                ATTN__LLU(rank), ATTN__LLU(joined), ATTN__LLU(most));
+    }
+    return ATTN_OK;
+}
+
+/* Everything after the sizes are known to fit. */
+static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer,
+                                        const unsigned char *special, size_t n_special,
+                                        size_t n_bytes, unsigned char *is_special,
+                                        uint32_t *by_right, uint32_t *start)
+{
+    const uint64_t most_nodes = UINT32_MAX / sizeof(attn__special_node);
+    uint64_t n_nodes; /* two for each byte, and the root */
+    if (attn__check_ends(ctx, tokenizer, n_bytes) ||
+        attn__mark_special(ctx, tokenizer, special, n_special, is_special, &n_nodes) ||
+        attn__find_byte_ids(ctx, tokenizer, is_special) ||
+        attn__check_merges(ctx, tokenizer, n_bytes, is_special))
+        return ctx->status;
+    if (attn__index_merges(ctx, tokenizer, by_right, start))
+        return ctx->status;
+    if (n_nodes > most_nodes)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "tokenizer: the special tokens have %llu bytes together; expected at "
+                          "most %llu",
+                          ATTN__LLU(n_nodes / 2), ATTN__LLU(most_nodes / 2));
+    tokenizer->special = ATTN__AS(
+        attn__special_node *,
+        attn__alloc(ctx, (size_t)n_nodes * sizeof(attn__special_node), "the special tokens"));
+    if (!tokenizer->special)
+        return ATTN_E_MEMORY;
+    attn__plant_special(tokenizer, special, n_special);
+    attn__unfold_runs(tokenizer);
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokenizer,
+                                         const void *data, size_t size)
+{
+    const unsigned char *start = ATTN__AS(const unsigned char *, data);
+    uint64_t n_tokens, n_merges, n_special, n_bytes, needed;
+    attn_tokenizer *made;
+    unsigned char *is_special;
+    uint32_t *by_right, *first;
+    attn_status status = ATTN_E_MEMORY;
+
+    *tokenizer = NULL;
+    if (!data || size < 16)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "tokenizer: %llu bytes of data, its header alone has 16",
+                          ATTN__LLU(data ? size : 0));
+    n_tokens = attn__u32(start);
+    n_merges = attn__u32(start + 4);
+    n_special = attn__u32(start + 8);
+    n_bytes = attn__u32(start + 12);
+    needed = 16 + 4 * n_tokens + 12 * n_merges + 4 * n_special + n_bytes; /* below 2^37 */
+    if (needed != size)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "tokenizer: %llu bytes of data, but %llu tokens, %llu merges, %llu "
+                          "special tokens and %llu token bytes need %llu",
+                          ATTN__LLU(size), ATTN__LLU(n_tokens), ATTN__LLU(n_merges),
+                          ATTN__LLU(n_special), ATTN__LLU(n_bytes), ATTN__LLU(needed));
+    if (n_tokens > INT32_MAX || n_merges > INT32_MAX)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "tokenizer: %llu tokens and %llu merges; ids and ranks end at 2147483647",
+                          ATTN__LLU(n_tokens), ATTN__LLU(n_merges));
+
+    /* No product overflows: the data holds at least as many bytes as each of these arrays, but
+     * for a few entries. */
+    made = ATTN__AS(attn_tokenizer *, attn__alloc(ctx, sizeof *made, "a tokenizer"));
+    if (!made)
+        return status;
+    made->n_tokens = (size_t)n_tokens;
+    made->n_merges = (size_t)n_merges;
+    made->ends = start + 16;
+    made->merges = made->ends + 4 * made->n_tokens;
+    made->bytes = made->merges + 12 * made->n_merges + 4 * (size_t)n_special;
+    made->first =
+        ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * (made->n_tokens + 2), "an index of the merges"));
+    made->right =
+        ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * made->n_merges, "an index of the merges"));
+    made->rank =
+        ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * made->n_merges, "an index of the merges"));
+    is_special = ATTN__AS(unsigned char *, attn__alloc(ctx, made->n_tokens, "a list of tokens"));
+    by_right = ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * made->n_merges, "a list of merges"));
+    first = ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * (made->n_tokens + 2), "a list of merges"));
+    if (made->first && made->right && made->rank && is_special && by_right && first)
+        status =
+            attn__tokenizer_fill(ctx, made, made->merges + 12 * made->n_merges, (size_t)n_special,
+                                 (size_t)n_bytes, is_special, by_right, first);
+    attn__free(is_special);
+    attn__free(by_right);
+    attn__free(first);
+    if (status)
+        attn_tokenizer_free(made);
+    else
+        *tokenizer = made;
+    return status;
+}
+
+ATTN__DEF void attn_tokenizer_free(attn_tokenizer *tokenizer)
+{
+    if (!tokenizer)
+        return;
+    attn__free(tokenizer->first);
+    attn__free(tokenizer->right);
+    attn__free(tokenizer->rank);
+    attn__free(tokenizer->special);
+    attn__free(tokenizer);
+}
+
+/* --- UTF-8 --- */
+
+/* Bytes of the character that begins with this one; 0 if none does. */
+static size_t attn__utf8_length(unsigned char first)
+{
+    if (first < 0x80)
+        return 1;
+    if (first < 0xC2 || first > 0xF4)
+        return 0;
+    return first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+}
+
+/* May `byte` come at `index` (1 to 3) of a character that begins with `first`? The second byte is
+ * what keeps out overlong forms, surrogates and everything above U+10FFFF. */
+static int attn__utf8_continues(unsigned char first, size_t index, unsigned char octet)
+{
+    if (index == 1 && (first == 0xE0 || first == 0xF0)) /* overlong otherwise */
+        return octet >= (first == 0xE0 ? 0xA0 : 0x90) && octet <= 0xBF;
+    if (index == 1 && (first == 0xED || first == 0xF4))
+        return octet >= 0x80 && octet <= (first == 0xED ? 0x9F : 0x8F);
+    return octet >= 0x80 && octet <= 0xBF;
+}
+
+/* Reads the character at p < end; returns how many bytes it has, 0 if this is no UTF-8. */
+static size_t attn__utf8_read(const unsigned char *p, const unsigned char *end, uint32_t *code)
+{
+    const size_t length = attn__utf8_length(*p);
+    size_t i;
+    if (length == 0 || (size_t)(end - p) < length)
+        return 0;
+    *code = length == 1 ? *p : *p & (0xFFu >> (length + 1));
+    for (i = 1; i < length; i++) {
+        if (!attn__utf8_continues(*p, i, p[i]))
+            return 0;
+        *code = *code << 6 | (p[i] & 0x3Fu);
+    }
+    return length;
+}
+
+static char *attn__utf8_replace(char *out) /* U+FFFD */
+{
+    memcpy(out, "\xEF\xBF\xBD", 3);
+    return out + 3;
+}
+
+ATTN__DEF size_t attn_utf8_push(attn_utf8 *state, const char *bytes, size_t size, char *text)
+{
+    char *out = text;
+    size_t i, length;
+    if (size == 0 && state->n > 0) {
+        out = attn__utf8_replace(out);
+        state->n = 0;
+    }
+    for (i = 0; i < size; i++) {
+        const unsigned char octet = (unsigned char)bytes[i];
+        if (state->n > 0 && !attn__utf8_continues(state->bytes[0], (size_t)state->n, octet)) {
+            out = attn__utf8_replace(out);
+            state->n = 0;
+        }
+        if (state->n == 0 && attn__utf8_length(octet) == 0) {
+            out = attn__utf8_replace(out);
+            continue;
+        }
+        state->bytes[state->n++] = octet;
+        length = attn__utf8_length(state->bytes[0]);
+        if ((size_t)state->n == length) {
+            memcpy(out, state->bytes, length);
+            out += length;
+            state->n = 0;
+        }
+    }
+    return (size_t)(out - text);
+}
+
+/* --- encoding: one call's state --- */
+
+/* A word's ids, found by its bytes: zero-padded, as two numbers. size 0: empty. */
+typedef struct attn__cached_word {
+    uint64_t key[2];
+    uint32_t ids[ATTN__CACHE_IDS];
+    unsigned char size, n_ids;
+} attn__cached_word;
+
+/* A token on its way in a long word. Place 0 stands for "none". */
+typedef struct attn__place {
+    uint32_t id;
+    uint32_t rank;              /* of its merge with the next place, or ATTN__NO_RANK */
+    uint32_t before, after;     /* neighbours in the word */
+    uint32_t previous, further; /* neighbours in the list of places with this rank */
+} attn__place;
+
+typedef struct attn__encoder {
+    attn_ctx *ctx;
+    const attn_tokenizer *tokenizer;
+    int32_t *ids;
+    size_t capacity, n_ids; /* n_ids counts on beyond the capacity */
+
+    uint32_t run_start, run_end; /* the run of code points looked up last, and its kind */
+    int run_kind;
+
+    attn__cached_word *cache; /* NULL for a short text */
+    size_t cache_mask;
+
+    attn__place *places; /* for long words: NULL until the first one comes */
+    size_t n_places;
+    uint32_t *heads;    /* [n_merges]: first place of each rank */
+    uint32_t *occupied; /* bit r: heads[r] is not 0 */
+    uint32_t *summary;  /* bit w: occupied[w] is not 0 */
+} attn__encoder;
+
+static void attn__emit(attn__encoder *encoder, uint32_t id)
+{
+    if (encoder->n_ids < encoder->capacity)
+        encoder->ids[encoder->n_ids] = (int32_t)id;
+    encoder->n_ids++;
+}
+
+/* Rank of the merge of two tokens, or ATTN__NO_RANK: a binary search without branches. */
+static uint32_t attn__merge_rank(const attn_tokenizer *tokenizer, uint32_t left, uint32_t right)
+{
+    const uint32_t *at = tokenizer->right + tokenizer->first[left];
+    size_t count = tokenizer->first[left + 1] - tokenizer->first[left];
+    while (count > 1) {
+        const size_t half = count / 2;
+        at += at[half] <= right ? half : 0;
+        count -= half;
+    }
+    return count && *at == right ? tokenizer->rank[at - tokenizer->right] : ATTN__NO_RANK;
+}
+
+static uint32_t attn__merge_result(const attn_tokenizer *tokenizer, uint32_t rank)
+{
+    return attn__u32(tokenizer->merges + 12 * (size_t)rank + 8);
+}
+
+/* --- encoding: words of the pattern --- */
+
+/* The kind of the character at p < end; *next gets where it ends. */
+static int attn__kind_at(attn__encoder *encoder, const unsigned char *p, const unsigned char *end,
+                         const unsigned char **next)
+{
+    const uint32_t *start = encoder->tokenizer->run_start;
+    size_t length, low = 0, high = ATTN__N_RUNS + 1, middle;
+    uint32_t code = 0;
+
+    if (*p < 0x80) {
+        *next = p + 1;
+        return encoder->tokenizer->ascii_kind[*p];
+    }
+    length = attn__utf8_read(p, end, &code);
+    *next = p + (length ? length : 1);
+    if (length == 0)
+        return ATTN__OTHER;
+    /* Characters of one script lie together, so the run looked up last often serves again. */
+    if (code < encoder->run_start || code >= encoder->run_end) {
+        while (high - low > 1) { /* start[low] <= code < start[high] */
+            middle = (low + high) / 2;
+            if (start[middle] <= code)
+                low = middle;
+            else
+                high = middle;
+        }
+        encoder->run_start = start[low];
+        encoder->run_end = low < ATTN__N_RUNS ? start[low + 1] : 0xFFFFFFFFu;
+        encoder->run_kind = low < ATTN__N_RUNS ? (int)(attn__runs[low] % 4) : ATTN__OTHER;
+    }
+    return encoder->run_kind;
+}
+
+/* Where the run of characters of this kind that begins at p ends. */
+static const unsigned char *attn__skip_kind(attn__encoder *encoder, const unsigned char *p,
+                                            const unsigned char *end, int kind)
+{
+    const unsigned char *next;
+    while (p < end && attn__kind_at(encoder, p, end, &next) == kind)
+        p = next;
+    return p;
+}
+
+/* Bytes of the contraction ('s 't 're 've 'm 'll 'd) at p, or 0. */
+static size_t attn__contraction(const unsigned char *p, const unsigned char *end)
+{
+    const size_t rest = (size_t)(end - p);
+    if (rest >= 2 && (p[1] == 's' || p[1] == 't' || p[1] == 'm' || p[1] == 'd'))
+        return 2;
+    if (rest >= 3 && ((p[1] == 'r' && p[2] == 'e') || (p[1] == 'v' && p[2] == 'e') ||
+                      (p[1] == 'l' && p[2] == 'l')))
+        return 3;
+    return 0;
+}
+
+/* Where the word at p < end ends: the first alternative of the pattern that matches. */
+static const unsigned char *attn__word_end(attn__encoder *encoder, const unsigned char *p,
+                                           const unsigned char *end)
+{
+    const unsigned char *inner = p + (*p == ' ' && end - p > 1), *next, *last;
+    const size_t contraction = *p == '\'' ? attn__contraction(p, end) : 0;
+    const int kind = attn__kind_at(encoder, inner, end, &next);
+
+    if (contraction)
+        return p + contraction;
+    if (kind != ATTN__SPACE) /* one space belongs to what follows it */
+        return attn__skip_kind(encoder, next, end, kind);
+    next = attn__skip_kind(encoder, p, end, ATTN__SPACE);
+    if (next == end)
+        return end;
+    /* White space before something leaves its last character to that something, if that is not
+     * all of it. */
+    for (last = next - 1; (*last & 0xC0) == 0x80;)
+        last--;
+    return last == p ? next : last;
+}
+
+/* --- encoding: short words --- */
+
+/* Merges a word of 1 to ATTN__SHORT_WORD bytes; returns how many ids there are. */
+static size_t attn__merge_short(const attn_tokenizer *tokenizer, const unsigned char *word,
+                                size_t size, uint32_t *ids)
+{
+    uint32_t rank[ATTN__SHORT_WORD]; /* rank[i] is that of ids[i] and ids[i + 1] */
+    size_t i, kept;
+    for (i = 0; i < size; i++)
+        ids[i] = tokenizer->byte_id[word[i]];
+    for (i = 0; i + 1 < size; i++)
+        rank[i] = attn__merge_rank(tokenizer, ids[i], ids[i + 1]);
+    rank[size - 1] = ATTN__NO_RANK;
+
+    for (;;) {
+        uint32_t best = ATTN__NO_RANK, result;
+        for (i = 0; i < size; i++)
+            best = rank[i] < best ? rank[i] : best;
+        if (best == ATTN__NO_RANK)
+            return size;
+        result = attn__merge_result(tokenizer, best);
+        for (i = kept = 0; i < size; i++, kept++) {
+            const int merges = rank[i] == best;
+            ids[kept] = merges ? result : ids[i];
+            i += merges ? 1 : 0;
+            rank[kept] = rank[i];
+        }
+        size = kept;
+        for (i = 0; i + 1 < size; i++)
+            if (ids[i] == result || ids[i + 1] == result)
+                rank[i] = attn__merge_rank(tokenizer, ids[i], ids[i + 1]);
+    }
+}
+
+/* --- encoding: long words --- */
+
+static void attn__enter_place(attn__encoder *encoder, uint32_t index)
+{
+    attn__place *places = encoder->places, *place = places + index;
+    uint32_t rank;
+    if (!place->after)
+        return;
+    rank = attn__merge_rank(encoder->tokenizer, place->id, places[place->after].id);
+    if (rank == ATTN__NO_RANK)
+        return;
+    place->rank = rank;
+    place->previous = 0;
+    place->further = encoder->heads[rank];
+    if (place->further)
+        places[place->further].previous = index;
+    encoder->heads[rank] = index;
+    encoder->occupied[rank / 32] |= 1u << rank % 32;
+    encoder->summary[rank / 1024] |= 1u << rank / 32 % 32;
+}
+
+static void attn__leave_place(attn__encoder *encoder, uint32_t index)
+{
+    attn__place *places = encoder->places, *place = places + index;
+    const uint32_t rank = place->rank;
+    if (rank == ATTN__NO_RANK)
+        return;
+    place->rank = ATTN__NO_RANK;
+    if (place->further)
+        places[place->further].previous = place->previous;
+    if (place->previous) {
+        places[place->previous].further = place->further;
+        return;
+    }
+    encoder->heads[rank] = place->further;
+    if (place->further)
+        return;
+    encoder->occupied[rank / 32] &= ~(1u << rank % 32);
+    if (!encoder->occupied[rank / 32])
+        encoder->summary[rank / 1024] &= ~(1u << rank / 32 % 32);
+}
+
+static void attn__merge_place(attn__encoder *encoder, uint32_t index, uint32_t result)
+{
+    attn__place *places = encoder->places, *place = places + index;
+    const uint32_t gone = place->after;
+    attn__leave_place(encoder, place->before);
+    attn__leave_place(encoder, index);
+    attn__leave_place(encoder, gone);
+    place->id = result;
+    place->after = places[gone].after;
+    places[place->after].before = index;
+    attn__enter_place(encoder, index);
+    attn__enter_place(encoder, place->before);
+}
+
+static uint32_t attn__lowest_bit(uint32_t bits)
+{
+    uint32_t index = 0;
+    while (!(bits >> index & 1))
+        index++;
+    return index;
+}
+
+/* The lowest rank that has a place, or ATTN__NO_RANK. */
+static uint32_t attn__lowest_rank(const attn__encoder *encoder)
+{
+    const size_t n_words = encoder->tokenizer->n_merges / 1024 + 1;
+    size_t word;
+    for (word = 0; word < n_words; word++) {
+        if (encoder->summary[word]) {
+            word = word * 32 + attn__lowest_bit(encoder->summary[word]);
+            return (uint32_t)(word * 32) + attn__lowest_bit(encoder->occupied[word]);
+        }
+    }
+    return ATTN__NO_RANK;
+}
+
+/* Room for this many places, in steps of at least half, so that growing stays cheap. */
+static attn_status attn__reserve_places(attn__encoder *encoder, size_t size)
+{
+    const size_t n_merges = encoder->tokenizer->n_merges;
+    size_t wanted = encoder->n_places + encoder->n_places / 2, bytes;
+    if (size >= INT32_MAX) /* cover: a token of 2 GiB */
+        return attn__fail(encoder->ctx, ATTN_E_ARGUMENT,
+                          "attn_encode: this vocabulary needs %llu bytes of one word at once, the "
+                          "most is 2147483646",
+                          ATTN__LLU(size));
+    if (!encoder->heads) {
+        encoder->heads =
+            ATTN__AS(uint32_t *,
+                     attn__alloc(encoder->ctx, 4 * (n_merges + n_merges / 32 + n_merges / 1024 + 2),
+                                 "the lists of a long word"));
+        if (!encoder->heads)
+            return ATTN_E_MEMORY;
+        encoder->occupied = encoder->heads + n_merges;
+        encoder->summary = encoder->occupied + n_merges / 32 + 1;
+    }
+    if (size < encoder->n_places)
+        return ATTN_OK;
+    if (wanted < size + 1)
+        wanted = size + 1;
+    attn__free(encoder->places);
+    encoder->n_places = 0;
+    encoder->places = attn__mul_overflows(wanted, sizeof(attn__place), &bytes)
+                          ? NULL
+                          : ATTN__AS(attn__place *,
+                                     attn__alloc(encoder->ctx, bytes, "the places of a long word"));
+    if (!encoder->places)
+        return attn__fail(encoder->ctx, ATTN_E_MEMORY,
+                          "no memory for the places of a long word (%llu bytes of it)",
+                          ATTN__LLU(size));
+    encoder->n_places = wanted;
+    return ATTN_OK;
+}
+
+/* Merges these bytes as if they were a whole word; place i + 1 belongs to byte i. */
+static void attn__merge_window(attn__encoder *encoder, const unsigned char *bytes, uint32_t size)
+{
+    attn__place *places = encoder->places;
+    uint32_t index, rank, result;
+    for (index = 0; index <= size; index++) {
+        places[index].id = index ? encoder->tokenizer->byte_id[bytes[index - 1]] : 0;
+        places[index].rank = ATTN__NO_RANK;
+        places[index].before = index ? index - 1 : 0;
+        places[index].after = index && index < size ? index + 1 : 0;
+    }
+    for (index = size; index > 0; index--) /* backwards, so that lists run forwards */
+        attn__enter_place(encoder, index);
+
+    while ((rank = attn__lowest_rank(encoder)) != ATTN__NO_RANK) {
+        result = attn__merge_result(encoder->tokenizer, rank);
+        /* No merge makes a new place of its own rank, because its result is longer than its left
+         * part: the list only shrinks. Only in a run of one token do places of one rank overlap;
+         * its leftmost goes first. */
+        while ((index = encoder->heads[rank]) != 0) {
+            while (places[places[index].before].rank == rank)
+                index = places[index].before;
+            for (; places[index].rank == rank; index = places[index].after)
+                attn__merge_place(encoder, index, result);
+        }
+    }
+}
+
+/* Bytes of the token at this place of a window. */
+static size_t attn__place_size(const attn__encoder *encoder, uint32_t index, size_t count)
+{
+    const uint32_t after = encoder->places[index].after;
+    return (after ? after : count + 1) - index;
+}
+
+/* Emits the tokens that begin in the first `limit` bytes of a window. Returns the byte that the
+ * token after them begins with; the window's size if `limit` is that; 0 if there is none. */
+static size_t attn__emit_places(attn__encoder *encoder, size_t count, size_t limit)
+{
+    uint32_t index;
+    for (index = 1; index && index <= limit; index = encoder->places[index].after)
+        attn__emit(encoder, encoder->places[index].id);
+    return index ? index - 1 : limit == count ? count : 0;
+}
+
+/* Works in windows, so that a word of a gigabyte needs no more memory than one of some kilobytes.
+ *
+ * Why that gives the same ids: a row of tokens is what a word merges to exactly if each two
+ * neighbours, taken as a word of their own, merge to just these two. (Until the first merge across
+ * an end of a token, what lies between two ends does not notice the rest of the word; so that first
+ * one would happen to the two tokens alone as well, and the other way round.) Hence two windows
+ * that have a token in common can be joined there. The next window starts with the token that
+ * begins in the last sixteenth of this one. It nearly always comes out the same; if the cut changed
+ * it, everything starts again with windows twice as long. */
+static attn_status attn__merge_long(attn__encoder *encoder, const unsigned char *word, size_t size)
+{
+    const size_t n_before = encoder->n_ids;
+    size_t window = ATTN__WINDOW, start = 0, common = 0; /* bytes of the common token; 0: none */
+    while (start < size) {
+        const size_t count = size - start < window ? size - start : window;
+        const int is_last = count == size - start;
+        size_t next = 0; /* byte of the window that the next one starts with; 0: no such place */
+        if (attn__reserve_places(encoder, count))
+            return encoder->ctx->status;
+        attn__merge_window(encoder, word + start, (uint32_t)count);
+        if (common == 0 || common == attn__place_size(encoder, 1, count))
+            next = attn__emit_places(encoder, count, is_last ? count : count - count / 16);
+        if (next == 0) {
+            encoder->n_ids = n_before;
+            start = common = 0;
+            window *= 2;
+            continue;
+        }
+        start += next;
+        common = is_last ? 0 : attn__place_size(encoder, (uint32_t)next + 1, count);
+    }
+    return ATTN_OK;
+}
+
+/* --- encoding: everything together --- */
+
+static attn__cached_word *attn__cache_entry(const attn__encoder *encoder, const uint64_t *key)
+{
+    const uint64_t mixed = (key[0] ^ (key[1] << 23 | key[1] >> 41)) * 0x9E3779B97F4A7C15u;
+    return encoder->cache + ((size_t)(mixed >> 40) & encoder->cache_mask);
+}
+
+static attn_status attn__encode_word(attn__encoder *encoder, const unsigned char *word, size_t size)
+{
+    const int cacheable = encoder->cache && size <= ATTN__KEY_SIZE;
+    uint32_t ids[ATTN__SHORT_WORD];
+    attn__cached_word *entry = NULL;
+    uint64_t key[2] = {0, 0};
+    size_t i, n_ids;
+
+    if (size > ATTN__SHORT_WORD)
+        return attn__merge_long(encoder, word, size);
+    if (cacheable) {
+        for (i = 0; i < size; i++)
+            key[i / 8] |= (uint64_t)word[i] << 8 * (i % 8);
+        entry = attn__cache_entry(encoder, key);
+        if (entry->size == size && entry->key[0] == key[0] && entry->key[1] == key[1]) {
+            for (i = 0; i < entry->n_ids; i++)
+                attn__emit(encoder, entry->ids[i]);
+            return ATTN_OK;
+        }
+    }
+    n_ids = attn__merge_short(encoder->tokenizer, word, size, ids);
+    for (i = 0; i < n_ids; i++)
+        attn__emit(encoder, ids[i]);
+    if (cacheable && n_ids <= ATTN__CACHE_IDS) {
+        memcpy(entry->key, key, sizeof key);
+        memcpy(entry->ids, ids, n_ids * sizeof ids[0]);
+        entry->size = (unsigned char)size;
+        entry->n_ids = (unsigned char)n_ids;
+    }
+    return ATTN_OK;
+}
+
+/* Text without special tokens. */
+static attn_status attn__encode_part(attn__encoder *encoder, const unsigned char *p,
+                                     const unsigned char *end)
+{
+    while (p < end) {
+        const unsigned char *next = attn__word_end(encoder, p, end);
+        if (attn__encode_word(encoder, p, (size_t)(next - p)))
+            return encoder->ctx->status;
+        p = next;
+    }
+    return ATTN_OK;
+}
+
+/* The longest special token at p < end: its bytes (0: none), and its id. */
+static size_t attn__special_at(const attn_tokenizer *tokenizer, const unsigned char *p,
+                               const unsigned char *end, uint32_t *id)
+{
+    const attn__special_node *nodes = tokenizer->special;
+    uint32_t node = 0;
+    size_t depth = 0, longest = 0;
+    while ((size_t)(end - p) > depth &&
+           (node = attn__special_half(nodes, node, p[depth] >> 4)) != 0 &&
+           (node = attn__special_half(nodes, node, p[depth] & 15u)) != 0) {
+        depth++;
+        if (nodes[node].token) {
+            longest = depth;
+            *id = nodes[node].token - 1;
+        }
+    }
+    return longest;
+}
+
+static attn_status attn__encode_all(attn__encoder *encoder, const unsigned char *p,
+                                    const unsigned char *end, int allow_special)
+{
+    const unsigned char *part = p; /* text before p that is not encoded yet */
+    size_t length;
+    uint32_t id = 0;
+    while (allow_special && p < end) {
+        length = encoder->tokenizer->special_first[*p]
+                     ? attn__special_at(encoder->tokenizer, p, end, &id)
+                     : 0;
+        if (!length) {
+            p++;
+            continue;
+        }
+        if (attn__encode_part(encoder, part, p))
+            return encoder->ctx->status;
+        attn__emit(encoder, id);
+        part = p += length;
+    }
+    return attn__encode_part(encoder, part, end);
+}
+
+ATTN__DEF attn_status attn_encode(attn_ctx *ctx, const attn_tokenizer *tokenizer, const char *text,
+                                  size_t size, int allow_special, int32_t *ids, size_t capacity,
+                                  size_t *n_ids)
+{
+    const unsigned char *start = (const unsigned char *)text;
+    attn__encoder encoder;
+    attn_status status;
+    size_t n_cached;
+
+    if (n_ids)
+        *n_ids = 0;
+    if (!tokenizer)
+        return attn__fail(ctx, ATTN_E_TOKENIZER,
+                          "attn_encode: there is no tokenizer; give token ids instead of text");
+    if ((!text && size) || (!ids && capacity))
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_encode: %s is NULL but its size is %llu",
+                          !text && size ? "text" : "ids",
+                          ATTN__LLU(!text && size ? size : capacity));
+    if (size == 0)
+        return ATTN_OK;
+
+    memset(&encoder, 0, sizeof encoder);
+    encoder.ctx = ctx;
+    encoder.tokenizer = tokenizer;
+    encoder.ids = ids;
+    encoder.capacity = capacity;
+    /* Words repeat only in a text of some length, and a small cache is enough for most of them. */
+    for (n_cached = 1; n_cached < ATTN__CACHE_MAX && n_cached < size / 16;)
+        n_cached *= 2;
+    if (n_cached >= 16) {
+        encoder.cache_mask = n_cached - 1;
+        encoder.cache =
+            ATTN__AS(attn__cached_word *,
+                     attn__alloc(ctx, n_cached * sizeof(attn__cached_word), "a cache of words"));
+        if (!encoder.cache)
+            return ATTN_E_MEMORY;
+    }
+    status = attn__encode_all(&encoder, start, start + size, allow_special);
+    attn__free(encoder.cache);
+    attn__free(encoder.places);
+    attn__free(encoder.heads);
+    if (status)
+        return status;
+    if (n_ids)
+        *n_ids = encoder.n_ids;
+    if (encoder.n_ids > capacity)
+        return attn__fail(ctx, ATTN_E_SPACE, "attn_encode: %llu ids, but room for only %llu",
+                          ATTN__LLU(encoder.n_ids), ATTN__LLU(capacity));
+    return ATTN_OK;
+}
+
+/* --- decoding --- */
+
+ATTN__DEF attn_status attn_decode(attn_ctx *ctx, const attn_tokenizer *tokenizer,
+                                  const int32_t *ids, size_t n_ids, char *text, size_t capacity,
+                                  size_t *size)
+{
+    size_t i, length, total = 0;
+    if (size)
+        *size = 0;
+    if (!tokenizer)
+        return attn__fail(ctx, ATTN_E_TOKENIZER, "attn_decode: there is no tokenizer");
+    if ((!ids && n_ids) || (!text && capacity))
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_decode: %s is NULL but its size is %llu",
+                          !ids && n_ids ? "ids" : "text",
+                          ATTN__LLU(!ids && n_ids ? n_ids : capacity));
+    for (i = 0; i < n_ids; i++) {
+        const char *bytes = attn_token_bytes(tokenizer, ids[i], &length);
+        if (!bytes)
+            return attn__fail(ctx, ATTN_E_TOKEN,
+                              "attn_decode: id %ld at index %llu is not in the vocabulary of %llu",
+                              (long)ids[i], ATTN__LLU(i), ATTN__LLU(tokenizer->n_tokens));
+        if (length > SIZE_MAX - total) /* cover: 32-bit */
+            return attn__fail(ctx, ATTN_E_SPACE,
+                              "attn_decode: the text is too long for any buffer");
+        if (length > 0 && length <= capacity && total <= capacity - length)
+            memcpy(text + total, bytes, length);
+        total += length;
+    }
+    if (size)
+        *size = total;
+    if (total > capacity)
+        return attn__fail(ctx, ATTN_E_SPACE, "attn_decode: %llu bytes, but room for only %llu",
+                          ATTN__LLU(total), ATTN__LLU(capacity));
+    return ATTN_OK;
+}
+
+/* --- words for a model --- */
+
+/* The ids of a text, behind a space if `spaced` is 1; the caller frees them. NULL after a failure.
+ */
+static int32_t *attn__ids_of(attn_ctx *ctx, const char *op, const attn_model *model,
+                             const char *text, size_t spaced, size_t *n_ids)
+{
+    const size_t size = text ? strlen(text) + spaced : 0;
+    int32_t *ids;
+    char *bytes;
+    if (!model || !text) {
+        attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no %s was given", op, model ? "text" : "model");
         return NULL;
     }
-    if (ctx->alloc) /* calloc's pages are zero without being touched */
-        memset(base, 0, size + extra);
-    start = base + sizeof(attn__block);
-    start += (64 - (uintptr_t)start % 64) % 64;
-    block = (attn__block *)(void *)(start - sizeof(attn__block));
-    block->next = block->before = NULL;
-    block->base = base;
-    block->allocator.alloc = ctx->alloc;
-    block->allocator.free = ctx->free;
-    block->allocator.user = ctx->user;
-    if (!ctx->alloc) /* others may take memory back without our hearing of it */
-        ATTN__FORBID(start + size, (size_t)(base + extra - start));
-    return start;
+    if (!attn_model_tokenizer(model)) {
+        attn__fail(ctx, ATTN_E_TOKENIZER, "%s: the model has no tokenizer; use token ids", op);
+        return NULL;
+    }
+    /* A text has at most as many tokens as bytes. The bytes stand behind the ids. */
+    ids = (int32_t *)attn__alloc(ctx, size < SIZE_MAX / 8 ? size * (sizeof *ids + 1) + 1 : SIZE_MAX,
+                                 "a text's tokens");
+    if (!ids)
+        return NULL;
+    bytes = (char *)(ids + size);
+    bytes[0] = ' ';
+    memcpy(bytes + spaced, text, size - spaced);
+    if (attn_encode(ctx, attn_model_tokenizer(model), bytes, size, 0, ids, size, n_ids)) {
+        attn__free(ids);
+        return NULL;
+    }
+    return ids;
 }
 
-static void attn__free(void *start)
+ATTN__DEF attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
+                                     const char *text)
 {
-    attn__block *block;
-    attn__allocator allocator;
-    if (!start)
-        return;
-    block = (attn__block *)(void *)((unsigned char *)start - sizeof(attn__block));
-    allocator = block->allocator;
-    if (allocator.free)
-        allocator.free(block->base, allocator.user);
-    else if (!allocator.alloc)
-        free(block->base); /* what was forbidden ends with the block */
+    size_t n = 0;
+    attn_status status;
+    int32_t *found;
+    if (!ids)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_token_ids: no room for the ids was given");
+    found = attn__ids_of(ctx, "attn_token_ids", model, text, 0, &n);
+    if (!found)
+        return ctx->status;
+    status = attn__copy_into(ctx, "attn_token_ids", ids, ATTN_I32, attn_shape1(n));
+    if (status == ATTN_OK)
+        status = attn_copy(ctx, ids, attn_borrow(found, ATTN_I32, attn_shape1(n)));
+    attn__free(found);
+    return status;
 }
 
-/* Chains a block into the context, for attn_ctx_free. The context itself may move meanwhile: no
- * block knows where it is. */
-static void attn__chain(attn_ctx *ctx, void *start)
+/* Lists tokens as `12 " wor", 7 "d"`, as many as there is room for. */
+static void attn__list_tokens(char *list, size_t room, const attn_model *model, const int32_t *ids,
+                              size_t n_ids)
 {
-    attn__block *block = (attn__block *)(void *)((unsigned char *)start - sizeof(attn__block));
-    block->next = ctx->blocks;
-    if (block->next)
-        block->next->before = block;
-    ctx->blocks = block;
-}
-
-/* Takes a block out of the chain and frees it. */
-static void attn__unchain(attn_ctx *ctx, void *start)
-{
-    attn__block *block = (attn__block *)(void *)((unsigned char *)start - sizeof(attn__block));
-    if (!block->before && ctx->blocks != block)
-        return; /* the first of another context's: it will be freed with that */
-    if (block->before)
-        block->before->next = block->next;
-    else
-        ctx->blocks = block->next;
-    if (block->next)
-        block->next->before = block->before;
-    attn__free(start);
-}
-
-ATTN__DEF void attn_ctx_free(attn_ctx *ctx)
-{
-    while (ctx->blocks) {
-        attn__block *block = ctx->blocks;
-        ctx->blocks = block->next;
-        attn__free((unsigned char *)block + sizeof(attn__block));
+    size_t i, at = 0, size;
+    list[0] = 0;
+    for (i = 0; i < n_ids && at < room; i++) {
+        const char *bytes = attn_token_bytes(attn_model_tokenizer(model), ids[i], &size);
+        const int shown = size < 20 ? (int)size : 20;
+        if (room - at < (size_t)shown + 24) {
+            snprintf(list + at, room - at, ", ...");
+            return;
+        }
+        at += (size_t)snprintf(list + at, room - at, "%s%ld \"%.*s%s\"", i > 0 ? ", " : "",
+                               (long)ids[i], shown, bytes, size > 20 ? "..." : "");
     }
 }
 
-ATTN__DEF int attn_version(void)
+ATTN__DEF attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model *model,
+                                    const char *text)
 {
-    return ATTN_VERSION;
+    static const char op[] = "attn_token_id";
+    size_t n = 0, n_spaced = 0;
+    int32_t *ids, *spaced;
+    char list[128], hint[64];
+    if (!id)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no room for the id was given", op);
+    *id = -1;
+    ids = attn__ids_of(ctx, op, model, text, 0, &n);
+    if (ids && n == 1) {
+        *id = ids[0];
+        attn__free(ids);
+        return ATTN_OK;
+    }
+    spaced = ids ? attn__ids_of(ctx, op, model, text, 1, &n_spaced) : NULL;
+    if (spaced && n == 0) {
+        attn__fail(ctx, ATTN_E_TOKEN, "%s: the text is empty; expected one token", op);
+    } else if (spaced) {
+        hint[0] = 0;
+        if (n_spaced == 1)
+            snprintf(hint, sizeof hint, "; with a leading space it is one: %ld", (long)spaced[0]);
+        attn__list_tokens(list, sizeof list, model, ids, n);
+        attn__fail(ctx, ATTN_E_TOKEN, "%s: \"%.30s%s\" is %llu tokens (%s)%s", op, text,
+                   strlen(text) > 30 ? "..." : "", ATTN__LLU(n), list, hint);
+    }
+    attn__free(ids);
+    attn__free(spaced);
+    return ctx->status;
 }
 
-ATTN__DEF const char *attn_status_name(attn_status status)
+/* >>tensors =====================================================================================
+ * Views are arithmetic on strides; a tensor that could not be made says why in `error`. */
+
+static attn_shape attn__shape(int ndim, size_t d0, size_t d1, size_t d2, size_t d3)
 {
-    static const char *const names[] = {"ATTN_OK",
-                                        "ATTN_E_ARGUMENT",
-                                        "ATTN_E_SHAPE",
-                                        "ATTN_E_MEMORY",
-                                        "ATTN_E_SPACE",
-                                        "ATTN_E_IO",
-                                        "ATTN_E_FORMAT",
-                                        "ATTN_E_VERSION",
-                                        "ATTN_E_CHECKSUM",
-                                        "ATTN_E_TOKEN",
-                                        "ATTN_E_CONTEXT",
-                                        "ATTN_E_TOKENIZER",
-                                        "ATTN_E_UNSUPPORTED",
-                                        "ATTN_E_NAME",
-                                        "ATTN_STOPPED"};
-    return (size_t)status < sizeof names / sizeof names[0] ? names[status] : "unknown status";
+    attn_shape s;
+    s.ndim = ndim;
+    s.dim[0] = d0;
+    s.dim[1] = d1;
+    s.dim[2] = d2;
+    s.dim[3] = d3;
+    return s;
 }
+ATTN__DEF attn_shape attn_shape1(size_t d0)
+{
+    return attn__shape(1, d0, 1, 1, 1);
+}
+ATTN__DEF attn_shape attn_shape2(size_t d0, size_t d1)
+{
+    return attn__shape(2, d0, d1, 1, 1);
+}
+ATTN__DEF attn_shape attn_shape3(size_t d0, size_t d1, size_t d2)
+{
+    return attn__shape(3, d0, d1, d2, 1);
+}
+ATTN__DEF attn_shape attn_shape4(size_t d0, size_t d1, size_t d2, size_t d3)
+{
+    return attn__shape(4, d0, d1, d2, d3);
+}
+
+static attn_shape attn__shape_of(const attn_tensor *x)
+{
+    return attn__shape(x->ndim, x->shape[0], x->shape[1], x->shape[2], x->shape[3]);
+}
+
+static attn_tensor attn__no_tensor(const char *why)
+{
+    attn_tensor x;
+    memset(&x, 0, sizeof x);
+    x.error = why;
+    return x;
+}
+
+static attn__text attn__show(attn_shape s)
+{
+    attn__text t;
+    size_t at = 1;
+    int i;
+    t.text[0] = '[';
+    for (i = 0; i < s.ndim; i++) {
+        char digits[24];
+        size_t n = sizeof digits, v = s.dim[i];
+        do
+            digits[--n] = (char)('0' + v % 10);
+        while ((v /= 10) > 0);
+        if (i > 0) {
+            t.text[at++] = ',';
+            t.text[at++] = ' ';
+        }
+        memcpy(t.text + at, digits + n, sizeof digits - n);
+        at += sizeof digits - n;
+    }
+    t.text[at++] = ']';
+    t.text[at] = 0;
+    return t;
+}
+
+static size_t attn__dtype_size(attn_dtype dtype)
+{
+    return dtype == ATTN_F16 ? 2 : 4;
+}
+
+ATTN__DEF size_t attn_count(attn_tensor x)
+{
+    return x.ndim == 0 ? 0 : x.shape[0] * x.shape[1] * x.shape[2] * x.shape[3];
+}
+
+ATTN__DEF int attn_is_dense(attn_tensor x)
+{
+    ptrdiff_t expected = 1;
+    int i;
+    for (i = x.ndim > 4 ? -1 : x.ndim - 1; i >= 0; i--) {
+        if (x.shape[i] != 1 && x.stride[i] != expected)
+            return attn_count(x) == 0;
+        expected *= (ptrdiff_t)x.shape[i];
+    }
+    return 1;
+}
+
+/* Number of elements and bytes of a shape from outside; 0 if it is no shape or too large. */
+static int attn__measure(attn_shape s, attn_dtype dtype, size_t *bytes)
+{
+    size_t n = attn__dtype_size(dtype);
+    int i, empty = 0;
+    if (s.ndim < 1 || s.ndim > 4 || (dtype != ATTN_F32 && dtype != ATTN_F16 && dtype != ATTN_I32))
+        return 0;
+    for (i = 0; i < s.ndim; i++) { /* an empty tensor's other dimensions must be sane too */
+        if (s.dim[i] == 0)
+            empty = 1;
+        else if (attn__mul_overflows(n, s.dim[i], &n) || n > PTRDIFF_MAX)
+            return 0;
+    }
+    *bytes = empty ? 0 : n;
+    return 1;
+}
+
+ATTN__DEF attn_tensor attn_borrow(void *data, attn_dtype dtype, attn_shape shape)
+{
+    attn_tensor x;
+    ptrdiff_t stride = 1;
+    size_t bytes;
+    int i;
+    if (!attn__measure(shape, dtype, &bytes))
+        return attn__no_tensor(
+            "attn_borrow: 1 to 4 dimensions that fit in memory, and a type of f32, f16 or i32, are "
+            "needed");
+    if (!data && bytes > 0)
+        return attn__no_tensor("attn_borrow: no data was given (did an allocation fail?)");
+    memset(&x, 0, sizeof x);
+    x.data = data;
+    x.dtype = dtype;
+    x.ndim = shape.ndim;
+    for (i = 3; i >= 0; i--) {
+        x.shape[i] = i < shape.ndim ? shape.dim[i] : 1;
+        x.stride[i] = i < shape.ndim ? stride : 0;
+        stride *= (ptrdiff_t)(x.shape[i] ? x.shape[i] : 1);
+    }
+    return x;
+}
+
+ATTN__DEF attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dtype,
+                                 attn_shape shape)
+{
+    size_t bytes;
+    void *data;
+    if (!attn__measure(shape, dtype, &bytes))
+        return attn__fail(
+            ctx, ATTN_E_SHAPE,
+            "attn_zeros: a tensor of %d dimensions%s%s and type %d cannot be made; expected 1 "
+            "to 4 dimensions that fit in memory, and ATTN_F32, ATTN_F16 or ATTN_I32",
+            shape.ndim, shape.ndim >= 1 && shape.ndim <= 4 ? " " : "",
+            shape.ndim >= 1 && shape.ndim <= 4 ? attn__show(shape).text : "", (int)dtype);
+    data = attn__alloc(ctx, bytes, "a tensor");
+    if (!data)
+        return ATTN_E_MEMORY;
+    attn__chain(ctx, data);
+    *out = attn_borrow(data, dtype, shape);
+    out->owned = data;
+    return ATTN_OK;
+}
+
+ATTN__DEF void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor)
+{
+    if (tensor->owned)
+        attn__unchain(ctx, tensor->owned);
+    *tensor = attn__no_tensor(NULL);
+}
+
+static int attn__dim(const attn_tensor *x, int dim)
+{
+    if (dim < 0)
+        dim += x->ndim;
+    return dim >= 0 && dim < x->ndim && x->ndim <= 4 ? dim : -1;
+}
+
+ATTN__DEF attn_tensor attn_transpose(attn_tensor x, int dim_a, int dim_b)
+{
+    const int a = attn__dim(&x, dim_a), b = attn__dim(&x, dim_b);
+    size_t n;
+    ptrdiff_t s;
+    if (x.ndim == 0)
+        return x;
+    if (a < 0 || b < 0)
+        return attn__no_tensor("attn_transpose: the tensor has no such dimension");
+    n = x.shape[a];
+    x.shape[a] = x.shape[b];
+    x.shape[b] = n;
+    s = x.stride[a];
+    x.stride[a] = x.stride[b];
+    x.stride[b] = s;
+    x.owned = NULL;
+    return x;
+}
+
+/* Moves a view's first element; NULL stays NULL, as an empty tensor may have it. */
+static void attn__advance(attn_tensor *x, ptrdiff_t elements)
+{
+    if (x->data)
+        x->data = (char *)x->data + elements * (ptrdiff_t)attn__dtype_size(x->dtype);
+}
+
+ATTN__DEF attn_tensor attn_slice(attn_tensor x, int dim, size_t start, size_t count)
+{
+    const int d = attn__dim(&x, dim);
+    if (x.ndim == 0)
+        return x;
+    if (d < 0)
+        return attn__no_tensor("attn_slice: the tensor has no such dimension");
+    if (start > x.shape[d] || count > x.shape[d] - start)
+        return attn__no_tensor("attn_slice: start + count is beyond the end of the dimension");
+    if (count > 0)
+        attn__advance(&x, (ptrdiff_t)start * x.stride[d]);
+    x.shape[d] = count;
+    x.owned = NULL;
+    return x;
+}
+
+ATTN__DEF attn_tensor attn_select(attn_tensor x, int dim, size_t index)
+{
+    int d = attn__dim(&x, dim);
+    if (x.ndim == 0)
+        return x;
+    if (d < 0 || x.ndim == 1)
+        return attn__no_tensor(
+            d < 0 ? "attn_select: the tensor has no such dimension"
+                  : "attn_select: a tensor keeps its last dimension; use attn_slice");
+    if (index >= x.shape[d])
+        return attn__no_tensor("attn_select: the index is beyond the end of the dimension");
+    attn__advance(&x, (ptrdiff_t)index * x.stride[d]);
+    for (; d + 1 < x.ndim; d++) {
+        x.shape[d] = x.shape[d + 1];
+        x.stride[d] = x.stride[d + 1];
+    }
+    x.shape[d] = 1;
+    x.stride[d] = 0;
+    x.ndim--;
+    x.owned = NULL;
+    return x;
+}
+
+ATTN__DEF attn_tensor attn_reshape(attn_tensor x, attn_shape shape)
+{
+    attn_tensor y;
+    int from = x.ndim - 1, to = shape.ndim - 1;
+    size_t bytes;
+    if (x.ndim == 0)
+        return x;
+    if (x.ndim > 4)
+        return attn__no_tensor("attn_reshape: a tensor has 1 to 4 dimensions");
+    if (!attn__measure(shape, x.dtype, &bytes) ||
+        bytes != attn_count(x) * attn__dtype_size(x.dtype))
+        return attn__no_tensor("attn_reshape: the new shape has another number of elements");
+    y = attn_borrow(x.data, x.dtype, shape);
+    if (bytes == 0)
+        return y;
+    /* From the last dimension on: each run of x that is even in memory is cut anew. */
+    while (to >= 0) {
+        ptrdiff_t stride;
+        size_t n_from = 1, n_to = 1;
+        while (from > 0 && x.shape[from] == 1)
+            from--;
+        stride = x.stride[from];
+        n_from = x.shape[from];
+        while (to >= 0 && (n_to < n_from || shape.dim[to] == 1)) {
+            while (n_to * shape.dim[to] > n_from) { /* join with the dimension before */
+                ptrdiff_t expected = x.stride[from] * (ptrdiff_t)x.shape[from];
+                do
+                    from--;
+                while (from > 0 && x.shape[from] == 1);
+                if (x.stride[from] != expected)
+                    return attn__no_tensor("attn_reshape: these strides cannot be joined without a "
+                                           "copy; attn_copy makes a dense tensor");
+                n_from *= x.shape[from];
+            }
+            y.stride[to] = stride * (ptrdiff_t)n_to;
+            n_to *= shape.dim[to--];
+        }
+        from--; /* n_to is n_from: as many are left of both */
+    }
+    return y;
+}
+
+static ptrdiff_t attn__offset(const attn_tensor *x, size_t i0, size_t i1, size_t i2, size_t i3)
+{
+    return (ptrdiff_t)i0 * x->stride[0] + (ptrdiff_t)i1 * x->stride[1] +
+           (ptrdiff_t)i2 * x->stride[2] + (ptrdiff_t)i3 * x->stride[3];
+}
+
+static float attn__load_element(const void *data, attn_dtype dtype, ptrdiff_t at)
+{
+    switch (dtype) {
+    case ATTN_F32:
+        return ((const float *)data)[at];
+    case ATTN_F16:
+        return attn_f32_from_f16(((const uint16_t *)data)[at]);
+    default:
+        return (float)((const int32_t *)data)[at];
+    }
+}
+
+/* One element, or NaN; indices beyond ndim are 0. */
+static float attn__get(const attn_tensor *x, int ndim, size_t i0, size_t i1, size_t i2, size_t i3)
+{
+    if (x->ndim != ndim || ndim == 0 || i0 >= x->shape[0] || i1 >= x->shape[1] ||
+        i2 >= x->shape[2] || i3 >= x->shape[3])
+        return NAN;
+    return attn__load_element(x->data, x->dtype, attn__offset(x, i0, i1, i2, i3));
+}
+
+ATTN__DEF float attn_get1(attn_tensor x, size_t i0)
+{
+    return attn__get(&x, 1, i0, 0, 0, 0);
+}
+ATTN__DEF float attn_get2(attn_tensor x, size_t i0, size_t i1)
+{
+    return attn__get(&x, 2, i0, i1, 0, 0);
+}
+ATTN__DEF float attn_get3(attn_tensor x, size_t i0, size_t i1, size_t i2)
+{
+    return attn__get(&x, 3, i0, i1, i2, 0);
+}
+ATTN__DEF float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3)
+{
+    return attn__get(&x, 4, i0, i1, i2, i3);
+}
+ATTN__DEF float attn_get(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3)
+{
+    return attn__get(&x, x.ndim, i0, x.ndim < 2 ? 0 : i1, x.ndim < 3 ? 0 : i2, x.ndim < 4 ? 0 : i3);
+}
+
+/* ---- checks that every operation makes ---- */
+
+/* An operand must be a tensor. What a failed call left behind keeps that call's message. */
+static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
+                                  const attn_tensor *x)
+{
+    if (x->ndim > 4 || (x->ndim > 0 && (unsigned)x->dtype > ATTN_I32))
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "%s: %s has %d dimensions and data type %d; a tensor has 1 to 4 and holds "
+            "ATTN_F32, ATTN_F16 or ATTN_I32",
+            op, name, x->ndim, (int)x->dtype);
+    if (x->ndim > 0)
+        return ATTN_OK;
+    if (!x->error && ctx->status != ATTN_OK)
+        return ctx->status;
+    return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s is no tensor%s%s", op, name,
+                      x->error ? ": " : "; make it first, for example with attn_zeros",
+                      x->error ? x->error : "");
+}
+
+/* ... and nearly always one of floats. */
+static attn_status attn__need(attn_ctx *ctx, const char *op, const char *name, const attn_tensor *x)
+{
+    if (attn__need_any(ctx, op, name, x) != ATTN_OK)
+        return ctx->status;
+    if (x->dtype == ATTN_I32)
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "%s: %s holds integers; expected ATTN_F32 or ATTN_F16 (attn_copy converts)", op, name);
+    return ATTN_OK;
+}
+
+/* Ids must be rows of a vocabulary (or a table) of n_vocab; `name` is the noun for one of them. */
+static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *name,
+                                  const int32_t *ids, ptrdiff_t step, size_t n, size_t n_vocab)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const int32_t id = ids[(ptrdiff_t)i * step];
+        if (id < 0 || (size_t)id >= n_vocab)
+            return attn__fail(ctx, ATTN_E_TOKEN, "%s: %s %llu is %ld; expected an id below %llu",
+                              op, name, ATTN__LLU(i), (long)id, ATTN__LLU(n_vocab));
+    }
+    return ATTN_OK;
+}
+
+static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, attn_shape shape,
+                               attn__result *result)
+{
+    int i, same = out->ndim == shape.ndim;
+    attn_status status;
+    memset(result, 0, sizeof *result);
+    if (out->error)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
+    if (out->ndim == 0) {
+        if ((status = attn_zeros(ctx, out, ATTN_F32, shape)) != ATTN_OK)
+            return status;
+        result->fresh = 1;
+        result->dense = *out;
+        return ATTN_OK;
+    }
+    for (i = 0; i < shape.ndim && same; i++)
+        same = out->shape[i] == shape.dim[i];
+    if (!same)
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
+                          op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
+    if (attn__need_any(ctx, op, "out", out) != ATTN_OK)
+        return ctx->status;
+    if (out->dtype == ATTN_I32)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out holds integers; expected ATTN_F32", op);
+    if (out->dtype == ATTN_F32 && attn_is_dense(*out)) {
+        result->dense = *out;
+        return ATTN_OK;
+    }
+    result->stand_in = 1;
+    return attn_zeros(ctx, &result->dense, ATTN_F32, shape);
+}
+
+static attn_status attn__finish(attn_ctx *ctx, attn_tensor *out, attn__result *result,
+                                attn_status status)
+{
+    if (result->stand_in) {
+        if (status == ATTN_OK)
+            status = attn_copy(ctx, out, result->dense);
+        attn_tensor_free(ctx, &result->dense);
+    } else if (status != ATTN_OK && result->fresh) {
+        attn_tensor_free(ctx, out);
+    }
+    return status;
+}
+
+/* ---- walking over rows: the last dimension is the row ---- */
+
+static size_t attn__n_rows(const attn_tensor *x)
+{
+    size_t n = 1;
+    int i;
+    for (i = 0; i + 1 < x->ndim; i++)
+        n *= x->shape[i];
+    return n;
+}
+
+static size_t attn__row_length(const attn_tensor *x)
+{
+    return x->shape[x->ndim - 1];
+}
+
+/* Offset of row `index` of a tensor that is laid over `like` by repeating dimensions of 1. */
+static ptrdiff_t attn__row_offset(const attn_tensor *x, const attn_shape *like, size_t index)
+{
+    ptrdiff_t offset = 0;
+    int i;
+    for (i = like->ndim - 2; i >= 0; i--) {
+        const int d = i - (like->ndim - x->ndim);
+        const size_t n = like->dim[i];
+        if (d >= 0 && x->shape[d] != 1)
+            offset += (ptrdiff_t)(index % n) * x->stride[d];
+        index /= n;
+    }
+    return offset;
+}
+
+/* Row `index` as n floats: in place if it is that already, else gathered into buffer. */
+static const float *attn__row(const attn_tensor *x, const attn_shape *like, size_t index, size_t n,
+                              float *buffer)
+{
+    const ptrdiff_t at = attn__row_offset(x, like, index);
+    const ptrdiff_t step = attn__row_length(x) == 1 ? 0 : x->stride[x->ndim - 1];
+    size_t i;
+    if (x->dtype == ATTN_F32 && step == 1)
+        return (const float *)x->data + at;
+    for (i = 0; i < n; i++)
+        buffer[i] = attn__load_element(x->data, x->dtype, at + (ptrdiff_t)i * step);
+    return buffer;
+}
+
+/* Where a copy goes: makes *out a tensor of this type and shape if it is none, else checks that it
+ * has the shape and a type to which the numbers can be converted. */
+static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *out,
+                                   attn_dtype dtype, attn_shape shape)
+{
+    int i, same = 1;
+    if (out->error)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
+    if (out->ndim == 0)
+        return attn_zeros(ctx, out, dtype, shape);
+    if (attn__need_any(ctx, op, "out", out) != ATTN_OK)
+        return ctx->status;
+    for (i = 0; i < shape.ndim && same; i++)
+        same = out->ndim == shape.ndim && out->shape[i] == shape.dim[i];
+    if (!same)
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
+                          op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
+    if (out->dtype == ATTN_I32 && dtype != ATTN_I32)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: the result holds floats and out integers; expected out of ATTN_F32 "
+                          "or ATTN_F16",
+                          op);
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    const attn_shape shape = attn__shape_of(&x);
+    size_t row, i, n;
+    if (attn__need_any(ctx, "attn_copy", "x", &x) != ATTN_OK ||
+        attn__copy_into(ctx, "attn_copy", out, x.dtype, shape) != ATTN_OK)
+        return ctx->status;
+    if (attn_count(x) == 0)
+        return ATTN_OK;
+    n = attn__row_length(&x);
+    for (row = 0; row < attn__n_rows(&x); row++) {
+        const ptrdiff_t from = attn__row_offset(&x, &shape, row);
+        const ptrdiff_t to = attn__row_offset(out, &shape, row);
+        const ptrdiff_t from_step = x.stride[x.ndim - 1], to_step = out->stride[out->ndim - 1];
+        for (i = 0; i < n; i++) {
+            const ptrdiff_t source = from + (ptrdiff_t)i * from_step;
+            const ptrdiff_t target = to + (ptrdiff_t)i * to_step;
+            if (out->dtype == ATTN_I32 && x.dtype == ATTN_I32) {
+                ((int32_t *)out->data)[target] = ((const int32_t *)x.data)[source];
+            } else {
+                const float value = attn__load_element(x.data, x.dtype, source);
+                if (out->dtype == ATTN_F32)
+                    ((float *)out->data)[target] = value;
+                else
+                    ((uint16_t *)out->data)[target] = attn_f16_from_f32(value);
+            }
+        }
+    }
+    return ATTN_OK;
+}
+
+/* Checks that part i fits behind the first ones; adds its size along `dim` to *shape, and makes
+ * *dtype f32 if types of floats are mixed. */
+static attn_status attn__join_shape(attn_ctx *ctx, const attn_tensor *parts, size_t i, int dim,
+                                    attn_shape *shape, attn_dtype *dtype)
+{
+    const attn_tensor *x = &parts[i];
+    int d, same = x->ndim == parts->ndim;
+    for (d = 0; d < parts->ndim && same; d++)
+        same = d == dim || x->shape[d] == parts->shape[d];
+    if (!same || x->shape[dim] > SIZE_MAX - shape->dim[dim])
+        return attn__fail(
+            ctx, ATTN_E_SHAPE,
+            "attn_concat: part 0 has shape %s and part %llu %s; expected the same but "
+            "along dimension %d",
+            attn__show(attn__shape_of(parts)).text, ATTN__LLU(i),
+            attn__show(attn__shape_of(x)).text, dim);
+    if ((x->dtype == ATTN_I32) != (parts->dtype == ATTN_I32))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_concat: part 0 holds %s and part %llu %s; attn_copy converts "
+                          "integers to floats",
+                          parts->dtype == ATTN_I32 ? "integers" : "floats", ATTN__LLU(i),
+                          x->dtype == ATTN_I32 ? "integers" : "floats");
+    shape->dim[dim] += x->shape[dim];
+    if (x->dtype != *dtype)
+        *dtype = ATTN_F32;
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_concat(attn_ctx *ctx, attn_tensor *out, const attn_tensor *parts,
+                                  size_t n_parts, int dim)
+{
+    char name[32];
+    attn_shape shape;
+    attn_dtype dtype;
+    size_t i, at = 0;
+    int d;
+    if (!out || !parts || n_parts == 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_concat: no %s",
+                          out ? "tensors were given" : "room for the result was given");
+    for (i = 0; i < n_parts; i++) {
+        snprintf(name, sizeof name, "part %llu", ATTN__LLU(i));
+        if (attn__need_any(ctx, "attn_concat", name, &parts[i]) != ATTN_OK)
+            return ctx->status;
+    }
+    d = attn__dim(parts, dim);
+    shape = attn__shape_of(parts);
+    dtype = parts->dtype;
+    if (d < 0)
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "attn_concat: dimension %d; the parts have shape %s, so expected %d to %d", dim,
+            attn__show(shape).text, -shape.ndim, shape.ndim - 1);
+    shape.dim[d] = 0;
+    for (i = 0; i < n_parts; i++)
+        if (attn__join_shape(ctx, parts, i, d, &shape, &dtype) != ATTN_OK)
+            return ctx->status;
+    if (attn__copy_into(ctx, "attn_concat", out, dtype, shape) != ATTN_OK)
+        return ctx->status;
+    for (i = 0; i < n_parts; at += parts[i++].shape[d]) {
+        attn_tensor place = attn_slice(*out, d, at, parts[i].shape[d]);
+        if (attn_copy(ctx, &place, parts[i]) != ATTN_OK) /* cover: both were checked */
+            return ctx->status;
+    }
+    return ATTN_OK;
+}
+
+/* IEEE 754 binary16: 1 sign bit, 5 of exponent, 10 of fraction. */
+ATTN__DEF float attn_f32_from_f16(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, fraction = half & 0x3ff;
+    const uint32_t exponent = half >> 10 & 31;
+    uint32_t bits;
+    float value;
+    if (exponent == 0) { /* a multiple of 2^-24: small enough to convert exactly */
+        value = (float)fraction * (1.0f / 16777216.0f);
+        memcpy(&bits, &value, 4);
+        bits |= sign;
+    } else if (exponent == 31) {
+        bits = sign | 0x7f800000u | fraction << 13 | (fraction ? 0x400000u : 0);
+    } else {
+        bits = sign | (exponent + 112) << 23 | fraction << 13;
+    }
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+ATTN__DEF uint16_t attn_f16_from_f32(float value)
+{
+    uint32_t bits, sign, rest, round;
+    int shift;
+    memcpy(&bits, &value, 4);
+    sign = bits >> 16 & 0x8000;
+    bits &= 0x7fffffffu;
+    if (bits > 0x7f800000u) /* NaN stays one, quiet */
+        return (uint16_t)(sign | 0x7e00 | (bits >> 13 & 0x3ff));
+    if (bits >= 0x477ff000u) /* 65520 and more round to infinity */
+        return (uint16_t)(sign | 0x7c00);
+    if (bits < 0x33000000u) /* less than half of the smallest: zero */
+        return (uint16_t)sign;
+    if (bits < 0x38800000u) { /* below 2^-14: a denormal half counts in 2^-24 */
+        shift = 126 - (int)(bits >> 23);
+        rest = (bits & 0x7fffff) | 0x800000;
+    } else {
+        shift = 13;
+        rest = bits - (112u << 23);
+    }
+    round = rest & ((1u << shift) - 1);
+    rest >>= shift;
+    if (round > 1u << (shift - 1) || (round == 1u << (shift - 1) && (rest & 1)))
+        rest++; /* a carry out of the fraction lands in the exponent, as it should */
+    return (uint16_t)(sign | rest);
+}
+
+/* >>ops =========================================================================================
+ * Tier 1's operations: checks, then a walk over rows with the kernels of the room. */
+
+/* Two row buffers, from the context. */
+static float *attn__row_buffers(attn_ctx *ctx, size_t n)
+{
+    const size_t size = n < SIZE_MAX / 8 - 16 ? (n + 16) * 2 * sizeof(float) : SIZE_MAX;
+    return (float *)attn__alloc(ctx, size, "two rows");
+}
+
+/* The shape of two operands laid over each other; dimensions of 1 repeat. */
+static int attn__broadcast(const attn_tensor *a, const attn_tensor *b, attn_shape *shape)
+{
+    int i;
+    *shape = attn__shape(a->ndim > b->ndim ? a->ndim : b->ndim, 1, 1, 1, 1);
+    for (i = 1; i <= shape->ndim; i++) {
+        const size_t m = i <= a->ndim ? a->shape[a->ndim - i] : 1;
+        const size_t n = i <= b->ndim ? b->shape[b->ndim - i] : 1;
+        if (m != n && m != 1 && n != 1)
+            return 0;
+        shape->dim[shape->ndim - i] = m == 1 ? n : m;
+    }
+    return 1;
+}
+
+static attn_status attn__elementwise(attn_ctx *ctx, const char *op, attn__binary kind,
+                                     attn_tensor *out, attn_tensor a, attn_tensor b)
+{
+    const attn__kernels *kernels;
+    attn__result result;
+    attn_shape shape;
+    size_t row, n, n_rows;
+    float *buffers;
+    if (attn__need_kernels(ctx, &kernels) || attn__need(ctx, op, "a", &a) ||
+        attn__need(ctx, op, "b", &b))
+        return ctx->status;
+    if (!attn__broadcast(&a, &b, &shape))
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: shapes %s and %s do not fit together", op,
+                          attn__show(attn__shape_of(&a)).text, attn__show(attn__shape_of(&b)).text);
+    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
+        return ctx->status;
+    n = attn__row_length(&result.dense);
+    n_rows = n ? attn__n_rows(&result.dense) : 0;
+    buffers = attn__row_buffers(ctx, n);
+    if (!buffers)
+        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
+    for (row = 0; row < n_rows; row++)
+        kernels->binary(kind, (float *)result.dense.data + row * n,
+                        attn__row(&a, &shape, row, n, buffers),
+                        attn__row(&b, &shape, row, n, buffers + n), n);
+    attn__free(buffers);
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+ATTN__DEF attn_status attn_add(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
+{
+    return attn__elementwise(ctx, "attn_add", ATTN__ADD, out, a, b);
+}
+ATTN__DEF attn_status attn_sub(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
+{
+    return attn__elementwise(ctx, "attn_sub", ATTN__SUB, out, a, b);
+}
+ATTN__DEF attn_status attn_mul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
+{
+    return attn__elementwise(ctx, "attn_mul", ATTN__MUL, out, a, b);
+}
+ATTN__DEF attn_status attn_div(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
+{
+    return attn__elementwise(ctx, "attn_div", ATTN__DIV, out, a, b);
+}
+
+/* Operations that turn each row into a row, or into one number. */
+typedef struct attn__row_args {
+    const attn__kernels *kernels;
+    float number;       /* factor, epsilon, or n - 1 for n */
+    const float *w, *b; /* layernorm */
+    attn_gelu_kind gelu;
+    size_t row, n_queries; /* causal softmax: which query this row is */
+} attn__row_args;
+typedef void (*attn__row_fn)(float *out, const float *x, size_t n, const attn__row_args *args);
+
+static attn_status attn__each_row(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor x,
+                                  int to_number, attn__row_fn fn, attn__row_args *args)
+{
+    attn__result result;
+    attn_shape shape = attn__shape_of(&x);
+    size_t n, n_out, n_rows;
+    float *buffers;
+    if (attn__need_kernels(ctx, &args->kernels) || attn__need(ctx, op, "x", &x))
+        return ctx->status;
+    n = attn__row_length(&x);
+    n_out = to_number ? 1 : n;
+    n_rows = n_out ? attn__n_rows(&x) : 0;
+    shape.dim[shape.ndim - 1] = n_out;
+    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
+        return ctx->status;
+    buffers = attn__row_buffers(ctx, n);
+    if (!buffers)
+        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
+    for (args->row = 0; args->row < n_rows; args->row++)
+        fn((float *)result.dense.data + args->row * n_out,
+           attn__row(&x, &shape, args->row, n, buffers), n, args);
+    attn__free(buffers);
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+static void attn__row_scale(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    args->kernels->scale(out, x, args->number, n);
+}
+static void attn__row_exp(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    args->kernels->exp(out, x, n);
+}
+static void attn__row_gelu(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    args->kernels->gelu(out, x, n, args->gelu);
+}
+static void attn__row_sum(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    *out = args->kernels->sum(x, n);
+}
+static void attn__row_mean(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    *out = args->kernels->sum(x, n) / (float)n;
+}
+static void attn__row_variance(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    const float mean = args->kernels->sum(x, n) / (float)n;
+    *out = args->kernels->square_distance(x, mean, n) / ((float)n - args->number);
+}
+static void attn__row_softmax(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    args->kernels->softmax(out, x, n);
+}
+static void attn__row_softmax_causal(float *out, const float *x, size_t n,
+                                     const attn__row_args *args)
+{
+    const size_t visible = n - args->n_queries + args->row % args->n_queries + 1;
+    args->kernels->softmax(out, x, visible);
+    memset(out + visible, 0, (n - visible) * sizeof(float));
+}
+static void attn__row_log_softmax(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    float largest, log_sum = args->kernels->log_sum_exp(x, n, &largest);
+    size_t i;
+    for (i = 0; i < n; i++)
+        out[i] = (x[i] - largest) - log_sum;
+}
+
+/* mean and scale of one row: scale = sqrt(variance + eps) */
+static void attn__moments(const attn__kernels *kernels, const float *x, size_t n, float eps,
+                          float *mean, float *scale)
+{
+    *mean = kernels->sum(x, n) / (float)n;
+    *scale = sqrtf(kernels->square_distance(x, *mean, n) / (float)n + eps);
+}
+
+static void attn__row_layernorm(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    float mean, scale;
+    attn__moments(args->kernels, x, n, args->number, &mean, &scale);
+    args->kernels->normalize(out, x, mean, scale, n);
+    args->kernels->affine(out, out, args->w, args->b, n);
+}
+
+static attn__row_args attn__args(float number)
+{
+    attn__row_args args;
+    memset(&args, 0, sizeof args);
+    args.number = number;
+    return args;
+}
+
+ATTN__DEF attn_status attn_scale(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float factor)
+{
+    attn__row_args args = attn__args(factor);
+    return attn__each_row(ctx, "attn_scale", out, x, 0, attn__row_scale, &args);
+}
+ATTN__DEF attn_status attn_exp(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    attn__row_args args = attn__args(0);
+    return attn__each_row(ctx, "attn_exp", out, x, 0, attn__row_exp, &args);
+}
+ATTN__DEF attn_status attn_sum(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    attn__row_args args = attn__args(0);
+    return attn__each_row(ctx, "attn_sum", out, x, 1, attn__row_sum, &args);
+}
+ATTN__DEF attn_status attn_mean(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    attn__row_args args = attn__args(0);
+    return attn__each_row(ctx, "attn_mean", out, x, 1, attn__row_mean, &args);
+}
+ATTN__DEF attn_status attn_variance(attn_ctx *ctx, attn_tensor *out, attn_tensor x, int unbiased)
+{
+    attn__row_args args = attn__args(unbiased ? 1 : 0);
+    return attn__each_row(ctx, "attn_variance", out, x, 1, attn__row_variance, &args);
+}
+ATTN__DEF attn_status attn_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    attn__row_args args = attn__args(0);
+    return attn__each_row(ctx, "attn_softmax", out, x, 0, attn__row_softmax, &args);
+}
+ATTN__DEF attn_status attn_softmax_causal(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    attn__row_args args = attn__args(0);
+    if (attn__need(ctx, "attn_softmax_causal", "x", &x) != ATTN_OK)
+        return ctx->status;
+    if (x.ndim < 2 || x.shape[x.ndim - 2] > x.shape[x.ndim - 1])
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_softmax_causal: scores have shape %s; expected [.., Tq, Tk] with "
+                          "Tq <= Tk",
+                          attn__show(attn__shape_of(&x)).text);
+    args.n_queries = x.shape[x.ndim - 2];
+    return attn__each_row(ctx, "attn_softmax_causal", out, x, 0, attn__row_softmax_causal, &args);
+}
+ATTN__DEF attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    attn__row_args args = attn__args(0);
+    return attn__each_row(ctx, "attn_log_softmax", out, x, 0, attn__row_log_softmax, &args);
+}
+ATTN__DEF attn_status attn_gelu(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_gelu_kind kind)
+{
+    attn__row_args args = attn__args(0);
+    args.gelu = kind;
+    if (kind != ATTN_GELU_TANH && kind != ATTN_GELU_ERF)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_gelu: kind %d is neither ATTN_GELU_TANH nor "
+                          "ATTN_GELU_ERF",
+                          (int)kind);
+    return attn__each_row(ctx, "attn_gelu", out, x, 0, attn__row_gelu, &args);
+}
+
+/* A parameter [n] as dense floats: itself if it is that, else written into `buffer` [n], filled
+ * with `missing` if the tensor is zeroed. */
+static attn_status attn__vector(attn_ctx *ctx, const char *op, const char *name,
+                                const attn_tensor *x, const char *beside, const attn_tensor *y,
+                                size_t n, float missing, float *buffer, const float **values)
+{
+    size_t i;
+    *values = buffer;
+    if (x->ndim == 0 && !x->error) {
+        for (i = 0; i < n; i++)
+            buffer[i] = missing;
+        return ATTN_OK;
+    }
+    if (attn__need(ctx, op, name, x) != ATTN_OK)
+        return ctx->status;
+    if (x->ndim != 1 || x->shape[0] != n)
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s, expected [%llu] beside %s %s",
+                          op, name, attn__show(attn__shape_of(x)).text, ATTN__LLU(n), beside,
+                          attn__show(attn__shape_of(y)).text);
+    for (i = 0; i < n; i++)
+        buffer[i] = attn__load_element(x->data, x->dtype, (ptrdiff_t)i * x->stride[0]);
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
+                                     attn_tensor b, float eps)
+{
+    attn__row_args args = attn__args(eps);
+    attn_status status;
+    float *buffer;
+    size_t n;
+    if (attn__need(ctx, "attn_layernorm", "x", &x) != ATTN_OK)
+        return ctx->status;
+    n = attn__row_length(&x);
+    buffer = attn__row_buffers(ctx, n);
+    if (!buffer)
+        return ctx->status;
+    status = attn__vector(ctx, "attn_layernorm", "w", &w, "x", &x, n, 1, buffer, &args.w);
+    if (status == ATTN_OK)
+        status = attn__vector(ctx, "attn_layernorm", "b", &b, "x", &x, n, 0, buffer + n, &args.b);
+    if (status == ATTN_OK)
+        status = attn__each_row(ctx, "attn_layernorm", out, x, 0, attn__row_layernorm, &args);
+    attn__free(buffer);
+    return status;
+}
+
+ATTN__DEF attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_tensor logits,
+                                         attn_tensor targets)
+{
+    const attn__kernels *kernels;
+    attn__result result;
+    attn_shape shape;
+    size_t t, n, n_rows;
+    float *buffers;
+    if (attn__need_kernels(ctx, &kernels) ||
+        attn__need(ctx, "attn_cross_entropy", "logits", &logits) ||
+        attn__need_any(ctx, "attn_cross_entropy", "targets", &targets))
+        return ctx->status;
+    shape = attn__shape_of(&logits);
+    if (logits.ndim != 2 || targets.ndim != 1 || targets.shape[0] != logits.shape[0] ||
+        targets.dtype != ATTN_I32)
+        return attn__fail(
+            ctx, ATTN_E_SHAPE,
+            "attn_cross_entropy: logits have shape %s and targets %s; expected [T, V] "
+            "and [T] of ATTN_I32",
+            attn__show(shape).text, attn__show(attn__shape_of(&targets)).text);
+    n_rows = logits.shape[0];
+    n = logits.shape[1];
+    if (attn__need_ids(ctx, "attn_cross_entropy", "target", (const int32_t *)targets.data,
+                       targets.stride[0], n_rows, n) != ATTN_OK)
+        return ctx->status;
+    if (attn__begin(ctx, "attn_cross_entropy", nll, attn_shape1(n_rows), &result) != ATTN_OK)
+        return ctx->status;
+    buffers = attn__row_buffers(ctx, n);
+    if (!buffers)
+        return attn__finish(ctx, nll, &result, ATTN_E_MEMORY);
+    for (t = 0; t < n_rows; t++) {
+        const float *row = attn__row(&logits, &shape, t, n, buffers);
+        float largest, log_sum = kernels->log_sum_exp(row, n, &largest);
+        const int32_t id = ((const int32_t *)targets.data)[(ptrdiff_t)t * targets.stride[0]];
+        ((float *)result.dense.data)[t] = log_sum - (row[id] - largest);
+    }
+    attn__free(buffers);
+    return attn__finish(ctx, nll, &result, ATTN_OK);
+}
+
+/* ---- matmul ---- */
+
+/* Memory for one call: on the stack if it is little, else from the context. */
+typedef struct attn__scratch {
+    float on_stack[1024];
+    float *allocated;
+} attn__scratch;
+
+/* n floats that hold anything; NULL after a failure. attn__scratch_free gives them back. */
+static float *attn__scratch_new(attn_ctx *ctx, attn__scratch *scratch, size_t n, const char *what)
+{
+    scratch->allocated = NULL;
+    if (n <= sizeof scratch->on_stack / sizeof(float))
+        return scratch->on_stack;
+    scratch->allocated = (float *)attn__alloc(
+        ctx, n < SIZE_MAX / sizeof(float) ? n * sizeof(float) : SIZE_MAX, what);
+    return scratch->allocated;
+}
+
+static void attn__scratch_free(attn__scratch *scratch)
+{
+    attn__free(scratch->allocated);
+}
+
+/* Offset of matrix i of the leading dimensions of x. */
+static ptrdiff_t attn__lead_offset(attn_tensor x, const attn_shape *lead, size_t i)
+{
+    x.shape[x.ndim - 2] = x.shape[x.ndim - 1] = 1;
+    return attn__row_offset(&x, lead, i);
+}
+
+/* Matrix i of x, whose leading dimensions repeat to fit `lead` (those, then 1, 1). */
+static attn_tensor attn__matrix(attn_tensor x, const attn_shape *lead, size_t i)
+{
+    const int d = x.ndim - 2;
+    attn_tensor y = x;
+    attn__advance(&y, attn__lead_offset(x, lead, i));
+    y.ndim = 2;
+    y.shape[0] = x.shape[d];
+    y.shape[1] = x.shape[d + 1];
+    y.stride[0] = x.stride[d];
+    y.stride[1] = x.stride[d + 1];
+    y.shape[2] = y.shape[3] = 1;
+    y.stride[2] = y.stride[3] = 0;
+    return y;
+}
+
+/* f32 views of x: x itself, or a copy that the caller frees. */
+static attn_status attn__as_floats(attn_ctx *ctx, attn_tensor *copy, attn_tensor *x, int dense)
+{
+    if (x->dtype == ATTN_F32 && (!dense || attn_is_dense(*x)))
+        return ATTN_OK;
+    if (attn_zeros(ctx, copy, ATTN_F32, attn__shape_of(x)) || attn_copy(ctx, copy, *x))
+        return ctx->status;
+    *x = *copy;
+    return ATTN_OK;
+}
+
+/* One matrix product over strided views, on all threads: w is packed, then multiplied. */
+typedef struct attn__product {
+    const attn__kernels *kernels;
+    attn__matmul_job job;
+    attn_tensor w; /* [K, N] */
+    float *panels; /* w, packed */
+    float *packs;  /* pack_size for each worker */
+    size_t pack_size;
+} attn__product;
+
+static void attn__product_body(attn__worker *me, void *arg)
+{
+    const attn__product *p = (const attn__product *)arg;
+    size_t first, last;
+    attn__share(me, (p->job.w.n_out + 15) / 16, &first, &last);
+    attn__pack_panels(p->panels, p->job.w.dtype, &p->w, first, last);
+    attn__barrier(me);
+    attn__matmul(me, p->kernels, &p->job, p->packs + (size_t)me->id * p->pack_size);
+}
+
+/* Threads that pay off for this many multiply-adds. */
+static int attn__threads_for(const attn_ctx *ctx, double work)
+{
+    const int most = attn__max_threads(ctx);
+    const double enough = work / 100000 + 1;
+    return enough < most ? (int)enough : most;
+}
+
+/* Matrices [.., M, K] as one of `rows` rows: a view if they join in memory, else a copy. */
+static attn_status attn__join_rows(attn_ctx *ctx, attn_tensor *copy, attn_tensor *a, size_t rows)
+{
+    const attn_shape shape = attn_shape2(rows, attn__row_length(a));
+    attn_tensor joined = attn_reshape(*a, shape);
+    if (joined.ndim == 0 && attn__as_floats(ctx, copy, a, 1) != ATTN_OK)
+        return ctx->status;
+    *a = joined.ndim == 0 ? attn_reshape(*a, shape) : joined;
+    return ATTN_OK;
+}
+
+/* out = a · b + bias for every matrix of `lead`, one after another: each uses all threads. */
+static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *p, float *out,
+                                  const attn_tensor *a, const attn_tensor *b,
+                                  const attn_shape *lead, const float *bias)
+{
+    const size_t n_batch = lead->dim[0] * lead->dim[1] * lead->dim[2] * lead->dim[3];
+    const size_t n_rows = a->shape[a->ndim - 2], n_in = a->shape[a->ndim - 1];
+    const size_t n_out = b->shape[b->ndim - 1];
+    const size_t n_panels = attn_panels_size(ATTN_F32, n_in, n_out) / sizeof(float);
+    const int n_threads = attn__threads_for(ctx, (double)n_rows * (double)n_in * (double)n_out);
+    attn__scratch scratch;
+    size_t i;
+    if (n_panels == 0 && n_in > 0)
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s is too large", op,
+                          attn__show(attn__shape_of(b)).text);
+    p->pack_size = attn__pack_size(ATTN_F32, n_rows, n_in);
+    p->panels = attn__scratch_new(ctx, &scratch, n_panels + (size_t)n_threads * p->pack_size,
+                                  "a packed matrix");
+    if (!p->panels)
+        return ATTN_E_MEMORY;
+    p->packs = p->panels + n_panels;
+    for (i = 0; i < n_batch; i++) {
+        const attn_tensor in = attn__matrix(*a, lead, i);
+        p->w = attn__matrix(*b, lead, i);
+        p->job = attn__job(out + i * n_rows * n_out, n_out, (const float *)in.data, in.stride[0],
+                           attn__panels_at(p->panels, ATTN_F32, n_in, n_out), n_rows);
+        p->job.in_step = in.stride[1];
+        p->job.bias = bias;
+        attn__parallel(n_threads, attn__product_body, p);
+    }
+    attn__scratch_free(&scratch);
+    return ATTN_OK;
+}
+
+/* x [.., M, K] · w [.., K, N] + bias. Checked by the callers: bias has N elements or is NULL. */
+static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor a,
+                                    attn_tensor b, const float *bias)
+{
+    attn__product p;
+    attn__result result;
+    attn_shape lead, shape;
+    attn_tensor a_lead = a, b_lead = b, copy = attn__no_tensor(NULL);
+    size_t n_rows;
+    attn_status status = ATTN_OK;
+    memset(&p, 0, sizeof p);
+    if (attn__need_kernels(ctx, &p.kernels))
+        return ctx->status;
+    a_lead.shape[a.ndim - 2] = a_lead.shape[a.ndim - 1] = 1;
+    b_lead.shape[b.ndim - 2] = b_lead.shape[b.ndim - 1] = 1;
+    if (a.shape[a.ndim - 1] != b.shape[b.ndim - 2] || !attn__broadcast(&a_lead, &b_lead, &lead))
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: shapes %s and %s do not fit together", op,
+                          attn__show(attn__shape_of(&a)).text, attn__show(attn__shape_of(&b)).text);
+    shape = lead;
+    shape.dim[shape.ndim - 2] = a.shape[a.ndim - 2];
+    shape.dim[shape.ndim - 1] = b.shape[b.ndim - 1];
+    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
+        return ctx->status;
+    if (attn_count(result.dense) == 0)
+        return attn__finish(ctx, out, &result, ATTN_OK);
+    n_rows = attn__n_rows(&result.dense);
+    status = attn__as_floats(ctx, &copy, &a, 0);        /* the kernels read rows of floats */
+    if (status == ATTN_OK && attn_count(b_lead) == 1) { /* one matrix for all: pack it once */
+        status = attn__join_rows(ctx, &copy, &a, n_rows);
+        b = attn__matrix(b, &lead, 0);
+        lead = attn_shape2(1, 1);
+    }
+    if (status == ATTN_OK)
+        status = attn__multiply(ctx, op, &p, (float *)result.dense.data, &a, &b, &lead, bias);
+    attn_tensor_free(ctx, &copy);
+    return attn__finish(ctx, out, &result, status);
+}
+
+ATTN__DEF attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
+{
+    if (attn__need(ctx, "attn_matmul", "a", &a) || attn__need(ctx, "attn_matmul", "b", &b))
+        return ctx->status;
+    if (a.ndim < 2 || b.ndim < 2)
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_matmul: shapes %s and %s; both need 2 dimensions or more",
+                          attn__show(attn__shape_of(&a)).text, attn__show(attn__shape_of(&b)).text);
+    return attn__product_of(ctx, "attn_matmul", out, a, b, NULL);
+}
+
+static attn_status attn__linear(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor x,
+                                attn_tensor w, attn_tensor bias)
+{
+    const float *values;
+    float *buffer;
+    attn_status status;
+    if (attn__need(ctx, op, "x", &x) || attn__need(ctx, op, "w", &w))
+        return ctx->status;
+    if (w.ndim != 2)
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: w has shape %s, expected [K, N] to fit x %s", op,
+                          attn__show(attn__shape_of(&w)).text, attn__show(attn__shape_of(&x)).text);
+    buffer = attn__row_buffers(ctx, w.shape[1]);
+    if (!buffer)
+        return ctx->status;
+    status = attn__vector(ctx, op, "bias", &bias, "w", &w, w.shape[1], 0, buffer, &values);
+    if (status == ATTN_OK) {
+        const int is_row = x.ndim == 1; /* [K] is [1, K] and gives [N] */
+        attn_tensor view = *out;
+        if (is_row)
+            x = attn_reshape(x, attn_shape2(1, x.shape[0]));
+        if (is_row && out->ndim == 1 && out->shape[0] == w.shape[1])
+            view = attn_reshape(*out, attn_shape2(1, out->shape[0]));
+        else if (is_row && out->ndim > 0)
+            status = attn__fail(ctx, ATTN_E_SHAPE,
+                                "%s: the result has shape [%llu], but out has shape %s", op,
+                                ATTN__LLU(w.shape[1]), attn__show(attn__shape_of(out)).text);
+        if (status == ATTN_OK)
+            status = attn__product_of(ctx, op, &view, x, w,
+                                      bias.ndim == 0 && !bias.error ? NULL : values);
+        if (out->ndim == 0 && status == ATTN_OK) {
+            *out = is_row ? attn_reshape(view, attn_shape1(w.shape[1])) : view;
+            out->owned = view.owned;
+        }
+    }
+    attn__free(buffer);
+    return status;
+}
+
+ATTN__DEF attn_status attn_linear(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
+                                  attn_tensor bias)
+{
+    return attn__linear(ctx, "attn_linear", out, x, w, bias);
+}
+
+ATTN__DEF attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                                   attn_tensor table)
+{
+    attn_tensor none;
+    memset(&none, 0, sizeof none);
+    if (attn__need(ctx, "attn_unembed", "x", &x) ||
+        attn__need(ctx, "attn_unembed", "table", &table))
+        return ctx->status;
+    if (table.ndim != 2 || table.shape[1] != attn__row_length(&x))
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_unembed: x has shape %s and table %s; expected [.., C] and [V, C]",
+                          attn__show(attn__shape_of(&x)).text,
+                          attn__show(attn__shape_of(&table)).text);
+    return attn__linear(ctx, "attn_unembed", out, x, attn_transpose(table, 0, 1), none);
+}
+
+typedef struct attn__packing {
+    void *panels;
+    attn_dtype dtype;
+    const attn_tensor *w;
+    unsigned char beyond[256]; /* of each worker: did it see what has no scale? */
+} attn__packing;
+
+static void attn__pack_body(attn__worker *me, void *arg)
+{
+    attn__packing *p = (attn__packing *)arg;
+    size_t first, last, k, j;
+    attn__share(me, (p->w->shape[1] + 15) / 16, &first, &last);
+    for (k = 0; k < p->w->shape[0] && attn__is_quantized(p->dtype); k++)
+        for (j = first * 16; j < last * 16 && j < p->w->shape[1]; j++)
+            if (!(fabsf(attn_get2(*p->w, k, j)) < 65520.0f)) /* 65504 when rounded to f16 */
+                p->beyond[me->id] = 1;
+    if (!p->beyond[me->id])
+        attn__pack_panels(p->panels, p->dtype, p->w, first, last);
+}
+
+ATTN__DEF attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype dtype,
+                                        attn_tensor w)
+{
+    attn__packing packing;
+    if (attn__need(ctx, "attn_panels_write", "w", &w) != ATTN_OK)
+        return ctx->status;
+    if (w.ndim != 2 || (attn_panels_size(dtype, w.shape[0], w.shape[1]) == 0 && attn_count(w) > 0))
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_panels_write: w has shape %s; expected [K, N] and panels of "
+                          "ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4",
+                          attn__show(attn__shape_of(&w)).text);
+    memset(&packing, 0, sizeof packing);
+    packing.panels = panels;
+    packing.dtype = dtype;
+    packing.w = &w;
+    attn__parallel(attn__max_threads(ctx), attn__pack_body, &packing);
+    if (memchr(packing.beyond, 1, sizeof packing.beyond))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_panels_write: w holds NaN or more than 65504, for which q8 and q4 "
+                          "have no scale; expected numbers that f16 can hold");
+    return ATTN_OK;
+}
+
+/* ---- embeddings ---- */
+
+ATTN__DEF attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
+                                     attn_tensor ids)
+{
+    attn__result result;
+    attn_shape shape, table_shape;
+    attn_tensor dense_ids;
+    attn_status status = ATTN_OK;
+    size_t i, n, n_ids;
+    memset(&dense_ids, 0, sizeof dense_ids);
+    if (attn__need(ctx, "attn_embedding", "table", &table) ||
+        attn__need_any(ctx, "attn_embedding", "ids", &ids))
+        return ctx->status;
+    table_shape = attn__shape_of(&table);
+    shape = attn__shape_of(&ids);
+    if (table.ndim != 2 || ids.ndim > 3 || ids.dtype != ATTN_I32)
+        return attn__fail(
+            ctx, ATTN_E_SHAPE,
+            "attn_embedding: table has shape %s and ids %s; expected [V, C] and 1 to 3 "
+            "dimensions of ATTN_I32",
+            attn__show(table_shape).text, attn__show(shape).text);
+    n = table.shape[1];
+    n_ids = attn_count(ids);
+    shape.dim[shape.ndim++] = n;
+    if (attn__begin(ctx, "attn_embedding", out, shape, &result) != ATTN_OK)
+        return ctx->status;
+    status = attn_copy(ctx, &dense_ids, ids);
+    if (status == ATTN_OK)
+        status = attn__need_ids(ctx, "attn_embedding", "id", (const int32_t *)dense_ids.data, 1,
+                                n_ids, table.shape[0]);
+    for (i = 0; i < n_ids && status == ATTN_OK; i++) {
+        const size_t id = (size_t)((const int32_t *)dense_ids.data)[i];
+        float *to = (float *)result.dense.data + i * n;
+        const float *row = attn__row(&table, &table_shape, id, n, to);
+        if (row != to)
+            memcpy(to, row, n * sizeof(float));
+    }
+    attn_tensor_free(ctx, &dense_ids);
+    return attn__finish(ctx, out, &result, status);
+}
+
+ATTN__DEF attn_status attn_pos_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
+                                         size_t first, size_t count)
+{
+    attn__result result;
+    if (attn__need(ctx, "attn_pos_embedding", "table", &table) != ATTN_OK)
+        return ctx->status;
+    if (table.ndim != 2 || first > table.shape[0] || count > table.shape[0] - first)
+        return attn__fail(
+            ctx, ATTN_E_SHAPE,
+            "attn_pos_embedding: table has shape %s; positions %llu to %llu were asked "
+            "for",
+            attn__show(attn__shape_of(&table)).text, ATTN__LLU(first), ATTN__LLU(first + count));
+    if (attn__begin(ctx, "attn_pos_embedding", out, attn_shape2(count, table.shape[1]), &result))
+        return ctx->status;
+    return attn__finish(ctx, out, &result,
+                        attn_copy(ctx, &result.dense, attn_slice(table, 0, first, count)));
+}
+
+/* ---- attention ---- */
+
+/* All heads of an attention: head i is row i of the leading dimensions. */
+typedef struct attn__attention {
+    const attn__kernels *kernels;
+    attn_tensor q, k, v, z; /* [.., Tq, d], [.., Tk, d], [.., Tk, dv], dense [.., Tq, dv] */
+    attn_shape lead;        /* leading dimensions, then 1, 1 */
+    size_t n_heads, n_queries, n_keys, d_qk, d_v;
+    float scale;
+    int causal;
+    attn_tensor mask;    /* dense or ndim 0 */
+    attn_tensor pattern; /* dense [.., Tq, Tk] or ndim 0 */
+    size_t block_rows;   /* most queries at once */
+    size_t scratch_size; /* floats for each worker */
+    float *scratch;
+} attn__attention;
+
+/* Plans the scratch memory of each worker: packed keys and values, a tile of scores, a tail of z,
+ * and packed rows. Fails if that is beyond counting. */
+static attn_status attn__attention_plan(attn_ctx *ctx, attn__attention *a, int n_threads)
+{
+    const size_t depth = a->d_qk > a->n_keys ? a->d_qk : a->n_keys;
+    a->block_rows = a->n_queries < ATTN__QUERIES ? a->n_queries : ATTN__QUERIES;
+    if (4.0 * n_threads *
+            (ATTN__PACK + ((double)ATTN__QUERIES + (double)a->d_qk + (double)a->d_v + 32) *
+                              ((double)a->n_keys + 64)) >
+        (double)(SIZE_MAX / 2))
+        return attn__fail(ctx, ATTN_E_MEMORY,
+                          "attn_attention: no memory for the keys and values of k %s and v %s",
+                          attn__show(attn__shape_of(&a->k)).text,
+                          attn__show(attn__shape_of(&a->v)).text);
+    a->scratch_size = attn_panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float) +
+                      attn_panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float) +
+                      a->block_rows * attn__round_up(a->n_keys, 16) +
+                      a->block_rows * attn__round_up(a->d_v, 16) +
+                      attn__round_up(attn__pack_size(ATTN_F32, a->block_rows, depth), 16);
+    return ATTN_OK;
+}
+
+static void attn__attention_body(attn__worker *me, void *arg)
+{
+    const attn__attention *a = (const attn__attention *)arg;
+    const size_t tile_stride = attn__round_up(a->n_keys, 16);
+    float *keys = a->scratch + (size_t)me->id * a->scratch_size;
+    float *values = keys + attn_panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float);
+    float *tile = values + attn_panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float);
+    float *tail = tile + a->block_rows * tile_stride;
+    float *pack = tail + a->block_rows * attn__round_up(a->d_v, 16);
+    size_t i, last, row, j;
+    attn__share(me, a->n_heads, &i, &last);
+    for (; i < last; i++) {
+        const attn_tensor q = attn__matrix(a->q, &a->lead, i);
+        attn_tensor k = attn__matrix(a->k, &a->lead, i), v = attn__matrix(a->v, &a->lead, i);
+        attn__head h;
+        memset(&h, 0, sizeof h);
+        k = attn_transpose(k, 0, 1);
+        attn__pack_panels(keys, ATTN_F32, &k, 0, (a->n_keys + 15) / 16);
+        attn__pack_panels(values, ATTN_F32, &v, 0, (a->d_v + 15) / 16);
+        h.keys = attn__panels_at(keys, ATTN_F32, a->d_qk, a->n_keys);
+        h.values = attn__panels_at(values, ATTN_F32, a->n_keys, a->d_v);
+        h.q_stride = q.stride[0];
+        h.q_step = q.stride[1];
+        h.scale = a->scale;
+        h.causal = a->causal;
+        h.z_stride = a->d_v;
+        for (row = 0; row < a->n_queries; row += h.rows) {
+            h.first = a->causal ? a->n_keys - a->n_queries + row : 0;
+            h.rows = attn__query_block(h.first, a->n_queries - row);
+            h.q = (const float *)q.data + (ptrdiff_t)row * q.stride[0];
+            h.z = (float *)a->z.data + (i * a->n_queries + row) * a->d_v;
+            if (a->mask.ndim > 0) {
+                h.mask = (const float *)a->mask.data + attn__lead_offset(a->mask, &a->lead, i) +
+                         row * a->n_keys;
+                h.mask_stride = a->n_keys;
+            }
+            attn__head_scores(a->kernels, &h, tile, tile_stride, pack);
+            for (j = 0; j < h.rows; j++) {
+                float *p = tile + j * tile_stride;
+                a->kernels->softmax(p, p, a->n_keys);
+                if (a->pattern.ndim > 0)
+                    memcpy((float *)a->pattern.data + (i * a->n_queries + row + j) * a->n_keys, p,
+                           a->n_keys * sizeof(float));
+            }
+            attn__head_weigh(a->kernels, &h, tile, tile_stride, tail, pack);
+        }
+    }
+}
+
+/* Everything that must hold before attention can run; fills in `a`. */
+static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
+                                         const attn_attention_desc *desc)
+{
+    const char *op = "attn_attention";
+    attn_tensor q = a->q, k = a->k, v = a->v;
+    attn_shape lead;
+    if (attn__need_kernels(ctx, &a->kernels) || attn__need(ctx, op, "q", &q) ||
+        attn__need(ctx, op, "k", &k) || attn__need(ctx, op, "v", &v))
+        return ctx->status;
+    if (q.ndim < 2 || k.ndim < 2 || v.ndim < 2 || q.shape[q.ndim - 1] != k.shape[k.ndim - 1])
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "%s: q has shape %s and k %s; expected [.., Tq, d] and [.., Tk, d]", op,
+                          attn__show(attn__shape_of(&q)).text, attn__show(attn__shape_of(&k)).text);
+    a->n_queries = q.shape[q.ndim - 2];
+    a->n_keys = k.shape[k.ndim - 2];
+    a->d_qk = q.shape[q.ndim - 1];
+    a->d_v = v.shape[v.ndim - 1];
+    if (v.shape[v.ndim - 2] != a->n_keys)
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "%s: k has shape %s and v %s; expected [.., Tk, d] and [.., Tk, dv]", op,
+                          attn__show(attn__shape_of(&k)).text, attn__show(attn__shape_of(&v)).text);
+    q.shape[q.ndim - 2] = q.shape[q.ndim - 1] = 1;
+    k.shape[k.ndim - 2] = k.shape[k.ndim - 1] = 1;
+    v.shape[v.ndim - 2] = v.shape[v.ndim - 1] = 1;
+    if (!attn__broadcast(&q, &k, &lead))
+        return attn__fail(
+            ctx, ATTN_E_SHAPE, "%s: the leading dimensions of q %s and k %s do not fit together",
+            op, attn__show(attn__shape_of(&a->q)).text, attn__show(attn__shape_of(&a->k)).text);
+    {
+        attn_tensor both = attn_borrow(&lead, ATTN_F32, lead); /* a shape, never read */
+        if (!attn__broadcast(&both, &v, &a->lead))
+            return attn__fail(ctx, ATTN_E_SHAPE,
+                              "%s: the leading dimensions of q %s and v %s do not fit together", op,
+                              attn__show(attn__shape_of(&a->q)).text,
+                              attn__show(attn__shape_of(&a->v)).text);
+    }
+    a->n_heads = a->lead.dim[0] * a->lead.dim[1] * a->lead.dim[2] * a->lead.dim[3];
+    a->scale = desc && desc->scale != 0 ? desc->scale : 1.0f / sqrtf((float)a->d_qk);
+    if (desc && (desc->mask_kind < ATTN_MASK_NONE || desc->mask_kind > ATTN_MASK_GIVEN))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: mask_kind is %d; expected ATTN_MASK_NONE, _CAUSAL or _GIVEN", op,
+                          (int)desc->mask_kind);
+    a->causal = desc && desc->mask_kind == ATTN_MASK_CAUSAL;
+    if (a->causal && a->n_queries > a->n_keys)
+        return attn__fail(
+            ctx, ATTN_E_SHAPE,
+            "%s: a causal mask needs no more queries than keys, but q has shape %s and "
+            "k %s",
+            op, attn__show(attn__shape_of(&a->q)).text, attn__show(attn__shape_of(&a->k)).text);
+    if (desc && desc->mask_kind == ATTN_MASK_GIVEN) {
+        attn_shape full = a->lead, both;
+        attn_tensor whole;
+        if (attn__need(ctx, op, "mask", &desc->mask) != ATTN_OK)
+            return ctx->status;
+        full.dim[full.ndim - 2] = a->n_queries;
+        full.dim[full.ndim - 1] = a->n_keys;
+        whole = attn_borrow(&full, ATTN_F32, full); /* a shape, never read */
+        if (desc->mask.ndim < 2 || desc->mask.shape[desc->mask.ndim - 2] != a->n_queries ||
+            desc->mask.shape[desc->mask.ndim - 1] != a->n_keys ||
+            !attn__broadcast(&whole, &desc->mask, &both) ||
+            memcmp(both.dim, full.dim, sizeof both.dim) != 0)
+            return attn__fail(ctx, ATTN_E_SHAPE,
+                              "%s: the mask has shape %s; expected [.., Tq, Tk] to fit scores %s",
+                              op, attn__show(attn__shape_of(&desc->mask)).text,
+                              attn__show(full).text);
+    }
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor q, attn_tensor k,
+                                     attn_tensor v, const attn_attention_desc *desc)
+{
+    attn__attention a;
+    attn__result z, pattern;
+    attn_tensor q_copy, mask_copy;
+    attn_shape shape;
+    attn_status status;
+    attn__scratch scratch;
+    int n_threads;
+    memset(&a, 0, sizeof a);
+    memset(&pattern, 0, sizeof pattern);
+    memset(&q_copy, 0, sizeof q_copy);
+    memset(&mask_copy, 0, sizeof mask_copy);
+    a.q = q;
+    a.k = k;
+    a.v = v;
+    if (attn__attention_check(ctx, &a, desc) != ATTN_OK)
+        return ctx->status;
+    shape = a.lead;
+    shape.dim[shape.ndim - 2] = a.n_queries;
+    shape.dim[shape.ndim - 1] = a.d_v;
+    if (attn__begin(ctx, "attn_attention", out, shape, &z) != ATTN_OK)
+        return ctx->status;
+    a.z = z.dense;
+    status = ATTN_OK;
+    if (desc && desc->pattern) {
+        shape.dim[shape.ndim - 1] = a.n_keys;
+        status = attn__begin(ctx, "attn_attention (pattern)", desc->pattern, shape, &pattern);
+        a.pattern = pattern.dense;
+    }
+    if (status == ATTN_OK)
+        status = attn__as_floats(ctx, &q_copy, &a.q, 0);
+    if (status == ATTN_OK && desc && desc->mask_kind == ATTN_MASK_GIVEN) {
+        a.mask = desc->mask;
+        status = attn__as_floats(ctx, &mask_copy, &a.mask, 1);
+    }
+    n_threads = attn__threads_for(ctx, (double)a.n_heads * (double)a.n_queries * (double)a.n_keys *
+                                           (double)(a.d_qk + a.d_v));
+    if (status == ATTN_OK)
+        status = attn__attention_plan(ctx, &a, n_threads);
+    if (status == ATTN_OK && (attn_count(a.z) > 0 || attn_count(a.pattern) > 0)) {
+        a.scratch = attn__scratch_new(ctx, &scratch, (size_t)n_threads * a.scratch_size,
+                                      "attention's keys and values");
+        if (a.scratch)
+            attn__parallel(n_threads, attn__attention_body, &a);
+        else
+            status = ATTN_E_MEMORY;
+        attn__scratch_free(&scratch);
+    }
+    attn_tensor_free(ctx, &q_copy);
+    attn_tensor_free(ctx, &mask_copy);
+    if (a.pattern.ndim > 0)
+        status = attn__finish(ctx, desc->pattern, &pattern, status);
+    return attn__finish(ctx, out, &z, status);
+}
+
+/* [.., T, H*d] as [.., H, T, d], without moving anything. */
+static attn_tensor attn__split_heads(attn_tensor x, size_t n_head)
+{
+    const int last = x.ndim - 1;
+    attn_shape shape = attn__shape_of(&x);
+    shape.dim[last] = n_head;
+    shape.dim[last + 1] = x.shape[last] / n_head;
+    shape.ndim++;
+    return attn_transpose(attn_reshape(x, shape), last - 1, last);
+}
+
+ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor y,
+                                     const attn_block_weights *w, size_t n_head,
+                                     const attn_attention_desc *desc)
+{
+    const int makes_pattern = desc && desc->pattern && desc->pattern->ndim == 0;
+    attn_tensor q, k, v, z, z_heads;
+    attn_shape shape;
+    attn_status status;
+    memset(&q, 0, sizeof q);
+    k = v = z = q;
+    if (attn__need(ctx, "attn_multihead", "x", &x) || attn__need(ctx, "attn_multihead", "y", &y))
+        return ctx->status;
+    if (x.ndim < 2 || x.ndim > 3 || y.ndim != x.ndim)
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_multihead: x has shape %s and y %s; expected [T, C] or [B, T, C]",
+                          attn__show(attn__shape_of(&x)).text, attn__show(attn__shape_of(&y)).text);
+    if (attn__need(ctx, "attn_multihead", "w_q", &w->w_q) ||
+        attn__need(ctx, "attn_multihead", "w_k", &w->w_k) ||
+        attn__need(ctx, "attn_multihead", "w_v", &w->w_v))
+        return ctx->status;
+    if (x.ndim == 3 && x.shape[0] != y.shape[0])
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_multihead: x has shape %s and y %s; the batches differ",
+                          attn__show(attn__shape_of(&x)).text, attn__show(attn__shape_of(&y)).text);
+    if (w->w_q.ndim != 2 || w->w_k.ndim != 2 || w->w_q.shape[1] != w->w_k.shape[1])
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_multihead: w_q has shape %s and w_k %s; expected [C, H*d] for both",
+                          attn__show(attn__shape_of(&w->w_q)).text,
+                          attn__show(attn__shape_of(&w->w_k)).text);
+    if (n_head == 0 || w->w_v.ndim != 2 || w->w_q.shape[1] % n_head != 0 ||
+        w->w_v.shape[1] % n_head != 0)
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "attn_multihead: w_q %s and w_v %s do not divide into %llu heads",
+                          attn__show(attn__shape_of(&w->w_q)).text,
+                          attn__show(attn__shape_of(&w->w_v)).text, ATTN__LLU(n_head));
+    shape = attn__shape_of(&x);
+    shape.dim[shape.ndim - 1] = w->w_v.shape[1];
+    if ((status = attn_linear(ctx, &q, x, w->w_q, w->b_q)) == ATTN_OK &&
+        (status = attn_linear(ctx, &k, y, w->w_k, w->b_k)) == ATTN_OK &&
+        (status = attn_linear(ctx, &v, y, w->w_v, w->b_v)) == ATTN_OK &&
+        (status = attn_zeros(ctx, &z, ATTN_F32, shape)) == ATTN_OK) {
+        z_heads = attn__split_heads(z, n_head);
+        status = attn_attention(ctx, &z_heads, attn__split_heads(q, n_head),
+                                attn__split_heads(k, n_head), attn__split_heads(v, n_head), desc);
+    }
+    if (status == ATTN_OK) {
+        status = attn_linear(ctx, out, z, w->w_o, w->b_o);
+        if (status != ATTN_OK && makes_pattern)
+            attn_tensor_free(ctx, desc->pattern);
+    }
+    attn_tensor_free(ctx, &q);
+    attn_tensor_free(ctx, &k);
+    attn_tensor_free(ctx, &v);
+    attn_tensor_free(ctx, &z);
+    return status;
+}
+
+ATTN__DEF attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                               const attn_block_weights *w, attn_gelu_kind kind)
+{
+    attn_tensor hidden;
+    attn_status status;
+    memset(&hidden, 0, sizeof hidden);
+    if ((status = attn_linear(ctx, &hidden, x, w->w_in, w->b_in)) == ATTN_OK &&
+        (status = attn_gelu(ctx, &hidden, hidden, kind)) == ATTN_OK)
+        status = attn_linear(ctx, out, hidden, w->w_out, w->b_out);
+    attn_tensor_free(ctx, &hidden);
+    return status;
+}
+
+ATTN__DEF attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                                 const attn_block_weights *w, size_t n_head, float eps,
+                                 attn_gelu_kind kind)
+{
+    attn_tensor normed, mid;
+    attn_attention_desc causal;
+    attn_status status;
+    memset(&causal, 0, sizeof causal);
+    causal.mask_kind = ATTN_MASK_CAUSAL;
+    memset(&normed, 0, sizeof normed);
+    mid = normed;
+    if ((status = attn_layernorm(ctx, &normed, x, w->ln1_w, w->ln1_b, eps)) == ATTN_OK &&
+        (status = attn_multihead(ctx, &mid, normed, normed, w, n_head, &causal)) == ATTN_OK &&
+        (status = attn_add(ctx, &mid, x, mid)) == ATTN_OK &&
+        (status = attn_layernorm(ctx, &normed, mid, w->ln2_w, w->ln2_b, eps)) == ATTN_OK &&
+        (status = attn_mlp(ctx, &normed, normed, w, kind)) == ATTN_OK)
+        status = attn_add(ctx, out, mid, normed);
+    attn_tensor_free(ctx, &normed);
+    attn_tensor_free(ctx, &mid);
+    return status;
+}
+
+/* ---- random numbers ---- */
+
+/* Matsumoto and Nishimura's init_genrand. */
+static void attn__rng_fill(uint32_t *state, uint32_t seed)
+{
+    uint32_t i;
+    for (i = 0; i < 624; i++) {
+        state[i] = seed;
+        seed = 1812433253u * (seed ^ (seed >> 30)) + i + 1;
+    }
+}
+
+/* Their init_by_array, for the two words of a seed. */
+static void attn__rng_mix(uint32_t *state, uint64_t seed)
+{
+    uint32_t i = 1, k;
+    attn__rng_fill(state, 19650218u);
+    for (k = 0; k < 624 + 623; k++) {
+        const uint32_t before = state[i - 1] ^ (state[i - 1] >> 30);
+        if (k < 624)
+            state[i] = (state[i] ^ (before * 1664525u)) + (uint32_t)(seed >> (k % 2 * 32)) + k % 2;
+        else
+            state[i] = (state[i] ^ (before * 1566083941u)) - i;
+        if (++i == 624) {
+            state[0] = state[623];
+            i = 1;
+        }
+    }
+    state[0] = 0x80000000u;
+}
+
+ATTN__DEF void attn_rng_seed(attn_rng *rng, uint64_t seed)
+{
+    if (seed >> 32)
+        attn__rng_mix(rng->state, seed);
+    else
+        attn__rng_fill(rng->state, (uint32_t)seed);
+    rng->next = 624;
+    rng->has_normal = 0;
+}
+
+ATTN__DEF uint32_t attn_rng_u32(attn_rng *rng)
+{
+    uint32_t i, y, *s = rng->state;
+    if (rng->next >= 624) {
+        for (i = 0; i < 624; i++) {
+            y = (s[i] & 0x80000000u) | (s[(i + 1) % 624] & 0x7fffffffu);
+            s[i] = s[(i + 397) % 624] ^ (y >> 1) ^ (y & 1 ? 0x9908b0dfu : 0);
+        }
+        rng->next = 0;
+    }
+    y = s[rng->next++];
+    y ^= y >> 11;
+    y ^= (y << 7) & 0x9d2c5680u;
+    y ^= (y << 15) & 0xefc60000u;
+    return y ^ (y >> 18);
+}
+
+ATTN__DEF float attn_rng_uniform(attn_rng *rng)
+{
+    return (float)(attn_rng_u32(rng) & 0xffffff) * (1.0f / 16777216.0f);
+}
+
+/* >>format ======================================================================================
+ * Opening a .attn file. Every number is checked against the size of the file and every tensor
+ * against the configuration before it is used. The manual describes the layout. */
+
+ATTN__DEF uint64_t attn_checksum(uint64_t chain, const void *data, size_t size)
+{
+    const unsigned char *block = (const unsigned char *)data;
+    attn_ctx any;
+    const attn__kernels *kernels;
+    memset(&any, 0, sizeof any);
+    kernels = attn__kernels_for(&any);
+    while (size > 0) {
+        const size_t n = size < ATTN__BLOCK ? size : ATTN__BLOCK;
+        chain = attn__mix(chain, kernels->digest(block, n));
+        block += n;
+        size -= n;
+    }
+    return chain;
+}
+
+/* One matrix or vector of the model. */
+typedef struct attn__weight {
+    attn_tensor_info info;
+    const unsigned char *data;
+} attn__weight;
+
+/* ---- files, where systems differ ----
+ * Paths are UTF-8. Windows takes UTF-16, so there they are converted first. Whatever fails leaves
+ * its reason in errno. */
+
+#if defined(_WIN32)
+#include <fcntl.h>
+#include <io.h>
+#include <sys/stat.h>
+
+/* The path in UTF-16, to be freed, or NULL. A path near the old limit of 260 characters is made
+ * absolute and gets the prefix that lifts the limit. */
+static wchar_t *attn__wide(const char *path)
+{
+    const int n = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, NULL, 0);
+    wchar_t *wide, *full = NULL;
+    DWORD length;
+    errno = n > 0 ? ENOMEM : EINVAL;
+    wide = n > 0 ? (wchar_t *)malloc((size_t)n * sizeof *wide) : NULL;
+    if (wide)
+        MultiByteToWideChar(CP_UTF8, 0, path, -1, wide, n);
+    if (!wide || n < 248 || wide[0] == L'\\')
+        return wide;
+    length = GetFullPathNameW(wide, 0, NULL, NULL);
+    if (length > 0)
+        full = (wchar_t *)malloc(((size_t)length + 4) * sizeof *full);
+    if (full) {
+        memcpy(full, L"\\\\?\\", 4 * sizeof *full);
+        GetFullPathNameW(wide, length, full + 4, NULL);
+    }
+    free(wide);
+    return full;
+}
+
+/* FILE_ATTRIBUTE_..., or INVALID_FILE_ATTRIBUTES if nothing has that path. */
+static DWORD attn__attributes(const char *path)
+{
+    wchar_t *const wide = attn__wide(path);
+    const DWORD attributes = wide ? GetFileAttributesW(wide) : INVALID_FILE_ATTRIBUTES;
+    free(wide);
+    return attributes;
+}
+
+static FILE *attn__fopen(const char *path, const char *how)
+{
+    wchar_t *const wide = attn__wide(path);
+    FILE *const file = wide ? _wfopen(wide, how[0] == 'r' ? L"rb" : L"wb") : NULL;
+    const DWORD attributes = file ? 0 : attn__attributes(path);
+    if (attributes != INVALID_FILE_ATTRIBUTES && (attributes & FILE_ATTRIBUTE_DIRECTORY))
+        errno = EISDIR;
+    free(wide);
+    return file;
+}
+#else
+#if defined(__unix__) || defined(__APPLE__)
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#endif
+static FILE *attn__fopen(const char *path, const char *how)
+{
+    return fopen(path, how);
+}
+#endif
+
+/* Errors of the system in our own words: strerror speaks the language of the user's locale, and
+ * needs a lock where threads are. */
+static const struct attn__reason {
+    int error;
+    const char *text;
+} attn__reasons[] = {
+#if defined(ENOENT) /* C itself knows none of these */
+    {ENOENT, "no such file or directory"},
+    {ENOTDIR, "a part of the path is not a directory"},
+    {EISDIR, "it is a directory"},
+    {EACCES, "permission denied"},
+    {EPERM, "permission denied"},
+    {EROFS, "the file system is read-only"},
+    {ENOSPC, "the disk is full"},
+    {EFBIG, "the file would exceed the limit on its size"},
+    {ENAMETOOLONG, "the path is too long"},
+    {EMFILE, "this program has too many files open"},
+    {ENFILE, "the system has too many files open"},
+    {EIO, "the disk or its connection failed"},
+    {ENOMEM, "not enough memory"},
+    {EBUSY, "another program is using it"},
+    {EPIPE, "the reader of the pipe is gone"},
+    {ESPIPE, "a pipe cannot be read or written out of order"},
+    {EINVAL, "the path or the request is not valid"},
+#endif
+#if defined(EDQUOT)
+    {EDQUOT, "the disk quota is used up"},
+#endif
+#if defined(ETXTBSY)
+    {ETXTBSY, "another program is using it"},
+#endif
+#if defined(ELOOP)
+    {ELOOP, "its links lead in a circle"},
+#endif
+    {0, "the system gave no reason"}};
+
+ATTN__DEF const char *attn_system_error(char text[64], int error)
+{
+    size_t i;
+    snprintf(text, 64, "system error %d", error);
+    for (i = 0; i < sizeof attn__reasons / sizeof *attn__reasons; i++)
+        if (attn__reasons[i].error == error)
+            snprintf(text, 64, "%s", attn__reasons[i].text);
+    return text;
+}
+
+/* ---- getting the file's bytes: mapped where that is possible, else read ---- */
+
+#if defined(ATTN_NO_MMAP)
+static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
+{
+    (void)path, (void)bytes, (void)size;
+    return 0;
+}
+static void attn__unmap(const unsigned char *bytes, size_t size) /* cover: nothing is mapped */
+{
+    (void)bytes, (void)size;
+}
+#elif defined(_WIN32)
+static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
+{
+    wchar_t *const wide = attn__wide(path);
+    HANDLE mapping = NULL, file = INVALID_HANDLE_VALUE;
+    LARGE_INTEGER length;
+    const void *view = NULL;
+    if (wide)
+        file = CreateFileW(wide, GENERIC_READ, FILE_SHARE_READ, NULL, OPEN_EXISTING,
+                           FILE_ATTRIBUTE_NORMAL, NULL);
+    free(wide);
+    if (file == INVALID_HANDLE_VALUE)
+        return 0;
+    length.QuadPart = 0;
+    if (GetFileSizeEx(file, &length) && length.QuadPart > 0 &&
+        (unsigned long long)length.QuadPart <= SIZE_MAX)
+        mapping = CreateFileMappingW(file, NULL, PAGE_READONLY, 0, 0, NULL);
+    if (mapping)
+        view = MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, 0);
+    if (mapping)
+        CloseHandle(mapping);
+    CloseHandle(file);
+    *bytes = (const unsigned char *)view;
+    *size = (size_t)length.QuadPart;
+    return view != NULL;
+}
+static void attn__unmap(const unsigned char *bytes, size_t size)
+{
+    (void)size;
+    UnmapViewOfFile(bytes);
+}
+#elif defined(__unix__) || defined(__APPLE__)
+#include <sys/mman.h>
+static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
+{
+    struct stat status;
+    void *view = MAP_FAILED;
+    int file;
+    if (stat(path, &status) != 0 || !S_ISREG(status.st_mode))
+        return 0; /* opening a pipe here would take it from the reader below */
+    file = open(path, O_RDONLY);
+    if (file < 0)
+        return 0;
+    if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0 &&
+        (unsigned long long)status.st_size <= SIZE_MAX)
+        view = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, file, 0);
+    close(file);
+    if (view == MAP_FAILED)
+        return 0;
+    *bytes = (const unsigned char *)view;
+    *size = (size_t)status.st_size;
+    return 1;
+}
+static void attn__unmap(const unsigned char *bytes, size_t size)
+{
+    munmap((void *)(uintptr_t)bytes, size);
+}
+#else
+static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
+{
+    (void)path, (void)bytes, (void)size;
+    return 0;
+}
+static void attn__unmap(const unsigned char *bytes, size_t size)
+{
+    (void)bytes, (void)size;
+}
+#endif
+
+/* A path as messages show it: only the end of a very long one, so that the reason has room. */
+static const char *attn__tail_of(const char *path)
+{
+    const size_t n = strlen(path);
+    if (n > 100)
+        path += n - 100;
+    while (n > 100 && (*path & 0xc0) == 0x80) /* the middle of a character in UTF-8 */
+        path++;
+    return path;
+}
+
+static attn_status attn__fail_io(attn_ctx *ctx, const char *path, const char *what, int error)
+{
+    char reason[64];
+    return attn__fail(ctx, ATTN_E_IO, "%s: %s: %s", attn__tail_of(path), what,
+                      attn_system_error(reason, error));
+}
+
+/* fopen and fread, going on when it was only a signal that ended them early. */
+static FILE *attn__open(const char *path, const char *how)
+{
+    FILE *file = attn__fopen(path, how);
+#ifdef EINTR
+    while (!file && errno == EINTR)
+        file = attn__fopen(path, how);
+#endif
+    return file;
+}
+static size_t attn__read(void *to, size_t size, FILE *file)
+{
+    size_t n = 0;
+    for (;;) {
+        n += fread((unsigned char *)to + n, 1, size - n, file);
+#ifdef EINTR
+        if (n < size && ferror(file) && errno == EINTR) {
+            clearerr(file);
+            continue;
+        }
+#endif
+        return n;
+    }
+}
+
+enum { ATTN__HEADER = 256, ATTN__RECORD = 128 }; /* bytes */
+static const unsigned char attn__magic[8] = {0x89, 'A', 'T', 'T', 'N', 0x0d, 0x0a, 0x1a};
+
+static int attn__header_is_whole(const unsigned char *header)
+{
+    return attn_checksum(0, header, 248) == attn__u64(header + 248);
+}
+
+static attn_status attn__fail_read(attn_ctx *ctx, const char *path, int error)
+{
+#if defined(EISDIR)
+    if (error == EISDIR)
+        return attn__fail(
+            ctx, ATTN_E_IO,
+            "%s: it is a directory; attn-convert makes an .attn file of a checkpoint's "
+            "directory",
+            attn__tail_of(path));
+#endif
+    return attn__fail_io(ctx, path, "cannot be read", error);
+}
+
+/* Reads a file into a growing block. This works for pipes too, which cannot be mapped. Of a stream
+ * without an end it reads only until the header shows that it is not a model. */
+static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes, size_t *size)
+{
+    FILE *file = attn__open(path, "rb");
+    size_t room = 1 << 20, n;
+    unsigned char *block, *larger;
+    int failed;
+    if (!file)
+        return attn__fail_read(ctx, path, errno);
+    block = (unsigned char *)attn__alloc(ctx, room, "a model file");
+    *size = 0;
+    while (block && (n = attn__read(block + *size, room - *size, file)) > 0) {
+        *size += n;
+        if (*size >= ATTN__HEADER &&
+            (!attn__header_is_whole(block) || *size > attn__u64(block + 16)))
+            break; /* the header says how large it is */
+        if (*size < room)
+            continue;
+        larger = (unsigned char *)attn__alloc(ctx, room < SIZE_MAX / 2 ? room * 2 : SIZE_MAX,
+                                              "a model file");
+        if (larger)
+            memcpy(larger, block, *size);
+        attn__free(block);
+        block = larger;
+        room *= 2;
+    }
+    failed = ferror(file) ? errno : 0;
+    fclose(file);
+    if (!block)
+        return ATTN_E_MEMORY;
+    if (failed) {
+        attn__free(block);
+        return attn__fail_read(ctx, path, failed);
+    }
+    *bytes = block;
+    return ATTN_OK;
+}
+
+/* ---- the tensors that a model needs ---- */
+
+/* Where in the model a tensor goes, and what it must look like. */
+typedef struct attn__expected {
+    const char *name; /* after "blocks.i." for the tensors of a block */
+    int is_panels;
+    uint32_t n_in, n_out; /* a vector has n_out only */
+    const float **rows;
+    attn__panels *panels;
+} attn__expected;
+
+/* The tensors of block `layer`, or of the model around the blocks if layer < 0; returns how many.
+ */
+static int attn__expect(attn_model *m, int layer, attn__expected e[16])
+{
+    const attn_config *c = &m->config;
+    const uint32_t width = c->d_model, inner = c->d_mlp;
+    int n = 0;
+#define ATTN__WANT(name_, is_panels_, in_, out_, rows_, panels_)                                   \
+    (e[n].name = (name_), e[n].is_panels = (is_panels_), e[n].n_in = (in_), e[n].n_out = (out_),   \
+     e[n].rows = (rows_), e[n].panels = (panels_), n++)
+    if (layer < 0) {
+        ATTN__WANT("embed.W_E", 1, width, c->n_vocab, NULL, &m->w_e);
+        ATTN__WANT("pos_embed.W_pos", 0, c->n_ctx, width, &m->w_pos, NULL);
+        ATTN__WANT("ln_final.w", 0, 0, width, &m->ln_f_w, NULL);
+        ATTN__WANT("ln_final.b", 0, 0, width, &m->ln_f_b, NULL);
+        if (!c->tied)
+            ATTN__WANT("unembed.W_U", 1, width, c->n_vocab, NULL, &m->w_u);
+    } else {
+        attn__layer *l = &m->layers[layer];
+        ATTN__WANT("ln1.w", 0, 0, width, &l->ln1_w, NULL);
+        ATTN__WANT("ln1.b", 0, 0, width, &l->ln1_b, NULL);
+        ATTN__WANT("attn.W_QKV", 1, width, 3 * width, NULL, &l->w_qkv);
+        ATTN__WANT("attn.b_QKV", 0, 0, 3 * width, &l->b_qkv, NULL);
+        ATTN__WANT("attn.W_O", 1, width, width, NULL, &l->w_o);
+        ATTN__WANT("attn.b_O", 0, 0, width, &l->b_o, NULL);
+        ATTN__WANT("ln2.w", 0, 0, width, &l->ln2_w, NULL);
+        ATTN__WANT("ln2.b", 0, 0, width, &l->ln2_b, NULL);
+        ATTN__WANT("mlp.W_in", 1, width, inner, NULL, &l->w_in);
+        ATTN__WANT("mlp.b_in", 0, 0, inner, &l->b_in, NULL);
+        ATTN__WANT("mlp.W_out", 1, inner, width, NULL, &l->w_out);
+        ATTN__WANT("mlp.b_out", 0, 0, width, &l->b_out, NULL);
+    }
+#undef ATTN__WANT
+    return n;
+}
+
+/* The layer of "blocks.7.ln1.w", and "ln1.w"; for names of another kind -1 and the whole name. */
+static int attn__split_name(const char *name, const char **rest)
+{
+    int layer = 0, digits = 0;
+    *rest = name;
+    if (strncmp(name, "blocks.", 7) != 0)
+        return -1;
+    for (name += 7; *name >= '0' && *name <= '9' && digits < 9; name++, digits++)
+        layer = layer * 10 + (*name - '0');
+    if (digits == 0 || (digits > 1 && name[-digits] == '0') || *name != '.')
+        return -1;
+    *rest = name + 1;
+    return layer;
+}
+
+/* The opposite: the name that a tensor of this layer has in the file. */
+static void attn__join_name(char name[64], int layer, const char *rest)
+{
+    if (layer < 0)
+        snprintf(name, 64, "%s", rest);
+    else
+        snprintf(name, 64, "blocks.%d.%s", layer, rest);
+}
+
+static int attn__is_bound(const attn__expected *e)
+{
+    return e->rows ? *e->rows != NULL : e->panels->data != NULL;
+}
+
+/* Checks a tensor against what the model needs, and points the model at it. */
+static attn_status attn__bind_one(attn_ctx *ctx, const attn__expected *e, const attn__weight *w,
+                                  const char *path)
+{
+    const int is_matrix = e->is_panels || e->n_in > 0;
+    if (w->info.panels != e->is_panels || (!w->info.panels && w->info.dtype != ATTN_F32))
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s has the wrong layout; expected %s",
+                          path, w->info.name, e->is_panels ? "panels" : "rows of f32");
+    if (w->info.ndim != (is_matrix ? 2 : 1) ||
+        w->info.shape[0] != (is_matrix ? e->n_in : e->n_out) ||
+        (is_matrix && w->info.shape[1] != e->n_out))
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "%s: tensor %s has shape [%llu, %llu]; the configuration asks for "
+                          "[%llu, %llu]",
+                          path, w->info.name, ATTN__LLU(w->info.shape[0]),
+                          ATTN__LLU(w->info.shape[1]), ATTN__LLU(is_matrix ? e->n_in : e->n_out),
+                          ATTN__LLU(is_matrix ? e->n_out : 1));
+    if (e->rows)
+        *e->rows = (const float *)(const void *)w->data;
+    else
+        *e->panels = attn__panels_at(w->data, w->info.dtype, e->n_in, e->n_out);
+    return ATTN_OK;
+}
+
+/* Takes the tensors in the order of the file, which may be any, and skips unknown and repeated
+ * ones. In the end every tensor that the model needs must have been found, and none may have been
+ * skipped.
+ */
+static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
+{
+    attn__expected e[16];
+    size_t found = 0, at;
+    char missing[64];
+    int layer, i, n;
+    for (at = 0; at < m->n_weights; at++) {
+        const char *name;
+        layer = attn__split_name(m->weights[at].info.name, &name);
+        n = layer < (int)m->config.n_layer ? attn__expect(m, layer, e) : 0;
+        for (i = 0; i < n && strcmp(e[i].name, name) != 0;)
+            i++;
+        if (i == n || attn__is_bound(&e[i]))
+            continue;
+        if (attn__bind_one(ctx, &e[i], &m->weights[at], path) != ATTN_OK)
+            return ctx->status;
+        found++;
+    }
+    for (layer = -1; layer < (int)m->config.n_layer; layer++) {
+        n = attn__expect(m, layer, e);
+        for (i = 0; i < n; i++)
+            if (!attn__is_bound(&e[i])) {
+                attn__join_name(missing, layer, e[i].name);
+                return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s is missing", path, missing);
+            }
+    }
+    if (found != m->n_weights)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "%s: the file holds %llu tensors, but a model of this configuration has "
+                          "%llu; one is there twice or does not belong",
+                          path, ATTN__LLU(m->n_weights), ATTN__LLU(found));
+    if (m->config.tied)
+        m->w_u = m->w_e;
+    return ATTN_OK;
+}
+
+/* ---- reading the header and the tensor table ---- */
+
+/* A section must be 64-aligned and end within the file. */
+static int attn__lies_within(uint64_t offset, uint64_t size, uint64_t file_size)
+{
+    return offset % 64 == 0 && offset <= file_size && size <= file_size - offset;
+}
+
+/* 2^24 keeps 3 * d_model and all sums of a few sizes far from overflow. */
+static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, attn_config *c,
+                                      const char *path)
+{
+    const struct {
+        const char *name;
+        uint32_t value, most;
+    } sizes[] = {{"n_vocab", c->n_vocab, 1u << 24}, {"n_ctx", c->n_ctx, 1u << 24},
+                 {"d_model", c->d_model, 1u << 24}, {"n_head", c->n_head, 1u << 24},
+                 {"n_layer", c->n_layer, 1u << 16}, {"d_mlp", c->d_mlp, 1u << 24}};
+    size_t i;
+    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (sizes[i].value == 0 || sizes[i].value > sizes[i].most)
+            return attn__fail(ctx, ATTN_E_FORMAT, "%s: %s is %lu; expected 1 to %lu", path,
+                              sizes[i].name, (unsigned long)sizes[i].value,
+                              (unsigned long)sizes[i].most);
+    if (c->d_model % c->n_head != 0)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "%s: d_model %lu does not divide evenly among n_head %lu", path,
+                          (unsigned long)c->d_model, (unsigned long)c->n_head);
+    c->d_head = c->d_model / c->n_head;
+    if (attn__u32(h + 12) != ATTN__HEADER)
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the header is said to have %lu bytes, not 256",
+                          path, (unsigned long)attn__u32(h + 12));
+    if (attn__u32(h + 52) > 1)
+        return attn__fail(ctx, ATTN_E_VERSION,
+                          "%s: flags %lx; this library knows bit 0 only. Use a newer attn.h", path,
+                          (unsigned long)attn__u32(h + 52));
+    if (!(c->ln_eps >= 0 && c->ln_eps <= 1))
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the layer norm epsilon is %g; expected 0 to 1",
+                          path, (double)c->ln_eps);
+    if (c->bos < -1 || c->bos >= (int32_t)c->n_vocab || c->eos < -1 ||
+        c->eos >= (int32_t)c->n_vocab)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "%s: the ids that begin and end a text are %ld and %ld; expected ids "
+                          "below n_vocab, %lu, or -1 for none",
+                          path, (long)c->bos, (long)c->eos, (unsigned long)c->n_vocab);
+    return ATTN_OK;
+}
+
+/* Checks the 256 bytes at the start, in the order in which damage is likely to show: magic,
+ * length, version, checksum, size of the file. Then reads the configuration. */
+static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *path)
+{
+    const unsigned char *h = m->bytes;
+    attn_config *c = &m->config;
+    uint32_t eps_bits;
+    if (m->size < 8 || memcmp(h, attn__magic, 8) != 0)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          m->size == 0 ? "%s: the file is empty; expected an .attn file"
+                          : m->size >= 5 && memcmp(h, attn__magic, 5) == 0
+                              ? "%s: this .attn file was damaged by a transfer as text, or is cut; "
+                                "copy it again"
+                              : "%s: not an .attn file; make one with attn-convert",
+                          path);
+    if (m->size < ATTN__HEADER)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "%s: the file ends in its header, after %llu of 256 bytes", path,
+                          ATTN__LLU(m->size));
+    if (attn__u32(h + 8) != 1)
+        return attn__fail(
+            ctx, ATTN_E_VERSION,
+            "%s: format version %lu; this library reads version 1. Use a newer attn.h "
+            "or convert again",
+            path, (unsigned long)attn__u32(h + 8));
+    if (!attn__header_is_whole(h))
+        return attn__fail(ctx, ATTN_E_CHECKSUM, "%s: the header's checksum is wrong: damaged",
+                          path);
+    if (attn__u64(h + 16) > m->size)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "%s: the file has %llu bytes but was written with %llu; it is cut", path,
+                          ATTN__LLU(m->size), ATTN__LLU(attn__u64(h + 16)));
+    if (attn__u64(h + 16) < m->size) /* of a stream, not all has been read */
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "%s: the file was written with %llu bytes, but more follow; something "
+                          "was added",
+                          path, ATTN__LLU(attn__u64(h + 16)));
+    c->n_vocab = attn__u32(h + 24);
+    c->n_ctx = attn__u32(h + 28);
+    c->d_model = attn__u32(h + 32);
+    c->n_head = attn__u32(h + 36);
+    c->n_layer = attn__u32(h + 40);
+    c->d_mlp = attn__u32(h + 44);
+    eps_bits = attn__u32(h + 48);
+    memcpy(&c->ln_eps, &eps_bits, 4);
+    c->tied = (int)(attn__u32(h + 52) & 1);
+    c->bos = (int32_t)attn__u32(h + 56);
+    c->eos = (int32_t)attn__u32(h + 60);
+    return attn__check_config(ctx, h, c, path);
+}
+
+/* Reserved bytes and the padding between sections must be zero. */
+static attn_status attn__check_zeros(attn_ctx *ctx, const attn_model *m, const char *path,
+                                     uint64_t from, uint64_t to)
+{
+    for (; from < to; from++)
+        if (m->bytes[from] != 0)
+            return attn__fail(
+                ctx, ATTN_E_FORMAT,
+                "%s: byte %llu is padding and must be zero; damaged, or written for a newer attn.h",
+                path, ATTN__LLU(from));
+    return ATTN_OK;
+}
+
+/* One record of the tensor table. `end` is where the tensor before it ended. */
+static attn_status attn__read_record(attn_ctx *ctx, attn_model *m, const char *path, size_t index,
+                                     const unsigned char *r, uint64_t *end)
+{
+    attn__weight *w = &m->weights[index];
+    const uint32_t dtype = attn__u32(r + 64), layout = attn__u32(r + 68), ndim = attn__u32(r + 72);
+    uint64_t expected, at;
+    if (r[0] == 0 || memchr(r, 0, 64) == NULL)
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %llu has no proper name", path,
+                          ATTN__LLU(index));
+    w->info.name = (const char *)r;
+    at = (uint64_t)(r - m->bytes);
+    if (attn__check_zeros(ctx, m, path, at + strlen(w->info.name), at + 64) ||
+        attn__check_zeros(ctx, m, path, at + 76, at + 80) ||
+        attn__check_zeros(ctx, m, path, at + 120, at + 128))
+        return ctx->status;
+    if (dtype > ATTN_Q4 || dtype == ATTN_I32 || layout > 1 || (layout == 0 && dtype > ATTN_F16))
+        return attn__fail(ctx, ATTN_E_VERSION,
+                          "%s: tensor %s has data type %lu and layout %lu; this library knows the "
+                          "types 0 (f32), 1 (f16), 3 (q8) and 4 (q4), the last two in layout 1 "
+                          "(panels) only, and layout 0 (rows)",
+                          path, w->info.name, (unsigned long)dtype, (unsigned long)layout);
+    w->info.dtype = (attn_dtype)dtype;
+    w->info.panels = (int)layout;
+    w->info.ndim = (int)ndim;
+    w->info.shape[0] = attn__u64(r + 80);
+    w->info.shape[1] = attn__u64(r + 88);
+    w->info.offset = attn__u64(r + 96);
+    w->info.size = attn__u64(r + 104);
+    w->info.checksum = attn__u64(r + 112);
+    if (ndim < 1 || ndim > 2 || w->info.shape[0] == 0 || w->info.shape[0] > 1u << 26 ||
+        w->info.shape[1] == 0 || w->info.shape[1] > 1u << 26 ||
+        (ndim == 1 && w->info.shape[1] != 1))
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s has an impossible shape [%llu, %llu]",
+                          path, w->info.name, ATTN__LLU(w->info.shape[0]),
+                          ATTN__LLU(w->info.shape[1]));
+    expected = layout == 1 ? attn_panels_size((attn_dtype)dtype, (size_t)w->info.shape[0],
+                                              (size_t)w->info.shape[1])
+                           : w->info.shape[0] * w->info.shape[1] * (dtype == ATTN_F16 ? 2 : 4);
+    if (expected == 0 || w->info.size != expected ||
+        !attn__lies_within(w->info.offset, w->info.size, m->size) || w->info.offset - *end >= 64)
+        return attn__fail(
+            ctx, ATTN_E_FORMAT,
+            "%s: tensor %s lies at %llu with %llu bytes; expected %llu bytes after %llu "
+            "in a file of %llu",
+            path, w->info.name, ATTN__LLU(w->info.offset), ATTN__LLU(w->info.size),
+            ATTN__LLU(expected), ATTN__LLU(*end), ATTN__LLU(m->size));
+    if (attn__check_zeros(ctx, m, path, *end, w->info.offset) != ATTN_OK)
+        return ctx->status;
+    *end = w->info.offset + w->info.size;
+    w->data = m->bytes + w->info.offset;
+    return ATTN_OK;
+}
+
+/* On failure *tokenizer may be set and is to be freed. */
+static attn_status attn__read_tokenizer(attn_ctx *ctx, attn_tokenizer **tokenizer,
+                                        const void *section, size_t size, const attn_config *config,
+                                        const char *path)
+{
+    if (attn_tokenizer_new(ctx, tokenizer, section, size) != ATTN_OK) {
+        char reason[sizeof ctx->message];
+        memcpy(reason, ctx->message, sizeof reason);
+        return attn__fail(ctx, ctx->status, "%s: %s", path, reason);
+    }
+    if (attn_tokenizer_n_tokens(*tokenizer) > config->n_vocab)
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tokenizer has %llu tokens, the model %lu",
+                          path, ATTN__LLU(attn_tokenizer_n_tokens(*tokenizer)),
+                          (unsigned long)config->n_vocab);
+    return ATTN_OK;
+}
+
+/* Walks through the file: table, tokenizer, tensors. Each section must begin where the one before
+ * it ended, so that every byte of the file is accounted for. */
+static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char *path)
+{
+    const unsigned char *h = m->bytes;
+    const uint64_t n = attn__u32(h + 64), table = attn__u64(h + 72), table_size = attn__u64(h + 80);
+    const uint64_t text = attn__u64(h + 96), text_size = attn__u64(h + 104);
+    uint64_t end;
+    size_t i;
+    if (attn__check_zeros(ctx, m, path, 68, 72) || attn__check_zeros(ctx, m, path, 120, 248))
+        return ctx->status;
+    if (n == 0 || table != ATTN__HEADER || table_size != n * ATTN__RECORD ||
+        !attn__lies_within(table, table_size, m->size))
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tensor table does not fit into the file",
+                          path);
+    if (attn_checksum(0, h + table, (size_t)table_size) != attn__u64(h + 88))
+        return attn__fail(ctx, ATTN_E_CHECKSUM, "%s: the tensor table's checksum is wrong: damaged",
+                          path);
+    end = table + table_size;
+    if (text != 0) {
+        /* the table ends at a multiple of 64, so there is nothing in between */
+        if (text != end || !attn__lies_within(text, text_size, m->size))
+            return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tokenizer does not fit into the file",
+                              path);
+        if (attn_checksum(0, h + text, (size_t)text_size) != attn__u64(h + 112))
+            return attn__fail(ctx, ATTN_E_CHECKSUM,
+                              "%s: the tokenizer's checksum is wrong: damaged", path);
+        if (attn__read_tokenizer(ctx, &m->tokenizer, h + text, (size_t)text_size, &m->config,
+                                 path) != ATTN_OK)
+            return ctx->status;
+        end = text + text_size;
+    }
+    m->weights =
+        (attn__weight *)attn__alloc(ctx, (size_t)n * sizeof *m->weights, "the list of tensors");
+    m->n_weights = (size_t)n;
+    if (!m->weights)
+        return ATTN_E_MEMORY;
+    for (i = 0; i < m->n_weights; i++)
+        if (attn__read_record(ctx, m, path, i, h + table + i * ATTN__RECORD, &end) != ATTN_OK)
+            return ctx->status;
+    if (end != m->size)
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: %llu bytes follow the last tensor", path,
+                          ATTN__LLU(m->size - end));
+    return ATTN_OK;
+}
+
+/* ---- verifying the weights: every byte, on all threads ---- */
+
+typedef struct attn__verify {
+    const attn_model *model;
+    const attn__kernels *kernels;
+    uint64_t *digests; /* one for each block of each tensor */
+    size_t n_blocks;
+} attn__verify;
+
+static size_t attn__blocks_of(const attn__weight *w)
+{
+    return (size_t)((w->info.size + ATTN__BLOCK - 1) / ATTN__BLOCK);
+}
+
+static void attn__verify_body(attn__worker *me, void *arg)
+{
+    const attn__verify *v = (const attn__verify *)arg;
+    size_t first, last, index = 0, i, block;
+    attn__share(me, v->n_blocks, &first, &last);
+    for (i = 0; i < v->model->n_weights; i++) {
+        const attn__weight *w = &v->model->weights[i];
+        const size_t n = attn__blocks_of(w);
+        for (block = index < first ? first - index : 0; block < n && index + block < last;
+             block++) {
+            const size_t at = block * ATTN__BLOCK, left = (size_t)w->info.size - at;
+            v->digests[index + block] =
+                v->kernels->digest(w->data + at, left < ATTN__BLOCK ? left : ATTN__BLOCK);
+        }
+        index += n;
+    }
+}
+
+/* Computes the digests of all blocks on all threads, then chains them tensor by tensor, which takes
+ * no time. */
+static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, const char *path)
+{
+    attn__verify v;
+    size_t i, block, index = 0;
+    attn_status status = ATTN_OK;
+    v.model = m;
+    v.n_blocks = 0;
+    for (i = 0; i < m->n_weights; i++)
+        v.n_blocks += attn__blocks_of(&m->weights[i]);
+    if (attn__need_kernels(ctx, &v.kernels) != ATTN_OK)
+        return ctx->status;
+    v.digests = (uint64_t *)attn__alloc(ctx, v.n_blocks * sizeof *v.digests, "checksums");
+    if (!v.digests)
+        return ATTN_E_MEMORY;
+    attn__parallel(attn__max_threads(ctx), attn__verify_body, &v);
+    for (i = 0; i < m->n_weights && status == ATTN_OK; i++) {
+        const attn__weight *w = &m->weights[i];
+        uint64_t chain = 0;
+
+        for (block = 0; block < attn__blocks_of(w); block++)
+            chain = attn__mix(chain, v.digests[index++]);
+        if (chain != w->info.checksum)
+            status =
+                attn__fail(ctx, ATTN_E_CHECKSUM, "%s: the checksum of tensor %s is wrong: damaged",
+                           path, w->info.name);
+    }
+    attn__free(v.digests);
+    return status;
+}
+
+/* On a big-endian host the weights are turned around once, in a copy. */
+static void attn__turn_around(unsigned char *p, size_t n, size_t size)
+{
+    size_t at, i;
+    for (at = 0; at < size; at += n)
+        for (i = 0; i < n / 2; i++) {
+            const unsigned char t = p[at + i];
+            p[at + i] = p[at + n - 1 - i];
+            p[at + n - 1 - i] = t;
+        }
+}
+
+static void attn__to_host_order(attn_model *m)
+{
+    size_t i, at;
+    for (i = 0; i < m->n_weights; i++) {
+        const attn_tensor_info *w = &m->weights[i].info;
+        unsigned char *p = (unsigned char *)m->copy + w->offset;
+        if (!attn__is_quantized(w->dtype))
+            attn__turn_around(p, w->dtype == ATTN_F16 ? 2 : 4, (size_t)w->size);
+        else /* the lines of scales */
+            for (at = 0; at < w->size; at += attn__line_of(w->dtype, ATTN__SCALED))
+                attn__turn_around(p + at, 2, 64);
+    }
+}
+
+ATTN__DEF void attn_model_close(attn_model *model)
+{
+    if (!model)
+        return;
+    attn_tokenizer_free(model->tokenizer);
+    attn__free(model->layers);
+    attn__free(model->weights);
+    attn__free(model->copy);
+    if (model->is_mapped)
+        attn__unmap(model->bytes, model->size);
+    attn__free(model);
+}
+
+/* From bytes to a model: checks everything, then points the layers at the weights. */
+static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *path,
+                                    const attn_model_desc *desc)
+{
+    if (attn__read_header(ctx, m, path) || attn__read_sections(ctx, m, path))
+        return ctx->status;
+    if (attn__host_is_big_endian() && !m->copy) { /* cover: another processor */
+        size_t i;
+        m->copy = attn__alloc(ctx, m->size, "a copy in this processor's byte order");
+        if (!m->copy)
+            return ATTN_E_MEMORY;
+        memcpy(m->copy, m->bytes, m->size);
+        for (i = 0; i < m->n_weights; i++)
+            m->weights[i].data = (const unsigned char *)m->copy + m->weights[i].info.offset;
+    }
+    if (!(desc && desc->skip_checksums) && attn__verify_weights(ctx, m, path) != ATTN_OK)
+        return ctx->status;
+    m->layers = (attn__layer *)attn__alloc(ctx, m->config.n_layer * sizeof *m->layers, "layers");
+    if (!m->layers)
+        return ATTN_E_MEMORY;
+    if (attn__host_is_big_endian()) /* cover: another processor */
+        attn__to_host_order(m);
+    return attn__bind(ctx, m, path);
+}
+
+/* Unaligned bytes are copied, because kernels read whole lines of 64. */
+ATTN__DEF attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, const void *data,
+                                             size_t size, const attn_model_desc *desc)
+{
+    attn_model *m;
+    *model = NULL;
+    if (!data && size > 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_open_memory: no data was given");
+    m = (attn_model *)attn__alloc(ctx, sizeof *m, "a model");
+    if (!m)
+        return ATTN_E_MEMORY;
+    m->bytes = (const unsigned char *)data;
+    m->size = size;
+    if ((uintptr_t)data % 64 != 0 && size > 0) {
+        m->copy = attn__alloc(ctx, size, "an aligned copy of the model");
+        if (m->copy)
+            memcpy(m->copy, data, size);
+        m->bytes = (const unsigned char *)m->copy;
+    }
+    if ((m->bytes == NULL && size > 0) ||
+        attn__model_load(ctx, m, "model in memory", desc) != ATTN_OK) {
+        attn_model_close(m);
+        return ctx->status;
+    }
+    *model = m;
+    return ATTN_OK;
+}
+
+/* A file that cannot be mapped (a pipe, a build without mmap) is read into memory. */
+ATTN__DEF attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const char *path,
+                                      const attn_model_desc *desc)
+{
+    attn_model *m;
+    attn_status status = ATTN_OK;
+    *model = NULL;
+    if (!path)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_open: no path was given");
+    m = (attn_model *)attn__alloc(ctx, sizeof *m, "a model");
+    if (!m)
+        return ATTN_E_MEMORY;
+    m->is_mapped = attn__map(path, &m->bytes, &m->size);
+    if (!m->is_mapped) {
+        status = attn__read_file(ctx, path, &m->copy, &m->size);
+        m->bytes = (const unsigned char *)m->copy;
+    }
+    if (status == ATTN_OK)
+        status = attn__model_load(ctx, m, attn__tail_of(path), desc);
+    if (status != ATTN_OK)
+        attn_model_close(m);
+    else
+        *model = m;
+    return status;
+}
+
+ATTN__DEF const attn_config *attn_model_config(const attn_model *model)
+{
+    return model ? &model->config : NULL;
+}
+ATTN__DEF const attn_tokenizer *attn_model_tokenizer(const attn_model *model)
+{
+    return model ? model->tokenizer : NULL;
+}
+ATTN__DEF size_t attn_model_n_tensors(const attn_model *model)
+{
+    return model ? model->n_weights : 0;
+}
+
+ATTN__DEF attn_status attn_model_tensor_info(attn_ctx *ctx, const attn_model *model, size_t index,
+                                             attn_tensor_info *info)
+{
+    if (!model || !info)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_tensor_info: no %s was given",
+                          model ? "room for the answer" : "model");
+    if (index >= model->n_weights)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_model_tensor_info: index %llu; the model has %llu tensors",
+                          ATTN__LLU(index), ATTN__LLU(model->n_weights));
+    *info = model->weights[index].info;
+    return ATTN_OK;
+}
+
+/* How a tensor that was asked for lies in the file. A matrix's entry (k, n) goes to element
+ * n / group * group_step + n % group * n_step + k * k_step of the answer. */
+typedef struct attn__source {
+    const attn__weight *weight; /* NULL: nothing but zeros */
+    size_t first;               /* its first output that belongs to the answer */
+    attn_shape shape;           /* of the answer */
+    size_t n_out, group, group_step, n_step, k_step;
+} attn__source;
+
+static const attn__weight *attn__weight_named(const attn_model *m, const char *name)
+{
+    size_t i;
+    for (i = 0; i < m->n_weights; i++)
+        if (strcmp(m->weights[i].info.name, name) == 0)
+            return &m->weights[i];
+    return NULL;
+}
+
+/* Names as TransformerLens has them. Where a file keeps things in another form: queries, keys and
+ * values are columns of W_QKV, the embedding is turned, and may be the unembedding too. */
+static int attn__find_source(const attn_model *m, const char *name, attn__source *s)
+{
+    const attn_config *c = &m->config;
+    const size_t width = c->d_model, d = c->d_head, length = strlen(name);
+    static const char all[] = "QKV";
+    const char *last = length > 4 && length < 56 ? name + length - 3 : "...", *part;
+    const int by_head = (last[0] == 'W' || last[0] == 'b') && last[1] == '_';
+    memset(s, 0, sizeof *s);
+    s->n_step = 1;
+    if (strcmp(name, "unembed.b_U") == 0) {
+        s->shape = attn_shape1(c->n_vocab);
+        return 1;
+    }
+    if (by_head && (part = strchr(all, last[2])) != NULL) {
+        char stored[64];
+        memcpy(stored, name, length - 1);
+        memcpy(stored + length - 1, all, sizeof all);
+        s->weight = attn__weight_named(m, stored);
+        s->first = (size_t)(part - all) * width;
+        s->n_out = width;
+        s->group = s->k_step = d;
+        s->group_step = width * d;
+        s->shape = last[0] == 'W' ? attn_shape3(c->n_head, width, d) : attn_shape2(c->n_head, d);
+        return s->weight != NULL;
+    }
+    s->weight = attn__weight_named(m, name);
+    if (!s->weight && strcmp(name, "unembed.W_U") == 0)
+        s->weight = attn__weight_named(m, "embed.W_E");
+    if (!s->weight)
+        return 0;
+    s->n_out = s->group = s->k_step = (size_t)s->weight->info.shape[1];
+    s->shape = s->weight->info.ndim == 1 ? attn_shape1((size_t)s->weight->info.shape[0])
+                                         : attn_shape2((size_t)s->weight->info.shape[0], s->n_out);
+    if (by_head && last[0] == 'W' && last[2] == 'O')
+        s->shape = attn_shape3(c->n_head, d, width);
+    if (strcmp(name, "embed.W_E") == 0) {
+        s->shape = attn_shape2(c->n_vocab, width);
+        s->n_step = width;
+        s->k_step = 1;
+    }
+    return 1;
+}
+
+static void attn__fetch(const attn__source *s, float *to, size_t count)
+{
+    const attn_tensor_info *info = s->weight ? &s->weight->info : NULL;
+    size_t first, k, n;
+    attn__panels w;
+    if (!info) {
+        memset(to, 0, count * sizeof(float));
+        return;
+    }
+    if (!info->panels) {
+        memcpy(to, s->weight->data + s->first * sizeof(float), count * sizeof(float));
+        return;
+    }
+    w = attn__panels_at(s->weight->data, info->dtype, (size_t)info->shape[0],
+                        (size_t)info->shape[1]);
+    for (first = 0; first < s->n_out; first += 16) /* as the panels lie, to read memory in order */
+        for (k = 0; k < w.n_in; k++)
+            for (n = first; n < s->n_out && n < first + 16; n++)
+                to[n / s->group * s->group_step + n % s->group * s->n_step + k * s->k_step] =
+                    attn__panels_get(&w, k, s->first + n);
+}
+
+ATTN__DEF attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, const char *name,
+                                        attn_tensor *out)
+{
+    attn__source s;
+    attn__result result;
+    if (!model)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_tensor: no model was given");
+    if (!name || !attn__find_source(model, name, &s))
+        return attn__fail(ctx, ATTN_E_NAME, "attn_model_tensor: the model has no tensor \"%s\"",
+                          name ? name : "(no name)");
+    if (attn__begin(ctx, "attn_model_tensor", out, s.shape, &result) != ATTN_OK)
+        return ctx->status;
+    attn__fetch(&s, (float *)result.dense.data, attn_count(result.dense));
+    return attn__finish(ctx, out, &result, ATTN_OK);
+}
+
+/* >>numbers =====================================================================================
+ * Small arithmetic that has to give the same bits everywhere. */
 
 /* Little-endian numbers, read byte by byte so that host order and alignment do not matter. */
 static uint32_t attn__u32(const unsigned char *p)
@@ -1660,8 +9533,6 @@ static int attn__host_is_big_endian(void)
     return first == 0;
 }
 
-/* One step of the file format's checksum, and the blocks it works on. */
-#define ATTN__BLOCK ((size_t)1 << 20)
 ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next)
 {
     chain = (chain ^ next) * 0x9E3779B97F4A7C15u;
@@ -1730,397 +9601,6 @@ static float attn__log(float x)
     return x < FLT_MIN ? -INFINITY : y;
 }
 
-/* >>team ========================================================================================
- * A whole forward pass runs inside one parallel region: opening a region costs more than many of
- * the operations in it. Every worker runs the same code on its own share and they meet at barriers
- * of our own. This is the only place that knows OpenMP, and it must stay outside the kernel room:
- * a compiler may build the body of a parallel region without the room's instruction set. */
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-#if defined(_WIN32)
-#ifndef WIN32_LEAN_AND_MEAN
-#define WIN32_LEAN_AND_MEAN
-#endif
-#ifndef NOMINMAX
-#define NOMINMAX
-#endif
-#include <windows.h>
-#define ATTN__YIELD() SwitchToThread()
-#elif defined(__unix__) || defined(__APPLE__)
-#include <sched.h>
-#define ATTN__YIELD() sched_yield()
-#else
-#define ATTN__YIELD() ((void)0)
-#endif
-
-typedef struct attn__team {
-    int arrived;     /* how many wait at the barrier */
-    int phase;       /* how many barriers have been passed */
-    unsigned waited; /* microseconds that workers have waited for others, beyond a moment each */
-} attn__team;
-
-typedef struct attn__worker {
-    attn__team *team;
-    int id, count; /* worker id of count */
-    int layer;     /* the block of the model that it is in; -1: none */
-} attn__worker;
-
-/* Whether a worker has waited for longer than a moment, 2 to 4 microseconds. *since must be 0 at
- * first. The length of a pause differs by a factor of ten between processors, so x86 reads its
- * counter of cycles. */
-ATTN__INLINE int attn__waited_long(uint64_t *since)
-{
-#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
-    const uint64_t now = __builtin_ia32_rdtsc();
-    if (*since == 0)
-        *since = now;
-    __builtin_ia32_pause();
-    return now - *since > 8000;
-#else
-    return ++*since > 1000;
-#endif
-}
-
-#if defined(_OPENMP) && defined(__GNUC__)
-/* Gives the core away until the barrier opens: the worker that is late may need it. */
-static void attn__wait(attn__team *team, int phase)
-{
-    const double began = omp_get_wtime();
-    while (__atomic_load_n(&team->phase, __ATOMIC_ACQUIRE) == phase)
-        ATTN__YIELD();
-    __atomic_fetch_add(&team->waited, (unsigned)((omp_get_wtime() - began) * 1e6),
-                       __ATOMIC_RELAXED);
-}
-#endif
-
-/* Nobody leaves before everybody has come. The last to arrive opens the next phase. */
-static void attn__barrier(const attn__worker *me)
-{
-#if defined(_OPENMP) && defined(__GNUC__)
-    attn__team *team = me->team;
-    uint64_t since = 0;
-    int phase;
-    if (me->count == 1)
-        return;
-    phase = __atomic_load_n(&team->phase, __ATOMIC_ACQUIRE);
-    if (__atomic_add_fetch(&team->arrived, 1, __ATOMIC_ACQ_REL) == me->count) {
-        __atomic_store_n(&team->arrived, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&team->phase, phase + 1, __ATOMIC_RELEASE);
-        return;
-    }
-    while (__atomic_load_n(&team->phase, __ATOMIC_ACQUIRE) == phase)
-        if (attn__waited_long(&since)) {
-            attn__wait(team, phase);
-            return;
-        }
-#elif defined(_OPENMP)
-    if (me->count == 1)
-        return;
-#pragma omp barrier
-#else
-    (void)me;
-#endif
-}
-
-/* Runs body(worker, arg) on up to n_threads workers; returns when all are done. The last barrier is
- * for those that are done first: at the end of a parallel region they would wait as OpenMP does,
- * and keep their cores for milliseconds. Returns the seconds that workers waited. */
-static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *), void *arg)
-{
-    attn__team team = {0, 0, 0};
-    attn__worker me;
-#ifdef _OPENMP
-    if (n_threads > 1) {
-#pragma omp parallel num_threads(n_threads) private(me)
-        {
-            me.team = &team;
-            me.id = omp_get_thread_num();
-            me.count = omp_get_num_threads();
-            body(&me, arg);
-            attn__barrier(&me);
-        }
-        return team.waited * 1e-6;
-    }
-#endif
-    (void)n_threads;
-    me.team = &team;
-    me.id = 0;
-    me.count = 1;
-    body(&me, arg);
-    return 0;
-}
-
-/* ---- how many threads ---- */
-
-enum { ATTN__MAX_THREADS = 256 };
-
-#if defined(_OPENMP) && defined(__linux__) && defined(__GNUC__)
-/* How many processors one control group may use, or `most`. Its files hold two numbers, the time it
- * may run in a period and the period: "150000 100000" is one and a half; "max" or -1 is no limit.
- */
-static double attn__quota_of(const char *mount, const char *group, size_t length,
-                             const char *const files[2], double most)
-{
-    char path[512], text[128], *end;
-    double quota, period;
-    size_t i, n = 0;
-    for (i = 0; i < 2 && files[i]; i++) {
-        FILE *f;
-        snprintf(path, sizeof path, "%s%.*s/%s", mount, (int)length, group, files[i]);
-        f = fopen(path, "rb");
-        if (!f)
-            return most;
-        n += fread(text + n, 1, 63, f);
-        fclose(f);
-    }
-    text[n] = 0;
-    quota = strtod(text, &end);
-    period = strtod(end, NULL);
-    return quota > 0 && period > 0 && quota / period < most ? quota / period : most;
-}
-
-/* The same for the groups that this process is in and all that those are in, rounded up. `root` is
- * where the file system begins: "", but for tests. */
-static int attn__quota(const char *root)
-{
-    static const char *const files[2][2] = {{"cpu.max", NULL},
-                                            {"cpu.cfs_quota_us", "cpu.cfs_period_us"}};
-    char mount[256], line[512];
-    double most = ATTN__MAX_THREADS;
-    FILE *f;
-    snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
-    f = fopen(line, "r");
-    while (f && fgets(line, sizeof line, f)) { /* such as "4:cpu,cpuacct:/a/b", or "0::/a/b" */
-        char *const kinds = strchr(line, ':'), *const group = kinds ? strchr(kinds + 1, ':') : NULL;
-        const int first = group && (strncmp(kinds, ":cpu,", 5) == 0 ||
-                                    strncmp(kinds, ":cpu:", 5) == 0 || strstr(line, ",cpu:"));
-        size_t length;
-        if (!group || (!first && group != kinds + 1))
-            continue;
-        snprintf(mount, sizeof mount, "%s/sys/fs/cgroup%s", root, first ? "/cpu" : "");
-        length = strcspn(group + 1, "\n");
-        for (;;) { /* "/a/b", "/a", "" */
-            most = attn__quota_of(mount, group + 1, length, files[first], most);
-            if (length == 0)
-                break;
-            while (length > 0 && group[1 + --length] != '/')
-                continue;
-        }
-    }
-    if (f)
-        fclose(f);
-    return most > 1 ? (int)ceil(most) : 1;
-}
-#endif
-
-#ifdef _OPENMP
-/* As many as OpenMP offers, but not more than there are processors for this process: a container
- * may see all of the machine's and have a few. */
-static int attn__offered(void)
-{
-    const int processors = omp_get_num_procs();
-    int n = omp_get_max_threads();
-#if defined(__linux__) && defined(__GNUC__)
-    static int cached; /* quotas are read once; 0 before that */
-    int quota = __atomic_load_n(&cached, __ATOMIC_RELAXED);
-    if (!quota) {
-        quota = attn__quota("");
-        __atomic_store_n(&cached, quota, __ATOMIC_RELAXED);
-    }
-    n = n < quota ? n : quota;
-#endif
-    return n < processors ? n : processors;
-}
-#endif
-
-static int attn__max_threads(const attn_ctx *ctx)
-{
-#ifdef _OPENMP
-    const int n = ctx->n_threads > 0 ? ctx->n_threads : attn__offered();
-    return n < 1 ? 1 : n > ATTN__MAX_THREADS ? ATTN__MAX_THREADS : n;
-#else
-    (void)ctx;
-    return 1;
-#endif
-}
-
-/* How many threads are best for passes of one size depends on the processor, on where the weights
- * lie and above all on what else runs: beside busy programs two threads may be fifty times slower
- * than one, since each waits at every barrier until the other gets a core. Only trying tells. So
- * passes are timed, and now and then some run on half or twice as many threads: if these do more
- * work in a second, that becomes the number. A trial that fails is followed by fifty times as long
- * without one as it has cost, or ten times if workers begin to be late: then another program may
- * have come. The results do not depend on the number. */
-typedef struct attn__gait {
-    int n_threads;    /* that did the most work in a second; 0 before the first pass */
-    int trial;        /* that are being tried, or 0 */
-    int fewer;        /* the next trial is one of fewer threads */
-    int late;         /* workers wait for one of them more than a quarter of the time */
-    int n_passes;     /* since a trial began or ended */
-    double speed;     /* work in a second of n_threads; 0: not known */
-    double work;      /* of those passes but the first, and */
-    double seconds;   /* how long they took, and */
-    double waited;    /* how long a worker waited in them */
-    double lost;      /* seconds that the trial took longer than n_threads would have taken */
-    double rest;      /* seconds of passes until the next trial, and */
-    double soon;      /* until one may begin because workers are late */
-    double last_rest; /* it doubles with every trial that fails */
-} attn__gait;
-
-/* For passes of 2^18 multiply-adds, 2^19 and so on. */
-enum { ATTN__GAITS = 16 };
-enum { ATTN__LONGEST_REST = 600 }; /* a pass may take hours: when the machine sleeps */
-typedef struct attn__pace {
-    attn__gait gaits[ATTN__GAITS];
-} attn__pace;
-
-#ifdef _OPENMP
-/* A trial of n threads begins, or ends with n == 0, or the passes are counted afresh. */
-static void attn__gait_begin(attn__gait *g, int n)
-{
-    g->trial = n;
-    g->n_passes = 0;
-    g->work = g->seconds = g->waited = g->lost = 0;
-}
-
-static void attn__gait_try(attn__gait *g, int most)
-{
-    const int more = g->n_threads * 2 < most ? g->n_threads * 2 : most;
-    if (g->n_threads == 1 || g->n_threads == most)
-        g->fewer = g->n_threads > 1;
-    attn__gait_begin(g, g->fewer ? (g->n_threads + 1) / 2 : more);
-}
-
-static int attn__gait_is_late(const attn__gait *g)
-{
-    return 4 * g->waited > g->seconds;
-}
-
-/* Where half as many threads are as late as all, still fewer may be better. */
-static void attn__gait_failed(attn__gait *g)
-{
-    if (g->fewer && g->trial > 1 && attn__gait_is_late(g)) {
-        const double lost = g->lost;
-        attn__gait_begin(g, (g->trial + 1) / 2);
-        g->lost = lost;
-        return;
-    }
-    g->last_rest = g->last_rest > 0 ? fmin(2 * g->last_rest, 4) : 0.2;
-    g->rest = fmax(fmin(50 * g->lost, ATTN__LONGEST_REST), g->last_rest);
-    g->soon = g->rest / 5;
-    g->fewer = !g->fewer;
-    attn__gait_begin(g, 0);
-}
-
-/* Goes on in the same direction soon; the way back costs what a pass took before. */
-static void attn__gait_won(attn__gait *g, int most)
-{
-    const double before = g->work / g->speed / (g->n_passes - 1);
-    g->n_threads = g->trial;
-    g->speed = g->work / g->seconds;
-    g->last_rest = 0;
-    g->rest = g->n_threads == (g->fewer ? 1 : most)
-                  ? fmax(fmin(50 * before, ATTN__LONGEST_REST), 0.2)
-                  : 0;
-    g->late = 0;
-    attn__gait_begin(g, 0);
-}
-
-static void attn__gait_window(attn__gait *g)
-{
-    if (g->speed <= 0) /* the first trial may cost two passes */
-        g->rest =
-            g->n_threads > 1 ? fmin(100 * g->seconds / (g->n_passes - 1), ATTN__LONGEST_REST) : 0.5;
-    if (!attn__gait_is_late(g)) {
-        g->late = 0;
-    } else if (!g->late && g->soon <= 0) {
-        g->late = g->fewer = 1;
-        g->rest = 0;
-    }
-    g->speed = g->work / g->seconds;
-    attn__gait_begin(g, 0);
-    g->n_passes = 1;
-}
-
-/* Threads for the next pass: `start` if nothing is known. */
-static int attn__gait_next(attn__gait *g, int start, int most)
-{
-    if (g->n_threads == 0)
-        g->n_threads = start;
-    if (g->n_threads > most || g->trial > most) {
-        g->n_threads = g->n_threads < most ? g->n_threads : most;
-        attn__gait_begin(g, 0);
-    }
-    return g->trial ? g->trial : g->n_threads;
-}
-
-/* A pass has done this much work. The first pass after a change wakes threads or reads the weights
- * for the first time: it does not count, unless it is slow beyond doubt. 20 milliseconds are
- * several of the slices in which the system divides a processor. */
-static void attn__gait_note(attn__gait *g, int most, double work, double seconds, double waited)
-{
-    const double usual = g->trial ? work / g->speed : 0;
-    int enough;
-    g->lost += seconds - usual;
-    g->rest -= seconds;
-    g->soon -= seconds;
-    if (g->n_passes++ > 0) {
-        g->work += work;
-        g->seconds += seconds;
-        g->waited += waited;
-    }
-    enough = g->n_passes > 1 && g->seconds >= 0.02;
-    if (!g->trial) {
-        if (enough)
-            attn__gait_window(g);
-        if (g->rest <= 0 && g->speed > 0)
-            attn__gait_try(g, most);
-    } else if (seconds > 5 * usual || g->seconds * g->speed > (enough ? 0.95 : 1.5) * g->work) {
-        attn__gait_failed(g);
-    } else if (enough) {
-        attn__gait_won(g, most);
-    }
-}
-#endif
-
-/* attn__parallel on as many threads as seem best for this many multiply-adds with that many
- * barriers between them, or on `most` if there is no pace. */
-static void attn__parallel_paced(attn__pace *pace, int most, double work, int n_barriers,
-                                 void (*body)(attn__worker *, void *), void *arg)
-{
-#ifdef _OPENMP
-    if (pace && most > 1) {
-        const double share = work / n_barriers / 100000;
-        const int start = share + 1 < most ? (int)share + 1 : most;
-        int size, n = 1;
-        frexp(work, &size);
-        if (size > 18) {
-            attn__gait *g = &pace->gaits[size - 19 < ATTN__GAITS ? size - 19 : ATTN__GAITS - 1];
-            const double began = omp_get_wtime();
-            double waited;
-            n = attn__gait_next(g, start, most);
-            waited = attn__parallel(n, body, arg) / (n > 1 ? n - 1 : 1);
-            attn__gait_note(g, most, work, omp_get_wtime() - began, waited);
-            return;
-        }
-        most = 1;
-    }
-#endif
-    (void)pace;
-    (void)work;
-    (void)n_barriers;
-    attn__parallel(most, body, arg);
-}
-
-/* This worker's part of n items: [*first, *last), as even as can be. */
-static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t *last)
-{
-    *first = (size_t)((uint64_t)n * (uint64_t)me->id / (uint64_t)me->count);
-    *last = (size_t)((uint64_t)n * ((uint64_t)me->id + 1) / (uint64_t)me->count);
-}
-
 /* >>cpu =========================================================================================
  * The kernels of every instruction set sit in tables of one type; this picks a table. */
 
@@ -2137,33 +9617,6 @@ static int attn__is_quantized(attn_dtype dtype)
 {
     return dtype == ATTN_Q8 || dtype == ATTN_Q4;
 }
-
-/* A weight matrix [n_in, n_out] in panels, wherever it lies. */
-typedef struct attn__panels {
-    const void *data;
-    attn_dtype dtype;
-    size_t n_in, n_out;
-    size_t stride; /* bytes from one panel of 16 outputs to the next */
-} attn__panels;
-
-/* What the first chains do with what stands in out: ignore it, go on from it, or are added to it.
- */
-typedef enum attn__start { ATTN__FRESH = 0, ATTN__RESUME, ATTN__SUM } attn__start;
-
-/* k is cut into blocks of this many, each one chain: short chains round less. */
-#define ATTN__CHAIN ((size_t)256)
-
-/* out [rows, n_out] = in [rows, n_in] · w + bias; strides in elements. */
-typedef struct attn__matmul_job {
-    const float *in;
-    ptrdiff_t in_stride, in_step; /* from row to row, from k to k */
-    attn__panels w;
-    const float *bias; /* [n_out] or NULL */
-    float *out;
-    size_t out_stride;
-    size_t rows;
-    attn__start start;
-} attn__matmul_job;
 
 /* What the micro-kernel gets: some rows against some panels, a slice of k. */
 typedef struct attn__tile_job {
@@ -2190,14 +9643,6 @@ static void attn__tile_expect(const attn__tile_job *job, int n_rows, int n_cols)
         for (int col = 0; col < n_cols; col++)
             ATTN__PREFETCH_WRITE(out + col * 16);
 }
-
-/* Weights that share a scale, and those that share a line of scales. */
-#define ATTN__SHARED        ((size_t)32)
-#define ATTN__SCALED        ((size_t)64)
-
-/* Floats of scratch that attn__kernels.matmul needs: packed rows of the input. 504 KiB stay in most
- * second-level caches. */
-#define ATTN__PACK          129024
 
 /* Panels in a group of q8 or q4 lines that one block of rows goes along, some columns at a time. */
 #define ATTN__Q_GROUP(cols) ((cols) == 3 ? 6 : (cols) == 1 ? 4 : 8)
@@ -2249,31 +9694,6 @@ static size_t attn__packed_k(int quantized, size_t floats)
     const size_t shared = sizeof(attn__shared) / sizeof(float);
     return (quantized ? floats / shared * ATTN__SHARED : floats) / ATTN__CHAIN * ATTN__CHAIN;
 }
-
-typedef enum attn__binary { ATTN__ADD, ATTN__SUB, ATTN__MUL, ATTN__DIV } attn__binary;
-
-typedef struct attn__kernels {
-    const char *name;
-    attn_isa_kind kind;
-    /* rows [row0, row1) and panels [panel0, panel1) of a job */
-    void (*matmul)(const attn__matmul_job *job, size_t row0, size_t row1, size_t panel0,
-                   size_t panel1, float *pack);
-    /* the rest work on one row of n elements; out may be the input */
-    void (*binary)(attn__binary op, float *out, const float *a, const float *b, size_t n);
-    void (*narrow)(uint16_t *out, const float *x, size_t n); /* to f16, as attn_f16_from_f32 */
-    void (*scale)(float *out, const float *x, float factor, size_t n);
-    void (*scale_mask)(float *out, const float *x, float factor, const float *mask, size_t n);
-    void (*exp)(float *out, const float *x, size_t n);
-    void (*gelu)(float *out, const float *x, size_t n, attn_gelu_kind kind);
-    float (*sum)(const float *x, size_t n);
-    float (*square_distance)(const float *x, float center, size_t n); /* sum of (x - center)^2 */
-    void (*normalize)(float *out, const float *x, float mean, float scale, size_t n);
-    void (*affine)(float *out, const float *x, const float *w, const float *b, size_t n);
-    void (*softmax)(float *out, const float *x, size_t n);
-    float (*log_sum_exp)(const float *x, size_t n, float *largest); /* of x - *largest */
-    float (*largest_or_nan)(const float *x, size_t n);
-    uint64_t (*digest)(const unsigned char *block, size_t size);
-} attn__kernels;
 
 /* Small compilers for x86 (tcc) have no intrinsics. */
 #if defined(__has_include)
@@ -3943,14 +11363,6 @@ static attn__panels attn__panels_at(const void *data, attn_dtype dtype, size_t n
     return p;
 }
 
-/* Columns first .. first + n_out of a matrix in panels; `first` is a multiple of 16. */
-static attn__panels attn__columns(attn__panels w, size_t first, size_t n_out)
-{
-    w.data = (const unsigned char *)w.data + first / 16 * w.stride;
-    w.n_out = n_out;
-    return w;
-}
-
 /* Its inputs first .. first + n_in; of q8 and q4 `first` is a multiple of 64. */
 static attn__panels attn__inputs(attn__panels w, size_t first, size_t n_in)
 {
@@ -4147,25 +11559,6 @@ static void attn__matmul(const attn__worker *me, const attn__kernels *kernels,
     }
 }
 
-#define ATTN__QUERIES ((size_t)32) /* rows of scores that live in a tile at once */
-
-/* One head of attention for a block of queries: the inner form of attn_attention, and what the
- * model runs. Keys and values are panels, as the cache keeps them. */
-typedef struct attn__head {
-    const float *q; /* [rows, d] */
-    ptrdiff_t q_stride, q_step;
-    size_t rows;
-    attn__panels keys;   /* n_in = d, n_out = number of keys */
-    attn__panels values; /* n_in = number of keys, n_out = dv */
-    float scale;
-    const float *mask; /* [rows, keys] to add, or NULL */
-    size_t mask_stride;
-    int causal;
-    size_t first; /* if causal: row i sees keys 0 .. first + i */
-    float *z;     /* [rows, dv] */
-    size_t z_stride;
-} attn__head;
-
 static size_t attn__visible(const attn__head *h, size_t row)
 {
     const size_t n = h->first + row + 1;
@@ -4233,1687 +11626,839 @@ static size_t attn__query_block(size_t first, size_t left)
     return left < room ? left : room;
 }
 
-/* >>tensors =====================================================================================
- * Views are arithmetic on strides; a tensor that could not be made says why in `error`. */
+/* >>memory ======================================================================================
+ * Contexts, errors and allocation. Every block starts at a multiple of 64 bytes, because lines are
+ * 64 bytes; the blocks of tensors are chained in the context so that one call can free them. */
 
-static attn_shape attn__shape(int ndim, size_t d0, size_t d1, size_t d2, size_t d3)
+static attn_status(attn__fail)(attn_ctx *ctx, attn_status status, const char *format, ...)
 {
-    attn_shape s;
-    s.ndim = ndim;
-    s.dim[0] = d0;
-    s.dim[1] = d1;
-    s.dim[2] = d2;
-    s.dim[3] = d3;
-    return s;
-}
-ATTN__DEF attn_shape attn_shape1(size_t d0)
-{
-    return attn__shape(1, d0, 1, 1, 1);
-}
-ATTN__DEF attn_shape attn_shape2(size_t d0, size_t d1)
-{
-    return attn__shape(2, d0, d1, 1, 1);
-}
-ATTN__DEF attn_shape attn_shape3(size_t d0, size_t d1, size_t d2)
-{
-    return attn__shape(3, d0, d1, d2, 1);
-}
-ATTN__DEF attn_shape attn_shape4(size_t d0, size_t d1, size_t d2, size_t d3)
-{
-    return attn__shape(4, d0, d1, d2, d3);
-}
-
-static attn_shape attn__shape_of(const attn_tensor *x)
-{
-    return attn__shape(x->ndim, x->shape[0], x->shape[1], x->shape[2], x->shape[3]);
-}
-
-static attn_tensor attn__no_tensor(const char *why)
-{
-    attn_tensor x;
-    memset(&x, 0, sizeof x);
-    x.error = why;
-    return x;
-}
-
-/* "[2, 3, 4]", for messages. */
-typedef struct attn__text {
-    char text[96];
-} attn__text;
-static attn__text attn__show(attn_shape s)
-{
-    attn__text t;
-    size_t at = 1;
-    int i;
-    t.text[0] = '[';
-    for (i = 0; i < s.ndim; i++) {
-        char digits[24];
-        size_t n = sizeof digits, v = s.dim[i];
-        do
-            digits[--n] = (char)('0' + v % 10);
-        while ((v /= 10) > 0);
-        if (i > 0) {
-            t.text[at++] = ',';
-            t.text[at++] = ' ';
-        }
-        memcpy(t.text + at, digits + n, sizeof digits - n);
-        at += sizeof digits - n;
-    }
-    t.text[at++] = ']';
-    t.text[at] = 0;
-    return t;
-}
-
-static size_t attn__dtype_size(attn_dtype dtype)
-{
-    return dtype == ATTN_F16 ? 2 : 4;
-}
-
-ATTN__DEF size_t attn_count(attn_tensor x)
-{
-    return x.ndim == 0 ? 0 : x.shape[0] * x.shape[1] * x.shape[2] * x.shape[3];
-}
-
-ATTN__DEF int attn_is_dense(attn_tensor x)
-{
-    ptrdiff_t expected = 1;
-    int i;
-    for (i = x.ndim > 4 ? -1 : x.ndim - 1; i >= 0; i--) {
-        if (x.shape[i] != 1 && x.stride[i] != expected)
-            return attn_count(x) == 0;
-        expected *= (ptrdiff_t)x.shape[i];
-    }
-    return 1;
-}
-
-/* Number of elements and bytes of a shape from outside; 0 if it is no shape or too large. */
-static int attn__measure(attn_shape s, attn_dtype dtype, size_t *bytes)
-{
-    size_t n = attn__dtype_size(dtype);
-    int i, empty = 0;
-    if (s.ndim < 1 || s.ndim > 4 || (dtype != ATTN_F32 && dtype != ATTN_F16 && dtype != ATTN_I32))
-        return 0;
-    for (i = 0; i < s.ndim; i++) { /* an empty tensor's other dimensions must be sane too */
-        if (s.dim[i] == 0)
-            empty = 1;
-        else if (attn__mul_overflows(n, s.dim[i], &n) || n > PTRDIFF_MAX)
-            return 0;
-    }
-    *bytes = empty ? 0 : n;
-    return 1;
-}
-
-ATTN__DEF attn_tensor attn_borrow(void *data, attn_dtype dtype, attn_shape shape)
-{
-    attn_tensor x;
-    ptrdiff_t stride = 1;
-    size_t bytes;
-    int i;
-    if (!attn__measure(shape, dtype, &bytes))
-        return attn__no_tensor(
-            "attn_borrow: 1 to 4 dimensions that fit in memory, and a type of f32, f16 or i32, are "
-            "needed");
-    if (!data && bytes > 0)
-        return attn__no_tensor("attn_borrow: no data was given (did an allocation fail?)");
-    memset(&x, 0, sizeof x);
-    x.data = data;
-    x.dtype = dtype;
-    x.ndim = shape.ndim;
-    for (i = 3; i >= 0; i--) {
-        x.shape[i] = i < shape.ndim ? shape.dim[i] : 1;
-        x.stride[i] = i < shape.ndim ? stride : 0;
-        stride *= (ptrdiff_t)(x.shape[i] ? x.shape[i] : 1);
-    }
-    return x;
-}
-
-ATTN__DEF attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dtype,
-                                 attn_shape shape)
-{
-    size_t bytes;
-    void *data;
-    if (!attn__measure(shape, dtype, &bytes))
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "attn_zeros: a tensor of %d dimensions%s%s and type %d cannot be made; expected 1 "
-            "to 4 dimensions that fit in memory, and ATTN_F32, ATTN_F16 or ATTN_I32",
-            shape.ndim, shape.ndim >= 1 && shape.ndim <= 4 ? " " : "",
-            shape.ndim >= 1 && shape.ndim <= 4 ? attn__show(shape).text : "", (int)dtype);
-    data = attn__alloc(ctx, bytes, "a tensor");
-    if (!data)
-        return ATTN_E_MEMORY;
-    attn__chain(ctx, data);
-    *out = attn_borrow(data, dtype, shape);
-    out->owned = data;
-    return ATTN_OK;
-}
-
-ATTN__DEF void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor)
-{
-    if (tensor->owned)
-        attn__unchain(ctx, tensor->owned);
-    *tensor = attn__no_tensor(NULL);
-}
-
-static int attn__dim(const attn_tensor *x, int dim)
-{
-    if (dim < 0)
-        dim += x->ndim;
-    return dim >= 0 && dim < x->ndim && x->ndim <= 4 ? dim : -1;
-}
-
-ATTN__DEF attn_tensor attn_transpose(attn_tensor x, int dim_a, int dim_b)
-{
-    const int a = attn__dim(&x, dim_a), b = attn__dim(&x, dim_b);
-    size_t n;
-    ptrdiff_t s;
-    if (x.ndim == 0)
-        return x;
-    if (a < 0 || b < 0)
-        return attn__no_tensor("attn_transpose: the tensor has no such dimension");
-    n = x.shape[a];
-    x.shape[a] = x.shape[b];
-    x.shape[b] = n;
-    s = x.stride[a];
-    x.stride[a] = x.stride[b];
-    x.stride[b] = s;
-    x.owned = NULL;
-    return x;
-}
-
-/* Moves a view's first element; NULL stays NULL, as an empty tensor may have it. */
-static void attn__advance(attn_tensor *x, ptrdiff_t elements)
-{
-    if (x->data)
-        x->data = (char *)x->data + elements * (ptrdiff_t)attn__dtype_size(x->dtype);
-}
-
-ATTN__DEF attn_tensor attn_slice(attn_tensor x, int dim, size_t start, size_t count)
-{
-    const int d = attn__dim(&x, dim);
-    if (x.ndim == 0)
-        return x;
-    if (d < 0)
-        return attn__no_tensor("attn_slice: the tensor has no such dimension");
-    if (start > x.shape[d] || count > x.shape[d] - start)
-        return attn__no_tensor("attn_slice: start + count is beyond the end of the dimension");
-    if (count > 0)
-        attn__advance(&x, (ptrdiff_t)start * x.stride[d]);
-    x.shape[d] = count;
-    x.owned = NULL;
-    return x;
-}
-
-ATTN__DEF attn_tensor attn_select(attn_tensor x, int dim, size_t index)
-{
-    int d = attn__dim(&x, dim);
-    if (x.ndim == 0)
-        return x;
-    if (d < 0 || x.ndim == 1)
-        return attn__no_tensor(
-            d < 0 ? "attn_select: the tensor has no such dimension"
-                  : "attn_select: a tensor keeps its last dimension; use attn_slice");
-    if (index >= x.shape[d])
-        return attn__no_tensor("attn_select: the index is beyond the end of the dimension");
-    attn__advance(&x, (ptrdiff_t)index * x.stride[d]);
-    for (; d + 1 < x.ndim; d++) {
-        x.shape[d] = x.shape[d + 1];
-        x.stride[d] = x.stride[d + 1];
-    }
-    x.shape[d] = 1;
-    x.stride[d] = 0;
-    x.ndim--;
-    x.owned = NULL;
-    return x;
-}
-
-ATTN__DEF attn_tensor attn_reshape(attn_tensor x, attn_shape shape)
-{
-    attn_tensor y;
-    int from = x.ndim - 1, to = shape.ndim - 1;
-    size_t bytes;
-    if (x.ndim == 0)
-        return x;
-    if (x.ndim > 4)
-        return attn__no_tensor("attn_reshape: a tensor has 1 to 4 dimensions");
-    if (!attn__measure(shape, x.dtype, &bytes) ||
-        bytes != attn_count(x) * attn__dtype_size(x.dtype))
-        return attn__no_tensor("attn_reshape: the new shape has another number of elements");
-    y = attn_borrow(x.data, x.dtype, shape);
-    if (bytes == 0)
-        return y;
-    /* From the last dimension on: each run of x that is even in memory is cut anew. */
-    while (to >= 0) {
-        ptrdiff_t stride;
-        size_t n_from = 1, n_to = 1;
-        while (from > 0 && x.shape[from] == 1)
-            from--;
-        stride = x.stride[from];
-        n_from = x.shape[from];
-        while (to >= 0 && (n_to < n_from || shape.dim[to] == 1)) {
-            while (n_to * shape.dim[to] > n_from) { /* join with the dimension before */
-                ptrdiff_t expected = x.stride[from] * (ptrdiff_t)x.shape[from];
-                do
-                    from--;
-                while (from > 0 && x.shape[from] == 1);
-                if (x.stride[from] != expected)
-                    return attn__no_tensor("attn_reshape: these strides cannot be joined without a "
-                                           "copy; attn_copy makes a dense tensor");
-                n_from *= x.shape[from];
-            }
-            y.stride[to] = stride * (ptrdiff_t)n_to;
-            n_to *= shape.dim[to--];
-        }
-        from--; /* n_to is n_from: as many are left of both */
-    }
-    return y;
-}
-
-static ptrdiff_t attn__offset(const attn_tensor *x, size_t i0, size_t i1, size_t i2, size_t i3)
-{
-    return (ptrdiff_t)i0 * x->stride[0] + (ptrdiff_t)i1 * x->stride[1] +
-           (ptrdiff_t)i2 * x->stride[2] + (ptrdiff_t)i3 * x->stride[3];
-}
-
-static float attn__load_element(const void *data, attn_dtype dtype, ptrdiff_t at)
-{
-    switch (dtype) {
-    case ATTN_F32:
-        return ((const float *)data)[at];
-    case ATTN_F16:
-        return attn_f32_from_f16(((const uint16_t *)data)[at]);
-    default:
-        return (float)((const int32_t *)data)[at];
-    }
-}
-
-/* One element, or NaN; indices beyond ndim are 0. */
-static float attn__get(const attn_tensor *x, int ndim, size_t i0, size_t i1, size_t i2, size_t i3)
-{
-    if (x->ndim != ndim || ndim == 0 || i0 >= x->shape[0] || i1 >= x->shape[1] ||
-        i2 >= x->shape[2] || i3 >= x->shape[3])
-        return NAN;
-    return attn__load_element(x->data, x->dtype, attn__offset(x, i0, i1, i2, i3));
-}
-
-ATTN__DEF float attn_get1(attn_tensor x, size_t i0)
-{
-    return attn__get(&x, 1, i0, 0, 0, 0);
-}
-ATTN__DEF float attn_get2(attn_tensor x, size_t i0, size_t i1)
-{
-    return attn__get(&x, 2, i0, i1, 0, 0);
-}
-ATTN__DEF float attn_get3(attn_tensor x, size_t i0, size_t i1, size_t i2)
-{
-    return attn__get(&x, 3, i0, i1, i2, 0);
-}
-ATTN__DEF float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3)
-{
-    return attn__get(&x, 4, i0, i1, i2, i3);
-}
-ATTN__DEF float attn_get(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3)
-{
-    return attn__get(&x, x.ndim, i0, x.ndim < 2 ? 0 : i1, x.ndim < 3 ? 0 : i2, x.ndim < 4 ? 0 : i3);
-}
-
-/* ---- checks that every operation makes ---- */
-
-/* An operand must be a tensor. What a failed call left behind keeps that call's message. */
-static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
-                                  const attn_tensor *x)
-{
-    if (x->ndim > 4 || (x->ndim > 0 && (unsigned)x->dtype > ATTN_I32))
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "%s: %s has %d dimensions and data type %d; a tensor has 1 to 4 and holds "
-            "ATTN_F32, ATTN_F16 or ATTN_I32",
-            op, name, x->ndim, (int)x->dtype);
-    if (x->ndim > 0)
-        return ATTN_OK;
-    if (!x->error && ctx->status != ATTN_OK)
-        return ctx->status;
-    return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s is no tensor%s%s", op, name,
-                      x->error ? ": " : "; make it first, for example with attn_zeros",
-                      x->error ? x->error : "");
-}
-
-/* ... and nearly always one of floats. */
-static attn_status attn__need(attn_ctx *ctx, const char *op, const char *name, const attn_tensor *x)
-{
-    if (attn__need_any(ctx, op, name, x) != ATTN_OK)
-        return ctx->status;
-    if (x->dtype == ATTN_I32)
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "%s: %s holds integers; expected ATTN_F32 or ATTN_F16 (attn_copy converts)", op, name);
-    return ATTN_OK;
-}
-
-/* Ids must be rows of a vocabulary (or a table) of n_vocab; `name` is the noun for one of them. */
-static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *name,
-                                  const int32_t *ids, ptrdiff_t step, size_t n, size_t n_vocab)
-{
-    size_t i;
-    for (i = 0; i < n; i++) {
-        const int32_t id = ids[(ptrdiff_t)i * step];
-        if (id < 0 || (size_t)id >= n_vocab)
-            return attn__fail(ctx, ATTN_E_TOKEN, "%s: %s %llu is %ld; expected an id below %llu",
-                              op, name, ATTN__LLU(i), (long)id, ATTN__LLU(n_vocab));
-    }
-    return ATTN_OK;
-}
-
-/* Where an operation writes: *out itself if it is, or is made to be, f32 with dense rows; else a
- * dense stand-in that attn__finish copies into *out. */
-typedef struct attn__result {
-    attn_tensor dense;
-    int fresh;    /* out was made here, and is given back if the operation fails */
-    int stand_in; /* never both */
-} attn__result;
-
-static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, attn_shape shape,
-                               attn__result *result)
-{
-    int i, same = out->ndim == shape.ndim;
-    attn_status status;
-    memset(result, 0, sizeof *result);
-    if (out->error)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
-    if (out->ndim == 0) {
-        if ((status = attn_zeros(ctx, out, ATTN_F32, shape)) != ATTN_OK)
-            return status;
-        result->fresh = 1;
-        result->dense = *out;
-        return ATTN_OK;
-    }
-    for (i = 0; i < shape.ndim && same; i++)
-        same = out->shape[i] == shape.dim[i];
-    if (!same)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
-                          op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
-    if (attn__need_any(ctx, op, "out", out) != ATTN_OK)
-        return ctx->status;
-    if (out->dtype == ATTN_I32)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out holds integers; expected ATTN_F32", op);
-    if (out->dtype == ATTN_F32 && attn_is_dense(*out)) {
-        result->dense = *out;
-        return ATTN_OK;
-    }
-    result->stand_in = 1;
-    return attn_zeros(ctx, &result->dense, ATTN_F32, shape);
-}
-
-static attn_status attn__finish(attn_ctx *ctx, attn_tensor *out, attn__result *result,
-                                attn_status status)
-{
-    if (result->stand_in) {
-        if (status == ATTN_OK)
-            status = attn_copy(ctx, out, result->dense);
-        attn_tensor_free(ctx, &result->dense);
-    } else if (status != ATTN_OK && result->fresh) {
-        attn_tensor_free(ctx, out);
-    }
+    va_list args;
+    unsigned char *at, before = 0;
+    ctx->status = status;
+    va_start(args, format);
+    vsnprintf(ctx->message, sizeof ctx->message, format, args);
+    va_end(args);
+    /* Names from a file may hold what a terminal obeys: controls, U+0080 to U+009F too, whether in
+     * UTF-8 or as bytes alone. */
+    for (at = (unsigned char *)ctx->message; *at; before = *at++)
+        if (*at < ' ' || *at == 127 || (before < 0x80 && *at >= 0x80 && *at < 0xa0))
+            *at = '?';
+        else if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0)
+            at[0] = at[1] = '?';
     return status;
 }
 
-/* ---- walking over rows: the last dimension is the row ---- */
-
-static size_t attn__n_rows(const attn_tensor *x)
+static int attn__mul_overflows(size_t a, size_t b, size_t *product)
 {
-    size_t n = 1;
-    int i;
-    for (i = 0; i + 1 < x->ndim; i++)
-        n *= x->shape[i];
-    return n;
+    *product = a * b;
+    return a != 0 && b > SIZE_MAX / a;
 }
 
-static size_t attn__row_length(const attn_tensor *x)
+static size_t attn__round_up(size_t n, size_t multiple)
 {
-    return x->shape[x->ndim - 1];
+    return (n + multiple - 1) / multiple * multiple;
 }
 
-/* Offset of row `index` of a tensor that is laid over `like` by repeating dimensions of 1. */
-static ptrdiff_t attn__row_offset(const attn_tensor *x, const attn_shape *like, size_t index)
+/* Floats from one row of activations to the next. Rows that lie a multiple of 4 KiB apart would all
+ * compete for the same few places of a first-level cache. */
+static size_t attn__stride(size_t width)
 {
-    ptrdiff_t offset = 0;
-    int i;
-    for (i = like->ndim - 2; i >= 0; i--) {
-        const int d = i - (like->ndim - x->ndim);
-        const size_t n = like->dim[i];
-        if (d >= 0 && x->shape[d] != 1)
-            offset += (ptrdiff_t)(index % n) * x->stride[d];
-        index /= n;
+    const size_t n = attn__round_up(width, 16);
+    return n % 256 == 0 ? n + 16 : n;
+}
+
+/* `what` names the purpose in the message. The bytes are zero. NULL after a failure. */
+static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
+{
+    const size_t extra = sizeof(attn__block) + 64;
+    attn__block *block;
+    unsigned char *base, *start;
+
+    base = size > SIZE_MAX - extra ? NULL
+           : ctx->alloc            ? ATTN__AS(unsigned char *, ctx->alloc(size + extra, ctx->user))
+                                   : ATTN__AS(unsigned char *, calloc(1, size + extra));
+    if (!base) {
+        attn__fail(ctx, ATTN_E_MEMORY, "no memory for %s (%llu bytes)", what, ATTN__LLU(size));
+        return NULL;
     }
-    return offset;
+    if (ctx->alloc) /* calloc's pages are zero without being touched */
+        memset(base, 0, size + extra);
+    start = base + sizeof(attn__block);
+    start += (64 - (uintptr_t)start % 64) % 64;
+    block = (attn__block *)(void *)(start - sizeof(attn__block));
+    block->next = block->before = NULL;
+    block->base = base;
+    block->allocator.alloc = ctx->alloc;
+    block->allocator.free = ctx->free;
+    block->allocator.user = ctx->user;
+    if (!ctx->alloc) /* others may take memory back without our hearing of it */
+        ATTN__FORBID(start + size, (size_t)(base + extra - start));
+    return start;
 }
 
-/* Row `index` as n floats: in place if it is that already, else gathered into buffer. */
-static const float *attn__row(const attn_tensor *x, const attn_shape *like, size_t index, size_t n,
-                              float *buffer)
+static void attn__free(void *start)
 {
-    const ptrdiff_t at = attn__row_offset(x, like, index);
-    const ptrdiff_t step = attn__row_length(x) == 1 ? 0 : x->stride[x->ndim - 1];
-    size_t i;
-    if (x->dtype == ATTN_F32 && step == 1)
-        return (const float *)x->data + at;
-    for (i = 0; i < n; i++)
-        buffer[i] = attn__load_element(x->data, x->dtype, at + (ptrdiff_t)i * step);
-    return buffer;
+    attn__block *block;
+    attn__allocator allocator;
+    if (!start)
+        return;
+    block = (attn__block *)(void *)((unsigned char *)start - sizeof(attn__block));
+    allocator = block->allocator;
+    if (allocator.free)
+        allocator.free(block->base, allocator.user);
+    else if (!allocator.alloc)
+        free(block->base); /* what was forbidden ends with the block */
 }
 
-/* Where a copy goes: makes *out a tensor of this type and shape if it is none, else checks that it
- * has the shape and a type to which the numbers can be converted. */
-static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *out,
-                                   attn_dtype dtype, attn_shape shape)
+/* Chains a block into the context, for attn_ctx_free. The context itself may move meanwhile: no
+ * block knows where it is. */
+static void attn__chain(attn_ctx *ctx, void *start)
 {
-    int i, same = 1;
-    if (out->error)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
-    if (out->ndim == 0)
-        return attn_zeros(ctx, out, dtype, shape);
-    if (attn__need_any(ctx, op, "out", out) != ATTN_OK)
-        return ctx->status;
-    for (i = 0; i < shape.ndim && same; i++)
-        same = out->ndim == shape.ndim && out->shape[i] == shape.dim[i];
-    if (!same)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
-                          op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
-    if (out->dtype == ATTN_I32 && dtype != ATTN_I32)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: the result holds floats and out integers; expected out of ATTN_F32 "
-                          "or ATTN_F16",
-                          op);
-    return ATTN_OK;
+    attn__block *block = (attn__block *)(void *)((unsigned char *)start - sizeof(attn__block));
+    block->next = ctx->blocks;
+    if (block->next)
+        block->next->before = block;
+    ctx->blocks = block;
 }
 
-ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
-{
-    const attn_shape shape = attn__shape_of(&x);
-    size_t row, i, n;
-    if (attn__need_any(ctx, "attn_copy", "x", &x) != ATTN_OK ||
-        attn__copy_into(ctx, "attn_copy", out, x.dtype, shape) != ATTN_OK)
-        return ctx->status;
-    if (attn_count(x) == 0)
-        return ATTN_OK;
-    n = attn__row_length(&x);
-    for (row = 0; row < attn__n_rows(&x); row++) {
-        const ptrdiff_t from = attn__row_offset(&x, &shape, row);
-        const ptrdiff_t to = attn__row_offset(out, &shape, row);
-        const ptrdiff_t from_step = x.stride[x.ndim - 1], to_step = out->stride[out->ndim - 1];
-        for (i = 0; i < n; i++) {
-            const ptrdiff_t source = from + (ptrdiff_t)i * from_step;
-            const ptrdiff_t target = to + (ptrdiff_t)i * to_step;
-            if (out->dtype == ATTN_I32 && x.dtype == ATTN_I32) {
-                ((int32_t *)out->data)[target] = ((const int32_t *)x.data)[source];
-            } else {
-                const float value = attn__load_element(x.data, x.dtype, source);
-                if (out->dtype == ATTN_F32)
-                    ((float *)out->data)[target] = value;
-                else
-                    ((uint16_t *)out->data)[target] = attn_f16_from_f32(value);
-            }
-        }
-    }
-    return ATTN_OK;
-}
-
-/* Checks that part i fits behind the first ones; adds its size along `dim` to *shape, and makes
- * *dtype f32 if types of floats are mixed. */
-static attn_status attn__join_shape(attn_ctx *ctx, const attn_tensor *parts, size_t i, int dim,
-                                    attn_shape *shape, attn_dtype *dtype)
-{
-    const attn_tensor *x = &parts[i];
-    int d, same = x->ndim == parts->ndim;
-    for (d = 0; d < parts->ndim && same; d++)
-        same = d == dim || x->shape[d] == parts->shape[d];
-    if (!same || x->shape[dim] > SIZE_MAX - shape->dim[dim])
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "attn_concat: part 0 has shape %s and part %llu %s; expected the same but "
-            "along dimension %d",
-            attn__show(attn__shape_of(parts)).text, ATTN__LLU(i),
-            attn__show(attn__shape_of(x)).text, dim);
-    if ((x->dtype == ATTN_I32) != (parts->dtype == ATTN_I32))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_concat: part 0 holds %s and part %llu %s; attn_copy converts "
-                          "integers to floats",
-                          parts->dtype == ATTN_I32 ? "integers" : "floats", ATTN__LLU(i),
-                          x->dtype == ATTN_I32 ? "integers" : "floats");
-    shape->dim[dim] += x->shape[dim];
-    if (x->dtype != *dtype)
-        *dtype = ATTN_F32;
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_concat(attn_ctx *ctx, attn_tensor *out, const attn_tensor *parts,
-                                  size_t n_parts, int dim)
-{
-    char name[32];
-    attn_shape shape;
-    attn_dtype dtype;
-    size_t i, at = 0;
-    int d;
-    if (!out || !parts || n_parts == 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_concat: no %s",
-                          out ? "tensors were given" : "room for the result was given");
-    for (i = 0; i < n_parts; i++) {
-        snprintf(name, sizeof name, "part %llu", ATTN__LLU(i));
-        if (attn__need_any(ctx, "attn_concat", name, &parts[i]) != ATTN_OK)
-            return ctx->status;
-    }
-    d = attn__dim(parts, dim);
-    shape = attn__shape_of(parts);
-    dtype = parts->dtype;
-    if (d < 0)
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "attn_concat: dimension %d; the parts have shape %s, so expected %d to %d", dim,
-            attn__show(shape).text, -shape.ndim, shape.ndim - 1);
-    shape.dim[d] = 0;
-    for (i = 0; i < n_parts; i++)
-        if (attn__join_shape(ctx, parts, i, d, &shape, &dtype) != ATTN_OK)
-            return ctx->status;
-    if (attn__copy_into(ctx, "attn_concat", out, dtype, shape) != ATTN_OK)
-        return ctx->status;
-    for (i = 0; i < n_parts; at += parts[i++].shape[d]) {
-        attn_tensor place = attn_slice(*out, d, at, parts[i].shape[d]);
-        if (attn_copy(ctx, &place, parts[i]) != ATTN_OK) /* cover: both were checked */
-            return ctx->status;
-    }
-    return ATTN_OK;
-}
-
-/* IEEE 754 binary16: 1 sign bit, 5 of exponent, 10 of fraction. */
-ATTN__DEF float attn_f32_from_f16(uint16_t half)
-{
-    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, fraction = half & 0x3ff;
-    const uint32_t exponent = half >> 10 & 31;
-    uint32_t bits;
-    float value;
-    if (exponent == 0) { /* a multiple of 2^-24: small enough to convert exactly */
-        value = (float)fraction * (1.0f / 16777216.0f);
-        memcpy(&bits, &value, 4);
-        bits |= sign;
-    } else if (exponent == 31) {
-        bits = sign | 0x7f800000u | fraction << 13 | (fraction ? 0x400000u : 0);
-    } else {
-        bits = sign | (exponent + 112) << 23 | fraction << 13;
-    }
-    memcpy(&value, &bits, 4);
-    return value;
-}
-
-ATTN__DEF uint16_t attn_f16_from_f32(float value)
-{
-    uint32_t bits, sign, rest, round;
-    int shift;
-    memcpy(&bits, &value, 4);
-    sign = bits >> 16 & 0x8000;
-    bits &= 0x7fffffffu;
-    if (bits > 0x7f800000u) /* NaN stays one, quiet */
-        return (uint16_t)(sign | 0x7e00 | (bits >> 13 & 0x3ff));
-    if (bits >= 0x477ff000u) /* 65520 and more round to infinity */
-        return (uint16_t)(sign | 0x7c00);
-    if (bits < 0x33000000u) /* less than half of the smallest: zero */
-        return (uint16_t)sign;
-    if (bits < 0x38800000u) { /* below 2^-14: a denormal half counts in 2^-24 */
-        shift = 126 - (int)(bits >> 23);
-        rest = (bits & 0x7fffff) | 0x800000;
-    } else {
-        shift = 13;
-        rest = bits - (112u << 23);
-    }
-    round = rest & ((1u << shift) - 1);
-    rest >>= shift;
-    if (round > 1u << (shift - 1) || (round == 1u << (shift - 1) && (rest & 1)))
-        rest++; /* a carry out of the fraction lands in the exponent, as it should */
-    return (uint16_t)(sign | rest);
-}
-
-/* >>ops =========================================================================================
- * Tier 1's operations: checks, then a walk over rows with the kernels of the room. */
-
-/* Two row buffers, from the context. */
-static float *attn__row_buffers(attn_ctx *ctx, size_t n)
-{
-    const size_t size = n < SIZE_MAX / 8 - 16 ? (n + 16) * 2 * sizeof(float) : SIZE_MAX;
-    return (float *)attn__alloc(ctx, size, "two rows");
-}
-
-/* The shape of two operands laid over each other; dimensions of 1 repeat. */
-static int attn__broadcast(const attn_tensor *a, const attn_tensor *b, attn_shape *shape)
-{
-    int i;
-    *shape = attn__shape(a->ndim > b->ndim ? a->ndim : b->ndim, 1, 1, 1, 1);
-    for (i = 1; i <= shape->ndim; i++) {
-        const size_t m = i <= a->ndim ? a->shape[a->ndim - i] : 1;
-        const size_t n = i <= b->ndim ? b->shape[b->ndim - i] : 1;
-        if (m != n && m != 1 && n != 1)
-            return 0;
-        shape->dim[shape->ndim - i] = m == 1 ? n : m;
-    }
-    return 1;
-}
-
-static attn_status attn__elementwise(attn_ctx *ctx, const char *op, attn__binary kind,
-                                     attn_tensor *out, attn_tensor a, attn_tensor b)
-{
-    const attn__kernels *kernels;
-    attn__result result;
-    attn_shape shape;
-    size_t row, n, n_rows;
-    float *buffers;
-    if (attn__need_kernels(ctx, &kernels) || attn__need(ctx, op, "a", &a) ||
-        attn__need(ctx, op, "b", &b))
-        return ctx->status;
-    if (!attn__broadcast(&a, &b, &shape))
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: shapes %s and %s do not fit together", op,
-                          attn__show(attn__shape_of(&a)).text, attn__show(attn__shape_of(&b)).text);
-    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
-        return ctx->status;
-    n = attn__row_length(&result.dense);
-    n_rows = n ? attn__n_rows(&result.dense) : 0;
-    buffers = attn__row_buffers(ctx, n);
-    if (!buffers)
-        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
-    for (row = 0; row < n_rows; row++)
-        kernels->binary(kind, (float *)result.dense.data + row * n,
-                        attn__row(&a, &shape, row, n, buffers),
-                        attn__row(&b, &shape, row, n, buffers + n), n);
-    attn__free(buffers);
-    return attn__finish(ctx, out, &result, ATTN_OK);
-}
-
-ATTN__DEF attn_status attn_add(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
-{
-    return attn__elementwise(ctx, "attn_add", ATTN__ADD, out, a, b);
-}
-ATTN__DEF attn_status attn_sub(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
-{
-    return attn__elementwise(ctx, "attn_sub", ATTN__SUB, out, a, b);
-}
-ATTN__DEF attn_status attn_mul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
-{
-    return attn__elementwise(ctx, "attn_mul", ATTN__MUL, out, a, b);
-}
-ATTN__DEF attn_status attn_div(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
-{
-    return attn__elementwise(ctx, "attn_div", ATTN__DIV, out, a, b);
-}
-
-/* Operations that turn each row into a row, or into one number. */
-typedef struct attn__row_args {
-    const attn__kernels *kernels;
-    float number;       /* factor, epsilon, or n - 1 for n */
-    const float *w, *b; /* layernorm */
-    attn_gelu_kind gelu;
-    size_t row, n_queries; /* causal softmax: which query this row is */
-} attn__row_args;
-typedef void (*attn__row_fn)(float *out, const float *x, size_t n, const attn__row_args *args);
-
-static attn_status attn__each_row(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor x,
-                                  int to_number, attn__row_fn fn, attn__row_args *args)
-{
-    attn__result result;
-    attn_shape shape = attn__shape_of(&x);
-    size_t n, n_out, n_rows;
-    float *buffers;
-    if (attn__need_kernels(ctx, &args->kernels) || attn__need(ctx, op, "x", &x))
-        return ctx->status;
-    n = attn__row_length(&x);
-    n_out = to_number ? 1 : n;
-    n_rows = n_out ? attn__n_rows(&x) : 0;
-    shape.dim[shape.ndim - 1] = n_out;
-    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
-        return ctx->status;
-    buffers = attn__row_buffers(ctx, n);
-    if (!buffers)
-        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
-    for (args->row = 0; args->row < n_rows; args->row++)
-        fn((float *)result.dense.data + args->row * n_out,
-           attn__row(&x, &shape, args->row, n, buffers), n, args);
-    attn__free(buffers);
-    return attn__finish(ctx, out, &result, ATTN_OK);
-}
-
-static void attn__row_scale(float *out, const float *x, size_t n, const attn__row_args *args)
-{
-    args->kernels->scale(out, x, args->number, n);
-}
-static void attn__row_exp(float *out, const float *x, size_t n, const attn__row_args *args)
-{
-    args->kernels->exp(out, x, n);
-}
-static void attn__row_gelu(float *out, const float *x, size_t n, const attn__row_args *args)
-{
-    args->kernels->gelu(out, x, n, args->gelu);
-}
-static void attn__row_sum(float *out, const float *x, size_t n, const attn__row_args *args)
-{
-    *out = args->kernels->sum(x, n);
-}
-static void attn__row_mean(float *out, const float *x, size_t n, const attn__row_args *args)
-{
-    *out = args->kernels->sum(x, n) / (float)n;
-}
-static void attn__row_variance(float *out, const float *x, size_t n, const attn__row_args *args)
-{
-    const float mean = args->kernels->sum(x, n) / (float)n;
-    *out = args->kernels->square_distance(x, mean, n) / ((float)n - args->number);
-}
-static void attn__row_softmax(float *out, const float *x, size_t n, const attn__row_args *args)
-{
-    args->kernels->softmax(out, x, n);
-}
-static void attn__row_softmax_causal(float *out, const float *x, size_t n,
-                                     const attn__row_args *args)
-{
-    const size_t visible = n - args->n_queries + args->row % args->n_queries + 1;
-    args->kernels->softmax(out, x, visible);
-    memset(out + visible, 0, (n - visible) * sizeof(float));
-}
-static void attn__row_log_softmax(float *out, const float *x, size_t n, const attn__row_args *args)
-{
-    float largest, log_sum = args->kernels->log_sum_exp(x, n, &largest);
-    size_t i;
-    for (i = 0; i < n; i++)
-        out[i] = (x[i] - largest) - log_sum;
-}
-
-/* mean and scale of one row: scale = sqrt(variance + eps) */
-static void attn__moments(const attn__kernels *kernels, const float *x, size_t n, float eps,
-                          float *mean, float *scale)
-{
-    *mean = kernels->sum(x, n) / (float)n;
-    *scale = sqrtf(kernels->square_distance(x, *mean, n) / (float)n + eps);
-}
-
-static void attn__row_layernorm(float *out, const float *x, size_t n, const attn__row_args *args)
-{
-    float mean, scale;
-    attn__moments(args->kernels, x, n, args->number, &mean, &scale);
-    args->kernels->normalize(out, x, mean, scale, n);
-    args->kernels->affine(out, out, args->w, args->b, n);
-}
-
-static attn__row_args attn__args(float number)
-{
-    attn__row_args args;
-    memset(&args, 0, sizeof args);
-    args.number = number;
-    return args;
-}
-
-ATTN__DEF attn_status attn_scale(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float factor)
-{
-    attn__row_args args = attn__args(factor);
-    return attn__each_row(ctx, "attn_scale", out, x, 0, attn__row_scale, &args);
-}
-ATTN__DEF attn_status attn_exp(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
-{
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_exp", out, x, 0, attn__row_exp, &args);
-}
-ATTN__DEF attn_status attn_sum(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
-{
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_sum", out, x, 1, attn__row_sum, &args);
-}
-ATTN__DEF attn_status attn_mean(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
-{
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_mean", out, x, 1, attn__row_mean, &args);
-}
-ATTN__DEF attn_status attn_variance(attn_ctx *ctx, attn_tensor *out, attn_tensor x, int unbiased)
-{
-    attn__row_args args = attn__args(unbiased ? 1 : 0);
-    return attn__each_row(ctx, "attn_variance", out, x, 1, attn__row_variance, &args);
-}
-ATTN__DEF attn_status attn_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
-{
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_softmax", out, x, 0, attn__row_softmax, &args);
-}
-ATTN__DEF attn_status attn_softmax_causal(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
-{
-    attn__row_args args = attn__args(0);
-    if (attn__need(ctx, "attn_softmax_causal", "x", &x) != ATTN_OK)
-        return ctx->status;
-    if (x.ndim < 2 || x.shape[x.ndim - 2] > x.shape[x.ndim - 1])
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_softmax_causal: scores have shape %s; expected [.., Tq, Tk] with "
-                          "Tq <= Tk",
-                          attn__show(attn__shape_of(&x)).text);
-    args.n_queries = x.shape[x.ndim - 2];
-    return attn__each_row(ctx, "attn_softmax_causal", out, x, 0, attn__row_softmax_causal, &args);
-}
-ATTN__DEF attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
-{
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_log_softmax", out, x, 0, attn__row_log_softmax, &args);
-}
-ATTN__DEF attn_status attn_gelu(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_gelu_kind kind)
-{
-    attn__row_args args = attn__args(0);
-    args.gelu = kind;
-    if (kind != ATTN_GELU_TANH && kind != ATTN_GELU_ERF)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_gelu: kind %d is neither ATTN_GELU_TANH nor "
-                          "ATTN_GELU_ERF",
-                          (int)kind);
-    return attn__each_row(ctx, "attn_gelu", out, x, 0, attn__row_gelu, &args);
-}
-
-/* A parameter [n] as dense floats: itself if it is that, else written into `buffer` [n], filled
- * with `missing` if the tensor is zeroed. */
-static attn_status attn__vector(attn_ctx *ctx, const char *op, const char *name,
-                                const attn_tensor *x, const char *beside, const attn_tensor *y,
-                                size_t n, float missing, float *buffer, const float **values)
-{
-    size_t i;
-    *values = buffer;
-    if (x->ndim == 0 && !x->error) {
-        for (i = 0; i < n; i++)
-            buffer[i] = missing;
-        return ATTN_OK;
-    }
-    if (attn__need(ctx, op, name, x) != ATTN_OK)
-        return ctx->status;
-    if (x->ndim != 1 || x->shape[0] != n)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s, expected [%llu] beside %s %s",
-                          op, name, attn__show(attn__shape_of(x)).text, ATTN__LLU(n), beside,
-                          attn__show(attn__shape_of(y)).text);
-    for (i = 0; i < n; i++)
-        buffer[i] = attn__load_element(x->data, x->dtype, (ptrdiff_t)i * x->stride[0]);
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
-                                     attn_tensor b, float eps)
-{
-    attn__row_args args = attn__args(eps);
-    attn_status status;
-    float *buffer;
-    size_t n;
-    if (attn__need(ctx, "attn_layernorm", "x", &x) != ATTN_OK)
-        return ctx->status;
-    n = attn__row_length(&x);
-    buffer = attn__row_buffers(ctx, n);
-    if (!buffer)
-        return ctx->status;
-    status = attn__vector(ctx, "attn_layernorm", "w", &w, "x", &x, n, 1, buffer, &args.w);
-    if (status == ATTN_OK)
-        status = attn__vector(ctx, "attn_layernorm", "b", &b, "x", &x, n, 0, buffer + n, &args.b);
-    if (status == ATTN_OK)
-        status = attn__each_row(ctx, "attn_layernorm", out, x, 0, attn__row_layernorm, &args);
-    attn__free(buffer);
-    return status;
-}
-
-ATTN__DEF attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_tensor logits,
-                                         attn_tensor targets)
-{
-    const attn__kernels *kernels;
-    attn__result result;
-    attn_shape shape;
-    size_t t, n, n_rows;
-    float *buffers;
-    if (attn__need_kernels(ctx, &kernels) ||
-        attn__need(ctx, "attn_cross_entropy", "logits", &logits) ||
-        attn__need_any(ctx, "attn_cross_entropy", "targets", &targets))
-        return ctx->status;
-    shape = attn__shape_of(&logits);
-    if (logits.ndim != 2 || targets.ndim != 1 || targets.shape[0] != logits.shape[0] ||
-        targets.dtype != ATTN_I32)
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "attn_cross_entropy: logits have shape %s and targets %s; expected [T, V] "
-            "and [T] of ATTN_I32",
-            attn__show(shape).text, attn__show(attn__shape_of(&targets)).text);
-    n_rows = logits.shape[0];
-    n = logits.shape[1];
-    if (attn__need_ids(ctx, "attn_cross_entropy", "target", (const int32_t *)targets.data,
-                       targets.stride[0], n_rows, n) != ATTN_OK)
-        return ctx->status;
-    if (attn__begin(ctx, "attn_cross_entropy", nll, attn_shape1(n_rows), &result) != ATTN_OK)
-        return ctx->status;
-    buffers = attn__row_buffers(ctx, n);
-    if (!buffers)
-        return attn__finish(ctx, nll, &result, ATTN_E_MEMORY);
-    for (t = 0; t < n_rows; t++) {
-        const float *row = attn__row(&logits, &shape, t, n, buffers);
-        float largest, log_sum = kernels->log_sum_exp(row, n, &largest);
-        const int32_t id = ((const int32_t *)targets.data)[(ptrdiff_t)t * targets.stride[0]];
-        ((float *)result.dense.data)[t] = log_sum - (row[id] - largest);
-    }
-    attn__free(buffers);
-    return attn__finish(ctx, nll, &result, ATTN_OK);
-}
-
-/* ---- matmul ---- */
-
-/* Memory for one call: on the stack if it is little, else from the context. */
-typedef struct attn__scratch {
-    float on_stack[1024];
-    float *allocated;
-} attn__scratch;
-
-/* n floats that hold anything; NULL after a failure. attn__scratch_free gives them back. */
-static float *attn__scratch_new(attn_ctx *ctx, attn__scratch *scratch, size_t n, const char *what)
-{
-    scratch->allocated = NULL;
-    if (n <= sizeof scratch->on_stack / sizeof(float))
-        return scratch->on_stack;
-    scratch->allocated = (float *)attn__alloc(
-        ctx, n < SIZE_MAX / sizeof(float) ? n * sizeof(float) : SIZE_MAX, what);
-    return scratch->allocated;
-}
-
-static void attn__scratch_free(attn__scratch *scratch)
-{
-    attn__free(scratch->allocated);
-}
-
-/* Offset of matrix i of the leading dimensions of x. */
-static ptrdiff_t attn__lead_offset(attn_tensor x, const attn_shape *lead, size_t i)
-{
-    x.shape[x.ndim - 2] = x.shape[x.ndim - 1] = 1;
-    return attn__row_offset(&x, lead, i);
-}
-
-/* Matrix i of x, whose leading dimensions repeat to fit `lead` (those, then 1, 1). */
-static attn_tensor attn__matrix(attn_tensor x, const attn_shape *lead, size_t i)
-{
-    const int d = x.ndim - 2;
-    attn_tensor y = x;
-    attn__advance(&y, attn__lead_offset(x, lead, i));
-    y.ndim = 2;
-    y.shape[0] = x.shape[d];
-    y.shape[1] = x.shape[d + 1];
-    y.stride[0] = x.stride[d];
-    y.stride[1] = x.stride[d + 1];
-    y.shape[2] = y.shape[3] = 1;
-    y.stride[2] = y.stride[3] = 0;
-    return y;
-}
-
-/* f32 views of x: x itself, or a copy that the caller frees. */
-static attn_status attn__as_floats(attn_ctx *ctx, attn_tensor *copy, attn_tensor *x, int dense)
-{
-    if (x->dtype == ATTN_F32 && (!dense || attn_is_dense(*x)))
-        return ATTN_OK;
-    if (attn_zeros(ctx, copy, ATTN_F32, attn__shape_of(x)) || attn_copy(ctx, copy, *x))
-        return ctx->status;
-    *x = *copy;
-    return ATTN_OK;
-}
-
-/* One matrix product over strided views, on all threads: w is packed, then multiplied. */
-typedef struct attn__product {
-    const attn__kernels *kernels;
-    attn__matmul_job job;
-    attn_tensor w; /* [K, N] */
-    float *panels; /* w, packed */
-    float *packs;  /* pack_size for each worker */
-    size_t pack_size;
-} attn__product;
-
-static void attn__product_body(attn__worker *me, void *arg)
-{
-    const attn__product *p = (const attn__product *)arg;
-    size_t first, last;
-    attn__share(me, (p->job.w.n_out + 15) / 16, &first, &last);
-    attn__pack_panels(p->panels, p->job.w.dtype, &p->w, first, last);
-    attn__barrier(me);
-    attn__matmul(me, p->kernels, &p->job, p->packs + (size_t)me->id * p->pack_size);
-}
-
-/* Threads that pay off for this many multiply-adds. */
-static int attn__threads_for(const attn_ctx *ctx, double work)
-{
-    const int most = attn__max_threads(ctx);
-    const double enough = work / 100000 + 1;
-    return enough < most ? (int)enough : most;
-}
-
-/* Matrices [.., M, K] as one of `rows` rows: a view if they join in memory, else a copy. */
-static attn_status attn__join_rows(attn_ctx *ctx, attn_tensor *copy, attn_tensor *a, size_t rows)
-{
-    const attn_shape shape = attn_shape2(rows, attn__row_length(a));
-    attn_tensor joined = attn_reshape(*a, shape);
-    if (joined.ndim == 0 && attn__as_floats(ctx, copy, a, 1) != ATTN_OK)
-        return ctx->status;
-    *a = joined.ndim == 0 ? attn_reshape(*a, shape) : joined;
-    return ATTN_OK;
-}
-
-/* out = a · b + bias for every matrix of `lead`, one after another: each uses all threads. */
-static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *p, float *out,
-                                  const attn_tensor *a, const attn_tensor *b,
-                                  const attn_shape *lead, const float *bias)
-{
-    const size_t n_batch = lead->dim[0] * lead->dim[1] * lead->dim[2] * lead->dim[3];
-    const size_t n_rows = a->shape[a->ndim - 2], n_in = a->shape[a->ndim - 1];
-    const size_t n_out = b->shape[b->ndim - 1];
-    const size_t n_panels = attn_panels_size(ATTN_F32, n_in, n_out) / sizeof(float);
-    const int n_threads = attn__threads_for(ctx, (double)n_rows * (double)n_in * (double)n_out);
-    attn__scratch scratch;
-    size_t i;
-    if (n_panels == 0 && n_in > 0)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s is too large", op,
-                          attn__show(attn__shape_of(b)).text);
-    p->pack_size = attn__pack_size(ATTN_F32, n_rows, n_in);
-    p->panels = attn__scratch_new(ctx, &scratch, n_panels + (size_t)n_threads * p->pack_size,
-                                  "a packed matrix");
-    if (!p->panels)
-        return ATTN_E_MEMORY;
-    p->packs = p->panels + n_panels;
-    for (i = 0; i < n_batch; i++) {
-        const attn_tensor in = attn__matrix(*a, lead, i);
-        p->w = attn__matrix(*b, lead, i);
-        p->job = attn__job(out + i * n_rows * n_out, n_out, (const float *)in.data, in.stride[0],
-                           attn__panels_at(p->panels, ATTN_F32, n_in, n_out), n_rows);
-        p->job.in_step = in.stride[1];
-        p->job.bias = bias;
-        attn__parallel(n_threads, attn__product_body, p);
-    }
-    attn__scratch_free(&scratch);
-    return ATTN_OK;
-}
-
-/* x [.., M, K] · w [.., K, N] + bias. Checked by the callers: bias has N elements or is NULL. */
-static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor a,
-                                    attn_tensor b, const float *bias)
-{
-    attn__product p;
-    attn__result result;
-    attn_shape lead, shape;
-    attn_tensor a_lead = a, b_lead = b, copy = attn__no_tensor(NULL);
-    size_t n_rows;
-    attn_status status = ATTN_OK;
-    memset(&p, 0, sizeof p);
-    if (attn__need_kernels(ctx, &p.kernels))
-        return ctx->status;
-    a_lead.shape[a.ndim - 2] = a_lead.shape[a.ndim - 1] = 1;
-    b_lead.shape[b.ndim - 2] = b_lead.shape[b.ndim - 1] = 1;
-    if (a.shape[a.ndim - 1] != b.shape[b.ndim - 2] || !attn__broadcast(&a_lead, &b_lead, &lead))
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: shapes %s and %s do not fit together", op,
-                          attn__show(attn__shape_of(&a)).text, attn__show(attn__shape_of(&b)).text);
-    shape = lead;
-    shape.dim[shape.ndim - 2] = a.shape[a.ndim - 2];
-    shape.dim[shape.ndim - 1] = b.shape[b.ndim - 1];
-    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
-        return ctx->status;
-    if (attn_count(result.dense) == 0)
-        return attn__finish(ctx, out, &result, ATTN_OK);
-    n_rows = attn__n_rows(&result.dense);
-    status = attn__as_floats(ctx, &copy, &a, 0);        /* the kernels read rows of floats */
-    if (status == ATTN_OK && attn_count(b_lead) == 1) { /* one matrix for all: pack it once */
-        status = attn__join_rows(ctx, &copy, &a, n_rows);
-        b = attn__matrix(b, &lead, 0);
-        lead = attn_shape2(1, 1);
-    }
-    if (status == ATTN_OK)
-        status = attn__multiply(ctx, op, &p, (float *)result.dense.data, &a, &b, &lead, bias);
-    attn_tensor_free(ctx, &copy);
-    return attn__finish(ctx, out, &result, status);
-}
-
-ATTN__DEF attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
-{
-    if (attn__need(ctx, "attn_matmul", "a", &a) || attn__need(ctx, "attn_matmul", "b", &b))
-        return ctx->status;
-    if (a.ndim < 2 || b.ndim < 2)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_matmul: shapes %s and %s; both need 2 dimensions or more",
-                          attn__show(attn__shape_of(&a)).text, attn__show(attn__shape_of(&b)).text);
-    return attn__product_of(ctx, "attn_matmul", out, a, b, NULL);
-}
-
-static attn_status attn__linear(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor x,
-                                attn_tensor w, attn_tensor bias)
-{
-    const float *values;
-    float *buffer;
-    attn_status status;
-    if (attn__need(ctx, op, "x", &x) || attn__need(ctx, op, "w", &w))
-        return ctx->status;
-    if (w.ndim != 2)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: w has shape %s, expected [K, N] to fit x %s", op,
-                          attn__show(attn__shape_of(&w)).text, attn__show(attn__shape_of(&x)).text);
-    buffer = attn__row_buffers(ctx, w.shape[1]);
-    if (!buffer)
-        return ctx->status;
-    status = attn__vector(ctx, op, "bias", &bias, "w", &w, w.shape[1], 0, buffer, &values);
-    if (status == ATTN_OK) {
-        const int is_row = x.ndim == 1; /* [K] is [1, K] and gives [N] */
-        attn_tensor view = *out;
-        if (is_row)
-            x = attn_reshape(x, attn_shape2(1, x.shape[0]));
-        if (is_row && out->ndim == 1 && out->shape[0] == w.shape[1])
-            view = attn_reshape(*out, attn_shape2(1, out->shape[0]));
-        else if (is_row && out->ndim > 0)
-            status = attn__fail(ctx, ATTN_E_SHAPE,
-                                "%s: the result has shape [%llu], but out has shape %s", op,
-                                ATTN__LLU(w.shape[1]), attn__show(attn__shape_of(out)).text);
-        if (status == ATTN_OK)
-            status = attn__product_of(ctx, op, &view, x, w,
-                                      bias.ndim == 0 && !bias.error ? NULL : values);
-        if (out->ndim == 0 && status == ATTN_OK) {
-            *out = is_row ? attn_reshape(view, attn_shape1(w.shape[1])) : view;
-            out->owned = view.owned;
-        }
-    }
-    attn__free(buffer);
-    return status;
-}
-
-ATTN__DEF attn_status attn_linear(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
-                                  attn_tensor bias)
-{
-    return attn__linear(ctx, "attn_linear", out, x, w, bias);
-}
-
-ATTN__DEF attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                   attn_tensor table)
-{
-    attn_tensor none;
-    memset(&none, 0, sizeof none);
-    if (attn__need(ctx, "attn_unembed", "x", &x) ||
-        attn__need(ctx, "attn_unembed", "table", &table))
-        return ctx->status;
-    if (table.ndim != 2 || table.shape[1] != attn__row_length(&x))
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_unembed: x has shape %s and table %s; expected [.., C] and [V, C]",
-                          attn__show(attn__shape_of(&x)).text,
-                          attn__show(attn__shape_of(&table)).text);
-    return attn__linear(ctx, "attn_unembed", out, x, attn_transpose(table, 0, 1), none);
-}
-
-typedef struct attn__packing {
-    void *panels;
-    attn_dtype dtype;
-    const attn_tensor *w;
-    unsigned char beyond[256]; /* of each worker: did it see what has no scale? */
-} attn__packing;
-
-static void attn__pack_body(attn__worker *me, void *arg)
-{
-    attn__packing *p = (attn__packing *)arg;
-    size_t first, last, k, j;
-    attn__share(me, (p->w->shape[1] + 15) / 16, &first, &last);
-    for (k = 0; k < p->w->shape[0] && attn__is_quantized(p->dtype); k++)
-        for (j = first * 16; j < last * 16 && j < p->w->shape[1]; j++)
-            if (!(fabsf(attn_get2(*p->w, k, j)) < 65520.0f)) /* 65504 when rounded to f16 */
-                p->beyond[me->id] = 1;
-    if (!p->beyond[me->id])
-        attn__pack_panels(p->panels, p->dtype, p->w, first, last);
-}
-
-ATTN__DEF attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype dtype,
-                                        attn_tensor w)
-{
-    attn__packing packing;
-    if (attn__need(ctx, "attn_panels_write", "w", &w) != ATTN_OK)
-        return ctx->status;
-    if (w.ndim != 2 || (attn_panels_size(dtype, w.shape[0], w.shape[1]) == 0 && attn_count(w) > 0))
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_panels_write: w has shape %s; expected [K, N] and panels of "
-                          "ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4",
-                          attn__show(attn__shape_of(&w)).text);
-    memset(&packing, 0, sizeof packing);
-    packing.panels = panels;
-    packing.dtype = dtype;
-    packing.w = &w;
-    attn__parallel(attn__max_threads(ctx), attn__pack_body, &packing);
-    if (memchr(packing.beyond, 1, sizeof packing.beyond))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_panels_write: w holds NaN or more than 65504, for which q8 and q4 "
-                          "have no scale; expected numbers that f16 can hold");
-    return ATTN_OK;
-}
-
-/* ---- embeddings ---- */
-
-ATTN__DEF attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
-                                     attn_tensor ids)
-{
-    attn__result result;
-    attn_shape shape, table_shape;
-    attn_tensor dense_ids;
-    attn_status status = ATTN_OK;
-    size_t i, n, n_ids;
-    memset(&dense_ids, 0, sizeof dense_ids);
-    if (attn__need(ctx, "attn_embedding", "table", &table) ||
-        attn__need_any(ctx, "attn_embedding", "ids", &ids))
-        return ctx->status;
-    table_shape = attn__shape_of(&table);
-    shape = attn__shape_of(&ids);
-    if (table.ndim != 2 || ids.ndim > 3 || ids.dtype != ATTN_I32)
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "attn_embedding: table has shape %s and ids %s; expected [V, C] and 1 to 3 "
-            "dimensions of ATTN_I32",
-            attn__show(table_shape).text, attn__show(shape).text);
-    n = table.shape[1];
-    n_ids = attn_count(ids);
-    shape.dim[shape.ndim++] = n;
-    if (attn__begin(ctx, "attn_embedding", out, shape, &result) != ATTN_OK)
-        return ctx->status;
-    status = attn_copy(ctx, &dense_ids, ids);
-    if (status == ATTN_OK)
-        status = attn__need_ids(ctx, "attn_embedding", "id", (const int32_t *)dense_ids.data, 1,
-                                n_ids, table.shape[0]);
-    for (i = 0; i < n_ids && status == ATTN_OK; i++) {
-        const size_t id = (size_t)((const int32_t *)dense_ids.data)[i];
-        float *to = (float *)result.dense.data + i * n;
-        const float *row = attn__row(&table, &table_shape, id, n, to);
-        if (row != to)
-            memcpy(to, row, n * sizeof(float));
-    }
-    attn_tensor_free(ctx, &dense_ids);
-    return attn__finish(ctx, out, &result, status);
-}
-
-ATTN__DEF attn_status attn_pos_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
-                                         size_t first, size_t count)
-{
-    attn__result result;
-    if (attn__need(ctx, "attn_pos_embedding", "table", &table) != ATTN_OK)
-        return ctx->status;
-    if (table.ndim != 2 || first > table.shape[0] || count > table.shape[0] - first)
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "attn_pos_embedding: table has shape %s; positions %llu to %llu were asked "
-            "for",
-            attn__show(attn__shape_of(&table)).text, ATTN__LLU(first), ATTN__LLU(first + count));
-    if (attn__begin(ctx, "attn_pos_embedding", out, attn_shape2(count, table.shape[1]), &result))
-        return ctx->status;
-    return attn__finish(ctx, out, &result,
-                        attn_copy(ctx, &result.dense, attn_slice(table, 0, first, count)));
-}
-
-/* ---- attention ---- */
-
-/* All heads of an attention: head i is row i of the leading dimensions. */
-typedef struct attn__attention {
-    const attn__kernels *kernels;
-    attn_tensor q, k, v, z; /* [.., Tq, d], [.., Tk, d], [.., Tk, dv], dense [.., Tq, dv] */
-    attn_shape lead;        /* leading dimensions, then 1, 1 */
-    size_t n_heads, n_queries, n_keys, d_qk, d_v;
-    float scale;
-    int causal;
-    attn_tensor mask;    /* dense or ndim 0 */
-    attn_tensor pattern; /* dense [.., Tq, Tk] or ndim 0 */
-    size_t block_rows;   /* most queries at once */
-    size_t scratch_size; /* floats for each worker */
-    float *scratch;
-} attn__attention;
-
-/* Plans the scratch memory of each worker: packed keys and values, a tile of scores, a tail of z,
- * and packed rows. Fails if that is beyond counting. */
-static attn_status attn__attention_plan(attn_ctx *ctx, attn__attention *a, int n_threads)
-{
-    const size_t depth = a->d_qk > a->n_keys ? a->d_qk : a->n_keys;
-    a->block_rows = a->n_queries < ATTN__QUERIES ? a->n_queries : ATTN__QUERIES;
-    if (4.0 * n_threads *
-            (ATTN__PACK + ((double)ATTN__QUERIES + (double)a->d_qk + (double)a->d_v + 32) *
-                              ((double)a->n_keys + 64)) >
-        (double)(SIZE_MAX / 2))
-        return attn__fail(ctx, ATTN_E_MEMORY,
-                          "attn_attention: no memory for the keys and values of k %s and v %s",
-                          attn__show(attn__shape_of(&a->k)).text,
-                          attn__show(attn__shape_of(&a->v)).text);
-    a->scratch_size = attn_panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float) +
-                      attn_panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float) +
-                      a->block_rows * attn__round_up(a->n_keys, 16) +
-                      a->block_rows * attn__round_up(a->d_v, 16) +
-                      attn__round_up(attn__pack_size(ATTN_F32, a->block_rows, depth), 16);
-    return ATTN_OK;
-}
-
-static void attn__attention_body(attn__worker *me, void *arg)
-{
-    const attn__attention *a = (const attn__attention *)arg;
-    const size_t tile_stride = attn__round_up(a->n_keys, 16);
-    float *keys = a->scratch + (size_t)me->id * a->scratch_size;
-    float *values = keys + attn_panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float);
-    float *tile = values + attn_panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float);
-    float *tail = tile + a->block_rows * tile_stride;
-    float *pack = tail + a->block_rows * attn__round_up(a->d_v, 16);
-    size_t i, last, row, j;
-    attn__share(me, a->n_heads, &i, &last);
-    for (; i < last; i++) {
-        const attn_tensor q = attn__matrix(a->q, &a->lead, i);
-        attn_tensor k = attn__matrix(a->k, &a->lead, i), v = attn__matrix(a->v, &a->lead, i);
-        attn__head h;
-        memset(&h, 0, sizeof h);
-        k = attn_transpose(k, 0, 1);
-        attn__pack_panels(keys, ATTN_F32, &k, 0, (a->n_keys + 15) / 16);
-        attn__pack_panels(values, ATTN_F32, &v, 0, (a->d_v + 15) / 16);
-        h.keys = attn__panels_at(keys, ATTN_F32, a->d_qk, a->n_keys);
-        h.values = attn__panels_at(values, ATTN_F32, a->n_keys, a->d_v);
-        h.q_stride = q.stride[0];
-        h.q_step = q.stride[1];
-        h.scale = a->scale;
-        h.causal = a->causal;
-        h.z_stride = a->d_v;
-        for (row = 0; row < a->n_queries; row += h.rows) {
-            h.first = a->causal ? a->n_keys - a->n_queries + row : 0;
-            h.rows = attn__query_block(h.first, a->n_queries - row);
-            h.q = (const float *)q.data + (ptrdiff_t)row * q.stride[0];
-            h.z = (float *)a->z.data + (i * a->n_queries + row) * a->d_v;
-            if (a->mask.ndim > 0) {
-                h.mask = (const float *)a->mask.data + attn__lead_offset(a->mask, &a->lead, i) +
-                         row * a->n_keys;
-                h.mask_stride = a->n_keys;
-            }
-            attn__head_scores(a->kernels, &h, tile, tile_stride, pack);
-            for (j = 0; j < h.rows; j++) {
-                float *p = tile + j * tile_stride;
-                a->kernels->softmax(p, p, a->n_keys);
-                if (a->pattern.ndim > 0)
-                    memcpy((float *)a->pattern.data + (i * a->n_queries + row + j) * a->n_keys, p,
-                           a->n_keys * sizeof(float));
-            }
-            attn__head_weigh(a->kernels, &h, tile, tile_stride, tail, pack);
-        }
-    }
-}
-
-/* Everything that must hold before attention can run; fills in `a`. */
-static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
-                                         const attn_attention_desc *desc)
-{
-    const char *op = "attn_attention";
-    attn_tensor q = a->q, k = a->k, v = a->v;
-    attn_shape lead;
-    if (attn__need_kernels(ctx, &a->kernels) || attn__need(ctx, op, "q", &q) ||
-        attn__need(ctx, op, "k", &k) || attn__need(ctx, op, "v", &v))
-        return ctx->status;
-    if (q.ndim < 2 || k.ndim < 2 || v.ndim < 2 || q.shape[q.ndim - 1] != k.shape[k.ndim - 1])
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "%s: q has shape %s and k %s; expected [.., Tq, d] and [.., Tk, d]", op,
-                          attn__show(attn__shape_of(&q)).text, attn__show(attn__shape_of(&k)).text);
-    a->n_queries = q.shape[q.ndim - 2];
-    a->n_keys = k.shape[k.ndim - 2];
-    a->d_qk = q.shape[q.ndim - 1];
-    a->d_v = v.shape[v.ndim - 1];
-    if (v.shape[v.ndim - 2] != a->n_keys)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "%s: k has shape %s and v %s; expected [.., Tk, d] and [.., Tk, dv]", op,
-                          attn__show(attn__shape_of(&k)).text, attn__show(attn__shape_of(&v)).text);
-    q.shape[q.ndim - 2] = q.shape[q.ndim - 1] = 1;
-    k.shape[k.ndim - 2] = k.shape[k.ndim - 1] = 1;
-    v.shape[v.ndim - 2] = v.shape[v.ndim - 1] = 1;
-    if (!attn__broadcast(&q, &k, &lead))
-        return attn__fail(
-            ctx, ATTN_E_SHAPE, "%s: the leading dimensions of q %s and k %s do not fit together",
-            op, attn__show(attn__shape_of(&a->q)).text, attn__show(attn__shape_of(&a->k)).text);
-    {
-        attn_tensor both = attn_borrow(&lead, ATTN_F32, lead); /* a shape, never read */
-        if (!attn__broadcast(&both, &v, &a->lead))
-            return attn__fail(ctx, ATTN_E_SHAPE,
-                              "%s: the leading dimensions of q %s and v %s do not fit together", op,
-                              attn__show(attn__shape_of(&a->q)).text,
-                              attn__show(attn__shape_of(&a->v)).text);
-    }
-    a->n_heads = a->lead.dim[0] * a->lead.dim[1] * a->lead.dim[2] * a->lead.dim[3];
-    a->scale = desc && desc->scale != 0 ? desc->scale : 1.0f / sqrtf((float)a->d_qk);
-    if (desc && (desc->mask_kind < ATTN_MASK_NONE || desc->mask_kind > ATTN_MASK_GIVEN))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: mask_kind is %d; expected ATTN_MASK_NONE, _CAUSAL or _GIVEN", op,
-                          (int)desc->mask_kind);
-    a->causal = desc && desc->mask_kind == ATTN_MASK_CAUSAL;
-    if (a->causal && a->n_queries > a->n_keys)
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "%s: a causal mask needs no more queries than keys, but q has shape %s and "
-            "k %s",
-            op, attn__show(attn__shape_of(&a->q)).text, attn__show(attn__shape_of(&a->k)).text);
-    if (desc && desc->mask_kind == ATTN_MASK_GIVEN) {
-        attn_shape full = a->lead, both;
-        attn_tensor whole;
-        if (attn__need(ctx, op, "mask", &desc->mask) != ATTN_OK)
-            return ctx->status;
-        full.dim[full.ndim - 2] = a->n_queries;
-        full.dim[full.ndim - 1] = a->n_keys;
-        whole = attn_borrow(&full, ATTN_F32, full); /* a shape, never read */
-        if (desc->mask.ndim < 2 || desc->mask.shape[desc->mask.ndim - 2] != a->n_queries ||
-            desc->mask.shape[desc->mask.ndim - 1] != a->n_keys ||
-            !attn__broadcast(&whole, &desc->mask, &both) ||
-            memcmp(both.dim, full.dim, sizeof both.dim) != 0)
-            return attn__fail(ctx, ATTN_E_SHAPE,
-                              "%s: the mask has shape %s; expected [.., Tq, Tk] to fit scores %s",
-                              op, attn__show(attn__shape_of(&desc->mask)).text,
-                              attn__show(full).text);
-    }
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor q, attn_tensor k,
-                                     attn_tensor v, const attn_attention_desc *desc)
-{
-    attn__attention a;
-    attn__result z, pattern;
-    attn_tensor q_copy, mask_copy;
-    attn_shape shape;
-    attn_status status;
-    attn__scratch scratch;
-    int n_threads;
-    memset(&a, 0, sizeof a);
-    memset(&pattern, 0, sizeof pattern);
-    memset(&q_copy, 0, sizeof q_copy);
-    memset(&mask_copy, 0, sizeof mask_copy);
-    a.q = q;
-    a.k = k;
-    a.v = v;
-    if (attn__attention_check(ctx, &a, desc) != ATTN_OK)
-        return ctx->status;
-    shape = a.lead;
-    shape.dim[shape.ndim - 2] = a.n_queries;
-    shape.dim[shape.ndim - 1] = a.d_v;
-    if (attn__begin(ctx, "attn_attention", out, shape, &z) != ATTN_OK)
-        return ctx->status;
-    a.z = z.dense;
-    status = ATTN_OK;
-    if (desc && desc->pattern) {
-        shape.dim[shape.ndim - 1] = a.n_keys;
-        status = attn__begin(ctx, "attn_attention (pattern)", desc->pattern, shape, &pattern);
-        a.pattern = pattern.dense;
-    }
-    if (status == ATTN_OK)
-        status = attn__as_floats(ctx, &q_copy, &a.q, 0);
-    if (status == ATTN_OK && desc && desc->mask_kind == ATTN_MASK_GIVEN) {
-        a.mask = desc->mask;
-        status = attn__as_floats(ctx, &mask_copy, &a.mask, 1);
-    }
-    n_threads = attn__threads_for(ctx, (double)a.n_heads * (double)a.n_queries * (double)a.n_keys *
-                                           (double)(a.d_qk + a.d_v));
-    if (status == ATTN_OK)
-        status = attn__attention_plan(ctx, &a, n_threads);
-    if (status == ATTN_OK && (attn_count(a.z) > 0 || attn_count(a.pattern) > 0)) {
-        a.scratch = attn__scratch_new(ctx, &scratch, (size_t)n_threads * a.scratch_size,
-                                      "attention's keys and values");
-        if (a.scratch)
-            attn__parallel(n_threads, attn__attention_body, &a);
-        else
-            status = ATTN_E_MEMORY;
-        attn__scratch_free(&scratch);
-    }
-    attn_tensor_free(ctx, &q_copy);
-    attn_tensor_free(ctx, &mask_copy);
-    if (a.pattern.ndim > 0)
-        status = attn__finish(ctx, desc->pattern, &pattern, status);
-    return attn__finish(ctx, out, &z, status);
-}
-
-/* [.., T, H*d] as [.., H, T, d], without moving anything. */
-static attn_tensor attn__split_heads(attn_tensor x, size_t n_head)
-{
-    const int last = x.ndim - 1;
-    attn_shape shape = attn__shape_of(&x);
-    shape.dim[last] = n_head;
-    shape.dim[last + 1] = x.shape[last] / n_head;
-    shape.ndim++;
-    return attn_transpose(attn_reshape(x, shape), last - 1, last);
-}
-
-ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor y,
-                                     const attn_block_weights *w, size_t n_head,
-                                     const attn_attention_desc *desc)
-{
-    const int makes_pattern = desc && desc->pattern && desc->pattern->ndim == 0;
-    attn_tensor q, k, v, z, z_heads;
-    attn_shape shape;
-    attn_status status;
-    memset(&q, 0, sizeof q);
-    k = v = z = q;
-    if (attn__need(ctx, "attn_multihead", "x", &x) || attn__need(ctx, "attn_multihead", "y", &y))
-        return ctx->status;
-    if (x.ndim < 2 || x.ndim > 3 || y.ndim != x.ndim)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_multihead: x has shape %s and y %s; expected [T, C] or [B, T, C]",
-                          attn__show(attn__shape_of(&x)).text, attn__show(attn__shape_of(&y)).text);
-    if (attn__need(ctx, "attn_multihead", "w_q", &w->w_q) ||
-        attn__need(ctx, "attn_multihead", "w_k", &w->w_k) ||
-        attn__need(ctx, "attn_multihead", "w_v", &w->w_v))
-        return ctx->status;
-    if (x.ndim == 3 && x.shape[0] != y.shape[0])
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_multihead: x has shape %s and y %s; the batches differ",
-                          attn__show(attn__shape_of(&x)).text, attn__show(attn__shape_of(&y)).text);
-    if (w->w_q.ndim != 2 || w->w_k.ndim != 2 || w->w_q.shape[1] != w->w_k.shape[1])
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_multihead: w_q has shape %s and w_k %s; expected [C, H*d] for both",
-                          attn__show(attn__shape_of(&w->w_q)).text,
-                          attn__show(attn__shape_of(&w->w_k)).text);
-    if (n_head == 0 || w->w_v.ndim != 2 || w->w_q.shape[1] % n_head != 0 ||
-        w->w_v.shape[1] % n_head != 0)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_multihead: w_q %s and w_v %s do not divide into %llu heads",
-                          attn__show(attn__shape_of(&w->w_q)).text,
-                          attn__show(attn__shape_of(&w->w_v)).text, ATTN__LLU(n_head));
-    shape = attn__shape_of(&x);
-    shape.dim[shape.ndim - 1] = w->w_v.shape[1];
-    if ((status = attn_linear(ctx, &q, x, w->w_q, w->b_q)) == ATTN_OK &&
-        (status = attn_linear(ctx, &k, y, w->w_k, w->b_k)) == ATTN_OK &&
-        (status = attn_linear(ctx, &v, y, w->w_v, w->b_v)) == ATTN_OK &&
-        (status = attn_zeros(ctx, &z, ATTN_F32, shape)) == ATTN_OK) {
-        z_heads = attn__split_heads(z, n_head);
-        status = attn_attention(ctx, &z_heads, attn__split_heads(q, n_head),
-                                attn__split_heads(k, n_head), attn__split_heads(v, n_head), desc);
-    }
-    if (status == ATTN_OK) {
-        status = attn_linear(ctx, out, z, w->w_o, w->b_o);
-        if (status != ATTN_OK && makes_pattern)
-            attn_tensor_free(ctx, desc->pattern);
-    }
-    attn_tensor_free(ctx, &q);
-    attn_tensor_free(ctx, &k);
-    attn_tensor_free(ctx, &v);
-    attn_tensor_free(ctx, &z);
-    return status;
-}
-
-ATTN__DEF attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                               const attn_block_weights *w, attn_gelu_kind kind)
-{
-    attn_tensor hidden;
-    attn_status status;
-    memset(&hidden, 0, sizeof hidden);
-    if ((status = attn_linear(ctx, &hidden, x, w->w_in, w->b_in)) == ATTN_OK &&
-        (status = attn_gelu(ctx, &hidden, hidden, kind)) == ATTN_OK)
-        status = attn_linear(ctx, out, hidden, w->w_out, w->b_out);
-    attn_tensor_free(ctx, &hidden);
-    return status;
-}
-
-ATTN__DEF attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                 const attn_block_weights *w, size_t n_head, float eps,
-                                 attn_gelu_kind kind)
-{
-    attn_tensor normed, mid;
-    attn_attention_desc causal;
-    attn_status status;
-    memset(&causal, 0, sizeof causal);
-    causal.mask_kind = ATTN_MASK_CAUSAL;
-    memset(&normed, 0, sizeof normed);
-    mid = normed;
-    if ((status = attn_layernorm(ctx, &normed, x, w->ln1_w, w->ln1_b, eps)) == ATTN_OK &&
-        (status = attn_multihead(ctx, &mid, normed, normed, w, n_head, &causal)) == ATTN_OK &&
-        (status = attn_add(ctx, &mid, x, mid)) == ATTN_OK &&
-        (status = attn_layernorm(ctx, &normed, mid, w->ln2_w, w->ln2_b, eps)) == ATTN_OK &&
-        (status = attn_mlp(ctx, &normed, normed, w, kind)) == ATTN_OK)
-        status = attn_add(ctx, out, mid, normed);
-    attn_tensor_free(ctx, &normed);
-    attn_tensor_free(ctx, &mid);
-    return status;
-}
-
-/* ---- random numbers ---- */
-
-/* Matsumoto and Nishimura's init_genrand. */
-static void attn__rng_fill(uint32_t *state, uint32_t seed)
-{
-    uint32_t i;
-    for (i = 0; i < 624; i++) {
-        state[i] = seed;
-        seed = 1812433253u * (seed ^ (seed >> 30)) + i + 1;
-    }
-}
-
-/* Their init_by_array, for the two words of a seed. */
-static void attn__rng_mix(uint32_t *state, uint64_t seed)
-{
-    uint32_t i = 1, k;
-    attn__rng_fill(state, 19650218u);
-    for (k = 0; k < 624 + 623; k++) {
-        const uint32_t before = state[i - 1] ^ (state[i - 1] >> 30);
-        if (k < 624)
-            state[i] = (state[i] ^ (before * 1664525u)) + (uint32_t)(seed >> (k % 2 * 32)) + k % 2;
-        else
-            state[i] = (state[i] ^ (before * 1566083941u)) - i;
-        if (++i == 624) {
-            state[0] = state[623];
-            i = 1;
-        }
-    }
-    state[0] = 0x80000000u;
-}
-
-ATTN__DEF void attn_rng_seed(attn_rng *rng, uint64_t seed)
-{
-    if (seed >> 32)
-        attn__rng_mix(rng->state, seed);
+/* Takes a block out of the chain and frees it. */
+static void attn__unchain(attn_ctx *ctx, void *start)
+{
+    attn__block *block = (attn__block *)(void *)((unsigned char *)start - sizeof(attn__block));
+    if (!block->before && ctx->blocks != block)
+        return; /* the first of another context's: it will be freed with that */
+    if (block->before)
+        block->before->next = block->next;
     else
-        attn__rng_fill(rng->state, (uint32_t)seed);
-    rng->next = 624;
-    rng->has_normal = 0;
+        ctx->blocks = block->next;
+    if (block->next)
+        block->next->before = block->before;
+    attn__free(start);
 }
 
-ATTN__DEF uint32_t attn_rng_u32(attn_rng *rng)
+ATTN__DEF void attn_ctx_free(attn_ctx *ctx)
 {
-    uint32_t i, y, *s = rng->state;
-    if (rng->next >= 624) {
-        for (i = 0; i < 624; i++) {
-            y = (s[i] & 0x80000000u) | (s[(i + 1) % 624] & 0x7fffffffu);
-            s[i] = s[(i + 397) % 624] ^ (y >> 1) ^ (y & 1 ? 0x9908b0dfu : 0);
-        }
-        rng->next = 0;
+    while (ctx->blocks) {
+        attn__block *block = ctx->blocks;
+        ctx->blocks = block->next;
+        attn__free((unsigned char *)block + sizeof(attn__block));
     }
-    y = s[rng->next++];
-    y ^= y >> 11;
-    y ^= (y << 7) & 0x9d2c5680u;
-    y ^= (y << 15) & 0xefc60000u;
-    return y ^ (y >> 18);
 }
 
-ATTN__DEF float attn_rng_uniform(attn_rng *rng)
+ATTN__DEF int attn_version(void)
 {
-    return (float)(attn_rng_u32(rng) & 0xffffff) * (1.0f / 16777216.0f);
+    return ATTN_VERSION;
 }
+
+ATTN__DEF const char *attn_status_name(attn_status status)
+{
+    static const char *const names[] = {"ATTN_OK",
+                                        "ATTN_E_ARGUMENT",
+                                        "ATTN_E_SHAPE",
+                                        "ATTN_E_MEMORY",
+                                        "ATTN_E_SPACE",
+                                        "ATTN_E_IO",
+                                        "ATTN_E_FORMAT",
+                                        "ATTN_E_VERSION",
+                                        "ATTN_E_CHECKSUM",
+                                        "ATTN_E_TOKEN",
+                                        "ATTN_E_CONTEXT",
+                                        "ATTN_E_TOKENIZER",
+                                        "ATTN_E_UNSUPPORTED",
+                                        "ATTN_E_NAME",
+                                        "ATTN_STOPPED"};
+    return (size_t)status < sizeof names / sizeof names[0] ? names[status] : "unknown status";
+}
+
+/* >>threads ======================================================================================
+ * A whole forward pass runs inside one parallel region: opening a region costs more than many of
+ * the operations in it. Every worker runs the same code on its own share and they meet at barriers
+ * of our own. This is the only place that knows OpenMP, and it must stay outside the kernel room:
+ * a compiler may build the body of a parallel region without the room's instruction set. */
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#if defined(_WIN32)
+#ifndef WIN32_LEAN_AND_MEAN
+#define WIN32_LEAN_AND_MEAN
+#endif
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#include <windows.h>
+#define ATTN__YIELD() SwitchToThread()
+#elif defined(__unix__) || defined(__APPLE__)
+#include <sched.h>
+#define ATTN__YIELD() sched_yield()
+#else
+#define ATTN__YIELD() ((void)0)
+#endif
+
+#if defined(_OPENMP) && defined(__GNUC__)
+/* Whether a worker has waited for longer than a moment, 2 to 4 microseconds. *since must be 0 at
+ * first. The length of a pause differs by a factor of ten between processors, so x86 reads its
+ * counter of cycles. */
+ATTN__INLINE int attn__waited_long(uint64_t *since)
+{
+#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
+    const uint64_t now = __builtin_ia32_rdtsc();
+    if (*since == 0)
+        *since = now;
+    __builtin_ia32_pause();
+    return now - *since > 8000;
+#else
+    return ++*since > 1000;
+#endif
+}
+
+/* Gives the core away until the barrier opens: the worker that is late may need it. */
+static void attn__wait(attn__team *team, int phase)
+{
+    const double began = omp_get_wtime();
+    while (__atomic_load_n(&team->phase, __ATOMIC_ACQUIRE) == phase)
+        ATTN__YIELD();
+    __atomic_fetch_add(&team->waited, (unsigned)((omp_get_wtime() - began) * 1e6),
+                       __ATOMIC_RELAXED);
+}
+#endif
+
+/* Nobody leaves before everybody has come. The last to arrive opens the next phase. */
+static void attn__barrier(const attn__worker *me)
+{
+#if defined(_OPENMP) && defined(__GNUC__)
+    attn__team *team = me->team;
+    uint64_t since = 0;
+    int phase;
+    if (me->count == 1)
+        return;
+    phase = __atomic_load_n(&team->phase, __ATOMIC_ACQUIRE);
+    if (__atomic_add_fetch(&team->arrived, 1, __ATOMIC_ACQ_REL) == me->count) {
+        __atomic_store_n(&team->arrived, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&team->phase, phase + 1, __ATOMIC_RELEASE);
+        return;
+    }
+    while (__atomic_load_n(&team->phase, __ATOMIC_ACQUIRE) == phase)
+        if (attn__waited_long(&since)) {
+            attn__wait(team, phase);
+            return;
+        }
+#elif defined(_OPENMP)
+    if (me->count == 1)
+        return;
+#pragma omp barrier
+#else
+    (void)me;
+#endif
+}
+
+/* Runs body(worker, arg) on up to n_threads workers; returns when all are done. The last barrier is
+ * for those that are done first: at the end of a parallel region they would wait as OpenMP does,
+ * and keep their cores for milliseconds. Returns the seconds that workers waited. */
+static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *), void *arg)
+{
+    attn__team team = {0, 0, 0};
+    attn__worker me;
+#ifdef _OPENMP
+    if (n_threads > 1) {
+#pragma omp parallel num_threads(n_threads) private(me)
+        {
+            me.team = &team;
+            me.id = omp_get_thread_num();
+            me.count = omp_get_num_threads();
+            body(&me, arg);
+            attn__barrier(&me);
+        }
+        return team.waited * 1e-6;
+    }
+#endif
+    (void)n_threads;
+    me.team = &team;
+    me.id = 0;
+    me.count = 1;
+    body(&me, arg);
+    return 0;
+}
+
+/* ---- how many threads ---- */
+
+enum { ATTN__MAX_THREADS = 256 };
+
+#if defined(_OPENMP) && defined(__linux__) && defined(__GNUC__)
+/* How many processors one control group may use, or `most`. Its files hold two numbers, the time it
+ * may run in a period and the period: "150000 100000" is one and a half; "max" or -1 is no limit.
+ */
+static double attn__quota_of(const char *mount, const char *group, size_t length,
+                             const char *const files[2], double most)
+{
+    char path[512], text[128], *end;
+    double quota, period;
+    size_t i, n = 0;
+    for (i = 0; i < 2 && files[i]; i++) {
+        FILE *f;
+        snprintf(path, sizeof path, "%s%.*s/%s", mount, (int)length, group, files[i]);
+        f = fopen(path, "rb");
+        if (!f)
+            return most;
+        n += fread(text + n, 1, 63, f);
+        fclose(f);
+    }
+    text[n] = 0;
+    quota = strtod(text, &end);
+    period = strtod(end, NULL);
+    return quota > 0 && period > 0 && quota / period < most ? quota / period : most;
+}
+
+/* The same for the groups that this process is in and all that those are in, rounded up. `root` is
+ * where the file system begins: "", but for tests. */
+static int attn__quota(const char *root)
+{
+    static const char *const files[2][2] = {{"cpu.max", NULL},
+                                            {"cpu.cfs_quota_us", "cpu.cfs_period_us"}};
+    char mount[256], line[512];
+    double most = ATTN__MAX_THREADS;
+    FILE *f;
+    snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
+    f = fopen(line, "r");
+    while (f && fgets(line, sizeof line, f)) { /* such as "4:cpu,cpuacct:/a/b", or "0::/a/b" */
+        char *const kinds = strchr(line, ':'), *const group = kinds ? strchr(kinds + 1, ':') : NULL;
+        const int first = group && (strncmp(kinds, ":cpu,", 5) == 0 ||
+                                    strncmp(kinds, ":cpu:", 5) == 0 || strstr(line, ",cpu:"));
+        size_t length;
+        if (!group || (!first && group != kinds + 1))
+            continue;
+        snprintf(mount, sizeof mount, "%s/sys/fs/cgroup%s", root, first ? "/cpu" : "");
+        length = strcspn(group + 1, "\n");
+        for (;;) { /* "/a/b", "/a", "" */
+            most = attn__quota_of(mount, group + 1, length, files[first], most);
+            if (length == 0)
+                break;
+            while (length > 0 && group[1 + --length] != '/')
+                continue;
+        }
+    }
+    if (f)
+        fclose(f);
+    return most > 1 ? (int)ceil(most) : 1;
+}
+#endif
+
+#ifdef _OPENMP
+/* As many as OpenMP offers, but not more than there are processors for this process: a container
+ * may see all of the machine's and have a few. */
+static int attn__offered(void)
+{
+    const int processors = omp_get_num_procs();
+    int n = omp_get_max_threads();
+#if defined(__linux__) && defined(__GNUC__)
+    static int cached; /* quotas are read once; 0 before that */
+    int quota = __atomic_load_n(&cached, __ATOMIC_RELAXED);
+    if (!quota) {
+        quota = attn__quota("");
+        __atomic_store_n(&cached, quota, __ATOMIC_RELAXED);
+    }
+    n = n < quota ? n : quota;
+#endif
+    return n < processors ? n : processors;
+}
+#endif
+
+static int attn__max_threads(const attn_ctx *ctx)
+{
+#ifdef _OPENMP
+    const int n = ctx->n_threads > 0 ? ctx->n_threads : attn__offered();
+    return n < 1 ? 1 : n > ATTN__MAX_THREADS ? ATTN__MAX_THREADS : n;
+#else
+    (void)ctx;
+    return 1;
+#endif
+}
+
+enum { ATTN__LONGEST_REST = 600 };
+
+#ifdef _OPENMP
+/* A trial of n threads begins, or ends with n == 0, or the passes are counted afresh. */
+static void attn__gait_begin(attn__gait *g, int n)
+{
+    g->trial = n;
+    g->n_passes = 0;
+    g->work = g->seconds = g->waited = g->lost = 0;
+}
+
+static void attn__gait_try(attn__gait *g, int most)
+{
+    const int more = g->n_threads * 2 < most ? g->n_threads * 2 : most;
+    if (g->n_threads == 1 || g->n_threads == most)
+        g->fewer = g->n_threads > 1;
+    attn__gait_begin(g, g->fewer ? (g->n_threads + 1) / 2 : more);
+}
+
+static int attn__gait_is_late(const attn__gait *g)
+{
+    return 4 * g->waited > g->seconds;
+}
+
+/* Where half as many threads are as late as all, still fewer may be better. */
+static void attn__gait_failed(attn__gait *g)
+{
+    if (g->fewer && g->trial > 1 && attn__gait_is_late(g)) {
+        const double lost = g->lost;
+        attn__gait_begin(g, (g->trial + 1) / 2);
+        g->lost = lost;
+        return;
+    }
+    g->last_rest = g->last_rest > 0 ? fmin(2 * g->last_rest, 4) : 0.2;
+    g->rest = fmax(fmin(50 * g->lost, ATTN__LONGEST_REST), g->last_rest);
+    g->soon = g->rest / 5;
+    g->fewer = !g->fewer;
+    attn__gait_begin(g, 0);
+}
+
+/* Goes on in the same direction soon; the way back costs what a pass took before. */
+static void attn__gait_won(attn__gait *g, int most)
+{
+    const double before = g->work / g->speed / (g->n_passes - 1);
+    g->n_threads = g->trial;
+    g->speed = g->work / g->seconds;
+    g->last_rest = 0;
+    g->rest = g->n_threads == (g->fewer ? 1 : most)
+                  ? fmax(fmin(50 * before, ATTN__LONGEST_REST), 0.2)
+                  : 0;
+    g->late = 0;
+    attn__gait_begin(g, 0);
+}
+
+static void attn__gait_window(attn__gait *g)
+{
+    if (g->speed <= 0) /* the first trial may cost two passes */
+        g->rest =
+            g->n_threads > 1 ? fmin(100 * g->seconds / (g->n_passes - 1), ATTN__LONGEST_REST) : 0.5;
+    if (!attn__gait_is_late(g)) {
+        g->late = 0;
+    } else if (!g->late && g->soon <= 0) {
+        g->late = g->fewer = 1;
+        g->rest = 0;
+    }
+    g->speed = g->work / g->seconds;
+    attn__gait_begin(g, 0);
+    g->n_passes = 1;
+}
+
+/* Threads for the next pass: `start` if nothing is known. */
+static int attn__gait_next(attn__gait *g, int start, int most)
+{
+    if (g->n_threads == 0)
+        g->n_threads = start;
+    if (g->n_threads > most || g->trial > most) {
+        g->n_threads = g->n_threads < most ? g->n_threads : most;
+        attn__gait_begin(g, 0);
+    }
+    return g->trial ? g->trial : g->n_threads;
+}
+
+/* A pass has done this much work. The first pass after a change wakes threads or reads the weights
+ * for the first time: it does not count, unless it is slow beyond doubt. 20 milliseconds are
+ * several of the slices in which the system divides a processor. */
+static void attn__gait_note(attn__gait *g, int most, double work, double seconds, double waited)
+{
+    const double usual = g->trial ? work / g->speed : 0;
+    int enough;
+    g->lost += seconds - usual;
+    g->rest -= seconds;
+    g->soon -= seconds;
+    if (g->n_passes++ > 0) {
+        g->work += work;
+        g->seconds += seconds;
+        g->waited += waited;
+    }
+    enough = g->n_passes > 1 && g->seconds >= 0.02;
+    if (!g->trial) {
+        if (enough)
+            attn__gait_window(g);
+        if (g->rest <= 0 && g->speed > 0)
+            attn__gait_try(g, most);
+    } else if (seconds > 5 * usual || g->seconds * g->speed > (enough ? 0.95 : 1.5) * g->work) {
+        attn__gait_failed(g);
+    } else if (enough) {
+        attn__gait_won(g, most);
+    }
+}
+#endif
+
+/* attn__parallel on as many threads as seem best for this many multiply-adds with that many
+ * barriers between them, or on `most` if there is no pace. */
+static void attn__parallel_paced(attn__pace *pace, int most, double work, int n_barriers,
+                                 void (*body)(attn__worker *, void *), void *arg)
+{
+#ifdef _OPENMP
+    if (pace && most > 1) {
+        const double share = work / n_barriers / 100000;
+        const int start = share + 1 < most ? (int)share + 1 : most;
+        int size, n = 1;
+        frexp(work, &size);
+        if (size > 18) {
+            attn__gait *g = &pace->gaits[size - 19 < ATTN__GAITS ? size - 19 : ATTN__GAITS - 1];
+            const double began = omp_get_wtime();
+            double waited;
+            n = attn__gait_next(g, start, most);
+            waited = attn__parallel(n, body, arg) / (n > 1 ? n - 1 : 1);
+            attn__gait_note(g, most, work, omp_get_wtime() - began, waited);
+            return;
+        }
+        most = 1;
+    }
+#endif
+    (void)pace;
+    (void)work;
+    (void)n_barriers;
+    attn__parallel(most, body, arg);
+}
+
+/* This worker's part of n items: [*first, *last), as even as can be. */
+static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t *last)
+{
+    *first = (size_t)((uint64_t)n * (uint64_t)me->id / (uint64_t)me->count);
+    *last = (size_t)((uint64_t)n * ((uint64_t)me->id + 1) / (uint64_t)me->count);
+}
+
+#endif /* the implementation of part one */
+
+#ifndef ATTN__PASS
+#ifndef ATTN_NO_LENS
+#ifndef ATTN_LENS_H
+#define ATTN_LENS_H
+
+/* ==================================================================================================
+ * PART TWO: what is built on the engine above alone. ATTN_NO_LENS leaves it out.
+ * ================================================================================================*/
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* >>api-study ===================================================================================*/
+
+/* What a notebook about transformers needs besides the operations. */
+
+/* A tensor of one value; of uniform numbers in [0, 1); of normal numbers, mean 0 and variance 1.
+ * After the same seed, attn_rand gives the bits of torch.rand. attn_randn follows torch.randn draw
+ * by draw; PyTorch's own logarithm and cosine are a few units of the last place less exact than
+ * these, so the numbers agree to 5e-7, not in every bit. */
+ATTN_API attn_status attn_full(attn_ctx *ctx, attn_tensor *out, attn_shape shape, float value);
+ATTN_API attn_status attn_rand(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng);
+ATTN_API attn_status attn_randn(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng);
+/* The parameters that nn.Linear(n_in, n_out) starts with, bit for bit: weight and then bias
+ * [n_out], uniform in +-1/sqrt(n_in). bias may be NULL for bias=False. The weight is [n_in, n_out],
+ * as attn_linear takes it. PyTorch draws and stores it as [n_out, n_in]; a new one is stored so,
+ * too, and seen through a transposed view, which owns the memory. */
+ATTN_API attn_status attn_linear_init(attn_ctx *ctx, attn_tensor *weight, attn_tensor *bias,
+                                      size_t n_in, size_t n_out, attn_rng *rng);
+/* Dropout, as in training: each element becomes 0 with probability p, else x / (1 - p). One word of
+ * rng seeds the choice; the same elements are dropped as in a PyTorch built with MKL. 0 <= p <= 1;
+ * nothing is drawn for 0 and 1. In place works. Srivastava et al. 2014. */
+ATTN_API attn_status attn_dropout(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float p,
+                                  attn_rng *rng);
+/* Zero above the diagonal of the last two dimensions: torch.tril. In place works. */
+ATTN_API attn_status attn_tril(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
+/* [n_queries, n_keys]: 0 where query i may look, -inf beyond key i + n_keys - n_queries. To be
+ * added to scores, or given to attn_attention as its mask. */
+ATTN_API attn_status attn_mask_causal(attn_ctx *ctx, attn_tensor *out, size_t n_queries,
+                                      size_t n_keys);
+
+/* The text of print(tensor) in PyTorch: "tensor([[1.0000, 0.5000], ...", rounded to `decimals`
+ * places (0 to 9; PyTorch's default is 4), a long dimension as "..." once there are more than 1000
+ * elements, lines of at most 80 characters. Never in scientific notation, and with a point in every
+ * locale. Works like snprintf: writes at most `size` bytes with the zero that ends them, and
+ * returns the length of the whole text. */
+ATTN_API size_t attn_format(attn_tensor x, int decimals, char *text, size_t size);
+
+/* >>api-files ===================================================================================*/
+
+/* attn_save of all it records. */
+ATTN_API attn_status attn_record_save(attn_ctx *ctx, const attn_record *record, const char *path);
+
+/* Writes tensors into a file that NumPy (np.load) or PyTorch (safetensors.torch.load_file) opens:
+ * .safetensors or .npz, by how the path ends. A .npz holds up to 4 GiB. Names are printable ASCII
+ * without space, quotes, colon and slashes. The file takes its name only when it is whole; until
+ * then it is `path` with ".00.part" (or another number) at the end, or attn.00.part beside it if
+ * the name is very long, and after ATTN_E_IO what was there before is still there: so the directory
+ * must take new files. A file that was there keeps its permissions; a link is replaced, what it
+ * points to stays. Written in place: a device, a pipe, an open file under /dev or /proc, and where
+ * C alone is all there is. (Nothing asks the system to have it on the disk: no fsync.) */
+ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
+                               const attn_tensor *values, size_t n);
+
+/* The first 128 bytes of a .npy file, which holds one array: its elements follow, little-endian, in
+ * row-major order. For arrays that are too large to be in memory at once. 1, or 0 if the shape has
+ * no dimension or its sizes have too many digits for 128 bytes. */
+ATTN_API int attn_npy_header(unsigned char header[128], attn_dtype dtype, attn_shape shape);
+
+/* The same for files of any kind that a program writes itself: the draft is a stream, and at the
+ * end the file takes its name. */
+typedef struct attn_draft attn_draft;
+ATTN_API attn_status attn_draft_begin(attn_ctx *ctx, attn_draft **draft, const char *path);
+/* The FILE * to write to; NULL for NULL. */
+ATTN_API void *attn_draft_stream(attn_draft *draft);
+/* Closes the stream and frees the draft. If `status` is ATTN_OK and everything could be written,
+ * the file takes its name; else it is removed. Returns `status`, or the reason if this failed. */
+ATTN_API attn_status attn_draft_end(attn_ctx *ctx, attn_draft *draft, attn_status status);
+
+/* >>api-patch ===================================================================================*/
+
+/* What a patch is judged by: a number from the logits [n_vocab] of the last position. Return 0 to
+ * go on, anything else to stop (ATTN_STOPPED). */
+typedef int (*attn_metric_fn)(const float *logits, void *user, float *value);
+
+/* Two texts of one length, which may differ in what the model shall be asked about, and the
+ * question. */
+typedef struct attn_patch_desc {
+    const int32_t *clean, *corrupted; /* [n_tokens] each */
+    size_t n_tokens;
+    int32_t right, wrong; /* logits[right] - logits[wrong], unless there is a metric */
+    attn_metric_fn metric;
+    void *user;
+    float *clean_value, *corrupted_value; /* NULL, or where the unpatched runs' numbers go */
+} attn_patch_desc;
+
+/* Activation patching (Vig et al. 2020; Meng et al. 2022), swept: entry [layer, position] of *out
+ * [n_layer, n_tokens] is the metric of the corrupted text when blocks.layer.`name` has its value
+ * from the clean text at that position; attn_patch_heads gives [n_layer, n_head], a head at all
+ * positions. `name` is what follows "blocks.i.", such as "hook_resid_pre", "hook_attn_out",
+ * "hook_mlp_out", "attn.hook_z" or "attn.hook_pattern". Each number has the bits of one whole
+ * forward pass with that patch, but the patches of a layer run as a batch, from that layer and
+ * position on. */
+ATTN_API attn_status attn_patch_positions(attn_ctx *ctx, const attn_model *model,
+                                          const attn_patch_desc *desc, const char *name,
+                                          attn_tensor *out);
+ATTN_API attn_status attn_patch_heads(attn_ctx *ctx, const attn_model *model,
+                                      const attn_patch_desc *desc, const char *name,
+                                      attn_tensor *out);
+
+/* Path patching along one direct path, the MLPs frozen (Goldowsky-Dill et al. 2023): what a head
+ * adds to the residual stream (attn.hook_result) is clean for one reader of the stream, and all
+ * that lies between, the other heads and the MLPs, is as in the corrupted text. So the reader's
+ * input is the corrupted one plus (clean result - corrupted result); from the reader on everything
+ * is computed anew. */
+typedef struct attn_path {
+    size_t from_layer, from_head;
+    size_t to_layer; /* above from_layer; with hook_mlp_in it may be the same */
+    const char *to;  /* "hook_resid_pre", "hook_mlp_in", or with to_head "hook_q_input",
+                        "hook_k_input", "hook_v_input". "hook_resid_pre" of layer n_layer is the
+                        stream that is unembedded */
+    size_t to_head;
+} attn_path;
+ATTN_API attn_status attn_patch_path(attn_ctx *ctx, const attn_model *model,
+                                     const attn_patch_desc *desc, const attn_path *path,
+                                     float *value);
+
+/* >>api-lens ====================================================================================
+ *
+ * What activations and weights say: statistics over a text, the residual stream taken apart, direct
+ * logit attribution, the logit lens, circuits, and models with LayerNorm folded away. Functions of
+ * tensors take activations from wherever you have them, a hook for example; those that take a model
+ * and a text run the text once in a session of their own. No beginning-of-text token is ever added:
+ * TransformerLens does by default, so put it first to get its numbers.
+ *
+ * V = n_vocab, C = d_model, H heads of d, F = d_mlp, L = n_layer, T positions. */
+
+/* ---- attention heads ---- */
+
+/* out [.., Tq] = -sum over keys of p * log(p), in nats, for patterns [.., Tq, Tk]. 0: all on one
+ * key; log(n): even over n keys. Shannon 1948. */
+ATTN_API attn_status attn_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern);
+
+/* Heads that TransformerLens's head_detector knows, by the keys that query i looks at. */
+typedef enum attn_head_kind {
+    ATTN_HEAD_PREVIOUS = 0, /* i - 1 */
+    ATTN_HEAD_DUPLICATE,    /* earlier places of the same token */
+    ATTN_HEAD_INDUCTION,    /* what followed those: Olsson et al. 2022 */
+    ATTN_N_HEAD_KINDS
+} attn_head_kind;
+/* keys [T, T]: 1 where a head of this kind looks, else 0. */
+ATTN_API attn_status attn_head_keys(attn_ctx *ctx, attn_tensor *keys, attn_head_kind kind,
+                                    const int32_t *tokens, size_t n_tokens);
+/* out [H] = sum(pattern * keys) / sum(pattern), the share of a head's attention that goes where
+ * `keys` says, for pattern [H, T, T] and keys [T, T]. (head_detector's measure "mul".) */
+ATTN_API attn_status attn_head_score(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern,
+                                     attn_tensor keys);
+/* Both over a text, for every head: entropy [L, H, T], and scores [ATTN_N_HEAD_KINDS, L, H]. Either
+ * may be NULL. Patterns are seen in pieces and never kept. */
+ATTN_API attn_status attn_text_heads(attn_ctx *ctx, const attn_model *model, const int32_t *tokens,
+                                     size_t n_tokens, attn_tensor *entropy, attn_tensor *scores);
+
+/* ---- the residual stream, taken apart ---- */
+
+typedef enum attn_parts_kind {
+    ATTN_PARTS_ACCUMULATED = 0, /* the stream before each block and after the last: L + 1 */
+    ATTN_PARTS_ACCUMULATED_MID, /* ... and after each attention: 2L + 1 */
+    ATTN_PARTS_SUBLAYERS,       /* what each sublayer adds: 2 + 2L that sum to the final stream */
+    ATTN_PARTS_HEADS            /* what each head and each MLP adds, the embeddings, and the sum of
+                                   all b_O: LH + L + 3 that sum to the final stream */
+} attn_parts_kind;
+
+typedef struct attn_label {
+    char text[32];
+} attn_label;
+
+/* Number of parts of a kind; 0 for no such kind. */
+ATTN_API size_t attn_n_parts(const attn_model *model, attn_parts_kind kind);
+/* Name of a part as TransformerLens labels it: "0_pre", "0_mid", "final_post"; "embed",
+ * "pos_embed", "0_attn_out", "0_mlp_out"; "L0H0", "bias". Empty if out of range. */
+ATTN_API attn_label attn_part_label(const attn_model *model, attn_parts_kind kind, size_t index);
+
+typedef struct attn_parts {
+    attn_tensor stack; /* [n_parts, count, C] */
+    attn_tensor scale; /* [count, 1]: ln_final.hook_scale */
+} attn_parts;
+
+/* Runs a text and gives the parts at positions first .. first+count-1 (count 0: to the end), as
+ * accumulated_resid, decompose_resid and get_full_resid_decomposition do. *out must be zeroed, or
+ * hold tensors of those shapes; what is made belongs to the context. */
+ATTN_API attn_status attn_decompose(attn_ctx *ctx, attn_parts *out, const attn_model *model,
+                                    const int32_t *tokens, size_t n_tokens, attn_parts_kind kind,
+                                    size_t first, size_t count);
+
+/* out [T, H, C] = z · W_O for each head, for z [T, H, d] (attn.hook_z): hook_result. With b_O they
+ * sum to hook_attn_out. */
+ATTN_API attn_status attn_head_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                       size_t layer, attn_tensor z);
+/* out [T, count, C] = post * W_out for neurons first .. first+count-1, for post [T, F]
+ * (mlp.hook_post). All of them and b_out sum to hook_mlp_out. */
+ATTN_API attn_status attn_neuron_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                         size_t layer, attn_tensor post, size_t first,
+                                         size_t count);
+
+/* ---- direct logit attribution ----
+ *
+ * A logit is a sum over parts of the final residual stream, once the final LayerNorm's scale is
+ * taken as given (Elhage et al. 2021; TransformerLens's logit_attrs, with the gain that it expects
+ * to be folded):
+ *
+ *   logit[v] = sum over parts x of ((x - mean(x)) / scale * ln_final.w) · W_U[:, v]
+ *              + ln_final.b · W_U[:, v]
+ *
+ * to float error. A model with quantized weights rounds what they read, too: its logits are off
+ * that by as much. */
+
+/* directions [n, C] = W_U[:, tokens[i]], minus W_U[:, against[i]] if `against` is not NULL: the
+ * direction of a logit, or of a difference of two. */
+ATTN_API attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directions,
+                                           const attn_model *model, const int32_t *tokens,
+                                           const int32_t *against, size_t n);
+/* out [.., T]: the sum's terms for parts [.., T, C]; scale [T, 1] is ln_final.hook_scale,
+ * directions are [1, C], or [T, C] for one at each position. */
+ATTN_API attn_status attn_attribute(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                    attn_tensor parts, attn_tensor scale, attn_tensor directions);
+/* out [T, F]: its terms for each neuron of a layer, from post [T, F] (mlp.hook_post), without
+ * making their results. (b_out is a part of its own.) */
+ATTN_API attn_status attn_attribute_neurons(attn_ctx *ctx, attn_tensor *out,
+                                            const attn_model *model, size_t layer, attn_tensor post,
+                                            attn_tensor scale, attn_tensor directions);
+/* out [n]: its last term, ln_final.b · direction, for directions [n, C]. */
+ATTN_API attn_status attn_attribute_bias(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                         attn_tensor directions);
+
+/* The logit lens (nostalgebraist 2020): out [.., T, V], or [.., T, n] for n chosen tokens (NULL:
+ * all of V), are the logits of a model that ended at the residual stream [.., T, C]. There are two
+ * ways to normalize the stream: scale zeroed  The final LayerNorm takes the stream's own scale, as
+ * if it were the final stream. For the final stream that gives the bits of the model's logits.
+ *   scale [T, 1]  It takes the scale that it had in the real run (ln_final.hook_scale). The logits
+ *                 of two streams then differ by what attn_attribute gives their difference. */
+ATTN_API attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                     attn_tensor resid, attn_tensor scale, const int32_t *tokens,
+                                     size_t n);
+
+/* ---- circuits: Elhage et al. 2021 ----
+ *
+ * What a head can do without regard to any text is two products of its weights, here for row
+ * vectors: W_QK = W_Q · W_Kᵀ scores a query against a key (biases and 1/sqrt(d) apart), and
+ * W_OV = W_V · W_O writes what is read at a key. Both are [C, C] of rank d, so they stay products.
+ */
+
+typedef enum attn_circuit_kind { ATTN_CIRCUIT_QK = 0, ATTN_CIRCUIT_OV } attn_circuit_kind;
+/* left [C, d] and right [d, C], whose product is the circuit. */
+ATTN_API attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *right,
+                                  const attn_model *model, size_t layer, size_t head,
+                                  attn_circuit_kind kind);
+/* out [r]: the singular values of left [m, r] · right [r, n], largest first, without making the
+ * product: QR of both factors, then one-sided Jacobi rotations of what is left, in double. */
+ATTN_API attn_status attn_singular_values(attn_ctx *ctx, attn_tensor *out, attn_tensor left,
+                                          attn_tensor right);
+
+/* What a later head reads of an earlier one's writing: its queries, keys or values. */
+typedef enum attn_composition_kind {
+    ATTN_COMPOSE_Q = 0, /* |W_OV · W_QK| / (|W_OV| |W_QK|), Frobenius norms */
+    ATTN_COMPOSE_K,     /* the same with W_QKᵀ */
+    ATTN_COMPOSE_V      /* the same with the later head's W_OV */
+} attn_composition_kind;
+/* out [L, H, L, H]: how much head [.., .., l, h] composes with the earlier head [l, h, .., ..]; 0
+ * for pairs in the wrong order (TransformerLens's all_composition_scores). */
+ATTN_API attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
+                                             const attn_model *model, attn_composition_kind kind);
+
+/* ---- models made of models ----
+ *
+ * Rewriting the weights without changing what the model says: log-probabilities stay the same but
+ * for rounding. (Quantized weights become the f32 that they stand for, and their inputs are no
+ * longer rounded.) TransformerLens calls these fold_ln, center_writing_weights, center_unembed. */
+
+enum {
+    /* Every LayerNorm's gain and bias go into the weights that read from it, which then are centred
+     * over what they read (its mean is zero): w becomes 1, b 0. The final one keeps a bias, b / w,
+     * because a file has no b_U for it: TransformerLens's b_U is that ln_final.b · W_U, and
+     * unembed.b_U stays zero. Where w is 0, both stay. */
+    ATTN_FOLD_LAYERNORM = 1,
+    /* What writes to the residual stream no longer writes a mean over C, which no LayerNorm would
+     * see: W_E, W_pos, W_O, b_O, W_out, b_out. */
+    ATTN_CENTER_WRITING = 2,
+    /* W_U without its mean over V: shifts all logits of a position by the same number. */
+    ATTN_CENTER_UNEMBEDDING = 4
+};
+/* A new model, f32 and untied, which owns its memory and lives without the old one. `operations` is
+ * the sum of one or more of the above; they are done in that order. *model is NULL on failure. */
+ATTN_API attn_status attn_model_rewrite(attn_ctx *ctx, attn_model **model, const attn_model *from,
+                                        unsigned operations);
+/* Writes a model as a .attn file, byte for byte what it was opened from or made as; like attn_save,
+ * the file takes its name only when it is whole. */
+ATTN_API attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, const char *path);
+
+/* ---- models of your own ----
+ *
+ * Writes weights from anywhere (a training loop, an initialisation, another format) into a .attn
+ * file: begin with a configuration, add every tensor in any order, end. Memory stays small, because
+ * a tensor goes to the file at once, and a large one may come in pieces. Like attn_save, the file
+ * takes its name only when it is whole; then its bytes are on the disk (fsync). */
+
+typedef struct attn_writer attn_writer;
+/* config: all but d_head, which follows from the rest. tokenizer: the bytes of a tokenizer section
+ * (see the manual; they must outlive this call only), or NULL and 0. */
+ATTN_API attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const char *path,
+                                     const attn_config *config, const void *tokenizer,
+                                     size_t tokenizer_size);
+/* Adds a tensor in the shape that attn_model_tensor gives it, but queries, keys and values together
+ * (attn.W_QKV [C, 3C], b_QKV [3C]) and W_O as [C, C]; unembed.W_U only if the configuration is not
+ * tied. dtype is the type in the file: ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4 for matrices,
+ * ATTN_F32 for vectors and pos_embed.W_pos. x has f32 or f16 elements and any strides. Call it
+ * again with the same name to add a tensor in pieces. embed.W_E, pos_embed.W_pos and vectors are
+ * cut along their first dimension, other matrices along their second; each piece of a matrix but
+ * the last is a multiple of 16 there. After a failure while writing, the later calls fail too. */
+ATTN_API attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const char *name,
+                                     attn_dtype dtype, attn_tensor x);
+/* Finishes the file. It fails if a tensor is missing. */
+ATTN_API attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer);
+/* Frees the writer; a file that is not finished is removed. NULL is fine. */
+ATTN_API void attn_writer_free(attn_writer *writer);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* ATTN_LENS_H */
+
+#if defined(ATTN__IMPLEMENTING) && !defined(ATTN__IMPLEMENTED_LENS)
+#define ATTN__IMPLEMENTED_LENS
+
+/* >>study =======================================================================================
+ * Random tensors, the pieces of a notebook, and tensors as text. */
 
 /* A dense result of n elements in a shape that comes from outside. */
 static attn_status attn__begin_shape(attn_ctx *ctx, const char *op, attn_tensor *out,
@@ -6372,5047 +12917,8 @@ ATTN__DEF size_t attn_format(attn_tensor x, int decimals, char *text, size_t siz
     return p.to.length;
 }
 
-/* >>tokenizer ===================================================================================
- * Byte-level BPE in two steps. The text is cut into words by GPT-2's pattern
- *
- *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
- *
- * which a small scanner follows by hand; a byte that is no UTF-8 counts as a character that is
- * neither letter, number nor white space. Then each word, alone, starts as single bytes, and as
- * long as any two neighbours have a merge, all places of the merge of lowest rank are merged, from
- * left to right. What takes time is only finding the next merge:
- *   - a word seen a moment ago comes out of a small cache that lives for one call;
- *   - a short word keeps its ranks in an array and looks for the lowest one;
- *   - a long one keeps a list of places for each rank, so that a word of any length takes time in
- *     proportion to its length; memory stays small, because it is merged window by window. */
-
-enum { ATTN__OTHER, ATTN__LETTER, ATTN__NUMBER, ATTN__SPACE };
-
-/* The kinds of all characters in Unicode 15.0: runs of code points from U+0000 on, as 4 * length +
- * kind; from the last run on everything is ATTN__OTHER. Made by tests/make_unicode_tables.py. */
-/* clang-format off */
-static const uint32_t attn__runs[] = {
-    36, 23, 72, 7, 60, 42, 28, 105, 24, 105, 40, 7, 104, 7, 36, 5, 28, 10, 4, 5, 12, 6, 5, 4, 14, 4,
-    93, 4, 125, 4, 1833, 16, 49, 56, 21, 28, 5, 4, 5, 516, 21, 4, 9, 8, 17, 4, 5, 24, 5, 4, 13, 4,
-    5, 4, 81, 4, 333, 4, 557, 32, 665, 4, 153, 8, 5, 24, 165, 284, 109, 16, 17, 180, 173, 84, 42,
-    16, 9, 4, 397, 4, 5, 60, 9, 28, 9, 42, 13, 8, 5, 64, 5, 4, 121, 116, 357, 44, 5, 56, 42, 133,
-    36, 9, 16, 5, 20, 89, 16, 5, 36, 5, 12, 5, 92, 101, 28, 45, 20, 97, 4, 25, 68, 169, 232, 217,
-    12, 5, 72, 5, 28, 41, 16, 42, 4, 65, 16, 33, 8, 9, 8, 89, 4, 29, 4, 5, 12, 17, 12, 5, 64, 5, 52,
-    9, 4, 13, 16, 42, 9, 8, 26, 8, 5, 32, 25, 16, 9, 8, 89, 4, 29, 4, 9, 4, 9, 4, 9, 124, 17, 4, 5,
-    28, 42, 8, 13, 64, 37, 4, 13, 4, 89, 4, 29, 4, 9, 4, 21, 12, 5, 72, 5, 60, 9, 16, 42, 36, 5, 44,
-    33, 8, 9, 8, 89, 4, 29, 4, 9, 4, 21, 12, 5, 120, 9, 4, 13, 16, 42, 4, 5, 26, 44, 5, 4, 25, 12,
-    13, 4, 17, 12, 9, 4, 5, 4, 9, 12, 9, 12, 13, 12, 49, 88, 5, 84, 54, 72, 33, 4, 13, 4, 93, 4, 65,
-    12, 5, 104, 13, 8, 5, 8, 9, 16, 42, 32, 30, 4, 5, 16, 33, 4, 13, 4, 93, 4, 41, 4, 21, 12, 5,
-    124, 9, 4, 9, 16, 42, 4, 9, 68, 37, 4, 13, 4, 165, 8, 5, 64, 5, 20, 13, 4, 30, 13, 16, 78, 4,
-    25, 20, 73, 12, 97, 4, 37, 4, 5, 8, 29, 124, 42, 68, 193, 4, 9, 48, 29, 36, 42, 156, 9, 4, 5, 4,
-    21, 4, 97, 4, 5, 4, 41, 4, 9, 36, 5, 8, 21, 4, 5, 36, 42, 8, 17, 128, 5, 124, 82, 48, 33, 4,
-    145, 108, 21, 460, 173, 80, 5, 42, 24, 25, 16, 17, 12, 5, 12, 9, 28, 13, 16, 53, 48, 5, 4, 42,
-    24, 153, 4, 5, 20, 5, 8, 173, 4, 1333, 4, 17, 8, 29, 4, 5, 4, 17, 8, 165, 4, 17, 8, 133, 4, 17,
-    8, 29, 4, 5, 4, 17, 8, 61, 4, 229, 4, 17, 8, 269, 56, 82, 12, 65, 64, 345, 8, 25, 12, 2481, 8,
-    69, 7, 105, 20, 301, 12, 14, 33, 28, 73, 52, 77, 56, 73, 56, 53, 4, 13, 60, 209, 140, 5, 16, 5,
-    12, 42, 24, 42, 88, 42, 24, 357, 28, 21, 8, 137, 4, 5, 20, 281, 40, 125, 156, 42, 121, 8, 21,
-    44, 177, 16, 105, 24, 46, 148, 93, 36, 213, 172, 42, 24, 42, 52, 5, 372, 189, 68, 33, 12, 42,
-    164, 121, 52, 9, 42, 177, 104, 145, 112, 42, 12, 13, 42, 145, 8, 37, 28, 173, 8, 13, 164, 17, 4,
-    25, 4, 9, 12, 5, 20, 769, 256, 1113, 8, 25, 8, 153, 8, 25, 8, 33, 4, 5, 4, 5, 4, 5, 4, 125, 8,
-    213, 4, 29, 4, 5, 12, 13, 4, 29, 12, 17, 8, 25, 16, 53, 20, 13, 4, 29, 12, 47, 116, 11, 20, 7,
-    188, 7, 64, 6, 5, 8, 26, 20, 5, 42, 24, 53, 404, 5, 16, 5, 8, 41, 4, 5, 12, 21, 24, 5, 4, 5, 4,
-    5, 4, 17, 4, 45, 8, 17, 20, 21, 16, 5, 4, 206, 9, 22, 2904, 242, 312, 90, 2520, 122, 4528, 917,
-    24, 17, 12, 9, 36, 6, 8, 153, 4, 5, 20, 5, 8, 225, 28, 5, 64, 93, 36, 29, 4, 29, 4, 29, 4, 29,
-    4, 29, 4, 29, 4, 29, 4, 29, 320, 5, 1856, 7, 16, 9, 6, 100, 38, 28, 21, 8, 14, 9, 16, 345, 24,
-    13, 4, 361, 4, 17, 20, 173, 4, 377, 12, 18, 40, 129, 192, 65, 128, 42, 120, 34, 4, 62, 128, 42,
-    156, 62, 1280, 26369, 256, 88629, 268, 185, 8, 1077, 12, 65, 42, 9, 80, 189, 64, 125, 8, 281,
-    42, 156, 37, 8, 413, 8, 257, 20, 9, 4, 5, 4, 21, 96, 65, 4, 13, 4, 17, 4, 93, 52, 26, 40, 209,
-    56, 201, 112, 42, 96, 25, 12, 5, 4, 9, 4, 42, 113, 40, 93, 100, 117, 28, 189, 112, 5, 42, 24,
-    21, 4, 41, 42, 21, 4, 165, 92, 13, 4, 33, 16, 42, 24, 93, 12, 5, 12, 201, 4, 5, 12, 9, 8, 21, 8,
-    5, 4, 5, 96, 13, 8, 45, 28, 13, 48, 25, 8, 25, 8, 25, 36, 29, 4, 29, 4, 173, 4, 57, 24, 461, 52,
-    42, 24, 44689, 48, 93, 16, 197, 33808, 1465, 8, 425, 152, 29, 48, 21, 20, 5, 4, 41, 4, 53, 4,
-    21, 4, 5, 4, 9, 4, 9, 4, 433, 132, 1453, 72, 257, 8, 217, 160, 49, 464, 21, 4, 541, 76, 42, 28,
-    105, 24, 105, 44, 357, 12, 25, 8, 25, 8, 25, 8, 13, 140, 49, 4, 105, 4, 77, 4, 9, 4, 61, 8, 57,
-    136, 493, 48, 182, 48, 230, 68, 10, 976, 117, 12, 197, 64, 110, 16, 129, 18, 36, 81, 6, 33, 6,
-    20, 153, 40, 121, 8, 145, 16, 33, 4, 22, 168, 633, 8, 42, 24, 145, 16, 145, 16, 161, 32, 209,
-    48, 45, 4, 61, 4, 29, 4, 9, 4, 45, 4, 61, 4, 29, 4, 9, 268, 1245, 36, 89, 40, 33, 96, 25, 4,
-    169, 4, 37, 276, 25, 8, 5, 4, 177, 4, 9, 12, 5, 8, 93, 8, 34, 93, 8, 30, 125, 32, 38, 192, 77,
-    4, 9, 20, 22, 89, 26, 16, 105, 280, 225, 16, 10, 9, 66, 8, 186, 5, 60, 17, 4, 13, 4, 117, 40,
-    38, 92, 117, 10, 4, 117, 14, 128, 33, 4, 113, 24, 22, 64, 217, 40, 89, 8, 34, 77, 20, 34, 73,
-    92, 30, 320, 293, 220, 205, 52, 205, 28, 26, 145, 48, 42, 1176, 126, 4, 169, 24, 9, 312, 117,
-    42, 5, 32, 89, 44, 18, 108, 73, 184, 85, 30, 80, 93, 48, 213, 104, 122, 4, 9, 8, 5, 52, 181,
-    128, 101, 28, 42, 36, 145, 60, 42, 16, 5, 8, 5, 32, 141, 12, 5, 48, 193, 56, 17, 44, 42, 5, 4,
-    5, 16, 82, 44, 73, 4, 101, 76, 9, 252, 29, 4, 5, 4, 17, 4, 61, 4, 41, 28, 189, 68, 42, 44, 33,
-    8, 9, 8, 89, 4, 29, 4, 9, 4, 21, 12, 5, 72, 5, 48, 21, 632, 213, 72, 17, 20, 42, 20, 13, 120,
-    193, 80, 9, 4, 5, 32, 42, 664, 189, 164, 17, 144, 193, 80, 5, 44, 42, 152, 173, 52, 5, 28, 42,
-    216, 109, 84, 50, 16, 29, 740, 177, 464, 257, 78, 48, 33, 8, 5, 8, 33, 4, 9, 4, 97, 60, 5, 4, 5,
-    56, 42, 280, 33, 8, 157, 64, 5, 4, 5, 112, 5, 40, 161, 28, 5, 84, 5, 44, 185, 76, 5, 72, 293,
-    1052, 37, 4, 149, 68, 5, 60, 118, 20, 121, 448, 29, 4, 9, 4, 153, 84, 5, 36, 42, 24, 25, 4, 9,
-    4, 129, 56, 5, 28, 42, 1240, 77, 60, 5, 4, 53, 4, 137, 112, 42, 344, 5, 60, 86, 172, 3689, 408,
-    446, 68, 785, 10544, 389, 60, 4289, 68, 25, 16100, 2333, 34532, 2277, 28, 125, 4, 42, 24, 317,
-    4, 42, 24, 121, 72, 193, 64, 17, 48, 42, 4, 30, 4, 85, 20, 77, 2752, 257, 94, 420, 301, 20, 5,
-    264, 53, 256, 9, 4, 5, 112, 24545, 32, 4953, 168, 37, 35740, 17, 4, 29, 4, 9, 4, 1165, 60, 5,
-    116, 13, 8, 5, 56, 17, 32, 1585, 9232, 429, 20, 53, 12, 37, 28, 41, 22680, 82, 48, 82, 432, 102,
-    540, 341, 4, 285, 4, 9, 8, 5, 8, 9, 8, 17, 4, 49, 4, 5, 4, 29, 4, 261, 4, 17, 8, 33, 4, 29, 4,
-    113, 4, 17, 4, 21, 4, 5, 12, 29, 4, 1361, 8, 101, 4, 101, 4, 125, 4, 101, 4, 125, 4, 101, 4,
-    125, 4, 101, 4, 125, 4, 101, 4, 33, 8, 202, 7168, 125, 24, 25, 1044, 249, 584, 181, 40, 29, 8,
-    42, 16, 5, 1284, 121, 72, 177, 16, 42, 1880, 113, 16, 42, 2968, 29, 4, 17, 4, 9, 4, 61, 4, 789,
-    8, 38, 192, 273, 28, 5, 16, 42, 3164, 238, 4, 14, 4, 18, 304, 182, 4, 62, 776, 17, 4, 109, 4, 9,
-    4, 5, 8, 5, 4, 41, 4, 17, 4, 5, 4, 5, 24, 5, 16, 5, 4, 5, 4, 5, 4, 13, 4, 9, 4, 5, 8, 5, 4, 5,
-    4, 5, 4, 5, 4, 5, 4, 9, 4, 5, 8, 17, 4, 29, 4, 17, 4, 17, 4, 5, 4, 41, 4, 69, 20, 13, 4, 21, 4,
-    69, 2320, 54, 11148, 42, 4120, 170881, 128, 16617, 24, 889, 8, 23049, 56, 29893, 12412, 2169,
-    6024, 19757, 20, 16769};
-/* clang-format on */
-
-#define ATTN__N_RUNS      (sizeof attn__runs / sizeof attn__runs[0])
-#define ATTN__NO_RANK     0xFFFFFFFFu
-#define ATTN__SHORT_WORD  48   /* in bytes: up to here, looking at every rank is faster */
-#define ATTN__WINDOW      8192 /* bytes of a longer word that are merged at a time */
-#define ATTN__KEY_SIZE    16   /* longest word that is cached */
-#define ATTN__CACHE_IDS   3    /* most ids that are cached for one word */
-#define ATTN__CACHE_MAX   8192 /* words */
-
-/* Special tokens as a tree, for the longest match; node 0 is the root. It branches by half bytes
- * and is not deep, so that no vocabulary makes a step along the text take long. */
-#define ATTN__SPECIAL_MAX 256 /* bytes */
-typedef struct attn__special_node {
-    uint32_t child, sibling; /* 0: none */
-    uint32_t token;          /* id + 1 of the token that ends here, 0 for none */
-    unsigned char half;
-} attn__special_node;
-
-struct attn_tokenizer {
-    size_t n_tokens, n_merges;
-    const unsigned char *ends, *merges, *bytes; /* parts of the caller's data */
-    uint32_t byte_id[256];
-
-    /* The merges ordered by left id, then right id. Those of left id x are first[x] up to
-     * first[x + 1]. Two arrays, because a search only needs the first of them. */
-    uint32_t *first, *right, *rank;
-
-    attn__special_node *special;
-    unsigned char special_first[256]; /* may this byte begin a special token? */
-
-    uint32_t run_start[ATTN__N_RUNS + 1]; /* attn__runs as code points */
-    unsigned char ascii_kind[128];
-};
-
-/* --- bytes of tokens --- */
-
-static size_t attn__token_start(const attn_tokenizer *tokenizer, size_t id)
-{
-    return id ? attn__u32(tokenizer->ends + 4 * (id - 1)) : 0;
-}
-
-static size_t attn__token_size(const attn_tokenizer *tokenizer, size_t id)
-{
-    return attn__u32(tokenizer->ends + 4 * id) - attn__token_start(tokenizer, id);
-}
-
-ATTN__DEF size_t attn_tokenizer_n_tokens(const attn_tokenizer *tokenizer)
-{
-    return tokenizer ? tokenizer->n_tokens : 0;
-}
-
-ATTN__DEF const char *attn_token_bytes(const attn_tokenizer *tokenizer, int32_t id, size_t *size)
-{
-    const int exists = tokenizer && id >= 0 && (size_t)id < tokenizer->n_tokens;
-    if (size)
-        *size = exists ? attn__token_size(tokenizer, (size_t)id) : 0;
-    return exists ? (const char *)tokenizer->bytes + attn__token_start(tokenizer, (size_t)id)
-                  : NULL;
-}
-
-/* --- making a tokenizer, with nothing in the data believed before it is checked --- */
-
-static attn_status attn__check_ends(attn_ctx *ctx, const attn_tokenizer *tokenizer, size_t n_bytes)
-{
-    size_t id, end, previous = 0;
-    for (id = 0; id < tokenizer->n_tokens; id++, previous = end) {
-        end = attn__u32(tokenizer->ends + 4 * id);
-        if (end < previous || end > n_bytes)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: token %llu ends at byte %llu, expected %llu to %llu",
-                              ATTN__LLU(id), ATTN__LLU(end), ATTN__LLU(previous),
-                              ATTN__LLU(n_bytes));
-    }
-    if (previous != n_bytes)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: the last token ends at byte %llu of %llu token bytes",
-                          ATTN__LLU(previous), ATTN__LLU(n_bytes));
-    return ATTN_OK;
-}
-
-/* Of several tokens that are the same single byte, the lowest id counts. */
-static attn_status attn__find_byte_ids(attn_ctx *ctx, attn_tokenizer *tokenizer,
-                                       const unsigned char *is_special)
-{
-    unsigned char found[256] = {0};
-    size_t id;
-    int octet;
-    for (id = 0; id < tokenizer->n_tokens; id++) {
-        if (attn__token_size(tokenizer, id) != 1 || is_special[id])
-            continue;
-        octet = tokenizer->bytes[attn__token_start(tokenizer, id)];
-        if (!found[octet])
-            tokenizer->byte_id[octet] = (uint32_t)id;
-        found[octet] = 1;
-    }
-    for (octet = 0; octet < 256; octet++)
-        if (!found[octet])
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: no token for the single byte %02X; each of the 256 bytes "
-                              "must have one",
-                              (unsigned)octet);
-    return ATTN_OK;
-}
-
-static attn_status attn__check_merge(attn_ctx *ctx, const attn_tokenizer *tokenizer, size_t rank,
-                                     const unsigned char *is_special)
-{
-    static const char *const part[3] = {"left", "right", "result"};
-    const unsigned char *bytes[3];
-    size_t size[3];
-    int i;
-    for (i = 0; i < 3; i++) {
-        const uint32_t id = attn__u32(tokenizer->merges + 12 * rank + 4 * (size_t)i);
-        if (id >= tokenizer->n_tokens)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: merge %llu: its %s id %llu is not below the %llu tokens",
-                              ATTN__LLU(rank), part[i], ATTN__LLU(id),
-                              ATTN__LLU(tokenizer->n_tokens));
-        if (is_special[id])
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: merge %llu: its %s id %llu is a special token",
-                              ATTN__LLU(rank), part[i], ATTN__LLU(id));
-        bytes[i] = tokenizer->bytes + attn__token_start(tokenizer, id);
-        size[i] = attn__token_size(tokenizer, id);
-        if (size[i] == 0)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: merge %llu: its %s id %llu is a token without bytes",
-                              ATTN__LLU(rank), part[i], ATTN__LLU(id));
-    }
-    if (size[2] - size[0] != size[1] || memcmp(bytes[2], bytes[0], size[0]) != 0 ||
-        memcmp(bytes[2] + size[0], bytes[1], size[1]) != 0)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: merge %llu: the bytes of its result are not those of its "
-                          "left followed by those of its right",
-                          ATTN__LLU(rank));
-    return ATTN_OK;
-}
-
-/* One pass of a counting sort: the merges in `from` (NULL: all in order of rank) to `to`, ordered
- * by the id at `offset` in their record. Afterwards those of id x are start[x] up to start[x + 1];
- * start has room for n_tokens + 2 and comes in as zeros. */
-static void attn__sort_merges(const attn_tokenizer *tokenizer, size_t offset, const uint32_t *from,
-                              uint32_t *to, uint32_t *start)
-{
-    size_t i;
-    for (i = 0; i < tokenizer->n_merges; i++)
-        start[attn__u32(tokenizer->merges + 12 * i + offset) + 2]++;
-    for (i = 2; i < tokenizer->n_tokens + 2; i++)
-        start[i] += start[i - 1];
-    for (i = 0; i < tokenizer->n_merges; i++) {
-        const uint32_t rank = from ? from[i] : (uint32_t)i;
-        to[start[attn__u32(tokenizer->merges + 12 * (size_t)rank + offset) + 1]++] = rank;
-    }
-}
-
-/* `by_right` and `start` are room to work in. */
-static attn_status attn__index_merges(attn_ctx *ctx, attn_tokenizer *tokenizer, uint32_t *by_right,
-                                      uint32_t *start)
-{
-    size_t i;
-    attn__sort_merges(tokenizer, 4, NULL, by_right, start);
-    attn__sort_merges(tokenizer, 0, by_right, tokenizer->rank, tokenizer->first);
-    for (i = 0; i < tokenizer->n_merges; i++) {
-        const uint32_t rank = tokenizer->rank[i];
-        const uint32_t left = attn__u32(tokenizer->merges + 12 * (size_t)rank);
-        tokenizer->right[i] = attn__u32(tokenizer->merges + 12 * (size_t)rank + 4);
-        if (i > tokenizer->first[left] && tokenizer->right[i] == tokenizer->right[i - 1])
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: merges %llu and %llu both join tokens %llu and %llu",
-                              ATTN__LLU(tokenizer->rank[i - 1]), ATTN__LLU(rank), ATTN__LLU(left),
-                              ATTN__LLU(tokenizer->right[i]));
-    }
-    return ATTN_OK;
-}
-
-/* Checks the list of special tokens and marks them; *n_nodes gets what the tree may need. */
-static attn_status attn__mark_special(attn_ctx *ctx, const attn_tokenizer *tokenizer,
-                                      const unsigned char *list, size_t n_special,
-                                      unsigned char *is_special, uint64_t *n_nodes)
-{
-    size_t i;
-    *n_nodes = 1;
-    for (i = 0; i < n_special; i++) {
-        const uint32_t id = attn__u32(list + 4 * i);
-        if (id >= tokenizer->n_tokens)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: special token %llu: its id %llu is not below the %llu "
-                              "tokens",
-                              ATTN__LLU(i), ATTN__LLU(id), ATTN__LLU(tokenizer->n_tokens));
-        if (attn__token_size(tokenizer, id) == 0)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: special token %llu (id %llu) has no bytes", ATTN__LLU(i),
-                              ATTN__LLU(id));
-        if (attn__token_size(tokenizer, id) > ATTN__SPECIAL_MAX)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: special token %llu (id %llu) has %llu bytes; expected at "
-                              "most %d",
-                              ATTN__LLU(i), ATTN__LLU(id),
-                              ATTN__LLU(attn__token_size(tokenizer, id)), ATTN__SPECIAL_MAX);
-        if (is_special[id])
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: special token id %llu is listed twice", ATTN__LLU(id));
-        is_special[id] = 1;
-        *n_nodes += 2 * (uint64_t)attn__token_size(tokenizer, id);
-    }
-    return ATTN_OK;
-}
-
-/* The child of `node` for half a byte, or 0. */
-static uint32_t attn__special_half(const attn__special_node *nodes, uint32_t node, unsigned half)
-{
-    for (node = nodes[node].child; node && nodes[node].half != half;)
-        node = nodes[node].sibling;
-    return node;
-}
-
-/* Of special tokens with the same bytes, the first in the list counts. */
-static void attn__plant_special(attn_tokenizer *tokenizer, const unsigned char *list,
-                                size_t n_special)
-{
-    attn__special_node *nodes = tokenizer->special;
-    uint32_t n_nodes = 1;
-    size_t i, j;
-    for (i = 0; i < n_special; i++) {
-        const uint32_t id = attn__u32(list + 4 * i);
-        const unsigned char *bytes = tokenizer->bytes + attn__token_start(tokenizer, id);
-        uint32_t node = 0;
-        tokenizer->special_first[bytes[0]] = 1;
-        for (j = 0; j < 2 * attn__token_size(tokenizer, id); j++) {
-            const unsigned half = j % 2 ? bytes[j / 2] & 15u : bytes[j / 2] >> 4;
-            uint32_t child = attn__special_half(nodes, node, half);
-            if (!child) {
-                child = n_nodes++;
-                nodes[child].half = (unsigned char)half;
-                nodes[child].sibling = nodes[node].child;
-                nodes[node].child = child;
-            }
-            node = child;
-        }
-        if (!nodes[node].token)
-            nodes[node].token = id + 1;
-    }
-}
-
-static void attn__unfold_runs(attn_tokenizer *tokenizer)
-{
-    uint32_t code = 0;
-    size_t i;
-    for (i = 0; i < ATTN__N_RUNS; i++) {
-        const uint32_t end = code + attn__runs[i] / 4;
-        tokenizer->run_start[i] = code;
-        for (; code < end && code < 128; code++)
-            tokenizer->ascii_kind[code] = (unsigned char)(attn__runs[i] % 4);
-        code = end;
-    }
-    tokenizer->run_start[ATTN__N_RUNS] = code;
-}
-
-/* All merges. To compare the bytes of each is to take no longer than reading the section some
- * times, however many have the same long result. */
-static attn_status attn__check_merges(attn_ctx *ctx, const attn_tokenizer *tokenizer,
-                                      size_t n_bytes, const unsigned char *is_special)
-{
-    const uint64_t most = 64 * ((uint64_t)n_bytes + 12 * (uint64_t)tokenizer->n_merges);
-    uint64_t joined = 0;
-    size_t rank;
-    for (rank = 0; rank < tokenizer->n_merges; rank++) {
-        if (attn__check_merge(ctx, tokenizer, rank, is_special))
-            return ctx->status;
-        joined += attn__token_size(tokenizer, attn__u32(tokenizer->merges + 12 * rank + 8));
-        if (joined > most)
-            return attn__fail(
-                ctx, ATTN_E_FORMAT,
-                "tokenizer: the results of merges 0 to %llu have %llu bytes together; "
-                "expected at most %llu, 64 for each byte of tokens and merges",
-                ATTN__LLU(rank), ATTN__LLU(joined), ATTN__LLU(most));
-    }
-    return ATTN_OK;
-}
-
-/* Everything after the sizes are known to fit. */
-static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer,
-                                        const unsigned char *special, size_t n_special,
-                                        size_t n_bytes, unsigned char *is_special,
-                                        uint32_t *by_right, uint32_t *start)
-{
-    const uint64_t most_nodes = UINT32_MAX / sizeof(attn__special_node);
-    uint64_t n_nodes; /* two for each byte, and the root */
-    if (attn__check_ends(ctx, tokenizer, n_bytes) ||
-        attn__mark_special(ctx, tokenizer, special, n_special, is_special, &n_nodes) ||
-        attn__find_byte_ids(ctx, tokenizer, is_special) ||
-        attn__check_merges(ctx, tokenizer, n_bytes, is_special))
-        return ctx->status;
-    if (attn__index_merges(ctx, tokenizer, by_right, start))
-        return ctx->status;
-    if (n_nodes > most_nodes)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: the special tokens have %llu bytes together; expected at "
-                          "most %llu",
-                          ATTN__LLU(n_nodes / 2), ATTN__LLU(most_nodes / 2));
-    tokenizer->special = ATTN__AS(
-        attn__special_node *,
-        attn__alloc(ctx, (size_t)n_nodes * sizeof(attn__special_node), "the special tokens"));
-    if (!tokenizer->special)
-        return ATTN_E_MEMORY;
-    attn__plant_special(tokenizer, special, n_special);
-    attn__unfold_runs(tokenizer);
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokenizer,
-                                         const void *data, size_t size)
-{
-    const unsigned char *start = ATTN__AS(const unsigned char *, data);
-    uint64_t n_tokens, n_merges, n_special, n_bytes, needed;
-    attn_tokenizer *made;
-    unsigned char *is_special;
-    uint32_t *by_right, *first;
-    attn_status status = ATTN_E_MEMORY;
-
-    *tokenizer = NULL;
-    if (!data || size < 16)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: %llu bytes of data, its header alone has 16",
-                          ATTN__LLU(data ? size : 0));
-    n_tokens = attn__u32(start);
-    n_merges = attn__u32(start + 4);
-    n_special = attn__u32(start + 8);
-    n_bytes = attn__u32(start + 12);
-    needed = 16 + 4 * n_tokens + 12 * n_merges + 4 * n_special + n_bytes; /* below 2^37 */
-    if (needed != size)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: %llu bytes of data, but %llu tokens, %llu merges, %llu "
-                          "special tokens and %llu token bytes need %llu",
-                          ATTN__LLU(size), ATTN__LLU(n_tokens), ATTN__LLU(n_merges),
-                          ATTN__LLU(n_special), ATTN__LLU(n_bytes), ATTN__LLU(needed));
-    if (n_tokens > INT32_MAX || n_merges > INT32_MAX)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: %llu tokens and %llu merges; ids and ranks end at 2147483647",
-                          ATTN__LLU(n_tokens), ATTN__LLU(n_merges));
-
-    /* No product overflows: the data holds at least as many bytes as each of these arrays, but
-     * for a few entries. */
-    made = ATTN__AS(attn_tokenizer *, attn__alloc(ctx, sizeof *made, "a tokenizer"));
-    if (!made)
-        return status;
-    made->n_tokens = (size_t)n_tokens;
-    made->n_merges = (size_t)n_merges;
-    made->ends = start + 16;
-    made->merges = made->ends + 4 * made->n_tokens;
-    made->bytes = made->merges + 12 * made->n_merges + 4 * (size_t)n_special;
-    made->first =
-        ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * (made->n_tokens + 2), "an index of the merges"));
-    made->right =
-        ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * made->n_merges, "an index of the merges"));
-    made->rank =
-        ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * made->n_merges, "an index of the merges"));
-    is_special = ATTN__AS(unsigned char *, attn__alloc(ctx, made->n_tokens, "a list of tokens"));
-    by_right = ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * made->n_merges, "a list of merges"));
-    first = ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * (made->n_tokens + 2), "a list of merges"));
-    if (made->first && made->right && made->rank && is_special && by_right && first)
-        status =
-            attn__tokenizer_fill(ctx, made, made->merges + 12 * made->n_merges, (size_t)n_special,
-                                 (size_t)n_bytes, is_special, by_right, first);
-    attn__free(is_special);
-    attn__free(by_right);
-    attn__free(first);
-    if (status)
-        attn_tokenizer_free(made);
-    else
-        *tokenizer = made;
-    return status;
-}
-
-ATTN__DEF void attn_tokenizer_free(attn_tokenizer *tokenizer)
-{
-    if (!tokenizer)
-        return;
-    attn__free(tokenizer->first);
-    attn__free(tokenizer->right);
-    attn__free(tokenizer->rank);
-    attn__free(tokenizer->special);
-    attn__free(tokenizer);
-}
-
-/* --- UTF-8 --- */
-
-/* Bytes of the character that begins with this one; 0 if none does. */
-static size_t attn__utf8_length(unsigned char first)
-{
-    if (first < 0x80)
-        return 1;
-    if (first < 0xC2 || first > 0xF4)
-        return 0;
-    return first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-}
-
-/* May `byte` come at `index` (1 to 3) of a character that begins with `first`? The second byte is
- * what keeps out overlong forms, surrogates and everything above U+10FFFF. */
-static int attn__utf8_continues(unsigned char first, size_t index, unsigned char octet)
-{
-    if (index == 1 && (first == 0xE0 || first == 0xF0)) /* overlong otherwise */
-        return octet >= (first == 0xE0 ? 0xA0 : 0x90) && octet <= 0xBF;
-    if (index == 1 && (first == 0xED || first == 0xF4))
-        return octet >= 0x80 && octet <= (first == 0xED ? 0x9F : 0x8F);
-    return octet >= 0x80 && octet <= 0xBF;
-}
-
-/* Reads the character at p < end; returns how many bytes it has, 0 if this is no UTF-8. */
-static size_t attn__utf8_read(const unsigned char *p, const unsigned char *end, uint32_t *code)
-{
-    const size_t length = attn__utf8_length(*p);
-    size_t i;
-    if (length == 0 || (size_t)(end - p) < length)
-        return 0;
-    *code = length == 1 ? *p : *p & (0xFFu >> (length + 1));
-    for (i = 1; i < length; i++) {
-        if (!attn__utf8_continues(*p, i, p[i]))
-            return 0;
-        *code = *code << 6 | (p[i] & 0x3Fu);
-    }
-    return length;
-}
-
-static char *attn__utf8_replace(char *out) /* U+FFFD */
-{
-    memcpy(out, "\xEF\xBF\xBD", 3);
-    return out + 3;
-}
-
-ATTN__DEF size_t attn_utf8_push(attn_utf8 *state, const char *bytes, size_t size, char *text)
-{
-    char *out = text;
-    size_t i, length;
-    if (size == 0 && state->n > 0) {
-        out = attn__utf8_replace(out);
-        state->n = 0;
-    }
-    for (i = 0; i < size; i++) {
-        const unsigned char octet = (unsigned char)bytes[i];
-        if (state->n > 0 && !attn__utf8_continues(state->bytes[0], (size_t)state->n, octet)) {
-            out = attn__utf8_replace(out);
-            state->n = 0;
-        }
-        if (state->n == 0 && attn__utf8_length(octet) == 0) {
-            out = attn__utf8_replace(out);
-            continue;
-        }
-        state->bytes[state->n++] = octet;
-        length = attn__utf8_length(state->bytes[0]);
-        if ((size_t)state->n == length) {
-            memcpy(out, state->bytes, length);
-            out += length;
-            state->n = 0;
-        }
-    }
-    return (size_t)(out - text);
-}
-
-/* --- encoding: one call's state --- */
-
-/* A word's ids, found by its bytes: zero-padded, as two numbers. size 0: empty. */
-typedef struct attn__cached_word {
-    uint64_t key[2];
-    uint32_t ids[ATTN__CACHE_IDS];
-    unsigned char size, n_ids;
-} attn__cached_word;
-
-/* A token on its way in a long word. Place 0 stands for "none". */
-typedef struct attn__place {
-    uint32_t id;
-    uint32_t rank;              /* of its merge with the next place, or ATTN__NO_RANK */
-    uint32_t before, after;     /* neighbours in the word */
-    uint32_t previous, further; /* neighbours in the list of places with this rank */
-} attn__place;
-
-typedef struct attn__encoder {
-    attn_ctx *ctx;
-    const attn_tokenizer *tokenizer;
-    int32_t *ids;
-    size_t capacity, n_ids; /* n_ids counts on beyond the capacity */
-
-    uint32_t run_start, run_end; /* the run of code points looked up last, and its kind */
-    int run_kind;
-
-    attn__cached_word *cache; /* NULL for a short text */
-    size_t cache_mask;
-
-    attn__place *places; /* for long words: NULL until the first one comes */
-    size_t n_places;
-    uint32_t *heads;    /* [n_merges]: first place of each rank */
-    uint32_t *occupied; /* bit r: heads[r] is not 0 */
-    uint32_t *summary;  /* bit w: occupied[w] is not 0 */
-} attn__encoder;
-
-static void attn__emit(attn__encoder *encoder, uint32_t id)
-{
-    if (encoder->n_ids < encoder->capacity)
-        encoder->ids[encoder->n_ids] = (int32_t)id;
-    encoder->n_ids++;
-}
-
-/* Rank of the merge of two tokens, or ATTN__NO_RANK: a binary search without branches. */
-static uint32_t attn__merge_rank(const attn_tokenizer *tokenizer, uint32_t left, uint32_t right)
-{
-    const uint32_t *at = tokenizer->right + tokenizer->first[left];
-    size_t count = tokenizer->first[left + 1] - tokenizer->first[left];
-    while (count > 1) {
-        const size_t half = count / 2;
-        at += at[half] <= right ? half : 0;
-        count -= half;
-    }
-    return count && *at == right ? tokenizer->rank[at - tokenizer->right] : ATTN__NO_RANK;
-}
-
-static uint32_t attn__merge_result(const attn_tokenizer *tokenizer, uint32_t rank)
-{
-    return attn__u32(tokenizer->merges + 12 * (size_t)rank + 8);
-}
-
-/* --- encoding: words of the pattern --- */
-
-/* The kind of the character at p < end; *next gets where it ends. */
-static int attn__kind_at(attn__encoder *encoder, const unsigned char *p, const unsigned char *end,
-                         const unsigned char **next)
-{
-    const uint32_t *start = encoder->tokenizer->run_start;
-    size_t length, low = 0, high = ATTN__N_RUNS + 1, middle;
-    uint32_t code = 0;
-
-    if (*p < 0x80) {
-        *next = p + 1;
-        return encoder->tokenizer->ascii_kind[*p];
-    }
-    length = attn__utf8_read(p, end, &code);
-    *next = p + (length ? length : 1);
-    if (length == 0)
-        return ATTN__OTHER;
-    /* Characters of one script lie together, so the run looked up last often serves again. */
-    if (code < encoder->run_start || code >= encoder->run_end) {
-        while (high - low > 1) { /* start[low] <= code < start[high] */
-            middle = (low + high) / 2;
-            if (start[middle] <= code)
-                low = middle;
-            else
-                high = middle;
-        }
-        encoder->run_start = start[low];
-        encoder->run_end = low < ATTN__N_RUNS ? start[low + 1] : 0xFFFFFFFFu;
-        encoder->run_kind = low < ATTN__N_RUNS ? (int)(attn__runs[low] % 4) : ATTN__OTHER;
-    }
-    return encoder->run_kind;
-}
-
-/* Where the run of characters of this kind that begins at p ends. */
-static const unsigned char *attn__skip_kind(attn__encoder *encoder, const unsigned char *p,
-                                            const unsigned char *end, int kind)
-{
-    const unsigned char *next;
-    while (p < end && attn__kind_at(encoder, p, end, &next) == kind)
-        p = next;
-    return p;
-}
-
-/* Bytes of the contraction ('s 't 're 've 'm 'll 'd) at p, or 0. */
-static size_t attn__contraction(const unsigned char *p, const unsigned char *end)
-{
-    const size_t rest = (size_t)(end - p);
-    if (rest >= 2 && (p[1] == 's' || p[1] == 't' || p[1] == 'm' || p[1] == 'd'))
-        return 2;
-    if (rest >= 3 && ((p[1] == 'r' && p[2] == 'e') || (p[1] == 'v' && p[2] == 'e') ||
-                      (p[1] == 'l' && p[2] == 'l')))
-        return 3;
-    return 0;
-}
-
-/* Where the word at p < end ends: the first alternative of the pattern that matches. */
-static const unsigned char *attn__word_end(attn__encoder *encoder, const unsigned char *p,
-                                           const unsigned char *end)
-{
-    const unsigned char *inner = p + (*p == ' ' && end - p > 1), *next, *last;
-    const size_t contraction = *p == '\'' ? attn__contraction(p, end) : 0;
-    const int kind = attn__kind_at(encoder, inner, end, &next);
-
-    if (contraction)
-        return p + contraction;
-    if (kind != ATTN__SPACE) /* one space belongs to what follows it */
-        return attn__skip_kind(encoder, next, end, kind);
-    next = attn__skip_kind(encoder, p, end, ATTN__SPACE);
-    if (next == end)
-        return end;
-    /* White space before something leaves its last character to that something, if that is not
-     * all of it. */
-    for (last = next - 1; (*last & 0xC0) == 0x80;)
-        last--;
-    return last == p ? next : last;
-}
-
-/* --- encoding: short words --- */
-
-/* Merges a word of 1 to ATTN__SHORT_WORD bytes; returns how many ids there are. */
-static size_t attn__merge_short(const attn_tokenizer *tokenizer, const unsigned char *word,
-                                size_t size, uint32_t *ids)
-{
-    uint32_t rank[ATTN__SHORT_WORD]; /* rank[i] is that of ids[i] and ids[i + 1] */
-    size_t i, kept;
-    for (i = 0; i < size; i++)
-        ids[i] = tokenizer->byte_id[word[i]];
-    for (i = 0; i + 1 < size; i++)
-        rank[i] = attn__merge_rank(tokenizer, ids[i], ids[i + 1]);
-    rank[size - 1] = ATTN__NO_RANK;
-
-    for (;;) {
-        uint32_t best = ATTN__NO_RANK, result;
-        for (i = 0; i < size; i++)
-            best = rank[i] < best ? rank[i] : best;
-        if (best == ATTN__NO_RANK)
-            return size;
-        result = attn__merge_result(tokenizer, best);
-        for (i = kept = 0; i < size; i++, kept++) {
-            const int merges = rank[i] == best;
-            ids[kept] = merges ? result : ids[i];
-            i += merges ? 1 : 0;
-            rank[kept] = rank[i];
-        }
-        size = kept;
-        for (i = 0; i + 1 < size; i++)
-            if (ids[i] == result || ids[i + 1] == result)
-                rank[i] = attn__merge_rank(tokenizer, ids[i], ids[i + 1]);
-    }
-}
-
-/* --- encoding: long words --- */
-
-static void attn__enter_place(attn__encoder *encoder, uint32_t index)
-{
-    attn__place *places = encoder->places, *place = places + index;
-    uint32_t rank;
-    if (!place->after)
-        return;
-    rank = attn__merge_rank(encoder->tokenizer, place->id, places[place->after].id);
-    if (rank == ATTN__NO_RANK)
-        return;
-    place->rank = rank;
-    place->previous = 0;
-    place->further = encoder->heads[rank];
-    if (place->further)
-        places[place->further].previous = index;
-    encoder->heads[rank] = index;
-    encoder->occupied[rank / 32] |= 1u << rank % 32;
-    encoder->summary[rank / 1024] |= 1u << rank / 32 % 32;
-}
-
-static void attn__leave_place(attn__encoder *encoder, uint32_t index)
-{
-    attn__place *places = encoder->places, *place = places + index;
-    const uint32_t rank = place->rank;
-    if (rank == ATTN__NO_RANK)
-        return;
-    place->rank = ATTN__NO_RANK;
-    if (place->further)
-        places[place->further].previous = place->previous;
-    if (place->previous) {
-        places[place->previous].further = place->further;
-        return;
-    }
-    encoder->heads[rank] = place->further;
-    if (place->further)
-        return;
-    encoder->occupied[rank / 32] &= ~(1u << rank % 32);
-    if (!encoder->occupied[rank / 32])
-        encoder->summary[rank / 1024] &= ~(1u << rank / 32 % 32);
-}
-
-static void attn__merge_place(attn__encoder *encoder, uint32_t index, uint32_t result)
-{
-    attn__place *places = encoder->places, *place = places + index;
-    const uint32_t gone = place->after;
-    attn__leave_place(encoder, place->before);
-    attn__leave_place(encoder, index);
-    attn__leave_place(encoder, gone);
-    place->id = result;
-    place->after = places[gone].after;
-    places[place->after].before = index;
-    attn__enter_place(encoder, index);
-    attn__enter_place(encoder, place->before);
-}
-
-static uint32_t attn__lowest_bit(uint32_t bits)
-{
-    uint32_t index = 0;
-    while (!(bits >> index & 1))
-        index++;
-    return index;
-}
-
-/* The lowest rank that has a place, or ATTN__NO_RANK. */
-static uint32_t attn__lowest_rank(const attn__encoder *encoder)
-{
-    const size_t n_words = encoder->tokenizer->n_merges / 1024 + 1;
-    size_t word;
-    for (word = 0; word < n_words; word++) {
-        if (encoder->summary[word]) {
-            word = word * 32 + attn__lowest_bit(encoder->summary[word]);
-            return (uint32_t)(word * 32) + attn__lowest_bit(encoder->occupied[word]);
-        }
-    }
-    return ATTN__NO_RANK;
-}
-
-/* Room for this many places, in steps of at least half, so that growing stays cheap. */
-static attn_status attn__reserve_places(attn__encoder *encoder, size_t size)
-{
-    const size_t n_merges = encoder->tokenizer->n_merges;
-    size_t wanted = encoder->n_places + encoder->n_places / 2, bytes;
-    if (size >= INT32_MAX) /* cover: a token of 2 GiB */
-        return attn__fail(encoder->ctx, ATTN_E_ARGUMENT,
-                          "attn_encode: this vocabulary needs %llu bytes of one word at once, the "
-                          "most is 2147483646",
-                          ATTN__LLU(size));
-    if (!encoder->heads) {
-        encoder->heads =
-            ATTN__AS(uint32_t *,
-                     attn__alloc(encoder->ctx, 4 * (n_merges + n_merges / 32 + n_merges / 1024 + 2),
-                                 "the lists of a long word"));
-        if (!encoder->heads)
-            return ATTN_E_MEMORY;
-        encoder->occupied = encoder->heads + n_merges;
-        encoder->summary = encoder->occupied + n_merges / 32 + 1;
-    }
-    if (size < encoder->n_places)
-        return ATTN_OK;
-    if (wanted < size + 1)
-        wanted = size + 1;
-    attn__free(encoder->places);
-    encoder->n_places = 0;
-    encoder->places = attn__mul_overflows(wanted, sizeof(attn__place), &bytes)
-                          ? NULL
-                          : ATTN__AS(attn__place *,
-                                     attn__alloc(encoder->ctx, bytes, "the places of a long word"));
-    if (!encoder->places)
-        return attn__fail(encoder->ctx, ATTN_E_MEMORY,
-                          "no memory for the places of a long word (%llu bytes of it)",
-                          ATTN__LLU(size));
-    encoder->n_places = wanted;
-    return ATTN_OK;
-}
-
-/* Merges these bytes as if they were a whole word; place i + 1 belongs to byte i. */
-static void attn__merge_window(attn__encoder *encoder, const unsigned char *bytes, uint32_t size)
-{
-    attn__place *places = encoder->places;
-    uint32_t index, rank, result;
-    for (index = 0; index <= size; index++) {
-        places[index].id = index ? encoder->tokenizer->byte_id[bytes[index - 1]] : 0;
-        places[index].rank = ATTN__NO_RANK;
-        places[index].before = index ? index - 1 : 0;
-        places[index].after = index && index < size ? index + 1 : 0;
-    }
-    for (index = size; index > 0; index--) /* backwards, so that lists run forwards */
-        attn__enter_place(encoder, index);
-
-    while ((rank = attn__lowest_rank(encoder)) != ATTN__NO_RANK) {
-        result = attn__merge_result(encoder->tokenizer, rank);
-        /* No merge makes a new place of its own rank, because its result is longer than its left
-         * part: the list only shrinks. Only in a run of one token do places of one rank overlap;
-         * its leftmost goes first. */
-        while ((index = encoder->heads[rank]) != 0) {
-            while (places[places[index].before].rank == rank)
-                index = places[index].before;
-            for (; places[index].rank == rank; index = places[index].after)
-                attn__merge_place(encoder, index, result);
-        }
-    }
-}
-
-/* Bytes of the token at this place of a window. */
-static size_t attn__place_size(const attn__encoder *encoder, uint32_t index, size_t count)
-{
-    const uint32_t after = encoder->places[index].after;
-    return (after ? after : count + 1) - index;
-}
-
-/* Emits the tokens that begin in the first `limit` bytes of a window. Returns the byte that the
- * token after them begins with; the window's size if `limit` is that; 0 if there is none. */
-static size_t attn__emit_places(attn__encoder *encoder, size_t count, size_t limit)
-{
-    uint32_t index;
-    for (index = 1; index && index <= limit; index = encoder->places[index].after)
-        attn__emit(encoder, encoder->places[index].id);
-    return index ? index - 1 : limit == count ? count : 0;
-}
-
-/* Works in windows, so that a word of a gigabyte needs no more memory than one of some kilobytes.
- *
- * Why that gives the same ids: a row of tokens is what a word merges to exactly if each two
- * neighbours, taken as a word of their own, merge to just these two. (Until the first merge across
- * an end of a token, what lies between two ends does not notice the rest of the word; so that first
- * one would happen to the two tokens alone as well, and the other way round.) Hence two windows
- * that have a token in common can be joined there. The next window starts with the token that
- * begins in the last sixteenth of this one. It nearly always comes out the same; if the cut changed
- * it, everything starts again with windows twice as long. */
-static attn_status attn__merge_long(attn__encoder *encoder, const unsigned char *word, size_t size)
-{
-    const size_t n_before = encoder->n_ids;
-    size_t window = ATTN__WINDOW, start = 0, common = 0; /* bytes of the common token; 0: none */
-    while (start < size) {
-        const size_t count = size - start < window ? size - start : window;
-        const int is_last = count == size - start;
-        size_t next = 0; /* byte of the window that the next one starts with; 0: no such place */
-        if (attn__reserve_places(encoder, count))
-            return encoder->ctx->status;
-        attn__merge_window(encoder, word + start, (uint32_t)count);
-        if (common == 0 || common == attn__place_size(encoder, 1, count))
-            next = attn__emit_places(encoder, count, is_last ? count : count - count / 16);
-        if (next == 0) {
-            encoder->n_ids = n_before;
-            start = common = 0;
-            window *= 2;
-            continue;
-        }
-        start += next;
-        common = is_last ? 0 : attn__place_size(encoder, (uint32_t)next + 1, count);
-    }
-    return ATTN_OK;
-}
-
-/* --- encoding: everything together --- */
-
-static attn__cached_word *attn__cache_entry(const attn__encoder *encoder, const uint64_t *key)
-{
-    const uint64_t mixed = (key[0] ^ (key[1] << 23 | key[1] >> 41)) * 0x9E3779B97F4A7C15u;
-    return encoder->cache + ((size_t)(mixed >> 40) & encoder->cache_mask);
-}
-
-static attn_status attn__encode_word(attn__encoder *encoder, const unsigned char *word, size_t size)
-{
-    const int cacheable = encoder->cache && size <= ATTN__KEY_SIZE;
-    uint32_t ids[ATTN__SHORT_WORD];
-    attn__cached_word *entry = NULL;
-    uint64_t key[2] = {0, 0};
-    size_t i, n_ids;
-
-    if (size > ATTN__SHORT_WORD)
-        return attn__merge_long(encoder, word, size);
-    if (cacheable) {
-        for (i = 0; i < size; i++)
-            key[i / 8] |= (uint64_t)word[i] << 8 * (i % 8);
-        entry = attn__cache_entry(encoder, key);
-        if (entry->size == size && entry->key[0] == key[0] && entry->key[1] == key[1]) {
-            for (i = 0; i < entry->n_ids; i++)
-                attn__emit(encoder, entry->ids[i]);
-            return ATTN_OK;
-        }
-    }
-    n_ids = attn__merge_short(encoder->tokenizer, word, size, ids);
-    for (i = 0; i < n_ids; i++)
-        attn__emit(encoder, ids[i]);
-    if (cacheable && n_ids <= ATTN__CACHE_IDS) {
-        memcpy(entry->key, key, sizeof key);
-        memcpy(entry->ids, ids, n_ids * sizeof ids[0]);
-        entry->size = (unsigned char)size;
-        entry->n_ids = (unsigned char)n_ids;
-    }
-    return ATTN_OK;
-}
-
-/* Text without special tokens. */
-static attn_status attn__encode_part(attn__encoder *encoder, const unsigned char *p,
-                                     const unsigned char *end)
-{
-    while (p < end) {
-        const unsigned char *next = attn__word_end(encoder, p, end);
-        if (attn__encode_word(encoder, p, (size_t)(next - p)))
-            return encoder->ctx->status;
-        p = next;
-    }
-    return ATTN_OK;
-}
-
-/* The longest special token at p < end: its bytes (0: none), and its id. */
-static size_t attn__special_at(const attn_tokenizer *tokenizer, const unsigned char *p,
-                               const unsigned char *end, uint32_t *id)
-{
-    const attn__special_node *nodes = tokenizer->special;
-    uint32_t node = 0;
-    size_t depth = 0, longest = 0;
-    while ((size_t)(end - p) > depth &&
-           (node = attn__special_half(nodes, node, p[depth] >> 4)) != 0 &&
-           (node = attn__special_half(nodes, node, p[depth] & 15u)) != 0) {
-        depth++;
-        if (nodes[node].token) {
-            longest = depth;
-            *id = nodes[node].token - 1;
-        }
-    }
-    return longest;
-}
-
-static attn_status attn__encode_all(attn__encoder *encoder, const unsigned char *p,
-                                    const unsigned char *end, int allow_special)
-{
-    const unsigned char *part = p; /* text before p that is not encoded yet */
-    size_t length;
-    uint32_t id = 0;
-    while (allow_special && p < end) {
-        length = encoder->tokenizer->special_first[*p]
-                     ? attn__special_at(encoder->tokenizer, p, end, &id)
-                     : 0;
-        if (!length) {
-            p++;
-            continue;
-        }
-        if (attn__encode_part(encoder, part, p))
-            return encoder->ctx->status;
-        attn__emit(encoder, id);
-        part = p += length;
-    }
-    return attn__encode_part(encoder, part, end);
-}
-
-ATTN__DEF attn_status attn_encode(attn_ctx *ctx, const attn_tokenizer *tokenizer, const char *text,
-                                  size_t size, int allow_special, int32_t *ids, size_t capacity,
-                                  size_t *n_ids)
-{
-    const unsigned char *start = (const unsigned char *)text;
-    attn__encoder encoder;
-    attn_status status;
-    size_t n_cached;
-
-    if (n_ids)
-        *n_ids = 0;
-    if (!tokenizer)
-        return attn__fail(ctx, ATTN_E_TOKENIZER,
-                          "attn_encode: there is no tokenizer; give token ids instead of text");
-    if ((!text && size) || (!ids && capacity))
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_encode: %s is NULL but its size is %llu",
-                          !text && size ? "text" : "ids",
-                          ATTN__LLU(!text && size ? size : capacity));
-    if (size == 0)
-        return ATTN_OK;
-
-    memset(&encoder, 0, sizeof encoder);
-    encoder.ctx = ctx;
-    encoder.tokenizer = tokenizer;
-    encoder.ids = ids;
-    encoder.capacity = capacity;
-    /* Words repeat only in a text of some length, and a small cache is enough for most of them. */
-    for (n_cached = 1; n_cached < ATTN__CACHE_MAX && n_cached < size / 16;)
-        n_cached *= 2;
-    if (n_cached >= 16) {
-        encoder.cache_mask = n_cached - 1;
-        encoder.cache =
-            ATTN__AS(attn__cached_word *,
-                     attn__alloc(ctx, n_cached * sizeof(attn__cached_word), "a cache of words"));
-        if (!encoder.cache)
-            return ATTN_E_MEMORY;
-    }
-    status = attn__encode_all(&encoder, start, start + size, allow_special);
-    attn__free(encoder.cache);
-    attn__free(encoder.places);
-    attn__free(encoder.heads);
-    if (status)
-        return status;
-    if (n_ids)
-        *n_ids = encoder.n_ids;
-    if (encoder.n_ids > capacity)
-        return attn__fail(ctx, ATTN_E_SPACE, "attn_encode: %llu ids, but room for only %llu",
-                          ATTN__LLU(encoder.n_ids), ATTN__LLU(capacity));
-    return ATTN_OK;
-}
-
-/* --- decoding --- */
-
-ATTN__DEF attn_status attn_decode(attn_ctx *ctx, const attn_tokenizer *tokenizer,
-                                  const int32_t *ids, size_t n_ids, char *text, size_t capacity,
-                                  size_t *size)
-{
-    size_t i, length, total = 0;
-    if (size)
-        *size = 0;
-    if (!tokenizer)
-        return attn__fail(ctx, ATTN_E_TOKENIZER, "attn_decode: there is no tokenizer");
-    if ((!ids && n_ids) || (!text && capacity))
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_decode: %s is NULL but its size is %llu",
-                          !ids && n_ids ? "ids" : "text",
-                          ATTN__LLU(!ids && n_ids ? n_ids : capacity));
-    for (i = 0; i < n_ids; i++) {
-        const char *bytes = attn_token_bytes(tokenizer, ids[i], &length);
-        if (!bytes)
-            return attn__fail(ctx, ATTN_E_TOKEN,
-                              "attn_decode: id %ld at index %llu is not in the vocabulary of %llu",
-                              (long)ids[i], ATTN__LLU(i), ATTN__LLU(tokenizer->n_tokens));
-        if (length > SIZE_MAX - total) /* cover: 32-bit */
-            return attn__fail(ctx, ATTN_E_SPACE,
-                              "attn_decode: the text is too long for any buffer");
-        if (length > 0 && length <= capacity && total <= capacity - length)
-            memcpy(text + total, bytes, length);
-        total += length;
-    }
-    if (size)
-        *size = total;
-    if (total > capacity)
-        return attn__fail(ctx, ATTN_E_SPACE, "attn_decode: %llu bytes, but room for only %llu",
-                          ATTN__LLU(total), ATTN__LLU(capacity));
-    return ATTN_OK;
-}
-
-/* --- words for a model --- */
-
-/* The ids of a text, behind a space if `spaced` is 1; the caller frees them. NULL after a failure.
- */
-static int32_t *attn__ids_of(attn_ctx *ctx, const char *op, const attn_model *model,
-                             const char *text, size_t spaced, size_t *n_ids)
-{
-    const size_t size = text ? strlen(text) + spaced : 0;
-    int32_t *ids;
-    char *bytes;
-    if (!model || !text) {
-        attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no %s was given", op, model ? "text" : "model");
-        return NULL;
-    }
-    if (!attn_model_tokenizer(model)) {
-        attn__fail(ctx, ATTN_E_TOKENIZER, "%s: the model has no tokenizer; use token ids", op);
-        return NULL;
-    }
-    /* A text has at most as many tokens as bytes. The bytes stand behind the ids. */
-    ids = (int32_t *)attn__alloc(ctx, size < SIZE_MAX / 8 ? size * (sizeof *ids + 1) + 1 : SIZE_MAX,
-                                 "a text's tokens");
-    if (!ids)
-        return NULL;
-    bytes = (char *)(ids + size);
-    bytes[0] = ' ';
-    memcpy(bytes + spaced, text, size - spaced);
-    if (attn_encode(ctx, attn_model_tokenizer(model), bytes, size, 0, ids, size, n_ids)) {
-        attn__free(ids);
-        return NULL;
-    }
-    return ids;
-}
-
-ATTN__DEF attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
-                                     const char *text)
-{
-    size_t n = 0;
-    attn_status status;
-    int32_t *found;
-    if (!ids)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_token_ids: no room for the ids was given");
-    found = attn__ids_of(ctx, "attn_token_ids", model, text, 0, &n);
-    if (!found)
-        return ctx->status;
-    status = attn__copy_into(ctx, "attn_token_ids", ids, ATTN_I32, attn_shape1(n));
-    if (status == ATTN_OK)
-        status = attn_copy(ctx, ids, attn_borrow(found, ATTN_I32, attn_shape1(n)));
-    attn__free(found);
-    return status;
-}
-
-/* Lists tokens as `12 " wor", 7 "d"`, as many as there is room for. */
-static void attn__list_tokens(char *list, size_t room, const attn_model *model, const int32_t *ids,
-                              size_t n_ids)
-{
-    size_t i, at = 0, size;
-    list[0] = 0;
-    for (i = 0; i < n_ids && at < room; i++) {
-        const char *bytes = attn_token_bytes(attn_model_tokenizer(model), ids[i], &size);
-        const int shown = size < 20 ? (int)size : 20;
-        if (room - at < (size_t)shown + 24) {
-            snprintf(list + at, room - at, ", ...");
-            return;
-        }
-        at += (size_t)snprintf(list + at, room - at, "%s%ld \"%.*s%s\"", i > 0 ? ", " : "",
-                               (long)ids[i], shown, bytes, size > 20 ? "..." : "");
-    }
-}
-
-ATTN__DEF attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model *model,
-                                    const char *text)
-{
-    static const char op[] = "attn_token_id";
-    size_t n = 0, n_spaced = 0;
-    int32_t *ids, *spaced;
-    char list[128], hint[64];
-    if (!id)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no room for the id was given", op);
-    *id = -1;
-    ids = attn__ids_of(ctx, op, model, text, 0, &n);
-    if (ids && n == 1) {
-        *id = ids[0];
-        attn__free(ids);
-        return ATTN_OK;
-    }
-    spaced = ids ? attn__ids_of(ctx, op, model, text, 1, &n_spaced) : NULL;
-    if (spaced && n == 0) {
-        attn__fail(ctx, ATTN_E_TOKEN, "%s: the text is empty; expected one token", op);
-    } else if (spaced) {
-        hint[0] = 0;
-        if (n_spaced == 1)
-            snprintf(hint, sizeof hint, "; with a leading space it is one: %ld", (long)spaced[0]);
-        attn__list_tokens(list, sizeof list, model, ids, n);
-        attn__fail(ctx, ATTN_E_TOKEN, "%s: \"%.30s%s\" is %llu tokens (%s)%s", op, text,
-                   strlen(text) > 30 ? "..." : "", ATTN__LLU(n), list, hint);
-    }
-    attn__free(ids);
-    attn__free(spaced);
-    return ctx->status;
-}
-
-/* >>format ======================================================================================
- * Opening a .attn file. Every number is checked against the size of the file and every tensor
- * against the configuration before it is used. The manual describes the layout. */
-
-ATTN__DEF uint64_t attn_checksum(uint64_t chain, const void *data, size_t size)
-{
-    const unsigned char *block = (const unsigned char *)data;
-    attn_ctx any;
-    const attn__kernels *kernels;
-    memset(&any, 0, sizeof any);
-    kernels = attn__kernels_for(&any);
-    while (size > 0) {
-        const size_t n = size < ATTN__BLOCK ? size : ATTN__BLOCK;
-        chain = attn__mix(chain, kernels->digest(block, n));
-        block += n;
-        size -= n;
-    }
-    return chain;
-}
-
-/* One matrix or vector of the model. */
-typedef struct attn__weight {
-    attn_tensor_info info;
-    const unsigned char *data;
-} attn__weight;
-
-/* Parameters of one block, in the order of the computation. */
-typedef struct attn__layer {
-    const float *ln1_w, *ln1_b;
-    attn__panels w_qkv;
-    const float *b_qkv;
-    attn__panels w_o;
-    const float *b_o;
-    const float *ln2_w, *ln2_b;
-    attn__panels w_in;
-    const float *b_in;
-    attn__panels w_out;
-    const float *b_out;
-} attn__layer;
-
-struct attn_model {
-    attn_config config;
-    attn__panels w_e, w_u; /* W_E as its transpose; W_U is the same if tied */
-    const float *w_pos;
-    attn__layer *layers;
-    const float *ln_f_w, *ln_f_b;
-    attn_tokenizer *tokenizer;
-    attn__weight *weights;
-    size_t n_weights;
-    const unsigned char *bytes; /* the whole file */
-    size_t size;
-    void *copy;    /* bytes, if they are a block of our own */
-    int is_mapped; /* bytes, if they are a mapped file */
-};
-
-/* ---- files, where systems differ ----
- * Paths are UTF-8. Windows takes UTF-16, so there they are converted first. Whatever fails leaves
- * its reason in errno. */
-
-#if defined(_WIN32)
-#include <fcntl.h>
-#include <io.h>
-#include <sys/stat.h>
-
-/* The path in UTF-16, to be freed, or NULL. A path near the old limit of 260 characters is made
- * absolute and gets the prefix that lifts the limit. */
-static wchar_t *attn__wide(const char *path)
-{
-    const int n = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, NULL, 0);
-    wchar_t *wide, *full = NULL;
-    DWORD length;
-    errno = n > 0 ? ENOMEM : EINVAL;
-    wide = n > 0 ? (wchar_t *)malloc((size_t)n * sizeof *wide) : NULL;
-    if (wide)
-        MultiByteToWideChar(CP_UTF8, 0, path, -1, wide, n);
-    if (!wide || n < 248 || wide[0] == L'\\')
-        return wide;
-    length = GetFullPathNameW(wide, 0, NULL, NULL);
-    if (length > 0)
-        full = (wchar_t *)malloc(((size_t)length + 4) * sizeof *full);
-    if (full) {
-        memcpy(full, L"\\\\?\\", 4 * sizeof *full);
-        GetFullPathNameW(wide, length, full + 4, NULL);
-    }
-    free(wide);
-    return full;
-}
-
-/* FILE_ATTRIBUTE_..., or INVALID_FILE_ATTRIBUTES if nothing has that path. */
-static DWORD attn__attributes(const char *path)
-{
-    wchar_t *const wide = attn__wide(path);
-    const DWORD attributes = wide ? GetFileAttributesW(wide) : INVALID_FILE_ATTRIBUTES;
-    free(wide);
-    return attributes;
-}
-
-static FILE *attn__fopen(const char *path, const char *how)
-{
-    wchar_t *const wide = attn__wide(path);
-    FILE *const file = wide ? _wfopen(wide, how[0] == 'r' ? L"rb" : L"wb") : NULL;
-    const DWORD attributes = file ? 0 : attn__attributes(path);
-    if (attributes != INVALID_FILE_ATTRIBUTES && (attributes & FILE_ATTRIBUTE_DIRECTORY))
-        errno = EISDIR;
-    free(wide);
-    return file;
-}
-#else
-#if defined(__unix__) || defined(__APPLE__)
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#endif
-static FILE *attn__fopen(const char *path, const char *how)
-{
-    return fopen(path, how);
-}
-#endif
-
-/* Errors of the system in our own words: strerror speaks the language of the user's locale, and
- * needs a lock where threads are. */
-static const struct attn__reason {
-    int error;
-    const char *text;
-} attn__reasons[] = {
-#if defined(ENOENT) /* C itself knows none of these */
-    {ENOENT, "no such file or directory"},
-    {ENOTDIR, "a part of the path is not a directory"},
-    {EISDIR, "it is a directory"},
-    {EACCES, "permission denied"},
-    {EPERM, "permission denied"},
-    {EROFS, "the file system is read-only"},
-    {ENOSPC, "the disk is full"},
-    {EFBIG, "the file would exceed the limit on its size"},
-    {ENAMETOOLONG, "the path is too long"},
-    {EMFILE, "this program has too many files open"},
-    {ENFILE, "the system has too many files open"},
-    {EIO, "the disk or its connection failed"},
-    {ENOMEM, "not enough memory"},
-    {EBUSY, "another program is using it"},
-    {EPIPE, "the reader of the pipe is gone"},
-    {ESPIPE, "a pipe cannot be read or written out of order"},
-    {EINVAL, "the path or the request is not valid"},
-#endif
-#if defined(EDQUOT)
-    {EDQUOT, "the disk quota is used up"},
-#endif
-#if defined(ETXTBSY)
-    {ETXTBSY, "another program is using it"},
-#endif
-#if defined(ELOOP)
-    {ELOOP, "its links lead in a circle"},
-#endif
-    {0, "the system gave no reason"}};
-
-ATTN__DEF const char *attn_system_error(char text[64], int error)
-{
-    size_t i;
-    snprintf(text, 64, "system error %d", error);
-    for (i = 0; i < sizeof attn__reasons / sizeof *attn__reasons; i++)
-        if (attn__reasons[i].error == error)
-            snprintf(text, 64, "%s", attn__reasons[i].text);
-    return text;
-}
-
-/* ---- getting the file's bytes: mapped where that is possible, else read ---- */
-
-#if defined(ATTN_NO_MMAP)
-static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
-{
-    (void)path, (void)bytes, (void)size;
-    return 0;
-}
-static void attn__unmap(const unsigned char *bytes, size_t size) /* cover: nothing is mapped */
-{
-    (void)bytes, (void)size;
-}
-#elif defined(_WIN32)
-static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
-{
-    wchar_t *const wide = attn__wide(path);
-    HANDLE mapping = NULL, file = INVALID_HANDLE_VALUE;
-    LARGE_INTEGER length;
-    const void *view = NULL;
-    if (wide)
-        file = CreateFileW(wide, GENERIC_READ, FILE_SHARE_READ, NULL, OPEN_EXISTING,
-                           FILE_ATTRIBUTE_NORMAL, NULL);
-    free(wide);
-    if (file == INVALID_HANDLE_VALUE)
-        return 0;
-    length.QuadPart = 0;
-    if (GetFileSizeEx(file, &length) && length.QuadPart > 0 &&
-        (unsigned long long)length.QuadPart <= SIZE_MAX)
-        mapping = CreateFileMappingW(file, NULL, PAGE_READONLY, 0, 0, NULL);
-    if (mapping)
-        view = MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, 0);
-    if (mapping)
-        CloseHandle(mapping);
-    CloseHandle(file);
-    *bytes = (const unsigned char *)view;
-    *size = (size_t)length.QuadPart;
-    return view != NULL;
-}
-static void attn__unmap(const unsigned char *bytes, size_t size)
-{
-    (void)size;
-    UnmapViewOfFile(bytes);
-}
-#elif defined(__unix__) || defined(__APPLE__)
-#include <sys/mman.h>
-static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
-{
-    struct stat status;
-    void *view = MAP_FAILED;
-    int file;
-    if (stat(path, &status) != 0 || !S_ISREG(status.st_mode))
-        return 0; /* opening a pipe here would take it from the reader below */
-    file = open(path, O_RDONLY);
-    if (file < 0)
-        return 0;
-    if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0 &&
-        (unsigned long long)status.st_size <= SIZE_MAX)
-        view = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, file, 0);
-    close(file);
-    if (view == MAP_FAILED)
-        return 0;
-    *bytes = (const unsigned char *)view;
-    *size = (size_t)status.st_size;
-    return 1;
-}
-static void attn__unmap(const unsigned char *bytes, size_t size)
-{
-    munmap((void *)(uintptr_t)bytes, size);
-}
-#else
-static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
-{
-    (void)path, (void)bytes, (void)size;
-    return 0;
-}
-static void attn__unmap(const unsigned char *bytes, size_t size)
-{
-    (void)bytes, (void)size;
-}
-#endif
-
-/* A path as messages show it: only the end of a very long one, so that the reason has room. */
-static const char *attn__tail_of(const char *path)
-{
-    const size_t n = strlen(path);
-    if (n > 100)
-        path += n - 100;
-    while (n > 100 && (*path & 0xc0) == 0x80) /* the middle of a character in UTF-8 */
-        path++;
-    return path;
-}
-
-static attn_status attn__fail_io(attn_ctx *ctx, const char *path, const char *what, int error)
-{
-    char reason[64];
-    return attn__fail(ctx, ATTN_E_IO, "%s: %s: %s", attn__tail_of(path), what,
-                      attn_system_error(reason, error));
-}
-
-/* fopen and fread, going on when it was only a signal that ended them early. */
-static FILE *attn__open(const char *path, const char *how)
-{
-    FILE *file = attn__fopen(path, how);
-#ifdef EINTR
-    while (!file && errno == EINTR)
-        file = attn__fopen(path, how);
-#endif
-    return file;
-}
-static size_t attn__read(void *to, size_t size, FILE *file)
-{
-    size_t n = 0;
-    for (;;) {
-        n += fread((unsigned char *)to + n, 1, size - n, file);
-#ifdef EINTR
-        if (n < size && ferror(file) && errno == EINTR) {
-            clearerr(file);
-            continue;
-        }
-#endif
-        return n;
-    }
-}
-
-enum { ATTN__HEADER = 256, ATTN__RECORD = 128 }; /* bytes */
-static const unsigned char attn__magic[8] = {0x89, 'A', 'T', 'T', 'N', 0x0d, 0x0a, 0x1a};
-
-static int attn__header_is_whole(const unsigned char *header)
-{
-    return attn_checksum(0, header, 248) == attn__u64(header + 248);
-}
-
-static attn_status attn__fail_read(attn_ctx *ctx, const char *path, int error)
-{
-#if defined(EISDIR)
-    if (error == EISDIR)
-        return attn__fail(
-            ctx, ATTN_E_IO,
-            "%s: it is a directory; attn-convert makes an .attn file of a checkpoint's "
-            "directory",
-            attn__tail_of(path));
-#endif
-    return attn__fail_io(ctx, path, "cannot be read", error);
-}
-
-/* Reads a file into a growing block. This works for pipes too, which cannot be mapped. Of a stream
- * without an end it reads only until the header shows that it is not a model. */
-static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes, size_t *size)
-{
-    FILE *file = attn__open(path, "rb");
-    size_t room = 1 << 20, n;
-    unsigned char *block, *larger;
-    int failed;
-    if (!file)
-        return attn__fail_read(ctx, path, errno);
-    block = (unsigned char *)attn__alloc(ctx, room, "a model file");
-    *size = 0;
-    while (block && (n = attn__read(block + *size, room - *size, file)) > 0) {
-        *size += n;
-        if (*size >= ATTN__HEADER &&
-            (!attn__header_is_whole(block) || *size > attn__u64(block + 16)))
-            break; /* the header says how large it is */
-        if (*size < room)
-            continue;
-        larger = (unsigned char *)attn__alloc(ctx, room < SIZE_MAX / 2 ? room * 2 : SIZE_MAX,
-                                              "a model file");
-        if (larger)
-            memcpy(larger, block, *size);
-        attn__free(block);
-        block = larger;
-        room *= 2;
-    }
-    failed = ferror(file) ? errno : 0;
-    fclose(file);
-    if (!block)
-        return ATTN_E_MEMORY;
-    if (failed) {
-        attn__free(block);
-        return attn__fail_read(ctx, path, failed);
-    }
-    *bytes = block;
-    return ATTN_OK;
-}
-
-/* ---- the tensors that a model needs ---- */
-
-/* Where in the model a tensor goes, and what it must look like. */
-typedef struct attn__expected {
-    const char *name; /* after "blocks.i." for the tensors of a block */
-    int is_panels;
-    uint32_t n_in, n_out; /* a vector has n_out only */
-    const float **rows;
-    attn__panels *panels;
-} attn__expected;
-
-/* The tensors of block `layer`, or of the model around the blocks if layer < 0; returns how many.
- */
-static int attn__expect(attn_model *m, int layer, attn__expected e[16])
-{
-    const attn_config *c = &m->config;
-    const uint32_t width = c->d_model, inner = c->d_mlp;
-    int n = 0;
-#define ATTN__WANT(name_, is_panels_, in_, out_, rows_, panels_)                                   \
-    (e[n].name = (name_), e[n].is_panels = (is_panels_), e[n].n_in = (in_), e[n].n_out = (out_),   \
-     e[n].rows = (rows_), e[n].panels = (panels_), n++)
-    if (layer < 0) {
-        ATTN__WANT("embed.W_E", 1, width, c->n_vocab, NULL, &m->w_e);
-        ATTN__WANT("pos_embed.W_pos", 0, c->n_ctx, width, &m->w_pos, NULL);
-        ATTN__WANT("ln_final.w", 0, 0, width, &m->ln_f_w, NULL);
-        ATTN__WANT("ln_final.b", 0, 0, width, &m->ln_f_b, NULL);
-        if (!c->tied)
-            ATTN__WANT("unembed.W_U", 1, width, c->n_vocab, NULL, &m->w_u);
-    } else {
-        attn__layer *l = &m->layers[layer];
-        ATTN__WANT("ln1.w", 0, 0, width, &l->ln1_w, NULL);
-        ATTN__WANT("ln1.b", 0, 0, width, &l->ln1_b, NULL);
-        ATTN__WANT("attn.W_QKV", 1, width, 3 * width, NULL, &l->w_qkv);
-        ATTN__WANT("attn.b_QKV", 0, 0, 3 * width, &l->b_qkv, NULL);
-        ATTN__WANT("attn.W_O", 1, width, width, NULL, &l->w_o);
-        ATTN__WANT("attn.b_O", 0, 0, width, &l->b_o, NULL);
-        ATTN__WANT("ln2.w", 0, 0, width, &l->ln2_w, NULL);
-        ATTN__WANT("ln2.b", 0, 0, width, &l->ln2_b, NULL);
-        ATTN__WANT("mlp.W_in", 1, width, inner, NULL, &l->w_in);
-        ATTN__WANT("mlp.b_in", 0, 0, inner, &l->b_in, NULL);
-        ATTN__WANT("mlp.W_out", 1, inner, width, NULL, &l->w_out);
-        ATTN__WANT("mlp.b_out", 0, 0, width, &l->b_out, NULL);
-    }
-#undef ATTN__WANT
-    return n;
-}
-
-/* The layer of "blocks.7.ln1.w", and "ln1.w"; for names of another kind -1 and the whole name. */
-static int attn__split_name(const char *name, const char **rest)
-{
-    int layer = 0, digits = 0;
-    *rest = name;
-    if (strncmp(name, "blocks.", 7) != 0)
-        return -1;
-    for (name += 7; *name >= '0' && *name <= '9' && digits < 9; name++, digits++)
-        layer = layer * 10 + (*name - '0');
-    if (digits == 0 || (digits > 1 && name[-digits] == '0') || *name != '.')
-        return -1;
-    *rest = name + 1;
-    return layer;
-}
-
-/* The opposite: the name that a tensor of this layer has in the file. */
-static void attn__join_name(char name[64], int layer, const char *rest)
-{
-    if (layer < 0)
-        snprintf(name, 64, "%s", rest);
-    else
-        snprintf(name, 64, "blocks.%d.%s", layer, rest);
-}
-
-static int attn__is_bound(const attn__expected *e)
-{
-    return e->rows ? *e->rows != NULL : e->panels->data != NULL;
-}
-
-/* Checks a tensor against what the model needs, and points the model at it. */
-static attn_status attn__bind_one(attn_ctx *ctx, const attn__expected *e, const attn__weight *w,
-                                  const char *path)
-{
-    const int is_matrix = e->is_panels || e->n_in > 0;
-    if (w->info.panels != e->is_panels || (!w->info.panels && w->info.dtype != ATTN_F32))
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s has the wrong layout; expected %s",
-                          path, w->info.name, e->is_panels ? "panels" : "rows of f32");
-    if (w->info.ndim != (is_matrix ? 2 : 1) ||
-        w->info.shape[0] != (is_matrix ? e->n_in : e->n_out) ||
-        (is_matrix && w->info.shape[1] != e->n_out))
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: tensor %s has shape [%llu, %llu]; the configuration asks for "
-                          "[%llu, %llu]",
-                          path, w->info.name, ATTN__LLU(w->info.shape[0]),
-                          ATTN__LLU(w->info.shape[1]), ATTN__LLU(is_matrix ? e->n_in : e->n_out),
-                          ATTN__LLU(is_matrix ? e->n_out : 1));
-    if (e->rows)
-        *e->rows = (const float *)(const void *)w->data;
-    else
-        *e->panels = attn__panels_at(w->data, w->info.dtype, e->n_in, e->n_out);
-    return ATTN_OK;
-}
-
-/* Takes the tensors in the order of the file, which may be any, and skips unknown and repeated
- * ones. In the end every tensor that the model needs must have been found, and none may have been
- * skipped.
- */
-static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
-{
-    attn__expected e[16];
-    size_t found = 0, at;
-    char missing[64];
-    int layer, i, n;
-    for (at = 0; at < m->n_weights; at++) {
-        const char *name;
-        layer = attn__split_name(m->weights[at].info.name, &name);
-        n = layer < (int)m->config.n_layer ? attn__expect(m, layer, e) : 0;
-        for (i = 0; i < n && strcmp(e[i].name, name) != 0;)
-            i++;
-        if (i == n || attn__is_bound(&e[i]))
-            continue;
-        if (attn__bind_one(ctx, &e[i], &m->weights[at], path) != ATTN_OK)
-            return ctx->status;
-        found++;
-    }
-    for (layer = -1; layer < (int)m->config.n_layer; layer++) {
-        n = attn__expect(m, layer, e);
-        for (i = 0; i < n; i++)
-            if (!attn__is_bound(&e[i])) {
-                attn__join_name(missing, layer, e[i].name);
-                return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s is missing", path, missing);
-            }
-    }
-    if (found != m->n_weights)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: the file holds %llu tensors, but a model of this configuration has "
-                          "%llu; one is there twice or does not belong",
-                          path, ATTN__LLU(m->n_weights), ATTN__LLU(found));
-    if (m->config.tied)
-        m->w_u = m->w_e;
-    return ATTN_OK;
-}
-
-/* ---- reading the header and the tensor table ---- */
-
-/* A section must be 64-aligned and end within the file. */
-static int attn__lies_within(uint64_t offset, uint64_t size, uint64_t file_size)
-{
-    return offset % 64 == 0 && offset <= file_size && size <= file_size - offset;
-}
-
-/* 2^24 keeps 3 * d_model and all sums of a few sizes far from overflow. */
-static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, attn_config *c,
-                                      const char *path)
-{
-    const struct {
-        const char *name;
-        uint32_t value, most;
-    } sizes[] = {{"n_vocab", c->n_vocab, 1u << 24}, {"n_ctx", c->n_ctx, 1u << 24},
-                 {"d_model", c->d_model, 1u << 24}, {"n_head", c->n_head, 1u << 24},
-                 {"n_layer", c->n_layer, 1u << 16}, {"d_mlp", c->d_mlp, 1u << 24}};
-    size_t i;
-    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (sizes[i].value == 0 || sizes[i].value > sizes[i].most)
-            return attn__fail(ctx, ATTN_E_FORMAT, "%s: %s is %lu; expected 1 to %lu", path,
-                              sizes[i].name, (unsigned long)sizes[i].value,
-                              (unsigned long)sizes[i].most);
-    if (c->d_model % c->n_head != 0)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: d_model %lu does not divide evenly among n_head %lu", path,
-                          (unsigned long)c->d_model, (unsigned long)c->n_head);
-    c->d_head = c->d_model / c->n_head;
-    if (attn__u32(h + 12) != ATTN__HEADER)
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the header is said to have %lu bytes, not 256",
-                          path, (unsigned long)attn__u32(h + 12));
-    if (attn__u32(h + 52) > 1)
-        return attn__fail(ctx, ATTN_E_VERSION,
-                          "%s: flags %lx; this library knows bit 0 only. Use a newer attn.h", path,
-                          (unsigned long)attn__u32(h + 52));
-    if (!(c->ln_eps >= 0 && c->ln_eps <= 1))
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the layer norm epsilon is %g; expected 0 to 1",
-                          path, (double)c->ln_eps);
-    if (c->bos < -1 || c->bos >= (int32_t)c->n_vocab || c->eos < -1 ||
-        c->eos >= (int32_t)c->n_vocab)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: the ids that begin and end a text are %ld and %ld; expected ids "
-                          "below n_vocab, %lu, or -1 for none",
-                          path, (long)c->bos, (long)c->eos, (unsigned long)c->n_vocab);
-    return ATTN_OK;
-}
-
-/* Checks the 256 bytes at the start, in the order in which damage is likely to show: magic,
- * length, version, checksum, size of the file. Then reads the configuration. */
-static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *path)
-{
-    const unsigned char *h = m->bytes;
-    attn_config *c = &m->config;
-    uint32_t eps_bits;
-    if (m->size < 8 || memcmp(h, attn__magic, 8) != 0)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          m->size == 0 ? "%s: the file is empty; expected an .attn file"
-                          : m->size >= 5 && memcmp(h, attn__magic, 5) == 0
-                              ? "%s: this .attn file was damaged by a transfer as text, or is cut; "
-                                "copy it again"
-                              : "%s: not an .attn file; make one with attn-convert",
-                          path);
-    if (m->size < ATTN__HEADER)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: the file ends in its header, after %llu of 256 bytes", path,
-                          ATTN__LLU(m->size));
-    if (attn__u32(h + 8) != 1)
-        return attn__fail(
-            ctx, ATTN_E_VERSION,
-            "%s: format version %lu; this library reads version 1. Use a newer attn.h "
-            "or convert again",
-            path, (unsigned long)attn__u32(h + 8));
-    if (!attn__header_is_whole(h))
-        return attn__fail(ctx, ATTN_E_CHECKSUM, "%s: the header's checksum is wrong: damaged",
-                          path);
-    if (attn__u64(h + 16) > m->size)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: the file has %llu bytes but was written with %llu; it is cut", path,
-                          ATTN__LLU(m->size), ATTN__LLU(attn__u64(h + 16)));
-    if (attn__u64(h + 16) < m->size) /* of a stream, not all has been read */
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: the file was written with %llu bytes, but more follow; something "
-                          "was added",
-                          path, ATTN__LLU(attn__u64(h + 16)));
-    c->n_vocab = attn__u32(h + 24);
-    c->n_ctx = attn__u32(h + 28);
-    c->d_model = attn__u32(h + 32);
-    c->n_head = attn__u32(h + 36);
-    c->n_layer = attn__u32(h + 40);
-    c->d_mlp = attn__u32(h + 44);
-    eps_bits = attn__u32(h + 48);
-    memcpy(&c->ln_eps, &eps_bits, 4);
-    c->tied = (int)(attn__u32(h + 52) & 1);
-    c->bos = (int32_t)attn__u32(h + 56);
-    c->eos = (int32_t)attn__u32(h + 60);
-    return attn__check_config(ctx, h, c, path);
-}
-
-/* Reserved bytes and the padding between sections must be zero. */
-static attn_status attn__check_zeros(attn_ctx *ctx, const attn_model *m, const char *path,
-                                     uint64_t from, uint64_t to)
-{
-    for (; from < to; from++)
-        if (m->bytes[from] != 0)
-            return attn__fail(
-                ctx, ATTN_E_FORMAT,
-                "%s: byte %llu is padding and must be zero; damaged, or written for a newer attn.h",
-                path, ATTN__LLU(from));
-    return ATTN_OK;
-}
-
-/* One record of the tensor table. `end` is where the tensor before it ended. */
-static attn_status attn__read_record(attn_ctx *ctx, attn_model *m, const char *path, size_t index,
-                                     const unsigned char *r, uint64_t *end)
-{
-    attn__weight *w = &m->weights[index];
-    const uint32_t dtype = attn__u32(r + 64), layout = attn__u32(r + 68), ndim = attn__u32(r + 72);
-    uint64_t expected, at;
-    if (r[0] == 0 || memchr(r, 0, 64) == NULL)
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %llu has no proper name", path,
-                          ATTN__LLU(index));
-    w->info.name = (const char *)r;
-    at = (uint64_t)(r - m->bytes);
-    if (attn__check_zeros(ctx, m, path, at + strlen(w->info.name), at + 64) ||
-        attn__check_zeros(ctx, m, path, at + 76, at + 80) ||
-        attn__check_zeros(ctx, m, path, at + 120, at + 128))
-        return ctx->status;
-    if (dtype > ATTN_Q4 || dtype == ATTN_I32 || layout > 1 || (layout == 0 && dtype > ATTN_F16))
-        return attn__fail(ctx, ATTN_E_VERSION,
-                          "%s: tensor %s has data type %lu and layout %lu; this library knows the "
-                          "types 0 (f32), 1 (f16), 3 (q8) and 4 (q4), the last two in layout 1 "
-                          "(panels) only, and layout 0 (rows)",
-                          path, w->info.name, (unsigned long)dtype, (unsigned long)layout);
-    w->info.dtype = (attn_dtype)dtype;
-    w->info.panels = (int)layout;
-    w->info.ndim = (int)ndim;
-    w->info.shape[0] = attn__u64(r + 80);
-    w->info.shape[1] = attn__u64(r + 88);
-    w->info.offset = attn__u64(r + 96);
-    w->info.size = attn__u64(r + 104);
-    w->info.checksum = attn__u64(r + 112);
-    if (ndim < 1 || ndim > 2 || w->info.shape[0] == 0 || w->info.shape[0] > 1u << 26 ||
-        w->info.shape[1] == 0 || w->info.shape[1] > 1u << 26 ||
-        (ndim == 1 && w->info.shape[1] != 1))
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s has an impossible shape [%llu, %llu]",
-                          path, w->info.name, ATTN__LLU(w->info.shape[0]),
-                          ATTN__LLU(w->info.shape[1]));
-    expected = layout == 1 ? attn_panels_size((attn_dtype)dtype, (size_t)w->info.shape[0],
-                                              (size_t)w->info.shape[1])
-                           : w->info.shape[0] * w->info.shape[1] * (dtype == ATTN_F16 ? 2 : 4);
-    if (expected == 0 || w->info.size != expected ||
-        !attn__lies_within(w->info.offset, w->info.size, m->size) || w->info.offset - *end >= 64)
-        return attn__fail(
-            ctx, ATTN_E_FORMAT,
-            "%s: tensor %s lies at %llu with %llu bytes; expected %llu bytes after %llu "
-            "in a file of %llu",
-            path, w->info.name, ATTN__LLU(w->info.offset), ATTN__LLU(w->info.size),
-            ATTN__LLU(expected), ATTN__LLU(*end), ATTN__LLU(m->size));
-    if (attn__check_zeros(ctx, m, path, *end, w->info.offset) != ATTN_OK)
-        return ctx->status;
-    *end = w->info.offset + w->info.size;
-    w->data = m->bytes + w->info.offset;
-    return ATTN_OK;
-}
-
-/* On failure *tokenizer may be set and is to be freed. */
-static attn_status attn__read_tokenizer(attn_ctx *ctx, attn_tokenizer **tokenizer,
-                                        const void *section, size_t size, const attn_config *config,
-                                        const char *path)
-{
-    if (attn_tokenizer_new(ctx, tokenizer, section, size) != ATTN_OK) {
-        char reason[sizeof ctx->message];
-        memcpy(reason, ctx->message, sizeof reason);
-        return attn__fail(ctx, ctx->status, "%s: %s", path, reason);
-    }
-    if (attn_tokenizer_n_tokens(*tokenizer) > config->n_vocab)
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tokenizer has %llu tokens, the model %lu",
-                          path, ATTN__LLU(attn_tokenizer_n_tokens(*tokenizer)),
-                          (unsigned long)config->n_vocab);
-    return ATTN_OK;
-}
-
-/* Walks through the file: table, tokenizer, tensors. Each section must begin where the one before
- * it ended, so that every byte of the file is accounted for. */
-static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char *path)
-{
-    const unsigned char *h = m->bytes;
-    const uint64_t n = attn__u32(h + 64), table = attn__u64(h + 72), table_size = attn__u64(h + 80);
-    const uint64_t text = attn__u64(h + 96), text_size = attn__u64(h + 104);
-    uint64_t end;
-    size_t i;
-    if (attn__check_zeros(ctx, m, path, 68, 72) || attn__check_zeros(ctx, m, path, 120, 248))
-        return ctx->status;
-    if (n == 0 || table != ATTN__HEADER || table_size != n * ATTN__RECORD ||
-        !attn__lies_within(table, table_size, m->size))
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tensor table does not fit into the file",
-                          path);
-    if (attn_checksum(0, h + table, (size_t)table_size) != attn__u64(h + 88))
-        return attn__fail(ctx, ATTN_E_CHECKSUM, "%s: the tensor table's checksum is wrong: damaged",
-                          path);
-    end = table + table_size;
-    if (text != 0) {
-        /* the table ends at a multiple of 64, so there is nothing in between */
-        if (text != end || !attn__lies_within(text, text_size, m->size))
-            return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tokenizer does not fit into the file",
-                              path);
-        if (attn_checksum(0, h + text, (size_t)text_size) != attn__u64(h + 112))
-            return attn__fail(ctx, ATTN_E_CHECKSUM,
-                              "%s: the tokenizer's checksum is wrong: damaged", path);
-        if (attn__read_tokenizer(ctx, &m->tokenizer, h + text, (size_t)text_size, &m->config,
-                                 path) != ATTN_OK)
-            return ctx->status;
-        end = text + text_size;
-    }
-    m->weights =
-        (attn__weight *)attn__alloc(ctx, (size_t)n * sizeof *m->weights, "the list of tensors");
-    m->n_weights = (size_t)n;
-    if (!m->weights)
-        return ATTN_E_MEMORY;
-    for (i = 0; i < m->n_weights; i++)
-        if (attn__read_record(ctx, m, path, i, h + table + i * ATTN__RECORD, &end) != ATTN_OK)
-            return ctx->status;
-    if (end != m->size)
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: %llu bytes follow the last tensor", path,
-                          ATTN__LLU(m->size - end));
-    return ATTN_OK;
-}
-
-/* ---- verifying the weights: every byte, on all threads ---- */
-
-typedef struct attn__verify {
-    const attn_model *model;
-    const attn__kernels *kernels;
-    uint64_t *digests; /* one for each block of each tensor */
-    size_t n_blocks;
-} attn__verify;
-
-static size_t attn__blocks_of(const attn__weight *w)
-{
-    return (size_t)((w->info.size + ATTN__BLOCK - 1) / ATTN__BLOCK);
-}
-
-static void attn__verify_body(attn__worker *me, void *arg)
-{
-    const attn__verify *v = (const attn__verify *)arg;
-    size_t first, last, index = 0, i, block;
-    attn__share(me, v->n_blocks, &first, &last);
-    for (i = 0; i < v->model->n_weights; i++) {
-        const attn__weight *w = &v->model->weights[i];
-        const size_t n = attn__blocks_of(w);
-        for (block = index < first ? first - index : 0; block < n && index + block < last;
-             block++) {
-            const size_t at = block * ATTN__BLOCK, left = (size_t)w->info.size - at;
-            v->digests[index + block] =
-                v->kernels->digest(w->data + at, left < ATTN__BLOCK ? left : ATTN__BLOCK);
-        }
-        index += n;
-    }
-}
-
-/* Computes the digests of all blocks on all threads, then chains them tensor by tensor, which takes
- * no time. */
-static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, const char *path)
-{
-    attn__verify v;
-    size_t i, block, index = 0;
-    attn_status status = ATTN_OK;
-    v.model = m;
-    v.n_blocks = 0;
-    for (i = 0; i < m->n_weights; i++)
-        v.n_blocks += attn__blocks_of(&m->weights[i]);
-    if (attn__need_kernels(ctx, &v.kernels) != ATTN_OK)
-        return ctx->status;
-    v.digests = (uint64_t *)attn__alloc(ctx, v.n_blocks * sizeof *v.digests, "checksums");
-    if (!v.digests)
-        return ATTN_E_MEMORY;
-    attn__parallel(attn__max_threads(ctx), attn__verify_body, &v);
-    for (i = 0; i < m->n_weights && status == ATTN_OK; i++) {
-        const attn__weight *w = &m->weights[i];
-        uint64_t chain = 0;
-
-        for (block = 0; block < attn__blocks_of(w); block++)
-            chain = attn__mix(chain, v.digests[index++]);
-        if (chain != w->info.checksum)
-            status =
-                attn__fail(ctx, ATTN_E_CHECKSUM, "%s: the checksum of tensor %s is wrong: damaged",
-                           path, w->info.name);
-    }
-    attn__free(v.digests);
-    return status;
-}
-
-/* On a big-endian host the weights are turned around once, in a copy. */
-static void attn__turn_around(unsigned char *p, size_t n, size_t size)
-{
-    size_t at, i;
-    for (at = 0; at < size; at += n)
-        for (i = 0; i < n / 2; i++) {
-            const unsigned char t = p[at + i];
-            p[at + i] = p[at + n - 1 - i];
-            p[at + n - 1 - i] = t;
-        }
-}
-
-static void attn__to_host_order(attn_model *m)
-{
-    size_t i, at;
-    for (i = 0; i < m->n_weights; i++) {
-        const attn_tensor_info *w = &m->weights[i].info;
-        unsigned char *p = (unsigned char *)m->copy + w->offset;
-        if (!attn__is_quantized(w->dtype))
-            attn__turn_around(p, w->dtype == ATTN_F16 ? 2 : 4, (size_t)w->size);
-        else /* the lines of scales */
-            for (at = 0; at < w->size; at += attn__line_of(w->dtype, ATTN__SCALED))
-                attn__turn_around(p + at, 2, 64);
-    }
-}
-
-ATTN__DEF void attn_model_close(attn_model *model)
-{
-    if (!model)
-        return;
-    attn_tokenizer_free(model->tokenizer);
-    attn__free(model->layers);
-    attn__free(model->weights);
-    attn__free(model->copy);
-    if (model->is_mapped)
-        attn__unmap(model->bytes, model->size);
-    attn__free(model);
-}
-
-/* From bytes to a model: checks everything, then points the layers at the weights. */
-static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *path,
-                                    const attn_model_desc *desc)
-{
-    if (attn__read_header(ctx, m, path) || attn__read_sections(ctx, m, path))
-        return ctx->status;
-    if (attn__host_is_big_endian() && !m->copy) { /* cover: another processor */
-        size_t i;
-        m->copy = attn__alloc(ctx, m->size, "a copy in this processor's byte order");
-        if (!m->copy)
-            return ATTN_E_MEMORY;
-        memcpy(m->copy, m->bytes, m->size);
-        for (i = 0; i < m->n_weights; i++)
-            m->weights[i].data = (const unsigned char *)m->copy + m->weights[i].info.offset;
-    }
-    if (!(desc && desc->skip_checksums) && attn__verify_weights(ctx, m, path) != ATTN_OK)
-        return ctx->status;
-    m->layers = (attn__layer *)attn__alloc(ctx, m->config.n_layer * sizeof *m->layers, "layers");
-    if (!m->layers)
-        return ATTN_E_MEMORY;
-    if (attn__host_is_big_endian()) /* cover: another processor */
-        attn__to_host_order(m);
-    return attn__bind(ctx, m, path);
-}
-
-/* Unaligned bytes are copied, because kernels read whole lines of 64. */
-ATTN__DEF attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, const void *data,
-                                             size_t size, const attn_model_desc *desc)
-{
-    attn_model *m;
-    *model = NULL;
-    if (!data && size > 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_open_memory: no data was given");
-    m = (attn_model *)attn__alloc(ctx, sizeof *m, "a model");
-    if (!m)
-        return ATTN_E_MEMORY;
-    m->bytes = (const unsigned char *)data;
-    m->size = size;
-    if ((uintptr_t)data % 64 != 0 && size > 0) {
-        m->copy = attn__alloc(ctx, size, "an aligned copy of the model");
-        if (m->copy)
-            memcpy(m->copy, data, size);
-        m->bytes = (const unsigned char *)m->copy;
-    }
-    if ((m->bytes == NULL && size > 0) ||
-        attn__model_load(ctx, m, "model in memory", desc) != ATTN_OK) {
-        attn_model_close(m);
-        return ctx->status;
-    }
-    *model = m;
-    return ATTN_OK;
-}
-
-/* A file that cannot be mapped (a pipe, a build without mmap) is read into memory. */
-ATTN__DEF attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const char *path,
-                                      const attn_model_desc *desc)
-{
-    attn_model *m;
-    attn_status status = ATTN_OK;
-    *model = NULL;
-    if (!path)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_open: no path was given");
-    m = (attn_model *)attn__alloc(ctx, sizeof *m, "a model");
-    if (!m)
-        return ATTN_E_MEMORY;
-    m->is_mapped = attn__map(path, &m->bytes, &m->size);
-    if (!m->is_mapped) {
-        status = attn__read_file(ctx, path, &m->copy, &m->size);
-        m->bytes = (const unsigned char *)m->copy;
-    }
-    if (status == ATTN_OK)
-        status = attn__model_load(ctx, m, attn__tail_of(path), desc);
-    if (status != ATTN_OK)
-        attn_model_close(m);
-    else
-        *model = m;
-    return status;
-}
-
-ATTN__DEF const attn_config *attn_model_config(const attn_model *model)
-{
-    return model ? &model->config : NULL;
-}
-ATTN__DEF const attn_tokenizer *attn_model_tokenizer(const attn_model *model)
-{
-    return model ? model->tokenizer : NULL;
-}
-ATTN__DEF size_t attn_model_n_tensors(const attn_model *model)
-{
-    return model ? model->n_weights : 0;
-}
-
-ATTN__DEF attn_status attn_model_tensor_info(attn_ctx *ctx, const attn_model *model, size_t index,
-                                             attn_tensor_info *info)
-{
-    if (!model || !info)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_tensor_info: no %s was given",
-                          model ? "room for the answer" : "model");
-    if (index >= model->n_weights)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_model_tensor_info: index %llu; the model has %llu tensors",
-                          ATTN__LLU(index), ATTN__LLU(model->n_weights));
-    *info = model->weights[index].info;
-    return ATTN_OK;
-}
-
-/* How a tensor that was asked for lies in the file. A matrix's entry (k, n) goes to element
- * n / group * group_step + n % group * n_step + k * k_step of the answer. */
-typedef struct attn__source {
-    const attn__weight *weight; /* NULL: nothing but zeros */
-    size_t first;               /* its first output that belongs to the answer */
-    attn_shape shape;           /* of the answer */
-    size_t n_out, group, group_step, n_step, k_step;
-} attn__source;
-
-static const attn__weight *attn__weight_named(const attn_model *m, const char *name)
-{
-    size_t i;
-    for (i = 0; i < m->n_weights; i++)
-        if (strcmp(m->weights[i].info.name, name) == 0)
-            return &m->weights[i];
-    return NULL;
-}
-
-/* Names as TransformerLens has them. Where a file keeps things in another form: queries, keys and
- * values are columns of W_QKV, the embedding is turned, and may be the unembedding too. */
-static int attn__find_source(const attn_model *m, const char *name, attn__source *s)
-{
-    const attn_config *c = &m->config;
-    const size_t width = c->d_model, d = c->d_head, length = strlen(name);
-    static const char all[] = "QKV";
-    const char *last = length > 4 && length < 56 ? name + length - 3 : "...", *part;
-    const int by_head = (last[0] == 'W' || last[0] == 'b') && last[1] == '_';
-    memset(s, 0, sizeof *s);
-    s->n_step = 1;
-    if (strcmp(name, "unembed.b_U") == 0) {
-        s->shape = attn_shape1(c->n_vocab);
-        return 1;
-    }
-    if (by_head && (part = strchr(all, last[2])) != NULL) {
-        char stored[64];
-        memcpy(stored, name, length - 1);
-        memcpy(stored + length - 1, all, sizeof all);
-        s->weight = attn__weight_named(m, stored);
-        s->first = (size_t)(part - all) * width;
-        s->n_out = width;
-        s->group = s->k_step = d;
-        s->group_step = width * d;
-        s->shape = last[0] == 'W' ? attn_shape3(c->n_head, width, d) : attn_shape2(c->n_head, d);
-        return s->weight != NULL;
-    }
-    s->weight = attn__weight_named(m, name);
-    if (!s->weight && strcmp(name, "unembed.W_U") == 0)
-        s->weight = attn__weight_named(m, "embed.W_E");
-    if (!s->weight)
-        return 0;
-    s->n_out = s->group = s->k_step = (size_t)s->weight->info.shape[1];
-    s->shape = s->weight->info.ndim == 1 ? attn_shape1((size_t)s->weight->info.shape[0])
-                                         : attn_shape2((size_t)s->weight->info.shape[0], s->n_out);
-    if (by_head && last[0] == 'W' && last[2] == 'O')
-        s->shape = attn_shape3(c->n_head, d, width);
-    if (strcmp(name, "embed.W_E") == 0) {
-        s->shape = attn_shape2(c->n_vocab, width);
-        s->n_step = width;
-        s->k_step = 1;
-    }
-    return 1;
-}
-
-static void attn__fetch(const attn__source *s, float *to, size_t count)
-{
-    const attn_tensor_info *info = s->weight ? &s->weight->info : NULL;
-    size_t first, k, n;
-    attn__panels w;
-    if (!info) {
-        memset(to, 0, count * sizeof(float));
-        return;
-    }
-    if (!info->panels) {
-        memcpy(to, s->weight->data + s->first * sizeof(float), count * sizeof(float));
-        return;
-    }
-    w = attn__panels_at(s->weight->data, info->dtype, (size_t)info->shape[0],
-                        (size_t)info->shape[1]);
-    for (first = 0; first < s->n_out; first += 16) /* as the panels lie, to read memory in order */
-        for (k = 0; k < w.n_in; k++)
-            for (n = first; n < s->n_out && n < first + 16; n++)
-                to[n / s->group * s->group_step + n % s->group * s->n_step + k * s->k_step] =
-                    attn__panels_get(&w, k, s->first + n);
-}
-
-ATTN__DEF attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, const char *name,
-                                        attn_tensor *out)
-{
-    attn__source s;
-    attn__result result;
-    if (!model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_tensor: no model was given");
-    if (!name || !attn__find_source(model, name, &s))
-        return attn__fail(ctx, ATTN_E_NAME, "attn_model_tensor: the model has no tensor \"%s\"",
-                          name ? name : "(no name)");
-    if (attn__begin(ctx, "attn_model_tensor", out, s.shape, &result) != ATTN_OK)
-        return ctx->status;
-    attn__fetch(&s, (float *)result.dense.data, attn_count(result.dense));
-    return attn__finish(ctx, out, &result, ATTN_OK);
-}
-
-/* >>gpt2 ========================================================================================
- * THE FORWARD PASS. R rows of activations, which belong to one sequence or to several; C = d_model,
- * F = d_mlp, V = n_vocab, H heads of d. Every worker runs attn__forward side by side with the
- * others, each on its share of every step, and they meet at the end of a step. */
-
-typedef struct attn__watcher attn__watcher; /* who looks at activations: see >>watch */
-
-/* A block of rows of floats, [n, stride], of which a step reads or writes the first columns. */
-typedef struct attn__rows {
-    float *data;
-    size_t stride, n;
-} attn__rows;
-
-/* Memory that some watchers share. */
-typedef struct attn__shared_block {
-    float *data;
-    size_t n_users;
-} attn__shared_block;
-
-/* What computing needs: see >>session. */
-struct attn_workspace {
-    const attn_model *model;
-    const attn__kernels *kernels;
-    attn_ctx ctx;    /* its allocator */
-    size_t n_users;  /* sessions, and the caller until attn_workspace_free */
-    int is_running;  /* a pass is using the rows below */
-    int n_threads;   /* at most; there is scratch memory for so many */
-    attn__pace pace; /* how many of them pay off */
-    size_t n_ctx;    /* positions of the longest session */
-    size_t n_batch;  /* rows of a pass at most */
-    void *memory;    /* the block that the arrays below lie in */
-    attn__rows resid, normed,
-        added; /* [R, C]: the stream; a LayerNorm's output; what a sublayer adds */
-    attn__rows qkv, z, mlp, final; /* [R, 3C], [R, C], [R, F]; [rows that want logits, C] */
-    float *mean, *scale;           /* [R], of the latest LayerNorm */
-    float *scratch;                /* [n_threads, scratch_size], see attn__scratchpad */
-    size_t scratch_size;
-
-    /* there while a watcher wants to see them, see >>watch */
-    attn__shared_block scores; /* [n_batch, H, n_ctx] */
-    attn__shared_block heads;  /* [2, n_batch, H, C] */
-};
-
-/* Points of a pass that can be watched; attn__hook_names has their names. */
-enum {
-    ATTN__HOOK_EMBED,
-    ATTN__HOOK_POS_EMBED,
-    ATTN__HOOK_LN_FINAL, /* scale, then .pre, then .post; the same for LN1 and LN2 */
-    ATTN__HOOK_RESID_PRE = ATTN__HOOK_LN_FINAL + 3, /* the first one that is in a block */
-    ATTN__HOOK_LN1,
-    ATTN__HOOK_ATTN_IN = ATTN__HOOK_LN1 + 3,
-    ATTN__HOOK_Q_INPUT,
-    ATTN__HOOK_K_INPUT,
-    ATTN__HOOK_V_INPUT,
-    ATTN__HOOK_Q,
-    ATTN__HOOK_K,
-    ATTN__HOOK_V,
-    ATTN__HOOK_SCORES,
-    ATTN__HOOK_PATTERN,
-    ATTN__HOOK_Z,
-    ATTN__HOOK_RESULT,
-    ATTN__HOOK_ATTN_OUT,
-    ATTN__HOOK_RESID_MID,
-    ATTN__HOOK_MLP_IN,
-    ATTN__HOOK_LN2,
-    ATTN__HOOK_MLP_PRE = ATTN__HOOK_LN2 + 3,
-    ATTN__HOOK_MLP_POST,
-    ATTN__HOOK_MLP_OUT,
-    ATTN__HOOK_RESID_POST,
-    ATTN__N_HOOKS
-};
-
-/* Sets of points, a bit each. */
-#define ATTN__POINT(point) ((uint32_t)1 << (point))
-#define ATTN__SEES_SCORES  (ATTN__POINT(ATTN__HOOK_SCORES) | ATTN__POINT(ATTN__HOOK_PATTERN))
-#define ATTN__SEES_INPUTS                                                                          \
-    (ATTN__POINT(ATTN__HOOK_ATTN_IN) | ATTN__POINT(ATTN__HOOK_Q_INPUT) |                           \
-     ATTN__POINT(ATTN__HOOK_K_INPUT) | ATTN__POINT(ATTN__HOOK_V_INPUT))
-#define ATTN__SEES_HEADS (ATTN__SEES_INPUTS | ATTN__POINT(ATTN__HOOK_RESULT))
-#define ATTN__OPT_IN     (ATTN__SEES_HEADS | ATTN__POINT(ATTN__HOOK_MLP_IN))
-#define ATTN__HAS_HEADS                                                                            \
-    (ATTN__SEES_HEADS | ATTN__SEES_SCORES | ATTN__POINT(ATTN__HOOK_Q) |                            \
-     ATTN__POINT(ATTN__HOOK_K) | ATTN__POINT(ATTN__HOOK_V) | ATTN__POINT(ATTN__HOOK_Z))
-
-/* Why a pass stopped: a callback asked for it, or freed a session that is being fed. */
-typedef enum attn__halt { ATTN__NOT_STOPPED, ATTN__ASKED_TO_STOP, ATTN__SESSION_FREED } attn__halt;
-
-/* One pass over some layers, for the next rows of every item. */
-typedef struct attn__pass {
-    const attn_model *model;
-    const attn__kernels *kernels;
-    attn_workspace *ws;    /* the activations of the pass */
-    attn_feed_item *items; /* session->first_row and n_rows say which rows are whose */
-    size_t n_items, n_rows;
-    size_t first_layer, end_layer;
-    int watched; /* does any session have a watcher? */
-    attn__halt stopped;
-    char stopped_at[64];
-} attn__pass;
-
-/* The steps, in the order of the pass. A worker (me) takes its share of the rows or heads. */
-static void attn__embed(attn__worker *me, attn__pass *p); /* resid = W_E[token] + W_pos[position] */
-static void attn__layernorm(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
-                            const float *w, const float *b,
-                            int point); /* out = (in - mean) / sqrt(variance + eps) * w + b */
-static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
-                          const attn__panels *w, const float *b); /* out = in · w + b */
-static void attn__remember(attn__worker *me, attn__pass *p);      /* k, v -> the sessions' caches */
-static void attn__narrow(attn__worker *me, attn__pass *p); /* drops rows whose results are done */
-static void attn__attend(attn__worker *me,
-                         attn__pass *p); /* z = softmax(q · kᵀ / √d, causal) · v */
-static void attn__add(attn__worker *me, attn__pass *p, attn__rows to,
-                      attn__rows added);                                  /* to = to + added */
-static void attn__gelu(attn__worker *me, attn__pass *p, attn__rows rows); /* rows = gelu(rows) */
-static void attn__unembed(attn__worker *me, attn__pass *p);    /* logits = normed · W_U */
-static void attn__copy_resid(attn__worker *me, attn__pass *p); /* -> the items that asked for it */
-/* Shows an activation to those who watch it. With nobody watching: one comparison. */
-static void attn__visit(attn__worker *me, attn__pass *p, int point);
-
-static void attn__forward(attn__worker *me, void *pass)
-{
-    attn__pass *p = (attn__pass *)pass;
-    const attn_model *m = p->model;
-    attn_workspace *ws = p->ws; /* its rows change their number in attn__narrow */
-    size_t i;
-
-    me->layer = -1;
-    attn__embed(me, p); /* resid [R, C] */
-
-    for (i = p->first_layer; i < p->end_layer && !p->stopped; i++) {
-        const attn__layer *l = &m->layers[i];
-        me->layer = (int)i;
-        attn__visit(me, p, ATTN__HOOK_RESID_PRE);
-
-        /* resid_mid = resid_pre + attention(layernorm1(resid_pre)) */
-        attn__layernorm(me, p, ws->normed, ws->resid, l->ln1_w, l->ln1_b, ATTN__HOOK_LN1);
-        attn__project(me, p, ws->qkv, ws->normed, &l->w_qkv, l->b_qkv); /* qkv [R, 3C] */
-        attn__visit(me, p, ATTN__HOOK_Q);
-        attn__visit(me, p, ATTN__HOOK_K);
-        attn__visit(me, p, ATTN__HOOK_V);
-        attn__remember(me, p);
-        if (i + 1 == m->config.n_layer)
-            attn__narrow(me, p); /* to the rows whose logits are wanted */
-        attn__attend(me, p);     /* z [R, H, d] */
-        attn__project(me, p, ws->added, ws->z, &l->w_o, l->b_o); /* attn_out [R, C] */
-        attn__visit(me, p, ATTN__HOOK_ATTN_OUT);
-        attn__add(me, p, ws->resid, ws->added);
-        attn__visit(me, p, ATTN__HOOK_RESID_MID);
-
-        /* resid_post = resid_mid + gelu(layernorm2(resid_mid) · W_in + b_in) · W_out + b_out */
-        attn__layernorm(me, p, ws->normed, ws->resid, l->ln2_w, l->ln2_b, ATTN__HOOK_LN2);
-        attn__project(me, p, ws->mlp, ws->normed, &l->w_in, l->b_in); /* mlp [R, F] */
-        attn__visit(me, p, ATTN__HOOK_MLP_PRE);
-        attn__gelu(me, p, ws->mlp);
-        attn__visit(me, p, ATTN__HOOK_MLP_POST);
-        attn__project(me, p, ws->added, ws->mlp, &l->w_out, l->b_out); /* mlp_out [R, C] */
-        attn__visit(me, p, ATTN__HOOK_MLP_OUT);
-        attn__add(me, p, ws->resid, ws->added);
-        attn__visit(me, p, ATTN__HOOK_RESID_POST);
-    }
-
-    me->layer = -1;
-    attn__copy_resid(me, p);
-    if (p->end_layer < m->config.n_layer)
-        return;
-
-    /* logits [rows that want them, V] = layernorm_final(resid) · W_U */
-    attn__layernorm(me, p, ws->normed, ws->resid, m->ln_f_w, m->ln_f_b, ATTN__HOOK_LN_FINAL);
-    if (!p->stopped)
-        attn__unembed(me, p);
-}
-
-static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session);
-static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, size_t head,
-                           size_t position, const float *key);
-static void attn__keep_value(const attn__kernels *kernels, const attn_session *s, size_t head,
-                             size_t position, const float *value);
-static void attn__set_rows(attn__pass *p, size_t n);
-static int attn__wants(const attn_session *s, uint32_t points, int layer);
-static int attn__anyone_wants(const attn__pass *p, uint32_t points, int layer);
-
-static void attn__sweep_watchers(attn_session *s);
-static attn__rows attn__heads_rows(const attn__pass *p, int before);
-static void attn__visit_watched(const attn__worker *me, attn__pass *p, int point);
-static void attn__attend_watched(const attn__worker *me, attn__pass *p);
-
-static void attn__release(attn_workspace *ws, const attn__watcher *w);
-static attn_status attn__claim_all(attn_ctx *ctx, attn_workspace *ws, const attn_session *s);
-/* >>steps =======================================================================================
- * The steps of the forward pass, in the order in which it takes them. */
-
-/* ---- watchers: all that the engine knows of callbacks, records and edits ---- */
-
-/* A feed, as a watcher hears of it: these positions, through these layers. */
-typedef struct attn__span {
-    size_t position, n_tokens;
-    size_t first_layer, end_layer;
-    int embedded; /* it begins with the embedding */
-} attn__span;
-
-/* Rows of one session that are complete at one point of the pass. */
-typedef struct attn__shown {
-    int point, layer;
-    attn_session *session;
-    size_t first;      /* position of the first row */
-    attn_tensor value; /* [T, C], [T, H, d], [H, T, Tk], [T, F] or [T, 1] */
-} attn__shown;
-
-/* One kind of watcher. NULL stands for nothing to do. */
-typedef struct attn__watcher_kind {
-    int writes;    /* it may change the rows */
-    int is_serial; /* one worker calls `rows`; else every worker does, for a share of its own */
-    attn_status (*check)(attn_ctx *ctx, const attn__watcher *w, const attn__span *span);
-    void (*begin)(attn__watcher *w, const attn__span *span); /* before a feed that was checked */
-    int (*rows)(const attn__worker *me, attn__watcher *w, const attn__shown *shown); /* 1: stop */
-    void (*end)(attn__watcher *w, const attn__span *span); /* after a feed that was not stopped */
-    void (*truncate)(attn__watcher *w, size_t length);     /* the session now ends there */
-    void (*free)(attn__watcher *w);
-} attn__watcher_kind;
-
-struct attn__watcher { /* the first member of every kind's own struct */
-    attn__watcher *next;
-    const attn__watcher_kind *kind;
-    attn_session *session;
-    attn_hook_id id;
-    int is_removed; /* during a feed: it sees nothing any more, and the end of the feed frees it */
-    uint32_t *points; /* [1 + n_layer]: a bit for each activation that it wants to see */
-};
-
-/* What a session may be in the middle of: a pass, or a callback of attn_generate. */
-typedef enum attn__call { ATTN__IDLE, ATTN__FEEDING, ATTN__WRITING } attn__call;
-
-struct attn_session {
-    const attn_model *model;
-    attn_workspace *workspace;
-    attn_ctx ctx; /* allocator of the watchers' memory */
-    size_t capacity, length;
-    int32_t *tokens; /* [capacity] */
-    size_t *held;    /* [n_layer]: positions whose keys and values a layer has */
-    int has_logits;
-    float *logits;  /* [n_vocab] */
-    float *pending; /* [n_vocab]: of a feed that may still be stopped */
-    void *memory;   /* the block that all of these arrays lie in */
-
-    attn_dtype cache;
-    unsigned char *keys, *values;    /* [n_layer, n_head, keys_size], ... values_size] */
-    size_t keys_size, values_size;   /* bytes of one head */
-    size_t keys_panel, values_panel; /* and of one of its panels */
-
-    attn__watcher *watchers; /* in the order in which they were made */
-    attn_hook_id n_watchers; /* so many were ever made */
-    attn__call running;      /* a callback must not change the session meanwhile */
-    size_t n_calls;          /* calls of the library that still use the session */
-    int is_freed;            /* by a callback: the last of those calls frees it */
-
-    size_t first_row, n_rows; /* the rows of the running pass that are this session's */
-    size_t fed;               /* tokens of the running call before those rows */
-    size_t fed_before;        /* and before the running pass: what a hook may change */
-};
-
-/* "blocks.3.attn.hook_q" */
-typedef struct attn__hook_name {
-    char text[64];
-} attn__hook_name;
-
-/* Where a worker computes what only it sees: packed rows for the kernels (ATTN__PACK floats), the
- * last chain of a weighted sum, a tile of scores. */
-typedef struct attn__scratchpad {
-    float *pack, *tail, *tile;
-    size_t tile_size;
-} attn__scratchpad;
-
-/* What a worker does with one head and a block of queries of one session, from `row` on. */
-typedef void (*attn__block_fn)(const attn__worker *me, attn__pass *p, const attn_session *of,
-                               size_t head, size_t row, attn__scratchpad s);
-
-static attn__scratchpad attn__scratchpad_of(const attn__worker *me, const attn__pass *p)
-{
-    attn__scratchpad s;
-    s.pack = p->ws->scratch + (size_t)me->id * p->ws->scratch_size;
-    s.tail = s.pack + ATTN__PACK;
-    s.tile = s.tail + ATTN__QUERIES * attn__round_up(p->model->config.d_head, 16);
-    s.tile_size = p->ws->scratch_size - (size_t)(s.tile - s.pack);
-    return s;
-}
-
-/* out [n, n_out] = in [n, n_in] · w + bias */
-static attn__matmul_job attn__job_of(attn__rows out, attn__rows in, attn__panels w,
-                                     const float *bias)
-{
-    attn__matmul_job job;
-    memset(&job, 0, sizeof job);
-    job.in = in.data;
-    job.in_stride = (ptrdiff_t)in.stride;
-    job.in_step = 1;
-    job.w = w;
-    job.bias = bias;
-    job.out = out.data;
-    job.out_stride = out.stride;
-    job.rows = in.n;
-    return job;
-}
-
-static float *attn__row_at(attn__rows rows, size_t row)
-{
-    return rows.data + row * rows.stride;
-}
-
-/* The rows of a pass that begins at a layer are the caller's streams, dense: [n_tokens, C]. */
-static void attn__enter(const attn__worker *me, const attn__pass *p)
-{
-    const size_t width = p->model->config.d_model;
-    size_t i, row, last;
-    for (i = 0; i < p->n_items; i++) {
-        const attn_session *of = p->items[i].session;
-        attn__share(me, of->n_rows, &row, &last);
-        for (; row < last; row++)
-            memcpy(attn__row_at(p->ws->resid, of->first_row + row),
-                   p->items[i].resid + (of->fed + row) * width, width * sizeof(float));
-    }
-    attn__barrier(me);
-}
-
-/* resid [R, C] = W_E[token] + W_pos[position], or the streams that the caller brings along. */
-static void attn__embed(attn__worker *me, attn__pass *p)
-{
-    const size_t width = p->model->config.d_model;
-    size_t i, row, k, first, last;
-    if (p->items[0].resid) {
-        attn__enter(me, p);
-        return;
-    }
-    attn__share(me, p->n_rows, &first, &last);
-    for (i = 0; i < p->n_items; i++) {
-        const attn_session *of = p->items[i].session;
-        for (row = 0; row < of->n_rows; row++) {
-            const size_t at = of->first_row + row, position = of->length + of->fed + row;
-            const size_t token = (size_t)of->tokens[position];
-            if (at < first || at >= last)
-                continue;
-            for (k = 0; k < width; k++)
-                attn__row_at(p->ws->resid, at)[k] = attn__panels_get(&p->model->w_e, k, token);
-            memcpy(attn__row_at(p->ws->added, at), p->model->w_pos + position * width,
-                   width * sizeof(float));
-        }
-    }
-    attn__visit(me, p, ATTN__HOOK_EMBED);
-    attn__visit(me, p, ATTN__HOOK_POS_EMBED);
-    attn__barrier(me);
-    attn__add(me, p, p->ws->resid, p->ws->added);
-}
-
-/* The streams that leave the last layer of the pass -> items[i].resid_out, dense: [n_tokens, C]. */
-static void attn__copy_resid(attn__worker *me, attn__pass *p)
-{
-    const size_t width = p->model->config.d_model;
-    size_t i, row, last;
-    for (i = 0; i < p->n_items; i++) {
-        const attn_session *of = p->items[i].session;
-        attn__share(me, p->items[i].resid_out ? of->n_rows : 0, &row, &last);
-        for (; row < last; row++)
-            memcpy(p->items[i].resid_out + (of->fed + row) * width,
-                   attn__row_at(p->ws->resid, of->first_row + row), width * sizeof(float));
-    }
-}
-
-/* to [R, C] = to + added. Rows lie one after the other, so a worker takes a run of lines. */
-static void attn__add(attn__worker *me, attn__pass *p, attn__rows to, attn__rows added)
-{
-    size_t first, last;
-    attn__share(me, to.n * to.stride / 16, &first, &last);
-    if (last > first)
-        p->kernels->binary(ATTN__ADD, to.data + first * 16, to.data + first * 16,
-                           added.data + first * 16, (last - first) * 16);
-    attn__barrier(me);
-}
-
-/* out = (in - mean) / scale * w + b with scale = sqrt(variance + eps), in the three parts that can
- * be watched: `point` is that of the scale, the next two are those before and after gain and bias.
- */
-static void attn__layernorm(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
-                            const float *w, const float *b, int point)
-{
-    const size_t width = p->model->config.d_model;
-    float *const mean = p->ws->mean, *const scale = p->ws->scale;
-    size_t row, first, last;
-    attn__share(me, in.n, &first, &last);
-    for (row = first; row < last; row++)
-        attn__moments(p->kernels, attn__row_at(in, row), width, p->model->config.ln_eps, &mean[row],
-                      &scale[row]);
-    attn__visit(me, p, point);
-    for (row = first; row < last; row++)
-        p->kernels->normalize(attn__row_at(out, row), attn__row_at(in, row), mean[row], scale[row],
-                              width);
-    attn__visit(me, p, point + 1);
-    for (row = first; row < last; row++)
-        p->kernels->affine(attn__row_at(out, row), attn__row_at(out, row), w, b, width);
-    attn__visit(me, p, point + 2);
-    attn__barrier(me);
-}
-
-/* out [R, n_out] = in [R, n_in] · w + b; b may be NULL. */
-static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
-                          const attn__panels *w, const float *b)
-{
-    const attn__matmul_job job = attn__job_of(out, in, *w, b);
-    attn__matmul(me, p->kernels, &job, attn__scratchpad_of(me, p).pack);
-    attn__barrier(me);
-}
-
-/* k, v [R, C] of the new rows -> the caches of their sessions. A worker takes whole heads, so that
- * no two of them write to one line. */
-static void attn__remember(attn__worker *me, attn__pass *p)
-{
-    const attn_config *c = &p->model->config;
-    size_t i, row, head, last;
-    for (i = 0; i < p->n_items; i++) {
-        const attn_session *of = p->items[i].session;
-        attn__share(me, c->n_head, &head, &last);
-        for (; head < last; head++)
-            for (row = 0; row < of->n_rows; row++) {
-                const size_t index = (size_t)me->layer * c->n_head + head;
-                const size_t position = of->length + of->fed + row;
-                const float *k =
-                    attn__row_at(p->ws->qkv, of->first_row + row) + c->d_model + head * c->d_head;
-                attn__keep_key(p->kernels, of, index, position, k);
-                attn__keep_value(p->kernels, of, index, position, k + c->d_model);
-            }
-    }
-    attn__barrier(me);
-}
-
-/* Which of an item's rows in this pass want logits: gives how many, the first of them (counted in
- * the list of wanted rows), and where its logits go. Without a list every row wants them, or, if
- * the caller has no room for logits, the last token alone. */
-static size_t attn__wanted(const attn__pass *p, const attn_feed_item *item, size_t *first,
-                           float **logits)
-{
-    attn_session *of = item->session;
-    const size_t n_vocab = p->model->config.n_vocab, end = of->fed + of->n_rows;
-    size_t last;
-    *first = of->fed;
-    if (!item->logits) {
-        *first = item->n_tokens - 1;
-        *logits = of->pending;
-        return end == item->n_tokens && of->n_rows > 0;
-    }
-    if (!item->rows) {
-        *logits = item->logits + of->fed * n_vocab;
-        return of->n_rows;
-    }
-    for (*first = 0; *first < item->n_rows && item->rows[*first] < of->fed; ++*first)
-        ;
-    for (last = *first; last < item->n_rows && item->rows[last] < end; last++)
-        ;
-    *logits = item->logits + *first * n_vocab;
-    return last - *first;
-}
-
-/* How many of a session's first rows in this pass need nothing after the last layer's keys and
- * values: neither their logits nor an activation that follows is wanted. */
-static size_t attn__done_rows(const attn__pass *p, const attn_feed_item *item)
-{
-    const uint32_t later = ~(ATTN__POINT(ATTN__HOOK_SCORES) - 1);
-    const uint32_t final = 7 * ATTN__POINT(ATTN__HOOK_LN_FINAL);
-    attn_session *of = item->session;
-    size_t first;
-    float *logits;
-    if (item->resid_out || attn__wants(of, later, (int)p->model->config.n_layer - 1) ||
-        attn__wants(of, final, -1))
-        return 0;
-    if (attn__wanted(p, item, &first, &logits) == 0)
-        return of->n_rows;
-    return (item->logits && item->rows ? item->rows[first] : first) - of->fed;
-}
-
-/* Leaves the done rows out and moves the others together: of a prompt, most of the last layer is
- * never computed. Only the stream and the queries go on from here. */
-static void attn__narrow(attn__worker *me, attn__pass *p)
-{
-    const size_t width = p->model->config.d_model;
-    attn_workspace *ws = p->ws;
-    size_t i, row, done = 0, to = 0;
-    for (i = 0; i < p->n_items; i++)
-        done += attn__done_rows(p, &p->items[i]);
-    if (done == 0)
-        return;
-    attn__barrier(me); /* every worker has counted */
-    for (i = 0; i < p->n_items && me->id == 0; i++) {
-        attn_session *of = p->items[i].session;
-        const size_t from = of->first_row + attn__done_rows(p, &p->items[i]);
-        of->fed += from - of->first_row;
-        of->n_rows -= from - of->first_row;
-        of->first_row = to;
-        for (row = from; row < from + of->n_rows; row++, to++) {
-            memmove(attn__row_at(ws->resid, to), attn__row_at(ws->resid, row),
-                    width * sizeof(float));
-            memmove(attn__row_at(ws->qkv, to), attn__row_at(ws->qkv, row), width * sizeof(float));
-        }
-    }
-    if (me->id == 0)
-        attn__set_rows(p, to);
-    attn__barrier(me);
-}
-
-/* The attention of one head for a block of queries of one session. */
-static attn__head attn__head_of(const attn__pass *p, const attn_session *of, int layer, size_t head,
-                                size_t row)
-{
-    const attn_config *c = &p->model->config;
-    const size_t index = (size_t)layer * c->n_head + head;
-    attn__head h;
-    memset(&h, 0, sizeof h);
-    h.first = of->length + of->fed + row;
-    h.rows = attn__query_block(h.first, of->n_rows - row);
-    h.causal = 1;
-    h.q = attn__row_at(p->ws->qkv, of->first_row + row) + head * c->d_head;
-    h.q_stride = (ptrdiff_t)p->ws->qkv.stride;
-    h.q_step = 1;
-    h.keys =
-        attn__panels_at(of->keys + index * of->keys_size, of->cache, c->d_head, h.first + h.rows);
-    h.values = attn__panels_at(of->values + index * of->values_size, of->cache, h.first + h.rows,
-                               c->d_head);
-    h.values.stride = of->values_panel;
-    h.scale = 1.0f / sqrtf((float)c->d_head);
-    h.z = attn__row_at(p->ws->z, of->first_row + row) + head * c->d_head;
-    h.z_stride = p->ws->z.stride;
-    return h;
-}
-
-/* z [rows, d] of one head, for a block of queries: scores, softmax and weighted sum in a tile. */
-static void attn__attend_block(const attn__pass *p, const attn__head *h, attn__scratchpad s)
-{
-    const size_t stride = attn__round_up(h->keys.n_out, 16);
-    size_t row;
-    attn__head_scores(p->kernels, h, s.tile, stride, s.pack);
-    for (row = 0; row < h->rows; row++)
-        p->kernels->softmax(s.tile + row * stride, s.tile + row * stride, h->keys.n_out);
-    attn__head_weigh(p->kernels, h, s.tile, stride, s.tail, s.pack);
-}
-
-/* Calls `block` for this worker's share of the heads and blocks of queries. */
-static void attn__each_block(const attn__worker *me, attn__pass *p, attn__block_fn block)
-{
-    const attn__scratchpad s = attn__scratchpad_of(me, p);
-    size_t i, head, row, n, task = 0;
-    for (i = 0; i < p->n_items; i++) {
-        attn_session *of = p->items[i].session;
-        for (head = 0; head < p->model->config.n_head; head++)
-            for (row = 0; row < of->n_rows; row += n) {
-                n = attn__query_block(of->length + of->fed + row, of->n_rows - row);
-                if (task++ % (size_t)me->count == (size_t)me->id)
-                    block(me, p, of, head, row, s);
-            }
-    }
-}
-
-static void attn__plain_block(const attn__worker *me, attn__pass *p, const attn_session *of,
-                              size_t head, size_t row, attn__scratchpad s)
-{
-    const attn__head h = attn__head_of(p, of, me->layer, head, row);
-    attn__attend_block(p, &h, s);
-}
-
-/* z [R, H, d] = softmax(q · kᵀ / √d, causal) · v, over all positions that the session holds. */
-static void attn__attend(attn__worker *me, attn__pass *p)
-{
-    if (attn__anyone_wants(p, ATTN__SEES_SCORES, me->layer))
-        attn__attend_watched(me, p);
-    else
-        attn__each_block(me, p, attn__plain_block);
-    attn__visit(me, p, ATTN__HOOK_Z);
-    attn__barrier(me);
-}
-
-/* rows [R, F] = gelu(rows); the padding of a row comes along. */
-static void attn__gelu(attn__worker *me, attn__pass *p, attn__rows rows)
-{
-    size_t first, last;
-    attn__share(me, rows.n * rows.stride / 16, &first, &last);
-    if (last > first)
-        p->kernels->gelu(rows.data + first * 16, rows.data + first * 16, (last - first) * 16,
-                         ATTN_GELU_TANH);
-    attn__barrier(me);
-}
-
-/* Copies the rows that want logits together: final [n, C]; gives n. */
-static size_t attn__gather_final(const attn__worker *me, const attn__pass *p)
-{
-    size_t i, j, n, first, n_final = 0;
-    float *logits;
-    for (i = 0; i < p->n_items; i++) {
-        const attn_feed_item *item = &p->items[i];
-        n = attn__wanted(p, item, &first, &logits);
-        for (j = 0; j < n && me->id == 0; j++) {
-            const size_t token = item->logits && item->rows ? item->rows[first + j] : first + j;
-            const size_t row = item->session->first_row + token - item->session->fed;
-            memcpy(attn__row_at(p->ws->final, n_final + j), attn__row_at(p->ws->normed, row),
-                   p->model->config.d_model * sizeof(float));
-        }
-        n_final += n;
-    }
-    attn__barrier(me);
-    return n_final;
-}
-
-/* Logits of a few rows of several sessions: one walk over W_U for all of them, in pieces of the
- * vocabulary that fit a tile. */
-static void attn__unembed_together(attn__worker *me, attn__pass *p, size_t n_final)
-{
-    const attn__scratchpad s = attn__scratchpad_of(me, p);
-    const size_t n_vocab = p->model->config.n_vocab, step = s.tile_size / (16 * n_final);
-    attn__rows in = p->ws->final, out;
-    size_t i, j, k, n, first, last;
-    float *logits;
-    in.n = out.n = n_final;
-    out.data = s.tile;
-    out.stride = step * 16;
-    attn__share(me, (n_vocab + 15) / 16, &first, &last);
-    for (; first < last; first += step) {
-        const size_t stop = first + step < last ? first + step : last;
-        attn__matmul_job job = attn__job_of(out, in, p->model->w_u, NULL);
-        job.w.data = (const unsigned char *)job.w.data + first * job.w.stride;
-        job.w.n_out = (stop * 16 < n_vocab ? stop * 16 : n_vocab) - first * 16;
-        p->kernels->matmul(&job, 0, n_final, 0, stop - first, s.pack);
-        for (i = 0, k = 0; i < p->n_items; i++) {
-            size_t at;
-            n = attn__wanted(p, &p->items[i], &at, &logits);
-            for (j = 0; j < n; j++, k++)
-                memcpy(logits + j * n_vocab + first * 16, attn__row_at(out, k),
-                       job.w.n_out * sizeof(float));
-        }
-    }
-    attn__barrier(me);
-}
-
-/* logits [rows that want them, V] = normed · W_U. Many rows of one session go straight to where
- * they belong. */
-static void attn__unembed(attn__worker *me, attn__pass *p)
-{
-    const size_t n_final = attn__gather_final(me, p);
-    attn__rows in = p->ws->final, out;
-    size_t i, first;
-    if (n_final == 0)
-        return;
-    if (p->n_items > 1 && 16 * n_final <= attn__scratchpad_of(me, p).tile_size) {
-        attn__unembed_together(me, p, n_final);
-        return;
-    }
-    out.stride = p->model->config.n_vocab;
-    for (i = 0; i < p->n_items; i++) {
-        in.n = out.n = attn__wanted(p, &p->items[i], &first, &out.data);
-        if (in.n > 0)
-            attn__project(me, p, out, in, &p->model->w_u, NULL);
-        in.data = attn__row_at(in, in.n);
-    }
-}
-
-/* >>session =====================================================================================
- * A workspace holds what computing needs: the kernels, the number of threads, the activations of a
- * pass, and scratch memory for each worker. A session is one sequence: its tokens, and for each
- * layer and head the keys and values of every position, kept in panels so that attention runs on
- * the same kernel as everything else: keys    16 positions to a panel, one line for each of the
- * d_head dimensions (f16: for two) values  16 dimensions to a panel, one line for each position
- * (f16: for two)
- *
- * A session's length counts the tokens that have gone through all layers. A layer may hold more:
- * after a truncation the keys and values above are still there, and after a pass that stopped at
- * layer i those of the layers below i. A pass that starts at layer i may build on them, for the
- * same tokens; every pass overwrites from its first layer upwards, and discards all above. */
-
-/* ---- memory ---- */
-
-/* The next array of a block, of so many floats; without a block only its place is counted. */
-static float *attn__part(const attn_ctx *ctx, float *base, size_t *at, size_t count)
-{
-    const size_t start = *at, end = start + count;
-    *at = attn__round_up(end, 16) + ATTN__GAP;
-    if (!base)
-        return NULL;
-    if (!ctx->alloc) /* as in attn__alloc */
-        ATTN__FORBID(base + end, (*at - end) * sizeof(float));
-    return base + start;
-}
-
-static attn__rows attn__rows_part(const attn_workspace *ws, float *base, size_t *at, size_t width)
-{
-    attn__rows rows;
-    rows.stride = attn__stride(width);
-    rows.n = 0;
-    rows.data = attn__part(&ws->ctx, base, at, ws->n_batch * rows.stride);
-    return rows;
-}
-
-/* All arrays of a workspace in one block: with base == NULL this only measures, in floats. */
-static size_t attn__lay_out_workspace(attn_workspace *ws, float *base)
-{
-    const attn_config *c = &ws->model->config;
-    size_t at = 0;
-    ws->scratch_size = ATTN__PACK + ATTN__QUERIES * (attn__round_up(ws->n_ctx, 16) +
-                                                     attn__round_up(c->d_head, 16));
-    ws->resid = attn__rows_part(ws, base, &at, c->d_model);
-    ws->normed = attn__rows_part(ws, base, &at, c->d_model);
-    ws->added = attn__rows_part(ws, base, &at, c->d_model);
-    ws->qkv = attn__rows_part(ws, base, &at, 3 * (size_t)c->d_model);
-    ws->z = attn__rows_part(ws, base, &at, c->d_model);
-    ws->mlp = attn__rows_part(ws, base, &at, c->d_mlp);
-    ws->final = attn__rows_part(ws, base, &at, c->d_model);
-    ws->mean = attn__part(&ws->ctx, base, &at, ws->n_batch);
-    ws->scale = attn__part(&ws->ctx, base, &at, ws->n_batch);
-    ws->scratch = attn__part(&ws->ctx, base, &at, (size_t)ws->n_threads * ws->scratch_size);
-    return at;
-}
-
-/* The same for a session. */
-static size_t attn__lay_out(attn_session *s, float *base)
-{
-    const attn_config *c = &s->model->config;
-    const size_t heads = (size_t)c->n_layer * c->n_head, padded = attn__round_up(s->capacity, 16);
-    size_t at = 0;
-    s->keys_panel = attn__panels_at(NULL, s->cache, c->d_head, 16).stride;
-    s->keys_size = padded / 16 * s->keys_panel;
-    s->values_panel = attn__line_of(s->cache, padded);
-    s->values_size = (c->d_head + 15) / 16 * s->values_panel;
-    s->keys = (unsigned char *)attn__part(&s->ctx, base, &at, heads * s->keys_size / sizeof(float));
-    s->values =
-        (unsigned char *)attn__part(&s->ctx, base, &at, heads * s->values_size / sizeof(float));
-    s->logits = attn__part(&s->ctx, base, &at, c->n_vocab);
-    s->pending = attn__part(&s->ctx, base, &at, c->n_vocab);
-    s->held = (size_t *)(void *)attn__part(&s->ctx, base, &at,
-                                           c->n_layer * sizeof *s->held / sizeof(float));
-    s->tokens = (int32_t *)(void *)attn__part(&s->ctx, base, &at, s->capacity);
-    return at;
-}
-
-static attn_ctx attn__allocator_of(const attn_ctx *ctx)
-{
-    attn_ctx own;
-    memset(&own, 0, sizeof own);
-    own.alloc = ctx->alloc;
-    own.free = ctx->free;
-    own.user = ctx->user;
-    return own;
-}
-
-/* Bytes of an object and its block of arrays, as attn__alloc takes them. */
-static size_t attn__bytes_of(size_t object, size_t floats)
-{
-    return attn__round_up(object, 64) + floats * sizeof(float) + 2 * (sizeof(attn__block) + 64);
-}
-
-/* ---- workspaces ---- */
-
-/* Fills in the sizes of a workspace. d_model and its kin are below 2^24, so only products can be
- * too large to count; they are measured in doubles first. */
-static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_t *floats,
-                                        const attn_model *model, const attn_workspace_desc *desc)
-{
-    const attn_config *c;
-    double estimate;
-    if (!model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "a workspace needs a model; no model was given");
-    c = &model->config;
-    memset(ws, 0, sizeof *ws);
-    ws->model = model;
-    ws->ctx = attn__allocator_of(ctx);
-    ws->n_ctx = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
-    ws->n_batch = desc && desc->n_batch ? desc->n_batch : 256;
-    ws->n_threads = attn__max_threads(ctx);
-    if (ws->n_ctx > c->n_ctx)
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "a workspace for sessions of %llu tokens was asked for; the model's n_ctx "
-            "is %lu",
-            ATTN__LLU(ws->n_ctx), (unsigned long)c->n_ctx);
-    if (attn__need_kernels(ctx, &ws->kernels) != ATTN_OK)
-        return ctx->status;
-    estimate = 4.0 * (double)ws->n_batch * (8.0 * ((double)c->d_model + 32) + c->d_mlp + 64) +
-               4.0 * (double)ws->n_threads *
-                   (ATTN__PACK + ATTN__QUERIES * 2.0 * ((double)ws->n_ctx + c->d_head + 32)) +
-               65536;
-    if (estimate > (double)(SIZE_MAX / 2)) /* cover: 32-bit */
-        return attn__fail(ctx, ATTN_E_MEMORY, "a workspace of %llu rows does not fit in memory",
-                          ATTN__LLU(ws->n_batch));
-    *floats = attn__lay_out_workspace(ws, NULL);
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
-                                          const attn_workspace_desc *desc)
-{
-    attn_workspace ws;
-    size_t floats = 0;
-    if (attn__plan_workspace(ctx, &ws, &floats, model, desc) != ATTN_OK)
-        return ctx->status;
-    *bytes = attn__bytes_of(sizeof ws, floats);
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspace,
-                                         const attn_model *model, const attn_workspace_desc *desc)
-{
-    attn_workspace plan, *ws;
-    size_t floats = 0;
-    float *base;
-    *workspace = NULL;
-    if (attn__plan_workspace(ctx, &plan, &floats, model, desc) != ATTN_OK)
-        return ctx->status;
-    ws = (attn_workspace *)attn__alloc(ctx, sizeof *ws, "a workspace");
-    base = ws ? (float *)attn__alloc(ctx, floats * sizeof(float), "a workspace's rows") : NULL;
-    if (!base) {
-        attn__free(ws);
-        return ATTN_E_MEMORY;
-    }
-    *ws = plan;
-    ws->memory = base;
-    ws->n_users = 1;
-    attn__lay_out_workspace(ws, base);
-    *workspace = ws;
-    return ATTN_OK;
-}
-
-ATTN__DEF void attn_workspace_free(attn_workspace *workspace)
-{
-    if (!workspace || --workspace->n_users > 0)
-        return;
-    attn__free(workspace->memory);
-    attn__free(workspace);
-}
-
-/* ---- sessions ---- */
-
-/* Fills in the sizes of a session, and *own: the workspace that it makes if it is given none. */
-static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *floats,
-                                      attn_workspace_desc *own, const attn_model *model,
-                                      const attn_session_desc *desc)
-{
-    const attn_config *c;
-    double estimate;
-    if (!model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "a session needs a model; no model was given");
-    c = &model->config;
-    memset(s, 0, sizeof *s);
-    memset(own, 0, sizeof *own);
-    s->model = model;
-    s->ctx = attn__allocator_of(ctx);
-    s->capacity = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
-    s->workspace = desc ? desc->workspace : NULL;
-    s->cache = desc ? desc->cache : ATTN_F32;
-    own->n_ctx = s->capacity;
-    own->n_batch = desc && desc->n_batch ? desc->n_batch : 256;
-    if (own->n_batch > s->capacity)
-        own->n_batch = s->capacity;
-    if (s->cache != ATTN_F32 && s->cache != ATTN_F16)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "a session keeps keys and values as ATTN_F32 or ATTN_F16, not as type %d",
-                          (int)s->cache);
-    if (s->capacity > c->n_ctx)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "a session of %llu tokens was asked for; the model's n_ctx is %lu",
-                          ATTN__LLU(s->capacity), (unsigned long)c->n_ctx);
-    estimate =
-        8.0 * ((double)s->capacity + 16) * ((double)c->d_model + 16.0 * c->n_head) * c->n_layer +
-        8.0 * c->n_vocab + 8.0 * c->n_layer + 65536;
-    if (estimate > (double)(SIZE_MAX / 2)) /* cover: 32-bit */
-        return attn__fail(ctx, ATTN_E_MEMORY, "a session of %llu tokens does not fit in memory",
-                          ATTN__LLU(s->capacity));
-    *floats = attn__lay_out(s, NULL);
-    return ATTN_OK;
-}
-
-/* Can these two work together? */
-static attn_status attn__check_workspace(attn_ctx *ctx, const attn_session *s,
-                                         const attn_workspace *ws, size_t n_batch)
-{
-    if (ws->model != s->model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "the workspace was made for another model; each model needs its own");
-    if (s->capacity > ws->n_ctx)
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "the workspace is for sessions of at most %llu tokens, and this one shall "
-            "hold %llu (attn_workspace_desc.n_ctx)",
-            ATTN__LLU(ws->n_ctx), ATTN__LLU(s->capacity));
-    if (n_batch > 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "n_batch is the workspace's where one is given: set it in "
-                          "attn_workspace_desc");
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_session_size(attn_ctx *ctx, const attn_model *model,
-                                        const attn_session_desc *desc, size_t *bytes)
-{
-    attn_session s;
-    attn_workspace_desc own;
-    size_t floats = 0, more = 0;
-    if (attn__plan_session(ctx, &s, &floats, &own, model, desc) != ATTN_OK)
-        return ctx->status;
-    if (!s.workspace && attn_workspace_size(ctx, &more, model, &own) != ATTN_OK)
-        return ctx->status;
-    *bytes = attn__bytes_of(sizeof s, floats) + more;
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
-                                       const attn_model *model, const attn_session_desc *desc)
-{
-    attn_session plan, *s;
-    attn_workspace_desc own;
-    size_t floats = 0;
-    float *base;
-    *session = NULL;
-    if (attn__plan_session(ctx, &plan, &floats, &own, model, desc) != ATTN_OK ||
-        (plan.workspace &&
-         attn__check_workspace(ctx, &plan, plan.workspace, desc->n_batch) != ATTN_OK))
-        return ctx->status;
-    if (plan.workspace)
-        plan.workspace->n_users++;
-    else if (attn_workspace_new(ctx, &plan.workspace, model, &own) != ATTN_OK)
-        return ctx->status;
-    s = (attn_session *)attn__alloc(ctx, sizeof *s, "a session");
-    base = s ? (float *)attn__alloc(ctx, floats * sizeof(float), "a session's cache") : NULL;
-    if (!base) {
-        attn__free(s);
-        attn_workspace_free(plan.workspace);
-        return ATTN_E_MEMORY;
-    }
-    *s = plan;
-    s->memory = base;
-    attn__lay_out(s, base);
-    *session = s;
-    return ATTN_OK;
-}
-
-/* A call of the library that lets callbacks run begins and ends with these two. A session that a
- * callback frees lives until the last such call has ended. */
-static void attn__enter_call(attn_session *session)
-{
-    session->n_calls++;
-}
-
-static void attn__leave_call(attn_session *session)
-{
-    if (--session->n_calls == 0 && session->is_freed)
-        attn_session_free(session);
-}
-
-ATTN__DEF void attn_session_free(attn_session *session)
-{
-    if (!session)
-        return;
-    session->is_freed = 1;
-    if (session->n_calls > 0)
-        return;
-    attn_unhook_all(session);
-    attn_workspace_free(session->workspace);
-    attn__free(session->memory);
-    attn__free(session);
-}
-
-ATTN__DEF attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
-                                       attn_workspace *workspace)
-{
-    const attn__watcher *w;
-    if (!session || !workspace)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_use: no %s was given",
-                          session ? "workspace" : "session");
-    if (attn__check_idle(ctx, "attn_session_use", session) ||
-        attn__check_workspace(ctx, session, workspace, 0))
-        return ctx->status;
-    if (attn__claim_all(ctx, workspace, session) != ATTN_OK)
-        return ctx->status;
-    for (w = session->watchers; w; w = w->next)
-        attn__release(session->workspace, w);
-    workspace->n_users++;
-    attn_workspace_free(session->workspace);
-    session->workspace = workspace;
-    return ATTN_OK;
-}
-
-ATTN__DEF const float *attn_logits(const attn_session *session)
-{
-    return session && session->has_logits ? session->logits : NULL;
-}
-ATTN__DEF size_t attn_session_length(const attn_session *session)
-{
-    return session ? session->length : 0;
-}
-ATTN__DEF size_t attn_session_capacity(const attn_session *session)
-{
-    return session ? session->capacity : 0;
-}
-ATTN__DEF const int32_t *attn_session_tokens(const attn_session *session)
-{
-    return session ? session->tokens : NULL;
-}
-ATTN__DEF const attn_model *attn_session_model(const attn_session *session)
-{
-    return session ? session->model : NULL;
-}
-
-static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session)
-{
-    if (session->running)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: the session is being fed; a callback may not do this to it", what);
-    return ATTN_OK;
-}
-
-/* The session's tokens end at `length`; its watchers hear of it. */
-static void attn__truncate(attn_session *session, size_t length)
-{
-    attn__watcher *w;
-    session->length = length;
-    for (w = session->watchers; w; w = w->next)
-        if (w->kind->truncate)
-            w->kind->truncate(w, length);
-}
-
-ATTN__DEF attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t length)
-{
-    if (!session || length > session->length)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_rewind: to %llu, but the session holds %llu tokens",
-                          ATTN__LLU(length), ATTN__LLU(session ? session->length : 0));
-    if (attn__check_idle(ctx, "attn_rewind", session) != ATTN_OK)
-        return ctx->status;
-    attn__truncate(session, length);
-    session->has_logits = 0;
-    return ATTN_OK;
-}
-
-/* Everything that must hold before one session takes over what another holds. */
-static attn_status attn__check_copy(attn_ctx *ctx, const attn_session *to, const attn_session *from)
-{
-    const attn__watcher *w;
-    if (!to || !from)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: no session was given");
-    if (attn__check_idle(ctx, "attn_session_copy", to) != ATTN_OK)
-        return ctx->status;
-    for (w = to->watchers; w && to != from; w = w->next)
-        if (w->kind->truncate) /* it keeps an account of what the session holds */
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_session_copy: a record watches the session that would be "
-                              "overwritten; call attn_record_free first");
-    if (to->model != from->model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: the models differ");
-    if (to->cache != from->cache)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_session_copy: one session keeps f16, the other f32 (cache)");
-    if (from->length > to->capacity)
-        return attn__fail(ctx, ATTN_E_CONTEXT,
-                          "attn_session_copy: %llu tokens do not fit into a session for %llu",
-                          ATTN__LLU(from->length), ATTN__LLU(to->capacity));
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from)
-{
-    const attn_config *c;
-    size_t heads, head, panel, layer, n, most = 0;
-    if (attn__check_copy(ctx, to, from) != ATTN_OK)
-        return ctx->status;
-    if (to == from)
-        return ATTN_OK;
-    c = &from->model->config;
-    heads = (size_t)c->n_layer * c->n_head;
-    for (head = 0; head < heads; head++) {
-        layer = head / c->n_head;
-        n = from->held[layer] < to->capacity ? from->held[layer] : to->capacity;
-        most = most > n ? most : n;
-        to->held[layer] = n;
-        memcpy(to->keys + head * to->keys_size, from->keys + head * from->keys_size,
-               (n + 15) / 16 * to->keys_panel);
-        for (panel = 0; panel < (c->d_head + 15) / 16; panel++)
-            memcpy(to->values + head * to->values_size + panel * to->values_panel,
-                   from->values + head * from->values_size + panel * from->values_panel,
-                   attn__line_of(to->cache, n));
-    }
-    memcpy(to->tokens, from->tokens, most * sizeof *to->tokens);
-    to->length = from->length;
-    to->has_logits = from->has_logits;
-    if (from->has_logits)
-        memcpy(to->logits, from->logits, c->n_vocab * sizeof(float));
-    return ATTN_OK;
-}
-
-/* Where dimension j of a key or value lies in the cache, head = layer * n_head + head of the layer.
- * The next position's value and the next dimension's key lie 16 numbers on. */
-static void *attn__cached(const attn_session *s, attn_cache_part part, size_t head, size_t position,
-                          size_t j)
-{
-    const size_t size = s->cache == ATTN_F32 ? 4 : 2;
-    if (part == ATTN_KEYS)
-        return s->keys + head * s->keys_size + position / 16 * s->keys_panel +
-               (j * 16 + position % 16) * size;
-    return s->values + head * s->values_size + j / 16 * s->values_panel +
-           (position * 16 + j % 16) * size;
-}
-
-/* One key [d_head] into the cache, across the lines of a panel. */
-static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, size_t head,
-                           size_t position, const float *key)
-{
-    const size_t d = s->model->config.d_head;
-    void *const to = attn__cached(s, ATTN_KEYS, head, position, 0);
-    uint16_t halves[16];
-    size_t j, k, n;
-    if (s->cache == ATTN_F32)
-        for (j = 0; j < d; j++)
-            ((float *)to)[j * 16] = key[j];
-    for (j = 0; j < d && s->cache == ATTN_F16; j += n) {
-        n = d - j < 16 ? d - j : 16;
-        kernels->narrow(halves, key + j, n);
-        for (k = 0; k < n; k++)
-            ((uint16_t *)to)[(j + k) * 16] = halves[k];
-    }
-}
-
-/* One value [d_head], a line of each panel. */
-static void attn__keep_value(const attn__kernels *kernels, const attn_session *s, size_t head,
-                             size_t position, const float *value)
-{
-    const size_t d = s->model->config.d_head;
-    size_t j, n;
-    for (j = 0; j < d; j += n) {
-        void *const to = attn__cached(s, ATTN_VALUES, head, position, j);
-        n = d - j < 16 ? d - j : 16;
-        if (s->cache == ATTN_F32)
-            memcpy(to, value + j, n * sizeof(float));
-        else
-            kernels->narrow((uint16_t *)to, value + j, n);
-    }
-}
-
-/* ---- feeding ---- */
-
-static size_t attn__end_layer(const attn_feed_item *item, const attn_model *model)
-{
-    return item->end_layer ? item->end_layer : model->config.n_layer;
-}
-
-/* What the watchers of an item's session hear of its feed. */
-static attn__span attn__span_of(const attn_feed_item *item)
-{
-    attn__span span;
-    span.position = item->session->length;
-    span.n_tokens = item->n_tokens;
-    span.first_layer = item->first_layer;
-    span.end_layer = attn__end_layer(item, item->session->model);
-    span.embedded = !item->resid;
-    return span;
-}
-
-/* Layers that can be run, and below them all keys and values that their attention will not make. */
-static attn_status attn__check_layers(attn_ctx *ctx, const attn_feed_item *item,
-                                      const attn_model *model)
-{
-    const attn_session *s = item->session;
-    const size_t n_layer = model->config.n_layer, end = attn__end_layer(item, model);
-    const size_t until = s->length + item->n_tokens;
-    size_t i;
-    if (end > n_layer || item->first_layer > end || (item->first_layer == end && end < n_layer))
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "attn_feed: layers %llu to before %llu; expected some of 0 to before %llu",
-            ATTN__LLU(item->first_layer), ATTN__LLU(end), ATTN__LLU(n_layer));
-    if (item->first_layer > 0 && !item->resid)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: to begin at layer %llu takes the residual stream that enters "
-                          "it (resid)",
-                          ATTN__LLU(item->first_layer));
-    if (end < n_layer && (item->logits || item->rows))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: a pass that stops before layer %llu makes no logits",
-                          ATTN__LLU(end));
-    for (i = 0; i < item->first_layer; i++)
-        if (s->held[i] < until)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed: to begin at layer %llu, layer %llu must hold keys and "
-                              "values of %llu positions; it holds %llu. Feed the tokens from layer "
-                              "0 first, and rewind",
-                              ATTN__LLU(item->first_layer), ATTN__LLU(i), ATTN__LLU(until),
-                              ATTN__LLU(s->held[i]));
-    if (item->first_layer > 0 &&
-        memcmp(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *item->tokens) != 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: the layers below %llu hold keys and values of other tokens",
-                          ATTN__LLU(item->first_layer));
-    return ATTN_OK;
-}
-
-/* Everything that must hold before an item can be fed: after this nothing fails but a callback that
- * asks to stop. */
-static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
-                                    const attn_model *model)
-{
-    const attn_session *s = item->session;
-    const uint32_t n_vocab = model->config.n_vocab;
-    const attn__watcher *w;
-    attn__span span;
-    size_t i;
-    if (!s || s->model != model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: there is no session, or one of another model");
-    if (attn__check_idle(ctx, "attn_feed", s) != ATTN_OK)
-        return ctx->status;
-    if (s->workspace->is_running)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: the session's workspace is in use; in a callback, feed a "
-                          "session that has another one");
-    if (item->n_tokens == 0 || !item->tokens)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no tokens were given");
-    if (item->n_tokens > s->capacity - s->length)
-        return attn__fail(ctx, ATTN_E_CONTEXT,
-                          "the session holds %llu of at most %llu tokens, so %llu more do not "
-                          "fit; rewind it, or make a larger one (the model's n_ctx is %lu)",
-                          ATTN__LLU(s->length), ATTN__LLU(s->capacity), ATTN__LLU(item->n_tokens),
-                          (unsigned long)model->config.n_ctx);
-    for (i = 0; i < item->n_tokens; i++)
-        if (item->tokens[i] < 0 || (uint32_t)item->tokens[i] >= n_vocab)
-            return attn__fail(ctx, ATTN_E_TOKEN,
-                              "token %llu has id %ld; the vocabulary is 0 to %lu", ATTN__LLU(i),
-                              (long)item->tokens[i], (unsigned long)n_vocab - 1);
-    if (attn__check_layers(ctx, item, model) != ATTN_OK)
-        return ctx->status;
-    span = attn__span_of(item);
-    for (w = s->watchers; w; w = w->next)
-        if (w->kind->check && w->kind->check(ctx, w, &span) != ATTN_OK)
-            return ctx->status;
-    for (i = 0; item->logits && item->rows && i < item->n_rows; i++)
-        if (item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]))
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed: rows[%llu] is %llu; rows must ascend and stay below "
-                              "n_tokens, %llu",
-                              ATTN__LLU(i), ATTN__LLU(item->rows[i]), ATTN__LLU(item->n_tokens));
-    return ATTN_OK;
-}
-
-/* Says of a failure which item of a batch it is about. */
-static attn_status attn__of_item(attn_ctx *ctx, size_t index)
-{
-    char told[sizeof ctx->message];
-    memcpy(told, ctx->message, sizeof told);
-    return attn__fail(ctx, ctx->status, "item %llu: %s", ATTN__LLU(index), told);
-}
-
-/* All items run the same layers on one workspace, and no session comes twice. */
-static attn_status attn__check_batch(attn_ctx *ctx, const attn_feed_item *items, size_t n_items)
-{
-    const attn_model *model = items[0].session->model;
-    size_t i;
-    for (i = 0; i < n_items; i++)
-        if (attn__check_item(ctx, &items[i], model) != ATTN_OK)
-            return n_items > 1 ? attn__of_item(ctx, i) : ctx->status;
-    for (i = 1; i < n_items; i++) {
-        if (items[i].session->workspace != items[0].session->workspace)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed_batch: item %llu's session does not share item 0's "
-                              "workspace; make one with attn_workspace_new and give it to all "
-                              "sessions of a batch (attn_session_desc.workspace)",
-                              ATTN__LLU(i));
-        if (items[i].first_layer != items[0].first_layer || !items[i].resid != !items[0].resid ||
-            attn__end_layer(&items[i], model) != attn__end_layer(&items[0], model))
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed_batch: item %llu does not run the same layers as item 0",
-                              ATTN__LLU(i));
-    }
-    for (i = 0; i < n_items; i++) /* mark each session, and find the mark if it comes again */
-        items[i].session->n_rows = SIZE_MAX;
-    for (i = 0; i < n_items; i++) {
-        if (items[i].session->n_rows == 0)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed_batch: item %llu's session is in the batch twice",
-                              ATTN__LLU(i));
-        items[i].session->n_rows = items[i].session->fed = 0;
-    }
-    return ATTN_OK;
-}
-
-/* A session's account of its tokens changes in two steps. Before a pass, all that the pass is about
- * to overwrite is gone. */
-static void attn__begin_feed(attn__pass *p, const attn_feed_item *item)
-{
-    attn_session *s = item->session;
-    const attn__span span = attn__span_of(item);
-    attn__watcher *w;
-    size_t layer;
-    attn__enter_call(s);
-    /* perhaps its own, from before a rewind */
-    memmove(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *s->tokens);
-    for (layer = p->first_layer; layer < p->model->config.n_layer; layer++)
-        s->held[layer] = s->held[layer] < s->length ? s->held[layer] : s->length;
-    for (w = s->watchers; w; w = w->next)
-        if (w->kind->begin)
-            w->kind->begin(w, &span);
-    p->watched |= s->watchers != NULL;
-}
-
-/* After the last pass, what it made is there. */
-static void attn__end_feed(const attn__pass *p, const attn_feed_item *item)
-{
-    attn_session *s = item->session;
-    const attn__span span = attn__span_of(item);
-    const size_t end = span.position + span.n_tokens, n_vocab = p->model->config.n_vocab;
-    const size_t n_rows = item->rows ? item->n_rows : item->n_tokens;
-    attn__watcher *w;
-    size_t layer;
-    for (layer = p->first_layer; layer < p->end_layer; layer++)
-        s->held[layer] = end;
-    for (w = s->watchers; w; w = w->next)
-        if (w->kind->end)
-            w->kind->end(w, &span);
-    if (p->end_layer < p->model->config.n_layer)
-        return;
-    s->length = end;
-    s->has_logits = !item->logits || !item->rows ||
-                    (item->n_rows > 0 && item->rows[item->n_rows - 1] == item->n_tokens - 1);
-    if (!item->logits) {
-        float *made = s->pending;
-        s->pending = s->logits;
-        s->logits = made;
-    } else if (s->has_logits) {
-        memcpy(s->logits, item->logits + (n_rows - 1) * n_vocab, n_vocab * sizeof(float));
-    }
-}
-
-static void attn__set_rows(attn__pass *p, size_t n)
-{
-    attn_workspace *ws = p->ws;
-    p->n_rows = n;
-    ws->resid.n = ws->normed.n = ws->added.n = ws->qkv.n = ws->z.n = ws->mlp.n = n;
-}
-
-/* The next rows of every item, as many as the workspace has room for; gives 0 if none are left. */
-static size_t attn__next_rows(attn__pass *p)
-{
-    size_t i, n_rows = 0;
-    for (i = 0; i < p->n_items; i++) {
-        attn_session *s = p->items[i].session;
-        const size_t left = p->items[i].n_tokens - s->fed, room = p->ws->n_batch - n_rows;
-        s->fed_before = s->fed;
-        s->first_row = n_rows;
-        s->n_rows = left < room ? left : room;
-        n_rows += s->n_rows;
-    }
-    attn__set_rows(p, n_rows);
-    return n_rows;
-}
-
-/* Multiply-adds of a pass. */
-static double attn__pass_work(const attn__pass *p)
-{
-    const attn_config *c = &p->model->config;
-    const double width = c->d_model, n_layers = (double)(p->end_layer - p->first_layer);
-    double work = 0;
-    size_t i, first;
-    float *logits;
-    for (i = 0; i < p->n_items; i++) {
-        const attn_session *of = p->items[i].session;
-        const double rows = (double)of->n_rows, keys = (double)(of->length + of->fed + of->n_rows);
-        work += rows * n_layers * 2 * width * (2 * width + c->d_mlp + keys);
-        if (p->end_layer == c->n_layer)
-            work += (double)attn__wanted(p, &p->items[i], &first, &logits) * width * c->n_vocab;
-    }
-    return work;
-}
-
-/* One pass over the layers for the rows that attn__next_rows chose. */
-static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
-{
-    int n_threads = attn__max_threads(ctx);
-    size_t i;
-    if (n_threads > p->ws->n_threads) /* there is scratch memory for so many */
-        n_threads = p->ws->n_threads;
-    for (i = 0; i < p->n_items; i++)
-        p->items[i].session->running = ATTN__FEEDING;
-    p->ws->is_running = 1;
-    attn__parallel_paced(ctx->n_threads > 0 ? NULL : &p->ws->pace, n_threads, attn__pass_work(p),
-                         7 * (int)(p->end_layer - p->first_layer) + 4, attn__forward, p);
-    for (i = 0; i < p->n_items; i++)
-        p->items[i].session->running = ATTN__IDLE;
-    p->ws->is_running = 0;
-    if (p->stopped)
-        return attn__fail(ctx, ATTN_STOPPED, "a hook on %s %s", p->stopped_at,
-                          p->stopped == ATTN__SESSION_FREED ? "freed a session that was being fed"
-                                                            : "asked to stop");
-    for (i = 0; i < p->n_items; i++)
-        p->items[i].session->fed += p->items[i].session->n_rows;
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items)
-{
-    attn_status status = ATTN_OK;
-    attn__pass p;
-    size_t i;
-    if (n_items == 0 || !items || !items[0].session)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no session was given");
-    if (attn__check_batch(ctx, items, n_items) != ATTN_OK)
-        return ctx->status;
-    memset(&p, 0, sizeof p);
-    p.ws = items[0].session->workspace;
-    p.model = p.ws->model;
-    p.kernels = p.ws->kernels;
-    p.items = items;
-    p.n_items = n_items;
-    p.first_layer = items[0].first_layer;
-    p.end_layer = attn__end_layer(&items[0], p.model);
-    for (i = 0; i < n_items; i++)
-        attn__begin_feed(&p, &items[i]);
-    while (status == ATTN_OK && attn__next_rows(&p) > 0)
-        status = attn__run_pass(ctx, &p);
-    for (i = 0; i < n_items; i++) {
-        attn_session *s = items[i].session;
-        if (status == ATTN_OK)
-            attn__end_feed(&p, &items[i]);
-        s->fed = 0;
-        attn__sweep_watchers(s);
-        attn__leave_call(s);
-    }
-    return status;
-}
-
-ATTN__DEF attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
-                                size_t n_tokens)
-{
-    attn_feed_item item;
-    memset(&item, 0, sizeof item);
-    item.session = session;
-    item.tokens = tokens;
-    item.n_tokens = n_tokens;
-    return attn_feed_batch(ctx, &item, 1);
-}
-
-static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn_session *s,
-                                     attn_cache_part part, size_t layer, size_t first, size_t count)
-{
-    size_t held;
-    if (!s || (part != ATTN_KEYS && part != ATTN_VALUES))
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s", what,
-                          s ? "expected ATTN_KEYS or ATTN_VALUES" : "no session was given");
-    held = s->length + (s->running == ATTN__FEEDING ? s->fed_before : 0);
-    if (layer >= s->model->config.n_layer)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu",
-                          what, ATTN__LLU(layer), (unsigned long)s->model->config.n_layer - 1);
-    if (first > held || count > held - first)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: %llu positions from %llu on; the session holds %llu", what,
-                          ATTN__LLU(count), ATTN__LLU(first), ATTN__LLU(held));
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_cache_get(attn_ctx *ctx, const attn_session *session,
-                                     attn_cache_part part, size_t layer, size_t first, size_t count,
-                                     attn_tensor *out)
-{
-    attn__result result;
-    size_t t, head, j;
-    float *to;
-    const attn_config *c;
-    if (attn__check_cache(ctx, "attn_cache_get", session, part, layer, first, count) != ATTN_OK)
-        return ctx->status;
-    c = &session->model->config;
-    if (attn__begin(ctx, "attn_cache_get", out, attn_shape3(count, c->n_head, c->d_head),
-                    &result) != ATTN_OK)
-        return ctx->status;
-    to = (float *)result.dense.data;
-    for (t = first; t < first + count; t++)
-        for (head = layer * c->n_head; head < (layer + 1) * c->n_head; head++)
-            for (j = 0; j < c->d_head; j++) {
-                const void *from = attn__cached(session, part, head, t, j);
-                *to++ = session->cache == ATTN_F32 ? *(const float *)from
-                                                   : attn_f32_from_f16(*(const uint16_t *)from);
-            }
-    return attn__finish(ctx, out, &result, ATTN_OK);
-}
-
-ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_cache_part part,
-                                     size_t layer, size_t first, attn_tensor value)
-{
-    size_t t, head, j;
-    const attn_config *c;
-    if (attn__need(ctx, "attn_cache_set", "value", &value) != ATTN_OK ||
-        attn__check_cache(ctx, "attn_cache_set", session, part, layer, first, value.shape[0]) !=
-            ATTN_OK)
-        return ctx->status;
-    if (session->running == ATTN__WRITING) /* what was guessed has seen the old ones */
-        return attn__check_idle(ctx, "attn_cache_set", session);
-    c = &session->model->config;
-    if (value.ndim != 3 || value.shape[1] != c->n_head || value.shape[2] != c->d_head)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_cache_set: expected [positions, %lu heads, %lu dimensions]",
-                          (unsigned long)c->n_head, (unsigned long)c->d_head);
-    for (t = 0; t < value.shape[0]; t++)
-        for (head = 0; head < c->n_head; head++)
-            for (j = 0; j < c->d_head; j++) {
-                const float x = attn_get3(value, t, head, j);
-                void *to = attn__cached(session, part, layer * c->n_head + head, first + t, j);
-                if (session->cache == ATTN_F32)
-                    *(float *)to = x;
-                else
-                    *(uint16_t *)to = attn_f16_from_f32(x);
-            }
-    return ATTN_OK;
-}
-
-/* >>watch =======================================================================================
- * The forward pass calls attn__visit wherever an activation is complete. The engine knows no more
- * of those who watch than one small interface, attn__watcher_kind: callbacks, records and edits are
- * three kinds of it. */
-
-/* Names after "blocks.i.", or whole for those outside the blocks, in the order of the pass. */
-static const char *const attn__hook_names[] = {"hook_embed",
-                                               "hook_pos_embed",
-                                               "ln_final.hook_scale",
-                                               "ln_final.hook_normalized.pre",
-                                               "ln_final.hook_normalized.post",
-                                               "hook_resid_pre",
-                                               "ln1.hook_scale",
-                                               "ln1.hook_normalized.pre",
-                                               "ln1.hook_normalized.post",
-                                               "hook_attn_in",
-                                               "hook_q_input",
-                                               "hook_k_input",
-                                               "hook_v_input",
-                                               "attn.hook_q",
-                                               "attn.hook_k",
-                                               "attn.hook_v",
-                                               "attn.hook_attn_scores",
-                                               "attn.hook_pattern",
-                                               "attn.hook_z",
-                                               "attn.hook_result",
-                                               "hook_attn_out",
-                                               "hook_resid_mid",
-                                               "hook_mlp_in",
-                                               "ln2.hook_scale",
-                                               "ln2.hook_normalized.pre",
-                                               "ln2.hook_normalized.post",
-                                               "mlp.hook_pre",
-                                               "mlp.hook_post",
-                                               "hook_mlp_out",
-                                               "hook_resid_post"};
-
-/* "blocks.3.attn.hook_q" */
-static attn__hook_name attn__name_of(int point, int layer)
-{
-    attn__hook_name name;
-    if (point < ATTN__HOOK_RESID_PRE)
-        snprintf(name.text, sizeof name.text, "%s", attn__hook_names[point]);
-    else
-        snprintf(name.text, sizeof name.text, "blocks.%d.%s", layer, attn__hook_names[point]);
-    return name;
-}
-
-/* Does a pattern with `*` for any run of characters match the whole text? */
-static int attn__matches(const char *pattern, const char *text)
-{
-    const char *star = NULL, *retry = NULL;
-    while (*text) {
-        if (*pattern == '*') {
-            star = pattern++;
-            retry = text;
-        } else if (*pattern == *text) {
-            pattern++;
-            text++;
-        } else if (star) {
-            pattern = star + 1;
-            text = ++retry;
-        } else {
-            return 0;
-        }
-    }
-    while (*pattern == '*')
-        pattern++;
-    return *pattern == 0;
-}
-
-static int attn__ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), n_end = strlen(end);
-    return n >= n_end && strcmp(text + n - n_end, end) == 0;
-}
-
-/* The last word of a name: "hook_q" of "blocks.3.attn.hook_q". */
-static const char *attn__last_word(const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    return dot ? dot + 1 : name;
-}
-
-/* Adds what a pattern matches to points [1 + n_layer]; returns how many activations that is. What
- * costs extra to make is not matched by patterns that end in `*`. */
-static size_t attn__match_all(const attn_config *c, const char *pattern, uint32_t *points)
-{
-    size_t n_matches = 0;
-    int point, layer;
-    for (point = 0; point < ATTN__N_HOOKS; point++) {
-        const int n_layers = point < ATTN__HOOK_RESID_PRE ? 0 : (int)c->n_layer;
-        if ((ATTN__OPT_IN & ATTN__POINT(point)) && attn__ends_with(pattern, "*"))
-            continue;
-        for (layer = n_layers ? 0 : -1; layer < n_layers; layer++)
-            if (attn__matches(pattern, attn__name_of(point, layer).text)) {
-                points[1 + layer] |= ATTN__POINT(point);
-                n_matches++;
-            }
-    }
-    return n_matches;
-}
-
-/* How many letters to add, remove or change to make one word of another (Levenshtein 1965); words
- * longer than 63 letters count by their beginnings. */
-static size_t attn__edit_distance(const char *from, const char *to)
-{
-    size_t row[64], n = strlen(to), i, j;
-    n = n < 63 ? n : 63;
-    for (j = 0; j <= n; j++)
-        row[j] = j;
-    for (i = 0; i < 63 && from[i]; i++) {
-        size_t diagonal = row[0], best;
-        row[0] = i + 1;
-        for (j = 1; j <= n; j++) {
-            best = diagonal + (from[i] != to[j - 1]);
-            best = best < row[j] + 1 ? best : row[j] + 1;
-            best = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = best;
-        }
-    }
-    return row[n];
-}
-
-/* The name that somebody may have meant; empty if nothing comes near. `rest` is what they wrote
- * after "blocks.i.", or all of it; a missing "attn." or "mlp." counts as one letter. */
-static attn__hook_name attn__nearest_name(const char *rest, int layer)
-{
-    const size_t n = strlen(rest);
-    size_t best = (n < 63 ? n : 63) / 2 + 1, distance, tail;
-    attn__hook_name name;
-    int point;
-    name.text[0] = 0;
-    for (point = 0; point < ATTN__N_HOOKS; point++) {
-        const char *whole = attn__hook_names[point];
-        distance = attn__edit_distance(rest, whole);
-        tail = 1 + attn__edit_distance(rest, attn__last_word(whole));
-        distance = distance < tail ? distance : tail;
-        if (distance < best) {
-            best = distance;
-            name = attn__name_of(point, layer);
-        }
-    }
-    return name;
-}
-
-/* Why nothing has this name, and what to write instead. */
-static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const attn_config *c,
-                                      const char *pattern)
-{
-    const char *rest = pattern;
-    unsigned long layer = 0;
-    attn__hook_name near_by;
-    if (strncmp(pattern, "blocks.", 7) == 0) {
-        const size_t n_digits = strspn(pattern + 7, "0123456789");
-        rest = strchr(pattern + 7, '.');
-        rest = rest ? rest + 1 : "";
-        if (n_digits > 0 && n_digits < 9)
-            layer = strtoul(pattern + 7, NULL, 10);
-        if (n_digits > 0 && (n_digits >= 9 || layer >= c->n_layer))
-            return attn__fail(ctx, ATTN_E_NAME, "%s: %.80s: the model has %lu layers, 0 to %lu",
-                              what, pattern, (unsigned long)c->n_layer,
-                              (unsigned long)c->n_layer - 1);
-    }
-    if (attn__ends_with(pattern, "hook_normalized"))
-        return attn__fail(ctx, ATTN_E_NAME,
-                          "%s: %.60s has meant two things: write .pre after it for the value "
-                          "before gain and bias (TransformerLens since 2025), .post for the one "
-                          "after them (until then)",
-                          what, pattern);
-    near_by = attn__nearest_name(rest, (int)layer);
-    if (near_by.text[0])
-        return attn__fail(ctx, ATTN_E_NAME, "%s: no activation is called %.80s: did you mean %s?",
-                          what, pattern, near_by.text);
-    return attn__fail(ctx, ATTN_E_NAME,
-                      "%s: no activation is called \"%.80s\"; names look like "
-                      "\"blocks.0.attn.hook_pattern\" or \"ln_final.hook_scale\"",
-                      what, pattern);
-}
-
-/* Does the session have a watcher for one of these points in this layer (-1: outside the blocks)?
- */
-static int attn__wants(const attn_session *s, uint32_t points, int layer)
-{
-    const attn__watcher *w;
-    for (w = s->watchers; w; w = w->next)
-        if (w->points[1 + layer] & points)
-            return 1;
-    return 0;
-}
-
-static int attn__anyone_wants(const attn__pass *p, uint32_t points, int layer)
-{
-    size_t i;
-    for (i = 0; i < p->n_items && p->watched; i++)
-        if (p->items[i].session->n_rows > 0 && attn__wants(p->items[i].session, points, layer))
-            return 1;
-    return 0;
-}
-
-/* Does a watcher want one of these points anywhere? */
-static int attn__watches(const attn__watcher *w, uint32_t points)
-{
-    const size_t n = 1 + (size_t)w->session->model->config.n_layer;
-    size_t i;
-    for (i = 0; i < n; i++)
-        if (w->points[i] & points)
-            return 1;
-    return 0;
-}
-
-/* [n_batch, width] floats for the watchers of a workspace: made for the first, freed after the
- * last. */
-static attn_status attn__claim_block(attn_ctx *ctx, const attn_workspace *ws,
-                                     attn__shared_block *block, size_t width)
-{
-    size_t n;
-    if (block->n_users == 0) {
-        if (width > SIZE_MAX / sizeof(float) || /* cover: 32-bit */
-            attn__mul_overflows(width * sizeof(float), ws->n_batch, &n))
-            return attn__fail(ctx, ATTN_E_MEMORY,
-                              "the activations of every head at %llu positions do not fit in "
-                              "memory; make a workspace with a smaller n_batch",
-                              ATTN__LLU(ws->n_batch));
-        block->data = (float *)attn__alloc(ctx, n, "the activations of every head");
-        if (!block->data)
-            return ATTN_E_MEMORY;
-    }
-    block->n_users++;
-    return ATTN_OK;
-}
-
-static void attn__release_block(attn__shared_block *block)
-{
-    if (--block->n_users > 0)
-        return;
-    attn__free(block->data);
-    block->data = NULL;
-}
-
-/* Gives a watcher's workspace the memory for the points that it wants to see: all of it, or none.
- */
-static attn_status attn__claim(attn_ctx *ctx, attn_workspace *ws, const attn__watcher *w)
-{
-    const size_t heads = ws->model->config.n_head, wide = ws->resid.stride;
-    const int scores = attn__watches(w, ATTN__SEES_SCORES);
-    if (scores &&
-        attn__claim_block(ctx, ws, &ws->scores, heads * attn__round_up(ws->n_ctx, 16)) != ATTN_OK)
-        return ctx->status;
-    if (!attn__watches(w, ATTN__SEES_HEADS) ||
-        attn__claim_block(ctx, ws, &ws->heads, 2 * heads * wide) == ATTN_OK)
-        return ATTN_OK;
-    if (scores)
-        attn__release_block(&ws->scores);
-    return ctx->status;
-}
-
-static void attn__release(attn_workspace *ws, const attn__watcher *w)
-{
-    if (attn__watches(w, ATTN__SEES_SCORES))
-        attn__release_block(&ws->scores);
-    if (attn__watches(w, ATTN__SEES_HEADS))
-        attn__release_block(&ws->heads);
-}
-
-/* The same for all watchers of a session. */
-static attn_status attn__claim_all(attn_ctx *ctx, attn_workspace *ws, const attn_session *s)
-{
-    const attn__watcher *w, *done;
-    for (w = s->watchers; w; w = w->next)
-        if (attn__claim(ctx, ws, w) != ATTN_OK) {
-            for (done = s->watchers; done != w; done = done->next)
-                attn__release(ws, done);
-            return ctx->status;
-        }
-    return ATTN_OK;
-}
-
-/* Takes a watcher out of its session's list and frees it. */
-static void attn__free_watcher(attn__watcher *w)
-{
-    attn__watcher **link = &w->session->watchers;
-    while (*link != w)
-        link = &(*link)->next;
-    *link = w->next;
-    attn__release(w->session->workspace, w);
-    if (w->kind->free)
-        w->kind->free(w);
-    attn__free(w);
-}
-
-/* Removes a watcher: at once, or, if its session is being fed, at the end of the feed. Its points
- * stay until then, so that all workers go on agreeing about the activations that are wanted. */
-static void attn__remove_watcher(attn__watcher *w)
-{
-    w->is_removed = 1;
-    if (w->session->running != ATTN__FEEDING)
-        attn__free_watcher(w);
-}
-
-static void attn__sweep_watchers(attn_session *s)
-{
-    attn__watcher *w, *next;
-    for (w = s->watchers; w; w = next) {
-        next = w->next;
-        if (w->is_removed)
-            attn__free_watcher(w);
-    }
-}
-
-/* A watcher at the end of the session's list, for the names that match any of the patterns. `size`
- * is that of the kind's own struct. */
-static attn_status attn__new_watcher(attn_ctx *ctx, const char *what, attn__watcher **made,
-                                     attn_session *session, const attn__watcher_kind *kind,
-                                     size_t size, const char *const *patterns, size_t n_patterns)
-{
-    const attn_config *c = &session->model->config;
-    const size_t at = attn__round_up(size, 16);
-    attn__watcher *w, **last = &session->watchers;
-    size_t i;
-    if (attn__check_idle(ctx, what, session) != ATTN_OK)
-        return ctx->status;
-    w = (attn__watcher *)attn__alloc(ctx, at + (1 + c->n_layer) * sizeof *w->points, "a hook");
-    if (!w)
-        return ATTN_E_MEMORY;
-    w->points = (uint32_t *)(void *)((unsigned char *)w + at);
-    for (i = 0; i < n_patterns; i++)
-        if (attn__match_all(c, patterns[i], w->points) == 0) {
-            attn__free(w);
-            return attn__no_such_name(ctx, what, c, patterns[i]);
-        }
-    w->kind = kind;
-    w->session = session;
-    w->id = ++session->n_watchers;
-    if (attn__claim(ctx, session->workspace, w) != ATTN_OK) {
-        attn__free(w);
-        return ctx->status;
-    }
-    while (*last) /* watchers see an activation in the order in which they were made */
-        last = &(*last)->next;
-    *last = w;
-    *made = w;
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_unhook(attn_ctx *ctx, attn_session *session, attn_hook_id id)
-{
-    attn__watcher *w;
-    for (w = session ? session->watchers : NULL; w; w = w->next)
-        if (w->id == id && !w->is_removed) {
-            attn__remove_watcher(w);
-            return ATTN_OK;
-        }
-    return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_unhook: %s",
-                      !session  ? "no session was given"
-                      : id == 0 ? "0 is not the id of a hook; attn_hook gives one"
-                      : id <= session->n_watchers
-                          ? "this hook was removed before"
-                          : "the session has no hook of this id; is it another session's?");
-}
-
-ATTN__DEF void attn_unhook_all(attn_session *session)
-{
-    attn__watcher *w, *next;
-    for (w = session ? session->watchers : NULL; w; w = next) {
-        next = w->next;
-        attn__remove_watcher(w);
-    }
-}
-
-/* ---- showing rows ---- */
-
-/* An activation's rows of all sessions: where they begin, their width, and the heads that divide it
- * (0: none). Per-head copies and what is over keys have a form of their own. */
-static attn__rows attn__rows_at(const attn__pass *p, int point, size_t *width, size_t *heads)
-{
-    const attn_config *c = &p->model->config;
-    attn__rows rows = p->ws->normed;
-    *width = c->d_model;
-    *heads = 0;
-    switch (point) {
-    case ATTN__HOOK_LN_FINAL:
-    case ATTN__HOOK_LN1:
-    case ATTN__HOOK_LN2:
-        rows.data = p->ws->scale;
-        rows.stride = *width = 1;
-        return rows;
-    case ATTN__HOOK_Q:
-    case ATTN__HOOK_K:
-    case ATTN__HOOK_V:
-        rows = p->ws->qkv;
-        rows.data += (size_t)(point - ATTN__HOOK_Q) * c->d_model;
-        *heads = c->n_head;
-        return rows;
-    case ATTN__HOOK_Z:
-        *heads = c->n_head;
-        return p->ws->z;
-    case ATTN__HOOK_MLP_PRE:
-    case ATTN__HOOK_MLP_POST:
-        *width = c->d_mlp;
-        return p->ws->mlp;
-    case ATTN__HOOK_EMBED:
-    case ATTN__HOOK_RESID_PRE:
-    case ATTN__HOOK_RESID_MID:
-    case ATTN__HOOK_MLP_IN:
-    case ATTN__HOOK_RESID_POST:
-        return p->ws->resid;
-    case ATTN__HOOK_POS_EMBED:
-    case ATTN__HOOK_ATTN_OUT:
-    case ATTN__HOOK_MLP_OUT:
-        return p->ws->added;
-    default:
-        return rows; /* before and after a LayerNorm's gain and bias */
-    }
-}
-
-/* Scores and patterns of a session: [H, T, stride], in the rows of the workspace that are its. */
-static float *attn__scores_of(const attn__pass *p, const attn_session *of, size_t *stride)
-{
-    *stride = attn__round_up(of->length + of->fed + of->n_rows, 16);
-    return p->ws->scores.data +
-           of->first_row * p->model->config.n_head * attn__round_up(p->ws->n_ctx, 16);
-}
-
-/* The session's part of an activation. */
-static attn_tensor attn__activation_view(const attn__pass *p, const attn_session *of, int point)
-{
-    const attn_config *c = &p->model->config;
-    const size_t n = of->n_rows;
-    size_t width, heads, stride;
-    attn__rows rows;
-    attn_tensor t;
-    float *data;
-    if (ATTN__SEES_HEADS & ATTN__POINT(point)) {
-        rows = attn__heads_rows(p, point == ATTN__HOOK_ATTN_IN);
-        t = attn_borrow(attn__row_at(rows, of->first_row), ATTN_F32,
-                        attn_shape3(n, c->n_head, c->d_model));
-        t.stride[1] = (ptrdiff_t)p->ws->resid.stride;
-        t.stride[0] = (ptrdiff_t)rows.stride;
-        return t;
-    }
-    if (ATTN__SEES_SCORES & ATTN__POINT(point)) {
-        data = attn__scores_of(p, of, &stride);
-        t = attn_borrow(data, ATTN_F32, attn_shape3(c->n_head, n, of->length + of->fed + n));
-        t.stride[1] = (ptrdiff_t)stride;
-        t.stride[0] = (ptrdiff_t)(stride * n);
-        return t;
-    }
-    rows = attn__rows_at(p, point, &width, &heads);
-    data = attn__row_at(rows, of->first_row);
-    t = heads ? attn_borrow(data, ATTN_F32, attn_shape3(n, heads, c->d_head))
-              : attn_borrow(data, ATTN_F32, attn_shape2(n, width));
-    t.stride[0] = (ptrdiff_t)rows.stride;
-    return t;
-}
-
-/* Did the callback that ran last free a session of the pass, or ask to stop? */
-static void attn__note_stop(attn__pass *p, int asked, const attn__shown *shown)
-{
-    size_t i;
-    if (asked)
-        p->stopped = ATTN__ASKED_TO_STOP;
-    for (i = 0; i < p->n_items; i++)
-        if (p->items[i].session->is_freed)
-            p->stopped = ATTN__SESSION_FREED;
-    if (p->stopped)
-        memcpy(p->stopped_at, attn__name_of(shown->point, shown->layer).text, sizeof p->stopped_at);
-}
-
-/* Shows one activation to the watchers of every session. The workers meet before each of them, so
- * that it finds what all have made, and after it, because it may remove others. */
-static void attn__show_rows(const attn__worker *me, attn__pass *p, int point)
-{
-    attn__shown shown;
-    attn__watcher *w;
-    size_t i;
-    if (!attn__anyone_wants(p, ATTN__POINT(point), me->layer))
-        return;
-    shown.point = point;
-    shown.layer = me->layer;
-    for (i = 0; i < p->n_items; i++) {
-        attn_session *of = p->items[i].session;
-        for (w = of->n_rows ? of->watchers : NULL; w; w = w->next) {
-            if (w->is_removed || !(w->points[1 + me->layer] & ATTN__POINT(point)))
-                continue;
-            attn__barrier(me);
-            shown.session = of;
-            shown.first = of->length + of->fed;
-            shown.value = attn__activation_view(p, of, point);
-            if (!w->kind->is_serial)
-                w->kind->rows(me, w, &shown);
-            else if (me->id == 0 && !p->stopped)
-                attn__note_stop(p, w->kind->rows(me, w, &shown), &shown);
-            if (w->kind->is_serial)
-                attn__barrier(me);
-        }
-    }
-    attn__barrier(me);
-}
-
-static void attn__visit(attn__worker *me, attn__pass *p, int point)
-{
-    if (p->watched)
-        attn__visit_watched(me, p, point);
-}
-
-/* ---- on request: activations that are made only while somebody watches them ---- */
-
-/* The copies for each head, or the results of each, as watchers may change them, or as they were
- * before: a row is [H, stride of the stream]. */
-static attn__rows attn__heads_rows(const attn__pass *p, int before)
-{
-    attn__rows rows;
-    rows.stride = p->model->config.n_head * p->ws->resid.stride;
-    rows.data = p->ws->heads.data + (before ? p->ws->n_batch * rows.stride : 0);
-    rows.n = p->n_rows;
-    return rows;
-}
-
-/* This worker's rows of a session, if its watchers want one of the points in this layer; else none:
- * rows of the pass, [*first, *last). */
-static void attn__wanted_share(const attn__worker *me, const attn_session *of, uint32_t points,
-                               size_t *first, size_t *last)
-{
-    attn__share(me, attn__wants(of, points, me->layer) ? of->n_rows : 0, first, last);
-    *first += of->first_row;
-    *last += of->first_row;
-}
-
-/* q (part 0), k (1) or v (2) of one head, for rows [row, end), at most a tile of them, whose inputs
- * stand normalized in `heads`: the head's columns of W_QKV, with the columns beside them that lie
- * in the same panels. */
-static void attn__project_head(const attn__worker *me, const attn__pass *p, int part, size_t head,
-                               size_t row, size_t end)
-{
-    const attn_config *c = &p->model->config;
-    const attn__layer *l = &p->model->layers[me->layer];
-    const size_t d = c->d_head, column = (size_t)part * c->d_model + head * d;
-    const size_t first = column / 16 * 16;
-    const attn__scratchpad s = attn__scratchpad_of(me, p);
-    attn__rows in = attn__heads_rows(p, 0), out;
-    attn__matmul_job job;
-    size_t i;
-    in.data = attn__row_at(in, row) + head * p->ws->resid.stride;
-    in.n = end - row;
-    out.data = s.tail;
-    out.stride = attn__round_up(d, 16) + 16; /* the scratch memory has room for that */
-    job = attn__job_of(out, in, l->w_qkv, l->b_qkv + first);
-    job.w.data = (const unsigned char *)job.w.data + first / 16 * job.w.stride;
-    job.w.n_out = column + d - first;
-    p->kernels->matmul(&job, 0, job.rows, 0, (job.w.n_out + 15) / 16, s.pack);
-    for (i = 0; i < job.rows; i++)
-        memcpy(attn__row_at(p->ws->qkv, row + i) + column, attn__row_at(out, i) + column - first,
-               d * sizeof(float));
-}
-
-/* layernorm1 in place of the rows from `row` on whose copy for this head differs from the stream;
- * stops at the first that does not, at `last`, or where a tile is full. Gives that row. */
-static size_t attn__changed_rows(const attn__worker *me, const attn__pass *p, size_t head,
-                                 size_t row, size_t last)
-{
-    const attn_config *c = &p->model->config;
-    const attn__layer *l = &p->model->layers[me->layer];
-    const attn__rows heads = attn__heads_rows(p, 0);
-    const size_t end = last - row < ATTN__QUERIES ? last : row + ATTN__QUERIES;
-    float mean, scale;
-    for (; row < end; row++) {
-        float *copy = attn__row_at(heads, row) + head * p->ws->resid.stride;
-        if (memcmp(copy, attn__row_at(p->ws->resid, row), c->d_model * sizeof(float)) == 0)
-            break;
-        attn__moments(p->kernels, copy, c->d_model, c->ln_eps, &mean, &scale);
-        p->kernels->normalize(copy, copy, mean, scale, c->d_model);
-        p->kernels->affine(copy, copy, l->ln1_w, l->ln1_b, c->d_model);
-    }
-    return row;
-}
-
-/* The queries, keys or values (part 0, 1, 2) of this worker's rows, for the heads whose copy of a
- * row was changed. */
-static void attn__project_changed(const attn__worker *me, const attn__pass *p, int part,
-                                  size_t first, size_t last)
-{
-    size_t head, row, end;
-    for (head = 0; head < p->model->config.n_head; head++)
-        for (row = first; row<last; row = end> row ? end : row + 1) {
-            end = attn__changed_rows(me, p, head, row, last);
-            if (end > row)
-                attn__project_head(me, p, part, head, row, end);
-        }
-}
-
-/* The residual stream that enters ln1, a copy for each head: hook_attn_in [T, H, C], and of that a
- * copy for the queries, the keys and the values each. A head whose copy of a row was changed gets
- * the q, k or v of layernorm1(copy); all others keep theirs, to the bit. */
-static void attn__split_inputs(const attn__worker *me, attn__pass *p)
-{
-    const attn_config *c = &p->model->config;
-    const size_t wide = p->ws->resid.stride;
-    const attn__rows heads = attn__heads_rows(p, 0);
-    const attn__rows before = attn__heads_rows(p, 1);
-    size_t i, row, first, last, head;
-    int part;
-    if (!attn__anyone_wants(p, ATTN__SEES_INPUTS, me->layer))
-        return;
-    for (i = 0; i < p->n_items; i++) {
-        attn__wanted_share(me, p->items[i].session, ATTN__SEES_INPUTS, &first, &last);
-        for (row = first; row < last; row++)
-            for (head = 0; head < c->n_head; head++)
-                memcpy(attn__row_at(before, row) + head * wide, attn__row_at(p->ws->resid, row),
-                       wide * sizeof(float));
-    }
-    attn__show_rows(me, p, ATTN__HOOK_ATTN_IN);
-    for (part = 0; part < 3; part++) { /* q, k, v */
-        for (i = 0; i < p->n_items; i++) {
-            attn__wanted_share(me, p->items[i].session, ATTN__SEES_INPUTS, &first, &last);
-            if (last > first)
-                memcpy(attn__row_at(heads, first), attn__row_at(before, first),
-                       (last - first) * heads.stride * sizeof(float));
-        }
-        attn__show_rows(me, p, ATTN__HOOK_Q_INPUT + part);
-        for (i = 0; i < p->n_items; i++) {
-            attn__wanted_share(me, p->items[i].session, ATTN__SEES_INPUTS, &first, &last);
-            attn__project_changed(me, p, part, first, last);
-        }
-    }
-    attn__barrier(me);
-}
-
-/* out [rows, C] = z [rows, d] · W_O [d, C] of one head: what it adds to the residual stream,
- * without b_O. The head's rows of W_O begin anywhere; where weights come in blocks of 64, z gets
- * zeros around it. `room` has space for n_room floats. */
-static void attn__head_result(const attn__kernels *kernels, const attn__panels *w_o, size_t head,
-                              attn__rows out, attn__rows z, size_t d, float *room, size_t n_room,
-                              float *pack)
-{
-    const size_t block = attn__is_quantized(w_o->dtype) ? ATTN__SCALED : 1;
-    const size_t from = head * d / block * block, until = attn__round_up(head * d + d, block);
-    const size_t span = (until < w_o->n_in ? until : w_o->n_in) - from, most = n_room / span;
-    attn__rows padded;
-    size_t row, i, n;
-    padded.data = room;
-    padded.stride = span;
-    for (row = 0; row < z.n; row += n) {
-        attn__rows to = out;
-        attn__matmul_job job;
-        n = padded.n = z.n - row < most ? z.n - row : most;
-        memset(room, 0, n * span * sizeof(float));
-        for (i = 0; i < n; i++)
-            memcpy(attn__row_at(padded, i) + head * d - from, attn__row_at(z, row + i),
-                   d * sizeof(float));
-        to.data = attn__row_at(out, row);
-        job = attn__job_of(to, padded, *w_o, NULL);
-        job.w.data = (const unsigned char *)job.w.data + attn__line_of(w_o->dtype, from);
-        job.w.n_in = span;
-        kernels->matmul(&job, 0, n, 0, (w_o->n_out + 15) / 16, pack);
-    }
-}
-
-/* hook_result [rows, H, C] of this worker's rows. */
-static void attn__make_results(const attn__worker *me, const attn__pass *p, size_t first,
-                               size_t last)
-{
-    const attn_config *c = &p->model->config;
-    const attn__scratchpad s = attn__scratchpad_of(me, p);
-    size_t head;
-    for (head = 0; head < c->n_head && last > first; head++) {
-        attn__rows out = attn__heads_rows(p, 0), z = p->ws->z;
-        out.data = attn__row_at(out, first) + head * p->ws->resid.stride;
-        z.data = attn__row_at(z, first) + head * c->d_head;
-        out.n = z.n = last - first;
-        attn__head_result(p->kernels, &p->model->layers[me->layer].w_o, head, out, z, c->d_head,
-                          s.tail, p->ws->scratch_size - ATTN__PACK, s.pack);
-    }
-}
-
-/* What each head adds to the residual stream: result [T, H, C] = z [T, H, d] · W_O [H, d, C], of
- * which attn_out is the sum over heads, plus b_O. attn_out was made in one matmul already; only
- * rows in which a watcher changed a result are summed from them, so that reading changes no bit. */
-static void attn__show_results(const attn__worker *me, attn__pass *p)
-{
-    const attn_config *c = &p->model->config;
-    const attn__rows heads = attn__heads_rows(p, 0);
-    const attn__rows before = attn__heads_rows(p, 1);
-    const uint32_t wanted = ATTN__POINT(ATTN__HOOK_RESULT);
-    size_t i, row, first, last, head;
-    if (!attn__anyone_wants(p, wanted, me->layer))
-        return;
-    for (i = 0; i < p->n_items; i++) {
-        attn__wanted_share(me, p->items[i].session, wanted, &first, &last);
-        attn__make_results(me, p, first, last);
-        if (last > first)
-            memcpy(attn__row_at(before, first), attn__row_at(heads, first),
-                   (last - first) * heads.stride * sizeof(float));
-    }
-    attn__show_rows(me, p, ATTN__HOOK_RESULT);
-    for (i = 0; i < p->n_items; i++) {
-        attn__wanted_share(me, p->items[i].session, wanted, &first, &last);
-        for (row = first; row < last; row++) {
-            const float *results = attn__row_at(heads, row);
-            float *sum = attn__row_at(p->ws->added, row);
-            if (memcmp(results, attn__row_at(before, row), heads.stride * sizeof(float)) == 0)
-                continue;
-            memcpy(sum, results, c->d_model * sizeof(float));
-            for (head = 1; head < c->n_head; head++)
-                p->kernels->binary(ATTN__ADD, sum, sum, results + head * p->ws->resid.stride,
-                                   c->d_model);
-            p->kernels->binary(ATTN__ADD, sum, sum, p->model->layers[me->layer].b_o, c->d_model);
-        }
-    }
-    attn__barrier(me);
-}
-
-/* hook_mlp_in is a copy of the stream that enters ln2; the stream goes on past the MLP unchanged.
- * So the stream is put aside, in `added`, while ln2 reads the rows that watchers saw and may have
- * changed; `back` brings it back. */
-static void attn__put_resid_aside(const attn__worker *me, attn__pass *p, int back)
-{
-    const attn__rows to = back ? p->ws->resid : p->ws->added;
-    const attn__rows from = back ? p->ws->added : p->ws->resid;
-    size_t first, last;
-    if (!attn__anyone_wants(p, ATTN__POINT(ATTN__HOOK_MLP_IN), me->layer))
-        return;
-    attn__share(me, p->n_rows, &first, &last);
-    if (last > first)
-        memcpy(attn__row_at(to, first), attn__row_at(from, first),
-               (last - first) * to.stride * sizeof(float));
-    if (!back)
-        attn__show_rows(me, p, ATTN__HOOK_MLP_IN);
-}
-
-/* An activation of a pass that is watched, with those on request that come before or after it. */
-static void attn__visit_watched(const attn__worker *me, attn__pass *p, int point)
-{
-    if (point == ATTN__HOOK_Q)
-        attn__split_inputs(me, p);
-    if (point == ATTN__HOOK_ATTN_OUT)
-        attn__show_results(me, p);
-    attn__show_rows(me, p, point);
-    if (point == ATTN__HOOK_RESID_MID)
-        attn__put_resid_aside(me, p, 0);
-    if (point == ATTN__HOOK_LN2 + 2)
-        attn__put_resid_aside(me, p, 1);
-}
-
-/* ---- attention whose scores or patterns are watched ---- */
-
-/* Scores of one block of queries, and -inf for the keys that come later in the pass. */
-static void attn__score_block(const attn__worker *me, attn__pass *p, const attn_session *of,
-                              size_t head, size_t row, attn__scratchpad s)
-{
-    const attn__head h = attn__head_of(p, of, me->layer, head, row);
-    const size_t n_keys = of->length + of->fed + of->n_rows;
-    size_t stride, i, key;
-    float *scores;
-    if (!attn__wants(of, ATTN__SEES_SCORES, me->layer))
-        return;
-    scores = attn__scores_of(p, of, &stride);
-    scores += (head * of->n_rows + row) * stride;
-    attn__head_scores(p->kernels, &h, scores, stride, s.pack);
-    for (i = 0; i < h.rows; i++)
-        for (key = h.keys.n_out; key < n_keys; key++)
-            scores[i * stride + key] = -INFINITY;
-}
-
-/* The pattern of one block: softmax over the keys that each query sees. Later keys stay hidden,
- * whatever a watcher wrote there. */
-static void attn__softmax_block(const attn__worker *me, attn__pass *p, const attn_session *of,
-                                size_t head, size_t row, attn__scratchpad s)
-{
-    const attn__head h = attn__head_of(p, of, me->layer, head, row);
-    const size_t n_keys = of->length + of->fed + of->n_rows;
-    size_t stride, i;
-    float *scores;
-    (void)s;
-    if (!attn__wants(of, ATTN__SEES_SCORES, me->layer))
-        return;
-    scores = attn__scores_of(p, of, &stride);
-    scores += (head * of->n_rows + row) * stride;
-    for (i = 0; i < h.rows; i++, scores += stride) {
-        const size_t visible = h.first + i + 1;
-        p->kernels->softmax(scores, scores, visible);
-        memset(scores + visible, 0, (n_keys - visible) * sizeof(float));
-    }
-}
-
-/* z of one block, from the pattern that was watched; or all three steps where nobody watches. */
-static void attn__weigh_block(const attn__worker *me, attn__pass *p, const attn_session *of,
-                              size_t head, size_t row, attn__scratchpad s)
-{
-    const attn__head h = attn__head_of(p, of, me->layer, head, row);
-    size_t stride;
-    if (attn__wants(of, ATTN__SEES_SCORES, me->layer)) {
-        const float *pattern = attn__scores_of(p, of, &stride);
-        pattern += (head * of->n_rows + row) * stride;
-        attn__head_weigh(p->kernels, &h, pattern, stride, s.tail, s.pack);
-    } else {
-        attn__attend_block(p, &h, s);
-    }
-}
-
-/* attn__attend in three steps, with all scores and then all patterns of the rows in memory. */
-static void attn__attend_watched(const attn__worker *me, attn__pass *p)
-{
-    attn__each_block(me, p, attn__score_block);
-    attn__show_rows(me, p, ATTN__HOOK_SCORES);
-    attn__each_block(me, p, attn__softmax_block);
-    attn__show_rows(me, p, ATTN__HOOK_PATTERN);
-    attn__each_block(me, p, attn__weigh_block);
-}
-
-/* ---- callbacks ---- */
-
-typedef struct attn__callback {
-    attn__watcher base;
-    attn_hook_fn fn;
-    void *user;
-} attn__callback;
-
-static int attn__call_back(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
-{
-    const attn__callback *callback = (const attn__callback *)(const void *)w;
-    const attn__hook_name name = attn__name_of(shown->point, shown->layer);
-    attn_activation a;
-    (void)me;
-    a.name = name.text;
-    a.layer = shown->layer;
-    a.session = shown->session;
-    a.first = shown->first;
-    a.value = shown->value;
-    return callback->fn(&a, callback->user) != 0;
-}
-
-static const attn__watcher_kind attn__callbacks = {1,    1,    NULL, NULL, attn__call_back,
-                                                   NULL, NULL, NULL};
-
-ATTN__DEF attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
-                                const char *pattern, attn_hook_fn fn, void *user)
-{
-    attn__watcher *w;
-    attn__callback *callback;
-    if (id)
-        *id = 0;
-    if (!session || !pattern || !fn)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook: no %s was given",
-                          !session   ? "session"
-                          : !pattern ? "name"
-                                     : "callback");
-    if (attn__new_watcher(ctx, "attn_hook", &w, session, &attn__callbacks, sizeof *callback,
-                          &pattern, 1) != ATTN_OK)
-        return ctx->status;
-    callback = (attn__callback *)(void *)w;
-    callback->fn = fn;
-    callback->user = user;
-    if (id)
-        *id = w->id;
-    return ATTN_OK;
-}
-
-/* >>record ======================================================================================
- * A record is a watcher that copies rows into the caller's memory: each activation [room, ..] for
- * itself, or [H, room, first + room] what is over keys, so that rows join without moving the
- * others. All workers copy at once. */
-
-typedef struct attn__slot {
-    attn__hook_name name;
-    int point, layer;
-    size_t n_heads, width; /* a position is [n_heads, width]; n_heads is 1 where there are none */
-    float *data;
-    size_t held; /* positions whose numbers are here, from the record's first on */
-    size_t n;    /* of which these are the session's: fewer after a truncation */
-} attn__slot;
-
-typedef struct attn__record_watcher {
-    attn__watcher base;
-    attn_record *record;
-} attn__record_watcher;
-
-struct attn_record {
-    const attn_model *model;
-    attn__watcher *watcher; /* NULL once it is removed or its session is freed */
-    int is_freed;           /* by a callback: the record goes with its watcher */
-    size_t first, room;     /* positions */
-    size_t n_slots;
-    attn__slot *slots;
-    uint32_t *slot_of; /* [1 + n_layer, ATTN__N_HOOKS]: number of the slot and 1, or 0 */
-};
-
-/* Numbers of one activation at one position, for each head if it has heads: [*n_heads, width]. What
- * is over keys has one for each key. */
-static size_t attn__floats_at(const attn_config *c, int point, size_t *n_heads)
-{
-    *n_heads = ATTN__HAS_HEADS & ATTN__POINT(point) ? c->n_head : 1;
-    switch (point) {
-    case ATTN__HOOK_LN_FINAL:
-    case ATTN__HOOK_LN1:
-    case ATTN__HOOK_LN2:
-    case ATTN__HOOK_SCORES:
-    case ATTN__HOOK_PATTERN:
-        return 1;
-    case ATTN__HOOK_Q:
-    case ATTN__HOOK_K:
-    case ATTN__HOOK_V:
-    case ATTN__HOOK_Z:
-        return c->d_head;
-    case ATTN__HOOK_MLP_PRE:
-    case ATTN__HOOK_MLP_POST:
-        return c->d_mlp;
-    default:
-        return c->d_model;
-    }
-}
-
-static int attn__is_over_keys(int point)
-{
-    return (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
-}
-
-/* Bytes of one activation; 0 if they are too many to count. */
-static size_t attn__slot_bytes(const attn_config *c, int point, size_t first, size_t room)
-{
-    size_t n_heads, size = attn__floats_at(c, point, &n_heads);
-    if (attn__is_over_keys(point))
-        size = first + room;                       /* both at most n_ctx */
-    if (attn__mul_overflows(size, n_heads, &size)) /* cover: 32-bit */
-        return 0;
-    if (attn__mul_overflows(size, room, &size) || attn__mul_overflows(size, sizeof(float), &size))
-        return 0;
-    return size;
-}
-
-/* Counts the activations in points [1 + n_layer] and their bytes; 0 bytes if that is too many. */
-static size_t attn__points_bytes(const attn_config *c, const uint32_t *points, size_t first,
-                                 size_t room, size_t *n_slots)
-{
-    size_t bytes = 0;
-    int layer, point;
-    *n_slots = 0;
-    for (layer = -1; layer < (int)c->n_layer; layer++)
-        for (point = 0; point < ATTN__N_HOOKS; point++)
-            if (points[1 + layer] & ATTN__POINT(point)) {
-                const size_t one = attn__slot_bytes(c, point, first, room);
-                if (one == 0 || bytes > SIZE_MAX - one)
-                    return 0;
-                bytes += one;
-                ++*n_slots;
-            }
-    return bytes;
-}
-
-/* The description with its defaults filled in, checked against the model. */
-static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn_model *model,
-                                     const attn_record_desc *desc, attn_record_desc *plan)
-{
-    static const char *const everything[] = {"*"};
-    size_t i, n_ctx;
-    memset(plan, 0, sizeof *plan);
-    if (!model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no model or session was given", what);
-    if (desc)
-        *plan = *desc;
-    n_ctx = model->config.n_ctx;
-    if (plan->n_names == 0) {
-        plan->names = everything;
-        plan->n_names = 1;
-    }
-    for (i = 0; i < plan->n_names; i++)
-        if (!plan->names || !plan->names[i])
-            return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: name %llu is missing", what, ATTN__LLU(i));
-    if (plan->first >= n_ctx || plan->n_positions > n_ctx - plan->first)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: %llu positions from %llu on; the model's n_ctx is %llu", what,
-                          ATTN__LLU(plan->n_positions), ATTN__LLU(plan->first), ATTN__LLU(n_ctx));
-    if (plan->n_positions == 0)
-        plan->n_positions = n_ctx - plan->first;
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_record_size(attn_ctx *ctx, const attn_model *model,
-                                       const attn_record_desc *desc, size_t *bytes)
-{
-    attn_record_desc plan;
-    uint32_t *points;
-    size_t i, n_slots;
-    attn_status status;
-    if ((status = attn__record_plan(ctx, "attn_record_size", model, desc, &plan)) != ATTN_OK)
-        return status;
-    points = (uint32_t *)attn__alloc(ctx, (1 + (size_t)model->config.n_layer) * sizeof *points,
-                                     "a list of names");
-    if (!points)
-        return ATTN_E_MEMORY;
-    for (i = 0; i < plan.n_names && status == ATTN_OK; i++)
-        if (attn__match_all(&model->config, plan.names[i], points) == 0)
-            status = attn__no_such_name(ctx, "attn_record_size", &model->config, plan.names[i]);
-    if (status == ATTN_OK) {
-        *bytes = attn__points_bytes(&model->config, points, plan.first, plan.n_positions, &n_slots);
-        if (*bytes == 0)
-            status = attn__fail(ctx, ATTN_E_MEMORY,
-                                "attn_record_size: %llu positions do not fit in memory",
-                                ATTN__LLU(plan.n_positions));
-    }
-    attn__free(points);
-    return status;
-}
-
-/* How many positions of a record come before this one of the session. */
-static size_t attn__recorded_before(const attn_record *r, size_t position)
-{
-    return position > r->first ? position - r->first : 0;
-}
-
-static attn_record *attn__record_of(const attn__watcher *w)
-{
-    return ((const attn__record_watcher *)(const void *)w)->record;
-}
-
-/* Does a feed of this span make the slot's activation? */
-static int attn__is_made(const attn_record *r, const attn__slot *slot, const attn__span *span)
-{
-    if (slot->layer >= 0)
-        return (size_t)slot->layer >= span->first_layer && (size_t)slot->layer < span->end_layer;
-    return slot->point < ATTN__HOOK_LN_FINAL ? span->embedded
-                                             : span->end_layer == r->model->config.n_layer;
-}
-
-/* Rows may join only if there is room, and no gap before them. */
-static attn_status attn__record_check(attn_ctx *ctx, const attn__watcher *w, const attn__span *span)
-{
-    const attn_record *r = attn__record_of(w);
-    const size_t before = attn__recorded_before(r, span->position);
-    const size_t after = attn__recorded_before(r, span->position + span->n_tokens);
-    size_t i, n_slots;
-    if (after > r->room) {
-        const size_t needed =
-            attn__points_bytes(&r->model->config, w->points, r->first, after, &n_slots);
-        return attn__fail(ctx, ATTN_E_SPACE,
-                          "the record has room for %llu positions from %llu on; to go on to "
-                          "position %llu it needs %llu bytes (attn_record_free lets the session go "
-                          "on without it)",
-                          ATTN__LLU(r->room), ATTN__LLU(r->first),
-                          ATTN__LLU(span->position + span->n_tokens - 1), ATTN__LLU(needed));
-    }
-    for (i = 0; i < r->n_slots; i++)
-        if (attn__is_made(r, &r->slots[i], span) && r->slots[i].held < before)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "the record has %llu positions of %s, so position %llu would leave a "
-                              "gap: rewind, and feed from there",
-                              ATTN__LLU(r->slots[i].held), r->slots[i].name.text,
-                              ATTN__LLU(before));
-    return ATTN_OK;
-}
-
-/* Before a feed: what it is about to overwrite, and all above, is gone. */
-static void attn__record_begin(attn__watcher *w, const attn__span *span)
-{
-    attn_record *r = attn__record_of(w);
-    const size_t before = attn__recorded_before(r, span->position);
-    size_t i;
-    for (i = 0; i < r->n_slots; i++) {
-        attn__slot *slot = &r->slots[i];
-        const int below = slot->layer >= 0
-                              ? (size_t)slot->layer < span->first_layer
-                              : slot->point < ATTN__HOOK_LN_FINAL && span->first_layer > 0;
-        slot->held = below || slot->held < before ? slot->held : before;
-        slot->n = slot->n < slot->held ? slot->n : slot->held;
-    }
-}
-
-/* After a feed: the new rows are there, and those that lie below it count again. */
-static void attn__record_end(attn__watcher *w, const attn__span *span)
-{
-    attn_record *r = attn__record_of(w);
-    const size_t after = attn__recorded_before(r, span->position + span->n_tokens);
-    size_t i;
-    for (i = 0; i < r->n_slots; i++) {
-        attn__slot *slot = &r->slots[i];
-        if (attn__is_made(r, slot, span))
-            slot->held = after;
-        slot->n = slot->held < after ? slot->held : after;
-    }
-}
-
-static void attn__record_truncate(attn__watcher *w, size_t length)
-{
-    attn_record *r = attn__record_of(w);
-    const size_t left = attn__recorded_before(r, length);
-    size_t i;
-    for (i = 0; i < r->n_slots; i++)
-        r->slots[i].n = r->slots[i].n < left ? r->slots[i].n : left;
-}
-
-/* One worker's share of rows over keys, [H, T, Tk]. Each row gets its later keys masked: the record
- * then does not depend on how the text was cut. */
-static void attn__record_keys(const attn__worker *me, const attn_record *r, const attn__slot *slot,
-                              const attn__shown *shown)
-{
-    const attn_tensor *x = &shown->value;
-    const size_t n_rows = x->shape[1], n_keys = r->first + r->room;
-    const float masked = shown->point == ATTN__HOOK_SCORES ? -INFINITY : 0;
-    size_t i, last, key;
-    attn__share(me, x->shape[0] * n_rows, &i, &last);
-    for (; i < last; i++) {
-        const size_t head = i / n_rows, row = i % n_rows, position = shown->first + row;
-        const float *from =
-            (const float *)x->data + (ptrdiff_t)head * x->stride[0] + (ptrdiff_t)row * x->stride[1];
-        float *to;
-        if (position < r->first)
-            continue;
-        to = slot->data + (head * r->room + position - r->first) * n_keys;
-        memcpy(to, from, (position + 1) * sizeof(float));
-        for (key = position + 1; key < n_keys; key++)
-            to[key] = masked;
-    }
-}
-
-/* One worker's share of copying rows. */
-static int attn__record_rows(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
-{
-    const attn_record *r = attn__record_of(w);
-    const size_t index = (size_t)(1 + shown->layer) * ATTN__N_HOOKS + (size_t)shown->point;
-    const attn__slot *slot = &r->slots[r->slot_of[index] - 1];
-    const attn_tensor *x = &shown->value;
-    size_t i, last;
-    if (attn__is_over_keys(shown->point)) {
-        attn__record_keys(me, r, slot, shown);
-        return 0;
-    }
-    attn__share(me, x->shape[0] * slot->n_heads, &i, &last); /* [T, H, width], or H = 1 */
-    for (; i < last; i++) {
-        const size_t row = i / slot->n_heads, head = i % slot->n_heads;
-        const size_t position = shown->first + row;
-        ptrdiff_t at = (ptrdiff_t)row * x->stride[0];
-        if (position < r->first)
-            continue;
-        if (x->ndim == 3)
-            at += (ptrdiff_t)head * x->stride[1];
-        memcpy(slot->data + ((position - r->first) * slot->n_heads + head) * slot->width,
-               (const float *)x->data + at, slot->width * sizeof(float));
-    }
-    return 0;
-}
-
-static void attn__free_record(attn_record *record)
-{
-    attn__free(record->slots);
-    attn__free(record->slot_of);
-    attn__free(record);
-}
-
-/* The watcher goes; the numbers stay, unless the record was to go with it. */
-static void attn__record_detach(attn__watcher *w)
-{
-    attn_record *r = attn__record_of(w);
-    r->watcher = NULL;
-    if (r->is_freed)
-        attn__free_record(r);
-}
-
-static const attn__watcher_kind attn__records = {0,
-                                                 0,
-                                                 attn__record_check,
-                                                 attn__record_begin,
-                                                 attn__record_rows,
-                                                 attn__record_end,
-                                                 attn__record_truncate,
-                                                 attn__record_detach};
-
-/* Divides the caller's memory among the activations, in the order of the pass. */
-static void attn__place_slots(attn_record *r, const uint32_t *points, float *data)
-{
-    const attn_config *c = &r->model->config;
-    size_t n = 0;
-    int layer, point;
-    for (layer = -1; layer < (int)c->n_layer; layer++)
-        for (point = 0; point < ATTN__N_HOOKS; point++)
-            if (points[1 + layer] & ATTN__POINT(point)) {
-                attn__slot *slot = &r->slots[n++];
-                slot->name = attn__name_of(point, layer);
-                slot->point = point;
-                slot->layer = layer;
-                slot->width = attn__floats_at(c, point, &slot->n_heads);
-                slot->data = data;
-                data += attn__slot_bytes(c, point, r->first, r->room) / sizeof(float);
-                r->slot_of[(size_t)(1 + layer) * ATTN__N_HOOKS + (size_t)point] = (uint32_t)n;
-            }
-}
-
-/* The slots of a record whose watcher has been made. */
-static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory, size_t bytes)
-{
-    const size_t n_layers = 1 + (size_t)r->model->config.n_layer;
-    const size_t needed =
-        attn__points_bytes(&r->model->config, r->watcher->points, r->first, r->room, &r->n_slots);
-    if (needed == 0)
-        return attn__fail(ctx, ATTN_E_MEMORY,
-                          "attn_record_new: %llu positions do not fit in memory",
-                          ATTN__LLU(r->room));
-    if (bytes < needed)
-        return attn__fail(ctx, ATTN_E_SPACE,
-                          "attn_record_new: %llu positions need %llu bytes of memory; %llu were "
-                          "given",
-                          ATTN__LLU(r->room), ATTN__LLU(needed), ATTN__LLU(bytes));
-    r->slots = (attn__slot *)attn__alloc(ctx, r->n_slots * sizeof *r->slots, "a record");
-    r->slot_of =
-        (uint32_t *)attn__alloc(ctx, n_layers * ATTN__N_HOOKS * sizeof *r->slot_of, "a record");
-    if (!r->slots || !r->slot_of)
-        return ATTN_E_MEMORY;
-    attn__place_slots(r, r->watcher->points, memory);
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
-                                      const attn_record_desc *desc, void *memory, size_t bytes)
-{
-    attn_record_desc plan;
-    attn_record *r;
-    *record = NULL;
-    if (attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan) !=
-        ATTN_OK)
-        return ctx->status;
-    if (!memory || (uintptr_t)memory % sizeof(float) != 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_new: %s",
-                          memory ? "the memory must be aligned to 4 bytes, as floats are"
-                                 : "no memory was given; attn_record_size says how much");
-    if (session->length > plan.first)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_record_new: the session holds %llu positions already, so the first "
-                          "to record cannot be %llu; rewind it, or set first",
-                          ATTN__LLU(session->length), ATTN__LLU(plan.first));
-    r = (attn_record *)attn__alloc(ctx, sizeof *r, "a record");
-    if (!r)
-        return ATTN_E_MEMORY;
-    r->model = session->model;
-    r->first = plan.first;
-    r->room = plan.n_positions;
-    if (attn__new_watcher(ctx, "attn_record_new", &r->watcher, session, &attn__records,
-                          sizeof(attn__record_watcher), plan.names, plan.n_names) != ATTN_OK) {
-        attn__free(r);
-        return ctx->status;
-    }
-    ((attn__record_watcher *)(void *)r->watcher)->record = r;
-    if (attn__make_slots(ctx, r, (float *)memory, bytes) != ATTN_OK) {
-        attn_record_free(r);
-        return ctx->status;
-    }
-    *record = r;
-    return ATTN_OK;
-}
-
-ATTN__DEF void attn_record_free(attn_record *record)
-{
-    if (!record)
-        return;
-    record->is_freed = 1;
-    if (record->watcher)
-        attn__remove_watcher(record->watcher); /* frees the record too, now or after the feed */
-    else
-        attn__free_record(record);
-}
-
-ATTN__DEF size_t attn_record_count(const attn_record *record)
-{
-    return record ? record->n_slots : 0;
-}
-ATTN__DEF const char *attn_record_name(const attn_record *record, size_t index)
-{
-    return record && index < record->n_slots ? record->slots[index].name.text : NULL;
-}
-
-static attn_tensor attn__slot_view(const attn_record *r, const attn__slot *slot)
-{
-    attn_tensor t;
-    if (attn__is_over_keys(slot->point)) {
-        const size_t n_keys = r->first + r->room;
-        t = attn_borrow(slot->data, ATTN_F32,
-                        attn_shape3(slot->n_heads, slot->n, slot->n ? r->first + slot->n : 0));
-        t.stride[1] = (ptrdiff_t)n_keys;
-        t.stride[0] = (ptrdiff_t)(n_keys * r->room);
-        return t;
-    }
-    if (ATTN__HAS_HEADS & ATTN__POINT(slot->point))
-        return attn_borrow(slot->data, ATTN_F32, attn_shape3(slot->n, slot->n_heads, slot->width));
-    return attn_borrow(slot->data, ATTN_F32, attn_shape2(slot->n, slot->width));
-}
-
-ATTN__DEF attn_status attn_record_get(attn_ctx *ctx, const attn_record *record, const char *name,
-                                      attn_tensor *out)
-{
-    const attn_config *c;
-    size_t i;
-    int point, layer;
-    if (!record || !name || !out)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_get: no %s was given",
-                          !record ? "record"
-                          : !name ? "name"
-                                  : "place for the tensor");
-    for (i = 0; i < record->n_slots; i++)
-        if (strcmp(record->slots[i].name.text, name) == 0) {
-            *out = attn__slot_view(record, &record->slots[i]);
-            return ATTN_OK;
-        }
-    c = &record->model->config;
-    for (point = 0; point < ATTN__N_HOOKS; point++)
-        for (layer = 0; layer < (int)c->n_layer; layer++)
-            if (strcmp(attn__name_of(point, layer).text, name) == 0)
-                return attn__fail(ctx, ATTN_E_NAME,
-                                  "attn_record_get: %s is not among the activations of this record",
-                                  name);
-    return attn__no_such_name(ctx, "attn_record_get", c, name);
-}
+/* >>files =======================================================================================
+ * Tensors in files that NumPy and PyTorch open. */
 
 /* ---- drafts: files that take their name when they are whole ----
  * attn__may_replace: may a new file take the place of the old one? *mode receives the permissions
@@ -11952,252 +13458,6 @@ ATTN__DEF attn_status attn_record_save(attn_ctx *ctx, const attn_record *record,
     return status;
 }
 
-/* ---- edits ---- */
-
-typedef struct attn__edit_watcher {
-    attn__watcher base;
-    attn_edit edit; /* with its defaults filled in */
-    float *mean;    /* of ATTN_EDIT_MEAN, or NULL */
-} attn__edit_watcher;
-
-/* An activation, or the value for one, as [positions, heads, numbers]; a step of 0 repeats. */
-typedef struct attn__axes {
-    size_t n[3];
-    ptrdiff_t step[3];
-} attn__axes;
-
-/* Where positions, heads and numbers lie in a tensor of 1 to 3 dimensions; -1: nowhere. A missing
- * leading dimension is 1; if one head is edited, two dimensions are positions and numbers. */
-static attn__axes attn__axes_of(attn_tensor x, int point, int one_head)
-{
-    static const int dims[5][3] = {{-1, -1, 0}, /* [numbers] */
-                                   {0, -1, 1},  /* [positions, numbers] */
-                                   {-1, 0, 1},  /* [heads, numbers] */
-                                   {0, 1, 2},   /* [positions, heads, numbers] */
-                                   {1, 0, 2}};  /* [heads, positions, keys] */
-    const int over_keys = (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
-    const int has_heads = (ATTN__HAS_HEADS & ATTN__POINT(point)) != 0;
-    const int *dim = x.ndim == 1   ? dims[0]
-                     : x.ndim == 2 ? dims[has_heads && !over_keys && !one_head ? 2 : 1]
-                                   : dims[over_keys ? 4 : 3];
-    attn__axes axes;
-    int i;
-    for (i = 0; i < 3; i++) {
-        axes.n[i] = dim[i] < 0 ? 1 : x.shape[dim[i]];
-        axes.step[i] = dim[i] < 0 || axes.n[i] == 1 ? 0 : x.stride[dim[i]];
-    }
-    return axes;
-}
-
-static attn__axes attn__value_axes(const attn_edit *e, int point)
-{
-    return attn__axes_of(e->value, point, e->n_heads == 1);
-}
-
-/* Heads that are there, and a value that fits, for one of the edit's activations. */
-static attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s, const attn_edit *e,
-                                    int point, int layer)
-{
-    const attn__hook_name name = attn__name_of(point, layer);
-    const int over_keys = (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
-    const int has_heads = (ATTN__HAS_HEADS & ATTN__POINT(point)) != 0;
-    size_t n_heads, width = attn__floats_at(&s->model->config, point, &n_heads);
-    const size_t heads = e->n_heads ? e->n_heads : n_heads - e->head;
-    attn__axes v;
-    if (e->head >= n_heads || e->n_heads > n_heads - e->head || (!has_heads && e->n_heads > 0))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_hook_edit: %llu heads from %llu on; %s has %llu",
-                          ATTN__LLU(e->n_heads), ATTN__LLU(e->head), name.text,
-                          ATTN__LLU(has_heads ? n_heads : 0));
-    if (e->kind == ATTN_EDIT_ZERO)
-        return ATTN_OK;
-    if (over_keys && e->kind == ATTN_EDIT_MEAN)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_hook_edit: %s has other keys at every position, so it has no mean",
-                          name.text);
-    v = attn__value_axes(e, point);
-    if (e->value.ndim > (has_heads ? 3 : 2) ||
-        (over_keys ? v.n[2] == 0 : v.n[2] != 1 && v.n[2] != width) ||
-        (v.n[1] != 1 && v.n[1] != heads) || v.n[0] == 0 ||
-        (v.n[0] != 1 && v.n[0] != e->n_positions && e->kind != ATTN_EDIT_MEAN))
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_hook_edit: the value for %s has shape %s; expected %llu positions%s"
-                          ", %llu heads, %llu numbers, or 1 of each; leading ones may be missing",
-                          name.text, attn__show(attn__shape_of(&e->value)).text,
-                          ATTN__LLU(e->n_positions), over_keys ? " (after the heads)" : "",
-                          ATTN__LLU(heads), ATTN__LLU(over_keys ? v.n[2] : width));
-    return ATTN_OK;
-}
-
-/* [1, heads, numbers] or [1, numbers]: sums over positions in double, rounded once. */
-static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *hook, int point)
-{
-    attn_tensor *value = &hook->edit.value;
-    const attn__axes v = attn__value_axes(&hook->edit, point);
-    const float *data = (const float *)value->data;
-    size_t row, head, k;
-    if (v.n[0] == 1)
-        return ATTN_OK;
-    hook->mean = (float *)attn__alloc(ctx, v.n[1] * v.n[2] * sizeof(float), "a mean");
-    if (!hook->mean)
-        return ATTN_E_MEMORY;
-    for (head = 0; head < v.n[1]; head++)
-        for (k = 0; k < v.n[2]; k++) {
-            double sum = 0;
-            for (row = 0; row < v.n[0]; row++)
-                sum += (double)data[(ptrdiff_t)row * v.step[0] + (ptrdiff_t)head * v.step[1] +
-                                    (ptrdiff_t)k * v.step[2]];
-            hook->mean[head * v.n[2] + k] = (float)(sum / (double)v.n[0]);
-        }
-    *value =
-        attn_borrow(hook->mean, ATTN_F32,
-                    value->ndim == 3 ? attn_shape3(1, v.n[1], v.n[2]) : attn_shape2(1, v.n[2]));
-    return ATTN_OK;
-}
-
-/* Fills in the positions, 0 standing for as many as the value has (SET, ADD), else for all from the
- * first on. */
-static attn_status attn__edit_positions(attn_ctx *ctx, const attn_session *s, attn_edit *e,
-                                        int point)
-{
-    const int has_rows = e->kind == ATTN_EDIT_SET || e->kind == ATTN_EDIT_ADD;
-    const size_t room = e->position < s->capacity ? s->capacity - e->position : 0;
-    if (e->n_positions == 0 && has_rows && attn__value_axes(e, point).n[0] > 1)
-        e->n_positions = attn__value_axes(e, point).n[0];
-    if (room == 0 || e->n_positions > room)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_hook_edit: %llu positions from %llu on; the session has room for "
-                          "%llu",
-                          ATTN__LLU(e->n_positions), ATTN__LLU(e->position),
-                          ATTN__LLU(s->capacity));
-    if (e->n_positions == 0)
-        e->n_positions = room;
-    return ATTN_OK;
-}
-
-/* Checks an edit against every activation that its name matches, and completes it. */
-static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
-{
-    attn_edit *e = &hook->edit;
-    const attn_session *s = hook->base.session;
-    const size_t n_positions = e->n_positions;
-    int layer, point, any = -1;
-    if (e->kind != ATTN_EDIT_ZERO) {
-        if (attn__need_any(ctx, "attn_hook_edit", "the value", &e->value) != ATTN_OK)
-            return ctx->status;
-        if (e->value.dtype != ATTN_F32)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_hook_edit: the value holds type %d; expected ATTN_F32",
-                              (int)e->value.dtype);
-    }
-    if (e->factor == 0)
-        e->factor = 1;
-    for (layer = -1; layer < (int)s->model->config.n_layer; layer++)
-        for (point = 0; point < ATTN__N_HOOKS; point++)
-            if (hook->base.points[1 + layer] & ATTN__POINT(point)) {
-                any = point;
-                e->n_positions = n_positions;
-                if (attn__edit_positions(ctx, s, e, point) ||
-                    attn__check_edit(ctx, s, e, point, layer))
-                    return ctx->status;
-            }
-    return e->kind == ATTN_EDIT_MEAN ? attn__mean_over_positions(ctx, hook, any) : ATTN_OK;
-}
-
-/* Has the value a number for each key that a feed will bring to positions it edits? */
-static attn_status attn__edit_check(attn_ctx *ctx, const attn__watcher *w, const attn__span *span)
-{
-    const attn_edit *e = &((const attn__edit_watcher *)(const void *)w)->edit;
-    const size_t until = span->position + span->n_tokens;
-    int layer;
-    if (e->kind == ATTN_EDIT_ZERO || span->position >= e->position + e->n_positions ||
-        until <= e->position)
-        return ATTN_OK;
-    for (layer = 0; layer < (int)w->session->model->config.n_layer; layer++)
-        if (w->points[1 + layer] & ATTN__SEES_SCORES) {
-            const size_t n_keys = e->value.shape[e->value.ndim - 1];
-            if (n_keys > 1 && n_keys < until)
-                return attn__fail(ctx, ATTN_E_SHAPE,
-                                  "an edit of scores or patterns has numbers for %llu keys; the "
-                                  "feed comes to %llu",
-                                  ATTN__LLU(n_keys), ATTN__LLU(until));
-        }
-    return ATTN_OK;
-}
-
-/* x [n] becomes 0, or v, or x + v * factor; v NULL for 0. */
-static void attn__edit_row(const attn_edit *e, float *x, ptrdiff_t step, const float *v,
-                           ptrdiff_t v_step, size_t n)
-{
-    size_t k;
-    for (k = 0; k < n; k++, x += step, v = v ? v + v_step : NULL)
-        *x = !v ? 0 : e->kind == ATTN_EDIT_ADD ? attn__fmaf(*v, e->factor, *x) : *v;
-}
-
-/* One worker's share of an edit. Of what is over keys, only the keys that a query sees. */
-static int attn__edit_rows(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
-{
-    const attn_edit *e = &((const attn__edit_watcher *)(const void *)w)->edit;
-    const int is_zero = e->kind == ATTN_EDIT_ZERO;
-    const attn__axes to = attn__axes_of(shown->value, shown->point, 0);
-    const attn__axes from = is_zero ? to : attn__value_axes(e, shown->point);
-    const size_t heads = e->n_heads ? e->n_heads : to.n[1] - e->head;
-    size_t row, last, head;
-    attn__share(me, to.n[0], &row, &last);
-    for (; row < last; row++) {
-        const size_t position = shown->first + row, at = position - e->position;
-        const size_t n = attn__is_over_keys(shown->point) ? position + 1 : to.n[2];
-        if (position < e->position || at >= e->n_positions)
-            continue;
-        for (head = 0; head < heads; head++) {
-            float *x = (float *)shown->value.data + (ptrdiff_t)row * to.step[0] +
-                       (ptrdiff_t)(e->head + head) * to.step[1];
-            const float *v = is_zero ? NULL
-                                     : (const float *)e->value.data + (ptrdiff_t)at * from.step[0] +
-                                           (ptrdiff_t)head * from.step[1];
-            attn__edit_row(e, x, to.step[2], v, from.step[2], n);
-        }
-    }
-    return 0;
-}
-
-static void attn__edit_free(attn__watcher *w)
-{
-    attn__free(((attn__edit_watcher *)(void *)w)->mean);
-}
-
-static const attn__watcher_kind attn__edits = {1,    0,    attn__edit_check, NULL, attn__edit_rows,
-                                               NULL, NULL, attn__edit_free};
-
-ATTN__DEF attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
-                                     const attn_edit *edit)
-{
-    attn__watcher *w;
-    attn__edit_watcher *hook;
-    if (id)
-        *id = 0;
-    if (!session || !edit || !edit->name)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no %s was given",
-                          !session ? "session"
-                          : !edit  ? "edit"
-                                   : "name");
-    if ((unsigned)edit->kind > ATTN_EDIT_ADD)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no kind of edit has number %u",
-                          (unsigned)edit->kind);
-    if (attn__new_watcher(ctx, "attn_hook_edit", &w, session, &attn__edits, sizeof *hook,
-                          &edit->name, 1) != ATTN_OK)
-        return ctx->status;
-    hook = (attn__edit_watcher *)(void *)w;
-    hook->edit = *edit;
-    if (attn__prepare_edit(ctx, hook) != ATTN_OK) {
-        attn__free_watcher(w);
-        return ctx->status;
-    }
-    if (id)
-        *id = w->id;
-    return ATTN_OK;
-}
-
 /* >>patch =======================================================================================
  * Activation patching. The corrupted text is fed once, in full, and its residual streams recorded.
  * A patch of layer i changes nothing below, and nothing before the first position p where the two
@@ -12735,943 +13995,17 @@ ATTN__DEF attn_status attn_patch_path(attn_ctx *ctx, const attn_model *model,
     return status;
 }
 
-/* >>sampling ====================================================================================
- * From logits to one token. All sums go in one order and the random numbers are our own, so a seed
- * gives the same text everywhere. */
-
-typedef struct attn__candidate {
-    float logit, weight; /* weight = exp(logit - largest) */
-    int32_t id;
-} attn__candidate;
-
-struct attn_sampler {
-    attn_sampler_desc desc;
-    attn_rng rng;
-    const attn__kernels *kernels;
-    size_t n_vocab;
-    float *logits, *weights;     /* [n_vocab] */
-    attn__candidate *candidates; /* [n_vocab] */
-};
-
-ATTN__DEF attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, size_t n_vocab,
-                                       const attn_sampler_desc *desc)
-{
-    attn_sampler *s;
-    attn_sampler_desc d;
-    memset(&d, 0, sizeof d);
-    if (desc)
-        d = *desc;
-    *sampler = NULL;
-    if (n_vocab == 0 || n_vocab > INT32_MAX || n_vocab > SIZE_MAX / sizeof *s->candidates)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sampler_new: a vocabulary of %llu tokens",
-                          ATTN__LLU(n_vocab));
-    if (!(d.temperature >= 0 && d.temperature <= FLT_MAX))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "temperature is %g; expected 0 (greedy) or a positive number",
-                          (double)d.temperature);
-    if (d.top_k < 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "top_k is %ld; expected 0 (all) or more",
-                          (long)d.top_k);
-    if (!(d.top_p >= 0 && d.top_p <= 1) || !(d.min_p >= 0 && d.min_p <= 1))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "top_p is %g and min_p %g; expected probabilities from 0 to 1",
-                          (double)d.top_p, (double)d.min_p);
-    if (!(d.repeat_penalty >= 0 && d.repeat_penalty <= FLT_MAX))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "repeat_penalty is %g; expected 0 (none) or a positive number",
-                          (double)d.repeat_penalty);
-    s = (attn_sampler *)attn__alloc(ctx, sizeof *s, "a sampler");
-    if (!s)
-        return ATTN_E_MEMORY;
-    s->desc = d;
-    s->n_vocab = n_vocab;
-    attn_rng_seed(&s->rng, d.seed);
-    if (attn__need_kernels(ctx, &s->kernels) == ATTN_OK) {
-        s->logits = (float *)attn__alloc(ctx, n_vocab * sizeof(float), "a sampler");
-        s->weights = (float *)attn__alloc(ctx, n_vocab * sizeof(float), "a sampler");
-        s->candidates =
-            (attn__candidate *)attn__alloc(ctx, n_vocab * sizeof *s->candidates, "a sampler");
-    }
-    if (!s->logits || !s->weights || !s->candidates) {
-        attn_sampler_free(s);
-        return ctx->status;
-    }
-    *sampler = s;
-    return ATTN_OK;
-}
-
-ATTN__DEF void attn_sampler_free(attn_sampler *sampler)
-{
-    if (!sampler)
-        return;
-    attn__free(sampler->logits);
-    attn__free(sampler->weights);
-    attn__free(sampler->candidates);
-    attn__free(sampler);
-}
-
-/* Likelier first; among equals the smaller id. */
-static int attn__likelier(const attn__candidate *a, const attn__candidate *b)
-{
-    return a->logit > b->logit || (a->logit == b->logit && a->id < b->id);
-}
-
-/* Which candidate a heap has on top: the likeliest, or the least likely. */
-typedef enum attn__heap { ATTN__LIKELIEST, ATTN__LEAST_LIKELY } attn__heap;
-
-static int attn__above(const attn__candidate *a, const attn__candidate *b, attn__heap kind)
-{
-    return kind == ATTN__LIKELIEST ? attn__likelier(a, b) : attn__likelier(b, a);
-}
-
-/* Lets heap[at] sink until no child belongs above it. */
-static void attn__sink(attn__candidate *heap, size_t n, size_t at, attn__heap kind)
-{
-    const attn__candidate moved = heap[at];
-    for (;;) {
-        size_t child = 2 * at + 1;
-        if (child + 1 < n && attn__above(&heap[child + 1], &heap[child], kind))
-            child++;
-        if (child >= n || !attn__above(&heap[child], &moved, kind))
-            break;
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = moved;
-}
-
-static void attn__heapify(attn__candidate *heap, size_t n, attn__heap kind)
-{
-    size_t i;
-    for (i = n / 2; i-- > 0;)
-        attn__sink(heap, n, i, kind);
-}
-
-/* Takes the top off a heap of n and puts it behind the others. */
-static attn__candidate attn__take(attn__candidate *heap, size_t n, attn__heap kind)
-{
-    const attn__candidate top = heap[0];
-    heap[0] = heap[n - 1];
-    heap[n - 1] = top;
-    attn__sink(heap, n - 1, 0, kind);
-    return top;
-}
-
-/* Filters: moves the kept candidates, likeliest first, to the end of the array; returns how many.
- * Only as many are sorted as the filters need to see. */
-static size_t attn__keep(attn_sampler *s)
-{
-    const attn_sampler_desc *d = &s->desc;
-    attn__candidate *c = s->candidates;
-    size_t n = s->n_vocab, kept = 0, most = n, i;
-    double sum = 0, total = 0;
-    attn__heapify(c, n, ATTN__LIKELIEST);
-    if (d->top_k > 0 && (size_t)d->top_k < n)
-        most = (size_t)d->top_k;
-    if (d->top_p > 0 && d->top_p < 1) {
-        if (most < n) { /* what top-k left is what top-p shares out */
-            for (i = 0; i < most; i++)
-                total += attn__take(c, n - i, ATTN__LIKELIEST).weight;
-            for (i = 0; i < most && sum < d->top_p * total; i++)
-                sum += c[n - 1 - i].weight;
-            kept = i;
-        } else {
-            for (i = 0; i < n; i++)
-                total += s->weights[i];
-            while (kept < n && sum < d->top_p * total)
-                sum += attn__take(c, n - kept++, ATTN__LIKELIEST).weight;
-        }
-    } else {
-        while (kept < most && (most < n || d->min_p > 0)) {
-            const attn__candidate best = attn__take(c, n - kept, ATTN__LIKELIEST);
-            if (kept > 0 && best.weight < d->min_p)
-                return kept;
-            kept++;
-        }
-        if (kept == 0)
-            kept = n; /* nothing to filter */
-    }
-    while (kept > 1 && c[n - kept].weight < d->min_p)
-        kept--;
-    return kept;
-}
-
-/* The first of the largest; a NaN comes first of all. Only the piece that holds it is searched. */
-static size_t attn__largest_at(const attn__kernels *kernels, const float *x, size_t n)
-{
-    const size_t piece = 1024;
-    float largest = -INFINITY;
-    size_t at, i = 0;
-    for (at = 0; at < n; at += piece) {
-        const float here = kernels->largest_or_nan(x + at, n - at < piece ? n - at : piece);
-        if (here > largest || here != here) {
-            largest = here;
-            i = at;
-        }
-        if (here != here)
-            break;
-    }
-    while (largest == largest ? x[i] != largest : x[i] == x[i])
-        i++;
-    return i;
-}
-
-/* Some token must be possible. */
-static attn_status attn__need_possible(attn_ctx *ctx, float largest)
-{
-    return largest > -INFINITY ? ATTN_OK
-                               : attn__fail(ctx, ATTN_E_ARGUMENT,
-                                            "attn_sample: all logits are -inf, so no token can be "
-                                            "picked; expected at least one that is larger");
-}
-
-ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_sampler *s, const float *logits,
-                                  const int32_t *seen, size_t n_seen, int32_t *token)
-{
-    const attn_sampler_desc *d;
-    size_t i, kept, best = 0;
-    double total = 0, target;
-    uint32_t high;
-    if (!s || !logits || !token || (n_seen > 0 && !seen))
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sample: no %s was given",
-                          !s        ? "sampler"
-                          : !logits ? "logits (feed a token first)"
-                                    : "room for the token, or no tokens seen");
-    d = &s->desc;
-    best = attn__largest_at(s->kernels, logits, s->n_vocab);
-    if (logits[best] != logits[best])
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sample: the logit of token %llu is NaN",
-                          ATTN__LLU(best));
-    if (attn__need_possible(ctx, logits[best]) != ATTN_OK)
-        return ctx->status;
-    *token = (int32_t)best;
-    if (d->temperature == 0 && (d->repeat_penalty == 0 || d->repeat_penalty == 1))
-        return ATTN_OK;
-    memcpy(s->logits, logits, s->n_vocab * sizeof(float));
-    i = d->repeat_last > 0 && d->repeat_last < n_seen ? n_seen - d->repeat_last : 0;
-    for (; d->repeat_penalty > 0 && d->repeat_penalty != 1 && i < n_seen; i++)
-        if (seen[i] >= 0 && (size_t)seen[i] < s->n_vocab) {
-            const float x = logits[seen[i]];
-            s->logits[seen[i]] = x > 0 ? x / d->repeat_penalty : x * d->repeat_penalty;
-        }
-    best = attn__largest_at(s->kernels, s->logits, s->n_vocab);
-    if (attn__need_possible(ctx, s->logits[best]) != ATTN_OK)
-        return ctx->status;
-    *token = (int32_t)best;
-    if (d->temperature == 0)
-        return ATTN_OK;
-    if (s->logits[best] == INFINITY)
-        return ATTN_OK; /* nothing to weigh against each other */
-
-    for (i = 0; i < s->n_vocab; i++)
-        s->weights[i] = (s->logits[i] - s->logits[best]) / d->temperature;
-    s->kernels->exp(s->weights, s->weights, s->n_vocab);
-    for (i = 0; i < s->n_vocab; i++) {
-        s->candidates[i].logit = s->logits[i];
-        s->candidates[i].weight = s->weights[i];
-        s->candidates[i].id = (int32_t)i;
-    }
-    kept = attn__keep(s);
-    for (i = 0; i < kept; i++)
-        total += s->candidates[s->n_vocab - 1 - i].weight;
-    high = attn_rng_u32(&s->rng);
-    target = ((high >> 5) * 67108864.0 + (attn_rng_u32(&s->rng) >> 6)) / 9007199254740992.0;
-    target = target * total;
-    total = 0;
-    for (i = 0; i < kept; i++) {
-        const attn__candidate *c = &s->candidates[s->n_vocab - 1 - i];
-        total += c->weight;
-        *token = c->id;
-        if (total > target)
-            break;
-    }
-    return ATTN_OK;
-}
-
-/* >>generate ====================================================================================
- * Text in, text out: encode, feed, then sample, show and feed until something ends it. */
-
-ATTN__DEF const char *attn_stop_reason_name(attn_stop_reason reason)
-{
-    static const char *const names[] = {"none",         "end of text", "token count",
-                                        "context full", "callback",    "stop string"};
-    return (size_t)reason < sizeof names / sizeof names[0] ? names[reason] : "none";
-}
-
-/* The prompt as ids: the caller's, or the text's. bos: after the beginning-of-text token. */
-static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, const char *prompt,
-                                    const attn_generate_desc *d, int bos, int32_t **ids,
-                                    size_t *n_ids)
-{
-    const size_t n_text = prompt && !d->prompt_ids ? strlen(prompt) : 0;
-    const size_t room = d->prompt_ids ? d->n_prompt_ids : n_text;
-    size_t n = 0;
-    if (n_text > 0 && !model->tokenizer)
-        return attn__fail(ctx, ATTN_E_TOKENIZER,
-                          "the model has no tokenizer, so its prompt must be ids (prompt_ids)");
-    if (bos && model->config.bos < 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "the model has no beginning-of-text token");
-    if (room > SIZE_MAX / sizeof **ids - 1)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "the prompt is too long");
-    *ids = (int32_t *)attn__alloc(ctx, (room + 1) * sizeof **ids, "the prompt");
-    if (!*ids)
-        return ATTN_E_MEMORY;
-    if (bos)
-        (*ids)[n++] = model->config.bos;
-    if (d->prompt_ids)
-        memcpy(*ids + n, d->prompt_ids, room * sizeof **ids);
-    else if (n_text > 0 && attn_encode(ctx, model->tokenizer, prompt, n_text, d->allow_special,
-                                       *ids + n, room, n_ids) != ATTN_OK)
-        return ctx->status;
-    *n_ids = n + (d->prompt_ids ? room : n_text > 0 ? *n_ids : 0);
-    return ATTN_OK;
-}
-
-/* ---- stop strings ----
- *
- * A text's end is compared with the beginning of every stop string, byte by byte, as Knuth, Morris
- * and Pratt 1977 do: each byte is looked at once, whatever has matched before. The text held back
- * is the longest of those beginnings, so no copy of it is kept. */
-
-typedef struct attn__stop {
-    const char *text;
-    size_t size, matched; /* matched: how much of it the text ends with */
-    size_t *border;       /* [size]: how much of it text[0 .. i] ends with, beside all of itself */
-} attn__stop;
-
-static void attn__match(attn__stop *s, char byte)
-{
-    while (s->matched > 0 && s->text[s->matched] != byte)
-        s->matched = s->border[s->matched - 1];
-    s->matched += s->text[s->matched] == byte;
-}
-
-/* The one that decides what is held back: one that the text ends with, else the one whose beginning
- * it ends with; the longest of several. NULL if there are no stop strings. */
-static const attn__stop *attn__longest(const attn__stop *stops, size_t n)
-{
-    const attn__stop *longest = n > 0 ? stops : NULL;
-    size_t i;
-    for (i = 1; i < n; i++) {
-        const int whole = stops[i].matched == stops[i].size;
-        if (whole != (longest->matched == longest->size) ? whole
-                                                         : stops[i].matched > longest->matched)
-            longest = &stops[i];
-    }
-    return longest;
-}
-
-static attn_status attn__check_stops(attn_ctx *ctx, const attn_model *model,
-                                     const attn_generate_desc *d, size_t *total)
-{
-    size_t i, size;
-    *total = 0;
-    if (d->n_stop > 0 && !d->stop)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "n_stop is %llu, but stop is NULL",
-                          ATTN__LLU(d->n_stop));
-    if (d->n_stop > 0 && !model->tokenizer)
-        return attn__fail(
-            ctx, ATTN_E_TOKENIZER,
-            "the model has no tokenizer, so it makes no text to find stop strings in");
-    for (i = 0; i < d->n_stop; i++) {
-        size = d->stop[i] ? strlen(d->stop[i]) : 0;
-        if (size == 0)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "stop string %llu is %s; every text would end before it begins",
-                              ATTN__LLU(i), d->stop[i] ? "empty" : "NULL");
-        *total += size;
-    }
-    return ATTN_OK;
-}
-
-/* *stops is one block, to be freed; NULL without stop strings. */
-static attn_status attn__stops_new(attn_ctx *ctx, const attn_model *model,
-                                   const attn_generate_desc *d, attn__stop **stops)
-{
-    size_t total, i, at, *border;
-    if (attn__check_stops(ctx, model, d, &total) != ATTN_OK)
-        return ctx->status;
-    if (d->n_stop == 0)
-        return ATTN_OK;
-    *stops = (attn__stop *)attn__alloc(ctx, d->n_stop * sizeof **stops + total * sizeof *border,
-                                       "stop strings");
-    if (!*stops)
-        return ATTN_E_MEMORY;
-    border = (size_t *)(void *)(*stops + d->n_stop);
-    for (i = 0; i < d->n_stop; i++) {
-        attn__stop *s = &(*stops)[i];
-        s->text = d->stop[i];
-        s->size = strlen(s->text);
-        s->border = border;
-        s->border[0] = s->matched = 0;
-        for (at = 1; at < s->size; at++) { /* the string is matched with itself, one byte late */
-            attn__match(s, s->text[at]);
-            s->border[at] = s->matched;
-        }
-        s->matched = 0;
-        border += s->size;
-    }
-    return ATTN_OK;
-}
-
-/* ---- handing text over ---- */
-
-/* Where text goes on its way to the callback: held back by stop strings, gathered, cut into whole
- * characters. */
-typedef struct attn__listener {
-    attn_session *session;
-    attn_text_fn fn;
-    void *user;
-    attn__stop *stops;
-    size_t n_stops;
-    char bytes[64]; /* of the token at hand */
-    size_t n_bytes;
-    attn_utf8 utf8;
-} attn__listener;
-
-/* Hands over the gathered bytes, or with none the beginning of a character that was left. Nonzero
- * to stop. */
-static int attn__hand_over(attn__listener *to)
-{
-    char text[3 * (sizeof to->bytes + 4)];
-    const size_t size = attn_utf8_push(&to->utf8, to->bytes, to->n_bytes, text);
-    int stop;
-    to->n_bytes = 0;
-    if (size == 0 || !to->fn)
-        return 0;
-    to->session->running = ATTN__WRITING;
-    stop = to->fn(text, size, to->user) != 0;
-    to->session->running = ATTN__IDLE;
-    return stop || to->session->is_freed;
-}
-
-static int attn__gather(attn__listener *to, const char *bytes, size_t n)
-{
-    size_t i;
-    for (i = 0; i < n; i++) {
-        to->bytes[to->n_bytes++] = bytes[i];
-        if (to->n_bytes == sizeof to->bytes && attn__hand_over(to))
-            return 1;
-    }
-    return 0;
-}
-
-/* Takes one byte of text, and hands on the bytes that are not held back any longer. */
-static attn_stop_reason attn__take_byte(attn__listener *to, char byte)
-{
-    const attn__stop *longest = attn__longest(to->stops, to->n_stops);
-    const char *text = longest ? longest->text : NULL;
-    const size_t held = longest ? longest->matched : 0;
-    size_t i, hold, released;
-    for (i = 0; i < to->n_stops; i++)
-        attn__match(&to->stops[i], byte);
-    longest = attn__longest(to->stops, to->n_stops);
-    hold = longest ? longest->matched : 0;
-    released = held + 1 - hold;
-    if (attn__gather(to, text, released < held ? released : held) ||
-        attn__gather(to, &byte, hold == 0))
-        return ATTN_STOP_CALLBACK;
-    return longest && hold == longest->size ? ATTN_STOP_STRING : ATTN_STOP_NONE;
-}
-
-/* Hands one token's text on. */
-static attn_stop_reason attn__emit_text(attn__listener *to, int32_t id)
-{
-    const attn_tokenizer *tokenizer = to->session->model->tokenizer;
-    attn_stop_reason reason = ATTN_STOP_NONE;
-    size_t size = 0, i;
-    const char *bytes = tokenizer ? attn_token_bytes(tokenizer, id, &size) : NULL;
-    for (i = 0; bytes && i < size && reason == ATTN_STOP_NONE; i++)
-        reason = attn__take_byte(to, bytes[i]);
-    if (reason != ATTN_STOP_CALLBACK && to->n_bytes > 0 && attn__hand_over(to))
-        reason = ATTN_STOP_CALLBACK;
-    return reason;
-}
-
-/* Nothing follows. Hands on the text that was held back, unless it is a stop string, and the
- * beginning of a character. */
-static int attn__emit_rest(attn__listener *to, attn_stop_reason reason)
-{
-    const attn__stop *longest = attn__longest(to->stops, to->n_stops);
-    if (longest && reason != ATTN_STOP_STRING && attn__gather(to, longest->text, longest->matched))
-        return 1;
-    return (to->n_bytes > 0 && attn__hand_over(to)) || attn__hand_over(to);
-}
-
-/* ---- drafting ----
- *
- * A pass over a few rows costs little more than one over a single row: both read every weight once.
- * So the tokens that followed the last time are fed as a draft. Row i of the logits is exact if the
- * rows before it were drafted right, and does not depend on the rows after it: the sampler walks
- * down the rows as long as it draws the draft's tokens, and the rest is forgotten. No draw is made
- * that would not be made without the draft. */
-
-enum { ATTN__MOST_DRAFTED = 15, ATTN__LONGEST_MATCH = 8, ATTN__LONGEST_WAIT = 6 };
-
-typedef struct attn__drafter {
-    float *logits;   /* [most + 1, n_vocab] */
-    size_t most;     /* allowed */
-    size_t next;     /* how many to draft next time */
-    size_t failures; /* in a row: each doubles the wait before the next try */
-    size_t wait;     /* tokens to go before that */
-} attn__drafter;
-
-/* Continues draft[0 .. 0] to at most n + 1 tokens: finds where the longest run that ends in
- * draft[0] stood before, most recent first, and copies what followed. Returns how many were
- * drafted. A run of one token is no evidence. */
-static size_t attn__draft_tokens(const attn_session *session, int32_t *draft, size_t n)
-{
-    const int32_t *tokens = session->tokens;
-    const size_t length = session->length;
-    size_t best = 0, best_match = 1, at, match, i;
-    if (n == 0)
-        return 0;
-    for (at = length; at-- > 1 && best_match < ATTN__LONGEST_MATCH;) {
-        if (tokens[at] != draft[0])
-            continue;
-        for (match = 1; match <= at && match < ATTN__LONGEST_MATCH; match++)
-            if (tokens[at - match] != tokens[length - match])
-                break;
-        if (match > best_match) {
-            best_match = match;
-            best = at;
-        }
-    }
-    if (best == 0)
-        return 0;
-    for (i = 1; i <= n; i++) /* beyond the end, the draft repeats itself */
-        draft[i] = best + i < length ? tokens[best + i] : draft[best + i - length];
-    return n;
-}
-
-/* After `right` of n drafted tokens were right. */
-static void attn__learn(attn__drafter *d, size_t n, size_t right)
-{
-    if (right == 0) {
-        if (d->failures < ATTN__LONGEST_WAIT)
-            d->failures++;
-        d->wait = (size_t)1 << d->failures;
-    } else {
-        d->failures = 0;
-    }
-    d->next = right == n ? 2 * n : right + 1;
-    if (d->next > d->most)
-        d->next = d->most;
-}
-
-/* n_draft is attn_generate_desc's. */
-static attn_status attn__drafter_init(attn_ctx *ctx, attn__drafter *d, const attn_session *session,
-                                      int n_draft)
-{
-    d->most = ATTN__MOST_DRAFTED;
-    if (n_draft > 0 && n_draft < ATTN__MOST_DRAFTED)
-        d->most = (size_t)n_draft;
-    if (d->most >= session->workspace->n_batch)
-        d->most = session->workspace->n_batch - 1;
-    if (n_draft < 0 || session->watchers)
-        d->most = 0;
-    d->next = d->most < 4 ? d->most : 4;
-    if (d->most == 0)
-        return ATTN_OK;
-    d->logits = (float *)attn__alloc(
-        ctx, (d->most + 1) * session->model->config.n_vocab * sizeof(float), "rows of logits");
-    return d->logits ? ATTN_OK : ATTN_E_MEMORY;
-}
-
-/* ---- writing ---- */
-
-/* A text that is being generated. */
-typedef struct attn__generation {
-    attn_generate_desc desc;
-    attn_session *session;
-    attn_sampler *sampler;
-    attn_sampler *own_sampler; /* to be freed, or NULL */
-    int32_t *prompt;
-    size_t n_prompt;
-    float *logits; /* [n_vocab]: what logits_fn may change, if there is one */
-    attn__drafter drafter;
-    attn__listener listener;
-    size_t n, most;                      /* tokens generated, and allowed */
-    int32_t due[ATTN__MOST_DRAFTED + 1]; /* the next token to feed, then a draft */
-    size_t n_drafted;
-    attn_stop_reason reason; /* once there is one, nothing more is drawn */
-    int ended;               /* and nothing more is fed */
-    /* only of attn_generate_many */
-    attn_ctx *ctx;
-    attn_continuation *kept; /* where the text goes */
-    size_t capacity;         /* of kept->text */
-    int no_memory;           /* for more of it */
-} attn__generation;
-
-static attn_status attn__generation_sampler(attn_ctx *ctx, attn__generation *w)
-{
-    const attn_sampler_desc *d = &w->desc.sampling;
-    const size_t n_vocab = w->session->model->config.n_vocab;
-    w->sampler = w->desc.sampler;
-    if (!w->sampler) {
-        const attn_status status = attn_sampler_new(ctx, &w->own_sampler, n_vocab, d);
-        w->sampler = w->own_sampler;
-        return status;
-    }
-    if (d->temperature != 0 || d->top_k != 0 || d->top_p != 0 || d->min_p != 0 ||
-        d->repeat_penalty != 0 || d->repeat_last != 0 || d->seed != 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "both sampler and sampling were given; a sampler has its settings from "
-                          "attn_sampler_new, so leave sampling zeroed");
-    if (w->sampler->n_vocab != n_vocab)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "the sampler is for a vocabulary of %llu tokens; the model's has %llu",
-                          ATTN__LLU(w->sampler->n_vocab), ATTN__LLU(n_vocab));
-    return ATTN_OK;
-}
-
-/* All that a writer needs beside its desc, session and prompt. */
-static attn_status attn__generation_init(attn_ctx *ctx, attn__generation *w, attn_text_fn fn,
-                                         void *user)
-{
-    const attn_model *model = w->session->model;
-    w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
-    w->listener.session = w->session;
-    w->listener.fn = fn;
-    w->listener.user = user;
-    w->listener.n_stops = w->desc.n_stop;
-    if (attn__stops_new(ctx, model, &w->desc, &w->listener.stops) != ATTN_OK ||
-        attn__generation_sampler(ctx, w) != ATTN_OK)
-        return ctx->status;
-    if (w->desc.logits_fn) {
-        const size_t size = model->config.n_vocab * sizeof(float);
-        w->logits = (float *)attn__alloc(ctx, size, "logits for logits_fn");
-        if (!w->logits)
-            return ATTN_E_MEMORY;
-    }
-    return attn__drafter_init(ctx, &w->drafter, w->session, w->desc.n_draft);
-}
-
-static void attn__generation_free(attn__generation *w)
-{
-    attn_sampler_free(w->own_sampler);
-    attn__free(w->drafter.logits);
-    attn__free(w->listener.stops);
-    attn__free(w->logits);
-    attn__free(w->prompt);
-}
-
-/* Draws a token, unless logits_fn stops it. */
-static attn_status attn__draw(attn_ctx *ctx, attn__generation *w, int32_t *token)
-{
-    attn_session *s = w->session;
-    const float *logits = s->logits;
-    if (w->logits) {
-        memcpy(w->logits, s->logits, s->model->config.n_vocab * sizeof(float));
-        s->running = ATTN__WRITING;
-        if (w->desc.logits_fn(w->logits, s, w->desc.logits_user) || s->is_freed)
-            w->reason = ATTN_STOP_CALLBACK;
-        s->running = ATTN__IDLE;
-        if (w->reason)
-            return ATTN_OK;
-        logits = w->logits;
-    }
-    if (attn_sample(ctx, w->sampler, logits, s->tokens, s->length, token) != ATTN_OK)
-        return ctx->status;
-    return ATTN_OK;
-}
-
-/* Draws the next token and hands it on. It is then due to be fed, unless w->ended. */
-static attn_status attn__next_token(attn_ctx *ctx, attn__generation *w, int32_t *token)
-{
-    const attn_session *s = w->session;
-    if (attn__draw(ctx, w, token) != ATTN_OK)
-        return ctx->status;
-    if (!w->reason && *token == s->model->config.eos && !w->desc.ignore_eos)
-        w->reason = ATTN_STOP_EOS;
-    w->ended = w->reason != ATTN_STOP_NONE || s->length == s->capacity;
-    if (w->reason)
-        return ATTN_OK;
-    if (w->desc.ids)
-        w->desc.ids[w->n] = *token;
-    w->n++;
-    w->reason = attn__emit_text(&w->listener, *token);
-    if (!w->reason && w->n == w->most)
-        w->reason = ATTN_STOP_COUNT;
-    if (!w->reason && w->ended)
-        w->reason = ATTN_STOP_CONTEXT;
-    return ATTN_OK;
-}
-
-/* What the next pass feeds: the token that is due and a draft. */
-static attn_feed_item attn__plan_pass(attn__generation *w)
-{
-    attn__drafter *d = &w->drafter;
-    const size_t room = w->session->capacity - w->session->length - 1, left = w->most - w->n;
-    size_t n = d->wait > 0 || w->reason ? 0 : d->next;
-    attn_feed_item item;
-    n = n < room ? n : room;
-    w->n_drafted = attn__draft_tokens(w->session, w->due, n < left ? n : left);
-    if (d->wait > 0)
-        d->wait--;
-    memset(&item, 0, sizeof item);
-    item.session = w->session;
-    item.tokens = w->due;
-    item.n_tokens = w->n_drafted + 1;
-    item.logits = w->n_drafted > 0 ? d->logits : NULL;
-    return item;
-}
-
-/* After that pass: writes on as far as the draft turns out right. Up to its length, the session
- * then holds what it would hold without drafting, and w->due[0] is due next. */
-static attn_status attn__read_rows(attn_ctx *ctx, attn__generation *w)
-{
-    attn_session *s = w->session;
-    const size_t n_vocab = s->model->config.n_vocab, n = w->n_drafted;
-    const size_t length = s->length - n - 1;
-    int32_t token = w->due[0];
-    size_t right;
-    for (right = 0;; right++) {
-        if (n > 0) { /* forget the rows after this one */
-            s->length = length + right + 1;
-            memcpy(s->logits, w->drafter.logits + right * n_vocab, n_vocab * sizeof(float));
-        }
-        w->ended = w->reason != ATTN_STOP_NONE;
-        if (w->ended)
-            break;
-        if (attn__next_token(ctx, w, &token) != ATTN_OK)
-            return ctx->status;
-        if (w->ended || right == n || token != w->due[right + 1])
-            break;
-    }
-    w->due[0] = token;
-    if (n > 0)
-        attn__learn(&w->drafter, n, right);
-    return ATTN_OK;
-}
-
-/* Feeds the prompts and writes until all texts have ended. There is room for an item each. */
-static attn_status attn__generate_all(attn_ctx *ctx, attn__generation *runs, size_t n,
-                                      attn_feed_item *items, size_t *n_passes)
-{
-    attn_status status = ATTN_OK;
-    size_t i, n_items = 0;
-    for (i = 0; i < n; i++) {
-        const attn__generation *w = &runs[i];
-        if (w->n_prompt == 0)
-            continue;
-        memset(&items[n_items], 0, sizeof *items);
-        items[n_items].session = w->session;
-        items[n_items].tokens = w->prompt;
-        items[n_items++].n_tokens = w->n_prompt;
-    }
-    if (n_items > 0)
-        status = attn_feed_batch(ctx, items, n_items);
-    for (i = 0; i < n && status == ATTN_OK; i++)
-        status = attn__next_token(ctx, &runs[i], &runs[i].due[0]);
-    while (status == ATTN_OK) {
-        for (i = n_items = 0; i < n; i++)
-            if (!runs[i].ended)
-                items[n_items++] = attn__plan_pass(&runs[i]);
-        if (n_items == 0)
-            break;
-        status = attn_feed_batch(ctx, items, n_items);
-        if (n_passes)
-            ++*n_passes;
-        for (i = 0; i < n && status == ATTN_OK; i++)
-            if (!runs[i].ended)
-                status = attn__read_rows(ctx, &runs[i]);
-    }
-    for (i = 0; i < n; i++)
-        if (runs[i].reason != ATTN_STOP_CALLBACK &&
-            attn__emit_rest(&runs[i].listener, runs[i].reason))
-            runs[i].reason = ATTN_STOP_CALLBACK;
-    return status;
-}
-
-ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const char *prompt,
-                                    const attn_generate_desc *desc, attn_text_fn fn, void *user)
-{
-    attn__generation w;
-    attn_feed_item item;
-    attn_status status;
-    if (!session)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_generate: no session was given");
-    if (attn__check_idle(ctx, "attn_generate", session) != ATTN_OK)
-        return ctx->status;
-    attn__enter_call(session);
-    memset(&w, 0, sizeof w);
-    if (desc)
-        w.desc = *desc;
-    w.session = session;
-    if (w.desc.n_passes)
-        *w.desc.n_passes = 0;
-    status = attn__prompt_ids(ctx, session->model, prompt, &w.desc,
-                              w.desc.prepend_bos && session->length == 0, &w.prompt, &w.n_prompt);
-    if (status == ATTN_OK && w.n_prompt == 0 && !session->has_logits)
-        status = attn__fail(ctx, ATTN_E_ARGUMENT,
-                            session->length > 0
-                                ? "after a rewind, feed at least one token before generating"
-                                : "the prompt is empty and so is the session: give some text, or "
-                                  "set prepend_bos");
-    if (status == ATTN_OK)
-        status = attn__generation_init(ctx, &w, fn, user);
-    if (status == ATTN_OK)
-        status = attn__generate_all(ctx, &w, 1, &item, w.desc.n_passes);
-    if (w.desc.n_ids)
-        *w.desc.n_ids = w.n;
-    if (w.desc.reason)
-        *w.desc.reason = status == ATTN_OK ? w.reason : ATTN_STOP_NONE;
-    attn__generation_free(&w);
-    attn__leave_call(session);
-    if (status == ATTN_OK && w.reason == ATTN_STOP_CALLBACK)
-        return attn__fail(ctx, ATTN_STOPPED, "the callback asked to stop");
-    return status;
-}
-
-/* ---- several texts ---- */
-
-/* An attn_text_fn that keeps the text, ended by a zero. */
-static int attn__keep_text(const char *text, size_t size, void *user)
-{
-    attn__generation *w = (attn__generation *)user;
-    attn_continuation *to = w->kept;
-    if (size >= w->capacity - to->size) { /* a zero follows */
-        const size_t capacity = 2 * (w->capacity + size);
-        char *grown = (char *)attn__alloc(w->ctx, capacity, "a text");
-        if (!grown) {
-            w->no_memory = 1;
-            return 1;
-        }
-        memcpy(grown, to->text, to->size);
-        attn__free(to->text);
-        to->text = grown;
-        w->capacity = capacity;
-    }
-    memcpy(to->text + to->size, text, size);
-    to->size += size;
-    to->text[to->size] = 0;
-    return 0;
-}
-
-static void attn__forget_text(attn_continuation *text)
-{
-    text->text = NULL;
-    text->ids = NULL;
-    text->size = text->n_ids = 0;
-    text->reason = ATTN_STOP_NONE;
-}
-
-ATTN__DEF void attn_continuations_free(attn_continuation *texts, size_t n_texts)
-{
-    size_t i;
-    for (i = 0; texts && i < n_texts; i++) {
-        attn__free(texts[i].text);
-        attn__free(texts[i].ids);
-        attn__forget_text(&texts[i]);
-    }
-}
-
-/* Makes all that text i needs: its prompt's ids, a session, room for what it becomes. */
-static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_continuation *text,
-                                    size_t i, attn_workspace *workspace)
-{
-    const attn_model *model = workspace->model;
-    const size_t n_ctx = model->config.n_ctx;
-    attn_session_desc room;
-    w->desc.sampling.seed += i;
-    w->desc.prompt_ids = text->prompt_ids;
-    w->desc.n_prompt_ids = text->n_prompt_ids;
-    if (attn__prompt_ids(ctx, model, text->prompt, &w->desc, w->desc.prepend_bos, &w->prompt,
-                         &w->n_prompt) != ATTN_OK)
-        return ctx->status;
-    if (w->n_prompt == 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "the prompt is empty: give some text, or set prepend_bos");
-    if (w->n_prompt > n_ctx)
-        return attn__fail(ctx, ATTN_E_CONTEXT,
-                          "the prompt has %llu tokens; the model's n_ctx is %llu",
-                          ATTN__LLU(w->n_prompt), ATTN__LLU(n_ctx));
-    memset(&room, 0, sizeof room);
-    room.workspace = workspace;
-    w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
-    room.n_ctx = w->most < n_ctx - w->n_prompt ? w->n_prompt + w->most : n_ctx;
-    if (attn_session_new(ctx, &w->session, model, &room) != ATTN_OK)
-        return ctx->status;
-    w->ctx = ctx;
-    w->kept = text;
-    w->capacity = 64;
-    text->text = (char *)attn__alloc(ctx, w->capacity, "a text");
-    text->ids = (int32_t *)attn__alloc(ctx, (room.n_ctx - w->n_prompt + 1) * sizeof *text->ids,
-                                       "a text's ids");
-    if (!text->text || !text->ids)
-        return ATTN_E_MEMORY;
-    text->text[0] = 0;
-    w->desc.ids = text->ids;
-    return attn__generation_init(ctx, w, attn__keep_text, w);
-}
-
-static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *texts, size_t n_texts,
-                                    const attn_model *model, const attn_generate_desc *desc)
-{
-    if (!texts || n_texts == 0 || !model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_generate_many: no %s given",
-                          model ? "texts were" : "model was");
-    if (desc && (desc->sampler || desc->prompt_ids || desc->ids || desc->n_ids || desc->reason))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_generate_many: desc->%s was given; each text has its own",
-                          desc->sampler      ? "sampler"
-                          : desc->prompt_ids ? "prompt_ids"
-                          : desc->ids        ? "ids"
-                          : desc->n_ids      ? "n_ids"
-                                             : "reason");
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
-                                         const attn_model *model, const attn_generate_desc *desc)
-{
-    attn__generation *runs;
-    attn_feed_item *items;
-    attn_workspace *workspace = NULL;
-    attn_status status;
-    size_t i;
-    for (i = 0; texts && i < n_texts; i++)
-        attn__forget_text(&texts[i]);
-    if (attn__check_many(ctx, texts, n_texts, model, desc) != ATTN_OK)
-        return ctx->status;
-    runs = (attn__generation *)attn__alloc(ctx, n_texts * sizeof *runs, "texts");
-    items = (attn_feed_item *)attn__alloc(ctx, n_texts * sizeof *items, "texts");
-    status = runs && items ? attn_workspace_new(ctx, &workspace, model, NULL) : ATTN_E_MEMORY;
-    if (status == ATTN_OK && desc && desc->n_passes)
-        *desc->n_passes = 0;
-    for (i = 0; i < n_texts && status == ATTN_OK; i++) {
-        const size_t draft = ATTN__MOST_DRAFTED / n_texts;
-        if (desc)
-            runs[i].desc = *desc;
-        if (runs[i].desc.n_draft == 0)
-            runs[i].desc.n_draft = draft > 0 ? (int)draft : -1;
-        if (attn__begin_text(ctx, &runs[i], &texts[i], i, workspace) != ATTN_OK)
-            status = attn__of_item(ctx, i);
-    }
-    if (status == ATTN_OK)
-        status = attn__generate_all(ctx, runs, n_texts, items, desc ? desc->n_passes : NULL);
-    for (i = 0; i < n_texts && status == ATTN_OK; i++) {
-        texts[i].n_ids = runs[i].n;
-        texts[i].reason = runs[i].reason;
-        if (runs[i].no_memory)
-            status = ATTN_E_MEMORY;
-    }
-    for (i = 0; runs && items && i < n_texts; i++) {
-        attn_session_free(runs[i].session);
-        attn__generation_free(&runs[i]);
-    }
-    attn_workspace_free(workspace);
-    attn__free(runs);
-    attn__free(items);
-    if (status != ATTN_OK)
-        attn_continuations_free(texts, n_texts);
-    return status;
-}
-
 /* >>lens ========================================================================================
  * What activations and weights say. Everything here is written with the pieces above: products go
  * through the kernels or through fma, so that results do not depend on how this was compiled. */
+
+/* Columns first .. first + n_out of a matrix in panels; `first` is a multiple of 16. */
+static attn__panels attn__columns(attn__panels w, size_t first, size_t n_out)
+{
+    w.data = (const unsigned char *)w.data + first / 16 * w.stride;
+    w.n_out = n_out;
+    return w;
+}
 
 /* ---- checks ---- */
 
@@ -13725,227 +14059,6 @@ static attn_status attn__layer_tensor(attn_ctx *ctx, const attn_model *model, si
     char full[64];
     snprintf(full, sizeof full, "blocks.%lu.%s", (unsigned long)layer, name);
     return attn_model_tensor(ctx, model, full, out);
-}
-
-/* ---- losses and predictions ---- */
-
-/* The k likeliest of logits x [n], likeliest first; of equal ones the first. They stand in a heap
- * [k] with the least likely on top, where a likelier one replaces it: O(n log k). */
-static void attn__likeliest(const float *x, size_t n, attn__candidate *heap, size_t k)
-{
-    size_t i;
-    for (i = 0; i < n && k > 0; i++) {
-        attn__candidate c;
-        c.logit = x[i];
-        c.weight = 0;
-        c.id = (int32_t)i;
-        if (i < k)
-            heap[i] = c;
-        if (i + 1 == k)
-            attn__heapify(heap, k, ATTN__LEAST_LIKELY);
-        if (i >= k && attn__likelier(&c, &heap[0])) {
-            heap[0] = c;
-            attn__sink(heap, k, 0, ATTN__LEAST_LIKELY);
-        }
-    }
-    for (i = k; i > 1; i--)
-        attn__take(heap, i, ATTN__LEAST_LIKELY);
-}
-
-/* How many of x [n] come before entry `target`. */
-static size_t attn__rank(const float *x, size_t n, size_t target)
-{
-    size_t i, rank = 0;
-    for (i = 0; i < n; i++)
-        rank += x[i] > x[target] || (i < target && x[i] == x[target]);
-    return rank;
-}
-
-/* Statistics of one row of logits: those of the target into `stats` (may be NULL), and the k
- * likeliest tokens into `top` by means of `heap` [k]. Returns 0 if the logits hold a NaN or nothing
- * finite. */
-static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, int32_t target,
-                       attn_token_stats *stats, attn_prediction *top, size_t k,
-                       attn__candidate *heap)
-{
-    float largest, log_sum = kernels->log_sum_exp(x, n, &largest), log_p;
-    size_t i;
-    if (log_sum != log_sum)
-        return 0;
-    if (stats) {
-        stats->nll = log_sum - (x[target] - largest);
-        log_p = -stats->nll;
-        kernels->exp(&stats->probability, &log_p, 1);
-        stats->rank = attn__rank(x, n, (size_t)target);
-    }
-    attn__likeliest(x, n, heap, k);
-    for (i = 0; i < k; i++) {
-        top[i].token = heap[i].id;
-        top[i].logit = heap[i].logit;
-        log_p = (top[i].logit - largest) - log_sum;
-        kernels->exp(&top[i].probability, &log_p, 1);
-    }
-    return 1;
-}
-
-static attn_status attn__need_top(attn_ctx *ctx, const char *op, const attn_prediction *top,
-                                  size_t k, size_t n_vocab)
-{
-    if (k > n_vocab || (k > 0 && !top))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          top ? "%s: the %llu likeliest of a vocabulary of %llu"
-                              : "%s: no room for the %llu likeliest of %llu tokens was given",
-                          op, ATTN__LLU(k), ATTN__LLU(n_vocab));
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const int32_t *targets,
-                                       attn_token_stats *stats, attn_prediction *top, size_t k)
-{
-    const attn__kernels *kernels;
-    const attn_shape shape = attn__shape_of(&logits);
-    attn_status status = ATTN_OK;
-    float *buffers;
-    attn__candidate *heap;
-    size_t t, n;
-    if (attn__need_kernels(ctx, &kernels) || attn__need(ctx, "attn_logit_stats", "logits", &logits))
-        return ctx->status;
-    n = logits.shape[1];
-    if (logits.ndim != 2 || n == 0)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_logit_stats: logits have shape %s; expected [T, V]",
-                          attn__show(shape).text);
-    if (!targets != !stats)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_logit_stats: no %s was given",
-                          stats ? "target" : "room for the targets' statistics");
-    if (attn__need_top(ctx, "attn_logit_stats", top, k, n) != ATTN_OK)
-        return ctx->status;
-    if (targets && attn__need_ids(ctx, "attn_logit_stats", "target", targets, 1, logits.shape[0],
-                                  n) != ATTN_OK)
-        return ctx->status;
-    buffers = attn__row_buffers(ctx, n);
-    heap = buffers ? (attn__candidate *)attn__alloc(ctx, k * sizeof *heap, "likely tokens") : NULL;
-    if (!heap)
-        status = ATTN_E_MEMORY;
-    for (t = 0; t < logits.shape[0] && status == ATTN_OK; t++)
-        if (!attn__judge(kernels, attn__row(&logits, &shape, t, n, buffers), n,
-                         targets ? targets[t] : 0, stats ? stats + t : NULL,
-                         top ? top + t * k : NULL, k, heap))
-            status = attn__fail(ctx, ATTN_E_ARGUMENT,
-                                "attn_logit_stats: the logits of row %llu hold a NaN, or nothing "
-                                "finite",
-                                ATTN__LLU(t));
-    attn__free(heap);
-    attn__free(buffers);
-    return status;
-}
-
-/* A text that attn_score feeds, some rows of logits at a time. */
-typedef struct attn__scoring {
-    attn_session *session;
-    const int32_t *tokens;
-    size_t n_tokens, before; /* before: tokens that the session held */
-    attn_token_stats *stats;
-    attn_prediction *top;
-    size_t k;
-    attn__candidate *heap; /* [k] */
-} attn__scoring;
-
-/* Token i of the text, once it or the token before it was fed. The text may be the session's own
- * tokens from before attn_rewind, which feeding overwrites. */
-static int32_t attn__scored_token(const attn__scoring *s, size_t i)
-{
-    const size_t at = s->before + i;
-    return at < s->session->length ? s->session->tokens[at] : s->tokens[i];
-}
-
-/* Judges the logits of tokens [from, end), which were just fed. */
-static attn_status attn__judge_rows(attn_ctx *ctx, const attn__scoring *s, size_t from, size_t end,
-                                    const float *logits)
-{
-    const size_t n_vocab = s->session->model->config.n_vocab;
-    size_t i;
-    for (i = from; i < end; i++, logits += n_vocab) {
-        const int has_next = i + 1 < s->n_tokens;
-        if (!attn__judge(s->session->workspace->kernels, logits, n_vocab,
-                         has_next ? attn__scored_token(s, i + 1) : 0,
-                         has_next && s->stats ? s->stats + i : NULL,
-                         s->top ? s->top + i * s->k : NULL, s->k, s->heap))
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_score: the logits at position %llu hold a NaN, or nothing "
-                              "finite",
-                              ATTN__LLU(s->before + i));
-    }
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_prediction *top,
-                                 size_t k, attn_session *session, const int32_t *tokens,
-                                 size_t n_tokens)
-{
-    const size_t at_once = 32; /* rows of logits held */
-    attn__scoring s;
-    size_t n_vocab, at;
-    int had_logits;
-    attn_feed_item item;
-    attn_status status = ATTN_OK;
-    attn__candidate *heap;
-    float *logits;
-    if (!session)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_score: no session was given");
-    n_vocab = session->model->config.n_vocab;
-    memset(&item, 0, sizeof item);
-    item.session = session;
-    item.tokens = tokens;
-    item.n_tokens = n_tokens;
-    if (attn__check_item(ctx, &item, session->model) ||
-        attn__need_top(ctx, "attn_score", top, k, n_vocab))
-        return ctx->status;
-    logits = (float *)attn__alloc(ctx, (at_once + 1) * n_vocab * sizeof(float), "rows of logits");
-    heap = logits ? (attn__candidate *)attn__alloc(ctx, k * sizeof *heap, "likely tokens") : NULL;
-    if (!heap) {
-        attn__free(logits);
-        return ATTN_E_MEMORY;
-    }
-    s.session = session;
-    s.tokens = tokens;
-    s.n_tokens = n_tokens;
-    s.before = session->length;
-    s.stats = stats;
-    s.top = top;
-    s.k = k;
-    s.heap = heap;
-    attn__enter_call(session);
-    had_logits = session->has_logits;
-    memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
-    item.logits = logits;
-    for (at = 0; at < n_tokens && status == ATTN_OK; at += at_once) {
-        item.tokens = tokens + at;
-        item.n_tokens = n_tokens - at < at_once ? n_tokens - at : at_once;
-        status = attn_feed_batch(ctx, &item, 1);
-        if (status == ATTN_OK)
-            status = attn__judge_rows(ctx, &s, at, at + item.n_tokens, logits);
-    }
-    if (status != ATTN_OK) {
-        attn__truncate(session, s.before);
-        session->has_logits = had_logits;
-        memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
-    }
-    attn__leave_call(session);
-    attn__free(heap);
-    attn__free(logits);
-    return status;
-}
-
-ATTN__DEF double attn_mean_nll(const attn_token_stats *stats, size_t n)
-{
-    double sum = 0;
-    size_t i;
-    if (!stats || n == 0)
-        return (double)NAN;
-    for (i = 0; i < n; i++)
-        sum += (double)stats[i].nll;
-    return sum / (double)n;
 }
 
 /* ---- a text in a session of its own, seen by hooks ---- */
@@ -15068,6 +15181,9 @@ ATTN__DEF attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
     return attn__finish(ctx, out, &result, status);
 }
 
+/* >>models ======================================================================================
+ * Models that are written, and models made of models. */
+
 /* ---- writing .attn files ---- */
 
 static void attn__put_u32(unsigned char *p, uint32_t value)
@@ -15755,7 +15871,9 @@ ATTN__DEF attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, co
     return status;
 }
 
-#endif /* the implementation */
+#endif /* the implementation of part two */
+#endif /* !ATTN_NO_LENS */
+#endif /* !ATTN__PASS */
 
 /*
  * MIT License

@@ -775,7 +775,7 @@ TEST(any_pace_gives_the_same_bits)
         OK(&ctx, attn_session_new(&ctx, &paced, model, NULL)))
         for (token = 0; token < 40; token++) {
             for (i = 0; i < ATTN__GAITS; i++) {
-                attn__gait *g = &paced->workspace->pace.gaits[i];
+                attn__gait *g = &paced->workspace->pace->gaits[i];
                 memset(g, 0, sizeof *g);
                 g->n_threads = 1 + (token + 1) % 3;
                 g->trial = 1 + token % 2;

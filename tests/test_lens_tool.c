@@ -518,7 +518,7 @@ TEST(questions_found)
 TEST(small_gaps)
 {
     const json_value *all;
-    char *page, first[64], second[64], named[256];
+    char *page, first[64], second[64], named[512];
     double clean, corrupted;
     all = parse(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' hook_mlp_out --json");
     clean = number(member(all, "clean"));
