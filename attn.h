@@ -1636,7 +1636,7 @@ typedef struct attn__shown {
 typedef struct attn__watcher_kind {
     int writes;    /* it may change the rows */
     int is_serial; /* one worker calls `rows`; else every worker does, for a share of its own */
-    attn_status (*check)(attn_ctx *ctx, const attn__watcher *w, const attn__span *span);
+    attn_status (*accepts)(attn_ctx *ctx, const attn__watcher *w, const attn__span *span);
     void (*begin)(attn__watcher *w, const attn__span *span); /* before a feed that was checked */
     int (*rows)(const attn__worker *me, attn__watcher *w, const attn__shown *shown); /* 1: stop */
     void (*end)(attn__watcher *w, const attn__span *span); /* after a feed that was not stopped */
@@ -2655,7 +2655,7 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
         return ctx->status;
     span = attn__span_of(item);
     for (w = s->watchers; w; w = w->next)
-        if (w->kind->check && w->kind->check(ctx, w, &span) != ATTN_OK)
+        if (w->kind->accepts && w->kind->accepts(ctx, w, &span) != ATTN_OK)
             return ctx->status;
     for (i = 0; item->logits && item->rows && i < item->n_rows; i++)
         if (item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]))
@@ -4795,11 +4795,11 @@ typedef struct attn__stop {
     size_t *border;       /* [size]: how much of it text[0 .. i] ends with, beside all of itself */
 } attn__stop;
 
-static void attn__match(attn__stop *s, char byte)
+static void attn__match(attn__stop *s, char octet)
 {
-    while (s->matched > 0 && s->text[s->matched] != byte)
+    while (s->matched > 0 && s->text[s->matched] != octet)
         s->matched = s->border[s->matched - 1];
-    s->matched += s->text[s->matched] == byte;
+    s->matched += s->text[s->matched] == octet;
 }
 
 /* The one that decides what is held back: one that the text ends with, else the one whose beginning
@@ -4913,19 +4913,19 @@ static int attn__gather(attn__listener *to, const char *bytes, size_t n)
 }
 
 /* Takes one byte of text, and hands on the bytes that are not held back any longer. */
-static attn_stop_reason attn__take_byte(attn__listener *to, char byte)
+static attn_stop_reason attn__take_byte(attn__listener *to, char octet)
 {
     const attn__stop *longest = attn__longest(to->stops, to->n_stops);
     const char *text = longest ? longest->text : NULL;
     const size_t held = longest ? longest->matched : 0;
     size_t i, hold, released;
     for (i = 0; i < to->n_stops; i++)
-        attn__match(&to->stops[i], byte);
+        attn__match(&to->stops[i], octet);
     longest = attn__longest(to->stops, to->n_stops);
     hold = longest ? longest->matched : 0;
     released = held + 1 - hold;
     if (attn__gather(to, text, released < held ? released : held) ||
-        attn__gather(to, &byte, hold == 0))
+        attn__gather(to, &octet, hold == 0))
         return ATTN_STOP_CALLBACK;
     return longest && hold == longest->size ? ATTN_STOP_STRING : ATTN_STOP_NONE;
 }
