@@ -166,6 +166,7 @@ SYSTEM_FN int system_size(FILE *file, uint64_t *size)
 }
 
 /* Nothing to do here: the arguments are UTF-8 already, or any bytes. */
+/* NOLINTNEXTLINE(readability-non-const-parameter): Windows replaces them */
 SYSTEM_FN void system_utf8(int *argc, char ***argv)
 {
     (void)argc, (void)argv;
