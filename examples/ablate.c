@@ -39,18 +39,19 @@ int main(int argc, char **argv)
     size_t n = 0;
     if (argc != 5)
         return fprintf(stderr, "usage: ablate MODEL.attn LAYER HEAD \"A sentence\"\n"), 2;
-    snprintf(name, sizeof name, "blocks.%d.attn.hook_z", atoi(argv[2]));
+    snprintf(name, sizeof name, "blocks.%s.attn.hook_z", argv[2]);
     memset(&edit, 0, sizeof edit);
     edit.name = name;
     edit.kind = ATTN_EDIT_ZERO;
-    edit.head = (size_t)atoi(argv[3]);
+    edit.head = (size_t)strtoul(argv[3], NULL, 10);
     edit.n_heads = 1;
     if (attn_model_open(&ctx, &model, argv[1], NULL) ||
         attn_session_new(&ctx, &session, model, NULL) ||
         attn_encode(&ctx, attn_model_tokenizer(model), argv[4], strlen(argv[4]), 0, ids, MOST,
                     &n) ||
         print_likeliest(&ctx, session, "as it is", ids, n) ||
-        attn_hook_edit(&ctx, NULL, session, &edit) || print_likeliest(&ctx, session, "ablated", ids, n))
+        attn_hook_edit(&ctx, NULL, session, &edit) ||
+        print_likeliest(&ctx, session, "ablated", ids, n))
         fprintf(stderr, "%s\n", ctx.message);
     attn_session_free(session);
     attn_model_close(model);

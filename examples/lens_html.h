@@ -1139,11 +1139,11 @@ static double svg_patterns_begin(FILE *file, const lens_page *page, const lens_h
              100);
     for (i = 0; i < heads->n_columns; i++) {
         snprintf(number, sizeof number, "%zu", heads->heads[i][by_head ? 0 : 1]);
-        svg_text(file, left + SVG_STEP * (double)i + SVG_PATTERN / 2, y - 6, "dim c", number, 24);
+        svg_text(file, left + SVG_STEP * (double)i + SVG_PATTERN / 2.0, y - 6, "dim c", number, 24);
     }
     for (i = 0; i < n_rows; i++) {
         snprintf(number, sizeof number, "%zu", heads->heads[i * heads->n_columns][by_head ? 1 : 0]);
-        svg_text(file, left - 8, y + SVG_STEP * (double)i + SVG_PATTERN / 2, "dim r", number, 24);
+        svg_text(file, left - 8, y + SVG_STEP * (double)i + SVG_PATTERN / 2.0, "dim r", number, 24);
     }
     return y;
 }
@@ -1154,14 +1154,14 @@ static void svg_pattern(FILE *file, const lens_heads *heads, size_t index, doubl
                         lens_weight_fn at, const void *pattern, size_t n)
 {
     enum { STEPS = 16 };
+    const size_t row = index / heads->n_columns, column = index % heads->n_columns;
     unsigned step;
     size_t q, k;
     fprintf(file,
             "<g transform=\"translate(%.1f %.1f) scale(%.5f)\"><title>layer %zu, head %zu</title>"
             "\n<path class=\"line\" fill-opacity=\"0.5\" d=\"M0 0H%zuV%zuz\"/>\n",
-            svg_heads_left(heads) + SVG_STEP * (double)(index % heads->n_columns),
-            top + SVG_STEP * (double)(index / heads->n_columns), SVG_PATTERN / (double)n,
-            heads->heads[index][0], heads->heads[index][1], n, n);
+            svg_heads_left(heads) + SVG_STEP * (double)column, top + SVG_STEP * (double)row,
+            SVG_PATTERN / (double)n, heads->heads[index][0], heads->heads[index][1], n, n);
     for (step = 0; step < STEPS; step++) {
         int begun = 0;
         for (q = 0; q < n; q++)

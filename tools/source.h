@@ -276,6 +276,7 @@ TOOLS_FN const char *show_shape(shown out, int ndim, const uint64_t *shape)
     size_t n = 0;
     out[n++] = '[';
     for (i = 0; i < ndim && n + 24 < sizeof(shown); i++)
+        /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): shape has ndim sizes */
         n += (size_t)snprintf(out + n, sizeof(shown) - n, i ? ", %llu" : "%llu",
                               TOOLS_LLU(shape[i]));
     snprintf(out + n, sizeof(shown) - n, i < ndim ? ", ...]" : "]");
@@ -288,6 +289,7 @@ TOOLS_FN uint64_t shape_count(int ndim, const uint64_t *shape)
     uint64_t count = 1;
     int i;
     for (i = 0; i < ndim; i++) {
+        /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): as above */
         if (shape[i] != 0 && count > UINT64_MAX / shape[i])
             return UINT64_MAX;
         count *= shape[i];

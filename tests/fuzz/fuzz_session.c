@@ -53,7 +53,8 @@ static const truth *fresh(attn_dtype cache, const token_list *tokens)
     if (!t->session) {
         MUST(attn_session_new(&ctx, &t->session, fuzz_model(), &desc) == ATTN_OK);
         MUST(attn_hook(&ctx, NULL, t->session, "*.hook_resid_pre", keep_stream, t) == ATTN_OK);
-        MUST(attn_hook(&ctx, NULL, t->session, "blocks.2.hook_resid_post", keep_stream, t) == ATTN_OK);
+        MUST(attn_hook(&ctx, NULL, t->session, "blocks.2.hook_resid_post", keep_stream, t) ==
+             ATTN_OK);
     }
     if (t->tokens.n == tokens->n &&
         memcmp(t->tokens.ids, tokens->ids, tokens->n * sizeof *tokens->ids) == 0)
@@ -532,7 +533,8 @@ static void watch(twin *t)
     if (t->hooked)
         attn_unhook_all(t->session);
     else
-        MUST(attn_hook(&ctx, NULL, t->session, "blocks.2.hook_resid_post", count_rows, t) == ATTN_OK);
+        MUST(attn_hook(&ctx, NULL, t->session, "blocks.2.hook_resid_post", count_rows, t) ==
+             ATTN_OK);
     t->hooked = !t->hooked;
     t->rows_seen = t->rows_fed = 0;
 }
