@@ -3481,6 +3481,7 @@ static void attn__project_head(const attn__worker *me, const attn__pass *p, int 
     in.data = attn__row_at(in, row) + head * p->ws->resid.stride;
     in.n = end - row;
     out.data = s.tail;
+    out.n = in.n;
     out.stride = attn__round_up(d, 16) + 16; /* the scratch memory has room for that */
     job = attn__job_of(out, in, l->w_qkv, l->b_qkv + first);
     job.w.data = (const unsigned char *)job.w.data + first / 16 * job.w.stride;
@@ -4158,6 +4159,7 @@ ATTN__DEF attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_new: %s",
                           memory ? "the memory must be aligned to 4 bytes, as floats are"
                                  : "no memory was given; attn_record_size says how much");
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the plan is refused without a model */
     if (session->length > plan.first)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_record_new: the session holds %llu positions already, so the first "
@@ -4268,6 +4270,7 @@ static attn__axes attn__axes_of(attn_tensor x, int point, int one_head)
                                    {-1, 0, 1},  /* [heads, numbers] */
                                    {0, 1, 2},   /* [positions, heads, numbers] */
                                    {1, 0, 2}};  /* [heads, positions, keys] */
+    /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): the point was found */
     const int over_keys = (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
     const int has_heads = (ATTN__HAS_HEADS & ATTN__POINT(point)) != 0;
     const int *dim = x.ndim == 1   ? dims[0]
@@ -7278,9 +7281,11 @@ static ptrdiff_t attn__row_offset(const attn_tensor *x, const attn_shape *like, 
     for (i = like->ndim - 2; i >= 0; i--) {
         const int d = i - (like->ndim - x->ndim);
         const size_t n = like->dim[i];
+        /* NOLINTBEGIN(clang-analyzer-core.DivideZero): there is a row, so no dimension is 0 */
         if (d >= 0 && x->shape[d] != 1)
             offset += (ptrdiff_t)(index % n) * x->stride[d];
         index /= n;
+        /* NOLINTEND(clang-analyzer-core.DivideZero) */
     }
     return offset;
 }
@@ -9641,7 +9646,7 @@ static void attn__tile_expect(const attn__tile_job *job, int n_rows, int n_cols)
     const float *out = job->out;
     for (int row = 0; row < n_rows; row++, out += job->out_stride)
         for (int col = 0; col < n_cols; col++)
-            ATTN__PREFETCH_WRITE(out + col * 16);
+            ATTN__PREFETCH_WRITE(out + (ptrdiff_t)col * 16);
 }
 
 /* Panels in a group of q8 or q4 lines that one block of rows goes along, some columns at a time. */
@@ -11546,6 +11551,7 @@ static void attn__matmul(const attn__worker *me, const attn__kernels *kernels,
     int row_parts = me->count, panel_parts, row_part, panel_part;
     while (row_parts > 1 && (me->count % row_parts != 0 || job->rows / (size_t)row_parts < 16))
         row_parts--;
+    /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): there is a worker, the one that asks */
     panel_parts = me->count / row_parts;
     row_part = me->id % row_parts;
     panel_part = me->id / row_parts;
@@ -12979,7 +12985,7 @@ static void attn__remove(const char *path)
 }
 #elif defined(__unix__) || defined(__APPLE__)
 #if defined(__STRICT_ANSI__) && !defined(__cplusplus)
-int fsync(int file); /* unistd.h hides it under -std=c99 */
+int fsync(int); /* NOLINT(readability-redundant-declaration): -std=c99 hides unistd.h's */
 #endif
 static int attn__may_replace(const char *path, int *mode)
 {
@@ -13523,6 +13529,7 @@ static attn_status attn__check_patch(attn_ctx *ctx, const char *what, const attn
 static attn_status attn__metric_of(attn_ctx *ctx, const attn_patch_desc *d,
                                    const attn_session *session, float *value)
 {
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): attn_session_new gives OK with one */
     if (!d->metric)
         *value = session->logits[d->right] - session->logits[d->wrong];
     else if (d->metric(session->logits, d->user, value) != 0)
@@ -15444,6 +15451,7 @@ static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype 
                                       attn_tensor x)
 {
     const size_t n_in = x.shape[0], n_out = x.shape[1];
+    /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): no matrix of a model has a size of 0 */
     const size_t most = n_in < ATTN__BLOCK / 64 ? ATTN__BLOCK / 64 / n_in * 16 : 16;
     void *const panels =
         attn__alloc(ctx, attn_panels_size(dtype, n_in, n_out < most ? n_out : most), "panels");
@@ -15653,7 +15661,7 @@ static void attn__finish_image(attn__image *m, uint64_t size)
     const uint32_t n_tensors = attn__n_tensors(&m->old.config);
     uint32_t i;
     for (i = 0; i < n_tensors; i++) {
-        unsigned char *record = header + ATTN__HEADER + i * ATTN__RECORD;
+        unsigned char *record = header + ATTN__HEADER + (size_t)i * ATTN__RECORD;
         unsigned char *data = header + attn__u64(record + 96);
         const size_t n = (size_t)attn__u64(record + 104);
         if (attn__host_is_big_endian()) /* cover: another processor */

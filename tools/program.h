@@ -196,7 +196,7 @@ TOOLS_FN void list_names(const char *names, char *list, size_t room)
 /* How many letters must be added, removed, changed or swapped with the next one. */
 TOOLS_FN size_t edit_distance(const char *a, const char *b)
 {
-    size_t rows[3][32], *before = rows[0], *last = rows[1], *row = rows[2], *free_row;
+    size_t rows[3][32] = {{0}}, *before = rows[0], *last = rows[1], *row = rows[2], *free_row;
     const size_t n = strlen(a), m = strlen(b);
     size_t i, j, best;
     if (n > 31 || m > 31)
