@@ -202,7 +202,7 @@ TEST(patterns_of_4_gib)
         FAILS(&ctx, ATTN_E_MEMORY, "do not fit in memory",
               attn_record_size(&ctx, model, &desc, &bytes));
         if (OK(&ctx, attn_session_new(&ctx, &session, model, &whole)))
-            FAILS(&ctx, ATTN_E_MEMORY, "does not fit in memory",
+            FAILS(&ctx, ATTN_E_MEMORY, "do not fit in memory",
                   attn_hook(&ctx, NULL, session, "*hook_pattern", do_nothing, NULL));
         attn_session_free(session);
     } else {
