@@ -3449,7 +3449,9 @@ static attn__rows attn__heads_rows(const attn__pass *p, int before)
 {
     attn__rows rows;
     rows.stride = p->model->config.n_head * p->ws->resid.stride;
-    rows.data = p->ws->heads.data + (before ? p->ws->n_batch * rows.stride : 0);
+    rows.data = p->ws->heads.data;
+    if (before)
+        rows.data += p->ws->n_batch * rows.stride;
     rows.n = p->n_rows;
     return rows;
 }
@@ -15420,7 +15422,8 @@ static attn_status attn__check_piece(attn_ctx *ctx, const attn_writer *w, const 
                                      attn_dtype dtype, const attn__expected *e, attn_tensor x,
                                      size_t n)
 {
-    const unsigned char *latest = w->start + ATTN__HEADER + (w->n_tensors - 1) * ATTN__RECORD;
+    const size_t before = w->n_tensors > 0 ? (size_t)w->n_tensors - 1 : 0; /* the latest tensor */
+    const unsigned char *latest = w->start + ATTN__HEADER + before * ATTN__RECORD;
     const size_t done = w->n_done < w->n_all ? w->n_done : 0;
     const size_t all = e->is_panels || e->n_in == 0 ? e->n_out : e->n_in;
     const size_t each = e->is_panels ? e->n_in : e->n_in > 0 ? e->n_out : 1;
