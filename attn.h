@@ -437,9 +437,10 @@ ATTN_API float attn_get(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i
 /* Copies x into a dense tensor of its own type, or into *out, converting f32, f16 and, one way,
  * I32 to either. */
 ATTN_API attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
-/* The parts one after another along `dim` (negative: from the end), as torch.cat: all have the same
- * shape but for that dimension, and hold floats, or all I32. A new tensor has their type, f32 if
- * f32 and f16 are mixed; an *out given by the caller converts as in attn_copy. */
+/* Joins the parts along dimension `dim` (negative: counted from the last), as torch.cat does. Every
+ * other dimension must have the same size in all parts. Either all parts are I32, or all are f32 or
+ * f16. A new tensor has the type of its parts, or f32 if they mix f32 and f16; the numbers of an
+ * *out that the caller gives are converted as in attn_copy. */
 ATTN_API attn_status attn_concat(attn_ctx *ctx, attn_tensor *out, const attn_tensor *parts,
                                  size_t n_parts, int dim);
 
@@ -631,8 +632,9 @@ ATTN_API attn_status attn_model_tensor_info(attn_ctx *ctx, const attn_model *mod
 ATTN_API attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, const char *name,
                                        attn_tensor *out);
 
-/* What computing needs: kernels, threads, scratch memory for the rows of a pass. One for each
- * thread of the caller's that runs models; any number of sessions share it, one call at a time. */
+/* A workspace holds the kernels, the threads and the scratch memory of a forward pass. A program
+ * needs one for each of its threads that runs models. Any number of sessions share a workspace, one
+ * call at a time. */
 typedef struct attn_workspace attn_workspace;
 
 /* How large a workspace to make; zeroed: for sessions of the model's full n_ctx. */
@@ -652,7 +654,8 @@ ATTN_API attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspac
 /* Its memory is given back when the last session on it is freed. NULL is fine. */
 ATTN_API void attn_workspace_free(attn_workspace *workspace);
 
-/* How large a session to make; zeroed: the model's full n_ctx, and a workspace of its own. */
+/* The size of a new session, and where it computes. Zeroed, the session holds the model's n_ctx
+ * tokens and makes a workspace of its own. */
 typedef struct attn_session_desc {
     size_t n_ctx;     /* tokens it can hold, 1 to the model's n_ctx; 0: all of it */
     size_t n_batch;   /* of the workspace that it makes, if it is given none */
@@ -804,9 +807,9 @@ ATTN_API const char *attn_stop_reason_name(attn_stop_reason reason);
 /* How to generate; zeroed: greedy, 100 tokens or to the end of text or of the context. */
 typedef struct attn_generate_desc {
     attn_sampler_desc sampling; /* for a new sampler, which lives as long as the call */
-    attn_sampler *sampler;      /* if not NULL: this one instead, and sampling must be zeroed. It
-                                   goes on where the last call left it, so several calls draw what
-                                   one long call would have drawn */
+    attn_sampler *sampler;      /* if not NULL: draws in place of `sampling`, which must be zeroed.
+                                   It continues where the last call left it, so that several calls
+                                   draw the same tokens as one long call */
     attn_logits_fn logits_fn;   /* if not NULL: called before each draw, */
     void *logits_user;          /* with this */
     size_t max_tokens;          /* 0: 100 */
@@ -855,9 +858,9 @@ typedef struct attn_continuation {
     size_t n_ids;
     attn_stop_reason reason;
 } attn_continuation;
-/* Continues several prompts, each in a session of its own, with one pass over the weights for the
- * next token of all. text and ids of each are made through the context; attn_continuations_free
- * frees them. After a failure there are none.
+/* Continues several prompts. Each has a session of its own, and one pass over the weights computes
+ * the next token of every prompt. The context allocates the text and the ids of each continuation;
+ * attn_continuations_free frees them. After a failure nothing is left to free.
  *
  * Text i is the one that attn_generate makes of its prompt with desc->sampling, but for the seed:
  * it is sampling.seed + i, so that equal prompts continue differently. desc (may be NULL) is for
@@ -866,7 +869,7 @@ typedef struct attn_continuation {
  * of 15. */
 ATTN_API attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
                                         const attn_model *model, const attn_generate_desc *desc);
-/* Frees what attn_generate_many made; the prompts stay. NULL is fine. */
+/* Frees the texts and ids that attn_generate_many allocated, not the prompts. NULL is fine. */
 ATTN_API void attn_continuations_free(attn_continuation *texts, size_t n_texts);
 
 /* >>api-tokenizer ===============================================================================
@@ -1098,8 +1101,8 @@ ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessio
 #include <stdlib.h>
 #include <string.h>
 
-/* 16: half precision has arithmetic of its own (gcc, for a processor with AVX512-FP16); float is
- * float */
+/* FLT_EVAL_METHOD tells in which type the compiler computes. 0 and 16 both compute float in float;
+ * gcc gives 16 for a processor with AVX512-FP16, where _Float16 is computed in _Float16. */
 #if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
 #error                                                                                             \
     "attn.h needs float arithmetic in float: add -fexcess-precision=fast, on 32-bit x86 -msse2 -mfpmath=sse"
@@ -1150,8 +1153,8 @@ ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessio
 #define ATTN__PREFETCH_WRITE(p) ((void)(p))
 #endif
 
-/* AddressSanitizer is told which bytes of a block are nobody's: what alignment left over, and what
- * lies between two arrays that share a block. */
+/* AddressSanitizer learns which bytes of a block no array uses: the padding for alignment, and the
+ * gaps between arrays that share a block. An access to these bytes is then reported. */
 #if defined(__has_feature)
 #define ATTN__HAS_FEATURE(feature) __has_feature(feature)
 #else
@@ -1240,7 +1243,7 @@ typedef struct attn__shared_block {
     size_t n_users;
 } attn__shared_block;
 
-/* What computing needs: see >>session. */
+/* The kernels, threads and scratch memory of a pass: see >>session. */
 struct attn_workspace {
     const attn_model *model;
     const attn__kernels *kernels;
@@ -1255,7 +1258,7 @@ struct attn_workspace {
     attn__rows resid;        /* [R, C]: the residual stream */
     attn__rows normed;       /* [R, C]: a LayerNorm's output */
     attn__rows qkv, z, mlp;  /* [R, 3C], [R, C], [R, F] */
-    attn__rows added;        /* [R, C]: what a sublayer adds to the stream */
+    attn__rows added;        /* [R, C]: attn_out or mlp_out, added to the stream */
     attn__rows final;        /* [rows that want logits, C]: the input of the unembedding */
     float *mean, *scale;     /* [R], of the latest LayerNorm */
     float *scratch;          /* [n_threads, scratch_size], see attn__scratchpad */
@@ -1325,7 +1328,7 @@ static void attn__add(attn__worker *me, attn__pass *p, attn__rows to,
 static void attn__gelu(attn__worker *me, attn__pass *p, attn__rows rows); /* rows = gelu(rows) */
 static void attn__unembed(attn__worker *me, attn__pass *p);    /* logits = normed · W_U */
 static void attn__copy_resid(attn__worker *me, attn__pass *p); /* -> the items that asked for it */
-/* Shows an activation to those who watch it. With nobody watching: one comparison. */
+/* Shows an activation to its watchers. Without watchers this costs one comparison. */
 static void attn__visit(attn__worker *me, attn__pass *p, int point);
 
 static void attn__forward(attn__worker *me, void *pass)
@@ -1408,8 +1411,8 @@ typedef struct attn__team {
     unsigned waited; /* microseconds that workers have waited for others, beyond a moment each */
 } attn__team;
 
-/* What the first chains do with what stands in out: ignore it, go on from it, or are added to it.
- */
+/* How a matmul treats the numbers that `out` holds before it: overwrite them (fresh), continue
+ * their chains of additions (resume), or add the finished product to them (sum). */
 typedef enum attn__start { ATTN__FRESH = 0, ATTN__RESUME, ATTN__SUM } attn__start;
 
 /* k is cut into blocks of this many, each one chain: short chains round less. */
@@ -1495,13 +1498,14 @@ typedef struct attn__result {
 /* One step of the file format's checksum, and the blocks it works on. */
 #define ATTN__BLOCK ((size_t)1 << 20)
 
-/* How many threads are best for passes of one size depends on the processor, on where the weights
- * lie and above all on what else runs: beside busy programs two threads may be fifty times slower
- * than one, since each waits at every barrier until the other gets a core. Only trying tells. So
- * passes are timed, and now and then some run on half or twice as many threads: if these do more
- * work in a second, that becomes the number. A trial that fails is followed by fifty times as long
- * without one as it has cost, or ten times if workers begin to be late: then another program may
- * have come. The results do not depend on the number. */
+/* The best number of threads depends on the size of a pass, on the processor, on the place of the
+ * weights (cache or memory), and above all on the machine's other programs: beside busy programs
+ * two threads may be fifty times slower than one, since each waits at every barrier until the other
+ * gets a core. No formula predicts this, so the library measures it. Passes are timed, and now and
+ * then a trial runs some passes on half or twice as many threads. If the trial does more work in a
+ * second, its number becomes the number. After a trial that fails, the next waits fifty times as
+ * long as the failed one cost, or ten times if workers begin to be late, since another program may
+ * have started. Results do not depend on the number of threads. */
 typedef struct attn__gait {
     int n_threads;    /* that did the most work in a second; 0 before the first pass */
     int trial;        /* that are being tried, or 0 */
@@ -1635,7 +1639,7 @@ typedef struct attn__shown {
 /* One kind of watcher. NULL stands for nothing to do. */
 typedef struct attn__watcher_kind {
     int writes;    /* it may change the rows */
-    int is_serial; /* one worker calls `rows`; else every worker does, for a share of its own */
+    int is_serial; /* 1: one worker calls `rows` for all; 0: each worker calls it for its share */
     attn_status (*accepts)(attn_ctx *ctx, const attn__watcher *w, const attn__span *span);
     void (*begin)(attn__watcher *w, const attn__span *span); /* before a feed that was checked */
     int (*rows)(const attn__worker *me, attn__watcher *w, const attn__shown *shown); /* 1: stop */
@@ -1653,7 +1657,7 @@ struct attn__watcher { /* the first member of every kind's own struct */
     uint32_t *points; /* [1 + n_layer]: a bit for each activation that it wants to see */
 };
 
-/* What a session may be in the middle of: a pass, or a callback of attn_generate. */
+/* A call that a session is in the middle of: a pass, or a callback of attn_generate. */
 typedef enum attn__call { ATTN__IDLE, ATTN__FEEDING, ATTN__WRITING } attn__call;
 
 struct attn_session {
@@ -1689,14 +1693,14 @@ typedef struct attn__hook_name {
     char text[64];
 } attn__hook_name;
 
-/* Where a worker computes what only it sees: packed rows for the kernels (ATTN__PACK floats), the
- * last chain of a weighted sum, a tile of scores. */
+/* The scratch memory of one worker: packed rows for the kernels (ATTN__PACK floats), the last chain
+ * of a weighted sum, a tile of scores. */
 typedef struct attn__scratchpad {
     float *pack, *tail, *tile;
     size_t tile_size;
 } attn__scratchpad;
 
-/* What a worker does with one head and a block of queries of one session, from `row` on. */
+/* A worker's task: one head and a block of queries of one session, from `row` on. */
 typedef void (*attn__block_fn)(const attn__worker *me, attn__pass *p, const attn_session *of,
                                size_t head, size_t row, attn__scratchpad s);
 
@@ -2083,12 +2087,12 @@ static void attn__unembed(attn__worker *me, attn__pass *p)
 }
 
 /* >>session =====================================================================================
- * A workspace holds what computing needs: the kernels, the number of threads, the activations of a
- * pass, and scratch memory for each worker. A session is one sequence: its tokens, and for each
- * layer and head the keys and values of every position, kept in panels so that attention runs on
- * the same kernel as everything else: keys    16 positions to a panel, one line for each of the
- * d_head dimensions (f16: for two) values  16 dimensions to a panel, one line for each position
- * (f16: for two)
+ * A workspace holds the kernels, the number of threads, the activations of a pass, and scratch
+ * memory for each worker. A session is one sequence: its tokens, and for each layer and head the
+ * keys and values of every position. They lie in panels, so that attention runs on the same kernel
+ * as every other matmul. A panel of keys has 16 positions and a line for each of the d_head
+ * dimensions (f16: for each two). A panel of values has 16 dimensions and a line for each position
+ * (f16: for each two).
  *
  * A session's length counts the tokens that have gone through all layers. A layer may hold more:
  * after a truncation the keys and values above are still there, and after a pass that stopped at
@@ -2459,7 +2463,7 @@ ATTN__DEF attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t l
     return ATTN_OK;
 }
 
-/* Everything that must hold before one session takes over what another holds. */
+/* Checks all conditions before one session copies the tokens, keys and values of another. */
 static attn_status attn__check_copy(attn_ctx *ctx, const attn_session *to, const attn_session *from)
 {
     const attn__watcher *w;
@@ -2468,7 +2472,7 @@ static attn_status attn__check_copy(attn_ctx *ctx, const attn_session *to, const
     if (attn__check_idle(ctx, "attn_session_copy", to) != ATTN_OK)
         return ctx->status;
     for (w = to->watchers; w && to != from; w = w->next)
-        if (w->kind->truncate) /* it keeps an account of what the session holds */
+        if (w->kind->truncate) /* it counts the session's positions */
             return attn__fail(ctx, ATTN_E_ARGUMENT,
                               "attn_session_copy: a record watches the session that would be "
                               "overwritten; call attn_record_free first");
@@ -2569,7 +2573,7 @@ static size_t attn__end_layer(const attn_feed_item *item, const attn_model *mode
     return item->end_layer ? item->end_layer : model->config.n_layer;
 }
 
-/* What the watchers of an item's session hear of its feed. */
+/* The positions and layers of a feed's item, as the watchers of its session are told them. */
 static attn__span attn__span_of(const attn_feed_item *item)
 {
     attn__span span;
@@ -2726,7 +2730,8 @@ static void attn__begin_feed(attn__pass *p, const attn_feed_item *item)
     p->watched |= s->watchers != NULL;
 }
 
-/* After the last pass, what it made is there. */
+/* Ends a feed after its last pass: the layers that ran hold its positions, and watchers are told.
+ * If the last layer ran, the session becomes longer and the new logits become its own. */
 static void attn__end_feed(const attn__pass *p, const attn_feed_item *item)
 {
     attn_session *s = item->session;
@@ -2914,7 +2919,7 @@ ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_
         attn__check_cache(ctx, "attn_cache_set", session, part, layer, first, value.shape[0]) !=
             ATTN_OK)
         return ctx->status;
-    if (session->running == ATTN__WRITING) /* what was guessed has seen the old ones */
+    if (session->running == ATTN__WRITING) /* drafted tokens used the old keys and values */
         return attn__check_idle(ctx, "attn_cache_set", session);
     c = &session->model->config;
     if (value.ndim != 3 || value.shape[1] != c->n_head || value.shape[2] != c->d_head)
@@ -2935,9 +2940,9 @@ ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_
 }
 
 /* >>watch =======================================================================================
- * The forward pass calls attn__visit wherever an activation is complete. The engine knows no more
- * of those who watch than one small interface, attn__watcher_kind: callbacks, records and edits are
- * three kinds of it. */
+ * The forward pass calls attn__visit wherever an activation is complete. The engine knows its
+ * watchers only through a small interface, attn__watcher_kind. Callbacks, records and edits are
+ * three kinds of watcher. */
 
 /* Names after "blocks.i.", or whole for those outside the blocks, in the order of the pass. */
 static const char *const attn__hook_names[] = {"hook_embed",
@@ -3059,8 +3064,9 @@ static size_t attn__edit_distance(const char *from, const char *to)
     return row[n];
 }
 
-/* The name that somebody may have meant; empty if nothing comes near. `rest` is what they wrote
- * after "blocks.i.", or all of it; a missing "attn." or "mlp." counts as one letter. */
+/* The activation's name that is nearest to a misspelled one; empty if none is near. `rest` is the
+ * misspelled name after "blocks.i.", or all of it. A missing "attn." or "mlp." counts as one
+ * letter. */
 static attn__hook_name attn__nearest_name(const char *rest, int layer)
 {
     const size_t n = strlen(rest);
@@ -3307,8 +3313,9 @@ ATTN__DEF void attn_unhook_all(attn_session *session)
 
 /* ---- showing rows ---- */
 
-/* An activation's rows of all sessions: where they begin, their width, and the heads that divide it
- * (0: none). Per-head copies and what is over keys have a form of their own. */
+/* Where the rows of an activation lie, of all sessions of the pass; the width of a row, and the
+ * number of heads that divide it (0: none). attn__activation_view lays out the
+ * copies of the stream per head, the scores and the patterns itself. */
 static attn__rows attn__rows_at(const attn__pass *p, int point, size_t *width, size_t *heads)
 {
     const attn_config *c = &p->model->config;
@@ -3351,7 +3358,7 @@ static attn__rows attn__rows_at(const attn__pass *p, int point, size_t *width, s
     }
 }
 
-/* Scores and patterns of a session: [H, T, stride], in the rows of the workspace that are its. */
+/* The scores and patterns of a session: [H, T, stride], in its rows of the workspace. */
 static float *attn__scores_of(const attn__pass *p, const attn_session *of, size_t *stride)
 {
     *stride = attn__round_up(of->length + of->fed + of->n_rows, 16);
@@ -3404,8 +3411,8 @@ static void attn__note_stop(attn__pass *p, int asked, const attn__shown *shown)
         memcpy(p->stopped_at, attn__name_of(shown->point, shown->layer).text, sizeof p->stopped_at);
 }
 
-/* Shows one activation to the watchers of every session. The workers meet before each of them, so
- * that it finds what all have made, and after it, because it may remove others. */
+/* Shows one activation to the watchers of every session. The workers meet at a barrier before each
+ * watcher, so that it sees the rows of all workers, and after it, because it may remove others. */
 static void attn__show_rows(const attn__worker *me, attn__pass *p, int point)
 {
     attn__shown shown;
@@ -3441,7 +3448,7 @@ static void attn__visit(attn__worker *me, attn__pass *p, int point)
         attn__visit_watched(me, p, point);
 }
 
-/* ---- on request: activations that are made only while somebody watches them ---- */
+/* ---- on request: activations that are computed only while watched ---- */
 
 /* The copies for each head, or the results of each, as watchers may change them, or as they were
  * before: a row is [H, stride of the stream]. */
@@ -3566,9 +3573,9 @@ static void attn__split_inputs(const attn__worker *me, attn__pass *p)
     attn__barrier(me);
 }
 
-/* out [rows, C] = z [rows, d] · W_O [d, C] of one head: what it adds to the residual stream,
- * without b_O. The head's rows of W_O begin anywhere; where weights come in blocks of 64, z gets
- * zeros around it. `room` has space for n_room floats. */
+/* out [rows, C] = z [rows, d] · W_O [d, C] of one head: its summand of attn_out, without b_O.
+ * The head's rows of W_O may begin within a block of 64 weights; then z gets zeros around it, in
+ * `room`, which has space for n_room floats. */
 static void attn__head_result(const attn__kernels *kernels, const attn__panels *w_o, size_t head,
                               attn__rows out, attn__rows z, size_t d, float *room, size_t n_room,
                               float *pack)
@@ -3613,9 +3620,9 @@ static void attn__make_results(const attn__worker *me, const attn__pass *p, size
     }
 }
 
-/* What each head adds to the residual stream: result [T, H, C] = z [T, H, d] · W_O [H, d, C], of
- * which attn_out is the sum over heads, plus b_O. attn_out was made in one matmul already; only
- * rows in which a watcher changed a result are summed from them, so that reading changes no bit. */
+/* Shows the results of the heads: result [T, H, C] = z [T, H, d] · W_O [H, d, C]. attn_out is their
+ * sum over heads, plus b_O. One matmul has computed attn_out already; only rows in which a watcher
+ * changed a result are summed again, so that reading results changes no bit. */
 static void attn__show_results(const attn__worker *me, attn__pass *p)
 {
     const attn_config *c = &p->model->config;
@@ -3723,7 +3730,7 @@ static void attn__softmax_block(const attn__worker *me, attn__pass *p, const att
     }
 }
 
-/* z of one block, from the pattern that was watched; or all three steps where nobody watches. */
+/* z of one block: from the watched pattern, or by all three steps if the pattern is not watched. */
 static void attn__weigh_block(const attn__worker *me, attn__pass *p, const attn_session *of,
                               size_t head, size_t row, attn__scratchpad s)
 {
@@ -3797,9 +3804,9 @@ ATTN__DEF attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *s
 }
 
 /* >>record ======================================================================================
- * A record is a watcher that copies rows into the caller's memory: each activation [room, ..] for
- * itself, or [H, room, first + room] what is over keys, so that rows join without moving the
- * others. All workers copy at once. */
+ * A record is a watcher that copies rows into the caller's memory. Each activation has its own
+ * array there, [room, ..], or [H, room, first + room] for scores and patterns. New rows are added
+ * without moving the earlier ones. All workers copy at once. */
 
 typedef struct attn__slot {
     attn__hook_name name;
@@ -3825,8 +3832,8 @@ struct attn_record {
     uint32_t *slot_of; /* [1 + n_layer, ATTN__N_HOOKS]: number of the slot and 1, or 0 */
 };
 
-/* Numbers of one activation at one position, for each head if it has heads: [*n_heads, width]. What
- * is over keys has one for each key. */
+/* The numbers of one activation at one position: [*n_heads, width] if it has heads. Scores and
+ * patterns have one number for each key. */
 static size_t attn__floats_at(const attn_config *c, int point, size_t *n_heads)
 {
     *n_heads = ATTN__HAS_HEADS & ATTN__POINT(point) ? c->n_head : 1;
@@ -3989,7 +3996,7 @@ static attn_status attn__record_check(attn_ctx *ctx, const attn__watcher *w, con
     return ATTN_OK;
 }
 
-/* Before a feed: what it is about to overwrite, and all above, is gone. */
+/* Before a feed: forgets the rows that it is about to overwrite, and those of later layers. */
 static void attn__record_begin(attn__watcher *w, const attn__span *span)
 {
     attn_record *r = attn__record_of(w);
@@ -4432,7 +4439,8 @@ static void attn__edit_row(const attn_edit *e, float *x, ptrdiff_t step, const f
         *x = !v ? 0 : e->kind == ATTN_EDIT_ADD ? attn__fmaf(*v, e->factor, *x) : *v;
 }
 
-/* One worker's share of an edit. Of what is over keys, only the keys that a query sees. */
+/* One worker's share of an edit. Of scores and patterns it edits only the keys that a query sees.
+ */
 static int attn__edit_rows(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
 {
     const attn_edit *e = &((const attn__edit_watcher *)(const void *)w)->edit;
@@ -4807,8 +4815,8 @@ static void attn__match(attn__stop *s, char octet)
     s->matched += s->text[s->matched] == octet;
 }
 
-/* The one that decides what is held back: one that the text ends with, else the one whose beginning
- * it ends with; the longest of several. NULL if there are no stop strings. */
+/* The stop string that decides how many bytes are held back: one that the text ends with, else one
+ * with a beginning that the text ends with. Of several, the longest. NULL without stop strings. */
 static const attn__stop *attn__longest(const attn__stop *stops, size_t n)
 {
     const attn__stop *longest = n > 0 ? stops : NULL;
@@ -4979,7 +4987,7 @@ typedef struct attn__drafter {
 
 /* Continues draft[0 .. 0] to at most n + 1 tokens: finds where the longest run that ends in
  * draft[0] stood before, most recent first, and copies what followed. Returns how many were
- * drafted. A run of one token is no evidence. */
+ * drafted. A run of one token counts for nothing. */
 static size_t attn__draft_tokens(const attn_session *session, int32_t *draft, size_t n)
 {
     const int32_t *tokens = session->tokens;
@@ -5049,7 +5057,7 @@ typedef struct attn__generation {
     attn_sampler *own_sampler; /* to be freed, or NULL */
     int32_t *prompt;
     size_t n_prompt;
-    float *logits; /* [n_vocab]: what logits_fn may change, if there is one */
+    float *logits; /* [n_vocab]: a copy for logits_fn to change; NULL without one */
     attn__drafter drafter;
     attn__listener listener;
     size_t n, most;                      /* tokens generated, and allowed */
@@ -5159,7 +5167,7 @@ static attn_status attn__next_token(attn_ctx *ctx, attn__generation *w, int32_t 
     return ATTN_OK;
 }
 
-/* What the next pass feeds: the token that is due and a draft. */
+/* Sets the tokens that the next pass feeds: the one that is due, and a draft. */
 static attn_feed_item attn__plan_pass(attn__generation *w)
 {
     attn__drafter *d = &w->drafter;
@@ -5178,8 +5186,8 @@ static attn_feed_item attn__plan_pass(attn__generation *w)
     return item;
 }
 
-/* After that pass: writes on as far as the draft turns out right. Up to its length, the session
- * then holds what it would hold without drafting, and w->due[0] is due next. */
+/* After that pass: accepts the draft up to its first wrong token. The session then holds the same
+ * keys and values as without a draft, and w->due[0] is the next token to feed. */
 static attn_status attn__read_rows(attn_ctx *ctx, attn__generation *w)
 {
     attn_session *s = w->session;
@@ -5328,7 +5336,7 @@ ATTN__DEF void attn_continuations_free(attn_continuation *texts, size_t n_texts)
     }
 }
 
-/* Makes all that text i needs: its prompt's ids, a session, room for what it becomes. */
+/* Allocates for text i the ids of its prompt, a session, and room for its continuation. */
 static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_continuation *text,
                                     size_t i, attn_workspace *workspace)
 {
@@ -5431,7 +5439,7 @@ ATTN__DEF attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts
 }
 
 /* >>score =======================================================================================
- * Losses and predictions: what the model makes of a text. */
+ * The loss of each token of a text, and the likeliest tokens at each position. */
 
 /* The k likeliest of logits x [n], likeliest first; of equal ones the first. They stand in a heap
  * [k] with the least likely on top, where a likelier one replaces it: O(n log k). */
@@ -10510,7 +10518,7 @@ ATTN__OP void attn__put(float *p, attn__vec v, size_t n_part)
     ATTN__FLAT for (int row = 0; row < n_rows; row++)                                              \
         ATTN__FLAT for (int col = 0; col < n_cols; col++)
 
-/* Writes the sums of a chain over what stands in out, or adds them to it. */
+/* Writes the sums of a chain to `out`, or adds them to the numbers there. */
 #define attn__tile_end ATTN__FN(tile_end)
 ATTN__OP void attn__tile_end(const int n_rows, const int n_cols, const attn__tile_job *job,
                              attn__vec (*acc)[8], int adds)
@@ -12022,7 +12030,8 @@ static void attn__gait_failed(attn__gait *g)
     attn__gait_begin(g, 0);
 }
 
-/* Goes on in the same direction soon; the way back costs what a pass took before. */
+/* The trial was faster: its number of threads is kept. The next trial goes in the same direction,
+ * at once; at the end of that direction, a trial in the other one waits, as after a failure. */
 static void attn__gait_won(attn__gait *g, int most)
 {
     const double before = g->work / g->speed / (g->n_passes - 1);
@@ -12093,8 +12102,8 @@ static void attn__gait_note(attn__gait *g, int most, double work, double seconds
 }
 #endif
 
-/* attn__parallel on as many threads as seem best for this many multiply-adds with that many
- * barriers between them, or on `most` if there is no pace. */
+/* attn__parallel for `work` multiply-adds with n_barriers barriers between them, on the number of
+ * threads that the pace has found best; on `most` without a pace. */
 static void attn__parallel_paced(attn__pace *pace, int most, double work, int n_barriers,
                                  void (*body)(attn__worker *, void *), void *arg)
 {
@@ -12137,7 +12146,7 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
 #define ATTN_LENS_H
 
 /* ==================================================================================================
- * PART TWO: what is built on the engine above alone. ATTN_NO_LENS leaves it out.
+ * PART TWO: tools that use only the engine above. ATTN_NO_LENS leaves them out.
  * ================================================================================================*/
 
 #ifdef __cplusplus
@@ -12146,7 +12155,7 @@ extern "C" {
 
 /* >>api-study ===================================================================================*/
 
-/* What a notebook about transformers needs besides the operations. */
+/* Functions for notebooks about transformers, besides the operations. */
 
 /* A tensor of one value; of uniform numbers in [0, 1); of normal numbers, mean 0 and variance 1.
  * After the same seed, attn_rand gives the bits of torch.rand. attn_randn follows torch.randn draw
@@ -12242,11 +12251,11 @@ ATTN_API attn_status attn_patch_heads(attn_ctx *ctx, const attn_model *model,
                                       const attn_patch_desc *desc, const char *name,
                                       attn_tensor *out);
 
-/* Path patching along one direct path, the MLPs frozen (Goldowsky-Dill et al. 2023): what a head
- * adds to the residual stream (attn.hook_result) is clean for one reader of the stream, and all
- * that lies between, the other heads and the MLPs, is as in the corrupted text. So the reader's
- * input is the corrupted one plus (clean result - corrupted result); from the reader on everything
- * is computed anew. */
+/* Path patching along one direct path, the MLPs frozen (Goldowsky-Dill et al. 2023). One reader
+ * of the residual stream receives the clean result of a head (attn.hook_result); the other heads
+ * and the MLPs between the two stay as in the corrupted text. So the reader's input is the
+ * corrupted stream plus (clean result - corrupted result). The reader and all that follows are
+ * computed again. */
 typedef struct attn_path {
     size_t from_layer, from_head;
     size_t to_layer; /* above from_layer; with hook_mlp_in it may be the same */
@@ -12367,11 +12376,11 @@ ATTN_API attn_status attn_attribute_bias(attn_ctx *ctx, attn_tensor *out, const 
                                          attn_tensor directions);
 
 /* The logit lens (nostalgebraist 2020): out [.., T, V], or [.., T, n] for n chosen tokens (NULL:
- * all of V), are the logits of a model that ended at the residual stream [.., T, C]. There are two
- * ways to normalize the stream: scale zeroed  The final LayerNorm takes the stream's own scale, as
- * if it were the final stream. For the final stream that gives the bits of the model's logits.
- *   scale [T, 1]  It takes the scale that it had in the real run (ln_final.hook_scale). The logits
- *                 of two streams then differ by what attn_attribute gives their difference. */
+ * all of V), are the logits of a model that ended at the residual stream [.., T, C]. The stream is
+ * normalized in one of two ways. With `scale` zeroed, the final LayerNorm takes the stream's own
+ * scale, as if it were the final stream; for the final stream that gives the bits of the model's
+ * logits. With `scale` [T, 1], it takes the scale of the real run (ln_final.hook_scale); the logits
+ * of two streams then differ by the number that attn_attribute gives for their difference. */
 ATTN_API attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                      attn_tensor resid, attn_tensor scale, const int32_t *tokens,
                                      size_t n);
@@ -12411,10 +12420,10 @@ ATTN_API attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
  * longer rounded.) TransformerLens calls these fold_ln, center_writing_weights, center_unembed. */
 
 enum {
-    /* Every LayerNorm's gain and bias go into the weights that read from it, which then are centred
-     * over what they read (its mean is zero): w becomes 1, b 0. The final one keeps a bias, b / w,
-     * because a file has no b_U for it: TransformerLens's b_U is that ln_final.b · W_U, and
-     * unembed.b_U stays zero. Where w is 0, both stay. */
+    /* Folds the gain and bias of every LayerNorm into the weights that read its output: w becomes 1
+     * and b 0. These weights are then centred over their inputs, whose mean is zero. The final
+     * LayerNorm keeps a bias, b / w, because a file has no b_U: TransformerLens's b_U is that
+     * ln_final.b · W_U, and unembed.b_U stays zero. Where w is 0, both stay. */
     ATTN_FOLD_LAYERNORM = 1,
     /* What writes to the residual stream no longer writes a mean over C, which no LayerNorm would
      * see: W_E, W_pos, W_O, b_O, W_out, b_out. */
@@ -13028,7 +13037,7 @@ static void attn__remove(const char *path)
 {
     remove(path);
 }
-#else /* C alone cannot tell what a path leads to */
+#else /* C alone cannot tell the kind of a file */
 static int attn__may_replace(const char *path, int *mode)
 {
     (void)path, (void)mode;
@@ -13062,8 +13071,8 @@ struct attn_draft {
     int mode;   /* permissions of the finished file, or -1 */
 };
 
-/* Makes an empty draft beside the path, under the first number that is free. Returns what
- * attn__create does. */
+/* Creates an empty draft beside the path, under the first free number. Returns the result of
+ * attn__create. */
 static int attn__draft_create(attn_draft *draft)
 {
     size_t length = strlen(draft->path), name = length;
@@ -15386,7 +15395,7 @@ ATTN__DEF attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const
     return ATTN_OK;
 }
 
-/* What the model needs under this name; 0 if it has no such tensor. */
+/* Finds the tensor that the model needs under this name; 0 if it has none. */
 static int attn__find_expected(const attn_config *config, const char *name, attn__expected *wanted)
 {
     attn__expected e[16];
@@ -15416,7 +15425,7 @@ static int attn__writer_has(const attn_writer *w, const char *name)
     return 0;
 }
 
-/* Checks a piece of a tensor against what is expected next. `n` is the number of its outputs, or of
+/* Checks that a piece of a tensor is the expected next one. `n` is the number of its outputs, or of
  * its rows. */
 static attn_status attn__check_piece(attn_ctx *ctx, const attn_writer *w, const char *name,
                                      attn_dtype dtype, const attn__expected *e, attn_tensor x,

@@ -1,8 +1,9 @@
 /* cc examples/gpt2.c -I. -O2 -fopenmp -lm -o gpt2        (without -fopenmp: one thread)
  *
  * Text from a prompt: opens a .attn file, feeds the prompt, then samples, prints and feeds one
- * token at a time. That loop, in generate(), is what attn_generate() does, without its drafts,
- * ahead, written out so that it can show ids as well as text and stop at Ctrl-C between tokens. */
+ * token at a time. The loop in generate() is the one of attn_generate(), but without drafts.
+ * It is written out here so that it can show ids as well as text, and stop at Ctrl-C between
+ * tokens. */
 
 #define _DARWIN_C_SOURCE  /* for getrusage under -std=c99 */
 #include "tools/system.h" /* first: it asks the system for POSIX */
@@ -280,7 +281,7 @@ static int print_prompt(run *r)
     return code;
 }
 
-/* Where somebody watches, the prompt comes after the work on it, whose progress takes its line. */
+/* At a terminal a long prompt is printed after it was fed, because the progress uses its line. */
 static int feed_and_print(run *r)
 {
     const int last = system_is_terminal(stderr) && r->n_prompt > 64;
@@ -294,7 +295,7 @@ static int feed_and_print(run *r)
     return code == FINE && last ? print_prompt(r) : code;
 }
 
-/* One prompt and what follows it. */
+/* Prints one prompt and its continuation. */
 static int continue_text(run *r, const text_source *from)
 {
     const int silent = r->o.logits && r->o.tokens == 0; /* only the array was asked for */

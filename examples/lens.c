@@ -451,8 +451,8 @@ static const char *sgr_of(float colour)
 
 static const char dim[] = "2", bold[] = "1";
 
-/* A grid as it is printed: what has a column for each position is turned, for a terminal scrolls
- * down. */
+/* A grid as it is printed. A grid with a column for each position is transposed, because a terminal
+ * scrolls down. */
 typedef struct table_layout {
     const char *const *rows, *const *columns;
     size_t n_rows, n_columns;
@@ -759,7 +759,7 @@ static int draw_grids(lens *l, const lens_page *page, const lens_grid *grids, si
     return close_picture(l, picture, interrupted ? INTERRUPTED : FINE);
 }
 
-/* The result of a command: what its page, its tables and its JSON show alike. */
+/* The result of a command, which its page, its tables and its JSON all show. */
 typedef struct findings {
     lens_page page;
     const lens_grid *grids;

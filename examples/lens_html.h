@@ -59,7 +59,7 @@ typedef struct lens_heads {
 /* Gives the weight of a key for a query. */
 typedef float (*lens_weight_fn)(const void *pattern, size_t query, size_t key);
 
-/* What a picture says of square roots, in both formats. */
+/* The note on square roots in pictures of both formats. */
 #define LENS_ROOTS "Colours show the square root of a weight: 0.25 looks half as strong as 1."
 
 /* A label between the two axes: "layer\head". */
@@ -95,7 +95,7 @@ static double opacity(float colour)
     return size < 1 ? size : isfinite(colour) ? 1 : 0;
 }
 
-/* What the legend says of clipped cells, after a picture of their frame. */
+/* The legend of clipped cells; a picture of their frame stands before it. */
 static void clipped_note(FILE *file, size_t n)
 {
     fprintf(file, "beyond the scale (%zu cell%s)", n, n == 1 ? "" : "s");
@@ -267,7 +267,7 @@ static const char html_words_style[] =
     ".words span { padding: .15em 0; border-radius: 2px; unicode-bidi: isolate; }\n"
     ".words span:hover { outline: 2px solid var(--text); }\n";
 
-/* Shows what the element under the pointer or the focus has to tell. */
+/* Shows the tip of the element under the pointer or with the focus. */
 static const char html_tip_script[] =
     "const tip = document.getElementById('tip');\n"
     "let tipOf = null; // the element with the focus, if the tip is about that\n"

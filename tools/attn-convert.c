@@ -2,10 +2,10 @@
  *
  *     cc -O2 -I.. attn-convert.c -o attn-convert -lm
  *
- * The work is in three steps. A reader (huggingface.h, gguf.h, llmc.h) finds out what the
- * checkpoint holds without touching the weights. A plan lists the tensors of the output, each with
- * where it comes from. Then the weights pass through, tensor by tensor and in pieces of at most
- * 32 MB, so that memory does not grow with the model. */
+ * The work is in three steps. A reader (huggingface.h, gguf.h, llmc.h) lists the
+ * checkpoint's tensors without reading the weights. A plan lists the tensors of the output, each
+ * with its source. Then the weights are copied, tensor by tensor and in pieces of at most 32 MB, so
+ * that memory does not grow with the model. */
 #include "system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
@@ -552,7 +552,7 @@ static attn_status check_output(attn_ctx *ctx, source *s, const options *o, int 
     return ATTN_OK;
 }
 
-/* What became of what: one line on standard error. */
+/* One line on standard error: the file that was written, and the checkpoint it was made from. */
 static void print_summary(const source *s, const plan *p, const options *o, double began)
 {
     const source_file *file;

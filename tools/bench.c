@@ -750,9 +750,10 @@ static int too_short(const bench *b, size_t n)
     return 1;
 }
 
-/* Greedy after a text of 8 tokens again and again, which a model goes on with soon; and drawn from
- * 16 tokens at random, so that pairs of them come again, but not what followed. The roof is that of
- * one token after the other: drafts that come true go through it. */
+/* Two prompts. One repeats a text of 8 tokens, and a greedy model soon repeats it too: most drafts
+ * are right. The other draws from 16 tokens at random, so that pairs of tokens recur with other
+ * successors: most drafts are wrong. The roof is that of generation without drafts; right drafts
+ * can pass it. */
 static int section_speculation(bench *b)
 {
     static const char *const names[] = {"repeating, without", "repeating, drafting",
@@ -1671,7 +1672,7 @@ static int bench_all(bench *b)
 
 /* ---- options ---- */
 
-/* What contradicts itself. */
+/* Refuses options that contradict each other. */
 static int check_usage(const options *o)
 {
     if (o->model && (o->size >= 0 || o->dtypes))
@@ -1700,7 +1701,7 @@ static int read_command(int argc, char **argv, options *o)
     return check_usage(o);
 }
 
-/* What is to be measured, and how. */
+/* Reads from the command line the measurements to make, and their settings. */
 static void set_up(bench *b, const options *o)
 {
     int count;

@@ -386,7 +386,7 @@ TOOLS_FN attn_status json_parse(attn_ctx *ctx, const char *name, char *text, siz
     return ATTN_OK;
 }
 
-/* The member of that name, or NULL, as if there is no object. */
+/* The member of that name; NULL if there is none, or if `object` is not an object. */
 TOOLS_FN const json_value *json_get(const json_value *object, const char *key)
 {
     const json_value *v;

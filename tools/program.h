@@ -1,6 +1,6 @@
-/* What all programs here do alike: read a command line by a table of options, say what is wrong and
- * what to do about it, lay out --help, suit the terminal, tell how far a long work is. Whoever
- * includes it says first who is speaking:
+/* Shared by all programs here: reads a command line by a table of options, reports errors with
+ * advice, lays out --help, fits the terminal, shows the progress of long work. A program defines
+ * its name before it includes this file:
  *
  *     #define PROGRAM "attn-info"
  */
@@ -49,8 +49,8 @@ TOOLS_FN const char *why(int error)
     return text;
 }
 
-/* After a call of the library failed. Who types a command has called no function, so the name of
- * one is left out. */
+/* Reports a failed call of the library. The user of a program has called no function, so the
+ * function's name is left out of the message. */
 TOOLS_FN int fail_ctx(const attn_ctx *ctx)
 {
     const char *text = ctx->message, *colon = strstr(text, ": ");
@@ -59,7 +59,7 @@ TOOLS_FN int fail_ctx(const attn_ctx *ctx)
     return fail(FAILED, "%s", text);
 }
 
-/* What was printed has arrived, or there is something to say. */
+/* Ends a program that printed: flushes standard output, and says why if it could not be written. */
 TOOLS_FN int finish_output(int code)
 {
     const int lost = ferror(stdout);
@@ -69,7 +69,7 @@ TOOLS_FN int finish_output(int code)
     }
     if (fflush(stdout) == 0 && !lost)
         return code;
-    if (errno == EPIPE) /* where nobody takes the signal for it */
+    if (errno == EPIPE) /* a program that ignores SIGPIPE */
         return PIPE_CLOSED;
     return code == FINE ? fail(FAILED, "cannot write the output: %s", why(errno)) : code;
 }
@@ -82,17 +82,17 @@ TOOLS_FN int shows_colour(FILE *file)
     return system_is_terminal(file) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
 }
 
-/* How many columns a line may have: what COLUMNS says, or the terminal; 0: any number. */
+/* The width of a line in columns, from COLUMNS or from the terminal; 0: no limit. */
 TOOLS_FN int line_columns(FILE *file)
 {
     const char *named = getenv("COLUMNS");
-    const int columns = named ? atoi(named) : 0; /* NOLINT(cert-err34-c): 0 is what is wanted */
+    const int columns = named ? atoi(named) : 0; /* NOLINT(cert-err34-c): else 0, as wanted */
     if (columns > 0)
         return columns < 10000 ? columns : 10000;
     return system_is_terminal(file) ? system_columns(file) : 0;
 }
 
-/* Somebody who sits before a program that waits is told what for. */
+/* Tells a person at the terminal that the program waits for input, and for which. */
 TOOLS_FN void announce_input(const char *what)
 {
     if (system_is_terminal(stdin))
@@ -104,7 +104,7 @@ TOOLS_FN void announce_input(const char *what)
 typedef struct progress {
     const char *what;
     double begin, last; /* when it was shown, or negative */
-    int columns;        /* 0: nobody watches */
+    int columns;        /* 0: standard error is not a terminal */
 } progress;
 
 /* "what [####    ]  50 %, 3 s left" in less than so many columns. */
@@ -134,7 +134,8 @@ TOOLS_FN void progress_begin(progress *p, const char *what)
         p->columns = 80;
 }
 
-/* Shows nothing of what takes no more than two seconds, and then at most ten lines in one. */
+/* Shows the progress of work that takes more than two seconds, at most ten times a second, in one
+ * line that is written over. */
 TOOLS_FN void progress_at(progress *p, double fraction)
 {
     const double now = p->columns ? system_seconds() : 0, elapsed = now - p->begin;
@@ -155,7 +156,8 @@ TOOLS_FN void progress_end(progress *p)
 
 /* >> Names ===================================================================================== */
 
-/* A list of names has blanks between them. The i-th, as what is left of the list; its size. */
+/* Finds name i of a list with blanks between the names. Returns the rest of the list from there on;
+ * *size is the length of the name. */
 TOOLS_FN const char *name_at(const char *names, int i, size_t *size)
 {
     for (; i > 0; i--) {
@@ -231,13 +233,6 @@ TOOLS_FN size_t name_distance(const char *word, const char *name)
     return distance <= n / 3 + (n > 1) ? distance : SIZE_MAX;
 }
 
-/* Standard output could not take what was printed. */
-TOOLS_FN int output_failed(void)
-{
-    shown why;
-    return fail(FAILED, "cannot write the output: %s", reason(why));
-}
-
 /* >> The command line: one table says what there is, how it is read, where it is kept and what
  * --help says ================================================================================== */
 
@@ -311,7 +306,7 @@ TOOLS_FN int help_columns(void)
     return columns > 20 && columns < 80 ? columns : 80;
 }
 
-/* A label and what it means, beside it or, where that is too narrow, below it. */
+/* A label with its meaning beside it, or below it where the terminal is too narrow. */
 TOOLS_FN void print_row(const char *label, int width, const char *text)
 {
     const int columns = help_columns(), beside = columns >= width + 36;
@@ -341,7 +336,7 @@ TOOLS_FN void print_options(const struct option *table, int n_options)
         0, 0, help_columns());
 }
 
-/* What every --help begins with; `usage` and `about` are paragraphs. */
+/* The beginning of every --help; `usage` and `about` are paragraphs. */
 TOOLS_FN void print_about(const char *usage, const char *about)
 {
     printf("Usage: ");
@@ -499,7 +494,7 @@ TOOLS_FN int refuse_option(const command_line *r, const char *text)
     return fail(USAGE, "there is no option %.*s; --help lists them", length, text);
 }
 
-/* `value`: what stands behind the option in the same word, or NULL. */
+/* `value`: the rest of the word after the option, as in --seed=1; NULL if there is none. */
 TOOLS_FN int read_option(command_line *r, const struct option *option, const char *value)
 {
     if (!option->argument && value)
@@ -548,7 +543,8 @@ TOOLS_FN int read_name(command_line *r, const char *text)
                   : refuse_option(r, text);
 }
 
-/* `hint`: what to do about more than `most_words` words. */
+/* Reads the command line. `hint` tells a person who gave more than `most_words` words what to do.
+ */
 TOOLS_FN int parse_options(int argc, char **argv, const struct option *table, int n_options,
                            void *options, arguments *found, size_t most_words, const char *hint)
 {
@@ -576,7 +572,7 @@ TOOLS_FN int parse_options(int argc, char **argv, const struct option *table, in
     return code;
 }
 
-/* What an option did not give is the next word. */
+/* The value of the option, or the next word of the command line if the option was not given. */
 TOOLS_FN const char *option_or_word(const char *option, const arguments *found, size_t *next)
 {
     return option || *next >= found->n_words ? option : found->words[(*next)++];
@@ -584,7 +580,7 @@ TOOLS_FN const char *option_or_word(const char *option, const arguments *found, 
 
 /* >> A model's file ============================================================================ */
 
-/* What a file is by its first bytes, and what to do with it; NULL: unknown. */
+/* Names the kind of a file by its first bytes, with advice; NULL for an unknown kind. */
 TOOLS_FN const char *kind_of_file(const unsigned char *start, size_t size)
 {
     static const struct {
@@ -619,8 +615,9 @@ TOOLS_FN const char *kind_of_file(const unsigned char *start, size_t size)
     return size && i == size ? "a text; is that the path to the model?" : NULL;
 }
 
-/* Says of a path that holds no model why; the library, which has no operating system to ask, can
- * only say that. What it should look at itself passes: pipes too, which can be read but once. */
+/* Says why a path cannot be opened as a model. The library only reports that it is not a model; a
+ * program can ask the system more. A path that only the library can judge passes, and so does a
+ * pipe, which can be read only once. */
 TOOLS_FN attn_status check_model_path(attn_ctx *ctx, const char *path)
 {
     const char *what = system_not_a_file(path), *kind;

@@ -1,5 +1,5 @@
-/* What gpt2 and lens do alike beside program.h: open a model, read a text, hear Ctrl-C. Whoever
- * includes it says first what it calls its text:
+/* Shared by gpt2 and lens, besides program.h: opens a model, reads a text, notices Ctrl-C. A
+ * program defines its word for the text before it includes this file:
  *
  *     #define INPUT "prompt"
  */
@@ -87,8 +87,9 @@ TOOLS_FN int read_text(attn_ctx *ctx, arena *memory, const char *name, const cha
     return status ? failed(ctx) : FINE;
 }
 
-/* Where a text comes from: one of the three, or nothing but the beginning. If none was given, what
- * comes through a pipe is the text, and `missing` says that none came either. */
+/* The source of a text: a word of the command line, a file or token ids; or no text, only <bos>.
+ * With none of these the text is read from a pipe. `missing` is the message if there is no pipe
+ * either. */
 typedef struct text_source {
     const char *word, *path, *ids;
     const char *option; /* that gives ids */
