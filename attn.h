@@ -2711,8 +2711,8 @@ static attn_status attn__check_batch(attn_ctx *ctx, const attn_feed_item *items,
     return ATTN_OK;
 }
 
-/* A session's account of its tokens changes in two steps. Before a pass, all that the pass is about
- * to overwrite is gone. */
+/* Begins a feed: stores its tokens in the session, forgets the keys and values that it is about to
+ * overwrite, and tells the watchers. */
 static void attn__begin_feed(attn__pass *p, const attn_feed_item *item)
 {
     attn_session *s = item->session;
@@ -2766,7 +2766,7 @@ static void attn__set_rows(attn__pass *p, size_t n)
     ws->resid.n = ws->normed.n = ws->added.n = ws->qkv.n = ws->z.n = ws->mlp.n = n;
 }
 
-/* The next rows of every item, as many as the workspace has room for; gives 0 if none are left. */
+/* Takes the next rows of every item, as many as the workspace has room for. 0: none are left. */
 static size_t attn__next_rows(attn__pass *p)
 {
     size_t i, n_rows = 0;
@@ -3314,8 +3314,8 @@ ATTN__DEF void attn_unhook_all(attn_session *session)
 /* ---- showing rows ---- */
 
 /* Where the rows of an activation lie, of all sessions of the pass; the width of a row, and the
- * number of heads that divide it (0: none). attn__activation_view lays out the
- * copies of the stream per head, the scores and the patterns itself. */
+ * number of heads that divide it (0: none). attn__activation_view itself lays out the copies of the
+ * stream for each head, the scores and the patterns. */
 static attn__rows attn__rows_at(const attn__pass *p, int point, size_t *width, size_t *heads)
 {
     const attn_config *c = &p->model->config;
@@ -4439,7 +4439,7 @@ static void attn__edit_row(const attn_edit *e, float *x, ptrdiff_t step, const f
         *x = !v ? 0 : e->kind == ATTN_EDIT_ADD ? attn__fmaf(*v, e->factor, *x) : *v;
 }
 
-/* One worker's share of an edit. Of scores and patterns it edits only the keys that a query sees.
+/* One worker's share of an edit. In scores and patterns it edits only the keys that a query sees.
  */
 static int attn__edit_rows(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
 {
@@ -11839,7 +11839,7 @@ static void attn__wait(attn__team *team, int phase)
 }
 #endif
 
-/* Nobody leaves before everybody has come. The last to arrive opens the next phase. */
+/* No worker goes on before all workers have arrived. The last to arrive opens the next phase. */
 static void attn__barrier(const attn__worker *me)
 {
 #if defined(_OPENMP) && defined(__GNUC__)

@@ -90,9 +90,10 @@ plant("attn__q_tile", "const size_t end = job->n_k - k < ATTN__CHAIN ? job->n_k 
       "const size_t end = ATTN__PASS == 4 ? job->n_k : job->n_k - k < ATTN__CHAIN ? job->n_k : k + ATTN__CHAIN;")
 plant("attn__tile", "const attn__start start = k == 0 ? job->start : ATTN__SUM;",
       "const attn__start start = k == 0 ? job->start : ATTN__PASS == 3 ? ATTN__RESUME : ATTN__SUM;")
-plant("attn__tile", "if (job->bias && k >= job->n_k)", "if (job->bias && (ATTN__PASS == 0 || k >= job->n_k))")
-plant("attn__q_tile", "if (job->bias && k >= job->n_k)",
-      "if (job->bias && (ATTN__PASS == 3 || k >= job->n_k))")
+plant("attn__tile", "if (job->bias) ATTN__FN(tile_bias)",
+      "if (job->bias && ATTN__PASS != 0) ATTN__FN(tile_bias)")
+plant("attn__q_tile", "if (job->bias) ATTN__FN(tile_bias)",
+      "if (job->bias && ATTN__PASS != 3) ATTN__FN(tile_bias)")
 plant("attn__tile", "const size_t line_bytes = is_half ? 32 : 64;",
       "const size_t line_bytes = is_half && ATTN__PASS != 1 ? 32 : 64;")
 plant("attn__tile", "attn__vfma(x, w[col], acc[row][col]);",
@@ -119,7 +120,7 @@ plant("attn__q_tile", "in[row].bytes + 4 * (step + high), is_q4);",
       "in[row].bytes + 4 * (step + (ATTN__PASS == 4 ? 0 : high)), is_q4);")
 plant("matmul", "const int is_alone = n_rows <=", "const int is_alone = n_rows + 1 <=",
       equivalent="the same sums, in more blocks")
-plant("matmul", "tiles[n - 1], &tile", "tiles[n - 1 - (n == 5)], &tile")
+plant("matmul", "(tiles[n - fewest], &tile", "(tiles[n - fewest - (n == 5)], &tile")
 plant("quantize", "inverse = largest >= 1e-30f ? 127.0f / largest : 0;",
       "inverse = largest >= 1e-30f ? 126.5f / largest : 0;")
 plant("quantize", "scale = largest >= 1e-30f ? largest / 127.0f : 0;",
@@ -146,8 +147,8 @@ plant("matmul", "const size_t to = row + rows + (block < n_larger);", "const siz
 plant("matmul", "for (; row0 < row1; row0 += max_rows) {", "for (; row0 < row1; row0 += max_rows + 1) {")
 plant("attn__tile", "for (size_t i = 1; i < job->n_ahead; i++)", "for (size_t i = 1; i < 1; i++)",
       equivalent="it only fetches ahead")
-plant("ATTN__WALK_PANELS", "const size_t n = n_panels >= (cols) ? (cols) : 1;",
-      "const size_t n = n_panels > (cols) ? (cols) : 1;", equivalent="as many panels, in other groups")
+plant("ATTN__WALK_PANELS", "(cols) > 1 && n_panels >= (cols)", "(cols) > 1 && n_panels > (cols)",
+      equivalent="as many panels, in other groups")
 
 # Packing weights, and entries of panels.
 within("attn.h", ONE_SET, "kernels tensors model")
@@ -173,8 +174,8 @@ plant("attn__matmul", "row_parts > 1 && (me->count % row_parts != 0 ||", "row_pa
 plant("attn__share", "*last = (size_t)((uint64_t)n * ((uint64_t)me->id + 1) / (uint64_t)me->count);",
       "*last = (size_t)((uint64_t)n * ((uint64_t)me->id + 1) / (uint64_t)me->count) - (me->id == 2);",
       "model ops")
-plant("attn__barrier", "while (__atomic_load_n(&team->phase, __ATOMIC_ACQUIRE) == phase) {", "while (0) {",
-      "model ops")
+plant("attn__barrier", "while (__atomic_load_n(&team->phase, __ATOMIC_ACQUIRE) == phase)",
+      "while (0)", "model ops")
 
 # Halfs and numbers as text.
 within("attn.h", PLAIN, "tensors")
@@ -186,8 +187,8 @@ plant("attn_format", "x.ndim < 1 || x.ndim > 4)", "x.ndim < 1)")
 plant("attn_status", "*at = '?';", "(void)0;", "model")
 plant("attn_status", "at[1] < 0xa0) at[0]", "at[1] < 0x9b) at[0]", "model")
 plant("attn__need_any", "(x->ndim > 0 && (unsigned)x->dtype > ATTN_I32)", "0")
-plant("attn__pack_body", "if (!(fabsf(attn_get(*p->w, k, j, 0, 0)) < 65520.0f))",
-      "if (!(fabsf(attn_get(*p->w, k, j, 0, 0)) < 1e30f))")
+plant("attn__pack_body", "if (!(fabsf(attn_get2(*p->w, k, j)) < 65520.0f))",
+      "if (!(fabsf(attn_get2(*p->w, k, j)) < 1e30f))")
 plant("attn_f32_from_f16", "value = (float)fraction * (1.0f / 16777216.0f);",
       "value = (float)fraction * (1.0f / 8388608.0f);")
 plant("attn_f32_from_f16", "(fraction ? 0x400000u : 0);", "0;")
@@ -218,14 +219,15 @@ plant("largest_or_nan", "spoiled = attn__vpick(top, v, spoiled, attn__vpick(v, b
       "spoiled = attn__vpick(top, v, spoiled, one);", "sampling")
 plant("largest_or_nan", "return attn__fold(spoiled) > 0 ? (float)NAN : result;", "return result;", "sampling")
 plant("attn__r_exp", "0.0416682586f", "0.0416666679f")
-plant("attn__vexp", "attn__set1(88.7228394f)", "attn__set1(88.0f)")
-plant("attn__vexp", "attn__set1(-87.3365402f)", "attn__set1(-87.0f)")
-plant("attn__vexp", "attn__set1(-1.42860677e-06f), r)", "attn__set1(-1.42860677e-05f), r)")
-plant("attn__gelu_tanh", "attn__set1(0.044715f)", "attn__set1(0.0447f)")
-plant("attn__gelu_tanh", "attn__vpick(attn__set1(-10.0f), x,", "attn__vpick(attn__set1(-9.0f), x,")
+plant("attn__r_exp", "attn__r_set1(88.7228394f)", "attn__r_set1(88.0f)")
+plant("attn__r_exp", "attn__r_set1(-87.3365402f)", "attn__r_set1(-87.0f)")
+plant("attn__r_exp", "attn__r_set1(-1.42860677e-06f), r)", "attn__r_set1(-1.42860677e-05f), r)")
+plant("attn__r_gelu_tanh", "attn__r_set1(0.044715f)", "attn__r_set1(0.0447f)")
+plant("attn__r_gelu_tanh", "attn__r_pick(attn__r_set1(-10.0f), x,",
+      "attn__r_pick(attn__r_set1(-9.0f), x,")
 plant("attn__r_tail", "p = ATTN__STEP(p, q, -0.206402615f);", "p = ATTN__STEP(p, q, -0.206403f);")
-plant("attn__tail", "q = attn__vfma(s, e, q);", "q = attn__vfma(s, zero, q);")
-plant("attn__tail", "return attn__vfma(e, attn__vmul(minus_half, l), e);", "return e;")
+plant("attn__r_tail", "q = attn__r_fma(s, e, q);", "q = attn__r_fma(s, zero, q);")
+plant("attn__r_tail", "return attn__r_fma(e, attn__r_mul(minus_half, l), e);", "return e;")
 plant("attn__log", "y = y + (lost + p);", "y = y + p;", "ops lens")
 plant("attn__log", "p = attn__fmaf(p, f, -0.250000119f);", "p = attn__fmaf(p, f, -0.25f);", "ops lens")
 plant("attn__log", "y = x <= FLT_MAX ? y : x + INFINITY;", "", "ops lens")
@@ -270,7 +272,7 @@ plant("attn_randn", "if (n > 16 && n % 16 != 0) {", "if (0) {")
 plant("attn__log_double", "f < 0.70710678118654752440", "f < 0.5")
 plant("attn__cos_sin", "(quarter & 2 ? s : -s)", "(quarter & 2 ? -s : s)")
 plant("attn_dropout", "draw = draw * 1132489760u % 2147483647u;", "draw = draw * 1132489761u % 2147483647u;")
-plant("attn_embedding", "id < 0 || (size_t)id >= table.shape[0]", "id < 0 || (size_t)id > table.shape[0]")
+plant("attn__need_ids", "(size_t)id >= n_vocab", "(size_t)id > n_vocab")
 
 # The reader of .attn files.
 within("attn.h", PLAIN, "format")
@@ -336,7 +338,8 @@ plant("attn__read_sections", "attn_checksum(0, h + table, (size_t)table_size) !=
 plant("attn__read_sections", "text != end || !attn__lies_within", "!attn__lies_within")
 plant("attn__read_sections", "text != end || !attn__lies_within(text, text_size, m->size)", "text != end")
 plant("attn__read_sections", "attn_checksum(0, h + text, (size_t)text_size) != attn__u64(h + 112)", "0")
-plant("attn__read_sections", "attn_tokenizer_n_tokens(m->tokenizer) > m->config.n_vocab", "0")
+plant("attn__read_tokenizer", "if (attn_tokenizer_n_tokens(*tokenizer) > config->n_vocab)",
+      "if (0)")
 plant("attn__read_sections", "if (end != m->size)", "if (0)")
 plant("attn__verify_weights", "if (chain != w->info.checksum)", "if (0)")
 plant("attn__split_name", "(digits > 1 && name[-digits] == '0') ||", "")
@@ -456,32 +459,31 @@ plant("attn__embed", "position = of->length + of->fed + row; const size_t token"
 plant("attn__embed", "p->model->w_pos + position * width,", "p->model->w_pos + (position + 1) * width,")
 plant("attn__remember", "const size_t position = of->length + of->fed + row; const float *k",
       "const size_t position = of->length + row; const float *k")
-plant("attn__remember", "attn__keep_value(of, index, position, k + c->d_model);",
-      "attn__keep_value(of, index, position, k);")
+plant("attn__remember", "attn__keep_value(p->kernels, of, index, position, k + c->d_model);",
+      "attn__keep_value(p->kernels, of, index, position, k);")
 plant("attn__keep_key", "((uint16_t *)to)[(j + k) * 16] = halves[k];",
       "((uint16_t *)to)[j * 16 + k] = halves[k];")
-plant("attn__head_of", "h.q = p->s->qkv + (of->first_row + row) * stride + head * c->d_head;",
-      "h.q = p->s->qkv + (of->first_row + row) * stride;")
+plant("attn__head_of", "h.q = attn__row_at(p->ws->qkv, of->first_row + row) + head * c->d_head;",
+      "h.q = attn__row_at(p->ws->qkv, of->first_row + row);")
 plant("attn__narrow", "of->fed += from - of->first_row;", "")
 plant("attn__done_rows", "if (item->resid_out || attn__wants", "if (attn__wants")
 plant("attn__done_rows", "attn__wants(of, later, (int)p->model->config.n_layer - 1) ||", "0 ||")
 plant("attn__done_rows", "attn__wants(of, final, -1))", "0)")
-plant("attn__narrow", "memmove(p->s->qkv + to * stride, p->s->qkv + row * stride, width * sizeof(float));",
-      "")
-plant("attn__unembed",
-      "job.w.data = (const unsigned char *)job.w.data + first * job.w.stride; job.w.n_out = n_out;",
-      "job.w.n_out = n_out;")
-plant("attn__unembed", "if (p->n_items > 1 && 16 * n_final <= tile_floats) {", "if (0) {",
+plant("attn__narrow",
+      "memmove(attn__row_at(ws->qkv, to), attn__row_at(ws->qkv, row), width * sizeof(float));", "")
+plant("attn__unembed_together",
+      "job.w.data = (const unsigned char *)job.w.data + first * job.w.stride;", "")
+plant("attn__unembed", "if (p->n_items > 1 && 16 * n_final", "if (0 && 16 * n_final",
       equivalent="the same logits in as many walks as there are items")
 plant("attn__wanted", "*first < item->n_rows && item->rows[*first] < of->fed; ++*first)", "0; ++*first)")
 plant("attn__wanted", "return end == item->n_tokens && of->n_rows > 0;", "return of->n_rows > 0;")
-plant("attn__forward", "attn__visit(me, p, ATTN__HOOK_RESID_PRE, i);",
-      "attn__visit(me, p, ATTN__HOOK_RESID_MID, i);")
-plant("attn__forward", "attn__layernorm(me, p, ATTN__HOOK_LN2, i, in, l->ln2_w, l->ln2_b);",
-      "attn__layernorm(me, p, ATTN__HOOK_LN2, i, in, l->ln1_w, l->ln2_b);")
-plant("attn__forward", "attn__activate(me, p);", "")
-plant("attn__forward", "m->ln_f_w, m->ln_f_b); if (!p->stopped)", "m->ln_f_w, m->ln_f_w); if (!p->stopped)")
-plant("attn__forward", "i < (int)p->end_layer && !p->stopped; i++", "i < (int)p->end_layer; i++")
+plant("attn__forward", "attn__visit(me, p, ATTN__HOOK_RESID_PRE);",
+      "attn__visit(me, p, ATTN__HOOK_RESID_MID);")
+plant("attn__forward", "l->ln2_w, l->ln2_b, ATTN__HOOK_LN2", "l->ln1_w, l->ln2_b, ATTN__HOOK_LN2")
+plant("attn__forward", "attn__gelu(me, p, ws->mlp);", "")
+plant("attn__forward", "m->ln_f_w, m->ln_f_b, ATTN__HOOK_LN_FINAL",
+      "m->ln_f_w, m->ln_f_w, ATTN__HOOK_LN_FINAL")
+plant("attn__forward", "i < p->end_layer && !p->stopped; i++", "i < p->end_layer; i++")
 plant("attn__check_layers", "if (end > n_layer || item->first_layer > end ||",
       "if (item->first_layer > end ||")
 plant("attn__check_layers", "(item->first_layer == end && end < n_layer))", "0)")
@@ -492,7 +494,7 @@ plant("attn__check_layers", "item->n_tokens * sizeof *item->tokens) != 0)", "ite
 plant("attn__begin_feed", "s->held[layer] = s->held[layer] < s->length ? s->held[layer] : s->length;", "")
 plant("attn__end_feed", "for (layer = p->first_layer; layer < p->end_layer; layer++) s->held",
       "for (layer = p->first_layer; layer + 1 < p->end_layer; layer++) s->held")
-plant("attn__end_feed", "if (p->end_layer == p->model->config.n_layer) s->length = end;", "s->length = end;")
+plant("attn__end_feed", "if (p->end_layer < p->model->config.n_layer) return;", "")
 plant("attn__check_item", "if (!s || s->model != model)", "if (!s)")
 plant("attn__check_item", "if (item->n_tokens > s->capacity - s->length)",
       "if (item->n_tokens > s->capacity)")
@@ -500,19 +502,21 @@ plant("attn__check_item", "item->tokens[i] < 0 || (uint32_t)item->tokens[i] >= n
       "item->tokens[i] < 0 || (uint32_t)item->tokens[i] > n_vocab")
 plant("attn__check_item", "(i > 0 && item->rows[i] <= item->rows[i - 1])", "0")
 plant("attn__check_item", "item->rows[i] >= item->n_tokens ||", "item->rows[i] > item->n_tokens ||")
-plant("attn_feed_batch", "items[i].first_layer != p.first_layer ||", "")
+plant("attn__check_batch", "items[i].first_layer != items[0].first_layer ||", "")
 plant("attn__check_batch", "!items[i].resid != !items[0].resid ||", "0 ||")
-plant("attn_feed_batch", "attn__end_layer(&items[i], p.model) != p.end_layer)", "0)")
-plant("attn_feed_batch", "if (items[i].session->capacity > p.s->capacity)", "if (0)")
+plant("attn__check_batch",
+      "attn__end_layer(&items[i], model) != attn__end_layer(&items[0], model))", "0)")
+plant("attn__check_batch", "if (items[i].session->workspace != items[0].session->workspace)",
+      "if (0)")
 plant("attn__check_batch", "if (items[i].session->n_rows == 0)", "if (0)")
-plant("attn_feed_batch", "if (s->hooks && most > s->n_batch)", "if (0)")
-plant("attn_feed_batch", "s->first_row = p.n_rows;", "s->first_row = 0;")
-plant("attn_feed_batch", "items[i].session->fed += items[i].session->n_rows;", "items[i].session->fed += 1;")
+plant("attn__next_rows", "s->first_row = n_rows;", "s->first_row = 0;")
+plant("attn__run_pass", "p->items[i].session->fed += p->items[i].session->n_rows;",
+      "p->items[i].session->fed += 1;")
 plant("attn__end_feed", "(item->n_rows > 0 && item->rows[item->n_rows - 1] == item->n_tokens - 1);",
       "item->n_rows > 0;")
-plant("attn_feed_batch", "if (n_threads > p.s->n_threads)", "if (0)", "model")
+plant("attn__run_pass", "if (n_threads > p->ws->n_threads)", "if (0)", "model")
 plant("attn_rewind", "if (!session || length > session->length)", "if (!session)")
-plant("attn_rewind", "attn__cut(session, length); session->has_logits = 0;", "attn__cut(session, length);")
+plant("attn_rewind", "session->has_logits = 0;", "")
 plant("attn__check_copy", "if (to->model != from->model)", "if (0)")
 plant("attn__check_copy", "if (to->cache != from->cache)", "if (0)")
 plant("attn__check_copy", "if (from->length > to->capacity)", "if (0)")
@@ -520,32 +524,34 @@ plant("attn_session_copy", "(n + 15) / 16 * to->keys_panel);", "n / 16 * to->key
 plant("attn_session_copy", "from->values + head * from->values_size + panel * from->values_panel,",
       "from->values + head * from->values_size + panel * to->values_panel,")
 plant("attn_session_copy", "to->has_logits = from->has_logits;", "")
-plant("attn__token_after", "const size_t at = before + i + 1;", "const size_t at = before + i;")
-plant("attn__token_after", "return at < session->length ? session->tokens[at] : tokens[i + 1];",
-      "return tokens[i + 1];", "model")
-plant("attn_score", "*mean = sum / (double)(n_tokens - 1);", "*mean = sum / (double)n_tokens;")
+plant("attn__scored_token", "const size_t at = s->before + i;",
+      "const size_t at = s->before + i - (i > 0);")
+plant("attn__scored_token",
+      "return at < s->session->length ? s->session->tokens[at] : s->tokens[i];",
+      "return s->tokens[i];", "model lens")
+plant("attn_mean_nll", "return sum / (double)n;", "return sum / (double)(n + 1);", "lens model")
 plant("attn__check_idle", "if (session->running) return attn__fail", "if (0) return attn__fail",
       "model hooks")
 plant("attn__check_cache", "if (first > held || count > held - first)", "if (first > held || count > held)",
       "hooks")
 
 # Guessing and generation.
-plant("attn__feed_draft", "session->length = length + right + 1;", "session->length = length + right + 2;",
-      "model")
-plant("attn__feed_draft", "if (w->ended || right == n || *token != draft[right + 1])",
-      "if (w->ended || right == n)", "model")
-plant("attn__feed_draft", "w->guesser.logits + right * n_vocab, n_vocab", "w->guesser.logits, n_vocab",
-      "model")
+plant("attn__read_rows", "s->length = length + right + 1;", "s->length = length + right + 2;",
+      "model sampling")
+plant("attn__read_rows", "if (w->ended || right == n || token != w->due[right + 1])",
+      "if (w->ended || right == n)", "model sampling")
+plant("attn__read_rows", "w->drafter.logits + right * n_vocab, n_vocab",
+      "w->drafter.logits, n_vocab", "model sampling")
 plant("attn__plan_pass", "n = n < room ? n : room;", "", "model")
-plant("attn__learn", "g->wait = (size_t)1 << g->failures;", "g->wait = 0;", "kernels")
-plant("attn__guesser_init", "if (w->desc.guess < 0 || session->hooks)", "if (w->desc.guess < 0)",
+plant("attn__learn", "d->wait = (size_t)1 << d->failures;", "d->wait = 0;", "kernels")
+plant("attn__drafter_init", "if (n_draft < 0 || session->watchers)", "if (n_draft < 0)",
       "model hooks")
-plant("attn__next_token", "*token == model->config.eos && !w->desc.ignore_eos", "*token == model->config.eos",
-      "model")
-plant("attn__next_token", "w->ended = session->length == session->capacity;", "", "model")
-plant("attn__prompt_ids", "d->prepend_bos && session->length == 0;", "d->prepend_bos;", "model")
-plant("attn_generate", "attn_utf8_push(&w.listener.utf8, \"\", 0, rest)) > 0)",
-      "attn_utf8_push(&w.listener.utf8, \"\", 0, rest)) > 9)", "model")
+plant("attn__next_token", "*token == s->model->config.eos && !w->desc.ignore_eos",
+      "*token == s->model->config.eos", "model sampling")
+plant("attn__next_token", "w->ended = w->reason != ATTN_STOP_NONE || s->length == s->capacity;",
+      "w->ended = w->reason != ATTN_STOP_NONE;", "model sampling")
+plant("attn_generate", "w.desc.prepend_bos && session->length == 0,", "w.desc.prepend_bos,",
+      "model sampling")
 plant("attn__hand_over", "to->session->running = ATTN__WRITING;", "to->session->running = ATTN__IDLE;",
       "model")
 plant("attn_cache_set", "if (session->running == ATTN__WRITING)", "if (0)", "model")
@@ -558,19 +564,18 @@ plant("attn__match_all", "if ((ATTN__OPT_IN & ATTN__POINT(point)) && attn__ends_
 plant("attn__match_all", "const int n_layers = point < ATTN__HOOK_RESID_PRE ? 0",
       "const int n_layers = point <= ATTN__HOOK_RESID_PRE ? 0")
 plant("attn__edit_distance", "best = diagonal + (from[i] != to[j - 1]);", "best = diagonal + 1;", "hooks")
-plant("attn__may_write", "if (!hook->record && (hook->points[1 + layer] & points))",
-      "if (hook->points[1 + layer] & points)",
-      equivalent="what a record makes the pass look for is not there: a record writes nothing")
-plant("attn__new_hook",
-      "while (*last) /* hooks run in the order they were made */ last = &(*last)->next; *last = hook;",
-      "hook->next = *last; *last = hook;")
-plant("attn__call_hook", "a.first = of->length + of->fed;", "a.first = of->length;")
-plant("attn__activation_view", "t.stride[1] = (ptrdiff_t)attn__round_up(n_keys, 16);",
-      "t.stride[1] = (ptrdiff_t)n_keys;")
-plant("attn__activation_view", "base = p->s->qkv + (size_t)(point - ATTN__HOOK_Q) * c->d_model;",
-      "base = p->s->qkv + (size_t)(ATTN__HOOK_V - point) * c->d_model;")
-plant("attn__activation_view", "base += of->first_row * stride;", "", "hooks")
-plant("attn__prepare_edit", "if (e->position >= s->capacity ||", "if (e->position > s->capacity ||")
+plant("attn__new_watcher",
+      "while (*last) /* watchers see an activation in the order in which they were made */ last = &(*last)->next; *last = w;",
+      "w->next = *last; *last = w;")
+plant("attn__show_rows", "shown.first = of->length + of->fed;", "shown.first = of->length;")
+plant("attn__activation_view", "t.stride[1] = (ptrdiff_t)stride;",
+      "t.stride[1] = (ptrdiff_t)(of->length + of->fed + n);")
+plant("attn__rows_at", "rows.data += (size_t)(point - ATTN__HOOK_Q) * c->d_model;",
+      "rows.data += (size_t)(ATTN__HOOK_V - point) * c->d_model;")
+plant("attn__activation_view", "data = attn__row_at(rows, of->first_row);", "data = rows.data;",
+      "hooks")
+plant("attn__edit_positions", "if (room == 0 || e->n_positions > room)",
+      "if (e->n_positions > room)")
 plant("attn__check_edit", "e->n_heads > n_heads - e->head ||", "e->n_heads > n_heads ||")
 plant("attn__check_edit", "(!has_heads && e->n_heads > 0)", "0")
 plant("attn__prepare_edit", "e->value.dtype != ATTN_F32)", "0)")
@@ -578,46 +583,46 @@ plant("attn__check_edit", "if (over_keys && e->kind == ATTN_EDIT_MEAN)", "if (0)
 plant("attn__check_edit", "(v.n[1] != 1 && v.n[1] != heads) ||", "0 ||")
 plant("attn__check_edit", "v.n[2] != 1 && v.n[2] != width)", "0)")
 plant("attn__edit_check", "if (n_keys > 1 && n_keys < until)", "if (n_keys > 1 && n_keys + 1 < until)")
-plant("attn__apply_edit", "first + row < e->position || at >= e->n_positions", "first + row < e->position")
+plant("attn__edit_rows", "position < e->position || at >= e->n_positions", "position < e->position")
 plant("attn__edit_rows", "(ptrdiff_t)(e->head + head) * to.step[1];", "(ptrdiff_t)head * to.step[1];")
-plant("attn__apply_edit", "v += (ptrdiff_t)at * from.step[0] +", "v += (ptrdiff_t)row * from.step[0] +")
-plant("attn__mean_over_positions", "hook->mean[head * width + k] = (float)(sum / (double)n);",
-      "hook->mean[head * width + k] = (float)sum;")
-plant("attn__apply_edit", "fmaf(new_one, e->factor, *number)", "fmaf(new_one, 1, *number)")
+plant("attn__edit_rows", "(ptrdiff_t)at * from.step[0] +", "(ptrdiff_t)row * from.step[0] +")
+plant("attn__mean_over_positions", "(float)(sum / (double)v.n[0]);", "(float)sum;")
+plant("attn__edit_row", "attn__fmaf(*v, e->factor, *x)", "attn__fmaf(*v, 1, *x)")
 plant("attn__record_check", "if (after > r->room) {", "if (after > r->room + 1) {")
 plant("attn__record_check", "r->slots[i].held < before)", "0)")
 plant("attn__record_begin", "slot->held = below || slot->held < before ? slot->held : before;", "")
 plant("attn__record_truncate", "r->slots[i].n = r->slots[i].n < left ? r->slots[i].n : left;", "")
-plant("attn__is_made", "return slot->point < ATTN__HOOK_LN_FINAL ? embedded : end == c->n_layer;",
-      "return slot->point < ATTN__HOOK_LN_FINAL || end == c->n_layer;")
+plant("attn__is_made",
+      "return slot->point < ATTN__HOOK_LN_FINAL ? span->embedded : span->end_layer == r->model->config.n_layer;",
+      "return slot->point < ATTN__HOOK_LN_FINAL || span->end_layer == r->model->config.n_layer;")
 plant("attn__record_keys", "to[key] = masked;", "to[key] = 0;")
 plant("attn_record_new", "if (session->length > plan.first)", "if (0)")
-plant("attn_record_new", "if (bytes < needed) {", "if (0) {")
+plant("attn__make_slots", "if (bytes < needed)", "if (0)")
 plant("attn__record_plan", "plan->first >= n_ctx || plan->n_positions > n_ctx - plan->first",
       "plan->first >= n_ctx")
 plant("attn__slot_view", "t.stride[0] = (ptrdiff_t)(n_keys * r->room);", "")
 plant("attn__out_begin", "0xEDB88320u ^ crc >> 1", "0xEDB88321u ^ crc >> 1")
 plant("attn__out_safetensors_header", "while (out->n % 8 != 0)", "while (out->n % 4 != 0)")
-plant("attn__out_npy", "attn__round_up((size_t)n + 1, 64) - 10, 2);",
-      "attn__round_up((size_t)n + 1, 64) - 8, 2);")
+plant("attn_npy_header", "memset(text + n, ' ', sizeof text - (size_t)n);",
+      "memset(text + n, 0, sizeof text - (size_t)n);", "files")
 plant("attn__check_save", "if (strcmp(name, names[j]) == 0)", "if (0)")
-plant("attn__draft_end", "if (is_draft && !good)", "if (0)", "hooks files")
-plant("attn__draft_begin", "attn__open(draft->part[0] ? draft->part : path, \"wb\")",
-      "attn__open(path, \"wb\")", "hooks files")
+plant("attn_draft_end", "if (is_draft && status != ATTN_OK)", "if (0)", "files")
+plant("attn_draft_begin", "attn__open(d->part[0] ? d->part : path, \"wb\")",
+      "attn__open(path, \"wb\")", "files")
 plant("attn__draft_create", "if (length - name > 240)", "if (0)", "files")
 plant("attn__replace", "if (mode >= 0) chmod", "if (0) chmod", "files")
 plant("attn__create", "O_WRONLY | O_CREAT | O_EXCL", "O_WRONLY | O_CREAT", "files")
 plant("attn__may_replace", "S_ISREG(there.st_mode) && access", "access", "files")
 plant("attn__replace", "if (mode >= 0) chmod", "if (0) chmod", "files")
 plant("attn__changed_rows",
-      "if (memcmp(copy, p->s->resid + (of->first_row + row) * p->wide, c->d_model * sizeof(float)) == 0)",
+      "if (memcmp(copy, attn__row_at(p->ws->resid, row), c->d_model * sizeof(float)) == 0)",
       "if (0)", equivalent="a patch that changes nothing is run all the same")
 plant("attn__show_results", "for (head = 1; head < c->n_head; head++) p->kernels->binary",
       "for (head = 1; head + 1 < c->n_head; head++) p->kernels->binary")
-plant("attn__head_result", "memcpy(tile + i * span + head * d - from,", "memcpy(tile + i * span,")
-plant("attn__attend_watched",
-      "one.first = attn__reach(scores + i * stride, h->first + i + 1, n_keys, 0) - 1;",
-      "one.first = h->first + i;")
+plant("attn__head_result", "memcpy(attn__row_at(padded, i) + head * d - from,",
+      "memcpy(attn__row_at(padded, i),")
+plant("attn__softmax_block", "const size_t visible = h.first + i + 1;",
+      "const size_t visible = n_keys;")
 plant("attn__check_save", "(!name || k == 0 || name[k] || k > 100)", "(!name || k == 0 || name[k])")
 plant("attn__plan_layer", "while (first < end && attn__same_part(sweep, clean, corrupted, column, first))",
       "while (first < end && 1)")
@@ -629,7 +634,7 @@ plant("attn__check_path", "path->to_layer < path->from_layer + (end != ATTN__HOO
 # The sampler.
 within("attn.h", ONE_SET, "sampling")
 plant("attn__likelier", "a->logit == b->logit && a->id < b->id", "a->logit == b->logit && a->id > b->id")
-plant("attn__sink", "if (child + 1 < n && attn__likelier", "if (child + 1 < n && !attn__likelier")
+plant("attn__sink", "if (child + 1 < n && attn__above", "if (child + 1 < n && !attn__above")
 plant("attn__sink", "size_t child = 2 * at + 1;", "size_t child = 2 * at + 2;")
 plant("attn__keep", "most = (size_t)d->top_k;", "most = (size_t)d->top_k + 1;")
 plant("attn__keep", "sum < d->top_p * total; i++)", "sum <= d->top_p * total; i++)")
@@ -647,13 +652,12 @@ plant("attn_sample", "if (total > target)", "if (total >= target)",
 plant("attn_sampler_new", "!(d.temperature >= 0 && d.temperature <= FLT_MAX)", "d.temperature < 0")
 plant("attn_sampler_new", "!(d.top_p >= 0 && d.top_p <= 1) ||", "0 ||")
 plant("attn_sampler_new", "!(d.repeat_penalty >= 0 && d.repeat_penalty <= FLT_MAX)", "0")
-plant("attn_sample", "if (s->logits[best] == -INFINITY || s->logits[best] == INFINITY)", "if (0)")
+plant("attn_sample", "if (s->logits[best] == INFINITY)", "if (0)")
 
 # What activations say.
 within("attn.h", ONE_SET, "lens")
 plant("attn__rank", "x[i] > x[target] || (i < target && x[i] == x[target]);", "x[i] > x[target];")
-plant("attn__likeliest", "if (count == k && !(x[i] > top[k - 1].logit))",
-      "if (count == k && !(x[i] >= top[k - 1].logit))")
+plant("attn__likelier", "(a->logit == b->logit && a->id < b->id)", "a->logit == b->logit")
 plant("attn__looks", "return j > 0 && tokens[j - 1] == tokens[i];",
       "return j > 1 && tokens[j - 1] == tokens[i];")
 plant("attn__entropy", "if (!(*p < FLT_MIN))", "if (1)")
@@ -668,7 +672,7 @@ plant("attn__fold", "*weight = (float)fma((double)*weight, (double)ln_w[k], -mea
       "*weight = (float)((double)*weight * (double)ln_w[k]);")
 plant("attn__fold_final", "if (*gain == 0 || !(fabsf(*bias / *gain) <= FLT_MAX))", "if (*gain == 0)")
 plant("attn__rewrite", "attn__center_panels(&m->w_e, 1);", "attn__center_panels(&m->w_e, 0);")
-plant("attn__seal", "attn__put_u32(header + 52, 0); /* untied */", "")
+plant("attn_model_rewrite", "m.old.config.tied = 0;", "")
 
 # Writing behind the end.
 within("attn.h", CHECKED, "sampling")
@@ -679,10 +683,7 @@ plant("attn_sample", "seen[i] >= 0 && (size_t)seen[i] < s->n_vocab",
 within("tools/attn-convert.c", PLAIN, "convert")
 plant("check_output", "if (system_same_file(o->output, path))", "if (0)")
 plant("find_part", "(p->kind == PART_LINEAR && s->linears_out_in)", "0")
-plant("write_panels", "attn_transpose(attn_borrow(piece, ATTN_F32, attn_shape2(n, n_in)), 0, 1)",
-      "attn_borrow(piece, ATTN_F32, attn_shape2(n_in, n))")
-plant("write_tensor", "uint64_t columns = t->n_in < PIECE / 16 ? PIECE / t->n_in / 16 * 16 : 16;",
-      "uint64_t columns = t->n_in < PIECE / 16 ? PIECE / t->n_in : 16;")
+plant("write_piece", "x = attn_transpose(x, 0, 1);", ";")
 plant("layer_parts", "{\"ln1.w\", \"ln_1.weight\"", "{\"ln1.w\", \"ln_2.weight\"")
 plant("plan_parts", "\"blk.%llu.\"", "\"blk.%llu\"")
 plant("layer_parts", "\"attn_norm.bias\"", "\"attn_norm.weight\"")
@@ -693,17 +694,12 @@ plant("same_numbers", "*same = memcmp(x, y, (size_t)(n * columns) * sizeof(float
 plant("same_numbers", "row < n_rows && *same; row += n", "row < n_rows && *same; row += n_rows")
 plant("check_leftovers", "strcmp(text, \"lm_head.weight\") == 0 ||", "0 ||")
 plant("plan_unembedding", "if (s->says_untied)", "if (0)")
-plant("next_line", "return (offset + 63) / 64 * 64;", "return (offset + 64) / 64 * 64;")
 plant("plan_types", "all_f16 &= p->tensors[i].kind == PART_ROWS ||", "all_f16 &=")
 plant("plan_tokenizer", "if (last->spelling && !last->special)", "if (0)")
 plant("plan_tokenizer", "dropped += last->spelling != NULL;", "dropped++;")
-plant("plan_tokenizer", "attn_tokenizer_new(ctx, &reader, p->tokenizer, p->tokenizer_size))", "0)")
-plant("write_block", "if (interrupted) return tool_fail(w->ctx, ATTN_STOPPED, \"interrupted\");",
-      "if (0) return ATTN_OK;")
-plant("begin_section", "w->checksum = 0;", "(void)0;")
-plant("write_rows", "n = count - first < PIECE ? count - first : PIECE;", "n = count;")
-plant("make_header", "put_u32(header + 56, (uint32_t)(s->bos & 0xffffffff));",
-      "put_u32(header + 56, (uint32_t)(s->eos & 0xffffffff));")
+plant("write_tensor", "if (interrupted)", "if (0)")
+plant("write_tensor", "n = all - first < most ? all - first : most;", "n = most;")
+plant("write_output", "config.bos = (int32_t)s->bos;", "config.bos = (int32_t)s->eos;")
 plant("check_output", "if (system_same_file(o->output, f->path))", "if (0)")
 plant("catch_signal", "if (signal(number, on_signal) == SIG_IGN)", "if (0)")
 plant("convert", "if (s->bos == SOURCE_UNSAID)", "if (0)")
@@ -796,14 +792,14 @@ plant("read_all", "if (n == capacity) {", "if (n > capacity) {")
 plant("show", "if (n + 8 > sizeof(shown)) {", "if (n + 1 > sizeof(shown)) {")
 plant("show", "if (control == 0)", "if (1)")
 within("attn.h", PLAIN, "files convert")
-plant("draft_close", "if (d->part && (failed || !complete))", "if (0)")
-plant("draft_close", "if (d->part && complete && !failed)", "if (d->part && !failed)")
 plant("attn__may_replace", "strncmp(path, \"/dev/fd/\", 8) == 0", "0")
-within("tools/system.h", PLAIN, "convert")
-plant("system_create", "O_WRONLY | O_CREAT | O_EXCL, mode", "O_WRONLY | O_CREAT, mode")
-plant("system_create", "if (number >= 0 && mode >= 0)", "if (0)")
+plant("attn__create", "O_WRONLY | O_CREAT | O_EXCL, mode < 0", "O_WRONLY | O_CREAT, mode < 0")
+plant("attn__replace", "if (mode >= 0)", "if (0)")
+plant("attn__next_section", "return (end + 63) / 64 * 64;", "return (end + 64) / 64 * 64;")
+plant("attn__writer_section", "w->chain = 0;", "")
+within("tools/program.h", PLAIN, "tools mistakes")
+plant("finish_output", "if (fflush(stdout) == 0 && !lost)", "if (1)")
 within("tools/attn-tokenize.c", PLAIN, "convert tools")
-plant("main", "if (!ctx.status && (fflush(stdout) || ferror(stdout)))", "if (0)")
 plant("parse_ids", "id > INT32_MAX ||", "0 ||")
 
 # What is refused, each time: arguments, files, vocabularies.
