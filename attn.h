@@ -3456,9 +3456,7 @@ static attn__rows attn__heads_rows(const attn__pass *p, int before)
 {
     attn__rows rows;
     rows.stride = p->model->config.n_head * p->ws->resid.stride;
-    rows.data = p->ws->heads.data;
-    if (before)
-        rows.data += p->ws->n_batch * rows.stride;
+    rows.data = p->ws->heads.data + (before ? p->ws->n_batch * rows.stride : 0);
     rows.n = p->n_rows;
     return rows;
 }
@@ -3543,12 +3541,13 @@ static void attn__split_inputs(const attn__worker *me, attn__pass *p)
 {
     const attn_config *c = &p->model->config;
     const size_t wide = p->ws->resid.stride;
-    const attn__rows heads = attn__heads_rows(p, 0);
-    const attn__rows before = attn__heads_rows(p, 1);
+    attn__rows heads, before;
     size_t i, row, first, last, head;
     int part;
     if (!attn__anyone_wants(p, ATTN__SEES_INPUTS, me->layer))
         return;
+    heads = attn__heads_rows(p, 0);
+    before = attn__heads_rows(p, 1);
     for (i = 0; i < p->n_items; i++) {
         attn__wanted_share(me, p->items[i].session, ATTN__SEES_INPUTS, &first, &last);
         for (row = first; row < last; row++)
@@ -3626,12 +3625,13 @@ static void attn__make_results(const attn__worker *me, const attn__pass *p, size
 static void attn__show_results(const attn__worker *me, attn__pass *p)
 {
     const attn_config *c = &p->model->config;
-    const attn__rows heads = attn__heads_rows(p, 0);
-    const attn__rows before = attn__heads_rows(p, 1);
+    attn__rows heads, before;
     const uint32_t wanted = ATTN__POINT(ATTN__HOOK_RESULT);
     size_t i, row, first, last, head;
     if (!attn__anyone_wants(p, wanted, me->layer))
         return;
+    heads = attn__heads_rows(p, 0);
+    before = attn__heads_rows(p, 1);
     for (i = 0; i < p->n_items; i++) {
         attn__wanted_share(me, p->items[i].session, wanted, &first, &last);
         attn__make_results(me, p, first, last);
@@ -15223,9 +15223,15 @@ static uint64_t attn__next_section(uint64_t end)
     return (end + 63) / 64 * 64;
 }
 
+/* The number of tensors outside the blocks, in each block, and of all. */
+static uint32_t attn__n_outside(const attn_config *c)
+{
+    return c->tied ? 4 : 5;
+}
+enum { ATTN__PER_BLOCK = 12 };
 static uint32_t attn__n_tensors(const attn_config *c)
 {
-    return (c->tied ? 4u : 5u) + 12u * c->n_layer;
+    return attn__n_outside(c) + (uint32_t)ATTN__PER_BLOCK * c->n_layer;
 }
 
 /* The parts of the header that follow from the configuration; the rest stays as it is. */
@@ -15299,6 +15305,7 @@ struct attn_writer {
     size_t n_filled;      /* of them */
     uint64_t end, chain;  /* bytes so far, and the checksum of the latest section */
     size_t n_tensors;     /* begun so far */
+    unsigned char *has;   /* [attn__n_tensors]: 1 for those, by attn__find_expected's number */
     size_t n_done, n_all; /* outputs or rows of the latest tensor, written and in all */
     attn_status status;   /* ATTN_OK, or how writing failed */
 };
@@ -15377,8 +15384,9 @@ ATTN__DEF attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const
         return ATTN_E_MEMORY;
     w->config = c;
     w->start = (unsigned char *)attn__alloc(ctx, start_size, "a table of tensors");
+    w->has = (unsigned char *)attn__alloc(ctx, attn__n_tensors(&c), "a list of tensors");
     w->block = (unsigned char *)attn__alloc(ctx, ATTN__BLOCK, "a block of a file");
-    if (!w->start || !w->block || attn_draft_begin(ctx, &w->draft, path) != ATTN_OK) {
+    if (!w->start || !w->has || !w->block || attn_draft_begin(ctx, &w->draft, path) != ATTN_OK) {
         attn_writer_free(w);
         return ctx->status;
     }
@@ -15395,8 +15403,10 @@ ATTN__DEF attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const
     return ATTN_OK;
 }
 
-/* Finds the tensor that the model needs under this name; 0 if it has none. */
-static int attn__find_expected(const attn_config *config, const char *name, attn__expected *wanted)
+/* Finds the tensor that the model needs under this name. Returns its number, counted as the file
+ * format lists them, those outside the blocks first; -1 if the model has no such tensor. */
+static ptrdiff_t attn__find_expected(const attn_config *config, const char *name,
+                                     attn__expected *wanted)
 {
     attn__expected e[16];
     attn__layer any;
@@ -15411,25 +15421,18 @@ static int attn__find_expected(const attn_config *config, const char *name, attn
     for (i = 0; i < n; i++)
         if (strcmp(e[i].name, rest) == 0) {
             *wanted = e[i];
-            return 1;
+            return layer < 0 ? i
+                             : (ptrdiff_t)attn__n_outside(config) +
+                                   (ptrdiff_t)layer * ATTN__PER_BLOCK + i;
         }
-    return 0;
-}
-
-static int attn__writer_has(const attn_writer *w, const char *name)
-{
-    size_t i;
-    for (i = 0; i < w->n_tensors; i++)
-        if (strcmp((const char *)w->start + ATTN__HEADER + i * ATTN__RECORD, name) == 0)
-            return 1;
-    return 0;
+    return -1;
 }
 
 /* Checks that a piece of a tensor is the expected next one. `n` is the number of its outputs, or of
- * its rows. */
+ * its rows; is_there: a piece of the tensor, or all of it, is in the file. */
 static attn_status attn__check_piece(attn_ctx *ctx, const attn_writer *w, const char *name,
-                                     attn_dtype dtype, const attn__expected *e, attn_tensor x,
-                                     size_t n)
+                                     attn_dtype dtype, const attn__expected *e, int is_there,
+                                     attn_tensor x, size_t n)
 {
     const size_t before = w->n_tensors > 0 ? (size_t)w->n_tensors - 1 : 0; /* the latest tensor */
     const unsigned char *latest = w->start + ATTN__HEADER + before * ATTN__RECORD;
@@ -15441,7 +15444,7 @@ static attn_status attn__check_piece(attn_ctx *ctx, const attn_writer *w, const 
                           "attn_writer_add: %s came, but %s has %llu of %llu columns or rows so "
                           "far; expected its next piece, of the same type",
                           name, (const char *)latest, ATTN__LLU(done), ATTN__LLU(w->n_all));
-    if (done == 0 && attn__writer_has(w, name))
+    if (done == 0 && is_there)
         return attn__fail(ctx, ATTN_E_NAME, "attn_writer_add: %s is in the file already", name);
     if (dtype != ATTN_F32 && (!e->is_panels || attn_panels_size(dtype, 1, 1) == 0))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -15505,12 +15508,14 @@ ATTN__DEF attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const 
     attn__expected e;
     uint64_t size;
     size_t n;
+    ptrdiff_t number;
     if (!w || !name)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_writer_add: no %s was given",
                           w ? "name" : "writer");
     if (w->status != ATTN_OK)
         return ctx->status = w->status; /* the first message stays */
-    if (!attn__find_expected(&w->config, name, &e))
+    number = attn__find_expected(&w->config, name, &e);
+    if (number < 0)
         return attn__fail(ctx, ATTN_E_NAME,
                           "attn_writer_add: a model of this configuration has no tensor \"%s\"",
                           name);
@@ -15519,7 +15524,7 @@ ATTN__DEF attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const 
     if (strcmp(name, "embed.W_E") == 0) /* the file has its transpose */
         x = attn_transpose(x, 0, -1);
     n = x.shape[e.is_panels ? 1 : 0];
-    if (attn__check_piece(ctx, w, name, dtype, &e, x, n) != ATTN_OK)
+    if (attn__check_piece(ctx, w, name, dtype, &e, w->has[number], x, n) != ATTN_OK)
         return ctx->status;
     if (w->n_done == w->n_all) {
         if (attn__writer_section(ctx, w) != ATTN_OK)
@@ -15527,6 +15532,7 @@ ATTN__DEF attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const 
         size = attn__tensor_size(&e, dtype);
         record = w->start + ATTN__HEADER + w->n_tensors++ * ATTN__RECORD;
         attn__put_record(record, name, dtype, &e, w->end, size);
+        w->has[number] = 1;
         w->n_done = 0;
         w->n_all = e.is_panels || e.n_in == 0 ? e.n_out : e.n_in;
     }
@@ -15543,17 +15549,18 @@ static void attn__writer_lacks(const attn_writer *w, char name[64])
     attn__expected e[16];
     attn__layer any;
     attn_model shapes;
+    size_t number = 0;
     int layer, i, n;
     memset(&shapes, 0, sizeof shapes);
     shapes.config = w->config;
     shapes.layers = &any;
     for (layer = -1; layer < (int)w->config.n_layer; layer++) {
         n = attn__expect(&shapes, layer < 0 ? -1 : 0, e);
-        for (i = 0; i < n; i++) {
-            attn__join_name(name, layer, e[i].name);
-            if (!attn__writer_has(w, name))
+        for (i = 0; i < n; i++)
+            if (!w->has[number++]) {
+                attn__join_name(name, layer, e[i].name);
                 return;
-        }
+            }
     }
 }
 
@@ -15599,6 +15606,7 @@ ATTN__DEF void attn_writer_free(attn_writer *writer)
     memset(&none, 0, sizeof none);
     attn_draft_end(&none, writer->draft, ATTN_STOPPED);
     attn__free(writer->start);
+    attn__free(writer->has);
     attn__free(writer->block);
     attn__free(writer);
 }

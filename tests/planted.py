@@ -797,6 +797,7 @@ plant("attn__create", "O_WRONLY | O_CREAT | O_EXCL, mode < 0", "O_WRONLY | O_CRE
 plant("attn__replace", "if (mode >= 0)", "if (0)")
 plant("attn__next_section", "return (end + 63) / 64 * 64;", "return (end + 64) / 64 * 64;")
 plant("attn__writer_section", "w->chain = 0;", "")
+plant("attn_writer_add", "w->has[number] = 1;", "")
 within("tools/program.h", PLAIN, "tools mistakes")
 plant("finish_output", "if (fflush(stdout) == 0 && !lost)", "if (1)")
 within("tools/attn-tokenize.c", PLAIN, "convert tools")
