@@ -13541,9 +13541,10 @@ static attn_status attn__metric_of(attn_ctx *ctx, const attn_patch_desc *d,
                                    const attn_session *session, float *value)
 {
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): attn_session_new gives OK with one */
+    const float *logits = session->logits; /* [n_vocab] of the last position */
     if (!d->metric)
-        *value = session->logits[d->right] - session->logits[d->wrong];
-    else if (d->metric(session->logits, d->user, value) != 0)
+        *value = logits[d->right] - logits[d->wrong];
+    else if (d->metric(logits, d->user, value) != 0)
         return attn__fail(ctx, ATTN_STOPPED, "the metric asked to stop");
     return ATTN_OK;
 }

@@ -1,7 +1,7 @@
 /* cc examples/patch.c -I. -O2 -lm -o patch
  *
- * Activation patching: at which layers and positions do two sentences differ? The corrupted one is run
- * again and again, each time with the clean one's residual stream at one layer and position.
+ * Activation patching: at which layers and positions do two sentences differ? The corrupted one is
+ * run again and again, each time with the clean one's residual stream at one layer and position.
  * The numbers are differences of the two logits that the sentences change most. */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"

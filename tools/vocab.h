@@ -362,8 +362,8 @@ TOOLS_FN attn_status vocab_load_pair(attn_ctx *ctx, vocab *v, arena *memory, con
     char *vocab_path = arena_path(ctx, memory, dir, "vocab.json");
     char *merges_path = arena_path(ctx, memory, dir, "merges.txt");
     char *added_path = arena_path(ctx, memory, dir, "added_tokens.json");
-    char *text, *merges, *added_text;
-    size_t size, merges_size, added_size, n_tokens = 0, i, id;
+    char *text = NULL, *merges = NULL, *added_text = NULL;
+    size_t size = 0, merges_size = 0, added_size = 0, n_tokens = 0, i, id;
     json_value *root = NULL, *added = NULL;
     const json_value *m;
     if (!vocab_path || !merges_path || !added_path)
@@ -372,14 +372,11 @@ TOOLS_FN attn_status vocab_load_pair(attn_ctx *ctx, vocab *v, arena *memory, con
         return tool_fail(ctx, ATTN_E_IO, "there is a vocab.json but no merges.txt in %s", dir);
     if (read_file(ctx, memory, merges_path, VOCAB_MAX_FILE, &merges, &merges_size) ||
         read_file(ctx, memory, vocab_path, VOCAB_MAX_FILE, &text, &size) ||
-        /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): read_file gives OK only with a text
-         */
         json_parse(ctx, vocab_path, text, size, &root) ||
         vocab_count(ctx, vocab_path, root, &n_tokens))
         goto done;
     if (system_exists(added_path) &&
         (read_file(ctx, memory, added_path, VOCAB_MAX_FILE, &added_text, &added_size) ||
-         /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): as above */
          json_parse(ctx, added_path, added_text, added_size, &added)))
         goto done;
     if (added && (added->kind != JSON_OBJECT || added->size) &&
