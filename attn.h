@@ -1,6 +1,6 @@
 /* clang-format off */
 /*
-attn.h - GPT-2 inference in one C header                                      version 0.1.0, MIT
+attn.h - GPT-2 inference in one C header                                      version 0.2.0, MIT
 
 DO THIS
     In exactly one C or C++ file, before you include this header:
@@ -109,15 +109,24 @@ OPTIONS: define before the include that has ATTN_IMPLEMENTATION
     ATTN_FILE          this file's name, if you renamed it (default: "attn.h"); it includes itself
                        once for each instruction set
 
+CALLS
+    Parameters come in one order: the context, the outputs, the inputs, and of the inputs the object
+    that the call is about first. n_x is the length of an array x, `size` a number of bytes,
+    `capacity` the room at an output; [first, first + count) is a range of positions or layers.
+    A pointer may be NULL where its comment says so, and for every function that frees. For any
+    other NULL, functions that return a status give ATTN_E_ARGUMENT, and functions that return
+    something else give NULL or 0. (ctx itself may not be NULL.) Zero every struct before you set
+    its fields: a later version may give a meaning to `reserved`, which must be zero until then.
+
 ERRORS
     Every function that can fail returns an attn_status, 0 (ATTN_OK) for success, and leaves a
     sentence in ctx->message that says what was wrong, where, and what was expected. ctx->status
     works like errno: it keeps the latest failure and no success erases it, so a run of calls may be
-    checked one by one or once at the end. An operation that is given a tensor which an earlier
-    failed call never made fails too, and leaves the first message in place. Nothing here prints,
-    exits or aborts, and a failed call leaves models and sessions as they were. (attn_generate is
-    many calls: the session keeps what was fed before the one that failed or was stopped.) Callbacks
-    return; no longjmp and no C++ exception may leave them.
+    checked one by one or once at the end. A call that is given a tensor or an object which an
+    earlier failed call did not make fails too, and its message has the earlier one. Nothing here
+    prints, exits or aborts, and a failed call leaves models and sessions as they were.
+    (attn_generate is many calls: the session keeps what was fed before the one that failed or was
+    stopped.) Callbacks return; no longjmp and no C++ exception may leave them.
 
 MEMORY
     A context may bring its own allocator. Tensors made through a context live until
@@ -256,6 +265,38 @@ FAQ
     "Does it add a beginning-of-text token?" No. TransformerLens does by default, Hugging Face does
         not; here you put it there yourself, or set attn_generate_desc.prepend_bos.
     "Can I use it from C++?" Yes, C99 and C++11 or later.
+
+VERSIONS
+    A version is major.minor.patch. Before 1.0 a minor version may rename things, and this section
+    then says how. From 1.0 on, every version with the same major number keeps the public names,
+    their parameters and meaning, the values of enums, the fields of structs and their offsets (new
+    fields take the place of `reserved`), the names of activations, the files that older versions
+    wrote, and the bits of every logit. Names that begin with attn__ or ATTN__, the text of
+    messages and the memory that an object takes may change at any time.
+
+    0.2.0: outputs come right after the context in every call. Renamed:
+      attn_rewind                     attn_truncate
+      attn_text_stats, attn_score     attn_score; attn_mean_nll gives the mean
+      attn_guess                      attn_prediction
+      attn_generate_desc.sampler      .sampling; .sampler is now one that lives over several calls
+      attn_generate_desc.guess        .n_draft
+      attn_feed_item.first_layer, .end_layer, .resid, .resid_out
+                                      .layers.first, .end, .resid, .resid_out
+      attn_get                        attn_get1 to attn_get4, by the number of dimensions
+      attn_text_heads                 attn_detect_heads
+      attn_parts, attn_parts_kind     attn_resid_stack, attn_resid_kind
+      ATTN_PARTS_*                    ATTN_RESID_*
+      attn_n_parts, attn_part_label   attn_resid_count, attn_resid_label
+      attn_decompose                  attn_decompose_resid
+      attn_attribute                  attn_logit_attrs
+      attn_attribute_neurons, _bias   attn_neuron_logit_attrs, attn_bias_logit_attrs
+      attn_logit_lens_fresh, _saved   attn_logit_lens; a zeroed `scale` is "fresh"
+      attn_model_rewrite              attn_process_weights
+    Other parameters: attn_hook and attn_hook_edit give an id, attn_block takes a GELU, attn_linear
+    takes what attn_linear_init makes. A batch runs on one attn_workspace, which its sessions share.
+    New: attn_workspace, attn_unhook, attn_concat, attn_token_ids, attn_token_id,
+    attn_generate_many, stop strings, attn_logits_fn, attn_stop_reason, attn_writer, attn_draft,
+    ATTN_ZERO, ATTN_NO_LENS.
 */
 /* clang-format on */
 
@@ -267,7 +308,7 @@ FAQ
 #include <stdint.h>
 
 #define ATTN_VERSION_MAJOR 0
-#define ATTN_VERSION_MINOR 1
+#define ATTN_VERSION_MINOR 2
 #define ATTN_VERSION_PATCH 0
 #define ATTN_VERSION       (ATTN_VERSION_MAJOR * 10000 + ATTN_VERSION_MINOR * 100 + ATTN_VERSION_PATCH)
 
@@ -330,19 +371,17 @@ typedef struct attn_ctx {
     char message[256];  /* and its sentence */
 
     struct attn__block *blocks; /* internal: the tensors that attn_ctx_free would free */
+    uint64_t reserved[4];       /* zero */
 } attn_ctx;
-/* Initializes a context or any other struct of this header, without a warning: attn_ctx ctx =
- * ATTN_ZERO; */
+/* Initializes a context or any other struct of this header, without a warning:
+ * attn_ctx ctx = ATTN_ZERO; */
+/* clang-format off */
 #ifdef __cplusplus
-#define ATTN_ZERO                                                                                  \
-    {                                                                                              \
-    }
+#define ATTN_ZERO {}
 #else
-#define ATTN_ZERO                                                                                  \
-    {                                                                                              \
-        0                                                                                          \
-    }
+#define ATTN_ZERO {0}
 #endif
+/* clang-format on */
 
 /* ATTN_VERSION of the implementation that was linked. */
 ATTN_API int attn_version(void);
@@ -432,8 +471,6 @@ ATTN_API float attn_get1(attn_tensor x, size_t i0);
 ATTN_API float attn_get2(attn_tensor x, size_t i0, size_t i1);
 ATTN_API float attn_get3(attn_tensor x, size_t i0, size_t i1, size_t i2);
 ATTN_API float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3);
-/* The same for any number of dimensions; indices beyond ndim are ignored. */
-ATTN_API float attn_get(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3);
 /* Copies x into a dense tensor of its own type, or into *out, converting f32, f16 and, one way,
  * I32 to either. */
 ATTN_API attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
@@ -509,6 +546,7 @@ typedef struct attn_attention_desc {
     attn_tensor mask;     /* [Tq, Tk], or with leading dimensions that repeat as in attn_add */
     float scale;          /* 0: 1/sqrt(d_head); 1 turns scaling off; any other value is used */
     attn_tensor *pattern; /* if not NULL: receives softmax(scores) [.., Tq, Tk] */
+    uint64_t reserved[4]; /* zero */
 } attn_attention_desc;
 
 /* out [.., Tq, dv] = softmax(q [.., Tq, d] · kᵀ [.., d, Tk] * scale + mask) · v [.., Tk, dv].
@@ -582,13 +620,15 @@ typedef struct attn_config {
     uint32_t n_vocab, n_ctx, d_model, n_head, n_layer, d_mlp;
     uint32_t d_head; /* d_model / n_head */
     float ln_eps;
-    int tied;         /* the unembedding is the embedding */
-    int32_t bos, eos; /* beginning and end of text, or -1 */
+    int tied;             /* the unembedding is the embedding */
+    int32_t bos, eos;     /* beginning and end of text, or -1 */
+    uint64_t reserved[4]; /* zero */
 } attn_config;
 
 /* How to open; zeroed is right for most. */
 typedef struct attn_model_desc {
-    int skip_checksums; /* do not read the whole file to verify it: faster on a cold disk */
+    int skip_checksums;   /* do not read the whole file to verify it: faster on a cold disk */
+    uint64_t reserved[4]; /* zero */
 } attn_model_desc;
 
 /* Opens a .attn file: maps it, checks everything in it that could lead a reader astray, verifies
@@ -617,20 +657,21 @@ typedef struct attn_tensor_info {
     int ndim;
     uint64_t shape[2];
     uint64_t offset, size, checksum;
+    uint64_t reserved[4]; /* zero */
 } attn_tensor_info;
 ATTN_API size_t attn_model_n_tensors(const attn_model *model);
-ATTN_API attn_status attn_model_tensor_info(attn_ctx *ctx, const attn_model *model, size_t index,
-                                            attn_tensor_info *info);
+ATTN_API attn_status attn_model_tensor_info(attn_ctx *ctx, attn_tensor_info *info,
+                                            const attn_model *model, size_t index);
 /* A weight as a tensor of its own, f32 and dense, under the name and in the shape that
  * TransformerLens gives it (V = n_vocab, C = d_model, H heads of d, F = d_mlp):
  *   embed.W_E [V, C]    pos_embed.W_pos [n_ctx, C]    unembed.W_U [C, V], b_U [V] (zeros)
  *   blocks.i.attn.W_Q, W_K, W_V [H, C, d]    b_Q, b_K, b_V [H, d]    W_O [H, d, C]    b_O [C]
  *   blocks.i.mlp.W_in [C, F], b_in [F], W_out [F, C], b_out [C]    every ln's w, b [C]
  * unembed.W_U is there whether tied or not. unembed.b_U is zero in every model, a rewritten one
- * too, because a bias of logits stays in ln_final.b (attn_attribute_bias gives its share). And as
+ * too, because a bias of logits stays in ln_final.b (attn_bias_logit_attrs gives its share). And as
  * the file keeps them: blocks.i.attn.W_QKV [C, 3C], b_QKV [3C]. ATTN_E_NAME for any other name. */
-ATTN_API attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, const char *name,
-                                       attn_tensor *out);
+ATTN_API attn_status attn_model_tensor(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                       const char *name);
 
 /* A workspace holds the kernels, the threads and the scratch memory of a forward pass. A program
  * needs one for each of its threads that runs models. Any number of sessions share a workspace, one
@@ -642,6 +683,7 @@ typedef struct attn_workspace_desc {
     size_t n_ctx;   /* tokens of its longest session, 1 to the model's n_ctx; 0: all of it */
     size_t n_batch; /* most rows computed at once; 0: 256. Larger is a little faster on long prompts
                        and takes more memory; results do not depend on it */
+    uint64_t reserved[4]; /* zero */
 } attn_workspace_desc;
 
 /* Bytes that attn_workspace_new would allocate. desc may be NULL. */
@@ -662,11 +704,12 @@ typedef struct attn_session_desc {
     attn_dtype cache; /* of the keys and values it keeps: ATTN_F32, or ATTN_F16 for half the memory
                          and half the bytes to read at each token, which rounds them */
     attn_workspace *workspace; /* NULL: the session makes its own. A batch needs a shared one */
+    uint64_t reserved[4];      /* zero */
 } attn_session_desc;
 
 /* Bytes that attn_session_new would allocate. desc may be NULL. */
-ATTN_API attn_status attn_session_size(attn_ctx *ctx, const attn_model *model,
-                                       const attn_session_desc *desc, size_t *bytes);
+ATTN_API attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
+                                       const attn_session_desc *desc);
 /* A session that holds no tokens yet. The model must outlive it. *session is NULL on failure. */
 ATTN_API attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
                                       const attn_model *model, const attn_session_desc *desc);
@@ -678,12 +721,21 @@ ATTN_API attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
 
 /* Runs the model over n_tokens more tokens (at least one; they join the session) and leaves the
  * logits of the last one in attn_logits(). One call, many calls or one token at a time: the same
- * bits. On failure the session is as it was, but for what a rewind had left beyond its end. After a
- * rewind, tokens may be the session's own (attn_session_tokens) from there. */
+ * bits. On failure the session's tokens are unchanged; cached keys and values past its end, left
+ * there by attn_truncate, may be lost. After attn_truncate, `tokens` may point into the session's
+ * own (attn_session_tokens) from there. */
 ATTN_API attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
                                size_t n_tokens);
 /* [n_vocab]: logits of the last token fed. NULL before the first. Valid until the next call. */
 ATTN_API const float *attn_logits(const attn_session *session);
+
+/* Which layers a pass runs, and what residual stream enters and leaves. */
+typedef struct attn_layers {
+    size_t first, end;  /* layers [first, end); end 0 stands for n_layer */
+    const float *resid; /* [n_tokens, d_model]: the residual stream that enters the first of them,
+                           in place of the embedding; NULL: none is given */
+    float *resid_out;   /* NULL, or room for [n_tokens, d_model]: the stream that leaves */
+} attn_layers;
 
 /* One sequence's part of a batch. */
 typedef struct attn_feed_item {
@@ -695,24 +747,21 @@ typedef struct attn_feed_item {
     const size_t *rows; /* which of these tokens' logits, in ascending order, counted from 0;
                            attn_logits() then is NULL unless the last token is among them */
     size_t n_rows;
-    /* To run a part of the layers; zeroed: all, from the embedding to the logits */
-    const float *resid;            /* [n_tokens, d_model]: the residual stream that enters the first
-                                      of them, in place of the embedding; NULL: none is given */
-    size_t first_layer, end_layer; /* layers [first, end); end_layer 0 stands for n_layer */
-    float *resid_out; /* NULL, or room for [n_tokens, d_model]: the stream that leaves */
+    attn_layers layers;   /* zeroed: all, from the embedding to the logits */
+    uint64_t reserved[4]; /* zero */
 } attn_feed_item;
 /* Feeds several sequences of one model in one pass over the weights. Every session may appear
  * once. Each gets the bits it would get alone. On failure all sessions are as they were.
  *
- * A pass may stop before layer end_layer: then it makes no logits, the tokens do not count as fed
- * yet, and a pass with first_layer = end_layer and the same tokens may go on from there. A pass
- * that begins at first_layer > 0 needs `resid`, and the keys and values of the layers below must be
- * there already for all its positions: from a pass that stopped, or from before a rewind. So, to
- * see what comes of another stream at layer i from position p on: feed the text, attn_rewind to p
- * (on an attn_session_copy, if the original is still needed), and feed the same tokens from p on
- * with first_layer = i. ATTN_E_ARGUMENT if layers below lack something, or hold it for other
- * tokens. first_layer = n_layer makes just the logits of a stream. All items of a batch run the
- * same layers, with a stream given to all or to none. */
+ * A pass may stop before layer layers.end: then it makes no logits, the tokens do not count as fed
+ * yet, and a pass with layers.first = layers.end and the same tokens may go on from there. A pass
+ * that begins at layers.first > 0 needs layers.resid, and the keys and values of the layers below
+ * must be there already for all its positions: from a pass that stopped, or from before an
+ * attn_truncate. So, to see the effect of another stream at layer i from position p on: feed the
+ * text, attn_truncate to p (on an attn_session_copy, if the original is still needed), and feed the
+ * same tokens from p on with layers.first = i. ATTN_E_ARGUMENT if layers below lack keys and
+ * values, or hold those of other tokens. layers.first = n_layer makes just the logits of a stream.
+ * All items of a batch run the same layers, with a stream given to all or to none. */
 ATTN_API attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items);
 
 ATTN_API size_t attn_session_length(const attn_session *session);   /* tokens it holds */
@@ -721,7 +770,7 @@ ATTN_API const int32_t *attn_session_tokens(const attn_session *session);
 ATTN_API const attn_model *attn_session_model(const attn_session *session);
 /* Forgets all tokens from position `length` on; a pass that begins at a later layer may still build
  * on them (attn_feed_batch). attn_logits() is NULL until the next feed. */
-ATTN_API attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t length);
+ATTN_API attn_status attn_truncate(attn_ctx *ctx, attn_session *session, size_t length);
 /* Makes `to` hold what `from` holds (same model and cache; room enough; no record may watch `to`).
  * To try several continuations of one prompt, feed it once and copy it. Hooks are not copied. */
 ATTN_API attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from);
@@ -747,13 +796,13 @@ typedef struct attn_prediction {
 ATTN_API attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_prediction *top,
                                 size_t k, attn_session *session, const int32_t *tokens,
                                 size_t n_tokens);
-/* Mean of stats[0 .. n - 1].nll, the cross-entropy of a text in nats; its exponential is the
- * perplexity. NaN if n is 0 or stats is NULL. */
-ATTN_API double attn_mean_nll(const attn_token_stats *stats, size_t n);
+/* Mean of stats[0 .. n_stats - 1].nll, the cross-entropy of a text in nats; its exponential is the
+ * perplexity. NaN if n_stats is 0 or stats is NULL. */
+ATTN_API double attn_mean_nll(const attn_token_stats *stats, size_t n_stats);
 /* For logits [T, V]: stats[t] of token targets[t] (both may be NULL, together), and the k likeliest
  * tokens of each row, likeliest first, in top [T, k] (may be NULL if k is 0). */
-ATTN_API attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const int32_t *targets,
-                                      attn_token_stats *stats, attn_prediction *top, size_t k);
+ATTN_API attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, attn_prediction *top,
+                                      size_t k, attn_tensor logits, const int32_t *targets);
 
 /* How to pick a token; zeroed: greedy, the first of the largest logits. Otherwise, in this order:
  * the repetition penalty, division by the temperature, then the filters top-k, top-p, min-p, each
@@ -767,6 +816,7 @@ typedef struct attn_sampler_desc {
                              multiplied (Keskar et al. 2019); 0 or 1: none */
     size_t repeat_last;   /* how many of the last tokens count as seen; 0: all of them */
     uint64_t seed;        /* all 64 bits count, see attn_rng_seed */
+    uint64_t reserved[4]; /* zero */
 } attn_sampler_desc;
 
 typedef struct attn_sampler attn_sampler;
@@ -775,8 +825,8 @@ ATTN_API attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, siz
 ATTN_API void attn_sampler_free(attn_sampler *sampler);
 /* Picks from logits [n_vocab]; `seen` are the n_seen tokens so far, for the repetition penalty.
  * Logits with a NaN, or all -inf, are an error. Allocates nothing. */
-ATTN_API attn_status attn_sample(attn_ctx *ctx, attn_sampler *sampler, const float *logits,
-                                 const int32_t *seen, size_t n_seen, int32_t *token);
+ATTN_API attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *sampler,
+                                 const float *logits, const int32_t *seen, size_t n_seen);
 
 /* Receives text as it is made, always whole UTF-8 characters (each invalid part comes as U+FFFD).
  * Return 0 to go on, anything else to stop. It may look at the session, copy it into another and
@@ -825,6 +875,7 @@ typedef struct attn_generate_desc {
     size_t *n_ids;            /* if not NULL: receives their number */
     size_t *n_passes;         /* if not NULL: in how many passes over the weights they were fed */
     attn_stop_reason *reason; /* if not NULL: receives why generation ended */
+    uint64_t reserved[4];     /* zero */
 } attn_generate_desc;
 /* Feeds the prompt (may be empty if the session holds tokens), then samples and feeds until done,
  * handing text to `fn` (may be NULL; a model without tokenizer hands over none). The prompt is not
@@ -857,6 +908,7 @@ typedef struct attn_continuation {
     int32_t *ids; /* the generated tokens, n_ids of them */
     size_t n_ids;
     attn_stop_reason reason;
+    uint64_t reserved[4]; /* zero */
 } attn_continuation;
 /* Continues several prompts. Each has a session of its own, and one pass over the weights computes
  * the next token of every prompt. The context allocates the text and the ids of each continuation;
@@ -884,18 +936,19 @@ ATTN_API attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokenize
 ATTN_API void attn_tokenizer_free(attn_tokenizer *tokenizer);
 ATTN_API size_t attn_tokenizer_n_tokens(const attn_tokenizer *tokenizer);
 /* The bytes of one token, not ended by a zero, often not whole UTF-8. NULL if there is none. */
-ATTN_API const char *attn_token_bytes(const attn_tokenizer *tokenizer, int32_t id, size_t *size);
+ATTN_API const char *attn_token_bytes(size_t *size, const attn_tokenizer *tokenizer, int32_t id);
 
 /* Text to ids. *n_ids gets how many there are, even when that is more than capacity (then
- * ATTN_E_SPACE; ids may be NULL with capacity 0 to ask, and size is always enough).
+ * ATTN_E_SPACE; ids may be NULL with capacity 0 to ask, and size is always enough). n_ids may be
+ * NULL. Without a tokenizer (NULL, as attn_model_tokenizer may give): ATTN_E_TOKENIZER.
  * allow_special: "<|endoftext|>" in the text becomes its token instead of its letters. (Where
  * several special tokens begin: the longest.) */
-ATTN_API attn_status attn_encode(attn_ctx *ctx, const attn_tokenizer *tokenizer, const char *text,
-                                 size_t size, int allow_special, int32_t *ids, size_t capacity,
-                                 size_t *n_ids);
+ATTN_API attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t capacity, size_t *n_ids,
+                                 const attn_tokenizer *tokenizer, const char *text, size_t size,
+                                 int allow_special);
 /* Ids to bytes, likewise. No zero is added at the end. */
-ATTN_API attn_status attn_decode(attn_ctx *ctx, const attn_tokenizer *tokenizer, const int32_t *ids,
-                                 size_t n_ids, char *text, size_t capacity, size_t *size);
+ATTN_API attn_status attn_decode(attn_ctx *ctx, char *text, size_t capacity, size_t *size,
+                                 const attn_tokenizer *tokenizer, const int32_t *ids, size_t n_ids);
 /* Text to a tensor of ids, I32 [T]. Special tokens in the text count as their letters, as in
  * attn_encode with allow_special 0. An empty text gives an empty tensor. */
 ATTN_API attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
@@ -914,7 +967,7 @@ typedef struct attn_utf8 {
 /* Takes one piece of at most `size` bytes, writes whole characters to `text` (room for
  * 3 * (size + 4) bytes) and returns how many bytes that is. size = 0 flushes what is left. Bytes
  * that are no UTF-8 become U+FFFD, one for each maximal part (Unicode 15, 3.9). */
-ATTN_API size_t attn_utf8_push(attn_utf8 *state, const char *bytes, size_t size, char *text);
+ATTN_API size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, size_t size);
 
 /* >>api-hooks ===================================================================================
  *
@@ -931,11 +984,12 @@ ATTN_API size_t attn_utf8_push(attn_utf8 *state, const char *bytes, size_t size,
  *   ln1.hook_normalized.post, ln2. [T, C]      after gain and bias (TransformerLens without .pre
  *                                              or .post means .post until 2025, .pre since)
  *   attn.hook_q, _k, _v            [T, H, d]
- *   attn.hook_attn_scores          [H, T, Tk]  q · k / sqrt(d), and -inf for later keys. These stay
- *   attn.hook_pattern              [H, T, Tk]  hidden whatever is written there; softmax of the
- * scores attn.hook_z                    [T, H, d]   sum over keys of pattern * v hook_attn_out,
- * hook_mlp_out    [T, C]      what each adds to the stream, bias included mlp.hook_pre,
- * mlp.hook_post    [T, F]      before and after GELU
+ *   attn.hook_attn_scores          [H, T, Tk]  q · k / sqrt(d), and -inf for later keys, which
+ *                                              stay hidden whatever is written there
+ *   attn.hook_pattern              [H, T, Tk]  softmax of the scores
+ *   attn.hook_z                    [T, H, d]   sum over keys of pattern * v
+ *   hook_attn_out, hook_mlp_out    [T, C]      the sublayer's addition to the stream, with bias
+ *   mlp.hook_pre, mlp.hook_post    [T, F]      before and after GELU
  *
  * What costs time and memory to make is made only while somebody asks for it, with its name or a
  * pattern that does not end in `*` (`*.hook_result`):
@@ -963,7 +1017,7 @@ typedef struct attn_activation {
 typedef uint32_t attn_hook_id;
 
 /* Return 0 to go on, anything else to stop: the feed then returns ATTN_STOPPED and the session is
- * as it was before it. A callback may not feed, rewind or hook its session. It may free a session:
+ * as it was before it. A callback may not feed, truncate or hook its session. It may free a session:
  * the feed then stops, and the session is gone when the feed returns ATTN_STOPPED. */
 typedef int (*attn_hook_fn)(const attn_activation *activation, void *user);
 
@@ -971,7 +1025,7 @@ typedef int (*attn_hook_fn)(const attn_activation *activation, void *user);
  * run of characters. fn may read the value, and what it writes is what the model goes on with. A
  * long prompt comes by in pieces of at most n_batch rows (attn_session_desc), which results do not
  * depend on. The value lives until fn returns. Hooks run in the order they were made, one at a
- * time; fn may not feed, rewind, hook or free its session. ATTN_E_NAME for a name that nothing
+ * time; fn may not feed, truncate, hook or free its session. ATTN_E_NAME for a name that nothing
  * has, with the nearest one that there is. */
 ATTN_API attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
                                const char *pattern, attn_hook_fn fn, void *user);
@@ -988,13 +1042,12 @@ ATTN_API void attn_unhook_all(attn_session *session);
  * in their place, value [count, H, d], from `first` on. Both may be called between feeds, and from
  * a hook, for the positions before those that are being fed: what is set before the layer's
  * attention, in its hook_v at the latest, counts from there on. A change stays until its positions
- * are rewound and fed again, even if the feed in which a hook made it is stopped. A session with
+ * are truncated and fed again, even if the feed in which a hook made it is stopped. A session with
  * cache = ATTN_F16 rounds what hook_k and hook_v leave, and what attn_cache_set brings; scores and
  * z are made of the rounded ones. */
 typedef enum attn_cache_part { ATTN_KEYS, ATTN_VALUES } attn_cache_part;
-ATTN_API attn_status attn_cache_get(attn_ctx *ctx, const attn_session *session,
-                                    attn_cache_part part, size_t layer, size_t first, size_t count,
-                                    attn_tensor *out);
+ATTN_API attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out, const attn_session *session,
+                                    attn_cache_part part, size_t layer, size_t first, size_t count);
 ATTN_API attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_cache_part part,
                                     size_t layer, size_t first, attn_tensor value);
 
@@ -1005,18 +1058,19 @@ typedef struct attn_record attn_record;
 typedef struct attn_record_desc {
     const char *const *names; /* names and patterns as for attn_hook */
     size_t n_names;
-    size_t first;       /* the first position to record */
-    size_t n_positions; /* how many there is room for; 0: all from `first` to the model's n_ctx */
+    size_t first;         /* the first position to record */
+    size_t n_positions;   /* how many there is room for; 0: all from `first` to the model's n_ctx */
+    uint64_t reserved[4]; /* zero */
 } attn_record_desc;
 
 /* Bytes of memory for such a record, exactly; desc may be NULL. */
-ATTN_API attn_status attn_record_size(attn_ctx *ctx, const attn_model *model,
-                                      const attn_record_desc *desc, size_t *bytes);
+ATTN_API attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
+                                      const attn_record_desc *desc);
 /* Records what is fed to the session from now on into `memory`, which the caller owns, aligned as
  * floats are and alive as long as the record. ATTN_E_SPACE if `bytes` are too few; the message says
  * how many are needed. The session must not hold positions beyond desc->first yet. A feed that
- * would go beyond the last position fails with ATTN_E_SPACE and leaves all as it was. Rewinding the
- * session rewinds the record. Among hooks it has its place in the order they were made: it shows
+ * would go beyond the last position fails with ATTN_E_SPACE and leaves all as it was. Truncating the
+ * session truncates the record. Among hooks it has its place in the order they were made: it shows
  * what those before it wrote, not what those after it do. */
 ATTN_API attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
                                      const attn_record_desc *desc, void *memory, size_t bytes);
@@ -1028,8 +1082,8 @@ ATTN_API size_t attn_record_count(const attn_record *record);
 ATTN_API const char *attn_record_name(const attn_record *record, size_t index);
 /* A view of one, in the shape of the table above with T the positions recorded so far and Tk =
  * first + T: what is over keys is 0 or, for scores, -inf at later keys. It may be written. */
-ATTN_API attn_status attn_record_get(attn_ctx *ctx, const attn_record *record, const char *name,
-                                     attn_tensor *out);
+ATTN_API attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const attn_record *record,
+                                     const char *name);
 /* Edits: hooks for what is done most, without a callback. Zero ablation, mean ablation, resampling
  * or patching (SET with another run's numbers), steering (ADD). */
 typedef enum attn_edit_kind {
@@ -1044,12 +1098,13 @@ typedef struct attn_edit {
     size_t position, n_positions; /* n_positions 0: for SET and ADD as many as `value` has; all from
                                      `position` on if it has one, and for ZERO and MEAN */
     size_t head, n_heads;         /* n_heads 0: all from `head` on */
-    attn_tensor value; /* f32, shaped as the positions and heads that are edited: [positions,
+    attn_tensor value;    /* f32, shaped as the positions and heads that are edited: [positions,
                           width], [positions, heads, width] or [heads, positions, keys]. Leading
                           dimensions may be missing and count as 1 ([positions, width] for a single
                           head), and a dimension of 1 repeats. Not copied: it must outlive the
                           hook. */
-    float factor;      /* of ATTN_EDIT_ADD; 0: 1 */
+    float factor;         /* of ATTN_EDIT_ADD; 0: 1 */
+    uint64_t reserved[4]; /* zero */
 } attn_edit;
 /* Hooks an edit to a session: until attn_unhook_all. ATTN_E_SHAPE if the value does not fit one of
  * the activations that the name matches, ATTN_E_ARGUMENT for positions or heads that are not there.
@@ -1533,6 +1588,9 @@ static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *for
 #define attn__fail(ctx, status_, ...)                                                              \
     (attn__fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
 #endif
+static attn_status attn__need_given(attn_ctx *ctx, const char *op, const char *name,
+                                    const void *pointer);
+static attn_status attn__need_zeros(attn_ctx *ctx, const char *type, const uint64_t reserved[4]);
 ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next);
 ATTN__INLINE float attn__fmaf(float a, float b, float c);
 static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session);
@@ -1746,7 +1804,7 @@ static void attn__enter(const attn__worker *me, const attn__pass *p)
         attn__share(me, of->n_rows, &row, &last);
         for (; row < last; row++)
             memcpy(attn__row_at(p->ws->resid, of->first_row + row),
-                   p->items[i].resid + (of->fed + row) * width, width * sizeof(float));
+                   p->items[i].layers.resid + (of->fed + row) * width, width * sizeof(float));
     }
     attn__barrier(me);
 }
@@ -1756,7 +1814,7 @@ static void attn__embed(attn__worker *me, attn__pass *p)
 {
     const size_t width = p->model->config.d_model;
     size_t i, row, k, first, last;
-    if (p->items[0].resid) {
+    if (p->items[0].layers.resid) {
         attn__enter(me, p);
         return;
     }
@@ -1780,16 +1838,16 @@ static void attn__embed(attn__worker *me, attn__pass *p)
     attn__add(me, p, p->ws->resid, p->ws->added);
 }
 
-/* The streams that leave the last layer of the pass -> items[i].resid_out, dense: [n_tokens, C]. */
+/* The streams that leave the last layer of the pass -> resid_out [n_tokens, C], dense. */
 static void attn__copy_resid(attn__worker *me, attn__pass *p)
 {
     const size_t width = p->model->config.d_model;
     size_t i, row, last;
     for (i = 0; i < p->n_items; i++) {
         const attn_session *of = p->items[i].session;
-        attn__share(me, p->items[i].resid_out ? of->n_rows : 0, &row, &last);
+        attn__share(me, p->items[i].layers.resid_out ? of->n_rows : 0, &row, &last);
         for (; row < last; row++)
-            memcpy(p->items[i].resid_out + (of->fed + row) * width,
+            memcpy(p->items[i].layers.resid_out + (of->fed + row) * width,
                    attn__row_at(p->ws->resid, of->first_row + row), width * sizeof(float));
     }
 }
@@ -1896,7 +1954,7 @@ static size_t attn__done_rows(const attn__pass *p, const attn_feed_item *item)
     attn_session *of = item->session;
     size_t first;
     float *logits;
-    if (item->resid_out || attn__wants(of, later, (int)p->model->config.n_layer - 1) ||
+    if (item->layers.resid_out || attn__wants(of, later, (int)p->model->config.n_layer - 1) ||
         attn__wants(of, final, -1))
         return 0;
     if (attn__wanted(p, item, &first, &logits) == 0)
@@ -2188,10 +2246,12 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
 {
     const attn_config *c;
     double estimate;
-    if (!model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "a workspace needs a model; no model was given");
-    c = &model->config;
     memset(ws, 0, sizeof *ws);
+    if (attn__need_given(ctx, "attn_workspace", "model", model) != ATTN_OK)
+        return ctx->status;
+    if (desc && attn__need_zeros(ctx, "attn_workspace_desc", desc->reserved) != ATTN_OK)
+        return ctx->status;
+    c = &model->config;
     ws->model = model;
     ws->ctx = attn__allocator_of(ctx);
     ws->n_ctx = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
@@ -2221,7 +2281,8 @@ ATTN__DEF attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const at
 {
     attn_workspace ws;
     size_t floats = 0;
-    if (attn__plan_workspace(ctx, &ws, &floats, model, desc) != ATTN_OK)
+    if (attn__need_given(ctx, "attn_workspace_size", "place for the size", bytes) ||
+        attn__plan_workspace(ctx, &ws, &floats, model, desc))
         return ctx->status;
     *bytes = attn__bytes_of(attn__round_up(sizeof ws, 16) + sizeof(attn__pace), floats);
     return ATTN_OK;
@@ -2233,6 +2294,9 @@ ATTN__DEF attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspa
     attn_workspace plan, *ws;
     size_t floats = 0;
     float *base;
+    if (attn__need_given(ctx, "attn_workspace_new", "place for the workspace", workspace) !=
+        ATTN_OK)
+        return ctx->status;
     *workspace = NULL;
     if (attn__plan_workspace(ctx, &plan, &floats, model, desc) != ATTN_OK)
         return ctx->status;
@@ -2269,11 +2333,13 @@ static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *fl
 {
     const attn_config *c;
     double estimate;
-    if (!model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "a session needs a model; no model was given");
-    c = &model->config;
     memset(s, 0, sizeof *s);
     memset(own, 0, sizeof *own);
+    if (attn__need_given(ctx, "attn_session", "model", model) != ATTN_OK)
+        return ctx->status;
+    if (desc && attn__need_zeros(ctx, "attn_session_desc", desc->reserved) != ATTN_OK)
+        return ctx->status;
+    c = &model->config;
     s->model = model;
     s->ctx = attn__allocator_of(ctx);
     s->capacity = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
@@ -2321,13 +2387,14 @@ static attn_status attn__check_workspace(attn_ctx *ctx, const attn_session *s,
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_session_size(attn_ctx *ctx, const attn_model *model,
-                                        const attn_session_desc *desc, size_t *bytes)
+ATTN__DEF attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
+                                        const attn_session_desc *desc)
 {
     attn_session s;
     attn_workspace_desc own;
     size_t floats = 0, more = 0;
-    if (attn__plan_session(ctx, &s, &floats, &own, model, desc) != ATTN_OK)
+    if (attn__need_given(ctx, "attn_session_size", "place for the size", bytes) ||
+        attn__plan_session(ctx, &s, &floats, &own, model, desc))
         return ctx->status;
     if (!s.workspace && attn_workspace_size(ctx, &more, model, &own) != ATTN_OK)
         return ctx->status;
@@ -2342,6 +2409,8 @@ ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     attn_workspace_desc own;
     size_t floats = 0;
     float *base;
+    if (attn__need_given(ctx, "attn_session_new", "place for the session", session) != ATTN_OK)
+        return ctx->status;
     *session = NULL;
     if (attn__plan_session(ctx, &plan, &floats, &own, model, desc) != ATTN_OK ||
         (plan.workspace &&
@@ -2395,10 +2464,9 @@ ATTN__DEF attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
                                        attn_workspace *workspace)
 {
     const attn__watcher *w;
-    if (!session || !workspace)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_use: no %s was given",
-                          session ? "workspace" : "session");
-    if (attn__check_idle(ctx, "attn_session_use", session) ||
+    if (attn__need_given(ctx, "attn_session_use", "session", session) ||
+        attn__need_given(ctx, "attn_session_use", "workspace", workspace) ||
+        attn__check_idle(ctx, "attn_session_use", session) ||
         attn__check_workspace(ctx, session, workspace, 0))
         return ctx->status;
     if (attn__claim_all(ctx, workspace, session) != ATTN_OK)
@@ -2450,13 +2518,15 @@ static void attn__truncate(attn_session *session, size_t length)
             w->kind->truncate(w, length);
 }
 
-ATTN__DEF attn_status attn_rewind(attn_ctx *ctx, attn_session *session, size_t length)
+ATTN__DEF attn_status attn_truncate(attn_ctx *ctx, attn_session *session, size_t length)
 {
-    if (!session || length > session->length)
+    if (attn__need_given(ctx, "attn_truncate", "session", session) != ATTN_OK)
+        return ctx->status;
+    if (length > session->length)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_rewind: to %llu, but the session holds %llu tokens",
-                          ATTN__LLU(length), ATTN__LLU(session ? session->length : 0));
-    if (attn__check_idle(ctx, "attn_rewind", session) != ATTN_OK)
+                          "attn_truncate: to %llu, but the session holds %llu tokens",
+                          ATTN__LLU(length), ATTN__LLU(session->length));
+    if (attn__check_idle(ctx, "attn_truncate", session) != ATTN_OK)
         return ctx->status;
     attn__truncate(session, length);
     session->has_logits = 0;
@@ -2570,7 +2640,7 @@ static void attn__keep_value(const attn__kernels *kernels, const attn_session *s
 
 static size_t attn__end_layer(const attn_feed_item *item, const attn_model *model)
 {
-    return item->end_layer ? item->end_layer : model->config.n_layer;
+    return item->layers.end ? item->layers.end : model->config.n_layer;
 }
 
 /* The positions and layers of a feed's item, as the watchers of its session are told them. */
@@ -2579,9 +2649,9 @@ static attn__span attn__span_of(const attn_feed_item *item)
     attn__span span;
     span.position = item->session->length;
     span.n_tokens = item->n_tokens;
-    span.first_layer = item->first_layer;
+    span.first_layer = item->layers.first;
     span.end_layer = attn__end_layer(item, item->session->model);
-    span.embedded = !item->resid;
+    span.embedded = !item->layers.resid;
     return span;
 }
 
@@ -2593,33 +2663,33 @@ static attn_status attn__check_layers(attn_ctx *ctx, const attn_feed_item *item,
     const size_t n_layer = model->config.n_layer, end = attn__end_layer(item, model);
     const size_t until = s->length + item->n_tokens;
     size_t i;
-    if (end > n_layer || item->first_layer > end || (item->first_layer == end && end < n_layer))
+    if (end > n_layer || item->layers.first > end || (item->layers.first == end && end < n_layer))
         return attn__fail(
             ctx, ATTN_E_ARGUMENT,
             "attn_feed: layers %llu to before %llu; expected some of 0 to before %llu",
-            ATTN__LLU(item->first_layer), ATTN__LLU(end), ATTN__LLU(n_layer));
-    if (item->first_layer > 0 && !item->resid)
+            ATTN__LLU(item->layers.first), ATTN__LLU(end), ATTN__LLU(n_layer));
+    if (item->layers.first > 0 && !item->layers.resid)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_feed: to begin at layer %llu takes the residual stream that enters "
                           "it (resid)",
-                          ATTN__LLU(item->first_layer));
+                          ATTN__LLU(item->layers.first));
     if (end < n_layer && (item->logits || item->rows))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_feed: a pass that stops before layer %llu makes no logits",
                           ATTN__LLU(end));
-    for (i = 0; i < item->first_layer; i++)
+    for (i = 0; i < item->layers.first; i++)
         if (s->held[i] < until)
             return attn__fail(ctx, ATTN_E_ARGUMENT,
                               "attn_feed: to begin at layer %llu, layer %llu must hold keys and "
                               "values of %llu positions; it holds %llu. Feed the tokens from layer "
-                              "0 first, and rewind",
-                              ATTN__LLU(item->first_layer), ATTN__LLU(i), ATTN__LLU(until),
+                              "0 first, then call attn_truncate",
+                              ATTN__LLU(item->layers.first), ATTN__LLU(i), ATTN__LLU(until),
                               ATTN__LLU(s->held[i]));
-    if (item->first_layer > 0 &&
+    if (item->layers.first > 0 &&
         memcmp(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *item->tokens) != 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_feed: the layers below %llu hold keys and values of other tokens",
-                          ATTN__LLU(item->first_layer));
+                          ATTN__LLU(item->layers.first));
     return ATTN_OK;
 }
 
@@ -2642,14 +2712,17 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_feed: the session's workspace is in use; in a callback, feed a "
                           "session that has another one");
+    if (attn__need_zeros(ctx, "attn_feed_item", item->reserved) != ATTN_OK)
+        return ctx->status;
     if (item->n_tokens == 0 || !item->tokens)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no tokens were given");
     if (item->n_tokens > s->capacity - s->length)
-        return attn__fail(ctx, ATTN_E_CONTEXT,
-                          "the session holds %llu of at most %llu tokens, so %llu more do not "
-                          "fit; rewind it, or make a larger one (the model's n_ctx is %lu)",
-                          ATTN__LLU(s->length), ATTN__LLU(s->capacity), ATTN__LLU(item->n_tokens),
-                          (unsigned long)model->config.n_ctx);
+        return attn__fail(
+            ctx, ATTN_E_CONTEXT,
+            "the session holds %llu of at most %llu tokens, so %llu more do not "
+            "fit; call attn_truncate, or make a larger one (the model's n_ctx is %lu)",
+            ATTN__LLU(s->length), ATTN__LLU(s->capacity), ATTN__LLU(item->n_tokens),
+            (unsigned long)model->config.n_ctx);
     for (i = 0; i < item->n_tokens; i++)
         if (item->tokens[i] < 0 || (uint32_t)item->tokens[i] >= n_vocab)
             return attn__fail(ctx, ATTN_E_TOKEN,
@@ -2693,7 +2766,8 @@ static attn_status attn__check_batch(attn_ctx *ctx, const attn_feed_item *items,
                               "workspace; make one with attn_workspace_new and give it to all "
                               "sessions of a batch (attn_session_desc.workspace)",
                               ATTN__LLU(i));
-        if (items[i].first_layer != items[0].first_layer || !items[i].resid != !items[0].resid ||
+        if (items[i].layers.first != items[0].layers.first ||
+            !items[i].layers.resid != !items[0].layers.resid ||
             attn__end_layer(&items[i], model) != attn__end_layer(&items[0], model))
             return attn__fail(ctx, ATTN_E_ARGUMENT,
                               "attn_feed_batch: item %llu does not run the same layers as item 0",
@@ -2720,7 +2794,7 @@ static void attn__begin_feed(attn__pass *p, const attn_feed_item *item)
     attn__watcher *w;
     size_t layer;
     attn__enter_call(s);
-    /* perhaps its own, from before a rewind */
+    /* perhaps its own, from before a truncation */
     memmove(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *s->tokens);
     for (layer = p->first_layer; layer < p->model->config.n_layer; layer++)
         s->held[layer] = s->held[layer] < s->length ? s->held[layer] : s->length;
@@ -2829,8 +2903,8 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
     attn_status status = ATTN_OK;
     attn__pass p;
     size_t i;
-    if (n_items == 0 || !items || !items[0].session)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no session was given");
+    if (attn__need_given(ctx, "attn_feed", "session", n_items && items ? items[0].session : NULL))
+        return ctx->status;
     if (attn__check_batch(ctx, items, n_items) != ATTN_OK)
         return ctx->status;
     memset(&p, 0, sizeof p);
@@ -2839,7 +2913,7 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
     p.kernels = p.ws->kernels;
     p.items = items;
     p.n_items = n_items;
-    p.first_layer = items[0].first_layer;
+    p.first_layer = items[0].layers.first;
     p.end_layer = attn__end_layer(&items[0], p.model);
     for (i = 0; i < n_items; i++)
         attn__begin_feed(&p, &items[i]);
@@ -2871,9 +2945,10 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
                                      attn_cache_part part, size_t layer, size_t first, size_t count)
 {
     size_t held;
-    if (!s || (part != ATTN_KEYS && part != ATTN_VALUES))
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s", what,
-                          s ? "expected ATTN_KEYS or ATTN_VALUES" : "no session was given");
+    if (attn__need_given(ctx, what, "session", s) != ATTN_OK)
+        return ctx->status;
+    if (part != ATTN_KEYS && part != ATTN_VALUES)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: expected ATTN_KEYS or ATTN_VALUES", what);
     held = s->length + (s->running == ATTN__FEEDING ? s->fed_before : 0);
     if (layer >= s->model->config.n_layer)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu",
@@ -2885,9 +2960,8 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_cache_get(attn_ctx *ctx, const attn_session *session,
-                                     attn_cache_part part, size_t layer, size_t first, size_t count,
-                                     attn_tensor *out)
+ATTN__DEF attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out, const attn_session *session,
+                                     attn_cache_part part, size_t layer, size_t first, size_t count)
 {
     attn__result result;
     size_t t, head, j;
@@ -3289,14 +3363,15 @@ static attn_status attn__new_watcher(attn_ctx *ctx, const char *what, attn__watc
 ATTN__DEF attn_status attn_unhook(attn_ctx *ctx, attn_session *session, attn_hook_id id)
 {
     attn__watcher *w;
-    for (w = session ? session->watchers : NULL; w; w = w->next)
+    if (attn__need_given(ctx, "attn_unhook", "session", session) != ATTN_OK)
+        return ctx->status;
+    for (w = session->watchers; w; w = w->next)
         if (w->id == id && !w->is_removed) {
             attn__remove_watcher(w);
             return ATTN_OK;
         }
     return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_unhook: %s",
-                      !session  ? "no session was given"
-                      : id == 0 ? "0 is not the id of a hook; attn_hook gives one"
+                      id == 0 ? "0 is not the id of a hook; attn_hook gives one"
                       : id <= session->n_watchers
                           ? "this hook was removed before"
                           : "the session has no hook of this id; is it another session's?");
@@ -3787,11 +3862,11 @@ ATTN__DEF attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *s
     attn__callback *callback;
     if (id)
         *id = 0;
-    if (!session || !pattern || !fn)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook: no %s was given",
-                          !session   ? "session"
-                          : !pattern ? "name"
-                                     : "callback");
+    if (attn__need_given(ctx, "attn_hook", "session", session) ||
+        attn__need_given(ctx, "attn_hook", "name", pattern))
+        return ctx->status;
+    if (!fn)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook: no callback was given");
     if (attn__new_watcher(ctx, "attn_hook", &w, session, &attn__callbacks, sizeof *callback,
                           &pattern, 1) != ATTN_OK)
         return ctx->status;
@@ -3901,8 +3976,10 @@ static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn
     static const char *const everything[] = {"*"};
     size_t i, n_ctx;
     memset(plan, 0, sizeof *plan);
-    if (!model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no model or session was given", what);
+    if (attn__need_given(ctx, what, "model or session", model) != ATTN_OK)
+        return ctx->status;
+    if (desc && attn__need_zeros(ctx, "attn_record_desc", desc->reserved) != ATTN_OK)
+        return ctx->status;
     if (desc)
         *plan = *desc;
     n_ctx = model->config.n_ctx;
@@ -3922,14 +3999,15 @@ static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_record_size(attn_ctx *ctx, const attn_model *model,
-                                       const attn_record_desc *desc, size_t *bytes)
+ATTN__DEF attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
+                                       const attn_record_desc *desc)
 {
     attn_record_desc plan;
     uint32_t *points;
     size_t i, n_slots;
     attn_status status;
-    if ((status = attn__record_plan(ctx, "attn_record_size", model, desc, &plan)) != ATTN_OK)
+    if ((status = attn__need_given(ctx, "attn_record_size", "place for the size", bytes)) ||
+        (status = attn__record_plan(ctx, "attn_record_size", model, desc, &plan)))
         return status;
     points = (uint32_t *)attn__alloc(ctx, (1 + (size_t)model->config.n_layer) * sizeof *points,
                                      "a list of names");
@@ -3990,7 +4068,7 @@ static attn_status attn__record_check(attn_ctx *ctx, const attn__watcher *w, con
         if (attn__is_made(r, &r->slots[i], span) && r->slots[i].held < before)
             return attn__fail(ctx, ATTN_E_ARGUMENT,
                               "the record has %llu positions of %s, so position %llu would leave a "
-                              "gap: rewind, and feed from there",
+                              "gap: attn_truncate to there, and feed on",
                               ATTN__LLU(r->slots[i].held), r->slots[i].name.text,
                               ATTN__LLU(before));
     return ATTN_OK;
@@ -4160,6 +4238,8 @@ ATTN__DEF attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_
 {
     attn_record_desc plan;
     attn_record *r;
+    if (attn__need_given(ctx, "attn_record_new", "place for the record", record) != ATTN_OK)
+        return ctx->status;
     *record = NULL;
     if (attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan) !=
         ATTN_OK)
@@ -4172,7 +4252,7 @@ ATTN__DEF attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_
     if (session->length > plan.first)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_record_new: the session holds %llu positions already, so the first "
-                          "to record cannot be %llu; rewind it, or set first",
+                          "to record cannot be %llu; attn_truncate it, or set first",
                           ATTN__LLU(session->length), ATTN__LLU(plan.first));
     r = (attn_record *)attn__alloc(ctx, sizeof *r, "a record");
     if (!r)
@@ -4230,17 +4310,16 @@ static attn_tensor attn__slot_view(const attn_record *r, const attn__slot *slot)
     return attn_borrow(slot->data, ATTN_F32, attn_shape2(slot->n, slot->width));
 }
 
-ATTN__DEF attn_status attn_record_get(attn_ctx *ctx, const attn_record *record, const char *name,
-                                      attn_tensor *out)
+ATTN__DEF attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const attn_record *record,
+                                      const char *name)
 {
     const attn_config *c;
     size_t i;
     int point, layer;
-    if (!record || !name || !out)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_get: no %s was given",
-                          !record ? "record"
-                          : !name ? "name"
-                                  : "place for the tensor");
+    if (attn__need_given(ctx, "attn_record_get", "record", record) ||
+        attn__need_given(ctx, "attn_record_get", "name", name) ||
+        attn__need_given(ctx, "attn_record_get", "place for the tensor", out))
+        return ctx->status;
     for (i = 0; i < record->n_slots; i++)
         if (strcmp(record->slots[i].name.text, name) == 0) {
             *out = attn__slot_view(record, &record->slots[i]);
@@ -4482,11 +4561,11 @@ ATTN__DEF attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessi
     attn__edit_watcher *hook;
     if (id)
         *id = 0;
-    if (!session || !edit || !edit->name)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no %s was given",
-                          !session ? "session"
-                          : !edit  ? "edit"
-                                   : "name");
+    if (attn__need_given(ctx, "attn_hook_edit", "session", session) ||
+        attn__need_given(ctx, "attn_hook_edit", "edit", edit) ||
+        attn__need_given(ctx, "attn_hook_edit", "name", edit->name) ||
+        attn__need_zeros(ctx, "attn_edit", edit->reserved))
+        return ctx->status;
     if ((unsigned)edit->kind > ATTN_EDIT_ADD)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no kind of edit has number %u",
                           (unsigned)edit->kind);
@@ -4530,7 +4609,11 @@ ATTN__DEF attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, si
     memset(&d, 0, sizeof d);
     if (desc)
         d = *desc;
+    if (attn__need_given(ctx, "attn_sampler_new", "place for the sampler", sampler) != ATTN_OK)
+        return ctx->status;
     *sampler = NULL;
+    if (attn__need_zeros(ctx, "attn_sampler_desc", d.reserved) != ATTN_OK)
+        return ctx->status;
     if (n_vocab == 0 || n_vocab > INT32_MAX || n_vocab > SIZE_MAX / sizeof *s->candidates)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sampler_new: a vocabulary of %llu tokens",
                           ATTN__LLU(n_vocab));
@@ -4694,18 +4777,18 @@ static attn_status attn__need_possible(attn_ctx *ctx, float largest)
                                             "picked; expected at least one that is larger");
 }
 
-ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_sampler *s, const float *logits,
-                                  const int32_t *seen, size_t n_seen, int32_t *token)
+ATTN__DEF attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *s,
+                                  const float *logits, const int32_t *seen, size_t n_seen)
 {
     const attn_sampler_desc *d;
     size_t i, kept, best = 0;
     double total = 0, target;
     uint32_t high;
-    if (!s || !logits || !token || (n_seen > 0 && !seen))
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sample: no %s was given",
-                          !s        ? "sampler"
-                          : !logits ? "logits (feed a token first)"
-                                    : "room for the token, or no tokens seen");
+    if (attn__need_given(ctx, "attn_sample", "sampler", s) ||
+        attn__need_given(ctx, "attn_sample", "logits (feed a token first)", logits) ||
+        attn__need_given(ctx, "attn_sample", "place for the token", token) ||
+        (n_seen > 0 && attn__need_given(ctx, "attn_sample", "seen tokens", seen)))
+        return ctx->status;
     d = &s->desc;
     best = attn__largest_at(s->kernels, logits, s->n_vocab);
     if (logits[best] != logits[best])
@@ -4775,6 +4858,8 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, cons
     const size_t n_text = prompt && !d->prompt_ids ? strlen(prompt) : 0;
     const size_t room = d->prompt_ids ? d->n_prompt_ids : n_text;
     size_t n = 0;
+    if (attn__need_zeros(ctx, "attn_generate_desc", d->reserved) != ATTN_OK)
+        return ctx->status;
     if (n_text > 0 && !model->tokenizer)
         return attn__fail(ctx, ATTN_E_TOKENIZER,
                           "the model has no tokenizer, so its prompt must be ids (prompt_ids)");
@@ -4789,8 +4874,8 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, cons
         (*ids)[n++] = model->config.bos;
     if (d->prompt_ids)
         memcpy(*ids + n, d->prompt_ids, room * sizeof **ids);
-    else if (n_text > 0 && attn_encode(ctx, model->tokenizer, prompt, n_text, d->allow_special,
-                                       *ids + n, room, n_ids) != ATTN_OK)
+    else if (n_text > 0 && attn_encode(ctx, *ids + n, room, n_ids, model->tokenizer, prompt, n_text,
+                                       d->allow_special) != ATTN_OK)
         return ctx->status;
     *n_ids = n + (d->prompt_ids ? room : n_text > 0 ? *n_ids : 0);
     return ATTN_OK;
@@ -4903,7 +4988,7 @@ typedef struct attn__listener {
 static int attn__hand_over(attn__listener *to)
 {
     char text[3 * (sizeof to->bytes + 4)];
-    const size_t size = attn_utf8_push(&to->utf8, to->bytes, to->n_bytes, text);
+    const size_t size = attn_utf8_push(text, &to->utf8, to->bytes, to->n_bytes);
     int stop;
     to->n_bytes = 0;
     if (size == 0 || !to->fn)
@@ -4949,7 +5034,7 @@ static attn_stop_reason attn__emit_text(attn__listener *to, int32_t id)
     const attn_tokenizer *tokenizer = to->session->model->tokenizer;
     attn_stop_reason reason = ATTN_STOP_NONE;
     size_t size = 0, i;
-    const char *bytes = tokenizer ? attn_token_bytes(tokenizer, id, &size) : NULL;
+    const char *bytes = tokenizer ? attn_token_bytes(&size, tokenizer, id) : NULL;
     for (i = 0; bytes && i < size && reason == ATTN_STOP_NONE; i++)
         reason = attn__take_byte(to, bytes[i]);
     if (reason != ATTN_STOP_CALLBACK && to->n_bytes > 0 && attn__hand_over(to))
@@ -5140,7 +5225,7 @@ static attn_status attn__draw(attn_ctx *ctx, attn__generation *w, int32_t *token
             return ATTN_OK;
         logits = w->logits;
     }
-    if (attn_sample(ctx, w->sampler, logits, s->tokens, s->length, token) != ATTN_OK)
+    if (attn_sample(ctx, token, w->sampler, logits, s->tokens, s->length) != ATTN_OK)
         return ctx->status;
     return ATTN_OK;
 }
@@ -5259,9 +5344,8 @@ ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const 
     attn__generation w;
     attn_feed_item item;
     attn_status status;
-    if (!session)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_generate: no session was given");
-    if (attn__check_idle(ctx, "attn_generate", session) != ATTN_OK)
+    if (attn__need_given(ctx, "attn_generate", "session", session) ||
+        attn__check_idle(ctx, "attn_generate", session))
         return ctx->status;
     attn__enter_call(session);
     memset(&w, 0, sizeof w);
@@ -5275,7 +5359,7 @@ ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const 
     if (status == ATTN_OK && w.n_prompt == 0 && !session->has_logits)
         status = attn__fail(ctx, ATTN_E_ARGUMENT,
                             session->length > 0
-                                ? "after a rewind, feed at least one token before generating"
+                                ? "after attn_truncate, feed at least one token before generating"
                                 : "the prompt is empty and so is the session: give some text, or "
                                   "set prepend_bos");
     if (status == ATTN_OK)
@@ -5346,6 +5430,8 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
     w->desc.sampling.seed += i;
     w->desc.prompt_ids = text->prompt_ids;
     w->desc.n_prompt_ids = text->n_prompt_ids;
+    if (attn__need_zeros(ctx, "attn_continuation", text->reserved) != ATTN_OK)
+        return ctx->status;
     if (attn__prompt_ids(ctx, model, text->prompt, &w->desc, w->desc.prepend_bos, &w->prompt,
                          &w->n_prompt) != ATTN_OK)
         return ctx->status;
@@ -5378,9 +5464,9 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
 static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *texts, size_t n_texts,
                                     const attn_model *model, const attn_generate_desc *desc)
 {
-    if (!texts || n_texts == 0 || !model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_generate_many: no %s given",
-                          model ? "texts were" : "model was");
+    if (attn__need_given(ctx, "attn_generate_many", "model", model) ||
+        attn__need_given(ctx, "attn_generate_many", "texts", n_texts ? texts : NULL))
+        return ctx->status;
     if (desc && (desc->sampler || desc->prompt_ids || desc->ids || desc->n_ids || desc->reason))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_generate_many: desc->%s was given; each text has its own",
@@ -5511,8 +5597,8 @@ static attn_status attn__need_top(attn_ctx *ctx, const char *op, const attn_pred
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_tensor logits, const int32_t *targets,
-                                       attn_token_stats *stats, attn_prediction *top, size_t k)
+ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, attn_prediction *top,
+                                       size_t k, attn_tensor logits, const int32_t *targets)
 {
     const attn__kernels *kernels;
     const attn_shape shape = attn__shape_of(&logits);
@@ -5564,7 +5650,7 @@ typedef struct attn__scoring {
 } attn__scoring;
 
 /* Token i of the text, once it or the token before it was fed. The text may be the session's own
- * tokens from before attn_rewind, which feeding overwrites. */
+ * tokens from before attn_truncate, which feeding overwrites. */
 static int32_t attn__scored_token(const attn__scoring *s, size_t i)
 {
     const size_t at = s->before + i;
@@ -5603,8 +5689,8 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_pr
     attn_status status = ATTN_OK;
     attn__candidate *heap;
     float *logits;
-    if (!session)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_score: no session was given");
+    if (attn__need_given(ctx, "attn_score", "session", session) != ATTN_OK)
+        return ctx->status;
     n_vocab = session->model->config.n_vocab;
     memset(&item, 0, sizeof item);
     item.session = session;
@@ -5797,7 +5883,7 @@ ATTN__DEF size_t attn_tokenizer_n_tokens(const attn_tokenizer *tokenizer)
     return tokenizer ? tokenizer->n_tokens : 0;
 }
 
-ATTN__DEF const char *attn_token_bytes(const attn_tokenizer *tokenizer, int32_t id, size_t *size)
+ATTN__DEF const char *attn_token_bytes(size_t *size, const attn_tokenizer *tokenizer, int32_t id)
 {
     const int exists = tokenizer && id >= 0 && (size_t)id < tokenizer->n_tokens;
     if (size)
@@ -6066,11 +6152,16 @@ ATTN__DEF attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokeniz
     uint32_t *by_right, *first;
     attn_status status = ATTN_E_MEMORY;
 
+    if (attn__need_given(ctx, "attn_tokenizer_new", "place for the tokenizer", tokenizer) !=
+        ATTN_OK)
+        return ctx->status;
     *tokenizer = NULL;
-    if (!data || size < 16)
+    if (attn__need_given(ctx, "attn_tokenizer_new", "data", data) != ATTN_OK)
+        return ctx->status;
+    if (size < 16)
         return attn__fail(ctx, ATTN_E_FORMAT,
                           "tokenizer: %llu bytes of data, its header alone has 16",
-                          ATTN__LLU(data ? size : 0));
+                          ATTN__LLU(size));
     n_tokens = attn__u32(start);
     n_merges = attn__u32(start + 4);
     n_special = attn__u32(start + 8);
@@ -6176,7 +6267,7 @@ static char *attn__utf8_replace(char *out) /* U+FFFD */
     return out + 3;
 }
 
-ATTN__DEF size_t attn_utf8_push(attn_utf8 *state, const char *bytes, size_t size, char *text)
+ATTN__DEF size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, size_t size)
 {
     char *out = text;
     size_t i, length;
@@ -6667,9 +6758,9 @@ static attn_status attn__encode_all(attn__encoder *encoder, const unsigned char 
     return attn__encode_part(encoder, part, end);
 }
 
-ATTN__DEF attn_status attn_encode(attn_ctx *ctx, const attn_tokenizer *tokenizer, const char *text,
-                                  size_t size, int allow_special, int32_t *ids, size_t capacity,
-                                  size_t *n_ids)
+ATTN__DEF attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t capacity, size_t *n_ids,
+                                  const attn_tokenizer *tokenizer, const char *text, size_t size,
+                                  int allow_special)
 {
     const unsigned char *start = (const unsigned char *)text;
     attn__encoder encoder;
@@ -6720,9 +6811,8 @@ ATTN__DEF attn_status attn_encode(attn_ctx *ctx, const attn_tokenizer *tokenizer
 
 /* --- decoding --- */
 
-ATTN__DEF attn_status attn_decode(attn_ctx *ctx, const attn_tokenizer *tokenizer,
-                                  const int32_t *ids, size_t n_ids, char *text, size_t capacity,
-                                  size_t *size)
+ATTN__DEF attn_status attn_decode(attn_ctx *ctx, char *text, size_t capacity, size_t *size,
+                                  const attn_tokenizer *tokenizer, const int32_t *ids, size_t n_ids)
 {
     size_t i, length, total = 0;
     if (size)
@@ -6734,7 +6824,7 @@ ATTN__DEF attn_status attn_decode(attn_ctx *ctx, const attn_tokenizer *tokenizer
                           !ids && n_ids ? "ids" : "text",
                           ATTN__LLU(!ids && n_ids ? n_ids : capacity));
     for (i = 0; i < n_ids; i++) {
-        const char *bytes = attn_token_bytes(tokenizer, ids[i], &length);
+        const char *bytes = attn_token_bytes(&length, tokenizer, ids[i]);
         if (!bytes)
             return attn__fail(ctx, ATTN_E_TOKEN,
                               "attn_decode: id %ld at index %llu is not in the vocabulary of %llu",
@@ -6764,10 +6854,8 @@ static int32_t *attn__ids_of(attn_ctx *ctx, const char *op, const attn_model *mo
     const size_t size = text ? strlen(text) + spaced : 0;
     int32_t *ids;
     char *bytes;
-    if (!model || !text) {
-        attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no %s was given", op, model ? "text" : "model");
+    if (attn__need_given(ctx, op, "model", model) || attn__need_given(ctx, op, "text", text))
         return NULL;
-    }
     if (!attn_model_tokenizer(model)) {
         attn__fail(ctx, ATTN_E_TOKENIZER, "%s: the model has no tokenizer; use token ids", op);
         return NULL;
@@ -6780,7 +6868,7 @@ static int32_t *attn__ids_of(attn_ctx *ctx, const char *op, const attn_model *mo
     bytes = (char *)(ids + size);
     bytes[0] = ' ';
     memcpy(bytes + spaced, text, size - spaced);
-    if (attn_encode(ctx, attn_model_tokenizer(model), bytes, size, 0, ids, size, n_ids)) {
+    if (attn_encode(ctx, ids, size, n_ids, attn_model_tokenizer(model), bytes, size, 0)) {
         attn__free(ids);
         return NULL;
     }
@@ -6793,8 +6881,8 @@ ATTN__DEF attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn
     size_t n = 0;
     attn_status status;
     int32_t *found;
-    if (!ids)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_token_ids: no room for the ids was given");
+    if (attn__need_given(ctx, "attn_token_ids", "place for the ids", ids) != ATTN_OK)
+        return ctx->status;
     found = attn__ids_of(ctx, "attn_token_ids", model, text, 0, &n);
     if (!found)
         return ctx->status;
@@ -6812,7 +6900,7 @@ static void attn__list_tokens(char *list, size_t room, const attn_model *model, 
     size_t i, at = 0, size;
     list[0] = 0;
     for (i = 0; i < n_ids && at < room; i++) {
-        const char *bytes = attn_token_bytes(attn_model_tokenizer(model), ids[i], &size);
+        const char *bytes = attn_token_bytes(&size, attn_model_tokenizer(model), ids[i]);
         const int shown = size < 20 ? (int)size : 20;
         if (room - at < (size_t)shown + 24) {
             snprintf(list + at, room - at, ", ...");
@@ -6830,8 +6918,8 @@ ATTN__DEF attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model
     size_t n = 0, n_spaced = 0;
     int32_t *ids, *spaced;
     char list[128], hint[64];
-    if (!id)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no room for the id was given", op);
+    if (attn__need_given(ctx, op, "place for the id", id) != ATTN_OK)
+        return ctx->status;
     *id = -1;
     ids = attn__ids_of(ctx, op, model, text, 0, &n);
     if (ids && n == 1) {
@@ -6990,6 +7078,8 @@ ATTN__DEF attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dty
 {
     size_t bytes;
     void *data;
+    if (attn__need_given(ctx, "attn_zeros", "place for the tensor", out) != ATTN_OK)
+        return ctx->status;
     if (!attn__measure(shape, dtype, &bytes))
         return attn__fail(
             ctx, ATTN_E_SHAPE,
@@ -7170,10 +7260,6 @@ ATTN__DEF float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t
 {
     return attn__get(&x, 4, i0, i1, i2, i3);
 }
-ATTN__DEF float attn_get(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3)
-{
-    return attn__get(&x, x.ndim, i0, x.ndim < 2 ? 0 : i1, x.ndim < 3 ? 0 : i2, x.ndim < 4 ? 0 : i3);
-}
 
 /* ---- checks that every operation makes ---- */
 
@@ -7225,9 +7311,11 @@ static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *nam
 static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, attn_shape shape,
                                attn__result *result)
 {
-    int i, same = out->ndim == shape.ndim;
+    int i, same;
     attn_status status;
     memset(result, 0, sizeof *result);
+    if (attn__need_given(ctx, op, "place for the result", out) != ATTN_OK)
+        return ctx->status;
     if (out->error)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
     if (out->ndim == 0) {
@@ -7237,6 +7325,7 @@ static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, 
         result->dense = *out;
         return ATTN_OK;
     }
+    same = out->ndim == shape.ndim;
     for (i = 0; i < shape.ndim && same; i++)
         same = out->shape[i] == shape.dim[i];
     if (!same)
@@ -7320,6 +7409,8 @@ static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *o
                                    attn_dtype dtype, attn_shape shape)
 {
     int i, same = 1;
+    if (attn__need_given(ctx, op, "place for the result", out) != ATTN_OK)
+        return ctx->status;
     if (out->error)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
     if (out->ndim == 0)
@@ -7406,9 +7497,8 @@ ATTN__DEF attn_status attn_concat(attn_ctx *ctx, attn_tensor *out, const attn_te
     attn_dtype dtype;
     size_t i, at = 0;
     int d;
-    if (!out || !parts || n_parts == 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_concat: no %s",
-                          out ? "tensors were given" : "room for the result was given");
+    if (attn__need_given(ctx, "attn_concat", "tensors", n_parts ? parts : NULL))
+        return ctx->status;
     for (i = 0; i < n_parts; i++) {
         snprintf(name, sizeof name, "part %llu", ATTN__LLU(i));
         if (attn__need_any(ctx, "attn_concat", name, &parts[i]) != ATTN_OK)
@@ -7989,7 +8079,8 @@ static attn_status attn__linear(attn_ctx *ctx, const char *op, attn_tensor *out,
     const float *values;
     float *buffer;
     attn_status status;
-    if (attn__need(ctx, op, "x", &x) || attn__need(ctx, op, "w", &w))
+    if (attn__need_given(ctx, op, "place for the result", out) || attn__need(ctx, op, "x", &x) ||
+        attn__need(ctx, op, "w", &w))
         return ctx->status;
     if (w.ndim != 2)
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: w has shape %s, expected [K, N] to fit x %s", op,
@@ -8067,7 +8158,8 @@ ATTN__DEF attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype 
                                         attn_tensor w)
 {
     attn__packing packing;
-    if (attn__need(ctx, "attn_panels_write", "w", &w) != ATTN_OK)
+    if (attn__need_given(ctx, "attn_panels_write", "room for the panels", panels) ||
+        attn__need(ctx, "attn_panels_write", "w", &w))
         return ctx->status;
     if (w.ndim != 2 || (attn_panels_size(dtype, w.shape[0], w.shape[1]) == 0 && attn_count(w) > 0))
         return attn__fail(ctx, ATTN_E_SHAPE,
@@ -8241,6 +8333,8 @@ static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
     const char *op = "attn_attention";
     attn_tensor q = a->q, k = a->k, v = a->v;
     attn_shape lead;
+    if (desc && attn__need_zeros(ctx, "attn_attention_desc", desc->reserved) != ATTN_OK)
+        return ctx->status;
     if (attn__need_kernels(ctx, &a->kernels) || attn__need(ctx, op, "q", &q) ||
         attn__need(ctx, op, "k", &k) || attn__need(ctx, op, "v", &v))
         return ctx->status;
@@ -8382,7 +8476,8 @@ ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tenso
     attn_status status;
     memset(&q, 0, sizeof q);
     k = v = z = q;
-    if (attn__need(ctx, "attn_multihead", "x", &x) || attn__need(ctx, "attn_multihead", "y", &y))
+    if (attn__need(ctx, "attn_multihead", "x", &x) || attn__need(ctx, "attn_multihead", "y", &y) ||
+        attn__need_given(ctx, "attn_multihead", "struct of weights", w))
         return ctx->status;
     if (x.ndim < 2 || x.ndim > 3 || y.ndim != x.ndim)
         return attn__fail(ctx, ATTN_E_SHAPE,
@@ -8434,6 +8529,8 @@ ATTN__DEF attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
 {
     attn_tensor hidden;
     attn_status status;
+    if (attn__need_given(ctx, "attn_mlp", "struct of weights", w) != ATTN_OK)
+        return ctx->status;
     memset(&hidden, 0, sizeof hidden);
     if ((status = attn_linear(ctx, &hidden, x, w->w_in, w->b_in)) == ATTN_OK &&
         (status = attn_gelu(ctx, &hidden, hidden, kind)) == ATTN_OK)
@@ -8449,6 +8546,8 @@ ATTN__DEF attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
     attn_tensor normed, mid;
     attn_attention_desc causal;
     attn_status status;
+    if (attn__need_given(ctx, "attn_block", "struct of weights", w) != ATTN_OK)
+        return ctx->status;
     memset(&causal, 0, sizeof causal);
     causal.mask_kind = ATTN_MASK_CAUSAL;
     memset(&normed, 0, sizeof normed);
@@ -9323,6 +9422,8 @@ ATTN__DEF void attn_model_close(attn_model *model)
 static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *path,
                                     const attn_model_desc *desc)
 {
+    if (desc && attn__need_zeros(ctx, "attn_model_desc", desc->reserved) != ATTN_OK)
+        return ctx->status;
     if (attn__read_header(ctx, m, path) || attn__read_sections(ctx, m, path))
         return ctx->status;
     if (attn__host_is_big_endian() && !m->copy) { /* cover: another processor */
@@ -9349,9 +9450,11 @@ ATTN__DEF attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, 
                                              size_t size, const attn_model_desc *desc)
 {
     attn_model *m;
+    if (attn__need_given(ctx, "attn_model_open_memory", "place for the model", model) != ATTN_OK)
+        return ctx->status;
     *model = NULL;
-    if (!data && size > 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_open_memory: no data was given");
+    if (size > 0 && attn__need_given(ctx, "attn_model_open_memory", "data", data))
+        return ctx->status;
     m = (attn_model *)attn__alloc(ctx, sizeof *m, "a model");
     if (!m)
         return ATTN_E_MEMORY;
@@ -9378,9 +9481,11 @@ ATTN__DEF attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const c
 {
     attn_model *m;
     attn_status status = ATTN_OK;
+    if (attn__need_given(ctx, "attn_model_open", "place for the model", model) != ATTN_OK)
+        return ctx->status;
     *model = NULL;
-    if (!path)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_open: no path was given");
+    if (attn__need_given(ctx, "attn_model_open", "path", path) != ATTN_OK)
+        return ctx->status;
     m = (attn_model *)attn__alloc(ctx, sizeof *m, "a model");
     if (!m)
         return ATTN_E_MEMORY;
@@ -9411,12 +9516,12 @@ ATTN__DEF size_t attn_model_n_tensors(const attn_model *model)
     return model ? model->n_weights : 0;
 }
 
-ATTN__DEF attn_status attn_model_tensor_info(attn_ctx *ctx, const attn_model *model, size_t index,
-                                             attn_tensor_info *info)
+ATTN__DEF attn_status attn_model_tensor_info(attn_ctx *ctx, attn_tensor_info *info,
+                                             const attn_model *model, size_t index)
 {
-    if (!model || !info)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_tensor_info: no %s was given",
-                          model ? "room for the answer" : "model");
+    if (attn__need_given(ctx, "attn_model_tensor_info", "model", model) ||
+        attn__need_given(ctx, "attn_model_tensor_info", "place for the answer", info))
+        return ctx->status;
     if (index >= model->n_weights)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_model_tensor_info: index %llu; the model has %llu tensors",
@@ -9510,16 +9615,17 @@ static void attn__fetch(const attn__source *s, float *to, size_t count)
                     attn__panels_get(&w, k, s->first + n);
 }
 
-ATTN__DEF attn_status attn_model_tensor(attn_ctx *ctx, const attn_model *model, const char *name,
-                                        attn_tensor *out)
+ATTN__DEF attn_status attn_model_tensor(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                        const char *name)
 {
     attn__source s;
     attn__result result;
-    if (!model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_tensor: no model was given");
-    if (!name || !attn__find_source(model, name, &s))
+    if (attn__need_given(ctx, "attn_model_tensor", "model", model) ||
+        attn__need_given(ctx, "attn_model_tensor", "name", name))
+        return ctx->status;
+    if (!attn__find_source(model, name, &s))
         return attn__fail(ctx, ATTN_E_NAME, "attn_model_tensor: the model has no tensor \"%s\"",
-                          name ? name : "(no name)");
+                          name);
     if (attn__begin(ctx, "attn_model_tensor", out, s.shape, &result) != ATTN_OK)
         return ctx->status;
     attn__fetch(&s, (float *)result.dense.data, attn_count(result.dense));
@@ -11664,6 +11770,36 @@ static attn_status(attn__fail)(attn_ctx *ctx, attn_status status, const char *fo
     return status;
 }
 
+/* A pointer that may not be NULL. The likeliest reason is an earlier call that failed to make the
+ * object, so the message ends with that call's. */
+static attn_status attn__need_given(attn_ctx *ctx, const char *op, const char *name,
+                                    const void *pointer)
+{
+    static const char link[] = "; before that: ";
+    char before[sizeof ctx->message];
+    const char *first;
+    if (pointer)
+        return ATTN_OK;
+    memcpy(before, ctx->message, sizeof before);
+    if (ctx->status == ATTN_OK)
+        before[0] = 0;
+    first = strstr(before, link);
+    return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given%s%s", op, name, before[0] ? link : "",
+                      first ? first + sizeof link - 1 : before);
+}
+
+/* A struct that a caller fills has room for later versions. Something there comes from a newer
+ * caller, or from one who did not zero the struct. */
+static attn_status attn__need_zeros(attn_ctx *ctx, const char *type, const uint64_t reserved[4])
+{
+    if (reserved[0] || reserved[1] || reserved[2] || reserved[3])
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s.reserved is not zero: zero the struct (ATTN_ZERO) before setting its "
+                          "fields; this is attn.h %d.%d.%d",
+                          type, ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
+    return ATTN_OK;
+}
+
 static int attn__mul_overflows(size_t a, size_t b, size_t *product)
 {
     *product = a * b;
@@ -12187,12 +12323,12 @@ ATTN_API attn_status attn_mask_causal(attn_ctx *ctx, attn_tensor *out, size_t n_
  * elements, lines of at most 80 characters. Never in scientific notation, and with a point in every
  * locale. Works like snprintf: writes at most `size` bytes with the zero that ends them, and
  * returns the length of the whole text. */
-ATTN_API size_t attn_format(attn_tensor x, int decimals, char *text, size_t size);
+ATTN_API size_t attn_format(char *text, size_t size, attn_tensor x, int decimals);
 
 /* >>api-files ===================================================================================*/
 
 /* attn_save of all it records. */
-ATTN_API attn_status attn_record_save(attn_ctx *ctx, const attn_record *record, const char *path);
+ATTN_API attn_status attn_record_save(attn_ctx *ctx, const char *path, const attn_record *record);
 
 /* Writes tensors into a file that NumPy (np.load) or PyTorch (safetensors.torch.load_file) opens:
  * .safetensors or .npz, by how the path ends. A .npz holds up to 4 GiB. Names are printable ASCII
@@ -12203,7 +12339,7 @@ ATTN_API attn_status attn_record_save(attn_ctx *ctx, const attn_record *record, 
  * points to stays. Written in place: a device, a pipe, an open file under /dev or /proc, and where
  * C alone is all there is. (Nothing asks the system to have it on the disk: no fsync.) */
 ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
-                               const attn_tensor *values, size_t n);
+                               const attn_tensor *values, size_t n_values);
 
 /* The first 128 bytes of a .npy file, which holds one array: its elements follow, little-endian, in
  * row-major order. For arrays that are too large to be in memory at once. 1, or 0 if the shape has
@@ -12216,7 +12352,7 @@ typedef struct attn_draft attn_draft;
 ATTN_API attn_status attn_draft_begin(attn_ctx *ctx, attn_draft **draft, const char *path);
 /* The FILE * to write to; NULL for NULL. */
 ATTN_API void *attn_draft_stream(attn_draft *draft);
-/* Closes the stream and frees the draft. If `status` is ATTN_OK and everything could be written,
+/* Closes the stream and frees the draft (NULL is fine). If `status` is ATTN_OK and all was written,
  * the file takes its name; else it is removed. Returns `status`, or the reason if this failed. */
 ATTN_API attn_status attn_draft_end(attn_ctx *ctx, attn_draft *draft, attn_status status);
 
@@ -12224,7 +12360,7 @@ ATTN_API attn_status attn_draft_end(attn_ctx *ctx, attn_draft *draft, attn_statu
 
 /* What a patch is judged by: a number from the logits [n_vocab] of the last position. Return 0 to
  * go on, anything else to stop (ATTN_STOPPED). */
-typedef int (*attn_metric_fn)(const float *logits, void *user, float *value);
+typedef int (*attn_metric_fn)(float *value, const float *logits, void *user);
 
 /* Two texts of one length, which may differ in what the model shall be asked about, and the
  * question. */
@@ -12235,6 +12371,7 @@ typedef struct attn_patch_desc {
     attn_metric_fn metric;
     void *user;
     float *clean_value, *corrupted_value; /* NULL, or where the unpatched runs' numbers go */
+    uint64_t reserved[4];                 /* zero */
 } attn_patch_desc;
 
 /* Activation patching (Vig et al. 2020; Meng et al. 2022), swept: entry [layer, position] of *out
@@ -12244,12 +12381,10 @@ typedef struct attn_patch_desc {
  * "hook_mlp_out", "attn.hook_z" or "attn.hook_pattern". Each number has the bits of one whole
  * forward pass with that patch, but the patches of a layer run as a batch, from that layer and
  * position on. */
-ATTN_API attn_status attn_patch_positions(attn_ctx *ctx, const attn_model *model,
-                                          const attn_patch_desc *desc, const char *name,
-                                          attn_tensor *out);
-ATTN_API attn_status attn_patch_heads(attn_ctx *ctx, const attn_model *model,
-                                      const attn_patch_desc *desc, const char *name,
-                                      attn_tensor *out);
+ATTN_API attn_status attn_patch_positions(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                          const attn_patch_desc *desc, const char *name);
+ATTN_API attn_status attn_patch_heads(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                      const attn_patch_desc *desc, const char *name);
 
 /* Path patching along one direct path, the MLPs frozen (Goldowsky-Dill et al. 2023). One reader
  * of the residual stream receives the clean result of a head (attn.hook_result); the other heads
@@ -12263,10 +12398,10 @@ typedef struct attn_path {
                         "hook_k_input", "hook_v_input". "hook_resid_pre" of layer n_layer is the
                         stream that is unembedded */
     size_t to_head;
+    uint64_t reserved[4]; /* zero */
 } attn_path;
-ATTN_API attn_status attn_patch_path(attn_ctx *ctx, const attn_model *model,
-                                     const attn_patch_desc *desc, const attn_path *path,
-                                     float *value);
+ATTN_API attn_status attn_patch_path(attn_ctx *ctx, float *value, const attn_model *model,
+                                     const attn_patch_desc *desc, const attn_path *path);
 
 /* >>api-lens ====================================================================================
  *
@@ -12300,40 +12435,42 @@ ATTN_API attn_status attn_head_score(attn_ctx *ctx, attn_tensor *out, attn_tenso
                                      attn_tensor keys);
 /* Both over a text, for every head: entropy [L, H, T], and scores [ATTN_N_HEAD_KINDS, L, H]. Either
  * may be NULL. Patterns are seen in pieces and never kept. */
-ATTN_API attn_status attn_text_heads(attn_ctx *ctx, const attn_model *model, const int32_t *tokens,
-                                     size_t n_tokens, attn_tensor *entropy, attn_tensor *scores);
+ATTN_API attn_status attn_detect_heads(attn_ctx *ctx, attn_tensor *entropy, attn_tensor *scores,
+                                       const attn_model *model, const int32_t *tokens,
+                                       size_t n_tokens);
 
 /* ---- the residual stream, taken apart ---- */
 
-typedef enum attn_parts_kind {
-    ATTN_PARTS_ACCUMULATED = 0, /* the stream before each block and after the last: L + 1 */
-    ATTN_PARTS_ACCUMULATED_MID, /* ... and after each attention: 2L + 1 */
-    ATTN_PARTS_SUBLAYERS,       /* what each sublayer adds: 2 + 2L that sum to the final stream */
-    ATTN_PARTS_HEADS            /* what each head and each MLP adds, the embeddings, and the sum of
+typedef enum attn_resid_kind {
+    ATTN_RESID_ACCUMULATED = 0, /* the stream before each block and after the last: L + 1 */
+    ATTN_RESID_ACCUMULATED_MID, /* ... and after each attention: 2L + 1 */
+    ATTN_RESID_SUBLAYERS,       /* what each sublayer adds: 2 + 2L that sum to the final stream */
+    ATTN_RESID_HEADS            /* what each head and each MLP adds, the embeddings, and the sum of
                                    all b_O: LH + L + 3 that sum to the final stream */
-} attn_parts_kind;
+} attn_resid_kind;
 
 typedef struct attn_label {
     char text[32];
 } attn_label;
 
 /* Number of parts of a kind; 0 for no such kind. */
-ATTN_API size_t attn_n_parts(const attn_model *model, attn_parts_kind kind);
+ATTN_API size_t attn_resid_count(const attn_model *model, attn_resid_kind kind);
 /* Name of a part as TransformerLens labels it: "0_pre", "0_mid", "final_post"; "embed",
  * "pos_embed", "0_attn_out", "0_mlp_out"; "L0H0", "bias". Empty if out of range. */
-ATTN_API attn_label attn_part_label(const attn_model *model, attn_parts_kind kind, size_t index);
+ATTN_API attn_label attn_resid_label(const attn_model *model, attn_resid_kind kind, size_t index);
 
-typedef struct attn_parts {
+typedef struct attn_resid_stack {
     attn_tensor stack; /* [n_parts, count, C] */
     attn_tensor scale; /* [count, 1]: ln_final.hook_scale */
-} attn_parts;
+} attn_resid_stack;
 
 /* Runs a text and gives the parts at positions first .. first+count-1 (count 0: to the end), as
  * accumulated_resid, decompose_resid and get_full_resid_decomposition do. *out must be zeroed, or
  * hold tensors of those shapes; what is made belongs to the context. */
-ATTN_API attn_status attn_decompose(attn_ctx *ctx, attn_parts *out, const attn_model *model,
-                                    const int32_t *tokens, size_t n_tokens, attn_parts_kind kind,
-                                    size_t first, size_t count);
+ATTN_API attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
+                                          const attn_model *model, const int32_t *tokens,
+                                          size_t n_tokens, attn_resid_kind kind, size_t first,
+                                          size_t count);
 
 /* out [T, H, C] = z · W_O for each head, for z [T, H, d] (attn.hook_z): hook_result. With b_O they
  * sum to hook_attn_out. */
@@ -12364,23 +12501,24 @@ ATTN_API attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *direction
                                            const int32_t *against, size_t n);
 /* out [.., T]: the sum's terms for parts [.., T, C]; scale [T, 1] is ln_final.hook_scale,
  * directions are [1, C], or [T, C] for one at each position. */
-ATTN_API attn_status attn_attribute(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                    attn_tensor parts, attn_tensor scale, attn_tensor directions);
+ATTN_API attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                      attn_tensor parts, attn_tensor scale, attn_tensor directions);
 /* out [T, F]: its terms for each neuron of a layer, from post [T, F] (mlp.hook_post), without
  * making their results. (b_out is a part of its own.) */
-ATTN_API attn_status attn_attribute_neurons(attn_ctx *ctx, attn_tensor *out,
-                                            const attn_model *model, size_t layer, attn_tensor post,
-                                            attn_tensor scale, attn_tensor directions);
+ATTN_API attn_status attn_neuron_logit_attrs(attn_ctx *ctx, attn_tensor *out,
+                                             const attn_model *model, size_t layer,
+                                             attn_tensor post, attn_tensor scale,
+                                             attn_tensor directions);
 /* out [n]: its last term, ln_final.b · direction, for directions [n, C]. */
-ATTN_API attn_status attn_attribute_bias(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                         attn_tensor directions);
+ATTN_API attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                           attn_tensor directions);
 
 /* The logit lens (nostalgebraist 2020): out [.., T, V], or [.., T, n] for n chosen tokens (NULL:
  * all of V), are the logits of a model that ended at the residual stream [.., T, C]. The stream is
  * normalized in one of two ways. With `scale` zeroed, the final LayerNorm takes the stream's own
  * scale, as if it were the final stream; for the final stream that gives the bits of the model's
  * logits. With `scale` [T, 1], it takes the scale of the real run (ln_final.hook_scale); the logits
- * of two streams then differ by the number that attn_attribute gives for their difference. */
+ * of two streams then differ by the number that attn_logit_attrs gives for their difference. */
 ATTN_API attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                      attn_tensor resid, attn_tensor scale, const int32_t *tokens,
                                      size_t n);
@@ -12433,11 +12571,11 @@ enum {
 };
 /* A new model, f32 and untied, which owns its memory and lives without the old one. `operations` is
  * the sum of one or more of the above; they are done in that order. *model is NULL on failure. */
-ATTN_API attn_status attn_model_rewrite(attn_ctx *ctx, attn_model **model, const attn_model *from,
-                                        unsigned operations);
+ATTN_API attn_status attn_process_weights(attn_ctx *ctx, attn_model **model, const attn_model *from,
+                                          unsigned operations);
 /* Writes a model as a .attn file, byte for byte what it was opened from or made as; like attn_save,
  * the file takes its name only when it is whole. */
-ATTN_API attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, const char *path);
+ATTN_API attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn_model *model);
 
 /* ---- models of your own ----
  *
@@ -12506,7 +12644,8 @@ static attn_status attn__uniform(attn_ctx *ctx, const char *op, attn_tensor *out
 {
     attn__result result;
     size_t i, n;
-    if (attn__begin_shape(ctx, op, out, shape, &result, &n) != ATTN_OK)
+    if (attn__need_given(ctx, op, "generator (attn_rng)", rng) ||
+        attn__begin_shape(ctx, op, out, shape, &result, &n))
         return ctx->status;
     for (i = 0; i < n; i++)
         ((float *)result.dense.data)[i] = attn__fmaf(attn_rng_uniform(rng), range, low);
@@ -12523,9 +12662,12 @@ ATTN__DEF attn_status attn_linear_init(attn_ctx *ctx, attn_tensor *weight, attn_
 {
     const char *op = "attn_linear_init";
     const float bound = n_in ? (float)(1 / sqrt((double)n_in)) : 0;
-    const int is_new = weight->ndim == 0;
+    int is_new;
     attn_tensor stored; /* [n_out, n_in], the order of the draws */
     attn_status status;
+    if (attn__need_given(ctx, op, "place for the weight", weight) != ATTN_OK)
+        return ctx->status;
+    is_new = weight->ndim == 0;
     if (!is_new && (weight->ndim != 2 || weight->shape[0] != n_in || weight->shape[1] != n_out))
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: weight has shape %s; expected [%llu, %llu]", op,
                           attn__show(attn__shape_of(weight)).text, ATTN__LLU(n_in),
@@ -12652,7 +12794,8 @@ ATTN__DEF attn_status attn_randn(attn_ctx *ctx, attn_tensor *out, attn_shape sha
     attn__result result;
     size_t i, n;
     float *x;
-    if (attn__begin_shape(ctx, "attn_randn", out, shape, &result, &n) != ATTN_OK)
+    if (attn__need_given(ctx, "attn_randn", "generator (attn_rng)", rng) ||
+        attn__begin_shape(ctx, "attn_randn", out, shape, &result, &n))
         return ctx->status;
     x = (float *)result.dense.data;
     for (i = 0; i < n; i++)
@@ -12678,7 +12821,8 @@ ATTN__DEF attn_status attn_dropout(attn_ctx *ctx, attn_tensor *out, attn_tensor 
     uint64_t draw = 1;
     size_t row, i, n, n_rows;
     float *buffers;
-    if (attn__need(ctx, "attn_dropout", "x", &x) != ATTN_OK)
+    if (attn__need_given(ctx, "attn_dropout", "generator (attn_rng)", rng) ||
+        attn__need(ctx, "attn_dropout", "x", &x))
         return ctx->status;
     if (!(p >= 0 && p <= 1))
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_dropout: p is a probability, 0 to 1");
@@ -12908,7 +13052,7 @@ static void attn__print_dim(attn__printer *p, int dim, ptrdiff_t at)
     attn__write(&p->to, "]", 1);
 }
 
-ATTN__DEF size_t attn_format(attn_tensor x, int decimals, char *text, size_t size)
+ATTN__DEF size_t attn_format(char *text, size_t size, attn_tensor x, int decimals)
 {
     attn__printer p;
     memset(&p, 0, sizeof p);
@@ -13099,6 +13243,8 @@ ATTN__DEF attn_status attn_draft_begin(attn_ctx *ctx, attn_draft **draft, const 
     const size_t length = path ? strlen(path) : 0;
     attn_draft *d;
     int made = 1, reason;
+    if (attn__need_given(ctx, "attn_draft_begin", "place for the draft", draft) != ATTN_OK)
+        return ctx->status;
     *draft = NULL;
     if (length == 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_draft_begin: no path was given");
@@ -13393,9 +13539,9 @@ static attn_status attn__check_save(attn_ctx *ctx, const char *const *names,
 {
     double total = 0;
     size_t i, j, k;
-    if (n > 0 && (!names || !values))
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_save: no %s were given",
-                          names ? "tensors" : "names");
+    if (n > 0 && (attn__need_given(ctx, "attn_save", "names", names) ||
+                  attn__need_given(ctx, "attn_save", "tensors", values)))
+        return ctx->status;
     for (i = 0; i < n; i++) {
         const char *name = names[i];
         for (k = 0; name && name[k]; k++)
@@ -13453,14 +13599,14 @@ ATTN__DEF attn_status attn_save(attn_ctx *ctx, const char *path, const char *con
     return attn_draft_end(ctx, draft, status);
 }
 
-ATTN__DEF attn_status attn_record_save(attn_ctx *ctx, const attn_record *record, const char *path)
+ATTN__DEF attn_status attn_record_save(attn_ctx *ctx, const char *path, const attn_record *record)
 {
     const char **names;
     attn_tensor *values;
     attn_status status = ATTN_E_MEMORY;
     size_t i;
-    if (!record)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_save: no record was given");
+    if (attn__need_given(ctx, "attn_record_save", "record", record) != ATTN_OK)
+        return ctx->status;
     names = (const char **)attn__alloc(ctx, record->n_slots * sizeof *names, "a list of names");
     values = (attn_tensor *)attn__alloc(ctx, record->n_slots * sizeof *values, "a list of tensors");
     if (names && values) {
@@ -13478,7 +13624,7 @@ ATTN__DEF attn_status attn_record_save(attn_ctx *ctx, const attn_record *record,
 /* >>patch =======================================================================================
  * Activation patching. The corrupted text is fed once, in full, and its residual streams recorded.
  * A patch of layer i changes nothing below, and nothing before the first position p where the two
- * texts differ in what is patched. So it runs on a copy of that session, rewound to p, from the
+ * texts differ in what is patched. So it runs on a copy of that session, truncated to p, from the
  * stream that entered layer i; many such copies are one batch. */
 
 #define ATTN__PATCHES    ((size_t)64)  /* run at once */
@@ -13509,11 +13655,12 @@ static attn_status attn__check_patch(attn_ctx *ctx, const char *what, const attn
 {
     const int32_t *texts[2];
     size_t n_vocab, i, t;
-    if (!model || !d || !d->clean || !d->corrupted)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no %s was given", what,
-                          !model ? "model"
-                          : !d   ? "description"
-                                 : "clean or no corrupted text");
+    if (attn__need_given(ctx, what, "model", model) ||
+        attn__need_given(ctx, what, "description", d) ||
+        attn__need_zeros(ctx, "attn_patch_desc", d->reserved) ||
+        attn__need_given(ctx, what, "clean text", d->clean) ||
+        attn__need_given(ctx, what, "corrupted text", d->corrupted))
+        return ctx->status;
     n_vocab = model->config.n_vocab;
     if (d->n_tokens == 0 || d->n_tokens > model->config.n_ctx)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: texts of %llu tokens; expected 1 to %lu", what,
@@ -13544,7 +13691,7 @@ static attn_status attn__metric_of(attn_ctx *ctx, const attn_patch_desc *d,
     const float *logits = session->logits; /* [n_vocab] of the last position */
     if (!d->metric)
         *value = logits[d->right] - logits[d->wrong];
-    else if (d->metric(logits, d->user, value) != 0)
+    else if (d->metric(value, logits, d->user) != 0)
         return attn__fail(ctx, ATTN_STOPPED, "the metric asked to stop");
     return ATTN_OK;
 }
@@ -13561,7 +13708,7 @@ static attn_status attn__run_recorded(attn_ctx *ctx, const attn__sweep *sweep,
     desc.names = names;
     desc.n_names = n_names;
     desc.n_positions = sweep->desc->n_tokens;
-    if (attn_record_size(ctx, sweep->model, &desc, &bytes) != ATTN_OK)
+    if (attn_record_size(ctx, &bytes, sweep->model, &desc) != ATTN_OK)
         return ctx->status;
     *memory = (float *)attn__alloc(ctx, bytes, "a record");
     if (!*memory || attn_record_new(ctx, record, session, &desc, *memory, bytes) != ATTN_OK ||
@@ -13696,8 +13843,8 @@ static attn_status attn__plan_layer(attn_ctx *ctx, const attn__sweep *sweep, siz
         layer + 1 == sweep->model->config.n_layer && attn__stays_in_row(sweep->point);
     attn_tensor clean, corrupted;
     size_t column = sweep->by_head ? sweep->model->config.n_head : n_tokens, i, n = 0;
-    if (attn_record_get(ctx, sweep->clean, name.text, &clean) != ATTN_OK || /* cover: recorded */
-        attn_record_get(ctx, sweep->corrupted, name.text, &corrupted) != ATTN_OK)
+    if (attn_record_get(ctx, &clean, sweep->clean, name.text) != ATTN_OK || /* cover: recorded */
+        attn_record_get(ctx, &corrupted, sweep->corrupted, name.text) != ATTN_OK)
         return ctx->status;
     while (column-- > 0) {
         size_t first = sweep->by_head ? 0 : column;
@@ -13719,7 +13866,7 @@ static attn_status attn__plan_layer(attn_ctx *ctx, const attn__sweep *sweep, siz
     return ATTN_OK;
 }
 
-/* Hooks a patch to a session, which is rewound to where the patch begins. */
+/* Hooks a patch to a session, which is truncated to where the patch begins. */
 static attn_status attn__hook_patch(attn_ctx *ctx, const attn__sweep *sweep, attn_session *session,
                                     size_t layer, const attn__one_patch *patch)
 {
@@ -13728,8 +13875,8 @@ static attn_status attn__hook_patch(attn_ctx *ctx, const attn__sweep *sweep, att
     attn_tensor clean;
     attn_edit edit;
     memset(&edit, 0, sizeof edit);
-    if (attn_record_get(ctx, sweep->clean, name.text, &clean) != ATTN_OK || /* cover: recorded */
-        attn_rewind(ctx, session, patch->first) != ATTN_OK)
+    if (attn_record_get(ctx, &clean, sweep->clean, name.text) != ATTN_OK || /* cover: recorded */
+        attn_truncate(ctx, session, patch->first) != ATTN_OK)
         return ctx->status;
     edit.name = name.text;
     edit.kind = ATTN_EDIT_SET;
@@ -13754,17 +13901,17 @@ static attn_status attn__run_patched_rows(attn_ctx *ctx, attn__sweep *sweep, siz
     attn_tensor stream;
     attn_feed_item rows[ATTN__PATCHES];
     size_t i;
-    if (attn_record_get(ctx, sweep->corrupted, next.text, &stream) != ATTN_OK) /* cover: recorded */
+    if (attn_record_get(ctx, &stream, sweep->corrupted, next.text) != ATTN_OK) /* cover: recorded */
         return ctx->status;
     for (i = 0; i < n; i++) {
         const size_t n_tokens = items[i].n_tokens, first = sweep->desc->n_tokens - n_tokens;
         memcpy(to, (const float *)stream.data + first * width, n_tokens * width * sizeof *to);
         rows[i] = items[i];
         rows[i].n_tokens = 1;
-        rows[i].end_layer = layer + 1;
-        rows[i].resid_out = to;
-        items[i].first_layer = layer + 1;
-        items[i].resid = to;
+        rows[i].layers.end = layer + 1;
+        rows[i].layers.resid_out = to;
+        items[i].layers.first = layer + 1;
+        items[i].layers.resid = to;
         to += n_tokens * width;
     }
     if (attn_feed_batch(ctx, rows, n) != ATTN_OK) /* cover: nothing in it can fail */
@@ -13772,8 +13919,8 @@ static attn_status attn__run_patched_rows(attn_ctx *ctx, attn__sweep *sweep, siz
     for (i = 0; i < n; i++) { /* the layer's other keys and values are still right */
         attn_unhook_all(sweep->sessions[i]);
         sweep->sessions[i]->held[layer] = sweep->desc->n_tokens;
-        if (attn_rewind(ctx, sweep->sessions[i], /* cover: it holds them */
-                        sweep->desc->n_tokens - items[i].n_tokens) != ATTN_OK)
+        if (attn_truncate(ctx, sweep->sessions[i], /* cover: it holds them */
+                          sweep->desc->n_tokens - items[i].n_tokens) != ATTN_OK)
             return ctx->status;
     }
     return ATTN_OK;
@@ -13788,15 +13935,15 @@ static attn_status attn__patch_some(attn_ctx *ctx, attn__sweep *sweep, size_t la
     attn_feed_item items[ATTN__PATCHES];
     attn_tensor stream;
     size_t i;
-    attn_status status = attn_record_get(ctx, sweep->corrupted, entry.text, &stream);
+    attn_status status = attn_record_get(ctx, &stream, sweep->corrupted, entry.text);
     memset(items, 0, sizeof items);
     for (i = 0; i < n && status == ATTN_OK; i++) {
         const size_t first = patches[i].first;
         items[i].session = sweep->sessions[i];
         items[i].tokens = d->corrupted + first;
         items[i].n_tokens = d->n_tokens - first;
-        items[i].first_layer = layer;
-        items[i].resid = (const float *)stream.data + first * sweep->model->config.d_model;
+        items[i].layers.first = layer;
+        items[i].layers.resid = (const float *)stream.data + first * sweep->model->config.d_model;
         status = attn__hook_patch(ctx, sweep, sweep->sessions[i], layer, &patches[i]);
     }
     if (status == ATTN_OK && !sweep->by_head && attn__stays_in_row(sweep->point))
@@ -13844,17 +13991,16 @@ static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_m
     size_t n_columns, layer, n_layer;
     attn_status status;
     int point;
-    if (attn__check_patch(ctx, what, model, desc) != ATTN_OK)
+    if (attn__check_patch(ctx, what, model, desc) || attn__need_given(ctx, what, "name", name))
         return ctx->status;
     for (point = ATTN__HOOK_RESID_PRE; point < ATTN__N_HOOKS; point++)
-        if (name && strcmp(name, attn__hook_names[point]) == 0)
+        if (strcmp(name, attn__hook_names[point]) == 0)
             break;
-    if (point == ATTN__N_HOOKS || !out) {
-        const attn__hook_name near_by = attn__nearest_name(name ? name : "", 0);
+    if (point == ATTN__N_HOOKS) {
+        const attn__hook_name near_by = attn__nearest_name(name, 0);
         return attn__fail(ctx, ATTN_E_NAME,
-                          "%s: %.60s is not what follows \"blocks.i.\" in a name%s%s", what,
-                          name ? name : "(none)",
-                          near_by.text[0] ? ": did you mean the end of " : "", near_by.text);
+                          "%s: no activation has a name \"blocks.i.\" and then %.60s%s%s", what,
+                          name, near_by.text[0] ? ": did you mean the end of " : "", near_by.text);
     }
     if (by_head && !(ATTN__HAS_HEADS & ATTN__POINT(point)))
         return attn__fail(ctx, ATTN_E_NAME, "%s: %s has no heads", what, name);
@@ -13886,16 +14032,14 @@ static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_m
     return attn__finish(ctx, out, &result, status);
 }
 
-ATTN__DEF attn_status attn_patch_positions(attn_ctx *ctx, const attn_model *model,
-                                           const attn_patch_desc *desc, const char *name,
-                                           attn_tensor *out)
+ATTN__DEF attn_status attn_patch_positions(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                           const attn_patch_desc *desc, const char *name)
 {
     return attn__sweep_all(ctx, "attn_patch_positions", model, desc, name, 0, out);
 }
 
-ATTN__DEF attn_status attn_patch_heads(attn_ctx *ctx, const attn_model *model,
-                                       const attn_patch_desc *desc, const char *name,
-                                       attn_tensor *out)
+ATTN__DEF attn_status attn_patch_heads(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                       const attn_patch_desc *desc, const char *name)
 {
     return attn__sweep_all(ctx, "attn_patch_heads", model, desc, name, 1, out);
 }
@@ -13965,14 +14109,13 @@ static attn_status attn__feed_path(attn_ctx *ctx, attn__sweep *sweep, const attn
     item.session = sweep->base;
     item.tokens = sweep->desc->corrupted;
     item.n_tokens = sweep->desc->n_tokens;
-    item.resid = (const float *)stream.data;
-    item.first_layer = path->to_layer;
+    item.layers.resid = (const float *)stream.data;
+    item.layers.first = path->to_layer;
     return attn_feed_batch(ctx, &item, 1);
 }
 
-ATTN__DEF attn_status attn_patch_path(attn_ctx *ctx, const attn_model *model,
-                                      const attn_patch_desc *desc, const attn_path *path,
-                                      float *value)
+ATTN__DEF attn_status attn_patch_path(attn_ctx *ctx, float *value, const attn_model *model,
+                                      const attn_patch_desc *desc, const attn_path *path)
 {
     attn__sweep sweep;
     attn__hook_name sender, entry;
@@ -13982,9 +14125,10 @@ ATTN__DEF attn_status attn_patch_path(attn_ctx *ctx, const attn_model *model,
     int end, is_last;
     if (attn__check_patch(ctx, "attn_patch_path", model, desc) != ATTN_OK)
         return ctx->status;
-    if (!path || !value)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_patch_path: no %s was given",
-                          path ? "place for the value" : "path");
+    if (attn__need_given(ctx, "attn_patch_path", "path", path) ||
+        attn__need_given(ctx, "attn_patch_path", "place for the value", value) ||
+        attn__need_zeros(ctx, "attn_path", path->reserved))
+        return ctx->status;
     end = attn__path_end(path);
     if (attn__check_path(ctx, &model->config, path, end) != ATTN_OK)
         return ctx->status;
@@ -13996,14 +14140,14 @@ ATTN__DEF attn_status attn_patch_path(attn_ctx *ctx, const attn_model *model,
     names[1] = entry.text;
     memset(&difference, 0, sizeof difference);
     status = attn__begin_sweep(ctx, &sweep, model, desc, &clean_name, names, 2);
-    if (status == ATTN_OK && (status = attn_record_get(ctx, sweep.clean, names[0], &clean)) == 0 &&
-        (status = attn_record_get(ctx, sweep.corrupted, names[0], &corrupted)) == 0 &&
-        (status = attn_record_get(ctx, sweep.corrupted, names[1], &stream)) == 0)
+    if (status == ATTN_OK && (status = attn_record_get(ctx, &clean, sweep.clean, names[0])) == 0 &&
+        (status = attn_record_get(ctx, &corrupted, sweep.corrupted, names[0])) == 0 &&
+        (status = attn_record_get(ctx, &stream, sweep.corrupted, names[1])) == 0)
         status = attn_sub(ctx, &difference, attn_select(clean, 1, path->from_head),
                           attn_select(corrupted, 1, path->from_head));
     if (status == ATTN_OK) { /* the record has served; its memory stays */
         attn_unhook_all(sweep.base);
-        status = attn_rewind(ctx, sweep.base, 0);
+        status = attn_truncate(ctx, sweep.base, 0);
     }
     if (status == ATTN_OK)
         status = attn__feed_path(ctx, &sweep, path, end, stream, difference);
@@ -14045,8 +14189,8 @@ static attn_status attn__need_shape(attn_ctx *ctx, const char *op, const char *n
 static attn_status attn__need_layer(attn_ctx *ctx, const char *op, const attn_model *model,
                                     size_t layer)
 {
-    if (!model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no model was given", op);
+    if (attn__need_given(ctx, op, "model", model) != ATTN_OK)
+        return ctx->status;
     if (layer >= model->config.n_layer)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu", op,
                           ATTN__LLU(layer), (unsigned long)model->config.n_layer - 1);
@@ -14056,8 +14200,8 @@ static attn_status attn__need_layer(attn_ctx *ctx, const char *op, const attn_mo
 static attn_status attn__need_tokens(attn_ctx *ctx, const char *op, const attn_model *model,
                                      const int32_t *tokens, size_t n)
 {
-    if (!tokens || n == 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no tokens were given", op);
+    if (attn__need_given(ctx, op, "tokens", n ? tokens : NULL) != ATTN_OK)
+        return ctx->status;
     return attn__need_ids(ctx, op, "token", tokens, 1, n, model->config.n_vocab);
 }
 
@@ -14077,7 +14221,7 @@ static attn_status attn__layer_tensor(attn_ctx *ctx, const attn_model *model, si
 {
     char full[64];
     snprintf(full, sizeof full, "blocks.%lu.%s", (unsigned long)layer, name);
-    return attn_model_tensor(ctx, model, full, out);
+    return attn_model_tensor(ctx, out, model, full);
 }
 
 /* ---- a text in a session of its own, seen by hooks ---- */
@@ -14170,12 +14314,12 @@ ATTN__DEF attn_status attn_head_keys(attn_ctx *ctx, attn_tensor *keys, attn_head
 {
     attn__result result;
     size_t i, j;
-    if (!tokens || n_tokens == 0 || (unsigned)kind >= ATTN_N_HEAD_KINDS)
+    if (attn__need_given(ctx, "attn_head_keys", "tokens", n_tokens ? tokens : NULL) != ATTN_OK)
+        return ctx->status;
+    if ((unsigned)kind >= ATTN_N_HEAD_KINDS)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          !tokens || n_tokens == 0
-                              ? "attn_head_keys: no tokens were given"
-                              : "attn_head_keys: kind %d is none of ATTN_HEAD_PREVIOUS, "
-                                "ATTN_HEAD_DUPLICATE, ATTN_HEAD_INDUCTION",
+                          "attn_head_keys: kind %d is none of ATTN_HEAD_PREVIOUS, "
+                          "ATTN_HEAD_DUPLICATE, ATTN_HEAD_INDUCTION",
                           (int)kind);
     if (attn__begin(ctx, "attn_head_keys", keys, attn_shape2(n_tokens, n_tokens), &result))
         return ctx->status;
@@ -14250,8 +14394,9 @@ static int attn__watch_pattern(const attn_activation *a, void *user)
     return 0;
 }
 
-ATTN__DEF attn_status attn_text_heads(attn_ctx *ctx, const attn_model *model, const int32_t *tokens,
-                                      size_t n_tokens, attn_tensor *entropy, attn_tensor *scores)
+ATTN__DEF attn_status attn_detect_heads(attn_ctx *ctx, attn_tensor *entropy, attn_tensor *scores,
+                                        const attn_model *model, const int32_t *tokens,
+                                        size_t n_tokens)
 {
     static const char *const patterns[] = {"blocks.*.attn.hook_pattern", NULL};
     attn__head_watch w;
@@ -14259,7 +14404,7 @@ ATTN__DEF attn_status attn_text_heads(attn_ctx *ctx, const attn_model *model, co
     attn_status status;
     attn_tensor dummy = attn__nothing();
     size_t n_layer, n_heads, i, kind;
-    if (attn__need_text(ctx, "attn_text_heads", model, tokens, n_tokens) != ATTN_OK)
+    if (attn__need_text(ctx, "attn_detect_heads", model, tokens, n_tokens) != ATTN_OK)
         return ctx->status;
     n_layer = model->config.n_layer;
     memset(&w, 0, sizeof w);
@@ -14275,10 +14420,10 @@ ATTN__DEF attn_status attn_text_heads(attn_ctx *ctx, const attn_model *model, co
         return ATTN_E_MEMORY;
     status = ATTN_OK;
     if (entropy)
-        status = attn__begin(ctx, "attn_text_heads", entropy,
+        status = attn__begin(ctx, "attn_detect_heads", entropy,
                              attn_shape3(n_layer, w.n_head, n_tokens), &entropies);
     if (status == ATTN_OK && scores) {
-        status = attn__begin(ctx, "attn_text_heads", scores,
+        status = attn__begin(ctx, "attn_detect_heads", scores,
                              attn_shape3(ATTN_N_HEAD_KINDS, n_layer, w.n_head), &result);
         if (status != ATTN_OK && entropy)
             attn__finish(ctx, entropy, &entropies, status);
@@ -14301,44 +14446,46 @@ ATTN__DEF attn_status attn_text_heads(attn_ctx *ctx, const attn_model *model, co
 
 /* ---- the residual stream, taken apart ---- */
 
-ATTN__DEF size_t attn_n_parts(const attn_model *model, attn_parts_kind kind)
+ATTN__DEF size_t attn_resid_count(const attn_model *model, attn_resid_kind kind)
 {
-    const size_t n_layer = model->config.n_layer;
+    const size_t n_layer = model ? model->config.n_layer : 0;
+    if (!model)
+        return 0;
     switch (kind) {
-    case ATTN_PARTS_ACCUMULATED:
+    case ATTN_RESID_ACCUMULATED:
         return n_layer + 1;
-    case ATTN_PARTS_ACCUMULATED_MID:
+    case ATTN_RESID_ACCUMULATED_MID:
         return 2 * n_layer + 1;
-    case ATTN_PARTS_SUBLAYERS:
+    case ATTN_RESID_SUBLAYERS:
         return 2 + 2 * n_layer;
-    case ATTN_PARTS_HEADS:
+    case ATTN_RESID_HEADS:
         return n_layer * model->config.n_head + n_layer + 3;
     default:
         return 0;
     }
 }
 
-ATTN__DEF attn_label attn_part_label(const attn_model *model, attn_parts_kind kind, size_t index)
+ATTN__DEF attn_label attn_resid_label(const attn_model *model, attn_resid_kind kind, size_t index)
 {
     static const char *const around[] = {"embed", "pos_embed", "bias", "final_post"};
-    const size_t n_layer = model->config.n_layer, n_head = model->config.n_head;
-    const size_t n_parts = attn_n_parts(model, kind), n_heads = n_layer * n_head;
+    const size_t n_layer = model ? model->config.n_layer : 0;
+    const size_t n_head = model ? model->config.n_head : 0, n_heads = n_layer * n_head;
     attn_label label;
     const char *name = NULL;
     size_t layer = 0;
     memset(&label, 0, sizeof label);
-    if (index >= n_parts)
+    if (index >= attn_resid_count(model, kind))
         return label;
     switch (kind) {
-    case ATTN_PARTS_ACCUMULATED:
+    case ATTN_RESID_ACCUMULATED:
         layer = index;
         name = "pre";
         break;
-    case ATTN_PARTS_ACCUMULATED_MID:
+    case ATTN_RESID_ACCUMULATED_MID:
         layer = index / 2;
         name = index % 2 ? "mid" : "pre";
         break;
-    case ATTN_PARTS_SUBLAYERS:
+    case ATTN_RESID_SUBLAYERS:
         layer = index / 2 - (index >= 2);
         name = index % 2 ? "mlp_out" : "attn_out";
         break;
@@ -14347,12 +14494,12 @@ ATTN__DEF attn_label attn_part_label(const attn_model *model, attn_parts_kind ki
         name = "mlp_out";
         break;
     }
-    if (kind == ATTN_PARTS_SUBLAYERS && index < 2)
+    if (kind == ATTN_RESID_SUBLAYERS && index < 2)
         snprintf(label.text, sizeof label.text, "%s", around[index]);
-    else if (kind == ATTN_PARTS_HEADS && index < n_heads)
+    else if (kind == ATTN_RESID_HEADS && index < n_heads)
         snprintf(label.text, sizeof label.text, "L%uH%u", (unsigned)(index / n_head),
                  (unsigned)(index % n_head));
-    else if (kind == ATTN_PARTS_HEADS && layer >= n_layer)
+    else if (kind == ATTN_RESID_HEADS && layer >= n_layer)
         snprintf(label.text, sizeof label.text, "%s", around[layer - n_layer]);
     else if (layer >= n_layer)
         snprintf(label.text, sizeof label.text, "%s", around[3]);
@@ -14361,11 +14508,11 @@ ATTN__DEF attn_label attn_part_label(const attn_model *model, attn_parts_kind ki
     return label;
 }
 
-/* Where the rows of an activation go that attn_decompose hooks. */
+/* Where the rows of an activation go that attn_decompose_resid hooks. */
 typedef struct attn__collector {
     attn_ctx *ctx;
     const attn_model *model;
-    attn_parts_kind kind;
+    attn_resid_kind kind;
     size_t first, count;         /* positions that are kept */
     attn_tensor stack, scale, z; /* z: [L, count, H, d], for the heads */
 } attn__collector;
@@ -14375,8 +14522,8 @@ static attn_tensor attn__slot_for(const attn__collector *c, const attn_activatio
     const char *dot = strrchr(a->name, '.'), *name = dot ? dot + 1 : a->name;
     const size_t n_layer = c->model->config.n_layer, layer = a->layer < 0 ? 0 : (size_t)a->layer;
     const size_t n_heads = n_layer * c->model->config.n_head;
-    const int heads = c->kind == ATTN_PARTS_HEADS;
-    const int both = c->kind == ATTN_PARTS_ACCUMULATED_MID;
+    const int heads = c->kind == ATTN_RESID_HEADS;
+    const int both = c->kind == ATTN_RESID_ACCUMULATED_MID;
     size_t index;
     if (strcmp(name, "hook_scale") == 0)
         return c->scale;
@@ -14442,16 +14589,17 @@ static attn_status attn__finish_heads(attn__collector *c)
     return ATTN_OK;
 }
 
-/* What attn_decompose hooks for each kind, besides the scale; "blocks.%" is the last block. */
+/* What attn_decompose_resid hooks for each kind, besides the scale; "blocks.%" is the last block. */
 static const char *const attn__parts_hooks[4][5] = {
     {"blocks.*.hook_resid_pre", "blocks.%.hook_resid_post"},
     {"blocks.*.hook_resid_pre", "blocks.*.hook_resid_mid", "blocks.%.hook_resid_post"},
     {"hook_embed", "hook_pos_embed", "blocks.*.hook_attn_out", "blocks.*.hook_mlp_out"},
     {"hook_embed", "hook_pos_embed", "blocks.*.attn.hook_z", "blocks.*.hook_mlp_out"}};
 
-ATTN__DEF attn_status attn_decompose(attn_ctx *ctx, attn_parts *out, const attn_model *model,
-                                     const int32_t *tokens, size_t n_tokens, attn_parts_kind kind,
-                                     size_t first, size_t count)
+ATTN__DEF attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
+                                           const attn_model *model, const int32_t *tokens,
+                                           size_t n_tokens, attn_resid_kind kind, size_t first,
+                                           size_t count)
 {
     const char *patterns[6] = {NULL, NULL, NULL, NULL, NULL, NULL};
     const attn_config *config;
@@ -14460,18 +14608,19 @@ ATTN__DEF attn_status attn_decompose(attn_ctx *ctx, attn_parts *out, const attn_
     attn__result stack, scale;
     attn_status status;
     int i;
-    if (attn__need_text(ctx, "attn_decompose", model, tokens, n_tokens) != ATTN_OK)
+    if (attn__need_text(ctx, "attn_decompose_resid", model, tokens, n_tokens) != ATTN_OK)
+        return ctx->status;
+    if (attn__need_given(ctx, "attn_decompose_resid", "place for the parts", out) != ATTN_OK)
         return ctx->status;
     config = &model->config;
-    if (!out || attn_n_parts(model, kind) == 0)
+    if (attn_resid_count(model, kind) == 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          out ? "attn_decompose: kind %d is no attn_parts_kind"
-                              : "attn_decompose: no room for the parts was given",
-                          (int)kind);
+                          "attn_decompose_resid: kind %d is not an attn_resid_kind", (int)kind);
     if (first >= n_tokens || count > n_tokens - first)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_decompose: %llu positions from %llu on; the text has %llu tokens",
-                          ATTN__LLU(count), ATTN__LLU(first), ATTN__LLU(n_tokens));
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "attn_decompose_resid: %llu positions from %llu on; the text has %llu tokens",
+            ATTN__LLU(count), ATTN__LLU(first), ATTN__LLU(n_tokens));
     memset(&c, 0, sizeof c);
     c.ctx = ctx;
     c.model = model;
@@ -14483,20 +14632,20 @@ ATTN__DEF attn_status attn_decompose(attn_ctx *ctx, attn_parts *out, const attn_
     for (i = 0; i < 4 && attn__parts_hooks[kind][i]; i++)
         patterns[i + 1] =
             strchr(attn__parts_hooks[kind][i], '%') ? last : attn__parts_hooks[kind][i];
-    if (attn__begin(ctx, "attn_decompose", &out->stack,
-                    attn_shape3(attn_n_parts(model, kind), c.count, config->d_model), &stack))
+    if (attn__begin(ctx, "attn_decompose_resid", &out->stack,
+                    attn_shape3(attn_resid_count(model, kind), c.count, config->d_model), &stack))
         return ctx->status;
-    status = attn__begin(ctx, "attn_decompose", &out->scale, attn_shape2(c.count, 1), &scale);
+    status = attn__begin(ctx, "attn_decompose_resid", &out->scale, attn_shape2(c.count, 1), &scale);
     if (status != ATTN_OK)
         return attn__finish(ctx, &out->stack, &stack, status);
     c.stack = stack.dense;
     c.scale = scale.dense;
-    if (kind == ATTN_PARTS_HEADS)
+    if (kind == ATTN_RESID_HEADS)
         status = attn_zeros(ctx, &c.z, ATTN_F32,
                             attn_shape4(config->n_layer, c.count, config->n_head, config->d_head));
     if (status == ATTN_OK)
         status = attn__watch_text(ctx, model, tokens, n_tokens, patterns, attn__collect, &c);
-    if (status == ATTN_OK && kind == ATTN_PARTS_HEADS)
+    if (status == ATTN_OK && kind == ATTN_RESID_HEADS)
         status = attn__finish_heads(&c);
     attn_tensor_free(ctx, &c.z);
     status = attn__finish(ctx, &out->stack, &stack, status);
@@ -14598,8 +14747,8 @@ static attn_status attn__with_gain(attn_ctx *ctx, attn_tensor *out, const attn_m
     return attn_mul(ctx, out, directions, attn__parameter(model->ln_f_w, model->config.d_model));
 }
 
-ATTN__DEF attn_status attn_attribute(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                     attn_tensor parts, attn_tensor scale, attn_tensor directions)
+ATTN__DEF attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                       attn_tensor parts, attn_tensor scale, attn_tensor directions)
 {
     const attn__kernels *kernels;
     attn__result result;
@@ -14608,19 +14757,19 @@ ATTN__DEF attn_status attn_attribute(attn_ctx *ctx, attn_tensor *out, const attn
     attn_status status;
     float *buffers = NULL;
     size_t row, n, width;
-    if (attn__need_kernels(ctx, &kernels) || attn__need_layer(ctx, "attn_attribute", model, 0) ||
-        attn__need(ctx, "attn_attribute", "parts", &parts))
+    if (attn__need_kernels(ctx, &kernels) || attn__need_layer(ctx, "attn_logit_attrs", model, 0) ||
+        attn__need(ctx, "attn_logit_attrs", "parts", &parts))
         return ctx->status;
     width = model->config.d_model;
     if (parts.ndim < 2 || attn__row_length(&parts) != width)
         return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_attribute: parts have shape %s; expected [.., T, %llu]",
+                          "attn_logit_attrs: parts have shape %s; expected [.., T, %llu]",
                           attn__show(shape).text, ATTN__LLU(width));
     n = parts.shape[parts.ndim - 2];
     out_shape.dim[--out_shape.ndim] = 1;
-    if (attn__need_scale(ctx, "attn_attribute", &scale, n) ||
-        attn__need_directions(ctx, "attn_attribute", model, &directions, n) ||
-        attn__begin(ctx, "attn_attribute", out, out_shape, &result))
+    if (attn__need_scale(ctx, "attn_logit_attrs", &scale, n) ||
+        attn__need_directions(ctx, "attn_logit_attrs", model, &directions, n) ||
+        attn__begin(ctx, "attn_logit_attrs", out, out_shape, &result))
         return ctx->status;
     status = attn__with_gain(ctx, &gained, model, directions);
     if (status == ATTN_OK && (buffers = attn__row_buffers(ctx, width)) == NULL)
@@ -14639,12 +14788,12 @@ ATTN__DEF attn_status attn_attribute(attn_ctx *ctx, attn_tensor *out, const attn
     return attn__finish(ctx, out, &result, status);
 }
 
-ATTN__DEF attn_status attn_attribute_neurons(attn_ctx *ctx, attn_tensor *out,
-                                             const attn_model *model, size_t layer,
-                                             attn_tensor post, attn_tensor scale,
-                                             attn_tensor directions)
+ATTN__DEF attn_status attn_neuron_logit_attrs(attn_ctx *ctx, attn_tensor *out,
+                                              const attn_model *model, size_t layer,
+                                              attn_tensor post, attn_tensor scale,
+                                              attn_tensor directions)
 {
-    static const char op[] = "attn_attribute_neurons";
+    static const char op[] = "attn_neuron_logit_attrs";
     attn_tensor w_out = attn__nothing(), means = w_out, gained = w_out, along = w_out;
     attn_tensor scaled = w_out;
     int failed;
@@ -14667,17 +14816,17 @@ ATTN__DEF attn_status attn_attribute_neurons(attn_ctx *ctx, attn_tensor *out,
     return failed ? ctx->status : ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_attribute_bias(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                          attn_tensor directions)
+ATTN__DEF attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out,
+                                            const attn_model *model, attn_tensor directions)
 {
     attn_tensor products = attn__nothing();
     attn_status status;
     attn__result result;
     size_t n;
-    if (attn__need_layer(ctx, "attn_attribute_bias", model, 0) ||
-        attn__need_shape(ctx, "attn_attribute_bias", "directions", &directions,
+    if (attn__need_layer(ctx, "attn_bias_logit_attrs", model, 0) ||
+        attn__need_shape(ctx, "attn_bias_logit_attrs", "directions", &directions,
                          attn_shape2(directions.shape[0], model->config.d_model)) ||
-        attn__begin(ctx, "attn_attribute_bias", out, attn_shape1(directions.shape[0]), &result))
+        attn__begin(ctx, "attn_bias_logit_attrs", out, attn_shape1(directions.shape[0]), &result))
         return ctx->status;
     n = directions.shape[0];
     status =
@@ -15362,12 +15511,14 @@ ATTN__DEF attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const
     attn_tokenizer *checked = NULL;
     attn_writer *w;
     size_t start_size;
+    if (attn__need_given(ctx, "attn_writer_new", "place for the writer", writer) != ATTN_OK)
+        return ctx->status;
     *writer = NULL;
-    if (!path || !config || (!tokenizer && tokenizer_size > 0))
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_writer_new: no %s was given",
-                          !path     ? "path"
-                          : !config ? "configuration"
-                                    : "tokenizer");
+    if (attn__need_given(ctx, "attn_writer_new", "path", path) ||
+        attn__need_given(ctx, "attn_writer_new", "configuration", config) ||
+        attn__need_zeros(ctx, "attn_config", config->reserved) ||
+        (tokenizer_size > 0 && attn__need_given(ctx, "attn_writer_new", "tokenizer", tokenizer)))
+        return ctx->status;
     c = *config;
     attn__put_config(header, &c);
     if (attn__check_config(ctx, header, &c, shown) != ATTN_OK)
@@ -15510,9 +15661,9 @@ ATTN__DEF attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const 
     uint64_t size;
     size_t n;
     ptrdiff_t number;
-    if (!w || !name)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_writer_add: no %s was given",
-                          w ? "name" : "writer");
+    if (attn__need_given(ctx, "attn_writer_add", "writer", w) ||
+        attn__need_given(ctx, "attn_writer_add", "name", name))
+        return ctx->status;
     if (w->status != ATTN_OK)
         return ctx->status = w->status; /* the first message stays */
     number = attn__find_expected(&w->config, name, &e);
@@ -15573,9 +15724,10 @@ ATTN__DEF attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
     const size_t start_size = ATTN__HEADER + n_tensors * ATTN__RECORD;
     char missing[64] = "";
     attn_draft *draft;
-    if (!w || !w->draft)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_writer_end: %s",
-                          w ? "the file is finished already" : "no writer was given");
+    if (attn__need_given(ctx, "attn_writer_end", "writer", w) != ATTN_OK)
+        return ctx->status;
+    if (!w->draft)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_writer_end: the file is finished already");
     if (w->status != ATTN_OK)
         return ctx->status = w->status;
     if (w->n_done < w->n_all)
@@ -15823,18 +15975,20 @@ static attn_status attn__open_image(attn_ctx *ctx, attn_model **model, unsigned 
 
 /* Measures the new file, lays the tensors into an image of it as f32, rewrites them there, and
  * opens the image as a model. */
-ATTN__DEF attn_status attn_model_rewrite(attn_ctx *ctx, attn_model **model, const attn_model *from,
-                                         unsigned operations)
+ATTN__DEF attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
+                                           const attn_model *from, unsigned operations)
 {
     attn__image m;
     uint64_t size;
+    if (attn__need_given(ctx, "attn_process_weights", "place for the model", model) != ATTN_OK)
+        return ctx->status;
     *model = NULL;
-    if (attn__need_layer(ctx, "attn_model_rewrite", from, 0) != ATTN_OK)
+    if (attn__need_layer(ctx, "attn_process_weights", from, 0) != ATTN_OK)
         return ctx->status;
     if (operations == 0 ||
         operations > (ATTN_FOLD_LAYERNORM | ATTN_CENTER_WRITING | ATTN_CENTER_UNEMBEDDING))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_model_rewrite: operations are %u; expected a sum of "
+                          "attn_process_weights: operations are %u; expected a sum of "
                           "ATTN_FOLD_LAYERNORM, ATTN_CENTER_WRITING, ATTN_CENTER_UNEMBEDDING",
                           operations);
     memset(&m, 0, sizeof m);
@@ -15880,15 +16034,15 @@ static attn_status attn__file_bytes(attn_ctx *ctx, const attn_model *model,
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_model_save(attn_ctx *ctx, const attn_model *model, const char *path)
+ATTN__DEF attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn_model *model)
 {
     const unsigned char *bytes;
     void *copy = NULL;
     attn_draft *draft;
     attn_status status;
-    if (!model || !path || !*path)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_model_save: no %s was given",
-                          model ? "path" : "model");
+    if (attn__need_given(ctx, "attn_model_save", "model", model) ||
+        attn__need_given(ctx, "attn_model_save", "path", path && *path ? path : NULL))
+        return ctx->status;
     status = attn__file_bytes(ctx, model, &bytes, &copy);
     if (status == ATTN_OK)
         status = attn_draft_begin(ctx, &draft, path);

@@ -16,12 +16,12 @@ static attn_status print_likeliest(attn_ctx *ctx, attn_session *session, const c
     const attn_tokenizer *tokenizer = attn_model_tokenizer(attn_session_model(session));
     attn_prediction top[MOST * K];
     size_t k, size;
-    if (attn_rewind(ctx, session, 0) || attn_score(ctx, NULL, top, K, session, ids, n))
+    if (attn_truncate(ctx, session, 0) || attn_score(ctx, NULL, top, K, session, ids, n))
         return ctx->status;
     printf("%s:", title);
     for (k = 0; k < K; k++) {
         const attn_prediction *p = &top[(n - 1) * K + k];
-        const char *text = attn_token_bytes(tokenizer, p->token, &size);
+        const char *text = attn_token_bytes(&size, tokenizer, p->token);
         printf("  %.2f \"%.*s\"", (double)p->logit, (int)size, text);
     }
     printf("\n");
@@ -47,8 +47,8 @@ int main(int argc, char **argv)
     edit.n_heads = 1;
     if (attn_model_open(&ctx, &model, argv[1], NULL) ||
         attn_session_new(&ctx, &session, model, NULL) ||
-        attn_encode(&ctx, attn_model_tokenizer(model), argv[4], strlen(argv[4]), 0, ids, MOST,
-                    &n) ||
+        attn_encode(&ctx, ids, MOST, &n, attn_model_tokenizer(model), argv[4], strlen(argv[4]),
+                    0) ||
         print_likeliest(&ctx, session, "as it is", ids, n) ||
         attn_hook_edit(&ctx, NULL, session, &edit) ||
         print_likeliest(&ctx, session, "ablated", ids, n))

@@ -32,7 +32,7 @@ int main(int argc, char **argv)
     attn_ctx ctx = {0};
     attn_model *model = NULL;
     attn_session *session = NULL;
-    attn_sampler_desc sampling = {0.7f, 40, 0, 0, 0, 0, 1}; /* temperature, top-k, .., seed */
+    attn_sampler_desc sampling = {.temperature = 0.7f, .top_k = 40, .seed = 1};
     attn_generate_desc how = {0};
     attn_stop_reason reason = ATTN_STOP_NONE;
     if (argc != 2)

@@ -127,18 +127,18 @@ static int print_tokens(run *r, const int32_t *ids, size_t n, int end)
     char text[3 * (64 + 4)];
     size_t i, done, piece, size, whole;
     for (i = 0; i < n; i++) {
-        const char *bytes = tokenizer ? attn_token_bytes(tokenizer, ids[i], &size) : NULL;
+        const char *bytes = tokenizer ? attn_token_bytes(&size, tokenizer, ids[i]) : NULL;
         if (r->o.print_ids || !tokenizer)
             printf("%s%ld", r->n_printed++ ? " " : "", (long)ids[i]);
         else
             for (done = 0; bytes && done < size; done += piece) {
                 piece = size - done < 64 ? size - done : 64;
-                whole = attn_utf8_push(&r->utf8, bytes + done, piece, text);
+                whole = attn_utf8_push(text, &r->utf8, bytes + done, piece);
                 fwrite(text, 1, whole, stdout);
             }
     }
     if (end) {
-        fwrite(text, 1, attn_utf8_push(&r->utf8, "", 0, text), stdout);
+        fwrite(text, 1, attn_utf8_push(text, &r->utf8, "", 0), stdout);
         putchar('\n');
     }
     if (fflush(stdout) == 0 && !ferror(stdout)) /* an earlier write may have failed */
@@ -224,8 +224,8 @@ static int generate(run *r)
         int code;
         if (interrupted)
             return INTERRUPTED;
-        if (attn_sample(&r->ctx, r->sampler, attn_logits(r->session),
-                        attn_session_tokens(r->session), length, &id))
+        if (attn_sample(&r->ctx, &id, r->sampler, attn_logits(r->session),
+                        attn_session_tokens(r->session), length))
             return failed(&r->ctx);
         if (id == eos && !r->o.ignore_eos) {
             r->ended = "the text ended";

@@ -314,7 +314,7 @@ static const char *visible(lens *l, const char *bytes, size_t size, const char *
 static const char *shown_token(lens *l, int32_t id)
 {
     size_t size;
-    const char *bytes = l->tokenizer ? attn_token_bytes(l->tokenizer, id, &size) : NULL;
+    const char *bytes = l->tokenizer ? attn_token_bytes(&size, l->tokenizer, id) : NULL;
     return bytes ? visible(l, bytes, size, "·") : keep(l, "%ld", (long)id);
 }
 
@@ -367,7 +367,7 @@ static int name_token(lens *l, const char *option, const char *name, int32_t *id
         *id = list[0];
         return FINE;
     }
-    if (attn_encode(&l->ctx, l->tokenizer, name, strlen(name), 1, ids, 2, &n) || n != 1) {
+    if (attn_encode(&l->ctx, ids, 2, &n, l->tokenizer, name, strlen(name), 1) || n != 1) {
         l->ctx.status = ATTN_OK;
         return fail(FAILED,
                     "--%s: \"%s\" is %zu tokens, where one is needed (most words begin "
@@ -525,7 +525,7 @@ static void print_grid(lens *l, const lens_grid *grid)
 static void json_token(const lens *l, int32_t id)
 {
     size_t size = 0;
-    const char *bytes = l->tokenizer ? attn_token_bytes(l->tokenizer, id, &size) : NULL;
+    const char *bytes = l->tokenizer ? attn_token_bytes(&size, l->tokenizer, id) : NULL;
     printf("\"id\": %ld", (long)id);
     if (bytes) {
         fputs(", \"token\": ", stdout);
@@ -687,11 +687,11 @@ static const char *whole_text(lens *l, const text *of)
     if (!l->tokenizer)
         return brief(l, line, 400);
     for (t = 0; t < of->n; t++, used += size)
-        attn_token_bytes(l->tokenizer, of->ids[t], &size);
+        attn_token_bytes(&size, l->tokenizer, of->ids[t]);
     if (!(bytes = (char *)allocate(l, used, 1)))
         return "";
     for (t = 0, used = 0; t < of->n; t++, used += size) {
-        const char *token = attn_token_bytes(l->tokenizer, of->ids[t], &size);
+        const char *token = attn_token_bytes(&size, l->tokenizer, of->ids[t]);
         memcpy(bytes + used, token, size);
     }
     return brief(l, visible(l, bytes, used, " "), 400);
@@ -922,7 +922,7 @@ static lens_word *make_words(lens *l)
     size_t t, size = 0;
     for (t = 0; words && t < l->text.n; t++) {
         const char *bytes =
-            l->tokenizer ? attn_token_bytes(l->tokenizer, l->text.ids[t], &size) : NULL;
+            l->tokenizer ? attn_token_bytes(&size, l->tokenizer, l->text.ids[t]) : NULL;
         words[t].colour = 0;
         words[t].tip = NULL;
         words[t].breaks = bytes && memchr(bytes, '\n', size) != NULL;
@@ -1062,7 +1062,7 @@ static int run_losses(lens *l)
 
 /* Judges positions [first, first + count): the k likeliest tokens of each layer's stream, and how
  * it rates the token that comes next. Results are [layers, positions]. */
-static int judge_streams(lens *l, const attn_parts *parts, size_t first, size_t count,
+static int judge_streams(lens *l, const attn_resid_stack *parts, size_t first, size_t count,
                          attn_prediction *top, attn_token_stats *next, size_t k)
 {
     const size_t n = l->text.n, n_parts = parts->stack.shape[0];
@@ -1081,7 +1081,7 @@ static int judge_streams(lens *l, const attn_parts *parts, size_t first, size_t 
     if (attn_logit_lens(&l->ctx, &logits, l->model, resid, l->o.saved_scale ? saved : own, NULL, 0))
         return failed(&l->ctx);
     rows = attn_reshape(logits, attn_shape2(n_parts * count, l->config->n_vocab));
-    if (attn_logit_stats(&l->ctx, rows, targets, stats, some, k))
+    if (attn_logit_stats(&l->ctx, stats, some, k, rows, targets))
         return failed(&l->ctx);
     attn_tensor_free(&l->ctx, &logits);
     for (i = 0; i < n_parts; i++)
@@ -1102,7 +1102,7 @@ static void json_logit_lens(const lens *l, const attn_prediction *top, const att
     printf(", \"layers\": [");
     for (i = 0; i < n_parts; i++) {
         printf("%s\n {\"stream\": \"%s\", \"positions\": [", i ? "," : "",
-               attn_part_label(l->model, ATTN_PARTS_ACCUMULATED, i).text);
+               attn_resid_label(l->model, ATTN_RESID_ACCUMULATED, i).text);
         for (t = 0; t < n; t++) {
             printf("%s\n  {", t ? "," : "");
             json_guesses(l, top + (i * n + t) * k, k);
@@ -1117,18 +1117,19 @@ static void json_logit_lens(const lens *l, const attn_prediction *top, const att
 
 static int run_logit_lens(lens *l)
 {
-    const size_t n = l->text.n, n_parts = attn_n_parts(l->model, ATTN_PARTS_ACCUMULATED);
+    const size_t n = l->text.n, n_parts = attn_resid_count(l->model, ATTN_RESID_ACCUMULATED);
     const size_t k = l->o.top ? l->o.top < l->config->n_vocab ? l->o.top : l->config->n_vocab : 1;
     const size_t piece = 8; /* positions at a time, for a row of logits is long */
     attn_prediction *top = (attn_prediction *)allocate(l, n_parts * n * k, sizeof *top);
     attn_token_stats *next = (attn_token_stats *)allocate(l, n_parts * n, sizeof *next);
-    attn_parts parts = {0};
+    attn_resid_stack parts = {0};
     lens_grid grid;
     findings found = {make_page(l, "Logit lens"), &grid, 1, NULL, NULL};
     size_t t, i, count;
     int code;
     if (!top || !next ||
-        attn_decompose(&l->ctx, &parts, l->model, l->text.ids, n, ATTN_PARTS_ACCUMULATED, 0, 0))
+        attn_decompose_resid(&l->ctx, &parts, l->model, l->text.ids, n, ATTN_RESID_ACCUMULATED, 0,
+                             0))
         return failed(&l->ctx);
     for (t = 0; t < n; t += count) {
         count = n - t < piece ? n - t : piece;
@@ -1148,7 +1149,7 @@ static int run_logit_lens(lens *l)
     grid.high = "1: the probability of that token";
     for (i = 0; i < n_parts; i++) {
         ((const char **)grid.rows)[i] =
-            keep(l, "%s", attn_part_label(l->model, ATTN_PARTS_ACCUMULATED, i).text);
+            keep(l, "%s", attn_resid_label(l->model, ATTN_RESID_ACCUMULATED, i).text);
         for (t = 0; t < n; t++) {
             const attn_prediction *guess = top + (i * n + t) * k;
             const attn_token_stats *true_next = &next[i * n + t];
@@ -1187,7 +1188,7 @@ typedef struct patterns {
 
 static float weight_at(const void *pattern, size_t query, size_t key)
 {
-    return attn_get(*(const attn_tensor *)pattern, query, key, 0, 0);
+    return attn_get2(*(const attn_tensor *)pattern, query, key);
 }
 
 static void json_pattern(const patterns *p, const attn_tensor *matrix, size_t layer, size_t head)
@@ -1343,7 +1344,7 @@ static int svg_one_pattern(lens *l, FILE *file, const lens_page *page, attn_tens
     for (q = 0; q < n; q++) {
         ((const char **)grid.rows)[q] = keep(l, "%s", brief(l, grid.columns[q], 20));
         for (k = 0; k < n; k++) {
-            const float weight = k <= q ? attn_get(matrix, q, k, 0, 0) : 0;
+            const float weight = k <= q ? attn_get2(matrix, q, k) : 0;
             lens_cell *cell = cell_of(&grid, q, k);
             cell->colour = weight;
             cell->text = k <= q ? keep(l, "%.2f", (double)weight) : "";
@@ -1477,7 +1478,7 @@ static int likeliest(lens *l, const text *what, size_t n, int32_t *token, float 
     if (status == ATTN_OK) {
         memcpy(logits, attn_logits(session), n_vocab * sizeof *logits);
         row = attn_borrow(logits, ATTN_F32, attn_shape2(1, n_vocab));
-        status = attn_logit_stats(&l->ctx, row, NULL, NULL, &best, 1);
+        status = attn_logit_stats(&l->ctx, NULL, &best, 1, row, NULL);
         *token = best.token;
     }
     attn_session_free(session);
@@ -1501,7 +1502,7 @@ static int name_tokens(lens *l, question *q)
 
 /* ---- patch ---- */
 
-static int judge_logits(const float *logits, void *user, float *value)
+static int judge_logits(float *value, const float *logits, void *user)
 {
     const question *q = (const question *)user;
     *value = logits[q->token] - (q->against < 0 ? 0 : logits[q->against]);
@@ -1540,7 +1541,7 @@ static int find_changes(lens *l, float *logits, patching *p)
     attn_prediction top[2 * MOST];
     double most = -INFINITY, least = INFINITY;
     size_t i;
-    if (attn_logit_stats(&l->ctx, rows, NULL, NULL, top, k))
+    if (attn_logit_stats(&l->ctx, NULL, top, k, rows, NULL))
         return failed(&l->ctx);
     for (i = 0; i < 2 * k; i++) {
         const int32_t id = top[i].token;
@@ -1613,8 +1614,8 @@ static int sweep(lens *l, patching *p, const char *name, lens_grid *grid)
     attn_tensor values = {0};
     size_t i, j;
     int code;
-    if ((by_head ? attn_patch_heads : attn_patch_positions)(&l->ctx, l->model, &p->desc, name,
-                                                            &values))
+    if ((by_head ? attn_patch_heads : attn_patch_positions)(&l->ctx, &values, l->model, &p->desc,
+                                                            name))
         return failed(&l->ctx);
     if ((code = make_grid(l, grid, values.shape[0], values.shape[1])) != FINE)
         return code;
@@ -1624,7 +1625,7 @@ static int sweep(lens *l, patching *p, const char *name, lens_grid *grid)
         keep(l, "%s, %s", name, by_head ? "of one head at all positions" : "at one position");
     for (i = 0; i < grid->n_rows; i++)
         for (j = 0; j < grid->n_columns; j++)
-            cell_of(grid, i, j)->number = attn_get(values, i, j, 0, 0);
+            cell_of(grid, i, j)->number = attn_get2(values, i, j);
     for (j = 0; !by_head && j < grid->n_columns; j++)
         if (l->text.ids[j] != l->corrupted.ids[j])
             ((const char **)grid->columns)[j] =
@@ -1682,7 +1683,7 @@ static const char *token_argument(lens *l, int32_t id)
 {
     size_t size = 0;
     const char *bytes =
-        l->tokenizer && !l->o.ids ? attn_token_bytes(l->tokenizer, id, &size) : NULL;
+        l->tokenizer && !l->o.ids ? attn_token_bytes(&size, l->tokenizer, id) : NULL;
     return bytes ? quoted(l, bytes, size) : keep(l, "%ld", (long)id);
 }
 
@@ -1779,7 +1780,7 @@ static void place_term(lens *l, terms *out, const char *label, float value, size
     unsigned layer, head;
     char end;
     out->sum += (double)value;
-    /* NOLINTBEGIN(cert-err34-c): the numbers are attn_part_label's */
+    /* NOLINTBEGIN(cert-err34-c): the numbers are attn_resid_label's */
     if (sscanf(label, "L%uH%u%c", &layer, &head, &end) == 2) {
         set_term(l, &out->layers, layer, head, value);
     } else if (sscanf(label, "%u_mlp_ou%c", &layer, &end) == 2) {
@@ -1793,16 +1794,16 @@ static void place_term(lens *l, terms *out, const char *label, float value, size
 
 static int find_terms(lens *l, const question *q, size_t position, terms *out)
 {
-    attn_parts parts = {0};
+    attn_resid_stack parts = {0};
     attn_tensor directions = {0}, values = {0}, bias = {0};
-    size_t i, n_others = 0, n_parts = attn_n_parts(l->model, ATTN_PARTS_HEADS);
+    size_t i, n_others = 0, n_parts = attn_resid_count(l->model, ATTN_RESID_HEADS);
     int code;
     if (attn_logit_directions(&l->ctx, &directions, l->model, &q->token,
                               q->against < 0 ? NULL : &q->against, 1) ||
-        attn_decompose(&l->ctx, &parts, l->model, l->text.ids, l->text.n, ATTN_PARTS_HEADS,
-                       position, 1) ||
-        attn_attribute(&l->ctx, &values, l->model, parts.stack, parts.scale, directions) ||
-        attn_attribute_bias(&l->ctx, &bias, l->model, directions))
+        attn_decompose_resid(&l->ctx, &parts, l->model, l->text.ids, l->text.n, ATTN_RESID_HEADS,
+                             position, 1) ||
+        attn_logit_attrs(&l->ctx, &values, l->model, parts.stack, parts.scale, directions) ||
+        attn_bias_logit_attrs(&l->ctx, &bias, l->model, directions))
         return failed(&l->ctx);
     if ((code = make_grid(l, &out->layers, l->config->n_layer, l->config->n_head + 1)) != FINE ||
         (code = make_grid(l, &out->others, 1,
@@ -1812,9 +1813,9 @@ static int find_terms(lens *l, const question *q, size_t position, terms *out)
     ((const char **)out->layers.columns)[l->config->n_head] = "MLP";
     ((const char **)out->others.rows)[0] = "";
     for (i = 0; i < n_parts; i++)
-        place_term(l, out, attn_part_label(l->model, ATTN_PARTS_HEADS, i).text,
-                   attn_get(values, i, 0, 0, 0), &n_others);
-    place_term(l, out, "ln_final.b", attn_get(bias, 0, 0, 0, 0), &n_others);
+        place_term(l, out, attn_resid_label(l->model, ATTN_RESID_HEADS, i).text,
+                   attn_get2(values, i, 0), &n_others);
+    place_term(l, out, "ln_final.b", attn_get1(bias, 0), &n_others);
     return FINE;
 }
 
@@ -1882,7 +1883,7 @@ static int run_attribute(lens *l)
         (code = find_terms(l, &a.question, position, &a.terms)) != FINE)
         return code;
     finish_terms(l, &a.terms);
-    judge_logits(logits, &a.question, &a.terms.logit);
+    judge_logits(&a.terms.logit, logits, &a.question);
     grids[0] = a.terms.layers;
     grids[1] = a.terms.others;
     found.page.note =
@@ -1908,7 +1909,7 @@ static int run_heads(lens *l)
     attn_tensor entropy = {0}, scores = {0}, mean = {0};
     size_t kind, i, j;
     int code;
-    if (attn_text_heads(&l->ctx, l->model, l->text.ids, n, &entropy, &scores) ||
+    if (attn_detect_heads(&l->ctx, &entropy, &scores, l->model, l->text.ids, n) ||
         attn_mean(&l->ctx, &mean, entropy))
         return failed(&l->ctx);
     for (kind = 0; kind < N; kind++) {
@@ -1921,8 +1922,8 @@ static int run_heads(lens *l)
         for (i = 0; i < grids[kind].n_rows; i++)
             for (j = 0; j < grids[kind].n_columns; j++) {
                 lens_cell *cell = cell_of(&grids[kind], i, j);
-                cell->number = kind < ATTN_N_HEAD_KINDS ? attn_get(scores, kind, i, j, 0)
-                                                        : attn_get(mean, i, j, 0, 0);
+                cell->number = kind < ATTN_N_HEAD_KINDS ? attn_get3(scores, kind, i, j)
+                                                        : attn_get3(mean, i, j, 0);
                 cell->colour =
                     kind < ATTN_N_HEAD_KINDS ? cell->number : (float)((double)cell->number / even);
                 cell->text = keep(l, "%.2f", (double)cell->number);
@@ -1947,7 +1948,7 @@ static void json_record(lens *l, const attn_record *record)
     for (i = 0; i < n; i++) {
         const char *name = attn_record_name(record, i);
         attn_tensor value = {0};
-        attn_record_get(&l->ctx, record, name, &value);
+        attn_record_get(&l->ctx, &value, record, name);
         printf("%s\n \"%s\": [", i ? "," : "", name);
         for (d = 0; d < value.ndim; d++)
             printf("%s%zu", d ? ", " : "", value.shape[d]);
@@ -1969,7 +1970,7 @@ static int run_record(lens *l)
     desc.n_positions = l->text.n;
     if ((code = make_session(l, 0)) != FINE)
         return code;
-    if (attn_record_size(&l->ctx, l->model, &desc, &bytes))
+    if (attn_record_size(&l->ctx, &bytes, l->model, &desc))
         return failed(&l->ctx);
     memory = malloc(bytes ? bytes : 1);
     if (!memory)
@@ -1982,7 +1983,7 @@ static int run_record(lens *l)
         if (attn_feed(&l->ctx, l->session, l->text.ids + t, n))
             code = failed(&l->ctx);
     }
-    if (code == FINE && attn_record_save(&l->ctx, record, l->o.output))
+    if (code == FINE && attn_record_save(&l->ctx, l->o.output, record))
         code = failed(&l->ctx);
     if (code == FINE && l->o.json)
         json_record(l, record);

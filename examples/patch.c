@@ -14,7 +14,7 @@ enum { MOST = 256 };
 static attn_status feed_text(attn_ctx *ctx, attn_session **session, const attn_model *model,
                              const char *text, int32_t *ids, size_t *n)
 {
-    if (attn_encode(ctx, attn_model_tokenizer(model), text, strlen(text), 0, ids, MOST, n) ||
+    if (attn_encode(ctx, ids, MOST, n, attn_model_tokenizer(model), text, strlen(text), 0) ||
         attn_session_new(ctx, session, model, NULL))
         return ctx->status;
     return attn_feed(ctx, *session, ids, *n);
@@ -44,14 +44,14 @@ int main(int argc, char **argv)
         }
         desc.clean = ids[0], desc.corrupted = ids[1], desc.n_tokens = n[0];
         desc.clean_value = &gap[0], desc.corrupted_value = &gap[1];
-        if (attn_patch_positions(&ctx, model, &desc, "hook_resid_pre", &out) == ATTN_OK)
+        if (attn_patch_positions(&ctx, &out, model, &desc, "hook_resid_pre") == ATTN_OK)
             printf("clean %.2f, corrupted %.2f\n", (double)gap[0], (double)gap[1]);
     }
     if (n[0] != n[1] || ctx.status)
         fprintf(stderr, "%s\n", ctx.status ? ctx.message : "the texts must have as many tokens");
     for (layer = 0; layer < out.shape[0]; layer++)
         for (t = 0; t < n[0]; t++)
-            printf("%7.2f%s", (double)attn_get(out, layer, t, 0, 0), t + 1 < n[0] ? "" : "\n");
+            printf("%7.2f%s", (double)attn_get2(out, layer, t), t + 1 < n[0] ? "" : "\n");
     attn_session_free(sessions[0]);
     attn_session_free(sessions[1]);
     attn_model_close(model);

@@ -27,15 +27,15 @@ int main(int argc, char **argv)
     desc.names = &name;
     desc.n_names = 1;
     if (attn_model_open(&ctx, &model, argv[1], NULL) ||
-        attn_encode(&ctx, attn_model_tokenizer(model), argv[2], strlen(argv[2]), 0, ids, MOST,
-                    &n) ||
+        attn_encode(&ctx, ids, MOST, &n, attn_model_tokenizer(model), argv[2], strlen(argv[2]),
+                    0) ||
         attn_session_new(&ctx, &session, model, NULL) ||
-        attn_record_size(&ctx, model, &desc, &bytes) ||
+        attn_record_size(&ctx, &bytes, model, &desc) ||
         attn_record_new(&ctx, &record, session, &desc, memory = malloc(bytes), bytes) ||
-        attn_feed(&ctx, session, ids, n) || attn_record_save(&ctx, record, argv[3]))
+        attn_feed(&ctx, session, ids, n) || attn_record_save(&ctx, argv[3], record))
         fprintf(stderr, "%s\n", ctx.message);
     for (i = 0; ctx.status == ATTN_OK && i < attn_record_count(record); i++)
-        if (attn_record_get(&ctx, record, attn_record_name(record, i), &x) == ATTN_OK)
+        if (attn_record_get(&ctx, &x, record, attn_record_name(record, i)) == ATTN_OK)
             printf("%s [%d, %d]\n", attn_record_name(record, i), (int)x.shape[0], (int)x.shape[1]);
     attn_record_free(record);
     attn_session_free(session);

@@ -12,7 +12,7 @@ enum { MOST = 256, K = 5 };
 static void print_token(const attn_model *model, int32_t id)
 {
     size_t size;
-    const char *text = attn_token_bytes(attn_model_tokenizer(model), id, &size);
+    const char *text = attn_token_bytes(&size, attn_model_tokenizer(model), id);
     printf("\"%.*s\"", (int)size, text);
 }
 
@@ -29,8 +29,8 @@ int main(int argc, char **argv)
         return fprintf(stderr, "usage: top5 MODEL.attn \"A sentence.\"\n"), 2;
     if (attn_model_open(&ctx, &model, argv[1], NULL) == ATTN_OK &&
         attn_session_new(&ctx, &session, model, NULL) == ATTN_OK &&
-        attn_encode(&ctx, attn_model_tokenizer(model), argv[2], strlen(argv[2]), 0, ids, MOST,
-                    &n) == ATTN_OK &&
+        attn_encode(&ctx, ids, MOST, &n, attn_model_tokenizer(model), argv[2], strlen(argv[2]),
+                    0) == ATTN_OK &&
         attn_score(&ctx, stats, top, K, session, ids, n) == ATTN_OK)
         for (t = 0; t < n; t++) {
             print_token(model, ids[t]);

@@ -241,7 +241,7 @@ def main():
     put("tokenizer", "windows", b"\x07\5aaaa\x80\x80\x80aa\x80a\1\xffa\2\xffba\1\xc0a\3\x90aab\1\xff ")
     put("tokenizer", "window-ends", chain())
     put("tokenizer", "words", b"\2\5\xa0 once\7\x83\n 12's!\1\xffl\2\xe0 \n")
-    # calls: 16 * session + kind (0 batch, 1 rewind, 3 copy, 4 score, 5 generate, 7 stopped, 8 feed,
+    # calls: 16 * session + kind (0 batch, 1 truncate, 3 copy, 4 score, 5 generate, 7 stopped, 8 feed,
     # 11 the cache, 12 a hook that watches), then what each takes
     put("session", "feeds", bytes([8, 35, 1, 2, 3, 24, 34, 9, 9, 0, 2, 0, 16, 34, 4, 5, 0, 34, 6, 7,
                                    1, 8, 5, 7, 35, 3, 9, 27, 40, 2, 13]))

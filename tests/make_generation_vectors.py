@@ -79,7 +79,7 @@ def main():
                 ids.append(token)
             s["seed"] += margin < MARGIN
         number = lambda x: ("%rf" % x if isinstance(x, float) else str(x))
-        print("    {{%s}," % ", ".join(number(v) for v in s.values()))
+        print("    {{%s}," % ", ".join(".%s = %s" % (k, number(v)) for k, v in s.items() if v))
         rows = [ids[len(PROMPT):][i:i + 15] for i in range(0, COUNT, 15)]
         print("     {%s}}," % (",\n      ".join(", ".join(map(str, r)) for r in rows)))
     print("};")

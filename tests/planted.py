@@ -387,7 +387,7 @@ plant("attn__mark_special",
 plant("attn__mark_special", "if (attn__token_size(tokenizer, id) == 0)", "if (0)")
 plant("attn__mark_special", "if (is_special[id]) return attn__fail(ctx, ATTN_E_FORMAT, \"tokenizer: special",
       "if (0) return attn__fail(ctx, ATTN_E_FORMAT, \"tokenizer: special")
-plant("attn_tokenizer_new", "if (!data || size < 16)", "if (!data || size < 15)")
+plant("attn_tokenizer_new", "if (size < 16)", "if (size < 15)")
 plant("attn_tokenizer_new", "if (needed != size)", "if (needed > size)")
 plant("attn__plant_special", "if (!nodes[node].token) nodes", "if (1) nodes")
 
@@ -449,7 +449,7 @@ plant("attn_decode", "if (total > capacity)", "if (0)")
 plant("attn_token_bytes", "id >= 0 && (size_t)id < tokenizer->n_tokens;",
       "id >= 0 && (size_t)id <= tokenizer->n_tokens;")
 
-# Sessions: the forward pass, rewinding, batches.
+# Sessions: the forward pass, truncating, batches.
 within("attn.h", ONE_SET, "model hooks")
 plant("attn__stride", "return n % 256 == 0 ? n + 16 : n;", "return n;",
       equivalent="the gap only keeps rows apart in the cache")
@@ -466,7 +466,7 @@ plant("attn__keep_key", "((uint16_t *)to)[(j + k) * 16] = halves[k];",
 plant("attn__head_of", "h.q = attn__row_at(p->ws->qkv, of->first_row + row) + head * c->d_head;",
       "h.q = attn__row_at(p->ws->qkv, of->first_row + row);")
 plant("attn__narrow", "of->fed += from - of->first_row;", "")
-plant("attn__done_rows", "if (item->resid_out || attn__wants", "if (attn__wants")
+plant("attn__done_rows", "if (item->layers.resid_out || attn__wants", "if (attn__wants")
 plant("attn__done_rows", "attn__wants(of, later, (int)p->model->config.n_layer - 1) ||", "0 ||")
 plant("attn__done_rows", "attn__wants(of, final, -1))", "0)")
 plant("attn__narrow",
@@ -484,10 +484,10 @@ plant("attn__forward", "attn__gelu(me, p, ws->mlp);", "")
 plant("attn__forward", "m->ln_f_w, m->ln_f_b, ATTN__HOOK_LN_FINAL",
       "m->ln_f_w, m->ln_f_w, ATTN__HOOK_LN_FINAL")
 plant("attn__forward", "i < p->end_layer && !p->stopped; i++", "i < p->end_layer; i++")
-plant("attn__check_layers", "if (end > n_layer || item->first_layer > end ||",
-      "if (item->first_layer > end ||")
-plant("attn__check_layers", "(item->first_layer == end && end < n_layer))", "0)")
-plant("attn__check_layers", "if (item->first_layer > 0 && !item->resid)", "if (0)")
+plant("attn__check_layers", "if (end > n_layer || item->layers.first > end ||",
+      "if (item->layers.first > end ||")
+plant("attn__check_layers", "(item->layers.first == end && end < n_layer))", "0)")
+plant("attn__check_layers", "if (item->layers.first > 0 && !item->layers.resid)", "if (0)")
 plant("attn__check_layers", "if (end < n_layer && (item->logits || item->rows))", "if (0)")
 plant("attn__check_layers", "s->held[i] < until)", "s->held[i] + 1 < until)")
 plant("attn__check_layers", "item->n_tokens * sizeof *item->tokens) != 0)", "item->n_tokens) != 0 && 0)")
@@ -502,8 +502,8 @@ plant("attn__check_item", "item->tokens[i] < 0 || (uint32_t)item->tokens[i] >= n
       "item->tokens[i] < 0 || (uint32_t)item->tokens[i] > n_vocab")
 plant("attn__check_item", "(i > 0 && item->rows[i] <= item->rows[i - 1])", "0")
 plant("attn__check_item", "item->rows[i] >= item->n_tokens ||", "item->rows[i] > item->n_tokens ||")
-plant("attn__check_batch", "items[i].first_layer != items[0].first_layer ||", "")
-plant("attn__check_batch", "!items[i].resid != !items[0].resid ||", "0 ||")
+plant("attn__check_batch", "items[i].layers.first != items[0].layers.first ||", "")
+plant("attn__check_batch", "!items[i].layers.resid != !items[0].layers.resid ||", "0 ||")
 plant("attn__check_batch",
       "attn__end_layer(&items[i], model) != attn__end_layer(&items[0], model))", "0)")
 plant("attn__check_batch", "if (items[i].session->workspace != items[0].session->workspace)",
@@ -515,8 +515,8 @@ plant("attn__run_pass", "p->items[i].session->fed += p->items[i].session->n_rows
 plant("attn__end_feed", "(item->n_rows > 0 && item->rows[item->n_rows - 1] == item->n_tokens - 1);",
       "item->n_rows > 0;")
 plant("attn__run_pass", "if (n_threads > p->ws->n_threads)", "if (0)", "model")
-plant("attn_rewind", "if (!session || length > session->length)", "if (!session)")
-plant("attn_rewind", "session->has_logits = 0;", "")
+plant("attn_truncate", "if (length > session->length)", "if (0)")
+plant("attn_truncate", "session->has_logits = 0;", "")
 plant("attn__check_copy", "if (to->model != from->model)", "if (0)")
 plant("attn__check_copy", "if (to->cache != from->cache)", "if (0)")
 plant("attn__check_copy", "if (from->length > to->capacity)", "if (0)")
@@ -661,7 +661,7 @@ plant("attn__likelier", "(a->logit == b->logit && a->id < b->id)", "a->logit == 
 plant("attn__looks", "return j > 0 && tokens[j - 1] == tokens[i];",
       "return j > 1 && tokens[j - 1] == tokens[i];")
 plant("attn__entropy", "if (!(*p < FLT_MIN))", "if (1)")
-plant("attn_part_label", "layer = index / 2 - (index >= 2);", "layer = index / 2 - 1;",
+plant("attn_resid_label", "layer = index / 2 - (index >= 2);", "layer = index / 2 - 1;",
       equivalent="the first two have names of their own")
 plant("attn__collect", "to = a->first + rows < last ? a->first + rows : last;", "to = last;")
 plant("attn__triangle", "diagonal = v[0] > 0 ? -length : length;", "diagonal = length;")
@@ -672,7 +672,7 @@ plant("attn__fold", "*weight = (float)fma((double)*weight, (double)ln_w[k], -mea
       "*weight = (float)((double)*weight * (double)ln_w[k]);")
 plant("attn__fold_final", "if (*gain == 0 || !(fabsf(*bias / *gain) <= FLT_MAX))", "if (*gain == 0)")
 plant("attn__rewrite", "attn__center_panels(&m->w_e, 1);", "attn__center_panels(&m->w_e, 0);")
-plant("attn_model_rewrite", "m.old.config.tied = 0;", "")
+plant("attn_process_weights", "m.old.config.tied = 0;", "")
 
 # Writing behind the end.
 within("attn.h", CHECKED, "sampling")

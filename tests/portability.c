@@ -252,7 +252,7 @@ static uint64_t generate(attn_ctx *ctx, const attn_model *model)
     if (session && attn_session_length(session) > 1) { /* what it thinks of all that */
         size_t length = attn_session_length(session);
         memcpy(prompt, attn_session_tokens(session), length * sizeof *prompt);
-        if (good(ctx, attn_rewind(ctx, session, 0), "attn_rewind") &&
+        if (good(ctx, attn_truncate(ctx, session, 0), "attn_truncate") &&
             good(ctx, attn_score(ctx, stats, NULL, 0, session, prompt, length), "attn_score")) {
             for (i = 0; i + 1 < length; i++)
                 nll[i] = stats[i].nll;
@@ -271,8 +271,8 @@ static uint64_t words(attn_ctx *ctx, const attn_model *model)
     int32_t ids[128];
     char back[256];
     size_t n = 0, size = 0;
-    if (!good(ctx, attn_encode(ctx, tokenizer, text, sizeof text - 1, 1, ids, 128, &n), "encode") ||
-        !good(ctx, attn_decode(ctx, tokenizer, ids, n, back, sizeof back, &size), "decode"))
+    if (!good(ctx, attn_encode(ctx, ids, 128, &n, tokenizer, text, sizeof text - 1, 1), "encode") ||
+        !good(ctx, attn_decode(ctx, back, sizeof back, &size, tokenizer, ids, n), "decode"))
         return 0;
     return add_bytes(add_ids(0, ids, n), back, size);
 }

@@ -40,7 +40,7 @@ static attn_status record_a_pass(attn_ctx *ctx, work *w)
     desc.n_names = 1;
     desc.n_positions = TOKENS;
     if (attn_session_new(ctx, &w->session, w->piped, &small) ||
-        attn_record_size(ctx, w->piped, &desc, &size))
+        attn_record_size(ctx, &size, w->piped, &desc))
         return ctx->status;
     if ((w->memory = malloc(size)) == NULL) {
         snprintf(ctx->message, sizeof ctx->message, "no memory for a record");
@@ -56,11 +56,11 @@ static attn_status save_all(attn_ctx *ctx, work *w, const char *base)
 {
     static const char *const name = "z";
     attn_tensor z;
-    if (attn_model_save(ctx, w->piped, with_end(w, base, ".attn")) ||
-        attn_record_get(ctx, w->record, "blocks.0.attn.hook_z", &z) ||
+    if (attn_model_save(ctx, with_end(w, base, ".attn"), w->piped) ||
+        attn_record_get(ctx, &z, w->record, "blocks.0.attn.hook_z") ||
         attn_save(ctx, with_end(w, base, ".safetensors"), &name, &z, 1))
         return ctx->status;
-    return attn_record_save(ctx, w->record, with_end(w, base, ".npz"));
+    return attn_record_save(ctx, with_end(w, base, ".npz"), w->record);
 }
 
 /* The model that was given and the one that was saved must do the same; *other says so. */

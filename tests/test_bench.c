@@ -108,10 +108,10 @@ TEST(random_weights)
               attn_model_config(model)->n_ctx == 1024);
         CHECK(attn_model_n_tensors(model) == 4 + 12 * 2);
         for (size = k = 0; k < attn_model_n_tensors(model); k++)
-            if (OK(&ctx, attn_model_tensor_info(&ctx, model, k, &info)))
+            if (OK(&ctx, attn_model_tensor_info(&ctx, &info, model, k)))
                 size += strcmp(info.name, "pos_embed.W_pos") != 0 ? info.size : 0;
         CHECK(model_bytes(&shape, dtypes[i]) == size);
-        if (OK(&ctx, attn_model_tensor(&ctx, model, "blocks.1.mlp.W_in", &x)))
+        if (OK(&ctx, attn_model_tensor(&ctx, &x, model, "blocks.1.mlp.W_in")))
             for (k = 0; k < attn_count(x); k++) {
                 const double value = (double)((const float *)x.data)[k];
                 CHECK(fabs(value) < 0.06);
@@ -317,7 +317,7 @@ TEST(no_numbers)
         !OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL)))
         return;
     for (i = 0; i < attn_model_n_tensors(model); i++) {
-        OK(&ctx, attn_model_tensor_info(&ctx, model, i, &info));
+        OK(&ctx, attn_model_tensor_info(&ctx, &info, model, i));
         if (strcmp(info.name, "ln_final.b") == 0) {
             memcpy(file + info.offset, &nan, sizeof nan);
             put_u64(file + 256 + 128 * i + 112,

@@ -151,7 +151,7 @@ static int same_values(const attn_model *model, const char *name, const float *w
     int good = 1;
     memset(&ctx, 0, sizeof ctx);
     memset(&t, 0, sizeof t);
-    if (!OK(&ctx, attn_model_tensor(&ctx, model, name, &t)))
+    if (!OK(&ctx, attn_model_tensor(&ctx, &t, model, name)))
         return 0;
     good = CHECKF(attn_count(t) == count, "%s has %zu numbers, expected %zu", name, attn_count(t),
                   count);
@@ -299,7 +299,7 @@ static void same_as_safetensors(const attn_model *model, const char *dir)
             memset(&t, 0, sizeof t);
             data = find_tensor(file, size, theirs, &n);
             if (!CHECKF(data != NULL, "no %s in %s", theirs, path) ||
-                !OK(&ctx, attn_model_tensor(&ctx, model, ours, &t)))
+                !OK(&ctx, attn_model_tensor(&ctx, &t, model, ours)))
                 continue;
             wide = n == 4 * attn_count(t);
             CHECK(wide || n == 2 * attn_count(t));
@@ -325,7 +325,7 @@ static attn_dtype dtype_of(const attn_model *model, const char *name)
     size_t i;
     memset(&ctx, 0, sizeof ctx);
     for (i = 0; i < attn_model_n_tensors(model); i++)
-        if (attn_model_tensor_info(&ctx, model, i, &info) == ATTN_OK &&
+        if (attn_model_tensor_info(&ctx, &info, model, i) == ATTN_OK &&
             strcmp(info.name, name) == 0)
             return info.dtype;
     test_fail(__FILE__, __LINE__, "no tensor %s", name);
@@ -393,7 +393,7 @@ TEST(narrowing_to_f16)
         const int narrow = strstr(name, "W_") && !strstr(name, "W_pos");
         attn_tensor t;
         memset(&t, 0, sizeof t);
-        if (!OK(&ctx, attn_model_tensor(&ctx, model, name, &t)))
+        if (!OK(&ctx, attn_model_tensor(&ctx, &t, model, name)))
             break;
         CHECK(dtype_of(model, name) == (narrow ? ATTN_F16 : ATTN_F32));
         for (k = 0; k < count; k++) {
@@ -428,8 +428,8 @@ TEST(narrowing_to_f16)
         test_write(test_tmp("variant.bin"), bytes, size);
         model = converted(&ctx, test_tmp("variant.bin"), "--dtype f16");
         memset(&t, 0, sizeof t);
-        if (model && OK(&ctx, attn_model_tensor(&ctx, model, "embed.W_E", &t)))
-            CHECK(attn_get(t, 1, 2, 0, 0) == -65504.0f);
+        if (model && OK(&ctx, attn_model_tensor(&ctx, &t, model, "embed.W_E")))
+            CHECK(attn_get2(t, 1, 2) == -65504.0f);
         attn_tensor_free(&ctx, &t);
         attn_model_close(model);
         memcpy(bytes + 1024 + 4 * 18, &large[1], 4);
@@ -712,7 +712,7 @@ TEST(added_tokens)
         OK(&ctx, attn_tokenizer_new(&ctx, &t, section, size))) {
         int32_t ids[8];
         size_t n = 0;
-        OK(&ctx, attn_encode(&ctx, t, "a b", 3, 1, ids, 8, &n));
+        OK(&ctx, attn_encode(&ctx, ids, 8, &n, t, "a b", 3, 1));
         CHECK(n == 1 && ids[0] == 301);
     }
     attn_tokenizer_free(t);
@@ -1046,7 +1046,7 @@ TEST(gaps_and_extra_tokens)
     if (CHECK(model != NULL)) {
         const attn_tokenizer *t = attn_model_tokenizer(model);
         CHECK(attn_tokenizer_n_tokens(t) == 300);
-        CHECK(attn_token_bytes(t, 299, &size) == NULL || size == 0);
+        CHECK(attn_token_bytes(&size, t, 299) == NULL || size == 0);
         CHECK(strstr(err, "note: 1 special tokens") != NULL);
     }
     attn_model_close(model);
@@ -2120,7 +2120,7 @@ TEST(gguf_tokens)
         model = converted(&ctx, path, "");
         if (CHECK(model && attn_model_tokenizer(model))) {
             OK(&ctx,
-               attn_encode(&ctx, attn_model_tokenizer(model), "<|endoftext|>", 13, 1, ids, 32, &n));
+               attn_encode(&ctx, ids, 32, &n, attn_model_tokenizer(model), "<|endoftext|>", 13, 1));
             CHECKF((n == 1 && ids[0] == 299) == (i != 5), "type %d", (int)i); /* 5: unused */
         }
         attn_model_close(model);
@@ -2625,9 +2625,9 @@ TEST(sections_of_any_size)
           !leftovers());
     model = converted(&ctx, dir, "");
     memset(&x, 0, sizeof x);
-    if (model && OK(&ctx, attn_model_tensor(&ctx, model, "blocks.0.mlp.W_out", &x)))
-        CHECK(x.shape[0] == INNER && x.shape[1] == 2 && attn_get(x, INNER - 1, 1, 0, 0) == 1.5f &&
-              attn_get(x, INNER - 1, 0, 0, 0) == 0 && attn_get(x, INNER - 2, 1, 0, 0) == 0);
+    if (model && OK(&ctx, attn_model_tensor(&ctx, &x, model, "blocks.0.mlp.W_out")))
+        CHECK(x.shape[0] == INNER && x.shape[1] == 2 && attn_get2(x, INNER - 1, 1) == 1.5f &&
+              attn_get2(x, INNER - 1, 0) == 0 && attn_get2(x, INNER - 2, 1) == 0);
     attn_tensor_free(&ctx, &x);
     attn_model_close(model);
     attn_ctx_free(&ctx);
@@ -2826,11 +2826,11 @@ static void check_wide(const char *path)
         const struct wide_tensor *t = &wide_tensors[i];
         attn_tensor x;
         memset(&x, 0, sizeof x);
-        if (!t->converted || !OK(&ctx, attn_model_tensor(&ctx, model, t->converted, &x)))
+        if (!t->converted || !OK(&ctx, attn_model_tensor(&ctx, &x, model, t->converted)))
             continue;
         CHECK(dtype_of(model, t->converted) == (i == 1 ? ATTN_F32 : ATTN_F16));
         for (k = 0; k < t->rows * t->columns; k += k + 1 >= RUN_START && k < RUN_END ? 1 : 997) {
-            const float got = attn_get(x, k / t->columns, k % t->columns, 0, 0);
+            const float got = attn_get2(x, k / t->columns, k % t->columns);
             if (!CHECKF(got == (float)wide_value(k), "%s, number %zu: %g", t->name, k, (double)got))
                 break;
         }

@@ -63,7 +63,7 @@ static void prepare(attn_ctx *ctx)
     recorded.names = names;
     recorded.n_names = 1;
     recorded.n_positions = HELD;
-    OK(ctx, attn_record_size(ctx, model, &recorded, &recorded_size));
+    OK(ctx, attn_record_size(ctx, &recorded_size, model, &recorded));
     recorded_here = pool_new(recorded_size);
     recorded_there = pool_new(recorded_size);
     OK(ctx, attn_record_new(ctx, &record, watched, &recorded, recorded_here, recorded_size));
@@ -83,10 +83,10 @@ static void prepare(attn_ctx *ctx)
 /* `held` as each call finds it, and `other` without a token, but with what others left behind. */
 static void fill(attn_ctx *ctx)
 {
-    OK(ctx, attn_rewind(ctx, other, 0));
+    OK(ctx, attn_truncate(ctx, other, 0));
     OK(ctx, attn_feed(ctx, other, tokens + 1, HELD));
-    OK(ctx, attn_rewind(ctx, other, 0));
-    OK(ctx, attn_rewind(ctx, held, 0));
+    OK(ctx, attn_truncate(ctx, other, 0));
+    OK(ctx, attn_truncate(ctx, held, 0));
     OK(ctx, attn_feed(ctx, held, tokens, HELD));
 }
 
@@ -103,7 +103,7 @@ static void holds(attn_ctx *ctx, attn_session *session, const char *what)
 /* What a call may make; all of it is freed afterwards. */
 typedef struct scratch {
     attn_tensor out, second;
-    attn_parts parts;
+    attn_resid_stack parts;
     attn_model *model;
     attn_workspace *workspace;
     attn_session *session;
@@ -160,58 +160,58 @@ typedef struct scratch {
     DO(attn_mask_causal, (ctx, &s->out, 3, 4))                                                     \
     DO(attn_model_open, (ctx, &s->model, TEST_BUILD "/tiny-stories.attn", NULL))                   \
     DO(attn_model_open_memory, (ctx, &s->model, file + 1, file_size, NULL))                        \
-    DO(attn_model_tensor_info, (ctx, model, 3, &s->info))                                          \
-    DO(attn_model_tensor, (ctx, model, "blocks.0.attn.W_K", &s->out))                              \
+    DO(attn_model_tensor_info, (ctx, &s->info, model, 3))                                          \
+    DO(attn_model_tensor, (ctx, &s->out, model, "blocks.0.attn.W_K"))                              \
     DO(attn_workspace_size, (ctx, &s->n, model, NULL))                                             \
     DO(attn_workspace_new, (ctx, &s->workspace, model, NULL))                                      \
     DO(attn_session_use, (ctx, other, shared))                                                     \
     DO(attn_unhook, (ctx, other, new_hook()))                                                      \
-    DO(attn_session_size, (ctx, model, NULL, &s->n))                                               \
+    DO(attn_session_size, (ctx, &s->n, model, NULL))                                               \
     DO(attn_session_new, (ctx, &s->session, model, NULL))                                          \
     DO(attn_feed, (ctx, held, tokens, 8))                                                          \
     DO(attn_feed_batch, (ctx, &item, 1))                                                           \
-    DO(attn_rewind, (ctx, held, 2))                                                                \
+    DO(attn_truncate, (ctx, held, 2))                                                              \
     DO(attn_session_copy, (ctx, other, held))                                                      \
     DO(attn_sampler_new, (ctx, &s->sampler, 40, NULL))                                             \
-    DO(attn_sample, (ctx, sampler, logits, NULL, 0, s->ids))                                       \
+    DO(attn_sample, (ctx, s->ids, sampler, logits, NULL, 0))                                       \
     DO(attn_generate, (ctx, held, "", &generating, NULL, NULL))                                    \
     DO(attn_generate_many, (ctx, s->texts, 2, model, &many))                                       \
     DO(attn_tokenizer_new, (ctx, &s->tokenizer, section, section_size))                            \
-    DO(attn_encode, (ctx, tokenizer, "Once upon a time", 16, 1, s->ids, 64, &s->n))                \
-    DO(attn_decode, (ctx, tokenizer, tokens, 8, s->text, 256, &s->n))                              \
+    DO(attn_encode, (ctx, s->ids, 64, &s->n, tokenizer, "Once upon a time", 16, 1))                \
+    DO(attn_decode, (ctx, s->text, 256, &s->n, tokenizer, tokens, 8))                              \
     DO(attn_token_ids, (ctx, &s->out, stories, "Once upon a time"))                                \
     DO(attn_token_id, (ctx, s->ids, stories, " time"))                                             \
     DO(attn_hook, (ctx, NULL, other, "*hook_pattern", do_nothing, NULL))                           \
-    DO(attn_cache_get, (ctx, held, ATTN_VALUES, 0, 1, 3, &s->out))                                 \
+    DO(attn_cache_get, (ctx, &s->out, held, ATTN_VALUES, 0, 1, 3))                                 \
     DO(attn_cache_set, (ctx, held, ATTN_KEYS, 0, 1, attn_slice(z, 0, 0, 1)))                       \
-    DO(attn_record_size, (ctx, model, &recorded, &s->n))                                           \
+    DO(attn_record_size, (ctx, &s->n, model, &recorded))                                           \
     DO(attn_record_new, (ctx, &s->record, other, &recorded, recorded_there, recorded_size))        \
-    DO(attn_record_get, (ctx, record, "blocks.0.attn.hook_z", &view))                              \
-    DO(attn_record_save, (ctx, record, test_tmp("faults.npz")))                                    \
+    DO(attn_record_get, (ctx, &view, record, "blocks.0.attn.hook_z"))                              \
+    DO(attn_record_save, (ctx, test_tmp("faults.npz"), record))                                    \
     DO(attn_save, (ctx, test_tmp("faults.safetensors"), &edit.name, &x4, 1))                       \
     DO(attn_hook_edit, (ctx, NULL, other, &edit))                                                  \
-    DO(attn_patch_positions, (ctx, model, &patch, "hook_resid_pre", &s->out))                      \
-    DO(attn_patch_heads, (ctx, model, &patch, "attn.hook_z", &s->out))                             \
-    DO(attn_patch_path, (ctx, model, &patch, &route, s->numbers))                                  \
-    DO(attn_logit_stats, (ctx, x3, tokens, s->stats, s->predictions, 4))                           \
+    DO(attn_patch_positions, (ctx, &s->out, model, &patch, "hook_resid_pre"))                      \
+    DO(attn_patch_heads, (ctx, &s->out, model, &patch, "attn.hook_z"))                             \
+    DO(attn_patch_path, (ctx, s->numbers, model, &patch, &route))                                  \
+    DO(attn_logit_stats, (ctx, s->stats, s->predictions, 4, x3, tokens))                           \
     DO(attn_score, (ctx, s->stats, s->predictions, 4, held, tokens, 8))                            \
     DO(attn_pattern_entropy, (ctx, &s->out, pattern))                                              \
     DO(attn_head_keys, (ctx, &s->out, ATTN_HEAD_INDUCTION, tokens, 8))                             \
     DO(attn_head_score, (ctx, &s->out, pattern, attn_select(pattern, 0, 0)))                       \
-    DO(attn_text_heads, (ctx, model, tokens, 8, &s->out, &s->second))                              \
-    DO(attn_decompose, (ctx, &s->parts, model, tokens, 8, ATTN_PARTS_HEADS, 0, 0))                 \
+    DO(attn_detect_heads, (ctx, &s->out, &s->second, model, tokens, 8))                            \
+    DO(attn_decompose_resid, (ctx, &s->parts, model, tokens, 8, ATTN_RESID_HEADS, 0, 0))           \
     DO(attn_head_results, (ctx, &s->out, model, 0, z))                                             \
     DO(attn_neuron_results, (ctx, &s->out, model, 0, post, 0, 24))                                 \
     DO(attn_logit_directions, (ctx, &s->out, model, tokens, tokens + 1, 6))                        \
-    DO(attn_attribute, (ctx, &s->out, model, resid, scale, x3))                                    \
-    DO(attn_attribute_neurons, (ctx, &s->out, model, 0, post, scale, x3))                          \
-    DO(attn_attribute_bias, (ctx, &s->out, model, x3))                                             \
+    DO(attn_logit_attrs, (ctx, &s->out, model, resid, scale, x3))                                  \
+    DO(attn_neuron_logit_attrs, (ctx, &s->out, model, 0, post, scale, x3))                         \
+    DO(attn_bias_logit_attrs, (ctx, &s->out, model, x3))                                           \
     DO(attn_logit_lens, (ctx, &s->out, model, resid, scale, tokens, 3))                            \
     DO(attn_circuit, (ctx, &s->out, &s->second, model, 0, 1, ATTN_CIRCUIT_OV))                     \
     DO(attn_singular_values, (ctx, &s->out, post, attn_transpose(post, 0, 1)))                     \
     DO(attn_composition_scores, (ctx, &s->out, model, ATTN_COMPOSE_K))                             \
-    DO(attn_model_rewrite, (ctx, &s->model, model, ATTN_FOLD_LAYERNORM))                           \
-    DO(attn_model_save, (ctx, model, test_tmp("faults.attn")))                                     \
+    DO(attn_process_weights, (ctx, &s->model, model, ATTN_FOLD_LAYERNORM))                         \
+    DO(attn_model_save, (ctx, test_tmp("faults.attn"), model))                                     \
     DO(attn_draft_begin, (ctx, &s->draft, test_tmp("faults.draft")))                               \
     DO(attn_draft_end, (ctx, new_draft(), ATTN_OK))                                                \
     DO(attn_writer_new,                                                                            \
@@ -262,8 +262,8 @@ static attn_writer *new_writer(int full)
         attn_tensor_info info;
         attn_tensor x;
         memset(&x, 0, sizeof x);
-        OK(ctx, attn_model_tensor_info(ctx, model, i, &info));
-        OK(ctx, attn_model_tensor(ctx, model, info.name, &x));
+        OK(ctx, attn_model_tensor_info(ctx, &info, model, i));
+        OK(ctx, attn_model_tensor(ctx, &x, model, info.name));
         OK(ctx, attn_writer_add(ctx, writer, info.name, info.dtype,
                                 x.ndim == 3 ? attn_reshape(x, attn_shape2(width, width)) : x));
     }
@@ -296,26 +296,23 @@ static void nothing_made(const char *name, scratch *s)
            "%s failed and made something", name);
 }
 
-TEST(every_function_without_memory)
+/* Everything that EACH_FUNCTION names; end_all frees it. */
+static int begin_all(attn_ctx *usual)
 {
-    attn_ctx usual;
     size_t i;
-    long rounds = 0;
-    memset(&usual, 0, sizeof usual);
-    usual.n_threads = 1; /* so little work is not worth waking workers for */
+    memset(usual, 0, sizeof *usual);
+    usual->n_threads = 1; /* so little work is not worth waking workers for */
     random_state = 5;
-    prepare(&usual);
-    if (!model || !stories || !held || !other || !watched || !record) {
-        pool_clear();
-        return;
-    }
+    prepare(usual);
+    if (!model || !stories || !held || !other || !watched || !record)
+        return 0;
     panels = pool_new(attn_panels_size(ATTN_Q4, 20, 20));
     file = (unsigned char *)pool_new(1 << 24);
     {
         unsigned char *whole = test_read(TEST_BUILD "/tiny-stories.attn", &file_size);
         uint64_t at = 0;
         if (!CHECK(whole != NULL && file_size < 1 << 24))
-            return;
+            return 0;
         memcpy(file + 1, whole, file_size);
         for (i = 0; i < 8; i++) {
             at |= (uint64_t)whole[96 + i] << 8 * i;
@@ -325,18 +322,48 @@ TEST(every_function_without_memory)
         free(whole);
     }
     tokenizer = (attn_tokenizer *)(uintptr_t)attn_model_tokenizer(stories);
-    OK(&usual, attn_sampler_new(&usual, &sampler, 40, NULL));
-    if (OK(&usual, attn_feed(&usual, other, tokens, HELD + 1)))
+    OK(usual, attn_sampler_new(usual, &sampler, 40, NULL));
+    if (OK(usual, attn_feed(usual, other, tokens, HELD + 1)))
         memcpy(next_logits, attn_logits(other), sizeof next_logits);
     memset(&other_usual, 0, sizeof other_usual);
     memset(&written, 0, sizeof written);
-    OK(&other_usual, attn_model_tensor(&other_usual, model, "embed.W_E", &written));
+    OK(&other_usual, attn_model_tensor(&other_usual, &written, model, "embed.W_E"));
     OK(&other_usual, attn_workspace_new(&other_usual, &shared, model, NULL));
     item = item_of(held, tokens, 8, NULL);
     memset(&generating, 0, sizeof generating);
     generating.prompt_ids = tokens;
     generating.n_prompt_ids = 8;
     generating.max_tokens = 6;
+    return 1;
+}
+
+static void end_all(attn_ctx *usual)
+{
+    attn_writer_free(writer);
+    writer = NULL;
+    section_size = 0;
+    attn_ctx_free(&other_usual);
+    attn_sampler_free(sampler);
+    attn_record_free(record);
+    attn_workspace_free(shared);
+    attn_session_free(held);
+    attn_session_free(other);
+    attn_session_free(watched);
+    attn_model_close(model);
+    attn_model_close(stories);
+    attn_ctx_free(usual);
+    pool_clear();
+}
+
+TEST(every_function_without_memory)
+{
+    attn_ctx usual;
+    size_t i;
+    long rounds = 0;
+    if (!begin_all(&usual)) {
+        end_all(&usual);
+        return;
+    }
     for (i = 0; i < N_FUNCTIONS; i++) {
         attn_status status = ATTN_E_MEMORY;
         long n;
@@ -363,7 +390,7 @@ TEST(every_function_without_memory)
             } else if (strcmp(name, "attn_session_copy") == 0) {
                 holds(&usual, held, name);
                 holds(&usual, other, name);
-            } else if (strcmp(name, "attn_rewind") == 0) {
+            } else if (strcmp(name, "attn_truncate") == 0) {
                 OK(&usual, attn_feed(&usual, held, tokens + 2, HELD - 2));
                 holds(&usual, held, name);
             }
@@ -385,18 +412,264 @@ TEST(every_function_without_memory)
                attn_status_name(status), n);
     }
     CHECKF(rounds > 2 * N_FUNCTIONS, "%ld rounds", rounds);
-    attn_writer_free(writer);
-    attn_ctx_free(&other_usual);
-    attn_sampler_free(sampler);
-    attn_record_free(record);
-    attn_workspace_free(shared);
-    attn_session_free(held);
-    attn_session_free(other);
-    attn_session_free(watched);
-    attn_model_close(model);
-    attn_model_close(stories);
-    attn_ctx_free(&usual);
-    pool_clear();
+    end_all(&usual);
+}
+
+/* Each pointer that must not be NULL, NULL. */
+#define EACH_NULL(DO)                                                                              \
+    DO(attn_zeros, (ctx, NULL, ATTN_F32, attn_shape2(3, 4)))                                       \
+    DO(attn_copy, (ctx, NULL, x4))                                                                 \
+    DO(attn_concat, (ctx, NULL, &x4, 1, 0))                                                        \
+    DO(attn_concat, (ctx, &s->out, NULL, 1, 0))                                                    \
+    DO(attn_add, (ctx, NULL, x4, vec))                                                             \
+    DO(attn_sub, (ctx, NULL, x4, vec))                                                             \
+    DO(attn_mul, (ctx, NULL, x4, vec))                                                             \
+    DO(attn_div, (ctx, NULL, x4, vec))                                                             \
+    DO(attn_scale, (ctx, NULL, x4, 2))                                                             \
+    DO(attn_exp, (ctx, NULL, x4))                                                                  \
+    DO(attn_sum, (ctx, NULL, x4))                                                                  \
+    DO(attn_mean, (ctx, NULL, x4))                                                                 \
+    DO(attn_variance, (ctx, NULL, x4, 1))                                                          \
+    DO(attn_matmul, (ctx, NULL, x4, sq))                                                           \
+    DO(attn_linear, (ctx, NULL, x4, sq, vec))                                                      \
+    DO(attn_softmax, (ctx, NULL, x4))                                                              \
+    DO(attn_softmax_causal, (ctx, NULL, pattern))                                                  \
+    DO(attn_log_softmax, (ctx, NULL, x4))                                                          \
+    DO(attn_cross_entropy, (ctx, NULL, x3, ids))                                                   \
+    DO(attn_layernorm, (ctx, NULL, x4, vec, vec, 1e-5f))                                           \
+    DO(attn_gelu, (ctx, NULL, x4, ATTN_GELU_ERF))                                                  \
+    DO(attn_embedding, (ctx, NULL, sq, ids))                                                       \
+    DO(attn_pos_embedding, (ctx, NULL, sq, 1, 3))                                                  \
+    DO(attn_attention, (ctx, NULL, qkv, qkv, qkv, NULL))                                           \
+    DO(attn_multihead, (ctx, NULL, x3, x3, &block, 2, NULL))                                       \
+    DO(attn_multihead, (ctx, &s->out, x3, x3, NULL, 2, NULL))                                      \
+    DO(attn_mlp, (ctx, NULL, x3, &block, ATTN_GELU_TANH))                                          \
+    DO(attn_mlp, (ctx, &s->out, x3, NULL, ATTN_GELU_TANH))                                         \
+    DO(attn_block, (ctx, NULL, x3, &block, 2, 1e-5f, ATTN_GELU_TANH))                              \
+    DO(attn_block, (ctx, &s->out, x3, NULL, 2, 1e-5f, ATTN_GELU_TANH))                             \
+    DO(attn_unembed, (ctx, NULL, x3, sq))                                                          \
+    DO(attn_panels_write, (ctx, NULL, ATTN_Q4, sq))                                                \
+    DO(attn_full, (ctx, NULL, attn_shape1(7), 2))                                                  \
+    DO(attn_rand, (ctx, NULL, attn_shape1(7), &rng))                                               \
+    DO(attn_rand, (ctx, &s->out, attn_shape1(7), NULL))                                            \
+    DO(attn_randn, (ctx, NULL, attn_shape1(7), &rng))                                              \
+    DO(attn_randn, (ctx, &s->out, attn_shape1(7), NULL))                                           \
+    DO(attn_linear_init, (ctx, NULL, &s->second, 3, 4, &rng))                                      \
+    DO(attn_linear_init, (ctx, &s->out, &s->second, 3, 4, NULL))                                   \
+    DO(attn_dropout, (ctx, NULL, x4, 0.5f, &rng))                                                  \
+    DO(attn_dropout, (ctx, &s->out, x4, 0.5f, NULL))                                               \
+    DO(attn_tril, (ctx, NULL, x4))                                                                 \
+    DO(attn_mask_causal, (ctx, NULL, 3, 4))                                                        \
+    DO(attn_model_open, (ctx, NULL, TEST_BUILD "/tiny-stories.attn", NULL))                        \
+    DO(attn_model_open, (ctx, &s->model, NULL, NULL))                                              \
+    DO(attn_model_open_memory, (ctx, NULL, file + 1, file_size, NULL))                             \
+    DO(attn_model_open_memory, (ctx, &s->model, NULL, file_size, NULL))                            \
+    DO(attn_model_tensor_info, (ctx, NULL, model, 3))                                              \
+    DO(attn_model_tensor_info, (ctx, &s->info, NULL, 3))                                           \
+    DO(attn_model_tensor, (ctx, NULL, model, "blocks.0.attn.W_K"))                                 \
+    DO(attn_model_tensor, (ctx, &s->out, NULL, "blocks.0.attn.W_K"))                               \
+    DO(attn_model_tensor, (ctx, &s->out, model, NULL))                                             \
+    DO(attn_workspace_size, (ctx, NULL, model, NULL))                                              \
+    DO(attn_workspace_size, (ctx, &s->n, NULL, NULL))                                              \
+    DO(attn_workspace_new, (ctx, NULL, model, NULL))                                               \
+    DO(attn_workspace_new, (ctx, &s->workspace, NULL, NULL))                                       \
+    DO(attn_session_use, (ctx, NULL, shared))                                                      \
+    DO(attn_session_use, (ctx, other, NULL))                                                       \
+    DO(attn_session_size, (ctx, NULL, model, NULL))                                                \
+    DO(attn_session_size, (ctx, &s->n, NULL, NULL))                                                \
+    DO(attn_session_new, (ctx, NULL, model, NULL))                                                 \
+    DO(attn_session_new, (ctx, &s->session, NULL, NULL))                                           \
+    DO(attn_feed, (ctx, NULL, tokens, 8))                                                          \
+    DO(attn_feed, (ctx, held, NULL, 8))                                                            \
+    DO(attn_feed_batch, (ctx, NULL, 1))                                                            \
+    DO(attn_truncate, (ctx, NULL, 2))                                                              \
+    DO(attn_session_copy, (ctx, NULL, held))                                                       \
+    DO(attn_session_copy, (ctx, other, NULL))                                                      \
+    DO(attn_sampler_new, (ctx, NULL, 40, NULL))                                                    \
+    DO(attn_sample, (ctx, NULL, sampler, logits, NULL, 0))                                         \
+    DO(attn_sample, (ctx, s->ids, NULL, logits, NULL, 0))                                          \
+    DO(attn_sample, (ctx, s->ids, sampler, NULL, NULL, 0))                                         \
+    DO(attn_generate, (ctx, NULL, "", &generating, NULL, NULL))                                    \
+    DO(attn_generate_many, (ctx, NULL, 2, model, &many))                                           \
+    DO(attn_generate_many, (ctx, s->texts, 2, NULL, &many))                                        \
+    DO(attn_tokenizer_new, (ctx, NULL, section, section_size))                                     \
+    DO(attn_tokenizer_new, (ctx, &s->tokenizer, NULL, section_size))                               \
+    DO(attn_encode, (ctx, NULL, 64, &s->n, tokenizer, "Once upon a time", 16, 1))                  \
+    DO(attn_encode, (ctx, s->ids, 64, &s->n, tokenizer, NULL, 16, 1))                              \
+    DO(attn_decode, (ctx, NULL, 256, &s->n, tokenizer, tokens, 8))                                 \
+    DO(attn_decode, (ctx, s->text, 256, &s->n, tokenizer, NULL, 8))                                \
+    DO(attn_token_ids, (ctx, NULL, stories, "Once upon a time"))                                   \
+    DO(attn_token_ids, (ctx, &s->out, NULL, "Once upon a time"))                                   \
+    DO(attn_token_ids, (ctx, &s->out, stories, NULL))                                              \
+    DO(attn_token_id, (ctx, NULL, stories, " time"))                                               \
+    DO(attn_token_id, (ctx, s->ids, NULL, " time"))                                                \
+    DO(attn_token_id, (ctx, s->ids, stories, NULL))                                                \
+    DO(attn_hook, (ctx, NULL, NULL, "*hook_pattern", do_nothing, NULL))                            \
+    DO(attn_hook, (ctx, NULL, other, NULL, do_nothing, NULL))                                      \
+    DO(attn_hook, (ctx, NULL, other, "*hook_pattern", NULL, NULL))                                 \
+    DO(attn_cache_get, (ctx, NULL, held, ATTN_VALUES, 0, 1, 3))                                    \
+    DO(attn_cache_get, (ctx, &s->out, NULL, ATTN_VALUES, 0, 1, 3))                                 \
+    DO(attn_cache_set, (ctx, NULL, ATTN_KEYS, 0, 1, attn_slice(z, 0, 0, 1)))                       \
+    DO(attn_record_size, (ctx, NULL, model, &recorded))                                            \
+    DO(attn_record_size, (ctx, &s->n, NULL, &recorded))                                            \
+    DO(attn_record_new, (ctx, NULL, other, &recorded, recorded_there, recorded_size))              \
+    DO(attn_record_new, (ctx, &s->record, NULL, &recorded, recorded_there, recorded_size))         \
+    DO(attn_record_new, (ctx, &s->record, other, &recorded, NULL, recorded_size))                  \
+    DO(attn_record_get, (ctx, NULL, record, "blocks.0.attn.hook_z"))                               \
+    DO(attn_record_get, (ctx, &view, NULL, "blocks.0.attn.hook_z"))                                \
+    DO(attn_record_get, (ctx, &view, record, NULL))                                                \
+    DO(attn_record_save, (ctx, NULL, record))                                                      \
+    DO(attn_record_save, (ctx, test_tmp("faults.npz"), NULL))                                      \
+    DO(attn_save, (ctx, NULL, &edit.name, &x4, 1))                                                 \
+    DO(attn_save, (ctx, test_tmp("faults.safetensors"), NULL, &x4, 1))                             \
+    DO(attn_save, (ctx, test_tmp("faults.safetensors"), &edit.name, NULL, 1))                      \
+    DO(attn_hook_edit, (ctx, NULL, NULL, &edit))                                                   \
+    DO(attn_hook_edit, (ctx, NULL, other, NULL))                                                   \
+    DO(attn_patch_positions, (ctx, NULL, model, &patch, "hook_resid_pre"))                         \
+    DO(attn_patch_positions, (ctx, &s->out, NULL, &patch, "hook_resid_pre"))                       \
+    DO(attn_patch_positions, (ctx, &s->out, model, NULL, "hook_resid_pre"))                        \
+    DO(attn_patch_positions, (ctx, &s->out, model, &patch, NULL))                                  \
+    DO(attn_patch_heads, (ctx, NULL, model, &patch, "attn.hook_z"))                                \
+    DO(attn_patch_heads, (ctx, &s->out, NULL, &patch, "attn.hook_z"))                              \
+    DO(attn_patch_heads, (ctx, &s->out, model, NULL, "attn.hook_z"))                               \
+    DO(attn_patch_heads, (ctx, &s->out, model, &patch, NULL))                                      \
+    DO(attn_patch_path, (ctx, NULL, model, &patch, &route))                                        \
+    DO(attn_patch_path, (ctx, s->numbers, NULL, &patch, &route))                                   \
+    DO(attn_patch_path, (ctx, s->numbers, model, NULL, &route))                                    \
+    DO(attn_patch_path, (ctx, s->numbers, model, &patch, NULL))                                    \
+    DO(attn_logit_stats, (ctx, s->stats, NULL, 4, x3, tokens))                                     \
+    DO(attn_logit_stats, (ctx, s->stats, s->predictions, 4, x3, NULL))                             \
+    DO(attn_score, (ctx, s->stats, NULL, 4, held, tokens, 8))                                      \
+    DO(attn_score, (ctx, s->stats, s->predictions, 4, NULL, tokens, 8))                            \
+    DO(attn_score, (ctx, s->stats, s->predictions, 4, held, NULL, 8))                              \
+    DO(attn_pattern_entropy, (ctx, NULL, pattern))                                                 \
+    DO(attn_head_keys, (ctx, NULL, ATTN_HEAD_INDUCTION, tokens, 8))                                \
+    DO(attn_head_keys, (ctx, &s->out, ATTN_HEAD_INDUCTION, NULL, 8))                               \
+    DO(attn_head_score, (ctx, NULL, pattern, attn_select(pattern, 0, 0)))                          \
+    DO(attn_detect_heads, (ctx, &s->out, &s->second, NULL, tokens, 8))                             \
+    DO(attn_detect_heads, (ctx, &s->out, &s->second, model, NULL, 8))                              \
+    DO(attn_decompose_resid, (ctx, NULL, model, tokens, 8, ATTN_RESID_HEADS, 0, 0))                \
+    DO(attn_decompose_resid, (ctx, &s->parts, NULL, tokens, 8, ATTN_RESID_HEADS, 0, 0))            \
+    DO(attn_decompose_resid, (ctx, &s->parts, model, NULL, 8, ATTN_RESID_HEADS, 0, 0))             \
+    DO(attn_head_results, (ctx, NULL, model, 0, z))                                                \
+    DO(attn_head_results, (ctx, &s->out, NULL, 0, z))                                              \
+    DO(attn_neuron_results, (ctx, NULL, model, 0, post, 0, 24))                                    \
+    DO(attn_neuron_results, (ctx, &s->out, NULL, 0, post, 0, 24))                                  \
+    DO(attn_logit_directions, (ctx, NULL, model, tokens, tokens + 1, 6))                           \
+    DO(attn_logit_directions, (ctx, &s->out, NULL, tokens, tokens + 1, 6))                         \
+    DO(attn_logit_directions, (ctx, &s->out, model, NULL, tokens + 1, 6))                          \
+    DO(attn_logit_attrs, (ctx, NULL, model, resid, scale, x3))                                     \
+    DO(attn_logit_attrs, (ctx, &s->out, NULL, resid, scale, x3))                                   \
+    DO(attn_neuron_logit_attrs, (ctx, NULL, model, 0, post, scale, x3))                            \
+    DO(attn_neuron_logit_attrs, (ctx, &s->out, NULL, 0, post, scale, x3))                          \
+    DO(attn_bias_logit_attrs, (ctx, NULL, model, x3))                                              \
+    DO(attn_bias_logit_attrs, (ctx, &s->out, NULL, x3))                                            \
+    DO(attn_logit_lens, (ctx, NULL, model, resid, scale, tokens, 3))                               \
+    DO(attn_logit_lens, (ctx, &s->out, NULL, resid, scale, tokens, 3))                             \
+    DO(attn_circuit, (ctx, NULL, &s->second, model, 0, 1, ATTN_CIRCUIT_OV))                        \
+    DO(attn_circuit, (ctx, &s->out, NULL, model, 0, 1, ATTN_CIRCUIT_OV))                           \
+    DO(attn_circuit, (ctx, &s->out, &s->second, NULL, 0, 1, ATTN_CIRCUIT_OV))                      \
+    DO(attn_singular_values, (ctx, NULL, post, attn_transpose(post, 0, 1)))                        \
+    DO(attn_composition_scores, (ctx, NULL, model, ATTN_COMPOSE_K))                                \
+    DO(attn_composition_scores, (ctx, &s->out, NULL, ATTN_COMPOSE_K))                              \
+    DO(attn_process_weights, (ctx, NULL, model, ATTN_FOLD_LAYERNORM))                              \
+    DO(attn_process_weights, (ctx, &s->model, NULL, ATTN_FOLD_LAYERNORM))                          \
+    DO(attn_model_save, (ctx, NULL, model))                                                        \
+    DO(attn_model_save, (ctx, test_tmp("faults.attn"), NULL))                                      \
+    DO(attn_draft_begin, (ctx, NULL, test_tmp("faults.draft")))                                    \
+    DO(attn_draft_begin, (ctx, &s->draft, NULL))                                                   \
+    DO(attn_writer_new, (ctx, NULL, test_tmp("faults.made"), attn_model_config(model), NULL, 0))   \
+    DO(attn_writer_new, (ctx, &s->writer, NULL, attn_model_config(model), NULL, 0))                \
+    DO(attn_writer_new, (ctx, &s->writer, test_tmp("faults.made"), NULL, NULL, 0))                 \
+    DO(attn_writer_add, (ctx, NULL, "embed.W_E", ATTN_Q8, written))                                \
+    DO(attn_writer_end, (ctx, NULL))
+
+static void refused(const char *call, attn_status status, const attn_ctx *ctx)
+{
+    CHECKF(status == ATTN_E_ARGUMENT && ctx->message[0], "%s: %s (%s)", call,
+           attn_status_name(status), ctx->message);
+}
+
+TEST(null_is_refused)
+{
+    attn_ctx usual, ctx_, *ctx = &ctx_;
+    scratch made, *s = &made;
+    memset(ctx, 0, sizeof *ctx);
+    memset(s, 0, sizeof *s);
+    if (begin_all(&usual)) {
+#define REFUSED(name, arguments)                                                                   \
+    ctx->status = ATTN_OK;                                                                         \
+    refused(#name #arguments, name arguments, ctx);
+        EACH_NULL(REFUSED)
+    }
+    end_all(&usual);
+}
+
+/* A failed call whose status nobody looked at shows in the messages of the calls after it. */
+TEST(null_tells_the_failure_before_it)
+{
+    attn_ctx ctx;
+    attn_model *none = NULL;
+    attn_session *session = NULL;
+    memset(&ctx, 0, sizeof ctx);
+    attn_model_open(&ctx, &none, test_tmp("not-there.attn"), NULL);
+    attn_session_new(&ctx, &session, none, NULL);
+    CHECK(attn_feed(&ctx, session, tokens, 8) == ATTN_E_ARGUMENT);
+    CHECKF(strstr(ctx.message, "attn_feed: no session given; before that: ") == ctx.message &&
+               strstr(ctx.message, "not-there.attn") && !strstr(ctx.message, "no model"),
+           "%s", ctx.message);
+    ctx.status = ATTN_OK;
+    attn_feed(&ctx, NULL, tokens, 8);
+    CHECKF(strcmp(ctx.message, "attn_feed: no session given") == 0, "%s", ctx.message);
+}
+
+/* Every struct that a caller fills is refused if the fields of later versions are in use. */
+TEST(reserved_fields_are_zero)
+{
+    attn_ctx usual, ctx_, *ctx = &ctx_;
+    scratch made, *s = &made;
+    memset(ctx, 0, sizeof *ctx);
+    memset(s, 0, sizeof *s);
+    if (begin_all(&usual)) {
+        attn_attention_desc attention = ATTN_ZERO;
+        attn_model_desc opening = ATTN_ZERO;
+        attn_workspace_desc workspace = ATTN_ZERO;
+        attn_session_desc session = ATTN_ZERO;
+        attn_sampler_desc sampling = ATTN_ZERO;
+        attn_generate_desc generation = generating;
+        attn_record_desc recording = recorded;
+        attn_edit editing = edit;
+        attn_patch_desc patching = patch;
+        attn_path path = route;
+        attn_config config = *attn_model_config(model);
+        attn_feed_item feeding = item;
+        s->texts[0].prompt_ids = tokens;
+        s->texts[0].n_prompt_ids = 8;
+#define USED(type, variable, call)                                                                 \
+    variable.reserved[3] = 1;                                                                      \
+    CHECKF(call == ATTN_E_ARGUMENT && strstr(ctx->message, #type ".reserved is not zero"), "%s",   \
+           ctx->message)
+        USED(attn_attention_desc, attention,
+             attn_attention(ctx, &s->out, qkv, qkv, qkv, &attention));
+        USED(attn_model_desc, opening,
+             attn_model_open_memory(ctx, &s->model, file + 1, file_size, &opening));
+        USED(attn_workspace_desc, workspace,
+             attn_workspace_new(ctx, &s->workspace, model, &workspace));
+        USED(attn_session_desc, session, attn_session_new(ctx, &s->session, model, &session));
+        USED(attn_sampler_desc, sampling, attn_sampler_new(ctx, &s->sampler, 40, &sampling));
+        USED(attn_generate_desc, generation,
+             attn_generate(ctx, held, NULL, &generation, NULL, NULL));
+        USED(attn_record_desc, recording, attn_record_size(ctx, &s->n, model, &recording));
+        USED(attn_edit, editing, attn_hook_edit(ctx, NULL, other, &editing));
+        USED(attn_patch_desc, patching, attn_patch_path(ctx, s->numbers, model, &patching, &route));
+        USED(attn_path, path, attn_patch_path(ctx, s->numbers, model, &patch, &path));
+        USED(attn_config, config,
+             attn_writer_new(ctx, &s->writer, test_tmp("faults.made"), &config, NULL, 0));
+        USED(attn_feed_item, feeding, attn_feed_batch(ctx, &feeding, 1));
+        USED(attn_continuation, s->texts[0], attn_generate_many(ctx, s->texts, 1, model, NULL));
+        nothing_made("a call with a reserved field in use", s);
+    }
+    end_all(&usual);
 }
 
 TEST(no_function_is_left_out)

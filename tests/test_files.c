@@ -157,7 +157,7 @@ TEST(drafts_that_fail)
     FAILS(&ctx, ATTN_E_IO, "writing failed: the file would exceed the limit",
           save_one(&ctx, DRAFTS "new.safetensors"));
     FAILS(&ctx, ATTN_E_IO, "writing failed: the file would exceed the limit",
-          attn_model_save(&ctx, plain, DRAFTS "new.attn"));
+          attn_model_save(&ctx, DRAFTS "new.attn", plain));
     CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
     signal(SIGXFSZ, SIG_DFL);
     CHECK(in_drafts("echo old | cmp - kept.npz && test \"$(ls)\" = kept.npz"));
@@ -194,9 +194,9 @@ TEST(the_longest_name)
     memcpy(longest + at + 251, ".npz", 5);
     OK(&ctx, save_one(&ctx, longest));
     CHECK(in_drafts("cmp nnn*.npz kept.npz"));
-    OK(&ctx, attn_model_save(&ctx, plain, longest));
+    OK(&ctx, attn_model_save(&ctx, longest, plain));
     if (OK(&ctx, attn_model_open(&ctx, &own, longest, NULL)) &&
-        OK(&ctx, attn_model_save(&ctx, own, longest)) &&
+        OK(&ctx, attn_model_save(&ctx, longest, own)) &&
         OK(&ctx, attn_session_new(&ctx, &session, own, NULL)))
         OK(&ctx, attn_feed(&ctx, session, tokens, 3));
     attn_session_free(session);
@@ -220,7 +220,7 @@ static void written_where_it_is_open(const char *name)
     if (access(path, F_OK) == 0) {
         fflush(stdout);
         dup2(fileno(file), 1);
-        OK(&ctx, attn_model_save(&ctx, plain, path));
+        OK(&ctx, attn_model_save(&ctx, path, plain));
         dup2(standard_output, 1);
         if (OK(&ctx, attn_model_open(&ctx, &own, DRAFTS "opened", NULL)))
             attn_model_close(own);
@@ -257,9 +257,9 @@ TEST(models_that_cannot_be_saved)
     attn_ctx ctx = {0};
     const char *const path = "build/test-tmp/files/a-directory";
     CHECK(system("mkdir -p build/test-tmp/files/a-directory/full") == 0);
-    FAILS(&ctx, ATTN_E_IO, "a-directory", attn_model_save(&ctx, plain, path));
+    FAILS(&ctx, ATTN_E_IO, "a-directory", attn_model_save(&ctx, path, plain));
     CHECK(system("test ! -e build/test-tmp/files/a-directory.00.part") == 0);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_save(&ctx, plain, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_save(&ctx, plain, ""));
-    FAILS(&ctx, ATTN_E_IO, "", attn_model_save(&ctx, plain, "build/no/such/x.attn"));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_save(&ctx, NULL, plain));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_save(&ctx, "", plain));
+    FAILS(&ctx, ATTN_E_IO, "", attn_model_save(&ctx, "build/no/such/x.attn", plain));
 }

@@ -399,12 +399,12 @@ TEST(as_the_manual_says)
                 attn_tensor_info info;
                 attn_tensor w = {0};
                 int right = 1;
-                OK(&ctx, attn_model_tensor_info(&ctx, model, index, &info));
+                OK(&ctx, attn_model_tensor_info(&ctx, &info, model, index));
                 CHECK(strcmp(info.name, (const char *)record_of(&m, index)) == 0);
                 CHECK(info.offset == get_u64(record_of(&m, index) + OFFSET) &&
                       info.size == get_u64(record_of(&m, index) + SIZE) &&
                       info.checksum == get_u64(record_of(&m, index) + SUM));
-                OK(&ctx, attn_model_tensor(&ctx, model, info.name, &w));
+                OK(&ctx, attn_model_tensor(&ctx, &w, model, info.name));
                 if (w.ndim == 3) /* W_O [H, d, C] */
                     w = attn_reshape(w, attn_shape2(C, C));
                 for (i = 0; i < w.shape[0]; i++)
@@ -412,13 +412,13 @@ TEST(as_the_manual_says)
                         const float want = info.ndim == 1 ? value_at(index, 0, i)
                                            : index == 0   ? value_at(index, j, i)
                                                           : value_at(index, i, j);
-                        right &= attn_get(w, i, j, 0, 0) == want;
+                        right &= (w.ndim == 1 ? attn_get1(w, i) : attn_get2(w, i, j)) == want;
                     }
                 CHECKF(right && w.shape[0] * w.shape[1] == info.shape[0] * info.shape[1],
                        "%s holds other numbers", info.name);
             }
             OK(&ctx,
-               attn_encode(&ctx, attn_model_tokenizer(model), "xdb<|end|>", 10, 1, ids, 16, &n));
+               attn_encode(&ctx, ids, 16, &n, attn_model_tokenizer(model), "xdb<|end|>", 10, 1));
             CHECK(n == 3 && ids[0] == (int32_t)id_of_byte('x') && ids[1] == 256 + 3 &&
                   ids[2] == V - 1);
             attn_model_close(model);
@@ -1274,7 +1274,7 @@ static attn_tensor weight(attn_ctx *ctx, const attn_model *model, const char *na
     const size_t width = attn_model_config(model)->d_model;
     attn_tensor x;
     memset(&x, 0, sizeof x);
-    OK(ctx, attn_model_tensor(ctx, model, name, &x));
+    OK(ctx, attn_model_tensor(ctx, &x, model, name));
     return x.ndim == 3 ? attn_reshape(x, attn_shape2(width, width)) : x; /* W_O */
 }
 
@@ -1310,7 +1310,7 @@ TEST(written_again)
             break;
         for (i = 0; i < attn_model_n_tensors(model); i++) {
             attn_tensor x;
-            OK(&ctx, attn_model_tensor_info(&ctx, model, i, &info));
+            OK(&ctx, attn_model_tensor_info(&ctx, &info, model, i));
             x = weight(&ctx, model, info.name);
             if (in_pieces)
                 add_in_pieces(&ctx, writer, &info, x);

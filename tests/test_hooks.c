@@ -114,7 +114,7 @@ static void check_results(const attn_model *model, const char *path, size_t step
 
         /* The heads and b_O add up to attn_out, here in double. */
         snprintf(name, sizeof name, "blocks.%d.attn.b_O", (int)layer);
-        OK(&ctx, attn_model_tensor(&ctx, model, name, &bias));
+        OK(&ctx, attn_model_tensor(&ctx, &bias, model, name));
         snprintf(name, sizeof name, "blocks.%d.hook_attn_out", (int)layer);
         for (at = 0; at < s->n; at++)
             for (t = 0; strcmp(s->all[at].name, name) == 0 && t < s->all[at].value.shape[0]; t++)
@@ -170,14 +170,14 @@ TEST(looking_changes_nothing)
                 same_logits(feed_all(&ctx, session, tokens, LENGTH, step), want, LENGTH, models[m],
                             "hooks that look");
                 attn_unhook_all(session);
-                OK(&ctx, attn_rewind(&ctx, session, 0));
+                OK(&ctx, attn_truncate(&ctx, session, 0));
                 for (i = 0; i < OPT_IN; i++)
                     OK(&ctx, attn_hook(&ctx, NULL, session, opt_in[i], i % 2 ? rewrite : do_nothing,
                                        &n_calls));
                 same_logits(feed_all(&ctx, session, tokens, LENGTH, step), want, LENGTH, models[m],
                             "hooks that look");
                 CHECK(n_calls >= OPT_IN * attn_model_config(models[m])->n_layer);
-                OK(&ctx, attn_rewind(&ctx, session, 0));
+                OK(&ctx, attn_truncate(&ctx, session, 0));
                 attn_unhook_all(session);
             }
             for (i = 0; i < OPT_IN; i++) {
@@ -221,10 +221,10 @@ static void check_split(const attn_model *model, size_t head)
     size_t i, j, k, t, h, part;
     s.head = head;
     s.value = (const float *)row.data;
-    OK(&ctx, attn_model_tensor(&ctx, model, "blocks.1.attn.W_QKV", &w));
-    OK(&ctx, attn_model_tensor(&ctx, model, "blocks.1.attn.b_QKV", &b));
-    OK(&ctx, attn_model_tensor(&ctx, model, "blocks.1.ln1.w", &gain));
-    OK(&ctx, attn_model_tensor(&ctx, model, "blocks.1.ln1.b", &bias));
+    OK(&ctx, attn_model_tensor(&ctx, &w, model, "blocks.1.attn.W_QKV"));
+    OK(&ctx, attn_model_tensor(&ctx, &b, model, "blocks.1.attn.b_QKV"));
+    OK(&ctx, attn_model_tensor(&ctx, &gain, model, "blocks.1.ln1.w"));
+    OK(&ctx, attn_model_tensor(&ctx, &bias, model, "blocks.1.ln1.b"));
     for (k = 0; k < c->d_model; k++)
         mean += value_of(row, k) / c->d_model;
     for (k = 0; k < c->d_model; k++)
@@ -454,10 +454,10 @@ static int look_back(const attn_activation *a, void *user)
     attn_tensor past = {0};
     attn_ctx ctx = alone();
     ++*(size_t *)user;
-    OK(&ctx, attn_cache_get(&ctx, a->session, ATTN_KEYS, 0, 0, a->first, &past));
+    OK(&ctx, attn_cache_get(&ctx, &past, a->session, ATTN_KEYS, 0, 0, a->first));
     CHECK(past.shape[0] == a->first);
     FAILS(&ctx, ATTN_E_ARGUMENT, "positions from",
-          attn_cache_get(&ctx, a->session, ATTN_KEYS, 0, 0, a->first + 1, &past));
+          attn_cache_get(&ctx, &past, a->session, ATTN_KEYS, 0, 0, a->first + 1));
     attn_ctx_free(&ctx);
     return 0;
 }
@@ -486,8 +486,8 @@ TEST(cache)
         OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_v", note, s));
         OK(&ctx, attn_feed(&ctx, session, tokens, PAST));
         attn_unhook_all(session);
-        OK(&ctx, attn_cache_get(&ctx, session, ATTN_KEYS, 1, 0, PAST, &now[0]));
-        OK(&ctx, attn_cache_get(&ctx, session, ATTN_VALUES, 1, 0, PAST, &now[1]));
+        OK(&ctx, attn_cache_get(&ctx, &now[0], session, ATTN_KEYS, 1, 0, PAST));
+        OK(&ctx, attn_cache_get(&ctx, &now[1], session, ATTN_VALUES, 1, 0, PAST));
         CHECK(s->n == 6);
         for (i = 0; i < s->n; i++)
             same_floats((const float *)s->all[i].value.data,
@@ -499,10 +499,10 @@ TEST(cache)
         OK(&ctx, attn_cache_set(&ctx, session, ATTN_VALUES, 1, FIRST, past[1]));
         attn_tensor_free(&ctx, &now[0]);
         now[0].ndim = 0;
-        OK(&ctx, attn_cache_get(&ctx, session, ATTN_KEYS, 1, FIRST, COUNT, &now[0]));
+        OK(&ctx, attn_cache_get(&ctx, &now[0], session, ATTN_KEYS, 1, FIRST, COUNT));
         same_bits(now[0], past[0], "what was set");
         want = feed_all(&ctx, session, tokens + PAST, LENGTH - PAST, 1);
-        OK(&ctx, attn_rewind(&ctx, session, 0));
+        OK(&ctx, attn_truncate(&ctx, session, 0));
         OK(&ctx, attn_feed(&ctx, session, tokens, PAST));
         OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_q", refill, past));
         OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.hook_resid_pre", look_back, &n_calls));
@@ -514,15 +514,15 @@ TEST(cache)
          * layer, where the position's own attention to itself has no consequences for the others.
          */
         snprintf(name, sizeof name, "blocks.%d.attn.hook_v", (int)c->n_layer - 1);
-        OK(&ctx, attn_rewind(&ctx, session, 0));
+        OK(&ctx, attn_truncate(&ctx, session, 0));
         OK(&ctx, attn_hook(&ctx, NULL, session, name, put_spot, &zero));
         want = feed_all(&ctx, session, tokens, LENGTH, 4);
         attn_unhook_all(session);
-        OK(&ctx, attn_rewind(&ctx, session, 0));
+        OK(&ctx, attn_truncate(&ctx, session, 0));
         OK(&ctx, attn_feed(&ctx, session, tokens, 4));
         attn_tensor_free(&ctx, &now[1]);
         now[1].ndim = 0;
-        OK(&ctx, attn_cache_get(&ctx, session, ATTN_VALUES, c->n_layer - 1, 3, 1, &now[1]));
+        OK(&ctx, attn_cache_get(&ctx, &now[1], session, ATTN_VALUES, c->n_layer - 1, 3, 1));
         for (j = 0; j < c->d_head; j++)
             *entry(now[1], 0, 1, j) = 0;
         OK(&ctx, attn_cache_set(&ctx, session, ATTN_VALUES, c->n_layer - 1, 3, now[1]));
@@ -530,11 +530,11 @@ TEST(cache)
                     want + 4 * vocab_of(models[m]), LENGTH - 4, models[m], "a value of zeros");
 
         FAILS(&ctx, ATTN_E_ARGUMENT, "layer",
-              attn_cache_get(&ctx, session, ATTN_KEYS, c->n_layer, 0, 1, &now[0]));
+              attn_cache_get(&ctx, &now[0], session, ATTN_KEYS, c->n_layer, 0, 1));
         FAILS(&ctx, ATTN_E_ARGUMENT, "holds 20",
               attn_cache_set(&ctx, session, ATTN_KEYS, 0, LENGTH - 1, past[0]));
         FAILS(&ctx, ATTN_E_ARGUMENT, "holds 20",
-              attn_cache_get(&ctx, session, ATTN_KEYS, 0, SIZE_MAX, 2, &now[0]));
+              attn_cache_get(&ctx, &now[0], session, ATTN_KEYS, 0, SIZE_MAX, 2));
         FAILS(&ctx, ATTN_E_SHAPE, "heads",
               attn_cache_set(&ctx, session, ATTN_KEYS, 0, 0, attn_transpose(past[0], 0, 1)));
         FAILS(&ctx, ATTN_E_ARGUMENT, "no session",
@@ -553,7 +553,7 @@ static int meddle(const attn_activation *a, void *user)
     const int32_t token = 1;
     attn_session *const *const others = (attn_session *const *)user, *const other = others[0];
     FAILS(&ctx, ATTN_E_ARGUMENT, "in use", attn_feed(&ctx, others[1], &token, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_rewind(&ctx, a->session, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_truncate(&ctx, a->session, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_feed(&ctx, a->session, &token, 1));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
           attn_hook(&ctx, NULL, a->session, "*", do_nothing, NULL));
@@ -613,7 +613,7 @@ TEST(memory)
         CHECK(m.asked == n); /* feeding allocates nothing */
         attn_unhook_all(session);
         CHECK(m.live == live);
-        OK(&ctx, attn_rewind(&ctx, session, 0));
+        OK(&ctx, attn_truncate(&ctx, session, 0));
     }
     OK(&ctx, attn_hook(&ctx, NULL, session, "*.hook_result", do_nothing, NULL));
     attn_session_free(session);
@@ -634,7 +634,7 @@ static attn_record *record_on(attn_ctx *ctx, attn_session *session, const char *
     desc.n_names = n;
     desc.first = first;
     desc.n_positions = room;
-    OK(ctx, attn_record_size(ctx, attn_session_model(session), &desc, &bytes));
+    OK(ctx, attn_record_size(ctx, &bytes, attn_session_model(session), &desc));
     CHECK(bytes > 0);
     OK(ctx, attn_record_new(ctx, &record, session, &desc, pool_new(bytes), bytes));
     return record;
@@ -645,7 +645,7 @@ static attn_tensor view(const attn_record *record, const char *name)
     attn_tensor value;
     attn_ctx ctx = alone();
     memset(&value, 0, sizeof value);
-    OK(&ctx, attn_record_get(&ctx, record, name, &value));
+    OK(&ctx, attn_record_get(&ctx, &value, record, name));
     return value;
 }
 
@@ -818,7 +818,7 @@ TEST(records_in_a_batch)
         if (past[i] > 0)
             OK(&ctx, attn_feed(&ctx, sessions[i], tokens, past[i]));
         OK(&ctx, attn_feed(&ctx, sessions[i], tokens + past[i], fed[i]));
-        OK(&ctx, attn_rewind(&ctx, sessions[i], 0));
+        OK(&ctx, attn_truncate(&ctx, sessions[i], 0));
         attn_unhook_all(sessions[i]);
         if (i == 2)
             OK(&ctx, attn_hook(&ctx, NULL, sessions[i], "*.hook_z", put_spot, &s));
@@ -861,7 +861,7 @@ static int stop_late(const attn_activation *a, void *user)
     return *(const int *)user && a->layer == 1;
 }
 
-/* Too little memory, too many positions, stops and rewinds: a status, and all can go on. */
+/* Too little memory, too many positions, stops and truncations: a status, and all can go on. */
 TEST(record_rules)
 {
     enum { LENGTH = 20, ROOM = 12 };
@@ -882,7 +882,7 @@ TEST(record_rules)
     desc.names = two;
     desc.n_names = 2;
     desc.n_positions = ROOM;
-    OK(&ctx, attn_record_size(&ctx, odd, &desc, &bytes));
+    OK(&ctx, attn_record_size(&ctx, &bytes, odd, &desc));
     CHECK(bytes == 4 * (ROOM * c->d_model + c->n_layer * c->n_head * ROOM * ROOM));
     memory_of = (unsigned char *)pool_new(bytes + 8);
     memset(memory_of, 0x5A, bytes + 8);
@@ -897,39 +897,39 @@ TEST(record_rules)
           attn_record_new(&ctx, &record, session, &desc, NULL, bytes));
     desc.names = wrong;
     FAILS(&ctx, ATTN_E_NAME, "did you mean blocks.0.hook_resid_pre?",
-          attn_record_size(&ctx, odd, &desc, &bytes));
+          attn_record_size(&ctx, &bytes, odd, &desc));
     FAILS(&ctx, ATTN_E_NAME, "did you mean blocks.0.hook_resid_pre?",
           attn_record_new(&ctx, &record, session, &desc, memory_of, bytes));
     desc.names = two;
     desc.n_positions = 41;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_record_size(&ctx, odd, &desc, &bytes));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_record_size(&ctx, &bytes, odd, &desc));
     desc.n_positions = SIZE_MAX;
     desc.first = 3;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_record_size(&ctx, odd, &desc, &bytes));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_record_size(&ctx, &bytes, odd, &desc));
     desc.n_positions = ROOM;
     desc.first = 0;
     OK(&ctx, attn_feed(&ctx, session, tokens, 2));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "rewind it",
+    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_truncate it",
           attn_record_new(&ctx, &record, session, &desc, memory_of, bytes));
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
 
     OK(&ctx, attn_record_new(&ctx, &record, session, &desc, memory_of, bytes));
-    OK(&ctx, attn_record_get(&ctx, record, two[0], &value));
+    OK(&ctx, attn_record_get(&ctx, &value, record, two[0]));
     CHECK(value.shape[0] == 0 && value.shape[1] == c->d_model);
     OK(&ctx, attn_feed(&ctx, session, tokens, 8));
     FAILS(&ctx, ATTN_E_SPACE, "room for 12 positions", attn_feed(&ctx, session, tokens, 5));
     CHECK(attn_session_length(session) == 8);
-    FAILS(&ctx, ATTN_E_NAME, "not among", attn_record_get(&ctx, record, "hook_embed", &value));
+    FAILS(&ctx, ATTN_E_NAME, "not among", attn_record_get(&ctx, &value, record, "hook_embed"));
     FAILS(&ctx, ATTN_E_NAME, "did you mean hook_embed",
-          attn_record_get(&ctx, record, "hook_embe", &value));
+          attn_record_get(&ctx, &value, record, "hook_embe"));
     FAILS(&ctx, ATTN_E_ARGUMENT, "a record watches", attn_session_copy(&ctx, session, other));
     OK(&ctx, attn_feed(&ctx, session, tokens + 8, 4));
     same_logits(attn_logits(session), want + 11 * vocab_of(odd), 1, odd, "a full record");
     FAILS(&ctx, ATTN_E_SPACE, "bytes", attn_feed(&ctx, session, tokens, 1));
     CHECK(view(record, two[0]).shape[0] == ROOM);
 
-    /* A stop leaves the record as it was; rewinding takes rows away. */
-    OK(&ctx, attn_rewind(&ctx, session, 7));
+    /* A stop leaves the record as it was; truncating takes rows away. */
+    OK(&ctx, attn_truncate(&ctx, session, 7));
     CHECK(view(record, two[0]).shape[0] == 7);
     OK(&ctx, attn_hook(&ctx, NULL, session, "*.hook_z", stop_late, &stop));
     stop = 1;
@@ -972,7 +972,7 @@ TEST(record_memory)
     memset(&desc, 0, sizeof desc);
     if ((session = session_on(&ctx, odd, 0, 0)) == NULL)
         return;
-    OK(&ctx, attn_record_size(&ctx, odd, NULL, &bytes));
+    OK(&ctx, attn_record_size(&ctx, &bytes, odd, NULL));
     memory_of = pool_new(bytes);
     live = m.live;
     for (n = 0; n < 20 && status != ATTN_OK; n++) {
@@ -988,7 +988,7 @@ TEST(record_memory)
     CHECK(m.asked == n);
     for (n = 0, status = ATTN_E_MEMORY; n < 20 && status != ATTN_OK; n++) {
         m.fail_at = m.asked + n;
-        status = attn_record_save(&ctx, record, test_tmp("record.npz"));
+        status = attn_record_save(&ctx, test_tmp("record.npz"), record);
         m.fail_at = -1;
     }
     CHECK(status == ATTN_OK && n == 5);
@@ -1058,7 +1058,7 @@ TEST(saved_records)
     snprintf(path[0], sizeof path[0], "%s", test_tmp("record.safetensors"));
     snprintf(path[1], sizeof path[1], "%s", test_tmp("record.npz"));
     for (i = 0; i < 2; i++)
-        OK(&ctx, attn_record_save(&ctx, record, path[i]));
+        OK(&ctx, attn_record_save(&ctx, path[i], record));
     if (CHECK((file = test_read(path[0], &size)) != NULL)) {
         size_t total = 8 + get_u32(file);
         CHECK(total % 8 == 0);
@@ -1196,10 +1196,10 @@ static attn_feed_item part_of(attn_session *session, const int32_t *tokens, size
                               size_t end, const float *resid, float *resid_out)
 {
     attn_feed_item item = item_of(session, tokens, n, NULL);
-    item.first_layer = first;
-    item.end_layer = end;
-    item.resid = resid;
-    item.resid_out = resid_out;
+    item.layers.first = first;
+    item.layers.end = end;
+    item.layers.resid = resid;
+    item.layers.resid_out = resid_out;
     return item;
 }
 
@@ -1234,7 +1234,7 @@ TEST(cut_between_layers)
                 } else { /* all layers, then the logits again from the stream */
                     item = part_of(session, tokens + at, 8, 0, 0, NULL, stream);
                     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-                    OK(&ctx, attn_rewind(&ctx, session, at));
+                    OK(&ctx, attn_truncate(&ctx, session, at));
                     item = part_of(session, tokens + at, 8, cut, 0, stream, NULL);
                 }
                 OK(&ctx, attn_feed_batch(&ctx, &item, 1));
@@ -1243,7 +1243,7 @@ TEST(cut_between_layers)
                             models[m], "a pass in two parts");
             }
             /* A stream of the caller's in place of the embedding. */
-            OK(&ctx, attn_rewind(&ctx, session, 0));
+            OK(&ctx, attn_truncate(&ctx, session, 0));
             item = part_of(session, tokens, LENGTH, 0, 0,
                            (const float *)latest(s, "blocks.0.hook_resid_pre").data, NULL);
             OK(&ctx, attn_feed_batch(&ctx, &item, 1));
@@ -1318,16 +1318,16 @@ TEST(what_layers_hold)
     same_logits(attn_logits(session), want + 7 * vocab_of(odd), 1, odd, "the rest");
     OK(&ctx, attn_feed(&ctx, session, tokens + 8, 8));
 
-    /* A copy that was rewound still holds what lies above, until other tokens come. */
+    /* A copy that was truncated still holds what lies above, until other tokens come. */
     OK(&ctx, attn_session_copy(&ctx, copy, session));
-    OK(&ctx, attn_rewind(&ctx, session, 3));
+    OK(&ctx, attn_truncate(&ctx, session, 3));
     OK(&ctx, attn_session_copy(&ctx, copy, session));
     CHECK(attn_session_length(copy) == 3);
     item = part_of(copy, tokens + 3, 13, 2, 0, stream, NULL);
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-    OK(&ctx, attn_rewind(&ctx, copy, 3));
+    OK(&ctx, attn_truncate(&ctx, copy, 3));
     OK(&ctx, attn_feed(&ctx, copy, others, 2));
-    OK(&ctx, attn_rewind(&ctx, copy, 3));
+    OK(&ctx, attn_truncate(&ctx, copy, 3));
     item = part_of(copy, tokens + 3, 13, 2, 0, stream, NULL);
     FAILS(&ctx, ATTN_E_ARGUMENT, "it holds 5", attn_feed_batch(&ctx, &item, 1));
     item.n_tokens = 2;
@@ -1338,7 +1338,7 @@ TEST(what_layers_hold)
     /* A stop takes back what the pass wrote over, and no more. */
     {
         int stop = 1;
-        OK(&ctx, attn_rewind(&ctx, copy, 3));
+        OK(&ctx, attn_truncate(&ctx, copy, 3));
         OK(&ctx, attn_hook(&ctx, NULL, copy, "*.hook_z", stop_late, &stop));
         FAILS(&ctx, ATTN_STOPPED, "", attn_feed(&ctx, copy, tokens + 3, 13));
         attn_unhook_all(copy);
@@ -1368,9 +1368,9 @@ TEST(what_layers_hold)
         two[0] = part_of(session, tokens + 3, 2, 0, 0, i == 3 ? stream : NULL, NULL);
         two[1] =
             part_of(copy, tokens + 3, 2, i == 0 || i == 3, i == 1, i == 1 ? NULL : stream, NULL);
-        OK(&ctx, attn_rewind(&ctx, copy, 0));
+        OK(&ctx, attn_truncate(&ctx, copy, 0));
         OK(&ctx, attn_feed(&ctx, copy, tokens, 16));
-        OK(&ctx, attn_rewind(&ctx, copy, 3));
+        OK(&ctx, attn_truncate(&ctx, copy, 3));
         FAILS(&ctx, ATTN_E_ARGUMENT, "same layers", attn_feed_batch(&ctx, two, 2));
     }
     OK(&ctx, attn_feed(&ctx, session, tokens + 3, 13));
@@ -1402,7 +1402,7 @@ TEST(recorded_parts)
     for (i = 0; i < attn_record_count(want); i++)
         same_bits(view(record, attn_record_name(want, i)), view(want, attn_record_name(want, i)),
                   attn_record_name(want, i));
-    OK(&ctx, attn_rewind(&ctx, session, 5));
+    OK(&ctx, attn_truncate(&ctx, session, 5));
     CHECK(view(record, "blocks.0.hook_resid_pre").shape[0] == 5);
     item = part_of(session, tokens + 5, 4, 2, 0, stream + 5 * 48, NULL);
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
@@ -1417,7 +1417,7 @@ TEST(recorded_parts)
     }
 
     /* An embedding of the caller's leaves hook_embed without rows, and that cannot be filled. */
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     item = part_of(session, tokens, LENGTH - 2, 0, 0, stream, NULL);
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     CHECK(view(record, "hook_embed").shape[0] == 0);
@@ -1904,13 +1904,13 @@ TEST(freeing_from_a_callback)
 
 /* ---- patching ---- */
 
-static int surprise(const float *logits, void *user, float *value)
+static int surprise(float *value, const float *logits, void *user)
 {
     *value = logits[3] * 2 - logits[*(const int *)user];
     return 0;
 }
 
-static int give_up(const float *logits, void *user, float *value)
+static int give_up(float *value, const float *logits, void *user)
 {
     *value = logits[0];
     return --*(int *)user < 0;
@@ -1967,9 +1967,9 @@ static void check_sweep(const attn_model *model, size_t n, const char *name)
     ctx.n_threads = 2;
     snprintf(full, sizeof full, "*.%s", name);
     hooked(model, d.clean, n, n, NULL, NULL, NULL, full, s);
-    OK(&ctx, attn_patch_positions(&ctx, model, &d, name, &got));
+    OK(&ctx, attn_patch_positions(&ctx, &got, model, &d, name));
     if (has_heads)
-        OK(&ctx, attn_patch_heads(&ctx, model, &d, name, &heads));
+        OK(&ctx, attn_patch_heads(&ctx, &heads, model, &d, name));
     CHECK(got.ndim == 2 && got.shape[0] == c->n_layer && got.shape[1] == n);
     for (layer = 0; layer < c->n_layer; layer++) {
         snprintf(full, sizeof full, "blocks.%d.%s", (int)layer, name);
@@ -2017,11 +2017,11 @@ TEST(sweep_of_a_long_text)
     recorded.names = &name;
     recorded.n_names = 1;
     recorded.n_positions = LENGTH;
-    OK(&ctx, attn_record_size(&ctx, longer, &recorded, &bytes));
+    OK(&ctx, attn_record_size(&ctx, &bytes, longer, &recorded));
     OK(&ctx, attn_record_new(&ctx, &record, session, &recorded, pool_new(bytes), bytes));
     OK(&ctx, attn_feed(&ctx, session, d.clean, LENGTH));
-    OK(&ctx, attn_record_get(&ctx, record, name, &clean));
-    OK(&ctx, attn_patch_heads(&ctx, longer, &d, "attn.hook_z", &heads));
+    OK(&ctx, attn_record_get(&ctx, &clean, record, name));
+    OK(&ctx, attn_patch_heads(&ctx, &heads, longer, &d, "attn.hook_z"));
     for (i = 0; i < 2; i++)
         CHECK(*entry(heads, 0, i, 0) ==
               patched(longer, corrupt, LENGTH, name, clean, 0, LENGTH, i, 7, 3));
@@ -2055,7 +2055,7 @@ TEST(sweeps)
 TEST(a_blind_head)
 {
     enum { LENGTH = 11, AT = 2, CHANNELS = 16, WIDTH = 64 };
-    const attn_model_desc unchecked = {1};
+    const attn_model_desc unchecked = {.skip_checksums = 1};
     attn_ctx ctx = alone();
     attn_model *model = NULL;
     attn_tensor_info info;
@@ -2065,7 +2065,7 @@ TEST(a_blind_head)
     int text;
     for (i = 0; file && i < attn_model_n_tensors(plain); i++) {
         unsigned char *data = file;
-        if (!OK(&ctx, attn_model_tensor_info(&ctx, plain, i, &info)))
+        if (!OK(&ctx, attn_model_tensor_info(&ctx, &info, plain, i)))
             break;
         data += info.offset; /* entry (k, n) of a matrix: see "panels" in the manual */
         if (strcmp(info.name, "pos_embed.W_pos") == 0)
@@ -2125,7 +2125,7 @@ static void check_path(const attn_model *model, const attn_path *path)
     d.n_tokens = LENGTH;
     d.right = 5;
     d.wrong = 6;
-    OK(&ctx, attn_patch_path(&ctx, model, &d, path, &got));
+    OK(&ctx, attn_patch_path(&ctx, &got, model, &d, path));
     hooked(model, clean, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_result", is);
     hooked(model, corrupted, LENGTH, LENGTH, NULL, NULL, NULL, "*_out", was);
     for (i = 0; i < c->n_layer; i++) { /* what others write, frozen */
@@ -2149,7 +2149,7 @@ static void check_path(const attn_model *model, const attn_path *path)
     if (path->to_layer < c->n_layer) {
         attn_tensor stream;
         attn_unhook_all(session);
-        OK(&ctx, attn_rewind(&ctx, session, 0));
+        OK(&ctx, attn_truncate(&ctx, session, 0));
         snprintf(name, sizeof name, "blocks.%d.hook_resid_%s", (int)path->to_layer,
                  strstr(path->to, "mlp") ? "mid" : "pre");
         stream = latest(reached, name);
@@ -2185,10 +2185,15 @@ static void check_path(const attn_model *model, const attn_path *path)
 
 TEST(paths)
 {
-    static const attn_path all[] = {{0, 1, 1, "hook_q_input", 2},   {0, 0, 2, "hook_k_input", 1},
-                                    {1, 2, 2, "hook_v_input", 0},   {0, 1, 2, "hook_resid_pre", 0},
-                                    {0, 2, 3, "hook_resid_pre", 0}, {1, 1, 1, "hook_mlp_in", 0},
-                                    {0, 1, 2, "hook_mlp_in", 0},    {2, 0, 3, "hook_resid_pre", 0}};
+    static const attn_path all[] = {
+        {.from_layer = 0, .from_head = 1, .to_layer = 1, .to = "hook_q_input", .to_head = 2},
+        {.from_layer = 0, .from_head = 0, .to_layer = 2, .to = "hook_k_input", .to_head = 1},
+        {.from_layer = 1, .from_head = 2, .to_layer = 2, .to = "hook_v_input", .to_head = 0},
+        {.from_layer = 0, .from_head = 1, .to_layer = 2, .to = "hook_resid_pre", .to_head = 0},
+        {.from_layer = 0, .from_head = 2, .to_layer = 3, .to = "hook_resid_pre", .to_head = 0},
+        {.from_layer = 1, .from_head = 1, .to_layer = 1, .to = "hook_mlp_in", .to_head = 0},
+        {.from_layer = 0, .from_head = 1, .to_layer = 2, .to = "hook_mlp_in", .to_head = 0},
+        {.from_layer = 2, .from_head = 0, .to_layer = 3, .to = "hook_resid_pre", .to_head = 0}};
     size_t i;
     for (i = 0; i < sizeof all / sizeof all[0]; i++) {
         check_path(odd, &all[i]);
@@ -2202,7 +2207,12 @@ TEST(patch_rules)
     const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4}, bad[] = {1, 2, 301, 4};
     attn_tensor out = {0}, small = random_tensor(2, 3, 5);
     attn_patch_desc d, wrong;
-    attn_path path = {0, 0, 1, "hook_q_input", 0}, astray;
+    attn_path path = {.from_layer = 0,
+                      .from_head = 0,
+                      .to_layer = 1,
+                      .to = "hook_q_input",
+                      .to_head = 0},
+              astray;
     float value = 0;
     int question = 9, patience = 5;
     meter m;
@@ -2216,35 +2226,35 @@ TEST(patch_rules)
     d.right = 1;
     d.wrong = 2;
     FAILS(&ctx, ATTN_E_NAME, "did you mean",
-          attn_patch_positions(&ctx, odd, &d, "hook_resid_prex", &out));
-    FAILS(&ctx, ATTN_E_NAME, "", attn_patch_positions(&ctx, odd, &d, "*", &out));
-    FAILS(&ctx, ATTN_E_NAME, "", attn_patch_positions(&ctx, odd, &d, NULL, &out));
-    FAILS(&ctx, ATTN_E_NAME, "no heads", attn_patch_heads(&ctx, odd, &d, "hook_mlp_out", &out));
+          attn_patch_positions(&ctx, &out, odd, &d, "hook_resid_prex"));
+    FAILS(&ctx, ATTN_E_NAME, "", attn_patch_positions(&ctx, &out, odd, &d, "*"));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no name", attn_patch_positions(&ctx, &out, odd, &d, NULL));
+    FAILS(&ctx, ATTN_E_NAME, "no heads", attn_patch_heads(&ctx, &out, odd, &d, "hook_mlp_out"));
     FAILS(&ctx, ATTN_E_SHAPE, "[3, 4]",
-          attn_patch_positions(&ctx, odd, &d, "hook_mlp_out", &small));
+          attn_patch_positions(&ctx, &small, odd, &d, "hook_mlp_out"));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
-          attn_patch_positions(&ctx, NULL, &d, "hook_mlp_out", &out));
+          attn_patch_positions(&ctx, &out, NULL, &d, "hook_mlp_out"));
     wrong = d;
     wrong.n_tokens = 0;
     FAILS(&ctx, ATTN_E_ARGUMENT, "0 tokens",
-          attn_patch_positions(&ctx, odd, &wrong, "hook_mlp_out", &out));
+          attn_patch_positions(&ctx, &out, odd, &wrong, "hook_mlp_out"));
     wrong = d;
     wrong.corrupted = bad;
     FAILS(&ctx, ATTN_E_TOKEN, "token 2 of the corrupted",
-          attn_patch_positions(&ctx, odd, &wrong, "hook_mlp_out", &out));
+          attn_patch_positions(&ctx, &out, odd, &wrong, "hook_mlp_out"));
     wrong = d;
     wrong.wrong = -1;
     FAILS(&ctx, ATTN_E_TOKEN, "wrong -1",
-          attn_patch_positions(&ctx, odd, &wrong, "hook_mlp_out", &out));
+          attn_patch_positions(&ctx, &out, odd, &wrong, "hook_mlp_out"));
     wrong = d;
     wrong.metric = give_up;
     wrong.user = &patience;
     FAILS(&ctx, ATTN_STOPPED, "metric",
-          attn_patch_positions(&ctx, odd, &wrong, "hook_mlp_out", &out));
+          attn_patch_positions(&ctx, &out, odd, &wrong, "hook_mlp_out"));
     CHECK(patience == -1 && out.ndim == 0);
     wrong.metric = surprise;
     wrong.user = &question;
-    OK(&ctx, attn_patch_positions(&ctx, odd, &wrong, "hook_resid_pre", &out));
+    OK(&ctx, attn_patch_positions(&ctx, &out, odd, &wrong, "hook_resid_pre"));
     {
         const float *const logits =
             hooked(odd, clean, 4, 4, NULL, NULL, NULL, NULL, NULL) + 3 * vocab_of(odd);
@@ -2252,24 +2262,24 @@ TEST(patch_rules)
     }
     astray = path;
     astray.to_layer = 0;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_patch_path(&ctx, odd, &d, &astray, &value));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_patch_path(&ctx, &value, odd, &d, &astray));
     astray = path;
     astray.from_head = 3;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_patch_path(&ctx, odd, &d, &astray, &value));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_patch_path(&ctx, &value, odd, &d, &astray));
     astray = path;
     astray.to_layer = 3;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_patch_path(&ctx, odd, &d, &astray, &value));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_patch_path(&ctx, &value, odd, &d, &astray));
     astray = path;
     astray.to = "attn.hook_z";
-    FAILS(&ctx, ATTN_E_NAME, "hook_mlp_in", attn_patch_path(&ctx, odd, &d, &astray, &value));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path was", attn_patch_path(&ctx, odd, &d, NULL, &value));
+    FAILS(&ctx, ATTN_E_NAME, "hook_mlp_in", attn_patch_path(&ctx, &value, odd, &d, &astray));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path given", attn_patch_path(&ctx, &value, odd, &d, NULL));
 
     /* Whatever runs out, nothing is left behind. */
     counted.n_threads = 1;
     for (n = 0; n < 400 && status != ATTN_OK; n++) {
         attn_tensor made = {0};
         m.fail_at = m.asked + n;
-        status = attn_patch_heads(&counted, odd, &d, "attn.hook_z", &made);
+        status = attn_patch_heads(&counted, &made, odd, &d, "attn.hook_z");
         m.fail_at = -1;
         CHECK(status == ATTN_OK || status == ATTN_E_MEMORY);
         attn_tensor_free(&counted, &made);
@@ -2278,7 +2288,7 @@ TEST(patch_rules)
     CHECKF(status == ATTN_OK && n > 10, "%s after %ld", attn_status_name(status), n);
     for (n = 0, status = ATTN_E_MEMORY; n < 400 && status != ATTN_OK; n++) {
         m.fail_at = m.asked + n;
-        status = attn_patch_path(&counted, odd, &d, &path, &value);
+        status = attn_patch_path(&counted, &value, odd, &d, &path);
         m.fail_at = -1;
         CHECK((status == ATTN_OK || status == ATTN_E_MEMORY) && m.live == 0);
     }
@@ -2383,7 +2393,7 @@ static void check_halves(const attn_model *model, size_t n)
             continue;
         session = halved(&ctx, model, 0);
         same_logits(feed_all(&ctx, session, tokens, n, n), want, n, model, attn_isa(&ctx));
-        OK(&ctx, attn_rewind(&ctx, session, 0));
+        OK(&ctx, attn_truncate(&ctx, session, 0));
         same_logits(feed_all(&ctx, session, tokens, n, RANDOM_CUTS), want, n, model, "cuts");
         attn_session_free(session);
     }
@@ -2392,7 +2402,7 @@ static void check_halves(const attn_model *model, size_t n)
     other = halved(&ctx, model, 0);
     OK(&ctx, attn_feed(&ctx, session, tokens, n / 2));
     OK(&ctx, attn_session_copy(&ctx, other, session));
-    OK(&ctx, attn_rewind(&ctx, other, n / 2 - 1));
+    OK(&ctx, attn_truncate(&ctx, other, n / 2 - 1));
     items[0] = item_of(session, tokens + n / 2, n - n / 2, NULL);
     items[1] = item_of(other, tokens + n / 2 - 1, n - n / 2 + 1, NULL);
     pair[0] = session;
@@ -2405,14 +2415,14 @@ static void check_halves(const attn_model *model, size_t n)
     for (part = ATTN_KEYS; part <= ATTN_VALUES; part++)
         for (layer = 0; layer < c->n_layer; layer++) {
             const attn_cache_part of = (attn_cache_part)part;
-            OK(&ctx, attn_cache_get(&ctx, rounded, of, layer, 0, n, &want_kept));
-            OK(&ctx, attn_cache_get(&ctx, other, of, layer, 0, n, &kept));
+            OK(&ctx, attn_cache_get(&ctx, &want_kept, rounded, of, layer, 0, n));
+            OK(&ctx, attn_cache_get(&ctx, &kept, other, of, layer, 0, n));
             same_floats((float *)kept.data, (float *)want_kept.data, 1, per_layer, "kept");
         }
     attn_tensor_free(&ctx, &kept);
     want_kept = random_tensor(3, 2, (int)c->n_head, (int)d); /* what is written is rounded too */
     OK(&ctx, attn_cache_set(&ctx, other, ATTN_VALUES, 0, 3, want_kept));
-    OK(&ctx, attn_cache_get(&ctx, other, ATTN_VALUES, 0, 3, 2, &kept));
+    OK(&ctx, attn_cache_get(&ctx, &kept, other, ATTN_VALUES, 0, 3, 2));
     for (i = 0; i < 2 * c->n_head * d; i++) {
         const size_t t = i / d / c->n_head, head = i / d % c->n_head;
         CHECK(*entry(kept, t, head, i % d) ==
@@ -2439,9 +2449,9 @@ TEST(halves)
     check_halves(tiny, 70);
     check_halves(longer, 300); /* values in more than one chain */
     memset(&desc, 0, sizeof desc);
-    OK(&ctx, attn_session_size(&ctx, tiny, &desc, &whole));
+    OK(&ctx, attn_session_size(&ctx, &whole, tiny, &desc));
     desc.cache = ATTN_F16;
-    OK(&ctx, attn_session_size(&ctx, tiny, &desc, &half));
+    OK(&ctx, attn_session_size(&ctx, &half, tiny, &desc));
     CHECK(whole - half == (size_t)2 * 2 * attn_model_config(tiny)->n_layer *
                               attn_model_config(tiny)->n_ctx * attn_model_config(tiny)->d_model);
     desc.cache = ATTN_Q8;
@@ -2460,33 +2470,33 @@ TEST(arguments_of_records)
     float *memory;
     size_t bytes = 0;
     memset(&desc, 0, sizeof desc);
-    REFUSED(ATTN_E_ARGUMENT, "no model or session", attn_record_size(&ctx, NULL, NULL, &bytes));
+    REFUSED(ATTN_E_ARGUMENT, "no model or session", attn_record_size(&ctx, &bytes, NULL, NULL));
     REFUSED(ATTN_E_ARGUMENT, "no model or session",
             attn_record_new(&ctx, &record, NULL, NULL, &bytes, 8));
     desc.n_names = 2;
-    REFUSED(ATTN_E_ARGUMENT, "name 0 is missing", attn_record_size(&ctx, plain, &desc, &bytes));
+    REFUSED(ATTN_E_ARGUMENT, "name 0 is missing", attn_record_size(&ctx, &bytes, plain, &desc));
     desc.names = names;
-    REFUSED(ATTN_E_ARGUMENT, "name 1 is missing", attn_record_size(&ctx, plain, &desc, &bytes));
+    REFUSED(ATTN_E_ARGUMENT, "name 1 is missing", attn_record_size(&ctx, &bytes, plain, &desc));
     REFUSED(ATTN_E_ARGUMENT, "name 1 is missing",
             attn_record_new(&ctx, &record, session, &desc, &bytes, 8));
     desc.n_names = 1;
     desc.first = attn_model_config(plain)->n_ctx;
-    REFUSED(ATTN_E_ARGUMENT, "the model's n_ctx is", attn_record_size(&ctx, plain, &desc, &bytes));
+    REFUSED(ATTN_E_ARGUMENT, "the model's n_ctx is", attn_record_size(&ctx, &bytes, plain, &desc));
     desc.first = 1;
     desc.n_positions = attn_model_config(plain)->n_ctx;
-    REFUSED(ATTN_E_ARGUMENT, "the model's n_ctx is", attn_record_size(&ctx, plain, &desc, &bytes));
+    REFUSED(ATTN_E_ARGUMENT, "the model's n_ctx is", attn_record_size(&ctx, &bytes, plain, &desc));
     desc.first = desc.n_positions = 0;
     ctx.status = ATTN_OK;
-    OK(&ctx, attn_record_size(&ctx, plain, &desc, &bytes));
+    OK(&ctx, attn_record_size(&ctx, &bytes, plain, &desc));
     memory = (float *)pool_new(bytes);
     OK(&ctx, attn_record_new(&ctx, &record, session, &desc, memory, bytes));
     OK(&ctx, attn_feed(&ctx, session, ten, 4));
     REFUSED(ATTN_E_ARGUMENT, "no record",
-            attn_record_get(&ctx, NULL, "blocks.0.hook_resid_pre", &not_made));
-    REFUSED(ATTN_E_ARGUMENT, "no name", attn_record_get(&ctx, record, NULL, &not_made));
+            attn_record_get(&ctx, &not_made, NULL, "blocks.0.hook_resid_pre"));
+    REFUSED(ATTN_E_ARGUMENT, "no name", attn_record_get(&ctx, &not_made, record, NULL));
     REFUSED(ATTN_E_ARGUMENT, "place for the tensor",
-            attn_record_get(&ctx, record, "blocks.0.hook_resid_pre", NULL));
-    REFUSED(ATTN_E_ARGUMENT, "no record", attn_record_save(&ctx, NULL, test_tmp("x.npz")));
+            attn_record_get(&ctx, NULL, record, "blocks.0.hook_resid_pre"));
+    REFUSED(ATTN_E_ARGUMENT, "no record", attn_record_save(&ctx, test_tmp("x.npz"), NULL));
     attn_record_free(record);
     attn_session_free(session);
     done(&ctx);
@@ -2558,14 +2568,14 @@ TEST(arguments_of_patches)
     memset(&d, 0, sizeof d);
     memset(&path, 0, sizeof path);
 #define POSITIONS(text, status_)                                                                   \
-    REFUSED(status_, text, attn_patch_positions(&ctx, plain, &d, "hook_resid_pre", &not_made))
-    REFUSED(ATTN_E_ARGUMENT, "no model was given",
-            attn_patch_positions(&ctx, NULL, &d, "hook_resid_pre", &not_made));
-    REFUSED(ATTN_E_ARGUMENT, "no description was given",
-            attn_patch_positions(&ctx, plain, NULL, "hook_resid_pre", &not_made));
-    POSITIONS("no clean or no corrupted text", ATTN_E_ARGUMENT);
+    REFUSED(status_, text, attn_patch_positions(&ctx, &not_made, plain, &d, "hook_resid_pre"))
+    REFUSED(ATTN_E_ARGUMENT, "no model given",
+            attn_patch_positions(&ctx, &not_made, NULL, &d, "hook_resid_pre"));
+    REFUSED(ATTN_E_ARGUMENT, "no description given",
+            attn_patch_positions(&ctx, &not_made, plain, NULL, "hook_resid_pre"));
+    POSITIONS("no clean text", ATTN_E_ARGUMENT);
     d.clean = clean;
-    POSITIONS("no clean or no corrupted text", ATTN_E_ARGUMENT);
+    POSITIONS("no corrupted text", ATTN_E_ARGUMENT);
     d.corrupted = corrupted;
     POSITIONS("texts of 0 tokens", ATTN_E_ARGUMENT);
     d.n_tokens = attn_model_config(plain)->n_ctx + 1;
@@ -2587,28 +2597,29 @@ TEST(arguments_of_patches)
     corrupted[1] = n_vocab;
     POSITIONS("token 1 of the corrupted text", ATTN_E_TOKEN);
     corrupted[1] = 5;
-    REFUSED(ATTN_E_NAME, "", attn_patch_positions(&ctx, plain, &d, "hook_resid_pre", NULL));
-    REFUSED(ATTN_E_NAME, "", attn_patch_positions(&ctx, plain, &d, NULL, &not_made));
+    REFUSED(ATTN_E_ARGUMENT, "no place for the result",
+            attn_patch_positions(&ctx, NULL, plain, &d, "hook_resid_pre"));
+    REFUSED(ATTN_E_ARGUMENT, "no name", attn_patch_positions(&ctx, &not_made, plain, &d, NULL));
 
 #define PATH(text, status_)                                                                        \
-    REFUSED(status_, text, attn_patch_path(&ctx, plain, &d, &path, &value));                       \
+    REFUSED(status_, text, attn_patch_path(&ctx, &value, plain, &d, &path));                       \
     CHECK(value == 3)
     PATH("not nothing", ATTN_E_NAME);
     path.to = "hook_z";
     PATH("not hook_z", ATTN_E_NAME);
     path.to = "hook_mlp_in";
     path.from_head = attn_model_config(plain)->n_head;
-    CHECK(attn_patch_path(&ctx, plain, &d, &path, &value) != ATTN_OK);
+    CHECK(attn_patch_path(&ctx, &value, plain, &d, &path) != ATTN_OK);
     path.from_head = 0;
     path.to_head = attn_model_config(plain)->n_head;
-    CHECK(attn_patch_path(&ctx, plain, &d, &path, &value) != ATTN_OK);
+    CHECK(attn_patch_path(&ctx, &value, plain, &d, &path) != ATTN_OK);
     path.to_head = 0;
     path.from_layer = attn_model_config(plain)->n_layer;
-    CHECK(attn_patch_path(&ctx, plain, &d, &path, &value) != ATTN_OK);
+    CHECK(attn_patch_path(&ctx, &value, plain, &d, &path) != ATTN_OK);
     path.from_layer = 0;
     REFUSED(ATTN_E_ARGUMENT, "no place for the value",
-            attn_patch_path(&ctx, plain, &d, &path, NULL));
-    REFUSED(ATTN_E_ARGUMENT, "no path was given", attn_patch_path(&ctx, plain, &d, NULL, &value));
+            attn_patch_path(&ctx, NULL, plain, &d, &path));
+    REFUSED(ATTN_E_ARGUMENT, "no path given", attn_patch_path(&ctx, &value, plain, &d, NULL));
     d.n_tokens = 0;
     PATH("texts of 0 tokens", ATTN_E_ARGUMENT);
     done(&ctx);
@@ -2668,10 +2679,10 @@ TEST(names_of_any_length)
     memset(name, 'x', sizeof name);
     name[99] = 0;
     memcpy(name, "blocks.0.", 9);
-    REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, plain, name, &not_made));
+    REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, &not_made, plain, name));
     FAILS(&ctx, ATTN_E_NAME, "", attn_hook(&ctx, NULL, session, name, stop, NULL));
-    REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, plain, "blocks.0.attn.WxQ", &not_made));
-    REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, plain, "W_Q", &not_made));
+    REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, &not_made, plain, "blocks.0.attn.WxQ"));
+    REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, &not_made, plain, "W_Q"));
     attn_session_free(session);
     done(&ctx);
 }

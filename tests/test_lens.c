@@ -79,24 +79,24 @@ static void check_heads(attn_ctx *ctx, const attn_model *model, const char *bloc
     char name[64];
     size_t part, h, k, j, wrong = 0;
     snprintf(name, sizeof name, "%s.attn.W_QKV", block);
-    OK(ctx, attn_model_tensor(ctx, model, name, &whole));
+    OK(ctx, attn_model_tensor(ctx, &whole, model, name));
     snprintf(name, sizeof name, "%s.attn.b_QKV", block);
-    OK(ctx, attn_model_tensor(ctx, model, name, &biases));
+    OK(ctx, attn_model_tensor(ctx, &biases, model, name));
     for (part = 0; part < 3; part++) {
         attn_tensor w = {0}, b = {0};
         snprintf(name, sizeof name, "%s.attn.W_%c", block, letters[part]);
-        OK(ctx, attn_model_tensor(ctx, model, name, &w));
+        OK(ctx, attn_model_tensor(ctx, &w, model, name));
         snprintf(name, sizeof name, "%s.attn.b_%c", block, letters[part]);
-        OK(ctx, attn_model_tensor(ctx, model, name, &b));
+        OK(ctx, attn_model_tensor(ctx, &b, model, name));
         CHECK(w.ndim == 3 && w.shape[0] == c->n_head && w.shape[1] == c->d_model &&
               w.shape[2] == c->d_head && attn_is_dense(w));
         CHECK(b.ndim == 2 && b.shape[0] == c->n_head && b.shape[1] == c->d_head);
         for (h = 0; h < c->n_head; h++)
             for (j = 0; j < c->d_head; j++) {
                 const size_t column = part * c->d_model + h * c->d_head + j;
-                wrong += attn_get(b, h, j, 0, 0) != attn_get(biases, column, 0, 0, 0);
+                wrong += attn_get2(b, h, j) != attn_get1(biases, column);
                 for (k = 0; k < c->d_model; k++)
-                    wrong += attn_get(w, h, k, j, 0) != attn_get(whole, k, column, 0, 0);
+                    wrong += attn_get3(w, h, k, j) != attn_get2(whole, k, column);
             }
     }
     CHECKF(wrong == 0, "%s: %zu numbers are not where W_QKV has them", block, wrong);
@@ -113,31 +113,31 @@ TEST(weights)
         size_t v, k, wrong = 0;
         check_heads(&ctx, m, "blocks.0");
         check_heads(&ctx, m, "blocks.1");
-        OK(&ctx, attn_model_tensor(&ctx, m, "blocks.1.attn.W_O", &w_o));
+        OK(&ctx, attn_model_tensor(&ctx, &w_o, m, "blocks.1.attn.W_O"));
         CHECK(w_o.ndim == 3 && w_o.shape[0] == c->n_head && w_o.shape[1] == c->d_head &&
               w_o.shape[2] == c->d_model);
-        OK(&ctx, attn_model_tensor(&ctx, m, "embed.W_E", &w_e));
-        OK(&ctx, attn_model_tensor(&ctx, m, "unembed.W_U", &w_u));
-        OK(&ctx, attn_model_tensor(&ctx, m, "unembed.b_U", &b_u));
+        OK(&ctx, attn_model_tensor(&ctx, &w_e, m, "embed.W_E"));
+        OK(&ctx, attn_model_tensor(&ctx, &w_u, m, "unembed.W_U"));
+        OK(&ctx, attn_model_tensor(&ctx, &b_u, m, "unembed.b_U"));
         CHECK(w_u.ndim == 2 && w_u.shape[0] == c->d_model && w_u.shape[1] == c->n_vocab);
         CHECK(b_u.ndim == 1 && b_u.shape[0] == c->n_vocab);
         for (v = 0; v < c->n_vocab; v++) {
-            wrong += attn_get(b_u, v, 0, 0, 0) != 0;
+            wrong += attn_get1(b_u, v) != 0;
             for (k = 0; k < c->d_model; k++)
-                wrong += (attn_get(w_u, k, v, 0, 0) == attn_get(w_e, v, k, 0, 0)) != c->tied;
+                wrong += (attn_get2(w_u, k, v) == attn_get2(w_e, v, k)) != c->tied;
         }
         CHECKF(wrong == 0, "%s: the unembedding has %zu wrong numbers", names[i], wrong);
         given = random_tensor(2, (int)c->d_head, (int)c->n_head);
         given = attn_transpose(given, 0, 1); /* into a view */
-        OK(&ctx, attn_model_tensor(&ctx, m, "blocks.1.attn.b_V", &given));
-        OK(&ctx, attn_model_tensor(&ctx, m, "blocks.1.attn.b_V", &w));
+        OK(&ctx, attn_model_tensor(&ctx, &given, m, "blocks.1.attn.b_V"));
+        OK(&ctx, attn_model_tensor(&ctx, &w, m, "blocks.1.attn.b_V"));
         same_bits(laid_out(given, ATTN_F32, LAYOUT_DENSE), w, "b_V into a view");
-        FAILS(&ctx, ATTN_E_SHAPE, "[", attn_model_tensor(&ctx, m, "blocks.1.attn.W_V", &given));
+        FAILS(&ctx, ATTN_E_SHAPE, "[", attn_model_tensor(&ctx, &given, m, "blocks.1.attn.W_V"));
         memset(&w, 0, sizeof w);
-        FAILS(&ctx, ATTN_E_NAME, "W_X", attn_model_tensor(&ctx, m, "blocks.0.attn.W_X", &w));
-        FAILS(&ctx, ATTN_E_NAME, "blocks.9", attn_model_tensor(&ctx, m, "blocks.9.attn.W_Q", &w));
-        FAILS(&ctx, ATTN_E_NAME, "mlp.W_Q", attn_model_tensor(&ctx, m, "blocks.0.mlp.W_Q", &w));
-        FAILS(&ctx, ATTN_E_NAME, "W_", attn_model_tensor(&ctx, m, "W_", &w));
+        FAILS(&ctx, ATTN_E_NAME, "W_X", attn_model_tensor(&ctx, &w, m, "blocks.0.attn.W_X"));
+        FAILS(&ctx, ATTN_E_NAME, "blocks.9", attn_model_tensor(&ctx, &w, m, "blocks.9.attn.W_Q"));
+        FAILS(&ctx, ATTN_E_NAME, "mlp.W_Q", attn_model_tensor(&ctx, &w, m, "blocks.0.mlp.W_Q"));
+        FAILS(&ctx, ATTN_E_NAME, "W_", attn_model_tensor(&ctx, &w, m, "W_"));
         attn_ctx_free(&ctx);
         pool_clear();
     }
@@ -186,10 +186,11 @@ TEST(text_statistics)
         check_stats(i, stats, top);
         CHECK(attn_session_length(session) == n && attn_logits(session) != NULL);
 
-        OK(&ctx, attn_rewind(&ctx, session, 0)); /* alone, and none: the text is fed all the same */
+        OK(&ctx,
+           attn_truncate(&ctx, session, 0)); /* alone, and none: the text is fed all the same */
         OK(&ctx, attn_score(&ctx, alone_stats, NULL, 0, session, ids_of(tokens), n));
         CHECK(memcmp(alone_stats, stats, (n - 1) * sizeof *stats) == 0);
-        OK(&ctx, attn_rewind(&ctx, session, 0));
+        OK(&ctx, attn_truncate(&ctx, session, 0));
         OK(&ctx, attn_score(&ctx, NULL, NULL, 0, session, ids_of(tokens), n));
         CHECK(attn_session_length(session) == n && attn_logits(session) != NULL);
         for (t = 0; t + 1 < n; t++)
@@ -197,15 +198,16 @@ TEST(text_statistics)
         CHECK(fabs(attn_mean_nll(stats, n - 1) - sum / (double)(n - 1)) < 1e-12);
         CHECK(isnan(attn_mean_nll(stats, 0)) && isnan(attn_mean_nll(NULL, 3)));
 
-        OK(&ctx, attn_rewind(&ctx, session, 0)); /* the same from logits that somebody has */
+        OK(&ctx, attn_truncate(&ctx, session, 0)); /* the same from logits that somebody has */
         logits = feed_all(&ctx, session, ids_of(tokens), n, n);
-        OK(&ctx, attn_logit_stats(&ctx, attn_borrow(logits, ATTN_F32, attn_shape2(n - 1, n_vocab)),
-                                  ids_of(tokens) + 1, again, NULL, 0));
+        OK(&ctx, attn_logit_stats(&ctx, again, NULL, 0,
+                                  attn_borrow(logits, ATTN_F32, attn_shape2(n - 1, n_vocab)),
+                                  ids_of(tokens) + 1));
         for (t = 0; t + 1 < n; t++)
             CHECK(again[t].nll == stats[t].nll && again[t].rank == stats[t].rank &&
                   again[t].probability == stats[t].probability);
 
-        OK(&ctx, attn_rewind(&ctx, session, n - 1)); /* a text of one token: only predictions */
+        OK(&ctx, attn_truncate(&ctx, session, n - 1)); /* a text of one token: only predictions */
         OK(&ctx, attn_score(&ctx, stats, again_top, 5, session, ids_of(tokens) + n - 1, 1));
         for (t = 0; t < 5; t++)
             CHECK(again_top[t].token == top[(n - 1) * 5 + t].token &&
@@ -226,7 +228,7 @@ TEST(equal_logits)
     const attn_tensor logits = attn_borrow(x, ATTN_F32, attn_shape2(2, 6));
     static const int32_t order[2][6] = {{1, 2, 4, 0, 5, 3}, {0, 1, 2, 3, 4, 5}};
     int i, t;
-    OK(&ctx, attn_logit_stats(&ctx, logits, targets, stats, top[0], 6));
+    OK(&ctx, attn_logit_stats(&ctx, stats, top[0], 6, logits, targets));
     CHECK(stats[0].rank == 1 && stats[1].rank == 5);
     CHECK(fabs((double)stats[1].nll - log(6)) < 1e-6);
     for (t = 0; t < 2; t++)
@@ -234,29 +236,29 @@ TEST(equal_logits)
             CHECK(top[t][i].token == order[t][i] && top[t][i].logit == x[t][order[t][i]]);
     for (i = 1; i < 6; i++) { /* fewer: of equals at the end, too, the first */
         attn_prediction fewer[10];
-        OK(&ctx, attn_logit_stats(&ctx, logits, NULL, NULL, fewer, (size_t)i));
+        OK(&ctx, attn_logit_stats(&ctx, NULL, fewer, (size_t)i, logits, NULL));
         for (t = 0; t < 2 * i; t++)
             CHECK(fewer[t].token == order[t / i][t % i]);
     }
     x[0][5] = -INFINITY; /* a token that cannot come */
-    OK(&ctx, attn_logit_stats(&ctx, logits, NULL, NULL, top[0], 6));
+    OK(&ctx, attn_logit_stats(&ctx, NULL, top[0], 6, logits, NULL));
     CHECK(top[0][5].token == 5 && top[0][5].probability == 0);
 
     FAILS(&ctx, ATTN_E_ARGUMENT, "7 likeliest",
-          attn_logit_stats(&ctx, logits, NULL, NULL, top[0], 7));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_logit_stats(&ctx, logits, NULL, NULL, NULL, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no target", attn_logit_stats(&ctx, logits, NULL, stats, NULL, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_logit_stats(&ctx, logits, targets, NULL, NULL, 0));
+          attn_logit_stats(&ctx, NULL, top[0], 7, logits, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_logit_stats(&ctx, NULL, NULL, 1, logits, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no target", attn_logit_stats(&ctx, stats, NULL, 0, logits, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_logit_stats(&ctx, NULL, NULL, 0, logits, targets));
     FAILS(&ctx, ATTN_E_SHAPE, "[T, V]",
-          attn_logit_stats(&ctx, floats(x[0], 6), targets, stats, NULL, 0));
+          attn_logit_stats(&ctx, stats, NULL, 0, floats(x[0], 6), targets));
     {
         const int32_t outside[2] = {0, 6};
         FAILS(&ctx, ATTN_E_TOKEN, "target 1 is 6",
-              attn_logit_stats(&ctx, logits, outside, stats, NULL, 0));
+              attn_logit_stats(&ctx, stats, NULL, 0, logits, outside));
     }
     x[1][3] = NAN;
     FAILS(&ctx, ATTN_E_ARGUMENT, "row 1",
-          attn_logit_stats(&ctx, logits, targets, stats, top[0], 2));
+          attn_logit_stats(&ctx, stats, top[0], 2, logits, targets));
     attn_ctx_free(&ctx);
 }
 
@@ -273,7 +275,7 @@ TEST(every_token_in_order)
     for (i = 0; i < n; i++)
         x[i] = (float)(i / 2) * 1e-5f; /* pairs of equals */
     for (k = n; k > 1000; k /= 3) {
-        OK(&ctx, attn_logit_stats(&ctx, logits, NULL, NULL, top, k));
+        OK(&ctx, attn_logit_stats(&ctx, NULL, top, k, logits, NULL));
         for (i = 0; i < k; i++) /* the smaller of a pair comes first */
             if (!CHECK(top[i].token == (int32_t)(n - 2 - i / 2 * 2 + i % 2) &&
                        top[i].logit == x[top[i].token]))
@@ -320,10 +322,10 @@ TEST(head_statistics)
         const attn_tensor want = expected(i, "head_scores"), want_keys = expected(i, "keys");
         attn_tensor entropy = {0}, scores = {0}, only = {0}, one = {0};
         const size_t n = tokens.shape[0];
-        OK(&ctx, attn_text_heads(&ctx, model_of(i), ids_of(tokens), n, &entropy, &scores));
+        OK(&ctx, attn_detect_heads(&ctx, &entropy, &scores, model_of(i), ids_of(tokens), n));
         close_to(entropy, expected(i, "entropy"), 2e-6, "entropy");
         close_to(scores, want, 1e-6, "head scores");
-        OK(&ctx, attn_text_heads(&ctx, model_of(i), ids_of(tokens), n, NULL, &only));
+        OK(&ctx, attn_detect_heads(&ctx, NULL, &only, model_of(i), ids_of(tokens), n));
         same_bits(only, scores, "scores alone");
 
         OK(&ctx, attn_pattern_entropy(&ctx, &one, pattern));
@@ -348,9 +350,9 @@ TEST(bad_heads)
     int32_t many[33] = {0};
     float even[4] = {0.25f, 0.25f, 0.25f, 0.25f}, sure[4] = {0, 1, 0, 0};
     OK(&ctx, attn_pattern_entropy(&ctx, &out, attn_borrow(even, ATTN_F32, attn_shape2(1, 4))));
-    CHECK(fabs((double)attn_get(out, 0, 0, 0, 0) - log(4)) < 1e-6);
+    CHECK(fabs((double)attn_get1(out, 0) - log(4)) < 1e-6);
     OK(&ctx, attn_pattern_entropy(&ctx, &out, attn_borrow(sure, ATTN_F32, attn_shape2(1, 4))));
-    CHECK(attn_get(out, 0, 0, 0, 0) == 0);
+    CHECK(attn_get1(out, 0) == 0);
     attn_tensor_free(&ctx, &out);
     FAILS(&ctx, ATTN_E_SHAPE, "[.., Tq, Tk]", attn_pattern_entropy(&ctx, &out, floats(even, 4)));
     FAILS(&ctx, ATTN_E_SHAPE, "[3, 3]", attn_head_score(&ctx, &out, pattern, wrong));
@@ -358,13 +360,13 @@ TEST(bad_heads)
           attn_head_keys(&ctx, &out, ATTN_N_HEAD_KINDS, ids_of(tokens), 4));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens",
           attn_head_keys(&ctx, &out, ATTN_HEAD_PREVIOUS, NULL, 4));
-    FAILS(&ctx, ATTN_E_CONTEXT, "33 tokens", attn_text_heads(&ctx, plain, many, 33, &out, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", attn_text_heads(&ctx, plain, many, 0, &out, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_text_heads(&ctx, NULL, many, 3, &out, NULL));
+    FAILS(&ctx, ATTN_E_CONTEXT, "33 tokens", attn_detect_heads(&ctx, &out, NULL, plain, many, 33));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", attn_detect_heads(&ctx, &out, NULL, plain, many, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_detect_heads(&ctx, &out, NULL, NULL, many, 3));
     many[1] = -1;
-    FAILS(&ctx, ATTN_E_TOKEN, "token 1", attn_text_heads(&ctx, plain, many, 3, &out, NULL));
+    FAILS(&ctx, ATTN_E_TOKEN, "token 1", attn_detect_heads(&ctx, &out, NULL, plain, many, 3));
     many[1] = 0;
-    FAILS(&ctx, ATTN_E_SHAPE, "[3, 2, 4]", attn_text_heads(&ctx, plain, many, 3, &out, &wrong));
+    FAILS(&ctx, ATTN_E_SHAPE, "[3, 2, 4]", attn_detect_heads(&ctx, &out, &wrong, plain, many, 3));
     CHECK(out.ndim == 0 && ctx.blocks == NULL);
     attn_ctx_free(&ctx);
     pool_clear();
@@ -375,36 +377,36 @@ TEST(bad_heads)
 TEST(labels)
 {
     static const struct {
-        attn_parts_kind kind;
+        attn_resid_kind kind;
         size_t index;
         const char *text;
-    } want[] = {{ATTN_PARTS_ACCUMULATED, 0, "0_pre"},
-                {ATTN_PARTS_ACCUMULATED, 2, "2_pre"},
-                {ATTN_PARTS_ACCUMULATED, 3, "final_post"},
-                {ATTN_PARTS_ACCUMULATED_MID, 4, "2_pre"},
-                {ATTN_PARTS_ACCUMULATED_MID, 5, "2_mid"},
-                {ATTN_PARTS_ACCUMULATED_MID, 6, "final_post"},
-                {ATTN_PARTS_SUBLAYERS, 0, "embed"},
-                {ATTN_PARTS_SUBLAYERS, 1, "pos_embed"},
-                {ATTN_PARTS_SUBLAYERS, 2, "0_attn_out"},
-                {ATTN_PARTS_SUBLAYERS, 7, "2_mlp_out"},
-                {ATTN_PARTS_HEADS, 0, "L0H0"},
-                {ATTN_PARTS_HEADS, 7, "L2H1"},
-                {ATTN_PARTS_HEADS, 9, "0_mlp_out"},
-                {ATTN_PARTS_HEADS, 11, "2_mlp_out"},
-                {ATTN_PARTS_HEADS, 12, "embed"},
-                {ATTN_PARTS_HEADS, 13, "pos_embed"},
-                {ATTN_PARTS_HEADS, 14, "bias"},
-                {ATTN_PARTS_HEADS, 15, ""},
-                {ATTN_PARTS_SUBLAYERS, 8, ""},
-                {(attn_parts_kind)4, 0, ""}};
+    } want[] = {{ATTN_RESID_ACCUMULATED, 0, "0_pre"},
+                {ATTN_RESID_ACCUMULATED, 2, "2_pre"},
+                {ATTN_RESID_ACCUMULATED, 3, "final_post"},
+                {ATTN_RESID_ACCUMULATED_MID, 4, "2_pre"},
+                {ATTN_RESID_ACCUMULATED_MID, 5, "2_mid"},
+                {ATTN_RESID_ACCUMULATED_MID, 6, "final_post"},
+                {ATTN_RESID_SUBLAYERS, 0, "embed"},
+                {ATTN_RESID_SUBLAYERS, 1, "pos_embed"},
+                {ATTN_RESID_SUBLAYERS, 2, "0_attn_out"},
+                {ATTN_RESID_SUBLAYERS, 7, "2_mlp_out"},
+                {ATTN_RESID_HEADS, 0, "L0H0"},
+                {ATTN_RESID_HEADS, 7, "L2H1"},
+                {ATTN_RESID_HEADS, 9, "0_mlp_out"},
+                {ATTN_RESID_HEADS, 11, "2_mlp_out"},
+                {ATTN_RESID_HEADS, 12, "embed"},
+                {ATTN_RESID_HEADS, 13, "pos_embed"},
+                {ATTN_RESID_HEADS, 14, "bias"},
+                {ATTN_RESID_HEADS, 15, ""},
+                {ATTN_RESID_SUBLAYERS, 8, ""},
+                {(attn_resid_kind)4, 0, ""}};
     size_t i;
     for (i = 0; i < sizeof want / sizeof want[0]; i++)
-        CHECKF(strcmp(attn_part_label(odd, want[i].kind, want[i].index).text, want[i].text) == 0,
+        CHECKF(strcmp(attn_resid_label(odd, want[i].kind, want[i].index).text, want[i].text) == 0,
                "part %zu of kind %d is called %s, expected %s", want[i].index, (int)want[i].kind,
-               attn_part_label(odd, want[i].kind, want[i].index).text, want[i].text);
-    CHECK(attn_n_parts(odd, ATTN_PARTS_HEADS) == 15 &&
-          attn_n_parts(plain, (attn_parts_kind)9) == 0);
+               attn_resid_label(odd, want[i].kind, want[i].index).text, want[i].text);
+    CHECK(attn_resid_count(odd, ATTN_RESID_HEADS) == 15 &&
+          attn_resid_count(plain, (attn_resid_kind)9) == 0);
 }
 
 static void sum_of_parts(attn_tensor stack, attn_tensor want, double tolerance, const char *what)
@@ -429,18 +431,18 @@ TEST(parts)
             attn_ctx ctx = alone();
             const attn_tensor tokens = expected(i, "tokens");
             const size_t n = tokens.shape[0];
-            attn_parts some, all;
+            attn_resid_stack some, all;
             memset(&some, 0, sizeof some);
             memset(&all, 0, sizeof all);
-            OK(&ctx, attn_decompose(&ctx, &some, model_of(i), ids_of(tokens), n,
-                                    (attn_parts_kind)kind, FIRST, MOST));
+            OK(&ctx, attn_decompose_resid(&ctx, &some, model_of(i), ids_of(tokens), n,
+                                          (attn_resid_kind)kind, FIRST, MOST));
             close_to(some.stack, expected_n(i, "parts", kind), 2e-6, "parts");
             close_to(some.scale, expected(i, "scale"), 1e-6, "scale");
-            OK(&ctx, attn_decompose(&ctx, &all, model_of(i), ids_of(tokens), n,
-                                    (attn_parts_kind)kind, 0, 0));
+            OK(&ctx, attn_decompose_resid(&ctx, &all, model_of(i), ids_of(tokens), n,
+                                          (attn_resid_kind)kind, 0, 0));
             CHECK(all.stack.shape[1] == n && all.scale.shape[0] == n);
             same_bits(attn_slice(all.stack, 1, FIRST, MOST), some.stack, "the same positions");
-            if (kind >= ATTN_PARTS_SUBLAYERS)
+            if (kind >= ATTN_RESID_SUBLAYERS)
                 sum_of_parts(some.stack, expected(i, "resid"), 1e-6, "the sum of all parts");
             attn_ctx_free(&ctx);
             pool_clear();
@@ -454,14 +456,15 @@ TEST(parts_of_a_long_text)
     attn_ctx ctx = alone();
     attn_model *const model = converted("tests/golden/long", "long-lens.attn", "");
     const int32_t *const tokens = random_tokens(model, LONG, 8);
-    attn_parts all, last, stream;
+    attn_resid_stack all, last, stream;
     memset(&all, 0, sizeof all);
     memset(&last, 0, sizeof last);
     memset(&stream, 0, sizeof stream);
-    OK(&ctx, attn_decompose(&ctx, &all, model, tokens, LONG, ATTN_PARTS_SUBLAYERS, 0, 0));
+    OK(&ctx, attn_decompose_resid(&ctx, &all, model, tokens, LONG, ATTN_RESID_SUBLAYERS, 0, 0));
+    OK(&ctx, attn_decompose_resid(&ctx, &last, model, tokens, LONG, ATTN_RESID_SUBLAYERS,
+                                  LONG - LAST, LAST));
     OK(&ctx,
-       attn_decompose(&ctx, &last, model, tokens, LONG, ATTN_PARTS_SUBLAYERS, LONG - LAST, LAST));
-    OK(&ctx, attn_decompose(&ctx, &stream, model, tokens, LONG, ATTN_PARTS_ACCUMULATED, 0, 0));
+       attn_decompose_resid(&ctx, &stream, model, tokens, LONG, ATTN_RESID_ACCUMULATED, 0, 0));
     CHECK(all.stack.shape[1] == LONG && stream.stack.shape[1] == LONG);
     same_bits(attn_slice(all.stack, 1, LONG - LAST, LAST), last.stack, "the last positions");
     sum_of_parts(all.stack, attn_select(stream.stack, 0, stream.stack.shape[0] - 1), 1e-5,
@@ -475,17 +478,17 @@ TEST(bad_parts)
 {
     attn_ctx ctx = alone();
     const int32_t *const tokens = ids_of(expected(0, "tokens"));
-    attn_parts out;
+    attn_resid_stack out;
     attn_tensor x = {0}, z = expected(0, "z");
     memset(&out, 0, sizeof out);
 #define DECOMPOSE(model, kind, first, count)                                                       \
-    attn_decompose(&ctx, &out, model, tokens, 8, kind, first, count)
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", DECOMPOSE(NULL, ATTN_PARTS_HEADS, 0, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 4", DECOMPOSE(plain, (attn_parts_kind)4, 0, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "8 tokens", DECOMPOSE(plain, ATTN_PARTS_HEADS, 8, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "8 tokens", DECOMPOSE(plain, ATTN_PARTS_HEADS, 1, SIZE_MAX));
+    attn_decompose_resid(&ctx, &out, model, tokens, 8, kind, first, count)
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", DECOMPOSE(NULL, ATTN_RESID_HEADS, 0, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 4", DECOMPOSE(plain, (attn_resid_kind)4, 0, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "8 tokens", DECOMPOSE(plain, ATTN_RESID_HEADS, 8, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "8 tokens", DECOMPOSE(plain, ATTN_RESID_HEADS, 1, SIZE_MAX));
     out.scale = random_tensor(1, 8);
-    FAILS(&ctx, ATTN_E_SHAPE, "[8, 1]", DECOMPOSE(plain, ATTN_PARTS_HEADS, 0, 0));
+    FAILS(&ctx, ATTN_E_SHAPE, "[8, 1]", DECOMPOSE(plain, ATTN_RESID_HEADS, 0, 0));
 #undef DECOMPOSE
     CHECK(out.stack.ndim == 0 && ctx.blocks == NULL);
     FAILS(&ctx, ATTN_E_ARGUMENT, "layers 0 to 1", attn_head_results(&ctx, &x, plain, 2, z));
@@ -529,29 +532,29 @@ TEST(attribution)
         OK(&ctx, attn_logit_directions(&ctx, &directions, m, ids_of(expected(i, "right")),
                                        ids_of(expected(i, "wrong")), MOST));
         close_to(directions, expected(i, "directions"), 1e-7, "directions");
-        OK(&ctx, attn_attribute_bias(&ctx, &bias, m, directions));
+        OK(&ctx, attn_bias_logit_attrs(&ctx, &bias, m, directions));
         close_to(bias, expected(i, "bias"), 1e-6, "the bias's term");
         for (kind = 0; kind < 4; kind++) {
             attn_tensor terms = {0}, whole = {0};
             OK(&ctx,
-               attn_attribute(&ctx, &terms, m, expected_n(i, "parts", kind), scale, directions));
+               attn_logit_attrs(&ctx, &terms, m, expected_n(i, "parts", kind), scale, directions));
             close_to(terms, expected_n(i, "attributed", kind), 2e-6, "terms");
-            if (kind < ATTN_PARTS_SUBLAYERS) /* the whole stream is the last */
+            if (kind < ATTN_RESID_SUBLAYERS) /* the whole stream is the last */
                 terms = attn_slice(terms, 0, terms.shape[0] - 1, 1);
             OK(&ctx, attn_add(&ctx, &whole, terms,
                               attn_scale(&ctx, &x, bias, 1.0f / (float)terms.shape[0]) ? bias : x));
             attn_tensor_free(&ctx, &x);
             sum_of_parts(whole, want, 5e-6, "the terms' sum");
         }
-        OK(&ctx,
-           attn_attribute_neurons(&ctx, &neurons, m, last, expected(i, "post"), scale, directions));
+        OK(&ctx, attn_neuron_logit_attrs(&ctx, &neurons, m, last, expected(i, "post"), scale,
+                                         directions));
         close_to(neurons, expected(i, "neuron_terms"), 2e-6, "neurons' terms");
         memset(&neurons, 0, sizeof neurons);
-        OK(&ctx, attn_attribute_neurons(&ctx, &neurons, m, last, expected(i, "post"), scale,
-                                        attn_slice(directions, 0, 0, 1)));
+        OK(&ctx, attn_neuron_logit_attrs(&ctx, &neurons, m, last, expected(i, "post"), scale,
+                                         attn_slice(directions, 0, 0, 1)));
         close_to(neurons, expected(i, "neuron_terms_one"), 2e-6, "neurons' terms, one direction");
-        OK(&ctx, attn_attribute(&ctx, &one, m, expected(i, "resid"), scale,
-                                attn_slice(directions, 0, 1, 1)));
+        OK(&ctx, attn_logit_attrs(&ctx, &one, m, expected(i, "resid"), scale,
+                                  attn_slice(directions, 0, 1, 1)));
         CHECK(one.ndim == 1 && one.shape[0] == MOST);
         attn_ctx_free(&ctx);
         pool_clear();
@@ -563,7 +566,7 @@ TEST(parts_make_logits)
 {
     int i, kind;
     for (i = 0; i < 2; i++)
-        for (kind = ATTN_PARTS_SUBLAYERS; kind <= ATTN_PARTS_HEADS; kind++) {
+        for (kind = ATTN_RESID_SUBLAYERS; kind <= ATTN_RESID_HEADS; kind++) {
             attn_ctx ctx = alone();
             const attn_model *const m = model_of(i);
             const attn_tensor tokens = expected(i, "tokens");
@@ -572,14 +575,15 @@ TEST(parts_make_logits)
             const attn_tensor logits = attn_borrow(logits_of(&ctx, m, 0, ids_of(tokens), n, n),
                                                    ATTN_F32, attn_shape2(n, n_vocab));
             attn_tensor direction = {0}, bias = {0}, terms = {0};
-            attn_parts p;
+            attn_resid_stack p;
             double largest = 0;
             size_t t, part;
             memset(&p, 0, sizeof p);
-            OK(&ctx, attn_decompose(&ctx, &p, m, ids_of(tokens), n, (attn_parts_kind)kind, 0, 0));
+            OK(&ctx,
+               attn_decompose_resid(&ctx, &p, m, ids_of(tokens), n, (attn_resid_kind)kind, 0, 0));
             OK(&ctx, attn_logit_directions(&ctx, &direction, m, &right, &wrong, 1));
-            OK(&ctx, attn_attribute(&ctx, &terms, m, p.stack, p.scale, direction));
-            OK(&ctx, attn_attribute_bias(&ctx, &bias, m, direction));
+            OK(&ctx, attn_logit_attrs(&ctx, &terms, m, p.stack, p.scale, direction));
+            OK(&ctx, attn_bias_logit_attrs(&ctx, &bias, m, direction));
             for (t = 0; t < n; t++) {
                 double sum = value_of(bias, 0);
                 for (part = 0; part < terms.shape[0]; part++)
@@ -604,22 +608,23 @@ TEST(bad_attribution)
     FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens",
           attn_logit_directions(&ctx, &x, plain, &one, &one, 0));
     FAILS(&ctx, ATTN_E_SHAPE, "[.., T, 48]",
-          attn_attribute(&ctx, &x, odd, parts0, scale, directions));
+          attn_logit_attrs(&ctx, &x, odd, parts0, scale, directions));
     FAILS(&ctx, ATTN_E_SHAPE, "scale has shape [3, 64]; expected [3, 1]",
-          attn_attribute(&ctx, &x, plain, parts0, directions, directions));
+          attn_logit_attrs(&ctx, &x, plain, parts0, directions, directions));
     FAILS(&ctx, ATTN_E_SHAPE, "expected [1, 64] or [3, 64]",
-          attn_attribute(&ctx, &x, plain, parts0, scale, attn_slice(directions, 0, 0, 2)));
-    FAILS(&ctx, ATTN_E_SHAPE, "expected [1, 64] or [3, 64]",
-          attn_attribute_neurons(&ctx, &x, plain, 0, post, scale, attn_slice(directions, 0, 0, 2)));
+          attn_logit_attrs(&ctx, &x, plain, parts0, scale, attn_slice(directions, 0, 0, 2)));
+    FAILS(
+        &ctx, ATTN_E_SHAPE, "expected [1, 64] or [3, 64]",
+        attn_neuron_logit_attrs(&ctx, &x, plain, 0, post, scale, attn_slice(directions, 0, 0, 2)));
     FAILS(&ctx, ATTN_E_SHAPE, "post has shape",
-          attn_attribute_neurons(&ctx, &x, plain, 0, scale, scale, directions));
+          attn_neuron_logit_attrs(&ctx, &x, plain, 0, scale, scale, directions));
     FAILS(&ctx, ATTN_E_SHAPE, "expected [3, 64]",
-          attn_attribute_bias(&ctx, &x, plain, attn_slice(directions, 1, 0, 3)));
+          attn_bias_logit_attrs(&ctx, &x, plain, attn_slice(directions, 1, 0, 3)));
     ctx.status = ATTN_OK;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no tensor",
-          attn_attribute(&ctx, &x, plain, none, scale, directions));
+          attn_logit_attrs(&ctx, &x, plain, none, scale, directions));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
-          attn_attribute(&ctx, &x, NULL, parts0, scale, directions));
+          attn_logit_attrs(&ctx, &x, NULL, parts0, scale, directions));
     CHECK(x.ndim == 0 && ctx.blocks == NULL);
     attn_ctx_free(&ctx);
 }
@@ -637,7 +642,7 @@ TEST(lenses)
         const size_t n = tokens.shape[0], n_vocab = attn_model_config(m)->n_vocab;
         const int32_t some[4] = {90, 3, 3, 0};
         attn_tensor fresh = {0}, saved = {0}, chosen = {0}, x, y = {0};
-        attn_parts p;
+        attn_resid_stack p;
         size_t row, j;
         OK(&ctx, attn_logit_lens(&ctx, &fresh, m, streams, no_scale, NULL, 0));
         close_to(fresh, expected(i, "lens_fresh"), 2e-6, "fresh lens");
@@ -652,7 +657,8 @@ TEST(lenses)
         memset(&p, 0, sizeof p); /* the last stream gives the model's own logits, bit by bit */
         x = attn_borrow(logits_of(&ctx, m, 0, ids_of(tokens), n, n), ATTN_F32,
                         attn_shape2(n, n_vocab));
-        OK(&ctx, attn_decompose(&ctx, &p, m, ids_of(tokens), n, ATTN_PARTS_ACCUMULATED, 0, 0));
+        OK(&ctx,
+           attn_decompose_resid(&ctx, &p, m, ids_of(tokens), n, ATTN_RESID_ACCUMULATED, 0, 0));
         p.stack = attn_select(p.stack, 0, p.stack.shape[0] - 1);
         OK(&ctx, attn_logit_lens(&ctx, &y, m, p.stack, no_scale, NULL, 0));
         same_bits(y, x, "the last stream's logits");
@@ -672,13 +678,13 @@ TEST(quantized)
     const int32_t some[3] = {300, 17, 4};
     attn_model *m = converted("tests/golden/odd", "lens-odd4.attn", "--dtype q4"), *made = NULL;
     attn_tensor logits, last, lens = {0}, chosen = {0}, before = {0}, after = {0};
-    attn_parts p;
+    attn_resid_stack p;
     size_t t, j;
     if (!m)
         return;
     memset(&p, 0, sizeof p);
     log_probabilities(&ctx, m, ids_of(tokens), n, &logits);
-    OK(&ctx, attn_decompose(&ctx, &p, m, ids_of(tokens), n, ATTN_PARTS_ACCUMULATED, 0, 0));
+    OK(&ctx, attn_decompose_resid(&ctx, &p, m, ids_of(tokens), n, ATTN_RESID_ACCUMULATED, 0, 0));
     last = attn_select(p.stack, 0, 3);
     OK(&ctx, attn_logit_lens(&ctx, &lens, m, last, no_scale, NULL, 0));
     same_bits(lens, logits, "the last stream's logits");
@@ -686,9 +692,9 @@ TEST(quantized)
     for (t = 0; t < n; t++)
         for (j = 0; j < 3; j++)
             CHECK(value_of(chosen, t * 3 + j) == value_of(lens, t * 301 + (size_t)some[j]));
-    OK(&ctx, attn_model_rewrite(&ctx, &made, m, ATTN_CENTER_UNEMBEDDING));
-    OK(&ctx, attn_model_tensor(&ctx, m, "blocks.2.mlp.W_out", &before));
-    OK(&ctx, attn_model_tensor(&ctx, made, "blocks.2.mlp.W_out", &after));
+    OK(&ctx, attn_process_weights(&ctx, &made, m, ATTN_CENTER_UNEMBEDDING));
+    OK(&ctx, attn_model_tensor(&ctx, &before, m, "blocks.2.mlp.W_out"));
+    OK(&ctx, attn_model_tensor(&ctx, &after, made, "blocks.2.mlp.W_out"));
     same_bits(after, before, "quantized weights as f32");
     attn_model_close(m);
     attn_model_close(made);
@@ -763,8 +769,8 @@ TEST(a_small_singular_value)
     attn_tensor values = {0};
     OK(&ctx, attn_singular_values(&ctx, &values, attn_borrow(x, ATTN_F32, attn_shape2(2, 2)),
                                   attn_borrow(one, ATTN_F32, attn_shape2(2, 2))));
-    CHECKF(fabs((double)attn_get(values, 1, 0, 0, 0) / (1.5e-8 * sqrt(0.5)) - 1) < 1e-6,
-           "%g and %g", (double)attn_get(values, 0, 0, 0, 0), (double)attn_get(values, 1, 0, 0, 0));
+    CHECKF(fabs((double)attn_get1(values, 1) / (1.5e-8 * sqrt(0.5)) - 1) < 1e-6, "%g and %g",
+           (double)attn_get1(values, 0), (double)attn_get1(values, 1));
     attn_ctx_free(&ctx);
 }
 
@@ -810,7 +816,7 @@ TEST(bad_circuits)
 static attn_tensor tensor_of(attn_ctx *ctx, const attn_model *model, const char *name)
 {
     attn_tensor t = {0};
-    OK(ctx, attn_model_tensor(ctx, model, name, &t));
+    OK(ctx, attn_model_tensor(ctx, &t, model, name));
     return t;
 }
 
@@ -860,7 +866,7 @@ static void check_unembedding_bias(attn_ctx *ctx, const attn_model *made)
     const int32_t tokens[2] = {3, 90};
     size_t i, k, nonzero = 0;
     OK(ctx, attn_logit_directions(ctx, &directions, made, tokens, NULL, 2));
-    OK(ctx, attn_attribute_bias(ctx, &share, made, directions));
+    OK(ctx, attn_bias_logit_attrs(ctx, &share, made, directions));
     for (i = 0; i < count_of(b_u); i++)
         nonzero += value_of(b_u, i) != 0;
     CHECK(nonzero == 0);
@@ -882,7 +888,7 @@ TEST(rewriting)
             const attn_tensor tokens = expected(i, "tokens");
             const attn_model *const m = model_of(i);
             attn_model *made = NULL;
-            if (!OK(&ctx, attn_model_rewrite(&ctx, &made, m, what)))
+            if (!OK(&ctx, attn_process_weights(&ctx, &made, m, what)))
                 continue;
             CHECK(!attn_model_config(made)->tied &&
                   attn_model_config(made)->n_ctx == attn_model_config(m)->n_ctx);
@@ -910,9 +916,8 @@ TEST(rewriting)
                 size_t j, k;
                 for (k = 0; k < 3; k++)
                     for (j = 0; j < attn_model_config(m)->d_model; j++)
-                        CHECK(attn_get(tensor_of(&ctx, made, gains[k]), j, 0, 0, 0) == 1 &&
-                              (k == 2 ||
-                               attn_get(tensor_of(&ctx, made, biases[k]), j, 0, 0, 0) == 0));
+                        CHECK(attn_get1(tensor_of(&ctx, made, gains[k]), j) == 1 &&
+                              (k == 2 || attn_get1(tensor_of(&ctx, made, biases[k]), j) == 0));
                 check_unembedding_bias(&ctx, made);
             }
             attn_model_close(made);
@@ -933,11 +938,11 @@ TEST(rewriting_again)
     if (!narrow)
         return;
     want = log_probabilities(&ctx, narrow, ids_of(tokens), tokens.shape[0], &logits);
-    OK(&ctx, attn_model_rewrite(&ctx, &first, narrow, 7));
+    OK(&ctx, attn_process_weights(&ctx, &first, narrow, 7));
     attn_model_close(narrow);
-    OK(&ctx, attn_model_rewrite(&ctx, &second, first, 7));
+    OK(&ctx, attn_process_weights(&ctx, &second, first, 7));
     attn_model_close(first);
-    OK(&ctx, attn_model_tensor_info(&ctx, second, 0, &info));
+    OK(&ctx, attn_model_tensor_info(&ctx, &info, second, 0));
     CHECK(info.dtype == ATTN_F32);
     got = log_probabilities(&ctx, second, ids_of(tokens), tokens.shape[0], &logits);
     close_to(got, want, 2e-6, "log-probabilities");
@@ -951,7 +956,7 @@ TEST(gains_without_inverse)
 {
     attn_ctx ctx = alone();
     const attn_tensor tokens = expected(0, "tokens");
-    const attn_model_desc unchecked = {1};
+    const attn_model_desc unchecked = {.skip_checksums = 1};
     attn_model *edited = NULL, *made = NULL;
     attn_tensor_info info;
     size_t size, i;
@@ -963,7 +968,7 @@ TEST(gains_without_inverse)
     memcpy(start, file, size);
     free(file);
     for (i = 0; i < attn_model_n_tensors(plain); i++) {
-        OK(&ctx, attn_model_tensor_info(&ctx, plain, i, &info));
+        OK(&ctx, attn_model_tensor_info(&ctx, &info, plain, i));
         if (strcmp(info.name, "ln_final.w") == 0) {
             float *gain = (float *)(void *)(start + info.offset);
             gain[3] = 0;
@@ -972,11 +977,11 @@ TEST(gains_without_inverse)
         }
     }
     OK(&ctx, attn_model_open_memory(&ctx, &edited, start, size, &unchecked));
-    OK(&ctx, attn_model_rewrite(&ctx, &made, edited, ATTN_FOLD_LAYERNORM));
+    OK(&ctx, attn_process_weights(&ctx, &made, edited, ATTN_FOLD_LAYERNORM));
     if (edited && made) {
         const attn_tensor gains = tensor_of(&ctx, made, "ln_final.w");
         for (i = 0; i < 64; i++)
-            CHECK(attn_get(gains, i, 0, 0, 0) == (i == 3 || i == 40 ? 0.0f : i == 7 ? 1e-42f : 1));
+            CHECK(attn_get1(gains, i) == (i == 3 || i == 40 ? 0.0f : i == 7 ? 1e-42f : 1));
         check_same_model(&ctx, made, edited, ids_of(tokens), tokens.shape[0], 0);
     }
     attn_model_close(made);
@@ -994,40 +999,40 @@ TEST(saving)
     size_t n = 0, i;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
-    OK(&ctx, attn_model_save(&ctx, model, path));
+    OK(&ctx, attn_model_save(&ctx, path, model));
     CHECK(test_same_file(path, TEST_BUILD "/tiny-stories.attn"));
-    OK(&ctx, attn_model_rewrite(&ctx, &made, model, 7));
+    OK(&ctx, attn_process_weights(&ctx, &made, model, 7));
     attn_model_close(model);
 
     OK(&ctx, attn_model_open(&ctx, &model, path, NULL)); /* over the file that is open */
-    OK(&ctx, attn_model_save(&ctx, model, path));
+    OK(&ctx, attn_model_save(&ctx, path, model));
     CHECK(test_same_file(path, TEST_BUILD "/tiny-stories.attn"));
-    OK(&ctx, attn_model_save(&ctx, made, path));
+    OK(&ctx, attn_model_save(&ctx, path, made));
     OK(&ctx, attn_model_open(&ctx, &again, path, NULL)); /* every checksum is verified */
     if (model && again && made) {
         OK(&ctx,
-           attn_encode(&ctx, attn_model_tokenizer(again), "Once upon a time", 16, 0, ids, 16, &n));
+           attn_encode(&ctx, ids, 16, &n, attn_model_tokenizer(again), "Once upon a time", 16, 0));
         CHECK(n == 4 && attn_model_config(again)->bos == attn_model_config(model)->bos);
         check_same_model(&ctx, again, model, ids, n, 1);
         CHECK(attn_model_n_tensors(again) == attn_model_n_tensors(made));
         for (i = 0; i < attn_model_n_tensors(again); i++) {
             attn_tensor_info a, b;
-            OK(&ctx, attn_model_tensor_info(&ctx, again, i, &a));
-            OK(&ctx, attn_model_tensor_info(&ctx, made, i, &b));
+            OK(&ctx, attn_model_tensor_info(&ctx, &a, again, i));
+            OK(&ctx, attn_model_tensor_info(&ctx, &b, made, i));
             CHECK(strcmp(a.name, b.name) == 0 && a.checksum == b.checksum);
         }
-        FAILS(&ctx, ATTN_E_IO, "nowhere/", attn_model_save(&ctx, made, "build/nowhere/x.attn"));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_save(&ctx, made, ""));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_save(&ctx, NULL, path));
+        FAILS(&ctx, ATTN_E_IO, "nowhere/", attn_model_save(&ctx, "build/nowhere/x.attn", made));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_save(&ctx, "", made));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_save(&ctx, path, NULL));
     }
     attn_model_close(model);
     attn_model_close(made);
     attn_model_close(again);
     made = plain;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "operations are 0", attn_model_rewrite(&ctx, &made, plain, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "operations are 0", attn_process_weights(&ctx, &made, plain, 0));
     CHECK(made == NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "operations are 8", attn_model_rewrite(&ctx, &made, plain, 8));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_rewrite(&ctx, &made, NULL, 1));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "operations are 8", attn_process_weights(&ctx, &made, plain, 8));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_process_weights(&ctx, &made, NULL, 1));
     attn_ctx_free(&ctx);
     pool_clear();
 }
@@ -1052,20 +1057,20 @@ static attn_status find_everything(attn_ctx *ctx, findings *f, attn_model **made
     const int32_t *const ids = ids_of(tokens);
     const size_t n = tokens.shape[0];
     attn_tensor *directions, *left, *right, *keys;
-    attn_parts p;
+    attn_resid_stack p;
     int i;
     memset(f, 0, sizeof *f);
     memset(&p, 0, sizeof p);
     directions = next_of(f), left = next_of(f), right = next_of(f), keys = next_of(f);
-    if (attn_text_heads(ctx, odd, ids, n, next_of(f), next_of(f)) ||
-        attn_decompose(ctx, &p, odd, ids, n, ATTN_PARTS_HEADS, 3, 3))
+    if (attn_detect_heads(ctx, next_of(f), next_of(f), odd, ids, n) ||
+        attn_decompose_resid(ctx, &p, odd, ids, n, ATTN_RESID_HEADS, 3, 3))
         return ctx->status;
     *next_of(f) = p.stack;
     *next_of(f) = p.scale;
     if (attn_logit_directions(ctx, directions, odd, ids, ids + 3, 3) ||
-        attn_attribute(ctx, next_of(f), odd, p.stack, p.scale, *directions) ||
-        attn_attribute_bias(ctx, next_of(f), odd, *directions) ||
-        attn_attribute_neurons(ctx, next_of(f), odd, 1, post, p.scale, *directions) ||
+        attn_logit_attrs(ctx, next_of(f), odd, p.stack, p.scale, *directions) ||
+        attn_bias_logit_attrs(ctx, next_of(f), odd, *directions) ||
+        attn_neuron_logit_attrs(ctx, next_of(f), odd, 1, post, p.scale, *directions) ||
         attn_head_results(ctx, next_of(f), odd, 1, z) ||
         attn_neuron_results(ctx, next_of(f), odd, 1, post, 3, 50) ||
         attn_logit_lens(ctx, next_of(f), odd, p.stack, no_scale, NULL, 0) ||
@@ -1079,9 +1084,9 @@ static attn_status find_everything(attn_ctx *ctx, findings *f, attn_model **made
     for (i = 0; i < 3; i++)
         if (attn_composition_scores(ctx, next_of(f), odd, (attn_composition_kind)i) != ATTN_OK)
             return ctx->status;
-    if (attn_model_rewrite(ctx, made, odd, 7) != ATTN_OK)
+    if (attn_process_weights(ctx, made, odd, 7) != ATTN_OK)
         return ctx->status;
-    return attn_model_save(ctx, *made, test_tmp("lens-made.attn"));
+    return attn_model_save(ctx, test_tmp("lens-made.attn"), *made);
 }
 
 TEST(same_everywhere)
@@ -1163,17 +1168,17 @@ TEST(arguments_of_statistics)
     attn_tensor keys = no_tensor;
     attn_token_stats stats[10];
     attn_prediction top[10];
-    attn_parts parts;
+    attn_resid_stack parts;
     int32_t wrong[3] = {0, 1, 2};
     float *before = (float *)pool_new(c->n_vocab * sizeof(float));
     memset(&parts, 0, sizeof parts);
-    REFUSED(ATTN_E_ARGUMENT, "logits", attn_logit_stats(&ctx, no_tensor, wrong, stats, top, 1));
-    REFUSED(ATTN_E_SHAPE, "logits", attn_logit_stats(&ctx, v, wrong, stats, top, 1));
-    REFUSED(ATTN_E_SHAPE, "logits", attn_logit_stats(&ctx, some(2, 3, 0, 1), wrong, stats, top, 1));
+    REFUSED(ATTN_E_ARGUMENT, "logits", attn_logit_stats(&ctx, stats, top, 1, no_tensor, wrong));
+    REFUSED(ATTN_E_SHAPE, "logits", attn_logit_stats(&ctx, stats, top, 1, v, wrong));
+    REFUSED(ATTN_E_SHAPE, "logits", attn_logit_stats(&ctx, stats, top, 1, some(2, 3, 0, 1), wrong));
     wrong[1] = -1;
-    REFUSED(ATTN_E_TOKEN, "-1", attn_logit_stats(&ctx, m, wrong, stats, top, 1));
+    REFUSED(ATTN_E_TOKEN, "-1", attn_logit_stats(&ctx, stats, top, 1, m, wrong));
     wrong[1] = (int32_t)C;
-    REFUSED(ATTN_E_TOKEN, "", attn_logit_stats(&ctx, m, wrong, stats, top, 1));
+    REFUSED(ATTN_E_TOKEN, "", attn_logit_stats(&ctx, stats, top, 1, m, wrong));
     REFUSED(ATTN_E_ARGUMENT, "pattern", attn_pattern_entropy(&ctx, &not_made, no_tensor));
     REFUSED(ATTN_E_ARGUMENT, "", attn_head_keys(&ctx, &not_made, ATTN_HEAD_PREVIOUS, NULL, 3));
     REFUSED(ATTN_E_ARGUMENT, "", attn_head_keys(&ctx, &not_made, ATTN_HEAD_PREVIOUS, ten, 0));
@@ -1189,10 +1194,10 @@ TEST(arguments_of_statistics)
     REFUSED(ATTN_E_SHAPE, "attn_head_score",
             attn_head_score(&ctx, &not_made, pattern, attn_slice(keys, 1, 0, 3)));
 
-    REFUSED(ATTN_E_ARGUMENT, "no room for the parts",
-            attn_decompose(&ctx, NULL, plain, ten, 4, ATTN_PARTS_HEADS, 0, 0));
-    REFUSED(ATTN_E_ARGUMENT, "is no attn_parts_kind",
-            attn_decompose(&ctx, &parts, plain, ten, 4, (attn_parts_kind)9, 0, 0));
+    REFUSED(ATTN_E_ARGUMENT, "no place for the parts",
+            attn_decompose_resid(&ctx, NULL, plain, ten, 4, ATTN_RESID_HEADS, 0, 0));
+    REFUSED(ATTN_E_ARGUMENT, "is not an attn_resid_kind",
+            attn_decompose_resid(&ctx, &parts, plain, ten, 4, (attn_resid_kind)9, 0, 0));
     CHECK(attn_neuron_results(&ctx, &not_made, NULL, 0, post, 0, 1) != ATTN_OK &&
           not_made.ndim == 0);
     REFUSED(ATTN_E_ARGUMENT, "neurons from",
@@ -1207,16 +1212,17 @@ TEST(arguments_of_statistics)
           not_made.ndim == 0);
     CHECK(attn_logit_directions(&ctx, &not_made, plain, ten, NULL, 0) != ATTN_OK &&
           not_made.ndim == 0);
-    CHECK(attn_attribute(&ctx, &not_made, NULL, m, no_tensor, m) != ATTN_OK && not_made.ndim == 0);
+    CHECK(attn_logit_attrs(&ctx, &not_made, NULL, m, no_tensor, m) != ATTN_OK &&
+          not_made.ndim == 0);
     REFUSED(ATTN_E_ARGUMENT, "directions",
-            attn_attribute(&ctx, &not_made, plain, m, scale, no_tensor));
-    REFUSED(ATTN_E_SHAPE, "", attn_attribute(&ctx, &not_made, plain, m, scale, v));
-    REFUSED(ATTN_E_SHAPE, "", attn_attribute(&ctx, &not_made, plain, m, scale, wider));
-    REFUSED(ATTN_E_SHAPE, "", attn_attribute(&ctx, &not_made, plain, v, scale, m));
-    REFUSED(ATTN_E_SHAPE, "", attn_attribute(&ctx, &not_made, plain, wider, scale, m));
-    CHECK(attn_attribute_neurons(&ctx, &not_made, NULL, 0, post, scale, m) != ATTN_OK);
-    REFUSED(ATTN_E_SHAPE, "", attn_attribute_neurons(&ctx, &not_made, plain, 0, post, v, m));
-    CHECK(attn_attribute_bias(&ctx, &not_made, NULL, m) != ATTN_OK);
+            attn_logit_attrs(&ctx, &not_made, plain, m, scale, no_tensor));
+    REFUSED(ATTN_E_SHAPE, "", attn_logit_attrs(&ctx, &not_made, plain, m, scale, v));
+    REFUSED(ATTN_E_SHAPE, "", attn_logit_attrs(&ctx, &not_made, plain, m, scale, wider));
+    REFUSED(ATTN_E_SHAPE, "", attn_logit_attrs(&ctx, &not_made, plain, v, scale, m));
+    REFUSED(ATTN_E_SHAPE, "", attn_logit_attrs(&ctx, &not_made, plain, wider, scale, m));
+    CHECK(attn_neuron_logit_attrs(&ctx, &not_made, NULL, 0, post, scale, m) != ATTN_OK);
+    REFUSED(ATTN_E_SHAPE, "", attn_neuron_logit_attrs(&ctx, &not_made, plain, 0, post, v, m));
+    CHECK(attn_bias_logit_attrs(&ctx, &not_made, NULL, m) != ATTN_OK);
     REFUSED(ATTN_E_ARGUMENT, "resid",
             attn_logit_lens(&ctx, &not_made, plain, no_tensor, no_tensor, NULL, 0));
     REFUSED(ATTN_E_SHAPE, "resid has shape",
@@ -1254,7 +1260,7 @@ TEST(arguments_of_statistics)
     attn_unhook_all(session);
     ctx.status = ATTN_OK;
     OK(&ctx, attn_score(&ctx, stats, NULL, 0, session, ten + 2, 6));
-    OK(&ctx, attn_rewind(&ctx, session, 2));
+    OK(&ctx, attn_truncate(&ctx, session, 2));
     OK(&ctx, attn_score(&ctx, NULL, top, 1, session, ten + 2, 6));
     attn_session_free(session);
     done(&ctx);
@@ -1266,18 +1272,18 @@ TEST(heads_of_a_text)
     attn_ctx ctx = {0};
     attn_tensor e = no_tensor, s = no_tensor, e2 = no_tensor, s2 = no_tensor;
     FAILS(&ctx, ATTN_E_CONTEXT, "n_ctx is", /* before a token is looked at */
-          attn_text_heads(&ctx, plain, ten, SIZE_MAX, &e, &s));
-    OK(&ctx, attn_text_heads(&ctx, plain, ten, 8, &e, &s));
-    OK(&ctx, attn_text_heads(&ctx, plain, ten, 8, &e2, NULL));
-    OK(&ctx, attn_text_heads(&ctx, plain, ten, 8, NULL, &s2));
+          attn_detect_heads(&ctx, &e, &s, plain, ten, SIZE_MAX));
+    OK(&ctx, attn_detect_heads(&ctx, &e, &s, plain, ten, 8));
+    OK(&ctx, attn_detect_heads(&ctx, &e2, NULL, plain, ten, 8));
+    OK(&ctx, attn_detect_heads(&ctx, NULL, &s2, plain, ten, 8));
     CHECK(same_bits(e2, e, "entropies alone") && same_bits(s2, s, "scores alone"));
     e2 = no_tensor;
     s2 = some(2, 3, 3, 1);
-    FAILS(&ctx, ATTN_E_SHAPE, "", attn_text_heads(&ctx, plain, ten, 8, &e2, &s2));
+    FAILS(&ctx, ATTN_E_SHAPE, "", attn_detect_heads(&ctx, &e2, &s2, plain, ten, 8));
     CHECK(e2.ndim == 0);
     e2 = some(2, 3, 3, 1);
     s2 = no_tensor;
-    FAILS(&ctx, ATTN_E_SHAPE, "", attn_text_heads(&ctx, plain, ten, 8, &e2, &s2));
+    FAILS(&ctx, ATTN_E_SHAPE, "", attn_detect_heads(&ctx, &e2, &s2, plain, ten, 8));
     CHECK(s2.ndim == 0);
     done(&ctx);
 }
@@ -1287,7 +1293,7 @@ TEST(positions_of_a_long_text)
 {
     attn_ctx ctx = {0};
     attn_model *longer = NULL;
-    attn_parts all, some_of;
+    attn_resid_stack all, some_of;
     int32_t *tokens;
     size_t i;
     memset(&all, 0, sizeof all);
@@ -1295,11 +1301,11 @@ TEST(positions_of_a_long_text)
     if (!OK(&ctx, attn_model_open(&ctx, &longer, TEST_BUILD "/fuzz/long.attn", NULL)))
         return;
     tokens = random_tokens(longer, 520, 5);
-    OK(&ctx, attn_decompose(&ctx, &all, longer, tokens, 520, ATTN_PARTS_HEADS, 0, 0));
+    OK(&ctx, attn_decompose_resid(&ctx, &all, longer, tokens, 520, ATTN_RESID_HEADS, 0, 0));
     for (i = 0; i < 3; i++) {
         static const size_t first[] = {0, 250, 400}, count[] = {10, 20, 30};
-        OK(&ctx, attn_decompose(&ctx, &some_of, longer, tokens, 520, ATTN_PARTS_HEADS, first[i],
-                                count[i]));
+        OK(&ctx, attn_decompose_resid(&ctx, &some_of, longer, tokens, 520, ATTN_RESID_HEADS,
+                                      first[i], count[i]));
         CHECK(same_bits(some_of.stack, attn_slice(all.stack, 1, first[i], count[i]), "parts"));
         CHECK(same_bits(some_of.scale, attn_slice(all.scale, 0, first[i], count[i]), "scales"));
         attn_tensor_free(&ctx, &some_of.stack);

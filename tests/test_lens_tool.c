@@ -160,8 +160,9 @@ static int open_story(story *s, const char *path, const char *text)
     memset(s, 0, sizeof *s);
     return OK(&s->ctx, attn_model_open(&s->ctx, &s->model, path, NULL)) &&
            OK(&s->ctx, attn_session_new(&s->ctx, &s->session, s->model, NULL)) &&
-           (!text || OK(&s->ctx, attn_encode(&s->ctx, attn_model_tokenizer(s->model), text,
-                                             strlen(text), 0, s->tokens, 64, &s->n)));
+           (!text ||
+            OK(&s->ctx, attn_encode(&s->ctx, s->tokens, 64, &s->n, attn_model_tokenizer(s->model),
+                                    text, strlen(text), 0)));
 }
 
 static void close_story(story *s)
@@ -345,14 +346,14 @@ TEST(logit_lens)
     }
     for (saved = 0; saved < 2; saved++) {
         story s;
-        attn_parts parts = {0};
+        attn_resid_stack parts = {0};
         attn_tensor logits = {0};
         attn_prediction top[64 * 2];
         const json_value *layers;
         if (!open_story(&s, TINY, TEXT))
             return;
-        OK(&s.ctx,
-           attn_decompose(&s.ctx, &parts, s.model, s.tokens, s.n, ATTN_PARTS_ACCUMULATED, 0, 0));
+        OK(&s.ctx, attn_decompose_resid(&s.ctx, &parts, s.model, s.tokens, s.n,
+                                        ATTN_RESID_ACCUMULATED, 0, 0));
         OK(&s.ctx, attn_logit_lens(&s.ctx, &logits, s.model, parts.stack,
                                    saved ? parts.scale : no_scale, NULL, 0));
         layers = member(parse(saved ? LENS MODEL "logit-lens '" TEXT "' --json --saved-scale"
@@ -362,7 +363,7 @@ TEST(logit_lens)
               json_is(member(item(layers, 4), "stream"), "final_post"));
         for (i = 0; layers && i < layers->size; i++) {
             const json_value *positions = member(item(layers, i), "positions");
-            OK(&s.ctx, attn_logit_stats(&s.ctx, attn_select(logits, 0, i), NULL, NULL, top, 2));
+            OK(&s.ctx, attn_logit_stats(&s.ctx, NULL, top, 2, attn_select(logits, 0, i), NULL));
             for (t = 0; t < s.n; t++)
                 for (j = 0; j < 2; j++) {
                     const json_value *guess = item(member(item(positions, t), "top"), j);
@@ -444,8 +445,8 @@ TEST(patching)
     desc.wrong = 258; /* " a" */
     desc.clean_value = &clean;
     desc.corrupted_value = &corrupted;
-    OK(&s.ctx, attn_patch_positions(&s.ctx, s.model, &desc, "hook_mlp_out", &positions));
-    OK(&s.ctx, attn_patch_heads(&s.ctx, s.model, &desc, "attn.hook_z", &heads));
+    OK(&s.ctx, attn_patch_positions(&s.ctx, &positions, s.model, &desc, "hook_mlp_out"));
+    OK(&s.ctx, attn_patch_heads(&s.ctx, &heads, s.model, &desc, "attn.hook_z"));
     all =
         parse(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' --token ' was' --against ' a' --json");
     is_float(member(all, "clean"), clean, "the clean value");
@@ -453,9 +454,9 @@ TEST(patching)
     CHECK(clean != corrupted && json_is(member(member(all, "against"), "token"), " a"));
     for (i = 0; i < 4; i++) {
         for (j = 0; j < s.n; j++)
-            is_float(grid_value(all, 2, i, j), attn_get(positions, i, j, 0, 0), "a position");
+            is_float(grid_value(all, 2, i, j), attn_get2(positions, i, j), "a position");
         for (j = 0; j < 6; j++)
-            is_float(grid_value(all, 3, i, j), attn_get(heads, i, j, 0, 0), "a head");
+            is_float(grid_value(all, 3, i, j), attn_get2(heads, i, j), "a head");
     }
     is_float(grid_value(all, 0, 0, place), clean, "resid_pre at the place that differs");
     is_float(grid_value(all, 0, 0, 0), corrupted, "resid_pre before it");
@@ -554,7 +555,7 @@ TEST(attribution)
 {
     story s;
     const json_value *all;
-    attn_parts parts = {0};
+    attn_resid_stack parts = {0};
     attn_tensor directions = {0}, values = {0};
     const int32_t token = 286, against = 258;
     double want, sum = 0;
@@ -564,8 +565,9 @@ TEST(attribution)
     OK(&s.ctx, attn_feed(&s.ctx, s.session, s.tokens, 5));
     want = (double)attn_logits(s.session)[token] - (double)attn_logits(s.session)[against];
     OK(&s.ctx, attn_logit_directions(&s.ctx, &directions, s.model, &token, &against, 1));
-    OK(&s.ctx, attn_decompose(&s.ctx, &parts, s.model, s.tokens, s.n, ATTN_PARTS_HEADS, 4, 1));
-    OK(&s.ctx, attn_attribute(&s.ctx, &values, s.model, parts.stack, parts.scale, directions));
+    OK(&s.ctx,
+       attn_decompose_resid(&s.ctx, &parts, s.model, s.tokens, s.n, ATTN_RESID_HEADS, 4, 1));
+    OK(&s.ctx, attn_logit_attrs(&s.ctx, &values, s.model, parts.stack, parts.scale, directions));
     all = parse(LENS MODEL "attribute '" TEXT "' --at 4 --token ' was' --against ' a' --json");
     CHECK(fabs(number(member(all, "logit")) - want) < 1e-6);
     CHECK(fabs(number(member(all, "sum")) - want) < 1e-4);
@@ -574,10 +576,10 @@ TEST(attribution)
             char label[16];
             size_t part = 0;
             snprintf(label, sizeof label, j < 6 ? "L%dH%d" : "%d_mlp_out", (int)i, (int)j);
-            while (part + 1 < attn_n_parts(s.model, ATTN_PARTS_HEADS) &&
-                   strcmp(attn_part_label(s.model, ATTN_PARTS_HEADS, part).text, label) != 0)
+            while (part + 1 < attn_resid_count(s.model, ATTN_RESID_HEADS) &&
+                   strcmp(attn_resid_label(s.model, ATTN_RESID_HEADS, part).text, label) != 0)
                 part++;
-            is_float(grid_value(all, 0, i, j), attn_get(values, part, 0, 0, 0), label);
+            is_float(grid_value(all, 0, i, j), attn_get2(values, part, 0), label);
             sum += number(grid_value(all, 0, i, j));
         }
     for (j = 0; j < 4; j++)
@@ -597,14 +599,14 @@ TEST(kinds_of_heads)
     size_t kind, i, j;
     if (!open_story(&s, TINY, TEXT))
         return;
-    OK(&s.ctx, attn_text_heads(&s.ctx, s.model, s.tokens, s.n, &entropy, &scores));
+    OK(&s.ctx, attn_detect_heads(&s.ctx, &entropy, &scores, s.model, s.tokens, s.n));
     OK(&s.ctx, attn_mean(&s.ctx, &mean, entropy));
     all = parse(LENS MODEL "heads '" TEXT "' --json");
     for (i = 0; i < 4; i++)
         for (j = 0; j < 6; j++) {
             for (kind = 0; kind < ATTN_N_HEAD_KINDS; kind++)
-                is_float(grid_value(all, kind, i, j), attn_get(scores, kind, i, j, 0), "a score");
-            is_float(grid_value(all, ATTN_N_HEAD_KINDS, i, j), attn_get(mean, i, j, 0, 0),
+                is_float(grid_value(all, kind, i, j), attn_get3(scores, kind, i, j), "a score");
+            is_float(grid_value(all, ATTN_N_HEAD_KINDS, i, j), attn_get3(mean, i, j, 0),
                      "an entropy");
         }
     close_story(&s);

@@ -153,7 +153,7 @@ static void watch_copy(work *w, size_t seed)
     OK(&w->ctx, attn_session_copy(&w->ctx, w->two, w->one));
     if (desc.first == attn_session_capacity(w->two))
         return;
-    if (!OK(&w->ctx, attn_record_size(&w->ctx, w->model, &desc, &bytes)))
+    if (!OK(&w->ctx, attn_record_size(&w->ctx, &bytes, w->model, &desc)))
         return;
     memory = pool_new(bytes);
     OK(&w->ctx, attn_record_new(&w->ctx, &record, w->two, &desc, memory, bytes));
@@ -187,14 +187,14 @@ static void live(work *w, size_t seed)
         go_on(w, w->one, 1 + seed % 50, desc.n_ctx / 2, seed);
         watch_copy(w, seed);
         length = attn_session_length(w->one);
-        OK(&w->ctx, attn_rewind(&w->ctx, w->one, length / 2));
+        OK(&w->ctx, attn_truncate(&w->ctx, w->one, length / 2));
         go_on(w, w->one, 1, 1 + seed % 70, seed + 2);
         n = 2 + seed % 20 < desc.n_ctx ? 2 + seed % 20 : desc.n_ctx;
         stats = (attn_token_stats *)pool_new(n * sizeof *stats);
         tokens = random_tokens(w->model, n, seed);
-        OK(&w->ctx, attn_rewind(&w->ctx, w->two, 0));
+        OK(&w->ctx, attn_truncate(&w->ctx, w->two, 0));
         OK(&w->ctx, attn_score(&w->ctx, stats, NULL, 0, w->two, tokens, n));
-        OK(&w->ctx, attn_model_tensor(&w->ctx, w->model, "blocks.0.attn.W_Q", &x));
+        OK(&w->ctx, attn_model_tensor(&w->ctx, &x, w->model, "blocks.0.attn.W_Q"));
     }
     attn_session_free(w->one);
     attn_session_free(w->two);
@@ -308,7 +308,7 @@ TEST(to_the_last_position)
         for (round = 0; round < rounds; round++) { /* back to somewhere, and on to the end */
             const size_t from = random_below(n);
             CHECK(attn_session_tokens(session)[from] == (from ? first[from - 1] : 3));
-            OK(&ctx, attn_rewind(&ctx, session, from));
+            OK(&ctx, attn_truncate(&ctx, session, from));
             CHECK(attn_logits(session) == NULL);
             CHECKF(fill(&ctx, session, from ? first[from - 1] : 3, round % 3 - 1, again) ==
                            n - from &&

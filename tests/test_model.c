@@ -120,7 +120,7 @@ static void check_golden(const attn_model *model, const char *path, size_t step)
                "%s is not in the reference", r->all[i].name);
 
     attn_unhook_all(session);
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     want = stored_tensor(file, "nll");
     got = new_tensor(ATTN_F32, 1, want.shape, LAYOUT_DENSE);
     stats = (attn_token_stats *)pool_new(n * sizeof *stats);
@@ -293,13 +293,13 @@ TEST(stories)
         CHECK(s.n_ids == 200 && s.n_prompt_ids > 3 && s.n_nll == s.n_prompt_ids + 199);
         d.ignore_eos = 1;
 
-        OK(&ctx, attn_encode(&ctx, attn_model_tokenizer(tiny), s.prompt, strlen(s.prompt), 0, all,
-                             512, &n));
+        OK(&ctx, attn_encode(&ctx, all, 512, &n, attn_model_tokenizer(tiny), s.prompt,
+                             strlen(s.prompt), 0));
         CHECKF(n == s.n_prompt_ids && memcmp(all, s.prompt_ids, n * sizeof *all) == 0,
                "prompt %d: the ids differ", number);
 
         memset(ids, 0, sizeof ids);
-        OK(&ctx, attn_rewind(&ctx, session, 0));
+        OK(&ctx, attn_truncate(&ctx, session, 0));
         OK(&ctx, attn_generate(&ctx, session, s.prompt, &d, listen, &l));
         for (i = 0; i < n && ids[i] == s.ids[i]; i++)
             ;
@@ -310,14 +310,14 @@ TEST(stories)
         memset(ids, 0, sizeof ids);
         d.prompt_ids = s.prompt_ids;
         d.n_prompt_ids = s.n_prompt_ids;
-        OK(&ctx, attn_rewind(&ctx, session, 0));
+        OK(&ctx, attn_truncate(&ctx, session, 0));
         OK(&ctx, attn_generate(&ctx, session, "ignored", &d, NULL, NULL));
         CHECKF(n == 200 && memcmp(ids, s.ids, 200 * sizeof *ids) == 0,
                "prompt %d: other tokens from ids", number);
 
         memcpy(all, s.prompt_ids, s.n_prompt_ids * sizeof *all);
         memcpy(all + s.n_prompt_ids, s.ids, s.n_ids * sizeof *all);
-        OK(&ctx, attn_rewind(&ctx, session, 0));
+        OK(&ctx, attn_truncate(&ctx, session, 0));
         OK(&ctx, attn_score(&ctx, stats, NULL, 0, session, all, s.n_nll + 1));
         mean = attn_mean_nll(stats, s.n_nll);
         for (i = 0; i < s.n_nll; i++) {
@@ -399,7 +399,7 @@ TEST(another_number_later)
         session = session_on(&ctx, longer, 0, 0);
         for (now = 1; now <= 9; now += 2) {
             ctx.n_threads = now;
-            OK(&ctx, attn_rewind(&ctx, session, 0));
+            OK(&ctx, attn_truncate(&ctx, session, 0));
             same_logits(feed_all(&ctx, session, tokens, 120, 50), want, 120, longer,
                         "threads later");
         }
@@ -620,7 +620,7 @@ static void watched(const attn_model *model, size_t n, size_t step, size_t n_bat
     OK(&ctx, attn_hook(&ctx, NULL, session, "*", do_nothing, NULL));
     same_logits(feed_all(&ctx, session, tokens, n, step), want, n, model, "hooks that read");
     attn_unhook_all(session);
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     OK(&ctx, attn_hook(&ctx, NULL, session, "*", rewrite, &n_calls));
     same_logits(feed_all(&ctx, session, tokens, n, step), want, n, model, "hooks that rewrite");
     CHECK(n_calls >= 5 + 19 * attn_model_config(model)->n_layer);
@@ -736,7 +736,7 @@ TEST(halfs)
     single = converted("build/test-tmp/model/half", "model-f32.attn", "--dtype f32 --no-tokenizer");
     if (CHECK(wide && half && single)) {
         attn_tensor_info info;
-        OK(&ctx, attn_model_tensor_info(&ctx, half, 0, &info));
+        OK(&ctx, attn_model_tensor_info(&ctx, &info, half, 0));
         CHECK(info.dtype == ATTN_F16);
         tokens = random_tokens(tiny, 120, 8);
         same_logits(logits_of(&ctx, wide, 0, tokens, 120, 120),
@@ -942,7 +942,7 @@ TEST(ablation)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(plain, LENGTH, 13);
     const float *const untouched = logits_of(&ctx, plain, 0, tokens, LENGTH, LENGTH);
-    const attn_model_desc unchecked = {1};
+    const attn_model_desc unchecked = {.skip_checksums = 1};
     sight *const r = new_sight();
     change c = {EVERY, HEAD, 0};
     float *const got =
@@ -954,8 +954,8 @@ TEST(ablation)
     size_t size, t, j, k, index;
     CHECK(differ(got, untouched, LENGTH * vocab_of(plain)));
 
-    OK(&ctx, attn_model_tensor(&ctx, plain, "blocks.1.attn.W_O", &w_o));
-    OK(&ctx, attn_model_tensor(&ctx, plain, "blocks.1.attn.b_O", &b_o));
+    OK(&ctx, attn_model_tensor(&ctx, &w_o, plain, "blocks.1.attn.W_O"));
+    OK(&ctx, attn_model_tensor(&ctx, &b_o, plain, "blocks.1.attn.b_O"));
     z = latest(r, "blocks.1.attn.hook_z");
     for (t = 0; t < LENGTH; t++)
         for (j = 0; j < WIDTH; j++) {
@@ -970,7 +970,7 @@ TEST(ablation)
 
     if ((file = editable(test_tmp("model-plain.attn"), &size)) != NULL) {
         for (index = 0;; index++)
-            if (!OK(&ctx, attn_model_tensor_info(&ctx, plain, index, &info)) ||
+            if (!OK(&ctx, attn_model_tensor_info(&ctx, &info, plain, index)) ||
                 strcmp(info.name, "blocks.1.attn.W_O") == 0)
                 break;
         for (k = HEAD * D; k < (HEAD + 1) * D; k++) /* entry (k, j): see "panels" in the manual */
@@ -1283,7 +1283,7 @@ TEST(hooks_in_a_batch)
             OK(&ctx, attn_feed(&ctx, sessions[i], tokens, past[i]));
         OK(&ctx, attn_hook(&ctx, NULL, sessions[i], i == 3 ? "*.hook_q" : "*", note, by_itself[i]));
         OK(&ctx, attn_feed(&ctx, sessions[i], tokens + past[i], fed[i]));
-        OK(&ctx, attn_rewind(&ctx, sessions[i], past[i]));
+        OK(&ctx, attn_truncate(&ctx, sessions[i], past[i]));
         attn_unhook_all(sessions[i]);
         if (i != 2) /* this one goes unwatched */
             OK(&ctx,
@@ -1363,7 +1363,7 @@ TEST(capacity)
     desc.n_ctx = FULL + 1;
     FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_session_new(&ctx, &session, odd, &desc));
     CHECK(session == NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_session_size(&ctx, odd, &desc, &i));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_session_size(&ctx, &i, odd, &desc));
     desc.n_ctx = SIZE_MAX;
     FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_session_new(&ctx, &session, odd, &desc));
     desc.n_ctx = 0;
@@ -1375,7 +1375,7 @@ TEST(capacity)
     pool_clear();
 }
 
-TEST(rewinding)
+TEST(truncating)
 {
     enum { LENGTH = 38 };
     attn_ctx ctx = alone();
@@ -1385,19 +1385,19 @@ TEST(rewinding)
     attn_session *session = session_on(&ctx, odd, 0, 0);
     size_t length;
     for (length = 0; length < LENGTH; length += 5) {
-        OK(&ctx, attn_rewind(&ctx, session, 0));
+        OK(&ctx, attn_truncate(&ctx, session, 0));
         if (length > 0)
             OK(&ctx, attn_feed(&ctx, session, one, length));
         OK(&ctx, attn_feed(&ctx, session, other, LENGTH - length));
-        OK(&ctx, attn_rewind(&ctx, session, length));
+        OK(&ctx, attn_truncate(&ctx, session, length));
         CHECK(attn_session_length(session) == length && attn_logits(session) == NULL);
         same_logits(feed_all(&ctx, session, one + length, LENGTH - length, 11),
-                    row_of(want, length, odd), LENGTH - length, odd, "after a rewind");
+                    row_of(want, length, odd), LENGTH - length, odd, "after truncating");
     }
-    FAILS(&ctx, ATTN_E_ARGUMENT, "39", attn_rewind(&ctx, session, LENGTH + 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_rewind", attn_rewind(&ctx, session, SIZE_MAX));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "39", attn_truncate(&ctx, session, LENGTH + 1));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_truncate", attn_truncate(&ctx, session, SIZE_MAX));
     CHECK(attn_session_length(session) == LENGTH && attn_logits(session));
-    OK(&ctx, attn_rewind(&ctx, session, LENGTH));
+    OK(&ctx, attn_truncate(&ctx, session, LENGTH));
     attn_session_free(session);
     pool_clear();
 }
@@ -1444,11 +1444,11 @@ TEST(copies)
                     "after a refused copy");
         OK(&ctx, attn_session_copy(&ctx, from, from));
         CHECK(attn_session_length(from) == SHARED && attn_logits(from));
-        OK(&ctx, attn_rewind(&ctx, from, 9));
+        OK(&ctx, attn_truncate(&ctx, from, 9));
         OK(&ctx, attn_session_copy(&ctx, small, from)); /* no logits to copy */
         CHECK(attn_session_length(small) == 9 && attn_logits(small) == NULL);
         same_logits(feed_all(&ctx, small, tokens + 9, 7, 7), row_of(want, 9, odd), 7, odd,
-                    "a copy of a rewound session");
+                    "a copy of a truncated session");
         attn_session_free(from);
         attn_session_free(small);
         attn_session_free(other);
@@ -1472,12 +1472,12 @@ TEST(logits_rules)
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     same_logits(attn_logits(session), row_of(want, 7, plain), 1, plain, "no place for logits");
     item.logits = room;
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     CHECK(attn_logits(session) == NULL ||
           same_logits(attn_logits(session), row_of(want, 7, plain), 1, plain, "other rows chosen"));
     item.rows = last;
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     same_logits(attn_logits(session), row_of(want, 7, plain), 1, plain, "the last row chosen");
     attn_session_free(session);
@@ -1665,7 +1665,7 @@ TEST(session_sizes)
                     ctx.n_threads = (int)threads;
                     desc.n_ctx = n_ctx[i];
                     desc.n_batch = n_batch[j];
-                    OK(&ctx, attn_session_size(&ctx, models[m], &desc, &told));
+                    OK(&ctx, attn_session_size(&ctx, &told, models[m], &desc));
                     CHECK(s.m.asked == 0);
                     OK(&ctx, attn_session_new(&ctx, &session, models[m], &desc));
                     CHECKF(told >= s.bytes && told - s.bytes <= s.bytes / 100,
@@ -1705,18 +1705,18 @@ TEST(quiet_sessions)
     asked = s.m.asked;
     OK(&ctx, attn_feed(&ctx, session, tokens, 150));
     for (i = 0; i < 20; i++) {
-        OK(&ctx, attn_sample(&ctx, sampler, attn_logits(session), attn_session_tokens(session),
-                             attn_session_length(session), &token));
+        OK(&ctx, attn_sample(&ctx, &token, sampler, attn_logits(session),
+                             attn_session_tokens(session), attn_session_length(session)));
         OK(&ctx, attn_feed(&ctx, session, &token, 1));
     }
     OK(&ctx, attn_session_copy(&ctx, other, session));
-    OK(&ctx, attn_rewind(&ctx, session, 10));
+    OK(&ctx, attn_truncate(&ctx, session, 10));
     items[0] = item_of(session, tokens, 20, NULL);
     items[1] = item_of(other, tokens, 30, logits);
     OK(&ctx, attn_feed_batch(&ctx, items, 2));
     CHECKF(s.m.asked == asked, "%ld allocations", s.m.asked - asked);
     s.bytes = 0;
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     OK(&ctx, attn_score(&ctx, stats, NULL, 0, session, tokens, LENGTH));
     CHECKF(s.bytes < LENGTH * vocab_of(tiny) * sizeof(float) / 4, "%llu bytes", LLU(s.bytes));
     attn_sampler_free(sampler);
@@ -1817,7 +1817,7 @@ static attn_status generate_it(attn_ctx *ctx, void *user)
 static attn_status get_tensor(attn_ctx *ctx, void *user)
 {
     attn_tensor w = {0};
-    const attn_status status = attn_model_tensor(ctx, (attn_model *)user, "embed.W_E", &w);
+    const attn_status status = attn_model_tensor(ctx, &w, (attn_model *)user, "embed.W_E");
     attn_tensor_free(ctx, &w);
     return status;
 }
@@ -1846,9 +1846,9 @@ TEST(failing_allocations)
     if (session) {
         exhaust("attn_hook", &ctx, &m, hook_it, session);
         exhaust("attn_score", &ctx, &m, score_it, session);
-        OK(&ctx, attn_rewind(&ctx, session, 0));
+        OK(&ctx, attn_truncate(&ctx, session, 0));
         exhaust("attn_generate", &ctx, &m, generate_it, session);
-        OK(&ctx, attn_rewind(&ctx, session, 0));
+        OK(&ctx, attn_truncate(&ctx, session, 0));
         same_logits(feed_all(&ctx, session, short_text, 7, 7), want, 7, tiny, "after all failures");
     }
     attn_session_free(session);
@@ -1910,7 +1910,7 @@ static int32_t id_of_byte(unsigned char byte)
     int32_t id;
     for (id = 0; id < (int32_t)vocab_of(tiny); id++) {
         size_t size;
-        const char *text = attn_token_bytes(attn_model_tokenizer(tiny), id, &size);
+        const char *text = attn_token_bytes(&size, attn_model_tokenizer(tiny), id);
         if (text && size == 1 && (unsigned char)*text == byte)
             return id;
     }
@@ -1931,7 +1931,7 @@ static void say(const char *said, const char *heard, size_t pieces)
     attn_generate_desc d = greedily(n, ids, &n_ids);
     script s;
     const int32_t split = id_of_byte(0xC3); /* the prompt ends within a character */
-    OK(&ctx, attn_model_tensor(&ctx, tiny, "embed.W_E", &w_e));
+    OK(&ctx, attn_model_tensor(&ctx, &w_e, tiny, "embed.W_E"));
     for (i = 0; i < n; i++)
         directions[i] = direction_of(w_e, id_of_byte((unsigned char)said[i]));
     s.directions = directions;
@@ -1975,7 +1975,7 @@ TEST(stopping_the_callback)
         listener l = {"", 0, 0, 0, 0};
         l.most = most;
         d = greedily(30, ids, &n);
-        OK(&ctx, attn_rewind(&ctx, session, 0));
+        OK(&ctx, attn_truncate(&ctx, session, 0));
         FAILS(&ctx, ATTN_STOPPED, "callback",
               attn_generate(&ctx, session, "Once upon a time", &d, listen, &l));
         CHECK(l.pieces == most && n == most && memcmp(ids, all, n * sizeof *ids) == 0);
@@ -1997,7 +1997,7 @@ TEST(continuing)
     attn_generate_desc d = greedily(TOTAL, all, &n);
     OK(&ctx, attn_generate(&ctx, session, "One day, a", &d, NULL, NULL));
     CHECK(n == TOTAL);
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     for (at = 0, i = 1; at < TOTAL; at += n, i += 3) {
         d = greedily(i < TOTAL - at ? i : TOTAL - at, ids + at, &n);
         OK(&ctx, attn_generate(&ctx, session, at ? NULL : "One day, a", &d, NULL, NULL));
@@ -2006,10 +2006,10 @@ TEST(continuing)
     }
     CHECK(memcmp(ids, all, sizeof all) == 0);
     d = greedily(0, NULL, &n); /* 0 means 100 */
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     OK(&ctx, attn_generate(&ctx, session, "One day, a", &d, NULL, NULL));
     CHECK(n == 100);
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     OK(&ctx, attn_generate(&ctx, session, "One day, a", NULL, NULL, NULL));
     CHECK(attn_session_length(session) == 104);
     attn_session_free(session);
@@ -2189,30 +2189,30 @@ TEST(prompts)
     CHECK(memcmp(attn_session_tokens(session), with_bos, sizeof with_bos) == 0);
     d.prompt_ids = prompt;
     d.n_prompt_ids = 4;
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));
     CHECK(memcmp(attn_session_tokens(session), with_bos, sizeof with_bos) == 0);
     e = greedily(9, other, &i);
     e.allow_special = 1;
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     OK(&ctx, attn_generate(&ctx, session, "<|endoftext|>Once upon a time", &e, NULL, NULL));
     CHECK(memcmp(attn_session_tokens(session), with_bos, sizeof with_bos) == 0);
     CHECK(n == 9 && i == 9 && memcmp(ids, other, sizeof ids) == 0);
     OK(&ctx, attn_generate(&ctx, session, "Once upon a time", &d, NULL, NULL)); /* not again */
     CHECK(attn_session_tokens(session)[14] == prompt[0]);
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     d = greedily(9, ids, &n);
     d.prepend_bos = 1;
     OK(&ctx, attn_generate(&ctx, session, "", &d, NULL, NULL));
     CHECK(n == 9 && attn_session_length(session) == 10);
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     e.allow_special = 0; /* its letters then */
     OK(&ctx, attn_generate(&ctx, session, "<|endoftext|>", &e, NULL, NULL));
     CHECK(attn_session_tokens(session)[0] != 2047 && attn_session_length(session) > 10);
 
     /* nothing to go on from */
     d = greedily(9, ids, &n);
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "prompt is empty",
           attn_generate(&ctx, session, "", &d, NULL, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "prompt is empty",
@@ -2221,8 +2221,9 @@ TEST(prompts)
     FAILS(&ctx, ATTN_E_ARGUMENT, "prompt is empty",
           attn_generate(&ctx, session, NULL, &d, NULL, NULL));
     OK(&ctx, attn_feed(&ctx, session, prompt, 4));
-    OK(&ctx, attn_rewind(&ctx, session, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "rewind", attn_generate(&ctx, session, "", NULL, NULL, NULL));
+    OK(&ctx, attn_truncate(&ctx, session, 3));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "after attn_truncate",
+          attn_generate(&ctx, session, "", NULL, NULL, NULL));
 
     /* ids that are none, text that is too long, samplers that cannot be */
     ids[0] = 3;
@@ -2307,7 +2308,7 @@ TEST(seeds)
             CHECKF(n == GENERATED, "vector %llu, %s: token %llu is %ld, not %ld", LLU(v),
                    attn_isa(&ctx), LLU(n), (long)ids[n], (long)want[n]);
             d.sampling.seed++;
-            OK(&ctx, attn_rewind(&ctx, session, 0));
+            OK(&ctx, attn_truncate(&ctx, session, 0));
             OK(&ctx, attn_generate(&ctx, session, "Once upon a time", &d, NULL, NULL));
             CHECK(memcmp(ids, want, sizeof ids) != 0);
             attn_session_free(session);
@@ -2330,29 +2331,29 @@ TEST(missing_arguments)
     model = plain;
     CHECK(attn_model_open_memory(&ctx, &model, NULL, 100, NULL) == ATTN_E_ARGUMENT);
     CHECK(model == NULL);
-    FAILS(&ctx, ATTN_E_NAME, "nonsense", attn_model_tensor(&ctx, plain, "nonsense", &w));
-    FAILS(&ctx, ATTN_E_NAME, "\"\"", attn_model_tensor(&ctx, plain, "", &w));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_tensor(&ctx, NULL, "embed.W_E", &w));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_tensor_info(&ctx, NULL, 0, &info));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_model_tensor_info(&ctx, plain, 0, NULL));
+    FAILS(&ctx, ATTN_E_NAME, "nonsense", attn_model_tensor(&ctx, &w, plain, "nonsense"));
+    FAILS(&ctx, ATTN_E_NAME, "\"\"", attn_model_tensor(&ctx, &w, plain, ""));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_tensor(&ctx, &w, NULL, "embed.W_E"));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_tensor_info(&ctx, &info, NULL, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", attn_model_tensor_info(&ctx, NULL, plain, 0));
     attn_unhook_all(NULL);
     FAILS(&ctx, ATTN_E_ARGUMENT, "28 tensors",
-          attn_model_tensor_info(&ctx, plain, attn_model_n_tensors(plain), &info));
+          attn_model_tensor_info(&ctx, &info, plain, attn_model_n_tensors(plain)));
     none = session;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_session_new(&ctx, &none, NULL, NULL));
     CHECK(none == NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_size(&ctx, NULL, NULL, &n));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_size(&ctx, &n, NULL, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_score(&ctx, stats, NULL, 0, NULL, tokens, 3));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_score(&ctx, stats, NULL, 0, session, NULL, 3));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_score(&ctx, stats, NULL, 1, session, tokens, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_rewind(&ctx, NULL, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_truncate(&ctx, NULL, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_copy(&ctx, session, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_copy(&ctx, NULL, session));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_hook(&ctx, NULL, NULL, "*", do_nothing, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_hook(&ctx, NULL, session, NULL, do_nothing, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_hook(&ctx, NULL, session, "*", NULL, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_generate(&ctx, NULL, "a", NULL, NULL, NULL));
-    FAILS(&ctx, ATTN_E_NAME, "", attn_model_tensor(&ctx, plain, NULL, &w));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no name", attn_model_tensor(&ctx, &w, plain, NULL));
     CHECK(attn_session_length(session) == 0);
     OK(&ctx, attn_feed(&ctx, session, tokens, 3));
     attn_session_free(session);
@@ -2380,8 +2381,8 @@ TEST(kernels_that_are_not_here)
     NOT_HERE(attn_cross_entropy(&ctx, &not_made, m, ids));
     NOT_HERE(attn_model_open_memory(&ctx, &opened, file, size, NULL));
     NOT_HERE(attn_sampler_new(&ctx, &sampler, 40, NULL));
-    NOT_HERE(attn_logit_stats(&ctx, m, NULL, stats, top, 1));
-    NOT_HERE(attn_attribute(&ctx, &not_made, plain, m, no_tensor, d));
+    NOT_HERE(attn_logit_stats(&ctx, stats, top, 1, m, NULL));
+    NOT_HERE(attn_logit_attrs(&ctx, &not_made, plain, m, no_tensor, d));
     NOT_HERE(attn_logit_lens(&ctx, &not_made, plain, m, no_tensor, NULL, 0));
     NOT_HERE(
         attn_logit_lens(&ctx, &not_made, plain, m, attn_reshape(v, attn_shape2(3, 1)), NULL, 0));
@@ -2406,18 +2407,18 @@ TEST(arguments_of_models)
     char text[8];
     size_t n;
     OK(&ctx, attn_feed(&ctx, session, ten, T));
-    REFUSED(ATTN_E_ARGUMENT, "no session was given",
-            attn_cache_get(&ctx, NULL, ATTN_KEYS, 0, 0, 1, &not_made));
+    REFUSED(ATTN_E_ARGUMENT, "no session given",
+            attn_cache_get(&ctx, &not_made, NULL, ATTN_KEYS, 0, 0, 1));
     REFUSED(ATTN_E_ARGUMENT, "expected ATTN_KEYS or ATTN_VALUES",
-            attn_cache_get(&ctx, session, (attn_cache_part)2, 0, 0, 1, &not_made));
+            attn_cache_get(&ctx, &not_made, session, (attn_cache_part)2, 0, 0, 1));
     not_made = some(2, 3, 3, 1);
     FAILS(&ctx, ATTN_E_SHAPE, "attn_cache_get",
-          attn_cache_get(&ctx, session, ATTN_KEYS, 0, 0, 1, &not_made));
+          attn_cache_get(&ctx, &not_made, session, ATTN_KEYS, 0, 0, 1));
     REFUSED(ATTN_E_ARGUMENT, "attn_cache_set",
             attn_cache_set(&ctx, session, ATTN_KEYS, 0, 0, no_tensor));
     keys = no_tensor;
     ctx.status = ATTN_OK;
-    OK(&ctx, attn_cache_get(&ctx, session, ATTN_KEYS, 0, 0, 2, &keys));
+    OK(&ctx, attn_cache_get(&ctx, &keys, session, ATTN_KEYS, 0, 0, 2));
     REFUSED(ATTN_E_SHAPE, "attn_cache_set: expected",
             attn_cache_set(&ctx, session, ATTN_KEYS, 0, 0, attn_select(keys, 1, 0)));
     REFUSED(ATTN_E_SHAPE, "attn_cache_set: expected",
@@ -2429,10 +2430,10 @@ TEST(arguments_of_models)
     OK(&ctx, attn_sampler_new(&ctx, &sampler, c->n_vocab, NULL));
     for (n = 0; n < c->n_vocab; n++)
         logits[n] = (float)(n % 7);
-    REFUSED(ATTN_E_ARGUMENT, "no sampler", attn_sample(&ctx, NULL, logits, NULL, 0, &id));
-    REFUSED(ATTN_E_ARGUMENT, "feed a token first", attn_sample(&ctx, sampler, NULL, NULL, 0, &id));
-    REFUSED(ATTN_E_ARGUMENT, "room for", attn_sample(&ctx, sampler, logits, NULL, 0, NULL));
-    REFUSED(ATTN_E_ARGUMENT, "tokens seen", attn_sample(&ctx, sampler, logits, NULL, 3, &id));
+    REFUSED(ATTN_E_ARGUMENT, "no sampler", attn_sample(&ctx, &id, NULL, logits, NULL, 0));
+    REFUSED(ATTN_E_ARGUMENT, "feed a token first", attn_sample(&ctx, &id, sampler, NULL, NULL, 0));
+    REFUSED(ATTN_E_ARGUMENT, "no place for", attn_sample(&ctx, NULL, sampler, logits, NULL, 0));
+    REFUSED(ATTN_E_ARGUMENT, "seen tokens", attn_sample(&ctx, &id, sampler, logits, NULL, 3));
     CHECK(id == 7);
     attn_sampler_free(sampler);
     {
@@ -2445,13 +2446,13 @@ TEST(arguments_of_models)
         OK(&ctx, attn_sampler_new(&ctx, &sampler, c->n_vocab, &desc));
         logits[3] = INFINITY;
         bad[0] = -1;
-        OK(&ctx, attn_sample(&ctx, sampler, logits, bad, 2, &id));
+        OK(&ctx, attn_sample(&ctx, &id, sampler, logits, bad, 2));
         CHECK(id == 3);
         attn_sampler_free(sampler);
     }
 
-    CHECK(attn_encode(&ctx, attn_model_tokenizer(plain), NULL, 0, 0, NULL, 3, &n) != ATTN_OK);
-    CHECK(attn_decode(&ctx, attn_model_tokenizer(plain), ten, 1, NULL, 3, &n) != ATTN_OK);
+    CHECK(attn_encode(&ctx, NULL, 3, &n, attn_model_tokenizer(plain), NULL, 0, 0) != ATTN_OK);
+    CHECK(attn_decode(&ctx, NULL, 3, &n, attn_model_tokenizer(plain), ten, 1) != ATTN_OK);
     (void)text;
     attn_session_free(session);
     attn_session_free(other);
@@ -2463,8 +2464,8 @@ TEST(nothing_for_the_terminal)
 {
     attn_ctx ctx = {0};
     REFUSED(ATTN_E_NAME, "a?[31m?b???m\xc3\x84\xc2\xa0 ?",
-            attn_model_tensor(&ctx, plain, "a\x1b[31m\nb\x7f\xc2\x9bm\xc3\x84\xc2\xa0 \x9b",
-                              &not_made));
+            attn_model_tensor(&ctx, &not_made, plain,
+                              "a\x1b[31m\nb\x7f\xc2\x9bm\xc3\x84\xc2\xa0 \x9b"));
     CHECK(!strpbrk(ctx.message, "\x1b\n\x7f"));
     done(&ctx);
 }
@@ -2487,15 +2488,15 @@ TEST(a_session_is_fed_its_own_tokens)
     attn_session *fresh = fed(&ctx, on, tokens + DROPPED, LEFT),
                  *session = fed(&ctx, on, tokens, ALL);
     attn_token_stats stats[2][LEFT];
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     OK(&ctx, attn_feed(&ctx, session, attn_session_tokens(session) + DROPPED, LEFT));
     CHECK(memcmp(attn_session_tokens(session), tokens + DROPPED, LEFT * sizeof *tokens) == 0);
     CHECK(memcmp(attn_logits(session), attn_logits(fresh), row_bytes) == 0);
     attn_session_free(session);
 
     session = fed(&ctx, on, tokens, ALL);
-    OK(&ctx, attn_rewind(&ctx, session, 0));
-    OK(&ctx, attn_rewind(&ctx, fresh, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, fresh, 0));
     memset(stats, 0, sizeof stats);
     OK(&ctx,
        attn_score(&ctx, stats[0], NULL, 0, session, attn_session_tokens(session) + DROPPED, LEFT));
@@ -2530,13 +2531,13 @@ static int meddle(const char *text, size_t size, void *user)
     m->size += size;
     if (!m->meddles)
         return 0;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_rewind(&ctx, m->session, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_truncate(&ctx, m->session, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_feed(&ctx, m->session, &token, 1));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_hook(&ctx, NULL, m->session, "*", ignore, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
           attn_generate(&ctx, m->session, "", NULL, NULL, NULL));
     not_made = no_tensor;
-    OK(&ctx, attn_cache_get(&ctx, m->session, ATTN_KEYS, 0, 0, 1, &not_made));
+    OK(&ctx, attn_cache_get(&ctx, &not_made, m->session, ATTN_KEYS, 0, 0, 1));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
           attn_cache_set(&ctx, m->session, ATTN_KEYS, 0, 0, not_made));
     OK(&ctx, attn_session_copy(&ctx, m->other, m->session)); /* it may look */
@@ -2567,7 +2568,7 @@ TEST(a_callback_may_look_but_not_touch)
     CHECK(with.size == without.size && memcmp(with.text, without.text, with.size) == 0);
     CHECK(memcmp(attn_logits(with.session), attn_logits(without.session),
                  vocab_of(stories) * sizeof(float)) == 0);
-    OK(&ctx, attn_rewind(&ctx, with.session, 0)); /* it is free again */
+    OK(&ctx, attn_truncate(&ctx, with.session, 0)); /* it is free again */
     desc.n_passes = &n_passes;
     FAILS(&ctx, ATTN_E_ARGUMENT, "the prompt is empty",
           attn_generate(&ctx, with.session, "", &desc, NULL, NULL));
@@ -2601,7 +2602,7 @@ static attn_status encode_specials(attn_ctx *ctx, attn_session *session)
     (void)session;
     memset(text, 'e', 3000);
     memcpy(text + 3000, "<|endoftext|>the cat", 20);
-    return attn_encode(ctx, attn_model_tokenizer(tiny), text, 3020, 1, ids, 3100, &n);
+    return attn_encode(ctx, ids, 3100, &n, attn_model_tokenizer(tiny), text, 3020, 1);
 }
 
 static attn_status generate_from_text(attn_ctx *ctx, attn_session *session)
@@ -2655,7 +2656,7 @@ TEST(no_memory)
             attn_unhook_all(session);
             CHECKF(m.live == 0 && m.wrong == 0, "attempt %d, call %d: %ld blocks kept", (int)i, n,
                    m.live);
-            OK(&fine, attn_rewind(&fine, session, 0));
+            OK(&fine, attn_truncate(&fine, session, 0));
             if (status == ATTN_OK)
                 break;
             failures++;
@@ -2702,20 +2703,19 @@ TEST(small_things)
     edit.name = "blocks.0.attn.hook_pattern";
     edit.kind = ATTN_EDIT_SET;
     edit.value = attn_borrow(&one, ATTN_F32, attn_shape3(1, 1, 1));
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     attn_unhook_all(session);
     OK(&ctx, attn_hook_edit(&ctx, NULL, session, &edit));
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.attn.hook_pattern", note, s));
     OK(&ctx, attn_feed(&ctx, session, ten, 3));
     got = latest(s, "blocks.0.attn.hook_pattern");
-    CHECK(got.ndim == 3 && attn_get(got, 1, 2, 1, 0) == 0.25f &&
-          attn_get(got, 0, 0, 0, 0) == 0.25f);
+    CHECK(got.ndim == 3 && attn_get3(got, 1, 2, 1) == 0.25f && attn_get3(got, 0, 0, 0) == 0.25f);
     attn_unhook_all(session);
 
     item = item_of(session, ten, 2, NULL);
     item.rows = &row;
     item.n_rows = 1;
-    item.end_layer = 1;
+    item.layers.end = 1;
     ctx.status = ATTN_OK;
     FAILS(&ctx, ATTN_E_ARGUMENT, "makes no logits", attn_feed_batch(&ctx, &item, 1));
     ctx.status = ATTN_OK;
@@ -2726,8 +2726,8 @@ TEST(small_things)
     OK(&ctx, attn_zeros(&ctx, &empty, ATTN_F32, attn_shape2(4, 0)));
     OK(&ctx, attn_attention(&ctx, &a, some(2, 3, 4, 1), some(2, 4, 4, 1), empty, &desc));
     CHECK(a.shape[0] == 3 && a.shape[1] == 0 && w.shape[0] == 3 && w.shape[1] == 4);
-    CHECK(fabs((double)attn_get(w, 2, 0, 0, 0) + (double)attn_get(w, 2, 1, 0, 0) +
-               (double)attn_get(w, 2, 2, 0, 0) + (double)attn_get(w, 2, 3, 0, 0) - 1) < 1e-6);
+    CHECK(fabs((double)attn_get2(w, 2, 0) + (double)attn_get2(w, 2, 1) +
+               (double)attn_get2(w, 2, 2) + (double)attn_get2(w, 2, 3) - 1) < 1e-6);
     OK(&ctx, attn_zeros(&ctx, &b, ATTN_F32, attn_shape2(0, c->d_model)));
     empty = no_tensor;
     OK(&ctx, attn_logit_lens(&ctx, &empty, plain, b, no_tensor, NULL, 0));
@@ -2785,7 +2785,7 @@ TEST(permuted_batches)
             continue;
         n_orders++;
         for (i = 0; i < SEQUENCES; i++) {
-            OK(&ctx, attn_rewind(&ctx, s[i], i + 1)); /* what came before stays */
+            OK(&ctx, attn_truncate(&ctx, s[i], i + 1)); /* what came before stays */
             items[at[i]] = item_of(s[i], tokens + 5 * i, lengths[i], NULL);
         }
         if (!OK(&ctx, attn_feed_batch(&ctx, items, SEQUENCES)))

@@ -215,7 +215,7 @@ static void parameters(const char *output)
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
     for (i = 0; i < attn_model_n_tensors(model); i++) {
-        if (!OK(&ctx, attn_model_tensor_info(&ctx, model, i, &info)))
+        if (!OK(&ctx, attn_model_tensor_info(&ctx, &info, model, i)))
             continue;
         if (sscanf(info.name, "blocks.%d.", &layer) == 1 && layer > 1)
             continue; /* the list shows two blocks */
@@ -390,8 +390,8 @@ TEST(randn)
         attn_tensor x = {0};
         if (OK(&ctx, attn_randn(&ctx, &x, attn_shape1(length[i]), &rng)))
             for (j = 0; j < length[i]; j++, at++)
-                CHECKF(fabsf(attn_get(x, j, 0, 0, 0) - expected[at]) <= 5e-7f,
-                       "number %d is %.9g, expected %.9g", (int)at, (double)attn_get(x, j, 0, 0, 0),
+                CHECKF(fabsf(attn_get1(x, j) - expected[at]) <= 5e-7f,
+                       "number %d is %.9g, expected %.9g", (int)at, (double)attn_get1(x, j),
                        (double)expected[at]);
     }
     attn_rng_seed(&rng, 7); /* forgets what was left over */
@@ -428,13 +428,13 @@ TEST(masks)
     for (b = 0; b < 2; b++)
         for (i = 0; i < 4; i++)
             for (j = 0; j < 6; j++)
-                CHECK(attn_get(lower, b, i, j, 0) == (j <= i ? 1.5f : 0));
+                CHECK(attn_get3(lower, b, i, j) == (j <= i ? 1.5f : 0));
     OK(&ctx, attn_mask_causal(&ctx, &mask, 4, 6));
     for (i = 0; i < 4; i++)
         for (j = 0; j < 6; j++)
-            CHECK(attn_get(mask, i, j, 0, 0) == (j <= i + 2 ? 0 : -(float)INFINITY));
+            CHECK(attn_get2(mask, i, j) == (j <= i + 2 ? 0 : -(float)INFINITY));
     OK(&ctx, attn_mask_causal(&ctx, &wide, 3, 1)); /* the first two queries see nothing */
-    CHECK(isinf(attn_get(wide, 1, 0, 0, 0)) && attn_get(wide, 2, 0, 0, 0) == 0);
+    CHECK(isinf(attn_get2(wide, 1, 0)) && attn_get2(wide, 2, 0) == 0);
     FAILS(&ctx, ATTN_E_SHAPE, "two dimensions",
           attn_tril(&ctx, &wide, attn_borrow(ones.data, ATTN_F32, attn_shape1(3))));
     attn_ctx_free(&ctx);
@@ -451,16 +451,16 @@ TEST(dropout)
     OK(&ctx, attn_full(&ctx, &ones, attn_shape2(100, 100), 1));
     OK(&ctx, attn_dropout(&ctx, &out, ones, 0.2f, &rng));
     for (i = 0; i < 10000; i++) {
-        const float value = attn_get(out, i / 100, i % 100, 0, 0);
+        const float value = attn_get2(out, i / 100, i % 100);
         n_kept += value != 0;
         CHECK(value == 0 || value == 1.25f);
     }
     CHECKF(n_kept > 7800 && n_kept < 8200, "%d of 10000 kept", (int)n_kept);
     before = rng;
     OK(&ctx, attn_dropout(&ctx, &out, ones, 0, &rng));
-    CHECK(attn_get(out, 99, 99, 0, 0) == 1);
+    CHECK(attn_get2(out, 99, 99) == 1);
     OK(&ctx, attn_dropout(&ctx, &out, out, 1, &rng)); /* in place */
-    CHECK(attn_get(out, 0, 0, 0, 0) == 0);
+    CHECK(attn_get2(out, 0, 0) == 0);
     CHECK(memcmp(&rng, &before, sizeof rng) == 0);
     FAILS(&ctx, ATTN_E_ARGUMENT, "probability", attn_dropout(&ctx, &out, ones, 1.5f, &rng));
     FAILS(&ctx, ATTN_E_ARGUMENT, "probability", attn_dropout(&ctx, &out, ones, NAN, &rng));
@@ -530,7 +530,7 @@ TEST(a_linear_layer)
 static void formats_as(attn_tensor x, int decimals, const char *expected)
 {
     char text[2048];
-    const size_t n = attn_format(x, decimals, text, sizeof text);
+    const size_t n = attn_format(text, sizeof text, x, decimals);
     CHECKF(n == strlen(expected) && strcmp(text, expected) == 0, "got\n%s\nexpected\n%s", text,
            expected);
 }
@@ -581,7 +581,7 @@ TEST(format_like_printf)
             continue;
         decimals = i % 10;
         value[1] = 0.5f; /* so that they are not all whole */
-        attn_format(attn_borrow(value, ATTN_F32, attn_shape1(2)), decimals, text, sizeof text);
+        attn_format(text, sizeof text, attn_borrow(value, ATTN_F32, attn_shape1(2)), decimals);
         snprintf(expected, sizeof expected, "%.*f,", decimals, (double)value[0]);
         CHECKF(strncmp(text + 8 + strspn(text + 8, " "), expected, strlen(expected)) == 0,
                "%.9g with %d decimals gives %s", (double)value[0], decimals, text);
@@ -595,14 +595,14 @@ TEST(format_into_little_room)
     const attn_tensor x = attn_borrow(value, ATTN_F32, attn_shape1(2)), nothing = {0};
     const char *const whole = "tensor([ 0.50, -1.00])";
     size_t size;
-    CHECK(attn_format(x, 2, NULL, 0) == strlen(whole));
+    CHECK(attn_format(NULL, 0, x, 2) == strlen(whole));
     for (size = 1; size < sizeof text; size++) {
         const size_t shown = size - 1 < strlen(whole) ? size - 1 : strlen(whole);
         memset(text, '#', sizeof text);
-        CHECK(attn_format(x, 2, text, size) == strlen(whole));
+        CHECK(attn_format(text, size, x, 2) == strlen(whole));
         CHECK(memcmp(text, whole, shown) == 0 && text[shown] == 0);
         CHECK(shown + 1 == sizeof text || text[shown + 1] == '#');
     }
-    attn_format(nothing, 4, text, sizeof text);
+    attn_format(text, sizeof text, nothing, 4);
     CHECK(strcmp(text, "tensor(none)") == 0);
 }

@@ -313,7 +313,7 @@ TEST(attention_against_torch)
     attn_tensor q, k, v, args, f, want, want_pattern;
     int i, layout;
     for (i = 0; fixture(&q, "attention.%d.q", i); i++) {
-        attn_attention_desc desc = {ATTN_MASK_NONE, {0}, 0, NULL};
+        attn_attention_desc desc = {.mask_kind = ATTN_MASK_NONE};
         if (!CHECK(fixture(&k, "attention.%d.k", i) && fixture(&v, "attention.%d.v", i) &&
                    fixture(&args, "attention.%d.args", i) && fixture(&f, "attention.%d.f", i) &&
                    fixture(&want, "attention.%d.out", i) &&
@@ -377,7 +377,7 @@ TEST(multihead_against_torch)
     int i;
     for (i = 0; fixture(&x, "multihead.%d.x", i); i++) {
         attn_tensor out = {0}, plain = {0}, pattern = {0};
-        attn_attention_desc desc = {ATTN_MASK_NONE, {0}, 0, NULL};
+        attn_attention_desc desc = {.mask_kind = ATTN_MASK_NONE};
         attn_block_weights w = weights_of("multihead", i);
         size_t heads;
         CHECK(fixture(&args, "multihead.%d.args", i) && fixture(&want, "multihead.%d.out", i) &&
@@ -614,7 +614,7 @@ TEST(notebook_without_weights)
         {0.46710175f, 0.59099275f, 0.52659655f}, {0.41772449f, 0.65032321f, 0.56453520f}};
     attn_ctx ctx = {0};
     attn_tensor x = matrix(words[0], 6, 3), scores = {0}, pattern = {0}, out = {0}, again = {0};
-    attn_attention_desc desc = {ATTN_MASK_NONE, {0}, 1.0f, NULL};
+    attn_attention_desc desc = {.mask_kind = ATTN_MASK_NONE, .scale = 1.0f};
     OK(&ctx, attn_matmul(&ctx, &scores, x, attn_transpose(x, -1, -2)));
     OK(&ctx, attn_softmax(&ctx, &pattern, scores));
     OK(&ctx, attn_matmul(&ctx, &out, pattern, x));
@@ -641,7 +641,7 @@ TEST(notebook_self_attention_v1)
                                         {0.29270607f, 0.78908432f}, {0.29901004f, 0.80403680f}};
     attn_ctx ctx = {0};
     attn_tensor x = matrix(words[0], 6, 3), qkv[3], out = {0}, pattern = {0};
-    attn_attention_desc desc = {ATTN_MASK_NONE, {0}, 0, NULL};
+    attn_attention_desc desc = {.mask_kind = ATTN_MASK_NONE};
     float w[3][6];
     attn_rng rng;
     size_t i, j;
@@ -690,7 +690,7 @@ TEST(notebook_self_attention_v2_and_causal)
     attn_ctx ctx = {0};
     attn_tensor x = matrix(words[0], 6, 3), qkv[3], none = {0}, out = {0}, masked = {0};
     attn_tensor pattern = {0};
-    attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
+    attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
     float w[3][6];
     attn_rng rng;
     size_t i;
@@ -729,7 +729,7 @@ TEST(notebook_multi_head_attention)
                                         {0.26387054f, 0.39279571f}, {0.25747356f, 0.40278262f}};
     attn_ctx ctx = {0};
     attn_tensor x = matrix(words[0], 6, 3), out = {0}, pattern = {0};
-    attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
+    attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
     attn_block_weights w;
     memset(&w, 0, sizeof w);
     w.w_q = attn_transpose(matrix(query[0], 2, 3), 0, 1);
@@ -838,7 +838,7 @@ static attn_status run_positions(attn_ctx *ctx, attn_tensor *out, const attn_ten
 static attn_status attend(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in,
                           attn_mask_kind kind)
 {
-    attn_attention_desc desc = {ATTN_MASK_NONE, {0}, 0, NULL};
+    attn_attention_desc desc = {.mask_kind = ATTN_MASK_NONE};
     desc.mask_kind = kind;
     desc.mask = in[3];
     return attn_attention(ctx, out, in[0], in[1], in[2], &desc);
@@ -858,7 +858,7 @@ static attn_status run_attention_masked(attn_ctx *ctx, attn_tensor *out, const a
 /* The pattern is the result here, and may be the caller's own tensor as any result may. */
 static attn_status run_pattern(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
-    attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
+    attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
     attn_tensor mixed = {0};
     attn_status status;
     desc.pattern = out;
@@ -879,13 +879,13 @@ static attn_block_weights weights_in(const attn_tensor *in)
 static attn_status run_multihead(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
     attn_block_weights w = weights_in(in + 2);
-    attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
+    attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
     return attn_multihead(ctx, out, in[0], in[1], &w, 3, &desc);
 }
 static attn_status run_multihead_pattern(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
     attn_block_weights w = weights_in(in + 2);
-    attn_attention_desc desc = {ATTN_MASK_NONE, {0}, 0.3f, NULL};
+    attn_attention_desc desc = {.mask_kind = ATTN_MASK_NONE, .scale = 0.3f};
     attn_tensor mixed = {0};
     attn_status status;
     desc.pattern = out;
@@ -1580,7 +1580,7 @@ TEST(elements_do_not_know_their_place)
 TEST(causal_rows_alone_give_the_same_bits)
 {
     attn_ctx ctx = {0};
-    attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
+    attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
     attn_tensor q, k, v, whole = {0}, pattern = {0};
     size_t t, k_kind;
     random_state = 71;
@@ -1627,7 +1627,7 @@ TEST(attention_is_its_parts)
     int causal;
     random_state = 4;
     for (causal = 0; causal < 2; causal++) {
-        attn_attention_desc desc = {ATTN_MASK_NONE, {0}, 0.25f, NULL};
+        attn_attention_desc desc = {.mask_kind = ATTN_MASK_NONE, .scale = 0.25f};
         attn_tensor q = random_tensor(3, 2, 19, 16), k = random_tensor(3, 2, 37, 16);
         attn_tensor v = random_tensor(3, 2, 37, 9), out = {0}, pattern = {0}, scores = {0};
         attn_tensor scaled = {0}, weights = {0}, mixed = {0};
@@ -1648,7 +1648,7 @@ TEST(attention_is_its_parts)
 static void block_of(attn_gelu_kind kind)
 {
     attn_ctx ctx = {0};
-    attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
+    attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
     attn_tensor in[MAX_INPUTS], shape, x, none = {0}, out = {0}, h = {0}, attended = {0}, mid = {0};
     attn_tensor q = {0}, k = {0}, v = {0}, z = {0}, joined = {0}, projected = {0}, n2 = {0},
                 up = {0};
@@ -1700,7 +1700,7 @@ TEST(block_is_its_parts)
 TEST(hidden_entries_are_never_seen)
 {
     attn_ctx ctx = {0};
-    attn_attention_desc desc = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
+    attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
     attn_tensor x = random_tensor(3, 2, 5, 9), clean = {0}, dirty = {0}, k, out = {0}, again = {0};
     attn_tensor pattern = {0};
     size_t i, j;
@@ -1940,7 +1940,7 @@ TEST(other_refusals)
 {
     attn_ctx ctx = {0};
     attn_tensor in[MAX_INPUTS], shape, out = {0}, none = {0}, table, ids, x;
-    attn_attention_desc desc = {ATTN_MASK_GIVEN, {0}, 0, NULL};
+    attn_attention_desc desc = {.mask_kind = ATTN_MASK_GIVEN};
     static const operation op = {"multihead", run_multihead, "f4,12 f9,12 " ATTENTION_12, "f4,12",
                                  0};
     make_inputs(&op, in, &shape);
@@ -2146,7 +2146,7 @@ TEST(shapes_that_are_refused)
     bits = some_ids(3, 7);
     not_made = some(1, 3, 1, 1);
     OK(&ctx, attn_copy(&ctx, &not_made, bits));
-    CHECK(attn_get(not_made, 2, 0, 0, 0) == 9);
+    CHECK(attn_get1(not_made, 2) == 9);
     OK(&ctx, attn_copy(&ctx, &bits, bits));
     CHECK(((int32_t *)bits.data)[1] == 8);
     {
@@ -2154,7 +2154,7 @@ TEST(shapes_that_are_refused)
         strided = new_tensor(ATTN_F16, 2, dims, LAYOUT_DENSE);
     }
     OK(&ctx, attn_scale(&ctx, &strided, m, 2));
-    CHECK(fabs((double)attn_get(strided, 2, 3, 0, 0) - 2 * (double)attn_get(m, 2, 3, 0, 0)) < 1e-3);
+    CHECK(fabs((double)attn_get2(strided, 2, 3) - 2 * (double)attn_get2(m, 2, 3)) < 1e-3);
     done(&ctx);
 }
 
@@ -2173,7 +2173,7 @@ TEST(rows_of_nothing)
     CHECK(rng.next == 624); /* nothing was drawn */
     OK(&ctx, attn_linear_init(&ctx, &z, &bias, 0, 4, &rng));
     CHECK(z.shape[0] == 0 && z.shape[1] == 4 && attn_get1(bias, 3) == 0);
-    attn_format(empty, 2, text, sizeof text);
+    attn_format(text, sizeof text, empty, 2);
     CHECK(strstr(text, "[]") != NULL);
     CHECK(attn_slice(attn_borrow(NULL, ATTN_F32, attn_shape1(0)), 0, 0, 0).data == NULL);
     /* a weight that was there stays when the bias cannot be made */

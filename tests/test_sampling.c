@@ -55,7 +55,7 @@ static int count_draws(const float *logits, size_t n, const attn_sampler_desc *d
     memset(counts, 0, n * sizeof *counts);
     for (i = 0; fine && i < draws; i++) {
         int32_t token = -1;
-        fine = OK(&ctx, attn_sample(&ctx, sampler, logits, past, n_past, &token)) &&
+        fine = OK(&ctx, attn_sample(&ctx, &token, sampler, logits, past, n_past)) &&
                CHECKF(token >= 0 && (size_t)token < n, "drew token %ld", (long)token);
         if (fine)
             counts[token]++;
@@ -194,7 +194,7 @@ TEST(greedy_in_a_large_vocabulary)
         for (j = i; j < sizeof places / sizeof places[0]; j += 2)
             logits[places[j]] = 4;
         token = -1;
-        OK(&ctx, attn_sample(&ctx, sampler, logits, NULL, 0, &token));
+        OK(&ctx, attn_sample(&ctx, &token, sampler, logits, NULL, 0));
         CHECKF(token == (int32_t)places[i], "%ld, not %ld", (long)token, (long)places[i]);
         for (j = i; j < sizeof places / sizeof places[0]; j += 2)
             logits[places[j]] = -3;
@@ -204,7 +204,7 @@ TEST(greedy_in_a_large_vocabulary)
         logits[1500] = logits[40000] = NAN;
         logits[30000] = 9;
         FAILS(&ctx, ATTN_E_ARGUMENT, "the logit of token 1500 is NaN",
-              attn_sample(&ctx, sampler, logits, NULL, 0, &token));
+              attn_sample(&ctx, &token, sampler, logits, NULL, 0));
     }
     attn_sampler_free(sampler);
     free(logits);
@@ -314,7 +314,7 @@ TEST(no_token_is_possible)
         if (!OK(&ctx, attn_sampler_new(&ctx, &sampler, 3, &desc)))
             return;
         FAILS(&ctx, ATTN_E_ARGUMENT, "all logits are -inf",
-              attn_sample(&ctx, sampler, logits, before, 3, &token));
+              attn_sample(&ctx, &token, sampler, logits, before, 3));
         CHECK(token == 77);
         attn_sampler_free(sampler);
     }
@@ -329,7 +329,7 @@ TEST(no_token_is_possible)
         if (!OK(&ctx, attn_sampler_new(&ctx, &sampler, 3, &desc)))
             return;
         FAILS(&ctx, ATTN_E_ARGUMENT, "all logits are -inf",
-              attn_sample(&ctx, sampler, logits, before, 3, &token));
+              attn_sample(&ctx, &token, sampler, logits, before, 3));
         attn_sampler_free(sampler);
     }
 }
@@ -449,7 +449,7 @@ TEST(the_seed_decides)
             return;
         for (i = 0; i < 200; i++)
             drawn[run][i] =
-                OK(&ctx, attn_sample(&ctx, sampler, logits, NULL, 0, &token)) ? token : -1;
+                OK(&ctx, attn_sample(&ctx, &token, sampler, logits, NULL, 0)) ? token : -1;
         attn_sampler_free(sampler);
     }
     CHECK(memcmp(drawn[0], drawn[1], sizeof drawn[0]) == 0);
@@ -516,7 +516,7 @@ TEST(nan_is_an_error)
             if (!OK(&ctx, attn_sampler_new(&ctx, &sampler, MOST, &modes[mode])))
                 return;
             FAILS(&ctx, ATTN_E_ARGUMENT, "NaN",
-                  attn_sample(&ctx, sampler, logits, &past, 1, &token));
+                  attn_sample(&ctx, &token, sampler, logits, &past, 1));
             attn_sampler_free(sampler);
         }
 }
@@ -611,7 +611,7 @@ TEST(memory)
         return;
     calls = c.calls;
     c.left = 0;
-    OK(&ctx, attn_sample(&ctx, sampler, logits, past, 2, &token));
+    OK(&ctx, attn_sample(&ctx, &token, sampler, logits, past, 2));
     CHECK(c.calls == calls); /* sampling allocates nothing */
     attn_sampler_free(sampler);
     CHECK(c.alive == 0);
@@ -802,7 +802,7 @@ TEST(logits_are_changed)
     attn_generate_desc d = after_circle(usual, &n, 0);
     OK(&ctx, attn_sampler_new(&ctx, &greedy, vocab_of(tiny), NULL));
     OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     d = after_circle(ids, &n, 0);
     d.logits_fn = watch;
     d.logits_user = &w;
@@ -813,7 +813,7 @@ TEST(logits_are_changed)
         int32_t token = -1;
         memcpy(logits, attn_logits(other), vocab_of(tiny) * sizeof *logits);
         logits[usual[5]] = -INFINITY;
-        OK(&ctx, attn_sample(&ctx, greedy, logits, NULL, 0, &token));
+        OK(&ctx, attn_sample(&ctx, &token, greedy, logits, NULL, 0));
         CHECKF(ids[i] == token && token != usual[5], "token %d is %d", (int)i, (int)ids[i]);
         OK(&ctx, attn_feed(&ctx, other, &token, 1));
     }
@@ -891,19 +891,19 @@ TEST(reasons)
     CHECK(reason == ATTN_STOP_COUNT);
     d.max_tokens = 0;
     h.most = 3;
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     FAILS(&ctx, ATTN_STOPPED, "", attn_generate(&ctx, session, "Once upon", &d, hear, &h));
     CHECK(reason == ATTN_STOP_CALLBACK);
     w.forced = &eos;
     d.logits_fn = watch;
     d.logits_user = &w;
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     OK(&ctx, attn_generate(&ctx, session, "Once upon", &d, NULL, NULL));
     CHECK(reason == ATTN_STOP_EOS && attn_session_length(session) == 2);
     d.logits_fn = NULL;
     d.stop = stop;
     d.n_stop = 1;
-    OK(&ctx, attn_rewind(&ctx, session, 0));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
     OK(&ctx, attn_feed(&ctx, session, circle, 1));
     OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));
     CHECKF(reason == ATTN_STOP_STRING, "%s", attn_stop_reason_name(reason));
@@ -925,7 +925,7 @@ static int32_t byte_token(unsigned char byte)
     int32_t id;
     size_t size;
     for (id = 0; id < (int32_t)vocab_of(tiny); id++) {
-        const char *text = attn_token_bytes(tokenizer, id, &size);
+        const char *text = attn_token_bytes(&size, tokenizer, id);
         if (text && size == 1 && (unsigned char)*text == byte)
             return id;
     }
@@ -940,7 +940,7 @@ static size_t ids_for(const char *text, int bytewise, int32_t *ids)
     size_t n = 0;
     if (!bytewise)
         OK(&ctx,
-           attn_encode(&ctx, attn_model_tokenizer(tiny), text, strlen(text), 0, ids, TOTAL, &n));
+           attn_encode(&ctx, ids, TOTAL, &n, attn_model_tokenizer(tiny), text, strlen(text), 0));
     for (; bytewise && text[n]; n++)
         ids[n] = byte_token((unsigned char)text[n]);
     return n;
@@ -987,7 +987,7 @@ static int recite(float *logits, const attn_session *session, void *user)
     int found;
     (void)session;
     for (i = 0; i < r->at; i++) {
-        attn_token_bytes(attn_model_tokenizer(tiny), r->ids[i], &size);
+        attn_token_bytes(&size, attn_model_tokenizer(tiny), r->ids[i]);
         bytes += size;
     }
     i = handed_over(r->text, bytes, r->stop, r->n_stop, &found);
@@ -1165,6 +1165,7 @@ TEST(many_texts)
             texts[i].prompt = openings[i];
             texts[i].prompt_ids = i == 4 ? circle : NULL;
             texts[i].n_prompt_ids = 9;
+            memset(texts[i].reserved, 0, sizeof texts[i].reserved);
         }
         d.max_tokens = round == 2 ? 250 : 40;
         d.sampling = plain(round ? 0.7f : 0, 5);
@@ -1286,8 +1287,8 @@ TEST(shifted_logits)
         }
         OK(&ctx, attn_sampler_new(&ctx, &a, 200, &d));
         OK(&ctx, attn_sampler_new(&ctx, &b, 200, &d));
-        OK(&ctx, attn_sample(&ctx, a, x, NULL, 0, &from_x));
-        OK(&ctx, attn_sample(&ctx, b, y, NULL, 0, &from_y));
+        OK(&ctx, attn_sample(&ctx, &from_x, a, x, NULL, 0));
+        OK(&ctx, attn_sample(&ctx, &from_y, b, y, NULL, 0));
         CHECKF(from_x == from_y, "seed %d: %d and %d", (int)seed, (int)from_x, (int)from_y);
         attn_sampler_free(a);
         attn_sampler_free(b);

@@ -52,7 +52,7 @@ TEST(text_beyond_4_gib)
         ids[i] = 256;
     if (OK(&ctx, attn_tokenizer_new(&ctx, &tokenizer, section, 16 + 4 * N + 256 + LARGE))) {
         FAILS(&ctx, ATTN_E_SPACE, IS_32_BIT ? "too long for any buffer" : "5242880000 bytes",
-              attn_decode(&ctx, tokenizer, ids, MANY, NULL, 0, &size));
+              attn_decode(&ctx, NULL, 0, &size, tokenizer, ids, MANY));
         CHECK(size == (IS_32_BIT ? 0 : (size_t)LARGE * MANY));
     }
     attn_tokenizer_free(tokenizer);
@@ -162,15 +162,15 @@ TEST(sessions_and_records_of_many_heads)
     OK(&ctx, attn_session_new(&ctx, &session, model, &small));
     if (IS_32_BIT) {
         FAILS(&ctx, ATTN_E_MEMORY, "does not fit in memory",
-              attn_session_size(&ctx, model, NULL, &bytes));
+              attn_session_size(&ctx, &bytes, model, NULL));
         FAILS(&ctx, ATTN_E_MEMORY, "do not fit in memory",
-              attn_record_size(&ctx, model, &desc, &bytes));
+              attn_record_size(&ctx, &bytes, model, &desc));
     } else { /* keys and values alone: [L, T, C] of floats each */
         const uint64_t cache = (uint64_t)LAYERS * 2 * N_CTX * WIDTH * sizeof(float);
         const uint64_t scores = (uint64_t)LAYERS * 2 * HEADS * N_CTX * N_CTX * sizeof(float);
-        OK(&ctx, attn_session_size(&ctx, model, NULL, &bytes));
+        OK(&ctx, attn_session_size(&ctx, &bytes, model, NULL));
         CHECK(bytes > cache);
-        OK(&ctx, attn_record_size(&ctx, model, &desc, &bytes));
+        OK(&ctx, attn_record_size(&ctx, &bytes, model, &desc));
         same_count(bytes, scores);
     }
     if (session)
@@ -200,14 +200,14 @@ TEST(patterns_of_4_gib)
         return;
     if (IS_32_BIT) {
         FAILS(&ctx, ATTN_E_MEMORY, "do not fit in memory",
-              attn_record_size(&ctx, model, &desc, &bytes));
+              attn_record_size(&ctx, &bytes, model, &desc));
         if (OK(&ctx, attn_session_new(&ctx, &session, model, &whole)))
             FAILS(&ctx, ATTN_E_MEMORY, "do not fit in memory",
                   attn_hook(&ctx, NULL, session, "*hook_pattern", do_nothing, NULL));
         attn_session_free(session);
     } else {
         const uint64_t pattern = (uint64_t)HEADS * N_CTX * N_CTX * sizeof(float);
-        OK(&ctx, attn_record_size(&ctx, model, &desc, &bytes));
+        OK(&ctx, attn_record_size(&ctx, &bytes, model, &desc));
         same_count(bytes, pattern);
     }
     attn_model_close(model);
@@ -336,12 +336,12 @@ TEST(records_of_16_eib)
     }
     if (IS_32_BIT)
         FAILS(&ctx, ATTN_E_MEMORY, "16777216 positions do not fit in memory",
-              attn_record_size(&ctx, model, &desc, &bytes));
-    else if (OK(&ctx, attn_record_size(&ctx, model, &desc, &bytes)))
+              attn_record_size(&ctx, &bytes, model, &desc));
+    else if (OK(&ctx, attn_record_size(&ctx, &bytes, model, &desc)))
         same_count(bytes, (uint64_t)1 << 63);
     desc.n_names = 3;
     FAILS(&ctx, ATTN_E_MEMORY, "attn_record_size: 16777216 positions do not fit in memory",
-          attn_record_size(&ctx, model, &desc, &bytes));
+          attn_record_size(&ctx, &bytes, model, &desc));
     if (OK(&ctx, attn_session_new(&ctx, &session, model, &small)))
         FAILS(&ctx, ATTN_E_MEMORY, "attn_record_new: 16777216 positions do not fit in memory",
               attn_record_new(&ctx, &record, session, &desc, &number, sizeof number));
@@ -373,19 +373,19 @@ TEST_IF(!IS_32_BIT, a_pattern_of_16_eib)
     }
     desc.n_positions = MOST;
     desc.first = MANY - desc.n_positions;
-    if (OK(&ctx, attn_record_size(&ctx, model, &desc, &bytes)))
+    if (OK(&ctx, attn_record_size(&ctx, &bytes, model, &desc)))
         same_count(bytes, (uint64_t)4 * WIDTH * MANY * MOST);
     desc.n_names = 2; /* each can be counted, their sum cannot */
     FAILS(&ctx, ATTN_E_MEMORY, "4193280 positions do not fit in memory",
-          attn_record_size(&ctx, model, &desc, &bytes));
+          attn_record_size(&ctx, &bytes, model, &desc));
     desc.n_names = 1;
     desc.n_positions = MOST + 1;
     desc.first = MANY - desc.n_positions;
     FAILS(&ctx, ATTN_E_MEMORY, "4193281 positions do not fit in memory",
-          attn_record_size(&ctx, model, &desc, &bytes));
+          attn_record_size(&ctx, &bytes, model, &desc));
     desc.n_positions = desc.first = 0;
     FAILS(&ctx, ATTN_E_MEMORY, "16777216 positions do not fit in memory",
-          attn_record_size(&ctx, model, &desc, &bytes));
+          attn_record_size(&ctx, &bytes, model, &desc));
     attn_model_close(model);
     munmap(h.bytes, h.size);
     attn_ctx_free(&ctx);

@@ -53,21 +53,21 @@ TEST(borrowed)
     CHECK(x.stride[0] == 60 && x.stride[1] == 20 && x.stride[2] == 5 && x.stride[3] == 1);
     CHECK(x.data == numbers && x.owned == NULL && x.error == NULL && x.dtype == ATTN_F32);
     CHECK(attn_count(x) == 120 && attn_is_dense(x));
-    CHECK(attn_get(x, 1, 2, 3, 4) == 119.0f && attn_get(x, 1, 0, 2, 1) == 71.0f);
+    CHECK(attn_get4(x, 1, 2, 3, 4) == 119.0f && attn_get4(x, 1, 0, 2, 1) == 71.0f);
     x = counting(7, 0, 0, 0);
     CHECK(is_shape(x, 1, 7, 1, 1, 1) && x.stride[0] == 1);
     CHECK(x.stride[1] == 0 && x.stride[2] == 0 && x.stride[3] == 0);
-    CHECK(attn_get(x, 3, 99, 99, 99) == 3.0f); /* indices beyond ndim are ignored */
+    CHECK(attn_get1(x, 3) == 3.0f);
 }
 
 TEST(get_out_of_range)
 {
     attn_tensor x = counting(2, 3, 0, 0), none;
     memset(&none, 0, sizeof none);
-    CHECK(isnan(attn_get(x, 2, 0, 0, 0)) && isnan(attn_get(x, 0, 3, 0, 0)));
-    CHECK(isnan(attn_get(x, SIZE_MAX, 0, 0, 0)) && isnan(attn_get(x, 0, SIZE_MAX, 0, 0)));
-    CHECK(isnan(attn_get(none, 0, 0, 0, 0)));
-    CHECK(isnan(attn_get(attn_slice(x, 0, 1, 0), 0, 0, 0, 0)));
+    CHECK(isnan(attn_get2(x, 2, 0)) && isnan(attn_get2(x, 0, 3)));
+    CHECK(isnan(attn_get2(x, SIZE_MAX, 0)) && isnan(attn_get2(x, 0, SIZE_MAX)));
+    CHECK(isnan(attn_get1(none, 0)));
+    CHECK(isnan(attn_get2(attn_slice(x, 0, 1, 0), 0, 0)));
 }
 
 TEST(bad_shapes)
@@ -108,7 +108,7 @@ TEST(zeros)
     }
 }
 
-/* The getters for so many indices are attn_get for so many dimensions, and NaN for others. */
+/* Each getter reads tensors of its number of dimensions, and gives NaN for others. */
 TEST(elements_by_their_indices)
 {
     float values[120];
@@ -206,7 +206,7 @@ TEST(concatenation_of_types)
     FAILS(&ctx, ATTN_E_SHAPE, "result has shape [4]", attn_concat(&ctx, &i32, parts, 2, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no tensors", attn_concat(&ctx, &bad, parts, 0, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no tensors", attn_concat(&ctx, &bad, NULL, 2, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_concat(&ctx, NULL, parts, 2, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", attn_concat(&ctx, NULL, parts, 2, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "expected -1 to 0", attn_concat(&ctx, &bad, parts, 2, 1));
     FAILS(&ctx, ATTN_E_ARGUMENT, "expected -1 to 0", attn_concat(&ctx, &bad, parts, 2, -2));
     parts[1] = attn_slice(f32, 0, 1, 2);
@@ -316,9 +316,9 @@ TEST(transposes)
 {
     attn_tensor x = counting(2, 3, 4, 0), y = attn_transpose(x, 0, 2);
     CHECK(is_shape(y, 3, 4, 3, 2, 1) && y.data == x.data && y.owned == NULL);
-    CHECK(attn_get(y, 3, 1, 0, 0) == attn_get(x, 0, 1, 3, 0) && !attn_is_dense(y));
+    CHECK(attn_get3(y, 3, 1, 0) == attn_get3(x, 0, 1, 3) && !attn_is_dense(y));
     y = attn_transpose(x, -1, -2);
-    CHECK(is_shape(y, 3, 2, 4, 3, 1) && attn_get(y, 1, 3, 2, 0) == attn_get(x, 1, 2, 3, 0));
+    CHECK(is_shape(y, 3, 2, 4, 3, 1) && attn_get3(y, 1, 3, 2) == attn_get3(x, 1, 2, 3));
     y = attn_transpose(attn_transpose(x, 0, -1), -1, 0);
     CHECK(is_shape(y, 3, 2, 3, 4, 1) && attn_is_dense(y));
     y = attn_transpose(x, 1, 1);
@@ -335,11 +335,11 @@ TEST(slices)
 {
     attn_tensor x = counting(4, 6, 0, 0), y = attn_slice(x, 1, 2, 3);
     CHECK(is_shape(y, 2, 4, 3, 1, 1) && y.stride[0] == 6 && !attn_is_dense(y) && y.owned == NULL);
-    CHECK(attn_get(y, 3, 2, 0, 0) == 22.0f && isnan(attn_get(y, 3, 3, 0, 0)));
+    CHECK(attn_get2(y, 3, 2) == 22.0f && isnan(attn_get2(y, 3, 3)));
     y = attn_slice(x, 0, 1, 2);
-    CHECK(is_shape(y, 2, 2, 6, 1, 1) && attn_is_dense(y) && attn_get(y, 0, 0, 0, 0) == 6.0f);
+    CHECK(is_shape(y, 2, 2, 6, 1, 1) && attn_is_dense(y) && attn_get2(y, 0, 0) == 6.0f);
     y = attn_slice(attn_slice(x, -2, 1, 3), -1, 1, 4);
-    CHECK(is_shape(y, 2, 3, 4, 1, 1) && attn_get(y, 2, 3, 0, 0) == 22.0f);
+    CHECK(is_shape(y, 2, 3, 4, 1, 1) && attn_get2(y, 2, 3) == 22.0f);
     y = attn_slice(x, 1, 0, 6);
     CHECK(is_shape(y, 2, 4, 6, 1, 1) && attn_is_dense(y));
     y = attn_slice(x, 1, 6, 0); /* empty at the very end */
@@ -353,15 +353,15 @@ TEST(slices)
 TEST(selects)
 {
     attn_tensor x = counting(2, 3, 4, 0), y = attn_select(x, 1, 2);
-    CHECK(is_shape(y, 2, 2, 4, 1, 1) && attn_get(y, 1, 3, 0, 0) == 23.0f && y.owned == NULL);
+    CHECK(is_shape(y, 2, 2, 4, 1, 1) && attn_get2(y, 1, 3) == 23.0f && y.owned == NULL);
     y = attn_select(x, -1, 3);
-    CHECK(is_shape(y, 2, 2, 3, 1, 1) && attn_get(y, 1, 1, 0, 0) == 19.0f);
+    CHECK(is_shape(y, 2, 2, 3, 1, 1) && attn_get2(y, 1, 1) == 19.0f);
     y = attn_select(attn_select(x, 0, 1), 0, 0);
-    CHECK(is_shape(y, 1, 4, 1, 1, 1) && attn_get(y, 2, 0, 0, 0) == 14.0f && y.stride[1] == 0);
+    CHECK(is_shape(y, 1, 4, 1, 1, 1) && attn_get1(y, 2) == 14.0f && y.stride[1] == 0);
     CHECK(is_refused(attn_select(x, 0, 2)) && is_refused(attn_select(x, 3, 0)));
     CHECK(is_refused(attn_select(x, 0, SIZE_MAX)) && is_refused(attn_select(x, -4, 0)));
     y = attn_select(y, 0, 1); /* one number needs one dimension */
-    CHECK(is_refused(y) || (is_shape(y, 1, 1, 1, 1, 1) && attn_get(y, 0, 0, 0, 0) == 13.0f));
+    CHECK(is_refused(y) || (is_shape(y, 1, 1, 1, 1, 1) && attn_get1(y, 0) == 13.0f));
 }
 
 TEST(density)
@@ -390,7 +390,7 @@ TEST(views_of_views_that_failed)
     CHECK(y.ndim == 0 && y.error == reason);
     y = attn_reshape(bad, attn_shape1(1));
     CHECK(y.ndim == 0 && y.error == reason);
-    CHECK(attn_count(bad) == 0 && isnan(attn_get(bad, 0, 0, 0, 0)));
+    CHECK(attn_count(bad) == 0 && isnan(attn_get1(bad, 0)));
     CHECK(attn_transpose(none, 0, 1).ndim == 0 && attn_slice(none, 0, 0, 0).ndim == 0);
     CHECK(attn_select(none, 0, 0).ndim == 0 && attn_reshape(none, attn_shape1(1)).ndim == 0);
     CHECK(attn_count(none) == 0);
@@ -478,11 +478,11 @@ TEST(reshape_rules)
     attn_tensor x = counting(2, 5, 12, 0), y;
     /* One head of several out of a row that holds queries, keys and values. */
     y = attn_reshape(attn_slice(x, -1, 4, 4), attn_shape4(2, 5, 2, 2));
-    CHECK(is_shape(y, 4, 2, 5, 2, 2) && attn_get(y, 1, 4, 1, 0) == attn_get(x, 1, 4, 6, 0));
+    CHECK(is_shape(y, 4, 2, 5, 2, 2) && attn_get4(y, 1, 4, 1, 0) == attn_get3(x, 1, 4, 6));
     y = attn_transpose(y, 1, 2); /* [B, H, T, d] */
     CHECK(is_refused(attn_reshape(y, attn_shape3(2, 5, 4))));
     y = attn_reshape(attn_transpose(y, 1, 2), attn_shape3(2, 5, 4)); /* heads joined again */
-    CHECK(is_shape(y, 3, 2, 5, 4, 1) && attn_get(y, 1, 2, 3, 0) == attn_get(x, 1, 2, 7, 0));
+    CHECK(is_shape(y, 3, 2, 5, 4, 1) && attn_get3(y, 1, 2, 3) == attn_get3(x, 1, 2, 7));
     CHECK(is_refused(attn_reshape(x, attn_shape2(11, 11))));
     CHECK(is_refused(attn_reshape(x, attn_shape1(119))) &&
           is_refused(attn_reshape(x, attn_shape2(120, 0))));
@@ -521,7 +521,11 @@ TEST(copies)
                     at[d] = left % shape[d];
                     left /= shape[d];
                 }
-                CHECK((double)attn_get(x, at[0], at[1], at[2], at[3]) == value_of(x, i));
+                const float got = ndim == 1   ? attn_get1(x, at[0])
+                                  : ndim == 2 ? attn_get2(x, at[0], at[1])
+                                  : ndim == 3 ? attn_get3(x, at[0], at[1], at[2])
+                                              : attn_get4(x, at[0], at[1], at[2], at[3]);
+                CHECK((double)got == value_of(x, i));
             }
         }
     }
@@ -539,7 +543,7 @@ TEST(copy_keeps_or_converts_types)
     attn_tensor n = attn_borrow(ints, ATTN_I32, attn_shape1(3));
     OK(&ctx, attn_copy(&ctx, &out, h)); /* a copy has the type of what it copies */
     same_bits(out, h, "f16 to f16");
-    CHECK(attn_get(h, 1, 0, 0, 0) == -2.0f && attn_get(n, 0, 0, 0, 0) == 7.0f);
+    CHECK(attn_get1(h, 1) == -2.0f && attn_get1(n, 0) == 7.0f);
     memset(&out, 0, sizeof out);
     OK(&ctx, attn_copy(&ctx, &out, n));
     same_bits(out, n, "i32 to i32");
@@ -843,7 +847,7 @@ TEST(freed_through_a_moved_context)
     view = x[2];
     memset(&moved, 0, sizeof moved);
     attn_tensor_free(&moved, &view); /* left for the context that made it */
-    CHECK(m.live == 3 && attn_get(x[2], 4, 0, 0, 0) == 2);
+    CHECK(m.live == 3 && attn_get1(x[2], 4) == 2);
     attn_tensor_free(&moved, &x[0]); /* gone from the other's chain */
     CHECK(m.live == 2 && m.wrong == 0);
     attn_ctx_free(&ctx);
@@ -873,7 +877,7 @@ TEST(made_by_hand)
     CHECK(attn_transpose(bad, 5, 6).ndim == 0 && attn_slice(bad, 6, 0, 1).ndim == 0);
     CHECK(attn_select(bad, 5, 0).ndim == 0 && attn_reshape(bad, attn_shape1(4)).ndim == 0);
     CHECK(strstr(attn_reshape(bad, attn_shape1(4)).error, "1 to 4 dimensions") != NULL);
-    CHECK(attn_is_dense(bad) && attn_format(bad, 2, text, sizeof text) == strlen("tensor(none)"));
+    CHECK(attn_is_dense(bad) && attn_format(text, sizeof text, bad, 2) == strlen("tensor(none)"));
     CHECK(strcmp(text, "tensor(none)") == 0);
 }
 
@@ -930,9 +934,9 @@ TEST(an_allocator_without_free)
 TEST(beyond_the_edge)
 {
     const attn_tensor x = attn_reshape(some(3, 2, 3, 4), attn_shape4(2, 1, 3, 4));
-    CHECK(!isnan(attn_get(x, 1, 0, 2, 3)));
-    CHECK(isnan(attn_get(x, 2, 0, 0, 0)) && isnan(attn_get(x, 0, 1, 0, 0)));
-    CHECK(isnan(attn_get(x, 0, 0, 3, 0)) && isnan(attn_get(x, 0, 0, 0, 4)));
+    CHECK(!isnan(attn_get4(x, 1, 0, 2, 3)));
+    CHECK(isnan(attn_get4(x, 2, 0, 0, 0)) && isnan(attn_get4(x, 0, 1, 0, 0)));
+    CHECK(isnan(attn_get4(x, 0, 0, 3, 0)) && isnan(attn_get4(x, 0, 0, 0, 4)));
     pool_clear();
 }
 
@@ -944,21 +948,21 @@ TEST(printed_numbers)
     attn_tensor x;
     values[3] = NAN;
     x = attn_borrow(values, ATTN_F32, attn_shape1(4));
-    attn_format(x, 2, text, sizeof text);
+    attn_format(text, sizeof text, x, 2);
     CHECKF(strstr(text, "inf") && strstr(text, "-inf") && strstr(text, "nan"), "%s", text);
     values[0] = values[1] = values[3] = 0.123456789f;
-    attn_format(x, -5, text, sizeof text);
+    attn_format(text, sizeof text, x, -5);
     CHECKF(strstr(text, "[0, 0, 1, 0]") != NULL, "%s", text);
-    attn_format(x, 99, text, sizeof text);
+    attn_format(text, sizeof text, x, 99);
     CHECKF(strstr(text, "0.123456791") != NULL, "%s", text);
     values[0] = 3e38f; /* 39 digits and a point */
     values[1] = -3e38f;
-    attn_format(x, 9, text, sizeof text);
+    attn_format(text, sizeof text, x, 9);
     CHECKF(strstr(text, "300000000549775575777803994281145270272.000000000") != NULL, "%s", text);
     values[0] = 0.125f; /* ties, to the even digit */
     values[1] = 0.375f;
     values[2] = -0.625f;
     values[3] = 0.875f;
-    attn_format(x, 2, text, sizeof text);
+    attn_format(text, sizeof text, x, 2);
     CHECKF(strcmp(text, "tensor([ 0.12,  0.38, -0.62,  0.88])") == 0, "%s", text);
 }

@@ -159,7 +159,7 @@ static void unload(loaded *l)
 static int32_t *encode(loaded *l, const char *text, size_t size, int special, size_t *n)
 {
     int32_t *ids = (int32_t *)get((size + 1) * sizeof *ids);
-    if (OK(&l->ctx, attn_encode(&l->ctx, l->tokenizer, text, size, special, ids, size, n)))
+    if (OK(&l->ctx, attn_encode(&l->ctx, ids, size, n, l->tokenizer, text, size, special)))
         return ids;
     free(ids);
     return NULL;
@@ -170,7 +170,7 @@ static void check_round_trip(loaded *l, const char *text, size_t size)
     size_t n = 0, back_size = 0;
     char *back = (char *)get(size + 1);
     int32_t *ids = encode(l, text, size, 0, &n);
-    if (ids && OK(&l->ctx, attn_decode(&l->ctx, l->tokenizer, ids, n, back, size, &back_size)))
+    if (ids && OK(&l->ctx, attn_decode(&l->ctx, back, size, &back_size, l->tokenizer, ids, n)))
         CHECK(back_size == size && memcmp(back, text, size) == 0);
     free(ids);
     free(back);
@@ -404,7 +404,7 @@ static int kind_of(loaded *l, uint32_t code)
         text[0] = witness[kind];
         end = json_put_utf8(text + 1, (long)code);
         size = (size_t)(end - text);
-        if (!OK(&l->ctx, attn_encode(&l->ctx, l->tokenizer, text, size, 0, ids, 8, &n)))
+        if (!OK(&l->ctx, attn_encode(&l->ctx, ids, 8, &n, l->tokenizer, text, size, 0)))
             return -1;
         if (n == size - 1)
             found = kind;
@@ -472,11 +472,11 @@ static size_t count_broken(const loaded *l)
 {
     size_t n = 0, id, size;
     for (id = 0; id < attn_tokenizer_n_tokens(l->tokenizer); id++) {
-        const char *bytes = attn_token_bytes(l->tokenizer, (int32_t)id, &size);
+        const char *bytes = attn_token_bytes(&size, l->tokenizer, (int32_t)id);
         char *text = (char *)get(3 * (size + 4));
         attn_utf8 state = {{0}, 0};
-        size_t made = attn_utf8_push(&state, bytes, size, text);
-        made += attn_utf8_push(&state, NULL, 0, text + made);
+        size_t made = attn_utf8_push(text, &state, bytes, size);
+        made += attn_utf8_push(text + made, &state, NULL, 0);
         n += made != size || memcmp(text, bytes, size) != 0;
         free(text);
     }
@@ -505,7 +505,7 @@ static void check_special_vectors(loaded *l, const json_value *root)
             const char byte = (char)i;
             int32_t id = -1;
             CHECK(json_u64(v, &number) &&
-                  attn_encode(&l->ctx, l->tokenizer, &byte, 1, 0, &id, 1, &size) == ATTN_OK &&
+                  attn_encode(&l->ctx, &id, 1, &size, l->tokenizer, &byte, 1, 0) == ATTN_OK &&
                   (uint64_t)id == number);
         }
 
@@ -587,7 +587,7 @@ TEST(special_tokens)
     SPECIAL(&l, "ab<s", 0, 256, '<', 's');
     SPECIAL(&l, "a  <s>  b", 1, 'a', 257, 258, ' ', ' ', 'b'); /* a part ends like a text */
     SPECIAL(&l, "a  b", 1, 'a', ' ', ' ', 'b');
-    OK(&l.ctx, attn_encode(&l.ctx, l.tokenizer, "", 0, 1, NULL, 0, &n));
+    OK(&l.ctx, attn_encode(&l.ctx, NULL, 0, &n, l.tokenizer, "", 0, 1));
     CHECK(n == 0);
     unload(&l);
 }
@@ -603,24 +603,24 @@ TEST(capacities)
     size_t n_all = 0, n, room;
     loaded l = load_included();
     if (!l.tokenizer ||
-        !OK(&l.ctx, attn_encode(&l.ctx, l.tokenizer, text, size, 0, all, 64, &n_all)))
+        !OK(&l.ctx, attn_encode(&l.ctx, all, 64, &n_all, l.tokenizer, text, size, 0)))
         return;
     for (room = 0; room < n_all; room++) {
         memset(ids, 0x55, sizeof ids);
         FAILS(&l.ctx, ATTN_E_SPACE, "room for only",
-              attn_encode(&l.ctx, l.tokenizer, text, size, 0, room ? ids : NULL, room, &n));
+              attn_encode(&l.ctx, room ? ids : NULL, room, &n, l.tokenizer, text, size, 0));
         CHECK(n == n_all && memcmp(ids, all, room * sizeof *ids) == 0 && ids[room] == 0x55555555);
     }
     for (room = 0; room < size; room++) {
         memset(back, 0x55, sizeof back);
         FAILS(&l.ctx, ATTN_E_SPACE, "room for only",
-              attn_decode(&l.ctx, l.tokenizer, all, n_all, room ? back : NULL, room, &n));
+              attn_decode(&l.ctx, room ? back : NULL, room, &n, l.tokenizer, all, n_all));
         CHECK(n == size && back[room] == 0x55);
     }
-    OK(&l.ctx, attn_decode(&l.ctx, l.tokenizer, all, n_all, back, size, &n));
+    OK(&l.ctx, attn_decode(&l.ctx, back, size, &n, l.tokenizer, all, n_all));
     CHECK(n == size && memcmp(back, text, size) == 0 && back[size] == 0x55);
-    OK(&l.ctx, attn_encode(&l.ctx, l.tokenizer, text, size, 0, all, n_all, NULL));
-    OK(&l.ctx, attn_decode(&l.ctx, l.tokenizer, all, n_all, back, size, NULL));
+    OK(&l.ctx, attn_encode(&l.ctx, all, n_all, NULL, l.tokenizer, text, size, 0));
+    OK(&l.ctx, attn_decode(&l.ctx, back, size, NULL, l.tokenizer, all, n_all));
     unload(&l);
 }
 
@@ -636,8 +636,8 @@ TEST(texts_end_where_they_end)
         char *const alone = (char *)malloc(size + 1);
         memcpy(alone, text, size);
         alone[size] = 'x';
-        if (OK(&l.ctx, attn_encode(&l.ctx, l.tokenizer, text, size, 0, ids, 64, &n)) &&
-            OK(&l.ctx, attn_encode(&l.ctx, l.tokenizer, alone, size, 0, want, 64, &n_want)))
+        if (OK(&l.ctx, attn_encode(&l.ctx, ids, 64, &n, l.tokenizer, text, size, 0)) &&
+            OK(&l.ctx, attn_encode(&l.ctx, want, 64, &n_want, l.tokenizer, alone, size, 0)))
             CHECKF(n == n_want && memcmp(ids, want, n * sizeof *ids) == 0, "%llu bytes",
                    TOOLS_LLU(size));
         free(alone);
@@ -655,8 +655,8 @@ TEST(zeros)
     size_t at, n, n_back;
     for (at = 0, n = 1; at + n < SIZE; at += n + 1, n = n % 5 + 1)
         text[at + n] = 'a'; /* 0a00a000a0000a00000a0a00a .. */
-    if (l.tokenizer && OK(&l.ctx, attn_encode(&l.ctx, l.tokenizer, text, SIZE, 0, ids, SIZE, &n)) &&
-        OK(&l.ctx, attn_decode(&l.ctx, l.tokenizer, ids, n, back, SIZE, &n_back)))
+    if (l.tokenizer && OK(&l.ctx, attn_encode(&l.ctx, ids, SIZE, &n, l.tokenizer, text, SIZE, 0)) &&
+        OK(&l.ctx, attn_decode(&l.ctx, back, SIZE, &n_back, l.tokenizer, ids, n)))
         CHECK(n_back == SIZE && memcmp(text, back, SIZE) == 0);
     free(ids);
     free(text);
@@ -673,34 +673,34 @@ TEST(arguments)
     if (!l.tokenizer)
         return;
     FAILS(&l.ctx, ATTN_E_TOKENIZER, "no tokenizer",
-          attn_encode(&l.ctx, NULL, "a", 1, 0, ids, 4, &n));
-    FAILS(&l.ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_decode(&l.ctx, NULL, ids, 1, text, 9, &n));
+          attn_encode(&l.ctx, ids, 4, &n, NULL, "a", 1, 0));
+    FAILS(&l.ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_decode(&l.ctx, text, 9, &n, NULL, ids, 1));
     FAILS(&l.ctx, ATTN_E_ARGUMENT, "text is NULL",
-          attn_encode(&l.ctx, l.tokenizer, NULL, 1, 0, ids, 4, &n));
+          attn_encode(&l.ctx, ids, 4, &n, l.tokenizer, NULL, 1, 0));
     FAILS(&l.ctx, ATTN_E_ARGUMENT, "ids is NULL",
-          attn_encode(&l.ctx, l.tokenizer, "a", 1, 0, NULL, 4, &n));
+          attn_encode(&l.ctx, NULL, 4, &n, l.tokenizer, "a", 1, 0));
     FAILS(&l.ctx, ATTN_E_ARGUMENT, "ids is NULL",
-          attn_decode(&l.ctx, l.tokenizer, NULL, 1, text, 9, &n));
+          attn_decode(&l.ctx, text, 9, &n, l.tokenizer, NULL, 1));
     FAILS(&l.ctx, ATTN_E_ARGUMENT, "text is NULL",
-          attn_decode(&l.ctx, l.tokenizer, ids, 1, NULL, 9, &n));
-    OK(&l.ctx, attn_encode(&l.ctx, l.tokenizer, NULL, 0, 0, NULL, 0, &n));
+          attn_decode(&l.ctx, NULL, 9, &n, l.tokenizer, ids, 1));
+    OK(&l.ctx, attn_encode(&l.ctx, NULL, 0, &n, l.tokenizer, NULL, 0, 0));
     CHECK(n == 0);
-    OK(&l.ctx, attn_decode(&l.ctx, l.tokenizer, NULL, 0, NULL, 0, &n));
+    OK(&l.ctx, attn_decode(&l.ctx, NULL, 0, &n, l.tokenizer, NULL, 0));
     CHECK(n == 0);
 
     ids[2] = (int32_t)n_tokens;
     FAILS(&l.ctx, ATTN_E_TOKEN, "id 2048 at index 2",
-          attn_decode(&l.ctx, l.tokenizer, ids, 4, text, sizeof text, &n));
+          attn_decode(&l.ctx, text, sizeof text, &n, l.tokenizer, ids, 4));
     ids[1] = -7;
     FAILS(&l.ctx, ATTN_E_TOKEN, "id -7 at index 1",
-          attn_decode(&l.ctx, l.tokenizer, ids, 4, text, sizeof text, &n));
+          attn_decode(&l.ctx, text, sizeof text, &n, l.tokenizer, ids, 4));
 
     CHECK(n_tokens == 2048 && attn_tokenizer_n_tokens(NULL) == 0);
-    CHECK(attn_token_bytes(l.tokenizer, -1, &n) == NULL && n == 0);
-    CHECK(attn_token_bytes(l.tokenizer, 2048, &n) == NULL && n == 0);
-    CHECK(attn_token_bytes(NULL, 0, &n) == NULL && n == 0);
-    CHECK(attn_token_bytes(l.tokenizer, 2047, NULL) != NULL);
-    CHECK(memcmp(attn_token_bytes(l.tokenizer, 2047, &n), "<|endoftext|>", 13) == 0 && n == 13);
+    CHECK(attn_token_bytes(&n, l.tokenizer, -1) == NULL && n == 0);
+    CHECK(attn_token_bytes(&n, l.tokenizer, 2048) == NULL && n == 0);
+    CHECK(attn_token_bytes(&n, NULL, 0) == NULL && n == 0);
+    CHECK(attn_token_bytes(NULL, l.tokenizer, 2047) != NULL);
+    CHECK(memcmp(attn_token_bytes(&n, l.tokenizer, 2047), "<|endoftext|>", 13) == 0 && n == 13);
     attn_tokenizer_free(NULL);
     unload(&l);
 }
@@ -828,8 +828,8 @@ TEST(damaged_sizes)
     sketch_free(&s);
     copy = (unsigned char *)get(size + 64);
 
-    FAILS(&ctx, ATTN_E_FORMAT, "its header alone", attn_tokenizer_new(&ctx, &tokenizer, NULL, 0));
-    FAILS(&ctx, ATTN_E_FORMAT, "its header alone", attn_tokenizer_new(&ctx, &tokenizer, NULL, 99));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no data", attn_tokenizer_new(&ctx, &tokenizer, NULL, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no data", attn_tokenizer_new(&ctx, &tokenizer, NULL, 99));
     for (cut = 0; cut <= size + 64; cut++) {
         unsigned char *exact = (unsigned char *)get(cut + 1); /* to see reads beyond the end */
         memcpy(exact, section, cut < size ? cut : size);
@@ -1114,7 +1114,7 @@ TEST(no_memory)
         m.allowed = failures;
         m.asked = 0;
         n = 99;
-        status = attn_encode(&ctx, tokenizer, text, TEXT, 0, ids, TEXT, &n);
+        status = attn_encode(&ctx, ids, TEXT, &n, tokenizer, text, TEXT, 0);
         CHECK(m.alive == before);
         if (status == ATTN_OK)
             break;
@@ -1125,7 +1125,7 @@ TEST(no_memory)
     CHECKF(failures >= 4, "only %llu allocations", TOOLS_LLU(failures));
 
     m.allowed = m.asked = 0; /* decoding needs none */
-    OK(&ctx, attn_decode(&ctx, tokenizer, ids, n, back, TEXT, &back_size));
+    OK(&ctx, attn_decode(&ctx, back, TEXT, &back_size, tokenizer, ids, n));
     CHECK(m.asked == 0 && back_size == TEXT && memcmp(back, text, TEXT) == 0);
     attn_tokenizer_free(tokenizer);
     CHECK(m.alive == 0);
@@ -1144,12 +1144,12 @@ static void check_pushes(const char *bytes, size_t size, size_t a, size_t b, con
     size_t i;
     for (i = 0; i < 3; i++)
         if (cuts[i + 1] > cuts[i])
-            out += attn_utf8_push(&state, bytes + cuts[i], cuts[i + 1] - cuts[i], out);
-    out += attn_utf8_push(&state, NULL, 0, out);
+            out += attn_utf8_push(out, &state, bytes + cuts[i], cuts[i + 1] - cuts[i]);
+    out += attn_utf8_push(out, &state, NULL, 0);
     CHECKF((size_t)(out - text) == expected_size && memcmp(text, expected, expected_size) == 0,
            "%llu bytes cut at %llu and %llu gave %llu bytes, expected %llu", TOOLS_LLU(size),
            TOOLS_LLU(a), TOOLS_LLU(b), TOOLS_LLU(out - text), TOOLS_LLU(expected_size));
-    CHECK(attn_utf8_push(&state, NULL, 0, text) == 0); /* nothing is left */
+    CHECK(attn_utf8_push(text, &state, NULL, 0) == 0); /* nothing is left */
     free(text);
 }
 
@@ -1210,7 +1210,7 @@ TEST(words_of_a_model)
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
     tokenizer = attn_model_tokenizer(model);
-    OK(&ctx, attn_encode(&ctx, tokenizer, text, sizeof text - 1, 0, expected, 64, &n));
+    OK(&ctx, attn_encode(&ctx, expected, 64, &n, tokenizer, text, sizeof text - 1, 0));
     OK(&ctx, attn_token_ids(&ctx, &ids, model, text));
     CHECK(ids.ndim == 1 && ids.dtype == ATTN_I32 && ids.shape[0] == n && ids.owned != NULL &&
           memcmp(ids.data, expected, n * sizeof *expected) == 0);
@@ -1222,13 +1222,13 @@ TEST(words_of_a_model)
     CHECK(empty.ndim == 1 && empty.shape[0] == 0);
 
     for (i = 0; i < attn_tokenizer_n_tokens(tokenizer); i++) {
-        const char *bytes = attn_token_bytes(tokenizer, (int32_t)i, &size);
+        const char *bytes = attn_token_bytes(&size, tokenizer, (int32_t)i);
         char word[64], number[64];
         if (!bytes || size == 0 || size >= sizeof word || memchr(bytes, 0, size))
             continue;
         memcpy(word, bytes, size);
         word[size] = 0;
-        OK(&ctx, attn_encode(&ctx, tokenizer, word, size, 0, expected, 64, &n));
+        OK(&ctx, attn_encode(&ctx, expected, 64, &n, tokenizer, word, size, 0));
         if (n != 1)
             continue; /* a special token, or one that merges never make */
         OK(&ctx, attn_token_id(&ctx, &found, model, word));
@@ -1236,7 +1236,7 @@ TEST(words_of_a_model)
         n_ones++;
         if (word[0] != ' ' || size < 2)
             continue;
-        OK(&ctx, attn_encode(&ctx, tokenizer, word + 1, size - 1, 0, expected, 64, &n));
+        OK(&ctx, attn_encode(&ctx, expected, 64, &n, tokenizer, word + 1, size - 1, 0));
         if (n == 1)
             continue;
         n_hints++; /* a word that is one token only behind a space: the message says so */
@@ -1245,7 +1245,7 @@ TEST(words_of_a_model)
         CHECK(id == -1 && strstr(ctx.message, word + 1) != NULL);
         snprintf(number, sizeof number, "%d", (int)found);
         CHECK(strstr(ctx.message, number) != NULL);
-        bytes = attn_token_bytes(tokenizer, expected[0], &size);
+        bytes = attn_token_bytes(&size, tokenizer, expected[0]);
         snprintf(number, sizeof number, "(%d \"%.*s\", %d \"", (int)expected[0], (int)size, bytes,
                  (int)expected[1]);
         CHECKF(strstr(ctx.message, number) != NULL, "no %s in %s", number, ctx.message);
@@ -1257,8 +1257,8 @@ TEST(words_of_a_model)
     CHECK(strstr(ctx.message, "leading space") == NULL);
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_token_id(&ctx, &id, NULL, "a"));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no text", attn_token_id(&ctx, &id, model, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_token_id(&ctx, NULL, model, "a"));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_token_ids(&ctx, NULL, model, "a"));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", attn_token_id(&ctx, NULL, model, "a"));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", attn_token_ids(&ctx, NULL, model, "a"));
     attn_model_close(model);
     model = NULL;
     if (OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/from_scratch/plain.attn", NULL)))

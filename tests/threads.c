@@ -83,7 +83,7 @@ static void *work(void *user)
     for (i = 0; i < TOKENS; i++)
         tokens[i] = (int32_t)(i * 7 % 11 % n_vocab);
     if (attn_model_tokenizer(model))
-        attn_encode(&ctx, attn_model_tokenizer(model), "Once upon a time", 16, 0, ids, 8, &n);
+        attn_encode(&ctx, ids, 8, &n, attn_model_tokenizer(model), "Once upon a time", 16, 0);
     memset(&room, 0, sizeof room);
     memset(&desc, 0, sizeof desc);
     room.n_batch = 8;
@@ -113,7 +113,7 @@ static void *work(void *user)
         generating.ignore_eos = 1;
         attn_generate(&ctx, one, "", &generating, add_text, j);
         j->sum = add(j->sum, ids, n_ids * sizeof *ids);
-        attn_rewind(&ctx, two, 0);
+        attn_truncate(&ctx, two, 0);
         attn_score(&ctx, stats, NULL, 0, two, tokens, TOKENS);
         for (i = 0; i + 1 < TOKENS; i++)
             j->sum = add(j->sum, &stats[i].nll, sizeof stats[i].nll);

@@ -32,7 +32,7 @@ static void print_help(void)
 static void print_token(const char *what, int32_t id, const attn_tokenizer *tokenizer)
 {
     size_t size = 0;
-    const char *bytes = id >= 0 && tokenizer ? attn_token_bytes(tokenizer, id, &size) : NULL;
+    const char *bytes = id >= 0 && tokenizer ? attn_token_bytes(&size, tokenizer, id) : NULL;
     shown text;
     if (id < 0)
         printf("  %-18s none\n", what);
@@ -139,11 +139,11 @@ static attn_status print_tensors(attn_ctx *ctx, const attn_model *model)
     const size_t n = attn_model_n_tensors(model);
     const columns c = find_columns();
     uint64_t parameters = 0, bytes = 0;
-    attn_tensor_info t = {NULL, ATTN_F32, 0, 0, {0, 0}, 0, 0, 0};
+    attn_tensor_info t = ATTN_ZERO;
     size_t i;
     print_heading(c);
     for (i = 0; i < n; i++) {
-        if (attn_model_tensor_info(ctx, model, i, &t)) /* cover: there are n */
+        if (attn_model_tensor_info(ctx, &t, model, i)) /* cover: there are n */
             return ctx->status;
         print_tensor(c, &t);
         parameters += t.shape[0] * (t.ndim == 1 ? 1 : t.shape[1]);

@@ -635,7 +635,7 @@ static void fill_sessions(bench *b, feed_arg *a, size_t start)
     size_t i;
     b->ctx.n_threads = b->threads[b->n_counts - 1];
     for (i = 0; i < a->n_items; i++) {
-        attn_rewind(&b->ctx, a->items[i].session, 0);
+        attn_truncate(&b->ctx, a->items[i].session, 0);
         attn_feed(&b->ctx, a->items[i].session, a->tokens[i], start);
     }
     a->start = start;
@@ -648,7 +648,7 @@ static double run_feed(bench *b, void *arg)
     size_t i, n;
     double start;
     for (i = 0; i < a->n_items; i++) {
-        attn_rewind(&b->ctx, a->items[i].session, a->start);
+        attn_truncate(&b->ctx, a->items[i].session, a->start);
         next[i] = a->tokens[i][a->start];
         a->items[i].tokens = a->one_by_one ? &next[i] : a->tokens[i];
         a->items[i].n_tokens = a->one_by_one ? 1 : a->count;
@@ -657,7 +657,7 @@ static double run_feed(bench *b, void *arg)
     for (n = 0; n < (a->one_by_one ? a->count : 1); n++) {
         attn_feed_batch(&b->ctx, a->items, a->n_items);
         for (i = 0; i < a->n_items && a->one_by_one; i++)
-            attn_sample(&b->ctx, a->greedy, attn_logits(a->items[i].session), NULL, 0, &next[i]);
+            attn_sample(&b->ctx, &next[i], a->greedy, attn_logits(a->items[i].session), NULL, 0);
     }
     return b->ctx.status ? -1 : seconds() - start;
 }
@@ -736,7 +736,7 @@ static double run_speculation(bench *b, void *arg)
     double start;
     a->desc.prompt_ids = &a->last;
     a->desc.n_prompt_ids = 1;
-    attn_rewind(&b->ctx, a->session, 2 * PROMPT - 1);
+    attn_truncate(&b->ctx, a->session, 2 * PROMPT - 1);
     start = seconds();
     return attn_generate(&b->ctx, a->session, NULL, &a->desc, NULL, NULL) ? -1 : seconds() - start;
 }
@@ -839,7 +839,7 @@ typedef struct glass_arg {
 static double run_text(bench *b, glass_arg *a, attn_session *session)
 {
     const double start = seconds();
-    if (attn_rewind(&b->ctx, session, 0) || /* cover: nothing in it can fail */
+    if (attn_truncate(&b->ctx, session, 0) || /* cover: nothing in it can fail */
         attn_feed(&b->ctx, session, a->text, a->n_tokens))
         return -1;
     return seconds() - start;
@@ -878,7 +878,7 @@ static int measure_record(bench *b, glass_arg *a, const char *name)
     desc.names = &name;
     desc.n_names = name != NULL;
     desc.n_positions = a->n_tokens;
-    if (attn_record_size(&b->ctx, b->model, &desc, &bytes))
+    if (attn_record_size(&b->ctx, &bytes, b->model, &desc))
         return 0;
     t.by_time = 1;
     snprintf(t.name, sizeof t.name, "%u tokens, recording %s", (unsigned)a->n_tokens,
@@ -887,7 +887,7 @@ static int measure_record(bench *b, glass_arg *a, const char *name)
     a->memory = (float *)malloc(bytes);
     if (!a->memory)
         return tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for a record"), 0;
-    attn_rewind(&b->ctx, a->watched, 0);
+    attn_truncate(&b->ctx, a->watched, 0);
     good = attn_record_new(&b->ctx, &a->record, a->watched, &desc, a->memory, bytes) == ATTN_OK &&
            measure(b, &t);
     attn_unhook_all(a->watched);
@@ -914,8 +914,8 @@ static double run_sweep(bench *b, void *arg)
     desc.right = 1;
     naive = run_text(b, a, a->watched);
     start = seconds();
-    if ((a->by_head ? attn_patch_heads : attn_patch_positions)(&b->ctx, b->model, &desc, a->swept,
-                                                               &out))
+    if ((a->by_head ? attn_patch_heads : attn_patch_positions)(&b->ctx, &out, b->model, &desc,
+                                                               a->swept))
         return -1;
     naive = naive * (double)n_patches / (seconds() - start);
     attn_tensor_free(&b->ctx, &out);
@@ -1020,7 +1020,7 @@ static int child(char **argv)
         tokens[i] = (int32_t)(i * 37 % attn_model_config(model)->n_vocab);
     for (; n > 0 && !ctx.status; n--) {
         if (attn_feed(&ctx, session, tokens, count) ||
-            attn_sample(&ctx, greedy, attn_logits(session), NULL, 0, &tokens[0]))
+            attn_sample(&ctx, &tokens[0], greedy, attn_logits(session), NULL, 0))
             break;
         if (count == PROMPT && (putchar('t'), fflush(stdout)))
             break;
@@ -1125,7 +1125,7 @@ static int section_memory(bench *b)
     b->ctx.n_threads = 1;
     if (run_child(b, 1, &resident) < 0)
         return 0;
-    attn_session_size(&b->ctx, b->model, NULL, &size);
+    attn_session_size(&b->ctx, &size, b->model, NULL);
     if (resident < 0) {
         fprintf(b->table, "not measured: this system has no /proc/self/smaps\n");
         return 1;
@@ -1315,7 +1315,7 @@ static double run_encode(bench *b, void *arg)
     const text_arg *a = (const text_arg *)arg;
     const double start = seconds();
     size_t n;
-    if (attn_encode(&b->ctx, a->tokenizer, a->text, a->size, 0, a->ids, a->size, &n))
+    if (attn_encode(&b->ctx, a->ids, a->size, &n, a->tokenizer, a->text, a->size, 0))
         return -1;
     return seconds() - start;
 }
@@ -1577,19 +1577,19 @@ static int describe_model(bench *b)
     const attn_config *c = attn_model_config(b->model);
     const size_t n = attn_model_n_tensors(b->model);
     attn_session_desc desc;
-    attn_tensor_info t = {NULL, ATTN_F32, 0, 0, {0, 0}, 0, 0, 0};
+    attn_tensor_info t = ATTN_ZERO;
     size_t i, half = 0, whole = 0;
     b->weight_bytes = 0;
     for (i = 0; i < n; i++) {
-        attn_model_tensor_info(&b->ctx, b->model, i, &t);
+        attn_model_tensor_info(&b->ctx, &t, b->model, i);
         if (strcmp(t.name, "pos_embed.W_pos") != 0 && (c->tied || strcmp(t.name, "embed.W_E") != 0))
             b->weight_bytes += t.size;
     }
     memset(&desc, 0, sizeof desc);
     b->ctx.n_threads = 1;
     desc.n_ctx = c->n_ctx / 2;
-    if (attn_session_size(&b->ctx, b->model, NULL, &whole) || /* cover: 32-bit */
-        (desc.n_ctx > 0 && attn_session_size(&b->ctx, b->model, &desc, &half)))
+    if (attn_session_size(&b->ctx, &whole, b->model, NULL) || /* cover: 32-bit */
+        (desc.n_ctx > 0 && attn_session_size(&b->ctx, &half, b->model, &desc)))
         return 0;
     b->position_bytes = (double)(whole - half) / (double)(c->n_ctx - desc.n_ctx);
     b->dtype = dtype_name(b->model->layers[0].w_qkv.dtype);

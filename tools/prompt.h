@@ -126,7 +126,7 @@ TOOLS_FN int read_tokens(attn_ctx *ctx, arena *memory, const attn_model *model,
     if (from->ids && (code = read_ids(model, from->option, from->ids, *ids, n)) != FINE)
         return code;
     if (bytes &&
-        attn_encode(ctx, tokenizer, bytes, size, from->special, *ids + *n, size, &n_encoded))
+        attn_encode(ctx, *ids + *n, size, &n_encoded, tokenizer, bytes, size, from->special))
         return failed(ctx);
     *n += n_encoded;
     if (*n == 0)

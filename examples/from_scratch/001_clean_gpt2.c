@@ -70,7 +70,7 @@ static void print_tokens(const attn_tokenizer *t, const int32_t *ids, size_t n)
     size_t i, size;
     printf("[");
     for (i = 0; i < n; i++) {
-        const char *bytes = attn_token_bytes(t, ids[i], &size);
+        const char *bytes = attn_token_bytes(&size, t, ids[i]);
         printf("%s'%.*s'", i ? ", " : "", (int)size, bytes);
     }
     printf("]\n");
@@ -119,7 +119,17 @@ int main(int argc, char **argv)
     static const char prompt[] = "The Total Perspective Vortex derives its picture of the whole "
                                  "Universe on the principle of";
     /* what the notebook's model is; the loaded one may be smaller */
-    static const attn_config gpt2 = {50257, 1024, 768, 12, 12, 3072, 64, 1e-5f, 1, -1, -1};
+    static const attn_config gpt2 = {.n_vocab = 50257,
+                                     .n_ctx = 1024,
+                                     .d_model = 768,
+                                     .n_head = 12,
+                                     .n_layer = 12,
+                                     .d_mlp = 3072,
+                                     .d_head = 64,
+                                     .ln_eps = 1e-5f,
+                                     .tied = 1,
+                                     .bos = -1,
+                                     .eos = -1};
     const char *path = argc > 1 ? argv[1] : "build/tiny-stories.attn";
     attn_ctx ctx = {0};
     attn_model *model = NULL;
@@ -134,8 +144,8 @@ int main(int argc, char **argv)
         return finish(&ctx);
     first = attn_model_config(model)->bos >= 0;
     ids[0] = attn_model_config(model)->bos; /* a text begins with <|endoftext|> */
-    if (attn_encode(&ctx, attn_model_tokenizer(model), text, strlen(text), 0, ids + first, 255,
-                    &n_ids) != ATTN_OK) {
+    if (attn_encode(&ctx, ids + first, 255, &n_ids, attn_model_tokenizer(model), text, strlen(text),
+                    0) != ATTN_OK) {
         attn_model_close(model);
         return finish(&ctx);
     }

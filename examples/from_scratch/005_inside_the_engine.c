@@ -32,7 +32,7 @@ static attn_tensor weight(work *w, int layer, const char *name)
     char full[64];
     attn_tensor t = none;
     snprintf(full, sizeof full, "blocks.%d.attn.%s", layer, name);
-    attn_model_tensor(w->ctx, w->model, full, &t);
+    attn_model_tensor(w->ctx, &t, w->model, full);
     return t;
 }
 
@@ -139,7 +139,7 @@ static int blind(const attn_activation *a, void *user)
 static void run(attn_ctx *ctx, attn_session *session, const int32_t *ids, size_t n, float *logits)
 {
     const size_t n_vocab = attn_model_config(attn_session_model(session))->n_vocab;
-    if (attn_rewind(ctx, session, 0) == ATTN_OK && attn_feed(ctx, session, ids, n) == ATTN_OK)
+    if (attn_truncate(ctx, session, 0) == ATTN_OK && attn_feed(ctx, session, ids, n) == ATTN_OK)
         memcpy(logits, attn_logits(session), n_vocab * sizeof *logits);
     attn_unhook_all(session);
 }
@@ -159,7 +159,7 @@ int main(int argc, char **argv)
     int step;
 
     if (attn_model_open(&ctx, &model, path, NULL) ||
-        attn_encode(&ctx, attn_model_tokenizer(model), text, strlen(text), 0, ids, 128, &n_ids) ||
+        attn_encode(&ctx, ids, 128, &n_ids, attn_model_tokenizer(model), text, strlen(text), 0) ||
         attn_session_new(&ctx, &session, model, NULL))
         return finish(&ctx);
     bytes = attn_model_config(model)->n_vocab * sizeof *logits;

@@ -133,7 +133,7 @@ static attn_tensor weight(attn_ctx *ctx, const attn_model *model, const char *fo
     char name[64];
     attn_tensor w = none;
     snprintf(name, sizeof name, format, (int)layer);
-    attn_model_tensor(ctx, model, name, &w);
+    attn_model_tensor(ctx, &w, model, name);
     return w;
 }
 

@@ -107,7 +107,7 @@ static answers by_the_library(attn_ctx *ctx, const gpt *m, attn_rng *rng)
 {
     const attn_config *c = &m->c;
     const attn_tensor ids = random_ids(ctx, 1, 35, rng);
-    const attn_attention_desc causal = {ATTN_MASK_CAUSAL, {0}, 0, NULL};
+    const attn_attention_desc causal = {.mask_kind = ATTN_MASK_CAUSAL};
     attn_tensor x = none, stream = none, last = none, row;
     answers a = {{{0}}, {{0}}};
     size_t i;

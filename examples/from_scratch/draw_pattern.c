@@ -19,7 +19,7 @@ typedef struct picture {
 static void print_token(const attn_tokenizer *tokenizer, int32_t id)
 {
     size_t size = 0, i;
-    const char *bytes = attn_token_bytes(tokenizer, id, &size);
+    const char *bytes = attn_token_bytes(&size, tokenizer, id);
     for (i = 0; i < size; i++) {
         const unsigned char c = (unsigned char)bytes[i];
         if (c == '&' || c == '<' || c == '>')
@@ -97,7 +97,7 @@ int main(int argc, char **argv)
 
     if (attn_model_open(&ctx, &model, argc > 1 ? argv[1] : "build/tiny-stories.attn", NULL) ||
         attn_session_new(&ctx, &session, model, NULL) ||
-        attn_encode(&ctx, attn_model_tokenizer(model), text, strlen(text), 0, ids, 64, &n_ids))
+        attn_encode(&ctx, ids, 64, &n_ids, attn_model_tokenizer(model), text, strlen(text), 0))
         return finish(&ctx);
     p.tokenizer = attn_model_tokenizer(model);
     p.ids = ids;

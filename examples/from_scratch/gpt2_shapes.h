@@ -121,8 +121,8 @@ static int count_parameters(attn_ctx *ctx, const attn_model *model)
     for (i = 0; i < attn_model_n_tensors(model); i++) {
         attn_tensor_info info;
         attn_tensor w = none;
-        if (attn_model_tensor_info(ctx, model, i, &info) == ATTN_OK &&
-            attn_model_tensor(ctx, model, info.name, &w) == ATTN_OK)
+        if (attn_model_tensor_info(ctx, &info, model, i) == ATTN_OK &&
+            attn_model_tensor(ctx, &w, model, info.name) == ATTN_OK)
             count += is_as_listed(info.name, w, attn_model_config(model));
         attn_tensor_free(ctx, &w);
     }

@@ -17,10 +17,10 @@ static const attn_tensor none; /* no tensor: "no bias", or one that the next cal
 /* A sentence, then the numbers as Python would print them: show("Scores", x) is print(x). */
 static inline void show(const char *sentence, attn_tensor x)
 {
-    const size_t size = attn_format(x, 4, NULL, 0) + 1;
+    const size_t size = attn_format(NULL, 0, x, 4) + 1;
     char *text = (char *)malloc(size);
     if (text) {
-        attn_format(x, 4, text, size);
+        attn_format(text, size, x, 4);
         printf("\n%s\n%s\n", sentence, text);
     }
     free(text);

@@ -40,12 +40,12 @@ static void use(attn_ctx *ctx, const attn_model *model)
     if (c->n_ctx < small.n_ctx)
         small.n_ctx = c->n_ctx;
     for (i = 0; i < attn_model_n_tensors(model); i++) {
-        MUST(attn_model_tensor_info(ctx, model, i, &info) == ATTN_OK);
+        MUST(attn_model_tensor_info(ctx, &info, model, i) == ATTN_OK);
         memset(&weight, 0, sizeof weight);
-        MUST(attn_model_tensor(ctx, model, info.name, &weight) == ATTN_OK);
+        MUST(attn_model_tensor(ctx, &weight, model, info.name) == ATTN_OK);
         attn_tensor_free(ctx, &weight);
     }
-    MUST(attn_session_size(ctx, model, &small, &bytes) == ATTN_OK);
+    MUST(attn_session_size(ctx, &bytes, model, &small) == ATTN_OK);
     if (attn_session_new(ctx, &session, model, &small) == ATTN_OK) {
         n = c->n_vocab > 1 ? small.n_ctx : 1;
         MUST(attn_feed(ctx, session, tokens, n) == ATTN_OK && attn_logits(session));
@@ -56,10 +56,10 @@ static void use(attn_ctx *ctx, const attn_model *model)
     attn_session_free(session);
     if (!tokenizer)
         return;
-    MUST(attn_encode(ctx, tokenizer, text, sizeof text - 1, 0, ids, 64, &n) == ATTN_OK);
-    MUST(attn_decode(ctx, tokenizer, ids, n, back, 64, &n_back) == ATTN_OK);
+    MUST(attn_encode(ctx, ids, 64, &n, tokenizer, text, sizeof text - 1, 0) == ATTN_OK);
+    MUST(attn_decode(ctx, back, 64, &n_back, tokenizer, ids, n) == ATTN_OK);
     MUST(n_back == sizeof text - 1 && memcmp(back, text, n_back) == 0);
-    MUST(attn_encode(ctx, tokenizer, text, sizeof text - 1, 1, ids, 64, &n) == ATTN_OK);
+    MUST(attn_encode(ctx, ids, 64, &n, tokenizer, text, sizeof text - 1, 1) == ATTN_OK);
 }
 
 int fuzz_attn(const unsigned char *data, size_t size)

@@ -58,7 +58,7 @@ static void collect_names(attn_ctx *ctx, attn_session *session)
     MUST(n_usual > 20);
     for (i = 0; i < sizeof on_request / sizeof on_request[0]; i++)
         MUST(attn_hook(ctx, NULL, session, on_request[i], collect, NULL) == ATTN_OK);
-    MUST(attn_rewind(ctx, session, 0) == ATTN_OK);
+    MUST(attn_truncate(ctx, session, 0) == ATTN_OK);
     MUST(attn_feed(ctx, session, tokens, 2) == ATTN_OK);
     attn_unhook_all(session);
     MUST(n_names == n_usual + 6 * (int)attn_model_config(fuzz_model())->n_layer);
@@ -141,13 +141,13 @@ static void fuzz_patterns(input *in, attn_session *session, attn_session *plain)
         MUST(w[k].calls == w[k].expected * (int)((n + 1) / 2));
     attn_unhook_all(session);
     if (changing || stopping) { /* what they wrote is in the cache: begin again */
-        MUST(attn_rewind(&ctx, session, 0) == ATTN_OK);
+        MUST(attn_truncate(&ctx, session, 0) == ATTN_OK);
         MUST(attn_feed(&ctx, session, tokens, n) == ATTN_OK);
     }
-    MUST(attn_rewind(&ctx, plain, 0) == ATTN_OK);
+    MUST(attn_truncate(&ctx, plain, 0) == ATTN_OK);
     MUST(attn_feed(&ctx, plain, tokens, n) == ATTN_OK);
     MUST(memcmp(attn_logits(session), attn_logits(plain), n_vocab * sizeof(float)) == 0);
-    MUST(attn_rewind(&ctx, session, 0) == ATTN_OK);
+    MUST(attn_truncate(&ctx, session, 0) == ATTN_OK);
 }
 
 /* ---- changes in two ways ---- */
@@ -321,7 +321,7 @@ UNTRACED static void check_record(const attn_record *record, size_t first, size_
         axes x;
         memset(&a, 0, sizeof a);
         a.name = attn_record_name(record, which);
-        MUST(attn_record_get(&ctx, record, a.name, &a.value) == ATTN_OK);
+        MUST(attn_record_get(&ctx, &a.value, record, a.name) == ATTN_OK);
         x = axes_of(&a);
         MUST(x.n[0] == n - first);
         for (i = 0; i < x.n[0]; i++)
@@ -343,7 +343,7 @@ static void get_cache(const attn_session *session, size_t layer, int part, size_
                       float *to)
 {
     attn_tensor out = attn_borrow(to, ATTN_F32, attn_shape3(n, HEADS, WIDE / HEADS));
-    MUST(attn_cache_get(&ctx, session, (attn_cache_part)part, layer, first, n, &out) == ATTN_OK);
+    MUST(attn_cache_get(&ctx, &out, session, (attn_cache_part)part, layer, first, n) == ATTN_OK);
 }
 
 static void get_caches(const attn_session *session, cache_of_layer *to)
@@ -596,8 +596,8 @@ int fuzz_hooks(const unsigned char *data, size_t size)
         fuzz_patterns(&in, session, plain);
     } else {
         i = kind / 2 % 2;
-        MUST(attn_rewind(&ctx, pieces[i], 0) == ATTN_OK);
-        MUST(attn_rewind(&ctx, whole[i], 0) == ATTN_OK);
+        MUST(attn_truncate(&ctx, pieces[i], 0) == ATTN_OK);
+        MUST(attn_truncate(&ctx, whole[i], 0) == ATTN_OK);
         fuzz_changes(&in, pieces[i], whole[i], i);
     }
     return 0;

@@ -129,14 +129,14 @@ static void draw_many(attn_ctx *ctx, const attn_sampler_desc *d, const choice *c
     MUST(attn_sampler_new(ctx, &sampler, c->n, d) == ATTN_OK);
     MUST(attn_sampler_new(ctx, &another, c->n, &reseeded) == ATTN_OK);
     if (c->by_rank[0].logit == -INFINITY) { /* no token is possible */
-        MUST(attn_sample(ctx, sampler, logits, seen, n_seen, &token) == ATTN_E_ARGUMENT);
+        MUST(attn_sample(ctx, &token, sampler, logits, seen, n_seen) == ATTN_E_ARGUMENT);
         attn_sampler_free(sampler);
         attn_sampler_free(another);
         return;
     }
     for (turn = 0; turn < 100; turn++) {
-        MUST(attn_sample(ctx, sampler, logits, seen, n_seen, &token) == ATTN_OK);
-        MUST(attn_sample(ctx, another, logits, seen, n_seen, &other) == ATTN_OK);
+        MUST(attn_sample(ctx, &token, sampler, logits, seen, n_seen) == ATTN_OK);
+        MUST(attn_sample(ctx, &other, another, logits, seen, n_seen) == ATTN_OK);
         check_token(c, d, token);
         distinct += drawn[token]++ == 0;
         same += token == other;
@@ -201,9 +201,9 @@ int fuzz_sampler(const unsigned char *data, size_t size)
         choose(&c, &d, changed, n);
     }
     for (turn = 0; turn < 3; turn++) {
-        const attn_status status = attn_sample(&ctx, sampler, logits, seen, n_seen, &token);
+        const attn_status status = attn_sample(&ctx, &token, sampler, logits, seen, n_seen);
         MUST(status == (has_nan ? ATTN_E_ARGUMENT : ATTN_OK));
-        MUST(attn_sample(&ctx, again, logits, seen, n_seen, &other) == status);
+        MUST(attn_sample(&ctx, &other, again, logits, seen, n_seen) == status);
         if (status == ATTN_OK) {
             MUST(token == other); /* the seed decides */
             check_token(&c, &d, token);

@@ -39,7 +39,7 @@ static int keep_stream(const attn_activation *a, void *user)
     size_t i, j;
     for (i = 0; i < a->value.shape[0]; i++)
         for (j = 0; j < WIDE; j++)
-            t->stream[which][a->first + i][j] = attn_get(a->value, i, j, 0, 0);
+            t->stream[which][a->first + i][j] = attn_get2(a->value, i, j);
     return 0;
 }
 
@@ -59,7 +59,7 @@ static const truth *fresh(attn_dtype cache, const token_list *tokens)
     if (t->tokens.n == tokens->n &&
         memcmp(t->tokens.ids, tokens->ids, tokens->n * sizeof *tokens->ids) == 0)
         return t;
-    MUST(attn_rewind(&ctx, t->session, 0) == ATTN_OK);
+    MUST(attn_truncate(&ctx, t->session, 0) == ATTN_OK);
     memset(&item, 0, sizeof item);
     item.session = t->session;
     item.tokens = tokens->ids;
@@ -175,7 +175,7 @@ typedef struct part {
 
 static attn_status expected_of_part(const part *p, const attn_feed_item *item)
 {
-    const size_t first = item->first_layer, end = item->end_layer ? item->end_layer : LAYERS;
+    const size_t first = item->layers.first, end = item->layers.end ? item->layers.end : LAYERS;
     const attn_status status = expected(p->of, &p->tokens);
     size_t i;
     token_list all;
@@ -183,7 +183,7 @@ static attn_status expected_of_part(const part *p, const attn_feed_item *item)
         return status;
     if (end > LAYERS || first > end || (first == end && end < LAYERS))
         return ATTN_E_ARGUMENT; /* no layers */
-    if ((first > 0 && !item->resid) || (end < LAYERS && (item->logits || item->rows)))
+    if ((first > 0 && !item->layers.resid) || (end < LAYERS && (item->logits || item->rows)))
         return ATTN_E_ARGUMENT;
     all = joined(&p->of->tokens, &p->tokens);
     for (i = 0; i < first; i++)
@@ -205,7 +205,7 @@ static void make_known(twin *t)
     t->tokens.n -= t->tokens.n > 0;
     last.ids[0] = t->tokens.ids[t->tokens.n];
     last.n = 1;
-    MUST(attn_rewind(&ctx, t->session, t->tokens.n) == ATTN_OK);
+    MUST(attn_truncate(&ctx, t->session, t->tokens.n) == ATTN_OK);
     MUST(attn_feed(&ctx, t->session, last.ids, 1) == ATTN_OK);
     passed(t, &last, 0, LAYERS);
 }
@@ -217,9 +217,9 @@ static void take_item(input *in, part *p, attn_feed_item *item, unsigned layers)
     memset(item, 0, sizeof *item);
     if (layers >= 128) {
         make_known(p->of);
-        item->first_layer = layers % 4;
-        item->end_layer = layers / 4 % 5;
-        item->first_layer += how == 255;
+        item->layers.first = layers % 4;
+        item->layers.end = layers / 4 % 5;
+        item->layers.first += how == 255;
     }
     p->tokens = take_tokens(in, p->of);
     item->session = p->of->session;
@@ -234,16 +234,16 @@ static void take_item(input *in, part *p, attn_feed_item *item, unsigned layers)
             p->rows[item->n_rows] = bits / 4 % 4 + item->n_rows * (bits / 16 % 8);
     }
     if (how / 4 % 2)
-        item->resid_out = p->resid_out[0];
+        item->layers.resid_out = p->resid_out[0];
     if (layers >= 128 && layers / 20 % 8 > 0) {
         memset(p->resid, 0, sizeof p->resid);
-        if (expected(p->of, &p->tokens) == ATTN_OK && item->first_layer <= LAYERS) {
+        if (expected(p->of, &p->tokens) == ATTN_OK && item->layers.first <= LAYERS) {
             all = joined(&p->of->tokens, &p->tokens);
             memcpy(p->resid,
-                   fresh(p->of->desc.cache, &all)->stream[item->first_layer] + p->of->tokens.n,
+                   fresh(p->of->desc.cache, &all)->stream[item->layers.first] + p->of->tokens.n,
                    p->tokens.n * sizeof *p->resid);
         }
-        item->resid = p->resid[0];
+        item->layers.resid = p->resid[0];
     }
 }
 
@@ -251,16 +251,16 @@ static void take_item(input *in, part *p, attn_feed_item *item, unsigned layers)
 static void check_part(const part *p, const attn_feed_item *item)
 {
     twin *t = p->of;
-    const size_t before = t->tokens.n, end = item->end_layer ? item->end_layer : LAYERS;
+    const size_t before = t->tokens.n, end = item->layers.end ? item->layers.end : LAYERS;
     const token_list all = joined(&t->tokens, &p->tokens);
     const truth *said = fresh(t->desc.cache, &all);
     size_t i, n = item->rows ? item->n_rows : p->tokens.n;
-    if (item->resid_out)
+    if (item->layers.resid_out)
         MUST(memcmp(p->resid_out, said->stream[end] + before, p->tokens.n * sizeof *p->resid) == 0);
     for (i = 0; item->logits && i < n; i++)
         MUST(memcmp(p->logits[i], said->logits[before + (item->rows ? p->rows[i] : i)],
                     sizeof p->logits[i]) == 0);
-    passed(t, &p->tokens, item->first_layer, end);
+    passed(t, &p->tokens, item->layers.first, end);
     if (end == LAYERS && item->logits && item->rows)
         t->has_logits = n > 0 && p->rows[n - 1] == p->tokens.n - 1;
 }
@@ -280,7 +280,7 @@ static void feed_batch(twin *all, input *in)
         take_item(in, &parts[i], &items[i], layers);
         status = expected_of_part(&parts[i], &items[i]);
         wrong |= status == ATTN_OK ? 0 : 1u << status;
-        if (items[i].first_layer != items[0].first_layer || (how >= 240 && i > 1))
+        if (items[i].layers.first != items[0].layers.first || (how >= 240 && i > 1))
             wrong |= 1u << ATTN_E_ARGUMENT;
     }
     status = attn_feed_batch(&ctx, items, n);
@@ -289,9 +289,9 @@ static void feed_batch(twin *all, input *in)
         check_part(&parts[i], &items[i]);
 }
 
-static void rewind_to(twin *t, size_t length)
+static void truncate_to(twin *t, size_t length)
 {
-    MUST((attn_rewind(&ctx, t->session, length) == ATTN_OK) == (length <= t->tokens.n));
+    MUST((attn_truncate(&ctx, t->session, length) == ATTN_OK) == (length <= t->tokens.n));
     if (length <= t->tokens.n) {
         t->tokens.n = length;
         t->has_logits = 0;
@@ -364,11 +364,11 @@ static token_list generate_plainly(const twin *t, const token_list *prompt,
     if (!*writer)
         MUST(attn_session_new(&ctx, writer, fuzz_model(), &desc) == ATTN_OK);
     MUST(attn_sampler_new(&ctx, &sampler, VOCAB, &d->sampling) == ATTN_OK);
-    MUST(attn_rewind(&ctx, *writer, 0) == ATTN_OK);
+    MUST(attn_truncate(&ctx, *writer, 0) == ATTN_OK);
     MUST(attn_feed(&ctx, *writer, held.ids, held.n) == ATTN_OK);
     for (made.n = 0; made.n < d->max_tokens;) {
         int32_t id;
-        MUST(attn_sample(&ctx, sampler, attn_logits(*writer), held.ids, held.n, &id) == ATTN_OK);
+        MUST(attn_sample(&ctx, &id, sampler, attn_logits(*writer), held.ids, held.n) == ATTN_OK);
         if (id == END && !d->ignore_eos)
             break;
         made.ids[made.n++] = id;
@@ -389,11 +389,11 @@ static size_t text_of(const token_list *ids, char *text)
     memset(&utf8, 0, sizeof utf8);
     for (i = 0; i < ids->n; i++) {
         const char *bytes =
-            attn_token_bytes(attn_model_tokenizer(fuzz_model()), ids->ids[i], &size);
+            attn_token_bytes(&size, attn_model_tokenizer(fuzz_model()), ids->ids[i]);
         if (bytes && size > 0)
-            n += attn_utf8_push(&utf8, bytes, size, text + n);
+            n += attn_utf8_push(text + n, &utf8, bytes, size);
     }
-    return n + attn_utf8_push(&utf8, "", 0, text + n);
+    return n + attn_utf8_push(text + n, &utf8, "", 0);
 }
 
 typedef struct listener {
@@ -425,10 +425,11 @@ static void check_generated(const token_list *plain, const token_list *ids, cons
 
 static void generate(twin *t, input *in)
 {
-    static const attn_sampler_desc samplers[] = {{0, 0, 0, 0, 0, 0, 0},
-                                                 {0.8f, 0, 0.9f, 0, 0, 0, 7},
-                                                 {1, 5, 0, 0, 1.2f, 4, 1},
-                                                 {0, 0, 0, 0, 1.3f, 0, 0}};
+    static const attn_sampler_desc samplers[] = {
+        {.temperature = 0},
+        {.temperature = 0.8f, .top_p = 0.9f, .seed = 7},
+        {.temperature = 1, .top_k = 5, .repeat_penalty = 1.2f, .repeat_last = 4, .seed = 1},
+        {.repeat_penalty = 1.3f}};
     const unsigned how = take(in);
     attn_generate_desc desc;
     listener heard;
@@ -456,7 +457,7 @@ static void generate(twin *t, input *in)
     if (prompt.n > 0)
         want = expected(t, &prompt);
     else if (!t->has_logits)
-        want = ATTN_E_ARGUMENT; /* empty, or rewound: there is nothing to sample from */
+        want = ATTN_E_ARGUMENT; /* empty, or truncated: there is nothing to sample from */
     if (want != ATTN_OK) {
         MUST(attn_generate(&ctx, t->session, "", &desc, listen, &heard) == want);
         MUST(ids.n == 0 && heard.n == 0);
@@ -548,11 +549,11 @@ static void look_at_cache(const twin *t, input *in)
     const attn_shape shape = attn_shape3(count, HEADS, WIDE / HEADS);
     attn_tensor a = attn_borrow(ours, ATTN_F32, shape), b = attn_borrow(theirs, ATTN_F32, shape);
     const int good = layer < LAYERS && first + count <= t->tokens.n;
-    MUST((attn_cache_get(&ctx, t->session, which, layer, first, count, &a) == ATTN_OK) == good);
+    MUST((attn_cache_get(&ctx, &a, t->session, which, layer, first, count) == ATTN_OK) == good);
     if (!good || count == 0)
         return;
-    MUST(attn_cache_get(&ctx, fresh(t->desc.cache, &t->tokens)->session, which, layer, first, count,
-                        &b) == ATTN_OK);
+    MUST(attn_cache_get(&ctx, &b, fresh(t->desc.cache, &t->tokens)->session, which, layer, first,
+                        count) == ATTN_OK);
     MUST(memcmp(ours, theirs, count * WIDE * sizeof *ours) == 0);
 }
 
@@ -567,10 +568,10 @@ static void one_call(twin *all, input *in)
         feed_batch(all, in);
         break;
     case 1:
-        rewind_to(t, take(in) % (MOST + 2));
+        truncate_to(t, take(in) % (MOST + 2));
         break;
     case 2:
-        rewind_to(t, t->tokens.n - t->tokens.n / 3);
+        truncate_to(t, t->tokens.n - t->tokens.n / 3);
         break;
     case 3:
         copy(t, &all[take(in) % SESSIONS]);

@@ -59,7 +59,7 @@ static void open_vocabulary(vocabulary *v, const unsigned char *section, size_t 
         v->first[v->merges[i][0]] = i;
     }
     for (i = n_tokens; i-- > 0;) {
-        const char *bytes = attn_token_bytes(v->tokenizer, (int32_t)i, &n);
+        const char *bytes = attn_token_bytes(&n, v->tokenizer, (int32_t)i);
         if (bytes && n == 1 && !is_special(v, (int32_t)i))
             v->of_byte[(unsigned char)bytes[0]] = (int32_t)i;
     }
@@ -284,7 +284,7 @@ UNTRACED static size_t special_at(const vocabulary *v, const unsigned char *text
 {
     size_t longest = 0, i, n;
     for (i = 0; i < v->n_special; i++) {
-        const char *bytes = attn_token_bytes(v->tokenizer, v->special[i], &n);
+        const char *bytes = attn_token_bytes(&n, v->tokenizer, v->special[i]);
         if (n > longest && n <= size && memcmp(bytes, text, n) == 0) {
             longest = n;
             *id = v->special[i];
@@ -348,8 +348,8 @@ static size_t push(const char *text, size_t size, size_t n, char *out)
     size_t at, written = 0;
     memset(&state, 0, sizeof state);
     for (at = 0; at < size; at += n)
-        written += attn_utf8_push(&state, text + at, size - at < n ? size - at : n, out + written);
-    return written + attn_utf8_push(&state, NULL, 0, out + written);
+        written += attn_utf8_push(out + written, &state, text + at, size - at < n ? size - at : n);
+    return written + attn_utf8_push(out + written, &state, NULL, 0);
 }
 
 UNTRACED static int is_utf8(const unsigned char *text, size_t size)
@@ -371,9 +371,9 @@ static void there_and_back(const vocabulary *v, const unsigned char *text, size_
     size_t n, n_back;
     long n_want;
     memset(&ctx, 0, sizeof ctx);
-    MUST(attn_encode(&ctx, v->tokenizer, (const char *)text, size, with_special, ids, MOST_TEXT,
-                     &n) == ATTN_OK);
-    MUST(attn_decode(&ctx, v->tokenizer, ids, n, back, sizeof back, &n_back) == ATTN_OK);
+    MUST(attn_encode(&ctx, ids, MOST_TEXT, &n, v->tokenizer, (const char *)text, size,
+                     with_special) == ATTN_OK);
+    MUST(attn_decode(&ctx, back, sizeof back, &n_back, v->tokenizer, ids, n) == ATTN_OK);
     MUST(n_back == size && memcmp(back, text, n_back) == 0);
     n_want = plain(v, text, size, with_special, want);
     if (n_want >= 0)
