@@ -1584,13 +1584,17 @@ typedef struct attn__pace {
 
 static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *format, ...)
     ATTN__PRINTF(3, 4);
-#ifdef __clang_analyzer__ /* it does not look into a function of any number of arguments */
-#define attn__fail(ctx, status_, ...)                                                              \
-    (attn__fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
-#endif
 static attn_status attn__need_given(attn_ctx *ctx, const char *op, const char *name,
                                     const void *pointer);
 static attn_status attn__need_zeros(attn_ctx *ctx, const char *type, const uint64_t reserved[4]);
+#ifdef __clang_analyzer__ /* it does not look into these */
+#define attn__fail(ctx, status_, ...)                                                              \
+    (attn__fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
+#define attn__need_given(ctx, op, name, pointer)                                                   \
+    ((pointer) ? ATTN_OK : (attn__need_given(ctx, op, name, NULL), (ctx)->status = ATTN_E_ARGUMENT))
+#define attn__need_zeros(ctx, type, reserved)                                                      \
+    (attn__need_zeros(ctx, type, reserved) ? (ctx)->status = ATTN_E_ARGUMENT : ATTN_OK)
+#endif
 ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next);
 ATTN__INLINE float attn__fmaf(float a, float b, float c);
 static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session);
@@ -11772,8 +11776,8 @@ static attn_status(attn__fail)(attn_ctx *ctx, attn_status status, const char *fo
 
 /* A pointer that may not be NULL. The likeliest reason is an earlier call that failed to make the
  * object, so the message ends with that call's. */
-static attn_status attn__need_given(attn_ctx *ctx, const char *op, const char *name,
-                                    const void *pointer)
+static attn_status(attn__need_given)(attn_ctx *ctx, const char *op, const char *name,
+                                     const void *pointer)
 {
     static const char link[] = "; before that: ";
     char before[sizeof ctx->message];
@@ -11790,7 +11794,7 @@ static attn_status attn__need_given(attn_ctx *ctx, const char *op, const char *n
 
 /* A struct that a caller fills has room for later versions. Something there comes from a newer
  * caller, or from one who did not zero the struct. */
-static attn_status attn__need_zeros(attn_ctx *ctx, const char *type, const uint64_t reserved[4])
+static attn_status(attn__need_zeros)(attn_ctx *ctx, const char *type, const uint64_t reserved[4])
 {
     if (reserved[0] || reserved[1] || reserved[2] || reserved[3])
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -14513,22 +14517,22 @@ typedef struct attn__collector {
     attn_ctx *ctx;
     const attn_model *model;
     attn_resid_kind kind;
-    size_t first, count;         /* positions that are kept */
-    attn_tensor stack, scale, z; /* z: [L, count, H, d], for the heads */
+    size_t first, count; /* positions that are kept */
+    attn_tensor stack, scale;
 } attn__collector;
 
 static attn_tensor attn__slot_for(const attn__collector *c, const attn_activation *a)
 {
     const char *dot = strrchr(a->name, '.'), *name = dot ? dot + 1 : a->name;
     const size_t n_layer = c->model->config.n_layer, layer = a->layer < 0 ? 0 : (size_t)a->layer;
-    const size_t n_heads = n_layer * c->model->config.n_head;
+    const size_t n_head = c->model->config.n_head, n_heads = n_layer * n_head;
     const int heads = c->kind == ATTN_RESID_HEADS;
     const int both = c->kind == ATTN_RESID_ACCUMULATED_MID;
     size_t index;
     if (strcmp(name, "hook_scale") == 0)
         return c->scale;
-    if (strcmp(name, "hook_z") == 0)
-        return attn_select(c->z, 0, layer);
+    if (strcmp(name, "hook_result") == 0) /* [T, H, C]; in the stack [H, T, C] */
+        return attn_transpose(attn_slice(c->stack, 0, layer * n_head, n_head), 0, 1);
     if (strcmp(name, "hook_embed") == 0)
         index = heads ? n_heads + n_layer : 0;
     else if (strcmp(name, "hook_pos_embed") == 0)
@@ -14560,33 +14564,16 @@ static int attn__collect(const attn_activation *a, void *user)
            ATTN_OK;
 }
 
-/* result [H, T, C] = z [T, H, d] · W_O [H, d, C] */
-static attn_status attn__results_of_heads(attn_ctx *ctx, attn_tensor *result,
-                                          const attn_model *model, size_t layer, attn_tensor z)
+/* The part of kind ATTN_RESID_HEADS that no hook shows: the sum of all b_O, at every position. */
+static attn_status attn__sum_biases(attn__collector *c)
 {
-    attn_tensor w_o = attn__nothing();
-    attn_status status = attn__layer_tensor(ctx, model, layer, "attn.W_O", &w_o);
-    if (status == ATTN_OK)
-        status = attn_matmul(ctx, result, attn_transpose(z, 0, 1), w_o);
-    attn_tensor_free(ctx, &w_o);
-    return status;
-}
-
-/* The parts that hooks did not show: the heads' results, and the sum of all b_O. */
-static attn_status attn__finish_heads(attn__collector *c)
-{
-    const size_t n_layer = c->model->config.n_layer, n_head = c->model->config.n_head;
     attn_tensor bias = attn_select(c->stack, 0, c->stack.shape[0] - 1);
+    attn_status status = attn_scale(c->ctx, &bias, bias, 0);
     size_t layer;
-    memset(bias.data, 0, attn_count(bias) * sizeof(float));
-    for (layer = 0; layer < n_layer; layer++) {
-        attn_tensor heads = attn_slice(c->stack, 0, layer * n_head, n_head);
-        if (attn__results_of_heads(c->ctx, &heads, c->model, layer, attn_select(c->z, 0, layer)) ||
-            attn_add(c->ctx, &bias, bias,
-                     attn__parameter(c->model->layers[layer].b_o, bias.shape[1])))
-            return c->ctx->status;
-    }
-    return ATTN_OK;
+    for (layer = 0; layer < c->model->config.n_layer && status == ATTN_OK; layer++)
+        status = attn_add(c->ctx, &bias, bias,
+                          attn__parameter(c->model->layers[layer].b_o, bias.shape[1]));
+    return status;
 }
 
 /* What attn_decompose_resid hooks for each kind, besides the scale; "blocks.%" is the last block. */
@@ -14594,7 +14581,7 @@ static const char *const attn__parts_hooks[4][5] = {
     {"blocks.*.hook_resid_pre", "blocks.%.hook_resid_post"},
     {"blocks.*.hook_resid_pre", "blocks.*.hook_resid_mid", "blocks.%.hook_resid_post"},
     {"hook_embed", "hook_pos_embed", "blocks.*.hook_attn_out", "blocks.*.hook_mlp_out"},
-    {"hook_embed", "hook_pos_embed", "blocks.*.attn.hook_z", "blocks.*.hook_mlp_out"}};
+    {"hook_embed", "hook_pos_embed", "blocks.*.attn.hook_result", "blocks.*.hook_mlp_out"}};
 
 ATTN__DEF attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
                                            const attn_model *model, const int32_t *tokens,
@@ -14640,32 +14627,79 @@ ATTN__DEF attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
         return attn__finish(ctx, &out->stack, &stack, status);
     c.stack = stack.dense;
     c.scale = scale.dense;
-    if (kind == ATTN_RESID_HEADS)
-        status = attn_zeros(ctx, &c.z, ATTN_F32,
-                            attn_shape4(config->n_layer, c.count, config->n_head, config->d_head));
-    if (status == ATTN_OK)
-        status = attn__watch_text(ctx, model, tokens, n_tokens, patterns, attn__collect, &c);
+    status = attn__watch_text(ctx, model, tokens, n_tokens, patterns, attn__collect, &c);
     if (status == ATTN_OK && kind == ATTN_RESID_HEADS)
-        status = attn__finish_heads(&c);
-    attn_tensor_free(ctx, &c.z);
+        status = attn__sum_biases(&c);
     status = attn__finish(ctx, &out->stack, &stack, status);
     return attn__finish(ctx, &out->scale, &scale, status);
+}
+
+/* attn_head_results, the heads divided over workers. */
+typedef struct attn__head_work {
+    const attn__kernels *kernels;
+    const attn__panels *w_o;
+    const float *z; /* [T, H, d] */
+    float *out;     /* [T, H, C] */
+    size_t n_tokens, n_head, d, width;
+    float *scratch; /* for each worker n_pack floats of packed rows, then n_room of padded */
+    size_t n_pack, n_room;
+} attn__head_work;
+
+static void attn__head_work_body(attn__worker *me, void *arg)
+{
+    const attn__head_work *w = (const attn__head_work *)arg;
+    float *pack = w->scratch + (size_t)me->id * (w->n_pack + w->n_room);
+    size_t head, last;
+    attn__share(me, w->n_head, &head, &last);
+    for (; head < last; head++) {
+        attn__rows out, z;
+        out.data = w->out + head * w->width;
+        out.stride = w->n_head * w->width;
+        z.data = (float *)(uintptr_t)(w->z + head * w->d); /* only read */
+        z.stride = w->n_head * w->d;
+        out.n = z.n = w->n_tokens;
+        attn__head_result(w->kernels, w->w_o, head, out, z, w->d, pack + w->n_pack, w->n_room,
+                          pack);
+    }
 }
 
 ATTN__DEF attn_status attn_head_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                         size_t layer, attn_tensor z)
 {
+    const size_t span = model ? model->config.d_head + 2 * ATTN__SCALED : 0; /* of W_O's rows */
+    attn__head_work w;
     attn__result result;
-    attn_tensor by_head;
+    attn__scratch scratch;
+    attn_tensor dense = attn__nothing();
     attn_status status;
-    if (attn__need_layer(ctx, "attn_head_results", model, layer) ||
+    int n_threads;
+    memset(&w, 0, sizeof w);
+    if (attn__need_kernels(ctx, &w.kernels) ||
+        attn__need_layer(ctx, "attn_head_results", model, layer) ||
         attn__need_shape(ctx, "attn_head_results", "z", &z,
                          attn_shape3(z.shape[0], model->config.n_head, model->config.d_head)) ||
         attn__begin(ctx, "attn_head_results", out,
                     attn_shape3(z.shape[0], model->config.n_head, model->config.d_model), &result))
         return ctx->status;
-    by_head = attn_transpose(result.dense, 0, 1);
-    status = attn__results_of_heads(ctx, &by_head, model, layer, z);
+    w.w_o = &model->layers[layer].w_o;
+    w.n_tokens = z.shape[0];
+    w.n_head = model->config.n_head;
+    w.d = model->config.d_head;
+    w.width = model->config.d_model;
+    w.n_pack = attn__pack_size(w.w_o->dtype, ATTN__QUERIES, span);
+    w.n_room = ATTN__QUERIES * span;
+    n_threads = attn__threads_for(ctx, (double)attn_count(z) * (double)w.width);
+    w.scratch =
+        attn__scratch_new(ctx, &scratch, (size_t)n_threads * (w.n_pack + w.n_room), "packed rows");
+    status = w.scratch ? attn_zeros(ctx, &dense, ATTN_F32, attn__shape_of(&z)) : ATTN_E_MEMORY;
+    if (status == ATTN_OK && (status = attn_copy(ctx, &dense, z)) == ATTN_OK) {
+        w.z = (const float *)dense.data;
+        w.out = (float *)result.dense.data;
+        if (w.n_tokens > 0)
+            attn__parallel(n_threads, attn__head_work_body, &w);
+    }
+    attn_tensor_free(ctx, &dense);
+    attn__scratch_free(&scratch);
     return attn__finish(ctx, out, &result, status);
 }
 

@@ -518,6 +518,62 @@ TEST(heads_and_neurons)
     }
 }
 
+/* What a hook has shown of one layer, put together again. */
+typedef struct shown_results {
+    attn_tensor z, result; /* [T, H, d], [T, H, C] */
+} shown_results;
+
+static int keep_results(const attn_activation *a, void *user)
+{
+    shown_results *const s = (shown_results *)user;
+    attn_ctx ctx = alone();
+    attn_tensor to =
+        attn_slice(strstr(a->name, "hook_z") ? s->z : s->result, 0, a->first, a->value.shape[0]);
+    return attn_copy(&ctx, &to, a->value) != ATTN_OK;
+}
+
+/* hook_result, attn_head_results and attn_decompose_resid give the same bits, whatever the type of
+ * the weights, and whatever becomes of the text's pieces. */
+TEST(results_have_the_same_bits)
+{
+    static const char *const dtypes[] = {"f32", "f16", "q8", "q4"};
+    size_t i;
+    for (i = 0; i < 4; i++) {
+        attn_ctx ctx = alone();
+        char options[32], name[32];
+        attn_model *m;
+        const attn_config *c;
+        attn_session *session;
+        int32_t *tokens;
+        shown_results shown = {ATTN_ZERO, ATTN_ZERO};
+        attn_tensor result = {0}, stack;
+        attn_resid_stack parts = ATTN_ZERO;
+        enum { N = 37, LAYER = 1 };
+        snprintf(options, sizeof options, "--dtype %s", dtypes[i]);
+        snprintf(name, sizeof name, "results-%s.attn", dtypes[i]);
+        m = converted("examples/tiny-stories", name, options);
+        if (!m)
+            return;
+        c = attn_model_config(m);
+        tokens = random_tokens(m, N, 11);
+        session = session_on(&ctx, m, 0, 16); /* in pieces of 16 */
+        OK(&ctx, attn_zeros(&ctx, &shown.z, ATTN_F32, attn_shape3(N, c->n_head, c->d_head)));
+        OK(&ctx, attn_zeros(&ctx, &shown.result, ATTN_F32, attn_shape3(N, c->n_head, c->d_model)));
+        OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_z", keep_results, &shown));
+        OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_result", keep_results, &shown));
+        OK(&ctx, attn_feed(&ctx, session, tokens, N));
+        OK(&ctx, attn_head_results(&ctx, &result, m, LAYER, shown.z));
+        same_bits(result, shown.result, dtypes[i]);
+        OK(&ctx, attn_decompose_resid(&ctx, &parts, m, tokens, N, ATTN_RESID_HEADS, 0, 0));
+        stack = attn_slice(parts.stack, 0, LAYER * c->n_head, c->n_head);
+        same_bits(attn_transpose(stack, 0, 1), shown.result, dtypes[i]);
+        attn_session_free(session);
+        attn_model_close(m);
+        attn_ctx_free(&ctx);
+        pool_clear();
+    }
+}
+
 /* ---- direct logit attribution ---- */
 
 TEST(attribution)
