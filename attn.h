@@ -89,7 +89,7 @@ TABLE OF CONTENTS: search for the mark
     >>cpu            instruction sets                   >>kernels    vector code, once for each
     >>matmul         panels, products, one head         >>memory     contexts, errors, blocks
     >>threads        workers, barriers, how many of them
-  part two, left out by ATTN_NO_LENS: what is built on the engine alone
+  part two, left out by ATTN_NO_LENS: built on the engine, never needed by it
     >>api-study      random tensors, dropout, printing  >>study
     >>api-files      tensors in files                   >>files
     >>api-patch      activation patching                >>patch
@@ -99,7 +99,7 @@ TABLE OF CONTENTS: search for the mark
 
 OPTIONS: define before the include that has ATTN_IMPLEMENTATION
     ATTN_STATIC        every function is static; nothing is exported
-    ATTN_API           what to put before each public function (default: extern)
+    ATTN_API           the words before each public function (default: extern)
     ATTN_NO_SIMD       portable C only (also the oracle that every kernel is tested against)
     ATTN_NO_DISPATCH   only what the compiler flags allow; no choice at run time
     ATTN_SANITIZE_KERNELS  address and undefined-behaviour sanitizers check the kernels too, which they
@@ -131,13 +131,13 @@ ERRORS
 MEMORY
     A context may bring its own allocator. Tensors made through a context live until
     attn_tensor_free, or until attn_ctx_free frees all that are left. Models, workspaces and
-    sessions have their own free functions. A session costs what its keys and values cost and two
-    rows of logits: of GPT-2 124M 76 MB for 1,024 tokens as f32 (74 KB a token), half of it as f16.
+    sessions have their own free functions. A session takes the memory of its keys and values and of
+    two rows of logits: for GPT-2 124M 76 MB for 1,024 tokens as f32 (74 KB a token), half as f16.
     A workspace has the rows of a pass, 10 MB for 124M, and 0.7 MB for each thread; sessions share
     it. All of this is allocated when it is made (attn_session_size and attn_workspace_size tell how
     much that will be); feeding tokens, reading logits and sampling allocate nothing. Hooks (when
-    they are made), attn_score, attn_generate and the attn_patch functions bring what they need and
-    give it back. Weights are used where the file is mapped, so several processes share one copy.
+    they are made), attn_score, attn_generate and the attn_patch functions allocate their memory and
+    free it. Weights are used where the file is mapped, so several processes share one copy.
 
 THREADS
     With OpenMP (-fopenmp) the work of a call is divided over threads. ctx->n_threads sets the most
@@ -231,7 +231,7 @@ THE FILE FORMAT: .attn, version 1
     Layout "rows" is row-major, dense. Layout "panels" is how the kernels read a matrix [K, N] that
     maps K inputs to N outputs. A line is 64 bytes: 16 outputs times 1 (f32) or 2 (f16) consecutive
     k, the 16 outputs of the first k first. A panel is the lines of 16 outputs over all k; the
-    matrix is ceil(N / 16) panels. What is missing at the edges stands for zeros. So entry (k, n) of
+    matrix is ceil(N / 16) panels, padded with zeros at the edges. So entry (k, n) of
     an f32 matrix is float number (n / 16 * K + k) * 16 + n % 16, and of an f16 matrix half number
     (n / 16 * K2 + k) * 16 + n % 16, where K2 is K rounded up to even.
 
@@ -265,6 +265,21 @@ FAQ
     "Does it add a beginning-of-text token?" No. TransformerLens does by default, Hugging Face does
         not; here you put it there yourself, or set attn_generate_desc.prepend_bos.
     "Can I use it from C++?" Yes, C99 and C++11 or later.
+
+WORDS
+    row      the numbers of one position; a block of rows is [R, width] with a stride
+    line     64 bytes of weights: 16 outputs times 1, 2, 4 or 8 k (see the file format)
+    panel    the lines of 16 outputs over all k
+    chain    a sum by fused multiply-adds over at most 256 ascending k (rule 1 of the same bits)
+    pack     rows of an input, copied in the order in which a kernel reads them
+    tile     rows times outputs that one step of a kernel keeps in registers
+    point    a place in the pass that can be watched; with a layer it is an activation
+    watcher  looks at points: a callback, a record or an edit
+    span     the positions and layers of one feed
+    worker   one of the threads of a call; together they are a team
+    share    a worker's part of the rows, heads or panels
+    gait     the number of threads that passes of one size use
+    draft    tokens fed before the sampler drew them; of a file, its name until it is whole
 
 VERSIONS
     A version is major.minor.patch. Before 1.0 a minor version may rename things, and this section
@@ -357,8 +372,8 @@ typedef enum attn_isa_kind {
     ATTN_ISA_AVX512_VNNI /* AVX-512 with dot products of bytes, for q8 and q4 weights */
 } attn_isa_kind;
 
-/* A context: how a caller wants things done, and what went wrong last. Zero it, set what you like,
- * and pass it to every call. It is small and belongs to one thread; make as many as you want. */
+/* A context holds a caller's settings and its latest failure. Zero it, set the fields you like, and
+ * pass it to every call. It is small and belongs to one thread; make as many as you want. */
 typedef struct attn_ctx {
     void *(*alloc)(size_t size, void *user); /* NULL: malloc */
     void (*free)(void *block, void *user);   /* NULL: free; with an alloc of yours: nothing is
@@ -408,9 +423,9 @@ ATTN_API uint64_t attn_checksum(uint64_t chain, const void *data, size_t size);
 /* >>api-tensors =================================================================================
  *
  * A tensor is a small struct that points at numbers. Copy it freely: a copy is another view of the
- * same numbers. Views (transpose, slice, reshape) cost nothing and never fail loudly: what cannot
- * be done gives a tensor with ndim == 0 whose `error` says why, and the operation that is handed
- * such a tensor reports it.
+ * same numbers. Views (transpose, slice, reshape) cost nothing and never fail loudly: an
+ * impossible view is a tensor with ndim == 0 whose `error` says why, and the operation that is
+ * given such a tensor reports it.
  *
  * Operations write into *out. If out->ndim is 0 a fresh tensor is made in the context; else its
  * shape must be the result's, and it is written in place. Inputs may have any strides and may be
@@ -437,7 +452,7 @@ typedef struct attn_tensor {
     size_t shape[4];     /* slowest dimension first; unused ones are 1 */
     ptrdiff_t stride[4]; /* in elements; unused ones are 0 */
     const char *error;   /* why ndim is 0, or NULL */
-    void *owned;         /* what attn_tensor_free gives back; NULL for a view or borrowed data */
+    void *owned; /* the block that attn_tensor_free frees; NULL for a view or borrowed data */
 } attn_tensor;
 
 ATTN_API attn_shape attn_shape1(size_t d0);
@@ -587,8 +602,8 @@ ATTN_API attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x
 /* The kernels' own layout of a weight matrix [K, N], see "panels" in the manual. */
 ATTN_API size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out); /* 0: too large */
 /* Writes w [K, N], any strides, as panels of dtype into `panels`. q8 and q4 round: to at most half
- * a step of a scale that 32 consecutive k of an output share; they take what f16 can hold, up to
- * 65504 and no NaN (else ATTN_E_ARGUMENT, and the panels are useless). */
+ * a step of a scale that 32 consecutive k of an output share; they take numbers that f16 can hold,
+ * up to 65504 and no NaN (else ATTN_E_ARGUMENT, and the panels are useless). */
 ATTN_API attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype dtype,
                                        attn_tensor w);
 
@@ -633,9 +648,9 @@ typedef struct attn_model_desc {
 
 /* Opens a .attn file: maps it, checks everything in it that could lead a reader astray, verifies
  * the checksums. desc may be NULL. *model is NULL after a failure. The file is not trusted, but
- * while the model is open nobody may write to it: what was checked could then be something else,
- * and of a file that is cut short the system takes the pages away (SIGBUS). Where that can happen,
- * read it yourself and use attn_model_open_memory. */
+ * nobody may write to it while the model is open: checked bytes could change, and truncating the
+ * mapped file raises SIGBUS. Where that can happen, read the file yourself and use
+ * attn_model_open_memory. */
 ATTN_API attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const char *path,
                                      const attn_model_desc *desc);
 /* The same from memory, which must outlive the model and be aligned to 64 bytes (else a copy is
@@ -649,7 +664,7 @@ ATTN_API const attn_config *attn_model_config(const attn_model *model);
 /* NULL if the file has none. Lives as long as the model. */
 ATTN_API const attn_tokenizer *attn_model_tokenizer(const attn_model *model);
 
-/* What a file holds, for tools that list it. */
+/* A tensor of a file, for tools that list them. */
 typedef struct attn_tensor_info {
     const char *name;
     attn_dtype dtype;
@@ -729,7 +744,7 @@ ATTN_API attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32
 /* [n_vocab]: logits of the last token fed. NULL before the first. Valid until the next call. */
 ATTN_API const float *attn_logits(const attn_session *session);
 
-/* Which layers a pass runs, and what residual stream enters and leaves. */
+/* The layers that a pass runs, and the residual streams that enter and leave them. */
 typedef struct attn_layers {
     size_t first, end;  /* layers [first, end); end 0 stands for n_layer */
     const float *resid; /* [n_tokens, d_model]: the residual stream that enters the first of them,
@@ -771,8 +786,9 @@ ATTN_API const attn_model *attn_session_model(const attn_session *session);
 /* Forgets all tokens from position `length` on; a pass that begins at a later layer may still build
  * on them (attn_feed_batch). attn_logits() is NULL until the next feed. */
 ATTN_API attn_status attn_truncate(attn_ctx *ctx, attn_session *session, size_t length);
-/* Makes `to` hold what `from` holds (same model and cache; room enough; no record may watch `to`).
- * To try several continuations of one prompt, feed it once and copy it. Hooks are not copied. */
+/* Copies the tokens, keys and values of `from` into `to` (same model and cache; room enough; no
+ * record may watch `to`). To try several continuations of one prompt, feed it once and copy it.
+ * Hooks are not copied. */
 ATTN_API attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from);
 
 /* How well the model predicted a token. */
@@ -806,7 +822,7 @@ ATTN_API attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, at
 
 /* How to pick a token; zeroed: greedy, the first of the largest logits. Otherwise, in this order:
  * the repetition penalty, division by the temperature, then the filters top-k, top-p, min-p, each
- * on what the one before left, then one draw. */
+ * on the tokens that the one before kept, then one draw. */
 typedef struct attn_sampler_desc {
     float temperature;    /* 0: greedy */
     int32_t top_k;        /* keep the k likeliest; 0: all */
@@ -959,14 +975,14 @@ ATTN_API attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn_
 ATTN_API attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model *model,
                                    const char *text);
 
-/* Whole characters out of a stream of pieces: keeps what does not end a UTF-8 character yet. */
+/* Cuts a stream of bytes into whole characters: keeps the beginning of one until its end comes. */
 typedef struct attn_utf8 {
     unsigned char bytes[4];
     int n;
 } attn_utf8;
 /* Takes one piece of at most `size` bytes, writes whole characters to `text` (room for
- * 3 * (size + 4) bytes) and returns how many bytes that is. size = 0 flushes what is left. Bytes
- * that are no UTF-8 become U+FFFD, one for each maximal part (Unicode 15, 3.9). */
+ * 3 * (size + 4) bytes) and returns how many bytes that is. size = 0 flushes a beginning that was
+ * kept. Bytes that are not UTF-8 become U+FFFD, one for each maximal part (Unicode 15, 3.9). */
 ATTN_API size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, size_t size);
 
 /* >>api-hooks ===================================================================================
@@ -991,19 +1007,19 @@ ATTN_API size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, 
  *   hook_attn_out, hook_mlp_out    [T, C]      the sublayer's addition to the stream, with bias
  *   mlp.hook_pre, mlp.hook_post    [T, F]      before and after GELU
  *
- * What costs time and memory to make is made only while somebody asks for it, with its name or a
- * pattern that does not end in `*` (`*.hook_result`):
+ * Some activations cost extra time and memory. They are made only while a hook or a record asks for
+ * them, with their name or a pattern that does not end in `*` (`*.hook_result`):
  *
- *   attn.hook_result               [T, H, C]   what each head adds: z · W_O; without b_O
+ *   attn.hook_result               [T, H, C]   each head's addition: z · W_O, without b_O
  *   hook_attn_in                   [T, H, C]   the stream that enters ln1, a copy for each head
  *   hook_q_input, _k_input, _v_input           [T, H, C] copies of that copy, for q, for k, for v
  *   hook_mlp_in                    [T, C]      a copy of the stream that enters ln2
  *
- * Writing into a copy changes what that head, or the MLP, makes of the stream, and leaves the
- * stream. A head whose copy of a row was written gets its q, k or v from layernorm1 of the copy;
- * ln1's own hooks come before and show the stream. Where a row of hook_result was written,
- * hook_attn_out is the sum over heads plus b_O. Rows and heads that stay as they were keep every
- * bit of what follows from them, here and everywhere. */
+ * Writing into a copy changes the input of that head, or of the MLP, and leaves the stream. A head
+ * whose copy of a row was written gets its q, k or v from layernorm1 of the copy; ln1's own hooks
+ * come before and show the stream. Where a row of hook_result was written, hook_attn_out is the sum
+ * over heads plus b_O. All that follows from unchanged rows and heads keeps every bit, here and
+ * everywhere. */
 
 typedef struct attn_activation {
     const char *name; /* full name */
@@ -1017,16 +1033,16 @@ typedef struct attn_activation {
 typedef uint32_t attn_hook_id;
 
 /* Return 0 to go on, anything else to stop: the feed then returns ATTN_STOPPED and the session is
- * as it was before it. A callback may not feed, truncate or hook its session. It may free a session:
- * the feed then stops, and the session is gone when the feed returns ATTN_STOPPED. */
+ * as it was before it. A callback may not feed, truncate or hook its session. It may free a
+ * session: the feed then stops, and the session is gone when the feed returns ATTN_STOPPED. */
 typedef int (*attn_hook_fn)(const attn_activation *activation, void *user);
 
 /* Calls fn for every activation of this session whose name matches; `*` in the pattern matches any
- * run of characters. fn may read the value, and what it writes is what the model goes on with. A
- * long prompt comes by in pieces of at most n_batch rows (attn_session_desc), which results do not
- * depend on. The value lives until fn returns. Hooks run in the order they were made, one at a
- * time; fn may not feed, truncate, hook or free its session. ATTN_E_NAME for a name that nothing
- * has, with the nearest one that there is. */
+ * run of characters. fn may read the value and write to it; the model goes on with the written
+ * numbers. A long prompt comes by in pieces of at most n_batch rows (attn_session_desc), which
+ * results do not depend on. The value lives until fn returns. Hooks run in the order they were
+ * made, one at a time; fn may not feed, truncate, hook or free its session. ATTN_E_NAME for a name
+ * that nothing has, with the nearest one that there is. */
 ATTN_API attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
                                const char *pattern, attn_hook_fn fn, void *user);
 /* Removes one hook or edit, in any order. A callback may remove any hook of its session, its own
@@ -1036,8 +1052,8 @@ ATTN_API attn_status attn_unhook(attn_ctx *ctx, attn_session *session, attn_hook
 /* Removes all hooks, edits and records. NULL is fine. */
 ATTN_API void attn_unhook_all(attn_session *session);
 
-/* The keys and values that a session remembers, which is what later tokens will see of earlier
- * ones: hook_k and hook_v show only the new ones, on their way in. attn_cache_get copies those of
+/* The keys and values that a session remembers are all that later tokens see of earlier ones:
+ * hook_k and hook_v show only the new ones, on their way in. attn_cache_get copies those of
  * positions [first, first + count) of a layer into *out [count, H, d]; attn_cache_set puts others
  * in their place, value [count, H, d], from `first` on. Both may be called between feeds, and from
  * a hook, for the positions before those that are being fed: what is set before the layer's
@@ -1051,10 +1067,11 @@ ATTN_API attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out, const attn_
 ATTN_API attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_cache_part part,
                                     size_t layer, size_t first, attn_tensor value);
 
-/* Recording: numbers of many activations at many positions, in memory of the caller's. What a
- * record shows after a text was fed token by token is, to the bit, what it shows after one call. */
+/* Recording: numbers of many activations at many positions, in memory of the caller's. A text
+ * fed token by token gives the same record, to the bit, as one call. */
 typedef struct attn_record attn_record;
-/* What to record; zeroed: every activation but those on request, at all positions. */
+/* The activations and positions to record; zeroed: every activation but those on request, at all
+ * positions. */
 typedef struct attn_record_desc {
     const char *const *names; /* names and patterns as for attn_hook */
     size_t n_names;
@@ -1066,12 +1083,12 @@ typedef struct attn_record_desc {
 /* Bytes of memory for such a record, exactly; desc may be NULL. */
 ATTN_API attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
                                       const attn_record_desc *desc);
-/* Records what is fed to the session from now on into `memory`, which the caller owns, aligned as
- * floats are and alive as long as the record. ATTN_E_SPACE if `bytes` are too few; the message says
- * how many are needed. The session must not hold positions beyond desc->first yet. A feed that
- * would go beyond the last position fails with ATTN_E_SPACE and leaves all as it was. Truncating the
- * session truncates the record. Among hooks it has its place in the order they were made: it shows
- * what those before it wrote, not what those after it do. */
+/* Records the tokens that are fed to the session from now on into `memory`, which the caller owns,
+ * aligned as floats are and alive as long as the record. ATTN_E_SPACE if `bytes` are too few; the
+ * message says how many are needed. The session must not hold positions beyond desc->first yet. A
+ * feed that would go beyond the last position fails with ATTN_E_SPACE and leaves all as it was.
+ * Truncating the session truncates the record. Among hooks it has its place in the order they were
+ * made: it shows the changes of hooks before it, not those of hooks after it. */
 ATTN_API attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
                                      const attn_record_desc *desc, void *memory, size_t bytes);
 /* Ends it; the memory stays the caller's. attn_unhook_all and attn_session_free only stop it: it
@@ -1081,10 +1098,10 @@ ATTN_API void attn_record_free(attn_record *record);
 ATTN_API size_t attn_record_count(const attn_record *record);
 ATTN_API const char *attn_record_name(const attn_record *record, size_t index);
 /* A view of one, in the shape of the table above with T the positions recorded so far and Tk =
- * first + T: what is over keys is 0 or, for scores, -inf at later keys. It may be written. */
+ * first + T: at later keys a pattern is 0, and scores are -inf. The view may be written. */
 ATTN_API attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const attn_record *record,
                                      const char *name);
-/* Edits: hooks for what is done most, without a callback. Zero ablation, mean ablation, resampling
+/* Edits: the commonest hooks, without a callback. Zero ablation, mean ablation, resampling
  * or patching (SET with another run's numbers), steering (ADD). */
 typedef enum attn_edit_kind {
     ATTN_EDIT_ZERO,
@@ -1140,7 +1157,7 @@ ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessio
 #define ATTN__IMPLEMENTING /* in this file */
 
 /* >>platform ====================================================================================
- * What differs between compilers and systems is settled here once. */
+ * The differences between compilers and systems, settled once. */
 
 /* (clang tells of -ffast-math and -ffinite-math-only, but of no other part given alone.) */
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) ||     \
@@ -1446,7 +1463,7 @@ static void attn__forward(attn__worker *me, void *pass)
 /* For passes of 2^18 multiply-adds, 2^19 and so on. */
 enum { ATTN__GAITS = 16 };
 
-/* What an object needs to free itself after the context that made it is gone. */
+/* With this an object frees itself even after the context that made it is gone. */
 typedef struct attn__allocator {
     void *(*alloc)(size_t size, void *user);
     void (*free)(void *block, void *user);
@@ -1456,7 +1473,7 @@ typedef struct attn__allocator {
 /* Sits right before every allocated block. */
 typedef struct attn__block {
     struct attn__block *next, *before; /* in the chain of the context's tensors */
-    void *base;                        /* what the allocator returned */
+    void *base;                        /* as the allocator returned it */
     attn__allocator allocator;
 } attn__block;
 
@@ -1520,8 +1537,8 @@ struct attn__kernels {
 
 #define ATTN__QUERIES ((size_t)32) /* rows of scores that live in a tile at once */
 
-/* One head of attention for a block of queries: the inner form of attn_attention, and what the
- * model runs. Keys and values are panels, as the cache keeps them. */
+/* One head of attention for a block of queries: the inner form of attn_attention, and the
+ * form that the model runs. Keys and values are panels, as the cache keeps them. */
 typedef struct attn__head {
     const float *q; /* [rows, d] */
     ptrdiff_t q_stride, q_step;
@@ -1747,7 +1764,7 @@ struct attn_session {
 
     size_t first_row, n_rows; /* the rows of the running pass that are this session's */
     size_t fed;               /* tokens of the running call before those rows */
-    size_t fed_before;        /* and before the running pass: what a hook may change */
+    size_t fed_before;        /* and before the running pass: a hook may change these */
 };
 
 /* "blocks.3.attn.hook_q" */
@@ -3101,8 +3118,8 @@ static const char *attn__last_word(const char *name)
     return dot ? dot + 1 : name;
 }
 
-/* Adds what a pattern matches to points [1 + n_layer]; returns how many activations that is. What
- * costs extra to make is not matched by patterns that end in `*`. */
+/* Adds the activations that a pattern matches to points [1 + n_layer]; returns their number. A
+ * pattern that ends in `*` does not match those that cost extra. */
 static size_t attn__match_all(const attn_config *c, const char *pattern, uint32_t *points)
 {
     size_t n_matches = 0;
@@ -3165,7 +3182,7 @@ static attn__hook_name attn__nearest_name(const char *rest, int layer)
     return name;
 }
 
-/* Why nothing has this name, and what to write instead. */
+/* Says why nothing has this name, and which name is the nearest. */
 static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const attn_config *c,
                                       const char *pattern)
 {
@@ -4725,7 +4742,7 @@ static size_t attn__keep(attn_sampler *s)
     if (d->top_k > 0 && (size_t)d->top_k < n)
         most = (size_t)d->top_k;
     if (d->top_p > 0 && d->top_p < 1) {
-        if (most < n) { /* what top-k left is what top-p shares out */
+        if (most < n) { /* top-p shares out the probability that top-k kept */
             for (i = 0; i < most; i++)
                 total += attn__take(c, n - i, ATTN__LIKELIEST).weight;
             for (i = 0; i < most && sum < d->top_p * total; i++)
@@ -5075,8 +5092,8 @@ typedef struct attn__drafter {
 } attn__drafter;
 
 /* Continues draft[0 .. 0] to at most n + 1 tokens: finds where the longest run that ends in
- * draft[0] stood before, most recent first, and copies what followed. Returns how many were
- * drafted. A run of one token counts for nothing. */
+ * draft[0] stood before, most recent first, and copies its continuation. Returns how many
+ * were drafted. A run of one token counts for nothing. */
 static size_t attn__draft_tokens(const attn_session *session, int32_t *draft, size_t n)
 {
     const int32_t *tokens = session->tokens;
@@ -5758,7 +5775,7 @@ ATTN__DEF double attn_mean_nll(const attn_token_stats *stats, size_t n)
  * which a small scanner follows by hand; a byte that is no UTF-8 counts as a character that is
  * neither letter, number nor white space. Then each word, alone, starts as single bytes, and as
  * long as any two neighbours have a merge, all places of the merge of lowest rank are merged, from
- * left to right. What takes time is only finding the next merge:
+ * left to right. Only finding the next merge takes time:
  *   - a word seen a moment ago comes out of a small cache that lives for one call;
  *   - a short word keeps its ranks in an array and looks for the lowest one;
  *   - a long one keeps a list of places for each rank, so that a word of any length takes time in
@@ -6011,7 +6028,8 @@ static attn_status attn__index_merges(attn_ctx *ctx, attn_tokenizer *tokenizer, 
     return ATTN_OK;
 }
 
-/* Checks the list of special tokens and marks them; *n_nodes gets what the tree may need. */
+/* Checks the list of special tokens and marks them; *n_nodes gets the most that the tree may
+ * need. */
 static attn_status attn__mark_special(attn_ctx *ctx, const attn_tokenizer *tokenizer,
                                       const unsigned char *list, size_t n_special,
                                       unsigned char *is_special, uint64_t *n_nodes)
@@ -6238,8 +6256,8 @@ static size_t attn__utf8_length(unsigned char first)
     return first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
 }
 
-/* May `byte` come at `index` (1 to 3) of a character that begins with `first`? The second byte is
- * what keeps out overlong forms, surrogates and everything above U+10FFFF. */
+/* May `byte` come at `index` (1 to 3) of a character that begins with `first`? The second byte
+ * decides about overlong forms, surrogates and everything above U+10FFFF: none may come. */
 static int attn__utf8_continues(unsigned char first, size_t index, unsigned char octet)
 {
     if (index == 1 && (first == 0xE0 || first == 0xF0)) /* overlong otherwise */
@@ -6427,7 +6445,7 @@ static const unsigned char *attn__word_end(attn__encoder *encoder, const unsigne
 
     if (contraction)
         return p + contraction;
-    if (kind != ATTN__SPACE) /* one space belongs to what follows it */
+    if (kind != ATTN__SPACE) /* one space belongs to the word after it */
         return attn__skip_kind(encoder, next, end, kind);
     next = attn__skip_kind(encoder, p, end, ATTN__SPACE);
     if (next == end)
@@ -7267,7 +7285,7 @@ ATTN__DEF float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t
 
 /* ---- checks that every operation makes ---- */
 
-/* An operand must be a tensor. What a failed call left behind keeps that call's message. */
+/* An operand must be a tensor. If a failed call should have made it, that call's message stays. */
 static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
                                   const attn_tensor *x)
 {
@@ -8142,7 +8160,7 @@ typedef struct attn__packing {
     void *panels;
     attn_dtype dtype;
     const attn_tensor *w;
-    unsigned char beyond[256]; /* of each worker: did it see what has no scale? */
+    unsigned char beyond[256]; /* of each worker: did it see a number that has no scale? */
 } attn__packing;
 
 static void attn__pack_body(attn__worker *me, void *arg)
@@ -8952,7 +8970,7 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
 
 /* ---- the tensors that a model needs ---- */
 
-/* Where in the model a tensor goes, and what it must look like. */
+/* The place of a tensor in the model, its type and its shape. */
 typedef struct attn__expected {
     const char *name; /* after "blocks.i." for the tensors of a block */
     int is_panels;
@@ -9026,7 +9044,7 @@ static int attn__is_bound(const attn__expected *e)
     return e->rows ? *e->rows != NULL : e->panels->data != NULL;
 }
 
-/* Checks a tensor against what the model needs, and points the model at it. */
+/* Checks the type and shape of a tensor, and points the model at it. */
 static attn_status attn__bind_one(attn_ctx *ctx, const attn__expected *e, const attn__weight *w,
                                   const char *path)
 {
@@ -9720,7 +9738,7 @@ static float attn__log(float x)
     p = attn__fmaf(n, 1.42860677e-06f, p * square);
     head = n * 0.693145752f; /* exact */
     y = head + f;
-    lost = f - (y - head); /* what that sum rounded away; exact */
+    lost = f - (y - head); /* the part that the sum rounded away; exact */
     y = y + (lost + p);
     y = x <= FLT_MAX ? y : x + INFINITY;
     return x < FLT_MIN ? -INFINITY : y;
@@ -9743,7 +9761,7 @@ static int attn__is_quantized(attn_dtype dtype)
     return dtype == ATTN_Q8 || dtype == ATTN_Q4;
 }
 
-/* What the micro-kernel gets: some rows against some panels, a slice of k. */
+/* The micro-kernel's work: some rows against some panels, a slice of k. */
 typedef struct attn__tile_job {
     const float *in;           /* packed rows: in[k][row], of q8 and q4 in[k / 32][row] */
     const unsigned char *line; /* first line of the first panel */
@@ -9754,7 +9772,7 @@ typedef struct attn__tile_job {
 
     const float *bias; /* of the first output; NULL: none, or not yet */
     attn__start start;
-    /* What to fetch into cache meanwhile: at each step n_ahead lines from `ahead` on, ahead_apart
+    /* Lines to fetch into cache meanwhile: at each step n_ahead lines from `ahead` on, ahead_apart
      * bytes apart, and ahead_step bytes further at the next (see attn__fetching). */
     const unsigned char *ahead;
     size_t n_ahead, ahead_apart, ahead_step;
@@ -9772,10 +9790,10 @@ static void attn__tile_expect(const attn__tile_job *job, int n_rows, int n_cols)
 /* Panels in a group of q8 or q4 lines that one block of rows goes along, some columns at a time. */
 #define ATTN__Q_GROUP(cols) ((cols) == 3 ? 6 : (cols) == 1 ? 4 : 8)
 
-/* What the tiles of a group fetch. Several blocks of rows fetch their shares of the next group's
- * lines one after another, at each k (each 4 k of q8 and q4). A block alone goes so fast that it
- * asks for a line of each panel at a time: many streams, which the processor's own fetching then
- * follows. For one or two rows of f32 that does most by itself. */
+/* The lines that the tiles of a group fetch. Several blocks of rows fetch their shares of the next
+ * group's lines one after another, at each k (each 4 k of q8 and q4). A single block is bound by
+ * memory, so it fetches from every panel at once: many streams, which the processor's own fetching
+ * then follows. For one or two rows of f32 that does most by itself. */
 static void attn__fetching(attn__tile_job *tile, int is_alone, size_t n_rows, size_t n_panels,
                            attn_dtype dtype, size_t share)
 {
@@ -9801,7 +9819,7 @@ typedef void (*attn__tiles_fn)(attn__tile_job *job, size_t n_panels, attn_dtype 
  * the scale leaves two bits for that product to be exact in. */
 typedef struct attn__shared {
     unsigned char bytes[32];
-    int32_t start; /* and what makes up for weights whose bytes are taken as unsigned */
+    int32_t start; /* the zero-point correction: vpdpbusd and maddubs take unsigned weights */
     float scale, minus;
 } attn__shared;
 #define ATTN__MAGIC     12582912.0f
@@ -9840,10 +9858,10 @@ static size_t attn__packed_k(int quantized, size_t floats)
 #endif
 
 #ifdef ATTN__DISPATCH
-/* Bits of what this processor and its operating system can run. */
+/* The instruction sets that this processor and its operating system can run, a bit each. */
 enum { ATTN__HAS_AVX2 = 1, ATTN__HAS_AVX512 = 2, ATTN__HAS_VNNI = 4 };
 
-/* What that is, from leaf 1's ecx, the low half of XCR0 and leaf 7's ebx and ecx. */
+/* The same from leaf 1's ecx, the low half of XCR0 and leaf 7's ebx and ecx. */
 static unsigned attn__features_of(unsigned leaf1, unsigned xcr0, unsigned leaf7b, unsigned leaf7c)
 {
     const unsigned ymm = 0x6, zmm = 0xe6;          /* registers that the system saves */
@@ -9900,7 +9918,7 @@ static unsigned attn__cpu_features(void)
  * written on a vector of 16 floats (one line of f32): one AVX-512 register, two of AVX2, four of
  * SSE2 or NEON, or sixteen floats in plain C. Every operation rounds once, by IEEE 754, so every
  * pass gives the same bits; a multiplication never feeds an addition except as fma, so that no
- * compiler can contract what it should not. (SSE2 has no fma and says so in its name.) */
+ * compiler can contract the two. (SSE2 has no fma and says so in its name.) */
 
 #if ATTN__PASS == 4
 #define ATTN__FLOAT(name) attn__##name##_avx512
@@ -11172,7 +11190,7 @@ ATTN__KERNEL float ATTN__FN(log_sum_exp)(const float *x, size_t n, float *larges
     return attn__log(attn__fold(s));
 }
 
-/* NaN if there is one among them: what is neither below +inf nor above -inf. */
+/* NaN if there is one among them: a number neither below +inf nor above -inf. */
 ATTN__KERNEL float ATTN__FN(largest_or_nan)(const float *x, size_t n)
 {
     const attn__vec zero = attn__set1(0), one = attn__set1(1);
@@ -11440,8 +11458,8 @@ static const attn__kernels *attn__kernels_of(attn_isa_kind isa, unsigned feature
     return NULL;
 }
 
-/* The kernels a context asks for, or NULL if they are not here. What the processor can do is asked
- * once and kept: a race to fill the cache is harmless, everybody would write the same. */
+/* The kernels a context asks for, or NULL if they are not here. The processor is asked once: a race
+ * to keep the answer is harmless, since everybody would write the same. */
 static const attn__kernels *attn__kernels_for(const attn_ctx *ctx)
 {
 #ifdef ATTN__DISPATCH
@@ -11712,7 +11730,7 @@ static void attn__head_scores(const attn__kernels *kernels, const attn__head *h,
 }
 
 /* z [rows, dv] = pattern · v. All rows share the keys that the first row sees; then each goes on
- * alone to the end of what it sees, so that no row touches a value hidden from it. The rows of one
+ * alone to its last key, so that no row touches a value hidden from it. The rows of one
  * head must lie within one multiple of ATTN__QUERIES positions, so that they end in the same chain:
  * it is made apart, in `tail` [ATTN__QUERIES, dv], and added to the chains before it. */
 static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
@@ -11764,7 +11782,7 @@ static attn_status(attn__fail)(attn_ctx *ctx, attn_status status, const char *fo
     va_start(args, format);
     vsnprintf(ctx->message, sizeof ctx->message, format, args);
     va_end(args);
-    /* Names from a file may hold what a terminal obeys: controls, U+0080 to U+009F too, whether in
+    /* Names from a file may hold commands for a terminal: controls, U+0080 to U+009F too, be it in
      * UTF-8 or as bytes alone. */
     for (at = (unsigned char *)ctx->message; *at; before = *at++)
         if (*at < ' ' || *at == 127 || (before < 0x80 && *at >= 0x80 && *at < 0xa0))
@@ -11863,7 +11881,7 @@ static void attn__free(void *start)
     if (allocator.free)
         allocator.free(block->base, allocator.user);
     else if (!allocator.alloc)
-        free(block->base); /* what was forbidden ends with the block */
+        free(block->base); /* the forbidden bytes end with the block */
 }
 
 /* Chains a block into the context, for attn_ctx_free. The context itself may move meanwhile: no
@@ -12287,7 +12305,8 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
 
 /* ==================================================================================================
  * PART TWO: tools that use only the engine above. ATTN_NO_LENS leaves them out.
- * ================================================================================================*/
+ *
+ * ================================================================================================ */
 
 #ifdef __cplusplus
 extern "C" {
@@ -12338,9 +12357,9 @@ ATTN_API attn_status attn_record_save(attn_ctx *ctx, const char *path, const att
  * .safetensors or .npz, by how the path ends. A .npz holds up to 4 GiB. Names are printable ASCII
  * without space, quotes, colon and slashes. The file takes its name only when it is whole; until
  * then it is `path` with ".00.part" (or another number) at the end, or attn.00.part beside it if
- * the name is very long, and after ATTN_E_IO what was there before is still there: so the directory
- * must take new files. A file that was there keeps its permissions; a link is replaced, what it
- * points to stays. Written in place: a device, a pipe, an open file under /dev or /proc, and where
+ * the name is very long, and after ATTN_E_IO the older file is still there: so the directory
+ * must take new files. An older file's permissions stay; a link is replaced, and its target
+ * stays. Written in place: a device, a pipe, an open file under /dev or /proc, and where
  * C alone is all there is. (Nothing asks the system to have it on the disk: no fsync.) */
 ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
                                const attn_tensor *values, size_t n_values);
@@ -12362,12 +12381,11 @@ ATTN_API attn_status attn_draft_end(attn_ctx *ctx, attn_draft *draft, attn_statu
 
 /* >>api-patch ===================================================================================*/
 
-/* What a patch is judged by: a number from the logits [n_vocab] of the last position. Return 0 to
+/* A metric judges a patch: a number from the logits [n_vocab] of the last position. Return 0 to
  * go on, anything else to stop (ATTN_STOPPED). */
 typedef int (*attn_metric_fn)(float *value, const float *logits, void *user);
 
-/* Two texts of one length, which may differ in what the model shall be asked about, and the
- * question. */
+/* Two texts of one length, and a question whose answer differs between them. */
 typedef struct attn_patch_desc {
     const int32_t *clean, *corrupted; /* [n_tokens] each */
     size_t n_tokens;
@@ -12409,7 +12427,7 @@ ATTN_API attn_status attn_patch_path(attn_ctx *ctx, float *value, const attn_mod
 
 /* >>api-lens ====================================================================================
  *
- * What activations and weights say: statistics over a text, the residual stream taken apart, direct
+ * Reading activations and weights: statistics over a text, the residual stream taken apart, direct
  * logit attribution, the logit lens, circuits, and models with LayerNorm folded away. Functions of
  * tensors take activations from wherever you have them, a hook for example; those that take a model
  * and a text run the text once in a session of their own. No beginning-of-text token is ever added:
@@ -12427,7 +12445,7 @@ ATTN_API attn_status attn_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_
 typedef enum attn_head_kind {
     ATTN_HEAD_PREVIOUS = 0, /* i - 1 */
     ATTN_HEAD_DUPLICATE,    /* earlier places of the same token */
-    ATTN_HEAD_INDUCTION,    /* what followed those: Olsson et al. 2022 */
+    ATTN_HEAD_INDUCTION,    /* the tokens after those: Olsson et al. 2022 */
     ATTN_N_HEAD_KINDS
 } attn_head_kind;
 /* keys [T, T]: 1 where a head of this kind looks, else 0. */
@@ -12448,9 +12466,9 @@ ATTN_API attn_status attn_detect_heads(attn_ctx *ctx, attn_tensor *entropy, attn
 typedef enum attn_resid_kind {
     ATTN_RESID_ACCUMULATED = 0, /* the stream before each block and after the last: L + 1 */
     ATTN_RESID_ACCUMULATED_MID, /* ... and after each attention: 2L + 1 */
-    ATTN_RESID_SUBLAYERS,       /* what each sublayer adds: 2 + 2L that sum to the final stream */
-    ATTN_RESID_HEADS            /* what each head and each MLP adds, the embeddings, and the sum of
-                                   all b_O: LH + L + 3 that sum to the final stream */
+    ATTN_RESID_SUBLAYERS,       /* each sublayer's addition: 2 + 2L that sum to the final stream */
+    ATTN_RESID_HEADS            /* the additions of each head and each MLP, the embeddings, and the
+                                   sum of all b_O: LH + L + 3 that sum to the final stream */
 } attn_resid_kind;
 
 typedef struct attn_label {
@@ -12470,7 +12488,7 @@ typedef struct attn_resid_stack {
 
 /* Runs a text and gives the parts at positions first .. first+count-1 (count 0: to the end), as
  * accumulated_resid, decompose_resid and get_full_resid_decomposition do. *out must be zeroed, or
- * hold tensors of those shapes; what is made belongs to the context. */
+ * hold tensors of those shapes; new tensors belong to the context. */
 ATTN_API attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
                                           const attn_model *model, const int32_t *tokens,
                                           size_t n_tokens, attn_resid_kind kind, size_t first,
@@ -12495,8 +12513,8 @@ ATTN_API attn_status attn_neuron_results(attn_ctx *ctx, attn_tensor *out, const 
  *   logit[v] = sum over parts x of ((x - mean(x)) / scale * ln_final.w) · W_U[:, v]
  *              + ln_final.b · W_U[:, v]
  *
- * to float error. A model with quantized weights rounds what they read, too: its logits are off
- * that by as much. */
+ * to float error. Quantized weights round their inputs too, so the logits of such a model are off
+ * by as much. */
 
 /* directions [n, C] = W_U[:, tokens[i]], minus W_U[:, against[i]] if `against` is not NULL: the
  * direction of a logit, or of a difference of two. */
@@ -12529,10 +12547,10 @@ ATTN_API attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn
 
 /* ---- circuits: Elhage et al. 2021 ----
  *
- * What a head can do without regard to any text is two products of its weights, here for row
- * vectors: W_QK = W_Q · W_Kᵀ scores a query against a key (biases and 1/sqrt(d) apart), and
- * W_OV = W_V · W_O writes what is read at a key. Both are [C, C] of rank d, so they stay products.
- */
+ * Whatever the text, a head is described by two products of its weights, here for row vectors: W_QK
+ * = W_Q · W_Kᵀ scores a query against a key (biases and 1/sqrt(d) apart), and W_OV = W_V · W_O maps
+ * the stream at a key to the addition at the query. Both are [C, C] of rank d, so they stay
+ * products. */
 
 typedef enum attn_circuit_kind { ATTN_CIRCUIT_QK = 0, ATTN_CIRCUIT_OV } attn_circuit_kind;
 /* left [C, d] and right [d, C], whose product is the circuit. */
@@ -12540,11 +12558,11 @@ ATTN_API attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor 
                                   const attn_model *model, size_t layer, size_t head,
                                   attn_circuit_kind kind);
 /* out [r]: the singular values of left [m, r] · right [r, n], largest first, without making the
- * product: QR of both factors, then one-sided Jacobi rotations of what is left, in double. */
+ * product: QR of both factors, then one-sided Jacobi rotations of the triangles, in double. */
 ATTN_API attn_status attn_singular_values(attn_ctx *ctx, attn_tensor *out, attn_tensor left,
                                           attn_tensor right);
 
-/* What a later head reads of an earlier one's writing: its queries, keys or values. */
+/* A later head may read an earlier one's addition with its queries, keys or values. */
 typedef enum attn_composition_kind {
     ATTN_COMPOSE_Q = 0, /* |W_OV · W_QK| / (|W_OV| |W_QK|), Frobenius norms */
     ATTN_COMPOSE_K,     /* the same with W_QKᵀ */
@@ -12557,9 +12575,9 @@ ATTN_API attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
 
 /* ---- models made of models ----
  *
- * Rewriting the weights without changing what the model says: log-probabilities stay the same but
- * for rounding. (Quantized weights become the f32 that they stand for, and their inputs are no
- * longer rounded.) TransformerLens calls these fold_ln, center_writing_weights, center_unembed. */
+ * Rewriting the weights without changing the log-probabilities, but for rounding. (Quantized
+ * weights become the f32 that they stand for, and their inputs are no longer rounded.)
+ * TransformerLens calls these fold_ln, center_writing_weights, center_unembed. */
 
 enum {
     /* Folds the gain and bias of every LayerNorm into the weights that read its output: w becomes 1
@@ -12567,8 +12585,8 @@ enum {
      * LayerNorm keeps a bias, b / w, because a file has no b_U: TransformerLens's b_U is that
      * ln_final.b · W_U, and unembed.b_U stays zero. Where w is 0, both stay. */
     ATTN_FOLD_LAYERNORM = 1,
-    /* What writes to the residual stream no longer writes a mean over C, which no LayerNorm would
-     * see: W_E, W_pos, W_O, b_O, W_out, b_out. */
+    /* The weights that write to the residual stream no longer write a mean over C, which no
+     * LayerNorm would see: W_E, W_pos, W_O, b_O, W_out, b_out. */
     ATTN_CENTER_WRITING = 2,
     /* W_U without its mean over V: shifts all logits of a position by the same number. */
     ATTN_CENTER_UNEMBEDDING = 4
@@ -12577,8 +12595,8 @@ enum {
  * the sum of one or more of the above; they are done in that order. *model is NULL on failure. */
 ATTN_API attn_status attn_process_weights(attn_ctx *ctx, attn_model **model, const attn_model *from,
                                           unsigned operations);
-/* Writes a model as a .attn file, byte for byte what it was opened from or made as; like attn_save,
- * the file takes its name only when it is whole. */
+/* Writes a model as a .attn file, with the bytes that it was opened from or made as; like
+ * attn_save, the file takes its name only when it is whole. */
 ATTN_API attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn_model *model);
 
 /* ---- models of your own ----
@@ -12691,8 +12709,8 @@ ATTN__DEF attn_status attn_linear_init(attn_ctx *ctx, attn_tensor *weight, attn_
 
 /* Normal numbers by Box and Muller (1958): if a and b are uniform in [0, 1), then
  * sqrt(-2 log(1 - a)) times the cosine and the sine of 2 pi b are two independent normal numbers.
- * The functions below are good to about one unit in the last place of a double, so that what is
- * left of them in a float is the nearest float. They call fma by name: an expression that may or
+ * The functions below are good to about one unit in the last place of a double, so that
+ * rounding them to float gives the nearest float. They call fma by name: an expression that may or
  * may not be fused would make the same seed mean different numbers on different machines. */
 
 static double attn__polynomial(const double *c, int n, double x)
@@ -12792,7 +12810,7 @@ static double attn__normal(attn_rng *rng)
 
 /* PyTorch has two rules, and a notebook's numbers depend on which one made them. Fewer than 16
  * numbers are made one by one. From 16 on all are uniform first and each block of 16 is turned
- * into normal ones; what does not fill a block is made up by drawing the last 16 again. */
+ * into normal ones; an incomplete last block is replaced by drawing the last 16 again. */
 ATTN__DEF attn_status attn_randn(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng)
 {
     attn__result result;
@@ -13628,8 +13646,8 @@ ATTN__DEF attn_status attn_record_save(attn_ctx *ctx, const char *path, const at
 /* >>patch =======================================================================================
  * Activation patching. The corrupted text is fed once, in full, and its residual streams recorded.
  * A patch of layer i changes nothing below, and nothing before the first position p where the two
- * texts differ in what is patched. So it runs on a copy of that session, truncated to p, from the
- * stream that entered layer i; many such copies are one batch. */
+ * texts differ in the patched activation. So it runs on a copy of that session, truncated to p,
+ * from the stream that entered layer i; many such copies are one batch. */
 
 #define ATTN__PATCHES    ((size_t)64)  /* run at once */
 #define ATTN__PATCH_ROWS ((size_t)512) /* and have about so many rows together */
@@ -13642,7 +13660,7 @@ typedef struct attn__one_patch {
 typedef struct attn__sweep {
     const attn_model *model;
     const attn_patch_desc *desc;
-    int point, by_head;             /* what is patched */
+    int point, by_head;             /* the patched activation */
     attn_record *clean, *corrupted; /* of the patched activation; the residual streams as well */
     attn__one_patch *patches;       /* of a layer, [n_tokens or n_head] */
     float *clean_memory, *corrupted_memory;
@@ -13805,7 +13823,7 @@ static int attn__stays_in_row(int point)
            point != ATTN__HOOK_V_INPUT && point != ATTN__HOOK_K && point != ATTN__HOOK_V;
 }
 
-/* What is patched, at one position: [1, C], [1, H, d] or [H, 1, Tk], or one head of these. */
+/* The patched activation at one position: [1, C], [1, H, d] or [H, 1, Tk], or one head of these. */
 static attn_tensor attn__patched_part(const attn__sweep *sweep, attn_tensor x, size_t column,
                                       size_t first, size_t count)
 {
@@ -14163,7 +14181,7 @@ ATTN__DEF attn_status attn_patch_path(attn_ctx *ctx, float *value, const attn_mo
 }
 
 /* >>lens ========================================================================================
- * What activations and weights say. Everything here is written with the pieces above: products go
+ * Reading activations and weights. Everything here is written with the pieces above: products go
  * through the kernels or through fma, so that results do not depend on how this was compiled. */
 
 /* Columns first .. first + n_out of a matrix in panels; `first` is a multiple of 16. */
@@ -14576,7 +14594,8 @@ static attn_status attn__sum_biases(attn__collector *c)
     return status;
 }
 
-/* What attn_decompose_resid hooks for each kind, besides the scale; "blocks.%" is the last block. */
+/* The activations that attn_decompose_resid hooks for each kind, besides the scale; "blocks.%" is
+ * the last block. */
 static const char *const attn__parts_hooks[4][5] = {
     {"blocks.*.hook_resid_pre", "blocks.%.hook_resid_post"},
     {"blocks.*.hook_resid_pre", "blocks.*.hook_resid_mid", "blocks.%.hook_resid_post"},
@@ -14752,7 +14771,7 @@ ATTN__DEF attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directio
     return attn__finish(ctx, directions, &result, ATTN_OK);
 }
 
-/* What attribution asks of its scale and directions, for T positions. */
+/* The shapes of the scale and the directions of an attribution, for T positions. */
 static attn_status attn__need_scale(attn_ctx *ctx, const char *op, const attn_tensor *scale,
                                     size_t n)
 {
@@ -15068,7 +15087,7 @@ static void attn__triangle(double *triangle, const attn_tensor *x, double *colum
                 (double)attn__load_element(x->data, x->dtype, attn__offset(x, i, j, 0, 0));
     memset(triangle, 0, r * r * sizeof *triangle);
     for (j = 0; j < r && j < m; j++) {
-        double *v = columns + j * m + j; /* becomes what the reflection is along */
+        double *v = columns + j * m + j; /* becomes the direction of the reflection */
         const size_t n = m - j;
         const double length = sqrt(attn__dot(v, v, n)), diagonal = v[0] > 0 ? -length : length;
         double half;
@@ -15220,8 +15239,8 @@ static void attn__frobenius(float *norms, const float *matrices, size_t n, size_
 }
 
 /* One layer's part in composition. A circuit P · S has the norm of the triangles' product,
- * |R_P · R_Sᵀ|; of the left factor of what is written, and of the right factor of what is read, no
- * more than the triangle matters. */
+ * |R_P · R_Sᵀ|; only the triangle of the left factor of the writer and of the right factor of
+ * the reader matter. */
 typedef struct attn__composer {
     attn_tensor written;      /* triangle of W_V [H, d, d] */
     attn_tensor read;         /* triangle of Sᵀ [H, d, d] */
@@ -15888,8 +15907,8 @@ static float *attn__entry(const attn__panels *w, size_t k, size_t n)
     return (float *)(uintptr_t)w->data + (n / 16 * w->n_in + k) * 16 + n % 16;
 }
 
-/* layernorm(x) · W + b with the gain and bias of the LayerNorm in W and b. What W reads then has
- * mean 0, so the mean of each of its columns does nothing. */
+/* layernorm(x) · W + b with the gain and bias of the LayerNorm in W and b. The inputs of W then
+ * have mean 0, so the mean of each of its columns does nothing. */
 static void attn__fold(const attn__panels *w, const float *b, const float *ln_w, const float *ln_b)
 {
     size_t k, n;
@@ -15939,7 +15958,7 @@ static void attn__center_vector(float *x, size_t n)
         x[i] = (float)((double)x[i] - mean);
 }
 
-/* Each row, over the outputs, or each column, over what is read. */
+/* Each row, over the outputs, or each column, over the inputs. */
 static void attn__center_panels(const attn__panels *w, int columns)
 {
     const size_t n_means = columns ? w->n_out : w->n_in, n_each = columns ? w->n_in : w->n_out;

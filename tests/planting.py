@@ -37,6 +37,9 @@ def name_of(header):
     pasted = re.search(r"\b[A-Z_]+\((\w+)\)\s*(?:\(|=)", header)  # a name that a macro completes
     if pointer or pasted:
         return (pointer or pasted).group(1)
+    guarded = re.match(r"[\w\s*]+\((\w+)\)\(", header)  # a name that is also a macro's
+    if guarded:
+        return guarded.group(1)
     table = re.search(r"(\w+)(?:\s*\[[^\]]*\])+\s*=?\s*$|(\w+)\s*=\s*$", header)
     if table:
         return table.group(1) or table.group(2)

@@ -252,6 +252,66 @@ TEST(hello)
     free(readme);
 }
 
+/* The pages' snippets: each compiles in a program that has the usual variables, and runs. */
+static void run_snippets(const char *page)
+{
+    size_t size;
+    char *text = (char *)test_read(page, &size), *at = text, command[512];
+    int n = 0;
+    if (!CHECKF(text, "%s cannot be read", page))
+        return;
+    while ((at = strstr(at, "```c\n")) != NULL) {
+        char *const end = strstr(at + 5, "```");
+        FILE *f;
+        if (!CHECK(end != NULL))
+            break;
+        *end = 0;
+        if (!strstr(at, "int main(") && CHECK((f = fopen(test_tmp("snippet.c"), "w")) != NULL)) {
+            fprintf(f,
+                    "#define ATTN_IMPLEMENTATION\n#include \"attn.h\"\n#include <stdio.h>\nint "
+                    "main(void)\n{\n"
+                    "attn_ctx ctx = {0};\nattn_model *model = NULL;\n"
+                    "attn_session *session = NULL;\n"
+                    "%sattn_session_free(session);\nattn_model_close(model);\n"
+                    "attn_ctx_free(&ctx);\nreturn ctx.status != ATTN_OK;\n}\n",
+                    at + 5);
+            fclose(f);
+            snprintf(command, sizeof command,
+                     "cc -I. -Wall -Wextra -Werror -DATTN_NO_SIMD %s -lm -o %s",
+                     test_tmp("snippet.c"), test_tmp("snippet"));
+            if (!CHECKF(run("%s", command) == 0, "%s: %s", page, err) ||
+                !CHECKF(run("%s", test_tmp("snippet")) == 0 && out[0], "%s: %s%s", page, out, err))
+                break;
+        }
+        n++;
+        at = end + 1;
+    }
+    CHECKF(n > 0, "%s has no snippet", page);
+    free(text);
+}
+
+TEST(pages)
+{
+    char *readme, *at, *command = NULL;
+    size_t size, lines = 0;
+    run_snippets("README.md");
+    run_snippets("examples/README.md");
+    readme = (char *)test_read("README.md", &size);
+    for (at = readme; at && (at = strchr(at, '\n')) != NULL; lines++, at++)
+        if (strncmp(at, "\nbuild/lens", 11) == 0)
+            command = at + 1;
+    CHECKF(lines <= 150, "README.md has %d lines", (int)lines);
+    if (CHECK(command)) { /* draws the page's picture */
+        command[strcspn(command, "\n")] = 0;
+        CHECKF(run("d=%s; rm -rf $d; mkdir -p $d/examples; ln -s \"$PWD/" TEST_BUILD
+                   "\" $d/build; top=$PWD; cd $d && %s && "
+                   "cmp examples/logit-lens.svg $top/examples/logit-lens.svg",
+                   test_tmp("pages"), command) == 0,
+               "draw the README's picture anew, with the command above it: %s%s", out, err);
+    }
+    free(readme);
+}
+
 /* The small examples: short, compiled by the command in their first line. */
 TEST(examples_compile)
 {
