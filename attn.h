@@ -642,7 +642,11 @@ typedef struct attn_config {
 
 /* How to open; zeroed is right for most. */
 typedef struct attn_model_desc {
-    int skip_checksums;   /* do not read the whole file to verify it: faster on a cold disk */
+    int skip_checksums; /* do not read the whole file to verify it: faster on a cold disk */
+    /* If not NULL: called now and then while the checksums are verified, with the share that is
+     * done, 0 to 1. Return 0 to go on, anything else to stop (ATTN_STOPPED). */
+    int (*progress)(double done, void *user);
+    void *user;
     uint64_t reserved[4]; /* zero */
 } attn_model_desc;
 
@@ -9342,8 +9346,8 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
 typedef struct attn__verify {
     const attn_model *model;
     const attn__kernels *kernels;
-    uint64_t *digests; /* one for each block of each tensor */
-    size_t n_blocks;
+    uint64_t *digests;  /* one for each block of each tensor */
+    size_t first, last; /* the blocks whose turn it is */
 } attn__verify;
 
 static size_t attn__blocks_of(const attn__weight *w)
@@ -9355,7 +9359,9 @@ static void attn__verify_body(attn__worker *me, void *arg)
 {
     const attn__verify *v = (const attn__verify *)arg;
     size_t first, last, index = 0, i, block;
-    attn__share(me, v->n_blocks, &first, &last);
+    attn__share(me, v->last - v->first, &first, &last);
+    first += v->first;
+    last += v->first;
     for (i = 0; i < v->model->n_weights; i++) {
         const attn__weight *w = &v->model->weights[i];
         const size_t n = attn__blocks_of(w);
@@ -9371,21 +9377,27 @@ static void attn__verify_body(attn__worker *me, void *arg)
 
 /* Computes the digests of all blocks on all threads, then chains them tensor by tensor, which takes
  * no time. */
-static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, const char *path)
+static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, const char *path,
+                                        const attn_model_desc *desc)
 {
+    const int tells = desc && desc->progress;
     attn__verify v;
-    size_t i, block, index = 0;
+    size_t i, block, n_blocks = 0, index = 0;
     attn_status status = ATTN_OK;
     v.model = m;
-    v.n_blocks = 0;
     for (i = 0; i < m->n_weights; i++)
-        v.n_blocks += attn__blocks_of(&m->weights[i]);
+        n_blocks += attn__blocks_of(&m->weights[i]);
     if (attn__need_kernels(ctx, &v.kernels) != ATTN_OK)
         return ctx->status;
-    v.digests = (uint64_t *)attn__alloc(ctx, v.n_blocks * sizeof *v.digests, "checksums");
+    v.digests = (uint64_t *)attn__alloc(ctx, n_blocks * sizeof *v.digests, "checksums");
     if (!v.digests)
         return ATTN_E_MEMORY;
-    attn__parallel(attn__max_threads(ctx), attn__verify_body, &v);
+    for (v.first = 0; v.first < n_blocks && status == ATTN_OK; v.first = v.last) {
+        v.last = tells && n_blocks - v.first > 256 ? v.first + 256 : n_blocks;
+        attn__parallel(attn__max_threads(ctx), attn__verify_body, &v);
+        if (tells && desc->progress((double)v.last / (double)n_blocks, desc->user) != 0)
+            status = attn__fail(ctx, ATTN_STOPPED, "%s: opening it was stopped", path);
+    }
     for (i = 0; i < m->n_weights && status == ATTN_OK; i++) {
         const attn__weight *w = &m->weights[i];
         uint64_t chain = 0;
@@ -9457,7 +9469,7 @@ static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *pa
         for (i = 0; i < m->n_weights; i++)
             m->weights[i].data = (const unsigned char *)m->copy + m->weights[i].info.offset;
     }
-    if (!(desc && desc->skip_checksums) && attn__verify_weights(ctx, m, path) != ATTN_OK)
+    if (!(desc && desc->skip_checksums) && attn__verify_weights(ctx, m, path, desc) != ATTN_OK)
         return ctx->status;
     m->layers = (attn__layer *)attn__alloc(ctx, m->config.n_layer * sizeof *m->layers, "layers");
     if (!m->layers)

@@ -84,7 +84,9 @@ static const struct option table[] = {
     {0, "token", "TOKEN", TEXT, AT(token), PATCH | ATTRIBUTE, NULL,
      "whose logit: text, or an id if --ids is used (default: the likeliest)"},
     {0, "against", "TOKEN", TEXT, AT(against), PATCH | ATTRIBUTE, NULL,
-     "... minus this one's (patch without --token: the likeliest after TEXT2)"},
+     "... minus this one's (patch without --token: the likeliest token after TEXT2 or, if it is "
+     "the "
+     "same after both texts, the two likely tokens whose logits change most)"},
     {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), PATCH, NULL, "patch: TEXT2 as token ids"},
     {'t', "threads", "COUNT", COUNT, AT(threads), ALL, THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ALL, ISA_NAMES,

@@ -1082,6 +1082,45 @@ TEST(unaligned_memory)
 }
 
 /* A pipe cannot be mapped. */
+typedef struct verified {
+    double done;
+    int n_calls, stop;
+} verified;
+
+static int verified_so_far(double done, void *user)
+{
+    verified *const v = (verified *)user;
+    CHECK(done > v->done && done <= 1);
+    v->done = done;
+    v->n_calls++;
+    return v->stop;
+}
+
+/* The caller hears how far the verification is, and may stop it. */
+TEST(progress_of_checksums)
+{
+    attn_ctx ctx = alone();
+    attn_model *model = NULL;
+    attn_model_desc desc = ATTN_ZERO;
+    verified v = {0, 0, 0};
+    image m = build(0, 0);
+    desc.progress = verified_so_far;
+    desc.user = &v;
+    OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, &desc));
+    CHECK(v.n_calls == 1 && v.done == 1);
+    attn_model_close(model);
+    v.done = 0;
+    v.stop = 1;
+    FAILS(&ctx, ATTN_STOPPED, "stopped",
+          attn_model_open_memory(&ctx, &model, m.data, m.size, &desc));
+    CHECK(model == NULL && v.n_calls == 2);
+    desc.skip_checksums = 1;
+    OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, &desc));
+    CHECK(v.n_calls == 2);
+    attn_model_close(model);
+    pool_clear();
+}
+
 TEST(from_a_pipe)
 {
     attn_ctx ctx = alone();

@@ -165,7 +165,7 @@ static int run(const char *path)
     file = check_model_path(&ctx, path) ? NULL : open_input(&ctx, path);
     if (file) /* which is read twice: a pipe will not do */
         fclose(file);
-    status = file ? attn_model_open(&ctx, &model, path, NULL) : ctx.status;
+    status = file ? open_verified(&ctx, &model, path, NULL) : ctx.status;
     if (status == ATTN_OK) {
         print_config(model);
         status = print_tokenizer(&ctx, path);

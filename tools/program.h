@@ -154,6 +154,30 @@ TOOLS_FN void progress_end(progress *p)
         fprintf(stderr, "\r%*s\r", p->columns < 100 ? p->columns - 1 : 99, "");
 }
 
+/* An attn_model_desc.progress. */
+TOOLS_FN int verified_so_far(double done, void *line)
+{
+    progress_at((progress *)line, done);
+    return 0;
+}
+
+/* attn_model_open that shows how much of a large file is verified. desc may be NULL. */
+TOOLS_FN attn_status open_verified(attn_ctx *ctx, attn_model **model, const char *path,
+                                   const attn_model_desc *desc)
+{
+    attn_model_desc telling = ATTN_ZERO;
+    progress line;
+    attn_status status;
+    if (desc)
+        telling = *desc;
+    telling.progress = verified_so_far;
+    telling.user = &line;
+    progress_begin(&line, "verifying");
+    status = attn_model_open(ctx, model, path, &telling);
+    progress_end(&line);
+    return status;
+}
+
 /* >> Names ===================================================================================== */
 
 /* Finds name i of a list with blanks between the names. Returns the rest of the list from there on;

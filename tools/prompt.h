@@ -40,7 +40,7 @@ TOOLS_FN int open_model(attn_ctx *ctx, attn_model **model, const char *path, int
                     "that there is",
                     (int)size, name);
     desc.skip_checksums = skip_checksums;
-    if (check_model_path(ctx, path) || attn_model_open(ctx, model, path, &desc))
+    if (check_model_path(ctx, path) || open_verified(ctx, model, path, &desc))
         return failed(ctx);
     return FINE;
 }
