@@ -12,6 +12,11 @@ DO THIS
 
         cc app.c -O2 -lm
 
+    Or compile the header once, and leave ATTN_IMPLEMENTATION out of app.c (add -fopenmp to both):
+
+        cc -O2 -c -x c -DATTN_IMPLEMENTATION attn.h -o attn.o
+        cc app.c attn.o -lm
+
     A plain -O2 runs at full speed: the kernels for AVX2, AVX-512 and NEON are compiled in and the
     best one is chosen when the program runs.
 
@@ -77,6 +82,7 @@ TABLE OF CONTENTS: search for the mark
     >>api-models     tier 2: models, workspaces, sessions, scoring, sampling, generation
     >>api-tokenizer  text to ids and back
     >>api-hooks      tier 3: activations by name: hooks, records, edits
+    >>platform       compilers and systems
     >>gpt2           THE FORWARD PASS
     >>inside         types and functions that several sections share
     >>steps          the steps of the forward pass, in its order
@@ -90,10 +96,9 @@ TABLE OF CONTENTS: search for the mark
     >>matmul         panels, products, one head         >>memory     contexts, errors, blocks
     >>threads        workers, barriers, how many of them
   part two, left out by ATTN_NO_LENS: built on the engine, never needed by it
-    >>api-study      random tensors, dropout, printing  >>study
-    >>api-files      tensors in files                   >>files
-    >>api-patch      activation patching                >>patch
-    >>api-lens       attribution, logit lens, circuits  >>lens, >>models
+    >>api-study      random tensors, dropout, printing  >>api-files  tensors in files
+    >>api-patch      activation patching                >>api-lens   attribution, lens, circuits
+    >>study, >>files, >>patch, >>lens, >>models         the same, implemented
 
 >>manual ===========================================================================================
 
@@ -122,9 +127,10 @@ ERRORS
     Every function that can fail returns an attn_status, 0 (ATTN_OK) for success, and leaves a
     sentence in ctx->message that says what was wrong, where, and what was expected. ctx->status
     works like errno: it keeps the latest failure and no success erases it, so a run of calls may be
-    checked one by one or once at the end. A call that is given a tensor or an object which an
-    earlier failed call did not make fails too, and its message has the earlier one. Nothing here
-    prints, exits or aborts, and a failed call leaves models and sessions as they were.
+    checked one by one or once at the end; set it to ATTN_OK between runs. A call that is given a
+    tensor or an object which an earlier failed call did not make fails too, and its message has the
+    earlier one. Nothing here prints, exits or aborts, and a failed call leaves models and sessions
+    as they were.
     (attn_generate is many calls: the session keeps what was fed before the one that failed or was
     stopped.) Callbacks return; no longjmp and no C++ exception may leave them.
 
@@ -208,7 +214,8 @@ THE FILE FORMAT: .attn, version 1
     Tensor table, one record of 128 bytes each, in the order of the data:
       0  64  name, padded with zeros
      64   4  dtype: 0 = f32, 1 = f16,             68   4  layout: 0 = rows, 1 = panels
-             3 = q8, 4 = q4 (panels only)
+             3 = q8, 4 = q4 (panels only);
+             2 = i32, never in a file
      72   4  number of dimensions: 1 or 2         76   4  reserved
      80   8  first dimension                      88   8  second dimension (1 if there is none)
      96   8  offset in the file                  104   8  size in bytes
@@ -261,10 +268,21 @@ THE FILE FORMAT: .attn, version 1
     anywhere always changes the checksum.
 
 FAQ
-    "Where is the forward pass?" In >>gpt2: two screens. Its steps follow in >>steps.
+    "Where is the forward pass?" attn__forward, in >>gpt2. Its steps follow in >>steps.
     "Does it add a beginning-of-text token?" No. TransformerLens does by default, Hugging Face does
         not; here you put it there yourself, or set attn_generate_desc.prepend_bos.
     "Can I use it from C++?" Yes, C99 and C++11 or later.
+
+WHERE NEW THINGS GO
+    An activation function: a row function beside attn__r_gelu_tanh in >>kernels, a value of
+        attn_gelu_kind with its checks in attn_gelu, and attn__gelu in >>steps for the model.
+    A weight type: its lines in attn__line_of, attn__is_quantized and attn__panels_get; writing them
+        in attn__pack_panels; reading them in a kernel's tile (ATTN__TILES). Search for ATTN_Q4:
+        every place where q4 is the last of several cases needs one more.
+    A watcher: a section like >>record with one attn__watcher_kind, made by attn__new_watcher. It
+        may touch its own struct and the rows it is shown; the engine needs no change.
+    An instruction set: detection in >>cpu, its vectors at the head of >>kernels, a pass below the
+        kernel room, a line in attn__kernels_of. Nothing above >>cpu knows of it.
 
 WORDS
     row      the numbers of one position; a block of rows is [R, width] with a stride
@@ -376,8 +394,8 @@ typedef enum attn_isa_kind {
  * pass it to every call. It is small and belongs to one thread; make as many as you want. */
 typedef struct attn_ctx {
     void *(*alloc)(size_t size, void *user); /* NULL: malloc */
-    void (*free)(void *block, void *user);   /* NULL: free; with an alloc of yours: nothing is
-                                                freed, as an arena wants it */
+    void (*free)(void *block, void *user);   /* NULL: free, or nothing if alloc is set,
+                                                as for an arena */
     void *user;                              /* handed to both */
     int n_threads; /* at most so many, up to 256; 0: the library chooses */
     attn_isa_kind isa;
@@ -463,8 +481,9 @@ ATTN_API attn_shape attn_shape4(size_t d0, size_t d1, size_t d2, size_t d3);
 /* A new dense tensor, filled with zeros. */
 ATTN_API attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dtype,
                                 attn_shape shape);
-/* A dense tensor over the caller's numbers; they must outlive it. */
-ATTN_API attn_tensor attn_borrow(void *data, attn_dtype dtype, attn_shape shape);
+/* A dense tensor over the caller's numbers; they must outlive it. Numbers that are const may be the
+ * input of an operation, not its output. */
+ATTN_API attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shape shape);
 /* Frees an owned tensor now, through the context that made it, and makes *tensor none. Every view
  * of it and every copy of the struct is then invalid; a copy must not be freed again, as with
  * free. Does nothing to views. */
@@ -650,11 +669,10 @@ typedef struct attn_model_desc {
     uint64_t reserved[4]; /* zero */
 } attn_model_desc;
 
-/* Opens a .attn file: maps it, checks everything in it that could lead a reader astray, verifies
- * the checksums. desc may be NULL. *model is NULL after a failure. The file is not trusted, but
- * nobody may write to it while the model is open: checked bytes could change, and truncating the
- * mapped file raises SIGBUS. Where that can happen, read the file yourself and use
- * attn_model_open_memory. */
+/* Opens a .attn file: maps it, checks all that its use relies on, verifies the checksums. desc may
+ * be NULL. *model is NULL after a failure. The file is not trusted, but nobody may write to it
+ * while the model is open: checked bytes could change, and truncating the mapped file raises
+ * SIGBUS. Where that can happen, read the file yourself and use attn_model_open_memory. */
 ATTN_API attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const char *path,
                                      const attn_model_desc *desc);
 /* The same from memory, which must outlive the model and be aligned to 64 bytes (else a copy is
@@ -741,8 +759,9 @@ ATTN_API attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
 /* Runs the model over n_tokens more tokens (at least one; they join the session) and leaves the
  * logits of the last one in attn_logits(). One call, many calls or one token at a time: the same
  * bits. On failure the session's tokens are unchanged; cached keys and values past its end, left
- * there by attn_truncate, may be lost. After attn_truncate, `tokens` may point into the session's
- * own (attn_session_tokens) from there. */
+ * there by attn_truncate, may be lost. `tokens` may be the session's own: after attn_truncate to
+ * length n, attn_session_tokens(session) + n feeds the old ones again. A full session goes on
+ * without its beginning if you copy its last tokens, truncate it to 0 and feed them. */
 ATTN_API attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
                                size_t n_tokens);
 /* [n_vocab]: logits of the last token fed. NULL before the first. Valid until the next call. */
@@ -911,8 +930,8 @@ typedef struct attn_generate_desc {
  * is handed over. A prompt is not searched.
  *
  * A callback's stop gives ATTN_STOPPED, every other end ATTN_OK; desc->reason tells them apart. The
- * session holds the prompt and all generated tokens, those of a stop string too. Only where it is
- * full may the last token be missing. */
+ * session holds the prompt and all generated tokens, those of a stop string too. A full
+ * session may lack the last one. */
 ATTN_API attn_status attn_generate(attn_ctx *ctx, attn_session *session, const char *prompt,
                                    const attn_generate_desc *desc, attn_text_fn fn, void *user);
 
@@ -1012,7 +1031,7 @@ ATTN_API size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, 
  *   mlp.hook_pre, mlp.hook_post    [T, F]      before and after GELU
  *
  * Some activations cost extra time and memory. They are made only while a hook or a record asks for
- * them, with their name or a pattern that does not end in `*` (`*.hook_result`):
+ * them by name, or with a pattern that does not end in `*`, such as `*.hook_result`:
  *
  *   attn.hook_result               [T, H, C]   each head's addition: z · W_O, without b_O
  *   hook_attn_in                   [T, H, C]   the stream that enters ln1, a copy for each head
@@ -1022,8 +1041,8 @@ ATTN_API size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, 
  * Writing into a copy changes the input of that head, or of the MLP, and leaves the stream. A head
  * whose copy of a row was written gets its q, k or v from layernorm1 of the copy; ln1's own hooks
  * come before and show the stream. Where a row of hook_result was written, hook_attn_out is the sum
- * over heads plus b_O. All that follows from unchanged rows and heads keeps every bit, here and
- * everywhere. */
+ * over heads plus b_O. Results of rows and heads
+ * that were not changed keep every bit. */
 
 typedef struct attn_activation {
     const char *name; /* full name */
@@ -1043,9 +1062,9 @@ typedef int (*attn_hook_fn)(const attn_activation *activation, void *user);
 
 /* Calls fn for every activation of this session whose name matches; `*` in the pattern matches any
  * run of characters. fn may read the value and write to it; the model goes on with the written
- * numbers. A long prompt comes by in pieces of at most n_batch rows (attn_session_desc), which
+ * numbers. A long prompt comes by in pieces of at most n_batch rows (of its workspace), which
  * results do not depend on. The value lives until fn returns. Hooks run in the order they were
- * made, one at a time; fn may not feed, truncate, hook or free its session. ATTN_E_NAME for a name
+ * made, one at a time (see attn_hook_fn for the rules). id may be NULL. ATTN_E_NAME for a name
  * that nothing has, with the nearest one that there is. */
 ATTN_API attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
                                const char *pattern, attn_hook_fn fn, void *user);
@@ -1098,7 +1117,8 @@ ATTN_API attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_s
 /* Ends it; the memory stays the caller's. attn_unhook_all and attn_session_free only stop it: it
  * can still be read. NULL is fine; not from a hook. */
 ATTN_API void attn_record_free(attn_record *record);
-/* How many activations it records, and their names in the order of the pass (NULL beyond). */
+/* How many activations it records, and their names, first those outside the blocks, then
+ * block by block (NULL beyond). */
 ATTN_API size_t attn_record_count(const attn_record *record);
 ATTN_API const char *attn_record_name(const attn_record *record, size_t index);
 /* A view of one, in the shape of the table above with T the positions recorded so far and Tk =
@@ -1116,8 +1136,8 @@ typedef enum attn_edit_kind {
 typedef struct attn_edit {
     const char *name; /* or a pattern */
     attn_edit_kind kind;
-    size_t position, n_positions; /* n_positions 0: for SET and ADD as many as `value` has; all from
-                                     `position` on if it has one, and for ZERO and MEAN */
+    size_t position, n_positions; /* n_positions 0: for ZERO and MEAN all from `position` on; for
+                                     SET and ADD as many as `value` has, or all if it has one */
     size_t head, n_heads;         /* n_heads 0: all from `head` on */
     attn_tensor value;    /* f32, shaped as the positions and heads that are edited: [positions,
                           width], [positions, heads, width] or [heads, positions, keys]. Leading
@@ -1127,9 +1147,10 @@ typedef struct attn_edit {
     float factor;         /* of ATTN_EDIT_ADD; 0: 1 */
     uint64_t reserved[4]; /* zero */
 } attn_edit;
-/* Hooks an edit to a session: until attn_unhook_all. ATTN_E_SHAPE if the value does not fit one of
- * the activations that the name matches, ATTN_E_ARGUMENT for positions or heads that are not there.
- * A feed whose keys outnumber the value's fails with ATTN_E_SHAPE. */
+/* Hooks an edit to a session, until attn_unhook or attn_unhook_all. id may be NULL. ATTN_E_SHAPE if
+ * the value does not fit one of the activations that the name matches, ATTN_E_ARGUMENT for
+ * positions or heads that are not there. A feed whose keys outnumber the value's fails with
+ * ATTN_E_SHAPE. */
 ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
                                     const attn_edit *edit);
 
@@ -1343,7 +1364,8 @@ struct attn_workspace {
     attn__shared_block heads;  /* [2, n_batch, H, C], likewise: see >>watch */
 };
 
-/* Points of a pass that can be watched; attn__hook_names has their names. */
+/* Points of a pass that can be watched, in its order but for the first five; attn__hook_names has
+ * their names. Their order counts: attn__done_rows and the sets of points below rely on it. */
 enum {
     ATTN__HOOK_EMBED,
     ATTN__HOOK_POS_EMBED,
@@ -1389,21 +1411,29 @@ typedef struct attn__pass {
 } attn__pass;
 
 /* The steps, in the order of the pass. A worker (me) takes its share of the rows or heads. */
-static void attn__embed(attn__worker *me, attn__pass *p); /* resid = W_E[token] + W_pos[position] */
+
+/* resid = W_E[token] + W_pos[position] */
+static void attn__embed(attn__worker *me, attn__pass *p);
+/* out = (in - mean) / sqrt(variance + eps) * w + b; `point` is its first hook */
 static void attn__layernorm(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
-                            const float *w, const float *b,
-                            int point); /* out = (in - mean) / sqrt(variance + eps) * w + b */
+                            const float *w, const float *b, int point);
+/* out = in · w + b */
 static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
-                          const attn__panels *w, const float *b); /* out = in · w + b */
-static void attn__remember(attn__worker *me, attn__pass *p);      /* k, v -> the sessions' caches */
-static void attn__narrow(attn__worker *me, attn__pass *p); /* drops rows whose results are done */
-static void attn__attend(attn__worker *me,
-                         attn__pass *p); /* z = softmax(q · kᵀ / √d, causal) · v */
-static void attn__add(attn__worker *me, attn__pass *p, attn__rows to,
-                      attn__rows added);                                  /* to = to + added */
-static void attn__gelu(attn__worker *me, attn__pass *p, attn__rows rows); /* rows = gelu(rows) */
-static void attn__unembed(attn__worker *me, attn__pass *p);    /* logits = normed · W_U */
-static void attn__copy_resid(attn__worker *me, attn__pass *p); /* -> the items that asked for it */
+                          const attn__panels *w, const float *b);
+/* k, v -> the sessions' caches */
+static void attn__remember(attn__worker *me, attn__pass *p);
+/* drops the rows that need neither logits nor hooks after the last layer's keys and values */
+static void attn__narrow(attn__worker *me, attn__pass *p);
+/* z = softmax(q · kᵀ / √d, causal) · v */
+static void attn__attend(attn__worker *me, attn__pass *p);
+/* to = to + added */
+static void attn__add(attn__worker *me, attn__pass *p, attn__rows to, attn__rows added);
+/* rows = gelu(rows) */
+static void attn__gelu(attn__worker *me, attn__pass *p, attn__rows rows);
+/* resid -> the items that asked for it */
+static void attn__copy_resid(attn__worker *me, attn__pass *p);
+/* logits = normed · W_U */
+static void attn__unembed(attn__worker *me, attn__pass *p);
 /* Shows an activation to its watchers. Without watchers this costs one comparison. */
 static void attn__visit(attn__worker *me, attn__pass *p, int point);
 
@@ -1571,7 +1601,7 @@ typedef struct attn__result {
     int stand_in; /* never both */
 } attn__result;
 
-/* One step of the file format's checksum, and the blocks it works on. */
+/* The file format's checksum works on blocks of this many bytes. */
 #define ATTN__BLOCK ((size_t)1 << 20)
 
 /* The best number of threads depends on the size of a pass, on the processor, on the place of the
@@ -1598,10 +1628,106 @@ typedef struct attn__gait {
     double last_rest; /* it doubles with every trial that fails */
 } attn__gait;
 
-/* a pass may take hours: when the machine sleeps */
+/* Measurements about each size of pass. */
 typedef struct attn__pace {
     attn__gait gaits[ATTN__GAITS];
 } attn__pace;
+
+/* Sets of points, a bit each. */
+#define ATTN__POINT(point) ((uint32_t)1 << (point))
+#define ATTN__SEES_SCORES  (ATTN__POINT(ATTN__HOOK_SCORES) | ATTN__POINT(ATTN__HOOK_PATTERN))
+#define ATTN__SEES_INPUTS                                                                          \
+    (ATTN__POINT(ATTN__HOOK_ATTN_IN) | ATTN__POINT(ATTN__HOOK_Q_INPUT) |                           \
+     ATTN__POINT(ATTN__HOOK_K_INPUT) | ATTN__POINT(ATTN__HOOK_V_INPUT))
+#define ATTN__SEES_HEADS (ATTN__SEES_INPUTS | ATTN__POINT(ATTN__HOOK_RESULT))
+#define ATTN__OPT_IN     (ATTN__SEES_HEADS | ATTN__POINT(ATTN__HOOK_MLP_IN))
+#define ATTN__HAS_HEADS                                                                            \
+    (ATTN__SEES_HEADS | ATTN__SEES_SCORES | ATTN__POINT(ATTN__HOOK_Q) |                            \
+     ATTN__POINT(ATTN__HOOK_K) | ATTN__POINT(ATTN__HOOK_V) | ATTN__POINT(ATTN__HOOK_Z))
+
+/* ---- watchers: all that the engine knows of callbacks, records and edits ---- */
+
+/* A feed, as a watcher hears of it: these positions, through these layers. */
+typedef struct attn__span {
+    size_t position, n_tokens;
+    size_t first_layer, end_layer;
+    int embedded; /* it begins with the embedding */
+} attn__span;
+
+/* Rows of one session that are complete at one point of the pass. */
+typedef struct attn__shown {
+    int point, layer;
+    attn_session *session;
+    size_t first;      /* position of the first row */
+    attn_tensor value; /* [T, C], [T, H, d], [H, T, Tk], [T, F] or [T, 1] */
+} attn__shown;
+
+/* One kind of watcher. NULL stands for nothing to do. */
+typedef struct attn__watcher_kind {
+    int is_serial; /* 1: one worker calls `rows` for all; 0: each worker calls it for its share */
+    attn_status (*accepts)(attn_ctx *ctx, const attn__watcher *w, const attn__span *span);
+    void (*begin)(attn__watcher *w, const attn__span *span); /* before a feed that was checked */
+    int (*rows)(const attn__worker *me, attn__watcher *w, const attn__shown *shown); /* 1: stop */
+    void (*end)(attn__watcher *w, const attn__span *span); /* after a feed that was not stopped */
+    void (*truncate)(attn__watcher *w, size_t length);     /* the session now ends there */
+    void (*free)(attn__watcher *w);
+} attn__watcher_kind;
+
+struct attn__watcher { /* the first member of every kind's own struct */
+    attn__watcher *next;
+    const attn__watcher_kind *kind;
+    attn_session *session;
+    attn_hook_id id;
+    int is_removed; /* during a feed: it sees nothing any more, and the end of the feed frees it */
+    uint32_t *points; /* [1 + n_layer]: a bit for each activation that it wants to see */
+};
+
+/* A call that a session is in the middle of: a pass, or a callback of attn_generate. */
+typedef enum attn__call { ATTN__IDLE, ATTN__FEEDING, ATTN__WRITING } attn__call;
+
+struct attn_session {
+    const attn_model *model;
+    attn_workspace *workspace;
+    attn_ctx ctx; /* allocator of the watchers' memory */
+    size_t capacity, length;
+    int32_t *tokens; /* [capacity] */
+    size_t *held;    /* [n_layer]: positions whose keys and values a layer has */
+    int has_logits;
+    float *logits;  /* [n_vocab] */
+    float *pending; /* [n_vocab]: of a feed that may still be stopped */
+    void *memory;   /* the block that all of these arrays lie in */
+
+    attn_dtype cache;
+    unsigned char *keys, *values;    /* [n_layer, n_head, keys_size], [.., values_size] */
+    size_t keys_size, values_size;   /* bytes of one head */
+    size_t keys_panel, values_panel; /* and of one of its panels */
+
+    attn__watcher *watchers; /* in the order in which they were made */
+    attn_hook_id n_watchers; /* so many were ever made */
+    attn__call running;      /* a callback must not change the session meanwhile */
+    size_t n_calls;          /* calls of the library that still use the session */
+    int is_freed;            /* by a callback: the last of those calls frees it */
+
+    size_t first_row, n_rows; /* the rows of the running pass that are this session's */
+    size_t fed;               /* tokens of the running call before those rows */
+    size_t fed_before;        /* and before the running pass: a hook may change these */
+};
+
+/* "blocks.3.attn.hook_q" */
+typedef struct attn__hook_name {
+    char text[64];
+} attn__hook_name;
+
+/* The scratch memory of one worker: packed rows for the kernels (ATTN__PACK floats), the last chain
+ * of a weighted sum, a tile of scores. */
+typedef struct attn__scratchpad {
+    float *pack, *tail, *tile;
+    size_t tile_size;
+} attn__scratchpad;
+
+/* A worker's task: one head and a block of queries of one session, from `row` on. */
+typedef void (*attn__block_fn)(const attn__worker *me, attn__pass *p, const attn_session *of,
+                               size_t head, size_t row, attn__scratchpad s);
 
 static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *format, ...)
     ATTN__PRINTF(3, 4);
@@ -1690,103 +1816,6 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
 /* >>steps =======================================================================================
  * The steps of the forward pass, in the order in which it takes them. */
 
-/* Sets of points, a bit each. */
-#define ATTN__POINT(point) ((uint32_t)1 << (point))
-#define ATTN__SEES_SCORES  (ATTN__POINT(ATTN__HOOK_SCORES) | ATTN__POINT(ATTN__HOOK_PATTERN))
-#define ATTN__SEES_INPUTS                                                                          \
-    (ATTN__POINT(ATTN__HOOK_ATTN_IN) | ATTN__POINT(ATTN__HOOK_Q_INPUT) |                           \
-     ATTN__POINT(ATTN__HOOK_K_INPUT) | ATTN__POINT(ATTN__HOOK_V_INPUT))
-#define ATTN__SEES_HEADS (ATTN__SEES_INPUTS | ATTN__POINT(ATTN__HOOK_RESULT))
-#define ATTN__OPT_IN     (ATTN__SEES_HEADS | ATTN__POINT(ATTN__HOOK_MLP_IN))
-#define ATTN__HAS_HEADS                                                                            \
-    (ATTN__SEES_HEADS | ATTN__SEES_SCORES | ATTN__POINT(ATTN__HOOK_Q) |                            \
-     ATTN__POINT(ATTN__HOOK_K) | ATTN__POINT(ATTN__HOOK_V) | ATTN__POINT(ATTN__HOOK_Z))
-
-/* ---- watchers: all that the engine knows of callbacks, records and edits ---- */
-
-/* A feed, as a watcher hears of it: these positions, through these layers. */
-typedef struct attn__span {
-    size_t position, n_tokens;
-    size_t first_layer, end_layer;
-    int embedded; /* it begins with the embedding */
-} attn__span;
-
-/* Rows of one session that are complete at one point of the pass. */
-typedef struct attn__shown {
-    int point, layer;
-    attn_session *session;
-    size_t first;      /* position of the first row */
-    attn_tensor value; /* [T, C], [T, H, d], [H, T, Tk], [T, F] or [T, 1] */
-} attn__shown;
-
-/* One kind of watcher. NULL stands for nothing to do. */
-typedef struct attn__watcher_kind {
-    int writes;    /* it may change the rows */
-    int is_serial; /* 1: one worker calls `rows` for all; 0: each worker calls it for its share */
-    attn_status (*accepts)(attn_ctx *ctx, const attn__watcher *w, const attn__span *span);
-    void (*begin)(attn__watcher *w, const attn__span *span); /* before a feed that was checked */
-    int (*rows)(const attn__worker *me, attn__watcher *w, const attn__shown *shown); /* 1: stop */
-    void (*end)(attn__watcher *w, const attn__span *span); /* after a feed that was not stopped */
-    void (*truncate)(attn__watcher *w, size_t length);     /* the session now ends there */
-    void (*free)(attn__watcher *w);
-} attn__watcher_kind;
-
-struct attn__watcher { /* the first member of every kind's own struct */
-    attn__watcher *next;
-    const attn__watcher_kind *kind;
-    attn_session *session;
-    attn_hook_id id;
-    int is_removed; /* during a feed: it sees nothing any more, and the end of the feed frees it */
-    uint32_t *points; /* [1 + n_layer]: a bit for each activation that it wants to see */
-};
-
-/* A call that a session is in the middle of: a pass, or a callback of attn_generate. */
-typedef enum attn__call { ATTN__IDLE, ATTN__FEEDING, ATTN__WRITING } attn__call;
-
-struct attn_session {
-    const attn_model *model;
-    attn_workspace *workspace;
-    attn_ctx ctx; /* allocator of the watchers' memory */
-    size_t capacity, length;
-    int32_t *tokens; /* [capacity] */
-    size_t *held;    /* [n_layer]: positions whose keys and values a layer has */
-    int has_logits;
-    float *logits;  /* [n_vocab] */
-    float *pending; /* [n_vocab]: of a feed that may still be stopped */
-    void *memory;   /* the block that all of these arrays lie in */
-
-    attn_dtype cache;
-    unsigned char *keys, *values;    /* [n_layer, n_head, keys_size], ... values_size] */
-    size_t keys_size, values_size;   /* bytes of one head */
-    size_t keys_panel, values_panel; /* and of one of its panels */
-
-    attn__watcher *watchers; /* in the order in which they were made */
-    attn_hook_id n_watchers; /* so many were ever made */
-    attn__call running;      /* a callback must not change the session meanwhile */
-    size_t n_calls;          /* calls of the library that still use the session */
-    int is_freed;            /* by a callback: the last of those calls frees it */
-
-    size_t first_row, n_rows; /* the rows of the running pass that are this session's */
-    size_t fed;               /* tokens of the running call before those rows */
-    size_t fed_before;        /* and before the running pass: a hook may change these */
-};
-
-/* "blocks.3.attn.hook_q" */
-typedef struct attn__hook_name {
-    char text[64];
-} attn__hook_name;
-
-/* The scratch memory of one worker: packed rows for the kernels (ATTN__PACK floats), the last chain
- * of a weighted sum, a tile of scores. */
-typedef struct attn__scratchpad {
-    float *pack, *tail, *tile;
-    size_t tile_size;
-} attn__scratchpad;
-
-/* A worker's task: one head and a block of queries of one session, from `row` on. */
-typedef void (*attn__block_fn)(const attn__worker *me, attn__pass *p, const attn_session *of,
-                               size_t head, size_t row, attn__scratchpad s);
-
 static attn__scratchpad attn__scratchpad_of(const attn__worker *me, const attn__pass *p)
 {
     attn__scratchpad s;
@@ -1861,31 +1890,6 @@ static void attn__embed(attn__worker *me, attn__pass *p)
     attn__visit(me, p, ATTN__HOOK_POS_EMBED);
     attn__barrier(me);
     attn__add(me, p, p->ws->resid, p->ws->added);
-}
-
-/* The streams that leave the last layer of the pass -> resid_out [n_tokens, C], dense. */
-static void attn__copy_resid(attn__worker *me, attn__pass *p)
-{
-    const size_t width = p->model->config.d_model;
-    size_t i, row, last;
-    for (i = 0; i < p->n_items; i++) {
-        const attn_session *of = p->items[i].session;
-        attn__share(me, p->items[i].layers.resid_out ? of->n_rows : 0, &row, &last);
-        for (; row < last; row++)
-            memcpy(p->items[i].layers.resid_out + (of->fed + row) * width,
-                   attn__row_at(p->ws->resid, of->first_row + row), width * sizeof(float));
-    }
-}
-
-/* to [R, C] = to + added. Rows lie one after the other, so a worker takes a run of lines. */
-static void attn__add(attn__worker *me, attn__pass *p, attn__rows to, attn__rows added)
-{
-    size_t first, last;
-    attn__share(me, to.n * to.stride / 16, &first, &last);
-    if (last > first)
-        p->kernels->binary(ATTN__ADD, to.data + first * 16, to.data + first * 16,
-                           added.data + first * 16, (last - first) * 16);
-    attn__barrier(me);
 }
 
 /* out = (in - mean) / scale * w + b with scale = sqrt(variance + eps), in the three parts that can
@@ -2086,6 +2090,17 @@ static void attn__attend(attn__worker *me, attn__pass *p)
     attn__barrier(me);
 }
 
+/* to [R, C] = to + added. Rows lie one after the other, so a worker takes a run of lines. */
+static void attn__add(attn__worker *me, attn__pass *p, attn__rows to, attn__rows added)
+{
+    size_t first, last;
+    attn__share(me, to.n * to.stride / 16, &first, &last);
+    if (last > first)
+        p->kernels->binary(ATTN__ADD, to.data + first * 16, to.data + first * 16,
+                           added.data + first * 16, (last - first) * 16);
+    attn__barrier(me);
+}
+
 /* rows [R, F] = gelu(rows); the padding of a row comes along. */
 static void attn__gelu(attn__worker *me, attn__pass *p, attn__rows rows)
 {
@@ -2145,6 +2160,20 @@ static void attn__unembed_together(attn__worker *me, attn__pass *p, size_t n_fin
         }
     }
     attn__barrier(me);
+}
+
+/* The streams that leave the last layer of the pass -> resid_out [n_tokens, C], dense. */
+static void attn__copy_resid(attn__worker *me, attn__pass *p)
+{
+    const size_t width = p->model->config.d_model;
+    size_t i, row, last;
+    for (i = 0; i < p->n_items; i++) {
+        const attn_session *of = p->items[i].session;
+        attn__share(me, p->items[i].layers.resid_out ? of->n_rows : 0, &row, &last);
+        for (; row < last; row++)
+            memcpy(p->items[i].layers.resid_out + (of->fed + row) * width,
+                   attn__row_at(p->ws->resid, of->first_row + row), width * sizeof(float));
+    }
 }
 
 /* logits [rows that want them, V] = normed · W_U. Many rows of one session go straight to where
@@ -2562,15 +2591,16 @@ ATTN__DEF attn_status attn_truncate(attn_ctx *ctx, attn_session *session, size_t
 static attn_status attn__check_copy(attn_ctx *ctx, const attn_session *to, const attn_session *from)
 {
     const attn__watcher *w;
-    if (!to || !from)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: no session was given");
-    if (attn__check_idle(ctx, "attn_session_copy", to) != ATTN_OK)
+    if (attn__need_given(ctx, "attn_session_copy", "session", to) ||
+        attn__need_given(ctx, "attn_session_copy", "session", from) ||
+        attn__check_idle(ctx, "attn_session_copy", to))
         return ctx->status;
     for (w = to->watchers; w && to != from; w = w->next)
         if (w->kind->truncate) /* it counts the session's positions */
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_session_copy: a record watches the session that would be "
-                              "overwritten; call attn_record_free first");
+            return attn__fail(
+                ctx, ATTN_E_ARGUMENT,
+                "attn_session_copy: a watcher (such as a record) counts the positions of "
+                "the session that would be overwritten; free it first");
     if (to->model != from->model)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: the models differ");
     if (to->cache != from->cache)
@@ -3877,7 +3907,7 @@ static int attn__call_back(const attn__worker *me, attn__watcher *w, const attn_
     return callback->fn(&a, callback->user) != 0;
 }
 
-static const attn__watcher_kind attn__callbacks = {1,    1,    NULL, NULL, attn__call_back,
+static const attn__watcher_kind attn__callbacks = {1,    NULL, NULL, attn__call_back,
                                                    NULL, NULL, NULL};
 
 ATTN__DEF attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
@@ -4206,7 +4236,6 @@ static void attn__record_detach(attn__watcher *w)
 }
 
 static const attn__watcher_kind attn__records = {0,
-                                                 0,
                                                  attn__record_check,
                                                  attn__record_begin,
                                                  attn__record_rows,
@@ -4576,8 +4605,8 @@ static void attn__edit_free(attn__watcher *w)
     attn__free(((attn__edit_watcher *)(void *)w)->mean);
 }
 
-static const attn__watcher_kind attn__edits = {1,    0,    attn__edit_check, NULL, attn__edit_rows,
-                                               NULL, NULL, attn__edit_free};
+static const attn__watcher_kind attn__edits = {0,    attn__edit_check, NULL, attn__edit_rows, NULL,
+                                               NULL, attn__edit_free};
 
 ATTN__DEF attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
                                      const attn_edit *edit)
@@ -7075,7 +7104,7 @@ static int attn__measure(attn_shape s, attn_dtype dtype, size_t *bytes)
     return 1;
 }
 
-ATTN__DEF attn_tensor attn_borrow(void *data, attn_dtype dtype, attn_shape shape)
+ATTN__DEF attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shape shape)
 {
     attn_tensor x;
     ptrdiff_t stride = 1;
@@ -7088,7 +7117,7 @@ ATTN__DEF attn_tensor attn_borrow(void *data, attn_dtype dtype, attn_shape shape
     if (!data && bytes > 0)
         return attn__no_tensor("attn_borrow: no data was given (did an allocation fail?)");
     memset(&x, 0, sizeof x);
-    x.data = data;
+    x.data = (void *)(uintptr_t)data; /* an operation writes to its output only */
     x.dtype = dtype;
     x.ndim = shape.ndim;
     for (i = 3; i >= 0; i--) {
@@ -9688,6 +9717,7 @@ static int attn__host_is_big_endian(void)
     return first == 0;
 }
 
+/* One step of the checksum. */
 ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next)
 {
     chain = (chain ^ next) * 0x9E3779B97F4A7C15u;
@@ -9757,7 +9787,8 @@ static float attn__log(float x)
 }
 
 /* >>cpu =========================================================================================
- * The kernels of every instruction set sit in tables of one type; this picks a table. */
+ * Detection of the processor, and the types that the kernels of all instruction sets share. The
+ * choice between them follows the kernel room (attn__kernels_of). */
 
 /* Where in a panel the lines of input k begin; for q8 and q4 k must be a multiple of 64. */
 static size_t attn__line_of(attn_dtype dtype, size_t k)
@@ -12160,7 +12191,9 @@ static int attn__max_threads(const attn_ctx *ctx)
 #endif
 }
 
-enum { ATTN__LONGEST_REST = 600 };
+enum {
+    ATTN__LONGEST_REST = 600
+}; /* seconds: a pass may seem to take hours if the machine sleeps */
 
 #ifdef _OPENMP
 /* A trial of n threads begins, or ends with n == 0, or the passes are counted afresh. */
@@ -12317,6 +12350,7 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
 
 /* ==================================================================================================
  * PART TWO: tools that use only the engine above. ATTN_NO_LENS leaves them out.
+ *
  *
  * ================================================================================================ */
 
@@ -14242,7 +14276,7 @@ static attn_status attn__need_tokens(attn_ctx *ctx, const char *op, const attn_m
 /* A vector of the model as a tensor, to be read only. */
 static attn_tensor attn__parameter(const float *values, size_t n)
 {
-    return attn_borrow((void *)(uintptr_t)values, ATTN_F32, attn_shape1(n));
+    return attn_borrow(values, ATTN_F32, attn_shape1(n));
 }
 
 static attn_tensor attn__nothing(void)

@@ -111,8 +111,7 @@ static attn_tensor safetensor(const unsigned char *file, const char *name)
     for (p = strstr(p, "\"shape\":[") + 9; *p != ']'; p += *p == ',')
         shape.dim[shape.ndim++] = (size_t)strtoul(p, &p, 10);
     p = strstr(p, "\"data_offsets\":[") + 16;
-    return attn_borrow((void *)(uintptr_t)(file + 8 + header + strtoul(p, NULL, 10)), ATTN_F32,
-                       shape);
+    return attn_borrow(file + 8 + header + strtoul(p, NULL, 10), ATTN_F32, shape);
 }
 
 /* Converts a golden model and reads what PyTorch made of its text. */
