@@ -52,13 +52,13 @@ export PROMPT # whatever quotes are in it
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
 
-# A story needs the kernels of this processor alone, which compile in half the time, so they are
-# built in a directory of their own until `make` has built the rest.
+# A story needs the kernels of this processor alone, which are half of all. They are built in a
+# directory of their own until `make` has built the rest.
 NATIVE = $(shell echo 'int x;' | $(CC) -march=native -x c -c -o /dev/null - 2>/dev/null && \
            echo -march=native -DATTN_NO_DISPATCH)
 run: ## a story (PROMPT="Once upon a time" N=200 SEED=1)
-	@$(MAKE) --no-print-directory story $(if $(wildcard $(BUILD)/gpt2),, \
-	    BUILD='$(BUILD)/run' CFLAGS='$(CFLAGS) $(NATIVE)')
+	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j2) story \
+	    $(if $(wildcard $(BUILD)/gpt2),,BUILD='$(BUILD)/run' CFLAGS='$(CFLAGS) $(NATIVE)')
 
 story: $(BUILD)/gpt2 $(BUILD)/tiny-stories.attn
 	@$(BUILD)/gpt2 $(BUILD)/tiny-stories.attn -n $(N) --temperature 0.7 --top-k 40 --seed $(SEED) \
@@ -295,11 +295,15 @@ $(BUILD)/from_scratch/plain.attn: $(BUILD)/attn-convert $(wildcard tests/golden/
 	@mkdir -p $(@D)
 	$(BUILD)/attn-convert tests/golden/plain $@
 
-$(BUILD)/%: examples/%.c $(BUILD)/attn.o
-	$(PROGRAM)
+$(BUILD)/%.o: examples/%.c $(BUILD)/flags
+	$(COMPILE) -DATTN__IMPLEMENTED -c $< -o $@
 
-$(BUILD)/%: tools/%.c $(BUILD)/attn.o
-	$(PROGRAM)
+$(BUILD)/%.o: tools/%.c $(BUILD)/flags
+	$(COMPILE) -DATTN__IMPLEMENTED -c $< -o $@
+
+.PRECIOUS: $(BUILD)/%.o
+$(BUILD)/%: $(BUILD)/%.o $(BUILD)/attn.o
+	$(COMPILE) $(filter %.o,$^) -o $@ $(LINK)
 
 # It looks inside the header, so it brings an implementation of its own.
 $(BUILD)/bench: tools/bench.c $(BUILD)/flags

@@ -106,7 +106,8 @@ OPTIONS: define before the include that has ATTN_IMPLEMENTATION
     ATTN_STATIC        every function is static; nothing is exported
     ATTN_API           the words before each public function (default: extern)
     ATTN_NO_SIMD       portable C only (also the oracle that every kernel is tested against)
-    ATTN_NO_DISPATCH   only what the compiler flags allow; no choice at run time
+    ATTN_NO_DISPATCH   only the best kernels that the compiler flags allow (-march=native: this
+                       processor's), without a choice at run time: half the time to compile
     ATTN_SANITIZE_KERNELS  address and undefined-behaviour sanitizers check the kernels too, which they
                        leave alone otherwise: compiling then takes minutes
     ATTN_NO_MMAP       read model files into memory instead of mapping them
@@ -2597,10 +2598,9 @@ static attn_status attn__check_copy(attn_ctx *ctx, const attn_session *to, const
         return ctx->status;
     for (w = to->watchers; w && to != from; w = w->next)
         if (w->kind->truncate) /* it counts the session's positions */
-            return attn__fail(
-                ctx, ATTN_E_ARGUMENT,
-                "attn_session_copy: a watcher (such as a record) counts the positions of "
-                "the session that would be overwritten; free it first");
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_session_copy: a record watches the session that would be "
+                              "overwritten; call attn_record_free first");
     if (to->model != from->model)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: the models differ");
     if (to->cache != from->cache)
@@ -9900,6 +9900,23 @@ static size_t attn__packed_k(int quantized, size_t floats)
 #include <cpuid.h>
 #endif
 
+/* Without a choice at run time there is one pass besides the portable one: the widest that the
+ * compiler flags allow. */
+#if defined(ATTN__X86) && defined(__GNUC__) && defined(ATTN_NO_DISPATCH)
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#ifdef __AVX512VNNI__
+#define ATTN__WIDEST 4
+#else
+#define ATTN__WIDEST 3
+#endif
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#define ATTN__WIDEST 2
+#endif
+#endif
+#ifndef ATTN__WIDEST
+#define ATTN__WIDEST 1
+#endif
+
 #ifdef ATTN__DISPATCH
 /* The instruction sets that this processor and its operating system can run, a bit each. */
 enum { ATTN__HAS_AVX2 = 1, ATTN__HAS_AVX512 = 2, ATTN__HAS_VNNI = 4 };
@@ -9941,8 +9958,8 @@ static unsigned attn__cpu_features(void)
 #define ATTN__CAT(a, b)  ATTN__CAT_(a, b)
 #define ATTN__FN(name)   ATTN__CAT(attn__##name, ATTN__ISA)
 
-/* Pass 0: plain C with fmaf. Pass 1: what the compiler flags allow. Pass 2: AVX2. Pass 3: AVX-512.
- * Pass 4: the same with VNNI. */
+/* Pass 0: plain C with fmaf. Pass 1: SSE or NEON, or plain C, as the compiler flags allow. Pass 2:
+ * AVX2. Pass 3: AVX-512. Pass 4: the same with VNNI. */
 #define ATTN__PASS       0
 #define ATTN__ISA        portable
 #endif /* ATTN_IMPLEMENTATION */
@@ -9963,7 +9980,7 @@ static unsigned attn__cpu_features(void)
  * pass gives the same bits; a multiplication never feeds an addition except as fma, so that no
  * compiler can contract the two. (SSE2 has no fma and says so in its name.) */
 
-#if ATTN__PASS == 4
+#if ATTN__PASS == 4 && ATTN__WIDEST != 4 /* the floats' kernels are those of pass 3 */
 #define ATTN__FLOAT(name) attn__##name##_avx512
 #else
 #define ATTN__FLOAT(name) ATTN__FN(name)
@@ -10784,7 +10801,7 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
             ATTN__WALK_PANELS(kernel, rows, cols, 0)                                               \
     }
 
-#if ATTN__PASS != 4 /* the floats' kernels are those of pass 3 */
+#if ATTN__PASS != 4 || ATTN__WIDEST == 4 /* the floats' kernels */
 #define ATTN__DEFINE(rows) ATTN__TILES(tiles, attn__tile, rows, ATTN__COLS(rows), ATTN_F16)
 #define ATTN__NAME(rows)   ATTN__FN(tiles_##rows),
 ATTN__EACH_ROWS(ATTN__DEFINE)
@@ -11091,7 +11108,7 @@ ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, siz
     }
 }
 
-#if ATTN__PASS != 4
+#if ATTN__PASS != 4 || ATTN__WIDEST == 4
 /* ---- rows ---- */
 
 ATTN__KERNEL void ATTN__FN(binary)(attn__binary op, float *out, const float *a, const float *b,
@@ -11414,7 +11431,7 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__PASS
 #undef ATTN__ISA
 
-#define ATTN__PASS 1
+#define ATTN__PASS ATTN__WIDEST
 #define ATTN__ISA  base
 #include ATTN_FILE
 #undef ATTN__PASS
