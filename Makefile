@@ -332,25 +332,68 @@ clean: ## remove what was built; downloaded files stay
 distclean: ## remove everything in build/, downloads too
 	rm -rf $(BUILD)
 
+# Installing ======================================================================================
+
 # Names of the project's own: gpt2 and lens alone would take too much from others.
 INSTALLED = attn-gpt2 attn-lens $(TOOLS)
 VERSION   = $(shell sed -n 's/.*ATTN_VERSION_\(MAJOR\|MINOR\|PATCH\) *\([0-9][0-9]*\)$$/\2/p' attn.h | \
               paste -sd. -)
 PREFIXED  = $(DESTDIR)$(PREFIX)
 
-install: $(BUILD)/gpt2 $(BUILD)/lens $(TOOLS:%=$(BUILD)/%) ## install header, programs, attn.pc, licence and README (PREFIX, DESTDIR)
-	install -d $(PREFIXED)/include $(PREFIXED)/bin $(PREFIXED)/lib/pkgconfig $(PREFIXED)/share/doc/attn
+# The name of the shared library says with which minor version a program was linked: until 1.0 it
+# may rename things.
+MINOR     = $(basename $(VERSION))
+ifeq ($(shell uname -s),Darwin)
+SHARED    = libattn.$(VERSION).dylib
+SONAME    = libattn.$(MINOR).dylib
+LINKED    = libattn.dylib
+SHARE     = -dynamiclib -install_name @rpath/$(SONAME) -compatibility_version $(MINOR) \
+            -current_version $(VERSION)
+else
+SHARED    = libattn.so.$(VERSION)
+SONAME    = libattn.so.$(MINOR)
+LINKED    = libattn.so
+SHARE     = -shared -Wl,-soname,$(SONAME)
+endif
+NEEDS     = $(if $(filter 1,$(OPENMP)), -fopenmp)
+
+$(BUILD)/libattn.a: $(BUILD)/attn.o
+	rm -f $@
+	$(AR) rcs $@ $<
+
+$(BUILD)/attn.pic.o: attn.h $(BUILD)/flags
+	$(COMPILE) -fPIC -fvisibility=hidden -DATTN_IMPLEMENTATION \
+	    '-DATTN_API=extern __attribute__((visibility("default")))' -x c -c $< -o $@
+
+$(BUILD)/$(SHARED): $(BUILD)/attn.pic.o
+	$(COMPILE) $(SHARE) $< -o $@ $(LINK)
+
+install: $(BUILD)/gpt2 $(BUILD)/lens $(TOOLS:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUILD)/$(SHARED) ## install header, libraries, programs and their manual pages, attn.pc, a CMake package (PREFIX, DESTDIR)
+	install -d $(PREFIXED)/include $(PREFIXED)/bin $(PREFIXED)/lib/pkgconfig \
+	    $(PREFIXED)/lib/cmake/attn $(PREFIXED)/share/doc/attn $(PREFIXED)/share/man/man1
 	install -m 644 attn.h $(PREFIXED)/include
 	install -m 644 LICENSE README.md $(PREFIXED)/share/doc/attn
 	install -m 755 $(TOOLS:%=$(BUILD)/%) $(PREFIXED)/bin
 	for p in gpt2 lens; do install -m 755 $(BUILD)/$$p $(PREFIXED)/bin/attn-$$p || exit; done
+	for p in gpt2 lens $(TOOLS); do sh tools/man.sh $(BUILD)/$$p attn-$${p#attn-} $(VERSION) \
+	    >$(PREFIXED)/share/man/man1/attn-$${p#attn-}.1 || exit; done
+	install -m 644 $(BUILD)/libattn.a $(PREFIXED)/lib
+	install -m 755 $(BUILD)/$(SHARED) $(PREFIXED)/lib
+	ln -sf $(SHARED) $(PREFIXED)/lib/$(SONAME)
+	ln -sf $(SONAME) $(PREFIXED)/lib/$(LINKED)
+	for f in attnConfig attnConfigVersion; do sed -e 's/@VERSION@/$(VERSION)/; s/@SHARED@/$(SHARED)/' \
+	    -e 's/@SONAME@/$(SONAME)/; s/@STATIC_NEEDS@/$(NEEDS:%=;-fopenmp)/' tools/cmake/$$f.cmake \
+	    >$(PREFIXED)/lib/cmake/attn/$$f.cmake || exit; done
 	@printf '%s\n' 'prefix=$${pcfiledir}/../..' '' 'Name: attn' \
 	    'Description: GPT-2 inference in one C header' 'Version: $(VERSION)' \
-	    'Cflags: -I$${prefix}/include' 'Libs: -lm' >$(PREFIXED)/lib/pkgconfig/attn.pc
+	    'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -lattn' \
+	    'Libs.private:$(NEEDS) -lm' >$(PREFIXED)/lib/pkgconfig/attn.pc
 
 uninstall: ## remove what install put there (PREFIX, DESTDIR)
-	rm -f $(INSTALLED:%=$(PREFIXED)/bin/%) $(PREFIXED)/include/attn.h $(PREFIXED)/lib/pkgconfig/attn.pc
-	rm -rf $(PREFIXED)/share/doc/attn
+	rm -f $(INSTALLED:%=$(PREFIXED)/bin/%) $(INSTALLED:%=$(PREFIXED)/share/man/man1/%.1) \
+	    $(PREFIXED)/include/attn.h $(PREFIXED)/lib/pkgconfig/attn.pc $(PREFIXED)/lib/libattn.a \
+	    $(PREFIXED)/lib/$(SHARED) $(PREFIXED)/lib/$(SONAME) $(PREFIXED)/lib/$(LINKED)
+	rm -rf $(PREFIXED)/share/doc/attn $(PREFIXED)/lib/cmake/attn
 
 format: ## run clang-format over the sources
 	clang-format -i $(FORMATTED)

@@ -46,7 +46,7 @@ static const struct option table[] = {
     {0, "repeat-penalty", "X", NUMBER, AT(repeat_penalty), "0 1000", "above 1: repeat less"},
     {0, "repeat-last", "COUNT", COUNT, AT(repeat_last), COUNTED, "... of the last COUNT tokens"},
     {'s', "seed", "SEED", SEED, AT(seed), NULL,
-     "same seed, same text (default 0); the low 32 bits count"},
+     "same seed, same text (default 0)"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES,
      "portable, base, avx2, avx512, avx512-vnni, neon"},
