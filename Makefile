@@ -16,7 +16,7 @@ OPENMP = $(eval OPENMP := $(shell mkdir -p $(BUILD) && \
 COMPILE  = $(CC) -std=c99 $(WARN) $(if $(filter 1,$(OPENMP)),-fopenmp) $(CFLAGS) -I. -MMD -MP
 LINK     = $(LDFLAGS) -lm
 
-EXAMPLES = gpt2 lens hello chat top5 eight ablate patch record
+EXAMPLES = gpt2 lens perplexity hello chat top5 eight ablate patch record
 TOOLS    = attn-convert attn-info attn-tokenize
 NOTEBOOKS = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/from_scratch/*.c))
 PROGRAMS = $(EXAMPLES) $(TOOLS) bench
@@ -335,7 +335,8 @@ distclean: ## remove everything in build/, downloads too
 # Installing ======================================================================================
 
 # Names of the project's own: gpt2 and lens alone would take too much from others.
-INSTALLED = attn-gpt2 attn-lens $(TOOLS)
+INSTALLED = $(RENAMED:%=attn-%) $(TOOLS)
+RENAMED   = gpt2 lens perplexity
 VERSION   = $(shell sed -n 's/.*ATTN_VERSION_\(MAJOR\|MINOR\|PATCH\) *\([0-9][0-9]*\)$$/\2/p' attn.h | \
               paste -sd. -)
 PREFIXED  = $(DESTDIR)$(PREFIX)
@@ -368,14 +369,14 @@ $(BUILD)/attn.pic.o: attn.h $(BUILD)/flags
 $(BUILD)/$(SHARED): $(BUILD)/attn.pic.o
 	$(COMPILE) $(SHARE) $< -o $@ $(LINK)
 
-install: $(BUILD)/gpt2 $(BUILD)/lens $(TOOLS:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUILD)/$(SHARED) ## install header, libraries, programs and their manual pages, attn.pc, a CMake package (PREFIX, DESTDIR)
+install: $(RENAMED:%=$(BUILD)/%) $(TOOLS:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUILD)/$(SHARED) ## install header, libraries, programs and their manual pages, attn.pc, a CMake package (PREFIX, DESTDIR)
 	install -d $(PREFIXED)/include $(PREFIXED)/bin $(PREFIXED)/lib/pkgconfig \
 	    $(PREFIXED)/lib/cmake/attn $(PREFIXED)/share/doc/attn $(PREFIXED)/share/man/man1
 	install -m 644 attn.h $(PREFIXED)/include
 	install -m 644 LICENSE README.md $(PREFIXED)/share/doc/attn
 	install -m 755 $(TOOLS:%=$(BUILD)/%) $(PREFIXED)/bin
-	for p in gpt2 lens; do install -m 755 $(BUILD)/$$p $(PREFIXED)/bin/attn-$$p || exit; done
-	for p in gpt2 lens $(TOOLS); do sh tools/man.sh $(BUILD)/$$p attn-$${p#attn-} $(VERSION) \
+	for p in $(RENAMED); do install -m 755 $(BUILD)/$$p $(PREFIXED)/bin/attn-$$p || exit; done
+	for p in $(RENAMED) $(TOOLS); do sh tools/man.sh $(BUILD)/$$p attn-$${p#attn-} $(VERSION) \
 	    >$(PREFIXED)/share/man/man1/attn-$${p#attn-}.1 || exit; done
 	install -m 644 $(BUILD)/libattn.a $(PREFIXED)/lib
 	install -m 755 $(BUILD)/$(SHARED) $(PREFIXED)/lib
