@@ -1424,7 +1424,7 @@ static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn_
 /* k, v -> the sessions' caches */
 static void attn__remember(attn__worker *me, attn__pass *p);
 /* drops the rows that need neither logits nor hooks after the last layer's keys and values */
-static void attn__narrow(attn__worker *me, attn__pass *p);
+static void attn__drop_rows(attn__worker *me, attn__pass *p);
 /* z = softmax(q · kᵀ / √d, causal) · v */
 static void attn__attend(attn__worker *me, attn__pass *p);
 /* to = to + added */
@@ -1442,7 +1442,7 @@ static void attn__forward(attn__worker *me, void *pass)
 {
     attn__pass *p = (attn__pass *)pass;
     const attn_model *m = p->model;
-    attn_workspace *ws = p->ws; /* its rows change their number in attn__narrow */
+    attn_workspace *ws = p->ws; /* its rows change their number in attn__drop_rows */
     size_t i;
 
     me->layer = -1;
@@ -1461,8 +1461,8 @@ static void attn__forward(attn__worker *me, void *pass)
         attn__visit(me, p, ATTN__HOOK_V);
         attn__remember(me, p);
         if (i + 1 == m->config.n_layer)
-            attn__narrow(me, p); /* to the rows whose logits are wanted */
-        attn__attend(me, p);     /* z [R, H, d] */
+            attn__drop_rows(me, p); /* to the rows whose logits are wanted */
+        attn__attend(me, p);        /* z [R, H, d] */
         attn__project(me, p, ws->added, ws->z, &l->w_o, l->b_o); /* attn_out [R, C] */
         attn__visit(me, p, ATTN__HOOK_ATTN_OUT);
         attn__add(me, p, ws->resid, ws->added);
@@ -1994,7 +1994,7 @@ static size_t attn__done_rows(const attn__pass *p, const attn_feed_item *item)
 
 /* Leaves the done rows out and moves the others together: of a prompt, most of the last layer is
  * never computed. Only the stream and the queries go on from here. */
-static void attn__narrow(attn__worker *me, attn__pass *p)
+static void attn__drop_rows(attn__worker *me, attn__pass *p)
 {
     const size_t width = p->model->config.d_model;
     attn_workspace *ws = p->ws;
@@ -10023,6 +10023,15 @@ static unsigned attn__cpu_features(void)
  * r_start begins the sum with the `start` that makes up for it; else with the start of sums that
  * need nothing made up, or with 0 where r_scaled has no fused multiply-add. r_scaled(acc, x) is the
  * sum times the scale of x. */
+
+/* Each vocabulary begins with the sizes that suit its registers:
+ *   LANES     floats in a register
+ *   ROWS      most rows of a tile of floats; EACH_ROWS lists 1 to ROWS, a function each
+ *   COLS(m)   panels of a tile of m rows, as many as have sums in registers: at most 8
+ *   BLOCKS    most blocks of ROWS rows that go along a group of panels together
+ *   Q_ALONE   most rows of a tile of q8 or q4 if all rows are one block (EACH_ALONE)
+ *   Q_ROWS    most rows if there are several blocks (EACH_MANY)
+ *   Q_COLS(m) panels of a tile of m rows of q8 or q4 */
 
 /* clang-format off */
 #if ATTN__PASS >= 3

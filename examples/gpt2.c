@@ -412,7 +412,7 @@ int main(int argc, char **argv)
     const size_t not_given = SIZE_MAX;
     size_t next = 0;
     int code;
-    system_utf8(&argc, &argv);
+    system_begin(&argc, &argv);
     r.o.tokens = not_given;
     code = parse_options(argc, argv, table, N_OPTIONS, &r.o, &given, 2, "quote the prompt");
     if (code != FINE)

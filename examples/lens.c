@@ -2012,6 +2012,8 @@ static int run_all(lens *l)
     if (l->command->bit == PATCH && (code = make_text(l, &l->corrupted, l->corrupted_word, NULL,
                                                       "corrupted-ids", l->o.corrupted_ids)) != FINE)
         return code;
+    if (l->o.output) /* its draft is removed whatever comes */
+        system_catch(on_interrupt);
     signal(SIGINT, on_interrupt);
     return l->command->run(l);
 }
@@ -2020,7 +2022,7 @@ int main(int argc, char **argv)
 {
     static lens l;
     int code;
-    system_utf8(&argc, &argv);
+    system_begin(&argc, &argv);
     l.o.top = 5;
     l.o.layer = l.o.head = l.o.position = not_given;
     l.colour = shows_colour(stdout);
@@ -2040,5 +2042,7 @@ int main(int argc, char **argv)
     attn_ctx_free(&l.ctx);
     attn_model_close(l.model);
     arena_free(&l.memory);
+    if (interrupted && interrupted != SIGINT)
+        system_end_by(interrupted);
     return code;
 }

@@ -212,7 +212,7 @@ int main(int argc, char **argv)
     static arguments given;
     size_t next = 0;
     int code;
-    system_utf8(&argc, &argv);
+    system_begin(&argc, &argv);
     code = parse_options(argc, argv, table, N_OPTIONS, &r.o, &given, 2, "quote the path");
     if (code != FINE)
         return code;

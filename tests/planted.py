@@ -465,11 +465,11 @@ plant("attn__keep_key", "((uint16_t *)to)[(j + k) * 16] = halves[k];",
       "((uint16_t *)to)[j * 16 + k] = halves[k];")
 plant("attn__head_of", "h.q = attn__row_at(p->ws->qkv, of->first_row + row) + head * c->d_head;",
       "h.q = attn__row_at(p->ws->qkv, of->first_row + row);")
-plant("attn__narrow", "of->fed += from - of->first_row;", "")
+plant("attn__drop_rows", "of->fed += from - of->first_row;", "")
 plant("attn__done_rows", "if (item->layers.resid_out || attn__wants", "if (attn__wants")
 plant("attn__done_rows", "attn__wants(of, later, (int)p->model->config.n_layer - 1) ||", "0 ||")
 plant("attn__done_rows", "attn__wants(of, final, -1))", "0)")
-plant("attn__narrow",
+plant("attn__drop_rows",
       "memmove(attn__row_at(ws->qkv, to), attn__row_at(ws->qkv, row), width * sizeof(float));", "")
 plant("attn__unembed_together",
       "job.w.data = (const unsigned char *)job.w.data + first * job.w.stride;", "")

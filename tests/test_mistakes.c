@@ -92,6 +92,9 @@ static const mistake mistakes[] = {
     /* the output */
     {"a full disk", 1, GPT2 MODEL "Once -qn 3 >/dev/full",
      "gpt2: cannot write the output: the disk is full; free some space, or write elsewhere"},
+    {"a file beyond the limit", 1, "ulimit -f 64; " CONVERT STORIES TMP "limited.attn",
+     "attn-convert: " TMP
+     "limited.attn: writing failed: the file would exceed the limit on its size"},
     {"a directory that is not there", 1, CONVERT STORIES TMP "no/x.attn",
      "attn-convert: " TMP "no/x.attn: cannot be written: no such file or directory"},
     {"no output", 2, CONVERT STORIES,

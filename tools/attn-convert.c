@@ -343,13 +343,6 @@ static void on_signal(int number)
     interrupted = number;
 }
 
-/* Unless whoever started this wants the signal ignored, as nohup does. */
-static void catch_signal(int number)
-{
-    if (signal(number, on_signal) == SIG_IGN)
-        signal(number, SIG_IGN);
-}
-
 /* How far the output is. */
 typedef struct written {
     progress line;
@@ -647,19 +640,13 @@ static int run(const options *o)
     memset(&ctx, 0, sizeof ctx);
     if (!s)
         return fail(FAILED, "no memory");
-    catch_signal(SIGINT);
-    catch_signal(SIGTERM);
-#ifdef SIGHUP
-    catch_signal(SIGHUP);
-#endif
+    system_catch(on_signal);
     status = convert(&ctx, s, o);
     source_close(s);
     free(s);
     attn_ctx_free(&ctx);
-    if (interrupted) { /* whoever started this sees that a signal ended it */
-        signal(interrupted, SIG_DFL);
-        raise(interrupted);
-    }
+    if (interrupted)
+        system_end_by(interrupted);
     return status ? fail_ctx(&ctx) : FINE;
 }
 
@@ -667,7 +654,7 @@ int main(int argc, char **argv)
 {
     static options o;
     int code;
-    system_utf8(&argc, &argv);
+    system_begin(&argc, &argv);
     code = read_command(argc, argv, &o);
     if (code != FINE)
         return code;

@@ -178,7 +178,7 @@ int main(int argc, char **argv)
     static const char hint[] = "the text comes from standard input, or from --prompt";
     size_t next = 0;
     int code;
-    system_utf8(&argc, &argv);
+    system_begin(&argc, &argv);
     code = parse_options(argc, argv, table, N_OPTIONS, &o, &given, 1, hint);
     if (code != FINE)
         return code;

@@ -1733,7 +1733,7 @@ int main(int argc, char **argv)
     static options o;
     bench *b;
     int failed, code;
-    system_utf8(&argc, &argv);
+    system_begin(&argc, &argv);
     if (argc == 5 && strcmp(argv[1], "--child") == 0)
         return child(argv);
 #ifdef BENCH_CHILD

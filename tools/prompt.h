@@ -13,11 +13,12 @@
 #define THREADS   "0 256"                                           /* attn.h starts no more */
 enum { MAX_THREADS = 256 };
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted; /* the number of the signal that came */
 TOOLS_FN void on_interrupt(int number)
 {
-    interrupted = 1;
-    signal(number, SIG_DFL); /* a second Ctrl-C does not ask */
+    interrupted = number;
+    if (number == SIGINT)
+        signal(number, SIG_DFL); /* a second Ctrl-C does not ask */
 }
 
 /* After a call of the library failed. */

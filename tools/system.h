@@ -11,6 +11,7 @@
 #endif
 
 #include <errno.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <time.h>
@@ -61,7 +62,7 @@ SYSTEM_FN wchar_t *system_wide(const char *text)
 
 /* The arguments in UTF-8, whatever code page the system has, and a console that shows UTF-8. They
  * live as long as the program. Without memory the arguments stay as they are. */
-SYSTEM_FN void system_utf8(int *argc, char ***argv)
+SYSTEM_FN void system_begin(int *argc, char ***argv)
 {
     wchar_t **const wide = CommandLineToArgvW(GetCommandLineW(), argc);
     char **const texts = wide ? (char **)calloc((size_t)*argc + 1, sizeof *texts) : NULL;
@@ -167,9 +168,12 @@ SYSTEM_FN int system_size(FILE *file, uint64_t *size)
 
 /* Nothing to do here: the arguments are UTF-8 already, or any bytes. */
 /* NOLINTNEXTLINE(readability-non-const-parameter): Windows replaces them */
-SYSTEM_FN void system_utf8(int *argc, char ***argv)
+SYSTEM_FN void system_begin(int *argc, char ***argv)
 {
     (void)argc, (void)argv;
+#ifdef SIGXFSZ
+    signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is an error of the write, EFBIG */
+#endif
 }
 
 SYSTEM_FN FILE *system_open(const char *path, const char *mode)
@@ -258,6 +262,29 @@ SYSTEM_FN uint64_t system_seed(void)
     seed = (seed ^ seed >> 32 ^ (uint64_t)system_process()) * odd;
     seed = (seed ^ seed >> 32 ^ (uint64_t)(uintptr_t)&seed) * odd;
     return seed ^ seed >> 32;
+}
+
+/* Signals that would end the program while it writes a file come to `handler`, unless whoever
+ * started the program wants them ignored, as nohup does. */
+SYSTEM_FN void system_catch(void (*handler)(int))
+{
+    static const int numbers[] = {SIGINT,  SIGTERM,
+#ifndef _WIN32
+                                  SIGHUP,  SIGQUIT, SIGPIPE, SIGALRM,
+                                  SIGUSR1, SIGUSR2
+#endif
+    };
+    size_t i;
+    for (i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (signal(numbers[i], handler) == SIG_IGN)
+            signal(numbers[i], SIG_IGN);
+}
+
+/* Whoever started the program sees that this signal ended it. */
+SYSTEM_FN void system_end_by(int number)
+{
+    signal(number, SIG_DFL);
+    raise(number);
 }
 
 #endif
