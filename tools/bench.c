@@ -84,8 +84,8 @@ static const struct option table[] = {
      "of random weights: f32, f16, q8 or q4; several with commas between them. Default: all; with "
      "--quick f32 and q8; above 124M q8"},
     {0, "only", "SECTION", CHOICES, AT(sections), SECTIONS,
-     "roofs, matmul, prompt, generation, speculation, batch, glass, first, memory or tokenizer; "
-     "several with commas between them"},
+     "roofs, matmul, prompt, generation, speculation, batch, glass, threads, first, memory or "
+     "tokenizer; several with commas between them"},
     {0, "quick", NULL, FLAG, AT(quick), NULL, "fewer cases and repeats: under a minute"},
     {'t', "threads", "COUNT", COUNT, AT(threads), COUNTS,
      "compare one thread with this many instead of all"},
