@@ -337,7 +337,7 @@ distclean: ## remove everything in build/, downloads too
 # Names of the project's own: gpt2 and lens alone would take too much from others.
 INSTALLED = $(RENAMED:%=attn-%) $(TOOLS)
 RENAMED   = gpt2 lens perplexity
-VERSION   = $(shell sed -n 's/.*ATTN_VERSION_\(MAJOR\|MINOR\|PATCH\) *\([0-9][0-9]*\)$$/\2/p' attn.h | \
+VERSION   = $(shell sed -n 's/^.define ATTN_VERSION_[MP][AIT][JNT][OC][RH] *\([0-9][0-9]*\)$$/\1/p' attn.h | \
               paste -sd. -)
 PREFIXED  = $(DESTDIR)$(PREFIX)
 
@@ -348,6 +348,7 @@ ifeq ($(shell uname -s),Darwin)
 SHARED    = libattn.$(VERSION).dylib
 SONAME    = libattn.$(MINOR).dylib
 LINKED    = libattn.dylib
+RPATH     = @rpath/
 SHARE     = -dynamiclib -install_name @rpath/$(SONAME) -compatibility_version $(MINOR) \
             -current_version $(VERSION)
 else
@@ -383,8 +384,9 @@ install: $(RENAMED:%=$(BUILD)/%) $(TOOLS:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUIL
 	ln -sf $(SHARED) $(PREFIXED)/lib/$(SONAME)
 	ln -sf $(SONAME) $(PREFIXED)/lib/$(LINKED)
 	for f in attnConfig attnConfigVersion; do sed -e 's/@VERSION@/$(VERSION)/; s/@SHARED@/$(SHARED)/' \
-	    -e 's/@SONAME@/$(SONAME)/; s/@STATIC_NEEDS@/$(NEEDS:%=;-fopenmp)/' tools/cmake/$$f.cmake \
+	    -e 's,@SONAME@,$(RPATH)$(SONAME),; s/@STATIC_NEEDS@/$(NEEDS:%=;-fopenmp)/' tools/cmake/$$f.cmake \
 	    >$(PREFIXED)/lib/cmake/attn/$$f.cmake || exit; done
+	chmod 644 $(PREFIXED)/share/man/man1/attn-*.1 $(PREFIXED)/lib/cmake/attn/*.cmake
 	@printf '%s\n' 'prefix=$${pcfiledir}/../..' '' 'Name: attn' \
 	    'Description: GPT-2 inference in one C header' 'Version: $(VERSION)' \
 	    'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -lattn' \

@@ -119,18 +119,18 @@ CALLS
     Parameters come in one order: the context, the outputs, the inputs, and of the inputs the object
     that the call is about first. n_x is the length of an array x, `size` a number of bytes,
     `capacity` the room at an output; [first, first + count) is a range of positions or layers.
-    A pointer may be NULL where its comment says so, and for every function that frees. For any
-    other NULL, functions that return a status give ATTN_E_ARGUMENT, and functions that return
-    something else give NULL or 0. (ctx itself may not be NULL.) Zero every struct before you set
-    its fields: a later version may give a meaning to `reserved`, which must be zero until then.
+    A pointer may be NULL where its comment says so, and an object that is freed may be NULL. For
+    any other NULL, functions that return a status give ATTN_E_ARGUMENT, and functions that ask
+    something of an object give NULL or 0. (ctx itself may not be NULL.) Zero every struct before
+    you set its fields: a later version may give a meaning to `reserved`, which must be zero until then.
 
 ERRORS
     Every function that can fail returns an attn_status, 0 (ATTN_OK) for success, and leaves a
     sentence in ctx->message that says what was wrong, where, and what was expected. ctx->status
     works like errno: it keeps the latest failure and no success erases it, so a run of calls may be
     checked one by one or once at the end; set it to ATTN_OK between runs. A call that is given a
-    tensor or an object which an earlier failed call did not make fails too, and its message has the
-    earlier one. Nothing here prints, exits or aborts, and a failed call leaves models and sessions
+    tensor or an object which an earlier failed call did not make fails too, and its message ends
+    with the earlier one. Nothing here prints, exits or aborts, and a failed call leaves models and sessions
     as they were.
     (attn_generate is many calls: the session keeps what was fed before the one that failed or was
     stopped.) Callbacks return; no longjmp and no C++ exception may leave them.
@@ -326,8 +326,9 @@ VERSIONS
       attn_attribute_neurons, _bias   attn_neuron_logit_attrs, attn_bias_logit_attrs
       attn_logit_lens_fresh, _saved   attn_logit_lens; a zeroed `scale` is "fresh"
       attn_model_rewrite              attn_process_weights
-    Other parameters: attn_hook and attn_hook_edit give an id, attn_block takes a GELU, attn_linear
-    takes what attn_linear_init makes. A batch runs on one attn_workspace, which its sessions share.
+    Other parameters: an attn_metric_fn gets its value first, attn_hook and attn_hook_edit give an
+    id, attn_block takes a GELU, attn_linear takes what attn_linear_init makes. A batch runs on one
+    attn_workspace, which its sessions share.
     New: attn_workspace, attn_unhook, attn_concat, attn_token_ids, attn_token_id,
     attn_generate_many, stop strings, attn_logits_fn, attn_stop_reason, attn_writer, attn_draft,
     ATTN_ZERO, ATTN_NO_LENS.
@@ -5399,6 +5400,7 @@ ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const 
     attn_feed_item item;
     attn_status status;
     if (attn__need_given(ctx, "attn_generate", "session", session) ||
+        (desc && attn__need_zeros(ctx, "attn_generate_desc", desc->reserved)) ||
         attn__check_idle(ctx, "attn_generate", session))
         return ctx->status;
     attn__enter_call(session);
@@ -5519,7 +5521,8 @@ static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *text
                                     const attn_model *model, const attn_generate_desc *desc)
 {
     if (attn__need_given(ctx, "attn_generate_many", "model", model) ||
-        attn__need_given(ctx, "attn_generate_many", "texts", n_texts ? texts : NULL))
+        attn__need_given(ctx, "attn_generate_many", "texts", n_texts ? texts : NULL) ||
+        (desc && attn__need_zeros(ctx, "attn_generate_desc", desc->reserved)))
         return ctx->status;
     if (desc && (desc->sampler || desc->prompt_ids || desc->ids || desc->n_ids || desc->reason))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -11872,8 +11875,7 @@ static attn_status(attn__need_given)(attn_ctx *ctx, const char *op, const char *
     if (pointer)
         return ATTN_OK;
     memcpy(before, ctx->message, sizeof before);
-    if (ctx->status == ATTN_OK)
-        before[0] = 0;
+    before[ctx->status == ATTN_OK ? 0 : sizeof before - 1] = 0;
     first = strstr(before, link);
     return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given%s%s", op, name, before[0] ? link : "",
                       first ? first + sizeof link - 1 : before);
@@ -14658,8 +14660,10 @@ static int attn__collect(const attn_activation *a, void *user)
 static attn_status attn__sum_biases(attn__collector *c)
 {
     attn_tensor bias = attn_select(c->stack, 0, c->stack.shape[0] - 1);
-    attn_status status = attn_scale(c->ctx, &bias, bias, 0);
+    attn_status status = ATTN_OK;
     size_t layer;
+    if (bias.data) /* it is dense, and may hold anything */
+        memset(bias.data, 0, attn_count(bias) * sizeof(float));
     for (layer = 0; layer < c->model->config.n_layer && status == ATTN_OK; layer++)
         status = attn_add(c->ctx, &bias, bias,
                           attn__parameter(c->model->layers[layer].b_o, bias.shape[1]));
@@ -14777,7 +14781,7 @@ ATTN__DEF attn_status attn_head_results(attn_ctx *ctx, attn_tensor *out, const a
     w.n_head = model->config.n_head;
     w.d = model->config.d_head;
     w.width = model->config.d_model;
-    w.n_pack = attn__pack_size(w.w_o->dtype, ATTN__QUERIES, span);
+    w.n_pack = attn__pack_size(w.w_o->dtype, 4 * ATTN__QUERIES, span); /* narrow ones: more rows */
     w.n_room = ATTN__QUERIES * span;
     n_threads = attn__threads_for(ctx, (double)attn_count(z) * (double)w.width);
     w.scratch =

@@ -77,7 +77,7 @@ static int read_ids_of_file(run *r)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
     const int32_t bos = attn_model_config(r->model)->bos;
-    const char *bytes;
+    const char *bytes = NULL;
     size_t size = 0, n;
     int code = read_text(&r->ctx, &r->memory, r->o.file, &bytes, &size);
     if (code != FINE)
@@ -185,6 +185,9 @@ static int run_all(run *r)
         return fail(FAILED, "--context is %zu, but the model's context holds %zu", r->o.context,
                     n_ctx);
     r->o.context = r->o.context ? r->o.context : n_ctx;
+    if (r->o.context < (r->o.recipe == HALVES ? 3 : 2))
+        return fail(FAILED, "a window of %zu tokens has none to predict by this recipe",
+                    r->o.context);
     if (r->o.stride > r->o.context)
         return fail(FAILED,
                     "--stride is %zu, longer than a window of %zu: tokens between them "

@@ -549,6 +549,8 @@ TEST(results_have_the_same_bits)
         attn_tensor result = {0}, stack;
         attn_resid_stack parts = ATTN_ZERO;
         enum { N = 37, LAYER = 1 };
+        size_t k;
+        int is_nan = 0;
         snprintf(options, sizeof options, "--dtype %s", dtypes[i]);
         snprintf(name, sizeof name, "results-%s.attn", dtypes[i]);
         m = converted("examples/tiny-stories", name, options);
@@ -567,6 +569,12 @@ TEST(results_have_the_same_bits)
         OK(&ctx, attn_decompose_resid(&ctx, &parts, m, tokens, N, ATTN_RESID_HEADS, 0, 0));
         stack = attn_slice(parts.stack, 0, LAYER * c->n_head, c->n_head);
         same_bits(attn_transpose(stack, 0, 1), shown.result, dtypes[i]);
+        memset(parts.stack.data, 0xff, attn_count(parts.stack) * sizeof(float)); /* NaN */
+        OK(&ctx, attn_decompose_resid(&ctx, &parts, m, tokens, N, ATTN_RESID_HEADS, 0, 0));
+        same_bits(attn_transpose(stack, 0, 1), shown.result, dtypes[i]);
+        for (k = 0; k < N * c->d_model; k++)
+            is_nan |= isnan(((const float *)parts.stack.data)[attn_count(parts.stack) - 1 - k]);
+        CHECK(!is_nan);
         attn_session_free(session);
         attn_model_close(m);
         attn_ctx_free(&ctx);

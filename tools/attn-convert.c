@@ -341,6 +341,7 @@ static volatile sig_atomic_t interrupted; /* the number of the signal that came 
 static void on_signal(int number)
 {
     interrupted = number;
+    signal(number, on_signal); /* some systems forget it */
 }
 
 /* How far the output is. */

@@ -1,7 +1,8 @@
 #!/bin/sh
 # A manual page made of a program's own --help: sh tools/man.sh PROGRAM NAME VERSION >NAME.1
 set -eu
-"$1" --help | awk -v name="$2" -v version="$3" -v called="${1##*/}" \
+help=$(COLUMNS=80 "$1" --help)
+printf '%s\n' "$help" | awk -v name="$2" -v version="$3" -v called="${1##*/}" \
     -v day="$(date -u -d "@${SOURCE_DATE_EPOCH:-$(date +%s)}" +%Y-%m-%d 2>/dev/null || date +%Y-%m-%d)" '
 function plain(s) { gsub(/\\/, "\\e", s); gsub(/-/, "\\-", s); sub(/^[.\047]/, "\\\\\\&&", s); return s }
 function heading(s) { printf ".SH %s\n", toupper(s); table = 0; gap = 0 }
@@ -12,8 +13,10 @@ usage && NF {
     synopsis = synopsis (synopsis ? ".br\n" : "") ".B " name "\n" plain($0) "\n"; next
 }
 usage { usage = 0; first = 1; next }
-first { # its first sentence is the summary of the page
-    summary = $0; sub(/\..*/, "", summary); sub(/:$/, "", summary)
+first && !done { # its first sentence is the summary of the page; the rest waits for it
+    summary = summary (summary ? " " : "") $0; held = held (held ? "\n" : "") $0
+    if (summary !~ /\.( |$)/ && NF && $0 !~ /:$/) next
+    done = 1; $0 = held; sub(/\. .*|\.$|:$/, "", summary); sub(/ \(.*\)/, "", summary); sub(/: .*/, "", summary)
     printf "%s \\- %s\n.SH SYNOPSIS\n%s.SH DESCRIPTION\n", name, plain(tolower(substr(summary, 1, 1)) substr(summary, 2)), synopsis
     first = 0
 }

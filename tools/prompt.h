@@ -17,8 +17,7 @@ static volatile sig_atomic_t interrupted; /* the number of the signal that came 
 TOOLS_FN void on_interrupt(int number)
 {
     interrupted = number;
-    if (number == SIGINT)
-        signal(number, SIG_DFL); /* a second Ctrl-C does not ask */
+    signal(number, number == SIGINT ? SIG_DFL : on_interrupt); /* a second Ctrl-C does not ask */
 }
 
 /* After a call of the library failed. */
