@@ -672,9 +672,10 @@ typedef struct attn_model_desc {
 } attn_model_desc;
 
 /* Opens a .attn file: maps it, checks all that its use relies on, verifies the checksums. desc may
- * be NULL. *model is NULL after a failure. The file is not trusted, but nobody may write to it
- * while the model is open: checked bytes could change, and truncating the mapped file raises
- * SIGBUS. Where that can happen, read the file yourself and use attn_model_open_memory. */
+ * be NULL. A failed call sets *model to NULL. The file may be hostile, but no program may write to
+ * it while the model is open: checked bytes could change, and truncating the mapped file raises
+ * SIGBUS. Where another program may write, read the file yourself and use
+ * attn_model_open_memory. */
 ATTN_API attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const char *path,
                                      const attn_model_desc *desc);
 /* The same from memory, which must outlive the model and be aligned to 64 bytes (else a copy is
@@ -12380,6 +12381,7 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
  * PART TWO: tools that use only the engine above. ATTN_NO_LENS leaves them out.
  *
  *
+ *
  * ================================================================================================ */
 
 #ifdef __cplusplus
@@ -12650,7 +12652,7 @@ ATTN_API attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
 /* ---- models made of models ----
  *
  * Rewriting the weights without changing the log-probabilities, but for rounding. (Quantized
- * weights become the f32 that they stand for, and their inputs are no longer rounded.)
+ * weights are dequantized to f32, so their inputs are no longer rounded.)
  * TransformerLens calls these fold_ln, center_writing_weights, center_unembed. */
 
 enum {

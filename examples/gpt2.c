@@ -417,11 +417,7 @@ int main(int argc, char **argv)
     code = parse_options(argc, argv, table, N_OPTIONS, &r.o, &given, 2, "quote the prompt");
     if (code != FINE)
         return code;
-    if (r.o.help)
-        print_help();
-    else if (r.o.version)
-        print_version();
-    if (r.o.help || r.o.version)
+    if (print_on_request(r.o.help, r.o.version, print_help))
         return finish_output(FINE);
     r.o.model = option_or_word(r.o.model, &given, &next);
     r.o.prompt = option_or_word(r.o.prompt, &given, &next);

@@ -2031,11 +2031,7 @@ int main(int argc, char **argv)
     system_binary(stdout);
     if ((code = read_command(argc, argv, &l)) != FINE)
         return code;
-    if (l.o.help)
-        print_help();
-    else if (l.o.version)
-        print_version();
-    else
+    if (!print_on_request(l.o.help, l.o.version, print_help))
         code = run_all(&l);
     code = finish_output(code);
     attn_session_free(l.session);

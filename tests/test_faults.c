@@ -590,13 +590,19 @@ static void refused(const char *call, attn_status status, const attn_ctx *ctx)
            attn_status_name(status), ctx->message);
 }
 
+/* begin_all, with a context and a scratch that hold nothing yet. */
+static int begin_empty(attn_ctx *usual, attn_ctx *ctx, scratch *s)
+{
+    memset(ctx, 0, sizeof *ctx);
+    memset(s, 0, sizeof *s);
+    return begin_all(usual);
+}
+
 TEST(null_is_refused)
 {
     attn_ctx usual, ctx_, *ctx = &ctx_;
     scratch made, *s = &made;
-    memset(ctx, 0, sizeof *ctx);
-    memset(s, 0, sizeof *s);
-    if (begin_all(&usual)) {
+    if (begin_empty(&usual, ctx, s)) {
 #define REFUSED(name, arguments)                                                                   \
     ctx->status = ATTN_OK;                                                                         \
     refused(#name #arguments, name arguments, ctx);
@@ -605,7 +611,7 @@ TEST(null_is_refused)
     end_all(&usual);
 }
 
-/* A failed call whose status nobody looked at shows in the messages of the calls after it. */
+/* If a program ignores a failed call, the messages of the following calls end with its message. */
 TEST(null_tells_the_failure_before_it)
 {
     attn_ctx ctx;
@@ -628,9 +634,7 @@ TEST(reserved_fields_are_zero)
 {
     attn_ctx usual, ctx_, *ctx = &ctx_;
     scratch made, *s = &made;
-    memset(ctx, 0, sizeof *ctx);
-    memset(s, 0, sizeof *s);
-    if (begin_all(&usual)) {
+    if (begin_empty(&usual, ctx, s)) {
         attn_attention_desc attention = ATTN_ZERO;
         attn_model_desc opening = ATTN_ZERO;
         attn_workspace_desc workspace = ATTN_ZERO;

@@ -1318,7 +1318,7 @@ TEST(what_layers_hold)
     same_logits(attn_logits(session), want + 7 * vocab_of(odd), 1, odd, "the rest");
     OK(&ctx, attn_feed(&ctx, session, tokens + 8, 8));
 
-    /* A copy that was truncated still holds what lies above, until other tokens come. */
+    /* A truncated copy keeps the keys and values past its end until other tokens overwrite them. */
     OK(&ctx, attn_session_copy(&ctx, copy, session));
     OK(&ctx, attn_truncate(&ctx, session, 3));
     OK(&ctx, attn_session_copy(&ctx, copy, session));

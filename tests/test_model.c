@@ -2785,7 +2785,7 @@ TEST(permuted_batches)
             continue;
         n_orders++;
         for (i = 0; i < SEQUENCES; i++) {
-            OK(&ctx, attn_truncate(&ctx, s[i], i + 1)); /* what came before stays */
+            OK(&ctx, attn_truncate(&ctx, s[i], i + 1)); /* earlier tokens stay */
             items[at[i]] = item_of(s[i], tokens + 5 * i, lengths[i], NULL);
         }
         if (!OK(&ctx, attn_feed_batch(&ctx, items, SEQUENCES)))

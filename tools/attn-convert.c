@@ -659,9 +659,7 @@ int main(int argc, char **argv)
     code = read_command(argc, argv, &o);
     if (code != FINE)
         return code;
-    if (o.help)
-        print_help();
-    else if (o.version)
-        print_version();
-    return o.help || o.version ? finish_output(FINE) : run(&o);
+    if (print_on_request(o.help, o.version, print_help))
+        return finish_output(FINE);
+    return run(&o);
 }

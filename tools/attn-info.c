@@ -189,15 +189,11 @@ int main(int argc, char **argv)
     if (code != FINE)
         return code;
     o.model = option_or_word(o.model, &given, &next);
-    if (o.help)
-        print_help();
-    else if (o.version)
-        print_version();
-    else if (!o.model)
+    if (print_on_request(o.help, o.version, print_help))
+        return finish_output(FINE);
+    if (!o.model)
         return fail(USAGE, "no file given: attn-info FILE.attn (--help tells more)");
-    else if (next < given.n_words)
+    if (next < given.n_words)
         return fail(USAGE, "too many arguments at \"%s\": one file at a time", given.words[next]);
-    else
-        code = run(o.model);
-    return finish_output(code);
+    return finish_output(run(o.model));
 }

@@ -183,15 +183,11 @@ int main(int argc, char **argv)
     if (code != FINE)
         return code;
     o.model = option_or_word(o.model, &given, &next);
-    if (o.help)
-        print_help();
-    else if (o.version)
-        print_version();
-    else if (!o.model)
+    if (print_on_request(o.help, o.version, print_help))
+        return finish_output(FINE);
+    if (!o.model)
         return fail(USAGE, "no model given: attn-tokenize MODEL.attn <TEXT (--help tells more)");
-    else if (next < given.n_words)
+    if (next < given.n_words)
         return fail(USAGE, "too many arguments at \"%s\": %s", given.words[next], hint);
-    else
-        code = run(&o);
-    return finish_output(code);
+    return finish_output(run(&o));
 }

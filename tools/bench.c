@@ -1745,11 +1745,7 @@ int main(int argc, char **argv)
         return fail(FAILED, "no memory");
     b->program = argv[0];
     code = read_command(argc, argv, &o);
-    if (code == FINE && o.help)
-        print_help();
-    else if (code == FINE && o.version)
-        print_version();
-    if (code != FINE || o.help || o.version)
+    if (code != FINE || print_on_request(o.help, o.version, print_help))
         return free(b), finish_output(code);
     signal(SIGINT, interrupted);
     signal(SIGTERM, interrupted);

@@ -299,6 +299,16 @@ TOOLS_FN void print_version(void)
            ATTN_VERSION_PATCH);
 }
 
+/* Prints the help or the version if the options ask for one; returns 1 if they do. */
+TOOLS_FN int print_on_request(int help, int version, void (*print_help)(void))
+{
+    if (help)
+        print_help();
+    else if (version)
+        print_version();
+    return help || version;
+}
+
 /* Words in lines that fit, the first from column `at` on, the others from `indent` on. */
 TOOLS_FN void print_wrapped(const char *text, int at, int indent, int columns)
 {
