@@ -283,7 +283,7 @@ WHERE NEW THINGS GO
     A watcher: a section like >>record with one attn__watcher_kind, made by attn__new_watcher. It
         may touch its own struct and the rows it is shown; the engine needs no change.
     An instruction set: detection in >>cpu, its vectors at the head of >>kernels, a pass below the
-        kernel room, a line in attn__kernels_of. Nothing above >>cpu knows of it.
+        kernel room, a line in attn__choices. Nothing above >>cpu knows of it.
 
 WORDS
     row      the numbers of one position; a block of rows is [R, width] with a stride
@@ -389,7 +389,11 @@ typedef enum attn_isa_kind {
     ATTN_ISA_AVX2,
     ATTN_ISA_AVX512,
     ATTN_ISA_NEON,
-    ATTN_ISA_AVX512_VNNI /* AVX-512 with dot products of bytes, for q8 and q4 weights */
+    /* the same with dot products of bytes, for q8 and q4 weights */
+    ATTN_ISA_AVX512_VNNI,
+    ATTN_ISA_AVX2_VNNI,
+    ATTN_ISA_NEON_DOT,
+    ATTN_ISA_NEON_I8MM
 } attn_isa_kind;
 
 /* A context holds a caller's settings and its latest failure. Zero it, set the fields you like, and
@@ -9899,21 +9903,46 @@ static size_t attn__packed_k(int quantized, size_t floats)
 #define ATTN__NEON
 #include <arm_neon.h>
 #endif
-#if defined(ATTN__X86) && defined(__GNUC__) && !defined(ATTN_NO_DISPATCH)
+
+/* A choice at run time needs a compiler that compiles some functions for more than its flags allow.
+ * gcc for ARM names those by an architecture, which must not be older than that of the flags. */
+#if !defined(__GNUC__) || defined(ATTN_NO_DISPATCH)
+#elif defined(ATTN__X86)
 #define ATTN__DISPATCH
 #include <cpuid.h>
+#elif !defined(ATTN__NEON) || defined(__ARM_FEATURE_MATMUL_INT8)
+#elif defined(__clang__) && __clang_major__ >= 16
+#define ATTN__DISPATCH
+#define ATTN__DOT  "dotprod"
+#define ATTN__I8MM "dotprod,i8mm"
+#elif !defined(__clang__) && __GNUC__ >= 10 && !defined(__ARM_FEATURE_DOTPROD) &&                  \
+    !defined(__ARM_FEATURE_COMPLEX)
+#define ATTN__DISPATCH
+#define ATTN__DOT  "arch=armv8.2-a+dotprod"
+#define ATTN__I8MM "arch=armv8.2-a+dotprod+i8mm"
 #endif
 
-/* Without a choice at run time there is one pass besides the portable one: the widest that the
- * compiler flags allow. */
-#if defined(ATTN__X86) && defined(__GNUC__) && defined(ATTN_NO_DISPATCH)
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+/* The pass for the base: the widest registers that the compiler flags allow, if there is no choice
+ * at run time. */
+#if !defined(__GNUC__)
+#elif defined(ATTN__NEON) && defined(__ARM_FEATURE_DOTPROD)
+#ifdef __ARM_FEATURE_MATMUL_INT8
+#define ATTN__WIDEST 7
+#else
+#define ATTN__WIDEST 6
+#endif
+#elif defined(ATTN__DISPATCH) || !defined(ATTN__X86)
+#elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) &&                    \
+    defined(__AVX512VL__)
 #ifdef __AVX512VNNI__
 #define ATTN__WIDEST 4
 #else
 #define ATTN__WIDEST 3
 #endif
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#ifdef __AVXVNNI__
+#define ATTN__WIDEST 5
+#else
 #define ATTN__WIDEST 2
 #endif
 #endif
@@ -9921,32 +9950,71 @@ static size_t attn__packed_k(int quantized, size_t floats)
 #define ATTN__WIDEST 1
 #endif
 
-#ifdef ATTN__DISPATCH
 /* The instruction sets that this processor and its operating system can run, a bit each. */
-enum { ATTN__HAS_AVX2 = 1, ATTN__HAS_AVX512 = 2, ATTN__HAS_VNNI = 4 };
+enum {
+    ATTN__HAS_AVX2 = 1,
+    ATTN__HAS_AVX512 = 2,
+    ATTN__HAS_AVX512_VNNI = 4,
+    ATTN__HAS_AVX2_VNNI = 8,
+    ATTN__HAS_NEON_DOT = 16,
+    ATTN__HAS_NEON_I8MM = 32
+};
 
-/* The same from leaf 1's ecx, the low half of XCR0 and leaf 7's ebx and ecx. */
-static unsigned attn__features_of(unsigned leaf1, unsigned xcr0, unsigned leaf7b, unsigned leaf7c)
+#if defined(ATTN__DISPATCH) && defined(ATTN__X86)
+/* The same from leaf 1's ecx, the low half of XCR0, leaf 7's ebx and ecx, and eax of its second
+ * part. */
+static unsigned attn__features_of(unsigned leaf1, unsigned xcr0, unsigned leaf7b, unsigned leaf7c,
+                                  unsigned leaf7_1a)
 {
     const unsigned ymm = 0x6, zmm = 0xe6;          /* registers that the system saves */
     const unsigned fma_f16c = 1u << 12 | 1u << 29; /* leaf 1 */
     const unsigned f_dq_bw_vl = 3u << 16 | 1u << 30 | 1u << 31; /* leaf 7 */
+    unsigned features = ATTN__HAS_AVX2;
     if ((xcr0 & ymm) != ymm || (leaf1 & fma_f16c) != fma_f16c || !(leaf7b >> 5 & 1))
         return 0;
+    if (leaf7_1a >> 4 & 1)
+        features |= ATTN__HAS_AVX2_VNNI;
     if ((xcr0 & zmm) != zmm || (leaf7b & f_dq_bw_vl) != f_dq_bw_vl)
-        return ATTN__HAS_AVX2;
-    return ATTN__HAS_AVX2 | ATTN__HAS_AVX512 | (leaf7c >> 11 & 1 ? ATTN__HAS_VNNI : 0);
+        return features;
+    return features | ATTN__HAS_AVX512 | (leaf7c >> 11 & 1 ? ATTN__HAS_AVX512_VNNI : 0);
 }
 
 static unsigned attn__cpu_features(void)
 {
-    unsigned a, b, c, d, leaf1, xcr0 = 0, high;
+    unsigned a, b, c, d, leaf1, leaf7_1a = 0, xcr0 = 0, high;
     if (!__get_cpuid(1, &a, &b, &leaf1, &d) || /* cover: a processor of before 2013 */
         !(leaf1 >> 27 & 1) ||                  /* OSXSAVE: may we ask? */
         !__get_cpuid_count(7, 0, &a, &b, &c, &d))
         return 0;
+    if (a >= 1) /* parts of leaf 7 beyond the first */
+        __cpuid_count(7, 1, leaf7_1a, high, high, d);
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
-    return attn__features_of(leaf1, xcr0, b, c);
+    return attn__features_of(leaf1, xcr0, b, c, leaf7_1a);
+}
+#elif defined(ATTN__DISPATCH)
+#if defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__APPLE__) /* <sys/sysctl.h> declares it only if no standard is asked for */
+extern int sysctlbyname(const char *, void *, size_t *, void *, size_t);
+#elif defined(_WIN32)    /* <windows.h> is big, and needs macros that >>threads defines for it */
+__declspec(dllimport) int __stdcall IsProcessorFeaturePresent(unsigned long feature);
+#endif
+static unsigned attn__cpu_features(void)
+{
+    int dot = 0, i8mm = 0;
+#if defined(__linux__)
+    dot = (int)(getauxval(AT_HWCAP) >> 20 & 1);   /* HWCAP_ASIMDDP */
+    i8mm = (int)(getauxval(AT_HWCAP2) >> 13 & 1); /* HWCAP2_I8MM */
+#elif defined(__APPLE__)
+    size_t size = sizeof(int);
+    if (sysctlbyname("hw.optional.arm.FEAT_DotProd", &dot, &size, NULL, 0) != 0 ||
+        sysctlbyname("hw.optional.arm.FEAT_I8MM", &i8mm, &size, NULL, 0) != 0)
+        i8mm = 0; /* an older system does not know the name */
+#elif defined(_WIN32)
+    dot = IsProcessorFeaturePresent(43);  /* PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE */
+    i8mm = IsProcessorFeaturePresent(66); /* PF_ARM_V82_I8MM_INSTRUCTIONS_AVAILABLE */
+#endif
+    return dot ? ATTN__HAS_NEON_DOT | (i8mm ? ATTN__HAS_NEON_I8MM : 0u) : 0;
 }
 #endif
 
@@ -9963,7 +10031,9 @@ static unsigned attn__cpu_features(void)
 #define ATTN__FN(name)   ATTN__CAT(attn__##name, ATTN__ISA)
 
 /* Pass 0: plain C with fmaf. Pass 1: SSE or NEON, or plain C, as the compiler flags allow. Pass 2:
- * AVX2. Pass 3: AVX-512. Pass 4: the same with VNNI. */
+ * AVX2. Pass 3: AVX-512. From pass 4 on there are dot products of bytes, for q8 and q4, beside the
+ * floats' kernels of another pass: 4 with AVX-512, 5 with AVX2, 6 with NEON, and
+ * 7 with NEON and products of matrices of bytes. */
 #define ATTN__PASS       0
 #define ATTN__ISA        portable
 #endif /* ATTN_IMPLEMENTATION */
@@ -9984,10 +10054,15 @@ static unsigned attn__cpu_features(void)
  * pass gives the same bits; a multiplication never feeds an addition except as fma, so that no
  * compiler can contract the two. (SSE2 has no fma and says so in its name.) */
 
-#if ATTN__PASS == 4 && ATTN__WIDEST != 4 /* the floats' kernels are those of pass 3 */
-#define ATTN__FLOAT(name) attn__##name##_avx512
-#else
+#if ATTN__PASS < 4 || ATTN__PASS == ATTN__WIDEST
 #define ATTN__FLOAT(name) ATTN__FN(name)
+#define ATTN__HAS_FLOATS
+#elif ATTN__PASS == 4
+#define ATTN__FLOAT(name) attn__##name##_avx512
+#elif ATTN__PASS == 5
+#define ATTN__FLOAT(name) attn__##name##_avx2
+#else
+#define ATTN__FLOAT(name) attn__##name##_base
 #endif
 
 /* ---- the vocabulary: operations on one register ---- */
@@ -10038,7 +10113,7 @@ static unsigned attn__cpu_features(void)
  *   Q_COLS(m) panels of a tile of m rows of q8 or q4 */
 
 /* clang-format off */
-#if ATTN__PASS >= 3
+#if ATTN__PASS == 3 || ATTN__PASS == 4
 #define ATTN__LANES         16
 #define ATTN__ROWS          9
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
@@ -10133,7 +10208,7 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
 }
 #endif
 
-#elif ATTN__PASS == 2
+#elif ATTN__PASS == 2 || ATTN__PASS == 5
 #define ATTN__LANES         8
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6)
 #define ATTN__EACH_ALONE(X) X(1) X(2) X(3) X(4)
@@ -10185,7 +10260,26 @@ ATTN__OP float attn__r_total(attn__reg v)
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
 typedef __m256i attn__ireg;
-/* Products of unsigned and signed bytes, summed in pairs: |w| times x with the sign of w. */
+#if ATTN__PASS == 5 /* one instruction for unsigned weights times signed inputs */
+typedef __m256i attn__wreg;
+ATTN__OP attn__ireg attn__r_start(int32_t start, const int is_q4)
+{
+    (void)is_q4;
+    return _mm256_set1_epi32(start);
+}
+ATTN__OP attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
+{
+    const __m256i line = _mm256_loadu_si256((const __m256i *)(const void *)p);
+    if (!is_q4)
+        return line;
+    return _mm256_and_si256(high ? _mm256_srli_epi16(line, 4) : line, _mm256_set1_epi8(15));
+}
+ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
+{
+    (void)is_q4;
+    return _mm256_dpbusd_avx_epi32(acc, w, _mm256_set1_epi32(x));
+}
+#else /* products of unsigned and signed bytes, summed in pairs: |w| times x with the sign of w */
 typedef struct attn__wreg {
     __m256i size, sign;
 } attn__wreg;
@@ -10212,6 +10306,7 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
     v = _mm256_madd_epi16(_mm256_maddubs_epi16(w.size, v), _mm256_set1_epi16(1));
     return _mm256_add_epi32(acc, v);
 }
+#endif
 ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
 {
     return _mm256_fmadd_ps(_mm256_castsi256_ps(acc), _mm256_set1_ps(x->scale),
@@ -10323,7 +10418,7 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
 ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
 { return _mm_mul_ps(_mm_cvtepi32_ps(acc), _mm_set1_ps(x->scale)); }
 
-#elif ATTN__PASS == 1 && defined(ATTN__NEON)
+#elif defined(ATTN__NEON) && ATTN__PASS > 0
 #define ATTN__LANES         4
 #define ATTN__ROWS          6
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6)
@@ -10364,6 +10459,24 @@ ATTN__OP void attn__r_low(unsigned char *to, attn__reg v)
 ATTN__OP float attn__r_most(attn__reg v) { return vmaxvq_f32(v); }
 ATTN__OP float attn__r_total(attn__reg v) { return vaddvq_f32(v); }
 typedef int32x4_t attn__ireg;
+#if ATTN__PASS == 7 /* products of unsigned weights and signed inputs */
+typedef uint8x16_t attn__wreg;
+ATTN__OP attn__ireg attn__r_start(int32_t start, const int is_q4)
+{
+    (void)is_q4;
+    return vdupq_n_s32(start);
+}
+ATTN__OP attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
+{
+    const uint8x16_t line = vld1q_u8(p);
+    return !is_q4 ? line : high ? vshrq_n_u8(line, 4) : vandq_u8(line, vdupq_n_u8(15));
+}
+ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
+{
+    (void)is_q4;
+    return vusdotq_s32(acc, w, vreinterpretq_s8_s32(vdupq_n_s32(x)));
+}
+#else
 typedef int8x16_t attn__wreg;
 ATTN__OP attn__ireg attn__r_start(int32_t start, const int is_q4)
 {
@@ -10383,13 +10496,14 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
 {
     const int8x16_t v = vreinterpretq_s8_s32(vdupq_n_s32(x));
     (void)is_q4;
-#ifdef __ARM_FEATURE_DOTPROD
+#if ATTN__PASS == 6
     return vdotq_s32(acc, w, v);
 #else
     return vaddq_s32(acc, vpaddq_s32(vpaddlq_s16(vmull_s8(vget_low_s8(w), vget_low_s8(v))),
                                      vpaddlq_s16(vmull_s8(vget_high_s8(w), vget_high_s8(v)))));
 #endif
 }
+#endif
 ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
 { return vfmaq_n_f32(vdupq_n_f32(x->minus), vreinterpretq_f32_s32(acc), x->scale); }
 
@@ -10570,7 +10684,7 @@ ATTN__OP attn__reg attn__r_gelu_erf(attn__reg x)
 #define ATTN__FLAT ATTN__UNROLL
 #endif
 #define ATTN__EACH(r) ATTN__FLAT for (int r = 0; r < ATTN__REGS; r++)
-#if ATTN__PASS == 4 || (ATTN__PASS == 2)
+#if ATTN__PASS == 2 || ATTN__PASS == 4 || ATTN__PASS == 5
 #define ATTN__Q_UNROLL ATTN__UNROLL
 #else
 #define ATTN__Q_UNROLL
@@ -10814,7 +10928,7 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
             ATTN__WALK_PANELS(kernel, rows, cols, 0)                                               \
     }
 
-#if ATTN__PASS != 4 || ATTN__WIDEST == 4 /* the floats' kernels */
+#ifdef ATTN__HAS_FLOATS
 #define ATTN__DEFINE(rows) ATTN__TILES(tiles, attn__tile, rows, ATTN__COLS(rows), ATTN_F16)
 #define ATTN__NAME(rows)   ATTN__FN(tiles_##rows),
 ATTN__EACH_ROWS(ATTN__DEFINE)
@@ -10847,10 +10961,80 @@ ATTN__KERNEL void ATTN__FN(pack_rows)(float *pack, const float *in, ptrdiff_t st
 
 /* ---- matmul with q8 and q4 weights ---- */
 
+#define attn__q_tile  ATTN__FN(q_tile)
+#define attn__q_fetch ATTN__FN(q_fetch)
+/* Fetches what belongs to a step of 4 k, and returns where the next fetching goes on. */
+ATTN__OP const unsigned char *attn__q_fetch(const unsigned char *ahead, const int n_cols,
+                                            const int is_q4, const int is_alone, const int step,
+                                            const attn__tile_job *job)
+{
+    const int n_streams = ATTN__Q_GROUP(n_cols);
+    if (!is_alone) {
+        ATTN__PREFETCH(ahead);
+        return ahead + job->ahead_step;
+    }
+    if (is_q4 && step % 2) /* half a line */
+        return ahead;
+    ATTN__FLAT for (int col = 0; col < n_cols; col++)
+    {
+        const int at = step / (1 + is_q4) * n_cols + col;
+        ATTN__PREFETCH(ahead + (size_t)(at % n_streams) * job->panel_stride + at / n_streams * 64);
+    }
+    return ahead;
+}
+
+#if ATTN__PASS == 7
+/* The sums of 32 k for rows in pairs, which have one panel. usmmla adds to 2 outputs of 2 rows
+ * their dot products over 8 k: [2 outputs, 8 k] times [8 k, 2 rows]. So two rows take two lines at
+ * once, each 4 k of 16 outputs. Their sums share registers meanwhile: those of the first row hold
+ * outputs 0 and 1 of every four for both rows, and those of the second row outputs 2 and 3. */
+ATTN__OP const unsigned char *ATTN__FN(q_pairs)(attn__ivec (*sum)[8], const int n_rows,
+                                                const int is_q4, const int is_alone,
+                                                const attn__shared *in, const unsigned char *line,
+                                                const unsigned char *ahead,
+                                                const attn__tile_job *job)
+{
+    attn__ivec pair[ATTN__Q_ALONE];
+    ATTN__FLAT for (int row = 0; row < n_rows; row += 2)
+    {
+        const int odd = row + 1 < n_rows ? row + 1 : row;
+        const int32x2_t start = vset_lane_s32(in[odd].start, vdup_n_s32(in[row].start), 1);
+        ATTN__EACH(i) pair[row].r[i] = pair[row + 1].r[i] = vcombine_s32(start, start);
+    }
+    for (int step = 0; step < 8; step += 2) {
+        const attn__wvec w = attn__i_weights(line, is_q4, 0);
+        const attn__wvec next = attn__i_weights(line + (is_q4 ? 0 : 64), is_q4, 1);
+        line += is_q4 ? 64 : 128;
+        ahead = attn__q_fetch(ahead, 1, is_q4, is_alone, step, job);
+        ahead = attn__q_fetch(ahead, 1, is_q4, is_alone, step + 1, job);
+        ATTN__FLAT for (int row = 0; row < n_rows; row += 2)
+        {
+            const int odd = row + 1 < n_rows ? row + 1 : row;
+            const int8x16_t x = vreinterpretq_s8_u8(
+                vcombine_u8(vld1_u8(in[row].bytes + 4 * step), vld1_u8(in[odd].bytes + 4 * step)));
+            ATTN__EACH(i)
+            {
+                const uint32x4_t a = vreinterpretq_u32_u8(w.r[i]);
+                const uint32x4_t b = vreinterpretq_u32_u8(next.r[i]);
+                pair[row].r[i] =
+                    vusmmlaq_s32(pair[row].r[i], vreinterpretq_u8_u32(vzip1q_u32(a, b)), x);
+                pair[row + 1].r[i] =
+                    vusmmlaq_s32(pair[row + 1].r[i], vreinterpretq_u8_u32(vzip2q_u32(a, b)), x);
+            }
+        }
+    }
+    ATTN__FLAT for (int row = 0; row < n_rows; row++) ATTN__EACH(i)
+    {
+        const int32x4_t a = pair[row & ~1].r[i], b = pair[row | 1].r[i];
+        sum[row][0].r[i] = row % 2 ? vuzp2q_s32(a, b) : vuzp1q_s32(a, b);
+    }
+    return ahead;
+}
+#endif
+
 /* The micro-kernel for quantised weights, over any number of chains. Packed rows: in[k / 32][row].
  * Rows in one block, alone with their lines, wait for memory: they fetch as many lines as they use,
  * in turn from each panel of the next group. Counts are constants here: see attn__fetching. */
-#define attn__q_tile ATTN__FN(q_tile)
 ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, const int is_alone,
                            attn__tile_job *job)
 {
@@ -10871,22 +11055,20 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
         for (; k < end; k += ATTN__SHARED, in += n_rows) {
             attn__ivec sum[ATTN__Q_ALONE][8];
             ATTN__GRID(row, col) sum[row][col] = attn__i_start(in[row].start, is_q4);
+#if ATTN__PASS == 7
+            if (n_rows > 1) {
+                ahead = ATTN__FN(q_pairs)(sum, n_rows, is_q4, is_alone, in, line, ahead, job);
+                line += is_q4 ? 256 : 512;
+            }
+            for (int step = n_rows > 1 ? 8 : 0; step < 8; step += 1 + is_q4)
+#else
             ATTN__Q_UNROLL for (int step = 0; step < 8; step += 1 + is_q4)
+#endif
             {
                 ATTN__FLAT for (int high = 0; high < 1 + is_q4; high++)
                 {
                     attn__wvec w[8];
-                    if (!is_alone) {
-                        ATTN__PREFETCH(ahead);
-                        ahead += job->ahead_step;
-                    } else if (!high) {
-                        ATTN__FLAT for (int col = 0; col < n_cols; col++)
-                        {
-                            const int at = step / (1 + is_q4) * n_cols + col;
-                            ATTN__PREFETCH(ahead + (size_t)(at % n_streams) * stride +
-                                           at / n_streams * 64);
-                        }
-                    }
+                    ahead = attn__q_fetch(ahead, n_cols, is_q4, is_alone, step + high, job);
                     ATTN__FLAT for (int col = 0; col < n_cols; col++) w[col] =
                         attn__i_weights(line + (size_t)col * stride, is_q4, high);
                     ATTN__GRID(row, col)
@@ -11121,7 +11303,7 @@ ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, siz
     }
 }
 
-#if ATTN__PASS != 4 || ATTN__WIDEST == 4
+#ifdef ATTN__HAS_FLOATS
 /* ---- rows ---- */
 
 ATTN__KERNEL void ATTN__FN(binary)(attn__binary op, float *out, const float *a, const float *b,
@@ -11324,6 +11506,15 @@ static const attn__kernels ATTN__FN(kernels) = {
 #elif ATTN__PASS == 4
     "avx512 vnni",
     ATTN_ISA_AVX512_VNNI,
+#elif ATTN__PASS == 5
+    "avx2 vnni",
+    ATTN_ISA_AVX2_VNNI,
+#elif ATTN__PASS == 6
+    "neon dotprod",
+    ATTN_ISA_NEON_DOT,
+#elif ATTN__PASS == 7
+    "neon i8mm",
+    ATTN_ISA_NEON_I8MM,
 #elif defined(ATTN__NEON)
     "neon",
     ATTN_ISA_NEON,
@@ -11358,6 +11549,7 @@ static const attn__kernels ATTN__FN(kernels) = {
 
 /* The door: each macro of the room, none of which is seen outside. */
 #undef ATTN__FLOAT
+#undef ATTN__HAS_FLOATS
 #undef attn__reg
 #undef attn__r_load
 #undef attn__r_half
@@ -11433,6 +11625,7 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__WALK_PANELS
 #undef ATTN__TILES
 #undef attn__q_tile
+#undef attn__q_fetch
 #undef attn__q_tile_alone
 #undef attn__q_tile_many
 /* NOLINTEND(bugprone-implicit-widening-of-multiplication-result,bugprone-macro-parentheses,
@@ -11451,52 +11644,78 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__ISA
 
 #ifdef ATTN__DISPATCH
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+/* Functions between the two are compiled for these instructions besides those of the flags. */
+#define ATTN__PRAGMA(words)  ATTN__PRAGMA_(words)
+#define ATTN__PRAGMA_(words) _Pragma(#words)
+#ifdef __clang__
+#define ATTN__TARGET(set)                                                                          \
+    ATTN__PRAGMA(clang attribute push(__attribute__((target(set))), apply_to = function))
+#define ATTN__TARGET_END ATTN__PRAGMA(clang attribute pop)
 #else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
+#define ATTN__TARGET(set) ATTN__PRAGMA(GCC push_options) ATTN__PRAGMA(GCC target(set))
+#define ATTN__TARGET_END  ATTN__PRAGMA(GCC pop_options)
 #endif
+
+#ifdef ATTN__X86
+ATTN__TARGET("avx2,fma,f16c")
 #define ATTN__PASS 2
 #define ATTN__ISA  avx2
 #include ATTN_FILE
 #undef ATTN__PASS
 #undef ATTN__ISA
-#if defined(__clang__)
-#pragma clang attribute pop
-#pragma clang attribute push(                                                                      \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"))),                   \
-    apply_to = function)
-#else
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
-#endif
+ATTN__TARGET_END
+
+ATTN__TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
 #define ATTN__PASS 3
 #define ATTN__ISA  avx512
 #include ATTN_FILE
 #undef ATTN__PASS
 #undef ATTN__ISA
-#if defined(__clang__)
-#pragma clang attribute pop
-#pragma clang attribute push(                                                                      \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c"))),        \
-    apply_to = function)
-#else
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
-#endif
+ATTN__TARGET_END
+
+ATTN__TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
 #define ATTN__PASS 4
-#define ATTN__ISA  vnni
+#define ATTN__ISA  avx512_vnni
 #include ATTN_FILE
 #undef ATTN__PASS
 #undef ATTN__ISA
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
+ATTN__TARGET_END
+
+#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
+#define ATTN__AVX2_VNNI
+ATTN__TARGET("avxvnni,avx2,fma,f16c")
+#define ATTN__PASS 5
+#define ATTN__ISA  avx2_vnni
+#include ATTN_FILE
+#undef ATTN__PASS
+#undef ATTN__ISA
+ATTN__TARGET_END
 #endif
+
+#else
+#if ATTN__WIDEST < 6
+ATTN__TARGET(ATTN__DOT)
+#define ATTN__PASS 6
+#define ATTN__ISA  neon_dot
+#include ATTN_FILE
+#undef ATTN__PASS
+#undef ATTN__ISA
+ATTN__TARGET_END
+#endif
+
+ATTN__TARGET(ATTN__I8MM)
+#define ATTN__PASS 7
+#define ATTN__ISA  neon_i8mm
+#include ATTN_FILE
+#undef ATTN__PASS
+#undef ATTN__ISA
+ATTN__TARGET_END
+#endif
+
+#undef ATTN__PRAGMA
+#undef ATTN__PRAGMA_
+#undef ATTN__TARGET
+#undef ATTN__TARGET_END
 #endif
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -11511,23 +11730,39 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__KERNEL
 #undef ATTN__UNCHECKED
 
+/* The kernels there are, best first, and the feature that they need. */
+static const struct {
+    unsigned feature;
+    const attn__kernels *kernels;
+} attn__choices[] = {
+#if defined(ATTN__DISPATCH) && defined(ATTN__X86)
+    {ATTN__HAS_AVX512_VNNI, &attn__kernels_avx512_vnni},
+    {ATTN__HAS_AVX512, &attn__kernels_avx512},
+#ifdef ATTN__AVX2_VNNI
+    {ATTN__HAS_AVX2_VNNI, &attn__kernels_avx2_vnni},
+#endif
+    {ATTN__HAS_AVX2, &attn__kernels_avx2},
+#elif defined(ATTN__DISPATCH)
+    {ATTN__HAS_NEON_I8MM, &attn__kernels_neon_i8mm},
+#if ATTN__WIDEST < 6
+    {ATTN__HAS_NEON_DOT, &attn__kernels_neon_dot},
+#endif
+#endif
+    {0, &attn__kernels_base},
+    {0, &attn__kernels_portable}};
+
 /* The kernels that a processor with these features runs when asked for `isa`, or NULL. */
 static const attn__kernels *attn__kernels_of(attn_isa_kind isa, unsigned features)
 {
-#ifdef ATTN__DISPATCH
-    if ((isa == ATTN_ISA_AUTO || isa == ATTN_ISA_AVX512_VNNI) && (features & ATTN__HAS_VNNI))
-        return &attn__kernels_vnni;
-    if ((isa == ATTN_ISA_AUTO || isa == ATTN_ISA_AVX512) && (features & ATTN__HAS_AVX512))
-        return &attn__kernels_avx512;
-    if ((isa == ATTN_ISA_AUTO || isa == ATTN_ISA_AVX2) && (features & ATTN__HAS_AVX2))
-        return &attn__kernels_avx2;
-#else
-    (void)features;
-#endif
-    if (isa == ATTN_ISA_PORTABLE)
-        return &attn__kernels_portable;
-    if (isa == ATTN_ISA_AUTO || isa == ATTN_ISA_BASE || isa == attn__kernels_base.kind)
+    size_t i;
+    if (isa == ATTN_ISA_BASE)
         return &attn__kernels_base;
+    for (i = 0; i < sizeof attn__choices / sizeof attn__choices[0]; i++) {
+        const attn__kernels *kernels = attn__choices[i].kernels;
+        if ((isa == ATTN_ISA_AUTO || isa == kernels->kind) &&
+            (attn__choices[i].feature & ~features) == 0)
+            return kernels;
+    }
     return NULL;
 }
 

@@ -79,8 +79,8 @@ plant("attn__features_of", "const unsigned ymm = 0x6, zmm = 0xe6;", "const unsig
 plant("attn__features_of", "leaf7c >> 11 & 1", "leaf7c >> 10 & 1")
 plant("attn__features_of", "fma_f16c = 1u << 12 | 1u << 29;", "fma_f16c = 1u << 12;")
 plant("attn__kernels_of",
-      "if ((isa == ATTN_ISA_AUTO || isa == ATTN_ISA_AVX2) && (features & ATTN__HAS_AVX2))",
-      "if (isa == ATTN_ISA_AUTO || isa == ATTN_ISA_AVX2)")
+      "(attn__choices[i].feature & ~features) == 0)", "features + 1 > 0)")
+plant("attn__features_of", "if (leaf7_1a >> 4 & 1)", "if (leaf7_1a >> 3 & 1)")
 
 # The matmul: tiles of f32 and f16, of q8 and q4, their edges, packing, walking. Those that stand in
 # the source once are planted in one instruction set only, by turns.

@@ -41,7 +41,7 @@ row()
 {
     arch=$1 compiler=$2 options=$3 runner=${4-} threads=${5-}
     for word in $only; do
-        case " $arch $compiler $options " in *"$word"*) ;; *) return ;; esac
+        case " $arch $compiler $options $runner " in *"$word"*) ;; *) return ;; esac
     done
     program=$out/program
     case "$arch $compiler" in
@@ -98,9 +98,14 @@ for compiler in gcc clang; do
         row "$host" $compiler '-O2 -DATTN_NO_DISPATCH -march=haswell'
         row "$host" $compiler '-std=gnu99 -O2 -DATTN_NO_SIMD -march=haswell'
     fi
+    if grep -q ' avx512_vnni' /proc/cpuinfo 2>/dev/null; then
+        row "$host" $compiler '-O2 -DATTN_NO_DISPATCH -march=haswell -mavx512vl -mavx512vnni'"\
+ -D__AVXVNNI__ -include tests/compile/avx_vnni.h"
+    fi
 done
-row aarch64 aarch64-linux-gnu-gcc '-O2 -static' qemu-aarch64
-row aarch64 aarch64-linux-gnu-gcc '-O2 -static -march=armv8.2-a+dotprod' 'qemu-aarch64 -cpu max'
+row aarch64 aarch64-linux-gnu-gcc '-O2 -static' 'qemu-aarch64 -cpu max'
+row aarch64 aarch64-linux-gnu-gcc '-O2 -static -march=armv8.2-a+dotprod' 'qemu-aarch64 -cpu cortex-a76'
+row aarch64 aarch64-linux-gnu-gcc '-O2 -static -march=armv8.6-a' 'qemu-aarch64 -cpu max'
 row aarch64 aarch64-linux-gnu-gcc '-O2 -static -DATTN_NO_SIMD' qemu-aarch64
 row aarch64 'clang --target=aarch64-linux-gnu' '-O2 -static' qemu-aarch64
 row s390x s390x-linux-gnu-gcc '-O2 -static -fexcess-precision=fast' qemu-s390x

@@ -173,7 +173,7 @@ static void check_matmul(const problem *p)
     job.out = got;
     job.out_stride = out_stride;
     job.rows = p->rows;
-    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AVX512_VNNI; isa++) {
+    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
         attn_ctx ctx = {0};
         const attn__kernels *kernels;
         const size_t n_panels = (p->n_out + 15) / 16, cut = random_below(n_panels + 1);
@@ -257,7 +257,7 @@ TEST(not_finite)
     int isa;
     for (i = 2; i < 4; i++)
         for (j = 0; j < sizeof bad / sizeof bad[0]; j++)
-            for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AVX512_VNNI; isa++) {
+            for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
                 attn_ctx ctx = {0};
                 const attn__kernels *kernels;
                 float *const pack = (float *)pool_new((ATTN__PACK + 16) * sizeof(float));
@@ -298,7 +298,7 @@ TEST(narrowing)
                                     1e-40f,   NAN,       2049.0f,  2051.0f};
     const size_t n_special = sizeof special / sizeof special[0];
     int isa;
-    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AVX512_VNNI; isa++) {
+    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
         attn_ctx ctx = {0};
         const attn__kernels *kernels;
         float x[40];
@@ -443,32 +443,41 @@ TEST(writing_on_threads)
  * save the wide registers, must not get code that needs it. */
 TEST(features_of_processors)
 {
-#ifdef ATTN__DISPATCH
+#if defined(ATTN__DISPATCH) && defined(ATTN__X86)
     enum { AVX2 = 1u << 5, F = 1u << 16, DQ = 1u << 17, BW = 1u << 30, VNNI = 1u << 11 };
     const unsigned vl = 1u << 31, fma = 1u << 12, f16c = 1u << 29;
     const unsigned all = AVX2 | F | DQ | BW | vl;
     const unsigned avx2 = ATTN__HAS_AVX2, avx512 = avx2 | ATTN__HAS_AVX512;
     const struct {
-        unsigned leaf1, xcr0, leaf7b, leaf7c, want;
-    } cases[] = {{fma | f16c, 0xe7, all, VNNI, avx512 | ATTN__HAS_VNNI},
-                 {fma | f16c, 0xe7, all, 0, avx512},
-                 {fma | f16c, 0xe7, all & ~(unsigned)F, VNNI, avx2},
-                 {fma | f16c, 0xe7, all & ~(unsigned)DQ, VNNI, avx2},
-                 {fma | f16c, 0xe7, all & ~(unsigned)BW, VNNI, avx2},
-                 {fma | f16c, 0xe7, all & ~vl, VNNI, avx2},
-                 {fma | f16c, 0x67, all, VNNI, avx2}, /* the upper 16 of the registers */
-                 {fma | f16c, 0x07, all, VNNI, avx2},
-                 {fma | f16c, 0x03, all, VNNI, 0}, /* the upper halves of ymm */
-                 {fma | f16c, 0x05, all, VNNI, 0},
-                 {fma | f16c, 0xe7, all & ~(unsigned)AVX2, VNNI, 0},
-                 {fma, 0xe7, all, VNNI, 0},
-                 {f16c, 0xe7, all, VNNI, 0}};
+        unsigned leaf1, xcr0, leaf7b, leaf7c, want, leaf7_1a;
+    } cases[] = {{fma | f16c, 0xe7, all, VNNI, avx512 | ATTN__HAS_AVX512_VNNI, 0},
+                 {fma | f16c, 0xe7, all, VNNI, avx512 | ATTN__HAS_AVX512_VNNI, ~16u},
+                 {fma | f16c, 0xe7, all & ~(unsigned)F, 0, avx2 | ATTN__HAS_AVX2_VNNI, 16},
+                 {fma | f16c, 0x07, all, VNNI, avx2 | ATTN__HAS_AVX2_VNNI, 16},
+                 {fma | f16c, 0x03, all, VNNI, 0, 16},
+                 {fma | f16c, 0xe7, all, 0, avx512, 0},
+                 {fma | f16c, 0xe7, all & ~(unsigned)F, VNNI, avx2, 0},
+                 {fma | f16c, 0xe7, all & ~(unsigned)DQ, VNNI, avx2, 0},
+                 {fma | f16c, 0xe7, all & ~(unsigned)BW, VNNI, avx2, 0},
+                 {fma | f16c, 0xe7, all & ~vl, VNNI, avx2, 0},
+                 {fma | f16c, 0x67, all, VNNI, avx2, 0}, /* the upper 16 of the registers */
+                 {fma | f16c, 0x07, all, VNNI, avx2, 0},
+                 {fma | f16c, 0x03, all, VNNI, 0, 0}, /* the upper halves of ymm */
+                 {fma | f16c, 0x05, all, VNNI, 0, 0},
+                 {fma | f16c, 0xe7, all & ~(unsigned)AVX2, VNNI, 0, 0},
+                 {fma, 0xe7, all, VNNI, 0, 0},
+                 {f16c, 0xe7, all, VNNI, 0, 0}};
     size_t i;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        CHECKF(attn__features_of(cases[i].leaf1, cases[i].xcr0, cases[i].leaf7b, cases[i].leaf7c) ==
-                   cases[i].want,
+        CHECKF(attn__features_of(cases[i].leaf1, cases[i].xcr0, cases[i].leaf7b, cases[i].leaf7c,
+                                 cases[i].leaf7_1a) == cases[i].want,
                "case %d", (int)i);
-    CHECK(attn__kernels_of(ATTN_ISA_AUTO, avx512 | ATTN__HAS_VNNI) == &attn__kernels_vnni);
+    CHECK(attn__kernels_of(ATTN_ISA_AUTO, avx512 | ATTN__HAS_AVX512_VNNI) ==
+          &attn__kernels_avx512_vnni);
+#ifdef ATTN__AVX2_VNNI
+    CHECK(attn__kernels_of(ATTN_ISA_AUTO, avx2 | ATTN__HAS_AVX2_VNNI) == &attn__kernels_avx2_vnni);
+    CHECK(attn__kernels_of(ATTN_ISA_AVX2_VNNI, avx2) == NULL);
+#endif
     CHECK(attn__kernels_of(ATTN_ISA_AUTO, avx512) == &attn__kernels_avx512);
     CHECK(attn__kernels_of(ATTN_ISA_AUTO, avx2) == &attn__kernels_avx2);
     CHECK(attn__kernels_of(ATTN_ISA_AUTO, 0) == &attn__kernels_base);
@@ -539,10 +548,13 @@ TEST(roofs_of_every_kind)
         const roof_loops *r = &roof_table[i];
         float x[4] = {0.5f, 0.25f, 0, 0}, y[4] = {0.5f, 0.25f, 0, 0};
         attn_ctx ctx = {0};
-        ctx.isa = strcmp(r->isa, "vnni") == 0     ? ATTN_ISA_AVX512_VNNI
-                  : strcmp(r->isa, "avx512") == 0 ? ATTN_ISA_AVX512
-                  : strcmp(r->isa, "avx2") == 0   ? ATTN_ISA_AVX2
-                                                  : ATTN_ISA_BASE;
+        ctx.isa = strcmp(r->isa, "avx512 vnni") == 0 ? ATTN_ISA_AVX512_VNNI
+                  : strcmp(r->isa, "avx2 vnni") == 0 ? ATTN_ISA_AVX2_VNNI
+                  : strcmp(r->isa, "avx512") == 0    ? ATTN_ISA_AVX512
+                  : strcmp(r->isa, "avx2") == 0      ? ATTN_ISA_AVX2
+                  : strcmp(r->isa, "i8mm") == 0      ? ATTN_ISA_NEON_I8MM
+                  : strcmp(r->isa, "dotprod") == 0   ? ATTN_ISA_NEON_DOT
+                                                     : ATTN_ISA_BASE;
         if (!attn_isa(&ctx))
             continue;
         r->f32(0, x); /* the sums begin at 0, 1, 2 ...: how many there are is what a step costs */

@@ -9,8 +9,9 @@
 #include "program.h"
 #include <signal.h>
 
-#define ISA_NAMES "auto portable base avx2 avx512 neon avx512-vnni" /* by attn_isa_kind */
-#define THREADS   "0 256"                                           /* attn.h starts no more */
+#define ISA_NAMES /* by attn_isa_kind */                                                           \
+    "auto portable base avx2 avx512 neon avx512-vnni avx2-vnni neon-dot neon-i8mm"
+#define THREADS "0 256" /* attn.h starts no more */
 enum { MAX_THREADS = 256 };
 
 static volatile sig_atomic_t interrupted; /* the number of the signal that came */

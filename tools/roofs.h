@@ -102,7 +102,7 @@ typedef struct roof_loops {
 
 #define ROOF_ANY /* no target: what the compiler flags allow */
 
-#if defined(ATTN__DISPATCH) /* x86 with gcc or clang: code for processors beyond the flags */
+#if defined(ATTN__DISPATCH) && defined(ATTN__X86) /* code for processors beyond the flags */
 #define ROOF_AVX2   __attribute__((target("avx2,fma")))
 #define ROOF_AVX512 __attribute__((target("avx512f,avx512bw")))
 #define ROOF_VNNI   __attribute__((target("avx512f,avx512bw,avx512vnni")))
@@ -139,15 +139,16 @@ ROOF_STEPS(roof_f32_avx512, ROOF_AVX512, __m512, 16, _mm512_set1_ps, ROOF_FMA_AV
 ROOF_STEPS(roof_bytes_avx2, ROOF_AVX2, __m256i, 10, ROOF_SET_AVX2, roof_dot_avx2)
 ROOF_STEPS(roof_bytes_avx512, ROOF_AVX512, __m512i, 16, ROOF_SET_AVX512, roof_dot_avx512)
 ROOF_STEPS(roof_bytes_vnni, ROOF_VNNI, __m512i, 16, ROOF_SET_AVX512, ROOF_DOT_VNNI)
+#ifdef ATTN__AVX2_VNNI
+#define ROOF_AVX2_VNNI              __attribute__((target("avx2,avxvnni")))
+#define ROOF_DOT_AVX2_VNNI(a, w, v) _mm256_dpbusd_avx_epi32(a, w, v)
+ROOF_STEPS(roof_bytes_avx2_vnni, ROOF_AVX2_VNNI, __m256i, 12, ROOF_SET_AVX2, ROOF_DOT_AVX2_VNNI)
+#endif
 ROOF_READ(roof_read_avx2, ROOF_AVX2, __m256i, ROOF_LOAD_AVX2, _mm256_or_si256)
 ROOF_READ(roof_read_avx512, ROOF_AVX512, __m512i, ROOF_LOAD_AVX512, _mm512_or_si512)
 #endif
 
 #if defined(ATTN__NEON)
-#if defined(__ARM_FEATURE_DOTPROD)
-#define ROOF_DOT_NEON(a, w, v) vdotq_s32(a, vreinterpretq_s8_s32(w), vreinterpretq_s8_s32(v))
-enum { ROOF_NEON_BYTES = 16 * 32 };
-#else
 ATTN__INLINE int32x4_t roof_dot_neon(int32x4_t a, int8x16_t w, int8x16_t v)
 {
     int16x8_t products;
@@ -155,12 +156,25 @@ ATTN__INLINE int32x4_t roof_dot_neon(int32x4_t a, int8x16_t w, int8x16_t v)
     return vpadalq_s16(a, products);
 }
 #define ROOF_DOT_NEON(a, w, v) roof_dot_neon(a, vreinterpretq_s8_s32(w), vreinterpretq_s8_s32(v))
-enum { ROOF_NEON_BYTES = 16 * 16 };
-#endif
 #define ROOF_FMA_NEON(a, w, v) vfmaq_f32(v, a, w)
 #define ROOF_SET_NEON(x)       vreinterpretq_s32_f32(vdupq_n_f32(x))
 ROOF_STEPS(roof_f32_neon, ROOF_ANY, float32x4_t, 16, vdupq_n_f32, ROOF_FMA_NEON)
 ROOF_STEPS(roof_bytes_neon, ROOF_ANY, int32x4_t, 16, ROOF_SET_NEON, ROOF_DOT_NEON)
+#if defined(ATTN__DISPATCH)
+#define ROOF_DOT  __attribute__((target(ATTN__DOT)))
+#define ROOF_I8MM __attribute__((target(ATTN__I8MM)))
+#else
+#define ROOF_DOT
+#define ROOF_I8MM
+#endif
+#if defined(ATTN__DISPATCH) || ATTN__WIDEST >= 6
+#define ROOF_DOT_SDOT(a, w, v) vdotq_s32(a, vreinterpretq_s8_s32(w), vreinterpretq_s8_s32(v))
+ROOF_STEPS(roof_bytes_dot, ROOF_DOT, int32x4_t, 16, ROOF_SET_NEON, ROOF_DOT_SDOT)
+#endif
+#if defined(ATTN__DISPATCH) || ATTN__WIDEST >= 7
+#define ROOF_DOT_SMMLA(a, w, v) vmmlaq_s32(a, vreinterpretq_s8_s32(w), vreinterpretq_s8_s32(v))
+ROOF_STEPS(roof_bytes_i8mm, ROOF_I8MM, int32x4_t, 16, ROOF_SET_NEON, ROOF_DOT_SMMLA)
+#endif
 ROOF_READ(roof_read_neon, ROOF_ANY, uint8x16_t, vld1q_u8, vorrq_u8)
 #endif
 
@@ -199,13 +213,22 @@ enum { ROOF_BASE_F32 = 16 * 2, ROOF_BASE_BYTES = 0 };
 
 /* The first whose word is in attn_isa(). */
 static const roof_loops roof_table[] = {
-#if defined(ATTN__DISPATCH)
-    {"vnni", roof_f32_avx512, roof_bytes_vnni, 16 * 32, 16 * 128, roof_read_avx512},
+#if defined(ATTN__DISPATCH) && defined(ATTN__X86)
+    {"avx512 vnni", roof_f32_avx512, roof_bytes_vnni, 16 * 32, 16 * 128, roof_read_avx512},
     {"avx512", roof_f32_avx512, roof_bytes_avx512, 16 * 32, 16 * 128, roof_read_avx512},
+#ifdef ATTN__AVX2_VNNI
+    {"avx2 vnni", roof_f32_avx2, roof_bytes_avx2_vnni, 12 * 16, 12 * 64, roof_read_avx2},
+#endif
     {"avx2", roof_f32_avx2, roof_bytes_avx2, 12 * 16, 10 * 64, roof_read_avx2},
 #endif
 #if defined(ATTN__NEON)
-    {"neon", roof_f32_neon, roof_bytes_neon, 16 * 8, ROOF_NEON_BYTES, roof_read_neon},
+#if defined(ATTN__DISPATCH) || ATTN__WIDEST >= 7
+    {"i8mm", roof_f32_neon, roof_bytes_i8mm, 16 * 8, 16 * 64, roof_read_neon},
+#endif
+#if defined(ATTN__DISPATCH) || ATTN__WIDEST >= 6
+    {"dotprod", roof_f32_neon, roof_bytes_dot, 16 * 8, 16 * 32, roof_read_neon},
+#endif
+    {"neon", roof_f32_neon, roof_bytes_neon, 16 * 8, 16 * 16, roof_read_neon},
 #endif
     {"", roof_f32_base, roof_bytes_base, ROOF_BASE_F32, ROOF_BASE_BYTES, roof_read_base}};
 
