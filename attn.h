@@ -428,8 +428,8 @@ ATTN_API int attn_version(void);
 /* "ATTN_E_SHAPE" and so on; never NULL. */
 ATTN_API const char *attn_status_name(attn_status status);
 
-/* Name of the kernels that this context uses: "avx512 vnni", "avx512", "avx2", "neon", "portable",
- * or with an explanation: "sse2 (no fused multiply-add)". NULL if ctx->isa asks for one that is not
+/* Name of the kernels that this context uses: "avx512 vnni", "avx512", "avx2 vnni", "avx2", "neon
+ * i8mm", "neon dotprod", "neon", "portable", or with an explanation: "sse2 (no fused multiply-add)". NULL if ctx->isa asks for one that is not
  * here. Only gcc and clang compile kernels for other processors than their flags name. MSVC on x86
  * always gives the SSE2 kernels, which are slower and round otherwise: use clang-cl or mingw. */
 ATTN_API const char *attn_isa(const attn_ctx *ctx);
