@@ -650,7 +650,7 @@ TEST(reserved_fields_are_zero)
         s->texts[0].prompt_ids = tokens;
         s->texts[0].n_prompt_ids = 8;
 #define USED(type, variable, call)                                                                 \
-    variable.reserved[3] = 1;                                                                      \
+    variable.reserved[sizeof variable.reserved / sizeof variable.reserved[0] - 1] = 1;             \
     CHECKF(call == ATTN_E_ARGUMENT && strstr(ctx->message, #type ".reserved is not zero"), "%s",   \
            ctx->message)
         USED(attn_attention_desc, attention,
