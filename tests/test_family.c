@@ -344,3 +344,128 @@ TEST(refused_by_a_sentence)
     CHECKF(strstr(err, "lm_head.bias is a bias of the logits, which GPT-2 lacks"), "%s", err);
     forget();
 }
+
+/* >> The other way ============================================================================= */
+
+/* Out of a .attn file and in again, by either format, it is the same file. */
+static void there_and_back(const char *path, int as_gguf)
+{
+    char gguf[512], dir[512], again[512];
+    snprintf(gguf, sizeof gguf, "%s", test_tmp("back.gguf"));
+    snprintf(dir, sizeof dir, "%s", test_tmp("back"));
+    snprintf(again, sizeof again, "%s", test_tmp("again.attn"));
+    CHECK(run("rm -rf %s %s", dir, gguf) == 0);
+    CHECKF(run(TEST_BUILD "/attn-convert %s %s", path, dir) == 0 && strstr(err, "wrote back: "),
+           "%s: %s", path, err);
+    CHECKF(run(TEST_BUILD "/attn-convert %s %s", dir, again) == 0, "%s: %s", path, err);
+    CHECKF(test_same_file(path, again), "%s: another file by way of a directory", path);
+    if (!as_gguf) {
+        CHECK(run(TEST_BUILD "/attn-convert %s %s", path, gguf) == 1);
+        CHECKF(strstr(err, "GGUF's gpt2 has gelu by tanh") != NULL, "%s", err);
+        return;
+    }
+    CHECKF(run(TEST_BUILD "/attn-convert %s %s -q", path, gguf) == 0 && err_size == 0, "%s: %s",
+           path, err);
+    CHECKF(run(TEST_BUILD "/attn-convert %s %s", gguf, again) == 0, "%s: %s", path, err);
+    CHECKF(test_same_file(path, again), "%s: another file by way of GGUF", path);
+}
+
+TEST(there_and_back_again)
+{
+    static const char *const others[] = {"sharded", "bf16", "tiny.gguf"};
+    char path[512];
+    size_t i;
+    snprintf(path, sizeof path, "%s", test_tmp("there.attn"));
+    there_and_back(TEST_BUILD "/tiny-stories.attn", 1);
+    for (i = 0; i < sizeof others / sizeof others[0]; i++) {
+        CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/%s %s", others[i], path) == 0);
+        there_and_back(path, 1);
+    }
+    for (i = 0; i < N_MEMBERS; i++) {
+        attn_model_close(member_of(&members[i], "--quiet 2>/dev/null"));
+        CHECK(run("cp %s %s", test_tmp("member.attn"), path) == 0);
+        there_and_back(path, members[i].version == 1);
+    }
+    forget();
+}
+
+/* What transformers and the gguf package make of it, where they are installed. */
+TEST(opened_by_those_it_is_for)
+{
+    char path[512], other[512];
+    if (run("python3 -c 'import torch, transformers, gguf'") != 0) {
+        test_skip("no torch, transformers and gguf here");
+        return;
+    }
+    snprintf(path, sizeof path, "%s", test_tmp("member.attn"));
+    snprintf(other, sizeof other, "%s", test_tmp("sharded.attn"));
+    attn_model_close(member_of(&members[10], "--quiet 2>/dev/null"));
+    CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/sharded %s", other) == 0);
+    CHECKF(run("python3 tests/check_export.py " TEST_BUILD " " TEST_BUILD
+               "/tiny-stories.attn %s %s",
+               path, other) == 0,
+           "%s%s", out, err);
+    forget();
+}
+
+/* A directory that is in use is left alone, and a failure leaves nothing behind. */
+TEST(not_exported)
+{
+    char attn[512], dir[512], path[600];
+    unsigned char *file;
+    char *special;
+    size_t size, i;
+    snprintf(attn, sizeof attn, "%s", test_tmp("x.attn"));
+    snprintf(dir, sizeof dir, "%s", test_tmp("exported"));
+    CHECK(run("rm -rf %s", dir) == 0);
+    CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/bf16 %s", attn) == 0);
+    CHECK(run(TEST_BUILD "/attn-convert %s %s --dtype f16", attn, dir) == 1 &&
+          strstr(err, "is written as it is"));
+    CHECK(run(TEST_BUILD "/attn-convert %s %s --tokenizer .", attn, dir) == 1 &&
+          strstr(err, "is written as it is"));
+    CHECK(run(TEST_BUILD "/attn-convert %s %s/no/such", attn, dir) == 1 &&
+          strstr(err, "cannot make the directory"));
+    CHECK(run(TEST_BUILD "/attn-convert %s LICENSE", attn) == 1 &&
+          strstr(err, "LICENSE is a file; expected a directory"));
+    CHECK(run("mkdir -p %s.gguf && " TEST_BUILD "/attn-convert %s %s.gguf", dir, attn, dir) == 1 &&
+          strstr(err, ".gguf is a directory; expected a file name"));
+    CHECK(run("ln -sf x.attn %s && " TEST_BUILD "/attn-convert %s %s", test_tmp("link.gguf"), attn,
+              test_tmp("link.gguf")) == 1 &&
+          strstr(err, "is part of the input"));
+    CHECK(run("mkdir %s && echo {} >%s/config.json", dir, dir) == 0);
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", attn, dir) == 1 &&
+          strstr(err, "holds a config.json already"));
+    CHECK(run("rm %s/config.json && " TEST_BUILD "/attn-convert %s %s --no-tokenizer", dir, attn,
+              dir) == 0);
+    CHECK(run("ls %s", dir) == 0 && strcmp(out, "config.json\nmodel.safetensors\n") == 0);
+    CHECK(run("rm -r %s && " TEST_BUILD "/attn-convert %s %s/ && ls %s", dir, attn, dir, dir) ==
+              0 &&
+          strstr(out, "merges.txt"));
+    /* a special token that no JSON can hold */
+    file = test_read(attn, &size);
+    for (i = 0, special = NULL; file && i + 13 < size && !special; i++)
+        if (memcmp(file + i, "<|endoftext|>", 13) == 0)
+            special = (char *)file + i;
+    if (CHECK(special != NULL)) {
+        *special = (char)0xff;
+        put_u64(file + 112,
+                attn_checksum(0, file + get_u64(file + 96), (size_t)get_u64(file + 104)));
+        put_u64(file + 248, attn_checksum(0, file, 248));
+        test_write(attn, file, size);
+        CHECK(run("rm -r %s", dir) == 0);
+        CHECK(run(TEST_BUILD "/attn-convert %s %s", attn, dir) == 1 &&
+              strstr(err, "a special token is not UTF-8"));
+        CHECKF(run("ls %s", dir) != 0, "a directory is left");
+        snprintf(path, sizeof path, "%s/x.gguf", dir);
+        CHECK(run("mkdir %s", dir) == 0);
+        CHECK(run(TEST_BUILD "/attn-convert %s %s", attn, path) == 1 &&
+              strstr(err, "a special token is not UTF-8"));
+        CHECK(run(TEST_BUILD "/attn-convert %s %s", attn, dir) == 1);
+        CHECKF(run("ls -A %s", dir) == 0 && out_size == 0, "%s", out);
+        file[300] ^= 1;
+        test_write(attn, file, size);
+        CHECK(run(TEST_BUILD "/attn-convert %s %s", attn, dir) == 1 && strstr(err, "checksum"));
+    }
+    free(file);
+    forget();
+}

@@ -1,4 +1,4 @@
-/* attn-convert: checkpoints of GPT-2 into .attn files.
+/* attn-convert: checkpoints of GPT-2 into .attn files, and .attn files into checkpoints (export.h).
  *
  *     cc -O2 -I.. attn-convert.c -o attn-convert -lm
  *
@@ -9,6 +9,7 @@
 #include "system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
+#include "export.h"
 #include "gguf.h"
 #include "huggingface.h"
 #include "llmc.h"
@@ -17,69 +18,6 @@
 #include <signal.h>
 
 /* >> The plan ================================================================================== */
-
-enum dim { DIM_1, DIM_C, DIM_3C, DIM_F, DIM_V, DIM_T, N_DIMS };
-
-/* A linear layer maps `in` to `out`; a table of embeddings is stored with one row for each of
- * `out` in every format; plain rows stay as they are. */
-enum part_kind { PART_LINEAR, PART_TABLE, PART_ROWS };
-
-typedef struct part {
-    const char *name;
-    const char *names[N_SOURCE_NAMES]; /* "*" stands for query, key and value, one tensor each */
-    enum part_kind kind;
-    enum dim in, out;
-} part;
-
-static const part head_parts[] = {
-    {"embed.W_E", {"wte.weight", "token_embd.weight", "tok_emb.weight"}, PART_TABLE, DIM_C, DIM_V},
-    {"pos_embed.W_pos",
-     {"wpe.weight", "position_embd.weight", "pos_emb"},
-     PART_ROWS,
-     DIM_T,
-     DIM_C}};
-
-static const part layer_parts[] = {
-    {"ln1.w", {"ln_1.weight", "attn_norm.weight", "ln1.weight"}, PART_ROWS, DIM_1, DIM_C},
-    {"ln1.b", {"ln_1.bias", "attn_norm.bias", "ln1.bias"}, PART_ROWS, DIM_1, DIM_C},
-    {"attn.W_QKV",
-     {"attn.c_attn.weight", "attn_qkv.weight", "attn.*.weight"},
-     PART_LINEAR,
-     DIM_C,
-     DIM_3C},
-    {"attn.b_QKV", {"attn.c_attn.bias", "attn_qkv.bias", "attn.*.bias"}, PART_ROWS, DIM_1, DIM_3C},
-    {"attn.W_O",
-     {"attn.c_proj.weight", "attn_output.weight", "attn.proj.weight"},
-     PART_LINEAR,
-     DIM_C,
-     DIM_C},
-    {"attn.b_O",
-     {"attn.c_proj.bias", "attn_output.bias", "attn.proj.bias"},
-     PART_ROWS,
-     DIM_1,
-     DIM_C},
-    {"ln2.w", {"ln_2.weight", "ffn_norm.weight", "ln2.weight"}, PART_ROWS, DIM_1, DIM_C},
-    {"ln2.b", {"ln_2.bias", "ffn_norm.bias", "ln2.bias"}, PART_ROWS, DIM_1, DIM_C},
-    {"mlp.W_in", {"mlp.c_fc.weight", "ffn_up.weight", "mlp.0.weight"}, PART_LINEAR, DIM_C, DIM_F},
-    {"mlp.b_in", {"mlp.c_fc.bias", "ffn_up.bias", "mlp.0.bias"}, PART_ROWS, DIM_1, DIM_F},
-    {"mlp.W_out",
-     {"mlp.c_proj.weight", "ffn_down.weight", "mlp.2.weight"},
-     PART_LINEAR,
-     DIM_F,
-     DIM_C},
-    {"mlp.b_out", {"mlp.c_proj.bias", "ffn_down.bias", "mlp.2.bias"}, PART_ROWS, DIM_1, DIM_C}};
-
-static const part tail_parts[] = {
-    {"ln_final.w", {"ln_f.weight", "output_norm.weight", "ln_f.weight"}, PART_ROWS, DIM_1, DIM_C},
-    {"ln_final.b", {"ln_f.bias", "output_norm.bias", "ln_f.bias"}, PART_ROWS, DIM_1, DIM_C}};
-
-static const part unembed_part = {
-    "unembed.W_U", {"lm_head.weight", "output.weight", "head.weight"}, PART_TABLE, DIM_C, DIM_V};
-
-/* What the name of a layer's tensor begins with, up to the number of the layer. */
-static const char *const layer_prefix[N_SOURCE_NAMES] = {"h.", "blk.", "blocks."};
-
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
 /* One tensor of the output. */
 typedef struct planned {
@@ -542,7 +480,7 @@ static const struct option table[] = {
 #define AT(member) offsetof(options, member), 0 /* no commands */
     {'m', "model", "INPUT", TEXT, AT(input), NULL, "the checkpoint, if it is not the first word"},
     {'o', "output", "FILE", TEXT, AT(output), NULL,
-     "the .attn file to write, if it is not the next word"},
+     "the file to write, if it is not the next word"},
     {0, "dtype", "TYPE", CHOICE, AT(dtype), DTYPES,
      "store the weights as f32, f16, q8 (8 bits) or q4 (4 bits); default: f16 if they are all f16, "
      "else f32: nothing is lost"},
@@ -555,9 +493,11 @@ enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
 static void print_help(void)
 {
-    print_about("attn-convert INPUT OUTPUT.attn [options]",
-                "Converts a GPT-2 checkpoint. OUTPUT.attn appears when it is complete. INPUT is "
-                "one of");
+    print_about(
+        "attn-convert INPUT OUTPUT.attn [options]",
+        "Converts a GPT-2 checkpoint. OUTPUT.attn appears when it is complete. A .attn file "
+        "becomes what OUTPUT says: a directory for Hugging Face, or FILE.gguf for "
+        "llama.cpp. INPUT is one of");
     print_row("a Hugging Face directory", 24,
               "config.json; model.safetensors, or shards with their index; vocab.json and "
               "merges.txt, or tokenizer.json");
@@ -583,11 +523,6 @@ static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
         return gguf_open(ctx, s, o->input, !o->tokenizer && !o->no_tokenizer);
     if (get_u32(magic) == LLMC_MAGIC)
         return llmc_open(ctx, s, o->input);
-    if (memcmp(magic,
-               "\x89"
-               "ATTN",
-               5) == 0)
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s is a .attn file already", o->input);
     if (memcmp(magic, "PK\3\4", 4) == 0 || magic[0] == 0x80)
         return tool_fail(ctx, ATTN_E_UNSUPPORTED,
                          "%s is a PyTorch pickle; "
@@ -639,6 +574,78 @@ static attn_status check_output(attn_ctx *ctx, source *s, const options *o, int 
     return ATTN_OK;
 }
 
+/* >> The other way ============================================================================= */
+
+static progress export_line;
+
+static void export_progress(double share)
+{
+    progress_at(&export_line, share);
+}
+
+static int was_interrupted(void)
+{
+    return interrupted != 0;
+}
+
+static int is_attn_file(const char *path)
+{
+    unsigned char magic[5] = {0};
+    FILE *file = system_not_a_file(path) ? NULL : system_open(path, "rb");
+    const size_t n = file ? fread(magic, 1, sizeof magic, file) : 0;
+    if (file)
+        fclose(file);
+    return n == sizeof magic && magic[0] == 0x89 && memcmp(magic + 1, "ATTN", 4) == 0;
+}
+
+/* A .attn file into a directory or a GGUF file. */
+static attn_status convert_back(attn_ctx *ctx, const options *o)
+{
+    const size_t n = strlen(o->output);
+    const double began = system_seconds();
+    const char *taken = system_not_a_file(o->output);
+    attn_model *model = NULL;
+    export_job e;
+    if (n >= 5 && strcmp(o->output + n - 5, ".attn") == 0)
+        return tool_fail(
+            ctx, ATTN_E_FORMAT,
+            "%s is a .attn file already; a directory or FILE.gguf would be written for "
+            "others",
+            o->input);
+    if (o->dtype >= 0 || o->tokenizer)
+        return tool_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s is a .attn file, and is written as it is: --dtype and --tokenizer are "
+                         "for other inputs",
+                         o->input);
+    if (export_is_gguf(o->output) ? taken != NULL
+                                  : system_exists(o->output) && !system_is_directory(o->output))
+        return tool_fail(ctx, ATTN_E_IO, "%s is %s; expected %s", o->output,
+                         taken ? taken : "a file",
+                         export_is_gguf(o->output) ? "a file name" : "a directory, or FILE.gguf");
+    if (system_same_file(o->input, o->output))
+        return tool_fail(ctx, ATTN_E_ARGUMENT, "%s is part of the input", o->output);
+    memset(&e, 0, sizeof e);
+    if (open_verified(ctx, &model, o->input, NULL) == ATTN_OK) {
+        e.ctx = ctx;
+        e.model = model;
+        e.stopped = was_interrupted;
+        e.done = export_progress;
+        progress_begin(&export_line, "writing");
+        export_model(&e, o->input, o->output, !o->no_tokenizer);
+        progress_end(&export_line);
+    }
+    if (!ctx->status && !o->quiet)
+        fprintf(stderr, "wrote %s: %.1f MB in %llu tensors, %s; read %s; took %.1f s\n",
+                base_name(o->output), (double)e.size / 1e6, TOOLS_LLU(e.n_tensors),
+                e.section ? "with the vocabulary" : "no vocabulary", base_name(o->input),
+                system_seconds() - began);
+    arena_free(&e.memory);
+    attn_model_close(model);
+    return ctx->status;
+}
+
+/* >> The work ================================================================================== */
+
 /* One line on standard error: the file that was written, and the checkpoint it was made from. */
 static void print_summary(const source *s, const plan *p, const options *o, double began)
 {
@@ -672,6 +679,8 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
     const double began = system_seconds();
     plan p;
     memset(&p, 0, sizeof p);
+    if (!is_directory && is_attn_file(o->input))
+        return convert_back(ctx, o);
     if (taken)
         return tool_fail(ctx, ATTN_E_IO, "%s is %s; expected a file name", o->output, taken);
     if (is_directory ? hf_open(ctx, s, o->input) : open_file(ctx, s, o))

@@ -480,7 +480,7 @@ TOOLS_FN int gguf_read_vocab(gguf_reader *g, const gguf_value *values)
     vocab *v = &g->s->vocabulary;
     shown name;
     size_t i;
-    if (!values[KEY_TOKENIZER].present)
+    if (!values[KEY_TOKENIZER].present || gguf_is(&values[KEY_TOKENIZER], "no_vocab"))
         return 1;
     if (!gguf_is(&values[KEY_TOKENIZER], "gpt2") ||
         (pre->present && !gguf_is(pre, "gpt-2") && !gguf_is(pre, "gpt2") &&
