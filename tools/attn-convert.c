@@ -264,6 +264,8 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
             return ctx->status;
     }
     out->n_tensors = n;
+    if (s->no_biases)
+        source_note("no tensor is a bias: they are taken as zero, as after training without any");
     return check_leftovers(ctx, s, out);
 }
 

@@ -156,13 +156,21 @@ TOOLS_FN attn_status hf_read_config(attn_ctx *ctx, source *s, const json_value *
     return ATTN_OK;
 }
 
+/* A bias of the model itself, not of a head beside it. */
+TOOLS_FN int hf_is_bias(const source_tensor *t)
+{
+    return source_ends_in(t, ".bias") && !source_is_mask(t) &&
+           (strncmp(t->name, "h.", 2) == 0 || strncmp(t->name, "blocks.", 7) == 0 ||
+            strncmp(t->name, "ln_f.", 5) == 0);
+}
+
 /* Whose names and whose layout the tensors have. A linear layer is a Conv1D [in, out] in Hugging
  * Face's GPT-2 and a Linear [out, in] elsewhere, under the same name; c_attn, three times as wide as
  * high, tells which it is for all of them. */
 TOOLS_FN attn_status hf_recognise(attn_ctx *ctx, source *s)
 {
     const source_tensor *t;
-    size_t i, n_biases = 0;
+    size_t i;
     if (source_index(ctx, s))
         return ctx->status;
     t = source_find(s, "h.0.attn.c_attn.weight");
@@ -171,11 +179,9 @@ TOOLS_FN attn_status hf_recognise(attn_ctx *ctx, source *s)
     s->linears_out_in =
         s->names == NAMES_MINGPT ||
         (t && t->ndim == 2 && t->shape[1] == s->d_model && t->shape[0] / 3 == s->d_model);
-    for (i = 0; i < s->n_tensors; i++)
-        n_biases += source_ends_in(&s->tensors[i], ".bias") && !source_is_mask(&s->tensors[i]);
-    s->no_biases = n_biases == 0;
-    if (s->no_biases)
-        source_note("no tensor is a bias: they are taken as zero, as after training without any");
+    for (i = 0; i < s->n_tensors && !hf_is_bias(&s->tensors[i]);)
+        i++;
+    s->no_biases = i == s->n_tensors;
     return ATTN_OK;
 }
 
