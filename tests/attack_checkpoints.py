@@ -111,10 +111,22 @@ def write(r, path, tensors, dtype, config):
         json.dump(config, f)
 
 
+def edit_config(path, change):
+    file = os.path.join(path, "config.json")
+    with open(file) as f:
+        config = change(json.load(f))
+    with open(file, "w") as f:
+        json.dump(config, f)
+
+
 def hub(r, path, config, dtype):
     """As save_pretrained writes it; transformers reads it back by itself."""
     model = random_model(r, config, dtype)
     model.to(DTYPES[dtype]).save_pretrained(path, max_shard_size=r.choice(["1KB", "4KB", "5GB"]))
+    if r.random() < 0.3:  # a configuration that says tied for tables that are not, and settings left out
+        edit_config(path, lambda c: {k: v for k, v in c.items() if k not in (
+            "tie_word_embeddings", "reorder_and_upcast_attn", "add_cross_attention", "model_type")
+            and v is not None} | {"model_type": "gpt2"})
     wide = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64, attn_implementation="eager")
     model.load_state_dict(wide.state_dict())
     return model.float()
@@ -233,10 +245,7 @@ def refused(r, path, config, dtype):
                         {"pruned_heads": {"0": [0]}}, {"quantization_config": {"load_in_8bit": True}},
                         {"n_layer": config.n_layer + 1}, {"n_embd": 2 * config.n_embd},
                         {"vocab_size": config.vocab_size + 1}, {"n_layer": config.n_layer - 1}])
-    with open(os.path.join(path, "config.json")) as f:
-        written = json.load(f)
-    with open(os.path.join(path, "config.json"), "w") as f:
-        json.dump({**written, **changes}, f)
+    edit_config(path, lambda c: {**c, **changes})
     key, value = next(iter(changes.items()))
     return {"n_layer": "layers", "n_embd": "asks for", "vocab_size": "asks for"}.get(key, key)
 
