@@ -281,8 +281,9 @@ FAQ
     "Can I use it from C++?" Yes, C99 and C++11 or later.
 
 WHERE NEW THINGS GO
-    An activation function: a row function beside attn__r_gelu_tanh in >>kernels, a value of
-        attn_gelu_kind with its checks in attn_gelu, and attn__gelu in >>steps for the model.
+    An activation function: a row function beside attn__r_silu in >>kernels, a value of
+        attn_gelu_kind with its checks in attn_gelu and attn__check_config. Its number joins the file
+        format; its name is known in tools/attn-info.c, huggingface.h and export.h.
     A weight type: its lines in attn__line_of, attn__is_quantized and attn__panels_get; writing them
         in attn__pack_panels; reading them in a kernel's tile (ATTN__TILES). Search for ATTN_Q4:
         every place where q4 is the last of several cases needs one more.
@@ -337,7 +338,8 @@ VERSIONS
     attn_workspace, which its sessions share.
     New: attn_workspace, attn_unhook, attn_concat, attn_token_ids, attn_token_id,
     attn_generate_many, stop strings, attn_logits_fn, attn_stop_reason, attn_writer, attn_draft,
-    ATTN_ZERO, ATTN_NO_LENS.
+    ATTN_ZERO, ATTN_NO_LENS, ATTN_RELU, ATTN_SILU, attn_config.act_fn and the two fields after it,
+    version 2 of the file format.
 */
 /* clang-format on */
 

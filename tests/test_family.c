@@ -389,6 +389,49 @@ TEST(there_and_back_again)
     forget();
 }
 
+/* 8 and 4 bits become Q8_0 and Q4_0, whose numbers are the same, where rows are whole blocks of 32;
+ * else, and for Hugging Face, f32. */
+TEST(quantised_and_back)
+{
+    static const char *const inputs[] = {"tests/fixtures/convert/tiny.gguf",
+                                         "tests/fixtures/convert/sharded"},
+                             *dtypes[] = {"q8", "q4"}, *ends[] = {".gguf", ""};
+    char from[512], to[512], back[512];
+    size_t n, i;
+    snprintf(from, sizeof from, "%s", test_tmp("quantised.attn"));
+    snprintf(back, sizeof back, "%s", test_tmp("again.attn"));
+    for (n = 0; n < 8; n++) {
+        attn_ctx ctx = alone();
+        attn_model *a = NULL, *b = NULL;
+        snprintf(to, sizeof to, "%s%s", test_tmp("quantised"), ends[n & 1]);
+        CHECK(run("rm -rf %s && " TEST_BUILD "/attn-convert %s %s --dtype %s", to, inputs[n >> 2],
+                  from, dtypes[n >> 1 & 1]) == 0);
+        CHECKF(run(TEST_BUILD "/attn-convert %s %s && " TEST_BUILD "/attn-convert %s %s", from, to,
+                   to, back) == 0,
+               "%s: %s", to, err);
+        if (!(n & 1)) /* 107 KB as f32 */
+            CHECK((run("test $(wc -c <%s) -lt 60000", to) == 0) == (n < 4));
+        if (OK(&ctx, attn_model_open(&ctx, &a, from, NULL)) &&
+            OK(&ctx, attn_model_open(&ctx, &b, back, NULL)))
+            for (i = 0; i < attn_model_n_tensors(a); i++) {
+                attn_tensor_info info;
+                attn_tensor x = {0}, y = {0};
+                OK(&ctx, attn_model_tensor_info(&ctx, &info, a, i));
+                if (OK(&ctx, attn_model_tensor(&ctx, &x, a, info.name)) &&
+                    OK(&ctx, attn_model_tensor(&ctx, &y, b, info.name)))
+                    CHECKF(attn_count(x) == attn_count(y) &&
+                               memcmp(x.data, y.data, attn_count(x) * 4) == 0,
+                           "%s by way of %s: other numbers", info.name, to);
+                attn_tensor_free(&ctx, &x);
+                attn_tensor_free(&ctx, &y);
+            }
+        attn_model_close(a);
+        attn_model_close(b);
+        attn_ctx_free(&ctx);
+    }
+    forget();
+}
+
 /* What transformers and the gguf package make of it, where they are installed. */
 TEST(opened_by_those_it_is_for)
 {

@@ -1,6 +1,7 @@
 /* The other way: a .attn file becomes a directory that Hugging Face's transformers open, or a GGUF
- * file for llama.cpp. Every number stays as it is: matrices kept as f16 are written as F16, and
- * everything else as F32, 8 and 4 bits too (both formats have such types, but not with these bits).
+ * file for llama.cpp. Every number stays as it is: matrices kept as f16 are written as F16. GGUF
+ * takes q8 and q4 as well, as its Q8_0 and Q4_0, the same bits in another order. Everything else is
+ * F32, for Hugging Face also the numbers that 8 and 4 bits stand for.
  *
  * A file has a list of tensors in front of its data, in both formats. So an export first lists them,
  * with the place of each; then it writes them in that order, some rows at a time. */
@@ -13,7 +14,8 @@
 typedef struct exported {
     char from[64], name[64]; /* in the .attn file, and in the one that is written */
     int turned;              /* the file has rows of outputs, attn_model_tensor rows of inputs */
-    int is_f16;
+    attn_dtype dtype;        /* ATTN_Q8 and ATTN_Q4 for Q8_0 and Q4_0 */
+    uint64_t stored;         /* where it is in the .attn file */
     int ndim;
     uint64_t shape[2];     /* slowest first, as written */
     uint64_t offset, size; /* within the data */
@@ -28,13 +30,31 @@ typedef struct export_job {
     name_table by_name;           /* of the model's tensors */
     exported *tensors;
     size_t n_tensors;
-    uint64_t size; /* of the data */
-    FILE *file;    /* that is being written */
+    uint64_t size;      /* of the data */
+    FILE *input, *file; /* the .attn file, and the one that is being written */
     int (*stopped)(void);
     void (*done)(double share);
 } export_job;
 
 /* >> The tensors =============================================================================== */
+
+/* What the types are called where they are written, by attn_dtype. */
+static const struct {
+    source_dtype source;
+    uint32_t gguf;
+    const char *name;
+} export_types[] = {{SOURCE_F32, 0, "F32"},
+                    {SOURCE_F16, 1, "F16"},
+                    {SOURCE_OTHER, 26, "I32"},
+                    {SOURCE_Q8_0, 8, "Q8_0"},
+                    {SOURCE_Q4_0, 2, "Q4_0"}};
+
+/* The type that is written. GGUF's blocks of 32 want rows of whole blocks. */
+TOOLS_FN attn_dtype export_dtype(attn_dtype stored, source_names names, uint64_t width)
+{
+    const int is_quantized = stored == ATTN_Q8 || stored == ATTN_Q4;
+    return is_quantized && (names != NAMES_GGUF || width % 32) ? ATTN_F32 : stored;
+}
 
 /* Adds one tensor to the list. */
 TOOLS_FN attn_status export_part(export_job *e, const part *p, source_names names, int layer,
@@ -57,17 +77,19 @@ TOOLS_FN attn_status export_part(export_job *e, const part *p, source_names name
         return e->ctx->status;
     t->ndim = info.ndim;
     t->turned = p == &unembed_part || (p->kind == PART_LINEAR && names == NAMES_GGUF);
-    t->is_f16 = info.dtype == ATTN_F16;
+    t->stored = info.offset;
     /* the embedding is kept as its transpose, but attn_model_tensor gives it as a table */
     i = t->turned || strcmp(t->from, "embed.W_E") == 0;
     t->shape[0] = info.shape[i];
     t->shape[1] = info.ndim == 2 ? info.shape[!i] : 1;
-    t->size = t->shape[0] * t->shape[1] * (t->is_f16 ? 2 : 4);
+    t->dtype = export_dtype(info.dtype, names, t->shape[1]);
+    t->size = source_size(export_types[t->dtype].source, t->shape[0] * t->shape[1]);
     t->offset = (e->size + alignment - 1) / alignment * alignment;
     e->size = t->offset + t->size;
     return e->ctx->status;
 }
 
+/* Lists all tensors in the order in which they are written. */
 TOOLS_FN attn_status export_list(export_job *e, source_names names, uint64_t alignment)
 {
     const attn_config *c = attn_model_config(e->model);
@@ -119,11 +141,57 @@ TOOLS_FN void export_numbers(export_job *e, const float *x, size_t n, int is_f16
     }
 }
 
+/* 32 numbers of output n of a panel, 0 to 15, from input k on, as a block of Q8_0 or Q4_0. Panels are
+ * described in the manual of attn.h; `group` is the 64 inputs that k belongs to. */
+TOOLS_FN size_t export_block(unsigned char *block, const unsigned char *group, attn_dtype dtype,
+                             size_t n, size_t k)
+{
+    const unsigned char *line = group + 64 + 4 * n; /* this output's bytes of the first line */
+    size_t i;
+    memcpy(block, group + k / 32 * 32 + n * 2, 2); /* the factor */
+    for (i = 0; i < 16; i++, k++)
+        if (dtype == ATTN_Q8) {
+            block[2 + i] = line[k / 4 * 64 + k % 4] ^ 0x80; /* signed, where it was 128 more */
+            block[18 + i] = line[(k + 16) / 4 * 64 + k % 4] ^ 0x80;
+        } else { /* bytes of two numbers: 4 inputs apart in a panel, 16 in a block */
+            const int shift = k % 8 < 4 ? 0 : 4, a = line[k / 8 * 64 + k % 4] >> shift & 15;
+            const int b = line[(k + 16) / 8 * 64 + k % 4] >> shift & 15;
+            block[2 + i] = (unsigned char)(a | b << 4);
+        }
+    return dtype == ATTN_Q8 ? 34 : 18;
+}
+
+/* A matrix in 8 or 4 bits, read from the file a panel of 16 outputs at a time. */
+TOOLS_FN attn_status export_panels(export_job *e, const exported *t)
+{
+    const size_t n_in = (size_t)t->shape[1], size = attn_panels_size(t->dtype, n_in, 16);
+    const size_t group = t->dtype == ATTN_Q8 ? 17 * 64 : 9 * 64; /* the scales, and 64 inputs */
+    unsigned char block[34], *panel = (unsigned char *)malloc(size);
+    size_t n, k;
+    if (!panel)
+        return tool_fail(e->ctx, ATTN_E_MEMORY, "no memory to write %s", t->name);
+    for (n = 0; n < t->shape[0] && !e->ctx->status; n++) {
+        if (n % 16 == 0 && (system_seek(e->input, t->stored + n / 16 * size) ||
+                            fread(panel, 1, size, e->input) != size))
+            tool_fail_io(e->ctx, "cannot read", t->from);
+        else if (e->stopped())
+            tool_fail(e->ctx, ATTN_STOPPED, "interrupted");
+        for (k = 0; k < n_in && !e->ctx->status; k += 32)
+            fwrite(block, 1, export_block(block, panel + k / 64 * group, t->dtype, n % 16, k % 64),
+                   e->file);
+    }
+    free(panel);
+    return e->ctx->status;
+}
+
+/* The numbers of one tensor, some rows at a time. */
 TOOLS_FN attn_status export_tensor(export_job *e, const exported *t)
 {
     enum { ROWS = 64 };
     attn_tensor whole = {0}, rows = {0}, x;
     size_t first, n, count = (size_t)t->shape[0];
+    if (t->dtype == ATTN_Q8 || t->dtype == ATTN_Q4)
+        return export_panels(e, t);
     if (attn_model_tensor(e->ctx, &whole, e->model, t->from) == ATTN_OK) {
         x = whole;
         if (x.ndim == 3) /* W_O [H, d, C] */
@@ -135,7 +203,7 @@ TOOLS_FN attn_status export_tensor(export_job *e, const exported *t)
             if (e->stopped()) {
                 tool_fail(e->ctx, ATTN_STOPPED, "interrupted");
             } else if (attn_copy(e->ctx, &rows, attn_slice(x, 0, first, n)) == ATTN_OK) {
-                export_numbers(e, (const float *)rows.data, attn_count(rows), t->is_f16);
+                export_numbers(e, (const float *)rows.data, attn_count(rows), t->dtype == ATTN_F16);
                 attn_tensor_free(e->ctx, &rows);
             }
         }
@@ -295,6 +363,7 @@ TOOLS_FN void export_id(FILE *file, const char *key, int32_t id)
         fprintf(file, "  \"%s\": %ld,\n", key, (long)id);
 }
 
+/* config.json, with every setting that logits depend on. */
 TOOLS_FN attn_status export_hf_config(export_job *e)
 {
     static const char *const act_fns[] = {"gelu_new", "gelu", "relu", "silu"};
@@ -332,7 +401,7 @@ TOOLS_FN attn_status export_safetensors(export_job *e)
         n += (size_t)snprintf(
             header + n, room - n,
             ",\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%llu,%llu]}", t->name,
-            t->is_f16 ? "F16" : "F32", show_shape(shape, t->ndim, t->shape), TOOLS_LLU(t->offset),
+            export_types[t->dtype].name, show_shape(shape, t->ndim, t->shape), TOOLS_LLU(t->offset),
             TOOLS_LLU(t->offset + t->size));
     }
     header[n++] = '}';
@@ -401,6 +470,7 @@ TOOLS_FN attn_status export_tokenizer_file(export_job *e)
     return ATTN_OK;
 }
 
+/* tokenizer_config.json, which tells AutoTokenizer to take tokenizer.json as it is. */
 TOOLS_FN attn_status export_tokenizer_config(export_job *e)
 {
     const attn_config *c = attn_model_config(e->model);
@@ -595,7 +665,7 @@ TOOLS_FN attn_status export_gguf(export_job *e)
         export_u32(f, (uint32_t)t->ndim);
         for (k = t->ndim; k-- > 0;)
             export_u64(f, t->shape[k]);
-        export_u32(f, t->is_f16 ? 1 : 0);
+        export_u32(f, export_types[t->dtype].gguf);
         export_u64(f, t->offset);
     }
     start = ftell(f); /* far below 2 GB: vocabularies are small */
@@ -619,31 +689,26 @@ TOOLS_FN attn_status export_gguf_file(export_job *e, const char *path)
 
 /* >> Both ====================================================================================== */
 
-/* The tokenizer section of a file that attn_model_open has checked. */
+/* The tokenizer section of the file, which attn_model_open has checked. */
 TOOLS_FN attn_status export_read_section(export_job *e, const char *path)
 {
-    unsigned char header[256], *section;
-    FILE *file = system_open(path, "rb");
-    uint64_t size = 0;
-    size_t i;
-    if (!file)
-        return tool_fail_io(e->ctx, "cannot open", path);
-    if (fread(header, 1, sizeof header, file) != sizeof header)
-        tool_fail_io(e->ctx, "cannot read", path);
-    else if (get_u64(header + 96) != 0) {
+    unsigned char header[256], *section = NULL;
+    uint64_t size;
+    size_t i, n_read = fread(header, 1, sizeof header, e->input);
+    if (n_read == sizeof header && get_u64(header + 96) == 0)
+        return ATTN_OK;
+    if (n_read == sizeof header && system_seek(e->input, get_u64(header + 96)) == 0) {
         size = get_u64(header + 104);
         section = (unsigned char *)arena_alloc(e->ctx, &e->memory, (size_t)size, 1);
-        if (section && (system_seek(file, get_u64(header + 96)) ||
-                        fread(section, 1, (size_t)size, file) != (size_t)size))
-            tool_fail_io(e->ctx, "cannot read", path);
-        e->section = section;
+        if (!section)
+            return e->ctx->status;
+        e->section = fread(section, 1, (size_t)size, e->input) == (size_t)size ? section : NULL;
     }
-    fclose(file);
-    if (e->ctx->status || !e->section)
-        return e->ctx->status;
+    if (!e->section)
+        return tool_fail_io(e->ctx, "cannot read", path);
     e->special = (unsigned char *)arena_alloc(e->ctx, &e->memory, export_count(e, 0), 1);
     for (i = 0; e->special && i < export_count(e, 2); i++)
-        e->special[get_u32(e->section + 16 + 4 * (size_t)export_count(e, 0) +
+        e->special[get_u32(section + 16 + 4 * (size_t)export_count(e, 0) +
                            12 * (size_t)export_count(e, 1) + 4 * i)] = 1;
     return e->ctx->status;
 }
@@ -658,9 +723,16 @@ TOOLS_FN int export_is_gguf(const char *path)
  * e->memory. */
 TOOLS_FN attn_status export_model(export_job *e, const char *from, const char *to, int with_vocab)
 {
-    if (with_vocab && export_read_section(e, from))
-        return e->ctx->status;
-    return export_is_gguf(to) ? export_gguf_file(e, to) : export_directory(e, to);
+    if ((e->input = system_open(from, "rb")) == NULL)
+        return tool_fail_io(e->ctx, "cannot open", from);
+    if (with_vocab)
+        export_read_section(e, from);
+    if (!e->ctx->status && export_is_gguf(to))
+        export_gguf_file(e, to);
+    else if (!e->ctx->status)
+        export_directory(e, to);
+    fclose(e->input);
+    return e->ctx->status;
 }
 
 #endif
