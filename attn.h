@@ -191,20 +191,26 @@ THE SAME BITS
     Processors without a fused multiply-add run a faster unfused path, and attn_isa() says so;
     ctx->isa = ATTN_ISA_PORTABLE asks for the exact bits there too, slowly.
 
-THE FILE FORMAT: .attn, version 1
-    All numbers are little-endian and unsigned; reserved bytes and padding are zero.
+THE FILE FORMAT: .attn, versions 1 and 2
+    All numbers are little-endian and unsigned; reserved bytes and padding are zero. Version 2 adds
+    what relatives of GPT-2 compute in another way: the activation function and flags 1 and 2. A
+    model without any of that is written as version 1, which older libraries read too.
 
     Header, 256 bytes:
       0   8  magic: 89 41 54 54 4E 0D 0A 1A ("\x89ATTN\r\n\x1a")
-      8   4  version: 1                           12   4  header size: 256
+      8   4  version: 1 or 2                      12   4  header size: 256
      16   8  size of the whole file
      24   4  n_vocab                              28   4  n_ctx
      32   4  d_model                              36   4  n_head
      40   4  n_layer                              44   4  d_mlp
-     48   4  layer norm epsilon (f32 bits)        52   4  flags: bit 0 = tied unembedding
+     48   4  layer norm epsilon (f32 bits)        52   4  flags: bit 0 = tied unembedding, bit 1 =
+                                                          scores are not divided by sqrt(d_head),
+                                                          bit 2 = those of layer i, from 0 on, are
+                                                          divided by i + 1
      56   4  id of the beginning-of-text token    60   4  id of the end-of-text token
                                                           (both: FFFFFFFF for none)
-     64   4  n_tensors                            68   4  reserved
+     64   4  n_tensors                            68   4  activation function: 0 = gelu by tanh,
+                                                          1 = gelu by erf, 2 = relu, 3 = silu
      72   8  tensor table: offset (256)           80   8  tensor table: size (128 * n_tensors)
      88   8  tensor table: checksum
      96   8  tokenizer: offset (0 for none)      104   8  tokenizer: size
@@ -275,8 +281,9 @@ FAQ
     "Can I use it from C++?" Yes, C99 and C++11 or later.
 
 WHERE NEW THINGS GO
-    An activation function: a row function beside attn__r_gelu_tanh in >>kernels, a value of
-        attn_gelu_kind with its checks in attn_gelu, and attn__gelu in >>steps for the model.
+    An activation function: a row function beside attn__r_silu in >>kernels, a value of
+        attn_gelu_kind with its checks in attn_gelu and attn__check_config. Its number joins the file
+        format; its name is known in tools/attn-info.c, huggingface.h and export.h.
     A weight type: its lines in attn__line_of, attn__is_quantized and attn__panels_get; writing them
         in attn__pack_panels; reading them in a kernel's tile (ATTN__TILES). Search for ATTN_Q4:
         every place where q4 is the last of several cases needs one more.
@@ -331,7 +338,8 @@ VERSIONS
     attn_workspace, which its sessions share.
     New: attn_workspace, attn_unhook, attn_concat, attn_token_ids, attn_token_id,
     attn_generate_many, stop strings, attn_logits_fn, attn_stop_reason, attn_writer, attn_draft,
-    ATTN_ZERO, ATTN_NO_LENS.
+    ATTN_ZERO, ATTN_NO_LENS, ATTN_RELU, ATTN_SILU, attn_config.act_fn and the two fields after it,
+    version 2 of the file format.
 */
 /* clang-format on */
 
@@ -561,9 +569,12 @@ ATTN_API attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_te
 ATTN_API attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
                                     attn_tensor b, float eps);
 
+/* GELU in two forms, and the activation functions that take its place in relatives of GPT-2. */
 typedef enum attn_gelu_kind {
     ATTN_GELU_TANH = 0, /* x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))): GPT-2's */
-    ATTN_GELU_ERF       /* x/2 * (1 + erf(x / sqrt(2))): PyTorch's default */
+    ATTN_GELU_ERF,      /* x/2 * (1 + erf(x / sqrt(2))): PyTorch's default */
+    ATTN_RELU,          /* max(x, 0) */
+    ATTN_SILU           /* x / (1 + exp(-x)), also called swish */
 } attn_gelu_kind;
 ATTN_API attn_status attn_gelu(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_gelu_kind kind);
 
@@ -660,9 +671,13 @@ typedef struct attn_config {
     uint32_t n_vocab, n_ctx, d_model, n_head, n_layer, d_mlp;
     uint32_t d_head; /* d_model / n_head */
     float ln_eps;
-    int tied;             /* the unembedding is the embedding */
-    int32_t bos, eos;     /* beginning and end of text, or -1 */
-    uint64_t reserved[4]; /* zero */
+    int tied;         /* the unembedding is the embedding */
+    int32_t bos, eos; /* beginning and end of text, or -1 */
+    /* In GPT-2 itself all three are 0; some of its relatives compute these in another way. */
+    attn_gelu_kind act_fn;               /* of the MLP */
+    int unscaled_attn;                   /* scores are not divided by sqrt(d_head) */
+    int scale_attn_by_inverse_layer_idx; /* scores of layer i, from 0 on, are divided by i + 1 */
+    uint64_t reserved[3];                /* zero */
 } attn_config;
 
 /* How to open; zeroed is right for most. */
@@ -1030,12 +1045,13 @@ ATTN_API size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, 
  *   ln1.hook_normalized.post, ln2. [T, C]      after gain and bias (TransformerLens without .pre
  *                                              or .post means .post until 2025, .pre since)
  *   attn.hook_q, _k, _v            [T, H, d]
- *   attn.hook_attn_scores          [H, T, Tk]  q · k / sqrt(d), and -inf for later keys, which
- *                                              stay hidden whatever is written there
+ *   attn.hook_attn_scores          [H, T, Tk]  q · k / sqrt(d) (or as attn_config says), and -inf
+ *                                              for later keys, which stay hidden whatever is
+ *                                              written there
  *   attn.hook_pattern              [H, T, Tk]  softmax of the scores
  *   attn.hook_z                    [T, H, d]   sum over keys of pattern * v
  *   hook_attn_out, hook_mlp_out    [T, C]      the sublayer's addition to the stream, with bias
- *   mlp.hook_pre, mlp.hook_post    [T, F]      before and after GELU
+ *   mlp.hook_pre, mlp.hook_post    [T, F]      before and after GELU (or act_fn)
  *
  * Some activations cost extra time and memory. They are made only while a hook or a record asks for
  * them by name, or with a pattern that does not end in `*`, such as `*.hook_result`:
@@ -1435,7 +1451,7 @@ static void attn__drop_rows(attn__worker *me, attn__pass *p);
 static void attn__attend(attn__worker *me, attn__pass *p);
 /* to = to + added */
 static void attn__add(attn__worker *me, attn__pass *p, attn__rows to, attn__rows added);
-/* rows = gelu(rows) */
+/* rows = gelu(rows), or what the model has in its place */
 static void attn__gelu(attn__worker *me, attn__pass *p, attn__rows rows);
 /* resid -> the items that asked for it */
 static void attn__copy_resid(attn__worker *me, attn__pass *p);
@@ -1740,14 +1756,17 @@ static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *for
     ATTN__PRINTF(3, 4);
 static attn_status attn__need_given(attn_ctx *ctx, const char *op, const char *name,
                                     const void *pointer);
-static attn_status attn__need_zeros(attn_ctx *ctx, const char *type, const uint64_t reserved[4]);
+static attn_status attn__need_zero_words(attn_ctx *ctx, const char *type, const uint64_t *reserved,
+                                         size_t n);
+#define attn__need_zeros(ctx, type, reserved)                                                      \
+    attn__need_zero_words(ctx, type, reserved, sizeof(reserved) / sizeof(reserved)[0])
 #ifdef __clang_analyzer__ /* it does not look into these */
 #define attn__fail(ctx, status_, ...)                                                              \
     (attn__fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
 #define attn__need_given(ctx, op, name, pointer)                                                   \
     ((pointer) ? ATTN_OK : (attn__need_given(ctx, op, name, NULL), (ctx)->status = ATTN_E_ARGUMENT))
-#define attn__need_zeros(ctx, type, reserved)                                                      \
-    (attn__need_zeros(ctx, type, reserved) ? (ctx)->status = ATTN_E_ARGUMENT : ATTN_OK)
+#define attn__need_zero_words(ctx, type, reserved, n)                                              \
+    (attn__need_zero_words(ctx, type, reserved, n) ? (ctx)->status = ATTN_E_ARGUMENT : ATTN_OK)
 #endif
 ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next);
 ATTN__INLINE float attn__fmaf(float a, float b, float c);
@@ -2027,6 +2046,13 @@ static void attn__drop_rows(attn__worker *me, attn__pass *p)
     attn__barrier(me);
 }
 
+/* The factor of the scores: 1 / √d in GPT-2. */
+static float attn__score_scale(const attn_config *c, int layer)
+{
+    const float root = c->unscaled_attn ? 1.0f : sqrtf((float)c->d_head);
+    return 1.0f / (c->scale_attn_by_inverse_layer_idx ? root * (float)(layer + 1) : root);
+}
+
 /* The attention of one head for a block of queries of one session. */
 static attn__head attn__head_of(const attn__pass *p, const attn_session *of, int layer, size_t head,
                                 size_t row)
@@ -2046,7 +2072,7 @@ static attn__head attn__head_of(const attn__pass *p, const attn_session *of, int
     h.values = attn__panels_at(of->values + index * of->values_size, of->cache, h.first + h.rows,
                                c->d_head);
     h.values.stride = of->values_panel;
-    h.scale = 1.0f / sqrtf((float)c->d_head);
+    h.scale = attn__score_scale(c, layer);
     h.z = attn__row_at(p->ws->z, of->first_row + row) + head * c->d_head;
     h.z_stride = p->ws->z.stride;
     return h;
@@ -2115,7 +2141,7 @@ static void attn__gelu(attn__worker *me, attn__pass *p, attn__rows rows)
     attn__share(me, rows.n * rows.stride / 16, &first, &last);
     if (last > first)
         p->kernels->gelu(rows.data + first * 16, rows.data + first * 16, (last - first) * 16,
-                         ATTN_GELU_TANH);
+                         p->model->config.act_fn);
     attn__barrier(me);
 }
 
@@ -7862,10 +7888,10 @@ ATTN__DEF attn_status attn_gelu(attn_ctx *ctx, attn_tensor *out, attn_tensor x, 
 {
     attn__row_args args = attn__args(0);
     args.gelu = kind;
-    if (kind != ATTN_GELU_TANH && kind != ATTN_GELU_ERF)
+    if ((unsigned)kind > (unsigned)ATTN_SILU)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_gelu: kind %d is neither ATTN_GELU_TANH nor "
-                          "ATTN_GELU_ERF",
+                          "attn_gelu: kind is %d; expected ATTN_GELU_TANH, ATTN_GELU_ERF, "
+                          "ATTN_RELU or ATTN_SILU",
                           (int)kind);
     return attn__each_row(ctx, "attn_gelu", out, x, 0, attn__row_gelu, &args);
 }
@@ -9167,6 +9193,7 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
     } sizes[] = {{"n_vocab", c->n_vocab, 1u << 24}, {"n_ctx", c->n_ctx, 1u << 24},
                  {"d_model", c->d_model, 1u << 24}, {"n_head", c->n_head, 1u << 24},
                  {"n_layer", c->n_layer, 1u << 16}, {"d_mlp", c->d_mlp, 1u << 24}};
+    const uint32_t version = attn__u32(h + 8);
     size_t i;
     for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         if (sizes[i].value == 0 || sizes[i].value > sizes[i].most)
@@ -9181,10 +9208,18 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
     if (attn__u32(h + 12) != ATTN__HEADER)
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: the header is said to have %lu bytes, not 256",
                           path, (unsigned long)attn__u32(h + 12));
-    if (attn__u32(h + 52) > 1)
+    if (attn__u32(h + 52) > (version == 1 ? 1 : 7))
         return attn__fail(ctx, ATTN_E_VERSION,
-                          "%s: flags %lx; this library knows bit 0 only. Use a newer attn.h", path,
-                          (unsigned long)attn__u32(h + 52));
+                          "%s: flags %lx; of version %lu, this library knows %s only. Use a newer "
+                          "attn.h",
+                          path, (unsigned long)attn__u32(h + 52), (unsigned long)version,
+                          version == 1 ? "bit 0" : "bits 0 to 2");
+    if (version > 1 && attn__u32(h + 68) > ATTN_SILU)
+        return attn__fail(ctx, ATTN_E_VERSION,
+                          "%s: the activation function is %lu; this library knows 0 (gelu by "
+                          "tanh), 1 (gelu by erf), 2 (relu) and 3 (silu). Use a newer attn.h",
+                          path, (unsigned long)attn__u32(h + 68));
+    c->act_fn = version > 1 ? (attn_gelu_kind)attn__u32(h + 68) : ATTN_GELU_TANH;
     if (!(c->ln_eps >= 0 && c->ln_eps <= 1))
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: the layer norm epsilon is %g; expected 0 to 1",
                           path, (double)c->ln_eps);
@@ -9216,10 +9251,10 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
         return attn__fail(ctx, ATTN_E_FORMAT,
                           "%s: the file ends in its header, after %llu of 256 bytes", path,
                           ATTN__LLU(m->size));
-    if (attn__u32(h + 8) != 1)
+    if (attn__u32(h + 8) < 1 || attn__u32(h + 8) > 2)
         return attn__fail(
             ctx, ATTN_E_VERSION,
-            "%s: format version %lu; this library reads version 1. Use a newer attn.h "
+            "%s: format version %lu; this library reads versions 1 and 2. Use a newer attn.h "
             "or convert again",
             path, (unsigned long)attn__u32(h + 8));
     if (!attn__header_is_whole(h))
@@ -9243,6 +9278,8 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
     eps_bits = attn__u32(h + 48);
     memcpy(&c->ln_eps, &eps_bits, 4);
     c->tied = (int)(attn__u32(h + 52) & 1);
+    c->unscaled_attn = (int)(attn__u32(h + 52) >> 1 & 1);
+    c->scale_attn_by_inverse_layer_idx = (int)(attn__u32(h + 52) >> 2 & 1);
     c->bos = (int32_t)attn__u32(h + 56);
     c->eos = (int32_t)attn__u32(h + 60);
     return attn__check_config(ctx, h, c, path);
@@ -9341,7 +9378,8 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
     const uint64_t text = attn__u64(h + 96), text_size = attn__u64(h + 104);
     uint64_t end;
     size_t i;
-    if (attn__check_zeros(ctx, m, path, 68, 72) || attn__check_zeros(ctx, m, path, 120, 248))
+    if ((attn__u32(h + 8) == 1 && attn__check_zeros(ctx, m, path, 68, 72)) ||
+        attn__check_zeros(ctx, m, path, 120, 248))
         return ctx->status;
     if (n == 0 || table != ATTN__HEADER || table_size != n * ATTN__RECORD ||
         !attn__lies_within(table, table_size, m->size))
@@ -10591,6 +10629,7 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
 #define attn__r_tail        ATTN__FN(r_tail)
 #define attn__r_gelu_tanh   ATTN__FN(r_gelu_tanh)
 #define attn__r_gelu_erf    ATTN__FN(r_gelu_erf)
+#define attn__r_silu        ATTN__FN(r_silu)
 /* a * x + c with a constant c: one step of Horner's scheme */
 #define ATTN__STEP(a, x, c) attn__r_fma(a, x, attn__r_set1(c))
 
@@ -10675,6 +10714,15 @@ ATTN__OP attn__reg attn__r_gelu_erf(attn__reg x)
     return attn__r_mul(a, attn__r_pick(zero, x, attn__r_mul(e, p), upper));
 }
 
+/* x / (1 + exp(-x)). Below -88.7, where exp(-x) nears infinity, the result is under 3e-37 and taken
+ * as -0, which settles -inf too. */
+ATTN__OP attn__reg attn__r_silu(attn__reg x)
+{
+    const attn__reg e = attn__r_exp(attn__r_sub(attn__r_set1(0), x));
+    return attn__r_pick(attn__r_set1(-88.7f), x, attn__r_set1(-0.0f),
+                        attn__r_div(x, attn__r_add(attn__r_set1(1.0f), e)));
+}
+
 /* ---- vectors of 16 ---- */
 
 #define ATTN__REGS (16 / ATTN__LANES)
@@ -10704,6 +10752,8 @@ ATTN__OP attn__reg attn__r_gelu_erf(attn__reg x)
 #define attn__vexp      ATTN__FN(vexp)
 #define attn__gelu_tanh ATTN__FN(gelu_tanh)
 #define attn__gelu_erf  ATTN__FN(gelu_erf)
+#define attn__relu      ATTN__FN(relu)
+#define attn__silu      ATTN__FN(silu)
 
 typedef struct attn__vec {
     attn__reg r[ATTN__REGS];
@@ -10732,6 +10782,9 @@ ATTN__LIFT(attn__vec, attn__vpick, (attn__vec a, attn__vec b, attn__vec x, attn_
 ATTN__LIFT(attn__vec, attn__vexp, (attn__vec x), attn__r_exp(x.r[i]))
 ATTN__LIFT(attn__vec, attn__gelu_tanh, (attn__vec x), attn__r_gelu_tanh(x.r[i]))
 ATTN__LIFT(attn__vec, attn__gelu_erf, (attn__vec x), attn__r_gelu_erf(x.r[i]))
+ATTN__LIFT(attn__vec, attn__relu, (attn__vec x),
+           attn__r_pick(attn__r_set1(0), x.r[i], attn__r_set1(0), x.r[i]))
+ATTN__LIFT(attn__vec, attn__silu, (attn__vec x), attn__r_silu(x.r[i]))
 /* clang-format on */
 ATTN__OP void attn__store(float *p, attn__vec v)
 {
@@ -11366,8 +11419,12 @@ ATTN__KERNEL void ATTN__FN(gelu)(float *out, const float *x, size_t n, attn_gelu
 {
     if (kind == ATTN_GELU_TANH)
         ATTN__ROW(n) attn__put(out + i, attn__gelu_tanh(attn__get(x + i, n_part, 0)), n_part);
-    else
+    else if (kind == ATTN_GELU_ERF)
         ATTN__ROW(n) attn__put(out + i, attn__gelu_erf(attn__get(x + i, n_part, 0)), n_part);
+    else if (kind == ATTN_RELU)
+        ATTN__ROW(n) attn__put(out + i, attn__relu(attn__get(x + i, n_part, 0)), n_part);
+    else
+        ATTN__ROW(n) attn__put(out + i, attn__silu(attn__get(x + i, n_part, 0)), n_part);
 }
 
 ATTN__KERNEL float ATTN__FN(sum)(const float *x, size_t n)
@@ -11586,6 +11643,7 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef attn__r_tail
 #undef attn__r_gelu_tanh
 #undef attn__r_gelu_erf
+#undef attn__r_silu
 #undef ATTN__STEP
 #undef ATTN__REGS
 #undef ATTN__FLAT
@@ -11605,6 +11663,8 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef attn__vexp
 #undef attn__gelu_tanh
 #undef attn__gelu_erf
+#undef attn__relu
+#undef attn__silu
 #undef ATTN__LIFT
 #undef attn__ivec
 #undef attn__wvec
@@ -12119,13 +12179,16 @@ static attn_status(attn__need_given)(attn_ctx *ctx, const char *op, const char *
 
 /* A struct that a caller fills has room for later versions. Something there comes from a newer
  * caller, or from one who did not zero the struct. */
-static attn_status(attn__need_zeros)(attn_ctx *ctx, const char *type, const uint64_t reserved[4])
+static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const uint64_t *reserved,
+                                          size_t n)
 {
-    if (reserved[0] || reserved[1] || reserved[2] || reserved[3])
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s.reserved is not zero: zero the struct (ATTN_ZERO) before setting its "
-                          "fields; this is attn.h %d.%d.%d",
-                          type, ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
+    size_t i;
+    for (i = 0; i < n; i++)
+        if (reserved[i])
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "%s.reserved is not zero: zero the struct (ATTN_ZERO) before setting "
+                              "its fields; this is attn.h %d.%d.%d",
+                              type, ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
     return ATTN_OK;
 }
 
@@ -15756,11 +15819,13 @@ static uint32_t attn__n_tensors(const attn_config *c)
 /* The parts of the header that follow from the configuration; the rest stays as it is. */
 static void attn__put_config(unsigned char *h, const attn_config *c)
 {
-    const uint32_t n_tensors = attn__n_tensors(c);
+    const uint32_t n_tensors = attn__n_tensors(c), act_fn = (uint32_t)c->act_fn;
+    const uint32_t flags = (c->tied ? 1u : 0u) | (c->unscaled_attn ? 2u : 0u) |
+                           (c->scale_attn_by_inverse_layer_idx ? 4u : 0u);
     uint32_t eps_bits;
     memcpy(&eps_bits, &c->ln_eps, sizeof eps_bits);
     memcpy(h, attn__magic, sizeof attn__magic);
-    attn__put_u32(h + 8, 1);
+    attn__put_u32(h + 8, flags > 1 || act_fn ? 2 : 1);
     attn__put_u32(h + 12, ATTN__HEADER);
     attn__put_u32(h + 24, c->n_vocab);
     attn__put_u32(h + 28, c->n_ctx);
@@ -15769,10 +15834,11 @@ static void attn__put_config(unsigned char *h, const attn_config *c)
     attn__put_u32(h + 40, c->n_layer);
     attn__put_u32(h + 44, c->d_mlp);
     attn__put_u32(h + 48, eps_bits);
-    attn__put_u32(h + 52, c->tied ? 1 : 0);
+    attn__put_u32(h + 52, flags);
     attn__put_u32(h + 56, (uint32_t)c->bos);
     attn__put_u32(h + 60, (uint32_t)c->eos);
     attn__put_u32(h + 64, n_tensors);
+    attn__put_u32(h + 68, act_fn);
     attn__put_u64(h + 72, ATTN__HEADER);
     attn__put_u64(h + 80, (uint64_t)n_tensors * ATTN__RECORD);
 }

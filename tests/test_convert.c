@@ -1068,10 +1068,8 @@ TEST(configurations_that_are_none)
         const char *find, *replace, *text;
     } cases[] = {
         {"\"gpt2\"", "\"gpt_neox\"", "model_type is gpt_neox; only gpt2"},
-        {"gelu_pytorch_tanh", "relu", "activation_function is relu; only gelu_new"},
-        {"gelu_pytorch_tanh", "gelu", "activation_function is gelu; only gelu_new"},
-        {"layer_idx\": false", "layer_idx\": true", "scale_attn_by_inverse_layer_idx is true"},
-        {"weights\": true", "weights\": false", "scale_attn_weights is false"},
+        {"gelu_pytorch_tanh", "mish", "activation_function is mish; only gelu (also as gelu_new"},
+        {"layer_idx\": false", "layer_idx\": \"x\"", "scale_attn_by_inverse_layer_idx is neither"},
         {"\"model_type\"", "\"add_cross_attention\": true, \"model_type\"",
          "add_cross_attention is true"},
         {"\"n_head\": 2", "\"n_head\": 3", "3 heads share a width of 16"},
@@ -1290,7 +1288,7 @@ TEST(safetensors_that_are_none)
         {"\"h.0.ln_1.bias\"", "\"transformer.h.0.ln_1.weight\"", "is there twice"},
         {"\"lm_head.weight\"", "\"h.7.ln_1.weight\"", "asks for the tensor h.7.ln_1.weight"},
         {"\"h.0.ln_1.bias\":{\"dtype\":\"BF16\"", "\"h.0.ln_1.bias\":{\"dtype\":\"F8_E4M3\"",
-         "h.0.ln_1.bias is of type F8_E4M3; supported are F32, F16 and BF16"},
+         "h.0.ln_1.bias is of type F8_E4M3; supported are F32, F16, BF16 and F64"},
         {"\"h.0.ln_1.bias\":{\"dtype\":\"BF16\"", "\"h.0.ln_1.bias\":{\"dtype\":\"I16\"",
          "h.0.ln_1.bias is of type I16"},
         {"\"h.0.ln_1.bias\":{\"dtype\":\"BF16\"",
@@ -1907,7 +1905,9 @@ TEST(gguf_that_is_none)
         {"blk.0.attn_qkv.weight", 0, 9, "has 9 dimensions"},
         {"blk.0.attn_qkv.weight", 4, 64, "blk.0.attn_qkv.weight"},
         {"blk.0.attn_qkv.weight", 4, 33, "[96, 33] cannot be Q8_0, whose rows are blocks of 32"},
-        {"blk.0.attn_qkv.weight", 20, 12, "is of type Q4_K; supported are F32, F16 and BF16, and"},
+        {"blk.0.attn_qkv.weight", 20, 12, "[96, 32] cannot be Q4_K, whose rows are blocks of 256"},
+        {"blk.0.attn_qkv.weight", 20, 22,
+         "is of type IQ2_S; supported are F32, F16, BF16, F64, Q2"},
         {"blk.0.attn_qkv.weight", 20, 99, "is of type number 99"},
         {"blk.0.attn_qkv.weight", 24, 1, "does not fit"},
         {"blk.0.attn_qkv.weight", 27, 1, "does not fit"},
@@ -2648,7 +2648,7 @@ TEST(empty_tensors)
                   "");
     if (model)
         same_as_reference(model, "bf16");
-    CHECK(strstr(err, "note: the tensor x is not part of GPT-2") != NULL);
+    CHECK(strstr(err, "note: 2 tensors are not part of GPT-2, x among them; left out") != NULL);
     attn_model_close(model);
     forget();
 }

@@ -650,7 +650,7 @@ TEST(reserved_fields_are_zero)
         s->texts[0].prompt_ids = tokens;
         s->texts[0].n_prompt_ids = 8;
 #define USED(type, variable, call)                                                                 \
-    variable.reserved[3] = 1;                                                                      \
+    variable.reserved[sizeof variable.reserved / sizeof variable.reserved[0] - 1] = 1;             \
     CHECKF(call == ATTN_E_ARGUMENT && strstr(ctx->message, #type ".reserved is not zero"), "%s",   \
            ctx->message)
         USED(attn_attention_desc, attention,
@@ -913,6 +913,40 @@ TEST(converting_llmc)
 {
     every_call_fails(TEST_BUILD "/attn-convert tests/fixtures/convert/v3.bin " OUT " --dtype q4",
                      OUT);
+}
+#define SMALL "build/test-tmp/faults/small.attn"
+#define BACK  "build/test-tmp/faults/made"
+
+/* Out of a .attn file again: into one file, and into a directory, of which nothing is left either. */
+TEST(exporting_gguf)
+{
+    const char *command = TEST_BUILD "/attn-convert " SMALL " " BACK ".gguf";
+    CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/bf16 " SMALL) == 0);
+    every_call_fails(command, BACK ".gguf");
+    each_call("FAULT_SIGNAL=15", command, BACK ".gguf");
+}
+TEST(exporting_a_directory)
+{
+    static const char clear[] = "rm -rf " BACK "; ", *modes[] = {"", "FAULT_SIGNAL=15"};
+    const char *command = TEST_BUILD "/attn-convert " SMALL " " BACK;
+    char fault[64];
+    size_t mode;
+    long n, i;
+    CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/bf16 " SMALL) == 0);
+    if ((n = count_calls(clear, command)) == 0)
+        return;
+    for (mode = 0; mode < 2; mode++)
+        for (i = 0; i < n; i += getenv("ATTN_TEST_FULL") ? 1 : n / 60 + 1) {
+            int code, whole;
+            snprintf(fault, sizeof fault, "AT=%ld %s", i, modes[mode]);
+            code = run_faulty(clear, fault, command);
+            CHECKF(mode ? code == 128 + 15 : code == 0 || (code == 1 && err_size > 0),
+                   "call %ld, %s: exit code %d, %s", i, modes[mode], code, err);
+            whole = run("test $(ls " BACK " | wc -l) = 6") == 0;
+            CHECKF(whole || (code != 0 && run("test ! -e " BACK) == 0),
+                   "call %ld, %s: part of a directory is left", i, modes[mode]);
+        }
+    forget();
 }
 TEST(showing)
 {

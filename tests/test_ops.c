@@ -524,6 +524,16 @@ static double exact_gelu_erf(double x)
     return x / 2 * erfc(-x * 0.70710678118654752440);
 }
 
+static double exact_relu(double x)
+{
+    return x > 0 ? x : 0;
+}
+
+static double exact_silu(double x)
+{
+    return x / (1 + exp(-x));
+}
+
 /* A hundred thousand points on each curve. */
 TEST(curves)
 {
@@ -531,10 +541,15 @@ TEST(curves)
     const size_t n = 100000;
     size_t i;
     attn_tensor x = random_tensor(1, (int)n), e = {0}, t = {0}, f = {0}, l = {0}, rows, nothing;
+    attn_tensor r = {0}, s = {0};
     for (i = 0; i < n; i++)
         set_value(x, i, (float)(-87.3 + 176.0 * (double)i / (double)n));
     if (OK(&ctx, attn_exp(&ctx, &e, x)))
         check_curve("exp", x, e, exp, 1.2e-7, 0);
+    if (OK(&ctx, attn_gelu(&ctx, &s, x, ATTN_SILU)))
+        check_curve("silu", x, s, exact_silu, 3e-7, 0);
+    if (OK(&ctx, attn_gelu(&ctx, &r, x, ATTN_RELU)))
+        check_curve("relu", x, r, exact_relu, 0, 0);
     for (i = 0; i < n; i++)
         set_value(x, i, (float)(-10 + 20.0 * (double)i / (double)n));
     set_value(x, 0, 1e-10f);
@@ -826,6 +841,14 @@ static attn_status run_gelu_erf(attn_ctx *ctx, attn_tensor *out, const attn_tens
 {
     return attn_gelu(ctx, out, in[0], ATTN_GELU_ERF);
 }
+static attn_status run_relu(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_gelu(ctx, out, in[0], ATTN_RELU);
+}
+static attn_status run_silu(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
+{
+    return attn_gelu(ctx, out, in[0], ATTN_SILU);
+}
 static attn_status run_embedding(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
     return attn_embedding(ctx, out, in[0], in[1]);
@@ -962,6 +985,8 @@ static const operation operations[] = {
     {"gelu", run_gelu, "f3,5,37", "f3,5,37", 0},
     {"gelu", run_gelu, "f300,301", "f300,301", 0},
     {"gelu erf", run_gelu_erf, "f3,5,37", "f3,5,37", 0},
+    {"relu", run_relu, "f3,5,37", "f3,5,37", 0},
+    {"silu", run_silu, "f3,5,37", "f3,5,37", 0},
     {"embedding", run_embedding, "f11,7 i2,3:11", "f2,3,7", 0},
     {"pos_embedding", run_positions, "f9,7", "f5,7", 0},
     {"attention", run_attention, "f2,3,5,7 f2,3,9,7 f2,3,9,4", "f2,3,5,4", 0},
@@ -1558,16 +1583,16 @@ TEST(elements_do_not_know_their_place)
 {
     attn_ctx ctx = {0};
     int kind, n;
-    for (kind = 0; kind < 3; kind++) {
+    for (kind = 0; kind < 5; kind++) {
         attn_tensor x = random_tensor(1, 64), whole = {0};
         size_t i;
         for (i = 0; i < 64; i++)
             set_value(x, i, 6 * random_float());
-        OK(&ctx, kind == 2 ? attn_exp(&ctx, &whole, x)
+        OK(&ctx, kind == 4 ? attn_exp(&ctx, &whole, x)
                            : attn_gelu(&ctx, &whole, x, (attn_gelu_kind)kind));
         for (n = 1; n < 40; n++) {
             attn_tensor part = {0}, some = attn_slice(x, 0, (size_t)(n % 7), (size_t)n);
-            OK(&ctx, kind == 2 ? attn_exp(&ctx, &part, some)
+            OK(&ctx, kind == 4 ? attn_exp(&ctx, &part, some)
                                : attn_gelu(&ctx, &part, some, (attn_gelu_kind)kind));
             if (whole.ndim && part.ndim)
                 same_bits(part, attn_slice(whole, 0, (size_t)(n % 7), (size_t)n), "some elements");
@@ -1693,6 +1718,8 @@ TEST(block_is_its_parts)
 {
     block_of(ATTN_GELU_TANH);
     block_of(ATTN_GELU_ERF);
+    block_of(ATTN_RELU);
+    block_of(ATTN_SILU);
 }
 
 /* ---- edges ------------------------------------------------------------------------------------
@@ -1961,7 +1988,7 @@ TEST(other_refusals)
     CHECK(attn_attention(&ctx, &out, x, x, x, &desc) != ATTN_OK && ctx.status != ATTN_OK);
     attn_tensor_free(&ctx, &out);
     ctx.status = ATTN_OK;
-    CHECK(attn_gelu(&ctx, &out, x, (attn_gelu_kind)5) != ATTN_OK && ctx.status != ATTN_OK);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "kind is 4", attn_gelu(&ctx, &out, x, (attn_gelu_kind)4));
     /* Ids outside the table, and targets outside the vocabulary. */
     table = random_tensor(2, 6, 4);
     ids = laid_out(random_tensor(1, 3), ATTN_I32, 0);

@@ -1,4 +1,4 @@
-/* attn-convert: checkpoints of GPT-2 into .attn files.
+/* attn-convert: checkpoints of GPT-2 into .attn files, and .attn files into checkpoints (export.h).
  *
  *     cc -O2 -I.. attn-convert.c -o attn-convert -lm
  *
@@ -9,6 +9,7 @@
 #include "system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
+#include "export.h"
 #include "gguf.h"
 #include "huggingface.h"
 #include "llmc.h"
@@ -18,49 +19,11 @@
 
 /* >> The plan ================================================================================== */
 
-enum dim { DIM_1, DIM_C, DIM_3C, DIM_F, DIM_V, DIM_T, N_DIMS };
-
-/* A linear layer maps `in` to `out`; a table of embeddings is stored with one row for each of
- * `out` in every format; plain rows stay as they are. */
-enum part_kind { PART_LINEAR, PART_TABLE, PART_ROWS };
-
-typedef struct part {
-    const char *name, *hf, *gguf;
-    enum part_kind kind;
-    enum dim in, out;
-} part;
-
-static const part head_parts[] = {
-    {"embed.W_E", "wte.weight", "token_embd.weight", PART_TABLE, DIM_C, DIM_V},
-    {"pos_embed.W_pos", "wpe.weight", "position_embd.weight", PART_ROWS, DIM_T, DIM_C}};
-
-static const part layer_parts[] = {
-    {"ln1.w", "ln_1.weight", "attn_norm.weight", PART_ROWS, DIM_1, DIM_C},
-    {"ln1.b", "ln_1.bias", "attn_norm.bias", PART_ROWS, DIM_1, DIM_C},
-    {"attn.W_QKV", "attn.c_attn.weight", "attn_qkv.weight", PART_LINEAR, DIM_C, DIM_3C},
-    {"attn.b_QKV", "attn.c_attn.bias", "attn_qkv.bias", PART_ROWS, DIM_1, DIM_3C},
-    {"attn.W_O", "attn.c_proj.weight", "attn_output.weight", PART_LINEAR, DIM_C, DIM_C},
-    {"attn.b_O", "attn.c_proj.bias", "attn_output.bias", PART_ROWS, DIM_1, DIM_C},
-    {"ln2.w", "ln_2.weight", "ffn_norm.weight", PART_ROWS, DIM_1, DIM_C},
-    {"ln2.b", "ln_2.bias", "ffn_norm.bias", PART_ROWS, DIM_1, DIM_C},
-    {"mlp.W_in", "mlp.c_fc.weight", "ffn_up.weight", PART_LINEAR, DIM_C, DIM_F},
-    {"mlp.b_in", "mlp.c_fc.bias", "ffn_up.bias", PART_ROWS, DIM_1, DIM_F},
-    {"mlp.W_out", "mlp.c_proj.weight", "ffn_down.weight", PART_LINEAR, DIM_F, DIM_C},
-    {"mlp.b_out", "mlp.c_proj.bias", "ffn_down.bias", PART_ROWS, DIM_1, DIM_C}};
-
-static const part tail_parts[] = {
-    {"ln_final.w", "ln_f.weight", "output_norm.weight", PART_ROWS, DIM_1, DIM_C},
-    {"ln_final.b", "ln_f.bias", "output_norm.bias", PART_ROWS, DIM_1, DIM_C}};
-
-static const part unembed_part = {
-    "unembed.W_U", "lm_head.weight", "output.weight", PART_TABLE, DIM_C, DIM_V};
-
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
-
 /* One tensor of the output. */
 typedef struct planned {
     char name[64];
-    const source_tensor *from;
+    const source_tensor *from[3]; /* one, or three that lie one behind the other; NULL: zeros */
+    size_t n_from;
     enum part_kind kind;
     uint64_t n_in, n_out;
     int is_vector; /* one dimension, n_out: another thing than one row */
@@ -137,71 +100,98 @@ static attn_status check_config(attn_ctx *ctx, source *s)
     return ATTN_OK;
 }
 
-/* The tensor that a part comes from, with the shape that the configuration asks for. */
+/* A tensor of the source, with the shape that the configuration asks for. */
+static attn_status take_tensor(attn_ctx *ctx, const source *s, const char *name, int ndim,
+                               const uint64_t *expected, const source_tensor **found)
+{
+    const source_tensor *t = source_find(s, name);
+    int extra = 0; /* minGPT's table of positions is [1, T, C] */
+    shown have, want, dtype;
+    if (!t)
+        return tool_fail(ctx, ATTN_E_FORMAT, "the tensor %s is missing (%s asks for %llu layers)",
+                         name, s->config_name, TOOLS_LLU(s->n_layer));
+    if (s->names == NAMES_MINGPT && t->ndim == ndim + 1 && t->shape[0] == 1)
+        extra = 1;
+    if (t->ndim != ndim + extra || t->shape[extra] != expected[0] ||
+        (ndim == 2 && t->shape[extra + 1] != expected[1]))
+        return tool_fail(ctx, ATTN_E_SHAPE, "%s: %s is %s, but %s asks for %s", t->file->name, name,
+                         show_shape(have, t->ndim, t->shape), s->config_name,
+                         show_shape(want, ndim, expected));
+    if (t->dtype == SOURCE_OTHER)
+        return tool_fail(ctx, ATTN_E_VERSION, "%s: %s is of type %s; supported are %s",
+                         t->file->name, name, show(dtype, t->dtype_name, strlen(t->dtype_name)),
+                         s->names == NAMES_GGUF ? "F32, F16, BF16, F64, Q2_K to Q6_K, Q4_0 to "
+                                                  "Q8_0, IQ4_NL and IQ4_XS"
+                                                : "F32, F16, BF16 and F64");
+    *found = t;
+    return ATTN_OK;
+}
+
+/* The tensors that a part comes from. */
 static attn_status find_part(attn_ctx *ctx, const source *s, const part *p, const char *prefix,
                              planned *out)
 {
+    static const char *const all[] = {"query", "key", "value"};
+    const char *tail = p->names[s->names], *star = strchr(tail, '*');
     char name[64];
     uint64_t expected[2];
-    int ndim, good;
-    shown have, want, dtype;
-    snprintf(name, sizeof name, "%s%s", prefix, s->gguf_names ? p->gguf : p->hf);
-    out->from = source_find(s, name);
-    if (!out->from)
-        return tool_fail(ctx, ATTN_E_FORMAT, "the tensor %s is missing (%s asks for %llu layers)",
-                         name, s->config_name, TOOLS_LLU(s->n_layer));
+    size_t i;
     out->kind = p->kind;
     out->n_in = dim_size(s, p->in);
     out->n_out = dim_size(s, p->out);
     out->out_in = p->kind == PART_TABLE || (p->kind == PART_LINEAR && s->linears_out_in);
     out->is_vector = p->in == DIM_1;
-    ndim = out->is_vector ? 1 : 2;
-    expected[0] = ndim == 1 || out->out_in ? out->n_out : out->n_in;
+    out->n_from = s->no_biases && strcmp(tail + strlen(tail) - 5, ".bias") == 0 ? 0 : star ? 3 : 1;
+    expected[0] = out->is_vector || out->out_in ? out->n_out : out->n_in;
     expected[1] = out->out_in ? out->n_in : out->n_out;
-    good = out->from->ndim == ndim && out->from->shape[0] == expected[0] &&
-           (ndim == 1 || out->from->shape[1] == expected[1]);
-    if (!good)
-        return tool_fail(ctx, ATTN_E_SHAPE, "%s: %s is %s, but %s asks for %s",
-                         out->from->file->name, name,
-                         show_shape(have, out->from->ndim, out->from->shape), s->config_name,
-                         show_shape(want, ndim, expected));
-    if (out->from->dtype == SOURCE_OTHER)
-        return tool_fail(ctx, ATTN_E_VERSION,
-                         "%s: %s is of type %s; supported are F32, F16 and "
-                         "BF16%s",
-                         out->from->file->name, name,
-                         show(dtype, out->from->dtype_name, strlen(out->from->dtype_name)),
-                         s->gguf_names ? ", and Q8_0" : "");
+    if (star)
+        expected[0] /= 3;
+    for (i = 0; i < out->n_from; i++) {
+        const int head = star ? (int)(star - tail) : (int)strlen(tail);
+        snprintf(name, sizeof name, "%s%.*s%s%s", prefix, head, tail, star ? all[i] : "",
+                 star ? star + 1 : "");
+        if (take_tensor(ctx, s, name, out->is_vector ? 1 : 2, expected, &out->from[i]))
+            return ctx->status;
+    }
     return ATTN_OK;
 }
 
-/* Tensors that no part asks for: fine if they are known to be of no use, refused if a layer holds
- * something that this model does not compute. */
+/* Tensors that no part asks for. Fine if they stand beside the model, as heads for other tasks do;
+ * refused if a layer or the logits would need them, for then the model is not this one. */
 static attn_status check_leftovers(attn_ctx *ctx, const source *s, const plan *out)
 {
-    const char *layer = s->gguf_names ? "blk." : "h.";
+    const char *layer = layer_prefix[s->names], *unembed = unembed_part.names[s->names];
     unsigned char *used = (unsigned char *)calloc(s->n_tensors + 1, 1);
-    size_t i;
+    const source_tensor *first = NULL;
+    size_t i, k, n = 0;
     shown name;
     if (!used)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory for the plan");
     for (i = 0; i < out->n_tensors; i++)
-        used[out->tensors[i].from - s->tensors] = 1;
+        for (k = 0; k < out->tensors[i].n_from; k++)
+            used[out->tensors[i].from[k] - s->tensors] = 1;
     for (i = 0; i < s->n_tensors && !ctx->status; i++) {
-        const char *text = s->tensors[i].name;
-        const size_t n = strlen(text);
-        const int mask = (n > 10 && strcmp(text + n - 10, ".attn.bias") == 0) ||
-                         (n > 17 && strcmp(text + n - 17, ".attn.masked_bias") == 0);
-        if (used[i] || mask || strcmp(text, "lm_head.weight") == 0 ||
-            strcmp(text, "output.weight") == 0)
+        const source_tensor *t = &s->tensors[i];
+        if (used[i] || source_is_mask(t) || strcmp(t->name, unembed) == 0)
             continue;
-        if (strncmp(text, layer, strlen(layer)) == 0)
+        show(name, t->name, strlen(t->name));
+        if (strncmp(t->name, layer, strlen(layer)) == 0)
             tool_fail(ctx, ATTN_E_FORMAT,
                       "%s: nothing in a GPT-2 of %llu layers asks for the "
                       "tensor %s",
-                      s->tensors[i].file->name, TOOLS_LLU(s->n_layer), show(name, text, n));
+                      t->file->name, TOOLS_LLU(s->n_layer), name);
+        else if (strcmp(t->name, "lm_head.bias") == 0 || strcmp(t->name, "output.bias") == 0)
+            tool_fail(ctx, ATTN_E_UNSUPPORTED, "%s: %s is a bias of the logits, which GPT-2 lacks",
+                      t->file->name, name);
+        first = n++ ? first : t;
+    }
+    if (n > 0 && !ctx->status) {
+        show(name, first->name, strlen(first->name));
+        if (n == 1)
+            source_note("the tensor %s is not part of GPT-2; left out", name);
         else
-            source_note("the tensor %s is not part of GPT-2; left out", show(name, text, n));
+            source_note("%llu tensors are not part of GPT-2, %s among them; left out", TOOLS_LLU(n),
+                        name);
     }
     free(used);
     return ctx->status;
@@ -216,17 +206,27 @@ static attn_status same_numbers(attn_ctx *ctx, source *s, const planned *a, cons
     uint64_t row, n;
     *same = 1;
     if (!x)
-        return tool_fail(ctx, ATTN_E_MEMORY, "no memory to compare %s", b->from->name);
+        return tool_fail(ctx, ATTN_E_MEMORY, "no memory to compare %s", b->from[0]->name);
     y = x + most * columns;
     for (row = 0; row < n_rows && *same; row += n) {
         n = n_rows - row < most ? n_rows - row : most;
-        if (source_read(ctx, s, a->from, row, n, 0, columns, FLT_MAX, x) ||
-            source_read(ctx, s, b->from, row, n, 0, columns, FLT_MAX, y))
+        if (source_read(ctx, s, a->from[0], row, n, 0, columns, FLT_MAX, x) ||
+            source_read(ctx, s, b->from[0], row, n, 0, columns, FLT_MAX, y))
             break;
         *same = memcmp(x, y, (size_t)(n * columns) * sizeof(float)) == 0;
     }
     free(x);
     return ctx->status;
+}
+
+/* The part under whose name the embedding is there. Where it is tied, a checkpoint may have saved the
+ * one tensor under the unembedding's name only, as safetensors' save_model does. */
+static const part *embedding_of(const source *s)
+{
+    const int missing = !source_find(s, head_parts[0].names[s->names]);
+    return missing && !s->says_untied && source_find(s, unembed_part.names[s->names])
+               ? &unembed_part
+               : &head_parts[0];
 }
 
 /* Everything but the unembedding, in the order of the file. */
@@ -237,19 +237,20 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
     uint64_t layer;
     size_t i, n = 0;
     char prefix[32];
-    /* a plan is no longer than the checkpoint, however many layers the configuration claims */
-    out->tensors = (planned *)arena_alloc(ctx, &s->memory,
-                                          most < s->n_tensors + 2 ? (size_t)most : s->n_tensors + 2,
-                                          sizeof *out->tensors);
+    /* a plan is no longer than the checkpoint (than its double, where all biases are missing),
+     * however many layers the configuration claims */
+    out->tensors = (planned *)arena_alloc(
+        ctx, &s->memory, most < 2 * s->n_tensors + 3 ? (size_t)most : 2 * s->n_tensors + 3,
+        sizeof *out->tensors);
     if (!out->tensors)
         return ctx->status;
     for (i = 0; i < COUNT_OF(head_parts); i++, n++) {
         snprintf(out->tensors[n].name, sizeof out->tensors[n].name, "%s", head_parts[i].name);
-        if (find_part(ctx, s, &head_parts[i], "", &out->tensors[n]))
+        if (find_part(ctx, s, i == 0 ? embedding_of(s) : &head_parts[i], "", &out->tensors[n]))
             return ctx->status;
     }
     for (layer = 0; layer < s->n_layer; layer++) {
-        snprintf(prefix, sizeof prefix, s->gguf_names ? "blk.%llu." : "h.%llu.", TOOLS_LLU(layer));
+        snprintf(prefix, sizeof prefix, "%s%llu.", layer_prefix[s->names], TOOLS_LLU(layer));
         for (i = 0; i < COUNT_OF(layer_parts); i++, n++) {
             snprintf(out->tensors[n].name, sizeof out->tensors[n].name, "blocks.%llu.%s",
                      TOOLS_LLU(layer), layer_parts[i].name);
@@ -263,6 +264,8 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
             return ctx->status;
     }
     out->n_tensors = n;
+    if (s->no_biases)
+        source_note("no tensor is a bias: they are taken as zero, as after training without any");
     return check_leftovers(ctx, s, out);
 }
 
@@ -271,7 +274,7 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
 static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
 {
     planned *last = &out->tensors[out->n_tensors];
-    const char *name = s->gguf_names ? unembed_part.gguf : unembed_part.hf;
+    const char *name = unembed_part.names[s->names];
     out->tied = 1;
     if (!source_find(s, name)) {
         if (s->says_untied)
@@ -293,10 +296,16 @@ static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
 /* Data types and sizes. `dtype` is -1 for the smallest type that loses nothing. */
 static attn_status plan_types(attn_ctx *ctx, plan *p, int dtype)
 {
-    size_t i, size;
+    size_t i, k, size, n_f64 = 0;
     int all_f16 = 1;
     for (i = 0; i < p->n_tensors; i++)
-        all_f16 &= p->tensors[i].kind == PART_ROWS || p->tensors[i].from->dtype == SOURCE_F16;
+        for (k = 0; k < p->tensors[i].n_from; k++) {
+            const source_dtype from = p->tensors[i].from[k]->dtype;
+            all_f16 &= p->tensors[i].kind == PART_ROWS || from == SOURCE_F16;
+            n_f64 += from == SOURCE_F64;
+        }
+    if (n_f64)
+        source_note("%llu tensors are F64, and are rounded to f32", TOOLS_LLU(n_f64));
     p->dtype = dtype >= 0 ? (attn_dtype)dtype : all_f16 ? ATTN_F16 : ATTN_F32;
     for (i = 0; i < p->n_tensors; i++) {
         planned *t = &p->tensors[i];
@@ -352,6 +361,26 @@ typedef struct written {
 
 enum { PIECE = 8 << 20 }; /* floats in a piece of a tensor: 32 MB */
 
+/* Outputs or rows first .. first+n-1 of `width` numbers each: zeros, or from the tensors that have
+ * them, each an equal part of them. */
+static attn_status read_rows(attn_ctx *ctx, source *s, const planned *t, uint64_t first, uint64_t n,
+                             uint64_t width, float limit, float *out)
+{
+    const uint64_t all = t->out_in || t->is_vector ? t->n_out : t->n_in;
+    const uint64_t each = t->n_from ? all / t->n_from : all;
+    uint64_t count;
+    if (t->n_from == 0)
+        memset(out, 0, (size_t)(n * width) * sizeof *out);
+    for (; t->n_from && n > 0; first += count, n -= count, out += count * width) {
+        const uint64_t left = each - first % each;
+        count = n < left ? n : left;
+        if (source_run(ctx, s, t->from[first / each], first % each * width, count * width, limit,
+                       out))
+            return ctx->status;
+    }
+    return ATTN_OK;
+}
+
 /* Reads outputs (of a matrix) or rows first .. first+n-1 into `piece`, and adds them. */
 static attn_status write_piece(attn_ctx *ctx, attn_writer *w, source *s, const planned *t,
                                uint64_t first, uint64_t n, float *piece)
@@ -363,16 +392,16 @@ static attn_status write_piece(attn_ctx *ctx, attn_writer *w, source *s, const p
     attn_status status;
     if (t->kind == PART_ROWS) {
         const size_t width = t->is_vector ? 1 : (size_t)t->n_out;
-        status = source_run(ctx, s, t->from, first * width, n * width, limit, piece);
+        status = read_rows(ctx, s, t, first, n, width, limit, piece);
         x = attn_borrow(piece, ATTN_F32,
                         t->is_vector ? attn_shape1(count) : attn_shape2(count, width));
     } else if (t->out_in) {
-        status = source_read(ctx, s, t->from, first, n, 0, n_in, limit, piece);
+        status = read_rows(ctx, s, t, first, n, n_in, limit, piece);
         x = attn_borrow(piece, ATTN_F32, attn_shape2(count, n_in));
         if (strcmp(t->name, "embed.W_E") != 0) /* which the writer takes as a table */
             x = attn_transpose(x, 0, 1);
     } else {
-        status = source_read(ctx, s, t->from, 0, n_in, first, n, limit, piece);
+        status = source_read(ctx, s, t->from[0], 0, n_in, first, n, limit, piece);
         x = attn_borrow(piece, ATTN_F32, attn_shape2(n_in, count));
     }
     return status ? status : attn_writer_add(ctx, w, t->name, t->dtype, x);
@@ -418,6 +447,9 @@ static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *p
     config.d_mlp = (uint32_t)s->d_mlp;
     config.ln_eps = (float)s->ln_eps;
     config.tied = p->tied;
+    config.act_fn = s->act_fn;
+    config.unscaled_attn = s->unscaled_attn;
+    config.scale_attn_by_inverse_layer_idx = s->scale_attn_by_inverse_layer_idx;
     config.bos = (int32_t)s->bos;
     config.eos = (int32_t)s->eos;
     if (attn_writer_new(ctx, &w, path, &config, p->tokenizer, p->tokenizer_size))
@@ -450,7 +482,7 @@ static const struct option table[] = {
 #define AT(member) offsetof(options, member), 0 /* no commands */
     {'m', "model", "INPUT", TEXT, AT(input), NULL, "the checkpoint, if it is not the first word"},
     {'o', "output", "FILE", TEXT, AT(output), NULL,
-     "the .attn file to write, if it is not the next word"},
+     "the file to write, if it is not the next word"},
     {0, "dtype", "TYPE", CHOICE, AT(dtype), DTYPES,
      "store the weights as f32, f16, q8 (8 bits) or q4 (4 bits); default: f16 if they are all f16, "
      "else f32: nothing is lost"},
@@ -463,13 +495,16 @@ enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
 static void print_help(void)
 {
-    print_about("attn-convert INPUT OUTPUT.attn [options]",
-                "Converts a GPT-2 checkpoint. OUTPUT.attn appears when it is complete. INPUT is "
-                "one of");
+    print_about(
+        "attn-convert INPUT OUTPUT.attn [options]",
+        "Converts a GPT-2 checkpoint. OUTPUT.attn appears when it is complete. A .attn file "
+        "becomes what OUTPUT says: a directory for Hugging Face, or FILE.gguf for "
+        "llama.cpp. INPUT is one of");
     print_row("a Hugging Face directory", 24,
               "config.json; model.safetensors, or shards with their index; vocab.json and "
               "merges.txt, or tokenizer.json");
-    print_row("a GGUF file", 24, "architecture gpt2; F32, F16, BF16 or Q8_0");
+    print_row("a GGUF file", 24,
+              "architecture gpt2; F32, F16, BF16, F64, Q2_K to Q6_K, Q4_0 to Q8_0, IQ4_NL, IQ4_XS");
     print_row("an llm.c checkpoint", 24, "version 3 (f32) or 5 (bf16)");
     print_options(table, N_OPTIONS);
 }
@@ -490,11 +525,6 @@ static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
         return gguf_open(ctx, s, o->input, !o->tokenizer && !o->no_tokenizer);
     if (get_u32(magic) == LLMC_MAGIC)
         return llmc_open(ctx, s, o->input);
-    if (memcmp(magic,
-               "\x89"
-               "ATTN",
-               5) == 0)
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s is a .attn file already", o->input);
     if (memcmp(magic, "PK\3\4", 4) == 0 || magic[0] == 0x80)
         return tool_fail(ctx, ATTN_E_UNSUPPORTED,
                          "%s is a PyTorch pickle; "
@@ -546,6 +576,78 @@ static attn_status check_output(attn_ctx *ctx, source *s, const options *o, int 
     return ATTN_OK;
 }
 
+/* >> The other way ============================================================================= */
+
+static progress export_line;
+
+static void export_progress(double share)
+{
+    progress_at(&export_line, share);
+}
+
+static int was_interrupted(void)
+{
+    return interrupted != 0;
+}
+
+static int is_attn_file(const char *path)
+{
+    unsigned char magic[5] = {0};
+    FILE *file = system_not_a_file(path) ? NULL : system_open(path, "rb");
+    const size_t n = file ? fread(magic, 1, sizeof magic, file) : 0;
+    if (file)
+        fclose(file);
+    return n == sizeof magic && magic[0] == 0x89 && memcmp(magic + 1, "ATTN", 4) == 0;
+}
+
+/* A .attn file into a directory or a GGUF file. */
+static attn_status convert_back(attn_ctx *ctx, const options *o)
+{
+    const size_t n = strlen(o->output);
+    const double began = system_seconds();
+    const char *taken = system_not_a_file(o->output);
+    attn_model *model = NULL;
+    export_job e;
+    if (n >= 5 && strcmp(o->output + n - 5, ".attn") == 0)
+        return tool_fail(
+            ctx, ATTN_E_FORMAT,
+            "%s is a .attn file already; a directory or FILE.gguf would be written for "
+            "others",
+            o->input);
+    if (o->dtype >= 0 || o->tokenizer)
+        return tool_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s is a .attn file, and is written as it is: --dtype and --tokenizer are "
+                         "for other inputs",
+                         o->input);
+    if (export_is_gguf(o->output) ? taken != NULL
+                                  : system_exists(o->output) && !system_is_directory(o->output))
+        return tool_fail(ctx, ATTN_E_IO, "%s is %s; expected %s", o->output,
+                         taken ? taken : "a file",
+                         export_is_gguf(o->output) ? "a file name" : "a directory, or FILE.gguf");
+    if (system_same_file(o->input, o->output))
+        return tool_fail(ctx, ATTN_E_ARGUMENT, "%s is part of the input", o->output);
+    memset(&e, 0, sizeof e);
+    if (open_verified(ctx, &model, o->input, NULL) == ATTN_OK) {
+        e.ctx = ctx;
+        e.model = model;
+        e.stopped = was_interrupted;
+        e.done = export_progress;
+        progress_begin(&export_line, "writing");
+        export_model(&e, o->input, o->output, !o->no_tokenizer);
+        progress_end(&export_line);
+    }
+    if (!ctx->status && !o->quiet)
+        fprintf(stderr, "wrote %s: %.1f MB in %llu tensors, %s; read %s; took %.1f s\n",
+                base_name(o->output), (double)e.size / 1e6, TOOLS_LLU(e.n_tensors),
+                e.section ? "with the vocabulary" : "no vocabulary", base_name(o->input),
+                system_seconds() - began);
+    arena_free(&e.memory);
+    attn_model_close(model);
+    return ctx->status;
+}
+
+/* >> The work ================================================================================== */
+
 /* One line on standard error: the file that was written, and the checkpoint it was made from. */
 static void print_summary(const source *s, const plan *p, const options *o, double began)
 {
@@ -579,6 +681,8 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
     const double began = system_seconds();
     plan p;
     memset(&p, 0, sizeof p);
+    if (!is_directory && is_attn_file(o->input))
+        return convert_back(ctx, o);
     if (taken)
         return tool_fail(ctx, ATTN_E_IO, "%s is %s; expected a file name", o->output, taken);
     if (is_directory ? hf_open(ctx, s, o->input) : open_file(ctx, s, o))

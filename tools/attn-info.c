@@ -44,6 +44,7 @@ static void print_token(const char *what, int32_t id, const attn_tokenizer *toke
 
 static void print_config(const attn_model *model)
 {
+    static const char *const act_fns[] = {"gelu, by tanh", "gelu, by erf", "relu", "silu"};
     const attn_config *c = attn_model_config(model);
     const attn_tokenizer *tokenizer = attn_model_tokenizer(model);
     printf("configuration\n");
@@ -54,6 +55,9 @@ static void print_config(const attn_model *model)
     printf("  %-18s %lu\n", "context", (unsigned long)c->n_ctx);
     printf("  %-18s %lu\n", "vocabulary", (unsigned long)c->n_vocab);
     printf("  %-18s %g\n", "layer norm epsilon", (double)c->ln_eps);
+    printf("  %-18s %s\n", "activation", act_fns[c->act_fn]);
+    printf("  %-18s %s%s\n", "scores", c->unscaled_attn ? "not scaled" : "over sqrt(d_head)",
+           c->scale_attn_by_inverse_layer_idx ? ", over layer + 1" : "");
     printf("  %-18s %s\n", "unembedding", c->tied ? "tied to embedding" : "of its own");
     print_token("beginning of text", c->bos, tokenizer);
     print_token("end of text", c->eos, tokenizer);

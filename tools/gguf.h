@@ -364,7 +364,7 @@ TOOLS_FN int gguf_read_config(gguf_reader *g, const gguf_value *values)
     return g->ctx->status == ATTN_OK;
 }
 
-/* ggml's data types; only four of them can be converted. */
+/* ggml's data types. Those that are SOURCE_OTHER have a name for the message that refuses them. */
 TOOLS_FN const char *gguf_dtype(uint32_t type, source_dtype *dtype)
 {
     static const struct {
@@ -372,11 +372,17 @@ TOOLS_FN const char *gguf_dtype(uint32_t type, source_dtype *dtype)
         const char *name;
         source_dtype dtype;
     } known[] = {
-        {0, "F32", SOURCE_F32},     {1, "F16", SOURCE_F16},     {8, "Q8_0", SOURCE_Q8_0},
-        {30, "BF16", SOURCE_BF16},  {2, "Q4_0", SOURCE_OTHER},  {3, "Q4_1", SOURCE_OTHER},
-        {6, "Q5_0", SOURCE_OTHER},  {7, "Q5_1", SOURCE_OTHER},  {9, "Q8_1", SOURCE_OTHER},
-        {10, "Q2_K", SOURCE_OTHER}, {11, "Q3_K", SOURCE_OTHER}, {12, "Q4_K", SOURCE_OTHER},
-        {13, "Q5_K", SOURCE_OTHER}, {14, "Q6_K", SOURCE_OTHER}, {15, "Q8_K", SOURCE_OTHER}};
+        {0, "F32", SOURCE_F32},        {1, "F16", SOURCE_F16},       {30, "BF16", SOURCE_BF16},
+        {28, "F64", SOURCE_F64},       {2, "Q4_0", SOURCE_Q4_0},     {3, "Q4_1", SOURCE_Q4_1},
+        {6, "Q5_0", SOURCE_Q5_0},      {7, "Q5_1", SOURCE_Q5_1},     {8, "Q8_0", SOURCE_Q8_0},
+        {10, "Q2_K", SOURCE_Q2_K},     {11, "Q3_K", SOURCE_Q3_K},    {12, "Q4_K", SOURCE_Q4_K},
+        {13, "Q5_K", SOURCE_Q5_K},     {14, "Q6_K", SOURCE_Q6_K},    {20, "IQ4_NL", SOURCE_IQ4_NL},
+        {23, "IQ4_XS", SOURCE_IQ4_XS}, {9, "Q8_1", SOURCE_OTHER},    {15, "Q8_K", SOURCE_OTHER},
+        {16, "IQ2_XXS", SOURCE_OTHER}, {17, "IQ2_XS", SOURCE_OTHER}, {18, "IQ3_XXS", SOURCE_OTHER},
+        {19, "IQ1_S", SOURCE_OTHER},   {21, "IQ3_S", SOURCE_OTHER},  {22, "IQ2_S", SOURCE_OTHER},
+        {24, "I8", SOURCE_OTHER},      {25, "I16", SOURCE_OTHER},    {26, "I32", SOURCE_OTHER},
+        {27, "I64", SOURCE_OTHER},     {29, "IQ1_M", SOURCE_OTHER},  {34, "TQ1_0", SOURCE_OTHER},
+        {35, "TQ2_0", SOURCE_OTHER},   {39, "MXFP4", SOURCE_OTHER}};
     size_t i;
     for (i = 0; i < sizeof known / sizeof known[0]; i++)
         if (known[i].type == type) {
@@ -434,12 +440,12 @@ TOOLS_FN int gguf_place(gguf_reader *g, uint64_t start, uint64_t alignment)
         source_tensor *t = &g->s->tensors[i];
         const uint64_t count = shape_count(t->ndim, t->shape);
         const uint64_t room = start < g->f->size ? g->f->size - start : 0;
+        const unsigned block = t->dtype == SOURCE_OTHER ? 1 : source_blocks[t->dtype].count;
         show(name, t->name, strlen(t->name));
-        if (t->dtype == SOURCE_Q8_0 && t->shape[t->ndim - 1] % 32) {
+        if (t->shape[t->ndim - 1] % block) {
             tool_fail(g->ctx, ATTN_E_FORMAT,
-                      "%s: %s of shape %s cannot be Q8_0, whose rows are "
-                      "blocks of 32",
-                      g->f->name, name, show_shape(dims, t->ndim, t->shape));
+                      "%s: %s of shape %s cannot be %s, whose rows are blocks of %u", g->f->name,
+                      name, show_shape(dims, t->ndim, t->shape), t->dtype_name, block);
             return 0;
         }
         if (count > UINT64_MAX / 8 || t->offset % alignment || t->offset > room ||
@@ -474,7 +480,7 @@ TOOLS_FN int gguf_read_vocab(gguf_reader *g, const gguf_value *values)
     vocab *v = &g->s->vocabulary;
     shown name;
     size_t i;
-    if (!values[KEY_TOKENIZER].present)
+    if (!values[KEY_TOKENIZER].present || gguf_is(&values[KEY_TOKENIZER], "no_vocab"))
         return 1;
     if (!gguf_is(&values[KEY_TOKENIZER], "gpt2") ||
         (pre->present && !gguf_is(pre, "gpt-2") && !gguf_is(pre, "gpt2") &&
@@ -554,7 +560,8 @@ TOOLS_FN attn_status gguf_open(attn_ctx *ctx, source *s, const char *path, int w
         source_index(ctx, s))
         return ctx->status;
     s->config_name = "its metadata";
-    s->gguf_names = s->linears_out_in = 1;
+    s->names = NAMES_GGUF;
+    s->linears_out_in = 1;
     table = source_find(s, "token_embd.weight"); /* no key says how many tokens there are */
     s->n_vocab = table && table->ndim == 2 ? table->shape[0] : values[KEY_TOKENS].count;
     if (want_vocab && !gguf_read_vocab(&g, values))

@@ -57,37 +57,85 @@ TOOLS_FN attn_status hf_token(attn_ctx *ctx, const json_value *root, const char 
     return ATTN_OK;
 }
 
-/* Settings that change what the model computes: each must have the value given here. */
-TOOLS_FN attn_status hf_check_kind(attn_ctx *ctx, const json_value *root)
+/* activation_function, under the names that transformers has for it. Where nothing is said it is
+ * GPT-2's, but nanoGPT's if the configuration is nanoGPT's. */
+TOOLS_FN attn_status hf_read_activation(attn_ctx *ctx, source *s, const json_value *root)
 {
     static const struct {
-        const char *key;
-        json_kind kind;
-        const char *value;
-    } flags[] = {{"scale_attn_by_inverse_layer_idx", JSON_FALSE, "false"},
-                 {"add_cross_attention", JSON_FALSE, "false"},
-                 {"scale_attn_weights", JSON_TRUE, "true"}};
-    const json_value *v;
+        const char *name;
+        attn_gelu_kind kind;
+    } known[] = {{"gelu_new", ATTN_GELU_TANH},
+                 {"gelu_pytorch_tanh", ATTN_GELU_TANH},
+                 {"gelu_fast", ATTN_GELU_TANH},
+                 {"gelu_accurate", ATTN_GELU_TANH},
+                 {"gelu_python_tanh", ATTN_GELU_TANH},
+                 {"gelu", ATTN_GELU_ERF},
+                 {"gelu_python", ATTN_GELU_ERF},
+                 {"relu", ATTN_RELU},
+                 {"silu", ATTN_SILU},
+                 {"swish", ATTN_SILU}};
+    const json_value *v = json_get(root, "activation_function");
     size_t i;
+    if (!v && json_get(root, "block_size")) {
+        s->act_fn = ATTN_GELU_ERF;
+        source_note("config.json has no activation_function; taken as \"gelu\", which nanoGPT "
+                    "computes since 2023 (\"gelu_new\" is what it computed before, and minGPT "
+                    "does)");
+    }
+    for (i = 0; v && i < sizeof known / sizeof known[0]; i++)
+        if (json_is(v, known[i].name)) {
+            s->act_fn = known[i].kind;
+            return ATTN_OK;
+        }
+    return v ? hf_refuse(ctx, "activation_function", v,
+                         "gelu (also as gelu_new, gelu_fast or gelu_pytorch_tanh), relu or silu")
+             : ATTN_OK;
+}
+
+/* true or false; where nothing is said, *flag stays. */
+TOOLS_FN attn_status hf_flag(attn_ctx *ctx, const json_value *root, const char *key, int *flag)
+{
+    const json_value *v = json_get(root, key);
+    if (v && v->kind != JSON_TRUE && v->kind != JSON_FALSE)
+        return tool_fail(ctx, ATTN_E_FORMAT, "config.json: %s is neither true nor false", key);
+    if (v)
+        *flag = v->kind == JSON_TRUE;
+    return ATTN_OK;
+}
+
+/* Settings that change what the model computes. (reorder_and_upcast_attn changes the order of
+ * operations only, for half precision.) */
+TOOLS_FN attn_status hf_read_kind(attn_ctx *ctx, source *s, const json_value *root)
+{
+    const json_value *v;
+    int scaled = 1, crossed = 0;
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): json_parse gives OK only with a root */
     if (root->kind != JSON_OBJECT)
         return tool_fail(ctx, ATTN_E_FORMAT, "config.json is not a JSON object");
     if ((v = json_get(root, "model_type")) != NULL && !json_is(v, "gpt2"))
         return hf_refuse(ctx, "model_type", v, "gpt2");
-    if ((v = json_get(root, "activation_function")) != NULL && !json_is(v, "gelu_new") &&
-        !json_is(v, "gelu_pytorch_tanh"))
-        return hf_refuse(ctx, "activation_function", v, "gelu_new (or gelu_pytorch_tanh)");
-    for (i = 0; i < sizeof flags / sizeof flags[0]; i++)
-        if ((v = json_get(root, flags[i].key)) != NULL && v->kind != flags[i].kind)
-            return hf_refuse(ctx, flags[i].key, v, flags[i].value);
-    return ATTN_OK;
+    if ((v = json_get(root, "quantization_config")) != NULL && v->kind != JSON_NULL)
+        return hf_refuse(ctx, "quantization_config", v, "none");
+    if ((v = json_get(root, "pruned_heads")) != NULL && v->kind != JSON_NULL && v->size > 0)
+        return hf_refuse(ctx, "pruned_heads", v, "none");
+    if (hf_read_activation(ctx, s, root) || hf_flag(ctx, root, "scale_attn_weights", &scaled) ||
+        hf_flag(ctx, root, "scale_attn_by_inverse_layer_idx",
+                &s->scale_attn_by_inverse_layer_idx) ||
+        hf_flag(ctx, root, "add_cross_attention", &crossed))
+        return ctx->status;
+    s->unscaled_attn = !scaled;
+    return crossed ? hf_refuse(ctx, "add_cross_attention", json_get(root, "add_cross_attention"),
+                               "false")
+                   : ATTN_OK;
 }
 
 TOOLS_FN attn_status hf_read_config(attn_ctx *ctx, source *s, const json_value *root)
 {
     const json_value *v;
-    if (hf_check_kind(ctx, root) || hf_number(ctx, root, "vocab_size", NULL, &s->n_vocab) ||
-        hf_number(ctx, root, "n_positions", "n_ctx", &s->n_ctx) ||
+    int tied = 1;
+    const char *old_positions = json_get(root, "n_ctx") ? "n_ctx" : "block_size";
+    if (hf_read_kind(ctx, s, root) || hf_number(ctx, root, "vocab_size", NULL, &s->n_vocab) ||
+        hf_number(ctx, root, "n_positions", old_positions, &s->n_ctx) ||
         hf_number(ctx, root, "n_embd", NULL, &s->d_model) ||
         hf_number(ctx, root, "n_head", NULL, &s->n_head) ||
         hf_number(ctx, root, "n_layer", NULL, &s->n_layer) ||
@@ -102,11 +150,38 @@ TOOLS_FN attn_status hf_read_config(attn_ctx *ctx, source *s, const json_value *
     v = json_get(root, "layer_norm_epsilon");
     if (v && !json_double(v, &s->ln_eps))
         return tool_fail(ctx, ATTN_E_FORMAT, "config.json: layer_norm_epsilon is not a number");
-    v = json_get(root, "tie_word_embeddings");
-    if (v && v->kind != JSON_TRUE && v->kind != JSON_FALSE)
-        return tool_fail(ctx, ATTN_E_FORMAT,
-                         "config.json: tie_word_embeddings is neither true nor false");
-    s->says_untied = v && v->kind == JSON_FALSE;
+    if (hf_flag(ctx, root, "tie_word_embeddings", &tied))
+        return ctx->status;
+    s->says_untied = !tied;
+    return ATTN_OK;
+}
+
+/* A bias of the model itself, not of a head beside it. */
+TOOLS_FN int hf_is_bias(const source_tensor *t)
+{
+    return source_ends_in(t, ".bias") && !source_is_mask(t) &&
+           (strncmp(t->name, "h.", 2) == 0 || strncmp(t->name, "blocks.", 7) == 0 ||
+            strncmp(t->name, "ln_f.", 5) == 0);
+}
+
+/* Whose names and whose layout the tensors have. A linear layer is a Conv1D [in, out] in Hugging
+ * Face's GPT-2 and a Linear [out, in] elsewhere, under the same name; c_attn, three times as wide as
+ * high, tells which it is for all of them. */
+TOOLS_FN attn_status hf_recognise(attn_ctx *ctx, source *s)
+{
+    const source_tensor *t;
+    size_t i;
+    if (source_index(ctx, s))
+        return ctx->status;
+    t = source_find(s, "h.0.attn.c_attn.weight");
+    if (source_find(s, "tok_emb.weight"))
+        s->names = NAMES_MINGPT;
+    s->linears_out_in =
+        s->names == NAMES_MINGPT ||
+        (t && t->ndim == 2 && t->shape[1] == s->d_model && t->shape[0] / 3 == s->d_model);
+    for (i = 0; i < s->n_tensors && !hf_is_bias(&s->tensors[i]);)
+        i++;
+    s->no_biases = i == s->n_tensors;
     return ATTN_OK;
 }
 
@@ -140,10 +215,10 @@ TOOLS_FN attn_status hf_open_shards(attn_ctx *ctx, source *s, const char *dir,
             safetensors_open(ctx, s, path))
             return ctx->status;
     }
-    if (source_index(ctx, s))
+    if (hf_recognise(ctx, s))
         return ctx->status;
     for (i = 0, v = map + 1; i < map->size; i++, v += v->span) {
-        const size_t prefix = v->key_size > 12 && memcmp(v->key, "transformer.", 12) == 0 ? 12 : 0;
+        const size_t prefix = safetensors_prefix(v->key, v->key_size);
         size_t at;
         if (!names_find(&s->by_name, v->key + prefix, v->key_size - prefix, &at) ||
             strlen(s->tensors[at].file->name) != v->size ||
@@ -159,14 +234,16 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
     char *single = arena_path(ctx, &s->memory, dir, "model.safetensors");
     char *index = arena_path(ctx, &s->memory, dir, "model.safetensors.index.json");
     char *pickle = arena_path(ctx, &s->memory, dir, "pytorch_model.bin");
+    char *pickles = arena_path(ctx, &s->memory, dir, "pytorch_model.bin.index.json");
+    char *adapter = arena_path(ctx, &s->memory, dir, "adapter_config.json");
     char *text = NULL;
     size_t size = 0;
     json_value *root = NULL;
-    if (!single || !index || !pickle)
+    if (!single || !index || !pickle || !pickles || !adapter)
         return ctx->status;
     if (system_exists(single)) {
         if (safetensors_open(ctx, s, single) == ATTN_OK)
-            source_index(ctx, s);
+            hf_recognise(ctx, s);
         return ctx->status;
     }
     if (system_exists(index)) {
@@ -176,12 +253,19 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
         free(root);
         return ctx->status;
     }
-    if (system_exists(pickle))
-        return tool_fail(ctx, ATTN_E_UNSUPPORTED,
-                         "%s holds pytorch_model.bin, which is a program "
-                         "as much as data; tools/pickle-to-safetensors.py makes a "
-                         "model.safetensors of it",
-                         dir);
+    if (system_exists(pickle) || system_exists(pickles))
+        return tool_fail(
+            ctx, ATTN_E_UNSUPPORTED,
+            "%s holds %s, which is a program "
+            "as much as data; tools/pickle-to-safetensors.py makes a "
+            "model.safetensors of it",
+            dir, system_exists(pickle) ? "pytorch_model.bin" : "shards of pytorch_model.bin");
+    if (system_exists(adapter))
+        return tool_fail(
+            ctx, ATTN_E_UNSUPPORTED,
+            "%s holds an adapter (LoRA or another of PEFT's), no model; merge it into its model "
+            "with merge_and_unload(), and convert that",
+            dir);
     return tool_fail(ctx, ATTN_E_IO,
                      "neither model.safetensors nor model.safetensors.index.json "
                      "in %s",

@@ -30,6 +30,7 @@ import torch
 DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 LINEAR = re.compile(r"h\.\d+\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.weight")
 MASK = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
+PREFIXES = re.compile(r"^(_orig_mod\.|module\.|model\.|transformer\.)+(?=.)")
 VOCABULARY = ("vocab.json", "merges.txt", "tokenizer.json", "added_tokens.json")
 
 
@@ -70,11 +71,8 @@ def load_directory(directory, trust):
 
 
 def plain_name(name):
-    """Without what torch.compile, data parallelism and Hugging Face put in front."""
-    for prefix in ("_orig_mod.", "module.", "transformer."):
-        if name.startswith(prefix):
-            name = name[len(prefix):]
-    return name
+    """Without what torch.compile, data parallelism and Hugging Face put in front, in any order."""
+    return PREFIXES.sub("", name)
 
 
 def plain_tensors(tensors):
@@ -112,14 +110,14 @@ def from_nanogpt(checkpoint):
             tensors.setdefault(f"h.{layer}.{part}.bias", torch.zeros(size))
     tensors.setdefault("ln_f.bias", torch.zeros(width))
     config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"],
-              "activation_function": "gelu_new", "vocab_size": args["vocab_size"],
+              "activation_function": "gelu", "vocab_size": args["vocab_size"],
               "n_positions": args["block_size"], "n_embd": width, "n_layer": args["n_layer"],
               "n_head": args["n_head"], "layer_norm_epsilon": 1e-5,
               "tie_word_embeddings": "lm_head.weight" not in tensors}
     if args["vocab_size"] >= 50257:  # GPT-2's own vocabulary, perhaps padded
         config["bos_token_id"] = config["eos_token_id"] = 50256
-    print("note: nanoGPT since 2023 trains with the exact GELU, attn.h computes GPT-2's tanh form; "
-          "activations differ by up to 0.0005 each", file=sys.stderr)
+    print("note: activation_function is \"gelu\" in config.json, the exact GELU of nanoGPT since 2023; "
+          "put \"gelu_new\" there if an older one trained this", file=sys.stderr)
     return tensors, config
 
 

@@ -9,18 +9,34 @@
 
 #include "source.h"
 
-/* Bytes of one element, 0 for a dtype unknown here. Only the first three can be converted. */
+/* What is in front of a name and says nothing: Hugging Face's own prefix, and those of modules that
+ * hold the model (data parallelism, torch.compile and others), one inside another. */
+TOOLS_FN size_t safetensors_prefix(const char *name, size_t size)
+{
+    static const char *const prefixes[] = {"transformer.", "model.", "module.", "_orig_mod."};
+    size_t at = 0, i = 0, n;
+    while (i < sizeof prefixes / sizeof prefixes[0]) {
+        n = strlen(prefixes[i++]);
+        if (size - at > n && memcmp(name + at, prefixes[i - 1], n) == 0) {
+            at += n;
+            i = 0;
+        }
+    }
+    return at;
+}
+
+/* Bytes of one element, 0 for a dtype unknown here. Only the first four can be converted. */
 TOOLS_FN unsigned safetensors_dtype(const json_value *name, source_dtype *dtype)
 {
     static const struct {
         const char *name;
         unsigned size;
         source_dtype dtype;
-    } known[] = {{"F32", 4, SOURCE_F32},    {"F16", 2, SOURCE_F16},   {"BF16", 2, SOURCE_BF16},
-                 {"BOOL", 1, SOURCE_OTHER}, {"U8", 1, SOURCE_OTHER},  {"I8", 1, SOURCE_OTHER},
-                 {"I16", 2, SOURCE_OTHER},  {"U16", 2, SOURCE_OTHER}, {"I32", 4, SOURCE_OTHER},
-                 {"U32", 4, SOURCE_OTHER},  {"I64", 8, SOURCE_OTHER}, {"U64", 8, SOURCE_OTHER},
-                 {"F64", 8, SOURCE_OTHER}};
+    } known[] = {{"F32", 4, SOURCE_F32},   {"F16", 2, SOURCE_F16},    {"BF16", 2, SOURCE_BF16},
+                 {"F64", 8, SOURCE_F64},   {"BOOL", 1, SOURCE_OTHER}, {"U8", 1, SOURCE_OTHER},
+                 {"I8", 1, SOURCE_OTHER},  {"I16", 2, SOURCE_OTHER},  {"U16", 2, SOURCE_OTHER},
+                 {"I32", 4, SOURCE_OTHER}, {"U32", 4, SOURCE_OTHER},  {"I64", 8, SOURCE_OTHER},
+                 {"U64", 8, SOURCE_OTHER}};
     size_t i;
     for (i = 0; i < sizeof known / sizeof known[0]; i++)
         if (json_is(name, known[i].name)) {
@@ -37,7 +53,7 @@ TOOLS_FN attn_status safetensors_entry(attn_ctx *ctx, source *s, source_file *f,
 {
     const json_value *dtype = json_get(v, "dtype"), *shape = json_get(v, "shape"), *d;
     const json_value *offsets = json_get(v, "data_offsets");
-    const size_t prefix = v->key_size > 12 && memcmp(v->key, "transformer.", 12) == 0 ? 12 : 0;
+    const size_t prefix = safetensors_prefix(v->key, v->key_size);
     const uint64_t data_size = f->size - data_start;
     uint64_t begin, end, count, dims[16];
     unsigned element;

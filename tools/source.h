@@ -4,6 +4,7 @@
 #ifndef TOOLS_SOURCE_H
 #define TOOLS_SOURCE_H
 
+#include "blocks.h"
 #include "vocab.h"
 #include <float.h>
 #include <math.h>
@@ -12,9 +13,35 @@ typedef enum source_dtype {
     SOURCE_F32,
     SOURCE_F16,
     SOURCE_BF16,
-    SOURCE_Q8_0, /* GGUF: blocks of one f16 factor and 32 signed bytes */
+    SOURCE_F64,  /* rounded to f32 */
+    SOURCE_Q8_0, /* from here on, GGUF's blocks */
+    SOURCE_Q4_0,
+    SOURCE_Q4_1,
+    SOURCE_Q5_0,
+    SOURCE_Q5_1,
+    SOURCE_Q2_K,
+    SOURCE_Q3_K,
+    SOURCE_Q4_K,
+    SOURCE_Q5_K,
+    SOURCE_Q6_K,
+    SOURCE_IQ4_NL,
+    SOURCE_IQ4_XS,
     SOURCE_OTHER /* fine in a tensor that is not needed */
 } source_dtype;
+
+/* How many numbers a block has, and how many bytes; the plain types have blocks of one. */
+typedef struct source_block {
+    unsigned count, size;
+    void (*widen)(const unsigned char *block, float *out);
+} source_block;
+static const source_block source_blocks[] = {{1, 4, NULL},           {1, 2, NULL},
+                                             {1, 2, NULL},           {1, 8, NULL},
+                                             {32, 34, block_q8_0},   {32, 18, block_q4_0},
+                                             {32, 20, block_q4_1},   {32, 22, block_q5_0},
+                                             {32, 24, block_q5_1},   {256, 84, block_q2_k},
+                                             {256, 110, block_q3_k}, {256, 144, block_q4_k},
+                                             {256, 176, block_q5_k}, {256, 210, block_q6_k},
+                                             {32, 18, block_iq4_nl}, {256, 136, block_iq4_xs}};
 
 typedef struct source_file {
     struct source_file *next;
@@ -35,7 +62,7 @@ enum {
 };
 
 typedef struct source_tensor {
-    const char *name; /* "h.0.ln_1.weight", without a prefix; ends in a zero */
+    const char *name; /* "h.0.ln_1.weight", without prefixes; ends in a zero */
     source_dtype dtype;
     const char *dtype_name; /* as the source spells it */
     int ndim;
@@ -46,6 +73,10 @@ typedef struct source_tensor {
 
 enum { SOURCE_NO_TOKEN = -1, SOURCE_UNSAID = -2 };
 
+/* Whose names the tensors have: Hugging Face's (nanoGPT and today's minGPT have the same), GGUF's, or
+ * those of minGPT's first version. */
+typedef enum source_names { NAMES_HF, NAMES_GGUF, NAMES_MINGPT, N_SOURCE_NAMES } source_names;
+
 typedef struct source {
     arena memory;
     source_file *files;
@@ -55,12 +86,15 @@ typedef struct source {
 
     uint64_t n_vocab, n_ctx, d_model, n_head, n_layer, d_mlp;
     double ln_eps;
+    attn_gelu_kind act_fn; /* and the other two of attn_config that GPT-2 itself does not need */
+    int unscaled_attn, scale_attn_by_inverse_layer_idx;
     int says_untied;         /* there must be an unembedding of its own */
     int64_t bos, eos;        /* or one of the two constants above */
     const char *config_name; /* where those numbers come from, for messages */
 
-    int gguf_names;     /* names as in GGUF, else as in Hugging Face's GPT-2 */
+    source_names names;
     int linears_out_in; /* weights of linear layers are stored [out, in], else [in, out] */
+    int no_biases;      /* trained without: every bias is zero, and no tensor holds it */
 
     int has_vocab;
     vocab vocabulary;
@@ -168,16 +202,29 @@ TOOLS_FN attn_status source_index(attn_ctx *ctx, source *s)
     return ATTN_OK;
 }
 
+TOOLS_FN int source_ends_in(const source_tensor *t, const char *end)
+{
+    const size_t n = strlen(t->name), m = strlen(end);
+    return n >= m && strcmp(t->name + n - m, end) == 0;
+}
+
+/* The causal mask, which PyTorch saves along with the weights. */
+TOOLS_FN int source_is_mask(const source_tensor *t)
+{
+    return source_ends_in(t, ".attn.bias") || source_ends_in(t, ".attn.masked_bias") ||
+           source_ends_in(t, ".attn.mask");
+}
+
 TOOLS_FN const source_tensor *source_find(const source *s, const char *name)
 {
     size_t i;
     return names_find(&s->by_name, name, strlen(name), &i) ? &s->tensors[i] : NULL;
 }
 
-/* Bytes of `count` elements; a Q8_0 row is whole blocks. */
+/* Bytes of `count` elements, which are whole blocks. */
 TOOLS_FN uint64_t source_size(source_dtype dtype, uint64_t count)
 {
-    return dtype == SOURCE_F32 ? 4 * count : dtype == SOURCE_Q8_0 ? count / 32 * 34 : 2 * count;
+    return count / source_blocks[dtype].count * source_blocks[dtype].size;
 }
 
 TOOLS_FN float float_from_bits(uint32_t bits)
@@ -187,42 +234,39 @@ TOOLS_FN float float_from_bits(uint32_t bits)
     return value;
 }
 
+TOOLS_FN float float_from_f64(const unsigned char *p)
+{
+    const uint64_t bits = get_u64(p);
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return (float)value;
+}
+
 /* The elements that `size` raw bytes hold. */
 TOOLS_FN void source_widen(source_dtype dtype, const unsigned char *raw, size_t size, float *out)
 {
-    size_t i, k;
-    switch (dtype) {
-    case SOURCE_F32:
-        for (i = 0; i < size; i += 4)
-            *out++ = float_from_bits(get_u32(raw + i));
-        break;
-    case SOURCE_F16:
-        for (i = 0; i < size; i += 2)
-            *out++ = attn_f32_from_f16((uint16_t)(raw[i] | raw[i + 1] << 8));
-        break;
-    case SOURCE_BF16: /* the upper half of an f32 */
-        for (i = 0; i < size; i += 2)
-            *out++ = float_from_bits((uint32_t)raw[i] << 16 | (uint32_t)raw[i + 1] << 24);
-        break;
-    default: /* Q8_0: there is no other type whose numbers are asked for */
-        for (i = 0; i < size; i += 34) {
-            float factor = attn_f32_from_f16((uint16_t)(raw[i] | raw[i + 1] << 8));
-            for (k = 0; k < 32; k++) {
-                int q = raw[i + 2 + k];
-                *out++ = factor * (float)(q < 128 ? q : q - 256);
-            }
-        }
-        break;
-    }
+    const source_block *block = &source_blocks[dtype];
+    size_t i;
+    for (i = 0; i < size; i += block->size, out += block->count)
+        if (dtype == SOURCE_F32)
+            *out = float_from_bits(get_u32(raw + i));
+        else if (dtype == SOURCE_F16)
+            *out = block_f16(raw + i);
+        else if (dtype == SOURCE_BF16) /* the upper half of an f32 */
+            *out = float_from_bits((uint32_t)raw[i] << 16 | (uint32_t)raw[i + 1] << 24);
+        else if (dtype == SOURCE_F64)
+            *out = float_from_f64(raw + i);
+        else
+            block->widen(raw + i, out);
 }
 
 /* Elements first .. first+count-1 in the order of the file. What is larger than `limit` or no
- * number is refused. For Q8_0, first and count are multiples of 32. */
+ * number is refused. Of types of blocks, first and count are whole blocks. */
 TOOLS_FN attn_status source_run(attn_ctx *ctx, source *s, const source_tensor *t, uint64_t first,
                                 uint64_t count, float limit, float *out)
 {
-    /* 34 * 1024 is whole blocks, and it fits */
-    const size_t most = t->dtype == SOURCE_Q8_0 ? (size_t)32 * 1024 : sizeof s->raw / 4;
+    const source_block *block = &source_blocks[t->dtype];
+    const size_t most = sizeof s->raw / block->size * block->count;
     while (count > 0) {
         size_t i, n = count < most ? (size_t)count : most;
         size_t size = (size_t)source_size(t->dtype, n);
@@ -254,8 +298,8 @@ TOOLS_FN attn_status source_run(attn_ctx *ctx, source *s, const source_tensor *t
     return ATTN_OK;
 }
 
-/* A block of rows and columns of a tensor of two dimensions into a dense array. Of Q8_0 tensors
- * only whole rows can be had. */
+/* A block of rows and columns of a tensor of two dimensions into a dense array. Of types of
+ * blocks only whole rows can be had. */
 TOOLS_FN attn_status source_read(attn_ctx *ctx, source *s, const source_tensor *t, uint64_t row,
                                  uint64_t n_rows, uint64_t column, uint64_t n_columns, float limit,
                                  float *out)

@@ -103,6 +103,23 @@ SYSTEM_FN int system_is_directory(const char *path)
     return a != INVALID_FILE_ATTRIBUTES && (a & FILE_ATTRIBUTE_DIRECTORY) != 0;
 }
 
+SYSTEM_FN int system_make_directory(const char *path)
+{
+    wchar_t *const wide = system_wide(path);
+    const int made = wide && CreateDirectoryW(wide, NULL);
+    errno = GetLastError() == ERROR_ALREADY_EXISTS ? EEXIST : ENOENT;
+    free(wide);
+    return made ? 0 : -1;
+}
+
+SYSTEM_FN void system_remove(const char *path)
+{
+    wchar_t *const wide = system_wide(path);
+    if (wide && !DeleteFileW(wide))
+        RemoveDirectoryW(wide);
+    free(wide);
+}
+
 SYSTEM_FN int system_exists(const char *path)
 {
     return system_attributes(path) != INVALID_FILE_ATTRIBUTES ||
@@ -185,6 +202,17 @@ SYSTEM_FN int system_is_directory(const char *path)
 {
     struct stat s;
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+SYSTEM_FN int system_make_directory(const char *path)
+{
+    return mkdir(path, 0777);
+}
+
+/* A file, or a directory that is empty. */
+SYSTEM_FN void system_remove(const char *path)
+{
+    remove(path);
 }
 
 /* A path that cannot be examined counts as one that exists: opening it will tell the reason. */

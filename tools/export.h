@@ -1,0 +1,738 @@
+/* The other way: a .attn file becomes a directory that Hugging Face's transformers open, or a GGUF
+ * file for llama.cpp. Every number stays as it is: matrices kept as f16 are written as F16. GGUF
+ * takes q8 and q4 as well, as its Q8_0 and Q4_0, the same bits in another order. Everything else is
+ * F32, for Hugging Face also the numbers that 8 and 4 bits stand for.
+ *
+ * A file has a list of tensors in front of its data, in both formats. So an export first lists them,
+ * with the place of each; then it writes them in that order, some rows at a time. */
+#ifndef TOOLS_EXPORT_H
+#define TOOLS_EXPORT_H
+
+#include "gguf.h"
+#include "parts.h"
+
+typedef struct exported {
+    char from[64], name[64]; /* in the .attn file, and in the one that is written */
+    int turned;              /* the file has rows of outputs, attn_model_tensor rows of inputs */
+    attn_dtype dtype;        /* ATTN_Q8 and ATTN_Q4 for Q8_0 and Q4_0 */
+    uint64_t stored;         /* where it is in the .attn file */
+    int ndim;
+    uint64_t shape[2];     /* slowest first, as written */
+    uint64_t offset, size; /* within the data */
+} exported;
+
+typedef struct export_job {
+    attn_ctx *ctx;
+    const attn_model *model;
+    arena memory;
+    const unsigned char *section; /* the tokenizer's, see the manual; NULL if there is none */
+    unsigned char *special;       /* for each of its tokens: is it one? */
+    name_table by_name;           /* of the model's tensors */
+    exported *tensors;
+    size_t n_tensors;
+    uint64_t size;      /* of the data */
+    FILE *input, *file; /* the .attn file, and the one that is being written */
+    int (*stopped)(void);
+    void (*done)(double share);
+} export_job;
+
+/* >> The tensors =============================================================================== */
+
+/* What the types are called where they are written, by attn_dtype. */
+static const struct {
+    source_dtype source;
+    uint32_t gguf;
+    const char *name;
+} export_types[] = {{SOURCE_F32, 0, "F32"},
+                    {SOURCE_F16, 1, "F16"},
+                    {SOURCE_OTHER, 26, "I32"},
+                    {SOURCE_Q8_0, 8, "Q8_0"},
+                    {SOURCE_Q4_0, 2, "Q4_0"}};
+
+/* The type that is written. GGUF's blocks of 32 want rows of whole blocks. */
+TOOLS_FN attn_dtype export_dtype(attn_dtype stored, source_names names, uint64_t width)
+{
+    const int is_quantized = stored == ATTN_Q8 || stored == ATTN_Q4;
+    return is_quantized && (names != NAMES_GGUF || width % 32) ? ATTN_F32 : stored;
+}
+
+/* Adds one tensor to the list. */
+TOOLS_FN attn_status export_part(export_job *e, const part *p, source_names names, int layer,
+                                 uint64_t alignment)
+{
+    exported *t = &e->tensors[e->n_tensors++];
+    attn_tensor_info info;
+    size_t i = 0;
+    if (layer < 0) {
+        snprintf(t->from, sizeof t->from, "%s", p->name);
+        snprintf(t->name, sizeof t->name, "%s%s",
+                 names == NAMES_HF && p != &unembed_part ? "transformer." : "", p->names[names]);
+    } else {
+        snprintf(t->from, sizeof t->from, "blocks.%d.%s", layer, p->name);
+        snprintf(t->name, sizeof t->name, "%s%s%d.%s", names == NAMES_HF ? "transformer." : "",
+                 layer_prefix[names], layer, p->names[names]);
+    }
+    names_find(&e->by_name, t->from, strlen(t->from), &i); /* it is there: the model was opened */
+    if (attn_model_tensor_info(e->ctx, &info, e->model, i))
+        return e->ctx->status;
+    t->ndim = info.ndim;
+    t->turned = p == &unembed_part || (p->kind == PART_LINEAR && names == NAMES_GGUF);
+    t->stored = info.offset;
+    /* the embedding is kept as its transpose, but attn_model_tensor gives it as a table */
+    i = t->turned || strcmp(t->from, "embed.W_E") == 0;
+    t->shape[0] = info.shape[i];
+    t->shape[1] = info.ndim == 2 ? info.shape[!i] : 1;
+    t->dtype = export_dtype(info.dtype, names, t->shape[1]);
+    t->size = source_size(export_types[t->dtype].source, t->shape[0] * t->shape[1]);
+    t->offset = (e->size + alignment - 1) / alignment * alignment;
+    e->size = t->offset + t->size;
+    return e->ctx->status;
+}
+
+/* Lists all tensors in the order in which they are written. */
+TOOLS_FN attn_status export_list(export_job *e, source_names names, uint64_t alignment)
+{
+    const attn_config *c = attn_model_config(e->model);
+    const size_t n = attn_model_n_tensors(e->model);
+    attn_tensor_info info;
+    size_t i, number;
+    int layer;
+    e->tensors = (exported *)arena_alloc(e->ctx, &e->memory, n, sizeof *e->tensors);
+    if (!e->tensors || names_init(e->ctx, &e->memory, &e->by_name, n))
+        return e->ctx->status;
+    for (i = 0; i < n; i++) {
+        number = i;
+        if (attn_model_tensor_info(e->ctx, &info, e->model, i))
+            return e->ctx->status;
+        names_add(&e->by_name, info.name, strlen(info.name), &number);
+    }
+    for (i = 0; i < COUNT_OF(head_parts); i++)
+        export_part(e, &head_parts[i], names, -1, alignment);
+    for (layer = 0; layer < (int)c->n_layer; layer++)
+        for (i = 0; i < COUNT_OF(layer_parts); i++)
+            export_part(e, &layer_parts[i], names, layer, alignment);
+    for (i = 0; i < COUNT_OF(tail_parts); i++)
+        export_part(e, &tail_parts[i], names, -1, alignment);
+    if (!c->tied)
+        export_part(e, &unembed_part, names, -1, alignment);
+    return e->ctx->status;
+}
+
+/* Numbers in the file's order of bytes, whatever the host's. */
+TOOLS_FN void export_numbers(export_job *e, const float *x, size_t n, int is_f16)
+{
+    unsigned char bytes[4096];
+    const size_t width = is_f16 ? 2 : 4;
+    size_t i, k, part_size;
+    for (i = 0; i < n; i += part_size) {
+        part_size = n - i < sizeof bytes / width ? n - i : sizeof bytes / width;
+        for (k = 0; k < part_size; k++) {
+            const uint16_t half = attn_f16_from_f32(x[i + k]);
+            uint32_t bits;
+            memcpy(&bits, &x[i + k], sizeof bits);
+            if (is_f16) {
+                bytes[2 * k] = (unsigned char)(half & 255);
+                bytes[2 * k + 1] = (unsigned char)(half >> 8);
+            } else {
+                put_u32(bytes + 4 * k, bits);
+            }
+        }
+        fwrite(bytes, width, part_size, e->file); /* the draft's end tells of errors */
+    }
+}
+
+/* 32 numbers of output n of a panel, 0 to 15, from input k on, as a block of Q8_0 or Q4_0. Panels are
+ * described in the manual of attn.h; `group` is the 64 inputs that k belongs to. */
+TOOLS_FN size_t export_block(unsigned char *block, const unsigned char *group, attn_dtype dtype,
+                             size_t n, size_t k)
+{
+    const unsigned char *line = group + 64 + 4 * n; /* this output's bytes of the first line */
+    size_t i;
+    memcpy(block, group + k / 32 * 32 + n * 2, 2); /* the factor */
+    for (i = 0; i < 16; i++, k++)
+        if (dtype == ATTN_Q8) {
+            block[2 + i] = line[k / 4 * 64 + k % 4] ^ 0x80; /* signed, where it was 128 more */
+            block[18 + i] = line[(k + 16) / 4 * 64 + k % 4] ^ 0x80;
+        } else { /* bytes of two numbers: 4 inputs apart in a panel, 16 in a block */
+            const int shift = k % 8 < 4 ? 0 : 4, a = line[k / 8 * 64 + k % 4] >> shift & 15;
+            const int b = line[(k + 16) / 8 * 64 + k % 4] >> shift & 15;
+            block[2 + i] = (unsigned char)(a | b << 4);
+        }
+    return dtype == ATTN_Q8 ? 34 : 18;
+}
+
+/* A matrix in 8 or 4 bits, read from the file a panel of 16 outputs at a time. */
+TOOLS_FN attn_status export_panels(export_job *e, const exported *t)
+{
+    const size_t n_in = (size_t)t->shape[1], size = attn_panels_size(t->dtype, n_in, 16);
+    const size_t group = t->dtype == ATTN_Q8 ? 17 * 64 : 9 * 64; /* the scales, and 64 inputs */
+    unsigned char block[34], *panel = (unsigned char *)malloc(size);
+    size_t n, k;
+    if (!panel)
+        return tool_fail(e->ctx, ATTN_E_MEMORY, "no memory to write %s", t->name);
+    for (n = 0; n < t->shape[0] && !e->ctx->status; n++) {
+        if (n % 16 == 0 && (system_seek(e->input, t->stored + n / 16 * size) ||
+                            fread(panel, 1, size, e->input) != size))
+            tool_fail_io(e->ctx, "cannot read", t->from);
+        else if (e->stopped())
+            tool_fail(e->ctx, ATTN_STOPPED, "interrupted");
+        for (k = 0; k < n_in && !e->ctx->status; k += 32)
+            fwrite(block, 1, export_block(block, panel + k / 64 * group, t->dtype, n % 16, k % 64),
+                   e->file);
+    }
+    free(panel);
+    return e->ctx->status;
+}
+
+/* The numbers of one tensor, some rows at a time. */
+TOOLS_FN attn_status export_tensor(export_job *e, const exported *t)
+{
+    enum { ROWS = 64 };
+    attn_tensor whole = {0}, rows = {0}, x;
+    size_t first, n, count = (size_t)t->shape[0];
+    if (t->dtype == ATTN_Q8 || t->dtype == ATTN_Q4)
+        return export_panels(e, t);
+    if (attn_model_tensor(e->ctx, &whole, e->model, t->from) == ATTN_OK) {
+        x = whole;
+        if (x.ndim == 3) /* W_O [H, d, C] */
+            x = attn_reshape(x, attn_shape2(x.shape[0] * x.shape[1], x.shape[2]));
+        if (t->turned)
+            x = attn_transpose(x, 0, 1);
+        for (first = 0; first < count && !e->ctx->status; first += n) {
+            n = count - first < ROWS ? count - first : ROWS;
+            if (e->stopped()) {
+                tool_fail(e->ctx, ATTN_STOPPED, "interrupted");
+            } else if (attn_copy(e->ctx, &rows, attn_slice(x, 0, first, n)) == ATTN_OK) {
+                export_numbers(e, (const float *)rows.data, attn_count(rows), t->dtype == ATTN_F16);
+                attn_tensor_free(e->ctx, &rows);
+            }
+        }
+    }
+    attn_tensor_free(e->ctx, &whole);
+    return e->ctx->status;
+}
+
+TOOLS_FN void export_zeros(export_job *e, uint64_t n)
+{
+    for (; n > 0; n--)
+        fputc(0, e->file);
+}
+
+TOOLS_FN attn_status export_data(export_job *e)
+{
+    uint64_t at = 0;
+    size_t i;
+    for (i = 0; i < e->n_tensors && !e->ctx->status; i++) {
+        const exported *t = &e->tensors[i];
+        export_zeros(e, t->offset - at);
+        export_tensor(e, t);
+        at = t->offset + t->size;
+        e->done((double)at / (double)e->size);
+    }
+    return e->ctx->status;
+}
+
+/* >> The vocabulary ============================================================================ */
+
+typedef struct export_token {
+    const char *bytes;
+    size_t size;
+    int special;
+} export_token;
+
+TOOLS_FN uint32_t export_count(const export_job *e, int field)
+{
+    return e->section ? get_u32(e->section + 4 * field) : 0;
+}
+
+/* Token `id` of the section, which the library has checked. */
+TOOLS_FN export_token export_token_at(const export_job *e, uint32_t id)
+{
+    const uint32_t n = export_count(e, 0), n_special = export_count(e, 2);
+    const unsigned char *ends = e->section + 16;
+    const unsigned char *special = ends + 4 * (size_t)n + 12 * (size_t)export_count(e, 1);
+    const uint32_t first = id ? get_u32(ends + 4 * (size_t)(id - 1)) : 0;
+    export_token token;
+    token.bytes = (const char *)special + 4 * (size_t)n_special + first;
+    token.size = get_u32(ends + 4 * (size_t)id) - first;
+    token.special = e->special[id];
+    return token;
+}
+
+/* The printable character that stands for a byte (see vocab.h), as UTF-8; returns its size. */
+TOOLS_FN size_t export_stand_in(unsigned char byte, char out[2])
+{
+    const int own = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    const int rank = byte <= 32 ? byte : byte <= 160 ? byte - 127 + 33 : 67;
+    const int c = own ? byte : 256 + rank;
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    out[0] = (char)(0xc0 | c >> 6);
+    out[1] = (char)(0x80 | (c & 63));
+    return 2;
+}
+
+/* A token as vocabularies spell it. NULL after a message. */
+TOOLS_FN char *export_spelling(export_job *e, export_token token, size_t *size)
+{
+    char *text = (char *)arena_alloc(e->ctx, &e->memory, 2 * token.size + 1, 1);
+    json_parser whole;
+    size_t i, n;
+    *size = 0;
+    memset(&whole, 0, sizeof whole);
+    whole.end = (char *)(uintptr_t)token.bytes + token.size;
+    for (i = 0; text && i < token.size; i += n) {
+        n = token.special ? json_utf8_length(&whole, token.bytes + i) : 1;
+        if (n == 0) {
+            tool_fail(
+                e->ctx, ATTN_E_TOKENIZER,
+                "a special token is not UTF-8, which no vocabulary of these formats can hold");
+            return NULL;
+        }
+        if (token.special)
+            memcpy(text + *size, token.bytes + i, n);
+        *size += token.special ? n : export_stand_in((unsigned char)token.bytes[i], text + *size);
+    }
+    return text;
+}
+
+TOOLS_FN void export_json_text(FILE *file, const char *text, size_t size)
+{
+    size_t i;
+    fputc('"', file);
+    for (i = 0; i < size; i++)
+        if (text[i] == '"' || text[i] == '\\')
+            fprintf(file, "\\%c", text[i]);
+        else if ((unsigned char)text[i] < 0x20)
+            fprintf(file, "\\u%04x", (unsigned)text[i]);
+        else
+            fputc(text[i], file);
+    fputc('"', file);
+}
+
+/* Token `id` in quotes. */
+TOOLS_FN attn_status export_json_token(export_job *e, uint32_t id)
+{
+    size_t size;
+    const char *text = export_spelling(e, export_token_at(e, id), &size);
+    if (text)
+        export_json_text(e->file, text, size);
+    return e->ctx->status;
+}
+
+/* {"token": id, ...}: ids without a token are left out. */
+TOOLS_FN attn_status export_vocab(export_job *e)
+{
+    const char *comma = "{";
+    uint32_t id;
+    for (id = 0; id < export_count(e, 0) && !e->ctx->status; id++) {
+        if (export_token_at(e, id).size == 0)
+            continue;
+        fputs(comma, e->file);
+        comma = ", ";
+        export_json_token(e, id);
+        fprintf(e->file, ": %lu", (unsigned long)id);
+    }
+    fputs("}", e->file);
+    return e->ctx->status;
+}
+
+/* The left and the right side of a merge. */
+TOOLS_FN attn_status export_merge(export_job *e, uint32_t index, const char *text[2],
+                                  size_t size[2])
+{
+    const unsigned char *merge =
+        e->section + 16 + 4 * (size_t)export_count(e, 0) + 12 * (size_t)index;
+    int i;
+    for (i = 0; i < 2; i++)
+        if ((text[i] = export_spelling(e, export_token_at(e, get_u32(merge + 4 * i)), &size[i])) ==
+            NULL)
+            return e->ctx->status;
+    return ATTN_OK;
+}
+
+/* >> A directory for Hugging Face ============================================================== */
+
+TOOLS_FN void export_id(FILE *file, const char *key, int32_t id)
+{
+    if (id < 0)
+        fprintf(file, "  \"%s\": null,\n", key);
+    else
+        fprintf(file, "  \"%s\": %ld,\n", key, (long)id);
+}
+
+/* config.json, with every setting that logits depend on. */
+TOOLS_FN attn_status export_hf_config(export_job *e)
+{
+    static const char *const act_fns[] = {"gelu_new", "gelu", "relu", "silu"};
+    const attn_config *c = attn_model_config(e->model);
+    FILE *f = e->file;
+    fputs("{\n  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\",\n", f);
+    fprintf(f, "  \"activation_function\": \"%s\",\n", act_fns[c->act_fn]);
+    fprintf(f, "  \"vocab_size\": %lu,\n  \"n_positions\": %lu,\n  \"n_embd\": %lu,\n",
+            (unsigned long)c->n_vocab, (unsigned long)c->n_ctx, (unsigned long)c->d_model);
+    fprintf(f, "  \"n_layer\": %lu,\n  \"n_head\": %lu,\n  \"n_inner\": %lu,\n",
+            (unsigned long)c->n_layer, (unsigned long)c->n_head, (unsigned long)c->d_mlp);
+    fprintf(f, "  \"layer_norm_epsilon\": %.9g,\n", (double)c->ln_eps);
+    fprintf(f, "  \"scale_attn_weights\": %s,\n", c->unscaled_attn ? "false" : "true");
+    fprintf(f, "  \"scale_attn_by_inverse_layer_idx\": %s,\n",
+            c->scale_attn_by_inverse_layer_idx ? "true" : "false");
+    export_id(f, "bos_token_id", c->bos);
+    export_id(f, "eos_token_id", c->eos);
+    fprintf(f, "  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"float32\"\n}\n",
+            c->tied ? "true" : "false");
+    return ATTN_OK;
+}
+
+/* The size of the header, the header, the data. */
+TOOLS_FN attn_status export_safetensors(export_job *e)
+{
+    unsigned char start[8];
+    size_t i, n = 0, room = 64 + e->n_tensors * 256;
+    char *header = (char *)arena_alloc(e->ctx, &e->memory, room, 1);
+    if (!header)
+        return e->ctx->status;
+    n += (size_t)snprintf(header + n, room - n, "{\"__metadata__\":{\"format\":\"pt\"}");
+    for (i = 0; i < e->n_tensors; i++) {
+        const exported *t = &e->tensors[i];
+        shown shape;
+        n += (size_t)snprintf(
+            header + n, room - n,
+            ",\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%llu,%llu]}", t->name,
+            export_types[t->dtype].name, show_shape(shape, t->ndim, t->shape), TOOLS_LLU(t->offset),
+            TOOLS_LLU(t->offset + t->size));
+    }
+    header[n++] = '}';
+    while (n % 8)
+        header[n++] = ' ';
+    put_u64(start, n);
+    fwrite(start, 1, sizeof start, e->file);
+    fwrite(header, 1, n, e->file);
+    return export_data(e);
+}
+
+TOOLS_FN attn_status export_merges_file(export_job *e)
+{
+    const char *text[2];
+    size_t size[2];
+    uint32_t i;
+    fputs("#version: 0.2\n", e->file);
+    for (i = 0; i < export_count(e, 1); i++) {
+        if (export_merge(e, i, text, size))
+            return e->ctx->status;
+        fprintf(e->file, "%.*s %.*s\n", (int)size[0], text[0], (int)size[1], text[1]);
+    }
+    return ATTN_OK;
+}
+
+/* The same once more in the form that AutoTokenizer reads first, with the special tokens. */
+TOOLS_FN attn_status export_tokenizer_file(export_job *e)
+{
+    FILE *f = e->file;
+    const char *text[2], *comma = "\n";
+    size_t size[2];
+    uint32_t i;
+    fputs("{\n\"version\": \"1.0\", \"truncation\": null, \"padding\": null,\n\"added_tokens\": [",
+          f);
+    for (i = 0; i < export_count(e, 0); i++)
+        if (export_token_at(e, i).special) {
+            fprintf(f, "%s  {\"id\": %lu, \"content\": ", comma, (unsigned long)i);
+            comma = ",\n";
+            if (export_json_token(e, i))
+                return e->ctx->status;
+            fputs(", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
+                  "\"normalized\": false, \"special\": true}",
+                  f);
+        }
+    fputs("],\n\"normalizer\": null,\n\"pre_tokenizer\": {\"type\": \"ByteLevel\", "
+          "\"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": true},\n"
+          "\"post_processor\": null,\n\"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": "
+          "true, \"trim_offsets\": true, \"use_regex\": true},\n\"model\": {\"type\": \"BPE\", "
+          "\"dropout\": null, \"unk_token\": null, \"continuing_subword_prefix\": \"\", "
+          "\"end_of_word_suffix\": \"\", \"fuse_unk\": false, \"byte_fallback\": false, "
+          "\"ignore_merges\": false,\n\"vocab\": ",
+          f);
+    if (export_vocab(e))
+        return e->ctx->status;
+    fputs(",\n\"merges\": [", f);
+    for (i = 0; i < export_count(e, 1); i++) {
+        if (export_merge(e, i, text, size))
+            return e->ctx->status;
+        fputs(i ? ",\n[" : "\n[", f);
+        export_json_text(f, text[0], size[0]);
+        fputs(", ", f);
+        export_json_text(f, text[1], size[1]);
+        fputs("]", f);
+    }
+    fputs("]}\n}\n", f);
+    return ATTN_OK;
+}
+
+/* tokenizer_config.json, which tells AutoTokenizer to take tokenizer.json as it is. */
+TOOLS_FN attn_status export_tokenizer_config(export_job *e)
+{
+    const attn_config *c = attn_model_config(e->model);
+    const struct {
+        const char *key;
+        int32_t id;
+    } ids[] = {{"bos_token", c->bos}, {"eos_token", c->eos}};
+    size_t i;
+    fprintf(e->file, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"
+                     "  \"clean_up_tokenization_spaces\": false,\n");
+    for (i = 0; i < COUNT_OF(ids); i++)
+        if (ids[i].id >= 0 && (uint32_t)ids[i].id < export_count(e, 0) &&
+            export_token_at(e, (uint32_t)ids[i].id).special) {
+            fprintf(e->file, "  \"%s\": ", ids[i].key);
+            if (export_json_token(e, (uint32_t)ids[i].id))
+                return e->ctx->status;
+            fputs(",\n", e->file);
+        }
+    fprintf(e->file, "  \"model_max_length\": %lu\n}\n", (unsigned long)c->n_ctx);
+    return ATTN_OK;
+}
+
+/* Writes one file, which takes its name when it is whole. */
+TOOLS_FN attn_status export_file(export_job *e, const char *path,
+                                 attn_status (*write)(export_job *))
+{
+    attn_draft *draft;
+    if (attn_draft_begin(e->ctx, &draft, path))
+        return e->ctx->status;
+    e->file = (FILE *)attn_draft_stream(draft);
+    return attn_draft_end(e->ctx, draft, write(e));
+}
+
+static const struct {
+    const char *name;
+    int of_vocabulary;
+    attn_status (*write)(export_job *);
+} export_files[] = {{"vocab.json", 1, export_vocab},
+                    {"merges.txt", 1, export_merges_file},
+                    {"tokenizer.json", 1, export_tokenizer_file},
+                    {"tokenizer_config.json", 1, export_tokenizer_config},
+                    {"config.json", 0, export_hf_config},
+                    {"model.safetensors", 0, export_safetensors}};
+
+/* Writes all files into a directory that has none of them; after a failure it has none again. */
+TOOLS_FN attn_status export_directory(export_job *e, const char *dir)
+{
+    char *paths[COUNT_OF(export_files)];
+    size_t i, n;
+    int made = 0;
+    for (i = 0; i < COUNT_OF(export_files); i++) {
+        if ((paths[i] = arena_path(e->ctx, &e->memory, dir, export_files[i].name)) == NULL)
+            return e->ctx->status;
+        if (system_is_directory(dir) && system_exists(paths[i]))
+            return tool_fail(e->ctx, ATTN_E_IO,
+                             "%s holds a %s already; give a directory that is new, or empty", dir,
+                             export_files[i].name);
+    }
+    if (export_list(e, NAMES_HF, 1))
+        return e->ctx->status;
+    if (!system_is_directory(dir) && !(made = system_make_directory(dir) == 0))
+        return tool_fail_io(e->ctx, "cannot make the directory", dir);
+    for (n = 0; n < COUNT_OF(export_files) && !e->ctx->status; n++)
+        if (e->section || !export_files[n].of_vocabulary)
+            export_file(e, paths[n], export_files[n].write);
+    for (i = 0; i < n && e->ctx->status; i++)
+        system_remove(paths[i]);
+    if (made && e->ctx->status)
+        system_remove(dir);
+    return e->ctx->status;
+}
+
+/* >> A GGUF file =============================================================================== */
+
+enum { EXPORT_ALIGNMENT = 32 };
+
+TOOLS_FN void export_u32(FILE *file, uint32_t number)
+{
+    unsigned char bytes[4];
+    put_u32(bytes, number);
+    fwrite(bytes, 1, sizeof bytes, file);
+}
+
+TOOLS_FN void export_u64(FILE *file, uint64_t number)
+{
+    unsigned char bytes[8];
+    put_u64(bytes, number);
+    fwrite(bytes, 1, sizeof bytes, file);
+}
+
+TOOLS_FN void export_string(FILE *file, const char *text, size_t size)
+{
+    export_u64(file, size);
+    fwrite(text, 1, size, file);
+}
+
+TOOLS_FN void export_key(FILE *file, int key, gguf_type type)
+{
+    export_string(file, gguf_key(key), strlen(gguf_key(key)));
+    export_u32(file, (uint32_t)type);
+}
+
+TOOLS_FN void export_number(FILE *file, int key, uint32_t number)
+{
+    export_key(file, key, GGUF_U32);
+    export_u32(file, number);
+}
+
+TOOLS_FN void export_text(FILE *file, int key, const char *text)
+{
+    export_key(file, key, GGUF_STRING);
+    export_string(file, text, strlen(text));
+}
+
+TOOLS_FN void export_array(FILE *file, int key, gguf_type type, uint32_t count)
+{
+    export_key(file, key, GGUF_ARRAY);
+    export_u32(file, (uint32_t)type);
+    export_u64(file, count);
+}
+
+/* Every row of the embedding has a token here; those without one in the .attn file are unused. */
+TOOLS_FN attn_status export_gguf_vocab(export_job *e)
+{
+    const attn_config *c = attn_model_config(e->model);
+    FILE *f = e->file;
+    const char *text[2];
+    size_t size[2];
+    uint32_t i;
+    shown name;
+    export_text(f, KEY_PRE, "gpt-2");
+    export_array(f, KEY_TOKENS, GGUF_STRING, c->n_vocab);
+    for (i = 0; i < c->n_vocab; i++) {
+        if (i < export_count(e, 0) && export_token_at(e, i).size > 0) {
+            if ((text[0] = export_spelling(e, export_token_at(e, i), &size[0])) == NULL)
+                return e->ctx->status;
+        } else {
+            text[0] = name;
+            size[0] = (size_t)snprintf(name, sizeof name, "[PAD%lu]", (unsigned long)i);
+        }
+        export_string(f, text[0], size[0]);
+    }
+    export_array(f, KEY_TOKEN_TYPES, GGUF_I32, c->n_vocab);
+    for (i = 0; i < c->n_vocab; i++)
+        export_u32(f, i >= export_count(e, 0) || export_token_at(e, i).size == 0 ? GGUF_TOKEN_UNUSED
+                      : export_token_at(e, i).special ? GGUF_TOKEN_CONTROL
+                                                      : GGUF_TOKEN_NORMAL);
+    export_array(f, KEY_MERGES, GGUF_STRING, export_count(e, 1));
+    for (i = 0; i < export_count(e, 1); i++) {
+        if (export_merge(e, i, text, size))
+            return e->ctx->status;
+        export_u64(f, size[0] + 1 + size[1]);
+        fprintf(f, "%.*s %.*s", (int)size[0], text[0], (int)size[1], text[1]);
+    }
+    return ATTN_OK;
+}
+
+/* Header, keys, the list of tensors, the data. */
+TOOLS_FN attn_status export_gguf(export_job *e)
+{
+    const attn_config *c = attn_model_config(e->model);
+    const uint32_t n_keys = 9u + (e->section ? 4u : 0u) + (c->bos >= 0) + (c->eos >= 0);
+    uint32_t eps;
+    long start;
+    size_t i;
+    int k;
+    FILE *f = e->file;
+    memcpy(&eps, &c->ln_eps, sizeof eps);
+    fputs("GGUF", f);
+    export_u32(f, 3);
+    export_u64(f, e->n_tensors);
+    export_u64(f, n_keys);
+    export_text(f, KEY_ARCHITECTURE, "gpt2");
+    export_number(f, KEY_CONTEXT, c->n_ctx);
+    export_number(f, KEY_WIDTH, c->d_model);
+    export_number(f, KEY_LAYERS, c->n_layer);
+    export_number(f, KEY_INNER, c->d_mlp);
+    export_number(f, KEY_HEADS, c->n_head);
+    export_number(f, KEY_ALIGNMENT, EXPORT_ALIGNMENT);
+    export_key(f, KEY_EPSILON, GGUF_F32);
+    export_u32(f, eps);
+    export_text(f, KEY_TOKENIZER, e->section ? "gpt2" : "no_vocab");
+    if (e->section && export_gguf_vocab(e))
+        return e->ctx->status;
+    if (c->bos >= 0)
+        export_number(f, KEY_BOS, (uint32_t)c->bos);
+    if (c->eos >= 0)
+        export_number(f, KEY_EOS, (uint32_t)c->eos);
+    for (i = 0; i < e->n_tensors; i++) {
+        const exported *t = &e->tensors[i];
+        export_string(f, t->name, strlen(t->name));
+        export_u32(f, (uint32_t)t->ndim);
+        for (k = t->ndim; k-- > 0;)
+            export_u64(f, t->shape[k]);
+        export_u32(f, export_types[t->dtype].gguf);
+        export_u64(f, t->offset);
+    }
+    start = ftell(f); /* far below 2 GB: vocabularies are small */
+    export_zeros(e, (uint64_t)(EXPORT_ALIGNMENT - start % EXPORT_ALIGNMENT) % EXPORT_ALIGNMENT);
+    return export_data(e);
+}
+
+/* llama.cpp's gpt2 computes GPT-2 and none of its relatives. */
+TOOLS_FN attn_status export_gguf_file(export_job *e, const char *path)
+{
+    const attn_config *c = attn_model_config(e->model);
+    if (c->act_fn != ATTN_GELU_TANH || c->unscaled_attn || c->scale_attn_by_inverse_layer_idx)
+        return tool_fail(
+            e->ctx, ATTN_E_UNSUPPORTED,
+            "GGUF's gpt2 has gelu by tanh and scores over sqrt(d_head), but this model "
+            "has another %s; a directory for Hugging Face can hold it",
+            c->act_fn != ATTN_GELU_TANH ? "activation function" : "factor of the scores");
+    return export_list(e, NAMES_GGUF, EXPORT_ALIGNMENT) ? e->ctx->status
+                                                        : export_file(e, path, export_gguf);
+}
+
+/* >> Both ====================================================================================== */
+
+/* The tokenizer section of the file, which attn_model_open has checked. */
+TOOLS_FN attn_status export_read_section(export_job *e, const char *path)
+{
+    unsigned char header[256], *section = NULL;
+    uint64_t size;
+    size_t i, n_read = fread(header, 1, sizeof header, e->input);
+    if (n_read == sizeof header && get_u64(header + 96) == 0)
+        return ATTN_OK;
+    if (n_read == sizeof header && system_seek(e->input, get_u64(header + 96)) == 0) {
+        size = get_u64(header + 104);
+        section = (unsigned char *)arena_alloc(e->ctx, &e->memory, (size_t)size, 1);
+        if (!section)
+            return e->ctx->status;
+        e->section = fread(section, 1, (size_t)size, e->input) == (size_t)size ? section : NULL;
+    }
+    if (!e->section)
+        return tool_fail_io(e->ctx, "cannot read", path);
+    e->special = (unsigned char *)arena_alloc(e->ctx, &e->memory, export_count(e, 0), 1);
+    for (i = 0; e->special && i < export_count(e, 2); i++)
+        e->special[get_u32(section + 16 + 4 * (size_t)export_count(e, 0) +
+                           12 * (size_t)export_count(e, 1) + 4 * i)] = 1;
+    return e->ctx->status;
+}
+
+TOOLS_FN int export_is_gguf(const char *path)
+{
+    const size_t n = strlen(path);
+    return n > 5 && strcmp(path + n - 5, ".gguf") == 0;
+}
+
+/* Writes the model to a GGUF file, if the path ends so, or to a directory. The caller frees
+ * e->memory. */
+TOOLS_FN attn_status export_model(export_job *e, const char *from, const char *to, int with_vocab)
+{
+    if ((e->input = system_open(from, "rb")) == NULL)
+        return tool_fail_io(e->ctx, "cannot open", from);
+    if (with_vocab)
+        export_read_section(e, from);
+    if (!e->ctx->status && export_is_gguf(to))
+        export_gguf_file(e, to);
+    else if (!e->ctx->status)
+        export_directory(e, to);
+    fclose(e->input);
+    return e->ctx->status;
+}
+
+#endif

@@ -1,0 +1,70 @@
+/* The tensors of a model: their names in a .attn file and in the formats of others, and their shapes. */
+#ifndef TOOLS_PARTS_H
+#define TOOLS_PARTS_H
+
+#include "source.h"
+
+enum dim { DIM_1, DIM_C, DIM_3C, DIM_F, DIM_V, DIM_T, N_DIMS };
+
+/* A linear layer maps `in` to `out`; a table of embeddings is stored with one row for each of
+ * `out` in every format; plain rows stay as they are. */
+enum part_kind { PART_LINEAR, PART_TABLE, PART_ROWS };
+
+typedef struct part {
+    const char *name;
+    const char *names[N_SOURCE_NAMES]; /* "*" stands for query, key and value, one tensor each */
+    enum part_kind kind;
+    enum dim in, out;
+} part;
+
+static const part head_parts[] = {
+    {"embed.W_E", {"wte.weight", "token_embd.weight", "tok_emb.weight"}, PART_TABLE, DIM_C, DIM_V},
+    {"pos_embed.W_pos",
+     {"wpe.weight", "position_embd.weight", "pos_emb"},
+     PART_ROWS,
+     DIM_T,
+     DIM_C}};
+
+static const part layer_parts[] = {
+    {"ln1.w", {"ln_1.weight", "attn_norm.weight", "ln1.weight"}, PART_ROWS, DIM_1, DIM_C},
+    {"ln1.b", {"ln_1.bias", "attn_norm.bias", "ln1.bias"}, PART_ROWS, DIM_1, DIM_C},
+    {"attn.W_QKV",
+     {"attn.c_attn.weight", "attn_qkv.weight", "attn.*.weight"},
+     PART_LINEAR,
+     DIM_C,
+     DIM_3C},
+    {"attn.b_QKV", {"attn.c_attn.bias", "attn_qkv.bias", "attn.*.bias"}, PART_ROWS, DIM_1, DIM_3C},
+    {"attn.W_O",
+     {"attn.c_proj.weight", "attn_output.weight", "attn.proj.weight"},
+     PART_LINEAR,
+     DIM_C,
+     DIM_C},
+    {"attn.b_O",
+     {"attn.c_proj.bias", "attn_output.bias", "attn.proj.bias"},
+     PART_ROWS,
+     DIM_1,
+     DIM_C},
+    {"ln2.w", {"ln_2.weight", "ffn_norm.weight", "ln2.weight"}, PART_ROWS, DIM_1, DIM_C},
+    {"ln2.b", {"ln_2.bias", "ffn_norm.bias", "ln2.bias"}, PART_ROWS, DIM_1, DIM_C},
+    {"mlp.W_in", {"mlp.c_fc.weight", "ffn_up.weight", "mlp.0.weight"}, PART_LINEAR, DIM_C, DIM_F},
+    {"mlp.b_in", {"mlp.c_fc.bias", "ffn_up.bias", "mlp.0.bias"}, PART_ROWS, DIM_1, DIM_F},
+    {"mlp.W_out",
+     {"mlp.c_proj.weight", "ffn_down.weight", "mlp.2.weight"},
+     PART_LINEAR,
+     DIM_F,
+     DIM_C},
+    {"mlp.b_out", {"mlp.c_proj.bias", "ffn_down.bias", "mlp.2.bias"}, PART_ROWS, DIM_1, DIM_C}};
+
+static const part tail_parts[] = {
+    {"ln_final.w", {"ln_f.weight", "output_norm.weight", "ln_f.weight"}, PART_ROWS, DIM_1, DIM_C},
+    {"ln_final.b", {"ln_f.bias", "output_norm.bias", "ln_f.bias"}, PART_ROWS, DIM_1, DIM_C}};
+
+static const part unembed_part = {
+    "unembed.W_U", {"lm_head.weight", "output.weight", "head.weight"}, PART_TABLE, DIM_C, DIM_V};
+
+/* What the name of a layer's tensor begins with, up to the number of the layer. */
+static const char *const layer_prefix[N_SOURCE_NAMES] = {"h.", "blk.", "blocks."};
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+
+#endif
