@@ -171,7 +171,8 @@ typedef struct job {
     size_t n, n_context; /* tokens, of which these come before the text (or generation) */
     size_t fed, goal;    /* tokens that were fed, and that must be */
     size_t slot;
-    attn_token_stats *stats; /* score: of each token after the context but an unpredicted first */
+    attn_token_stats *stats; /* score: of each token after the context but an unpredicted first;
+                                top-k, logit-lens: of the likeliest at each position */
     attn_prediction *top;    /* top-k, logit-lens */
     float *streams;          /* logit-lens: [n_layer + 1, positions, d_model] */
     float *row;              /* embed: the last row */
@@ -557,19 +558,36 @@ static void answer_embed(run *r, job *j)
     out_close(o, ']');
 }
 
+/* The k likeliest tokens of `count` rows of logits, for row `at` of the answer and those after it,
+ * and the loss of the first of each, from which the others' follow. */
+static attn_status judge(run *r, job *j, size_t at, const float *rows, size_t count)
+{
+    const size_t k = j->q.k;
+    const attn_tensor logits = attn_borrow(rows, ATTN_F32, attn_shape2(count, r->config->n_vocab));
+    int32_t best[ROWS];
+    size_t i;
+    if (attn_logit_stats(&r->ctx, NULL, j->top + at * k, k, logits, NULL) != ATTN_OK)
+        return r->ctx.status;
+    for (i = 0; i < count; i++)
+        best[i] = j->top[(at + i) * k].token;
+    return attn_logit_stats(&r->ctx, j->stats + at, NULL, 0, logits, best);
+}
+
 static size_t n_positions(const job *j)
 {
     return j->q.positions ? j->n : 1;
 }
 
-/* [{"id": 5, "token": " time", "logprob": -0.5}, ...] for each position, from `top`. */
-static void put_top(const run *r, job *j, const attn_prediction *top)
+/* [{"id": 5, "token": " time", "logprob": -0.5}, ...] for each position, from row `at` on. A
+ * logprob has the bits that the task score gives for that token. */
+static void put_top(const run *r, job *j, size_t at)
 {
     json_out *const o = &j->answer;
-    size_t i, p;
+    const size_t end = at + n_positions(j);
+    size_t i;
     out_open(o, '[');
-    for (p = 0; p < n_positions(j); p++, top += j->q.k) {
-        const double best = log((double)top[0].probability);
+    for (; at < end; at++) {
+        const attn_prediction *const top = j->top + at * j->q.k;
         out_open(o, '[');
         for (i = 0; i < j->q.k; i++) {
             out_open(o, '{');
@@ -579,8 +597,8 @@ static void put_top(const run *r, job *j, const attn_prediction *top)
                 out_key(o, "token");
                 put_token(r, o, top[i].token);
             }
-            out_key(o, "logprob"); /* its probability may be too small for a float */
-            out_f32(o, (float)(best + ((double)top[i].logit - (double)top[0].logit)));
+            out_key(o, "logprob");
+            out_f32(o, 0 - (j->stats[at].nll - (top[i].logit - top[0].logit)));
             out_close(o, '}');
         }
         out_close(o, ']');
@@ -603,25 +621,25 @@ static void answer_top(run *r, job *j)
 {
     put_positions(j);
     out_key(&j->answer, "top");
-    put_top(r, j, j->top);
+    put_top(r, j, 0);
 }
 
 /* Unembeds the streams, as many rows at a time as the logits have room for. */
 static attn_status read_streams(run *r, job *j)
 {
-    const size_t width = r->config->d_model, n_vocab = r->config->n_vocab;
+    const size_t width = r->config->d_model;
     const size_t n = (r->config->n_layer + 1) * n_positions(j);
     const attn_tensor own_scale = ATTN_ZERO;
     size_t at, count;
     for (at = 0; at < n; at += count) {
         attn_tensor logits;
         count = n - at < ROWS ? n - at : ROWS;
-        logits = attn_borrow(r->logits, ATTN_F32, attn_shape2(count, n_vocab));
+        logits = attn_borrow(r->logits, ATTN_F32, attn_shape2(count, r->config->n_vocab));
         if (attn_logit_lens(
                 &r->ctx, &logits, r->model,
                 attn_borrow(j->streams + at * width, ATTN_F32, attn_shape2(count, width)),
                 own_scale, NULL, 0) ||
-            attn_logit_stats(&r->ctx, NULL, j->top + at * j->q.k, j->q.k, logits, NULL))
+            judge(r, j, at, r->logits, count))
             return r->ctx.status;
     }
     return ATTN_OK;
@@ -643,7 +661,7 @@ static void answer_lens(run *r, job *j)
     out_key(o, "top");
     out_open(o, '[');
     for (i = 0; i < n_streams; i++)
-        put_top(r, j, j->top + i * n_positions(j) * j->q.k);
+        put_top(r, j, i * n_positions(j));
     out_close(o, ']');
 }
 
@@ -816,15 +834,16 @@ static attn_status check_stop(run *r, const job *j)
 /* What a task needs beside the session. */
 static attn_status prepare(run *r, job *j)
 {
-    const size_t n_layer = r->config->n_layer;
+    const size_t n_rows = j->q.task == SCORE        ? j->n - j->n_context
+                          : j->q.task == LOGIT_LENS ? (r->config->n_layer + 1) * n_positions(j)
+                                                    : n_positions(j);
     if (j->q.k > r->config->n_vocab)
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "k is %zu, more than the vocabulary's %u tokens",
                          j->q.k, (unsigned)r->config->n_vocab);
-    if (j->q.task == SCORE)
-        j->stats = (attn_token_stats *)allocate(r, j, j->n - j->n_context, sizeof *j->stats);
+    if (ON(j->q.task) & (GUESSES | ON(SCORE)))
+        j->stats = (attn_token_stats *)allocate(r, j, n_rows, sizeof *j->stats);
     if (ON(j->q.task) & GUESSES)
-        j->top = (attn_prediction *)allocate(
-            r, j, n_positions(j) * (j->q.task == TOP_K ? 1 : n_layer + 1), j->q.k * sizeof *j->top);
+        j->top = (attn_prediction *)allocate(r, j, n_rows, j->q.k * sizeof *j->top);
     if (j->q.task == GENERATE && check_stop(r, j) == ATTN_OK)
         make_sampler(r, j);
     j->n_context = j->q.task == GENERATE ? j->n : j->n_context;
@@ -1032,16 +1051,15 @@ static attn_status draw(run *r, job *j)
 static int take_item(run *r, const attn_feed_item *item, job *j)
 {
     const size_t at = j->fed + (item->n_rows ? item->rows[0] : 0);
-    const attn_tensor logits =
-        attn_borrow(item->logits, ATTN_F32, attn_shape2(item->n_rows, r->config->n_vocab));
     j->fed += item->n_tokens;
     r->n_tokens += item->n_tokens;
     if (j->q.task == SCORE && item->n_rows)
-        attn_logit_stats(&r->ctx, j->stats + (at - first_wanted(j)), NULL, 0, logits,
-                         j->ids + at + 1);
+        attn_logit_stats(
+            &r->ctx, j->stats + (at - first_wanted(j)), NULL, 0,
+            attn_borrow(item->logits, ATTN_F32, attn_shape2(item->n_rows, r->config->n_vocab)),
+            j->ids + at + 1);
     else if (j->q.task == TOP_K && item->n_rows)
-        attn_logit_stats(&r->ctx, NULL, j->top + (at - first_wanted(j)) * j->q.k, j->q.k, logits,
-                         NULL);
+        judge(r, j, at - first_wanted(j), item->logits, item->n_rows);
     else if (j->q.task == GENERATE && j->fed == j->goal)
         draw(r, j);
     if (r->ctx.status || (j->q.task == GENERATE ? j->reason != 0 : j->fed == j->goal))
@@ -1061,7 +1079,11 @@ static int run_pass(run *r)
     if (p.n_items && attn_feed_batch(&r->ctx, p.items, p.n_items))
         return failed(&r->ctx);
     for (i = 0; i < p.n_items && code == FINE; i++)
-        code = take_item(r, &p.items[i], p.jobs[i]);
+        if (p.jobs[i]->q.task != LOGIT_LENS)
+            code = take_item(r, &p.items[i], p.jobs[i]);
+    for (i = 0; i < p.n_items && code == FINE; i++) /* last: it overwrites the logits */
+        if (p.jobs[i]->state == RUNNING && p.jobs[i]->q.task == LOGIT_LENS)
+            code = take_item(r, &p.items[i], p.jobs[i]);
     return code;
 }
 
@@ -1084,7 +1106,7 @@ static int accept_line(run *r, line_status status, const char *line, size_t size
         tool_fail(&r->ctx, ATTN_E_SPACE, "the line is longer than %d bytes", (int)MAX_LINE);
     else if (strspn(j->text, " \t\r") == size)
         tool_fail(&r->ctx, ATTN_E_FORMAT, "the line is empty");
-    else if (json_parse_at(&r->ctx, r->name, (size_t)j->line, j->text, size, &j->root) == ATTN_OK &&
+    else if (json_parse_at(&r->ctx, "input", (size_t)j->line, j->text, size, &j->root) == ATTN_OK &&
              read_request(r, j) == ATTN_OK)
         make_ids(r, j);
     if (r->ctx.status || j->q.task == TOKENS)
