@@ -177,7 +177,7 @@ void test_register(test_suite *suite, test_case *added)
 static int rank_of(const char *name)
 {
     static const char *const longest[] = {"convert", "faults", "bench", "lens-tool", "hooks",
-                                          "tools",   "model",  "ops",   "notebooks", "fuzz"};
+                                          "tools",   "model",  "ops",   "notebooks", "score", "fuzz"};
     enum { N = sizeof longest / sizeof longest[0] };
     int i;
     for (i = 0; i < N && strcmp(name, longest[i]) != 0; i++)

@@ -401,35 +401,42 @@ TEST(lost_output)
             SCORE MODEL FIXTURES "lines.jsonl -o /dev/full");
 }
 
-#define RESUME SCORE MODEL TMP "lines.jsonl -q --resume -o " TMP "out.jsonl"
+#define RESUME SCORE MODEL TMP "lines.jsonl -q --resume -o " TMP "out.jsonl "
+
+/* Lines, their answers in one go, and no answers yet. */
+static void begin_again(int n_lines)
+{
+    write_lines(TMP "lines.jsonl", n_lines);
+    CHECKF(run("cd " TMP " && rm -f out.jsonl whole.jsonl") == 0, "%s", err);
+    CHECKF(run(SCORE MODEL TMP "lines.jsonl -q -o " TMP "whole.jsonl --batch 9") == 0, "%s", err);
+}
 
 /* Killed at any moment, again and again, it ends with the same file. */
 TEST(resume_after_kill)
 {
     int i, code = -1;
-    char *whole;
-    unlink(TMP "out.jsonl");
-    write_lines(TMP "lines.jsonl", 1500);
-    CHECKF(run(SCORE MODEL TMP "lines.jsonl -q -o " TMP "whole.jsonl --batch 9 || exit; "
-                               "rm -f " TMP "out.jsonl") == 0 ||
-               run("rm " TMP "whole.jsonl; " SCORE MODEL TMP "lines.jsonl -q -o " TMP
-                   "whole.jsonl --batch 9") == 0,
-           "%s", err);
+    begin_again(600);
     for (i = 0; i < 200 && code != 0; i++)
-        code = run(RESUME " & pid=$!; (sleep 0.%02d; kill -9 $pid 2>/dev/null) & wait $pid",
-                   5 + i * 37 % 40);
+        code = run(RESUME "& pid=$!; (sleep 0.%d; kill -9 $pid) 2>/dev/null & wait $pid",
+                   10 + i * 137 % 80);
     CHECKF(code == 0 && i > 3, "exit code %d after %d runs", code, i);
     CHECK(test_same_file(TMP "out.jsonl", TMP "whole.jsonl"));
     CHECKF(run(RESUME) == 0, "%s", err); /* nothing is left to do */
     CHECK(test_same_file(TMP "out.jsonl", TMP "whole.jsonl"));
-    /* cut within a line, and within the first */
-    CHECKF(run("for n in 0 1 100 20000 20001 20002; do head -c $n " TMP "whole.jsonl >" TMP
-               "out.jsonl; " RESUME " || exit; cmp " TMP "out.jsonl " TMP
-               "whole.jsonl || exit; done") == 0,
+}
+
+/* An output that ends anywhere: within the first line, at the end of a line, within one. */
+TEST(resume_after_cut)
+{
+    begin_again(20);
+    CHECKF(run("cd " TMP "; end=$(head -n 10 whole.jsonl | wc -c); cd - >&2; for n in 0 1 100 "
+               "$((end - 1)) $end $((end + 1)); do head -c $n " TMP "whole.jsonl >" TMP
+               "out.jsonl; " RESUME "|| exit; cmp " TMP "out.jsonl " TMP "whole.jsonl || exit; "
+               "done") == 0,
            "%s%s", out, err);
-    whole = prints("cat " TMP "lines.jsonl | " SCORE MODEL "-q --resume -o " TMP "out.jsonl");
+    CHECK(run("head -c 3000 " TMP "whole.jsonl >" TMP "out.jsonl; cat " TMP
+              "lines.jsonl | " SCORE MODEL "-q --resume -o " TMP "out.jsonl") == 0);
     CHECK(test_same_file(TMP "out.jsonl", TMP "whole.jsonl"));
-    free(whole);
 }
 
 /* It goes on only with what was made of the same lines. */
@@ -439,7 +446,7 @@ TEST(resume_refused)
     unlink(TMP "out.jsonl");
     CHECKF(run(RESUME) == 0, "%s", err);
     refuses(1, "line 40 of " TMP "lines.jsonl has another answer in " TMP "out.jsonl",
-            RESUME " --bos");
+            RESUME "--bos");
     CHECK(run("head -n 20 " TMP "lines.jsonl >" TMP "short.jsonl") == 0);
     refuses(1, TMP "out.jsonl has more lines than " TMP "short.jsonl",
             SCORE MODEL TMP "short.jsonl -q --resume -o " TMP "out.jsonl");
