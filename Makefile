@@ -46,7 +46,7 @@ BENCH  =
 export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
-.PHONY: all run story notebooks test test-full test-32bit coverage analyze mutate compare portability fuzz tsan \
+.PHONY: all run story notebooks test test-full test-32bit coverage analyze mutate compare pipelines portability fuzz tsan \
         sanitize-casts sanitize-memory bench gpt2 clean distclean install uninstall format format-check \
         help FORCE
 
@@ -253,6 +253,12 @@ MUTATE =
 
 mutate: ## plant errors, see that tests notice them: hours (ONLY="attn.h" MUTATE="--quick --every 20")
 	@python3 tests/mutate.py --only '$(ONLY)' $(MUTATE)
+
+# score under what runs many processes, each where it is installed.
+PYTHON = python3
+
+pipelines: all ## score under GNU parallel, a Slurm array, Spark, lm-evaluation-harness (PYTHON=one with pyspark, lm-eval[hf])
+	@PYTHON='$(PYTHON)' sh tests/pipelines.sh $(BUILD)
 
 # Beside an implementation that is not ours; without a directory, random weights of GPT-2's size.
 CHECKPOINT = examples/tiny-stories
