@@ -433,7 +433,6 @@ static void begin_answer(run *r, job *j)
     size_t size;
     const char *task = name_at(TASKS, j->q.task, &size);
     json_out *const o = &j->answer;
-    (void)r;
     out_open(o, '{');
     if (j->q.id) {
         out_key(o, "id");
@@ -1121,7 +1120,7 @@ static int read_lines(run *r, int *at_end)
     int code = FINE;
     while (code == FINE && !*at_end && r->n_waiting < r->o.batch && r->n < RING &&
            r->n_held < MAX_HELD) {
-        char *line = NULL;
+        const char *line = "";
         size_t size = 0;
         const line_status status = lines_next(&r->lines, r->n == 0, &line, &size);
         if (interrupted)

@@ -13,6 +13,7 @@ os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "python"))
 
+import torch
 import lm_eval
 import lm_eval_attn  # registers the model "attn"
 
@@ -62,6 +63,7 @@ def flat(answers):
 
 def main():
     score, model, checkpoint = sys.argv[1:]
+    torch.set_num_threads(1)  # beside other work many threads wait for each other
     worst, n, different = 0.0, 0, 0
     with tempfile.TemporaryDirectory() as directory:
         configs = tasks(directory)

@@ -57,9 +57,9 @@ TOOLS_FN line_status lines_fill(line_reader *r, int wait)
 
 /* The next line, ended by a zero in place of its newline, valid until the next call. Waits for it,
  * unless `wait` is 0. */
-TOOLS_FN line_status lines_next(line_reader *r, int wait, char **line, size_t *size)
+TOOLS_FN line_status lines_next(line_reader *r, int wait, const char **line, size_t *size)
 {
-    char *newline = NULL;
+    char *newline = NULL, *at;
     line_status status;
     while (1) {
         if (r->end > r->seen)
@@ -77,9 +77,10 @@ TOOLS_FN line_status lines_next(line_reader *r, int wait, char **line, size_t *s
     }
     if (!newline && r->start == r->end && !r->skips)
         return LINE_END;
-    *line = r->buffer + r->start;
-    *size = newline ? (size_t)(newline - *line) : r->end - r->start;
-    (*line)[*size] = 0;
+    at = r->buffer + r->start;
+    *size = newline ? (size_t)(newline - at) : r->end - r->start;
+    at[*size] = 0;
+    *line = at;
     r->n_bytes += *size + (newline != NULL);
     r->start = r->seen = r->start + *size + (newline != NULL);
     status = r->skips || *size > MAX_LINE ? LINE_TOO_LONG : LINE_READ;
