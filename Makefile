@@ -16,7 +16,7 @@ OPENMP = $(eval OPENMP := $(shell mkdir -p $(BUILD) && \
 COMPILE  = $(CC) -std=c99 $(WARN) $(if $(filter 1,$(OPENMP)),-fopenmp) $(CFLAGS) -I. -MMD -MP
 LINK     = $(LDFLAGS) -lm
 
-EXAMPLES = gpt2 lens perplexity hello chat top5 eight ablate patch record
+EXAMPLES = gpt2 lens perplexity score hello chat top5 eight ablate patch record
 TOOLS    = attn-convert attn-info attn-tokenize
 NOTEBOOKS = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/from_scratch/*.c))
 PROGRAMS = $(EXAMPLES) $(TOOLS) bench
@@ -46,7 +46,7 @@ BENCH  =
 export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
-.PHONY: all run story notebooks test test-full test-32bit coverage analyze mutate compare portability fuzz tsan \
+.PHONY: all run story notebooks test test-full test-32bit coverage analyze mutate compare pipelines portability fuzz tsan \
         sanitize-casts sanitize-memory bench gpt2 clean distclean install uninstall format format-check \
         help FORCE
 
@@ -254,6 +254,12 @@ MUTATE =
 mutate: ## plant errors, see that tests notice them: hours (ONLY="attn.h" MUTATE="--quick --every 20")
 	@python3 tests/mutate.py --only '$(ONLY)' $(MUTATE)
 
+# score under what runs many processes, each where it is installed.
+PYTHON = python3
+
+pipelines: all ## score under GNU parallel, a Slurm array, Spark, lm-evaluation-harness (PYTHON=one with pyspark, lm-eval[hf])
+	@PYTHON='$(PYTHON)' sh tests/pipelines.sh $(BUILD)
+
 # Beside an implementation that is not ours; without a directory, random weights of GPT-2's size.
 CHECKPOINT = examples/tiny-stories
 
@@ -336,7 +342,7 @@ distclean: ## remove everything in build/, downloads too
 
 # Names of the project's own: gpt2 and lens alone would take too much from others.
 INSTALLED = $(RENAMED:%=attn-%) $(TOOLS)
-RENAMED   = gpt2 lens perplexity
+RENAMED   = gpt2 lens perplexity score
 VERSION   = $(shell sed -n 's/^.define ATTN_VERSION_[MP][AIT][JNT][OC][RH] *\([0-9][0-9]*\)$$/\1/p' attn.h | \
               paste -sd. -)
 PREFIXED  = $(DESTDIR)$(PREFIX)

@@ -41,10 +41,10 @@ NEEDS = {"kernels": TOOLS[:1], "format": TOOLS[:1], "model": TOOLS[:1], "hooks":
          "lens": TOOLS[:1], "files": TOOLS[:1],
          "convert": TOOLS + ["lens"],
          "tools": TOOLS + ["hello", "lens", "bench"], "lens-tool": TOOLS + ["lens"],
-         "bench": TOOLS + ["bench"]}
+         "bench": TOOLS + ["bench"], "score": ["attn-convert", "gpt2", "score"]}
 ALL_SUITES = ["tensors", "ops", "kernels", "tokenizer", "format", "model", "hooks", "sampling",
               "convert", "tools", "notebooks", "lens", "bench", "lens-tool", "fuzz", "files",
-              "faults", "fma", "load", "sizes"]
+              "faults", "fma", "load", "sizes", "score"]
 
 # --- planting -------------------------------------------------------------------------------------
 

@@ -197,10 +197,10 @@ TEST(other_models)
               "/attn-convert --no-tokenizer tests/golden/plain 'build/test-tmp/bench/a\"b.attn' "
               "&& " TEST_BUILD
               "/attn-convert examples/tiny-stories build/test-tmp/bench/q8.attn --dtype q8") == 0);
-    CHECK(run(BENCH
-              "'build/test-tmp/bench/a\"b.attn' --quick --only speculation,batch,memory,tokenizer "
-              "--json build/test-tmp/bench/json") == 0);
-    CHECKF(count_of(out, "not measured: the model has too few positions") == 3 &&
+    CHECK(run(BENCH "'build/test-tmp/bench/a\"b.attn' --quick --only "
+                    "speculation,batch,mixed,memory,tokenizer "
+                    "--json build/test-tmp/bench/json") == 0);
+    CHECKF(count_of(out, "not measured: the model has too few positions") == 4 &&
                strstr(out, "\ntokenizer "),
            "%s", out);
     CHECK(run("grep -c '\"model\": \"a\\\\\"b.attn\"' build/test-tmp/bench/json") == 0);

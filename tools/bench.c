@@ -40,15 +40,16 @@ typedef enum bench_section {
     GENERATION = 8,
     SPECULATION = 16,
     BATCH = 32,
-    GLASS = 64,
-    THREADS = 128,
-    FIRST = 256,
-    MEMORY = 512,
-    TOKENIZER = 1024
+    MIXED = 64,
+    GLASS = 128,
+    THREADS = 256,
+    FIRST = 512,
+    MEMORY = 1024,
+    TOKENIZER = 2048
 } bench_section;
 #define SECTIONS                                                                                   \
-    "roofs matmul prompt generation speculation batch glass threads first memory tokenizer"
-enum { N_SECTIONS = 11 };
+    "roofs matmul prompt generation speculation batch mixed glass threads first memory tokenizer"
+enum { N_SECTIONS = 12 };
 
 static const char *section_name(int i)
 {
@@ -84,8 +85,8 @@ static const struct option table[] = {
      "of random weights: f32, f16, q8 or q4; several with commas between them. Default: all; with "
      "--quick f32 and q8; above 124M q8"},
     {0, "only", "SECTION", CHOICES, AT(sections), SECTIONS,
-     "roofs, matmul, prompt, generation, speculation, batch, glass, threads, first, memory or "
-     "tokenizer; several with commas between them"},
+     "roofs, matmul, prompt, generation, speculation, batch, mixed, glass, threads, first, memory "
+     "or tokenizer; several with commas between them"},
     {0, "quick", NULL, FLAG, AT(quick), NULL, "fewer cases and repeats: under a minute"},
     {'t', "threads", "COUNT", COUNT, AT(threads), COUNTS,
      "compare one thread with this many instead of all"},
@@ -819,6 +820,60 @@ static int section_batch(bench *b)
         good = measure(b, &t);
         close_sessions(a);
     }
+    return good;
+}
+
+/* Texts of so many tokens, all in one call. */
+typedef struct mixed_arg {
+    feed_arg *texts;
+    const size_t *lengths;
+} mixed_arg;
+
+static double run_mixed(bench *b, void *arg)
+{
+    const mixed_arg *const a = (const mixed_arg *)arg;
+    double start;
+    size_t i;
+    for (i = 0; i < a->texts->n_items; i++) {
+        attn_truncate(&b->ctx, a->texts->items[i].session, 0);
+        a->texts->items[i].tokens = a->texts->tokens[i];
+        a->texts->items[i].n_tokens = a->lengths[i];
+    }
+    start = seconds();
+    attn_feed_batch(&b->ctx, a->texts->items, a->texts->n_items);
+    return b->ctx.status ? -1 : seconds() - start;
+}
+
+/* As many tokens in texts of one length and of mixed ones, as a file of texts has them: a pass takes
+ * 256 rows of whatever texts come next, so neither is padded. */
+static int section_mixed(bench *b)
+{
+    enum { N = 16, EACH = 64 };
+    static const struct {
+        const char *name;
+        size_t lengths[N];
+    } cases[] = {
+        {"16 texts of 64", {64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64}},
+        {"16 texts of 5 to 240", {12, 240, 7, 33, 96, 5, 61, 18, 150, 9, 44, 128, 25, 6, 110, 80}}};
+    mixed_arg a;
+    task t = new_task(b, MIXED, (double)N * EACH, "tok/s", run_mixed, &a);
+    size_t i, k;
+    int good = 1;
+    heading(b, "many texts (logits of the last token of each)");
+    if (too_short(b, 240))
+        return 1;
+    a.texts = open_sessions(b, N, 240, ATTN_F32);
+    for (i = 0; i < 2 && a.texts && good; i++) {
+        double positions = 0; /* that all tokens look at */
+        for (k = 0; k < N; k++)
+            positions += (double)(cases[i].lengths[k] * (cases[i].lengths[k] + 1)) / 2;
+        a.lengths = cases[i].lengths;
+        t.needs = model_cost(b, t.amount, positions / t.amount, N);
+        snprintf(t.name, sizeof t.name, "%s", cases[i].name);
+        good = measure(b, &t);
+    }
+    good = good && a.texts;
+    close_sessions(a.texts);
     return good;
 }
 
@@ -1638,6 +1693,7 @@ static int bench_model(bench *b, attn_dtype dtype)
                     {GENERATION, section_generation},
                     {SPECULATION, section_speculation},
                     {BATCH, section_batch},
+                    {MIXED, section_mixed},
                     {GLASS, section_glass},
 #ifdef BENCH_CHILD
                     {THREADS, section_threads},
