@@ -3,7 +3,7 @@
  * file, text or allocator can do. */
 #define _POSIX_C_SOURCE 200809L /* for the tools' headers */
 #include "test.h"
-#include "../tools/vocab.h"
+#include "../tools/vocab_files.h"
 #include <stdlib.h>
 #include <string.h>
 

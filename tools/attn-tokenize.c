@@ -5,7 +5,7 @@
 #include "system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
-#include "vocab.h"
+#include "vocab_files.h"
 
 #define PROGRAM "attn-tokenize"
 #include "program.h"

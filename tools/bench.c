@@ -11,7 +11,7 @@
 #define ATTN_STATIC /* matmul is timed as the model uses it: inside the header */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
-#include "vocab.h"
+#include "vocab_files.h"
 #include "bench_model.h"
 #include "roofs.h"
 #include <signal.h>
