@@ -12,7 +12,7 @@ there must be none. The counts are printed; a difference without an explanation 
 
 Needs numpy, tokenizers and transformers, 4 or 5 (python3 -m venv; pip install transformers).
 """
-import argparse, collections, json, os, random, shutil, subprocess, sys, tempfile
+import argparse, collections, json, os, random, shutil, subprocess, sys, tempfile, unicodedata
 
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -31,6 +31,14 @@ NAMES = ["<s>", "</s>", "<pad>", "<unk>", "<mask>", "<|endoftext|>", "[PAD]", "[
          "<|im_end|>", "<br>", "###", "a b", "\u00e9t\u00e9", "\u4e2d\u6587", "\U0001f600", "<a", "<a>", "a>b",
          "Hello", " x", "\n\n", "  ", "12", "'s"]
 ROLES = ["bos_token", "eos_token", "unk_token", "pad_token", "mask_token", "sep_token", "cls_token"]
+
+
+# What the converter says of an attribute, where it is not the attribute's name.
+SAYS = {"pre_tokenizer": ("pre_tokenizer", "use_regex"), "alphabet": ("no token for the byte",),
+        "disagreement": ("vocab.json", "merges.txt")}
+# What chance brings about: added tokens that merges make too, or that are letters of the alphabet.
+CHANCE = ("cannot come from merges", "cannot be merged", "can overlap in a text",
+          "is a special token by", "stand-ins for bytes")
 
 
 class Vocabulary:
@@ -59,8 +67,10 @@ class Vocabulary:
             if kind < 0.12 and self.added:
                 parts.append(self.r.choice(self.added))
             elif kind < 0.2:
-                parts.append(chr(self.r.choice([self.r.randint(1, 0x2FF), self.r.randint(0x3000, 0xD7FF),
-                                                self.r.randint(0x10000, 0x1FFFF)])))
+                c = chr(self.r.choice([self.r.randint(1, 0x2FF), self.r.randint(0x3000, 0xD7FF),
+                                       self.r.randint(0x10000, 0x1FFFF)]))
+                # a newer Unicode than attn.h's may call it a letter by now
+                parts.append(c if unicodedata.category(c) != "Cn" else "?")
             elif kind < 0.25:
                 parts.append(self.r.choice(["'s", "n't", "'LL", "'ve been", "x" * self.r.randint(1, 40)]))
             else:
@@ -105,7 +115,7 @@ class Vocabulary:
             t.normalizer = r.choice([normalizers.NFC(), normalizers.Lowercase(), normalizers.NFKC()])
         first = [self.token(name, True) for name in self.added[:n_first]]
         options = {}
-        if self.sometimes(0.03, "end_of_word_suffix", "vocab.json"):
+        if self.sometimes(0.03, "end_of_word_suffix"):
             options["end_of_word_suffix"] = "</w>"
         if self.sometimes(0.3):
             options["min_frequency"] = r.randint(1, 5)
@@ -255,7 +265,8 @@ class Attack:
         try:
             theirs = transformers.AutoTokenizer.from_pretrained(where)
         except Exception as error:
-            self.counts["transformers do not load it: " + type(error).__name__] += 1
+            reason = ", ".join(sorted(v.odd)) or type(error).__name__
+            self.counts["transformers do not load it: " + reason] += 1
             theirs = None
         if made.returncode:
             return self.refused(seed, v, said.strip().splitlines()[-1])
@@ -265,13 +276,10 @@ class Attack:
 
     def refused(self, seed, v, said):
         """A refusal needs a reason that was put there, or that chance made: those are counted."""
-        chance = ("cannot come from merges", "cannot be merged", "can overlap in a text",
-                  "is a special token, but texts need it", "stand-ins for bytes")
-        reason = next((c for c in chance if c in said), None)
-        if v.odd:
-            self.counts["refused: " + said.split("; ")[0].split(": ", 1)[1][:60].split(' "')[0]] += 1
-        elif reason:
-            self.counts["refused, by chance: " + reason] += 1
+        reason = next((o for o in v.odd if any(s in said for s in SAYS.get(o, (o,)))), None)
+        chance = next((c for c in CHANCE if c in said), None)
+        if reason or chance:
+            self.counts["refused: " + (reason or chance + " (by chance)")] += 1
         else:
             self.fail(seed, "refused without a reason: " + said)
 

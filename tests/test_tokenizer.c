@@ -136,7 +136,7 @@ static loaded load_directory(const char *directory)
     loaded l;
     size_t size = 0;
     memset(&l, 0, sizeof l);
-    if (OK(&l.ctx, vocab_read(&l.ctx, directory, &l.block, &size)))
+    if (OK(&l.ctx, vocab_read(&l.ctx, directory, &l.block, &size, NULL)))
         OK(&l.ctx, attn_tokenizer_new(&l.ctx, &l.tokenizer, l.block, size));
     return l;
 }

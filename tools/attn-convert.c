@@ -521,7 +521,7 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o, int in
         return ATTN_OK;
     if (vocab_load(ctx, &s->vocabulary, &s->memory, dir) == ATTN_OK) {
         s->has_vocab = 1;
-        vocab_print_notes(&s->vocabulary);
+        vocab_print_notes(&s->vocabulary, stderr);
     } else if (ctx->status == ATTN_E_TOKENIZER && !o->tokenizer) {
         ctx->status = ATTN_OK; /* a model without one is of use too */
     }

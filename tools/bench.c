@@ -1426,7 +1426,7 @@ static int section_tokenizer(bench *b)
             b->n_counts = threads;
             return 1;
         }
-        if (vocab_read(&b->ctx, directory, &section, &section_size) ||
+        if (vocab_read(&b->ctx, directory, &section, &section_size, NULL) ||
             attn_tokenizer_new(&b->ctx, &own, section, section_size))
             good = 0;
         a.tokenizer = own;

@@ -221,8 +221,6 @@ TOOLS_FN attn_status vocab_check_model(attn_ctx *ctx, const json_value *model)
     const json_value *v;
     size_t i, k;
     shown name;
-    if (!model || model->kind != JSON_OBJECT)
-        return tool_fail(ctx, ATTN_E_FORMAT, "tokenizer.json has no object \"model\"");
     if ((v = json_get(model, "type")) != NULL && !json_is(v, "BPE"))
         return vocab_refuse(ctx, "tokenizer.json", "its model is not BPE",
                             "words become tokens otherwise", "only byte-level BPE is read");
@@ -451,7 +449,7 @@ TOOLS_FN attn_status vocab_added_map(attn_ctx *ctx, vocab *v, const json_value *
     if (vocab_count(ctx, "added_tokens.json", object, n_tokens))
         return ctx->status;
     for (i = 0, m = object + 1; i < object->size; i++, m += m->span)
-        if (json_u64(m, &id) &&
+        if (json_u64(m, &id) && m->key_size > 0 && /* an empty one is none */
             vocab_add_special(ctx, v, n_tokens, (size_t)id, m->key, m->key_size, NULL))
             return ctx->status;
     return ATTN_OK;
@@ -549,6 +547,30 @@ TOOLS_FN attn_status vocab_name_files(attn_ctx *ctx, vocab *v, vocab_files *f)
         if ((m = json_get(f->config, keys[i])) != NULL && vocab_name(ctx, v, f, m))
             return ctx->status;
     return ATTN_OK;
+}
+
+/* The class of the tokenizer, by the vocabulary's own settings or the model's; NULL: not said. */
+TOOLS_FN const json_value *vocab_class(const vocab_files *f)
+{
+    const json_value *own = json_get(f->config, "tokenizer_class");
+    const json_value *kind = vocab_is_off(own) ? json_get(f->model, "tokenizer_class") : own;
+    return vocab_is_off(kind) ? NULL : kind;
+}
+
+/* GPT-2's class, which is also that of files that name none, makes "<|endoftext|>" special. */
+TOOLS_FN void vocab_name_end(vocab *v, const vocab_files *f)
+{
+    const json_value *kind = vocab_class(f);
+    const int is_named =
+        !kind || json_is(kind, "GPT2Tokenizer") || json_is(kind, "GPT2TokenizerFast");
+    size_t id;
+    if (is_named &&
+        names_find(&v->by_spelling, VOCAB_END_OF_TEXT, strlen(VOCAB_END_OF_TEXT), &id)) {
+        v->tokens[id].special = 1;
+        v->tokens[id].said |= VOCAB_IS_SPECIAL | VOCAB_IN_CONFIG;
+        if (!(v->tokens[id].said & (VOCAB_BEFORE | VOCAB_AFTER)))
+            v->tokens[id].said |= VOCAB_BEFORE;
+    }
 }
 
 /* >> What holds of the whole =================================================================== */
@@ -676,8 +698,7 @@ TOOLS_FN attn_status vocab_check_settings(attn_ctx *ctx, vocab *v, const vocab_f
     static const char *const classes[] = {"GPT2Tokenizer", "GPT2TokenizerFast",
                                           "PreTrainedTokenizerFast", "TokenizersBackend"};
     static const char file[] = "tokenizer_config.json";
-    const json_value *own = json_get(f->config, "tokenizer_class");
-    const json_value *kind = vocab_is_off(own) ? json_get(f->model, "tokenizer_class") : own;
+    const json_value *kind = vocab_class(f);
     size_t i;
     shown name;
     if (vocab_is_on(f->config, "add_prefix_space"))
@@ -692,15 +713,13 @@ TOOLS_FN attn_status vocab_check_settings(attn_ctx *ctx, vocab *v, const vocab_f
         return vocab_refuse(ctx, file, "add_eos_token is true",
                             "the end-of-text token is put behind texts",
                             "add its id yourself and set it to false");
-    for (i = 0; !vocab_is_off(kind) && i < sizeof classes / sizeof classes[0] &&
-                !json_is(kind, classes[i]);
-         i++)
+    for (i = 0; kind && i < sizeof classes / sizeof classes[0] && !json_is(kind, classes[i]); i++)
         continue;
     if (i == sizeof classes / sizeof classes[0])
         return tool_fail(ctx, ATTN_E_UNSUPPORTED,
                          "%s: tokenizer_class is %s, which may have rules of its own; only "
                          "GPT2Tokenizer and PreTrainedTokenizerFast are known",
-                         kind == own ? file : "config.json",
+                         kind == json_get(f->config, "tokenizer_class") ? file : "config.json",
                          show(name, kind->text ? kind->text : "", kind->text ? kind->size : 0));
     if (json_get(json_get(f->config, "auto_map"), "AutoTokenizer"))
         return tool_fail(ctx, ATTN_E_UNSUPPORTED,
@@ -919,21 +938,22 @@ TOOLS_FN attn_status vocab_fill(attn_ctx *ctx, vocab *v, arena *memory, vocab_fi
     const json_value *model = json_get(f->whole, "model");
     const json_value *tokens = f->whole ? json_get(model, "vocab") : f->pair;
     const json_value *merges = json_get(model, "merges");
-    size_t n_tokens = 0, id;
-    if (f->whole && vocab_check_rules(ctx, f->whole))
-        return ctx->status;
+    size_t n_tokens = 0;
+    if (f->whole && (!model || model->kind != JSON_OBJECT))
+        return tool_fail(ctx, ATTN_E_FORMAT, "tokenizer.json has no object \"model\"");
     if (f->whole && (!merges || merges->kind != JSON_ARRAY))
         return tool_fail(ctx, ATTN_E_FORMAT, "tokenizer.json: its model has no list \"merges\"");
-    if (vocab_count(ctx, file, tokens, &n_tokens) || vocab_add_files(ctx, NULL, f, &n_tokens) ||
+    if (vocab_count(ctx, file, tokens, &n_tokens) ||
+        (f->whole && vocab_check_rules(ctx, f->whole)) ||
+        vocab_add_files(ctx, NULL, f, &n_tokens) ||
         vocab_init(ctx, v, memory, file, n_tokens,
                    merges ? merges->size : count_lines(f->merges, f->merges_size)) ||
         vocab_add_all(ctx, v, tokens))
         return ctx->status;
-    if (!f->whole && names_find(&v->by_spelling, VOCAB_END_OF_TEXT, strlen(VOCAB_END_OF_TEXT), &id))
-        v->tokens[id].special = 1, v->tokens[id].said = VOCAB_BEFORE | VOCAB_IS_SPECIAL;
     if (vocab_add_files(ctx, v, f, &n_tokens) || vocab_check_ids(ctx, v, tokens->size) ||
         vocab_name_files(ctx, v, f))
         return ctx->status;
+    vocab_name_end(v, f);
     v->name = file;
     if (vocab_check_processor(ctx, v, json_get(f->whole, "post_processor"), 4) ||
         vocab_check_settings(ctx, v, f) || vocab_check_passes(ctx, v) ||
@@ -963,17 +983,17 @@ TOOLS_FN attn_status vocab_load(attn_ctx *ctx, vocab *v, arena *memory, const ch
     return ctx->status ? ctx->status : vocab_finish(ctx, v);
 }
 
-/* What a person should know of the vocabulary, on standard error. */
-TOOLS_FN void vocab_print_notes(const vocab *v)
+/* What a person should know of the vocabulary. */
+TOOLS_FN void vocab_print_notes(const vocab *v, FILE *file)
 {
     const vocab_note *note;
     for (note = v->notes; note; note = note->next)
-        fprintf(stderr, "note: %s\n", note->text);
+        fprintf(file, "note: %s\n", note->text);
 }
 
-/* The same as vocab_load, straight to a tokenizer section from malloc. */
+/* The same as vocab_load, straight to a tokenizer section from malloc. `notes` may be NULL. */
 TOOLS_FN attn_status vocab_read(attn_ctx *ctx, const char *dir, unsigned char **section,
-                                size_t *size)
+                                size_t *size, FILE *notes)
 {
     arena memory = {NULL};
     vocab v;
@@ -984,10 +1004,10 @@ TOOLS_FN attn_status vocab_read(attn_ctx *ctx, const char *dir, unsigned char **
     status = vocab_load(ctx, &v, &memory, dir);
     if (status == ATTN_OK)
         status = vocab_section(ctx, &v, v.n_tokens, section, size);
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         ctx->status = before;
-        vocab_print_notes(&v);
-    }
+    if (status == ATTN_OK && notes)
+        vocab_print_notes(&v, notes);
     arena_free(&memory);
     return status;
 }
