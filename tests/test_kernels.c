@@ -283,8 +283,8 @@ TEST(not_finite)
                 kernels->matmul(&job, 0, 2, 0, 1, pack);
                 for (n = 0; n < 16; n++) {
                     CHECKF(isfinite(out[0][n]), "%s: a neighbour is spoiled", kernels->names[0]);
-                    CHECKF(!isfinite(out[1][n]), "%s: %g became %g", kernels->names[0], (double)bad[j],
-                           (double)out[1][n]);
+                    CHECKF(!isfinite(out[1][n]), "%s: %g became %g", kernels->names[0],
+                           (double)bad[j], (double)out[1][n]);
                 }
                 pool_clear();
             }
