@@ -131,7 +131,7 @@ TEST(numbers_in_messages)
 /* The reason is at the end of a message, and stays however long the path is. */
 TEST(long_paths)
 {
-    char path[900];
+    char path[901];
     size_t i;
     for (i = 0; i + 1 < sizeof path; i++)
         path[i] = i % 88 == 84 ? '/' : "ab\xc3\xa9"[i % 4];
