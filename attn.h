@@ -163,9 +163,11 @@ THREADS
     milliseconds after each call with GCC's OpenMP and for 0.2 seconds with clang's they keep their
     cores busy. OMP_WAIT_POLICY=passive, set before the program starts, ends that, and waking them
     then takes longer; calls on one thread leave none waiting. GCC's OpenMP ends the program if the
-    system refuses to make a thread: where memory or processes are limited, set ctx->n_threads, at
-    best to 1, which makes none. OpenMP's threads do not survive fork(): in the child of a process
-    that has used them, exec, or set ctx->n_threads to 1.
+    system refuses to make a thread, so the library tries beforehand, on systems with pthreads, and
+    asks for fewer where it is refused. Another program may take the last one in between, and stacks
+    that OMP_STACKSIZE makes larger may not fit: where memory or processes are that scarce, set
+    ctx->n_threads to 1, which makes none. OpenMP's threads do not survive fork(): in the child of a
+    process that has used them, calls run on one thread. (Fork while no other thread is in a call.)
 
 THE SAME BITS
     The logits of a token do not depend on the number of threads, on the batch the token travels
@@ -187,7 +189,9 @@ THE SAME BITS
        then, each step
        chain = fma(s * scale of x, scale of w, chain).
     All of this is in C's usual floating-point environment: round to nearest, denormals kept, no
-    traps.
+    traps. Where the compiler was allowed to round otherwise the header does not compile, or if the
+    compiler does not tell, attn_isa() says so; it also says where the calling thread flushes
+    denormals (FTZ, DAZ), which a program linked with gcc's -ffast-math does from its start.
     Processors without a fused multiply-add run a faster unfused path, and attn_isa() says so;
     ctx->isa = ATTN_ISA_PORTABLE asks for the exact bits there too, slowly.
 
@@ -436,8 +440,10 @@ ATTN_API int attn_version(void);
 /* "ATTN_E_SHAPE" and so on; never NULL. */
 ATTN_API const char *attn_status_name(attn_status status);
 
-/* Name of the kernels that this context uses: "avx512 vnni", "avx512", "avx2 vnni", "avx2", "neon
- * i8mm", "neon dotprod", "neon", "portable", or with an explanation: "sse2 (no fused multiply-add)". NULL if ctx->isa asks for one that is not
+/* Name of the kernels that this context uses: "avx512 vnni", "avx512", "avx2 vnni", "avx2",
+ * "neon i8mm", "neon dotprod", "neon", "portable", or with an explanation: "sse2 (no fused
+ * multiply-add)", "avx2 (inexact: built with unsafe math)", "avx2 (inexact: denormals are flushed)"
+ * where the calling thread has them so. NULL if ctx->isa asks for one that is not
  * here. Only gcc and clang compile kernels for other processors than their flags name. MSVC on x86
  * always gives the SSE2 kernels, which are slower and round otherwise: use clang-cl or mingw. */
 ATTN_API const char *attn_isa(const attn_ctx *ctx);
@@ -1207,9 +1213,10 @@ ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessio
 /* >>platform ====================================================================================
  * The differences between compilers and systems, settled once. */
 
-/* (clang tells of -ffast-math and -ffinite-math-only, but of no other part given alone.) */
+/* (clang tells of -ffast-math and -ffinite-math-only, but of no other part given alone: attn_isa
+ * finds those out.) */
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) ||     \
-    (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
+    defined(__NO_SIGNED_ZEROS__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
 #error "attn.h keeps its promises by exact rounding: build without -ffast-math or a part of it"
 #endif
 
@@ -1570,7 +1577,7 @@ typedef struct attn__matmul_job {
 typedef enum attn__binary { ATTN__ADD, ATTN__SUB, ATTN__MUL, ATTN__DIV } attn__binary;
 
 struct attn__kernels {
-    const char *name;
+    const char *names[3]; /* by attn__flaw */
     attn_isa_kind kind;
     /* rows [row0, row1) and panels [panel0, panel1) of a job */
     void (*matmul)(const attn__matmul_job *job, size_t row0, size_t row1, size_t panel0,
@@ -1591,6 +1598,11 @@ struct attn__kernels {
     float (*largest_or_nan)(const float *x, size_t n);
     uint64_t (*digest)(const unsigned char *block, size_t size);
 };
+
+#define ATTN__NAMES(name)                                                                          \
+    {                                                                                              \
+        name, name " (inexact: built with unsafe math)", name " (inexact: denormals are flushed)"  \
+    }
 
 #define ATTN__QUERIES ((size_t)32) /* rows of scores that live in a tile at once */
 
@@ -1752,6 +1764,7 @@ typedef struct attn__scratchpad {
 typedef void (*attn__block_fn)(const attn__worker *me, attn__pass *p, const attn_session *of,
                                size_t head, size_t row, attn__scratchpad s);
 
+static const char *attn__show_number(char text[32], double value);
 static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *format, ...)
     ATTN__PRINTF(3, 4);
 static attn_status attn__need_given(attn_ctx *ctx, const char *op, const char *name,
@@ -4692,6 +4705,7 @@ ATTN__DEF attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, si
 {
     attn_sampler *s;
     attn_sampler_desc d;
+    char number[32], second[32];
     memset(&d, 0, sizeof d);
     if (desc)
         d = *desc;
@@ -4705,19 +4719,19 @@ ATTN__DEF attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, si
                           ATTN__LLU(n_vocab));
     if (!(d.temperature >= 0 && d.temperature <= FLT_MAX))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "temperature is %g; expected 0 (greedy) or a positive number",
-                          (double)d.temperature);
+                          "temperature is %s; expected 0 (greedy) or a positive number",
+                          attn__show_number(number, (double)d.temperature));
     if (d.top_k < 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "top_k is %ld; expected 0 (all) or more",
                           (long)d.top_k);
     if (!(d.top_p >= 0 && d.top_p <= 1) || !(d.min_p >= 0 && d.min_p <= 1))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "top_p is %g and min_p %g; expected probabilities from 0 to 1",
-                          (double)d.top_p, (double)d.min_p);
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT, "top_p is %s and min_p %s; expected probabilities from 0 to 1",
+            attn__show_number(number, (double)d.top_p), attn__show_number(second, (double)d.min_p));
     if (!(d.repeat_penalty >= 0 && d.repeat_penalty <= FLT_MAX))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "repeat_penalty is %g; expected 0 (none) or a positive number",
-                          (double)d.repeat_penalty);
+                          "repeat_penalty is %s; expected 0 (none) or a positive number",
+                          attn__show_number(number, (double)d.repeat_penalty));
     s = (attn_sampler *)attn__alloc(ctx, sizeof *s, "a sampler");
     if (!s)
         return ATTN_E_MEMORY;
@@ -9194,6 +9208,7 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
                  {"d_model", c->d_model, 1u << 24}, {"n_head", c->n_head, 1u << 24},
                  {"n_layer", c->n_layer, 1u << 16}, {"d_mlp", c->d_mlp, 1u << 24}};
     const uint32_t version = attn__u32(h + 8);
+    char number[32];
     size_t i;
     for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         if (sizes[i].value == 0 || sizes[i].value > sizes[i].most)
@@ -9221,8 +9236,8 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
                           path, (unsigned long)attn__u32(h + 68));
     c->act_fn = version > 1 ? (attn_gelu_kind)attn__u32(h + 68) : ATTN_GELU_TANH;
     if (!(c->ln_eps >= 0 && c->ln_eps <= 1))
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the layer norm epsilon is %g; expected 0 to 1",
-                          path, (double)c->ln_eps);
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the layer norm epsilon is %s; expected 0 to 1",
+                          path, attn__show_number(number, (double)c->ln_eps));
     if (c->bos < -1 || c->bos >= (int32_t)c->n_vocab || c->eos < -1 ||
         c->eos >= (int32_t)c->n_vocab)
         return attn__fail(ctx, ATTN_E_FORMAT,
@@ -11552,40 +11567,40 @@ ATTN__KERNEL uint64_t ATTN__FN(digest)(const unsigned char *block, size_t size)
 
 static const attn__kernels ATTN__FN(kernels) = {
 #if ATTN__PASS == 0
-    "portable",
+    ATTN__NAMES("portable"),
     ATTN_ISA_PORTABLE,
 #elif ATTN__PASS == 2
-    "avx2",
+    ATTN__NAMES("avx2"),
     ATTN_ISA_AVX2,
 #elif ATTN__PASS == 3
-    "avx512",
+    ATTN__NAMES("avx512"),
     ATTN_ISA_AVX512,
 #elif ATTN__PASS == 4
-    "avx512 vnni",
+    ATTN__NAMES("avx512 vnni"),
     ATTN_ISA_AVX512_VNNI,
 #elif ATTN__PASS == 5
-    "avx2 vnni",
+    ATTN__NAMES("avx2 vnni"),
     ATTN_ISA_AVX2_VNNI,
 #elif ATTN__PASS == 6
-    "neon dotprod",
+    ATTN__NAMES("neon dotprod"),
     ATTN_ISA_NEON_DOT,
 #elif ATTN__PASS == 7
-    "neon i8mm",
+    ATTN__NAMES("neon i8mm"),
     ATTN_ISA_NEON_I8MM,
 #elif defined(ATTN__NEON)
-    "neon",
+    ATTN__NAMES("neon"),
     ATTN_ISA_NEON,
 #elif defined(ATTN__X86) && defined(__FMA__)
-    "sse",
+    ATTN__NAMES("sse"),
     ATTN_ISA_BASE,
 #elif defined(ATTN__X86)
-    "sse2 (no fused multiply-add)",
+    ATTN__NAMES("sse2 (no fused multiply-add)"),
     ATTN_ISA_BASE,
 #elif defined(ATTN__FUSED)
-    "base",
+    ATTN__NAMES("base"),
     ATTN_ISA_BASE,
 #else
-    "base (no fused multiply-add)",
+    ATTN__NAMES("base (no fused multiply-add)"),
     ATTN_ISA_BASE,
 #endif
     ATTN__FN(matmul),
@@ -11853,10 +11868,25 @@ static attn_status attn__need_kernels(attn_ctx *ctx, const attn__kernels **kerne
                       "it at ATTN_ISA_AUTO");
 }
 
+/* Why arithmetic is not exact here: clang may have been told to reorder sums, to multiply by
+ * reciprocals or to drop the sign of zeros; and the program may have denormals flushed, as gcc's
+ * -ffast-math does at its start for all that is linked with it. An index of attn__kernels.names. */
+static int attn__flaw(void)
+{
+    volatile float most = 16777216, one = 1, five = 5, minus_zero = -0.0f, least = FLT_MIN;
+    const float large = most, small = one, sum = large + small - large;
+    const float third = five / 3.0f, zero = minus_zero + 0.0f;
+    uint32_t bits;
+    memcpy(&bits, &zero, sizeof bits);
+    if (sum != 0 || third != 1.66666662693f || bits != 0 || sizeof 1.0 != sizeof(double))
+        return 1; /* (a double constant is a float by gcc's -fsingle-precision-constant) */
+    return least * 0.5f == 0 ? 2 : 0;
+}
+
 ATTN__DEF const char *attn_isa(const attn_ctx *ctx)
 {
     const attn__kernels *kernels = attn__kernels_for(ctx);
-    return kernels ? kernels->name : NULL;
+    return kernels ? kernels->names[attn__flaw()] : NULL;
 }
 
 /* >>matmul ======================================================================================
@@ -12160,6 +12190,19 @@ static attn_status(attn__fail)(attn_ctx *ctx, attn_status status, const char *fo
     return status;
 }
 
+/* "0.5", for messages: with a point, whatever the program's locale has in its place. */
+static const char *attn__show_number(char text[32], double value)
+{
+    char *at;
+    snprintf(text, 32, "%g", value);
+    at = text + strspn(text, "+-0123456789einfa");
+    if (*at) {
+        *at++ = '.';
+        memmove(at, at + strcspn(at, "0123456789e"), strlen(at + strcspn(at, "0123456789e")) + 1);
+    }
+    return text;
+}
+
 /* A pointer that may not be NULL. The likeliest reason is an earlier call that failed to make the
  * object, so the message ends with that call's. */
 static attn_status(attn__need_given)(attn_ctx *ctx, const char *op, const char *name,
@@ -12335,6 +12378,10 @@ ATTN__DEF const char *attn_status_name(attn_status status)
 #elif defined(__unix__) || defined(__APPLE__)
 #include <sched.h>
 #define ATTN__YIELD() sched_yield()
+#if defined(_OPENMP) && defined(__GNUC__)
+#include <pthread.h>
+#define ATTN__PTHREADS
+#endif
 #else
 #define ATTN__YIELD() ((void)0)
 #endif
@@ -12396,6 +12443,69 @@ static void attn__barrier(const attn__worker *me)
 #endif
 }
 
+enum { ATTN__MAX_THREADS = 256 };
+
+#ifdef ATTN__PTHREADS
+static int attn__is_forked; /* this process has a copy of another's OpenMP, without its threads */
+
+static void attn__after_fork(void)
+{
+    attn__is_forked = 1;
+}
+
+static void *attn__try_thread(void *gate)
+{
+    pthread_mutex_lock((pthread_mutex_t *)gate);
+    pthread_mutex_unlock((pthread_mutex_t *)gate);
+    return NULL;
+}
+
+/* How many of n threads can be made at the same time. They end before this returns. */
+static int attn__try_threads(int n)
+{
+    pthread_t made[ATTN__MAX_THREADS];
+    pthread_mutex_t gate;
+    int i, count = 0;
+    if (pthread_mutex_init(&gate, NULL))
+        return 0;
+    pthread_mutex_lock(&gate);
+    while (count < n && pthread_create(&made[count], NULL, attn__try_thread, &gate) == 0)
+        count++;
+    pthread_mutex_unlock(&gate);
+    for (i = 0; i < count; i++)
+        pthread_join(made[i], NULL);
+    pthread_mutex_destroy(&gate);
+    return count;
+}
+
+/* GCC's OpenMP ends the program when the system refuses a thread, and in the child of a fork it
+ * waits for threads that are not there. So before OpenMP makes more threads than it has for this
+ * one, as many are tried; where some are refused, half of the others will do, because threads that
+ * have ended count for a moment more. Returns how many threads to ask for, 1 to n_threads. */
+static int attn__granted(int n_threads)
+{
+    static __thread int had =
+        1;                 /* by the latest call; OpenMP lets go of those that it did not use */
+    static int is_watched; /* for forks */
+    int more;
+    if (__atomic_load_n(&attn__is_forked, __ATOMIC_RELAXED))
+        return 1;
+    if (n_threads > had) {
+        more = attn__try_threads(n_threads - had);
+        n_threads = more < n_threads - had ? had + more / 2 : n_threads;
+        if (!__atomic_exchange_n(&is_watched, 1, __ATOMIC_RELAXED))
+            pthread_atfork(NULL, NULL, attn__after_fork);
+    }
+    had = n_threads;
+    return n_threads;
+}
+#elif defined(_OPENMP)
+static int attn__granted(int n_threads)
+{
+    return n_threads;
+}
+#endif
+
 /* Runs body(worker, arg) on up to n_threads workers; returns when all are done. The last barrier is
  * for those that are done first: at the end of a parallel region they would wait as OpenMP does,
  * and keep their cores for milliseconds. Returns the seconds that workers waited. */
@@ -12404,6 +12514,7 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
     attn__team team = {0, 0, 0};
     attn__worker me;
 #ifdef _OPENMP
+    n_threads = n_threads > 1 ? attn__granted(n_threads) : 1;
     if (n_threads > 1) {
 #pragma omp parallel num_threads(n_threads) private(me)
         {
@@ -12425,8 +12536,6 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
 }
 
 /* ---- how many threads ---- */
-
-enum { ATTN__MAX_THREADS = 256 };
 
 #if defined(_OPENMP) && defined(__linux__) && defined(__GNUC__)
 /* How many processors one control group may use, or `most`. Its files hold two numbers, the time it

@@ -357,11 +357,21 @@ static inline void done(attn_ctx *ctx)
     pool_clear();
 }
 
-/* One thread, unless a case is about threads: on a busy machine they wait for each other. */
+/* One thread, unless a case is about threads: on a busy machine they wait for each other. The
+ * instruction set that ATTN_TEST_ISA names, or the best. */
 static inline attn_ctx alone(void)
 {
+    const char *const named = getenv("ATTN_TEST_ISA");
     attn_ctx ctx;
+    int kind;
     memset(&ctx, 0, sizeof ctx);
+    for (kind = ATTN_ISA_AUTO; named && kind <= ATTN_ISA_AVX512_VNNI; kind++) {
+        ctx.isa = (attn_isa_kind)kind;
+        if (attn_isa(&ctx) && strcmp(attn_isa(&ctx), named) == 0)
+            break;
+    }
+    if (kind > ATTN_ISA_AVX512_VNNI)
+        ctx.isa = ATTN_ISA_AUTO;
     ctx.n_threads = 1;
     return ctx;
 }

@@ -226,6 +226,12 @@ def main():
             put("vocab", "added", pair + DIVIDER + small({"<|a|>": 300, "<|endoftext|>": 299}))
     with open("tests/fixtures/convert/strings/tokenizer.json", "rb") as file:
         put("vocab", "strings", file.read())
+    flags = {"content": "<|a|>", "normalized": True, "lstrip": False, "special": True}
+    settings = {"added_tokens_decoder": {"258": flags}, "bos_token": "<|endoftext|>", "add_bos_token": True,
+                "tokenizer_class": "GPT2Tokenizer", "chat_template": "x"}
+    put("vocab", "beside", DIVIDER.join([
+        small(tokenizer_json()["model"]["vocab"]), b"a b\n", small({"<|a|>": 258}), small(settings),
+        small({"pad_token": flags, "additional_special_tokens": ["<|a|>"]}), tokenizer]))
 
     for number, text in enumerate([
             "Once upon a time, there was a little girl named Lily.\n\nShe'll don't I'VE we're 1234 x²",

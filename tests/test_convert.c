@@ -486,7 +486,7 @@ static unsigned char *section_of(const char *dir, size_t *size)
     attn_ctx ctx;
     unsigned char *section = NULL;
     memset(&ctx, 0, sizeof ctx);
-    OK(&ctx, vocab_read(&ctx, dir, &section, size));
+    OK(&ctx, vocab_read(&ctx, dir, &section, size, NULL));
     return section;
 }
 
@@ -622,7 +622,6 @@ TEST(vocabularies_that_are_none)
          "add_prefix_space"},
         {"sharded", "tokenizer.json", "\"use_regex\":true", "\"use_regex\":false", "use_regex"},
         {"sharded", "tokenizer.json", "\"BPE\"", "\"BPE\",\"ignore_merges\":true", "ignore_merges"},
-        {"sharded", "tokenizer.json", "fallback\":false", "fallback\":true", "byte_fallback"},
         {"sharded", "tokenizer.json", "prefix\":\"\"", "prefix\":\"##\"", "a continuing_subword"},
         {"sharded", "tokenizer.json", "suffix\":\"\"", "suffix\":\"_\"", "an end_of_word_suffix"},
         {"sharded", "tokenizer.json", "[\"h\",\"e\"]", "[\"h\",\"e\",\"e\"]", "neither a string"},
@@ -682,8 +681,7 @@ TEST(added_tokens)
         const char *json, *text;
     } cases[] = {
         {"{\"he\": 256}", "merges.txt, line 2 makes \"he\", a special token"},
-        {"{\" \": 300}", "are the same bytes (\" \")"}, /* the blank's stand-in is U+0120 */
-        {"{\"h\": 72}", "the tokens \"i\" and \"h\" both have id 72"},
+        {"{\"h\": 72}", "the tokens \"i\" of vocab.json and \"h\" both have id 72"},
         {"{\"h\": 4000000}", "added_tokens.json: the id of \"h\" is not a whole number below"},
         {"{\"a\": }", "added_tokens.json: malformed JSON"},
         {"[1]", "added_tokens.json: no vocabulary"}};
@@ -705,15 +703,15 @@ TEST(added_tokens)
     free(other);
     free(section);
 
-    test_write(path, "{\"\": 300, \"a b\": 301}", 21); /* one has no bytes, so it is no token */
+    test_write(path, "{\"\": 305, \"a b\": 300}", 21); /* one has no bytes, so it is no token */
     section = section_of(dir, &size);
     memset(&ctx, 0, sizeof ctx);
-    if (CHECK(section && get_u32(section) == 302 && get_u32(section + 8) == 2) &&
+    if (CHECK(section && get_u32(section) == 306 && get_u32(section + 8) == 2) &&
         OK(&ctx, attn_tokenizer_new(&ctx, &t, section, size))) {
         int32_t ids[8];
         size_t n = 0;
         OK(&ctx, attn_encode(&ctx, ids, 8, &n, t, "a b", 3, 1));
-        CHECK(n == 1 && ids[0] == 301);
+        CHECK(n == 1 && ids[0] == 300);
     }
     attn_tokenizer_free(t);
     free(section);
@@ -748,16 +746,16 @@ TEST(lines_of_merges)
 TEST(no_end_of_text)
 {
     static const struct {
-        const char *input, *file, *find, *replace;
-    } cases[] = {{"bf16", "vocab.json", "<|endoftext|>", "<|endoftexT|>"},
-                 {"sharded", "tokenizer.json", "\"added_tokens\"", "\"Added_tokens\""}};
+        const char *input, *file;
+    } cases[] = {{"bf16", "vocab.json"}, {"sharded", "tokenizer.json"}};
     size_t i;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         attn_ctx ctx;
         attn_model *model;
         char base[256];
         snprintf(base, sizeof base, FIXTURES "%s", cases[i].input);
-        variant(base, cases[i].file, cases[i].find, cases[i].replace);
+        CHECK(run("sed -i 's/<|endoftext|>/<|endoftexT|>/g' %s/%s", copied(base), cases[i].file) ==
+              0);
         CHECK(run("sed -i 's/\"[be]os_token_id\"/\"x&/; s/\"x\"/\"x/' %s/config.json",
                   test_tmp("variant")) == 0);
         model = converted(&ctx, test_tmp("variant"), "");
@@ -884,10 +882,11 @@ TEST(bounds_of_texts)
     static const struct {
         const char *input, *file, *text; /* what is said of it and many zeros */
     } texts[] = {{FIXTURES "bf16", "vocab.json", "vocab.json: malformed JSON"},
-                 {FIXTURES "bf16", "added_tokens.json", "added_tokens.json: malformed JSON"},
                  {FIXTURES "bf16", "merges.txt", "is not two tokens with a blank"},
                  {FIXTURES "sharded", "tokenizer.json", "tokenizer.json: malformed JSON"},
                  {FIXTURES "sharded", "model.safetensors.index.json", "json: malformed JSON"}};
+    static const char *const settings[] = {"added_tokens.json", "tokenizer_config.json",
+                                           "special_tokens_map.json"};
     const size_t most = JSON_MAX_VALUES - 1; /* and the array itself */
     attn_ctx ctx;
     arena memory = {NULL};
@@ -926,6 +925,15 @@ TEST(bounds_of_texts)
         refused(dir, "", texts[i].text);
         CHECK(truncate(path, (1 << 26) + 1) == 0);
         snprintf(path, sizeof path, "%s is larger than 67108864 bytes", texts[i].file);
+        refused(dir, "", path);
+    }
+    for (i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+        dir = copied(FIXTURES "bf16");
+        snprintf(path, sizeof path, "%s/%s", dir, settings[i]);
+        CHECK(run("echo >>%s", path) == 0 && truncate(path, 1 << 22) == 0);
+        refused(dir, "", "json: malformed JSON");
+        CHECK(truncate(path, (1 << 22) + 1) == 0);
+        snprintf(path, sizeof path, "%s is larger than 4194304 bytes", settings[i]);
         refused(dir, "", path);
     }
     largest_header();
@@ -1187,6 +1195,39 @@ TEST(first_and_last_tokens)
                cases[i].replace, c ? (int)c->bos : -9, c ? (int)c->eos : -9);
         attn_model_close(model);
     }
+    forget();
+}
+
+/* A checkpoint with a file of settings beside its vocabulary, and a line of config.json changed. */
+static const char *with_settings(const char *settings, const char *find, const char *replace)
+{
+    const char *dir = variant(FIXTURES "bf16", "config.json", find, replace);
+    char path[600];
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
+    test_write(path, settings, strlen(settings));
+    return dir;
+}
+
+/* What the vocabulary's files say of the tokens that begin and end a text counts where config.json
+ * leaves it open, and is said where they disagree; so is what a program has to add itself. */
+TEST(ends_that_the_vocabulary_names)
+{
+    static const char ends[] = "{\"eos_token\": \"<|endoftext|>\", \"chat_template\": \"x\"}";
+    static const char begins[] = "{\"add_bos_token\": true, \"bos_token\": \"<|endoftext|>\"}";
+    attn_ctx ctx;
+    attn_model *model = converted(&ctx, with_settings(ends, "[\n  299\n ]", "298"), "");
+    CHECK(model && attn_model_config(model)->eos == 298);
+    CHECK(strstr(err, "note: config.json says that id 298 ends a text, the vocabulary's files say "
+                      "id 299; the first counts\n"));
+    CHECK(strstr(err, "note: tokenizer_config.json has a chat template") &&
+          strstr(err, "give --special"));
+    attn_model_close(model);
+    model = converted(&ctx, with_settings(begins, "\"bos_token_id\": 299,", ""), "");
+    CHECK(model && attn_model_config(model)->bos == 299);
+    CHECK(strstr(err, "note: texts shall begin with \"<|endoftext|>\" (id 299): give --bos"));
+    attn_model_close(model);
+    refused(with_settings(begins, "\"bos_token_id\": 299", "\"bos_token_id\": 298"), "",
+            "texts shall begin with id 299 by the vocabulary's files, but --bos would give id 298");
     forget();
 }
 
@@ -1497,7 +1538,7 @@ static int read_vocabulary(const char *dir, const char *what, size_t at)
     attn_status status;
     size_t size;
     memset(&ctx, 0, sizeof ctx);
-    status = vocab_read(&ctx, dir, &section, &size);
+    status = vocab_read(&ctx, dir, &section, &size, NULL);
     if (status == ATTN_OK)
         OK(&ctx, attn_tokenizer_new(&ctx, &tokenizer, section, size));
     else

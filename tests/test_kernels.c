@@ -197,8 +197,8 @@ static void check_matmul(const problem *p)
                 wrong += memcmp(&g, &w, 4) != 0;
                 worst = fabs((double)g - (double)w) > worst ? fabs((double)g - (double)w) : worst;
             }
-        CHECKF(wrong == 0 || (strstr(kernels->name, "no fused") && worst < 0.02),
-               "%s, %s, %d rows, [%d, %d]: %d outputs differ, by up to %g", kernels->name,
+        CHECKF(wrong == 0 || (strstr(kernels->names[0], "no fused") && worst < 0.02),
+               "%s, %s, %d rows, [%d, %d]: %d outputs differ, by up to %g", kernels->names[0],
                dtype_names[p->dtype], (int)p->rows, (int)p->n_in, (int)p->n_out, (int)wrong, worst);
     }
     pool_clear();
@@ -282,9 +282,9 @@ TEST(not_finite)
                 job.rows = 2;
                 kernels->matmul(&job, 0, 2, 0, 1, pack);
                 for (n = 0; n < 16; n++) {
-                    CHECKF(isfinite(out[0][n]), "%s: a neighbour is spoiled", kernels->name);
-                    CHECKF(!isfinite(out[1][n]), "%s: %g became %g", kernels->name, (double)bad[j],
-                           (double)out[1][n]);
+                    CHECKF(isfinite(out[0][n]), "%s: a neighbour is spoiled", kernels->names[0]);
+                    CHECKF(!isfinite(out[1][n]), "%s: %g became %g", kernels->names[0],
+                           (double)bad[j], (double)out[1][n]);
                 }
                 pool_clear();
             }
@@ -313,7 +313,7 @@ TEST(narrowing)
             got[n] = 0xABCD;
             kernels->narrow(got, x, n);
             for (i = 0; i < n; i++)
-                CHECKF(got[i] == attn_f16_from_f32(x[i]), "%s: %a gave %04x", kernels->name,
+                CHECKF(got[i] == attn_f16_from_f32(x[i]), "%s: %a gave %04x", kernels->names[0],
                        (double)x[i], (unsigned)got[i]);
             CHECK(got[n] == 0xABCD);
         }

@@ -3,7 +3,7 @@
  * file, text or allocator can do. */
 #define _POSIX_C_SOURCE 200809L /* for the tools' headers */
 #include "test.h"
-#include "../tools/vocab.h"
+#include "../tools/vocab_files.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,7 +136,7 @@ static loaded load_directory(const char *directory)
     loaded l;
     size_t size = 0;
     memset(&l, 0, sizeof l);
-    if (OK(&l.ctx, vocab_read(&l.ctx, directory, &l.block, &size)))
+    if (OK(&l.ctx, vocab_read(&l.ctx, directory, &l.block, &size, NULL)))
         OK(&l.ctx, attn_tokenizer_new(&l.ctx, &l.tokenizer, l.block, size));
     return l;
 }

@@ -13,6 +13,7 @@
 #include "gguf.h"
 #include "huggingface.h"
 #include "llmc.h"
+#include "vocab_files.h"
 #define PROGRAM "attn-convert"
 #include "program.h"
 #include <signal.h>
@@ -550,9 +551,35 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o, int in
         return ATTN_OK;
     if (vocab_load(ctx, &s->vocabulary, &s->memory, dir) == ATTN_OK) {
         s->has_vocab = 1;
+        vocab_print_notes(&s->vocabulary, stderr);
     } else if (ctx->status == ATTN_E_TOKENIZER && !o->tokenizer) {
         ctx->status = ATTN_OK; /* a model without one is of use too */
     }
+    return ctx->status;
+}
+
+/* The tokens that begin and end a text, where the configuration leaves them open: those that the
+ * vocabulary names, or "<|endoftext|>". Where both name one, the configuration's counts. */
+static attn_status name_ends(attn_ctx *ctx, source *s)
+{
+    const vocab *v = &s->vocabulary;
+    const int32_t named[] = {v->first >= 0 ? v->first : v->bos, v->eos};
+    int64_t *const ids[] = {&s->bos, &s->eos};
+    size_t i;
+    for (i = 0; i < 2; i++) {
+        const int known = named[i] >= 0 && (size_t)named[i] < v->n_tokens;
+        if (*ids[i] == SOURCE_UNSAID)
+            *ids[i] = known ? named[i] : vocab_end_of_text(v);
+        else if (known && *ids[i] >= 0 && *ids[i] != named[i])
+            source_note("%s says that id %lld %s a text, the vocabulary's files say id %ld; the "
+                        "first counts",
+                        s->config_name, (long long)*ids[i], i ? "ends" : "begins", (long)named[i]);
+    }
+    if (!ctx->status && v->first >= 0 && s->bos != v->first)
+        tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                  "texts shall begin with id %ld by the vocabulary's files, but --bos would give "
+                  "id %lld by %s; make bos_token_id there the same",
+                  (long)v->first, (long long)s->bos, s->config_name);
     return ctx->status;
 }
 
@@ -692,10 +719,7 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
         return ctx->status;
     if (s->has_vocab) {
         plan_tokenizer(ctx, s, &p); /* first: it drops what the model does not know */
-        if (s->bos == SOURCE_UNSAID)
-            s->bos = vocab_end_of_text(&s->vocabulary);
-        if (s->eos == SOURCE_UNSAID)
-            s->eos = vocab_end_of_text(&s->vocabulary);
+        name_ends(ctx, s);
     } else if (!o->no_tokenizer) {
         source_note("no vocabulary here: the model will take and give token ids only");
     }

@@ -5,7 +5,7 @@
 #include "system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
-#include "vocab.h"
+#include "vocab_files.h"
 
 #define PROGRAM "attn-tokenize"
 #include "program.h"
@@ -32,7 +32,7 @@ static void print_help(void)
     print_about("attn-tokenize MODEL_OR_DIRECTORY [options] <INPUT >OUTPUT",
                 "Turns standard input, any bytes at all, into token ids on one line, separated by "
                 "blanks. MODEL_OR_DIRECTORY is a .attn file with a tokenizer, or a directory that "
-                "holds vocab.json and merges.txt, or tokenizer.json.");
+                "holds tokenizer.json, or vocab.json and merges.txt, or all three.");
     print_options(table, N_OPTIONS);
 }
 
@@ -49,7 +49,7 @@ static attn_status open_tokenizer(attn_ctx *ctx, opened *o, const char *path)
     attn_model_desc desc;
     size_t size = 0;
     if (system_is_directory(path)) {
-        if (vocab_read(ctx, path, &o->section, &size) ||
+        if (vocab_read(ctx, path, &o->section, &size, stderr) ||
             attn_tokenizer_new(ctx, &o->own, o->section, size))
             return ctx->status;
         o->tokenizer = o->own;

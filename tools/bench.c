@@ -11,7 +11,7 @@
 #define ATTN_STATIC /* matmul is timed as the model uses it: inside the header */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
-#include "vocab.h"
+#include "vocab_files.h"
 #include "bench_model.h"
 #include "roofs.h"
 #include <signal.h>
@@ -1481,7 +1481,7 @@ static int section_tokenizer(bench *b)
             b->n_counts = threads;
             return 1;
         }
-        if (vocab_read(&b->ctx, directory, &section, &section_size) ||
+        if (vocab_read(&b->ctx, directory, &section, &section_size, NULL) ||
             attn_tokenizer_new(&b->ctx, &own, section, section_size))
             good = 0;
         a.tokenizer = own;

@@ -32,18 +32,40 @@ TOOLS_FN size_t control_size(const char *at, size_t size)
     return c < 0x20 || c == 0x7f ? 1 : c == 0xc2 && next >= 0x80 && next < 0xa0 ? 2 : 0;
 }
 
+/* The beginning and the end of a text that is too long for `room` bytes, with dots between them. */
+TOOLS_FN void cut_middle(char *out, size_t room, const char *text)
+{
+    const size_t size = strlen(text), head = room / 3;
+    size_t tail = size - (room - head - 4), n = head;
+    while (n > 0 && (text[n] & 0xc0) == 0x80) /* not within a character of UTF-8 */
+        n--;
+    while ((text[tail] & 0xc0) == 0x80)
+        tail++;
+    memcpy(out, text, n);
+    snprintf(out + n, room - n, "...%s", text + tail);
+}
+
 /* Leaves a status and its sentence in the context, as the library's own functions do. The sentence
- * may quote names from files: a control character in one becomes a question mark. */
+ * may quote names from files: a control character in one becomes a question mark. Of a very long
+ * one, as a long path makes it, the middle is left out: the reason stands at its end. */
 TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
     TOOLS_PRINTF(3, 4);
 TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
 {
-    char *at;
+    char *at, *whole = NULL;
+    int size;
     va_list args;
     ctx->status = status;
     va_start(args, format);
-    vsnprintf(ctx->message, sizeof ctx->message, format, args);
+    size = vsnprintf(ctx->message, sizeof ctx->message, format, args);
     va_end(args);
+    if (size >= (int)sizeof ctx->message && (whole = (char *)malloc((size_t)size + 1)) != NULL) {
+        va_start(args, format);
+        vsnprintf(whole, (size_t)size + 1, format, args);
+        va_end(args);
+        cut_middle(ctx->message, sizeof ctx->message, whole);
+        free(whole);
+    }
     for (at = ctx->message; *at; at++)
         memset(at, '?', control_size(at, strlen(at)));
     return status;
@@ -82,33 +104,11 @@ TOOLS_FN const char *reason(shown out)
     return attn_system_error(out, errno);
 }
 
-/* A path as messages show it: of a very long one the beginning and the end, so that the reason has
- * room. Returns `out`. */
-typedef char shown_path[128];
-TOOLS_FN const char *show_path(shown_path out, const char *path)
-{
-    const size_t size = strlen(path), head = 40;
-    size_t tail = size > 80 ? size - 80 : 0, n = head;
-    if (size < sizeof(shown_path)) {
-        memcpy(out, path, size + 1);
-        return out;
-    }
-    while (n > 0 && (path[n] & 0xc0) == 0x80) /* not within a character of UTF-8 */
-        n--;
-    while ((path[tail] & 0xc0) == 0x80)
-        tail++;
-    memcpy(out, path, n);
-    snprintf(out + n, sizeof(shown_path) - n, "...%s", path + tail);
-    return out;
-}
-
 /* "cannot open a/b.json: no such file or directory" */
 TOOLS_FN attn_status tool_fail_io(attn_ctx *ctx, const char *what, const char *path)
 {
     shown why;
-    shown_path name;
-    reason(why);
-    return tool_fail(ctx, ATTN_E_IO, "%s %s: %s", what, show_path(name, path), why);
+    return tool_fail(ctx, ATTN_E_IO, "%s %s: %s", what, path, reason(why));
 }
 
 /* The last part of a path: messages have room for little more. */

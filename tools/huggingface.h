@@ -9,10 +9,15 @@
 enum { HF_MAX_CONFIG = 1 << 20 }; /* bytes; one of GPT-2's has some hundred */
 
 /* What a directory may hold that is read, besides shards. */
-static const char *const hf_files[] = {
-    "config.json",   "model.safetensors", "model.safetensors.index.json",
-    "vocab.json",    "merges.txt",        "added_tokens.json",
-    "tokenizer.json"};
+static const char *const hf_files[] = {"config.json",
+                                       "model.safetensors",
+                                       "model.safetensors.index.json",
+                                       "vocab.json",
+                                       "merges.txt",
+                                       "added_tokens.json",
+                                       "tokenizer.json",
+                                       "tokenizer_config.json",
+                                       "special_tokens_map.json"};
 
 TOOLS_FN attn_status hf_refuse(attn_ctx *ctx, const char *key, const json_value *v,
                                const char *expected)

@@ -394,16 +394,21 @@ TOOLS_FN attn_status json_parse(attn_ctx *ctx, const char *name, char *text, siz
 }
 
 /* The member of that name; NULL if there is none, or if `object` is not an object. */
-TOOLS_FN const json_value *json_get(const json_value *object, const char *key)
+TOOLS_FN const json_value *json_find(const json_value *object, const char *key, size_t size)
 {
     const json_value *v;
-    size_t i, n = strlen(key);
+    size_t i;
     if (!object || object->kind != JSON_OBJECT)
         return NULL;
     for (i = 0, v = object + 1; i < object->size; i++, v += v->span)
-        if (v->key_size == n && memcmp(v->key, key, n) == 0)
+        if (v->key_size == size && memcmp(v->key, key, size) == 0)
             return v;
     return NULL;
+}
+
+TOOLS_FN const json_value *json_get(const json_value *object, const char *key)
+{
+    return json_find(object, key, strlen(key));
 }
 
 TOOLS_FN int json_is(const json_value *v, const char *text)

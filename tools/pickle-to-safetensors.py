@@ -31,7 +31,8 @@ DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 LINEAR = re.compile(r"h\.\d+\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.weight")
 MASK = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
 PREFIXES = re.compile(r"^(_orig_mod\.|module\.|model\.|transformer\.)+(?=.)")
-VOCABULARY = ("vocab.json", "merges.txt", "tokenizer.json", "added_tokens.json")
+VOCABULARY = ("vocab.json", "merges.txt", "tokenizer.json", "added_tokens.json",
+              "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 
 
 def fail(message):

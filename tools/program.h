@@ -99,6 +99,14 @@ TOOLS_FN void announce_input(const char *what)
         fprintf(stderr, "Type %s, then Enter and Ctrl-D.\n", what);
 }
 
+/* The same for a pipe with a name: opening it waits until somebody writes to it. */
+TOOLS_FN void announce_pipe(const char *path)
+{
+    const char *what = system_not_a_file(path);
+    if (what && strcmp(what, "a pipe") == 0 && strncmp(path, "/dev/", 5) != 0)
+        fprintf(stderr, PROGRAM ": waiting for somebody to write to the pipe %s\n", path);
+}
+
 /* >> How far a long work is ==================================================================== */
 
 typedef struct progress {
@@ -663,8 +671,10 @@ TOOLS_FN attn_status check_model_path(attn_ctx *ctx, const char *path)
                          "%s is a directory, where an .attn file is needed; attn-convert makes one "
                          "of a checkpoint's directory",
                          path);
-    if (what)
+    if (what) {
+        announce_pipe(path);
         return ATTN_OK;
+    }
     if (!(file = system_open(path, "rb")))
         return tool_fail(ctx, ATTN_E_IO, "%s: %s", path, why(errno));
     size = fread(start, 1, sizeof start, file);

@@ -72,9 +72,13 @@ TOOLS_FN int read_text(attn_ctx *ctx, arena *memory, const char *name, const cha
                        size_t *size)
 {
     const size_t limit = (size_t)1 << 28;
-    FILE *file = strcmp(name, "-") == 0 ? stdin : system_open(name, "rb");
+    FILE *file = stdin;
     attn_status status;
     char *text = NULL;
+    if (strcmp(name, "-") != 0) {
+        announce_pipe(name);
+        file = system_open(name, "rb");
+    }
     if (!file)
         return fail(FAILED, "%s: %s", name, why(errno));
     if (file == stdin) {

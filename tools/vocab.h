@@ -1,11 +1,10 @@
-/* Vocabularies: vocab.json with merges.txt, or tokenizer.json, into the tokenizer section of a
- * .attn file.
+/* Vocabularies: tokens with their ids, and merges, into the tokenizer section of a .attn file.
  *
- * Those files spell a token's bytes with printable stand-ins: the 188 bytes that print as
+ * Files spell a token's bytes with printable stand-ins: the 188 bytes that print as
  * themselves in Latin-1 stay, the other 68 become the characters from U+0100 on, in order (so a
  * space is U+0120). Merges are spelled the same way. The section has the bytes themselves and
  * merges as ids. Added tokens such as "<|endoftext|>" are literal text and take part in no merge;
- * they are the section's special tokens. */
+ * they are the section's special tokens. vocab_files.h reads the files of a directory. */
 #ifndef TOOLS_VOCAB_H
 #define TOOLS_VOCAB_H
 
@@ -14,20 +13,32 @@
 typedef struct vocab_token {
     const char *spelling; /* as in the source; NULL: no token has this id */
     size_t spelling_size;
+    const char *file;  /* that gave it its id */
     const char *bytes; /* NULL until vocab_finish */
     size_t size;
-    int special; /* literal text, and in the list of special tokens */
+    int special;            /* literal text, and in the list of special tokens */
+    int said;               /* what files say of it: see vocab_files.h */
+    const char *special_by; /* the file that makes it special, if one does */
 } vocab_token;
+
+/* Something that the user of a vocabulary should know and that no rule of it could carry out. */
+typedef struct vocab_note {
+    struct vocab_note *next;
+    const char *text;
+} vocab_note;
 
 typedef struct vocab {
     arena *memory;
-    const char *name; /* of the source, for messages */
+    const char *name; /* of the file that is read, for messages */
     vocab_token *tokens;
     size_t n_tokens;
     uint32_t (*merges)[3];
     size_t n_merges;
     name_table by_spelling;
     name_table by_parts; /* merges, by the bytes of their first two ids */
+    int32_t bos, eos;    /* tokens that a file names so, or -1 */
+    int32_t first;       /* the token that belongs in front of every text, or -1 */
+    vocab_note *notes;
 } vocab;
 
 /* No file gets to ask for memory without bound: ids, which may have gaps, are below the first of
@@ -40,6 +51,7 @@ TOOLS_FN attn_status vocab_init(attn_ctx *ctx, vocab *v, arena *memory, const ch
 {
     memset(v, 0, sizeof *v);
     v->memory = memory;
+    v->bos = v->eos = v->first = -1;
     v->name = base_name(name);
     if (n_tokens > VOCAB_MAX_TOKENS || n_merges > VOCAB_MAX_TOKENS)
         return tool_fail(ctx, ATTN_E_FORMAT,
@@ -62,16 +74,32 @@ TOOLS_FN attn_status vocab_add(attn_ctx *ctx, vocab *v, size_t id, const char *t
     vocab_token *token = &v->tokens[id];
     size_t other = id;
     shown a, b;
-    if (token->spelling)
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s: the tokens \"%s\" and \"%s\" both have id %llu",
-                         v->name, show(a, token->spelling, token->spelling_size),
-                         show(b, text, size), TOOLS_LLU(id));
-    if (!names_add(&v->by_spelling, text, size, &other))
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s: the token \"%s\" has two ids, %llu and %llu",
-                         v->name, show(a, text, size), TOOLS_LLU(other), TOOLS_LLU(id));
+    const char *elsewhere;
+    if (token->spelling) {
+        elsewhere = token->file == v->name ? NULL : token->file;
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s: the tokens \"%s\"%s%s and \"%s\" both have id %llu", v->name,
+                         show(a, token->spelling, token->spelling_size), elsewhere ? " of " : "",
+                         elsewhere ? elsewhere : "", show(b, text, size), TOOLS_LLU(id));
+    }
+    if (!names_add(&v->by_spelling, text, size, &other)) {
+        elsewhere = v->tokens[other].file == v->name ? NULL : v->tokens[other].file;
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s: the token \"%s\" has two ids, %llu%s%s and %llu",
+                         v->name, show(a, text, size), TOOLS_LLU(other), elsewhere ? " in " : "",
+                         elsewhere ? elsewhere : "", TOOLS_LLU(id));
+    }
     token->spelling = text;
     token->spelling_size = size;
+    token->file = v->name;
     return ATTN_OK;
+}
+
+/* " by added_tokens.json", or nothing. */
+TOOLS_FN const char *vocab_special_by(shown out, const vocab_token *token)
+{
+    snprintf(out, sizeof(shown), "%s%s", token->special_by ? " by " : "",
+             token->special_by ? token->special_by : "");
+    return out;
 }
 
 /* One merge: two spellings. `where` and `number` name its place in messages ("line 7"). */
@@ -82,7 +110,7 @@ TOOLS_FN attn_status vocab_merge(attn_ctx *ctx, vocab *v, const char *left, size
     uint32_t *merge = v->merges[v->n_merges];
     size_t part[2], other = number;
     const name_slot *joined;
-    shown a, b;
+    shown a, b, by;
     int i;
     for (i = 0; i < 2; i++) {
         const char *text = i ? right : left;
@@ -93,9 +121,9 @@ TOOLS_FN attn_status vocab_merge(attn_ctx *ctx, vocab *v, const char *left, size
                              TOOLS_LLU(number), show(a, text, size));
         if (v->tokens[part[i]].special)
             return tool_fail(ctx, ATTN_E_FORMAT,
-                             "%s, %s %llu: \"%s\" is a special token, and "
-                             "those cannot be merged",
-                             file, where, TOOLS_LLU(number), show(a, text, size));
+                             "%s, %s %llu: \"%s\" is a special token%s, and those cannot be merged",
+                             file, where, TOOLS_LLU(number), show(a, text, size),
+                             vocab_special_by(by, &v->tokens[part[i]]));
     }
     joined = names_slot(&v->by_spelling, left, left_size, right, right_size);
     if (!joined->text)
@@ -106,9 +134,10 @@ TOOLS_FN attn_status vocab_merge(attn_ctx *ctx, vocab *v, const char *left, size
                          show(b, right, right_size));
     if (v->tokens[joined->value].special)
         return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s, %s %llu makes \"%s\", a special token; those "
-                         "cannot come from merges",
-                         file, where, TOOLS_LLU(number), show(a, joined->text, joined->size));
+                         "%s, %s %llu makes \"%s\", a special token%s; those cannot come from "
+                         "merges",
+                         file, where, TOOLS_LLU(number), show(a, joined->text, joined->size),
+                         vocab_special_by(by, &v->tokens[joined->value]));
     merge[0] = (uint32_t)part[0];
     merge[1] = (uint32_t)part[1];
     merge[2] = (uint32_t)joined->value;
@@ -167,14 +196,34 @@ TOOLS_FN attn_status vocab_decode(attn_ctx *ctx, vocab *v, vocab_token *token)
             c = 0xffff; /* no stand-in is that long */
         if ((byte = vocab_byte(c)) < 0)
             return tool_fail(ctx, ATTN_E_FORMAT,
-                             "%s: the token %llu (\"%s\") has a character that "
-                             "is none of GPT-2's stand-ins for bytes; is this a byte-level BPE?",
+                             "%s: the token %llu (\"%s\") has a character that is none of GPT-2's "
+                             "stand-ins for bytes; is it a special one, to be named in "
+                             "special_tokens_map.json, or no byte-level BPE?",
                              v->name, TOOLS_LLU(token - v->tokens),
                              show(name, token->spelling, token->spelling_size));
         *out++ = (char)byte;
     }
     token->size = (size_t)(out - token->bytes);
     return ATTN_OK;
+}
+
+/* Every byte needs a token, and a special one will not do: texts produce it only where asked to. */
+TOOLS_FN attn_status vocab_lacks_byte(attn_ctx *ctx, const vocab *v, unsigned char byte)
+{
+    size_t i;
+    shown name, by;
+    for (i = 0; i < v->n_tokens; i++)
+        if (v->tokens[i].special && v->tokens[i].size == 1 &&
+            (unsigned char)v->tokens[i].bytes[0] == byte)
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "%s: \"%s\" (id %llu) is a special token%s, but texts need it for the "
+                             "byte %02x; name another token there",
+                             v->name, show(name, v->tokens[i].bytes, 1), TOOLS_LLU(i),
+                             vocab_special_by(by, &v->tokens[i]), (unsigned)byte);
+    return tool_fail(ctx, ATTN_E_FORMAT,
+                     "%s: no token for the byte %02x alone; a byte-level vocabulary has one for "
+                     "each of the 256",
+                     v->name, (unsigned)byte);
 }
 
 /* After the last token and merge: bytes for spellings, and what must hold of the whole. */
@@ -196,8 +245,9 @@ TOOLS_FN attn_status vocab_finish(attn_ctx *ctx, vocab *v)
         } else if (vocab_decode(ctx, v, token)) {
             return ctx->status;
         }
-        other = i;
-        if (token->size && !names_add(&by_bytes, token->bytes, token->size, &other))
+        other = i; /* a special token may have an ordinary one's bytes: they are found otherwise */
+        if (token->size && !token->special &&
+            !names_add(&by_bytes, token->bytes, token->size, &other))
             return tool_fail(ctx, ATTN_E_FORMAT,
                              "%s: the tokens %llu and %llu are the same bytes "
                              "(\"%s\")",
@@ -207,11 +257,8 @@ TOOLS_FN attn_status vocab_finish(attn_ctx *ctx, vocab *v)
     for (i = 0; i < 256; i++) {
         byte = (char)(unsigned char)i;
         /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a vocabulary that was read */
-        if (!names_find(&by_bytes, &byte, 1, &other) || v->tokens[other].special)
-            return tool_fail(ctx, ATTN_E_FORMAT,
-                             "%s: no token for the byte %02x alone; a "
-                             "byte-level vocabulary has one for each of the 256",
-                             v->name, (unsigned)i);
+        if (!names_find(&by_bytes, &byte, 1, &other))
+            return vocab_lacks_byte(ctx, v, (unsigned char)i);
     }
     return ATTN_OK;
 }
@@ -272,291 +319,6 @@ TOOLS_FN attn_status vocab_section(attn_ctx *ctx, const vocab *v, size_t n_token
         put_u32(merges + 8, v->merges[i][2]);
     }
     return ATTN_OK;
-}
-
-/* >> The two spellings of a vocabulary on disk ================================================= */
-
-/* An object from spellings to ids: the largest id plus one. */
-TOOLS_FN attn_status vocab_count(attn_ctx *ctx, const char *file, const json_value *object,
-                                 size_t *n_tokens)
-{
-    const json_value *m;
-    uint64_t id;
-    size_t i;
-    shown name;
-    if (!object || object->kind != JSON_OBJECT || object->size == 0)
-        return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s: no vocabulary: expected an object from tokens to "
-                         "ids",
-                         base_name(file));
-    for (m = object + 1, i = 0; i < object->size; i++, m += m->span) {
-        if (!json_u64(m, &id) || id >= VOCAB_MAX_TOKENS)
-            return tool_fail(ctx, ATTN_E_FORMAT,
-                             "%s: the id of \"%s\" is not a whole number below "
-                             "%d",
-                             base_name(file), show(name, m->key, m->key_size),
-                             (int)VOCAB_MAX_TOKENS);
-        if (id >= *n_tokens)
-            *n_tokens = (size_t)id + 1;
-    }
-    return ATTN_OK;
-}
-
-TOOLS_FN attn_status vocab_add_all(attn_ctx *ctx, vocab *v, const json_value *object)
-{
-    const json_value *m;
-    uint64_t id;
-    size_t i;
-    for (m = object + 1, i = 0; i < object->size; i++, m += m->span)
-        if (json_u64(m, &id) && vocab_add(ctx, v, (size_t)id, m->key, m->key_size))
-            return ctx->status;
-    return ATTN_OK;
-}
-
-/* An added token may repeat one of the vocabulary, or be a new one. */
-TOOLS_FN attn_status vocab_add_special(attn_ctx *ctx, vocab *v, size_t id, const char *text,
-                                       size_t size)
-{
-    vocab_token *token = &v->tokens[id];
-    int same =
-        token->spelling && token->spelling_size == size && memcmp(token->spelling, text, size) == 0;
-    if (!same && vocab_add(ctx, v, id, text, size))
-        return ctx->status;
-    token->special = 1;
-    return ATTN_OK;
-}
-
-/* merges.txt: one merge a line, behind an optional line "#version: ...". */
-TOOLS_FN attn_status vocab_read_merges(attn_ctx *ctx, vocab *v, const char *text, size_t size,
-                                       const char *file)
-{
-    const char *p = text, *end = text + size, *next;
-    size_t line;
-    for (line = 1; p < end; line++, p = next + 1) {
-        size_t n;
-        next = (const char *)memchr(p, '\n', (size_t)(end - p));
-        if (!next)
-            next = end;
-        n = (size_t)(next - p);
-        if (n && p[n - 1] == '\r')
-            n--;
-        if (n == 0 || (line == 1 && n >= 8 && memcmp(p, "#version", 8) == 0))
-            continue;
-        if (vocab_merge_text(ctx, v, p, n, file, "line", line))
-            return ctx->status;
-    }
-    return ATTN_OK;
-}
-
-TOOLS_FN size_t count_lines(const char *text, size_t size)
-{
-    size_t i, n = 1;
-    for (i = 0; i < size; i++)
-        n += text[i] == '\n';
-    return n;
-}
-
-/* vocab.json and merges.txt; added_tokens.json if there is one. */
-TOOLS_FN attn_status vocab_load_pair(attn_ctx *ctx, vocab *v, arena *memory, const char *dir)
-{
-    char *vocab_path = arena_path(ctx, memory, dir, "vocab.json");
-    char *merges_path = arena_path(ctx, memory, dir, "merges.txt");
-    char *added_path = arena_path(ctx, memory, dir, "added_tokens.json");
-    char *text = NULL, *merges = NULL, *added_text = NULL;
-    size_t size = 0, merges_size = 0, added_size = 0, n_tokens = 0, i, id;
-    json_value *root = NULL, *added = NULL;
-    const json_value *m;
-    if (!vocab_path || !merges_path || !added_path)
-        return ctx->status;
-    if (!system_exists(merges_path))
-        return tool_fail(ctx, ATTN_E_IO, "there is a vocab.json but no merges.txt in %s", dir);
-    if (read_file(ctx, memory, merges_path, VOCAB_MAX_FILE, &merges, &merges_size) ||
-        read_file(ctx, memory, vocab_path, VOCAB_MAX_FILE, &text, &size) ||
-        json_parse(ctx, vocab_path, text, size, &root) ||
-        vocab_count(ctx, vocab_path, root, &n_tokens))
-        goto done;
-    if (system_exists(added_path) &&
-        (read_file(ctx, memory, added_path, VOCAB_MAX_FILE, &added_text, &added_size) ||
-         json_parse(ctx, added_path, added_text, added_size, &added)))
-        goto done;
-    if (added && (added->kind != JSON_OBJECT || added->size) &&
-        vocab_count(ctx, added_path, added, &n_tokens))
-        goto done;
-    if (vocab_init(ctx, v, memory, vocab_path, n_tokens, count_lines(merges, merges_size)) ||
-        vocab_add_all(ctx, v, root))
-        goto done;
-    if (names_find(&v->by_spelling, VOCAB_END_OF_TEXT, strlen(VOCAB_END_OF_TEXT), &id))
-        v->tokens[id].special = 1;
-    for (m = added ? added + 1 : NULL, i = 0; added && i < added->size; i++, m += m->span) {
-        uint64_t number;
-        if (json_u64(m, &number) && vocab_add_special(ctx, v, (size_t)number, m->key, m->key_size))
-            goto done;
-    }
-    if (vocab_read_merges(ctx, v, merges, merges_size, "merges.txt") == ATTN_OK && v->n_merges == 0)
-        tool_fail(ctx, ATTN_E_FORMAT, "merges.txt has no merges");
-done:
-    free(root); /* keys point into the text, not into the tree */
-    free(added);
-    return ctx->status;
-}
-
-TOOLS_FN attn_status vocab_refuse(attn_ctx *ctx, const char *what)
-{
-    return tool_fail(ctx, ATTN_E_UNSUPPORTED,
-                     "tokenizer.json: %s; only GPT-2's byte-level BPE is "
-                     "supported",
-                     what);
-}
-
-/* What tokenizer.json may ask for beyond GPT-2's rules is refused: text would get other ids. */
-TOOLS_FN attn_status vocab_check_rules(attn_ctx *ctx, const json_value *root)
-{
-    const json_value *model = json_get(root, "model"), *normalizer = json_get(root, "normalizer");
-    const json_value *split = json_get(root, "pre_tokenizer"), *v;
-    if (!model || model->kind != JSON_OBJECT)
-        return tool_fail(ctx, ATTN_E_FORMAT, "tokenizer.json has no object \"model\"");
-    if ((v = json_get(model, "type")) != NULL && !json_is(v, "BPE"))
-        return vocab_refuse(ctx, "its model is not BPE");
-    if (normalizer && normalizer->kind != JSON_NULL)
-        return vocab_refuse(ctx, "it has a normalizer");
-    if (!split || !json_is(json_get(split, "type"), "ByteLevel"))
-        return vocab_refuse(ctx, "its pre_tokenizer is not ByteLevel");
-    if ((v = json_get(split, "add_prefix_space")) != NULL && v->kind == JSON_TRUE)
-        return vocab_refuse(ctx, "add_prefix_space is true");
-    if ((v = json_get(split, "use_regex")) != NULL && v->kind == JSON_FALSE)
-        return vocab_refuse(ctx, "use_regex is false");
-    if ((v = json_get(model, "ignore_merges")) != NULL && v->kind == JSON_TRUE)
-        return vocab_refuse(ctx, "ignore_merges is true");
-    if ((v = json_get(model, "byte_fallback")) != NULL && v->kind == JSON_TRUE)
-        return vocab_refuse(ctx, "byte_fallback is true");
-    if ((v = json_get(model, "continuing_subword_prefix")) != NULL && v->size)
-        return vocab_refuse(ctx, "it has a continuing_subword_prefix");
-    if ((v = json_get(model, "end_of_word_suffix")) != NULL && v->size)
-        return vocab_refuse(ctx, "it has an end_of_word_suffix");
-    return ATTN_OK;
-}
-
-/* "added_tokens": [{"id": 50256, "content": "<|endoftext|>", ...}, ...] */
-TOOLS_FN attn_status vocab_added(attn_ctx *ctx, vocab *v, const json_value *list, size_t *n_tokens)
-{
-    const json_value *m = list ? list + 1 : NULL, *content;
-    uint64_t id;
-    size_t i;
-    if (!list)
-        return ATTN_OK;
-    if (list->kind != JSON_ARRAY)
-        return tool_fail(ctx, ATTN_E_FORMAT, "tokenizer.json: added_tokens is not a list");
-    for (i = 0; i < list->size; i++, m += m->span) {
-        content = json_get(m, "content");
-        if (!json_u64(json_get(m, "id"), &id) || id >= VOCAB_MAX_TOKENS || !content ||
-            content->kind != JSON_STRING || content->size == 0)
-            return tool_fail(ctx, ATTN_E_FORMAT,
-                             "tokenizer.json: entry %llu of added_tokens has "
-                             "no usable id and content",
-                             TOOLS_LLU(i));
-        if (n_tokens && id >= *n_tokens)
-            *n_tokens = (size_t)id + 1;
-        if (v && vocab_add_special(ctx, v, (size_t)id, content->text, content->size))
-            return ctx->status;
-    }
-    return ATTN_OK;
-}
-
-/* "merges": ["a b", ...] or [["a", "b"], ...] */
-TOOLS_FN attn_status vocab_merge_list(attn_ctx *ctx, vocab *v, const json_value *list)
-{
-    const json_value *m = list + 1, *left, *right;
-    size_t i;
-    for (i = 0; i < list->size; i++, m += m->span) {
-        left = m + 1;
-        right = m->kind == JSON_ARRAY && m->size == 2 ? left + left->span : NULL;
-        if (m->kind == JSON_STRING) {
-            if (vocab_merge_text(ctx, v, m->text, m->size, "tokenizer.json", "merge", i))
-                return ctx->status;
-        } else if (right && left->kind == JSON_STRING && right->kind == JSON_STRING) {
-            if (vocab_merge(ctx, v, left->text, left->size, right->text, right->size,
-                            "tokenizer.json", "merge", i))
-                return ctx->status;
-        } else {
-            return tool_fail(ctx, ATTN_E_FORMAT,
-                             "tokenizer.json, merge %llu is neither a string "
-                             "\"a b\" nor a pair [\"a\", \"b\"]",
-                             TOOLS_LLU(i));
-        }
-    }
-    return ATTN_OK;
-}
-
-TOOLS_FN attn_status vocab_load_json(attn_ctx *ctx, vocab *v, arena *memory, const char *path)
-{
-    const json_value *model, *tokens, *merges, *added;
-    json_value *root = NULL;
-    size_t size, n_tokens = 0;
-    char *text;
-    if (read_file(ctx, memory, path, VOCAB_MAX_FILE, &text, &size) ||
-        json_parse(ctx, path, text, size, &root) || vocab_check_rules(ctx, root))
-        goto done;
-    model = json_get(root, "model");
-    tokens = json_get(model, "vocab");
-    merges = json_get(model, "merges");
-    added = json_get(root, "added_tokens");
-    if (!merges || merges->kind != JSON_ARRAY) {
-        tool_fail(ctx, ATTN_E_FORMAT, "tokenizer.json: its model has no list \"merges\"");
-        goto done;
-    }
-    if (vocab_count(ctx, path, tokens, &n_tokens))
-        goto done;
-    if (vocab_added(ctx, NULL, added, &n_tokens) ||
-        vocab_init(ctx, v, memory, path, n_tokens, merges->size) || vocab_add_all(ctx, v, tokens) ||
-        vocab_added(ctx, v, added, NULL))
-        goto done;
-    vocab_merge_list(ctx, v, merges);
-done:
-    free(root);
-    return ctx->status;
-}
-
-/* Reads the vocabulary of a directory. ATTN_E_TOKENIZER if it holds none. ctx->status must be
- * ATTN_OK before. */
-TOOLS_FN attn_status vocab_load(attn_ctx *ctx, vocab *v, arena *memory, const char *dir)
-{
-    char *pair = arena_path(ctx, memory, dir, "vocab.json");
-    char *merges = arena_path(ctx, memory, dir, "merges.txt");
-    char *whole = arena_path(ctx, memory, dir, "tokenizer.json");
-    if (!pair || !merges || !whole)
-        return ctx->status;
-    v->memory = memory;
-    if (system_exists(pair))
-        vocab_load_pair(ctx, v, memory, dir);
-    else if (system_exists(whole))
-        vocab_load_json(ctx, v, memory, whole);
-    else if (system_exists(merges))
-        tool_fail(ctx, ATTN_E_IO, "there is a merges.txt but no vocab.json in %s", dir);
-    else if (!system_is_directory(dir))
-        tool_fail(ctx, ATTN_E_IO, "there is no directory %s", dir);
-    else
-        tool_fail(ctx, ATTN_E_TOKENIZER,
-                  "neither vocab.json with merges.txt nor tokenizer.json in %s", dir);
-    return ctx->status ? ctx->status : vocab_finish(ctx, v);
-}
-
-/* The same, straight to a tokenizer section from malloc. */
-TOOLS_FN attn_status vocab_read(attn_ctx *ctx, const char *dir, unsigned char **section,
-                                size_t *size)
-{
-    arena memory = {NULL};
-    vocab v;
-    attn_status before = ctx->status, status;
-    memset(&v, 0, sizeof v);
-    *section = NULL;
-    ctx->status = ATTN_OK;
-    status = vocab_load(ctx, &v, &memory, dir);
-    if (status == ATTN_OK)
-        status = vocab_section(ctx, &v, v.n_tokens, section, size);
-    if (status == ATTN_OK)
-        ctx->status = before;
-    arena_free(&memory);
-    return status;
 }
 
 #endif

@@ -218,31 +218,35 @@ int fuzz_llmc(const unsigned char *data, size_t size)
     return 0;
 }
 
-/* One piece: tokenizer.json. Two: vocab.json and merges.txt, and a third: added_tokens.json. What
- * is read must make a tokenizer. */
+/* One piece: tokenizer.json. Two: vocab.json and merges.txt. Then, each where it is: added_tokens.json,
+ * tokenizer_config.json, special_tokens_map.json, tokenizer.json beside them. What is read must make
+ * a tokenizer. */
 int fuzz_vocab(const unsigned char *data, size_t size)
 {
     static const char text[] = "abcab  they're 12\xC3\xA9\xFF";
+    static const char *const names[] = {"vocab.json",
+                                        "merges.txt",
+                                        "added_tokens.json",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "tokenizer.json"};
+    const size_t n_names = sizeof names / sizeof names[0];
     unsigned char *section = NULL;
     attn_tokenizer *tokenizer = NULL;
     attn_ctx ctx;
     input in = {NULL, 0}, piece;
-    size_t n = 0, n_back = 0;
+    size_t n = 0, n_back = 0, i;
     int32_t ids[64];
     char back[64];
     in.data = data;
     in.size = size;
-    piece = next_part(&in);
-    put_file(in.size ? "vocab.json" : "tokenizer.json", piece.data, piece.size, 0);
-    if (in.size) {
+    for (i = 0; i < n_names && (i == 0 || in.size); i++) {
         piece = next_part(&in);
-        put_file("merges.txt", piece.data, piece.size, 0);
+        put_file(i == 0 && !in.size ? "tokenizer.json" : names[i], piece.data, piece.size, 0);
     }
-    if (in.size)
-        put_file("added_tokens.json", in.data, in.size, 0);
     memset(&ctx, 0, sizeof ctx);
     ctx.n_threads = 1;
-    if (vocab_read(&ctx, place(), &section, &n) == ATTN_OK) {
+    if (vocab_read(&ctx, place(), &section, &n, NULL) == ATTN_OK) {
         if (attn_tokenizer_new(&ctx, &tokenizer, section, n) != ATTN_OK)
             fprintf(stderr, "%s\n", ctx.message);
         MUST(tokenizer);
@@ -255,9 +259,7 @@ int fuzz_vocab(const unsigned char *data, size_t size)
     }
     free(section);
     attn_ctx_free(&ctx);
-    drop_file("vocab.json");
-    drop_file("merges.txt");
-    drop_file("added_tokens.json");
-    drop_file("tokenizer.json");
+    for (i = 0; i < n_names; i++)
+        drop_file(names[i]);
     return 0;
 }

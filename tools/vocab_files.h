@@ -1,0 +1,1015 @@
+/* The files of a directory that spell a vocabulary, into a vocab (vocab.h).
+ *
+ *     tokenizer.json              tokens, merges, added tokens, rules
+ *     vocab.json, merges.txt      tokens and merges once more, or alone
+ *     added_tokens.json           more tokens, from spellings to ids
+ *     tokenizer_config.json       more tokens (added_tokens_decoder), names of some, settings
+ *     special_tokens_map.json     names of tokens
+ *     chat_template.jinja         how a conversation becomes a text
+ *
+ * All that are there are read, and they must agree. A rule that GPT-2's tokenizer does not have is
+ * refused, for texts would get other ids; a rule about what is added to texts becomes a note. */
+#ifndef TOOLS_VOCAB_FILES_H
+#define TOOLS_VOCAB_FILES_H
+
+#include "vocab.h"
+
+/* Files of settings are smaller than vocabularies. */
+enum { VOCAB_MAX_SETTINGS = 1 << 22 };
+
+/* What files say of a token. Hugging Face's tokenizers look for some of the added ones before a text
+ * is normalized and for the others after that, in what is left. Those that are not special are found
+ * where special ones are not. */
+enum {
+    VOCAB_BEFORE = 1,
+    VOCAB_AFTER = 2,
+    VOCAB_IS_SPECIAL = 4,
+    VOCAB_IS_NEW = 8, /* not one of the model's own */
+    VOCAB_IN_CONFIG = 16,
+    VOCAB_IN_PAIR = 32
+};
+
+/* The files, parsed; NULL where there is no such file. */
+typedef struct vocab_files {
+    const char *dir;
+    json_value *whole;  /* tokenizer.json */
+    json_value *pair;   /* vocab.json, if it is read in place of tokenizer.json */
+    json_value *added;  /* added_tokens.json */
+    json_value *config; /* tokenizer_config.json */
+    json_value *named;  /* special_tokens_map.json */
+    json_value *model;  /* config.json */
+    char *merges;       /* merges.txt, beside pair */
+    size_t merges_size;
+
+    const json_value *unknown; /* the first token that is named without having an id */
+    const char *unknown_file, *unknown_key;
+    size_t unknown_key_size, n_unknown;
+} vocab_files;
+
+TOOLS_FN void vocab_say(attn_ctx *ctx, vocab *v, const char *format, ...) TOOLS_PRINTF(3, 4);
+TOOLS_FN void vocab_say(attn_ctx *ctx, vocab *v, const char *format, ...)
+{
+    vocab_note *note = (vocab_note *)arena_alloc(ctx, v->memory, 1, sizeof *note), **end;
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (end = &v->notes; *end; end = &(*end)->next)
+        continue;
+    if (note && (note->text = arena_text(ctx, v->memory, text, strlen(text))) != NULL)
+        *end = note;
+}
+
+/* >> Tokens and merges ========================================================================= */
+
+/* An object from spellings to ids: the largest id plus one. */
+TOOLS_FN attn_status vocab_count(attn_ctx *ctx, const char *file, const json_value *object,
+                                 size_t *n_tokens)
+{
+    const json_value *m;
+    uint64_t id;
+    size_t i;
+    shown name;
+    if (!object || object->kind != JSON_OBJECT || object->size == 0)
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s: no vocabulary: expected an object from tokens to "
+                         "ids",
+                         file);
+    for (m = object + 1, i = 0; i < object->size; i++, m += m->span) {
+        if (!json_u64(m, &id) || id >= VOCAB_MAX_TOKENS)
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "%s: the id of \"%s\" is not a whole number below "
+                             "%d",
+                             file, show(name, m->key, m->key_size), (int)VOCAB_MAX_TOKENS);
+        if (id >= *n_tokens)
+            *n_tokens = (size_t)id + 1;
+    }
+    return ATTN_OK;
+}
+
+TOOLS_FN attn_status vocab_add_all(attn_ctx *ctx, vocab *v, const json_value *object)
+{
+    const json_value *m;
+    uint64_t id;
+    size_t i;
+    for (m = object + 1, i = 0; i < object->size; i++, m += m->span)
+        if (json_u64(m, &id) && vocab_add(ctx, v, (size_t)id, m->key, m->key_size))
+            return ctx->status;
+    return ATTN_OK;
+}
+
+/* The lines of merges.txt that hold a merge: one a line, behind an optional line "#version: ...". */
+typedef struct merge_lines {
+    const char *next, *end;
+    const char *text; /* the line */
+    size_t size, line;
+} merge_lines;
+
+/* Goes on to the next merge; 0 at the end. */
+TOOLS_FN int next_merge(merge_lines *m)
+{
+    while (m->next < m->end) {
+        const char *end = (const char *)memchr(m->next, '\n', (size_t)(m->end - m->next));
+        m->text = m->next;
+        m->next = end ? end + 1 : m->end;
+        m->size = (size_t)((end ? end : m->end) - m->text);
+        m->line++;
+        if (m->size && m->text[m->size - 1] == '\r')
+            m->size--;
+        if (m->size > 0 && !(m->line == 1 && m->size >= 8 && memcmp(m->text, "#version", 8) == 0))
+            return 1;
+    }
+    return 0;
+}
+
+TOOLS_FN merge_lines merge_lines_of(const char *text, size_t size)
+{
+    merge_lines m;
+    memset(&m, 0, sizeof m);
+    m.next = text;
+    m.end = text + size;
+    return m;
+}
+
+TOOLS_FN attn_status vocab_read_merges(attn_ctx *ctx, vocab *v, const char *text, size_t size)
+{
+    merge_lines m = merge_lines_of(text, size);
+    while (next_merge(&m))
+        if (vocab_merge_text(ctx, v, m.text, m.size, "merges.txt", "line", m.line))
+            return ctx->status;
+    return v->n_merges ? ATTN_OK : tool_fail(ctx, ATTN_E_FORMAT, "merges.txt has no merges");
+}
+
+TOOLS_FN size_t count_lines(const char *text, size_t size)
+{
+    size_t i, n = 1;
+    for (i = 0; i < size; i++)
+        n += text[i] == '\n';
+    return n;
+}
+
+/* "merges": ["a b", ...] or [["a", "b"], ...] */
+TOOLS_FN attn_status vocab_merge_list(attn_ctx *ctx, vocab *v, const json_value *list)
+{
+    const json_value *m = list + 1, *left, *right;
+    size_t i;
+    for (i = 0; i < list->size; i++, m += m->span) {
+        left = m + 1;
+        right = m->kind == JSON_ARRAY && m->size == 2 ? left + left->span : NULL;
+        if (m->kind == JSON_STRING) {
+            if (vocab_merge_text(ctx, v, m->text, m->size, "tokenizer.json", "merge", i))
+                return ctx->status;
+        } else if (right && left->kind == JSON_STRING && right->kind == JSON_STRING) {
+            if (vocab_merge(ctx, v, left->text, left->size, right->text, right->size,
+                            "tokenizer.json", "merge", i))
+                return ctx->status;
+        } else {
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "tokenizer.json, merge %llu is neither a string "
+                             "\"a b\" nor a pair [\"a\", \"b\"]",
+                             TOOLS_LLU(i));
+        }
+    }
+    return ATTN_OK;
+}
+
+/* >> Rules ===================================================================================== */
+
+/* Refuses a rule. `done`: what would be done to texts; `advice`: what to do about it. */
+TOOLS_FN attn_status vocab_refuse(attn_ctx *ctx, const char *file, const char *rule,
+                                  const char *done, const char *advice)
+{
+    return tool_fail(ctx, ATTN_E_UNSUPPORTED, "%s: %s, so %s, which attn.h does not do; %s", file,
+                     rule, done, advice);
+}
+
+/* Nothing that would ask for anything: null, false, 0, "", [] or {}. */
+TOOLS_FN int vocab_is_off(const json_value *v)
+{
+    double number = 0;
+    return !v || v->kind == JSON_NULL || v->kind == JSON_FALSE ||
+           (v->kind == JSON_NUMBER ? json_double(v, &number) && number == 0
+                                   : v->kind != JSON_TRUE && v->size == 0);
+}
+
+TOOLS_FN int vocab_is_on(const json_value *object, const char *key)
+{
+    const json_value *v = json_get(object, key);
+    return v && v->kind == JSON_TRUE;
+}
+
+/* Rules of tokenizer.json's model that change which ids a text gets. Where every byte has a token,
+ * which vocab_finish sees to, the rules for unknown characters are never needed: unk_token, fuse_unk
+ * and byte_fallback. */
+TOOLS_FN attn_status vocab_check_model(attn_ctx *ctx, const json_value *model)
+{
+    static const struct {
+        const char *key, *rule, *done, *advice;
+    } rules[] = {
+        {"dropout", "it has a dropout", "merges are left out at random",
+         "set it to null, as it is wherever a trained model is used"},
+        {"ignore_merges", "ignore_merges is true", "words may become tokens without merges",
+         "set it to false if the merges make every token"},
+        {"continuing_subword_prefix", "it has a continuing_subword_prefix",
+         "tokens are spelled otherwise within words", "only byte-level BPE as GPT-2's is read"},
+        {"end_of_word_suffix", "it has an end_of_word_suffix",
+         "tokens are spelled otherwise at the ends of words",
+         "only byte-level BPE as GPT-2's is read"}};
+    static const char *const harmless[] = {"type",      "vocab",    "merges",
+                                           "unk_token", "fuse_unk", "byte_fallback"};
+    const json_value *v;
+    size_t i, k;
+    shown name;
+    if ((v = json_get(model, "type")) != NULL && !json_is(v, "BPE"))
+        return vocab_refuse(ctx, "tokenizer.json", "its model is not BPE",
+                            "words become tokens otherwise", "only byte-level BPE is read");
+    for (i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        if (!vocab_is_off(json_get(model, rules[i].key)))
+            return vocab_refuse(ctx, "tokenizer.json", rules[i].rule, rules[i].done,
+                                rules[i].advice);
+    for (i = 0, v = model + 1; i < model->size; i++, v += v->span) {
+        for (k = 0; k < sizeof harmless / sizeof harmless[0]; k++)
+            if (strlen(harmless[k]) == v->key_size && memcmp(harmless[k], v->key, v->key_size) == 0)
+                break;
+        if (k == sizeof harmless / sizeof harmless[0] && !vocab_is_off(v))
+            return tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                             "tokenizer.json: the model has a rule \"%s\", which attn-convert does "
+                             "not know",
+                             show(name, v->key, v->key_size));
+    }
+    return ATTN_OK;
+}
+
+/* What happens to a text before the model sees it, and to tokens on their way back. */
+TOOLS_FN attn_status vocab_check_rules(attn_ctx *ctx, const json_value *root)
+{
+    static const char file[] = "tokenizer.json";
+    const json_value *normalizer = json_get(root, "normalizer");
+    const json_value *split = json_get(root, "pre_tokenizer");
+    const json_value *decoder = json_get(root, "decoder"), *v;
+    if (vocab_check_model(ctx, json_get(root, "model")))
+        return ctx->status;
+    v = json_get(normalizer, "normalizers");
+    if (!vocab_is_off(normalizer) && !(v && vocab_is_off(v)))
+        return vocab_refuse(ctx, file, "it has a normalizer", "texts are changed first",
+                            "change texts so yourself and set it to null");
+    if (!split || !json_is(json_get(split, "type"), "ByteLevel"))
+        return vocab_refuse(ctx, file, "its pre_tokenizer is not ByteLevel",
+                            "texts are cut into words otherwise", "only GPT-2's words are known");
+    if (vocab_is_on(split, "add_prefix_space"))
+        return vocab_refuse(ctx, file, "add_prefix_space is true",
+                            "a blank is put in front of texts",
+                            "put it there yourself and set it to false");
+    if ((v = json_get(split, "use_regex")) != NULL && v->kind == JSON_FALSE)
+        return vocab_refuse(ctx, file, "use_regex is false", "texts are not cut into words",
+                            "only GPT-2's words are known");
+    if (decoder && decoder->kind != JSON_NULL && !json_is(json_get(decoder, "type"), "ByteLevel"))
+        return vocab_refuse(ctx, file, "its decoder is not ByteLevel", "tokens become another text",
+                            "only byte-level BPE is read");
+    return ATTN_OK;
+}
+
+/* What the template of a post-processor puts around a text. */
+TOOLS_FN attn_status vocab_check_template(attn_ctx *ctx, vocab *v, const json_value *processor)
+{
+    const json_value *single = json_get(processor, "single"), *part, *special, *ids;
+    const json_value *tokens = json_get(processor, "special_tokens");
+    uint64_t id;
+    size_t i;
+    int behind = 0;
+    for (i = 0, part = single ? single + 1 : NULL; single && i < single->size;
+         i++, part += part->span) {
+        if (json_get(part, "Sequence"))
+            behind = 1;
+        if ((special = json_get(json_get(part, "SpecialToken"), "id")) == NULL)
+            continue;
+        ids = special->kind == JSON_STRING ? json_find(tokens, special->text, special->size) : NULL;
+        ids = json_get(ids, "ids");
+        if (behind || v->first >= 0 || !ids || ids->kind != JSON_ARRAY || ids->size != 1 ||
+            !json_u64(ids + 1, &id) || id >= v->n_tokens)
+            return vocab_refuse(ctx, "tokenizer.json",
+                                "its post_processor adds more than one token at the beginning",
+                                "texts get tokens that they do not hold",
+                                "add their ids yourself and set it to null");
+        v->first = (int32_t)id;
+    }
+    return ATTN_OK;
+}
+
+TOOLS_FN attn_status vocab_check_processor(attn_ctx *ctx, vocab *v, const json_value *processor,
+                                           int depth)
+{
+    const json_value *list = json_get(processor, "processors"), *one;
+    size_t i;
+    if (!processor || processor->kind == JSON_NULL ||
+        json_is(json_get(processor, "type"), "ByteLevel"))
+        return ATTN_OK; /* about offsets, which attn.h does not give */
+    if (json_is(json_get(processor, "type"), "TemplateProcessing"))
+        return vocab_check_template(ctx, v, processor);
+    if (depth == 0 || !json_is(json_get(processor, "type"), "Sequence") || !list ||
+        list->kind != JSON_ARRAY)
+        return vocab_refuse(
+            ctx, "tokenizer.json", "its post_processor is neither ByteLevel nor a template",
+            "texts get tokens that they do not hold", "add their ids yourself and set it to null");
+    for (i = 0, one = list + 1; i < list->size; i++, one += one->span)
+        if (vocab_check_processor(ctx, v, one, depth - 1))
+            return ctx->status;
+    return ATTN_OK;
+}
+
+/* >> Added tokens ============================================================================== */
+
+TOOLS_FN attn_status vocab_check_flags(attn_ctx *ctx, const vocab *v, vocab_token *token,
+                                       const json_value *flags)
+{
+    static const struct {
+        const char *key, *done;
+    } rules[] = {{"lstrip", "takes the blanks before it away"},
+                 {"rstrip", "takes the blanks behind it away"},
+                 {"single_word", "is not found within words"}};
+    const json_value *normalized = json_get(flags, "normalized");
+    size_t i;
+    shown name;
+    for (i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        if (vocab_is_on(flags, rules[i].key))
+            return tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                             "%s: the token \"%s\" has %s, so it %s, which attn.h does not do; "
+                             "set it to false if your texts do without that",
+                             v->name, show(name, token->spelling, token->spelling_size),
+                             rules[i].key, rules[i].done);
+    if (!normalized || normalized->kind == JSON_TRUE)
+        token->said |= VOCAB_AFTER;
+    if (!normalized || normalized->kind != JSON_TRUE)
+        token->said |= VOCAB_BEFORE;
+    return ATTN_OK;
+}
+
+/* A token under an id, which may repeat one of the vocabulary or be a new one. Without a vocabulary
+ * (v is NULL) the ids are counted. `flags` may be NULL. */
+TOOLS_FN attn_status vocab_add_special(attn_ctx *ctx, vocab *v, size_t *n_tokens, size_t id,
+                                       const char *text, size_t size, const json_value *flags)
+{
+    vocab_token *token;
+    int same;
+    if (!v) {
+        *n_tokens = id < *n_tokens ? *n_tokens : id + 1;
+        return ATTN_OK;
+    }
+    token = &v->tokens[id];
+    same =
+        token->spelling && token->spelling_size == size && memcmp(token->spelling, text, size) == 0;
+    if (!same && vocab_add(ctx, v, id, text, size))
+        return ctx->status;
+    token->special = 1;
+    token->special_by = token->special_by ? token->special_by : v->name;
+    if (!same)
+        token->said |= VOCAB_IS_NEW;
+    if (vocab_is_on(flags, "special"))
+        token->said |= VOCAB_IS_SPECIAL;
+    return vocab_check_flags(ctx, v, token, flags);
+}
+
+/* "added_tokens": [{"id": 50256, "content": "<|endoftext|>", ...}, ...] */
+TOOLS_FN attn_status vocab_added_list(attn_ctx *ctx, vocab *v, const json_value *list,
+                                      size_t *n_tokens)
+{
+    const json_value *m = list ? list + 1 : NULL, *content;
+    uint64_t id, latest = 0;
+    size_t i;
+    if (!list || list->kind == JSON_NULL)
+        return ATTN_OK;
+    if (list->kind != JSON_ARRAY)
+        return tool_fail(ctx, ATTN_E_FORMAT, "tokenizer.json: added_tokens is not a list");
+    for (i = 0; i < list->size; i++, m += m->span) {
+        content = json_get(m, "content");
+        if (!json_u64(json_get(m, "id"), &id) || id >= VOCAB_MAX_TOKENS || !content ||
+            content->kind != JSON_STRING || content->size == 0)
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "tokenizer.json: entry %llu of added_tokens has "
+                             "no usable id and content",
+                             TOOLS_LLU(i));
+        if (vocab_add_special(ctx, v, n_tokens, (size_t)id, content->text, content->size, m))
+            return ctx->status;
+        if (!v || !(v->tokens[id].said & VOCAB_IS_NEW))
+            continue;
+        if (id < latest)
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "tokenizer.json: entry %llu of added_tokens has id %llu, behind one "
+                             "with id %llu; transformers would number them in this order",
+                             TOOLS_LLU(i), TOOLS_LLU(id), TOOLS_LLU(latest));
+        latest = id;
+    }
+    return ATTN_OK;
+}
+
+/* "added_tokens_decoder": {"50256": {"content": "<|endoftext|>", ...}, ...} */
+TOOLS_FN attn_status vocab_added_decoder(attn_ctx *ctx, vocab *v, const json_value *object,
+                                         size_t *n_tokens)
+{
+    const json_value *m = object ? object + 1 : NULL, *content;
+    json_value number; /* a key's text, read as a number */
+    uint64_t id;
+    size_t i;
+    shown name;
+    if (!object || object->kind == JSON_NULL)
+        return ATTN_OK;
+    if (object->kind != JSON_OBJECT)
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "tokenizer_config.json: added_tokens_decoder is not an object");
+    for (i = 0; i < object->size; i++, m += m->span) {
+        memset(&number, 0, sizeof number);
+        number.kind = JSON_NUMBER;
+        number.text = m->key;
+        number.size = m->key_size;
+        content = json_get(m, "content");
+        if (m->key_size == 0 || !json_u64(&number, &id) || id >= VOCAB_MAX_TOKENS || !content ||
+            content->kind != JSON_STRING || content->size == 0)
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "tokenizer_config.json: the entry \"%s\" of added_tokens_decoder has "
+                             "no usable id and content",
+                             show(name, m->key, m->key_size));
+        if (vocab_add_special(ctx, v, n_tokens, (size_t)id, content->text, content->size, m))
+            return ctx->status;
+        if (v)
+            v->tokens[id].said |= VOCAB_IN_CONFIG;
+    }
+    return ATTN_OK;
+}
+
+/* added_tokens.json: {"<pad>": 300, ...} */
+TOOLS_FN attn_status vocab_added_map(attn_ctx *ctx, vocab *v, const json_value *object,
+                                     size_t *n_tokens)
+{
+    const json_value *m;
+    uint64_t id;
+    size_t i;
+    if (!object || (object->kind == JSON_OBJECT && object->size == 0))
+        return ATTN_OK;
+    if (vocab_count(ctx, "added_tokens.json", object, n_tokens))
+        return ctx->status;
+    for (i = 0, m = object + 1; i < object->size; i++, m += m->span)
+        if (json_u64(m, &id) && m->key_size > 0 && /* an empty one is none */
+            vocab_add_special(ctx, v, n_tokens, (size_t)id, m->key, m->key_size, NULL))
+            return ctx->status;
+    return ATTN_OK;
+}
+
+/* Every token that some file adds under an id. */
+TOOLS_FN attn_status vocab_add_files(attn_ctx *ctx, vocab *v, const vocab_files *f,
+                                     size_t *n_tokens)
+{
+    if (v)
+        v->name = "tokenizer.json";
+    if (vocab_added_list(ctx, v, json_get(f->whole, "added_tokens"), n_tokens))
+        return ctx->status;
+    if (v)
+        v->name = "added_tokens.json";
+    if (vocab_added_map(ctx, v, f->added, n_tokens))
+        return ctx->status;
+    if (v)
+        v->name = "tokenizer_config.json";
+    return vocab_added_decoder(ctx, v, json_get(f->config, "added_tokens_decoder"), n_tokens);
+}
+
+/* >> Named tokens ============================================================================== */
+
+/* "<pad>" or {"content": "<pad>", ...}, under a name such as pad_token: its id, or -1 if it is none
+ * or has none. */
+TOOLS_FN attn_status vocab_name_one(attn_ctx *ctx, vocab *v, vocab_files *f, const char *key,
+                                    size_t key_size, const json_value *value, int32_t *id)
+{
+    const json_value *text = value->kind == JSON_OBJECT ? json_get(value, "content") : value;
+    const int in_config = strcmp(v->name, "tokenizer_config.json") == 0 ? VOCAB_IN_CONFIG : 0;
+    size_t found;
+    shown role;
+    *id = -1;
+    if (!text || text->kind == JSON_NULL || (text->kind == JSON_STRING && text->size == 0))
+        return ATTN_OK;
+    if (text->kind != JSON_STRING)
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s: %s is not the text of a token", v->name,
+                         show(role, key, key_size));
+    if (!names_find(&v->by_spelling, text->text, text->size, &found)) {
+        if (f->n_unknown++)
+            return ATTN_OK;
+        f->unknown = text;
+        f->unknown_file = v->name;
+        f->unknown_key = key;
+        f->unknown_key_size = key_size;
+        return ATTN_OK;
+    }
+    *id = (int32_t)found;
+    v->tokens[found].special = 1;
+    v->tokens[found].special_by =
+        v->tokens[found].special_by ? v->tokens[found].special_by : v->name;
+    v->tokens[found].said |= VOCAB_IS_SPECIAL | in_config;
+    return value->kind == JSON_OBJECT || !(v->tokens[found].said & (VOCAB_BEFORE | VOCAB_AFTER))
+               ? vocab_check_flags(ctx, v, &v->tokens[found], value)
+               : ATTN_OK;
+}
+
+/* A name's value: one token, or a list or an object of several. */
+TOOLS_FN attn_status vocab_name(attn_ctx *ctx, vocab *v, vocab_files *f, const json_value *value)
+{
+    const int one =
+        value->kind != JSON_ARRAY && (value->kind != JSON_OBJECT || json_get(value, "content"));
+    const json_value *m = one ? value : value + 1;
+    const size_t n = one ? 1 : value->size;
+    int32_t id;
+    size_t i;
+    for (i = 0; i < n; i++, m += m->span) {
+        if (vocab_name_one(ctx, v, f, value->key, value->key_size, m, &id))
+            return ctx->status;
+        if (id >= 0 && value->key_size == 9 && memcmp(value->key, "bos_token", 9) == 0)
+            v->bos = id;
+        if (id >= 0 && value->key_size == 9 && memcmp(value->key, "eos_token", 9) == 0)
+            v->eos = id;
+    }
+    return ATTN_OK;
+}
+
+/* The tokens that special_tokens_map.json and tokenizer_config.json name. */
+TOOLS_FN attn_status vocab_name_files(attn_ctx *ctx, vocab *v, vocab_files *f)
+{
+    static const char *const keys[] = {
+        "bos_token",           "eos_token", "unk_token",  "sep_token",
+        "pad_token",           "cls_token", "mask_token", "additional_special_tokens",
+        "extra_special_tokens"};
+    const json_value *m;
+    size_t i;
+    v->name = "special_tokens_map.json";
+    for (i = 0, m = f->named ? f->named + 1 : NULL;
+         f->named && f->named->kind == JSON_OBJECT && i < f->named->size; i++, m += m->span)
+        if (vocab_name(ctx, v, f, m))
+            return ctx->status;
+    v->name = "tokenizer_config.json";
+    for (i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if ((m = json_get(f->config, keys[i])) != NULL && vocab_name(ctx, v, f, m))
+            return ctx->status;
+    return ATTN_OK;
+}
+
+/* The class of the tokenizer, by the vocabulary's own settings or the model's; NULL: not said. */
+TOOLS_FN const json_value *vocab_class(const vocab_files *f)
+{
+    const json_value *own = json_get(f->config, "tokenizer_class");
+    const json_value *kind = vocab_is_off(own) ? json_get(f->model, "tokenizer_class") : own;
+    return vocab_is_off(kind) ? NULL : kind;
+}
+
+/* GPT-2's class, which is also that of files that name none, makes "<|endoftext|>" special. */
+TOOLS_FN void vocab_name_end(vocab *v, const vocab_files *f)
+{
+    const json_value *kind = vocab_class(f);
+    const int is_named =
+        !kind || json_is(kind, "GPT2Tokenizer") || json_is(kind, "GPT2TokenizerFast");
+    size_t id;
+    if (is_named &&
+        names_find(&v->by_spelling, VOCAB_END_OF_TEXT, strlen(VOCAB_END_OF_TEXT), &id)) {
+        v->tokens[id].special = 1;
+        v->tokens[id].said |= VOCAB_IS_SPECIAL | VOCAB_IN_CONFIG;
+        if (!(v->tokens[id].said & (VOCAB_BEFORE | VOCAB_AFTER)))
+            v->tokens[id].said |= VOCAB_BEFORE;
+    }
+}
+
+/* >> What holds of the whole =================================================================== */
+
+/* Whether an occurrence of `late` can reach into one of `early` that begins no sooner. */
+TOOLS_FN int vocab_overlap(const vocab_token *late, const vocab_token *early)
+{
+    size_t at, n;
+    for (at = 0; at < late->spelling_size; at++) {
+        n = late->spelling_size - at;
+        n = n < early->spelling_size ? n : early->spelling_size;
+        if ((at > 0 || early->spelling_size < late->spelling_size) &&
+            memcmp(late->spelling + at, early->spelling, n) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* attn.h looks for all special tokens at once: at each place for the longest. Where tokens that are
+ * looked for first can begin within others, Hugging Face's tokenizers would find them instead. */
+TOOLS_FN attn_status vocab_check_passes(attn_ctx *ctx, vocab *v)
+{
+    enum { MOST_PAIRS = 1 << 18 };
+    const vocab_token **sorted;
+    size_t i, k, n_early = 0, n_late = 0;
+    shown a, b;
+    for (i = 0; i < v->n_tokens; i++) {
+        n_early += v->tokens[i].special && v->tokens[i].said & VOCAB_BEFORE;
+        n_late += v->tokens[i].special && v->tokens[i].said & VOCAB_AFTER;
+    }
+    if (n_early == 0 || n_late == 0)
+        return ATTN_OK;
+    if (n_early > MOST_PAIRS / n_late)
+        return tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                         "%s: of %llu added tokens some are \"normalized\" and others are not; "
+                         "with so many, make them all one or the other",
+                         v->name, TOOLS_LLU(n_early + n_late));
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers */
+    sorted = (const vocab_token **)arena_alloc(ctx, v->memory, n_early + n_late, sizeof *sorted);
+    if (!sorted)
+        return ctx->status;
+    for (i = 0, n_early = n_late = 0; i < v->n_tokens; i++)
+        if (v->tokens[i].special && v->tokens[i].said & VOCAB_BEFORE)
+            sorted[n_early++] = &v->tokens[i];
+    for (i = 0; i < v->n_tokens; i++)
+        if (v->tokens[i].special && v->tokens[i].said & VOCAB_AFTER)
+            sorted[n_early + n_late++] = &v->tokens[i];
+    for (i = 0; i < n_late; i++)
+        for (k = 0; k < n_early; k++)
+            if (sorted[n_early + i] != sorted[k] && vocab_overlap(sorted[n_early + i], sorted[k]))
+                return tool_fail(
+                    ctx, ATTN_E_UNSUPPORTED,
+                    "the added tokens \"%s\" and \"%s\" can overlap in a text, and one is looked "
+                    "for first because it is not \"normalized\"; make that the same for both",
+                    show(a, sorted[n_early + i]->spelling, sorted[n_early + i]->spelling_size),
+                    show(b, sorted[k]->spelling, sorted[k]->spelling_size));
+    return ATTN_OK;
+}
+
+/* Tokens that the model's own vocabulary lacks. transformers number them on from its size, whatever
+ * the files say, so an id with a gap before it would be another one there. */
+TOOLS_FN attn_status vocab_check_ids(attn_ctx *ctx, const vocab *v, size_t n_own)
+{
+    size_t i, next = n_own;
+    shown name;
+    for (i = 0; i < v->n_tokens; i++)
+        if (v->tokens[i].said & VOCAB_IS_NEW && i != next++)
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "%s gives the added token \"%s\" id %llu, but transformers would give "
+                             "it id %llu, the next behind the %llu of the vocabulary; correct the "
+                             "id, or add what lies between",
+                             v->tokens[i].file,
+                             show(name, v->tokens[i].spelling, v->tokens[i].spelling_size),
+                             TOOLS_LLU(i), TOOLS_LLU(next - 1), TOOLS_LLU(n_own));
+    return ATTN_OK;
+}
+
+/* Names without an id, and special tokens that tokenizer_config.json lacks although it lists some:
+ * which of them count depends on the version of transformers. */
+TOOLS_FN void vocab_note_doubts(attn_ctx *ctx, vocab *v, const vocab_files *f)
+{
+    const json_value *list = json_get(f->config, "added_tokens_decoder");
+    size_t i;
+    shown name, role;
+    if (f->unknown)
+        vocab_say(ctx, v, "%s names \"%s\" as %s, but no file gives it an id: it is left out%s",
+                  f->unknown_file, show(name, f->unknown->text, f->unknown->size),
+                  show(role, f->unknown_key, f->unknown_key_size),
+                  f->n_unknown > 1 ? ", and so are others like it" : "");
+    for (i = 0; list && list->kind == JSON_OBJECT && i < v->n_tokens; i++)
+        if (v->tokens[i].said & VOCAB_IS_SPECIAL && !(v->tokens[i].said & VOCAB_IN_CONFIG)) {
+            vocab_say(ctx, v,
+                      "\"%s\" (id %llu) is a special token by other files, but not in "
+                      "tokenizer_config.json's added_tokens_decoder; here it is one",
+                      show(name, v->tokens[i].spelling, v->tokens[i].spelling_size), TOOLS_LLU(i));
+            break;
+        }
+}
+
+/* Added tokens that are not special are found in every text, by their author's will. */
+TOOLS_FN void vocab_note_ordinary(attn_ctx *ctx, vocab *v)
+{
+    const vocab_token *first = NULL, *t;
+    size_t i, n = 0;
+    shown name;
+    for (i = 0; i < v->n_tokens; i++) {
+        t = &v->tokens[i];
+        if (t->special && t->said & (VOCAB_BEFORE | VOCAB_AFTER) && !(t->said & VOCAB_IS_SPECIAL)) {
+            first = first ? first : t;
+            n++;
+        }
+    }
+    if (n)
+        vocab_say(ctx, v,
+                  "%llu added tokens are not special (\"%s\"%s); texts yield them, as special "
+                  "ones, only with --special",
+                  TOOLS_LLU(n), show(name, first->spelling, first->spelling_size),
+                  n > 1 ? ", ..." : "");
+}
+
+/* Settings of transformers' tokenizer: refused where texts would get other ids, noted where a
+ * program has to do something itself. */
+TOOLS_FN attn_status vocab_check_settings(attn_ctx *ctx, vocab *v, const vocab_files *f)
+{
+    static const char *const classes[] = {"GPT2Tokenizer", "GPT2TokenizerFast",
+                                          "PreTrainedTokenizerFast", "TokenizersBackend"};
+    static const char file[] = "tokenizer_config.json";
+    const json_value *kind = vocab_class(f);
+    size_t i;
+    shown name;
+    if (vocab_is_on(f->config, "add_prefix_space"))
+        return vocab_refuse(ctx, file, "add_prefix_space is true",
+                            "a blank is put in front of texts",
+                            "put it there yourself and set it to false");
+    if (vocab_is_on(f->config, "do_lower_case"))
+        return vocab_refuse(ctx, file, "do_lower_case is true",
+                            "texts are written in small letters",
+                            "do that yourself and set it to false");
+    if (vocab_is_on(f->config, "add_eos_token"))
+        return vocab_refuse(ctx, file, "add_eos_token is true",
+                            "the end-of-text token is put behind texts",
+                            "add its id yourself and set it to false");
+    for (i = 0; kind && i < sizeof classes / sizeof classes[0] && !json_is(kind, classes[i]); i++)
+        continue;
+    if (i == sizeof classes / sizeof classes[0])
+        return tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                         "%s: tokenizer_class is %s, which may have rules of its own; only "
+                         "GPT2Tokenizer and PreTrainedTokenizerFast are known",
+                         kind == json_get(f->config, "tokenizer_class") ? file : "config.json",
+                         show(name, kind->text ? kind->text : "", kind->text ? kind->size : 0));
+    if (json_get(json_get(f->config, "auto_map"), "AutoTokenizer"))
+        return tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                         "%s: auto_map names a program as the tokenizer, which attn-convert does "
+                         "not run",
+                         file);
+    if (vocab_is_on(f->config, "add_bos_token") && v->first < 0)
+        v->first = v->bos;
+    if (vocab_is_on(f->config, "clean_up_tokenization_spaces"))
+        vocab_say(ctx, v,
+                  "%s: clean_up_tokenization_spaces has transformers drop blanks before "
+                  "punctuation when it decodes; attn.h gives a text back as it was",
+                  file);
+    return ctx->status;
+}
+
+/* A template is a program in a language of its own, which attn.h does not run. */
+TOOLS_FN attn_status vocab_note_templates(attn_ctx *ctx, vocab *v, const vocab_files *f)
+{
+    static const char *const names[] = {"chat_template.jinja", "chat_template.json"};
+    const char *where =
+        vocab_is_off(json_get(f->config, "chat_template")) ? NULL : "tokenizer_config.json";
+    char *path;
+    size_t i;
+    shown name;
+    for (i = 0; !where && i < sizeof names / sizeof names[0]; i++) {
+        if ((path = arena_path(ctx, v->memory, f->dir, names[i])) == NULL)
+            return ctx->status;
+        if (system_exists(path))
+            where = names[i];
+    }
+    if (where)
+        vocab_say(ctx, v,
+                  "%s has a chat template, which attn.h does not apply: write a conversation into "
+                  "the prompt as the template does, and give --special for its special tokens",
+                  where);
+    if (v->first >= 0)
+        vocab_say(ctx, v,
+                  "texts shall begin with \"%s\" (id %ld): give --bos, or set "
+                  "attn_generate_desc.prepend_bos",
+                  show(name, v->tokens[v->first].spelling, v->tokens[v->first].spelling_size),
+                  (long)v->first);
+    return ctx->status;
+}
+
+/* >> tokenizer.json beside vocab.json and merges.txt =========================================== */
+
+TOOLS_FN attn_status vocab_compare_tokens(attn_ctx *ctx, vocab *v, const json_value *object)
+{
+    static const char advice[] = "keep the file that is right, and remove the other";
+    const json_value *m;
+    size_t i, other, none = 0;
+    uint64_t id;
+    shown name;
+    if (vocab_count(ctx, "vocab.json", object, &none))
+        return ctx->status;
+    for (i = 0, m = object + 1; i < object->size; i++, m += m->span) {
+        if (!json_u64(m, &id)) /* cover: they were counted */
+            continue;
+        if (!names_find(&v->by_spelling, m->key, m->key_size, &other))
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "the token \"%s\" has id %llu in vocab.json and is not in "
+                             "tokenizer.json; %s",
+                             show(name, m->key, m->key_size), TOOLS_LLU(id), advice);
+        if (other != id)
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "the token \"%s\" has id %llu in vocab.json and id %llu in %s; %s",
+                             show(name, m->key, m->key_size), TOOLS_LLU(id), TOOLS_LLU(other),
+                             v->tokens[other].file, advice);
+        v->tokens[other].said |= VOCAB_IN_PAIR;
+    }
+    for (i = 0; i < v->n_tokens; i++)
+        if (v->tokens[i].spelling && !v->tokens[i].special && !(v->tokens[i].said & VOCAB_IN_PAIR))
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "the token \"%s\" has id %llu in tokenizer.json and is not in "
+                             "vocab.json; %s",
+                             show(name, v->tokens[i].spelling, v->tokens[i].spelling_size),
+                             TOOLS_LLU(i), advice);
+    return ATTN_OK;
+}
+
+TOOLS_FN attn_status vocab_compare_merges(attn_ctx *ctx, const vocab *v, const char *text,
+                                          size_t size)
+{
+    merge_lines m = merge_lines_of(text, size);
+    const vocab_token *left, *right;
+    size_t n = 0;
+    shown a, b, c;
+    for (; next_merge(&m); n++) {
+        if (n == v->n_merges)
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "merges.txt, line %llu is \"%s\", but tokenizer.json has only %llu "
+                             "merges; keep the file that is right, and remove the other",
+                             TOOLS_LLU(m.line), show(a, m.text, m.size), TOOLS_LLU(n));
+        left = &v->tokens[v->merges[n][0]];
+        right = &v->tokens[v->merges[n][1]];
+        if (m.size != left->spelling_size + 1 + right->spelling_size ||
+            memcmp(m.text, left->spelling, left->spelling_size) != 0 ||
+            m.text[left->spelling_size] != ' ' ||
+            memcmp(m.text + left->spelling_size + 1, right->spelling, right->spelling_size) != 0)
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "merges.txt, line %llu is \"%s\", but merge %llu of tokenizer.json is "
+                             "\"%s %s\"; remove the file that is wrong",
+                             TOOLS_LLU(m.line), show(a, m.text, m.size), TOOLS_LLU(n),
+                             show(b, left->spelling, left->spelling_size),
+                             show(c, right->spelling, right->spelling_size));
+    }
+    if (n < v->n_merges)
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "merges.txt has %llu merges, but tokenizer.json %llu; keep the file that "
+                         "is right, and remove the other",
+                         TOOLS_LLU(n), TOOLS_LLU(v->n_merges));
+    return ATTN_OK;
+}
+
+/* Reads the pair a piece at a time, for tokenizer.json takes memory already. */
+TOOLS_FN attn_status vocab_compare_pair(attn_ctx *ctx, vocab *v, const char *dir)
+{
+    arena own = {NULL};
+    char *path = arena_path(ctx, &own, dir, "vocab.json"), *text = NULL;
+    json_value *root = NULL;
+    size_t size = 0;
+    if (path && system_exists(path) &&
+        read_file(ctx, &own, path, VOCAB_MAX_FILE, &text, &size) == ATTN_OK &&
+        json_parse(ctx, path, text, size, &root) == ATTN_OK)
+        vocab_compare_tokens(ctx, v, root);
+    free(root);
+    arena_free(&own);
+    path = ctx->status ? NULL : arena_path(ctx, &own, dir, "merges.txt");
+    if (path && system_exists(path) &&
+        read_file(ctx, &own, path, VOCAB_MAX_FILE, &text, &size) == ATTN_OK)
+        vocab_compare_merges(ctx, v, text, size);
+    arena_free(&own);
+    return ctx->status;
+}
+
+/* >> Reading =================================================================================== */
+
+/* Parses dir/name if it is there. */
+TOOLS_FN attn_status vocab_parse(attn_ctx *ctx, arena *memory, const char *dir, const char *name,
+                                 size_t limit, json_value **root)
+{
+    char *path = arena_path(ctx, memory, dir, name), *text = NULL;
+    size_t size = 0;
+    if (path && system_exists(path) && read_file(ctx, memory, path, limit, &text, &size) == ATTN_OK)
+        json_parse(ctx, path, text, size, root);
+    return ctx->status;
+}
+
+/* Neither spelling of a vocabulary is there; another kind may be. */
+TOOLS_FN attn_status vocab_none(attn_ctx *ctx, arena *memory, const char *dir)
+{
+    static const char *const others[] = {"spiece.model", "tokenizer.model",
+                                         "sentencepiece.bpe.model", "vocab.txt"};
+    char *path;
+    size_t i;
+    if (!system_is_directory(dir))
+        return tool_fail(ctx, ATTN_E_IO, "there is no directory %s", dir);
+    for (i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if ((path = arena_path(ctx, memory, dir, others[i])) == NULL)
+            return ctx->status;
+        if (system_exists(path))
+            break;
+    }
+    return tool_fail(ctx, ATTN_E_TOKENIZER,
+                     "neither vocab.json with merges.txt nor tokenizer.json in %s%s%s%s", dir,
+                     i < sizeof others / sizeof others[0] ? "; " : "",
+                     i < sizeof others / sizeof others[0] ? others[i] : "",
+                     i < sizeof others / sizeof others[0] ? " is of another kind" : "");
+}
+
+/* Parses what a directory holds; ATTN_E_TOKENIZER if there is no vocabulary. */
+TOOLS_FN attn_status vocab_open(attn_ctx *ctx, vocab_files *f, arena *memory, const char *dir)
+{
+    char *pair = arena_path(ctx, memory, dir, "vocab.json");
+    char *merges = arena_path(ctx, memory, dir, "merges.txt");
+    char *whole = arena_path(ctx, memory, dir, "tokenizer.json");
+    memset(f, 0, sizeof *f);
+    f->dir = dir;
+    if (!pair || !merges || !whole)
+        return ctx->status;
+    if (!system_exists(whole)) {
+        if (!system_exists(pair))
+            return system_exists(merges)
+                       ? tool_fail(ctx, ATTN_E_IO, "there is a merges.txt but no vocab.json in %s",
+                                   dir)
+                       : vocab_none(ctx, memory, dir);
+        if (!system_exists(merges))
+            return tool_fail(ctx, ATTN_E_IO, "there is a vocab.json but no merges.txt in %s", dir);
+        if (read_file(ctx, memory, merges, VOCAB_MAX_FILE, &f->merges, &f->merges_size) ||
+            vocab_parse(ctx, memory, dir, "vocab.json", VOCAB_MAX_FILE, &f->pair))
+            return ctx->status;
+    }
+    if (vocab_parse(ctx, memory, dir, "tokenizer.json", VOCAB_MAX_FILE, &f->whole) ||
+        vocab_parse(ctx, memory, dir, "added_tokens.json", VOCAB_MAX_SETTINGS, &f->added) ||
+        vocab_parse(ctx, memory, dir, "tokenizer_config.json", VOCAB_MAX_SETTINGS, &f->config) ||
+        vocab_parse(ctx, memory, dir, "special_tokens_map.json", VOCAB_MAX_SETTINGS, &f->named))
+        return ctx->status;
+    return vocab_parse(ctx, memory, dir, "config.json", VOCAB_MAX_SETTINGS, &f->model);
+}
+
+TOOLS_FN void vocab_close(vocab_files *f) /* spellings point into the texts, not into the trees */
+{
+    free(f->whole);
+    free(f->pair);
+    free(f->added);
+    free(f->config);
+    free(f->named);
+    free(f->model);
+}
+
+/* From the parsed files to tokens and merges. */
+TOOLS_FN attn_status vocab_fill(attn_ctx *ctx, vocab *v, arena *memory, vocab_files *f)
+{
+    const char *file = f->whole ? "tokenizer.json" : "vocab.json";
+    const json_value *model = json_get(f->whole, "model");
+    const json_value *tokens = f->whole ? json_get(model, "vocab") : f->pair;
+    const json_value *merges = json_get(model, "merges");
+    size_t n_tokens = 0;
+    if (f->whole && (!model || model->kind != JSON_OBJECT))
+        return tool_fail(ctx, ATTN_E_FORMAT, "tokenizer.json has no object \"model\"");
+    if (f->whole && (!merges || merges->kind != JSON_ARRAY))
+        return tool_fail(ctx, ATTN_E_FORMAT, "tokenizer.json: its model has no list \"merges\"");
+    if (vocab_count(ctx, file, tokens, &n_tokens) ||
+        (f->whole && vocab_check_rules(ctx, f->whole)) ||
+        vocab_add_files(ctx, NULL, f, &n_tokens) ||
+        vocab_init(ctx, v, memory, file, n_tokens,
+                   merges ? merges->size : count_lines(f->merges, f->merges_size)) ||
+        vocab_add_all(ctx, v, tokens))
+        return ctx->status;
+    if (vocab_add_files(ctx, v, f, &n_tokens) || vocab_check_ids(ctx, v, tokens->size) ||
+        vocab_name_files(ctx, v, f))
+        return ctx->status;
+    vocab_name_end(v, f);
+    v->name = file;
+    if (vocab_check_processor(ctx, v, json_get(f->whole, "post_processor"), 4) ||
+        vocab_check_settings(ctx, v, f) || vocab_check_passes(ctx, v) ||
+        vocab_note_templates(ctx, v, f))
+        return ctx->status;
+    vocab_note_ordinary(ctx, v);
+    vocab_note_doubts(ctx, v, f);
+    if (ctx->status)
+        return ctx->status;
+    return f->whole ? vocab_merge_list(ctx, v, merges)
+                    : vocab_read_merges(ctx, v, f->merges, f->merges_size);
+}
+
+/* Reads the vocabulary of a directory. ATTN_E_TOKENIZER if it holds none. ctx->status must be
+ * ATTN_OK before. */
+TOOLS_FN attn_status vocab_load(attn_ctx *ctx, vocab *v, arena *memory, const char *dir)
+{
+    vocab_files f;
+    if (vocab_open(ctx, &f, memory, dir) == ATTN_OK)
+        vocab_fill(ctx, v, memory, &f);
+    if (ctx->status == ATTN_OK && f.whole) {
+        vocab_close(&f);
+        memset(&f, 0, sizeof f);
+        vocab_compare_pair(ctx, v, dir);
+    }
+    vocab_close(&f);
+    return ctx->status ? ctx->status : vocab_finish(ctx, v);
+}
+
+/* What a person should know of the vocabulary. */
+TOOLS_FN void vocab_print_notes(const vocab *v, FILE *file)
+{
+    const vocab_note *note;
+    for (note = v->notes; note; note = note->next)
+        fprintf(file, "note: %s\n", note->text);
+}
+
+/* The same as vocab_load, straight to a tokenizer section from malloc. `notes` may be NULL. */
+TOOLS_FN attn_status vocab_read(attn_ctx *ctx, const char *dir, unsigned char **section,
+                                size_t *size, FILE *notes)
+{
+    arena memory = {NULL};
+    vocab v;
+    attn_status before = ctx->status, status;
+    memset(&v, 0, sizeof v);
+    *section = NULL;
+    ctx->status = ATTN_OK;
+    status = vocab_load(ctx, &v, &memory, dir);
+    if (status == ATTN_OK)
+        status = vocab_section(ctx, &v, v.n_tokens, section, size);
+    if (status == ATTN_OK)
+        ctx->status = before;
+    if (status == ATTN_OK && notes)
+        vocab_print_notes(&v, notes);
+    arena_free(&memory);
+    return status;
+}
+
+#endif
