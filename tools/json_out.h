@@ -1,0 +1,177 @@
+/* JSON, written into memory that grows. Commas come by themselves, and numbers read back exactly: 9
+ * digits tell each f32 from all others, 17 each double.
+ *
+ *     json_out o = {0};
+ *     out_open(&o, '{');
+ *     out_key(&o, "ids");
+ *     out_open(&o, '[');
+ *     out_count(&o, 464);
+ *     out_close(&o, ']');
+ *     out_close(&o, '}');
+ *     out_line(&o, stdout);       prints {"ids": [464]} and a newline, and empties o
+ *     out_free(&o);
+ *
+ * Without memory for more, `failed` is set and the text stays incomplete: ask once, at the end. */
+#ifndef TOOLS_JSON_OUT_H
+#define TOOLS_JSON_OUT_H
+
+#include "files.h"
+#include <math.h>
+
+typedef struct json_out {
+    char *text;
+    size_t size, capacity;
+    int follows; /* a value stands before the next one, so a comma comes between */
+    int failed;
+} json_out;
+
+/* Bytes as they are. */
+TOOLS_FN void out_bytes(json_out *o, const char *bytes, size_t size)
+{
+    size_t capacity = o->capacity ? o->capacity : 256;
+    char *larger;
+    while (capacity - o->size < size && capacity <= SIZE_MAX / 2)
+        capacity *= 2;
+    if (capacity > o->capacity && !o->failed) {
+        larger = capacity - o->size < size ? NULL : (char *)realloc(o->text, capacity);
+        o->failed = !larger;
+        o->text = larger ? larger : o->text;
+        o->capacity = larger ? capacity : o->capacity;
+    }
+    if (o->failed || size == 0)
+        return;
+    memcpy(o->text + o->size, bytes, size);
+    o->size += size;
+}
+
+/* A value that is spelled already. */
+TOOLS_FN void out_spelled(json_out *o, const char *value, size_t size)
+{
+    out_bytes(o, ", ", o->follows ? 2 : 0);
+    out_bytes(o, value, size);
+    o->follows = 1;
+}
+
+/* '{' or '[' */
+TOOLS_FN void out_open(json_out *o, char bracket)
+{
+    out_spelled(o, &bracket, 1);
+    o->follows = 0;
+}
+
+TOOLS_FN void out_close(json_out *o, char bracket)
+{
+    o->follows = 0;
+    out_spelled(o, &bracket, 1);
+}
+
+/* Whole characters of UTF-8, between quotes. A character that a terminal would obey is escaped. */
+TOOLS_FN void out_escaped(json_out *o, const char *text, size_t size)
+{
+    size_t i, plain = 0, control;
+    char escape[8];
+    for (i = 0; i < size; i++) {
+        control = control_size(text + i, size - i);
+        if (control == 0 && text[i] != '"' && text[i] != '\\')
+            continue;
+        out_bytes(o, text + plain, i - plain);
+        if (control == 0)
+            snprintf(escape, sizeof escape, "\\%c", text[i]);
+        else if (text[i] == '\n' || text[i] == '\t')
+            snprintf(escape, sizeof escape, text[i] == '\n' ? "\\n" : "\\t");
+        else
+            snprintf(escape, sizeof escape, "\\u%04x", (unsigned char)text[i + control - 1]);
+        out_bytes(o, escape, strlen(escape));
+        i += control > 1;
+        plain = i + 1;
+    }
+    out_bytes(o, text + plain, size - plain);
+}
+
+/* A string of any bytes. Those that are no UTF-8 become U+FFFD. */
+TOOLS_FN void out_text(json_out *o, const char *text, size_t size)
+{
+    attn_utf8 state = {{0}, 0};
+    char whole[3 * (64 + 4)];
+    size_t i, piece;
+    out_spelled(o, "\"", 1);
+    for (i = 0; i < size; i += piece) {
+        piece = size - i < 64 ? size - i : 64;
+        out_escaped(o, whole, attn_utf8_push(whole, &state, text + i, piece));
+    }
+    out_escaped(o, whole, attn_utf8_push(whole, &state, "", 0));
+    out_bytes(o, "\"", 1);
+}
+
+TOOLS_FN void out_word(json_out *o, const char *text)
+{
+    out_text(o, text, strlen(text));
+}
+
+/* The value of the member follows. */
+TOOLS_FN void out_key(json_out *o, const char *name)
+{
+    out_word(o, name);
+    out_bytes(o, ": ", 2);
+    o->follows = 0;
+}
+
+/* JSON has neither infinities nor NaN. */
+TOOLS_FN void out_digits(json_out *o, double value, int digits)
+{
+    char text[40];
+    if (isfinite(value))
+        snprintf(text, sizeof text, "%.*g", digits, value);
+    else
+        snprintf(text, sizeof text, "null");
+    out_spelled(o, text, strlen(text));
+}
+
+TOOLS_FN void out_f32(json_out *o, float value)
+{
+    out_digits(o, (double)value, 9);
+}
+
+TOOLS_FN void out_f64(json_out *o, double value)
+{
+    out_digits(o, value, 17);
+}
+
+TOOLS_FN void out_count(json_out *o, uint64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%llu", TOOLS_LLU(value));
+    out_spelled(o, text, strlen(text));
+}
+
+TOOLS_FN void out_flag(json_out *o, int value)
+{
+    out_spelled(o, value ? "true" : "false", value ? 4 : 5);
+}
+
+TOOLS_FN void out_null(json_out *o)
+{
+    out_spelled(o, "null", 4);
+}
+
+/* Prints what there is as one line, and begins anew. 0: there was no memory for all of it. */
+TOOLS_FN int out_line(json_out *o, FILE *file)
+{
+    const int whole = !o->failed;
+    if (whole && o->size)
+        fwrite(o->text, 1, o->size, file);
+    if (whole)
+        putc('\n', file);
+    o->size = 0;
+    o->follows = o->failed = 0;
+    return whole;
+}
+
+TOOLS_FN void out_free(json_out *o)
+{
+    const json_out none = {NULL, 0, 0, 0, 0};
+    free(o->text);
+    *o = none;
+}
+
+#endif
