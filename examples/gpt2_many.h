@@ -106,9 +106,10 @@ static int draw_texts(run *r, const int32_t *ids, size_t n_ids, uint64_t seed,
                       attn_continuation *texts)
 {
     attn_generate_desc how = {0};
-    attn_status status;
+    attn_status status = ATTN_OK;
     size_t i;
     for (i = 0; i < r->o.count; i++) {
+        texts[i].reason = ATTN_STOP_COUNT;
         texts[i].prompt_ids = ids;
         texts[i].n_prompt_ids = n_ids;
     }
@@ -121,7 +122,8 @@ static int draw_texts(run *r, const int32_t *ids, size_t n_ids, uint64_t seed,
     how.n_stop = r->o.stop.n;
     r->n_draws = 0;
     progress_begin(&r->progress, "texts");
-    status = attn_generate_many(&r->ctx, texts, r->o.count, r->model, &how);
+    if (r->o.tokens > 0) /* the library takes 0 for its default */
+        status = attn_generate_many(&r->ctx, texts, r->o.count, r->model, &how);
     r->generate_seconds = system_seconds() - r->progress.begin - r->prompt_seconds;
     progress_end(&r->progress);
     return status ? failed(&r->ctx) : FINE;
@@ -159,7 +161,7 @@ static int print_plain(run *r, const attn_continuation *text, size_t i,
         print_token_row(r, text->ids[t], (double)stats[t].nll);
     if (!stats && (r->o.print_ids || !attn_model_tokenizer(r->model)))
         print_tokens(r, text->ids, text->n_ids);
-    else if (!stats)
+    else if (!stats && text->size > 0)
         put_text(r, text->text, text->size);
     if (!stats)
         putchar('\n');
@@ -302,7 +304,7 @@ static int print_choices(run *r, const choice *drawn)
 {
     json_out text = {0};
     size_t i;
-    puts("  logprob      share  choice");
+    puts("  logprob    share     choice");
     for (i = 0; i < r->n_choices; i++) {
         const choice *c = &r->choices[i];
         text.size = 0;

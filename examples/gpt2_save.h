@@ -107,6 +107,8 @@ static void out_session(const repl *p, json_out *o)
     out_settings(&r->o, o);
     out_key(o, "draw");
     out_count(o, p->draw);
+    out_key(o, "first");
+    out_count(o, r->first);
     out_ids(o, "begin", r->text.ids, p->n_turns ? p->turns[0].begin : r->text.n);
     out_key(o, "turns");
     out_open(o, '[');
@@ -197,8 +199,11 @@ static int load_turns(repl *p, const json_value *root)
             first > t->begin || !json_u64(json_get(v, "draw_before"), &t->draw_before) ||
             !json_u64(json_get(v, "draw"), &t->draw))
             return 0;
-        t->first = r->first = (size_t)first;
+        t->first = (size_t)first;
     }
+    if (!json_u64(json_get(root, "first"), &first) || first > r->text.n)
+        return 0;
+    r->first = (size_t)first;
     return json_u64(json_get(root, "draw"), &p->draw);
 }
 
