@@ -79,18 +79,18 @@ static void out_prompt(const run *r, json_out *o)
     out_decoded(r, o, r->prompt, r->n_prompt);
 }
 
-static int end_line(run *r, json_out *o)
+static int end_line(json_out *o)
 {
     out_close(o, '}');
     if (!out_line(o, stdout))
         return fail(FAILED, "no memory for a line of JSON");
-    (void)r;
     return flush_output();
 }
 
 /* >> Several texts ============================================================================= */
 
 /* An attn_logits_fn for all of them. */
+/* NOLINTNEXTLINE(readability-non-const-parameter): the type of such a function */
 static int before_any_draw(float *logits, const attn_session *session, void *user)
 {
     run *r = (run *)user;
@@ -142,7 +142,7 @@ static int print_json(run *r, const attn_continuation *text, uint64_t seed,
     out_key(&o, "seed");
     out_count(&o, seed);
     out_tokens(r, &o, text->ids, text->n_ids, stats);
-    code = end_line(r, &o);
+    code = end_line(&o);
     out_free(&o);
     return code;
 }
@@ -190,8 +190,10 @@ static int continue_many(run *r)
 {
     attn_continuation *texts =
         (attn_continuation *)arena_alloc(&r->ctx, &r->memory, r->o.count, sizeof *texts);
-    int code = texts ? draw_texts(r, r->prompt, r->n_prompt, r->o.seed, texts) : failed(&r->ctx);
-    if (code != FINE)
+    int code;
+    if (!texts)
+        return failed(&r->ctx);
+    if ((code = draw_texts(r, r->prompt, r->n_prompt, r->o.seed, texts)) != FINE)
         return code;
     r->ended = interrupted       ? "stopped by Ctrl-C"
                : r->o.count == 1 ? why_ended(texts[0].reason)
@@ -295,7 +297,7 @@ static int print_choices_json(run *r, const choice *drawn)
         out_close(&o, '}');
     }
     out_close(&o, ']');
-    code = end_line(r, &o);
+    code = end_line(&o);
     out_free(&o);
     return code;
 }

@@ -227,12 +227,13 @@ static int do_candidates(repl *p, const char *value)
 static int do_choose(repl *p, const char *value)
 {
     run *r = p->r;
-    turn *t = p->n_turns ? &p->turns[p->n_turns - 1] : NULL;
     size_t which = 0;
     char limits[32];
+    turn *t;
     int code;
-    if (p->n_texts == 0)
+    if (p->n_texts == 0 || p->n_turns == 0)
         return fail(USAGE, "there are no candidates: /candidates 4 makes some");
+    t = &p->turns[p->n_turns - 1];
     snprintf(limits, sizeof limits, "1 %zu", p->n_texts);
     if (!parse_count(value, limits, &which))
         return fail(USAGE, "/choose: \"%s\" is not a whole number from 1 to %zu", value,
@@ -326,23 +327,23 @@ static int refuse_command(const char *word, size_t size)
 {
     const char *best = NULL;
     size_t least = SIZE_MAX, distance, i;
-    char name[32];
-    snprintf(name, sizeof name, "%.*s", (int)(size < 31 ? size : 31), word);
+    char typed[32];
+    snprintf(typed, sizeof typed, "%.*s", (int)(size < 31 ? size : 31), word);
     for (i = 0; i < N_COMMANDS + N_OPTIONS; i++) {
         const struct option *option = i < N_COMMANDS ? NULL : &table[i - N_COMMANDS];
         const char *known = option ? option->name : commands[i].name;
         if (option && option->commands != LIVE_OPTION)
             continue;
-        if ((distance = name_distance(name, known)) < least) {
+        if ((distance = name_distance(typed, known)) < least) {
             least = distance;
             best = known;
         }
     }
     if (best && size > 1)
-        return fail(USAGE, "there is no command /%s; do you mean /%s?", name, best);
+        return fail(USAGE, "there is no command /%s; do you mean /%s?", typed, best);
     return fail(USAGE,
                 "there is no command /%s; /help lists them, and // begins a text with a slash",
-                name);
+                typed);
 }
 
 static int obey(repl *p, char *line)
