@@ -62,7 +62,9 @@ static const struct option table[] = {
     {0, "stop", "TEXT", TEXTS, LIVE(stop), NULL,
      "end before TEXT (\\n: a line's end); may be given several times"},
     {0, "choices", "A|B", TEXT, AT(choices), NULL,
-     "go on with one of these texts, drawn by its probability; 0 as temperature: the likeliest"},
+     "go on with one of these texts: at temperature 0 the likeliest, else drawn by its "
+     "probability; "
+     "a space before a word belongs to it: ' yes| no'"},
     {0, "slide", NULL, FLAG, LIVE(slide), NULL,
      "go on when the context is full: drop its older half"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},

@@ -223,6 +223,8 @@ static int read_choices(run *r)
     size_t i;
     for (i = 0, r->n_choices = 1; at[i]; i++)
         r->n_choices += at[i] == '|';
+    if (r->n_choices == 1)
+        return fail(USAGE, "--choices \"%s\" is a single choice: put | between several", at);
     r->choices = (choice *)arena_alloc(&r->ctx, &r->memory, r->n_choices, sizeof *r->choices);
     for (i = 0; r->choices && i < r->n_choices; i++, at++) {
         choice *c = &r->choices[i];

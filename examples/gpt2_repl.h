@@ -348,9 +348,9 @@ static int refuse_command(const char *word, size_t size)
 
 static int obey(repl *p, char *line)
 {
-    const size_t size = strcspn(line, " ");
+    const size_t size = strcspn(line, " =");
     const size_t found = find_command(line, size);
-    char *value = line + size + (line[size] == ' '), *end = value + strlen(value);
+    char *value = line + size + (line[size] != 0), *end = value + strlen(value);
     if (found == SIZE_MAX)
         return refuse_command(line, size);
     if (found >= N_COMMANDS && table[found - N_COMMANDS].kind == TEXTS)
@@ -360,6 +360,16 @@ static int obey(repl *p, char *line)
         *--end = 0;
     return found < N_COMMANDS ? commands[found].run(p, value)
                               : do_setting(p, &table[found - N_COMMANDS], value);
+}
+
+/* Somebody who types "quit" may not have meant a text. */
+static void tell_command(const char *line)
+{
+    size_t i;
+    for (i = 0; i < N_COMMANDS; i++)
+        if (strcmp(line, commands[i].name) == 0)
+            tell("\"%s\" joins the text; the command is /%s, and /undo takes the text back", line,
+                 line);
 }
 
 /* >> The loop ================================================================================== */
@@ -395,6 +405,7 @@ static int read_turns(repl *p)
             return code;
         }
         p->warned = 0;
+        tell_command(line);
         code = *line == '/' && line[1] != '/' ? obey(p, line + 1)
                                               : take_line(p, line + (*line == '/'));
         p->n_failed += code != FINE;

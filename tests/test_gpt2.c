@@ -183,12 +183,14 @@ TEST(choices)
         second += strcmp(out, " big red ball\n") == 0;
     }
     CHECKF(first + second == 16 && first > 1 && second > 1, "%d and %d of 16", first, second);
-    same(GPT2 "'Tom had a' --choices ' dog' --print-ids --no-prompt",
+    same(GPT2 "'Tom had a' --choices ' dog|xyz' --print-ids --no-prompt",
          "printf ' dog' | " TEST_BUILD "/attn-tokenize " TEST_BUILD "/tiny-stories.attn");
     same("printf 'Tom had a\nTom had a' | " GPT2 "-i --choices ' dog| cat'",
          "echo 'Tom had a dog'; echo 'Tom had a dog'");
     refuses(2, "choice 2 of \"a||b\" is empty", GPT2 "Once --choices 'a||b'");
-    refuses(2, "choice 1 of \"\" is empty", GPT2 "Once --choices ''");
+    refuses(2, "choice 1 of \"|a\" is empty", GPT2 "Once --choices '|a'");
+    refuses(2, "--choices \"yes,no\" is a single choice: put | between several",
+            GPT2 "Once --choices yes,no");
     refuses(1, "has 256 tokens and the longest choice 2; the model's context holds 256",
             GPT2 "--ids \"$(yes 11 | head -n 256)\" --choices ' dog|. Lily'");
     CHECK(run(GPT2 "--ids \"$(yes 11 | head -n 256)\" --choices ' dog|.' --no-prompt") == 0);
@@ -465,6 +467,8 @@ TEST(commands)
         CHECKF(strstr(out, names[i]), "/help does not mention %s", names[i]);
     CHECK(strstr(out, "[0.8]") && strstr(out, "[20]") && strstr(out, "rlwrap"));
     CHECK(run("printf '/quit\\n/show\\n' " REPL) == 0 && out_size == 0);
+    CHECK(run("printf 'quit\\n' " REPL) == 0 && strstr(err, "the command is /quit, and /undo"));
+    CHECK(run("echo /temperature=0.5 " REPL) == 0 && strstr(err, "(temperature: 0.5)"));
     CHECK(run("printf '/n\\n/te 0.5\\n/slide\\n/slide off\\n/stop a b \\n/stop "
               "c\\n/stop\\n/q\\n' " REPL) == 0);
     CHECKF(strcmp(err, "(tokens: 20)\n(temperature: 0.5)\n(slide: on)\n(slide: off)\n(stop: 1)\n"
