@@ -138,3 +138,19 @@ TEST(trouble)
     free(text);
     follow("tools/trouble.md", "trouble");
 }
+
+/* Every function of the header is on the page that `make docs` makes, and mandoc takes it. */
+TEST(docs)
+{
+    CHECK(run("sh tools/docs.sh attn.h >" DIR "attn.3") == 0);
+    CHECKF(run("for f in $(sed -n 's/^ATTN_API .*[ *]\\(attn_[a-z0-9_]*\\)(.*/\\1/p' attn.h); do "
+               "grep -q \"$f(\" " DIR "attn.3 || echo $f; echo >&2; done") == 0 &&
+               out_size == 0 && err_size > 150,
+           "missing: %s", out);
+    CHECK(run("grep -c '^\\.SH' " DIR "attn.3") == 0 && atoi(out) > 20);
+    if (run("command -v mandoc") != 0) {
+        test_skip("no mandoc here to look at the page");
+        return;
+    }
+    CHECKF(run("mandoc -T lint -W warning " DIR "attn.3") == 0, "%s", out);
+}
