@@ -9,14 +9,15 @@ set -eu
 version=$(sed -n 's/^.define ATTN_VERSION_[MP][AIT][JNT][OC][RH] *\([0-9][0-9]*\)$/\1/p' "$1" | paste -sd. -)
 awk -v version="$version" -v day="$(date -u -d "@${SOURCE_DATE_EPOCH:-$(date +%s)}" +%Y-%m-%d 2>/dev/null || date +%Y-%m-%d)" '
 function plain(s) { gsub(/\\/, "\\e", s); gsub(/-/, "\\-", s); sub(/^[.\047]/, "\\\\\\&&", s); return s }
-function heading(s) { flush(); sub(/^ */, "", s); printf ".SH %s\n", plain(s) }
+function heading(s) { flush(); sub(/^ */, "", s); printf ".SH %s\n", plain(s); first = 1 }
 function flush(  i) { # what was gathered: a paragraph, or lines as they stand
     while (n > 0 && block[n] ~ /^ *$/) n--
     if (n == 0) return
-    print literal ? ".PP\n.nf" : ".PP"
+    if (!first) print ".PP"
+    if (literal) print ".nf"
     for (i = 1; i <= n; i++) print plain(block[i])
     if (literal) print ".fi"
-    n = literal = 0
+    n = literal = first = 0
 }
 function gather(s, indent) { # aligned: two blanks within, or an indentation of its own
     if (n == 0 && s ~ /^ *$/) return
@@ -37,7 +38,10 @@ manual == 1 { gather($0, 4); next }
 /^\/\* >>api-/ { # a section of the API: comments are text, declarations stand as they are
     heading("API: " substr($2, 7)); api = 1; comment = $0 !~ /\*\/$/; next
 }
-/^#ifdef __cplusplus/ && api { flush(); api = 0 }
+/^#ifdef __cplusplus/ && api { # at the end of the API it closes a brace
+    gather($0, 0); literal = 1; getline
+    if (/^}/) { n = literal = api = 0 }
+}
 !api { next }
 /^$/ { flush(); next }
 /^\/\* / && !comment { flush(); comment = 1; sub(/^\/\*/, " *") }
