@@ -16,7 +16,7 @@ OPENMP = $(eval OPENMP := $(shell mkdir -p $(BUILD) && \
 COMPILE  = $(CC) -std=c99 $(WARN) $(if $(filter 1,$(OPENMP)),-fopenmp) $(CFLAGS) -I. -MMD -MP
 LINK     = $(LDFLAGS) -lm
 
-EXAMPLES = gpt2 lens perplexity hello chat top5 eight ablate patch record
+EXAMPLES = gpt2 lens perplexity score hello chat top5 eight ablate patch record
 TOOLS    = attn-convert attn-info attn-tokenize
 NOTEBOOKS = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/from_scratch/*.c))
 PROGRAMS = $(EXAMPLES) $(TOOLS) bench
@@ -336,7 +336,7 @@ distclean: ## remove everything in build/, downloads too
 
 # Names of the project's own: gpt2 and lens alone would take too much from others.
 INSTALLED = $(RENAMED:%=attn-%) $(TOOLS)
-RENAMED   = gpt2 lens perplexity
+RENAMED   = gpt2 lens perplexity score
 VERSION   = $(shell sed -n 's/^.define ATTN_VERSION_[MP][AIT][JNT][OC][RH] *\([0-9][0-9]*\)$$/\1/p' attn.h | \
               paste -sd. -)
 PREFIXED  = $(DESTDIR)$(PREFIX)

@@ -8,6 +8,7 @@
 #include "attn.h"
 #define PROGRAM "perplexity"
 #define INPUT   "text"
+#include "tools/json_out.h"
 #include "tools/prompt.h"
 #include <math.h>
 
@@ -18,6 +19,7 @@ typedef struct options {
 } options;
 
 enum recipe { STRIDED, HALVES };
+static const char *const recipe_names[] = {"strided", "halves"};
 #define RECIPES "strided halves"
 
 static const struct option table[] = {
@@ -151,24 +153,49 @@ static int score_all(run *r)
     return code;
 }
 
+static void print_json(const run *r, double mean, double error, double bits_per_byte)
+{
+    json_out o = {NULL, 0, 0, 0, 0};
+    out_open(&o, '{');
+    out_key(&o, "perplexity");
+    out_f64(&o, exp(mean));
+    out_key(&o, "perplexity_error");
+    out_f64(&o, exp(mean) * error);
+    out_key(&o, "nll");
+    out_f64(&o, mean);
+    out_key(&o, "nll_error");
+    out_f64(&o, error);
+    out_key(&o, "bits_per_byte");
+    out_f64(&o, bits_per_byte);
+    out_key(&o, "tokens");
+    out_count(&o, r->n_counted);
+    out_key(&o, "windows");
+    out_count(&o, r->n_windows);
+    out_key(&o, "context");
+    out_count(&o, r->o.context);
+    out_key(&o, "stride");
+    out_count(&o, r->o.stride);
+    out_key(&o, "recipe");
+    out_word(&o, recipe_names[r->o.recipe]);
+    out_close(&o, '}');
+    out_line(&o, stdout);
+    out_free(&o);
+}
+
 static void print_result(const run *r)
 {
-    static const char *const names[] = {"strided", "halves"};
     const double n = (double)r->n_counted, mean = r->sum / n;
     const double variance = n > 1 ? (r->squares - n * mean * mean) / (n - 1) : 0;
-    const double error = sqrt(fmax(variance, 0) / n), bits = r->sum / log(2);
+    const double error = sqrt(fmax(variance, 0) / n);
+    const double bits_per_byte = r->sum / log(2) / (double)r->n_bytes;
     if (r->o.json)
-        printf("{\"perplexity\": %.6f, \"perplexity_error\": %.6f, \"nll\": %.9f, "
-               "\"nll_error\": %.9f, \"bits_per_byte\": %.6f, \"tokens\": %zu, \"windows\": %zu, "
-               "\"context\": %zu, \"stride\": %zu, \"recipe\": \"%s\"}\n",
-               exp(mean), exp(mean) * error, mean, error, bits / (double)r->n_bytes, r->n_counted,
-               r->n_windows, r->o.context, r->o.stride, names[r->o.recipe]);
+        print_json(r, mean, error, bits_per_byte);
     else
         printf("perplexity  %.4f +- %.4f\n"
                "loss        %.5f +- %.5f nats a token, %.4f bits a byte\n"
                "counted     %zu tokens in %zu windows of %zu, %zu apart (%s)\n",
-               exp(mean), exp(mean) * error, mean, error, bits / (double)r->n_bytes, r->n_counted,
-               r->n_windows, r->o.context, r->o.stride, names[r->o.recipe]);
+               exp(mean), exp(mean) * error, mean, error, bits_per_byte, r->n_counted, r->n_windows,
+               r->o.context, r->o.stride, recipe_names[r->o.recipe]);
 }
 
 static int run_all(run *r)

@@ -358,9 +358,10 @@ TOOLS_FN int json_any(json_parser *j, int depth)
     }
 }
 
-/* Parses a text that must be followed by a zero byte. *root is from malloc; give it to free(). */
-TOOLS_FN attn_status json_parse(attn_ctx *ctx, const char *name, char *text, size_t size,
-                                json_value **root)
+/* Parses a text that must be followed by a zero byte. *root is from malloc; give it to free().
+ * `line` is the number of its first line in the file, for messages. */
+TOOLS_FN attn_status json_parse_at(attn_ctx *ctx, const char *name, size_t line, char *text,
+                                   size_t size, json_value **root)
 {
     json_parser j;
     int good;
@@ -369,7 +370,7 @@ TOOLS_FN attn_status json_parse(attn_ctx *ctx, const char *name, char *text, siz
     j.name = name;
     j.p = text;
     j.line_start = text;
-    j.line = 1;
+    j.line = line;
     j.end = text + size;
     *root = NULL;
     good = json_any(&j, 0);
@@ -384,6 +385,12 @@ TOOLS_FN attn_status json_parse(attn_ctx *ctx, const char *name, char *text, siz
     }
     *root = j.values;
     return ATTN_OK;
+}
+
+TOOLS_FN attn_status json_parse(attn_ctx *ctx, const char *name, char *text, size_t size,
+                                json_value **root)
+{
+    return json_parse_at(ctx, name, 1, text, size, root);
 }
 
 /* The member of that name; NULL if there is none, or if `object` is not an object. */

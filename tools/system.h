@@ -138,6 +138,28 @@ SYSTEM_FN unsigned long system_process(void)
     return (unsigned long)_getpid();
 }
 
+/* At most `size` bytes, as soon as there are some: fread waits for all of them. 0: the end;
+ * negative: failed. */
+SYSTEM_FN long system_read(FILE *file, void *bytes, unsigned size)
+{
+    return _read(_fileno(file), bytes, size);
+}
+
+/* 0: system_read would have to wait. */
+SYSTEM_FN int system_is_ready(FILE *file)
+{
+    const HANDLE handle = (HANDLE)_get_osfhandle(_fileno(file));
+    DWORD n = 0;
+    return GetFileType(handle) != FILE_TYPE_PIPE ||
+           !PeekNamedPipe(handle, NULL, 0, NULL, &n, NULL) || n > 0;
+}
+
+/* Leaves the first `size` bytes of a file that is open for writing. */
+SYSTEM_FN int system_cut(FILE *file, uint64_t size)
+{
+    return _chsize_s(_fileno(file), (long long)size) == 0 ? 0 : -1;
+}
+
 /* How wide a terminal is; 0: this is none. */
 SYSTEM_FN int system_columns(FILE *file)
 {
@@ -149,6 +171,7 @@ SYSTEM_FN int system_columns(FILE *file)
 
 #else
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -228,6 +251,30 @@ SYSTEM_FN int system_columns(FILE *file)
     (void)file;
     return 0;
 }
+
+/* At most `size` bytes, as soon as there are some: fread waits for all of them. 0: the end;
+ * negative: failed. */
+SYSTEM_FN long system_read(FILE *file, void *bytes, unsigned size)
+{
+    return (long)read(fileno(file), bytes, size);
+}
+
+/* 0: system_read would have to wait. */
+SYSTEM_FN int system_is_ready(FILE *file)
+{
+    struct pollfd one;
+    one.fd = fileno(file);
+    one.events = POLLIN;
+    one.revents = 0;
+    return poll(&one, 1, 0) != 0;
+}
+
+/* Leaves the first `size` bytes of a file that is open for writing. */
+SYSTEM_FN int system_cut(FILE *file, uint64_t size)
+{
+    return ftruncate(fileno(file), (off_t)size);
+}
+
 /* Streams are born binary here. */
 SYSTEM_FN void system_binary(FILE *file)
 {

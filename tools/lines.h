@@ -1,0 +1,97 @@
+/* The lines of a stream, each as soon as it is there: of a file, or of a pipe into which somebody
+ * writes a line and waits for its answer. */
+#ifndef TOOLS_LINES_H
+#define TOOLS_LINES_H
+
+#include "files.h"
+
+enum { MAX_LINE = 1 << 24 }; /* bytes */
+
+typedef enum line_status {
+    LINE_READ,
+    LINE_TOO_LONG, /* it has more than MAX_LINE bytes, and was skipped */
+    LINE_LATER,    /* it is not there yet, or a signal came */
+    LINE_END,      /* there are no more */
+    LINE_FAILED    /* errno says why */
+} line_status;
+
+/* Zero it and set the file, from which nothing else may read. */
+typedef struct line_reader {
+    FILE *file;
+    char *buffer;
+    size_t start, seen, end; /* the bytes that were not handed out; up to `seen` no newline */
+    size_t capacity;
+    int at_end, skips; /* the beginning of this line is gone: it is too long */
+    uint64_t n_lines, n_bytes;
+} line_reader;
+
+/* Takes more bytes. LINE_READ if there were some. */
+TOOLS_FN line_status lines_fill(line_reader *r, int wait)
+{
+    const size_t most = 1 << 16;
+    long got;
+    if (r->start > 0) {
+        memmove(r->buffer, r->buffer + r->start, r->end - r->start);
+        r->seen -= r->start;
+        r->end -= r->start;
+        r->start = 0;
+    }
+    if (r->capacity - r->end <= most) { /* a zero follows the last line */
+        const size_t capacity = 2 * (r->capacity + most);
+        char *const larger = (char *)realloc(r->buffer, capacity);
+        errno = ENOMEM;
+        if (!larger)
+            return LINE_FAILED;
+        r->buffer = larger;
+        r->capacity = capacity;
+    }
+    if (!wait && !system_is_ready(r->file))
+        return LINE_LATER;
+    got = system_read(r->file, r->buffer + r->end, (unsigned)most);
+    if (got < 0)
+        return errno == EINTR ? LINE_LATER : LINE_FAILED;
+    r->at_end = got == 0;
+    r->end += (size_t)got;
+    return LINE_READ;
+}
+
+/* The next line, ended by a zero in place of its newline, valid until the next call. Waits for it,
+ * unless `wait` is 0. */
+TOOLS_FN line_status lines_next(line_reader *r, int wait, char **line, size_t *size)
+{
+    char *newline = NULL;
+    line_status status;
+    while (1) {
+        if (r->end > r->seen)
+            newline = (char *)memchr(r->buffer + r->seen, '\n', r->end - r->seen);
+        if (newline || r->at_end)
+            break;
+        r->seen = r->end;
+        if (r->end - r->start > MAX_LINE) {
+            r->n_bytes += r->end - r->start;
+            r->start = r->seen = r->end = 0;
+            r->skips = 1;
+        }
+        if ((status = lines_fill(r, wait)) != LINE_READ)
+            return status;
+    }
+    if (!newline && r->start == r->end && !r->skips)
+        return LINE_END;
+    *line = r->buffer + r->start;
+    *size = newline ? (size_t)(newline - *line) : r->end - r->start;
+    (*line)[*size] = 0;
+    r->n_bytes += *size + (newline != NULL);
+    r->start = r->seen = r->start + *size + (newline != NULL);
+    status = r->skips || *size > MAX_LINE ? LINE_TOO_LONG : LINE_READ;
+    r->skips = 0;
+    r->n_lines++;
+    return status;
+}
+
+TOOLS_FN void lines_free(line_reader *r)
+{
+    free(r->buffer);
+    memset(r, 0, sizeof *r);
+}
+
+#endif
