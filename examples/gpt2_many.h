@@ -61,7 +61,7 @@ static void out_tokens(const run *r, json_out *o, const int32_t *ids, size_t n,
         out_open(o, '{');
         out_key(o, "id");
         out_count(o, (uint64_t)ids[i]);
-        out_key(o, "text");
+        out_key(o, "token");
         out_decoded(r, o, &ids[i], 1);
         if (stats) {
             out_key(o, "logprob");
@@ -137,7 +137,7 @@ static int print_json(run *r, const attn_continuation *text, uint64_t seed,
     out_prompt(r, &o);
     out_key(&o, "text");
     out_text(&o, text->text, text->size);
-    out_key(&o, "ended");
+    out_key(&o, "reason");
     out_word(&o, attn_stop_reason_name(text->reason));
     out_key(&o, "seed");
     out_count(&o, seed);

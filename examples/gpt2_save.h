@@ -226,7 +226,7 @@ static int load_settings(run *r, options *o, const json_value *settings)
             const char *value = text->kind == JSON_STRING
                                     ? arena_text(&r->ctx, &r->memory, text->text, text->size)
                                     : NULL;
-            if (!value || (table[k].kind == TEXTS ? !add_text(&o->stop, value)
+            if (!value || (table[k].kind == TEXTS ? !texts_add(&o->stop, value)
                                                   : change_setting(o, &table[k], value) != FINE))
                 return 0;
         }

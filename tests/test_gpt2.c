@@ -72,7 +72,7 @@ TEST(probabilities_as_pytorch)
             !(root = line_of_json(out, 0)))
             continue;
         CHECK(json_is(json_get(root, "prompt"), greedy_vectors[i].prompt));
-        CHECK(json_is(json_get(root, "ended"), "token count"));
+        CHECK(json_is(json_get(root, "reason"), "token count"));
         for (t = 0; t < N_GREEDY; t++) {
             const json_value *token = element(json_get(root, "tokens"), t);
             CHECK(number_of(token, "id") == greedy_vectors[i].ids[t]);

@@ -422,7 +422,7 @@ typedef struct text_list {
 } text_list;
 
 /* 0: there are too many. */
-TOOLS_FN int add_text(text_list *list, const char *text)
+TOOLS_FN int texts_add(text_list *list, const char *text)
 {
     if (list->n == sizeof list->at / sizeof list->at[0])
         return 0;
@@ -482,7 +482,7 @@ TOOLS_FN int set_option(void *options, const struct option *option, const char *
         *(const char **)at = text;
         return FINE;
     case TEXTS:
-        return add_text((text_list *)at, unescape((char *)text))
+        return texts_add((text_list *)at, unescape((char *)text))
                    ? FINE
                    : fail(USAGE, "--%s: at most %zu can be given", option->name,
                           ((text_list *)at)->n);
