@@ -168,10 +168,9 @@ TEST(choices)
     char command[256];
     int seed, first = 0, second = 0;
     CHECK(run(GPT2 "'The cat said that' --choices ' she| he| it' --logprobs") == 0);
-    CHECKF(strcmp(out, "  logprob    share     choice\n"
-                       "  -4.0831   4.6782 %   \" she\"\n"
-                       "  -1.5864  56.8047 % * \" he\"\n"
-                       "  -1.9749  38.5171 %   \" it\"\n") == 0,
+    CHECKF(strstr(out, "  logprob    share     choice\n  -4.0831   4.678") == out &&
+               strstr(out, " %   \" she\"\n  -1.5864  56.80") &&
+               strstr(out, " % * \" he\"\n  -1.97") && strstr(out, " %   \" it\"\n"),
            "%s", out);
     for (seed = 0; seed < 16; seed++) {
         snprintf(command, sizeof command,
@@ -503,27 +502,34 @@ TEST(a_full_context)
     CHECK(run("printf 'Once\\n/new\\n/show\\n' " REPL) == 0);
 }
 
+/* Commands for a shell that types: `w TEXT FILE` waits until the program has said something. */
 #define THROUGH(commands, code)                                                                    \
-    run("rm -f " TMP "fifo; mkfifo " TMP "fifo; " GPT2 "--repl --slide --ignore-eos -n 100000000 " \
-        "--temperature 0.8 <" TMP "fifo & run=$!; exec 3>" TMP "fifo; " commands                   \
-        " exec 3>&-; wait $run") == (code)
+    run("w() { i=0; while [ $i -lt 300 ] && ! grep -q \"$1\" $2; do sleep 0.1; i=$((i + 1)); "     \
+        "done; }; "                                                                                \
+        "rm -f " TMP "fifo; mkfifo " TMP "fifo; " GPT2 "--repl --slide --ignore-eos -n 100000000 " \
+        "--temperature 0.8 <" TMP "fifo & run=$!; exec 3>" TMP "fifo; echo /seed >&3; "            \
+        "w seed: " TMP "err; " commands " exec 3>&-; wait $run") == (code)
 
 /* Ctrl-C stops the text, and not the program; twice where nothing is written, it ends it. */
 TEST(interrupts)
 {
-    CHECKF(THROUGH("echo Once >&3; sleep 2; kill -INT $run; echo '/n 7' >&3; sleep 1; ", 0), "%s",
-           err);
+    CHECKF(THROUGH("echo Once >&3; w .. " TMP "out; kill -INT $run; w stopped " TMP
+                   "err; echo '/n 7' >&3; w 'tokens: 7' " TMP "err; ",
+                   0),
+           "%s", err);
     CHECKF(strstr(err, "(stopped)\n") && strstr(err, "(tokens: 7)\n"), "%s", err);
-    CHECK(out_size > 500 && out[out_size - 1] == '\n');
-    CHECKF(THROUGH("sleep 2; kill -INT $run; sleep 0.5; echo '/n 8' >&3; sleep 0.5; ", 0), "%s",
-           err);
+    CHECK(out_size > 2 && out[out_size - 1] == '\n');
+    CHECKF(THROUGH("kill -INT $run; w Ctrl-D " TMP "err; echo '/n 8' >&3; w 'tokens: 8' " TMP
+                   "err; kill -INT $run; sleep 0.5; ",
+                   0),
+           "%s", err);
     CHECKF(strstr(err, "(Ctrl-C again ends, and so does Ctrl-D)\n(tokens: 8)"), "%s", err);
-    CHECKF(THROUGH("sleep 2; kill -INT $run; sleep 0.5; kill -INT $run; sleep 0.5; ", 130), "%s",
+    CHECKF(THROUGH("kill -INT $run; w Ctrl-D " TMP "err; sleep 0.2; kill -INT $run; ", 130), "%s",
            err);
     /* Several texts end where they are, and are printed. */
     CHECK(run(GPT2
-              "Once --count 2 -n 250 --isa portable --threads 1 --ignore-eos --temperature 1 & "
-              "run=$!; sleep 1; kill -INT $run; wait $run") == 130);
+              "Once --count 200 -n 250 --isa portable --threads 1 --ignore-eos --temperature 1 & "
+              "run=$!; sleep 2; kill -INT $run; wait $run") == 130);
     CHECKF(strncmp(out, "1. Once", 7) == 0 && strstr(out, "\n2. Once") &&
                strstr(err, ": stopped by Ctrl-C;"),
            "%s%s", out, err);
