@@ -157,8 +157,10 @@ static int print_plain(run *r, const attn_continuation *text, size_t i,
     printf(r->o.logprobs ? "%zu.\n" : "%zu. ", i + 1);
     if ((code = print_prompt(r)) != FINE)
         return code;
-    for (t = 0; stats && t < text->n_ids; t++)
-        print_token_row(r, text->ids[t], (double)stats[t].nll);
+    for (t = 0; stats && t < text->n_ids && code == FINE; t++)
+        code = print_token_row(r, text->ids[t], (double)stats[t].nll);
+    if (code != FINE)
+        return code;
     if (!stats && (r->o.print_ids || !attn_model_tokenizer(r->model)))
         print_tokens(r, text->ids, text->n_ids);
     else if (!stats && text->size > 0)
@@ -304,21 +306,17 @@ static int print_choices_json(run *r, const choice *drawn)
     return code;
 }
 
-static int print_choices(run *r, const choice *drawn)
+static int print_choices(const run *r, const choice *drawn)
 {
-    json_out text = {0};
     size_t i;
+    int code = FINE;
     puts("  logprob    share     choice");
-    for (i = 0; i < r->n_choices; i++) {
+    for (i = 0; i < r->n_choices && code == FINE; i++) {
         const choice *c = &r->choices[i];
-        text.size = 0;
-        text.follows = 0;
-        out_text(&text, c->text, c->size);
-        printf("%9.4f %8.4f %% %c %.*s\n", c->logprob, 100 * share_of(r, c), c == drawn ? '*' : ' ',
-               (int)text.size, text.text ? text.text : "");
+        printf("%9.4f %8.4f %% %c ", c->logprob, 100 * share_of(r, c), c == drawn ? '*' : ' ');
+        code = end_row(c->text, c->size);
     }
-    out_free(&text);
-    return flush_output();
+    return code;
 }
 
 /* Continues the prompt with one of the choices. */

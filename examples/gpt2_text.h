@@ -190,19 +190,27 @@ static attn_token_stats stats_of(const run *r, int32_t id)
     return stats;
 }
 
+/* Any bytes as JSON spells them, at the end of a row. */
+static int end_row(const char *bytes, size_t size)
+{
+    json_out text = {0};
+    int whole;
+    out_text(&text, bytes, size);
+    whole = out_line(&text, stdout);
+    out_free(&text);
+    return whole ? flush_output() : fail(FAILED, "no memory for a row");
+}
+
 /* A token with its probability, in a row of its own. */
-static void print_token_row(run *r, int32_t id, double nll)
+static int print_token_row(run *r, int32_t id, double nll)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
     size_t size = 0;
     const char *bytes = tokenizer ? attn_token_bytes(&size, tokenizer, id) : NULL;
-    json_out token = {0};
-    out_text(&token, bytes, bytes ? size : 0);
     if (r->n_printed++ == 0)
         puts("  logprob  probability      id  token");
-    printf("%9.5f   %8.4f %%  %6ld  %.*s\n", -nll, 100 * exp(-nll), (long)id, (int)token.size,
-           token.text ? token.text : "");
-    out_free(&token);
+    printf("%9.5f   %8.4f %%  %6ld  ", -nll, 100 * exp(-nll), (long)id);
+    return end_row(bytes, bytes ? size : 0);
 }
 
 /* The library tells of a draw before it makes it, so a token is known at the next draw, or at the
@@ -211,14 +219,14 @@ static void show_drawn(run *r, size_t n)
 {
     for (; r->n_shown < n; r->n_shown++) {
         const int32_t id = r->drawn[r->n_shown];
-        if (r->o.logprobs)
-            print_token_row(r, id, (double)stats_of(r, id).nll);
-        else if (r->o.print_ids || !attn_model_tokenizer(r->model))
+        int code = FINE;
+        if (r->o.logprobs) {
+            code = print_token_row(r, id, (double)stats_of(r, id).nll);
+        } else if (r->o.print_ids || !attn_model_tokenizer(r->model)) {
             put_id(r, id);
-        else
-            continue;
-        if (r->code == FINE)
-            r->code = flush_output();
+            code = flush_output();
+        }
+        r->code = r->code == FINE ? code : r->code;
     }
 }
 
