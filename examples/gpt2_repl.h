@@ -220,7 +220,7 @@ static int do_candidates(repl *p, const char *value)
     p->n_texts = code == FINE ? n : 0;
     if (code == FINE)
         code = print_candidates(p);
-    return code == FINE ? tell("/choose 1 to /choose %zu takes one; any text keeps the old one", n)
+    return code == FINE ? say("/choose 1 to /choose %zu takes one; any text keeps the old one", n)
                         : code;
 }
 
@@ -368,8 +368,8 @@ static void tell_command(const char *line)
     size_t i;
     for (i = 0; i < N_COMMANDS; i++)
         if (strcmp(line, commands[i].name) == 0)
-            tell("\"%s\" joins the text; the command is /%s, and /undo takes the text back", line,
-                 line);
+            say("\"%s\" joins the text; the command is /%s, and /undo takes the text back", line,
+                line);
 }
 
 /* >> The loop ================================================================================== */
@@ -388,7 +388,7 @@ static int goes_on(repl *p, int *code)
         return 0;
     }
     p->warned = 1;
-    tell("Ctrl-C again ends, and so does Ctrl-D");
+    say("Ctrl-C again ends, and so does Ctrl-D");
     return 1;
 }
 

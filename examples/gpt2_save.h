@@ -58,7 +58,7 @@ static int do_setting(repl *p, const struct option *option, const char *value)
         p->r->o = changed;
         p->draw = option->kind == SEED ? 0 : p->draw;
     }
-    return tell("%s: %s", option->name, setting_text(&p->r->o, option, text));
+    return say("%s: %s", option->name, setting_text(&p->r->o, option, text));
 }
 
 /* >> Files: the tokens of every turn and the settings; keys and values are computed again ======= */
@@ -148,7 +148,7 @@ static int write_session(repl *p, const char *path)
     if (attn_draft_end(&r->ctx, draft, whole ? ATTN_OK : ATTN_E_MEMORY))
         return whole ? failed(&r->ctx) : fail(FAILED, "no memory to save the text");
     p->file = path;
-    return tell("saved in %s", path);
+    return say("saved in %s", path);
 }
 
 /* A file that is there is written over only if it is this text's, or by /save! */

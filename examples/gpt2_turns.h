@@ -25,8 +25,8 @@ typedef struct repl {
 } repl;
 
 /* Tells a person how things are; the text itself goes to standard output. */
-static int tell(const char *format, ...) TOOLS_PRINTF(1, 2);
-static int tell(const char *format, ...)
+static int say(const char *format, ...) TOOLS_PRINTF(1, 2);
+static int say(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -71,12 +71,12 @@ static int tell_end(run *r, const char *what)
     if (!text)
         return failed(&r->ctx);
     if (size == 0)
-        return tell("%s: the text is empty", what);
+        return say("%s: the text is empty", what);
     from = size > SHOWN ? size - SHOWN : 0;
     while (from < size && ((unsigned char)text[from] & 0xC0) == 0x80)
         from++;
     out_text(&o, text + from, size - from);
-    tell("%s: the text ends %.*s", what, (int)o.size, o.text ? o.text : "");
+    say("%s: the text ends %.*s", what, (int)o.size, o.text ? o.text : "");
     out_free(&o);
     return FINE;
 }
@@ -173,13 +173,13 @@ static void undo_turn(repl *p)
 static void tell_why(const run *r, int code)
 {
     if (code == INTERRUPTED)
-        tell("stopped");
+        say("stopped");
     else if (r->reason == ATTN_STOP_EOS)
-        tell("the text ended; /new begins another");
+        say("the text ended; /new begins another");
     else if (r->reason == ATTN_STOP_CONTEXT)
-        tell("the context is full: /slide goes on without the oldest half");
+        say("the context is full: /slide goes on without the oldest half");
     if (r->n_slides > 0)
-        tell("the context was full, and its older half is no longer seen");
+        say("the context was full, and its older half is no longer seen");
 }
 
 /* The model goes on from the end of the typed text, with the seed of the turn. A failure leaves the
@@ -197,7 +197,7 @@ static int continue_turn(repl *p, turn *t)
     if ((code = fit_text(r)) != FINE || (code = feed_text(r)) != FINE ||
         (code = make_sampler(r, r->o.seed + t->draw)) != FINE) {
         if (code == INTERRUPTED)
-            tell("stopped before the text was read");
+            say("stopped before the text was read");
         undo_turn(p);
         return code == INTERRUPTED ? FINE : code;
     }
@@ -217,7 +217,7 @@ static int take_line(repl *p, const char *line)
     int code;
     drop_candidates(p);
     if (!*line && r->text.n == 0)
-        return tell("type the beginning of a text; /help lists the commands");
+        return say("type the beginning of a text; /help lists the commands");
     if (!(t = add_turn(p)))
         return FAILED;
     code = *line ? keep_line(r, line) : FINE;
