@@ -46,8 +46,9 @@ BENCH  =
 export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
-.PHONY: all run story notebooks test test-full test-32bit coverage analyze mutate compare pipelines portability fuzz tsan \
-        sanitize-casts sanitize-memory bench gpt2 clean distclean install uninstall format format-check \
+.PHONY: all run story notebooks test test-full test-32bit coverage analyze mutate compare pipelines \
+        portability fuzz tsan sanitize-casts sanitize-memory bench gpt2 clean distclean install \
+        uninstall format format-check docs \
         help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
@@ -403,6 +404,19 @@ uninstall: ## remove what install put there (PREFIX, DESTDIR)
 	    $(PREFIXED)/include/attn.h $(PREFIXED)/lib/pkgconfig/attn.pc $(PREFIXED)/lib/libattn.a \
 	    $(PREFIXED)/lib/$(SHARED) $(PREFIXED)/lib/$(SONAME) $(PREFIXED)/lib/$(LINKED)
 	rm -rf $(PREFIXED)/share/doc/attn $(PREFIXED)/lib/cmake/attn
+
+# Why mandoc: see tools/docs.sh. Its page has no style of its own.
+PAGE_STYLE = body { max-width: 60em; margin: auto; font-family: sans-serif } \
+             pre { background: \#8882; padding: .5em; overflow: auto } :root { color-scheme: light dark }
+
+$(BUILD)/attn.3: attn.h tools/docs.sh
+	@mkdir -p $(@D)
+	@sh tools/docs.sh attn.h >$@
+
+docs: $(BUILD)/attn.3 ## the manual and API of the header as one page, build/attn.html (needs mandoc)
+	@mandoc -? 2>/dev/null; [ $$? != 127 ] || { echo 'make docs needs mandoc'; exit 1; }
+	@mandoc -T html -O toc $< | sed 's|</head>|<style>$(PAGE_STYLE)</style></head>|' >$(BUILD)/attn.html
+	@echo 'Ready: $(BUILD)/attn.html, and for man: $<'
 
 format: ## run clang-format over the sources
 	clang-format -i $(FORMATTED)

@@ -6,6 +6,7 @@
 #ifndef LENS_HTML_H
 #define LENS_HTML_H
 
+#include "tools/utf8.h"
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -124,52 +125,6 @@ static void html_text(FILE *file, const char *text)
         default:
             putc(*text, file);
         }
-}
-
-/* Length of the UTF-8 character at p, of at most n bytes; 0: there is none. */
-static size_t utf8_length(const unsigned char *p, size_t n, uint32_t *code)
-{
-    const size_t length = *p < 0x80   ? 1
-                          : *p < 0xC2 ? 0
-                          : *p < 0xE0 ? 2
-                          : *p < 0xF0 ? 3
-                          : *p < 0xF5 ? 4
-                                      : 0;
-    size_t i;
-    if (length == 0 || length > n)
-        return 0;
-    *code = length == 1 ? *p : *p & (0xFFu >> (length + 1));
-    for (i = 1; i < length; i++) {
-        if ((p[i] & 0xC0) != 0x80)
-            return 0;
-        *code = *code << 6 | (p[i] & 0x3Fu);
-    }
-    if ((length == 3 && (*code < 0x800 || (*code >= 0xD800 && *code < 0xE000))) ||
-        (length == 4 && (*code < 0x10000 || *code > 0x10FFFF)))
-        return 0;
-    return length;
-}
-
-/* Columns of a terminal, or of a monospace font, that a character takes. */
-static int width_of(uint32_t c)
-{
-    const int wide = (c >= 0x1100 && c < 0x1160) || (c >= 0x2E80 && c < 0xA4D0) ||
-                     (c >= 0xAC00 && c < 0xD7A4) || (c >= 0xF900 && c < 0xFB00) ||
-                     (c >= 0xFE30 && c < 0xFE70) || (c >= 0xFF00 && c < 0xFF61) ||
-                     (c >= 0x1F300 && c < 0x1FB00) || (c >= 0x20000 && c < 0x3FFFE);
-    return wide ? 2 : c >= 0x300 && c < 0x370 ? 0 : 1;
-}
-
-/* Columns of the first `size` bytes of a text. */
-static size_t text_width(const char *text, size_t size)
-{
-    size_t at, length, width = 0;
-    uint32_t code;
-    for (at = 0; at < size; at += length ? length : 1) {
-        length = utf8_length((const unsigned char *)text + at, size - at, &code);
-        width += length ? (size_t)width_of(code) : 0;
-    }
-    return width;
 }
 
 /* Columns of a line of text. */

@@ -1021,6 +1021,26 @@ TEST(generating_from_a_long_word)
     every_call_fails(
         TEST_BUILD "/gpt2 " TEST_BUILD "/tiny-stories.attn \"$(printf '%0160d' 1)\" -n 1 -q", NULL);
 }
+TEST(generating_several)
+{
+    every_call_fails(TEST_BUILD "/gpt2 " TEST_BUILD
+                                "/tiny-stories.attn 'Once upon' -n 3 -q --temperature 0.7 "
+                                "--count 2 --json --logprobs --stop x",
+                     NULL);
+    every_call_fails(TEST_BUILD "/gpt2 " TEST_BUILD
+                                "/tiny-stories.attn 'The cat' --choices ' was| had' --logprobs",
+                     NULL);
+}
+/* Commands of the interactive mode; the text is saved at the end. */
+TEST(writing_in_turns)
+{
+    CHECK(system("printf 'Once\\\\\nupon\\n/regenerate\\n/candidates 2\\n/choose 2\\n/undo\\nTom\\n"
+                 "/save! " OUT "\\n/load " OUT
+                 "\\n/help\\n/show\\n' >build/test-tmp/faults/typed") == 0);
+    every_call_fails(TEST_BUILD "/gpt2 " TEST_BUILD "/tiny-stories.attn --repl -n 3 "
+                                "<build/test-tmp/faults/typed",
+                     NULL);
+}
 TEST(saving_logits)
 {
     every_call_fails(

@@ -180,8 +180,9 @@ TEST(nothing_typed)
 {
     if (!has_terminal())
         return;
-    CHECKF(run("script -qec '" GPT2 MODEL "' /dev/null") == 2 &&
-               strstr(out, "no prompt given: text, --file, --ids, - or -i to type it, or --bos"),
+    CHECKF(run("script -qec '" GPT2 MODEL "' /dev/null") == 0 &&
+               strstr(out, "Type a text, then Enter; /help lists the commands, Ctrl-D ends.\r\n") &&
+               strstr(out, "\r\n> "),
            "%s", out);
     CHECKF(run("script -qec '" GPT2 MODEL "-' /dev/null") == 1 &&
                strstr(out, "Type the prompt, then Enter and Ctrl-D.\r\n"),

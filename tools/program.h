@@ -274,6 +274,7 @@ enum kind {
     NUMBER, /* float */
     SEED,   /* uint64_t: any number that fits into 64 bits, negative ones as two's complement */
     TEXT,   /* const char * */
+    TEXTS, /* text_list: may be given several times; \n, \t and \\ in it stand for what they do in C */
     CHOICE, /* int: which of the names */
     CHOICES /* unsigned: bits for some of the names, with commas between them */
 };
@@ -422,6 +423,35 @@ TOOLS_FN int parse_seed(const char *text, uint64_t *value)
            (!negative || number <= (unsigned long long)1 << 63);
 }
 
+/* The values of an option that may be given several times. */
+typedef struct text_list {
+    const char *at[16];
+    size_t n;
+} text_list;
+
+/* 0: there are too many. */
+TOOLS_FN int texts_add(text_list *list, const char *text)
+{
+    if (list->n == sizeof list->at / sizeof list->at[0])
+        return 0;
+    list->at[list->n++] = text;
+    return 1;
+}
+
+/* A newline can be typed in a line as \n, a tab as \t; \\ is a backslash. In place, because a
+ * word of the command line may be written to. */
+TOOLS_FN const char *unescape(char *text)
+{
+    char *from, *to;
+    for (from = to = text; *from; from++) {
+        const int escaped = *from == '\\' && from[1] && strchr("nt\\", from[1]);
+        from += escaped;
+        *to++ = (char)(!escaped ? *from : *from == 'n' ? '\n' : *from == 't' ? '\t' : '\\');
+    }
+    *to = 0;
+    return text;
+}
+
 /* Some of the names, with commas between them, as bits. 0: one is none. */
 TOOLS_FN unsigned parse_choices(const char *names, const char *text)
 {
@@ -459,6 +489,11 @@ TOOLS_FN int set_option(void *options, const struct option *option, const char *
     case TEXT:
         *(const char **)at = text;
         return FINE;
+    case TEXTS:
+        return texts_add((text_list *)at, unescape((char *)text))
+                   ? FINE
+                   : fail(USAGE, "--%s: at most %zu can be given", option->name,
+                          ((text_list *)at)->n);
     case COUNT:
         return parse_count(text, option->takes, (size_t *)at) ? FINE : refuse_value(option, text);
     case NUMBER:

@@ -355,6 +355,21 @@ SYSTEM_FN void system_catch(void (*handler)(int))
             signal(numbers[i], SIG_IGN);
 }
 
+/* Every Ctrl-C from now on comes to `handler`, and a read that waits for input fails with EINTR, so
+ * that the program can answer. (Windows forgets the handler each time.) */
+SYSTEM_FN void system_on_interrupt(void (*handler)(int))
+{
+#ifdef _WIN32
+    signal(SIGINT, handler);
+#else
+    struct sigaction action;
+    action.sa_handler = handler;
+    action.sa_flags = 0;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+#endif
+}
+
 /* Whoever started the program sees that this signal ended it. */
 SYSTEM_FN void system_end_by(int number)
 {

@@ -1,0 +1,232 @@
+/* A text that a person and the model write in turns: a list of tokens and of turns. Undoing a turn
+ * makes both shorter. The session is brought into line with the text before the model goes on, so
+ * no command has to care for it. */
+#ifndef GPT2_TURNS_H
+#define GPT2_TURNS_H
+
+/* A line that was typed and its continuation. */
+typedef struct turn {
+    size_t begin, typed_end; /* tokens of the text before it, and with the typed ones */
+    size_t first;            /* run.first before it */
+    uint64_t draw_before;    /* repl.draw before it */
+    uint64_t draw;           /* its own: its seed is this number above --seed */
+} turn;
+
+typedef struct repl {
+    run *r;
+    turn *turns;
+    size_t n_turns, room;
+    uint64_t draw;              /* of the next continuation */
+    attn_continuation *texts;   /* candidates for the last turn, */
+    size_t n_texts;             /* so many, */
+    uint64_t first_draw;        /* drawn from this number on */
+    const char *file;           /* of the latest /save or /load */
+    int ends, warned, n_failed; /* warned: of a first Ctrl-C */
+} repl;
+
+/* Tells a person how things are; the text itself goes to standard output. */
+static int say(const char *format, ...) TOOLS_PRINTF(1, 2);
+static int say(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputc('(', stderr);
+    vfprintf(stderr, format, args);
+    fputs(")\n", stderr);
+    va_end(args);
+    return FINE;
+}
+
+/* >> The text ================================================================================== */
+
+static void drop_candidates(repl *p)
+{
+    attn_continuations_free(p->texts, p->n_texts);
+    p->texts = NULL;
+    p->n_texts = 0;
+}
+
+/* The bytes of a part of the text, ended by a zero; NULL without memory. */
+static char *decoded(run *r, size_t begin, size_t end, size_t *size)
+{
+    const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
+    attn_ctx ctx = {0};
+    char *text;
+    *size = 0;
+    attn_decode(&ctx, NULL, 0, size, tokenizer, r->text.ids + begin, end - begin);
+    if ((text = (char *)arena_alloc(&r->ctx, &r->memory, *size + 1, 1)) != NULL)
+        attn_decode(&ctx, text, *size, size, tokenizer, r->text.ids + begin, end - begin);
+    return text;
+}
+
+/* Shows the last words, so that a person sees where the text stands now. */
+static int tell_end(run *r, const char *what)
+{
+    enum { SHOWN = 60, TOKENS = 200 };
+    const size_t bos = (size_t)r->o.bos;
+    json_out o = {0};
+    size_t size = 0, from;
+    const size_t n = r->text.n > bos ? r->text.n - bos : 0;
+    const char *text = decoded(r, r->text.n - (n < TOKENS ? n : TOKENS), r->text.n, &size);
+    if (!text)
+        return failed(&r->ctx);
+    if (size == 0)
+        return say("%s: the text is empty", what);
+    from = size > SHOWN ? size - SHOWN : 0;
+    while (from < size && ((unsigned char)text[from] & 0xC0) == 0x80)
+        from++;
+    out_text(&o, text + from, size - from);
+    say("%s: the text ends %.*s", what, (int)o.size, o.text ? o.text : "");
+    out_free(&o);
+    return FINE;
+}
+
+/* Lets the session hold the text from r->first on, with the logits of its end. What it holds
+ * already is not fed again. */
+static int feed_text(run *r)
+{
+    const int32_t *held = attn_session_tokens(r->session), *text = r->text.ids + r->first;
+    const size_t n = r->text.n - r->first, length = attn_session_length(r->session);
+    size_t same = 0;
+    while (same < length && same < n && held[same] == text[same])
+        same++;
+    if (same == n && length == n && attn_logits(r->session))
+        return FINE;
+    same -= same == n; /* the last one gives the logits */
+    if (attn_truncate(&r->ctx, r->session, same))
+        return failed(&r->ctx);
+    return feed_ids(r, text + same, n - same);
+}
+
+/* The text with what was typed has to fit the context; else it slides on, if that is asked for. */
+static int fit_text(run *r)
+{
+    const size_t room = attn_session_capacity(r->session), n = r->text.n - r->first;
+    if (n <= room)
+        return FINE;
+    if (!r->o.slide)
+        return fail(FAILED,
+                    "the text has %zu tokens, but the model's context holds %zu: /slide goes on "
+                    "without the oldest, /undo takes the last turn away, /new begins another text",
+                    n, room);
+    drop_older_half(r);
+    return FINE;
+}
+
+/* The tokens of a typed line, with a space between it and the text where one belongs: not before
+ * punctuation, white space and writing without spaces (from U+2E80 on, in UTF-8 from E2 BA on). */
+static int keep_line(run *r, const char *line)
+{
+    const unsigned char *at = (const unsigned char *)line;
+    const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
+    const int bare =
+        strchr(" \t\n.,;:!?)]}%'", *line) != NULL || (*at == 0xE2 && at[1] >= 0xBA) || *at > 0xE2;
+    size_t size = strlen(line), n = 0, before = 0, spaced;
+    char *text = (char *)arena_alloc(&r->ctx, &r->memory, size + 2, 1);
+    const char *end =
+        text && r->text.n > (size_t)r->o.bos ? decoded(r, r->text.n - 1, r->text.n, &before) : NULL;
+    int32_t *ids = (int32_t *)arena_alloc(&r->ctx, &r->memory, size + 1, sizeof *ids);
+    if (!text || !ids || r->ctx.status)
+        return failed(&r->ctx);
+    spaced = !bare && end && before > 0 && !strchr(" \t\n", end[before - 1]);
+    text[0] = ' ';
+    memcpy(text + spaced, line, size);
+    size += spaced;
+    if (attn_encode(&r->ctx, ids, size, &n, tokenizer, text, size, r->o.special))
+        return failed(&r->ctx);
+    return keep_tokens(r, ids, n);
+}
+
+/* >> Turns ===================================================================================== */
+
+static turn *add_turn(repl *p)
+{
+    run *r = p->r;
+    turn *t;
+    if (p->n_turns == p->room) {
+        const size_t room = 2 * p->room + 16;
+        turn *larger = (turn *)realloc(p->turns, room * sizeof *larger);
+        if (!larger) {
+            fail(FAILED, "no memory for another turn");
+            return NULL;
+        }
+        p->turns = larger;
+        p->room = room;
+    }
+    t = &p->turns[p->n_turns++];
+    t->begin = t->typed_end = r->text.n;
+    t->first = r->first;
+    t->draw_before = t->draw = p->draw;
+    return t;
+}
+
+static void undo_turn(repl *p)
+{
+    const turn *t = &p->turns[--p->n_turns];
+    p->r->text.n = t->begin;
+    p->r->first = t->first;
+    p->draw = t->draw_before;
+    drop_candidates(p);
+}
+
+/* Why the model stopped, if a person could wonder. */
+static void tell_why(const run *r, int code)
+{
+    if (code == INTERRUPTED)
+        say("stopped");
+    else if (r->reason == ATTN_STOP_EOS)
+        say("the text ended; /new begins another");
+    else if (r->reason == ATTN_STOP_CONTEXT)
+        say("the context is full: /slide goes on without the oldest half");
+    if (r->n_slides > 0)
+        say("the context was full, and its older half is no longer seen");
+}
+
+/* The model goes on from the end of the typed text, with the seed of the turn. A failure leaves the
+ * text as it was before the turn. */
+static int continue_turn(repl *p, turn *t)
+{
+    run *r = p->r;
+    int code;
+    r->text.n = t->typed_end;
+    r->first = t->first;
+    r->n_generated = r->n_printed = r->n_slides = 0;
+    p->draw = t->draw + 1;
+    attn_sampler_free(r->sampler);
+    r->sampler = NULL;
+    if ((code = fit_text(r)) != FINE || (code = feed_text(r)) != FINE ||
+        (code = make_sampler(r, r->o.seed + t->draw)) != FINE) {
+        if (code == INTERRUPTED)
+            say("stopped before the text was read");
+        undo_turn(p);
+        return code == INTERRUPTED ? FINE : code;
+    }
+    code = generate(r);
+    if (!r->o.logprobs)
+        putchar('\n');
+    fflush(stdout);
+    if (code == FINE || code == INTERRUPTED)
+        tell_why(r, code);
+    return code == INTERRUPTED ? FINE : code;
+}
+
+static int take_line(repl *p, const char *line)
+{
+    run *r = p->r;
+    turn *t;
+    int code;
+    drop_candidates(p);
+    if (!*line && r->text.n == 0)
+        return say("type the beginning of a text; /help lists the commands");
+    if (!(t = add_turn(p)))
+        return FAILED;
+    code = *line ? keep_line(r, line) : FINE;
+    if (code != FINE) {
+        undo_turn(p);
+        return code;
+    }
+    t->typed_end = r->text.n;
+    return continue_turn(p, t);
+}
+
+#endif
