@@ -370,6 +370,11 @@ $(BUILD)/attn.pic.o: attn.h $(BUILD)/flags
 $(BUILD)/$(SHARED): $(BUILD)/attn.pic.o
 	$(COMPILE) $(SHARE) $< -o $@ $(LINK)
 
+# For Python and other languages, from the build directory
+$(BUILD)/$(LINKED): $(BUILD)/$(SHARED)
+	ln -sf $(SHARED) $(BUILD)/$(SONAME)
+	ln -sf $(SONAME) $@
+
 install: $(RENAMED:%=$(BUILD)/%) $(TOOLS:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUILD)/$(SHARED) ## install header, libraries, programs and their manual pages, attn.pc, a CMake package (PREFIX, DESTDIR)
 	install -d $(PREFIXED)/include $(PREFIXED)/bin $(PREFIXED)/lib/pkgconfig \
 	    $(PREFIXED)/lib/cmake/attn $(PREFIXED)/share/doc/attn $(PREFIXED)/share/man/man1
