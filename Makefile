@@ -20,7 +20,7 @@ EXAMPLES = gpt2 lens perplexity hello chat top5 eight ablate patch record
 TOOLS    = attn-convert attn-info attn-tokenize
 NOTEBOOKS = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/from_scratch/*.c))
 PROGRAMS = $(EXAMPLES) $(TOOLS) bench
-FORMATTED = $(filter-out examples/hello.c,$(wildcard *.h examples/*.c examples/from_scratch/*.[ch] tools/*.[ch] tests/*.[ch] tests/fuzz/*.[ch] tests/compile/*.c))
+FORMATTED = $(filter-out examples/hello.c,$(wildcard *.h examples/*.c examples/from_scratch/*.[ch] tools/*.[ch] tests/*.[ch] tests/fuzz/*.[ch] tests/compile/*.c) $(wildcard examples/cpp/*.[ch]pp tests/cpp/*.cpp))
 NOTEBOOK_MODELS = $(BUILD)/tiny-stories.attn $(BUILD)/from_scratch/plain.attn
 TESTS    = $(patsubst tests/%.c,$(BUILD)/tests/%.o,tests/main.c $(wildcard tests/test_*.c))
 
@@ -47,7 +47,7 @@ export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
 .PHONY: all run story notebooks test test-full test-32bit coverage analyze mutate compare portability fuzz tsan \
-        sanitize-casts sanitize-memory bench gpt2 clean distclean install uninstall format format-check \
+        sanitize-casts sanitize-memory python-test languages-test bench gpt2 clean distclean install uninstall format format-check \
         help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
@@ -262,6 +262,18 @@ compare: all ## logits, losses and text next to PyTorch's (CHECKPOINT=HF_DIRECTO
 	    '(Debian: python3-numpy, python3-torch)'; exit 1; }
 	@python3 tests/compare_with_torch.py $(BUILD) $(CHECKPOINT)
 
+# Other languages =================================================================================
+
+PYTHON = python3
+
+python-test: $(BUILD)/$(LINKED) $(BUILD)/attn-convert $(BUILD)/gpt2 $(BUILD)/tiny-stories.attn ## attn.py next to NumPy, PyTorch and the C programs (needs python3 with numpy; also mypy and torch, if they are there)
+	ATTN_BUILD='$(abspath $(BUILD))' OMP_WAIT_POLICY=passive $(PYTHON) tests/python/test_attn.py
+	@if $(PYTHON) -c 'import mypy' 2>/dev/null; then $(PYTHON) -m mypy --strict examples/python/*.py; \
+	    else echo 'skipped: the types of attn.py, there is no mypy'; fi
+
+languages-test: $(BUILD)/$(LINKED) $(BUILD)/attn.o $(BUILD)/tiny-stories.attn ## attn.hpp and attn.lua (needs g++ or clang++; luajit)
+	@OMP_WAIT_POLICY=passive sh tests/languages.sh $(BUILD)
+
 # Models of the Hugging Face hub ==================================================================
 
 FILES = $(BUILD)/gpt2-files/$(SIZE)
@@ -355,7 +367,8 @@ else
 SHARED    = libattn.so.$(VERSION)
 SONAME    = libattn.so.$(MINOR)
 LINKED    = libattn.so
-SHARE     = -shared -Wl,-soname,$(SONAME)
+# It stays loaded after dlclose (nodelete), because OpenMP's threads stay, too, and run code of its library.
+SHARE     = -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete
 endif
 NEEDS     = $(if $(filter 1,$(OPENMP)), -fopenmp)
 
