@@ -351,7 +351,7 @@ INSTALLED = $(RENAMED:%=attn-%) $(TOOLS)
 RENAMED   = gpt2 lens perplexity
 VERSION   = $(shell sed -n 's/^.define ATTN_VERSION_[MP][AIT][JNT][OC][RH] *\([0-9][0-9]*\)$$/\1/p' attn.h | \
               paste -sd. -)
-PREFIXED  = $(DESTDIR)$(PREFIX)
+PREFIXED  = $(DESTDIR)$(PREFIX)# may have spaces, so that every command quotes it
 
 # The name of the shared library says with which minor version a program was linked: until 1.0 it
 # may rename things.
@@ -389,32 +389,32 @@ $(BUILD)/$(LINKED): $(BUILD)/$(SHARED)
 	ln -sf $(SONAME) $@
 
 install: $(RENAMED:%=$(BUILD)/%) $(TOOLS:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUILD)/$(SHARED) ## install header, libraries, programs and their manual pages, attn.pc, a CMake package (PREFIX, DESTDIR)
-	install -d $(PREFIXED)/include $(PREFIXED)/bin $(PREFIXED)/lib/pkgconfig \
-	    $(PREFIXED)/lib/cmake/attn $(PREFIXED)/share/doc/attn $(PREFIXED)/share/man/man1
-	install -m 644 attn.h $(PREFIXED)/include
-	install -m 644 LICENSE README.md $(PREFIXED)/share/doc/attn
-	install -m 755 $(TOOLS:%=$(BUILD)/%) $(PREFIXED)/bin
-	for p in $(RENAMED); do install -m 755 $(BUILD)/$$p $(PREFIXED)/bin/attn-$$p || exit; done
+	install -d "$(PREFIXED)/include" "$(PREFIXED)/bin" "$(PREFIXED)/lib/pkgconfig" "$(PREFIXED)/lib/cmake/attn" \
+	    "$(PREFIXED)/share/doc/attn" "$(PREFIXED)/share/man/man1"
+	install -m 644 attn.h "$(PREFIXED)/include"
+	install -m 644 LICENSE README.md "$(PREFIXED)/share/doc/attn"
+	install -m 755 $(TOOLS:%=$(BUILD)/%) "$(PREFIXED)/bin"
+	for p in $(RENAMED); do install -m 755 $(BUILD)/$$p "$(PREFIXED)/bin/attn-$$p" || exit; done
 	for p in $(RENAMED) $(TOOLS); do sh tools/man.sh $(BUILD)/$$p attn-$${p#attn-} $(VERSION) \
-	    >$(PREFIXED)/share/man/man1/attn-$${p#attn-}.1 || exit; done
-	install -m 644 $(BUILD)/libattn.a $(PREFIXED)/lib
-	install -m 755 $(BUILD)/$(SHARED) $(PREFIXED)/lib
-	ln -sf $(SHARED) $(PREFIXED)/lib/$(SONAME)
-	ln -sf $(SONAME) $(PREFIXED)/lib/$(LINKED)
+	    >"$(PREFIXED)/share/man/man1/attn-$${p#attn-}.1" || exit; done
+	install -m 644 $(BUILD)/libattn.a "$(PREFIXED)/lib"
+	install -m 755 $(BUILD)/$(SHARED) "$(PREFIXED)/lib"
+	ln -sf $(SHARED) "$(PREFIXED)/lib/$(SONAME)"
+	ln -sf $(SONAME) "$(PREFIXED)/lib/$(LINKED)"
 	for f in attnConfig attnConfigVersion; do sed -e 's/@VERSION@/$(VERSION)/; s/@SHARED@/$(SHARED)/' \
 	    -e 's,@SONAME@,$(RPATH)$(SONAME),; s/@STATIC_NEEDS@/$(NEEDS:%=;-fopenmp)/' tools/cmake/$$f.cmake \
-	    >$(PREFIXED)/lib/cmake/attn/$$f.cmake || exit; done
-	chmod 644 $(PREFIXED)/share/man/man1/attn-*.1 $(PREFIXED)/lib/cmake/attn/*.cmake
+	    >"$(PREFIXED)/lib/cmake/attn/$$f.cmake" || exit; done
+	chmod 644 "$(PREFIXED)"/share/man/man1/attn-*.1 "$(PREFIXED)"/lib/cmake/attn/*.cmake
 	@printf '%s\n' 'prefix=$${pcfiledir}/../..' '' 'Name: attn' \
 	    'Description: GPT-2 inference in one C header' 'Version: $(VERSION)' \
 	    'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -lattn' \
-	    'Libs.private:$(NEEDS) -lm' >$(PREFIXED)/lib/pkgconfig/attn.pc
+	    'Libs.private:$(NEEDS) -lm' >"$(PREFIXED)/lib/pkgconfig/attn.pc"
 
 uninstall: ## remove what install put there (PREFIX, DESTDIR)
-	rm -f $(INSTALLED:%=$(PREFIXED)/bin/%) $(INSTALLED:%=$(PREFIXED)/share/man/man1/%.1) \
-	    $(PREFIXED)/include/attn.h $(PREFIXED)/lib/pkgconfig/attn.pc $(PREFIXED)/lib/libattn.a \
-	    $(PREFIXED)/lib/$(SHARED) $(PREFIXED)/lib/$(SONAME) $(PREFIXED)/lib/$(LINKED)
-	rm -rf $(PREFIXED)/share/doc/attn $(PREFIXED)/lib/cmake/attn
+	for p in $(INSTALLED); do rm -f "$(PREFIXED)/bin/$$p" "$(PREFIXED)/share/man/man1/$$p.1"; done
+	for f in include/attn.h lib/pkgconfig/attn.pc lib/libattn.a lib/$(SHARED) lib/$(SONAME) \
+	    lib/$(LINKED); do rm -f "$(PREFIXED)/$$f"; done
+	rm -rf "$(PREFIXED)/share/doc/attn" "$(PREFIXED)/lib/cmake/attn"
 
 format: ## run clang-format over the sources
 	clang-format -i $(FORMATTED)

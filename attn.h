@@ -1200,6 +1200,15 @@ ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessio
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(_WIN32)
+#ifndef WIN32_LEAN_AND_MEAN
+#define WIN32_LEAN_AND_MEAN
+#endif
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#include <windows.h>
+#endif
 
 /* FLT_EVAL_METHOD tells in which type the compiler computes. 0 and 16 both compute float in float;
  * gcc gives 16 for a processor with AVX512-FP16, where _Float16 is computed in _Float16. */
@@ -12026,13 +12035,6 @@ ATTN__DEF const char *attn_status_name(attn_status status)
 #include <omp.h>
 #endif
 #if defined(_WIN32)
-#ifndef WIN32_LEAN_AND_MEAN
-#define WIN32_LEAN_AND_MEAN
-#endif
-#ifndef NOMINMAX
-#define NOMINMAX
-#endif
-#include <windows.h>
 #define ATTN__YIELD() SwitchToThread()
 #elif defined(__unix__) || defined(__APPLE__)
 #include <sched.h>
