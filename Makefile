@@ -47,7 +47,7 @@ export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
 .PHONY: all run story notebooks test test-full test-32bit coverage analyze mutate compare portability fuzz tsan \
-        sanitize-casts sanitize-memory python-test languages-test bench gpt2 clean distclean install uninstall format format-check \
+        sanitize-casts sanitize-memory python-test languages-test msvc-test bench gpt2 clean distclean install uninstall format format-check \
         help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
@@ -273,6 +273,9 @@ python-test: $(BUILD)/$(LINKED) $(BUILD)/attn-convert $(BUILD)/gpt2 $(BUILD)/tin
 
 languages-test: $(BUILD)/$(LINKED) $(BUILD)/attn.o $(BUILD)/tiny-stories.attn ## attn.hpp and attn.lua (needs g++ or clang++; luajit)
 	@OMP_WAIT_POLICY=passive sh tests/languages.sh $(BUILD)
+
+msvc-test: ## attn.h in MSVC's dialect, parsed only (needs clang and the headers of mingw-w64)
+	@sh tests/msvc.sh
 
 # Models of the Hugging Face hub ==================================================================
 

@@ -15724,7 +15724,8 @@ static attn_status attn__check_piece(attn_ctx *ctx, const attn_writer *w, const 
     const size_t done = w->n_done < w->n_all ? w->n_done : 0;
     const size_t all = e->is_panels || e->n_in == 0 ? e->n_out : e->n_in;
     const size_t each = e->is_panels ? e->n_in : e->n_in > 0 ? e->n_out : 1;
-    if (done > 0 && (strcmp((const char *)latest, name) != 0 || attn__u32(latest + 64) != dtype))
+    if (done > 0 &&
+        (strcmp((const char *)latest, name) != 0 || attn__u32(latest + 64) != (uint32_t)dtype))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_writer_add: %s came, but %s has %llu of %llu columns or rows so "
                           "far; expected its next piece, of the same type",
