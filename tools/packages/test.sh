@@ -168,7 +168,7 @@ try_nix()
 try_vcpkg()
 {
     have vcpkg version || return
-    step vcpkg install attn --overlay-ports="$packages" --x-install-root="$tmp/vcpkg" && outside "$tmp/vcpkg/x64-linux"
+    step vcpkg install attn --overlay-ports="$packages/vcpkg" --x-install-root="$tmp/vcpkg" && outside "$tmp/vcpkg/x64-linux"
     count $?
 }
 

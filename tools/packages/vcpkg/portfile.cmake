@@ -1,4 +1,4 @@
-# vcpkg install attn --overlay-ports=tools/packages. In a registry, vcpkg_from_git takes the place of SOURCE_PATH.
+# vcpkg install attn --overlay-ports=tools/packages/vcpkg. In a registry, vcpkg_from_git takes the place of SOURCE_PATH.
 get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 
 vcpkg_check_features(OUT_FEATURE_OPTIONS FEATURE_OPTIONS FEATURES openmp ATTN_OPENMP)
