@@ -50,7 +50,7 @@ from contextlib import ExitStack, contextmanager
 from ctypes import (byref, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint32, c_uint64,
                     c_void_p)
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Optional, Union
+from typing import Any, Literal, NamedTuple, Optional, TypeVar, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +65,7 @@ HookFn = Callable[[Array, "HookPoint"], Any]
 Span = Union[int, slice, None]  # one, a range, or all
 EditKind = Literal["zero", "set", "mean", "add"]
 ResidKind = Literal["accumulated", "accumulated_mid", "sublayers", "heads"]
+_Any = TypeVar("_Any")
 StopReason = Literal["none", "end of text", "token count", "context full", "callback", "stop string"]
 
 # ---- the library's structs, with the names that C gives them ----
@@ -387,6 +388,19 @@ def _release(free: Any, pointer: c_void_p, _needs: object) -> None:
     free(pointer)
 
 
+class _Closing:
+    """Closes at the end of a `with` block."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self: _Any) -> _Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class _Turns:
     """One thread at a time, for the sessions of a workspace. An object that a running pass may use waits
     here until the pass is over: the garbage collector may drop it at any moment, in any thread."""
@@ -488,9 +502,9 @@ def _at_least_one(what: str, n: int) -> int:
     return _natural(what, n)
 
 
-def _strings(texts: Iterable[Union[str, bytes]]) -> Any:
-    """A char *[] of them, which keeps them alive."""
-    coded = [text.encode() if isinstance(text, str) else text for text in texts]
+def _strings(texts: Union[str, Iterable[str]]) -> Any:
+    """A char *[] of one or more, which keeps them alive."""
+    coded = [text.encode() for text in ([texts] if isinstance(texts, str) else texts)]
     return (c_char_p * len(coded))(*coded)
 
 
@@ -612,7 +626,7 @@ class Tokenizer:
         return ctypes.string_at(at, size.value) if at else b""
 
 
-class Model:
+class Model(_Closing):
     """A .attn file: its weights, configuration and tokenizer.
 
     Any number of threads may use a model. It gives its file and memory back when it and all of its
@@ -645,12 +659,6 @@ class Model:
     def close(self) -> None:
         """Ends its use. Sessions that are open go on."""
         self._open = None
-
-    def __enter__(self) -> Model:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         c = self.config
@@ -773,7 +781,7 @@ class Model:
             return session.score(ids, k)
 
     def generate_many(self, prompts: Sequence[Tokens], *, max_tokens: int = 100,
-                      sampling: Sampling = Sampling(), stop: Iterable[str] = (), prepend_bos: bool = False,
+                      sampling: Sampling = Sampling(), stop: Union[str, Iterable[str]] = (), prepend_bos: bool = False,
                       ignore_eos: bool = False,
                       logits_fn: Optional[Callable[[Array], None]] = None) -> list[Continuation]:
         """Continues several prompts at once, each in a session of its own, one pass over the weights for
@@ -947,7 +955,7 @@ class HookPoint:
     session: Session
 
 
-class Hook:
+class Hook(_Closing):
     """A hook or an edit of a session, until remove() or the end of a `with` block."""
 
     def __init__(self, session: Session, number: int) -> None:
@@ -957,15 +965,13 @@ class Hook:
         """Removes it, in any order with others. A hook may remove itself."""
         self._session._unhook(self._number)
 
-    def __enter__(self) -> Hook:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._number in self._session._kept:  # not removed yet
+    def close(self) -> None:
+        """Removes it unless it is removed already."""
+        if self._number in self._session._kept:
             self.remove()
 
 
-class Session:
+class Session(_Closing):
     """One sequence: its tokens, its keys and values, its hooks. Model.session makes one.
 
     Threads that use a session, or sessions of one workspace, take turns. It gives its memory back by
@@ -993,12 +999,6 @@ class Session:
         self._turns.retire(self._open, *self._kept.values())
         self._open = None
         self._kept.clear()
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __len__(self) -> int:
         """The number of tokens it holds."""
@@ -1091,7 +1091,7 @@ class Session:
                       top["probability"])
 
     def generate(self, prompt: Tokens = (), *, max_tokens: int = 100, sampling: Union[Sampling, Sampler] = Sampling(),
-                 stop: Iterable[str] = (), prepend_bos: bool = False, ignore_eos: bool = False,
+                 stop: Union[str, Iterable[str]] = (), prepend_bos: bool = False, ignore_eos: bool = False,
                  logits_fn: Optional[Callable[[Array], None]] = None) -> Generation:
         """Feeds the prompt, and gives an iterator over the text that follows, piece by piece. The session
         holds the tokens whose text was given, and between two pieces you may hook, edit and look at it.
@@ -1234,7 +1234,7 @@ def _feed(sessions: Sequence[Session], texts: list[Ids], items: list[_attn_feed_
 # ---- records ----
 
 
-class Record(Mapping[str, Array]):
+class Record(_Closing, Mapping[str, Array]):
     """Activations by their TransformerLens names: Session.record, Model.run_with_cache.
 
     cache["blocks.0.attn.hook_pattern"], or as in TransformerLens cache["pattern", 0] and
@@ -1242,7 +1242,7 @@ class Record(Mapping[str, Array]):
     any of its views; it shows the positions recorded when it was asked for."""
 
     def __init__(self, session: Session, names: Union[str, Iterable[str], None], first: int, n_positions: int) -> None:
-        wanted = _strings([names] if isinstance(names, str) else names or [])
+        wanted = _strings(names or [])
         room = n_positions or session.capacity - first
         desc = _attn_record_desc(ctypes.addressof(wanted) if wanted else None, len(wanted), _natural("first", first),
                                  _at_least_one("n_positions", room))
@@ -1257,19 +1257,13 @@ class Record(Mapping[str, Array]):
             weakref.finalize(self, session._turns.retire, self._open).atexit = False
         self._names = [_lib.attn_record_name(pointer, i).decode() for i in range(_lib.attn_record_count(pointer))]
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Ends the recording; what was recorded stays."""
         with self._session._turns:
             if self._open:
                 self._views = {name: self[name] for name in self._names}
                 self._session._turns.retire(self._open)
                 self._open = None
-
-    def __enter__(self) -> Record:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def __len__(self) -> int:
         return len(self._names)
@@ -1345,7 +1339,7 @@ class Generation(Iterator[str]):
     reason: StopReason  # why it ended, "none" before
 
     def __init__(self, session: Session, prompt: Tokens, max_tokens: int, sampling: Union[Sampling, Sampler],
-                 stop: Iterable[str], prepend_bos: bool, ignore_eos: bool,
+                 stop: Union[str, Iterable[str]], prepend_bos: bool, ignore_eos: bool,
                  logits_fn: Optional[Callable[[Array], None]]) -> None:
         self.ids, self.text, self.reason = [], "", "none"
         self._session, self._max_tokens, self._ignore_eos, self._logits_fn = session, max_tokens, ignore_eos, logits_fn

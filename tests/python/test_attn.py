@@ -545,7 +545,7 @@ class Text(Case):
 
     def test_stop_strings(self):
         whole = self.model.session().generate(PROMPT, max_tokens=60).read()
-        for stop in (["Lily"], [" girl named Li", "girl"], [" w", ". "], ["xyz"], [whole[-5:]]):
+        for stop in ("Lily", ["Lily"], [" girl named Li", "girl"], [" w", ". "], ["xyz"], [whole[-5:]]):
             many = self.model.generate_many([PROMPT], max_tokens=60, stop=stop)[0]
             one = self.model.session().generate(PROMPT, max_tokens=60, stop=stop)
             self.assertEqual((one.read(), one.reason, one.ids), tuple(many[i] for i in (0, 2, 1)))
