@@ -231,6 +231,7 @@ for best in lens:
     print("".join(f"{piece!r:>9}" for piece in reference_gpt2.to_str_tokens(best)))
 
 # %% Activation patching: at which layers and positions does "cat" differ from "boy"?
-patched = reference_gpt2.patch_positions("The cat said that she", "The boy said that she", "hook_resid_pre", " was", " had")
+patched = reference_gpt2.patch_positions("The cat said that she", "The boy said that she", "hook_resid_pre",
+                                         " was", " had")
 print(f"\nlogit difference: clean {patched.clean:.2f}, corrupted {patched.corrupted:.2f}, and patched")
 print(np.round(patched.effect, 2))

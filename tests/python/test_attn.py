@@ -197,7 +197,8 @@ class Activations(Case):
 
     def test_names_in_short(self):
         _, cache = self.model.run_with_cache(PROMPT)
-        for short, name in ((("pattern", 1), "blocks.1.attn.hook_pattern"), (("resid_pre", 0), "blocks.0.hook_resid_pre"),
+        for short, name in ((("pattern", 1), "blocks.1.attn.hook_pattern"),
+                            (("resid_pre", 0), "blocks.0.hook_resid_pre"),
                             (("normalized.post", 0, "ln1"), "blocks.0.ln1.hook_normalized.post"),
                             (("post", 3), "blocks.3.mlp.hook_post"), (("scale", 2, "ln2"), "blocks.2.ln2.hook_scale")):
             self.same(cache[short], cache[name])
@@ -426,7 +427,7 @@ class Lifetimes(Case):
     def test_keeping_a_lent_array_is_an_error(self):
         kept = []
         for keep in (lambda value, point: kept.append(value), lambda value, point: kept.append(value[0]),
-                     lambda value, point: kept.append(value.T.reshape(-1)[:0].view(np.int32)) or kept.append(value[:1])):
+                     lambda value, point: kept.append(value[:1].view(np.int32))):
             with self.fails(attn.Status.ARGUMENT, "keep a copy, array.copy()"):
                 self.model.run_with_hooks(PROMPT, [("blocks.0.hook_resid_pre", keep)])
             kept.clear()
@@ -467,15 +468,18 @@ class Lifetimes(Case):
         workspace = self.model.workspace()
         session, other = (self.model.session(workspace=workspace) for _ in range(2))
         things = [other, session.record("*.hook_z", n_positions=4)]
+        handles = [weakref.ref(thing._open) for thing in things]
+        alive = []
         del other
 
         def drop(value, point):
             things.clear()
             gc.collect()
+            alive.extend(handle() is not None for handle in handles)
 
         session.hook("blocks.0.hook_resid_pre", drop)
         self.same(session.feed(PROMPT), self.model(PROMPT)[-1])
-        self.assertEqual(things, [])
+        self.assertEqual((alive, [handle() for handle in handles]), ([True, True], [None, None]))
 
     def test_close_twice_and_use_after(self):
         session = self.model.session()
@@ -604,8 +608,9 @@ class Text(Case):
         self.assertRaises(UnicodeEncodeError, tokenizer.encode, "\ud800")
 
     def test_pieces_are_whole_characters(self):
-        ids = [int(token) for character in "aü€😀".encode() for token in self.model.tokenizer.encode(bytes([character]))]
-        ids += [int(self.model.tokenizer.encode(b"\xe2")[0])] * 2
+        encode = self.model.tokenizer.encode
+        ids = [int(token) for byte in "aü€😀".encode() for token in encode(bytes([byte]))]
+        ids += [int(encode(b"\xe2")[0])] * 2
         order = iter(ids)
 
         def say(logits):
@@ -804,30 +809,33 @@ class Errors(Case):
 
 class Threads(Case):
     def test_other_threads_run_during_a_feed(self):
-        """The counter counts while one call feeds; the library waits for nobody meanwhile."""
-        model, count, stop = model_of("plain", threads=1), [0], threading.Event()
-        sys.setswitchinterval(1e-4)
-
-        def counter():
-            while not stop.is_set():
-                count[0] += 1
-
-        thread = threading.Thread(target=counter)
+        """Another thread looks at the clock. If the feed kept Python to itself, one pause between two looks
+        would be as long as the feed. (On a busy machine chance can do that, too, but not every time.)"""
         session = attn.Model(STORIES, threads=1, isa="portable").session()
-        ids = np.arange(250, dtype=np.int32)
-        thread.start()
-        try:
+        ids, looks, stop = np.arange(250, dtype=np.int32), [], threading.Event()
+
+        def watch():
+            while not stop.is_set():
+                looks.append(time.perf_counter())
+                time.sleep(1e-3)
+
+        for _ in range(10):
+            stop.clear()
+            looks.clear()
+            thread = threading.Thread(target=watch)
+            thread.start()
             time.sleep(0.01)
-            before, start = count[0], time.perf_counter()
+            start = time.perf_counter()
             session.feed(ids)
-            counted, took = count[0] - before, time.perf_counter() - start
-        finally:
+            end = time.perf_counter()
             stop.set()
             thread.join()
-            sys.setswitchinterval(5e-3)
-        self.assertGreater(took, 0.02)
-        self.assertGreater(counted, 1000)
-        del model
+            session.truncate(0)
+            during = [start] + [look for look in looks if start < look < end] + [end]
+            pause = max(b - a for a, b in zip(during, during[1:]))
+            if pause < (end - start) / 2:
+                return
+        self.fail(f"the other thread waited for {pause:.3f} of {end - start:.3f} seconds")
 
     def test_threads_share_a_model(self):
         want = [self.model.session().generate(f"{word} was", max_tokens=30).read() for word in ("Tom", "Lily", "It")]

@@ -104,7 +104,7 @@ try_conan()
 
 try_debian()
 {
-    have dpkg-buildpackage --version && have lintian --version && have dh --version || return
+    have dpkg-buildpackage --version && have lintian --version && have dpkg-query -W debhelper || return
     mkdir "$tmp/debian"
     cp -R "$tmp/source" "$tmp/debian/attn-0.2.0"
     rm -rf "$tmp/debian/attn-0.2.0/.git"
