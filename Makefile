@@ -20,7 +20,7 @@ EXAMPLES = gpt2 lens perplexity score hello chat top5 eight ablate patch record
 TOOLS    = attn-convert attn-info attn-tokenize
 NOTEBOOKS = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/from_scratch/*.c))
 PROGRAMS = $(EXAMPLES) $(TOOLS) bench
-FORMATTED = $(filter-out examples/hello.c,$(wildcard *.h examples/*.c examples/from_scratch/*.[ch] tools/*.[ch] tests/*.[ch] tests/fuzz/*.[ch] tests/compile/*.c))
+FORMATTED = $(filter-out examples/hello.c,$(wildcard *.h examples/*.c examples/from_scratch/*.[ch] tools/*.[ch] tests/*.[ch] tests/fuzz/*.[ch] tests/compile/*.c) $(wildcard examples/cpp/*.[ch]pp tests/cpp/*.cpp))
 NOTEBOOK_MODELS = $(BUILD)/tiny-stories.attn $(BUILD)/from_scratch/plain.attn
 TESTS    = $(patsubst tests/%.c,$(BUILD)/tests/%.o,tests/main.c $(wildcard tests/test_*.c))
 
@@ -48,7 +48,7 @@ export PROMPT # whatever quotes are in it
 .DELETE_ON_ERROR:
 .PHONY: all run story notebooks test test-full test-32bit coverage analyze mutate compare pipelines \
         portability fuzz tsan sanitize-casts sanitize-memory bench gpt2 clean distclean install \
-        uninstall format format-check docs \
+        uninstall format format-check docs python-test languages-test msvc-test \
         help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
@@ -269,6 +269,21 @@ compare: all ## logits, losses and text next to PyTorch's (CHECKPOINT=HF_DIRECTO
 	    '(Debian: python3-numpy, python3-torch)'; exit 1; }
 	@python3 tests/compare_with_torch.py $(BUILD) $(CHECKPOINT)
 
+# Other languages =================================================================================
+
+PYTHON = python3
+
+python-test: $(BUILD)/$(LINKED) $(BUILD)/attn-convert $(BUILD)/gpt2 $(BUILD)/tiny-stories.attn ## attn.py next to NumPy, PyTorch and the C programs (needs python3 with numpy; also mypy and torch, if they are there)
+	ATTN_BUILD='$(abspath $(BUILD))' OMP_WAIT_POLICY=passive $(PYTHON) tests/python/test_attn.py
+	@if $(PYTHON) -c 'import mypy' 2>/dev/null; then $(PYTHON) -m mypy --strict examples/python/*.py; \
+	    else echo 'skipped: the types of attn.py, there is no mypy'; fi
+
+languages-test: $(BUILD)/$(LINKED) $(BUILD)/attn.o $(BUILD)/tiny-stories.attn ## attn.hpp and attn.lua (needs g++ or clang++; luajit)
+	@OMP_WAIT_POLICY=passive sh tests/languages.sh $(BUILD)
+
+msvc-test: ## attn.h in MSVC's dialect, parsed only (needs clang and the headers of mingw-w64)
+	@sh tests/msvc.sh
+
 # Models of the Hugging Face hub ==================================================================
 
 FILES = $(BUILD)/gpt2-files/$(SIZE)
@@ -346,7 +361,7 @@ INSTALLED = $(RENAMED:%=attn-%) $(TOOLS)
 RENAMED   = gpt2 lens perplexity score
 VERSION   = $(shell sed -n 's/^.define ATTN_VERSION_[MP][AIT][JNT][OC][RH] *\([0-9][0-9]*\)$$/\1/p' attn.h | \
               paste -sd. -)
-PREFIXED  = $(DESTDIR)$(PREFIX)
+PREFIXED  = $(DESTDIR)$(PREFIX)# may have spaces, so that every command quotes it
 
 # The name of the shared library says with which minor version a program was linked: until 1.0 it
 # may rename things.
@@ -362,7 +377,8 @@ else
 SHARED    = libattn.so.$(VERSION)
 SONAME    = libattn.so.$(MINOR)
 LINKED    = libattn.so
-SHARE     = -shared -Wl,-soname,$(SONAME)
+# It stays loaded after dlclose (nodelete), because OpenMP's threads stay, too, and run code of its library.
+SHARE     = -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete
 endif
 NEEDS     = $(if $(filter 1,$(OPENMP)), -fopenmp)
 
@@ -377,33 +393,38 @@ $(BUILD)/attn.pic.o: attn.h $(BUILD)/flags
 $(BUILD)/$(SHARED): $(BUILD)/attn.pic.o
 	$(COMPILE) $(SHARE) $< -o $@ $(LINK)
 
+# For Python and other languages, from the build directory
+$(BUILD)/$(LINKED): $(BUILD)/$(SHARED)
+	ln -sf $(SHARED) $(BUILD)/$(SONAME)
+	ln -sf $(SONAME) $@
+
 install: $(RENAMED:%=$(BUILD)/%) $(TOOLS:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUILD)/$(SHARED) ## install header, libraries, programs and their manual pages, attn.pc, a CMake package (PREFIX, DESTDIR)
-	install -d $(PREFIXED)/include $(PREFIXED)/bin $(PREFIXED)/lib/pkgconfig \
-	    $(PREFIXED)/lib/cmake/attn $(PREFIXED)/share/doc/attn $(PREFIXED)/share/man/man1
-	install -m 644 attn.h $(PREFIXED)/include
-	install -m 644 LICENSE README.md $(PREFIXED)/share/doc/attn
-	install -m 755 $(TOOLS:%=$(BUILD)/%) $(PREFIXED)/bin
-	for p in $(RENAMED); do install -m 755 $(BUILD)/$$p $(PREFIXED)/bin/attn-$$p || exit; done
+	install -d "$(PREFIXED)/include" "$(PREFIXED)/bin" "$(PREFIXED)/lib/pkgconfig" "$(PREFIXED)/lib/cmake/attn" \
+	    "$(PREFIXED)/share/doc/attn" "$(PREFIXED)/share/man/man1"
+	install -m 644 attn.h "$(PREFIXED)/include"
+	install -m 644 LICENSE README.md "$(PREFIXED)/share/doc/attn"
+	install -m 755 $(TOOLS:%=$(BUILD)/%) "$(PREFIXED)/bin"
+	for p in $(RENAMED); do install -m 755 $(BUILD)/$$p "$(PREFIXED)/bin/attn-$$p" || exit; done
 	for p in $(RENAMED) $(TOOLS); do sh tools/man.sh $(BUILD)/$$p attn-$${p#attn-} $(VERSION) \
-	    >$(PREFIXED)/share/man/man1/attn-$${p#attn-}.1 || exit; done
-	install -m 644 $(BUILD)/libattn.a $(PREFIXED)/lib
-	install -m 755 $(BUILD)/$(SHARED) $(PREFIXED)/lib
-	ln -sf $(SHARED) $(PREFIXED)/lib/$(SONAME)
-	ln -sf $(SONAME) $(PREFIXED)/lib/$(LINKED)
+	    >"$(PREFIXED)/share/man/man1/attn-$${p#attn-}.1" || exit; done
+	install -m 644 $(BUILD)/libattn.a "$(PREFIXED)/lib"
+	install -m 755 $(BUILD)/$(SHARED) "$(PREFIXED)/lib"
+	ln -sf $(SHARED) "$(PREFIXED)/lib/$(SONAME)"
+	ln -sf $(SONAME) "$(PREFIXED)/lib/$(LINKED)"
 	for f in attnConfig attnConfigVersion; do sed -e 's/@VERSION@/$(VERSION)/; s/@SHARED@/$(SHARED)/' \
 	    -e 's,@SONAME@,$(RPATH)$(SONAME),; s/@STATIC_NEEDS@/$(NEEDS:%=;-fopenmp)/' tools/cmake/$$f.cmake \
-	    >$(PREFIXED)/lib/cmake/attn/$$f.cmake || exit; done
-	chmod 644 $(PREFIXED)/share/man/man1/attn-*.1 $(PREFIXED)/lib/cmake/attn/*.cmake
+	    >"$(PREFIXED)/lib/cmake/attn/$$f.cmake" || exit; done
+	chmod 644 "$(PREFIXED)"/share/man/man1/attn-*.1 "$(PREFIXED)"/lib/cmake/attn/*.cmake
 	@printf '%s\n' 'prefix=$${pcfiledir}/../..' '' 'Name: attn' \
 	    'Description: GPT-2 inference in one C header' 'Version: $(VERSION)' \
 	    'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -lattn' \
-	    'Libs.private:$(NEEDS) -lm' >$(PREFIXED)/lib/pkgconfig/attn.pc
+	    'Libs.private:$(NEEDS) -lm' >"$(PREFIXED)/lib/pkgconfig/attn.pc"
 
 uninstall: ## remove what install put there (PREFIX, DESTDIR)
-	rm -f $(INSTALLED:%=$(PREFIXED)/bin/%) $(INSTALLED:%=$(PREFIXED)/share/man/man1/%.1) \
-	    $(PREFIXED)/include/attn.h $(PREFIXED)/lib/pkgconfig/attn.pc $(PREFIXED)/lib/libattn.a \
-	    $(PREFIXED)/lib/$(SHARED) $(PREFIXED)/lib/$(SONAME) $(PREFIXED)/lib/$(LINKED)
-	rm -rf $(PREFIXED)/share/doc/attn $(PREFIXED)/lib/cmake/attn
+	for p in $(INSTALLED); do rm -f "$(PREFIXED)/bin/$$p" "$(PREFIXED)/share/man/man1/$$p.1"; done
+	for f in include/attn.h lib/pkgconfig/attn.pc lib/libattn.a lib/$(SHARED) lib/$(SONAME) \
+	    lib/$(LINKED); do rm -f "$(PREFIXED)/$$f"; done
+	rm -rf "$(PREFIXED)/share/doc/attn" "$(PREFIXED)/lib/cmake/attn"
 
 # Why mandoc: see tools/docs.sh. Its page has no style of its own.
 PAGE_STYLE = body { max-width: 60em; margin: auto; font-family: sans-serif } \

@@ -1227,6 +1227,15 @@ ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessio
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(_WIN32)
+#ifndef WIN32_LEAN_AND_MEAN
+#define WIN32_LEAN_AND_MEAN
+#endif
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#include <windows.h>
+#endif
 
 /* FLT_EVAL_METHOD tells in which type the compiler computes. 0 and 16 both compute float in float;
  * gcc gives 16 for a processor with AVX512-FP16, where _Float16 is computed in _Float16. */
@@ -12367,13 +12376,6 @@ ATTN__DEF const char *attn_status_name(attn_status status)
 #include <omp.h>
 #endif
 #if defined(_WIN32)
-#ifndef WIN32_LEAN_AND_MEAN
-#define WIN32_LEAN_AND_MEAN
-#endif
-#ifndef NOMINMAX
-#define NOMINMAX
-#endif
-#include <windows.h>
 #define ATTN__YIELD() SwitchToThread()
 #elif defined(__unix__) || defined(__APPLE__)
 #include <sched.h>
@@ -16135,7 +16137,8 @@ static attn_status attn__check_piece(attn_ctx *ctx, const attn_writer *w, const 
     const size_t done = w->n_done < w->n_all ? w->n_done : 0;
     const size_t all = e->is_panels || e->n_in == 0 ? e->n_out : e->n_in;
     const size_t each = e->is_panels ? e->n_in : e->n_in > 0 ? e->n_out : 1;
-    if (done > 0 && (strcmp((const char *)latest, name) != 0 || attn__u32(latest + 64) != dtype))
+    if (done > 0 &&
+        (strcmp((const char *)latest, name) != 0 || attn__u32(latest + 64) != (uint32_t)dtype))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_writer_add: %s came, but %s has %llu of %llu columns or rows so "
                           "far; expected its next piece, of the same type",

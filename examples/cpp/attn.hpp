@@ -1,0 +1,250 @@
+/* attn.hpp - attn.h from C++17: objects that free themselves, spans, lambdas as hooks, exceptions.
+ *
+ *     #define ATTN_IMPLEMENTATION // in one file of the program, or link attn.o
+ *     #include "attn.hpp"
+ *
+ *     attn::model model("build/tiny-stories.attn");
+ *     attn::session session(model);
+ *     session.generate("Once upon a time", [](std::string_view text) { std::cout << text; });
+ *
+ * A failure throws attn::error with the library's sentence. An exception in a callback stops the
+ * call and comes out of it. Copies of a model share it, and a session keeps its model alive. Other
+ * functions take the C pointers: attn::context ctx; ctx.check(attn_score(&ctx, ..., session.get())).
+ */
+#ifndef ATTN_HPP
+#define ATTN_HPP
+
+#include "attn.h"
+#include <exception>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace attn
+{
+
+struct error : std::runtime_error {
+    error(attn_status kind, const char *message) : std::runtime_error(message), status(kind) {}
+    attn_status status;
+};
+
+/* Values in a row that live elsewhere: what std::span is in C++20. */
+template <class T> class span
+{
+  public:
+    span(T *data, std::size_t size) : data_(data), size_(size) {}
+    template <class Values, class = std::enable_if_t<std::is_convertible_v<
+                                decltype(std::data(std::declval<Values &>())), T *>>>
+    span(Values &&values) : data_(std::data(values)), size_(std::size(values))
+    {
+    }
+    T *data() const { return data_; }
+    std::size_t size() const { return size_; }
+    T *begin() const { return data_; }
+    T *end() const { return data_ + size_; }
+    T &operator[](std::size_t i) const { return data_[i]; }
+
+  private:
+    T *data_;
+    std::size_t size_;
+};
+using ids = std::vector<int32_t>;
+
+/* A context for one call, or for the tensors that it makes. */
+struct context : attn_ctx {
+    context() : attn_ctx() {}
+    context(const context &) = delete;
+    context &operator=(const context &) = delete;
+    ~context() { attn_ctx_free(this); }
+    void check(attn_status failed) const
+    {
+        if (failed != ATTN_OK)
+            throw error(failed, message);
+    }
+};
+
+/* A tensor, with the memory that it shares with its copies. */
+class tensor
+{
+  public:
+    /* Of the caller's numbers, which must outlive it. */
+    explicit tensor(attn_tensor borrowed) : view_(borrowed) {}
+    /* Filled by a function that takes (attn_ctx *, attn_tensor *) and returns a status. */
+    template <class Function> static tensor make(Function function)
+    {
+        tensor made{attn_tensor()};
+        made.owner_ = std::make_shared<context>();
+        made.owner_->check(function(made.owner_.get(), &made.view_));
+        return made;
+    }
+    const attn_tensor &get() const { return view_; }
+    std::size_t size(int dim) const { return view_.shape[dim]; }
+    /* One element of a tensor of f32. */
+    template <class... Index> float &operator()(Index... index) const
+    {
+        const std::size_t at[] = {static_cast<std::size_t>(index)...};
+        float *element = static_cast<float *>(view_.data);
+        for (std::size_t i = 0; i < sizeof...(index); i++)
+            element += static_cast<std::ptrdiff_t>(at[i]) * view_.stride[i];
+        return *element;
+    }
+
+  private:
+    std::shared_ptr<context> owner_;
+    attn_tensor view_;
+};
+
+class model
+{
+  public:
+    explicit model(const std::string &path, const attn_model_desc *desc = nullptr)
+    {
+        context ctx;
+        attn_model *opened = nullptr;
+        ctx.check(attn_model_open(&ctx, &opened, path.c_str(), desc));
+        shared_.reset(opened, attn_model_close);
+    }
+    attn_model *get() const { return shared_.get(); }
+    const attn_config &config() const { return *attn_model_config(get()); }
+
+    ids encode(std::string_view text, bool allow_special = false) const
+    {
+        context ctx;
+        ids found(text.size());
+        std::size_t n = 0;
+        ctx.check(attn_encode(&ctx, found.data(), found.size(), &n, attn_model_tokenizer(get()),
+                              text.data(), text.size(), allow_special));
+        found.resize(n);
+        return found;
+    }
+    std::string decode(span<const int32_t> tokens) const
+    {
+        std::string text;
+        for (const int32_t token : tokens) {
+            std::size_t size = 0;
+            if (const char *bytes = attn_token_bytes(&size, attn_model_tokenizer(get()), token))
+                text.append(bytes, size);
+        }
+        return text;
+    }
+    /* The id of a text that is one token. */
+    int32_t token(const std::string &text) const
+    {
+        context ctx;
+        int32_t id = -1;
+        ctx.check(attn_token_id(&ctx, &id, get(), text.c_str()));
+        return id;
+    }
+    /* A weight under TransformerLens's name. */
+    tensor weight(const std::string &name) const
+    {
+        return tensor::make([&](attn_ctx *ctx, attn_tensor *out) {
+            return attn_model_tensor(ctx, out, get(), name.c_str());
+        });
+    }
+
+  private:
+    std::shared_ptr<attn_model> shared_;
+};
+
+class session
+{
+  public:
+    using hook_fn = std::function<void(const attn_activation &)>;
+    using text_fn = std::function<void(std::string_view)>;
+
+    int n_threads = 0; /* a call uses at most so many; 0: the library chooses */
+    explicit session(const model &of, const attn_session_desc *desc = nullptr)
+        : model_(of), state_(std::make_unique<state>())
+    {
+        context ctx;
+        attn_session *opened = nullptr;
+        ctx.check(attn_session_new(&ctx, &opened, of.get(), desc));
+        session_.reset(opened);
+    }
+    attn_session *get() const { return session_.get(); }
+    std::size_t size() const { return attn_session_length(get()); }
+    span<const int32_t> tokens() const { return {attn_session_tokens(get()), size()}; }
+    /* [n_vocab], of the last token; valid until the next call. Empty before the first. */
+    span<const float> logits() const
+    {
+        const float *row = attn_logits(get());
+        return {row, row ? model_.config().n_vocab : 0};
+    }
+    void feed(span<const int32_t> more) { run(attn_feed, more.data(), more.size()); }
+    void feed(std::string_view text) { feed(model_.encode(text)); }
+    void truncate(std::size_t length) { run(attn_truncate, length); }
+    /* Feeds a prompt and hands the text that follows to fn. */
+    void generate(const std::string &prompt, const text_fn &fn, const attn_generate_desc &how = {})
+    {
+        callback<text_fn> out{&state_->caught, fn};
+        run(attn_generate, prompt.c_str(), &how, hand_over, &out);
+    }
+    /* Calls fn for every activation whose name matches, until unhook. fn may write to the value. */
+    attn_hook_id hook(const std::string &pattern, const hook_fn &fn)
+    {
+        attn_hook_id id = 0;
+        auto kept = std::unique_ptr<callback<hook_fn>>(new callback<hook_fn>{&state_->caught, fn});
+        run([&](attn_ctx *ctx, attn_session *of) {
+            return attn_hook(ctx, &id, of, pattern.c_str(), show, kept.get());
+        });
+        state_->hooks.push_back(std::move(kept)); /* as long as the session: it may be running */
+        return id;
+    }
+    attn_hook_id edit(const attn_edit &change)
+    {
+        attn_hook_id id = 0;
+        run([&](attn_ctx *ctx, attn_session *of) { return attn_hook_edit(ctx, &id, of, &change); });
+        return id;
+    }
+    void unhook(attn_hook_id id) { run(attn_unhook, id); }
+
+  private:
+    template <class Function> struct callback {
+        std::exception_ptr *caught;
+        Function fn;
+    };
+    struct state { /* stays where it is when the session moves */
+        std::exception_ptr caught;
+        std::vector<std::unique_ptr<callback<hook_fn>>> hooks;
+    };
+    template <class Function, class... Argument> void run(Function function, Argument... argument)
+    {
+        context ctx;
+        ctx.n_threads = n_threads;
+        const attn_status failed = function(&ctx, get(), argument...);
+        if (state_->caught)
+            std::rethrow_exception(std::exchange(state_->caught, nullptr));
+        ctx.check(failed);
+    }
+    template <class To, class Value> static int guarded(To *to, const Value &value) noexcept
+    {
+        try {
+            to->fn(value);
+            return 0;
+        } catch (...) {
+            *to->caught = std::current_exception();
+            return 1;
+        }
+    }
+    static int show(const attn_activation *activation, void *user)
+    {
+        return guarded(static_cast<callback<hook_fn> *>(user), *activation);
+    }
+    static int hand_over(const char *text, std::size_t size, void *user)
+    {
+        return guarded(static_cast<callback<text_fn> *>(user), std::string_view(text, size));
+    }
+
+    model model_;
+    std::unique_ptr<state> state_;
+    std::unique_ptr<attn_session, void (*)(attn_session *)> session_{nullptr, attn_session_free};
+};
+
+} // namespace attn
+#endif

@@ -1,0 +1,86 @@
+-- attn.h from LuaJIT, whose FFI reads C: the declarations are those of attn.h itself.
+--
+--     make build/libattn.so build/tiny-stories.attn
+--     luajit examples/lua/attn.lua build/tiny-stories.attn "Once upon a time"
+--
+-- As a module: local model = require("attn").open("model.attn"); print(model:generate("Once"))
+-- The library is $ATTN_LIBRARY or build/libattn.so; attn.h is $ATTN_HEADER or the repository's.
+local ffi = require "ffi"
+local root = (debug.getinfo(1, "S").source:match("^@(.*)[/\\]") or ".") .. "/../../"
+local header = assert(io.open(os.getenv("ATTN_HEADER") or root .. "attn.h")):read("*a")
+for part in header:gmatch("\n/%* >>api%-%l+ ===.-\n#ifdef __cplusplus\n}") do -- the inside of extern "C"
+    ffi.cdef((part:gsub("/%*.-%*/", ""):gsub("\n#[^\n]*", ""):gsub("ATTN_API", ""):gsub("}%s*$", "")))
+end
+local lib = ffi.load(os.getenv("ATTN_LIBRARY") or root .. "build/libattn.so")
+local Model = {}
+Model.__index = Model
+
+-- Calls a function that returns a status; a failure is an error with the library's sentence. LuaJIT must
+-- not compile the call, because C may call Lua back.
+local function check(call, ...)
+    local ctx = ffi.new("attn_ctx")
+    if call(ctx, ...) ~= lib.ATTN_OK then error(ffi.string(ctx.message), 0) end
+end
+jit.off(check)
+
+local function open(path)
+    local model = ffi.new("attn_model *[1]")
+    check(lib.attn_model_open, model, path, nil)
+    return setmetatable({handle = ffi.gc(model[0], lib.attn_model_close)}, Model)
+end
+
+-- The result of use(session), or its error, after the session is freed.
+function Model:with_session(use)
+    local session = ffi.new("attn_session *[1]")
+    check(lib.attn_session_new, session, self.handle, nil)
+    local done, result = pcall(use, session[0])
+    lib.attn_session_free(session[0])
+    return done and result or error(result, 0)
+end
+
+-- The text that follows a prompt. how: fields of attn_generate_desc; each(piece) is given it as it comes.
+function Model:generate(prompt, how, each)
+    local pieces, problem = {}, nil
+    local callback = ffi.cast("attn_text_fn", function(text, size) -- no error may leave it
+        pieces[#pieces + 1] = ffi.string(text, size)
+        local done, message = pcall(each or type, pieces[#pieces])
+        problem = not done and message
+        return done and 0 or 1
+    end)
+    local done, message = pcall(self.with_session, self, function(session)
+        check(lib.attn_generate, session, prompt, ffi.new("attn_generate_desc", how or {}), callback, nil)
+        return true
+    end)
+    callback:free()
+    return done and table.concat(pieces) or error(problem or message, 0)
+end
+
+-- A copy of the logits, [0] to [n_vocab - 1], after a text; edits: tables of fields of attn_edit.
+function Model:logits(text, edits)
+    return self:with_session(function(session)
+        local encode, n, kept = lib.attn_model_tokenizer(self.handle), ffi.new("size_t[1]"), {}
+        local ids = ffi.new("int32_t[?]", #text + 1)
+        check(lib.attn_encode, ids, #text, n, encode, text, #text, 0)
+        for i, edit in ipairs(edits or {}) do
+            kept[i] = ffi.new("attn_edit", edit)
+            check(lib.attn_hook_edit, nil, session, kept[i])
+        end
+        check(lib.attn_feed, session, ids, n[0])
+        local row = ffi.new("float[?]", lib.attn_model_config(self.handle).n_vocab)
+        ffi.copy(row, lib.attn_logits(session), ffi.sizeof(row))
+        return row
+    end)
+end
+
+if not arg or arg[0] ~= debug.getinfo(1, "S").source:sub(2) then return {open = open, lib = lib} end
+local done, message = pcall(function()
+    local model = open(arg[1] or error("usage: luajit attn.lua MODEL.attn [PROMPT]", 0))
+    local prompt = arg[2] or "Once upon a time"
+    io.write(prompt)
+    model:generate(prompt, {max_tokens = 40}, function(piece) io.write(piece) io.flush() end)
+    local head, comma = {name = "blocks.2.attn.hook_z", head = 3, n_heads = 1}, ffi.new("int32_t[1]")
+    check(lib.attn_token_id, comma, model.handle, ",")
+    print(("\na comma's logit with a head %.2f, without it %.2f"):format(model:logits(prompt)[comma[0]],
+        model:logits(prompt, {head})[comma[0]]))
+end)
+if not done then io.stderr:write(message, "\n") os.exit(1) end

@@ -1,0 +1,1407 @@
+"""GPT-2 with every activation in reach, as NumPy arrays: attn.h from Python.
+
+    import attn
+    model = attn.Model("build/tiny-stories.attn")
+    for piece in model.session().generate("Once upon a time", max_tokens=50):
+        print(piece, end="", flush=True)
+
+    logits, cache = model.run_with_cache("Once upon a time")
+    cache["blocks.0.attn.hook_pattern"]                 # [heads, queries, keys]
+
+    with model.session() as session:
+        session.edit("blocks.2.attn.hook_z", "zero", heads=3)
+        without_the_head = session.feed("Once upon a time")
+
+One file over the shared library and NumPy; nothing is compiled. `make build/libattn.so` makes the
+library, which is looked for under $ATTN_LIBRARY, beside this file, in ../../build, and among the
+system's libraries.
+
+A Model is a file of weights, for any number of threads. A Session is one sequence with its keys and
+values; its calls take turns if several threads use it. Other Python threads run during a call.
+
+Tokens are a text (str or bytes) or ids (a list, an array, a tensor). No beginning-of-text token is
+added unless prepend_bos asks for it. Activations have the names and shapes of TransformerLens
+without the batch dimension; the top of attn.h lists them. Every failure is an attn.Error with the
+library's sentence. Whatever a Python function raises in a hook stops the pass, leaves the session as
+it was before, and comes out of the call that fed.
+
+Arrays are accepted from whatever NumPy accepts (PyTorch's CPU tensors too) and given as NumPy
+arrays; torch.from_numpy shares their memory. All that a call returns may be kept. Only an array that
+a function of yours is given (a hook, a metric) lives no longer than that call: keep value.copy(). A
+hook that keeps it all the same is an Error.
+"""
+from __future__ import annotations
+
+import codecs
+import ctypes
+import ctypes.util
+import difflib
+import enum
+import fnmatch
+import gc
+import operator
+import os
+import pathlib
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from ctypes import (byref, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint32, c_uint64,
+                    c_void_p)
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Optional, TypeVar, Union
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Config", "Continuation", "Error", "Generation", "Hook", "HookPoint", "Model", "Patched", "Record",
+           "Sampler", "Sampling", "Scores", "Session", "Status", "Tokenizer", "Workspace", "feed_batch", "version"]
+
+Array = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int32]
+Tokens = npt.ArrayLike  # a text, or ids
+HookFn = Callable[[Array, "HookPoint"], Any]
+Span = Union[int, slice, None]  # one, a range, or all
+EditKind = Literal["zero", "set", "mean", "add"]
+ResidKind = Literal["accumulated", "accumulated_mid", "sublayers", "heads"]
+_Any = TypeVar("_Any")
+StopReason = Literal["none", "end of text", "token count", "context full", "callback", "stop string"]
+
+# ---- the library's structs, with the names that C gives them ----
+
+
+class _attn_ctx(ctypes.Structure):
+    _fields_ = [("alloc", c_void_p), ("free", c_void_p), ("user", c_void_p), ("n_threads", c_int), ("isa", c_int),
+                ("status", c_int), ("message", c_char * 256), ("blocks", c_void_p), ("reserved", c_uint64 * 4)]
+
+    def run(self, function: Any, *arguments: Any) -> None:
+        """Calls a function that returns a status; a failure becomes an Error."""
+        if function(byref(self), *arguments):
+            raise Error(Status(self.status), self.message.decode("utf-8", "replace"))
+
+
+class _attn_tensor(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("dtype", c_int), ("ndim", c_int), ("shape", c_size_t * 4),
+                ("stride", ctypes.c_ssize_t * 4), ("error", c_char_p), ("owned", c_void_p)]
+    array: npt.NDArray[Any]  # whose numbers these are
+
+    @classmethod
+    def of(cls, array: npt.NDArray[Any]) -> _attn_tensor:
+        """A tensor over an array's numbers, which it keeps alive."""
+        if not 1 <= array.ndim <= 4:
+            raise ValueError(f"expected an array of 1 to 4 dimensions, got shape {list(array.shape)}")
+        if any(stride % array.itemsize for stride in array.strides) or not array.flags.aligned:
+            array = array.copy()
+        tensor = cls(array.ctypes.data, _DTYPES.index(array.dtype), array.ndim, (1, 1, 1, 1))
+        for i in range(array.ndim):
+            tensor.shape[i] = array.shape[i]
+            tensor.stride[i] = array.strides[i] // array.itemsize
+        tensor.array = array
+        return tensor
+
+
+class _attn_config(ctypes.Structure):
+    _fields_ = [("n_vocab", c_uint32), ("n_ctx", c_uint32), ("d_model", c_uint32), ("n_head", c_uint32),
+                ("n_layer", c_uint32), ("d_mlp", c_uint32), ("d_head", c_uint32), ("ln_eps", c_float),
+                ("tied", c_int), ("bos", c_int32), ("eos", c_int32), ("reserved", c_uint64 * 4)]
+
+
+class _attn_model_desc(ctypes.Structure):
+    _fields_ = [("skip_checksums", c_int), ("progress", c_void_p), ("user", c_void_p), ("reserved", c_uint64 * 4)]
+
+
+class _attn_tensor_info(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("dtype", c_int), ("panels", c_int), ("ndim", c_int), ("shape", c_uint64 * 2),
+                ("offset", c_uint64), ("size", c_uint64), ("checksum", c_uint64), ("reserved", c_uint64 * 4)]
+
+
+class _attn_workspace_desc(ctypes.Structure):
+    _fields_ = [("n_ctx", c_size_t), ("n_batch", c_size_t), ("reserved", c_uint64 * 4)]
+
+
+class _attn_session_desc(ctypes.Structure):
+    _fields_ = [("n_ctx", c_size_t), ("n_batch", c_size_t), ("cache", c_int), ("workspace", c_void_p),
+                ("reserved", c_uint64 * 4)]
+
+
+class _attn_layers(ctypes.Structure):
+    _fields_ = [("first", c_size_t), ("end", c_size_t), ("resid", c_void_p), ("resid_out", c_void_p)]
+
+
+class _attn_feed_item(ctypes.Structure):
+    _fields_ = [("session", c_void_p), ("tokens", c_void_p), ("n_tokens", c_size_t), ("logits", c_void_p),
+                ("rows", c_void_p), ("n_rows", c_size_t), ("layers", _attn_layers), ("reserved", c_uint64 * 4)]
+
+
+class _attn_token_stats(ctypes.Structure):
+    _fields_ = [("nll", c_float), ("probability", c_float), ("rank", c_size_t)]
+
+
+class _attn_prediction(ctypes.Structure):
+    _fields_ = [("token", c_int32), ("logit", c_float), ("probability", c_float)]
+
+
+class _attn_sampler_desc(ctypes.Structure):
+    _fields_ = [("temperature", c_float), ("top_k", c_int32), ("top_p", c_float), ("min_p", c_float),
+                ("repeat_penalty", c_float), ("repeat_last", c_size_t), ("seed", c_uint64),
+                ("reserved", c_uint64 * 4)]
+
+
+class _attn_generate_desc(ctypes.Structure):
+    _fields_ = [("sampling", _attn_sampler_desc), ("sampler", c_void_p), ("logits_fn", c_void_p),
+                ("logits_user", c_void_p), ("max_tokens", c_size_t), ("prepend_bos", c_int),
+                ("allow_special", c_int), ("ignore_eos", c_int), ("n_draft", c_int), ("stop", c_void_p),
+                ("n_stop", c_size_t), ("prompt_ids", c_void_p), ("n_prompt_ids", c_size_t), ("ids", c_void_p),
+                ("n_ids", c_void_p), ("n_passes", c_void_p), ("reason", c_void_p), ("reserved", c_uint64 * 4)]
+
+
+class _attn_continuation(ctypes.Structure):
+    _fields_ = [("prompt", c_char_p), ("prompt_ids", c_void_p), ("n_prompt_ids", c_size_t), ("text", c_void_p),
+                ("size", c_size_t), ("ids", c_void_p), ("n_ids", c_size_t), ("reason", c_int),
+                ("reserved", c_uint64 * 4)]
+
+
+class _attn_activation(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("layer", c_int), ("session", c_void_p), ("first", c_size_t),
+                ("value", _attn_tensor)]
+
+
+class _attn_record_desc(ctypes.Structure):
+    _fields_ = [("names", c_void_p), ("n_names", c_size_t), ("first", c_size_t), ("n_positions", c_size_t),
+                ("reserved", c_uint64 * 4)]
+
+
+class _attn_edit(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("kind", c_int), ("position", c_size_t), ("n_positions", c_size_t),
+                ("head", c_size_t), ("n_heads", c_size_t), ("value", _attn_tensor), ("factor", c_float),
+                ("reserved", c_uint64 * 4)]
+
+
+class _attn_patch_desc(ctypes.Structure):
+    _fields_ = [("clean", c_void_p), ("corrupted", c_void_p), ("n_tokens", c_size_t), ("right", c_int32),
+                ("wrong", c_int32), ("metric", c_void_p), ("user", c_void_p), ("clean_value", c_void_p),
+                ("corrupted_value", c_void_p), ("reserved", c_uint64 * 4)]
+
+
+class _attn_resid_stack(ctypes.Structure):
+    _fields_ = [("stack", _attn_tensor), ("scale", _attn_tensor)]
+
+
+class _attn_label(ctypes.Structure):
+    _fields_ = [("text", c_char * 32)]
+
+
+# Values of C's enums are places in these.
+_DTYPES = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.int32)]
+_ISAS = ["auto", "portable", "base", "avx2", "avx512", "neon", "avx512_vnni"]
+_EDITS = ["zero", "set", "mean", "add"]
+_RESIDS = ["accumulated", "accumulated_mid", "sublayers", "heads"]
+_CACHE_PARTS = ["keys", "values"]
+
+# Functions that C calls: they return 0 to go on, and their last parameter is not used here.
+_PROGRESS_FN = ctypes.CFUNCTYPE(c_int, c_double, c_void_p)
+_LOGITS_FN = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p)
+_HOOK_FN = ctypes.CFUNCTYPE(c_int, ctypes.POINTER(_attn_activation), c_void_p)
+_METRIC_FN = ctypes.CFUNCTYPE(c_int, ctypes.POINTER(c_float), c_void_p, c_void_p)
+
+_P, _SIZE, _STATUS = c_void_p, c_size_t, c_int
+_PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; pointers are _P
+    "attn_version": (c_int,),
+    "attn_status_name": (c_char_p, c_int),
+    "attn_isa": (c_char_p, _P),
+    "attn_ctx_free": (None, _P),
+    "attn_model_open": (_STATUS, _P, _P, _P, _P),
+    "attn_model_close": (None, _P),
+    "attn_model_config": (ctypes.POINTER(_attn_config), _P),
+    "attn_model_tokenizer": (_P, _P),
+    "attn_model_n_tensors": (_SIZE, _P),
+    "attn_model_tensor_info": (_STATUS, _P, _P, _P, _SIZE),
+    "attn_model_tensor": (_STATUS, _P, _P, _P, _P),
+    "attn_model_save": (_STATUS, _P, _P, _P),
+    "attn_process_weights": (_STATUS, _P, _P, _P, c_uint32),
+    "attn_tokenizer_n_tokens": (_SIZE, _P),
+    "attn_token_bytes": (_P, _P, _P, c_int32),
+    "attn_encode": (_STATUS, _P, _P, _SIZE, _P, _P, _P, _SIZE, c_int),
+    "attn_decode": (_STATUS, _P, _P, _SIZE, _P, _P, _P, _SIZE),
+    "attn_token_id": (_STATUS, _P, _P, _P, _P),
+    "attn_workspace_new": (_STATUS, _P, _P, _P, _P),
+    "attn_workspace_free": (None, _P),
+    "attn_session_new": (_STATUS, _P, _P, _P, _P),
+    "attn_session_free": (None, _P),
+    "attn_session_length": (_SIZE, _P),
+    "attn_session_capacity": (_SIZE, _P),
+    "attn_session_tokens": (_P, _P),
+    "attn_session_copy": (_STATUS, _P, _P, _P),
+    "attn_truncate": (_STATUS, _P, _P, _SIZE),
+    "attn_feed_batch": (_STATUS, _P, _P, _SIZE),
+    "attn_logits": (_P, _P),
+    "attn_score": (_STATUS, _P, _P, _P, _SIZE, _P, _P, _SIZE),
+    "attn_sampler_new": (_STATUS, _P, _P, _SIZE, _P),
+    "attn_sampler_free": (None, _P),
+    "attn_sample": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
+    "attn_stop_reason_name": (c_char_p, c_int),
+    "attn_generate_many": (_STATUS, _P, _P, _SIZE, _P, _P),
+    "attn_continuations_free": (None, _P, _SIZE),
+    "attn_hook": (_STATUS, _P, _P, _P, _P, _HOOK_FN, _P),
+    "attn_hook_edit": (_STATUS, _P, _P, _P, _P),
+    "attn_unhook": (_STATUS, _P, _P, c_uint32),
+    "attn_unhook_all": (None, _P),
+    "attn_cache_get": (_STATUS, _P, _P, _P, c_int, _SIZE, _SIZE, _SIZE),
+    "attn_cache_set": (_STATUS, _P, _P, c_int, _SIZE, _SIZE, _attn_tensor),
+    "attn_record_size": (_STATUS, _P, _P, _P, _P),
+    "attn_record_new": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
+    "attn_record_free": (None, _P),
+    "attn_record_count": (_SIZE, _P),
+    "attn_record_name": (c_char_p, _P, _SIZE),
+    "attn_record_get": (_STATUS, _P, _P, _P, _P),
+    "attn_save": (_STATUS, _P, _P, _P, _P, _SIZE),
+    "attn_patch_positions": (_STATUS, _P, _P, _P, _P, _P),
+    "attn_patch_heads": (_STATUS, _P, _P, _P, _P, _P),
+    "attn_detect_heads": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
+    "attn_resid_count": (_SIZE, _P, c_int),
+    "attn_resid_label": (_attn_label, _P, c_int, _SIZE),
+    "attn_decompose_resid": (_STATUS, _P, _P, _P, _P, _SIZE, c_int, _SIZE, _SIZE),
+    "attn_logit_directions": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
+    "attn_logit_attrs": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
+    "attn_logit_lens": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _P, _SIZE),
+}
+_VERSION = (0, 2)  # major and minor: the structs above are of this one
+
+
+def _candidates() -> Iterator[str]:
+    """Where the library may be, nearest first."""
+    stem, end = {"darwin": ("libattn.{}dylib", ""), "win32": ("attn.{}dll", "")}.get(
+        sys.platform, ("libattn.so{}", ".0.2"))
+    here = pathlib.Path(__file__).resolve().parent
+    if "ATTN_LIBRARY" in os.environ:
+        yield os.environ["ATTN_LIBRARY"]
+        return
+    for directory in (here, *(parent / "build" for parent in here.parents[1:2])):
+        if (directory / stem.format("")).exists():
+            yield str(directory / stem.format(""))
+    yield stem.format(end)
+    found = ctypes.util.find_library("attn")
+    if found:
+        yield found
+
+
+def _load() -> ctypes.CDLL:
+    """The shared library, with its functions' types declared."""
+    reasons = []
+    for path in _candidates():
+        try:
+            library = ctypes.CDLL(path)
+        except OSError as error:
+            reasons.append(str(error))
+            continue
+        number = library.attn_version() if hasattr(library, "attn_version") else 0
+        if (number // 10000, number // 100 % 100) != _VERSION:
+            raise ImportError(f"{path} is version {number // 10000}.{number // 100 % 100} of attn.h, and this "
+                              "attn.py is for {}.{}; take both from the same version".format(*_VERSION))
+        for name, (result, *parameters) in _PROTOTYPES.items():
+            if not hasattr(library, name):
+                raise ImportError(f"{path} lacks {name}: build it without ATTN_NO_LENS")
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, parameters
+        return library
+    raise ImportError("attn.py does not find its library: build it with `make build/libattn.so`, or set "
+                      f"ATTN_LIBRARY to its path ({'; '.join(reasons)})")
+
+
+_lib = _load()
+
+
+def version() -> str:
+    """The version of the library, for example "0.2.0"."""
+    number = _lib.attn_version()
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+# ---- errors ----
+
+
+class Status(enum.IntEnum):
+    """Kinds of failure, as attn_status of attn.h lists them."""
+
+    OK, ARGUMENT, SHAPE, MEMORY, SPACE, IO, FORMAT, VERSION, CHECKSUM, TOKEN, CONTEXT, TOKENIZER, UNSUPPORTED, NAME, \
+        STOPPED = range(15)
+
+
+class Error(Exception):
+    """A call failed. str(error) is the library's sentence, error.status its kind."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Error, (self.status, str(self))
+
+
+class _Guard:
+    """Runs Python functions that C calls. C cannot carry an exception: the guard keeps it until the call
+    is over."""
+
+    def __init__(self) -> None:
+        self.caught: Optional[BaseException] = None
+
+    def __call__(self, function: Callable[[], None]) -> int:
+        """0 to go on, or 1 to stop after an exception."""
+        try:
+            function()
+        except BaseException as error:  # KeyboardInterrupt too
+            self.caught = self.caught or error
+            return 1
+        return 0
+
+    def run(self, ctx: _attn_ctx, function: Any, *arguments: Any) -> None:
+        """ctx.run, and then the exception if there was one."""
+        _run_guarded([self], ctx, function, *arguments)
+
+
+def _run_guarded(guards: Iterable[_Guard], ctx: _attn_ctx, function: Any, *arguments: Any) -> None:
+    failure: Optional[BaseException] = None
+    try:
+        ctx.run(function, *arguments)
+    except Error as error:
+        failure = error
+    for guard in guards:
+        failure, guard.caught = guard.caught or failure, None
+    if failure:
+        raise failure
+
+
+# ---- memory ----
+
+
+class _Handle:
+    """An object that the library made. It is freed when nobody refers to the handle any more, and before
+    the handles that it needs: weakref.finalize holds those."""
+
+    def __init__(self, pointer: c_void_p, free: Any, *needs: object) -> None:
+        self._as_parameter_ = pointer
+        weakref.finalize(self, _release, free, pointer, needs).atexit = False
+
+
+def _release(free: Any, pointer: c_void_p, _needs: object) -> None:
+    free(pointer)
+
+
+class _Closing:
+    """Closes at the end of a `with` block."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self: _Any) -> _Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Turns:
+    """One thread at a time, for the sessions of a workspace. An object that a running pass may use waits
+    here until the pass is over: the garbage collector may drop it at any moment, in any thread."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._depth = 0
+        self._waiting: list[object] = []
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        self._let_go()
+        self.lock.release()
+
+    def _let_go(self) -> None:
+        while self._depth == 0 and self._waiting:
+            self._waiting.pop()
+
+    def retire(self, *used: object) -> None:
+        """Lets go of objects, now or when no pass is running."""
+        self._waiting.extend(used)
+        if self.lock.acquire(blocking=False):
+            self._let_go()
+            self.lock.release()
+
+
+class _Memory:
+    """Numbers outside NumPy, for np.asarray. The array keeps `owner` alive."""
+
+    def __init__(self, tensor: _attn_tensor, owner: object) -> None:
+        dtype = _DTYPES[tensor.dtype]
+        self.owner = owner
+        self.__array_interface__ = {
+            "version": 3, "typestr": dtype.str, "data": (tensor.data or 0, False),
+            "shape": tuple(tensor.shape[:tensor.ndim]),
+            "strides": tuple(n * dtype.itemsize for n in tensor.stride[:tensor.ndim])}
+
+
+def _view(tensor: _attn_tensor, owner: object = None) -> Array:
+    memory: Any = _Memory(tensor, owner)
+    return np.asarray(memory)
+
+
+def _array_of(ctx: _attn_ctx, tensor: _attn_tensor) -> Array:
+    """An array over a tensor that the context owns, which is freed with the last view of it."""
+    memory: Any = _Memory(tensor, ctx)
+    weakref.finalize(memory, _lib.attn_ctx_free, ctypes.pointer(ctx)).atexit = False
+    return np.asarray(memory)
+
+
+def _lend(tensor: _attn_tensor, name: str, use: Callable[[Array], None]) -> None:
+    """Shows numbers to a function, and fails if it keeps them beyond their life."""
+    value = _view(tensor)
+    kept = weakref.ref(value)
+    use(value)
+    del value
+    if kept() is not None:
+        gc.collect()  # perhaps only a cycle of garbage kept it
+    if kept() is not None:
+        raise Error(Status.ARGUMENT, f"a function kept the array of {name}, whose memory is about to be used "
+                                     "for other numbers; keep a copy, array.copy()")
+
+
+def _vector(pointer: int, n: int) -> _attn_tensor:
+    """[n] f32 at an address."""
+    return _attn_tensor(pointer, 0, 1, (n, 1, 1, 1), (1, 0, 0, 0))
+
+
+def _floats(value: npt.ArrayLike) -> Array:
+    return np.asarray(value, dtype=np.float32)
+
+
+def _span(what: str, span: Span) -> tuple[int, int]:
+    """The first and the number of positions or heads; 0 for all from the first on."""
+    if span is None:
+        return 0, 0
+    first, end = (span, span + 1) if isinstance(span, int) else (span.start or 0, span.stop)
+    if isinstance(span, slice) and span.step not in (None, 1) or first < 0 or end is not None and end <= first:
+        raise ValueError(f"{what} must be a number from 0 on, or a slice like slice(2, 5) or slice(2, None); "
+                         f"got {span}")
+    return first, 0 if end is None else end - first
+
+
+def _natural(what: str, n: int) -> int:
+    """A count for C, where a negative number would be a huge one."""
+    n = operator.index(n)
+    if not 0 <= n <= sys.maxsize:
+        raise ValueError(f"{what} must be 0 or more, not {n}")
+    return n
+
+
+def _at_least_one(what: str, n: int) -> int:
+    if n == 0:  # which would be C's default
+        raise ValueError(f"{what} must be at least 1")
+    return _natural(what, n)
+
+
+def _strings(texts: Union[str, Iterable[str]]) -> Any:
+    """A char *[] of one or more, which keeps them alive."""
+    coded = [text.encode() for text in ([texts] if isinstance(texts, str) else texts)]
+    return (c_char_p * len(coded))(*coded)
+
+
+# ---- models ----
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes of a model. TransformerLens calls n_vocab d_vocab, n_head n_heads and n_layer n_layers."""
+
+    n_vocab: int
+    n_ctx: int
+    d_model: int
+    n_head: int
+    n_layer: int
+    d_mlp: int
+    d_head: int
+    ln_eps: float
+    tied: bool  # the unembedding is the embedding
+    bos: Optional[int]  # beginning and end of text
+    eos: Optional[int]
+
+
+class Scores(NamedTuple):
+    """How well a model predicted a text of T tokens."""
+
+    nll: Array  # [T - 1]: -log(probability) of tokens 1 .. T - 1, in nats
+    probability: Array  # [T - 1]
+    rank: npt.NDArray[np.uintp]  # [T - 1]: how many tokens were likelier
+    top: Ids  # [T, k]: the likeliest next tokens, likeliest first
+    top_logits: Array  # [T, k]
+    top_probability: Array  # [T, k]
+
+
+class Patched(NamedTuple):
+    """Activation patching: the metric of every patched run, and of the two that are not patched."""
+
+    effect: Array  # [layers, positions] or [layers, heads]
+    clean: float
+    corrupted: float
+
+
+class Decomposed(NamedTuple):
+    """The residual stream taken apart."""
+
+    stack: Array  # [parts, positions, d_model]
+    scale: Array  # [positions, 1]: ln_final.hook_scale
+    labels: list[str]  # of the parts
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to pick a token; by default the likeliest. In this order: the repetition penalty, division by the
+    temperature, the filters top-k, top-p and min-p, then one draw."""
+
+    temperature: float = 0  # 0: the likeliest
+    top_k: int = 0  # keep the k likeliest; 0: all
+    top_p: float = 0  # keep the likeliest that together reach p; 0 or 1: all
+    min_p: float = 0  # keep those at least min_p times as likely as the likeliest
+    repeat_penalty: float = 0  # of tokens seen before; 0 or 1: none
+    repeat_last: int = 0  # how many of the last tokens count as seen; 0: all
+    seed: int = 0
+
+    def _desc(self) -> _attn_sampler_desc:
+        if not 0 <= self.seed < 1 << 64:
+            raise ValueError(f"a seed is 0 to 2^64 - 1, not {self.seed}")
+        return _attn_sampler_desc(self.temperature, min(self.top_k, 2**31 - 1), self.top_p, self.min_p,
+                                  self.repeat_penalty, _natural("repeat_last", self.repeat_last), self.seed)
+
+
+class Continuation(NamedTuple):
+    """A text of Model.generate_many."""
+
+    text: str
+    ids: list[int]
+    reason: StopReason
+
+
+class Tokenizer:
+    """GPT-2's byte-level BPE with a model's vocabulary: model.tokenizer."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._handle = model._handle  # the tokenizer lives as long as this
+        self._pointer = _lib.attn_model_tokenizer(self._handle)
+
+    def __len__(self) -> int:
+        """The number of tokens."""
+        return int(_lib.attn_tokenizer_n_tokens(self._pointer))
+
+    def encode(self, text: Union[str, bytes], allow_special: bool = False) -> Ids:
+        """Text to ids [T]. Any bytes can be encoded, and decode_bytes gives them back. allow_special:
+        "<|endoftext|>" becomes its token instead of its letters."""
+        data = text.encode() if isinstance(text, str) else bytes(text)
+        ids = np.empty(len(data), np.int32)
+        n = c_size_t()
+        self._model._context().run(_lib.attn_encode, ids.ctypes.data, len(ids), byref(n), self._pointer, data,
+                                   len(data), allow_special)
+        return ids[:n.value].copy()
+
+    def decode_bytes(self, ids: Tokens) -> bytes:
+        """Ids to bytes, which need not be whole UTF-8."""
+        tokens = self._model._ids(ids)
+        room = sum(len(self.token_bytes(int(token))) for token in tokens)
+        data = ctypes.create_string_buffer(room + 1)
+        n = c_size_t()
+        self._model._context().run(_lib.attn_decode, data, room, byref(n), self._pointer, tokens.ctypes.data,
+                                   len(tokens))
+        return data.raw[:n.value]
+
+    def decode(self, ids: Tokens) -> str:
+        """Ids to text; bytes that are not UTF-8 become U+FFFD."""
+        return self.decode_bytes(ids).decode("utf-8", "replace")
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes of one token; none for an id without a token."""
+        size = c_size_t()
+        at = _lib.attn_token_bytes(byref(size), self._pointer, min(_natural("a token", token), 2**31 - 1))
+        return ctypes.string_at(at, size.value) if at else b""
+
+
+class Model(_Closing):
+    """A .attn file: its weights, configuration and tokenizer.
+
+    Any number of threads may use a model. It gives its file and memory back when it and all of its
+    sessions are closed, by close(), by the end of a `with` block, or because nobody refers to them."""
+
+    def __init__(self, path: Union[str, os.PathLike[str]], *, verify: bool = True, threads: int = 0,
+                 isa: str = "auto", progress: Optional[Callable[[float], None]] = None) -> None:
+        """Opens a .attn file; attn-convert makes one of a checkpoint.
+
+        verify: read the whole file and compare its checksums; progress(share) is called meanwhile.
+        threads: how many a call may use; 0: the library chooses.
+        isa: the instruction set, "auto" or one of portable, base, avx2, avx512, neon, avx512_vnni."""
+        if isa not in _ISAS:
+            raise ValueError(f"isa is one of {', '.join(_ISAS)}, not {isa!r}")
+        self.threads = threads
+        self._isa = isa
+        guard = _Guard()
+        callback = _PROGRESS_FN(lambda done, _: guard(lambda: progress(done) if progress else None))
+        desc = _attn_model_desc(not verify, ctypes.cast(callback, c_void_p) if progress else None)
+        pointer = c_void_p()
+        guard.run(self._context(), _lib.attn_model_open, byref(pointer), os.fsencode(path), byref(desc))
+        self._adopt(pointer)
+
+    def _adopt(self, pointer: c_void_p) -> None:
+        self._open: Optional[_Handle] = _Handle(pointer, _lib.attn_model_close)
+        c = _lib.attn_model_config(pointer).contents
+        self.config = Config(c.n_vocab, c.n_ctx, c.d_model, c.n_head, c.n_layer, c.d_mlp, c.d_head, c.ln_eps,
+                             bool(c.tied), c.bos if c.bos >= 0 else None, c.eos if c.eos >= 0 else None)
+
+    def close(self) -> None:
+        """Ends its use. Sessions that are open go on."""
+        self._open = None
+
+    def __repr__(self) -> str:
+        c = self.config
+        return f"<attn.Model of {c.n_layer} layers, {c.n_head} heads, d_model {c.d_model}, n_vocab {c.n_vocab}>"
+
+    @property
+    def _handle(self) -> _Handle:
+        if self._open is None:
+            raise Error(Status.ARGUMENT, "the model is closed")
+        return self._open
+
+    def _context(self) -> _attn_ctx:
+        """A context for one call, or for the tensors that it makes."""
+        ctx = _attn_ctx()
+        ctx.n_threads, ctx.isa = self.threads, _ISAS.index(self._isa)
+        return ctx
+
+    @property
+    def isa(self) -> str:
+        """The name of the kernels in use, such as "avx512 vnni"."""
+        name = _lib.attn_isa(byref(self._context()))
+        return name.decode() if name else f"{self._isa} (which this processor does not have)"
+
+    # ---- tokens ----
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer; without one its calls fail with Status.TOKENIZER."""
+        return Tokenizer(self)
+
+    def _ids(self, tokens: Tokens, prepend_bos: bool = False) -> Ids:
+        """Any tokens as ids [T]."""
+        if isinstance(tokens, (str, bytes)):
+            ids = self.tokenizer.encode(tokens)
+        else:
+            given = np.asarray(tokens)
+            if given.ndim == 2 and given.shape[0] == 1:
+                given = given[0]  # TransformerLens's batch of one
+            if given.ndim != 1:
+                raise ValueError(f"expected the ids of one text, got an array of shape {list(given.shape)}")
+            if given.size and given.dtype.kind not in "iu":
+                raise TypeError(f"ids are integers, not {given.dtype}")
+            ids = np.ascontiguousarray(given, np.int32)
+            for i in np.flatnonzero(ids != given)[:1]:
+                raise Error(Status.TOKEN, f"token {i} has id {given[i]}; the vocabulary is 0 to "
+                                          f"{self.config.n_vocab - 1}")
+        if not prepend_bos:
+            return ids
+        if self.config.bos is None:
+            raise Error(Status.ARGUMENT, "the model has no beginning-of-text token")
+        return np.concatenate([np.array([self.config.bos], np.int32), ids])
+
+    def to_tokens(self, text: Union[str, bytes], prepend_bos: bool = False) -> Ids:
+        """Text to ids [T]. (TransformerLens gives [1, T], and prepends by default.)"""
+        return self._ids(text, prepend_bos)
+
+    def to_string(self, tokens: Tokens) -> str:
+        """Ids to text."""
+        return self.tokenizer.decode(tokens)
+
+    def to_str_tokens(self, tokens: Tokens, prepend_bos: bool = False) -> list[str]:
+        """The text of each token."""
+        return [self.tokenizer.decode([token]) for token in self._ids(tokens, prepend_bos)]
+
+    def to_single_token(self, text: str) -> int:
+        """The id of a text that is one token. " word" and "word" differ."""
+        token = c_int32()
+        self._context().run(_lib.attn_token_id, byref(token), self._handle, text.encode())
+        return token.value
+
+    def _token(self, token: Union[int, str]) -> int:
+        return self.to_single_token(token) if isinstance(token, str) else int(self._ids([token])[0])
+
+    # ---- running ----
+
+    def workspace(self, n_ctx: int = 0, n_batch: int = 0) -> Workspace:
+        """Scratch memory of a pass, which several sessions may share. feed_batch needs that."""
+        return Workspace(self, n_ctx, n_batch)
+
+    def session(self, n_ctx: int = 0, *, n_batch: int = 0, cache: Literal["f32", "f16"] = "f32",
+                workspace: Optional[Workspace] = None) -> Session:
+        """A session for n_ctx tokens (0: as many as the model takes).
+
+        n_batch: rows of a long prompt that are computed at once (0: 256), and that hooks see at once.
+        cache: the type of its keys and values; f16 takes half the memory and rounds them."""
+        return Session(self, n_ctx, n_batch=n_batch, cache=cache, workspace=workspace)
+
+    def _session_for(self, ids: Ids) -> Session:
+        """One in which hooks see a whole text at once."""
+        return self.session(len(ids), n_batch=len(ids))
+
+    def __call__(self, tokens: Tokens, prepend_bos: bool = False) -> Array:
+        """The logits [T, n_vocab] at every position of a text."""
+        return self.run_with_hooks(tokens, prepend_bos=prepend_bos)
+
+    def run_with_hooks(self, tokens: Tokens, fwd_hooks: Sequence[tuple[str, HookFn]] = (),
+                       prepend_bos: bool = False) -> Array:
+        """The logits [T, n_vocab] of a text with hooks: pairs of a name and a function, see
+        Session.hook. A function sees all positions at once."""
+        ids = self._ids(tokens, prepend_bos)
+        with self._session_for(ids) as session:
+            for name, fn in fwd_hooks:
+                session.hook(name, fn)
+            return session.feed(ids, all_logits=True)
+
+    def run_with_cache(self, tokens: Tokens, names: Union[str, Iterable[str], None] = None,
+                       prepend_bos: bool = False) -> tuple[Array, Record]:
+        """The logits [T, n_vocab] of a text and its activations.
+
+        names: a name, or several, `*` standing for anything; None: all but those on request
+        (attn.hook_result, hook_attn_in, hook_q_input, hook_k_input, hook_v_input, hook_mlp_in)."""
+        ids = self._ids(tokens, prepend_bos)
+        with self._session_for(ids) as session, session.record(names, n_positions=len(ids)) as record:
+            return session.feed(ids, all_logits=True), record
+
+    def score(self, tokens: Tokens, k: int = 0, prepend_bos: bool = False) -> Scores:
+        """How well the model predicts a text, and the k likeliest next tokens at each position."""
+        ids = self._ids(tokens, prepend_bos)
+        with self.session(len(ids)) as session:
+            return session.score(ids, k)
+
+    def generate_many(self, prompts: Sequence[Tokens], *, max_tokens: int = 100,
+                      sampling: Sampling = Sampling(), stop: Union[str, Iterable[str]] = (), prepend_bos: bool = False,
+                      ignore_eos: bool = False,
+                      logits_fn: Optional[Callable[[Array], None]] = None) -> list[Continuation]:
+        """Continues several prompts at once, each in a session of its own, one pass over the weights for
+        all. Text i draws with seed + i. It drafts tokens ahead, which makes repetitive text faster and
+        changes none. logits_fn(logits [n_vocab]) may change the logits before each draw."""
+        guard, n_vocab = _Guard(), self.config.n_vocab
+        callback = _LOGITS_FN(lambda logits, _session, _user: guard(
+            lambda: _lend(_vector(logits, n_vocab), "the logits", logits_fn) if logits_fn else None))
+        stops, ids = _strings(stop), [self._ids(prompt, prepend_bos) for prompt in prompts]
+        desc = _attn_generate_desc(sampling=sampling._desc(), max_tokens=_at_least_one("max_tokens", max_tokens),
+                                   logits_fn=ctypes.cast(callback, c_void_p) if logits_fn else None,
+                                   ignore_eos=ignore_eos, stop=ctypes.addressof(stops), n_stop=len(stops))
+        texts = (_attn_continuation * len(ids))()
+        for text, prompt in zip(texts, ids):
+            text.prompt_ids, text.n_prompt_ids = prompt.ctypes.data, len(prompt)
+        try:
+            guard.run(self._context(), _lib.attn_generate_many, texts, len(texts), self._handle, byref(desc))
+            return [Continuation(ctypes.string_at(text.text, text.size).decode(),
+                                 list((c_int32 * text.n_ids).from_address(text.ids)) if text.n_ids else [],
+                                 _lib.attn_stop_reason_name(text.reason).decode()) for text in texts]
+        finally:
+            _lib.attn_continuations_free(texts, len(texts))
+
+    # ---- weights ----
+
+    def tensor_names(self) -> list[str]:
+        """Names of the tensors in the file, as the file keeps them (attn.W_QKV is one)."""
+        names, info = [], _attn_tensor_info()
+        for i in range(_lib.attn_model_n_tensors(self._handle)):
+            self._context().run(_lib.attn_model_tensor_info, byref(info), self._handle, i)
+            names.append(info.name.decode())
+        return names
+
+    def tensor(self, name: str) -> Array:
+        """A weight as f32 under the name and in the shape that TransformerLens gives it, such as
+        "blocks.0.attn.W_Q" [heads, d_model, d_head]. It is a copy of the model's."""
+        ctx, out = self._context(), _attn_tensor()
+        ctx.run(_lib.attn_model_tensor, byref(out), self._handle, name.encode())
+        return _array_of(ctx, out)
+
+    def process_weights(self, *, fold_ln: bool = True, center_writing_weights: bool = True,
+                        center_unembed: bool = True) -> Model:
+        """A new model with the same log-probabilities and simpler weights, as TransformerLens makes them."""
+        pointer, model = c_void_p(), Model.__new__(Model)
+        self._context().run(_lib.attn_process_weights, byref(pointer), self._handle,
+                            fold_ln + 2 * center_writing_weights + 4 * center_unembed)
+        model.threads, model._isa = self.threads, self._isa
+        model._adopt(pointer)
+        return model
+
+    def save(self, path: Union[str, os.PathLike[str]]) -> None:
+        """Writes the model as a .attn file, which takes its name when it is whole."""
+        self._context().run(_lib.attn_model_save, os.fsencode(path), self._handle)
+
+    # ---- patching, lenses, attribution ----
+
+    def patch_positions(self, clean: Tokens, corrupted: Tokens, name: str, right: Union[int, str],
+                        wrong: Union[int, str], metric: Optional[Callable[[Array], float]] = None) -> Patched:
+        """Activation patching: the effect, [layers, positions], of putting the clean text's value of
+        blocks.i.`name` into the corrupted text at one layer and position. Both texts have as many tokens.
+        The metric is logits[right] - logits[wrong] at the last position (ids, or texts that are one
+        token), or metric(logits [n_vocab])."""
+        ids = self._ids(corrupted)
+        return self._patch(_lib.attn_patch_positions, clean, ids, name, right, wrong, metric, len(ids))
+
+    def patch_heads(self, clean: Tokens, corrupted: Tokens, name: str, right: Union[int, str],
+                    wrong: Union[int, str], metric: Optional[Callable[[Array], float]] = None) -> Patched:
+        """The same for a head at all positions: [layers, heads]. `name` is one of attn.hook_q, _k, _v,
+        _z, _pattern, _attn_scores and _result."""
+        return self._patch(_lib.attn_patch_heads, clean, corrupted, name, right, wrong, metric, self.config.n_head)
+
+    def _patch(self, function: Any, clean: Tokens, corrupted: Tokens, name: str, right: Union[int, str],
+               wrong: Union[int, str], metric: Optional[Callable[[Array], float]], width: int) -> Patched:
+        guard, ids = _Guard(), [self._ids(clean), self._ids(corrupted)]
+        if len(ids[0]) != len(ids[1]):
+            raise ValueError(f"the clean text has {len(ids[0])} tokens and the corrupted one {len(ids[1])}; "
+                             "patching needs as many in both")
+
+        def measure(value: Any, logits: Array) -> None:
+            value[0] = metric(logits) if metric else 0
+
+        callback = _METRIC_FN(lambda value, logits, _: guard(lambda: _lend(
+            _vector(logits, self.config.n_vocab), "the logits", lambda array: measure(value, array))))
+        whole = (c_float * 2)()
+        desc = _attn_patch_desc(ids[0].ctypes.data, ids[1].ctypes.data, len(ids[0]), self._token(right),
+                                self._token(wrong), ctypes.cast(callback, c_void_p) if metric else None, None,
+                                ctypes.addressof(whole), ctypes.addressof(whole) + 4)
+        effect = np.empty((self.config.n_layer, width), np.float32)
+        guard.run(self._context(), function, byref(_attn_tensor.of(effect)), self._handle, byref(desc), name.encode())
+        return Patched(effect, *whole)
+
+    def logit_lens(self, resid: npt.ArrayLike, scale: Optional[npt.ArrayLike] = None,
+                   tokens: Optional[Tokens] = None) -> Array:
+        """The logits [.., T, n_vocab] of a model that ended at the residual stream `resid` [.., T, d_model];
+        [.., T, n] with n tokens chosen. With scale [T, 1] (ln_final.hook_scale of the run), the final
+        LayerNorm takes that one instead of the stream's own."""
+        stream = _floats(resid)
+        ids = None if tokens is None else self._ids(tokens)
+        width = self.config.n_vocab if ids is None else len(ids)
+        out = np.empty((*stream.shape[:-1], width), np.float32)
+        self._context().run(_lib.attn_logit_lens, byref(_attn_tensor.of(out)), self._handle, _attn_tensor.of(stream),
+                            _attn_tensor() if scale is None else _attn_tensor.of(_floats(scale)),
+                            None if ids is None else ids.ctypes.data, 0 if ids is None else width)
+        return out
+
+    def decompose_resid(self, tokens: Tokens, kind: ResidKind = "sublayers", *, first: int = 0,
+                        count: int = 0) -> Decomposed:
+        """Runs a text and takes its residual stream apart, at positions [first, first + count) (0: to the
+        end). kind: "accumulated" (the stream before each block and after the last), "accumulated_mid" (and
+        after each attention), "sublayers" or "heads" (additions that sum to the final stream)."""
+        if kind not in _RESIDS:
+            raise ValueError(f"kind is one of {', '.join(_RESIDS)}, not {kind!r}")
+        ids, number, ctx, out = self._ids(tokens), _RESIDS.index(kind), self._context(), _attn_resid_stack()
+        ctx.run(_lib.attn_decompose_resid, byref(out), self._handle, ids.ctypes.data, len(ids), number, first, count)
+        labels = [_lib.attn_resid_label(self._handle, number, i).text.decode()
+                  for i in range(_lib.attn_resid_count(self._handle, number))]
+        stack = _array_of(ctx, out.stack)
+        return Decomposed(stack, _view(out.scale).copy(), labels)
+
+    def logit_directions(self, tokens: Tokens, against: Optional[Tokens] = None) -> Array:
+        """[n, d_model]: the directions of the tokens' logits, or of their differences to those `against`."""
+        ids, minus = self._ids(tokens), None if against is None else self._ids(against)
+        if minus is not None and len(minus) != len(ids):
+            raise ValueError(f"{len(ids)} tokens against {len(minus)}; each needs one")
+        out = np.empty((len(ids), self.config.d_model), np.float32)
+        self._context().run(_lib.attn_logit_directions, byref(_attn_tensor.of(out)), self._handle, ids.ctypes.data,
+                            None if minus is None else minus.ctypes.data, len(ids))
+        return out
+
+    def logit_attrs(self, parts: npt.ArrayLike, scale: npt.ArrayLike, directions: npt.ArrayLike) -> Array:
+        """Direct logit attribution [.., T]: the share of parts [.., T, d_model] in logits along the
+        directions [1 or T, d_model], with scale [T, 1] as ln_final.hook_scale."""
+        stream = _floats(parts)
+        out = np.empty(stream.shape[:-1], np.float32)
+        self._context().run(_lib.attn_logit_attrs, byref(_attn_tensor.of(out)), self._handle, _attn_tensor.of(stream),
+                            _attn_tensor.of(_floats(scale)), _attn_tensor.of(_floats(directions)))
+        return out
+
+    def detect_heads(self, tokens: Tokens) -> tuple[Array, Array]:
+        """The entropy of every head's pattern at every position [layers, heads, T], and how much it is a
+        previous-token, duplicate-token and induction head [3, layers, heads]."""
+        ids, c = self._ids(tokens), self.config
+        entropy = np.empty((c.n_layer, c.n_head, len(ids)), np.float32)
+        scores = np.empty((3, c.n_layer, c.n_head), np.float32)
+        self._context().run(_lib.attn_detect_heads, byref(_attn_tensor.of(entropy)), byref(_attn_tensor.of(scores)),
+                            self._handle, ids.ctypes.data, len(ids))
+        return entropy, scores
+
+
+# ---- sessions ----
+
+
+class Workspace:
+    """Scratch memory of a pass: Model.workspace."""
+
+    def __init__(self, model: Model, n_ctx: int = 0, n_batch: int = 0) -> None:
+        desc = _attn_workspace_desc(_natural("n_ctx", n_ctx), _natural("n_batch", n_batch))
+        pointer = c_void_p()
+        model._context().run(_lib.attn_workspace_new, byref(pointer), model._handle, byref(desc))
+        self._handle = _Handle(pointer, _lib.attn_workspace_free, model._handle)
+        self._turns = _Turns()
+
+
+@dataclass(frozen=True)
+class HookPoint:
+    """Where a hook is called."""
+
+    name: str  # of the activation, in full
+    layer: Optional[int]
+    first: int  # the position of the value's first row in the sequence
+    session: Session
+
+
+class Hook(_Closing):
+    """A hook or an edit of a session, until remove() or the end of a `with` block."""
+
+    def __init__(self, session: Session, number: int) -> None:
+        self._session, self._number = session, number
+
+    def remove(self) -> None:
+        """Removes it, in any order with others. A hook may remove itself."""
+        self._session._unhook(self._number)
+
+    def close(self) -> None:
+        """Removes it unless it is removed already."""
+        if self._number in self._session._kept:
+            self.remove()
+
+
+class Session(_Closing):
+    """One sequence: its tokens, its keys and values, its hooks. Model.session makes one.
+
+    Threads that use a session, or sessions of one workspace, take turns. It gives its memory back by
+    close(), by the end of a `with` block, or when nobody refers to it."""
+
+    def __init__(self, model: Model, n_ctx: int = 0, *, n_batch: int = 0, cache: str = "f32",
+                 workspace: Optional[Workspace] = None) -> None:
+        if cache not in ("f32", "f16"):
+            raise ValueError(f"cache is f32 or f16, not {cache!r}")
+        self.model = model
+        self._cache, self._workspace = cache, workspace
+        self._turns = workspace._turns if workspace else _Turns()
+        self._guard = _Guard()
+        self._kept: dict[int, object] = {}  # by the number of a hook: what C refers to
+        desc = _attn_session_desc(_natural("n_ctx", n_ctx), _natural("n_batch", n_batch), int(cache == "f16"),
+                                  workspace._handle._as_parameter_ if workspace else None)
+        pointer = c_void_p()
+        model._context().run(_lib.attn_session_new, byref(pointer), model._handle, byref(desc))
+        needs = (model._handle, workspace._handle if workspace else None)
+        self._open: Optional[_Handle] = _Handle(pointer, _lib.attn_session_free, *needs)
+        weakref.finalize(self, self._turns.retire, self._open, self._kept).atexit = False
+
+    def close(self) -> None:
+        """Gives the memory back. Records and all arrays stay."""
+        self._turns.retire(self._open, *self._kept.values())
+        self._open = None
+        self._kept.clear()
+
+    def __len__(self) -> int:
+        """The number of tokens it holds."""
+        with self._use() as handle:
+            return int(_lib.attn_session_length(handle))
+
+    def __bool__(self) -> bool:
+        return True  # an empty session, too
+
+    @contextmanager
+    def _use(self) -> Iterator[_Handle]:
+        """The session, for this thread alone until the block ends."""
+        with self._turns:
+            if self._open is None:
+                raise Error(Status.ARGUMENT, "the session is closed")
+            yield self._open
+
+    def _run(self, function: Any, *arguments: Any) -> None:
+        with self._use() as handle:
+            self._guard.run(self.model._context(), function, handle, *arguments)
+
+    @property
+    def capacity(self) -> int:
+        """The number of tokens it can hold."""
+        with self._use() as handle:
+            return int(_lib.attn_session_capacity(handle))
+
+    @property
+    def tokens(self) -> Ids:
+        """The tokens it holds, a copy."""
+        with self._use() as handle:
+            n = _lib.attn_session_length(handle)
+            return np.array((c_int32 * n).from_address(_lib.attn_session_tokens(handle)) if n else [], np.int32)
+
+    @property
+    def logits(self) -> Optional[Array]:
+        """The logits [n_vocab] of the last token that was fed, a copy. None before the first."""
+        with self._use() as handle:
+            pointer = _lib.attn_logits(handle)
+            return _view(_vector(pointer, self.model.config.n_vocab)).copy() if pointer else None
+
+    # ---- feeding ----
+
+    def feed(self, tokens: Tokens, *, all_logits: bool = False, prepend_bos: bool = False, start_at_layer: int = 0,
+             stop_at_layer: Optional[int] = None, resid: Optional[npt.ArrayLike] = None) -> Array:
+        """Runs the model over more tokens. Gives the logits [n_vocab] of the last, or [T, n_vocab] of all.
+
+        start_at_layer takes `resid` [T, d_model] as the stream that enters that layer, after a feed of the
+        same tokens and truncate. stop_at_layer gives the stream [T, d_model] that leaves, and the tokens
+        do not join the session yet. After a failure the session is as it was before."""
+        ids = self.model._ids(tokens, prepend_bos)
+        item = _attn_feed_item()
+        item.layers.first = _natural("start_at_layer", start_at_layer)
+        kept = None
+        if resid is not None:
+            kept = _attn_tensor.of(np.ascontiguousarray(_floats(resid)))
+            if kept.array.shape != (len(ids), self.model.config.d_model):
+                raise ValueError(f"resid has shape {list(kept.array.shape)}; expected "
+                                 f"{[len(ids), self.model.config.d_model]}")
+            item.layers.resid = kept.data
+        if stop_at_layer is None or stop_at_layer == self.model.config.n_layer:
+            return _feed([self], [ids], [item], all_logits)[0]
+        item.layers.end = _at_least_one("stop_at_layer", stop_at_layer)
+        leaving = np.empty((len(ids), self.model.config.d_model), np.float32)
+        item.layers.resid_out = leaving.ctypes.data
+        _feed([self], [ids], [item], False)
+        return leaving
+
+    def truncate(self, length: int) -> None:
+        """Forgets all tokens from position `length` on."""
+        self._run(_lib.attn_truncate, _natural("length", length))
+
+    def copy(self) -> Session:
+        """Another session with the same tokens, keys and values, without the hooks."""
+        with self._use() as handle:
+            to = Session(self.model, self.capacity, cache=self._cache, workspace=self._workspace)
+            to._run(_lib.attn_session_copy, handle)
+            return to
+
+    def score(self, tokens: Tokens, k: int = 0) -> Scores:
+        """Feeds a text and tells how well each of its tokens was predicted: see Model.score. Hooks of the
+        session take part."""
+        ids = self.model._ids(tokens)
+        stats = np.zeros(max(len(ids) - 1, 0), np.dtype(_attn_token_stats))
+        top = np.zeros((len(ids), _natural("k", k)), np.dtype(_attn_prediction))
+        with self._use() as handle:
+            self._guard.run(self.model._context(), _lib.attn_score, stats.ctypes.data, top.ctypes.data if k else None,
+                            k, handle, ids.ctypes.data, len(ids))
+        return Scores(stats["nll"], stats["probability"], stats["rank"], top["token"], top["logit"],
+                      top["probability"])
+
+    def generate(self, prompt: Tokens = (), *, max_tokens: int = 100, sampling: Union[Sampling, Sampler] = Sampling(),
+                 stop: Union[str, Iterable[str]] = (), prepend_bos: bool = False, ignore_eos: bool = False,
+                 logits_fn: Optional[Callable[[Array], None]] = None) -> Generation:
+        """Feeds the prompt, and gives an iterator over the text that follows, piece by piece. The session
+        holds the tokens whose text was given, and between two pieces you may hook, edit and look at it.
+
+        sampling: how tokens are drawn; a Sampler goes on where an earlier call left it.
+        stop: the text ends before any of these strings. prepend_bos: an empty session begins with the
+        beginning-of-text token. logits_fn(logits [n_vocab]) may change them before each draw, for
+        example to -inf for tokens that must not come."""
+        return Generation(self, prompt, _at_least_one("max_tokens", max_tokens), sampling, stop, prepend_bos,
+                          ignore_eos, logits_fn)
+
+    # ---- hooks ----
+
+    def hook(self, name: str, fn: HookFn) -> Hook:
+        """Calls fn(value, point) whenever an activation of that name is made, `*` in the name standing for
+        anything. fn may write to the array `value`, or return another of its shape; the model goes on
+        with those numbers. An exception ends the pass. Positions come in pieces of at most n_batch rows:
+        point.first is the first one's position."""
+        session, guard = weakref.ref(self), self._guard
+
+        def show(activation: Any, _: Any) -> int:
+            return guard(lambda: _show(activation.contents, session(), fn))
+
+        callback = _HOOK_FN(show)
+        return self._new_hook(callback, _lib.attn_hook, name.encode(), callback, None)
+
+    def edit(self, name: str, kind: EditKind, value: Optional[npt.ArrayLike] = None, *, positions: Span = None,
+             heads: Span = None, factor: float = 1) -> Hook:
+        """Changes activations without a Python function: "zero" them, "set" them to value, to the "mean" of
+        value over its positions, or "add" value * factor.
+
+        positions and heads: a number, a slice, or None for all. value: f32, shaped as what is edited,
+        [positions, width], [positions, heads, width] or [heads, positions, keys]; leading dimensions may
+        be missing, and a dimension of 1 repeats. A float32 array is not copied."""
+        if kind not in _EDITS:
+            raise ValueError(f"kind is one of {', '.join(_EDITS)}, not {kind!r}")
+        if (value is None) != (kind == "zero"):
+            raise ValueError(f'"{kind}" takes {"no" if kind == "zero" else "a"} value')
+        if factor == 0:
+            raise ValueError("a factor of 0 would change nothing")
+        tensor = _attn_tensor() if value is None else _attn_tensor.of(_floats(value))
+        desc = _attn_edit(name.encode(), _EDITS.index(kind), *_span("positions", positions), *_span("heads", heads),
+                          tensor, factor)
+        return self._new_hook((desc, tensor), _lib.attn_hook_edit, byref(desc))
+
+    def _new_hook(self, kept: object, function: Any, *arguments: Any) -> Hook:
+        """A hook for as long as which C refers to `kept`."""
+        number = c_uint32()
+        with self._use() as handle:
+            self.model._context().run(function, byref(number), handle, *arguments)
+            self._kept[number.value] = kept
+        return Hook(self, number.value)
+
+    def _unhook(self, number: int) -> None:
+        with self._use():
+            self._run(_lib.attn_unhook, number)
+            self._turns.retire(self._kept.pop(number))
+
+    def unhook_all(self) -> None:
+        """Removes all hooks and edits, and ends all records."""
+        with self._use() as handle:
+            _lib.attn_unhook_all(handle)
+            self._turns.retire(*self._kept.values())
+            self._kept.clear()
+
+    def record(self, names: Union[str, Iterable[str], None] = None, *, first: int = 0,
+               n_positions: int = 0) -> Record:
+        """Records the activations of the tokens that are fed from now on: a mapping from names to arrays.
+        names: as for Model.run_with_cache. n_positions: room for so many, from `first` on (0: as many as
+        the session can hold)."""
+        return Record(self, names, first, n_positions)
+
+    # ---- keys and values ----
+
+    def cache_get(self, part: Literal["keys", "values"], layer: int, first: int = 0,
+                  count: Optional[int] = None) -> Array:
+        """A copy [count, heads, d_head] of the keys or values of a layer at positions from `first` on."""
+        n = len(self) - first if count is None else count
+        out = np.empty((_natural("count", n), self.model.config.n_head, self.model.config.d_head), np.float32)
+        with self._use() as handle:
+            self.model._context().run(_lib.attn_cache_get, byref(_attn_tensor.of(out)), handle,
+                                      _CACHE_PARTS.index(part), _natural("layer", layer), _natural("first", first), n)
+        return out
+
+    def cache_set(self, part: Literal["keys", "values"], layer: int, value: npt.ArrayLike, first: int = 0) -> None:
+        """Puts others in their place, from position `first` on."""
+        self._run(_lib.attn_cache_set, _CACHE_PARTS.index(part), _natural("layer", layer), _natural("first", first),
+                  _attn_tensor.of(_floats(value)))
+
+
+def _show(activation: Any, session: Optional[Session], fn: HookFn) -> None:
+    """Calls a hook, and takes over what it returns."""
+    assert session is not None  # it is being fed
+    point = HookPoint(activation.name.decode(), activation.layer if activation.layer >= 0 else None,
+                      activation.first, session)
+
+    def use(value: Array) -> None:
+        result = fn(value, point)
+        if result is None or result is value:
+            return
+        if np.shape(result) != value.shape:
+            raise ValueError(f"a hook on {point.name} gave shape {list(np.shape(result))}; expected "
+                             f"{list(value.shape)}, or None for no change")
+        value[...] = result
+
+    _lend(activation.value, point.name, use)
+
+
+def feed_batch(sessions: Sequence[Session], tokens: Sequence[Tokens], *, all_logits: bool = False) -> list[Array]:
+    """Feeds several sessions of one workspace in one pass over the weights. Gives of each what Session.feed
+    would, with the same bits."""
+    if len(sessions) != len(tokens):
+        raise ValueError(f"{len(sessions)} sessions and {len(tokens)} texts; each session needs one")
+    ids = [session.model._ids(text) for session, text in zip(sessions, tokens)]
+    return _feed(sessions, ids, [_attn_feed_item() for _ in sessions], all_logits)
+
+
+def _feed(sessions: Sequence[Session], texts: list[Ids], items: list[_attn_feed_item],
+          all_logits: bool) -> list[Array]:
+    """Feeds items, of which `layers` is set already."""
+    if not items:
+        return []
+    outs: list[Array] = []
+    with ExitStack() as held:
+        for turns in sorted({session._turns for session in sessions}, key=id):  # the same order in all threads
+            held.enter_context(turns)
+        for session, ids, item in zip(sessions, texts, items):
+            handle = held.enter_context(session._use())
+            item.session, item.tokens, item.n_tokens = handle._as_parameter_, ids.ctypes.data, len(ids)
+            if all_logits:
+                outs.append(np.empty((len(ids), session.model.config.n_vocab), np.float32))
+                item.logits = outs[-1].ctypes.data
+        _run_guarded([session._guard for session in sessions], sessions[0].model._context(), _lib.attn_feed_batch,
+                     (_attn_feed_item * len(items))(*items), len(items))
+        if not all_logits and items[0].layers.end == 0:
+            outs = [logits for session in sessions if (logits := session.logits) is not None]
+    return outs
+
+
+# ---- records ----
+
+
+class Record(_Closing, Mapping[str, Array]):
+    """Activations by their TransformerLens names: Session.record, Model.run_with_cache.
+
+    cache["blocks.0.attn.hook_pattern"], or as in TransformerLens cache["pattern", 0] and
+    cache["normalized.post", 0, "ln1"]. An array is a view of the record's memory, which lives as long as
+    any of its views; it shows the positions recorded when it was asked for."""
+
+    def __init__(self, session: Session, names: Union[str, Iterable[str], None], first: int, n_positions: int) -> None:
+        wanted = _strings(names or [])
+        room = n_positions or session.capacity - first
+        desc = _attn_record_desc(ctypes.addressof(wanted) if wanted else None, len(wanted), _natural("first", first),
+                                 _at_least_one("n_positions", room))
+        self._session = session
+        self._views: dict[str, Array] = {}  # once it has ended
+        size, pointer, ctx = c_size_t(), c_void_p(), session.model._context()
+        with session._use() as handle:
+            ctx.run(_lib.attn_record_size, byref(size), session.model._handle, byref(desc))
+            self._memory = np.empty(size.value // 4 + 1, np.float32)
+            ctx.run(_lib.attn_record_new, byref(pointer), handle, byref(desc), self._memory.ctypes.data, size)
+            self._open: Optional[_Handle] = _Handle(pointer, _lib.attn_record_free, self._memory)
+            weakref.finalize(self, session._turns.retire, self._open).atexit = False
+        self._names = [_lib.attn_record_name(pointer, i).decode() for i in range(_lib.attn_record_count(pointer))]
+
+    def close(self) -> None:
+        """Ends the recording; what was recorded stays."""
+        with self._session._turns:
+            if self._open:
+                self._views = {name: self[name] for name in self._names}
+                self._session._turns.retire(self._open)
+                self._open = None
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __getitem__(self, key: Union[str, tuple[Any, ...]]) -> Array:
+        name = key if isinstance(key, str) else self._full_name(*key)
+        with self._session._turns:
+            if name not in self._names:
+                near = difflib.get_close_matches(name, self._names, 1)
+                raise KeyError(f"the record has no {name}" + (f"; is it {near[0]}?" if near else ""))
+            if not self._open:
+                return self._views[name]
+            out = _attn_tensor()
+            self._session.model._context().run(_lib.attn_record_get, byref(out), self._open, name.encode())
+            return np.ndarray(tuple(out.shape[:out.ndim]), np.float32, self._memory.data,
+                              (out.data or 0) - self._memory.ctypes.data, [4 * n for n in out.stride[:out.ndim]])
+
+    def _full_name(self, name: str, layer: int, kind: str = "*") -> str:
+        """TransformerLens's short names: ("pattern", 0), ("scale", 0, "ln1")."""
+        pattern = f"blocks.{layer}.{kind if kind == '*' else kind + '.'}hook_{name}"
+        found = fnmatch.filter(self._names, pattern)
+        if len(found) > 1:
+            raise KeyError(f"{name} of layer {layer} may be {' or '.join(found)}")
+        return found[0] if found else pattern
+
+    def save(self, path: Union[str, os.PathLike[str]]) -> None:
+        """Writes all of it as .safetensors or .npz, by how the path ends."""
+        names, tensors = _strings(self), [_attn_tensor.of(value) for value in self.values()]
+        self._session.model._context().run(_lib.attn_save, os.fsencode(path), names,
+                                           (_attn_tensor * len(tensors))(*tensors), len(tensors))
+
+
+# ---- text ----
+
+
+class Sampler:
+    """Draws tokens. One sampler may serve several calls of Session.generate, which then draw the same tokens
+    as one long call."""
+
+    def __init__(self, model: Model, sampling: Sampling = Sampling()) -> None:
+        desc, pointer = sampling._desc(), c_void_p()
+        self._model = model
+        model._context().run(_lib.attn_sampler_new, byref(pointer), model.config.n_vocab, byref(desc))
+        self._handle = _Handle(pointer, _lib.attn_sampler_free)
+
+    def sample(self, logits: npt.ArrayLike, seen: Tokens = ()) -> int:
+        """A token drawn from logits [n_vocab]. `seen`: the tokens so far, for the repetition penalty."""
+        row, ids, token = np.ascontiguousarray(_floats(logits)), self._model._ids(seen), c_int32()
+        if row.shape != (self._model.config.n_vocab,):
+            raise ValueError(f"expected logits [{self._model.config.n_vocab}], got shape {list(row.shape)}")
+        self._model._context().run(_lib.attn_sample, byref(token), self._handle, row.ctypes.data, ids.ctypes.data,
+                                   len(ids))
+        return token.value
+
+
+def _cut(text: str, stops: Sequence[str]) -> tuple[str, str, bool]:
+    """A text as far as it is certain, the end that may still become a stop string, and whether there is one."""
+    ends = [(at + len(stop), at) for stop in stops if (at := text.find(stop)) >= 0]
+    if ends:
+        return text[:min(ends)[1]], "", True
+    held = max((n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n])), default=0)
+    return text[:len(text) - held], text[len(text) - held:], False
+
+
+class Generation(Iterator[str]):
+    """A text that is being written: an iterator over its pieces, whole characters each. Session.generate."""
+
+    ids: list[int]  # the tokens so far
+    text: str  # the pieces so far, joined
+    reason: StopReason  # why it ended, "none" before
+
+    def __init__(self, session: Session, prompt: Tokens, max_tokens: int, sampling: Union[Sampling, Sampler],
+                 stop: Union[str, Iterable[str]], prepend_bos: bool, ignore_eos: bool,
+                 logits_fn: Optional[Callable[[Array], None]]) -> None:
+        self.ids, self.text, self.reason = [], "", "none"
+        self._session, self._max_tokens, self._ignore_eos, self._logits_fn = session, max_tokens, ignore_eos, logits_fn
+        self._sampler = sampling if isinstance(sampling, Sampler) else Sampler(session.model, sampling)
+        self._stops = [stop] if isinstance(stop, str) else list(stop)
+        if not all(self._stops):
+            raise ValueError("a stop string is empty; every text would end before it begins")
+        ids = session.model._ids(prompt, prepend_bos and len(session) == 0)
+        if len(ids):
+            session.feed(ids)
+        elif session.logits is None:
+            raise Error(Status.ARGUMENT, "there is nothing to continue: give a prompt, feed the session, or set "
+                                         "prepend_bos")
+        self._pieces = self._write()
+
+    def __next__(self) -> str:
+        piece = next(self._pieces)
+        self.text += piece
+        return piece
+
+    def read(self) -> str:
+        """Writes the rest, and gives the whole text."""
+        for _ in self:
+            pass
+        return self.text
+
+    def _draw(self) -> int:
+        """The next token, from the session's logits or from logits_fn's."""
+        session, token = self._session, c_int32()
+        with session._use() as handle:
+            logits = _lib.attn_logits(handle)
+            if not logits:
+                raise Error(Status.ARGUMENT, "after truncate, feed at least one token before the text goes on")
+            if self._logits_fn:
+                changed = _view(_vector(logits, session.model.config.n_vocab)).copy()
+                self._logits_fn(changed)
+                logits = changed.ctypes.data
+            session.model._context().run(_lib.attn_sample, byref(token), self._sampler._handle, logits,
+                                         _lib.attn_session_tokens(handle), len(session))
+        return token.value
+
+    def _write(self) -> Iterator[str]:
+        session, tokenizer, held = self._session, self._session.model.tokenizer, ""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        while self.reason == "none":
+            token = self._draw()
+            if token == session.model.config.eos and not self._ignore_eos:
+                self.reason = "end of text"
+                break
+            is_full = len(session) == session.capacity
+            if not is_full:
+                session.feed([token])
+            self.ids.append(token)
+            shown, held, stopped = _cut(held + decoder.decode(tokenizer.token_bytes(token)), self._stops)
+            if stopped:
+                self.reason = "stop string"
+            elif len(self.ids) == self._max_tokens:
+                self.reason = "token count"
+            elif is_full:
+                self.reason = "context full"
+            if shown:
+                yield shown
+        rest = held + decoder.decode(b"", True)
+        if rest and self.reason != "stop string":
+            yield rest

@@ -1,0 +1,2 @@
+#define ATTN_IMPLEMENTATION
+#include "attn.h"
