@@ -10058,8 +10058,6 @@ static unsigned attn__cpu_features(void)
 #include <sys/auxv.h>
 #elif defined(__APPLE__) /* <sys/sysctl.h> declares it only if no standard is asked for */
 extern int sysctlbyname(const char *, void *, size_t *, void *, size_t);
-#elif defined(_WIN32)    /* <windows.h> is big, and needs macros that >>threads defines for it */
-__declspec(dllimport) int __stdcall IsProcessorFeaturePresent(unsigned long feature);
 #endif
 static unsigned attn__cpu_features(void)
 {

@@ -129,7 +129,7 @@ static attn_status take_tensor(attn_ctx *ctx, const source *s, const char *name,
 }
 
 /* The tensors that a part comes from. */
-static attn_status find_part(attn_ctx *ctx, const source *s, const part *p, const char *prefix,
+static attn_status find_part(attn_ctx *ctx, const source *s, const gpt2_part *p, const char *prefix,
                              planned *out)
 {
     static const char *const all[] = {"query", "key", "value"};
@@ -222,7 +222,7 @@ static attn_status same_numbers(attn_ctx *ctx, source *s, const planned *a, cons
 
 /* The part under whose name the embedding is there. Where it is tied, a checkpoint may have saved the
  * one tensor under the unembedding's name only, as safetensors' save_model does. */
-static const part *embedding_of(const source *s)
+static const gpt2_part *embedding_of(const source *s)
 {
     const int missing = !source_find(s, head_parts[0].names[s->names]);
     return missing && !s->says_untied && source_find(s, unembed_part.names[s->names])

@@ -57,7 +57,7 @@ TOOLS_FN attn_dtype export_dtype(attn_dtype stored, source_names names, uint64_t
 }
 
 /* Adds one tensor to the list. */
-TOOLS_FN attn_status export_part(export_job *e, const part *p, source_names names, int layer,
+TOOLS_FN attn_status export_part(export_job *e, const gpt2_part *p, source_names names, int layer,
                                  uint64_t alignment)
 {
     exported *t = &e->tensors[e->n_tensors++];

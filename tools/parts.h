@@ -10,14 +10,14 @@ enum dim { DIM_1, DIM_C, DIM_3C, DIM_F, DIM_V, DIM_T, N_DIMS };
  * `out` in every format; plain rows stay as they are. */
 enum part_kind { PART_LINEAR, PART_TABLE, PART_ROWS };
 
-typedef struct part {
+typedef struct gpt2_part {
     const char *name;
     const char *names[N_SOURCE_NAMES]; /* "*" stands for query, key and value, one tensor each */
     enum part_kind kind;
     enum dim in, out;
-} part;
+} gpt2_part;
 
-static const part head_parts[] = {
+static const gpt2_part head_parts[] = {
     {"embed.W_E", {"wte.weight", "token_embd.weight", "tok_emb.weight"}, PART_TABLE, DIM_C, DIM_V},
     {"pos_embed.W_pos",
      {"wpe.weight", "position_embd.weight", "pos_emb"},
@@ -25,7 +25,7 @@ static const part head_parts[] = {
      DIM_T,
      DIM_C}};
 
-static const part layer_parts[] = {
+static const gpt2_part layer_parts[] = {
     {"ln1.w", {"ln_1.weight", "attn_norm.weight", "ln1.weight"}, PART_ROWS, DIM_1, DIM_C},
     {"ln1.b", {"ln_1.bias", "attn_norm.bias", "ln1.bias"}, PART_ROWS, DIM_1, DIM_C},
     {"attn.W_QKV",
@@ -55,11 +55,11 @@ static const part layer_parts[] = {
      DIM_C},
     {"mlp.b_out", {"mlp.c_proj.bias", "ffn_down.bias", "mlp.2.bias"}, PART_ROWS, DIM_1, DIM_C}};
 
-static const part tail_parts[] = {
+static const gpt2_part tail_parts[] = {
     {"ln_final.w", {"ln_f.weight", "output_norm.weight", "ln_f.weight"}, PART_ROWS, DIM_1, DIM_C},
     {"ln_final.b", {"ln_f.bias", "output_norm.bias", "ln_f.bias"}, PART_ROWS, DIM_1, DIM_C}};
 
-static const part unembed_part = {
+static const gpt2_part unembed_part = {
     "unembed.W_U", {"lm_head.weight", "output.weight", "head.weight"}, PART_TABLE, DIM_C, DIM_V};
 
 /* What the name of a layer's tensor begins with, up to the number of the layer. */
