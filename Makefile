@@ -271,8 +271,6 @@ compare: all ## logits, losses and text next to PyTorch's (CHECKPOINT=HF_DIRECTO
 
 # Other languages =================================================================================
 
-PYTHON = python3
-
 python-test: $(BUILD)/$(LINKED) $(BUILD)/attn-convert $(BUILD)/gpt2 $(BUILD)/tiny-stories.attn ## attn.py next to NumPy, PyTorch and the C programs (needs python3 with numpy; also mypy and torch, if they are there)
 	ATTN_BUILD='$(abspath $(BUILD))' OMP_WAIT_POLICY=passive $(PYTHON) tests/python/test_attn.py
 	@if $(PYTHON) -c 'import mypy' 2>/dev/null; then $(PYTHON) -m mypy --strict examples/python/*.py; \
