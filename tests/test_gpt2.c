@@ -375,6 +375,10 @@ TEST(candidates)
     same("printf 'Once\\n/cand 2\\n/choose 1\\n/regenerate\\n' | " GPT2 "--repl -n 9 " WARM
          "| tail -n 1",
          GPT2 "Once --no-prompt -n 9 --temperature 0.8 --seed 9 | tail -n 1");
+    /* The first candidate is what stands there. */
+    same("printf 'Once\\n/candidates 3\\n/choose 3\\n/candidates 2\\n' | " GPT2 "--repl -n 9 " WARM
+         "| sed -n 's/^1. //p' | tail -n 1",
+         GPT2 "Once --no-prompt -n 9 --temperature 0.8 --seed 9 | tail -n 1");
     /* Side by side where there is room. */
     CHECK(run("printf 'Once upon a time\\n/candidates 2\\n' | COLUMNS=60 " GPT2
               "--repl -n 20 " WARM) == 0 &&
