@@ -251,6 +251,8 @@ TEST(several_texts)
         free(root);
     }
     same(ONCE "-n 3 --count 1 --json", ONCE "-n 3 --json");
+    same(ONCE "-n 40 --count 2 --temperature 1 --top-k 1 --stop ' Lily' --no-prompt",
+         "for i in 1 2; do printf \"$i. \"; " ONCE "-n 40 --stop ' Lily' --no-prompt; done");
     same(ONCE "-n 3 --count 2 --print-ids --no-prompt --temperature 1 --top-k 1",
          "echo '1. 11 400 286'; echo '2. 11 400 286'");
     one = prints(ONCE "-n 3 --logprobs");
@@ -504,6 +506,9 @@ TEST(a_full_context)
             "echo /undo; echo; } | " GPT2 "--repl -n 25 --slide --temperature 0") == 0);
     CHECKF(strstr(err, "(the context was full, and its older half is no longer seen)"), "%s", err);
     CHECK(run("printf 'Once\\n/new\\n/show\\n' " REPL) == 0);
+    /* A text that just fits has one token after it. */
+    CHECK(run("true | " GPT2 "--ids \"$(yes 11 | head -n 256)\" --repl -n 5 --ignore-eos") == 0 &&
+          strstr(err, "(the context is full"));
 }
 
 /* Commands for a shell that types: `w TEXT FILE` waits until the program has said something. */
