@@ -414,6 +414,9 @@ TEST(saved_and_loaded)
             "echo /save " TMP "s.json " REPL);
     CHECK(run("printf '/load " TMP "s.json\\n/save\\n/save " TMP "s.json\\n/save! " TMP
               "s.json\\n' " REPL) == 0);
+    /* Stop strings take the place of those that were given. */
+    CHECK(run("printf '/load " TMP "s.json\\n/stop z\\n' | " GPT2 "--repl --stop y") == 0 &&
+          strstr(err, "(stop: 2)"));
     /* A slid text, and the settings. */
     CHECK(run("printf '/n 300\\n/slide\\n/ignore-eos\\nOnce\\n/save! " TMP "t.json\\n' " REPL) ==
           0);
