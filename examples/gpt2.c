@@ -47,7 +47,7 @@ static const struct option table[] = {
      "continue each line of standard input, one after the other"},
     {0, "repl", NULL, FLAG, AT(repl), NULL,
      "type, watch the text go on, and go on from there; /help lists commands. The default on a "
-     "terminal without a prompt"},
+     "terminal without a prompt; temperature 0.7 and top-k 40 unless given"},
     {'n', "tokens", "COUNT", COUNT, LIVE(tokens), COUNTED, "tokens to generate (default 100)"},
     {0, "count", "COUNT", COUNT, AT(count), "1 1000",
      "so many texts from one prompt in one batch; text i has seed SEED + i, from 0"},

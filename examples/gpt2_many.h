@@ -1,6 +1,6 @@
 /* gpt2's way with several texts: drawn from one prompt in one batch and printed when they are done,
- * or given as choices and compared. Here a text is scored after it was made: the library gives the
- * same bits again. */
+ * or given as choices and compared. A text is scored after it was made, because the library gives
+ * the same bits again. */
 #ifndef GPT2_MANY_H
 #define GPT2_MANY_H
 

@@ -213,8 +213,8 @@ static int print_token_row(run *r, int32_t id, double nll)
     return end_row(bytes, bytes ? size : 0);
 }
 
-/* The library tells of a draw before it makes it, so a token is known at the next draw, or at the
- * end. Shows those up to draw n that are not shown as text. */
+/* Shows the tokens of the first n draws that were not shown yet, as rows or ids; text is shown by
+ * take_text. The library calls back before a draw, so its token is known at the next one. */
 static void show_drawn(run *r, size_t n)
 {
     for (; r->n_shown < n; r->n_shown++) {
@@ -230,7 +230,7 @@ static void show_drawn(run *r, size_t n)
     }
 }
 
-/* An attn_logits_fn. */
+/* An attn_logits_fn: keeps the logits that probabilities are made of, and hears Ctrl-C. */
 static int before_draw(float *logits, const attn_session *session, void *user)
 {
     run *r = (run *)user;
@@ -244,7 +244,7 @@ static int before_draw(float *logits, const attn_session *session, void *user)
     return 0;
 }
 
-/* An attn_text_fn. */
+/* An attn_text_fn: prints the text of the token that was drawn last. */
 static int take_text(const char *text, size_t size, void *user)
 {
     run *r = (run *)user;
@@ -319,9 +319,9 @@ static int keep_tokens(run *r, const int32_t *ids, size_t n)
     return FINE;
 }
 
-/* The context slides on: it is to hold the last tokens of the text, half as many as it has room
- * for. Returns how many. (The end of the text is cut off for the library: a character or a stop
- * string that began before it is not recognised.) */
+/* Slides the context on: the session shall hold only the last tokens of the text, half as many as
+ * it has room for. Returns how many; the caller feeds them. To the library they are a new prompt, so
+ * it does not recognise a character or a stop string that lies across the cut. */
 static size_t drop_older_half(run *r)
 {
     const size_t half = (attn_session_capacity(r->session) + 1) / 2;

@@ -251,6 +251,8 @@ TEST(several_texts)
         free(root);
     }
     same(ONCE "-n 3 --count 1 --json", ONCE "-n 3 --json");
+    same(ONCE "-n 40 --count 2 --temperature 1 --top-k 1 --stop ' Lily' --no-prompt",
+         "for i in 1 2; do printf \"$i. \"; " ONCE "-n 40 --stop ' Lily' --no-prompt; done");
     same(ONCE "-n 3 --count 2 --print-ids --no-prompt --temperature 1 --top-k 1",
          "echo '1. 11 400 286'; echo '2. 11 400 286'");
     one = prints(ONCE "-n 3 --logprobs");
@@ -375,6 +377,10 @@ TEST(candidates)
     same("printf 'Once\\n/cand 2\\n/choose 1\\n/regenerate\\n' | " GPT2 "--repl -n 9 " WARM
          "| tail -n 1",
          GPT2 "Once --no-prompt -n 9 --temperature 0.8 --seed 9 | tail -n 1");
+    /* The first candidate is what stands there. */
+    same("printf 'Once\\n/candidates 3\\n/choose 3\\n/candidates 2\\n' | " GPT2 "--repl -n 9 " WARM
+         "| sed -n 's/^1. //p' | tail -n 1",
+         GPT2 "Once --no-prompt -n 9 --temperature 0.8 --seed 9 | tail -n 1");
     /* Side by side where there is room. */
     CHECK(run("printf 'Once upon a time\\n/candidates 2\\n' | COLUMNS=60 " GPT2
               "--repl -n 20 " WARM) == 0 &&
@@ -408,6 +414,9 @@ TEST(saved_and_loaded)
             "echo /save " TMP "s.json " REPL);
     CHECK(run("printf '/load " TMP "s.json\\n/save\\n/save " TMP "s.json\\n/save! " TMP
               "s.json\\n' " REPL) == 0);
+    /* Stop strings take the place of those that were given. */
+    CHECK(run("printf '/load " TMP "s.json\\n/stop z\\n' | " GPT2 "--repl --stop y") == 0 &&
+          strstr(err, "(stop: 2)"));
     /* A slid text, and the settings. */
     CHECK(run("printf '/n 300\\n/slide\\n/ignore-eos\\nOnce\\n/save! " TMP "t.json\\n' " REPL) ==
           0);
@@ -500,6 +509,9 @@ TEST(a_full_context)
             "echo /undo; echo; } | " GPT2 "--repl -n 25 --slide --temperature 0") == 0);
     CHECKF(strstr(err, "(the context was full, and its older half is no longer seen)"), "%s", err);
     CHECK(run("printf 'Once\\n/new\\n/show\\n' " REPL) == 0);
+    /* A text that just fits has one token after it. */
+    CHECK(run("true | " GPT2 "--ids \"$(yes 11 | head -n 256)\" --repl -n 5 --ignore-eos") == 0 &&
+          strstr(err, "(the context is full"));
 }
 
 /* Commands for a shell that types: `w TEXT FILE` waits until the program has said something. */
