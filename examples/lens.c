@@ -10,6 +10,9 @@
 #include "attn.h"
 #define PROGRAM "lens"
 #define INPUT   "text"
+#include "tools/json.h"
+#include "tools/json_out.h"
+#include "tools/lines.h"
 #include "tools/prompt.h"
 #include "lens_html.h"
 #include <math.h>
@@ -17,9 +20,9 @@
 /* ---- the command line ---- */
 
 typedef struct options {
-    const char *model, *text, *output, *ids, *file, *corrupted_ids, *token, *against;
-    size_t top, layer, head, position, threads;
-    int isa, bos, special, saved_scale, json, skip_checksums, help, version;
+    const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
+    size_t top, layer, head, position, rows, threads;
+    int isa, bos, special, saved_scale, json, resume, skip_checksums, help, version;
 } options;
 
 static const size_t not_given = SIZE_MAX;
@@ -77,6 +80,13 @@ static const struct option table[] = {
      "how many likely tokens, or keys, to show (default 5)"},
     {0, "layer", "L", COUNT, AT(layer), PATTERNS, "0 1000000", "patterns: of this layer alone"},
     {0, "head", "H", COUNT, AT(head), PATTERNS, "0 1000000", "patterns: of this head alone"},
+    {0, "lines", "FILE", TEXT, AT(lines), RECORD, NULL,
+     "record: of many texts, JSON lines with \"text\" or \"ids\"; -o is a directory then, for "
+     "shards "
+     "and their index"},
+    {0, "rows", "COUNT", COUNT, AT(rows), RECORD, "1 1000000000",
+     "... rows of a shard (default: 64 MiB of them); a whole context at least"},
+    {0, "resume", NULL, FLAG, AT(resume), RECORD, NULL, "record: go on after the last shard of -o"},
     {0, "saved-scale", NULL, FLAG, AT(saved_scale), LENS, NULL,
      "logit-lens: the last LayerNorm's scale is that of the real run, not each stream's own"},
     {0, "at", "POSITION", COUNT, AT(position), ATTRIBUTE, "0 1000000000",
@@ -102,7 +112,8 @@ static void print_help(void)
     int i;
     print_about("lens MODEL.attn [COMMAND] TEXT [options]\n"
                 "lens MODEL.attn patch TEXT TEXT2 [NAME...] [options]\n"
-                "lens MODEL.attn record TEXT [NAME...] -o FILE [options]",
+                "lens MODEL.attn record TEXT [NAME...] -o FILE [options]\n"
+                "lens MODEL.attn record --lines FILE NAME... -o DIRECTORY [options]",
                 "What a model makes of a text, from the inside. The command may also follow TEXT. "
                 "TEXT may be - for standard input, and what comes through a pipe is the text if "
                 "there is no other. NAME is an activation or a pattern, such as "
@@ -217,7 +228,9 @@ static int sort_words(lens *l)
     } else {
         l->command = &commands[0];
     }
-    l->clean_word = l->o.ids || l->o.file ? l->o.text : option_or_word(l->o.text, &l->given, &next);
+    l->clean_word = l->o.ids || l->o.file || l->o.lines
+                        ? l->o.text
+                        : option_or_word(l->o.text, &l->given, &next);
     if (next < l->given.n_words && l->command->bit == PATCH && !l->o.corrupted_ids)
         l->corrupted_word = l->given.words[next++];
     l->names = l->given.words + next;
@@ -256,9 +269,13 @@ static int ends_in(const char *name, const char *end)
 static int check_usage(const lens *l)
 {
     const options *o = &l->o;
-    if (!!l->clean_word + !!o->file + !!o->ids > 1)
-        return fail(USAGE, "give one text: as an argument, with --file or with --ids");
-    if (!l->clean_word && !o->file && !o->ids && !o->bos && system_is_terminal(stdin))
+    if (!!l->clean_word + !!o->file + !!o->ids + !!o->lines > 1)
+        return fail(USAGE, "give one text: as an argument, with --file or with --ids; or --lines");
+    if ((o->resume || o->rows) && !o->lines)
+        return fail(USAGE, "--%s is for the texts of --lines", o->resume ? "resume" : "rows");
+    if (o->lines && l->n_names == 0)
+        return fail(USAGE, "--lines needs the names of activations, such as '*.hook_resid_post'");
+    if (!l->clean_word && !o->file && !o->ids && !o->bos && !o->lines && system_is_terminal(stdin))
         return fail(USAGE, NO_TEXT);
     if (l->command->bit == PATCH && !l->corrupted_word && !o->corrupted_ids)
         return fail(USAGE, "patch needs two texts: a second argument, or --corrupted-ids");
@@ -268,8 +285,8 @@ static int check_usage(const lens *l)
         return fail(USAGE, "-o draws a picture and --json prints: give one of them");
     if (l->command->bit == RECORD && !o->output)
         return fail(USAGE, "record writes a file: -o FILE.safetensors or -o FILE.npz");
-    if (o->output && l->command->bit == RECORD && !ends_in(o->output, ".safetensors") &&
-        !ends_in(o->output, ".npz"))
+    if (o->output && l->command->bit == RECORD && !o->lines &&
+        !ends_in(o->output, ".safetensors") && !ends_in(o->output, ".npz"))
         return fail(USAGE, "%s: the name must end in .safetensors or .npz", o->output);
     if (o->output && l->command->bit != RECORD && !ends_in(o->output, ".html") &&
         !ends_in(o->output, ".svg"))
@@ -549,7 +566,7 @@ static void json_tokens(const lens *l)
 }
 
 /* JSON has no infinities. */
-static void json_number(double value)
+static void json_figure(double value)
 {
     if (isfinite(value))
         printf("%.9g", value);
@@ -565,9 +582,9 @@ static void json_guesses(const lens *l, const attn_prediction *top, size_t k)
         fputs(i ? ", {" : "{", stdout);
         json_token(l, top[i].token);
         fputs(", \"logit\": ", stdout);
-        json_number((double)top[i].logit);
+        json_figure((double)top[i].logit);
         fputs(", \"probability\": ", stdout);
-        json_number((double)top[i].probability);
+        json_figure((double)top[i].probability);
         fputs("}", stdout);
     }
     fputs("]", stdout);
@@ -576,13 +593,13 @@ static void json_guesses(const lens *l, const attn_prediction *top, size_t k)
 static void json_stats(const attn_token_stats *stats)
 {
     fputs(", \"loss\": ", stdout);
-    json_number((double)stats->nll);
+    json_figure((double)stats->nll);
     fputs(", \"probability\": ", stdout);
-    json_number((double)stats->probability);
+    json_figure((double)stats->probability);
     printf(", \"rank\": %zu", stats->rank);
 }
 
-static void json_string(const char *string)
+static void json_quoted(const char *string)
 {
     json_text(stdout, string, strlen(string));
 }
@@ -593,7 +610,7 @@ static void json_strings(const char *const *strings, size_t n)
     fputs("[", stdout);
     for (i = 0; i < n; i++) {
         fputs(i ? ", " : "", stdout);
-        json_string(strings[i]);
+        json_quoted(strings[i]);
     }
     fputs("]", stdout);
 }
@@ -603,7 +620,7 @@ static void json_grid(const lens_grid *grid)
 {
     size_t i, j;
     fputs("{\"title\": ", stdout);
-    json_string(grid->title);
+    json_quoted(grid->title);
     printf(", \"axes\": [\"%s\", \"%s\"], \"columns\": ", grid->row_name, grid->column_name);
     json_strings(grid->columns, grid->n_columns);
     fputs(", \"values\": [", stdout);
@@ -611,7 +628,7 @@ static void json_grid(const lens_grid *grid)
         fputs(i ? ",\n  [" : "\n  [", stdout);
         for (j = 0; j < grid->n_columns; j++) {
             fputs(j ? ", " : "", stdout);
-            json_number((double)grid->cells[i * grid->n_columns + j].number);
+            json_figure((double)grid->cells[i * grid->n_columns + j].number);
         }
         fputs("]", stdout);
     }
@@ -899,9 +916,9 @@ static void json_losses(const lens *l, const losses *found, int with_top)
     const size_t n = l->text.n;
     size_t t;
     printf("{\"mean_loss\": ");
-    json_number(n > 1 ? found->mean : (double)NAN);
+    json_figure(n > 1 ? found->mean : (double)NAN);
     printf(", \"perplexity\": ");
-    json_number(n > 1 ? exp(found->mean) : (double)NAN);
+    json_figure(n > 1 ? exp(found->mean) : (double)NAN);
     printf(", \"tokens\": [");
     for (t = 0; t < n; t++) {
         printf("%s\n {\"position\": %zu, ", t ? "," : "", t);
@@ -1203,7 +1220,7 @@ static void json_pattern(const patterns *p, const attn_tensor *matrix, size_t la
         printf(q ? ",\n  [" : "\n  [");
         for (k = 0; k <= q; k++) {
             printf(k ? ", " : "");
-            json_number((double)weight_at(matrix, q, k));
+            json_figure((double)weight_at(matrix, q, k));
         }
         printf("]");
     }
@@ -1721,11 +1738,11 @@ static void json_patches(const lens *l, const void *of)
 {
     const patching *p = (const patching *)of;
     fputs("\"clean\": ", stdout);
-    json_number((double)p->clean);
+    json_figure((double)p->clean);
     fputs(", \"corrupted\": ", stdout);
-    json_number((double)p->corrupted);
+    json_figure((double)p->corrupted);
     fputs(", \"gap\": ", stdout);
-    json_number(gap_of(p));
+    json_figure(gap_of(p));
     printf(", \"gap_is_small\": %s", is_small(p) ? "true" : "false");
     json_question(l, &p->question);
 }
@@ -1859,9 +1876,9 @@ static void json_attribution(const lens *l, const void *of)
 {
     const attribution *a = (const attribution *)of;
     printf("\"position\": %zu, \"logit\": ", a->position);
-    json_number((double)a->terms.logit);
+    json_figure((double)a->terms.logit);
     fputs(", \"sum\": ", stdout);
-    json_number(a->terms.sum);
+    json_figure(a->terms.sum);
     json_question(l, &a->question);
 }
 
@@ -1959,6 +1976,335 @@ static void json_record(lens *l, const attn_record *record)
     printf("\n}\n");
 }
 
+/* Many texts. Their rows stand behind each other in shards, DIRECTORY/00001.safetensors and so on: a
+ * tensor for each activation, the tokens in "ids", and the number of the line each row comes from in
+ * "line". DIRECTORY/index.jsonl tells of every shard its lines and rows, and of every line that was
+ * refused why. A shard takes its name when it is whole, and its entry follows; so what was interrupted
+ * goes on after the last entry. */
+typedef struct corpus {
+    line_reader lines;
+    FILE *index;
+    char path[1024];
+    attn_record *record;
+    void *memory;          /* the record's, of one text */
+    size_t n;              /* activations, before "ids" and "line" */
+    attn_tensor *values;   /* [n + 2]: of a shard */
+    const char **names;    /* [n + 2] */
+    size_t capacity, rows; /* of a shard */
+    uint64_t last_line;    /* that a shard has */
+    uint64_t n_shards;
+    json_out refused; /* entries that wait for the next shard's */
+} corpus;
+
+enum { MAX_SHARD = 1 << 26 }; /* bytes, unless one text takes more */
+
+/* Room for the rows of a shard. The record of one position tells how wide each activation is. */
+static int make_shard(lens *l, corpus *c)
+{
+    const size_t n_ctx = l->config->n_ctx;
+    const int32_t id = 0;
+    attn_shape shape;
+    size_t i, width = 2 * sizeof(float);
+    c->n = attn_record_count(c->record);
+    c->values = (attn_tensor *)allocate(l, c->n + 2, sizeof *c->values);
+    c->names = (const char **)allocate(l, c->n + 2, sizeof *c->names);
+    if (!c->values || !c->names || attn_feed(&l->ctx, l->session, &id, 1))
+        return failed(&l->ctx);
+    for (i = 0; i < c->n; i++) {
+        c->names[i] = attn_record_name(c->record, i);
+        if (ends_in(c->names[i], "attn.hook_pattern") || ends_in(c->names[i], "hook_attn_scores"))
+            return fail(FAILED, "%s has no row for each position: record it text by text",
+                        c->names[i]);
+        if (attn_record_get(&l->ctx, &c->values[i], c->record, c->names[i]))
+            return failed(&l->ctx);
+        width += attn_count(c->values[i]) * sizeof(float);
+    }
+    c->capacity = l->o.rows ? l->o.rows : MAX_SHARD / width;
+    c->capacity = c->capacity > n_ctx ? c->capacity : n_ctx;
+    for (i = 0; i < c->n + 2; i++) {
+        shape.ndim = i < c->n ? c->values[i].ndim : 1;
+        memcpy(shape.dim, c->values[i].shape, sizeof shape.dim);
+        shape.dim[0] = c->capacity;
+        memset(&c->values[i], 0, sizeof c->values[i]);
+        if (attn_zeros(&l->ctx, &c->values[i], i < c->n ? ATTN_F32 : ATTN_I32, shape))
+            return failed(&l->ctx);
+    }
+    c->names[c->n] = "ids";
+    c->names[c->n + 1] = "line";
+    return attn_truncate(&l->ctx, l->session, 0) ? failed(&l->ctx) : FINE;
+}
+
+static int fail_index(const corpus *c)
+{
+    return fail(FAILED, "%s: %s", c->path, why(errno));
+}
+
+/* Writes the shard and its entry. `last` is the last line that was read. */
+static int end_shard(lens *l, corpus *c, uint64_t last)
+{
+    json_out entry = {NULL, 0, 0, 0, 0};
+    char name[32];
+    size_t i;
+    if (c->rows == 0 && c->refused.size == 0)
+        return FINE;
+    snprintf(name, sizeof name, "%05llu.safetensors", TOOLS_LLU(c->n_shards + 1));
+    for (i = 0; i < c->n + 2; i++)
+        c->values[i].shape[0] = c->rows;
+    if (c->rows &&
+        attn_save(&l->ctx, keep(l, "%s/%s", l->o.output, name), c->names, c->values, c->n + 2))
+        return failed(&l->ctx);
+    for (i = 0; i < c->n + 2; i++)
+        c->values[i].shape[0] = c->capacity;
+    if (c->refused.size)
+        fwrite(c->refused.text, 1, c->refused.size, c->index);
+    c->refused.size = 0;
+    out_open(&entry, '{');
+    out_key(&entry, "file");
+    if (c->rows)
+        out_word(&entry, name);
+    else
+        out_null(&entry);
+    out_key(&entry, "first_line");
+    out_count(&entry, c->last_line + 1);
+    out_key(&entry, "last_line");
+    out_count(&entry, last);
+    out_key(&entry, "rows");
+    out_count(&entry, c->rows);
+    out_close(&entry, '}');
+    out_line(&entry, c->index);
+    out_free(&entry);
+    c->n_shards += c->rows > 0;
+    c->last_line = last;
+    c->rows = 0;
+    return fflush(c->index) ? fail_index(c) : FINE;
+}
+
+/* Feeds a text and copies its rows into the shard. */
+static int add_text(lens *l, corpus *c, const int32_t *ids, size_t n)
+{
+    size_t i, t;
+    if (attn_truncate(&l->ctx, l->session, 0) || attn_feed(&l->ctx, l->session, ids, n))
+        return failed(&l->ctx);
+    for (i = 0; i < c->n; i++) {
+        attn_tensor value = {0}, place = attn_slice(c->values[i], 0, c->rows, n);
+        if (attn_record_get(&l->ctx, &value, c->record, c->names[i]) ||
+            attn_copy(&l->ctx, &place, value))
+            return failed(&l->ctx);
+    }
+    for (t = 0; t < n; t++) {
+        ((int32_t *)c->values[c->n].data)[c->rows + t] = ids[t];
+        ((int32_t *)c->values[c->n + 1].data)[c->rows + t] = (int32_t)c->lines.n_lines;
+    }
+    c->rows += n;
+    return FINE;
+}
+
+/* The ids of a line's text. */
+static attn_status read_line_ids(lens *l, arena *memory, size_t number, char *line, size_t size,
+                                 int32_t **ids, size_t *n)
+{
+    const json_value *words, *list, *v;
+    json_value *root = NULL;
+    uint64_t id;
+    size_t i;
+    *n = 0;
+    if (json_parse_at(&l->ctx, "input", number, line, size, &root) != ATTN_OK)
+        return l->ctx.status;
+    words = json_get(root, "text");
+    list = json_get(root, "ids");
+    *ids = (int32_t *)arena_alloc(&l->ctx, memory, size + 2, sizeof **ids);
+    if (*ids && l->o.bos)
+        (*ids)[(*n)++] = l->config->bos;
+    if (!words == !list || (words && words->kind != JSON_STRING) ||
+        (list && list->kind != JSON_ARRAY))
+        tool_fail(&l->ctx, ATTN_E_FORMAT, "expected a \"text\", or a list of \"ids\"");
+    else if (*ids && words &&
+             attn_encode(&l->ctx, *ids + *n, size, &i, l->tokenizer, words->text, words->size,
+                         l->o.special) == ATTN_OK)
+        *n += i;
+    for (i = 0, v = list + 1; *ids && list && !l->ctx.status && i < list->size; i++, v += v->span)
+        if (json_u64(v, &id) && id < l->config->n_vocab)
+            (*ids)[(*n)++] = (int32_t)id;
+        else
+            tool_fail(&l->ctx, ATTN_E_TOKEN, "ids[%zu] is not in the vocabulary of %u", i,
+                      (unsigned)l->config->n_vocab);
+    free(root);
+    if (!l->ctx.status && (*n == 0 || *n > l->config->n_ctx))
+        tool_fail(&l->ctx, ATTN_E_CONTEXT, "the text has %zu tokens; expected 1 to %u", *n,
+                  (unsigned)l->config->n_ctx);
+    return l->ctx.status;
+}
+
+/* An entry that waits in front of the next shard's. */
+static void refuse_line(lens *l, corpus *c)
+{
+    json_out *const o = &c->refused;
+    out_open(o, '{');
+    out_key(o, "line");
+    out_count(o, c->lines.n_lines);
+    out_key(o, "error");
+    out_word(o, l->ctx.message);
+    out_close(o, '}');
+    out_bytes(o, "\n", 1);
+    o->follows = 0;
+    l->ctx.status = ATTN_OK;
+}
+
+/* Adds a line to the shard, or the reason why it is refused to the index. */
+static int add_line(lens *l, corpus *c, line_status status, const char *line, size_t size)
+{
+    arena memory = {NULL};
+    int32_t *ids = NULL;
+    size_t n = 0;
+    int code = FINE;
+    char *copy = arena_text(&l->ctx, &memory, line, size);
+    if (status == LINE_TOO_LONG)
+        tool_fail(&l->ctx, ATTN_E_SPACE, "the line is longer than %d bytes", (int)MAX_LINE);
+    else if (copy)
+        read_line_ids(l, &memory, (size_t)c->lines.n_lines, copy, size, &ids, &n);
+    if (l->ctx.status) {
+        refuse_line(l, c);
+    } else {
+        if (n > c->capacity - c->rows)
+            code = end_shard(l, c, c->lines.n_lines - 1);
+        if (code == FINE)
+            code = add_text(l, c, ids, n);
+    }
+    arena_free(&memory);
+    return code;
+}
+
+/* The first entry of the index: what all shards have in common. */
+static void put_header(lens *l, const corpus *c, json_out *o)
+{
+    size_t i;
+    out_open(o, '{');
+    out_key(o, "model");
+    out_word(o, base_name(l->model_path));
+    out_key(o, "bos");
+    out_flag(o, l->o.bos);
+    out_key(o, "activations");
+    out_open(o, '[');
+    for (i = 0; i < c->n; i++)
+        out_word(o, c->names[i]);
+    out_close(o, ']');
+    out_close(o, '}');
+}
+
+/* Reads an index: its header must be ours. Entries behind the last shard's are cut off. */
+static int read_index(lens *l, corpus *c, const json_out *header)
+{
+    line_reader old = {NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0};
+    const char *line = "";
+    size_t size = 0;
+    uint64_t end = 0, last;
+    line_status status;
+    int code = FINE;
+    old.file = c->index;
+    while (code == FINE && (status = lines_next(&old, 1, &line, &size)) == LINE_READ) {
+        json_value *root = NULL;
+        char *const copy = arena_text(&l->ctx, &l->memory, line, size);
+        if (old.n_lines == 1 && (size != header->size || memcmp(line, header->text, size) != 0))
+            code = fail(FAILED, "--resume: %s was made with another model, --bos or activations",
+                        c->path);
+        else if (old.at_end && old.start == old.end && old.buffer[old.end - 1] != '\n')
+            break; /* half an entry */
+        else if (old.n_lines == 1)
+            end = old.n_bytes;
+        else if (copy && json_parse_at(&l->ctx, c->path, (size_t)old.n_lines, copy, size, &root))
+            code = failed(&l->ctx);
+        else if (json_u64(json_get(root, "last_line"), &last)) {
+            end = old.n_bytes;
+            c->last_line = last;
+            c->n_shards += json_get(root, "file")->kind == JSON_STRING;
+        }
+        free(root);
+    }
+    lines_free(&old);
+    if (code == FINE && (system_cut(c->index, end) != 0 || system_seek(c->index, end) != 0))
+        return fail_index(c);
+    return code;
+}
+
+static int open_index(lens *l, corpus *c)
+{
+    json_out header = {NULL, 0, 0, 0, 0};
+    uint64_t size = 0;
+    int code = FINE;
+    put_header(l, c, &header);
+    snprintf(c->path, sizeof c->path, "%s/index.jsonl", l->o.output);
+    c->index = system_exists(c->path) ? system_open(c->path, "rb+") : system_open(c->path, "wb");
+    if (!c->index)
+        code = fail(FAILED, "%s: %s (-o names a directory that is there)", c->path, why(errno));
+    else if (system_size(c->index, &size) == 0 && size > 0 && !l->o.resume)
+        code = fail(FAILED, "%s is there already: --resume goes on; or choose another directory",
+                    c->path);
+    else if (size > 0)
+        code = read_index(l, c, &header);
+    if (code == FINE && c->last_line == 0 && c->n_shards == 0 &&
+        (system_cut(c->index, 0) != 0 || system_seek(c->index, 0) != 0 ||
+         !out_line(&header, c->index) || fflush(c->index)))
+        code = fail_index(c);
+    out_free(&header);
+    return code;
+}
+
+/* Records every line behind the last that a shard has. */
+static int record_lines(lens *l, corpus *c)
+{
+    const char *line = "";
+    size_t size = 0;
+    line_status status = LINE_READ;
+    progress bar;
+    uint64_t all = 0;
+    int code = FINE;
+    progress_begin(&bar, "texts");
+    while (code == FINE && status != LINE_END) {
+        status = lines_next(&c->lines, 1, &line, &size);
+        if (interrupted)
+            code = INTERRUPTED;
+        else if (status == LINE_FAILED)
+            code = fail(FAILED, "%s: %s", l->o.lines, why(errno));
+        else if ((status == LINE_READ || status == LINE_TOO_LONG) &&
+                 c->lines.n_lines > c->last_line)
+            code = add_line(l, c, status, line, size);
+        if (system_size(c->lines.file, &all) == 0 && all)
+            progress_at(&bar, (double)c->lines.n_bytes / (double)all);
+    }
+    progress_end(&bar);
+    return code == FINE ? end_shard(l, c, c->lines.n_lines) : code;
+}
+
+static int run_corpus(lens *l)
+{
+    corpus c;
+    attn_record_desc desc = {0};
+    size_t bytes = 0;
+    int code;
+    memset(&c, 0, sizeof c);
+    desc.names = l->names;
+    desc.n_names = l->n_names;
+    l->text.n = l->config->n_ctx;
+    if ((code = make_session(l, 0)) != FINE)
+        return code;
+    c.lines.file = strcmp(l->o.lines, "-") == 0 ? stdin : system_open(l->o.lines, "rb");
+    if (!c.lines.file)
+        return fail(FAILED, "%s: %s", l->o.lines, why(errno));
+    if (attn_record_size(&l->ctx, &bytes, l->model, &desc))
+        return failed(&l->ctx);
+    c.memory = allocate(l, bytes, 1);
+    if (!c.memory || attn_record_new(&l->ctx, &c.record, l->session, &desc, c.memory, bytes))
+        return failed(&l->ctx);
+    if ((code = make_shard(l, &c)) == FINE && (code = open_index(l, &c)) == FINE)
+        code = record_lines(l, &c);
+    if (c.index && fclose(c.index) != 0 && code == FINE)
+        code = fail_index(&c);
+    attn_record_free(c.record);
+    lines_free(&c.lines);
+    out_free(&c.refused);
+    return code;
+}
+
 static int run_record(lens *l)
 {
     const size_t piece = 64; /* Ctrl-C is heard between two of them */
@@ -1967,6 +2313,8 @@ static int run_record(lens *l)
     size_t bytes = 0, t, n;
     void *memory;
     int code;
+    if (l->o.lines)
+        return run_corpus(l);
     desc.names = l->names;
     desc.n_names = l->n_names;
     desc.n_positions = l->text.n;
@@ -2007,7 +2355,8 @@ static int run_all(lens *l)
         return code;
     l->config = attn_model_config(l->model);
     l->tokenizer = attn_model_tokenizer(l->model);
-    if ((code = make_text(l, &l->text, l->clean_word, l->o.file, "ids", l->o.ids)) != FINE)
+    if (!l->o.lines &&
+        (code = make_text(l, &l->text, l->clean_word, l->o.file, "ids", l->o.ids)) != FINE)
         return code;
     if (l->command->bit == PATCH && (code = make_text(l, &l->corrupted, l->corrupted_word, NULL,
                                                       "corrupted-ids", l->o.corrupted_ids)) != FINE)

@@ -1218,7 +1218,7 @@ static void report(run *r, int at_end)
              (double)r->n_tokens / elapsed, rest);
     if (terminal) {
         const int columns = line_columns(stderr) > 0 ? line_columns(stderr) : 80;
-        fprintf(stderr, "\r%-*.*s%s", columns - 1, columns - 1, line, at_end ? "\n" : "");
+        fprintf(stderr, "%-*.*s%s", columns - 1, columns - 1, line, at_end ? "\n" : "\r");
     } else {
         fprintf(stderr, PROGRAM ": %s\n", line);
     }
@@ -1230,7 +1230,7 @@ static int answer_all(run *r)
     int code = FINE, at_end = 0;
     r->begin = r->reported = system_seconds();
     while (code == FINE && !(at_end && r->n == 0)) {
-        const int begins = r->n_mine <= r->n_skipped;
+        const int begins = r->expected && r->n_mine <= r->n_skipped;
         if (interrupted)
             return INTERRUPTED;
         if ((code = read_lines(r, &at_end)) == FINE && (code = begin_jobs(r)) == FINE &&

@@ -18,7 +18,8 @@ def descendants(root):
     parents, found = {}, []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open("/proc/%s/stat" % name) as stat, open("/proc/%s/cmdline" % name) as command:
+            with open("/proc/%s/stat" % name, errors="replace") as stat, \
+                    open("/proc/%s/cmdline" % name, errors="replace") as command:
                 parents[int(name)] = int(stat.read().rsplit(")", 1)[1].split()[1])
                 found.append((int(name), command.read()))
         except OSError:

@@ -1199,3 +1199,85 @@ TEST(no_tokenizer)
     refuses(1, "has no tokenizer: give the text with --corrupted-ids",
             LENS TMP "lens-bare.attn patch --ids 506 Once");
 }
+
+/* ---- many texts ---- */
+
+#define CORPUS "build/test-tmp/lens-tool/"
+#define RECORDS                                                                                    \
+    LENS MODEL "record --lines " CORPUS "texts.jsonl --rows 256 '*.hook_resid_post' -o " CORPUS
+
+/* So many texts, and in between a line that is refused. */
+static void write_texts(int n)
+{
+    FILE *const file = fopen(CORPUS "texts.jsonl", "w");
+    int i, k;
+    for (i = 0; file && i < n; i++) {
+        if (i == 3)
+            fputs("Once upon a time\n", file);
+        fputs("{\"text\": \"Once upon a time", file);
+        for (k = i * 7 % 60; k > 0; k--)
+            fputs(k % 4 ? " was a cat" : " there was a cat", file);
+        fputs("\"}\n", file);
+    }
+    if (CHECK(file != NULL))
+        fclose(file);
+}
+
+/* A shard has the numbers of the texts' own records, text after text. */
+TEST(record_of_lines)
+{
+    CHECK(run("cd " CORPUS " && rm -rf many && mkdir many") == 0);
+    CHECK(run("printf '%%s\\n' '{\"text\": \"Once upon a time\"}' '{\"ids\": [506, 9999]}' '{}' "
+              "'{\"ids\": [506, 511]}' >" CORPUS "texts.jsonl") == 0);
+    if (!CHECKF(run(RECORDS "many") == 0, "%s", err))
+        return;
+    /* per shard: 4 + 2 rows of 192 floats for 4 activations, 6 ids, 6 lines */
+    CHECKF(run("for i in 0 1 2 3; do " LENS MODEL "record 'Once upon a time' "
+               "blocks.$i.hook_resid_post -o " CORPUS "one.safetensors && tail -c 3072 " CORPUS
+               "one.safetensors; " LENS MODEL
+               "record --ids '506 511' blocks.$i.hook_resid_post -o " CORPUS
+               "one.safetensors && tail -c 1536 " CORPUS "one.safetensors; done >" CORPUS
+               "joined && "
+               "tail -c 18480 " CORPUS "many/00001.safetensors | head -c 18432 | cmp - " CORPUS
+               "joined") == 0,
+           "%s%s", out, err);
+    CHECKF(run("tail -c 48 " CORPUS "many/00001.safetensors | od -An -td4 | tr -s ' \\n' ' '") ==
+                   0 &&
+               strcmp(out, " 506 511 258 433 506 511 1 1 1 1 4 4 ") == 0,
+           "%s", out);
+    CHECKF(run("cat " CORPUS "many/index.jsonl") == 0 &&
+               strstr(out, "{\"line\": 2, \"error\": \"ids[1] is not in the vocabulary of 2048\"}\n"
+                           "{\"line\": 3, \"error\": \"expected a \\\"text\\\", or a list of "
+                           "\\\"ids\\\"\"}\n{\"file\": \"00001.safetensors\", \"first_line\": 1, "
+                           "\"last_line\": 4, \"rows\": 6}\n"),
+           "%s", out);
+    refuses(1, "index.jsonl is there already: --resume goes on", RECORDS "many");
+    refuses(1, "was made with another model, --bos or activations", RECORDS "many --resume --bos");
+    refuses(1, "no such file or directory", RECORDS "nowhere");
+    refuses(2, "needs the names of activations",
+            LENS MODEL "record --lines LICENSE -o " CORPUS "many");
+    refuses(2, "--resume is for the texts of --lines", LENS MODEL "record Once --resume -o x.npz");
+    refuses(1, "attn.hook_pattern has no row for each position",
+            LENS MODEL "record --lines LICENSE '*.hook_pattern' -o " CORPUS "many");
+}
+
+/* Killed at any moment, it ends with the same shards and the same index. */
+TEST(record_of_lines_killed)
+{
+    int i, code = -1;
+    write_texts(120);
+    CHECK(run("cd " CORPUS " && rm -rf whole many && mkdir whole many") == 0);
+    CHECKF(run(RECORDS "whole") == 0, "%s", err);
+    for (i = 0; i < 200 && code != 0; i++)
+        code =
+            run(RECORDS "many --resume & pid=$!; (sleep %g; kill -9 $pid) 2>/dev/null & wait $pid",
+                0.03 + i * 137 % 80 / 400.0 + i / 50.0);
+    CHECKF(code == 0 && i > 1, "exit code %d after %d runs: %s", code, i, err);
+    CHECKF(run("cd " CORPUS "whole && ls | grep -c safetensors && for f in *; do "
+               "cmp $f ../many/$f || exit; done") == 0 &&
+               atoi(out) > 5,
+           "%s%s", out, err);
+    CHECKF(run(RECORDS "many --resume && cmp " CORPUS "whole/index.jsonl " CORPUS
+                       "many/index.jsonl") == 0,
+           "%s", err); /* nothing is left to do */
+}

@@ -859,7 +859,7 @@ static int section_mixed(bench *b)
     task t = new_task(b, MIXED, (double)N * EACH, "tok/s", run_mixed, &a);
     size_t i, k;
     int good = 1;
-    heading(b, "many texts (logits of the last token of each)");
+    heading(b, "many texts (their last logits)");
     if (too_short(b, 240))
         return 1;
     a.texts = open_sessions(b, N, 240, ATTN_F32);
