@@ -65,8 +65,8 @@ HookFn = Callable[[Array, "HookPoint"], Any]
 Span = Union[int, slice, None]  # one, a range, or all
 EditKind = Literal["zero", "set", "mean", "add"]
 ResidKind = Literal["accumulated", "accumulated_mid", "sublayers", "heads"]
-_Any = TypeVar("_Any")
 StopReason = Literal["none", "end of text", "token count", "context full", "callback", "stop string"]
+_Any = TypeVar("_Any")
 
 # ---- the library's structs, with the names that C gives them ----
 
@@ -269,21 +269,15 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
 _VERSION = (0, 2)  # major and minor: the structs above are of this one
 
 
-def _candidates() -> Iterator[str]:
+def _candidates() -> list[str]:
     """Where the library may be, nearest first."""
-    stem, end = {"darwin": ("libattn.{}dylib", ""), "win32": ("attn.{}dll", "")}.get(
-        sys.platform, ("libattn.so{}", ".0.2"))
-    here = pathlib.Path(__file__).resolve().parent
     if "ATTN_LIBRARY" in os.environ:
-        yield os.environ["ATTN_LIBRARY"]
-        return
-    for directory in (here, *(parent / "build" for parent in here.parents[1:2])):
-        if (directory / stem.format("")).exists():
-            yield str(directory / stem.format(""))
-    yield stem.format(end)
-    found = ctypes.util.find_library("attn")
-    if found:
-        yield found
+        return [os.environ["ATTN_LIBRARY"]]
+    here = pathlib.Path(__file__).resolve().parent
+    name = {"darwin": "libattn.dylib", "win32": "attn.dll"}.get(sys.platform, "libattn.so")
+    near = [here / name, here.parent.parent / "build" / name]
+    installed = [name + ".0.2" if name.endswith(".so") else name, ctypes.util.find_library("attn")]
+    return [str(path) for path in near if path.exists()] + [path for path in installed if path]
 
 
 def _load() -> ctypes.CDLL:
@@ -296,9 +290,10 @@ def _load() -> ctypes.CDLL:
             reasons.append(str(error))
             continue
         number = library.attn_version() if hasattr(library, "attn_version") else 0
-        if (number // 10000, number // 100 % 100) != _VERSION:
-            raise ImportError(f"{path} is version {number // 10000}.{number // 100 % 100} of attn.h, and this "
-                              "attn.py is for {}.{}; take both from the same version".format(*_VERSION))
+        found = (number // 10000, number // 100 % 100)
+        if found != _VERSION:
+            raise ImportError(f"{path} is version {found[0]}.{found[1]} of attn.h, and this attn.py is for "
+                              f"{_VERSION[0]}.{_VERSION[1]}; take both from the same version")
         for name, (result, *parameters) in _PROTOTYPES.items():
             if not hasattr(library, name):
                 raise ImportError(f"{path} lacks {name}: build it without ATTN_NO_LENS")
@@ -443,8 +438,9 @@ class _Memory:
             "strides": tuple(n * dtype.itemsize for n in tensor.stride[:tensor.ndim])}
 
 
-def _view(tensor: _attn_tensor, owner: object = None) -> Array:
-    memory: Any = _Memory(tensor, owner)
+def _view(tensor: _attn_tensor) -> Array:
+    """An array over numbers that somebody else keeps alive."""
+    memory: Any = _Memory(tensor, None)
     return np.asarray(memory)
 
 

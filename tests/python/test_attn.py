@@ -855,8 +855,7 @@ class Threads(Case):
         self.assertEqual(got, want)
 
     def test_threads_take_turns_at_a_session(self):
-        session, n = self.model.session(), 0
-        hooked = []
+        session, hooked = self.model.session(), []
         session.hook("hook_embed", lambda value, point: hooked.append(point.first))
 
         def feed():
