@@ -608,6 +608,11 @@ static attn_status convert_back(attn_ctx *ctx, const options *o)
     const char *taken = system_not_a_file(o->output);
     attn_model *model = NULL;
     export_job e;
+    if (n >= 12 && strcmp(o->output + n - 12, ".safetensors") == 0)
+        return tool_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s would be a directory; give one by a name of its own, and "
+                         "model.safetensors will be in it",
+                         o->output);
     if (n >= 5 && strcmp(o->output + n - 5, ".attn") == 0)
         return tool_fail(
             ctx, ATTN_E_FORMAT,
@@ -683,6 +688,11 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
     memset(&p, 0, sizeof p);
     if (!is_directory && is_attn_file(o->input))
         return convert_back(ctx, o);
+    if (export_is_gguf(o->output))
+        return tool_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s would be a .attn file in spite of its name; for GGUF, convert to "
+                         "FILE.attn first, and that to %s",
+                         o->output, base_name(o->output));
     if (taken)
         return tool_fail(ctx, ATTN_E_IO, "%s is %s; expected a file name", o->output, taken);
     if (is_directory ? hf_open(ctx, s, o->input) : open_file(ctx, s, o))
