@@ -39,11 +39,11 @@ FILE = 8 << 30
 TOOLS = ["attn-convert", "attn-info", "attn-tokenize", "gpt2"]
 NEEDS = {"kernels": TOOLS[:1], "format": TOOLS[:1], "model": TOOLS[:1], "hooks": TOOLS[:1],
          "lens": TOOLS[:1], "files": TOOLS[:1],
-         "convert": TOOLS + ["lens"],
+         "convert": TOOLS + ["lens"], "family": TOOLS[:2],
          "tools": TOOLS + ["hello", "lens", "bench"], "lens-tool": TOOLS + ["lens"],
          "bench": TOOLS + ["bench"], "score": ["attn-convert", "gpt2", "score"]}
 ALL_SUITES = ["tensors", "ops", "kernels", "tokenizer", "format", "model", "hooks", "sampling",
-              "convert", "tools", "notebooks", "lens", "bench", "lens-tool", "fuzz", "files",
+              "convert", "family", "tools", "notebooks", "lens", "bench", "lens-tool", "fuzz", "files",
               "faults", "fma", "load", "sizes", "score"]
 
 # --- planting -------------------------------------------------------------------------------------

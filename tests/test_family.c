@@ -468,6 +468,10 @@ TEST(not_exported)
           strstr(err, "is written as it is"));
     CHECK(run(TEST_BUILD "/attn-convert %s %s/no/such", attn, dir) == 1 &&
           strstr(err, "cannot make the directory"));
+    CHECK(run(TEST_BUILD "/attn-convert %s %s.safetensors", attn, dir) == 1 &&
+          strstr(err, "would be a directory"));
+    CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/bf16 %s.gguf", dir) == 1 &&
+          strstr(err, "would be a .attn file in spite of its name"));
     CHECK(run(TEST_BUILD "/attn-convert %s LICENSE", attn) == 1 &&
           strstr(err, "LICENSE is a file; expected a directory"));
     CHECK(run("mkdir -p %s.gguf && " TEST_BUILD "/attn-convert %s %s.gguf", dir, attn, dir) == 1 &&

@@ -496,17 +496,17 @@ enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
 static void print_help(void)
 {
-    print_about(
-        "attn-convert INPUT OUTPUT.attn [options]",
-        "Converts a GPT-2 checkpoint. OUTPUT.attn appears when it is complete. A .attn file "
-        "becomes what OUTPUT says: a directory for Hugging Face, or FILE.gguf for "
-        "llama.cpp. INPUT is one of");
+    print_about("attn-convert INPUT OUTPUT.attn [options]",
+                "Converts a GPT-2 checkpoint. OUTPUT.attn appears when it is complete. INPUT is "
+                "one of");
     print_row("a Hugging Face directory", 24,
               "config.json; model.safetensors, or shards with their index; vocab.json and "
               "merges.txt, or tokenizer.json");
     print_row("a GGUF file", 24,
               "architecture gpt2; F32, F16, BF16, F64, Q2_K to Q6_K, Q4_0 to Q8_0, IQ4_NL, IQ4_XS");
     print_row("an llm.c checkpoint", 24, "version 3 (f32) or 5 (bf16)");
+    print_row("a .attn file", 24,
+              "the other way: OUTPUT is a directory for Hugging Face, or FILE.gguf for llama.cpp");
     print_options(table, N_OPTIONS);
 }
 
@@ -635,6 +635,11 @@ static attn_status convert_back(attn_ctx *ctx, const options *o)
     const char *taken = system_not_a_file(o->output);
     attn_model *model = NULL;
     export_job e;
+    if (n >= 12 && strcmp(o->output + n - 12, ".safetensors") == 0)
+        return tool_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s would be a directory; give one by a name of its own, and "
+                         "model.safetensors will be in it",
+                         o->output);
     if (n >= 5 && strcmp(o->output + n - 5, ".attn") == 0)
         return tool_fail(
             ctx, ATTN_E_FORMAT,
@@ -710,6 +715,11 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
     memset(&p, 0, sizeof p);
     if (!is_directory && is_attn_file(o->input))
         return convert_back(ctx, o);
+    if (export_is_gguf(o->output))
+        return tool_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s would be a .attn file in spite of its name; for GGUF, convert to "
+                         "FILE.attn first, and that to %s",
+                         o->output, base_name(o->output));
     if (taken)
         return tool_fail(ctx, ATTN_E_IO, "%s is %s; expected a file name", o->output, taken);
     if (is_directory ? hf_open(ctx, s, o->input) : open_file(ctx, s, o))

@@ -247,17 +247,28 @@ TOOLS_FN void source_widen(source_dtype dtype, const unsigned char *raw, size_t 
 {
     const source_block *block = &source_blocks[dtype];
     size_t i;
-    for (i = 0; i < size; i += block->size, out += block->count)
-        if (dtype == SOURCE_F32)
-            *out = float_from_bits(get_u32(raw + i));
-        else if (dtype == SOURCE_F16)
-            *out = block_f16(raw + i);
-        else if (dtype == SOURCE_BF16) /* the upper half of an f32 */
-            *out = float_from_bits((uint32_t)raw[i] << 16 | (uint32_t)raw[i + 1] << 24);
-        else if (dtype == SOURCE_F64)
-            *out = float_from_f64(raw + i);
-        else
+    switch (dtype) {
+    case SOURCE_F32:
+        for (i = 0; i < size; i += 4)
+            *out++ = float_from_bits(get_u32(raw + i));
+        break;
+    case SOURCE_F16:
+        for (i = 0; i < size; i += 2)
+            *out++ = block_f16(raw + i);
+        break;
+    case SOURCE_BF16: /* the upper half of an f32 */
+        for (i = 0; i < size; i += 2)
+            *out++ = float_from_bits((uint32_t)raw[i] << 16 | (uint32_t)raw[i + 1] << 24);
+        break;
+    case SOURCE_F64:
+        for (i = 0; i < size; i += 8)
+            *out++ = float_from_f64(raw + i);
+        break;
+    default:
+        for (i = 0; i < size; i += block->size, out += block->count)
             block->widen(raw + i, out);
+        break;
+    }
 }
 
 /* Elements first .. first+count-1 in the order of the file. What is larger than `limit` or no
