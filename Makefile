@@ -194,11 +194,11 @@ sanitize-memory: $(BUILD)/tiny-stories.attn ## the tests, with every use of memo
 
 # The best instruction set is what suites run by default; `kernels`, `ops` and `model` go through all
 # of them. A name that this processor does not have stands for the best.
-KERNELS_OF = avx512 avx2 portable
+SETS            = avx512 avx2 portable
+CHECKED_KERNELS = CC=gcc OPENMP=0 BUILD=$(BUILD)/sanitizers CFLAGS='-O1 -g1 -fsanitize=address,undefined \
+    -fno-sanitize-recover=all -DATTN_SANITIZE_KERNELS' SUITES='model hooks ops lens sampling'
 sanitize-kernels: ## the tests of models under sanitizers, once for each instruction set (needs gcc)
-	for isa in $(KERNELS_OF); do ATTN_TEST_ISA=$$isa $(MAKE) --no-print-directory CC=gcc OPENMP=0 \
-	    BUILD=$(BUILD)/sanitizers CFLAGS='-O1 -g1 -fsanitize=address$(comma)undefined \
-	    -fno-sanitize-recover=all -DATTN_SANITIZE_KERNELS' SUITES='model hooks ops lens sampling' test || exit; done
+	for isa in $(SETS); do ATTN_TEST_ISA=$$isa $(MAKE) --no-print-directory $(CHECKED_KERNELS) test || exit; done
 
 # A static program of 32 bits runs where one of 64 does.
 test-32bit: $(BUILD)/tiny-stories.attn ## the tests with sizes of 32 bits (needs i686-linux-gnu-gcc)
