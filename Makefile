@@ -48,7 +48,7 @@ export PROMPT # whatever quotes are in it
 .DELETE_ON_ERROR:
 .PHONY: all run story notebooks test test-full test-32bit coverage analyze mutate compare pipelines \
         portability fuzz tsan sanitize-casts sanitize-memory bench gpt2 clean distclean install \
-        uninstall format format-check docs python-test languages-test msvc-test \
+        uninstall format format-check docs python-test languages-test msvc-test sanitize-kernels \
         help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
@@ -192,6 +192,14 @@ sanitize-casts: $(BUILD)/tiny-stories.attn ## the tests, with every conversion c
 # It takes stat64 and its kin for functions that write nothing; off_t has 64 bits all the same.
 sanitize-memory: $(BUILD)/tiny-stories.attn ## the tests, with every use of memory checked that nobody wrote (needs clang)
 	$(call SANITIZED,memory,memory -D_FILE_OFFSET_BITS=32)
+
+# The best instruction set is what suites run by default; `kernels`, `ops` and `model` go through all
+# of them. A name that this processor does not have stands for the best.
+SETS            = avx512 avx2 portable
+CHECKED_KERNELS = CC=gcc OPENMP=0 BUILD=$(BUILD)/sanitizers CFLAGS='-O1 -g1 -fsanitize=address,undefined \
+    -fno-sanitize-recover=all -DATTN_SANITIZE_KERNELS' SUITES='model hooks ops lens sampling'
+sanitize-kernels: ## the tests of models under sanitizers, once for each instruction set (needs gcc)
+	for isa in $(SETS); do ATTN_TEST_ISA=$$isa $(MAKE) --no-print-directory $(CHECKED_KERNELS) test || exit; done
 
 # A static program of 32 bits runs where one of 64 does.
 test-32bit: $(BUILD)/tiny-stories.attn ## the tests with sizes of 32 bits (needs i686-linux-gnu-gcc)

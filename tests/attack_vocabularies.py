@@ -38,7 +38,7 @@ SAYS = {"pre_tokenizer": ("pre_tokenizer", "use_regex"), "alphabet": ("no token 
         "disagreement": ("vocab.json", "merges.txt")}
 # What chance brings about: added tokens that merges make too, or that are letters of the alphabet.
 CHANCE = ("cannot come from merges", "cannot be merged", "can overlap in a text",
-          "is a special token by", "stand-ins for bytes")
+          "is a special token by", "stand-ins for bytes", "has no merges")
 
 
 class Vocabulary:

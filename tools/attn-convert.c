@@ -500,8 +500,8 @@ static void print_help(void)
                 "Converts a GPT-2 checkpoint. OUTPUT.attn appears when it is complete. INPUT is "
                 "one of");
     print_row("a Hugging Face directory", 24,
-              "config.json; model.safetensors, or shards with their index; vocab.json and "
-              "merges.txt, or tokenizer.json");
+              "config.json; model.safetensors, or shards with their index; tokenizer.json, or "
+              "vocab.json and merges.txt, or all three");
     print_row("a GGUF file", 24,
               "architecture gpt2; F32, F16, BF16, F64, Q2_K to Q6_K, Q4_0 to Q8_0, IQ4_NL, IQ4_XS");
     print_row("an llm.c checkpoint", 24, "version 3 (f32) or 5 (bf16)");
