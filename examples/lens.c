@@ -2198,10 +2198,9 @@ static int read_index(lens *l, corpus *c, const json_out *header)
     const char *line = "";
     size_t size = 0;
     uint64_t end = 0, last;
-    line_status status;
     int code = FINE;
     old.file = c->index;
-    while (code == FINE && (status = lines_next(&old, 1, &line, &size)) == LINE_READ) {
+    while (code == FINE && lines_next(&old, 1, &line, &size) == LINE_READ) {
         json_value *root = NULL;
         char *const copy = arena_text(&l->ctx, &l->memory, line, size);
         if (old.n_lines == 1 && (size != header->size || memcmp(line, header->text, size) != 0))
