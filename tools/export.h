@@ -322,13 +322,15 @@ TOOLS_FN attn_status export_json_token(export_job *e, uint32_t id)
     return e->ctx->status;
 }
 
-/* {"token": id, ...}: ids without a token are left out. */
-TOOLS_FN attn_status export_vocab(export_job *e)
+/* {"token": id, ...} of all tokens, or of the special ones. Ids without a token are left out. */
+TOOLS_FN attn_status export_ids(export_job *e, int only_special)
 {
-    const char *comma = "{";
+    const char *comma = "";
     uint32_t id;
+    fputs("{", e->file);
     for (id = 0; id < export_count(e, 0) && !e->ctx->status; id++) {
-        if (export_token_at(e, id).size == 0)
+        const export_token token = export_token_at(e, id);
+        if (token.size == 0 || (only_special && !token.special))
             continue;
         fputs(comma, e->file);
         comma = ", ";
@@ -337,6 +339,17 @@ TOOLS_FN attn_status export_vocab(export_job *e)
     }
     fputs("}", e->file);
     return e->ctx->status;
+}
+
+TOOLS_FN attn_status export_vocab(export_job *e)
+{
+    return export_ids(e, 0);
+}
+
+/* added_tokens.json: that these are special is in no other file of the pair's. */
+TOOLS_FN attn_status export_added_tokens(export_job *e)
+{
+    return export_ids(e, 1);
 }
 
 /* The left and the right side of a merge. */
@@ -510,6 +523,7 @@ static const struct {
     attn_status (*write)(export_job *);
 } export_files[] = {{"vocab.json", 1, export_vocab},
                     {"merges.txt", 1, export_merges_file},
+                    {"added_tokens.json", 1, export_added_tokens},
                     {"tokenizer.json", 1, export_tokenizer_file},
                     {"tokenizer_config.json", 1, export_tokenizer_config},
                     {"config.json", 0, export_hf_config},
