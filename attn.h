@@ -2518,6 +2518,7 @@ ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     attn_workspace_desc own;
     size_t floats = 0;
     float *base;
+    attn_status status;
     if (attn__need_given(ctx, "attn_session_new", "place for the session", session) != ATTN_OK)
         return ctx->status;
     *session = NULL;
@@ -2527,8 +2528,8 @@ ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
         return ctx->status;
     if (plan.workspace)
         plan.workspace->n_users++;
-    else if (attn_workspace_new(ctx, &plan.workspace, model, &own) != ATTN_OK)
-        return ctx->status;
+    else if ((status = attn_workspace_new(ctx, &plan.workspace, model, &own)) != ATTN_OK)
+        return status;
     s = (attn_session *)attn__alloc(ctx, sizeof *s, "a session");
     base = s ? (float *)attn__alloc(ctx, floats * sizeof(float), "a session's cache") : NULL;
     if (!base) {
@@ -5537,6 +5538,7 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
     const attn_model *model = workspace->model;
     const size_t n_ctx = model->config.n_ctx;
     attn_session_desc room;
+    attn_status status;
     w->desc.sampling.seed += i;
     w->desc.prompt_ids = text->prompt_ids;
     w->desc.n_prompt_ids = text->n_prompt_ids;
@@ -5556,8 +5558,8 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
     room.workspace = workspace;
     w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
     room.n_ctx = w->most < n_ctx - w->n_prompt ? w->n_prompt + w->most : n_ctx;
-    if (attn_session_new(ctx, &w->session, model, &room) != ATTN_OK)
-        return ctx->status;
+    if ((status = attn_session_new(ctx, &w->session, model, &room)) != ATTN_OK)
+        return status;
     w->ctx = ctx;
     w->kept = text;
     w->capacity = 64;
@@ -11883,10 +11885,11 @@ static int attn__flaw(void)
     volatile float most = 16777216, one = 1, five = 5, minus_zero = -0.0f, least = FLT_MIN;
     const float large = most, small = one, sum = large + small - large;
     const float third = five / 3.0f, zero = minus_zero + 0.0f;
+    const double tenth = 0.1; /* a float by gcc's -fsingle-precision-constant */
     uint32_t bits;
     memcpy(&bits, &zero, sizeof bits);
-    if (sum != 0 || third != 1.66666662693f || bits != 0 || sizeof 1.0 != sizeof(double))
-        return 1; /* (a double constant is a float by gcc's -fsingle-precision-constant) */
+    if (sum != 0 || third != 1.66666662693f || bits != 0 || tenth == (double)0.1f)
+        return 1;
     return least * 0.5f == 0 ? 2 : 0;
 }
 

@@ -2122,7 +2122,8 @@ static attn_status read_line_ids(lens *l, arena *memory, size_t number, char *li
              attn_encode(&l->ctx, *ids + *n, size, &i, l->tokenizer, words->text, words->size,
                          l->o.special) == ATTN_OK)
         *n += i;
-    for (i = 0, v = list + 1; *ids && list && !l->ctx.status && i < list->size; i++, v += v->span)
+    for (i = 0, v = list ? list + 1 : NULL; *ids && v && !l->ctx.status && i < list->size;
+         i++, v += v->span)
         if (json_u64(v, &id) && id < l->config->n_vocab)
             (*ids)[(*n)++] = (int32_t)id;
         else

@@ -361,7 +361,7 @@ static attn_status read_request(run *r, job *j)
 static attn_status add_tokens(run *r, job *j, const char *name, const json_value *text,
                               const json_value *ids)
 {
-    const json_value *v = ids + 1;
+    const json_value *v = ids ? ids + 1 : NULL;
     uint64_t id;
     size_t i, n;
     shown value;
@@ -376,7 +376,7 @@ static attn_status add_tokens(run *r, job *j, const char *name, const json_value
             j->n += n;
         return r->ctx.status;
     }
-    for (i = 0; ids && i < ids->size; i++, v += v->span) {
+    for (i = 0; v && i < ids->size; i++, v += v->span) {
         if (!json_u64(v, &id))
             return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "ids[%zu] is %s, not a token id", i,
                              kind_name(v) ? kind_name(v) : show(value, v->text, v->size));
@@ -1156,7 +1156,7 @@ static int fail_output(const run *r)
 /* The last answer that the output had must come out again; it is not written twice. */
 static int check_expected(run *r, const job *j)
 {
-    if (j->answer.size == r->expected_size &&
+    if (r->expected && j->answer.text && j->answer.size == r->expected_size &&
         memcmp(j->answer.text, r->expected, r->expected_size) == 0)
         return FINE;
     return fail(FAILED,

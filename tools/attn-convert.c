@@ -136,18 +136,19 @@ static attn_status find_part(attn_ctx *ctx, const source *s, const gpt2_part *p,
     const char *tail = p->names[s->names], *star = strchr(tail, '*');
     char name[64];
     uint64_t expected[2];
-    size_t i;
+    size_t i, n;
     out->kind = p->kind;
     out->n_in = dim_size(s, p->in);
     out->n_out = dim_size(s, p->out);
     out->out_in = p->kind == PART_TABLE || (p->kind == PART_LINEAR && s->linears_out_in);
     out->is_vector = p->in == DIM_1;
-    out->n_from = s->no_biases && strcmp(tail + strlen(tail) - 5, ".bias") == 0 ? 0 : star ? 3 : 1;
+    n = s->no_biases && strcmp(tail + strlen(tail) - 5, ".bias") == 0 ? 0 : star ? 3 : 1;
+    out->n_from = n;
     expected[0] = out->is_vector || out->out_in ? out->n_out : out->n_in;
     expected[1] = out->out_in ? out->n_in : out->n_out;
     if (star)
         expected[0] /= 3;
-    for (i = 0; i < out->n_from; i++) {
+    for (i = 0; i < n; i++) {
         const int head = star ? (int)(star - tail) : (int)strlen(tail);
         snprintf(name, sizeof name, "%s%.*s%s%s", prefix, head, tail, star ? all[i] : "",
                  star ? star + 1 : "");

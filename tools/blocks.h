@@ -172,7 +172,7 @@ TOOLS_FN void block_iq4_xs(const unsigned char *p, float *out)
         const int k = i / 32, low = p[4 + k / 2] >> k % 2 * 4 & 15;
         const int high = p[2 + k / 4] >> k % 4 * 2 & 3;
         out[i] = factor * (float)(low + high * 16 - 32) *
-                 block_uneven(block_nibble(p + 8 + k * 16, i % 32));
+                 block_uneven(block_nibble(p + 8 + (size_t)k * 16, i % 32));
     }
 }
 

@@ -137,7 +137,7 @@ TOOLS_FN void export_numbers(export_job *e, const float *x, size_t n, int is_f16
                 put_u32(bytes + 4 * k, bits);
             }
         }
-        fwrite(bytes, width, part_size, e->file); /* the draft's end tells of errors */
+        fwrite(bytes, 1, width * part_size, e->file); /* the draft's end tells of errors */
     }
 }
 
@@ -166,7 +166,7 @@ TOOLS_FN attn_status export_panels(export_job *e, const exported *t)
 {
     const size_t n_in = (size_t)t->shape[1], size = attn_panels_size(t->dtype, n_in, 16);
     const size_t group = t->dtype == ATTN_Q8 ? 17 * 64 : 9 * 64; /* the scales, and 64 inputs */
-    unsigned char block[34], *panel = (unsigned char *)malloc(size);
+    unsigned char block[34] = {0}, *panel = (unsigned char *)malloc(size);
     size_t n, k;
     if (!panel)
         return tool_fail(e->ctx, ATTN_E_MEMORY, "no memory to write %s", t->name);
@@ -242,7 +242,7 @@ typedef struct export_token {
 
 TOOLS_FN uint32_t export_count(const export_job *e, int field)
 {
-    return e->section ? get_u32(e->section + 4 * field) : 0;
+    return e->section ? get_u32(e->section + 4 * (size_t)field) : 0;
 }
 
 /* Token `id` of the section, which the library has checked. */
@@ -358,7 +358,7 @@ TOOLS_FN attn_status export_merge(export_job *e, uint32_t index, const char *tex
 {
     const unsigned char *merge =
         e->section + 16 + 4 * (size_t)export_count(e, 0) + 12 * (size_t)index;
-    int i;
+    size_t i;
     for (i = 0; i < 2; i++)
         if ((text[i] = export_spelling(e, export_token_at(e, get_u32(merge + 4 * i)), &size[i])) ==
             NULL)
@@ -428,8 +428,8 @@ TOOLS_FN attn_status export_safetensors(export_job *e)
 
 TOOLS_FN attn_status export_merges_file(export_job *e)
 {
-    const char *text[2];
-    size_t size[2];
+    const char *text[2] = {NULL, NULL};
+    size_t size[2] = {0, 0};
     uint32_t i;
     fputs("#version: 0.2\n", e->file);
     for (i = 0; i < export_count(e, 1); i++) {
@@ -444,8 +444,8 @@ TOOLS_FN attn_status export_merges_file(export_job *e)
 TOOLS_FN attn_status export_tokenizer_file(export_job *e)
 {
     FILE *f = e->file;
-    const char *text[2], *comma = "\n";
-    size_t size[2];
+    const char *text[2] = {NULL, NULL}, *comma = "\n";
+    size_t size[2] = {0, 0};
     uint32_t i;
     fputs("{\n\"version\": \"1.0\", \"truncation\": null, \"padding\": null,\n\"added_tokens\": [",
           f);
@@ -611,8 +611,8 @@ TOOLS_FN attn_status export_gguf_vocab(export_job *e)
 {
     const attn_config *c = attn_model_config(e->model);
     FILE *f = e->file;
-    const char *text[2];
-    size_t size[2];
+    const char *text[2] = {NULL, NULL};
+    size_t size[2] = {0, 0};
     uint32_t i;
     shown name;
     export_text(f, KEY_PRE, "gpt-2");
@@ -721,7 +721,7 @@ TOOLS_FN attn_status export_read_section(export_job *e, const char *path)
     if (!e->section)
         return tool_fail_io(e->ctx, "cannot read", path);
     e->special = (unsigned char *)arena_alloc(e->ctx, &e->memory, export_count(e, 0), 1);
-    for (i = 0; e->special && i < export_count(e, 2); i++)
+    for (i = 0; section && e->special && i < export_count(e, 2); i++)
         e->special[get_u32(section + 16 + 4 * (size_t)export_count(e, 0) +
                            12 * (size_t)export_count(e, 1) + 4 * i)] = 1;
     return e->ctx->status;

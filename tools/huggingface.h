@@ -184,9 +184,10 @@ TOOLS_FN attn_status hf_recognise(attn_ctx *ctx, source *s)
     s->linears_out_in =
         s->names == NAMES_MINGPT ||
         (t && t->ndim == 2 && t->shape[1] == s->d_model && t->shape[0] / 3 == s->d_model);
-    for (i = 0; i < s->n_tensors && !hf_is_bias(&s->tensors[i]);)
-        i++;
-    s->no_biases = i == s->n_tensors;
+    s->no_biases = 1;
+    for (i = 0; s->tensors && i < s->n_tensors; i++)
+        if (hf_is_bias(&s->tensors[i]))
+            s->no_biases = 0;
     return ATTN_OK;
 }
 
