@@ -277,19 +277,6 @@ compare: all ## logits, losses and text next to PyTorch's (CHECKPOINT=HF_DIRECTO
 	    '(Debian: python3-numpy, python3-torch)'; exit 1; }
 	@python3 tests/compare_with_torch.py $(BUILD) $(CHECKPOINT)
 
-# Other languages =================================================================================
-
-python-test: $(BUILD)/$(LINKED) $(BUILD)/attn-convert $(BUILD)/gpt2 $(BUILD)/tiny-stories.attn ## attn.py next to NumPy, PyTorch and the C programs (needs python3 with numpy; also mypy and torch, if they are there)
-	ATTN_BUILD='$(abspath $(BUILD))' OMP_WAIT_POLICY=passive $(PYTHON) tests/python/test_attn.py
-	@if $(PYTHON) -c 'import mypy' 2>/dev/null; then $(PYTHON) -m mypy --strict --cache-dir '$(BUILD)/mypy' examples/python/*.py; \
-	    else echo 'skipped: the types of attn.py, there is no mypy'; fi
-
-languages-test: $(BUILD)/$(LINKED) $(BUILD)/attn.o $(BUILD)/tiny-stories.attn ## attn.hpp and attn.lua (needs g++ or clang++; luajit)
-	@OMP_WAIT_POLICY=passive sh tests/languages.sh $(BUILD)
-
-msvc-test: ## attn.h in MSVC's dialect, parsed only (needs clang and the headers of mingw-w64)
-	@sh tests/msvc.sh
-
 # Models of the Hugging Face hub ==================================================================
 
 FILES = $(BUILD)/gpt2-files/$(SIZE)
@@ -431,6 +418,19 @@ uninstall: ## remove what install put there (PREFIX, DESTDIR)
 	for f in include/attn.h lib/pkgconfig/attn.pc lib/libattn.a lib/$(SHARED) lib/$(SONAME) \
 	    lib/$(LINKED); do rm -f "$(PREFIXED)/$$f"; done
 	rm -rf "$(PREFIXED)/share/doc/attn" "$(PREFIXED)/lib/cmake/attn"
+
+# Other languages =================================================================================
+
+python-test: $(BUILD)/$(LINKED) $(BUILD)/attn-convert $(BUILD)/gpt2 $(BUILD)/tiny-stories.attn ## attn.py next to NumPy, PyTorch and the C programs (needs python3 with numpy; also mypy and torch, if they are there)
+	ATTN_BUILD='$(abspath $(BUILD))' OMP_WAIT_POLICY=passive $(PYTHON) tests/python/test_attn.py
+	@if $(PYTHON) -c 'import mypy' 2>/dev/null; then $(PYTHON) -m mypy --strict --cache-dir '$(BUILD)/mypy' examples/python/*.py; \
+	    else echo 'skipped: the types of attn.py, there is no mypy'; fi
+
+languages-test: $(BUILD)/$(LINKED) $(BUILD)/attn.o $(BUILD)/tiny-stories.attn ## attn.hpp and attn.lua (needs g++ or clang++; luajit)
+	@OMP_WAIT_POLICY=passive sh tests/languages.sh $(BUILD)
+
+msvc-test: ## attn.h in MSVC's dialect, parsed only (needs clang and the headers of mingw-w64)
+	@sh tests/msvc.sh
 
 # Why mandoc: see tools/docs.sh. Its page has no style of its own.
 PAGE_STYLE = body { max-width: 60em; margin: auto; font-family: sans-serif } \

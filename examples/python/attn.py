@@ -104,7 +104,8 @@ class _attn_tensor(ctypes.Structure):
 class _attn_config(ctypes.Structure):
     _fields_ = [("n_vocab", c_uint32), ("n_ctx", c_uint32), ("d_model", c_uint32), ("n_head", c_uint32),
                 ("n_layer", c_uint32), ("d_mlp", c_uint32), ("d_head", c_uint32), ("ln_eps", c_float),
-                ("tied", c_int), ("bos", c_int32), ("eos", c_int32), ("reserved", c_uint64 * 4)]
+                ("tied", c_int), ("bos", c_int32), ("eos", c_int32), ("act_fn", c_int), ("unscaled_attn", c_int),
+                ("scale_attn_by_inverse_layer_idx", c_int), ("reserved", c_uint64 * 3)]
 
 
 class _attn_model_desc(ctypes.Structure):
@@ -194,7 +195,8 @@ class _attn_label(ctypes.Structure):
 
 # Values of C's enums are places in these.
 _DTYPES = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.int32)]
-_ISAS = ["auto", "portable", "base", "avx2", "avx512", "neon", "avx512_vnni"]
+_ACTIVATIONS = ["gelu_new", "gelu", "relu", "silu"]
+_ISAS = ["auto", "portable", "base", "avx2", "avx512", "neon", "avx512_vnni", "avx2_vnni", "neon_dot", "neon_i8mm"]
 _EDITS = ["zero", "set", "mean", "add"]
 _RESIDS = ["accumulated", "accumulated_mid", "sublayers", "heads"]
 _CACHE_PARTS = ["keys", "values"]
@@ -522,6 +524,9 @@ class Config:
     tied: bool  # the unembedding is the embedding
     bos: Optional[int]  # beginning and end of text
     eos: Optional[int]
+    act_fn: str  # gelu_new in GPT-2; gelu, relu or silu in its relatives
+    unscaled_attn: bool  # scores are not divided by sqrt(d_head)
+    scale_attn_by_inverse_layer_idx: bool
 
 
 class Scores(NamedTuple):
@@ -634,7 +639,8 @@ class Model(_Closing):
 
         verify: read the whole file and compare its checksums; progress(share) is called meanwhile.
         threads: how many a call may use; 0: the library chooses.
-        isa: the instruction set, "auto" or one of portable, base, avx2, avx512, neon, avx512_vnni."""
+        isa: the instruction set, "auto" or one of portable, base, avx2, avx2_vnni, avx512, avx512_vnni, neon,
+                neon_dot, neon_i8mm."""
         if isa not in _ISAS:
             raise ValueError(f"isa is one of {', '.join(_ISAS)}, not {isa!r}")
         self.threads = threads
@@ -650,7 +656,9 @@ class Model(_Closing):
         self._open: Optional[_Handle] = _Handle(pointer, _lib.attn_model_close)
         c = _lib.attn_model_config(pointer).contents
         self.config = Config(c.n_vocab, c.n_ctx, c.d_model, c.n_head, c.n_layer, c.d_mlp, c.d_head, c.ln_eps,
-                             bool(c.tied), c.bos if c.bos >= 0 else None, c.eos if c.eos >= 0 else None)
+                             bool(c.tied), c.bos if c.bos >= 0 else None, c.eos if c.eos >= 0 else None,
+                             _ACTIVATIONS[c.act_fn], bool(c.unscaled_attn),
+                             bool(c.scale_attn_by_inverse_layer_idx))
 
     def close(self) -> None:
         """Ends its use. Sessions that are open go on."""
