@@ -1780,7 +1780,7 @@ static attn_status attn__need_given(attn_ctx *ctx, const char *op, const char *n
                                     const void *pointer);
 static attn_status attn__need_zero_words(attn_ctx *ctx, const char *type, const uint64_t *reserved,
                                          size_t n);
-#define attn__need_zeros(ctx, type, reserved)                                                      \
+#define ATTN__NEED_ZEROS(ctx, type, reserved)                                                      \
     attn__need_zero_words(ctx, type, reserved, sizeof(reserved) / sizeof(reserved)[0])
 #ifdef __clang_analyzer__ /* it does not look into these */
 #define attn__fail(ctx, status_, ...)                                                              \
@@ -2358,7 +2358,7 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
     memset(ws, 0, sizeof *ws);
     if (attn__need_given(ctx, "attn_workspace", "model", model) != ATTN_OK)
         return ctx->status;
-    if (desc && attn__need_zeros(ctx, "attn_workspace_desc", desc->reserved) != ATTN_OK)
+    if (desc && ATTN__NEED_ZEROS(ctx, "attn_workspace_desc", desc->reserved) != ATTN_OK)
         return ctx->status;
     c = &model->config;
     ws->model = model;
@@ -2446,7 +2446,7 @@ static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *fl
     memset(own, 0, sizeof *own);
     if (attn__need_given(ctx, "attn_session", "model", model) != ATTN_OK)
         return ctx->status;
-    if (desc && attn__need_zeros(ctx, "attn_session_desc", desc->reserved) != ATTN_OK)
+    if (desc && ATTN__NEED_ZEROS(ctx, "attn_session_desc", desc->reserved) != ATTN_OK)
         return ctx->status;
     c = &model->config;
     s->model = model;
@@ -2822,7 +2822,7 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_feed: the session's workspace is in use; in a callback, feed a "
                           "session that has another one");
-    if (attn__need_zeros(ctx, "attn_feed_item", item->reserved) != ATTN_OK)
+    if (ATTN__NEED_ZEROS(ctx, "attn_feed_item", item->reserved) != ATTN_OK)
         return ctx->status;
     if (item->n_tokens == 0 || !item->tokens)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no tokens were given");
@@ -4088,7 +4088,7 @@ static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn
     memset(plan, 0, sizeof *plan);
     if (attn__need_given(ctx, what, "model or session", model) != ATTN_OK)
         return ctx->status;
-    if (desc && attn__need_zeros(ctx, "attn_record_desc", desc->reserved) != ATTN_OK)
+    if (desc && ATTN__NEED_ZEROS(ctx, "attn_record_desc", desc->reserved) != ATTN_OK)
         return ctx->status;
     if (desc)
         *plan = *desc;
@@ -4673,7 +4673,7 @@ ATTN__DEF attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessi
     if (attn__need_given(ctx, "attn_hook_edit", "session", session) ||
         attn__need_given(ctx, "attn_hook_edit", "edit", edit) ||
         attn__need_given(ctx, "attn_hook_edit", "name", edit->name) ||
-        attn__need_zeros(ctx, "attn_edit", edit->reserved))
+        ATTN__NEED_ZEROS(ctx, "attn_edit", edit->reserved))
         return ctx->status;
     if ((unsigned)edit->kind > ATTN_EDIT_ADD)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no kind of edit has number %u",
@@ -4722,7 +4722,7 @@ ATTN__DEF attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, si
     if (attn__need_given(ctx, "attn_sampler_new", "place for the sampler", sampler) != ATTN_OK)
         return ctx->status;
     *sampler = NULL;
-    if (attn__need_zeros(ctx, "attn_sampler_desc", d.reserved) != ATTN_OK)
+    if (ATTN__NEED_ZEROS(ctx, "attn_sampler_desc", d.reserved) != ATTN_OK)
         return ctx->status;
     if (n_vocab == 0 || n_vocab > INT32_MAX || n_vocab > SIZE_MAX / sizeof *s->candidates)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sampler_new: a vocabulary of %llu tokens",
@@ -4968,7 +4968,7 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, cons
     const size_t n_text = prompt && !d->prompt_ids ? strlen(prompt) : 0;
     const size_t room = d->prompt_ids ? d->n_prompt_ids : n_text;
     size_t n = 0;
-    if (attn__need_zeros(ctx, "attn_generate_desc", d->reserved) != ATTN_OK)
+    if (ATTN__NEED_ZEROS(ctx, "attn_generate_desc", d->reserved) != ATTN_OK)
         return ctx->status;
     if (n_text > 0 && !model->tokenizer)
         return attn__fail(ctx, ATTN_E_TOKENIZER,
@@ -5455,7 +5455,7 @@ ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const 
     attn_feed_item item;
     attn_status status;
     if (attn__need_given(ctx, "attn_generate", "session", session) ||
-        (desc && attn__need_zeros(ctx, "attn_generate_desc", desc->reserved)) ||
+        (desc && ATTN__NEED_ZEROS(ctx, "attn_generate_desc", desc->reserved)) ||
         attn__check_idle(ctx, "attn_generate", session))
         return ctx->status;
     attn__enter_call(session);
@@ -5542,7 +5542,7 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
     w->desc.sampling.seed += i;
     w->desc.prompt_ids = text->prompt_ids;
     w->desc.n_prompt_ids = text->n_prompt_ids;
-    if (attn__need_zeros(ctx, "attn_continuation", text->reserved) != ATTN_OK)
+    if (ATTN__NEED_ZEROS(ctx, "attn_continuation", text->reserved) != ATTN_OK)
         return ctx->status;
     if (attn__prompt_ids(ctx, model, text->prompt, &w->desc, w->desc.prepend_bos, &w->prompt,
                          &w->n_prompt) != ATTN_OK)
@@ -5578,7 +5578,7 @@ static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *text
 {
     if (attn__need_given(ctx, "attn_generate_many", "model", model) ||
         attn__need_given(ctx, "attn_generate_many", "texts", n_texts ? texts : NULL) ||
-        (desc && attn__need_zeros(ctx, "attn_generate_desc", desc->reserved)))
+        (desc && ATTN__NEED_ZEROS(ctx, "attn_generate_desc", desc->reserved)))
         return ctx->status;
     if (desc && (desc->sampler || desc->prompt_ids || desc->ids || desc->n_ids || desc->reason))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -8447,7 +8447,7 @@ static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
     const char *op = "attn_attention";
     attn_tensor q = a->q, k = a->k, v = a->v;
     attn_shape lead;
-    if (desc && attn__need_zeros(ctx, "attn_attention_desc", desc->reserved) != ATTN_OK)
+    if (desc && ATTN__NEED_ZEROS(ctx, "attn_attention_desc", desc->reserved) != ATTN_OK)
         return ctx->status;
     if (attn__need_kernels(ctx, &a->kernels) || attn__need(ctx, op, "q", &q) ||
         attn__need(ctx, op, "k", &k) || attn__need(ctx, op, "v", &v))
@@ -9557,7 +9557,7 @@ ATTN__DEF void attn_model_close(attn_model *model)
 static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *path,
                                     const attn_model_desc *desc)
 {
-    if (desc && attn__need_zeros(ctx, "attn_model_desc", desc->reserved) != ATTN_OK)
+    if (desc && ATTN__NEED_ZEROS(ctx, "attn_model_desc", desc->reserved) != ATTN_OK)
         return ctx->status;
     if (attn__read_header(ctx, m, path) || attn__read_sections(ctx, m, path))
         return ctx->status;
@@ -14168,7 +14168,7 @@ static attn_status attn__check_patch(attn_ctx *ctx, const char *what, const attn
     size_t n_vocab, i, t;
     if (attn__need_given(ctx, what, "model", model) ||
         attn__need_given(ctx, what, "description", d) ||
-        attn__need_zeros(ctx, "attn_patch_desc", d->reserved) ||
+        ATTN__NEED_ZEROS(ctx, "attn_patch_desc", d->reserved) ||
         attn__need_given(ctx, what, "clean text", d->clean) ||
         attn__need_given(ctx, what, "corrupted text", d->corrupted))
         return ctx->status;
@@ -14638,7 +14638,7 @@ ATTN__DEF attn_status attn_patch_path(attn_ctx *ctx, float *value, const attn_mo
         return ctx->status;
     if (attn__need_given(ctx, "attn_patch_path", "path", path) ||
         attn__need_given(ctx, "attn_patch_path", "place for the value", value) ||
-        attn__need_zeros(ctx, "attn_path", path->reserved))
+        ATTN__NEED_ZEROS(ctx, "attn_path", path->reserved))
         return ctx->status;
     end = attn__path_end(path);
     if (attn__check_path(ctx, &model->config, path, end) != ATTN_OK)
@@ -16063,7 +16063,7 @@ ATTN__DEF attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const
     *writer = NULL;
     if (attn__need_given(ctx, "attn_writer_new", "path", path) ||
         attn__need_given(ctx, "attn_writer_new", "configuration", config) ||
-        attn__need_zeros(ctx, "attn_config", config->reserved) ||
+        ATTN__NEED_ZEROS(ctx, "attn_config", config->reserved) ||
         (tokenizer_size > 0 && attn__need_given(ctx, "attn_writer_new", "tokenizer", tokenizer)))
         return ctx->status;
     c = *config;
