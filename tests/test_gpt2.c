@@ -101,9 +101,13 @@ TEST(probabilities_as_pytorch)
 TEST(probabilities_of_a_warm_text)
 {
     json_value *root = NULL, *other = NULL;
+    char *kept = NULL; /* the next run takes `out` away */
     size_t t;
-    if (CHECK(run(ONCE "-n 9 --json --logprobs --repeat-penalty 1.3 --top-k 5 " WARM) == 0))
-        root = line_of_json(out, 0);
+    if (CHECK(run(ONCE "-n 9 --json --logprobs --repeat-penalty 1.3 --top-k 5 " WARM) == 0) &&
+        CHECK((kept = (char *)malloc(strlen(out) + 1)) != NULL)) {
+        memcpy(kept, out, strlen(out) + 1);
+        root = line_of_json(kept, 0);
+    }
     for (t = 0; root && t < 9; t++) {
         const json_value *token = element(json_get(root, "tokens"), t);
         char ids[256] = "506 511 258 433";
@@ -124,6 +128,7 @@ TEST(probabilities_of_a_warm_text)
         other = NULL;
     }
     free(root);
+    free(kept);
 }
 
 TEST(choices_as_pytorch)
