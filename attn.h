@@ -11883,7 +11883,7 @@ static attn_status attn__need_kernels(attn_ctx *ctx, const attn__kernels **kerne
 static int attn__flaw(void)
 {
     volatile float most = 16777216, one = 1, five = 5, minus_zero = -0.0f, least = FLT_MIN;
-    const float large = most, small = one, sum = large + small - large;
+    const float large = most, unit = one, sum = large + unit - large;
     const float third = five / 3.0f, zero = minus_zero + 0.0f;
     const double tenth = 0.1; /* a float by gcc's -fsingle-precision-constant */
     uint32_t bits;
