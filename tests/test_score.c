@@ -418,7 +418,7 @@ TEST(resume_after_kill)
     begin_again(400);
     for (i = 0; i < 200 && code != 0; i++)
         code = run(RESUME "& pid=$!; (sleep %g; kill -9 $pid) 2>/dev/null & wait $pid",
-                   0.03 + i * 137 % 80 / 300.0 + i / 50.0); /* on a busy machine, too */
+                   0.03 + i * 137 % 80 / 300.0 + i / 20.0); /* on a busy machine, too */
     CHECKF(code == 0 && i > 1, "exit code %d after %d runs", code, i);
     CHECK(test_same_file(TMP "out.jsonl", TMP "whole.jsonl"));
     CHECKF(run(RESUME) == 0, "%s", err); /* nothing is left to do */
