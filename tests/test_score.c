@@ -415,7 +415,7 @@ static void begin_again(int n_lines)
 TEST(resume_after_kill)
 {
     int i, code = -1;
-    begin_again(200);
+    begin_again(60);
     for (i = 0; i < 200 && code != 0; i++)
         code = run(RESUME "& pid=$!; (sleep %g; kill -9 $pid) 2>/dev/null & wait $pid",
                    0.03 + i * 137 % 80 / 300.0 + i / 20.0); /* on a busy machine, too */
