@@ -432,7 +432,7 @@ languages-test: $(BUILD)/$(LINKED) $(BUILD)/attn.o $(BUILD)/tiny-stories.attn ##
 msvc-test: ## attn.h in MSVC's dialect, parsed only (needs clang and the headers of mingw-w64)
 	@sh tests/msvc.sh
 
-# Why mandoc: see tools/docs.sh. Its page has no style of its own.
+# tools/docs.sh gives the reasons for mandoc. mandoc writes HTML without a style sheet, so one is added.
 PAGE_STYLE = body { max-width: 60em; margin: auto; font-family: sans-serif } \
              pre { background: \#8882; padding: .5em; overflow: auto } :root { color-scheme: light dark }
 

@@ -9986,8 +9986,8 @@ static size_t attn__packed_k(int quantized, size_t floats)
 #define ATTN__I8MM "arch=armv8.2-a+dotprod+i8mm"
 #endif
 
-/* The pass for the base: the widest registers that the compiler flags allow, if there is no choice
- * at run time. */
+/* ATTN__WIDEST is the pass that compiles the base kernels. Without a choice at run time, it has the
+ * widest registers that the compiler flags allow. */
 #if !defined(__GNUC__)
 #elif defined(ATTN__NEON) && defined(__ARM_FEATURE_DOTPROD)
 #ifdef __ARM_FEATURE_MATMUL_INT8

@@ -111,7 +111,7 @@ typedef struct tokens {
     size_t n, room;
 } tokens;
 
-/* A run and what it keeps track of. */
+/* The state of one run of the program. */
 typedef struct run {
     options o;
     attn_ctx ctx;
@@ -121,7 +121,7 @@ typedef struct run {
     attn_sampler *sampler; /* of tokens, or of choices */
     int32_t *prompt;
     size_t n_prompt, n_generated, n_printed;
-    tokens text;            /* the prompt and what was generated; the session holds its end, */
+    tokens text;            /* prompt and generated tokens; the session holds the last, */
     size_t first;           /* from this token on, */
     size_t n_slides;        /* for so often the context was full and slid on */
     int32_t *drawn;         /* [n_ctx + 1]: the tokens of the present call of attn_generate, */

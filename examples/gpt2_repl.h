@@ -151,7 +151,7 @@ static size_t line_of(const char *text, size_t size, size_t columns)
     return at;
 }
 
-/* A line of one candidate, filled up with blanks. Returns what is left of its text. */
+/* Prints one line of a candidate and pads it with blanks. Returns the rest of its text. */
 static const char *print_cell(const run *r, const char *text, size_t columns, int last)
 {
     const size_t size = strlen(text), n = line_of(text, size, columns);
@@ -424,7 +424,7 @@ static int take_prompt(repl *p, const text_source *from)
         read_tokens(&r->ctx, &r->memory, r->model, r->o.model, from, &r->prompt, &r->n_prompt);
     if (code != FINE || (code = print_prompt(r)) != FINE)
         return code;
-    r->text.n = 0; /* the prompt brings a beginning-of-text token of its own */
+    r->text.n = 0; /* the prompt begins with its own beginning-of-text token */
     if (!(t = add_turn(p)) || keep_tokens(r, r->prompt, r->n_prompt) != FINE)
         return FAILED;
     t->begin = (size_t)r->o.bos;

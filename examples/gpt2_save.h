@@ -151,7 +151,7 @@ static int write_session(repl *p, const char *path)
     return say("saved in %s", path);
 }
 
-/* A file that is there is written over only if it is this text's, or by /save! */
+/* /save overwrites a file only if this text came from it or was saved there; /save! always does. */
 static int do_save(repl *p, const char *value)
 {
     if (*value && system_exists(value) && !(p->file && system_same_file(p->file, value)))

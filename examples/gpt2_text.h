@@ -1,5 +1,5 @@
-/* gpt2's way with one text: the prompt is fed, then the library draws token after token and calls
- * back, and what was drawn is shown: as text, as ids, or as rows with probabilities. */
+/* One text: gpt2 feeds the prompt, the library draws tokens and calls back for each, and the callback
+ * prints the token as text, as an id, or as a row with its probability. */
 #ifndef GPT2_TEXT_H
 #define GPT2_TEXT_H
 
@@ -11,7 +11,7 @@ static int flush_output(void)
 {
     if (fflush(stdout) == 0 && !ferror(stdout)) /* an earlier write may have failed */
         return FINE;
-    if (errno == EPIPE) /* where nobody takes the signal for it */
+    if (errno == EPIPE) /* SIGPIPE is ignored, so the write failed instead */
         return PIPE_CLOSED;
     return fail(FAILED, "cannot write the output: %s", why(errno));
 }
