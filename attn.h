@@ -153,12 +153,13 @@ THREADS
     group, read once), and one where the work is too small for a second. A workspace
     also times its passes, tries half or twice as many threads now and then, and goes on with the
     number that does most work in a second; beside other busy programs that is often one. Trials
-    take about a fiftieth of the time. A workspace uses no more threads than were allowed when it
+    take about a fiftieth of the time, beside other programs up to a tenth. A workspace uses no more threads than were allowed when it
     was made, and keeps the instruction set that ctx->isa asked for then. A model may be used by any
     number of threads at once, each with its own context and its own workspace. A workspace and the
     sessions on it belong to one thread at a time (attn_session_use moves a session to another).
 
-    A thread that waits for another inside a call gives its core away after a few microseconds.
+    A thread that waits for another inside a call gives its core away after a few microseconds, and
+    sleeps after 50. The first thread waits in this way for the others to reach the end of a call too.
     Between calls OpenMP's own threads wait, and the library has no say in how: for some
     milliseconds after each call with GCC's OpenMP and for 0.2 seconds with clang's they keep their
     cores busy. OMP_WAIT_POLICY=passive, set before the program starts, ends that, and waking them
@@ -1554,6 +1555,9 @@ typedef struct attn__team {
     int arrived;     /* how many wait at the barrier */
     int phase;       /* how many barriers have been passed */
     unsigned waited; /* microseconds that workers have waited for others, beyond a moment each */
+    int left;        /* how many have passed the last barrier */
+    int n_asleep;    /* how many of those that wait have gone to sleep */
+    struct attn__bell *bell; /* wakes them, see >>threads */
 } attn__team;
 
 /* How a matmul treats the numbers that `out` holds before it: overwrite them (fresh), continue
@@ -1654,18 +1658,18 @@ typedef struct attn__result {
  * gets a core. No formula predicts this, so the library measures it. Passes are timed, and now and
  * then a trial runs some passes on half or twice as many threads. If the trial does more work in a
  * second, its number becomes the number. After a trial that fails, the next waits fifty times as
- * long as the failed one cost, or ten times if workers begin to be late, since another program may
- * have started. Results do not depend on the number of threads. */
+ * long as the failed one cost, or ten times if workers are late, since another program may have
+ * started. Results do not depend on the number of threads. */
 typedef struct attn__gait {
-    int n_threads;    /* that did the most work in a second; 0 before the first pass */
-    int trial;        /* that are being tried, or 0 */
-    int fewer;        /* the next trial is one of fewer threads */
-    int late;         /* workers wait for one of them more than a quarter of the time */
-    int n_passes;     /* since a trial began or ended */
-    double speed;     /* work in a second of n_threads; 0: not known */
-    double work;      /* of those passes but the first, and */
-    double seconds;   /* how long they took, and */
-    double waited;    /* how long a worker waited in them */
+    int n_threads;  /* that did the most work in a second; 0 before the first pass */
+    int trial;      /* that are being tried, or 0 */
+    int fewer;      /* the next trial is one of fewer threads */
+    int n_passes;   /* since a trial began or ended */
+    double speed;   /* work in a second of n_threads, in the last two windows; 0: not known */
+    double work;    /* of those passes but the first, and */
+    double seconds; /* how long they took, and */
+    double waited;  /* how long a worker waited in them */
+    double last_work, last_seconds, last_waited; /* the same of the window before */
     double lost;      /* seconds that the trial took longer than n_threads would have taken */
     double rest;      /* seconds of passes until the next trial, and */
     double soon;      /* until one may begin because workers are late */
@@ -12406,14 +12410,69 @@ ATTN__INLINE int attn__waited_long(uint64_t *since)
 #endif
 }
 
-/* Gives the core away until the barrier opens: the worker that is late may need it. */
-static void attn__wait(attn__team *team, int phase)
+#ifdef ATTN__PTHREADS
+struct attn__bell {
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+};
+
+static void attn__sleep(attn__team *team, const int *count, int enough)
 {
-    const double began = omp_get_wtime();
-    while (__atomic_load_n(&team->phase, __ATOMIC_ACQUIRE) == phase)
+    pthread_mutex_lock(&team->bell->mutex);
+    __atomic_fetch_add(&team->n_asleep, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(count, __ATOMIC_SEQ_CST) < enough)
+        pthread_cond_wait(&team->bell->cond, &team->bell->mutex);
+    __atomic_fetch_sub(&team->n_asleep, 1, __ATOMIC_SEQ_CST);
+    pthread_mutex_unlock(&team->bell->mutex);
+}
+
+static void attn__ring(attn__team *team)
+{
+    pthread_mutex_lock(&team->bell->mutex);
+    pthread_cond_broadcast(&team->bell->cond);
+    pthread_mutex_unlock(&team->bell->mutex);
+}
+#else
+static void attn__sleep(attn__team *team, const int *count, int enough)
+{
+    (void)team;
+    while (__atomic_load_n(count, __ATOMIC_ACQUIRE) < enough)
         ATTN__YIELD();
+}
+
+static void attn__ring(attn__team *team)
+{
+    (void)team;
+}
+#endif
+
+/* Waits until others have counted up to `enough`: a moment with the core, then giving it away,
+ * for the worker that is late may need it. A yield suffices if that worker is about to run. Linux
+ * since 6.6 may let the worker that yields go on to the end of its slice, so it sleeps in the end. */
+static void attn__until(attn__team *team, const int *count, int enough)
+{
+    uint64_t since = 0;
+    double began, waited = 0;
+    while (__atomic_load_n(count, __ATOMIC_ACQUIRE) < enough)
+        if (attn__waited_long(&since))
+            break;
+    if (__atomic_load_n(count, __ATOMIC_ACQUIRE) >= enough)
+        return;
+    began = omp_get_wtime();
+    while (__atomic_load_n(count, __ATOMIC_ACQUIRE) < enough && waited < 50e-6) {
+        ATTN__YIELD();
+        waited = omp_get_wtime() - began;
+    }
+    attn__sleep(team, count, enough);
     __atomic_fetch_add(&team->waited, (unsigned)((omp_get_wtime() - began) * 1e6),
                        __ATOMIC_RELAXED);
+}
+
+static void attn__count_up(attn__team *team, int *count)
+{
+    __atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&team->n_asleep, __ATOMIC_SEQ_CST) > 0)
+        attn__ring(team);
 }
 #endif
 
@@ -12422,27 +12481,36 @@ static void attn__barrier(const attn__worker *me)
 {
 #if defined(_OPENMP) && defined(__GNUC__)
     attn__team *team = me->team;
-    uint64_t since = 0;
     int phase;
     if (me->count == 1)
         return;
     phase = __atomic_load_n(&team->phase, __ATOMIC_ACQUIRE);
     if (__atomic_add_fetch(&team->arrived, 1, __ATOMIC_ACQ_REL) == me->count) {
         __atomic_store_n(&team->arrived, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&team->phase, phase + 1, __ATOMIC_RELEASE);
-        return;
+        attn__count_up(team, &team->phase);
+    } else {
+        attn__until(team, &team->phase, phase + 1);
     }
-    while (__atomic_load_n(&team->phase, __ATOMIC_ACQUIRE) == phase)
-        if (attn__waited_long(&since)) {
-            attn__wait(team, phase);
-            return;
-        }
 #elif defined(_OPENMP)
     if (me->count == 1)
         return;
 #pragma omp barrier
 #else
     (void)me;
+#endif
+}
+
+/* The end of a parallel region, where OpenMP waits in its own way: it keeps the core for milliseconds
+ * even if a worker that has still to come needs that core. So all meet at a barrier of ours before,
+ * and the first worker, who goes on after the region, lets the others go ahead. */
+static void attn__leave(const attn__worker *me)
+{
+    attn__barrier(me);
+#if defined(_OPENMP) && defined(__GNUC__)
+    if (me->id > 0)
+        attn__count_up(me->team, &me->team->left);
+    else
+        attn__until(me->team, &me->team->left, me->count - 1);
 #endif
 }
 
@@ -12509,13 +12577,16 @@ static int attn__granted(int n_threads)
 }
 #endif
 
-/* Runs body(worker, arg) on up to n_threads workers; returns when all are done. The last barrier is
- * for those that are done first: at the end of a parallel region they would wait as OpenMP does,
- * and keep their cores for milliseconds. Returns the seconds that workers waited. */
+/* Runs body(worker, arg) on up to n_threads workers; returns when all are done. Returns the seconds
+ * that workers waited. */
 static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *), void *arg)
 {
-    attn__team team = {0, 0, 0};
+    attn__team team = {0, 0, 0, 0, 0, NULL};
     attn__worker me;
+#ifdef ATTN__PTHREADS
+    struct attn__bell bell = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER};
+    team.bell = &bell;
+#endif
 #ifdef _OPENMP
     n_threads = n_threads > 1 ? attn__granted(n_threads) : 1;
     if (n_threads > 1) {
@@ -12525,7 +12596,7 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
             me.id = omp_get_thread_num();
             me.count = omp_get_num_threads();
             body(&me, arg);
-            attn__barrier(&me);
+            attn__leave(&me);
         }
         return team.waited * 1e-6;
     }
@@ -12651,15 +12722,25 @@ static void attn__gait_try(attn__gait *g, int most)
     attn__gait_begin(g, g->fewer ? (g->n_threads + 1) / 2 : more);
 }
 
-static int attn__gait_is_late(const attn__gait *g)
+/* The last window is counted with the next one: a single pass that was held up says little. */
+static void attn__gait_keep(attn__gait *g)
 {
-    return 4 * g->waited > g->seconds;
+    g->last_work = g->work;
+    g->last_seconds = g->seconds;
+    g->last_waited = g->waited;
+}
+
+/* Workers waited for one of them for more than a quarter of the time since a window or a trial began;
+ * with_last: or since the window before. */
+static int attn__gait_is_late(const attn__gait *g, int with_last)
+{
+    return 4 * (g->waited + with_last * g->last_waited) > g->seconds + with_last * g->last_seconds;
 }
 
 /* Where half as many threads are as late as all, still fewer may be better. */
 static void attn__gait_failed(attn__gait *g)
 {
-    if (g->fewer && g->trial > 1 && attn__gait_is_late(g)) {
+    if (g->fewer && g->trial > 1 && attn__gait_is_late(g, 0)) {
         const double lost = g->lost;
         attn__gait_begin(g, (g->trial + 1) / 2);
         g->lost = lost;
@@ -12679,11 +12760,11 @@ static void attn__gait_won(attn__gait *g, int most)
     const double before = g->work / g->speed / (g->n_passes - 1);
     g->n_threads = g->trial;
     g->speed = g->work / g->seconds;
+    attn__gait_keep(g);
     g->last_rest = 0;
     g->rest = g->n_threads == (g->fewer ? 1 : most)
                   ? fmax(fmin(50 * before, ATTN__LONGEST_REST), 0.2)
                   : 0;
-    g->late = 0;
     attn__gait_begin(g, 0);
 }
 
@@ -12691,14 +12772,13 @@ static void attn__gait_window(attn__gait *g)
 {
     if (g->speed <= 0) /* the first trial may cost two passes */
         g->rest =
-            g->n_threads > 1 ? fmin(100 * g->seconds / (g->n_passes - 1), ATTN__LONGEST_REST) : 0.5;
-    if (!attn__gait_is_late(g)) {
-        g->late = 0;
-    } else if (!g->late && g->soon <= 0) {
-        g->late = g->fewer = 1;
+            g->n_threads > 1 ? fmin(100 * g->seconds / (g->n_passes - 1), ATTN__LONGEST_REST) : 0.1;
+    if (g->soon <= 0 && attn__gait_is_late(g, 1)) {
+        g->fewer = 1;
         g->rest = 0;
     }
-    g->speed = g->work / g->seconds;
+    g->speed = (g->last_work + g->work) / (g->last_seconds + g->seconds);
+    attn__gait_keep(g);
     attn__gait_begin(g, 0);
     g->n_passes = 1;
 }
@@ -12715,9 +12795,10 @@ static int attn__gait_next(attn__gait *g, int start, int most)
     return g->trial ? g->trial : g->n_threads;
 }
 
-/* A pass has done this much work. The first pass after a change wakes threads or reads the weights
- * for the first time: it does not count, unless it is slow beyond doubt. 20 milliseconds are
- * several of the slices in which the system divides a processor. */
+/* A pass has done this much work. The first pass after a change starts threads or reads the
+ * weights for the first time: it does not count, unless it is slow beyond doubt. The system may keep
+ * a pass waiting for 10 milliseconds whatever the number of threads, and 20 are several of the slices
+ * in which it divides a processor. */
 static void attn__gait_note(attn__gait *g, int most, double work, double seconds, double waited)
 {
     const double usual = g->trial ? work / g->speed : 0;
@@ -12736,13 +12817,18 @@ static void attn__gait_note(attn__gait *g, int most, double work, double seconds
             attn__gait_window(g);
         if (g->rest <= 0 && g->speed > 0)
             attn__gait_try(g, most);
-    } else if (seconds > 5 * usual || g->seconds * g->speed > (enough ? 0.95 : 1.5) * g->work) {
+    } else if (seconds > 5 * usual + 0.01 ||
+               g->seconds * g->speed > (enough ? 0.95 : 1.5) * g->work) {
         attn__gait_failed(g);
     } else if (enough) {
         attn__gait_won(g, most);
     }
 }
 #endif
+
+/* Multiply-adds, about a millisecond's: to start a thread takes up to as long or, where the system
+ * lets it wait for the processor that starts it, several times as long. */
+#define ATTN__WORTH_A_THREAD 3e7
 
 /* attn__parallel for `work` multiply-adds with n_barriers barriers between them, on the number of
  * threads that the pace has found best; on `most` without a pace. */
@@ -12751,7 +12837,7 @@ static void attn__parallel_paced(attn__pace *pace, int most, double work, int n_
 {
 #ifdef _OPENMP
     if (pace && most > 1) {
-        const double share = work / n_barriers / 100000;
+        const double share = work < ATTN__WORTH_A_THREAD ? 0 : work / n_barriers / 100000;
         const int start = share + 1 < most ? (int)share + 1 : most;
         int size, n = 1;
         frexp(work, &size);

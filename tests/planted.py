@@ -174,8 +174,9 @@ plant("attn__matmul", "row_parts > 1 && (me->count % row_parts != 0 ||", "row_pa
 plant("attn__share", "*last = (size_t)((uint64_t)n * ((uint64_t)me->id + 1) / (uint64_t)me->count);",
       "*last = (size_t)((uint64_t)n * ((uint64_t)me->id + 1) / (uint64_t)me->count) - (me->id == 2);",
       "model ops")
-plant("attn__barrier", "while (__atomic_load_n(&team->phase, __ATOMIC_ACQUIRE) == phase)",
-      "while (0)", "model ops")
+plant("attn__barrier", "attn__until(team, &team->phase, phase + 1);", ";", "model ops")
+plant("attn__gait_note", "5 * usual + 0.01", "5 * usual", "kernels")
+plant("attn__gait_window", "attn__gait_is_late(g, 1)", "attn__gait_is_late(g, 0)", "kernels")
 
 # Halfs and numbers as text.
 within("attn.h", PLAIN, "tensors")
