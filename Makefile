@@ -46,24 +46,37 @@ BENCH  =
 export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
-.PHONY: all run story notebooks test test-full test-32bit coverage analyze mutate compare pipelines \
+.PHONY: all run notebooks test test-full test-32bit coverage analyze mutate compare pipelines \
         portability fuzz tsan sanitize-casts sanitize-memory bench gpt2 clean distclean install \
         uninstall format format-check docs python-test languages-test msvc-test sanitize-kernels \
         help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
 
-# A story needs the kernels of this processor alone, which are half of all. They are built in a
-# directory of their own until `make` has built the rest.
+# A story needs two programs and the kernels of this processor alone. Each of the two brings its own
+# implementation, of which the compiler drops the functions that it does not call, and both compile at
+# the same time. They stand in a directory of their own until `make` has built the rest.
 NATIVE = $(shell echo 'int x;' | $(CC) -march=native -x c -c -o /dev/null - 2>/dev/null && \
            echo -march=native -DATTN_NO_DISPATCH)
-run: ## a story (PROMPT="Once upon a time" N=200 SEED=1)
-	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j2) story \
-	    $(if $(wildcard $(BUILD)/gpt2),,BUILD='$(BUILD)/run' CFLAGS='$(CFLAGS) $(NATIVE)')
+STORY  = $(if $(wildcard $(BUILD)/gpt2),$(BUILD),$(BUILD)/run)
+ALONE  = $(COMPILE) -DATTN_STATIC -MF $@.d
 
-story: $(BUILD)/gpt2 $(BUILD)/tiny-stories.attn
-	@$(BUILD)/gpt2 $(BUILD)/tiny-stories.attn -n $(N) --temperature 0.7 --top-k 40 --seed $(SEED) \
+run: ## a story (PROMPT="Once upon a time" N=200 SEED=1)
+	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j2) \
+	    $(STORY)/gpt2 $(STORY)/tiny-stories.attn
+	@$(STORY)/gpt2 $(STORY)/tiny-stories.attn -n $(N) --temperature 0.7 --top-k 40 --seed $(SEED) \
 	    -- "$$PROMPT"
+
+$(BUILD)/run/gpt2: examples/gpt2.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(ALONE) $(NATIVE) $< -o $@ $(LINK)
+
+$(BUILD)/run/attn-convert: tools/attn-convert.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(ALONE) -O1 -DATTN_NO_SIMD $< -o $@ $(LINK)
+
+$(BUILD)/run/tiny-stories.attn: $(BUILD)/run/attn-convert
+	$< examples/tiny-stories $@
 
 notebooks: $(NOTEBOOKS) $(NOTEBOOK_MODELS) ## the notebooks on attention, in C
 	@for n in $(sort $(filter $(BUILD)/from_scratch/0%,$(NOTEBOOKS))); do \
@@ -337,7 +350,7 @@ $(BUILD)/flags: FORCE
 	@echo '$(COMPILE) $(LINK)' | cmp -s - $@ || \
 	    echo '$(COMPILE) $(LINK)' >$@
 
--include $(wildcard $(BUILD)/*.d $(BUILD)/from_scratch/*.d $(BUILD)/tests/*.d)
+-include $(wildcard $(BUILD)/*.d $(BUILD)/run/*.d $(BUILD)/from_scratch/*.d $(BUILD)/tests/*.d)
 
 # Housekeeping ====================================================================================
 
