@@ -150,16 +150,18 @@ THREADS
     With OpenMP (-fopenmp) the work of a call is divided over threads. ctx->n_threads sets the most
     it may use. With 0 the library chooses: at most as many as OpenMP offers (OMP_NUM_THREADS) and
     as there are processors for this process (its affinity; on Linux also the quota of its control
-    group, read once), and one where the work is too small for a second. A workspace
-    also times its passes, tries half or twice as many threads now and then, and goes on with the
-    number that does most work in a second; beside other busy programs that is often one. Trials
-    take about a fiftieth of the time, beside other programs up to a tenth. A workspace uses no more threads than were allowed when it
-    was made, and keeps the instruction set that ctx->isa asked for then. A model may be used by any
-    number of threads at once, each with its own context and its own workspace. A workspace and the
-    sessions on it belong to one thread at a time (attn_session_use moves a session to another).
+    group, read once), and one where the work is too small for a second. A workspace also times its
+    passes, tries half or twice as many threads now and then, and goes on with the number that does
+    most work in a second; beside other busy programs that is often one. Trials take about a fiftieth
+    of the time, and up to a tenth while threads are late. A workspace uses no more threads than were
+    allowed when it was made, and keeps the instruction set that ctx->isa asked for then. A model may
+    be used by any number of threads at once, each with its own context and its own workspace. A
+    workspace and the sessions on it belong to one thread at a time (attn_session_use moves a session
+    to another).
 
-    A thread that waits for another inside a call gives its core away after a few microseconds, and
-    sleeps after 50. The first thread waits in this way for the others to reach the end of a call too.
+    A thread that waits for another inside a call gives its core away after a few microseconds and,
+    on systems with pthreads, sleeps after 50. The first thread also waits so for the others to reach
+    the end of a call, where OpenMP would keep its core from them.
     Between calls OpenMP's own threads wait, and the library has no say in how: for some
     milliseconds after each call with GCC's OpenMP and for 0.2 seconds with clang's they keep their
     cores busy. OMP_WAIT_POLICY=passive, set before the program starts, ends that, and waking them
