@@ -12502,6 +12502,7 @@ static void attn__barrier(const attn__worker *me)
 #endif
 }
 
+#ifdef _OPENMP
 /* The end of a parallel region, where OpenMP waits in its own way: it keeps the core for milliseconds
  * even if a worker that has still to come needs that core. So all meet at a barrier of ours before,
  * and the first worker, who goes on after the region, lets the others go ahead. */
@@ -12515,6 +12516,7 @@ static void attn__leave(const attn__worker *me)
         attn__until(me->team, &me->team->left, me->count - 1);
 #endif
 }
+#endif
 
 enum { ATTN__MAX_THREADS = 256 };
 
