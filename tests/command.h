@@ -46,6 +46,13 @@ static inline int run(const char *format, ...)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* Ctrl-C for the program that was last put into the background, as soon as it catches that signal:
+ * bit 1 of Linux's SigCgt is SIGINT's. On other systems the program has a second. */
+#define INTERRUPT                                                                                  \
+    "run=$!; i=0; while [ $i -lt 600 ] && ! grep -q '^SigCgt:.*[2367abef]$' /proc/$run/status; "   \
+    "do test -d /proc/self || { sleep 1; break; }; sleep 0.1; i=$((i + 1)); done 2>/dev/null; "    \
+    "kill -INT $run; "
+
 /* A command that must exit with `code`, print nothing on standard output and say `text`. */
 static inline void refuses(int code, const char *text, const char *command)
 {

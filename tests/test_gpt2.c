@@ -545,8 +545,8 @@ TEST(interrupts)
            err);
     /* Several texts end where they are, and are printed. */
     CHECK(run(GPT2
-              "Once --count 200 -n 250 --isa portable --threads 1 --ignore-eos --temperature 1 & "
-              "run=$!; sleep 2; kill -INT $run; wait $run") == 130);
+              "Once --count 200 -n 250 --isa portable --threads 1 --ignore-eos --temperature 1 "
+              "& " INTERRUPT "wait $run") == 130);
     CHECKF(strncmp(out, "1. Once", 7) == 0 && strstr(out, "\n2. Once") &&
                strstr(err, ": stopped by Ctrl-C;"),
            "%s%s", out, err);

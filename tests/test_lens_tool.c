@@ -1178,7 +1178,7 @@ TEST(interrupt)
     test_write(TMP "sweep.html", "older", 5);
     CHECKF(run(LENS MODEL "patch --ids \"$(yes 11 | head -n 250)\" --corrupted-ids \"$(yes 12 | "
                           "head -n 250)\" --token 11 --isa portable --threads 1 -o " TMP
-                          "sweep.html & run=$!; sleep 1; kill -INT $run; wait $run") == 130,
+                          "sweep.html & " INTERRUPT "wait $run") == 130,
            "not 130: %s", err);
     CHECKF(err_size == 0, "said \"%s\"", err);
     CHECK(run("cat " TMP "sweep.html; ls " TMP "sweep.html*") == 0);

@@ -662,17 +662,17 @@ TEST(logits_in_part)
     same("ls build/test-tmp/tools/part.npy*", "echo build/test-tmp/tools/part.npy");
 }
 
-/* A reader that sleeps for two seconds holds the run within --logits; Ctrl-C comes after one. */
+/* A reader that waits until Ctrl-C has come holds the run within --logits. */
 TEST(interrupt)
 {
     char command[1024] =
-        "rm -f build/test-tmp/tools/fifo; mkfifo build/test-tmp/tools/fifo; "
-        "(sleep 2; cat) <build/test-tmp/tools/fifo >build/test-tmp/tools/drained & " GPT2 MODEL
-        "-n 5 --logits build/test-tmp/tools/fifo --ids '";
+        "tmp=build/test-tmp/tools; rm -f $tmp/fifo $tmp/came; mkfifo $tmp/fifo; "
+        "(until test -e $tmp/came; do sleep 0.1; done; cat) <$tmp/fifo >/dev/null & " GPT2 MODEL
+        "-n 5 --logits $tmp/fifo --ids '";
     int i, code;
     for (i = 0; i < 60; i++)
         strcat(command, "11 ");
-    strcat(command, "' & run=$!; sleep 1; kill -INT $run; wait $run");
+    strcat(command, "' & " INTERRUPT "touch $tmp/came; wait $run");
     code = run("%s", command);
     CHECKF(code == 130, "exit code %d (%s)", code, err);
     CHECKF(out && out_size > 0 && out[out_size - 1] == '\n', "no newline at the end");
