@@ -291,9 +291,9 @@ WHERE NEW THINGS GO
     An activation function: a row function beside attn__r_silu in >>kernels, a value of
         attn_gelu_kind with its checks in attn_gelu and attn__check_config. Its number joins the file
         format; its name is known in tools/attn-info.c, huggingface.h and export.h.
-    A weight type: its lines in attn__line_of, attn__is_quantized and attn__panels_get; writing them
-        in attn__pack_panels; reading them in a kernel's tile (ATTN__TILES). Search for ATTN_Q4:
-        every place where q4 is the last of several cases needs one more.
+    A weight type: a row in attn__weight_type_of; its scale in attn__quantize_weights; reading its
+        bits in every set's attn__r_weights. attn__read_record admits it to files, attn-convert
+        and export.h offer it.
     A watcher: a section like >>record with one attn__watcher_kind, made by attn__new_watcher. It
         may touch its own struct and the rows it is shown; the engine needs no change.
     An instruction set: detection in >>cpu, its vectors at the head of >>kernels, a pass below the
@@ -424,8 +424,8 @@ typedef struct attn_ctx {
     attn_status status; /* the latest failure; set it to ATTN_OK to forget it */
     char message[256];  /* and its sentence */
 
-    struct attn__block *blocks; /* internal: the tensors that attn_ctx_free would free */
-    uint64_t reserved[4];       /* zero */
+    struct attn__allocation *blocks; /* internal: the tensors that attn_ctx_free would free */
+    uint64_t reserved[4];            /* zero */
 } attn_ctx;
 /* Initializes a context or any other struct of this header, without a warning:
  * attn_ctx ctx = ATTN_ZERO; */
@@ -1376,11 +1376,11 @@ struct attn_model {
     int is_mapped; /* bytes, if they are a mapped file */
 };
 
-/* Memory that some watchers share. */
-typedef struct attn__shared_block {
+/* Activations that the engine keeps as long as a watcher wants to see them. */
+typedef struct attn__watched {
     float *data;
-    size_t n_users;
-} attn__shared_block;
+    size_t n_users; /* watchers */
+} attn__watched;
 
 /* The kernels, threads and scratch memory of a pass: see >>session. */
 struct attn_workspace {
@@ -1402,8 +1402,8 @@ struct attn_workspace {
     float *mean, *scale;     /* [R], of the latest LayerNorm */
     float *scratch;          /* [n_threads, scratch_size], see attn__scratchpad */
     size_t scratch_size;
-    attn__shared_block scores; /* [n_batch, H, n_ctx], while a watcher wants to see them */
-    attn__shared_block heads;  /* [2, n_batch, H, C], likewise: see >>watch */
+    attn__watched scores; /* [n_batch, H, n_ctx], while a watcher wants to see them */
+    attn__watched heads;  /* [2, n_batch, H, C], likewise: see >>watch */
 };
 
 /* Points of a pass that can be watched, in its order but for the first five; attn__hook_names has
@@ -1547,11 +1547,11 @@ typedef struct attn__allocator {
 } attn__allocator;
 
 /* Sits right before every allocated block. */
-typedef struct attn__block {
-    struct attn__block *next, *before; /* in the chain of the context's tensors */
-    void *base;                        /* as the allocator returned it */
+typedef struct attn__allocation {
+    struct attn__allocation *next, *before; /* in the chain of the context's tensors */
+    void *base;                             /* as the allocator returned it */
     attn__allocator allocator;
-} attn__block;
+} attn__allocation;
 
 typedef struct attn__team {
     int arrived;     /* how many wait at the barrier */
@@ -1582,12 +1582,12 @@ typedef struct attn__matmul_job {
 } attn__matmul_job;
 
 /* Weights that share a scale, and those that share a line of scales. */
-#define ATTN__SHARED ((size_t)32)
-#define ATTN__SCALED ((size_t)64)
+#define ATTN__PER_SCALE  ((size_t)32)
+#define ATTN__PER_SCALES ((size_t)64)
 
 /* Floats of scratch that attn__kernels.matmul needs: packed rows of the input. 504 KiB stay in most
  * second-level caches. */
-#define ATTN__PACK   129024
+#define ATTN__PACK       129024
 
 typedef enum attn__binary { ATTN__ADD, ATTN__SUB, ATTN__MUL, ATTN__DIV } attn__binary;
 
@@ -2349,7 +2349,8 @@ static attn_ctx attn__allocator_of(const attn_ctx *ctx)
 /* Bytes of an object and its block of arrays, as attn__alloc takes them. */
 static size_t attn__bytes_of(size_t object, size_t floats)
 {
-    return attn__round_up(object, 64) + floats * sizeof(float) + 2 * (sizeof(attn__block) + 64);
+    return attn__round_up(object, 64) + floats * sizeof(float) +
+           2 * (sizeof(attn__allocation) + 64);
 }
 
 /* ---- workspaces ---- */
@@ -3344,8 +3345,8 @@ static int attn__watches(const attn__watcher *w, uint32_t points)
 
 /* [n_batch, width] floats for the watchers of a workspace: made for the first, freed after the
  * last. */
-static attn_status attn__claim_block(attn_ctx *ctx, const attn_workspace *ws,
-                                     attn__shared_block *block, size_t width)
+static attn_status attn__claim_watched(attn_ctx *ctx, const attn_workspace *ws,
+                                       attn__watched *block, size_t width)
 {
     size_t n;
     if (block->n_users == 0) {
@@ -3363,7 +3364,7 @@ static attn_status attn__claim_block(attn_ctx *ctx, const attn_workspace *ws,
     return ATTN_OK;
 }
 
-static void attn__release_block(attn__shared_block *block)
+static void attn__release_watched(attn__watched *block)
 {
     if (--block->n_users > 0)
         return;
@@ -3378,22 +3379,22 @@ static attn_status attn__claim(attn_ctx *ctx, attn_workspace *ws, const attn__wa
     const size_t heads = ws->model->config.n_head, wide = ws->resid.stride;
     const int scores = attn__watches(w, ATTN__SEES_SCORES);
     if (scores &&
-        attn__claim_block(ctx, ws, &ws->scores, heads * attn__round_up(ws->n_ctx, 16)) != ATTN_OK)
+        attn__claim_watched(ctx, ws, &ws->scores, heads * attn__round_up(ws->n_ctx, 16)) != ATTN_OK)
         return ctx->status;
     if (!attn__watches(w, ATTN__SEES_HEADS) ||
-        attn__claim_block(ctx, ws, &ws->heads, 2 * heads * wide) == ATTN_OK)
+        attn__claim_watched(ctx, ws, &ws->heads, 2 * heads * wide) == ATTN_OK)
         return ATTN_OK;
     if (scores)
-        attn__release_block(&ws->scores);
+        attn__release_watched(&ws->scores);
     return ctx->status;
 }
 
 static void attn__release(attn_workspace *ws, const attn__watcher *w)
 {
     if (attn__watches(w, ATTN__SEES_SCORES))
-        attn__release_block(&ws->scores);
+        attn__release_watched(&ws->scores);
     if (attn__watches(w, ATTN__SEES_HEADS))
-        attn__release_block(&ws->heads);
+        attn__release_watched(&ws->heads);
 }
 
 /* The same for all watchers of a session. */
@@ -3770,7 +3771,7 @@ static void attn__head_result(const attn__kernels *kernels, const attn__panels *
                               attn__rows out, attn__rows z, size_t d, float *room, size_t n_room,
                               float *pack)
 {
-    const size_t block = attn__is_quantized(w_o->dtype) ? ATTN__SCALED : 1;
+    const size_t block = attn__is_quantized(w_o->dtype) ? ATTN__PER_SCALES : 1;
     const size_t from = head * d / block * block, until = attn__round_up(head * d + d, block);
     const size_t span = (until < w_o->n_in ? until : w_o->n_in) - from, most = n_room / span;
     attn__rows padded;
@@ -9541,7 +9542,7 @@ static void attn__to_host_order(attn_model *m)
         if (!attn__is_quantized(w->dtype))
             attn__turn_around(p, w->dtype == ATTN_F16 ? 2 : 4, (size_t)w->size);
         else /* the lines of scales */
-            for (at = 0; at < w->size; at += attn__line_of(w->dtype, ATTN__SCALED))
+            for (at = 0; at < w->size; at += attn__line_of(w->dtype, ATTN__PER_SCALES))
                 attn__turn_around(p + at, 2, 64);
     }
 }
@@ -9868,18 +9869,36 @@ static float attn__log(float x)
  * Detection of the processor, and the types that the kernels of all instruction sets share. The
  * choice between them follows the kernel room (attn__kernels_of). */
 
+/* How weights of a type lie in a panel: the weights of n_k inputs fill whole lines, of `bytes` bytes
+ * together. A quantised weight, less its scale, is a whole number from `lowest` to `highest`; it is
+ * stored as so many bits, to which `zero` was added. */
+typedef struct attn__weight_type {
+    size_t n_k, bytes;
+    int bits, zero, lowest, highest;
+} attn__weight_type;
+
+static const attn__weight_type *attn__weight_type_of(attn_dtype dtype)
+{
+    static const attn__weight_type types[] = {
+        {1, 64, 0, 0, 0, 0},              /* ATTN_F32 */
+        {2, 64, 0, 0, 0, 0},              /* ATTN_F16 */
+        {1, 0, 0, 0, 0, 0},               /* ATTN_I32: no weights */
+        {64, 17 * 64, 8, 128, -127, 127}, /* ATTN_Q8: a line of scales, 16 lines of 4 inputs */
+        {64, 9 * 64, 4, 8, -8, 7},        /* ATTN_Q4: a line of scales, 8 lines of 8 inputs */
+    };
+    return types + ((unsigned)dtype < sizeof types / sizeof *types ? dtype : ATTN_I32);
+}
+
 /* Where in a panel the lines of input k begin; for q8 and q4 k must be a multiple of 64. */
 static size_t attn__line_of(attn_dtype dtype, size_t k)
 {
-    return dtype == ATTN_F32   ? k * 64
-           : dtype == ATTN_F16 ? k * 32
-           : dtype == ATTN_Q8  ? k / 64 * 17 * 64
-                               : k / 64 * 9 * 64;
+    const attn__weight_type *t = attn__weight_type_of(dtype);
+    return k / t->n_k * t->bytes + k % t->n_k * (t->bytes / t->n_k);
 }
 
 static int attn__is_quantized(attn_dtype dtype)
 {
-    return dtype == ATTN_Q8 || dtype == ATTN_Q4;
+    return attn__weight_type_of(dtype)->bits > 0;
 }
 
 /* The micro-kernel's work: some rows against some panels, a slice of k. */
@@ -9900,7 +9919,7 @@ typedef struct attn__tile_job {
 } attn__tile_job;
 
 /* The lines that a tile will write come into cache while it computes. */
-static void attn__tile_expect(const attn__tile_job *job, int n_rows, int n_cols)
+static void attn__tile_prefetch(const attn__tile_job *job, int n_rows, int n_cols)
 {
     const float *out = job->out;
     for (int row = 0; row < n_rows; row++, out += job->out_stride)
@@ -9934,15 +9953,15 @@ static void attn__fetching(attn__tile_job *tile, int is_alone, size_t n_rows, si
 /* Some rows against a group of panels, past which it moves the job on. */
 typedef void (*attn__tiles_fn)(attn__tile_job *job, size_t n_panels, attn_dtype dtype);
 
-/* For q8 and q4, one row's inputs of ATTN__SHARED k. A sum of products s begins at `start`, the
+/* For q8 and q4, one row's inputs of ATTN__PER_SCALE k. A sum of products s begins at `start`, the
  * bits of the float 12582912 (3 * 2^22), so that its bits are those of 12582912 + s; times the
  * scale, and less 12582912 times the scale, is s times the scale in one fused multiply-add, because
  * the scale leaves two bits for that product to be exact in. */
-typedef struct attn__shared {
+typedef struct attn__q_inputs {
     unsigned char bytes[32];
     int32_t start; /* the zero-point correction: vpdpbusd and maddubs take unsigned weights */
     float scale, minus;
-} attn__shared;
+} attn__q_inputs;
 #define ATTN__MAGIC     12582912.0f
 #define ATTN__MAGIC_I32 0x4b400000
 
@@ -9950,13 +9969,13 @@ typedef struct attn__shared {
  * fit. */
 static size_t attn__packed(int quantized, size_t k)
 {
-    const size_t shared = sizeof(attn__shared) / sizeof(float);
-    return quantized ? (k + ATTN__SHARED - 1) / ATTN__SHARED * shared : k;
+    const size_t floats = sizeof(attn__q_inputs) / sizeof(float);
+    return quantized ? (k + ATTN__PER_SCALE - 1) / ATTN__PER_SCALE * floats : k;
 }
 static size_t attn__packed_k(int quantized, size_t floats)
 {
-    const size_t shared = sizeof(attn__shared) / sizeof(float);
-    return (quantized ? floats / shared * ATTN__SHARED : floats) / ATTN__CHAIN * ATTN__CHAIN;
+    const size_t each = sizeof(attn__q_inputs) / sizeof(float);
+    return (quantized ? floats / each * ATTN__PER_SCALE : floats) / ATTN__CHAIN * ATTN__CHAIN;
 }
 
 /* Small compilers for x86 (tcc) have no intrinsics. */
@@ -10221,7 +10240,7 @@ ATTN__OP void attn__r_low(unsigned char *to, attn__reg v)
 ATTN__OP float attn__r_most(attn__reg v) { return _mm512_reduce_max_ps(v); }
 ATTN__OP float attn__r_total(attn__reg v) { return _mm512_reduce_add_ps(v); }
 typedef __m512i attn__ireg;
-ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
+ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 {
     return _mm512_fmadd_ps(_mm512_castsi512_ps(acc), _mm512_set1_ps(x->scale),
                            _mm512_set1_ps(x->minus));
@@ -10375,7 +10394,7 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
     return _mm256_add_epi32(acc, v);
 }
 #endif
-ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
+ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 {
     return _mm256_fmadd_ps(_mm256_castsi256_ps(acc), _mm256_set1_ps(x->scale),
                            _mm256_set1_ps(x->minus));
@@ -10483,7 +10502,7 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
     acc = _mm_add_epi32(acc, _mm_castps_si128(_mm_shuffle_ps(low, high, _MM_SHUFFLE(2, 0, 2, 0))));
     return _mm_add_epi32(acc, _mm_castps_si128(_mm_shuffle_ps(low, high, _MM_SHUFFLE(3, 1, 3, 1))));
 }
-ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
+ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 { return _mm_mul_ps(_mm_cvtepi32_ps(acc), _mm_set1_ps(x->scale)); }
 
 #elif defined(ATTN__NEON) && ATTN__PASS > 0
@@ -10572,7 +10591,7 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
 #endif
 }
 #endif
-ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
+ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 { return vfmaq_n_f32(vdupq_n_f32(x->minus), vreinterpretq_f32_s32(acc), x->scale); }
 
 #else /* plain C, one float a register */
@@ -10648,7 +10667,7 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
     ATTN__UNROLL for (int i = 0; i < 4; i++) acc += w.k[i] * v[i];
     return acc;
 }
-ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__shared *x)
+ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 { return (float)acc * x->scale; }
 #endif
 /* clang-format on */
@@ -10842,7 +10861,7 @@ ATTN__OP void attn__low_bytes(unsigned char *to, attn__vec v)
 }
 /* clang-format off */
 ATTN__LIFT(attn__ivec, attn__i_start, (int32_t start, const int is_q4), attn__r_start(start, is_q4))
-ATTN__LIFT(attn__vec, attn__i_scaled, (attn__ivec acc, const attn__shared *x),
+ATTN__LIFT(attn__vec, attn__i_scaled, (attn__ivec acc, const attn__q_inputs *x),
            attn__r_scaled(acc.r[i], x))
 /* One q8 line, or the low or the high bits of a q4 line. */
 ATTN__LIFT(attn__wvec, attn__i_weights, (const unsigned char *line, const int is_q4, const int high),
@@ -10951,7 +10970,7 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
     attn__vec acc[ATTN__ROWS][8];
     size_t k = 0;
 
-    attn__tile_expect(job, n_rows, n_cols);
+    attn__tile_prefetch(job, n_rows, n_cols);
     do {
         const size_t end = job->n_k - k < ATTN__CHAIN ? job->n_k : k + ATTN__CHAIN;
         const attn__start start = k == 0 ? job->start : ATTN__SUM;
@@ -11073,7 +11092,7 @@ ATTN__OP const unsigned char *attn__q_fetch(const unsigned char *ahead, const in
  * outputs 0 and 1 of every four for both rows, and those of the second row outputs 2 and 3. */
 ATTN__OP const unsigned char *ATTN__FN(q_pairs)(attn__ivec (*sum)[8], const int n_rows,
                                                 const int is_q4, const int is_alone,
-                                                const attn__shared *in, const unsigned char *line,
+                                                const attn__q_inputs *in, const unsigned char *line,
                                                 const unsigned char *ahead,
                                                 const attn__tile_job *job)
 {
@@ -11124,18 +11143,18 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
     const int n_streams = ATTN__Q_GROUP(n_cols), n_lines = (is_q4 ? 4 : 8) * n_cols;
     const size_t stride = job->panel_stride;
     const size_t line_and_scales = is_q4 ? 72 : 68; /* 64 and a share of the scales' line */
-    const attn__shared *in = (const attn__shared *)(const void *)job->in;
+    const attn__q_inputs *in = (const attn__q_inputs *)(const void *)job->in;
     const unsigned char *ahead = job->ahead;
     const unsigned char *scales = job->line, *line = scales + 64;
     attn__vec acc[ATTN__Q_ALONE][8];
     size_t k = 0;
 
-    attn__tile_expect(job, n_rows, n_cols);
+    attn__tile_prefetch(job, n_rows, n_cols);
     do {
         const size_t end = job->n_k - k < ATTN__CHAIN ? job->n_k : k + ATTN__CHAIN;
         const int is_first = k == 0 && job->start == ATTN__FRESH;
         ATTN__GRID(row, col) acc[row][col] = attn__set1(0);
-        for (; k < end; k += ATTN__SHARED, in += n_rows) {
+        for (; k < end; k += ATTN__PER_SCALE, in += n_rows) {
             attn__ivec sum[ATTN__Q_ALONE][8];
             ATTN__GRID(row, col) sum[row][col] = attn__i_start(in[row].start, is_q4);
 #if ATTN__PASS == 7
@@ -11170,7 +11189,7 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
             if (is_alone)
                 ahead += (size_t)(n_lines / n_streams) * line_and_scales;
             scales += 32;
-            if (k / ATTN__SHARED % 2 == 1) {
+            if (k / ATTN__PER_SCALE % 2 == 1) {
                 scales = line;
                 line += 64;
             }
@@ -11252,14 +11271,14 @@ ATTN__KERNEL void ATTN__FN(quantize_rows)(float *pack, const float *in, ptrdiff_
                                           int32_t zero_point)
 {
     for (size_t row = 0; row < n_rows; row++) {
-        attn__shared *to = (attn__shared *)(void *)pack + row;
-        for (size_t k = 0; k < n_k; k += ATTN__SHARED, to += n_rows) {
+        attn__q_inputs *to = (attn__q_inputs *)(void *)pack + row;
+        for (size_t k = 0; k < n_k; k += ATTN__PER_SCALE, to += n_rows) {
             const float *from = in + (ptrdiff_t)row * stride + (ptrdiff_t)k * step;
-            const size_t n = n_k - k < ATTN__SHARED ? n_k - k : ATTN__SHARED;
+            const size_t n = n_k - k < ATTN__PER_SCALE ? n_k - k : ATTN__PER_SCALE;
             float x[32];
             int32_t sum;
-            if (n < ATTN__SHARED || step != 1) {
-                for (size_t i = 0; i < ATTN__SHARED; i++)
+            if (n < ATTN__PER_SCALE || step != 1) {
+                for (size_t i = 0; i < ATTN__PER_SCALE; i++)
                     x[i] = i < n ? from[(ptrdiff_t)i * step] : 0;
                 from = x;
             }
@@ -11312,7 +11331,8 @@ ATTN__KERNEL void ATTN__FN(pack)(const attn__matmul_job *job, float *pack, size_
     const float *in = job->in + (ptrdiff_t)from * job->in_stride + (ptrdiff_t)k * job->in_step;
     if (attn__is_quantized(job->w.dtype))
         ATTN__FN(quantize_rows)
-    (pack, in, job->in_stride, job->in_step, to - from, n_k, job->w.dtype == ATTN_Q8 ? 128 : 8);
+    (pack, in, job->in_stride, job->in_step, to - from, n_k,
+     attn__weight_type_of(job->w.dtype)->zero);
     else ATTN__FLOAT(pack_rows)(pack, in, job->in_stride, job->in_step, to - from, n_k);
 }
 
@@ -11910,13 +11930,12 @@ ATTN__DEF const char *attn_isa(const attn_ctx *ctx)
 
 static attn__panels attn__panels_at(const void *data, attn_dtype dtype, size_t n_in, size_t n_out)
 {
-    const size_t whole = dtype == ATTN_F32 ? 1 : dtype == ATTN_F16 ? 2 : ATTN__SCALED;
     attn__panels p;
     p.data = data;
     p.dtype = dtype;
     p.n_in = n_in;
     p.n_out = n_out;
-    p.stride = attn__line_of(dtype, attn__round_up(n_in, whole));
+    p.stride = attn__line_of(dtype, attn__round_up(n_in, attn__weight_type_of(dtype)->n_k));
     return p;
 }
 
@@ -11954,12 +11973,21 @@ static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in)
 ATTN__DEF size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out)
 {
     size_t size;
-    if ((dtype != ATTN_F32 && dtype != ATTN_F16 && !attn__is_quantized(dtype)) ||
-        n_in > SIZE_MAX / 64 - ATTN__SCALED || n_out > SIZE_MAX - 15 ||
+    if (attn__weight_type_of(dtype)->bytes == 0 || n_in > SIZE_MAX / 64 - ATTN__PER_SCALES ||
+        n_out > SIZE_MAX - 15 ||
         attn__mul_overflows(attn__panels_at(NULL, dtype, n_in, n_out).stride, (n_out + 15) / 16,
                             &size))
         return 0;
     return size;
+}
+
+/* The place of quantised weight k of 64 of an output, from the output's first byte in the lines
+ * after the line of scales: bytes before it, and bits below it in its byte. */
+static size_t attn__bits_at(const attn__weight_type *t, size_t k, int *shift)
+{
+    const size_t four = k / 4; /* weights lie in fours; a byte holds one or two of them */
+    *shift = t->bits == 8 ? 0 : (int)(four % 2) * 4;
+    return (t->bits == 8 ? four : four / 2) * 64 + k % 4;
 }
 
 /* Entry (k, n) of a matrix in panels. */
@@ -11968,15 +11996,14 @@ static float attn__panels_get(const attn__panels *w, size_t k, size_t n)
     const unsigned char *panel = (const unsigned char *)w->data + n / 16 * w->stride;
     const size_t at = k * 16 + n % 16;
     if (attn__is_quantized(w->dtype)) {
-        const unsigned char *scales = panel + attn__line_of(w->dtype, k / 64 * 64);
+        const attn__weight_type *t = attn__weight_type_of(w->dtype);
+        const unsigned char *scales = panel + k / 64 * t->bytes;
         const size_t j = k % 64;
         uint16_t half;
-        int bits;
+        int shift, bits;
         memcpy(&half, scales + (j / 32 * 16 + n % 16) * 2, 2);
-        if (w->dtype == ATTN_Q8)
-            bits = scales[64 + j / 4 * 64 + n % 16 * 4 + j % 4] - 128;
-        else
-            bits = (scales[64 + j / 8 * 64 + n % 16 * 4 + j % 4] >> (j % 8 / 4 * 4) & 15) - 8;
+        bits = scales[64 + n % 16 * 4 + attn__bits_at(t, j, &shift)];
+        bits = (bits >> shift & ((1 << t->bits) - 1)) - t->zero;
         return attn_f32_from_f16(half) * (float)bits;
     }
     if (w->dtype == ATTN_F16) {
@@ -11990,27 +12017,18 @@ static float attn__panels_get(const attn__panels *w, size_t k, size_t n)
     }
 }
 
-/* One block of 32 weights as 8 or 4 bits each, biased to be unsigned; returns the scale (f16). The
- * 8-bit scale puts the largest weight at 127. With 4 bits the choice matters more: of several
- * scales around the one that puts the largest weight at an end of -8 .. 7, the one that can come
- * closest to the block, by least squares. */
-static uint16_t attn__quantize_weights(attn_dtype dtype, const float *x, unsigned char *bits)
+/* Of several scales around the one that puts `largest` at an end of -8 .. 7, the one that can come
+ * closest to 32 weights, by least squares: 4 bits are so few that the choice matters. */
+static float attn__closest_scale(const float *x, float largest)
 {
-    const int low = dtype == ATTN_Q8 ? -127 : -8, high = dtype == ATTN_Q8 ? 127 : 7;
-    float largest = 0, scale, best = 0;
-    uint16_t half;
     double best_gain = 0;
-    int i, j, q;
-    for (i = 0; i < (int)ATTN__SHARED; i++)
-        if (fabsf(x[i]) > fabsf(largest))
-            largest = x[i];
-    scale = fabsf(largest) / 127;
-    for (j = -15; j <= 15 && dtype == ATTN_Q4 && largest != 0; j++) {
+    float best = 0;
+    for (int j = -15; j <= 15 && largest != 0; j++) {
         const float per = (float)(j < 0 ? j - 50 : j + 60) * 0.125f / largest; /* to -8 or to 7 */
         double xq = 0, qq = 0; /* exact: sums of a few short products */
-        for (i = 0; i < (int)ATTN__SHARED; i++) {
+        for (size_t i = 0; i < ATTN__PER_SCALE; i++) {
             const float y = x[i] * per;
-            q = y <= -8 ? -8 : y >= 7 ? 7 : (int)rintf(y);
+            const int q = y <= -8 ? -8 : y >= 7 ? 7 : (int)rintf(y);
             xq += (double)x[i] * q;
             qq += q * q;
         }
@@ -12019,36 +12037,50 @@ static uint16_t attn__quantize_weights(attn_dtype dtype, const float *x, unsigne
             best = (float)(xq / qq);
         }
     }
-    if (dtype == ATTN_Q4)
-        scale = best;
-    half = attn_f16_from_f32(scale);
-    if (dtype == ATTN_Q8 && attn_f32_from_f16(half) * 127.5f < fabsf(largest))
+    return best;
+}
+
+/* 32 weights as unsigned numbers of 8 or 4 bits; returns their scale (f16). The 8-bit scale puts the
+ * largest weight at 127. */
+static uint16_t attn__quantize_weights(const attn__weight_type *t, const float *x,
+                                       unsigned char *bits)
+{
+    float largest = 0, scale;
+    uint16_t half;
+    size_t i;
+    for (i = 0; i < ATTN__PER_SCALE; i++)
+        if (fabsf(x[i]) > fabsf(largest))
+            largest = x[i];
+    half = attn_f16_from_f32(t->bits == 8 ? fabsf(largest) / 127 : attn__closest_scale(x, largest));
+    if (t->bits == 8 && attn_f32_from_f16(half) * 127.5f < fabsf(largest))
         half++; /* among the smallest halfs, rounding down would cut off the largest weights */
     scale = attn_f32_from_f16(half);
-    for (i = 0; i < (int)ATTN__SHARED; i++) {
+    for (i = 0; i < ATTN__PER_SCALE; i++) {
         const float y = scale != 0 ? rintf(x[i] / scale) : 0;
-        q = y <= (float)low ? low : y >= (float)high ? high : (int)y;
-        bits[i] = (unsigned char)(q + (dtype == ATTN_Q8 ? 128 : 8));
+        const int q = y <= (float)t->lowest    ? t->lowest
+                      : y >= (float)t->highest ? t->highest
+                                               : (int)y;
+        bits[i] = (unsigned char)(q + t->zero);
     }
     return half;
 }
 
-/* Lane `lane` of 64 k, of which n are there, into a line of scales and the lines after it. */
+/* Lane `lane` of 64 k into a line of scales and the lines after it, which are zero. */
 static void attn__quantize_lane(attn_dtype dtype, unsigned char *lines, size_t lane, const float *x)
 {
-    unsigned char bits[ATTN__SCALED];
-    size_t block, k;
-    for (block = 0; block < 2; block++) {
-        const uint16_t half =
-            attn__quantize_weights(dtype, x + block * ATTN__SHARED, bits + block * ATTN__SHARED);
-        memcpy(lines + (block * 16 + lane) * 2, &half, 2);
+    const attn__weight_type *t = attn__weight_type_of(dtype);
+    unsigned char bits[ATTN__PER_SCALES];
+    size_t first, k;
+    for (first = 0; first < ATTN__PER_SCALES; first += ATTN__PER_SCALE) {
+        const uint16_t half = attn__quantize_weights(t, x + first, bits + first);
+        memcpy(lines + (first / ATTN__PER_SCALE * 16 + lane) * 2, &half, 2);
     }
     lines += 64 + lane * 4;
-    for (k = 0; k < ATTN__SCALED; k++)
-        if (dtype == ATTN_Q8)
-            lines[k / 4 * 64 + k % 4] = bits[k];
-        else if (k % 8 < 4)
-            lines[k / 8 * 64 + k % 4] = (unsigned char)(bits[k] | bits[k + 4] << 4);
+    for (k = 0; k < ATTN__PER_SCALES; k++) {
+        int shift;
+        unsigned char *byte = lines + attn__bits_at(t, k, &shift);
+        *byte = (unsigned char)(*byte | bits[k] << shift);
+    }
 }
 
 /* Panels [panel0, panel1) of w [K, N]; the lanes beyond N and the half line beyond K are zero. */
@@ -12074,11 +12106,11 @@ static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor 
             continue;
         }
         memset(line, 0, to.stride);
-        for (k = 0; k < n_in && attn__is_quantized(dtype); k += ATTN__SCALED)
+        for (k = 0; k < n_in && attn__is_quantized(dtype); k += ATTN__PER_SCALES)
             for (lane = 0; lane < 16; lane++) {
-                float x[ATTN__SCALED];
+                float x[ATTN__PER_SCALES];
                 size_t i;
-                for (i = 0; i < ATTN__SCALED; i++)
+                for (i = 0; i < ATTN__PER_SCALES; i++)
                     x[i] = lane < n_lanes && k + i < n_in ? attn_get2(*w, k + i, panel * 16 + lane)
                                                           : 0;
                 attn__quantize_lane(dtype, line + attn__line_of(dtype, k), lane, x);
@@ -12273,8 +12305,8 @@ static size_t attn__stride(size_t width)
 /* `what` names the purpose in the message. The bytes are zero. NULL after a failure. */
 static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
 {
-    const size_t extra = sizeof(attn__block) + 64;
-    attn__block *block;
+    const size_t extra = sizeof(attn__allocation) + 64;
+    attn__allocation *block;
     unsigned char *base, *start;
 
     base = size > SIZE_MAX - extra ? NULL
@@ -12286,9 +12318,9 @@ static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
     }
     if (ctx->alloc) /* calloc's pages are zero without being touched */
         memset(base, 0, size + extra);
-    start = base + sizeof(attn__block);
+    start = base + sizeof(attn__allocation);
     start += (64 - (uintptr_t)start % 64) % 64;
-    block = (attn__block *)(void *)(start - sizeof(attn__block));
+    block = (attn__allocation *)(void *)(start - sizeof(attn__allocation));
     block->next = block->before = NULL;
     block->base = base;
     block->allocator.alloc = ctx->alloc;
@@ -12301,11 +12333,11 @@ static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
 
 static void attn__free(void *start)
 {
-    attn__block *block;
+    attn__allocation *block;
     attn__allocator allocator;
     if (!start)
         return;
-    block = (attn__block *)(void *)((unsigned char *)start - sizeof(attn__block));
+    block = (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
     allocator = block->allocator;
     if (allocator.free)
         allocator.free(block->base, allocator.user);
@@ -12317,7 +12349,8 @@ static void attn__free(void *start)
  * block knows where it is. */
 static void attn__chain(attn_ctx *ctx, void *start)
 {
-    attn__block *block = (attn__block *)(void *)((unsigned char *)start - sizeof(attn__block));
+    attn__allocation *block =
+        (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
     block->next = ctx->blocks;
     if (block->next)
         block->next->before = block;
@@ -12327,7 +12360,8 @@ static void attn__chain(attn_ctx *ctx, void *start)
 /* Takes a block out of the chain and frees it. */
 static void attn__unchain(attn_ctx *ctx, void *start)
 {
-    attn__block *block = (attn__block *)(void *)((unsigned char *)start - sizeof(attn__block));
+    attn__allocation *block =
+        (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
     if (!block->before && ctx->blocks != block)
         return; /* the first of another context's: it will be freed with that */
     if (block->before)
@@ -12342,9 +12376,9 @@ static void attn__unchain(attn_ctx *ctx, void *start)
 ATTN__DEF void attn_ctx_free(attn_ctx *ctx)
 {
     while (ctx->blocks) {
-        attn__block *block = ctx->blocks;
+        attn__allocation *block = ctx->blocks;
         ctx->blocks = block->next;
-        attn__free((unsigned char *)block + sizeof(attn__block));
+        attn__free((unsigned char *)block + sizeof(attn__allocation));
     }
 }
 
@@ -15266,7 +15300,7 @@ static void attn__head_work_body(attn__worker *me, void *arg)
 ATTN__DEF attn_status attn_head_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                         size_t layer, attn_tensor z)
 {
-    const size_t span = model ? model->config.d_head + 2 * ATTN__SCALED : 0; /* of W_O's rows */
+    const size_t span = model ? model->config.d_head + 2 * ATTN__PER_SCALES : 0; /* of W_O's rows */
     attn__head_work w;
     attn__result result;
     attn__scratch scratch;

@@ -108,7 +108,7 @@ plant("pack_rows", "k++, from += step, to += n_rows) *to = *from;",
       "k++, from += step, to += n_rows) *to = *in;")
 plant("attn__q_tile", "const int is_first = k == 0 && job->start == ATTN__FRESH;",
       "const int is_first = k == 0;")
-plant("attn__q_tile", "if (k / ATTN__SHARED % 2 == 1) {", "if (k / ATTN__SHARED % 2 == (ATTN__PASS != 2)) {")
+plant("attn__q_tile", "if (k / ATTN__PER_SCALE % 2 == 1) {", "if (k / ATTN__PER_SCALE % 2 == (ATTN__PASS != 2)) {")
 plant("attn__q_tile", "attn__i_scaled(sum[row][col], in + row)",
       "attn__i_scaled(sum[row][col], in + (ATTN__PASS == 3 ? 0 : row))")
 plant("attn__q_tile", "scales += 32;", "scales += ATTN__PASS == 4 ? 0 : 32;")
@@ -134,7 +134,7 @@ plant("quantize_rows", "x[i] = i < n ? from[(ptrdiff_t)i * step] : 0;",
       "x[i] = i < n ? from[(ptrdiff_t)i * step] : 9;")
 plant("quantize_rows", "ATTN__MAGIC_I32 - zero_point * sum;",
       "ATTN__MAGIC_I32 - zero_point * sum + (k == 32);")
-plant("pack", "to - from, n_k, job->w.dtype == ATTN_Q8 ? 128 : 8);", "to - from, n_k, 128);")
+plant("pack", "to - from, n_k, attn__weight_type_of(job->w.dtype)->zero);", "to - from, n_k, 128);")
 plant("edge", "row < n_rows && tile->start != ATTN__FRESH; row++", "row < n_rows && 0; row++")
 plant("edge", "tile->out_stride = stride;", "")
 plant("edge", "memcpy(out + row * stride, lines + row * 16, n_part * sizeof(float));",
@@ -152,22 +152,21 @@ plant("ATTN__WALK_PANELS", "(cols) > 1 && n_panels >= (cols)", "(cols) > 1 && n_
 
 # Packing weights, and entries of panels.
 within("attn.h", ONE_SET, "kernels tensors model")
-plant("attn__panels_get", "bits = scales[64 + j / 4 * 64 + n % 16 * 4 + j % 4] - 128;",
-      "bits = scales[64 + j / 4 * 64 + n % 16 * 4 + j % 4] - 127;")
-plant("attn__panels_get", "(j % 8 / 4 * 4) & 15) - 8;", "(j % 8 / 4 * 2) & 15) - 8;")
+plant("attn__panels_get", "((1 << t->bits) - 1)) - t->zero;", "((1 << t->bits) - 1)) - 128;")
+plant("attn__bits_at", "(int)(four % 2) * 4;", "(int)(four % 2) * 2;")
+plant("attn__weight_type_of", "17 * 64, 8, 128, -127, 127}", "17 * 64, 8, 127, -127, 127}")
 plant("attn__panels_get", "memcpy(&half, scales + (j / 32 * 16 + n % 16) * 2, 2);",
       "memcpy(&half, scales + n % 16 * 2, 2);")
-plant("attn__quantize_weights", "scale = fabsf(largest) / 127;", "scale = fabsf(largest) / 128;")
+plant("attn__quantize_weights", "fabsf(largest) / 127 :", "fabsf(largest) / 128 :")
 plant("attn__quantize_weights", "if (fabsf(x[i]) > fabsf(largest))", "if (x[i] > fabsf(largest))")
-plant("attn__quantize_weights", "(float)(j < 0 ? j - 50 : j + 60) * 0.125f / largest;", "8.0f / largest;")
-plant("attn__quantize_weights", "q = y <= (float)low ? low : y >= (float)high ? high : (int)y;",
+plant("attn__closest_scale", "(float)(j < 0 ? j - 50 : j + 60) * 0.125f / largest;", "8.0f / largest;")
+plant("attn__quantize_weights", "q = y <= (float)t->lowest ? t->lowest : y >= (float)t->highest ? t->highest : (int)y;",
       "q = (int)y;")
 plant("attn__quantize_weights", "half++; /* among", "(void)0; /* among")
-plant("attn__quantize_lane", "(unsigned char)(bits[k] | bits[k + 4] << 4);",
-      "(unsigned char)(bits[k + 4] | bits[k] << 4);")
+plant("attn__quantize_lane", "(*byte | bits[k] << shift);", "(bits[k] << shift);")
 plant("attn__pack_panels", "x[i] = lane < n_lanes && k + i < n_in", "x[i] = lane < n_lanes && k + i <= n_in")
 plant("attn__pack_panels", "for (; lane < 16; lane++) row[lane] = 0;", "")
-plant("attn__quantize_lane", "memcpy(lines + (block * 16 + lane) * 2, &half, 2);",
+plant("attn__quantize_lane", "memcpy(lines + (first / ATTN__PER_SCALE * 16 + lane) * 2, &half, 2);",
       "memcpy(lines + lane * 2, &half, 2);")
 plant("attn__matmul", "row_parts > 1 && (me->count % row_parts != 0 ||", "row_parts > 1 && (0 ||",
       "model ops")
