@@ -225,7 +225,7 @@ THE FILE FORMAT: .attn, versions 1 and 2
     120 128  reserved
     248   8  checksum of bytes 0..247
 
-    Tensor table, one record of 128 bytes each, in the order of the data:
+    Tensor table, one entry of 128 bytes each, in the order of the data:
       0  64  name, padded with zeros
      64   4  dtype: 0 = f32, 1 = f16,             68   4  layout: 0 = rows, 1 = panels
              3 = q8, 4 = q4 (panels only);
@@ -292,7 +292,7 @@ WHERE NEW THINGS GO
         attn_gelu_kind with its checks in attn_gelu and attn__check_config. Its number joins the file
         format; its name is known in tools/attn-info.c, huggingface.h and export.h.
     A weight type: a row in attn__weight_type_of; its scale in attn__quantize_weights; reading its
-        bits in every set's attn__r_weights. attn__read_record admits it to files, attn-convert
+        bits in every set's attn__r_weights. attn__read_entry admits it to files, attn-convert
         and export.h offer it.
     A watcher: a section like >>record with one attn__watcher_kind, made by attn__new_watcher. It
         may touch its own struct and the rows it is shown; the engine needs no change.
@@ -1652,7 +1652,7 @@ typedef struct attn__result {
 } attn__result;
 
 /* The file format's checksum works on blocks of this many bytes. */
-#define ATTN__BLOCK ((size_t)1 << 20)
+#define ATTN__IO_BLOCK ((size_t)1 << 20)
 
 /* The best number of threads depends on the size of a pass, on the processor, on the place of the
  * weights (cache or memory), and above all on the machine's other programs: beside busy programs
@@ -6091,7 +6091,7 @@ static attn_status attn__check_merge(attn_ctx *ctx, const attn_tokenizer *tokeni
 }
 
 /* One pass of a counting sort: the merges in `from` (NULL: all in order of rank) to `to`, ordered
- * by the id at `offset` in their record. Afterwards those of id x are start[x] up to start[x + 1];
+ * by the id at `offset` in their merge. Afterwards those of id x are start[x] up to start[x + 1];
  * start has room for n_tokens + 2 and comes in as zeros. */
 static void attn__sort_merges(const attn_tokenizer *tokenizer, size_t offset, const uint32_t *from,
                               uint32_t *to, uint32_t *start)
@@ -8759,7 +8759,7 @@ ATTN__DEF uint64_t attn_checksum(uint64_t chain, const void *data, size_t size)
     memset(&any, 0, sizeof any);
     kernels = attn__kernels_for(&any);
     while (size > 0) {
-        const size_t n = size < ATTN__BLOCK ? size : ATTN__BLOCK;
+        const size_t n = size < ATTN__IO_BLOCK ? size : ATTN__IO_BLOCK;
         chain = attn__mix(chain, kernels->digest(block, n));
         block += n;
         size -= n;
@@ -9007,7 +9007,7 @@ static size_t attn__read(void *to, size_t size, FILE *file)
     }
 }
 
-enum { ATTN__HEADER = 256, ATTN__RECORD = 128 }; /* bytes */
+enum { ATTN__HEADER = 256, ATTN__ENTRY = 128 }; /* bytes */
 static const unsigned char attn__magic[8] = {0x89, 'A', 'T', 'T', 'N', 0x0d, 0x0a, 0x1a};
 
 static int attn__header_is_whole(const unsigned char *header)
@@ -9331,9 +9331,9 @@ static attn_status attn__check_zeros(attn_ctx *ctx, const attn_model *m, const c
     return ATTN_OK;
 }
 
-/* One record of the tensor table. `end` is where the tensor before it ended. */
-static attn_status attn__read_record(attn_ctx *ctx, attn_model *m, const char *path, size_t index,
-                                     const unsigned char *r, uint64_t *end)
+/* One entry of the tensor table. `end` is where the tensor before it ended. */
+static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *path, size_t index,
+                                    const unsigned char *r, uint64_t *end)
 {
     attn__weight *w = &m->weights[index];
     const uint32_t dtype = attn__u32(r + 64), layout = attn__u32(r + 68), ndim = attn__u32(r + 72);
@@ -9414,7 +9414,7 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
     if ((attn__u32(h + 8) == 1 && attn__check_zeros(ctx, m, path, 68, 72)) ||
         attn__check_zeros(ctx, m, path, 120, 248))
         return ctx->status;
-    if (n == 0 || table != ATTN__HEADER || table_size != n * ATTN__RECORD ||
+    if (n == 0 || table != ATTN__HEADER || table_size != n * ATTN__ENTRY ||
         !attn__lies_within(table, table_size, m->size))
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tensor table does not fit into the file",
                           path);
@@ -9441,7 +9441,7 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
     if (!m->weights)
         return ATTN_E_MEMORY;
     for (i = 0; i < m->n_weights; i++)
-        if (attn__read_record(ctx, m, path, i, h + table + i * ATTN__RECORD, &end) != ATTN_OK)
+        if (attn__read_entry(ctx, m, path, i, h + table + i * ATTN__ENTRY, &end) != ATTN_OK)
             return ctx->status;
     if (end != m->size)
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: %llu bytes follow the last tensor", path,
@@ -9460,7 +9460,7 @@ typedef struct attn__verify {
 
 static size_t attn__blocks_of(const attn__weight *w)
 {
-    return (size_t)((w->info.size + ATTN__BLOCK - 1) / ATTN__BLOCK);
+    return (size_t)((w->info.size + ATTN__IO_BLOCK - 1) / ATTN__IO_BLOCK);
 }
 
 static void attn__verify_body(attn__worker *me, void *arg)
@@ -9475,9 +9475,9 @@ static void attn__verify_body(attn__worker *me, void *arg)
         const size_t n = attn__blocks_of(w);
         for (block = index < first ? first - index : 0; block < n && index + block < last;
              block++) {
-            const size_t at = block * ATTN__BLOCK, left = (size_t)w->info.size - at;
+            const size_t at = block * ATTN__IO_BLOCK, left = (size_t)w->info.size - at;
             v->digests[index + block] =
-                v->kernels->digest(w->data + at, left < ATTN__BLOCK ? left : ATTN__BLOCK);
+                v->kernels->digest(w->data + at, left < ATTN__IO_BLOCK ? left : ATTN__IO_BLOCK);
         }
         index += n;
     }
@@ -10206,7 +10206,7 @@ static unsigned attn__cpu_features(void)
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
 #define ATTN__EACH_ALONE(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #define ATTN__EACH_MANY(X)  X(4) X(5) X(6)
-#define ATTN__BLOCKS        18
+#define ATTN__ROW_BLOCKS        18
 #define ATTN__COLS(m)       ((m) <= 3 ? 8 : (m) <= 4 ? 6 : (m) <= 7 ? 4 : 3)
 #define ATTN__Q_ROWS        6
 #define ATTN__Q_ALONE       8
@@ -10301,7 +10301,7 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
 #define ATTN__EACH_ALONE(X) X(1) X(2) X(3) X(4)
 #define ATTN__EACH_MANY(X)  X(2) X(3) X(4)
 #define ATTN__ROWS          6
-#define ATTN__BLOCKS        12
+#define ATTN__ROW_BLOCKS        12
 #define ATTN__COLS(m)       ((m) == 1 ? 4 : (m) == 2 ? 3 : (m) == 3 ? 2 : 1)
 #define ATTN__Q_ROWS        4
 #define ATTN__Q_ALONE       4
@@ -10406,7 +10406,7 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3)
 #define ATTN__EACH_ALONE(X) X(1) X(2)
 #define ATTN__EACH_MANY(X)  X(1) X(2)
-#define ATTN__BLOCKS        12
+#define ATTN__ROW_BLOCKS        12
 #define ATTN__COLS(m)       ((m) == 1 ? 2 : 1)
 #define ATTN__Q_ROWS        2
 #define ATTN__Q_ALONE       2
@@ -10511,7 +10511,7 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6)
 #define ATTN__EACH_ALONE(X) X(1) X(2) X(3) X(4)
 #define ATTN__EACH_MANY(X)  X(2) X(3) X(4)
-#define ATTN__BLOCKS        12
+#define ATTN__ROW_BLOCKS        12
 #define ATTN__COLS(m)       ((m) == 1 ? 4 : (m) <= 3 ? 2 : 1)
 #define ATTN__Q_ROWS        4
 #define ATTN__Q_ALONE       4
@@ -10600,7 +10600,7 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4)
 #define ATTN__EACH_ALONE(X) X(1)
 #define ATTN__EACH_MANY(X)  X(1)
-#define ATTN__BLOCKS        12
+#define ATTN__ROW_BLOCKS        12
 #define ATTN__COLS(m)       1
 #define ATTN__Q_ROWS        1
 #define ATTN__Q_ALONE       1
@@ -11336,7 +11336,7 @@ ATTN__KERNEL void ATTN__FN(pack)(const attn__matmul_job *job, float *pack, size_
     else ATTN__FLOAT(pack_rows)(pack, in, job->in_stride, job->in_step, to - from, n_k);
 }
 
-/* Up to ATTN__BLOCKS blocks of rows (24 of bytes), packed for as many chains as the packing has
+/* Up to ATTN__ROW_BLOCKS blocks of rows (24 of bytes), packed for as many chains as the packing has
  * room for (for several blocks of bytes, as lines of a group stay in first-level cache); then,
  * group of panels by group, every block of rows against lines that are still in cache from the
  * block before, while each block fetches a part of the lines that come next. */
@@ -11346,7 +11346,7 @@ ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, siz
     const attn_dtype dtype = job->w.dtype;
     const int quantized = attn__is_quantized(dtype);
     const size_t n_in = job->w.n_in;
-    const size_t max_rows = quantized ? ATTN__Q_ROWS * 24 : ATTN__ROWS * ATTN__BLOCKS;
+    const size_t max_rows = quantized ? ATTN__Q_ROWS * 24 : ATTN__ROWS * ATTN__ROW_BLOCKS;
 
     for (; row0 < row1; row0 += max_rows) {
         const size_t n_rows = row1 - row0 < max_rows ? row1 - row0 : max_rows;
@@ -11684,7 +11684,7 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__EACH_ROWS
 #undef ATTN__EACH_ALONE
 #undef ATTN__EACH_MANY
-#undef ATTN__BLOCKS
+#undef ATTN__ROW_BLOCKS
 #undef ATTN__COLS
 #undef ATTN__Q_ROWS
 #undef ATTN__Q_ALONE
@@ -13883,10 +13883,10 @@ ATTN__DEF attn_status attn_draft_begin(attn_ctx *ctx, attn_draft **draft, const 
     if (length == 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_draft_begin: no path was given");
     d = (attn_draft *)attn__alloc(
-        ctx, sizeof *d + ATTN__BLOCK + 2 * length + sizeof "attn.00.part" + 1, "a draft");
+        ctx, sizeof *d + ATTN__IO_BLOCK + 2 * length + sizeof "attn.00.part" + 1, "a draft");
     if (!d)
         return ATTN_E_MEMORY;
-    d->path = (char *)(d + 1) + ATTN__BLOCK;
+    d->path = (char *)(d + 1) + ATTN__IO_BLOCK;
     memcpy(d->path, path, length + 1);
     d->part = d->path + length + 1;
     if (attn__may_replace(path, &d->mode))
@@ -13894,7 +13894,7 @@ ATTN__DEF attn_status attn_draft_begin(attn_ctx *ctx, attn_draft **draft, const 
     if (made == 1)
         d->file = attn__open(d->part[0] ? d->part : path, "wb");
     if (d->file) { /* with a buffer behind *d */
-        setvbuf(d->file, (char *)(d + 1), _IOFBF, ATTN__BLOCK);
+        setvbuf(d->file, (char *)(d + 1), _IOFBF, ATTN__IO_BLOCK);
         *draft = d;
         return ATTN_OK;
     }
@@ -16076,7 +16076,7 @@ static void attn__put_config(unsigned char *h, const attn_config *c)
     attn__put_u32(h + 64, n_tensors);
     attn__put_u32(h + 68, act_fn);
     attn__put_u64(h + 72, ATTN__HEADER);
-    attn__put_u64(h + 80, (uint64_t)n_tensors * ATTN__RECORD);
+    attn__put_u64(h + 80, (uint64_t)n_tensors * ATTN__ENTRY);
 }
 
 static void attn__put_tokenizer(unsigned char *h, uint64_t offset, uint64_t size, uint64_t checksum)
@@ -16094,9 +16094,9 @@ static uint64_t attn__tensor_size(const attn__expected *e, attn_dtype dtype)
                         : n_in * e->n_out * sizeof(float);
 }
 
-/* One record of the tensor table, except its checksum. */
-static void attn__put_record(unsigned char *r, const char *name, attn_dtype dtype,
-                             const attn__expected *e, uint64_t offset, uint64_t size)
+/* One entry of the tensor table, except its checksum. */
+static void attn__put_entry(unsigned char *r, const char *name, attn_dtype dtype,
+                            const attn__expected *e, uint64_t offset, uint64_t size)
 {
     const int is_matrix = e->is_panels || e->n_in > 0;
     memcpy(r, name, strlen(name));
@@ -16122,7 +16122,7 @@ struct attn_writer {
     attn_config config;
     attn_draft *draft;
     unsigned char *start; /* the header and the tensor table, which are written last */
-    unsigned char *block; /* ATTN__BLOCK bytes that are not yet in the file */
+    unsigned char *block; /* ATTN__IO_BLOCK bytes that are not yet in the file */
     size_t n_filled;      /* of them */
     uint64_t end, chain;  /* bytes so far, and the checksum of the latest section */
     size_t n_tensors;     /* begun so far */
@@ -16148,13 +16148,13 @@ static attn_status attn__writer_bytes(attn_ctx *ctx, attn_writer *w, const void 
 {
     const unsigned char *bytes = (const unsigned char *)data;
     while (size > 0) {
-        const size_t room = ATTN__BLOCK - w->n_filled, n = room < size ? room : size;
+        const size_t room = ATTN__IO_BLOCK - w->n_filled, n = room < size ? room : size;
         memcpy(w->block + w->n_filled, bytes, n);
         w->n_filled += n;
         w->end += n;
         bytes += n;
         size -= n;
-        if (w->n_filled == ATTN__BLOCK && attn__writer_flush(ctx, w) != ATTN_OK)
+        if (w->n_filled == ATTN__IO_BLOCK && attn__writer_flush(ctx, w) != ATTN_OK)
             return ctx->status;
     }
     return ATTN_OK;
@@ -16201,14 +16201,14 @@ ATTN__DEF attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const
         if (status != ATTN_OK)
             return status;
     }
-    start_size = ATTN__HEADER + (size_t)attn__n_tensors(&c) * ATTN__RECORD;
+    start_size = ATTN__HEADER + (size_t)attn__n_tensors(&c) * ATTN__ENTRY;
     w = (attn_writer *)attn__alloc(ctx, sizeof *w, "a writer");
     if (!w)
         return ATTN_E_MEMORY;
     w->config = c;
     w->start = (unsigned char *)attn__alloc(ctx, start_size, "a table of tensors");
     w->has = (unsigned char *)attn__alloc(ctx, attn__n_tensors(&c), "a list of tensors");
-    w->block = (unsigned char *)attn__alloc(ctx, ATTN__BLOCK, "a block of a file");
+    w->block = (unsigned char *)attn__alloc(ctx, ATTN__IO_BLOCK, "a block of a file");
     if (!w->start || !w->has || !w->block || attn_draft_begin(ctx, &w->draft, path) != ATTN_OK) {
         attn_writer_free(w);
         return ctx->status;
@@ -16258,7 +16258,7 @@ static attn_status attn__check_piece(attn_ctx *ctx, const attn_writer *w, const 
                                      attn_tensor x, size_t n)
 {
     const size_t before = w->n_tensors > 0 ? (size_t)w->n_tensors - 1 : 0; /* the latest tensor */
-    const unsigned char *latest = w->start + ATTN__HEADER + before * ATTN__RECORD;
+    const unsigned char *latest = w->start + ATTN__HEADER + before * ATTN__ENTRY;
     const size_t done = w->n_done < w->n_all ? w->n_done : 0;
     const size_t all = e->is_panels || e->n_in == 0 ? e->n_out : e->n_in;
     const size_t each = e->is_panels ? e->n_in : e->n_in > 0 ? e->n_out : 1;
@@ -16291,7 +16291,7 @@ static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype 
 {
     const size_t n_in = x.shape[0], n_out = x.shape[1];
     /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): no matrix of a model has a size of 0 */
-    const size_t most = n_in < ATTN__BLOCK / 64 ? ATTN__BLOCK / 64 / n_in * 16 : 16;
+    const size_t most = n_in < ATTN__IO_BLOCK / 64 ? ATTN__IO_BLOCK / 64 / n_in * 16 : 16;
     void *const panels =
         attn__alloc(ctx, attn_panels_size(dtype, n_in, n_out < most ? n_out : most), "panels");
     size_t first, n;
@@ -16328,7 +16328,7 @@ ATTN__DEF attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const 
                                       attn_dtype dtype, attn_tensor x)
 {
     attn_writer *const w = writer;
-    unsigned char *record;
+    unsigned char *entry;
     attn__expected e;
     uint64_t size;
     size_t n;
@@ -16354,8 +16354,8 @@ ATTN__DEF attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const 
         if (attn__writer_section(ctx, w) != ATTN_OK)
             return ctx->status;
         size = attn__tensor_size(&e, dtype);
-        record = w->start + ATTN__HEADER + w->n_tensors++ * ATTN__RECORD;
-        attn__put_record(record, name, dtype, &e, w->end, size);
+        entry = w->start + ATTN__HEADER + w->n_tensors++ * ATTN__ENTRY;
+        attn__put_entry(entry, name, dtype, &e, w->end, size);
         w->has[number] = 1;
         w->n_done = 0;
         w->n_all = e.is_panels || e.n_in == 0 ? e.n_out : e.n_in;
@@ -16363,7 +16363,7 @@ ATTN__DEF attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const 
     w->status = e.is_panels ? attn__write_panels(ctx, w, dtype, x) : attn__write_rows(ctx, w, x);
     w->n_done += n;
     if (w->status == ATTN_OK && w->n_done == w->n_all && attn__writer_flush(ctx, w) == ATTN_OK)
-        attn__put_u64(w->start + ATTN__HEADER + w->n_tensors * ATTN__RECORD - 16, w->chain);
+        attn__put_u64(w->start + ATTN__HEADER + w->n_tensors * ATTN__ENTRY - 16, w->chain);
     return w->status;
 }
 
@@ -16393,7 +16393,7 @@ ATTN__DEF attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
 {
     attn_writer *const w = writer;
     const size_t n_tensors = w ? attn__n_tensors(&w->config) : 0;
-    const size_t start_size = ATTN__HEADER + n_tensors * ATTN__RECORD;
+    const size_t start_size = ATTN__HEADER + n_tensors * ATTN__ENTRY;
     char missing[64] = "";
     attn_draft *draft;
     if (attn__need_given(ctx, "attn_writer_end", "writer", w) != ATTN_OK)
@@ -16405,7 +16405,7 @@ ATTN__DEF attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
     if (w->n_done < w->n_all)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_writer_end: %s has %llu of %llu columns or rows",
-                          (const char *)w->start + ATTN__HEADER + (w->n_tensors - 1) * ATTN__RECORD,
+                          (const char *)w->start + ATTN__HEADER + (w->n_tensors - 1) * ATTN__ENTRY,
                           ATTN__LLU(w->n_done), ATTN__LLU(w->n_all));
     if (w->n_tensors < n_tensors) {
         attn__writer_lacks(w, missing);
@@ -16445,8 +16445,8 @@ typedef struct attn__image {
     unsigned char *bytes; /* NULL while the image is only measured */
 } attn__image;
 
-/* Copies one tensor as f32 to `offset` and fills its record, except the checksum. */
-static void attn__lay_tensor(attn__image *m, unsigned char *record, int layer, uint64_t offset,
+/* Copies one tensor as f32 to `offset` and fills its entry, except the checksum. */
+static void attn__lay_tensor(attn__image *m, unsigned char *entry, int layer, uint64_t offset,
                              const attn__expected *from, const attn__expected *to)
 {
     const uint64_t size = attn__tensor_size(from, ATTN_F32);
@@ -16454,7 +16454,7 @@ static void attn__lay_tensor(attn__image *m, unsigned char *record, int layer, u
     char name[64];
     size_t k, n;
     attn__join_name(name, layer, from->name);
-    attn__put_record(record, name, ATTN_F32, from, offset, size);
+    attn__put_entry(entry, name, ATTN_F32, from, offset, size);
     if (!from->is_panels) {
         memcpy(data, *from->rows, (size_t)size);
         *to->rows = data;
@@ -16474,7 +16474,7 @@ static void attn__lay_tensor(attn__image *m, unsigned char *record, int layer, u
 static uint64_t attn__lay_sections(attn__image *m)
 {
     const uint64_t text = attn__u64(m->old.bytes + 96), text_size = attn__u64(m->old.bytes + 104);
-    uint64_t end = ATTN__HEADER + (uint64_t)attn__n_tensors(&m->old.config) * ATTN__RECORD;
+    uint64_t end = ATTN__HEADER + (uint64_t)attn__n_tensors(&m->old.config) * ATTN__ENTRY;
     uint64_t at = ATTN__HEADER;
     int layer, i;
     if (text) {
@@ -16489,7 +16489,7 @@ static uint64_t attn__lay_sections(attn__image *m)
         attn__expected from[16], to[16];
         const int n = attn__expect(&m->old, layer, from);
         attn__expect(&m->made, layer, to);
-        for (i = 0; i < n; i++, at += ATTN__RECORD) {
+        for (i = 0; i < n; i++, at += ATTN__ENTRY) {
             const uint64_t offset = attn__next_section(end);
             if (m->bytes)
                 attn__lay_tensor(m, m->bytes + at, layer, offset, &from[i], &to[i]);
@@ -16506,12 +16506,12 @@ static void attn__finish_image(attn__image *m, uint64_t size)
     const uint32_t n_tensors = attn__n_tensors(&m->old.config);
     uint32_t i;
     for (i = 0; i < n_tensors; i++) {
-        unsigned char *record = header + ATTN__HEADER + (size_t)i * ATTN__RECORD;
-        unsigned char *data = header + attn__u64(record + 96);
-        const size_t n = (size_t)attn__u64(record + 104);
+        unsigned char *entry = header + ATTN__HEADER + (size_t)i * ATTN__ENTRY;
+        unsigned char *data = header + attn__u64(entry + 96);
+        const size_t n = (size_t)attn__u64(entry + 104);
         if (attn__host_is_big_endian()) /* cover: another processor */
             attn__turn_around(data, 4, n);
-        attn__put_u64(record + 112, attn_checksum(0, data, n));
+        attn__put_u64(entry + 112, attn_checksum(0, data, n));
     }
     attn__seal(header, size);
 }
@@ -16521,7 +16521,7 @@ static float *attn__rows_of(const float *rows)
 {
     return (float *)(uintptr_t)rows;
 }
-static float *attn__entry(const attn__panels *w, size_t k, size_t n)
+static float *attn__weight_at(const attn__panels *w, size_t k, size_t n)
 {
     return (float *)(uintptr_t)w->data + (n / 16 * w->n_in + k) * 16 + n % 16;
 }
@@ -16534,14 +16534,14 @@ static void attn__fold(const attn__panels *w, const float *b, const float *ln_w,
     for (n = 0; n < w->n_out; n++) {
         double bias = (double)b[n], mean = 0;
         for (k = 0; k < w->n_in; k++) {
-            const double weight = (double)*attn__entry(w, k, n);
+            const double weight = (double)*attn__weight_at(w, k, n);
             bias = fma(weight, (double)ln_b[k], bias);
             mean = fma(weight, (double)ln_w[k], mean);
         }
         mean /= (double)w->n_in;
         attn__rows_of(b)[n] = (float)bias;
         for (k = 0; k < w->n_in; k++) {
-            float *weight = attn__entry(w, k, n);
+            float *weight = attn__weight_at(w, k, n);
             *weight = (float)fma((double)*weight, (double)ln_w[k], -mean);
         }
     }
@@ -16560,7 +16560,7 @@ static void attn__fold_final(attn_model *m)
         if (*gain == 0 || !(fabsf(*bias / *gain) <= FLT_MAX))
             continue;
         for (n = 0; n < m->w_u.n_out; n++)
-            *attn__entry(&m->w_u, k, n) *= *gain;
+            *attn__weight_at(&m->w_u, k, n) *= *gain;
         *bias /= *gain;
         *gain = 1;
     }
@@ -16585,10 +16585,10 @@ static void attn__center_panels(const attn__panels *w, int columns)
     for (i = 0; i < n_means; i++) {
         double mean = 0;
         for (j = 0; j < n_each; j++)
-            mean += (double)*(columns ? attn__entry(w, j, i) : attn__entry(w, i, j));
+            mean += (double)*(columns ? attn__weight_at(w, j, i) : attn__weight_at(w, i, j));
         mean /= (double)n_each;
         for (j = 0; j < n_each; j++) {
-            float *weight = columns ? attn__entry(w, j, i) : attn__entry(w, i, j);
+            float *weight = columns ? attn__weight_at(w, j, i) : attn__weight_at(w, i, j);
             *weight = (float)((double)*weight - mean);
         }
     }

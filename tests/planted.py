@@ -308,31 +308,31 @@ plant("attn__lies_within", "offset <= file_size &&", "")
 plant("attn__lies_within", "&& size <= file_size - offset;", ";")
 plant("attn__check_zeros", "for (; from < to; from++) if (m->bytes[from] != 0)",
       "for (; from + 1 < to; from++) if (m->bytes[from] != 0)")
-plant("attn__read_record", "if (r[0] == 0 || memchr(r, 0, 64) == NULL)", "if (memchr(r, 0, 64) == NULL)")
-plant("attn__read_record", "if (r[0] == 0 || memchr(r, 0, 64) == NULL)", "if (r[0] == 0)")
-plant("attn__read_record", "attn__check_zeros(ctx, m, path, at + strlen(w->info.name), at + 64) ||", "")
-plant("attn__read_record", "attn__check_zeros(ctx, m, path, at + 76, at + 80) ||", "")
-plant("attn__read_record",
+plant("attn__read_entry", "if (r[0] == 0 || memchr(r, 0, 64) == NULL)", "if (memchr(r, 0, 64) == NULL)")
+plant("attn__read_entry", "if (r[0] == 0 || memchr(r, 0, 64) == NULL)", "if (r[0] == 0)")
+plant("attn__read_entry", "attn__check_zeros(ctx, m, path, at + strlen(w->info.name), at + 64) ||", "")
+plant("attn__read_entry", "attn__check_zeros(ctx, m, path, at + 76, at + 80) ||", "")
+plant("attn__read_entry",
       "attn__check_zeros(ctx, m, path, at + 76, at + 80) || attn__check_zeros(ctx, m, path, at + 120, at + 128))",
       "attn__check_zeros(ctx, m, path, at + 76, at + 80))")
-plant("attn__read_record", "dtype > ATTN_Q4 || dtype", "dtype")
-plant("attn__read_record", "dtype == ATTN_I32 || layout", "layout")
-plant("attn__read_record", "layout > 1 || (layout", "(layout")
-plant("attn__read_record", "(layout == 0 && dtype > ATTN_F16)", "0")
-plant("attn__read_record", "ndim < 1 || ndim > 2 ||", "ndim > 2 ||",
+plant("attn__read_entry", "dtype > ATTN_Q4 || dtype", "dtype")
+plant("attn__read_entry", "dtype == ATTN_I32 || layout", "layout")
+plant("attn__read_entry", "layout > 1 || (layout", "(layout")
+plant("attn__read_entry", "(layout == 0 && dtype > ATTN_F16)", "0")
+plant("attn__read_entry", "ndim < 1 || ndim > 2 ||", "ndim > 2 ||",
       equivalent="refused a moment later: no tensor of a model has 0 dimensions")
-plant("attn__read_record", "ndim < 1 || ndim > 2 ||", "ndim < 1 ||")
-plant("attn__read_record", "w->info.shape[0] == 0 ||", "",
+plant("attn__read_entry", "ndim < 1 || ndim > 2 ||", "ndim < 1 ||")
+plant("attn__read_entry", "w->info.shape[0] == 0 ||", "",
       equivalent="refused a moment later: 0 bytes are expected")
-plant("attn__read_record", "w->info.shape[0] > 1u << 26 ||", "0 ||")
-plant("attn__read_record", "w->info.shape[1] == 0 ||", "",
+plant("attn__read_entry", "w->info.shape[0] > 1u << 26 ||", "0 ||")
+plant("attn__read_entry", "w->info.shape[1] == 0 ||", "",
       equivalent="refused a moment later: 0 bytes are expected")
-plant("attn__read_record", "w->info.shape[1] > 1u << 26 ||", "0 ||")
-plant("attn__read_record", "(ndim == 1 && w->info.shape[1] != 1)", "0",
+plant("attn__read_entry", "w->info.shape[1] > 1u << 26 ||", "0 ||")
+plant("attn__read_entry", "(ndim == 1 && w->info.shape[1] != 1)", "0",
       equivalent="such a vector is refused a moment later, by its size or by its first dimension")
-plant("attn__read_record", "expected == 0 || w->info.size != expected ||", "expected == 0 ||")
-plant("attn__read_record", "w->info.offset - *end >= 64)", "0)")
-plant("attn__read_record", "if (attn__check_zeros(ctx, m, path, *end, w->info.offset) != ATTN_OK)", "if (0)")
+plant("attn__read_entry", "expected == 0 || w->info.size != expected ||", "expected == 0 ||")
+plant("attn__read_entry", "w->info.offset - *end >= 64)", "0)")
+plant("attn__read_entry", "if (attn__check_zeros(ctx, m, path, *end, w->info.offset) != ATTN_OK)", "if (0)")
 plant("attn__read_sections", "if ((attn__u32(h + 8) == 1 && attn__check_zeros(ctx, m, path, 68, 72)) ||", "if (")
 plant("attn__put_config", "flags > 1 || act_fn ? 2 : 1", "2", "format")
 plant("attn__put_config", "attn__put_u32(h + 68, act_fn);", "", "family")
@@ -340,7 +340,7 @@ plant("attn__read_sections", "attn__check_zeros(ctx, m, path, 120, 248))", "0)")
 plant("attn__read_sections", "n == 0 || table != ATTN__HEADER ||", "table != ATTN__HEADER ||",
       equivalent="refused a moment later: bytes follow, or a tensor is missing")
 plant("attn__read_sections", "n == 0 || table != ATTN__HEADER ||", "n == 0 ||")
-plant("attn__read_sections", "table_size != n * ATTN__RECORD ||", "0 ||")
+plant("attn__read_sections", "table_size != n * ATTN__ENTRY ||", "0 ||")
 plant("attn__read_sections", "!attn__lies_within(table, table_size, m->size))", "0)")
 plant("attn__read_sections", "attn_checksum(0, h + table, (size_t)table_size) != attn__u64(h + 88)", "0")
 plant("attn__read_sections", "text != end || !attn__lies_within", "!attn__lies_within")
