@@ -91,9 +91,10 @@ bench: $(BUILD)/bench $(BUILD)/tiny-stories.attn ## speed next to what this mach
 
 # Tests that take longer ==========================================================================
 
-test-full: test ## the tests with every failure of a system call, long runs, more mutations of the corpus
+test-full: test ## the tests with every failure of a system call, long runs, more mutations, checked kernels
 	ATTN_TEST_FULL=1 $(TEST) faults load bench
 	$(BUILD)/fuzz/replay 1000 1 2>$(BUILD)/fuzz/replay.log || { tail -3 $(BUILD)/fuzz/replay.log; exit 1; }
+	$(MAKE) --no-print-directory sanitize-kernels
 
 portability: $(BUILD)/attn-convert ## the same bits from every compiler, option, processor here (ROWS="clang -O2")
 	@sh tests/portability.sh $(BUILD) $(ROWS)
@@ -206,8 +207,7 @@ sanitize-casts: $(BUILD)/tiny-stories.attn ## the tests, with every conversion c
 sanitize-memory: $(BUILD)/tiny-stories.attn ## the tests, with every use of memory checked that nobody wrote (needs clang)
 	$(call SANITIZED,memory,memory -D_FILE_OFFSET_BITS=32)
 
-# The best instruction set is what suites run by default; `kernels`, `ops` and `model` go through all
-# of them. A name that this processor does not have stands for the best.
+# Suites run the best instruction set by default; `kernels`, `ops` and `model` go through all of them.
 SETS            = avx512 avx2 portable
 CHECKED_KERNELS = CC=gcc OPENMP=0 BUILD=$(BUILD)/sanitizers CFLAGS='-O1 -g1 -fsanitize=address,undefined \
     -fno-sanitize-recover=all -DATTN_SANITIZE_KERNELS' SUITES='model hooks ops lens sampling'
