@@ -208,7 +208,7 @@ sanitize-memory: $(BUILD)/tiny-stories.attn ## the tests, with every use of memo
 	$(call SANITIZED,memory,memory -D_FILE_OFFSET_BITS=32)
 
 # Suites run the best instruction set by default; `kernels`, `ops` and `model` go through all of them.
-SETS            = avx512 avx2 portable
+SETS            = $(shell grep -ow -m1 -e avx512bw -e avx2 /proc/cpuinfo 2>/dev/null | sed s/bw//) portable
 CHECKED_KERNELS = CC=gcc OPENMP=0 BUILD=$(BUILD)/sanitizers CFLAGS='-O1 -g1 -fsanitize=address,undefined \
     -fno-sanitize-recover=all -DATTN_SANITIZE_KERNELS' SUITES='model hooks ops lens sampling'
 sanitize-kernels: ## the tests of models under sanitizers, once for each instruction set (needs gcc)
