@@ -11363,6 +11363,7 @@ ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, siz
         const size_t fewest = quantized && !is_alone ? (ATTN__Q_ALONE + 1) / 2 : 1; /* rows */
         const size_t room = attn__packed_k(quantized, ATTN__PACK / n_rows), few = 4 * ATTN__CHAIN;
         const size_t span = quantized && !is_alone && room > few ? few : room;
+        const int is_packed = n_rows == 1 && !quantized && job->in_step == 1; /* as it lies */
         size_t k = 0, block, panel, row;
         do { /* once even if there is no k: the outputs are then the bias alone */
             const size_t n_k = n_in - k < span ? n_in - k : span;
@@ -11374,7 +11375,7 @@ ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, siz
             tile.n_k = n_k;
             tile.out_stride = job->out_stride;
             tile.start = k > 0 ? ATTN__SUM : job->start;
-            for (block = row = 0; block < n_blocks; block++) {
+            for (block = row = 0; block < n_blocks && !is_packed; block++) {
                 const size_t to = row + rows + (block < n_larger);
                 ATTN__FN(pack)(job, pack + row * packed, row0 + row, row0 + to, k, n_k);
                 row = to;
@@ -11389,7 +11390,8 @@ ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, siz
                 attn__fetching(&tile, is_alone, rows, n_panels, dtype, share);
                 for (block = row = 0; block < n_blocks; block++) {
                     const size_t n = rows + (block < n_larger);
-                    tile.in = pack + row * packed;
+                    tile.in = is_packed ? job->in + (ptrdiff_t)row0 * job->in_stride + k
+                                        : pack + row * packed;
                     tile.line = line;
                     tile.out = job->out + (row0 + row) * job->out_stride + panel * 16;
                     tile.bias = k + n_k == n_in && job->bias ? job->bias + panel * 16 : NULL;

@@ -140,6 +140,8 @@ plant("edge", "tile->out_stride = stride;", "")
 plant("edge", "memcpy(out + row * stride, lines + row * 16, n_part * sizeof(float));",
       "memcpy(out + row * stride, lines + row * 16, 16 * sizeof(float));")
 plant("matmul", "tile.start = k > 0 ? ATTN__SUM : job->start;", "tile.start = job->start;")
+plant("matmul", "(ptrdiff_t)row0 * job->in_stride + k", "(ptrdiff_t)row0 * job->in_stride")
+plant("matmul", "n_rows == 1 && !quantized && job->in_step == 1;", "n_rows == 1 && !quantized;")
 plant("matmul", "tile.bias = k + n_k == n_in && job->bias ?", "tile.bias = job->bias ?")
 plant("matmul", "panel * job->w.stride + attn__line_of(dtype, k);",
       "panel * job->w.stride + attn__line_of(dtype, k & 1024);")
