@@ -2287,6 +2287,8 @@ static int run_corpus(lens *l)
     l->text.n = l->config->n_ctx;
     if ((code = make_session(l, 0)) != FINE)
         return code;
+    if (strcmp(l->o.lines, "-") != 0)
+        announce_pipe(l->o.lines);
     c.lines.file = strcmp(l->o.lines, "-") == 0 ? stdin : system_open(l->o.lines, "rb");
     if (!c.lines.file)
         return fail(FAILED, "%s: %s", l->o.lines, why(errno));

@@ -1333,6 +1333,8 @@ static int open_lines(run *r)
 {
     const int is_piped = !r->o.file || strcmp(r->o.file, "-") == 0;
     r->name = is_piped ? "standard input" : r->o.file;
+    if (!is_piped)
+        announce_pipe(r->o.file);
     r->lines.file = is_piped ? stdin : system_open(r->o.file, "rb");
     if (!r->lines.file)
         return fail(FAILED, "%s: %s", r->name, why(errno));

@@ -162,6 +162,9 @@ def good(c, n):
             bos + ", " + text))))], first=0, notes=[begins])
     c.add("add_bos_token", [TOKENS, MERGES], [("file", CONFIG, {"add_bos_token": True, "bos_token": "<s>"})],
           first=0, notes=[begins])
+    c.add("add_bos_token without a name", [TOKENS, MERGES], [("file", CONFIG, {"add_bos_token": True})],
+          first=5, notes=['texts shall begin with "<|endoftext|>" (id 5)'])
+    c.add("add_bos_token beside tokenizer.json", [WHOLE], [("file", CONFIG, {"add_bos_token": True})])
     for kind in ("GPT2TokenizerFast", "PreTrainedTokenizerFast"):
         c.add("class " + kind, [WHOLE], [("file", CONFIG, {"tokenizer_class": kind})])
         c.add(kind + " and its end of text", [WHOLE], [
@@ -232,12 +235,17 @@ def bad(c, n):
     part, text = '{"SpecialToken": {"id": "%s", "type_id": 0}}', '{"Sequence": {"id": "A", "type_id": 0}}'
     template = ('"post_processor": {"type": "TemplateProcessing", "single": [%s, %s, %s], "pair": [], '
                 '"special_tokens": {"<s>": {"id": "<s>", "ids": [%s], "tokens": []}}}')
-    says = "its post_processor adds more than one token at the beginning"
+    says = "its post_processor gives something else than the text once"
     whole("a token behind a text", null, template % (part % "<s>", text, part % "<s>", "0"), says)
     whole("two tokens", null, template % (part % "<s>", part % "<s>", text, "0"), says)
     whole("two ids", null, template % (part % "<s>", text, text, "0, 1"), says)
     whole("no ids", null, template % (part % "<x>", text, text, "0"), says)
     whole("an id that is none", null, template % (part % "<s>", text, text, "5000"), says)
+    whole("the text twice", null, template.replace("%s, %s, %s", "%s, %s", 1) % (text, text, "0"), says)
+    whole("no text", null, template.replace("%s, %s, %s", "", 1) % "0", says)
+    whole("a token alone", null, template.replace("%s, %s, %s", "%s", 1) % (part % "<s>", "0"), says)
+    whole("a text after the first", null, template.replace("%s, %s, %s", "%s", 1) % (
+        text.replace('"A"', '"B"'), "0"), says)
     whole("a sequence of nothing", null, '"post_processor": {"type": "Sequence"}', "is neither ByteLevel nor")
     deep = '{"type": "Sequence", "processors": [%s]}'
     whole("processors within processors", null, '"post_processor": ' + deep % (deep % (deep % (deep % (

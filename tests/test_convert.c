@@ -466,8 +466,14 @@ TEST(tied_and_untied)
         file[(size_t)(table - file) + n - 31] ^= 1; /* in the last row */
         test_write(path, file, size);
         model = converted(&ctx, dir, "");
-        CHECK(model && !attn_model_config(model)->tied);
+        CHECK(model && !attn_model_config(model)->tied && !strstr(err, "transformers 4"));
         attn_model_close(model);
+        edit(dir, "config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+        model = converted(&ctx, dir, "");
+        CHECK(model && !attn_model_config(model)->tied);
+        CHECKF(strstr(err, "transformers 4 would use wte.weight for both"), "%s", err);
+        attn_model_close(model);
+        edit(dir, "config.json", "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
         file[(size_t)(table - file) + n - 31] ^= 1;
         test_write(path, file, size);
     }
@@ -2702,6 +2708,8 @@ TEST(interruption)
     unsigned char bytes[1024] = {0};
     char path[512], output[512];
     size_t i;
+    static const char *const signals[] = {"TERM", "XCPU", "VTALRM", "PROF", "TRAP",
+                                          "SYS",  "ABRT", "SEGV",   "FPE"};
     int code;
     for (i = 0; i < 8; i++)
         put_u32(bytes + 4 * i, header[i]);
@@ -2710,15 +2718,18 @@ TEST(interruption)
     test_write(path, bytes, sizeof bytes);
     CHECK(truncate(path, 1024 + 4 * (off_t)(12 * (12 * 1600 * 1600 + 13 * 1600) +
                                             (50304 + 1024 + 2) * 1600)) == 0);
-    code = run(
-        TEST_BUILD
-        "/attn-convert %s %s & run=$!; i=0; "
-        "while ! ls %s.*.part 2>/dev/null && [ $i -lt 200 ]; do sleep 0.05; i=$((i + 1)); done; "
-        "kill -TERM $run; wait $run",
-        path, output, output);
-    CHECKF(code == 128 + 15, "exit code %d: %s", code, err);
-    CHECKF(strstr(out, ".part") != NULL, "it never began to write");
-    CHECK(!exists(output) && !leftovers());
+    for (i = 0; i < sizeof signals / sizeof *signals; i++) {
+        if (TEST_SANITIZED && i >= 7) /* a sanitizer catches the last two */
+            break;
+        code = run("ulimit -c 0; " TEST_BUILD "/attn-convert %s %s & run=$!; i=0; "
+                   "while ! ls %s.*.part 2>/dev/null && [ $i -lt 200 ]; do sleep 0.05; "
+                   "i=$((i + 1)); done; kill -%s $run; wait $run; code=$?; "
+                   "[ $(kill -l $code) = %s ]",
+                   path, output, output, signals[i], signals[i]);
+        CHECKF(code == 0, "%s: another exit code: %s", signals[i], err);
+        CHECKF(strstr(out, ".part") != NULL, "it never began to write");
+        CHECKF(!exists(output) && !leftovers(), "%s", signals[i]);
+    }
     remove(path);
     forget();
 }

@@ -335,6 +335,16 @@ TEST(refused_by_a_sentence)
     CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1 &&
           strstr(err, "holds shards of pytorch_model.bin") &&
           strstr(err, "tools/pickle-to-safetensors.py"));
+    CHECK(run("cd %s && rm pytorch_model.bin.index.json && touch pytorch_model-00001-of-00003.bin",
+              dir) == 0);
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1 &&
+          strstr(err, "holds shards of pytorch_model.bin"));
+    dir = copied("wrapped", NULL); /* a buffer of a layer's dropout is left out */
+    CHECK(run("LC_ALL=C sed -i.old 's/model.v_head.summary.bias/model.h.0.mlp.dropout.mas/' "
+              "%s/model.safetensors",
+              dir) == 0);
+    CHECKF(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 0, "%s", err);
+    CHECKF(strstr(err, "note: 5 tensors are not part of GPT-2"), "%s", err);
     /* a bias of the logits is no head of its own */
     dir = copied("wrapped", NULL);
     CHECK(run("LC_ALL=C sed -i.old 's/model.v_head.summary.bias/model.module.lm_head.bias/' "

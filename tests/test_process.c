@@ -160,6 +160,13 @@ TEST(pipes_that_are_waited_for)
     CHECK(run("echo Once >%s & " TEST_BUILD "/gpt2 " MODEL " --file %s -n 2 --quiet", path, path) ==
           0);
     CHECKF(strstr(err, named), "%s", err);
+    CHECK(run("echo '{\"text\": \"Once\"}' >%s & " TEST_BUILD "/score " MODEL " %s -q", path,
+              path) == 0);
+    CHECKF(strstr(err, named), "%s", err);
+    CHECK(run("echo '{\"text\": \"Once\"}' >%s & mkdir -p %s.d; " TEST_BUILD "/lens " MODEL
+              " record --lines %s hook_embed -o %s.d; code=$?; rm -r %s.d; exit $code",
+              path, path, path, path, path) == 0);
+    CHECKF(strstr(err, named), "%s", err);
     CHECK(run("echo Once | " TEST_BUILD "/gpt2 " MODEL " -n 2 --quiet") == 0);
     CHECKF(!strstr(err, "waiting"), "%s", err);
     remove(path);

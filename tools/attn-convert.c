@@ -177,7 +177,7 @@ static attn_status check_leftovers(attn_ctx *ctx, const source *s, const plan *o
         if (used[i] || source_is_mask(t) || strcmp(t->name, unembed) == 0)
             continue;
         show(name, t->name, strlen(t->name));
-        if (strncmp(t->name, layer, strlen(layer)) == 0)
+        if (strncmp(t->name, layer, strlen(layer)) == 0 && !strstr(t->name, "dropout"))
             tool_fail(ctx, ATTN_E_FORMAT,
                       "%s: nothing in a GPT-2 of %llu layers asks for the "
                       "tensor %s",
@@ -292,6 +292,10 @@ static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
         return ctx->status;
     if (!out->tied)
         out->n_tensors++;
+    if (!out->tied && !s->says_untied && s->names == NAMES_HF && !s->linears_out_in)
+        source_note("lm_head.weight differs from wte.weight, but config.json does not say that "
+                    "tie_word_embeddings is false: both are used, as by transformers 5; "
+                    "transformers 4 would use wte.weight for both");
     return ATTN_OK;
 }
 

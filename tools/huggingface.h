@@ -235,6 +235,21 @@ TOOLS_FN attn_status hf_open_shards(attn_ctx *ctx, source *s, const char *dir,
     return ATTN_OK;
 }
 
+/* Shards have names like pytorch_model-00001-of-00002.bin. */
+TOOLS_FN int hf_has_pickled_shards(attn_ctx *ctx, source *s, const char *dir)
+{
+    char name[64];
+    int n;
+    for (n = 1; n < 100; n++) {
+        const char *path;
+        snprintf(name, sizeof name, "pytorch_model-00001-of-%05d.bin", n);
+        path = arena_path(ctx, &s->memory, dir, name);
+        if (path && system_exists(path))
+            return 1;
+    }
+    return 0;
+}
+
 TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
 {
     char *single = arena_path(ctx, &s->memory, dir, "model.safetensors");
@@ -259,7 +274,7 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
         free(root);
         return ctx->status;
     }
-    if (system_exists(pickle) || system_exists(pickles))
+    if (system_exists(pickle) || system_exists(pickles) || hf_has_pickled_shards(ctx, s, dir))
         return tool_fail(
             ctx, ATTN_E_UNSUPPORTED,
             "%s holds %s, which is a program "

@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <sys/types.h>
 #include <sys/stat.h>
@@ -33,7 +34,6 @@
 #include <io.h>
 #include <process.h>
 #include <stdlib.h>
-#include <string.h>
 
 SYSTEM_FN int system_seek(FILE *file, uint64_t offset)
 {
@@ -339,21 +339,62 @@ SYSTEM_FN uint64_t system_seed(void)
     return seed ^ seed >> 32;
 }
 
-/* Signals that would end the program while it writes a file come to `handler`, unless whoever
- * started the program wants them ignored, as nohup does. */
+#ifdef _WIN32
 SYSTEM_FN void system_catch(void (*handler)(int))
 {
-    static const int numbers[] = {SIGINT,  SIGTERM,
-#ifndef _WIN32
-                                  SIGHUP,  SIGQUIT, SIGPIPE, SIGALRM,
-                                  SIGUSR1, SIGUSR2
-#endif
-    };
-    size_t i;
-    for (i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        if (signal(numbers[i], handler) == SIG_IGN)
-            signal(numbers[i], SIG_IGN);
+    signal(SIGINT, handler);
+    signal(SIGTERM, handler);
 }
+#else
+static void (*system_handler)(int);
+
+/* The system sends some signals for an error of the program itself, at an instruction that would
+ * run again after this. Then the signal ends the program. */
+SYSTEM_FN void system_on_signal(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    if (info->si_code > 0 && (number == SIGSEGV || number == SIGBUS || number == SIGFPE ||
+                              number == SIGILL || number == SIGTRAP || number == SIGSYS))
+        signal(number, SIG_DFL);
+    else
+        system_handler(number);
+}
+
+/* Every signal that would end the program while it writes a file comes to `handler`, unless somebody
+ * else takes care of it: nohup has SIGHUP ignored, a sanitizer catches SIGSEGV. SIGKILL cannot be
+ * caught. */
+SYSTEM_FN void system_catch(void (*handler)(int))
+{
+    static const int harmless[] = {SIGCHLD,  SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG,
+#ifdef SIGWINCH
+                                   SIGWINCH,
+#endif
+#ifdef SIGINFO
+                                   SIGINFO,
+#endif
+                                   SIGKILL};
+#ifdef SIGRTMAX
+    const int last = SIGRTMAX;
+#else
+    const int last = 31;
+#endif
+    struct sigaction action, present;
+    size_t i;
+    int number;
+    system_handler = handler;
+    memset(&action, 0, sizeof action);
+    sigemptyset(&action.sa_mask);
+    action.sa_sigaction = system_on_signal;
+    action.sa_flags = SA_SIGINFO;
+    for (number = 1; number <= last; number++) {
+        for (i = 0; i < sizeof harmless / sizeof harmless[0] && harmless[i] != number; i++)
+            continue;
+        if (i == sizeof harmless / sizeof harmless[0] && sigaction(number, NULL, &present) == 0 &&
+            !(present.sa_flags & SA_SIGINFO) && present.sa_handler == SIG_DFL)
+            sigaction(number, &action, NULL);
+    }
+}
+#endif
 
 /* Every Ctrl-C from now on comes to `handler`, and a read that waits for input fails with EINTR, so
  * that the program can answer. (Windows forgets the handler each time.) */

@@ -276,24 +276,29 @@ TOOLS_FN attn_status vocab_check_template(attn_ctx *ctx, vocab *v, const json_va
     const json_value *single = json_get(processor, "single"), *part, *special, *ids;
     const json_value *tokens = json_get(processor, "special_tokens");
     uint64_t id;
-    size_t i;
-    int behind = 0;
+    size_t i, n_texts = 0, n_others = 0;
     for (i = 0, part = single ? single + 1 : NULL; single && i < single->size;
          i++, part += part->span) {
-        if (json_get(part, "Sequence"))
-            behind = 1;
-        if ((special = json_get(json_get(part, "SpecialToken"), "id")) == NULL)
+        if (json_is(json_get(json_get(part, "Sequence"), "id"), "A")) {
+            n_texts++;
             continue;
-        ids = special->kind == JSON_STRING ? json_find(tokens, special->text, special->size) : NULL;
+        }
+        special = json_get(json_get(part, "SpecialToken"), "id");
+        ids = special && special->kind == JSON_STRING
+                  ? json_find(tokens, special->text, special->size)
+                  : NULL;
         ids = json_get(ids, "ids");
-        if (behind || v->first >= 0 || !ids || ids->kind != JSON_ARRAY || ids->size != 1 ||
+        if (n_texts > 0 || v->first >= 0 || !ids || ids->kind != JSON_ARRAY || ids->size != 1 ||
             !json_u64(ids + 1, &id) || id >= v->n_tokens)
-            return vocab_refuse(ctx, "tokenizer.json",
-                                "its post_processor adds more than one token at the beginning",
-                                "texts get tokens that they do not hold",
-                                "add their ids yourself and set it to null");
-        v->first = (int32_t)id;
+            n_others++;
+        else
+            v->first = (int32_t)id;
     }
+    if (n_texts != 1 || n_others > 0)
+        return vocab_refuse(ctx, "tokenizer.json",
+                            "its post_processor gives something else than the text once, after one "
+                            "token at most",
+                            "texts get other ids", "add those yourself and set it to null");
     return ATTN_OK;
 }
 
@@ -727,7 +732,7 @@ TOOLS_FN attn_status vocab_check_settings(attn_ctx *ctx, vocab *v, const vocab_f
                          "not run",
                          file);
     if (vocab_is_on(f->config, "add_bos_token") && v->first < 0)
-        v->first = v->bos;
+        v->first = v->bos >= 0 || f->whole ? v->bos : vocab_end_of_text(v);
     if (vocab_is_on(f->config, "clean_up_tokenization_spaces"))
         vocab_say(ctx, v,
                   "%s: clean_up_tokenization_spaces has transformers drop blanks before "
