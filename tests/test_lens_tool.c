@@ -1203,24 +1203,43 @@ TEST(no_tokenizer)
 /* ---- many texts ---- */
 
 #define CORPUS "build/test-tmp/lens-tool/"
-#define RECORDS                                                                                    \
-    LENS MODEL "record --lines " CORPUS "texts.jsonl --rows 256 '*.hook_resid_post' -o " CORPUS
+#define RECORD_AS(input)                                                                           \
+    LENS MODEL "record --lines " CORPUS input " --rows 256 '*.hook_resid_post' -o " CORPUS
+#define RECORDS     RECORD_AS("texts.jsonl")
+#define RECORDS_ALL RECORD_AS("folder")
 
-/* So many texts, and in between a line that is refused. */
+static void put_cats(FILE *file, int n)
+{
+    fputs("Once upon a time", file);
+    for (; n > 0; n--)
+        fputs(n % 4 ? " was a cat" : " there was a cat", file);
+}
+
+/* So many texts, and in between one that is refused: as lines, and as files of a folder. */
 static void write_texts(int n)
 {
-    FILE *const file = fopen(CORPUS "texts.jsonl", "w");
-    int i, k;
-    for (i = 0; file && i < n; i++) {
-        if (i == 3)
-            fputs("Once upon a time\n", file);
-        fputs("{\"text\": \"Once upon a time", file);
-        for (k = i * 7 % 60; k > 0; k--)
-            fputs(k % 4 ? " was a cat" : " there was a cat", file);
-        fputs("\"}\n", file);
+    FILE *const lines = fopen(CORPUS "texts.jsonl", "w");
+    int i, number = 0;
+    CHECK(run("cd " CORPUS " && rm -rf folder && mkdir folder") == 0);
+    for (i = 0; lines && i < n; i++) {
+        char path[sizeof CORPUS + 32];
+        FILE *file;
+        if (i == 3) {
+            fputs("Once upon a time\n", lines);
+            snprintf(path, sizeof path, CORPUS "folder/%04d", ++number);
+            test_write(path, "Once upon a \xE9", 13);
+        }
+        fputs("{\"text\": \"", lines);
+        put_cats(lines, i * 7 % 60);
+        fputs("\"}\n", lines);
+        snprintf(path, sizeof path, CORPUS "folder/%04d", ++number);
+        if (CHECK((file = fopen(path, "w")) != NULL)) {
+            put_cats(file, i * 7 % 60);
+            fclose(file);
+        }
     }
-    if (CHECK(file != NULL))
-        fclose(file);
+    if (CHECK(lines != NULL))
+        fclose(lines);
 }
 
 /* A shard has the numbers of the texts' own records, text after text. */
@@ -1261,23 +1280,86 @@ TEST(record_of_lines)
             LENS MODEL "record --lines LICENSE '*.hook_pattern' -o " CORPUS "many");
 }
 
-/* Killed at any moment, it ends with the same shards and the same index. */
-TEST(record_of_lines_killed)
+/* Each file of a folder is a text, with the numbers that it has as a line. */
+TEST(record_of_a_folder)
+{
+    write_texts(12);
+    CHECK(run("cd " CORPUS "folder && rm -rf ../whole ../many && mkdir ../whole ../many below && "
+              ": >0014 && ln -s nowhere 0015 && mkfifo 0016 && printf Once >'0017 \"q\"' && "
+              "echo '{}' >>../texts.jsonl && echo '{}' >>../texts.jsonl && "
+              "echo '{\"text\": \"Once\"}' >>../texts.jsonl") == 0);
+    CHECKF(run(RECORDS "whole") == 0, "%s", err);
+    CHECKF(run(RECORDS_ALL "many") == 0, "%s", err);
+    CHECKF(run("cd " CORPUS "whole && ls | grep -c safetensors && for f in *.safetensors; do "
+               "cmp $f ../many/$f || exit; done && ! test -e ../many/00$(ls | wc -l)*") == 0 &&
+               atoi(out) > 1,
+           "%s%s", out, err);
+    CHECKF(run("sed 1d " CORPUS "many/index.jsonl | grep -v '\"file\"'") == 0 &&
+               strstr(out, "{\"line\": 1, \"id\": \"0001\"}\n") == out &&
+               strstr(out, "{\"line\": 3, \"id\": \"0003\"}\n{\"line\": 4, \"id\": \"0004\", "
+                           "\"error\": \"" CORPUS "folder/0004: byte 13 is not UTF-8\"}\n") &&
+               strstr(out, "{\"line\": 13, \"id\": \"0013\"}\n{\"line\": 14, \"id\": \"0014\", "
+                           "\"error\": \"" CORPUS "folder/0014 is empty\"}\n{\"line\": 15, "
+                           "\"id\": \"0015\", \"error\": \"cannot open " CORPUS "folder/0015: no "
+                           "such file or directory\"}\n{\"line\": 16, \"id\": \"0017 "
+                           "\\\"q\\\"\"}\n"),
+           "%s", out);
+    /* A file behind those of the index is one more; another among them is not the same folder. */
+    CHECKF(run("printf Once >" CORPUS "folder/0018; " RECORDS_ALL
+               "many --resume && tail -n 2 " CORPUS "many/index.jsonl") == 0 &&
+               strstr(out, "{\"line\": 17, \"id\": \"0018\"}\n{\"file\": \"0000") == out,
+           "%s%s", out, err);
+    refuses(1, "the files of " CORPUS "folder have changed",
+            ": >" CORPUS "folder/0003b; " RECORDS_ALL "many --resume");
+    refuses(1, "the files of " CORPUS "folder have changed",
+            "rm " CORPUS "folder/00*; " RECORDS_ALL "many --resume");
+    refuses(1, "or a folder in place of lines", RECORDS_ALL "whole --resume");
+    refuses(1, "or a folder in place of lines", RECORDS "many --resume");
+    refuses(1, "folder cannot have both texts and shards", RECORDS_ALL "folder");
+    CHECK(run(TEST_BUILD "/attn-convert examples/tiny-stories " TMP "lens-bare.attn "
+                         "--no-tokenizer 2>/dev/null") == 0);
+    refuses(1, "has no tokenizer: give the texts as lines with \"ids\"",
+            LENS TMP "lens-bare.attn record --lines " CORPUS "folder '*.hook_resid_post' -o " CORPUS
+                     "many");
+}
+
+/* Memory stays that of one shard and one text, however many are recorded or refused. */
+TEST_IF(!TEST_SANITIZED, record_in_flat_memory)
+{
+    write_texts(120);
+    CHECK(run("cd " CORPUS
+              " && rm -rf many && mkdir many && yes '{}' | head -n 1000000 >>texts.jsonl") == 0);
+    CHECKF(run("ulimit -v 60000; " RECORDS "many -t 1 '*.hook_mlp_out' '*.hook_attn_out' "
+               "'*.hook_resid_pre' '*.hook_resid_mid'") == 0,
+           "%s", err);
+    CHECK(run("cd " CORPUS "many && wc -l <index.jsonl && du -sk .") == 0);
+    CHECKF(atoi(out) > 1000001 && atoi(strchr(out, '\n')) > 120000, "%s", out);
+    CHECK(run("cd " CORPUS " && rm -rf many && : >texts.jsonl") == 0);
+}
+
+static void kill_again_and_again(const char *records, const char *whole, const char *many)
 {
     int i, code = -1;
-    write_texts(120);
-    CHECK(run("cd " CORPUS " && rm -rf whole many && mkdir whole many") == 0);
-    CHECKF(run(RECORDS "whole") == 0, "%s", err);
+    CHECK(run("cd " CORPUS " && rm -rf %s %s && mkdir %s %s", whole, many, whole, many) == 0);
+    CHECKF(run("%s%s", records, whole) == 0, "%s", err);
     for (i = 0; i < 200 && code != 0; i++)
-        code =
-            run(RECORDS "many --resume & pid=$!; (sleep %g; kill -9 $pid) 2>/dev/null & wait $pid",
-                0.03 + i * 137 % 80 / 400.0 + i / 50.0);
+        code = run("%s%s --resume & pid=$!; (sleep %g; kill -9 $pid) 2>/dev/null & wait $pid",
+                   records, many, 0.03 + i * 137 % 80 / 400.0 + i / 50.0);
     CHECKF(code == 0 && i > 1, "exit code %d after %d runs: %s", code, i, err);
-    CHECKF(run("cd " CORPUS "whole && ls | grep -c safetensors && for f in *; do "
-               "cmp $f ../many/$f || exit; done") == 0 &&
+    CHECKF(run("cd " CORPUS "%s && ls | grep -c safetensors && for f in *; do "
+               "cmp $f ../%s/$f || exit; done",
+               whole, many) == 0 &&
                atoi(out) > 5,
            "%s%s", out, err);
-    CHECKF(run(RECORDS "many --resume && cmp " CORPUS "whole/index.jsonl " CORPUS
-                       "many/index.jsonl") == 0,
+    CHECKF(run("%s%s --resume && cmp " CORPUS "%s/index.jsonl " CORPUS "%s/index.jsonl", records,
+               many, whole, many) == 0,
            "%s", err); /* nothing is left to do */
+}
+
+/* Killed at any moment, it ends with the same shards and the same index. */
+TEST(record_killed)
+{
+    write_texts(120);
+    kill_again_and_again(RECORDS, "whole", "many");
+    kill_again_and_again(RECORDS_ALL, "whole-folder", "many-of-folder");
 }

@@ -120,6 +120,36 @@ SYSTEM_FN void system_remove(const char *path)
     free(wide);
 }
 
+/* Hands over the name of everything in a directory, in any order. -1: errno says why not. */
+SYSTEM_FN int system_list(const char *directory, void (*take)(const char *name, void *user),
+                          void *user)
+{
+    const size_t n = strlen(directory);
+    char name[3 * MAX_PATH], *const pattern = (char *)malloc(n + 3);
+    wchar_t *wide;
+    WIN32_FIND_DATAW entry;
+    HANDLE search;
+    errno = ENOMEM;
+    if (!pattern)
+        return -1;
+    memcpy(pattern, directory, n);
+    memcpy(pattern + n, "/*", 3);
+    wide = system_wide(pattern);
+    search = wide ? FindFirstFileW(wide, &entry) : INVALID_HANDLE_VALUE;
+    free(pattern);
+    free(wide);
+    errno = ENOENT;
+    if (search == INVALID_HANDLE_VALUE)
+        return -1;
+    do {
+        if (WideCharToMultiByte(CP_UTF8, 0, entry.cFileName, -1, name, sizeof name, NULL, NULL) > 0)
+            take(name, user);
+    } while (FindNextFileW(search, &entry));
+    errno = GetLastError() == ERROR_NO_MORE_FILES ? 0 : EIO;
+    FindClose(search);
+    return errno ? -1 : 0;
+}
+
 SYSTEM_FN int system_exists(const char *path)
 {
     return system_attributes(path) != INVALID_FILE_ATTRIBUTES ||
@@ -187,6 +217,7 @@ SYSTEM_FN int system_columns(FILE *file)
 }
 
 #else
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -236,6 +267,23 @@ SYSTEM_FN int system_make_directory(const char *path)
 SYSTEM_FN void system_remove(const char *path)
 {
     remove(path);
+}
+
+/* Hands over the name of everything in a directory, in any order. -1: errno says why not. */
+SYSTEM_FN int system_list(const char *directory, void (*take)(const char *name, void *user),
+                          void *user)
+{
+    DIR *const entries = opendir(directory);
+    const struct dirent *entry;
+    int error;
+    if (!entries)
+        return -1;
+    for (errno = 0; (entry = readdir(entries)) != NULL; errno = 0)
+        take(entry->d_name, user);
+    error = errno;
+    closedir(entries);
+    errno = error;
+    return error ? -1 : 0;
 }
 
 /* A path that cannot be examined counts as one that exists: opening it will tell the reason. */
