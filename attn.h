@@ -12081,8 +12081,8 @@ static void attn__quantize_lane(attn_dtype dtype, unsigned char *lines, size_t l
     lines += 64 + lane * 4;
     for (k = 0; k < ATTN__PER_SCALES; k++) {
         int shift;
-        unsigned char *byte = lines + attn__bits_at(t, k, &shift);
-        *byte = (unsigned char)(*byte | bits[k] << shift);
+        unsigned char *at = lines + attn__bits_at(t, k, &shift);
+        *at = (unsigned char)(*at | bits[k] << shift);
     }
 }
 

@@ -165,7 +165,7 @@ plant("attn__closest_scale", "(float)(j < 0 ? j - 50 : j + 60) * 0.125f / larges
 plant("attn__quantize_weights", "q = y <= (float)t->lowest ? t->lowest : y >= (float)t->highest ? t->highest : (int)y;",
       "q = (int)y;")
 plant("attn__quantize_weights", "half++; /* among", "(void)0; /* among")
-plant("attn__quantize_lane", "(*byte | bits[k] << shift);", "(bits[k] << shift);")
+plant("attn__quantize_lane", "(*at | bits[k] << shift);", "(bits[k] << shift);")
 plant("attn__pack_panels", "x[i] = lane < n_lanes && k + i < n_in", "x[i] = lane < n_lanes && k + i <= n_in")
 plant("attn__pack_panels", "for (; lane < 16; lane++) row[lane] = 0;", "")
 plant("attn__quantize_lane", "memcpy(lines + (first / ATTN__PER_SCALE * 16 + lane) * 2, &half, 2);",
