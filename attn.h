@@ -9881,11 +9881,11 @@ typedef struct attn__weight_type {
 static const attn__weight_type *attn__weight_type_of(attn_dtype dtype)
 {
     static const attn__weight_type types[] = {
-        {1, 64, 0, 0, 0, 0},              /* ATTN_F32 */
-        {2, 64, 0, 0, 0, 0},              /* ATTN_F16 */
-        {1, 0, 0, 0, 0, 0},               /* ATTN_I32: no weights */
-        {64, 17 * 64, 8, 128, -127, 127}, /* ATTN_Q8: a line of scales, 16 lines of 4 inputs */
-        {64, 9 * 64, 4, 8, -8, 7},        /* ATTN_Q4: a line of scales, 8 lines of 8 inputs */
+        {1, 64, 0, 0, 0, 0},           /* ATTN_F32 */
+        {2, 64, 0, 0, 0, 0},           /* ATTN_F16 */
+        {1, 0, 0, 0, 0, 0},            /* ATTN_I32: no weights */
+        {64, 1088, 8, 128, -127, 127}, /* ATTN_Q8: a line of scales, 16 lines of 4 inputs */
+        {64, 576, 4, 8, -8, 7},        /* ATTN_Q4: a line of scales, 8 lines of 8 inputs */
     };
     return types + ((unsigned)dtype < sizeof types / sizeof *types ? dtype : ATTN_I32);
 }

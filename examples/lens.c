@@ -2258,10 +2258,10 @@ static int is_other_file(const corpus *c, const json_value *entry, const char *l
     uint64_t number;
     int other = 0;
     if (c->files && json_u64(json_get(entry, "line"), &number)) {
-        other = number == 0 || number > c->n_files;
-        if (!other)
+        if (number > 0 && number <= c->n_files)
             open_entry(c, &expected, number);
-        other |= size < expected.size || memcmp(line, expected.text, expected.size) != 0;
+        other = !expected.text || size < expected.size ||
+                memcmp(line, expected.text, expected.size) != 0;
     }
     out_free(&expected);
     return other;

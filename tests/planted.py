@@ -156,7 +156,7 @@ plant("ATTN__WALK_PANELS", "(cols) > 1 && n_panels >= (cols)", "(cols) > 1 && n_
 within("attn.h", ONE_SET, "kernels tensors model")
 plant("attn__panels_get", "((1 << t->bits) - 1)) - t->zero;", "((1 << t->bits) - 1)) - 128;")
 plant("attn__bits_at", "(int)(four % 2) * 4;", "(int)(four % 2) * 2;")
-plant("attn__weight_type_of", "17 * 64, 8, 128, -127, 127}", "17 * 64, 8, 127, -127, 127}")
+plant("attn__weight_type_of", "1088, 8, 128, -127, 127}", "1088, 8, 127, -127, 127}")
 plant("attn__panels_get", "memcpy(&half, scales + (j / 32 * 16 + n % 16) * 2, 2);",
       "memcpy(&half, scales + n % 16 * 2, 2);")
 plant("attn__quantize_weights", "fabsf(largest) / 127 :", "fabsf(largest) / 128 :")
