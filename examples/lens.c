@@ -207,6 +207,8 @@ static int too_many_words(const lens *l, const char *not_a_command)
     const char *meant = not_a_command ? nearest_command(not_a_command) : NULL;
     if (meant)
         return fail(USAGE, "there is no command %s; do you mean %s?", not_a_command, meant);
+    if (not_a_command && !strchr(not_a_command, ' ') && strchr(l->names[0], ' '))
+        return fail(USAGE, "there is no command %s; --help lists the commands", not_a_command);
     return fail(USAGE, "too many arguments at \"%s\": quote the text; --help lists the commands",
                 l->names[0]);
 }

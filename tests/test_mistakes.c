@@ -111,6 +111,8 @@ static const mistake mistakes[] = {
     /* lens */
     {"a command that is none", 2, LENS MODEL "atribute Once",
      "lens: there is no command atribute; do you mean attribute?"},
+    {"a command of another name", 2, LENS MODEL "attention 'Once upon'",
+     "lens: there is no command attention; --help lists the commands"},
     {"an activation that is none", 1, LENS MODEL "record Once -o " TMP "x.npz nonsense",
      "lens: no activation is called \"nonsense\"; names look like \"blocks.0.attn.hook_pattern\" "
      "or "
