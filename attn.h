@@ -1814,6 +1814,9 @@ static void attn__visit_watched(const attn__worker *me, attn__pass *p, int point
 static void attn__attend_watched(const attn__worker *me, attn__pass *p);
 static attn_shape attn__shape_of(const attn_tensor *x);
 static attn__text attn__show(attn_shape s);
+static attn_status attn__misfit(attn_ctx *ctx, const char *op, const char *name,
+                                const attn_tensor *x, const char *other, const attn_tensor *y,
+                                const char *expected);
 static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
                                   const attn_tensor *x);
 static attn_status attn__need(attn_ctx *ctx, const char *op, const char *name,
@@ -1857,6 +1860,8 @@ static int attn__mul_overflows(size_t a, size_t b, size_t *product);
 static size_t attn__round_up(size_t n, size_t multiple);
 static size_t attn__stride(size_t width);
 static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what);
+static void *attn__alloc_array(attn_ctx *ctx, size_t n, size_t size, const char *what);
+#define ATTN__NEW(ctx, type, n, what) ((type *)attn__alloc_array(ctx, n, sizeof(type), what))
 static void attn__free(void *start);
 static void attn__chain(attn_ctx *ctx, void *start);
 static void attn__unchain(attn_ctx *ctx, void *start);
@@ -1884,8 +1889,7 @@ static attn__scratchpad attn__scratchpad_of(const attn__worker *me, const attn__
 static attn__matmul_job attn__job_of(attn__rows out, attn__rows in, attn__panels w,
                                      const float *bias)
 {
-    attn__matmul_job job;
-    memset(&job, 0, sizeof job);
+    attn__matmul_job job = ATTN_ZERO;
     job.in = in.data;
     job.in_stride = (ptrdiff_t)in.stride;
     job.in_step = 1;
@@ -2087,8 +2091,7 @@ static attn__head attn__head_of(const attn__pass *p, const attn_session *of, int
 {
     const attn_config *c = &p->model->config;
     const size_t index = (size_t)layer * c->n_head + head;
-    attn__head h;
-    memset(&h, 0, sizeof h);
+    attn__head h = ATTN_ZERO;
     h.first = of->length + of->fed + row;
     h.rows = attn__query_block(h.first, of->n_rows - row);
     h.causal = 1;
@@ -2338,8 +2341,7 @@ static size_t attn__lay_out(attn_session *s, float *base)
 
 static attn_ctx attn__allocator_of(const attn_ctx *ctx)
 {
-    attn_ctx own;
-    memset(&own, 0, sizeof own);
+    attn_ctx own = ATTN_ZERO;
     own.alloc = ctx->alloc;
     own.free = ctx->free;
     own.user = ctx->user;
@@ -2418,7 +2420,7 @@ ATTN__DEF attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspa
         return ctx->status;
     ws = (attn_workspace *)attn__alloc(ctx, attn__round_up(sizeof *ws, 16) + sizeof(attn__pace),
                                        "a workspace");
-    base = ws ? (float *)attn__alloc(ctx, floats * sizeof(float), "a workspace's rows") : NULL;
+    base = ws ? ATTN__NEW(ctx, float, floats, "a workspace's rows") : NULL;
     if (!base) {
         attn__free(ws);
         return ATTN_E_MEMORY;
@@ -2537,8 +2539,8 @@ ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
         plan.workspace->n_users++;
     else if ((status = attn_workspace_new(ctx, &plan.workspace, model, &own)) != ATTN_OK)
         return status;
-    s = (attn_session *)attn__alloc(ctx, sizeof *s, "a session");
-    base = s ? (float *)attn__alloc(ctx, floats * sizeof(float), "a session's cache") : NULL;
+    s = ATTN__NEW(ctx, attn_session, 1, "a session");
+    base = s ? ATTN__NEW(ctx, float, floats, "a session's cache") : NULL;
     if (!base) {
         attn__free(s);
         attn_workspace_free(plan.workspace);
@@ -2549,6 +2551,15 @@ ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     attn__lay_out(s, base);
     *session = s;
     return ATTN_OK;
+}
+
+static attn_status attn__session_for(attn_ctx *ctx, attn_session **session, const attn_model *model,
+                                     size_t n_ctx, attn_workspace *workspace)
+{
+    attn_session_desc desc = ATTN_ZERO;
+    desc.n_ctx = n_ctx;
+    desc.workspace = workspace;
+    return attn_session_new(ctx, session, model, &desc);
 }
 
 /* A call of the library that lets callbacks run begins and ends with these two. A session that a
@@ -3018,13 +3029,12 @@ static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
 ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items)
 {
     attn_status status = ATTN_OK;
-    attn__pass p;
+    attn__pass p = ATTN_ZERO;
     size_t i;
     if (attn__need_given(ctx, "attn_feed", "session", n_items && items ? items[0].session : NULL))
         return ctx->status;
     if (attn__check_batch(ctx, items, n_items) != ATTN_OK)
         return ctx->status;
-    memset(&p, 0, sizeof p);
     p.ws = items[0].session->workspace;
     p.model = p.ws->model;
     p.kernels = p.ws->kernels;
@@ -3050,12 +3060,22 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
 ATTN__DEF attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
                                 size_t n_tokens)
 {
-    attn_feed_item item;
-    memset(&item, 0, sizeof item);
+    attn_feed_item item = ATTN_ZERO;
     item.session = session;
     item.tokens = tokens;
     item.n_tokens = n_tokens;
     return attn_feed_batch(ctx, &item, 1);
+}
+
+static attn_status attn__need_layer(attn_ctx *ctx, const char *op, const attn_model *model,
+                                    size_t layer)
+{
+    if (attn__need_given(ctx, op, "model", model) != ATTN_OK)
+        return ctx->status;
+    if (layer >= model->config.n_layer)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu", op,
+                          ATTN__LLU(layer), (unsigned long)model->config.n_layer - 1);
+    return ATTN_OK;
 }
 
 static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn_session *s,
@@ -3066,10 +3086,9 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
         return ctx->status;
     if (part != ATTN_KEYS && part != ATTN_VALUES)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: expected ATTN_KEYS or ATTN_VALUES", what);
+    if (attn__need_layer(ctx, what, s->model, layer) != ATTN_OK)
+        return ctx->status;
     held = s->length + (s->running == ATTN__FEEDING ? s->fed_before : 0);
-    if (layer >= s->model->config.n_layer)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu",
-                          what, ATTN__LLU(layer), (unsigned long)s->model->config.n_layer - 1);
     if (first > held || count > held - first)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "%s: %llu positions from %llu on; the session holds %llu", what,
@@ -4126,8 +4145,7 @@ ATTN__DEF attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn_
     if ((status = attn__need_given(ctx, "attn_record_size", "place for the size", bytes)) ||
         (status = attn__record_plan(ctx, "attn_record_size", model, desc, &plan)))
         return status;
-    points = (uint32_t *)attn__alloc(ctx, (1 + (size_t)model->config.n_layer) * sizeof *points,
-                                     "a list of names");
+    points = ATTN__NEW(ctx, uint32_t, 1 + (size_t)model->config.n_layer, "a list of names");
     if (!points)
         return ATTN_E_MEMORY;
     for (i = 0; i < plan.n_names && status == ATTN_OK; i++)
@@ -4340,9 +4358,8 @@ static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory
                           "attn_record_new: %llu positions need %llu bytes of memory; %llu were "
                           "given",
                           ATTN__LLU(r->room), ATTN__LLU(needed), ATTN__LLU(bytes));
-    r->slots = (attn__slot *)attn__alloc(ctx, r->n_slots * sizeof *r->slots, "a record");
-    r->slot_of =
-        (uint32_t *)attn__alloc(ctx, n_layers * ATTN__N_HOOKS * sizeof *r->slot_of, "a record");
+    r->slots = ATTN__NEW(ctx, attn__slot, r->n_slots, "a record");
+    r->slot_of = ATTN__NEW(ctx, uint32_t, n_layers * ATTN__N_HOOKS, "a record");
     if (!r->slots || !r->slot_of)
         return ATTN_E_MEMORY;
     attn__place_slots(r, r->watcher->points, memory);
@@ -4370,7 +4387,7 @@ ATTN__DEF attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_
                           "attn_record_new: the session holds %llu positions already, so the first "
                           "to record cannot be %llu; attn_truncate it, or set first",
                           ATTN__LLU(session->length), ATTN__LLU(plan.first));
-    r = (attn_record *)attn__alloc(ctx, sizeof *r, "a record");
+    r = ATTN__NEW(ctx, attn_record, 1, "a record");
     if (!r)
         return ATTN_E_MEMORY;
     r->model = session->model;
@@ -4538,7 +4555,7 @@ static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *
     size_t row, head, k;
     if (v.n[0] == 1)
         return ATTN_OK;
-    hook->mean = (float *)attn__alloc(ctx, v.n[1] * v.n[2] * sizeof(float), "a mean");
+    hook->mean = ATTN__NEW(ctx, float, v.n[1] * v.n[2], "a mean");
     if (!hook->mean)
         return ATTN_E_MEMORY;
     for (head = 0; head < v.n[1]; head++)
@@ -4721,9 +4738,8 @@ ATTN__DEF attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, si
                                        const attn_sampler_desc *desc)
 {
     attn_sampler *s;
-    attn_sampler_desc d;
+    attn_sampler_desc d = ATTN_ZERO;
     char number[32], second[32];
-    memset(&d, 0, sizeof d);
     if (desc)
         d = *desc;
     if (attn__need_given(ctx, "attn_sampler_new", "place for the sampler", sampler) != ATTN_OK)
@@ -4749,17 +4765,16 @@ ATTN__DEF attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, si
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "repeat_penalty is %s; expected 0 (none) or a positive number",
                           attn__show_number(number, (double)d.repeat_penalty));
-    s = (attn_sampler *)attn__alloc(ctx, sizeof *s, "a sampler");
+    s = ATTN__NEW(ctx, attn_sampler, 1, "a sampler");
     if (!s)
         return ATTN_E_MEMORY;
     s->desc = d;
     s->n_vocab = n_vocab;
     attn_rng_seed(&s->rng, d.seed);
     if (attn__need_kernels(ctx, &s->kernels) == ATTN_OK) {
-        s->logits = (float *)attn__alloc(ctx, n_vocab * sizeof(float), "a sampler");
-        s->weights = (float *)attn__alloc(ctx, n_vocab * sizeof(float), "a sampler");
-        s->candidates =
-            (attn__candidate *)attn__alloc(ctx, n_vocab * sizeof *s->candidates, "a sampler");
+        s->logits = ATTN__NEW(ctx, float, n_vocab, "a sampler");
+        s->weights = ATTN__NEW(ctx, float, n_vocab, "a sampler");
+        s->candidates = ATTN__NEW(ctx, attn__candidate, n_vocab, "a sampler");
     }
     if (!s->logits || !s->weights || !s->candidates) {
         attn_sampler_free(s);
@@ -4984,7 +4999,7 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, cons
         return attn__fail(ctx, ATTN_E_ARGUMENT, "the model has no beginning-of-text token");
     if (room > SIZE_MAX / sizeof **ids - 1)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "the prompt is too long");
-    *ids = (int32_t *)attn__alloc(ctx, (room + 1) * sizeof **ids, "the prompt");
+    *ids = ATTN__NEW(ctx, int32_t, room + 1, "the prompt");
     if (!*ids)
         return ATTN_E_MEMORY;
     if (bos)
@@ -5244,8 +5259,8 @@ static attn_status attn__drafter_init(attn_ctx *ctx, attn__drafter *d, const att
     d->next = d->most < 4 ? d->most : 4;
     if (d->most == 0)
         return ATTN_OK;
-    d->logits = (float *)attn__alloc(
-        ctx, (d->most + 1) * session->model->config.n_vocab * sizeof(float), "rows of logits");
+    d->logits =
+        ATTN__NEW(ctx, float, (d->most + 1) * session->model->config.n_vocab, "rows of logits");
     return d->logits ? ATTN_OK : ATTN_E_MEMORY;
 }
 
@@ -5310,8 +5325,7 @@ static attn_status attn__generation_init(attn_ctx *ctx, attn__generation *w, att
         attn__generation_sampler(ctx, w) != ATTN_OK)
         return ctx->status;
     if (w->desc.logits_fn) {
-        const size_t size = model->config.n_vocab * sizeof(float);
-        w->logits = (float *)attn__alloc(ctx, size, "logits for logits_fn");
+        w->logits = ATTN__NEW(ctx, float, model->config.n_vocab, "logits for logits_fn");
         if (!w->logits)
             return ATTN_E_MEMORY;
     }
@@ -5375,12 +5389,11 @@ static attn_feed_item attn__plan_pass(attn__generation *w)
     attn__drafter *d = &w->drafter;
     const size_t room = w->session->capacity - w->session->length - 1, left = w->most - w->n;
     size_t n = d->wait > 0 || w->reason ? 0 : d->next;
-    attn_feed_item item;
+    attn_feed_item item = ATTN_ZERO;
     n = n < room ? n : room;
     w->n_drafted = attn__draft_tokens(w->session, w->due, n < left ? n : left);
     if (d->wait > 0)
         d->wait--;
-    memset(&item, 0, sizeof item);
     item.session = w->session;
     item.tokens = w->due;
     item.n_tokens = w->n_drafted + 1;
@@ -5458,7 +5471,7 @@ static attn_status attn__generate_all(attn_ctx *ctx, attn__generation *runs, siz
 ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const char *prompt,
                                     const attn_generate_desc *desc, attn_text_fn fn, void *user)
 {
-    attn__generation w;
+    attn__generation w = ATTN_ZERO;
     attn_feed_item item;
     attn_status status;
     if (attn__need_given(ctx, "attn_generate", "session", session) ||
@@ -5466,7 +5479,6 @@ ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const 
         attn__check_idle(ctx, "attn_generate", session))
         return ctx->status;
     attn__enter_call(session);
-    memset(&w, 0, sizeof w);
     if (desc)
         w.desc = *desc;
     w.session = session;
@@ -5544,7 +5556,7 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
 {
     const attn_model *model = workspace->model;
     const size_t n_ctx = model->config.n_ctx;
-    attn_session_desc room;
+    attn_session_desc room = ATTN_ZERO;
     attn_status status;
     w->desc.sampling.seed += i;
     w->desc.prompt_ids = text->prompt_ids;
@@ -5561,7 +5573,6 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
         return attn__fail(ctx, ATTN_E_CONTEXT,
                           "the prompt has %llu tokens; the model's n_ctx is %llu",
                           ATTN__LLU(w->n_prompt), ATTN__LLU(n_ctx));
-    memset(&room, 0, sizeof room);
     room.workspace = workspace;
     w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
     room.n_ctx = w->most < n_ctx - w->n_prompt ? w->n_prompt + w->most : n_ctx;
@@ -5571,8 +5582,7 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
     w->kept = text;
     w->capacity = 64;
     text->text = (char *)attn__alloc(ctx, w->capacity, "a text");
-    text->ids = (int32_t *)attn__alloc(ctx, (room.n_ctx - w->n_prompt + 1) * sizeof *text->ids,
-                                       "a text's ids");
+    text->ids = ATTN__NEW(ctx, int32_t, room.n_ctx - w->n_prompt + 1, "a text's ids");
     if (!text->text || !text->ids)
         return ATTN_E_MEMORY;
     text->text[0] = 0;
@@ -5610,8 +5620,8 @@ ATTN__DEF attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts
         attn__forget_text(&texts[i]);
     if (attn__check_many(ctx, texts, n_texts, model, desc) != ATTN_OK)
         return ctx->status;
-    runs = (attn__generation *)attn__alloc(ctx, n_texts * sizeof *runs, "texts");
-    items = (attn_feed_item *)attn__alloc(ctx, n_texts * sizeof *items, "texts");
+    runs = ATTN__NEW(ctx, attn__generation, n_texts, "texts");
+    items = ATTN__NEW(ctx, attn_feed_item, n_texts, "texts");
     status = runs && items ? attn_workspace_new(ctx, &workspace, model, NULL) : ATTN_E_MEMORY;
     if (status == ATTN_OK && desc && desc->n_passes)
         *desc->n_passes = 0;
@@ -5730,9 +5740,8 @@ ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, a
         return ctx->status;
     n = logits.shape[1];
     if (logits.ndim != 2 || n == 0)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_logit_stats: logits have shape %s; expected [T, V]",
-                          attn__show(shape).text);
+        return attn__misfit(ctx, "attn_logit_stats", "logits have", &logits, NULL, NULL,
+                            "expected [T, V]");
     if (!targets != !stats)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_logit_stats: no %s was given",
                           stats ? "target" : "room for the targets' statistics");
@@ -5742,7 +5751,7 @@ ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, a
                                   n) != ATTN_OK)
         return ctx->status;
     buffers = attn__row_buffers(ctx, n);
-    heap = buffers ? (attn__candidate *)attn__alloc(ctx, k * sizeof *heap, "likely tokens") : NULL;
+    heap = buffers ? ATTN__NEW(ctx, attn__candidate, k, "likely tokens") : NULL;
     if (!heap)
         status = ATTN_E_MEMORY;
     for (t = 0; t < logits.shape[0] && status == ATTN_OK; t++)
@@ -5805,22 +5814,21 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_pr
     attn__scoring s;
     size_t n_vocab, at;
     int had_logits;
-    attn_feed_item item;
+    attn_feed_item item = ATTN_ZERO;
     attn_status status = ATTN_OK;
     attn__candidate *heap;
     float *logits;
     if (attn__need_given(ctx, "attn_score", "session", session) != ATTN_OK)
         return ctx->status;
     n_vocab = session->model->config.n_vocab;
-    memset(&item, 0, sizeof item);
     item.session = session;
     item.tokens = tokens;
     item.n_tokens = n_tokens;
     if (attn__check_item(ctx, &item, session->model) ||
         attn__need_top(ctx, "attn_score", top, k, n_vocab))
         return ctx->status;
-    logits = (float *)attn__alloc(ctx, (at_once + 1) * n_vocab * sizeof(float), "rows of logits");
-    heap = logits ? (attn__candidate *)attn__alloc(ctx, k * sizeof *heap, "likely tokens") : NULL;
+    logits = ATTN__NEW(ctx, float, (at_once + 1) * n_vocab, "rows of logits");
+    heap = logits ? ATTN__NEW(ctx, attn__candidate, k, "likely tokens") : NULL;
     if (!heap) {
         attn__free(logits);
         return ATTN_E_MEMORY;
@@ -6253,9 +6261,7 @@ static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer
                           "tokenizer: the special tokens have %llu bytes together; expected at "
                           "most %llu",
                           ATTN__LLU(n_nodes / 2), ATTN__LLU(most_nodes / 2));
-    tokenizer->special = ATTN__AS(
-        attn__special_node *,
-        attn__alloc(ctx, (size_t)n_nodes * sizeof(attn__special_node), "the special tokens"));
+    tokenizer->special = ATTN__NEW(ctx, attn__special_node, (size_t)n_nodes, "the special tokens");
     if (!tokenizer->special)
         return ATTN_E_MEMORY;
     attn__plant_special(tokenizer, special, n_special);
@@ -6301,7 +6307,7 @@ ATTN__DEF attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokeniz
 
     /* No product overflows: the data holds at least as many bytes as each of these arrays, but
      * for a few entries. */
-    made = ATTN__AS(attn_tokenizer *, attn__alloc(ctx, sizeof *made, "a tokenizer"));
+    made = ATTN__NEW(ctx, attn_tokenizer, 1, "a tokenizer");
     if (!made)
         return status;
     made->n_tokens = (size_t)n_tokens;
@@ -6309,15 +6315,12 @@ ATTN__DEF attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokeniz
     made->ends = start + 16;
     made->merges = made->ends + 4 * made->n_tokens;
     made->bytes = made->merges + 12 * made->n_merges + 4 * (size_t)n_special;
-    made->first =
-        ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * (made->n_tokens + 2), "an index of the merges"));
-    made->right =
-        ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * made->n_merges, "an index of the merges"));
-    made->rank =
-        ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * made->n_merges, "an index of the merges"));
-    is_special = ATTN__AS(unsigned char *, attn__alloc(ctx, made->n_tokens, "a list of tokens"));
-    by_right = ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * made->n_merges, "a list of merges"));
-    first = ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * (made->n_tokens + 2), "a list of merges"));
+    made->first = ATTN__NEW(ctx, uint32_t, made->n_tokens + 2, "an index of the merges");
+    made->right = ATTN__NEW(ctx, uint32_t, made->n_merges, "an index of the merges");
+    made->rank = ATTN__NEW(ctx, uint32_t, made->n_merges, "an index of the merges");
+    is_special = ATTN__NEW(ctx, unsigned char, made->n_tokens, "a list of tokens");
+    by_right = ATTN__NEW(ctx, uint32_t, made->n_merges, "a list of merges");
+    first = ATTN__NEW(ctx, uint32_t, made->n_tokens + 2, "a list of merges");
     if (made->first && made->right && made->rank && is_special && by_right && first)
         status =
             attn__tokenizer_fill(ctx, made, made->merges + 12 * made->n_merges, (size_t)n_special,
@@ -6672,7 +6675,7 @@ static uint32_t attn__lowest_rank(const attn__encoder *encoder)
 static attn_status attn__reserve_places(attn__encoder *encoder, size_t size)
 {
     const size_t n_merges = encoder->tokenizer->n_merges;
-    size_t wanted = encoder->n_places + encoder->n_places / 2, bytes;
+    size_t wanted = encoder->n_places + encoder->n_places / 2;
     if (size >= INT32_MAX) /* cover: a token of 2 GiB */
         return attn__fail(encoder->ctx, ATTN_E_ARGUMENT,
                           "attn_encode: this vocabulary needs %llu bytes of one word at once, the "
@@ -6680,9 +6683,8 @@ static attn_status attn__reserve_places(attn__encoder *encoder, size_t size)
                           ATTN__LLU(size));
     if (!encoder->heads) {
         encoder->heads =
-            ATTN__AS(uint32_t *,
-                     attn__alloc(encoder->ctx, 4 * (n_merges + n_merges / 32 + n_merges / 1024 + 2),
-                                 "the lists of a long word"));
+            ATTN__NEW(encoder->ctx, uint32_t, n_merges + n_merges / 32 + n_merges / 1024 + 2,
+                      "the lists of a long word");
         if (!encoder->heads)
             return ATTN_E_MEMORY;
         encoder->occupied = encoder->heads + n_merges;
@@ -6694,14 +6696,9 @@ static attn_status attn__reserve_places(attn__encoder *encoder, size_t size)
         wanted = size + 1;
     attn__free(encoder->places);
     encoder->n_places = 0;
-    encoder->places = attn__mul_overflows(wanted, sizeof(attn__place), &bytes)
-                          ? NULL
-                          : ATTN__AS(attn__place *,
-                                     attn__alloc(encoder->ctx, bytes, "the places of a long word"));
+    encoder->places = ATTN__NEW(encoder->ctx, attn__place, wanted, "the places of a long word");
     if (!encoder->places)
-        return attn__fail(encoder->ctx, ATTN_E_MEMORY,
-                          "no memory for the places of a long word (%llu bytes of it)",
-                          ATTN__LLU(size));
+        return ATTN_E_MEMORY;
     encoder->n_places = wanted;
     return ATTN_OK;
 }
@@ -6884,7 +6881,7 @@ ATTN__DEF attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t capacity, 
                                   int allow_special)
 {
     const unsigned char *start = (const unsigned char *)text;
-    attn__encoder encoder;
+    attn__encoder encoder = ATTN_ZERO;
     attn_status status;
     size_t n_cached;
 
@@ -6900,7 +6897,6 @@ ATTN__DEF attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t capacity, 
     if (size == 0)
         return ATTN_OK;
 
-    memset(&encoder, 0, sizeof encoder);
     encoder.ctx = ctx;
     encoder.tokenizer = tokenizer;
     encoder.ids = ids;
@@ -6910,9 +6906,7 @@ ATTN__DEF attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t capacity, 
         n_cached *= 2;
     if (n_cached >= 16) {
         encoder.cache_mask = n_cached - 1;
-        encoder.cache =
-            ATTN__AS(attn__cached_word *,
-                     attn__alloc(ctx, n_cached * sizeof(attn__cached_word), "a cache of words"));
+        encoder.cache = ATTN__NEW(ctx, attn__cached_word, n_cached, "a cache of words");
         if (!encoder.cache)
             return ATTN_E_MEMORY;
     }
@@ -7099,10 +7093,17 @@ static attn_shape attn__shape_of(const attn_tensor *x)
     return attn__shape(x->ndim, x->shape[0], x->shape[1], x->shape[2], x->shape[3]);
 }
 
+static int attn__has_shape(const attn_tensor *x, attn_shape shape)
+{
+    int i, same = x->ndim == shape.ndim;
+    for (i = 0; i < shape.ndim && same; i++)
+        same = x->shape[i] == shape.dim[i];
+    return same;
+}
+
 static attn_tensor attn__no_tensor(const char *why)
 {
-    attn_tensor x;
-    memset(&x, 0, sizeof x);
+    attn_tensor x = ATTN_ZERO;
     x.error = why;
     return x;
 }
@@ -7172,7 +7173,7 @@ static int attn__measure(attn_shape s, attn_dtype dtype, size_t *bytes)
 
 ATTN__DEF attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shape shape)
 {
-    attn_tensor x;
+    attn_tensor x = ATTN_ZERO;
     ptrdiff_t stride = 1;
     size_t bytes;
     int i;
@@ -7182,7 +7183,6 @@ ATTN__DEF attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shape
             "needed");
     if (!data && bytes > 0)
         return attn__no_tensor("attn_borrow: no data was given (did an allocation fail?)");
-    memset(&x, 0, sizeof x);
     x.data = (void *)(uintptr_t)data; /* an operation writes to its output only */
     x.dtype = dtype;
     x.ndim = shape.ndim;
@@ -7384,6 +7384,19 @@ ATTN__DEF float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t
 
 /* ---- checks that every operation makes ---- */
 
+/* "attn_matmul: a has shape [2, 3] and b [4]; " and what was expected. `name` is "a has" or "logits
+ * have"; y may be NULL. */
+static attn_status attn__misfit(attn_ctx *ctx, const char *op, const char *name,
+                                const attn_tensor *x, const char *other, const attn_tensor *y,
+                                const char *expected)
+{
+    const attn__text first = attn__show(attn__shape_of(x));
+    const attn__text second = attn__show(attn__shape_of(y ? y : x));
+    return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s shape %s%s%s%s%s; %s", op, name, first.text,
+                      y ? " and " : "", y ? other : "", y ? " " : "", y ? second.text : "",
+                      expected);
+}
+
 /* An operand must be a tensor. If a failed call should have made it, that call's message stays. */
 static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
                                   const attn_tensor *x)
@@ -7432,30 +7445,11 @@ static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *nam
 static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, attn_shape shape,
                                attn__result *result)
 {
-    int i, same;
-    attn_status status;
+    const int is_new = out && out->ndim == 0;
     memset(result, 0, sizeof *result);
-    if (attn__need_given(ctx, op, "place for the result", out) != ATTN_OK)
+    if (attn__copy_into(ctx, op, out, ATTN_F32, shape) != ATTN_OK)
         return ctx->status;
-    if (out->error)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
-    if (out->ndim == 0) {
-        if ((status = attn_zeros(ctx, out, ATTN_F32, shape)) != ATTN_OK)
-            return status;
-        result->fresh = 1;
-        result->dense = *out;
-        return ATTN_OK;
-    }
-    same = out->ndim == shape.ndim;
-    for (i = 0; i < shape.ndim && same; i++)
-        same = out->shape[i] == shape.dim[i];
-    if (!same)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
-                          op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
-    if (attn__need_any(ctx, op, "out", out) != ATTN_OK)
-        return ctx->status;
-    if (out->dtype == ATTN_I32)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out holds integers; expected ATTN_F32", op);
+    result->fresh = is_new;
     if (out->dtype == ATTN_F32 && attn_is_dense(*out)) {
         result->dense = *out;
         return ATTN_OK;
@@ -7529,7 +7523,6 @@ static const float *attn__row(const attn_tensor *x, const attn_shape *like, size
 static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *out,
                                    attn_dtype dtype, attn_shape shape)
 {
-    int i, same = 1;
     if (attn__need_given(ctx, op, "place for the result", out) != ATTN_OK)
         return ctx->status;
     if (out->error)
@@ -7538,9 +7531,7 @@ static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *o
         return attn_zeros(ctx, out, dtype, shape);
     if (attn__need_any(ctx, op, "out", out) != ATTN_OK)
         return ctx->status;
-    for (i = 0; i < shape.ndim && same; i++)
-        same = out->ndim == shape.ndim && out->shape[i] == shape.dim[i];
-    if (!same)
+    if (!attn__has_shape(out, shape))
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
                           op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
     if (out->dtype == ATTN_I32 && dtype != ATTN_I32)
@@ -7700,18 +7691,17 @@ ATTN__DEF uint16_t attn_f16_from_f32(float value)
 /* Two row buffers, from the context. */
 static float *attn__row_buffers(attn_ctx *ctx, size_t n)
 {
-    const size_t size = n < SIZE_MAX / 8 - 16 ? (n + 16) * 2 * sizeof(float) : SIZE_MAX;
-    return (float *)attn__alloc(ctx, size, "two rows");
+    return ATTN__NEW(ctx, float, n < SIZE_MAX / 8 - 16 ? (n + 16) * 2 : SIZE_MAX, "two rows");
 }
 
 /* The shape of two operands laid over each other; dimensions of 1 repeat. */
-static int attn__broadcast(const attn_tensor *a, const attn_tensor *b, attn_shape *shape)
+static int attn__broadcast(attn_shape a, attn_shape b, attn_shape *shape)
 {
     int i;
-    *shape = attn__shape(a->ndim > b->ndim ? a->ndim : b->ndim, 1, 1, 1, 1);
+    *shape = attn__shape(a.ndim > b.ndim ? a.ndim : b.ndim, 1, 1, 1, 1);
     for (i = 1; i <= shape->ndim; i++) {
-        const size_t m = i <= a->ndim ? a->shape[a->ndim - i] : 1;
-        const size_t n = i <= b->ndim ? b->shape[b->ndim - i] : 1;
+        const size_t m = i <= a.ndim ? a.dim[a.ndim - i] : 1;
+        const size_t n = i <= b.ndim ? b.dim[b.ndim - i] : 1;
         if (m != n && m != 1 && n != 1)
             return 0;
         shape->dim[shape->ndim - i] = m == 1 ? n : m;
@@ -7730,9 +7720,8 @@ static attn_status attn__elementwise(attn_ctx *ctx, const char *op, attn__binary
     if (attn__need_kernels(ctx, &kernels) || attn__need(ctx, op, "a", &a) ||
         attn__need(ctx, op, "b", &b))
         return ctx->status;
-    if (!attn__broadcast(&a, &b, &shape))
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: shapes %s and %s do not fit together", op,
-                          attn__show(attn__shape_of(&a)).text, attn__show(attn__shape_of(&b)).text);
+    if (!attn__broadcast(attn__shape_of(&a), attn__shape_of(&b), &shape))
+        return attn__misfit(ctx, op, "a has", &a, "b", &b, "they do not fit together");
     if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
         return ctx->status;
     n = attn__row_length(&result.dense);
@@ -7765,37 +7754,44 @@ ATTN__DEF attn_status attn_div(attn_ctx *ctx, attn_tensor *out, attn_tensor a, a
     return attn__elementwise(ctx, "attn_div", ATTN__DIV, out, a, b);
 }
 
-/* Operations that turn each row into a row, or into one number. */
+/* Operations on each row of x: it becomes a row, or one number in a dimension of 1, or one number
+ * without that dimension. */
+typedef enum attn__becomes { ATTN__A_ROW, ATTN__A_DIM_OF_1, ATTN__A_NUMBER } attn__becomes;
 typedef struct attn__row_args {
     const attn__kernels *kernels;
     float number;       /* factor, epsilon, or n - 1 for n */
     const float *w, *b; /* layernorm */
     attn_gelu_kind gelu;
-    size_t row, n_queries; /* causal softmax: which query this row is */
+    size_t row, n_queries; /* the row's index; of so many queries, this row is one */
+    float *room;           /* [n], to work in */
+    void *more;            /* what this operation alone needs */
 } attn__row_args;
 typedef void (*attn__row_fn)(float *out, const float *x, size_t n, const attn__row_args *args);
 
 static attn_status attn__each_row(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor x,
-                                  int to_number, attn__row_fn fn, attn__row_args *args)
+                                  attn__becomes becomes, attn__row_fn fn, attn__row_args args)
 {
     attn__result result;
-    attn_shape shape = attn__shape_of(&x);
+    const attn_shape shape = attn__shape_of(&x);
+    attn_shape out_shape = shape;
     size_t n, n_out, n_rows;
     float *buffers;
-    if (attn__need_kernels(ctx, &args->kernels) || attn__need(ctx, op, "x", &x))
+    if (attn__need_kernels(ctx, &args.kernels) || attn__need(ctx, op, "x", &x))
         return ctx->status;
     n = attn__row_length(&x);
-    n_out = to_number ? 1 : n;
+    n_out = becomes == ATTN__A_ROW ? n : 1;
     n_rows = n_out ? attn__n_rows(&x) : 0;
-    shape.dim[shape.ndim - 1] = n_out;
-    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
+    out_shape.dim[shape.ndim - 1] = n_out;
+    out_shape.ndim -= becomes == ATTN__A_NUMBER;
+    if (attn__begin(ctx, op, out, out_shape, &result) != ATTN_OK)
         return ctx->status;
     buffers = attn__row_buffers(ctx, n);
     if (!buffers)
         return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
-    for (args->row = 0; args->row < n_rows; args->row++)
-        fn((float *)result.dense.data + args->row * n_out,
-           attn__row(&x, &shape, args->row, n, buffers), n, args);
+    args.room = buffers + n;
+    for (args.row = 0; args.row < n_rows; args.row++)
+        fn((float *)result.dense.data + args.row * n_out,
+           attn__row(&x, &shape, args.row, n, buffers), n, &args);
     attn__free(buffers);
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
@@ -7862,41 +7858,38 @@ static void attn__row_layernorm(float *out, const float *x, size_t n, const attn
 
 static attn__row_args attn__args(float number)
 {
-    attn__row_args args;
-    memset(&args, 0, sizeof args);
+    attn__row_args args = ATTN_ZERO;
     args.number = number;
     return args;
 }
 
 ATTN__DEF attn_status attn_scale(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float factor)
 {
-    attn__row_args args = attn__args(factor);
-    return attn__each_row(ctx, "attn_scale", out, x, 0, attn__row_scale, &args);
+    return attn__each_row(ctx, "attn_scale", out, x, ATTN__A_ROW, attn__row_scale,
+                          attn__args(factor));
 }
 ATTN__DEF attn_status attn_exp(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_exp", out, x, 0, attn__row_exp, &args);
+    return attn__each_row(ctx, "attn_exp", out, x, ATTN__A_ROW, attn__row_exp, attn__args(0));
 }
 ATTN__DEF attn_status attn_sum(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_sum", out, x, 1, attn__row_sum, &args);
+    return attn__each_row(ctx, "attn_sum", out, x, ATTN__A_DIM_OF_1, attn__row_sum, attn__args(0));
 }
 ATTN__DEF attn_status attn_mean(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_mean", out, x, 1, attn__row_mean, &args);
+    return attn__each_row(ctx, "attn_mean", out, x, ATTN__A_DIM_OF_1, attn__row_mean,
+                          attn__args(0));
 }
 ATTN__DEF attn_status attn_variance(attn_ctx *ctx, attn_tensor *out, attn_tensor x, int unbiased)
 {
-    attn__row_args args = attn__args(unbiased ? 1 : 0);
-    return attn__each_row(ctx, "attn_variance", out, x, 1, attn__row_variance, &args);
+    return attn__each_row(ctx, "attn_variance", out, x, ATTN__A_DIM_OF_1, attn__row_variance,
+                          attn__args(unbiased ? 1 : 0));
 }
 ATTN__DEF attn_status attn_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_softmax", out, x, 0, attn__row_softmax, &args);
+    return attn__each_row(ctx, "attn_softmax", out, x, ATTN__A_ROW, attn__row_softmax,
+                          attn__args(0));
 }
 ATTN__DEF attn_status attn_softmax_causal(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
@@ -7904,17 +7897,16 @@ ATTN__DEF attn_status attn_softmax_causal(attn_ctx *ctx, attn_tensor *out, attn_
     if (attn__need(ctx, "attn_softmax_causal", "x", &x) != ATTN_OK)
         return ctx->status;
     if (x.ndim < 2 || x.shape[x.ndim - 2] > x.shape[x.ndim - 1])
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_softmax_causal: scores have shape %s; expected [.., Tq, Tk] with "
-                          "Tq <= Tk",
-                          attn__show(attn__shape_of(&x)).text);
+        return attn__misfit(ctx, "attn_softmax_causal", "scores have", &x, NULL, NULL,
+                            "expected [.., Tq, Tk] with Tq <= Tk");
     args.n_queries = x.shape[x.ndim - 2];
-    return attn__each_row(ctx, "attn_softmax_causal", out, x, 0, attn__row_softmax_causal, &args);
+    return attn__each_row(ctx, "attn_softmax_causal", out, x, ATTN__A_ROW, attn__row_softmax_causal,
+                          args);
 }
 ATTN__DEF attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_log_softmax", out, x, 0, attn__row_log_softmax, &args);
+    return attn__each_row(ctx, "attn_log_softmax", out, x, ATTN__A_ROW, attn__row_log_softmax,
+                          attn__args(0));
 }
 ATTN__DEF attn_status attn_gelu(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_gelu_kind kind)
 {
@@ -7925,7 +7917,7 @@ ATTN__DEF attn_status attn_gelu(attn_ctx *ctx, attn_tensor *out, attn_tensor x, 
                           "attn_gelu: kind is %d; expected ATTN_GELU_TANH, ATTN_GELU_ERF, "
                           "ATTN_RELU or ATTN_SILU",
                           (int)kind);
-    return attn__each_row(ctx, "attn_gelu", out, x, 0, attn__row_gelu, &args);
+    return attn__each_row(ctx, "attn_gelu", out, x, ATTN__A_ROW, attn__row_gelu, args);
 }
 
 /* A parameter [n] as dense floats: itself if it is that, else written into `buffer` [n], filled
@@ -7969,49 +7961,37 @@ ATTN__DEF attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tenso
     if (status == ATTN_OK)
         status = attn__vector(ctx, "attn_layernorm", "b", &b, "x", &x, n, 0, buffer + n, &args.b);
     if (status == ATTN_OK)
-        status = attn__each_row(ctx, "attn_layernorm", out, x, 0, attn__row_layernorm, &args);
+        status =
+            attn__each_row(ctx, "attn_layernorm", out, x, ATTN__A_ROW, attn__row_layernorm, args);
     attn__free(buffer);
     return status;
+}
+
+static void attn__row_cross_entropy(float *out, const float *x, size_t n,
+                                    const attn__row_args *args)
+{
+    const attn_tensor *targets = (const attn_tensor *)args->more;
+    const ptrdiff_t at = (ptrdiff_t)args->row * targets->stride[0];
+    float largest, log_sum = args->kernels->log_sum_exp(x, n, &largest);
+    *out = log_sum - (x[((const int32_t *)targets->data)[at]] - largest);
 }
 
 ATTN__DEF attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_tensor logits,
                                          attn_tensor targets)
 {
-    const attn__kernels *kernels;
-    attn__result result;
-    attn_shape shape;
-    size_t t, n, n_rows;
-    float *buffers;
-    if (attn__need_kernels(ctx, &kernels) ||
-        attn__need(ctx, "attn_cross_entropy", "logits", &logits) ||
-        attn__need_any(ctx, "attn_cross_entropy", "targets", &targets))
+    static const char op[] = "attn_cross_entropy";
+    attn__row_args args = attn__args(0);
+    if (attn__need(ctx, op, "logits", &logits) || attn__need_any(ctx, op, "targets", &targets))
         return ctx->status;
-    shape = attn__shape_of(&logits);
     if (logits.ndim != 2 || targets.ndim != 1 || targets.shape[0] != logits.shape[0] ||
         targets.dtype != ATTN_I32)
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "attn_cross_entropy: logits have shape %s and targets %s; expected [T, V] "
-            "and [T] of ATTN_I32",
-            attn__show(shape).text, attn__show(attn__shape_of(&targets)).text);
-    n_rows = logits.shape[0];
-    n = logits.shape[1];
-    if (attn__need_ids(ctx, "attn_cross_entropy", "target", (const int32_t *)targets.data,
-                       targets.stride[0], n_rows, n) != ATTN_OK)
+        return attn__misfit(ctx, op, "logits have", &logits, "targets", &targets,
+                            "expected [T, V] and [T] of ATTN_I32");
+    if (attn__need_ids(ctx, op, "target", (const int32_t *)targets.data, targets.stride[0],
+                       logits.shape[0], logits.shape[1]) != ATTN_OK)
         return ctx->status;
-    if (attn__begin(ctx, "attn_cross_entropy", nll, attn_shape1(n_rows), &result) != ATTN_OK)
-        return ctx->status;
-    buffers = attn__row_buffers(ctx, n);
-    if (!buffers)
-        return attn__finish(ctx, nll, &result, ATTN_E_MEMORY);
-    for (t = 0; t < n_rows; t++) {
-        const float *row = attn__row(&logits, &shape, t, n, buffers);
-        float largest, log_sum = kernels->log_sum_exp(row, n, &largest);
-        const int32_t id = ((const int32_t *)targets.data)[(ptrdiff_t)t * targets.stride[0]];
-        ((float *)result.dense.data)[t] = log_sum - (row[id] - largest);
-    }
-    attn__free(buffers);
-    return attn__finish(ctx, nll, &result, ATTN_OK);
+    args.more = &targets;
+    return attn__each_row(ctx, op, nll, logits, ATTN__A_NUMBER, attn__row_cross_entropy, args);
 }
 
 /* ---- matmul ---- */
@@ -8028,14 +8008,26 @@ static float *attn__scratch_new(attn_ctx *ctx, attn__scratch *scratch, size_t n,
     scratch->allocated = NULL;
     if (n <= sizeof scratch->on_stack / sizeof(float))
         return scratch->on_stack;
-    scratch->allocated = (float *)attn__alloc(
-        ctx, n < SIZE_MAX / sizeof(float) ? n * sizeof(float) : SIZE_MAX, what);
+    scratch->allocated = ATTN__NEW(ctx, float, n, what);
     return scratch->allocated;
 }
 
 static void attn__scratch_free(attn__scratch *scratch)
 {
     attn__free(scratch->allocated);
+}
+
+/* The leading dimensions of matrices [.., M, N], then 1, 1. */
+static attn_shape attn__lead_of(const attn_tensor *x)
+{
+    attn_shape lead = attn__shape_of(x);
+    lead.dim[x->ndim - 2] = lead.dim[x->ndim - 1] = 1;
+    return lead;
+}
+
+static size_t attn__n_matrices(attn_shape lead)
+{
+    return lead.dim[0] * lead.dim[1] * lead.dim[2] * lead.dim[3];
 }
 
 /* Offset of matrix i of the leading dimensions of x. */
@@ -8077,7 +8069,7 @@ typedef struct attn__product {
     const attn__kernels *kernels;
     attn__matmul_job job;
     attn_tensor w; /* [K, N] */
-    float *panels; /* w, packed */
+    float *panels; /* w, packed; NULL if the job's panels are made already */
     float *packs;  /* pack_size for each worker */
     size_t pack_size;
 } attn__product;
@@ -8086,7 +8078,7 @@ static void attn__product_body(attn__worker *me, void *arg)
 {
     const attn__product *p = (const attn__product *)arg;
     size_t first, last;
-    attn__share(me, (p->job.w.n_out + 15) / 16, &first, &last);
+    attn__share(me, p->panels ? (p->job.w.n_out + 15) / 16 : 0, &first, &last);
     attn__pack_panels(p->panels, p->job.w.dtype, &p->w, first, last);
     attn__barrier(me);
     attn__matmul(me, p->kernels, &p->job, p->packs + (size_t)me->id * p->pack_size);
@@ -8116,7 +8108,7 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
                                   const attn_tensor *a, const attn_tensor *b,
                                   const attn_shape *lead, const float *bias)
 {
-    const size_t n_batch = lead->dim[0] * lead->dim[1] * lead->dim[2] * lead->dim[3];
+    const size_t n_batch = attn__n_matrices(*lead);
     const size_t n_rows = a->shape[a->ndim - 2], n_in = a->shape[a->ndim - 1];
     const size_t n_out = b->shape[b->ndim - 1];
     const size_t n_panels = attn_panels_size(ATTN_F32, n_in, n_out) / sizeof(float);
@@ -8149,20 +8141,17 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
 static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor a,
                                     attn_tensor b, const float *bias)
 {
-    attn__product p;
+    attn__product p = ATTN_ZERO;
     attn__result result;
     attn_shape lead, shape;
-    attn_tensor a_lead = a, b_lead = b, copy = attn__no_tensor(NULL);
+    attn_tensor copy = ATTN_ZERO;
     size_t n_rows;
     attn_status status = ATTN_OK;
-    memset(&p, 0, sizeof p);
     if (attn__need_kernels(ctx, &p.kernels))
         return ctx->status;
-    a_lead.shape[a.ndim - 2] = a_lead.shape[a.ndim - 1] = 1;
-    b_lead.shape[b.ndim - 2] = b_lead.shape[b.ndim - 1] = 1;
-    if (a.shape[a.ndim - 1] != b.shape[b.ndim - 2] || !attn__broadcast(&a_lead, &b_lead, &lead))
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: shapes %s and %s do not fit together", op,
-                          attn__show(attn__shape_of(&a)).text, attn__show(attn__shape_of(&b)).text);
+    if (a.shape[a.ndim - 1] != b.shape[b.ndim - 2] ||
+        !attn__broadcast(attn__lead_of(&a), attn__lead_of(&b), &lead))
+        return attn__misfit(ctx, op, "a has", &a, "b", &b, "they do not fit together");
     shape = lead;
     shape.dim[shape.ndim - 2] = a.shape[a.ndim - 2];
     shape.dim[shape.ndim - 1] = b.shape[b.ndim - 1];
@@ -8171,8 +8160,8 @@ static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *
     if (attn_count(result.dense) == 0)
         return attn__finish(ctx, out, &result, ATTN_OK);
     n_rows = attn__n_rows(&result.dense);
-    status = attn__as_floats(ctx, &copy, &a, 0);        /* the kernels read rows of floats */
-    if (status == ATTN_OK && attn_count(b_lead) == 1) { /* one matrix for all: pack it once */
+    status = attn__as_floats(ctx, &copy, &a, 0); /* the kernels read rows of floats */
+    if (status == ATTN_OK && attn__n_matrices(attn__lead_of(&b)) == 1) { /* pack it once */
         status = attn__join_rows(ctx, &copy, &a, n_rows);
         b = attn__matrix(b, &lead, 0);
         lead = attn_shape2(1, 1);
@@ -8188,9 +8177,8 @@ ATTN__DEF attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor a
     if (attn__need(ctx, "attn_matmul", "a", &a) || attn__need(ctx, "attn_matmul", "b", &b))
         return ctx->status;
     if (a.ndim < 2 || b.ndim < 2)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_matmul: shapes %s and %s; both need 2 dimensions or more",
-                          attn__show(attn__shape_of(&a)).text, attn__show(attn__shape_of(&b)).text);
+        return attn__misfit(ctx, "attn_matmul", "a has", &a, "b", &b,
+                            "both need 2 dimensions or more");
     return attn__product_of(ctx, "attn_matmul", out, a, b, NULL);
 }
 
@@ -8204,8 +8192,7 @@ static attn_status attn__linear(attn_ctx *ctx, const char *op, attn_tensor *out,
         attn__need(ctx, op, "w", &w))
         return ctx->status;
     if (w.ndim != 2)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: w has shape %s, expected [K, N] to fit x %s", op,
-                          attn__show(attn__shape_of(&w)).text, attn__show(attn__shape_of(&x)).text);
+        return attn__misfit(ctx, op, "w has", &w, "x", &x, "expected w [K, N] to fit x");
     buffer = attn__row_buffers(ctx, w.shape[1]);
     if (!buffer)
         return ctx->status;
@@ -8242,17 +8229,12 @@ ATTN__DEF attn_status attn_linear(attn_ctx *ctx, attn_tensor *out, attn_tensor x
 ATTN__DEF attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                    attn_tensor table)
 {
-    attn_tensor none;
-    memset(&none, 0, sizeof none);
-    if (attn__need(ctx, "attn_unembed", "x", &x) ||
-        attn__need(ctx, "attn_unembed", "table", &table))
+    static const char op[] = "attn_unembed";
+    if (attn__need(ctx, op, "x", &x) || attn__need(ctx, op, "table", &table))
         return ctx->status;
     if (table.ndim != 2 || table.shape[1] != attn__row_length(&x))
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_unembed: x has shape %s and table %s; expected [.., C] and [V, C]",
-                          attn__show(attn__shape_of(&x)).text,
-                          attn__show(attn__shape_of(&table)).text);
-    return attn__linear(ctx, "attn_unembed", out, x, attn_transpose(table, 0, 1), none);
+        return attn__misfit(ctx, op, "x has", &x, "table", &table, "expected [.., C] and [V, C]");
+    return attn__linear(ctx, op, out, x, attn_transpose(table, 0, 1), attn__no_tensor(NULL));
 }
 
 typedef struct attn__packing {
@@ -8278,16 +8260,13 @@ static void attn__pack_body(attn__worker *me, void *arg)
 ATTN__DEF attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype dtype,
                                         attn_tensor w)
 {
-    attn__packing packing;
+    attn__packing packing = ATTN_ZERO;
     if (attn__need_given(ctx, "attn_panels_write", "room for the panels", panels) ||
         attn__need(ctx, "attn_panels_write", "w", &w))
         return ctx->status;
     if (w.ndim != 2 || (attn_panels_size(dtype, w.shape[0], w.shape[1]) == 0 && attn_count(w) > 0))
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_panels_write: w has shape %s; expected [K, N] and panels of "
-                          "ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4",
-                          attn__show(attn__shape_of(&w)).text);
-    memset(&packing, 0, sizeof packing);
+        return attn__misfit(ctx, "attn_panels_write", "w has", &w, NULL, NULL,
+                            "expected [K, N] and panels of ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4");
     packing.panels = panels;
     packing.dtype = dtype;
     packing.w = &w;
@@ -8304,32 +8283,28 @@ ATTN__DEF attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype 
 ATTN__DEF attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
                                      attn_tensor ids)
 {
+    static const char op[] = "attn_embedding";
     attn__result result;
     attn_shape shape, table_shape;
-    attn_tensor dense_ids;
-    attn_status status = ATTN_OK;
+    attn_tensor dense_ids = ATTN_ZERO;
+    attn_status status;
     size_t i, n, n_ids;
-    memset(&dense_ids, 0, sizeof dense_ids);
-    if (attn__need(ctx, "attn_embedding", "table", &table) ||
-        attn__need_any(ctx, "attn_embedding", "ids", &ids))
+    if (attn__need(ctx, op, "table", &table) || attn__need_any(ctx, op, "ids", &ids))
         return ctx->status;
     table_shape = attn__shape_of(&table);
     shape = attn__shape_of(&ids);
     if (table.ndim != 2 || ids.ndim > 3 || ids.dtype != ATTN_I32)
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "attn_embedding: table has shape %s and ids %s; expected [V, C] and 1 to 3 "
-            "dimensions of ATTN_I32",
-            attn__show(table_shape).text, attn__show(shape).text);
+        return attn__misfit(ctx, op, "table has", &table, "ids", &ids,
+                            "expected [V, C] and 1 to 3 dimensions of ATTN_I32");
     n = table.shape[1];
     n_ids = attn_count(ids);
     shape.dim[shape.ndim++] = n;
-    if (attn__begin(ctx, "attn_embedding", out, shape, &result) != ATTN_OK)
+    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
         return ctx->status;
     status = attn_copy(ctx, &dense_ids, ids);
     if (status == ATTN_OK)
-        status = attn__need_ids(ctx, "attn_embedding", "id", (const int32_t *)dense_ids.data, 1,
-                                n_ids, table.shape[0]);
+        status = attn__need_ids(ctx, op, "id", (const int32_t *)dense_ids.data, 1, n_ids,
+                                table.shape[0]);
     for (i = 0; i < n_ids && status == ATTN_OK; i++) {
         const size_t id = (size_t)((const int32_t *)dense_ids.data)[i];
         float *to = (float *)result.dense.data + i * n;
@@ -8412,8 +8387,7 @@ static void attn__attention_body(attn__worker *me, void *arg)
     for (; i < last; i++) {
         const attn_tensor q = attn__matrix(a->q, &a->lead, i);
         attn_tensor k = attn__matrix(a->k, &a->lead, i), v = attn__matrix(a->v, &a->lead, i);
-        attn__head h;
-        memset(&h, 0, sizeof h);
+        attn__head h = ATTN_ZERO;
         k = attn_transpose(k, 0, 1);
         attn__pack_panels(keys, ATTN_F32, &k, 0, (a->n_keys + 15) / 16);
         attn__pack_panels(values, ATTN_F32, &v, 0, (a->d_v + 15) / 16);
@@ -8451,8 +8425,8 @@ static void attn__attention_body(attn__worker *me, void *arg)
 static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
                                          const attn_attention_desc *desc)
 {
-    const char *op = "attn_attention";
-    attn_tensor q = a->q, k = a->k, v = a->v;
+    static const char op[] = "attn_attention";
+    const attn_tensor q = a->q, k = a->k, v = a->v;
     attn_shape lead;
     if (desc && ATTN__NEED_ZEROS(ctx, "attn_attention_desc", desc->reserved) != ATTN_OK)
         return ctx->status;
@@ -8460,33 +8434,20 @@ static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
         attn__need(ctx, op, "k", &k) || attn__need(ctx, op, "v", &v))
         return ctx->status;
     if (q.ndim < 2 || k.ndim < 2 || v.ndim < 2 || q.shape[q.ndim - 1] != k.shape[k.ndim - 1])
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "%s: q has shape %s and k %s; expected [.., Tq, d] and [.., Tk, d]", op,
-                          attn__show(attn__shape_of(&q)).text, attn__show(attn__shape_of(&k)).text);
+        return attn__misfit(ctx, op, "q has", &q, "k", &k, "expected [.., Tq, d] and [.., Tk, d]");
     a->n_queries = q.shape[q.ndim - 2];
     a->n_keys = k.shape[k.ndim - 2];
     a->d_qk = q.shape[q.ndim - 1];
     a->d_v = v.shape[v.ndim - 1];
     if (v.shape[v.ndim - 2] != a->n_keys)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "%s: k has shape %s and v %s; expected [.., Tk, d] and [.., Tk, dv]", op,
-                          attn__show(attn__shape_of(&k)).text, attn__show(attn__shape_of(&v)).text);
-    q.shape[q.ndim - 2] = q.shape[q.ndim - 1] = 1;
-    k.shape[k.ndim - 2] = k.shape[k.ndim - 1] = 1;
-    v.shape[v.ndim - 2] = v.shape[v.ndim - 1] = 1;
-    if (!attn__broadcast(&q, &k, &lead))
-        return attn__fail(
-            ctx, ATTN_E_SHAPE, "%s: the leading dimensions of q %s and k %s do not fit together",
-            op, attn__show(attn__shape_of(&a->q)).text, attn__show(attn__shape_of(&a->k)).text);
-    {
-        attn_tensor both = attn_borrow(&lead, ATTN_F32, lead); /* a shape, never read */
-        if (!attn__broadcast(&both, &v, &a->lead))
-            return attn__fail(ctx, ATTN_E_SHAPE,
-                              "%s: the leading dimensions of q %s and v %s do not fit together", op,
-                              attn__show(attn__shape_of(&a->q)).text,
-                              attn__show(attn__shape_of(&a->v)).text);
-    }
-    a->n_heads = a->lead.dim[0] * a->lead.dim[1] * a->lead.dim[2] * a->lead.dim[3];
+        return attn__misfit(ctx, op, "k has", &k, "v", &v, "expected [.., Tk, d] and [.., Tk, dv]");
+    if (!attn__broadcast(attn__lead_of(&q), attn__lead_of(&k), &lead))
+        return attn__misfit(ctx, op, "q has", &q, "k", &k,
+                            "their leading dimensions do not fit together");
+    if (!attn__broadcast(lead, attn__lead_of(&v), &a->lead))
+        return attn__misfit(ctx, op, "q has", &q, "v", &v,
+                            "their leading dimensions do not fit together");
+    a->n_heads = attn__n_matrices(a->lead);
     a->scale = desc && desc->scale != 0 ? desc->scale : 1.0f / sqrtf((float)a->d_qk);
     if (desc && (desc->mask_kind < ATTN_MASK_NONE || desc->mask_kind > ATTN_MASK_GIVEN))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -8494,22 +8455,17 @@ static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
                           (int)desc->mask_kind);
     a->causal = desc && desc->mask_kind == ATTN_MASK_CAUSAL;
     if (a->causal && a->n_queries > a->n_keys)
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "%s: a causal mask needs no more queries than keys, but q has shape %s and "
-            "k %s",
-            op, attn__show(attn__shape_of(&a->q)).text, attn__show(attn__shape_of(&a->k)).text);
+        return attn__misfit(ctx, op, "q has", &q, "k", &k,
+                            "a causal mask needs no more queries than keys");
     if (desc && desc->mask_kind == ATTN_MASK_GIVEN) {
         attn_shape full = a->lead, both;
-        attn_tensor whole;
         if (attn__need(ctx, op, "mask", &desc->mask) != ATTN_OK)
             return ctx->status;
         full.dim[full.ndim - 2] = a->n_queries;
         full.dim[full.ndim - 1] = a->n_keys;
-        whole = attn_borrow(&full, ATTN_F32, full); /* a shape, never read */
         if (desc->mask.ndim < 2 || desc->mask.shape[desc->mask.ndim - 2] != a->n_queries ||
             desc->mask.shape[desc->mask.ndim - 1] != a->n_keys ||
-            !attn__broadcast(&whole, &desc->mask, &both) ||
+            !attn__broadcast(full, attn__shape_of(&desc->mask), &both) ||
             memcmp(both.dim, full.dim, sizeof both.dim) != 0)
             return attn__fail(ctx, ATTN_E_SHAPE,
                               "%s: the mask has shape %s; expected [.., Tq, Tk] to fit scores %s",
@@ -8522,17 +8478,13 @@ static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
 ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor q, attn_tensor k,
                                      attn_tensor v, const attn_attention_desc *desc)
 {
-    attn__attention a;
-    attn__result z, pattern;
-    attn_tensor q_copy, mask_copy;
+    attn__attention a = ATTN_ZERO;
+    attn__result z, pattern = ATTN_ZERO;
+    attn_tensor q_copy = ATTN_ZERO, mask_copy = ATTN_ZERO;
     attn_shape shape;
-    attn_status status;
+    attn_status status = ATTN_OK;
     attn__scratch scratch;
     int n_threads;
-    memset(&a, 0, sizeof a);
-    memset(&pattern, 0, sizeof pattern);
-    memset(&q_copy, 0, sizeof q_copy);
-    memset(&mask_copy, 0, sizeof mask_copy);
     a.q = q;
     a.k = k;
     a.v = v;
@@ -8544,7 +8496,6 @@ ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tenso
     if (attn__begin(ctx, "attn_attention", out, shape, &z) != ATTN_OK)
         return ctx->status;
     a.z = z.dense;
-    status = ATTN_OK;
     if (desc && desc->pattern) {
         shape.dim[shape.ndim - 1] = a.n_keys;
         status = attn__begin(ctx, "attn_attention (pattern)", desc->pattern, shape, &pattern);
@@ -8592,36 +8543,24 @@ ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tenso
                                      const attn_attention_desc *desc)
 {
     const int makes_pattern = desc && desc->pattern && desc->pattern->ndim == 0;
-    attn_tensor q, k, v, z, z_heads;
+    static const char op[] = "attn_multihead";
+    attn_tensor q = ATTN_ZERO, k = q, v = q, z = q, z_heads;
     attn_shape shape;
     attn_status status;
-    memset(&q, 0, sizeof q);
-    k = v = z = q;
-    if (attn__need(ctx, "attn_multihead", "x", &x) || attn__need(ctx, "attn_multihead", "y", &y) ||
-        attn__need_given(ctx, "attn_multihead", "struct of weights", w))
+    if (attn__need(ctx, op, "x", &x) || attn__need(ctx, op, "y", &y) ||
+        attn__need_given(ctx, op, "struct of weights", w) || attn__need(ctx, op, "w_q", &w->w_q) ||
+        attn__need(ctx, op, "w_k", &w->w_k) || attn__need(ctx, op, "w_v", &w->w_v))
         return ctx->status;
-    if (x.ndim < 2 || x.ndim > 3 || y.ndim != x.ndim)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_multihead: x has shape %s and y %s; expected [T, C] or [B, T, C]",
-                          attn__show(attn__shape_of(&x)).text, attn__show(attn__shape_of(&y)).text);
-    if (attn__need(ctx, "attn_multihead", "w_q", &w->w_q) ||
-        attn__need(ctx, "attn_multihead", "w_k", &w->w_k) ||
-        attn__need(ctx, "attn_multihead", "w_v", &w->w_v))
-        return ctx->status;
-    if (x.ndim == 3 && x.shape[0] != y.shape[0])
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_multihead: x has shape %s and y %s; the batches differ",
-                          attn__show(attn__shape_of(&x)).text, attn__show(attn__shape_of(&y)).text);
+    if (x.ndim < 2 || x.ndim > 3 || y.ndim != x.ndim || (x.ndim == 3 && x.shape[0] != y.shape[0]))
+        return attn__misfit(ctx, op, "x has", &x, "y", &y,
+                            "expected [T, C] for both, or [B, T, C] with the same B");
     if (w->w_q.ndim != 2 || w->w_k.ndim != 2 || w->w_q.shape[1] != w->w_k.shape[1])
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_multihead: w_q has shape %s and w_k %s; expected [C, H*d] for both",
-                          attn__show(attn__shape_of(&w->w_q)).text,
-                          attn__show(attn__shape_of(&w->w_k)).text);
+        return attn__misfit(ctx, op, "w_q has", &w->w_q, "w_k", &w->w_k,
+                            "expected [C, H*d] for both");
     if (n_head == 0 || w->w_v.ndim != 2 || w->w_q.shape[1] % n_head != 0 ||
         w->w_v.shape[1] % n_head != 0)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_multihead: w_q %s and w_v %s do not divide into %llu heads",
-                          attn__show(attn__shape_of(&w->w_q)).text,
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: w_q %s and w_v %s do not divide into %llu heads",
+                          op, attn__show(attn__shape_of(&w->w_q)).text,
                           attn__show(attn__shape_of(&w->w_v)).text, ATTN__LLU(n_head));
     shape = attn__shape_of(&x);
     shape.dim[shape.ndim - 1] = w->w_v.shape[1];
@@ -8648,11 +8587,10 @@ ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tenso
 ATTN__DEF attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                const attn_block_weights *w, attn_gelu_kind kind)
 {
-    attn_tensor hidden;
+    attn_tensor hidden = ATTN_ZERO;
     attn_status status;
     if (attn__need_given(ctx, "attn_mlp", "struct of weights", w) != ATTN_OK)
         return ctx->status;
-    memset(&hidden, 0, sizeof hidden);
     if ((status = attn_linear(ctx, &hidden, x, w->w_in, w->b_in)) == ATTN_OK &&
         (status = attn_gelu(ctx, &hidden, hidden, kind)) == ATTN_OK)
         status = attn_linear(ctx, out, hidden, w->w_out, w->b_out);
@@ -8664,15 +8602,12 @@ ATTN__DEF attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                  const attn_block_weights *w, size_t n_head, float eps,
                                  attn_gelu_kind kind)
 {
-    attn_tensor normed, mid;
-    attn_attention_desc causal;
+    attn_tensor normed = ATTN_ZERO, mid = ATTN_ZERO;
+    attn_attention_desc causal = ATTN_ZERO;
     attn_status status;
     if (attn__need_given(ctx, "attn_block", "struct of weights", w) != ATTN_OK)
         return ctx->status;
-    memset(&causal, 0, sizeof causal);
     causal.mask_kind = ATTN_MASK_CAUSAL;
-    memset(&normed, 0, sizeof normed);
-    mid = normed;
     if ((status = attn_layernorm(ctx, &normed, x, w->ln1_w, w->ln1_b, eps)) == ATTN_OK &&
         (status = attn_multihead(ctx, &mid, normed, normed, w, n_head, &causal)) == ATTN_OK &&
         (status = attn_add(ctx, &mid, x, mid)) == ATTN_OK &&
@@ -8754,9 +8689,8 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
 ATTN__DEF uint64_t attn_checksum(uint64_t chain, const void *data, size_t size)
 {
     const unsigned char *block = (const unsigned char *)data;
-    attn_ctx any;
+    attn_ctx any = ATTN_ZERO;
     const attn__kernels *kernels;
-    memset(&any, 0, sizeof any);
     kernels = attn__kernels_for(&any);
     while (size > 0) {
         const size_t n = size < ATTN__IO_BLOCK ? size : ATTN__IO_BLOCK;
@@ -9436,8 +9370,7 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
             return ctx->status;
         end = text + text_size;
     }
-    m->weights =
-        (attn__weight *)attn__alloc(ctx, (size_t)n * sizeof *m->weights, "the list of tensors");
+    m->weights = ATTN__NEW(ctx, attn__weight, (size_t)n, "the list of tensors");
     m->n_weights = (size_t)n;
     if (!m->weights)
         return ATTN_E_MEMORY;
@@ -9498,7 +9431,7 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
         n_blocks += attn__blocks_of(&m->weights[i]);
     if (attn__need_kernels(ctx, &v.kernels) != ATTN_OK)
         return ctx->status;
-    v.digests = (uint64_t *)attn__alloc(ctx, n_blocks * sizeof *v.digests, "checksums");
+    v.digests = ATTN__NEW(ctx, uint64_t, n_blocks, "checksums");
     if (!v.digests)
         return ATTN_E_MEMORY;
     for (v.first = 0; v.first < n_blocks && status == ATTN_OK; v.first = v.last) {
@@ -9580,7 +9513,7 @@ static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *pa
     }
     if (!(desc && desc->skip_checksums) && attn__verify_weights(ctx, m, path, desc) != ATTN_OK)
         return ctx->status;
-    m->layers = (attn__layer *)attn__alloc(ctx, m->config.n_layer * sizeof *m->layers, "layers");
+    m->layers = ATTN__NEW(ctx, attn__layer, m->config.n_layer, "layers");
     if (!m->layers)
         return ATTN_E_MEMORY;
     if (attn__host_is_big_endian()) /* cover: another processor */
@@ -9598,7 +9531,7 @@ ATTN__DEF attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, 
     *model = NULL;
     if (size > 0 && attn__need_given(ctx, "attn_model_open_memory", "data", data))
         return ctx->status;
-    m = (attn_model *)attn__alloc(ctx, sizeof *m, "a model");
+    m = ATTN__NEW(ctx, attn_model, 1, "a model");
     if (!m)
         return ATTN_E_MEMORY;
     m->bytes = (const unsigned char *)data;
@@ -9629,7 +9562,7 @@ ATTN__DEF attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const c
     *model = NULL;
     if (attn__need_given(ctx, "attn_model_open", "path", path) != ATTN_OK)
         return ctx->status;
-    m = (attn_model *)attn__alloc(ctx, sizeof *m, "a model");
+    m = ATTN__NEW(ctx, attn_model, 1, "a model");
     if (!m)
         return ATTN_E_MEMORY;
     m->is_mapped = attn__map(path, &m->bytes, &m->size);
@@ -12334,6 +12267,12 @@ static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
     return start;
 }
 
+/* n elements of a size, see ATTN__NEW. */
+static void *attn__alloc_array(attn_ctx *ctx, size_t n, size_t size, const char *what)
+{
+    return attn__alloc(ctx, n > SIZE_MAX / size ? SIZE_MAX : n * size, what);
+}
+
 static void attn__free(void *start)
 {
     attn__allocation *block;
@@ -13445,72 +13384,62 @@ ATTN__DEF attn_status attn_randn(attn_ctx *ctx, attn_tensor *out, attn_shape sha
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
 
+/* A tensor's dropout: MCG31m1, the generator with the modulus 2^31 - 1, started by the first row. */
+typedef struct attn__dropout {
+    attn_rng *rng;
+    uint64_t draw;
+} attn__dropout;
+
+static void attn__row_dropout(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    attn__dropout *d = (attn__dropout *)args->more;
+    const float p = args->number;
+    const double keep_below = 1.0 - p;
+    const float factor = p < 1 ? 1 / (float)keep_below : 0;
+    size_t i;
+    if (args->row == 0) {
+        d->draw = p > 0 && p < 1 ? attn_rng_u32(d->rng) % 2147483647u : 1;
+        d->draw += d->draw == 0;
+    }
+    for (i = 0; i < n; i++) {
+        out[i] = x[i] * (p == 0 || (double)d->draw / 2147483647.0 < keep_below ? factor : 0);
+        d->draw = d->draw * 1132489760u % 2147483647u;
+    }
+}
+
 ATTN__DEF attn_status attn_dropout(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float p,
                                    attn_rng *rng)
 {
-    const double modulus = 2147483647.0; /* 2^31 - 1: the generator MCG31m1 */
-    const double keep_below = 1.0 - p;
-    const float factor = p < 1 ? 1 / (float)keep_below : 0;
-    attn_shape shape = attn__shape_of(&x);
-    attn__result result;
-    uint64_t draw = 1;
-    size_t row, i, n, n_rows;
-    float *buffers;
+    attn__row_args args = attn__args(p);
+    attn__dropout dropout = ATTN_ZERO;
     if (attn__need_given(ctx, "attn_dropout", "generator (attn_rng)", rng) ||
         attn__need(ctx, "attn_dropout", "x", &x))
         return ctx->status;
     if (!(p >= 0 && p <= 1))
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_dropout: p is a probability, 0 to 1");
-    if (attn__begin(ctx, "attn_dropout", out, shape, &result) != ATTN_OK)
-        return ctx->status;
-    n = attn__row_length(&x);
-    n_rows = n ? attn__n_rows(&x) : 0;
-    buffers = attn__row_buffers(ctx, n);
-    if (!buffers)
-        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
-    if (p > 0 && p < 1 && n_rows > 0)
-        draw = attn_rng_u32(rng) % 2147483647u;
-    draw += draw == 0;
-    for (row = 0; row < n_rows; row++) {
-        const float *from = attn__row(&x, &shape, row, n, buffers);
-        float *to = (float *)result.dense.data + row * n;
-        for (i = 0; i < n; i++) {
-            to[i] = from[i] * (p == 0 || (double)draw / modulus < keep_below ? factor : 0);
-            draw = draw * 1132489760u % 2147483647u;
-        }
-    }
-    attn__free(buffers);
-    return attn__finish(ctx, out, &result, ATTN_OK);
+    dropout.rng = rng;
+    args.more = &dropout;
+    return attn__each_row(ctx, "attn_dropout", out, x, ATTN__A_ROW, attn__row_dropout, args);
+}
+
+static void attn__row_tril(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    const size_t last = args->row % args->n_queries;
+    size_t i;
+    for (i = 0; i < n; i++)
+        out[i] = i <= last ? x[i] : 0;
 }
 
 ATTN__DEF attn_status attn_tril(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn_shape shape = attn__shape_of(&x);
-    attn__result result;
-    size_t row, i, n, n_rows;
-    float *buffers;
+    attn__row_args args = attn__args(0);
     if (attn__need(ctx, "attn_tril", "x", &x) != ATTN_OK)
         return ctx->status;
     if (x.ndim < 2)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_tril: x has shape %s; expected at least two dimensions",
-                          attn__show(shape).text);
-    if (attn__begin(ctx, "attn_tril", out, shape, &result) != ATTN_OK)
-        return ctx->status;
-    n = attn__row_length(&x);
-    n_rows = n ? attn__n_rows(&x) : 0;
-    buffers = attn__row_buffers(ctx, n);
-    if (!buffers)
-        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
-    for (row = 0; row < n_rows; row++) {
-        const size_t last = row % x.shape[x.ndim - 2];
-        const float *from = attn__row(&x, &shape, row, n, buffers);
-        float *to = (float *)result.dense.data + row * n;
-        for (i = 0; i < n; i++)
-            to[i] = i <= last ? from[i] : 0;
-    }
-    attn__free(buffers);
-    return attn__finish(ctx, out, &result, ATTN_OK);
+        return attn__misfit(ctx, "attn_tril", "x has", &x, NULL, NULL,
+                            "expected at least two dimensions");
+    args.n_queries = x.shape[x.ndim - 2];
+    return attn__each_row(ctx, "attn_tril", out, x, ATTN__A_ROW, attn__row_tril, args);
 }
 
 ATTN__DEF attn_status attn_mask_causal(attn_ctx *ctx, attn_tensor *out, size_t n_queries,
@@ -13626,8 +13555,7 @@ typedef struct attn__printer {
 
 static attn__number attn__number_at(const attn__printer *p, ptrdiff_t at)
 {
-    attn__number number;
-    memset(&number, 0, sizeof number);
+    attn__number number = ATTN_ZERO;
     if (p->x.dtype == ATTN_I32) {
         const int64_t value = ((const int32_t *)p->x.data)[at];
         if (value < 0)
@@ -13689,8 +13617,7 @@ static void attn__print_dim(attn__printer *p, int dim, ptrdiff_t at)
 
 ATTN__DEF size_t attn_format(char *text, size_t size, attn_tensor x, int decimals)
 {
-    attn__printer p;
-    memset(&p, 0, sizeof p);
+    attn__printer p = ATTN_ZERO;
     p.x = x;
     p.decimals = decimals < 0 ? 0 : decimals > 9 ? 9 : decimals;
     p.whole = 1;
@@ -14143,7 +14070,7 @@ static attn_status attn__write_npz(attn_ctx *ctx, attn__out *out, const char *co
     attn__zip_entry *entries;
     uint64_t directory;
     size_t i;
-    entries = (attn__zip_entry *)attn__alloc(ctx, (n + 1) * sizeof *entries, "a list of tensors");
+    entries = ATTN__NEW(ctx, attn__zip_entry, n + 1, "a list of tensors");
     if (!entries)
         return ATTN_E_MEMORY;
     for (i = 0; i < n; i++) {
@@ -14245,8 +14172,8 @@ ATTN__DEF attn_status attn_record_save(attn_ctx *ctx, const char *path, const at
     size_t i;
     if (attn__need_given(ctx, "attn_record_save", "record", record) != ATTN_OK)
         return ctx->status;
-    names = (const char **)attn__alloc(ctx, record->n_slots * sizeof *names, "a list of names");
-    values = (attn_tensor *)attn__alloc(ctx, record->n_slots * sizeof *values, "a list of tensors");
+    names = ATTN__NEW(ctx, const char *, record->n_slots, "a list of names");
+    values = ATTN__NEW(ctx, attn_tensor, record->n_slots, "a list of tensors");
     if (names && values) {
         for (i = 0; i < record->n_slots; i++) {
             names[i] = record->slots[i].name.text;
@@ -14340,9 +14267,8 @@ static attn_status attn__run_recorded(attn_ctx *ctx, const attn__sweep *sweep,
                                       const char *const *names, size_t n_names,
                                       attn_record **record, float **memory, float *value)
 {
-    attn_record_desc desc;
+    attn_record_desc desc = ATTN_ZERO;
     size_t bytes;
-    memset(&desc, 0, sizeof desc);
     desc.names = names;
     desc.n_names = n_names;
     desc.n_positions = sweep->desc->n_tokens;
@@ -14353,17 +14279,6 @@ static attn_status attn__run_recorded(attn_ctx *ctx, const attn__sweep *sweep,
         attn_feed(ctx, session, tokens, sweep->desc->n_tokens) != ATTN_OK)
         return ctx->status;
     return attn__metric_of(ctx, sweep->desc, session, value);
-}
-
-/* A session for the texts, on the workspace that all of them share. */
-static attn_status attn__patch_session(attn_ctx *ctx, attn_session **session,
-                                       const attn__sweep *sweep)
-{
-    attn_session_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.n_ctx = sweep->desc->n_tokens;
-    desc.workspace = sweep->workspace;
-    return attn_session_new(ctx, session, sweep->model, &desc);
 }
 
 static void attn__end_sweep(attn__sweep *sweep)
@@ -14387,22 +14302,21 @@ static attn_status attn__begin_sweep(attn_ctx *ctx, attn__sweep *sweep, const at
                                      const char *const *names, size_t n_names)
 {
     attn_session *session = NULL;
-    attn_workspace_desc room;
+    attn_workspace_desc room = ATTN_ZERO;
     attn_status status;
     memset(sweep, 0, sizeof *sweep);
     sweep->model = model;
     sweep->desc = desc;
-    memset(&room, 0, sizeof room);
     room.n_ctx = desc->n_tokens;
     status = attn_workspace_new(ctx, &sweep->workspace, model, &room);
     if (status == ATTN_OK)
-        status = attn__patch_session(ctx, &session, sweep);
+        status = attn__session_for(ctx, &session, model, desc->n_tokens, sweep->workspace);
     if (status == ATTN_OK)
         status = attn__run_recorded(ctx, sweep, session, desc->clean, clean_names, 1, &sweep->clean,
                                     &sweep->clean_memory, &sweep->clean_value);
     attn_session_free(session);
     if (status == ATTN_OK)
-        status = attn__patch_session(ctx, &sweep->base, sweep);
+        status = attn__session_for(ctx, &sweep->base, model, desc->n_tokens, sweep->workspace);
     if (status == ATTN_OK)
         status = attn__run_recorded(ctx, sweep, sweep->base, desc->corrupted, names, n_names,
                                     &sweep->corrupted, &sweep->corrupted_memory,
@@ -14421,7 +14335,8 @@ static attn_status attn__copy_base(attn_ctx *ctx, attn__sweep *sweep, size_t n)
     attn_status status;
     for (i = 0; i < n && i < ATTN__PATCHES; i++) {
         if (i == sweep->n_sessions) {
-            status = attn__patch_session(ctx, &sweep->sessions[i], sweep);
+            status = attn__session_for(ctx, &sweep->sessions[i], sweep->model,
+                                       sweep->desc->n_tokens, sweep->workspace);
             if (status != ATTN_OK)
                 return status;
             sweep->n_sessions++;
@@ -14511,8 +14426,7 @@ static attn_status attn__hook_patch(attn_ctx *ctx, const attn__sweep *sweep, att
     const attn__hook_name name = attn__name_of(sweep->point, (int)layer);
     const size_t count = sweep->by_head ? sweep->desc->n_tokens - patch->first : 1;
     attn_tensor clean;
-    attn_edit edit;
-    memset(&edit, 0, sizeof edit);
+    attn_edit edit = ATTN_ZERO;
     if (attn_record_get(ctx, &clean, sweep->clean, name.text) != ATTN_OK || /* cover: recorded */
         attn_truncate(ctx, session, patch->first) != ATTN_OK)
         return ctx->status;
@@ -14657,10 +14571,9 @@ static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_m
     sweep.n_rows = desc->n_tokens > ATTN__PATCH_ROWS ? desc->n_tokens : ATTN__PATCH_ROWS;
     sweep.n_rows = sweep.n_rows < model->config.n_ctx ? sweep.n_rows : model->config.n_ctx;
     if (status == ATTN_OK) {
-        sweep.rows = (float *)attn__alloc(ctx, sweep.n_rows * model->config.d_model * sizeof(float),
-                                          "residual streams");
-        sweep.patches = (attn__one_patch *)attn__alloc(ctx, n_columns * sizeof *sweep.patches,
-                                                       "the patches of a layer");
+        sweep.rows =
+            ATTN__NEW(ctx, float, sweep.n_rows * model->config.d_model, "residual streams");
+        sweep.patches = ATTN__NEW(ctx, attn__one_patch, n_columns, "the patches of a layer");
         status = sweep.rows && sweep.patches ? ATTN_OK : ATTN_E_MEMORY;
     }
     for (layer = 0; layer < n_layer && status == ATTN_OK; layer++)
@@ -14722,11 +14635,9 @@ static attn_status attn__feed_path(attn_ctx *ctx, attn__sweep *sweep, const attn
 {
     const attn__hook_name name = attn__name_of(end, (int)path->to_layer);
     const size_t n = sweep->desc->n_tokens * sweep->model->config.d_model;
-    attn_feed_item item;
-    attn_edit edit;
+    attn_feed_item item = ATTN_ZERO;
+    attn_edit edit = ATTN_ZERO;
     size_t i;
-    memset(&item, 0, sizeof item);
-    memset(&edit, 0, sizeof edit);
     if (end == ATTN__HOOK_RESID_PRE) {
         for (i = 0; i < n; i++)
             ((float *)stream.data)[i] += ((const float *)difference.data)[i];
@@ -14814,25 +14725,12 @@ static attn__panels attn__columns(attn__panels w, size_t first, size_t n_out)
 static attn_status attn__need_shape(attn_ctx *ctx, const char *op, const char *name,
                                     const attn_tensor *x, attn_shape want)
 {
-    int i, same = x->ndim == want.ndim;
     if (attn__need(ctx, op, name, x) != ATTN_OK)
         return ctx->status;
-    for (i = 0; i < want.ndim && same; i++)
-        same = x->shape[i] == want.dim[i];
-    return same ? ATTN_OK
-                : attn__fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s; expected %s", op, name,
-                             attn__show(attn__shape_of(x)).text, attn__show(want).text);
-}
-
-static attn_status attn__need_layer(attn_ctx *ctx, const char *op, const attn_model *model,
-                                    size_t layer)
-{
-    if (attn__need_given(ctx, op, "model", model) != ATTN_OK)
-        return ctx->status;
-    if (layer >= model->config.n_layer)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu", op,
-                          ATTN__LLU(layer), (unsigned long)model->config.n_layer - 1);
-    return ATTN_OK;
+    return attn__has_shape(x, want)
+               ? ATTN_OK
+               : attn__fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s; expected %s", op, name,
+                            attn__show(attn__shape_of(x)).text, attn__show(want).text);
 }
 
 static attn_status attn__need_tokens(attn_ctx *ctx, const char *op, const attn_model *model,
@@ -14847,11 +14745,6 @@ static attn_status attn__need_tokens(attn_ctx *ctx, const char *op, const attn_m
 static attn_tensor attn__parameter(const float *values, size_t n)
 {
     return attn_borrow(values, ATTN_F32, attn_shape1(n));
-}
-
-static attn_tensor attn__nothing(void)
-{
-    return attn__no_tensor(NULL);
 }
 
 static attn_status attn__layer_tensor(attn_ctx *ctx, const attn_model *model, size_t layer,
@@ -14880,11 +14773,7 @@ static attn_status attn__watch_text(attn_ctx *ctx, const attn_model *model, cons
                                     void *user)
 {
     attn_session *session = NULL;
-    attn_session_desc desc;
-    attn_status status;
-    memset(&desc, 0, sizeof desc);
-    desc.n_ctx = n_tokens;
-    status = attn_session_new(ctx, &session, model, &desc);
+    attn_status status = attn__session_for(ctx, &session, model, n_tokens, NULL);
     for (; *patterns && status == ATTN_OK; patterns++)
         status = attn_hook(ctx, NULL, session, *patterns, fn, user);
     if (status == ATTN_OK)
@@ -14907,31 +14796,20 @@ static float attn__entropy(const float *p, ptrdiff_t step, size_t n)
     return (float)sum;
 }
 
+static void attn__row_entropy(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    (void)args;
+    *out = attn__entropy(x, 1, n);
+}
+
 ATTN__DEF attn_status attn_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern)
 {
-    attn__result result;
-    attn_shape shape = attn__shape_of(&pattern), out_shape = shape;
-    size_t row, n;
-    float *buffers;
-    if (attn__need(ctx, "attn_pattern_entropy", "pattern", &pattern) != ATTN_OK)
+    static const char op[] = "attn_pattern_entropy";
+    if (attn__need(ctx, op, "pattern", &pattern) != ATTN_OK)
         return ctx->status;
     if (pattern.ndim < 2)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_pattern_entropy: pattern has shape %s; expected [.., Tq, Tk]",
-                          attn__show(shape).text);
-    n = attn__row_length(&pattern);
-    out_shape.ndim--;
-    out_shape.dim[out_shape.ndim] = 1;
-    if (attn__begin(ctx, "attn_pattern_entropy", out, out_shape, &result) != ATTN_OK)
-        return ctx->status;
-    buffers = attn__row_buffers(ctx, n);
-    if (!buffers)
-        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
-    for (row = 0; row < attn_count(result.dense); row++)
-        ((float *)result.dense.data)[row] =
-            attn__entropy(attn__row(&pattern, &shape, row, n, buffers), 1, n);
-    attn__free(buffers);
-    return attn__finish(ctx, out, &result, ATTN_OK);
+        return attn__misfit(ctx, op, "pattern has", &pattern, NULL, NULL, "expected [.., Tq, Tk]");
+    return attn__each_row(ctx, op, out, pattern, ATTN__A_NUMBER, attn__row_entropy, attn__args(0));
 }
 
 /* Does a head of this kind look from position i at position j <= i? */
@@ -14971,19 +14849,16 @@ ATTN__DEF attn_status attn_head_keys(attn_ctx *ctx, attn_tensor *keys, attn_head
 ATTN__DEF attn_status attn_head_score(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern,
                                       attn_tensor keys)
 {
+    static const char op[] = "attn_head_score";
     attn__result result;
     size_t head, i, j;
-    if (attn__need(ctx, "attn_head_score", "pattern", &pattern) ||
-        attn__need(ctx, "attn_head_score", "keys", &keys))
+    if (attn__need(ctx, op, "pattern", &pattern) || attn__need(ctx, op, "keys", &keys))
         return ctx->status;
-    if (pattern.ndim != 3 || keys.ndim != 2 || keys.shape[0] != pattern.shape[1] ||
-        keys.shape[1] != pattern.shape[2])
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_head_score: pattern has shape %s and keys %s; expected [H, T, T] "
-                          "and [T, T]",
-                          attn__show(attn__shape_of(&pattern)).text,
-                          attn__show(attn__shape_of(&keys)).text);
-    if (attn__begin(ctx, "attn_head_score", out, attn_shape1(pattern.shape[0]), &result))
+    if (pattern.ndim != 3 ||
+        !attn__has_shape(&keys, attn_shape2(pattern.shape[1], pattern.shape[2])))
+        return attn__misfit(ctx, op, "pattern has", &pattern, "keys", &keys,
+                            "expected [H, T, T] and [T, T]");
+    if (attn__begin(ctx, op, out, attn_shape1(pattern.shape[0]), &result))
         return ctx->status;
     for (head = 0; head < pattern.shape[0]; head++) {
         double sum = 0, total = 0;
@@ -15036,50 +14911,40 @@ ATTN__DEF attn_status attn_detect_heads(attn_ctx *ctx, attn_tensor *entropy, att
                                         const attn_model *model, const int32_t *tokens,
                                         size_t n_tokens)
 {
+    static const char op[] = "attn_detect_heads";
     static const char *const patterns[] = {"blocks.*.attn.hook_pattern", NULL};
-    attn__head_watch w;
-    attn__result entropies, result;
-    attn_status status;
-    attn_tensor dummy = attn__nothing();
+    attn__head_watch w = ATTN_ZERO;
+    attn__result entropies = ATTN_ZERO, result = ATTN_ZERO;
+    attn_status status = ATTN_OK;
     size_t n_layer, n_heads, i, kind;
-    if (attn__need_text(ctx, "attn_detect_heads", model, tokens, n_tokens) != ATTN_OK)
+    if (attn__need_text(ctx, op, model, tokens, n_tokens) != ATTN_OK)
         return ctx->status;
     n_layer = model->config.n_layer;
-    memset(&w, 0, sizeof w);
     w.tokens = tokens;
     w.n_tokens = n_tokens;
     w.n_head = model->config.n_head;
     n_heads = n_layer * w.n_head;
-    memset(&entropies, 0, sizeof entropies);
-    memset(&result, 0, sizeof result);
-    w.sums = (double *)attn__alloc(ctx, n_heads * (ATTN_N_HEAD_KINDS + 1) * sizeof(double),
-                                   "sums over heads");
+    w.sums = ATTN__NEW(ctx, double, n_heads *(ATTN_N_HEAD_KINDS + 1), "sums over heads");
     if (!w.sums)
         return ATTN_E_MEMORY;
-    status = ATTN_OK;
     if (entropy)
-        status = attn__begin(ctx, "attn_detect_heads", entropy,
-                             attn_shape3(n_layer, w.n_head, n_tokens), &entropies);
-    if (status == ATTN_OK && scores) {
-        status = attn__begin(ctx, "attn_detect_heads", scores,
-                             attn_shape3(ATTN_N_HEAD_KINDS, n_layer, w.n_head), &result);
-        if (status != ATTN_OK && entropy)
-            attn__finish(ctx, entropy, &entropies, status);
-    }
-    if (status == ATTN_OK) {
-        w.entropy = entropy ? (float *)entropies.dense.data : NULL;
+        status =
+            attn__begin(ctx, op, entropy, attn_shape3(n_layer, w.n_head, n_tokens), &entropies);
+    if (status == ATTN_OK && scores)
+        status = attn__begin(ctx, op, scores, attn_shape3(ATTN_N_HEAD_KINDS, n_layer, w.n_head),
+                             &result);
+    w.entropy = (float *)entropies.dense.data; /* NULL if nobody asked for them */
+    if (status == ATTN_OK)
         status = attn__watch_text(ctx, model, tokens, n_tokens, patterns, attn__watch_pattern, &w);
-        for (i = 0; i < n_heads && scores && status == ATTN_OK; i++)
-            for (kind = 0; kind < ATTN_N_HEAD_KINDS; kind++) {
-                const double *sums = w.sums + i * (ATTN_N_HEAD_KINDS + 1);
-                ((float *)result.dense.data)[kind * n_heads + i] =
-                    (float)(sums[kind] / sums[ATTN_N_HEAD_KINDS]);
-            }
-        status = attn__finish(ctx, entropy ? entropy : &dummy, &entropies, status);
-        status = attn__finish(ctx, scores ? scores : &dummy, &result, status);
-    }
+    for (i = 0; i < n_heads && scores && status == ATTN_OK; i++)
+        for (kind = 0; kind < ATTN_N_HEAD_KINDS; kind++) {
+            const double *sums = w.sums + i * (ATTN_N_HEAD_KINDS + 1);
+            ((float *)result.dense.data)[kind * n_heads + i] =
+                (float)(sums[kind] / sums[ATTN_N_HEAD_KINDS]);
+        }
     attn__free(w.sums);
-    return status;
+    status = attn__finish(ctx, entropy, &entropies, status);
+    return attn__finish(ctx, scores, &result, status);
 }
 
 /* ---- the residual stream, taken apart ---- */
@@ -15105,44 +14970,30 @@ ATTN__DEF size_t attn_resid_count(const attn_model *model, attn_resid_kind kind)
 
 ATTN__DEF attn_label attn_resid_label(const attn_model *model, attn_resid_kind kind, size_t index)
 {
-    static const char *const around[] = {"embed", "pos_embed", "bias", "final_post"};
-    const size_t n_layer = model ? model->config.n_layer : 0;
-    const size_t n_head = model ? model->config.n_head : 0, n_heads = n_layer * n_head;
-    attn_label label;
-    const char *name = NULL;
-    size_t layer = 0;
-    memset(&label, 0, sizeof label);
+    static const char *const around[] = {"embed", "pos_embed", "bias"};
+    static const char *const names[][2] = {
+        {"pre", "pre"}, {"pre", "mid"}, {"attn_out", "mlp_out"}, {"mlp_out", "mlp_out"}};
+    const size_t n_layer = model ? model->config.n_layer : 0,
+                 n_head = model ? model->config.n_head : 0;
+    const size_t before = kind == ATTN_RESID_HEADS       ? n_layer * n_head
+                          : kind == ATTN_RESID_SUBLAYERS ? 2
+                                                         : 0; /* parts before those of the layers */
+    const size_t each = kind == ATTN_RESID_ACCUMULATED || kind == ATTN_RESID_HEADS ? 1 : 2;
+    const size_t layer = (index - before) / each;
+    attn_label label = ATTN_ZERO;
     if (index >= attn_resid_count(model, kind))
         return label;
-    switch (kind) {
-    case ATTN_RESID_ACCUMULATED:
-        layer = index;
-        name = "pre";
-        break;
-    case ATTN_RESID_ACCUMULATED_MID:
-        layer = index / 2;
-        name = index % 2 ? "mid" : "pre";
-        break;
-    case ATTN_RESID_SUBLAYERS:
-        layer = index / 2 - (index >= 2);
-        name = index % 2 ? "mlp_out" : "attn_out";
-        break;
-    default:
-        layer = index - n_heads; /* beyond the heads */
-        name = "mlp_out";
-        break;
-    }
-    if (kind == ATTN_RESID_SUBLAYERS && index < 2)
-        snprintf(label.text, sizeof label.text, "%s", around[index]);
-    else if (kind == ATTN_RESID_HEADS && index < n_heads)
+    if (index < before && kind == ATTN_RESID_HEADS)
         snprintf(label.text, sizeof label.text, "L%uH%u", (unsigned)(index / n_head),
                  (unsigned)(index % n_head));
-    else if (kind == ATTN_RESID_HEADS && layer >= n_layer)
-        snprintf(label.text, sizeof label.text, "%s", around[layer - n_layer]);
-    else if (layer >= n_layer)
-        snprintf(label.text, sizeof label.text, "%s", around[3]);
+    else if (index < before)
+        snprintf(label.text, sizeof label.text, "%s", around[index]);
+    else if (layer < n_layer)
+        snprintf(label.text, sizeof label.text, "%u_%s", (unsigned)layer,
+                 names[kind][(index - before) % each]);
     else
-        snprintf(label.text, sizeof label.text, "%u_%s", (unsigned)layer, name);
+        snprintf(label.text, sizeof label.text, "%s",
+                 kind == ATTN_RESID_HEADS ? around[layer - n_layer] : "final_post");
     return label;
 }
 
@@ -15157,7 +15008,7 @@ typedef struct attn__collector {
 
 static attn_tensor attn__slot_for(const attn__collector *c, const attn_activation *a)
 {
-    const char *dot = strrchr(a->name, '.'), *name = dot ? dot + 1 : a->name;
+    const char *name = attn__last_word(a->name);
     const size_t n_layer = c->model->config.n_layer, layer = a->layer < 0 ? 0 : (size_t)a->layer;
     const size_t n_head = c->model->config.n_head, n_heads = n_layer * n_head;
     const int heads = c->kind == ATTN_RESID_HEADS;
@@ -15225,46 +15076,42 @@ ATTN__DEF attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
                                            size_t n_tokens, attn_resid_kind kind, size_t first,
                                            size_t count)
 {
+    static const char op[] = "attn_decompose_resid";
     const char *patterns[6] = {NULL, NULL, NULL, NULL, NULL, NULL};
-    const attn_config *config;
-    char last[64];
-    attn__collector c;
-    attn__result stack, scale;
+    attn__hook_name last;
+    attn__collector c = ATTN_ZERO;
+    attn__result stack, scale = ATTN_ZERO;
     attn_status status;
     int i;
-    if (attn__need_text(ctx, "attn_decompose_resid", model, tokens, n_tokens) != ATTN_OK)
+    if (attn__need_text(ctx, op, model, tokens, n_tokens) ||
+        attn__need_given(ctx, op, "place for the parts", out))
         return ctx->status;
-    if (attn__need_given(ctx, "attn_decompose_resid", "place for the parts", out) != ATTN_OK)
-        return ctx->status;
-    config = &model->config;
     if (attn_resid_count(model, kind) == 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_decompose_resid: kind %d is not an attn_resid_kind", (int)kind);
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: kind %d is not an attn_resid_kind", op,
+                          (int)kind);
     if (first >= n_tokens || count > n_tokens - first)
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "attn_decompose_resid: %llu positions from %llu on; the text has %llu tokens",
-            ATTN__LLU(count), ATTN__LLU(first), ATTN__LLU(n_tokens));
-    memset(&c, 0, sizeof c);
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: %llu positions from %llu on; the text has %llu tokens", op,
+                          ATTN__LLU(count), ATTN__LLU(first), ATTN__LLU(n_tokens));
     c.ctx = ctx;
     c.model = model;
     c.kind = kind;
     c.first = first;
     c.count = count ? count : n_tokens - first;
-    snprintf(last, sizeof last, "blocks.%lu.hook_resid_post", (unsigned long)config->n_layer - 1);
+    last = attn__name_of(ATTN__HOOK_RESID_POST, (int)model->config.n_layer - 1);
     patterns[0] = "ln_final.hook_scale";
     for (i = 0; i < 4 && attn__parts_hooks[kind][i]; i++)
         patterns[i + 1] =
-            strchr(attn__parts_hooks[kind][i], '%') ? last : attn__parts_hooks[kind][i];
-    if (attn__begin(ctx, "attn_decompose_resid", &out->stack,
-                    attn_shape3(attn_resid_count(model, kind), c.count, config->d_model), &stack))
-        return ctx->status;
-    status = attn__begin(ctx, "attn_decompose_resid", &out->scale, attn_shape2(c.count, 1), &scale);
-    if (status != ATTN_OK)
-        return attn__finish(ctx, &out->stack, &stack, status);
+            strchr(attn__parts_hooks[kind][i], '%') ? last.text : attn__parts_hooks[kind][i];
+    status = attn__begin(ctx, op, &out->stack,
+                         attn_shape3(attn_resid_count(model, kind), c.count, model->config.d_model),
+                         &stack);
+    if (status == ATTN_OK)
+        status = attn__begin(ctx, op, &out->scale, attn_shape2(c.count, 1), &scale);
     c.stack = stack.dense;
     c.scale = scale.dense;
-    status = attn__watch_text(ctx, model, tokens, n_tokens, patterns, attn__collect, &c);
+    if (status == ATTN_OK)
+        status = attn__watch_text(ctx, model, tokens, n_tokens, patterns, attn__collect, &c);
     if (status == ATTN_OK && kind == ATTN_RESID_HEADS)
         status = attn__sum_biases(&c);
     status = attn__finish(ctx, &out->stack, &stack, status);
@@ -15304,13 +15151,12 @@ ATTN__DEF attn_status attn_head_results(attn_ctx *ctx, attn_tensor *out, const a
                                         size_t layer, attn_tensor z)
 {
     const size_t span = model ? model->config.d_head + 2 * ATTN__PER_SCALES : 0; /* of W_O's rows */
-    attn__head_work w;
+    attn__head_work w = ATTN_ZERO;
     attn__result result;
     attn__scratch scratch;
-    attn_tensor dense = attn__nothing();
+    attn_tensor dense = ATTN_ZERO;
     attn_status status;
     int n_threads;
-    memset(&w, 0, sizeof w);
     if (attn__need_kernels(ctx, &w.kernels) ||
         attn__need_layer(ctx, "attn_head_results", model, layer) ||
         attn__need_shape(ctx, "attn_head_results", "z", &z,
@@ -15344,7 +15190,7 @@ ATTN__DEF attn_status attn_neuron_results(attn_ctx *ctx, attn_tensor *out, const
                                           size_t layer, attn_tensor post, size_t first,
                                           size_t count)
 {
-    attn_tensor w_out = attn__nothing();
+    attn_tensor w_out = ATTN_ZERO;
     attn_status status;
     if (attn__need_layer(ctx, "attn_neuron_results", model, layer) ||
         attn__need_shape(ctx, "attn_neuron_results", "post", &post,
@@ -15389,13 +15235,7 @@ ATTN__DEF attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directio
     return attn__finish(ctx, directions, &result, ATTN_OK);
 }
 
-/* The shapes of the scale and the directions of an attribution, for T positions. */
-static attn_status attn__need_scale(attn_ctx *ctx, const char *op, const attn_tensor *scale,
-                                    size_t n)
-{
-    return attn__need_shape(ctx, op, "scale", scale, attn_shape2(n, 1));
-}
-
+/* One direction, or one for each of n positions. */
 static attn_status attn__need_directions(attn_ctx *ctx, const char *op, const attn_model *model,
                                          const attn_tensor *directions, size_t n)
 {
@@ -15418,45 +15258,60 @@ static attn_status attn__with_gain(attn_ctx *ctx, attn_tensor *out, const attn_m
     return attn_mul(ctx, out, directions, attn__parameter(model->ln_f_w, model->config.d_model));
 }
 
+/* What rows [.., T, C] are divided by and multiplied with: a LayerNorm's scale [T, 1], and
+ * directions with its gain, [1 or T, C]. */
+typedef struct attn__scaled {
+    attn_tensor scale, gained;
+} attn__scaled;
+
+/* out = (x - mean) / scale */
+static void attn__row_scaled(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    const attn_tensor scale = ((const attn__scaled *)args->more)->scale;
+    args->kernels->normalize(out, x, args->kernels->sum(x, n) / (float)n,
+                             attn_get2(scale, args->row % scale.shape[0], 0), n);
+}
+
+static void attn__row_dot(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    args->kernels->binary(ATTN__MUL, args->room, x, args->w, n);
+    *out = args->kernels->sum(args->room, n);
+}
+
+static void attn__row_attr(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    const attn_tensor *gained = &((const attn__scaled *)args->more)->gained;
+    attn__row_args dot = *args;
+    dot.w = (const float *)gained->data + args->row % gained->shape[0] * n;
+    attn__row_scaled(args->room, x, n, args);
+    attn__row_dot(out, args->room, n, &dot);
+}
+
 ATTN__DEF attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                        attn_tensor parts, attn_tensor scale, attn_tensor directions)
 {
-    const attn__kernels *kernels;
-    attn__result result;
-    attn_shape shape = attn__shape_of(&parts), out_shape = shape;
-    attn_tensor gained = attn__nothing();
+    static const char op[] = "attn_logit_attrs";
+    attn__row_args args = attn__args(0);
+    attn__scaled scaled = ATTN_ZERO;
     attn_status status;
-    float *buffers = NULL;
-    size_t row, n, width;
-    if (attn__need_kernels(ctx, &kernels) || attn__need_layer(ctx, "attn_logit_attrs", model, 0) ||
-        attn__need(ctx, "attn_logit_attrs", "parts", &parts))
+    size_t n;
+    if (attn__need_layer(ctx, op, model, 0) || attn__need(ctx, op, "parts", &parts))
         return ctx->status;
-    width = model->config.d_model;
-    if (parts.ndim < 2 || attn__row_length(&parts) != width)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_logit_attrs: parts have shape %s; expected [.., T, %llu]",
-                          attn__show(shape).text, ATTN__LLU(width));
+    if (parts.ndim < 2 || attn__row_length(&parts) != model->config.d_model)
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: parts have shape %s; expected [.., T, %llu]", op,
+                          attn__show(attn__shape_of(&parts)).text,
+                          ATTN__LLU(model->config.d_model));
     n = parts.shape[parts.ndim - 2];
-    out_shape.dim[--out_shape.ndim] = 1;
-    if (attn__need_scale(ctx, "attn_logit_attrs", &scale, n) ||
-        attn__need_directions(ctx, "attn_logit_attrs", model, &directions, n) ||
-        attn__begin(ctx, "attn_logit_attrs", out, out_shape, &result))
+    if (attn__need_shape(ctx, op, "scale", &scale, attn_shape2(n, 1)) ||
+        attn__need_directions(ctx, op, model, &directions, n))
         return ctx->status;
-    status = attn__with_gain(ctx, &gained, model, directions);
-    if (status == ATTN_OK && (buffers = attn__row_buffers(ctx, width)) == NULL)
-        status = ATTN_E_MEMORY;
-    for (row = 0; row < attn_count(result.dense) && status == ATTN_OK; row++) {
-        const float *x = attn__row(&parts, &shape, row, width, buffers);
-        const float *direction =
-            (const float *)gained.data + (gained.shape[0] == 1 ? 0 : row % n) * width;
-        kernels->normalize(buffers, x, kernels->sum(x, width) / (float)width,
-                           attn_get2(scale, row % n, 0), width);
-        kernels->binary(ATTN__MUL, buffers, buffers, direction, width);
-        ((float *)result.dense.data)[row] = kernels->sum(buffers, width);
-    }
-    attn__free(buffers);
-    attn_tensor_free(ctx, &gained);
-    return attn__finish(ctx, out, &result, status);
+    scaled.scale = scale;
+    args.more = &scaled;
+    status = attn__with_gain(ctx, &scaled.gained, model, directions);
+    if (status == ATTN_OK)
+        status = attn__each_row(ctx, op, out, parts, ATTN__A_NUMBER, attn__row_attr, args);
+    attn_tensor_free(ctx, &scaled.gained);
+    return status;
 }
 
 ATTN__DEF attn_status attn_neuron_logit_attrs(attn_ctx *ctx, attn_tensor *out,
@@ -15465,12 +15320,11 @@ ATTN__DEF attn_status attn_neuron_logit_attrs(attn_ctx *ctx, attn_tensor *out,
                                               attn_tensor directions)
 {
     static const char op[] = "attn_neuron_logit_attrs";
-    attn_tensor w_out = attn__nothing(), means = w_out, gained = w_out, along = w_out;
-    attn_tensor scaled = w_out;
+    attn_tensor w_out = ATTN_ZERO, means = w_out, gained = w_out, along = w_out, scaled = w_out;
     int failed;
     if (attn__need_layer(ctx, op, model, layer) ||
         attn__need_shape(ctx, op, "post", &post, attn_shape2(post.shape[0], model->config.d_mlp)) ||
-        attn__need_scale(ctx, op, &scale, post.shape[0]) ||
+        attn__need_shape(ctx, op, "scale", &scale, attn_shape2(post.shape[0], 1)) ||
         attn__need_directions(ctx, op, model, &directions, post.shape[0]))
         return ctx->status;
     /* ((W_out - mean) · direction) [1 or T, F], then times post / scale */
@@ -15490,40 +15344,17 @@ ATTN__DEF attn_status attn_neuron_logit_attrs(attn_ctx *ctx, attn_tensor *out,
 ATTN__DEF attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out,
                                             const attn_model *model, attn_tensor directions)
 {
-    attn_tensor products = attn__nothing();
-    attn_status status;
-    attn__result result;
-    size_t n;
-    if (attn__need_layer(ctx, "attn_bias_logit_attrs", model, 0) ||
-        attn__need_shape(ctx, "attn_bias_logit_attrs", "directions", &directions,
-                         attn_shape2(directions.shape[0], model->config.d_model)) ||
-        attn__begin(ctx, "attn_bias_logit_attrs", out, attn_shape1(directions.shape[0]), &result))
+    static const char op[] = "attn_bias_logit_attrs";
+    attn__row_args args = attn__args(0);
+    if (attn__need_layer(ctx, op, model, 0) ||
+        attn__need_shape(ctx, op, "directions", &directions,
+                         attn_shape2(directions.shape[0], model->config.d_model)))
         return ctx->status;
-    n = directions.shape[0];
-    status =
-        attn_mul(ctx, &products, directions, attn__parameter(model->ln_f_b, model->config.d_model));
-    if (status == ATTN_OK) {
-        attn_tensor column = attn_reshape(result.dense, attn_shape2(n, 1));
-        status = attn_sum(ctx, &column, products);
-    }
-    attn_tensor_free(ctx, &products);
-    return attn__finish(ctx, out, &result, status);
+    args.w = model->ln_f_b;
+    return attn__each_row(ctx, op, out, directions, ATTN__A_NUMBER, attn__row_dot, args);
 }
 
 /* ---- the logit lens ---- */
-
-typedef struct attn__unembedding {
-    const attn__kernels *kernels;
-    attn__matmul_job job;
-    float *packs; /* pack_size for each worker */
-    size_t pack_size;
-} attn__unembedding;
-
-static void attn__unembedding_body(attn__worker *me, void *arg)
-{
-    const attn__unembedding *u = (const attn__unembedding *)arg;
-    attn__matmul(me, u->kernels, &u->job, u->packs + (size_t)me->id * u->pack_size);
-}
 
 /* out [rows, n_out] = x [rows, C] · W_U's columns from `first` on, a multiple of 16, straight from
  * the model's panels */
@@ -15532,9 +15363,8 @@ static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model
 {
     const size_t width = model->config.d_model;
     const int n_threads = attn__threads_for(ctx, (double)rows * (double)width * (double)n_out);
-    attn__unembedding u;
+    attn__product u = ATTN_ZERO;
     attn__scratch scratch;
-    memset(&u, 0, sizeof u);
     if (attn__need_kernels(ctx, &u.kernels)) /* cover: the layer norm has asked */
         return ctx->status;
     u.pack_size = attn__pack_size(model->w_u.dtype, rows, width);
@@ -15544,7 +15374,7 @@ static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model
     u.job =
         attn__job(out, n_out, x, (ptrdiff_t)width, attn__columns(model->w_u, first, n_out), rows);
     if (rows > 0)
-        attn__parallel(n_threads, attn__unembedding_body, &u);
+        attn__parallel(n_threads, attn__product_body, &u);
     attn__scratch_free(&scratch);
     return ATTN_OK;
 }
@@ -15556,7 +15386,7 @@ static attn_status attn__chosen_logits(attn_ctx *ctx, float *logits, const attn_
 {
     const size_t n_vocab = model->config.n_vocab;
     attn_status status = ATTN_OK;
-    attn_tensor panel = attn__nothing();
+    attn_tensor panel = ATTN_ZERO;
     size_t i, row;
     if (attn_zeros(ctx, &panel, ATTN_F32, attn_shape2(rows, 16)) != ATTN_OK)
         return ctx->status;
@@ -15572,30 +15402,25 @@ static attn_status attn__chosen_logits(attn_ctx *ctx, float *logits, const attn_
     return status;
 }
 
+static void attn__row_layernorm_scaled(float *out, const float *x, size_t n,
+                                       const attn__row_args *args)
+{
+    attn__row_scaled(out, x, n, args);
+    args->kernels->affine(out, out, args->w, args->b, n);
+}
+
 /* out = layernorm_final(x), with the scale that is given, or (ndim 0) with its own */
 static attn_status attn__normalize_final(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                          attn_tensor x, attn_tensor scale)
 {
-    const size_t width = model->config.d_model;
-    const attn_tensor w = attn__parameter(model->ln_f_w, width);
-    const attn_tensor b = attn__parameter(model->ln_f_b, width);
-    const attn__kernels *kernels;
-    const attn_shape shape = attn__shape_of(&x);
-    float *row;
-    size_t i, n;
-    if (scale.ndim == 0)
-        return attn_layernorm(ctx, out, x, w, b, model->config.ln_eps);
-    if (attn__need_kernels(ctx, &kernels) || attn_zeros(ctx, out, ATTN_F32, shape))
-        return ctx->status;
-    n = x.shape[x.ndim - 2];
-    row = (float *)out->data;
-    for (i = 0; i < attn__n_rows(&x) && n > 0; i++, row += width) {
-        const float *from = attn__row(&x, &shape, i, width, row);
-        kernels->normalize(row, from, kernels->sum(from, width) / (float)width,
-                           attn_get2(scale, i % n, 0), width);
-        kernels->affine(row, row, model->ln_f_w, model->ln_f_b, width);
-    }
-    return ATTN_OK;
+    attn__row_args args = attn__args(model->config.ln_eps);
+    attn__scaled scaled = ATTN_ZERO;
+    scaled.scale = scale;
+    args.more = &scaled;
+    args.w = model->ln_f_w;
+    args.b = model->ln_f_b;
+    return attn__each_row(ctx, "attn_logit_lens", out, x, ATTN__A_ROW,
+                          scale.ndim == 0 ? attn__row_layernorm : attn__row_layernorm_scaled, args);
 }
 
 ATTN__DEF attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
@@ -15603,7 +15428,7 @@ ATTN__DEF attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const att
                                       size_t n)
 {
     static const char op[] = "attn_logit_lens";
-    attn_tensor normed = attn__nothing();
+    attn_tensor normed = ATTN_ZERO;
     attn__result result;
     attn_shape shape = attn__shape_of(&resid);
     attn_status status;
@@ -15617,7 +15442,8 @@ ATTN__DEF attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const att
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: resid has shape %s; expected [.., T, %llu]", op,
                           attn__show(shape).text, ATTN__LLU(width));
     shape.dim[shape.ndim - 1] = tokens ? n : model->config.n_vocab;
-    if ((scale.ndim > 0 && attn__need_scale(ctx, op, &scale, resid.shape[resid.ndim - 2])) ||
+    if ((scale.ndim > 0 &&
+         attn__need_shape(ctx, op, "scale", &scale, attn_shape2(resid.shape[resid.ndim - 2], 1))) ||
         attn__begin(ctx, op, out, shape, &result))
         return ctx->status;
     status = attn__normalize_final(ctx, &normed, model, resid, scale);
@@ -15639,10 +15465,11 @@ ATTN__DEF attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor
                                    attn_circuit_kind kind)
 {
     static const char *const factors[2][2] = {{"attn.W_Q", "attn.W_K"}, {"attn.W_V", "attn.W_O"}};
-    attn__result results[2];
-    attn_tensor all[2];
+    attn__result results[2] = ATTN_ZERO;
+    attn_tensor all[2] = ATTN_ZERO;
     attn_status status;
     size_t width, d;
+    int failed;
     if (attn__need_layer(ctx, "attn_circuit", model, layer) != ATTN_OK)
         return ctx->status;
     if (head >= model->config.n_head || (unsigned)kind > ATTN_CIRCUIT_OV)
@@ -15652,16 +15479,11 @@ ATTN__DEF attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor
                           ATTN__LLU(head), (int)kind, (unsigned long)model->config.n_head - 1);
     width = model->config.d_model;
     d = model->config.d_head;
-    if (attn__begin(ctx, "attn_circuit", left, attn_shape2(width, d), &results[0]) != ATTN_OK)
-        return ctx->status;
-    status = attn__begin(ctx, "attn_circuit", right, attn_shape2(d, width), &results[1]);
-    if (status != ATTN_OK)
-        return attn__finish(ctx, left, &results[0], status);
-    all[0] = all[1] = attn__nothing();
-    status = attn__layer_tensor(ctx, model, layer, factors[kind][0], &all[0]);
-    if (status == ATTN_OK)
-        status = attn__layer_tensor(ctx, model, layer, factors[kind][1], &all[1]);
-    if (status == ATTN_OK) {
+    failed = attn__begin(ctx, "attn_circuit", left, attn_shape2(width, d), &results[0]) ||
+             attn__begin(ctx, "attn_circuit", right, attn_shape2(d, width), &results[1]) ||
+             attn__layer_tensor(ctx, model, layer, factors[kind][0], &all[0]) ||
+             attn__layer_tensor(ctx, model, layer, factors[kind][1], &all[1]);
+    if (!failed) {
         const attn_tensor second = attn_select(all[1], 0, head);
         attn_copy(ctx, &results[0].dense, attn_select(all[0], 0, head));
         attn_copy(ctx, &results[1].dense,
@@ -15669,7 +15491,7 @@ ATTN__DEF attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor
     }
     attn_tensor_free(ctx, &all[0]);
     attn_tensor_free(ctx, &all[1]);
-    status = attn__finish(ctx, left, &results[0], status);
+    status = attn__finish(ctx, left, &results[0], failed ? ctx->status : ATTN_OK);
     return attn__finish(ctx, right, &results[1], status);
 }
 
@@ -15762,11 +15584,8 @@ ATTN__DEF attn_status attn_singular_values(attn_ctx *ctx, attn_tensor *out, attn
         attn__need(ctx, "attn_singular_values", "right", &right))
         return ctx->status;
     if (left.ndim != 2 || right.ndim != 2 || left.shape[1] != right.shape[0])
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_singular_values: left has shape %s and right %s; expected [m, r] "
-                          "and [r, n]",
-                          attn__show(attn__shape_of(&left)).text,
-                          attn__show(attn__shape_of(&right)).text);
+        return attn__misfit(ctx, "attn_singular_values", "left has", &left, "right", &right,
+                            "expected [m, r] and [r, n]");
     r = left.shape[1];
     n_rows = left.shape[0] > right.shape[1] ? left.shape[0] : right.shape[1];
     if (n_rows > SIZE_MAX / 8 - 3 * r || attn__mul_overflows(n_rows + 3 * r, r, &count) ||
@@ -15776,7 +15595,7 @@ ATTN__DEF attn_status attn_singular_values(attn_ctx *ctx, attn_tensor *out, attn
                           attn__show(attn__shape_of(&left)).text);
     if (attn__begin(ctx, "attn_singular_values", out, attn_shape1(r), &result) != ATTN_OK)
         return ctx->status;
-    room = (double *)attn__alloc(ctx, count * sizeof(double), "a decomposition");
+    room = ATTN__NEW(ctx, double, count, "a decomposition");
     if (!room)
         return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
     first = room + n_rows * r;
@@ -15835,8 +15654,7 @@ static attn_status attn__triangles(attn_ctx *ctx, attn_tensor *triangles, const 
     if (attn_zeros(ctx, triangles, ATTN_F32, attn_shape3(job.n_head, job.d, job.d)) != ATTN_OK)
         return ctx->status;
     job.triangles = (float *)triangles->data;
-    job.room = (double *)attn__alloc(ctx, (size_t)n_threads * job.room_size * sizeof(double),
-                                     "a decomposition");
+    job.room = ATTN__NEW(ctx, double, (size_t)n_threads *job.room_size, "a decomposition");
     if (!job.room)
         return ATTN_E_MEMORY;
     attn__parallel(n_threads, attn__triangles_body, &job);
@@ -15882,7 +15700,7 @@ static void attn__free_composers(attn_ctx *ctx, attn__composer *all, size_t n)
 static attn_status attn__product_norms(attn_ctx *ctx, attn_tensor *norms, attn_tensor p,
                                        attn_tensor s)
 {
-    attn_tensor products = attn__nothing();
+    attn_tensor products = ATTN_ZERO;
     attn_status status = attn_matmul(ctx, &products, p, attn_transpose(s, 1, 2));
     if (status == ATTN_OK)
         status = attn_zeros(ctx, norms, ATTN_F32, attn_shape1(p.shape[0]));
@@ -15914,7 +15732,7 @@ static const int attn__read_factors[3][2] = {{0, 1}, {1, 0}, {2, 3}};
 static attn_status attn__prepare(attn_ctx *ctx, attn__composer *c, const attn_model *model,
                                  size_t layer, attn_composition_kind kind)
 {
-    attn_tensor all[4], w_qkv = attn__nothing(), w_o = w_qkv, outer = w_qkv, inner = w_qkv;
+    attn_tensor all[4], w_qkv = ATTN_ZERO, w_o = w_qkv, outer = w_qkv, inner = w_qkv;
     const int *factors = attn__read_factors[kind];
     const int failed = attn__all_heads(ctx, model, layer, all, &w_qkv, &w_o) ||
                        attn__triangles(ctx, &c->written, model, all[2]) ||
@@ -15937,7 +15755,7 @@ static attn_status attn__compose(attn_ctx *ctx, float *scores, size_t stride,
                                  const attn__composer *later, attn_tensor o, attn_tensor p)
 {
     const size_t n_head = model->config.n_head, d = model->config.d_head;
-    attn_tensor between = attn__nothing(), half = between, whole = between;
+    attn_tensor between = ATTN_ZERO, half = between, whole = between;
     size_t i, j;
     int failed = attn_matmul(ctx, &between, o, p) != ATTN_OK; /* [H * d, H * d] */
     if (!failed) {
@@ -15969,11 +15787,11 @@ static attn_status attn__compose_with(attn_ctx *ctx, float *scores, const attn_m
 {
     const size_t n_head = model->config.n_head, n_heads = n_head * model->config.n_layer;
     const size_t width = model->config.d_model;
-    attn_tensor all[4], w_qkv = attn__nothing(), w_o = w_qkv;
+    attn_tensor all[4], w_qkv = ATTN_ZERO, w_o = w_qkv;
     attn_status status = attn__all_heads(ctx, model, to, all, &w_qkv, &w_o);
     size_t from;
     for (from = 0; from < to && status == ATTN_OK; from++) {
-        attn_tensor o = attn__nothing();
+        attn_tensor o = ATTN_ZERO;
         status = attn__layer_tensor(ctx, model, from, "attn.W_O", &o);
         if (status == ATTN_OK)
             status = attn__compose(ctx, scores + from * n_head * n_heads + to * n_head, n_heads,
@@ -16006,8 +15824,7 @@ ATTN__DEF attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
     if (attn__begin(ctx, "attn_composition_scores", out,
                     attn_shape4(n_layer, n_head, n_layer, n_head), &result) != ATTN_OK)
         return ctx->status;
-    composers =
-        (attn__composer *)attn__alloc(ctx, n_layer * sizeof *composers, "triangles of all layers");
+    composers = ATTN__NEW(ctx, attn__composer, n_layer, "triangles of all layers");
     if (!composers)
         return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
     scores = (float *)result.dense.data;
@@ -16205,7 +16022,7 @@ ATTN__DEF attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const
             return status;
     }
     start_size = ATTN__HEADER + (size_t)attn__n_tensors(&c) * ATTN__ENTRY;
-    w = (attn_writer *)attn__alloc(ctx, sizeof *w, "a writer");
+    w = ATTN__NEW(ctx, attn_writer, 1, "a writer");
     if (!w)
         return ATTN_E_MEMORY;
     w->config = c;
@@ -16236,11 +16053,10 @@ static ptrdiff_t attn__find_expected(const attn_config *config, const char *name
 {
     attn__expected e[16];
     attn__layer any;
-    attn_model shapes;
+    attn_model shapes = ATTN_ZERO;
     const char *rest;
     const int layer = attn__split_name(name, &rest);
     int i, n;
-    memset(&shapes, 0, sizeof shapes);
     shapes.config = *config;
     shapes.layers = &any;
     n = layer < (int)config->n_layer ? attn__expect(&shapes, layer < 0 ? -1 : 0, e) : 0;
@@ -16312,9 +16128,8 @@ static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype 
 /* Rows of f32, little-endian. */
 static attn_status attn__write_rows(attn_ctx *ctx, attn_writer *w, attn_tensor x)
 {
-    attn_tensor dense;
+    attn_tensor dense = ATTN_ZERO;
     attn_status status;
-    memset(&dense, 0, sizeof dense);
     status = attn_zeros(ctx, &dense, ATTN_F32, attn__shape_of(&x));
     if (status == ATTN_OK)
         status = attn_copy(ctx, &dense, x);
@@ -16375,10 +16190,9 @@ static void attn__writer_lacks(const attn_writer *w, char name[64])
 {
     attn__expected e[16];
     attn__layer any;
-    attn_model shapes;
+    attn_model shapes = ATTN_ZERO;
     size_t number = 0;
     int layer, i, n;
-    memset(&shapes, 0, sizeof shapes);
     shapes.config = w->config;
     shapes.layers = &any;
     for (layer = -1; layer < (int)w->config.n_layer; layer++) {
@@ -16428,10 +16242,9 @@ ATTN__DEF attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
 
 ATTN__DEF void attn_writer_free(attn_writer *writer)
 {
-    attn_ctx none;
+    attn_ctx none = ATTN_ZERO;
     if (!writer)
         return;
-    memset(&none, 0, sizeof none);
     attn_draft_end(&none, writer->draft, ATTN_STOPPED);
     attn__free(writer->start);
     attn__free(writer->has);
@@ -16629,9 +16442,8 @@ static void attn__rewrite(attn_model *m, unsigned operations)
 static attn_status attn__open_image(attn_ctx *ctx, attn_model **model, unsigned char *bytes,
                                     size_t size)
 {
-    attn_model_desc desc;
-    attn_model *m = (attn_model *)attn__alloc(ctx, sizeof *m, "a model");
-    memset(&desc, 0, sizeof desc);
+    attn_model_desc desc = ATTN_ZERO;
+    attn_model *m = ATTN__NEW(ctx, attn_model, 1, "a model");
     desc.skip_checksums = 1; /* they were made a moment ago */
     if (!m) {
         attn__free(bytes);
@@ -16653,7 +16465,7 @@ static attn_status attn__open_image(attn_ctx *ctx, attn_model **model, unsigned 
 ATTN__DEF attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
                                            const attn_model *from, unsigned operations)
 {
-    attn__image m;
+    attn__image m = ATTN_ZERO;
     uint64_t size;
     if (attn__need_given(ctx, "attn_process_weights", "place for the model", model) != ATTN_OK)
         return ctx->status;
@@ -16666,12 +16478,10 @@ ATTN__DEF attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
                           "attn_process_weights: operations are %u; expected a sum of "
                           "ATTN_FOLD_LAYERNORM, ATTN_CENTER_WRITING, ATTN_CENTER_UNEMBEDDING",
                           operations);
-    memset(&m, 0, sizeof m);
     m.old = *from;
     m.old.config.tied = 0;
     m.made.config = m.old.config;
-    m.made.layers =
-        (attn__layer *)attn__alloc(ctx, from->config.n_layer * sizeof *m.made.layers, "layers");
+    m.made.layers = ATTN__NEW(ctx, attn__layer, from->config.n_layer, "layers");
     if (!m.made.layers)
         return ATTN_E_MEMORY;
     size = attn__lay_sections(&m);

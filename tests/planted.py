@@ -253,8 +253,9 @@ plant("attn__moments", "kernels->square_distance(x, *mean, n) / (float)n + eps)"
       "kernels->square_distance(x, *mean, n) / (float)n + 0 * eps)")
 plant("attn__row_variance", "square_distance(x, mean, n) / ((float)n - args->number);",
       "square_distance(x, mean, n) / (float)n;")
-plant("attn_cross_entropy", "((float *)result.dense.data)[t] = log_sum - (row[id] - largest);",
-      "((float *)result.dense.data)[t] = log_sum - row[id];")
+plant("attn__row_cross_entropy", "(x[((const int32_t *)targets->data)[at]] - largest);",
+      "x[((const int32_t *)targets->data)[at]];")
+plant("attn__row_cross_entropy", "(ptrdiff_t)args->row * targets->stride[0];", "(ptrdiff_t)args->row;")
 plant("attn__attention_check", "a->scale = desc && desc->scale != 0 ? desc->scale :",
       "a->scale = 0 ? desc->scale :")
 plant("attn__attention_body", "h.first = a->causal ? a->n_keys - a->n_queries + row : 0;",
@@ -266,7 +267,7 @@ plant("attn_reshape", "while (n_to * shape.dim[to] > n_from) {", "while (n_to * 
 plant("attn_slice", "if (start > x.shape[d] || count > x.shape[d] - start)", "if (start > x.shape[d])")
 plant("attn_select", "if (index >= x.shape[d])", "if (index > x.shape[d])")
 plant("attn__broadcast", "if (m != n && m != 1 && n != 1)", "if (m != n && m != 1)")
-plant("attn_tril", "i <= last ? from[i] : 0;", "i < last ? from[i] : 0;")
+plant("attn__row_tril", "i <= last ? x[i] : 0;", "i < last ? x[i] : 0;")
 plant("attn_mask_causal", "i + n_queries <= row + n_keys ? 0", "i <= row ? 0")
 plant("attn__measure", "n > PTRDIFF_MAX)", "0)")
 plant("attn_rng_seed", "rng->next = 624;", "rng->next = 0;")
@@ -274,7 +275,8 @@ plant("attn_rng_u32", "y ^= (y << 15) & 0xefc60000u;", "y ^= (y << 15) & 0xefc61
 plant("attn_randn", "if (n > 16 && n % 16 != 0) {", "if (0) {")
 plant("attn__log_double", "f < 0.70710678118654752440", "f < 0.5")
 plant("attn__cos_sin", "(quarter & 2 ? s : -s)", "(quarter & 2 ? -s : s)")
-plant("attn_dropout", "draw = draw * 1132489760u % 2147483647u;", "draw = draw * 1132489761u % 2147483647u;")
+plant("attn__row_dropout", "d->draw * 1132489760u % 2147483647u;", "d->draw * 1132489761u % 2147483647u;")
+plant("attn__row_dropout", "if (args->row == 0)", "if (1)")
 plant("attn__need_ids", "(size_t)id >= n_vocab", "(size_t)id > n_vocab")
 
 # The reader of .attn files.
@@ -673,8 +675,9 @@ plant("attn__likelier", "(a->logit == b->logit && a->id < b->id)", "a->logit == 
 plant("attn__looks", "return j > 0 && tokens[j - 1] == tokens[i];",
       "return j > 1 && tokens[j - 1] == tokens[i];")
 plant("attn__entropy", "if (!(*p < FLT_MIN))", "if (1)")
-plant("attn_resid_label", "layer = index / 2 - (index >= 2);", "layer = index / 2 - 1;",
-      equivalent="the first two have names of their own")
+plant("attn_resid_label", "layer < n_layer", "layer <= n_layer")
+plant("attn__row_scaled", "args->row % scale.shape[0]", "0")
+plant("attn__row_attr", "args->row % gained->shape[0] * n", "0")
 plant("attn__collect", "to = a->first + rows < last ? a->first + rows : last;", "to = last;")
 plant("attn__triangle", "diagonal = v[0] > 0 ? -length : length;", "diagonal = length;")
 plant("attn__rotate_columns", "zeta = (bb - aa) / (2 * ab);", "zeta = (bb - aa) / ab;",
@@ -918,7 +921,7 @@ plant("read_lines", "r->n_mine++ >= r->n_skipped", "r->n_mine++ > r->n_skipped")
 # What is refused, each time: arguments, files, vocabularies.
 within("attn.h", PLAIN,
        "files format tokenizer tensors ops hooks lens sampling model sizes")
-refusals("attn__fail")
+refusals("attn__fail|attn__misfit")
 for name in ("attn-convert.c", "attn-info.c", "attn-tokenize.c", "source.h", "safetensors.h", "export.h",
              "huggingface.h", "llmc.h", "gguf.h", "json.h", "vocab.h", "vocab_files.h", "files.h", "program.h"):
     within("tools/" + name, PLAIN, "convert family vocabularies tools lens-tool")
