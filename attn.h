@@ -2827,7 +2827,6 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
                                     const attn_model *model)
 {
     const attn_session *s = item->session;
-    const uint32_t n_vocab = model->config.n_vocab;
     const attn__watcher *w;
     attn__span span;
     size_t i;
@@ -2851,12 +2850,9 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
             "fit; call attn_truncate, or make a larger one (the model's n_ctx is %lu)",
             ATTN__LLU(s->length), ATTN__LLU(s->capacity), ATTN__LLU(item->n_tokens),
             (unsigned long)model->config.n_ctx);
-    for (i = 0; i < item->n_tokens; i++)
-        if (item->tokens[i] < 0 || (uint32_t)item->tokens[i] >= n_vocab)
-            return attn__fail(ctx, ATTN_E_TOKEN,
-                              "token %llu has id %ld; the vocabulary is 0 to %lu", ATTN__LLU(i),
-                              (long)item->tokens[i], (unsigned long)n_vocab - 1);
-    if (attn__check_layers(ctx, item, model) != ATTN_OK)
+    if (attn__need_ids(ctx, "attn_feed", "token", item->tokens, 1, item->n_tokens,
+                       model->config.n_vocab) ||
+        attn__check_layers(ctx, item, model))
         return ctx->status;
     span = attn__span_of(item);
     for (w = s->watchers; w; w = w->next)
@@ -3057,13 +3053,19 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
     return status;
 }
 
-ATTN__DEF attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
-                                size_t n_tokens)
+static attn_feed_item attn__feed_of(attn_session *session, const int32_t *tokens, size_t n_tokens)
 {
     attn_feed_item item = ATTN_ZERO;
     item.session = session;
     item.tokens = tokens;
     item.n_tokens = n_tokens;
+    return item;
+}
+
+ATTN__DEF attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
+                                size_t n_tokens)
+{
+    attn_feed_item item = attn__feed_of(session, tokens, n_tokens);
     return attn_feed_batch(ctx, &item, 1);
 }
 
@@ -3524,35 +3526,63 @@ ATTN__DEF void attn_unhook_all(attn_session *session)
 
 /* ---- showing rows ---- */
 
-/* Where the rows of an activation lie, of all sessions of the pass; the width of a row, and the
- * number of heads that divide it (0: none). attn__activation_view itself lays out the copies of the
- * stream for each head, the scores and the patterns. */
-static attn__rows attn__rows_at(const attn__pass *p, int point, size_t *width, size_t *heads)
+static int attn__is_over_keys(int point)
 {
-    const attn_config *c = &p->model->config;
+    return (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
+}
+
+static int attn__has_heads(int point)
+{
+    return (ATTN__HAS_HEADS & ATTN__POINT(point)) != 0;
+}
+
+/* The numbers of one activation at one position: [*n_heads, width] if it has heads. Scores and
+ * patterns have one number for each key. */
+static size_t attn__floats_at(const attn_config *c, int point, size_t *n_heads)
+{
+    *n_heads = attn__has_heads(point) ? c->n_head : 1;
+    switch (point) {
+    case ATTN__HOOK_LN_FINAL:
+    case ATTN__HOOK_LN1:
+    case ATTN__HOOK_LN2:
+    case ATTN__HOOK_SCORES:
+    case ATTN__HOOK_PATTERN:
+        return 1;
+    case ATTN__HOOK_Q:
+    case ATTN__HOOK_K:
+    case ATTN__HOOK_V:
+    case ATTN__HOOK_Z:
+        return c->d_head;
+    case ATTN__HOOK_MLP_PRE:
+    case ATTN__HOOK_MLP_POST:
+        return c->d_mlp;
+    default:
+        return c->d_model;
+    }
+}
+
+/* Where the rows of an activation lie, of all sessions of the pass. attn__activation_view itself
+ * lays out the copies of the stream for each head, the scores and the patterns. */
+static attn__rows attn__rows_at(const attn__pass *p, int point)
+{
     attn__rows rows = p->ws->normed;
-    *width = c->d_model;
-    *heads = 0;
     switch (point) {
     case ATTN__HOOK_LN_FINAL:
     case ATTN__HOOK_LN1:
     case ATTN__HOOK_LN2:
         rows.data = p->ws->scale;
-        rows.stride = *width = 1;
+        rows.stride = 1;
         return rows;
     case ATTN__HOOK_Q:
     case ATTN__HOOK_K:
     case ATTN__HOOK_V:
         rows = p->ws->qkv;
-        rows.data += (size_t)(point - ATTN__HOOK_Q) * c->d_model;
-        *heads = c->n_head;
+        rows.data += (size_t)(point - ATTN__HOOK_Q) * p->model->config.d_model;
         return rows;
     case ATTN__HOOK_Z:
-        *heads = c->n_head;
         return p->ws->z;
     case ATTN__HOOK_MLP_PRE:
     case ATTN__HOOK_MLP_POST:
-        *width = c->d_mlp;
         return p->ws->mlp;
     case ATTN__HOOK_EMBED:
     case ATTN__HOOK_RESID_PRE:
@@ -3585,7 +3615,6 @@ static attn_tensor attn__activation_view(const attn__pass *p, const attn_session
     size_t width, heads, stride;
     attn__rows rows;
     attn_tensor t;
-    float *data;
     if (ATTN__SEES_HEADS & ATTN__POINT(point)) {
         rows = attn__heads_rows(p, point == ATTN__HOOK_ATTN_IN);
         t = attn_borrow(attn__row_at(rows, of->first_row), ATTN_F32,
@@ -3594,17 +3623,17 @@ static attn_tensor attn__activation_view(const attn__pass *p, const attn_session
         t.stride[0] = (ptrdiff_t)rows.stride;
         return t;
     }
-    if (ATTN__SEES_SCORES & ATTN__POINT(point)) {
-        data = attn__scores_of(p, of, &stride);
-        t = attn_borrow(data, ATTN_F32, attn_shape3(c->n_head, n, of->length + of->fed + n));
+    if (attn__is_over_keys(point)) {
+        t = attn_borrow(attn__scores_of(p, of, &stride), ATTN_F32,
+                        attn_shape3(c->n_head, n, of->length + of->fed + n));
         t.stride[1] = (ptrdiff_t)stride;
         t.stride[0] = (ptrdiff_t)(stride * n);
         return t;
     }
-    rows = attn__rows_at(p, point, &width, &heads);
-    data = attn__row_at(rows, of->first_row);
-    t = heads ? attn_borrow(data, ATTN_F32, attn_shape3(n, heads, c->d_head))
-              : attn_borrow(data, ATTN_F32, attn_shape2(n, width));
+    rows = attn__rows_at(p, point);
+    width = attn__floats_at(c, point, &heads);
+    t = attn_borrow(attn__row_at(rows, of->first_row), ATTN_F32,
+                    attn__has_heads(point) ? attn_shape3(n, heads, width) : attn_shape2(n, width));
     t.stride[0] = (ptrdiff_t)rows.stride;
     return t;
 }
@@ -4043,36 +4072,6 @@ struct attn_record {
     uint32_t *slot_of; /* [1 + n_layer, ATTN__N_HOOKS]: number of the slot and 1, or 0 */
 };
 
-/* The numbers of one activation at one position: [*n_heads, width] if it has heads. Scores and
- * patterns have one number for each key. */
-static size_t attn__floats_at(const attn_config *c, int point, size_t *n_heads)
-{
-    *n_heads = ATTN__HAS_HEADS & ATTN__POINT(point) ? c->n_head : 1;
-    switch (point) {
-    case ATTN__HOOK_LN_FINAL:
-    case ATTN__HOOK_LN1:
-    case ATTN__HOOK_LN2:
-    case ATTN__HOOK_SCORES:
-    case ATTN__HOOK_PATTERN:
-        return 1;
-    case ATTN__HOOK_Q:
-    case ATTN__HOOK_K:
-    case ATTN__HOOK_V:
-    case ATTN__HOOK_Z:
-        return c->d_head;
-    case ATTN__HOOK_MLP_PRE:
-    case ATTN__HOOK_MLP_POST:
-        return c->d_mlp;
-    default:
-        return c->d_model;
-    }
-}
-
-static int attn__is_over_keys(int point)
-{
-    return (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
-}
-
 /* Bytes of one activation; 0 if they are too many to count. */
 static size_t attn__slot_bytes(const attn_config *c, int point, size_t first, size_t room)
 {
@@ -4438,7 +4437,7 @@ static attn_tensor attn__slot_view(const attn_record *r, const attn__slot *slot)
         t.stride[0] = (ptrdiff_t)(n_keys * r->room);
         return t;
     }
-    if (ATTN__HAS_HEADS & ATTN__POINT(slot->point))
+    if (attn__has_heads(slot->point))
         return attn_borrow(slot->data, ATTN_F32, attn_shape3(slot->n, slot->n_heads, slot->width));
     return attn_borrow(slot->data, ATTN_F32, attn_shape2(slot->n, slot->width));
 }
@@ -4492,8 +4491,7 @@ static attn__axes attn__axes_of(attn_tensor x, int point, int one_head)
                                    {0, 1, 2},   /* [positions, heads, numbers] */
                                    {1, 0, 2}};  /* [heads, positions, keys] */
     /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): the point was found */
-    const int over_keys = (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
-    const int has_heads = (ATTN__HAS_HEADS & ATTN__POINT(point)) != 0;
+    const int over_keys = attn__is_over_keys(point), has_heads = attn__has_heads(point);
     const int *dim = x.ndim == 1   ? dims[0]
                      : x.ndim == 2 ? dims[has_heads && !over_keys && !one_head ? 2 : 1]
                                    : dims[over_keys ? 4 : 3];
@@ -4516,8 +4514,7 @@ static attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s, const 
                                     int point, int layer)
 {
     const attn__hook_name name = attn__name_of(point, layer);
-    const int over_keys = (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
-    const int has_heads = (ATTN__HAS_HEADS & ATTN__POINT(point)) != 0;
+    const int over_keys = attn__is_over_keys(point), has_heads = attn__has_heads(point);
     size_t n_heads, width = attn__floats_at(&s->model->config, point, &n_heads);
     const size_t heads = e->n_heads ? e->n_heads : n_heads - e->head;
     attn__axes v;
@@ -5356,9 +5353,7 @@ static attn_status attn__draw(attn_ctx *ctx, attn__generation *w, int32_t *token
             return ATTN_OK;
         logits = w->logits;
     }
-    if (attn_sample(ctx, token, w->sampler, logits, s->tokens, s->length) != ATTN_OK)
-        return ctx->status;
-    return ATTN_OK;
+    return attn_sample(ctx, token, w->sampler, logits, s->tokens, s->length);
 }
 
 /* Draws the next token and hands it on. It is then due to be fed, unless w->ended. */
@@ -5389,14 +5384,12 @@ static attn_feed_item attn__plan_pass(attn__generation *w)
     attn__drafter *d = &w->drafter;
     const size_t room = w->session->capacity - w->session->length - 1, left = w->most - w->n;
     size_t n = d->wait > 0 || w->reason ? 0 : d->next;
-    attn_feed_item item = ATTN_ZERO;
+    attn_feed_item item;
     n = n < room ? n : room;
     w->n_drafted = attn__draft_tokens(w->session, w->due, n < left ? n : left);
     if (d->wait > 0)
         d->wait--;
-    item.session = w->session;
-    item.tokens = w->due;
-    item.n_tokens = w->n_drafted + 1;
+    item = attn__feed_of(w->session, w->due, w->n_drafted + 1);
     item.logits = w->n_drafted > 0 ? d->logits : NULL;
     return item;
 }
@@ -5435,15 +5428,9 @@ static attn_status attn__generate_all(attn_ctx *ctx, attn__generation *runs, siz
 {
     attn_status status = ATTN_OK;
     size_t i, n_items = 0;
-    for (i = 0; i < n; i++) {
-        const attn__generation *w = &runs[i];
-        if (w->n_prompt == 0)
-            continue;
-        memset(&items[n_items], 0, sizeof *items);
-        items[n_items].session = w->session;
-        items[n_items].tokens = w->prompt;
-        items[n_items++].n_tokens = w->n_prompt;
-    }
+    for (i = 0; i < n; i++)
+        if (runs[i].n_prompt > 0)
+            items[n_items++] = attn__feed_of(runs[i].session, runs[i].prompt, runs[i].n_prompt);
     if (n_items > 0)
         status = attn_feed_batch(ctx, items, n_items);
     for (i = 0; i < n && status == ATTN_OK; i++)
@@ -5556,8 +5543,7 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
 {
     const attn_model *model = workspace->model;
     const size_t n_ctx = model->config.n_ctx;
-    attn_session_desc room = ATTN_ZERO;
-    attn_status status;
+    size_t room;
     w->desc.sampling.seed += i;
     w->desc.prompt_ids = text->prompt_ids;
     w->desc.n_prompt_ids = text->n_prompt_ids;
@@ -5573,16 +5559,15 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
         return attn__fail(ctx, ATTN_E_CONTEXT,
                           "the prompt has %llu tokens; the model's n_ctx is %llu",
                           ATTN__LLU(w->n_prompt), ATTN__LLU(n_ctx));
-    room.workspace = workspace;
     w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
-    room.n_ctx = w->most < n_ctx - w->n_prompt ? w->n_prompt + w->most : n_ctx;
-    if ((status = attn_session_new(ctx, &w->session, model, &room)) != ATTN_OK)
-        return status;
+    room = w->most < n_ctx - w->n_prompt ? w->n_prompt + w->most : n_ctx;
+    if (attn__session_for(ctx, &w->session, model, room, workspace) != ATTN_OK)
+        return ctx->status;
     w->ctx = ctx;
     w->kept = text;
     w->capacity = 64;
     text->text = (char *)attn__alloc(ctx, w->capacity, "a text");
-    text->ids = ATTN__NEW(ctx, int32_t, room.n_ctx - w->n_prompt + 1, "a text's ids");
+    text->ids = ATTN__NEW(ctx, int32_t, room - w->n_prompt + 1, "a text's ids");
     if (!text->text || !text->ids)
         return ATTN_E_MEMORY;
     text->text[0] = 0;
@@ -5814,16 +5799,13 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_pr
     attn__scoring s;
     size_t n_vocab, at;
     int had_logits;
-    attn_feed_item item = ATTN_ZERO;
+    attn_feed_item item = attn__feed_of(session, tokens, n_tokens);
     attn_status status = ATTN_OK;
     attn__candidate *heap;
     float *logits;
     if (attn__need_given(ctx, "attn_score", "session", session) != ATTN_OK)
         return ctx->status;
     n_vocab = session->model->config.n_vocab;
-    item.session = session;
-    item.tokens = tokens;
-    item.n_tokens = n_tokens;
     if (attn__check_item(ctx, &item, session->model) ||
         attn__need_top(ctx, "attn_score", top, k, n_vocab))
         return ctx->status;
@@ -6073,21 +6055,16 @@ static attn_status attn__check_merge(attn_ctx *ctx, const attn_tokenizer *tokeni
     int i;
     for (i = 0; i < 3; i++) {
         const uint32_t id = attn__u32(tokenizer->merges + 12 * rank + 4 * (size_t)i);
-        if (id >= tokenizer->n_tokens)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: merge %llu: its %s id %llu is not below the %llu tokens",
-                              ATTN__LLU(rank), part[i], ATTN__LLU(id),
-                              ATTN__LLU(tokenizer->n_tokens));
-        if (is_special[id])
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: merge %llu: its %s id %llu is a special token",
-                              ATTN__LLU(rank), part[i], ATTN__LLU(id));
+        const char *why = id >= tokenizer->n_tokens              ? "is too large"
+                          : is_special[id]                       ? "is a special token"
+                          : attn__token_size(tokenizer, id) == 0 ? "is a token without bytes"
+                                                                 : NULL;
+        if (why)
+            return attn__fail(
+                ctx, ATTN_E_FORMAT, "tokenizer: merge %llu: its %s id %llu %s (of %llu tokens)",
+                ATTN__LLU(rank), part[i], ATTN__LLU(id), why, ATTN__LLU(tokenizer->n_tokens));
         bytes[i] = tokenizer->bytes + attn__token_start(tokenizer, id);
         size[i] = attn__token_size(tokenizer, id);
-        if (size[i] == 0)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: merge %llu: its %s id %llu is a token without bytes",
-                              ATTN__LLU(rank), part[i], ATTN__LLU(id));
     }
     if (size[2] - size[0] != size[1] || memcmp(bytes[2], bytes[0], size[0]) != 0 ||
         memcmp(bytes[2] + size[0], bytes[1], size[1]) != 0)
@@ -6145,26 +6122,18 @@ static attn_status attn__mark_special(attn_ctx *ctx, const attn_tokenizer *token
     *n_nodes = 1;
     for (i = 0; i < n_special; i++) {
         const uint32_t id = attn__u32(list + 4 * i);
-        if (id >= tokenizer->n_tokens)
+        const size_t size = id < tokenizer->n_tokens ? attn__token_size(tokenizer, id) : 0;
+        const char *why = id >= tokenizer->n_tokens  ? "is too large"
+                          : size == 0                ? "has no bytes"
+                          : size > ATTN__SPECIAL_MAX ? "has more than 256 bytes"
+                          : is_special[id]           ? "is listed twice"
+                                                     : NULL;
+        if (why)
             return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: special token %llu: its id %llu is not below the %llu "
-                              "tokens",
-                              ATTN__LLU(i), ATTN__LLU(id), ATTN__LLU(tokenizer->n_tokens));
-        if (attn__token_size(tokenizer, id) == 0)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: special token %llu (id %llu) has no bytes", ATTN__LLU(i),
-                              ATTN__LLU(id));
-        if (attn__token_size(tokenizer, id) > ATTN__SPECIAL_MAX)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: special token %llu (id %llu) has %llu bytes; expected at "
-                              "most %d",
-                              ATTN__LLU(i), ATTN__LLU(id),
-                              ATTN__LLU(attn__token_size(tokenizer, id)), ATTN__SPECIAL_MAX);
-        if (is_special[id])
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: special token id %llu is listed twice", ATTN__LLU(id));
+                              "tokenizer: special token %llu: its id %llu %s (of %llu tokens)",
+                              ATTN__LLU(i), ATTN__LLU(id), why, ATTN__LLU(tokenizer->n_tokens));
         is_special[id] = 1;
-        *n_nodes += 2 * (uint64_t)attn__token_size(tokenizer, id);
+        *n_nodes += 2 * (uint64_t)size;
     }
     return ATTN_OK;
 }
@@ -8820,17 +8789,7 @@ ATTN__DEF const char *attn_system_error(char text[64], int error)
 
 /* ---- getting the file's bytes: mapped where that is possible, else read ---- */
 
-#if defined(ATTN_NO_MMAP)
-static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
-{
-    (void)path, (void)bytes, (void)size;
-    return 0;
-}
-static void attn__unmap(const unsigned char *bytes, size_t size) /* cover: nothing is mapped */
-{
-    (void)bytes, (void)size;
-}
-#elif defined(_WIN32)
+#if defined(_WIN32) && !defined(ATTN_NO_MMAP)
 static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
 {
     wchar_t *const wide = attn__wide(path);
@@ -8861,7 +8820,7 @@ static void attn__unmap(const unsigned char *bytes, size_t size)
     (void)size;
     UnmapViewOfFile(bytes);
 }
-#elif defined(__unix__) || defined(__APPLE__)
+#elif (defined(__unix__) || defined(__APPLE__)) && !defined(ATTN_NO_MMAP)
 #include <sys/mman.h>
 static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
 {
@@ -8893,7 +8852,7 @@ static int attn__map(const char *path, const unsigned char **bytes, size_t *size
     (void)path, (void)bytes, (void)size;
     return 0;
 }
-static void attn__unmap(const unsigned char *bytes, size_t size)
+static void attn__unmap(const unsigned char *bytes, size_t size) /* cover: nothing is mapped */
 {
     (void)bytes, (void)size;
 }
@@ -9082,23 +9041,23 @@ static int attn__is_bound(const attn__expected *e)
 static attn_status attn__bind_one(attn_ctx *ctx, const attn__expected *e, const attn__weight *w,
                                   const char *path)
 {
+    const attn_tensor_info *const t = &w->info;
     const int is_matrix = e->is_panels || e->n_in > 0;
-    if (w->info.panels != e->is_panels || (!w->info.panels && w->info.dtype != ATTN_F32))
+    if (t->panels != e->is_panels || (!t->panels && t->dtype != ATTN_F32))
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s has the wrong layout; expected %s",
-                          path, w->info.name, e->is_panels ? "panels" : "rows of f32");
-    if (w->info.ndim != (is_matrix ? 2 : 1) ||
-        w->info.shape[0] != (is_matrix ? e->n_in : e->n_out) ||
-        (is_matrix && w->info.shape[1] != e->n_out))
+                          path, t->name, e->is_panels ? "panels" : "rows of f32");
+    if (t->ndim != (is_matrix ? 2 : 1) || t->shape[0] != (is_matrix ? e->n_in : e->n_out) ||
+        (is_matrix && t->shape[1] != e->n_out))
         return attn__fail(ctx, ATTN_E_FORMAT,
                           "%s: tensor %s has shape [%llu, %llu]; the configuration asks for "
                           "[%llu, %llu]",
-                          path, w->info.name, ATTN__LLU(w->info.shape[0]),
-                          ATTN__LLU(w->info.shape[1]), ATTN__LLU(is_matrix ? e->n_in : e->n_out),
+                          path, t->name, ATTN__LLU(t->shape[0]), ATTN__LLU(t->shape[1]),
+                          ATTN__LLU(is_matrix ? e->n_in : e->n_out),
                           ATTN__LLU(is_matrix ? e->n_out : 1));
     if (e->rows)
         *e->rows = (const float *)(const void *)w->data;
     else
-        *e->panels = attn__panels_at(w->data, w->info.dtype, e->n_in, e->n_out);
+        *e->panels = attn__panels_at(w->data, t->dtype, e->n_in, e->n_out);
     return ATTN_OK;
 }
 
@@ -9270,15 +9229,15 @@ static attn_status attn__check_zeros(attn_ctx *ctx, const attn_model *m, const c
 static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *path, size_t index,
                                     const unsigned char *r, uint64_t *end)
 {
-    attn__weight *w = &m->weights[index];
+    attn_tensor_info *const t = &m->weights[index].info;
     const uint32_t dtype = attn__u32(r + 64), layout = attn__u32(r + 68), ndim = attn__u32(r + 72);
     uint64_t expected, at;
     if (r[0] == 0 || memchr(r, 0, 64) == NULL)
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %llu has no proper name", path,
                           ATTN__LLU(index));
-    w->info.name = (const char *)r;
+    t->name = (const char *)r;
     at = (uint64_t)(r - m->bytes);
-    if (attn__check_zeros(ctx, m, path, at + strlen(w->info.name), at + 64) ||
+    if (attn__check_zeros(ctx, m, path, at + strlen(t->name), at + 64) ||
         attn__check_zeros(ctx, m, path, at + 76, at + 80) ||
         attn__check_zeros(ctx, m, path, at + 120, at + 128))
         return ctx->status;
@@ -9287,36 +9246,34 @@ static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *pa
                           "%s: tensor %s has data type %lu and layout %lu; this library knows the "
                           "types 0 (f32), 1 (f16), 3 (q8) and 4 (q4), the last two in layout 1 "
                           "(panels) only, and layout 0 (rows)",
-                          path, w->info.name, (unsigned long)dtype, (unsigned long)layout);
-    w->info.dtype = (attn_dtype)dtype;
-    w->info.panels = (int)layout;
-    w->info.ndim = (int)ndim;
-    w->info.shape[0] = attn__u64(r + 80);
-    w->info.shape[1] = attn__u64(r + 88);
-    w->info.offset = attn__u64(r + 96);
-    w->info.size = attn__u64(r + 104);
-    w->info.checksum = attn__u64(r + 112);
-    if (ndim < 1 || ndim > 2 || w->info.shape[0] == 0 || w->info.shape[0] > 1u << 26 ||
-        w->info.shape[1] == 0 || w->info.shape[1] > 1u << 26 ||
-        (ndim == 1 && w->info.shape[1] != 1))
+                          path, t->name, (unsigned long)dtype, (unsigned long)layout);
+    t->dtype = (attn_dtype)dtype;
+    t->panels = (int)layout;
+    t->ndim = (int)ndim;
+    t->shape[0] = attn__u64(r + 80);
+    t->shape[1] = attn__u64(r + 88);
+    t->offset = attn__u64(r + 96);
+    t->size = attn__u64(r + 104);
+    t->checksum = attn__u64(r + 112);
+    if (ndim < 1 || ndim > 2 || t->shape[0] == 0 || t->shape[0] > 1u << 26 || t->shape[1] == 0 ||
+        t->shape[1] > 1u << 26 || (ndim == 1 && t->shape[1] != 1))
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s has an impossible shape [%llu, %llu]",
-                          path, w->info.name, ATTN__LLU(w->info.shape[0]),
-                          ATTN__LLU(w->info.shape[1]));
-    expected = layout == 1 ? attn_panels_size((attn_dtype)dtype, (size_t)w->info.shape[0],
-                                              (size_t)w->info.shape[1])
-                           : w->info.shape[0] * w->info.shape[1] * (dtype == ATTN_F16 ? 2 : 4);
-    if (expected == 0 || w->info.size != expected ||
-        !attn__lies_within(w->info.offset, w->info.size, m->size) || w->info.offset - *end >= 64)
+                          path, t->name, ATTN__LLU(t->shape[0]), ATTN__LLU(t->shape[1]));
+    expected = layout == 1
+                   ? attn_panels_size((attn_dtype)dtype, (size_t)t->shape[0], (size_t)t->shape[1])
+                   : t->shape[0] * t->shape[1] * (dtype == ATTN_F16 ? 2 : 4);
+    if (expected == 0 || t->size != expected || !attn__lies_within(t->offset, t->size, m->size) ||
+        t->offset - *end >= 64)
         return attn__fail(
             ctx, ATTN_E_FORMAT,
             "%s: tensor %s lies at %llu with %llu bytes; expected %llu bytes after %llu "
             "in a file of %llu",
-            path, w->info.name, ATTN__LLU(w->info.offset), ATTN__LLU(w->info.size),
-            ATTN__LLU(expected), ATTN__LLU(*end), ATTN__LLU(m->size));
-    if (attn__check_zeros(ctx, m, path, *end, w->info.offset) != ATTN_OK)
+            path, t->name, ATTN__LLU(t->offset), ATTN__LLU(t->size), ATTN__LLU(expected),
+            ATTN__LLU(*end), ATTN__LLU(m->size));
+    if (attn__check_zeros(ctx, m, path, *end, t->offset) != ATTN_OK)
         return ctx->status;
-    *end = w->info.offset + w->info.size;
-    w->data = m->bytes + w->info.offset;
+    *end = t->offset + t->size;
+    m->weights[index].data = m->bytes + t->offset;
     return ATTN_OK;
 }
 
@@ -9521,6 +9478,20 @@ static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *pa
     return attn__bind(ctx, m, path);
 }
 
+/* The end of opening m, whose bytes are there unless `status` says otherwise. */
+static attn_status attn__model_opened(attn_ctx *ctx, attn_model **model, attn_model *m,
+                                      const char *path, const attn_model_desc *desc,
+                                      attn_status status)
+{
+    if (status == ATTN_OK)
+        status = attn__model_load(ctx, m, path, desc);
+    if (status == ATTN_OK)
+        *model = m;
+    else
+        attn_model_close(m);
+    return status;
+}
+
 /* Unaligned bytes are copied, because kernels read whole lines of 64. */
 ATTN__DEF attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, const void *data,
                                              size_t size, const attn_model_desc *desc)
@@ -9542,13 +9513,8 @@ ATTN__DEF attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, 
             memcpy(m->copy, data, size);
         m->bytes = (const unsigned char *)m->copy;
     }
-    if ((m->bytes == NULL && size > 0) ||
-        attn__model_load(ctx, m, "model in memory", desc) != ATTN_OK) {
-        attn_model_close(m);
-        return ctx->status;
-    }
-    *model = m;
-    return ATTN_OK;
+    return attn__model_opened(ctx, model, m, "model in memory", desc,
+                              m->bytes || size == 0 ? ATTN_OK : ATTN_E_MEMORY);
 }
 
 /* A file that cannot be mapped (a pipe, a build without mmap) is read into memory. */
@@ -9570,13 +9536,7 @@ ATTN__DEF attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const c
         status = attn__read_file(ctx, path, &m->copy, &m->size);
         m->bytes = (const unsigned char *)m->copy;
     }
-    if (status == ATTN_OK)
-        status = attn__model_load(ctx, m, attn__tail_of(path), desc);
-    if (status != ATTN_OK)
-        attn_model_close(m);
-    else
-        *model = m;
-    return status;
+    return attn__model_opened(ctx, model, m, attn__tail_of(path), desc, status);
 }
 
 ATTN__DEF const attn_config *attn_model_config(const attn_model *model)
@@ -13477,21 +13437,10 @@ static void attn__write_many(attn__writer *to, char c, size_t n)
         attn__write(to, &c, 1);
 }
 
-/* One number as text. A float is m * 2^e, so the integer nearest to m * 2^e * 10^decimals has the
- * digits that printf's %.*f would print; it fits in 32 * 6 bits. */
-typedef struct attn__number {
-    char text[64];
-    size_t length;
-} attn__number;
-
-static void attn__add_text(attn__number *number, const char *text)
-{
-    while (*text)
-        number->text[number->length++] = *text++;
-}
-
-/* The decimal digits of m * 2^e, e >= 0, with a point before the last `decimals` of them. */
-static void attn__add_digits(attn__number *number, uint64_t m, int e, int decimals)
+/* The decimal digits of m * 2^e, e >= 0, with a point before the last `decimals` of them. A float
+ * is m * 2^e, so the integer nearest to m * 2^e * 10^decimals has the digits that printf's %.*f
+ * would print; it fits in 32 * 6 bits. */
+static void attn__write_digits(attn__writer *to, uint64_t m, int e, int decimals)
 {
     uint32_t word[6];
     char digits[64]; /* the last one first */
@@ -13513,16 +13462,16 @@ static void attn__add_digits(attn__number *number, uint64_t m, int e, int decima
             digits[n++] = '.';
     } while (more || n < (decimals ? decimals + 2 : 1));
     while (n > 0)
-        number->text[number->length++] = digits[--n];
+        attn__write(to, &digits[--n], 1);
 }
 
 /* Rounded exactly, ties to even. */
-static void attn__add_float(attn__number *number, float value, int decimals)
+static void attn__write_float(attn__writer *to, float value, int decimals)
 {
     int e, i;
     uint64_t m;
     if (!(fabsf(value) <= FLT_MAX)) {
-        attn__add_text(number, value > 0 ? "inf" : value < 0 ? "-inf" : "nan");
+        attn__write(to, value > 0 ? "inf" : value < 0 ? "-inf" : "nan", value < 0 ? 4 : 3);
         return;
     }
     m = (uint64_t)ldexpf(frexpf(fabsf(value), &e), 24);
@@ -13535,9 +13484,8 @@ static void attn__add_float(attn__number *number, float value, int decimals)
         m = (m >> shift) + (rest > half || (rest == half && (m >> shift & 1)));
         e = 0;
     }
-    if (signbit(value))
-        attn__add_text(number, "-");
-    attn__add_digits(number, m, e, decimals);
+    attn__write(to, "-", signbit(value) ? 1 : 0);
+    attn__write_digits(to, m, e, decimals);
 }
 
 /* A tensor is printed in three walks over the elements that will be seen: are they all whole
@@ -13553,21 +13501,17 @@ typedef struct attn__printer {
     attn__writer to;
 } attn__printer;
 
-static attn__number attn__number_at(const attn__printer *p, ptrdiff_t at)
+static void attn__write_number(attn__writer *to, const attn__printer *p, ptrdiff_t at)
 {
-    attn__number number = ATTN_ZERO;
     if (p->x.dtype == ATTN_I32) {
         const int64_t value = ((const int32_t *)p->x.data)[at];
-        if (value < 0)
-            attn__add_text(&number, "-");
-        attn__add_digits(&number, (uint64_t)(value < 0 ? -value : value), 0, 0);
+        attn__write(to, "-", value < 0);
+        attn__write_digits(to, (uint64_t)(value < 0 ? -value : value), 0, 0);
     } else {
         const float value = attn__load_element(p->x.data, p->x.dtype, at);
-        attn__add_float(&number, value, p->whole ? 0 : p->decimals);
-        if (p->whole && fabsf(value) <= FLT_MAX)
-            attn__add_text(&number, ".");
+        attn__write_float(to, value, p->whole ? 0 : p->decimals);
+        attn__write(to, ".", p->whole && fabsf(value) <= FLT_MAX);
     }
-    return number;
 }
 
 static void attn__print_element(attn__printer *p, ptrdiff_t at)
@@ -13577,12 +13521,14 @@ static void attn__print_element(attn__printer *p, ptrdiff_t at)
         if (fabsf(value) <= FLT_MAX && value != floorf(value))
             p->whole = 0;
     } else {
-        const attn__number number = attn__number_at(p, at);
+        char text[64];
+        attn__writer number = {text, sizeof text, 0};
+        attn__write_number(&number, p, at);
         if (p->walk == ATTN__WALK_WIDTH) {
             p->width = number.length > p->width ? number.length : p->width;
         } else {
             attn__write_many(&p->to, ' ', p->width - number.length);
-            attn__write(&p->to, number.text, number.length);
+            attn__write(&p->to, text, number.length);
         }
     }
 }
@@ -14218,8 +14164,7 @@ typedef struct attn__sweep {
 static attn_status attn__check_patch(attn_ctx *ctx, const char *what, const attn_model *model,
                                      const attn_patch_desc *d)
 {
-    const int32_t *texts[2];
-    size_t n_vocab, i, t;
+    size_t n_vocab;
     if (attn__need_given(ctx, what, "model", model) ||
         attn__need_given(ctx, what, "description", d) ||
         ATTN__NEED_ZEROS(ctx, "attn_patch_desc", d->reserved) ||
@@ -14235,17 +14180,9 @@ static attn_status attn__check_patch(attn_ctx *ctx, const char *what, const attn
         return attn__fail(ctx, ATTN_E_TOKEN,
                           "%s: right is %ld and wrong %ld; the vocabulary is 0 to %llu", what,
                           (long)d->right, (long)d->wrong, ATTN__LLU(n_vocab - 1));
-    texts[0] = d->clean;
-    texts[1] = d->corrupted;
-    for (i = 0; i < 2; i++)
-        for (t = 0; t < d->n_tokens; t++)
-            if (texts[i][t] < 0 || (size_t)texts[i][t] >= n_vocab)
-                return attn__fail(
-                    ctx, ATTN_E_TOKEN,
-                    "%s: token %llu of the %s text has id %ld; the vocabulary is 0 to "
-                    "%llu",
-                    what, ATTN__LLU(t), i ? "corrupted" : "clean", (long)texts[i][t],
-                    ATTN__LLU(n_vocab - 1));
+    if (attn__need_ids(ctx, what, "clean token", d->clean, 1, d->n_tokens, n_vocab) ||
+        attn__need_ids(ctx, what, "corrupted token", d->corrupted, 1, d->n_tokens, n_vocab))
+        return ctx->status;
     return ATTN_OK;
 }
 
@@ -14303,42 +14240,36 @@ static attn_status attn__begin_sweep(attn_ctx *ctx, attn__sweep *sweep, const at
 {
     attn_session *session = NULL;
     attn_workspace_desc room = ATTN_ZERO;
-    attn_status status;
+    int failed;
     memset(sweep, 0, sizeof *sweep);
     sweep->model = model;
     sweep->desc = desc;
     room.n_ctx = desc->n_tokens;
-    status = attn_workspace_new(ctx, &sweep->workspace, model, &room);
-    if (status == ATTN_OK)
-        status = attn__session_for(ctx, &session, model, desc->n_tokens, sweep->workspace);
-    if (status == ATTN_OK)
-        status = attn__run_recorded(ctx, sweep, session, desc->clean, clean_names, 1, &sweep->clean,
-                                    &sweep->clean_memory, &sweep->clean_value);
+    failed = attn_workspace_new(ctx, &sweep->workspace, model, &room) ||
+             attn__session_for(ctx, &session, model, desc->n_tokens, sweep->workspace) ||
+             attn__run_recorded(ctx, sweep, session, desc->clean, clean_names, 1, &sweep->clean,
+                                &sweep->clean_memory, &sweep->clean_value);
     attn_session_free(session);
-    if (status == ATTN_OK)
-        status = attn__session_for(ctx, &sweep->base, model, desc->n_tokens, sweep->workspace);
-    if (status == ATTN_OK)
-        status = attn__run_recorded(ctx, sweep, sweep->base, desc->corrupted, names, n_names,
-                                    &sweep->corrupted, &sweep->corrupted_memory,
-                                    &sweep->corrupted_value);
-    if (status == ATTN_OK && desc->clean_value)
+    if (failed || attn__session_for(ctx, &sweep->base, model, desc->n_tokens, sweep->workspace) ||
+        attn__run_recorded(ctx, sweep, sweep->base, desc->corrupted, names, n_names,
+                           &sweep->corrupted, &sweep->corrupted_memory, &sweep->corrupted_value))
+        return ctx->status;
+    if (desc->clean_value)
         *desc->clean_value = sweep->clean_value;
-    if (status == ATTN_OK && desc->corrupted_value)
+    if (desc->corrupted_value)
         *desc->corrupted_value = sweep->corrupted_value;
-    return status;
+    return ATTN_OK;
 }
 
 /* Copies of the corrupted session, made when they are first needed. */
 static attn_status attn__copy_base(attn_ctx *ctx, attn__sweep *sweep, size_t n)
 {
     size_t i;
-    attn_status status;
     for (i = 0; i < n && i < ATTN__PATCHES; i++) {
         if (i == sweep->n_sessions) {
-            status = attn__session_for(ctx, &sweep->sessions[i], sweep->model,
-                                       sweep->desc->n_tokens, sweep->workspace);
-            if (status != ATTN_OK)
-                return status;
+            if (attn__session_for(ctx, &sweep->sessions[i], sweep->model, sweep->desc->n_tokens,
+                                  sweep->workspace) != ATTN_OK)
+                return ctx->status;
             sweep->n_sessions++;
         }
         if (attn_session_copy(ctx, sweep->sessions[i], sweep->base) != ATTN_OK) /* cover: idle */
@@ -14358,7 +14289,7 @@ static int attn__stays_in_row(int point)
 static attn_tensor attn__patched_part(const attn__sweep *sweep, attn_tensor x, size_t column,
                                       size_t first, size_t count)
 {
-    const int over_keys = (ATTN__SEES_SCORES & ATTN__POINT(sweep->point)) != 0;
+    const int over_keys = attn__is_over_keys(sweep->point);
     x = attn_slice(x, over_keys, first,
                    count); /* heads are the other dimension, if there are any */
     return sweep->by_head ? attn_slice(x, !over_keys, column, 1) : x;
@@ -14488,12 +14419,9 @@ static attn_status attn__patch_some(attn_ctx *ctx, attn__sweep *sweep, size_t la
     attn_tensor stream;
     size_t i;
     attn_status status = attn_record_get(ctx, &stream, sweep->corrupted, entry.text);
-    memset(items, 0, sizeof items);
     for (i = 0; i < n && status == ATTN_OK; i++) {
         const size_t first = patches[i].first;
-        items[i].session = sweep->sessions[i];
-        items[i].tokens = d->corrupted + first;
-        items[i].n_tokens = d->n_tokens - first;
+        items[i] = attn__feed_of(sweep->sessions[i], d->corrupted + first, d->n_tokens - first);
         items[i].layers.first = layer;
         items[i].layers.resid = (const float *)stream.data + first * sweep->model->config.d_model;
         status = attn__hook_patch(ctx, sweep, sweep->sessions[i], layer, &patches[i]);
@@ -14514,10 +14442,8 @@ static attn_status attn__patch_layer(attn_ctx *ctx, attn__sweep *sweep, size_t l
 {
     const attn__one_patch *next = sweep->patches;
     size_t n, rows, left = 0;
-    attn_status status;
-    if ((status = attn__plan_layer(ctx, sweep, layer, values, &left)) != ATTN_OK ||
-        (status = attn__copy_base(ctx, sweep, left)) != ATTN_OK)
-        return status;
+    if (attn__plan_layer(ctx, sweep, layer, values, &left) || attn__copy_base(ctx, sweep, left))
+        return ctx->status;
     for (; left > 0; left -= n, next += n) {
         /* as many as make a whole batch; positions go down, so that each session still holds the
          * corrupted text before the next one it gets */
@@ -14554,7 +14480,7 @@ static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_m
                           "%s: no activation has a name \"blocks.i.\" and then %.60s%s%s", what,
                           name, near_by.text[0] ? ": did you mean the end of " : "", near_by.text);
     }
-    if (by_head && !(ATTN__HAS_HEADS & ATTN__POINT(point)))
+    if (by_head && !attn__has_heads(point))
         return attn__fail(ctx, ATTN_E_NAME, "%s: %s has no heads", what, name);
     n_layer = model->config.n_layer;
     n_columns = by_head ? model->config.n_head : desc->n_tokens;
@@ -14635,7 +14561,7 @@ static attn_status attn__feed_path(attn_ctx *ctx, attn__sweep *sweep, const attn
 {
     const attn__hook_name name = attn__name_of(end, (int)path->to_layer);
     const size_t n = sweep->desc->n_tokens * sweep->model->config.d_model;
-    attn_feed_item item = ATTN_ZERO;
+    attn_feed_item item = attn__feed_of(sweep->base, sweep->desc->corrupted, sweep->desc->n_tokens);
     attn_edit edit = ATTN_ZERO;
     size_t i;
     if (end == ATTN__HOOK_RESID_PRE) {
@@ -14655,9 +14581,6 @@ static attn_status attn__feed_path(attn_ctx *ctx, attn__sweep *sweep, const attn
         if (attn_hook_edit(ctx, NULL, sweep->base, &edit) != ATTN_OK)
             return ctx->status;
     }
-    item.session = sweep->base;
-    item.tokens = sweep->desc->corrupted;
-    item.n_tokens = sweep->desc->n_tokens;
     item.layers.resid = (const float *)stream.data;
     item.layers.first = path->to_layer;
     return attn_feed_batch(ctx, &item, 1);
@@ -14669,12 +14592,10 @@ ATTN__DEF attn_status attn_patch_path(attn_ctx *ctx, float *value, const attn_mo
     attn__sweep sweep;
     attn__hook_name sender, entry;
     const char *clean_name = sender.text, *names[2];
-    attn_tensor clean, corrupted, stream, difference;
-    attn_status status;
-    int end, is_last;
-    if (attn__check_patch(ctx, "attn_patch_path", model, desc) != ATTN_OK)
-        return ctx->status;
-    if (attn__need_given(ctx, "attn_patch_path", "path", path) ||
+    attn_tensor clean, corrupted, stream, difference = ATTN_ZERO;
+    int end, is_last, failed;
+    if (attn__check_patch(ctx, "attn_patch_path", model, desc) ||
+        attn__need_given(ctx, "attn_patch_path", "path", path) ||
         attn__need_given(ctx, "attn_patch_path", "place for the value", value) ||
         ATTN__NEED_ZEROS(ctx, "attn_path", path->reserved))
         return ctx->status;
@@ -14687,24 +14608,19 @@ ATTN__DEF attn_status attn_patch_path(attn_ctx *ctx, float *value, const attn_mo
                           (int)path->to_layer - is_last);
     names[0] = sender.text;
     names[1] = entry.text;
-    memset(&difference, 0, sizeof difference);
-    status = attn__begin_sweep(ctx, &sweep, model, desc, &clean_name, names, 2);
-    if (status == ATTN_OK && (status = attn_record_get(ctx, &clean, sweep.clean, names[0])) == 0 &&
-        (status = attn_record_get(ctx, &corrupted, sweep.corrupted, names[0])) == 0 &&
-        (status = attn_record_get(ctx, &stream, sweep.corrupted, names[1])) == 0)
-        status = attn_sub(ctx, &difference, attn_select(clean, 1, path->from_head),
-                          attn_select(corrupted, 1, path->from_head));
-    if (status == ATTN_OK) { /* the record has served; its memory stays */
-        attn_unhook_all(sweep.base);
-        status = attn_truncate(ctx, sweep.base, 0);
-    }
-    if (status == ATTN_OK)
-        status = attn__feed_path(ctx, &sweep, path, end, stream, difference);
-    if (status == ATTN_OK)
-        status = attn__metric_of(ctx, desc, sweep.base, value);
+    failed = attn__begin_sweep(ctx, &sweep, model, desc, &clean_name, names, 2) ||
+             attn_record_get(ctx, &clean, sweep.clean, names[0]) ||
+             attn_record_get(ctx, &corrupted, sweep.corrupted, names[0]) ||
+             attn_record_get(ctx, &stream, sweep.corrupted, names[1]) ||
+             attn_sub(ctx, &difference, attn_select(clean, 1, path->from_head),
+                      attn_select(corrupted, 1, path->from_head));
+    attn_unhook_all(sweep.base); /* the record has served; its memory stays */
+    failed = failed || attn_truncate(ctx, sweep.base, 0) ||
+             attn__feed_path(ctx, &sweep, path, end, stream, difference) ||
+             attn__metric_of(ctx, desc, sweep.base, value);
     attn_tensor_free(ctx, &difference);
     attn__end_sweep(&sweep);
-    return status;
+    return failed ? ctx->status : ATTN_OK;
 }
 
 /* >>lens ========================================================================================
@@ -15295,7 +15211,8 @@ ATTN__DEF attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const at
     attn__scaled scaled = ATTN_ZERO;
     attn_status status;
     size_t n;
-    if (attn__need_layer(ctx, op, model, 0) || attn__need(ctx, op, "parts", &parts))
+    if (attn__need_kernels(ctx, &args.kernels) || attn__need_layer(ctx, op, model, 0) ||
+        attn__need(ctx, op, "parts", &parts))
         return ctx->status;
     if (parts.ndim < 2 || attn__row_length(&parts) != model->config.d_model)
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: parts have shape %s; expected [.., T, %llu]", op,
@@ -16452,12 +16369,7 @@ static attn_status attn__open_image(attn_ctx *ctx, attn_model **model, unsigned 
     m->bytes = bytes;
     m->copy = bytes;
     m->size = size;
-    if (attn__model_load(ctx, m, "the rewritten model", &desc) != ATTN_OK) {
-        attn_model_close(m);
-        return ctx->status;
-    }
-    *model = m;
-    return ATTN_OK;
+    return attn__model_opened(ctx, model, m, "the rewritten model", &desc, ATTN_OK);
 }
 
 /* Measures the new file, lays the tensors into an image of it as f32, rewrites them there, and
