@@ -1784,6 +1784,7 @@ static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *for
     ATTN__PRINTF(3, 4);
 static attn_status attn__need_given(attn_ctx *ctx, const char *op, const char *name,
                                     const void *pointer);
+static attn_status attn__need_place(attn_ctx *ctx, const char *op, const char *name, void *place);
 static attn_status attn__need_zero_words(attn_ctx *ctx, const char *type, const uint64_t *reserved,
                                          size_t n);
 #define ATTN__NEED_ZEROS(ctx, type, reserved)                                                      \
@@ -2365,9 +2366,8 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
     const attn_config *c;
     double estimate;
     memset(ws, 0, sizeof *ws);
-    if (attn__need_given(ctx, "attn_workspace", "model", model) != ATTN_OK)
-        return ctx->status;
-    if (desc && ATTN__NEED_ZEROS(ctx, "attn_workspace_desc", desc->reserved) != ATTN_OK)
+    if (attn__need_given(ctx, "attn_workspace", "model", model) ||
+        (desc && ATTN__NEED_ZEROS(ctx, "attn_workspace_desc", desc->reserved)))
         return ctx->status;
     c = &model->config;
     ws->model = model;
@@ -2412,11 +2412,8 @@ ATTN__DEF attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspa
     attn_workspace plan, *ws;
     size_t floats = 0;
     float *base;
-    if (attn__need_given(ctx, "attn_workspace_new", "place for the workspace", workspace) !=
-        ATTN_OK)
-        return ctx->status;
-    *workspace = NULL;
-    if (attn__plan_workspace(ctx, &plan, &floats, model, desc) != ATTN_OK)
+    if (attn__need_place(ctx, "attn_workspace_new", "place for the workspace", workspace) ||
+        attn__plan_workspace(ctx, &plan, &floats, model, desc))
         return ctx->status;
     ws = (attn_workspace *)attn__alloc(ctx, attn__round_up(sizeof *ws, 16) + sizeof(attn__pace),
                                        "a workspace");
@@ -2453,9 +2450,8 @@ static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *fl
     double estimate;
     memset(s, 0, sizeof *s);
     memset(own, 0, sizeof *own);
-    if (attn__need_given(ctx, "attn_session", "model", model) != ATTN_OK)
-        return ctx->status;
-    if (desc && ATTN__NEED_ZEROS(ctx, "attn_session_desc", desc->reserved) != ATTN_OK)
+    if (attn__need_given(ctx, "attn_session", "model", model) ||
+        (desc && ATTN__NEED_ZEROS(ctx, "attn_session_desc", desc->reserved)))
         return ctx->status;
     c = &model->config;
     s->model = model;
@@ -2512,9 +2508,8 @@ ATTN__DEF attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const attn
     attn_workspace_desc own;
     size_t floats = 0, more = 0;
     if (attn__need_given(ctx, "attn_session_size", "place for the size", bytes) ||
-        attn__plan_session(ctx, &s, &floats, &own, model, desc))
-        return ctx->status;
-    if (!s.workspace && attn_workspace_size(ctx, &more, model, &own) != ATTN_OK)
+        attn__plan_session(ctx, &s, &floats, &own, model, desc) ||
+        (!s.workspace && attn_workspace_size(ctx, &more, model, &own)))
         return ctx->status;
     *bytes = attn__bytes_of(sizeof s, floats) + more;
     return ATTN_OK;
@@ -2528,12 +2523,9 @@ ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     size_t floats = 0;
     float *base;
     attn_status status;
-    if (attn__need_given(ctx, "attn_session_new", "place for the session", session) != ATTN_OK)
-        return ctx->status;
-    *session = NULL;
-    if (attn__plan_session(ctx, &plan, &floats, &own, model, desc) != ATTN_OK ||
-        (plan.workspace &&
-         attn__check_workspace(ctx, &plan, plan.workspace, desc->n_batch) != ATTN_OK))
+    if (attn__need_place(ctx, "attn_session_new", "place for the session", session) ||
+        attn__plan_session(ctx, &plan, &floats, &own, model, desc) ||
+        (plan.workspace && attn__check_workspace(ctx, &plan, plan.workspace, desc->n_batch)))
         return ctx->status;
     if (plan.workspace)
         plan.workspace->n_users++;
@@ -2595,9 +2587,8 @@ ATTN__DEF attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
     if (attn__need_given(ctx, "attn_session_use", "session", session) ||
         attn__need_given(ctx, "attn_session_use", "workspace", workspace) ||
         attn__check_idle(ctx, "attn_session_use", session) ||
-        attn__check_workspace(ctx, session, workspace, 0))
-        return ctx->status;
-    if (attn__claim_all(ctx, workspace, session) != ATTN_OK)
+        attn__check_workspace(ctx, session, workspace, 0) ||
+        attn__claim_all(ctx, workspace, session))
         return ctx->status;
     for (w = session->watchers; w; w = w->next)
         attn__release(session->workspace, w);
@@ -3027,9 +3018,8 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
     attn_status status = ATTN_OK;
     attn__pass p = ATTN_ZERO;
     size_t i;
-    if (attn__need_given(ctx, "attn_feed", "session", n_items && items ? items[0].session : NULL))
-        return ctx->status;
-    if (attn__check_batch(ctx, items, n_items) != ATTN_OK)
+    if (attn__need_given(ctx, "attn_feed", "session", n_items && items ? items[0].session : NULL) ||
+        attn__check_batch(ctx, items, n_items))
         return ctx->status;
     p.ws = items[0].session->workspace;
     p.model = p.ws->model;
@@ -4111,9 +4101,8 @@ static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn
     static const char *const everything[] = {"*"};
     size_t i, n_ctx;
     memset(plan, 0, sizeof *plan);
-    if (attn__need_given(ctx, what, "model or session", model) != ATTN_OK)
-        return ctx->status;
-    if (desc && ATTN__NEED_ZEROS(ctx, "attn_record_desc", desc->reserved) != ATTN_OK)
+    if (attn__need_given(ctx, what, "model or session", model) ||
+        (desc && ATTN__NEED_ZEROS(ctx, "attn_record_desc", desc->reserved)))
         return ctx->status;
     if (desc)
         *plan = *desc;
@@ -4370,11 +4359,8 @@ ATTN__DEF attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_
 {
     attn_record_desc plan;
     attn_record *r;
-    if (attn__need_given(ctx, "attn_record_new", "place for the record", record) != ATTN_OK)
-        return ctx->status;
-    *record = NULL;
-    if (attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan) !=
-        ATTN_OK)
+    if (attn__need_place(ctx, "attn_record_new", "place for the record", record) ||
+        attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan))
         return ctx->status;
     if (!memory || (uintptr_t)memory % sizeof(float) != 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_new: %s",
@@ -4739,10 +4725,8 @@ ATTN__DEF attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, si
     char number[32], second[32];
     if (desc)
         d = *desc;
-    if (attn__need_given(ctx, "attn_sampler_new", "place for the sampler", sampler) != ATTN_OK)
-        return ctx->status;
-    *sampler = NULL;
-    if (ATTN__NEED_ZEROS(ctx, "attn_sampler_desc", d.reserved) != ATTN_OK)
+    if (attn__need_place(ctx, "attn_sampler_new", "place for the sampler", sampler) ||
+        ATTN__NEED_ZEROS(ctx, "attn_sampler_desc", d.reserved))
         return ctx->status;
     if (n_vocab == 0 || n_vocab > INT32_MAX || n_vocab > SIZE_MAX / sizeof *s->candidates)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sampler_new: a vocabulary of %llu tokens",
@@ -5547,10 +5531,9 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
     w->desc.sampling.seed += i;
     w->desc.prompt_ids = text->prompt_ids;
     w->desc.n_prompt_ids = text->n_prompt_ids;
-    if (ATTN__NEED_ZEROS(ctx, "attn_continuation", text->reserved) != ATTN_OK)
-        return ctx->status;
-    if (attn__prompt_ids(ctx, model, text->prompt, &w->desc, w->desc.prepend_bos, &w->prompt,
-                         &w->n_prompt) != ATTN_OK)
+    if (ATTN__NEED_ZEROS(ctx, "attn_continuation", text->reserved) ||
+        attn__prompt_ids(ctx, model, text->prompt, &w->desc, w->desc.prepend_bos, &w->prompt,
+                         &w->n_prompt))
         return ctx->status;
     if (w->n_prompt == 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -5730,10 +5713,9 @@ ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, a
     if (!targets != !stats)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_logit_stats: no %s was given",
                           stats ? "target" : "room for the targets' statistics");
-    if (attn__need_top(ctx, "attn_logit_stats", top, k, n) != ATTN_OK)
-        return ctx->status;
-    if (targets && attn__need_ids(ctx, "attn_logit_stats", "target", targets, 1, logits.shape[0],
-                                  n) != ATTN_OK)
+    if (attn__need_top(ctx, "attn_logit_stats", top, k, n) ||
+        (targets && attn__need_ids(ctx, "attn_logit_stats", "target", targets, 1, logits.shape[0],
+                                   n) != ATTN_OK))
         return ctx->status;
     buffers = attn__row_buffers(ctx, n);
     heap = buffers ? ATTN__NEW(ctx, attn__candidate, k, "likely tokens") : NULL;
@@ -6221,9 +6203,8 @@ static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer
     if (attn__check_ends(ctx, tokenizer, n_bytes) ||
         attn__mark_special(ctx, tokenizer, special, n_special, is_special, &n_nodes) ||
         attn__find_byte_ids(ctx, tokenizer, is_special) ||
-        attn__check_merges(ctx, tokenizer, n_bytes, is_special))
-        return ctx->status;
-    if (attn__index_merges(ctx, tokenizer, by_right, start))
+        attn__check_merges(ctx, tokenizer, n_bytes, is_special) ||
+        attn__index_merges(ctx, tokenizer, by_right, start))
         return ctx->status;
     if (n_nodes > most_nodes)
         return attn__fail(ctx, ATTN_E_FORMAT,
@@ -6248,11 +6229,8 @@ ATTN__DEF attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokeniz
     uint32_t *by_right, *first;
     attn_status status = ATTN_E_MEMORY;
 
-    if (attn__need_given(ctx, "attn_tokenizer_new", "place for the tokenizer", tokenizer) !=
-        ATTN_OK)
-        return ctx->status;
-    *tokenizer = NULL;
-    if (attn__need_given(ctx, "attn_tokenizer_new", "data", data) != ATTN_OK)
+    if (attn__need_place(ctx, "attn_tokenizer_new", "place for the tokenizer", tokenizer) ||
+        attn__need_given(ctx, "attn_tokenizer_new", "data", data))
         return ctx->status;
     if (size < 16)
         return attn__fail(ctx, ATTN_E_FORMAT,
@@ -8397,9 +8375,8 @@ static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
     static const char op[] = "attn_attention";
     const attn_tensor q = a->q, k = a->k, v = a->v;
     attn_shape lead;
-    if (desc && ATTN__NEED_ZEROS(ctx, "attn_attention_desc", desc->reserved) != ATTN_OK)
-        return ctx->status;
-    if (attn__need_kernels(ctx, &a->kernels) || attn__need(ctx, op, "q", &q) ||
+    if ((desc && ATTN__NEED_ZEROS(ctx, "attn_attention_desc", desc->reserved)) ||
+        attn__need_kernels(ctx, &a->kernels) || attn__need(ctx, op, "q", &q) ||
         attn__need(ctx, op, "k", &k) || attn__need(ctx, op, "v", &v))
         return ctx->status;
     if (q.ndim < 2 || k.ndim < 2 || v.ndim < 2 || q.shape[q.ndim - 1] != k.shape[k.ndim - 1])
@@ -9455,9 +9432,8 @@ ATTN__DEF void attn_model_close(attn_model *model)
 static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *path,
                                     const attn_model_desc *desc)
 {
-    if (desc && ATTN__NEED_ZEROS(ctx, "attn_model_desc", desc->reserved) != ATTN_OK)
-        return ctx->status;
-    if (attn__read_header(ctx, m, path) || attn__read_sections(ctx, m, path))
+    if ((desc && ATTN__NEED_ZEROS(ctx, "attn_model_desc", desc->reserved)) ||
+        attn__read_header(ctx, m, path) || attn__read_sections(ctx, m, path))
         return ctx->status;
     if (attn__host_is_big_endian() && !m->copy) { /* cover: another processor */
         size_t i;
@@ -9497,10 +9473,8 @@ ATTN__DEF attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, 
                                              size_t size, const attn_model_desc *desc)
 {
     attn_model *m;
-    if (attn__need_given(ctx, "attn_model_open_memory", "place for the model", model) != ATTN_OK)
-        return ctx->status;
-    *model = NULL;
-    if (size > 0 && attn__need_given(ctx, "attn_model_open_memory", "data", data))
+    if (attn__need_place(ctx, "attn_model_open_memory", "place for the model", model) ||
+        (size > 0 && attn__need_given(ctx, "attn_model_open_memory", "data", data)))
         return ctx->status;
     m = ATTN__NEW(ctx, attn_model, 1, "a model");
     if (!m)
@@ -9523,10 +9497,8 @@ ATTN__DEF attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const c
 {
     attn_model *m;
     attn_status status = ATTN_OK;
-    if (attn__need_given(ctx, "attn_model_open", "place for the model", model) != ATTN_OK)
-        return ctx->status;
-    *model = NULL;
-    if (attn__need_given(ctx, "attn_model_open", "path", path) != ATTN_OK)
+    if (attn__need_place(ctx, "attn_model_open", "place for the model", model) ||
+        attn__need_given(ctx, "attn_model_open", "path", path))
         return ctx->status;
     m = ATTN__NEW(ctx, attn_model, 1, "a model");
     if (!m)
@@ -12164,6 +12136,14 @@ static attn_status(attn__need_given)(attn_ctx *ctx, const char *op, const char *
                       first ? first + sizeof link - 1 : before);
 }
 
+/* Where a call puts the object that it makes: a pointer to a pointer, which is NULL until then. */
+static attn_status attn__need_place(attn_ctx *ctx, const char *op, const char *name, void *place)
+{
+    if (place)
+        memset(place, 0, sizeof(void *));
+    return attn__need_given(ctx, op, name, place);
+}
+
 /* A struct that a caller fills has room for later versions. Something there comes from a newer
  * caller, or from one who did not zero the struct. */
 static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const uint64_t *reserved,
@@ -13753,9 +13733,8 @@ ATTN__DEF attn_status attn_draft_begin(attn_ctx *ctx, attn_draft **draft, const 
     const size_t length = path ? strlen(path) : 0;
     attn_draft *d;
     int made = 1, reason;
-    if (attn__need_given(ctx, "attn_draft_begin", "place for the draft", draft) != ATTN_OK)
+    if (attn__need_place(ctx, "attn_draft_begin", "place for the draft", draft))
         return ctx->status;
-    *draft = NULL;
     if (length == 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_draft_begin: no path was given");
     d = (attn_draft *)attn__alloc(
@@ -14098,9 +14077,7 @@ ATTN__DEF attn_status attn_save(attn_ctx *ctx, const char *path, const char *con
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_save: %s: expected a path that ends in .safetensors or .npz",
                           path ? attn__tail_of(path) : "(none)");
-    if (attn__check_save(ctx, names, values, n, is_npz) != ATTN_OK)
-        return ctx->status;
-    if (attn_draft_begin(ctx, &draft, path) != ATTN_OK)
+    if (attn__check_save(ctx, names, values, n, is_npz) || attn_draft_begin(ctx, &draft, path))
         return ctx->status;
     attn__out_begin(&out, draft->file);
     if (is_npz)
@@ -15919,10 +15896,8 @@ ATTN__DEF attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const
     attn_tokenizer *checked = NULL;
     attn_writer *w;
     size_t start_size;
-    if (attn__need_given(ctx, "attn_writer_new", "place for the writer", writer) != ATTN_OK)
-        return ctx->status;
-    *writer = NULL;
-    if (attn__need_given(ctx, "attn_writer_new", "path", path) ||
+    if (attn__need_place(ctx, "attn_writer_new", "place for the writer", writer) ||
+        attn__need_given(ctx, "attn_writer_new", "path", path) ||
         attn__need_given(ctx, "attn_writer_new", "configuration", config) ||
         ATTN__NEED_ZEROS(ctx, "attn_config", config->reserved) ||
         (tokenizer_size > 0 && attn__need_given(ctx, "attn_writer_new", "tokenizer", tokenizer)))
@@ -16379,10 +16354,8 @@ ATTN__DEF attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
 {
     attn__image m = ATTN_ZERO;
     uint64_t size;
-    if (attn__need_given(ctx, "attn_process_weights", "place for the model", model) != ATTN_OK)
-        return ctx->status;
-    *model = NULL;
-    if (attn__need_layer(ctx, "attn_process_weights", from, 0) != ATTN_OK)
+    if (attn__need_place(ctx, "attn_process_weights", "place for the model", model) ||
+        attn__need_layer(ctx, "attn_process_weights", from, 0))
         return ctx->status;
     if (operations == 0 ||
         operations > (ATTN_FOLD_LAYERNORM | ATTN_CENTER_WRITING | ATTN_CENTER_UNEMBEDDING))
