@@ -2292,10 +2292,8 @@ static float *attn__part(const attn_ctx *ctx, float *base, size_t *at, size_t co
 
 static attn__rows attn__rows_part(const attn_workspace *ws, float *base, size_t *at, size_t width)
 {
-    attn__rows rows;
-    rows.stride = attn__stride(width);
-    rows.n = 0;
-    rows.data = attn__part(&ws->ctx, base, at, ws->n_batch * rows.stride);
+    const size_t stride = attn__stride(width);
+    const attn__rows rows = {attn__part(&ws->ctx, base, at, ws->n_batch * stride), stride, 0};
     return rows;
 }
 
@@ -2765,12 +2763,8 @@ static size_t attn__end_layer(const attn_feed_item *item, const attn_model *mode
 /* The positions and layers of a feed's item, as the watchers of its session are told them. */
 static attn__span attn__span_of(const attn_feed_item *item)
 {
-    attn__span span;
-    span.position = item->session->length;
-    span.n_tokens = item->n_tokens;
-    span.first_layer = item->layers.first;
-    span.end_layer = attn__end_layer(item, item->session->model);
-    span.embedded = !item->layers.resid;
+    const attn__span span = {item->session->length, item->n_tokens, item->layers.first,
+                             attn__end_layer(item, item->session->model), !item->layers.resid};
     return span;
 }
 
@@ -3684,10 +3678,9 @@ static void attn__visit(attn__worker *me, attn__pass *p, int point)
  * before: a row is [H, stride of the stream]. */
 static attn__rows attn__heads_rows(const attn__pass *p, int before)
 {
-    attn__rows rows;
-    rows.stride = p->model->config.n_head * p->ws->resid.stride;
-    rows.data = p->ws->heads.data + (before ? p->ws->n_batch * rows.stride : 0);
-    rows.n = p->n_rows;
+    const size_t stride = p->model->config.n_head * p->ws->resid.stride;
+    const attn__rows rows = {p->ws->heads.data + (before ? p->ws->n_batch * stride : 0), stride,
+                             p->n_rows};
     return rows;
 }
 
@@ -5631,10 +5624,7 @@ static void attn__likeliest(const float *x, size_t n, attn__candidate *heap, siz
 {
     size_t i;
     for (i = 0; i < n && k > 0; i++) {
-        attn__candidate c;
-        c.logit = x[i];
-        c.weight = 0;
-        c.id = (int32_t)i;
+        const attn__candidate c = {x[i], 0, (int32_t)i};
         if (i < k)
             heap[i] = c;
         if (i + 1 == k)
@@ -5778,12 +5768,11 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_pr
                                  size_t n_tokens)
 {
     const size_t at_once = 32; /* rows of logits held */
-    attn__scoring s;
+    attn__scoring s = {session, tokens, n_tokens, 0, stats, top, k, NULL};
     size_t n_vocab, at;
     int had_logits;
     attn_feed_item item = attn__feed_of(session, tokens, n_tokens);
     attn_status status = ATTN_OK;
-    attn__candidate *heap;
     float *logits;
     if (attn__need_given(ctx, "attn_score", "session", session) != ATTN_OK)
         return ctx->status;
@@ -5792,19 +5781,12 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_pr
         attn__need_top(ctx, "attn_score", top, k, n_vocab))
         return ctx->status;
     logits = ATTN__NEW(ctx, float, (at_once + 1) * n_vocab, "rows of logits");
-    heap = logits ? ATTN__NEW(ctx, attn__candidate, k, "likely tokens") : NULL;
-    if (!heap) {
+    s.heap = logits ? ATTN__NEW(ctx, attn__candidate, k, "likely tokens") : NULL;
+    if (!s.heap) {
         attn__free(logits);
         return ATTN_E_MEMORY;
     }
-    s.session = session;
-    s.tokens = tokens;
-    s.n_tokens = n_tokens;
     s.before = session->length;
-    s.stats = stats;
-    s.top = top;
-    s.k = k;
-    s.heap = heap;
     attn__enter_call(session);
     had_logits = session->has_logits;
     memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
@@ -5822,7 +5804,7 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_pr
         memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
     }
     attn__leave_call(session);
-    attn__free(heap);
+    attn__free(s.heap);
     attn__free(logits);
     return status;
 }
@@ -7010,12 +6992,7 @@ ATTN__DEF attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model
 
 static attn_shape attn__shape(int ndim, size_t d0, size_t d1, size_t d2, size_t d3)
 {
-    attn_shape s;
-    s.ndim = ndim;
-    s.dim[0] = d0;
-    s.dim[1] = d1;
-    s.dim[2] = d2;
-    s.dim[3] = d3;
+    const attn_shape s = {ndim, {d0, d1, d2, d3}};
     return s;
 }
 ATTN__DEF attn_shape attn_shape1(size_t d0)
@@ -7895,23 +7872,20 @@ ATTN__DEF attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tenso
                                      attn_tensor b, float eps)
 {
     attn__row_args args = attn__args(eps);
-    attn_status status;
     float *buffer;
     size_t n;
+    int failed;
     if (attn__need(ctx, "attn_layernorm", "x", &x) != ATTN_OK)
         return ctx->status;
     n = attn__row_length(&x);
     buffer = attn__row_buffers(ctx, n);
     if (!buffer)
         return ctx->status;
-    status = attn__vector(ctx, "attn_layernorm", "w", &w, "x", &x, n, 1, buffer, &args.w);
-    if (status == ATTN_OK)
-        status = attn__vector(ctx, "attn_layernorm", "b", &b, "x", &x, n, 0, buffer + n, &args.b);
-    if (status == ATTN_OK)
-        status =
-            attn__each_row(ctx, "attn_layernorm", out, x, ATTN__A_ROW, attn__row_layernorm, args);
+    failed = attn__vector(ctx, "attn_layernorm", "w", &w, "x", &x, n, 1, buffer, &args.w) ||
+             attn__vector(ctx, "attn_layernorm", "b", &b, "x", &x, n, 0, buffer + n, &args.b) ||
+             attn__each_row(ctx, "attn_layernorm", out, x, ATTN__A_ROW, attn__row_layernorm, args);
     attn__free(buffer);
-    return status;
+    return failed ? ctx->status : ATTN_OK;
 }
 
 static void attn__row_cross_entropy(float *out, const float *x, size_t n,
@@ -8207,16 +8181,13 @@ static void attn__pack_body(attn__worker *me, void *arg)
 ATTN__DEF attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype dtype,
                                         attn_tensor w)
 {
-    attn__packing packing = ATTN_ZERO;
+    attn__packing packing = {panels, dtype, &w, {0}};
     if (attn__need_given(ctx, "attn_panels_write", "room for the panels", panels) ||
         attn__need(ctx, "attn_panels_write", "w", &w))
         return ctx->status;
     if (w.ndim != 2 || (attn_panels_size(dtype, w.shape[0], w.shape[1]) == 0 && attn_count(w) > 0))
         return attn__misfit(ctx, "attn_panels_write", "w has", &w, NULL, NULL,
                             "expected [K, N] and panels of ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4");
-    packing.panels = panels;
-    packing.dtype = dtype;
-    packing.w = &w;
     attn__parallel(attn__max_threads(ctx), attn__pack_body, &packing);
     if (memchr(packing.beyond, 1, sizeof packing.beyond))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -12182,6 +12153,7 @@ static size_t attn__stride(size_t width)
 static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
 {
     const size_t extra = sizeof(attn__allocation) + 64;
+    const attn__allocator allocator = {ctx->alloc, ctx->free, ctx->user};
     attn__allocation *block;
     unsigned char *base, *start;
 
@@ -12199,9 +12171,7 @@ static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
     block = (attn__allocation *)(void *)(start - sizeof(attn__allocation));
     block->next = block->before = NULL;
     block->base = base;
-    block->allocator.alloc = ctx->alloc;
-    block->allocator.free = ctx->free;
-    block->allocator.user = ctx->user;
+    block->allocator = allocator;
     if (!ctx->alloc) /* others may take memory back without our hearing of it */
         ATTN__FORBID(start + size, (size_t)(base + extra - start));
     return start;
@@ -14972,7 +14942,8 @@ ATTN__DEF attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
     static const char op[] = "attn_decompose_resid";
     const char *patterns[6] = {NULL, NULL, NULL, NULL, NULL, NULL};
     attn__hook_name last;
-    attn__collector c = ATTN_ZERO;
+    attn__collector c = {ctx,       model,    kind, first, count ? count : n_tokens - first,
+                         ATTN_ZERO, ATTN_ZERO};
     attn__result stack, scale = ATTN_ZERO;
     attn_status status;
     int i;
@@ -14986,11 +14957,6 @@ ATTN__DEF attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "%s: %llu positions from %llu on; the text has %llu tokens", op,
                           ATTN__LLU(count), ATTN__LLU(first), ATTN__LLU(n_tokens));
-    c.ctx = ctx;
-    c.model = model;
-    c.kind = kind;
-    c.first = first;
-    c.count = count ? count : n_tokens - first;
     last = attn__name_of(ATTN__HOOK_RESID_POST, (int)model->config.n_layer - 1);
     patterns[0] = "ln_final.hook_scale";
     for (i = 0; i < 4 && attn__parts_hooks[kind][i]; i++)
@@ -15029,12 +14995,9 @@ static void attn__head_work_body(attn__worker *me, void *arg)
     size_t head, last;
     attn__share(me, w->n_head, &head, &last);
     for (; head < last; head++) {
-        attn__rows out, z;
-        out.data = w->out + head * w->width;
-        out.stride = w->n_head * w->width;
-        z.data = (float *)(uintptr_t)(w->z + head * w->d); /* only read */
-        z.stride = w->n_head * w->d;
-        out.n = z.n = w->n_tokens;
+        const attn__rows out = {w->out + head * w->width, w->n_head * w->width, w->n_tokens};
+        const attn__rows z = {(float *)(uintptr_t)(w->z + head * w->d), /* only read */
+                              w->n_head * w->d, w->n_tokens};
         attn__head_result(w->kernels, w->w_o, head, out, z, w->d, pack + w->n_pack, w->n_room,
                           pack);
     }
@@ -15540,11 +15503,8 @@ static attn_status attn__triangles(attn_ctx *ctx, attn_tensor *triangles, const 
 {
     const attn_config *c = &model->config;
     const int n_threads = attn__threads_for(ctx, (double)c->d_model * c->d_model * c->d_head);
-    attn__triangles_job job;
-    job.w = w;
-    job.d = c->d_head;
-    job.n_head = c->n_head;
-    job.room_size = ((size_t)c->d_model + c->d_head) * c->d_head;
+    attn__triangles_job job = {w,         NULL,      NULL,
+                               c->d_head, c->n_head, ((size_t)c->d_model + c->d_head) * c->d_head};
     if (attn_zeros(ctx, triangles, ATTN_F32, attn_shape3(job.n_head, job.d, job.d)) != ATTN_OK)
         return ctx->status;
     job.triangles = (float *)triangles->data;

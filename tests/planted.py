@@ -869,7 +869,7 @@ plant("attn__need_given", "if (pointer) return ATTN_OK;", "return ATTN_OK;", "fa
 plant("attn__need_given", "ctx->status == ATTN_OK ? 0 :", "", "faults")
 plant("attn__need_given", "first ? first + sizeof link - 1 : before", "before", "faults")
 plant("attn__need_zero_words", "i < n;", "i + 1 < n;", "faults")
-plant("attn__head_work_body", "out.data = w->out + head * w->width;", "out.data = w->out;", "lens")
+plant("attn__head_work_body", "w->out + head * w->width,", "w->out,", "lens")
 plant("attn__slot_for", "layer * n_head, n_head), 0, 1)", "0, n_head), 0, 1)", "lens")
 plant("attn__sum_biases", "if (bias.data)", "if (0)", "lens")
 within("attn.h", PLAIN, "process")
