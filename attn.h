@@ -3172,14 +3172,20 @@ static const char *const attn__hook_names[] = {"hook_embed",
                                                "hook_mlp_out",
                                                "hook_resid_post"};
 
-/* "blocks.3.attn.hook_q" */
+/* The name of an activation or a tensor: "blocks.3.attn.hook_q", or `rest` alone outside the blocks
+ * (layer < 0). */
+static void attn__join_name(char name[64], int layer, const char *rest)
+{
+    if (layer < 0)
+        snprintf(name, 64, "%s", rest);
+    else
+        snprintf(name, 64, "blocks.%d.%s", layer, rest);
+}
+
 static attn__hook_name attn__name_of(int point, int layer)
 {
     attn__hook_name name;
-    if (point < ATTN__HOOK_RESID_PRE)
-        snprintf(name.text, sizeof name.text, "%s", attn__hook_names[point]);
-    else
-        snprintf(name.text, sizeof name.text, "blocks.%d.%s", layer, attn__hook_names[point]);
+    attn__join_name(name.text, point < ATTN__HOOK_RESID_PRE ? -1 : layer, attn__hook_names[point]);
     return name;
 }
 
@@ -8971,15 +8977,6 @@ static int attn__split_name(const char *name, const char **rest)
     return layer;
 }
 
-/* The opposite: the name that a tensor of this layer has in the file. */
-static void attn__join_name(char name[64], int layer, const char *rest)
-{
-    if (layer < 0)
-        snprintf(name, 64, "%s", rest);
-    else
-        snprintf(name, 64, "blocks.%d.%s", layer, rest);
-}
-
 static int attn__is_bound(const attn__expected *e)
 {
     return e->rows ? *e->rows != NULL : e->panels->data != NULL;
@@ -14614,7 +14611,7 @@ static attn_status attn__layer_tensor(attn_ctx *ctx, const attn_model *model, si
                                       const char *name, attn_tensor *out)
 {
     char full[64];
-    snprintf(full, sizeof full, "blocks.%lu.%s", (unsigned long)layer, name);
+    attn__join_name(full, (int)layer, name);
     return attn_model_tensor(ctx, out, model, full);
 }
 
@@ -15098,8 +15095,8 @@ static attn_status attn__need_directions(attn_ctx *ctx, const char *op, const at
     const size_t width = model->config.d_model;
     if (attn__need(ctx, op, "directions", directions) != ATTN_OK)
         return ctx->status;
-    if (directions->ndim != 2 || directions->shape[1] != width ||
-        (directions->shape[0] != 1 && directions->shape[0] != n))
+    if (!attn__has_shape(directions, attn_shape2(1, width)) &&
+        !attn__has_shape(directions, attn_shape2(n, width)))
         return attn__fail(ctx, ATTN_E_SHAPE,
                           "%s: directions have shape %s; expected [1, %llu] or [%llu, %llu]", op,
                           attn__show(attn__shape_of(directions)).text, ATTN__LLU(width),
@@ -15881,12 +15878,10 @@ ATTN__DEF attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const
     w->start = (unsigned char *)attn__alloc(ctx, start_size, "a table of tensors");
     w->has = (unsigned char *)attn__alloc(ctx, attn__n_tensors(&c), "a list of tensors");
     w->block = (unsigned char *)attn__alloc(ctx, ATTN__IO_BLOCK, "a block of a file");
-    if (!w->start || !w->has || !w->block || attn_draft_begin(ctx, &w->draft, path) != ATTN_OK) {
-        attn_writer_free(w);
-        return ctx->status;
-    }
-    memcpy(w->start, header, sizeof header);
-    if (attn__writer_bytes(ctx, w, w->start, start_size) || attn__writer_flush(ctx, w) ||
+    if (w->start)
+        memcpy(w->start, header, sizeof header);
+    if (!w->start || !w->has || !w->block || attn_draft_begin(ctx, &w->draft, path) ||
+        attn__writer_bytes(ctx, w, w->start, start_size) || attn__writer_flush(ctx, w) ||
         attn__writer_section(ctx, w) || attn__writer_bytes(ctx, w, tokenizer, tokenizer_size) ||
         attn__writer_flush(ctx, w)) {
         attn_writer_free(w);
