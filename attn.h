@@ -15505,7 +15505,7 @@ static attn_status attn__triangles(attn_ctx *ctx, attn_tensor *triangles, const 
     if (attn_zeros(ctx, triangles, ATTN_F32, attn_shape3(job.n_head, job.d, job.d)) != ATTN_OK)
         return ctx->status;
     job.triangles = (float *)triangles->data;
-    job.room = ATTN__NEW(ctx, double, (size_t)n_threads *job.room_size, "a decomposition");
+    job.room = ATTN__NEW(ctx, double, (job.room_size * (size_t)n_threads), "a decomposition");
     if (!job.room)
         return ATTN_E_MEMORY;
     attn__parallel(n_threads, attn__triangles_body, &job);
