@@ -1784,6 +1784,7 @@ static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *for
     ATTN__PRINTF(3, 4);
 static attn_status attn__need_given(attn_ctx *ctx, const char *op, const char *name,
                                     const void *pointer);
+static attn_status attn__need_place(attn_ctx *ctx, const char *op, const char *name, void *place);
 static attn_status attn__need_zero_words(attn_ctx *ctx, const char *type, const uint64_t *reserved,
                                          size_t n);
 #define ATTN__NEED_ZEROS(ctx, type, reserved)                                                      \
@@ -1814,6 +1815,9 @@ static void attn__visit_watched(const attn__worker *me, attn__pass *p, int point
 static void attn__attend_watched(const attn__worker *me, attn__pass *p);
 static attn_shape attn__shape_of(const attn_tensor *x);
 static attn__text attn__show(attn_shape s);
+static attn_status attn__misfit(attn_ctx *ctx, const char *op, const char *name,
+                                const attn_tensor *x, const char *other, const attn_tensor *y,
+                                const char *expected);
 static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
                                   const attn_tensor *x);
 static attn_status attn__need(attn_ctx *ctx, const char *op, const char *name,
@@ -1857,6 +1861,8 @@ static int attn__mul_overflows(size_t a, size_t b, size_t *product);
 static size_t attn__round_up(size_t n, size_t multiple);
 static size_t attn__stride(size_t width);
 static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what);
+static void *attn__alloc_array(attn_ctx *ctx, size_t n, size_t size, const char *what);
+#define ATTN__NEW(ctx, type, n, what) ((type *)attn__alloc_array(ctx, n, sizeof(type), what))
 static void attn__free(void *start);
 static void attn__chain(attn_ctx *ctx, void *start);
 static void attn__unchain(attn_ctx *ctx, void *start);
@@ -1884,8 +1890,7 @@ static attn__scratchpad attn__scratchpad_of(const attn__worker *me, const attn__
 static attn__matmul_job attn__job_of(attn__rows out, attn__rows in, attn__panels w,
                                      const float *bias)
 {
-    attn__matmul_job job;
-    memset(&job, 0, sizeof job);
+    attn__matmul_job job = ATTN_ZERO;
     job.in = in.data;
     job.in_stride = (ptrdiff_t)in.stride;
     job.in_step = 1;
@@ -2087,8 +2092,7 @@ static attn__head attn__head_of(const attn__pass *p, const attn_session *of, int
 {
     const attn_config *c = &p->model->config;
     const size_t index = (size_t)layer * c->n_head + head;
-    attn__head h;
-    memset(&h, 0, sizeof h);
+    attn__head h = ATTN_ZERO;
     h.first = of->length + of->fed + row;
     h.rows = attn__query_block(h.first, of->n_rows - row);
     h.causal = 1;
@@ -2288,10 +2292,8 @@ static float *attn__part(const attn_ctx *ctx, float *base, size_t *at, size_t co
 
 static attn__rows attn__rows_part(const attn_workspace *ws, float *base, size_t *at, size_t width)
 {
-    attn__rows rows;
-    rows.stride = attn__stride(width);
-    rows.n = 0;
-    rows.data = attn__part(&ws->ctx, base, at, ws->n_batch * rows.stride);
+    const size_t stride = attn__stride(width);
+    const attn__rows rows = {attn__part(&ws->ctx, base, at, ws->n_batch * stride), stride, 0};
     return rows;
 }
 
@@ -2338,8 +2340,7 @@ static size_t attn__lay_out(attn_session *s, float *base)
 
 static attn_ctx attn__allocator_of(const attn_ctx *ctx)
 {
-    attn_ctx own;
-    memset(&own, 0, sizeof own);
+    attn_ctx own = ATTN_ZERO;
     own.alloc = ctx->alloc;
     own.free = ctx->free;
     own.user = ctx->user;
@@ -2363,9 +2364,8 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
     const attn_config *c;
     double estimate;
     memset(ws, 0, sizeof *ws);
-    if (attn__need_given(ctx, "attn_workspace", "model", model) != ATTN_OK)
-        return ctx->status;
-    if (desc && ATTN__NEED_ZEROS(ctx, "attn_workspace_desc", desc->reserved) != ATTN_OK)
+    if (attn__need_given(ctx, "attn_workspace", "model", model) ||
+        (desc && ATTN__NEED_ZEROS(ctx, "attn_workspace_desc", desc->reserved)))
         return ctx->status;
     c = &model->config;
     ws->model = model;
@@ -2410,15 +2410,12 @@ ATTN__DEF attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspa
     attn_workspace plan, *ws;
     size_t floats = 0;
     float *base;
-    if (attn__need_given(ctx, "attn_workspace_new", "place for the workspace", workspace) !=
-        ATTN_OK)
-        return ctx->status;
-    *workspace = NULL;
-    if (attn__plan_workspace(ctx, &plan, &floats, model, desc) != ATTN_OK)
+    if (attn__need_place(ctx, "attn_workspace_new", "place for the workspace", workspace) ||
+        attn__plan_workspace(ctx, &plan, &floats, model, desc))
         return ctx->status;
     ws = (attn_workspace *)attn__alloc(ctx, attn__round_up(sizeof *ws, 16) + sizeof(attn__pace),
                                        "a workspace");
-    base = ws ? (float *)attn__alloc(ctx, floats * sizeof(float), "a workspace's rows") : NULL;
+    base = ws ? ATTN__NEW(ctx, float, floats, "a workspace's rows") : NULL;
     if (!base) {
         attn__free(ws);
         return ATTN_E_MEMORY;
@@ -2451,9 +2448,8 @@ static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *fl
     double estimate;
     memset(s, 0, sizeof *s);
     memset(own, 0, sizeof *own);
-    if (attn__need_given(ctx, "attn_session", "model", model) != ATTN_OK)
-        return ctx->status;
-    if (desc && ATTN__NEED_ZEROS(ctx, "attn_session_desc", desc->reserved) != ATTN_OK)
+    if (attn__need_given(ctx, "attn_session", "model", model) ||
+        (desc && ATTN__NEED_ZEROS(ctx, "attn_session_desc", desc->reserved)))
         return ctx->status;
     c = &model->config;
     s->model = model;
@@ -2510,9 +2506,8 @@ ATTN__DEF attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const attn
     attn_workspace_desc own;
     size_t floats = 0, more = 0;
     if (attn__need_given(ctx, "attn_session_size", "place for the size", bytes) ||
-        attn__plan_session(ctx, &s, &floats, &own, model, desc))
-        return ctx->status;
-    if (!s.workspace && attn_workspace_size(ctx, &more, model, &own) != ATTN_OK)
+        attn__plan_session(ctx, &s, &floats, &own, model, desc) ||
+        (!s.workspace && attn_workspace_size(ctx, &more, model, &own)))
         return ctx->status;
     *bytes = attn__bytes_of(sizeof s, floats) + more;
     return ATTN_OK;
@@ -2526,19 +2521,16 @@ ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     size_t floats = 0;
     float *base;
     attn_status status;
-    if (attn__need_given(ctx, "attn_session_new", "place for the session", session) != ATTN_OK)
-        return ctx->status;
-    *session = NULL;
-    if (attn__plan_session(ctx, &plan, &floats, &own, model, desc) != ATTN_OK ||
-        (plan.workspace &&
-         attn__check_workspace(ctx, &plan, plan.workspace, desc->n_batch) != ATTN_OK))
+    if (attn__need_place(ctx, "attn_session_new", "place for the session", session) ||
+        attn__plan_session(ctx, &plan, &floats, &own, model, desc) ||
+        (plan.workspace && attn__check_workspace(ctx, &plan, plan.workspace, desc->n_batch)))
         return ctx->status;
     if (plan.workspace)
         plan.workspace->n_users++;
     else if ((status = attn_workspace_new(ctx, &plan.workspace, model, &own)) != ATTN_OK)
         return status;
-    s = (attn_session *)attn__alloc(ctx, sizeof *s, "a session");
-    base = s ? (float *)attn__alloc(ctx, floats * sizeof(float), "a session's cache") : NULL;
+    s = ATTN__NEW(ctx, attn_session, 1, "a session");
+    base = s ? ATTN__NEW(ctx, float, floats, "a session's cache") : NULL;
     if (!base) {
         attn__free(s);
         attn_workspace_free(plan.workspace);
@@ -2549,6 +2541,15 @@ ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     attn__lay_out(s, base);
     *session = s;
     return ATTN_OK;
+}
+
+static attn_status attn__session_for(attn_ctx *ctx, attn_session **session, const attn_model *model,
+                                     size_t n_ctx, attn_workspace *workspace)
+{
+    attn_session_desc desc = ATTN_ZERO;
+    desc.n_ctx = n_ctx;
+    desc.workspace = workspace;
+    return attn_session_new(ctx, session, model, &desc);
 }
 
 /* A call of the library that lets callbacks run begins and ends with these two. A session that a
@@ -2584,9 +2585,8 @@ ATTN__DEF attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
     if (attn__need_given(ctx, "attn_session_use", "session", session) ||
         attn__need_given(ctx, "attn_session_use", "workspace", workspace) ||
         attn__check_idle(ctx, "attn_session_use", session) ||
-        attn__check_workspace(ctx, session, workspace, 0))
-        return ctx->status;
-    if (attn__claim_all(ctx, workspace, session) != ATTN_OK)
+        attn__check_workspace(ctx, session, workspace, 0) ||
+        attn__claim_all(ctx, workspace, session))
         return ctx->status;
     for (w = session->watchers; w; w = w->next)
         attn__release(session->workspace, w);
@@ -2763,12 +2763,8 @@ static size_t attn__end_layer(const attn_feed_item *item, const attn_model *mode
 /* The positions and layers of a feed's item, as the watchers of its session are told them. */
 static attn__span attn__span_of(const attn_feed_item *item)
 {
-    attn__span span;
-    span.position = item->session->length;
-    span.n_tokens = item->n_tokens;
-    span.first_layer = item->layers.first;
-    span.end_layer = attn__end_layer(item, item->session->model);
-    span.embedded = !item->layers.resid;
+    const attn__span span = {item->session->length, item->n_tokens, item->layers.first,
+                             attn__end_layer(item, item->session->model), !item->layers.resid};
     return span;
 }
 
@@ -2816,7 +2812,6 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
                                     const attn_model *model)
 {
     const attn_session *s = item->session;
-    const uint32_t n_vocab = model->config.n_vocab;
     const attn__watcher *w;
     attn__span span;
     size_t i;
@@ -2840,12 +2835,9 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
             "fit; call attn_truncate, or make a larger one (the model's n_ctx is %lu)",
             ATTN__LLU(s->length), ATTN__LLU(s->capacity), ATTN__LLU(item->n_tokens),
             (unsigned long)model->config.n_ctx);
-    for (i = 0; i < item->n_tokens; i++)
-        if (item->tokens[i] < 0 || (uint32_t)item->tokens[i] >= n_vocab)
-            return attn__fail(ctx, ATTN_E_TOKEN,
-                              "token %llu has id %ld; the vocabulary is 0 to %lu", ATTN__LLU(i),
-                              (long)item->tokens[i], (unsigned long)n_vocab - 1);
-    if (attn__check_layers(ctx, item, model) != ATTN_OK)
+    if (attn__need_ids(ctx, "attn_feed", "token", item->tokens, 1, item->n_tokens,
+                       model->config.n_vocab) ||
+        attn__check_layers(ctx, item, model))
         return ctx->status;
     span = attn__span_of(item);
     for (w = s->watchers; w; w = w->next)
@@ -3018,13 +3010,11 @@ static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
 ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items)
 {
     attn_status status = ATTN_OK;
-    attn__pass p;
+    attn__pass p = ATTN_ZERO;
     size_t i;
-    if (attn__need_given(ctx, "attn_feed", "session", n_items && items ? items[0].session : NULL))
+    if (attn__need_given(ctx, "attn_feed", "session", n_items && items ? items[0].session : NULL) ||
+        attn__check_batch(ctx, items, n_items))
         return ctx->status;
-    if (attn__check_batch(ctx, items, n_items) != ATTN_OK)
-        return ctx->status;
-    memset(&p, 0, sizeof p);
     p.ws = items[0].session->workspace;
     p.model = p.ws->model;
     p.kernels = p.ws->kernels;
@@ -3047,15 +3037,31 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
     return status;
 }
 
-ATTN__DEF attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
-                                size_t n_tokens)
+static attn_feed_item attn__feed_of(attn_session *session, const int32_t *tokens, size_t n_tokens)
 {
-    attn_feed_item item;
-    memset(&item, 0, sizeof item);
+    attn_feed_item item = ATTN_ZERO;
     item.session = session;
     item.tokens = tokens;
     item.n_tokens = n_tokens;
+    return item;
+}
+
+ATTN__DEF attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
+                                size_t n_tokens)
+{
+    attn_feed_item item = attn__feed_of(session, tokens, n_tokens);
     return attn_feed_batch(ctx, &item, 1);
+}
+
+static attn_status attn__need_layer(attn_ctx *ctx, const char *op, const attn_model *model,
+                                    size_t layer)
+{
+    if (attn__need_given(ctx, op, "model", model) != ATTN_OK)
+        return ctx->status;
+    if (layer >= model->config.n_layer)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu", op,
+                          ATTN__LLU(layer), (unsigned long)model->config.n_layer - 1);
+    return ATTN_OK;
 }
 
 static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn_session *s,
@@ -3066,10 +3072,9 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
         return ctx->status;
     if (part != ATTN_KEYS && part != ATTN_VALUES)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: expected ATTN_KEYS or ATTN_VALUES", what);
+    if (attn__need_layer(ctx, what, s->model, layer) != ATTN_OK)
+        return ctx->status;
     held = s->length + (s->running == ATTN__FEEDING ? s->fed_before : 0);
-    if (layer >= s->model->config.n_layer)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu",
-                          what, ATTN__LLU(layer), (unsigned long)s->model->config.n_layer - 1);
     if (first > held || count > held - first)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "%s: %llu positions from %llu on; the session holds %llu", what,
@@ -3167,14 +3172,20 @@ static const char *const attn__hook_names[] = {"hook_embed",
                                                "hook_mlp_out",
                                                "hook_resid_post"};
 
-/* "blocks.3.attn.hook_q" */
+/* The name of an activation or a tensor: "blocks.3.attn.hook_q", or `rest` alone outside the blocks
+ * (layer < 0). */
+static void attn__join_name(char name[64], int layer, const char *rest)
+{
+    if (layer < 0)
+        snprintf(name, 64, "%s", rest);
+    else
+        snprintf(name, 64, "blocks.%d.%s", layer, rest);
+}
+
 static attn__hook_name attn__name_of(int point, int layer)
 {
     attn__hook_name name;
-    if (point < ATTN__HOOK_RESID_PRE)
-        snprintf(name.text, sizeof name.text, "%s", attn__hook_names[point]);
-    else
-        snprintf(name.text, sizeof name.text, "blocks.%d.%s", layer, attn__hook_names[point]);
+    attn__join_name(name.text, point < ATTN__HOOK_RESID_PRE ? -1 : layer, attn__hook_names[point]);
     return name;
 }
 
@@ -3505,35 +3516,63 @@ ATTN__DEF void attn_unhook_all(attn_session *session)
 
 /* ---- showing rows ---- */
 
-/* Where the rows of an activation lie, of all sessions of the pass; the width of a row, and the
- * number of heads that divide it (0: none). attn__activation_view itself lays out the copies of the
- * stream for each head, the scores and the patterns. */
-static attn__rows attn__rows_at(const attn__pass *p, int point, size_t *width, size_t *heads)
+static int attn__is_over_keys(int point)
 {
-    const attn_config *c = &p->model->config;
+    return (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
+}
+
+static int attn__has_heads(int point)
+{
+    return (ATTN__HAS_HEADS & ATTN__POINT(point)) != 0;
+}
+
+/* The numbers of one activation at one position: [*n_heads, width] if it has heads. Scores and
+ * patterns have one number for each key. */
+static size_t attn__floats_at(const attn_config *c, int point, size_t *n_heads)
+{
+    *n_heads = attn__has_heads(point) ? c->n_head : 1;
+    switch (point) {
+    case ATTN__HOOK_LN_FINAL:
+    case ATTN__HOOK_LN1:
+    case ATTN__HOOK_LN2:
+    case ATTN__HOOK_SCORES:
+    case ATTN__HOOK_PATTERN:
+        return 1;
+    case ATTN__HOOK_Q:
+    case ATTN__HOOK_K:
+    case ATTN__HOOK_V:
+    case ATTN__HOOK_Z:
+        return c->d_head;
+    case ATTN__HOOK_MLP_PRE:
+    case ATTN__HOOK_MLP_POST:
+        return c->d_mlp;
+    default:
+        return c->d_model;
+    }
+}
+
+/* Where the rows of an activation lie, of all sessions of the pass. attn__activation_view itself
+ * lays out the copies of the stream for each head, the scores and the patterns. */
+static attn__rows attn__rows_at(const attn__pass *p, int point)
+{
     attn__rows rows = p->ws->normed;
-    *width = c->d_model;
-    *heads = 0;
     switch (point) {
     case ATTN__HOOK_LN_FINAL:
     case ATTN__HOOK_LN1:
     case ATTN__HOOK_LN2:
         rows.data = p->ws->scale;
-        rows.stride = *width = 1;
+        rows.stride = 1;
         return rows;
     case ATTN__HOOK_Q:
     case ATTN__HOOK_K:
     case ATTN__HOOK_V:
         rows = p->ws->qkv;
-        rows.data += (size_t)(point - ATTN__HOOK_Q) * c->d_model;
-        *heads = c->n_head;
+        rows.data += (size_t)(point - ATTN__HOOK_Q) * p->model->config.d_model;
         return rows;
     case ATTN__HOOK_Z:
-        *heads = c->n_head;
         return p->ws->z;
     case ATTN__HOOK_MLP_PRE:
     case ATTN__HOOK_MLP_POST:
-        *width = c->d_mlp;
         return p->ws->mlp;
     case ATTN__HOOK_EMBED:
     case ATTN__HOOK_RESID_PRE:
@@ -3566,7 +3605,6 @@ static attn_tensor attn__activation_view(const attn__pass *p, const attn_session
     size_t width, heads, stride;
     attn__rows rows;
     attn_tensor t;
-    float *data;
     if (ATTN__SEES_HEADS & ATTN__POINT(point)) {
         rows = attn__heads_rows(p, point == ATTN__HOOK_ATTN_IN);
         t = attn_borrow(attn__row_at(rows, of->first_row), ATTN_F32,
@@ -3575,17 +3613,17 @@ static attn_tensor attn__activation_view(const attn__pass *p, const attn_session
         t.stride[0] = (ptrdiff_t)rows.stride;
         return t;
     }
-    if (ATTN__SEES_SCORES & ATTN__POINT(point)) {
-        data = attn__scores_of(p, of, &stride);
-        t = attn_borrow(data, ATTN_F32, attn_shape3(c->n_head, n, of->length + of->fed + n));
+    if (attn__is_over_keys(point)) {
+        t = attn_borrow(attn__scores_of(p, of, &stride), ATTN_F32,
+                        attn_shape3(c->n_head, n, of->length + of->fed + n));
         t.stride[1] = (ptrdiff_t)stride;
         t.stride[0] = (ptrdiff_t)(stride * n);
         return t;
     }
-    rows = attn__rows_at(p, point, &width, &heads);
-    data = attn__row_at(rows, of->first_row);
-    t = heads ? attn_borrow(data, ATTN_F32, attn_shape3(n, heads, c->d_head))
-              : attn_borrow(data, ATTN_F32, attn_shape2(n, width));
+    rows = attn__rows_at(p, point);
+    width = attn__floats_at(c, point, &heads);
+    t = attn_borrow(attn__row_at(rows, of->first_row), ATTN_F32,
+                    attn__has_heads(point) ? attn_shape3(n, heads, width) : attn_shape2(n, width));
     t.stride[0] = (ptrdiff_t)rows.stride;
     return t;
 }
@@ -3646,10 +3684,9 @@ static void attn__visit(attn__worker *me, attn__pass *p, int point)
  * before: a row is [H, stride of the stream]. */
 static attn__rows attn__heads_rows(const attn__pass *p, int before)
 {
-    attn__rows rows;
-    rows.stride = p->model->config.n_head * p->ws->resid.stride;
-    rows.data = p->ws->heads.data + (before ? p->ws->n_batch * rows.stride : 0);
-    rows.n = p->n_rows;
+    const size_t stride = p->model->config.n_head * p->ws->resid.stride;
+    const attn__rows rows = {p->ws->heads.data + (before ? p->ws->n_batch * stride : 0), stride,
+                             p->n_rows};
     return rows;
 }
 
@@ -4024,36 +4061,6 @@ struct attn_record {
     uint32_t *slot_of; /* [1 + n_layer, ATTN__N_HOOKS]: number of the slot and 1, or 0 */
 };
 
-/* The numbers of one activation at one position: [*n_heads, width] if it has heads. Scores and
- * patterns have one number for each key. */
-static size_t attn__floats_at(const attn_config *c, int point, size_t *n_heads)
-{
-    *n_heads = ATTN__HAS_HEADS & ATTN__POINT(point) ? c->n_head : 1;
-    switch (point) {
-    case ATTN__HOOK_LN_FINAL:
-    case ATTN__HOOK_LN1:
-    case ATTN__HOOK_LN2:
-    case ATTN__HOOK_SCORES:
-    case ATTN__HOOK_PATTERN:
-        return 1;
-    case ATTN__HOOK_Q:
-    case ATTN__HOOK_K:
-    case ATTN__HOOK_V:
-    case ATTN__HOOK_Z:
-        return c->d_head;
-    case ATTN__HOOK_MLP_PRE:
-    case ATTN__HOOK_MLP_POST:
-        return c->d_mlp;
-    default:
-        return c->d_model;
-    }
-}
-
-static int attn__is_over_keys(int point)
-{
-    return (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
-}
-
 /* Bytes of one activation; 0 if they are too many to count. */
 static size_t attn__slot_bytes(const attn_config *c, int point, size_t first, size_t room)
 {
@@ -4093,9 +4100,8 @@ static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn
     static const char *const everything[] = {"*"};
     size_t i, n_ctx;
     memset(plan, 0, sizeof *plan);
-    if (attn__need_given(ctx, what, "model or session", model) != ATTN_OK)
-        return ctx->status;
-    if (desc && ATTN__NEED_ZEROS(ctx, "attn_record_desc", desc->reserved) != ATTN_OK)
+    if (attn__need_given(ctx, what, "model or session", model) ||
+        (desc && ATTN__NEED_ZEROS(ctx, "attn_record_desc", desc->reserved)))
         return ctx->status;
     if (desc)
         *plan = *desc;
@@ -4126,8 +4132,7 @@ ATTN__DEF attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn_
     if ((status = attn__need_given(ctx, "attn_record_size", "place for the size", bytes)) ||
         (status = attn__record_plan(ctx, "attn_record_size", model, desc, &plan)))
         return status;
-    points = (uint32_t *)attn__alloc(ctx, (1 + (size_t)model->config.n_layer) * sizeof *points,
-                                     "a list of names");
+    points = ATTN__NEW(ctx, uint32_t, 1 + (size_t)model->config.n_layer, "a list of names");
     if (!points)
         return ATTN_E_MEMORY;
     for (i = 0; i < plan.n_names && status == ATTN_OK; i++)
@@ -4340,9 +4345,8 @@ static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory
                           "attn_record_new: %llu positions need %llu bytes of memory; %llu were "
                           "given",
                           ATTN__LLU(r->room), ATTN__LLU(needed), ATTN__LLU(bytes));
-    r->slots = (attn__slot *)attn__alloc(ctx, r->n_slots * sizeof *r->slots, "a record");
-    r->slot_of =
-        (uint32_t *)attn__alloc(ctx, n_layers * ATTN__N_HOOKS * sizeof *r->slot_of, "a record");
+    r->slots = ATTN__NEW(ctx, attn__slot, r->n_slots, "a record");
+    r->slot_of = ATTN__NEW(ctx, uint32_t, n_layers * ATTN__N_HOOKS, "a record");
     if (!r->slots || !r->slot_of)
         return ATTN_E_MEMORY;
     attn__place_slots(r, r->watcher->points, memory);
@@ -4354,11 +4358,8 @@ ATTN__DEF attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_
 {
     attn_record_desc plan;
     attn_record *r;
-    if (attn__need_given(ctx, "attn_record_new", "place for the record", record) != ATTN_OK)
-        return ctx->status;
-    *record = NULL;
-    if (attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan) !=
-        ATTN_OK)
+    if (attn__need_place(ctx, "attn_record_new", "place for the record", record) ||
+        attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan))
         return ctx->status;
     if (!memory || (uintptr_t)memory % sizeof(float) != 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_new: %s",
@@ -4370,7 +4371,7 @@ ATTN__DEF attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_
                           "attn_record_new: the session holds %llu positions already, so the first "
                           "to record cannot be %llu; attn_truncate it, or set first",
                           ATTN__LLU(session->length), ATTN__LLU(plan.first));
-    r = (attn_record *)attn__alloc(ctx, sizeof *r, "a record");
+    r = ATTN__NEW(ctx, attn_record, 1, "a record");
     if (!r)
         return ATTN_E_MEMORY;
     r->model = session->model;
@@ -4421,7 +4422,7 @@ static attn_tensor attn__slot_view(const attn_record *r, const attn__slot *slot)
         t.stride[0] = (ptrdiff_t)(n_keys * r->room);
         return t;
     }
-    if (ATTN__HAS_HEADS & ATTN__POINT(slot->point))
+    if (attn__has_heads(slot->point))
         return attn_borrow(slot->data, ATTN_F32, attn_shape3(slot->n, slot->n_heads, slot->width));
     return attn_borrow(slot->data, ATTN_F32, attn_shape2(slot->n, slot->width));
 }
@@ -4475,8 +4476,7 @@ static attn__axes attn__axes_of(attn_tensor x, int point, int one_head)
                                    {0, 1, 2},   /* [positions, heads, numbers] */
                                    {1, 0, 2}};  /* [heads, positions, keys] */
     /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): the point was found */
-    const int over_keys = (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
-    const int has_heads = (ATTN__HAS_HEADS & ATTN__POINT(point)) != 0;
+    const int over_keys = attn__is_over_keys(point), has_heads = attn__has_heads(point);
     const int *dim = x.ndim == 1   ? dims[0]
                      : x.ndim == 2 ? dims[has_heads && !over_keys && !one_head ? 2 : 1]
                                    : dims[over_keys ? 4 : 3];
@@ -4499,8 +4499,7 @@ static attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s, const 
                                     int point, int layer)
 {
     const attn__hook_name name = attn__name_of(point, layer);
-    const int over_keys = (ATTN__SEES_SCORES & ATTN__POINT(point)) != 0;
-    const int has_heads = (ATTN__HAS_HEADS & ATTN__POINT(point)) != 0;
+    const int over_keys = attn__is_over_keys(point), has_heads = attn__has_heads(point);
     size_t n_heads, width = attn__floats_at(&s->model->config, point, &n_heads);
     const size_t heads = e->n_heads ? e->n_heads : n_heads - e->head;
     attn__axes v;
@@ -4538,7 +4537,7 @@ static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *
     size_t row, head, k;
     if (v.n[0] == 1)
         return ATTN_OK;
-    hook->mean = (float *)attn__alloc(ctx, v.n[1] * v.n[2] * sizeof(float), "a mean");
+    hook->mean = ATTN__NEW(ctx, float, v.n[1] * v.n[2], "a mean");
     if (!hook->mean)
         return ATTN_E_MEMORY;
     for (head = 0; head < v.n[1]; head++)
@@ -4721,15 +4720,12 @@ ATTN__DEF attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, si
                                        const attn_sampler_desc *desc)
 {
     attn_sampler *s;
-    attn_sampler_desc d;
+    attn_sampler_desc d = ATTN_ZERO;
     char number[32], second[32];
-    memset(&d, 0, sizeof d);
     if (desc)
         d = *desc;
-    if (attn__need_given(ctx, "attn_sampler_new", "place for the sampler", sampler) != ATTN_OK)
-        return ctx->status;
-    *sampler = NULL;
-    if (ATTN__NEED_ZEROS(ctx, "attn_sampler_desc", d.reserved) != ATTN_OK)
+    if (attn__need_place(ctx, "attn_sampler_new", "place for the sampler", sampler) ||
+        ATTN__NEED_ZEROS(ctx, "attn_sampler_desc", d.reserved))
         return ctx->status;
     if (n_vocab == 0 || n_vocab > INT32_MAX || n_vocab > SIZE_MAX / sizeof *s->candidates)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sampler_new: a vocabulary of %llu tokens",
@@ -4749,17 +4745,16 @@ ATTN__DEF attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, si
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "repeat_penalty is %s; expected 0 (none) or a positive number",
                           attn__show_number(number, (double)d.repeat_penalty));
-    s = (attn_sampler *)attn__alloc(ctx, sizeof *s, "a sampler");
+    s = ATTN__NEW(ctx, attn_sampler, 1, "a sampler");
     if (!s)
         return ATTN_E_MEMORY;
     s->desc = d;
     s->n_vocab = n_vocab;
     attn_rng_seed(&s->rng, d.seed);
     if (attn__need_kernels(ctx, &s->kernels) == ATTN_OK) {
-        s->logits = (float *)attn__alloc(ctx, n_vocab * sizeof(float), "a sampler");
-        s->weights = (float *)attn__alloc(ctx, n_vocab * sizeof(float), "a sampler");
-        s->candidates =
-            (attn__candidate *)attn__alloc(ctx, n_vocab * sizeof *s->candidates, "a sampler");
+        s->logits = ATTN__NEW(ctx, float, n_vocab, "a sampler");
+        s->weights = ATTN__NEW(ctx, float, n_vocab, "a sampler");
+        s->candidates = ATTN__NEW(ctx, attn__candidate, n_vocab, "a sampler");
     }
     if (!s->logits || !s->weights || !s->candidates) {
         attn_sampler_free(s);
@@ -4984,7 +4979,7 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, cons
         return attn__fail(ctx, ATTN_E_ARGUMENT, "the model has no beginning-of-text token");
     if (room > SIZE_MAX / sizeof **ids - 1)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "the prompt is too long");
-    *ids = (int32_t *)attn__alloc(ctx, (room + 1) * sizeof **ids, "the prompt");
+    *ids = ATTN__NEW(ctx, int32_t, room + 1, "the prompt");
     if (!*ids)
         return ATTN_E_MEMORY;
     if (bos)
@@ -5244,8 +5239,8 @@ static attn_status attn__drafter_init(attn_ctx *ctx, attn__drafter *d, const att
     d->next = d->most < 4 ? d->most : 4;
     if (d->most == 0)
         return ATTN_OK;
-    d->logits = (float *)attn__alloc(
-        ctx, (d->most + 1) * session->model->config.n_vocab * sizeof(float), "rows of logits");
+    d->logits =
+        ATTN__NEW(ctx, float, (d->most + 1) * session->model->config.n_vocab, "rows of logits");
     return d->logits ? ATTN_OK : ATTN_E_MEMORY;
 }
 
@@ -5310,8 +5305,7 @@ static attn_status attn__generation_init(attn_ctx *ctx, attn__generation *w, att
         attn__generation_sampler(ctx, w) != ATTN_OK)
         return ctx->status;
     if (w->desc.logits_fn) {
-        const size_t size = model->config.n_vocab * sizeof(float);
-        w->logits = (float *)attn__alloc(ctx, size, "logits for logits_fn");
+        w->logits = ATTN__NEW(ctx, float, model->config.n_vocab, "logits for logits_fn");
         if (!w->logits)
             return ATTN_E_MEMORY;
     }
@@ -5342,9 +5336,7 @@ static attn_status attn__draw(attn_ctx *ctx, attn__generation *w, int32_t *token
             return ATTN_OK;
         logits = w->logits;
     }
-    if (attn_sample(ctx, token, w->sampler, logits, s->tokens, s->length) != ATTN_OK)
-        return ctx->status;
-    return ATTN_OK;
+    return attn_sample(ctx, token, w->sampler, logits, s->tokens, s->length);
 }
 
 /* Draws the next token and hands it on. It is then due to be fed, unless w->ended. */
@@ -5380,10 +5372,7 @@ static attn_feed_item attn__plan_pass(attn__generation *w)
     w->n_drafted = attn__draft_tokens(w->session, w->due, n < left ? n : left);
     if (d->wait > 0)
         d->wait--;
-    memset(&item, 0, sizeof item);
-    item.session = w->session;
-    item.tokens = w->due;
-    item.n_tokens = w->n_drafted + 1;
+    item = attn__feed_of(w->session, w->due, w->n_drafted + 1);
     item.logits = w->n_drafted > 0 ? d->logits : NULL;
     return item;
 }
@@ -5422,15 +5411,9 @@ static attn_status attn__generate_all(attn_ctx *ctx, attn__generation *runs, siz
 {
     attn_status status = ATTN_OK;
     size_t i, n_items = 0;
-    for (i = 0; i < n; i++) {
-        const attn__generation *w = &runs[i];
-        if (w->n_prompt == 0)
-            continue;
-        memset(&items[n_items], 0, sizeof *items);
-        items[n_items].session = w->session;
-        items[n_items].tokens = w->prompt;
-        items[n_items++].n_tokens = w->n_prompt;
-    }
+    for (i = 0; i < n; i++)
+        if (runs[i].n_prompt > 0)
+            items[n_items++] = attn__feed_of(runs[i].session, runs[i].prompt, runs[i].n_prompt);
     if (n_items > 0)
         status = attn_feed_batch(ctx, items, n_items);
     for (i = 0; i < n && status == ATTN_OK; i++)
@@ -5458,7 +5441,7 @@ static attn_status attn__generate_all(attn_ctx *ctx, attn__generation *runs, siz
 ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const char *prompt,
                                     const attn_generate_desc *desc, attn_text_fn fn, void *user)
 {
-    attn__generation w;
+    attn__generation w = ATTN_ZERO;
     attn_feed_item item;
     attn_status status;
     if (attn__need_given(ctx, "attn_generate", "session", session) ||
@@ -5466,7 +5449,6 @@ ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const 
         attn__check_idle(ctx, "attn_generate", session))
         return ctx->status;
     attn__enter_call(session);
-    memset(&w, 0, sizeof w);
     if (desc)
         w.desc = *desc;
     w.session = session;
@@ -5544,15 +5526,13 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
 {
     const attn_model *model = workspace->model;
     const size_t n_ctx = model->config.n_ctx;
-    attn_session_desc room;
-    attn_status status;
+    size_t room;
     w->desc.sampling.seed += i;
     w->desc.prompt_ids = text->prompt_ids;
     w->desc.n_prompt_ids = text->n_prompt_ids;
-    if (ATTN__NEED_ZEROS(ctx, "attn_continuation", text->reserved) != ATTN_OK)
-        return ctx->status;
-    if (attn__prompt_ids(ctx, model, text->prompt, &w->desc, w->desc.prepend_bos, &w->prompt,
-                         &w->n_prompt) != ATTN_OK)
+    if (ATTN__NEED_ZEROS(ctx, "attn_continuation", text->reserved) ||
+        attn__prompt_ids(ctx, model, text->prompt, &w->desc, w->desc.prepend_bos, &w->prompt,
+                         &w->n_prompt))
         return ctx->status;
     if (w->n_prompt == 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -5561,18 +5541,15 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
         return attn__fail(ctx, ATTN_E_CONTEXT,
                           "the prompt has %llu tokens; the model's n_ctx is %llu",
                           ATTN__LLU(w->n_prompt), ATTN__LLU(n_ctx));
-    memset(&room, 0, sizeof room);
-    room.workspace = workspace;
     w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
-    room.n_ctx = w->most < n_ctx - w->n_prompt ? w->n_prompt + w->most : n_ctx;
-    if ((status = attn_session_new(ctx, &w->session, model, &room)) != ATTN_OK)
-        return status;
+    room = w->most < n_ctx - w->n_prompt ? w->n_prompt + w->most : n_ctx;
+    if (attn__session_for(ctx, &w->session, model, room, workspace) != ATTN_OK)
+        return ctx->status;
     w->ctx = ctx;
     w->kept = text;
     w->capacity = 64;
     text->text = (char *)attn__alloc(ctx, w->capacity, "a text");
-    text->ids = (int32_t *)attn__alloc(ctx, (room.n_ctx - w->n_prompt + 1) * sizeof *text->ids,
-                                       "a text's ids");
+    text->ids = ATTN__NEW(ctx, int32_t, room - w->n_prompt + 1, "a text's ids");
     if (!text->text || !text->ids)
         return ATTN_E_MEMORY;
     text->text[0] = 0;
@@ -5610,8 +5587,8 @@ ATTN__DEF attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts
         attn__forget_text(&texts[i]);
     if (attn__check_many(ctx, texts, n_texts, model, desc) != ATTN_OK)
         return ctx->status;
-    runs = (attn__generation *)attn__alloc(ctx, n_texts * sizeof *runs, "texts");
-    items = (attn_feed_item *)attn__alloc(ctx, n_texts * sizeof *items, "texts");
+    runs = ATTN__NEW(ctx, attn__generation, n_texts, "texts");
+    items = ATTN__NEW(ctx, attn_feed_item, n_texts, "texts");
     status = runs && items ? attn_workspace_new(ctx, &workspace, model, NULL) : ATTN_E_MEMORY;
     if (status == ATTN_OK && desc && desc->n_passes)
         *desc->n_passes = 0;
@@ -5653,10 +5630,7 @@ static void attn__likeliest(const float *x, size_t n, attn__candidate *heap, siz
 {
     size_t i;
     for (i = 0; i < n && k > 0; i++) {
-        attn__candidate c;
-        c.logit = x[i];
-        c.weight = 0;
-        c.id = (int32_t)i;
+        const attn__candidate c = {x[i], 0, (int32_t)i};
         if (i < k)
             heap[i] = c;
         if (i + 1 == k)
@@ -5730,19 +5704,17 @@ ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, a
         return ctx->status;
     n = logits.shape[1];
     if (logits.ndim != 2 || n == 0)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_logit_stats: logits have shape %s; expected [T, V]",
-                          attn__show(shape).text);
+        return attn__misfit(ctx, "attn_logit_stats", "logits have", &logits, NULL, NULL,
+                            "expected [T, V]");
     if (!targets != !stats)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_logit_stats: no %s was given",
                           stats ? "target" : "room for the targets' statistics");
-    if (attn__need_top(ctx, "attn_logit_stats", top, k, n) != ATTN_OK)
-        return ctx->status;
-    if (targets && attn__need_ids(ctx, "attn_logit_stats", "target", targets, 1, logits.shape[0],
-                                  n) != ATTN_OK)
+    if (attn__need_top(ctx, "attn_logit_stats", top, k, n) ||
+        (targets && attn__need_ids(ctx, "attn_logit_stats", "target", targets, 1, logits.shape[0],
+                                   n) != ATTN_OK))
         return ctx->status;
     buffers = attn__row_buffers(ctx, n);
-    heap = buffers ? (attn__candidate *)attn__alloc(ctx, k * sizeof *heap, "likely tokens") : NULL;
+    heap = buffers ? ATTN__NEW(ctx, attn__candidate, k, "likely tokens") : NULL;
     if (!heap)
         status = ATTN_E_MEMORY;
     for (t = 0; t < logits.shape[0] && status == ATTN_OK; t++)
@@ -5802,37 +5774,25 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_pr
                                  size_t n_tokens)
 {
     const size_t at_once = 32; /* rows of logits held */
-    attn__scoring s;
+    attn__scoring s = {session, tokens, n_tokens, 0, stats, top, k, NULL};
     size_t n_vocab, at;
     int had_logits;
-    attn_feed_item item;
+    attn_feed_item item = attn__feed_of(session, tokens, n_tokens);
     attn_status status = ATTN_OK;
-    attn__candidate *heap;
     float *logits;
     if (attn__need_given(ctx, "attn_score", "session", session) != ATTN_OK)
         return ctx->status;
     n_vocab = session->model->config.n_vocab;
-    memset(&item, 0, sizeof item);
-    item.session = session;
-    item.tokens = tokens;
-    item.n_tokens = n_tokens;
     if (attn__check_item(ctx, &item, session->model) ||
         attn__need_top(ctx, "attn_score", top, k, n_vocab))
         return ctx->status;
-    logits = (float *)attn__alloc(ctx, (at_once + 1) * n_vocab * sizeof(float), "rows of logits");
-    heap = logits ? (attn__candidate *)attn__alloc(ctx, k * sizeof *heap, "likely tokens") : NULL;
-    if (!heap) {
+    logits = ATTN__NEW(ctx, float, (at_once + 1) * n_vocab, "rows of logits");
+    s.heap = logits ? ATTN__NEW(ctx, attn__candidate, k, "likely tokens") : NULL;
+    if (!s.heap) {
         attn__free(logits);
         return ATTN_E_MEMORY;
     }
-    s.session = session;
-    s.tokens = tokens;
-    s.n_tokens = n_tokens;
     s.before = session->length;
-    s.stats = stats;
-    s.top = top;
-    s.k = k;
-    s.heap = heap;
     attn__enter_call(session);
     had_logits = session->has_logits;
     memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
@@ -5850,7 +5810,7 @@ ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_pr
         memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
     }
     attn__leave_call(session);
-    attn__free(heap);
+    attn__free(s.heap);
     attn__free(logits);
     return status;
 }
@@ -6065,21 +6025,16 @@ static attn_status attn__check_merge(attn_ctx *ctx, const attn_tokenizer *tokeni
     int i;
     for (i = 0; i < 3; i++) {
         const uint32_t id = attn__u32(tokenizer->merges + 12 * rank + 4 * (size_t)i);
-        if (id >= tokenizer->n_tokens)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: merge %llu: its %s id %llu is not below the %llu tokens",
-                              ATTN__LLU(rank), part[i], ATTN__LLU(id),
-                              ATTN__LLU(tokenizer->n_tokens));
-        if (is_special[id])
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: merge %llu: its %s id %llu is a special token",
-                              ATTN__LLU(rank), part[i], ATTN__LLU(id));
+        const char *why = id >= tokenizer->n_tokens              ? "is too large"
+                          : is_special[id]                       ? "is a special token"
+                          : attn__token_size(tokenizer, id) == 0 ? "is a token without bytes"
+                                                                 : NULL;
+        if (why)
+            return attn__fail(
+                ctx, ATTN_E_FORMAT, "tokenizer: merge %llu: its %s id %llu %s (of %llu tokens)",
+                ATTN__LLU(rank), part[i], ATTN__LLU(id), why, ATTN__LLU(tokenizer->n_tokens));
         bytes[i] = tokenizer->bytes + attn__token_start(tokenizer, id);
         size[i] = attn__token_size(tokenizer, id);
-        if (size[i] == 0)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: merge %llu: its %s id %llu is a token without bytes",
-                              ATTN__LLU(rank), part[i], ATTN__LLU(id));
     }
     if (size[2] - size[0] != size[1] || memcmp(bytes[2], bytes[0], size[0]) != 0 ||
         memcmp(bytes[2] + size[0], bytes[1], size[1]) != 0)
@@ -6137,26 +6092,18 @@ static attn_status attn__mark_special(attn_ctx *ctx, const attn_tokenizer *token
     *n_nodes = 1;
     for (i = 0; i < n_special; i++) {
         const uint32_t id = attn__u32(list + 4 * i);
-        if (id >= tokenizer->n_tokens)
+        const size_t size = id < tokenizer->n_tokens ? attn__token_size(tokenizer, id) : 0;
+        const char *why = id >= tokenizer->n_tokens  ? "is too large"
+                          : size == 0                ? "has no bytes"
+                          : size > ATTN__SPECIAL_MAX ? "has more than 256 bytes"
+                          : is_special[id]           ? "is listed twice"
+                                                     : NULL;
+        if (why)
             return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: special token %llu: its id %llu is not below the %llu "
-                              "tokens",
-                              ATTN__LLU(i), ATTN__LLU(id), ATTN__LLU(tokenizer->n_tokens));
-        if (attn__token_size(tokenizer, id) == 0)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: special token %llu (id %llu) has no bytes", ATTN__LLU(i),
-                              ATTN__LLU(id));
-        if (attn__token_size(tokenizer, id) > ATTN__SPECIAL_MAX)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: special token %llu (id %llu) has %llu bytes; expected at "
-                              "most %d",
-                              ATTN__LLU(i), ATTN__LLU(id),
-                              ATTN__LLU(attn__token_size(tokenizer, id)), ATTN__SPECIAL_MAX);
-        if (is_special[id])
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: special token id %llu is listed twice", ATTN__LLU(id));
+                              "tokenizer: special token %llu: its id %llu %s (of %llu tokens)",
+                              ATTN__LLU(i), ATTN__LLU(id), why, ATTN__LLU(tokenizer->n_tokens));
         is_special[id] = 1;
-        *n_nodes += 2 * (uint64_t)attn__token_size(tokenizer, id);
+        *n_nodes += 2 * (uint64_t)size;
     }
     return ATTN_OK;
 }
@@ -6244,18 +6191,15 @@ static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer
     if (attn__check_ends(ctx, tokenizer, n_bytes) ||
         attn__mark_special(ctx, tokenizer, special, n_special, is_special, &n_nodes) ||
         attn__find_byte_ids(ctx, tokenizer, is_special) ||
-        attn__check_merges(ctx, tokenizer, n_bytes, is_special))
-        return ctx->status;
-    if (attn__index_merges(ctx, tokenizer, by_right, start))
+        attn__check_merges(ctx, tokenizer, n_bytes, is_special) ||
+        attn__index_merges(ctx, tokenizer, by_right, start))
         return ctx->status;
     if (n_nodes > most_nodes)
         return attn__fail(ctx, ATTN_E_FORMAT,
                           "tokenizer: the special tokens have %llu bytes together; expected at "
                           "most %llu",
                           ATTN__LLU(n_nodes / 2), ATTN__LLU(most_nodes / 2));
-    tokenizer->special = ATTN__AS(
-        attn__special_node *,
-        attn__alloc(ctx, (size_t)n_nodes * sizeof(attn__special_node), "the special tokens"));
+    tokenizer->special = ATTN__NEW(ctx, attn__special_node, (size_t)n_nodes, "the special tokens");
     if (!tokenizer->special)
         return ATTN_E_MEMORY;
     attn__plant_special(tokenizer, special, n_special);
@@ -6273,11 +6217,8 @@ ATTN__DEF attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokeniz
     uint32_t *by_right, *first;
     attn_status status = ATTN_E_MEMORY;
 
-    if (attn__need_given(ctx, "attn_tokenizer_new", "place for the tokenizer", tokenizer) !=
-        ATTN_OK)
-        return ctx->status;
-    *tokenizer = NULL;
-    if (attn__need_given(ctx, "attn_tokenizer_new", "data", data) != ATTN_OK)
+    if (attn__need_place(ctx, "attn_tokenizer_new", "place for the tokenizer", tokenizer) ||
+        attn__need_given(ctx, "attn_tokenizer_new", "data", data))
         return ctx->status;
     if (size < 16)
         return attn__fail(ctx, ATTN_E_FORMAT,
@@ -6301,7 +6242,7 @@ ATTN__DEF attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokeniz
 
     /* No product overflows: the data holds at least as many bytes as each of these arrays, but
      * for a few entries. */
-    made = ATTN__AS(attn_tokenizer *, attn__alloc(ctx, sizeof *made, "a tokenizer"));
+    made = ATTN__NEW(ctx, attn_tokenizer, 1, "a tokenizer");
     if (!made)
         return status;
     made->n_tokens = (size_t)n_tokens;
@@ -6309,15 +6250,12 @@ ATTN__DEF attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokeniz
     made->ends = start + 16;
     made->merges = made->ends + 4 * made->n_tokens;
     made->bytes = made->merges + 12 * made->n_merges + 4 * (size_t)n_special;
-    made->first =
-        ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * (made->n_tokens + 2), "an index of the merges"));
-    made->right =
-        ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * made->n_merges, "an index of the merges"));
-    made->rank =
-        ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * made->n_merges, "an index of the merges"));
-    is_special = ATTN__AS(unsigned char *, attn__alloc(ctx, made->n_tokens, "a list of tokens"));
-    by_right = ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * made->n_merges, "a list of merges"));
-    first = ATTN__AS(uint32_t *, attn__alloc(ctx, 4 * (made->n_tokens + 2), "a list of merges"));
+    made->first = ATTN__NEW(ctx, uint32_t, made->n_tokens + 2, "an index of the merges");
+    made->right = ATTN__NEW(ctx, uint32_t, made->n_merges, "an index of the merges");
+    made->rank = ATTN__NEW(ctx, uint32_t, made->n_merges, "an index of the merges");
+    is_special = ATTN__NEW(ctx, unsigned char, made->n_tokens, "a list of tokens");
+    by_right = ATTN__NEW(ctx, uint32_t, made->n_merges, "a list of merges");
+    first = ATTN__NEW(ctx, uint32_t, made->n_tokens + 2, "a list of merges");
     if (made->first && made->right && made->rank && is_special && by_right && first)
         status =
             attn__tokenizer_fill(ctx, made, made->merges + 12 * made->n_merges, (size_t)n_special,
@@ -6672,7 +6610,7 @@ static uint32_t attn__lowest_rank(const attn__encoder *encoder)
 static attn_status attn__reserve_places(attn__encoder *encoder, size_t size)
 {
     const size_t n_merges = encoder->tokenizer->n_merges;
-    size_t wanted = encoder->n_places + encoder->n_places / 2, bytes;
+    size_t wanted = encoder->n_places + encoder->n_places / 2;
     if (size >= INT32_MAX) /* cover: a token of 2 GiB */
         return attn__fail(encoder->ctx, ATTN_E_ARGUMENT,
                           "attn_encode: this vocabulary needs %llu bytes of one word at once, the "
@@ -6680,9 +6618,8 @@ static attn_status attn__reserve_places(attn__encoder *encoder, size_t size)
                           ATTN__LLU(size));
     if (!encoder->heads) {
         encoder->heads =
-            ATTN__AS(uint32_t *,
-                     attn__alloc(encoder->ctx, 4 * (n_merges + n_merges / 32 + n_merges / 1024 + 2),
-                                 "the lists of a long word"));
+            ATTN__NEW(encoder->ctx, uint32_t, n_merges + n_merges / 32 + n_merges / 1024 + 2,
+                      "the lists of a long word");
         if (!encoder->heads)
             return ATTN_E_MEMORY;
         encoder->occupied = encoder->heads + n_merges;
@@ -6694,14 +6631,9 @@ static attn_status attn__reserve_places(attn__encoder *encoder, size_t size)
         wanted = size + 1;
     attn__free(encoder->places);
     encoder->n_places = 0;
-    encoder->places = attn__mul_overflows(wanted, sizeof(attn__place), &bytes)
-                          ? NULL
-                          : ATTN__AS(attn__place *,
-                                     attn__alloc(encoder->ctx, bytes, "the places of a long word"));
+    encoder->places = ATTN__NEW(encoder->ctx, attn__place, wanted, "the places of a long word");
     if (!encoder->places)
-        return attn__fail(encoder->ctx, ATTN_E_MEMORY,
-                          "no memory for the places of a long word (%llu bytes of it)",
-                          ATTN__LLU(size));
+        return ATTN_E_MEMORY;
     encoder->n_places = wanted;
     return ATTN_OK;
 }
@@ -6884,7 +6816,7 @@ ATTN__DEF attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t capacity, 
                                   int allow_special)
 {
     const unsigned char *start = (const unsigned char *)text;
-    attn__encoder encoder;
+    attn__encoder encoder = ATTN_ZERO;
     attn_status status;
     size_t n_cached;
 
@@ -6900,7 +6832,6 @@ ATTN__DEF attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t capacity, 
     if (size == 0)
         return ATTN_OK;
 
-    memset(&encoder, 0, sizeof encoder);
     encoder.ctx = ctx;
     encoder.tokenizer = tokenizer;
     encoder.ids = ids;
@@ -6910,9 +6841,7 @@ ATTN__DEF attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t capacity, 
         n_cached *= 2;
     if (n_cached >= 16) {
         encoder.cache_mask = n_cached - 1;
-        encoder.cache =
-            ATTN__AS(attn__cached_word *,
-                     attn__alloc(ctx, n_cached * sizeof(attn__cached_word), "a cache of words"));
+        encoder.cache = ATTN__NEW(ctx, attn__cached_word, n_cached, "a cache of words");
         if (!encoder.cache)
             return ATTN_E_MEMORY;
     }
@@ -7069,12 +6998,7 @@ ATTN__DEF attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model
 
 static attn_shape attn__shape(int ndim, size_t d0, size_t d1, size_t d2, size_t d3)
 {
-    attn_shape s;
-    s.ndim = ndim;
-    s.dim[0] = d0;
-    s.dim[1] = d1;
-    s.dim[2] = d2;
-    s.dim[3] = d3;
+    const attn_shape s = {ndim, {d0, d1, d2, d3}};
     return s;
 }
 ATTN__DEF attn_shape attn_shape1(size_t d0)
@@ -7099,10 +7023,17 @@ static attn_shape attn__shape_of(const attn_tensor *x)
     return attn__shape(x->ndim, x->shape[0], x->shape[1], x->shape[2], x->shape[3]);
 }
 
+static int attn__has_shape(const attn_tensor *x, attn_shape shape)
+{
+    int i, same = x->ndim == shape.ndim;
+    for (i = 0; i < shape.ndim && same; i++)
+        same = x->shape[i] == shape.dim[i];
+    return same;
+}
+
 static attn_tensor attn__no_tensor(const char *why)
 {
-    attn_tensor x;
-    memset(&x, 0, sizeof x);
+    attn_tensor x = ATTN_ZERO;
     x.error = why;
     return x;
 }
@@ -7172,7 +7103,7 @@ static int attn__measure(attn_shape s, attn_dtype dtype, size_t *bytes)
 
 ATTN__DEF attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shape shape)
 {
-    attn_tensor x;
+    attn_tensor x = ATTN_ZERO;
     ptrdiff_t stride = 1;
     size_t bytes;
     int i;
@@ -7182,7 +7113,6 @@ ATTN__DEF attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shape
             "needed");
     if (!data && bytes > 0)
         return attn__no_tensor("attn_borrow: no data was given (did an allocation fail?)");
-    memset(&x, 0, sizeof x);
     x.data = (void *)(uintptr_t)data; /* an operation writes to its output only */
     x.dtype = dtype;
     x.ndim = shape.ndim;
@@ -7384,6 +7314,19 @@ ATTN__DEF float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t
 
 /* ---- checks that every operation makes ---- */
 
+/* "attn_matmul: a has shape [2, 3] and b [4]; " and what was expected. `name` is "a has" or "logits
+ * have"; y may be NULL. */
+static attn_status attn__misfit(attn_ctx *ctx, const char *op, const char *name,
+                                const attn_tensor *x, const char *other, const attn_tensor *y,
+                                const char *expected)
+{
+    const attn__text first = attn__show(attn__shape_of(x));
+    const attn__text second = attn__show(attn__shape_of(y ? y : x));
+    return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s shape %s%s%s%s%s; %s", op, name, first.text,
+                      y ? " and " : "", y ? other : "", y ? " " : "", y ? second.text : "",
+                      expected);
+}
+
 /* An operand must be a tensor. If a failed call should have made it, that call's message stays. */
 static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
                                   const attn_tensor *x)
@@ -7432,30 +7375,11 @@ static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *nam
 static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, attn_shape shape,
                                attn__result *result)
 {
-    int i, same;
-    attn_status status;
+    const int is_new = out && out->ndim == 0;
     memset(result, 0, sizeof *result);
-    if (attn__need_given(ctx, op, "place for the result", out) != ATTN_OK)
+    if (attn__copy_into(ctx, op, out, ATTN_F32, shape) != ATTN_OK)
         return ctx->status;
-    if (out->error)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
-    if (out->ndim == 0) {
-        if ((status = attn_zeros(ctx, out, ATTN_F32, shape)) != ATTN_OK)
-            return status;
-        result->fresh = 1;
-        result->dense = *out;
-        return ATTN_OK;
-    }
-    same = out->ndim == shape.ndim;
-    for (i = 0; i < shape.ndim && same; i++)
-        same = out->shape[i] == shape.dim[i];
-    if (!same)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
-                          op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
-    if (attn__need_any(ctx, op, "out", out) != ATTN_OK)
-        return ctx->status;
-    if (out->dtype == ATTN_I32)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out holds integers; expected ATTN_F32", op);
+    result->fresh = is_new;
     if (out->dtype == ATTN_F32 && attn_is_dense(*out)) {
         result->dense = *out;
         return ATTN_OK;
@@ -7529,7 +7453,6 @@ static const float *attn__row(const attn_tensor *x, const attn_shape *like, size
 static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *out,
                                    attn_dtype dtype, attn_shape shape)
 {
-    int i, same = 1;
     if (attn__need_given(ctx, op, "place for the result", out) != ATTN_OK)
         return ctx->status;
     if (out->error)
@@ -7538,9 +7461,7 @@ static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *o
         return attn_zeros(ctx, out, dtype, shape);
     if (attn__need_any(ctx, op, "out", out) != ATTN_OK)
         return ctx->status;
-    for (i = 0; i < shape.ndim && same; i++)
-        same = out->ndim == shape.ndim && out->shape[i] == shape.dim[i];
-    if (!same)
+    if (!attn__has_shape(out, shape))
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
                           op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
     if (out->dtype == ATTN_I32 && dtype != ATTN_I32)
@@ -7700,18 +7621,17 @@ ATTN__DEF uint16_t attn_f16_from_f32(float value)
 /* Two row buffers, from the context. */
 static float *attn__row_buffers(attn_ctx *ctx, size_t n)
 {
-    const size_t size = n < SIZE_MAX / 8 - 16 ? (n + 16) * 2 * sizeof(float) : SIZE_MAX;
-    return (float *)attn__alloc(ctx, size, "two rows");
+    return ATTN__NEW(ctx, float, n < SIZE_MAX / 8 - 16 ? (n + 16) * 2 : SIZE_MAX, "two rows");
 }
 
 /* The shape of two operands laid over each other; dimensions of 1 repeat. */
-static int attn__broadcast(const attn_tensor *a, const attn_tensor *b, attn_shape *shape)
+static int attn__broadcast(attn_shape a, attn_shape b, attn_shape *shape)
 {
     int i;
-    *shape = attn__shape(a->ndim > b->ndim ? a->ndim : b->ndim, 1, 1, 1, 1);
+    *shape = attn__shape(a.ndim > b.ndim ? a.ndim : b.ndim, 1, 1, 1, 1);
     for (i = 1; i <= shape->ndim; i++) {
-        const size_t m = i <= a->ndim ? a->shape[a->ndim - i] : 1;
-        const size_t n = i <= b->ndim ? b->shape[b->ndim - i] : 1;
+        const size_t m = i <= a.ndim ? a.dim[a.ndim - i] : 1;
+        const size_t n = i <= b.ndim ? b.dim[b.ndim - i] : 1;
         if (m != n && m != 1 && n != 1)
             return 0;
         shape->dim[shape->ndim - i] = m == 1 ? n : m;
@@ -7730,9 +7650,8 @@ static attn_status attn__elementwise(attn_ctx *ctx, const char *op, attn__binary
     if (attn__need_kernels(ctx, &kernels) || attn__need(ctx, op, "a", &a) ||
         attn__need(ctx, op, "b", &b))
         return ctx->status;
-    if (!attn__broadcast(&a, &b, &shape))
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: shapes %s and %s do not fit together", op,
-                          attn__show(attn__shape_of(&a)).text, attn__show(attn__shape_of(&b)).text);
+    if (!attn__broadcast(attn__shape_of(&a), attn__shape_of(&b), &shape))
+        return attn__misfit(ctx, op, "a has", &a, "b", &b, "they do not fit together");
     if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
         return ctx->status;
     n = attn__row_length(&result.dense);
@@ -7765,37 +7684,44 @@ ATTN__DEF attn_status attn_div(attn_ctx *ctx, attn_tensor *out, attn_tensor a, a
     return attn__elementwise(ctx, "attn_div", ATTN__DIV, out, a, b);
 }
 
-/* Operations that turn each row into a row, or into one number. */
+/* Operations on each row of x: it becomes a row, or one number in a dimension of 1, or one number
+ * without that dimension. */
+typedef enum attn__becomes { ATTN__A_ROW, ATTN__A_DIM_OF_1, ATTN__A_NUMBER } attn__becomes;
 typedef struct attn__row_args {
     const attn__kernels *kernels;
     float number;       /* factor, epsilon, or n - 1 for n */
     const float *w, *b; /* layernorm */
     attn_gelu_kind gelu;
-    size_t row, n_queries; /* causal softmax: which query this row is */
+    size_t row, n_queries; /* the row's index; of so many queries, this row is one */
+    float *room;           /* [n], to work in */
+    void *more;            /* what this operation alone needs */
 } attn__row_args;
 typedef void (*attn__row_fn)(float *out, const float *x, size_t n, const attn__row_args *args);
 
 static attn_status attn__each_row(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor x,
-                                  int to_number, attn__row_fn fn, attn__row_args *args)
+                                  attn__becomes becomes, attn__row_fn fn, attn__row_args args)
 {
     attn__result result;
-    attn_shape shape = attn__shape_of(&x);
+    const attn_shape shape = attn__shape_of(&x);
+    attn_shape out_shape = shape;
     size_t n, n_out, n_rows;
     float *buffers;
-    if (attn__need_kernels(ctx, &args->kernels) || attn__need(ctx, op, "x", &x))
+    if (attn__need_kernels(ctx, &args.kernels) || attn__need(ctx, op, "x", &x))
         return ctx->status;
     n = attn__row_length(&x);
-    n_out = to_number ? 1 : n;
+    n_out = becomes == ATTN__A_ROW ? n : 1;
     n_rows = n_out ? attn__n_rows(&x) : 0;
-    shape.dim[shape.ndim - 1] = n_out;
-    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
+    out_shape.dim[shape.ndim - 1] = n_out;
+    out_shape.ndim -= becomes == ATTN__A_NUMBER;
+    if (attn__begin(ctx, op, out, out_shape, &result) != ATTN_OK)
         return ctx->status;
     buffers = attn__row_buffers(ctx, n);
     if (!buffers)
         return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
-    for (args->row = 0; args->row < n_rows; args->row++)
-        fn((float *)result.dense.data + args->row * n_out,
-           attn__row(&x, &shape, args->row, n, buffers), n, args);
+    args.room = buffers + n;
+    for (args.row = 0; args.row < n_rows; args.row++)
+        fn((float *)result.dense.data + args.row * n_out,
+           attn__row(&x, &shape, args.row, n, buffers), n, &args);
     attn__free(buffers);
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
@@ -7862,41 +7788,38 @@ static void attn__row_layernorm(float *out, const float *x, size_t n, const attn
 
 static attn__row_args attn__args(float number)
 {
-    attn__row_args args;
-    memset(&args, 0, sizeof args);
+    attn__row_args args = ATTN_ZERO;
     args.number = number;
     return args;
 }
 
 ATTN__DEF attn_status attn_scale(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float factor)
 {
-    attn__row_args args = attn__args(factor);
-    return attn__each_row(ctx, "attn_scale", out, x, 0, attn__row_scale, &args);
+    return attn__each_row(ctx, "attn_scale", out, x, ATTN__A_ROW, attn__row_scale,
+                          attn__args(factor));
 }
 ATTN__DEF attn_status attn_exp(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_exp", out, x, 0, attn__row_exp, &args);
+    return attn__each_row(ctx, "attn_exp", out, x, ATTN__A_ROW, attn__row_exp, attn__args(0));
 }
 ATTN__DEF attn_status attn_sum(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_sum", out, x, 1, attn__row_sum, &args);
+    return attn__each_row(ctx, "attn_sum", out, x, ATTN__A_DIM_OF_1, attn__row_sum, attn__args(0));
 }
 ATTN__DEF attn_status attn_mean(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_mean", out, x, 1, attn__row_mean, &args);
+    return attn__each_row(ctx, "attn_mean", out, x, ATTN__A_DIM_OF_1, attn__row_mean,
+                          attn__args(0));
 }
 ATTN__DEF attn_status attn_variance(attn_ctx *ctx, attn_tensor *out, attn_tensor x, int unbiased)
 {
-    attn__row_args args = attn__args(unbiased ? 1 : 0);
-    return attn__each_row(ctx, "attn_variance", out, x, 1, attn__row_variance, &args);
+    return attn__each_row(ctx, "attn_variance", out, x, ATTN__A_DIM_OF_1, attn__row_variance,
+                          attn__args(unbiased ? 1 : 0));
 }
 ATTN__DEF attn_status attn_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_softmax", out, x, 0, attn__row_softmax, &args);
+    return attn__each_row(ctx, "attn_softmax", out, x, ATTN__A_ROW, attn__row_softmax,
+                          attn__args(0));
 }
 ATTN__DEF attn_status attn_softmax_causal(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
@@ -7904,17 +7827,16 @@ ATTN__DEF attn_status attn_softmax_causal(attn_ctx *ctx, attn_tensor *out, attn_
     if (attn__need(ctx, "attn_softmax_causal", "x", &x) != ATTN_OK)
         return ctx->status;
     if (x.ndim < 2 || x.shape[x.ndim - 2] > x.shape[x.ndim - 1])
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_softmax_causal: scores have shape %s; expected [.., Tq, Tk] with "
-                          "Tq <= Tk",
-                          attn__show(attn__shape_of(&x)).text);
+        return attn__misfit(ctx, "attn_softmax_causal", "scores have", &x, NULL, NULL,
+                            "expected [.., Tq, Tk] with Tq <= Tk");
     args.n_queries = x.shape[x.ndim - 2];
-    return attn__each_row(ctx, "attn_softmax_causal", out, x, 0, attn__row_softmax_causal, &args);
+    return attn__each_row(ctx, "attn_softmax_causal", out, x, ATTN__A_ROW, attn__row_softmax_causal,
+                          args);
 }
 ATTN__DEF attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_log_softmax", out, x, 0, attn__row_log_softmax, &args);
+    return attn__each_row(ctx, "attn_log_softmax", out, x, ATTN__A_ROW, attn__row_log_softmax,
+                          attn__args(0));
 }
 ATTN__DEF attn_status attn_gelu(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_gelu_kind kind)
 {
@@ -7925,7 +7847,7 @@ ATTN__DEF attn_status attn_gelu(attn_ctx *ctx, attn_tensor *out, attn_tensor x, 
                           "attn_gelu: kind is %d; expected ATTN_GELU_TANH, ATTN_GELU_ERF, "
                           "ATTN_RELU or ATTN_SILU",
                           (int)kind);
-    return attn__each_row(ctx, "attn_gelu", out, x, 0, attn__row_gelu, &args);
+    return attn__each_row(ctx, "attn_gelu", out, x, ATTN__A_ROW, attn__row_gelu, args);
 }
 
 /* A parameter [n] as dense floats: itself if it is that, else written into `buffer` [n], filled
@@ -7956,62 +7878,47 @@ ATTN__DEF attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tenso
                                      attn_tensor b, float eps)
 {
     attn__row_args args = attn__args(eps);
-    attn_status status;
     float *buffer;
     size_t n;
+    int failed;
     if (attn__need(ctx, "attn_layernorm", "x", &x) != ATTN_OK)
         return ctx->status;
     n = attn__row_length(&x);
     buffer = attn__row_buffers(ctx, n);
     if (!buffer)
         return ctx->status;
-    status = attn__vector(ctx, "attn_layernorm", "w", &w, "x", &x, n, 1, buffer, &args.w);
-    if (status == ATTN_OK)
-        status = attn__vector(ctx, "attn_layernorm", "b", &b, "x", &x, n, 0, buffer + n, &args.b);
-    if (status == ATTN_OK)
-        status = attn__each_row(ctx, "attn_layernorm", out, x, 0, attn__row_layernorm, &args);
+    failed = attn__vector(ctx, "attn_layernorm", "w", &w, "x", &x, n, 1, buffer, &args.w) ||
+             attn__vector(ctx, "attn_layernorm", "b", &b, "x", &x, n, 0, buffer + n, &args.b) ||
+             attn__each_row(ctx, "attn_layernorm", out, x, ATTN__A_ROW, attn__row_layernorm, args);
     attn__free(buffer);
-    return status;
+    return failed ? ctx->status : ATTN_OK;
+}
+
+static void attn__row_cross_entropy(float *out, const float *x, size_t n,
+                                    const attn__row_args *args)
+{
+    const attn_tensor *targets = (const attn_tensor *)args->more;
+    const ptrdiff_t at = (ptrdiff_t)args->row * targets->stride[0];
+    float largest, log_sum = args->kernels->log_sum_exp(x, n, &largest);
+    *out = log_sum - (x[((const int32_t *)targets->data)[at]] - largest);
 }
 
 ATTN__DEF attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_tensor logits,
                                          attn_tensor targets)
 {
-    const attn__kernels *kernels;
-    attn__result result;
-    attn_shape shape;
-    size_t t, n, n_rows;
-    float *buffers;
-    if (attn__need_kernels(ctx, &kernels) ||
-        attn__need(ctx, "attn_cross_entropy", "logits", &logits) ||
-        attn__need_any(ctx, "attn_cross_entropy", "targets", &targets))
+    static const char op[] = "attn_cross_entropy";
+    attn__row_args args = attn__args(0);
+    if (attn__need(ctx, op, "logits", &logits) || attn__need_any(ctx, op, "targets", &targets))
         return ctx->status;
-    shape = attn__shape_of(&logits);
     if (logits.ndim != 2 || targets.ndim != 1 || targets.shape[0] != logits.shape[0] ||
         targets.dtype != ATTN_I32)
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "attn_cross_entropy: logits have shape %s and targets %s; expected [T, V] "
-            "and [T] of ATTN_I32",
-            attn__show(shape).text, attn__show(attn__shape_of(&targets)).text);
-    n_rows = logits.shape[0];
-    n = logits.shape[1];
-    if (attn__need_ids(ctx, "attn_cross_entropy", "target", (const int32_t *)targets.data,
-                       targets.stride[0], n_rows, n) != ATTN_OK)
+        return attn__misfit(ctx, op, "logits have", &logits, "targets", &targets,
+                            "expected [T, V] and [T] of ATTN_I32");
+    if (attn__need_ids(ctx, op, "target", (const int32_t *)targets.data, targets.stride[0],
+                       logits.shape[0], logits.shape[1]) != ATTN_OK)
         return ctx->status;
-    if (attn__begin(ctx, "attn_cross_entropy", nll, attn_shape1(n_rows), &result) != ATTN_OK)
-        return ctx->status;
-    buffers = attn__row_buffers(ctx, n);
-    if (!buffers)
-        return attn__finish(ctx, nll, &result, ATTN_E_MEMORY);
-    for (t = 0; t < n_rows; t++) {
-        const float *row = attn__row(&logits, &shape, t, n, buffers);
-        float largest, log_sum = kernels->log_sum_exp(row, n, &largest);
-        const int32_t id = ((const int32_t *)targets.data)[(ptrdiff_t)t * targets.stride[0]];
-        ((float *)result.dense.data)[t] = log_sum - (row[id] - largest);
-    }
-    attn__free(buffers);
-    return attn__finish(ctx, nll, &result, ATTN_OK);
+    args.more = &targets;
+    return attn__each_row(ctx, op, nll, logits, ATTN__A_NUMBER, attn__row_cross_entropy, args);
 }
 
 /* ---- matmul ---- */
@@ -8028,14 +7935,26 @@ static float *attn__scratch_new(attn_ctx *ctx, attn__scratch *scratch, size_t n,
     scratch->allocated = NULL;
     if (n <= sizeof scratch->on_stack / sizeof(float))
         return scratch->on_stack;
-    scratch->allocated = (float *)attn__alloc(
-        ctx, n < SIZE_MAX / sizeof(float) ? n * sizeof(float) : SIZE_MAX, what);
+    scratch->allocated = ATTN__NEW(ctx, float, n, what);
     return scratch->allocated;
 }
 
 static void attn__scratch_free(attn__scratch *scratch)
 {
     attn__free(scratch->allocated);
+}
+
+/* The leading dimensions of matrices [.., M, N], then 1, 1. */
+static attn_shape attn__lead_of(const attn_tensor *x)
+{
+    attn_shape lead = attn__shape_of(x);
+    lead.dim[x->ndim - 2] = lead.dim[x->ndim - 1] = 1;
+    return lead;
+}
+
+static size_t attn__n_matrices(attn_shape lead)
+{
+    return lead.dim[0] * lead.dim[1] * lead.dim[2] * lead.dim[3];
 }
 
 /* Offset of matrix i of the leading dimensions of x. */
@@ -8077,7 +7996,7 @@ typedef struct attn__product {
     const attn__kernels *kernels;
     attn__matmul_job job;
     attn_tensor w; /* [K, N] */
-    float *panels; /* w, packed */
+    float *panels; /* w, packed; NULL if the job's panels are made already */
     float *packs;  /* pack_size for each worker */
     size_t pack_size;
 } attn__product;
@@ -8086,7 +8005,7 @@ static void attn__product_body(attn__worker *me, void *arg)
 {
     const attn__product *p = (const attn__product *)arg;
     size_t first, last;
-    attn__share(me, (p->job.w.n_out + 15) / 16, &first, &last);
+    attn__share(me, p->panels ? (p->job.w.n_out + 15) / 16 : 0, &first, &last);
     attn__pack_panels(p->panels, p->job.w.dtype, &p->w, first, last);
     attn__barrier(me);
     attn__matmul(me, p->kernels, &p->job, p->packs + (size_t)me->id * p->pack_size);
@@ -8116,7 +8035,7 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
                                   const attn_tensor *a, const attn_tensor *b,
                                   const attn_shape *lead, const float *bias)
 {
-    const size_t n_batch = lead->dim[0] * lead->dim[1] * lead->dim[2] * lead->dim[3];
+    const size_t n_batch = attn__n_matrices(*lead);
     const size_t n_rows = a->shape[a->ndim - 2], n_in = a->shape[a->ndim - 1];
     const size_t n_out = b->shape[b->ndim - 1];
     const size_t n_panels = attn_panels_size(ATTN_F32, n_in, n_out) / sizeof(float);
@@ -8149,20 +8068,17 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
 static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor a,
                                     attn_tensor b, const float *bias)
 {
-    attn__product p;
+    attn__product p = ATTN_ZERO;
     attn__result result;
     attn_shape lead, shape;
-    attn_tensor a_lead = a, b_lead = b, copy = attn__no_tensor(NULL);
+    attn_tensor copy = ATTN_ZERO;
     size_t n_rows;
     attn_status status = ATTN_OK;
-    memset(&p, 0, sizeof p);
     if (attn__need_kernels(ctx, &p.kernels))
         return ctx->status;
-    a_lead.shape[a.ndim - 2] = a_lead.shape[a.ndim - 1] = 1;
-    b_lead.shape[b.ndim - 2] = b_lead.shape[b.ndim - 1] = 1;
-    if (a.shape[a.ndim - 1] != b.shape[b.ndim - 2] || !attn__broadcast(&a_lead, &b_lead, &lead))
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: shapes %s and %s do not fit together", op,
-                          attn__show(attn__shape_of(&a)).text, attn__show(attn__shape_of(&b)).text);
+    if (a.shape[a.ndim - 1] != b.shape[b.ndim - 2] ||
+        !attn__broadcast(attn__lead_of(&a), attn__lead_of(&b), &lead))
+        return attn__misfit(ctx, op, "a has", &a, "b", &b, "they do not fit together");
     shape = lead;
     shape.dim[shape.ndim - 2] = a.shape[a.ndim - 2];
     shape.dim[shape.ndim - 1] = b.shape[b.ndim - 1];
@@ -8171,8 +8087,8 @@ static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *
     if (attn_count(result.dense) == 0)
         return attn__finish(ctx, out, &result, ATTN_OK);
     n_rows = attn__n_rows(&result.dense);
-    status = attn__as_floats(ctx, &copy, &a, 0);        /* the kernels read rows of floats */
-    if (status == ATTN_OK && attn_count(b_lead) == 1) { /* one matrix for all: pack it once */
+    status = attn__as_floats(ctx, &copy, &a, 0); /* the kernels read rows of floats */
+    if (status == ATTN_OK && attn__n_matrices(attn__lead_of(&b)) == 1) { /* pack it once */
         status = attn__join_rows(ctx, &copy, &a, n_rows);
         b = attn__matrix(b, &lead, 0);
         lead = attn_shape2(1, 1);
@@ -8188,9 +8104,8 @@ ATTN__DEF attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor a
     if (attn__need(ctx, "attn_matmul", "a", &a) || attn__need(ctx, "attn_matmul", "b", &b))
         return ctx->status;
     if (a.ndim < 2 || b.ndim < 2)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_matmul: shapes %s and %s; both need 2 dimensions or more",
-                          attn__show(attn__shape_of(&a)).text, attn__show(attn__shape_of(&b)).text);
+        return attn__misfit(ctx, "attn_matmul", "a has", &a, "b", &b,
+                            "both need 2 dimensions or more");
     return attn__product_of(ctx, "attn_matmul", out, a, b, NULL);
 }
 
@@ -8204,8 +8119,7 @@ static attn_status attn__linear(attn_ctx *ctx, const char *op, attn_tensor *out,
         attn__need(ctx, op, "w", &w))
         return ctx->status;
     if (w.ndim != 2)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: w has shape %s, expected [K, N] to fit x %s", op,
-                          attn__show(attn__shape_of(&w)).text, attn__show(attn__shape_of(&x)).text);
+        return attn__misfit(ctx, op, "w has", &w, "x", &x, "expected w [K, N] to fit x");
     buffer = attn__row_buffers(ctx, w.shape[1]);
     if (!buffer)
         return ctx->status;
@@ -8242,17 +8156,12 @@ ATTN__DEF attn_status attn_linear(attn_ctx *ctx, attn_tensor *out, attn_tensor x
 ATTN__DEF attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                    attn_tensor table)
 {
-    attn_tensor none;
-    memset(&none, 0, sizeof none);
-    if (attn__need(ctx, "attn_unembed", "x", &x) ||
-        attn__need(ctx, "attn_unembed", "table", &table))
+    static const char op[] = "attn_unembed";
+    if (attn__need(ctx, op, "x", &x) || attn__need(ctx, op, "table", &table))
         return ctx->status;
     if (table.ndim != 2 || table.shape[1] != attn__row_length(&x))
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_unembed: x has shape %s and table %s; expected [.., C] and [V, C]",
-                          attn__show(attn__shape_of(&x)).text,
-                          attn__show(attn__shape_of(&table)).text);
-    return attn__linear(ctx, "attn_unembed", out, x, attn_transpose(table, 0, 1), none);
+        return attn__misfit(ctx, op, "x has", &x, "table", &table, "expected [.., C] and [V, C]");
+    return attn__linear(ctx, op, out, x, attn_transpose(table, 0, 1), attn__no_tensor(NULL));
 }
 
 typedef struct attn__packing {
@@ -8278,19 +8187,13 @@ static void attn__pack_body(attn__worker *me, void *arg)
 ATTN__DEF attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype dtype,
                                         attn_tensor w)
 {
-    attn__packing packing;
+    attn__packing packing = {panels, dtype, &w, {0}};
     if (attn__need_given(ctx, "attn_panels_write", "room for the panels", panels) ||
         attn__need(ctx, "attn_panels_write", "w", &w))
         return ctx->status;
     if (w.ndim != 2 || (attn_panels_size(dtype, w.shape[0], w.shape[1]) == 0 && attn_count(w) > 0))
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_panels_write: w has shape %s; expected [K, N] and panels of "
-                          "ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4",
-                          attn__show(attn__shape_of(&w)).text);
-    memset(&packing, 0, sizeof packing);
-    packing.panels = panels;
-    packing.dtype = dtype;
-    packing.w = &w;
+        return attn__misfit(ctx, "attn_panels_write", "w has", &w, NULL, NULL,
+                            "expected [K, N] and panels of ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4");
     attn__parallel(attn__max_threads(ctx), attn__pack_body, &packing);
     if (memchr(packing.beyond, 1, sizeof packing.beyond))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -8304,32 +8207,28 @@ ATTN__DEF attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype 
 ATTN__DEF attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
                                      attn_tensor ids)
 {
+    static const char op[] = "attn_embedding";
     attn__result result;
     attn_shape shape, table_shape;
-    attn_tensor dense_ids;
-    attn_status status = ATTN_OK;
+    attn_tensor dense_ids = ATTN_ZERO;
+    attn_status status;
     size_t i, n, n_ids;
-    memset(&dense_ids, 0, sizeof dense_ids);
-    if (attn__need(ctx, "attn_embedding", "table", &table) ||
-        attn__need_any(ctx, "attn_embedding", "ids", &ids))
+    if (attn__need(ctx, op, "table", &table) || attn__need_any(ctx, op, "ids", &ids))
         return ctx->status;
     table_shape = attn__shape_of(&table);
     shape = attn__shape_of(&ids);
     if (table.ndim != 2 || ids.ndim > 3 || ids.dtype != ATTN_I32)
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "attn_embedding: table has shape %s and ids %s; expected [V, C] and 1 to 3 "
-            "dimensions of ATTN_I32",
-            attn__show(table_shape).text, attn__show(shape).text);
+        return attn__misfit(ctx, op, "table has", &table, "ids", &ids,
+                            "expected [V, C] and 1 to 3 dimensions of ATTN_I32");
     n = table.shape[1];
     n_ids = attn_count(ids);
     shape.dim[shape.ndim++] = n;
-    if (attn__begin(ctx, "attn_embedding", out, shape, &result) != ATTN_OK)
+    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
         return ctx->status;
     status = attn_copy(ctx, &dense_ids, ids);
     if (status == ATTN_OK)
-        status = attn__need_ids(ctx, "attn_embedding", "id", (const int32_t *)dense_ids.data, 1,
-                                n_ids, table.shape[0]);
+        status = attn__need_ids(ctx, op, "id", (const int32_t *)dense_ids.data, 1, n_ids,
+                                table.shape[0]);
     for (i = 0; i < n_ids && status == ATTN_OK; i++) {
         const size_t id = (size_t)((const int32_t *)dense_ids.data)[i];
         float *to = (float *)result.dense.data + i * n;
@@ -8412,8 +8311,7 @@ static void attn__attention_body(attn__worker *me, void *arg)
     for (; i < last; i++) {
         const attn_tensor q = attn__matrix(a->q, &a->lead, i);
         attn_tensor k = attn__matrix(a->k, &a->lead, i), v = attn__matrix(a->v, &a->lead, i);
-        attn__head h;
-        memset(&h, 0, sizeof h);
+        attn__head h = ATTN_ZERO;
         k = attn_transpose(k, 0, 1);
         attn__pack_panels(keys, ATTN_F32, &k, 0, (a->n_keys + 15) / 16);
         attn__pack_panels(values, ATTN_F32, &v, 0, (a->d_v + 15) / 16);
@@ -8451,42 +8349,28 @@ static void attn__attention_body(attn__worker *me, void *arg)
 static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
                                          const attn_attention_desc *desc)
 {
-    const char *op = "attn_attention";
-    attn_tensor q = a->q, k = a->k, v = a->v;
+    static const char op[] = "attn_attention";
+    const attn_tensor q = a->q, k = a->k, v = a->v;
     attn_shape lead;
-    if (desc && ATTN__NEED_ZEROS(ctx, "attn_attention_desc", desc->reserved) != ATTN_OK)
-        return ctx->status;
-    if (attn__need_kernels(ctx, &a->kernels) || attn__need(ctx, op, "q", &q) ||
+    if ((desc && ATTN__NEED_ZEROS(ctx, "attn_attention_desc", desc->reserved)) ||
+        attn__need_kernels(ctx, &a->kernels) || attn__need(ctx, op, "q", &q) ||
         attn__need(ctx, op, "k", &k) || attn__need(ctx, op, "v", &v))
         return ctx->status;
     if (q.ndim < 2 || k.ndim < 2 || v.ndim < 2 || q.shape[q.ndim - 1] != k.shape[k.ndim - 1])
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "%s: q has shape %s and k %s; expected [.., Tq, d] and [.., Tk, d]", op,
-                          attn__show(attn__shape_of(&q)).text, attn__show(attn__shape_of(&k)).text);
+        return attn__misfit(ctx, op, "q has", &q, "k", &k, "expected [.., Tq, d] and [.., Tk, d]");
     a->n_queries = q.shape[q.ndim - 2];
     a->n_keys = k.shape[k.ndim - 2];
     a->d_qk = q.shape[q.ndim - 1];
     a->d_v = v.shape[v.ndim - 1];
     if (v.shape[v.ndim - 2] != a->n_keys)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "%s: k has shape %s and v %s; expected [.., Tk, d] and [.., Tk, dv]", op,
-                          attn__show(attn__shape_of(&k)).text, attn__show(attn__shape_of(&v)).text);
-    q.shape[q.ndim - 2] = q.shape[q.ndim - 1] = 1;
-    k.shape[k.ndim - 2] = k.shape[k.ndim - 1] = 1;
-    v.shape[v.ndim - 2] = v.shape[v.ndim - 1] = 1;
-    if (!attn__broadcast(&q, &k, &lead))
-        return attn__fail(
-            ctx, ATTN_E_SHAPE, "%s: the leading dimensions of q %s and k %s do not fit together",
-            op, attn__show(attn__shape_of(&a->q)).text, attn__show(attn__shape_of(&a->k)).text);
-    {
-        attn_tensor both = attn_borrow(&lead, ATTN_F32, lead); /* a shape, never read */
-        if (!attn__broadcast(&both, &v, &a->lead))
-            return attn__fail(ctx, ATTN_E_SHAPE,
-                              "%s: the leading dimensions of q %s and v %s do not fit together", op,
-                              attn__show(attn__shape_of(&a->q)).text,
-                              attn__show(attn__shape_of(&a->v)).text);
-    }
-    a->n_heads = a->lead.dim[0] * a->lead.dim[1] * a->lead.dim[2] * a->lead.dim[3];
+        return attn__misfit(ctx, op, "k has", &k, "v", &v, "expected [.., Tk, d] and [.., Tk, dv]");
+    if (!attn__broadcast(attn__lead_of(&q), attn__lead_of(&k), &lead))
+        return attn__misfit(ctx, op, "q has", &q, "k", &k,
+                            "their leading dimensions do not fit together");
+    if (!attn__broadcast(lead, attn__lead_of(&v), &a->lead))
+        return attn__misfit(ctx, op, "q has", &q, "v", &v,
+                            "their leading dimensions do not fit together");
+    a->n_heads = attn__n_matrices(a->lead);
     a->scale = desc && desc->scale != 0 ? desc->scale : 1.0f / sqrtf((float)a->d_qk);
     if (desc && (desc->mask_kind < ATTN_MASK_NONE || desc->mask_kind > ATTN_MASK_GIVEN))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -8494,22 +8378,17 @@ static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
                           (int)desc->mask_kind);
     a->causal = desc && desc->mask_kind == ATTN_MASK_CAUSAL;
     if (a->causal && a->n_queries > a->n_keys)
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "%s: a causal mask needs no more queries than keys, but q has shape %s and "
-            "k %s",
-            op, attn__show(attn__shape_of(&a->q)).text, attn__show(attn__shape_of(&a->k)).text);
+        return attn__misfit(ctx, op, "q has", &q, "k", &k,
+                            "a causal mask needs no more queries than keys");
     if (desc && desc->mask_kind == ATTN_MASK_GIVEN) {
         attn_shape full = a->lead, both;
-        attn_tensor whole;
         if (attn__need(ctx, op, "mask", &desc->mask) != ATTN_OK)
             return ctx->status;
         full.dim[full.ndim - 2] = a->n_queries;
         full.dim[full.ndim - 1] = a->n_keys;
-        whole = attn_borrow(&full, ATTN_F32, full); /* a shape, never read */
         if (desc->mask.ndim < 2 || desc->mask.shape[desc->mask.ndim - 2] != a->n_queries ||
             desc->mask.shape[desc->mask.ndim - 1] != a->n_keys ||
-            !attn__broadcast(&whole, &desc->mask, &both) ||
+            !attn__broadcast(full, attn__shape_of(&desc->mask), &both) ||
             memcmp(both.dim, full.dim, sizeof both.dim) != 0)
             return attn__fail(ctx, ATTN_E_SHAPE,
                               "%s: the mask has shape %s; expected [.., Tq, Tk] to fit scores %s",
@@ -8522,17 +8401,13 @@ static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
 ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor q, attn_tensor k,
                                      attn_tensor v, const attn_attention_desc *desc)
 {
-    attn__attention a;
-    attn__result z, pattern;
-    attn_tensor q_copy, mask_copy;
+    attn__attention a = ATTN_ZERO;
+    attn__result z, pattern = ATTN_ZERO;
+    attn_tensor q_copy = ATTN_ZERO, mask_copy = ATTN_ZERO;
     attn_shape shape;
-    attn_status status;
+    attn_status status = ATTN_OK;
     attn__scratch scratch;
     int n_threads;
-    memset(&a, 0, sizeof a);
-    memset(&pattern, 0, sizeof pattern);
-    memset(&q_copy, 0, sizeof q_copy);
-    memset(&mask_copy, 0, sizeof mask_copy);
     a.q = q;
     a.k = k;
     a.v = v;
@@ -8544,7 +8419,6 @@ ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tenso
     if (attn__begin(ctx, "attn_attention", out, shape, &z) != ATTN_OK)
         return ctx->status;
     a.z = z.dense;
-    status = ATTN_OK;
     if (desc && desc->pattern) {
         shape.dim[shape.ndim - 1] = a.n_keys;
         status = attn__begin(ctx, "attn_attention (pattern)", desc->pattern, shape, &pattern);
@@ -8592,36 +8466,24 @@ ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tenso
                                      const attn_attention_desc *desc)
 {
     const int makes_pattern = desc && desc->pattern && desc->pattern->ndim == 0;
-    attn_tensor q, k, v, z, z_heads;
+    static const char op[] = "attn_multihead";
+    attn_tensor q = ATTN_ZERO, k = q, v = q, z = q, z_heads;
     attn_shape shape;
     attn_status status;
-    memset(&q, 0, sizeof q);
-    k = v = z = q;
-    if (attn__need(ctx, "attn_multihead", "x", &x) || attn__need(ctx, "attn_multihead", "y", &y) ||
-        attn__need_given(ctx, "attn_multihead", "struct of weights", w))
+    if (attn__need(ctx, op, "x", &x) || attn__need(ctx, op, "y", &y) ||
+        attn__need_given(ctx, op, "struct of weights", w) || attn__need(ctx, op, "w_q", &w->w_q) ||
+        attn__need(ctx, op, "w_k", &w->w_k) || attn__need(ctx, op, "w_v", &w->w_v))
         return ctx->status;
-    if (x.ndim < 2 || x.ndim > 3 || y.ndim != x.ndim)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_multihead: x has shape %s and y %s; expected [T, C] or [B, T, C]",
-                          attn__show(attn__shape_of(&x)).text, attn__show(attn__shape_of(&y)).text);
-    if (attn__need(ctx, "attn_multihead", "w_q", &w->w_q) ||
-        attn__need(ctx, "attn_multihead", "w_k", &w->w_k) ||
-        attn__need(ctx, "attn_multihead", "w_v", &w->w_v))
-        return ctx->status;
-    if (x.ndim == 3 && x.shape[0] != y.shape[0])
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_multihead: x has shape %s and y %s; the batches differ",
-                          attn__show(attn__shape_of(&x)).text, attn__show(attn__shape_of(&y)).text);
+    if (x.ndim < 2 || x.ndim > 3 || y.ndim != x.ndim || (x.ndim == 3 && x.shape[0] != y.shape[0]))
+        return attn__misfit(ctx, op, "x has", &x, "y", &y,
+                            "expected [T, C] for both, or [B, T, C] with the same B");
     if (w->w_q.ndim != 2 || w->w_k.ndim != 2 || w->w_q.shape[1] != w->w_k.shape[1])
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_multihead: w_q has shape %s and w_k %s; expected [C, H*d] for both",
-                          attn__show(attn__shape_of(&w->w_q)).text,
-                          attn__show(attn__shape_of(&w->w_k)).text);
+        return attn__misfit(ctx, op, "w_q has", &w->w_q, "w_k", &w->w_k,
+                            "expected [C, H*d] for both");
     if (n_head == 0 || w->w_v.ndim != 2 || w->w_q.shape[1] % n_head != 0 ||
         w->w_v.shape[1] % n_head != 0)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_multihead: w_q %s and w_v %s do not divide into %llu heads",
-                          attn__show(attn__shape_of(&w->w_q)).text,
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: w_q %s and w_v %s do not divide into %llu heads",
+                          op, attn__show(attn__shape_of(&w->w_q)).text,
                           attn__show(attn__shape_of(&w->w_v)).text, ATTN__LLU(n_head));
     shape = attn__shape_of(&x);
     shape.dim[shape.ndim - 1] = w->w_v.shape[1];
@@ -8648,11 +8510,10 @@ ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tenso
 ATTN__DEF attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                const attn_block_weights *w, attn_gelu_kind kind)
 {
-    attn_tensor hidden;
+    attn_tensor hidden = ATTN_ZERO;
     attn_status status;
     if (attn__need_given(ctx, "attn_mlp", "struct of weights", w) != ATTN_OK)
         return ctx->status;
-    memset(&hidden, 0, sizeof hidden);
     if ((status = attn_linear(ctx, &hidden, x, w->w_in, w->b_in)) == ATTN_OK &&
         (status = attn_gelu(ctx, &hidden, hidden, kind)) == ATTN_OK)
         status = attn_linear(ctx, out, hidden, w->w_out, w->b_out);
@@ -8664,15 +8525,12 @@ ATTN__DEF attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                  const attn_block_weights *w, size_t n_head, float eps,
                                  attn_gelu_kind kind)
 {
-    attn_tensor normed, mid;
-    attn_attention_desc causal;
+    attn_tensor normed = ATTN_ZERO, mid = ATTN_ZERO;
+    attn_attention_desc causal = ATTN_ZERO;
     attn_status status;
     if (attn__need_given(ctx, "attn_block", "struct of weights", w) != ATTN_OK)
         return ctx->status;
-    memset(&causal, 0, sizeof causal);
     causal.mask_kind = ATTN_MASK_CAUSAL;
-    memset(&normed, 0, sizeof normed);
-    mid = normed;
     if ((status = attn_layernorm(ctx, &normed, x, w->ln1_w, w->ln1_b, eps)) == ATTN_OK &&
         (status = attn_multihead(ctx, &mid, normed, normed, w, n_head, &causal)) == ATTN_OK &&
         (status = attn_add(ctx, &mid, x, mid)) == ATTN_OK &&
@@ -8754,9 +8612,8 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
 ATTN__DEF uint64_t attn_checksum(uint64_t chain, const void *data, size_t size)
 {
     const unsigned char *block = (const unsigned char *)data;
-    attn_ctx any;
+    attn_ctx any = ATTN_ZERO;
     const attn__kernels *kernels;
-    memset(&any, 0, sizeof any);
     kernels = attn__kernels_for(&any);
     while (size > 0) {
         const size_t n = size < ATTN__IO_BLOCK ? size : ATTN__IO_BLOCK;
@@ -8886,17 +8743,7 @@ ATTN__DEF const char *attn_system_error(char text[64], int error)
 
 /* ---- getting the file's bytes: mapped where that is possible, else read ---- */
 
-#if defined(ATTN_NO_MMAP)
-static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
-{
-    (void)path, (void)bytes, (void)size;
-    return 0;
-}
-static void attn__unmap(const unsigned char *bytes, size_t size) /* cover: nothing is mapped */
-{
-    (void)bytes, (void)size;
-}
-#elif defined(_WIN32)
+#if defined(_WIN32) && !defined(ATTN_NO_MMAP)
 static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
 {
     wchar_t *const wide = attn__wide(path);
@@ -8927,7 +8774,7 @@ static void attn__unmap(const unsigned char *bytes, size_t size)
     (void)size;
     UnmapViewOfFile(bytes);
 }
-#elif defined(__unix__) || defined(__APPLE__)
+#elif (defined(__unix__) || defined(__APPLE__)) && !defined(ATTN_NO_MMAP)
 #include <sys/mman.h>
 static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
 {
@@ -8959,7 +8806,7 @@ static int attn__map(const char *path, const unsigned char **bytes, size_t *size
     (void)path, (void)bytes, (void)size;
     return 0;
 }
-static void attn__unmap(const unsigned char *bytes, size_t size)
+static void attn__unmap(const unsigned char *bytes, size_t size) /* cover: nothing is mapped */
 {
     (void)bytes, (void)size;
 }
@@ -9130,15 +8977,6 @@ static int attn__split_name(const char *name, const char **rest)
     return layer;
 }
 
-/* The opposite: the name that a tensor of this layer has in the file. */
-static void attn__join_name(char name[64], int layer, const char *rest)
-{
-    if (layer < 0)
-        snprintf(name, 64, "%s", rest);
-    else
-        snprintf(name, 64, "blocks.%d.%s", layer, rest);
-}
-
 static int attn__is_bound(const attn__expected *e)
 {
     return e->rows ? *e->rows != NULL : e->panels->data != NULL;
@@ -9148,23 +8986,23 @@ static int attn__is_bound(const attn__expected *e)
 static attn_status attn__bind_one(attn_ctx *ctx, const attn__expected *e, const attn__weight *w,
                                   const char *path)
 {
+    const attn_tensor_info *const t = &w->info;
     const int is_matrix = e->is_panels || e->n_in > 0;
-    if (w->info.panels != e->is_panels || (!w->info.panels && w->info.dtype != ATTN_F32))
+    if (t->panels != e->is_panels || (!t->panels && t->dtype != ATTN_F32))
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s has the wrong layout; expected %s",
-                          path, w->info.name, e->is_panels ? "panels" : "rows of f32");
-    if (w->info.ndim != (is_matrix ? 2 : 1) ||
-        w->info.shape[0] != (is_matrix ? e->n_in : e->n_out) ||
-        (is_matrix && w->info.shape[1] != e->n_out))
+                          path, t->name, e->is_panels ? "panels" : "rows of f32");
+    if (t->ndim != (is_matrix ? 2 : 1) || t->shape[0] != (is_matrix ? e->n_in : e->n_out) ||
+        (is_matrix && t->shape[1] != e->n_out))
         return attn__fail(ctx, ATTN_E_FORMAT,
                           "%s: tensor %s has shape [%llu, %llu]; the configuration asks for "
                           "[%llu, %llu]",
-                          path, w->info.name, ATTN__LLU(w->info.shape[0]),
-                          ATTN__LLU(w->info.shape[1]), ATTN__LLU(is_matrix ? e->n_in : e->n_out),
+                          path, t->name, ATTN__LLU(t->shape[0]), ATTN__LLU(t->shape[1]),
+                          ATTN__LLU(is_matrix ? e->n_in : e->n_out),
                           ATTN__LLU(is_matrix ? e->n_out : 1));
     if (e->rows)
         *e->rows = (const float *)(const void *)w->data;
     else
-        *e->panels = attn__panels_at(w->data, w->info.dtype, e->n_in, e->n_out);
+        *e->panels = attn__panels_at(w->data, t->dtype, e->n_in, e->n_out);
     return ATTN_OK;
 }
 
@@ -9336,15 +9174,15 @@ static attn_status attn__check_zeros(attn_ctx *ctx, const attn_model *m, const c
 static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *path, size_t index,
                                     const unsigned char *r, uint64_t *end)
 {
-    attn__weight *w = &m->weights[index];
+    attn_tensor_info *const t = &m->weights[index].info;
     const uint32_t dtype = attn__u32(r + 64), layout = attn__u32(r + 68), ndim = attn__u32(r + 72);
     uint64_t expected, at;
     if (r[0] == 0 || memchr(r, 0, 64) == NULL)
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %llu has no proper name", path,
                           ATTN__LLU(index));
-    w->info.name = (const char *)r;
+    t->name = (const char *)r;
     at = (uint64_t)(r - m->bytes);
-    if (attn__check_zeros(ctx, m, path, at + strlen(w->info.name), at + 64) ||
+    if (attn__check_zeros(ctx, m, path, at + strlen(t->name), at + 64) ||
         attn__check_zeros(ctx, m, path, at + 76, at + 80) ||
         attn__check_zeros(ctx, m, path, at + 120, at + 128))
         return ctx->status;
@@ -9353,36 +9191,34 @@ static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *pa
                           "%s: tensor %s has data type %lu and layout %lu; this library knows the "
                           "types 0 (f32), 1 (f16), 3 (q8) and 4 (q4), the last two in layout 1 "
                           "(panels) only, and layout 0 (rows)",
-                          path, w->info.name, (unsigned long)dtype, (unsigned long)layout);
-    w->info.dtype = (attn_dtype)dtype;
-    w->info.panels = (int)layout;
-    w->info.ndim = (int)ndim;
-    w->info.shape[0] = attn__u64(r + 80);
-    w->info.shape[1] = attn__u64(r + 88);
-    w->info.offset = attn__u64(r + 96);
-    w->info.size = attn__u64(r + 104);
-    w->info.checksum = attn__u64(r + 112);
-    if (ndim < 1 || ndim > 2 || w->info.shape[0] == 0 || w->info.shape[0] > 1u << 26 ||
-        w->info.shape[1] == 0 || w->info.shape[1] > 1u << 26 ||
-        (ndim == 1 && w->info.shape[1] != 1))
+                          path, t->name, (unsigned long)dtype, (unsigned long)layout);
+    t->dtype = (attn_dtype)dtype;
+    t->panels = (int)layout;
+    t->ndim = (int)ndim;
+    t->shape[0] = attn__u64(r + 80);
+    t->shape[1] = attn__u64(r + 88);
+    t->offset = attn__u64(r + 96);
+    t->size = attn__u64(r + 104);
+    t->checksum = attn__u64(r + 112);
+    if (ndim < 1 || ndim > 2 || t->shape[0] == 0 || t->shape[0] > 1u << 26 || t->shape[1] == 0 ||
+        t->shape[1] > 1u << 26 || (ndim == 1 && t->shape[1] != 1))
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s has an impossible shape [%llu, %llu]",
-                          path, w->info.name, ATTN__LLU(w->info.shape[0]),
-                          ATTN__LLU(w->info.shape[1]));
-    expected = layout == 1 ? attn_panels_size((attn_dtype)dtype, (size_t)w->info.shape[0],
-                                              (size_t)w->info.shape[1])
-                           : w->info.shape[0] * w->info.shape[1] * (dtype == ATTN_F16 ? 2 : 4);
-    if (expected == 0 || w->info.size != expected ||
-        !attn__lies_within(w->info.offset, w->info.size, m->size) || w->info.offset - *end >= 64)
+                          path, t->name, ATTN__LLU(t->shape[0]), ATTN__LLU(t->shape[1]));
+    expected = layout == 1
+                   ? attn_panels_size((attn_dtype)dtype, (size_t)t->shape[0], (size_t)t->shape[1])
+                   : t->shape[0] * t->shape[1] * (dtype == ATTN_F16 ? 2 : 4);
+    if (expected == 0 || t->size != expected || !attn__lies_within(t->offset, t->size, m->size) ||
+        t->offset - *end >= 64)
         return attn__fail(
             ctx, ATTN_E_FORMAT,
             "%s: tensor %s lies at %llu with %llu bytes; expected %llu bytes after %llu "
             "in a file of %llu",
-            path, w->info.name, ATTN__LLU(w->info.offset), ATTN__LLU(w->info.size),
-            ATTN__LLU(expected), ATTN__LLU(*end), ATTN__LLU(m->size));
-    if (attn__check_zeros(ctx, m, path, *end, w->info.offset) != ATTN_OK)
+            path, t->name, ATTN__LLU(t->offset), ATTN__LLU(t->size), ATTN__LLU(expected),
+            ATTN__LLU(*end), ATTN__LLU(m->size));
+    if (attn__check_zeros(ctx, m, path, *end, t->offset) != ATTN_OK)
         return ctx->status;
-    *end = w->info.offset + w->info.size;
-    w->data = m->bytes + w->info.offset;
+    *end = t->offset + t->size;
+    m->weights[index].data = m->bytes + t->offset;
     return ATTN_OK;
 }
 
@@ -9436,8 +9272,7 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
             return ctx->status;
         end = text + text_size;
     }
-    m->weights =
-        (attn__weight *)attn__alloc(ctx, (size_t)n * sizeof *m->weights, "the list of tensors");
+    m->weights = ATTN__NEW(ctx, attn__weight, (size_t)n, "the list of tensors");
     m->n_weights = (size_t)n;
     if (!m->weights)
         return ATTN_E_MEMORY;
@@ -9498,7 +9333,7 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
         n_blocks += attn__blocks_of(&m->weights[i]);
     if (attn__need_kernels(ctx, &v.kernels) != ATTN_OK)
         return ctx->status;
-    v.digests = (uint64_t *)attn__alloc(ctx, n_blocks * sizeof *v.digests, "checksums");
+    v.digests = ATTN__NEW(ctx, uint64_t, n_blocks, "checksums");
     if (!v.digests)
         return ATTN_E_MEMORY;
     for (v.first = 0; v.first < n_blocks && status == ATTN_OK; v.first = v.last) {
@@ -9565,9 +9400,8 @@ ATTN__DEF void attn_model_close(attn_model *model)
 static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *path,
                                     const attn_model_desc *desc)
 {
-    if (desc && ATTN__NEED_ZEROS(ctx, "attn_model_desc", desc->reserved) != ATTN_OK)
-        return ctx->status;
-    if (attn__read_header(ctx, m, path) || attn__read_sections(ctx, m, path))
+    if ((desc && ATTN__NEED_ZEROS(ctx, "attn_model_desc", desc->reserved)) ||
+        attn__read_header(ctx, m, path) || attn__read_sections(ctx, m, path))
         return ctx->status;
     if (attn__host_is_big_endian() && !m->copy) { /* cover: another processor */
         size_t i;
@@ -9580,7 +9414,7 @@ static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *pa
     }
     if (!(desc && desc->skip_checksums) && attn__verify_weights(ctx, m, path, desc) != ATTN_OK)
         return ctx->status;
-    m->layers = (attn__layer *)attn__alloc(ctx, m->config.n_layer * sizeof *m->layers, "layers");
+    m->layers = ATTN__NEW(ctx, attn__layer, m->config.n_layer, "layers");
     if (!m->layers)
         return ATTN_E_MEMORY;
     if (attn__host_is_big_endian()) /* cover: another processor */
@@ -9588,17 +9422,29 @@ static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *pa
     return attn__bind(ctx, m, path);
 }
 
+/* The end of opening m, whose bytes are there unless `status` says otherwise. */
+static attn_status attn__model_opened(attn_ctx *ctx, attn_model **model, attn_model *m,
+                                      const char *path, const attn_model_desc *desc,
+                                      attn_status status)
+{
+    if (status == ATTN_OK)
+        status = attn__model_load(ctx, m, path, desc);
+    if (status == ATTN_OK)
+        *model = m;
+    else
+        attn_model_close(m);
+    return status;
+}
+
 /* Unaligned bytes are copied, because kernels read whole lines of 64. */
 ATTN__DEF attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, const void *data,
                                              size_t size, const attn_model_desc *desc)
 {
     attn_model *m;
-    if (attn__need_given(ctx, "attn_model_open_memory", "place for the model", model) != ATTN_OK)
+    if (attn__need_place(ctx, "attn_model_open_memory", "place for the model", model) ||
+        (size > 0 && attn__need_given(ctx, "attn_model_open_memory", "data", data)))
         return ctx->status;
-    *model = NULL;
-    if (size > 0 && attn__need_given(ctx, "attn_model_open_memory", "data", data))
-        return ctx->status;
-    m = (attn_model *)attn__alloc(ctx, sizeof *m, "a model");
+    m = ATTN__NEW(ctx, attn_model, 1, "a model");
     if (!m)
         return ATTN_E_MEMORY;
     m->bytes = (const unsigned char *)data;
@@ -9609,13 +9455,8 @@ ATTN__DEF attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, 
             memcpy(m->copy, data, size);
         m->bytes = (const unsigned char *)m->copy;
     }
-    if ((m->bytes == NULL && size > 0) ||
-        attn__model_load(ctx, m, "model in memory", desc) != ATTN_OK) {
-        attn_model_close(m);
-        return ctx->status;
-    }
-    *model = m;
-    return ATTN_OK;
+    return attn__model_opened(ctx, model, m, "model in memory", desc,
+                              m->bytes || size == 0 ? ATTN_OK : ATTN_E_MEMORY);
 }
 
 /* A file that cannot be mapped (a pipe, a build without mmap) is read into memory. */
@@ -9624,12 +9465,10 @@ ATTN__DEF attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const c
 {
     attn_model *m;
     attn_status status = ATTN_OK;
-    if (attn__need_given(ctx, "attn_model_open", "place for the model", model) != ATTN_OK)
+    if (attn__need_place(ctx, "attn_model_open", "place for the model", model) ||
+        attn__need_given(ctx, "attn_model_open", "path", path))
         return ctx->status;
-    *model = NULL;
-    if (attn__need_given(ctx, "attn_model_open", "path", path) != ATTN_OK)
-        return ctx->status;
-    m = (attn_model *)attn__alloc(ctx, sizeof *m, "a model");
+    m = ATTN__NEW(ctx, attn_model, 1, "a model");
     if (!m)
         return ATTN_E_MEMORY;
     m->is_mapped = attn__map(path, &m->bytes, &m->size);
@@ -9637,13 +9476,7 @@ ATTN__DEF attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const c
         status = attn__read_file(ctx, path, &m->copy, &m->size);
         m->bytes = (const unsigned char *)m->copy;
     }
-    if (status == ATTN_OK)
-        status = attn__model_load(ctx, m, attn__tail_of(path), desc);
-    if (status != ATTN_OK)
-        attn_model_close(m);
-    else
-        *model = m;
-    return status;
+    return attn__model_opened(ctx, model, m, attn__tail_of(path), desc, status);
 }
 
 ATTN__DEF const attn_config *attn_model_config(const attn_model *model)
@@ -12271,6 +12104,14 @@ static attn_status(attn__need_given)(attn_ctx *ctx, const char *op, const char *
                       first ? first + sizeof link - 1 : before);
 }
 
+/* Where a call puts the object that it makes: a pointer to a pointer, which is NULL until then. */
+static attn_status attn__need_place(attn_ctx *ctx, const char *op, const char *name, void *place)
+{
+    if (place)
+        memset(place, 0, sizeof(void *));
+    return attn__need_given(ctx, op, name, place);
+}
+
 /* A struct that a caller fills has room for later versions. Something there comes from a newer
  * caller, or from one who did not zero the struct. */
 static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const uint64_t *reserved,
@@ -12309,6 +12150,7 @@ static size_t attn__stride(size_t width)
 static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
 {
     const size_t extra = sizeof(attn__allocation) + 64;
+    const attn__allocator allocator = {ctx->alloc, ctx->free, ctx->user};
     attn__allocation *block;
     unsigned char *base, *start;
 
@@ -12326,12 +12168,16 @@ static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
     block = (attn__allocation *)(void *)(start - sizeof(attn__allocation));
     block->next = block->before = NULL;
     block->base = base;
-    block->allocator.alloc = ctx->alloc;
-    block->allocator.free = ctx->free;
-    block->allocator.user = ctx->user;
+    block->allocator = allocator;
     if (!ctx->alloc) /* others may take memory back without our hearing of it */
         ATTN__FORBID(start + size, (size_t)(base + extra - start));
     return start;
+}
+
+/* n elements of a size, see ATTN__NEW. */
+static void *attn__alloc_array(attn_ctx *ctx, size_t n, size_t size, const char *what)
+{
+    return attn__alloc(ctx, n > SIZE_MAX / size ? SIZE_MAX : n * size, what);
 }
 
 static void attn__free(void *start)
@@ -13445,72 +13291,62 @@ ATTN__DEF attn_status attn_randn(attn_ctx *ctx, attn_tensor *out, attn_shape sha
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
 
+/* A tensor's dropout: MCG31m1, the generator with the modulus 2^31 - 1, started by the first row. */
+typedef struct attn__dropout {
+    attn_rng *rng;
+    uint64_t draw;
+} attn__dropout;
+
+static void attn__row_dropout(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    attn__dropout *d = (attn__dropout *)args->more;
+    const float p = args->number;
+    const double keep_below = 1.0 - p;
+    const float factor = p < 1 ? 1 / (float)keep_below : 0;
+    size_t i;
+    if (args->row == 0) {
+        d->draw = p > 0 && p < 1 ? attn_rng_u32(d->rng) % 2147483647u : 1;
+        d->draw += d->draw == 0;
+    }
+    for (i = 0; i < n; i++) {
+        out[i] = x[i] * (p == 0 || (double)d->draw / 2147483647.0 < keep_below ? factor : 0);
+        d->draw = d->draw * 1132489760u % 2147483647u;
+    }
+}
+
 ATTN__DEF attn_status attn_dropout(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float p,
                                    attn_rng *rng)
 {
-    const double modulus = 2147483647.0; /* 2^31 - 1: the generator MCG31m1 */
-    const double keep_below = 1.0 - p;
-    const float factor = p < 1 ? 1 / (float)keep_below : 0;
-    attn_shape shape = attn__shape_of(&x);
-    attn__result result;
-    uint64_t draw = 1;
-    size_t row, i, n, n_rows;
-    float *buffers;
+    attn__row_args args = attn__args(p);
+    attn__dropout dropout = ATTN_ZERO;
     if (attn__need_given(ctx, "attn_dropout", "generator (attn_rng)", rng) ||
         attn__need(ctx, "attn_dropout", "x", &x))
         return ctx->status;
     if (!(p >= 0 && p <= 1))
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_dropout: p is a probability, 0 to 1");
-    if (attn__begin(ctx, "attn_dropout", out, shape, &result) != ATTN_OK)
-        return ctx->status;
-    n = attn__row_length(&x);
-    n_rows = n ? attn__n_rows(&x) : 0;
-    buffers = attn__row_buffers(ctx, n);
-    if (!buffers)
-        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
-    if (p > 0 && p < 1 && n_rows > 0)
-        draw = attn_rng_u32(rng) % 2147483647u;
-    draw += draw == 0;
-    for (row = 0; row < n_rows; row++) {
-        const float *from = attn__row(&x, &shape, row, n, buffers);
-        float *to = (float *)result.dense.data + row * n;
-        for (i = 0; i < n; i++) {
-            to[i] = from[i] * (p == 0 || (double)draw / modulus < keep_below ? factor : 0);
-            draw = draw * 1132489760u % 2147483647u;
-        }
-    }
-    attn__free(buffers);
-    return attn__finish(ctx, out, &result, ATTN_OK);
+    dropout.rng = rng;
+    args.more = &dropout;
+    return attn__each_row(ctx, "attn_dropout", out, x, ATTN__A_ROW, attn__row_dropout, args);
+}
+
+static void attn__row_tril(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    const size_t last = args->row % args->n_queries;
+    size_t i;
+    for (i = 0; i < n; i++)
+        out[i] = i <= last ? x[i] : 0;
 }
 
 ATTN__DEF attn_status attn_tril(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn_shape shape = attn__shape_of(&x);
-    attn__result result;
-    size_t row, i, n, n_rows;
-    float *buffers;
+    attn__row_args args = attn__args(0);
     if (attn__need(ctx, "attn_tril", "x", &x) != ATTN_OK)
         return ctx->status;
     if (x.ndim < 2)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_tril: x has shape %s; expected at least two dimensions",
-                          attn__show(shape).text);
-    if (attn__begin(ctx, "attn_tril", out, shape, &result) != ATTN_OK)
-        return ctx->status;
-    n = attn__row_length(&x);
-    n_rows = n ? attn__n_rows(&x) : 0;
-    buffers = attn__row_buffers(ctx, n);
-    if (!buffers)
-        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
-    for (row = 0; row < n_rows; row++) {
-        const size_t last = row % x.shape[x.ndim - 2];
-        const float *from = attn__row(&x, &shape, row, n, buffers);
-        float *to = (float *)result.dense.data + row * n;
-        for (i = 0; i < n; i++)
-            to[i] = i <= last ? from[i] : 0;
-    }
-    attn__free(buffers);
-    return attn__finish(ctx, out, &result, ATTN_OK);
+        return attn__misfit(ctx, "attn_tril", "x has", &x, NULL, NULL,
+                            "expected at least two dimensions");
+    args.n_queries = x.shape[x.ndim - 2];
+    return attn__each_row(ctx, "attn_tril", out, x, ATTN__A_ROW, attn__row_tril, args);
 }
 
 ATTN__DEF attn_status attn_mask_causal(attn_ctx *ctx, attn_tensor *out, size_t n_queries,
@@ -13548,21 +13384,10 @@ static void attn__write_many(attn__writer *to, char c, size_t n)
         attn__write(to, &c, 1);
 }
 
-/* One number as text. A float is m * 2^e, so the integer nearest to m * 2^e * 10^decimals has the
- * digits that printf's %.*f would print; it fits in 32 * 6 bits. */
-typedef struct attn__number {
-    char text[64];
-    size_t length;
-} attn__number;
-
-static void attn__add_text(attn__number *number, const char *text)
-{
-    while (*text)
-        number->text[number->length++] = *text++;
-}
-
-/* The decimal digits of m * 2^e, e >= 0, with a point before the last `decimals` of them. */
-static void attn__add_digits(attn__number *number, uint64_t m, int e, int decimals)
+/* The decimal digits of m * 2^e, e >= 0, with a point before the last `decimals` of them. A float
+ * is m * 2^e, so the integer nearest to m * 2^e * 10^decimals has the digits that printf's %.*f
+ * would print; it fits in 32 * 6 bits. */
+static void attn__write_digits(attn__writer *to, uint64_t m, int e, int decimals)
 {
     uint32_t word[6];
     char digits[64]; /* the last one first */
@@ -13584,16 +13409,16 @@ static void attn__add_digits(attn__number *number, uint64_t m, int e, int decima
             digits[n++] = '.';
     } while (more || n < (decimals ? decimals + 2 : 1));
     while (n > 0)
-        number->text[number->length++] = digits[--n];
+        attn__write(to, &digits[--n], 1);
 }
 
 /* Rounded exactly, ties to even. */
-static void attn__add_float(attn__number *number, float value, int decimals)
+static void attn__write_float(attn__writer *to, float value, int decimals)
 {
     int e, i;
     uint64_t m;
     if (!(fabsf(value) <= FLT_MAX)) {
-        attn__add_text(number, value > 0 ? "inf" : value < 0 ? "-inf" : "nan");
+        attn__write(to, value > 0 ? "inf" : value < 0 ? "-inf" : "nan", value < 0 ? 4 : 3);
         return;
     }
     m = (uint64_t)ldexpf(frexpf(fabsf(value), &e), 24);
@@ -13606,9 +13431,8 @@ static void attn__add_float(attn__number *number, float value, int decimals)
         m = (m >> shift) + (rest > half || (rest == half && (m >> shift & 1)));
         e = 0;
     }
-    if (signbit(value))
-        attn__add_text(number, "-");
-    attn__add_digits(number, m, e, decimals);
+    attn__write(to, "-", signbit(value) ? 1 : 0);
+    attn__write_digits(to, m, e, decimals);
 }
 
 /* A tensor is printed in three walks over the elements that will be seen: are they all whole
@@ -13624,22 +13448,17 @@ typedef struct attn__printer {
     attn__writer to;
 } attn__printer;
 
-static attn__number attn__number_at(const attn__printer *p, ptrdiff_t at)
+static void attn__write_number(attn__writer *to, const attn__printer *p, ptrdiff_t at)
 {
-    attn__number number;
-    memset(&number, 0, sizeof number);
     if (p->x.dtype == ATTN_I32) {
         const int64_t value = ((const int32_t *)p->x.data)[at];
-        if (value < 0)
-            attn__add_text(&number, "-");
-        attn__add_digits(&number, (uint64_t)(value < 0 ? -value : value), 0, 0);
+        attn__write(to, "-", value < 0);
+        attn__write_digits(to, (uint64_t)(value < 0 ? -value : value), 0, 0);
     } else {
         const float value = attn__load_element(p->x.data, p->x.dtype, at);
-        attn__add_float(&number, value, p->whole ? 0 : p->decimals);
-        if (p->whole && fabsf(value) <= FLT_MAX)
-            attn__add_text(&number, ".");
+        attn__write_float(to, value, p->whole ? 0 : p->decimals);
+        attn__write(to, ".", p->whole && fabsf(value) <= FLT_MAX);
     }
-    return number;
 }
 
 static void attn__print_element(attn__printer *p, ptrdiff_t at)
@@ -13649,12 +13468,14 @@ static void attn__print_element(attn__printer *p, ptrdiff_t at)
         if (fabsf(value) <= FLT_MAX && value != floorf(value))
             p->whole = 0;
     } else {
-        const attn__number number = attn__number_at(p, at);
+        char text[64];
+        attn__writer number = {text, sizeof text, 0};
+        attn__write_number(&number, p, at);
         if (p->walk == ATTN__WALK_WIDTH) {
             p->width = number.length > p->width ? number.length : p->width;
         } else {
             attn__write_many(&p->to, ' ', p->width - number.length);
-            attn__write(&p->to, number.text, number.length);
+            attn__write(&p->to, text, number.length);
         }
     }
 }
@@ -13689,8 +13510,7 @@ static void attn__print_dim(attn__printer *p, int dim, ptrdiff_t at)
 
 ATTN__DEF size_t attn_format(char *text, size_t size, attn_tensor x, int decimals)
 {
-    attn__printer p;
-    memset(&p, 0, sizeof p);
+    attn__printer p = ATTN_ZERO;
     p.x = x;
     p.decimals = decimals < 0 ? 0 : decimals > 9 ? 9 : decimals;
     p.whole = 1;
@@ -13880,9 +13700,8 @@ ATTN__DEF attn_status attn_draft_begin(attn_ctx *ctx, attn_draft **draft, const 
     const size_t length = path ? strlen(path) : 0;
     attn_draft *d;
     int made = 1, reason;
-    if (attn__need_given(ctx, "attn_draft_begin", "place for the draft", draft) != ATTN_OK)
+    if (attn__need_place(ctx, "attn_draft_begin", "place for the draft", draft))
         return ctx->status;
-    *draft = NULL;
     if (length == 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_draft_begin: no path was given");
     d = (attn_draft *)attn__alloc(
@@ -14143,7 +13962,7 @@ static attn_status attn__write_npz(attn_ctx *ctx, attn__out *out, const char *co
     attn__zip_entry *entries;
     uint64_t directory;
     size_t i;
-    entries = (attn__zip_entry *)attn__alloc(ctx, (n + 1) * sizeof *entries, "a list of tensors");
+    entries = ATTN__NEW(ctx, attn__zip_entry, n + 1, "a list of tensors");
     if (!entries)
         return ATTN_E_MEMORY;
     for (i = 0; i < n; i++) {
@@ -14225,9 +14044,7 @@ ATTN__DEF attn_status attn_save(attn_ctx *ctx, const char *path, const char *con
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_save: %s: expected a path that ends in .safetensors or .npz",
                           path ? attn__tail_of(path) : "(none)");
-    if (attn__check_save(ctx, names, values, n, is_npz) != ATTN_OK)
-        return ctx->status;
-    if (attn_draft_begin(ctx, &draft, path) != ATTN_OK)
+    if (attn__check_save(ctx, names, values, n, is_npz) || attn_draft_begin(ctx, &draft, path))
         return ctx->status;
     attn__out_begin(&out, draft->file);
     if (is_npz)
@@ -14245,8 +14062,8 @@ ATTN__DEF attn_status attn_record_save(attn_ctx *ctx, const char *path, const at
     size_t i;
     if (attn__need_given(ctx, "attn_record_save", "record", record) != ATTN_OK)
         return ctx->status;
-    names = (const char **)attn__alloc(ctx, record->n_slots * sizeof *names, "a list of names");
-    values = (attn_tensor *)attn__alloc(ctx, record->n_slots * sizeof *values, "a list of tensors");
+    names = ATTN__NEW(ctx, const char *, record->n_slots, "a list of names");
+    values = ATTN__NEW(ctx, attn_tensor, record->n_slots, "a list of tensors");
     if (names && values) {
         for (i = 0; i < record->n_slots; i++) {
             names[i] = record->slots[i].name.text;
@@ -14291,8 +14108,7 @@ typedef struct attn__sweep {
 static attn_status attn__check_patch(attn_ctx *ctx, const char *what, const attn_model *model,
                                      const attn_patch_desc *d)
 {
-    const int32_t *texts[2];
-    size_t n_vocab, i, t;
+    size_t n_vocab;
     if (attn__need_given(ctx, what, "model", model) ||
         attn__need_given(ctx, what, "description", d) ||
         ATTN__NEED_ZEROS(ctx, "attn_patch_desc", d->reserved) ||
@@ -14308,17 +14124,9 @@ static attn_status attn__check_patch(attn_ctx *ctx, const char *what, const attn
         return attn__fail(ctx, ATTN_E_TOKEN,
                           "%s: right is %ld and wrong %ld; the vocabulary is 0 to %llu", what,
                           (long)d->right, (long)d->wrong, ATTN__LLU(n_vocab - 1));
-    texts[0] = d->clean;
-    texts[1] = d->corrupted;
-    for (i = 0; i < 2; i++)
-        for (t = 0; t < d->n_tokens; t++)
-            if (texts[i][t] < 0 || (size_t)texts[i][t] >= n_vocab)
-                return attn__fail(
-                    ctx, ATTN_E_TOKEN,
-                    "%s: token %llu of the %s text has id %ld; the vocabulary is 0 to "
-                    "%llu",
-                    what, ATTN__LLU(t), i ? "corrupted" : "clean", (long)texts[i][t],
-                    ATTN__LLU(n_vocab - 1));
+    if (attn__need_ids(ctx, what, "clean token", d->clean, 1, d->n_tokens, n_vocab) ||
+        attn__need_ids(ctx, what, "corrupted token", d->corrupted, 1, d->n_tokens, n_vocab))
+        return ctx->status;
     return ATTN_OK;
 }
 
@@ -14340,9 +14148,8 @@ static attn_status attn__run_recorded(attn_ctx *ctx, const attn__sweep *sweep,
                                       const char *const *names, size_t n_names,
                                       attn_record **record, float **memory, float *value)
 {
-    attn_record_desc desc;
+    attn_record_desc desc = ATTN_ZERO;
     size_t bytes;
-    memset(&desc, 0, sizeof desc);
     desc.names = names;
     desc.n_names = n_names;
     desc.n_positions = sweep->desc->n_tokens;
@@ -14353,17 +14160,6 @@ static attn_status attn__run_recorded(attn_ctx *ctx, const attn__sweep *sweep,
         attn_feed(ctx, session, tokens, sweep->desc->n_tokens) != ATTN_OK)
         return ctx->status;
     return attn__metric_of(ctx, sweep->desc, session, value);
-}
-
-/* A session for the texts, on the workspace that all of them share. */
-static attn_status attn__patch_session(attn_ctx *ctx, attn_session **session,
-                                       const attn__sweep *sweep)
-{
-    attn_session_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.n_ctx = sweep->desc->n_tokens;
-    desc.workspace = sweep->workspace;
-    return attn_session_new(ctx, session, sweep->model, &desc);
 }
 
 static void attn__end_sweep(attn__sweep *sweep)
@@ -14387,43 +14183,37 @@ static attn_status attn__begin_sweep(attn_ctx *ctx, attn__sweep *sweep, const at
                                      const char *const *names, size_t n_names)
 {
     attn_session *session = NULL;
-    attn_workspace_desc room;
-    attn_status status;
+    attn_workspace_desc room = ATTN_ZERO;
+    int failed;
     memset(sweep, 0, sizeof *sweep);
     sweep->model = model;
     sweep->desc = desc;
-    memset(&room, 0, sizeof room);
     room.n_ctx = desc->n_tokens;
-    status = attn_workspace_new(ctx, &sweep->workspace, model, &room);
-    if (status == ATTN_OK)
-        status = attn__patch_session(ctx, &session, sweep);
-    if (status == ATTN_OK)
-        status = attn__run_recorded(ctx, sweep, session, desc->clean, clean_names, 1, &sweep->clean,
-                                    &sweep->clean_memory, &sweep->clean_value);
+    failed = attn_workspace_new(ctx, &sweep->workspace, model, &room) ||
+             attn__session_for(ctx, &session, model, desc->n_tokens, sweep->workspace) ||
+             attn__run_recorded(ctx, sweep, session, desc->clean, clean_names, 1, &sweep->clean,
+                                &sweep->clean_memory, &sweep->clean_value);
     attn_session_free(session);
-    if (status == ATTN_OK)
-        status = attn__patch_session(ctx, &sweep->base, sweep);
-    if (status == ATTN_OK)
-        status = attn__run_recorded(ctx, sweep, sweep->base, desc->corrupted, names, n_names,
-                                    &sweep->corrupted, &sweep->corrupted_memory,
-                                    &sweep->corrupted_value);
-    if (status == ATTN_OK && desc->clean_value)
+    if (failed || attn__session_for(ctx, &sweep->base, model, desc->n_tokens, sweep->workspace) ||
+        attn__run_recorded(ctx, sweep, sweep->base, desc->corrupted, names, n_names,
+                           &sweep->corrupted, &sweep->corrupted_memory, &sweep->corrupted_value))
+        return ctx->status;
+    if (desc->clean_value)
         *desc->clean_value = sweep->clean_value;
-    if (status == ATTN_OK && desc->corrupted_value)
+    if (desc->corrupted_value)
         *desc->corrupted_value = sweep->corrupted_value;
-    return status;
+    return ATTN_OK;
 }
 
 /* Copies of the corrupted session, made when they are first needed. */
 static attn_status attn__copy_base(attn_ctx *ctx, attn__sweep *sweep, size_t n)
 {
     size_t i;
-    attn_status status;
     for (i = 0; i < n && i < ATTN__PATCHES; i++) {
         if (i == sweep->n_sessions) {
-            status = attn__patch_session(ctx, &sweep->sessions[i], sweep);
-            if (status != ATTN_OK)
-                return status;
+            if (attn__session_for(ctx, &sweep->sessions[i], sweep->model, sweep->desc->n_tokens,
+                                  sweep->workspace) != ATTN_OK)
+                return ctx->status;
             sweep->n_sessions++;
         }
         if (attn_session_copy(ctx, sweep->sessions[i], sweep->base) != ATTN_OK) /* cover: idle */
@@ -14443,7 +14233,7 @@ static int attn__stays_in_row(int point)
 static attn_tensor attn__patched_part(const attn__sweep *sweep, attn_tensor x, size_t column,
                                       size_t first, size_t count)
 {
-    const int over_keys = (ATTN__SEES_SCORES & ATTN__POINT(sweep->point)) != 0;
+    const int over_keys = attn__is_over_keys(sweep->point);
     x = attn_slice(x, over_keys, first,
                    count); /* heads are the other dimension, if there are any */
     return sweep->by_head ? attn_slice(x, !over_keys, column, 1) : x;
@@ -14511,8 +14301,7 @@ static attn_status attn__hook_patch(attn_ctx *ctx, const attn__sweep *sweep, att
     const attn__hook_name name = attn__name_of(sweep->point, (int)layer);
     const size_t count = sweep->by_head ? sweep->desc->n_tokens - patch->first : 1;
     attn_tensor clean;
-    attn_edit edit;
-    memset(&edit, 0, sizeof edit);
+    attn_edit edit = ATTN_ZERO;
     if (attn_record_get(ctx, &clean, sweep->clean, name.text) != ATTN_OK || /* cover: recorded */
         attn_truncate(ctx, session, patch->first) != ATTN_OK)
         return ctx->status;
@@ -14574,12 +14363,9 @@ static attn_status attn__patch_some(attn_ctx *ctx, attn__sweep *sweep, size_t la
     attn_tensor stream;
     size_t i;
     attn_status status = attn_record_get(ctx, &stream, sweep->corrupted, entry.text);
-    memset(items, 0, sizeof items);
     for (i = 0; i < n && status == ATTN_OK; i++) {
         const size_t first = patches[i].first;
-        items[i].session = sweep->sessions[i];
-        items[i].tokens = d->corrupted + first;
-        items[i].n_tokens = d->n_tokens - first;
+        items[i] = attn__feed_of(sweep->sessions[i], d->corrupted + first, d->n_tokens - first);
         items[i].layers.first = layer;
         items[i].layers.resid = (const float *)stream.data + first * sweep->model->config.d_model;
         status = attn__hook_patch(ctx, sweep, sweep->sessions[i], layer, &patches[i]);
@@ -14600,10 +14386,8 @@ static attn_status attn__patch_layer(attn_ctx *ctx, attn__sweep *sweep, size_t l
 {
     const attn__one_patch *next = sweep->patches;
     size_t n, rows, left = 0;
-    attn_status status;
-    if ((status = attn__plan_layer(ctx, sweep, layer, values, &left)) != ATTN_OK ||
-        (status = attn__copy_base(ctx, sweep, left)) != ATTN_OK)
-        return status;
+    if (attn__plan_layer(ctx, sweep, layer, values, &left) || attn__copy_base(ctx, sweep, left))
+        return ctx->status;
     for (; left > 0; left -= n, next += n) {
         /* as many as make a whole batch; positions go down, so that each session still holds the
          * corrupted text before the next one it gets */
@@ -14640,7 +14424,7 @@ static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_m
                           "%s: no activation has a name \"blocks.i.\" and then %.60s%s%s", what,
                           name, near_by.text[0] ? ": did you mean the end of " : "", near_by.text);
     }
-    if (by_head && !(ATTN__HAS_HEADS & ATTN__POINT(point)))
+    if (by_head && !attn__has_heads(point))
         return attn__fail(ctx, ATTN_E_NAME, "%s: %s has no heads", what, name);
     n_layer = model->config.n_layer;
     n_columns = by_head ? model->config.n_head : desc->n_tokens;
@@ -14657,10 +14441,9 @@ static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_m
     sweep.n_rows = desc->n_tokens > ATTN__PATCH_ROWS ? desc->n_tokens : ATTN__PATCH_ROWS;
     sweep.n_rows = sweep.n_rows < model->config.n_ctx ? sweep.n_rows : model->config.n_ctx;
     if (status == ATTN_OK) {
-        sweep.rows = (float *)attn__alloc(ctx, sweep.n_rows * model->config.d_model * sizeof(float),
-                                          "residual streams");
-        sweep.patches = (attn__one_patch *)attn__alloc(ctx, n_columns * sizeof *sweep.patches,
-                                                       "the patches of a layer");
+        sweep.rows =
+            ATTN__NEW(ctx, float, sweep.n_rows * model->config.d_model, "residual streams");
+        sweep.patches = ATTN__NEW(ctx, attn__one_patch, n_columns, "the patches of a layer");
         status = sweep.rows && sweep.patches ? ATTN_OK : ATTN_E_MEMORY;
     }
     for (layer = 0; layer < n_layer && status == ATTN_OK; layer++)
@@ -14722,11 +14505,9 @@ static attn_status attn__feed_path(attn_ctx *ctx, attn__sweep *sweep, const attn
 {
     const attn__hook_name name = attn__name_of(end, (int)path->to_layer);
     const size_t n = sweep->desc->n_tokens * sweep->model->config.d_model;
-    attn_feed_item item;
-    attn_edit edit;
+    attn_feed_item item = attn__feed_of(sweep->base, sweep->desc->corrupted, sweep->desc->n_tokens);
+    attn_edit edit = ATTN_ZERO;
     size_t i;
-    memset(&item, 0, sizeof item);
-    memset(&edit, 0, sizeof edit);
     if (end == ATTN__HOOK_RESID_PRE) {
         for (i = 0; i < n; i++)
             ((float *)stream.data)[i] += ((const float *)difference.data)[i];
@@ -14744,9 +14525,6 @@ static attn_status attn__feed_path(attn_ctx *ctx, attn__sweep *sweep, const attn
         if (attn_hook_edit(ctx, NULL, sweep->base, &edit) != ATTN_OK)
             return ctx->status;
     }
-    item.session = sweep->base;
-    item.tokens = sweep->desc->corrupted;
-    item.n_tokens = sweep->desc->n_tokens;
     item.layers.resid = (const float *)stream.data;
     item.layers.first = path->to_layer;
     return attn_feed_batch(ctx, &item, 1);
@@ -14758,12 +14536,10 @@ ATTN__DEF attn_status attn_patch_path(attn_ctx *ctx, float *value, const attn_mo
     attn__sweep sweep;
     attn__hook_name sender, entry;
     const char *clean_name = sender.text, *names[2];
-    attn_tensor clean, corrupted, stream, difference;
-    attn_status status;
-    int end, is_last;
-    if (attn__check_patch(ctx, "attn_patch_path", model, desc) != ATTN_OK)
-        return ctx->status;
-    if (attn__need_given(ctx, "attn_patch_path", "path", path) ||
+    attn_tensor clean, corrupted, stream, difference = ATTN_ZERO;
+    int end, is_last, failed;
+    if (attn__check_patch(ctx, "attn_patch_path", model, desc) ||
+        attn__need_given(ctx, "attn_patch_path", "path", path) ||
         attn__need_given(ctx, "attn_patch_path", "place for the value", value) ||
         ATTN__NEED_ZEROS(ctx, "attn_path", path->reserved))
         return ctx->status;
@@ -14776,24 +14552,19 @@ ATTN__DEF attn_status attn_patch_path(attn_ctx *ctx, float *value, const attn_mo
                           (int)path->to_layer - is_last);
     names[0] = sender.text;
     names[1] = entry.text;
-    memset(&difference, 0, sizeof difference);
-    status = attn__begin_sweep(ctx, &sweep, model, desc, &clean_name, names, 2);
-    if (status == ATTN_OK && (status = attn_record_get(ctx, &clean, sweep.clean, names[0])) == 0 &&
-        (status = attn_record_get(ctx, &corrupted, sweep.corrupted, names[0])) == 0 &&
-        (status = attn_record_get(ctx, &stream, sweep.corrupted, names[1])) == 0)
-        status = attn_sub(ctx, &difference, attn_select(clean, 1, path->from_head),
-                          attn_select(corrupted, 1, path->from_head));
-    if (status == ATTN_OK) { /* the record has served; its memory stays */
-        attn_unhook_all(sweep.base);
-        status = attn_truncate(ctx, sweep.base, 0);
-    }
-    if (status == ATTN_OK)
-        status = attn__feed_path(ctx, &sweep, path, end, stream, difference);
-    if (status == ATTN_OK)
-        status = attn__metric_of(ctx, desc, sweep.base, value);
+    failed = attn__begin_sweep(ctx, &sweep, model, desc, &clean_name, names, 2) ||
+             attn_record_get(ctx, &clean, sweep.clean, names[0]) ||
+             attn_record_get(ctx, &corrupted, sweep.corrupted, names[0]) ||
+             attn_record_get(ctx, &stream, sweep.corrupted, names[1]) ||
+             attn_sub(ctx, &difference, attn_select(clean, 1, path->from_head),
+                      attn_select(corrupted, 1, path->from_head));
+    attn_unhook_all(sweep.base); /* the record has served; its memory stays */
+    failed = failed || attn_truncate(ctx, sweep.base, 0) ||
+             attn__feed_path(ctx, &sweep, path, end, stream, difference) ||
+             attn__metric_of(ctx, desc, sweep.base, value);
     attn_tensor_free(ctx, &difference);
     attn__end_sweep(&sweep);
-    return status;
+    return failed ? ctx->status : ATTN_OK;
 }
 
 /* >>lens ========================================================================================
@@ -14814,25 +14585,12 @@ static attn__panels attn__columns(attn__panels w, size_t first, size_t n_out)
 static attn_status attn__need_shape(attn_ctx *ctx, const char *op, const char *name,
                                     const attn_tensor *x, attn_shape want)
 {
-    int i, same = x->ndim == want.ndim;
     if (attn__need(ctx, op, name, x) != ATTN_OK)
         return ctx->status;
-    for (i = 0; i < want.ndim && same; i++)
-        same = x->shape[i] == want.dim[i];
-    return same ? ATTN_OK
-                : attn__fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s; expected %s", op, name,
-                             attn__show(attn__shape_of(x)).text, attn__show(want).text);
-}
-
-static attn_status attn__need_layer(attn_ctx *ctx, const char *op, const attn_model *model,
-                                    size_t layer)
-{
-    if (attn__need_given(ctx, op, "model", model) != ATTN_OK)
-        return ctx->status;
-    if (layer >= model->config.n_layer)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu", op,
-                          ATTN__LLU(layer), (unsigned long)model->config.n_layer - 1);
-    return ATTN_OK;
+    return attn__has_shape(x, want)
+               ? ATTN_OK
+               : attn__fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s; expected %s", op, name,
+                            attn__show(attn__shape_of(x)).text, attn__show(want).text);
 }
 
 static attn_status attn__need_tokens(attn_ctx *ctx, const char *op, const attn_model *model,
@@ -14849,16 +14607,11 @@ static attn_tensor attn__parameter(const float *values, size_t n)
     return attn_borrow(values, ATTN_F32, attn_shape1(n));
 }
 
-static attn_tensor attn__nothing(void)
-{
-    return attn__no_tensor(NULL);
-}
-
 static attn_status attn__layer_tensor(attn_ctx *ctx, const attn_model *model, size_t layer,
                                       const char *name, attn_tensor *out)
 {
     char full[64];
-    snprintf(full, sizeof full, "blocks.%lu.%s", (unsigned long)layer, name);
+    attn__join_name(full, (int)layer, name);
     return attn_model_tensor(ctx, out, model, full);
 }
 
@@ -14880,11 +14633,7 @@ static attn_status attn__watch_text(attn_ctx *ctx, const attn_model *model, cons
                                     void *user)
 {
     attn_session *session = NULL;
-    attn_session_desc desc;
-    attn_status status;
-    memset(&desc, 0, sizeof desc);
-    desc.n_ctx = n_tokens;
-    status = attn_session_new(ctx, &session, model, &desc);
+    attn_status status = attn__session_for(ctx, &session, model, n_tokens, NULL);
     for (; *patterns && status == ATTN_OK; patterns++)
         status = attn_hook(ctx, NULL, session, *patterns, fn, user);
     if (status == ATTN_OK)
@@ -14907,31 +14656,20 @@ static float attn__entropy(const float *p, ptrdiff_t step, size_t n)
     return (float)sum;
 }
 
+static void attn__row_entropy(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    (void)args;
+    *out = attn__entropy(x, 1, n);
+}
+
 ATTN__DEF attn_status attn_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern)
 {
-    attn__result result;
-    attn_shape shape = attn__shape_of(&pattern), out_shape = shape;
-    size_t row, n;
-    float *buffers;
-    if (attn__need(ctx, "attn_pattern_entropy", "pattern", &pattern) != ATTN_OK)
+    static const char op[] = "attn_pattern_entropy";
+    if (attn__need(ctx, op, "pattern", &pattern) != ATTN_OK)
         return ctx->status;
     if (pattern.ndim < 2)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_pattern_entropy: pattern has shape %s; expected [.., Tq, Tk]",
-                          attn__show(shape).text);
-    n = attn__row_length(&pattern);
-    out_shape.ndim--;
-    out_shape.dim[out_shape.ndim] = 1;
-    if (attn__begin(ctx, "attn_pattern_entropy", out, out_shape, &result) != ATTN_OK)
-        return ctx->status;
-    buffers = attn__row_buffers(ctx, n);
-    if (!buffers)
-        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
-    for (row = 0; row < attn_count(result.dense); row++)
-        ((float *)result.dense.data)[row] =
-            attn__entropy(attn__row(&pattern, &shape, row, n, buffers), 1, n);
-    attn__free(buffers);
-    return attn__finish(ctx, out, &result, ATTN_OK);
+        return attn__misfit(ctx, op, "pattern has", &pattern, NULL, NULL, "expected [.., Tq, Tk]");
+    return attn__each_row(ctx, op, out, pattern, ATTN__A_NUMBER, attn__row_entropy, attn__args(0));
 }
 
 /* Does a head of this kind look from position i at position j <= i? */
@@ -14971,19 +14709,16 @@ ATTN__DEF attn_status attn_head_keys(attn_ctx *ctx, attn_tensor *keys, attn_head
 ATTN__DEF attn_status attn_head_score(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern,
                                       attn_tensor keys)
 {
+    static const char op[] = "attn_head_score";
     attn__result result;
     size_t head, i, j;
-    if (attn__need(ctx, "attn_head_score", "pattern", &pattern) ||
-        attn__need(ctx, "attn_head_score", "keys", &keys))
+    if (attn__need(ctx, op, "pattern", &pattern) || attn__need(ctx, op, "keys", &keys))
         return ctx->status;
-    if (pattern.ndim != 3 || keys.ndim != 2 || keys.shape[0] != pattern.shape[1] ||
-        keys.shape[1] != pattern.shape[2])
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_head_score: pattern has shape %s and keys %s; expected [H, T, T] "
-                          "and [T, T]",
-                          attn__show(attn__shape_of(&pattern)).text,
-                          attn__show(attn__shape_of(&keys)).text);
-    if (attn__begin(ctx, "attn_head_score", out, attn_shape1(pattern.shape[0]), &result))
+    if (pattern.ndim != 3 ||
+        !attn__has_shape(&keys, attn_shape2(pattern.shape[1], pattern.shape[2])))
+        return attn__misfit(ctx, op, "pattern has", &pattern, "keys", &keys,
+                            "expected [H, T, T] and [T, T]");
+    if (attn__begin(ctx, op, out, attn_shape1(pattern.shape[0]), &result))
         return ctx->status;
     for (head = 0; head < pattern.shape[0]; head++) {
         double sum = 0, total = 0;
@@ -15036,50 +14771,40 @@ ATTN__DEF attn_status attn_detect_heads(attn_ctx *ctx, attn_tensor *entropy, att
                                         const attn_model *model, const int32_t *tokens,
                                         size_t n_tokens)
 {
+    static const char op[] = "attn_detect_heads";
     static const char *const patterns[] = {"blocks.*.attn.hook_pattern", NULL};
-    attn__head_watch w;
-    attn__result entropies, result;
-    attn_status status;
-    attn_tensor dummy = attn__nothing();
+    attn__head_watch w = ATTN_ZERO;
+    attn__result entropies = ATTN_ZERO, result = ATTN_ZERO;
+    attn_status status = ATTN_OK;
     size_t n_layer, n_heads, i, kind;
-    if (attn__need_text(ctx, "attn_detect_heads", model, tokens, n_tokens) != ATTN_OK)
+    if (attn__need_text(ctx, op, model, tokens, n_tokens) != ATTN_OK)
         return ctx->status;
     n_layer = model->config.n_layer;
-    memset(&w, 0, sizeof w);
     w.tokens = tokens;
     w.n_tokens = n_tokens;
     w.n_head = model->config.n_head;
     n_heads = n_layer * w.n_head;
-    memset(&entropies, 0, sizeof entropies);
-    memset(&result, 0, sizeof result);
-    w.sums = (double *)attn__alloc(ctx, n_heads * (ATTN_N_HEAD_KINDS + 1) * sizeof(double),
-                                   "sums over heads");
+    w.sums = ATTN__NEW(ctx, double, n_heads *(ATTN_N_HEAD_KINDS + 1), "sums over heads");
     if (!w.sums)
         return ATTN_E_MEMORY;
-    status = ATTN_OK;
     if (entropy)
-        status = attn__begin(ctx, "attn_detect_heads", entropy,
-                             attn_shape3(n_layer, w.n_head, n_tokens), &entropies);
-    if (status == ATTN_OK && scores) {
-        status = attn__begin(ctx, "attn_detect_heads", scores,
-                             attn_shape3(ATTN_N_HEAD_KINDS, n_layer, w.n_head), &result);
-        if (status != ATTN_OK && entropy)
-            attn__finish(ctx, entropy, &entropies, status);
-    }
-    if (status == ATTN_OK) {
-        w.entropy = entropy ? (float *)entropies.dense.data : NULL;
+        status =
+            attn__begin(ctx, op, entropy, attn_shape3(n_layer, w.n_head, n_tokens), &entropies);
+    if (status == ATTN_OK && scores)
+        status = attn__begin(ctx, op, scores, attn_shape3(ATTN_N_HEAD_KINDS, n_layer, w.n_head),
+                             &result);
+    w.entropy = (float *)entropies.dense.data; /* NULL if nobody asked for them */
+    if (status == ATTN_OK)
         status = attn__watch_text(ctx, model, tokens, n_tokens, patterns, attn__watch_pattern, &w);
-        for (i = 0; i < n_heads && scores && status == ATTN_OK; i++)
-            for (kind = 0; kind < ATTN_N_HEAD_KINDS; kind++) {
-                const double *sums = w.sums + i * (ATTN_N_HEAD_KINDS + 1);
-                ((float *)result.dense.data)[kind * n_heads + i] =
-                    (float)(sums[kind] / sums[ATTN_N_HEAD_KINDS]);
-            }
-        status = attn__finish(ctx, entropy ? entropy : &dummy, &entropies, status);
-        status = attn__finish(ctx, scores ? scores : &dummy, &result, status);
-    }
+    for (i = 0; i < n_heads && scores && status == ATTN_OK; i++)
+        for (kind = 0; kind < ATTN_N_HEAD_KINDS; kind++) {
+            const double *sums = w.sums + i * (ATTN_N_HEAD_KINDS + 1);
+            ((float *)result.dense.data)[kind * n_heads + i] =
+                (float)(sums[kind] / sums[ATTN_N_HEAD_KINDS]);
+        }
     attn__free(w.sums);
-    return status;
+    status = attn__finish(ctx, entropy, &entropies, status);
+    return attn__finish(ctx, scores, &result, status);
 }
 
 /* ---- the residual stream, taken apart ---- */
@@ -15105,44 +14830,30 @@ ATTN__DEF size_t attn_resid_count(const attn_model *model, attn_resid_kind kind)
 
 ATTN__DEF attn_label attn_resid_label(const attn_model *model, attn_resid_kind kind, size_t index)
 {
-    static const char *const around[] = {"embed", "pos_embed", "bias", "final_post"};
-    const size_t n_layer = model ? model->config.n_layer : 0;
-    const size_t n_head = model ? model->config.n_head : 0, n_heads = n_layer * n_head;
-    attn_label label;
-    const char *name = NULL;
-    size_t layer = 0;
-    memset(&label, 0, sizeof label);
+    static const char *const around[] = {"embed", "pos_embed", "bias"};
+    static const char *const names[][2] = {
+        {"pre", "pre"}, {"pre", "mid"}, {"attn_out", "mlp_out"}, {"mlp_out", "mlp_out"}};
+    const size_t n_layer = model ? model->config.n_layer : 0,
+                 n_head = model ? model->config.n_head : 0;
+    const size_t before = kind == ATTN_RESID_HEADS       ? n_layer * n_head
+                          : kind == ATTN_RESID_SUBLAYERS ? 2
+                                                         : 0; /* parts before those of the layers */
+    const size_t each = kind == ATTN_RESID_ACCUMULATED || kind == ATTN_RESID_HEADS ? 1 : 2;
+    const size_t layer = (index - before) / each;
+    attn_label label = ATTN_ZERO;
     if (index >= attn_resid_count(model, kind))
         return label;
-    switch (kind) {
-    case ATTN_RESID_ACCUMULATED:
-        layer = index;
-        name = "pre";
-        break;
-    case ATTN_RESID_ACCUMULATED_MID:
-        layer = index / 2;
-        name = index % 2 ? "mid" : "pre";
-        break;
-    case ATTN_RESID_SUBLAYERS:
-        layer = index / 2 - (index >= 2);
-        name = index % 2 ? "mlp_out" : "attn_out";
-        break;
-    default:
-        layer = index - n_heads; /* beyond the heads */
-        name = "mlp_out";
-        break;
-    }
-    if (kind == ATTN_RESID_SUBLAYERS && index < 2)
-        snprintf(label.text, sizeof label.text, "%s", around[index]);
-    else if (kind == ATTN_RESID_HEADS && index < n_heads)
+    if (index < before && kind == ATTN_RESID_HEADS)
         snprintf(label.text, sizeof label.text, "L%uH%u", (unsigned)(index / n_head),
                  (unsigned)(index % n_head));
-    else if (kind == ATTN_RESID_HEADS && layer >= n_layer)
-        snprintf(label.text, sizeof label.text, "%s", around[layer - n_layer]);
-    else if (layer >= n_layer)
-        snprintf(label.text, sizeof label.text, "%s", around[3]);
+    else if (index < before)
+        snprintf(label.text, sizeof label.text, "%s", around[index]);
+    else if (layer < n_layer)
+        snprintf(label.text, sizeof label.text, "%u_%s", (unsigned)layer,
+                 names[kind][(index - before) % each]);
     else
-        snprintf(label.text, sizeof label.text, "%u_%s", (unsigned)layer, name);
+        snprintf(label.text, sizeof label.text, "%s",
+                 kind == ATTN_RESID_HEADS ? around[layer - n_layer] : "final_post");
     return label;
 }
 
@@ -15157,7 +14868,7 @@ typedef struct attn__collector {
 
 static attn_tensor attn__slot_for(const attn__collector *c, const attn_activation *a)
 {
-    const char *dot = strrchr(a->name, '.'), *name = dot ? dot + 1 : a->name;
+    const char *name = attn__last_word(a->name);
     const size_t n_layer = c->model->config.n_layer, layer = a->layer < 0 ? 0 : (size_t)a->layer;
     const size_t n_head = c->model->config.n_head, n_heads = n_layer * n_head;
     const int heads = c->kind == ATTN_RESID_HEADS;
@@ -15225,46 +14936,38 @@ ATTN__DEF attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
                                            size_t n_tokens, attn_resid_kind kind, size_t first,
                                            size_t count)
 {
+    static const char op[] = "attn_decompose_resid";
     const char *patterns[6] = {NULL, NULL, NULL, NULL, NULL, NULL};
-    const attn_config *config;
-    char last[64];
-    attn__collector c;
-    attn__result stack, scale;
+    attn__hook_name last;
+    attn__collector c = {ctx,       model,    kind, first, count ? count : n_tokens - first,
+                         ATTN_ZERO, ATTN_ZERO};
+    attn__result stack, scale = ATTN_ZERO;
     attn_status status;
     int i;
-    if (attn__need_text(ctx, "attn_decompose_resid", model, tokens, n_tokens) != ATTN_OK)
+    if (attn__need_text(ctx, op, model, tokens, n_tokens) ||
+        attn__need_given(ctx, op, "place for the parts", out))
         return ctx->status;
-    if (attn__need_given(ctx, "attn_decompose_resid", "place for the parts", out) != ATTN_OK)
-        return ctx->status;
-    config = &model->config;
     if (attn_resid_count(model, kind) == 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_decompose_resid: kind %d is not an attn_resid_kind", (int)kind);
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: kind %d is not an attn_resid_kind", op,
+                          (int)kind);
     if (first >= n_tokens || count > n_tokens - first)
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "attn_decompose_resid: %llu positions from %llu on; the text has %llu tokens",
-            ATTN__LLU(count), ATTN__LLU(first), ATTN__LLU(n_tokens));
-    memset(&c, 0, sizeof c);
-    c.ctx = ctx;
-    c.model = model;
-    c.kind = kind;
-    c.first = first;
-    c.count = count ? count : n_tokens - first;
-    snprintf(last, sizeof last, "blocks.%lu.hook_resid_post", (unsigned long)config->n_layer - 1);
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: %llu positions from %llu on; the text has %llu tokens", op,
+                          ATTN__LLU(count), ATTN__LLU(first), ATTN__LLU(n_tokens));
+    last = attn__name_of(ATTN__HOOK_RESID_POST, (int)model->config.n_layer - 1);
     patterns[0] = "ln_final.hook_scale";
     for (i = 0; i < 4 && attn__parts_hooks[kind][i]; i++)
         patterns[i + 1] =
-            strchr(attn__parts_hooks[kind][i], '%') ? last : attn__parts_hooks[kind][i];
-    if (attn__begin(ctx, "attn_decompose_resid", &out->stack,
-                    attn_shape3(attn_resid_count(model, kind), c.count, config->d_model), &stack))
-        return ctx->status;
-    status = attn__begin(ctx, "attn_decompose_resid", &out->scale, attn_shape2(c.count, 1), &scale);
-    if (status != ATTN_OK)
-        return attn__finish(ctx, &out->stack, &stack, status);
+            strchr(attn__parts_hooks[kind][i], '%') ? last.text : attn__parts_hooks[kind][i];
+    status = attn__begin(ctx, op, &out->stack,
+                         attn_shape3(attn_resid_count(model, kind), c.count, model->config.d_model),
+                         &stack);
+    if (status == ATTN_OK)
+        status = attn__begin(ctx, op, &out->scale, attn_shape2(c.count, 1), &scale);
     c.stack = stack.dense;
     c.scale = scale.dense;
-    status = attn__watch_text(ctx, model, tokens, n_tokens, patterns, attn__collect, &c);
+    if (status == ATTN_OK)
+        status = attn__watch_text(ctx, model, tokens, n_tokens, patterns, attn__collect, &c);
     if (status == ATTN_OK && kind == ATTN_RESID_HEADS)
         status = attn__sum_biases(&c);
     status = attn__finish(ctx, &out->stack, &stack, status);
@@ -15289,12 +14992,9 @@ static void attn__head_work_body(attn__worker *me, void *arg)
     size_t head, last;
     attn__share(me, w->n_head, &head, &last);
     for (; head < last; head++) {
-        attn__rows out, z;
-        out.data = w->out + head * w->width;
-        out.stride = w->n_head * w->width;
-        z.data = (float *)(uintptr_t)(w->z + head * w->d); /* only read */
-        z.stride = w->n_head * w->d;
-        out.n = z.n = w->n_tokens;
+        const attn__rows out = {w->out + head * w->width, w->n_head * w->width, w->n_tokens};
+        const attn__rows z = {(float *)(uintptr_t)(w->z + head * w->d), /* only read */
+                              w->n_head * w->d, w->n_tokens};
         attn__head_result(w->kernels, w->w_o, head, out, z, w->d, pack + w->n_pack, w->n_room,
                           pack);
     }
@@ -15304,13 +15004,12 @@ ATTN__DEF attn_status attn_head_results(attn_ctx *ctx, attn_tensor *out, const a
                                         size_t layer, attn_tensor z)
 {
     const size_t span = model ? model->config.d_head + 2 * ATTN__PER_SCALES : 0; /* of W_O's rows */
-    attn__head_work w;
+    attn__head_work w = ATTN_ZERO;
     attn__result result;
     attn__scratch scratch;
-    attn_tensor dense = attn__nothing();
+    attn_tensor dense = ATTN_ZERO;
     attn_status status;
     int n_threads;
-    memset(&w, 0, sizeof w);
     if (attn__need_kernels(ctx, &w.kernels) ||
         attn__need_layer(ctx, "attn_head_results", model, layer) ||
         attn__need_shape(ctx, "attn_head_results", "z", &z,
@@ -15344,7 +15043,7 @@ ATTN__DEF attn_status attn_neuron_results(attn_ctx *ctx, attn_tensor *out, const
                                           size_t layer, attn_tensor post, size_t first,
                                           size_t count)
 {
-    attn_tensor w_out = attn__nothing();
+    attn_tensor w_out = ATTN_ZERO;
     attn_status status;
     if (attn__need_layer(ctx, "attn_neuron_results", model, layer) ||
         attn__need_shape(ctx, "attn_neuron_results", "post", &post,
@@ -15389,21 +15088,15 @@ ATTN__DEF attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directio
     return attn__finish(ctx, directions, &result, ATTN_OK);
 }
 
-/* The shapes of the scale and the directions of an attribution, for T positions. */
-static attn_status attn__need_scale(attn_ctx *ctx, const char *op, const attn_tensor *scale,
-                                    size_t n)
-{
-    return attn__need_shape(ctx, op, "scale", scale, attn_shape2(n, 1));
-}
-
+/* One direction, or one for each of n positions. */
 static attn_status attn__need_directions(attn_ctx *ctx, const char *op, const attn_model *model,
                                          const attn_tensor *directions, size_t n)
 {
     const size_t width = model->config.d_model;
     if (attn__need(ctx, op, "directions", directions) != ATTN_OK)
         return ctx->status;
-    if (directions->ndim != 2 || directions->shape[1] != width ||
-        (directions->shape[0] != 1 && directions->shape[0] != n))
+    if (!attn__has_shape(directions, attn_shape2(1, width)) &&
+        !attn__has_shape(directions, attn_shape2(n, width)))
         return attn__fail(ctx, ATTN_E_SHAPE,
                           "%s: directions have shape %s; expected [1, %llu] or [%llu, %llu]", op,
                           attn__show(attn__shape_of(directions)).text, ATTN__LLU(width),
@@ -15418,45 +15111,61 @@ static attn_status attn__with_gain(attn_ctx *ctx, attn_tensor *out, const attn_m
     return attn_mul(ctx, out, directions, attn__parameter(model->ln_f_w, model->config.d_model));
 }
 
+/* What rows [.., T, C] are divided by and multiplied with: a LayerNorm's scale [T, 1], and
+ * directions with its gain, [1 or T, C]. */
+typedef struct attn__scaled {
+    attn_tensor scale, gained;
+} attn__scaled;
+
+/* out = (x - mean) / scale */
+static void attn__row_scaled(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    const attn_tensor scale = ((const attn__scaled *)args->more)->scale;
+    args->kernels->normalize(out, x, args->kernels->sum(x, n) / (float)n,
+                             attn_get2(scale, args->row % scale.shape[0], 0), n);
+}
+
+static void attn__row_dot(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    args->kernels->binary(ATTN__MUL, args->room, x, args->w, n);
+    *out = args->kernels->sum(args->room, n);
+}
+
+static void attn__row_attr(float *out, const float *x, size_t n, const attn__row_args *args)
+{
+    const attn_tensor *gained = &((const attn__scaled *)args->more)->gained;
+    attn__row_args dot = *args;
+    dot.w = (const float *)gained->data + args->row % gained->shape[0] * n;
+    attn__row_scaled(args->room, x, n, args);
+    attn__row_dot(out, args->room, n, &dot);
+}
+
 ATTN__DEF attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                        attn_tensor parts, attn_tensor scale, attn_tensor directions)
 {
-    const attn__kernels *kernels;
-    attn__result result;
-    attn_shape shape = attn__shape_of(&parts), out_shape = shape;
-    attn_tensor gained = attn__nothing();
+    static const char op[] = "attn_logit_attrs";
+    attn__row_args args = attn__args(0);
+    attn__scaled scaled = ATTN_ZERO;
     attn_status status;
-    float *buffers = NULL;
-    size_t row, n, width;
-    if (attn__need_kernels(ctx, &kernels) || attn__need_layer(ctx, "attn_logit_attrs", model, 0) ||
-        attn__need(ctx, "attn_logit_attrs", "parts", &parts))
+    size_t n;
+    if (attn__need_kernels(ctx, &args.kernels) || attn__need_layer(ctx, op, model, 0) ||
+        attn__need(ctx, op, "parts", &parts))
         return ctx->status;
-    width = model->config.d_model;
-    if (parts.ndim < 2 || attn__row_length(&parts) != width)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_logit_attrs: parts have shape %s; expected [.., T, %llu]",
-                          attn__show(shape).text, ATTN__LLU(width));
+    if (parts.ndim < 2 || attn__row_length(&parts) != model->config.d_model)
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: parts have shape %s; expected [.., T, %llu]", op,
+                          attn__show(attn__shape_of(&parts)).text,
+                          ATTN__LLU(model->config.d_model));
     n = parts.shape[parts.ndim - 2];
-    out_shape.dim[--out_shape.ndim] = 1;
-    if (attn__need_scale(ctx, "attn_logit_attrs", &scale, n) ||
-        attn__need_directions(ctx, "attn_logit_attrs", model, &directions, n) ||
-        attn__begin(ctx, "attn_logit_attrs", out, out_shape, &result))
+    if (attn__need_shape(ctx, op, "scale", &scale, attn_shape2(n, 1)) ||
+        attn__need_directions(ctx, op, model, &directions, n))
         return ctx->status;
-    status = attn__with_gain(ctx, &gained, model, directions);
-    if (status == ATTN_OK && (buffers = attn__row_buffers(ctx, width)) == NULL)
-        status = ATTN_E_MEMORY;
-    for (row = 0; row < attn_count(result.dense) && status == ATTN_OK; row++) {
-        const float *x = attn__row(&parts, &shape, row, width, buffers);
-        const float *direction =
-            (const float *)gained.data + (gained.shape[0] == 1 ? 0 : row % n) * width;
-        kernels->normalize(buffers, x, kernels->sum(x, width) / (float)width,
-                           attn_get2(scale, row % n, 0), width);
-        kernels->binary(ATTN__MUL, buffers, buffers, direction, width);
-        ((float *)result.dense.data)[row] = kernels->sum(buffers, width);
-    }
-    attn__free(buffers);
-    attn_tensor_free(ctx, &gained);
-    return attn__finish(ctx, out, &result, status);
+    scaled.scale = scale;
+    args.more = &scaled;
+    status = attn__with_gain(ctx, &scaled.gained, model, directions);
+    if (status == ATTN_OK)
+        status = attn__each_row(ctx, op, out, parts, ATTN__A_NUMBER, attn__row_attr, args);
+    attn_tensor_free(ctx, &scaled.gained);
+    return status;
 }
 
 ATTN__DEF attn_status attn_neuron_logit_attrs(attn_ctx *ctx, attn_tensor *out,
@@ -15465,12 +15174,11 @@ ATTN__DEF attn_status attn_neuron_logit_attrs(attn_ctx *ctx, attn_tensor *out,
                                               attn_tensor directions)
 {
     static const char op[] = "attn_neuron_logit_attrs";
-    attn_tensor w_out = attn__nothing(), means = w_out, gained = w_out, along = w_out;
-    attn_tensor scaled = w_out;
+    attn_tensor w_out = ATTN_ZERO, means = w_out, gained = w_out, along = w_out, scaled = w_out;
     int failed;
     if (attn__need_layer(ctx, op, model, layer) ||
         attn__need_shape(ctx, op, "post", &post, attn_shape2(post.shape[0], model->config.d_mlp)) ||
-        attn__need_scale(ctx, op, &scale, post.shape[0]) ||
+        attn__need_shape(ctx, op, "scale", &scale, attn_shape2(post.shape[0], 1)) ||
         attn__need_directions(ctx, op, model, &directions, post.shape[0]))
         return ctx->status;
     /* ((W_out - mean) · direction) [1 or T, F], then times post / scale */
@@ -15490,40 +15198,17 @@ ATTN__DEF attn_status attn_neuron_logit_attrs(attn_ctx *ctx, attn_tensor *out,
 ATTN__DEF attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out,
                                             const attn_model *model, attn_tensor directions)
 {
-    attn_tensor products = attn__nothing();
-    attn_status status;
-    attn__result result;
-    size_t n;
-    if (attn__need_layer(ctx, "attn_bias_logit_attrs", model, 0) ||
-        attn__need_shape(ctx, "attn_bias_logit_attrs", "directions", &directions,
-                         attn_shape2(directions.shape[0], model->config.d_model)) ||
-        attn__begin(ctx, "attn_bias_logit_attrs", out, attn_shape1(directions.shape[0]), &result))
+    static const char op[] = "attn_bias_logit_attrs";
+    attn__row_args args = attn__args(0);
+    if (attn__need_layer(ctx, op, model, 0) ||
+        attn__need_shape(ctx, op, "directions", &directions,
+                         attn_shape2(directions.shape[0], model->config.d_model)))
         return ctx->status;
-    n = directions.shape[0];
-    status =
-        attn_mul(ctx, &products, directions, attn__parameter(model->ln_f_b, model->config.d_model));
-    if (status == ATTN_OK) {
-        attn_tensor column = attn_reshape(result.dense, attn_shape2(n, 1));
-        status = attn_sum(ctx, &column, products);
-    }
-    attn_tensor_free(ctx, &products);
-    return attn__finish(ctx, out, &result, status);
+    args.w = model->ln_f_b;
+    return attn__each_row(ctx, op, out, directions, ATTN__A_NUMBER, attn__row_dot, args);
 }
 
 /* ---- the logit lens ---- */
-
-typedef struct attn__unembedding {
-    const attn__kernels *kernels;
-    attn__matmul_job job;
-    float *packs; /* pack_size for each worker */
-    size_t pack_size;
-} attn__unembedding;
-
-static void attn__unembedding_body(attn__worker *me, void *arg)
-{
-    const attn__unembedding *u = (const attn__unembedding *)arg;
-    attn__matmul(me, u->kernels, &u->job, u->packs + (size_t)me->id * u->pack_size);
-}
 
 /* out [rows, n_out] = x [rows, C] · W_U's columns from `first` on, a multiple of 16, straight from
  * the model's panels */
@@ -15532,9 +15217,8 @@ static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model
 {
     const size_t width = model->config.d_model;
     const int n_threads = attn__threads_for(ctx, (double)rows * (double)width * (double)n_out);
-    attn__unembedding u;
+    attn__product u = ATTN_ZERO;
     attn__scratch scratch;
-    memset(&u, 0, sizeof u);
     if (attn__need_kernels(ctx, &u.kernels)) /* cover: the layer norm has asked */
         return ctx->status;
     u.pack_size = attn__pack_size(model->w_u.dtype, rows, width);
@@ -15544,7 +15228,7 @@ static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model
     u.job =
         attn__job(out, n_out, x, (ptrdiff_t)width, attn__columns(model->w_u, first, n_out), rows);
     if (rows > 0)
-        attn__parallel(n_threads, attn__unembedding_body, &u);
+        attn__parallel(n_threads, attn__product_body, &u);
     attn__scratch_free(&scratch);
     return ATTN_OK;
 }
@@ -15556,7 +15240,7 @@ static attn_status attn__chosen_logits(attn_ctx *ctx, float *logits, const attn_
 {
     const size_t n_vocab = model->config.n_vocab;
     attn_status status = ATTN_OK;
-    attn_tensor panel = attn__nothing();
+    attn_tensor panel = ATTN_ZERO;
     size_t i, row;
     if (attn_zeros(ctx, &panel, ATTN_F32, attn_shape2(rows, 16)) != ATTN_OK)
         return ctx->status;
@@ -15572,30 +15256,25 @@ static attn_status attn__chosen_logits(attn_ctx *ctx, float *logits, const attn_
     return status;
 }
 
+static void attn__row_layernorm_scaled(float *out, const float *x, size_t n,
+                                       const attn__row_args *args)
+{
+    attn__row_scaled(out, x, n, args);
+    args->kernels->affine(out, out, args->w, args->b, n);
+}
+
 /* out = layernorm_final(x), with the scale that is given, or (ndim 0) with its own */
 static attn_status attn__normalize_final(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                          attn_tensor x, attn_tensor scale)
 {
-    const size_t width = model->config.d_model;
-    const attn_tensor w = attn__parameter(model->ln_f_w, width);
-    const attn_tensor b = attn__parameter(model->ln_f_b, width);
-    const attn__kernels *kernels;
-    const attn_shape shape = attn__shape_of(&x);
-    float *row;
-    size_t i, n;
-    if (scale.ndim == 0)
-        return attn_layernorm(ctx, out, x, w, b, model->config.ln_eps);
-    if (attn__need_kernels(ctx, &kernels) || attn_zeros(ctx, out, ATTN_F32, shape))
-        return ctx->status;
-    n = x.shape[x.ndim - 2];
-    row = (float *)out->data;
-    for (i = 0; i < attn__n_rows(&x) && n > 0; i++, row += width) {
-        const float *from = attn__row(&x, &shape, i, width, row);
-        kernels->normalize(row, from, kernels->sum(from, width) / (float)width,
-                           attn_get2(scale, i % n, 0), width);
-        kernels->affine(row, row, model->ln_f_w, model->ln_f_b, width);
-    }
-    return ATTN_OK;
+    attn__row_args args = attn__args(model->config.ln_eps);
+    attn__scaled scaled = ATTN_ZERO;
+    scaled.scale = scale;
+    args.more = &scaled;
+    args.w = model->ln_f_w;
+    args.b = model->ln_f_b;
+    return attn__each_row(ctx, "attn_logit_lens", out, x, ATTN__A_ROW,
+                          scale.ndim == 0 ? attn__row_layernorm : attn__row_layernorm_scaled, args);
 }
 
 ATTN__DEF attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
@@ -15603,7 +15282,7 @@ ATTN__DEF attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const att
                                       size_t n)
 {
     static const char op[] = "attn_logit_lens";
-    attn_tensor normed = attn__nothing();
+    attn_tensor normed = ATTN_ZERO;
     attn__result result;
     attn_shape shape = attn__shape_of(&resid);
     attn_status status;
@@ -15617,7 +15296,8 @@ ATTN__DEF attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const att
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: resid has shape %s; expected [.., T, %llu]", op,
                           attn__show(shape).text, ATTN__LLU(width));
     shape.dim[shape.ndim - 1] = tokens ? n : model->config.n_vocab;
-    if ((scale.ndim > 0 && attn__need_scale(ctx, op, &scale, resid.shape[resid.ndim - 2])) ||
+    if ((scale.ndim > 0 &&
+         attn__need_shape(ctx, op, "scale", &scale, attn_shape2(resid.shape[resid.ndim - 2], 1))) ||
         attn__begin(ctx, op, out, shape, &result))
         return ctx->status;
     status = attn__normalize_final(ctx, &normed, model, resid, scale);
@@ -15639,10 +15319,11 @@ ATTN__DEF attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor
                                    attn_circuit_kind kind)
 {
     static const char *const factors[2][2] = {{"attn.W_Q", "attn.W_K"}, {"attn.W_V", "attn.W_O"}};
-    attn__result results[2];
-    attn_tensor all[2];
+    attn__result results[2] = ATTN_ZERO;
+    attn_tensor all[2] = ATTN_ZERO;
     attn_status status;
     size_t width, d;
+    int failed;
     if (attn__need_layer(ctx, "attn_circuit", model, layer) != ATTN_OK)
         return ctx->status;
     if (head >= model->config.n_head || (unsigned)kind > ATTN_CIRCUIT_OV)
@@ -15652,16 +15333,11 @@ ATTN__DEF attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor
                           ATTN__LLU(head), (int)kind, (unsigned long)model->config.n_head - 1);
     width = model->config.d_model;
     d = model->config.d_head;
-    if (attn__begin(ctx, "attn_circuit", left, attn_shape2(width, d), &results[0]) != ATTN_OK)
-        return ctx->status;
-    status = attn__begin(ctx, "attn_circuit", right, attn_shape2(d, width), &results[1]);
-    if (status != ATTN_OK)
-        return attn__finish(ctx, left, &results[0], status);
-    all[0] = all[1] = attn__nothing();
-    status = attn__layer_tensor(ctx, model, layer, factors[kind][0], &all[0]);
-    if (status == ATTN_OK)
-        status = attn__layer_tensor(ctx, model, layer, factors[kind][1], &all[1]);
-    if (status == ATTN_OK) {
+    failed = attn__begin(ctx, "attn_circuit", left, attn_shape2(width, d), &results[0]) ||
+             attn__begin(ctx, "attn_circuit", right, attn_shape2(d, width), &results[1]) ||
+             attn__layer_tensor(ctx, model, layer, factors[kind][0], &all[0]) ||
+             attn__layer_tensor(ctx, model, layer, factors[kind][1], &all[1]);
+    if (!failed) {
         const attn_tensor second = attn_select(all[1], 0, head);
         attn_copy(ctx, &results[0].dense, attn_select(all[0], 0, head));
         attn_copy(ctx, &results[1].dense,
@@ -15669,7 +15345,7 @@ ATTN__DEF attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor
     }
     attn_tensor_free(ctx, &all[0]);
     attn_tensor_free(ctx, &all[1]);
-    status = attn__finish(ctx, left, &results[0], status);
+    status = attn__finish(ctx, left, &results[0], failed ? ctx->status : ATTN_OK);
     return attn__finish(ctx, right, &results[1], status);
 }
 
@@ -15762,11 +15438,8 @@ ATTN__DEF attn_status attn_singular_values(attn_ctx *ctx, attn_tensor *out, attn
         attn__need(ctx, "attn_singular_values", "right", &right))
         return ctx->status;
     if (left.ndim != 2 || right.ndim != 2 || left.shape[1] != right.shape[0])
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_singular_values: left has shape %s and right %s; expected [m, r] "
-                          "and [r, n]",
-                          attn__show(attn__shape_of(&left)).text,
-                          attn__show(attn__shape_of(&right)).text);
+        return attn__misfit(ctx, "attn_singular_values", "left has", &left, "right", &right,
+                            "expected [m, r] and [r, n]");
     r = left.shape[1];
     n_rows = left.shape[0] > right.shape[1] ? left.shape[0] : right.shape[1];
     if (n_rows > SIZE_MAX / 8 - 3 * r || attn__mul_overflows(n_rows + 3 * r, r, &count) ||
@@ -15776,7 +15449,7 @@ ATTN__DEF attn_status attn_singular_values(attn_ctx *ctx, attn_tensor *out, attn
                           attn__show(attn__shape_of(&left)).text);
     if (attn__begin(ctx, "attn_singular_values", out, attn_shape1(r), &result) != ATTN_OK)
         return ctx->status;
-    room = (double *)attn__alloc(ctx, count * sizeof(double), "a decomposition");
+    room = ATTN__NEW(ctx, double, count, "a decomposition");
     if (!room)
         return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
     first = room + n_rows * r;
@@ -15827,16 +15500,12 @@ static attn_status attn__triangles(attn_ctx *ctx, attn_tensor *triangles, const 
 {
     const attn_config *c = &model->config;
     const int n_threads = attn__threads_for(ctx, (double)c->d_model * c->d_model * c->d_head);
-    attn__triangles_job job;
-    job.w = w;
-    job.d = c->d_head;
-    job.n_head = c->n_head;
-    job.room_size = ((size_t)c->d_model + c->d_head) * c->d_head;
+    attn__triangles_job job = {w,         NULL,      NULL,
+                               c->d_head, c->n_head, ((size_t)c->d_model + c->d_head) * c->d_head};
     if (attn_zeros(ctx, triangles, ATTN_F32, attn_shape3(job.n_head, job.d, job.d)) != ATTN_OK)
         return ctx->status;
     job.triangles = (float *)triangles->data;
-    job.room = (double *)attn__alloc(ctx, (size_t)n_threads * job.room_size * sizeof(double),
-                                     "a decomposition");
+    job.room = ATTN__NEW(ctx, double, (job.room_size * (size_t)n_threads), "a decomposition");
     if (!job.room)
         return ATTN_E_MEMORY;
     attn__parallel(n_threads, attn__triangles_body, &job);
@@ -15882,7 +15551,7 @@ static void attn__free_composers(attn_ctx *ctx, attn__composer *all, size_t n)
 static attn_status attn__product_norms(attn_ctx *ctx, attn_tensor *norms, attn_tensor p,
                                        attn_tensor s)
 {
-    attn_tensor products = attn__nothing();
+    attn_tensor products = ATTN_ZERO;
     attn_status status = attn_matmul(ctx, &products, p, attn_transpose(s, 1, 2));
     if (status == ATTN_OK)
         status = attn_zeros(ctx, norms, ATTN_F32, attn_shape1(p.shape[0]));
@@ -15914,7 +15583,7 @@ static const int attn__read_factors[3][2] = {{0, 1}, {1, 0}, {2, 3}};
 static attn_status attn__prepare(attn_ctx *ctx, attn__composer *c, const attn_model *model,
                                  size_t layer, attn_composition_kind kind)
 {
-    attn_tensor all[4], w_qkv = attn__nothing(), w_o = w_qkv, outer = w_qkv, inner = w_qkv;
+    attn_tensor all[4], w_qkv = ATTN_ZERO, w_o = w_qkv, outer = w_qkv, inner = w_qkv;
     const int *factors = attn__read_factors[kind];
     const int failed = attn__all_heads(ctx, model, layer, all, &w_qkv, &w_o) ||
                        attn__triangles(ctx, &c->written, model, all[2]) ||
@@ -15937,7 +15606,7 @@ static attn_status attn__compose(attn_ctx *ctx, float *scores, size_t stride,
                                  const attn__composer *later, attn_tensor o, attn_tensor p)
 {
     const size_t n_head = model->config.n_head, d = model->config.d_head;
-    attn_tensor between = attn__nothing(), half = between, whole = between;
+    attn_tensor between = ATTN_ZERO, half = between, whole = between;
     size_t i, j;
     int failed = attn_matmul(ctx, &between, o, p) != ATTN_OK; /* [H * d, H * d] */
     if (!failed) {
@@ -15969,11 +15638,11 @@ static attn_status attn__compose_with(attn_ctx *ctx, float *scores, const attn_m
 {
     const size_t n_head = model->config.n_head, n_heads = n_head * model->config.n_layer;
     const size_t width = model->config.d_model;
-    attn_tensor all[4], w_qkv = attn__nothing(), w_o = w_qkv;
+    attn_tensor all[4], w_qkv = ATTN_ZERO, w_o = w_qkv;
     attn_status status = attn__all_heads(ctx, model, to, all, &w_qkv, &w_o);
     size_t from;
     for (from = 0; from < to && status == ATTN_OK; from++) {
-        attn_tensor o = attn__nothing();
+        attn_tensor o = ATTN_ZERO;
         status = attn__layer_tensor(ctx, model, from, "attn.W_O", &o);
         if (status == ATTN_OK)
             status = attn__compose(ctx, scores + from * n_head * n_heads + to * n_head, n_heads,
@@ -16006,8 +15675,7 @@ ATTN__DEF attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
     if (attn__begin(ctx, "attn_composition_scores", out,
                     attn_shape4(n_layer, n_head, n_layer, n_head), &result) != ATTN_OK)
         return ctx->status;
-    composers =
-        (attn__composer *)attn__alloc(ctx, n_layer * sizeof *composers, "triangles of all layers");
+    composers = ATTN__NEW(ctx, attn__composer, n_layer, "triangles of all layers");
     if (!composers)
         return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
     scores = (float *)result.dense.data;
@@ -16185,10 +15853,8 @@ ATTN__DEF attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const
     attn_tokenizer *checked = NULL;
     attn_writer *w;
     size_t start_size;
-    if (attn__need_given(ctx, "attn_writer_new", "place for the writer", writer) != ATTN_OK)
-        return ctx->status;
-    *writer = NULL;
-    if (attn__need_given(ctx, "attn_writer_new", "path", path) ||
+    if (attn__need_place(ctx, "attn_writer_new", "place for the writer", writer) ||
+        attn__need_given(ctx, "attn_writer_new", "path", path) ||
         attn__need_given(ctx, "attn_writer_new", "configuration", config) ||
         ATTN__NEED_ZEROS(ctx, "attn_config", config->reserved) ||
         (tokenizer_size > 0 && attn__need_given(ctx, "attn_writer_new", "tokenizer", tokenizer)))
@@ -16205,19 +15871,17 @@ ATTN__DEF attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const
             return status;
     }
     start_size = ATTN__HEADER + (size_t)attn__n_tensors(&c) * ATTN__ENTRY;
-    w = (attn_writer *)attn__alloc(ctx, sizeof *w, "a writer");
+    w = ATTN__NEW(ctx, attn_writer, 1, "a writer");
     if (!w)
         return ATTN_E_MEMORY;
     w->config = c;
     w->start = (unsigned char *)attn__alloc(ctx, start_size, "a table of tensors");
     w->has = (unsigned char *)attn__alloc(ctx, attn__n_tensors(&c), "a list of tensors");
     w->block = (unsigned char *)attn__alloc(ctx, ATTN__IO_BLOCK, "a block of a file");
-    if (!w->start || !w->has || !w->block || attn_draft_begin(ctx, &w->draft, path) != ATTN_OK) {
-        attn_writer_free(w);
-        return ctx->status;
-    }
-    memcpy(w->start, header, sizeof header);
-    if (attn__writer_bytes(ctx, w, w->start, start_size) || attn__writer_flush(ctx, w) ||
+    if (w->start)
+        memcpy(w->start, header, sizeof header);
+    if (!w->start || !w->has || !w->block || attn_draft_begin(ctx, &w->draft, path) ||
+        attn__writer_bytes(ctx, w, w->start, start_size) || attn__writer_flush(ctx, w) ||
         attn__writer_section(ctx, w) || attn__writer_bytes(ctx, w, tokenizer, tokenizer_size) ||
         attn__writer_flush(ctx, w)) {
         attn_writer_free(w);
@@ -16236,11 +15900,10 @@ static ptrdiff_t attn__find_expected(const attn_config *config, const char *name
 {
     attn__expected e[16];
     attn__layer any;
-    attn_model shapes;
+    attn_model shapes = ATTN_ZERO;
     const char *rest;
     const int layer = attn__split_name(name, &rest);
     int i, n;
-    memset(&shapes, 0, sizeof shapes);
     shapes.config = *config;
     shapes.layers = &any;
     n = layer < (int)config->n_layer ? attn__expect(&shapes, layer < 0 ? -1 : 0, e) : 0;
@@ -16312,9 +15975,8 @@ static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype 
 /* Rows of f32, little-endian. */
 static attn_status attn__write_rows(attn_ctx *ctx, attn_writer *w, attn_tensor x)
 {
-    attn_tensor dense;
+    attn_tensor dense = ATTN_ZERO;
     attn_status status;
-    memset(&dense, 0, sizeof dense);
     status = attn_zeros(ctx, &dense, ATTN_F32, attn__shape_of(&x));
     if (status == ATTN_OK)
         status = attn_copy(ctx, &dense, x);
@@ -16375,10 +16037,9 @@ static void attn__writer_lacks(const attn_writer *w, char name[64])
 {
     attn__expected e[16];
     attn__layer any;
-    attn_model shapes;
+    attn_model shapes = ATTN_ZERO;
     size_t number = 0;
     int layer, i, n;
-    memset(&shapes, 0, sizeof shapes);
     shapes.config = w->config;
     shapes.layers = &any;
     for (layer = -1; layer < (int)w->config.n_layer; layer++) {
@@ -16428,10 +16089,9 @@ ATTN__DEF attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
 
 ATTN__DEF void attn_writer_free(attn_writer *writer)
 {
-    attn_ctx none;
+    attn_ctx none = ATTN_ZERO;
     if (!writer)
         return;
-    memset(&none, 0, sizeof none);
     attn_draft_end(&none, writer->draft, ATTN_STOPPED);
     attn__free(writer->start);
     attn__free(writer->has);
@@ -16629,9 +16289,8 @@ static void attn__rewrite(attn_model *m, unsigned operations)
 static attn_status attn__open_image(attn_ctx *ctx, attn_model **model, unsigned char *bytes,
                                     size_t size)
 {
-    attn_model_desc desc;
-    attn_model *m = (attn_model *)attn__alloc(ctx, sizeof *m, "a model");
-    memset(&desc, 0, sizeof desc);
+    attn_model_desc desc = ATTN_ZERO;
+    attn_model *m = ATTN__NEW(ctx, attn_model, 1, "a model");
     desc.skip_checksums = 1; /* they were made a moment ago */
     if (!m) {
         attn__free(bytes);
@@ -16640,12 +16299,7 @@ static attn_status attn__open_image(attn_ctx *ctx, attn_model **model, unsigned 
     m->bytes = bytes;
     m->copy = bytes;
     m->size = size;
-    if (attn__model_load(ctx, m, "the rewritten model", &desc) != ATTN_OK) {
-        attn_model_close(m);
-        return ctx->status;
-    }
-    *model = m;
-    return ATTN_OK;
+    return attn__model_opened(ctx, model, m, "the rewritten model", &desc, ATTN_OK);
 }
 
 /* Measures the new file, lays the tensors into an image of it as f32, rewrites them there, and
@@ -16653,12 +16307,10 @@ static attn_status attn__open_image(attn_ctx *ctx, attn_model **model, unsigned 
 ATTN__DEF attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
                                            const attn_model *from, unsigned operations)
 {
-    attn__image m;
+    attn__image m = ATTN_ZERO;
     uint64_t size;
-    if (attn__need_given(ctx, "attn_process_weights", "place for the model", model) != ATTN_OK)
-        return ctx->status;
-    *model = NULL;
-    if (attn__need_layer(ctx, "attn_process_weights", from, 0) != ATTN_OK)
+    if (attn__need_place(ctx, "attn_process_weights", "place for the model", model) ||
+        attn__need_layer(ctx, "attn_process_weights", from, 0))
         return ctx->status;
     if (operations == 0 ||
         operations > (ATTN_FOLD_LAYERNORM | ATTN_CENTER_WRITING | ATTN_CENTER_UNEMBEDDING))
@@ -16666,12 +16318,10 @@ ATTN__DEF attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
                           "attn_process_weights: operations are %u; expected a sum of "
                           "ATTN_FOLD_LAYERNORM, ATTN_CENTER_WRITING, ATTN_CENTER_UNEMBEDDING",
                           operations);
-    memset(&m, 0, sizeof m);
     m.old = *from;
     m.old.config.tied = 0;
     m.made.config = m.old.config;
-    m.made.layers =
-        (attn__layer *)attn__alloc(ctx, from->config.n_layer * sizeof *m.made.layers, "layers");
+    m.made.layers = ATTN__NEW(ctx, attn__layer, from->config.n_layer, "layers");
     if (!m.made.layers)
         return ATTN_E_MEMORY;
     size = attn__lay_sections(&m);

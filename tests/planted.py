@@ -200,7 +200,7 @@ plant("attn_f16_from_f32", "if (bits < 0x33000000u)", "if (bits <= 0x33000000u)"
       equivalent="half of the smallest is a tie, and goes to zero either way")
 plant("attn_f16_from_f32", "(round == 1u << (shift - 1) && (rest & 1))", "(round == 1u << (shift - 1))")
 plant("attn_f16_from_f32", "shift = 126 - (int)(bits >> 23);", "shift = 125 - (int)(bits >> 23);")
-plant("attn__add_float", "(rest == half && (m >> shift & 1))); e = 0;", "rest == half); e = 0;",
+plant("attn__write_float", "(rest == half && (m >> shift & 1))); e = 0;", "rest == half); e = 0;",
       "tensors ops")
 
 # Kernels over rows.
@@ -253,8 +253,9 @@ plant("attn__moments", "kernels->square_distance(x, *mean, n) / (float)n + eps)"
       "kernels->square_distance(x, *mean, n) / (float)n + 0 * eps)")
 plant("attn__row_variance", "square_distance(x, mean, n) / ((float)n - args->number);",
       "square_distance(x, mean, n) / (float)n;")
-plant("attn_cross_entropy", "((float *)result.dense.data)[t] = log_sum - (row[id] - largest);",
-      "((float *)result.dense.data)[t] = log_sum - row[id];")
+plant("attn__row_cross_entropy", "(x[((const int32_t *)targets->data)[at]] - largest);",
+      "x[((const int32_t *)targets->data)[at]];")
+plant("attn__row_cross_entropy", "(ptrdiff_t)args->row * targets->stride[0];", "(ptrdiff_t)args->row;")
 plant("attn__attention_check", "a->scale = desc && desc->scale != 0 ? desc->scale :",
       "a->scale = 0 ? desc->scale :")
 plant("attn__attention_body", "h.first = a->causal ? a->n_keys - a->n_queries + row : 0;",
@@ -266,7 +267,7 @@ plant("attn_reshape", "while (n_to * shape.dim[to] > n_from) {", "while (n_to * 
 plant("attn_slice", "if (start > x.shape[d] || count > x.shape[d] - start)", "if (start > x.shape[d])")
 plant("attn_select", "if (index >= x.shape[d])", "if (index > x.shape[d])")
 plant("attn__broadcast", "if (m != n && m != 1 && n != 1)", "if (m != n && m != 1)")
-plant("attn_tril", "i <= last ? from[i] : 0;", "i < last ? from[i] : 0;")
+plant("attn__row_tril", "i <= last ? x[i] : 0;", "i < last ? x[i] : 0;")
 plant("attn_mask_causal", "i + n_queries <= row + n_keys ? 0", "i <= row ? 0")
 plant("attn__measure", "n > PTRDIFF_MAX)", "0)")
 plant("attn_rng_seed", "rng->next = 624;", "rng->next = 0;")
@@ -274,7 +275,8 @@ plant("attn_rng_u32", "y ^= (y << 15) & 0xefc60000u;", "y ^= (y << 15) & 0xefc61
 plant("attn_randn", "if (n > 16 && n % 16 != 0) {", "if (0) {")
 plant("attn__log_double", "f < 0.70710678118654752440", "f < 0.5")
 plant("attn__cos_sin", "(quarter & 2 ? s : -s)", "(quarter & 2 ? -s : s)")
-plant("attn_dropout", "draw = draw * 1132489760u % 2147483647u;", "draw = draw * 1132489761u % 2147483647u;")
+plant("attn__row_dropout", "d->draw * 1132489760u % 2147483647u;", "d->draw * 1132489761u % 2147483647u;")
+plant("attn__row_dropout", "if (args->row == 0)", "if (1)")
 plant("attn__need_ids", "(size_t)id >= n_vocab", "(size_t)id > n_vocab")
 
 # The reader of .attn files.
@@ -312,7 +314,7 @@ plant("attn__check_zeros", "for (; from < to; from++) if (m->bytes[from] != 0)",
       "for (; from + 1 < to; from++) if (m->bytes[from] != 0)")
 plant("attn__read_entry", "if (r[0] == 0 || memchr(r, 0, 64) == NULL)", "if (memchr(r, 0, 64) == NULL)")
 plant("attn__read_entry", "if (r[0] == 0 || memchr(r, 0, 64) == NULL)", "if (r[0] == 0)")
-plant("attn__read_entry", "attn__check_zeros(ctx, m, path, at + strlen(w->info.name), at + 64) ||", "")
+plant("attn__read_entry", "attn__check_zeros(ctx, m, path, at + strlen(t->name), at + 64) ||", "")
 plant("attn__read_entry", "attn__check_zeros(ctx, m, path, at + 76, at + 80) ||", "")
 plant("attn__read_entry",
       "attn__check_zeros(ctx, m, path, at + 76, at + 80) || attn__check_zeros(ctx, m, path, at + 120, at + 128))",
@@ -324,17 +326,17 @@ plant("attn__read_entry", "(layout == 0 && dtype > ATTN_F16)", "0")
 plant("attn__read_entry", "ndim < 1 || ndim > 2 ||", "ndim > 2 ||",
       equivalent="refused a moment later: no tensor of a model has 0 dimensions")
 plant("attn__read_entry", "ndim < 1 || ndim > 2 ||", "ndim < 1 ||")
-plant("attn__read_entry", "w->info.shape[0] == 0 ||", "",
+plant("attn__read_entry", "t->shape[0] == 0 ||", "",
       equivalent="refused a moment later: 0 bytes are expected")
-plant("attn__read_entry", "w->info.shape[0] > 1u << 26 ||", "0 ||")
-plant("attn__read_entry", "w->info.shape[1] == 0 ||", "",
+plant("attn__read_entry", "t->shape[0] > 1u << 26 ||", "0 ||")
+plant("attn__read_entry", "t->shape[1] == 0 ||", "",
       equivalent="refused a moment later: 0 bytes are expected")
-plant("attn__read_entry", "w->info.shape[1] > 1u << 26 ||", "0 ||")
-plant("attn__read_entry", "(ndim == 1 && w->info.shape[1] != 1)", "0",
+plant("attn__read_entry", "t->shape[1] > 1u << 26 ||", "0 ||")
+plant("attn__read_entry", "(ndim == 1 && t->shape[1] != 1)", "0",
       equivalent="such a vector is refused a moment later, by its size or by its first dimension")
-plant("attn__read_entry", "expected == 0 || w->info.size != expected ||", "expected == 0 ||")
-plant("attn__read_entry", "w->info.offset - *end >= 64)", "0)")
-plant("attn__read_entry", "if (attn__check_zeros(ctx, m, path, *end, w->info.offset) != ATTN_OK)", "if (0)")
+plant("attn__read_entry", "expected == 0 || t->size != expected ||", "expected == 0 ||")
+plant("attn__read_entry", "t->offset - *end >= 64)", "0)")
+plant("attn__read_entry", "if (attn__check_zeros(ctx, m, path, *end, t->offset) != ATTN_OK)", "if (0)")
 plant("attn__read_sections", "if ((attn__u32(h + 8) == 1 && attn__check_zeros(ctx, m, path, 68, 72)) ||", "if (")
 plant("attn__put_config", "flags > 1 || act_fn ? 2 : 1", "2", "format")
 plant("attn__put_config", "attn__put_u32(h + 68, act_fn);", "", "family")
@@ -357,11 +359,11 @@ plant("attn__bind", "if (!attn__is_bound(&e[i]))", "if (0)")
 plant("attn__bind", "if (i == n || attn__is_bound(&e[i]))", "if (i == n)")
 plant("attn__bind", "layer < (int)m->config.n_layer ? attn__expect(m, layer, e) : 0",
       "attn__expect(m, layer % (int)m->config.n_layer, e)")
-plant("attn__bind_one", "if (w->info.panels != e->is_panels ||", "if (0 ||")
-plant("attn__bind_one", "(!w->info.panels && w->info.dtype != ATTN_F32)", "0")
-plant("attn__bind_one", "w->info.ndim != (is_matrix ? 2 : 1) ||", "0 ||")
-plant("attn__bind_one", "w->info.shape[0] != (is_matrix ? e->n_in : e->n_out) ||", "0 ||")
-plant("attn__bind_one", "(is_matrix && w->info.shape[1] != e->n_out)", "0")
+plant("attn__bind_one", "if (t->panels != e->is_panels ||", "if (0 ||")
+plant("attn__bind_one", "(!t->panels && t->dtype != ATTN_F32)", "0")
+plant("attn__bind_one", "t->ndim != (is_matrix ? 2 : 1) ||", "0 ||")
+plant("attn__bind_one", "t->shape[0] != (is_matrix ? e->n_in : e->n_out) ||", "0 ||")
+plant("attn__bind_one", "(is_matrix && t->shape[1] != e->n_out)", "0")
 plant("attn__bind", "if (found != m->n_weights)", "if (0)")
 plant("attn_model_open_memory", "if ((uintptr_t)data % 64 != 0 && size > 0) {", "if (0) {")
 plant("attn__read_file", "memcpy(larger, block, *size);", "memcpy(larger, block, room / 2);")
@@ -370,7 +372,7 @@ plant("attn__find_source", "s->group_step = width * d;", "s->group_step = width;
 
 # The tokenizer: what it refuses.
 within("attn.h", PLAIN, "tokenizer")
-plant("attn__mark_special", "attn__token_size(tokenizer, id) > ATTN__SPECIAL_MAX", "0")
+plant("attn__mark_special", "size > ATTN__SPECIAL_MAX", "0")
 plant("attn__special_at", "attn__special_half(nodes, node, p[depth] & 15u)",
       "attn__special_half(nodes, node, p[depth] & 7u)")
 plant("attn__check_ends", "end < previous || end > n_bytes", "end > n_bytes")
@@ -379,24 +381,18 @@ plant("attn__check_ends", "if (previous != n_bytes)", "if (0)")
 plant("attn__find_byte_ids", "if (!found[octet]) return", "if (0) return")
 plant("attn__find_byte_ids", "if (!found[octet]) tokenizer->byte_id", "if (1) tokenizer->byte_id")
 plant("attn__find_byte_ids", "!= 1 || is_special[id]) continue;", "!= 1) continue;")
-plant("attn__check_merge",
-      "if (id >= tokenizer->n_tokens) return attn__fail(ctx, ATTN_E_FORMAT, \"tokenizer: merge",
-      "if (id > tokenizer->n_tokens) return attn__fail(ctx, ATTN_E_FORMAT, \"tokenizer: merge")
-plant("attn__check_merge", "if (is_special[id]) return attn__fail(ctx, ATTN_E_FORMAT, \"tokenizer: merge",
-      "if (0) return attn__fail(ctx, ATTN_E_FORMAT, \"tokenizer: merge")
-plant("attn__check_merge", "if (size[i] == 0)", "if (0)")
+plant("attn__check_merge", "why = id >= tokenizer->n_tokens", "why = id > tokenizer->n_tokens")
+plant("attn__check_merge", ": is_special[id] ?", ": 0 ?")
+plant("attn__check_merge", "attn__token_size(tokenizer, id) == 0 ?", "0 ?")
 plant("attn__check_merge", "size[2] - size[0] != size[1] ||", "")
 plant("attn__check_merge", "memcmp(bytes[2], bytes[0], size[0]) != 0 ||", "0 ||")
 plant("attn__check_merge", "memcmp(bytes[2] + size[0], bytes[1], size[1]) != 0)", "0)")
 plant("attn__check_merges", "if (joined > most)", "if (0)")
 plant("attn__index_merges", "tokenizer->right[i] == tokenizer->right[i - 1])", "0)")
 plant("attn__index_merges", "if (i > tokenizer->first[left] &&", "if (i > 0 &&")
-plant("attn__mark_special",
-      "if (id >= tokenizer->n_tokens) return attn__fail(ctx, ATTN_E_FORMAT, \"tokenizer: special",
-      "if (id > tokenizer->n_tokens) return attn__fail(ctx, ATTN_E_FORMAT, \"tokenizer: special")
-plant("attn__mark_special", "if (attn__token_size(tokenizer, id) == 0)", "if (0)")
-plant("attn__mark_special", "if (is_special[id]) return attn__fail(ctx, ATTN_E_FORMAT, \"tokenizer: special",
-      "if (0) return attn__fail(ctx, ATTN_E_FORMAT, \"tokenizer: special")
+plant("attn__mark_special", "why = id >= tokenizer->n_tokens", "why = 0")
+plant("attn__mark_special", "size == 0 ?", "0 ?")
+plant("attn__mark_special", "is_special[id] ?", "0 ?")
 plant("attn_tokenizer_new", "if (size < 16)", "if (size < 15)")
 plant("attn_tokenizer_new", "if (needed != size)", "if (needed > size)")
 plant("attn__plant_special", "if (!nodes[node].token) nodes", "if (1) nodes")
@@ -510,8 +506,7 @@ plant("attn__end_feed", "if (p->end_layer < p->model->config.n_layer) return;", 
 plant("attn__check_item", "if (!s || s->model != model)", "if (!s)")
 plant("attn__check_item", "if (item->n_tokens > s->capacity - s->length)",
       "if (item->n_tokens > s->capacity)")
-plant("attn__check_item", "item->tokens[i] < 0 || (uint32_t)item->tokens[i] >= n_vocab",
-      "item->tokens[i] < 0 || (uint32_t)item->tokens[i] > n_vocab")
+plant("attn__check_item", "model->config.n_vocab) ||", "model->config.n_vocab + 1) ||")
 plant("attn__check_item", "(i > 0 && item->rows[i] <= item->rows[i - 1])", "0")
 plant("attn__check_item", "item->rows[i] >= item->n_tokens ||", "item->rows[i] > item->n_tokens ||")
 plant("attn__check_batch", "items[i].layers.first != items[0].layers.first ||", "")
@@ -582,10 +577,10 @@ plant("attn__new_watcher",
 plant("attn__show_rows", "shown.first = of->length + of->fed;", "shown.first = of->length;")
 plant("attn__activation_view", "t.stride[1] = (ptrdiff_t)stride;",
       "t.stride[1] = (ptrdiff_t)(of->length + of->fed + n);")
-plant("attn__rows_at", "rows.data += (size_t)(point - ATTN__HOOK_Q) * c->d_model;",
+plant("attn__rows_at", "rows.data += (size_t)(point - ATTN__HOOK_Q) * p->model->config.d_model;",
       "rows.data += (size_t)(ATTN__HOOK_V - point) * c->d_model;")
-plant("attn__activation_view", "data = attn__row_at(rows, of->first_row);", "data = rows.data;",
-      "hooks")
+plant("attn__activation_view", "attn__row_at(rows, of->first_row), ATTN_F32, attn__has_heads",
+      "rows.data, ATTN_F32, attn__has_heads", "hooks")
 plant("attn__edit_positions", "if (room == 0 || e->n_positions > room)",
       "if (e->n_positions > room)")
 plant("attn__check_edit", "e->n_heads > n_heads - e->head ||", "e->n_heads > n_heads ||")
@@ -673,8 +668,9 @@ plant("attn__likelier", "(a->logit == b->logit && a->id < b->id)", "a->logit == 
 plant("attn__looks", "return j > 0 && tokens[j - 1] == tokens[i];",
       "return j > 1 && tokens[j - 1] == tokens[i];")
 plant("attn__entropy", "if (!(*p < FLT_MIN))", "if (1)")
-plant("attn_resid_label", "layer = index / 2 - (index >= 2);", "layer = index / 2 - 1;",
-      equivalent="the first two have names of their own")
+plant("attn_resid_label", "layer < n_layer", "layer <= n_layer")
+plant("attn__row_scaled", "args->row % scale.shape[0]", "0")
+plant("attn__row_attr", "args->row % gained->shape[0] * n", "0")
 plant("attn__collect", "to = a->first + rows < last ? a->first + rows : last;", "to = last;")
 plant("attn__triangle", "diagonal = v[0] > 0 ? -length : length;", "diagonal = length;")
 plant("attn__rotate_columns", "zeta = (bb - aa) / (2 * ab);", "zeta = (bb - aa) / ab;",
@@ -873,7 +869,7 @@ plant("attn__need_given", "if (pointer) return ATTN_OK;", "return ATTN_OK;", "fa
 plant("attn__need_given", "ctx->status == ATTN_OK ? 0 :", "", "faults")
 plant("attn__need_given", "first ? first + sizeof link - 1 : before", "before", "faults")
 plant("attn__need_zero_words", "i < n;", "i + 1 < n;", "faults")
-plant("attn__head_work_body", "out.data = w->out + head * w->width;", "out.data = w->out;", "lens")
+plant("attn__head_work_body", "w->out + head * w->width,", "w->out,", "lens")
 plant("attn__slot_for", "layer * n_head, n_head), 0, 1)", "0, n_head), 0, 1)", "lens")
 plant("attn__sum_biases", "if (bias.data)", "if (0)", "lens")
 within("attn.h", PLAIN, "process")
@@ -918,7 +914,7 @@ plant("read_lines", "r->n_mine++ >= r->n_skipped", "r->n_mine++ > r->n_skipped")
 # What is refused, each time: arguments, files, vocabularies.
 within("attn.h", PLAIN,
        "files format tokenizer tensors ops hooks lens sampling model sizes")
-refusals("attn__fail")
+refusals("attn__fail|attn__misfit")
 for name in ("attn-convert.c", "attn-info.c", "attn-tokenize.c", "source.h", "safetensors.h", "export.h",
              "huggingface.h", "llmc.h", "gguf.h", "json.h", "vocab.h", "vocab_files.h", "files.h", "program.h"):
     within("tools/" + name, PLAIN, "convert family vocabularies tools lens-tool")

@@ -2240,7 +2240,7 @@ TEST(patch_rules)
           attn_patch_positions(&ctx, &out, odd, &wrong, "hook_mlp_out"));
     wrong = d;
     wrong.corrupted = bad;
-    FAILS(&ctx, ATTN_E_TOKEN, "token 2 of the corrupted",
+    FAILS(&ctx, ATTN_E_TOKEN, "corrupted token 2 is 301",
           attn_patch_positions(&ctx, &out, odd, &wrong, "hook_mlp_out"));
     wrong = d;
     wrong.wrong = -1;
@@ -2592,10 +2592,10 @@ TEST(arguments_of_patches)
     POSITIONS("and wrong", ATTN_E_TOKEN);
     d.wrong = 1;
     clean[2] = -5;
-    POSITIONS("token 2 of the clean text has id -5", ATTN_E_TOKEN);
+    POSITIONS("clean token 2 is -5", ATTN_E_TOKEN);
     clean[2] = 3;
     corrupted[1] = n_vocab;
-    POSITIONS("token 1 of the corrupted text", ATTN_E_TOKEN);
+    POSITIONS("corrupted token 1 is 97", ATTN_E_TOKEN);
     corrupted[1] = 5;
     REFUSED(ATTN_E_ARGUMENT, "no place for the result",
             attn_patch_positions(&ctx, NULL, plain, &d, "hook_resid_pre"));

@@ -1502,9 +1502,9 @@ TEST(bad_tokens_and_rows)
     size_t i;
     for (i = 0; i < 5; i++) {
         tokens[1] = wrong[i];
-        snprintf(text, sizeof text, "id %ld;", (long)wrong[i]);
+        snprintf(text, sizeof text, "token 1 is %ld;", (long)wrong[i]);
         FAILS(&ctx, ATTN_E_TOKEN, text, attn_feed(&ctx, a, tokens, 3));
-        FAILS(&ctx, ATTN_E_TOKEN, "0 to 96", attn_score(&ctx, stats, NULL, 0, a, tokens, 3));
+        FAILS(&ctx, ATTN_E_TOKEN, "below 97", attn_score(&ctx, stats, NULL, 0, a, tokens, 3));
     }
     tokens[1] = 2;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", attn_feed(&ctx, a, tokens, 0));
@@ -1536,7 +1536,7 @@ TEST(bad_tokens_and_rows)
     FAILS(&ctx, ATTN_E_ARGUMENT, "item 2: attn_feed: there is no session",
           attn_feed_batch(&ctx, items, 3));
     items[1] = item_of(b, too_large, 2, NULL);
-    FAILS(&ctx, ATTN_E_TOKEN, "item 1: token 1 has id 97", attn_feed_batch(&ctx, items, 2));
+    FAILS(&ctx, ATTN_E_TOKEN, "item 1: attn_feed: token 1 is 97", attn_feed_batch(&ctx, items, 2));
     items[1] = item_of(b, tokens, SIZE_MAX, NULL);
     FAILS(&ctx, ATTN_E_CONTEXT, "item 1: the session holds 0", attn_feed_batch(&ctx, items, 2));
     items[1] = item_of(b, tokens, 3, NULL);

@@ -1236,7 +1236,7 @@ TEST(many_texts_refused)
           attn_generate_many(&ctx, texts, 3, tiny, NULL));
     ids[1] = 2048;
     texts[2].n_prompt_ids = 2;
-    FAILS(&ctx, ATTN_E_TOKEN, "item 2: token 1 has id 2048",
+    FAILS(&ctx, ATTN_E_TOKEN, "item 2: attn_feed: token 1 is 2048",
           attn_generate_many(&ctx, texts, 3, tiny, NULL));
     CHECK(!texts[0].text && texts[0].n_ids == 0);
     FAILS(&ctx, ATTN_E_ARGUMENT, "no texts", attn_generate_many(&ctx, NULL, 3, tiny, NULL));

@@ -774,9 +774,9 @@ TEST(merges_of_one_long_token)
 
 TEST(damaged_merges)
 {
-    REFUSED("merge 1: its left id 261 is not below the 261 tokens", s.merges[1][0] = 261);
-    REFUSED("merge 1: its right id 4294967295 is not below", s.merges[1][1] = 0xFFFFFFFFu);
-    REFUSED("merge 2: its result id 999 is not below", s.merges[2][2] = 999);
+    REFUSED("merge 1: its left id 261 is too large (of 261 tokens)", s.merges[1][0] = 261);
+    REFUSED("merge 1: its right id 4294967295 is too large", s.merges[1][1] = 0xFFFFFFFFu);
+    REFUSED("merge 2: its result id 999 is too large", s.merges[2][2] = 999);
     REFUSED("merge 0: its left id 259 is a special token", s.merges[0][0] = 259);
     REFUSED("merge 0: its right id 259 is a special token", s.merges[0][1] = 259);
     REFUSED("merge 0: its result id 256 is a special token", s.special[0] = 256);
@@ -806,15 +806,14 @@ TEST(long_special)
     }
     text[256] = 'a';
     text[257] = 0;
-    REFUSED("special token 1 (id 261) has 257 bytes; expected at most 256",
-            sketch_special(&s, text));
+    REFUSED("special token 1: its id 261 has more than 256 bytes", sketch_special(&s, text));
 }
 
 TEST(damaged_special)
 {
-    REFUSED("special token 0: its id 261 is not below the 261 tokens", s.special[0] = 261);
-    REFUSED("special token 0 (id 260) has no bytes", s.special[0] = 260);
-    REFUSED("special token id 259 is listed twice", s.special[s.n_special++] = 259);
+    REFUSED("special token 0: its id 261 is too large (of 261 tokens)", s.special[0] = 261);
+    REFUSED("special token 0: its id 260 has no bytes", s.special[0] = 260);
+    REFUSED("its id 259 is listed twice", s.special[s.n_special++] = 259);
 }
 
 TEST(damaged_sizes)
