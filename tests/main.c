@@ -2,7 +2,8 @@
  * in the line "N passed, N failed, N skipped".
  *
  *     test [SUITE | SUITE/CASE]...
- *     test --list                   the names of all cases */
+ *     test --list                   the names of all cases
+ *     test --isas                   the instruction sets here, for ATTN_TEST_ISA */
 #define PROGRAM "test"
 #include "tools/program.h" /* first: it asks the system for POSIX */
 #include "test.h"
@@ -346,6 +347,20 @@ static int all_passed(int results, unsigned char *missing, int n_wanted)
     return !broken && total.failed == 0;
 }
 
+/* Those that give the promised bits. */
+static int list_isas(void)
+{
+    attn_ctx ctx;
+    int kind;
+    memset(&ctx, 0, sizeof ctx);
+    for (kind = ATTN_ISA_PORTABLE; kind <= ATTN_ISA_NEON_I8MM; kind++) {
+        ctx.isa = (attn_isa_kind)kind;
+        if (attn_isa(&ctx) && !strchr(attn_isa(&ctx), '('))
+            printf("%s\n", attn_isa(&ctx));
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     unsigned char wanted[MAX_SUITES] = {0}, i;
@@ -354,6 +369,8 @@ int main(int argc, char **argv)
     qsort(suites, (size_t)n_suites, sizeof suites[0], compare_suites);
     if (argc == 2 && strcmp(argv[1], "--list") == 0)
         return list_cases();
+    if (argc == 2 && strcmp(argv[1], "--isas") == 0)
+        return list_isas();
     if (pipe(todo) != 0 || pipe(results) != 0 || fcntl(todo[0], F_SETFD, FD_CLOEXEC) != 0 ||
         fcntl(results[1], F_SETFD, FD_CLOEXEC) != 0) {
         printf("no pipes: %s\n", strerror(errno));

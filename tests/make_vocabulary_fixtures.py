@@ -46,8 +46,9 @@ class Cases:
     def __init__(self):
         self.lines = []
 
-    def add(self, name, files, steps=(), texts=TEXTS, first=None, notes=(), refused=None, how="ids"):
-        """files: copied; steps: ("edit", FILE, OLD, NEW) and ("file", FILE, TEXT or a JSON value)."""
+    def add(self, name, files, steps=(), texts=TEXTS, first=None, notes=(), refused=None, how="ids", ids=None):
+        """files: copied; steps: ("edit", FILE, OLD, NEW) and ("file", FILE, TEXT or a JSON value). ids: of
+        transformers 5.23, where 4.57.6 has others."""
         rows = [("case", name)] + [("take", f) for f in files]
         with tempfile.TemporaryDirectory() as d:
             for f in files:
@@ -67,7 +68,9 @@ class Cases:
                     rows.append(("file", step[1], text))
                 with open(os.path.join(d, step[1]), "w", encoding="utf-8") as f:
                     f.write(text)
-            if refused is None:
+            if ids:
+                rows += [("ids", text.encode().hex(), ids[text]) for text in ids]
+            elif refused is None:
                 rows += self.expected(d, texts, first, how)
             else:
                 rows.append(("refused", refused))
@@ -108,6 +111,16 @@ def good(c, n):
     c.add("names in the settings", [TOKENS, MERGES], [("file", CONFIG, {
         "bos_token": "<s>", "eos_token": {"content": "</s>", "__type": "AddedToken", **flags},
         "pad_token": "<pad>", "sep_token": None, "mask_token": "<mask>"})])
+    three = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": None}
+    c.add("other names for all of its roles", [TOKENS, MERGES], [("file", CONFIG, three)])
+    c.add("other names in both files", [TOKENS, MERGES], [
+        ("file", CONFIG, {"unk_token": "<unk>"}), ("file", NAMES, {"bos_token": "<s>", "eos_token": "<s>"})])
+    c.add("other names for two of its roles", [TOKENS, MERGES], [
+        ("file", CONFIG, {"bos_token": "<s>", "eos_token": "</s>"})])
+    c.add("a role of the model's own", [TOKENS, MERGES], [("file", CONFIG, {
+        "image_token": "<mask>", "hole_token": {"content": "<pad>", "__type": "AddedToken", **flags},
+        "no_token": {"content": "<unk>"}, "least_token": 5, "add_bos_token": False})],
+        ids={"<mask><pad>": "4 2", "<unk>": "33 90 83 80 35"})
     c.add("named groups", [WHOLE, TOKENS, MERGES], [("file", CONFIG, {
         "extra_special_tokens": {"hole": "<mask>"}, "additional_special_tokens": ["</s>"]})])
     c.add("added_tokens.json", [TOKENS, MERGES], [("file", ADDED, {"<q>": n, "<a>": n + 1})],
@@ -120,7 +133,11 @@ def good(c, n):
         notes=['1 added tokens are not special ("<a>")'])
     c.add("an entry that repeats a token", [WHOLE], [("file", CONFIG, {"added_tokens_decoder": {
         str(n): entry, "2": {**entry, "content": "<pad>"}}})],
-        notes=['"<s>" (id 0) is a special token by other files'])
+        notes=['"<s>" (id 0) and others are special by other files'])
+    c.add("an entry too few", [TOKENS, MERGES], [("file", CONFIG, {
+        "added_tokens_decoder": {"2": {**entry, "content": "<pad>"}}, "bos_token": "<s>"}), ("file", NAMES, {
+            "mask_token": "<mask>"})], texts=["<pad> the"],
+        notes=['"<mask>" (id 4) is special by other files'])
     c.add("new in tokenizer.json", [WHOLE], [("edit", WHOLE, '], "normalizer"', ", " + added(
         n, "<q>") + "," + added(n + 1, "<a>", special=False, normalized=True) + '], "normalizer"')],
         notes=["1 added tokens are not special"])
@@ -180,6 +197,8 @@ def good(c, n):
           notes=["tokenizer_config.json has a chat template"])
     c.add("a chat template beside it", [WHOLE], [("file", "chat_template.jinja", "{{ messages }}")],
           notes=["chat_template.jinja has a chat template"])
+    c.add("more chat templates", [WHOLE], [("file", "additional_chat_templates", "")],
+          notes=["additional_chat_templates has a chat template"])
     c.add("a name without an id", [WHOLE], [("file", NAMES, {"pad_token": "<none>", "cls_token": "<no>"})],
           notes=['special_tokens_map.json names "<none>" as pad_token, but no file gives it an id: it is '
                  "left out, and so are others"])
@@ -303,6 +322,8 @@ def bad(c, n):
           refused=f'added_tokens.json: the token "\u00e9" has two ids, 171 in vocab.json and {n}')
     c.add("a byte's token", pair, [("file", NAMES, {"pad_token": "!"})],
           refused='"!" (id 6) is a special token by special_tokens_map.json, but texts need it for the byte 21')
+    c.add("a byte's token of two bytes", pair, [("file", NAMES, {"pad_token": "\u00df"})],
+          refused='"\u00df" (id 161) is a special token by special_tokens_map.json, but texts need it for the byte df')
     c.add("a token of merges", pair, [("file", NAMES, {"pad_token": "the"})],
           refused='makes "the", a special token by special_tokens_map.json')
     part = next(a for a in " ".join(lines[1:]).split(" ") if len(a) > 1)

@@ -2146,6 +2146,54 @@ TEST(gguf_keys)
     forget();
 }
 
+/* What a key says of the tokens around a text, or of conversations, is said; or refused. */
+TEST(gguf_texts)
+{
+    static const struct {
+        const char *key;
+        unsigned type;
+        const char *value, *options;
+        size_t size;
+        int code;
+        const char *text; /* of a note or the refusal, or "" */
+    } cases[] = {
+        {"tokenizer.ggml.add_bos_token", 7, "\1", "", 1, 0,
+         "note: texts shall begin with \"<|endoftext|>\" (id 299): give --bos"},
+        {"tokenizer.ggml.add_bos_token", 7, "\0", "", 1, 0, ""},
+        {"tokenizer.ggml.add_bos_token", 7, "\1", "--no-tokenizer", 1, 0, ""},
+        {"tokenizer.ggml.add_eos_token", 7, "\1", "", 1, 1,
+         "add_eos_token is true, so the end-of-text token is put behind texts"},
+        {"tokenizer.ggml.add_eos_token", 7, "\1", "--tokenizer " FIXTURES "strings", 1, 0, ""},
+        {"tokenizer.chat_template", 8, "\2\0\0\0\0\0\0\0{}", "", 10, 0,
+         "note: variant.gguf has a chat template, which attn.h does not apply"}};
+    size_t size, made_size, i, turn;
+    unsigned char *whole = test_read(FIXTURES "tiny.gguf", &size), *made;
+    char path[512], command[2048];
+    snprintf(path, sizeof path, "%s", test_tmp("variant.gguf"));
+    for (i = 0; whole && i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        const char *bos = find_bytes((char *)whole, size, "bos_token_id");
+        turn = i % 2; /* the second time without an id of its own for the beginning */
+        if (turn && CHECK(bos))
+            whole[bos - (char *)whole] ^= 32;
+        made_size = size;
+        made = with_key(whole, &made_size, cases[i / 2].key, cases[i / 2].type, cases[i / 2].value,
+                        cases[i / 2].size);
+        if (turn && bos)
+            whole[bos - (char *)whole] ^= 32;
+        if (!made)
+            break;
+        test_write(path, made, made_size);
+        free(made);
+        snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s -q %s", path,
+                 test_tmp("x.attn"), cases[i / 2].options);
+        CHECKF(run("%s", command) == cases[i / 2].code && strstr(err, cases[i / 2].text) &&
+                   (err_size == 0) == !cases[i / 2].text[0],
+               "%s: %s", cases[i / 2].key, err);
+    }
+    free(whole);
+    forget();
+}
+
 /* Types of tokens, and spellings that are not UTF-8, which JSON could not hold. */
 TEST(gguf_tokens)
 {

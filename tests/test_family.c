@@ -293,6 +293,28 @@ TEST(notes)
     forget();
 }
 
+/* transformers give some settings a second name, which the configurations of all models share. */
+TEST(names_of_settings)
+{
+    static const char *const names[][2] = {{"\"n_embd\"", "\"hidden_size\""},
+                                           {"\"n_layer\"", "\"num_hidden_layers\""},
+                                           {"\"n_head\"", "\"num_attention_heads\""},
+                                           {"\"n_positions\"", "\"max_position_embeddings\""}};
+    const char *dir = copied("base", NULL);
+    attn_model *model;
+    size_t i;
+    for (i = 0; i < sizeof names / sizeof names[0]; i++)
+        edit(dir, names[i][0], names[i][1]);
+    if ((model = converted(dir, "member.attn", "--quiet 2>/dev/null")) != NULL)
+        same_as_transformers(model, "base", "config");
+    attn_model_close(model);
+    edit(dir, "\"hidden_size\"", "\"auto_map\": {\"AutoModelForCausalLM\": \"a.B\"}, \"n_embd\"");
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 0);
+    CHECKF(strstr(err, "note: config.json: auto_map names a program as the model"), "%s", err);
+    pool_clear();
+    forget();
+}
+
 /* A configuration or a directory that asks for another model gets a sentence that says so. */
 TEST(refused_by_a_sentence)
 {
@@ -327,7 +349,9 @@ TEST(refused_by_a_sentence)
     CHECKF(strstr(err, "the tensor wte.weight is missing"), "%s", err);
     dir = copied("base", NULL);
     edit(dir, "\"n_layer\": 3", "\"n_layer\": 3, \"pruned_heads\": {}");
-    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 0);
+    CHECK(run("touch %s/adapter_config.json", dir) == 0);
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 0 &&
+          strstr(err, "note: an adapter (LoRA or another of PEFT's) is beside the model"));
     CHECK(run("rm %s/model.safetensors && touch %s/adapter_config.json", dir, dir) == 0);
     CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1 &&
           strstr(err, "merge_and_unload()"));

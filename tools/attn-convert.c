@@ -552,13 +552,15 @@ static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
 static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o, int input_is_directory)
 {
     const char *dir = o->tokenizer ? o->tokenizer : o->input;
-    if (s->has_vocab || o->no_tokenizer || (!o->tokenizer && !input_is_directory))
+    if (o->no_tokenizer || (!o->tokenizer && !input_is_directory && !s->has_vocab))
         return ATTN_OK;
-    if (vocab_load(ctx, &s->vocabulary, &s->memory, dir) == ATTN_OK) {
+    if (s->has_vocab || vocab_load(ctx, &s->vocabulary, &s->memory, dir) == ATTN_OK) {
         s->has_vocab = 1;
         vocab_print_notes(&s->vocabulary, stderr);
     } else if (ctx->status == ATTN_E_TOKENIZER && !o->tokenizer) {
         ctx->status = ATTN_OK; /* a model without one is of use too */
+    } else if (ctx->status == ATTN_E_UNSUPPORTED && !o->tokenizer) {
+        source_note("--no-tokenizer would convert the model without its vocabulary");
     }
     return ctx->status;
 }

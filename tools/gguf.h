@@ -77,6 +77,9 @@ enum {
     KEY_TOKENS,
     KEY_TOKEN_TYPES,
     KEY_MERGES,
+    KEY_ADD_BOS,
+    KEY_ADD_EOS,
+    KEY_TEMPLATE,
     KEY_BOS,
     KEY_EOS,
     N_KEYS
@@ -98,6 +101,9 @@ TOOLS_FN const char *gguf_key(int key)
                                              "tokenizer.ggml.tokens",
                                              "tokenizer.ggml.token_type",
                                              "tokenizer.ggml.merges",
+                                             "tokenizer.ggml.add_bos_token",
+                                             "tokenizer.ggml.add_eos_token",
+                                             "tokenizer.chat_template",
                                              "tokenizer.ggml.bos_token_id",
                                              "tokenizer.ggml.eos_token_id"};
     return keys[key];
@@ -473,6 +479,33 @@ enum {
     GGUF_TOKEN_BYTE
 };
 
+TOOLS_FN int gguf_is_true(const gguf_value *v)
+{
+    return v->present && !v->is_array && v->type == GGUF_BOOL && v->number != 0;
+}
+
+/* Settings about tokens around a text, and a template for conversations. */
+TOOLS_FN int gguf_read_around(gguf_reader *g, const gguf_value *values)
+{
+    vocab *v = &g->s->vocabulary;
+    const int64_t bos = g->s->bos;
+    shown name;
+    if (gguf_is_true(&values[KEY_ADD_EOS])) {
+        tool_fail(g->ctx, ATTN_E_UNSUPPORTED,
+                  "%s: %s is true, so the end-of-text token is put behind texts, which attn.h does "
+                  "not do; add its id yourself, and give --tokenizer DIR or --no-tokenizer",
+                  g->f->name, gguf_key(KEY_ADD_EOS));
+        return 0;
+    }
+    if (gguf_is_true(&values[KEY_ADD_BOS]))
+        v->first = bos < 0                                                  ? vocab_end_of_text(v)
+                   : (uint64_t)bos < v->n_tokens && v->tokens[bos].spelling ? (int32_t)bos
+                                                                            : -1;
+    show(name, g->f->name, strlen(g->f->name));
+    return vocab_note_around(g->ctx, v, values[KEY_TEMPLATE].string.size > 0 ? name : NULL) ==
+           ATTN_OK;
+}
+
 TOOLS_FN int gguf_read_vocab(gguf_reader *g, const gguf_value *values)
 {
     const gguf_value *tokens = &values[KEY_TOKENS], *types = &values[KEY_TOKEN_TYPES];
@@ -520,7 +553,7 @@ TOOLS_FN int gguf_read_vocab(gguf_reader *g, const gguf_value *values)
         if (vocab_merge_text(g->ctx, v, merges->strings[i].text, merges->strings[i].size,
                              g->f->name, "merge", i))
             return 0;
-    g->s->has_vocab = vocab_finish(g->ctx, v) == ATTN_OK;
+    g->s->has_vocab = vocab_finish(g->ctx, v) == ATTN_OK && gguf_read_around(g, values);
     return g->s->has_vocab;
 }
 

@@ -33,12 +33,13 @@ TOOLS_FN attn_status hf_refuse(attn_ctx *ctx, const char *key, const json_value 
                      show(value, text, size), expected);
 }
 
+/* A setting under GPT-2's name, or under the name that transformers' configurations share. */
 TOOLS_FN attn_status hf_number(attn_ctx *ctx, const json_value *root, const char *key,
-                               const char *old_key, uint64_t *number)
+                               const char *other_key, uint64_t *number)
 {
     const json_value *v = json_get(root, key);
-    if (!v && old_key)
-        v = json_get(root, old_key);
+    if (!v && other_key)
+        v = json_get(root, other_key);
     if (!v)
         return tool_fail(ctx, ATTN_E_FORMAT, "config.json has no %s", key);
     if (!json_u64(v, number))
@@ -129,6 +130,10 @@ TOOLS_FN attn_status hf_read_kind(attn_ctx *ctx, source *s, const json_value *ro
         hf_flag(ctx, root, "add_cross_attention", &crossed))
         return ctx->status;
     s->unscaled_attn = !scaled;
+    if (json_get(json_get(root, "auto_map"), "AutoModelForCausalLM"))
+        source_note(
+            "config.json: auto_map names a program as the model, which attn-convert does not "
+            "run: what is converted is GPT-2 as transformers have it");
     return crossed ? hf_refuse(ctx, "add_cross_attention", json_get(root, "add_cross_attention"),
                                "false")
                    : ATTN_OK;
@@ -138,12 +143,14 @@ TOOLS_FN attn_status hf_read_config(attn_ctx *ctx, source *s, const json_value *
 {
     const json_value *v;
     int tied = 1;
-    const char *old_positions = json_get(root, "n_ctx") ? "n_ctx" : "block_size";
+    const char *positions = json_get(root, "max_position_embeddings") ? "max_position_embeddings"
+                            : json_get(root, "n_ctx")                 ? "n_ctx"
+                                                                      : "block_size";
     if (hf_read_kind(ctx, s, root) || hf_number(ctx, root, "vocab_size", NULL, &s->n_vocab) ||
-        hf_number(ctx, root, "n_positions", old_positions, &s->n_ctx) ||
-        hf_number(ctx, root, "n_embd", NULL, &s->d_model) ||
-        hf_number(ctx, root, "n_head", NULL, &s->n_head) ||
-        hf_number(ctx, root, "n_layer", NULL, &s->n_layer) ||
+        hf_number(ctx, root, "n_positions", positions, &s->n_ctx) ||
+        hf_number(ctx, root, "n_embd", "hidden_size", &s->d_model) ||
+        hf_number(ctx, root, "n_head", "num_attention_heads", &s->n_head) ||
+        hf_number(ctx, root, "n_layer", "num_hidden_layers", &s->n_layer) ||
         hf_token(ctx, root, "bos_token_id", &s->bos) ||
         hf_token(ctx, root, "eos_token_id", &s->eos))
         return ctx->status;
@@ -262,6 +269,9 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
     json_value *root = NULL;
     if (!single || !index || !pickle || !pickles || !adapter)
         return ctx->status;
+    if (system_exists(adapter) && (system_exists(single) || system_exists(index)))
+        source_note("an adapter (LoRA or another of PEFT's) is beside the model, and is left out; "
+                    "merge_and_unload() would make one model of both");
     if (system_exists(single)) {
         if (safetensors_open(ctx, s, single) == ATTN_OK)
             hf_recognise(ctx, s);

@@ -177,6 +177,17 @@ TOOLS_FN int vocab_byte(unsigned long c)
     return byte <= 32 ? byte : byte <= 66 ? byte - 33 + 127 : 173;
 }
 
+/* The byte that the character at *p stands for, or -1; *p goes on to the next one. */
+TOOLS_FN int vocab_next_byte(const unsigned char **p, const unsigned char *end)
+{
+    unsigned long c = *(*p)++;
+    if (c >= 0xc2 && c < 0xe0 && *p < end && (**p & 0xc0) == 0x80)
+        c = (c & 31) << 6 | (*(*p)++ & 63);
+    else if (c >= 0x80)
+        c = 0xffff; /* no stand-in is that long */
+    return vocab_byte(c);
+}
+
 /* Replaces a token's stand-ins by the bytes that they mean. */
 TOOLS_FN attn_status vocab_decode(attn_ctx *ctx, vocab *v, vocab_token *token)
 {
@@ -188,13 +199,8 @@ TOOLS_FN attn_status vocab_decode(attn_ctx *ctx, vocab *v, vocab_token *token)
         return ctx->status;
     token->bytes = out;
     while (p < end) {
-        unsigned long c = *p++;
-        int byte;
-        if (c >= 0xc2 && c < 0xe0 && p < end && (*p & 0xc0) == 0x80)
-            c = (c & 31) << 6 | (*p++ & 63);
-        else if (c >= 0x80)
-            c = 0xffff; /* no stand-in is that long */
-        if ((byte = vocab_byte(c)) < 0)
+        const int byte = vocab_next_byte(&p, end);
+        if (byte < 0)
             return tool_fail(ctx, ATTN_E_FORMAT,
                              "%s: the token %llu (\"%s\") has a character that is none of GPT-2's "
                              "stand-ins for bytes; is it a special one, to be named in "
@@ -208,18 +214,20 @@ TOOLS_FN attn_status vocab_decode(attn_ctx *ctx, vocab *v, vocab_token *token)
 }
 
 /* Every byte needs a token, and a special one will not do: texts produce it only where asked to. */
-TOOLS_FN attn_status vocab_lacks_byte(attn_ctx *ctx, const vocab *v, unsigned char byte)
+TOOLS_FN attn_status vocab_lacks_byte(attn_ctx *ctx, const vocab *v, int byte)
 {
     size_t i;
     shown name, by;
-    for (i = 0; i < v->n_tokens; i++)
-        if (v->tokens[i].special && v->tokens[i].size == 1 &&
-            (unsigned char)v->tokens[i].bytes[0] == byte)
+    for (i = 0; i < v->n_tokens; i++) {
+        const vocab_token *t = &v->tokens[i];
+        const unsigned char *p = (const unsigned char *)t->spelling, *end = p + t->spelling_size;
+        if (p && p < end && t->special && vocab_next_byte(&p, end) == byte && p == end)
             return tool_fail(ctx, ATTN_E_FORMAT,
                              "%s: \"%s\" (id %llu) is a special token%s, but texts need it for the "
                              "byte %02x; name another token there",
-                             v->name, show(name, v->tokens[i].bytes, 1), TOOLS_LLU(i),
-                             vocab_special_by(by, &v->tokens[i]), (unsigned)byte);
+                             v->name, show(name, t->spelling, t->spelling_size), TOOLS_LLU(i),
+                             vocab_special_by(by, t), (unsigned)byte);
+    }
     return tool_fail(ctx, ATTN_E_FORMAT,
                      "%s: no token for the byte %02x alone; a byte-level vocabulary has one for "
                      "each of the 256",
@@ -258,9 +266,51 @@ TOOLS_FN attn_status vocab_finish(attn_ctx *ctx, vocab *v)
         byte = (char)(unsigned char)i;
         /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a vocabulary that was read */
         if (!names_find(&by_bytes, &byte, 1, &other))
-            return vocab_lacks_byte(ctx, v, (unsigned char)i);
+            return vocab_lacks_byte(ctx, v, (int)i);
     }
     return ATTN_OK;
+}
+
+TOOLS_FN void vocab_say(attn_ctx *ctx, vocab *v, const char *format, ...) TOOLS_PRINTF(3, 4);
+TOOLS_FN void vocab_say(attn_ctx *ctx, vocab *v, const char *format, ...)
+{
+    vocab_note *note = (vocab_note *)arena_alloc(ctx, v->memory, 1, sizeof *note), **end;
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (end = &v->notes; *end; end = &(*end)->next)
+        continue;
+    if (note && (note->text = arena_text(ctx, v->memory, text, strlen(text))) != NULL)
+        *end = note;
+}
+
+/* What belongs around a text and is left to the caller. `where`: the file with a chat template, which
+ * is a program in a language of its own; NULL if there is none. */
+TOOLS_FN attn_status vocab_note_around(attn_ctx *ctx, vocab *v, const char *where)
+{
+    shown name;
+    if (where)
+        vocab_say(ctx, v,
+                  "%s has a chat template, which attn.h does not apply: write a conversation into "
+                  "the prompt as the template does, and give --special for its special tokens",
+                  where);
+    if (v->first >= 0)
+        vocab_say(ctx, v,
+                  "texts shall begin with \"%s\" (id %ld): give --bos, or set "
+                  "attn_generate_desc.prepend_bos",
+                  show(name, v->tokens[v->first].spelling, v->tokens[v->first].spelling_size),
+                  (long)v->first);
+    return ctx->status;
+}
+
+/* What a person should know of the vocabulary. */
+TOOLS_FN void vocab_print_notes(const vocab *v, FILE *file)
+{
+    const vocab_note *note;
+    for (note = v->notes; note; note = note->next)
+        fprintf(file, "note: %s\n", note->text);
 }
 
 /* The id of "<|endoftext|>", or -1. */

@@ -46,21 +46,6 @@ typedef struct vocab_files {
     size_t unknown_key_size, n_unknown;
 } vocab_files;
 
-TOOLS_FN void vocab_say(attn_ctx *ctx, vocab *v, const char *format, ...) TOOLS_PRINTF(3, 4);
-TOOLS_FN void vocab_say(attn_ctx *ctx, vocab *v, const char *format, ...)
-{
-    vocab_note *note = (vocab_note *)arena_alloc(ctx, v->memory, 1, sizeof *note), **end;
-    char text[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    for (end = &v->notes; *end; end = &(*end)->next)
-        continue;
-    if (note && (note->text = arena_text(ctx, v->memory, text, strlen(text))) != NULL)
-        *end = note;
-}
-
 /* >> Tokens and merges ========================================================================= */
 
 /* An object from spellings to ids: the largest id plus one. */
@@ -533,13 +518,27 @@ TOOLS_FN attn_status vocab_name(attn_ctx *ctx, vocab *v, vocab_files *f, const j
     return ATTN_OK;
 }
 
-/* The tokens that special_tokens_map.json and tokenizer_config.json name. */
-TOOLS_FN attn_status vocab_name_files(attn_ctx *ctx, vocab *v, vocab_files *f)
+/* Whether an entry of tokenizer_config.json names tokens: of the roles that every tokenizer has, or of
+ * the model's own such as "image_token", which transformers 5 take for special as well. */
+TOOLS_FN int vocab_is_role(const json_value *m)
 {
     static const char *const keys[] = {
         "bos_token",           "eos_token", "unk_token",  "sep_token",
         "pad_token",           "cls_token", "mask_token", "additional_special_tokens",
         "extra_special_tokens"};
+    static const char end[] = "_token";
+    const size_t n = sizeof end - 1;
+    size_t i;
+    for (i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (m->key_size == strlen(keys[i]) && memcmp(m->key, keys[i], m->key_size) == 0)
+            return 1;
+    return m->key_size > n && memcmp(m->key + m->key_size - n, end, n) == 0 &&
+           (m->kind == JSON_STRING || json_is(json_get(m, "__type"), "AddedToken"));
+}
+
+/* The tokens that special_tokens_map.json and tokenizer_config.json name. */
+TOOLS_FN attn_status vocab_name_files(attn_ctx *ctx, vocab *v, vocab_files *f)
+{
     const json_value *m;
     size_t i;
     v->name = "special_tokens_map.json";
@@ -548,8 +547,9 @@ TOOLS_FN attn_status vocab_name_files(attn_ctx *ctx, vocab *v, vocab_files *f)
         if (vocab_name(ctx, v, f, m))
             return ctx->status;
     v->name = "tokenizer_config.json";
-    for (i = 0; i < sizeof keys / sizeof keys[0]; i++)
-        if ((m = json_get(f->config, keys[i])) != NULL && vocab_name(ctx, v, f, m))
+    for (i = 0, m = f->config ? f->config + 1 : NULL;
+         f->config && f->config->kind == JSON_OBJECT && i < f->config->size; i++, m += m->span)
+        if (vocab_is_role(m) && vocab_name(ctx, v, f, m))
             return ctx->status;
     return ATTN_OK;
 }
@@ -562,13 +562,20 @@ TOOLS_FN const json_value *vocab_class(const vocab_files *f)
     return vocab_is_off(kind) ? NULL : kind;
 }
 
-/* GPT-2's class, which is also that of files that name none, makes "<|endoftext|>" special. */
+/* GPT-2's class, which is also that of files that name none, has "<|endoftext|>" begin and end texts and
+ * stand for what is unknown, unless the files name other tokens for all three. transformers read
+ * special_tokens_map.json only where tokenizer_config.json lists no tokens. */
 TOOLS_FN void vocab_name_end(vocab *v, const vocab_files *f)
 {
+    static const char *const roles[] = {"bos_token", "eos_token", "unk_token"};
     const json_value *kind = vocab_class(f);
-    const int is_named =
-        !kind || json_is(kind, "GPT2Tokenizer") || json_is(kind, "GPT2TokenizerFast");
-    size_t id;
+    const json_value *named = json_get(f->config, "added_tokens_decoder") ? NULL : f->named;
+    int is_named = 0;
+    size_t i, id;
+    if (kind && !json_is(kind, "GPT2Tokenizer") && !json_is(kind, "GPT2TokenizerFast"))
+        return;
+    for (i = 0; i < sizeof roles / sizeof roles[0]; i++)
+        is_named |= !json_get(f->config, roles[i]) && !json_get(named, roles[i]);
     if (is_named &&
         names_find(&v->by_spelling, VOCAB_END_OF_TEXT, strlen(VOCAB_END_OF_TEXT), &id)) {
         v->tokens[id].special = 1;
@@ -658,7 +665,7 @@ TOOLS_FN attn_status vocab_check_ids(attn_ctx *ctx, const vocab *v, size_t n_own
 TOOLS_FN void vocab_note_doubts(attn_ctx *ctx, vocab *v, const vocab_files *f)
 {
     const json_value *list = json_get(f->config, "added_tokens_decoder");
-    size_t i;
+    size_t i, first = 0, n = 0;
     shown name, role;
     if (f->unknown)
         vocab_say(ctx, v, "%s names \"%s\" as %s, but no file gives it an id: it is left out%s",
@@ -666,13 +673,15 @@ TOOLS_FN void vocab_note_doubts(attn_ctx *ctx, vocab *v, const vocab_files *f)
                   show(role, f->unknown_key, f->unknown_key_size),
                   f->n_unknown > 1 ? ", and so are others like it" : "");
     for (i = 0; list && list->kind == JSON_OBJECT && i < v->n_tokens; i++)
-        if (v->tokens[i].said & VOCAB_IS_SPECIAL && !(v->tokens[i].said & VOCAB_IN_CONFIG)) {
-            vocab_say(ctx, v,
-                      "\"%s\" (id %llu) is a special token by other files, but not in "
-                      "tokenizer_config.json's added_tokens_decoder; here it is one",
-                      show(name, v->tokens[i].spelling, v->tokens[i].spelling_size), TOOLS_LLU(i));
-            break;
-        }
+        if (v->tokens[i].said & VOCAB_IS_SPECIAL && !(v->tokens[i].said & VOCAB_IN_CONFIG))
+            first = n++ ? first : i;
+    if (n)
+        vocab_say(ctx, v,
+                  "\"%s\" (id %llu)%s special by other files, but not in tokenizer_config.json's "
+                  "added_tokens_decoder; here %s",
+                  show(name, v->tokens[first].spelling, v->tokens[first].spelling_size),
+                  TOOLS_LLU(first), n > 1 ? " and others are" : " is",
+                  n > 1 ? "they are, too" : "it is, too");
 }
 
 /* Added tokens that are not special are found in every text, by their author's will. */
@@ -744,30 +753,19 @@ TOOLS_FN attn_status vocab_check_settings(attn_ctx *ctx, vocab *v, const vocab_f
 /* A template is a program in a language of its own, which attn.h does not run. */
 TOOLS_FN attn_status vocab_note_templates(attn_ctx *ctx, vocab *v, const vocab_files *f)
 {
-    static const char *const names[] = {"chat_template.jinja", "chat_template.json"};
+    static const char *const names[] = {"chat_template.jinja", "chat_template.json",
+                                        "additional_chat_templates"};
     const char *where =
         vocab_is_off(json_get(f->config, "chat_template")) ? NULL : "tokenizer_config.json";
     char *path;
     size_t i;
-    shown name;
     for (i = 0; !where && i < sizeof names / sizeof names[0]; i++) {
         if ((path = arena_path(ctx, v->memory, f->dir, names[i])) == NULL)
             return ctx->status;
         if (system_exists(path))
             where = names[i];
     }
-    if (where)
-        vocab_say(ctx, v,
-                  "%s has a chat template, which attn.h does not apply: write a conversation into "
-                  "the prompt as the template does, and give --special for its special tokens",
-                  where);
-    if (v->first >= 0)
-        vocab_say(ctx, v,
-                  "texts shall begin with \"%s\" (id %ld): give --bos, or set "
-                  "attn_generate_desc.prepend_bos",
-                  show(name, v->tokens[v->first].spelling, v->tokens[v->first].spelling_size),
-                  (long)v->first);
-    return ctx->status;
+    return vocab_note_around(ctx, v, where);
 }
 
 /* >> tokenizer.json beside vocab.json and merges.txt =========================================== */
@@ -988,14 +986,6 @@ TOOLS_FN attn_status vocab_load(attn_ctx *ctx, vocab *v, arena *memory, const ch
     }
     vocab_close(&f);
     return ctx->status ? ctx->status : vocab_finish(ctx, v);
-}
-
-/* What a person should know of the vocabulary. */
-TOOLS_FN void vocab_print_notes(const vocab *v, FILE *file)
-{
-    const vocab_note *note;
-    for (note = v->notes; note; note = note->next)
-        fprintf(file, "note: %s\n", note->text);
 }
 
 /* The same as vocab_load, straight to a tokenizer section from malloc. `notes` may be NULL. */
