@@ -79,7 +79,8 @@ TOOLS_FN int finish_output(int code)
 TOOLS_FN int shows_colour(FILE *file)
 {
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-    return system_is_terminal(file) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
+    return system_is_terminal(file) && !(no && *no) &&
+           !(term && (!*term || strcmp(term, "dumb") == 0));
 }
 
 /* The width of a line in columns, from COLUMNS or from the terminal; 0: no limit. */
