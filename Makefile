@@ -48,7 +48,7 @@ export PROMPT # whatever quotes are in it
 .DELETE_ON_ERROR:
 .PHONY: all run notebooks test test-full test-32bit coverage analyze mutate compare pipelines \
         portability fuzz tsan sanitize-casts sanitize-memory bench gpt2 clean distclean install \
-        uninstall format format-check docs python-test languages-test msvc-test sanitize-kernels \
+        uninstall format format-check docs python-test languages-test msvc-test windows-test sanitize-kernels \
         help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
@@ -445,6 +445,9 @@ languages-test: $(BUILD)/$(LINKED) $(BUILD)/attn.o $(BUILD)/tiny-stories.attn ##
 
 msvc-test: ## attn.h in MSVC's dialect, parsed only (needs clang and the headers of mingw-w64)
 	@sh tests/msvc.sh
+
+windows-test: $(BUILD)/gpt2 $(BUILD)/tiny-stories.attn ## programs for Windows: UTF-8 and a console (needs x86_64-w64-mingw32-gcc, wine; tmux)
+	@sh tests/windows.sh $(BUILD)
 
 # tools/docs.sh gives the reasons for mandoc. mandoc writes HTML without a style sheet, so one is added.
 PAGE_STYLE = body { max-width: 60em; margin: auto; font-family: sans-serif } \

@@ -26,7 +26,7 @@ static char *read_line(run *r, const char *sign)
     char *line = (char *)arena_alloc(&r->ctx, &r->memory, room, 1), *longer;
     if (system_is_terminal(stdin))
         fputs(sign, stderr);
-    while (line && fgets(line + size, (int)(room - size), stdin)) {
+    while (line && system_fgets(line + size, (int)(room - size), stdin)) {
         size += strlen(line + size);
         if (size && line[size - 1] == '\n') {
             if (size == TERMINAL_LINE && system_is_terminal(stdin))
@@ -37,7 +37,7 @@ static char *read_line(run *r, const char *sign)
             line[size - 1] = 0;
             return line;
         }
-        if (size + 1 < room)
+        if (room - size > 16)
             continue;
         longer = (char *)arena_alloc(&r->ctx, &r->memory, 2 * room, 1);
         if (longer)

@@ -19,6 +19,7 @@ TOOLS_FN int fail(int code, const char *format, ...)
     fputs(PROGRAM ": ", stderr);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
+    fflush(stderr); /* a console of Windows is buffered */
     va_end(args);
     return code;
 }
