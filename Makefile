@@ -404,10 +404,10 @@ $(BUILD)/$(LINKED): $(BUILD)/$(SHARED)
 	ln -sf $(SHARED) $(BUILD)/$(SONAME)
 	ln -sf $(SONAME) $@
 
-install: $(RENAMED:%=$(BUILD)/%) $(TOOLS:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUILD)/$(SHARED) $(BUILD)/attn.3 ## install header, libraries, programs, manual pages, attn.pc, a CMake package (PREFIX, DESTDIR)
+install: $(RENAMED:%=$(BUILD)/%) $(TOOLS:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUILD)/$(SHARED) $(BUILD)/attn.3 ## install headers, libraries, programs, manual pages, attn.pc, a CMake package (PREFIX, DESTDIR)
 	install -d "$(PREFIXED)/include" "$(PREFIXED)/bin" "$(PREFIXED)/lib/pkgconfig" "$(PREFIXED)/lib/cmake/attn" \
 	    "$(PREFIXED)/share/doc/attn" "$(PREFIXED)/share/man/man1" "$(PREFIXED)/share/man/man3"
-	install -m 644 attn.h "$(PREFIXED)/include"
+	install -m 644 attn.h examples/cpp/attn.hpp "$(PREFIXED)/include"
 	install -m 644 LICENSE README.md "$(PREFIXED)/share/doc/attn"
 	install -m 755 $(TOOLS:%=$(BUILD)/%) "$(PREFIXED)/bin"
 	for p in $(RENAMED); do install -m 755 $(BUILD)/$$p "$(PREFIXED)/bin/attn-$$p" || exit; done
@@ -429,7 +429,7 @@ install: $(RENAMED:%=$(BUILD)/%) $(TOOLS:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUIL
 
 uninstall: ## remove what install put there (PREFIX, DESTDIR)
 	for p in $(INSTALLED); do rm -f "$(PREFIXED)/bin/$$p" "$(PREFIXED)/share/man/man1/$$p.1"; done
-	for f in include/attn.h share/man/man3/attn.3 lib/pkgconfig/attn.pc lib/libattn.a lib/$(SHARED) lib/$(SONAME) \
+	for f in include/attn.h include/attn.hpp share/man/man3/attn.3 lib/pkgconfig/attn.pc lib/libattn.a lib/$(SHARED) lib/$(SONAME) \
 	    lib/$(LINKED); do rm -f "$(PREFIXED)/$$f"; done
 	rm -rf "$(PREFIXED)/share/doc/attn" "$(PREFIXED)/lib/cmake/attn"
 

@@ -12,8 +12,12 @@ trap 'rm -rf "$tmp"' EXIT
 passed=0 failed=0 skipped=0
 CFLAGS=-DATTN_NO_SIMD
 export CFLAGS
-mkdir "$tmp/source" # as it would be downloaded
-(cd "$root" && git ls-files -z | tar -cf - --null -T - | tar -xf - -C "$tmp/source")
+sources() # DIRECTORY: as it would be downloaded
+{
+    mkdir -p "$1"
+    (cd "$root" && git ls-files -z | tar -cf - --null -T -) | tar -xf - -C "$1"
+}
+sources "$tmp/source"
 packages=$tmp/source/tools/packages
 app=$packages/app.c
 
@@ -105,9 +109,7 @@ try_conan()
 try_debian()
 {
     have dpkg-buildpackage --version && have lintian --version && have dpkg-query -W debhelper || return
-    mkdir "$tmp/debian"
-    cp -R "$tmp/source" "$tmp/debian/attn-0.2.0"
-    rm -rf "$tmp/debian/attn-0.2.0/.git"
+    sources "$tmp/debian/attn-0.2.0" # without what other packages built in theirs
     cp -R "$packages/debian" "$tmp/debian/attn-0.2.0"
     (cd "$tmp/debian/attn-0.2.0" && unset CFLAGS && step dpkg-buildpackage -us -uc) &&
         step lintian --fail-on error,warning "$tmp"/debian/*.changes &&
