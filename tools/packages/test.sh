@@ -55,6 +55,15 @@ END
         step cmake --build "$tmp/app/build" && step "$tmp/app/build/app"
 }
 
+run_by_wine() # DIRECTORY of the .dll
+{
+    ran='linked and not run'
+    command -v wine >/dev/null || return 0
+    ran='run by Wine'
+    cp "$1"/*.dll "$tmp" 2>/dev/null # beside the program, where Windows looks for it
+    WINEPREFIX=$tmp/wine WINEDEBUG=-all step wine "$tmp/app.exe"
+}
+
 try_cmake()
 {
     have cmake --version || return
@@ -69,8 +78,8 @@ try_cmake()
         step cmake -S "$tmp/source/tools/cmake" -B "$tmp/windows-$shared" -DBUILD_SHARED_LIBS=$shared \
             -DCMAKE_SYSTEM_NAME=Windows -DCMAKE_C_COMPILER=x86_64-w64-mingw32-gcc -DATTN_OPENMP=OFF &&
             step cmake --build "$tmp/windows-$shared" && step x86_64-w64-mingw32-gcc -I"$root" "$app" \
-            -L"$tmp/windows-$shared" -lattn -o "$tmp/app.exe"
-        count $? "for Windows, linked and not run, BUILD_SHARED_LIBS=$shared"
+            -L"$tmp/windows-$shared" -lattn -o "$tmp/app.exe" && run_by_wine "$tmp/windows-$shared"
+        count $? "for Windows, $ran, BUILD_SHARED_LIBS=$shared"
     done
 }
 
