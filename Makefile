@@ -48,7 +48,7 @@ export PROMPT # whatever quotes are in it
 .DELETE_ON_ERROR:
 .PHONY: all run notebooks test test-full test-32bit coverage analyze mutate compare pipelines \
         portability fuzz tsan sanitize-casts sanitize-memory bench gpt2 clean distclean install \
-        uninstall format format-check docs python-test languages-test msvc-test sanitize-kernels \
+        uninstall format format-check docs python-test languages-test msvc-test windows-test sanitize-kernels \
         help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
@@ -408,10 +408,10 @@ $(BUILD)/$(LINKED): $(BUILD)/$(SHARED)
 	ln -sf $(SHARED) $(BUILD)/$(SONAME)
 	ln -sf $(SONAME) $@
 
-install: $(RENAMED:%=$(BUILD)/%) $(TOOLS:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUILD)/$(SHARED) $(BUILD)/attn.3 ## install header, libraries, programs, manual pages, attn.pc, a CMake package (PREFIX, DESTDIR)
+install: $(RENAMED:%=$(BUILD)/%) $(TOOLS:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUILD)/$(SHARED) $(BUILD)/attn.3 ## install headers, libraries, programs, manual pages, attn.pc, a CMake package (PREFIX, DESTDIR)
 	install -d "$(PREFIXED)/include" "$(PREFIXED)/bin" "$(PREFIXED)/lib/pkgconfig" "$(PREFIXED)/lib/cmake/attn" \
 	    "$(PREFIXED)/share/doc/attn" "$(PREFIXED)/share/man/man1" "$(PREFIXED)/share/man/man3"
-	install -m 644 attn.h "$(PREFIXED)/include"
+	install -m 644 attn.h examples/cpp/attn.hpp "$(PREFIXED)/include"
 	install -m 644 LICENSE README.md "$(PREFIXED)/share/doc/attn"
 	install -m 755 $(TOOLS:%=$(BUILD)/%) "$(PREFIXED)/bin"
 	for p in $(RENAMED); do install -m 755 $(BUILD)/$$p "$(PREFIXED)/bin/attn-$$p" || exit; done
@@ -433,7 +433,7 @@ install: $(RENAMED:%=$(BUILD)/%) $(TOOLS:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUIL
 
 uninstall: ## remove what install put there (PREFIX, DESTDIR)
 	for p in $(INSTALLED); do rm -f "$(PREFIXED)/bin/$$p" "$(PREFIXED)/share/man/man1/$$p.1"; done
-	for f in include/attn.h share/man/man3/attn.3 lib/pkgconfig/attn.pc lib/libattn.a lib/$(SHARED) lib/$(SONAME) \
+	for f in include/attn.h include/attn.hpp share/man/man3/attn.3 lib/pkgconfig/attn.pc lib/libattn.a lib/$(SHARED) lib/$(SONAME) \
 	    lib/$(LINKED); do rm -f "$(PREFIXED)/$$f"; done
 	rm -rf "$(PREFIXED)/share/doc/attn" "$(PREFIXED)/lib/cmake/attn"
 
@@ -449,6 +449,9 @@ languages-test: $(BUILD)/$(LINKED) $(BUILD)/attn.o $(BUILD)/tiny-stories.attn ##
 
 msvc-test: ## attn.h in MSVC's dialect, parsed only (needs clang and the headers of mingw-w64)
 	@sh tests/msvc.sh
+
+windows-test: $(BUILD)/gpt2 $(BUILD)/tiny-stories.attn ## programs for Windows: UTF-8 and a console (needs x86_64-w64-mingw32-gcc, wine; tmux)
+	@sh tests/windows.sh $(BUILD)
 
 # tools/docs.sh gives the reasons for mandoc. mandoc writes HTML without a style sheet, so one is added.
 PAGE_STYLE = body { max-width: 60em; margin: auto; font-family: sans-serif } \

@@ -8715,6 +8715,7 @@ static const struct attn__reason {
     {EIO, "the disk or its connection failed"},
     {ENOMEM, "not enough memory"},
     {EBUSY, "another program is using it"},
+    {EBADF, "it is closed"},
     {EINTR, "a signal interrupted it"},
     {EPIPE, "the reader of the pipe is gone"},
     {ESPIPE, "a pipe cannot be read or written out of order"},

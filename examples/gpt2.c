@@ -284,6 +284,10 @@ static int check_pairs(const arguments *given)
 
 static int check_usage(const options *o, const arguments *given, size_t next)
 {
+    size_t i;
+    for (i = 0; i < o->stop.n; i++)
+        if (!*o->stop.at[i])
+            return fail(USAGE, "--stop needs a text: before an empty one every text would end");
     if (!o->model)
         return fail(USAGE, "no model given: gpt2 MODEL.attn \"a prompt\" (--help tells more)");
     if (next < given->n_words)

@@ -16,6 +16,9 @@ static void on_stop(int number)
     system_on_interrupt(on_stop);
 }
 
+/* Linux's terminals keep so many bytes of a line, its end among them, and drop the rest. */
+enum { TERMINAL_LINE = 4096 };
+
 /* Reads a line of any length; NULL at the end, after Ctrl-C, and without memory. */
 static char *read_line(run *r, const char *sign)
 {
@@ -23,13 +26,18 @@ static char *read_line(run *r, const char *sign)
     char *line = (char *)arena_alloc(&r->ctx, &r->memory, room, 1), *longer;
     if (system_is_terminal(stdin))
         fputs(sign, stderr);
-    while (line && fgets(line + size, (int)(room - size), stdin)) {
+    while (line && system_fgets(line + size, (int)(room - size), stdin)) {
         size += strlen(line + size);
         if (size && line[size - 1] == '\n') {
+            if (size == TERMINAL_LINE && system_is_terminal(stdin))
+                say("the terminal passes on only %d bytes of a line: if yours was longer, /undo "
+                    "and "
+                    "cut it into lines that end in \\, or give a file with -f",
+                    TERMINAL_LINE - 1);
             line[size - 1] = 0;
             return line;
         }
-        if (size + 1 < room)
+        if (room - size > 16)
             continue;
         longer = (char *)arena_alloc(&r->ctx, &r->memory, 2 * room, 1);
         if (longer)
@@ -285,7 +293,9 @@ static int do_help(repl *p, const char *value)
         snprintf(label, sizeof label, "/%s %s", commands[i].name, commands[i].argument);
         print_row(label, 22, commands[i].help);
     }
-    printf("\nSettings, with their present values in brackets (on and off for flags):\n");
+    putchar('\n');
+    print_wrapped("Settings, with their present values in brackets (on and off for flags):", 0, 0,
+                  help_columns());
     for (i = 0; i < N_OPTIONS; i++) {
         if (table[i].commands != LIVE_OPTION)
             continue;

@@ -33,6 +33,7 @@ static int say(const char *format, ...)
     fputc('(', stderr);
     vfprintf(stderr, format, args);
     fputs(")\n", stderr);
+    fflush(stderr);
     va_end(args);
     return FINE;
 }

@@ -285,7 +285,8 @@ static int check_usage(const lens *l)
     if (o->output && o->json && l->command->bit != RECORD)
         return fail(USAGE, "-o draws a picture and --json prints: give one of them");
     if (l->command->bit == RECORD && !o->output)
-        return fail(USAGE, "record writes a file: -o FILE.safetensors or -o FILE.npz");
+        return fail(USAGE, o->lines ? "record --lines writes shards into a directory: -o DIRECTORY"
+                                    : "record writes a file: -o FILE.safetensors or -o FILE.npz");
     if (o->output && l->command->bit == RECORD && !o->lines &&
         !ends_in(o->output, ".safetensors") && !ends_in(o->output, ".npz"))
         return fail(USAGE, "%s: the name must end in .safetensors or .npz", o->output);
@@ -2325,11 +2326,16 @@ static int open_index(lens *l, corpus *c)
     json_out header = {NULL, 0, 0, 0, 0};
     uint64_t size = 0;
     int code = FINE;
+    const char *kind = system_not_a_file(l->o.output);
+    if (!system_exists(l->o.output))
+        return fail(FAILED, "there is no directory %s: make it first (mkdir)", l->o.output);
+    if (!kind || strcmp(kind, "a directory") != 0)
+        return fail(FAILED, "%s is not a directory: the shards need one", l->o.output);
     put_header(l, c, &header);
     snprintf(c->path, sizeof c->path, "%s/index.jsonl", l->o.output);
     c->index = system_exists(c->path) ? system_open(c->path, "rb+") : system_open(c->path, "wb");
     if (!c->index)
-        code = fail(FAILED, "%s: %s (-o names a directory that is there)", c->path, why(errno));
+        code = fail(FAILED, "%s: %s", c->path, why(errno));
     else if (system_size(c->index, &size) == 0 && size > 0 && !l->o.resume)
         code = fail(FAILED, "%s is there already: --resume goes on; or choose another directory",
                     c->path);

@@ -97,8 +97,9 @@ static int read_ids_of_file(run *r)
         return failed(&r->ctx);
     r->n += n;
     if (r->n < (r->o.recipe == HALVES ? r->o.context : 2))
-        return fail(FAILED, "%s has %zu tokens; expected at least %zu%s", r->o.file, r->n,
-                    r->o.recipe == HALVES ? r->o.context : (size_t)2,
+        return fail(FAILED, "%s has %zu token%s; expected at least %zu%s",
+                    strcmp(r->o.file, "-") == 0 ? "standard input" : r->o.file, r->n,
+                    r->n == 1 ? "" : "s", r->o.recipe == HALVES ? r->o.context : (size_t)2,
                     r->o.recipe == HALVES
                         ? ", one window: give a longer text or a smaller --context"
                         : ", to predict one of them");
@@ -193,8 +194,9 @@ static void print_result(const run *r)
     else
         printf("perplexity  %.4f +- %.4f\n"
                "loss        %.5f +- %.5f nats a token, %.4f bits a byte\n"
-               "counted     %zu tokens in %zu windows of %zu, %zu apart (%s)\n",
-               exp(mean), exp(mean) * error, mean, error, bits_per_byte, r->n_counted, r->n_windows,
+               "counted     %zu token%s in %zu window%s of %zu, %zu apart (%s)\n",
+               exp(mean), exp(mean) * error, mean, error, bits_per_byte, r->n_counted,
+               r->n_counted == 1 ? "" : "s", r->n_windows, r->n_windows == 1 ? "" : "s",
                r->o.context, r->o.stride, recipe_names[r->o.recipe]);
 }
 

@@ -68,6 +68,7 @@ if have luajit 'attn.lua'; then
             luajit examples/lua/attn.lua "$model" 'Once upon a time'
     done
     check 'attn.lua' fails_with '/no/such.attn: cannot be read' luajit examples/lua/attn.lua /no/such.attn
+    check 'attn.lua has at most 60 lines of code' [ "$(grep -vcE '^ *(--.*)?$' examples/lua/attn.lua)" -le 60 ]
     check 'attn.lua' prints passed luajit tests/lua/test_attn.lua "$model"
 fi
 

@@ -221,7 +221,7 @@ TEST(stop_strings)
     refuses(2, "--stop: at most 16 can be given",
             GPT2 "Once $(for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17; do echo --stop $i; "
                  "done)");
-    refuses(1, "stop string 0 is empty", GPT2 "Once --no-prompt --stop ''");
+    refuses(2, "--stop needs a text", GPT2 "Once --no-prompt --stop ''");
 }
 
 /* Text i of a batch is the one with seed + i. */
@@ -303,6 +303,7 @@ TEST(options_that_do_not_go_together)
             GPT2 "Once --count 3");
     refuses(2, "--count: \"0\" is not a whole number from 1 to 1000", GPT2 "Once --count 0");
     refuses(2, "give the prompt another way", GPT2 "--repl --file -");
+    refuses(2, "--stop needs a text", GPT2 "Once --stop a --stop ''");
 }
 
 /* >> The interactive mode ====================================================================== */
@@ -566,8 +567,26 @@ TEST(on_a_terminal)
            out);
     CHECK(TRY("NO_COLOR=1 ") == 0 && strcmp(out, ", there\r\n") == 0);
     CHECK(TRY("TERM=dumb ") == 0 && strcmp(out, ", there\r\n") == 0);
+    CHECK(TRY("TERM= ") == 0 && strcmp(out, ", there\r\n") == 0);
     same(GPT2 "'Once upon a time' -qn2 --colours", GPT2 "'Once upon a time' -qn2");
     test_write(TMP "controls.txt", "a\033[2Jb\tc\xC2\x9B", 9);
     CHECK(run("TERM=dumb script -qec '" GPT2 "-n 0 -q --file " TMP "controls.txt' /dev/null") == 0);
     CHECKF(strcmp(out, "a\xEF\xBF\xBD[2Jb\tc\xEF\xBF\xBD\r\n") == 0, "%s", out);
+    CHECK(run("echo /help | TERM=dumb COLUMNS=40 script -qec '" GPT2 "--repl' /dev/null") == 0);
+    CHECKF(strstr(out, "Settings, with their present values in\r\nbrackets"), "%s", out);
+}
+
+/* A terminal keeps 4,095 bytes of a line: a person who pastes more is told of it. */
+TEST(a_line_too_long_for_the_terminal)
+{
+    if (run("command -v script >/dev/null && script -qec true /dev/null") != 0) {
+        test_skip("no `script` here, which makes a terminal");
+        return;
+    }
+#define TYPED(size)                                                                                \
+    run("{ sleep 1; head -c " size " /dev/zero | tr '\\0' a; echo; sleep 1; } | TERM=dumb "        \
+        "script -qec '" GPT2 "--repl -n 0' /dev/null")
+    CHECKF(TYPED("4094") == 0 && !strstr(out, "the terminal passes on"), "%s", out);
+    CHECKF(TYPED("6000") == 0 && strstr(out, "the terminal passes on only 4095 bytes"), "%s", out);
+#undef TYPED
 }

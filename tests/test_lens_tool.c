@@ -1272,9 +1272,12 @@ TEST(record_of_lines)
            "%s", out);
     refuses(1, "index.jsonl is there already: --resume goes on", RECORDS "many");
     refuses(1, "was made with another model, --bos or activations", RECORDS "many --resume --bos");
-    refuses(1, "no such file or directory", RECORDS "nowhere");
+    refuses(1, "nowhere: make it first", RECORDS "nowhere");
     refuses(2, "needs the names of activations",
             LENS MODEL "record --lines LICENSE -o " CORPUS "many");
+    refuses(2, "into a directory: -o DIRECTORY", LENS MODEL "record --lines LICENSE hook_embed");
+    refuses(1, "README.md is not a directory: the shards need one",
+            LENS MODEL "record --lines LICENSE hook_embed -o README.md");
     refuses(2, "--resume is for the texts of --lines", LENS MODEL "record Once --resume -o x.npz");
     refuses(1, "attn.hook_pattern has no row for each position",
             LENS MODEL "record --lines LICENSE '*.hook_pattern' -o " CORPUS "many");

@@ -59,9 +59,11 @@ TEST(bits_of_bytes)
 TEST(mistakes)
 {
     refuses(1, "0 tokens; expected at least 2, to predict one", PERPLEXITY MODEL);
+    refuses(1, "cannot read standard input: it is closed", PERPLEXITY MODEL "- <&-");
     refuses(2, "no model given", PERPLEXITY);
     refuses(1, "no such file", PERPLEXITY MODEL "nowhere.txt");
-    refuses(1, "1 tokens; expected at least 2", "printf Once | " PERPLEXITY MODEL "-");
+    refuses(1, "standard input has 1 token; expected at least 2",
+            "printf Once | " PERPLEXITY MODEL "-");
     refuses(1, "expected at least 256, one window",
             "printf Once | " PERPLEXITY MODEL "- --recipe halves");
     refuses(1, "the model's context holds 256", PERPLEXITY MODEL "LICENSE -c 257");

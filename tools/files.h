@@ -13,7 +13,10 @@
 #include <string.h>
 
 /* A tool uses some of these functions and not others, and that is nothing to warn about. */
-#if defined(__GNUC__)
+#if defined(__MINGW_PRINTF_FORMAT) /* C99's printf, not that of Microsoft's library */
+#define TOOLS_FN           static __attribute__((unused))
+#define TOOLS_PRINTF(a, b) __attribute__((format(__MINGW_PRINTF_FORMAT, a, b)))
+#elif defined(__GNUC__)
 #define TOOLS_FN           static __attribute__((unused))
 #define TOOLS_PRINTF(a, b) __attribute__((format(printf, a, b)))
 #else
@@ -209,9 +212,9 @@ TOOLS_FN attn_status read_all(attn_ctx *ctx, arena *memory, FILE *file, const ch
 {
     size_t capacity = 1 << 16, n = 0, got;
     char *buffer = (char *)malloc(capacity), *larger, *kept;
-    while (buffer && n <= limit && (got = fread(buffer + n, 1, capacity - n, file)) > 0) {
+    while (buffer && n <= limit && (got = system_fread(buffer + n, capacity - n, file)) > 0) {
         n += got;
-        if (n == capacity) {
+        if (capacity - n < 16) {
             larger = capacity <= SIZE_MAX / 2 ? (char *)realloc(buffer, capacity * 2) : NULL;
             if (!larger)
                 free(buffer);

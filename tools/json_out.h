@@ -16,6 +16,7 @@
 #define TOOLS_JSON_OUT_H
 
 #include "files.h"
+#include <float.h>
 #include <math.h>
 
 typedef struct json_out {
@@ -120,7 +121,7 @@ TOOLS_FN void out_key(json_out *o, const char *name)
 TOOLS_FN void out_digits(json_out *o, double value, int digits)
 {
     char text[40];
-    if (isfinite(value))
+    if (fabs(value) <= DBL_MAX)
         snprintf(text, sizeof text, "%.*g", digits, value);
     else
         snprintf(text, sizeof text, "null");

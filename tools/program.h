@@ -19,6 +19,7 @@ TOOLS_FN int fail(int code, const char *format, ...)
     fputs(PROGRAM ": ", stderr);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
+    fflush(stderr); /* a console of Windows is buffered */
     va_end(args);
     return code;
 }
@@ -79,7 +80,8 @@ TOOLS_FN int finish_output(int code)
 TOOLS_FN int shows_colour(FILE *file)
 {
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-    return system_is_terminal(file) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
+    return system_is_terminal(file) && !(no && *no) &&
+           !(term && (!*term || strcmp(term, "dumb") == 0));
 }
 
 /* The width of a line in columns, from COLUMNS or from the terminal; 0: no limit. */

@@ -60,6 +60,19 @@ SYSTEM_FN wchar_t *system_wide(const char *text)
     return wide;
 }
 
+/* A console obeys sequences for colours, gets the bytes as they are, and no character of UTF-8 in
+ * pieces. */
+SYSTEM_FN void system_prepare_console(FILE *file)
+{
+    const HANDLE console = (HANDLE)_get_osfhandle(_fileno(file));
+    DWORD mode;
+    if (!GetConsoleMode(console, &mode))
+        return;
+    SetConsoleMode(console, mode | 4); /* ENABLE_VIRTUAL_TERMINAL_PROCESSING */
+    _setmode(_fileno(file), _O_BINARY);
+    setvbuf(file, NULL, _IOFBF, 4096);
+}
+
 /* The arguments in UTF-8, whatever code page the system has, and a console that shows UTF-8. They
  * live as long as the program. Without memory the arguments stay as they are. */
 SYSTEM_FN void system_begin(int *argc, char ***argv)
@@ -68,6 +81,8 @@ SYSTEM_FN void system_begin(int *argc, char ***argv)
     char **const texts = wide ? (char **)calloc((size_t)*argc + 1, sizeof *texts) : NULL;
     int i;
     SetConsoleOutputCP(CP_UTF8);
+    system_prepare_console(stdout);
+    system_prepare_console(stderr);
     for (i = 0; texts && i < *argc; i++) {
         const int n = WideCharToMultiByte(CP_UTF8, 0, wide[i], -1, NULL, 0, NULL, NULL);
         texts[i] = (char *)malloc((size_t)n + 1);
@@ -185,11 +200,55 @@ SYSTEM_FN unsigned long system_process(void)
     return (unsigned long)_getpid();
 }
 
+/* A line, or a part of it, that a person types at a console, in UTF-8: the C library would read it in
+ * the code page of the console. Ctrl-Z at its beginning ends the input. 0: the end, or Ctrl-C; -1: the
+ * file is not a console. */
+SYSTEM_FN long system_read_console(FILE *file, void *bytes, size_t size)
+{
+    const HANDLE console = (HANDLE)_get_osfhandle(_fileno(file));
+    const DWORD most = size / 3 < 512 ? (DWORD)(size / 3) : 512; /* three bytes each at the most */
+    wchar_t wide[512];
+    DWORD mode, n = 0, one = 0;
+    if (most < 3 || !GetConsoleMode(console, &mode))
+        return -1;
+    fflush(stdout);
+    fflush(stderr);
+    if (!ReadConsoleW(console, wide, most - 1, &n, NULL) || n == 0 || wide[0] == 26) {
+        if (n == 0)
+            Sleep(100); /* the handler of Ctrl-C has a thread of its own, and comes first */
+        return 0;
+    }
+    if ((wide[n - 1] == L'\r' || (wide[n - 1] & 0xFC00) == 0xD800) && /* half of a pair */
+        ReadConsoleW(console, wide + n, 1, &one, NULL))
+        n += one;
+    if (n > 1 && wide[n - 2] == L'\r' && wide[n - 1] == L'\n')
+        wide[--n - 1] = L'\n';
+    return WideCharToMultiByte(CP_UTF8, 0, wide, (int)n, (char *)bytes, (int)size, NULL, NULL);
+}
+
 /* At most `size` bytes, as soon as there are some: fread waits for all of them. 0: the end;
  * negative: failed. */
 SYSTEM_FN long system_read(FILE *file, void *bytes, unsigned size)
 {
-    return _read(_fileno(file), bytes, size);
+    const long n = system_read_console(file, bytes, size);
+    return n >= 0 ? n : _read(_fileno(file), bytes, size);
+}
+
+/* fread of bytes, also from a console. */
+SYSTEM_FN size_t system_fread(void *bytes, size_t size, FILE *file)
+{
+    const long n = system_read_console(file, bytes, size);
+    return n >= 0 ? (size_t)n : fread(bytes, 1, size, file);
+}
+
+/* fgets, also from a console. */
+SYSTEM_FN char *system_fgets(char *line, int size, FILE *file)
+{
+    const long n = system_read_console(file, line, (size_t)size - 1);
+    if (n < 0)
+        return fgets(line, size, file);
+    line[n] = 0;
+    return n > 0 ? line : NULL;
 }
 
 /* 0: system_read would have to wait. */
@@ -335,6 +394,16 @@ SYSTEM_FN long system_read(FILE *file, void *bytes, unsigned size)
     return (long)read(fileno(file), bytes, size);
 }
 
+/* Of a Windows console they give UTF-8. */
+SYSTEM_FN size_t system_fread(void *bytes, size_t size, FILE *file)
+{
+    return fread(bytes, 1, size, file);
+}
+SYSTEM_FN char *system_fgets(char *line, int size, FILE *file)
+{
+    return fgets(line, size, file);
+}
+
 /* 0: system_read would have to wait. */
 SYSTEM_FN int system_is_ready(FILE *file)
 {
@@ -366,7 +435,9 @@ SYSTEM_FN unsigned long system_process(void)
 SYSTEM_FN double system_seconds(void)
 {
 #if defined(_WIN32)
-    return (double)GetTickCount64() / 1000;
+    LARGE_INTEGER now, rate; /* GetTickCount64 counts steps of 16 ms */
+    if (QueryPerformanceCounter(&now) && QueryPerformanceFrequency(&rate))
+        return (double)now.QuadPart / (double)rate.QuadPart;
 #elif defined(CLOCK_MONOTONIC)
     struct timespec now;
     if (clock_gettime(CLOCK_MONOTONIC, &now) == 0)

@@ -11,15 +11,14 @@ local header = assert(io.open(os.getenv("ATTN_HEADER") or root .. "attn.h")):rea
 for part in header:gmatch("\n/%* >>api%-%l+ ===.-\n#ifdef __cplusplus\n}") do -- the inside of extern "C"
     ffi.cdef((part:gsub("/%*.-%*/", ""):gsub("\n#[^\n]*", ""):gsub("ATTN_API", ""):gsub("}%s*$", "")))
 end
-local lib = ffi.load(os.getenv("ATTN_LIBRARY") or root .. "build/libattn.so")
-local Model = {}
+local lib, Model = ffi.load(os.getenv("ATTN_LIBRARY") or root .. "build/libattn.so"), {}
 Model.__index = Model
 
 -- Calls a function that returns a status; a failure is an error with the library's sentence. LuaJIT must
 -- not compile the call, because C may call Lua back.
 local function check(call, ...)
     local ctx = ffi.new("attn_ctx")
-    if call(ctx, ...) ~= lib.ATTN_OK then error(ffi.string(ctx.message), 0) end
+    return call(ctx, ...) == lib.ATTN_OK or error(ffi.string(ctx.message), 0)
 end
 jit.off(check)
 
@@ -40,33 +39,27 @@ end
 
 -- The text that follows a prompt. how: fields of attn_generate_desc; each(piece) is given it as it comes.
 function Model:generate(prompt, how, each)
-    local pieces, problem = {}, nil
+    local pieces, going, problem = {}, true, nil
     local callback = ffi.cast("attn_text_fn", function(text, size) -- no error may leave it
         pieces[#pieces + 1] = ffi.string(text, size)
-        local done, message = pcall(each or type, pieces[#pieces])
-        problem = not done and message
-        return done and 0 or 1
+        going, problem = pcall(each or type, pieces[#pieces])
+        return going and 0 or 1
     end)
     local done, message = pcall(self.with_session, self, function(session)
-        check(lib.attn_generate, session, prompt, ffi.new("attn_generate_desc", how or {}), callback, nil)
-        return true
+        return check(lib.attn_generate, session, prompt, ffi.new("attn_generate_desc", how or {}), callback, nil)
     end)
     callback:free()
-    return done and table.concat(pieces) or error(problem or message, 0)
+    return done and table.concat(pieces) or error(going and message or problem, 0)
 end
 
 -- A copy of the logits, [0] to [n_vocab - 1], after a text; edits: tables of fields of attn_edit.
 function Model:logits(text, edits)
+    local n, ids = ffi.new("size_t[1]"), ffi.new("int32_t[?]", #text + 1)
+    local row = ffi.new("float[?]", lib.attn_model_config(self.handle).n_vocab)
+    check(lib.attn_encode, ids, #text, n, lib.attn_model_tokenizer(self.handle), text, #text, 0)
     return self:with_session(function(session)
-        local encode, n, kept = lib.attn_model_tokenizer(self.handle), ffi.new("size_t[1]"), {}
-        local ids = ffi.new("int32_t[?]", #text + 1)
-        check(lib.attn_encode, ids, #text, n, encode, text, #text, 0)
-        for i, edit in ipairs(edits or {}) do
-            kept[i] = ffi.new("attn_edit", edit)
-            check(lib.attn_hook_edit, nil, session, kept[i])
-        end
+        for _, edit in ipairs(edits or {}) do check(lib.attn_hook_edit, nil, session, ffi.new("attn_edit", edit)) end
         check(lib.attn_feed, session, ids, n[0])
-        local row = ffi.new("float[?]", lib.attn_model_config(self.handle).n_vocab)
         ffi.copy(row, lib.attn_logits(session), ffi.sizeof(row))
         return row
     end)
@@ -75,12 +68,11 @@ end
 if not arg or arg[0] ~= debug.getinfo(1, "S").source:sub(2) then return {open = open, lib = lib} end
 local done, message = pcall(function()
     local model = open(arg[1] or error("usage: luajit attn.lua MODEL.attn [PROMPT]", 0))
-    local prompt = arg[2] or "Once upon a time"
-    io.write(prompt)
-    model:generate(prompt, {max_tokens = 40}, function(piece) io.write(piece) io.flush() end)
-    local head, comma = {name = "blocks.2.attn.hook_z", head = 3, n_heads = 1}, ffi.new("int32_t[1]")
+    local prompt, comma = arg[2] or "Once upon a time", ffi.new("int32_t[1]")
+    io.stdout:setvbuf("no") io.write(prompt)
+    model:generate(prompt, {max_tokens = 40}, io.write)
     check(lib.attn_token_id, comma, model.handle, ",")
     print(("\na comma's logit with a head %.2f, without it %.2f"):format(model:logits(prompt)[comma[0]],
-        model:logits(prompt, {head})[comma[0]]))
+        model:logits(prompt, {{name = "blocks.2.attn.hook_z", head = 3, n_heads = 1}})[comma[0]]))
 end)
 if not done then io.stderr:write(message, "\n") os.exit(1) end

@@ -204,6 +204,11 @@ text = reference_gpt2.session().generate(prompt, max_tokens=n_tokens, prepend_bo
 print(f"\n{prompt}{text.read()}")
 print("The clean model says the same:", list(demo_tokens[-n_tokens:]) == text.ids)
 
+# %% The story of the README's first program: another seed, another story
+story = reference_gpt2.session().generate("Once upon a time", max_tokens=200,
+                                          sampling=attn.Sampling(temperature=0.7, top_k=40, seed=1))
+print(f"\nOnce upon a time{story.read()}")
+
 # %% The glass box: one head taken out
 with reference_gpt2.session() as session:
     comma = reference_gpt2.to_single_token(",")

@@ -913,6 +913,8 @@ class Notebook(Case):
             self.assertIn(f"\n{line}: {value}\n", text)
         self.assertIn(re.search(r"The Total Perspective.*?(?=\n==)", wanted, re.S)[0], text)
         self.assertIn("The clean model says the same: True", text)
+        story = run(BUILD / "gpt2", STORIES, PROMPT, "-n200", "--temperature=0.7", "--top-k=40", "-s1", "-q").decode()
+        self.assertIn(f"\n{story}", text)
         self.assertIn("with the head 12.42, without it 12.72\nby a function 12.72", text)
 
 

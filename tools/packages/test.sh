@@ -12,8 +12,12 @@ trap 'rm -rf "$tmp"' EXIT
 passed=0 failed=0 skipped=0
 CFLAGS=-DATTN_NO_SIMD
 export CFLAGS
-mkdir "$tmp/source" # as it would be downloaded
-(cd "$root" && git ls-files -z | tar -cf - --null -T - | tar -xf - -C "$tmp/source")
+sources() # DIRECTORY: as it would be downloaded
+{
+    mkdir -p "$1"
+    (cd "$root" && git ls-files -z | tar -cf - --null -T -) | tar -xf - -C "$1"
+}
+sources "$tmp/source"
 packages=$tmp/source/tools/packages
 app=$packages/app.c
 
@@ -51,6 +55,15 @@ END
         step cmake --build "$tmp/app/build" && step "$tmp/app/build/app"
 }
 
+run_by_wine() # DIRECTORY of the .dll
+{
+    ran='linked and not run'
+    command -v wine >/dev/null || return 0
+    ran='run by Wine'
+    cp "$1"/*.dll "$tmp" 2>/dev/null # beside the program, where Windows looks for it
+    WINEPREFIX=$tmp/wine WINEDEBUG=-all step wine "$tmp/app.exe"
+}
+
 try_cmake()
 {
     have cmake --version || return
@@ -65,8 +78,8 @@ try_cmake()
         step cmake -S "$tmp/source/tools/cmake" -B "$tmp/windows-$shared" -DBUILD_SHARED_LIBS=$shared \
             -DCMAKE_SYSTEM_NAME=Windows -DCMAKE_C_COMPILER=x86_64-w64-mingw32-gcc -DATTN_OPENMP=OFF &&
             step cmake --build "$tmp/windows-$shared" && step x86_64-w64-mingw32-gcc -I"$root" "$app" \
-            -L"$tmp/windows-$shared" -lattn -o "$tmp/app.exe"
-        count $? "for Windows, linked and not run, BUILD_SHARED_LIBS=$shared"
+            -L"$tmp/windows-$shared" -lattn -o "$tmp/app.exe" && run_by_wine "$tmp/windows-$shared"
+        count $? "for Windows, $ran, BUILD_SHARED_LIBS=$shared"
     done
 }
 
@@ -105,9 +118,7 @@ try_conan()
 try_debian()
 {
     have dpkg-buildpackage --version && have lintian --version && have dpkg-query -W debhelper || return
-    mkdir "$tmp/debian"
-    cp -R "$tmp/source" "$tmp/debian/attn-0.2.0"
-    rm -rf "$tmp/debian/attn-0.2.0/.git"
+    sources "$tmp/debian/attn-0.2.0" # without what other packages built in theirs
     cp -R "$packages/debian" "$tmp/debian/attn-0.2.0"
     (cd "$tmp/debian/attn-0.2.0" && unset CFLAGS && step dpkg-buildpackage -us -uc) &&
         step lintian --fail-on error,warning "$tmp"/debian/*.changes &&

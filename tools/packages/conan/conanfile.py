@@ -31,7 +31,7 @@ class AttnConan(ConanFile):
         self.version = self.version or ".".join(parts)
 
     def export_sources(self):
-        for path in ("attn.h", "LICENSE", "tools/cmake/*"):
+        for path in ("attn.h", "examples/cpp/attn.hpp", "LICENSE", "tools/cmake/*"):
             copy(self, path, self._repository, self.export_sources_folder)
 
     def layout(self):
