@@ -1813,7 +1813,7 @@ static void attn__sweep_watchers(attn_session *s);
 static attn__rows attn__heads_rows(const attn__pass *p, int before);
 static void attn__visit_watched(const attn__worker *me, attn__pass *p, int point);
 static void attn__attend_watched(const attn__worker *me, attn__pass *p);
-static attn_shape attn__shape_of(const attn_tensor *x);
+ATTN__INLINE attn_shape attn__shape_of(const attn_tensor *x);
 static attn__text attn__show(attn_shape s);
 static attn_status attn__misfit(attn_ctx *ctx, const char *op, const char *name,
                                 const attn_tensor *x, const char *other, const attn_tensor *y,
@@ -6996,7 +6996,7 @@ ATTN__DEF attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model
 /* >>tensors =====================================================================================
  * Views are arithmetic on strides; a tensor that could not be made says why in `error`. */
 
-static attn_shape attn__shape(int ndim, size_t d0, size_t d1, size_t d2, size_t d3)
+ATTN__INLINE attn_shape attn__shape(int ndim, size_t d0, size_t d1, size_t d2, size_t d3)
 {
     const attn_shape s = {ndim, {d0, d1, d2, d3}};
     return s;
@@ -7018,12 +7018,12 @@ ATTN__DEF attn_shape attn_shape4(size_t d0, size_t d1, size_t d2, size_t d3)
     return attn__shape(4, d0, d1, d2, d3);
 }
 
-static attn_shape attn__shape_of(const attn_tensor *x)
+ATTN__INLINE attn_shape attn__shape_of(const attn_tensor *x)
 {
     return attn__shape(x->ndim, x->shape[0], x->shape[1], x->shape[2], x->shape[3]);
 }
 
-static int attn__has_shape(const attn_tensor *x, attn_shape shape)
+ATTN__INLINE int attn__has_shape(const attn_tensor *x, attn_shape shape)
 {
     int i, same = x->ndim == shape.ndim;
     for (i = 0; i < shape.ndim && same; i++)
@@ -7377,15 +7377,19 @@ static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, 
 {
     const int is_new = out && out->ndim == 0;
     memset(result, 0, sizeof *result);
-    if (attn__copy_into(ctx, op, out, ATTN_F32, shape) != ATTN_OK)
-        return ctx->status;
-    result->fresh = is_new;
-    if (out->dtype == ATTN_F32 && attn_is_dense(*out)) {
+    if (!is_new && out && !out->error && out->dtype == ATTN_F32 && attn__has_shape(out, shape) &&
+        attn_is_dense(*out)) { /* nothing to make, nothing to refuse */
         result->dense = *out;
         return ATTN_OK;
     }
-    result->stand_in = 1;
-    return attn_zeros(ctx, &result->dense, ATTN_F32, shape);
+    if (attn__copy_into(ctx, op, out, ATTN_F32, shape) != ATTN_OK)
+        return ctx->status;
+    result->fresh = is_new;
+    result->stand_in = !is_new;
+    if (!is_new)
+        return attn_zeros(ctx, &result->dense, ATTN_F32, shape);
+    result->dense = *out;
+    return ATTN_OK;
 }
 
 static attn_status attn__finish(attn_ctx *ctx, attn_tensor *out, attn__result *result,
@@ -7625,7 +7629,7 @@ static float *attn__row_buffers(attn_ctx *ctx, size_t n)
 }
 
 /* The shape of two operands laid over each other; dimensions of 1 repeat. */
-static int attn__broadcast(attn_shape a, attn_shape b, attn_shape *shape)
+ATTN__INLINE int attn__broadcast(attn_shape a, attn_shape b, attn_shape *shape)
 {
     int i;
     *shape = attn__shape(a.ndim > b.ndim ? a.ndim : b.ndim, 1, 1, 1, 1);
@@ -7699,14 +7703,14 @@ typedef struct attn__row_args {
 typedef void (*attn__row_fn)(float *out, const float *x, size_t n, const attn__row_args *args);
 
 static attn_status attn__each_row(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor x,
-                                  attn__becomes becomes, attn__row_fn fn, attn__row_args args)
+                                  attn__becomes becomes, attn__row_fn fn, attn__row_args *args)
 {
     attn__result result;
     const attn_shape shape = attn__shape_of(&x);
     attn_shape out_shape = shape;
     size_t n, n_out, n_rows;
     float *buffers;
-    if (attn__need_kernels(ctx, &args.kernels) || attn__need(ctx, op, "x", &x))
+    if (attn__need_kernels(ctx, &args->kernels) || attn__need(ctx, op, "x", &x))
         return ctx->status;
     n = attn__row_length(&x);
     n_out = becomes == ATTN__A_ROW ? n : 1;
@@ -7718,10 +7722,10 @@ static attn_status attn__each_row(attn_ctx *ctx, const char *op, attn_tensor *ou
     buffers = attn__row_buffers(ctx, n);
     if (!buffers)
         return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
-    args.room = buffers + n;
-    for (args.row = 0; args.row < n_rows; args.row++)
-        fn((float *)result.dense.data + args.row * n_out,
-           attn__row(&x, &shape, args.row, n, buffers), n, &args);
+    args->room = buffers + n;
+    for (args->row = 0; args->row < n_rows; args->row++)
+        fn((float *)result.dense.data + args->row * n_out,
+           attn__row(&x, &shape, args->row, n, buffers), n, args);
     attn__free(buffers);
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
@@ -7786,7 +7790,7 @@ static void attn__row_layernorm(float *out, const float *x, size_t n, const attn
     args->kernels->affine(out, out, args->w, args->b, n);
 }
 
-static attn__row_args attn__args(float number)
+ATTN__INLINE attn__row_args attn__args(float number)
 {
     attn__row_args args = ATTN_ZERO;
     args.number = number;
@@ -7795,31 +7799,34 @@ static attn__row_args attn__args(float number)
 
 ATTN__DEF attn_status attn_scale(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float factor)
 {
-    return attn__each_row(ctx, "attn_scale", out, x, ATTN__A_ROW, attn__row_scale,
-                          attn__args(factor));
+    attn__row_args args = attn__args(factor);
+    return attn__each_row(ctx, "attn_scale", out, x, ATTN__A_ROW, attn__row_scale, &args);
 }
 ATTN__DEF attn_status attn_exp(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    return attn__each_row(ctx, "attn_exp", out, x, ATTN__A_ROW, attn__row_exp, attn__args(0));
+    attn__row_args args = attn__args(0);
+    return attn__each_row(ctx, "attn_exp", out, x, ATTN__A_ROW, attn__row_exp, &args);
 }
 ATTN__DEF attn_status attn_sum(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    return attn__each_row(ctx, "attn_sum", out, x, ATTN__A_DIM_OF_1, attn__row_sum, attn__args(0));
+    attn__row_args args = attn__args(0);
+    return attn__each_row(ctx, "attn_sum", out, x, ATTN__A_DIM_OF_1, attn__row_sum, &args);
 }
 ATTN__DEF attn_status attn_mean(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    return attn__each_row(ctx, "attn_mean", out, x, ATTN__A_DIM_OF_1, attn__row_mean,
-                          attn__args(0));
+    attn__row_args args = attn__args(0);
+    return attn__each_row(ctx, "attn_mean", out, x, ATTN__A_DIM_OF_1, attn__row_mean, &args);
 }
 ATTN__DEF attn_status attn_variance(attn_ctx *ctx, attn_tensor *out, attn_tensor x, int unbiased)
 {
+    attn__row_args args = attn__args(unbiased ? 1 : 0);
     return attn__each_row(ctx, "attn_variance", out, x, ATTN__A_DIM_OF_1, attn__row_variance,
-                          attn__args(unbiased ? 1 : 0));
+                          &args);
 }
 ATTN__DEF attn_status attn_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    return attn__each_row(ctx, "attn_softmax", out, x, ATTN__A_ROW, attn__row_softmax,
-                          attn__args(0));
+    attn__row_args args = attn__args(0);
+    return attn__each_row(ctx, "attn_softmax", out, x, ATTN__A_ROW, attn__row_softmax, &args);
 }
 ATTN__DEF attn_status attn_softmax_causal(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
@@ -7831,12 +7838,13 @@ ATTN__DEF attn_status attn_softmax_causal(attn_ctx *ctx, attn_tensor *out, attn_
                             "expected [.., Tq, Tk] with Tq <= Tk");
     args.n_queries = x.shape[x.ndim - 2];
     return attn__each_row(ctx, "attn_softmax_causal", out, x, ATTN__A_ROW, attn__row_softmax_causal,
-                          args);
+                          &args);
 }
 ATTN__DEF attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
+    attn__row_args args = attn__args(0);
     return attn__each_row(ctx, "attn_log_softmax", out, x, ATTN__A_ROW, attn__row_log_softmax,
-                          attn__args(0));
+                          &args);
 }
 ATTN__DEF attn_status attn_gelu(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_gelu_kind kind)
 {
@@ -7847,7 +7855,7 @@ ATTN__DEF attn_status attn_gelu(attn_ctx *ctx, attn_tensor *out, attn_tensor x, 
                           "attn_gelu: kind is %d; expected ATTN_GELU_TANH, ATTN_GELU_ERF, "
                           "ATTN_RELU or ATTN_SILU",
                           (int)kind);
-    return attn__each_row(ctx, "attn_gelu", out, x, ATTN__A_ROW, attn__row_gelu, args);
+    return attn__each_row(ctx, "attn_gelu", out, x, ATTN__A_ROW, attn__row_gelu, &args);
 }
 
 /* A parameter [n] as dense floats: itself if it is that, else written into `buffer` [n], filled
@@ -7889,7 +7897,7 @@ ATTN__DEF attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tenso
         return ctx->status;
     failed = attn__vector(ctx, "attn_layernorm", "w", &w, "x", &x, n, 1, buffer, &args.w) ||
              attn__vector(ctx, "attn_layernorm", "b", &b, "x", &x, n, 0, buffer + n, &args.b) ||
-             attn__each_row(ctx, "attn_layernorm", out, x, ATTN__A_ROW, attn__row_layernorm, args);
+             attn__each_row(ctx, "attn_layernorm", out, x, ATTN__A_ROW, attn__row_layernorm, &args);
     attn__free(buffer);
     return failed ? ctx->status : ATTN_OK;
 }
@@ -7918,7 +7926,7 @@ ATTN__DEF attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_t
                        logits.shape[0], logits.shape[1]) != ATTN_OK)
         return ctx->status;
     args.more = &targets;
-    return attn__each_row(ctx, op, nll, logits, ATTN__A_NUMBER, attn__row_cross_entropy, args);
+    return attn__each_row(ctx, op, nll, logits, ATTN__A_NUMBER, attn__row_cross_entropy, &args);
 }
 
 /* ---- matmul ---- */
@@ -7945,7 +7953,7 @@ static void attn__scratch_free(attn__scratch *scratch)
 }
 
 /* The leading dimensions of matrices [.., M, N], then 1, 1. */
-static attn_shape attn__lead_of(const attn_tensor *x)
+ATTN__INLINE attn_shape attn__lead_of(const attn_tensor *x)
 {
     attn_shape lead = attn__shape_of(x);
     lead.dim[x->ndim - 2] = lead.dim[x->ndim - 1] = 1;
@@ -13327,7 +13335,7 @@ ATTN__DEF attn_status attn_dropout(attn_ctx *ctx, attn_tensor *out, attn_tensor 
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_dropout: p is a probability, 0 to 1");
     dropout.rng = rng;
     args.more = &dropout;
-    return attn__each_row(ctx, "attn_dropout", out, x, ATTN__A_ROW, attn__row_dropout, args);
+    return attn__each_row(ctx, "attn_dropout", out, x, ATTN__A_ROW, attn__row_dropout, &args);
 }
 
 static void attn__row_tril(float *out, const float *x, size_t n, const attn__row_args *args)
@@ -13347,7 +13355,7 @@ ATTN__DEF attn_status attn_tril(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
         return attn__misfit(ctx, "attn_tril", "x has", &x, NULL, NULL,
                             "expected at least two dimensions");
     args.n_queries = x.shape[x.ndim - 2];
-    return attn__each_row(ctx, "attn_tril", out, x, ATTN__A_ROW, attn__row_tril, args);
+    return attn__each_row(ctx, "attn_tril", out, x, ATTN__A_ROW, attn__row_tril, &args);
 }
 
 ATTN__DEF attn_status attn_mask_causal(attn_ctx *ctx, attn_tensor *out, size_t n_queries,
@@ -14666,11 +14674,12 @@ static void attn__row_entropy(float *out, const float *x, size_t n, const attn__
 ATTN__DEF attn_status attn_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern)
 {
     static const char op[] = "attn_pattern_entropy";
+    attn__row_args args = attn__args(0);
     if (attn__need(ctx, op, "pattern", &pattern) != ATTN_OK)
         return ctx->status;
     if (pattern.ndim < 2)
         return attn__misfit(ctx, op, "pattern has", &pattern, NULL, NULL, "expected [.., Tq, Tk]");
-    return attn__each_row(ctx, op, out, pattern, ATTN__A_NUMBER, attn__row_entropy, attn__args(0));
+    return attn__each_row(ctx, op, out, pattern, ATTN__A_NUMBER, attn__row_entropy, &args);
 }
 
 /* Does a head of this kind look from position i at position j <= i? */
@@ -15164,7 +15173,7 @@ ATTN__DEF attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const at
     args.more = &scaled;
     status = attn__with_gain(ctx, &scaled.gained, model, directions);
     if (status == ATTN_OK)
-        status = attn__each_row(ctx, op, out, parts, ATTN__A_NUMBER, attn__row_attr, args);
+        status = attn__each_row(ctx, op, out, parts, ATTN__A_NUMBER, attn__row_attr, &args);
     attn_tensor_free(ctx, &scaled.gained);
     return status;
 }
@@ -15206,7 +15215,7 @@ ATTN__DEF attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out,
                          attn_shape2(directions.shape[0], model->config.d_model)))
         return ctx->status;
     args.w = model->ln_f_b;
-    return attn__each_row(ctx, op, out, directions, ATTN__A_NUMBER, attn__row_dot, args);
+    return attn__each_row(ctx, op, out, directions, ATTN__A_NUMBER, attn__row_dot, &args);
 }
 
 /* ---- the logit lens ---- */
@@ -15275,7 +15284,8 @@ static attn_status attn__normalize_final(attn_ctx *ctx, attn_tensor *out, const 
     args.w = model->ln_f_w;
     args.b = model->ln_f_b;
     return attn__each_row(ctx, "attn_logit_lens", out, x, ATTN__A_ROW,
-                          scale.ndim == 0 ? attn__row_layernorm : attn__row_layernorm_scaled, args);
+                          scale.ndim == 0 ? attn__row_layernorm : attn__row_layernorm_scaled,
+                          &args);
 }
 
 ATTN__DEF attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
