@@ -17,8 +17,8 @@ DO THIS
         cc -O2 -c -x c -DATTN_IMPLEMENTATION attn.h -o attn.o
         cc app.c attn.o -lm
 
-    A plain -O2 runs at full speed: the kernels for AVX2, AVX-512 and NEON are compiled in and the
-    best one is chosen when the program runs.
+    A plain -O2 runs at full speed: the kernels for AVX2, AVX-512, AMX and NEON are compiled in and
+    the best one is chosen when the program runs.
 
 A COMPLETE PROGRAM
 
@@ -409,6 +409,8 @@ typedef enum attn_isa_kind {
     ATTN_ISA_AVX2_VNNI,
     ATTN_ISA_NEON_DOT,
     ATTN_ISA_NEON_I8MM,
+    /* AVX-512 VNNI, and from 16 rows of q8 or q4 on products of tiles. Linux alone, which is asked
+     * for the permission once; the process then takes no signal stack under some 12 KiB. */
     ATTN_ISA_AMX
 } attn_isa_kind;
 
@@ -444,7 +446,7 @@ ATTN_API int attn_version(void);
 /* "ATTN_E_SHAPE" and so on; never NULL. */
 ATTN_API const char *attn_status_name(attn_status status);
 
-/* Name of the kernels that this context uses: "avx512 vnni", "avx512", "avx2 vnni", "avx2",
+/* Name of the kernels that this context uses: "amx", "avx512 vnni", "avx512", "avx2 vnni", "avx2",
  * "neon i8mm", "neon dotprod", "neon", "portable", or with an explanation: "sse2 (no fused
  * multiply-add)", "avx2 (inexact: built with unsafe math)", "avx2 (inexact: denormals are flushed)"
  * where the calling thread has them so. NULL if ctx->isa asks for one that is not
@@ -10060,7 +10062,7 @@ static unsigned attn__features_of(unsigned leaf1, unsigned xcr0, unsigned leaf7b
 {
     const unsigned ymm = 0x6, zmm = 0xe6, tiles = 0x60000; /* registers that the system saves */
     const unsigned tile_int8 = 1u << 24 | 1u << 25;        /* leaf 7 */
-    const unsigned fma_f16c = 1u << 12 | 1u << 29; /* leaf 1 */
+    const unsigned fma_f16c = 1u << 12 | 1u << 29;         /* leaf 1 */
     const unsigned f_dq_bw_vl = 3u << 16 | 1u << 30 | 1u << 31; /* leaf 7 */
     unsigned features = ATTN__HAS_AVX2;
     if ((xcr0 & ymm) != ymm || (leaf1 & fma_f16c) != fma_f16c || !(leaf7b >> 5 & 1))
@@ -10082,8 +10084,8 @@ static unsigned attn__features_of(unsigned leaf1, unsigned xcr0, unsigned leaf7b
 #define ATTN__AMX
 #endif
 
-/* Linux lets a process use AMX's registers once it has asked: arch_prctl(ARCH_REQ_XCOMP_PERM, the
- * tiles' state). Of other systems we have not learned how they do it. */
+/* Linux lets a process use AMX's registers once it has asked: arch_prctl(ARCH_REQ_XCOMP_PERM, 18)
+ * for the state of the tiles. It may refuse. On other systems the kernels are left out. */
 static int attn__may_use_amx(void)
 {
 #ifdef ATTN__AMX
@@ -11451,10 +11453,13 @@ typedef struct attn__amx_tile {
     unsigned char bytes[512];
 } attn__amx_tile;
 
-/* Rows of a block; tiles of k that are packed at once and tiles in a chain; blocks of rows that then
- * fit into ATTN__PACK; panels whose weights stay in first-level cache, with a chain of one block. */
-enum { ATTN__AMX_ROWS = 16, ATTN__AMX_SPAN = 32, ATTN__AMX_CHAIN = 8, ATTN__AMX_BLOCKS = 28 };
-enum { ATTN__AMX_GROUP = 4 };
+enum {
+    ATTN__AMX_ROWS = 16,  /* in a block; with fewer, matmul does without AMX */
+    ATTN__AMX_SPAN = 32,  /* most tiles of k that a block is packed for at once */
+    ATTN__AMX_PACK = 448, /* most rows that then fit into ATTN__PACK */
+    ATTN__AMX_CHAIN = 8,  /* tiles */
+    ATTN__AMX_GROUP = 4   /* panels: a chain of them stays in first-level cache beside a block's */
+};
 
 /* The block of rows that begins with `row`: its first row. The last block has 16 rows too, some of
  * them those of the block before. */
@@ -11495,9 +11500,8 @@ ATTN__KERNEL void attn__amx_weights(attn__amx_tile *tiles, const unsigned char *
         for (int i = 0; i < 8; i++) {
             const size_t line = first + (size_t)(is_q4 ? i / 2 : i) * 64;
             ATTN__PREFETCH(ahead + line);
-            _mm512_storeu_si512(
-                (void *)(tiles[t].bytes + i * 64),
-                _mm512_sub_epi8(attn__r_weights(lines + line, is_q4, i % 2), zero));
+            _mm512_storeu_si512((void *)(tiles[t].bytes + i * 64),
+                                _mm512_sub_epi8(attn__r_weights(lines + line, is_q4, i % 2), zero));
         }
     }
 }
@@ -11583,8 +11587,8 @@ ATTN__KERNEL void attn__amx_configure(void)
     _tile_loadconfig(config);
 }
 
-/* Rows row0 .. row1, packed, against a group of panels, n_k inputs from k on. The lines of a chain
- * become tiles first: those stay in first-level cache while block after block of rows meets them. */
+/* Rows row0 .. row1, packed for n_k inputs from k on, against a group of panels. The lines of a chain
+ * become tiles first; then block after block of rows meets them. */
 ATTN__KERNEL void attn__amx_group(const attn__matmul_job *job, const attn__amx_tile *inputs,
                                   size_t row0, size_t row1, size_t k, size_t n_k, size_t panel0,
                                   size_t panel1)
@@ -11592,7 +11596,7 @@ ATTN__KERNEL void attn__amx_group(const attn__matmul_job *job, const attn__amx_t
     __attribute__((aligned(64))) attn__amx_tile weights[ATTN__AMX_GROUP][ATTN__AMX_CHAIN];
     __attribute__((aligned(64))) int32_t sums[2][ATTN__AMX_ROWS * 16];
     const size_t n_tiles = (n_k + ATTN__PER_SCALE - 1) / ATTN__PER_SCALE, end = k + n_k;
-    const size_t ahead = (panel1 - panel0) * job->w.stride; /* the same of the next group */
+    const size_t ahead = (panel1 - panel0) * job->w.stride; /* to the next group */
     do {                                                    /* once even if there is no k */
         attn__tile_job tile;
         memset(&tile, 0, sizeof tile);
@@ -11606,28 +11610,28 @@ ATTN__KERNEL void attn__amx_group(const attn__matmul_job *job, const attn__amx_t
                               job->w.dtype);
         }
         for (size_t row = row0; row < row1; row += ATTN__AMX_ROWS) {
-            const size_t first = attn__amx_row(row, row1);
+            const size_t block = (row - row0) / ATTN__AMX_ROWS, first = attn__amx_row(row, row1);
+            const size_t at = block * n_tiles + (n_k - (end - k)) / ATTN__PER_SCALE;
             for (size_t panel = panel0; panel < panel1; panel++) {
                 const size_t out = panel * 16, n_out = job->w.n_out - out;
-                tile.in = (const float *)(inputs + (row - row0) / ATTN__AMX_ROWS * n_tiles);
+                tile.in = (const float *)(inputs + at);
                 tile.line = (const unsigned char *)weights[panel - panel0];
                 tile.out = job->out + first * job->out_stride + out;
                 tile.bias = job->bias && k + tile.n_k == job->w.n_in ? job->bias + out : NULL;
                 attn__amx_block(&tile, row - first, n_out < 16 ? n_out : 16, sums);
             }
         }
-        inputs += ATTN__AMX_CHAIN;
         k += tile.n_k;
     } while (k < end);
 }
 
-/* As matmul without AMX, which gets what has few rows or is no q8 or q4. */
+/* As the other sets do it: rows packed for some chains, then group of panels by group. */
 ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t row1,
                                    size_t panel0, size_t panel1, float *pack)
 {
+    attn__amx_tile *const inputs = (attn__amx_tile *)(void *)pack;
     const size_t n_in = job->w.n_in, span = ATTN__AMX_SPAN * ATTN__PER_SCALE;
-    const size_t max_rows = ATTN__AMX_BLOCKS * ATTN__AMX_ROWS;
-    size_t n_parts = (row1 - row0 + max_rows - 1) / max_rows;
+    size_t n_parts = (row1 - row0 + ATTN__AMX_PACK - 1) / ATTN__AMX_PACK;
     if (!attn__is_quantized(job->w.dtype) || row1 - row0 < ATTN__AMX_ROWS) {
         attn__matmul_avx512_vnni(job, row0, row1, panel0, panel1, pack);
         return;
@@ -11635,21 +11639,21 @@ ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, siz
     attn__amx_configure();
     for (; row0 < row1; n_parts--) {
         const size_t share = attn__round_up((row1 - row0) / n_parts, ATTN__AMX_ROWS);
-        const size_t end = row1 - row0 < share ? row1 : row0 + share;
+        const size_t last = row1 - row0 < share ? row1 : row0 + share;
         size_t k = 0;
         do {
             const size_t n_k = n_in - k < span ? n_in - k : span;
-            attn__amx_tile *inputs = (attn__amx_tile *)(void *)pack;
-            for (size_t row = row0; row < end; row += ATTN__AMX_ROWS)
-                inputs = attn__amx_inputs(inputs, job, attn__amx_row(row, end), k, n_k);
-            for (size_t panel = panel0; panel < panel1; panel += ATTN__AMX_GROUP)
-                attn__amx_group(job, (const attn__amx_tile *)(const void *)pack, row0, end, k, n_k,
-                                panel,
-                                panel1 - panel < ATTN__AMX_GROUP ? panel1
-                                                                 : panel + ATTN__AMX_GROUP);
+            attn__amx_tile *to = inputs;
+            for (size_t row = row0; row < last; row += ATTN__AMX_ROWS)
+                to = attn__amx_inputs(to, job, attn__amx_row(row, last), k, n_k);
+            for (size_t panel = panel0; panel < panel1; panel += ATTN__AMX_GROUP) {
+                const size_t left = panel1 - panel;
+                attn__amx_group(job, inputs, row0, last, k, n_k, panel,
+                                left < ATTN__AMX_GROUP ? panel1 : panel + ATTN__AMX_GROUP);
+            }
             k += n_k;
         } while (k < n_in);
-        row0 = end;
+        row0 = last;
     }
     _tile_release();
 }

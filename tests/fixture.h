@@ -365,12 +365,12 @@ static inline attn_ctx alone(void)
     attn_ctx ctx;
     int kind;
     memset(&ctx, 0, sizeof ctx);
-    for (kind = ATTN_ISA_AUTO; named && kind <= ATTN_ISA_AVX512_VNNI; kind++) {
+    for (kind = ATTN_ISA_AUTO; named && kind <= ATTN_ISA_AMX; kind++) {
         ctx.isa = (attn_isa_kind)kind;
         if (attn_isa(&ctx) && strcmp(attn_isa(&ctx), named) == 0)
             break;
     }
-    if (kind > ATTN_ISA_AVX512_VNNI)
+    if (kind > ATTN_ISA_AMX)
         ctx.isa = ATTN_ISA_AUTO;
     ctx.n_threads = 1;
     return ctx;

@@ -561,13 +561,14 @@ TEST(roofs_of_every_kind)
         const roof_loops *r = &roof_table[i];
         float x[4] = {0.5f, 0.25f, 0, 0}, y[4] = {0.5f, 0.25f, 0, 0};
         attn_ctx ctx = {0};
-        ctx.isa = strcmp(r->isa, "avx512 vnni") == 0 ? ATTN_ISA_AVX512_VNNI
-                  : strcmp(r->isa, "avx2 vnni") == 0 ? ATTN_ISA_AVX2_VNNI
-                  : strcmp(r->isa, "avx512") == 0    ? ATTN_ISA_AVX512
-                  : strcmp(r->isa, "avx2") == 0      ? ATTN_ISA_AVX2
-                  : strcmp(r->isa, "i8mm") == 0      ? ATTN_ISA_NEON_I8MM
-                  : strcmp(r->isa, "dotprod") == 0   ? ATTN_ISA_NEON_DOT
-                                                     : ATTN_ISA_BASE;
+        ctx.isa = strcmp(r->isa, "amx") == 0           ? ATTN_ISA_AMX
+                  : strcmp(r->isa, "avx512 vnni") == 0 ? ATTN_ISA_AVX512_VNNI
+                  : strcmp(r->isa, "avx2 vnni") == 0   ? ATTN_ISA_AVX2_VNNI
+                  : strcmp(r->isa, "avx512") == 0      ? ATTN_ISA_AVX512
+                  : strcmp(r->isa, "avx2") == 0        ? ATTN_ISA_AVX2
+                  : strcmp(r->isa, "i8mm") == 0        ? ATTN_ISA_NEON_I8MM
+                  : strcmp(r->isa, "dotprod") == 0     ? ATTN_ISA_NEON_DOT
+                                                       : ATTN_ISA_BASE;
         if (!attn_isa(&ctx))
             continue;
         r->f32(0, x); /* the sums begin at 0, 1, 2 ...: how many there are is what a step costs */
