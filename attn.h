@@ -10072,9 +10072,10 @@ static unsigned attn__features_of(unsigned leaf1, unsigned xcr0, unsigned leaf7b
     if ((xcr0 & zmm) != zmm || (leaf7b & f_dq_bw_vl) != f_dq_bw_vl)
         return features;
     features |= ATTN__HAS_AVX512;
-    if (leaf7c >> 11 & 1)
-        features |= ATTN__HAS_AVX512_VNNI;
-    if (leaf7c >> 11 & 1 && (xcr0 & tiles) == tiles && (leaf7d & tile_int8) == tile_int8)
+    if (!(leaf7c >> 11 & 1))
+        return features;
+    features |= ATTN__HAS_AVX512_VNNI;
+    if ((xcr0 & tiles) == tiles && (leaf7d & tile_int8) == tile_int8)
         features |= ATTN__HAS_AMX;
     return features;
 }
