@@ -17,8 +17,8 @@ DO THIS
         cc -O2 -c -x c -DATTN_IMPLEMENTATION attn.h -o attn.o
         cc app.c attn.o -lm
 
-    A plain -O2 runs at full speed: the kernels for AVX2, AVX-512 and NEON are compiled in and the
-    best one is chosen when the program runs.
+    A plain -O2 runs at full speed: the kernels for AVX2, AVX-512, AMX and NEON are compiled in and
+    the best one is chosen when the program runs.
 
 A COMPLETE PROGRAM
 
@@ -408,7 +408,10 @@ typedef enum attn_isa_kind {
     ATTN_ISA_AVX512_VNNI,
     ATTN_ISA_AVX2_VNNI,
     ATTN_ISA_NEON_DOT,
-    ATTN_ISA_NEON_I8MM
+    ATTN_ISA_NEON_I8MM,
+    /* AVX-512 VNNI, and from 16 rows of q8 or q4 on products of tiles. Linux alone, which is asked
+     * for the permission once; the process then takes no signal stack under some 12 KiB. */
+    ATTN_ISA_AMX
 } attn_isa_kind;
 
 /* A context holds a caller's settings and its latest failure. Zero it, set the fields you like, and
@@ -443,7 +446,7 @@ ATTN_API int attn_version(void);
 /* "ATTN_E_SHAPE" and so on; never NULL. */
 ATTN_API const char *attn_status_name(attn_status status);
 
-/* Name of the kernels that this context uses: "avx512 vnni", "avx512", "avx2 vnni", "avx2",
+/* Name of the kernels that this context uses: "amx", "avx512 vnni", "avx512", "avx2 vnni", "avx2",
  * "neon i8mm", "neon dotprod", "neon", "portable", or with an explanation: "sse2 (no fused
  * multiply-add)", "avx2 (inexact: built with unsafe math)", "avx2 (inexact: denormals are flushed)"
  * where the calling thread has them so. NULL if ctx->isa asks for one that is not
@@ -9889,17 +9892,19 @@ enum {
     ATTN__HAS_AVX512_VNNI = 4,
     ATTN__HAS_AVX2_VNNI = 8,
     ATTN__HAS_NEON_DOT = 16,
-    ATTN__HAS_NEON_I8MM = 32
+    ATTN__HAS_NEON_I8MM = 32,
+    ATTN__HAS_AMX = 64
 };
 
 #if defined(ATTN__DISPATCH) && defined(ATTN__X86)
-/* The same from leaf 1's ecx, the low half of XCR0, leaf 7's ebx and ecx, and eax of its second
- * part. */
+/* The same from leaf 1's ecx, the low half of XCR0, leaf 7's ebx, ecx and edx, and eax of its
+ * second part. */
 static unsigned attn__features_of(unsigned leaf1, unsigned xcr0, unsigned leaf7b, unsigned leaf7c,
-                                  unsigned leaf7_1a)
+                                  unsigned leaf7d, unsigned leaf7_1a)
 {
-    const unsigned ymm = 0x6, zmm = 0xe6;          /* registers that the system saves */
-    const unsigned fma_f16c = 1u << 12 | 1u << 29; /* leaf 1 */
+    const unsigned ymm = 0x6, zmm = 0xe6, tiles = 0x60000; /* registers that the system saves */
+    const unsigned tile_int8 = 1u << 24 | 1u << 25;        /* leaf 7 */
+    const unsigned fma_f16c = 1u << 12 | 1u << 29;         /* leaf 1 */
     const unsigned f_dq_bw_vl = 3u << 16 | 1u << 30 | 1u << 31; /* leaf 7 */
     unsigned features = ATTN__HAS_AVX2;
     if ((xcr0 & ymm) != ymm || (leaf1 & fma_f16c) != fma_f16c || !(leaf7b >> 5 & 1))
@@ -9908,20 +9913,47 @@ static unsigned attn__features_of(unsigned leaf1, unsigned xcr0, unsigned leaf7b
         features |= ATTN__HAS_AVX2_VNNI;
     if ((xcr0 & zmm) != zmm || (leaf7b & f_dq_bw_vl) != f_dq_bw_vl)
         return features;
-    return features | ATTN__HAS_AVX512 | (leaf7c >> 11 & 1 ? ATTN__HAS_AVX512_VNNI : 0);
+    features |= ATTN__HAS_AVX512;
+    if (!(leaf7c >> 11 & 1))
+        return features;
+    features |= ATTN__HAS_AVX512_VNNI;
+    if ((xcr0 & tiles) == tiles && (leaf7d & tile_int8) == tile_int8)
+        features |= ATTN__HAS_AMX;
+    return features;
+}
+
+#if defined(__linux__) && defined(__x86_64__) && !defined(__ILP32__) &&                            \
+    (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define ATTN__AMX
+#endif
+
+/* Linux lets a process use AMX's registers once it has asked: arch_prctl(ARCH_REQ_XCOMP_PERM, 18)
+ * for the state of the tiles. It may refuse. On other systems the kernels are left out. */
+static int attn__may_use_amx(void)
+{
+#ifdef ATTN__AMX
+    long answer = 158;
+    __asm__ volatile("syscall" : "+a"(answer) : "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
+    return answer == 0;
+#else
+    return 0;
+#endif
 }
 
 static unsigned attn__cpu_features(void)
 {
-    unsigned a, b, c, d, leaf1, leaf7_1a = 0, xcr0 = 0, high;
+    unsigned a, b, c, d, leaf1, leaf7_1a = 0, xcr0 = 0, high, features;
     if (!__get_cpuid(1, &a, &b, &leaf1, &d) || /* cover: a processor of before 2013 */
         !(leaf1 >> 27 & 1) ||                  /* OSXSAVE: may we ask? */
         !__get_cpuid_count(7, 0, &a, &b, &c, &d))
         return 0;
     if (a >= 1) /* parts of leaf 7 beyond the first */
-        __cpuid_count(7, 1, leaf7_1a, high, high, d);
+        __cpuid_count(7, 1, leaf7_1a, high, high, high);
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
-    return attn__features_of(leaf1, xcr0, b, c, leaf7_1a);
+    features = attn__features_of(leaf1, xcr0, b, c, d, leaf7_1a);
+    if (features & ATTN__HAS_AMX && !attn__may_use_amx())
+        features &= ~(unsigned)ATTN__HAS_AMX;
+    return features;
 }
 #elif defined(ATTN__DISPATCH)
 #if defined(__linux__)
@@ -9963,7 +9995,8 @@ static unsigned attn__cpu_features(void)
 /* Pass 0: plain C with fmaf. Pass 1: SSE or NEON, or plain C, as the compiler flags allow. Pass 2:
  * AVX2. Pass 3: AVX-512. From pass 4 on there are dot products of bytes, for q8 and q4, beside the
  * floats' kernels of another pass: 4 with AVX-512, 5 with AVX2, 6 with NEON, and
- * 7 with NEON and products of matrices of bytes. */
+ * 7 with NEON and products of matrices of bytes. Pass 8, AMX, is pass 4 but for many rows of q8 and
+ * q4. */
 #define ATTN__PASS       0
 #define ATTN__ISA        portable
 #endif /* ATTN_IMPLEMENTATION */
@@ -9987,7 +10020,7 @@ static unsigned attn__cpu_features(void)
 #if ATTN__PASS < 4 || ATTN__PASS == ATTN__WIDEST
 #define ATTN__FLOAT(name) ATTN__FN(name)
 #define ATTN__HAS_FLOATS
-#elif ATTN__PASS == 4
+#elif ATTN__PASS == 4 || ATTN__PASS == 8
 #define ATTN__FLOAT(name) attn__##name##_avx512
 #elif ATTN__PASS == 5
 #define ATTN__FLOAT(name) attn__##name##_avx2
@@ -10043,7 +10076,7 @@ static unsigned attn__cpu_features(void)
  *   Q_COLS(m) panels of a tile of m rows of q8 or q4 */
 
 /* clang-format off */
-#if ATTN__PASS == 3 || ATTN__PASS == 4
+#if ATTN__PASS == 3 || ATTN__PASS == 4 || ATTN__PASS == 8
 #define ATTN__LANES         16
 #define ATTN__ROWS          9
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
@@ -10088,7 +10121,7 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
     return _mm512_fmadd_ps(_mm512_castsi512_ps(acc), _mm512_set1_ps(x->scale),
                            _mm512_set1_ps(x->minus));
 }
-#if ATTN__PASS == 4 /* one instruction for unsigned weights times signed inputs */
+#if ATTN__PASS == 4 || ATTN__PASS == 8 /* one instruction for unsigned weights times signed inputs */
 typedef __m512i attn__wreg;
 ATTN__OP attn__ireg attn__r_start(int32_t start, const int is_q4)
 {
@@ -10767,6 +10800,7 @@ ATTN__OP void attn__put(float *p, attn__vec v, size_t n_part)
         attn__store_part(p, v, n_part);
 }
 
+#if ATTN__PASS != 8
 /* ---- matmul ---- */
 
 /* The micro-kernel. For n_rows rows (packed: in[k][row]) and n_cols panels, chain by chain:
@@ -11251,6 +11285,223 @@ ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, siz
     }
 }
 
+#else /* AMX */
+/* ---- q8 and q4 on AMX ---- */
+
+/* Tile registers hold matrices: inputs [16 rows, 32 k], weights [8 lines, 16 outputs of 4 k] and
+ * sums [16 rows, 16 outputs]. Inputs and weights are loaded from here, all of them signed bytes, so
+ * that a sum needs no start that makes up for a zero point. */
+typedef struct attn__amx_tile {
+    float scales[16]; /* of the rows or outputs */
+    unsigned char bytes[512];
+} attn__amx_tile;
+
+enum {
+    ATTN__AMX_ROWS = 16,  /* in a block; with fewer, matmul does without AMX */
+    ATTN__AMX_SPAN = 32,  /* most tiles of k that a block is packed for at once */
+    ATTN__AMX_PACK = 448, /* most rows that then fit into ATTN__PACK */
+    ATTN__AMX_CHAIN = 8,  /* tiles */
+    ATTN__AMX_GROUP = 4   /* panels: a chain of them stays in first-level cache beside a block's */
+};
+
+/* The block of rows that begins with `row`: its first row. The last block has 16 rows too, some of
+ * them those of the block before. */
+ATTN__OP size_t attn__amx_row(size_t row, size_t row1)
+{
+    return row1 - row < ATTN__AMX_ROWS ? row1 - ATTN__AMX_ROWS : row;
+}
+
+/* A block of rows of a job, k .. k + n_k, into tiles; returns the place after them. */
+ATTN__KERNEL attn__amx_tile *attn__amx_inputs(attn__amx_tile *tiles, const attn__matmul_job *job,
+                                              size_t row0, size_t k, size_t n_k)
+{
+    const float *from = job->in + (ptrdiff_t)row0 * job->in_stride + (ptrdiff_t)k * job->in_step;
+    for (size_t row = 0; row < ATTN__AMX_ROWS; row++, from += job->in_stride) {
+        attn__q_inputs packed[ATTN__AMX_SPAN];
+        attn__quantize_rows_avx512_vnni((float *)(void *)packed, from, 0, job->in_step, 1, n_k, 0);
+        for (size_t t = 0; t * ATTN__PER_SCALE < n_k; t++) {
+            memcpy(tiles[t].bytes + row * sizeof packed->bytes, packed[t].bytes,
+                   sizeof packed->bytes);
+            tiles[t].scales[row] = packed[t].scale;
+        }
+    }
+    return tiles + (n_k + ATTN__PER_SCALE - 1) / ATTN__PER_SCALE;
+}
+
+/* Lines of a panel, of n_k inputs, into tiles; meanwhile those at `ahead` come into cache. */
+ATTN__KERNEL void attn__amx_weights(attn__amx_tile *tiles, const unsigned char *lines,
+                                    const unsigned char *ahead, size_t n_k, attn_dtype dtype)
+{
+    const attn__weight_type *const type = attn__weight_type_of(dtype);
+    const int is_q4 = dtype == ATTN_Q4;
+    const __m512i zero = _mm512_set1_epi8((char)type->zero);
+    for (size_t t = 0; t * ATTN__PER_SCALE < n_k; t++) {
+        const size_t scales = t / 2 * type->bytes + t % 2 * 32;
+        const size_t first = t / 2 * type->bytes + 64 + (is_q4 ? t % 2 * 256 : t % 2 * 512);
+        attn__store(tiles[t].scales, attn__half((const uint16_t *)(const void *)(lines + scales)));
+        ATTN__PREFETCH(ahead + scales);
+        for (int i = 0; i < 8; i++) {
+            const size_t line = first + (size_t)(is_q4 ? i / 2 : i) * 64;
+            ATTN__PREFETCH(ahead + line);
+            _mm512_storeu_si512((void *)(tiles[t].bytes + i * 64),
+                                _mm512_sub_epi8(attn__r_weights(lines + line, is_q4, i % 2), zero));
+        }
+    }
+}
+
+/* gcc's intrinsics do not tell it that tiles are loaded from memory and stored there. */
+#define ATTN__AMX_FENCE() __asm__ volatile("" ::: "memory")
+/* Tile t of the chain: the sums begin in register `sum`. */
+#define ATTN__AMX_PRODUCT(sum, in, weight, t)                                                      \
+    if ((t) < n_tiles) {                                                                           \
+        _tile_loadd(in, x[t].bytes, 32);                                                           \
+        _tile_loadd(weight, w[t].bytes, 64);                                                       \
+        _tile_zero(sum);                                                                           \
+        _tile_dpbssd(sum, in, weight);                                                             \
+    }
+#define ATTN__AMX_STORE(sum, t)                                                                    \
+    if ((t) < n_tiles) {                                                                           \
+        ATTN__AMX_FENCE();                                                                         \
+        _tile_stored(sum, sums[sum], 64);                                                          \
+        ATTN__AMX_FENCE();                                                                         \
+    }
+
+/* acc[row] = fma(sums[row] * scale of the row, scales of the outputs, acc[row]) */
+ATTN__OP void attn__amx_scale(attn__vec *acc, const int32_t *sums, const attn__amx_tile *x,
+                              const attn__amx_tile *w)
+{
+    const attn__vec scales = attn__load(w->scales);
+    ATTN__UNROLL for (int row = 0; row < ATTN__AMX_ROWS; row++)
+    {
+        attn__vec sum;
+        sum.r[0] = _mm512_cvtepi32_ps(_mm512_loadu_si512((const void *)(sums + row * 16)));
+        acc[row] = attn__vfma(attn__vmul(sum, attn__set1(x->scales[row])), scales, acc[row]);
+    }
+}
+
+/* The micro-kernel: one chain of a block of rows against one panel, of which n_part outputs exist.
+ * The first n_done rows are not stored: the block before has them. Three steps overlap, since each
+ * is long: while tile t + 1 is multiplied, the sums of t are stored and those of t - 1 scaled. */
+ATTN__KERNEL void attn__amx_block(const attn__tile_job *job, size_t n_done, size_t n_part,
+                                  int32_t (*sums)[ATTN__AMX_ROWS * 16])
+{
+    const attn__amx_tile *const x = (const attn__amx_tile *)(const void *)job->in;
+    const attn__amx_tile *const w = (const attn__amx_tile *)(const void *)job->line;
+    const size_t n_tiles = (job->n_k + ATTN__PER_SCALE - 1) / ATTN__PER_SCALE;
+    const __mmask16 part = (__mmask16)(0xffffu >> (16 - n_part));
+    attn__vec acc[ATTN__AMX_ROWS];
+
+    attn__tile_prefetch(job, ATTN__AMX_ROWS, 1);
+    ATTN__UNROLL for (int row = 0; row < ATTN__AMX_ROWS; row++) acc[row] = attn__set1(0);
+    ATTN__AMX_FENCE();
+    ATTN__AMX_PRODUCT(0, 2, 4, 0)
+    for (size_t t = 0; t < n_tiles; t += 2) {
+        ATTN__AMX_PRODUCT(1, 3, 5, t + 1)
+        ATTN__AMX_STORE(0, t)
+        if (t > 0)
+            attn__amx_scale(acc, sums[1], x + t - 1, w + t - 1);
+        ATTN__AMX_PRODUCT(0, 2, 4, t + 2)
+        ATTN__AMX_STORE(1, t + 1)
+        attn__amx_scale(acc, sums[0], x + t, w + t);
+    }
+    if (n_tiles > 0 && n_tiles % 2 == 0)
+        attn__amx_scale(acc, sums[1], x + n_tiles - 1, w + n_tiles - 1);
+    ATTN__UNROLL for (size_t row = 0; row < ATTN__AMX_ROWS; row++) if (row >= n_done)
+    {
+        float *const out = job->out + row * job->out_stride;
+        __m512 sum = acc[row].r[0];
+        if (job->start != ATTN__FRESH)
+            sum = _mm512_add_ps(_mm512_maskz_loadu_ps(part, out), sum);
+        if (job->bias)
+            sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(part, job->bias));
+        _mm512_mask_storeu_ps(out, part, sum);
+    }
+}
+
+/* The shapes of the tile registers: two each for sums, inputs and weights. */
+ATTN__KERNEL void attn__amx_configure(void)
+{
+    unsigned char config[64] = {1}; /* the palette; from byte 16 on widths, from 48 on heights */
+    for (int i = 0; i < 6; i++) {
+        config[16 + 2 * i] = i == 2 || i == 3 ? 32 : 64;
+        config[48 + i] = i < 4 ? ATTN__AMX_ROWS : 8;
+    }
+    ATTN__AMX_FENCE();
+    _tile_loadconfig(config);
+}
+
+/* Rows row0 .. row1, packed for n_k inputs from k on, against a group of panels. The lines of a chain
+ * become tiles first; then block after block of rows meets them. */
+ATTN__KERNEL void attn__amx_group(const attn__matmul_job *job, const attn__amx_tile *inputs,
+                                  size_t row0, size_t row1, size_t k, size_t n_k, size_t panel0,
+                                  size_t panel1)
+{
+    __attribute__((aligned(64))) attn__amx_tile weights[ATTN__AMX_GROUP][ATTN__AMX_CHAIN];
+    __attribute__((aligned(64))) int32_t sums[2][ATTN__AMX_ROWS * 16];
+    const size_t n_tiles = (n_k + ATTN__PER_SCALE - 1) / ATTN__PER_SCALE, end = k + n_k;
+    const size_t ahead = (panel1 - panel0) * job->w.stride; /* to the next group */
+    do {                                                    /* once even if there is no k */
+        attn__tile_job tile;
+        memset(&tile, 0, sizeof tile);
+        tile.n_k = end - k < ATTN__CHAIN ? end - k : ATTN__CHAIN;
+        tile.out_stride = job->out_stride;
+        tile.start = k > 0 ? ATTN__SUM : job->start;
+        for (size_t panel = panel0; panel < panel1; panel++) {
+            const unsigned char *lines = (const unsigned char *)job->w.data +
+                                         panel * job->w.stride + attn__line_of(job->w.dtype, k);
+            attn__amx_weights(weights[panel - panel0], lines, lines + ahead, tile.n_k,
+                              job->w.dtype);
+        }
+        for (size_t row = row0; row < row1; row += ATTN__AMX_ROWS) {
+            const size_t block = (row - row0) / ATTN__AMX_ROWS, first = attn__amx_row(row, row1);
+            const size_t at = block * n_tiles + (n_k - (end - k)) / ATTN__PER_SCALE;
+            for (size_t panel = panel0; panel < panel1; panel++) {
+                const size_t out = panel * 16, n_out = job->w.n_out - out;
+                tile.in = (const float *)(inputs + at);
+                tile.line = (const unsigned char *)weights[panel - panel0];
+                tile.out = job->out + first * job->out_stride + out;
+                tile.bias = job->bias && k + tile.n_k == job->w.n_in ? job->bias + out : NULL;
+                attn__amx_block(&tile, row - first, n_out < 16 ? n_out : 16, sums);
+            }
+        }
+        k += tile.n_k;
+    } while (k < end);
+}
+
+/* As the other sets do it: rows packed for some chains, then group of panels by group. */
+ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t row1,
+                                   size_t panel0, size_t panel1, float *pack)
+{
+    attn__amx_tile *const inputs = (attn__amx_tile *)(void *)pack;
+    const size_t n_in = job->w.n_in, span = ATTN__AMX_SPAN * ATTN__PER_SCALE;
+    size_t n_parts = (row1 - row0 + ATTN__AMX_PACK - 1) / ATTN__AMX_PACK;
+    if (!attn__is_quantized(job->w.dtype) || row1 - row0 < ATTN__AMX_ROWS) {
+        attn__matmul_avx512_vnni(job, row0, row1, panel0, panel1, pack);
+        return;
+    }
+    attn__amx_configure();
+    for (; row0 < row1; n_parts--) {
+        const size_t share = attn__round_up((row1 - row0) / n_parts, ATTN__AMX_ROWS);
+        const size_t last = row1 - row0 < share ? row1 : row0 + share;
+        size_t k = 0;
+        do {
+            const size_t n_k = n_in - k < span ? n_in - k : span;
+            attn__amx_tile *to = inputs;
+            for (size_t row = row0; row < last; row += ATTN__AMX_ROWS)
+                to = attn__amx_inputs(to, job, attn__amx_row(row, last), k, n_k);
+            for (size_t panel = panel0; panel < panel1; panel += ATTN__AMX_GROUP) {
+                const size_t left = panel1 - panel;
+                attn__amx_group(job, inputs, row0, last, k, n_k, panel,
+                                left < ATTN__AMX_GROUP ? panel1 : panel + ATTN__AMX_GROUP);
+            }
+            k += n_k;
+        } while (k < n_in);
+        row0 = last;
+    }
+    _tile_release();
+}
+#endif
+
 #ifdef ATTN__HAS_FLOATS
 /* ---- rows ---- */
 
@@ -11467,6 +11718,9 @@ static const attn__kernels ATTN__FN(kernels) = {
 #elif ATTN__PASS == 7
     ATTN__NAMES("neon i8mm"),
     ATTN_ISA_NEON_I8MM,
+#elif ATTN__PASS == 8
+    ATTN__NAMES("amx"),
+    ATTN_ISA_AMX,
 #elif defined(ATTN__NEON)
     ATTN__NAMES("neon"),
     ATTN_ISA_NEON,
@@ -11583,6 +11837,9 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef attn__q_fetch
 #undef attn__q_tile_alone
 #undef attn__q_tile_many
+#undef ATTN__AMX_FENCE
+#undef ATTN__AMX_PRODUCT
+#undef ATTN__AMX_STORE
 /* NOLINTEND(bugprone-implicit-widening-of-multiplication-result,bugprone-macro-parentheses,
  *           bugprone-branch-clone) */
 #endif /* the kernel room */
@@ -11635,6 +11892,16 @@ ATTN__TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
 #undef ATTN__PASS
 #undef ATTN__ISA
 ATTN__TARGET_END
+
+#ifdef ATTN__AMX
+ATTN__TARGET("amx-tile,amx-int8,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
+#define ATTN__PASS 8
+#define ATTN__ISA  amx
+#include ATTN_FILE
+#undef ATTN__PASS
+#undef ATTN__ISA
+ATTN__TARGET_END
+#endif
 
 #if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
 #define ATTN__AVX2_VNNI
@@ -11691,6 +11958,9 @@ static const struct {
     const attn__kernels *kernels;
 } attn__choices[] = {
 #if defined(ATTN__DISPATCH) && defined(ATTN__X86)
+#ifdef ATTN__AMX
+    {ATTN__HAS_AMX, &attn__kernels_amx},
+#endif
     {ATTN__HAS_AVX512_VNNI, &attn__kernels_avx512_vnni},
     {ATTN__HAS_AVX512, &attn__kernels_avx512},
 #ifdef ATTN__AVX2_VNNI
@@ -11812,6 +12082,8 @@ static attn__matmul_job attn__job(float *out, size_t out_stride, const float *in
 static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in)
 {
     const size_t packed = attn__packed(attn__is_quantized(dtype), n_in);
+    if (rows >= 16) /* AMX packs sixteen at a time */
+        rows = attn__round_up(rows, 16);
     return packed == 0 || rows < ATTN__PACK / packed ? rows * packed : ATTN__PACK;
 }
 

@@ -99,7 +99,7 @@ static const struct option table[] = {
     {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), PATCH, NULL, "patch: TEXT2 as token ids"},
     {'t', "threads", "COUNT", COUNT, AT(threads), ALL, THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ALL, ISA_NAMES,
-     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm"},
+     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm, amx"},
     {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), ALL, NULL,
      "open without verifying the file"},
     PROGRAM_OPTIONS(ALL),

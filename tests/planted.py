@@ -75,7 +75,10 @@ plant("attn__r_dot", "for (int i = 0; i < 4; i++) acc +=", "for (int i = 0; i < 
 plant("attn__fmaf", "(lost < 0 || lost > 0) && (bits & 1) == 0", "(lost < 0 || lost > 0) && 0")
 plant("attn__fmaf", "(lost > 0) == (sum > 0) ? bits + 1 : bits - 1", "(lost > 0) ? bits + 1 : bits - 1")
 # which kernels run
-plant("attn__features_of", "const unsigned ymm = 0x6, zmm = 0xe6;", "const unsigned ymm = 0x6, zmm = 0x66;")
+plant("attn__features_of", "const unsigned ymm = 0x6, zmm = 0xe6,", "const unsigned ymm = 0x6, zmm = 0x66,")
+plant("attn__features_of", "tiles = 0x60000;", "tiles = 0x40000;")
+plant("attn__features_of", "tile_int8 = 1u << 24 | 1u << 25;", "tile_int8 = 1u << 24;")
+plant("attn__features_of", "features |= ATTN__HAS_AVX512_VNNI; if (", "if (")
 plant("attn__features_of", "leaf7c >> 11 & 1", "leaf7c >> 10 & 1")
 plant("attn__features_of", "fma_f16c = 1u << 12 | 1u << 29;", "fma_f16c = 1u << 12;")
 plant("attn__kernels_of",

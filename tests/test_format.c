@@ -591,7 +591,7 @@ TEST(flips_in_a_converted_file)
     data = (unsigned char *)pool_new(size + 64);
     data += (64 - (uintptr_t)data % 64) % 64;
     memcpy(data, file, size);
-    for (kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_NEON_I8MM; kind = (attn_isa_kind)(kind + 1)) {
+    for (kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_AMX; kind = (attn_isa_kind)(kind + 1)) {
         ctx.isa = kind;
         if (attn_isa(&ctx))
             CHECKF(try_open(&ctx, data, size, 0) == ATTN_OK, "%s: %s", attn_isa(&ctx), ctx.message);

@@ -173,7 +173,7 @@ static void check_matmul(const problem *p)
     job.out = got;
     job.out_stride = out_stride;
     job.rows = p->rows;
-    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
+    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AMX; isa++) {
         attn_ctx ctx = {0};
         const attn__kernels *kernels;
         const size_t n_panels = (p->n_out + 15) / 16, cut = random_below(n_panels + 1);
@@ -227,7 +227,7 @@ TEST(every_edge)
         for (d = 0; d < sizeof depths / sizeof depths[0]; d++)
             for (w = 0; w < sizeof widths / sizeof widths[0]; w++) {
                 p.dtype = dtypes[i];
-                p.rows = 1 + random_below(8);
+                p.rows = 1 + random_below(random_below(2) ? 8 : 40);
                 p.n_in = depths[d];
                 p.n_out = widths[w];
                 p.transposed = (int)random_below(2);
@@ -243,7 +243,8 @@ TEST(large)
         {ATTN_F32, 180, 40, 40, 0, 1},  {ATTN_F16, 171, 33, 20, 1, 1},
         {ATTN_Q8, 80, 70, 40, 0, 1},    {ATTN_Q4, 150, 33, 20, 1, 1},
         {ATTN_F32, 160, 2000, 3, 0, 1}, {ATTN_F16, 150, 1900, 3, 0, 1},
-        {ATTN_Q8, 72, 6000, 3, 0, 1},   {ATTN_Q4, 70, 6100, 3, 0, 1}};
+        {ATTN_Q8, 72, 6000, 3, 0, 1},   {ATTN_Q4, 70, 6100, 3, 0, 1},
+        {ATTN_Q8, 450, 33, 70, 1, 0},   {ATTN_Q4, 20, 1100, 130, 0, 1}};
     size_t i;
     for (i = 0; i < sizeof problems / sizeof problems[0]; i++)
         check_matmul(&problems[i]);
@@ -257,19 +258,19 @@ TEST(not_finite)
     int isa;
     for (i = 2; i < 4; i++)
         for (j = 0; j < sizeof bad / sizeof bad[0]; j++)
-            for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
+            for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AMX; isa++) {
                 attn_ctx ctx = {0};
                 const attn__kernels *kernels;
                 float *const pack = (float *)pool_new((ATTN__PACK + 16) * sizeof(float));
-                float x[2][40], out[2][16];
+                float x[17][40], out[17][16]; /* as many rows as AMX takes */
                 attn__matmul_job job;
                 size_t k, n;
                 ctx.isa = (attn_isa_kind)isa;
                 kernels = attn__kernels_for(&ctx);
                 if (!kernels)
                     continue;
-                for (k = 0; k < 40; k++)
-                    x[0][k] = x[1][k] = random_float();
+                for (k = 0; k < 17 * 40; k++)
+                    x[k / 40][k % 40] = random_float();
                 x[0][random_below(40)] = -1.26e30f;
                 x[1][random_below(40)] = bad[j];
                 memset(&job, 0, sizeof job);
@@ -279,8 +280,8 @@ TEST(not_finite)
                 job.w = attn__panels_at(random_panels(dtypes[i], 40, 16), dtypes[i], 40, 16);
                 job.out = out[0];
                 job.out_stride = 16;
-                job.rows = 2;
-                kernels->matmul(&job, 0, 2, 0, 1, pack);
+                job.rows = 17;
+                kernels->matmul(&job, 0, 17, 0, 1, pack);
                 for (n = 0; n < 16; n++) {
                     CHECKF(isfinite(out[0][n]), "%s: a neighbour is spoiled", kernels->names[0]);
                     CHECKF(!isfinite(out[1][n]), "%s: %g became %g", kernels->names[0],
@@ -298,7 +299,7 @@ TEST(narrowing)
                                     1e-40f,   NAN,       2049.0f,  2051.0f};
     const size_t n_special = sizeof special / sizeof special[0];
     int isa;
-    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
+    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AMX; isa++) {
         attn_ctx ctx = {0};
         const attn__kernels *kernels;
         float x[40];
@@ -448,32 +449,44 @@ TEST(features_of_processors)
     const unsigned vl = 1u << 31, fma = 1u << 12, f16c = 1u << 29;
     const unsigned all = AVX2 | F | DQ | BW | vl;
     const unsigned avx2 = ATTN__HAS_AVX2, avx512 = avx2 | ATTN__HAS_AVX512;
+    const unsigned vnni = avx512 | ATTN__HAS_AVX512_VNNI, tile_int8 = 3u << 24;
     const struct {
-        unsigned leaf1, xcr0, leaf7b, leaf7c, want, leaf7_1a;
-    } cases[] = {{fma | f16c, 0xe7, all, VNNI, avx512 | ATTN__HAS_AVX512_VNNI, 0},
-                 {fma | f16c, 0xe7, all, VNNI, avx512 | ATTN__HAS_AVX512_VNNI, ~16u},
-                 {fma | f16c, 0xe7, all & ~(unsigned)F, 0, avx2 | ATTN__HAS_AVX2_VNNI, 16},
-                 {fma | f16c, 0x07, all, VNNI, avx2 | ATTN__HAS_AVX2_VNNI, 16},
-                 {fma | f16c, 0x03, all, VNNI, 0, 16},
-                 {fma | f16c, 0xe7, all, 0, avx512, 0},
-                 {fma | f16c, 0xe7, all & ~(unsigned)F, VNNI, avx2, 0},
-                 {fma | f16c, 0xe7, all & ~(unsigned)DQ, VNNI, avx2, 0},
-                 {fma | f16c, 0xe7, all & ~(unsigned)BW, VNNI, avx2, 0},
-                 {fma | f16c, 0xe7, all & ~vl, VNNI, avx2, 0},
-                 {fma | f16c, 0x67, all, VNNI, avx2, 0}, /* the upper 16 of the registers */
-                 {fma | f16c, 0x07, all, VNNI, avx2, 0},
-                 {fma | f16c, 0x03, all, VNNI, 0, 0}, /* the upper halves of ymm */
-                 {fma | f16c, 0x05, all, VNNI, 0, 0},
-                 {fma | f16c, 0xe7, all & ~(unsigned)AVX2, VNNI, 0, 0},
-                 {fma, 0xe7, all, VNNI, 0, 0},
-                 {f16c, 0xe7, all, VNNI, 0, 0}};
+        unsigned leaf1, xcr0, leaf7b, leaf7c, want, leaf7_1a, leaf7d;
+    } cases[] = {{fma | f16c, 0xe7, all, VNNI, vnni, 0, 0},
+                 {fma | f16c, 0xe7, all, VNNI, vnni, ~16u, 0},
+                 {fma | f16c, 0xe7, all & ~(unsigned)F, 0, avx2 | ATTN__HAS_AVX2_VNNI, 16, 0},
+                 {fma | f16c, 0x07, all, VNNI, avx2 | ATTN__HAS_AVX2_VNNI, 16, 0},
+                 {fma | f16c, 0x03, all, VNNI, 0, 16, 0},
+                 {fma | f16c, 0xe7, all, 0, avx512, 0, 0},
+                 {fma | f16c, 0xe7, all & ~(unsigned)F, VNNI, avx2, 0, 0},
+                 {fma | f16c, 0xe7, all & ~(unsigned)DQ, VNNI, avx2, 0, 0},
+                 {fma | f16c, 0xe7, all & ~(unsigned)BW, VNNI, avx2, 0, 0},
+                 {fma | f16c, 0xe7, all & ~vl, VNNI, avx2, 0, 0},
+                 {fma | f16c, 0x67, all, VNNI, avx2, 0, 0}, /* the upper 16 of the registers */
+                 {fma | f16c, 0x07, all, VNNI, avx2, 0, 0},
+                 {fma | f16c, 0x03, all, VNNI, 0, 0, 0}, /* the upper halves of ymm */
+                 {fma | f16c, 0x05, all, VNNI, 0, 0, 0},
+                 {fma | f16c, 0xe7, all & ~(unsigned)AVX2, VNNI, 0, 0, 0},
+                 {fma | f16c, 0x600e7, all, VNNI, vnni | ATTN__HAS_AMX, 0, tile_int8},
+                 {fma | f16c, 0x600e7, all, VNNI, vnni, 0, 1u << 24},
+                 {fma | f16c, 0x600e7, all, VNNI, vnni, 0, 1u << 25},
+                 {fma | f16c, 0x200e7, all, VNNI, vnni, 0, tile_int8},
+                 {fma | f16c, 0x400e7, all, VNNI, vnni, 0, tile_int8},
+                 {fma | f16c, 0x600e7, all, 0, avx512, 0, tile_int8},
+                 {fma | f16c, 0x60007, all, VNNI, avx2, 0, tile_int8},
+                 {fma, 0xe7, all, VNNI, 0, 0, 0},
+                 {f16c, 0xe7, all, VNNI, 0, 0, 0}};
     size_t i;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
         CHECKF(attn__features_of(cases[i].leaf1, cases[i].xcr0, cases[i].leaf7b, cases[i].leaf7c,
-                                 cases[i].leaf7_1a) == cases[i].want,
+                                 cases[i].leaf7d, cases[i].leaf7_1a) == cases[i].want,
                "case %d", (int)i);
     CHECK(attn__kernels_of(ATTN_ISA_AUTO, avx512 | ATTN__HAS_AVX512_VNNI) ==
           &attn__kernels_avx512_vnni);
+#ifdef ATTN__AMX
+    CHECK(attn__kernels_of(ATTN_ISA_AUTO, ~0u) == &attn__kernels_amx);
+    CHECK(attn__kernels_of(ATTN_ISA_AMX, ~(unsigned)ATTN__HAS_AMX) == NULL);
+#endif
 #ifdef ATTN__AVX2_VNNI
     CHECK(attn__kernels_of(ATTN_ISA_AUTO, avx2 | ATTN__HAS_AVX2_VNNI) == &attn__kernels_avx2_vnni);
     CHECK(attn__kernels_of(ATTN_ISA_AVX2_VNNI, avx2) == NULL);
@@ -548,13 +561,14 @@ TEST(roofs_of_every_kind)
         const roof_loops *r = &roof_table[i];
         float x[4] = {0.5f, 0.25f, 0, 0}, y[4] = {0.5f, 0.25f, 0, 0};
         attn_ctx ctx = {0};
-        ctx.isa = strcmp(r->isa, "avx512 vnni") == 0 ? ATTN_ISA_AVX512_VNNI
-                  : strcmp(r->isa, "avx2 vnni") == 0 ? ATTN_ISA_AVX2_VNNI
-                  : strcmp(r->isa, "avx512") == 0    ? ATTN_ISA_AVX512
-                  : strcmp(r->isa, "avx2") == 0      ? ATTN_ISA_AVX2
-                  : strcmp(r->isa, "i8mm") == 0      ? ATTN_ISA_NEON_I8MM
-                  : strcmp(r->isa, "dotprod") == 0   ? ATTN_ISA_NEON_DOT
-                                                     : ATTN_ISA_BASE;
+        ctx.isa = strcmp(r->isa, "amx") == 0           ? ATTN_ISA_AMX
+                  : strcmp(r->isa, "avx512 vnni") == 0 ? ATTN_ISA_AVX512_VNNI
+                  : strcmp(r->isa, "avx2 vnni") == 0   ? ATTN_ISA_AVX2_VNNI
+                  : strcmp(r->isa, "avx512") == 0      ? ATTN_ISA_AVX512
+                  : strcmp(r->isa, "avx2") == 0        ? ATTN_ISA_AVX2
+                  : strcmp(r->isa, "i8mm") == 0        ? ATTN_ISA_NEON_I8MM
+                  : strcmp(r->isa, "dotprod") == 0     ? ATTN_ISA_NEON_DOT
+                                                       : ATTN_ISA_BASE;
         if (!attn_isa(&ctx))
             continue;
         r->f32(0, x); /* the sums begin at 0, 1, 2 ...: how many there are is what a step costs */

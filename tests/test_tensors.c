@@ -639,9 +639,9 @@ TEST(narrowing_rounds_to_even)
 TEST(tensors_convert_like_numbers)
 {
     static const attn_isa_kind kinds[] = {
-        ATTN_ISA_PORTABLE,  ATTN_ISA_BASE,     ATTN_ISA_AVX2,
-        ATTN_ISA_AVX512,    ATTN_ISA_NEON,     ATTN_ISA_AVX512_VNNI,
-        ATTN_ISA_AVX2_VNNI, ATTN_ISA_NEON_DOT, ATTN_ISA_NEON_I8MM};
+        ATTN_ISA_PORTABLE,  ATTN_ISA_BASE,        ATTN_ISA_AVX2,      ATTN_ISA_AVX512,
+        ATTN_ISA_NEON,      ATTN_ISA_AVX512_VNNI, ATTN_ISA_AVX2_VNNI, ATTN_ISA_NEON_DOT,
+        ATTN_ISA_NEON_I8MM, ATTN_ISA_AMX};
     static uint16_t halfs[65536];
     size_t k, i;
     for (i = 0; i < 65536; i++)

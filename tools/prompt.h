@@ -10,7 +10,7 @@
 #include <signal.h>
 
 #define ISA_NAMES /* by attn_isa_kind */                                                           \
-    "auto portable base avx2 avx512 neon avx512-vnni avx2-vnni neon-dot neon-i8mm"
+    "auto portable base avx2 avx512 neon avx512-vnni avx2-vnni neon-dot neon-i8mm amx"
 #define THREADS "0 256" /* attn.h starts no more */
 enum { MAX_THREADS = 256 };
 

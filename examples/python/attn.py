@@ -196,7 +196,7 @@ class _attn_label(ctypes.Structure):
 # Values of C's enums are places in these.
 _DTYPES = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.int32)]
 _ACTIVATIONS = ["gelu_new", "gelu", "relu", "silu"]
-_ISAS = ["auto", "portable", "base", "avx2", "avx512", "neon", "avx512_vnni", "avx2_vnni", "neon_dot", "neon_i8mm"]
+_ISAS = ["auto", "portable", "base", "avx2", "avx512", "neon", "avx512_vnni", "avx2_vnni", "neon_dot", "neon_i8mm", "amx"]
 _EDITS = ["zero", "set", "mean", "add"]
 _RESIDS = ["accumulated", "accumulated_mid", "sublayers", "heads"]
 _CACHE_PARTS = ["keys", "values"]
@@ -640,7 +640,7 @@ class Model(_Closing):
         verify: read the whole file and compare its checksums; progress(share) is called meanwhile.
         threads: how many a call may use; 0: the library chooses.
         isa: the instruction set, "auto" or one of portable, base, avx2, avx2_vnni, avx512, avx512_vnni, neon,
-                neon_dot, neon_i8mm."""
+                neon_dot, neon_i8mm, amx."""
         if isa not in _ISAS:
             raise ValueError(f"isa is one of {', '.join(_ISAS)}, not {isa!r}")
         self.threads = threads
