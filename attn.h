@@ -1286,6 +1286,16 @@ ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessio
 #define ATTN__UNROLL
 #endif
 
+/* Functions between the two call others that do the work. clang is told to compile them for size,
+ * which takes it half the time; what gcc has for this is not fit for use. */
+#if defined(__clang__)
+#define ATTN__SMALL     _Pragma("clang attribute push(__attribute__((__minsize__)), apply_to = function)")
+#define ATTN__SMALL_END _Pragma("clang attribute pop")
+#else
+#define ATTN__SMALL
+#define ATTN__SMALL_END
+#endif
+
 /* Hints only: any address will do. */
 #if defined(__GNUC__)
 #define ATTN__PREFETCH(p)       __builtin_prefetch(p, 0, 2)
@@ -1801,7 +1811,7 @@ static attn_status attn__need_zero_words(attn_ctx *ctx, const char *type, const 
     (attn__need_zero_words(ctx, type, reserved, n) ? (ctx)->status = ATTN_E_ARGUMENT : ATTN_OK)
 #endif
 ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next);
-ATTN__INLINE float attn__fmaf(float a, float b, float c);
+static float attn__fmaf(float a, float b, float c);
 static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session);
 static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, size_t head,
                            size_t position, const float *key);
@@ -2265,6 +2275,8 @@ static void attn__unembed(attn__worker *me, attn__pass *p)
         in.data = attn__row_at(in, in.n);
     }
 }
+
+ATTN__SMALL
 
 /* >>session =====================================================================================
  * A workspace holds the kernels, the number of threads, the activations of a pass, and scratch
@@ -4701,6 +4713,8 @@ ATTN__DEF attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessi
     return ATTN_OK;
 }
 
+ATTN__SMALL_END
+
 /* >>sampling ====================================================================================
  * From logits to one token. All sums go in one order and the random numbers are our own, so a seed
  * gives the same text everywhere. */
@@ -4954,6 +4968,8 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *s
     }
     return ATTN_OK;
 }
+
+ATTN__SMALL
 
 /* >>generate ====================================================================================
  * Text in, text out: encode, feed, then sample, show and feed until something ends it. */
@@ -5828,6 +5844,8 @@ ATTN__DEF double attn_mean_nll(const attn_token_stats *stats, size_t n)
         sum += (double)stats[i].nll;
     return sum / (double)n;
 }
+
+ATTN__SMALL_END
 
 /* >>tokenizer ===================================================================================
  * Byte-level BPE in two steps. The text is cut into words by GPT-2's pattern
@@ -8616,6 +8634,8 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
     return (float)(attn_rng_u32(rng) & 0xffffff) * (1.0f / 16777216.0f);
 }
 
+ATTN__SMALL
+
 /* >>format ======================================================================================
  * Opening a .attn file. Every number is checked against the size of the file and every tensor
  * against the configuration before it is used. The manual describes the layout. */
@@ -9620,6 +9640,8 @@ ATTN__DEF attn_status attn_model_tensor(attn_ctx *ctx, attn_tensor *out, const a
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
 
+ATTN__SMALL_END
+
 /* >>numbers =====================================================================================
  * Small arithmetic that has to give the same bits everywhere. */
 
@@ -9662,7 +9684,7 @@ ATTN__INLINE float attn__fmaf(float a, float b, float c)
     return fmaf(a, b, c);
 }
 #else
-ATTN__INLINE float attn__fmaf(float a, float b, float c)
+static float attn__fmaf(float a, float b, float c)
 {
     const double product = (double)a * (double)b, sum = product + (double)c, part = sum - product;
     const double lost = (product - (sum - part)) + ((double)c - part); /* exact */
@@ -9758,10 +9780,11 @@ typedef struct attn__tile_job {
 
     const float *bias; /* of the first output; NULL: none, or not yet */
     attn__start start;
-    /* Lines to fetch into cache meanwhile: at each step n_ahead lines from `ahead` on, ahead_apart
-     * bytes apart, and ahead_step bytes further at the next (see attn__fetching). */
+    /* Lines to fetch into cache meanwhile, ahead_apart bytes apart. Floats: at each k n_ahead lines
+     * from `ahead` on, which goes on by ahead_step bytes. q8 and q4: at each line of the 8 or 4 that
+     * hold 32 k, a line for each panel, from ahead + ahead_at[line] on; after them, ahead_step. */
     const unsigned char *ahead;
-    size_t n_ahead, ahead_apart, ahead_step;
+    size_t n_ahead, ahead_apart, ahead_step, ahead_at[8];
 } attn__tile_job;
 
 /* The lines that a tile will write come into cache while it computes. */
@@ -9777,23 +9800,46 @@ static void attn__tile_prefetch(const attn__tile_job *job, int n_rows, int n_col
 #define ATTN__Q_GROUP(cols) ((cols) == 3 ? 6 : (cols) == 1 ? 4 : 8)
 
 /* The lines that the tiles of a group fetch. Several blocks of rows fetch their shares of the next
- * group's lines one after another, at each k (each 4 k of q8 and q4). A single block is bound by
- * memory, so it fetches from every panel at once: many streams, which the processor's own fetching
- * then follows. For one or two rows of f32 that does most by itself. */
+ * group's lines one after another. A single block is bound by memory, so it fetches as many lines as
+ * it uses, in turn from each panel: many streams, which the processor's own fetching then follows.
+ * For one or two rows of f32 that does most by itself. No share: there is no next group. */
 static void attn__fetching(attn__tile_job *tile, int is_alone, size_t n_rows, size_t n_panels,
                            attn_dtype dtype, size_t share)
 {
-    const size_t steps = (tile->n_k + 63) / 64 * 64 / (attn__is_quantized(dtype) ? 4 : 1);
+    const size_t n_k = (tile->n_k + 63) / 64 * 64;
     tile->ahead_apart = 64;
-    tile->ahead_step = share / (steps ? steps : 1);
+    tile->ahead_step = share / (n_k ? n_k : 1);
     tile->n_ahead = (tile->ahead_step + 63) / 64;
     if (is_alone && dtype == ATTN_F32 && n_rows <= 2) {
         tile->n_ahead = 1;
-    } else if (is_alone) {
+    } else if (is_alone && share > 0) {
         tile->ahead_apart = tile->panel_stride;
-        tile->ahead_step = dtype == ATTN_F32 ? 64 : 32;
+        tile->ahead_step /= n_panels;
         tile->n_ahead = n_panels;
     }
+}
+static void attn__q_fetching(attn__tile_job *tile, int is_alone, size_t n_panels, size_t cols,
+                             attn_dtype dtype, size_t share)
+{
+    const size_t n_lines = (size_t)attn__weight_type_of(dtype)->bits; /* with 32 k */
+    const size_t n_k = (tile->n_k + 63) / 64 * 64;
+    const int streams = is_alone && share > 0;
+    tile->ahead_step = share * ATTN__PER_SCALE / (n_k ? n_k : 1);
+    if (streams)
+        tile->ahead_step = tile->ahead_step * cols / n_panels / n_panels;
+    tile->ahead_apart = streams ? tile->panel_stride : tile->ahead_step / n_lines / cols;
+    for (size_t line = 0; line < n_lines; line++) {
+        const size_t at = line * cols; /* of the lines in one row over all panels */
+        tile->ahead_at[line] = streams ? at / n_panels * 64 + at % n_panels * tile->panel_stride
+                                       : line * tile->ahead_step / n_lines;
+    }
+}
+
+/* The first n < 16 elements of a row, and `fill` for the rest. */
+static void attn__fill_lanes(float *lanes, const float *p, size_t n, float fill)
+{
+    for (size_t i = 0; i < 16; i++)
+        lanes[i] = i < n ? p[i] : fill;
 }
 
 /* Some rows against a group of panels, past which it moves the job on. */
@@ -10071,8 +10117,8 @@ static unsigned attn__cpu_features(void)
  *   ROWS      most rows of a tile of floats; EACH_ROWS lists 1 to ROWS, a function each
  *   COLS(m)   panels of a tile of m rows, as many as have sums in registers: at most 8
  *   BLOCKS    most blocks of ROWS rows that go along a group of panels together
- *   Q_ALONE   most rows of a tile of q8 or q4 if all rows are one block (EACH_ALONE)
- *   Q_ROWS    most rows if there are several blocks (EACH_MANY)
+ *   Q_ALONE   most rows of a tile of q8 or q4 if all rows are one block (EACH_Q)
+ *   Q_ROWS    most rows if there are several blocks
  *   Q_COLS(m) panels of a tile of m rows of q8 or q4 */
 
 /* clang-format off */
@@ -10080,8 +10126,7 @@ static unsigned attn__cpu_features(void)
 #define ATTN__LANES         16
 #define ATTN__ROWS          9
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
-#define ATTN__EACH_ALONE(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
-#define ATTN__EACH_MANY(X)  X(4) X(5) X(6)
+#define ATTN__EACH_Q(X)     X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #define ATTN__ROW_BLOCKS        18
 #define ATTN__COLS(m)       ((m) <= 3 ? 8 : (m) <= 4 ? 6 : (m) <= 7 ? 4 : 3)
 #define ATTN__Q_ROWS        6
@@ -10174,8 +10219,7 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
 #elif ATTN__PASS == 2 || ATTN__PASS == 5
 #define ATTN__LANES         8
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6)
-#define ATTN__EACH_ALONE(X) X(1) X(2) X(3) X(4)
-#define ATTN__EACH_MANY(X)  X(2) X(3) X(4)
+#define ATTN__EACH_Q(X)     X(1) X(2) X(3) X(4)
 #define ATTN__ROWS          6
 #define ATTN__ROW_BLOCKS        12
 #define ATTN__COLS(m)       ((m) == 1 ? 4 : (m) == 2 ? 3 : (m) == 3 ? 2 : 1)
@@ -10280,8 +10324,7 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 #define ATTN__LANES         4
 #define ATTN__ROWS          3
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3)
-#define ATTN__EACH_ALONE(X) X(1) X(2)
-#define ATTN__EACH_MANY(X)  X(1) X(2)
+#define ATTN__EACH_Q(X)     X(1) X(2)
 #define ATTN__ROW_BLOCKS        12
 #define ATTN__COLS(m)       ((m) == 1 ? 2 : 1)
 #define ATTN__Q_ROWS        2
@@ -10385,8 +10428,7 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 #define ATTN__LANES         4
 #define ATTN__ROWS          6
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6)
-#define ATTN__EACH_ALONE(X) X(1) X(2) X(3) X(4)
-#define ATTN__EACH_MANY(X)  X(2) X(3) X(4)
+#define ATTN__EACH_Q(X)     X(1) X(2) X(3) X(4)
 #define ATTN__ROW_BLOCKS        12
 #define ATTN__COLS(m)       ((m) == 1 ? 4 : (m) <= 3 ? 2 : 1)
 #define ATTN__Q_ROWS        4
@@ -10472,10 +10514,14 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 
 #else /* plain C, one float a register */
 #define ATTN__LANES         1
+#if ATTN__PASS == 0 /* what the others are tested against: nobody waits for it */
+#define ATTN__ROWS          1
+#define ATTN__EACH_ROWS(X)  X(1)
+#else
 #define ATTN__ROWS          4
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4)
-#define ATTN__EACH_ALONE(X) X(1)
-#define ATTN__EACH_MANY(X)  X(1)
+#endif
+#define ATTN__EACH_Q(X)     X(1)
 #define ATTN__ROW_BLOCKS        12
 #define ATTN__COLS(m)       1
 #define ATTN__Q_ROWS        1
@@ -10657,7 +10703,8 @@ ATTN__OP attn__reg attn__r_silu(attn__reg x)
 #define ATTN__FLAT ATTN__UNROLL
 #endif
 #define ATTN__EACH(r) ATTN__FLAT for (int r = 0; r < ATTN__REGS; r++)
-#if ATTN__PASS == 2 || ATTN__PASS == 4 || ATTN__PASS == 5
+/* Around a loop over dot products gcc copies every sum, which costs more than they do. */
+#if (ATTN__PASS == 4 || ATTN__PASS == 5) && !defined(__clang__)
 #define ATTN__Q_UNROLL ATTN__UNROLL
 #else
 #define ATTN__Q_UNROLL
@@ -10757,9 +10804,7 @@ ATTN__OP attn__ivec attn__i_dot(attn__ivec acc, attn__wvec w, const unsigned cha
 ATTN__OP attn__vec attn__load_part(const float *p, size_t n, float fill)
 {
     float lanes[16];
-    size_t i;
-    for (i = 0; i < 16; i++)
-        lanes[i] = i < n ? p[i] : fill;
+    attn__fill_lanes(lanes, p, n, fill);
     return attn__load(lanes);
 }
 ATTN__OP void attn__store_part(float *p, attn__vec v, size_t n)
@@ -10852,9 +10897,9 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
         const size_t end = job->n_k - k < ATTN__CHAIN ? job->n_k : k + ATTN__CHAIN;
         const attn__start start = k == 0 ? job->start : ATTN__SUM;
         ATTN__GRID(row, col) acc[row][col] = attn__set1(0);
-        if (start == ATTN__RESUME) /* the first chain goes on */
-            ATTN__GRID(row, col)
-        acc[row][col] = attn__load(out + (size_t)row * job->out_stride + col * 16);
+        if (n_rows == 1 && start == ATTN__RESUME) /* the first chain goes on */
+            ATTN__FLAT for (int col = 0; col < n_cols; col++)
+        acc[0][col] = attn__load(out + col * 16);
         for (; k < end; k++) {
             attn__vec w[8];
             ATTN__PREFETCH(
@@ -10862,11 +10907,12 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
             for (size_t i = 1; i < job->n_ahead; i++)
                 ATTN__PREFETCH(ahead + i * job->ahead_apart);
             ahead += job->ahead_step;
-            ATTN__FLAT for (int col = 0; col < n_cols; col++)
-            {
-                const void *p = line + (size_t)col * stride;
-                w[col] = is_half ? attn__half((const uint16_t *)p) : attn__load((const float *)p);
-            }
+            if (is_half)
+                ATTN__FLAT for (int col = 0; col < n_cols; col++) w[col] =
+                    attn__half((const uint16_t *)(const void *)(line + (size_t)col * stride));
+            else
+                ATTN__FLAT for (int col = 0; col < n_cols; col++) w[col] =
+                    attn__load((const float *)(const void *)(line + (size_t)col * stride));
             ATTN__FLAT for (int row = 0; row < n_rows; row++)
             {
                 const attn__vec x = attn__set1(in[row]);
@@ -10896,19 +10942,14 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
         if (job->bias)                                                                             \
             job->bias += n * 16;                                                                   \
     }
-/* One function for each number of rows. */
-#define ATTN__TILES(kind, kernel, rows, cols, dtype1)                                              \
-    ATTN__KERNEL void ATTN__FN(kind##_##rows)(attn__tile_job * job, size_t n_panels,               \
-                                              attn_dtype dtype)                                    \
-    {                                                                                              \
-        if (dtype == dtype1)                                                                       \
-            ATTN__WALK_PANELS(kernel, rows, cols, 1)                                               \
-        else                                                                                       \
-            ATTN__WALK_PANELS(kernel, rows, cols, 0)                                               \
-    }
 
 #ifdef ATTN__HAS_FLOATS
-#define ATTN__DEFINE(rows) ATTN__TILES(tiles, attn__tile, rows, ATTN__COLS(rows), ATTN_F16)
+#define ATTN__DEFINE(rows)                                                                         \
+    ATTN__KERNEL void ATTN__FN(tiles_##rows)(attn__tile_job * job, size_t n_panels,                \
+                                             attn_dtype dtype)                                     \
+    {                                                                                              \
+        ATTN__WALK_PANELS(attn__tile, rows, ATTN__COLS(rows), dtype == ATTN_F16)                   \
+    }
 #define ATTN__NAME(rows)   ATTN__FN(tiles_##rows),
 ATTN__EACH_ROWS(ATTN__DEFINE)
 static const attn__tiles_fn ATTN__FN(tiles)[] = {ATTN__EACH_ROWS(ATTN__NAME)};
@@ -10940,38 +10981,15 @@ ATTN__KERNEL void ATTN__FN(pack_rows)(float *pack, const float *in, ptrdiff_t st
 
 /* ---- matmul with q8 and q4 weights ---- */
 
-#define attn__q_tile  ATTN__FN(q_tile)
-#define attn__q_fetch ATTN__FN(q_fetch)
-/* Fetches what belongs to a step of 4 k, and returns where the next fetching goes on. */
-ATTN__OP const unsigned char *attn__q_fetch(const unsigned char *ahead, const int n_cols,
-                                            const int is_q4, const int is_alone, const int step,
-                                            const attn__tile_job *job)
-{
-    const int n_streams = ATTN__Q_GROUP(n_cols);
-    if (!is_alone) {
-        ATTN__PREFETCH(ahead);
-        return ahead + job->ahead_step;
-    }
-    if (is_q4 && step % 2) /* half a line */
-        return ahead;
-    ATTN__FLAT for (int col = 0; col < n_cols; col++)
-    {
-        const int at = step / (1 + is_q4) * n_cols + col;
-        ATTN__PREFETCH(ahead + (size_t)(at % n_streams) * job->panel_stride + at / n_streams * 64);
-    }
-    return ahead;
-}
-
+#define attn__q_tile ATTN__FN(q_tile)
 #if ATTN__PASS == 7
 /* The sums of 32 k for rows in pairs, which have one panel. usmmla adds to 2 outputs of 2 rows
  * their dot products over 8 k: [2 outputs, 8 k] times [8 k, 2 rows]. So two rows take two lines at
  * once, each 4 k of 16 outputs. Their sums share registers meanwhile: those of the first row hold
  * outputs 0 and 1 of every four for both rows, and those of the second row outputs 2 and 3. */
-ATTN__OP const unsigned char *ATTN__FN(q_pairs)(attn__ivec (*sum)[8], const int n_rows,
-                                                const int is_q4, const int is_alone,
-                                                const attn__q_inputs *in, const unsigned char *line,
-                                                const unsigned char *ahead,
-                                                const attn__tile_job *job)
+ATTN__OP void ATTN__FN(q_pairs)(attn__ivec (*sum)[8], const int n_rows, const int is_q4,
+                                const attn__q_inputs *in, const unsigned char *line,
+                                const unsigned char *ahead, const attn__tile_job *job)
 {
     attn__ivec pair[ATTN__Q_ALONE];
     ATTN__FLAT for (int row = 0; row < n_rows; row += 2)
@@ -10984,8 +11002,9 @@ ATTN__OP const unsigned char *ATTN__FN(q_pairs)(attn__ivec (*sum)[8], const int 
         const attn__wvec w = attn__i_weights(line, is_q4, 0);
         const attn__wvec next = attn__i_weights(line + (is_q4 ? 0 : 64), is_q4, 1);
         line += is_q4 ? 64 : 128;
-        ahead = attn__q_fetch(ahead, 1, is_q4, is_alone, step, job);
-        ahead = attn__q_fetch(ahead, 1, is_q4, is_alone, step + 1, job);
+        ATTN__PREFETCH(ahead + job->ahead_at[step / (1 + is_q4)]);
+        if (!is_q4)
+            ATTN__PREFETCH(ahead + job->ahead_at[step + 1]);
         ATTN__FLAT for (int row = 0; row < n_rows; row += 2)
         {
             const int odd = row + 1 < n_rows ? row + 1 : row;
@@ -11007,19 +11026,34 @@ ATTN__OP const unsigned char *ATTN__FN(q_pairs)(attn__ivec (*sum)[8], const int 
         const int32x4_t a = pair[row & ~1].r[i], b = pair[row | 1].r[i];
         sum[row][0].r[i] = row % 2 ? vuzp2q_s32(a, b) : vuzp1q_s32(a, b);
     }
-    return ahead;
 }
 #endif
 
-/* The micro-kernel for quantised weights, over any number of chains. Packed rows: in[k / 32][row].
- * Rows in one block, alone with their lines, wait for memory: they fetch as many lines as they use,
- * in turn from each panel of the next group. Counts are constants here: see attn__fetching. */
-ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, const int is_alone,
+/* One line of each panel: adds to every sum the products of 4 k (8 of q4) from `step` fours on. */
+ATTN__OP void ATTN__FN(q_line)(attn__ivec (*sum)[8], const int n_rows, const int n_cols,
+                               const int is_q4, const int step, const attn__q_inputs *in,
+                               const unsigned char *line, const unsigned char *ahead,
+                               const attn__tile_job *job)
+{
+    ahead += job->ahead_at[step / (1 + is_q4)];
+    ATTN__FLAT for (int col = 0; col < n_cols; col++)
+        ATTN__PREFETCH(ahead + (size_t)col * job->ahead_apart);
+    ATTN__FLAT for (int high = 0; high < 1 + is_q4; high++)
+    {
+        attn__wvec w[8];
+        ATTN__FLAT for (int col = 0; col < n_cols; col++) w[col] =
+            attn__i_weights(line + (size_t)col * job->panel_stride, is_q4, high);
+        ATTN__GRID(row, col)
+        sum[row][col] =
+            attn__i_dot(sum[row][col], w[col], in[row].bytes + 4 * (step + high), is_q4);
+    }
+}
+
+/* The micro-kernel for quantised weights, over any number of chains. Packed rows: in[k / 32][row]. */
+ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4,
                            attn__tile_job *job)
 {
-    const int n_streams = ATTN__Q_GROUP(n_cols), n_lines = (is_q4 ? 4 : 8) * n_cols;
     const size_t stride = job->panel_stride;
-    const size_t line_and_scales = is_q4 ? 72 : 68; /* 64 and a share of the scales' line */
     const attn__q_inputs *in = (const attn__q_inputs *)(const void *)job->in;
     const unsigned char *ahead = job->ahead;
     const unsigned char *scales = job->line, *line = scales + 64;
@@ -11036,26 +11070,18 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
             ATTN__GRID(row, col) sum[row][col] = attn__i_start(in[row].start, is_q4);
 #if ATTN__PASS == 7
             if (n_rows > 1) {
-                ahead = ATTN__FN(q_pairs)(sum, n_rows, is_q4, is_alone, in, line, ahead, job);
+                ATTN__FN(q_pairs)(sum, n_rows, is_q4, in, line, ahead, job);
                 line += is_q4 ? 256 : 512;
-            }
-            for (int step = n_rows > 1 ? 8 : 0; step < 8; step += 1 + is_q4)
+            } else
 #else
-            ATTN__Q_UNROLL for (int step = 0; step < 8; step += 1 + is_q4)
+            if (n_rows > 1 || ATTN__LANES < 8 || ATTN__PASS == 3)
+                ATTN__Q_UNROLL for (int step = 0; step < 8; step += 1 + is_q4, line += 64)
+                    ATTN__FN(q_line)(sum, n_rows, n_cols, is_q4, step, in, line, ahead, job);
+            else
 #endif
-            {
-                ATTN__FLAT for (int high = 0; high < 1 + is_q4; high++)
-                {
-                    attn__wvec w[8];
-                    ahead = attn__q_fetch(ahead, n_cols, is_q4, is_alone, step + high, job);
-                    ATTN__FLAT for (int col = 0; col < n_cols; col++) w[col] =
-                        attn__i_weights(line + (size_t)col * stride, is_q4, high);
-                    ATTN__GRID(row, col)
-                    sum[row][col] = attn__i_dot(sum[row][col], w[col],
-                                                in[row].bytes + 4 * (step + high), is_q4);
-                }
-                line += 64;
-            }
+                ATTN__FLAT for (int step = 0; step < 8; step += 1 + is_q4, line += 64)
+                    ATTN__FN(q_line)(sum, n_rows, n_cols, is_q4, step, in, line, ahead, job);
+            ahead += job->ahead_step;
             ATTN__FLAT for (int col = 0; col < n_cols; col++)
             {
                 const attn__vec scale =
@@ -11063,8 +11089,6 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
                 ATTN__FLAT for (int row = 0; row < n_rows; row++) acc[row][col] =
                     attn__vfma(attn__i_scaled(sum[row][col], in + row), scale, acc[row][col]);
             }
-            if (is_alone)
-                ahead += (size_t)(n_lines / n_streams) * line_and_scales;
             scales += 32;
             if (k / ATTN__PER_SCALE % 2 == 1) {
                 scales = line;
@@ -11078,31 +11102,18 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
     job->ahead = ahead;
 }
 
-#define attn__q_tile_alone ATTN__FN(q_tile_alone)
-#define attn__q_tile_many  ATTN__FN(q_tile_many)
-ATTN__OP void attn__q_tile_alone(const int n_rows, const int n_cols, const int is_q4,
-                                 attn__tile_job *job)
-{
-    attn__q_tile(n_rows, n_cols, is_q4, 1, job);
-}
-ATTN__OP void attn__q_tile_many(const int n_rows, const int n_cols, const int is_q4,
-                                attn__tile_job *job)
-{
-    attn__q_tile(n_rows, n_cols, is_q4, 0, job);
-}
-/* For one block alone (1 to ATTN__Q_ALONE rows), and for the blocks that more rows are cut into
- * evenly: those have at most ATTN__Q_ROWS rows, and never less than half of ATTN__Q_ALONE. */
 #define ATTN__DEFINE(rows)                                                                         \
-    ATTN__TILES(q_alone, attn__q_tile_alone, rows, ATTN__Q_COLS(rows), ATTN_Q4)
-#define ATTN__NAME(rows) ATTN__FN(q_alone_##rows),
-ATTN__EACH_ALONE(ATTN__DEFINE)
-static const attn__tiles_fn ATTN__FN(q_alone)[] = {ATTN__EACH_ALONE(ATTN__NAME)};
-#undef ATTN__DEFINE
-#undef ATTN__NAME
-#define ATTN__DEFINE(rows) ATTN__TILES(q_many, attn__q_tile_many, rows, ATTN__Q_COLS(rows), ATTN_Q4)
-#define ATTN__NAME(rows)   ATTN__FN(q_many_##rows),
-ATTN__EACH_MANY(ATTN__DEFINE)
-static const attn__tiles_fn ATTN__FN(q_many)[] = {ATTN__EACH_MANY(ATTN__NAME)};
+    ATTN__KERNEL void ATTN__FN(q_tiles_##rows)(attn__tile_job * job, size_t n_panels,              \
+                                               attn_dtype dtype)                                   \
+    {                                                                                              \
+        if (dtype == ATTN_Q4)                                                                      \
+            ATTN__WALK_PANELS(attn__q_tile, rows, ATTN__Q_COLS(rows), 1)                           \
+        else                                                                                       \
+            ATTN__WALK_PANELS(attn__q_tile, rows, ATTN__Q_COLS(rows), 0)                           \
+    }
+#define ATTN__NAME(rows)   ATTN__FN(q_tiles_##rows),
+ATTN__EACH_Q(ATTN__DEFINE)
+static const attn__tiles_fn ATTN__FN(q_tiles)[] = {ATTN__EACH_Q(ATTN__NAME)};
 #undef ATTN__DEFINE
 #undef ATTN__NAME
 
@@ -11234,10 +11245,7 @@ ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, siz
         const size_t rows = n_rows / n_blocks, n_larger = n_rows % n_blocks; /* by one row */
         const size_t cols = quantized ? ATTN__Q_COLS(rows) : ATTN__COLS(rows);
         const size_t group = quantized && is_alone ? ATTN__Q_GROUP(cols) : cols;
-        const attn__tiles_fn *tiles = !quantized ? ATTN__FLOAT(tiles)
-                                      : is_alone ? ATTN__FN(q_alone)
-                                                 : ATTN__FN(q_many);
-        const size_t fewest = quantized && !is_alone ? (ATTN__Q_ALONE + 1) / 2 : 1; /* rows */
+        const attn__tiles_fn *tiles = quantized ? ATTN__FN(q_tiles) : ATTN__FLOAT(tiles);
         const size_t room = attn__packed_k(quantized, ATTN__PACK / n_rows), few = 4 * ATTN__CHAIN;
         const size_t span = quantized && !is_alone && room > few ? few : room;
         const int is_packed = n_rows == 1 && !quantized && job->in_step == 1; /* as it lies */
@@ -11262,9 +11270,13 @@ ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, siz
                 const unsigned char *line = (const unsigned char *)job->w.data +
                                             panel * job->w.stride + attn__line_of(dtype, k);
                 const unsigned char *next = line + n_panels * job->w.stride;
-                const size_t share = n_panels * bytes / n_blocks; /* of them, for each block */
+                /* of the next group, for each block */
+                const size_t share = panel + group < panel1 ? n_panels * bytes / n_blocks : 0;
                 size_t fetched = 0;                               /* of the panel at next */
-                attn__fetching(&tile, is_alone, rows, n_panels, dtype, share);
+                if (quantized)
+                    attn__q_fetching(&tile, is_alone, n_panels, cols, dtype, share);
+                else
+                    attn__fetching(&tile, is_alone, rows, n_panels, dtype, share);
                 for (block = row = 0; block < n_blocks; block++) {
                     const size_t n = rows + (block < n_larger);
                     tile.in = is_packed ? job->in + (ptrdiff_t)row0 * job->in_stride + k
@@ -11274,7 +11286,7 @@ ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, siz
                     tile.bias = k + n_k == n_in && job->bias ? job->bias + panel * 16 : NULL;
                     tile.ahead = next + fetched;
                     ATTN__FN(group)
-                    (tiles[n - fewest], &tile, n, n_panels, job->w.n_out - panel * 16, dtype);
+                    (tiles[n - 1], &tile, n, n_panels, job->w.n_out - panel * 16, dtype);
                     row += n;
                     for (fetched += share; fetched > bytes; next += job->w.stride)
                         fetched -= bytes;
@@ -11781,8 +11793,7 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__LANES
 #undef ATTN__ROWS
 #undef ATTN__EACH_ROWS
-#undef ATTN__EACH_ALONE
-#undef ATTN__EACH_MANY
+#undef ATTN__EACH_Q
 #undef ATTN__ROW_BLOCKS
 #undef ATTN__COLS
 #undef ATTN__Q_ROWS
@@ -11832,11 +11843,7 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__GRID
 #undef attn__tile_end
 #undef ATTN__WALK_PANELS
-#undef ATTN__TILES
 #undef attn__q_tile
-#undef attn__q_fetch
-#undef attn__q_tile_alone
-#undef attn__q_tile_many
 #undef ATTN__AMX_FENCE
 #undef ATTN__AMX_PRODUCT
 #undef ATTN__AMX_STORE
@@ -13373,6 +13380,8 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 
 #if defined(ATTN__IMPLEMENTING) && !defined(ATTN__IMPLEMENTED_LENS)
 #define ATTN__IMPLEMENTED_LENS
+
+ATTN__SMALL
 
 /* >>study =======================================================================================
  * Random tensors, the pieces of a notebook, and tensors as text. */
@@ -16662,6 +16671,7 @@ ATTN__DEF attn_status attn_model_save(attn_ctx *ctx, const char *path, const att
     return status;
 }
 
+ATTN__SMALL_END
 #endif /* the implementation of part two */
 #endif /* !ATTN_NO_LENS */
 #endif /* !ATTN__PASS */
