@@ -12089,7 +12089,7 @@ static attn__matmul_job attn__job(float *out, size_t out_stride, const float *in
 static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in)
 {
     const size_t packed = attn__packed(attn__is_quantized(dtype), n_in);
-    if (rows >= 16) /* AMX packs sixteen at a time */
+    if (rows >= 16 && attn__is_quantized(dtype)) /* AMX packs sixteen at a time */
         rows = attn__round_up(rows, 16);
     return packed == 0 || rows < ATTN__PACK / packed ? rows * packed : ATTN__PACK;
 }
