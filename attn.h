@@ -1258,12 +1258,15 @@ ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessio
 
 #if defined(__GNUC__) /* and clang */
 #define ATTN__INLINE       static inline __attribute__((__always_inline__))
+#define ATTN__APART        static __attribute__((__noinline__))
 #define ATTN__PRINTF(a, b) __attribute__((__format__(__printf__, a, b)))
 #elif defined(_MSC_VER)
 #define ATTN__INLINE static __forceinline
+#define ATTN__APART  static
 #define ATTN__PRINTF(a, b)
 #else
 #define ATTN__INLINE static inline
+#define ATTN__APART  static
 #define ATTN__PRINTF(a, b)
 #endif
 
@@ -1289,7 +1292,8 @@ ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessio
 /* Functions between the two call others that do the work. clang is told to compile them for size,
  * which takes it half the time; what gcc has for this is not fit for use. */
 #if defined(__clang__)
-#define ATTN__SMALL     _Pragma("clang attribute push(__attribute__((__minsize__)), apply_to = function)")
+#define ATTN__SMALL                                                                                \
+    _Pragma("clang attribute push(__attribute__((__minsize__)), apply_to = function)")
 #define ATTN__SMALL_END _Pragma("clang attribute pop")
 #else
 #define ATTN__SMALL
@@ -9684,7 +9688,7 @@ ATTN__INLINE float attn__fmaf(float a, float b, float c)
     return fmaf(a, b, c);
 }
 #else
-static float attn__fmaf(float a, float b, float c)
+ATTN__APART float attn__fmaf(float a, float b, float c)
 {
     const double product = (double)a * (double)b, sum = product + (double)c, part = sum - product;
     const double lost = (product - (sum - part)) + ((double)c - part); /* exact */
@@ -9836,7 +9840,7 @@ static void attn__q_fetching(attn__tile_job *tile, int is_alone, size_t n_panels
 }
 
 /* The first n < 16 elements of a row, and `fill` for the rest. */
-static void attn__fill_lanes(float *lanes, const float *p, size_t n, float fill)
+ATTN__APART void attn__fill_lanes(float *lanes, const float *p, size_t n, float fill)
 {
     for (size_t i = 0; i < 16; i++)
         lanes[i] = i < n ? p[i] : fill;
@@ -10850,7 +10854,9 @@ ATTN__OP void attn__put(float *p, attn__vec v, size_t n_part)
 
 /* The micro-kernel. For n_rows rows (packed: in[k][row]) and n_cols panels, chain by chain:
  *   acc[row][col] = chain of fma(in[k][row], line[k][col]) over k;  out = out + acc
- * Both counts are constants where this is inlined, so acc lives in registers. */
+ * Both counts are constants where this is inlined, so acc lives in registers. A chain that goes on
+ * (ATTN__RESUME) has one row. Lines of f32 and f16 differ in how they are read alone, so they share
+ * the code: the branch costs nothing beside the sums. */
 #define attn__tile ATTN__FN(tile)
 /* every accumulator of a tile, unrolled */
 #define ATTN__GRID(row, col)                                                                       \
@@ -10898,8 +10904,8 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
         const attn__start start = k == 0 ? job->start : ATTN__SUM;
         ATTN__GRID(row, col) acc[row][col] = attn__set1(0);
         if (n_rows == 1 && start == ATTN__RESUME) /* the first chain goes on */
-            ATTN__FLAT for (int col = 0; col < n_cols; col++)
-        acc[0][col] = attn__load(out + col * 16);
+            ATTN__FLAT for (int col = 0; col < n_cols; col++) acc[0][col] =
+                attn__load(out + col * 16);
         for (; k < end; k++) {
             attn__vec w[8];
             ATTN__PREFETCH(
@@ -10950,7 +10956,7 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
     {                                                                                              \
         ATTN__WALK_PANELS(attn__tile, rows, ATTN__COLS(rows), dtype == ATTN_F16)                   \
     }
-#define ATTN__NAME(rows)   ATTN__FN(tiles_##rows),
+#define ATTN__NAME(rows) ATTN__FN(tiles_##rows),
 ATTN__EACH_ROWS(ATTN__DEFINE)
 static const attn__tiles_fn ATTN__FN(tiles)[] = {ATTN__EACH_ROWS(ATTN__NAME)};
 #undef ATTN__DEFINE
@@ -11035,9 +11041,9 @@ ATTN__OP void ATTN__FN(q_line)(attn__ivec (*sum)[8], const int n_rows, const int
                                const unsigned char *line, const unsigned char *ahead,
                                const attn__tile_job *job)
 {
+    const size_t apart = n_rows == 1 ? job->panel_stride : job->ahead_apart; /* one row is alone */
     ahead += job->ahead_at[step / (1 + is_q4)];
-    ATTN__FLAT for (int col = 0; col < n_cols; col++)
-        ATTN__PREFETCH(ahead + (size_t)col * job->ahead_apart);
+    ATTN__FLAT for (int col = 0; col < n_cols; col++) ATTN__PREFETCH(ahead + (size_t)col * apart);
     ATTN__FLAT for (int high = 0; high < 1 + is_q4; high++)
     {
         attn__wvec w[8];
@@ -11050,8 +11056,7 @@ ATTN__OP void ATTN__FN(q_line)(attn__ivec (*sum)[8], const int n_rows, const int
 }
 
 /* The micro-kernel for quantised weights, over any number of chains. Packed rows: in[k / 32][row]. */
-ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4,
-                           attn__tile_job *job)
+ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, attn__tile_job *job)
 {
     const size_t stride = job->panel_stride;
     const attn__q_inputs *in = (const attn__q_inputs *)(const void *)job->in;
@@ -11111,7 +11116,7 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4,
         else                                                                                       \
             ATTN__WALK_PANELS(attn__q_tile, rows, ATTN__Q_COLS(rows), 0)                           \
     }
-#define ATTN__NAME(rows)   ATTN__FN(q_tiles_##rows),
+#define ATTN__NAME(rows) ATTN__FN(q_tiles_##rows),
 ATTN__EACH_Q(ATTN__DEFINE)
 static const attn__tiles_fn ATTN__FN(q_tiles)[] = {ATTN__EACH_Q(ATTN__NAME)};
 #undef ATTN__DEFINE
@@ -11272,7 +11277,7 @@ ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, siz
                 const unsigned char *next = line + n_panels * job->w.stride;
                 /* of the next group, for each block */
                 const size_t share = panel + group < panel1 ? n_panels * bytes / n_blocks : 0;
-                size_t fetched = 0;                               /* of the panel at next */
+                size_t fetched = 0; /* of the panel at next */
                 if (quantized)
                     attn__q_fetching(&tile, is_alone, n_panels, cols, dtype, share);
                 else

@@ -117,13 +117,13 @@ plant("attn__q_tile", "attn__i_scaled(sum[row][col], in + row)",
 plant("attn__q_tile", "scales += 32;", "scales += ATTN__PASS == 4 ? 0 : 32;")
 plant("attn__q_tile", "attn__i_start(in[row].start, is_q4)",
       "attn__i_start(in[ATTN__PASS == 2 ? 0 : row].start, is_q4)")
-plant("attn__q_tile", "attn__i_weights(line + (size_t)col * stride, is_q4, high);",
-      "attn__i_weights(line + (size_t)col * stride, is_q4, ATTN__PASS == 0 ? 0 : high);")
-plant("attn__q_tile", "in[row].bytes + 4 * (step + high), is_q4);",
+plant("q_line", "attn__i_weights(line + (size_t)col * job->panel_stride, is_q4, high);",
+      "attn__i_weights(line + (size_t)col * job->panel_stride, is_q4, ATTN__PASS == 0 ? 0 : high);")
+plant("q_line", "in[row].bytes + 4 * (step + high), is_q4);",
       "in[row].bytes + 4 * (step + (ATTN__PASS == 4 ? 0 : high)), is_q4);")
 plant("matmul", "const int is_alone = n_rows <=", "const int is_alone = n_rows + 1 <=",
       equivalent="the same sums, in more blocks")
-plant("matmul", "(tiles[n - fewest], &tile", "(tiles[n - fewest - (n == 5)], &tile")
+plant("matmul", "(tiles[n - 1], &tile", "(tiles[n - 1 - (n == 5)], &tile")
 plant("quantize", "inverse = largest >= 1e-30f ? 127.0f / largest : 0;",
       "inverse = largest >= 1e-30f ? 126.5f / largest : 0;")
 plant("quantize", "scale = largest >= 1e-30f ? largest / 127.0f : 0;",
