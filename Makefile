@@ -208,15 +208,20 @@ sanitize-memory: $(BUILD)/tiny-stories.attn ## the tests, with every use of memo
 	$(call SANITIZED,memory,memory -D_FILE_OFFSET_BITS=32)
 
 # Suites run the best instruction set by default; `kernels`, `ops` and `model` go through all of them.
-# Only what these suites need is built: another program with the kernels in it takes minutes to compile.
-CHECKED         = $(BUILD)/sanitizers
-CHECKED_FLAGS   = CC=gcc OPENMP=0 BUILD=$(CHECKED) CFLAGS='-O1 -g1 -fsanitize=address,undefined \
+# Only what these suites need is built: each program with the kernels in it takes minutes to compile.
+MODEL_SUITES  = model hooks lens sampling
+CHECKED       = $(BUILD)/sanitizers
+CHECKED_FLAGS = CC=gcc OPENMP=0 BUILD=$(CHECKED) CFLAGS='-O1 -g1 -fsanitize=address,undefined \
     -fno-sanitize-recover=all -DATTN_SANITIZE_KERNELS'
-CHECKED_NEEDS   = $(addprefix $(CHECKED)/,test attn-convert tiny-stories.attn fuzz/long.attn)
+CHECKED_NEEDS = $(addprefix $(CHECKED)/,test-models attn-convert tiny-stories.attn fuzz/long.attn)
+
 sanitize-kernels: ## the tests of models under sanitizers, once for each instruction set (needs gcc)
 	$(MAKE) --no-print-directory $(CHECKED_FLAGS) $(CHECKED_NEEDS)
-	$(CHECKED)/test --isas | while read -r isa; do echo "== $$isa"; ATTN_TEST_ISA="$$isa" \
-	    $(CHECKED)/test model hooks ops lens sampling </dev/null || exit; done
+	$(CHECKED)/test-models --isas | while read -r isa; do echo "== $$isa"; \
+	    ATTN_TEST_ISA="$$isa" $(CHECKED)/test-models </dev/null || exit; done
+
+$(BUILD)/test-models: $(patsubst %,$(BUILD)/tests/%.o,main $(MODEL_SUITES:%=test_%)) $(BUILD)/attn.o
+	$(COMPILE) $^ -o $@ $(LINK)
 
 # A static program of 32 bits runs where one of 64 does.
 test-32bit: $(BUILD)/tiny-stories.attn ## the tests with sizes of 32 bits (needs i686-linux-gnu-gcc)
