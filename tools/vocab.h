@@ -220,8 +220,11 @@ TOOLS_FN attn_status vocab_lacks_byte(attn_ctx *ctx, const vocab *v, int byte)
     shown name, by;
     for (i = 0; i < v->n_tokens; i++) {
         const vocab_token *t = &v->tokens[i];
-        const unsigned char *p = (const unsigned char *)t->spelling, *end = p + t->spelling_size;
-        if (p && p < end && t->special && vocab_next_byte(&p, end) == byte && p == end)
+        const unsigned char *p = (const unsigned char *)t->spelling, *end;
+        if (!p || !t->special || t->spelling_size == 0)
+            continue;
+        end = p + t->spelling_size;
+        if (vocab_next_byte(&p, end) == byte && p == end)
             return tool_fail(ctx, ATTN_E_FORMAT,
                              "%s: \"%s\" (id %llu) is a special token%s, but texts need it for the "
                              "byte %02x; name another token there",
