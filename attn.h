@@ -3204,6 +3204,7 @@ static void attn__join_name(char name[64], int layer, const char *rest)
 static attn__hook_name attn__name_of(int point, int layer)
 {
     attn__hook_name name;
+    name.text[0] = 0;
     attn__join_name(name.text, point < ATTN__HOOK_RESID_PRE ? -1 : layer, attn__hook_names[point]);
     return name;
 }
@@ -5621,7 +5622,7 @@ ATTN__DEF attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts
     status = runs && items ? attn_workspace_new(ctx, &workspace, model, NULL) : ATTN_E_MEMORY;
     if (status == ATTN_OK && desc && desc->n_passes)
         *desc->n_passes = 0;
-    for (i = 0; i < n_texts && status == ATTN_OK; i++) {
+    for (i = 0; workspace && i < n_texts && status == ATTN_OK; i++) {
         const size_t draft = ATTN__MOST_DRAFTED / n_texts;
         if (desc)
             runs[i].desc = *desc;
@@ -7407,14 +7408,16 @@ static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, 
                                attn__result *result)
 {
     const int is_new = out && out->ndim == 0;
+    attn_status status;
     memset(result, 0, sizeof *result);
     if (!is_new && out && !out->error && out->dtype == ATTN_F32 && attn__has_shape(out, shape) &&
         attn_is_dense(*out)) { /* nothing to make, nothing to refuse */
         result->dense = *out;
         return ATTN_OK;
     }
-    if (attn__copy_into(ctx, op, out, ATTN_F32, shape) != ATTN_OK)
-        return ctx->status;
+    status = attn__copy_into(ctx, op, out, ATTN_F32, shape);
+    if (status != ATTN_OK)
+        return status;
     result->fresh = is_new;
     result->stand_in = !is_new;
     if (!is_new)
