@@ -9815,7 +9815,8 @@ static void attn__tile_prefetch(const attn__tile_job *job, int n_rows, int n_col
 /* The lines that the tiles of a group fetch. Several blocks of rows fetch their shares of the next
  * group's lines one after another. A single block is bound by memory, so it fetches as many lines as
  * it uses, in turn from each panel: many streams, which the processor's own fetching then follows.
- * For one or two rows of f32 that does most by itself. No share: there is no next group. */
+ * For one or two rows of f32 that does most by itself. After a matrix often comes the next one that
+ * is needed, so its last group fetches too, unless it is a part of one: that has no share. */
 static void attn__fetching(attn__tile_job *tile, int is_alone, size_t n_rows, size_t n_panels,
                            attn_dtype dtype, size_t share)
 {
@@ -10864,9 +10865,10 @@ ATTN__OP void attn__put(float *p, attn__vec v, size_t n_part)
 /* The micro-kernel. For n_rows rows (packed: in[k][row]) and n_cols panels, chain by chain:
  *   acc[row][col] = chain of fma(in[k][row], line[k][col]) over k;  out = out + acc
  * Both counts are constants where this is inlined, so acc lives in registers. A chain that goes on
- * (ATTN__RESUME) has one row. Lines of f32 and f16 differ in how they are read alone, so they share
- * the code: the branch costs nothing beside the sums of two rows or more. One row of f32, which
- * waits for memory, has code without the branch: with it, generation takes 3 % longer. */
+ * (ATTN__RESUME) has one row. Lines of f32 and f16 differ in how they are read alone. With 32
+ * registers they share the code: the branch costs nothing beside the sums of two rows or more. One
+ * row, which waits for memory, takes 3 % longer with it. With 16 registers it is compiled for each,
+ * because a line that both kinds of reading may have filled does not fit beside the sums. */
 #define attn__tile ATTN__FN(tile)
 /* every accumulator of a tile, unrolled */
 #define ATTN__GRID(row, col)                                                                       \
@@ -10964,10 +10966,11 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
     ATTN__KERNEL void ATTN__FN(tiles_##rows)(attn__tile_job * job, size_t n_panels,                \
                                              attn_dtype dtype)                                     \
     {                                                                                              \
-        if (rows == 1 && dtype == ATTN_F32)                                                        \
-            ATTN__WALK_PANELS(attn__tile, 1, ATTN__COLS(1), 0)                                     \
+        if ((rows == 1 || ATTN__LANES < 16) && dtype == ATTN_F16)                                  \
+            ATTN__WALK_PANELS(attn__tile, rows, ATTN__COLS(rows), 1)                               \
         else                                                                                       \
-            ATTN__WALK_PANELS(attn__tile, rows, ATTN__COLS(rows), dtype == ATTN_F16)               \
+            ATTN__WALK_PANELS(attn__tile, rows, ATTN__COLS(rows),                                  \
+                              rows > 1 && ATTN__LANES == 16 && dtype == ATTN_F16)                  \
     }
 #define ATTN__NAME(rows) ATTN__FN(tiles_##rows),
 ATTN__EACH_ROWS(ATTN__DEFINE)
@@ -11289,7 +11292,7 @@ ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, siz
                                             panel * job->w.stride + attn__line_of(dtype, k);
                 const unsigned char *next = line + n_panels * job->w.stride;
                 /* of the next group, for each block */
-                const size_t share = panel + group < panel1 ? n_panels * bytes / n_blocks : 0;
+                const size_t share = n_panels == group ? n_panels * bytes / n_blocks : 0;
                 size_t fetched = 0; /* of the panel at next */
                 if (quantized)
                     attn__q_fetching(&tile, is_alone, n_panels, cols, dtype, share);
@@ -13399,8 +13402,6 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 #if defined(ATTN__IMPLEMENTING) && !defined(ATTN__IMPLEMENTED_LENS)
 #define ATTN__IMPLEMENTED_LENS
 
-ATTN__SMALL
-
 /* >>study =======================================================================================
  * Random tensors, the pieces of a notebook, and tensors as text. */
 
@@ -13840,6 +13841,8 @@ ATTN__DEF size_t attn_format(char *text, size_t size, attn_tensor x, int decimal
         text[p.to.length < size ? p.to.length : size - 1] = 0;
     return p.to.length;
 }
+
+ATTN__SMALL
 
 /* >>files =======================================================================================
  * Tensors in files that NumPy and PyTorch open. */
