@@ -9816,7 +9816,7 @@ static void attn__tile_prefetch(const attn__tile_job *job, int n_rows, int n_col
  * group's lines one after another. A single block is bound by memory, so it fetches as many lines as
  * it uses, in turn from each panel: many streams, which the processor's own fetching then follows.
  * For one or two rows of f32 that does most by itself. After a matrix often comes the next one that
- * is needed, so its last group fetches too, unless it is a part of one: that has no share. */
+ * is needed, so its last group fetches too; a part of a group of q8 or q4 has no share. */
 static void attn__fetching(attn__tile_job *tile, int is_alone, size_t n_rows, size_t n_panels,
                            attn_dtype dtype, size_t share)
 {
@@ -11291,11 +11291,11 @@ ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, siz
                 const unsigned char *line = (const unsigned char *)job->w.data +
                                             panel * job->w.stride + attn__line_of(dtype, k);
                 const unsigned char *next = line + n_panels * job->w.stride;
-                /* of the next group, for each block */
-                const size_t share = n_panels == group ? n_panels * bytes / n_blocks : 0;
-                size_t fetched = 0; /* of the panel at next */
+                const size_t share = n_panels * bytes / n_blocks; /* of them, for each block */
+                size_t fetched = 0;                               /* of the panel at next */
                 if (quantized)
-                    attn__q_fetching(&tile, is_alone, n_panels, cols, dtype, share);
+                    attn__q_fetching(&tile, is_alone, n_panels, cols, dtype,
+                                     n_panels == group ? share : 0);
                 else
                     attn__fetching(&tile, is_alone, rows, n_panels, dtype, share);
                 for (block = row = 0; block < n_blocks; block++) {
