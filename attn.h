@@ -1256,6 +1256,14 @@ ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessio
 #define ATTN__DEF
 #endif
 
+/* Begins a public function that leaves the work to others, or that a program calls seldom. gcc
+ * compiles it for size, and with it what such functions alone call: a tenth less time in all. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define ATTN__CALLER __attribute__((__cold__)) ATTN__DEF
+#else
+#define ATTN__CALLER ATTN__DEF
+#endif
+
 #if defined(__GNUC__) /* and clang */
 #define ATTN__INLINE       static inline __attribute__((__always_inline__))
 #define ATTN__APART        static __attribute__((__noinline__))
@@ -1290,7 +1298,7 @@ ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessio
 #endif
 
 /* Functions between the two call others that do the work. clang is told to compile them for size,
- * which takes it half the time; what gcc has for this is not fit for use. */
+ * which takes it half the time. gcc has no such region: see ATTN__CALLER. */
 #if defined(__clang__)
 #define ATTN__SMALL                                                                                \
     _Pragma("clang attribute push(__attribute__((__minsize__)), apply_to = function)")
@@ -1608,12 +1616,15 @@ typedef struct attn__matmul_job {
 
 typedef enum attn__binary { ATTN__ADD, ATTN__SUB, ATTN__MUL, ATTN__DIV } attn__binary;
 
+typedef struct attn__tiling attn__tiling; /* rows times panels of one instruction set: see >>cpu */
+
 struct attn__kernels {
     const char *names[3]; /* by attn__flaw */
     attn_isa_kind kind;
+    const attn__tiling *tilings[2]; /* for weights in floats; for those in q8 and q4 */
     /* rows [row0, row1) and panels [panel0, panel1) of a job */
-    void (*matmul)(const attn__matmul_job *job, size_t row0, size_t row1, size_t panel0,
-                   size_t panel1, float *pack);
+    void (*matmul)(const attn__kernels *kernels, const attn__matmul_job *job, size_t row0,
+                   size_t row1, size_t panel0, size_t panel1, float *pack);
     /* the rest work on one row of n elements; out may be the input */
     void (*binary)(attn__binary op, float *out, const float *a, const float *b, size_t n);
     void (*narrow)(uint16_t *out, const float *x, size_t n); /* to f16, as attn_f16_from_f32 */
@@ -2232,7 +2243,7 @@ static void attn__unembed_together(attn__worker *me, attn__pass *p, size_t n_fin
         attn__matmul_job job = attn__job_of(out, in, p->model->w_u, NULL);
         job.w.data = (const unsigned char *)job.w.data + first * job.w.stride;
         job.w.n_out = (stop * 16 < n_vocab ? stop * 16 : n_vocab) - first * 16;
-        p->kernels->matmul(&job, 0, n_final, 0, stop - first, s.pack);
+        p->kernels->matmul(p->kernels, &job, 0, n_final, 0, stop - first, s.pack);
         for (i = 0, k = 0; i < p->n_items; i++) {
             size_t at;
             n = attn__wanted(p, &p->items[i], &at, &logits);
@@ -2411,8 +2422,8 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
-                                          const attn_workspace_desc *desc)
+ATTN__CALLER attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
+                                             const attn_workspace_desc *desc)
 {
     attn_workspace ws;
     size_t floats = 0;
@@ -2423,8 +2434,9 @@ ATTN__DEF attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const at
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspace,
-                                         const attn_model *model, const attn_workspace_desc *desc)
+ATTN__CALLER attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspace,
+                                            const attn_model *model,
+                                            const attn_workspace_desc *desc)
 {
     attn_workspace plan, *ws;
     size_t floats = 0;
@@ -2448,7 +2460,7 @@ ATTN__DEF attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspa
     return ATTN_OK;
 }
 
-ATTN__DEF void attn_workspace_free(attn_workspace *workspace)
+ATTN__CALLER void attn_workspace_free(attn_workspace *workspace)
 {
     if (!workspace || --workspace->n_users > 0)
         return;
@@ -2518,8 +2530,8 @@ static attn_status attn__check_workspace(attn_ctx *ctx, const attn_session *s,
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
-                                        const attn_session_desc *desc)
+ATTN__CALLER attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
+                                           const attn_session_desc *desc)
 {
     attn_session s;
     attn_workspace_desc own;
@@ -2532,8 +2544,8 @@ ATTN__DEF attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const attn
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
-                                       const attn_model *model, const attn_session_desc *desc)
+ATTN__CALLER attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
+                                          const attn_model *model, const attn_session_desc *desc)
 {
     attn_session plan, *s;
     attn_workspace_desc own;
@@ -2584,7 +2596,7 @@ static void attn__leave_call(attn_session *session)
         attn_session_free(session);
 }
 
-ATTN__DEF void attn_session_free(attn_session *session)
+ATTN__CALLER void attn_session_free(attn_session *session)
 {
     if (!session)
         return;
@@ -2597,8 +2609,8 @@ ATTN__DEF void attn_session_free(attn_session *session)
     attn__free(session);
 }
 
-ATTN__DEF attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
-                                       attn_workspace *workspace)
+ATTN__CALLER attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
+                                          attn_workspace *workspace)
 {
     const attn__watcher *w;
     if (attn__need_given(ctx, "attn_session_use", "session", session) ||
@@ -2694,7 +2706,8 @@ static attn_status attn__check_copy(attn_ctx *ctx, const attn_session *to, const
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from)
+ATTN__CALLER attn_status attn_session_copy(attn_ctx *ctx, attn_session *to,
+                                           const attn_session *from)
 {
     const attn_config *c;
     size_t heads, head, panel, layer, n, most = 0;
@@ -3508,7 +3521,7 @@ static attn_status attn__new_watcher(attn_ctx *ctx, const char *what, attn__watc
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_unhook(attn_ctx *ctx, attn_session *session, attn_hook_id id)
+ATTN__CALLER attn_status attn_unhook(attn_ctx *ctx, attn_session *session, attn_hook_id id)
 {
     attn__watcher *w;
     if (attn__need_given(ctx, "attn_unhook", "session", session) != ATTN_OK)
@@ -3525,7 +3538,7 @@ ATTN__DEF attn_status attn_unhook(attn_ctx *ctx, attn_session *session, attn_hoo
                           : "the session has no hook of this id; is it another session's?");
 }
 
-ATTN__DEF void attn_unhook_all(attn_session *session)
+ATTN__CALLER void attn_unhook_all(attn_session *session)
 {
     attn__watcher *w, *next;
     for (w = session ? session->watchers : NULL; w; w = next) {
@@ -3749,7 +3762,7 @@ static void attn__project_head(const attn__worker *me, const attn__pass *p, int 
     job = attn__job_of(out, in, l->w_qkv, l->b_qkv + first);
     job.w.data = (const unsigned char *)job.w.data + first / 16 * job.w.stride;
     job.w.n_out = column + d - first;
-    p->kernels->matmul(&job, 0, job.rows, 0, (job.w.n_out + 15) / 16, s.pack);
+    p->kernels->matmul(p->kernels, &job, 0, job.rows, 0, (job.w.n_out + 15) / 16, s.pack);
     for (i = 0; i < job.rows; i++)
         memcpy(attn__row_at(p->ws->qkv, row + i) + column, attn__row_at(out, i) + column - first,
                d * sizeof(float));
@@ -3854,7 +3867,7 @@ static void attn__head_result(const attn__kernels *kernels, const attn__panels *
         job = attn__job_of(to, padded, *w_o, NULL);
         job.w.data = (const unsigned char *)job.w.data + attn__line_of(w_o->dtype, from);
         job.w.n_in = span;
-        kernels->matmul(&job, 0, n, 0, (w_o->n_out + 15) / 16, pack);
+        kernels->matmul(kernels, &job, 0, n, 0, (w_o->n_out + 15) / 16, pack);
     }
 }
 
@@ -4036,8 +4049,8 @@ static int attn__call_back(const attn__worker *me, attn__watcher *w, const attn_
 static const attn__watcher_kind attn__callbacks = {1,    NULL, NULL, attn__call_back,
                                                    NULL, NULL, NULL};
 
-ATTN__DEF attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
-                                const char *pattern, attn_hook_fn fn, void *user)
+ATTN__CALLER attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
+                                   const char *pattern, attn_hook_fn fn, void *user)
 {
     attn__watcher *w;
     attn__callback *callback;
@@ -4149,8 +4162,8 @@ static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
-                                       const attn_record_desc *desc)
+ATTN__CALLER attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
+                                          const attn_record_desc *desc)
 {
     attn_record_desc plan;
     uint32_t *points;
@@ -4380,8 +4393,8 @@ static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
-                                      const attn_record_desc *desc, void *memory, size_t bytes)
+ATTN__CALLER attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
+                                         const attn_record_desc *desc, void *memory, size_t bytes)
 {
     attn_record_desc plan;
     attn_record *r;
@@ -4418,7 +4431,7 @@ ATTN__DEF attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_
     return ATTN_OK;
 }
 
-ATTN__DEF void attn_record_free(attn_record *record)
+ATTN__CALLER void attn_record_free(attn_record *record)
 {
     if (!record)
         return;
@@ -4695,8 +4708,8 @@ static void attn__edit_free(attn__watcher *w)
 static const attn__watcher_kind attn__edits = {0,    attn__edit_check, NULL, attn__edit_rows, NULL,
                                                NULL, attn__edit_free};
 
-ATTN__DEF attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
-                                     const attn_edit *edit)
+ATTN__CALLER attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
+                                        const attn_edit *edit)
 {
     attn__watcher *w;
     attn__edit_watcher *hook;
@@ -4744,8 +4757,8 @@ struct attn_sampler {
     attn__candidate *candidates; /* [n_vocab] */
 };
 
-ATTN__DEF attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, size_t n_vocab,
-                                       const attn_sampler_desc *desc)
+ATTN__CALLER attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, size_t n_vocab,
+                                          const attn_sampler_desc *desc)
 {
     attn_sampler *s;
     attn_sampler_desc d = ATTN_ZERO;
@@ -4792,7 +4805,7 @@ ATTN__DEF attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, si
     return ATTN_OK;
 }
 
-ATTN__DEF void attn_sampler_free(attn_sampler *sampler)
+ATTN__CALLER void attn_sampler_free(attn_sampler *sampler)
 {
     if (!sampler)
         return;
@@ -5468,8 +5481,8 @@ static attn_status attn__generate_all(attn_ctx *ctx, attn__generation *runs, siz
     return status;
 }
 
-ATTN__DEF attn_status attn_generate(attn_ctx *ctx, attn_session *session, const char *prompt,
-                                    const attn_generate_desc *desc, attn_text_fn fn, void *user)
+ATTN__CALLER attn_status attn_generate(attn_ctx *ctx, attn_session *session, const char *prompt,
+                                       const attn_generate_desc *desc, attn_text_fn fn, void *user)
 {
     attn__generation w = ATTN_ZERO;
     attn_feed_item item;
@@ -5540,7 +5553,7 @@ static void attn__forget_text(attn_continuation *text)
     text->reason = ATTN_STOP_NONE;
 }
 
-ATTN__DEF void attn_continuations_free(attn_continuation *texts, size_t n_texts)
+ATTN__CALLER void attn_continuations_free(attn_continuation *texts, size_t n_texts)
 {
     size_t i;
     for (i = 0; texts && i < n_texts; i++) {
@@ -5605,8 +5618,8 @@ static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *text
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
-                                         const attn_model *model, const attn_generate_desc *desc)
+ATTN__CALLER attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
+                                            const attn_model *model, const attn_generate_desc *desc)
 {
     attn__generation *runs;
     attn_feed_item *items;
@@ -5799,9 +5812,9 @@ static attn_status attn__judge_rows(attn_ctx *ctx, const attn__scoring *s, size_
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_prediction *top,
-                                 size_t k, attn_session *session, const int32_t *tokens,
-                                 size_t n_tokens)
+ATTN__CALLER attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_prediction *top,
+                                    size_t k, attn_session *session, const int32_t *tokens,
+                                    size_t n_tokens)
 {
     const size_t at_once = 32; /* rows of logits held */
     attn__scoring s = {session, tokens, n_tokens, 0, stats, top, k, NULL};
@@ -6239,8 +6252,8 @@ static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokenizer,
-                                         const void *data, size_t size)
+ATTN__CALLER attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokenizer,
+                                            const void *data, size_t size)
 {
     const unsigned char *start = ATTN__AS(const unsigned char *, data);
     uint64_t n_tokens, n_merges, n_special, n_bytes, needed;
@@ -6302,7 +6315,7 @@ ATTN__DEF attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokeniz
     return status;
 }
 
-ATTN__DEF void attn_tokenizer_free(attn_tokenizer *tokenizer)
+ATTN__CALLER void attn_tokenizer_free(attn_tokenizer *tokenizer)
 {
     if (!tokenizer)
         return;
@@ -6957,8 +6970,8 @@ static int32_t *attn__ids_of(attn_ctx *ctx, const char *op, const attn_model *mo
     return ids;
 }
 
-ATTN__DEF attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
-                                     const char *text)
+ATTN__CALLER attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
+                                        const char *text)
 {
     size_t n = 0;
     attn_status status;
@@ -6993,8 +7006,8 @@ static void attn__list_tokens(char *list, size_t room, const attn_model *model, 
     }
 }
 
-ATTN__DEF attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model *model,
-                                    const char *text)
+ATTN__CALLER attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model *model,
+                                       const char *text)
 {
     static const char op[] = "attn_token_id";
     size_t n = 0, n_spaced = 0;
@@ -8226,8 +8239,8 @@ static void attn__pack_body(attn__worker *me, void *arg)
         attn__pack_panels(p->panels, p->dtype, p->w, first, last);
 }
 
-ATTN__DEF attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype dtype,
-                                        attn_tensor w)
+ATTN__CALLER attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype dtype,
+                                           attn_tensor w)
 {
     attn__packing packing = {panels, dtype, &w, {0}};
     if (attn__need_given(ctx, "attn_panels_write", "room for the panels", panels) ||
@@ -9428,7 +9441,7 @@ static void attn__to_host_order(attn_model *m)
     }
 }
 
-ATTN__DEF void attn_model_close(attn_model *model)
+ATTN__CALLER void attn_model_close(attn_model *model)
 {
     if (!model)
         return;
@@ -9482,8 +9495,8 @@ static attn_status attn__model_opened(attn_ctx *ctx, attn_model **model, attn_mo
 }
 
 /* Unaligned bytes are copied, because kernels read whole lines of 64. */
-ATTN__DEF attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, const void *data,
-                                             size_t size, const attn_model_desc *desc)
+ATTN__CALLER attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, const void *data,
+                                                size_t size, const attn_model_desc *desc)
 {
     attn_model *m;
     if (attn__need_place(ctx, "attn_model_open_memory", "place for the model", model) ||
@@ -9505,8 +9518,8 @@ ATTN__DEF attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, 
 }
 
 /* A file that cannot be mapped (a pipe, a build without mmap) is read into memory. */
-ATTN__DEF attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const char *path,
-                                      const attn_model_desc *desc)
+ATTN__CALLER attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const char *path,
+                                         const attn_model_desc *desc)
 {
     attn_model *m;
     attn_status status = ATTN_OK;
@@ -9636,8 +9649,8 @@ static void attn__fetch(const attn__source *s, float *to, size_t count)
                     attn__panels_get(&w, k, s->first + n);
 }
 
-ATTN__DEF attn_status attn_model_tensor(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                        const char *name)
+ATTN__CALLER attn_status attn_model_tensor(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                           const char *name)
 {
     attn__source s;
     attn__result result;
@@ -9809,46 +9822,6 @@ static void attn__tile_prefetch(const attn__tile_job *job, int n_rows, int n_col
             ATTN__PREFETCH_WRITE(out + (ptrdiff_t)col * 16);
 }
 
-/* Panels in a group of q8 or q4 lines that one block of rows goes along, some columns at a time. */
-#define ATTN__Q_GROUP(cols) ((cols) == 3 ? 6 : (cols) == 1 ? 4 : 8)
-
-/* The lines that the tiles of a group fetch. Several blocks of rows fetch their shares of the next
- * group's lines one after another. A single block is bound by memory, so it fetches as many lines as
- * it uses, in turn from each panel: many streams, which the processor's own fetching then follows.
- * For one or two rows of f32 that does most by itself. After a matrix often comes the next one that
- * is needed, so its last group fetches too; a part of a group of q8 or q4 has no share. */
-static void attn__fetching(attn__tile_job *tile, int is_alone, size_t n_rows, size_t n_panels,
-                           attn_dtype dtype, size_t share)
-{
-    const size_t n_k = (tile->n_k + 63) / 64 * 64;
-    tile->ahead_apart = 64;
-    tile->ahead_step = share / (n_k ? n_k : 1);
-    tile->n_ahead = (tile->ahead_step + 63) / 64;
-    if (is_alone && dtype == ATTN_F32 && n_rows <= 2) {
-        tile->n_ahead = 1;
-    } else if (is_alone && share > 0) {
-        tile->ahead_apart = tile->panel_stride;
-        tile->ahead_step /= n_panels;
-        tile->n_ahead = n_panels;
-    }
-}
-static void attn__q_fetching(attn__tile_job *tile, int is_alone, size_t n_panels, size_t cols,
-                             attn_dtype dtype, size_t share)
-{
-    const size_t n_lines = (size_t)attn__weight_type_of(dtype)->bits; /* with 32 k */
-    const size_t n_k = (tile->n_k + 63) / 64 * 64;
-    const int streams = is_alone && share > 0;
-    tile->ahead_step = share * ATTN__PER_SCALE / (n_k ? n_k : 1);
-    if (streams)
-        tile->ahead_step = tile->ahead_step * cols / n_panels / n_panels;
-    tile->ahead_apart = streams ? tile->panel_stride : tile->ahead_step / n_lines / cols;
-    for (size_t line = 0; line < n_lines; line++) {
-        const size_t at = line * cols; /* of the lines in one row over all panels */
-        tile->ahead_at[line] = streams ? at / n_panels * 64 + at % n_panels * tile->panel_stride
-                                       : line * tile->ahead_step / n_lines;
-    }
-}
-
 /* The first n < 16 elements of a row, and `fill` for the rest. */
 ATTN__APART void attn__fill_lanes(float *lanes, const float *p, size_t n, float fill)
 {
@@ -9856,8 +9829,27 @@ ATTN__APART void attn__fill_lanes(float *lanes, const float *p, size_t n, float 
         lanes[i] = i < n ? p[i] : fill;
 }
 
-/* Some rows against a group of panels, past which it moves the job on. */
-typedef void (*attn__tiles_fn)(attn__tile_job *job, size_t n_panels, attn_dtype dtype);
+/* Some rows against a group of panels, past which it moves the job on; `cols` panels at a time. */
+typedef struct attn__tiles {
+    void (*run)(attn__tile_job *job, size_t n_panels, attn_dtype dtype);
+    size_t cols;
+} attn__tiles;
+
+#define ATTN__TILE_ROWS 9 /* most rows of a tile in any instruction set */
+
+struct attn__tiling {
+    const attn__tiles *tiles; /* for 1, 2, ... rows */
+    size_t n_rows,
+        n_blocks; /* most rows of a tile; most tiles, one below the other, along a group */
+    /* in [n_rows, n_k] -> rows as tiles read them; `zero` is the weight that means 0 */
+    void (*pack)(float *pack, const float *in, ptrdiff_t stride, ptrdiff_t step, size_t n_rows,
+                 size_t n_k, int32_t zero);
+};
+
+/* attn__kernels.matmul of every set but AMX: see >>matmul. */
+static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul_job *job,
+                                size_t row0, size_t row1, size_t panel0, size_t panel1,
+                                float *pack);
 
 /* For q8 and q4, one row's inputs of ATTN__PER_SCALE k. A sum of products s begins at `start`, the
  * bits of the float 12582912 (3 * 2^22), so that its bits are those of 12582912 + s; times the
@@ -10131,8 +10123,8 @@ static unsigned attn__cpu_features(void)
  *   ROWS      most rows of a tile of floats; EACH_ROWS lists 1 to ROWS, a function each
  *   COLS(m)   panels of a tile of m rows, as many as have sums in registers: at most 8
  *   BLOCKS    most blocks of ROWS rows that go along a group of panels together
- *   Q_ALONE   most rows of a tile of q8 or q4 if all rows are one block (EACH_Q)
- *   Q_ROWS    most rows if there are several blocks
+ *   Q_ROWS    most rows of a tile of q8 or q4; EACH_Q lists 1 to Q_ROWS. Four are enough: two
+ *             blocks of four rows are faster than one of eight, which loads more inputs a product
  *   Q_COLS(m) panels of a tile of m rows of q8 or q4 */
 
 /* clang-format off */
@@ -10140,12 +10132,16 @@ static unsigned attn__cpu_features(void)
 #define ATTN__LANES         16
 #define ATTN__ROWS          9
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
-#define ATTN__EACH_Q(X)     X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #define ATTN__ROW_BLOCKS        18
 #define ATTN__COLS(m)       ((m) <= 3 ? 8 : (m) <= 4 ? 6 : (m) <= 7 ? 4 : 3)
+#if ATTN__PASS == 3 /* a product takes a register more, which a third panel would not leave */
 #define ATTN__Q_ROWS        6
-#define ATTN__Q_ALONE       8
-#define ATTN__Q_COLS(m)     ((m) == 1 ? 8 : (m) <= 3 ? 4 : (m) == 4 ? 3 : (m) < 8 ? 2 : 1)
+#define ATTN__EACH_Q(X)     X(1) X(2) X(3) X(4) X(5) X(6)
+#else
+#define ATTN__Q_ROWS        4
+#define ATTN__EACH_Q(X)     X(1) X(2) X(3) X(4)
+#endif
+#define ATTN__Q_COLS(m)     ((m) == 1 ? 8 : (m) <= 3 ? 4 : (m) == 4 ? 3 : 2)
 typedef __m512 attn__reg;
 ATTN__OP attn__reg attn__r_load(const float *p) { return _mm512_loadu_ps(p); }
 ATTN__OP attn__reg attn__r_half(const uint16_t *p)
@@ -10238,7 +10234,6 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
 #define ATTN__ROW_BLOCKS        12
 #define ATTN__COLS(m)       ((m) == 1 ? 4 : (m) == 2 ? 3 : (m) == 3 ? 2 : 1)
 #define ATTN__Q_ROWS        4
-#define ATTN__Q_ALONE       4
 #define ATTN__Q_COLS(m)     ((m) == 1 ? 2 : 1)
 typedef __m256 attn__reg;
 ATTN__OP attn__reg attn__r_load(const float *p) { return _mm256_loadu_ps(p); }
@@ -10342,7 +10337,6 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 #define ATTN__ROW_BLOCKS        12
 #define ATTN__COLS(m)       ((m) == 1 ? 2 : 1)
 #define ATTN__Q_ROWS        2
-#define ATTN__Q_ALONE       2
 #define ATTN__Q_COLS(m)     1
 typedef __m128 attn__reg;
 ATTN__OP attn__reg attn__r_load(const float *p) { return _mm_loadu_ps(p); }
@@ -10446,7 +10440,6 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 #define ATTN__ROW_BLOCKS        12
 #define ATTN__COLS(m)       ((m) == 1 ? 4 : (m) <= 3 ? 2 : 1)
 #define ATTN__Q_ROWS        4
-#define ATTN__Q_ALONE       4
 #define ATTN__Q_COLS(m)     ((m) == 1 ? 2 : 1)
 typedef float32x4_t attn__reg;
 ATTN__OP attn__reg attn__r_load(const float *p) { return vld1q_f32(p); }
@@ -10539,7 +10532,6 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 #define ATTN__ROW_BLOCKS        12
 #define ATTN__COLS(m)       1
 #define ATTN__Q_ROWS        1
-#define ATTN__Q_ALONE       1
 #define ATTN__Q_COLS(m)     1
 typedef float attn__reg;
 ATTN__OP attn__reg attn__r_load(const float *p) { return *p; }
@@ -10972,17 +10964,18 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
             ATTN__WALK_PANELS(attn__tile, rows, ATTN__COLS(rows),                                  \
                               rows > 1 && ATTN__LANES == 16 && dtype == ATTN_F16)                  \
     }
-#define ATTN__NAME(rows) ATTN__FN(tiles_##rows),
+#define ATTN__NAME(rows) {ATTN__FN(tiles_##rows), ATTN__COLS(rows)},
 ATTN__EACH_ROWS(ATTN__DEFINE)
-static const attn__tiles_fn ATTN__FN(tiles)[] = {ATTN__EACH_ROWS(ATTN__NAME)};
+static const attn__tiles ATTN__FN(tiles)[] = {ATTN__EACH_ROWS(ATTN__NAME)};
 #undef ATTN__DEFINE
 #undef ATTN__NAME
 
 /* in [rows, n_k] -> pack[k][row] */
 ATTN__KERNEL void ATTN__FN(pack_rows)(float *pack, const float *in, ptrdiff_t stride,
-                                      ptrdiff_t step, size_t n_rows, size_t n_k)
+                                      ptrdiff_t step, size_t n_rows, size_t n_k, int32_t zero)
 {
     size_t row = 0;
+    (void)zero;
     for (; row + 4 <= n_rows;
          row += 4) { /* four rows at once, so that a store takes four numbers */
         const float *from = in + (ptrdiff_t)row * stride;
@@ -10999,6 +10992,8 @@ ATTN__KERNEL void ATTN__FN(pack_rows)(float *pack, const float *in, ptrdiff_t st
             *to = *from;
     }
 }
+static const attn__tiling ATTN__FN(tiling) = {ATTN__FN(tiles), ATTN__ROWS, ATTN__ROW_BLOCKS,
+                                              ATTN__FN(pack_rows)};
 #endif
 
 /* ---- matmul with q8 and q4 weights ---- */
@@ -11013,7 +11008,7 @@ ATTN__OP void ATTN__FN(q_pairs)(attn__ivec (*sum)[8], const int n_rows, const in
                                 const attn__q_inputs *in, const unsigned char *line,
                                 const unsigned char *ahead, const attn__tile_job *job)
 {
-    attn__ivec pair[ATTN__Q_ALONE];
+    attn__ivec pair[ATTN__Q_ROWS];
     ATTN__FLAT for (int row = 0; row < n_rows; row += 2)
     {
         const int odd = row + 1 < n_rows ? row + 1 : row;
@@ -11078,7 +11073,7 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
     const attn__q_inputs *in = (const attn__q_inputs *)(const void *)job->in;
     const unsigned char *ahead = job->ahead;
     const unsigned char *scales = job->line, *line = scales + 64;
-    attn__vec acc[ATTN__Q_ALONE][8];
+    attn__vec acc[ATTN__Q_ROWS][8];
     size_t k = 0;
 
     attn__tile_prefetch(job, n_rows, n_cols);
@@ -11087,7 +11082,7 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
         const int is_first = k == 0 && job->start == ATTN__FRESH;
         ATTN__GRID(row, col) acc[row][col] = attn__set1(0);
         for (; k < end; k += ATTN__PER_SCALE, in += n_rows) {
-            attn__ivec sum[ATTN__Q_ALONE][8];
+            attn__ivec sum[ATTN__Q_ROWS][8];
             ATTN__GRID(row, col) sum[row][col] = attn__i_start(in[row].start, is_q4);
 #if ATTN__PASS == 7
             if (n_rows > 1) {
@@ -11132,9 +11127,9 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
         else                                                                                       \
             ATTN__WALK_PANELS(attn__q_tile, rows, ATTN__Q_COLS(rows), 0)                           \
     }
-#define ATTN__NAME(rows) ATTN__FN(q_tiles_##rows),
+#define ATTN__NAME(rows) {ATTN__FN(q_tiles_##rows), ATTN__Q_COLS(rows)},
 ATTN__EACH_Q(ATTN__DEFINE)
-static const attn__tiles_fn ATTN__FN(q_tiles)[] = {ATTN__EACH_Q(ATTN__NAME)};
+static const attn__tiles ATTN__FN(q_tiles)[] = {ATTN__EACH_Q(ATTN__NAME)};
 #undef ATTN__DEFINE
 #undef ATTN__NAME
 
@@ -11176,8 +11171,7 @@ ATTN__OP float ATTN__FN(quantize)(unsigned char *bytes, const float *x, int32_t 
 
 /* in [rows, n_k] -> blocks of 32 k as attn__q_tile reads them */
 ATTN__KERNEL void ATTN__FN(quantize_rows)(float *pack, const float *in, ptrdiff_t stride,
-                                          ptrdiff_t step, size_t n_rows, size_t n_k,
-                                          int32_t zero_point)
+                                          ptrdiff_t step, size_t n_rows, size_t n_k, int32_t zero)
 {
     for (size_t row = 0; row < n_rows; row++) {
         attn__q_inputs *to = (attn__q_inputs *)(void *)pack + row;
@@ -11193,130 +11187,17 @@ ATTN__KERNEL void ATTN__FN(quantize_rows)(float *pack, const float *in, ptrdiff_
             }
             to->scale = ATTN__FN(quantize)(to->bytes, from, &sum);
             to->minus = -ATTN__MAGIC * to->scale;
-            to->start = ATTN__MAGIC_I32 - zero_point * sum;
+            to->start = ATTN__MAGIC_I32 - zero * sum;
         }
     }
 }
 
-/* ---- walking a matrix ---- */
+static const attn__tiling ATTN__FN(q_tiling) = {ATTN__FN(q_tiles), ATTN__Q_ROWS, 24,
+                                                ATTN__FN(quantize_rows)};
 
-/* The last panel of a matrix whose n_out is no multiple of 16: into lines of its own, of which the
- * part that exists is copied. */
-ATTN__KERNEL void ATTN__FN(edge)(attn__tiles_fn tiles, attn__tile_job *tile, size_t n_rows,
-                                 size_t n_part, attn_dtype dtype)
-{
-    float lines[(ATTN__ROWS > ATTN__Q_ROWS ? ATTN__ROWS : ATTN__Q_ROWS) * 16], bias[16];
-    float *const out = tile->out;
-    const size_t stride = tile->out_stride;
-    for (size_t row = 0; row < n_rows && tile->start != ATTN__FRESH; row++)
-        memcpy(lines + row * 16, out + row * stride, n_part * sizeof(float));
-    if (tile->bias) {
-        memcpy(bias, tile->bias, n_part * sizeof(float));
-        tile->bias = bias;
-    }
-    tile->out = lines;
-    tile->out_stride = 16;
-    tiles(tile, 1, dtype);
-    tile->out_stride = stride;
-    for (size_t row = 0; row < n_rows; row++)
-        memcpy(out + row * stride, lines + row * 16, n_part * sizeof(float));
-}
-
-/* A group of panels, the last of which may be partly there, against one block of rows. */
-ATTN__KERNEL void ATTN__FN(group)(attn__tiles_fn tiles, attn__tile_job *tile, size_t n_rows,
-                                  size_t n_panels, size_t n_out, attn_dtype dtype)
-{
-    const size_t n_whole = n_out < n_panels * 16 ? n_panels - 1 : n_panels;
-    if (n_whole > 0)
-        tiles(tile, n_whole, dtype);
-    if (n_whole < n_panels)
-        ATTN__FN(edge)(tiles, tile, n_rows, n_out - n_whole * 16, dtype);
-}
-
-/* Rows [from, to) of a job, k .. k + n_k, packed for the micro-kernel. */
-ATTN__KERNEL void ATTN__FN(pack)(const attn__matmul_job *job, float *pack, size_t from, size_t to,
-                                 size_t k, size_t n_k)
-{
-    const float *in = job->in + (ptrdiff_t)from * job->in_stride + (ptrdiff_t)k * job->in_step;
-    if (attn__is_quantized(job->w.dtype))
-        ATTN__FN(quantize_rows)
-    (pack, in, job->in_stride, job->in_step, to - from, n_k,
-     attn__weight_type_of(job->w.dtype)->zero);
-    else ATTN__FLOAT(pack_rows)(pack, in, job->in_stride, job->in_step, to - from, n_k);
-}
-
-/* Up to ATTN__ROW_BLOCKS blocks of rows (24 of bytes), packed for as many chains as the packing has
- * room for (for several blocks of bytes, as lines of a group stay in first-level cache); then,
- * group of panels by group, every block of rows against lines that are still in cache from the
- * block before, while each block fetches a part of the lines that come next. */
-ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t row1,
-                                   size_t panel0, size_t panel1, float *pack)
-{
-    const attn_dtype dtype = job->w.dtype;
-    const int quantized = attn__is_quantized(dtype);
-    const size_t n_in = job->w.n_in;
-    const size_t max_rows = quantized ? ATTN__Q_ROWS * 24 : ATTN__ROWS * ATTN__ROW_BLOCKS;
-
-    for (; row0 < row1; row0 += max_rows) {
-        const size_t n_rows = row1 - row0 < max_rows ? row1 - row0 : max_rows;
-        const int is_alone = n_rows <= (quantized ? ATTN__Q_ALONE : ATTN__ROWS);
-        const size_t block_rows = quantized ? ATTN__Q_ROWS : ATTN__ROWS;
-        const size_t n_blocks = is_alone ? 1 : (n_rows + block_rows - 1) / block_rows;
-        /* NOLINTNEXTLINE(clang-analyzer-core.*): there is a row, hence a block */
-        const size_t rows = n_rows / n_blocks, n_larger = n_rows % n_blocks; /* by one row */
-        const size_t cols = quantized ? ATTN__Q_COLS(rows) : ATTN__COLS(rows);
-        const size_t group = quantized && is_alone ? ATTN__Q_GROUP(cols) : cols;
-        const attn__tiles_fn *tiles = quantized ? ATTN__FN(q_tiles) : ATTN__FLOAT(tiles);
-        const size_t room = attn__packed_k(quantized, ATTN__PACK / n_rows), few = 4 * ATTN__CHAIN;
-        const size_t span = quantized && !is_alone && room > few ? few : room;
-        const int is_packed = n_rows == 1 && !quantized && job->in_step == 1; /* as it lies */
-        size_t k = 0, block, panel, row;
-        do { /* once even if there is no k: the outputs are then the bias alone */
-            const size_t n_k = n_in - k < span ? n_in - k : span;
-            const size_t packed = attn__packed(quantized, n_k);
-            const size_t bytes = attn__line_of(dtype, (n_k + 63) / 64 * 64);
-            attn__tile_job tile;
-            memset(&tile, 0, sizeof tile);
-            tile.panel_stride = job->w.stride;
-            tile.n_k = n_k;
-            tile.out_stride = job->out_stride;
-            tile.start = k > 0 ? ATTN__SUM : job->start;
-            for (block = row = 0; block < n_blocks && !is_packed; block++) {
-                const size_t to = row + rows + (block < n_larger);
-                ATTN__FN(pack)(job, pack + row * packed, row0 + row, row0 + to, k, n_k);
-                row = to;
-            }
-            for (panel = panel0; panel < panel1; panel += group) {
-                const size_t n_panels = panel1 - panel < group ? panel1 - panel : group;
-                const unsigned char *line = (const unsigned char *)job->w.data +
-                                            panel * job->w.stride + attn__line_of(dtype, k);
-                const unsigned char *next = line + n_panels * job->w.stride;
-                const size_t share = n_panels * bytes / n_blocks; /* of them, for each block */
-                size_t fetched = 0;                               /* of the panel at next */
-                if (quantized)
-                    attn__q_fetching(&tile, is_alone, n_panels, cols, dtype,
-                                     n_panels == group ? share : 0);
-                else
-                    attn__fetching(&tile, is_alone, rows, n_panels, dtype, share);
-                for (block = row = 0; block < n_blocks; block++) {
-                    const size_t n = rows + (block < n_larger);
-                    tile.in = is_packed ? job->in + (ptrdiff_t)row0 * job->in_stride + k
-                                        : pack + row * packed;
-                    tile.line = line;
-                    tile.out = job->out + (row0 + row) * job->out_stride + panel * 16;
-                    tile.bias = k + n_k == n_in && job->bias ? job->bias + panel * 16 : NULL;
-                    tile.ahead = next + fetched;
-                    ATTN__FN(group)
-                    (tiles[n - 1], &tile, n, n_panels, job->w.n_out - panel * 16, dtype);
-                    row += n;
-                    for (fetched += share; fetched > bytes; next += job->w.stride)
-                        fetched -= bytes;
-                }
-            }
-            k += n_k;
-        } while (k < n_in);
-    }
-}
+#if ATTN__ROWS > ATTN__TILE_ROWS || ATTN__Q_ROWS > ATTN__TILE_ROWS
+#error "ATTN__TILE_ROWS: a tile has more rows"
+#endif
 
 #else /* AMX */
 /* ---- q8 and q4 on AMX ---- */
@@ -11502,14 +11383,15 @@ ATTN__KERNEL void attn__amx_group(const attn__matmul_job *job, const attn__amx_t
 }
 
 /* As the other sets do it: rows packed for some chains, then group of panels by group. */
-ATTN__KERNEL void ATTN__FN(matmul)(const attn__matmul_job *job, size_t row0, size_t row1,
-                                   size_t panel0, size_t panel1, float *pack)
+ATTN__KERNEL void attn__matmul_amx(const attn__kernels *kernels, const attn__matmul_job *job,
+                                   size_t row0, size_t row1, size_t panel0, size_t panel1,
+                                   float *pack)
 {
     attn__amx_tile *const inputs = (attn__amx_tile *)(void *)pack;
     const size_t n_in = job->w.n_in, span = ATTN__AMX_SPAN * ATTN__PER_SCALE;
     size_t n_parts = (row1 - row0 + ATTN__AMX_PACK - 1) / ATTN__AMX_PACK;
     if (!attn__is_quantized(job->w.dtype) || row1 - row0 < ATTN__AMX_ROWS) {
-        attn__matmul_avx512_vnni(job, row0, row1, panel0, panel1, pack);
+        attn__matmul_panels(kernels, job, row0, row1, panel0, panel1, pack);
         return;
     }
     attn__amx_configure();
@@ -11770,7 +11652,13 @@ static const attn__kernels ATTN__FN(kernels) = {
     ATTN__NAMES("base (no fused multiply-add)"),
     ATTN_ISA_BASE,
 #endif
-    ATTN__FN(matmul),
+#if ATTN__PASS == 8
+    {&ATTN__FLOAT(tiling), &attn__q_tiling_avx512_vnni},
+    attn__matmul_amx,
+#else
+    {&ATTN__FLOAT(tiling), &ATTN__FN(q_tiling)},
+    attn__matmul_panels,
+#endif
     ATTN__FLOAT(binary),
     ATTN__FLOAT(narrow),
     ATTN__FLOAT(scale),
@@ -11818,7 +11706,6 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__ROW_BLOCKS
 #undef ATTN__COLS
 #undef ATTN__Q_ROWS
-#undef ATTN__Q_ALONE
 #undef ATTN__Q_COLS
 #undef attn__r_exp
 #undef attn__r_tail
@@ -12062,14 +11949,15 @@ static int attn__flaw(void)
     return least * 0.5f == 0 ? 2 : 0;
 }
 
-ATTN__DEF const char *attn_isa(const attn_ctx *ctx)
+ATTN__CALLER const char *attn_isa(const attn_ctx *ctx)
 {
     const attn__kernels *kernels = attn__kernels_for(ctx);
     return kernels ? kernels->names[attn__flaw()] : NULL;
 }
 
 /* >>matmul ======================================================================================
- * Packing a matrix into panels, and dividing one matmul over workers. */
+ * Packing a matrix into panels, walking rows along them tile by tile, and dividing one matmul over
+ * workers. */
 
 static attn__panels attn__panels_at(const void *data, attn_dtype dtype, size_t n_in, size_t n_out)
 {
@@ -12271,6 +12159,155 @@ static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor 
     }
 }
 
+/* Panels in a group of q8 or q4 lines that one block of rows goes along, some columns at a time. */
+#define ATTN__Q_GROUP(cols) ((cols) == 3 ? 6 : (cols) == 1 ? 4 : 8)
+
+/* The lines that the tiles of a group fetch. Several blocks of rows fetch their shares of the next
+ * group's lines one after another. A single block is bound by memory, so it fetches as many lines as
+ * it uses, in turn from each panel: many streams, which the processor's own fetching then follows.
+ * For one or two rows of f32 that does most by itself. After a matrix often comes the next one that
+ * is needed, so its last group fetches too; a part of a group of q8 or q4 has no share. */
+static void attn__fetching(attn__tile_job *tile, int is_alone, size_t n_rows, size_t n_panels,
+                           attn_dtype dtype, size_t share)
+{
+    const size_t n_k = (tile->n_k + 63) / 64 * 64;
+    tile->ahead_apart = 64;
+    tile->ahead_step = share / (n_k ? n_k : 1);
+    tile->n_ahead = (tile->ahead_step + 63) / 64;
+    if (is_alone && dtype == ATTN_F32 && n_rows <= 2) {
+        tile->n_ahead = 1;
+    } else if (is_alone && share > 0) {
+        tile->ahead_apart = tile->panel_stride;
+        tile->ahead_step /= n_panels;
+        tile->n_ahead = n_panels;
+    }
+}
+static void attn__q_fetching(attn__tile_job *tile, int is_alone, size_t n_panels, size_t cols,
+                             attn_dtype dtype, size_t share)
+{
+    const size_t n_lines = (size_t)attn__weight_type_of(dtype)->bits; /* with 32 k */
+    const size_t n_k = (tile->n_k + 63) / 64 * 64;
+    const int streams = is_alone && share > 0;
+    tile->ahead_step = share * ATTN__PER_SCALE / (n_k ? n_k : 1);
+    if (streams)
+        tile->ahead_step = tile->ahead_step * cols / n_panels / n_panels;
+    tile->ahead_apart = streams ? tile->panel_stride : tile->ahead_step / n_lines / cols;
+    for (size_t line = 0; line < n_lines; line++) {
+        const size_t at = line * cols; /* of the lines in one row over all panels */
+        tile->ahead_at[line] = streams ? at / n_panels * 64 + at % n_panels * tile->panel_stride
+                                       : line * tile->ahead_step / n_lines;
+    }
+}
+
+/* The last panel of a matrix whose n_out is no multiple of 16: into lines of its own, of which the
+ * part that exists is copied. */
+static void attn__edge(const attn__tiles *tiles, attn__tile_job *tile, size_t n_rows, size_t n_part,
+                       attn_dtype dtype)
+{
+    float lines[ATTN__TILE_ROWS * 16], bias[16];
+    float *const out = tile->out;
+    const size_t stride = tile->out_stride;
+    for (size_t row = 0; row < n_rows && tile->start != ATTN__FRESH; row++)
+        memcpy(lines + row * 16, out + row * stride, n_part * sizeof(float));
+    if (tile->bias) {
+        memcpy(bias, tile->bias, n_part * sizeof(float));
+        tile->bias = bias;
+    }
+    tile->out = lines;
+    tile->out_stride = 16;
+    tiles->run(tile, 1, dtype);
+    tile->out_stride = stride;
+    for (size_t row = 0; row < n_rows; row++)
+        memcpy(out + row * stride, lines + row * 16, n_part * sizeof(float));
+}
+
+/* A group of panels, the last of which may be partly there, against one block of rows. */
+static void attn__group(const attn__tiles *tiles, attn__tile_job *tile, size_t n_rows,
+                        size_t n_panels, size_t n_out, attn_dtype dtype)
+{
+    const size_t n_whole = n_out < n_panels * 16 ? n_panels - 1 : n_panels;
+    if (n_whole > 0)
+        tiles->run(tile, n_whole, dtype);
+    if (n_whole < n_panels)
+        attn__edge(tiles, tile, n_rows, n_out - n_whole * 16, dtype);
+}
+
+/* Some blocks of rows, packed for as many chains as the packing has room for (for several blocks of
+ * bytes, as lines of a group stay in first-level cache); then, group of panels by group, every
+ * block of rows against lines that are still in cache from the block before, while each block
+ * fetches a part of the lines that come next. */
+static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul_job *job,
+                                size_t row0, size_t row1, size_t panel0, size_t panel1, float *pack)
+{
+    const attn_dtype dtype = job->w.dtype;
+    const int quantized = attn__is_quantized(dtype);
+    const attn__tiling *const tiling = kernels->tilings[quantized];
+    const size_t n_in = job->w.n_in;
+    const size_t max_rows = tiling->n_rows * tiling->n_blocks;
+
+    for (; row0 < row1; row0 += max_rows) {
+        const size_t n_rows = row1 - row0 < max_rows ? row1 - row0 : max_rows;
+        const size_t n_blocks = (n_rows + tiling->n_rows - 1) / tiling->n_rows;
+        const int is_alone = n_blocks == 1;
+        /* NOLINTNEXTLINE(clang-analyzer-core.*): there is a row, hence a block */
+        const size_t rows = n_rows / n_blocks, n_larger = n_rows % n_blocks; /* by one row */
+        const size_t cols = tiling->tiles[rows - 1].cols;
+        const size_t group = quantized && is_alone ? ATTN__Q_GROUP(cols) : cols;
+        const size_t room = attn__packed_k(quantized, ATTN__PACK / n_rows), few = 4 * ATTN__CHAIN;
+        const size_t span = quantized && !is_alone && room > few ? few : room;
+        const int is_packed = n_rows == 1 && !quantized && job->in_step == 1; /* as it lies */
+        size_t k = 0, block, panel, row;
+        do { /* once even if there is no k: the outputs are then the bias alone */
+            const size_t n_k = n_in - k < span ? n_in - k : span;
+            const size_t packed = attn__packed(quantized, n_k);
+            const size_t bytes = attn__line_of(dtype, (n_k + 63) / 64 * 64);
+            attn__tile_job tile;
+            memset(&tile, 0, sizeof tile);
+            tile.panel_stride = job->w.stride;
+            tile.n_k = n_k;
+            tile.out_stride = job->out_stride;
+            tile.start = k > 0 ? ATTN__SUM : job->start;
+            for (block = row = 0; block < n_blocks && !is_packed; block++) {
+                const size_t to = row + rows + (block < n_larger);
+                tiling->pack(pack + row * packed,
+                             job->in + (ptrdiff_t)(row0 + row) * job->in_stride +
+                                 (ptrdiff_t)k * job->in_step,
+                             job->in_stride, job->in_step, to - row, n_k,
+                             attn__weight_type_of(dtype)->zero);
+                row = to;
+            }
+            for (panel = panel0; panel < panel1; panel += group) {
+                const size_t n_panels = panel1 - panel < group ? panel1 - panel : group;
+                const unsigned char *line = (const unsigned char *)job->w.data +
+                                            panel * job->w.stride + attn__line_of(dtype, k);
+                const unsigned char *next = line + n_panels * job->w.stride;
+                const size_t share = n_panels * bytes / n_blocks; /* of them, for each block */
+                size_t fetched = 0;                               /* of the panel at next */
+                if (quantized)
+                    attn__q_fetching(&tile, is_alone, n_panels, cols, dtype,
+                                     n_panels == group ? share : 0);
+                else
+                    attn__fetching(&tile, is_alone, rows, n_panels, dtype, share);
+                for (block = row = 0; block < n_blocks; block++) {
+                    const size_t n = rows + (block < n_larger);
+                    tile.in = is_packed ? job->in + (ptrdiff_t)row0 * job->in_stride + k
+                                        : pack + row * packed;
+                    tile.line = line;
+                    tile.out = job->out + (row0 + row) * job->out_stride + panel * 16;
+                    tile.bias = k + n_k == n_in && job->bias ? job->bias + panel * 16 : NULL;
+                    tile.ahead = next + fetched;
+                    attn__group(tiling->tiles + n - 1, &tile, n, n_panels,
+                                job->w.n_out - panel * 16, dtype);
+                    row += n;
+                    for (fetched += share; fetched > bytes; next += job->w.stride)
+                        fetched -= bytes;
+                }
+            }
+            k += n_k;
+        } while (k < n_in);
+    }
+}
+
 /* One worker's share of a matmul: a block of rows if there are many, else a block of panels, so
  * that a single row is divided too. Results do not depend on the division. */
 static void attn__matmul(const attn__worker *me, const attn__kernels *kernels,
@@ -12290,7 +12327,7 @@ static void attn__matmul(const attn__worker *me, const attn__kernels *kernels,
         const size_t panel0 = n_panels * (size_t)panel_part / (size_t)panel_parts;
         const size_t panel1 = n_panels * (size_t)(panel_part + 1) / (size_t)panel_parts;
         if (row0 < row1 && panel0 < panel1)
-            kernels->matmul(job, row0, row1, panel0, panel1, pack);
+            kernels->matmul(kernels, job, row0, row1, panel0, panel1, pack);
     }
 }
 
@@ -12308,7 +12345,7 @@ static void attn__head_scores(const attn__kernels *kernels, const attn__head *h,
     attn__matmul_job job = attn__job(scores, stride, h->q, h->q_stride, h->keys, h->rows);
     size_t row, key;
     job.in_step = h->q_step;
-    kernels->matmul(&job, 0, h->rows, 0, (n_keys + 15) / 16, pack);
+    kernels->matmul(kernels, &job, 0, h->rows, 0, (n_keys + 15) / 16, pack);
     for (row = 0; row < h->rows; row++) {
         float *s = scores + row * stride;
         if (h->mask)
@@ -12334,20 +12371,20 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
                                      attn__inputs(h->values, 0, before), h->rows);
     size_t row;
     if (before > 0) {
-        kernels->matmul(&job, 0, h->rows, 0, n_panels, pack);
+        kernels->matmul(kernels, &job, 0, h->rows, 0, n_panels, pack);
         job.out = tail;
         job.out_stride = tail_stride;
     }
     job.in = pattern + before;
     job.w = attn__inputs(h->values, before, common - before);
-    kernels->matmul(&job, 0, h->rows, 0, n_panels, pack);
+    kernels->matmul(kernels, &job, 0, h->rows, 0, n_panels, pack);
     job.start = ATTN__RESUME;
     job.in = pattern + common;
     job.w = attn__inputs(h->values, common, 0);
     for (row = 1; row < h->rows; row++) {
         job.w.n_in = attn__visible(h, row) - common;
         if (job.w.n_in > 0)
-            kernels->matmul(&job, row, row + 1, 0, n_panels, pack);
+            kernels->matmul(kernels, &job, row, row + 1, 0, n_panels, pack);
     }
     for (row = 0; row < h->rows && before > 0; row++)
         kernels->binary(ATTN__ADD, h->z + row * h->z_stride, h->z + row * h->z_stride,
@@ -13447,8 +13484,8 @@ ATTN__DEF attn_status attn_rand(attn_ctx *ctx, attn_tensor *out, attn_shape shap
     return attn__uniform(ctx, "attn_rand", out, shape, 0, 1, rng);
 }
 
-ATTN__DEF attn_status attn_linear_init(attn_ctx *ctx, attn_tensor *weight, attn_tensor *bias,
-                                       size_t n_in, size_t n_out, attn_rng *rng)
+ATTN__CALLER attn_status attn_linear_init(attn_ctx *ctx, attn_tensor *weight, attn_tensor *bias,
+                                          size_t n_in, size_t n_out, attn_rng *rng)
 {
     const char *op = "attn_linear_init";
     const float bound = n_in ? (float)(1 / sqrt((double)n_in)) : 0;
@@ -13817,7 +13854,7 @@ static void attn__print_dim(attn__printer *p, int dim, ptrdiff_t at)
     attn__write(&p->to, "]", 1);
 }
 
-ATTN__DEF size_t attn_format(char *text, size_t size, attn_tensor x, int decimals)
+ATTN__CALLER size_t attn_format(char *text, size_t size, attn_tensor x, int decimals)
 {
     attn__printer p = ATTN_ZERO;
     p.x = x;
@@ -14006,7 +14043,7 @@ static int attn__draft_create(attn_draft *draft)
 /* Paths that lead to a pipe, a device or an open file get no draft: they are written in place. The
  * buffer makes all writes but the last begin and end at multiples of its size: Linux then keeps the
  * file in large pages, and a model that was just written generates about 5 % faster when mapped. */
-ATTN__DEF attn_status attn_draft_begin(attn_ctx *ctx, attn_draft **draft, const char *path)
+ATTN__CALLER attn_status attn_draft_begin(attn_ctx *ctx, attn_draft **draft, const char *path)
 {
     const size_t length = path ? strlen(path) : 0;
     attn_draft *d;
@@ -14047,7 +14084,7 @@ ATTN__DEF void *attn_draft_stream(attn_draft *draft)
     return draft ? draft->file : NULL;
 }
 
-ATTN__DEF attn_status attn_draft_end(attn_ctx *ctx, attn_draft *draft, attn_status status)
+ATTN__CALLER attn_status attn_draft_end(attn_ctx *ctx, attn_draft *draft, attn_status status)
 {
     int reason = errno, is_draft, written;
     if (!draft)
@@ -14207,7 +14244,7 @@ static void attn__write_safetensors(attn__out *out, const char *const *names,
 
 /* Format 1.0: a magic, the length of the text, and the text, a Python dictionary. It is padded so
  * that the elements start at a multiple of 64. */
-ATTN__DEF int attn_npy_header(unsigned char header[128], attn_dtype dtype, attn_shape shape)
+ATTN__CALLER int attn_npy_header(unsigned char header[128], attn_dtype dtype, attn_shape shape)
 {
     char text[119];
     int i, n;
@@ -14344,8 +14381,8 @@ static attn_status attn__check_save(attn_ctx *ctx, const char *const *names,
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
-                                const attn_tensor *values, size_t n)
+ATTN__CALLER attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
+                                   const attn_tensor *values, size_t n)
 {
     const int is_npz = path && attn__ends_with(path, ".npz");
     attn_status status = ATTN_OK;
@@ -14365,7 +14402,8 @@ ATTN__DEF attn_status attn_save(attn_ctx *ctx, const char *path, const char *con
     return attn_draft_end(ctx, draft, status);
 }
 
-ATTN__DEF attn_status attn_record_save(attn_ctx *ctx, const char *path, const attn_record *record)
+ATTN__CALLER attn_status attn_record_save(attn_ctx *ctx, const char *path,
+                                          const attn_record *record)
 {
     const char **names;
     attn_tensor *values;
@@ -14764,14 +14802,15 @@ static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_m
     return attn__finish(ctx, out, &result, status);
 }
 
-ATTN__DEF attn_status attn_patch_positions(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                           const attn_patch_desc *desc, const char *name)
+ATTN__CALLER attn_status attn_patch_positions(attn_ctx *ctx, attn_tensor *out,
+                                              const attn_model *model, const attn_patch_desc *desc,
+                                              const char *name)
 {
     return attn__sweep_all(ctx, "attn_patch_positions", model, desc, name, 0, out);
 }
 
-ATTN__DEF attn_status attn_patch_heads(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                       const attn_patch_desc *desc, const char *name)
+ATTN__CALLER attn_status attn_patch_heads(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                          const attn_patch_desc *desc, const char *name)
 {
     return attn__sweep_all(ctx, "attn_patch_heads", model, desc, name, 1, out);
 }
@@ -14841,8 +14880,8 @@ static attn_status attn__feed_path(attn_ctx *ctx, attn__sweep *sweep, const attn
     return attn_feed_batch(ctx, &item, 1);
 }
 
-ATTN__DEF attn_status attn_patch_path(attn_ctx *ctx, float *value, const attn_model *model,
-                                      const attn_patch_desc *desc, const attn_path *path)
+ATTN__CALLER attn_status attn_patch_path(attn_ctx *ctx, float *value, const attn_model *model,
+                                         const attn_patch_desc *desc, const attn_path *path)
 {
     attn__sweep sweep;
     attn__hook_name sender, entry;
@@ -14973,7 +15012,7 @@ static void attn__row_entropy(float *out, const float *x, size_t n, const attn__
     *out = attn__entropy(x, 1, n);
 }
 
-ATTN__DEF attn_status attn_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern)
+ATTN__CALLER attn_status attn_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern)
 {
     static const char op[] = "attn_pattern_entropy";
     attn__row_args args = attn__args(0);
@@ -14997,8 +15036,8 @@ static int attn__looks(attn_head_kind kind, const int32_t *tokens, size_t i, siz
     }
 }
 
-ATTN__DEF attn_status attn_head_keys(attn_ctx *ctx, attn_tensor *keys, attn_head_kind kind,
-                                     const int32_t *tokens, size_t n_tokens)
+ATTN__CALLER attn_status attn_head_keys(attn_ctx *ctx, attn_tensor *keys, attn_head_kind kind,
+                                        const int32_t *tokens, size_t n_tokens)
 {
     attn__result result;
     size_t i, j;
@@ -15018,8 +15057,8 @@ ATTN__DEF attn_status attn_head_keys(attn_ctx *ctx, attn_tensor *keys, attn_head
     return attn__finish(ctx, keys, &result, ATTN_OK);
 }
 
-ATTN__DEF attn_status attn_head_score(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern,
-                                      attn_tensor keys)
+ATTN__CALLER attn_status attn_head_score(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern,
+                                         attn_tensor keys)
 {
     static const char op[] = "attn_head_score";
     attn__result result;
@@ -15079,9 +15118,9 @@ static int attn__watch_pattern(const attn_activation *a, void *user)
     return 0;
 }
 
-ATTN__DEF attn_status attn_detect_heads(attn_ctx *ctx, attn_tensor *entropy, attn_tensor *scores,
-                                        const attn_model *model, const int32_t *tokens,
-                                        size_t n_tokens)
+ATTN__CALLER attn_status attn_detect_heads(attn_ctx *ctx, attn_tensor *entropy, attn_tensor *scores,
+                                           const attn_model *model, const int32_t *tokens,
+                                           size_t n_tokens)
 {
     static const char op[] = "attn_detect_heads";
     static const char *const patterns[] = {"blocks.*.attn.hook_pattern", NULL};
@@ -15243,10 +15282,10 @@ static const char *const attn__parts_hooks[4][5] = {
     {"hook_embed", "hook_pos_embed", "blocks.*.hook_attn_out", "blocks.*.hook_mlp_out"},
     {"hook_embed", "hook_pos_embed", "blocks.*.attn.hook_result", "blocks.*.hook_mlp_out"}};
 
-ATTN__DEF attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
-                                           const attn_model *model, const int32_t *tokens,
-                                           size_t n_tokens, attn_resid_kind kind, size_t first,
-                                           size_t count)
+ATTN__CALLER attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
+                                              const attn_model *model, const int32_t *tokens,
+                                              size_t n_tokens, attn_resid_kind kind, size_t first,
+                                              size_t count)
 {
     static const char op[] = "attn_decompose_resid";
     const char *patterns[6] = {NULL, NULL, NULL, NULL, NULL, NULL};
@@ -15312,8 +15351,8 @@ static void attn__head_work_body(attn__worker *me, void *arg)
     }
 }
 
-ATTN__DEF attn_status attn_head_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                        size_t layer, attn_tensor z)
+ATTN__CALLER attn_status attn_head_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                           size_t layer, attn_tensor z)
 {
     const size_t span = model ? model->config.d_head + 2 * ATTN__PER_SCALES : 0; /* of W_O's rows */
     attn__head_work w = ATTN_ZERO;
@@ -15351,9 +15390,9 @@ ATTN__DEF attn_status attn_head_results(attn_ctx *ctx, attn_tensor *out, const a
     return attn__finish(ctx, out, &result, status);
 }
 
-ATTN__DEF attn_status attn_neuron_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                          size_t layer, attn_tensor post, size_t first,
-                                          size_t count)
+ATTN__CALLER attn_status attn_neuron_results(attn_ctx *ctx, attn_tensor *out,
+                                             const attn_model *model, size_t layer,
+                                             attn_tensor post, size_t first, size_t count)
 {
     attn_tensor w_out = ATTN_ZERO;
     attn_status status;
@@ -15377,9 +15416,9 @@ ATTN__DEF attn_status attn_neuron_results(attn_ctx *ctx, attn_tensor *out, const
 
 /* ---- direct logit attribution ---- */
 
-ATTN__DEF attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directions,
-                                            const attn_model *model, const int32_t *tokens,
-                                            const int32_t *against, size_t n)
+ATTN__CALLER attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directions,
+                                               const attn_model *model, const int32_t *tokens,
+                                               const int32_t *against, size_t n)
 {
     attn__result result;
     size_t i, k, width;
@@ -15452,8 +15491,9 @@ static void attn__row_attr(float *out, const float *x, size_t n, const attn__row
     attn__row_dot(out, args->room, n, &dot);
 }
 
-ATTN__DEF attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                       attn_tensor parts, attn_tensor scale, attn_tensor directions)
+ATTN__CALLER attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                          attn_tensor parts, attn_tensor scale,
+                                          attn_tensor directions)
 {
     static const char op[] = "attn_logit_attrs";
     attn__row_args args = attn__args(0);
@@ -15480,10 +15520,10 @@ ATTN__DEF attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const at
     return status;
 }
 
-ATTN__DEF attn_status attn_neuron_logit_attrs(attn_ctx *ctx, attn_tensor *out,
-                                              const attn_model *model, size_t layer,
-                                              attn_tensor post, attn_tensor scale,
-                                              attn_tensor directions)
+ATTN__CALLER attn_status attn_neuron_logit_attrs(attn_ctx *ctx, attn_tensor *out,
+                                                 const attn_model *model, size_t layer,
+                                                 attn_tensor post, attn_tensor scale,
+                                                 attn_tensor directions)
 {
     static const char op[] = "attn_neuron_logit_attrs";
     attn_tensor w_out = ATTN_ZERO, means = w_out, gained = w_out, along = w_out, scaled = w_out;
@@ -15507,8 +15547,8 @@ ATTN__DEF attn_status attn_neuron_logit_attrs(attn_ctx *ctx, attn_tensor *out,
     return failed ? ctx->status : ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out,
-                                            const attn_model *model, attn_tensor directions)
+ATTN__CALLER attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out,
+                                               const attn_model *model, attn_tensor directions)
 {
     static const char op[] = "attn_bias_logit_attrs";
     attn__row_args args = attn__args(0);
@@ -15590,9 +15630,9 @@ static attn_status attn__normalize_final(attn_ctx *ctx, attn_tensor *out, const 
                           &args);
 }
 
-ATTN__DEF attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                      attn_tensor resid, attn_tensor scale, const int32_t *tokens,
-                                      size_t n)
+ATTN__CALLER attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                         attn_tensor resid, attn_tensor scale,
+                                         const int32_t *tokens, size_t n)
 {
     static const char op[] = "attn_logit_lens";
     attn_tensor normed = ATTN_ZERO;
@@ -15627,9 +15667,9 @@ ATTN__DEF attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const att
 
 /* ---- circuits ---- */
 
-ATTN__DEF attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *right,
-                                   const attn_model *model, size_t layer, size_t head,
-                                   attn_circuit_kind kind)
+ATTN__CALLER attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *right,
+                                      const attn_model *model, size_t layer, size_t head,
+                                      attn_circuit_kind kind)
 {
     static const char *const factors[2][2] = {{"attn.W_Q", "attn.W_K"}, {"attn.W_V", "attn.W_O"}};
     attn__result results[2] = ATTN_ZERO;
@@ -15739,8 +15779,8 @@ static void attn__rotate_columns(double *columns, size_t n)
     }
 }
 
-ATTN__DEF attn_status attn_singular_values(attn_ctx *ctx, attn_tensor *out, attn_tensor left,
-                                           attn_tensor right)
+ATTN__CALLER attn_status attn_singular_values(attn_ctx *ctx, attn_tensor *out, attn_tensor left,
+                                              attn_tensor right)
 {
     attn__result result;
     attn_tensor turned = attn_transpose(right, 0, 1);
@@ -15969,8 +16009,9 @@ static attn_status attn__compose_with(attn_ctx *ctx, float *scores, const attn_m
     return status;
 }
 
-ATTN__DEF attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
-                                              const attn_model *model, attn_composition_kind kind)
+ATTN__CALLER attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
+                                                 const attn_model *model,
+                                                 attn_composition_kind kind)
 {
     attn__result result;
     attn__composer *composers;
@@ -16156,9 +16197,9 @@ static attn_status attn__writer_section(attn_ctx *ctx, attn_writer *w)
 
 /* Checks the configuration and the tokenizer with the code that opens files, then writes zeros in
  * place of the header and the table, whose checksums are not known before the end. */
-ATTN__DEF attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const char *path,
-                                      const attn_config *config, const void *tokenizer,
-                                      size_t tokenizer_size)
+ATTN__CALLER attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const char *path,
+                                         const attn_config *config, const void *tokenizer,
+                                         size_t tokenizer_size)
 {
     unsigned char header[ATTN__HEADER] = {0};
     const char *const shown = path ? attn__tail_of(path) : NULL;
@@ -16302,8 +16343,8 @@ static attn_status attn__write_rows(attn_ctx *ctx, attn_writer *w, attn_tensor x
 }
 
 /* A piece either continues the latest tensor or begins the next one. */
-ATTN__DEF attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const char *name,
-                                      attn_dtype dtype, attn_tensor x)
+ATTN__CALLER attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const char *name,
+                                         attn_dtype dtype, attn_tensor x)
 {
     attn_writer *const w = writer;
     unsigned char *entry;
@@ -16366,7 +16407,7 @@ static void attn__writer_lacks(const attn_writer *w, char name[64])
 }
 
 /* The header and the table take their place when all their checksums are known. */
-ATTN__DEF attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
+ATTN__CALLER attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
 {
     attn_writer *const w = writer;
     const size_t n_tensors = w ? attn__n_tensors(&w->config) : 0;
@@ -16400,7 +16441,7 @@ ATTN__DEF attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
     return attn_draft_end(ctx, draft, ATTN_OK);
 }
 
-ATTN__DEF void attn_writer_free(attn_writer *writer)
+ATTN__CALLER void attn_writer_free(attn_writer *writer)
 {
     attn_ctx none = ATTN_ZERO;
     if (!writer)
@@ -16617,8 +16658,8 @@ static attn_status attn__open_image(attn_ctx *ctx, attn_model **model, unsigned 
 
 /* Measures the new file, lays the tensors into an image of it as f32, rewrites them there, and
  * opens the image as a model. */
-ATTN__DEF attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
-                                           const attn_model *from, unsigned operations)
+ATTN__CALLER attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
+                                              const attn_model *from, unsigned operations)
 {
     attn__image m = ATTN_ZERO;
     uint64_t size;
@@ -16672,7 +16713,7 @@ static attn_status attn__file_bytes(attn_ctx *ctx, const attn_model *model,
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn_model *model)
+ATTN__CALLER attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn_model *model)
 {
     const unsigned char *bytes;
     void *copy = NULL;

@@ -121,9 +121,9 @@ plant("q_line", "attn__i_weights(line + (size_t)col * job->panel_stride, is_q4, 
       "attn__i_weights(line + (size_t)col * job->panel_stride, is_q4, ATTN__PASS == 0 ? 0 : high);")
 plant("q_line", "in[row].bytes + 4 * (step + high), is_q4);",
       "in[row].bytes + 4 * (step + (ATTN__PASS == 4 ? 0 : high)), is_q4);")
-plant("matmul", "const int is_alone = n_rows <=", "const int is_alone = n_rows + 1 <=",
-      equivalent="the same sums, in more blocks")
-plant("matmul", "(tiles[n - 1], &tile", "(tiles[n - 1 - (n == 5)], &tile")
+plant("attn__matmul_panels", "const int is_alone = n_blocks == 1;", "const int is_alone = n_blocks == 2;",
+      equivalent="the same sums, in other groups of panels")
+plant("attn__matmul_panels", "attn__group(tiling->tiles + n - 1, &tile", "attn__group(tiling->tiles + n - 1 - (n == 4), &tile")
 plant("quantize", "inverse = largest >= 1e-30f ? 127.0f / largest : 0;",
       "inverse = largest >= 1e-30f ? 126.5f / largest : 0;")
 plant("quantize", "scale = largest >= 1e-30f ? largest / 127.0f : 0;",
@@ -135,21 +135,21 @@ plant("quantize", "m = attn__vpick(m, t, m, t); largest",
       "m = ATTN__PASS == 2 ? m : attn__vpick(m, t, m, t); largest")
 plant("quantize_rows", "x[i] = i < n ? from[(ptrdiff_t)i * step] : 0;",
       "x[i] = i < n ? from[(ptrdiff_t)i * step] : 9;")
-plant("quantize_rows", "ATTN__MAGIC_I32 - zero_point * sum;",
-      "ATTN__MAGIC_I32 - zero_point * sum + (k == 32);")
-plant("pack", "to - from, n_k, attn__weight_type_of(job->w.dtype)->zero);", "to - from, n_k, 128);")
-plant("edge", "row < n_rows && tile->start != ATTN__FRESH; row++", "row < n_rows && 0; row++")
-plant("edge", "tile->out_stride = stride;", "")
-plant("edge", "memcpy(out + row * stride, lines + row * 16, n_part * sizeof(float));",
+plant("quantize_rows", "ATTN__MAGIC_I32 - zero * sum;",
+      "ATTN__MAGIC_I32 - zero * sum + (k == 32);")
+plant("attn__matmul_panels", "to - row, n_k, attn__weight_type_of(dtype)->zero);", "to - row, n_k, 128);")
+plant("attn__edge", "row < n_rows && tile->start != ATTN__FRESH; row++", "row < n_rows && 0; row++")
+plant("attn__edge", "tile->out_stride = stride;", "")
+plant("attn__edge", "memcpy(out + row * stride, lines + row * 16, n_part * sizeof(float));",
       "memcpy(out + row * stride, lines + row * 16, 16 * sizeof(float));")
-plant("matmul", "tile.start = k > 0 ? ATTN__SUM : job->start;", "tile.start = job->start;")
-plant("matmul", "(ptrdiff_t)row0 * job->in_stride + k", "(ptrdiff_t)row0 * job->in_stride")
-plant("matmul", "n_rows == 1 && !quantized && job->in_step == 1;", "n_rows == 1 && !quantized;")
-plant("matmul", "tile.bias = k + n_k == n_in && job->bias ?", "tile.bias = job->bias ?")
-plant("matmul", "panel * job->w.stride + attn__line_of(dtype, k);",
+plant("attn__matmul_panels", "tile.start = k > 0 ? ATTN__SUM : job->start;", "tile.start = job->start;")
+plant("attn__matmul_panels", "(ptrdiff_t)row0 * job->in_stride + k", "(ptrdiff_t)row0 * job->in_stride")
+plant("attn__matmul_panels", "n_rows == 1 && !quantized && job->in_step == 1;", "n_rows == 1 && !quantized;")
+plant("attn__matmul_panels", "tile.bias = k + n_k == n_in && job->bias ?", "tile.bias = job->bias ?")
+plant("attn__matmul_panels", "panel * job->w.stride + attn__line_of(dtype, k);",
       "panel * job->w.stride + attn__line_of(dtype, k & 1024);")
-plant("matmul", "const size_t to = row + rows + (block < n_larger);", "const size_t to = row + rows;")
-plant("matmul", "for (; row0 < row1; row0 += max_rows) {", "for (; row0 < row1; row0 += max_rows + 1) {")
+plant("attn__matmul_panels", "const size_t to = row + rows + (block < n_larger);", "const size_t to = row + rows;")
+plant("attn__matmul_panels", "for (; row0 < row1; row0 += max_rows) {", "for (; row0 < row1; row0 += max_rows + 1) {")
 plant("attn__tile", "for (size_t i = 1; i < job->n_ahead; i++)", "for (size_t i = 1; i < 1; i++)",
       equivalent="it only fetches ahead")
 plant("ATTN__WALK_PANELS", "(cols) > 1 && n_panels >= (cols)", "(cols) > 1 && n_panels > (cols)",

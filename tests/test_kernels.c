@@ -184,8 +184,8 @@ static void check_matmul(const problem *p)
         if (!kernels)
             continue;
         memset(got, 0xFF, p->rows * out_stride * sizeof(float));
-        kernels->matmul(&job, 0, p->rows, 0, cut, pack);
-        kernels->matmul(&job, 0, p->rows, cut, n_panels, pack);
+        kernels->matmul(kernels, &job, 0, p->rows, 0, cut, pack);
+        kernels->matmul(kernels, &job, 0, p->rows, cut, n_panels, pack);
         for (row = 0; row < p->rows; row++)
             for (n = 0; n < out_stride; n++) {
                 const float g = got[row * out_stride + n];
@@ -281,7 +281,7 @@ TEST(not_finite)
                 job.out = out[0];
                 job.out_stride = 16;
                 job.rows = 17;
-                kernels->matmul(&job, 0, 17, 0, 1, pack);
+                kernels->matmul(kernels, &job, 0, 17, 0, 1, pack);
                 for (n = 0; n < 16; n++) {
                     CHECKF(isfinite(out[0][n]), "%s: a neighbour is spoiled", kernels->names[0]);
                     CHECKF(!isfinite(out[1][n]), "%s: %g became %g", kernels->names[0],
