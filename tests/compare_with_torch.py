@@ -38,20 +38,18 @@ def read_safetensors(path):
             tensors[name.removeprefix("transformer.")] = x.reshape(t["shape"])
     return tensors
 
-def torch_logits(w, c, ids, weights=None, inputs=None):
-    """GPT-2 as Hugging Face runs it; weights and inputs round along the inputs of a matrix."""
+def torch_logits(w, c, ids, inputs=None, cached=None):
+    """GPT-2 as Hugging Face runs it; `inputs` rounds the inputs of a matrix, `cached` queries, keys and values."""
     T, C, H = len(ids), c.width, c.heads
-    weights, inputs = weights or (lambda m: m), inputs or (lambda x: x)
-    table = weights(w["wte.weight"])
-    unembed = weights(w["lm_head.weight"]) if "lm_head.weight" in w else table
-    x = table[torch.tensor(ids)] + w["wpe.weight"][:T]
+    inputs, cached = inputs or (lambda x: x), cached or (lambda q, k, v: (q, k, v))
+    x = w["wte.weight"][torch.tensor(ids)] + w["wpe.weight"][:T]
     mask = torch.tril(torch.ones(T, T, dtype=torch.bool))
     for i in range(c.layers):
         p = f"h.{i}."
         ln = lambda name, x: F.layer_norm(x, (C,), w[p + name + ".weight"], w[p + name + ".bias"], c.eps)
-        linear = lambda name, x: torch.addmm(w[p + name + ".bias"], inputs(x), weights(w[p + name + ".weight"].T).T)
-        q, k, v = (m.view(T, H, C // H).transpose(0, 1)
-                   for m in linear("attn.c_attn", ln("ln_1", x)).split(C, dim=-1))
+        linear = lambda name, x: torch.addmm(w[p + name + ".bias"], inputs(x), w[p + name + ".weight"])
+        q, k, v = cached(*(m.view(T, H, C // H).transpose(0, 1)
+                           for m in linear("attn.c_attn", ln("ln_1", x)).split(C, dim=-1)))
         s = (q @ k.transpose(-1, -2)) / (C // H) ** 0.5
         s = torch.where(mask, s, torch.full([], float("-inf")))
         z = (torch.softmax(s, -1) @ v).transpose(0, 1).reshape(T, C)
@@ -60,7 +58,7 @@ def torch_logits(w, c, ids, weights=None, inputs=None):
         h = 0.5 * h * (1 + torch.tanh((2 / np.pi) ** 0.5 * (h + 0.044715 * torch.pow(h, 3.0))))
         x = x + linear("mlp.c_proj", h)
     x = F.layer_norm(x, (C,), w["ln_f.weight"], w["ln_f.bias"], c.eps)
-    return F.linear(inputs(x), unembed)
+    return F.linear(inputs(x), w.get("lm_head.weight", w["wte.weight"]))
 
 def make_checkpoint(directory, seed):
     """A random one of GPT-2's size."""
