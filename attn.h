@@ -12253,6 +12253,7 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
         const size_t rows = n_rows / n_blocks, n_larger = n_rows % n_blocks; /* by one row */
         const size_t cols = tiling->tiles[rows - 1].cols;
         const size_t group = quantized && is_alone ? ATTN__Q_GROUP(cols) : cols;
+        /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): the same row */
         const size_t room = attn__packed_k(quantized, ATTN__PACK / n_rows), few = 4 * ATTN__CHAIN;
         const size_t span = quantized && !is_alone && room > few ? few : room;
         const int is_packed = n_rows == 1 && !quantized && job->in_step == 1; /* as it lies */
