@@ -7359,8 +7359,8 @@ ATTN__DEF float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t
 
 /* ---- checks that every operation makes ---- */
 
-/* "attn_matmul: a has shape [2, 3] and b [4]; " and what was expected. `name` is "a has" or "logits
- * have"; y may be NULL. */
+/* Fails with "attn_matmul: a has shape [2, 3] and b [4]; " followed by `expected`. `name` holds the
+ * verb too: "a has", "logits have". If y is NULL, only the shape of x is told. */
 static attn_status attn__misfit(attn_ctx *ctx, const char *op, const char *name,
                                 const attn_tensor *x, const char *other, const attn_tensor *y,
                                 const char *expected)
@@ -10134,7 +10134,7 @@ static unsigned attn__cpu_features(void)
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
 #define ATTN__ROW_BLOCKS        18
 #define ATTN__COLS(m)       ((m) <= 3 ? 8 : (m) <= 4 ? 6 : (m) <= 7 ? 4 : 3)
-#if ATTN__PASS == 3 /* a product takes a register more, which a third panel would not leave */
+#if ATTN__PASS == 3 /* no vpdpbusd: 6 rows of 2 panels are faster than 4 of 3 */
 #define ATTN__Q_ROWS        6
 #define ATTN__EACH_Q(X)     X(1) X(2) X(3) X(4) X(5) X(6)
 #else
@@ -11354,7 +11354,7 @@ ATTN__KERNEL void attn__amx_group(const attn__matmul_job *job, const attn__amx_t
     __attribute__((aligned(64))) int32_t sums[2][ATTN__AMX_ROWS * 16];
     const size_t n_tiles = (n_k + ATTN__PER_SCALE - 1) / ATTN__PER_SCALE, end = k + n_k;
     const size_t ahead = (panel1 - panel0) * job->w.stride; /* to the next group */
-    do {                                                    /* once even if there is no k */
+    do {                                                    /* runs once if n_k is 0 */
         attn__tile_job tile;
         memset(&tile, 0, sizeof tile);
         tile.n_k = end - k < ATTN__CHAIN ? end - k : ATTN__CHAIN;
@@ -12199,8 +12199,8 @@ static void attn__q_fetching(attn__tile_job *tile, int is_alone, size_t n_panels
     }
 }
 
-/* The last panel of a matrix whose n_out is no multiple of 16: into lines of its own, of which the
- * part that exists is copied. */
+/* Multiplies by the last panel of a matrix if it has less than 16 outputs. The tile writes to a
+ * buffer of 16 columns, from which the n_part columns that exist are copied. */
 static void attn__edge(const attn__tiles *tiles, attn__tile_job *tile, size_t n_rows, size_t n_part,
                        attn_dtype dtype)
 {
@@ -12258,7 +12258,7 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
         const size_t span = quantized && !is_alone && room > few ? few : room;
         const int is_packed = n_rows == 1 && !quantized && job->in_step == 1; /* as it lies */
         size_t k = 0, block, panel, row;
-        do { /* once even if there is no k: the outputs are then the bias alone */
+        do { /* runs once if n_in is 0: the outputs are then the bias alone */
             const size_t n_k = n_in - k < span ? n_in - k : span;
             const size_t packed = attn__packed(quantized, n_k);
             const size_t bytes = attn__line_of(dtype, (n_k + 63) / 64 * 64);
@@ -15145,7 +15145,7 @@ ATTN__CALLER attn_status attn_detect_heads(attn_ctx *ctx, attn_tensor *entropy, 
     if (status == ATTN_OK && scores)
         status = attn__begin(ctx, op, scores, attn_shape3(ATTN_N_HEAD_KINDS, n_layer, w.n_head),
                              &result);
-    w.entropy = (float *)entropies.dense.data; /* NULL if nobody asked for them */
+    w.entropy = (float *)entropies.dense.data; /* NULL if the caller wants no entropies */
     if (status == ATTN_OK)
         status = attn__watch_text(ctx, model, tokens, n_tokens, patterns, attn__watch_pattern, &w);
     for (i = 0; i < n_heads && scores && status == ATTN_OK; i++)

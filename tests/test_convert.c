@@ -2172,7 +2172,7 @@ TEST(gguf_texts)
     snprintf(path, sizeof path, "%s", test_tmp("variant.gguf"));
     for (i = 0; whole && i < 2 * sizeof cases / sizeof cases[0]; i++) {
         const char *bos = find_bytes((char *)whole, size, "bos_token_id");
-        turn = i % 2; /* the second time without an id of its own for the beginning */
+        turn = i % 2; /* 1: the model has no bos id */
         if (turn && CHECK(bos))
             whole[bos - (char *)whole] ^= 32;
         made_size = size;

@@ -151,7 +151,7 @@ __attribute__((target("amx-tile,amx-int8"))) static void roof_bytes_amx(size_t n
         config[48 + i] = 16;     /* rows */
     }
     memset(bytes, x[0] > 0 ? 1 : 2, sizeof bytes);
-    __asm__ volatile("" ::: "memory"); /* gcc's intrinsics do not say what they read and write */
+    __asm__ volatile("" ::: "memory"); /* gcc's intrinsics lack a clobber of memory */
     _tile_loadconfig(config);
     _tile_loadd(4, bytes, 64);
     _tile_loadd(5, bytes, 64);

@@ -215,7 +215,7 @@ SYSTEM_FN long system_read_console(FILE *file, void *bytes, size_t size)
     fflush(stderr);
     if (!ReadConsoleW(console, wide, most - 1, &n, NULL) || n == 0 || wide[0] == 26) {
         if (n == 0)
-            Sleep(100); /* the handler of Ctrl-C has a thread of its own, and comes first */
+            Sleep(100); /* Windows runs the handler of Ctrl-C in another thread: it goes first */
         return 0;
     }
     if ((wide[n - 1] == L'\r' || (wide[n - 1] & 0xFC00) == 0xD800) && /* half of a pair */
