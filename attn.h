@@ -1286,7 +1286,6 @@ ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessio
 #else
 #define ATTN__UNCHECKED
 #endif
-#define ATTN__OP     ATTN__UNCHECKED ATTN__INLINE
 #define ATTN__KERNEL ATTN__UNCHECKED static
 
 #if defined(__clang__)
@@ -1342,6 +1341,8 @@ void __asan_poison_memory_region(const volatile void *start, size_t size);
 /* C++ wants casts from void *, C does not mind them. */
 #define ATTN__AS(type, expression) ((type)(expression))
 #define ATTN__LLU(x)               ((unsigned long long)(x))
+
+ATTN__SMALL
 
 /* >>gpt2 ========================================================================================
  * THE FORWARD PASS. R rows of activations, which belong to one sequence or to several; C = d_model,
@@ -2290,8 +2291,6 @@ static void attn__unembed(attn__worker *me, attn__pass *p)
         in.data = attn__row_at(in, in.n);
     }
 }
-
-ATTN__SMALL
 
 /* >>session =====================================================================================
  * A workspace holds the kernels, the number of threads, the activations of a pass, and scratch
@@ -7392,7 +7391,8 @@ static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *nam
 }
 
 /* ... and nearly always one of floats. */
-static attn_status attn__need(attn_ctx *ctx, const char *op, const char *name, const attn_tensor *x)
+ATTN__APART attn_status attn__need(attn_ctx *ctx, const char *op, const char *name,
+                                   const attn_tensor *x)
 {
     if (attn__need_any(ctx, op, name, x) != ATTN_OK)
         return ctx->status;
@@ -7665,6 +7665,8 @@ ATTN__DEF uint16_t attn_f16_from_f32(float value)
         rest++; /* a carry out of the fraction lands in the exponent, as it should */
     return (uint16_t)(sign | rest);
 }
+
+ATTN__SMALL
 
 /* >>ops =========================================================================================
  * Tier 1's operations: checks, then a walk over rows with the kernels of the room. */
@@ -8659,8 +8661,6 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
 {
     return (float)(attn_rng_u32(rng) & 0xffffff) * (1.0f / 16777216.0f);
 }
-
-ATTN__SMALL
 
 /* >>format ======================================================================================
  * Opening a .attn file. Every number is checked against the size of the file and every tensor
@@ -9798,6 +9798,7 @@ static int attn__is_quantized(attn_dtype dtype)
 /* The micro-kernel's work: some rows against some panels, a slice of k. */
 typedef struct attn__tile_job {
     const float *in;           /* packed rows: in[k][row], of q8 and q4 in[k / 32][row] */
+    size_t n_rows;             /* there */
     const unsigned char *line; /* first line of the first panel */
     size_t panel_stride;       /* bytes */
     size_t n_k;
@@ -9814,10 +9815,10 @@ typedef struct attn__tile_job {
 } attn__tile_job;
 
 /* The lines that a tile will write come into cache while it computes. */
-static void attn__tile_prefetch(const attn__tile_job *job, int n_rows, int n_cols)
+ATTN__APART void attn__tile_prefetch(const attn__tile_job *job, int n_cols)
 {
     const float *out = job->out;
-    for (int row = 0; row < n_rows; row++, out += job->out_stride)
+    for (size_t row = 0; row < job->n_rows; row++, out += job->out_stride)
         for (int col = 0; col < n_cols; col++)
             ATTN__PREFETCH_WRITE(out + (ptrdiff_t)col * 16);
 }
@@ -9829,7 +9830,10 @@ ATTN__APART void attn__fill_lanes(float *lanes, const float *p, size_t n, float 
         lanes[i] = i < n ? p[i] : fill;
 }
 
-/* Some rows against a group of panels, past which it moves the job on; `cols` panels at a time. */
+/* Some rows against a group of panels, past which it moves the job on; `cols` panels at a time. The
+ * tile of the most rows also takes a single panel, for fewer rows too: it computes sums of numbers
+ * behind the rows and does not store them. So does the tile of one row of floats, which may lie
+ * where nothing lies behind it. */
 typedef struct attn__tiles {
     void (*run)(attn__tile_job *job, size_t n_panels, attn_dtype dtype);
     size_t cols;
@@ -10082,6 +10086,7 @@ static unsigned attn__cpu_features(void)
 
 /* ---- the vocabulary: operations on one register ---- */
 
+#define ATTN__OP            ATTN__UNCHECKED ATTN__INLINE
 #define attn__reg           ATTN__FN(reg)
 #define attn__r_load        ATTN__FN(r_load)
 #define attn__r_half        ATTN__FN(r_half)
@@ -10342,8 +10347,16 @@ typedef __m128 attn__reg;
 ATTN__OP attn__reg attn__r_load(const float *p) { return _mm_loadu_ps(p); }
 ATTN__OP attn__reg attn__r_half(const uint16_t *p)
 {
-    return _mm_setr_ps(attn_f32_from_f16(p[0]), attn_f32_from_f16(p[1]), attn_f32_from_f16(p[2]),
-                       attn_f32_from_f16(p[3]));
+    /* A half's exponent and fraction, moved to the places of a float's, are the number times 2^-112:
+     * exponents count from 15 and from 127. The exponent of infinity and NaN is the largest. */
+    const __m128i half =
+        _mm_unpacklo_epi16(_mm_loadl_epi64((const __m128i *)(const void *)p), _mm_setzero_si128());
+    const __m128i sign = _mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x8000)), 16);
+    const __m128i size = _mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x7fff)), 13);
+    const __m128i is_special = _mm_cmpgt_epi32(size, _mm_set1_epi32(0x0f7fffff));
+    const __m128i bits = _mm_or_si128(size, _mm_and_si128(is_special, _mm_set1_epi32(0x7f800000)));
+    return _mm_or_ps(_mm_mul_ps(_mm_castsi128_ps(bits), _mm_set1_ps(5.19229686e33f)), /* 2^112 */
+                     _mm_castsi128_ps(sign));
 }
 ATTN__OP void attn__r_narrow(uint16_t *p, attn__reg v)
 {
@@ -10702,6 +10715,10 @@ ATTN__OP attn__reg attn__r_silu(attn__reg x)
 
 /* ---- vectors of 16 ---- */
 
+#if ATTN__PASS == 0 /* functions, not copies of them in every kernel: nobody waits for these */
+#undef ATTN__OP
+#define ATTN__OP ATTN__UNCHECKED ATTN__APART
+#endif
 #define ATTN__REGS (16 / ATTN__LANES)
 #if ATTN__LANES == 1 /* a loop of sixteen floats is a loop */
 #define ATTN__FLAT
@@ -10867,25 +10884,31 @@ ATTN__OP void attn__put(float *p, attn__vec v, size_t n_part)
     ATTN__FLAT for (int row = 0; row < n_rows; row++)                                              \
         ATTN__FLAT for (int col = 0; col < n_cols; col++)
 
+/* Rows that there are: a tile of the most rows and one panel is for fewer rows too. */
+#define ATTN__REAL_ROWS(most)                                                                      \
+    (n_rows == (most) && n_rows > 1 && n_cols == 1 ? job->n_rows : (size_t)n_rows)
+
 /* Writes the sums of a chain to `out`, or adds them to the numbers there. */
 #define attn__tile_end ATTN__FN(tile_end)
-ATTN__OP void attn__tile_end(const int n_rows, const int n_cols, const attn__tile_job *job,
-                             attn__vec (*acc)[8], int adds)
+ATTN__OP void attn__tile_end(const int n_rows, const int n_cols, const size_t n_real,
+                             const attn__tile_job *job, attn__vec (*acc)[8], int adds)
 {
     float *const out = job->out;
     if (adds)
         ATTN__GRID(row, col)
-    acc[row][col] =
-        attn__vadd(attn__load(out + (size_t)row * job->out_stride + col * 16), acc[row][col]);
+    if ((size_t)row < n_real)
+        acc[row][col] =
+            attn__vadd(attn__load(out + (size_t)row * job->out_stride + col * 16), acc[row][col]);
     ATTN__GRID(row, col)
-    attn__store(out + (size_t)row * job->out_stride + col * 16, acc[row][col]);
+    if ((size_t)row < n_real)
+        attn__store(out + (size_t)row * job->out_stride + col * 16, acc[row][col]);
 }
 
 /* Adds the bias to a tile that is done: once a tile, so this need not be in each of them. */
-ATTN__KERNEL void ATTN__FN(tile_bias)(const attn__tile_job *job, int n_rows, int n_cols)
+ATTN__UNCHECKED ATTN__APART void ATTN__FN(tile_bias)(const attn__tile_job *job, int n_cols)
 {
     float *out = job->out;
-    for (int row = 0; row < n_rows; row++, out += job->out_stride)
+    for (size_t row = 0; row < job->n_rows; row++, out += job->out_stride)
         for (int at = 0; at < n_cols * 16; at += 16)
             attn__store(out + at, attn__vadd(attn__load(out + at), attn__load(job->bias + at)));
 }
@@ -10899,10 +10922,11 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
     const size_t stride = job->panel_stride;
     const unsigned char *ahead = job->ahead;
     float *const out = job->out;
+    const size_t n_real = ATTN__REAL_ROWS(ATTN__ROWS);
     attn__vec acc[ATTN__ROWS][8];
     size_t k = 0;
 
-    attn__tile_prefetch(job, n_rows, n_cols);
+    attn__tile_prefetch(job, n_cols);
     do {
         const size_t end = job->n_k - k < ATTN__CHAIN ? job->n_k : k + ATTN__CHAIN;
         const attn__start start = k == 0 ? job->start : ATTN__SUM;
@@ -10929,20 +10953,20 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
                 ATTN__FLAT for (int col = 0; col < n_cols; col++) acc[row][col] =
                     attn__vfma(x, w[col], acc[row][col]);
             }
-            in += n_rows;
+            in += n_real;
             line += line_bytes;
         }
-        attn__tile_end(n_rows, n_cols, job, acc, start == ATTN__SUM);
+        attn__tile_end(n_rows, n_cols, n_real, job, acc, start == ATTN__SUM);
     } while (k < job->n_k);
     if (job->bias)
-        ATTN__FN(tile_bias)(job, n_rows, n_cols);
+        ATTN__FN(tile_bias)(job, n_cols);
 }
 
-/* Walks a group of panels, as many at a time as the registers hold, and the last ones singly. */
-#define ATTN__WALK_PANELS(kernel, rows, cols, flag)                                                \
+/* Walks a group of panels, as many at a time as the registers hold; see attn__tiles. */
+#define ATTN__WALK_PANELS(kernel, rows, has_single, cols, flag)                                    \
     while (n_panels > 0) {                                                                         \
         const size_t n = (cols) > 1 && n_panels >= (cols) ? (cols) : 1;                            \
-        if ((cols) == 1 || n == 1)                                                                 \
+        if ((cols) == 1 || ((has_single) && n == 1))                                               \
             kernel(rows, 1, flag, job);                                                            \
         else                                                                                       \
             kernel(rows, cols, flag, job);                                                         \
@@ -10958,11 +10982,12 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
     ATTN__KERNEL void ATTN__FN(tiles_##rows)(attn__tile_job * job, size_t n_panels,                \
                                              attn_dtype dtype)                                     \
     {                                                                                              \
-        if ((rows == 1 || ATTN__LANES < 16) && dtype == ATTN_F16)                                  \
-            ATTN__WALK_PANELS(attn__tile, rows, ATTN__COLS(rows), 1)                               \
+        const int is_f16 = dtype == ATTN_F16, has_single = rows == 1 || rows == ATTN__ROWS;        \
+        if ((rows == 1 || ATTN__LANES < 16) && is_f16)                                             \
+            ATTN__WALK_PANELS(attn__tile, rows, has_single, ATTN__COLS(rows), 1)                   \
         else                                                                                       \
-            ATTN__WALK_PANELS(attn__tile, rows, ATTN__COLS(rows),                                  \
-                              rows > 1 && ATTN__LANES == 16 && dtype == ATTN_F16)                  \
+            ATTN__WALK_PANELS(attn__tile, rows, has_single, ATTN__COLS(rows),                      \
+                              rows > 1 && ATTN__LANES == 16 && is_f16)                             \
     }
 #define ATTN__NAME(rows) {ATTN__FN(tiles_##rows), ATTN__COLS(rows)},
 ATTN__EACH_ROWS(ATTN__DEFINE)
@@ -11073,15 +11098,16 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
     const attn__q_inputs *in = (const attn__q_inputs *)(const void *)job->in;
     const unsigned char *ahead = job->ahead;
     const unsigned char *scales = job->line, *line = scales + 64;
+    const size_t n_real = ATTN__REAL_ROWS(ATTN__Q_ROWS);
     attn__vec acc[ATTN__Q_ROWS][8];
     size_t k = 0;
 
-    attn__tile_prefetch(job, n_rows, n_cols);
+    attn__tile_prefetch(job, n_cols);
     do {
         const size_t end = job->n_k - k < ATTN__CHAIN ? job->n_k : k + ATTN__CHAIN;
         const int is_first = k == 0 && job->start == ATTN__FRESH;
         ATTN__GRID(row, col) acc[row][col] = attn__set1(0);
-        for (; k < end; k += ATTN__PER_SCALE, in += n_rows) {
+        for (; k < end; k += ATTN__PER_SCALE, in += n_real) {
             attn__ivec sum[ATTN__Q_ROWS][8];
             ATTN__GRID(row, col) sum[row][col] = attn__i_start(in[row].start, is_q4);
 #if ATTN__PASS == 7
@@ -11089,13 +11115,8 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
                 ATTN__FN(q_pairs)(sum, n_rows, is_q4, in, line, ahead, job);
                 line += is_q4 ? 256 : 512;
             } else
-#else
-            if (n_rows > 1 || ATTN__LANES < 8 || ATTN__PASS == 3)
-                ATTN__Q_UNROLL for (int step = 0; step < 8; step += 1 + is_q4, line += 64)
-                    ATTN__FN(q_line)(sum, n_rows, n_cols, is_q4, step, in, line, ahead, job);
-            else
 #endif
-                ATTN__FLAT for (int step = 0; step < 8; step += 1 + is_q4, line += 64)
+                ATTN__Q_UNROLL for (int step = 0; step < 8; step += 1 + is_q4, line += 64)
                     ATTN__FN(q_line)(sum, n_rows, n_cols, is_q4, step, in, line, ahead, job);
             ahead += job->ahead_step;
             ATTN__FLAT for (int col = 0; col < n_cols; col++)
@@ -11111,10 +11132,10 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
                 line += 64;
             }
         }
-        attn__tile_end(n_rows, n_cols, job, acc, !is_first);
+        attn__tile_end(n_rows, n_cols, n_real, job, acc, !is_first);
     } while (k < job->n_k);
     if (job->bias)
-        ATTN__FN(tile_bias)(job, n_rows, n_cols);
+        ATTN__FN(tile_bias)(job, n_cols);
     job->ahead = ahead;
 }
 
@@ -11123,9 +11144,9 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
                                                attn_dtype dtype)                                   \
     {                                                                                              \
         if (dtype == ATTN_Q4)                                                                      \
-            ATTN__WALK_PANELS(attn__q_tile, rows, ATTN__Q_COLS(rows), 1)                           \
+            ATTN__WALK_PANELS(attn__q_tile, rows, rows == ATTN__Q_ROWS, ATTN__Q_COLS(rows), 1)     \
         else                                                                                       \
-            ATTN__WALK_PANELS(attn__q_tile, rows, ATTN__Q_COLS(rows), 0)                           \
+            ATTN__WALK_PANELS(attn__q_tile, rows, rows == ATTN__Q_ROWS, ATTN__Q_COLS(rows), 0)     \
     }
 #define ATTN__NAME(rows) {ATTN__FN(q_tiles_##rows), ATTN__Q_COLS(rows)},
 ATTN__EACH_Q(ATTN__DEFINE)
@@ -11305,7 +11326,7 @@ ATTN__KERNEL void attn__amx_block(const attn__tile_job *job, size_t n_done, size
     const __mmask16 part = (__mmask16)(0xffffu >> (16 - n_part));
     attn__vec acc[ATTN__AMX_ROWS];
 
-    attn__tile_prefetch(job, ATTN__AMX_ROWS, 1);
+    attn__tile_prefetch(job, 1);
     ATTN__UNROLL for (int row = 0; row < ATTN__AMX_ROWS; row++) acc[row] = attn__set1(0);
     ATTN__AMX_FENCE();
     ATTN__AMX_PRODUCT(0, 2, 4, 0)
@@ -11357,6 +11378,7 @@ ATTN__KERNEL void attn__amx_group(const attn__matmul_job *job, const attn__amx_t
     do {                                                    /* runs once if n_k is 0 */
         attn__tile_job tile;
         memset(&tile, 0, sizeof tile);
+        tile.n_rows = ATTN__AMX_ROWS;
         tile.n_k = end - k < ATTN__CHAIN ? end - k : ATTN__CHAIN;
         tile.out_stride = job->out_stride;
         tile.start = k > 0 ? ATTN__SUM : job->start;
@@ -11478,14 +11500,16 @@ ATTN__KERNEL void ATTN__FN(exp)(float *out, const float *x, size_t n)
 
 ATTN__KERNEL void ATTN__FN(gelu)(float *out, const float *x, size_t n, attn_gelu_kind kind)
 {
-    if (kind == ATTN_GELU_TANH)
-        ATTN__ROW(n) attn__put(out + i, attn__gelu_tanh(attn__get(x + i, n_part, 0)), n_part);
-    else if (kind == ATTN_GELU_ERF)
-        ATTN__ROW(n) attn__put(out + i, attn__gelu_erf(attn__get(x + i, n_part, 0)), n_part);
-    else if (kind == ATTN_RELU)
-        ATTN__ROW(n) attn__put(out + i, attn__relu(attn__get(x + i, n_part, 0)), n_part);
-    else
-        ATTN__ROW(n) attn__put(out + i, attn__silu(attn__get(x + i, n_part, 0)), n_part);
+    ATTN__ROW(n)
+    {
+        const attn__vec v = attn__get(x + i, n_part, 0);
+        attn__put(out + i,
+                  kind == ATTN_GELU_TANH  ? attn__gelu_tanh(v)
+                  : kind == ATTN_GELU_ERF ? attn__gelu_erf(v)
+                  : kind == ATTN_RELU     ? attn__relu(v)
+                                          : attn__silu(v),
+                  n_part);
+    }
 }
 
 ATTN__KERNEL float ATTN__FN(sum)(const float *x, size_t n)
@@ -11677,6 +11701,7 @@ static const attn__kernels ATTN__FN(kernels) = {
 /* The door: each macro of the room, none of which is seen outside. */
 #undef ATTN__FLOAT
 #undef ATTN__HAS_FLOATS
+#undef ATTN__OP
 #undef attn__reg
 #undef attn__r_load
 #undef attn__r_half
@@ -11750,6 +11775,7 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef attn__tile
 #undef ATTN__GRID
 #undef attn__tile_end
+#undef ATTN__REAL_ROWS
 #undef ATTN__WALK_PANELS
 #undef attn__q_tile
 #undef ATTN__AMX_FENCE
@@ -11863,7 +11889,6 @@ ATTN__TARGET_END
 #undef ATTN__CAT_
 #undef ATTN__CAT
 #undef ATTN__FN
-#undef ATTN__OP
 #undef ATTN__KERNEL
 #undef ATTN__UNCHECKED
 
@@ -11923,7 +11948,7 @@ static const attn__kernels *attn__kernels_for(const attn_ctx *ctx)
 #endif
 }
 
-static attn_status attn__need_kernels(attn_ctx *ctx, const attn__kernels **kernels)
+ATTN__APART attn_status attn__need_kernels(attn_ctx *ctx, const attn__kernels **kernels)
 {
     *kernels = attn__kernels_for(ctx);
     if (*kernels)
@@ -11994,13 +12019,15 @@ static attn__matmul_job attn__job(float *out, size_t out_stride, const float *in
     return job;
 }
 
-/* Floats of scratch that a matmul of `rows` rows of n_in inputs takes: ATTN__PACK at most. */
+/* Floats of scratch that a matmul of `rows` rows of n_in inputs takes: ATTN__PACK at most, and some
+ * that a tile of more rows reads behind them. */
 static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in)
 {
     const size_t packed = attn__packed(attn__is_quantized(dtype), n_in);
+    const size_t behind = ATTN__TILE_ROWS * attn__packed(attn__is_quantized(dtype), 1);
     if (rows >= 16 && attn__is_quantized(dtype)) /* AMX packs sixteen at a time */
         rows = attn__round_up(rows, 16);
-    return packed == 0 || rows < ATTN__PACK / packed ? rows * packed : ATTN__PACK;
+    return behind + (packed == 0 || rows < ATTN__PACK / packed ? rows * packed : ATTN__PACK);
 }
 
 ATTN__DEF size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out)
@@ -12201,13 +12228,13 @@ static void attn__q_fetching(attn__tile_job *tile, int is_alone, size_t n_panels
 
 /* Multiplies by the last panel of a matrix if it has less than 16 outputs. The tile writes to a
  * buffer of 16 columns, from which the n_part columns that exist are copied. */
-static void attn__edge(const attn__tiles *tiles, attn__tile_job *tile, size_t n_rows, size_t n_part,
+static void attn__edge(const attn__tiles *tiles, attn__tile_job *tile, size_t n_part,
                        attn_dtype dtype)
 {
     float lines[ATTN__TILE_ROWS * 16], bias[16];
     float *const out = tile->out;
     const size_t stride = tile->out_stride;
-    for (size_t row = 0; row < n_rows && tile->start != ATTN__FRESH; row++)
+    for (size_t row = 0; row < tile->n_rows && tile->start != ATTN__FRESH; row++)
         memcpy(lines + row * 16, out + row * stride, n_part * sizeof(float));
     if (tile->bias) {
         memcpy(bias, tile->bias, n_part * sizeof(float));
@@ -12217,19 +12244,26 @@ static void attn__edge(const attn__tiles *tiles, attn__tile_job *tile, size_t n_
     tile->out_stride = 16;
     tiles->run(tile, 1, dtype);
     tile->out_stride = stride;
-    for (size_t row = 0; row < n_rows; row++)
+    for (size_t row = 0; row < tile->n_rows; row++)
         memcpy(out + row * stride, lines + row * 16, n_part * sizeof(float));
 }
 
-/* A group of panels, the last of which may be partly there, against one block of rows. */
-static void attn__group(const attn__tiles *tiles, attn__tile_job *tile, size_t n_rows,
-                        size_t n_panels, size_t n_out, attn_dtype dtype)
+/* A group of panels, the last of which may be partly there, against one block of rows. Panels that
+ * are too few for a tile of these rows are multiplied singly. */
+static void attn__group(const attn__tiling *tiling, attn__tile_job *tile, size_t n_panels,
+                        size_t n_out, attn_dtype dtype)
 {
+    const attn__tiles *const tiles = tiling->tiles + tile->n_rows - 1;
+    const int has_single = tiles->cols == 1 || (tile->n_rows == 1 && !attn__is_quantized(dtype));
+    const attn__tiles *const single = has_single ? tiles : tiling->tiles + tiling->n_rows - 1;
     const size_t n_whole = n_out < n_panels * 16 ? n_panels - 1 : n_panels;
-    if (n_whole > 0)
-        tiles->run(tile, n_whole, dtype);
-    if (n_whole < n_panels)
-        attn__edge(tiles, tile, n_rows, n_out - n_whole * 16, dtype);
+    size_t n = n_whole - n_whole % tiles->cols;
+    if (n > 0)
+        tiles->run(tile, n, dtype);
+    for (; n < n_whole; n++)
+        single->run(tile, 1, dtype);
+    if (n < n_panels)
+        attn__edge(single, tile, n_out - n * 16, dtype);
 }
 
 /* Some blocks of rows, packed for as many chains as the packing has room for (for several blocks of
@@ -12297,8 +12331,8 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
                     tile.out = job->out + (row0 + row) * job->out_stride + panel * 16;
                     tile.bias = k + n_k == n_in && job->bias ? job->bias + panel * 16 : NULL;
                     tile.ahead = next + fetched;
-                    attn__group(tiling->tiles + n - 1, &tile, n, n_panels,
-                                job->w.n_out - panel * 16, dtype);
+                    tile.n_rows = n;
+                    attn__group(tiling, &tile, n_panels, job->w.n_out - panel * 16, dtype);
                     row += n;
                     for (fetched += share; fetched > bytes; next += job->w.stride)
                         fetched -= bytes;
@@ -12527,7 +12561,7 @@ static void *attn__alloc_array(attn_ctx *ctx, size_t n, size_t size, const char 
     return attn__alloc(ctx, n > SIZE_MAX / size ? SIZE_MAX : n * size, what);
 }
 
-static void attn__free(void *start)
+ATTN__APART void attn__free(void *start)
 {
     attn__allocation *block;
     attn__allocator allocator;
@@ -12709,7 +12743,7 @@ static void attn__count_up(attn__team *team, int *count)
 #endif
 
 /* No worker goes on before all workers have arrived. The last to arrive opens the next phase. */
-static void attn__barrier(const attn__worker *me)
+ATTN__APART void attn__barrier(const attn__worker *me)
 {
 #if defined(_OPENMP) && defined(__GNUC__)
     attn__team *team = me->team;
@@ -13458,7 +13492,7 @@ static attn_status attn__begin_shape(attn_ctx *ctx, const char *op, attn_tensor 
 ATTN__DEF attn_status attn_full(attn_ctx *ctx, attn_tensor *out, attn_shape shape, float value)
 {
     attn__result result;
-    size_t i, n;
+    size_t i, n = 0;
     if (attn__begin_shape(ctx, "attn_full", out, shape, &result, &n) != ATTN_OK)
         return ctx->status;
     for (i = 0; i < n; i++)
@@ -13833,7 +13867,9 @@ static void attn__print_dim(attn__printer *p, int dim, ptrdiff_t at)
 {
     const size_t n = p->x.shape[dim], indent = sizeof "tensor(" + (size_t)dim;
     const size_t fit = (81 - indent) / (p->width + 2); /* no number is wider than 50 */
-    const int last = dim == p->x.ndim - 1, shorten = p->shorten && n > 6;
+    /* A tensor has 4 dimensions at most: gcc -O3 unrolls the recursion, and would warn of a fifth. */
+    const int last = dim == 3 || dim == p->x.ndim - 1;
+    const int shorten = p->shorten && n > 6;
     size_t i, n_shown = 0;
     attn__write(&p->to, "[", 1);
     for (i = 0; i < n; i++, n_shown++) {

@@ -123,7 +123,7 @@ plant("q_line", "in[row].bytes + 4 * (step + high), is_q4);",
       "in[row].bytes + 4 * (step + (ATTN__PASS == 4 ? 0 : high)), is_q4);")
 plant("attn__matmul_panels", "const int is_alone = n_blocks == 1;", "const int is_alone = n_blocks == 2;",
       equivalent="the same sums, in other groups of panels")
-plant("attn__matmul_panels", "attn__group(tiling->tiles + n - 1, &tile", "attn__group(tiling->tiles + n - 1 - (n == 4), &tile")
+plant("attn__matmul_panels", "tile.n_rows = n;", "tile.n_rows = n - (n == 4);")
 plant("quantize", "inverse = largest >= 1e-30f ? 127.0f / largest : 0;",
       "inverse = largest >= 1e-30f ? 126.5f / largest : 0;")
 plant("quantize", "scale = largest >= 1e-30f ? largest / 127.0f : 0;",
@@ -138,7 +138,19 @@ plant("quantize_rows", "x[i] = i < n ? from[(ptrdiff_t)i * step] : 0;",
 plant("quantize_rows", "ATTN__MAGIC_I32 - zero * sum;",
       "ATTN__MAGIC_I32 - zero * sum + (k == 32);")
 plant("attn__matmul_panels", "to - row, n_k, attn__weight_type_of(dtype)->zero);", "to - row, n_k, 128);")
-plant("attn__edge", "row < n_rows && tile->start != ATTN__FRESH; row++", "row < n_rows && 0; row++")
+plant("attn__edge", "row < tile->n_rows && tile->start != ATTN__FRESH; row++",
+      "row < tile->n_rows && 0; row++")
+plant("attn__group", "n_whole - n_whole % tiles->cols;", "n_whole - n_whole % tiles->cols / 2;")
+plant("attn__group", "(tile->n_rows == 1 && !attn__is_quantized(dtype));", "tile->n_rows == 1;")
+plant("attn__group", "for (; n < n_whole; n++)", "for (; n + 1 < n_whole; n++)")
+plant("tile_end", "if ((size_t)row < n_real) attn__store", "attn__store")
+plant("tile_end", "if ((size_t)row < n_real) acc", "if (row < 1) acc")
+plant("tile_bias", "row < job->n_rows; row++", "row < 1; row++")
+plant("attn__pack_size", "return behind +", "return")
+plant("r_half", "_mm_set1_epi32(0x0f7fffff)", "_mm_set1_epi32(0x0fffffff)")
+plant("r_half", "_mm_set1_ps(5.19229686e33f)", "_mm_set1_ps(5.1922963e33f)")
+plant("r_half", "_mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x8000)), 16)",
+      "_mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x8000)), 15)")
 plant("attn__edge", "tile->out_stride = stride;", "")
 plant("attn__edge", "memcpy(out + row * stride, lines + row * 16, n_part * sizeof(float));",
       "memcpy(out + row * stride, lines + row * 16, 16 * sizeof(float));")

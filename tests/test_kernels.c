@@ -147,7 +147,7 @@ static void check_matmul(const problem *p)
     float *const bias = (float *)pool_new(p->n_out * sizeof(float));
     float *const want = (float *)pool_new(p->rows * p->n_out * sizeof(float));
     float *const got = (float *)pool_new(p->rows * out_stride * sizeof(float));
-    float *const pack = (float *)pool_new((ATTN__PACK + 16) * sizeof(float));
+    float *const pack = (float *)pool_new(attn__pack_size(ATTN_Q8, SIZE_MAX, 1) * sizeof(float));
     attn__matmul_job job;
     size_t row, n, k;
     float size = 1;
@@ -261,7 +261,8 @@ TEST(not_finite)
             for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AMX; isa++) {
                 attn_ctx ctx = {0};
                 const attn__kernels *kernels;
-                float *const pack = (float *)pool_new((ATTN__PACK + 16) * sizeof(float));
+                float *const pack =
+                    (float *)pool_new(attn__pack_size(ATTN_Q8, SIZE_MAX, 1) * sizeof(float));
                 float x[17][40], out[17][16]; /* as many rows as AMX takes */
                 attn__matmul_job job;
                 size_t k, n;
@@ -289,6 +290,42 @@ TEST(not_finite)
                 }
                 pool_clear();
             }
+}
+
+/* Every half, times one. */
+TEST(widening)
+{
+    enum { N = 65536 };
+    float *const pack = (float *)pool_new(attn__pack_size(ATTN_F16, 1, 1) * sizeof(float));
+    float *const got = (float *)pool_new(N * sizeof(float));
+    uint16_t *const halves = (uint16_t *)pool_new(N * sizeof(uint16_t));
+    const float one[2] = {1, 1};
+    attn__matmul_job job = ATTN_ZERO;
+    int isa, i;
+    for (i = 0; i < N; i++)
+        halves[i] = (uint16_t)i;
+    job.in = one;
+    job.in_stride = 1;
+    job.in_step = 1;
+    job.w = attn__panels_at(halves, ATTN_F16, 1, N);
+    job.out = got;
+    job.out_stride = N;
+    job.rows = 1;
+    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AMX; isa++) {
+        attn_ctx ctx = {0};
+        const attn__kernels *kernels;
+        ctx.isa = (attn_isa_kind)isa;
+        kernels = attn__kernels_for(&ctx);
+        if (!kernels)
+            continue;
+        kernels->matmul(kernels, &job, 0, 1, 0, N / 16, pack);
+        for (i = 0; i < N; i++) {
+            const double want = half_value((uint16_t)i);
+            CHECKF(want != want ? got[i] != got[i] : (double)got[i] == want, "%s: %04x gave %a",
+                   kernels->names[0], (unsigned)i, (double)got[i]);
+        }
+    }
+    pool_clear();
 }
 
 /* Rounding to f16 as one number at a time does, rows of any length. */
