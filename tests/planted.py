@@ -143,13 +143,13 @@ plant("attn__edge", "row < tile->n_rows && tile->start != ATTN__FRESH; row++",
 plant("attn__group", "n_whole - n_whole % tiles->cols;", "n_whole - n_whole % tiles->cols / 2;")
 plant("attn__group", "(tile->n_rows == 1 && !attn__is_quantized(dtype));", "tile->n_rows == 1;")
 plant("attn__group", "for (; n < n_whole; n++)", "for (; n + 1 < n_whole; n++)")
-plant("tile_end", "if ((size_t)row < n_real) attn__store", "attn__store")
-plant("tile_end", "if ((size_t)row < n_real) acc", "if (row < 1) acc")
+plant("attn__tile_end", "if ((size_t)row < n_real) attn__store", "attn__store")
+plant("attn__tile_end", "if ((size_t)row < n_real) acc", "if (row < 1) acc")
 plant("tile_bias", "row < job->n_rows; row++", "row < 1; row++")
 plant("attn__pack_size", "return behind +", "return")
-plant("r_half", "_mm_set1_epi32(0x0f7fffff)", "_mm_set1_epi32(0x0fffffff)")
-plant("r_half", "_mm_set1_ps(5.19229686e33f)", "_mm_set1_ps(5.1922963e33f)")
-plant("r_half", "_mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x8000)), 16)",
+plant("attn__r_half", "_mm_set1_epi32(0x0f7fffff)", "_mm_set1_epi32(0x0fffffff)")
+plant("attn__r_half", "_mm_set1_ps(5.19229686e33f)", "_mm_set1_ps(5.1922963e33f)")
+plant("attn__r_half", "_mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x8000)), 16)",
       "_mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x8000)), 15)")
 plant("attn__edge", "tile->out_stride = stride;", "")
 plant("attn__edge", "memcpy(out + row * stride, lines + row * 16, n_part * sizeof(float));",

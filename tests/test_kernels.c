@@ -147,7 +147,7 @@ static void check_matmul(const problem *p)
     float *const bias = (float *)pool_new(p->n_out * sizeof(float));
     float *const want = (float *)pool_new(p->rows * p->n_out * sizeof(float));
     float *const got = (float *)pool_new(p->rows * out_stride * sizeof(float));
-    float *const pack = (float *)pool_new(attn__pack_size(ATTN_Q8, SIZE_MAX, 1) * sizeof(float));
+    float *const pack = (float *)pool_new(attn__pack_size(ATTN_Q8, ATTN__PACK, 1) * sizeof(float));
     attn__matmul_job job;
     size_t row, n, k;
     float size = 1;
@@ -262,7 +262,7 @@ TEST(not_finite)
                 attn_ctx ctx = {0};
                 const attn__kernels *kernels;
                 float *const pack =
-                    (float *)pool_new(attn__pack_size(ATTN_Q8, SIZE_MAX, 1) * sizeof(float));
+                    (float *)pool_new(attn__pack_size(ATTN_Q8, ATTN__PACK, 1) * sizeof(float));
                 float x[17][40], out[17][16]; /* as many rows as AMX takes */
                 attn__matmul_job job;
                 size_t k, n;
@@ -298,12 +298,12 @@ TEST(widening)
     enum { N = 65536 };
     float *const pack = (float *)pool_new(attn__pack_size(ATTN_F16, 1, 1) * sizeof(float));
     float *const got = (float *)pool_new(N * sizeof(float));
-    uint16_t *const halves = (uint16_t *)pool_new(N * sizeof(uint16_t));
+    uint16_t *const halves = (uint16_t *)pool_new(2 * N * sizeof(uint16_t));
     const float one[2] = {1, 1};
     attn__matmul_job job = ATTN_ZERO;
     int isa, i;
     for (i = 0; i < N; i++)
-        halves[i] = (uint16_t)i;
+        halves[i / 16 * 32 + i % 16] = (uint16_t)i; /* a panel of one line and an empty one */
     job.in = one;
     job.in_stride = 1;
     job.in_step = 1;
