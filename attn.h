@@ -9815,10 +9815,10 @@ typedef struct attn__tile_job {
 } attn__tile_job;
 
 /* The lines that a tile will write come into cache while it computes. */
-ATTN__APART void attn__tile_prefetch(const attn__tile_job *job, int n_cols)
+ATTN__INLINE void attn__tile_prefetch(const attn__tile_job *job, int n_rows, int n_cols)
 {
     const float *out = job->out;
-    for (size_t row = 0; row < job->n_rows; row++, out += job->out_stride)
+    for (int row = 0; row < n_rows; row++, out += job->out_stride)
         for (int col = 0; col < n_cols; col++)
             ATTN__PREFETCH_WRITE(out + (ptrdiff_t)col * 16);
 }
@@ -10926,7 +10926,7 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
     attn__vec acc[ATTN__ROWS][8];
     size_t k = 0;
 
-    attn__tile_prefetch(job, n_cols);
+    attn__tile_prefetch(job, n_rows, n_cols);
     do {
         const size_t end = job->n_k - k < ATTN__CHAIN ? job->n_k : k + ATTN__CHAIN;
         const attn__start start = k == 0 ? job->start : ATTN__SUM;
@@ -11102,7 +11102,7 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
     attn__vec acc[ATTN__Q_ROWS][8];
     size_t k = 0;
 
-    attn__tile_prefetch(job, n_cols);
+    attn__tile_prefetch(job, n_rows, n_cols);
     do {
         const size_t end = job->n_k - k < ATTN__CHAIN ? job->n_k : k + ATTN__CHAIN;
         const int is_first = k == 0 && job->start == ATTN__FRESH;
@@ -11326,7 +11326,7 @@ ATTN__KERNEL void attn__amx_block(const attn__tile_job *job, size_t n_done, size
     const __mmask16 part = (__mmask16)(0xffffu >> (16 - n_part));
     attn__vec acc[ATTN__AMX_ROWS];
 
-    attn__tile_prefetch(job, 1);
+    attn__tile_prefetch(job, ATTN__AMX_ROWS, 1);
     ATTN__UNROLL for (int row = 0; row < ATTN__AMX_ROWS; row++) acc[row] = attn__set1(0);
     ATTN__AMX_FENCE();
     ATTN__AMX_PRODUCT(0, 2, 4, 0)
@@ -11500,16 +11500,14 @@ ATTN__KERNEL void ATTN__FN(exp)(float *out, const float *x, size_t n)
 
 ATTN__KERNEL void ATTN__FN(gelu)(float *out, const float *x, size_t n, attn_gelu_kind kind)
 {
-    ATTN__ROW(n)
-    {
-        const attn__vec v = attn__get(x + i, n_part, 0);
-        attn__put(out + i,
-                  kind == ATTN_GELU_TANH  ? attn__gelu_tanh(v)
-                  : kind == ATTN_GELU_ERF ? attn__gelu_erf(v)
-                  : kind == ATTN_RELU     ? attn__relu(v)
-                                          : attn__silu(v),
-                  n_part);
-    }
+    if (kind == ATTN_GELU_TANH)
+        ATTN__ROW(n) attn__put(out + i, attn__gelu_tanh(attn__get(x + i, n_part, 0)), n_part);
+    else if (kind == ATTN_GELU_ERF)
+        ATTN__ROW(n) attn__put(out + i, attn__gelu_erf(attn__get(x + i, n_part, 0)), n_part);
+    else if (kind == ATTN_RELU)
+        ATTN__ROW(n) attn__put(out + i, attn__relu(attn__get(x + i, n_part, 0)), n_part);
+    else
+        ATTN__ROW(n) attn__put(out + i, attn__silu(attn__get(x + i, n_part, 0)), n_part);
 }
 
 ATTN__KERNEL float ATTN__FN(sum)(const float *x, size_t n)

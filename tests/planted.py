@@ -146,7 +146,6 @@ plant("attn__group", "for (; n < n_whole; n++)", "for (; n + 1 < n_whole; n++)")
 plant("attn__tile_end", "if ((size_t)row < n_real) attn__store", "attn__store")
 plant("attn__tile_end", "if ((size_t)row < n_real) acc", "if (row < 1) acc")
 plant("tile_bias", "row < job->n_rows; row++", "row < 1; row++")
-plant("attn__pack_size", "return behind +", "return")
 plant("attn__r_half", "_mm_set1_epi32(0x0f7fffff)", "_mm_set1_epi32(0x0fffffff)")
 plant("attn__r_half", "_mm_set1_ps(5.19229686e33f)", "_mm_set1_ps(5.1922963e33f)")
 plant("attn__r_half", "_mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x8000)), 16)",
