@@ -9830,10 +9830,11 @@ ATTN__APART void attn__fill_lanes(float *lanes, const float *p, size_t n, float 
         lanes[i] = i < n ? p[i] : fill;
 }
 
-/* Some rows against a group of panels, past which it moves the job on; `cols` panels at a time.
- * Panels that are left over are multiplied singly, by the tile of the most rows: it reads numbers
- * behind the rows that there are, computes with them, and stores no sum of them. One row of floats,
- * which may lie in the caller's memory, has a tile for single panels of its own. */
+/* Multiplies some rows by a group of panels, `cols` panels at a time, and moves the job past them.
+ * The tile of the most rows multiplies the panels that are left over, one by one, for any number of
+ * rows: it reads memory behind the last row and does not store the sums of what it read there. A
+ * single row of floats may lie in the caller's memory, where nothing may be read behind it;
+ * therefore the tile of one row of floats multiplies its left-over panels itself. */
 typedef struct attn__tiles {
     void (*run)(attn__tile_job *job, size_t n_panels, attn_dtype dtype);
     size_t cols;
@@ -12017,8 +12018,8 @@ static attn__matmul_job attn__job(float *out, size_t out_stride, const float *in
     return job;
 }
 
-/* Floats of scratch that a matmul of `rows` rows of n_in inputs takes: ATTN__PACK at most, and some
- * that a tile of more rows reads behind them. */
+/* Floats of scratch that a matmul of `rows` rows of n_in inputs takes: the packed rows, ATTN__PACK
+ * at most, and what the tile of the most rows reads behind the last row. */
 static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in)
 {
     const size_t packed = attn__packed(attn__is_quantized(dtype), n_in);
@@ -12246,8 +12247,8 @@ static void attn__edge(const attn__tiles *tiles, attn__tile_job *tile, size_t n_
         memcpy(out + row * stride, lines + row * 16, n_part * sizeof(float));
 }
 
-/* A group of panels, the last of which may be partly there, against one block of rows. Panels that
- * are too few for a tile of these rows are multiplied singly. */
+/* Multiplies one block of rows by a group of panels, of which the last may have less than 16
+ * outputs. Panels that are too few for a tile of these rows are multiplied one by one. */
 static void attn__group(const attn__tiling *tiling, attn__tile_job *tile, size_t n_panels,
                         size_t n_out, attn_dtype dtype)
 {
