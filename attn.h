@@ -1585,6 +1585,7 @@ typedef struct attn__team {
     unsigned waited; /* microseconds that workers have waited for others, beyond a moment each */
     int left;        /* how many have passed the last barrier */
     int n_asleep;    /* how many of those that wait have gone to sleep */
+    unsigned opened; /* microseconds: when the latest barrier opened */
     struct attn__bell *bell; /* wakes them, see >>threads */
 } attn__team;
 
@@ -2150,6 +2151,14 @@ static void attn__attend_block(const attn__pass *p, const attn__head *h, attn__s
     attn__head_weigh(p->kernels, h, s.tile, stride, s.tail, s.pack);
 }
 
+/* The worker that takes a task. Later queries see more keys, so that each task of a head is longer
+ * than the one before: every other round goes from the last worker to the first. */
+static size_t attn__whose(size_t task, size_t n_workers)
+{
+    const size_t round = task / n_workers, at = task % n_workers;
+    return round % 2 == 0 ? at : n_workers - 1 - at;
+}
+
 /* Calls `block` for this worker's share of the heads and blocks of queries. */
 static void attn__each_block(const attn__worker *me, attn__pass *p, attn__block_fn block)
 {
@@ -2160,7 +2169,7 @@ static void attn__each_block(const attn__worker *me, attn__pass *p, attn__block_
         for (head = 0; head < p->model->config.n_head; head++)
             for (row = 0; row < of->n_rows; row += n) {
                 n = attn__query_block(of->length + of->fed + row, of->n_rows - row);
-                if (task++ % (size_t)me->count == (size_t)me->id)
+                if (attn__whose(task++, (size_t)me->count) == (size_t)me->id)
                     block(me, p, of, head, row, s);
             }
     }
@@ -5868,8 +5877,6 @@ ATTN__DEF double attn_mean_nll(const attn_token_stats *stats, size_t n)
     return sum / (double)n;
 }
 
-ATTN__SMALL_END
-
 /* >>tokenizer ===================================================================================
  * Byte-level BPE in two steps. The text is cut into words by GPT-2's pattern
  *
@@ -6324,6 +6331,8 @@ ATTN__CALLER void attn_tokenizer_free(attn_tokenizer *tokenizer)
     attn__free(tokenizer->special);
     attn__free(tokenizer);
 }
+
+ATTN__SMALL_END
 
 /* --- UTF-8 --- */
 
@@ -6937,6 +6946,8 @@ ATTN__DEF attn_status attn_decode(attn_ctx *ctx, char *text, size_t capacity, si
                           ATTN__LLU(total), ATTN__LLU(capacity));
     return ATTN_OK;
 }
+
+ATTN__SMALL
 
 /* --- words for a model --- */
 
@@ -7665,8 +7676,6 @@ ATTN__DEF uint16_t attn_f16_from_f32(float value)
         rest++; /* a carry out of the fraction lands in the exponent, as it should */
     return (uint16_t)(sign | rest);
 }
-
-ATTN__SMALL
 
 /* >>ops =========================================================================================
  * Tier 1's operations: checks, then a walk over rows with the kernels of the room. */
@@ -10099,6 +10108,7 @@ static unsigned attn__cpu_features(void)
 #define attn__r_mul         ATTN__FN(r_mul)
 #define attn__r_div         ATTN__FN(r_div)
 #define attn__r_fma         ATTN__FN(r_fma)
+#define attn__r_max         ATTN__FN(r_max)
 #define attn__r_pick        ATTN__FN(r_pick)
 #define attn__r_exp2        ATTN__FN(r_exp2)
 #define attn__r_low         ATTN__FN(r_low)
@@ -10140,14 +10150,9 @@ static unsigned attn__cpu_features(void)
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
 #define ATTN__ROW_BLOCKS        18
 #define ATTN__COLS(m)       ((m) <= 3 ? 8 : (m) <= 4 ? 6 : (m) <= 7 ? 4 : 3)
-#if ATTN__PASS == 3 /* no vpdpbusd: 6 rows of 2 panels are faster than 4 of 3 */
-#define ATTN__Q_ROWS        6
-#define ATTN__EACH_Q(X)     X(1) X(2) X(3) X(4) X(5) X(6)
-#else
 #define ATTN__Q_ROWS        4
 #define ATTN__EACH_Q(X)     X(1) X(2) X(3) X(4)
-#endif
-#define ATTN__Q_COLS(m)     ((m) == 1 ? 8 : (m) <= 3 ? 4 : (m) == 4 ? 3 : 2)
+#define ATTN__Q_COLS(m)     ((m) == 1 ? 8 : (m) <= 3 ? 4 : ATTN__PASS == 3 ? 2 : 3)
 typedef __m512 attn__reg;
 ATTN__OP attn__reg attn__r_load(const float *p) { return _mm512_loadu_ps(p); }
 ATTN__OP attn__reg attn__r_half(const uint16_t *p)
@@ -10165,6 +10170,7 @@ ATTN__OP attn__reg attn__r_mul(attn__reg a, attn__reg b) { return _mm512_mul_ps(
 ATTN__OP attn__reg attn__r_div(attn__reg a, attn__reg b) { return _mm512_div_ps(a, b); }
 ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
 { return _mm512_fmadd_ps(a, b, c); }
+ATTN__OP attn__reg attn__r_max(attn__reg a, attn__reg b) { return _mm512_max_ps(a, b); }
 ATTN__OP attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
 { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), y, x); }
 ATTN__OP attn__reg attn__r_exp2(attn__reg p, attn__reg t)
@@ -10255,6 +10261,7 @@ ATTN__OP attn__reg attn__r_mul(attn__reg a, attn__reg b) { return _mm256_mul_ps(
 ATTN__OP attn__reg attn__r_div(attn__reg a, attn__reg b) { return _mm256_div_ps(a, b); }
 ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
 { return _mm256_fmadd_ps(a, b, c); }
+ATTN__OP attn__reg attn__r_max(attn__reg a, attn__reg b) { return _mm256_max_ps(a, b); }
 ATTN__OP attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
 { return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_GT_OQ)); }
 ATTN__OP attn__reg attn__r_exp2(attn__reg p, attn__reg t)
@@ -10381,6 +10388,7 @@ ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
     return _mm_add_ps(_mm_mul_ps(a, b), c);
 #endif
 }
+ATTN__OP attn__reg attn__r_max(attn__reg a, attn__reg b) { return _mm_max_ps(a, b); }
 ATTN__OP attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
 {
     __m128 mask = _mm_cmpgt_ps(a, b);
@@ -10468,6 +10476,8 @@ ATTN__OP attn__reg attn__r_sub(attn__reg a, attn__reg b) { return vsubq_f32(a, b
 ATTN__OP attn__reg attn__r_mul(attn__reg a, attn__reg b) { return vmulq_f32(a, b); }
 ATTN__OP attn__reg attn__r_div(attn__reg a, attn__reg b) { return vdivq_f32(a, b); }
 ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c) { return vfmaq_f32(c, a, b); }
+ATTN__OP attn__reg attn__r_max(attn__reg a, attn__reg b)
+{ return vbslq_f32(vcgtq_f32(a, b), a, b); }
 ATTN__OP attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
 { return vbslq_f32(vcgtq_f32(a, b), x, y); }
 ATTN__OP attn__reg attn__r_exp2(attn__reg p, attn__reg t)
@@ -10566,6 +10576,7 @@ ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
     return product + c;
 #endif
 }
+ATTN__OP attn__reg attn__r_max(attn__reg a, attn__reg b) { return a > b ? a : b; }
 ATTN__OP attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
 { return a > b ? x : y; }
 ATTN__OP attn__reg attn__r_exp2(attn__reg p, attn__reg t)
@@ -10744,6 +10755,7 @@ ATTN__OP attn__reg attn__r_silu(attn__reg x)
 #define attn__vmul      ATTN__FN(vmul)
 #define attn__vdiv      ATTN__FN(vdiv)
 #define attn__vfma      ATTN__FN(vfma)
+#define attn__vmax      ATTN__FN(vmax)
 #define attn__vpick     ATTN__FN(vpick)
 #define attn__vexp      ATTN__FN(vexp)
 #define attn__gelu_tanh ATTN__FN(gelu_tanh)
@@ -10773,6 +10785,7 @@ ATTN__LIFT(attn__vec, attn__vmul, (attn__vec a, attn__vec b), attn__r_mul(a.r[i]
 ATTN__LIFT(attn__vec, attn__vdiv, (attn__vec a, attn__vec b), attn__r_div(a.r[i], b.r[i]))
 ATTN__LIFT(attn__vec, attn__vfma, (attn__vec a, attn__vec b, attn__vec c),
            attn__r_fma(a.r[i], b.r[i], c.r[i]))
+ATTN__LIFT(attn__vec, attn__vmax, (attn__vec a, attn__vec b), attn__r_max(a.r[i], b.r[i]))
 ATTN__LIFT(attn__vec, attn__vpick, (attn__vec a, attn__vec b, attn__vec x, attn__vec y),
            attn__r_pick(a.r[i], b.r[i], x.r[i], y.r[i]))
 ATTN__LIFT(attn__vec, attn__vexp, (attn__vec x), attn__r_exp(x.r[i]))
@@ -10789,6 +10802,8 @@ ATTN__OP void attn__store(float *p, attn__vec v)
 
 #define attn__ivec      ATTN__FN(ivec)
 #define attn__wvec      ATTN__FN(wvec)
+#define attn__most      ATTN__FN(most)
+#define attn__total     ATTN__FN(total)
 #define attn__low_bytes ATTN__FN(low_bytes)
 #define attn__i_start   ATTN__FN(i_start)
 #define attn__i_weights ATTN__FN(i_weights)
@@ -10802,6 +10817,21 @@ typedef struct attn__wvec {
     attn__wreg r[ATTN__REGS];
 } attn__wvec;
 
+ATTN__OP float attn__most(attn__vec v)
+{
+    float most = attn__r_most(v.r[0]);
+    for (int i = 1; i < ATTN__REGS; i++) {
+        const float other = attn__r_most(v.r[i]);
+        most = most > other ? most : other;
+    }
+    return most;
+}
+ATTN__OP float attn__total(attn__vec v)
+{
+    float total = 0;
+    ATTN__EACH(i) total = total + attn__r_total(v.r[i]);
+    return total;
+}
 ATTN__OP void attn__low_bytes(unsigned char *to, attn__vec v)
 {
     ATTN__EACH(i) attn__r_low(to + i * ATTN__LANES, v.r[i]);
@@ -11155,67 +11185,77 @@ static const attn__tiles ATTN__FN(q_tiles)[] = {ATTN__EACH_Q(ATTN__NAME)};
 #undef ATTN__DEFINE
 #undef ATTN__NAME
 
-/* x [32] -> 32 bytes round(x * 127 / largest), their sum, and their scale. If an x is not finite,
- * so is no sum of them, and the scale comes back as NaN; numbers too small to divide by count as
- * zeros. */
-ATTN__OP float ATTN__FN(quantize)(unsigned char *bytes, const float *x, int32_t *sum)
+#ifdef ATTN__HAS_FLOATS
+/* x [n, 32] -> bytes [n, 32] round(x * 127 / largest), `step` inputs apart, with their sum and scale,
+ * n <= 64. If an x is not finite, the scale is NaN; numbers too small to divide by count as zeros.
+ * Each step is taken for all blocks, because the largest number and the sum of one come late. */
+ATTN__OP void ATTN__FN(quantize)(attn__q_inputs *to, size_t step, const float *x, size_t n,
+                                 float zero)
 {
-    const attn__vec zero = attn__set1(0), magic = attn__set1(12582912.0f);
-    const attn__vec a = attn__load(x), b = attn__load(x + 16);
-    attn__vec m = attn__vpick(a, zero, a, attn__vsub(zero, a)), s, t;
-    float largest, inverse, total, scale;
+    const attn__vec magic = attn__set1(ATTN__MAGIC), none = attn__set1(0),
+                    most = attn__set1(127.0f);
+    const attn__vec low = attn__set1(1e-30f), high = attn__set1(1.26765060e30f); /* 2^100 */
+    float largest[64], inverse[64], total[64];
     uint32_t bits;
-    t = attn__vpick(b, zero, b, attn__vsub(zero, b));
-    m = attn__vpick(m, t, m, t);
-    largest = attn__r_most(m.r[0]);
-    for (int i = 1; i < ATTN__REGS; i++) {
-        const float other = attn__r_most(m.r[i]);
-        largest = largest > other ? largest : other;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const attn__vec a = attn__load(x + i * 32), b = attn__load(x + i * 32 + 16);
+        largest[i] = attn__most(
+            attn__vmax(attn__vmax(a, attn__vsub(none, a)), attn__vmax(b, attn__vsub(none, b))));
     }
-    inverse = largest >= 1e-30f ? 127.0f / largest : 0;
-    s = attn__vfma(a, attn__set1(inverse), magic); /* the low byte holds the rounded number */
-    t = attn__vfma(b, attn__set1(inverse), magic);
-    attn__low_bytes(bytes, s);
-    attn__low_bytes(bytes + 16, t);
-    s = attn__vadd(attn__vsub(s, magic), attn__vsub(t, magic));
-    total = 0;
-    for (int i = 0; i < ATTN__REGS; i++)
-        total = total + attn__r_total(s.r[i]);
-    *sum = total == total ? (int32_t)total : 0;
-    if (total != total || largest > 1.26765060e30f) /* 2^100 */
-        return NAN;
-    scale = largest >= 1e-30f ? largest / 127.0f : 0;
-    memcpy(&bits, &scale, 4);
-    bits &= ~(uint32_t)3; /* for ATTN__MAGIC times the scale to be exact */
-    memcpy(&scale, &bits, 4);
-    return scale;
+    for (; i % 16 != 0; i++)
+        largest[i] = total[i] = 0;
+    for (i = 0; i < n; i += 16) {
+        const attn__vec l = attn__load(largest + i);
+        attn__store(inverse + i, attn__vpick(low, l, none, attn__vdiv(most, l)));
+    }
+    for (i = 0; i < n; i++) { /* the low bytes hold the rounded numbers */
+        const attn__vec f = attn__set1(inverse[i]);
+        const attn__vec a = attn__vfma(attn__load(x + i * 32), f, magic);
+        const attn__vec b = attn__vfma(attn__load(x + i * 32 + 16), f, magic);
+        attn__low_bytes(to[i * step].bytes, a);
+        attn__low_bytes(to[i * step].bytes + 16, b);
+        total[i] = attn__total(attn__vadd(attn__vsub(a, magic), attn__vsub(b, magic)));
+    }
+    for (i = 0; i < n; i += 16) {
+        const attn__vec l = attn__load(largest + i), t = attn__load(total + i);
+        const attn__vec s = attn__vpick(low, l, none, attn__vdiv(l, most));
+        attn__store(largest + i,
+                    attn__vadd(attn__vpick(l, high, attn__set1(NAN), s), attn__vsub(t, t)));
+        attn__store(total + i, attn__vfma(t, attn__set1(-zero), magic));
+    }
+    for (i = 0; i < n; i++, to += step) {
+        memcpy(&bits, &largest[i], 4);
+        bits &= ~(uint32_t)3; /* for ATTN__MAGIC times the scale to be exact */
+        memcpy(&to->scale, &bits, 4);
+        to->minus = -ATTN__MAGIC * to->scale;
+        memcpy(&to->start, &total[i], 4);
+    }
 }
 
 /* in [rows, n_k] -> blocks of 32 k as attn__q_tile reads them */
 ATTN__KERNEL void ATTN__FN(quantize_rows)(float *pack, const float *in, ptrdiff_t stride,
                                           ptrdiff_t step, size_t n_rows, size_t n_k, int32_t zero)
 {
-    for (size_t row = 0; row < n_rows; row++) {
+    for (size_t row = 0; row < n_rows; row++, in += stride) {
         attn__q_inputs *to = (attn__q_inputs *)(void *)pack + row;
-        for (size_t k = 0; k < n_k; k += ATTN__PER_SCALE, to += n_rows) {
-            const float *from = in + (ptrdiff_t)row * stride + (ptrdiff_t)k * step;
-            const size_t n = n_k - k < ATTN__PER_SCALE ? n_k - k : ATTN__PER_SCALE;
-            float x[32];
-            int32_t sum;
-            if (n < ATTN__PER_SCALE || step != 1) {
-                for (size_t i = 0; i < ATTN__PER_SCALE; i++)
+        for (size_t k = 0, n; k < n_k; k += n, to += n / 32 * n_rows) {
+            const float *from = in + (ptrdiff_t)k * step;
+            float x[64 * 32];
+            n = n_k - k < 64 * 32 ? n_k - k : 64 * 32;
+            if (n % 32 != 0 || step != 1) {
+                for (size_t i = 0; i < (n + 31) / 32 * 32; i++)
                     x[i] = i < n ? from[(ptrdiff_t)i * step] : 0;
                 from = x;
             }
-            to->scale = ATTN__FN(quantize)(to->bytes, from, &sum);
-            to->minus = -ATTN__MAGIC * to->scale;
-            to->start = ATTN__MAGIC_I32 - zero * sum;
+            ATTN__FN(quantize)(to, n_rows, from, (n + 31) / 32, (float)zero);
         }
     }
 }
+#endif
 
-static const attn__tiling ATTN__FN(q_tiling) = {ATTN__FN(q_tiles), ATTN__Q_ROWS, 24,
-                                                ATTN__FN(quantize_rows)};
+static const attn__tiling ATTN__FN(q_tiling) = {ATTN__FN(q_tiles), ATTN__Q_ROWS, 48,
+                                                ATTN__FLOAT(quantize_rows)};
 
 #if ATTN__ROWS > ATTN__TILE_ROWS || ATTN__Q_ROWS > ATTN__TILE_ROWS
 #error "ATTN__TILE_ROWS: a tile has more rows"
@@ -11254,7 +11294,8 @@ ATTN__KERNEL attn__amx_tile *attn__amx_inputs(attn__amx_tile *tiles, const attn_
     const float *from = job->in + (ptrdiff_t)row0 * job->in_stride + (ptrdiff_t)k * job->in_step;
     for (size_t row = 0; row < ATTN__AMX_ROWS; row++, from += job->in_stride) {
         attn__q_inputs packed[ATTN__AMX_SPAN];
-        attn__quantize_rows_avx512_vnni((float *)(void *)packed, from, 0, job->in_step, 1, n_k, 0);
+        ATTN__FLOAT(quantize_rows)
+        ((float *)(void *)packed, from, 0, job->in_step, 1, n_k, 0);
         for (size_t t = 0; t * ATTN__PER_SCALE < n_k; t++) {
             memcpy(tiles[t].bytes + row * sizeof packed->bytes, packed[t].bytes,
                    sizeof packed->bytes);
@@ -11556,7 +11597,7 @@ ATTN__KERNEL float ATTN__FN(largest)(const float *x, size_t n)
     ATTN__ROW(n)
     {
         const attn__vec v = attn__get(x + i, n_part, -INFINITY);
-        m = attn__vpick(m, v, m, v);
+        m = attn__vmax(m, v);
     }
     attn__store(lanes, m);
     result = lanes[0];
@@ -11597,7 +11638,7 @@ ATTN__KERNEL float ATTN__FN(largest_or_nan)(const float *x, size_t n)
     ATTN__ROW(n)
     {
         const attn__vec v = attn__get(x + i, n_part, -INFINITY);
-        m = attn__vpick(m, v, m, v);
+        m = attn__vmax(m, v);
         spoiled = attn__vpick(top, v, spoiled, attn__vpick(v, bottom, spoiled, one));
     }
     attn__store(lanes, m);
@@ -11712,6 +11753,7 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef attn__r_mul
 #undef attn__r_div
 #undef attn__r_fma
+#undef attn__r_max
 #undef attn__r_pick
 #undef attn__r_exp2
 #undef attn__r_low
@@ -11751,6 +11793,7 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef attn__vmul
 #undef attn__vdiv
 #undef attn__vfma
+#undef attn__vmax
 #undef attn__vpick
 #undef attn__vexp
 #undef attn__gelu_tanh
@@ -11760,6 +11803,8 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__LIFT
 #undef attn__ivec
 #undef attn__wvec
+#undef attn__most
+#undef attn__total
 #undef attn__low_bytes
 #undef attn__i_start
 #undef attn__i_weights
@@ -12711,26 +12756,35 @@ static void attn__ring(attn__team *team)
 }
 #endif
 
+/* A clock that starts again at 0 every hour or so: for differences. */
+static unsigned attn__microseconds(void)
+{
+    return (unsigned)(uint64_t)(omp_get_wtime() * 1e6);
+}
+
 /* Waits until others have counted up to `enough`: a moment with the core, then giving it away,
  * for the worker that is late may need it. A yield suffices if that worker is about to run. Linux
- * since 6.6 may let the worker that yields go on to the end of its slice, so it sleeps in the end. */
+ * since 6.6 may let the worker that yields go on to the end of its slice, so it sleeps in the end.
+ * To wake up takes longer than the shares of a long phase differ by: so before it sleeps, it waits
+ * for an eighth of the time since the latest barrier. */
 static void attn__until(attn__team *team, const int *count, int enough)
 {
     uint64_t since = 0;
-    double began, waited = 0;
+    unsigned began, waited = 0, phase;
     while (__atomic_load_n(count, __ATOMIC_ACQUIRE) < enough)
         if (attn__waited_long(&since))
             break;
     if (__atomic_load_n(count, __ATOMIC_ACQUIRE) >= enough)
         return;
-    began = omp_get_wtime();
-    while (__atomic_load_n(count, __ATOMIC_ACQUIRE) < enough && waited < 50e-6) {
+    began = attn__microseconds();
+    phase = began - __atomic_load_n(&team->opened, __ATOMIC_RELAXED);
+    while (__atomic_load_n(count, __ATOMIC_ACQUIRE) < enough &&
+           (waited < 50 || (waited < phase / 8 && waited < 1000))) {
         ATTN__YIELD();
-        waited = omp_get_wtime() - began;
+        waited = attn__microseconds() - began;
     }
     attn__sleep(team, count, enough);
-    __atomic_fetch_add(&team->waited, (unsigned)((omp_get_wtime() - began) * 1e6),
-                       __ATOMIC_RELAXED);
+    __atomic_fetch_add(&team->waited, attn__microseconds() - began, __ATOMIC_RELAXED);
 }
 
 static void attn__count_up(attn__team *team, int *count)
@@ -12752,6 +12806,7 @@ ATTN__APART void attn__barrier(const attn__worker *me)
     phase = __atomic_load_n(&team->phase, __ATOMIC_ACQUIRE);
     if (__atomic_add_fetch(&team->arrived, 1, __ATOMIC_ACQ_REL) == me->count) {
         __atomic_store_n(&team->arrived, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&team->opened, attn__microseconds(), __ATOMIC_RELAXED);
         attn__count_up(team, &team->phase);
     } else {
         attn__until(team, &team->phase, phase + 1);
@@ -12848,7 +12903,7 @@ static int attn__granted(int n_threads)
  * that workers waited. */
 static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *), void *arg)
 {
-    attn__team team = {0, 0, 0, 0, 0, NULL};
+    attn__team team = {0, 0, 0, 0, 0, 0, NULL};
     attn__worker me;
 #ifdef ATTN__PTHREADS
     struct attn__bell bell = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER};
@@ -12857,6 +12912,9 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
 #ifdef _OPENMP
     n_threads = n_threads > 1 ? attn__granted(n_threads) : 1;
     if (n_threads > 1) {
+#ifdef __GNUC__
+        team.opened = attn__microseconds();
+#endif
 #pragma omp parallel num_threads(n_threads) private(me)
         {
             me.team = &team;

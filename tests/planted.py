@@ -124,19 +124,23 @@ plant("q_line", "in[row].bytes + 4 * (step + high), is_q4);",
 plant("attn__matmul_panels", "const int is_alone = n_blocks == 1;", "const int is_alone = n_blocks == 2;",
       equivalent="the same sums, in other groups of panels")
 plant("attn__matmul_panels", "tile.n_rows = n;", "tile.n_rows = n - (n == 4);")
-plant("quantize", "inverse = largest >= 1e-30f ? 127.0f / largest : 0;",
-      "inverse = largest >= 1e-30f ? 126.5f / largest : 0;")
-plant("quantize", "scale = largest >= 1e-30f ? largest / 127.0f : 0;",
-      "scale = largest >= 1e-30f ? largest * (1 / 127.0f) : 0;")
+plant("quantize", "attn__vdiv(most, l)", "attn__vdiv(attn__set1(126.5f), l)")
+plant("quantize", "attn__vdiv(l, most)", "attn__vmul(l, attn__set1(1 / 127.0f))")
 plant("quantize", "bits &= ~(uint32_t)3;", "bits &= ~(uint32_t)7;")
-plant("quantize", "if (total != total || largest > 1.26765060e30f)", "if (largest > 1.26765060e30f)")
-plant("quantize", "attn__low_bytes(bytes + 16, t);", "attn__low_bytes(bytes + 16, s);")
-plant("quantize", "m = attn__vpick(m, t, m, t); largest",
-      "m = ATTN__PASS == 2 ? m : attn__vpick(m, t, m, t); largest")
+plant("quantize", "attn__vsub(t, t)", "none")
+plant("quantize", "attn__vpick(l, high, attn__set1(NAN), s)", "s")
+plant("quantize", "attn__low_bytes(to[i * step].bytes + 16, b);", "attn__low_bytes(to[i * step].bytes + 16, a);")
+plant("quantize", "attn__vmax(a, attn__vsub(none, a))",
+      "(ATTN__PASS == 2 ? a : attn__vmax(a, attn__vsub(none, a)))")
+plant("quantize", "attn__vfma(t, attn__set1(-zero), magic)", "attn__vfma(t, attn__set1(1 - zero), magic)")
 plant("quantize_rows", "x[i] = i < n ? from[(ptrdiff_t)i * step] : 0;",
       "x[i] = i < n ? from[(ptrdiff_t)i * step] : 9;")
-plant("quantize_rows", "ATTN__MAGIC_I32 - zero * sum;",
-      "ATTN__MAGIC_I32 - zero * sum + (k == 32);")
+plant("quantize_rows", "to += n / 32 * n_rows", "to += n / 32")
+plant("attn__r_max", "return _mm512_max_ps(a, b);", "return _mm512_min_ps(a, b);", "ops")
+plant("attn__r_max", "return _mm256_max_ps(a, b);", "return _mm256_min_ps(a, b);", "ops")
+plant("attn__r_max", "return _mm_max_ps(a, b);", "return _mm_min_ps(a, b);", "ops")
+plant("attn__whose", "n_workers - 1 - at", "n_workers - 1", "kernels")
+plant("attn__whose", "round % 2 == 0", "round % 2 <= 1", "kernels")
 plant("attn__matmul_panels", "to - row, n_k, attn__weight_type_of(dtype)->zero);", "to - row, n_k, 128);")
 plant("attn__edge", "row < tile->n_rows && tile->start != ATTN__FRESH; row++",
       "row < tile->n_rows && 0; row++")

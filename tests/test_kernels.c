@@ -676,6 +676,27 @@ TEST(measured_roofs)
 #endif
 }
 
+/* Each block of a head's queries sees more keys than the one before, and takes longer. */
+TEST(blocks_of_queries_are_shared_evenly)
+{
+    enum { HEADS = 12, BLOCKS = 8 };
+    size_t n_workers, head, block, id, task;
+    for (n_workers = 1; n_workers <= 8; n_workers *= 2) {
+        const size_t share = HEADS * BLOCKS * (BLOCKS + 1) / 2 / n_workers;
+        size_t keys[8] = {0};
+        for (head = task = 0; head < HEADS; head++)
+            for (block = 0; block < BLOCKS; block++, task++) {
+                id = attn__whose(task, n_workers);
+                CHECKF(id < n_workers, "task %d of %d workers is nobody's", (int)task,
+                       (int)n_workers);
+                keys[id % 8] += block + 1;
+            }
+        for (id = 0; id < n_workers; id++)
+            CHECKF(keys[id] == share, "worker %d of %d takes %d of %d", (int)id, (int)n_workers,
+                   (int)keys[id], (int)share);
+    }
+}
+
 /* Drafts that fail again and again cost at most three rows in a hundred; ones that come true are
  * made in full again soon. */
 TEST(wrong_drafts_become_rare)

@@ -127,9 +127,14 @@ ROOF_AVX512 ATTN__INLINE __m512i roof_dot_avx512(__m512i a, __m512i w, __m512i v
                      : "v"(w), "v"(v), "v"(ones));
     return a;
 }
+/* In assembly, because gcc copies every sum around the intrinsic, which costs a fifth. */
+ROOF_VNNI ATTN__INLINE __m512i roof_dot_vnni(__m512i a, __m512i w, __m512i v)
+{
+    __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(a) : "v"(w), "v"(v));
+    return a;
+}
 #define ROOF_FMA_AVX2(a, w, v)   _mm256_fmadd_ps(a, w, v)
 #define ROOF_FMA_AVX512(a, w, v) _mm512_fmadd_ps(a, w, v)
-#define ROOF_DOT_VNNI(a, w, v)   _mm512_dpbusd_epi32(a, w, v)
 #define ROOF_SET_AVX2(x)         _mm256_castps_si256(_mm256_set1_ps(x))
 #define ROOF_SET_AVX512(x)       _mm512_castps_si512(_mm512_set1_ps(x))
 #define ROOF_LOAD_AVX2(p)        _mm256_loadu_si256((const __m256i *)(const void *)(p))
@@ -138,7 +143,7 @@ ROOF_STEPS(roof_f32_avx2, ROOF_AVX2, __m256, 12, _mm256_set1_ps, ROOF_FMA_AVX2)
 ROOF_STEPS(roof_f32_avx512, ROOF_AVX512, __m512, 16, _mm512_set1_ps, ROOF_FMA_AVX512)
 ROOF_STEPS(roof_bytes_avx2, ROOF_AVX2, __m256i, 10, ROOF_SET_AVX2, roof_dot_avx2)
 ROOF_STEPS(roof_bytes_avx512, ROOF_AVX512, __m512i, 16, ROOF_SET_AVX512, roof_dot_avx512)
-ROOF_STEPS(roof_bytes_vnni, ROOF_VNNI, __m512i, 16, ROOF_SET_AVX512, ROOF_DOT_VNNI)
+ROOF_STEPS(roof_bytes_vnni, ROOF_VNNI, __m512i, 16, ROOF_SET_AVX512, roof_dot_vnni)
 #ifdef ATTN__AMX
 /* Products of [16, 64] and [64, 16] bytes: four, so that none waits for the one before. */
 __attribute__((target("amx-tile,amx-int8"))) static void roof_bytes_amx(size_t n, float *x)
@@ -170,9 +175,13 @@ __attribute__((target("amx-tile,amx-int8"))) static void roof_bytes_amx(size_t n
 }
 #endif
 #ifdef ATTN__AVX2_VNNI
-#define ROOF_AVX2_VNNI              __attribute__((target("avx2,avxvnni")))
-#define ROOF_DOT_AVX2_VNNI(a, w, v) _mm256_dpbusd_avx_epi32(a, w, v)
-ROOF_STEPS(roof_bytes_avx2_vnni, ROOF_AVX2_VNNI, __m256i, 12, ROOF_SET_AVX2, ROOF_DOT_AVX2_VNNI)
+#define ROOF_AVX2_VNNI __attribute__((target("avx2,avxvnni")))
+ROOF_AVX2_VNNI ATTN__INLINE __m256i roof_dot_avx2_vnni(__m256i a, __m256i w, __m256i v)
+{
+    __asm__ volatile("%{vex%} vpdpbusd %2, %1, %0" : "+x"(a) : "x"(w), "x"(v));
+    return a;
+}
+ROOF_STEPS(roof_bytes_avx2_vnni, ROOF_AVX2_VNNI, __m256i, 12, ROOF_SET_AVX2, roof_dot_avx2_vnni)
 #endif
 ROOF_READ(roof_read_avx2, ROOF_AVX2, __m256i, ROOF_LOAD_AVX2, _mm256_or_si256)
 ROOF_READ(roof_read_avx512, ROOF_AVX512, __m512i, ROOF_LOAD_AVX512, _mm512_or_si512)
