@@ -9818,9 +9818,11 @@ typedef struct attn__tile_job {
     attn__start start;
     /* Lines to fetch into cache meanwhile, ahead_apart bytes apart. Floats: at each k n_ahead lines
      * from `ahead` on, which goes on by ahead_step bytes. q8 and q4: at each line of the 8 or 4 that
-     * hold 32 k, a line for each panel, from ahead + ahead_at[line] on; after them, ahead_step. */
+     * hold 32 k, `ahead` first goes on by ahead_by[line], and a line for each panel is fetched from
+     * there on; after them it goes on by ahead_step. */
     const unsigned char *ahead;
-    size_t n_ahead, ahead_apart, ahead_step, ahead_at[8];
+    size_t n_ahead, ahead_apart;
+    ptrdiff_t ahead_step, ahead_by[8];
 } attn__tile_job;
 
 /* The lines that a tile will write come into cache while it computes. */
@@ -11059,10 +11061,11 @@ static const attn__tiling ATTN__FN(tiling) = {ATTN__FN(tiles), ATTN__ROWS, ATTN_
 /* The sums of 32 k for rows in pairs, which have one panel. usmmla adds to 2 outputs of 2 rows
  * their dot products over 8 k: [2 outputs, 8 k] times [8 k, 2 rows]. So two rows take two lines at
  * once, each 4 k of 16 outputs. Their sums share registers meanwhile: those of the first row hold
- * outputs 0 and 1 of every four for both rows, and those of the second row outputs 2 and 3. */
-ATTN__OP void ATTN__FN(q_pairs)(attn__ivec (*sum)[8], const int n_rows, const int is_q4,
-                                const attn__q_inputs *in, const unsigned char *line,
-                                const unsigned char *ahead, const attn__tile_job *job)
+ * outputs 0 and 1 of every four for both rows, and those of the second row outputs 2 and 3. Gives
+ * where the lines to fetch go on. */
+ATTN__OP const unsigned char *
+ATTN__FN(q_pairs)(attn__ivec (*sum)[8], const int n_rows, const int is_q4, const attn__q_inputs *in,
+                  const unsigned char *line, const unsigned char *ahead, const attn__tile_job *job)
 {
     attn__ivec pair[ATTN__Q_ROWS];
     ATTN__FLAT for (int row = 0; row < n_rows; row += 2)
@@ -11075,9 +11078,12 @@ ATTN__OP void ATTN__FN(q_pairs)(attn__ivec (*sum)[8], const int n_rows, const in
         const attn__wvec w = attn__i_weights(line, is_q4, 0);
         const attn__wvec next = attn__i_weights(line + (is_q4 ? 0 : 64), is_q4, 1);
         line += is_q4 ? 64 : 128;
-        ATTN__PREFETCH(ahead + job->ahead_at[step / (1 + is_q4)]);
-        if (!is_q4)
-            ATTN__PREFETCH(ahead + job->ahead_at[step + 1]);
+        ahead += job->ahead_by[step / (1 + is_q4)];
+        ATTN__PREFETCH(ahead);
+        if (!is_q4) {
+            ahead += job->ahead_by[step + 1];
+            ATTN__PREFETCH(ahead);
+        }
         ATTN__FLAT for (int row = 0; row < n_rows; row += 2)
         {
             const int odd = row + 1 < n_rows ? row + 1 : row;
@@ -11099,6 +11105,7 @@ ATTN__OP void ATTN__FN(q_pairs)(attn__ivec (*sum)[8], const int n_rows, const in
         const int32x4_t a = pair[row & ~1].r[i], b = pair[row | 1].r[i];
         sum[row][0].r[i] = row % 2 ? vuzp2q_s32(a, b) : vuzp1q_s32(a, b);
     }
+    return ahead;
 }
 #endif
 
@@ -11109,7 +11116,6 @@ ATTN__OP void ATTN__FN(q_line)(attn__ivec (*sum)[8], const int n_rows, const int
                                const attn__tile_job *job)
 {
     const size_t apart = n_rows == 1 ? job->panel_stride : job->ahead_apart; /* one row is alone */
-    ahead += job->ahead_at[step / (1 + is_q4)];
     ATTN__FLAT for (int col = 0; col < n_cols; col++) ATTN__PREFETCH(ahead + (size_t)col * apart);
     ATTN__FLAT for (int high = 0; high < 1 + is_q4; high++)
     {
@@ -11143,12 +11149,15 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
             ATTN__GRID(row, col) sum[row][col] = attn__i_start(in[row].start, is_q4);
 #if ATTN__PASS == 7
             if (n_rows > 1) {
-                ATTN__FN(q_pairs)(sum, n_rows, is_q4, in, line, ahead, job);
+                ahead = ATTN__FN(q_pairs)(sum, n_rows, is_q4, in, line, ahead, job);
                 line += is_q4 ? 256 : 512;
             } else
 #endif
                 ATTN__Q_UNROLL for (int step = 0; step < 8; step += 1 + is_q4, line += 64)
+                {
+                    ahead += job->ahead_by[step / (1 + is_q4)];
                     ATTN__FN(q_line)(sum, n_rows, n_cols, is_q4, step, in, line, ahead, job);
+                }
             ahead += job->ahead_step;
             ATTN__FLAT for (int col = 0; col < n_cols; col++)
             {
@@ -12243,15 +12252,16 @@ static void attn__fetching(attn__tile_job *tile, int is_alone, size_t n_rows, si
 {
     const size_t n_k = (tile->n_k + 63) / 64 * 64;
     tile->ahead_apart = 64;
-    tile->ahead_step = share / (n_k ? n_k : 1);
-    tile->n_ahead = (tile->ahead_step + 63) / 64;
+    size_t step = share / (n_k ? n_k : 1);
+    tile->n_ahead = (step + 63) / 64;
     if (is_alone && dtype == ATTN_F32 && n_rows <= 2) {
         tile->n_ahead = 1;
     } else if (is_alone && share > 0) {
         tile->ahead_apart = tile->panel_stride;
-        tile->ahead_step /= n_panels;
+        step /= n_panels;
         tile->n_ahead = n_panels;
     }
+    tile->ahead_step = (ptrdiff_t)step;
 }
 static void attn__q_fetching(attn__tile_job *tile, int is_alone, size_t n_panels, size_t cols,
                              attn_dtype dtype, size_t share)
@@ -12259,15 +12269,18 @@ static void attn__q_fetching(attn__tile_job *tile, int is_alone, size_t n_panels
     const size_t n_lines = (size_t)attn__weight_type_of(dtype)->bits; /* with 32 k */
     const size_t n_k = (tile->n_k + 63) / 64 * 64;
     const int streams = is_alone && share > 0;
-    tile->ahead_step = share * ATTN__PER_SCALE / (n_k ? n_k : 1);
+    size_t step = share * ATTN__PER_SCALE / (n_k ? n_k : 1), last = 0;
     if (streams)
-        tile->ahead_step = tile->ahead_step * cols / n_panels / n_panels;
-    tile->ahead_apart = streams ? tile->panel_stride : tile->ahead_step / n_lines / cols;
+        step = step * cols / n_panels / n_panels;
+    tile->ahead_apart = streams ? tile->panel_stride : step / n_lines / cols;
     for (size_t line = 0; line < n_lines; line++) {
-        const size_t at = line * cols; /* of the lines in one row over all panels */
-        tile->ahead_at[line] = streams ? at / n_panels * 64 + at % n_panels * tile->panel_stride
-                                       : line * tile->ahead_step / n_lines;
+        const size_t n = line * cols; /* of the lines in one row over all panels */
+        const size_t at =
+            streams ? n / n_panels * 64 + n % n_panels * tile->panel_stride : line * step / n_lines;
+        tile->ahead_by[line] = (ptrdiff_t)at - (ptrdiff_t)last;
+        last = at;
     }
+    tile->ahead_step = (ptrdiff_t)step - (ptrdiff_t)last;
 }
 
 /* Multiplies by the last panel of a matrix if it has less than 16 outputs. The tile writes to a

@@ -244,7 +244,8 @@ TEST(large)
         {ATTN_Q8, 80, 70, 40, 0, 1},    {ATTN_Q4, 150, 33, 20, 1, 1},
         {ATTN_F32, 160, 2000, 3, 0, 1}, {ATTN_F16, 150, 1900, 3, 0, 1},
         {ATTN_Q8, 72, 6000, 3, 0, 1},   {ATTN_Q4, 70, 6100, 3, 0, 1},
-        {ATTN_Q8, 450, 33, 70, 1, 0},   {ATTN_Q4, 20, 1100, 130, 0, 1}};
+        {ATTN_Q8, 450, 33, 70, 1, 0},   {ATTN_Q4, 20, 1100, 130, 0, 1},
+        {ATTN_Q8, 3, 4500, 20, 0, 1}};
     size_t i;
     for (i = 0; i < sizeof problems / sizeof problems[0]; i++)
         check_matmul(&problems[i]);
