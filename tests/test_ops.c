@@ -1073,6 +1073,31 @@ static int kind_of(attn_isa_kind kind)
     return name == NULL ? 0 : strstr(name, "no fused") ? 2 : 1;
 }
 
+/* NaN stays NaN, and far below zero nothing is left. */
+TEST(limits_of_activations_on_every_isa)
+{
+    static float values[] = {NAN, -INFINITY, -1e30f, -88.71f};
+    attn_ctx ctx = {0};
+    size_t k, i;
+    int kind;
+    for (k = 0; k < N_KINDS; k++) {
+        ctx.isa = all_kinds[k];
+        for (kind = 0; kind_of(ctx.isa) != 0 && kind <= (int)ATTN_SILU; kind++) {
+            attn_tensor out = {0};
+            if (!OK(&ctx, attn_gelu(&ctx, &out, attn_borrow(values, ATTN_F32, attn_shape1(4)),
+                                    (attn_gelu_kind)kind)))
+                continue;
+            CHECKF(isnan(value_of(out, 0)), "isa %d, kind %d: NaN became %g", (int)ctx.isa, kind,
+                   value_of(out, 0));
+            for (i = 1; i < 4; i++)
+                CHECKF(value_of(out, i) == 0, "isa %d, kind %d: %g became %g", (int)ctx.isa, kind,
+                       (double)values[i], value_of(out, i));
+            attn_tensor_free(&ctx, &out);
+        }
+    }
+    done(&ctx);
+}
+
 /* Rule of the manual: the same bits on every instruction set with any number of threads. */
 TEST(same_bits_on_every_isa_with_any_threads)
 {
