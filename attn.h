@@ -6067,6 +6067,8 @@ static attn_status attn__find_byte_ids(attn_ctx *ctx, attn_tokenizer *tokenizer,
     return ATTN_OK;
 }
 
+/* Checks that a merge names ordinary tokens, and that the bytes of its result are those of its left
+ * followed by those of its right. */
 static attn_status attn__check_merge(attn_ctx *ctx, const attn_tokenizer *tokenizer, size_t rank,
                                      const unsigned char *is_special)
 {
@@ -6778,6 +6780,7 @@ static attn__cached_word *attn__cache_entry(const attn__encoder *encoder, const 
     return encoder->cache + ((size_t)(mixed >> 40) & encoder->cache_mask);
 }
 
+/* Appends the ids of one word: from the cache if it holds the word, else by merging. */
 static attn_status attn__encode_word(attn__encoder *encoder, const unsigned char *word, size_t size)
 {
     const int cacheable = encoder->cache && size <= ATTN__KEY_SIZE;
@@ -7093,6 +7096,7 @@ static attn_tensor attn__no_tensor(const char *why)
     return x;
 }
 
+/* Writes a shape for a message. */
 static attn__text attn__show(attn_shape s)
 {
     attn__text t;
@@ -7701,6 +7705,7 @@ ATTN__INLINE int attn__broadcast(attn_shape a, attn_shape b, attn_shape *shape)
     return 1;
 }
 
+/* out = kind(a, b), element by element, after both shapes were broadcast to one. */
 static attn_status attn__elementwise(attn_ctx *ctx, const char *op, attn__binary kind,
                                      attn_tensor *out, attn_tensor a, attn_tensor b)
 {
@@ -7760,6 +7765,7 @@ typedef struct attn__row_args {
 } attn__row_args;
 typedef void (*attn__row_fn)(float *out, const float *x, size_t n, const attn__row_args *args);
 
+/* Applies fn to each row of x. The last dimension of out keeps its length, becomes 1 or goes away. */
 static attn_status attn__each_row(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor x,
                                   attn__becomes becomes, attn__row_fn fn, attn__row_args *args)
 {
@@ -8175,6 +8181,7 @@ ATTN__DEF attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor a
     return attn__product_of(ctx, "attn_matmul", out, a, b, NULL);
 }
 
+/* out [.., N] = x [.., K] · w [K, N] + bias [N]; a bias without dimensions is none. */
 static attn_status attn__linear(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor x,
                                 attn_tensor w, attn_tensor bias)
 {
@@ -8363,6 +8370,8 @@ static attn_status attn__attention_plan(attn_ctx *ctx, attn__attention *a, int n
     return ATTN_OK;
 }
 
+/* A worker's share of the heads: packs keys and values into panels, then takes the queries block by
+ * block, as the forward pass does. */
 static void attn__attention_body(attn__worker *me, void *arg)
 {
     const attn__attention *a = (const attn__attention *)arg;
@@ -11493,6 +11502,7 @@ ATTN__KERNEL void attn__matmul_amx(const attn__kernels *kernels, const attn__mat
 #ifdef ATTN__HAS_FLOATS
 /* ---- rows ---- */
 
+/* out [n] = a + b, a - b, a · b or a / b */
 ATTN__KERNEL void ATTN__FN(binary)(attn__binary op, float *out, const float *a, const float *b,
                                    size_t n)
 {
@@ -14561,6 +14571,7 @@ typedef struct attn__sweep {
     float clean_value, corrupted_value;
 } attn__sweep;
 
+/* Checks the texts and tokens of a patch. */
 static attn_status attn__check_patch(attn_ctx *ctx, const char *what, const attn_model *model,
                                      const attn_patch_desc *d)
 {
@@ -14858,6 +14869,7 @@ static attn_status attn__patch_layer(attn_ctx *ctx, attn__sweep *sweep, size_t l
     return ATTN_OK;
 }
 
+/* out [L, positions or heads]: the metric after each place of the activation `name` was patched. */
 static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_model *model,
                                    const attn_patch_desc *desc, const char *name, int by_head,
                                    attn_tensor *out)
@@ -15198,6 +15210,7 @@ typedef struct attn__head_watch {
     double *sums;   /* [L, H, ATTN_N_HEAD_KINDS + 1]: attention by kind of key, and all of it */
 } attn__head_watch;
 
+/* Adds up what one layer's pattern [H, queries, keys] says about its heads. */
 static int attn__watch_pattern(const attn_activation *a, void *user)
 {
     const attn__head_watch *w = (const attn__head_watch *)user;
@@ -15324,6 +15337,7 @@ typedef struct attn__collector {
     attn_tensor stack, scale;
 } attn__collector;
 
+/* The part of the stack that takes an activation. */
 static attn_tensor attn__slot_for(const attn__collector *c, const attn_activation *a)
 {
     const char *name = attn__last_word(a->name);
