@@ -1585,7 +1585,7 @@ typedef struct attn__team {
     unsigned waited; /* microseconds that workers have waited for others, beyond a moment each */
     int left;        /* how many have passed the last barrier */
     int n_asleep;    /* how many of those that wait have gone to sleep */
-    unsigned opened; /* microseconds: when the latest barrier opened */
+    unsigned opened; /* when the latest barrier opened or the region began: attn__microseconds */
     struct attn__bell *bell; /* wakes them, see >>threads */
 } attn__team;
 
@@ -2151,8 +2151,9 @@ static void attn__attend_block(const attn__pass *p, const attn__head *h, attn__s
     attn__head_weigh(p->kernels, h, s.tile, stride, s.tail, s.pack);
 }
 
-/* The worker that takes a task. Later queries see more keys, so that each task of a head is longer
- * than the one before: every other round goes from the last worker to the first. */
+/* Which worker takes a task. Tasks are numbered block by block, and within a block of queries head
+ * by head. Later queries see more keys, so later tasks take longer. To even that out, tasks are
+ * dealt in rounds: the first goes from worker 0 to the last, the next from the last to worker 0. */
 static size_t attn__whose(size_t task, size_t n_workers)
 {
     const size_t round = task / n_workers, at = task % n_workers;
@@ -2163,13 +2164,14 @@ static size_t attn__whose(size_t task, size_t n_workers)
 static void attn__each_block(const attn__worker *me, attn__pass *p, attn__block_fn block)
 {
     const attn__scratchpad s = attn__scratchpad_of(me, p);
-    size_t i, head, row, n, task = 0;
-    for (i = 0; i < p->n_items; i++) {
+    const size_t n_head = p->model->config.n_head;
+    size_t i, head, row, n, at = 0, task = 0;
+    for (i = 0; i < p->n_items; i++, task += at * n_head) {
         attn_session *of = p->items[i].session;
-        for (head = 0; head < p->model->config.n_head; head++)
-            for (row = 0; row < of->n_rows; row += n) {
+        for (head = 0; head < n_head; head++)
+            for (row = at = 0; row < of->n_rows; row += n, at++) {
                 n = attn__query_block(of->length + of->fed + row, of->n_rows - row);
-                if (attn__whose(task++, (size_t)me->count) == (size_t)me->id)
+                if (attn__whose(task + at * n_head + head, (size_t)me->count) == (size_t)me->id)
                     block(me, p, of, head, row, s);
             }
     }
@@ -9826,9 +9828,9 @@ typedef struct attn__tile_job {
     const float *bias; /* of the first output; NULL: none, or not yet */
     attn__start start;
     /* Lines to fetch into cache meanwhile, ahead_apart bytes apart. Floats: at each k n_ahead lines
-     * from `ahead` on, which goes on by ahead_step bytes. q8 and q4: at each line of the 8 or 4 that
-     * hold 32 k, `ahead` first goes on by ahead_by[line], and a line for each panel is fetched from
-     * there on; after them it goes on by ahead_step. */
+     * from `ahead` on, which goes on by ahead_step bytes. q8 and q4: 32 k have 8 or 4 lines. Before
+     * line i the tile adds ahead_by[i] to `ahead`, then it fetches a line for each panel from there
+     * on. After the last of these lines it adds ahead_step. */
     const unsigned char *ahead;
     size_t n_ahead, ahead_apart;
     ptrdiff_t ahead_step, ahead_by[8];
@@ -10163,6 +10165,7 @@ static unsigned attn__cpu_features(void)
 #define ATTN__COLS(m)       ((m) <= 3 ? 8 : (m) <= 4 ? 6 : (m) <= 7 ? 4 : 3)
 #define ATTN__Q_ROWS        4
 #define ATTN__EACH_Q(X)     X(1) X(2) X(3) X(4)
+/* Without vpdpbusd a tile of 4 rows has 2 panels: with 3, q4 prompts take up to a tenth longer. */
 #define ATTN__Q_COLS(m)     ((m) == 1 ? 8 : (m) <= 3 ? 4 : ATTN__PASS == 3 ? 2 : 3)
 typedef __m512 attn__reg;
 ATTN__OP attn__reg attn__r_load(const float *p) { return _mm512_loadu_ps(p); }
@@ -11070,8 +11073,8 @@ static const attn__tiling ATTN__FN(tiling) = {ATTN__FN(tiles), ATTN__ROWS, ATTN_
 /* The sums of 32 k for rows in pairs, which have one panel. usmmla adds to 2 outputs of 2 rows
  * their dot products over 8 k: [2 outputs, 8 k] times [8 k, 2 rows]. So two rows take two lines at
  * once, each 4 k of 16 outputs. Their sums share registers meanwhile: those of the first row hold
- * outputs 0 and 1 of every four for both rows, and those of the second row outputs 2 and 3. Gives
- * where the lines to fetch go on. */
+ * outputs 0 and 1 of every four for both rows, and those of the second row outputs 2 and 3. Returns
+ * the address that `ahead` has reached. */
 ATTN__OP const unsigned char *
 ATTN__FN(q_pairs)(attn__ivec (*sum)[8], const int n_rows, const int is_q4, const attn__q_inputs *in,
                   const unsigned char *line, const unsigned char *ahead, const attn__tile_job *job)
@@ -11204,9 +11207,11 @@ static const attn__tiles ATTN__FN(q_tiles)[] = {ATTN__EACH_Q(ATTN__NAME)};
 #undef ATTN__NAME
 
 #ifdef ATTN__HAS_FLOATS
-/* x [n, 32] -> bytes [n, 32] round(x * 127 / largest), `step` inputs apart, with their sum and scale,
- * n <= 64. If an x is not finite, the scale is NaN; numbers too small to divide by count as zeros.
- * Each step is taken for all blocks, because the largest number and the sum of one come late. */
+/* Quantises n <= 64 blocks of 32 floats into to[0], to[step], to[2 * step] and so on: the bytes are
+ * round(x * 127 / largest). A block with a number that is not finite gets NaN as its scale; its
+ * start means nothing then. A block whose largest number is below 1e-30 counts as zeros. Each loop
+ * goes over all blocks, because the largest number of a block takes many cycles to compute: the
+ * processor works on other blocks meanwhile. */
 ATTN__OP void ATTN__FN(quantize)(attn__q_inputs *to, size_t step, const float *x, size_t n,
                                  float zero)
 {
@@ -12284,7 +12289,7 @@ static void attn__q_fetching(attn__tile_job *tile, int is_alone, size_t n_panels
         step = step * cols / n_panels / n_panels;
     tile->ahead_apart = streams ? tile->panel_stride : step / n_lines / cols;
     for (size_t line = 0; line < n_lines; line++) {
-        const size_t n = line * cols; /* of the lines in one row over all panels */
+        const size_t n = line * cols; /* lines fetched before this one, counted panel by panel */
         const size_t at =
             streams ? n / n_panels * 64 + n % n_panels * tile->panel_stride : line * step / n_lines;
         tile->ahead_by[line] = (ptrdiff_t)at - (ptrdiff_t)last;
@@ -12779,7 +12784,7 @@ static void attn__ring(attn__team *team)
 }
 #endif
 
-/* A clock that starts again at 0 every hour or so: for differences. */
+/* Microseconds, modulo 2^32 (71 minutes): only differences mean something. */
 static unsigned attn__microseconds(void)
 {
     return (unsigned)(uint64_t)(omp_get_wtime() * 1e6);
@@ -12788,8 +12793,9 @@ static unsigned attn__microseconds(void)
 /* Waits until others have counted up to `enough`: a moment with the core, then giving it away,
  * for the worker that is late may need it. A yield suffices if that worker is about to run. Linux
  * since 6.6 may let the worker that yields go on to the end of its slice, so it sleeps in the end.
- * To wake up takes longer than the shares of a long phase differ by: so before it sleeps, it waits
- * for an eighth of the time since the latest barrier. */
+ * A sleeping worker takes long to wake up, and in a long phase the others often arrive sooner. So
+ * before it sleeps, a worker waits for an eighth of the time since the latest barrier opened, but
+ * at least 50 microseconds and at most 1000. */
 static void attn__until(attn__team *team, const int *count, int enough)
 {
     uint64_t since = 0;

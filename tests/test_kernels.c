@@ -245,7 +245,8 @@ TEST(large)
         {ATTN_F32, 160, 2000, 3, 0, 1}, {ATTN_F16, 150, 1900, 3, 0, 1},
         {ATTN_Q8, 72, 6000, 3, 0, 1},   {ATTN_Q4, 70, 6100, 3, 0, 1},
         {ATTN_Q8, 450, 33, 70, 1, 0},   {ATTN_Q4, 20, 1100, 130, 0, 1},
-        {ATTN_Q8, 3, 4500, 20, 0, 1}};
+        {ATTN_Q8, 3, 4500, 20, 0, 1},   {ATTN_Q8, 1, 4500, 20, 0, 1},
+        {ATTN_Q4, 2, 4160, 20, 1, 1}};
     size_t i;
     for (i = 0; i < sizeof problems / sizeof problems[0]; i++)
         check_matmul(&problems[i]);
@@ -677,25 +678,26 @@ TEST(measured_roofs)
 #endif
 }
 
-/* Each block of a head's queries sees more keys than the one before, and takes longer. */
+/* Each block of a head's queries sees more keys than the one before, and takes longer. Of 12 heads
+ * 1, 2 and 4 workers get equal shares. */
 TEST(blocks_of_queries_are_shared_evenly)
 {
-    enum { HEADS = 12, BLOCKS = 8 };
-    size_t n_workers, head, block, id, task;
-    for (n_workers = 1; n_workers <= 8; n_workers *= 2) {
-        const size_t share = HEADS * BLOCKS * (BLOCKS + 1) / 2 / n_workers;
-        size_t keys[8] = {0};
-        for (head = task = 0; head < HEADS; head++)
-            for (block = 0; block < BLOCKS; block++, task++) {
-                id = attn__whose(task, n_workers);
-                CHECKF(id < n_workers, "task %d of %d workers is nobody's", (int)task,
-                       (int)n_workers);
-                keys[id % 8] += block + 1;
-            }
-        for (id = 0; id < n_workers; id++)
-            CHECKF(keys[id] == share, "worker %d of %d takes %d of %d", (int)id, (int)n_workers,
-                   (int)keys[id], (int)share);
-    }
+    enum { HEADS = 12 };
+    size_t n_workers, head, block, id, n_blocks;
+    for (n_workers = 1; n_workers <= 4; n_workers *= 2)
+        for (n_blocks = 1; n_blocks <= 16; n_blocks++) {
+            const size_t share = HEADS * n_blocks * (n_blocks + 1) / 2 / n_workers;
+            size_t keys[4] = {0};
+            for (head = 0; head < HEADS; head++)
+                for (block = 0; block < n_blocks; block++) {
+                    id = attn__whose(block * HEADS + head, n_workers);
+                    CHECKF(id < n_workers, "a task of %d workers is nobody's", (int)n_workers);
+                    keys[id % 4] += block + 1;
+                }
+            for (id = 0; id < n_workers; id++)
+                CHECKF(keys[id] == share, "%d blocks: worker %d of %d takes %d of %d",
+                       (int)n_blocks, (int)id, (int)n_workers, (int)keys[id], (int)share);
+        }
 }
 
 /* Drafts that fail again and again cost at most three rows in a hundred; ones that come true are
