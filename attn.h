@@ -2151,16 +2151,8 @@ static void attn__attend_block(const attn__pass *p, const attn__head *h, attn__s
     attn__head_weigh(p->kernels, h, s.tile, stride, s.tail, s.pack);
 }
 
-/* Which worker takes a task. Tasks are numbered block by block, and within a block of queries head
- * by head. Later queries see more keys, so later tasks take longer. To even that out, tasks are
- * dealt in rounds: the first goes from worker 0 to the last, the next from the last to worker 0. */
-static size_t attn__whose(size_t task, size_t n_workers)
-{
-    const size_t round = task / n_workers, at = task % n_workers;
-    return round % 2 == 0 ? at : n_workers - 1 - at;
-}
-
-/* Calls `block` for this worker's share of the heads and blocks of queries. */
+/* Calls `block` for this worker's share of the heads and blocks of queries. Later queries see more
+ * keys and take longer, so tasks are dealt block by block, and within a block head by head. */
 static void attn__each_block(const attn__worker *me, attn__pass *p, attn__block_fn block)
 {
     const attn__scratchpad s = attn__scratchpad_of(me, p);
@@ -2171,7 +2163,7 @@ static void attn__each_block(const attn__worker *me, attn__pass *p, attn__block_
         for (head = 0; head < n_head; head++)
             for (row = at = 0; row < of->n_rows; row += n, at++) {
                 n = attn__query_block(of->length + of->fed + row, of->n_rows - row);
-                if (attn__whose(task + at * n_head + head, (size_t)me->count) == (size_t)me->id)
+                if ((task + at * n_head + head) % (size_t)me->count == (size_t)me->id)
                     block(me, p, of, head, row, s);
             }
     }

@@ -139,8 +139,6 @@ plant("quantize_rows", "to += n / 32 * n_rows", "to += n / 32")
 plant("attn__r_max", "return _mm512_max_ps(a, b);", "return _mm512_min_ps(a, b);", "ops")
 plant("attn__r_max", "return _mm256_max_ps(a, b);", "return _mm256_min_ps(a, b);", "ops")
 plant("attn__r_max", "return _mm_max_ps(a, b);", "return _mm_min_ps(a, b);", "ops")
-plant("attn__whose", "n_workers - 1 - at", "n_workers - 1", "kernels")
-plant("attn__whose", "round % 2 == 0", "round % 2 <= 1", "kernels")
 plant("attn__matmul_panels", "to - row, n_k, attn__weight_type_of(dtype)->zero);", "to - row, n_k, 128);")
 plant("attn__edge", "row < tile->n_rows && tile->start != ATTN__FRESH; row++",
       "row < tile->n_rows && 0; row++")

@@ -678,28 +678,6 @@ TEST(measured_roofs)
 #endif
 }
 
-/* Each block of a head's queries sees more keys than the one before, and takes longer. Of 12 heads
- * 1, 2 and 4 workers get equal shares. */
-TEST(blocks_of_queries_are_shared_evenly)
-{
-    enum { HEADS = 12 };
-    size_t n_workers, head, block, id, n_blocks;
-    for (n_workers = 1; n_workers <= 4; n_workers *= 2)
-        for (n_blocks = 1; n_blocks <= 16; n_blocks++) {
-            const size_t share = HEADS * n_blocks * (n_blocks + 1) / 2 / n_workers;
-            size_t keys[4] = {0};
-            for (head = 0; head < HEADS; head++)
-                for (block = 0; block < n_blocks; block++) {
-                    id = attn__whose(block * HEADS + head, n_workers);
-                    CHECKF(id < n_workers, "a task of %d workers is nobody's", (int)n_workers);
-                    keys[id % 4] += block + 1;
-                }
-            for (id = 0; id < n_workers; id++)
-                CHECKF(keys[id] == share, "%d blocks: worker %d of %d takes %d of %d",
-                       (int)n_blocks, (int)id, (int)n_workers, (int)keys[id], (int)share);
-        }
-}
-
 /* Drafts that fail again and again cost at most three rows in a hundred; ones that come true are
  * made in full again soon. */
 TEST(wrong_drafts_become_rare)
