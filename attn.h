@@ -2157,7 +2157,7 @@ static void attn__each_block(const attn__worker *me, attn__pass *p, attn__block_
 {
     const attn__scratchpad s = attn__scratchpad_of(me, p);
     const size_t n_head = p->model->config.n_head;
-    size_t i, head, row, n, at = 0, task = 0;
+    size_t i, head, row, n, task = 0, at = 0; /* at: how many blocks come before this one */
     for (i = 0; i < p->n_items; i++, task += at * n_head) {
         attn_session *of = p->items[i].session;
         for (head = 0; head < n_head; head++)
@@ -9845,10 +9845,10 @@ ATTN__APART void attn__fill_lanes(float *lanes, const float *p, size_t n, float 
 }
 
 /* Multiplies some rows by a group of panels, `cols` panels at a time, and moves the job past them.
- * The tile of the most rows multiplies the panels that are left over, one by one, for any number of
- * rows: it reads memory behind the last row and does not store the sums of what it read there. A
- * single row of floats may lie in the caller's memory, where nothing may be read behind it;
- * therefore the tile of one row of floats multiplies its left-over panels itself. */
+ * Panels that are left over are multiplied one by one, by the tile of the most rows. If there are
+ * fewer rows, this tile also reads memory behind the last row, and does not store the products of
+ * that memory. A single row of floats may lie in the caller's memory, where nothing may be read
+ * behind it; therefore the tile of one row of floats multiplies its left-over panels itself. */
 typedef struct attn__tiles {
     void (*run)(attn__tile_job *job, size_t n_panels, attn_dtype dtype);
     size_t cols;
@@ -11210,7 +11210,7 @@ ATTN__OP void ATTN__FN(quantize)(attn__q_inputs *to, size_t step, const float *x
     const attn__vec magic = attn__set1(ATTN__MAGIC), none = attn__set1(0),
                     most = attn__set1(127.0f);
     const attn__vec low = attn__set1(1e-30f), high = attn__set1(1.26765060e30f); /* 2^100 */
-    float largest[64], inverse[64], total[64];
+    float largest[64], inverse[64], total[64], scale[64], start[64];
     uint32_t bits;
     size_t i;
     for (i = 0; i < n; i++) {
@@ -11235,16 +11235,16 @@ ATTN__OP void ATTN__FN(quantize)(attn__q_inputs *to, size_t step, const float *x
     for (i = 0; i < n; i += 16) {
         const attn__vec l = attn__load(largest + i), t = attn__load(total + i);
         const attn__vec s = attn__vpick(low, l, none, attn__vdiv(l, most));
-        attn__store(largest + i,
+        attn__store(scale + i,
                     attn__vadd(attn__vpick(l, high, attn__set1(NAN), s), attn__vsub(t, t)));
-        attn__store(total + i, attn__vfma(t, attn__set1(-zero), magic));
+        attn__store(start + i, attn__vfma(t, attn__set1(-zero), magic));
     }
     for (i = 0; i < n; i++, to += step) {
-        memcpy(&bits, &largest[i], 4);
+        memcpy(&bits, &scale[i], 4);
         bits &= ~(uint32_t)3; /* for ATTN__MAGIC times the scale to be exact */
         memcpy(&to->scale, &bits, 4);
         to->minus = -ATTN__MAGIC * to->scale;
-        memcpy(&to->start, &total[i], 4);
+        memcpy(&to->start, &start[i], 4);
     }
 }
 
@@ -15208,7 +15208,8 @@ typedef struct attn__head_watch {
     double *sums;   /* [L, H, ATTN_N_HEAD_KINDS + 1]: attention by kind of key, and all of it */
 } attn__head_watch;
 
-/* Adds up what one layer's pattern [H, queries, keys] says about its heads. */
+/* Takes one layer's pattern [H, queries, keys]: notes the entropy of each query, and adds what a
+ * head gives to each kind of key to that head's sums. */
 static int attn__watch_pattern(const attn_activation *a, void *user)
 {
     const attn__head_watch *w = (const attn__head_watch *)user;
