@@ -163,10 +163,12 @@ plant("attn__matmul_panels", "panel * job->w.stride + attn__line_of(dtype, k);",
       "panel * job->w.stride + attn__line_of(dtype, k & 1024);")
 plant("attn__matmul_panels", "const size_t to = row + rows + (block < n_larger);", "const size_t to = row + rows;")
 plant("attn__matmul_panels", "for (; row0 < row1; row0 += max_rows) {", "for (; row0 < row1; row0 += max_rows + 1) {")
-plant("attn__tile", "for (size_t i = 1; i < job->n_ahead; i++)", "for (size_t i = 1; i < 1; i++)",
+plant("attn__tile", "i < job->n_ahead; i++)", "i < 1; i++)",
       equivalent="it only fetches ahead")
-plant("ATTN__WALK_PANELS", "(cols) > 1 && n_panels >= (cols)", "(cols) > 1 && n_panels > (cols)",
+plant("ATTN__WALK_PANELS", "n_panels >= (cols) ?", "n_panels > (cols) ?",
       equivalent="as many panels, in other groups")
+plant("ATTN__WALK_PANELS", "n_panels >= (few) ? (few) : 1;", "n_panels >= (few) - 1 ? (few) : 1;")
+plant("ATTN__WALK_PANELS", "kernel(rows, few, flag, job);", "kernel(rows, 1, flag, job);")
 
 # Packing weights, and entries of panels.
 within("attn.h", ONE_SET, "kernels tensors model")
@@ -250,8 +252,9 @@ plant("attn__r_tail", "return attn__r_fma(e, attn__r_mul(minus_half, l), e);", "
 plant("attn__log", "y = y + (lost + p);", "y = y + p;", "ops lens")
 plant("attn__log", "p = attn__fmaf(p, f, -0.250000119f);", "p = attn__fmaf(p, f, -0.25f);", "ops lens")
 plant("attn__log", "y = x <= FLT_MAX ? y : x + INFINITY;", "", "ops lens")
+plant("digest", "words = padded;", "", "format")
 plant("digest", "lanes[j] = a ^ (a >> 15);", "lanes[j] = a ^ (a >> 14);", "format")
-plant("digest", "memset(words, 0, sizeof words);", "(void)0;", "format")
+plant("digest", "memset(padded, 0, sizeof padded);", "(void)0;", "format")
 
 # Operations of tier 1.
 within("attn.h", ONE_SET, "ops tensors")
