@@ -11125,23 +11125,55 @@ ATTN__FN(q_pairs)(attn__ivec (*sum)[8], const int n_rows, const int is_q4, const
 }
 #endif
 
-/* One line of each panel: adds to every sum the products of 4 k (8 of q4) from `step` fours on. */
-ATTN__OP void ATTN__FN(q_line)(attn__ivec (*sum)[8], const int n_rows, const int n_cols,
-                               const int is_q4, const int step, const attn__q_inputs *in,
-                               const unsigned char *line, const unsigned char *ahead,
-                               const attn__tile_job *job)
+/* One line of each of n_cols panels, the first of which is panel col0 of the tile: adds to every sum
+ * the products of 4 k (8 of q4) from `step` fours on. One row and eight panels of q8 fetch every
+ * second line, and the processor the ones between. */
+ATTN__OP void ATTN__FN(q_line)(attn__ivec (*sum)[8], const int n_rows, const int col0,
+                               const int n_cols, const int is_q4, const int step,
+                               const attn__q_inputs *in, const unsigned char *line,
+                               const unsigned char *ahead, const attn__tile_job *job)
 {
     const size_t apart = n_rows == 1 ? job->panel_stride : job->ahead_apart; /* one row is alone */
-    ATTN__FLAT for (int col = 0; col < n_cols; col++) ATTN__PREFETCH(ahead + (size_t)col * apart);
+    if (n_rows > 1 || n_cols < 8 || step % 2 == 0)
+        ATTN__FLAT for (int col = 0; col < n_cols; col++)
+            ATTN__PREFETCH(ahead + (size_t)col * apart);
     ATTN__FLAT for (int high = 0; high < 1 + is_q4; high++)
     {
         attn__wvec w[8];
         ATTN__FLAT for (int col = 0; col < n_cols; col++) w[col] =
             attn__i_weights(line + (size_t)col * job->panel_stride, is_q4, high);
         ATTN__GRID(row, col)
-        sum[row][col] =
-            attn__i_dot(sum[row][col], w[col], in[row].bytes + 4 * (step + high), is_q4);
+        sum[row][col0 + col] =
+            attn__i_dot(sum[row][col0 + col], w[col], in[row].bytes + 4 * (step + high), is_q4);
     }
+}
+
+/* The sums of 32 k. One row goes along eight panels of q4 one after another: four lines that lie
+ * together come from memory faster than one of each panel in turn. Returns where `ahead` has got. */
+ATTN__OP const unsigned char *ATTN__FN(q_lines)(attn__ivec (*sum)[8], const int n_rows,
+                                                const int n_cols, const int is_q4,
+                                                const attn__q_inputs *in, const unsigned char *line,
+                                                const unsigned char *ahead,
+                                                const attn__tile_job *job)
+{
+#if ATTN__PASS == 7
+    if (n_rows > 1)
+        return ATTN__FN(q_pairs)(sum, n_rows, is_q4, in, line, ahead, job) + job->ahead_step;
+#endif
+    if (n_rows == 1 && n_cols == 8 && is_q4)
+        ATTN__FLAT for (int col = 0; col < n_cols; col++)
+        {
+            const unsigned char *at = line + (size_t)col * job->panel_stride;
+            ATTN__Q_UNROLL for (int step = 0; step < 8; step += 2, at += 64)
+                ATTN__FN(q_line)(sum, 1, col, 1, 1, step, in, at, at + 8 * job->panel_stride, job);
+        }
+    else
+        ATTN__Q_UNROLL for (int step = 0; step < 8; step += 1 + is_q4, line += 64)
+        {
+            ahead += job->ahead_by[step / (1 + is_q4)];
+            ATTN__FN(q_line)(sum, n_rows, 0, n_cols, is_q4, step, in, line, ahead, job);
+        }
+    return ahead + job->ahead_step;
 }
 
 /* The micro-kernel for quantised weights, over any number of chains. Packed rows: in[k / 32][row]. */
@@ -11163,18 +11195,8 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
         for (; k < end; k += ATTN__PER_SCALE, in += n_real) {
             attn__ivec sum[ATTN__Q_ROWS][8];
             ATTN__GRID(row, col) sum[row][col] = attn__i_start(in[row].start, is_q4);
-#if ATTN__PASS == 7
-            if (n_rows > 1) {
-                ahead = ATTN__FN(q_pairs)(sum, n_rows, is_q4, in, line, ahead, job);
-                line += is_q4 ? 256 : 512;
-            } else
-#endif
-                ATTN__Q_UNROLL for (int step = 0; step < 8; step += 1 + is_q4, line += 64)
-                {
-                    ahead += job->ahead_by[step / (1 + is_q4)];
-                    ATTN__FN(q_line)(sum, n_rows, n_cols, is_q4, step, in, line, ahead, job);
-                }
-            ahead += job->ahead_step;
+            ahead = ATTN__FN(q_lines)(sum, n_rows, n_cols, is_q4, in, line, ahead, job);
+            line += is_q4 ? 256 : 512;
             ATTN__FLAT for (int col = 0; col < n_cols; col++)
             {
                 const attn__vec scale =
