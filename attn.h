@@ -11006,13 +11006,13 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
 }
 
 /* Walks a group of panels, as many at a time as the registers hold; see attn__tiles. If `few` or
- * more are left over (0: no tile is that narrow), a tile of `few` panels comes next. */
+ * more are left over, a tile of `few` panels comes next, unless few is cols. */
 #define ATTN__WALK_PANELS(kernel, rows, has_single, cols, few, flag)                               \
     while (n_panels > 0) {                                                                         \
-        const size_t n = n_panels >= (cols) ? (cols) : (few) > 0 && n_panels >= (few) ? (few) : 1; \
+        const size_t n = n_panels >= (cols) ? (cols) : n_panels >= (few) ? (few) : 1;              \
         if ((cols) == 1 || ((has_single) && n == 1))                                               \
             kernel(rows, 1, flag, job);                                                            \
-        else if ((few) > 0 && n == (few))                                                          \
+        else if ((few) < (cols) && n == (few))                                                     \
             kernel(rows, few, flag, job);                                                          \
         else                                                                                       \
             kernel(rows, cols, flag, job);                                                         \
@@ -11025,7 +11025,7 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
 
 #ifdef ATTN__HAS_FLOATS
 /* A head of 64 has 4 panels of values, half of what one row takes with 32 registers. */
-#define ATTN__FEW(rows) ((rows) == 1 && ATTN__COLS(1) == 8 ? 4 : 0)
+#define ATTN__FEW(rows) ((rows) == 1 && ATTN__COLS(1) == 8 ? 4 : ATTN__COLS(rows))
 #define ATTN__DEFINE(rows)                                                                         \
     ATTN__KERNEL void ATTN__FN(tiles_##rows)(attn__tile_job * job, size_t n_panels,                \
                                              attn_dtype dtype)                                     \
@@ -11222,9 +11222,11 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
                                                attn_dtype dtype)                                   \
     {                                                                                              \
         if (dtype == ATTN_Q4)                                                                      \
-            ATTN__WALK_PANELS(attn__q_tile, rows, rows == ATTN__Q_ROWS, ATTN__Q_COLS(rows), 0, 1)  \
+            ATTN__WALK_PANELS(attn__q_tile, rows, rows == ATTN__Q_ROWS, ATTN__Q_COLS(rows),        \
+                              ATTN__Q_COLS(rows), 1)                                               \
         else                                                                                       \
-            ATTN__WALK_PANELS(attn__q_tile, rows, rows == ATTN__Q_ROWS, ATTN__Q_COLS(rows), 0, 0)  \
+            ATTN__WALK_PANELS(attn__q_tile, rows, rows == ATTN__Q_ROWS, ATTN__Q_COLS(rows),        \
+                              ATTN__Q_COLS(rows), 0)                                               \
     }
 #define ATTN__NAME(rows) {ATTN__FN(q_tiles_##rows), ATTN__Q_COLS(rows)},
 ATTN__EACH_Q(ATTN__DEFINE)
