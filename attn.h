@@ -10255,7 +10255,7 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
 #define ATTN__ROW_BLOCKS        12
 #define ATTN__COLS(m)       ((m) == 1 ? 4 : (m) == 2 ? 3 : (m) == 3 ? 2 : 1)
 #define ATTN__Q_ROWS        4
-#define ATTN__Q_COLS(m)     ((m) == 1 ? 2 : 1)
+#define ATTN__Q_COLS(m)     ((m) == 1 ? 4 : 1)
 typedef __m256 attn__reg;
 ATTN__OP attn__reg attn__r_load(const float *p) { return _mm256_loadu_ps(p); }
 ATTN__OP attn__reg attn__r_half(const uint16_t *p)
@@ -10917,7 +10917,11 @@ ATTN__OP void attn__put(float *p, attn__vec v, size_t n_part)
  * (ATTN__RESUME) has one row. Lines of f32 and f16 differ in how they are read alone. With 32
  * registers they share the code: the branch costs nothing beside the sums of two rows or more. One
  * row, which waits for memory, takes 3 % longer with it. With 16 registers it is compiled for each,
- * because a line that both kinds of reading may have filled does not fit beside the sums. */
+ * because a line that both kinds of reading may have filled does not fit beside the sums.
+ *
+ * One row waits for memory. It takes its panels in turn, 256 bytes of each, and fetches the first
+ * line of every four that lie 32 k further on: processors read runs of lines faster than a line here
+ * and a line there, and fetch the other three by themselves. */
 #define attn__tile ATTN__FN(tile)
 /* every accumulator of a tile, unrolled */
 #define ATTN__GRID(row, col)                                                                       \
@@ -10953,10 +10957,17 @@ ATTN__UNCHECKED ATTN__APART void ATTN__FN(tile_bias)(const attn__tile_job *job, 
             attn__store(out + at, attn__vadd(attn__load(out + at), attn__load(job->bias + at)));
 }
 
+#define attn__weights ATTN__FN(weights)
+ATTN__OP attn__vec attn__weights(const unsigned char *line, const int is_half)
+{
+    return is_half ? attn__half((const uint16_t *)(const void *)line)
+                   : attn__load((const float *)(const void *)line);
+}
+
 ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
                          const attn__tile_job *job)
 {
-    const size_t line_bytes = is_half ? 32 : 64;
+    const size_t line_bytes = is_half ? 32 : 64, in_visit = 256 / line_bytes;
     const float *in = job->in;
     const unsigned char *line = job->line;
     const size_t stride = job->panel_stride;
@@ -10970,13 +10981,19 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
     do {
         const size_t end = job->n_k - k < ATTN__CHAIN ? job->n_k : k + ATTN__CHAIN;
         const attn__start start = k == 0 ? job->start : ATTN__SUM;
-        /* the next chain's, since those of a whole group are too many for some caches */
-        if (n_cols == 8 && is_half)
-            ahead = end < job->n_k ? line + ATTN__CHAIN * line_bytes : job->ahead;
         ATTN__GRID(row, col) acc[row][col] = attn__set1(0);
         if (n_rows == 1 && start == ATTN__RESUME) /* the first chain goes on */
             ATTN__FLAT for (int col = 0; col < n_cols; col++) acc[0][col] =
                 attn__load(out + col * 16);
+        if (n_rows == 1 && n_cols >= 4)
+            for (; k + in_visit <= end; k += in_visit, in += in_visit, line += 256)
+                ATTN__FLAT for (int col = 0; col < n_cols; col++)
+                {
+                    const unsigned char *at = line + (size_t)col * stride;
+                    ATTN__PREFETCH(at + 32 * line_bytes);
+                    ATTN__FLAT for (size_t i = 0; i < in_visit; i++, at += line_bytes) acc[0][col] =
+                        attn__vfma(attn__set1(in[i]), attn__weights(at, is_half), acc[0][col]);
+                }
         for (; k < end; k++) {
             attn__vec w[8];
             ATTN__PREFETCH(
@@ -10984,12 +11001,8 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
             for (size_t i = n_cols == 8 && k % 2 ? job->n_ahead : 1; i < job->n_ahead; i++)
                 ATTN__PREFETCH(ahead + i * job->ahead_apart);
             ahead += job->ahead_step;
-            if (is_half)
-                ATTN__FLAT for (int col = 0; col < n_cols; col++) w[col] =
-                    attn__half((const uint16_t *)(const void *)(line + (size_t)col * stride));
-            else
-                ATTN__FLAT for (int col = 0; col < n_cols; col++) w[col] =
-                    attn__load((const float *)(const void *)(line + (size_t)col * stride));
+            ATTN__FLAT for (int col = 0; col < n_cols; col++) w[col] =
+                attn__weights(line + (size_t)col * stride, is_half);
             ATTN__FLAT for (int row = 0; row < n_rows; row++)
             {
                 const attn__vec x = attn__set1(in[row]);
@@ -11126,52 +11139,53 @@ ATTN__FN(q_pairs)(attn__ivec (*sum)[8], const int n_rows, const int is_q4, const
 #endif
 
 /* One line of each of n_cols panels, the first of which is panel col0 of the tile: adds to every sum
- * the products of 4 k (8 of q4) from `step` fours on. One row and eight panels of q8 fetch every
- * second line, and the processor the ones between. */
+ * the products of 4 k (8 of q4) from `step` fours on. */
 ATTN__OP void ATTN__FN(q_line)(attn__ivec (*sum)[8], const int n_rows, const int col0,
                                const int n_cols, const int is_q4, const int step,
-                               const attn__q_inputs *in, const unsigned char *line,
-                               const unsigned char *ahead, const attn__tile_job *job)
+                               const attn__q_inputs *in, const unsigned char *line, size_t stride)
 {
-    const size_t apart = n_rows == 1 ? job->panel_stride : job->ahead_apart; /* one row is alone */
-    if (n_rows > 1 || n_cols < 8 || step % 2 == 0)
-        ATTN__FLAT for (int col = 0; col < n_cols; col++)
-            ATTN__PREFETCH(ahead + (size_t)col * apart);
     ATTN__FLAT for (int high = 0; high < 1 + is_q4; high++)
     {
         attn__wvec w[8];
         ATTN__FLAT for (int col = 0; col < n_cols; col++) w[col] =
-            attn__i_weights(line + (size_t)col * job->panel_stride, is_q4, high);
+            attn__i_weights(line + (size_t)col * stride, is_q4, high);
         ATTN__GRID(row, col)
         sum[row][col0 + col] =
             attn__i_dot(sum[row][col0 + col], w[col], in[row].bytes + 4 * (step + high), is_q4);
     }
 }
 
-/* The sums of 32 k. One row goes along eight panels of q4 one after another: four lines that lie
- * together come from memory faster than one of each panel in turn. Returns where `ahead` has got. */
+/* The sums of 32 k. One row takes its panels in turn, as in attn__tile. Returns where `ahead` has got. */
 ATTN__OP const unsigned char *ATTN__FN(q_lines)(attn__ivec (*sum)[8], const int n_rows,
                                                 const int n_cols, const int is_q4,
                                                 const attn__q_inputs *in, const unsigned char *line,
                                                 const unsigned char *ahead,
                                                 const attn__tile_job *job)
 {
+    const size_t stride = job->panel_stride;
+    const size_t apart = n_rows == 1 ? stride : job->ahead_apart; /* one row is alone */
 #if ATTN__PASS == 7
     if (n_rows > 1)
         return ATTN__FN(q_pairs)(sum, n_rows, is_q4, in, line, ahead, job) + job->ahead_step;
 #endif
-    if (n_rows == 1 && n_cols == 8 && is_q4)
+    if (n_rows == 1 && n_cols >= 4)
         ATTN__FLAT for (int col = 0; col < n_cols; col++)
         {
-            const unsigned char *at = line + (size_t)col * job->panel_stride;
-            ATTN__Q_UNROLL for (int step = 0; step < 8; step += 2, at += 64)
-                ATTN__FN(q_line)(sum, 1, col, 1, 1, step, in, at, at + 8 * job->panel_stride, job);
+            const unsigned char *at = line + (size_t)col * stride;
+            ATTN__Q_UNROLL for (int step = 0; step < 8; step += 1 + is_q4, at += 64)
+            {
+                if (step % 4 == 0)
+                    ATTN__PREFETCH(at + (is_q4 ? 9 : 17) * 64);
+                ATTN__FN(q_line)(sum, 1, col, 1, is_q4, step, in, at, stride);
+            }
         }
     else
         ATTN__Q_UNROLL for (int step = 0; step < 8; step += 1 + is_q4, line += 64)
         {
             ahead += job->ahead_by[step / (1 + is_q4)];
-            ATTN__FN(q_line)(sum, n_rows, 0, n_cols, is_q4, step, in, line, ahead, job);
+            ATTN__FLAT for (int col = 0; col < n_cols; col++)
+                ATTN__PREFETCH(ahead + (size_t)col * apart);
+            ATTN__FN(q_line)(sum, n_rows, 0, n_cols, is_q4, step, in, line, stride);
         }
     return ahead + job->ahead_step;
 }
@@ -11876,6 +11890,7 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef attn__tile
 #undef ATTN__GRID
 #undef attn__tile_end
+#undef attn__weights
 #undef ATTN__REAL_ROWS
 #undef ATTN__WALK_PANELS
 #undef attn__q_tile
@@ -12374,6 +12389,43 @@ static void attn__group(const attn__tiling *tiling, attn__tile_job *tile, size_t
         attn__edge(single, tile, n_out - n * 16, dtype);
 }
 
+/* Multiplies one row by panels in 4 or 8 streams: the panels of a tile do not lie side by side, but
+ * each is the next one of its fourth or eighth of the matrix. A run of memory then is as long as that
+ * part, and not as a panel: the processor's own fetching, which begins anew with every run, follows
+ * it better. The sums of some tiles are kept together, because lines that are written here and there
+ * in the output take a tenth of the speed. Returns how many panels are done; too few for a tile are
+ * left. */
+static size_t attn__streams(const attn__tiles *tiles, attn__tile_job *tile,
+                            const attn__matmul_job *job, size_t row, size_t panel0, size_t panel1)
+{
+    float sums[32][8 * 16];
+    const size_t cols = tiles->cols, n_whole = panel1 * 16 > job->w.n_out ? panel1 - 1 : panel1;
+    const size_t length = panel0 < n_whole ? (n_whole - panel0) / cols : 0; /* in panels */
+    float *const out = job->out + row * job->out_stride;
+    size_t first, n, i, stream, lane;
+    tile->n_rows = 1;
+    tile->panel_stride = length * job->w.stride;
+    for (first = 0; first < length; first += n) {
+        n = length - first < 32 ? length - first : 32;
+        for (i = 0; i < n; i++) {
+            tile->line = tile->ahead =
+                (const unsigned char *)job->w.data + (panel0 + first + i) * job->w.stride;
+            tile->out = sums[i];
+            tiles->run(tile, cols, job->w.dtype);
+        }
+        for (stream = 0; stream < cols; stream++)
+            for (i = 0; i < n; i++) {
+                const size_t to = (panel0 + stream * length + first + i) * 16;
+                for (lane = 0; lane < 16; lane++) {
+                    const float sum = sums[i][stream * 16 + lane];
+                    out[to + lane] = job->bias ? sum + job->bias[to + lane] : sum;
+                }
+            }
+    }
+    tile->panel_stride = job->w.stride;
+    return length * cols;
+}
+
 /* Some blocks of rows, packed for as many chains as the packing has room for (for several blocks of
  * bytes, as lines of a group stay in first-level cache); then, group of panels by group, every
  * block of rows against lines that are still in cache from the block before, while each block
@@ -12403,6 +12455,8 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
         do { /* runs once if n_in is 0: the outputs are then the bias alone */
             const size_t n_k = n_in - k < span ? n_in - k : span;
             const size_t packed = attn__packed(quantized, n_k);
+            const float *const in =
+                is_packed ? job->in + (ptrdiff_t)row0 * job->in_stride + k : pack;
             const size_t bytes = attn__line_of(dtype, (n_k + 63) / 64 * 64);
             attn__tile_job tile;
             memset(&tile, 0, sizeof tile);
@@ -12419,7 +12473,11 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
                              attn__weight_type_of(dtype)->zero);
                 row = to;
             }
-            for (panel = panel0; panel < panel1; panel += group) {
+            tile.in = in;
+            panel = panel0;
+            if (n_rows == 1 && cols >= 4 && n_k == n_in && job->start == ATTN__FRESH)
+                panel += attn__streams(tiling->tiles, &tile, job, row0, panel0, panel1);
+            for (; panel < panel1; panel += group) {
                 const size_t n_panels = panel1 - panel < group ? panel1 - panel : group;
                 const unsigned char *line = (const unsigned char *)job->w.data +
                                             panel * job->w.stride + attn__line_of(dtype, k);
@@ -12433,8 +12491,7 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
                     attn__fetching(&tile, is_alone, rows, n_panels, dtype, share);
                 for (block = row = 0; block < n_blocks; block++) {
                     const size_t n = rows + (block < n_larger);
-                    tile.in = is_packed ? job->in + (ptrdiff_t)row0 * job->in_stride + k
-                                        : pack + row * packed;
+                    tile.in = in + row * packed;
                     tile.line = line;
                     tile.out = job->out + (row0 + row) * job->out_stride + panel * 16;
                     tile.bias = k + n_k == n_in && job->bias ? job->bias + panel * 16 : NULL;

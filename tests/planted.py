@@ -97,8 +97,8 @@ plant("attn__tile", "if (job->bias) ATTN__FN(tile_bias)",
       "if (job->bias && ATTN__PASS != 0) ATTN__FN(tile_bias)")
 plant("attn__q_tile", "if (job->bias) ATTN__FN(tile_bias)",
       "if (job->bias && ATTN__PASS != 3) ATTN__FN(tile_bias)")
-plant("attn__tile", "const size_t line_bytes = is_half ? 32 : 64;",
-      "const size_t line_bytes = is_half && ATTN__PASS != 1 ? 32 : 64;")
+plant("attn__tile", "line_bytes = is_half ? 32 : 64,",
+      "line_bytes = is_half && ATTN__PASS != 1 ? 32 : 64,")
 plant("attn__tile", "attn__vfma(x, w[col], acc[row][col]);",
       "attn__vfma(x, w[ATTN__PASS == 3 ? 0 : col], acc[row][col]);")
 plant("attn__tile", "const attn__vec x = attn__set1(in[row]);",
@@ -117,8 +117,11 @@ plant("attn__q_tile", "attn__i_scaled(sum[row][col], in + row)",
 plant("attn__q_tile", "scales += 32;", "scales += ATTN__PASS == 4 ? 0 : 32;")
 plant("attn__q_tile", "attn__i_start(in[row].start, is_q4)",
       "attn__i_start(in[ATTN__PASS == 2 ? 0 : row].start, is_q4)")
-plant("q_line", "attn__i_weights(line + (size_t)col * job->panel_stride, is_q4, high);",
-      "attn__i_weights(line + (size_t)col * job->panel_stride, is_q4, ATTN__PASS == 0 ? 0 : high);")
+plant("q_line", "attn__i_weights(line + (size_t)col * stride, is_q4, high);",
+      "attn__i_weights(line + (size_t)col * stride, is_q4, ATTN__PASS == 0 ? 0 : high);")
+plant("q_lines", "const unsigned char *at = line + (size_t)col * stride;",
+      "const unsigned char *at = line + (size_t)(col & 6) * stride;")
+plant("q_lines", "(sum, 1, col, 1, is_q4, step, in, at, stride);", "(sum, 1, 0, 1, is_q4, step, in, at, stride);")
 plant("q_line", "in[row].bytes + 4 * (step + high), is_q4);",
       "in[row].bytes + 4 * (step + (ATTN__PASS == 4 ? 0 : high)), is_q4);")
 plant("attn__matmul_panels", "const int is_alone = n_blocks == 1;", "const int is_alone = n_blocks == 2;",
@@ -155,6 +158,13 @@ plant("attn__r_half", "_mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x8000)
 plant("attn__edge", "tile->out_stride = stride;", "")
 plant("attn__edge", "memcpy(out + row * stride, lines + row * 16, n_part * sizeof(float));",
       "memcpy(out + row * stride, lines + row * 16, 16 * sizeof(float));")
+plant("attn__streams", "panel0 < n_whole ? (n_whole - panel0) / cols : 0;", "(n_whole - panel0) / cols;")
+plant("attn__streams", "panel1 * 16 > job->w.n_out ? panel1 - 1 : panel1;", "panel1;")
+plant("attn__streams", "sums[i][stream * 16 + lane];", "sums[i][lane];")
+plant("attn__streams", "(panel0 + stream * length + first + i) * 16;", "(panel0 + stream * length + i) * 16;")
+plant("attn__streams", "job->bias ? sum + job->bias[to + lane] : sum;", "sum;")
+plant("attn__streams", "tile->panel_stride = job->w.stride;", "")
+plant("attn__matmul_panels", "n_k == n_in && job->start == ATTN__FRESH)", "n_k == n_in)")
 plant("attn__matmul_panels", "tile.start = k > 0 ? ATTN__SUM : job->start;", "tile.start = job->start;")
 plant("attn__matmul_panels", "(ptrdiff_t)row0 * job->in_stride + k", "(ptrdiff_t)row0 * job->in_stride")
 plant("attn__matmul_panels", "n_rows == 1 && !quantized && job->in_step == 1;", "n_rows == 1 && !quantized;")
