@@ -175,7 +175,8 @@ plant("attn__matmul_panels", "const size_t to = row + rows + (block < n_larger);
 plant("attn__matmul_panels", "for (; row0 < row1; row0 += max_rows) {", "for (; row0 < row1; row0 += max_rows + 1) {")
 plant("attn__tile", "i < job->n_ahead; i++)", "i < 1; i++)",
       equivalent="it only fetches ahead")
-plant("ATTN__WALK_PANELS", "n_panels >= (cols) ?", "n_panels > (cols) ?")
+plant("ATTN__WALK_PANELS", "n_panels >= (cols) ?", "n_panels > (cols) ?",
+      equivalent="as many panels, in other groups")
 plant("ATTN__WALK_PANELS", "n_panels >= (few) ? (few) : 1;", "n_panels >= (few) - 1 ? (few) : 1;")
 plant("ATTN__WALK_PANELS", "kernel(rows, few, flag, job);", "kernel(rows, 1, flag, job);")
 

@@ -236,6 +236,61 @@ TEST(every_edge)
             }
 }
 
+/* One row, which goes along a matrix in streams: fewer panels than streams, as many, and more. */
+TEST(one_row)
+{
+    static const size_t depths[] = {1, 7, 8, 40, 255, 300, 520};
+    static const size_t widths[] = {63, 64, 65, 128, 129, 300, 1100};
+    problem p = {ATTN_F32, 1, 0, 0, 0, 0};
+    size_t i, d, w;
+    for (i = 0; i < 4; i++)
+        for (d = 0; d < sizeof depths / sizeof depths[0]; d++)
+            for (w = 0; w < sizeof widths / sizeof widths[0]; w++) {
+                p.dtype = dtypes[i];
+                p.n_in = depths[d];
+                p.n_out = widths[w];
+                p.has_bias = (int)(w % 2);
+                check_matmul(&p);
+            }
+}
+
+/* One row whose chain is made in two parts, as attention does at the end of a prompt's rows. */
+TEST(chain_goes_on)
+{
+    enum { DEPTH = 200, PART = 77, WIDTH = 200 };
+    float whole[WIDTH], parts[WIDTH], in[DEPTH];
+    size_t i, width;
+    int isa;
+    for (i = 0; i < DEPTH; i++)
+        in[i] = random_float();
+    for (i = 0; i < 2; i++)
+        for (width = 64; width <= WIDTH; width += 68)
+            for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AMX; isa++) {
+                const size_t n_panels = (width + 15) / 16;
+                const attn__panels panels = attn__panels_at(random_panels(dtypes[i], DEPTH, width),
+                                                            dtypes[i], DEPTH, width);
+                attn_ctx ctx = {0};
+                attn__matmul_job job;
+                const attn__kernels *kernels;
+                ctx.isa = (attn_isa_kind)isa;
+                kernels = attn__kernels_for(&ctx);
+                if (kernels) {
+                    job = attn__job(whole, WIDTH, in, DEPTH, panels, 1);
+                    kernels->matmul(kernels, &job, 0, 1, 0, n_panels, NULL);
+                    job = attn__job(parts, WIDTH, in, DEPTH, attn__inputs(panels, 0, PART), 1);
+                    kernels->matmul(kernels, &job, 0, 1, 0, n_panels, NULL);
+                    job = attn__job(parts, WIDTH, in + PART, DEPTH,
+                                    attn__inputs(panels, PART, DEPTH - PART), 1);
+                    job.start = ATTN__RESUME;
+                    kernels->matmul(kernels, &job, 0, 1, 0, n_panels, NULL);
+                    CHECKF(memcmp(whole, parts, width * sizeof *whole) == 0,
+                           "%s, %s: %d outputs differ", kernels->names[0], dtype_names[dtypes[i]],
+                           (int)width);
+                }
+                pool_clear();
+            }
+}
+
 /* More rows than are packed at once, and rows so long that not all chains are. */
 TEST(large)
 {
