@@ -275,9 +275,9 @@ TEST(chain_goes_on)
                 ctx.isa = (attn_isa_kind)isa;
                 kernels = attn__kernels_for(&ctx);
                 if (kernels) {
-                    job = attn__job(whole, WIDTH, in, DEPTH, panels, 1);
-                    kernels->matmul(kernels, &job, 0, 1, 0, n_panels, NULL);
                     job = attn__job(parts, WIDTH, in, DEPTH, attn__inputs(panels, 0, PART), 1);
+                    kernels->matmul(kernels, &job, 0, 1, 0, n_panels, NULL);
+                    job = attn__job(whole, WIDTH, in, DEPTH, panels, 1);
                     kernels->matmul(kernels, &job, 0, 1, 0, n_panels, NULL);
                     job = attn__job(parts, WIDTH, in + PART, DEPTH,
                                     attn__inputs(panels, PART, DEPTH - PART), 1);
@@ -301,7 +301,7 @@ TEST(large)
         {ATTN_Q8, 72, 6000, 3, 0, 1},   {ATTN_Q4, 70, 6100, 3, 0, 1},
         {ATTN_Q8, 450, 33, 70, 1, 0},   {ATTN_Q4, 20, 1100, 130, 0, 1},
         {ATTN_Q8, 3, 4500, 20, 0, 1},   {ATTN_Q8, 1, 4500, 20, 0, 1},
-        {ATTN_Q4, 2, 4160, 20, 1, 1}};
+        {ATTN_Q4, 2, 4160, 20, 1, 1},   {ATTN_F32, 1, 130000, 3, 0, 1}};
     size_t i;
     for (i = 0; i < sizeof problems / sizeof problems[0]; i++)
         check_matmul(&problems[i]);
