@@ -9815,7 +9815,7 @@ typedef struct attn__tile_job {
     const float *in;           /* packed rows: in[k][row], of q8 and q4 in[k / 32][row] */
     size_t n_rows;             /* of them */
     const unsigned char *line; /* first line of the first panel */
-    size_t panel_stride;       /* bytes */
+    size_t panel_stride;       /* bytes from one panel of a tile to the next */
     size_t n_k;
     float *out;
     size_t out_stride;
@@ -9851,7 +9851,8 @@ ATTN__APART void attn__fill_lanes(float *lanes, const float *p, size_t n, float 
  * Panels that are left over are multiplied one by one, by the tile of the most rows. If there are
  * fewer rows, this tile also reads memory behind the last row, and does not store the products of
  * that memory. A single row of floats may lie in the caller's memory, where nothing may be read
- * behind it; therefore the tile of one row of floats multiplies its left-over panels itself. */
+ * behind it; therefore the tile of one row of floats multiplies its left-over panels itself, four
+ * together where it can. */
 typedef struct attn__tiles {
     void (*run)(attn__tile_job *job, size_t n_panels, attn_dtype dtype);
     size_t cols;
@@ -11138,8 +11139,8 @@ ATTN__FN(q_pairs)(attn__ivec (*sum)[8], const int n_rows, const int is_q4, const
 }
 #endif
 
-/* One line of each of n_cols panels, the first of which is panel col0 of the tile: adds to every sum
- * the products of 4 k (8 of q4) from `step` fours on. */
+/* One line of each of n_cols panels, the first of which is panel col0 of the tile: adds to every
+ * sum the products of 4 k (8 of q4) from `step` fours on. */
 ATTN__OP void ATTN__FN(q_line)(attn__ivec (*sum)[8], const int n_rows, const int col0,
                                const int n_cols, const int is_q4, const int step,
                                const attn__q_inputs *in, const unsigned char *line, size_t stride)
@@ -11155,7 +11156,8 @@ ATTN__OP void ATTN__FN(q_line)(attn__ivec (*sum)[8], const int n_rows, const int
     }
 }
 
-/* The sums of 32 k. One row takes its panels in turn, as in attn__tile. Returns where `ahead` has got. */
+/* The sums of 32 k. One row takes its panels in turn, as in attn__tile, 512 bytes of q8 or 256 of q4,
+ * and fetches where the next 64 k begin. Returns where `ahead` has got. */
 ATTN__OP const unsigned char *ATTN__FN(q_lines)(attn__ivec (*sum)[8], const int n_rows,
                                                 const int n_cols, const int is_q4,
                                                 const attn__q_inputs *in, const unsigned char *line,
@@ -12308,7 +12310,7 @@ static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor 
 /* The lines that the tiles of a group fetch. Several blocks of rows fetch their shares of the next
  * group's lines one after another. A single block is bound by memory, so it fetches as many lines as
  * it uses, in turn from each panel: many streams, which the processor's own fetching then follows.
- * Less than eight panels of one or two rows of f32 are streams that it follows by itself, so that
+ * Fewer than eight panels of one or two rows of f32 are streams that it follows by itself, so that
  * one line at each k is enough. Tiles of eight panels fetch at every second k: two k of f16 share a
  * line, and of two lines of f32 the processor fetches the other one. After a matrix often comes the
  * next one that is needed, so its last group fetches too; a part of a group of q8 or q4 has no
@@ -12390,38 +12392,37 @@ static void attn__group(const attn__tiling *tiling, attn__tile_job *tile, size_t
 }
 
 /* Multiplies one row by panels in 4 or 8 streams: the panels of a tile do not lie side by side, but
- * each is the next one of its fourth or eighth of the matrix. A run of memory then is as long as that
- * part, and not as a panel: the processor's own fetching, which begins anew with every run, follows
- * it better. The sums of some tiles are kept together, because lines that are written here and there
- * in the output take a tenth of the speed. Returns how many panels are done; too few for a tile are
- * left. */
-static size_t attn__streams(const attn__tiles *tiles, attn__tile_job *tile,
-                            const attn__matmul_job *job, size_t row, size_t panel0, size_t panel1)
+ * each is the next one of its fourth or eighth of this worker's panels. Where panels lie one behind
+ * the other, a run of memory is then as long as that part, and not as a panel: the processor's own
+ * fetching, which begins anew with every run, follows it better. The sums of some tiles are kept
+ * together, because lines that are written here and there in the output take a tenth of the speed.
+ * Returns how many panels are done; too few for a tile are left. */
+static size_t attn__streams(const attn__kernels *kernels, const attn__tiles *tiles,
+                            attn__tile_job *tile, const attn__matmul_job *job, size_t row,
+                            size_t panel0, size_t panel1)
 {
     float sums[32][8 * 16];
     const size_t cols = tiles->cols, n_whole = panel1 * 16 > job->w.n_out ? panel1 - 1 : panel1;
     const size_t length = panel0 < n_whole ? (n_whole - panel0) / cols : 0; /* in panels */
-    float *const out = job->out + row * job->out_stride;
-    size_t first, n, i, stream, lane;
+    float *const out = job->out + row * job->out_stride + panel0 * 16;
+    size_t first, n, i, stream;
     tile->n_rows = 1;
     tile->panel_stride = length * job->w.stride;
     for (first = 0; first < length; first += n) {
         n = length - first < 32 ? length - first : 32;
         for (i = 0; i < n; i++) {
-            tile->line = tile->ahead =
-                (const unsigned char *)job->w.data + (panel0 + first + i) * job->w.stride;
+            tile->line = (const unsigned char *)job->w.data + (panel0 + first + i) * job->w.stride;
+            tile->ahead = tile->line; /* the tile itself fetches further on */
             tile->out = sums[i];
             tiles->run(tile, cols, job->w.dtype);
         }
         for (stream = 0; stream < cols; stream++)
-            for (i = 0; i < n; i++) {
-                const size_t to = (panel0 + stream * length + first + i) * 16;
-                for (lane = 0; lane < 16; lane++) {
-                    const float sum = sums[i][stream * 16 + lane];
-                    out[to + lane] = job->bias ? sum + job->bias[to + lane] : sum;
-                }
-            }
+            for (i = 0; i < n; i++)
+                memcpy(out + (stream * length + first + i) * 16, sums[i] + stream * 16,
+                       16 * sizeof(float));
     }
+    if (job->bias)
+        kernels->binary(ATTN__ADD, out, out, job->bias + panel0 * 16, length * cols * 16);
     tile->panel_stride = job->w.stride;
     return length * cols;
 }
@@ -12476,7 +12477,7 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
             tile.in = in;
             panel = panel0;
             if (n_rows == 1 && cols >= 4 && n_k == n_in && job->start == ATTN__FRESH)
-                panel += attn__streams(tiling->tiles, &tile, job, row0, panel0, panel1);
+                panel += attn__streams(kernels, tiling->tiles, &tile, job, row0, panel0, panel1);
             for (; panel < panel1; panel += group) {
                 const size_t n_panels = panel1 - panel < group ? panel1 - panel : group;
                 const unsigned char *line = (const unsigned char *)job->w.data +
@@ -14280,8 +14281,8 @@ ATTN__CALLER attn_status attn_draft_begin(attn_ctx *ctx, attn_draft **draft, con
         made = attn__draft_create(d);
     if (made == 1)
         d->file = attn__open(d->part[0] ? d->part : path, "wb");
-    if (d->file) { /* with a buffer behind *d */
-        setvbuf(d->file, (char *)(d + 1), _IOFBF, ATTN__DRAFT_BLOCK);
+    if (d->file) { /* with a buffer behind *d; the reader of a pipe waits for less */
+        setvbuf(d->file, (char *)(d + 1), _IOFBF, d->part[0] ? ATTN__DRAFT_BLOCK : ATTN__IO_BLOCK);
         *draft = d;
         return ATTN_OK;
     }

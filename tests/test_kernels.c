@@ -177,6 +177,7 @@ static void check_matmul(const problem *p)
         attn_ctx ctx = {0};
         const attn__kernels *kernels;
         const size_t n_panels = (p->n_out + 15) / 16, cut = random_below(n_panels + 1);
+        const double unfused = 2e-5 * (1000 + (double)p->n_in); /* grows with the sums */
         double worst = 0;
         size_t wrong = 0;
         ctx.isa = (attn_isa_kind)isa;
@@ -197,7 +198,7 @@ static void check_matmul(const problem *p)
                 wrong += memcmp(&g, &w, 4) != 0;
                 worst = fabs((double)g - (double)w) > worst ? fabs((double)g - (double)w) : worst;
             }
-        CHECKF(wrong == 0 || (strstr(kernels->names[0], "no fused") && worst < 0.02),
+        CHECKF(wrong == 0 || (strstr(kernels->names[0], "no fused") && worst < unfused),
                "%s, %s, %d rows, [%d, %d]: %d outputs differ, by up to %g", kernels->names[0],
                dtype_names[p->dtype], (int)p->rows, (int)p->n_in, (int)p->n_out, (int)wrong, worst);
     }
@@ -240,7 +241,7 @@ TEST(every_edge)
 TEST(one_row)
 {
     static const size_t depths[] = {1, 7, 8, 40, 255, 300, 520};
-    static const size_t widths[] = {63, 64, 65, 128, 129, 300, 1100};
+    static const size_t widths[] = {63, 64, 65, 128, 129, 300, 1100, 4200};
     problem p = {ATTN_F32, 1, 0, 0, 0, 0};
     size_t i, d, w;
     for (i = 0; i < 4; i++)
