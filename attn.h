@@ -10958,6 +10958,7 @@ ATTN__UNCHECKED ATTN__APART void ATTN__FN(tile_bias)(const attn__tile_job *job, 
             attn__store(out + at, attn__vadd(attn__load(out + at), attn__load(job->bias + at)));
 }
 
+/* A line of a panel of f32 or f16: 16 weights. */
 #define attn__weights ATTN__FN(weights)
 ATTN__OP attn__vec attn__weights(const unsigned char *line, const int is_half)
 {

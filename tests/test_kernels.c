@@ -217,18 +217,17 @@ TEST(every_tile)
         }
 }
 
-/* Depths around the lengths of blocks, groups and chains; widths around those of panels. */
-TEST(every_edge)
+/* Every depth with every width and type, for so many rows, or for a random number if rows is 0. */
+static void check_sizes(size_t rows, const size_t *depths, size_t n_depths, const size_t *widths,
+                        size_t n_widths)
 {
-    static const size_t depths[] = {0, 1, 2, 31, 32, 33, 63, 64, 65, 96, 255, 256, 257, 511, 600};
-    static const size_t widths[] = {1, 15, 16, 17, 33};
-    problem p = {ATTN_F32, 1, 0, 0, 0, 0};
+    problem p;
     size_t i, d, w;
     for (i = 0; i < 4; i++)
-        for (d = 0; d < sizeof depths / sizeof depths[0]; d++)
-            for (w = 0; w < sizeof widths / sizeof widths[0]; w++) {
+        for (d = 0; d < n_depths; d++)
+            for (w = 0; w < n_widths; w++) {
                 p.dtype = dtypes[i];
-                p.rows = 1 + random_below(random_below(2) ? 8 : 40);
+                p.rows = rows ? rows : 1 + random_below(random_below(2) ? 8 : 40);
                 p.n_in = depths[d];
                 p.n_out = widths[w];
                 p.transposed = (int)random_below(2);
@@ -237,22 +236,22 @@ TEST(every_edge)
             }
 }
 
+/* Depths around the lengths of blocks, groups and chains; widths around those of panels. */
+TEST(every_edge)
+{
+    static const size_t depths[] = {0, 1, 2, 31, 32, 33, 63, 64, 65, 96, 255, 256, 257, 511, 600};
+    static const size_t widths[] = {1, 15, 16, 17, 33};
+    check_sizes(0, depths, sizeof depths / sizeof depths[0], widths,
+                sizeof widths / sizeof widths[0]);
+}
+
 /* One row, which goes along a matrix in streams: fewer panels than streams, as many, and more. */
 TEST(one_row)
 {
     static const size_t depths[] = {1, 7, 8, 40, 255, 300, 520};
     static const size_t widths[] = {63, 64, 65, 128, 129, 300, 1100, 4200};
-    problem p = {ATTN_F32, 1, 0, 0, 0, 0};
-    size_t i, d, w;
-    for (i = 0; i < 4; i++)
-        for (d = 0; d < sizeof depths / sizeof depths[0]; d++)
-            for (w = 0; w < sizeof widths / sizeof widths[0]; w++) {
-                p.dtype = dtypes[i];
-                p.n_in = depths[d];
-                p.n_out = widths[w];
-                p.has_bias = (int)(w % 2);
-                check_matmul(&p);
-            }
+    check_sizes(1, depths, sizeof depths / sizeof depths[0], widths,
+                sizeof widths / sizeof widths[0]);
 }
 
 /* One row whose chain is made in two parts, as attention does at the end of a prompt's rows. */
