@@ -5891,7 +5891,7 @@ ATTN__DEF double attn_mean_nll(const attn_token_stats *stats, size_t n)
 enum { ATTN__OTHER, ATTN__LETTER, ATTN__NUMBER, ATTN__SPACE };
 
 /* The kinds of all characters in Unicode 15.0: runs of code points from U+0000 on, as 4 * length +
- * kind; from the last run on everything is ATTN__OTHER. Made by tests/make_unicode_tables.py. */
+ * kind; from the last run on everything is ATTN__OTHER. Made by tests/makers/make_unicode_tables.py. */
 /* clang-format off */
 static const uint32_t attn__runs[] = {
     36, 23, 72, 7, 60, 42, 28, 105, 24, 105, 40, 7, 104, 7, 36, 5, 28, 10, 4, 5, 12, 6, 5, 4, 14, 4,
@@ -9742,7 +9742,7 @@ ATTN__APART float attn__fmaf(float a, float b, float c)
 
 /* log(x) = n log(2) + log(1 + f), 1 + f = x / 2^n in [sqrt(1/2), sqrt(2)). For normal numbers, inf
  * and NaN; below them -inf. One number a row needs it, so it is no kernel. The coefficients come
- * from tests/design_polynomials.py. */
+ * from tests/makers/design_polynomials.py. */
 static float attn__log(float x)
 {
     uint32_t bits, n_bits, f_bits;
@@ -10635,7 +10635,7 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 #endif
 /* clang-format on */
 
-/* ---- functions of one variable (tests/design_polynomials.py finds the coefficients) ---- */
+/* ---- functions of one variable (tests/makers/design_polynomials.py finds the coefficients) ---- */
 
 #define attn__r_exp         ATTN__FN(r_exp)
 #define attn__r_tail        ATTN__FN(r_tail)

@@ -5,7 +5,7 @@
  *     test --list                   the names of all cases
  *     test --isas                   the instruction sets here, for ATTN_TEST_ISA */
 #define PROGRAM "test"
-#include "tools/program.h" /* first: it asks the system for POSIX */
+#include "tools/common/program.h" /* first: it asks the system for POSIX */
 #include "test.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -179,7 +179,7 @@ static int rank_of(const char *name)
 {
     static const char *const longest[] = {"convert",   "faults", "bench", "lens-tool",
                                           "hooks",     "tools",  "model", "ops",
-                                          "notebooks", "score",  "fuzz"};
+                                          "notebooks", "score-tool", "fuzz"};
     enum { N = sizeof longest / sizeof longest[0] };
     int i;
     for (i = 0; i < N && strcmp(name, longest[i]) != 0; i++)

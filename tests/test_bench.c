@@ -1,6 +1,6 @@
 /* The bench: that it runs to its end, what it prints, how it refuses. Nothing here looks at how
  * fast anything is. */
-#include "tools/bench_model.h"
+#include "tools/bench/bench_model.h"
 #include "command.h"
 #include <math.h>
 #include <signal.h>

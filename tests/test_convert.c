@@ -9,7 +9,7 @@
 #define part    convert_part
 #define table   convert_table
 #define run     convert_run
-#include "tools/attn-convert.c"
+#include "tools/convert/attn-convert.c"
 #undef main
 #undef options
 #undef part
@@ -2342,11 +2342,11 @@ TEST(inputs_that_are_none)
     refused(test_tmp("x.attn"), "", "is a .attn file already");
     snprintf(path, sizeof path, "%s", test_tmp("variant.pt"));
     test_write(path, "PK\003\004 and so on", 14);
-    refused(path, "", "tools/pickle-to-safetensors.py");
+    refused(path, "", "tools/convert/pickle-to-safetensors.py");
     test_write(path, "\x80\x02}q\x01", 5);
-    refused(path, "", "tools/pickle-to-safetensors.py");
+    refused(path, "", "tools/convert/pickle-to-safetensors.py");
     CHECK(run("mv %s/model.safetensors %s/pytorch_model.bin", dir, dir) == 0);
-    refused(dir, "", "tools/pickle-to-safetensors.py");
+    refused(dir, "", "tools/convert/pickle-to-safetensors.py");
     CHECK(run("rm %s/pytorch_model.bin", dir) == 0);
     refused(dir, "", "neither model.safetensors nor model.safetensors.index.json");
     CHECK(run("mkdir %s/model.safetensors", dir) == 0);
@@ -2431,7 +2431,7 @@ static const char *python_with_torch(void)
     return NULL;
 }
 
-/* Pickles on their way through tools/pickle-to-safetensors.py, where there is a PyTorch. */
+/* Pickles on their way through tools/convert/pickle-to-safetensors.py, where there is a PyTorch. */
 TEST(pickles)
 {
     static const char *const inputs[] = {"hub", "nano/ckpt.pt"};
@@ -2447,15 +2447,15 @@ TEST(pickles)
               python) != 0;
     snprintf(dir, sizeof dir, "%s", test_tmp("pickles"));
     snprintf(made, sizeof made, "%s", test_tmp("pickles/made"));
-    if (!CHECKF(run("rm -rf %s && mkdir %s && %s tests/make_pickles.py " FIXTURES "bf16 %s", dir,
-                    dir, python, dir) == 0,
+    if (!CHECKF(run("rm -rf %s && mkdir %s && %s tests/makers/make_pickles.py " FIXTURES "bf16 %s",
+                    dir, dir, python, dir) == 0,
                 "%s", err))
         return;
     for (i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
         attn_ctx ctx;
         attn_model *model;
-        CHECKF(run("rm -rf %s && %s tools/pickle-to-safetensors.py %s/%s %s%s", made, python, dir,
-                   inputs[i], made, old ? " --trust" : "") == 0,
+        CHECKF(run("rm -rf %s && %s tools/convert/pickle-to-safetensors.py %s/%s %s%s", made,
+                   python, dir, inputs[i], made, old ? " --trust" : "") == 0,
                "%s: %s", inputs[i], err);
         model = converted(&ctx, made, "");
         if (model)
@@ -2464,7 +2464,7 @@ TEST(pickles)
               attn_model_config(model)->n_head == 2);
         attn_model_close(model);
     }
-    CHECK(run("%s tools/pickle-to-safetensors.py %s/code %s/no", python, dir, dir) == 1);
+    CHECK(run("%s tools/convert/pickle-to-safetensors.py %s/code %s/no", python, dir, dir) == 1);
     CHECKF(strstr(err, old ? "upgrade to 2.6, or give --trust" : "cannot load") != NULL, "%s", err);
     CHECK(run("ls %s/no", dir) != 0);
     snprintf(made, sizeof made, "%s", test_tmp("pickles/it-ran"));
@@ -2499,8 +2499,8 @@ TEST(beside_pytorch)
              "/attn-convert $*\n");
     test_write(script, text, strlen(text));
     CHECK(chmod(script, 0755) == 0);
-    snprintf(script, sizeof script, "OMP_NUM_THREADS=1 %s tests/compare_with_torch.py %s", python,
-             build); /* more would mostly wait for each other */
+    snprintf(script, sizeof script, "OMP_NUM_THREADS=1 %s tests/compare/compare_with_torch.py %s",
+             python, build); /* more would mostly wait for each other */
     CHECKF(run("%s " FIXTURES "sharded %s %s", script, dir, rounded) == 1, "%s", err);
     snprintf(text, sizeof text, "\nerrors larger than PyTorch's: %s\n", rounded);
     end = out && out_size > strlen(text) ? out + out_size - strlen(text) : "";

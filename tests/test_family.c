@@ -1,7 +1,7 @@
 /* GPT-2's relatives: checkpoints in fixtures/family (make_family_fixtures.py), converted as they are.
  * Their logits are those of transformers' GPT2LMHeadModel with the same configuration, in float64;
  * and part two of the library (hooks, rewriting) is right for models that compute in other ways. */
-#include "tools/gguf.h"
+#include "tools/convert/gguf.h"
 #include "models.h"
 #include "command.h"
 #include <math.h>
@@ -358,7 +358,7 @@ TEST(refused_by_a_sentence)
     CHECK(run("echo {} >%s/pytorch_model.bin.index.json", dir) == 0);
     CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1 &&
           strstr(err, "holds shards of pytorch_model.bin") &&
-          strstr(err, "tools/pickle-to-safetensors.py"));
+          strstr(err, "tools/convert/pickle-to-safetensors.py"));
     CHECK(run("cd %s && rm pytorch_model.bin.index.json && touch pytorch_model-00001-of-00003.bin",
               dir) == 0);
     CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1 &&
@@ -497,7 +497,7 @@ TEST(opened_by_those_it_is_for)
     snprintf(other, sizeof other, "%s", test_tmp("sharded.attn"));
     attn_model_close(member_of(&members[10], "--quiet 2>/dev/null"));
     CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/sharded %s", other) == 0);
-    CHECKF(run("python3 tests/check_export.py " TEST_BUILD " " TEST_BUILD
+    CHECKF(run("python3 tests/compare/check_export.py " TEST_BUILD " " TEST_BUILD
                "/tiny-stories.attn %s %s",
                path, other) == 0,
            "%s%s", out, err);

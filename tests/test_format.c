@@ -4,7 +4,7 @@
  * same treatment in larger steps. */
 #define _POSIX_C_SOURCE 200809L /* for popen and fileno under -std=c99 */
 #include "models.h"
-#include "tools/files.h"
+#include "tools/common/files.h"
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>

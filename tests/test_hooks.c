@@ -2,7 +2,7 @@
  * edits and patching. Three random models whose activations numpy worked out in float64
  * (golden/make_golden.py), one of them with heads of 5 dimensions, which lie across panels, and the
  * included model, whose weights are halfs. Most of it is compared bit by bit with another way. */
-#include "tools/files.h"
+#include "tools/common/files.h"
 #include "models.h"
 #include "refused.h"
 
@@ -1115,8 +1115,8 @@ static void python_reads(const char *module, const char *format)
         return;
     }
     snprintf(command, sizeof command,
-             "%s tests/check_saved.py %s build/test-tmp/hooks/record.%s %s", python, module, format,
-             "build/test-tmp/hooks/record.list");
+             "%s tests/compare/check_saved.py %s build/test-tmp/hooks/record.%s %s", python, module,
+             format, "build/test-tmp/hooks/record.list");
     CHECKF(system(command) == 0, "%s failed", command);
 }
 

@@ -2,13 +2,13 @@
  * of arithmetic and its description of panels. This is the only test that looks inside the header,
  * because models alone would not meet every shape of a tile. */
 #define _DEFAULT_SOURCE /* for madvise */
-#include "tools/system.h"
+#include "tools/common/system.h"
 #define ATTN_STATIC
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 
 #include "fixture.h"
-#include "tools/roofs.h"
+#include "tools/bench/roofs.h"
 
 SUITE("kernels");
 

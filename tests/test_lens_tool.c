@@ -1,8 +1,8 @@
-/* examples/lens.c, tried as a person uses it: through a shell, by its tables, its JSON, its files
+/* tools/lens/lens.c, tried as a person uses it: through a shell, by its tables, its JSON, its files
  * and its exit codes. Numbers are held against PyTorch's (golden/make_golden.py) and against the
  * library's own functions; pictures are opened in Chromium, where there is one. */
-#include "tools/json.h"
-#include "tools/bench_model.h"
+#include "tools/common/json.h"
+#include "tools/bench/bench_model.h"
 #include "fixture.h"
 #include "command.h"
 

@@ -2,7 +2,7 @@
  * filled to the last position again and again, a model of GPT-2 XL's size. Memory must come back to
  * the byte, and the answers must stay what they were. With ATTN_TEST_FULL all of it is longer. */
 #define _POSIX_C_SOURCE 200809L
-#include "tools/bench_model.h"
+#include "tools/bench/bench_model.h"
 #include "models.h"
 #include "command.h"
 #include <dirent.h>

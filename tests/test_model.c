@@ -4,7 +4,7 @@
  * compared bit by bit. */
 #include "models.h"
 #include "refused.h"
-#include "generation_vectors.h"
+#include "tests/fixtures/generation_vectors.h"
 
 static attn_model *plain, *odd, *tiny;
 static attn_model *longer; /* 600 positions: more keys than one chain takes */
@@ -663,7 +663,7 @@ static double divergence(const float *p, const float *q, size_t rows, const attn
 
 /* Everything that holds for the other types holds for these: any cut, any batch, any number of
  * threads, any instruction set, and hooks that only look. And they still say what the model says:
- * the bounds are twice what tests/compare_quantized.py shows on longer texts. */
+ * the bounds are twice what tests/compare/compare_quantized.py shows on longer texts. */
 TEST(quantized)
 {
     static const struct {

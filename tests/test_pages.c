@@ -92,12 +92,12 @@ TEST(many)
 
 TEST(convert)
 {
-    follow("tools/convert.md", "convert");
+    follow("tools/convert/convert.md", "convert");
 }
 
 TEST(fast)
 {
-    follow("tools/fast.md", "fast");
+    follow("tools/bench/fast.md", "fast");
 }
 
 /* The cells of a row of a table, without the blanks and backticks around them. */
@@ -142,7 +142,7 @@ TEST(trouble)
 /* Every function of the header is on the page that `make docs` makes, and mandoc takes it. */
 TEST(docs)
 {
-    CHECK(run("sh tools/docs.sh attn.h >" DIR "attn.3") == 0);
+    CHECK(run("sh tools/packaging/docs.sh attn.h >" DIR "attn.3") == 0);
     CHECKF(run("for f in $(sed -n 's/^ATTN_API .*[ *]\\(attn_[a-z0-9_]*\\)(.*/\\1/p' attn.h); do "
                "grep -q \"$f(\" " DIR "attn.3 || echo $f; echo >&2; done") == 0 &&
                out_size == 0 && err_size > 150,

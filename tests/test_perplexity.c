@@ -1,6 +1,6 @@
 /* perplexity, beside PyTorch's GPT-2 in float64. */
 #include "test.h"
-#include "perplexity_vectors.h"
+#include "tests/fixtures/perplexity_vectors.h"
 #include "command.h"
 #include <math.h>
 

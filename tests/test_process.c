@@ -1,7 +1,7 @@
 /* The process that a library or a program finds itself in: its floating-point modes, forks, limits,
  * locale, and pipes that nobody writes to yet. */
-#include "../tools/system.h"
-#include "../tools/files.h"
+#include "../tools/common/system.h"
+#include "../tools/common/files.h"
 #include "test.h"
 #include "fixture.h"
 #include <locale.h>

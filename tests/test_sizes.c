@@ -2,7 +2,7 @@
  * (make test-32bit) they must be refused, before anything is allocated, multiplied or indexed. */
 #define _DEFAULT_SOURCE /* for MAP_ANONYMOUS under -std=c99 */
 #define _POSIX_C_SOURCE 200809L
-#include "tools/bench_model.h"
+#include "tools/bench/bench_model.h"
 #include "models.h"
 #include "command.h"
 #include <fcntl.h>

@@ -3,7 +3,7 @@
  * file, text or allocator can do. */
 #define _POSIX_C_SOURCE 200809L /* for the tools' headers */
 #include "test.h"
-#include "../tools/vocab_files.h"
+#include "../tools/common/vocab_files.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -373,7 +373,7 @@ TEST(python_vectors)
 {
     loaded l;
     memset(&l, 0, sizeof l);
-    CHECK(each_line("tests/tokenizer_vectors.tsv", fixture_line, &l) > 1000);
+    CHECK(each_line("tests/fixtures/tokenizer_vectors.tsv", fixture_line, &l) > 1000);
     unload(&l);
 }
 

@@ -1,7 +1,7 @@
 /* Vocabularies in directories: every way to write one down that Hugging Face's tokenizers and
  * transformers have, with the ids that they give (make_vocabulary_fixtures.py). */
-#include "../tools/system.h"
-#include "../tools/vocab_files.h"
+#include "../tools/common/system.h"
+#include "../tools/common/vocab_files.h"
 #include "test.h"
 #include "command.h"
 

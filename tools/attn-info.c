@@ -2,11 +2,11 @@
  *
  *     cc -O2 -I.. attn-info.c -o attn-info -lm
  */
-#include "system.h"
+#include "common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #define PROGRAM "attn-info"
-#include "program.h"
+#include "common/program.h"
 
 typedef struct options {
     const char *model;

@@ -2,13 +2,13 @@
  *
  *     cc -O2 -I.. attn-tokenize.c -o attn-tokenize -lm
  */
-#include "system.h"
+#include "common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
-#include "vocab_files.h"
+#include "common/vocab_files.h"
 
 #define PROGRAM "attn-tokenize"
-#include "program.h"
+#include "common/program.h"
 
 typedef struct options {
     const char *model, *text;

@@ -5,7 +5,7 @@
  *     {"hook_embed":{"dtype":"F32","shape":[24,64],"data_offsets":[192,6336]}, ...}
  *
  * This reads what tests/golden/make_golden.py writes and believes it; the real reader, which
- * believes nothing, is tools/safetensors.h. */
+ * believes nothing, is tools/convert/safetensors.h. */
 #ifndef REFERENCE_H
 #define REFERENCE_H
 

@@ -1,5 +1,5 @@
 /* AMX's tile registers in C: a processor without them runs the kernels written for them, and every
- * shape that the processor would refuse ends the program. For tests/portability.sh. */
+ * shape that the processor would refuse ends the program. For tests/platforms/portability.sh. */
 #include <immintrin.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* The reader of .attn files. The input is a file, opened as it is and then with its sizes and
  * checksums made right, for no fuzzer guesses those. What opens is used: fed, listed, tokenized
  * with. */
-#include "tools/files.h"
+#include "tools/common/files.h"
 #include "fuzz.h"
 
 static void seal_part(unsigned char *file, size_t size, size_t where, size_t sum)

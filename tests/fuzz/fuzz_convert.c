@@ -2,7 +2,7 @@
  * that attn_model_open takes. */
 #define main  convert_main
 #define table convert_table /* a name that is used here too */
-#include "tools/attn-convert.c"
+#include "tools/convert/attn-convert.c"
 #undef main
 #undef table
 #include "fuzz.h"

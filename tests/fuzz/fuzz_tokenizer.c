@@ -3,7 +3,7 @@
  * to several of the windows in which long words are merged. Decoding must give the text back, from
  * whole and from pieces; the ids must be those of a slow, plain program below, which knows GPT-2's
  * rules but only some of Unicode: text beyond that is only taken there and back. */
-#include "tools/files.h"
+#include "tools/common/files.h"
 #include "fuzz.h"
 
 enum { MOST_TEXT = 12000, MOST_TOKENS = 4096, MOST_MERGES = 2048, MOST_SPECIAL = 8 };

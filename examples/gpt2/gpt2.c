@@ -1,0 +1,351 @@
+/* cc examples/gpt2/gpt2.c -I. -O2 -fopenmp -lm -o gpt2        (without -fopenmp: one thread)
+ *
+ * Text from a prompt: one text, several at once, one of some choices, or a text that a person and
+ * the model write in turns. The parts, each in a header beside this file:
+ *
+ *     gpt2_text.h   one text: fed, generated token by token and shown
+ *     gpt2_many.h   several texts in one batch, JSON, choices
+ *     gpt2_turns.h  a text that a person and the model write in turns
+ *     gpt2_save.h   settings that change, and files that keep them and the text
+ *     gpt2_repl.h   the interactive mode and its commands */
+
+#define _DARWIN_C_SOURCE         /* for getrusage under -std=c99 */
+#include "tools/common/system.h" /* first: it asks the system for POSIX */
+#define ATTN_IMPLEMENTATION
+#include "attn.h"
+#define PROGRAM "gpt2"
+#define INPUT   "prompt"
+#include "tools/common/prompt.h"
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/resource.h>
+#define HAVE_POSIX
+#endif
+
+typedef struct options {
+    const char *model, *prompt, *file, *ids, *logits, *choices;
+    text_list stop;
+    size_t tokens, count, top_k, repeat_last, threads;
+    uint64_t seed;
+    float temperature, top_p, min_p, repeat_penalty;
+    int isa, interactive, repl, special, ignore_eos, slide, bos, print_ids, logprobs, json, colours,
+        no_prompt, skip_checksums, f16_cache, quiet, help, version;
+} options;
+
+enum { LIVE_OPTION = 1 }; /* an option that a command of the interactive mode may change */
+
+static const struct option table[] = {
+#define AT(member)   offsetof(options, member), 0
+#define LIVE(member) offsetof(options, member), LIVE_OPTION
+#define COUNTED      "0 1000000000"
+    {'m', "model", "FILE", TEXT, AT(model), NULL, "the model, if it is not the first word"},
+    {'p', "prompt", "TEXT", TEXT, AT(prompt), NULL, "the prompt, if it is not the next word"},
+    {'f', "file", "FILE", TEXT, AT(file), NULL, "read the prompt from FILE (-: standard input)"},
+    {'i', "interactive", NULL, FLAG, AT(interactive), NULL,
+     "continue each line of standard input, one after the other"},
+    {0, "repl", NULL, FLAG, AT(repl), NULL,
+     "type, watch the text go on, and go on from there; /help lists commands. The default on a "
+     "terminal without a prompt; temperature 0.7 and top-k 40 unless given"},
+    {'n', "tokens", "COUNT", COUNT, LIVE(tokens), COUNTED, "tokens to generate (default 100)"},
+    {0, "count", "COUNT", COUNT, AT(count), "1 1000",
+     "so many texts from one prompt in one batch; text i has seed SEED + i, from 0"},
+    {0, "temperature", "X", NUMBER, LIVE(temperature), "0 1000",
+     "0: greedy (default); 1: as trained"},
+    {0, "top-k", "K", COUNT, LIVE(top_k), COUNTED, "sample from the K likeliest tokens"},
+    {0, "top-p", "P", NUMBER, LIVE(top_p), "0 1", "... from the likeliest that together reach P"},
+    {0, "min-p", "P", NUMBER, LIVE(min_p), "0 1", "... from those at least P times the likeliest"},
+    {0, "repeat-penalty", "X", NUMBER, LIVE(repeat_penalty), "0 1000", "above 1: repeat less"},
+    {0, "repeat-last", "COUNT", COUNT, LIVE(repeat_last), COUNTED, "... of the last COUNT tokens"},
+    {'s', "seed", "SEED", SEED, LIVE(seed), NULL, "same seed, same text (default 0)"},
+    {0, "stop", "TEXT", TEXTS, LIVE(stop), NULL,
+     "end before TEXT (\\n: a line's end); may be given several times"},
+    {0, "choices", "A|B", TEXT, AT(choices), NULL,
+     "go on with one of these texts: at temperature 0 the likeliest, else drawn by its "
+     "probability; "
+     "a space before a word belongs to it: ' yes| no'"},
+    {0, "slide", NULL, FLAG, LIVE(slide), NULL,
+     "go on when the context is full: drop its older half"},
+    {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
+    {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES,
+     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm, amx"},
+    {0, "f16-cache", NULL, FLAG, AT(f16_cache), NULL, "round keys and values to half the bytes"},
+    {0, "ids", "IDS", TEXT, AT(ids), NULL, "the prompt as token ids: \"464 995\""},
+    {0, "bos", NULL, FLAG, AT(bos), NULL, "begin with the beginning-of-text token"},
+    {0, "special", NULL, FLAG, AT(special), NULL, "<|endoftext|> in the prompt is a token"},
+    {0, "ignore-eos", NULL, FLAG, LIVE(ignore_eos), NULL, "go on through the end-of-text token"},
+    {0, "print-ids", NULL, FLAG, LIVE(print_ids), NULL, "print token ids in place of text"},
+    {0, "logprobs", NULL, FLAG, LIVE(logprobs), NULL,
+     "print a row for each token in place of text: the logarithm of its probability by the model "
+     "(temperature 1, no filters); with --choices a row for each choice"},
+    {0, "json", NULL, FLAG, AT(json), NULL, "print a JSON object for each text, one a line"},
+    {0, "colours", NULL, FLAG, LIVE(colours), NULL,
+     "each token by its probability, on a terminal: blue from 50 %, cyan from 20 %, yellow from "
+     "5 %, red from 1 %, magenta below"},
+    {0, "no-prompt", NULL, FLAG, AT(no_prompt), NULL, "print only what is generated"},
+    {0, "logits", "FILE", TEXT, AT(logits), NULL,
+     "write the logits of every position of the prompt as a NumPy array [T, vocab]; generates only "
+     "if -n is given too"},
+    {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
+    {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "no statistics on standard error"},
+    PROGRAM_OPTIONS(0),
+};
+enum { N_OPTIONS = sizeof table / sizeof table[0] };
+
+static void print_help(void)
+{
+    print_about(
+        "gpt2 MODEL.attn PROMPT [options]",
+        "Prints the prompt and how the model continues it. The prompt may be - for standard "
+        "input, and what comes through a pipe is the prompt if there is no other. On a "
+        "terminal without a prompt, you and the model write in turns (--repl), and `rlwrap gpt2 "
+        "MODEL.attn` adds a history of lines and keys to edit them. On a terminal the prompt has "
+        "a colour of its own, unless NO_COLOR is set.");
+    print_options(table, N_OPTIONS);
+}
+
+/* A list of tokens that grows. */
+typedef struct tokens {
+    int32_t *ids;
+    size_t n, room;
+} tokens;
+
+/* The state of one run of the program. */
+typedef struct run {
+    options o;
+    attn_ctx ctx;
+    arena memory;
+    attn_model *model;
+    attn_session *session;
+    attn_sampler *sampler; /* of tokens, or of choices */
+    int32_t *prompt;
+    size_t n_prompt, n_generated, n_printed;
+    tokens text;            /* prompt and generated tokens; the session holds the last, */
+    size_t first;           /* from this token on, */
+    size_t n_slides;        /* for so often the context was full and slid on */
+    int32_t *drawn;         /* [n_ctx + 1]: the tokens of the present call of attn_generate, */
+    size_t n_draws;         /* of so many draws, */
+    size_t n_shown;         /* of which so many were shown */
+    struct choice *choices; /* NULL: any text may follow */
+    size_t n_choices, longest_choice;
+    float *row; /* [n_vocab]: the logits of the latest draw, if probabilities are shown */
+    attn_utf8 utf8;
+    int colour;   /* standard output has colours, */
+    int terminal; /* and is a terminal, which would obey control characters */
+    int code;     /* of output that failed within a callback */
+    attn_stop_reason reason;
+    const char *ended; /* why the generation did */
+    progress progress;
+    double load_seconds, prompt_seconds, generate_seconds;
+} run;
+
+static attn_sampler_desc sampling_of(const options *o, uint64_t seed)
+{
+    attn_sampler_desc how = {0};
+    how.temperature = o->temperature;
+    how.top_k = (int32_t)o->top_k;
+    how.top_p = o->top_p;
+    how.min_p = o->min_p;
+    how.repeat_penalty = o->repeat_penalty;
+    how.repeat_last = o->repeat_last;
+    how.seed = seed;
+    return how;
+}
+
+static int make_sampler(run *r, uint64_t seed)
+{
+    const attn_sampler_desc how = sampling_of(&r->o, seed);
+    return attn_sampler_new(&r->ctx, &r->sampler,
+                            r->choices ? r->n_choices : attn_model_config(r->model)->n_vocab, &how)
+               ? failed(&r->ctx)
+               : FINE;
+}
+
+/* A session with room for the prompt, so many more tokens, and no more. */
+static int make_session(run *r, size_t more)
+{
+    const attn_config *config = attn_model_config(r->model);
+    const size_t room = config->n_ctx - r->n_prompt;
+    attn_session_desc desc = {0};
+    desc.n_ctx = r->n_prompt + (more < room ? more : room);
+    desc.cache = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
+    return attn_session_new(&r->ctx, &r->session, r->model, &desc) ? failed(&r->ctx) : FINE;
+}
+
+#include "text.h"
+#include "many.h"
+#include "turns.h"
+#include "save.h"
+#include "repl.h"
+
+/* >> The run =================================================================================== */
+
+/* One prompt, by the options' way. */
+static int continue_text(run *r, const text_source *from)
+{
+    int code =
+        read_tokens(&r->ctx, &r->memory, r->model, r->o.model, from, &r->prompt, &r->n_prompt);
+    r->n_generated = r->n_printed = 0;
+    if (code == FINE && (r->o.json || r->o.count > 1) && !r->choices)
+        return continue_many(r);
+    if (code == FINE)
+        code = make_session(r, r->choices ? r->longest_choice : r->o.tokens);
+    if (code == FINE)
+        code = r->choices ? choose(r) : continue_prompt(r);
+    attn_session_free(r->session);
+    r->session = NULL;
+    return code;
+}
+
+static int continue_lines(run *r, text_source from)
+{
+    char *line;
+    int code = FINE;
+    if (system_is_terminal(stdin))
+        fputs("Type a prompt, then Enter; Ctrl-D ends.\n", stderr);
+    from.path = from.ids = NULL;
+    while (code == FINE && !interrupted && (line = read_line(r, "> ")) != NULL) {
+        from.word = line;
+        if (*line)
+            code = continue_text(r, &from);
+    }
+    return code == FINE && r->ctx.status ? failed(&r->ctx) : code;
+}
+
+static int make_buffers(run *r)
+{
+    const attn_config *config = attn_model_config(r->model);
+    r->drawn =
+        (int32_t *)arena_alloc(&r->ctx, &r->memory, (size_t)config->n_ctx + 1, sizeof *r->drawn);
+    r->row = (float *)arena_alloc(&r->ctx, &r->memory, config->n_vocab, sizeof *r->row);
+    return r->drawn && r->row;
+}
+
+static int run_all(run *r)
+{
+    const text_source from = {
+        r->o.prompt,
+        r->o.file,
+        r->o.ids,
+        "ids",
+        r->o.bos,
+        r->o.special,
+        "no prompt given: text, --file, --ids, or --bos to begin with nothing"};
+    const int given = r->o.prompt || r->o.file || r->o.ids;
+    const double begin = system_seconds();
+    int code;
+    r->ctx.n_threads = (int)r->o.threads;
+    r->colour = shows_colour(stdout);
+    r->terminal = system_is_terminal(stdout);
+    code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
+    if (code != FINE)
+        return code;
+    r->load_seconds = system_seconds() - begin;
+    if (!make_buffers(r))
+        return failed(&r->ctx);
+    if (r->o.repl)
+        return run_repl(r, &from, given);
+    signal(SIGINT, on_interrupt);
+    if (r->o.choices && (code = read_choices(r)) != FINE)
+        return code;
+    code = make_sampler(r, r->o.seed);
+    if (code == FINE && (given || !r->o.interactive))
+        code = continue_text(r, &from);
+    return code == FINE && r->o.interactive ? continue_lines(r, from) : code;
+}
+
+/* >> The command line ========================================================================== */
+
+static int is_given(const arguments *given, const char *name)
+{
+    size_t i;
+    for (i = 0; i < N_OPTIONS; i++)
+        if (strcmp(table[i].name, name) == 0)
+            return (given->given >> i & 1) != 0;
+    return 0;
+}
+
+/* Options that do not go together. */
+static int check_pairs(const arguments *given)
+{
+    static const char *const apart[][2] = {
+        {"logits", "json"},     {"logits", "count"},   {"logits", "choices"},  {"logits", "repl"},
+        {"logits", "logprobs"}, {"choices", "count"},  {"choices", "stop"},    {"choices", "slide"},
+        {"choices", "repl"},    {"choices", "tokens"}, {"slide", "count"},     {"slide", "json"},
+        {"repl", "json"},       {"repl", "count"},     {"repl", "interactive"}};
+    size_t i;
+    for (i = 0; i < sizeof apart / sizeof apart[0]; i++)
+        if (is_given(given, apart[i][0]) && is_given(given, apart[i][1]))
+            return fail(USAGE, "--%s and --%s do not go together: leave one of them out",
+                        apart[i][0], apart[i][1]);
+    return FINE;
+}
+
+static int check_usage(const options *o, const arguments *given, size_t next)
+{
+    size_t i;
+    for (i = 0; i < o->stop.n; i++)
+        if (!*o->stop.at[i])
+            return fail(USAGE, "--stop needs a text: before an empty one every text would end");
+    if (!o->model)
+        return fail(USAGE, "no model given: gpt2 MODEL.attn \"a prompt\" (--help tells more)");
+    if (next < given->n_words)
+        return fail(USAGE, "too many arguments at \"%s\": give one prompt, in quotes",
+                    given->words[next]);
+    if (!o->prompt + !o->file + !o->ids < 2)
+        return fail(USAGE, "give one prompt: as an argument, with --file or with --ids");
+    if (o->interactive && o->logits)
+        return fail(USAGE, "--logits takes one prompt: leave -i out");
+    if (o->repl && o->file && strcmp(o->file, "-") == 0)
+        return fail(USAGE, "--repl reads standard input itself: give the prompt another way");
+    if (o->count > 1 && !(o->temperature > 0))
+        return fail(USAGE,
+                    "--count %zu at temperature 0 would print the same text %zu times: add "
+                    "--temperature 0.8",
+                    o->count, o->count);
+    return check_pairs(given);
+}
+
+/* Values of options that were not given. */
+static void set_defaults(options *o, const arguments *given)
+{
+    const int prompted = o->prompt || o->file || o->ids || o->bos || o->interactive;
+    const int alone = !(o->logits || o->choices || o->json || o->count > 1);
+    if (!prompted && alone && system_is_terminal(stdin))
+        o->repl = 1;
+    if (!is_given(given, "tokens"))
+        o->tokens = o->logits ? 0 : 100;
+    if (!is_given(given, "count"))
+        o->count = 1;
+    if (o->repl && !is_given(given, "temperature"))
+        o->temperature = 0.7f;
+    if (o->repl && !is_given(given, "top-k"))
+        o->top_k = 40;
+}
+
+int main(int argc, char **argv)
+{
+    static run r;
+    static arguments given;
+    size_t next = 0;
+    int code;
+    system_begin(&argc, &argv);
+    code = parse_options(argc, argv, table, N_OPTIONS, &r.o, &given, 2, "quote the prompt");
+    if (code != FINE)
+        return code;
+    if (print_on_request(r.o.help, r.o.version, print_help))
+        return finish_output(FINE);
+    r.o.model = option_or_word(r.o.model, &given, &next);
+    r.o.prompt = option_or_word(r.o.prompt, &given, &next);
+    set_defaults(&r.o, &given);
+    if ((code = check_usage(&r.o, &given, next)) != FINE)
+        return code;
+    code = run_all(&r);
+    attn_sampler_free(r.sampler);
+    attn_session_free(r.session);
+    attn_model_close(r.model);
+    arena_free(&r.memory);
+    free(r.text.ids);
+    return code;
+}

@@ -1,0 +1,351 @@
+/* gpt2's way with several texts: drawn from one prompt in one batch and printed when they are done,
+ * or given as choices and compared. A text is scored after it was made, because the library gives
+ * the same bits again. */
+#ifndef GPT2_MANY_H
+#define GPT2_MANY_H
+
+#include "tools/common/json_out.h"
+
+/* >> Scores ==================================================================================== */
+
+/* The losses of n tokens after the prompt, of which the session holds all tokens but the last. */
+static int score_tokens(run *r, const int32_t *ids, size_t n, attn_token_stats *stats)
+{
+    const size_t n_vocab = attn_model_config(r->model)->n_vocab;
+    if (n == 0)
+        return FINE;
+    r->drawn[0] = r->prompt[r->n_prompt - 1];
+    memcpy(r->drawn + 1, ids, (n - 1) * sizeof *ids);
+    if (attn_truncate(&r->ctx, r->session, r->n_prompt - 1) ||
+        attn_score(&r->ctx, stats, NULL, 0, r->session, r->drawn, n) ||
+        attn_logit_stats(&r->ctx, &stats[n - 1], NULL, 0,
+                         attn_borrow(attn_logits(r->session), ATTN_F32, attn_shape2(1, n_vocab)),
+                         &ids[n - 1]))
+        return failed(&r->ctx);
+    return FINE;
+}
+
+/* Feeds the prompt but for its last token. */
+static int begin_scores(run *r, attn_token_stats **stats)
+{
+    *stats = (attn_token_stats *)arena_alloc(
+        &r->ctx, &r->memory, (size_t)attn_model_config(r->model)->n_ctx + 1, sizeof **stats);
+    return *stats ? feed_ids(r, r->prompt, r->n_prompt - 1) : failed(&r->ctx);
+}
+
+/* >> JSON ====================================================================================== */
+
+/* The text of ids; of a model without a tokenizer the ids. */
+static void out_decoded(const run *r, json_out *o, const int32_t *ids, size_t n)
+{
+    const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
+    attn_ctx ctx = {0};
+    size_t size = 0;
+    char *text = NULL;
+    if (tokenizer && attn_decode(&ctx, NULL, 0, &size, tokenizer, ids, n) == ATTN_E_SPACE)
+        text = (char *)malloc(size);
+    o->failed |= size > 0 && !text;
+    if (text)
+        attn_decode(&ctx, text, size, &size, tokenizer, ids, n);
+    out_text(o, text, text ? size : 0);
+    free(text);
+}
+
+static void out_tokens(const run *r, json_out *o, const int32_t *ids, size_t n,
+                       const attn_token_stats *stats)
+{
+    size_t i;
+    out_key(o, "tokens");
+    out_open(o, '[');
+    for (i = 0; i < n; i++) {
+        out_open(o, '{');
+        out_key(o, "id");
+        out_count(o, (uint64_t)ids[i]);
+        out_key(o, "token");
+        out_decoded(r, o, &ids[i], 1);
+        if (stats) {
+            out_key(o, "logprob");
+            out_f32(o, -stats[i].nll);
+        }
+        out_close(o, '}');
+    }
+    out_close(o, ']');
+}
+
+static void out_prompt(const run *r, json_out *o)
+{
+    out_open(o, '{');
+    out_key(o, "prompt");
+    out_decoded(r, o, r->prompt, r->n_prompt);
+}
+
+static int end_line(json_out *o)
+{
+    out_close(o, '}');
+    if (!out_line(o, stdout))
+        return fail(FAILED, "no memory for a line of JSON");
+    return flush_output();
+}
+
+/* >> Several texts ============================================================================= */
+
+/* An attn_logits_fn for all of them. */
+/* NOLINTNEXTLINE(readability-non-const-parameter): the type of such a function */
+static int before_any_draw(float *logits, const attn_session *session, void *user)
+{
+    run *r = (run *)user;
+    (void)logits, (void)session;
+    if (r->n_draws++ == 0)
+        r->prompt_seconds = system_seconds() - r->progress.begin;
+    progress_at(&r->progress, (double)r->n_draws / ((double)r->o.tokens * (double)r->o.count + 1));
+    return interrupted;
+}
+
+/* Continues ids in r->o.count ways, from this seed on. */
+static int draw_texts(run *r, const int32_t *ids, size_t n_ids, uint64_t seed,
+                      attn_continuation *texts)
+{
+    attn_generate_desc how = {0};
+    attn_status status = ATTN_OK;
+    size_t i;
+    for (i = 0; i < r->o.count; i++) {
+        texts[i].reason = ATTN_STOP_COUNT;
+        texts[i].prompt_ids = ids;
+        texts[i].n_prompt_ids = n_ids;
+    }
+    how.sampling = sampling_of(&r->o, seed);
+    how.logits_fn = before_any_draw;
+    how.logits_user = r;
+    how.max_tokens = r->o.tokens;
+    how.ignore_eos = r->o.ignore_eos;
+    how.stop = r->o.stop.at;
+    how.n_stop = r->o.stop.n;
+    r->n_draws = 0;
+    progress_begin(&r->progress, "texts");
+    if (r->o.tokens > 0) /* the library takes 0 for its default */
+        status = attn_generate_many(&r->ctx, texts, r->o.count, r->model, &how);
+    r->generate_seconds = system_seconds() - r->progress.begin - r->prompt_seconds;
+    progress_end(&r->progress);
+    return status ? failed(&r->ctx) : FINE;
+}
+
+static int print_json(run *r, const attn_continuation *text, uint64_t seed,
+                      const attn_token_stats *stats)
+{
+    json_out o = {0};
+    int code;
+    out_prompt(r, &o);
+    out_key(&o, "text");
+    out_text(&o, text->text, text->size);
+    out_key(&o, "reason");
+    out_word(&o, attn_stop_reason_name(text->reason));
+    out_key(&o, "seed");
+    out_count(&o, seed);
+    out_tokens(r, &o, text->ids, text->n_ids, stats);
+    code = end_line(&o);
+    out_free(&o);
+    return code;
+}
+
+/* With the number of the text before it. */
+static int print_plain(run *r, const attn_continuation *text, size_t i,
+                       const attn_token_stats *stats)
+{
+    size_t t;
+    int code;
+    r->n_printed = 0;
+    printf(r->o.logprobs ? "%zu.\n" : "%zu. ", i + 1);
+    if ((code = print_prompt(r)) != FINE)
+        return code;
+    for (t = 0; stats && t < text->n_ids && code == FINE; t++)
+        code = print_token_row(r, text->ids[t], (double)stats[t].nll);
+    if (code != FINE)
+        return code;
+    if (!stats && (r->o.print_ids || !attn_model_tokenizer(r->model)))
+        print_tokens(r, text->ids, text->n_ids);
+    else if (!stats && text->size > 0)
+        put_text(r, text->text, text->size);
+    if (!stats)
+        putchar('\n');
+    return flush_output();
+}
+
+static int print_texts(run *r, attn_continuation *texts)
+{
+    attn_token_stats *stats = NULL;
+    size_t i;
+    int code = FINE;
+    if (r->o.logprobs && (code = make_session(r, r->o.tokens)) == FINE)
+        code = begin_scores(r, &stats);
+    for (i = 0; i < r->o.count && code == FINE; i++) {
+        if (stats && (code = score_tokens(r, texts[i].ids, texts[i].n_ids, stats)) != FINE)
+            break;
+        r->n_generated += texts[i].n_ids;
+        code = r->o.json ? print_json(r, &texts[i], r->o.seed + i, stats)
+                         : print_plain(r, &texts[i], i, stats);
+    }
+    return code;
+}
+
+/* Continues the prompt in several ways, or in one that is printed as JSON. */
+static int continue_many(run *r)
+{
+    attn_continuation *texts =
+        (attn_continuation *)arena_alloc(&r->ctx, &r->memory, r->o.count, sizeof *texts);
+    int code;
+    if (!texts)
+        return failed(&r->ctx);
+    if ((code = draw_texts(r, r->prompt, r->n_prompt, r->o.seed, texts)) != FINE)
+        return code;
+    r->ended = interrupted       ? "stopped by Ctrl-C"
+               : r->o.count == 1 ? why_ended(texts[0].reason)
+                                 : "in several texts";
+    code = print_texts(r, texts);
+    attn_continuations_free(texts, r->o.count);
+    if (!r->o.quiet && code == FINE)
+        print_statistics(r);
+    return code == FINE && interrupted ? INTERRUPTED : code;
+}
+
+/* >> Choices =================================================================================== */
+
+/* One of the texts that --choices allows. */
+typedef struct choice {
+    const char *text;
+    size_t size, n;
+    int32_t *ids;
+    double logprob;
+} choice;
+
+/* Reads "A|B|C". */
+static int read_choices(run *r)
+{
+    const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
+    const char *at = r->o.choices;
+    size_t i;
+    for (i = 0, r->n_choices = 1; at[i]; i++)
+        r->n_choices += at[i] == '|';
+    if (r->n_choices == 1)
+        return fail(USAGE, "--choices \"%s\" is a single choice: put | between several", at);
+    r->choices = (choice *)arena_alloc(&r->ctx, &r->memory, r->n_choices, sizeof *r->choices);
+    for (i = 0; r->choices && i < r->n_choices; i++, at++) {
+        choice *c = &r->choices[i];
+        c->text = at;
+        at += c->size = strcspn(at, "|");
+        if (c->size == 0)
+            return fail(USAGE, "--choices: choice %zu of \"%s\" is empty", i + 1, r->o.choices);
+        c->ids = (int32_t *)arena_alloc(&r->ctx, &r->memory, c->size, sizeof *c->ids);
+        if (!c->ids ||
+            attn_encode(&r->ctx, c->ids, c->size, &c->n, tokenizer, c->text, c->size, r->o.special))
+            return failed(&r->ctx);
+        r->longest_choice = c->n > r->longest_choice ? c->n : r->longest_choice;
+    }
+    return r->choices ? FINE : failed(&r->ctx);
+}
+
+/* The log-probability of each choice after the prompt: the sum of its tokens'. */
+static int score_choices(run *r)
+{
+    attn_token_stats *stats = NULL;
+    size_t i, t;
+    int code = begin_scores(r, &stats);
+    for (i = 0; i < r->n_choices && code == FINE; i++) {
+        choice *c = &r->choices[i];
+        code = interrupted ? INTERRUPTED : score_tokens(r, c->ids, c->n, stats);
+        for (c->logprob = 0, t = 0; t < c->n; t++)
+            c->logprob -= (double)stats[t].nll;
+    }
+    return code;
+}
+
+/* The sampler draws from the choices as it does from tokens. */
+static int draw_choice(run *r, int32_t *drawn)
+{
+    float *scores = (float *)arena_alloc(&r->ctx, &r->memory, r->n_choices, sizeof *scores);
+    size_t i;
+    for (i = 0; scores && i < r->n_choices; i++)
+        scores[i] = (float)r->choices[i].logprob;
+    return scores && !attn_sample(&r->ctx, drawn, r->sampler, scores, NULL, 0) ? FINE
+                                                                               : failed(&r->ctx);
+}
+
+/* The share of each choice in the probability of all; they sum to 1. */
+static double share_of(const run *r, const choice *c)
+{
+    double sum = 0;
+    size_t i;
+    for (i = 0; i < r->n_choices; i++)
+        sum += exp(r->choices[i].logprob - c->logprob);
+    return 1 / sum;
+}
+
+static int print_choices_json(run *r, const choice *drawn)
+{
+    json_out o = {0};
+    size_t i;
+    int code;
+    out_prompt(r, &o);
+    out_key(&o, "text");
+    out_text(&o, drawn->text, drawn->size);
+    out_key(&o, "choices");
+    out_open(&o, '[');
+    for (i = 0; i < r->n_choices; i++) {
+        const choice *c = &r->choices[i];
+        out_open(&o, '{');
+        out_key(&o, "text");
+        out_text(&o, c->text, c->size);
+        out_key(&o, "logprob");
+        out_digits(&o, c->logprob, 9);
+        out_key(&o, "share");
+        out_digits(&o, share_of(r, c), 9);
+        out_close(&o, '}');
+    }
+    out_close(&o, ']');
+    code = end_line(&o);
+    out_free(&o);
+    return code;
+}
+
+static int print_choices(const run *r, const choice *drawn)
+{
+    size_t i;
+    int code = FINE;
+    puts("  logprob    share     choice");
+    for (i = 0; i < r->n_choices && code == FINE; i++) {
+        const choice *c = &r->choices[i];
+        printf("%9.4f %8.4f %% %c ", c->logprob, 100 * share_of(r, c), c == drawn ? '*' : ' ');
+        code = end_row(c->text, c->size);
+    }
+    return code;
+}
+
+/* Continues the prompt with one of the choices. */
+static int choose(run *r)
+{
+    int32_t drawn = 0;
+    int code =
+        attn_session_capacity(r->session) < r->n_prompt + r->longest_choice - 1
+            ? fail(FAILED,
+                   "the prompt has %zu tokens and the longest choice %zu; the model's "
+                   "context holds %u: give less text",
+                   r->n_prompt, r->longest_choice, (unsigned)attn_model_config(r->model)->n_ctx)
+            : score_choices(r);
+    if (code == FINE)
+        code = draw_choice(r, &drawn);
+    if (code != FINE)
+        return code;
+    if (r->o.json)
+        return print_choices_json(r, &r->choices[drawn]);
+    if (r->o.logprobs)
+        return print_choices(r, &r->choices[drawn]);
+    if ((code = print_prompt(r)) != FINE)
+        return code;
+    if (r->o.print_ids)
+        print_tokens(r, r->choices[drawn].ids, r->choices[drawn].n);
+    else
+        put_text(r, r->choices[drawn].text, r->choices[drawn].size);
+    putchar('\n');
+    return flush_output();
+}
+
+#endif

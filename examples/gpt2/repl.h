@@ -1,0 +1,479 @@
+/* gpt2's interactive mode: a line is a command if it begins with a slash; any other joins the text,
+ * and the model goes on from there.
+ *
+ * Lines are edited as the terminal edits them. A program that needs more has rlwrap, which brings
+ * readline's keys and history to any program, and this one stays without a dependency. */
+#ifndef GPT2_REPL_H
+#define GPT2_REPL_H
+
+#include "tools/common/utf8.h"
+
+/* >> Lines ===================================================================================== */
+
+static void on_stop(int number)
+{
+    interrupted = number;
+    system_on_interrupt(on_stop);
+}
+
+/* Linux's terminals keep so many bytes of a line, its end among them, and drop the rest. */
+enum { TERMINAL_LINE = 4096 };
+
+/* Reads a line of any length; NULL at the end, after Ctrl-C, and without memory. */
+static char *read_line(run *r, const char *sign)
+{
+    size_t size = 0, room = 256;
+    char *line = (char *)arena_alloc(&r->ctx, &r->memory, room, 1), *longer;
+    if (system_is_terminal(stdin))
+        fputs(sign, stderr);
+    while (line && system_fgets(line + size, (int)(room - size), stdin)) {
+        size += strlen(line + size);
+        if (size && line[size - 1] == '\n') {
+            if (size == TERMINAL_LINE && system_is_terminal(stdin))
+                say("the terminal passes on only %d bytes of a line: if yours was longer, /undo "
+                    "and "
+                    "cut it into lines that end in \\, or give a file with -f",
+                    TERMINAL_LINE - 1);
+            line[size - 1] = 0;
+            return line;
+        }
+        if (room - size > 16)
+            continue;
+        longer = (char *)arena_alloc(&r->ctx, &r->memory, 2 * room, 1);
+        if (longer)
+            memcpy(longer, line, size);
+        line = longer;
+        room *= 2;
+    }
+    return size ? line : NULL;
+}
+
+/* A line that ends in a backslash goes on in the next one. */
+static char *read_lines(run *r)
+{
+    char *whole = read_line(r, "> "), *more, *both;
+    size_t size = whole ? strlen(whole) : 0;
+    while (size > 0 && whole[size - 1] == '\\' && (more = read_line(r, ". ")) != NULL) {
+        both = (char *)arena_alloc(&r->ctx, &r->memory, size + strlen(more) + 1, 1);
+        if (!both)
+            return NULL;
+        whole[size - 1] = '\n';
+        memcpy(both, whole, size);
+        memcpy(both + size, more, strlen(more));
+        whole = both;
+        size += strlen(more);
+    }
+    return whole;
+}
+
+/* >> Commands ================================================================================== */
+
+static int need_turn(const repl *p, const char *what)
+{
+    return p->n_turns > 0 ? FINE
+                          : fail(USAGE, "there is nothing to %s yet: type a text first", what);
+}
+
+static int do_undo(repl *p, const char *value)
+{
+    (void)value;
+    if (need_turn(p, "undo") != FINE)
+        return USAGE;
+    undo_turn(p);
+    return tell_end(p->r, "undone");
+}
+
+static int needs_chance(const run *r)
+{
+    return r->o.temperature > 0
+               ? FINE
+               : fail(USAGE, "the temperature is 0, so each would be the same: say /temperature "
+                             "0.8 first");
+}
+
+static int do_regenerate(repl *p, const char *value)
+{
+    turn *t = p->n_turns ? &p->turns[p->n_turns - 1] : NULL;
+    (void)value;
+    if (need_turn(p, "regenerate") != FINE || needs_chance(p->r) != FINE)
+        return USAGE;
+    drop_candidates(p);
+    t->draw = p->draw;
+    return continue_turn(p, t);
+}
+
+static int do_show(repl *p, const char *value)
+{
+    size_t size;
+    const size_t bos = p->r->text.n > 0 && p->r->o.bos;
+    const char *text = decoded(p->r, bos, p->r->text.n, &size);
+    (void)value;
+    if (!text)
+        return failed(&p->r->ctx);
+    put_token(p->r, text, size);
+    print_tokens(p->r, NULL, 0);
+    putchar('\n');
+    return flush_output();
+}
+
+static int begin_text(repl *p)
+{
+    run *r = p->r;
+    const int32_t bos = attn_model_config(r->model)->bos;
+    drop_candidates(p);
+    p->n_turns = 0;
+    p->draw = 0;
+    r->text.n = r->first = 0;
+    return r->o.bos ? keep_tokens(r, &bos, 1) : FINE;
+}
+
+static int do_new(repl *p, const char *value)
+{
+    (void)value;
+    return begin_text(p);
+}
+
+static int do_quit(repl *p, const char *value)
+{
+    (void)value;
+    p->ends = 1;
+    return FINE;
+}
+
+/* >> Candidates ================================================================================ */
+
+/* The bytes of a text that fit one line of so many columns, cut at a blank if there is one. */
+static size_t line_of(const char *text, size_t size, size_t columns)
+{
+    size_t at = 0, length, width = 0, blank = 0;
+    uint32_t code = 0;
+    for (; at < size && text[at] != '\n'; at += length) {
+        length = utf8_length((const unsigned char *)text + at, size - at, &code);
+        length += length == 0;
+        width += (size_t)width_of(code);
+        if (width > columns)
+            return blank ? blank : at ? at : length;
+        if (text[at] == ' ')
+            blank = at + 1;
+    }
+    return at;
+}
+
+/* Prints one line of a candidate and pads it with blanks. Returns the rest of its text. */
+static const char *print_cell(const run *r, const char *text, size_t columns, int last)
+{
+    const size_t size = strlen(text), n = line_of(text, size, columns);
+    size_t width = text_width(text, n);
+    put_text(r, text, n);
+    for (; !last && width < columns + 2; width++)
+        putchar(' ');
+    return text + n + (text[n] == '\n');
+}
+
+/* Side by side where there is room for 24 columns each, else one below the other. */
+static int print_candidates(const repl *p)
+{
+    const int width = line_columns(stdout);
+    const size_t n = p->n_texts, columns = width > 0 ? ((size_t)width + 1) / n - 2 : 0;
+    const char **rest = (const char **)arena_alloc(&p->r->ctx, &p->r->memory, n, sizeof *rest);
+    size_t i, left = n;
+    char head[24];
+    if (!rest)
+        return failed(&p->r->ctx);
+    if (width == 0 || (size_t)width < 26 * n) {
+        for (i = 0; i < n; i++) {
+            printf("%zu. ", i + 1);
+            put_text(p->r, p->texts[i].text, p->texts[i].size);
+            putchar('\n');
+        }
+        return flush_output();
+    }
+    for (i = 0; i < n; i++) {
+        rest[i] = p->texts[i].text;
+        snprintf(head, sizeof head, "%zu.", i + 1);
+        printf(i + 1 < n ? "%-*s" : "%.0d%s\n", i + 1 < n ? (int)columns + 2 : 0, head);
+    }
+    while (left > 0) {
+        for (i = left = 0; i < n; i++) {
+            rest[i] = print_cell(p->r, rest[i], columns, i + 1 == n);
+            left += *rest[i] != 0;
+        }
+        putchar('\n');
+    }
+    return flush_output();
+}
+
+/* Several continuations of the last typed text, in one batch. The first is the one with the turn's
+ * own seed. */
+static int do_candidates(repl *p, const char *value)
+{
+    run *r = p->r;
+    const turn *t = p->n_turns ? &p->turns[p->n_turns - 1] : NULL;
+    size_t n = 4, first;
+    int code;
+    if (need_turn(p, "continue") != FINE || needs_chance(r) != FINE)
+        return USAGE;
+    if (*value && !parse_count(value, "2 100", &n))
+        return fail(USAGE, "/candidates: \"%s\" is not a whole number from 2 to 100", value);
+    first = t->first;
+    if (t->typed_end - first > attn_session_capacity(r->session))
+        first = t->typed_end - (attn_session_capacity(r->session) + 1) / 2;
+    drop_candidates(p);
+    p->texts = (attn_continuation *)arena_alloc(&r->ctx, &r->memory, n, sizeof *p->texts);
+    if (!p->texts)
+        return failed(&r->ctx);
+    p->first_draw = t->draw;
+    r->o.count = n;
+    code = draw_texts(r, r->text.ids + first, t->typed_end - first, r->o.seed + t->draw, p->texts);
+    p->n_texts = code == FINE ? n : 0;
+    if (code == FINE)
+        code = print_candidates(p);
+    return code == FINE ? say("/choose 1 to /choose %zu takes one; any text keeps the old one", n)
+                        : code;
+}
+
+static int do_choose(repl *p, const char *value)
+{
+    run *r = p->r;
+    size_t which = 0;
+    char limits[32];
+    turn *t;
+    int code;
+    if (p->n_texts == 0 || p->n_turns == 0)
+        return fail(USAGE, "there are no candidates: /candidates 4 makes some");
+    t = &p->turns[p->n_turns - 1];
+    snprintf(limits, sizeof limits, "1 %zu", p->n_texts);
+    if (!parse_count(value, limits, &which))
+        return fail(USAGE, "/choose: \"%s\" is not a whole number from 1 to %zu", value,
+                    p->n_texts);
+    r->text.n = t->typed_end;
+    r->first = t->first;
+    code = keep_tokens(r, p->texts[which - 1].ids, p->texts[which - 1].n_ids);
+    t->draw = p->first_draw + which - 1;
+    p->draw = p->first_draw + p->n_texts;
+    drop_candidates(p);
+    return code == FINE ? tell_end(r, "chosen") : code;
+}
+
+/* >> The list of commands ====================================================================== */
+
+static int do_help(repl *p, const char *value);
+
+static const struct repl_command {
+    const char *name, *argument;
+    int (*run)(repl *p, const char *value);
+    const char *help;
+} commands[] = {
+    {"help", "", do_help, "print this"},
+    {"undo", "", do_undo, "take the last turn away, yours and the model's"},
+    {"regenerate", "", do_regenerate, "continue the last typed text in another way"},
+    {"candidates", "N", do_candidates, "... in N ways side by side (4)"},
+    {"choose", "N", do_choose, "go on with candidate N"},
+    {"show", "", do_show, "print the whole text"},
+    {"new", "", do_new, "begin another text with the same settings"},
+    {"save", "FILE", do_save, "save text and settings"},
+    {"save!", "FILE", do_save_over, "... over a file that exists"},
+    {"load", "FILE", do_load, "load what was saved"},
+    {"quit", "", do_quit, "end, as Ctrl-D does"},
+};
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static int do_help(repl *p, const char *value)
+{
+    char label[64], text[400], now[32];
+    size_t i;
+    (void)value;
+    print_wrapped("Type a text, then Enter: the model goes on from there. An empty line lets it go "
+                  "on further. A line that ends in \\ goes on in the next; one that begins with // "
+                  "begins with a slash. Ctrl-C stops the text; twice at the prompt, or Ctrl-D, "
+                  "ends.",
+                  0, 0, help_columns());
+    putchar('\n');
+    for (i = 0; i < N_COMMANDS; i++) {
+        snprintf(label, sizeof label, "/%s %s", commands[i].name, commands[i].argument);
+        print_row(label, 22, commands[i].help);
+    }
+    putchar('\n');
+    print_wrapped("Settings, with their present values in brackets (on and off for flags):", 0, 0,
+                  help_columns());
+    for (i = 0; i < N_OPTIONS; i++) {
+        if (table[i].commands != LIVE_OPTION)
+            continue;
+        snprintf(label, sizeof label, "/%s %s", table[i].name,
+                 table[i].argument ? table[i].argument : "on");
+        snprintf(text, sizeof text, "[%s] %s", setting_text(&p->r->o, &table[i], now),
+                 table[i].help);
+        print_row(label, 22, text);
+    }
+    printf("\n");
+    print_wrapped("The beginning of a name is enough, and so is a letter (/n 50). For a history of "
+                  "lines and keys to edit them: rlwrap gpt2 MODEL.attn",
+                  0, 0, help_columns());
+    return flush_output();
+}
+
+/* A name of the list, or of a setting, that begins with this word: a number below N_COMMANDS, or
+ * N_COMMANDS and the number of the option. SIZE_MAX: none, or several. */
+static size_t find_command(const char *word, size_t size)
+{
+    size_t found = SIZE_MAX, n_found = 0, i;
+    for (i = 0; i < N_COMMANDS + N_OPTIONS; i++) {
+        const struct option *option = i < N_COMMANDS ? NULL : &table[i - N_COMMANDS];
+        const char *name = option ? option->name : commands[i].name;
+        if (option && option->commands != LIVE_OPTION)
+            continue;
+        if ((strlen(name) == size && memcmp(name, word, size) == 0) ||
+            (option && size == 1 && option->letter == *word))
+            return i;
+        if (strncmp(name, word, size) == 0) {
+            found = i;
+            n_found++;
+        }
+    }
+    return n_found == 1 ? found : SIZE_MAX;
+}
+
+static int refuse_command(const char *word, size_t size)
+{
+    const char *best = NULL;
+    size_t least = SIZE_MAX, distance, i;
+    char typed[32];
+    snprintf(typed, sizeof typed, "%.*s", (int)(size < 31 ? size : 31), word);
+    for (i = 0; i < N_COMMANDS + N_OPTIONS; i++) {
+        const struct option *option = i < N_COMMANDS ? NULL : &table[i - N_COMMANDS];
+        const char *known = option ? option->name : commands[i].name;
+        if (option && option->commands != LIVE_OPTION)
+            continue;
+        if ((distance = name_distance(typed, known)) < least) {
+            least = distance;
+            best = known;
+        }
+    }
+    if (best && size > 1)
+        return fail(USAGE, "there is no command /%s; do you mean /%s?", typed, best);
+    return fail(USAGE,
+                "there is no command /%s; /help lists them, and // begins a text with a slash",
+                typed);
+}
+
+static int obey(repl *p, char *line)
+{
+    const size_t size = strcspn(line, " =");
+    const size_t found = find_command(line, size);
+    char *value = line + size + (line[size] != 0), *end = value + strlen(value);
+    if (found == SIZE_MAX)
+        return refuse_command(line, size);
+    if (found >= N_COMMANDS && table[found - N_COMMANDS].kind == TEXTS)
+        return do_setting(p, &table[found - N_COMMANDS], value);
+    value += strspn(value, " ");
+    while (end > value && end[-1] == ' ')
+        *--end = 0;
+    return found < N_COMMANDS ? commands[found].run(p, value)
+                              : do_setting(p, &table[found - N_COMMANDS], value);
+}
+
+/* Somebody who types "quit" may not have meant a text. */
+static void tell_command(const char *line)
+{
+    size_t i;
+    for (i = 0; i < N_COMMANDS; i++)
+        if (strcmp(line, commands[i].name) == 0)
+            say("\"%s\" joins the text; the command is /%s, and /undo takes the text back", line,
+                line);
+}
+
+/* >> The loop ================================================================================== */
+
+/* After a line could not be read: 1 to go on, 0 at the end of the input or after a second Ctrl-C. */
+static int goes_on(repl *p, int *code)
+{
+    *code = p->r->ctx.status ? failed(&p->r->ctx) : FINE;
+    if (system_is_terminal(stdin))
+        fputc('\n', stderr);
+    if (!interrupted)
+        return 0;
+    clearerr(stdin);
+    if (p->warned) {
+        *code = INTERRUPTED;
+        return 0;
+    }
+    p->warned = 1;
+    say("Ctrl-C again ends, and so does Ctrl-D");
+    return 1;
+}
+
+static int read_turns(repl *p)
+{
+    char *line;
+    int code = FINE;
+    while (!p->ends) {
+        interrupted = 0;
+        p->r->ctx.status = ATTN_OK;
+        if (!(line = read_lines(p->r))) {
+            if (goes_on(p, &code))
+                continue;
+            return code;
+        }
+        p->warned = 0;
+        tell_command(line);
+        code = *line == '/' && line[1] != '/' ? obey(p, line + 1)
+                                              : take_line(p, line + (*line == '/'));
+        p->n_failed += code != FINE;
+        if (code == PIPE_CLOSED || ferror(stdout))
+            return code;
+    }
+    return FINE;
+}
+
+/* A prompt of the command line is the first thing that was typed. */
+static int take_prompt(repl *p, const text_source *from)
+{
+    run *r = p->r;
+    turn *t;
+    int code =
+        read_tokens(&r->ctx, &r->memory, r->model, r->o.model, from, &r->prompt, &r->n_prompt);
+    if (code != FINE || (code = print_prompt(r)) != FINE)
+        return code;
+    r->text.n = 0; /* the prompt begins with its own beginning-of-text token */
+    if (!(t = add_turn(p)) || keep_tokens(r, r->prompt, r->n_prompt) != FINE)
+        return FAILED;
+    t->begin = (size_t)r->o.bos;
+    t->typed_end = r->text.n;
+    return continue_turn(p, t);
+}
+
+static void greet(const run *r)
+{
+    if (system_is_terminal(stdin))
+        fprintf(stderr,
+                "Type a text, then Enter; /help lists the commands, Ctrl-D ends.\n"
+                "temperature %g, top-k %zu, seed %llu, %zu tokens a turn\n",
+                (double)r->o.temperature, r->o.top_k, TOOLS_LLU(r->o.seed), r->o.tokens);
+}
+
+static int run_repl(run *r, const text_source *from, int given)
+{
+    repl p = {0};
+    int code;
+    p.r = r;
+    if (!attn_model_tokenizer(r->model))
+        return fail(FAILED, "%s has no tokenizer, so no text can be typed", r->o.model);
+    if (r->o.bos && attn_model_config(r->model)->bos < 0)
+        return fail(FAILED, "%s has no beginning-of-text token for --bos", r->o.model);
+    system_on_interrupt(on_stop);
+    greet(r);
+    code = make_session(r, attn_model_config(r->model)->n_ctx);
+    if (code == FINE)
+        code = begin_text(&p);
+    if (code == FINE && given)
+        code = take_prompt(&p, from);
+    if (code == FINE)
+        code = read_turns(&p);
+    if (code == FINE && p.n_failed > 0 && !system_is_terminal(stdin))
+        code = FAILED; /* a script wants to know */
+    drop_candidates(&p);
+    free(p.turns);
+    return code;
+}
+
+#endif

@@ -1,0 +1,298 @@
+/* Settings that change while gpt2 runs, and the files that keep them and the text. */
+#ifndef GPT2_SAVE_H
+#define GPT2_SAVE_H
+
+#include "tools/common/json.h"
+
+/* >> Settings: options that a command may change =============================================== */
+
+/* "0.7", and always a text that reads back as the same number. */
+static void spell_number(char text[32], float number)
+{
+    snprintf(text, 32, "%g", (double)number);
+    if (strtof(text, NULL) != number)
+        snprintf(text, 32, "%.9g", (double)number);
+}
+
+static const char *setting_text(const options *o, const struct option *option, char text[32])
+{
+    const void *at = (const char *)o + option->at;
+    if (option->kind == NUMBER)
+        spell_number(text, *(const float *)at);
+    else if (option->kind == FLAG)
+        snprintf(text, 32, *(const int *)at ? "on" : "off");
+    else if (option->kind == TEXTS)
+        snprintf(text, 32, "%zu", ((const text_list *)at)->n);
+    else
+        snprintf(text, 32, "%llu",
+                 option->kind == SEED ? TOOLS_LLU(*(const uint64_t *)at)
+                                      : TOOLS_LLU(*(const size_t *)at));
+    return text;
+}
+
+/* Sets an option to a value as a command, or a saved file, gives it. */
+static int change_setting(options *o, const struct option *option, const char *value)
+{
+    void *at = (char *)o + option->at;
+    const int which = *value ? find_name("off on", value, strlen(value)) : 1;
+    if (option->kind == TEXTS && !*value) {
+        ((text_list *)at)->n = 0;
+        return FINE;
+    }
+    if (option->kind != FLAG)
+        return set_option(o, option, value);
+    if (which < 0)
+        return fail(USAGE, "--%s: there is no \"%s\"; choose on or off", option->name, value);
+    *(int *)at = which;
+    return FINE;
+}
+
+static int do_setting(repl *p, const struct option *option, const char *value)
+{
+    char text[32];
+    options changed = p->r->o;
+    int code;
+    if (*value || option->kind == FLAG || option->kind == TEXTS) {
+        if ((code = change_setting(&changed, option, value)) != FINE)
+            return code;
+        p->r->o = changed;
+        p->draw = option->kind == SEED ? 0 : p->draw;
+    }
+    return say("%s: %s", option->name, setting_text(&p->r->o, option, text));
+}
+
+/* >> Files: the tokens of every turn and the settings; keys and values are computed again ======= */
+
+static void out_ids(json_out *o, const char *key, const int32_t *ids, size_t n)
+{
+    size_t i;
+    out_key(o, key);
+    out_open(o, '[');
+    for (i = 0; i < n; i++)
+        out_count(o, (uint64_t)ids[i]);
+    out_close(o, ']');
+}
+
+static void out_settings(const options *o, json_out *out)
+{
+    char text[32];
+    size_t i, k;
+    out_key(out, "settings");
+    out_open(out, '{');
+    for (i = 0; i < N_OPTIONS; i++) {
+        if (table[i].commands != LIVE_OPTION)
+            continue;
+        out_key(out, table[i].name);
+        if (table[i].kind != TEXTS) {
+            out_word(out, setting_text(o, &table[i], text));
+            continue;
+        }
+        out_open(out, '[');
+        for (k = 0; k < o->stop.n; k++)
+            out_word(out, o->stop.at[k]);
+        out_close(out, ']');
+    }
+    out_close(out, '}');
+}
+
+static void out_session(const repl *p, json_out *o)
+{
+    const run *r = p->r;
+    size_t i;
+    out_open(o, '{');
+    out_key(o, "gpt2");
+    out_count(o, 1); /* the version of this format */
+    out_key(o, "text");
+    out_decoded(r, o, r->text.ids, r->text.n);
+    out_settings(&r->o, o);
+    out_key(o, "draw");
+    out_count(o, p->draw);
+    out_key(o, "first");
+    out_count(o, r->first);
+    out_ids(o, "begin", r->text.ids, p->n_turns ? p->turns[0].begin : r->text.n);
+    out_key(o, "turns");
+    out_open(o, '[');
+    for (i = 0; i < p->n_turns; i++) {
+        const turn *t = &p->turns[i];
+        const size_t end = i + 1 < p->n_turns ? t[1].begin : r->text.n;
+        out_open(o, '{');
+        out_ids(o, "typed", r->text.ids + t->begin, t->typed_end - t->begin);
+        out_ids(o, "continued", r->text.ids + t->typed_end, end - t->typed_end);
+        out_key(o, "first");
+        out_count(o, t->first);
+        out_key(o, "draw_before");
+        out_count(o, t->draw_before);
+        out_key(o, "draw");
+        out_count(o, t->draw);
+        out_close(o, '}');
+    }
+    out_close(o, ']');
+    out_close(o, '}');
+}
+
+static int write_session(repl *p, const char *path)
+{
+    run *r = p->r;
+    attn_draft *draft;
+    json_out o = {0};
+    int whole;
+    if (!*path)
+        return fail(USAGE, "/save needs the name of a file");
+    if (system_same_file(r->o.model, path))
+        return fail(USAGE, "/save %s: that is the model", path);
+    if (attn_draft_begin(&r->ctx, &draft, path))
+        return failed(&r->ctx);
+    out_session(p, &o);
+    whole = out_line(&o, (FILE *)attn_draft_stream(draft));
+    out_free(&o);
+    if (attn_draft_end(&r->ctx, draft, whole ? ATTN_OK : ATTN_E_MEMORY))
+        return whole ? failed(&r->ctx) : fail(FAILED, "no memory to save the text");
+    p->file = path;
+    return say("saved in %s", path);
+}
+
+/* /save overwrites a file only if this text came from it or was saved there; /save! always does. */
+static int do_save(repl *p, const char *value)
+{
+    if (*value && system_exists(value) && !(p->file && system_same_file(p->file, value)))
+        return fail(USAGE, "%s exists: give another name, or write over it with /save! %s", value,
+                    value);
+    return write_session(p, *value || !p->file ? value : p->file);
+}
+
+static int do_save_over(repl *p, const char *value)
+{
+    return write_session(p, *value || !p->file ? value : p->file);
+}
+
+/* Appends the ids of a list to the text. */
+static int load_ids(run *r, const json_value *list)
+{
+    const uint64_t n_vocab = attn_model_config(r->model)->n_vocab;
+    const json_value *v;
+    uint64_t id;
+    size_t i;
+    if (!list || list->kind != JSON_ARRAY)
+        return 0;
+    for (i = 0, v = list + 1; i < list->size; i++, v += v->span) {
+        const int32_t token = json_u64(v, &id) && id < n_vocab ? (int32_t)id : -1;
+        if (token < 0 || keep_tokens(r, &token, 1) != FINE)
+            return 0;
+    }
+    return 1;
+}
+
+static int load_turns(repl *p, const json_value *root)
+{
+    const json_value *turns = json_get(root, "turns"), *v;
+    run *r = p->r;
+    uint64_t first = 0;
+    size_t i;
+    if (!turns || turns->kind != JSON_ARRAY || !load_ids(r, json_get(root, "begin")))
+        return 0;
+    for (i = 0, v = turns + 1; i < turns->size; i++, v += v->span) {
+        turn *t = add_turn(p);
+        if (!t || !load_ids(r, json_get(v, "typed")))
+            return 0;
+        t->typed_end = r->text.n;
+        if (!load_ids(r, json_get(v, "continued")) || !json_u64(json_get(v, "first"), &first) ||
+            first > t->begin || !json_u64(json_get(v, "draw_before"), &t->draw_before) ||
+            !json_u64(json_get(v, "draw"), &t->draw))
+            return 0;
+        t->first = (size_t)first;
+    }
+    if (!json_u64(json_get(root, "first"), &first) || first > r->text.n)
+        return 0;
+    r->first = (size_t)first;
+    return json_u64(json_get(root, "draw"), &p->draw);
+}
+
+static int load_settings(run *r, options *o, const json_value *settings)
+{
+    const json_value *v, *text;
+    size_t i, k, n;
+    if (!settings || settings->kind != JSON_OBJECT)
+        return 0;
+    o->stop.n = 0;
+    for (i = 0, v = settings + 1; i < settings->size; i++, v += v->span) {
+        for (k = 0; k < N_OPTIONS; k++)
+            if (table[k].commands == LIVE_OPTION && strlen(table[k].name) == v->key_size &&
+                memcmp(table[k].name, v->key, v->key_size) == 0)
+                break;
+        if (k == N_OPTIONS || (v->kind == JSON_ARRAY) != (table[k].kind == TEXTS))
+            return 0;
+        n = v->kind == JSON_ARRAY ? v->size : 1;
+        for (text = v->kind == JSON_ARRAY ? v + 1 : v; n > 0; n--, text += text->span) {
+            const char *value = text->kind == JSON_STRING
+                                    ? arena_text(&r->ctx, &r->memory, text->text, text->size)
+                                    : NULL;
+            if (!value || (table[k].kind == TEXTS ? !texts_add(&o->stop, value)
+                                                  : change_setting(o, &table[k], value) != FINE))
+                return 0;
+        }
+    }
+    return 1;
+}
+
+/* Does the text of the tokens read as it did when they were saved? It would not in another
+ * vocabulary. */
+static int reads_the_same(const run *r, const json_value *saved)
+{
+    json_out a = {0}, b = {0};
+    int same = saved && saved->kind == JSON_STRING;
+    if (same) {
+        out_decoded(r, &a, r->text.ids, r->text.n);
+        out_text(&b, saved->text, saved->size);
+        same = !a.failed && !b.failed && a.size == b.size && memcmp(a.text, b.text, a.size) == 0;
+    }
+    out_free(&a);
+    out_free(&b);
+    return same;
+}
+
+/* Takes the place of the present text, which stays if the file cannot be used. */
+static int do_load(repl *p, const char *path)
+{
+    run *r = p->r;
+    const repl old = *p;
+    const tokens old_text = r->text, none = {NULL, 0, 0};
+    const size_t old_first = r->first, limit = (size_t)1 << 26;
+    options changed = r->o;
+    json_value *root = NULL;
+    uint64_t version = 0;
+    size_t size;
+    char *bytes;
+    int good;
+    if (!*path)
+        return fail(USAGE, "/load needs the name of a file");
+    if (read_file(&r->ctx, &r->memory, path, limit, &bytes, &size) ||
+        json_parse(&r->ctx, path, bytes, size, &root))
+        return failed(&r->ctx);
+    drop_candidates(p);
+    r->text = none;
+    p->turns = NULL;
+    p->n_turns = p->room = 0;
+    r->first = 0;
+    good = json_u64(json_get(root, "gpt2"), &version) && version == 1 && load_turns(p, root) &&
+           load_settings(r, &changed, json_get(root, "settings"));
+    if (!good)
+        fail(FAILED, "%s is not a text that /save wrote for a model with these tokens", path);
+    else if (!(good = reads_the_same(r, json_get(root, "text"))))
+        fail(FAILED, "%s was saved with another vocabulary than this model's", path);
+    free(root);
+    free(good ? old_text.ids : r->text.ids);
+    free(good ? old.turns : p->turns);
+    if (good) {
+        r->o = changed;
+        p->file = path;
+        return tell_end(r, "loaded");
+    }
+    *p = old;
+    p->texts = NULL;
+    p->n_texts = 0;
+    r->text = old_text;
+    r->first = old_first;
+    return FAILED;
+}
+
+#endif

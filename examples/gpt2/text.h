@@ -1,0 +1,409 @@
+/* One text: gpt2 feeds the prompt, the library draws tokens and calls back for each, and the callback
+ * prints the token as text, as an id, or as a row with its probability. */
+#ifndef GPT2_TEXT_H
+#define GPT2_TEXT_H
+
+#include "tools/common/json_out.h"
+
+/* >> Output ==================================================================================== */
+
+static int flush_output(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) /* an earlier write may have failed */
+        return FINE;
+    if (errno == EPIPE) /* SIGPIPE is ignored, so the write failed instead */
+        return PIPE_CLOSED;
+    return fail(FAILED, "cannot write the output: %s", why(errno));
+}
+
+/* Whole characters. A terminal would obey a control character, so there it becomes U+FFFD, but for
+ * tabs and the ends of lines. */
+static void put_text(const run *r, const char *text, size_t size)
+{
+    size_t i, control;
+    if (!r->terminal) {
+        fwrite(text, 1, size, stdout);
+        return;
+    }
+    for (i = 0; i < size; i += control ? control : 1) {
+        control = strchr("\n\t", text[i]) && text[i] ? 0 : control_size(text + i, size - i);
+        if (control)
+            fputs("\xEF\xBF\xBD", stdout);
+        else
+            putchar(text[i]);
+    }
+}
+
+/* As much of a token's text as is whole characters. */
+static void put_token(run *r, const char *bytes, size_t size)
+{
+    char text[3 * (64 + 4)];
+    size_t done, piece;
+    for (done = 0; bytes && done < size; done += piece) {
+        piece = size - done < 64 ? size - done : 64;
+        put_text(r, text, attn_utf8_push(text, &r->utf8, bytes + done, piece));
+    }
+}
+
+static void put_id(run *r, int32_t id)
+{
+    printf("%s%ld", r->n_printed++ ? " " : "", (long)id);
+}
+
+/* The text of ids, or the ids themselves. */
+static int print_tokens(run *r, const int32_t *ids, size_t n)
+{
+    const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
+    char rest[3 * 4];
+    size_t i, size = 0;
+    for (i = 0; i < n; i++)
+        if (r->o.print_ids || !tokenizer) {
+            put_id(r, ids[i]);
+        } else {
+            const char *bytes = attn_token_bytes(&size, tokenizer, ids[i]);
+            put_token(r, bytes, size);
+        }
+    put_text(r, rest, attn_utf8_push(rest, &r->utf8, "", 0));
+    return flush_output();
+}
+
+/* A terminal's own colours suit its ground, whatever that is. */
+static const char *colour_of(float probability)
+{
+    return probability >= 0.5f    ? "\033[34m"
+           : probability >= 0.2f  ? "\033[36m"
+           : probability >= 0.05f ? "\033[33m"
+           : probability >= 0.01f ? "\033[31m"
+                                  : "\033[35m";
+}
+
+/* >> The prompt ================================================================================ */
+
+static int write_floats(FILE *file, float *numbers, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++) { /* little-endian on any host, in place */
+        uint32_t bits;
+        memcpy(&bits, &numbers[i], sizeof bits);
+        put_u32((unsigned char *)&numbers[i], bits);
+    }
+    return fwrite(numbers, sizeof *numbers, n, file) == n;
+}
+
+/* Feeds ids by pieces, which changes no bit of the result: so Ctrl-C is heard between two of them,
+ * and the logits of a long text (if they go to a file) are never in memory together. */
+static int feed_pieces(run *r, const int32_t *ids, size_t n_ids, FILE *file, float *logits,
+                       size_t piece)
+{
+    size_t done, n;
+    progress_begin(&r->progress, "prompt");
+    for (done = 0; done < n_ids; done += n) {
+        attn_feed_item item = {0};
+        if (interrupted)
+            return INTERRUPTED;
+        progress_at(&r->progress, (double)done / (double)n_ids);
+        n = n_ids - done < piece ? n_ids - done : piece;
+        item.session = r->session;
+        item.tokens = ids + done;
+        item.n_tokens = n;
+        item.logits = logits;
+        if (attn_feed_batch(&r->ctx, &item, 1))
+            return failed(&r->ctx);
+        if (file && !write_floats(file, logits, n * attn_model_config(r->model)->n_vocab))
+            return FINE; /* attn_draft_end says why */
+    }
+    return FINE;
+}
+
+static int feed_ids(run *r, const int32_t *ids, size_t n)
+{
+    const int code = feed_pieces(r, ids, n, NULL, NULL, system_is_terminal(stderr) ? 64 : 256);
+    progress_end(&r->progress);
+    return code;
+}
+
+/* Feeds the prompt and writes the logits of its positions. */
+static int feed_and_save(run *r)
+{
+    const size_t piece = 32, n_vocab = attn_model_config(r->model)->n_vocab;
+    unsigned char header[128];
+    float *logits;
+    attn_draft *array;
+    FILE *file;
+    int code;
+    if (system_same_file(r->o.model, r->o.logits))
+        return fail(USAGE, "--logits %s: that is the model", r->o.logits);
+    if (attn_draft_begin(&r->ctx, &array, r->o.logits))
+        return failed(&r->ctx);
+    file = (FILE *)attn_draft_stream(array);
+    attn_npy_header(header, ATTN_F32, attn_shape2(r->n_prompt, n_vocab));
+    fwrite(header, 1, sizeof header, file);
+    if (!(logits = (float *)calloc(piece * n_vocab, sizeof *logits)))
+        code = fail(FAILED, "no memory for logits");
+    else
+        code = feed_pieces(r, r->prompt, r->n_prompt, file, logits, piece);
+    progress_end(&r->progress);
+    if (attn_draft_end(&r->ctx, array, code == FINE ? ATTN_OK : ATTN_STOPPED) && code == FINE)
+        code = failed(&r->ctx);
+    free(logits);
+    return code;
+}
+
+/* On a terminal in a colour of its own, which the continuation has not. */
+static int print_prompt(run *r)
+{
+    int code;
+    if (r->o.no_prompt || r->o.logprobs || (r->o.logits && r->o.tokens == 0))
+        return FINE;
+    if (r->colour)
+        fputs("\033[36m", stdout);
+    code = print_tokens(r, r->prompt + r->o.bos, r->n_prompt - (size_t)r->o.bos);
+    if (r->colour)
+        fputs("\033[0m", stdout);
+    return code;
+}
+
+/* At a terminal a long prompt is printed after it was fed, because the progress uses its line. */
+static int feed_and_print(run *r)
+{
+    const int last = system_is_terminal(stderr) && r->n_prompt > 64;
+    double begin;
+    int code = last ? FINE : print_prompt(r);
+    begin = system_seconds();
+    if (code == FINE)
+        code = r->o.logits ? feed_and_save(r) : feed_ids(r, r->prompt, r->n_prompt);
+    r->prompt_seconds = system_seconds() - begin;
+    return code == FINE && last ? print_prompt(r) : code;
+}
+
+/* >> Drawing tokens ============================================================================ */
+
+/* By the logits of the latest draw: the model's, whatever the sampler's settings are. */
+static attn_token_stats stats_of(const run *r, int32_t id)
+{
+    attn_ctx ctx = {0}; /* a call on r->ctx is under way */
+    attn_token_stats stats = {0};
+    ctx.n_threads = 1;
+    attn_logit_stats(
+        &ctx, &stats, NULL, 0,
+        attn_borrow(r->row, ATTN_F32, attn_shape2(1, attn_model_config(r->model)->n_vocab)), &id);
+    return stats;
+}
+
+/* Any bytes as JSON spells them, at the end of a row. */
+static int end_row(const char *bytes, size_t size)
+{
+    json_out text = {0};
+    int whole;
+    out_text(&text, bytes, size);
+    whole = out_line(&text, stdout);
+    out_free(&text);
+    return whole ? flush_output() : fail(FAILED, "no memory for a row");
+}
+
+/* A token with its probability, in a row of its own. */
+static int print_token_row(run *r, int32_t id, double nll)
+{
+    const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
+    size_t size = 0;
+    const char *bytes = tokenizer ? attn_token_bytes(&size, tokenizer, id) : NULL;
+    if (r->n_printed++ == 0)
+        puts("  logprob  probability      id  token");
+    printf("%9.5f   %8.4f %%  %6ld  ", -nll, 100 * exp(-nll), (long)id);
+    return end_row(bytes, bytes ? size : 0);
+}
+
+/* Shows the tokens of the first n draws that were not shown yet, as rows or ids; text is shown by
+ * take_text. The library calls back before a draw, so its token is known at the next one. */
+static void show_drawn(run *r, size_t n)
+{
+    for (; r->n_shown < n; r->n_shown++) {
+        const int32_t id = r->drawn[r->n_shown];
+        int code = FINE;
+        if (r->o.logprobs) {
+            code = print_token_row(r, id, (double)stats_of(r, id).nll);
+        } else if (r->o.print_ids || !attn_model_tokenizer(r->model)) {
+            put_id(r, id);
+            code = flush_output();
+        }
+        r->code = r->code == FINE ? code : r->code;
+    }
+}
+
+/* An attn_logits_fn: keeps the logits that probabilities are made of, and hears Ctrl-C. */
+static int before_draw(float *logits, const attn_session *session, void *user)
+{
+    run *r = (run *)user;
+    (void)session;
+    show_drawn(r, r->n_draws);
+    if (r->code != FINE || interrupted)
+        return 1;
+    if (r->o.logprobs || r->o.colours)
+        memcpy(r->row, logits, attn_model_config(r->model)->n_vocab * sizeof *r->row);
+    r->n_draws++;
+    return 0;
+}
+
+/* An attn_text_fn: prints the text of the token that was drawn last. */
+static int take_text(const char *text, size_t size, void *user)
+{
+    run *r = (run *)user;
+    const int coloured = r->colour && r->o.colours;
+    if (r->o.logprobs || r->o.print_ids)
+        return 0;
+    if (coloured)
+        fputs(colour_of(stats_of(r, r->drawn[r->n_draws - 1]).probability), stdout);
+    put_text(r, text, size);
+    if (coloured)
+        fputs("\033[0m", stdout);
+    r->code = flush_output();
+    return r->code != FINE;
+}
+
+/* One call of the library: feeds ids, then draws at most `most` tokens. */
+static int draw_tokens(run *r, const int32_t *ids, size_t n_ids, size_t most, size_t *n_drawn)
+{
+    attn_generate_desc how = {0};
+    attn_status status;
+    how.sampler = r->sampler;
+    how.logits_fn = before_draw;
+    how.logits_user = r;
+    how.max_tokens = most;
+    how.ignore_eos = r->o.ignore_eos;
+    how.stop = r->o.stop.at;
+    how.n_stop = r->o.stop.n;
+    how.prompt_ids = ids;
+    how.n_prompt_ids = n_ids;
+    how.ids = r->drawn;
+    how.n_ids = n_drawn;
+    how.reason = &r->reason;
+    r->n_draws = r->n_shown = 0;
+    status = attn_generate(&r->ctx, r->session, "", &how, take_text, r);
+    show_drawn(r, *n_drawn);
+    r->n_generated += *n_drawn;
+    if (r->code != FINE)
+        return r->code;
+    if (status == ATTN_STOPPED) {
+        r->ctx.status = ATTN_OK;
+        return INTERRUPTED;
+    }
+    return status ? failed(&r->ctx) : FINE;
+}
+
+static const char *why_ended(attn_stop_reason reason)
+{
+    return reason == ATTN_STOP_EOS       ? "the text ended"
+           : reason == ATTN_STOP_CONTEXT ? "the context is full"
+           : reason == ATTN_STOP_STRING  ? "a stop string came"
+                                         : "all that -n asks for";
+}
+
+/* >> A text ==================================================================================== */
+
+/* Appends to the text. */
+static int keep_tokens(run *r, const int32_t *ids, size_t n)
+{
+    if (n > r->text.room - r->text.n) {
+        const size_t room = 2 * r->text.n + n + 256;
+        int32_t *larger = room < SIZE_MAX / sizeof *larger
+                              ? (int32_t *)realloc(r->text.ids, room * sizeof *larger)
+                              : NULL;
+        if (!larger)
+            return fail(FAILED, "no memory for a text of %zu tokens", r->text.n + n);
+        r->text.ids = larger;
+        r->text.room = room;
+    }
+    if (n > 0)
+        memcpy(r->text.ids + r->text.n, ids, n * sizeof *ids);
+    r->text.n += n;
+    return FINE;
+}
+
+/* Slides the context on: the session shall hold only the last tokens of the text, half as many as
+ * it has room for. Returns how many; the caller feeds them. To the library they are a new prompt, so
+ * it does not recognise a character or a stop string that lies across the cut. */
+static size_t drop_older_half(run *r)
+{
+    const size_t half = (attn_session_capacity(r->session) + 1) / 2;
+    r->first = r->text.n - (r->text.n < half ? r->text.n : half);
+    r->n_slides++;
+    return r->text.n - r->first;
+}
+
+/* Draws and shows as many tokens as -n asks for, which join the text. */
+static int generate(run *r)
+{
+    const size_t n_ctx = attn_model_config(r->model)->n_ctx;
+    size_t left, n_fed = 0, n_drawn = 0;
+    int code = FINE;
+    r->reason = ATTN_STOP_COUNT;
+    while (code == FINE && (left = r->o.tokens - r->n_generated) > 0) {
+        code = draw_tokens(r, r->text.ids + r->text.n - n_fed, n_fed,
+                           left < n_ctx + 1 ? left : n_ctx + 1, &n_drawn);
+        if (keep_tokens(r, r->drawn, n_drawn) != FINE)
+            return FAILED;
+        if (code != FINE || r->reason != ATTN_STOP_CONTEXT || !r->o.slide)
+            break;
+        n_fed = drop_older_half(r);
+        if (attn_truncate(&r->ctx, r->session, 0))
+            return failed(&r->ctx);
+    }
+    r->ended = code == INTERRUPTED ? "stopped by Ctrl-C" : why_ended(r->reason);
+    return code;
+}
+
+static void print_statistics(const run *r)
+{
+    size_t threads = 1;
+#ifdef _OPENMP
+    threads = r->o.threads ? r->o.threads : (size_t)omp_get_max_threads();
+    threads = threads < MAX_THREADS ? threads : MAX_THREADS;
+#endif
+    fprintf(stderr, "prompt %zu tokens, %.1f/s; generated %zu, %.1f/s: %s; ", r->n_prompt,
+            (double)r->n_prompt / (r->prompt_seconds + 1e-9), r->n_generated,
+            (double)r->n_generated / (r->generate_seconds + 1e-9), r->ended);
+    if (r->n_slides > 0)
+        fprintf(stderr, "the context was full and dropped its older half, %zu times; ",
+                r->n_slides);
+    fprintf(stderr, "loaded in %.3f s; ", r->load_seconds);
+#ifdef HAVE_POSIX
+    {
+        struct rusage usage;
+        getrusage(RUSAGE_SELF, &usage); /* in KiB, on Apple's systems in bytes */
+#ifdef __APPLE__
+        usage.ru_maxrss /= 1024;
+#endif
+        fprintf(stderr, "%.1f MiB; ", (double)usage.ru_maxrss / 1024);
+    }
+#endif
+    fprintf(stderr, "%s; %zu thread%s\n", attn_isa(&r->ctx), threads, threads == 1 ? "" : "s");
+}
+
+/* Prints the prompt and its continuation. */
+static int continue_prompt(run *r)
+{
+    const int silent = r->o.logits && r->o.tokens == 0; /* only the array was asked for */
+    double begin;
+    int code, end_code;
+    r->ended = "stopped";
+    r->text.n = r->first = r->n_slides = 0;
+    code = keep_tokens(r, r->prompt, r->n_prompt);
+    if (code == FINE)
+        code = feed_and_print(r);
+    begin = system_seconds();
+    if (code == FINE)
+        code = generate(r);
+    r->generate_seconds = system_seconds() - begin;
+    if (code != FINE && code != INTERRUPTED)
+        return code;
+    if (code == INTERRUPTED)
+        r->ended = "stopped by Ctrl-C";
+    if (!silent && !r->o.logprobs)
+        putchar('\n');
+    end_code = flush_output();
+    if (!r->o.quiet)
+        print_statistics(r);
+    return code != FINE ? code : end_code;
+}
+
+#endif

@@ -1,0 +1,244 @@
+# What a contributor runs beside `make test`: tests that take longer, comparisons with others, other
+# languages and platforms, planted errors, format. tests/README.md says what each is for.
+
+.PHONY: test-full test-32bit coverage analyze mutate compare pipelines portability fuzz tsan \
+        sanitize-casts sanitize-memory sanitize-kernels format format-check python-test \
+        languages-test msvc-test windows-test
+
+# Longer tests ====================================================================================
+
+test-full: test ## the tests with every failure of a system call, long runs, more mutations, checked kernels
+	ATTN_TEST_FULL=1 $(TEST) faults load bench
+	$(BUILD)/fuzz/replay 1000 1 2>$(BUILD)/fuzz/replay.log || { tail -3 $(BUILD)/fuzz/replay.log; exit 1; }
+	$(MAKE) --no-print-directory sanitize-kernels
+
+portability: $(BUILD)/attn-convert ## the same bits from every compiler, option, processor here (ROWS="clang -O2")
+	@sh tests/platforms/portability.sh $(BUILD) $(ROWS)
+
+# The fuzz targets, with any compiler: replayed on their corpus and some mutations of it.
+FUZZ_TARGETS = attn huggingface gguf llmc vocab tokenizer session sampler hooks
+FUZZ_SOURCES = attn convert tokenizer session sampler hooks
+SECONDS      = 60
+FUZZ_FLAGS   =
+FUZZ         = $(BUILD)/fuzz
+fuzz_source  = $(if $(filter huggingface gguf llmc vocab,$(1)),convert,$(1))
+
+$(FUZZ)/long.attn: $(BUILD)/attn-convert $(wildcard tests/golden/long/*)
+	@mkdir -p $(@D)
+	@$(BUILD)/attn-convert tests/golden/long $@ 2>/dev/null
+
+$(FUZZ)/replay: $(FUZZ_SOURCES:%=tests/fuzz/fuzz_%.c) tests/fuzz/replay.c tests/fuzz/fuzz.h \
+    $(wildcard tools/*/*.[ch]) $(BUILD)/attn.o
+	@mkdir -p $(@D)
+	$(SHOW)$(filter-out -M%,$(COMPILE)) -Itests/fuzz -DTEST_BUILD='"$(BUILD)"' -DATTN__IMPLEMENTED \
+	    $(filter tests/%.c %.o,$^) -o $@ $(LINK)
+
+$(BUILD)/tests/threads: tests/programs/threads.c $(BUILD)/attn.o
+	@mkdir -p $(@D)
+	$(PROGRAM) -lpthread
+
+# Opens and saves: with files that are mapped, and with files that are read. The second brings an
+# implementation of its own, without the kernels for vectors, which take long to compile.
+$(BUILD)/tests/saving: tests/programs/saving.c $(BUILD)/attn.o
+	@mkdir -p $(@D)
+	$(PROGRAM)
+
+$(BUILD)/tests/saving-read: tests/programs/saving.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(SHOW)$(COMPILE) -DATTN_NO_MMAP -DATTN_NO_SIMD -MF $@.d $< -o $@ $(LINK)
+
+# Where it cannot be built it is not used.
+$(BUILD)/faults.so: tests/programs/faults.c
+	@$(CC) -std=c99 -O1 -shared -fPIC $< -o $@ -ldl 2>/dev/null || touch $@
+
+# With libFuzzer, which is clang's. The implementation is compiled once, portable C only: clang needs
+# minutes for the vector kernels with sanitizers, and fuzzing is not what tests those.
+FUZZ_COMPILE = clang -std=c99 -O1 -g1 -mllvm -pragma-unroll-threshold=1 -Wno-pass-failed -fno-omit-frame-pointer -I. -Itests/fuzz -DATTN_NO_SIMD \
+               -DTEST_BUILD='"$(BUILD)"' \
+               -fsanitize=address,undefined -fno-sanitize-recover=undefined
+
+$(FUZZ)/attn.o: attn.h tests/fuzz/untraced.txt
+	@mkdir -p $(@D)
+	$(SHOW)$(FUZZ_COMPILE) -fsanitize=fuzzer-no-link -fsanitize-coverage-ignorelist=tests/fuzz/untraced.txt \
+	    -DATTN_IMPLEMENTATION -x c -c $< -o $@
+
+$(FUZZ)/target-%: $(FUZZ)/attn.o tests/fuzz/fuzz.h tests/fuzz/driver.c $(wildcard tests/fuzz/*.c tools/*/*.[ch])
+	$(SHOW)$(FUZZ_COMPILE) -fsanitize=fuzzer -DATTN__IMPLEMENTED -DTARGET=fuzz_$* tests/fuzz/driver.c \
+	    tests/fuzz/fuzz_$(call fuzz_source,$*).c $(FUZZ)/attn.o -o $@ -lm
+
+fuzz: $(BUILD)/tiny-stories.attn ## look for inputs that break things (SECONDS=60 for each target; needs clang)
+	@clang --version >/dev/null 2>&1 || { echo 'make fuzz needs clang and its libFuzzer'; exit 1; }
+	@$(MAKE) --no-print-directory $(FUZZ_TARGETS:%=$(FUZZ)/target-%)
+	@status=0; for t in $(FUZZ_TARGETS); do mkdir -p $(FUZZ)/corpus/$$t; echo "== $$t"; \
+	    $(FUZZ)/target-$$t -max_total_time=$(SECONDS) $(FUZZ_FLAGS) -timeout=20 -rss_limit_mb=1500 \
+	        -malloc_limit_mb=600 -max_len=12000 -print_final_stats=1 -verbosity=0 \
+	        -artifact_prefix=$(FUZZ)/found-$$t- $$(test ! -f tests/fuzz/$$t.dict || \
+	        echo -dict=tests/fuzz/$$t.dict) $(FUZZ)/corpus/$$t tests/fuzz/corpus/$$t \
+	        >$(FUZZ)/$$t.log 2>&1 || { status=1; grep -E 'ERROR|does not hold|SUMMARY|runtime' $(FUZZ)/$$t.log; }; \
+	    grep -E 'number_of_executed|peak_rss' $(FUZZ)/$$t.log; done; exit $$status
+
+# Races. Between threads of a program: ThreadSanitizer sees all there is. Between the workers of one
+# call: it also has to know when OpenMP's threads begin and end, which libarcher (of clang's OpenMP)
+# tells it. Portable C only, as for fuzzing.
+ARCHER = $(firstword $(wildcard $(shell clang -print-file-name=libarcher.so 2>/dev/null) \
+           /usr/lib/llvm-*/lib/libarcher.so))
+
+TSAN = clang -std=c99 -O1 -g1 -mllvm -pragma-unroll-threshold=1 -Wno-pass-failed \
+       -fsanitize=thread -DATTN_NO_SIMD -I.
+
+$(BUILD)/threads: tests/programs/threads.c attn.h
+	@mkdir -p $(@D)
+	$(SHOW)$(TSAN) $< -o $@ -lm -lpthread
+
+$(BUILD)/threads-openmp: tests/programs/threads.c attn.h
+	@mkdir -p $(@D)
+	$(SHOW)$(TSAN) -fopenmp $< -o $@ -lm -lpthread
+
+tsan: $(BUILD)/threads $(if $(ARCHER),$(BUILD)/threads-openmp) $(BUILD)/fuzz/long.attn \
+    $(BUILD)/tiny-stories.attn ## look for races (needs clang and its OpenMP)
+	$(BUILD)/threads $(FUZZ)/long.attn 16
+	$(BUILD)/threads $(BUILD)/tiny-stories.attn 3
+ifneq ($(ARCHER),)
+	OMP_TOOL_LIBRARIES=$(ARCHER) TSAN_OPTIONS=suppressions=tests/programs/tsan.supp \
+	    $(BUILD)/threads-openmp $(FUZZ)/long.attn 3 3
+	OMP_TOOL_LIBRARIES=$(ARCHER) TSAN_OPTIONS=suppressions=tests/programs/tsan.supp \
+	    $(BUILD)/threads-openmp $(BUILD)/tiny-stories.attn 1 3
+	OMP_TOOL_LIBRARIES=$(ARCHER) TSAN_OPTIONS=suppressions=tests/programs/tsan.supp \
+	    $(BUILD)/threads-openmp $(BUILD)/tiny-stories.attn 2 0
+else
+	@echo 'no libarcher.so here: races between the workers of one call are not looked for'
+endif
+
+# Conversions that lose something, and memory that nobody wrote: checks of clang's that the others do
+# not have. Portable C only, as for fuzzing, and without OpenMP, which is not instrumented.
+comma     = ,
+SANITIZED = $(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) CC=clang OPENMP=0 CFLAGS='-O1 -g1 \
+    -mllvm -pragma-unroll-threshold=1 -Wno-pass-failed -fno-omit-frame-pointer -DATTN_NO_SIMD \
+    -fsanitize=$(2) -fno-sanitize-recover=all' test
+
+sanitize-casts: $(BUILD)/tiny-stories.attn ## the tests, with every conversion checked that changes a number (needs clang)
+	$(call SANITIZED,casts,undefined$(comma)float-cast-overflow$(comma)implicit-conversion)
+
+# It takes stat64 and its kin for functions that write nothing; off_t has 64 bits all the same.
+sanitize-memory: $(BUILD)/tiny-stories.attn ## the tests, with every use of memory checked that nobody wrote (needs clang)
+	$(call SANITIZED,memory,memory -D_FILE_OFFSET_BITS=32)
+
+# Suites run the best instruction set by default; `kernels`, `ops` and `model` go through all of them.
+# Only what these suites need is built: each program with the kernels in it takes minutes to compile.
+# Plain C is left out, which `make fuzz` runs under the same sanitizers: here it takes twice as long.
+MODEL_SUITES  = model hooks lens sampling
+CHECKED       = $(BUILD)/sanitizers
+CHECKED_FLAGS = CC=gcc OPENMP=0 BUILD=$(CHECKED) CFLAGS='-O1 -g1 -fsanitize=address,undefined \
+    -fno-sanitize-recover=all -DATTN_SANITIZE_KERNELS'
+CHECKED_NEEDS = $(addprefix $(CHECKED)/,test-models attn-convert tiny-stories.attn fuzz/long.attn)
+
+sanitize-kernels: ## the tests of models under sanitizers, once for each instruction set (needs gcc)
+	$(MAKE) --no-print-directory $(CHECKED_FLAGS) $(CHECKED_NEEDS)
+	$(CHECKED)/test-models --isas | grep -v portable | while read -r isa; do echo "== $$isa"; \
+	    ATTN_TEST_ISA="$$isa" $(CHECKED)/test-models </dev/null || exit; done
+
+$(BUILD)/test-models: $(patsubst %,$(BUILD)/tests/%.o,main $(MODEL_SUITES:%=test_%)) $(BUILD)/attn.o
+	$(SHOW)$(COMPILE) $^ -o $@ $(LINK)
+
+# A static program of 32 bits runs where one of 64 does.
+test-32bit: $(BUILD)/tiny-stories.attn ## the tests with sizes of 32 bits (needs i686-linux-gnu-gcc)
+	$(MAKE) --no-print-directory BUILD=$(BUILD)/32bit CC=i686-linux-gnu-gcc OPENMP=0 \
+	    CFLAGS='-O1 -static -msse2 -mfpmath=sse' test
+
+# Which lines and branches the tests run, measured by clang in two builds whose counts are added. The
+# first has no threads and runs one suite at a time, because its counters are not atomic; the second
+# has threads, and reads files instead of mapping them, but atomic counters in the kernels are too slow
+# for all of the tests. %c has counters live in the file, so that those of a program that a signal ends
+# are not lost.
+COVERAGE = ATTN_TEST_JOBS=1 LLVM_PROFILE_FILE=$(abspath $(1))/profile/%m%c.profraw \
+    $(MAKE) --no-print-directory BUILD=$(1) CC=clang CFLAGS='-O1 -fprofile-instr-generate \
+    -fcoverage-mapping -Wno-pass-failed -mllvm -pragma-unroll-threshold=1 \
+    -mllvm -runtime-counter-relocation $(2)'
+COUNTED  = $(BUILD)/coverage $(BUILD)/coverage-threads
+
+coverage: all $(NOTEBOOKS) $(MODELS) ## lines and branches that the tests run (needs clang, llvm-cov, python3)
+	@rm -rf $(COUNTED:%=%/profile)
+	$(call COVERAGE,$(BUILD)/coverage) OPENMP=0 test
+	ATTN_TEST_FULL=1 $(call COVERAGE,$(BUILD)/coverage) OPENMP=0 SUITES='faults bench' test
+	$(call COVERAGE,$(BUILD)/coverage-threads,-fprofile-update=atomic -DATTN_NO_MMAP) \
+	    SUITES='format files tensors ops/more_threads_than_work model/more_threads_than_the_session_has' \
+	    test
+	LLVM_PROFILE_FILE=$(abspath $(BUILD)/coverage-threads)/profile/%m%c.profraw \
+	    $(BUILD)/coverage-threads/bench $(BUILD)/tiny-stories.attn --quick --threads 2 \
+	    --only roofs,first >/dev/null
+	@python3 tests/coverage.py $(COUNTED)
+
+# Errors that can be found without running anything. .clang-tidy says which checks, and why not all;
+# what is found and is none has its reason beside it (NOLINT). Headers are analysed in the programs
+# that include them, attn.h by itself: its implementation as portable C, because the vector kernels are
+# the same lines again, and those for AVX-512 once more without the slow checks. gcc's analyser would
+# take four minutes for attn.h, and as long for the bench, which brings an implementation of its own.
+# cppcheck's style checks are left out: beside wishes for variables in inner blocks (variableScope)
+# they call conditions constant that loops decide (knownConditionTrueFalse), members and results
+# unused that other files use, and names shadowed that no caller sees. None was an error.
+ANALYZED = $(filter-out tools/bench/bench.c,$(wildcard tools/*.c tools/*/*.c examples/*.c examples/gpt2/*.c examples/from_scratch/*.c))
+TIDY     = nice clang-tidy --quiet
+CPPCHECK = cppcheck --quiet --std=c99 --language=c --enable=warning,performance,portability \
+           --error-exitcode=1 --inline-suppr -I.
+HEADERS  = -Xclang -analyzer-opt-analyze-headers
+
+analyze: ## look for errors without running anything (needs clang-tidy, cppcheck and gcc)
+	@clang-tidy --version >/dev/null && cppcheck --version >/dev/null && gcc --version >/dev/null
+	@{ echo '$(TIDY) attn.h -- -x c -std=c99 -I. -DATTN_IMPLEMENTATION -DATTN_NO_SIMD'; \
+	   echo '$(TIDY) tools/bench/bench.c -- -std=c99 -I. -DATTN_NO_SIMD'; \
+	   echo '$(CPPCHECK) -DATTN__IMPLEMENTED $(ANALYZED) tools/bench/bench.c'; \
+	   echo '$(CPPCHECK) -DATTN_IMPLEMENTATION -DATTN_NO_SIMD attn.h'; \
+	   echo "$(TIDY) --checks='-clang-analyzer-*' attn.h -- -x c -std=c99 -I. -DATTN_IMPLEMENTATION"; \
+	   for f in $(ANALYZED); do \
+	       echo "$(TIDY) $$f -- -std=c99 -I. -DATTN__IMPLEMENTED $(HEADERS)"; \
+	       echo "gcc -std=c99 -O1 -fanalyzer -Werror -I. -DATTN__IMPLEMENTED -c $$f -o /dev/null"; done; \
+	} | tr '\n' '\0' | xargs -0 -P2 -I{} sh -c '{} 2>&1 || { echo "FAILED: {}"; exit 1; }' | \
+	    if grep -v ' warnings\? \|generated\.$$\|^Suppressed\|^Use '; then exit 1; fi
+
+# Errors planted one at a time, see tests/planted/mutate.py.
+ONLY   =
+MUTATE =
+
+mutate: ## plant errors, see that tests notice them: hours (ONLY="attn.h" MUTATE="--quick --every 20")
+	@python3 tests/planted/mutate.py --only '$(ONLY)' $(MUTATE)
+
+# score under what runs many processes, each where it is installed.
+PYTHON = python3
+
+pipelines: all ## score under GNU parallel, a Slurm array, Spark, lm-evaluation-harness (PYTHON=one with pyspark, lm-eval[hf])
+	@PYTHON='$(PYTHON)' sh tests/compare/pipelines.sh $(BUILD)
+
+# Beside an implementation that is not ours; without a directory, random weights of GPT-2's size.
+CHECKPOINT = examples/tiny-stories
+
+compare: all ## logits, losses and text next to PyTorch's (CHECKPOINT=HF_DIRECTORY; needs python3 with torch)
+	@python3 -c 'import numpy, torch' || { echo 'make compare needs numpy and PyTorch' \
+	    '(Debian: python3-numpy, python3-torch)'; exit 1; }
+	@python3 tests/compare/compare_with_torch.py $(BUILD) $(CHECKPOINT)
+
+# Other languages =================================================================================
+
+python-test: $(BUILD)/$(LINKED) $(BUILD)/attn-convert $(BUILD)/gpt2 $(BUILD)/tiny-stories.attn ## attn.py next to NumPy, PyTorch and the C programs (needs python3 with numpy; also mypy and torch, if they are there)
+	ATTN_BUILD='$(abspath $(BUILD))' OMP_WAIT_POLICY=passive $(PYTHON) tests/platforms/python/test_attn.py
+	@if $(PYTHON) -c 'import mypy' 2>/dev/null; then $(PYTHON) -m mypy --strict --cache-dir '$(BUILD)/mypy' examples/python/attn.py examples/python/notebook.py; \
+	    else echo 'skipped: the types of attn.py, there is no mypy'; fi
+
+languages-test: $(BUILD)/$(LINKED) $(BUILD)/attn.o $(BUILD)/tiny-stories.attn ## attn.hpp and attn.lua (needs g++ or clang++; luajit)
+	@OMP_WAIT_POLICY=passive sh tests/platforms/languages.sh $(BUILD)
+
+msvc-test: ## attn.h in MSVC's dialect, parsed only (needs clang and the headers of mingw-w64)
+	@sh tests/platforms/msvc.sh
+
+windows-test: $(BUILD)/gpt2 $(BUILD)/tiny-stories.attn ## programs for Windows: UTF-8 and a console (needs x86_64-w64-mingw32-gcc, wine; tmux)
+	@sh tests/platforms/windows.sh $(BUILD)
+
+# Format ==========================================================================================
+
+FORMATTED = $(filter-out ./examples/hello.c ./tests/compile/%.h ./tools/packaging/%,$(shell find . \
+              -name '.?*' -prune -o -path ./build -prune -o \( -name '*.[ch]' -o -name '*.[ch]pp' \) -print))
+
+format: ## run clang-format over the sources
+	clang-format -i $(FORMATTED)
+
+format-check: ## complain about what clang-format would change
+	clang-format --dry-run -Werror $(FORMATTED)

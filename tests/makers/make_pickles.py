@@ -1,0 +1,56 @@
+"""python3 tests/makers/make_pickles.py DIRECTORY OUTPUT, for tests/test_convert.c: pickled PyTorch
+checkpoints with the numbers of DIRECTORY/model.safetensors (bfloat16 throughout).
+
+    OUTPUT/hub/pytorch_model.bin    as Hugging Face's transformers wrote it, with mask buffers
+    OUTPUT/nano/ckpt.pt             as nanoGPT writes it after torch.compile: linears transposed
+    OUTPUT/code/pytorch_model.bin   a pickle that runs code when it is loaded
+
+Each with config.json (the hub's two) and the vocabulary beside it. Needs PyTorch.
+"""
+import json
+import os
+import shutil
+import struct
+import sys
+
+import torch
+
+source, output = sys.argv[1:]
+LINEARS = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
+
+
+class Code:
+    def __reduce__(self):
+        return os.mkdir, (os.path.join(output, "it-ran"),)
+
+
+with open(os.path.join(source, "model.safetensors"), "rb") as f:
+    (size,) = struct.unpack("<Q", f.read(8))
+    header = json.loads(f.read(size))
+    data = bytearray(f.read())
+tensors = {}
+for name, entry in header.items():
+    if name != "__metadata__" and entry["dtype"] == "BF16":
+        begin, end = entry["data_offsets"]
+        tensor = torch.frombuffer(data[begin:end], dtype=torch.bfloat16).reshape(entry["shape"])
+        tensors[name.replace("transformer.", "")] = tensor.clone()
+with open(os.path.join(source, "config.json")) as f:
+    config = json.load(f)
+
+hub = {name if name == "lm_head.weight" else "transformer." + name: tensor
+       for name, tensor in tensors.items()}
+hub["transformer.h.0.attn.bias"] = torch.ones(1, 1, 8, 8, dtype=torch.bool)
+hub["transformer.h.0.attn.masked_bias"] = torch.tensor(-1e4)
+nano = {"_orig_mod." + ("" if name == "lm_head.weight" else "transformer.") + name:
+        tensor.t().contiguous() if name.endswith(LINEARS) else tensor
+        for name, tensor in tensors.items()}
+args = {"n_layer": config["n_layer"], "n_head": config["n_head"], "n_embd": config["n_embd"],
+        "block_size": config["n_positions"], "vocab_size": config["vocab_size"], "bias": True}
+pickles = {"hub/pytorch_model.bin": hub, "code/pytorch_model.bin": dict(hub, extra=Code()),
+           "nano/ckpt.pt": {"model": nano, "model_args": args, "iter_num": 100}}
+for path, pickle in pickles.items():
+    directory = os.path.join(output, os.path.dirname(path))
+    os.makedirs(directory)
+    torch.save(pickle, os.path.join(output, path))
+    for name in ("vocab.json", "merges.txt") + (() if directory.endswith("nano") else ("config.json",)):
+        shutil.copyfile(os.path.join(source, name), os.path.join(directory, name))

@@ -1,0 +1,114 @@
+// attn.hpp: what objects own, what spans show, what exceptions do. Run by tests/platforms/languages.sh.
+#define ATTN_IMPLEMENTATION
+#include "attn.hpp"
+#include <array>
+#include <cstdio>
+#include <cstring>
+
+static int failures;
+#define CHECK(condition)                                                                           \
+    (void)((condition) || (std::printf("line %d: %s\n", __LINE__, #condition), failures++))
+
+template <class Function> static attn_status status_of(Function function)
+{
+    try {
+        function();
+    } catch (const attn::error &error) {
+        return std::strlen(error.what()) > 10 ? error.status : ATTN_OK;
+    }
+    return ATTN_OK;
+}
+
+struct mine {
+};
+
+static void exceptions_come_out(const attn::model &model)
+{
+    attn::session session(model);
+    session.feed("Once upon");
+    const std::size_t n = session.size();
+    const attn_hook_id id =
+        session.hook("hook_embed", [](const attn_activation &) { throw mine(); });
+    bool caught = false;
+    try {
+        session.feed(" a time");
+    } catch (const mine &) {
+        caught = true;
+    }
+    CHECK(caught && session.size() == n);
+    session.unhook(id);
+    session.feed(" a time");
+    CHECK(session.size() > n);
+    caught = false;
+    try {
+        session.generate("Once", [](std::string_view) { throw mine(); });
+    } catch (const mine &) {
+        caught = true;
+    }
+    CHECK(caught);
+}
+
+static attn::session moved(const attn::model &model, int *calls)
+{
+    attn::session session(model);
+    session.hook("hook_embed", [calls](const attn_activation &) { ++*calls; });
+    return session;
+}
+
+static void objects_own(const char *path)
+{
+    int calls = 0;
+    std::vector<attn::session> sessions;
+    {
+        const attn::model model(path);
+        sessions.push_back(moved(model, &calls));
+        sessions.push_back(moved(model, &calls));
+    }
+    for (attn::session &session : sessions) // the model is gone, and shared by them
+        session.feed(attn::ids{506, 511, 258, 433});
+    CHECK(calls == 2);
+    CHECK(std::memcmp(sessions[0].logits().data(), sessions[1].logits().data(),
+                      sessions[0].logits().size() * sizeof(float)) == 0);
+}
+
+static void spans_and_tensors(const attn::model &model)
+{
+    const std::array<int32_t, 4> ids = {{506, 511, 258, 433}};
+    CHECK(model.encode("Once upon a time") == attn::ids(ids.begin(), ids.end()));
+    CHECK(model.decode(ids) == "Once upon a time");
+    attn::session session(model);
+    CHECK(session.logits().size() == 0);
+    session.n_threads = 1;
+    session.feed(ids);
+    CHECK(session.logits().size() == 2048 && session.tokens().size() == 4 &&
+          session.tokens()[3] == 433);
+    attn::tensor copy = model.weight("blocks.0.attn.W_Q");
+    {
+        const attn::tensor w = copy;
+        copy = model.weight("embed.W_E");
+        CHECK(w.size(0) == 6 && w.size(1) == 192 && w.size(2) == 32);
+        attn_ctx ctx = ATTN_ZERO;
+        attn_tensor qkv = ATTN_ZERO;
+        CHECK(attn_model_tensor(&ctx, &qkv, model.get(), "blocks.0.attn.W_QKV") == ATTN_OK);
+        CHECK(w(2, 7, 5) == attn_get2(qkv, 7, 2 * 32 + 5));
+        attn_ctx_free(&ctx);
+    }
+    CHECK(copy.size(0) == 2048);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2)
+        return 2;
+    const attn::model model(argv[1]);
+    exceptions_come_out(model);
+    objects_own(argv[1]);
+    spans_and_tensors(model);
+    CHECK(status_of([] { attn::model("/no/such.attn"); }) == ATTN_E_IO);
+    CHECK(status_of([&] { model.token("Once upon"); }) == ATTN_E_TOKEN);
+    CHECK(status_of([&] {
+              attn::session(model).hook("no_such", [](const attn_activation &) {});
+          }) == ATTN_E_NAME);
+    CHECK(status_of([&] { attn::session(model).feed(attn::ids{-1}); }) == ATTN_E_TOKEN);
+    return failures != 0;
+}

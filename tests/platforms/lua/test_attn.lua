@@ -1,0 +1,22 @@
+-- attn.lua: errors come out, and nothing is left behind. Run by tests/platforms/languages.sh.
+package.path = "examples/lua/?.lua;" .. package.path
+local attn = require "attn"
+local model = attn.open(arg[1])
+
+local function fails(text, ...)
+    local done, message = pcall(...)
+    assert(not done and tostring(message):find(text, 1, true), tostring(message))
+end
+
+assert(model:generate("Once upon a time", {max_tokens = 5}) == ", there was a little")
+fails("mine", model.generate, model, "Once", nil, function() error("mine", 0) end)
+fails("no activation is called", model.logits, model, "Once", {{name = "nothing"}})
+fails("no tokens", model.logits, model, "")
+fails("the prompt is empty", model.generate, model, "")
+fails("/no/such.attn", attn.open, "/no/such.attn")
+local first = model:logits("Once upon a time")
+for _ = 1, 1500 do -- more callbacks than LuaJIT has room for, if they were not freed
+    assert(model:generate("Once", {max_tokens = 1}) ~= "")
+end
+assert(first[11] == model:logits("Once upon a time")[11])
+print "passed"

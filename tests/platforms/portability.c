@@ -1,0 +1,473 @@
+/* The same bits everywhere: what this build of attn.h computes, as one checksum for each model,
+ * data type of its weights and way of using it.
+ *
+ *     cc -std=c99 -O2 -I. tests/platforms/portability.c -lm -o portability
+ *     portability DIRECTORY            prints the table
+ *     portability DIRECTORY TABLE [N]...
+ *                                      compares: every instruction set that is here, then the best
+ *                                      one on N threads
+ *
+ * The directory holds the models as .attn files, made by attn-convert (see portability.sh). There
+ * are two tables in one file: `fused`, which every build must reproduce, and `unfused`, for kernels
+ * whose name says that they have no fused multiply-add. Nothing here calls libm, and no number is
+ * made from a float but by copying its bits, so what differs was made different by attn.h. */
+#define ATTN_IMPLEMENTATION
+#include "attn.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_LINES = 256, MAX_TOKENS = 320 };
+
+typedef struct line {
+    char what[48]; /* "plain f16 prefill" */
+    uint64_t sum;
+} line;
+
+typedef struct table {
+    line lines[MAX_LINES];
+    int n;
+} table;
+
+static int failures; /* calls that failed */
+
+static int good(const attn_ctx *ctx, attn_status status, const char *what)
+{
+    if (status == ATTN_OK)
+        return 1;
+    printf("%s: %s\n", what, ctx->message);
+    failures++;
+    return 0;
+}
+
+/* Sums of bits, the same on any byte order. */
+static uint64_t add_word(uint64_t sum, uint32_t word)
+{
+    sum = (sum ^ word) * 0x9E3779B97F4A7C15u;
+    return sum ^ (sum >> 29);
+}
+
+static uint64_t add_floats(uint64_t sum, const float *x, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], 4);
+        if ((bits & 0x7FFFFFFF) > 0x7F800000) /* which NaN it is nobody promises */
+            bits = 0x7FC00000;
+        sum = add_word(sum, bits);
+    }
+    return sum;
+}
+
+static uint64_t add_ids(uint64_t sum, const int32_t *ids, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++)
+        sum = add_word(sum, (uint32_t)ids[i]);
+    return sum;
+}
+
+static uint64_t add_bytes(uint64_t sum, const char *bytes, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++)
+        sum = add_word(sum, (unsigned char)bytes[i]);
+    return sum;
+}
+
+static void put(table *t, const char *model, const char *way, uint64_t sum)
+{
+    line *l = &t->lines[t->n++];
+    sprintf(l->what, "%.20s %.20s", model, way);
+    l->sum = sum;
+}
+
+/* ---- ways of using a model ---- */
+
+static size_t n_tokens_for(const attn_model *model)
+{
+    const attn_config *c = attn_model_config(model);
+    const size_t n = c->d_model > 100 ? 16 : 300; /* more than 256: two chains over the keys */
+    return n < c->n_ctx ? n : c->n_ctx;
+}
+
+static void make_tokens(const attn_model *model, uint32_t seed, int32_t *tokens, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        tokens[i] = (int32_t)((seed >> 8) % attn_model_config(model)->n_vocab);
+    }
+}
+
+static attn_session *session_for(attn_ctx *ctx, const attn_model *model, attn_dtype cache)
+{
+    attn_session_desc desc;
+    attn_session *session = NULL;
+    memset(&desc, 0, sizeof desc);
+    desc.n_ctx = n_tokens_for(model);
+    desc.cache = cache;
+    good(ctx, attn_session_new(ctx, &session, model, &desc), "attn_session_new");
+    return session;
+}
+
+/* The logits of all positions in one call. */
+static uint64_t prefill(attn_ctx *ctx, const attn_model *model, attn_dtype cache)
+{
+    const size_t n = n_tokens_for(model), count = n * attn_model_config(model)->n_vocab;
+    attn_session *session = session_for(ctx, model, cache);
+    int32_t tokens[MAX_TOKENS];
+    float *logits = (float *)malloc(count * sizeof(float));
+    attn_feed_item item;
+    uint64_t sum = 0;
+    memset(&item, 0, sizeof item);
+    make_tokens(model, 1, tokens, n);
+    item.session = session;
+    item.tokens = tokens;
+    item.n_tokens = n;
+    item.logits = logits;
+    if (session && logits && good(ctx, attn_feed_batch(ctx, &item, 1), "prefill"))
+        sum = add_floats(0, logits, count);
+    free(logits);
+    attn_session_free(session);
+    return sum;
+}
+
+/* The same tokens one by one: must be the same sum. */
+static uint64_t decode(attn_ctx *ctx, const attn_model *model)
+{
+    const size_t n = n_tokens_for(model);
+    attn_session *session = session_for(ctx, model, ATTN_F32);
+    int32_t tokens[MAX_TOKENS];
+    uint64_t sum = 0;
+    size_t i;
+    make_tokens(model, 1, tokens, n);
+    for (i = 0; session && i < n && good(ctx, attn_feed(ctx, session, tokens + i, 1), "decode");
+         i++)
+        sum = add_floats(sum, attn_logits(session), attn_model_config(model)->n_vocab);
+    attn_session_free(session);
+    return sum;
+}
+
+/* Three sequences of different lengths in one pass, twice; then the last logits of each. */
+static uint64_t batch(attn_ctx *ctx, const attn_model *model)
+{
+    const size_t n = n_tokens_for(model);
+    attn_session *session[3];
+    int32_t tokens[3][MAX_TOKENS];
+    attn_feed_item item[3];
+    attn_workspace *workspace = NULL;
+    uint64_t sum = 0;
+    size_t i, turn;
+    int able = 1;
+    for (i = 0; i < 3; i++) {
+        session[i] = session_for(ctx, model, ATTN_F32);
+        make_tokens(model, (uint32_t)i + 2, tokens[i], n);
+        able = able && session[i];
+    }
+    able = able && good(ctx, attn_workspace_new(ctx, &workspace, model, NULL), "workspace");
+    for (i = 0; able && i < 3; i++)
+        able = good(ctx, attn_session_use(ctx, session[i], workspace), "workspace");
+    attn_workspace_free(workspace);
+    for (turn = 0; able && turn < 2; turn++) {
+        for (i = 0; i < 3; i++) {
+            const size_t first = turn ? n / (i + 2) : 0, last = turn ? n - i : n / (i + 2);
+            memset(&item[i], 0, sizeof item[i]);
+            item[i].session = session[i];
+            item[i].tokens = tokens[i] + first;
+            item[i].n_tokens = last - first;
+        }
+        able = good(ctx, attn_feed_batch(ctx, item, 3), "batch");
+        for (i = 0; able && i < 3; i++)
+            sum = add_floats(sum, attn_logits(session[i]), attn_model_config(model)->n_vocab);
+    }
+    for (i = 0; i < 3; i++)
+        attn_session_free(session[i]);
+    return sum;
+}
+
+/* Every activation by its name: a sum of sums, so that the order does not matter. */
+static int watch(const attn_activation *a, void *user)
+{
+    uint64_t sum = add_bytes(0, a->name, strlen(a->name));
+    size_t i, j, k;
+    float x;
+    for (i = 0; i < a->value.shape[0]; i++)
+        for (j = 0; j < a->value.shape[1]; j++)
+            for (k = 0; k < a->value.shape[2]; k++) {
+                x = a->value.ndim == 3 ? attn_get3(a->value, i, j, k) : attn_get2(a->value, i, j);
+                sum = add_floats(sum, &x, 1);
+            }
+    *(uint64_t *)user += sum;
+    return 0;
+}
+
+static uint64_t watched(attn_ctx *ctx, const attn_model *model)
+{
+    attn_session *session = session_for(ctx, model, ATTN_F32);
+    int32_t tokens[8];
+    uint64_t sum = 0;
+    make_tokens(model, 5, tokens, 8);
+    if (session && good(ctx, attn_hook(ctx, NULL, session, "*", watch, &sum), "attn_hook"))
+        good(ctx, attn_feed(ctx, session, tokens, 8), "watched");
+    attn_session_free(session);
+    return sum;
+}
+
+/* Drafting needs a text that repeats itself; the last third is sampled, not greedy. */
+static uint64_t generate(attn_ctx *ctx, const attn_model *model)
+{
+    const size_t n = n_tokens_for(model), third = n / 3 < 20 ? n / 3 : 20;
+    attn_session *session = session_for(ctx, model, ATTN_F32);
+    attn_generate_desc desc;
+    int32_t prompt[MAX_TOKENS], ids[MAX_TOKENS];
+    attn_token_stats stats[MAX_TOKENS];
+    float nll[MAX_TOKENS];
+    uint64_t sum = 0;
+    size_t i, n_ids = 0;
+    int turn;
+    memset(&desc, 0, sizeof desc);
+    make_tokens(model, 6, prompt, third);
+    for (i = third / 2; i < third; i++)
+        prompt[i] = prompt[i - third / 2];
+    desc.ignore_eos = 1;
+    desc.max_tokens = third;
+    desc.ids = ids;
+    desc.n_ids = &n_ids;
+    desc.prompt_ids = prompt;
+    desc.n_prompt_ids = third;
+    for (turn = 0; session && turn < 2; turn++) {
+        if (!good(ctx, attn_generate(ctx, session, NULL, &desc, NULL, NULL), "attn_generate"))
+            break;
+        sum = add_ids(sum, ids, n_ids);
+        desc.n_prompt_ids = 0;
+        desc.sampling.temperature = 0.8f;
+        desc.sampling.top_k = 30;
+        desc.sampling.top_p = 0.95f;
+        desc.sampling.repeat_penalty = 1.1f;
+        desc.sampling.seed = 7;
+    }
+    if (session && attn_session_length(session) > 1) { /* what it thinks of all that */
+        size_t length = attn_session_length(session);
+        memcpy(prompt, attn_session_tokens(session), length * sizeof *prompt);
+        if (good(ctx, attn_truncate(ctx, session, 0), "attn_truncate") &&
+            good(ctx, attn_score(ctx, stats, NULL, 0, session, prompt, length), "attn_score")) {
+            for (i = 0; i + 1 < length; i++)
+                nll[i] = stats[i].nll;
+            sum = add_floats(sum, nll, length - 1);
+        }
+    }
+    attn_session_free(session);
+    return sum;
+}
+
+static uint64_t words(attn_ctx *ctx, const attn_model *model)
+{
+    static const char text[] = "Once upon a time, there was a caf\xc3\xa9 \xf0\x9f\x90\x88 -- it's "
+                               "12345 \xff\xfe steps\n\n  away.<|endoftext|>";
+    const attn_tokenizer *tokenizer = attn_model_tokenizer(model);
+    int32_t ids[128];
+    char back[256];
+    size_t n = 0, size = 0;
+    if (!good(ctx, attn_encode(ctx, ids, 128, &n, tokenizer, text, sizeof text - 1, 1), "encode") ||
+        !good(ctx, attn_decode(ctx, back, sizeof back, &size, tokenizer, ids, n), "decode"))
+        return 0;
+    return add_bytes(add_ids(0, ids, n), back, size);
+}
+
+/* ---- operations without a model ---- */
+
+static uint64_t add_tensor(uint64_t sum, attn_tensor x)
+{
+    return add_floats(sum, (const float *)x.data, attn_count(x));
+}
+
+static uint64_t operations(attn_ctx *ctx)
+{
+    static attn_rng rng;
+    attn_tensor x, wide, other, bias, out, f16;
+    uint64_t sum = 0;
+    size_t i;
+    const float edges[] = {0.0f, -0.0f, 1e-45f, -1e-40f, 3e38f, -3e38f, 88.0f, -104.0f, INFINITY};
+    memset(&x, 0, sizeof x);
+    wide = other = bias = f16 = x;
+    attn_rng_seed(&rng, 3);
+    if (!good(ctx, attn_randn(ctx, &x, attn_shape2(7, 299), &rng), "attn_randn") ||
+        !good(ctx, attn_linear_init(ctx, &other, &bias, 299, 37, &rng), "attn_linear_init") ||
+        !good(ctx, attn_scale(ctx, &wide, x, 9.0f), "attn_scale") ||
+        !good(ctx, attn_zeros(ctx, &f16, ATTN_F16, attn_shape2(7, 299)), "attn_zeros") ||
+        !good(ctx, attn_copy(ctx, &f16, wide), "attn_copy"))
+        return 0;
+    memcpy(wide.data, edges, sizeof edges);
+    sum = add_tensor(add_tensor(add_tensor(sum, x), other), bias); /* in the order of memory */
+#define MAKE(call)                                                                                 \
+    do {                                                                                           \
+        memset(&out, 0, sizeof out);                                                               \
+        if (good(ctx, call, #call))                                                                \
+            sum = add_tensor(sum, out);                                                            \
+    } while (0)
+    MAKE(attn_linear(ctx, &out, x, other, bias));
+    MAKE(attn_linear(ctx, &out, f16, other, bias));
+    MAKE(attn_matmul(ctx, &out, attn_transpose(x, 0, 1), attn_slice(x, 1, 3, 50)));
+    MAKE(attn_softmax(ctx, &out, x));
+    MAKE(attn_softmax(ctx, &out, wide));
+    MAKE(attn_log_softmax(ctx, &out, x));
+    MAKE(attn_softmax_causal(ctx, &out, attn_slice(x, 1, 0, 9)));
+    MAKE(attn_exp(ctx, &out, wide));
+    MAKE(attn_gelu(ctx, &out, wide, ATTN_GELU_TANH));
+    MAKE(attn_gelu(ctx, &out, wide, ATTN_GELU_ERF));
+    MAKE(attn_variance(ctx, &out, x, 1));
+    MAKE(attn_mean(ctx, &out, f16));
+    MAKE(attn_layernorm(ctx, &out, x, attn_select(x, 0, 1), attn_select(x, 0, 2), 1e-5f));
+    MAKE(attn_attention(ctx, &out, attn_slice(x, 1, 0, 20), attn_slice(x, 1, 20, 20),
+                        attn_slice(x, 1, 40, 33), NULL));
+    MAKE(attn_dropout(ctx, &out, x, 0.3f, &rng));
+    MAKE(attn_div(ctx, &out, x, attn_select(x, 0, 1)));
+#undef MAKE
+    for (i = 0; i < 65536; i += 17)
+        sum = add_word(sum, attn_f16_from_f32(attn_f32_from_f16((uint16_t)i)));
+    attn_ctx_free(ctx);
+    return sum;
+}
+
+/* ---- all of it ---- */
+
+static void measure(table *t, const char *directory, attn_isa_kind isa, int n_threads)
+{
+    static const char *const models[] = {"plain", "odd", "narrow", "long", "tiny-stories"};
+    static const char *const dtypes[] = {"f32", "f16", "q8", "q4"};
+    attn_ctx ctx;
+    size_t i, j;
+    memset(&ctx, 0, sizeof ctx);
+    ctx.isa = isa;
+    ctx.n_threads = n_threads;
+    t->n = 0;
+    put(t, "- -", "operations", operations(&ctx));
+    for (i = 0; i < sizeof models / sizeof *models; i++)
+        for (j = 0; j < sizeof dtypes / sizeof *dtypes; j++) {
+            char path[512], name[32];
+            attn_model *model = NULL;
+            sprintf(name, "%s %s", models[i], dtypes[j]);
+            sprintf(path, "%.400s/%s-%s.attn", directory, models[i], dtypes[j]);
+            if (!good(&ctx, attn_model_open(&ctx, &model, path, NULL), "attn_model_open"))
+                continue;
+            put(t, name, "prefill", prefill(&ctx, model, ATTN_F32));
+            put(t, name, "f16-cache", prefill(&ctx, model, ATTN_F16));
+            put(t, name, "decode", decode(&ctx, model));
+            put(t, name, "batch", batch(&ctx, model));
+            put(t, name, "watched", watched(&ctx, model));
+            put(t, name, "generate", generate(&ctx, model));
+            if (attn_model_tokenizer(model) && j == 0)
+                put(t, name, "words", words(&ctx, model));
+            attn_model_close(model);
+        }
+}
+
+static int read_table(table *t, const char *path, const char *kind)
+{
+    FILE *file = fopen(path, "r");
+    char text[128], fused[16], name[20], dtype[8], way[20];
+    unsigned long high, low;
+    t->n = 0;
+    if (!file) {
+        printf("%s: cannot be opened\n", path);
+        return 0;
+    }
+    while (fgets(text, sizeof text, file))
+        if (sscanf(text, "%15s %19s %7s %19s %8lx%8lx", fused, name, dtype, way, &high, &low) ==
+                6 &&
+            strcmp(fused, kind) == 0 && t->n < MAX_LINES) {
+            line *l = &t->lines[t->n++];
+            sprintf(l->what, "%s %s %s", name, dtype, way);
+            l->sum = (uint64_t)high << 32 | low;
+        }
+    fclose(file);
+    return t->n;
+}
+
+static const line *find(const table *t, const char *what)
+{
+    int i;
+    for (i = 0; i < t->n; i++)
+        if (strcmp(t->lines[i].what, what) == 0)
+            return &t->lines[i];
+    return NULL;
+}
+
+static int is_unfused(attn_isa_kind isa)
+{
+    attn_ctx ctx;
+    memset(&ctx, 0, sizeof ctx);
+    ctx.isa = isa;
+    return strstr(attn_isa(&ctx), "no fused") != NULL;
+}
+
+/* Returns how many lines differ. */
+static int compare(const char *directory, const char *path, attn_isa_kind isa, int n_threads)
+{
+    static table got, want;
+    attn_ctx ctx;
+    int i, wrong = 0;
+    memset(&ctx, 0, sizeof ctx);
+    ctx.isa = isa;
+    if (!read_table(&want, path, is_unfused(isa) ? "unfused" : "fused"))
+        return 1;
+    measure(&got, directory, isa, n_threads);
+    for (i = 0; i < want.n; i++) {
+        const line *l = find(&got, want.lines[i].what);
+        if (l && l->sum == want.lines[i].sum)
+            continue;
+        if (wrong++ < 6)
+            printf("  differs: %s, %s, %d threads\n", want.lines[i].what, attn_isa(&ctx),
+                   n_threads);
+    }
+    if (got.n != want.n)
+        printf("  %d lines, the table has %d\n", got.n, want.n);
+    printf("  %s, %d thread%s: %d of %d\n", attn_isa(&ctx), n_threads, n_threads > 1 ? "s" : "",
+           want.n - wrong, want.n);
+    fflush(stdout);
+    return wrong + (got.n != want.n);
+}
+
+static void print_table(const char *directory)
+{
+    static table t;
+    attn_ctx ctx;
+    int unfused, i;
+    memset(&ctx, 0, sizeof ctx);
+    for (unfused = 0; unfused < 2; unfused++) {
+        ctx.isa = unfused ? ATTN_ISA_BASE : ATTN_ISA_PORTABLE;
+        if (!attn_isa(&ctx) || is_unfused(ctx.isa) != unfused)
+            continue;
+        measure(&t, directory, ctx.isa, 1);
+        for (i = 0; i < t.n; i++)
+            printf("%s %s %08lx%08lx\n", unfused ? "unfused" : "fused", t.lines[i].what,
+                   (unsigned long)(t.lines[i].sum >> 32),
+                   (unsigned long)(t.lines[i].sum & 0xFFFFFFFF));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int isa, n, wrong = 0;
+    attn_ctx ctx;
+    memset(&ctx, 0, sizeof ctx);
+    if (argc < 2) {
+        printf("usage: portability DIRECTORY [TABLE [THREADS]...]\n");
+        return 2;
+    }
+    if (argc == 2) {
+        print_table(argv[1]);
+        return failures != 0;
+    }
+    for (isa = ATTN_ISA_PORTABLE; isa <= (int)ATTN_ISA_AMX; isa++) {
+        ctx.isa = (attn_isa_kind)isa;
+        if (attn_isa(&ctx))
+            wrong += compare(argv[1], argv[2], ctx.isa, 1);
+    }
+    for (n = 3; n < argc; n++)
+        wrong += compare(argv[1], argv[2], ATTN_ISA_AUTO, atoi(argv[n]));
+    return wrong != 0 || failures != 0;
+}

@@ -1,0 +1,924 @@
+#!/usr/bin/env python3
+"""Tests of examples/python/attn.py: make python-test, or test_attn.py [BUILD].
+
+BUILD (default: build) holds libattn.so, attn-convert, gpt2 and tiny-stories.attn. Needs NumPy; the cases
+with PyTorch say "skipped" where there is none.
+"""
+import collections.abc
+import contextlib
+import ctypes
+import gc
+import itertools
+import json
+import os
+import pathlib
+import pickle
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import weakref
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = (ROOT / os.environ.get("ATTN_BUILD", "build")).resolve()
+os.environ.setdefault("ATTN_LIBRARY", str(next(BUILD.glob("libattn.so*"), BUILD / "libattn.so")))
+sys.path.insert(0, str(ROOT / "examples" / "python"))
+import attn  # noqa: E402
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+STORIES = BUILD / "tiny-stories.attn"
+PROMPT = "Once upon a time"
+PROMPT_IDS = [506, 511, 258, 433]  # as PyTorch's reference has it
+
+
+def read_safetensors(path):
+    data = path.read_bytes()
+    size, = struct.unpack("<Q", data[:8])
+    dtypes = {"F32": np.float32, "I64": np.int64}
+    return {name: np.frombuffer(data, dtypes[t["dtype"]], int(np.prod(t["shape"])),
+                                8 + size + t["data_offsets"][0]).reshape(t["shape"])
+            for name, t in json.loads(data[8:8 + size]).items()}
+
+
+def model_of(name, **options):
+    """A golden model, converted once."""
+    path = pathlib.Path(scratch.name) / f"{name}.attn"
+    if not path.exists():
+        subprocess.run([BUILD / "attn-convert", ROOT / "tests" / "golden" / name, path], check=True,
+                       stderr=subprocess.DEVNULL)
+    return attn.Model(path, **options)
+
+
+def run(*command):
+    return subprocess.run([str(part) for part in command], check=True, stdout=subprocess.PIPE).stdout
+
+
+class Case(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.model = attn.Model(STORIES)
+
+    def fails(self, status, sentence):
+        """The next block fails with this status, and a message that has the sentence in it."""
+        @contextlib.contextmanager
+        def expect():
+            with self.assertRaisesRegex(attn.Error, re.escape(sentence)) as caught:
+                yield
+            self.assertEqual(caught.exception.status, status)
+        return expect()
+
+    def same(self, a, b):
+        self.assertEqual(np.shape(a), np.shape(b))
+        self.assertTrue(np.array_equal(a, b, equal_nan=True), f"largest difference {np.abs(a - b).max()}")
+
+
+class Declarations(Case):
+    """The structs and prototypes of attn.py are those of attn.h."""
+
+    def structs(self):
+        return [value for name, value in vars(attn).items() if name.startswith("_attn_")]
+
+    def test_structs_have_the_layout_of_c(self):
+        lines, expected = [], []
+        for struct_type in self.structs():
+            name = struct_type.__name__[1:]
+            lines.append(f'printf("{name} %zu\\n", sizeof({name}));')
+            expected.append(f"{name} {ctypes.sizeof(struct_type)}")
+            for field, *_ in struct_type._fields_:
+                lines.append(f'printf("{name}.{field} %zu %zu\\n", offsetof({name}, {field}), '
+                             f'sizeof((({name} *)0)->{field}));')
+                descriptor = getattr(struct_type, field)
+                expected.append(f"{name}.{field} {descriptor.offset} {descriptor.size}")
+        self.assertEqual(self.compiled(lines), expected)
+        self.assertGreater(len(self.structs()), 15)
+
+    def test_enums_have_the_values_of_c(self):
+        def values(prefix, names):
+            return [(prefix + name.upper(), i) for i, name in enumerate(names)]
+        named = [*values("ATTN_ISA_", attn._ISAS), *values("ATTN_EDIT_", attn._EDITS),
+                 *values("ATTN_RESID_", attn._RESIDS), *values("ATTN_", attn._CACHE_PARTS),
+                 ("ATTN_F32", 0), ("ATTN_F16", 1), ("ATTN_I32", 2), ("ATTN_FOLD_LAYERNORM", 1),
+                 ("ATTN_CENTER_WRITING", 2), ("ATTN_CENTER_UNEMBEDDING", 4), ("ATTN_OK", 0), ("ATTN_STOPPED", 14)]
+        got = self.compiled([f'printf("{name} %d\\n", (int){name});' for name, _ in named])
+        self.assertEqual(got, [f"{name} {value}" for name, value in named])
+        for status in attn.Status:
+            name = attn._lib.attn_status_name(status).decode()
+            self.assertIn(name, ("ATTN_" + status.name, "ATTN_E_" + status.name))
+
+    def compiled(self, lines):
+        """The lines that a C program with these statements prints."""
+        program = pathlib.Path(scratch.name) / "layout"
+        source = ('#include "attn.h"\n#include <stdio.h>\nint main(void)\n{\n' + "\n".join(lines) + "\nreturn 0;\n}\n")
+        subprocess.run([os.environ.get("CC", "cc"), "-x", "c", "-", "-I", ROOT, "-o", program], input=source.encode(),
+                       check=True)
+        return run(program).decode().split("\n")[:-1]
+
+    def test_prototypes_are_those_of_the_header(self):
+        kinds = {ctypes.c_int: "int", ctypes.c_size_t: "size_t", ctypes.c_uint: "uint",
+                 attn._attn_tensor: "attn_tensor", attn._attn_label: "attn_label", None: "void"}
+        header = re.sub(r"/\*.*?\*/", " ", (ROOT / "attn.h").read_text(), flags=re.S)
+
+        def kind(declared):
+            if "*" in declared or re.search(r"attn_\w+_fn\b", declared):
+                return "pointer"
+            words = [word for word in declared.split() if word != "const"]
+            word = words[0]
+            if word in ("attn_hook_id", "unsigned"):
+                return "uint"
+            if word == "int32_t" or word.startswith("attn_") and word not in kinds.values():
+                return "int"  # of the same size everywhere, as enums are
+            return word
+
+        for name, (result, *parameters) in attn._PROTOTYPES.items():
+            with self.subTest(name):
+                found = re.search(rf"ATTN_API ([^;{{}}()]*?)\b{name}\(([^)]*)\);", header)
+                self.assertIsNotNone(found, "attn.h does not declare it")
+                wanted = [kind(found[1] + ("*" if found[1].rstrip().endswith("*") else ""))]
+                wanted += [kind(part) for part in found[2].split(",") if part.strip() != "void"]
+                self.assertEqual([kinds.get(t, "pointer") for t in (result, *parameters)], wanted)
+
+    def test_the_library_is_found(self):
+        code = "import attn; print(attn.version())"
+        folder = pathlib.Path(scratch.name) / "beside"
+        folder.mkdir()
+        (folder / "attn.py").write_bytes((ROOT / "examples" / "python" / "attn.py").read_bytes())
+        environment = {k: v for k, v in os.environ.items() if k not in ("ATTN_LIBRARY", "PYTHONPATH")}
+
+        def tried(**more):
+            return subprocess.run([sys.executable, "-c", code], cwd=folder, env={**environment, **more},
+                                  capture_output=True, text=True)
+
+        self.assertIn("make build/libattn.so", tried().stderr)
+        self.assertIn("/no/such.so", tried(ATTN_LIBRARY="/no/such.so").stderr)
+        (folder / "libattn.so").symlink_to(os.environ["ATTN_LIBRARY"])
+        self.assertEqual(tried().stdout.strip(), attn.version())
+        (folder / "libattn.so").unlink()
+        other = folder / "other.c"
+        other.write_text("int attn_version(void) { return 10300; }\n")
+        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", other, "-o", folder / "libattn.so"], check=True)
+        self.assertIn("is version 1.3 of attn.h", tried().stderr)
+
+
+class Activations(Case):
+    """Against float64 of NumPy, tests/golden/make_golden.py."""
+
+    def test_every_activation(self):
+        for name in ("plain", "odd", "narrow"):
+            with self.subTest(name):
+                want = read_safetensors(ROOT / "tests" / "golden" / name / "reference.safetensors")
+                want = {key: value for key, value in want.items()}
+                ids, nll, logits = want.pop("tokens"), want.pop("nll"), want.pop("logits")
+                model = model_of(name)
+                got, cache = model.run_with_cache(ids)
+                results = model.run_with_cache(ids, "*.hook_result")[1]
+                self.assertEqual(set(cache) | set(results), set(want))
+                for key, value in want.items():
+                    self.near(key, (cache if key in cache else results)[key], value)
+                self.near("logits", got, logits)
+                self.near("nll", model.score(ids).nll, nll)
+
+    def near(self, name, got, want):
+        """2e-5, relative to the largest magnitude of the activation"""
+        self.assertEqual(got.shape, want.shape, name)
+        finite = np.isfinite(want)
+        self.assertTrue(np.array_equal(got[~finite], want[~finite]), name)
+        worst = np.abs(got[finite] - want[finite]).max() / np.abs(want[finite]).max()
+        self.assertLess(worst, 2e-5, name)
+
+    def test_names_in_short(self):
+        _, cache = self.model.run_with_cache(PROMPT)
+        for short, name in ((("pattern", 1), "blocks.1.attn.hook_pattern"),
+                            (("resid_pre", 0), "blocks.0.hook_resid_pre"),
+                            (("normalized.post", 0, "ln1"), "blocks.0.ln1.hook_normalized.post"),
+                            (("post", 3), "blocks.3.mlp.hook_post"), (("scale", 2, "ln2"), "blocks.2.ln2.hook_scale")):
+            self.same(cache[short], cache[name])
+        with self.assertRaisesRegex(KeyError, "ln1.hook_scale or blocks.2.ln2.hook_scale"):
+            cache["scale", 2]
+        with self.assertRaisesRegex(KeyError, "is it blocks.0.attn.hook_pattern"):
+            cache["blocks.0.attn.hook_patern"]
+        self.assertNotIn("hook_nothing", cache)
+
+    def test_record_of_a_text_fed_in_parts(self):
+        whole = self.model.run_with_cache(PROMPT)[1]
+        with self.model.session() as session:
+            record = session.record(["*.hook_resid_post", "*.hook_pattern"], n_positions=4)
+            session.feed(PROMPT_IDS[:3])
+            early = record["blocks.1.hook_resid_post"]
+            self.assertEqual(early.shape, (3, 192))
+            session.feed(PROMPT_IDS[3:])
+        for name in record:
+            self.same(record[name], whole[name])
+        self.same(early, whole["blocks.1.hook_resid_post"][:3])
+        path = pathlib.Path(scratch.name) / "acts.npz"
+        record.save(path)
+        with np.load(path) as saved:
+            self.assertEqual(set(saved), set(record))
+            for name in record:
+                self.same(saved[name], record[name])
+
+    def test_weights(self):
+        weights = read_safetensors(ROOT / "tests" / "golden" / "odd" / "model.safetensors")
+        model = model_of("odd")
+        c = model.config
+        qkv = weights["h.1.attn.c_attn.weight"]
+        for i, letter in enumerate("QKV"):
+            part = qkv[:, i * c.d_model:(i + 1) * c.d_model].reshape(c.d_model, c.n_head, c.d_head)
+            self.same(model.tensor(f"blocks.1.attn.W_{letter}"), part.transpose(1, 0, 2))
+        self.same(model.tensor("embed.W_E"), weights["wte.weight"])
+        self.same(model.tensor("unembed.W_U"), weights["lm_head.weight"].T)
+        self.assertIn("blocks.0.attn.W_QKV", model.tensor_names())
+
+
+class Hooks(Case):
+    def test_values_come_by_and_count(self):
+        seen = {}
+
+        def look(value, point):
+            seen[point.name, point.layer, point.first] = value.copy()
+
+        want = self.model.run_with_cache(PROMPT)
+        got = self.model.run_with_hooks(PROMPT, [("*.hook_resid_post", look), ("hook_embed", look)])
+        self.same(got, want[0])
+        self.assertEqual(len(seen), 5)
+        for (name, layer, first), value in seen.items():
+            self.same(value, want[1][name])
+            self.assertEqual((layer, first), (int(name.split(".")[1]) if name[0] == "b" else None, 0))
+
+    def test_writing_and_returning_are_edits(self):
+        def write(value, point):
+            value[:, 3] = 0
+
+        def give(value, point):
+            changed = value.copy()
+            changed[:, 3] = 0
+            return changed
+
+        def give_in_place(value, point):
+            value[:, 3] = 0
+            return value
+
+        name = "blocks.2.attn.hook_z"
+        plain = self.model(PROMPT)[-1]
+        with self.model.session() as session:
+            with session.edit(name, "zero", heads=3):
+                want = session.feed(PROMPT)
+            session.truncate(0)
+            self.same(session.feed(PROMPT), plain)
+        self.assertFalse(np.array_equal(want, plain))
+        for fn in (write, give, give_in_place):
+            self.same(self.model.run_with_hooks(PROMPT, [(name, fn)])[-1], want)
+
+    def test_edits_are_what_they_say(self):
+        """Against a function that does the same in NumPy."""
+        rng = np.random.default_rng(1)
+        value = rng.normal(size=(2, 192)).astype(np.float32)
+        heads = rng.normal(size=(4, 2, 32)).astype(np.float32)
+        both = {"positions": slice(1, 3)}
+        cases = [("hook_resid_mid", "set", value, both, lambda x: x.__setitem__(slice(1, 3), value)),
+                 ("hook_resid_mid", "add", value, {**both, "factor": 0.5},
+                  lambda x: x.__setitem__(slice(1, 3), x[1:3] + value * np.float32(0.5))),
+                 ("hook_mlp_out", "zero", None, {"positions": 2}, lambda x: x.__setitem__(2, 0)),
+                 ("hook_resid_mid", "mean", value, {}, lambda x: x.__setitem__(slice(None), value.mean(0))),
+                 ("attn.hook_z", "set", heads, {"heads": slice(4, None)},
+                  lambda x: x.__setitem__((slice(None), slice(4, None)), heads)),
+                 ("attn.hook_z", "zero", None, {"heads": 5, "positions": slice(2, None)},
+                  lambda x: x.__setitem__((slice(2, None), 5), 0))]
+        for name, kind, given, where, numpy_does in cases:
+            with self.subTest(f"{kind} {name}"):
+                name = "blocks.1." + name
+                with self.model.session() as session:
+                    session.edit(name, kind, given, **where)
+                    got = session.feed(PROMPT)
+                want = self.model.run_with_hooks(PROMPT, [(name, lambda value, point: numpy_does(value))])[-1]
+                self.assertLess(np.abs(got - want).max(), 1e-5)
+                self.assertGreater(np.abs(got - self.model(PROMPT)[-1]).max(), 1e-3)
+
+    def test_an_exception_comes_out_and_the_session_is_as_before(self):
+        class Odd(BaseException):
+            pass
+
+        for kind in (ValueError("no"), KeyboardInterrupt(), Odd(), SystemExit(3)):
+            with self.model.session() as session:
+                before = session.feed(PROMPT_IDS[:2])
+
+                def fail(value, point):
+                    value[:] = 0
+                    raise kind
+
+                hook = session.hook("blocks.2.hook_resid_pre", fail)
+                with self.assertRaises(type(kind)) as caught:
+                    session.feed(PROMPT_IDS[2:])
+                self.assertIs(caught.exception, kind)
+                self.assertEqual((list(session.tokens), len(session)), (PROMPT_IDS[:2], 2))
+                self.same(session.logits, before)
+                hook.remove()
+                self.same(session.feed(PROMPT_IDS[2:]), self.model(PROMPT)[-1])
+
+    def test_exceptions_in_every_call_that_runs_python(self):
+        def fail(*_):
+            raise ZeroDivisionError
+
+        model, session = self.model, self.model.session()
+        session.hook("hook_embed", fail)
+        calls = [lambda: attn.Model(STORIES, progress=fail), lambda: session.score(PROMPT),
+                 lambda: session.generate(PROMPT), lambda: attn.feed_batch([session], [PROMPT]),
+                 lambda: model.generate_many([PROMPT], logits_fn=fail),
+                 lambda: next(model.session().generate(PROMPT, logits_fn=fail)),
+                 lambda: model.patch_positions(PROMPT, PROMPT, "hook_resid_pre", 1, 2, fail)]
+        for call in calls:
+            self.assertRaises(ZeroDivisionError, call)
+        self.assertEqual(len(session), 0)
+
+    def test_wrong_shapes_and_names(self):
+        with self.assertRaisesRegex(ValueError, r"gave shape \[1\]; expected \[4, 192\], or None"):
+            self.model.run_with_hooks(PROMPT, [("blocks.0.hook_resid_pre", lambda value, point: np.zeros(1))])
+        with self.fails(attn.Status.NAME, "attn.hook_pattern"):
+            self.model.session().hook("blocks.0.attn.hook_patern", print)
+        with self.fails(attn.Status.SHAPE, "hook_resid_pre"):
+            self.model.session().edit("blocks.0.hook_resid_pre", "set", np.zeros((2, 7)))
+        session = self.model.session()
+        for wrong in ({"positions": -1}, {"positions": slice(0, 4, 2)}, {"heads": slice(3, 3)}, {"factor": 0},
+                      {"value": np.zeros(3)}):
+            self.assertRaises(ValueError, session.edit, "blocks.0.attn.hook_z", "zero", **wrong)
+        self.assertRaises(ValueError, session.edit, "blocks.0.attn.hook_z", "nought")
+        self.assertRaises(ValueError, session.edit, "blocks.0.attn.hook_z", "add")
+
+    def test_hooks_are_removed_in_any_order_and_by_themselves(self):
+        calls = []
+        with self.model.session() as session:
+            hooks = [session.hook("hook_embed", lambda value, point, i=i: calls.append(i)) for i in range(3)]
+            hooks[1].remove()
+            session.feed(PROMPT_IDS[:1])
+            self.assertEqual(calls, [0, 2])
+
+            def once(value, point):
+                calls.append("once")
+                third.remove()
+                gc.collect()
+
+            third = session.hook("hook_embed", once)
+            session.feed(PROMPT_IDS[:1])
+            session.feed(PROMPT_IDS[:1])
+            self.assertEqual(calls[2:], [0, 2, "once", 0, 2])
+            session.unhook_all()
+            session.feed(PROMPT_IDS[:1])
+            self.assertEqual(len(calls), 7)
+            with self.fails(attn.Status.ARGUMENT, "hook"):
+                hooks[0].remove()
+
+    def test_a_hook_may_close_its_session(self):
+        session = self.model.session()
+        session.hook("hook_embed", lambda value, point: session.close())
+        with self.fails(attn.Status.ARGUMENT, "the session is closed"):
+            session.feed(PROMPT)
+            len(session)
+
+    def test_a_hook_may_run_the_model(self):
+        other = []
+        self.model.run_with_hooks(PROMPT, [("hook_embed", lambda value, point: other.append(self.model("The cat")))])
+        self.same(other[0], self.model("The cat"))
+
+
+class Lifetimes(Case):
+    """Arrays that a call gave stay; those that a hook was lent do not, and keeping one is an error."""
+
+    def test_a_cache_outlives_its_model(self):
+        model = attn.Model(STORIES)
+        _, cache = model.run_with_cache(PROMPT)
+        view = cache["blocks.3.hook_resid_post"][1:, ::2]
+        want = view.copy()
+        memory = weakref.ref(cache._memory)
+        gone = weakref.ref(model._handle)
+        del model, cache
+        gc.collect()
+        self.assertIsNone(gone())
+        self.assertIsNotNone(memory())
+        blocks = [np.full(1 << 20, 7, np.float32) for _ in range(8)]
+        self.same(view, want)
+        del view, blocks
+        self.assertIsNone(memory())
+
+    def test_weights_outlive_their_model(self):
+        model = attn.Model(STORIES)
+        w = model.tensor("blocks.0.attn.W_Q")[0]
+        want = w.copy()
+        del model
+        gc.collect()
+        self.same(w, want)
+
+    def test_sessions_outlive_a_closed_model(self):
+        with attn.Model(STORIES) as model:
+            session, tokenizer = model.session(), model.tokenizer
+        with self.fails(attn.Status.ARGUMENT, "the model is closed"):
+            model.tensor("embed.W_E")
+        self.same(session.feed(PROMPT_IDS), self.model(PROMPT)[-1])
+        self.assertEqual(tokenizer.decode(PROMPT_IDS), PROMPT)
+
+    def test_keeping_a_lent_array_is_an_error(self):
+        kept = []
+        for keep in (lambda value, point: kept.append(value), lambda value, point: kept.append(value[0]),
+                     lambda value, point: kept.append(value[:1].view(np.int32))):
+            with self.fails(attn.Status.ARGUMENT, "keep a copy, array.copy()"):
+                self.model.run_with_hooks(PROMPT, [("blocks.0.hook_resid_pre", keep)])
+            kept.clear()
+        self.model.run_with_hooks(PROMPT, [("hook_embed", lambda value, point: kept.append(value.copy()))])
+
+        def in_a_cycle(value, point):
+            cycle = [value]
+            cycle.append(cycle)
+
+        self.model.run_with_hooks(PROMPT, [("hook_embed", in_a_cycle)])
+
+    def test_memory_comes_back(self):
+        def resident():
+            return int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+
+        if not pathlib.Path("/proc/self/statm").exists():
+            self.skipTest("there is no /proc")
+
+        def work():
+            for _ in range(60):
+                session = self.model.session()
+                record = session.record()
+                session.hook("hook_embed", lambda value, point: None)
+                session.edit("hook_embed", "add", np.zeros(192))
+                session.feed(PROMPT)
+                self.model.tensor("embed.W_E")
+                record["hook_embed"]
+
+        work()
+        gc.collect()
+        before = resident()
+        work()
+        gc.collect()
+        self.assertLess((resident() - before) * os.sysconf("SC_PAGE_SIZE"), 20e6)
+
+    def test_garbage_in_a_pass_waits(self):
+        """A record and a session that vanish in the middle of a pass of their workspace."""
+        workspace = self.model.workspace()
+        session, other = (self.model.session(workspace=workspace) for _ in range(2))
+        things = [other, session.record("*.hook_z", n_positions=4)]
+        handles = [weakref.ref(thing._open) for thing in things]
+        alive = []
+        del other
+
+        def drop(value, point):
+            things.clear()
+            gc.collect()
+            alive.extend(handle() is not None for handle in handles)
+
+        session.hook("blocks.0.hook_resid_pre", drop)
+        self.same(session.feed(PROMPT), self.model(PROMPT)[-1])
+        self.assertEqual((alive, [handle() for handle in handles]), ([True, True], [None, None]))
+
+    def test_close_twice_and_use_after(self):
+        session = self.model.session()
+        session.feed(PROMPT)
+        record = session.record(n_positions=1, first=4)
+        session.close()
+        session.close()
+        self.assertEqual(record["hook_embed"].shape, (0, 192))
+        for use in (lambda: session.feed(PROMPT), lambda: len(session), lambda: session.logits,
+                    lambda: session.hook("hook_embed", print)):
+            with self.fails(attn.Status.ARGUMENT, "the session is closed"):
+                use()
+
+
+class Text(Case):
+    def c_program(self, *options, prompt=PROMPT):
+        return run(BUILD / "gpt2", STORIES, "--quiet", "--no-prompt", *options, "--", prompt).decode()
+
+    def test_generate_is_the_c_program(self):
+        S = attn.Sampling
+        cases = [("-n200",), ("-n60", "--temperature=0.8", "--top-k=40", "--seed=3"),
+                 ("-n60", "--temperature=1.2", "--top-p=0.9", "--seed=18446744073709551615"),
+                 ("-n60", "--temperature=1.5", "--min-p=0.05", "--repeat-penalty=1.3", "--repeat-last=16", "-s9")]
+        ours = [{"max_tokens": 200}, {"max_tokens": 60, "sampling": S(temperature=0.8, top_k=40, seed=3)},
+                {"max_tokens": 60, "sampling": S(temperature=1.2, top_p=0.9, seed=2**64 - 1)},
+                {"max_tokens": 60, "sampling": S(temperature=1.5, min_p=0.05, repeat_penalty=1.3, repeat_last=16,
+                                                 seed=9)}]
+        for options, settings in zip(cases, ours):
+            want = self.c_program(*options).removesuffix("\n")
+            self.assertEqual(self.model.session().generate(PROMPT, **settings).read(), want)
+            self.assertEqual(self.model.generate_many([PROMPT], **settings)[0].text, want)
+        ids = self.c_program("-n300", "--ignore-eos", "--print-ids", "--temperature=1", "-s5", prompt="The cat")
+        text = self.model.session().generate("The cat", max_tokens=300, ignore_eos=True,
+                                             sampling=S(temperature=1, seed=5))
+        text.read()
+        self.assertEqual(text.ids, [int(i) for i in ids.split()])
+        self.assertEqual(text.reason, "context full")
+
+    def test_generate_is_numpy_and_pytorch(self):
+        """tests/fixtures/generation_vectors.h, which NumPy made, and the greedy texts of PyTorch in float64"""
+        header = (ROOT / "tests" / "generation_vectors.h").read_text()
+        vectors = re.findall(r"\{\{([^}]*)\},\s*\{([^}]*)\}\}", header)
+        self.assertEqual(len(vectors), 4)
+        for settings, ids in vectors:
+            sampling = attn.Sampling(**{key: float(value.rstrip("f")) if "." in value else int(value)
+                                        for key, value in re.findall(r"\.(\w+) = ([0-9.f]+)", settings)})
+            text = self.model.session().generate(PROMPT_IDS, max_tokens=60, sampling=sampling, ignore_eos=True)
+            text.read()
+            self.assertEqual(text.ids, [int(i) for i in ids.split(",")])
+        for case in json.loads((ROOT / "examples" / "tiny-stories" / "reference.json").read_text())["greedy"]:
+            text = self.model.session().generate(case["prompt_ids"], max_tokens=len(case["ids"]),
+                                                 ignore_eos=True)
+            text.read()
+            self.assertEqual(text.ids, case["ids"])
+
+    def test_the_session_holds_what_was_given(self):
+        session = self.model.session()
+        text = session.generate(PROMPT, max_tokens=20)
+        self.assertIsInstance(text, collections.abc.Iterator)
+        for i, piece in enumerate(text):
+            self.assertEqual(list(session.tokens), PROMPT_IDS + text.ids)
+            if i == 5:
+                session.edit("blocks.3.hook_mlp_out", "zero")  # in the middle of a text
+        self.assertEqual((text.reason, len(text.ids)), ("token count", 20))
+        self.assertNotEqual(text.text, self.model.session().generate(PROMPT, max_tokens=20).read())
+        self.assertEqual(text.text, self.model.to_string(text.ids))
+
+    def test_stop_strings(self):
+        whole = self.model.session().generate(PROMPT, max_tokens=60).read()
+        for stop in ("Lily", ["Lily"], [" girl named Li", "girl"], [" w", ". "], ["xyz"], [whole[-5:]]):
+            many = self.model.generate_many([PROMPT], max_tokens=60, stop=stop)[0]
+            one = self.model.session().generate(PROMPT, max_tokens=60, stop=stop)
+            self.assertEqual((one.read(), one.reason, one.ids), tuple(many[i] for i in (0, 2, 1)))
+        self.assertEqual(attn._cut("abab", ["babx"]), ("a", "bab", False))
+        self.assertEqual(attn._cut("one two", ["two", "e tw"]), ("on", "", True))
+        self.assertRaises(ValueError, self.model.session().generate, PROMPT, stop=["a", ""])
+
+    def test_a_sampler_goes_on(self):
+        settings = attn.Sampling(temperature=1, seed=7)
+        whole = self.model.session().generate(PROMPT, max_tokens=30, sampling=settings)
+        whole.read()
+        session, sampler, ids = self.model.session(), attn.Sampler(self.model, settings), []
+        session.feed(PROMPT)
+        for n in (1, 9, 20):
+            part = session.generate(max_tokens=n, sampling=sampler)
+            part.read()
+            ids += part.ids
+        self.assertEqual(ids, whole.ids)
+        self.assertEqual(attn.Sampler(self.model).sample(self.model(PROMPT)[-1]), self.model(PROMPT)[-1].argmax())
+
+    def test_logits_fn_constrains(self):
+        allowed = [self.model.to_single_token(word) for word in (" cat", " dog")]
+
+        def only(logits):
+            chosen = logits[allowed].copy()
+            logits[:] = -np.inf
+            logits[allowed] = chosen
+
+        sampling = attn.Sampling(temperature=99)
+        text = self.model.session().generate(PROMPT, max_tokens=20, logits_fn=only, sampling=sampling)
+        self.assertEqual(set(text.read().split()), {"cat", "dog"})
+        many = self.model.generate_many([PROMPT, "A"], max_tokens=20, logits_fn=only, sampling=sampling)
+        self.assertEqual(many[0].ids, text.ids)
+        self.assertLessEqual(set(many[1].text.split()), {"cat", "dog"})
+
+    def test_tokenizer_vectors(self):
+        tokenizer, used, n = self.model.tokenizer, False, 0
+        for line in (ROOT / "tests" / "tokenizer_vectors.tsv").read_text().splitlines():
+            kind, *parts = line.split("\t")
+            if kind == "V":
+                used = parts[0] == "included"
+            if kind == "T" and used:
+                data, ids = bytes.fromhex(parts[0]), [int(i) for i in parts[1].split()] if len(parts) > 1 else []
+                self.assertEqual(list(tokenizer.encode(data)), ids)
+                self.assertEqual(tokenizer.decode_bytes(ids), data)
+                n += 1
+        self.assertGreater(n, 100)
+        self.assertEqual(len(tokenizer), 2048)
+        self.assertEqual(list(tokenizer.encode("<|endoftext|>", allow_special=True)), [2047])
+        self.assertGreater(len(tokenizer.encode("<|endoftext|>")), 1)
+        self.assertEqual(self.model.to_str_tokens(PROMPT), ["Once", " upon", " a", " time"])
+        self.assertEqual(list(self.model.to_tokens(PROMPT, prepend_bos=True)), [2047] + PROMPT_IDS)
+        self.assertEqual(tokenizer.encode("ü€😀").tolist(), tokenizer.encode("ü€😀".encode()).tolist())
+        with self.fails(attn.Status.TOKEN, "Once upon"):
+            self.model.to_single_token("Once upon")
+        self.assertRaises(UnicodeEncodeError, tokenizer.encode, "\ud800")
+
+    def test_pieces_are_whole_characters(self):
+        encode = self.model.tokenizer.encode
+        ids = [int(token) for byte in "aü€😀".encode() for token in encode(bytes([byte]))]
+        ids += [int(encode(b"\xe2")[0])] * 2
+        order = iter(ids)
+
+        def say(logits):
+            logits[:] = -np.inf
+            logits[next(order)] = 0
+
+        pieces = list(self.model.session().generate(PROMPT, max_tokens=len(ids), logits_fn=say))
+        self.assertEqual(pieces, ["a", "ü", "€", "😀", "\ufffd", "\ufffd"])
+        order = iter(ids)
+        many = self.model.generate_many([PROMPT], max_tokens=len(ids), logits_fn=say)[0]
+        self.assertEqual(many.text, "".join(pieces))
+
+
+class Studies(Case):
+    def test_patching_is_a_loop_over_edits(self):
+        clean, corrupted = "The cat said that she", "The boy said that she"
+        right, wrong = (self.model.to_single_token(word) for word in (" was", " had"))
+        ids = self.model.to_tokens(corrupted)
+        cache = self.model.run_with_cache(clean)[1]
+
+        def metric(logits):
+            return float(logits[right] - logits[wrong])
+
+        for name in ("hook_resid_pre", "hook_mlp_out"):
+            got = self.model.patch_positions(clean, corrupted, name, " was", " had")
+            self.assertEqual((got.clean, got.corrupted), (metric(self.model(clean)[-1]), metric(self.model(ids)[-1])))
+            for layer, position in itertools.product(range(4), range(len(ids))):
+                full = f"blocks.{layer}.{name}"
+                with self.model.session() as session:
+                    session.edit(full, "set", cache[full][position], positions=position)
+                    self.assertEqual(np.float32(metric(session.feed(ids))), got.effect[layer, position])
+            self.same(self.model.patch_positions(clean, corrupted, name, 0, 0, metric).effect, got.effect)
+        got = self.model.patch_heads(clean, corrupted, "attn.hook_z", " was", " had")
+        for layer, head in itertools.product(range(4), range(6)):
+            full = f"blocks.{layer}.attn.hook_z"
+            with self.model.session() as session:
+                session.edit(full, "set", cache[full][:, head:head + 1], heads=head)
+                self.assertEqual(np.float32(metric(session.feed(ids))), got.effect[layer, head])
+        with self.assertRaisesRegex(ValueError, "4 tokens and the corrupted one 5"):
+            self.model.patch_positions(PROMPT, clean, "hook_resid_pre", 1, 2)
+
+    def test_logit_lens(self):
+        logits, cache = self.model.run_with_cache(PROMPT)
+        stream = np.stack([cache["resid_post", layer] for layer in range(4)])
+        lens = self.model.logit_lens(stream)
+        self.same(lens[-1], logits)
+        w = [self.model.tensor(name).astype(np.float64) for name in ("ln_final.w", "ln_final.b", "unembed.W_U")]
+        x = stream.astype(np.float64)
+        x = x - x.mean(-1, keepdims=True)
+        want = (x / np.sqrt((x ** 2).mean(-1, keepdims=True) + 1e-5) * w[0] + w[1]) @ w[2]
+        self.assertLess(np.abs(lens - want).max() / np.abs(want).max(), 2e-5)
+        self.same(self.model.logit_lens(stream, tokens=[11, 13]), lens[..., [11, 13]])
+        scaled = self.model.logit_lens(stream[-1], scale=cache["ln_final.hook_scale"])
+        self.assertLess(np.abs(scaled - logits).max(), 1e-4)
+
+    def test_parts_of_the_stream_sum_to_the_logit(self):
+        logits, cache = self.model.run_with_cache(PROMPT)
+        for kind, n in (("sublayers", 10), ("heads", 31)):
+            parts = self.model.decompose_resid(PROMPT, kind)
+            self.assertEqual((len(parts.labels), parts.stack.shape), (n, (n, 4, 192)))
+            self.assertLess(np.abs(parts.stack.sum(0) - cache["resid_post", 3]).max(), 1e-3)
+            self.same(parts.scale, cache["ln_final.hook_scale"])
+            directions = self.model.logit_directions([11], [13])
+            shares = self.model.logit_attrs(parts.stack, parts.scale, directions).sum(0)
+            bias = (self.model.tensor("ln_final.b") @ directions[0])
+            self.assertLess(np.abs(shares + bias - (logits[:, 11] - logits[:, 13])).max(), 1e-3)
+
+    def test_heads(self):
+        ids = list(range(20, 40)) * 2
+        entropy, scores = self.model.detect_heads(ids)
+        pattern = self.model.run_with_cache(ids)[1]["pattern", 1].astype(np.float64)
+        want = -(pattern * np.log(np.maximum(pattern, 1e-300))).sum(-1)
+        self.assertLess(np.abs(entropy[1] - want).max(), 1e-4)
+        previous = np.trace(pattern, offset=-1, axis1=1, axis2=2) / pattern.sum((1, 2))
+        self.assertLess(np.abs(scores[0, 1] - previous).max(), 1e-4)
+
+    def test_score(self):
+        got, logits = self.model.score(PROMPT, k=3), self.model(PROMPT).astype(np.float64)
+        logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        self.assertLess(np.abs(got.nll + logp[np.arange(3), PROMPT_IDS[1:]]).max(), 1e-5)
+        self.same(got.top, np.argsort(-logits, -1)[:, :3].astype(np.int32))
+        self.assertEqual(got.rank.tolist(), [int((row > row[i]).sum()) for row, i in zip(logits, PROMPT_IDS[1:])])
+        self.assertEqual(self.model.score([5]).nll.shape, (0,))
+
+    def test_processed_weights_say_the_same(self):
+        simple = self.model.process_weights()
+        a, b = (model(PROMPT).astype(np.float64) for model in (self.model, simple))
+        logp = [x - np.log(np.exp(x).sum(-1, keepdims=True)) for x in (a, b)]
+        self.assertLess(np.abs(logp[0] - logp[1]).max(), 1e-4)
+        self.assertTrue((simple.tensor("blocks.0.ln1.w") == 1).all())
+        path = pathlib.Path(scratch.name) / "simple.attn"
+        simple.save(path)
+        self.same(attn.Model(path)(PROMPT), simple(PROMPT))
+
+
+class Sessions(Case):
+    def test_cuts_batches_and_copies_have_the_same_bits(self):
+        whole = self.model(PROMPT)
+        session = self.model.session()
+        rows = [session.feed([token]) for token in PROMPT_IDS]
+        self.same(np.stack(rows), whole)
+        workspace = self.model.workspace()
+        sessions = [self.model.session(workspace=workspace) for _ in range(3)]
+        batch = attn.feed_batch(sessions, [PROMPT, "The cat", PROMPT_IDS[:2]])
+        self.same(batch[0], whole[-1])
+        self.same(batch[1], self.model("The cat")[-1])
+        self.same(attn.feed_batch(sessions[2:], [PROMPT_IDS[2:]], all_logits=True)[0], whole[2:])
+        copy = session.copy()
+        session.truncate(2)
+        self.assertEqual((len(copy), len(session)), (4, 2))
+        self.same(copy.feed([11]), self.model(PROMPT_IDS + [11])[-1])
+        self.same(session.feed(PROMPT_IDS[2:], all_logits=True), whole[2:])
+        self.assertEqual(attn.feed_batch([], []), [])
+
+    def test_parts_of_the_model(self):
+        logits, cache = self.model.run_with_cache(PROMPT)
+        session = self.model.session()
+        stream = session.feed(PROMPT, stop_at_layer=2)
+        self.same(stream, cache["resid_pre", 2])
+        self.same(session.feed(PROMPT, start_at_layer=2, resid=stream), logits[-1])
+        with self.assertRaisesRegex(ValueError, r"shape \[4, 7\]; expected \[4, 192\]"):
+            session.feed(PROMPT, start_at_layer=2, resid=np.zeros((4, 7)))
+
+    def test_keys_and_values(self):
+        cache = self.model.run_with_cache(PROMPT)[1]
+        session = self.model.session()
+        session.feed(PROMPT)
+        for part, letter in (("keys", "k"), ("values", "v")):
+            self.same(session.cache_get(part, 1), cache[letter, 1])
+        session.cache_set("values", 1, np.zeros((2, 6, 32)), first=1)
+        self.same(session.cache_get("values", 1, 0, 2)[0], cache["v", 1][0])
+        self.assertFalse(session.cache_get("values", 1, 1, 2).any())
+        session.close()
+        half = self.model.session(cache="f16")
+        half.feed(PROMPT)
+        self.same(half.cache_get("keys", 0), cache["k", 0].astype(np.float16).astype(np.float32))
+
+    def test_one_text_on_any_threads_and_kernels(self):
+        want = self.model(PROMPT)
+        for options in ({"threads": 1}, {"threads": 3}, {"isa": "portable"}):
+            self.same(attn.Model(STORIES, **options)(PROMPT), want)
+
+
+class Errors(Case):
+    def test_the_sentence_of_the_library(self):
+        with self.fails(attn.Status.IO, "/no/such.attn"):
+            attn.Model("/no/such.attn")
+        with self.fails(attn.Status.FORMAT, "attn"):
+            attn.Model(__file__)
+        with self.fails(attn.Status.CONTEXT, "the session holds 4 of at most 5 tokens"):
+            session = self.model.session(5)
+            session.feed(PROMPT)
+            session.feed([1, 2])
+        self.assertEqual(len(session), 4)
+        with self.fails(attn.Status.TOKEN, "token 1 is 2048; expected an id below 2048"):
+            self.model([5, 2048])
+        with self.fails(attn.Status.TOKEN, "token 1 is 4294967301; expected an id below 2048"):
+            self.model([5, 2 ** 32 + 5])
+        with self.fails(attn.Status.ARGUMENT, "no tokens"):
+            self.model.session().feed("")
+        with self.fails(attn.Status.ARGUMENT, "there is nothing to continue"):
+            self.model.session().generate("")
+        with self.fails(attn.Status.NAME, "embed.W_X"):
+            self.model.tensor("embed.W_X")
+        with self.fails(attn.Status.TOKENIZER, "tokenizer"):
+            model_of("plain")("text")
+        with self.fails(attn.Status.ARGUMENT, "beginning-of-text"):
+            model_of("plain")([1], prepend_bos=True)
+
+    def test_values_that_c_cannot_see(self):
+        model, session = self.model, self.model.session()
+        for wrong in (lambda: model.session(-1), lambda: session.truncate(-1), lambda: session.truncate(2 ** 64),
+                      lambda: session.generate(PROMPT, max_tokens=0), lambda: attn.Model(STORIES, isa="sse9"),
+                      lambda: attn.Sampler(model, attn.Sampling(seed=-1)), lambda: model.session(cache="q8"),
+                      lambda: model([[1, 2], [3, 4]]), lambda: model.logit_lens(np.zeros((1, 1, 1, 1, 192))),
+                      lambda: attn.Sampler(model).sample(np.zeros(5)), lambda: model.tokenizer.token_bytes(-1),
+                      lambda: attn.feed_batch([session], [])):
+            self.assertRaises(ValueError, wrong)
+        for wrong in (lambda: model([1.5]), lambda: model([True]), lambda: model.session("4"), lambda: model(None)):
+            self.assertRaises((TypeError, ValueError), wrong)
+        self.assertEqual(model.tokenizer.token_bytes(2 ** 40), b"")
+
+    def test_errors_can_be_pickled(self):
+        error = attn.Error(attn.Status.TOKEN, "a sentence")
+        again = pickle.loads(pickle.dumps(error))
+        self.assertEqual((str(again), again.status), ("a sentence", attn.Status.TOKEN))
+
+    def test_help_helps(self):
+        for name in attn.__all__:
+            thing = getattr(attn, name)
+            self.assertTrue(thing.__doc__, name)
+            for key, value in vars(thing).items() if isinstance(thing, type) else ():
+                if not key.startswith("_") and callable(value):
+                    self.assertTrue(value.__doc__, f"{name}.{key}")
+
+
+class Threads(Case):
+    def test_other_threads_run_during_a_feed(self):
+        """Another thread looks at the clock. If the feed kept Python to itself, one pause between two looks
+        would be as long as the feed. (On a busy machine chance can do that, too, but not every time.)"""
+        session = attn.Model(STORIES, threads=1, isa="portable").session()
+        ids, looks, stop = np.arange(250, dtype=np.int32), [], threading.Event()
+
+        def watch():
+            while not stop.is_set():
+                looks.append(time.perf_counter())
+                time.sleep(1e-3)
+
+        for _ in range(10):
+            stop.clear()
+            looks.clear()
+            thread = threading.Thread(target=watch)
+            thread.start()
+            time.sleep(0.01)
+            start = time.perf_counter()
+            session.feed(ids)
+            end = time.perf_counter()
+            stop.set()
+            thread.join()
+            session.truncate(0)
+            during = [start] + [look for look in looks if start < look < end] + [end]
+            pause = max(b - a for a, b in zip(during, during[1:]))
+            if pause < (end - start) / 2:
+                return
+        self.fail(f"the other thread waited for {pause:.3f} of {end - start:.3f} seconds")
+
+    def test_threads_share_a_model(self):
+        want = [self.model.session().generate(f"{word} was", max_tokens=30).read() for word in ("Tom", "Lily", "It")]
+        got = [""] * 3
+
+        def write(i, word):
+            got[i] = attn_text(word)
+
+        def attn_text(word):
+            return self.model.session().generate(f"{word} was", max_tokens=30).read()
+
+        threads = [threading.Thread(target=write, args=pair) for pair in enumerate(("Tom", "Lily", "It"))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(got, want)
+
+    def test_threads_take_turns_at_a_session(self):
+        session, hooked = self.model.session(), []
+        session.hook("hook_embed", lambda value, point: hooked.append(point.first))
+
+        def feed():
+            for _ in range(20):
+                session.feed([11])
+
+        threads = [threading.Thread(target=feed) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual((len(session), hooked), (80, list(range(80))))
+
+
+@unittest.skipUnless(torch, "there is no PyTorch")
+class PyTorch(Case):
+    def test_memory_is_shared(self):
+        cache = self.model.run_with_cache(torch.tensor([PROMPT_IDS]))[1]
+        resid = cache["resid_post", 3]
+        tensor = torch.from_numpy(resid)
+        tensor[0, 0] = 7
+        self.assertEqual(resid[0, 0], 7)
+
+    def test_tensors_are_values(self):
+        value = torch.randn(4, 192)
+        with self.model.session() as session:
+            session.edit("blocks.1.hook_resid_mid", "set", value)
+            got = session.feed(torch.tensor(PROMPT_IDS))
+
+        def hook(array, point):
+            torch.from_numpy(array).copy_(value)
+
+        self.same(self.model.run_with_hooks(PROMPT, [("blocks.1.hook_resid_mid", hook)])[-1], got)
+        self.same(self.model.run_with_hooks(PROMPT, [("blocks.1.hook_resid_mid", lambda a, p: value)])[-1], got)
+        kept = []
+        with self.fails(attn.Status.ARGUMENT, "keep a copy"):
+            self.model.run_with_hooks(PROMPT, [("hook_embed", lambda a, p: kept.append(torch.from_numpy(a)))])
+
+    def test_logits_are_pytorchs(self):
+        logits, cache = self.model.run_with_cache(PROMPT)
+        x = torch.from_numpy(cache["resid_post", 3])
+        w, b, u = (torch.from_numpy(self.model.tensor(name)) for name in ("ln_final.w", "ln_final.b", "unembed.W_U"))
+        want = torch.nn.functional.layer_norm(x, (192,), w, b, 1e-5) @ u
+        self.assertLess(np.abs(want.numpy() - logits).max(), 1e-4)
+
+
+class Notebook(Case):
+    def test_it_prints_what_pytorch_and_the_seed_say(self):
+        text = run(sys.executable, ROOT / "examples" / "python" / "notebook.py", STORIES).decode()
+        self.assertEqual(text.count("100.00% of the values are correct"), 8)
+        wanted = (ROOT / "tests" / "fixtures" / "notebooks.txt").read_text()
+        for line in ("Avg cross entropy loss", "Avg cross entropy loss for uniform distribution",
+                     "Avg probability assigned to correct token"):
+            value = re.search(rf"-# {line}:\n(.*)\n", wanted)[1]
+            self.assertIn(f"\n{line}: {value}\n", text)
+        self.assertIn(re.search(r"The Total Perspective.*?(?=\n==)", wanted, re.S)[0], text)
+        self.assertIn("The clean model says the same: True", text)
+        story = run(BUILD / "gpt2", STORIES, PROMPT, "-n200", "--temperature=0.7", "--top-k=40", "-s1", "-q").decode()
+        self.assertIn(f"\n{story}", text)
+        self.assertIn("with the head 12.42, without it 12.72\nby a function 12.72", text)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as directory:
+        scratch = type("scratch", (), {"name": directory})
+        unittest.main()

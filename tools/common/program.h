@@ -1,0 +1,724 @@
+/* Shared by all programs here: reads a command line by a table of options, reports errors with
+ * advice, lays out --help, fits the terminal, shows the progress of long work. A program defines
+ * its name before it includes this file:
+ *
+ *     #define PROGRAM "attn-info"
+ */
+#ifndef TOOLS_PROGRAM_H
+#define TOOLS_PROGRAM_H
+
+#include "files.h"
+
+enum { FINE = 0, FAILED = 1, USAGE = 2, INTERRUPTED = 130, PIPE_CLOSED = 141 };
+
+TOOLS_FN int fail(int code, const char *format, ...) TOOLS_PRINTF(2, 3);
+TOOLS_FN int fail(int code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs(PROGRAM ": ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    fflush(stderr); /* a console of Windows is buffered */
+    va_end(args);
+    return code;
+}
+#ifdef __clang_analyzer__ /* as tool_fail */
+#define fail(code, ...) (fail(code, __VA_ARGS__), (code))
+#endif
+
+/* The system's reason, and what to do about it. */
+TOOLS_FN const char *why(int error)
+{
+    static const struct {
+        int error;
+        const char *advice;
+    } known[] = {{ENOENT, "is the path right?"},
+                 {ENOTDIR, "is the path right?"},
+                 {EACCES, "ask the owner, or change its permissions with chmod"},
+                 {EISDIR, "give the name of a file"},
+                 {ENOSPC, "free some space, or write elsewhere"},
+                 {EROFS, "write elsewhere"}};
+    static char text[160];
+    shown word;
+    size_t i;
+    for (i = 0; i < sizeof known / sizeof known[0] && known[i].error != error; i++)
+        continue;
+    snprintf(text, sizeof text, "%s%s%s", attn_system_error(word, error),
+             i < sizeof known / sizeof known[0] ? "; " : "",
+             i < sizeof known / sizeof known[0] ? known[i].advice : "");
+    return text;
+}
+
+/* Reports a failed call of the library. The user of a program has called no function, so the
+ * function's name is left out of the message. */
+TOOLS_FN int fail_ctx(const attn_ctx *ctx)
+{
+    const char *text = ctx->message, *colon = strstr(text, ": ");
+    if (strncmp(text, "attn_", 5) == 0 && colon == text + strcspn(text, ": ,"))
+        text = colon + 2;
+    return fail(FAILED, "%s", text);
+}
+
+/* Ends a program that printed: flushes standard output, and says why if it could not be written. */
+TOOLS_FN int finish_output(int code)
+{
+    const int lost = ferror(stdout);
+    if (lost) { /* once more, for the reason */
+        clearerr(stdout);
+        putchar('\n');
+    }
+    if (fflush(stdout) == 0 && !lost)
+        return code;
+    if (errno == EPIPE) /* a program that ignores SIGPIPE */
+        return PIPE_CLOSED;
+    return code == FINE ? fail(FAILED, "cannot write the output: %s", why(errno)) : code;
+}
+
+/* >> The terminal ============================================================================== */
+
+TOOLS_FN int shows_colour(FILE *file)
+{
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    return system_is_terminal(file) && !(no && *no) &&
+           !(term && (!*term || strcmp(term, "dumb") == 0));
+}
+
+/* The width of a line in columns, from COLUMNS or from the terminal; 0: no limit. */
+TOOLS_FN int line_columns(FILE *file)
+{
+    const char *named = getenv("COLUMNS");
+    const int columns = named ? atoi(named) : 0; /* NOLINT(cert-err34-c): else 0, as wanted */
+    if (columns > 0)
+        return columns < 10000 ? columns : 10000;
+    return system_is_terminal(file) ? system_columns(file) : 0;
+}
+
+/* Tells a person at the terminal that the program waits for input, and for which. */
+TOOLS_FN void announce_input(const char *what)
+{
+    if (system_is_terminal(stdin))
+        fprintf(stderr, "Type %s, then Enter and Ctrl-D.\n", what);
+}
+
+/* The same for a pipe with a name: opening it waits until somebody writes to it. */
+TOOLS_FN void announce_pipe(const char *path)
+{
+    const char *what = system_not_a_file(path);
+    if (what && strcmp(what, "a pipe") == 0 && strncmp(path, "/dev/", 5) != 0)
+        fprintf(stderr, PROGRAM ": waiting for somebody to write to the pipe %s\n", path);
+}
+
+/* >> How far a long work is ==================================================================== */
+
+typedef struct progress {
+    const char *what;
+    double begin, last; /* when it was shown, or negative */
+    int columns;        /* 0: standard error is not a terminal */
+} progress;
+
+/* "what [####    ]  50 %, 3 s left" in less than so many columns. */
+TOOLS_FN void progress_line(char *line, size_t size, const char *what, double fraction,
+                            double elapsed, int columns)
+{
+    const double left = fraction > 0 ? elapsed / fraction - elapsed : 0;
+    const int room = columns - (int)strlen(what) - 27, bar = room < 0 ? 0 : room < 40 ? room : 40;
+    const int full = (int)(fraction * bar);
+    char bars[48];
+    int i;
+    for (i = 0; i < bar; i++)
+        bars[i] = i < full ? '#' : ' ';
+    bars[bar] = 0;
+    snprintf(line, size,
+             left < 100 ? "%s [%s] %3d %%, %.0f s left" : "%s [%s] %3d %%, %.0f min left", what,
+             bars, (int)(100 * fraction), left < 100 ? left : left / 60);
+}
+
+TOOLS_FN void progress_begin(progress *p, const char *what)
+{
+    p->what = what;
+    p->begin = system_seconds();
+    p->last = -1;
+    p->columns = system_is_terminal(stderr) ? line_columns(stderr) : 0;
+    if (system_is_terminal(stderr) && p->columns == 0)
+        p->columns = 80;
+}
+
+/* Shows the progress of work that takes more than two seconds, at most ten times a second, in one
+ * line that is written over. */
+TOOLS_FN void progress_at(progress *p, double fraction)
+{
+    const double now = p->columns ? system_seconds() : 0, elapsed = now - p->begin;
+    char line[128];
+    if (!p->columns || elapsed < 0.5 || elapsed <= 2 * fraction || now - p->last < 0.1)
+        return;
+    p->last = now;
+    progress_line(line, sizeof line, p->what, fraction, elapsed, p->columns);
+    fprintf(stderr, "\r%-*s", p->columns < 100 ? p->columns - 1 : 99, line);
+    fflush(stderr);
+}
+
+TOOLS_FN void progress_end(progress *p)
+{
+    if (p->columns && p->last >= 0)
+        fprintf(stderr, "\r%*s\r", p->columns < 100 ? p->columns - 1 : 99, "");
+}
+
+/* An attn_model_desc.progress. */
+TOOLS_FN int verified_so_far(double done, void *line)
+{
+    progress_at((progress *)line, done);
+    return 0;
+}
+
+/* attn_model_open that shows how much of a large file is verified. desc may be NULL. */
+TOOLS_FN attn_status open_verified(attn_ctx *ctx, attn_model **model, const char *path,
+                                   const attn_model_desc *desc)
+{
+    attn_model_desc telling = ATTN_ZERO;
+    progress line;
+    attn_status status;
+    if (desc)
+        telling = *desc;
+    telling.progress = verified_so_far;
+    telling.user = &line;
+    progress_begin(&line, "verifying");
+    status = attn_model_open(ctx, model, path, &telling);
+    progress_end(&line);
+    return status;
+}
+
+/* >> Names ===================================================================================== */
+
+/* Finds name i of a list with blanks between the names. Returns the rest of the list from there on;
+ * *size is the length of the name. */
+TOOLS_FN const char *name_at(const char *names, int i, size_t *size)
+{
+    for (; i > 0; i--) {
+        names += strcspn(names, " ");
+        names += *names == ' ';
+    }
+    *size = strcspn(names, " ");
+    return names;
+}
+
+/* Which name of a list this is; -1: none. */
+TOOLS_FN int find_name(const char *names, const char *text, size_t length)
+{
+    const char *name;
+    size_t size;
+    int i;
+    for (i = 0; *(name = name_at(names, i, &size)); i++)
+        if (size == length && memcmp(name, text, size) == 0)
+            return i;
+    return -1;
+}
+
+/* "a, b or c" */
+TOOLS_FN void list_names(const char *names, char *list, size_t room)
+{
+    const char *name;
+    size_t size, used = 0;
+    int i;
+    list[0] = 0;
+    for (i = 0; *(name = name_at(names, i, &size)) && used < room; i++)
+        used += (size_t)snprintf(list + used, room - used, "%s%.*s",
+                                 i == 0       ? ""
+                                 : name[size] ? ", "
+                                              : " or ",
+                                 (int)size, name);
+}
+
+/* How many letters must be added, removed, changed or swapped with the next one. */
+TOOLS_FN size_t edit_distance(const char *a, const char *b)
+{
+    size_t rows[3][32] = {{0}}, *before = rows[0], *last = rows[1], *row = rows[2], *free_row;
+    const size_t n = strlen(a), m = strlen(b);
+    size_t i, j, best;
+    if (n > 31 || m > 31)
+        return 31;
+    for (j = 0; j <= m; j++)
+        last[j] = before[j] = j;
+    for (i = 1; i <= n; i++) {
+        row[0] = i;
+        for (j = 1; j <= m; j++) {
+            best = last[j - 1] + (a[i - 1] != b[j - 1]);
+            best = best < last[j] + 1 ? best : last[j] + 1;
+            best = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                best = best < before[j - 2] + 1 ? best : before[j - 2] + 1;
+            row[j] = best;
+        }
+        free_row = before;
+        before = last;
+        last = row;
+        row = free_row;
+    }
+    return last[m];
+}
+
+/* How far a misspelt word is from a name: its beginning is as near as one letter. Too far to be
+ * meant: SIZE_MAX. */
+TOOLS_FN size_t name_distance(const char *word, const char *name)
+{
+    const size_t n = strlen(word);
+    const size_t distance =
+        n > 2 && strncmp(word, name, n) == 0 ? strlen(name) > n : edit_distance(word, name);
+    return distance <= n / 3 + (n > 1) ? distance : SIZE_MAX;
+}
+
+/* >> The command line: one table says what there is, how it is read, where it is kept and what
+ * --help says ================================================================================== */
+
+enum kind {
+    FLAG,   /* int: 1 */
+    COUNT,  /* size_t */
+    NUMBER, /* float */
+    SEED,   /* uint64_t: any number that fits into 64 bits, negative ones as two's complement */
+    TEXT,   /* const char * */
+    TEXTS, /* text_list: may be given several times; \n, \t and \\ in it stand for what they do in C */
+    CHOICE, /* int: which of the names */
+    CHOICES /* unsigned: bits for some of the names, with commas between them */
+};
+struct option {
+    char letter;
+    const char *name, *argument;
+    enum kind kind;
+    size_t at;         /* offset in the program's options */
+    int commands;      /* that know it, where there are commands */
+    const char *takes; /* COUNT and NUMBER: "least most"; CHOICE and CHOICES: the names */
+    const char *help;
+};
+
+/* The last rows of every table. */
+#define PROGRAM_OPTIONS(commands)                                                                  \
+    {'h', "help", NULL, FLAG, offsetof(options, help), commands, NULL, "print this"},              \
+    {                                                                                              \
+        'V', "version", NULL, FLAG, offsetof(options, version), commands, NULL,                    \
+            "print the version"                                                                    \
+    }
+
+typedef struct arguments {
+    const char *words[64];  /* that are no options; NULL beyond n_words */
+    size_t n_words, n_free; /* n_free: those before a -- */
+    uint64_t given;         /* bit i: option i of the table */
+} arguments;
+
+TOOLS_FN void print_version(void)
+{
+    printf(PROGRAM " of attn.h %d.%d.%d\n", ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR,
+           ATTN_VERSION_PATCH);
+}
+
+/* Prints the help or the version if the options ask for one; returns 1 if they do. */
+TOOLS_FN int print_on_request(int help, int version, void (*print_help)(void))
+{
+    if (help)
+        print_help();
+    else if (version)
+        print_version();
+    return help || version;
+}
+
+/* Words in lines that fit, the first from column `at` on, the others from `indent` on. */
+TOOLS_FN void print_wrapped(const char *text, int at, int indent, int columns)
+{
+    while (*text) {
+        const int size = (int)strcspn(text, " \n");
+        if (at > indent && at + 1 + size > columns) {
+            printf("\n%*s", indent, "");
+            at = indent;
+        } else if (at > indent) {
+            putchar(' ');
+            at++;
+        }
+        printf("%.*s", size, text);
+        at += size;
+        text += size;
+        if (*text == '\n') {
+            printf("\n%*s", text[1] == '\n' ? 0 : indent, "");
+            at = indent;
+        }
+        text += *text != 0;
+    }
+    putchar('\n');
+}
+
+/* How wide --help is. */
+TOOLS_FN int help_columns(void)
+{
+    const int columns = line_columns(stdout);
+    return columns > 20 && columns < 80 ? columns : 80;
+}
+
+/* A label with its meaning beside it, or below it where the terminal is too narrow. */
+TOOLS_FN void print_row(const char *label, int width, const char *text)
+{
+    const int columns = help_columns(), beside = columns >= width + 36;
+    if (beside)
+        printf("  %-*s  ", width, label);
+    else
+        printf("  %s\n      ", label);
+    print_wrapped(text, beside ? width + 4 : 6, beside ? width + 4 : 6, columns);
+}
+
+TOOLS_FN void print_options(const struct option *table, int n_options)
+{
+    char label[64];
+    int i;
+    printf("\nOptions:\n");
+    for (i = 0; i < n_options; i++) {
+        snprintf(label, sizeof label, "%c%c --%s%s%s", table[i].letter ? '-' : ' ',
+                 table[i].letter ? table[i].letter : ' ', table[i].name,
+                 table[i].argument ? " " : "", table[i].argument ? table[i].argument : "");
+        print_row(label, 22, table[i].help);
+    }
+    printf("\n");
+    print_wrapped(
+        "A value may follow its letter (-n5), a blank or an equals sign; after -- nothing "
+        "is an option.\nExit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by "
+        "Ctrl-C, 141 the reader of the output went away.",
+        0, 0, help_columns());
+}
+
+/* The beginning of every --help; `usage` and `about` are paragraphs. */
+TOOLS_FN void print_about(const char *usage, const char *about)
+{
+    printf("Usage: ");
+    print_wrapped(usage, 7, 7, help_columns());
+    printf("\n");
+    print_wrapped(about, 0, 0, help_columns());
+}
+
+/* Both take digits and nothing else; strtoull alone would take signs, spaces and "12abc". */
+TOOLS_FN int parse_count(const char *text, const char *takes, size_t *value)
+{
+    char *end, *most;
+    const double least = strtod(takes, &most);
+    unsigned long long number;
+    errno = 0;
+    number = strtoull(text, &end, 10);
+    *value = (size_t)number;
+    return *text >= '0' && *text <= '9' && !*end && !errno && (double)number >= least &&
+           (double)number <= strtod(most, NULL);
+}
+
+TOOLS_FN int parse_number(const char *text, const char *takes, float *value)
+{
+    char *end, *most;
+    const double number = strtod(text, &end), least = strtod(takes, &most);
+    *value = (float)number;
+    return strchr("0123456789.", *text) && end != text && !*end && number >= least &&
+           number <= strtod(most, NULL);
+}
+
+TOOLS_FN int parse_seed(const char *text, uint64_t *value)
+{
+    const int negative = *text == '-';
+    char *end;
+    unsigned long long number;
+    text += negative;
+    errno = 0;
+    number = strtoull(text, &end, 10);
+    *value = negative ? 0 - (uint64_t)number : (uint64_t)number;
+    return *text >= '0' && *text <= '9' && !*end && !errno && number <= UINT64_MAX &&
+           (!negative || number <= (unsigned long long)1 << 63);
+}
+
+/* The values of an option that may be given several times. */
+typedef struct text_list {
+    const char *at[16];
+    size_t n;
+} text_list;
+
+/* 0: there are too many. */
+TOOLS_FN int texts_add(text_list *list, const char *text)
+{
+    if (list->n == sizeof list->at / sizeof list->at[0])
+        return 0;
+    list->at[list->n++] = text;
+    return 1;
+}
+
+/* A newline can be typed in a line as \n, a tab as \t; \\ is a backslash. In place, because a
+ * word of the command line may be written to. */
+TOOLS_FN const char *unescape(char *text)
+{
+    char *from, *to;
+    for (from = to = text; *from; from++) {
+        const int escaped = *from == '\\' && from[1] && strchr("nt\\", from[1]);
+        from += escaped;
+        *to++ = (char)(!escaped ? *from : *from == 'n' ? '\n' : *from == 't' ? '\t' : '\\');
+    }
+    *to = 0;
+    return text;
+}
+
+/* Some of the names, with commas between them, as bits. 0: one is none. */
+TOOLS_FN unsigned parse_choices(const char *names, const char *text)
+{
+    unsigned bits = 0;
+    while (1) {
+        const size_t length = strcspn(text, ",");
+        const int i = find_name(names, text, length);
+        if (i < 0)
+            return 0;
+        bits |= 1u << i;
+        if (!text[length])
+            return bits;
+        text += length + 1;
+    }
+}
+
+TOOLS_FN int refuse_value(const struct option *option, const char *text)
+{
+    char list[160];
+    const int least = (int)strcspn(option->takes, " ");
+    if (option->kind == COUNT || option->kind == NUMBER)
+        return fail(USAGE, "--%s: \"%s\" is not a %s from %.*s to %s", option->name, text,
+                    option->kind == COUNT ? "whole number" : "number", least, option->takes,
+                    option->takes + least + 1);
+    list_names(option->takes, list, sizeof list);
+    return fail(USAGE, "--%s: there is no \"%s\"; choose %s%s", option->name, text, list,
+                option->kind == CHOICES ? ", or several with commas between them" : "");
+}
+
+TOOLS_FN int set_option(void *options, const struct option *option, const char *text)
+{
+    void *at = (char *)options + option->at;
+    unsigned bits;
+    switch (option->kind) {
+    case TEXT:
+        *(const char **)at = text;
+        return FINE;
+    case TEXTS:
+        return texts_add((text_list *)at, unescape((char *)text))
+                   ? FINE
+                   : fail(USAGE, "--%s: at most %zu can be given", option->name,
+                          ((text_list *)at)->n);
+    case COUNT:
+        return parse_count(text, option->takes, (size_t *)at) ? FINE : refuse_value(option, text);
+    case NUMBER:
+        return parse_number(text, option->takes, (float *)at) ? FINE : refuse_value(option, text);
+    case SEED:
+        return parse_seed(text, (uint64_t *)at)
+                   ? FINE
+                   : fail(USAGE, "--%s: \"%s\" is not a whole number of 64 bits", option->name,
+                          text);
+    case CHOICE:
+        *(int *)at = find_name(option->takes, text, strlen(text));
+        return *(int *)at >= 0 ? FINE : refuse_value(option, text);
+    default:
+        bits = parse_choices(option->takes, text);
+        *(unsigned *)at |= bits;
+        return bits ? FINE : refuse_value(option, text);
+    }
+}
+
+/* A command line while it is read. */
+typedef struct command_line {
+    int argc, at;
+    char **argv;
+    const struct option *table;
+    int n_options;
+    void *options;
+    arguments *found;
+} command_line;
+
+TOOLS_FN const struct option *find_long(const command_line *r, const char *name, size_t length)
+{
+    int i;
+    for (i = 0; i < r->n_options; i++)
+        if (length == strlen(r->table[i].name) && strncmp(name, r->table[i].name, length) == 0)
+            return &r->table[i];
+    return NULL;
+}
+
+TOOLS_FN const struct option *find_letter(const command_line *r, char letter)
+{
+    int i;
+    for (i = 0; i < r->n_options; i++)
+        if (letter && letter == r->table[i].letter)
+            return &r->table[i];
+    return NULL;
+}
+
+/* The option whose name comes nearest; NULL: none is near. */
+TOOLS_FN const struct option *nearest_option(const command_line *r, const char *word)
+{
+    const struct option *best = NULL;
+    size_t least = SIZE_MAX, distance;
+    int i;
+    for (i = 0; i < r->n_options; i++)
+        if ((distance = name_distance(word, r->table[i].name)) < least) {
+            least = distance;
+            best = &r->table[i];
+        }
+    return best;
+}
+
+TOOLS_FN int refuse_option(const command_line *r, const char *text)
+{
+    const char *word = text + 1 + (text[1] == '-');
+    const int length = (int)strcspn(text, "=");
+    char name[32];
+    const struct option *meant;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
+    meant = nearest_option(r, name);
+    if (strchr(text, ' ')) /* no option has one */
+        return fail(USAGE, "there is no option %.30s...: if that is a text, write -- before it",
+                    text);
+    if (meant && word[1])
+        return fail(USAGE, "there is no option %.*s; do you mean --%s?", length, text, meant->name);
+    return fail(USAGE, "there is no option %.*s; --help lists them", length, text);
+}
+
+/* `value`: the rest of the word after the option, as in --seed=1; NULL if there is none. */
+TOOLS_FN int read_option(command_line *r, const struct option *option, const char *value)
+{
+    if (!option->argument && value)
+        return fail(USAGE, "--%s takes no value", option->name);
+    r->found->given |= (uint64_t)1 << (option - r->table);
+    if (!option->argument) {
+        *(int *)((char *)r->options + option->at) = 1;
+        return FINE;
+    }
+    if (value)
+        return set_option(r->options, option, value);
+    value = ++r->at < r->argc ? r->argv[r->at] : NULL;
+    if (!value)
+        return fail(USAGE, "--%s needs a value: %s", option->name, option->argument);
+    if (strncmp(value, "--", 2) == 0 && find_long(r, value + 2, strcspn(value + 2, "=")))
+        return fail(USAGE, "--%s needs a value (%s) before %s", option->name, option->argument,
+                    value);
+    return set_option(r->options, option, value);
+}
+
+/* -q, -n5, -n 5, -n=5, and -qn5 */
+TOOLS_FN int read_letters(command_line *r, const char *text)
+{
+    const struct option *option = text[2] ? nearest_option(r, text + 1) : NULL;
+    const char *at;
+    int code;
+    if (option && strncmp(text + 1, option->name, strlen(text + 1)) == 0 && text[3])
+        return refuse_option(r, text); /* a long one with one dash too few */
+    for (at = text + 1; *at; at++) {
+        if (!(option = find_letter(r, *at)))
+            return refuse_option(r, text);
+        if (option->argument || at[1] == '=')
+            return read_option(r, option, at[1] ? at + 1 + (at[1] == '=') : NULL);
+        if ((code = read_option(r, option, NULL)) != FINE)
+            return code;
+    }
+    return FINE;
+}
+
+/* --name, --name value, --name=value */
+TOOLS_FN int read_name(command_line *r, const char *text)
+{
+    const size_t length = strcspn(text + 2, "=");
+    const struct option *option = find_long(r, text + 2, length);
+    return option ? read_option(r, option, text[2 + length] ? text + 3 + length : NULL)
+                  : refuse_option(r, text);
+}
+
+/* Reads the command line. `hint` tells a person who gave more than `most_words` words what to do.
+ */
+TOOLS_FN int parse_options(int argc, char **argv, const struct option *table, int n_options,
+                           void *options, arguments *found, size_t most_words, const char *hint)
+{
+    command_line r;
+    int code = FINE, only_words = 0;
+    r.argc = argc;
+    r.argv = argv;
+    r.table = table;
+    r.n_options = n_options;
+    r.options = options;
+    r.found = found;
+    for (r.at = 1; r.at < argc && code == FINE; r.at++) {
+        const char *text = argv[r.at];
+        if (!only_words && strcmp(text, "--") == 0) {
+            only_words = 1;
+        } else if (only_words || text[0] != '-' || text[1] == 0) {
+            if (found->n_words == most_words)
+                return fail(USAGE, "too many arguments at \"%s\": %s", text, hint);
+            found->words[found->n_words++] = text;
+            found->n_free += !only_words;
+        } else {
+            code = text[1] == '-' ? read_name(&r, text) : read_letters(&r, text);
+        }
+    }
+    return code;
+}
+
+/* The value of the option, or the next word of the command line if the option was not given. */
+TOOLS_FN const char *option_or_word(const char *option, const arguments *found, size_t *next)
+{
+    return option || *next >= found->n_words ? option : found->words[(*next)++];
+}
+
+/* >> A model's file ============================================================================ */
+
+/* Names the kind of a file by its first bytes, with advice; NULL for an unknown kind. */
+TOOLS_FN const char *kind_of_file(const unsigned char *start, size_t size)
+{
+    static const struct {
+        const char *start;
+        size_t size;
+        const char *kind;
+    } kinds[] = {
+        {"\x89PNG", 4, "a picture; is that the path to the model?"},
+        {"\xff\xd8\xff", 3, "a picture; is that the path to the model?"},
+        {"GIF8", 4, "a picture; is that the path to the model?"},
+        {"GGUF", 4, "a GGUF file; attn-convert makes an .attn file of it"},
+        {"\xc6\xd7\x34\x01", 4, "an llm.c checkpoint; attn-convert makes an .attn file of it"},
+        {"PK\3\4", 4,
+         "a zip archive or a PyTorch pickle; tools/convert/pickle-to-safetensors.py makes a "
+         "directory of a pickle that attn-convert can read"},
+        {"\x1f\x8b", 2, "a compressed file; unpack it first"},
+        {"version https://git-lfs", 23,
+         "a note of Git LFS that stands for a file; `git lfs pull` "
+         "fetches the file"},
+        {"\x7f"
+         "ELF",
+         4, "a program; is that the path to the model?"},
+    };
+    size_t i;
+    for (i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (size >= kinds[i].size && memcmp(start, kinds[i].start, kinds[i].size) == 0)
+            return kinds[i].kind;
+    if (size > 9 && get_u64(start) < ((uint64_t)1 << 32) && start[8] == '{')
+        return "a safetensors file; give its directory to attn-convert, which makes an .attn file";
+    for (i = 0; i < size && (start[i] >= ' ' || (start[i] && strchr("\t\r\n", start[i]))); i++)
+        continue;
+    return size && i == size ? "a text; is that the path to the model?" : NULL;
+}
+
+/* Says why a path cannot be opened as a model. The library only reports that it is not a model; a
+ * program can ask the system more. A path that only the library can judge passes, and so does a
+ * pipe, which can be read only once. */
+TOOLS_FN attn_status check_model_path(attn_ctx *ctx, const char *path)
+{
+    const char *what = system_not_a_file(path), *kind;
+    unsigned char start[64];
+    size_t size;
+    FILE *file;
+    if (what && strcmp(what, "a directory") == 0)
+        return tool_fail(ctx, ATTN_E_IO,
+                         "%s is a directory, where an .attn file is needed; attn-convert makes one "
+                         "of a checkpoint's directory",
+                         path);
+    if (what) {
+        announce_pipe(path);
+        return ATTN_OK;
+    }
+    if (!(file = system_open(path, "rb")))
+        return tool_fail(ctx, ATTN_E_IO, "%s: %s", path, why(errno));
+    size = fread(start, 1, sizeof start, file);
+    fclose(file);
+    if ((kind = kind_of_file(start, size)) != NULL)
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s is not an .attn file but %s", path, kind);
+    return ATTN_OK;
+}
+
+#endif

@@ -1,0 +1,811 @@
+/* attn-convert: checkpoints of GPT-2 into .attn files, and .attn files into checkpoints (export.h).
+ *
+ *     cc -O2 -I.. attn-convert.c -o attn-convert -lm
+ *
+ * The work is in three steps. A reader (huggingface.h, gguf.h, llmc.h) lists the
+ * checkpoint's tensors without reading the weights. A plan lists the tensors of the output, each
+ * with its source. Then the weights are copied, tensor by tensor and in pieces of at most 32 MB, so
+ * that memory does not grow with the model. */
+#include "../common/system.h"
+#define ATTN_IMPLEMENTATION
+#include "attn.h"
+#include "export.h"
+#include "gguf.h"
+#include "huggingface.h"
+#include "llmc.h"
+#include "../common/vocab_files.h"
+#define PROGRAM "attn-convert"
+#include "../common/program.h"
+#include <signal.h>
+
+/* >> The plan ================================================================================== */
+
+/* One tensor of the output. */
+typedef struct planned {
+    char name[64];
+    const source_tensor *from[3]; /* one, or three that lie one behind the other; NULL: zeros */
+    size_t n_from;
+    enum part_kind kind;
+    uint64_t n_in, n_out;
+    int is_vector; /* one dimension, n_out: another thing than one row */
+    int out_in;    /* the source has it as [out, in] */
+    attn_dtype dtype;
+} planned;
+
+typedef struct plan {
+    planned *tensors;
+    size_t n_tensors;
+    int tied;
+    attn_dtype dtype; /* of the panels */
+    unsigned char *tokenizer;
+    size_t tokenizer_size;
+    uint64_t size; /* bytes of all tensors */
+} plan;
+
+static uint64_t dim_size(const source *s, enum dim dim)
+{
+    switch (dim) {
+    case DIM_C:
+        return s->d_model;
+    case DIM_3C:
+        return 3 * s->d_model;
+    case DIM_F:
+        return s->d_mlp;
+    case DIM_V:
+        return s->n_vocab;
+    case DIM_T:
+        return s->n_ctx;
+    default:
+        return 1;
+    }
+}
+
+/* The configuration by itself, before any tensor is looked at. */
+static attn_status check_config(attn_ctx *ctx, source *s)
+{
+    const struct {
+        const char *name;
+        uint64_t value, most;
+    } sizes[] = {{"vocabulary", s->n_vocab, SOURCE_MAX_SIZE},
+                 {"context", s->n_ctx, SOURCE_MAX_SIZE},
+                 {"width", s->d_model, SOURCE_MAX_SIZE},
+                 {"number of heads", s->n_head, SOURCE_MAX_SIZE},
+                 {"number of layers", s->n_layer, SOURCE_MAX_LAYERS},
+                 {"inner width", s->d_mlp, SOURCE_MAX_SIZE}};
+    int64_t *ids[2];
+    size_t i;
+    for (i = 0; i < COUNT_OF(sizes); i++)
+        if (sizes[i].value == 0 || sizes[i].value > sizes[i].most)
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "by %s, the %s is %llu, which cannot be: attn.h takes 1 to %llu",
+                             s->config_name, sizes[i].name, TOOLS_LLU(sizes[i].value),
+                             TOOLS_LLU(sizes[i].most));
+    if (s->d_model % s->n_head)
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "by %s, %llu heads share a width of %llu, which does "
+                         "not divide evenly",
+                         s->config_name, TOOLS_LLU(s->n_head), TOOLS_LLU(s->d_model));
+    if (!((float)s->ln_eps > 0 && s->ln_eps < 1))
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "by %s, the layer norm epsilon is %g; expected a "
+                         "small positive number",
+                         s->config_name, s->ln_eps);
+    ids[0] = &s->bos;
+    ids[1] = &s->eos;
+    for (i = 0; i < 2; i++)
+        if (*ids[i] >= 0 && (uint64_t)*ids[i] >= s->n_vocab) {
+            source_note("the %s-of-text token %lld is outside the vocabulary of %llu; left out",
+                        i ? "end" : "beginning", (long long)*ids[i], TOOLS_LLU(s->n_vocab));
+            *ids[i] = SOURCE_NO_TOKEN;
+        }
+    return ATTN_OK;
+}
+
+/* A tensor of the source, with the shape that the configuration asks for. */
+static attn_status take_tensor(attn_ctx *ctx, const source *s, const char *name, int ndim,
+                               const uint64_t *expected, const source_tensor **found)
+{
+    const source_tensor *t = source_find(s, name);
+    int extra = 0; /* minGPT's table of positions is [1, T, C] */
+    shown have, want, dtype;
+    if (!t)
+        return tool_fail(ctx, ATTN_E_FORMAT, "the tensor %s is missing (%s asks for %llu layers)",
+                         name, s->config_name, TOOLS_LLU(s->n_layer));
+    if (s->names == NAMES_MINGPT && t->ndim == ndim + 1 && t->shape[0] == 1)
+        extra = 1;
+    if (t->ndim != ndim + extra || t->shape[extra] != expected[0] ||
+        (ndim == 2 && t->shape[extra + 1] != expected[1]))
+        return tool_fail(ctx, ATTN_E_SHAPE, "%s: %s is %s, but %s asks for %s", t->file->name, name,
+                         show_shape(have, t->ndim, t->shape), s->config_name,
+                         show_shape(want, ndim, expected));
+    if (t->dtype == SOURCE_OTHER)
+        return tool_fail(ctx, ATTN_E_VERSION, "%s: %s is of type %s; supported are %s",
+                         t->file->name, name, show(dtype, t->dtype_name, strlen(t->dtype_name)),
+                         s->names == NAMES_GGUF ? "F32, F16, BF16, F64, Q2_K to Q6_K, Q4_0 to "
+                                                  "Q8_0, IQ4_NL and IQ4_XS"
+                                                : "F32, F16, BF16 and F64");
+    *found = t;
+    return ATTN_OK;
+}
+
+/* The tensors that a part comes from. */
+static attn_status find_part(attn_ctx *ctx, const source *s, const gpt2_part *p, const char *prefix,
+                             planned *out)
+{
+    static const char *const all[] = {"query", "key", "value"};
+    const char *tail = p->names[s->names], *star = strchr(tail, '*');
+    char name[64];
+    uint64_t expected[2];
+    size_t i, n;
+    out->kind = p->kind;
+    out->n_in = dim_size(s, p->in);
+    out->n_out = dim_size(s, p->out);
+    out->out_in = p->kind == PART_TABLE || (p->kind == PART_LINEAR && s->linears_out_in);
+    out->is_vector = p->in == DIM_1;
+    n = s->no_biases && strcmp(tail + strlen(tail) - 5, ".bias") == 0 ? 0 : star ? 3 : 1;
+    out->n_from = n;
+    expected[0] = out->is_vector || out->out_in ? out->n_out : out->n_in;
+    expected[1] = out->out_in ? out->n_in : out->n_out;
+    if (star)
+        expected[0] /= 3;
+    for (i = 0; i < n; i++) {
+        const int head = star ? (int)(star - tail) : (int)strlen(tail);
+        snprintf(name, sizeof name, "%s%.*s%s%s", prefix, head, tail, star ? all[i] : "",
+                 star ? star + 1 : "");
+        if (take_tensor(ctx, s, name, out->is_vector ? 1 : 2, expected, &out->from[i]))
+            return ctx->status;
+    }
+    return ATTN_OK;
+}
+
+/* Tensors that no part asks for. Fine if they stand beside the model, as heads for other tasks do;
+ * refused if a layer or the logits would need them, for then the model is not this one. */
+static attn_status check_leftovers(attn_ctx *ctx, const source *s, const plan *out)
+{
+    const char *layer = layer_prefix[s->names], *unembed = unembed_part.names[s->names];
+    unsigned char *used = (unsigned char *)calloc(s->n_tensors + 1, 1);
+    const source_tensor *first = NULL;
+    size_t i, k, n = 0;
+    shown name;
+    if (!used)
+        return tool_fail(ctx, ATTN_E_MEMORY, "no memory for the plan");
+    for (i = 0; i < out->n_tensors; i++)
+        for (k = 0; k < out->tensors[i].n_from; k++)
+            used[out->tensors[i].from[k] - s->tensors] = 1;
+    for (i = 0; i < s->n_tensors && !ctx->status; i++) {
+        const source_tensor *t = &s->tensors[i];
+        if (used[i] || source_is_mask(t) || strcmp(t->name, unembed) == 0)
+            continue;
+        show(name, t->name, strlen(t->name));
+        if (strncmp(t->name, layer, strlen(layer)) == 0 && !strstr(t->name, "dropout"))
+            tool_fail(ctx, ATTN_E_FORMAT,
+                      "%s: nothing in a GPT-2 of %llu layers asks for the "
+                      "tensor %s",
+                      t->file->name, TOOLS_LLU(s->n_layer), name);
+        else if (strcmp(t->name, "lm_head.bias") == 0 || strcmp(t->name, "output.bias") == 0)
+            tool_fail(ctx, ATTN_E_UNSUPPORTED, "%s: %s is a bias of the logits, which GPT-2 lacks",
+                      t->file->name, name);
+        first = n++ ? first : t;
+    }
+    if (n > 0 && !ctx->status) {
+        show(name, first->name, strlen(first->name));
+        if (n == 1)
+            source_note("the tensor %s is not part of GPT-2; left out", name);
+        else
+            source_note("%llu tensors are not part of GPT-2, %s among them; left out", TOOLS_LLU(n),
+                        name);
+    }
+    free(used);
+    return ctx->status;
+}
+
+/* Whether two tables of the same shape hold the same numbers. */
+static attn_status same_numbers(attn_ctx *ctx, source *s, const planned *a, const planned *b,
+                                int *same)
+{
+    const uint64_t columns = a->n_in, n_rows = a->n_out, most = 1 + (1 << 18) / columns;
+    float *x = (float *)malloc((size_t)(2 * most * columns) * sizeof(float)), *y;
+    uint64_t row, n;
+    *same = 1;
+    if (!x)
+        return tool_fail(ctx, ATTN_E_MEMORY, "no memory to compare %s", b->from[0]->name);
+    y = x + most * columns;
+    for (row = 0; row < n_rows && *same; row += n) {
+        n = n_rows - row < most ? n_rows - row : most;
+        if (source_read(ctx, s, a->from[0], row, n, 0, columns, FLT_MAX, x) ||
+            source_read(ctx, s, b->from[0], row, n, 0, columns, FLT_MAX, y))
+            break;
+        *same = memcmp(x, y, (size_t)(n * columns) * sizeof(float)) == 0;
+    }
+    free(x);
+    return ctx->status;
+}
+
+/* The part under whose name the embedding is there. Where it is tied, a checkpoint may have saved the
+ * one tensor under the unembedding's name only, as safetensors' save_model does. */
+static const gpt2_part *embedding_of(const source *s)
+{
+    const int missing = !source_find(s, head_parts[0].names[s->names]);
+    return missing && !s->says_untied && source_find(s, unembed_part.names[s->names])
+               ? &unembed_part
+               : &head_parts[0];
+}
+
+/* Everything but the unembedding, in the order of the file. */
+static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
+{
+    const uint64_t most =
+        COUNT_OF(head_parts) + COUNT_OF(tail_parts) + 1 + COUNT_OF(layer_parts) * s->n_layer;
+    uint64_t layer;
+    size_t i, n = 0;
+    char prefix[32];
+    /* a plan is no longer than the checkpoint (than its double, where all biases are missing),
+     * however many layers the configuration claims */
+    out->tensors = (planned *)arena_alloc(
+        ctx, &s->memory, most < 2 * s->n_tensors + 3 ? (size_t)most : 2 * s->n_tensors + 3,
+        sizeof *out->tensors);
+    if (!out->tensors)
+        return ctx->status;
+    for (i = 0; i < COUNT_OF(head_parts); i++, n++) {
+        snprintf(out->tensors[n].name, sizeof out->tensors[n].name, "%s", head_parts[i].name);
+        if (find_part(ctx, s, i == 0 ? embedding_of(s) : &head_parts[i], "", &out->tensors[n]))
+            return ctx->status;
+    }
+    for (layer = 0; layer < s->n_layer; layer++) {
+        snprintf(prefix, sizeof prefix, "%s%llu.", layer_prefix[s->names], TOOLS_LLU(layer));
+        for (i = 0; i < COUNT_OF(layer_parts); i++, n++) {
+            snprintf(out->tensors[n].name, sizeof out->tensors[n].name, "blocks.%llu.%s",
+                     TOOLS_LLU(layer), layer_parts[i].name);
+            if (find_part(ctx, s, &layer_parts[i], prefix, &out->tensors[n]))
+                return ctx->status;
+        }
+    }
+    for (i = 0; i < COUNT_OF(tail_parts); i++, n++) {
+        snprintf(out->tensors[n].name, sizeof out->tensors[n].name, "%s", tail_parts[i].name);
+        if (find_part(ctx, s, &tail_parts[i], "", &out->tensors[n]))
+            return ctx->status;
+    }
+    out->n_tensors = n;
+    if (s->no_biases)
+        source_note("no tensor is a bias: they are taken as zero, as after training without any");
+    return check_leftovers(ctx, s, out);
+}
+
+/* An unembedding of its own is kept if it differs from the embedding: many checkpoints carry the
+ * same table twice. */
+static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
+{
+    planned *last = &out->tensors[out->n_tensors];
+    const char *name = unembed_part.names[s->names];
+    out->tied = 1;
+    if (!source_find(s, name)) {
+        if (s->says_untied)
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "the tensor %s is missing, but %s says "
+                             "tie_word_embeddings is false",
+                             name, s->config_name);
+        return ATTN_OK;
+    }
+    snprintf(last->name, sizeof last->name, "%s", unembed_part.name);
+    if (find_part(ctx, s, &unembed_part, "", last) ||
+        same_numbers(ctx, s, &out->tensors[0], last, &out->tied))
+        return ctx->status;
+    if (!out->tied)
+        out->n_tensors++;
+    if (!out->tied && !s->says_untied && s->names == NAMES_HF && !s->linears_out_in)
+        source_note("lm_head.weight differs from wte.weight, but config.json does not say that "
+                    "tie_word_embeddings is false: both are used, as by transformers 5; "
+                    "transformers 4 would use wte.weight for both");
+    return ATTN_OK;
+}
+
+/* Data types and sizes. `dtype` is -1 for the smallest type that loses nothing. */
+static attn_status plan_types(attn_ctx *ctx, plan *p, int dtype)
+{
+    size_t i, k, size, n_f64 = 0;
+    int all_f16 = 1;
+    for (i = 0; i < p->n_tensors; i++)
+        for (k = 0; k < p->tensors[i].n_from; k++) {
+            const source_dtype from = p->tensors[i].from[k]->dtype;
+            all_f16 &= p->tensors[i].kind == PART_ROWS || from == SOURCE_F16;
+            n_f64 += from == SOURCE_F64;
+        }
+    if (n_f64)
+        source_note("%llu tensors are F64, and are rounded to f32", TOOLS_LLU(n_f64));
+    p->dtype = dtype >= 0 ? (attn_dtype)dtype : all_f16 ? ATTN_F16 : ATTN_F32;
+    for (i = 0; i < p->n_tensors; i++) {
+        planned *t = &p->tensors[i];
+        t->dtype = t->kind == PART_ROWS ? ATTN_F32 : p->dtype;
+        size = t->kind == PART_ROWS ? (size_t)(4 * t->n_in * t->n_out)
+                                    : attn_panels_size(t->dtype, (size_t)t->n_in, (size_t)t->n_out);
+        if (size == 0) /* cover: 32-bit */
+            return tool_fail(ctx, ATTN_E_SHAPE, "%s is too large for this machine", t->name);
+        p->size += size;
+    }
+    return ATTN_OK;
+}
+
+/* The vocabulary, with an id for each row of the embedding. */
+static attn_status plan_tokenizer(attn_ctx *ctx, source *s, plan *p)
+{
+    vocab *v = &s->vocabulary;
+    size_t dropped = 0;
+    shown name;
+    while (v->n_tokens > s->n_vocab) {
+        const vocab_token *last = &v->tokens[v->n_tokens - 1];
+        if (last->spelling && !last->special)
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "the vocabulary has %llu tokens (the last is "
+                             "\"%s\"), but by %s the model knows %llu",
+                             TOOLS_LLU(v->n_tokens),
+                             show(name, last->spelling, last->spelling_size), s->config_name,
+                             TOOLS_LLU(s->n_vocab));
+        dropped += last->spelling != NULL;
+        v->n_tokens--;
+    }
+    if (dropped)
+        source_note("%llu special tokens have ids that the model does not know; left out",
+                    TOOLS_LLU(dropped));
+    return vocab_section(ctx, v, (size_t)s->n_vocab, &p->tokenizer, &p->tokenizer_size);
+}
+
+/* >> Writing =================================================================================== */
+
+static volatile sig_atomic_t interrupted; /* the number of the signal that came */
+
+static void on_signal(int number)
+{
+    interrupted = number;
+    signal(number, on_signal); /* some systems forget it */
+}
+
+/* How far the output is. */
+typedef struct written {
+    progress line;
+    uint64_t done, total; /* bytes */
+} written;
+
+enum { PIECE = 8 << 20 }; /* floats in a piece of a tensor: 32 MB */
+
+/* Outputs or rows first .. first+n-1 of `width` numbers each: zeros, or from the tensors that have
+ * them, each an equal part of them. */
+static attn_status read_rows(attn_ctx *ctx, source *s, const planned *t, uint64_t first, uint64_t n,
+                             uint64_t width, float limit, float *out)
+{
+    const uint64_t all = t->out_in || t->is_vector ? t->n_out : t->n_in;
+    const uint64_t each = t->n_from ? all / t->n_from : all;
+    uint64_t count;
+    if (t->n_from == 0)
+        memset(out, 0, (size_t)(n * width) * sizeof *out);
+    for (; t->n_from && n > 0; first += count, n -= count, out += count * width) {
+        const uint64_t left = each - first % each;
+        count = n < left ? n : left;
+        if (source_run(ctx, s, t->from[first / each], first % each * width, count * width, limit,
+                       out))
+            return ctx->status;
+    }
+    return ATTN_OK;
+}
+
+/* Reads outputs (of a matrix) or rows first .. first+n-1 into `piece`, and adds them. */
+static attn_status write_piece(attn_ctx *ctx, attn_writer *w, source *s, const planned *t,
+                               uint64_t first, uint64_t n, float *piece)
+{
+    /* f16 rounds to nearest: from 65520 on, to infinity */
+    const float limit = t->dtype != ATTN_F32 ? 65519.996f : FLT_MAX;
+    const size_t n_in = (size_t)t->n_in, count = (size_t)n;
+    attn_tensor x;
+    attn_status status;
+    if (t->kind == PART_ROWS) {
+        const size_t width = t->is_vector ? 1 : (size_t)t->n_out;
+        status = read_rows(ctx, s, t, first, n, width, limit, piece);
+        x = attn_borrow(piece, ATTN_F32,
+                        t->is_vector ? attn_shape1(count) : attn_shape2(count, width));
+    } else if (t->out_in) {
+        status = read_rows(ctx, s, t, first, n, n_in, limit, piece);
+        x = attn_borrow(piece, ATTN_F32, attn_shape2(count, n_in));
+        if (strcmp(t->name, "embed.W_E") != 0) /* which the writer takes as a table */
+            x = attn_transpose(x, 0, 1);
+    } else {
+        status = source_read(ctx, s, t->from[0], 0, n_in, first, n, limit, piece);
+        x = attn_borrow(piece, ATTN_F32, attn_shape2(n_in, count));
+    }
+    return status ? status : attn_writer_add(ctx, w, t->name, t->dtype, x);
+}
+
+/* Passes a tensor on in pieces, so that memory does not grow with it. */
+static attn_status write_tensor(attn_ctx *ctx, attn_writer *w, source *s, const planned *t,
+                                written *to)
+{
+    const int rows = t->kind == PART_ROWS && !t->is_vector;
+    const uint64_t all = rows ? t->n_in : t->n_out; /* outputs or rows */
+    const uint64_t each = rows ? t->n_out : t->n_in;
+    const uint64_t room = each < PIECE / 16 ? PIECE / each / 16 * 16 : 16;
+    const uint64_t most = room < all ? room : all;
+    uint64_t first, n;
+    float *piece = (float *)malloc((size_t)(most * each) * sizeof(float));
+    if (!piece)
+        return tool_fail(ctx, ATTN_E_MEMORY, "no memory to convert %s", t->name);
+    for (first = 0; first < all && !ctx->status; first += n) {
+        n = all - first < most ? all - first : most;
+        if (interrupted)
+            tool_fail(ctx, ATTN_STOPPED, "interrupted");
+        else if (write_piece(ctx, w, s, t, first, n, piece) == ATTN_OK)
+            to->done += t->kind == PART_ROWS ? 4 * n * each
+                                             : attn_panels_size(t->dtype, (size_t)each, (size_t)n);
+        progress_at(&to->line, (double)to->done / (double)to->total);
+    }
+    free(piece);
+    return ctx->status;
+}
+
+static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *path)
+{
+    attn_config config = {0};
+    attn_writer *w;
+    written to = {0};
+    size_t i;
+    config.n_vocab = (uint32_t)s->n_vocab;
+    config.n_ctx = (uint32_t)s->n_ctx;
+    config.d_model = (uint32_t)s->d_model;
+    config.n_head = (uint32_t)s->n_head;
+    config.n_layer = (uint32_t)s->n_layer;
+    config.d_mlp = (uint32_t)s->d_mlp;
+    config.ln_eps = (float)s->ln_eps;
+    config.tied = p->tied;
+    config.act_fn = s->act_fn;
+    config.unscaled_attn = s->unscaled_attn;
+    config.scale_attn_by_inverse_layer_idx = s->scale_attn_by_inverse_layer_idx;
+    config.bos = (int32_t)s->bos;
+    config.eos = (int32_t)s->eos;
+    if (attn_writer_new(ctx, &w, path, &config, p->tokenizer, p->tokenizer_size))
+        return ctx->status;
+    to.total = p->size;
+    progress_begin(&to.line, "converting");
+    for (i = 0; i < p->n_tensors && !ctx->status; i++)
+        write_tensor(ctx, w, s, &p->tensors[i], &to);
+    if (!ctx->status && interrupted)
+        tool_fail(ctx, ATTN_STOPPED, "interrupted");
+    if (!ctx->status)
+        attn_writer_end(ctx, w);
+    attn_writer_free(w);
+    progress_end(&to.line);
+    return ctx->status;
+}
+
+/* >> The command =============================================================================== */
+
+#define DTYPES "f32 f16 q8 q4"
+static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_Q8, ATTN_Q4};
+
+typedef struct options {
+    const char *input, *output, *tokenizer;
+    int no_tokenizer, dtype; /* dtype: an index of dtypes, or -1 for whatever loses nothing */
+    int quiet, help, version;
+} options;
+
+static const struct option table[] = {
+#define AT(member) offsetof(options, member), 0 /* no commands */
+    {'m', "model", "INPUT", TEXT, AT(input), NULL, "the checkpoint, if it is not the first word"},
+    {'o', "output", "FILE", TEXT, AT(output), NULL,
+     "the file to write, if it is not the next word"},
+    {0, "dtype", "TYPE", CHOICE, AT(dtype), DTYPES,
+     "store the weights as f32, f16, q8 (8 bits) or q4 (4 bits); default: f16 if they are all f16, "
+     "else f32: nothing is lost"},
+    {0, "tokenizer", "DIR", TEXT, AT(tokenizer), NULL, "take the vocabulary from this directory"},
+    {0, "no-tokenizer", NULL, FLAG, AT(no_tokenizer), NULL, "leave the vocabulary out"},
+    {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "no summary on standard error"},
+    PROGRAM_OPTIONS(0),
+};
+enum { N_OPTIONS = sizeof table / sizeof table[0] };
+
+static void print_help(void)
+{
+    print_about("attn-convert INPUT OUTPUT.attn [options]",
+                "Converts a GPT-2 checkpoint. OUTPUT.attn appears when it is complete. INPUT is "
+                "one of");
+    print_row("a Hugging Face directory", 24,
+              "config.json; model.safetensors, or shards with their index; tokenizer.json, or "
+              "vocab.json and merges.txt, or all three");
+    print_row("a GGUF file", 24,
+              "architecture gpt2; F32, F16, BF16, F64, Q2_K to Q6_K, Q4_0 to Q8_0, IQ4_NL, IQ4_XS");
+    print_row("an llm.c checkpoint", 24, "version 3 (f32) or 5 (bf16)");
+    print_row("a .attn file", 24,
+              "the other way: OUTPUT is a directory for Hugging Face, or FILE.gguf for llama.cpp");
+    print_options(table, N_OPTIONS);
+}
+
+/* What lies under a path that is no directory. */
+static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
+{
+    unsigned char magic[8] = {0};
+    FILE *file = open_input(ctx, o->input);
+    size_t n;
+    if (!file)
+        return ctx->status;
+    n = fread(magic, 1, sizeof magic, file);
+    fclose(file);
+    if (n == 0)
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s is empty", o->input);
+    if (memcmp(magic, "GGUF", 4) == 0)
+        return gguf_open(ctx, s, o->input, !o->tokenizer && !o->no_tokenizer);
+    if (get_u32(magic) == LLMC_MAGIC)
+        return llmc_open(ctx, s, o->input);
+    if (memcmp(magic, "PK\3\4", 4) == 0 || magic[0] == 0x80)
+        return tool_fail(
+            ctx, ATTN_E_UNSUPPORTED,
+            "%s is a PyTorch pickle; "
+            "tools/convert/pickle-to-safetensors.py makes a directory of it that can be "
+            "converted",
+            o->input);
+    if (magic[7] == 0 && n == 8 && get_u64(magic) < SOURCE_MAX_HEADER)
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s may be a safetensors file; give the directory "
+                         "that holds it and its config.json",
+                         o->input);
+    return tool_fail(ctx, ATTN_E_FORMAT,
+                     "%s is neither a GGUF file, nor an llm.c checkpoint, nor "
+                     "a directory",
+                     o->input);
+}
+
+/* The vocabulary from a directory: the one given, or the input itself if it is one. */
+static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o, int input_is_directory)
+{
+    const char *dir = o->tokenizer ? o->tokenizer : o->input;
+    if (o->no_tokenizer || (!o->tokenizer && !input_is_directory && !s->has_vocab))
+        return ATTN_OK;
+    if (s->has_vocab || vocab_load(ctx, &s->vocabulary, &s->memory, dir) == ATTN_OK) {
+        s->has_vocab = 1;
+        vocab_print_notes(&s->vocabulary, stderr);
+    } else if (ctx->status == ATTN_E_TOKENIZER && !o->tokenizer) {
+        ctx->status = ATTN_OK; /* a model without one is of use too */
+    } else if (ctx->status == ATTN_E_UNSUPPORTED && !o->tokenizer) {
+        source_note("--no-tokenizer would convert the model without its vocabulary");
+    }
+    return ctx->status;
+}
+
+/* The tokens that begin and end a text, where the configuration leaves them open: those that the
+ * vocabulary names, or "<|endoftext|>". Where both name one, the configuration's counts. */
+static attn_status name_ends(attn_ctx *ctx, source *s)
+{
+    const vocab *v = &s->vocabulary;
+    const int32_t named[] = {v->first >= 0 ? v->first : v->bos, v->eos};
+    int64_t *const ids[] = {&s->bos, &s->eos};
+    size_t i;
+    for (i = 0; i < 2; i++) {
+        const int known = named[i] >= 0 && (size_t)named[i] < v->n_tokens;
+        if (*ids[i] == SOURCE_UNSAID)
+            *ids[i] = known ? named[i] : vocab_end_of_text(v);
+        else if (known && *ids[i] >= 0 && *ids[i] != named[i])
+            source_note("%s says that id %lld %s a text, the vocabulary's files say id %ld; the "
+                        "first counts",
+                        s->config_name, (long long)*ids[i], i ? "ends" : "begins", (long)named[i]);
+    }
+    if (!ctx->status && v->first >= 0 && s->bos != v->first)
+        tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                  "texts shall begin with id %ld by the vocabulary's files, but --bos would give "
+                  "id %lld by %s; make bos_token_id there the same",
+                  (long)v->first, (long long)s->bos, s->config_name);
+    return ctx->status;
+}
+
+/* The output is none of the files that are read: it would be lost. */
+static attn_status check_output(attn_ctx *ctx, source *s, const options *o, int is_directory)
+{
+    const char *const dirs[] = {is_directory ? o->input : NULL, o->tokenizer};
+    const source_file *f;
+    const char *path;
+    size_t i, k;
+    for (f = s->files; f; f = f->next)
+        if (system_same_file(o->output, f->path))
+            return tool_fail(ctx, ATTN_E_ARGUMENT, "%s is part of the input", o->output);
+    for (i = 0; i < COUNT_OF(dirs); i++)
+        for (k = 0; dirs[i] && k < COUNT_OF(hf_files); k++) {
+            if ((path = arena_path(ctx, &s->memory, dirs[i], hf_files[k])) == NULL)
+                return ctx->status;
+            if (system_same_file(o->output, path))
+                return tool_fail(ctx, ATTN_E_ARGUMENT, "%s is part of the input", o->output);
+        }
+    return ATTN_OK;
+}
+
+/* >> The other way ============================================================================= */
+
+static progress export_line;
+
+static void export_progress(double share)
+{
+    progress_at(&export_line, share);
+}
+
+static int was_interrupted(void)
+{
+    return interrupted != 0;
+}
+
+static int is_attn_file(const char *path)
+{
+    unsigned char magic[5] = {0};
+    FILE *file = system_not_a_file(path) ? NULL : system_open(path, "rb");
+    const size_t n = file ? fread(magic, 1, sizeof magic, file) : 0;
+    if (file)
+        fclose(file);
+    return n == sizeof magic && magic[0] == 0x89 && memcmp(magic + 1, "ATTN", 4) == 0;
+}
+
+/* A .attn file into a directory or a GGUF file. */
+static attn_status convert_back(attn_ctx *ctx, const options *o)
+{
+    const size_t n = strlen(o->output);
+    const double began = system_seconds();
+    const char *taken = system_not_a_file(o->output);
+    attn_model *model = NULL;
+    export_job e;
+    if (n >= 12 && strcmp(o->output + n - 12, ".safetensors") == 0)
+        return tool_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s would be a directory; give one by a name of its own, and "
+                         "model.safetensors will be in it",
+                         o->output);
+    if (n >= 5 && strcmp(o->output + n - 5, ".attn") == 0)
+        return tool_fail(
+            ctx, ATTN_E_FORMAT,
+            "%s is a .attn file already; a directory or FILE.gguf would be written for "
+            "others",
+            o->input);
+    if (o->dtype >= 0 || o->tokenizer)
+        return tool_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s is a .attn file, and is written as it is: --dtype and --tokenizer are "
+                         "for other inputs",
+                         o->input);
+    if (export_is_gguf(o->output) ? taken != NULL
+                                  : system_exists(o->output) && !system_is_directory(o->output))
+        return tool_fail(ctx, ATTN_E_IO, "%s is %s; expected %s", o->output,
+                         taken ? taken : "a file",
+                         export_is_gguf(o->output) ? "a file name" : "a directory, or FILE.gguf");
+    if (system_same_file(o->input, o->output))
+        return tool_fail(ctx, ATTN_E_ARGUMENT, "%s is part of the input", o->output);
+    memset(&e, 0, sizeof e);
+    if (open_verified(ctx, &model, o->input, NULL) == ATTN_OK) {
+        e.ctx = ctx;
+        e.model = model;
+        e.stopped = was_interrupted;
+        e.done = export_progress;
+        progress_begin(&export_line, "writing");
+        export_model(&e, o->input, o->output, !o->no_tokenizer);
+        progress_end(&export_line);
+    }
+    if (!ctx->status && !o->quiet)
+        fprintf(stderr, "wrote %s: %.1f MB in %llu tensors, %s; read %s; took %.1f s\n",
+                base_name(o->output), (double)e.size / 1e6, TOOLS_LLU(e.n_tensors),
+                e.section ? "with the vocabulary" : "no vocabulary", base_name(o->input),
+                system_seconds() - began);
+    arena_free(&e.memory);
+    attn_model_close(model);
+    return ctx->status;
+}
+
+/* >> The work ================================================================================== */
+
+/* One line on standard error: the file that was written, and the checkpoint it was made from. */
+static void print_summary(const source *s, const plan *p, const options *o, double began)
+{
+    const source_file *file;
+    uint64_t parameters = 0, n_read = 0;
+    size_t i, size;
+    const char *dtype;
+    for (file = s->files; file; file = file->next)
+        n_read += file->size;
+    for (i = 0; i < p->n_tensors; i++)
+        parameters += p->tensors[i].n_in * p->tensors[i].n_out;
+    for (i = 0; dtypes[i] != p->dtype; i++)
+        continue;
+    dtype = name_at(DTYPES, (int)i, &size);
+    fprintf(stderr, "wrote %s: %.1f MB, %.1f million parameters in %llu tensors, weights in %.*s, ",
+            base_name(o->output), (double)p->size / 1e6, (double)parameters / 1e6,
+            TOOLS_LLU(p->n_tensors), (int)size, dtype);
+    if (p->tokenizer)
+        fprintf(stderr, "a vocabulary of %llu tokens", TOOLS_LLU(s->n_vocab));
+    else
+        fputs("no vocabulary", stderr);
+    fprintf(stderr, "; read %s: %.1f MB; took %.1f s\n", base_name(o->input), (double)n_read / 1e6,
+            system_seconds() - began);
+}
+
+static attn_status convert(attn_ctx *ctx, source *s, const options *o)
+{
+    const char *taken = system_not_a_file(o->output);
+    /* asked once: if the answer were another the second time, the vocabulary would be left out */
+    const int is_directory = system_is_directory(o->input);
+    const double began = system_seconds();
+    plan p;
+    memset(&p, 0, sizeof p);
+    if (!is_directory && is_attn_file(o->input))
+        return convert_back(ctx, o);
+    if (export_is_gguf(o->output))
+        return tool_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s would be a .attn file in spite of its name; for GGUF, convert to "
+                         "FILE.attn first, and that to %s",
+                         o->output, base_name(o->output));
+    if (taken)
+        return tool_fail(ctx, ATTN_E_IO, "%s is %s; expected a file name", o->output, taken);
+    if (is_directory ? hf_open(ctx, s, o->input) : open_file(ctx, s, o))
+        return ctx->status;
+    if (check_output(ctx, s, o, is_directory) || check_config(ctx, s) || plan_parts(ctx, s, &p) ||
+        plan_unembedding(ctx, s, &p) || open_vocab(ctx, s, o, is_directory))
+        return ctx->status;
+    if (s->has_vocab) {
+        plan_tokenizer(ctx, s, &p); /* first: it drops what the model does not know */
+        name_ends(ctx, s);
+    } else if (!o->no_tokenizer) {
+        source_note("no vocabulary here: the model will take and give token ids only");
+    }
+    if (s->bos < 0)
+        s->bos = SOURCE_NO_TOKEN;
+    if (s->eos < 0)
+        s->eos = SOURCE_NO_TOKEN;
+    if (!ctx->status && plan_types(ctx, &p, o->dtype < 0 ? -1 : (int)dtypes[o->dtype]) == ATTN_OK)
+        write_output(ctx, s, &p, o->output);
+    if (!ctx->status && !o->quiet)
+        print_summary(s, &p, o, began);
+    free(p.tokenizer);
+    return ctx->status;
+}
+
+static int read_command(int argc, char **argv, options *o)
+{
+    static arguments given;
+    size_t next = 0;
+    int code;
+    o->dtype = -1;
+    code =
+        parse_options(argc, argv, table, N_OPTIONS, o, &given, 2, "give one input and one output");
+    if (code != FINE || o->help || o->version)
+        return code;
+    o->input = option_or_word(o->input, &given, &next);
+    o->output = option_or_word(o->output, &given, &next);
+    if (!o->input)
+        return fail(USAGE,
+                    "no checkpoint given: attn-convert INPUT OUTPUT.attn (--help tells more)");
+    if (!o->output)
+        return fail(USAGE, "no output given: attn-convert %s OUTPUT.attn (--help tells more)",
+                    o->input);
+    if (next < given.n_words)
+        return fail(USAGE, "too many arguments at \"%s\": give one input and one output",
+                    given.words[next]);
+    if (o->tokenizer && o->no_tokenizer)
+        return fail(USAGE, "--tokenizer and --no-tokenizer contradict each other: give one");
+    return FINE;
+}
+
+static int run(const options *o)
+{
+    attn_ctx ctx;
+    attn_status status;
+    source *s = (source *)calloc(1, sizeof *s);
+    memset(&ctx, 0, sizeof ctx);
+    if (!s)
+        return fail(FAILED, "no memory");
+    system_catch(on_signal);
+    status = convert(&ctx, s, o);
+    source_close(s);
+    free(s);
+    attn_ctx_free(&ctx);
+    if (interrupted)
+        system_end_by(interrupted);
+    return status ? fail_ctx(&ctx) : FINE;
+}
+
+int main(int argc, char **argv)
+{
+    static options o;
+    int code;
+    system_begin(&argc, &argv);
+    code = read_command(argc, argv, &o);
+    if (code != FINE)
+        return code;
+    if (print_on_request(o.help, o.version, print_help))
+        return finish_output(FINE);
+    return run(&o);
+}

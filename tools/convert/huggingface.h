@@ -1,0 +1,324 @@
+/* A directory as Hugging Face's transformers write it: config.json, model.safetensors (or shards
+ * with an index), and the vocabulary. What config.json asks for and this project's model does not
+ * compute is refused, so that no model is converted into another one. */
+#ifndef TOOLS_HUGGINGFACE_H
+#define TOOLS_HUGGINGFACE_H
+
+#include "safetensors.h"
+
+enum { HF_MAX_CONFIG = 1 << 20 }; /* bytes; one of GPT-2's has some hundred */
+
+/* What a directory may hold that is read, besides shards. */
+static const char *const hf_files[] = {"config.json",
+                                       "model.safetensors",
+                                       "model.safetensors.index.json",
+                                       "vocab.json",
+                                       "merges.txt",
+                                       "added_tokens.json",
+                                       "tokenizer.json",
+                                       "tokenizer_config.json",
+                                       "special_tokens_map.json"};
+
+TOOLS_FN attn_status hf_refuse(attn_ctx *ctx, const char *key, const json_value *v,
+                               const char *expected)
+{
+    shown value;
+    const char *text = v->kind == JSON_TRUE    ? "true"
+                       : v->kind == JSON_FALSE ? "false"
+                       : v->kind == JSON_NULL  ? "null"
+                       : v->text               ? v->text
+                                               : "a list or object";
+    size_t size = v->text ? v->size : strlen(text);
+    return tool_fail(ctx, ATTN_E_UNSUPPORTED, "config.json: %s is %s; only %s is supported", key,
+                     show(value, text, size), expected);
+}
+
+/* A setting under GPT-2's name, or under the name that transformers' configurations share. */
+TOOLS_FN attn_status hf_number(attn_ctx *ctx, const json_value *root, const char *key,
+                               const char *other_key, uint64_t *number)
+{
+    const json_value *v = json_get(root, key);
+    if (!v && other_key)
+        v = json_get(root, other_key);
+    if (!v)
+        return tool_fail(ctx, ATTN_E_FORMAT, "config.json has no %s", key);
+    if (!json_u64(v, number))
+        return tool_fail(ctx, ATTN_E_FORMAT, "config.json: %s is not a whole number", key);
+    return ATTN_OK;
+}
+
+/* A token id, a list of them (the first counts), or null. */
+TOOLS_FN attn_status hf_token(attn_ctx *ctx, const json_value *root, const char *key, int64_t *id)
+{
+    const json_value *v = json_get(root, key);
+    uint64_t number;
+    *id = v ? SOURCE_NO_TOKEN : SOURCE_UNSAID;
+    if (v && v->kind == JSON_ARRAY && v->size > 0)
+        v++;
+    if (!v || v->kind == JSON_NULL)
+        return ATTN_OK;
+    if (!json_u64(v, &number) || number > INT32_MAX)
+        return tool_fail(ctx, ATTN_E_FORMAT, "config.json: %s is not a token id", key);
+    *id = (int64_t)number;
+    return ATTN_OK;
+}
+
+/* activation_function, under the names that transformers has for it. Where nothing is said it is
+ * GPT-2's, but nanoGPT's if the configuration is nanoGPT's. */
+TOOLS_FN attn_status hf_read_activation(attn_ctx *ctx, source *s, const json_value *root)
+{
+    static const struct {
+        const char *name;
+        attn_gelu_kind kind;
+    } known[] = {{"gelu_new", ATTN_GELU_TANH},
+                 {"gelu_pytorch_tanh", ATTN_GELU_TANH},
+                 {"gelu_fast", ATTN_GELU_TANH},
+                 {"gelu_accurate", ATTN_GELU_TANH},
+                 {"gelu_python_tanh", ATTN_GELU_TANH},
+                 {"gelu", ATTN_GELU_ERF},
+                 {"gelu_python", ATTN_GELU_ERF},
+                 {"relu", ATTN_RELU},
+                 {"silu", ATTN_SILU},
+                 {"swish", ATTN_SILU}};
+    const json_value *v = json_get(root, "activation_function");
+    size_t i;
+    if (!v && json_get(root, "block_size")) {
+        s->act_fn = ATTN_GELU_ERF;
+        source_note("config.json has no activation_function; taken as \"gelu\", which nanoGPT "
+                    "computes since 2023 (\"gelu_new\" is what it computed before, and minGPT "
+                    "does)");
+    }
+    for (i = 0; v && i < sizeof known / sizeof known[0]; i++)
+        if (json_is(v, known[i].name)) {
+            s->act_fn = known[i].kind;
+            return ATTN_OK;
+        }
+    return v ? hf_refuse(ctx, "activation_function", v,
+                         "gelu (also as gelu_new, gelu_fast or gelu_pytorch_tanh), relu or silu")
+             : ATTN_OK;
+}
+
+/* true or false; where nothing is said, *flag stays. */
+TOOLS_FN attn_status hf_flag(attn_ctx *ctx, const json_value *root, const char *key, int *flag)
+{
+    const json_value *v = json_get(root, key);
+    if (v && v->kind != JSON_TRUE && v->kind != JSON_FALSE)
+        return tool_fail(ctx, ATTN_E_FORMAT, "config.json: %s is neither true nor false", key);
+    if (v)
+        *flag = v->kind == JSON_TRUE;
+    return ATTN_OK;
+}
+
+/* Settings that change what the model computes. (reorder_and_upcast_attn changes the order of
+ * operations only, for half precision.) */
+TOOLS_FN attn_status hf_read_kind(attn_ctx *ctx, source *s, const json_value *root)
+{
+    const json_value *v;
+    int scaled = 1, crossed = 0;
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): json_parse gives OK only with a root */
+    if (root->kind != JSON_OBJECT)
+        return tool_fail(ctx, ATTN_E_FORMAT, "config.json is not a JSON object");
+    if ((v = json_get(root, "model_type")) != NULL && !json_is(v, "gpt2"))
+        return hf_refuse(ctx, "model_type", v, "gpt2");
+    if ((v = json_get(root, "quantization_config")) != NULL && v->kind != JSON_NULL)
+        return hf_refuse(ctx, "quantization_config", v, "none");
+    if ((v = json_get(root, "pruned_heads")) != NULL && v->kind != JSON_NULL && v->size > 0)
+        return hf_refuse(ctx, "pruned_heads", v, "none");
+    if (hf_read_activation(ctx, s, root) || hf_flag(ctx, root, "scale_attn_weights", &scaled) ||
+        hf_flag(ctx, root, "scale_attn_by_inverse_layer_idx",
+                &s->scale_attn_by_inverse_layer_idx) ||
+        hf_flag(ctx, root, "add_cross_attention", &crossed))
+        return ctx->status;
+    s->unscaled_attn = !scaled;
+    if (json_get(json_get(root, "auto_map"), "AutoModelForCausalLM"))
+        source_note(
+            "config.json: auto_map names a program as the model, which attn-convert does not "
+            "run: what is converted is GPT-2 as transformers have it");
+    return crossed ? hf_refuse(ctx, "add_cross_attention", json_get(root, "add_cross_attention"),
+                               "false")
+                   : ATTN_OK;
+}
+
+TOOLS_FN attn_status hf_read_config(attn_ctx *ctx, source *s, const json_value *root)
+{
+    const json_value *v;
+    int tied = 1;
+    const char *positions = json_get(root, "max_position_embeddings") ? "max_position_embeddings"
+                            : json_get(root, "n_ctx")                 ? "n_ctx"
+                                                                      : "block_size";
+    if (hf_read_kind(ctx, s, root) || hf_number(ctx, root, "vocab_size", NULL, &s->n_vocab) ||
+        hf_number(ctx, root, "n_positions", positions, &s->n_ctx) ||
+        hf_number(ctx, root, "n_embd", "hidden_size", &s->d_model) ||
+        hf_number(ctx, root, "n_head", "num_attention_heads", &s->n_head) ||
+        hf_number(ctx, root, "n_layer", "num_hidden_layers", &s->n_layer) ||
+        hf_token(ctx, root, "bos_token_id", &s->bos) ||
+        hf_token(ctx, root, "eos_token_id", &s->eos))
+        return ctx->status;
+    s->d_mlp = s->d_model <= UINT64_MAX / 4 ? 4 * s->d_model : UINT64_MAX;
+    v = json_get(root, "n_inner");
+    if (v && v->kind != JSON_NULL && hf_number(ctx, root, "n_inner", NULL, &s->d_mlp))
+        return ctx->status;
+    s->ln_eps = 1e-5;
+    v = json_get(root, "layer_norm_epsilon");
+    if (v && !json_double(v, &s->ln_eps))
+        return tool_fail(ctx, ATTN_E_FORMAT, "config.json: layer_norm_epsilon is not a number");
+    if (hf_flag(ctx, root, "tie_word_embeddings", &tied))
+        return ctx->status;
+    s->says_untied = !tied;
+    return ATTN_OK;
+}
+
+/* A bias of the model itself, not of a head beside it. */
+TOOLS_FN int hf_is_bias(const source_tensor *t)
+{
+    return source_ends_in(t, ".bias") && !source_is_mask(t) &&
+           (strncmp(t->name, "h.", 2) == 0 || strncmp(t->name, "blocks.", 7) == 0 ||
+            strncmp(t->name, "ln_f.", 5) == 0);
+}
+
+/* Whose names and whose layout the tensors have. A linear layer is a Conv1D [in, out] in Hugging
+ * Face's GPT-2 and a Linear [out, in] elsewhere, under the same name; c_attn, three times as wide as
+ * high, tells which it is for all of them. */
+TOOLS_FN attn_status hf_recognise(attn_ctx *ctx, source *s)
+{
+    const source_tensor *t;
+    size_t i;
+    if (source_index(ctx, s))
+        return ctx->status;
+    t = source_find(s, "h.0.attn.c_attn.weight");
+    if (source_find(s, "tok_emb.weight"))
+        s->names = NAMES_MINGPT;
+    s->linears_out_in =
+        s->names == NAMES_MINGPT ||
+        (t && t->ndim == 2 && t->shape[1] == s->d_model && t->shape[0] / 3 == s->d_model);
+    s->no_biases = 1;
+    for (i = 0; s->tensors && i < s->n_tensors; i++)
+        if (hf_is_bias(&s->tensors[i]))
+            s->no_biases = 0;
+    return ATTN_OK;
+}
+
+/* Opens the shards that an index names; every tensor must be where the index says. */
+TOOLS_FN attn_status hf_open_shards(attn_ctx *ctx, source *s, const char *dir,
+                                    const json_value *map)
+{
+    const json_value *v;
+    size_t i, shard, n_shards = 0;
+    name_table opened;
+    shown name, file;
+    char *path;
+    if (!map || map->kind != JSON_OBJECT || map->size == 0)
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "model.safetensors.index.json has no object weight_map");
+    if (names_init(ctx, &s->memory, &opened, map->size))
+        return ctx->status;
+    for (i = 0, v = map + 1; i < map->size; i++, v += v->span) {
+        if (v->kind != JSON_STRING || v->size == 0 || memchr(v->text, '/', v->size) ||
+            memchr(v->text, '\\', v->size) || memchr(v->text, 0, v->size))
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "model.safetensors.index.json: the file of %s is "
+                             "not the name of a file beside it",
+                             show(name, v->key, v->key_size));
+        shard = n_shards;
+        if (!names_add(&opened, v->text, v->size, &shard))
+            continue;
+        n_shards++;
+        path = arena_text(ctx, &s->memory, v->text, v->size);
+        if (!path || (path = arena_path(ctx, &s->memory, dir, path)) == NULL ||
+            safetensors_open(ctx, s, path))
+            return ctx->status;
+    }
+    if (hf_recognise(ctx, s))
+        return ctx->status;
+    for (i = 0, v = map + 1; i < map->size; i++, v += v->span) {
+        const size_t prefix = safetensors_prefix(v->key, v->key_size);
+        size_t at;
+        if (!names_find(&s->by_name, v->key + prefix, v->key_size - prefix, &at) ||
+            strlen(s->tensors[at].file->name) != v->size ||
+            memcmp(s->tensors[at].file->name, v->text, v->size) != 0)
+            return tool_fail(ctx, ATTN_E_FORMAT, "model.safetensors.index.json: %s is not in %s",
+                             show(name, v->key, v->key_size), show(file, v->text, v->size));
+    }
+    return ATTN_OK;
+}
+
+/* Shards have names like pytorch_model-00001-of-00002.bin. */
+TOOLS_FN int hf_has_pickled_shards(attn_ctx *ctx, source *s, const char *dir)
+{
+    char name[64];
+    int n;
+    for (n = 1; n < 100; n++) {
+        const char *path;
+        snprintf(name, sizeof name, "pytorch_model-00001-of-%05d.bin", n);
+        path = arena_path(ctx, &s->memory, dir, name);
+        if (path && system_exists(path))
+            return 1;
+    }
+    return 0;
+}
+
+TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
+{
+    char *single = arena_path(ctx, &s->memory, dir, "model.safetensors");
+    char *index = arena_path(ctx, &s->memory, dir, "model.safetensors.index.json");
+    char *pickle = arena_path(ctx, &s->memory, dir, "pytorch_model.bin");
+    char *pickles = arena_path(ctx, &s->memory, dir, "pytorch_model.bin.index.json");
+    char *adapter = arena_path(ctx, &s->memory, dir, "adapter_config.json");
+    char *text = NULL;
+    size_t size = 0;
+    json_value *root = NULL;
+    if (!single || !index || !pickle || !pickles || !adapter)
+        return ctx->status;
+    if (system_exists(adapter) && (system_exists(single) || system_exists(index)))
+        source_note("an adapter (LoRA or another of PEFT's) is beside the model, and is left out; "
+                    "merge_and_unload() would make one model of both");
+    if (system_exists(single)) {
+        if (safetensors_open(ctx, s, single) == ATTN_OK)
+            hf_recognise(ctx, s);
+        return ctx->status;
+    }
+    if (system_exists(index)) {
+        if (read_file(ctx, &s->memory, index, VOCAB_MAX_FILE, &text, &size) == ATTN_OK &&
+            json_parse(ctx, index, text, size, &root) == ATTN_OK)
+            hf_open_shards(ctx, s, dir, json_get(root, "weight_map"));
+        free(root);
+        return ctx->status;
+    }
+    if (system_exists(pickle) || system_exists(pickles) || hf_has_pickled_shards(ctx, s, dir))
+        return tool_fail(
+            ctx, ATTN_E_UNSUPPORTED,
+            "%s holds %s, which is a program "
+            "as much as data; tools/convert/pickle-to-safetensors.py makes a "
+            "model.safetensors of it",
+            dir, system_exists(pickle) ? "pytorch_model.bin" : "shards of pytorch_model.bin");
+    if (system_exists(adapter))
+        return tool_fail(
+            ctx, ATTN_E_UNSUPPORTED,
+            "%s holds an adapter (LoRA or another of PEFT's), no model; merge it into its model "
+            "with merge_and_unload(), and convert that",
+            dir);
+    return tool_fail(ctx, ATTN_E_IO,
+                     "neither model.safetensors nor model.safetensors.index.json "
+                     "in %s",
+                     dir);
+}
+
+TOOLS_FN attn_status hf_open(attn_ctx *ctx, source *s, const char *dir)
+{
+    char *config = arena_path(ctx, &s->memory, dir, "config.json"), *text = NULL;
+    json_value *root = NULL;
+    size_t size = 0;
+    if (!config)
+        return ctx->status;
+    s->config_name = "config.json";
+    if (!system_exists(config))
+        return tool_fail(ctx, ATTN_E_IO,
+                         "%s holds no config.json, which a Hugging Face directory would", dir);
+    if (read_file(ctx, &s->memory, config, HF_MAX_CONFIG, &text, &size) == ATTN_OK &&
+        json_parse(ctx, config, text, size, &root) == ATTN_OK)
+        hf_read_config(ctx, s, root);
+    free(root);
+    return ctx->status ? ctx->status : hf_open_weights(ctx, s, dir);
+}
+
+#endif

@@ -1,0 +1,379 @@
+/* What a checkpoint comes down to, whatever its format: a configuration, named tensors that lie
+ * somewhere in files, and perhaps a vocabulary. Each format's reader (huggingface.h, gguf.h,
+ * llmc.h) fills one of these; the weights stay on disk until source_read asks for a piece. */
+#ifndef TOOLS_SOURCE_H
+#define TOOLS_SOURCE_H
+
+#include "blocks.h"
+#include "../common/vocab.h"
+#include <float.h>
+#include <math.h>
+
+typedef enum source_dtype {
+    SOURCE_F32,
+    SOURCE_F16,
+    SOURCE_BF16,
+    SOURCE_F64,  /* rounded to f32 */
+    SOURCE_Q8_0, /* from here on, GGUF's blocks */
+    SOURCE_Q4_0,
+    SOURCE_Q4_1,
+    SOURCE_Q5_0,
+    SOURCE_Q5_1,
+    SOURCE_Q2_K,
+    SOURCE_Q3_K,
+    SOURCE_Q4_K,
+    SOURCE_Q5_K,
+    SOURCE_Q6_K,
+    SOURCE_IQ4_NL,
+    SOURCE_IQ4_XS,
+    SOURCE_OTHER /* fine in a tensor that is not needed */
+} source_dtype;
+
+/* How many numbers a block has, and how many bytes; the plain types have blocks of one. */
+typedef struct source_block {
+    unsigned count, size;
+    void (*widen)(const unsigned char *block, float *out);
+} source_block;
+static const source_block source_blocks[] = {{1, 4, NULL},           {1, 2, NULL},
+                                             {1, 2, NULL},           {1, 8, NULL},
+                                             {32, 34, block_q8_0},   {32, 18, block_q4_0},
+                                             {32, 20, block_q4_1},   {32, 22, block_q5_0},
+                                             {32, 24, block_q5_1},   {256, 84, block_q2_k},
+                                             {256, 110, block_q3_k}, {256, 144, block_q4_k},
+                                             {256, 176, block_q5_k}, {256, 210, block_q6_k},
+                                             {32, 18, block_iq4_nl}, {256, 136, block_iq4_xs}};
+
+typedef struct source_file {
+    struct source_file *next;
+    FILE *file;
+    const char *path, *name; /* the name is the end of the path */
+    uint64_t size;
+} source_file;
+
+enum { SOURCE_MAX_DIMS = 4 };
+
+/* The bounds of attn_model_open: layers, and every other size of a model. A checkpoint can name a
+ * few tensors more than the layers have; the header that lists them is in memory for a while. */
+enum {
+    SOURCE_MAX_LAYERS = 1 << 16,
+    SOURCE_MAX_SIZE = 1 << 24,
+    SOURCE_MAX_TENSORS = 1 << 20,
+    SOURCE_MAX_HEADER = 100000000 /* as in the original reader of safetensors */
+};
+
+typedef struct source_tensor {
+    const char *name; /* "h.0.ln_1.weight", without prefixes; ends in a zero */
+    source_dtype dtype;
+    const char *dtype_name; /* as the source spells it */
+    int ndim;
+    uint64_t shape[SOURCE_MAX_DIMS]; /* slowest first */
+    source_file *file;
+    uint64_t offset, size; /* within the file */
+} source_tensor;
+
+enum { SOURCE_NO_TOKEN = -1, SOURCE_UNSAID = -2 };
+
+/* Whose names the tensors have: Hugging Face's (nanoGPT and today's minGPT have the same), GGUF's, or
+ * those of minGPT's first version. */
+typedef enum source_names { NAMES_HF, NAMES_GGUF, NAMES_MINGPT, N_SOURCE_NAMES } source_names;
+
+typedef struct source {
+    arena memory;
+    source_file *files;
+    source_tensor *tensors;
+    size_t n_tensors, capacity;
+    name_table by_name;
+
+    uint64_t n_vocab, n_ctx, d_model, n_head, n_layer, d_mlp;
+    double ln_eps;
+    attn_gelu_kind act_fn; /* and the other two of attn_config that GPT-2 itself does not need */
+    int unscaled_attn, scale_attn_by_inverse_layer_idx;
+    int says_untied;         /* there must be an unembedding of its own */
+    int64_t bos, eos;        /* or one of the two constants above */
+    const char *config_name; /* where those numbers come from, for messages */
+
+    source_names names;
+    int linears_out_in; /* weights of linear layers are stored [out, in], else [in, out] */
+    int no_biases;      /* trained without: every bias is zero, and no tensor holds it */
+
+    int has_vocab;
+    vocab vocabulary;
+
+    unsigned char raw[1 << 16]; /* bytes on their way to becoming floats */
+} source;
+
+/* Something worth knowing that is no failure. */
+TOOLS_FN void source_note(const char *format, ...) TOOLS_PRINTF(1, 2);
+TOOLS_FN void source_note(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("note: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+}
+
+TOOLS_FN source_file *source_open(attn_ctx *ctx, source *s, const char *path)
+{
+    source_file *f = (source_file *)arena_alloc(ctx, &s->memory, 1, sizeof *f);
+    if (!f || (f->path = arena_text(ctx, &s->memory, path, strlen(path))) == NULL)
+        return NULL;
+    f->name = base_name(f->path);
+    if ((f->file = open_input(ctx, path)) == NULL)
+        return NULL;
+    f->next = s->files;
+    s->files = f;
+    if (system_size(f->file, &f->size)) {
+        tool_fail_io(ctx, "cannot tell the size of", path);
+        return NULL;
+    }
+    if (f->size == 0) {
+        tool_fail(ctx, ATTN_E_FORMAT, "%s is empty", path);
+        return NULL;
+    }
+    return f;
+}
+
+TOOLS_FN void source_close(source *s)
+{
+    source_file *f;
+    for (f = s->files; f; f = f->next)
+        fclose(f->file);
+    free(s->tensors);
+    arena_free(&s->memory);
+    memset(s, 0, sizeof *s);
+}
+
+TOOLS_FN attn_status source_bytes(attn_ctx *ctx, source_file *f, uint64_t offset, void *bytes,
+                                  size_t size)
+{
+    shown why;
+    if (offset > f->size || size > f->size - offset)
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s ends at byte %llu, but something in it should "
+                         "reach to %llu: the file was cut short",
+                         f->name, TOOLS_LLU(f->size), TOOLS_LLU(offset + size));
+    if (system_seek(f->file, offset) || fread(bytes, 1, size, f->file) != size)
+        return tool_fail(ctx, ATTN_E_IO, "cannot read %s at byte %llu: %s", f->name,
+                         TOOLS_LLU(offset), ferror(f->file) ? reason(why) : "it ends there");
+    return ATTN_OK;
+}
+
+/* A new tensor to fill in; it moves when the next one is added. */
+TOOLS_FN source_tensor *source_add(attn_ctx *ctx, source *s)
+{
+    if (s->n_tensors == s->capacity) {
+        size_t larger = s->capacity ? 2 * s->capacity : 256;
+        source_tensor *tensors;
+        if (s->n_tensors == SOURCE_MAX_TENSORS) {
+            tool_fail(ctx, ATTN_E_FORMAT, "the checkpoint has more than %d tensors",
+                      (int)SOURCE_MAX_TENSORS);
+            return NULL;
+        }
+        tensors = (source_tensor *)realloc(s->tensors, larger * sizeof *s->tensors);
+        if (!tensors) {
+            tool_fail(ctx, ATTN_E_MEMORY, "no memory for a list of %llu tensors",
+                      TOOLS_LLU(larger));
+            return NULL;
+        }
+        s->tensors = tensors;
+        s->capacity = larger;
+    }
+    memset(&s->tensors[s->n_tensors], 0, sizeof *s->tensors);
+    return &s->tensors[s->n_tensors++];
+}
+
+/* After the last tensor: from here on they can be found by name. */
+TOOLS_FN attn_status source_index(attn_ctx *ctx, source *s)
+{
+    size_t i, other;
+    shown name;
+    if (names_init(ctx, &s->memory, &s->by_name, s->n_tensors))
+        return ctx->status;
+    for (i = 0; i < s->n_tensors; i++) {
+        const source_tensor *t = &s->tensors[i];
+        other = i;
+        if (!names_add(&s->by_name, t->name, strlen(t->name), &other))
+            return tool_fail(ctx, ATTN_E_FORMAT, "the tensor %s is there twice (in %s and in %s)",
+                             show(name, t->name, strlen(t->name)), s->tensors[other].file->name,
+                             t->file->name);
+    }
+    return ATTN_OK;
+}
+
+TOOLS_FN int source_ends_in(const source_tensor *t, const char *end)
+{
+    const size_t n = strlen(t->name), m = strlen(end);
+    return n >= m && strcmp(t->name + n - m, end) == 0;
+}
+
+/* The causal mask, which PyTorch saves along with the weights. */
+TOOLS_FN int source_is_mask(const source_tensor *t)
+{
+    return source_ends_in(t, ".attn.bias") || source_ends_in(t, ".attn.masked_bias") ||
+           source_ends_in(t, ".attn.mask");
+}
+
+TOOLS_FN const source_tensor *source_find(const source *s, const char *name)
+{
+    size_t i;
+    return names_find(&s->by_name, name, strlen(name), &i) ? &s->tensors[i] : NULL;
+}
+
+/* Bytes of `count` elements, which are whole blocks. */
+TOOLS_FN uint64_t source_size(source_dtype dtype, uint64_t count)
+{
+    return count / source_blocks[dtype].count * source_blocks[dtype].size;
+}
+
+TOOLS_FN float float_from_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+TOOLS_FN float float_from_f64(const unsigned char *p)
+{
+    const uint64_t bits = get_u64(p);
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return (float)value;
+}
+
+/* The elements that `size` raw bytes hold. */
+TOOLS_FN void source_widen(source_dtype dtype, const unsigned char *raw, size_t size, float *out)
+{
+    const source_block *block = &source_blocks[dtype];
+    size_t i;
+    switch (dtype) {
+    case SOURCE_F32:
+        for (i = 0; i < size; i += 4)
+            *out++ = float_from_bits(get_u32(raw + i));
+        break;
+    case SOURCE_F16:
+        for (i = 0; i < size; i += 2)
+            *out++ = block_f16(raw + i);
+        break;
+    case SOURCE_BF16: /* the upper half of an f32 */
+        for (i = 0; i < size; i += 2)
+            *out++ = float_from_bits((uint32_t)raw[i] << 16 | (uint32_t)raw[i + 1] << 24);
+        break;
+    case SOURCE_F64:
+        for (i = 0; i < size; i += 8)
+            *out++ = float_from_f64(raw + i);
+        break;
+    default:
+        for (i = 0; i < size; i += block->size, out += block->count)
+            block->widen(raw + i, out);
+        break;
+    }
+}
+
+/* Elements first .. first+count-1 in the order of the file. What is larger than `limit` or no
+ * number is refused. Of types of blocks, first and count are whole blocks. */
+TOOLS_FN attn_status source_run(attn_ctx *ctx, source *s, const source_tensor *t, uint64_t first,
+                                uint64_t count, float limit, float *out)
+{
+    const source_block *block = &source_blocks[t->dtype];
+    const size_t most = sizeof s->raw / block->size * block->count;
+    while (count > 0) {
+        size_t i, n = count < most ? (size_t)count : most;
+        size_t size = (size_t)source_size(t->dtype, n);
+        if (source_bytes(ctx, t->file, t->offset + source_size(t->dtype, first), s->raw, size))
+            return ctx->status;
+        source_widen(t->dtype, s->raw, size, out);
+        for (i = 0; i < n; i++) {
+            const uint64_t at = first + i, columns = t->shape[t->ndim - 1];
+            /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): size is n numbers' */
+            const char *what = isnan(out[i]) ? "not a number (NaN)" : "infinite";
+            if (fabsf(out[i]) <= limit)
+                continue;
+            if (fabsf(out[i]) <= FLT_MAX)
+                return tool_fail(ctx, ATTN_E_FORMAT,
+                                 "%s: element %llu of row %llu of %s is %g, "
+                                 "more than f16 can hold; convert with --dtype f32",
+                                 t->file->name, TOOLS_LLU(at % columns), TOOLS_LLU(at / columns),
+                                 t->name, (double)out[i]);
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "%s: element %llu of row %llu of %s is %s; the "
+                             "checkpoint is damaged or its training diverged",
+                             t->file->name, TOOLS_LLU(at % columns), TOOLS_LLU(at / columns),
+                             t->name, what);
+        }
+        out += n;
+        first += n;
+        count -= n;
+    }
+    return ATTN_OK;
+}
+
+/* A block of rows and columns of a tensor of two dimensions into a dense array. Of types of
+ * blocks only whole rows can be had. */
+TOOLS_FN attn_status source_read(attn_ctx *ctx, source *s, const source_tensor *t, uint64_t row,
+                                 uint64_t n_rows, uint64_t column, uint64_t n_columns, float limit,
+                                 float *out)
+{
+    const uint64_t columns = t->shape[t->ndim - 1];
+    if (n_columns == columns)
+        return source_run(ctx, s, t, row * columns, n_rows * columns, limit, out);
+    for (; n_rows > 0; n_rows--, row++, out += n_columns)
+        if (source_run(ctx, s, t, row * columns + column, n_columns, limit, out))
+            return ctx->status;
+    return ATTN_OK;
+}
+
+/* "[64, 256]" */
+TOOLS_FN const char *show_shape(shown out, int ndim, const uint64_t *shape)
+{
+    int i;
+    size_t n = 0;
+    out[n++] = '[';
+    for (i = 0; i < ndim && n + 24 < sizeof(shown); i++)
+        /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): shape has ndim sizes */
+        n += (size_t)snprintf(out + n, sizeof(shown) - n, i ? ", %llu" : "%llu",
+                              TOOLS_LLU(shape[i]));
+    snprintf(out + n, sizeof(shown) - n, i < ndim ? ", ...]" : "]");
+    return out;
+}
+
+/* The number of elements; UINT64_MAX if it does not fit. */
+TOOLS_FN uint64_t shape_count(int ndim, const uint64_t *shape)
+{
+    uint64_t count = 1;
+    int i;
+    for (i = 0; i < ndim; i++) {
+        /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): as above */
+        if (shape[i] != 0 && count > UINT64_MAX / shape[i])
+            return UINT64_MAX;
+        count *= shape[i];
+    }
+    return count;
+}
+
+TOOLS_FN int source_by_place(const void *a, const void *b)
+{
+    const source_tensor *x = (const source_tensor *)a, *y = (const source_tensor *)b;
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    return (x->size > y->size) - (x->size < y->size);
+}
+
+/* Sorts the tensors from index `first` on, all of one file, by place; no two may share a byte. */
+TOOLS_FN attn_status source_check_overlaps(attn_ctx *ctx, source *s, size_t first)
+{
+    size_t i;
+    shown a, b;
+    if (s->n_tensors - first > 1)
+        qsort(s->tensors + first, s->n_tensors - first, sizeof *s->tensors, source_by_place);
+    for (i = first + 1; i < s->n_tensors; i++) {
+        const source_tensor *t = &s->tensors[i - 1], *u = &s->tensors[i];
+        if (t->offset + t->size > u->offset)
+            return tool_fail(ctx, ATTN_E_FORMAT, "%s: the tensors %s and %s overlap", t->file->name,
+                             show(a, t->name, strlen(t->name)), show(b, u->name, strlen(u->name)));
+    }
+    return ATTN_OK;
+}
+
+#endif

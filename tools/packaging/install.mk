@@ -1,0 +1,91 @@
+# Installing: headers, libraries, programs, manual pages, and the files by which pkg-config and CMake
+# find them. packages/ beside this file has recipes for package managers.
+
+.PHONY: install uninstall docs
+
+# Names of the project's own: gpt2 and lens alone would take too much from others.
+RENAMED   = gpt2 lens perplexity score
+PLAIN     = attn-convert attn-info attn-tokenize
+INSTALLED = $(RENAMED:%=attn-%) $(PLAIN)
+VERSION   = $(shell sed -n 's/^.define ATTN_VERSION_[MP][AIT][JNT][OC][RH] *\([0-9][0-9]*\)$$/\1/p' attn.h | \
+              paste -sd. -)
+PREFIXED  = $(DESTDIR)$(PREFIX)# may have spaces, so that every command quotes it
+
+# The name of the shared library says with which minor version a program was linked: until 1.0 it
+# may rename things.
+MINOR     = $(basename $(VERSION))
+ifeq ($(shell uname -s),Darwin)
+SHARED    = libattn.$(VERSION).dylib
+SONAME    = libattn.$(MINOR).dylib
+LINKED    = libattn.dylib
+RPATH     = @rpath/
+SHARE     = -dynamiclib -install_name @rpath/$(SONAME) -compatibility_version $(MINOR) \
+            -current_version $(VERSION)
+else
+SHARED    = libattn.so.$(VERSION)
+SONAME    = libattn.so.$(MINOR)
+LINKED    = libattn.so
+# It stays loaded after dlclose (nodelete), because OpenMP's threads stay, too, and run code of its library.
+SHARE     = -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete
+endif
+NEEDS     = $(if $(filter 1,$(OPENMP)), -fopenmp)
+
+$(BUILD)/libattn.a: $(BUILD)/attn.o
+	rm -f $@
+	$(AR) rcs $@ $<
+
+$(BUILD)/attn.pic.o: attn.h $(BUILD)/flags
+	$(SHOW)$(COMPILE) -fPIC -fvisibility=hidden -DATTN_IMPLEMENTATION \
+	    '-DATTN_API=extern __attribute__((visibility("default")))' -x c -c $< -o $@
+
+$(BUILD)/$(SHARED): $(BUILD)/attn.pic.o
+	$(SHOW)$(COMPILE) $(SHARE) $< -o $@ $(LINK)
+
+# For Python and other languages, from the build directory
+$(BUILD)/$(LINKED): $(BUILD)/$(SHARED)
+	ln -sf $(SHARED) $(BUILD)/$(SONAME)
+	ln -sf $(SONAME) $@
+
+install: $(RENAMED:%=$(BUILD)/%) $(PLAIN:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUILD)/$(SHARED) $(BUILD)/attn.3 ## install headers, libraries, programs, manual pages, attn.pc, a CMake package (PREFIX, DESTDIR)
+	install -d "$(PREFIXED)/include" "$(PREFIXED)/bin" "$(PREFIXED)/lib/pkgconfig" "$(PREFIXED)/lib/cmake/attn" \
+	    "$(PREFIXED)/share/doc/attn" "$(PREFIXED)/share/man/man1" "$(PREFIXED)/share/man/man3"
+	install -m 644 attn.h examples/cpp/attn.hpp "$(PREFIXED)/include"
+	install -m 644 LICENSE README.md "$(PREFIXED)/share/doc/attn"
+	install -m 755 $(PLAIN:%=$(BUILD)/%) "$(PREFIXED)/bin"
+	for p in $(RENAMED); do install -m 755 $(BUILD)/$$p "$(PREFIXED)/bin/attn-$$p" || exit; done
+	for p in $(RENAMED) $(PLAIN); do sh tools/packaging/man.sh $(BUILD)/$$p attn-$${p#attn-} $(VERSION) \
+	    >"$(PREFIXED)/share/man/man1/attn-$${p#attn-}.1" || exit; done
+	install -m 644 $(BUILD)/attn.3 "$(PREFIXED)/share/man/man3"
+	install -m 644 $(BUILD)/libattn.a "$(PREFIXED)/lib"
+	install -m 755 $(BUILD)/$(SHARED) "$(PREFIXED)/lib"
+	ln -sf $(SHARED) "$(PREFIXED)/lib/$(SONAME)"
+	ln -sf $(SONAME) "$(PREFIXED)/lib/$(LINKED)"
+	for f in attnConfig attnConfigVersion; do sed -e 's/@VERSION@/$(VERSION)/; s/@SHARED@/$(SHARED)/' \
+	    -e 's,@SONAME@,$(RPATH)$(SONAME),; s/@STATIC_NEEDS@/$(NEEDS:%=;-fopenmp)/' tools/packaging/cmake/$$f.cmake \
+	    >"$(PREFIXED)/lib/cmake/attn/$$f.cmake" || exit; done
+	chmod 644 "$(PREFIXED)"/share/man/man1/attn-*.1 "$(PREFIXED)"/lib/cmake/attn/*.cmake
+	@printf '%s\n' 'prefix=$${pcfiledir}/../..' '' 'Name: attn' \
+	    'Description: GPT-2 inference in one C header' 'Version: $(VERSION)' \
+	    'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -lattn' \
+	    'Libs.private:$(NEEDS) -lm' >"$(PREFIXED)/lib/pkgconfig/attn.pc"
+
+uninstall: ## remove what install put there (PREFIX, DESTDIR)
+	for p in $(INSTALLED); do rm -f "$(PREFIXED)/bin/$$p" "$(PREFIXED)/share/man/man1/$$p.1"; done
+	for f in include/attn.h include/attn.hpp share/man/man3/attn.3 lib/pkgconfig/attn.pc lib/libattn.a lib/$(SHARED) lib/$(SONAME) \
+	    lib/$(LINKED); do rm -f "$(PREFIXED)/$$f"; done
+	rm -rf "$(PREFIXED)/share/doc/attn" "$(PREFIXED)/lib/cmake/attn"
+
+# Documentation ===================================================================================
+
+# tools/packaging/docs.sh gives the reasons for mandoc. mandoc writes HTML without a style sheet, so one is added.
+PAGE_STYLE = body { max-width: 60em; margin: auto; font-family: sans-serif } \
+             pre { background: \#8882; padding: .5em; overflow: auto } :root { color-scheme: light dark }
+
+$(BUILD)/attn.3: attn.h tools/packaging/docs.sh
+	@mkdir -p $(@D)
+	@sh tools/packaging/docs.sh attn.h >$@
+
+docs: $(BUILD)/attn.3 ## the manual and API of the header as one page, build/attn.html (needs mandoc)
+	@mandoc -? 2>/dev/null; [ $$? != 127 ] || { echo 'make docs needs mandoc'; exit 1; }
+	@mandoc -T html -O toc $< | sed 's|</head>|<style>$(PAGE_STYLE)</style></head>|' >$(BUILD)/attn.html
+	@echo 'Ready: $(BUILD)/attn.html, and for man: $<'

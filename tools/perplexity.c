@@ -1,0 +1,269 @@
+/* cc tools/perplexity.c -I. -O2 -fopenmp -lm -o perplexity     (without -fopenmp: one thread)
+ *
+ * How well a model predicts a text: exp of the mean loss of its tokens. A text is longer than the
+ * context, so it is read in windows, by one of the two usual recipes. */
+
+#include "tools/common/system.h" /* first: it asks the system for POSIX */
+#define ATTN_IMPLEMENTATION
+#include "attn.h"
+#define PROGRAM "perplexity"
+#define INPUT   "text"
+#include "tools/common/json_out.h"
+#include "tools/common/prompt.h"
+#include <math.h>
+
+typedef struct options {
+    const char *model, *file;
+    size_t context, stride, threads;
+    int recipe, isa, special, bos, f16_cache, skip_checksums, json, help, version;
+} options;
+
+enum recipe { STRIDED, HALVES };
+static const char *const recipe_names[] = {"strided", "halves"};
+#define RECIPES "strided halves"
+
+static const struct option table[] = {
+#define AT(member) offsetof(options, member), 0 /* no commands */
+    {'m', "model", "FILE", TEXT, AT(model), NULL, "the model, if it is not the first word"},
+    {'f', "file", "FILE", TEXT, AT(file), NULL, "the text, if it is not the next word"},
+    {'c', "context", "COUNT", COUNT, AT(context), "2 1000000000",
+     "tokens in a window (default: the model's context)"},
+    {0, "recipe", "NAME", CHOICE, AT(recipe), RECIPES, "strided (default) or halves"},
+    {0, "stride", "COUNT", COUNT, AT(stride), "1 1000000000",
+     "strided: tokens from one window to the next (default: half a window)"},
+    {0, "bos", NULL, FLAG, AT(bos), NULL,
+     "put the beginning-of-text token before the text; halves: in place of the first token of "
+     "each window"},
+    {0, "special", NULL, FLAG, AT(special), NULL, "<|endoftext|> in the text is a token"},
+    {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
+    {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES,
+     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm, amx"},
+    {0, "f16-cache", NULL, FLAG, AT(f16_cache), NULL, "round keys and values to half the bytes"},
+    {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
+    {0, "json", NULL, FLAG, AT(json), NULL, "print one JSON object"},
+    PROGRAM_OPTIONS(0),
+};
+enum { N_OPTIONS = sizeof table / sizeof table[0] };
+
+static void print_help(void)
+{
+    print_about("perplexity MODEL.attn FILE [options]",
+                "How well a model predicts a text (FILE, or - for standard input): exp of the mean "
+                "loss, with its standard error as if the losses were independent. The text is read "
+                "in windows, by one of two recipes:");
+    print_row(
+        "strided", 10,
+        "windows overlap, and every token after the first counts once, with at least a window "
+        "less a stride before it: Hugging Face's documentation");
+    print_row("halves", 10,
+              "windows side by side; the second half of each counts, and an incomplete last window "
+              "does not: llama.cpp's perplexity");
+    print_options(table, N_OPTIONS);
+}
+
+typedef struct run {
+    options o;
+    attn_ctx ctx;
+    arena memory;
+    attn_model *model;
+    attn_session *session;
+    int32_t *ids;
+    size_t n;
+    attn_token_stats *stats; /* of one window */
+    double sum, squares;     /* of the losses that count */
+    size_t n_counted, n_bytes, n_windows;
+} run;
+
+/* The text as ids, of any number. */
+static int read_ids_of_file(run *r)
+{
+    const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
+    const int32_t bos = attn_model_config(r->model)->bos;
+    const char *bytes = NULL;
+    size_t size = 0, n;
+    int code = read_text(&r->ctx, &r->memory, r->o.file, &bytes, &size);
+    if (code != FINE)
+        return code;
+    if (!tokenizer)
+        return fail(FAILED, "%s has no tokenizer, so it cannot read a text", r->o.model);
+    if (r->o.bos && bos < 0)
+        return fail(FAILED, "%s has no beginning-of-text token for --bos", r->o.model);
+    r->ids = (int32_t *)arena_alloc(&r->ctx, &r->memory, size + 1, sizeof *r->ids);
+    if (!r->ids)
+        return failed(&r->ctx);
+    r->ids[0] = bos;
+    n = r->o.bos && r->o.recipe == STRIDED; /* it is a token of the text */
+    if (attn_encode(&r->ctx, r->ids + n, size, &r->n, tokenizer, bytes, size, r->o.special))
+        return failed(&r->ctx);
+    r->n += n;
+    if (r->n < (r->o.recipe == HALVES ? r->o.context : 2))
+        return fail(FAILED, "%s has %zu token%s; expected at least %zu%s",
+                    strcmp(r->o.file, "-") == 0 ? "standard input" : r->o.file, r->n,
+                    r->n == 1 ? "" : "s", r->o.recipe == HALVES ? r->o.context : (size_t)2,
+                    r->o.recipe == HALVES
+                        ? ", one window: give a longer text or a smaller --context"
+                        : ", to predict one of them");
+    return FINE;
+}
+
+/* Feeds the window ids[begin .. end) and counts the losses of its tokens from `first` on. */
+static int score_window(run *r, size_t begin, size_t end, size_t first)
+{
+    const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
+    const int32_t replaced = r->ids[begin];
+    attn_status status;
+    size_t i, size = 0;
+    if (r->o.recipe == HALVES && r->o.bos)
+        r->ids[begin] = attn_model_config(r->model)->bos;
+    status = attn_truncate(&r->ctx, r->session, 0);
+    if (status == ATTN_OK)
+        status = attn_score(&r->ctx, r->stats, NULL, 0, r->session, r->ids + begin, end - begin);
+    r->ids[begin] = replaced;
+    if (status != ATTN_OK)
+        return failed(&r->ctx);
+    for (i = first; i < end; i++) {
+        const double nll = (double)r->stats[i - begin - 1].nll;
+        r->sum += nll;
+        r->squares += nll * nll;
+        attn_token_bytes(&size, tokenizer, r->ids[i]);
+        r->n_bytes += size;
+        r->n_counted++;
+    }
+    r->n_windows++;
+    return interrupted ? INTERRUPTED : FINE;
+}
+
+static int score_all(run *r)
+{
+    const size_t context = r->o.context;
+    progress line;
+    size_t begin = 0, end = 0;
+    int code = FINE;
+    progress_begin(&line, "windows");
+    while (code == FINE && (r->o.recipe == HALVES ? begin + context <= r->n : end < r->n)) {
+        const size_t seen = end;
+        end = r->n - begin < context ? r->n : begin + context;
+        code = score_window(r, begin, end,
+                            r->o.recipe == HALVES ? begin + context / 2 + 1
+                            : seen > begin        ? seen
+                                                  : begin + 1);
+        begin += r->o.stride;
+        progress_at(&line, (double)end / (double)r->n);
+    }
+    progress_end(&line);
+    return code;
+}
+
+static void print_json(const run *r, double mean, double error, double bits_per_byte)
+{
+    json_out o = {NULL, 0, 0, 0, 0};
+    out_open(&o, '{');
+    out_key(&o, "perplexity");
+    out_f64(&o, exp(mean));
+    out_key(&o, "perplexity_error");
+    out_f64(&o, exp(mean) * error);
+    out_key(&o, "nll");
+    out_f64(&o, mean);
+    out_key(&o, "nll_error");
+    out_f64(&o, error);
+    out_key(&o, "bits_per_byte");
+    out_f64(&o, bits_per_byte);
+    out_key(&o, "tokens");
+    out_count(&o, r->n_counted);
+    out_key(&o, "windows");
+    out_count(&o, r->n_windows);
+    out_key(&o, "context");
+    out_count(&o, r->o.context);
+    out_key(&o, "stride");
+    out_count(&o, r->o.stride);
+    out_key(&o, "recipe");
+    out_word(&o, recipe_names[r->o.recipe]);
+    out_close(&o, '}');
+    out_line(&o, stdout);
+    out_free(&o);
+}
+
+static void print_result(const run *r)
+{
+    const double n = (double)r->n_counted, mean = r->sum / n;
+    const double variance = n > 1 ? (r->squares - n * mean * mean) / (n - 1) : 0;
+    const double error = sqrt(fmax(variance, 0) / n);
+    const double bits_per_byte = r->sum / log(2) / (double)r->n_bytes;
+    if (r->o.json)
+        print_json(r, mean, error, bits_per_byte);
+    else
+        printf("perplexity  %.4f +- %.4f\n"
+               "loss        %.5f +- %.5f nats a token, %.4f bits a byte\n"
+               "counted     %zu token%s in %zu window%s of %zu, %zu apart (%s)\n",
+               exp(mean), exp(mean) * error, mean, error, bits_per_byte, r->n_counted,
+               r->n_counted == 1 ? "" : "s", r->n_windows, r->n_windows == 1 ? "" : "s",
+               r->o.context, r->o.stride, recipe_names[r->o.recipe]);
+}
+
+static int run_all(run *r)
+{
+    attn_session_desc desc = ATTN_ZERO;
+    size_t n_ctx;
+    int code;
+    r->ctx.n_threads = (int)r->o.threads;
+    code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
+    if (code != FINE)
+        return code;
+    n_ctx = attn_model_config(r->model)->n_ctx;
+    if (r->o.context > n_ctx)
+        return fail(FAILED, "--context is %zu, but the model's context holds %zu", r->o.context,
+                    n_ctx);
+    r->o.context = r->o.context ? r->o.context : n_ctx;
+    if (r->o.context < (r->o.recipe == HALVES ? 3 : 2))
+        return fail(FAILED, "a window of %zu tokens has none to predict by this recipe",
+                    r->o.context);
+    if (r->o.stride > r->o.context)
+        return fail(FAILED,
+                    "--stride is %zu, longer than a window of %zu: tokens between them "
+                    "would not count",
+                    r->o.stride, r->o.context);
+    if (r->o.recipe == HALVES)
+        r->o.stride = r->o.context;
+    r->o.stride = r->o.stride ? r->o.stride : (r->o.context + 1) / 2;
+    if ((code = read_ids_of_file(r)) != FINE)
+        return code;
+    desc.n_ctx = r->o.context;
+    desc.cache = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
+    r->stats = (attn_token_stats *)arena_alloc(&r->ctx, &r->memory, r->o.context, sizeof *r->stats);
+    if (!r->stats || attn_session_new(&r->ctx, &r->session, r->model, &desc))
+        return failed(&r->ctx);
+    signal(SIGINT, on_interrupt);
+    if ((code = score_all(r)) == FINE)
+        print_result(r);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    static run r;
+    static arguments given;
+    size_t next = 0;
+    int code;
+    system_begin(&argc, &argv);
+    code = parse_options(argc, argv, table, N_OPTIONS, &r.o, &given, 2, "quote the path");
+    if (code != FINE)
+        return code;
+    if (print_on_request(r.o.help, r.o.version, print_help))
+        return finish_output(FINE);
+    r.o.model = option_or_word(r.o.model, &given, &next);
+    r.o.file = option_or_word(r.o.file, &given, &next);
+    if (!r.o.file && r.o.model && !system_is_terminal(stdin))
+        r.o.file = "-";
+    if (!r.o.model || !r.o.file)
+        return fail(USAGE, "no %s given: perplexity MODEL.attn FILE (--help tells more)",
+                    r.o.model ? "text" : "model");
+    if (next < given.n_words)
+        return fail(USAGE, "too many arguments at \"%s\": give one file", given.words[next]);
+    if (r.o.recipe == HALVES && r.o.stride)
+        return fail(USAGE, "--stride is for the recipe strided: halves have none");
+    code = run_all(&r);
+    attn_session_free(r.session);
+    attn_model_close(r.model);
+    arena_free(&r.memory);
+    return finish_output(code);
+}
