@@ -18,7 +18,7 @@ SUITE_WITH("gpt2-tool", NULL, tear_down);
 #define ONCE GPT2 "'Once upon a time' -q "
 #define WARM "--temperature 0.8 --top-k 0 --seed 7 "
 #define REPL "| " GPT2 "--repl -n 20 " WARM
-#define TMP  "build/test-tmp/gpt2/"
+#define TMP  "build/test-tmp/gpt2-tool/"
 #define N(a) (sizeof(a) / sizeof(a)[0])
 
 /* A text as JSON, to be freed. */

@@ -15,7 +15,7 @@ SUITE_WITH("score-tool", NULL, tear_down);
 #define SCORE    TEST_BUILD "/score "
 #define MODEL    TEST_BUILD "/tiny-stories.attn "
 #define FIXTURES "tests/fixtures/score/"
-#define TMP      "build/test-tmp/score/"
+#define TMP      "build/test-tmp/score-tool/"
 
 /* ---- the numbers ---- */
 
