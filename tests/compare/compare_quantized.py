@@ -17,6 +17,14 @@ Two options measure formats that attn.h does not have instead, all simulated. --
 groups than 32, of weights and of inputs, beside q8_0. --caches: keys and values kept in f16, or as
 -127 .. 127 with an f32 scale for each head and position (queries as they are, or rounded so too),
 on the weights in f32, q8 and q4 as attn.h rounds them, and what that adds to a cache in f32.
+
+Measured (divergence beside q8_0's; 64 texts of the included model, 8 random ones for random weights of
+GPT-2 124M's size, 8 for larger random weights): groups of 32 0.995 +- 0.009, 0.990 +- 0.003, 1.016 +-
+0.010; of 64 1.334, 1.281, 1.108; of 64 with the best scales and 256 levels 1.229, 1.196, 1.062; of 128
+1.636, 1.509, 1.228. So groups of 32 stay: 64 may only come if all three are within 1.1. A cache in 8
+bits adds 10 % of q8's own divergence on the included model (13 % with rounded queries), and 35 % (56 %)
+on the larger random weights in f32. Trained weights with outlier channels, such as GPT-2's, were not at
+hand.
 """
 import argparse, functools, os, subprocess, sys, tempfile
 import numpy as np

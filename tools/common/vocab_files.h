@@ -7,8 +7,31 @@
  *     special_tokens_map.json     names of tokens
  *     chat_template.jinja         how a conversation becomes a text
  *
- * All that are there are read, and they must agree. A rule that GPT-2's tokenizer does not have is
- * refused, for texts would get other ids; a rule about what is added to texts becomes a note. */
+ * All that are there are read, and they must agree: every token, id and merge. A rule that GPT-2's
+ * tokenizer does not have is refused, for texts would get other ids. A rule about what is added to
+ * texts becomes a note. In a text, added and special tokens count as such where the caller asks for
+ * it; transformers' AutoTokenizer always finds them.
+ *
+ *   added tokens, and tokens that a file       special tokens; two ids of one token are refused, and
+ *     names (bos, eos, unk, sep, pad, ...)     so are gaps among added ids
+ *   special: false                             a special token all the same, with a note
+ *   lstrip, rstrip, single_word: true          refused: the token would take blanks with it
+ *   a special token that merges make           refused
+ *   model                                      BPE without dropout, ignore_merges, prefix, suffix;
+ *                                              unk_token and byte_fallback are never needed
+ *   normalizer                                 none; any other is refused
+ *   pre_tokenizer, decoder                     ByteLevel with its own expression
+ *   add_prefix_space, add_eos_token,           false; true is refused
+ *     do_lower_case
+ *   add_bos_token, a post_processor of one     a note: put the token there yourself (--bos)
+ *     token and the text
+ *   other post_processors                      refused
+ *   tokenizer_class                            GPT2Tokenizer(Fast), PreTrainedTokenizerFast,
+ *                                              TokenizersBackend
+ *   clean_up_tokenization_spaces, chat         notes
+ *     templates
+ *   truncation, padding, model_max_length      nothing: texts are neither cut nor padded
+ *   spiece.model, tokenizer.model, vocab.txt   of another kind: no vocabulary, with a note */
 #ifndef TOOLS_VOCAB_FILES_H
 #define TOOLS_VOCAB_FILES_H
 

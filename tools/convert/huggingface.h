@@ -1,6 +1,36 @@
 /* A directory as Hugging Face's transformers write it: config.json, model.safetensors (or shards
  * with an index), and the vocabulary. What config.json asks for and this project's model does not
- * compute is refused, so that no model is converted into another one. */
+ * compute is refused, so that no model is converted into another one.
+ *
+ * config.json                                  what happens
+ *   model_type                                 gpt2; any other is refused by its name
+ *   activation_function  gelu_new, gelu_fast,  GELU by tanh: their constants differ by less than
+ *     gelu_pytorch_tanh, gelu_python_tanh,     f32 shows
+ *     gelu_accurate
+ *   ... gelu, gelu_python; relu; silu, swish   version 2 of the file format
+ *   ... none                                   gelu_new as in transformers; gelu in a configuration
+ *                                              of nanoGPT's (block_size), with a note
+ *   scale_attn_weights false,                  version 2 of the file format
+ *     scale_attn_by_inverse_layer_idx true
+ *   reorder_and_upcast_attn                    the same mathematics in f32
+ *   tie_word_embeddings                        as in transformers 5: lm_head.weight counts if it
+ *                                              differs from wte's, with a note where the
+ *                                              configuration means true
+ *   hidden_size, num_hidden_layers, ...        other names of n_embd, n_layer, n_head, n_positions
+ *   vocab_size above the vocabulary's          such ids have no text
+ *   bos_token_id, eos_token_id                 kept; outside the vocabulary: left out with a note
+ *   add_cross_attention true, pruned_heads,    refused
+ *     quantization_config
+ *   dropouts, initializer_range, summary_*     logits do not depend on them
+ *
+ * tensors
+ *   F32, F16, BF16                             exact; F64 is rounded to f32 with a note
+ *   transformer., model., module., _orig_mod.  prefixes that are taken off, in any number and order
+ *   Conv1D [in, out] or Linear [out, in]       c_attn tells which, for it is never square
+ *   all biases missing                         zeros, with a note; one of them missing: refused
+ *   masks, dropout, heads for other tasks      left out, with one note
+ *   lm_head.bias, a tensor more in a layer     refused
+ *   an adapter (LoRA and others of PEFT)       refused without its model, left out beside it */
 #ifndef TOOLS_HUGGINGFACE_H
 #define TOOLS_HUGGINGFACE_H
 
