@@ -76,12 +76,15 @@ WHAT IS HERE
 
 TABLE OF CONTENTS: search for the mark
     >>manual         options, errors, memory, threads, determinism, the file format
-  part one: the engine
+  the public API
     >>api-basics     context, status codes, versions
     >>api-tensors    tier 1: attn_tensor and its operations
     >>api-models     tier 2: models, workspaces, sessions, scoring, sampling, generation
     >>api-tokenizer  text to ids and back
     >>api-hooks      tier 3: activations by name: hooks, records, edits
+    >>api-study      random tensors, dropout, printing  >>api-files  tensors in files
+    >>api-patch      activation patching                >>api-lens   attribution, lens, circuits
+  part one: the engine
     >>platform       compilers and systems
     >>gpt2           THE FORWARD PASS
     >>inside         types and functions that several sections share
@@ -95,10 +98,8 @@ TABLE OF CONTENTS: search for the mark
     >>cpu            instruction sets                   >>kernels    vector code, once for each
     >>matmul         panels, products, one head         >>memory     contexts, errors, blocks
     >>threads        workers, barriers, how many of them
-  part two, left out by ATTN_NO_LENS: built on the engine, never needed by it
-    >>api-study      random tensors, dropout, printing  >>api-files  tensors in files
-    >>api-patch      activation patching                >>api-lens   attribution, lens, circuits
-    >>study, >>files, >>patch, >>lens, >>models         the same, implemented
+  part two, left out by ATTN_NO_LENS with its API: built on the engine, never needed by it
+    >>study, >>files, >>patch, >>lens, >>models         >>api-study to >>api-lens, implemented
 
 >>manual ===========================================================================================
 
@@ -1188,6 +1189,325 @@ typedef struct attn_edit {
  * ATTN_E_SHAPE. */
 ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
                                     const attn_edit *edit);
+
+#ifndef ATTN_NO_LENS
+/* What part two implements, from here to the end of the API. */
+
+/* >>api-study ===================================================================================*/
+
+/* Functions for notebooks about transformers, besides the operations. */
+
+/* A tensor of one value; of uniform numbers in [0, 1); of normal numbers, mean 0 and variance 1.
+ * After the same seed, attn_rand gives the bits of torch.rand. attn_randn follows torch.randn draw
+ * by draw; PyTorch's own logarithm and cosine are a few units of the last place less exact than
+ * these, so the numbers agree to 5e-7, not in every bit. */
+ATTN_API attn_status attn_full(attn_ctx *ctx, attn_tensor *out, attn_shape shape, float value);
+ATTN_API attn_status attn_rand(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng);
+ATTN_API attn_status attn_randn(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng);
+/* The parameters that nn.Linear(n_in, n_out) starts with, bit for bit: weight and then bias
+ * [n_out], uniform in +-1/sqrt(n_in). bias may be NULL for bias=False. The weight is [n_in, n_out],
+ * as attn_linear takes it. PyTorch draws and stores it as [n_out, n_in]; a new one is stored so,
+ * too, and seen through a transposed view, which owns the memory. */
+ATTN_API attn_status attn_linear_init(attn_ctx *ctx, attn_tensor *weight, attn_tensor *bias,
+                                      size_t n_in, size_t n_out, attn_rng *rng);
+/* Dropout, as in training: each element becomes 0 with probability p, else x / (1 - p). One word of
+ * rng seeds the choice; the same elements are dropped as in a PyTorch built with MKL. 0 <= p <= 1;
+ * nothing is drawn for 0 and 1. In place works. Srivastava et al. 2014. */
+ATTN_API attn_status attn_dropout(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float p,
+                                  attn_rng *rng);
+/* Zero above the diagonal of the last two dimensions: torch.tril. In place works. */
+ATTN_API attn_status attn_tril(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
+/* [n_queries, n_keys]: 0 where query i may look, -inf beyond key i + n_keys - n_queries. To be
+ * added to scores, or given to attn_attention as its mask. */
+ATTN_API attn_status attn_mask_causal(attn_ctx *ctx, attn_tensor *out, size_t n_queries,
+                                      size_t n_keys);
+
+/* The text of print(tensor) in PyTorch: "tensor([[1.0000, 0.5000], ...", rounded to `decimals`
+ * places (0 to 9; PyTorch's default is 4), a long dimension as "..." once there are more than 1000
+ * elements, lines of at most 80 characters. Never in scientific notation, and with a point in every
+ * locale. Works like snprintf: writes at most `size` bytes with the zero that ends them, and
+ * returns the length of the whole text. */
+ATTN_API size_t attn_format(char *text, size_t size, attn_tensor x, int decimals);
+
+/* >>api-files ===================================================================================*/
+
+/* attn_save of all it records. */
+ATTN_API attn_status attn_record_save(attn_ctx *ctx, const char *path, const attn_record *record);
+
+/* Writes tensors into a file that NumPy (np.load) or PyTorch (safetensors.torch.load_file) opens:
+ * .safetensors or .npz, by how the path ends. A .npz holds up to 4 GiB. Names are printable ASCII
+ * without space, quotes, colon and slashes. The file takes its name only when it is whole; until
+ * then it is `path` with ".00.part" (or another number) at the end, or attn.00.part beside it if
+ * the name is very long, and after ATTN_E_IO the older file is still there: so the directory
+ * must take new files. An older file's permissions stay; a link is replaced, and its target
+ * stays. Written in place: a device, a pipe, an open file under /dev or /proc, and where
+ * C alone is all there is. (Nothing asks the system to have it on the disk: no fsync.) */
+ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
+                               const attn_tensor *values, size_t n_values);
+
+/* The first 128 bytes of a .npy file, which holds one array: its elements follow, little-endian, in
+ * row-major order. For arrays that are too large to be in memory at once. 1, or 0 if the shape has
+ * no dimension or its sizes have too many digits for 128 bytes. */
+ATTN_API int attn_npy_header(unsigned char header[128], attn_dtype dtype, attn_shape shape);
+
+/* The same for files of any kind that a program writes itself: the draft is a stream, and at the
+ * end the file takes its name. */
+typedef struct attn_draft attn_draft;
+ATTN_API attn_status attn_draft_begin(attn_ctx *ctx, attn_draft **draft, const char *path);
+/* The FILE * to write to; NULL for NULL. */
+ATTN_API void *attn_draft_stream(attn_draft *draft);
+/* Closes the stream and frees the draft (NULL is fine). If `status` is ATTN_OK and all was written,
+ * the file takes its name; else it is removed. Returns `status`, or the reason if this failed. */
+ATTN_API attn_status attn_draft_end(attn_ctx *ctx, attn_draft *draft, attn_status status);
+
+/* >>api-patch ===================================================================================*/
+
+/* A metric judges a patch: a number from the logits [n_vocab] of the last position. Return 0 to
+ * go on, anything else to stop (ATTN_STOPPED). */
+typedef int (*attn_metric_fn)(float *value, const float *logits, void *user);
+
+/* Two texts of one length, and a question whose answer differs between them. */
+typedef struct attn_patch_desc {
+    const int32_t *clean, *corrupted; /* [n_tokens] each */
+    size_t n_tokens;
+    int32_t right, wrong; /* logits[right] - logits[wrong], unless there is a metric */
+    attn_metric_fn metric;
+    void *user;
+    float *clean_value, *corrupted_value; /* NULL, or where the unpatched runs' numbers go */
+    uint64_t reserved[4];                 /* zero */
+} attn_patch_desc;
+
+/* Activation patching (Vig et al. 2020; Meng et al. 2022), swept: entry [layer, position] of *out
+ * [n_layer, n_tokens] is the metric of the corrupted text when blocks.layer.`name` has its value
+ * from the clean text at that position; attn_patch_heads gives [n_layer, n_head], a head at all
+ * positions. `name` is what follows "blocks.i.", such as "hook_resid_pre", "hook_attn_out",
+ * "hook_mlp_out", "attn.hook_z" or "attn.hook_pattern". Each number has the bits of one whole
+ * forward pass with that patch, but the patches of a layer run as a batch, from that layer and
+ * position on. */
+ATTN_API attn_status attn_patch_positions(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                          const attn_patch_desc *desc, const char *name);
+ATTN_API attn_status attn_patch_heads(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                      const attn_patch_desc *desc, const char *name);
+
+/* Path patching along one direct path, the MLPs frozen (Goldowsky-Dill et al. 2023). One reader
+ * of the residual stream receives the clean result of a head (attn.hook_result); the other heads
+ * and the MLPs between the two stay as in the corrupted text. So the reader's input is the
+ * corrupted stream plus (clean result - corrupted result). The reader and all that follows are
+ * computed again. */
+typedef struct attn_path {
+    size_t from_layer, from_head;
+    size_t to_layer; /* above from_layer; with hook_mlp_in it may be the same */
+    const char *to;  /* "hook_resid_pre", "hook_mlp_in", or with to_head "hook_q_input",
+                        "hook_k_input", "hook_v_input". "hook_resid_pre" of layer n_layer is the
+                        stream that is unembedded */
+    size_t to_head;
+    uint64_t reserved[4]; /* zero */
+} attn_path;
+ATTN_API attn_status attn_patch_path(attn_ctx *ctx, float *value, const attn_model *model,
+                                     const attn_patch_desc *desc, const attn_path *path);
+
+/* >>api-lens ====================================================================================
+ *
+ * Reading activations and weights: statistics over a text, the residual stream taken apart, direct
+ * logit attribution, the logit lens, circuits, and models with LayerNorm folded away. Functions of
+ * tensors take activations from wherever you have them, a hook for example; those that take a model
+ * and a text run the text once in a session of their own. No beginning-of-text token is ever added:
+ * TransformerLens does by default, so put it first to get its numbers.
+ *
+ * V = n_vocab, C = d_model, H heads of d, F = d_mlp, L = n_layer, T positions. */
+
+/* ---- attention heads ---- */
+
+/* out [.., Tq] = -sum over keys of p * log(p), in nats, for patterns [.., Tq, Tk]. 0: all on one
+ * key; log(n): even over n keys. Shannon 1948. */
+ATTN_API attn_status attn_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern);
+
+/* Heads that TransformerLens's head_detector knows, by the keys that query i looks at. */
+typedef enum attn_head_kind {
+    ATTN_HEAD_PREVIOUS = 0, /* i - 1 */
+    ATTN_HEAD_DUPLICATE,    /* earlier places of the same token */
+    ATTN_HEAD_INDUCTION,    /* the tokens after those: Olsson et al. 2022 */
+    ATTN_N_HEAD_KINDS
+} attn_head_kind;
+/* keys [T, T]: 1 where a head of this kind looks, else 0. */
+ATTN_API attn_status attn_head_keys(attn_ctx *ctx, attn_tensor *keys, attn_head_kind kind,
+                                    const int32_t *tokens, size_t n_tokens);
+/* out [H] = sum(pattern * keys) / sum(pattern), the share of a head's attention that goes where
+ * `keys` says, for pattern [H, T, T] and keys [T, T]. (head_detector's measure "mul".) */
+ATTN_API attn_status attn_head_score(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern,
+                                     attn_tensor keys);
+/* Both over a text, for every head: entropy [L, H, T], and scores [ATTN_N_HEAD_KINDS, L, H]. Either
+ * may be NULL. Patterns are seen in pieces and never kept. */
+ATTN_API attn_status attn_detect_heads(attn_ctx *ctx, attn_tensor *entropy, attn_tensor *scores,
+                                       const attn_model *model, const int32_t *tokens,
+                                       size_t n_tokens);
+
+/* ---- the residual stream, taken apart ---- */
+
+typedef enum attn_resid_kind {
+    ATTN_RESID_ACCUMULATED = 0, /* the stream before each block and after the last: L + 1 */
+    ATTN_RESID_ACCUMULATED_MID, /* ... and after each attention: 2L + 1 */
+    ATTN_RESID_SUBLAYERS,       /* each sublayer's addition: 2 + 2L that sum to the final stream */
+    ATTN_RESID_HEADS            /* the additions of each head and each MLP, the embeddings, and the
+                                   sum of all b_O: LH + L + 3 that sum to the final stream */
+} attn_resid_kind;
+
+typedef struct attn_label {
+    char text[32];
+} attn_label;
+
+/* Number of parts of a kind; 0 for no such kind. */
+ATTN_API size_t attn_resid_count(const attn_model *model, attn_resid_kind kind);
+/* Name of a part as TransformerLens labels it: "0_pre", "0_mid", "final_post"; "embed",
+ * "pos_embed", "0_attn_out", "0_mlp_out"; "L0H0", "bias". Empty if out of range. */
+ATTN_API attn_label attn_resid_label(const attn_model *model, attn_resid_kind kind, size_t index);
+
+typedef struct attn_resid_stack {
+    attn_tensor stack; /* [n_parts, count, C] */
+    attn_tensor scale; /* [count, 1]: ln_final.hook_scale */
+} attn_resid_stack;
+
+/* Runs a text and gives the parts at positions first .. first+count-1 (count 0: to the end), as
+ * accumulated_resid, decompose_resid and get_full_resid_decomposition do. *out must be zeroed, or
+ * hold tensors of those shapes; new tensors belong to the context. */
+ATTN_API attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
+                                          const attn_model *model, const int32_t *tokens,
+                                          size_t n_tokens, attn_resid_kind kind, size_t first,
+                                          size_t count);
+
+/* out [T, H, C] = z · W_O for each head, for z [T, H, d] (attn.hook_z): hook_result. With b_O they
+ * sum to hook_attn_out. */
+ATTN_API attn_status attn_head_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                       size_t layer, attn_tensor z);
+/* out [T, count, C] = post * W_out for neurons first .. first+count-1, for post [T, F]
+ * (mlp.hook_post). All of them and b_out sum to hook_mlp_out. */
+ATTN_API attn_status attn_neuron_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                         size_t layer, attn_tensor post, size_t first,
+                                         size_t count);
+
+/* ---- direct logit attribution ----
+ *
+ * A logit is a sum over parts of the final residual stream, once the final LayerNorm's scale is
+ * taken as given (Elhage et al. 2021; TransformerLens's logit_attrs, with the gain that it expects
+ * to be folded):
+ *
+ *   logit[v] = sum over parts x of ((x - mean(x)) / scale * ln_final.w) · W_U[:, v]
+ *              + ln_final.b · W_U[:, v]
+ *
+ * to float error. Quantized weights round their inputs too, so the logits of such a model are off
+ * by as much. */
+
+/* directions [n, C] = W_U[:, tokens[i]], minus W_U[:, against[i]] if `against` is not NULL: the
+ * direction of a logit, or of a difference of two. */
+ATTN_API attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directions,
+                                           const attn_model *model, const int32_t *tokens,
+                                           const int32_t *against, size_t n);
+/* out [.., T]: the sum's terms for parts [.., T, C]; scale [T, 1] is ln_final.hook_scale,
+ * directions are [1, C], or [T, C] for one at each position. */
+ATTN_API attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                      attn_tensor parts, attn_tensor scale, attn_tensor directions);
+/* out [T, F]: its terms for each neuron of a layer, from post [T, F] (mlp.hook_post), without
+ * making their results. (b_out is a part of its own.) */
+ATTN_API attn_status attn_neuron_logit_attrs(attn_ctx *ctx, attn_tensor *out,
+                                             const attn_model *model, size_t layer,
+                                             attn_tensor post, attn_tensor scale,
+                                             attn_tensor directions);
+/* out [n]: its last term, ln_final.b · direction, for directions [n, C]. */
+ATTN_API attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                           attn_tensor directions);
+
+/* The logit lens (nostalgebraist 2020): out [.., T, V], or [.., T, n] for n chosen tokens (NULL:
+ * all of V), are the logits of a model that ended at the residual stream [.., T, C]. The stream is
+ * normalized in one of two ways. With `scale` zeroed, the final LayerNorm takes the stream's own
+ * scale, as if it were the final stream; for the final stream that gives the bits of the model's
+ * logits. With `scale` [T, 1], it takes the scale of the real run (ln_final.hook_scale); the logits
+ * of two streams then differ by the number that attn_logit_attrs gives for their difference. */
+ATTN_API attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                     attn_tensor resid, attn_tensor scale, const int32_t *tokens,
+                                     size_t n);
+
+/* ---- circuits: Elhage et al. 2021 ----
+ *
+ * Whatever the text, a head is described by two products of its weights, here for row vectors: W_QK
+ * = W_Q · W_Kᵀ scores a query against a key (biases and 1/sqrt(d) apart), and W_OV = W_V · W_O maps
+ * the stream at a key to the addition at the query. Both are [C, C] of rank d, so they stay
+ * products. */
+
+typedef enum attn_circuit_kind { ATTN_CIRCUIT_QK = 0, ATTN_CIRCUIT_OV } attn_circuit_kind;
+/* left [C, d] and right [d, C], whose product is the circuit. */
+ATTN_API attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *right,
+                                  const attn_model *model, size_t layer, size_t head,
+                                  attn_circuit_kind kind);
+/* out [r]: the singular values of left [m, r] · right [r, n], largest first, without making the
+ * product: QR of both factors, then one-sided Jacobi rotations of the triangles, in double. */
+ATTN_API attn_status attn_singular_values(attn_ctx *ctx, attn_tensor *out, attn_tensor left,
+                                          attn_tensor right);
+
+/* A later head may read an earlier one's addition with its queries, keys or values. */
+typedef enum attn_composition_kind {
+    ATTN_COMPOSE_Q = 0, /* |W_OV · W_QK| / (|W_OV| |W_QK|), Frobenius norms */
+    ATTN_COMPOSE_K,     /* the same with W_QKᵀ */
+    ATTN_COMPOSE_V      /* the same with the later head's W_OV */
+} attn_composition_kind;
+/* out [L, H, L, H]: how much head [.., .., l, h] composes with the earlier head [l, h, .., ..]; 0
+ * for pairs in the wrong order (TransformerLens's all_composition_scores). */
+ATTN_API attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
+                                             const attn_model *model, attn_composition_kind kind);
+
+/* ---- models made of models ----
+ *
+ * Rewriting the weights without changing the log-probabilities, but for rounding. (Quantized
+ * weights are dequantized to f32, so their inputs are no longer rounded.)
+ * TransformerLens calls these fold_ln, center_writing_weights, center_unembed. */
+
+enum {
+    /* Folds the gain and bias of every LayerNorm into the weights that read its output: w becomes 1
+     * and b 0. These weights are then centred over their inputs, whose mean is zero. The final
+     * LayerNorm keeps a bias, b / w, because a file has no b_U: TransformerLens's b_U is that
+     * ln_final.b · W_U, and unembed.b_U stays zero. Where w is 0, both stay. */
+    ATTN_FOLD_LAYERNORM = 1,
+    /* The weights that write to the residual stream no longer write a mean over C, which no
+     * LayerNorm would see: W_E, W_pos, W_O, b_O, W_out, b_out. */
+    ATTN_CENTER_WRITING = 2,
+    /* W_U without its mean over V: shifts all logits of a position by the same number. */
+    ATTN_CENTER_UNEMBEDDING = 4
+};
+/* A new model, f32 and untied, which owns its memory and lives without the old one. `operations` is
+ * the sum of one or more of the above; they are done in that order. *model is NULL on failure. */
+ATTN_API attn_status attn_process_weights(attn_ctx *ctx, attn_model **model, const attn_model *from,
+                                          unsigned operations);
+/* Writes a model as a .attn file, with the bytes that it was opened from or made as; like
+ * attn_save, the file takes its name only when it is whole. */
+ATTN_API attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn_model *model);
+
+/* ---- models of your own ----
+ *
+ * Writes weights from anywhere (a training loop, an initialisation, another format) into a .attn
+ * file: begin with a configuration, add every tensor in any order, end. Memory stays small, because
+ * a tensor goes to the file at once, and a large one may come in pieces. Like attn_save, the file
+ * takes its name only when it is whole; then its bytes are on the disk (fsync). */
+
+typedef struct attn_writer attn_writer;
+/* config: all but d_head, which follows from the rest. tokenizer: the bytes of a tokenizer section
+ * (see the manual; they must outlive this call only), or NULL and 0. */
+ATTN_API attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const char *path,
+                                     const attn_config *config, const void *tokenizer,
+                                     size_t tokenizer_size);
+/* Adds a tensor in the shape that attn_model_tensor gives it, but queries, keys and values together
+ * (attn.W_QKV [C, 3C], b_QKV [3C]) and W_O as [C, C]; unembed.W_U only if the configuration is not
+ * tied. dtype is the type in the file: ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4 for matrices,
+ * ATTN_F32 for vectors and pos_embed.W_pos. x has f32 or f16 elements and any strides. Call it
+ * again with the same name to add a tensor in pieces. embed.W_E, pos_embed.W_pos and vectors are
+ * cut along their first dimension, other matrices along their second; each piece of a matrix but
+ * the last is a multiple of 16 there. After a failure while writing, the later calls fail too. */
+ATTN_API attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const char *name,
+                                     attn_dtype dtype, attn_tensor x);
+/* Finishes the file. It fails if a tensor is missing. */
+ATTN_API attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer);
+/* Frees the writer; a file that is not finished is removed. NULL is fine. */
+ATTN_API void attn_writer_free(attn_writer *writer);
+
+#endif /* !ATTN_NO_LENS */
 
 #ifdef __cplusplus
 }
@@ -13319,341 +13639,13 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
 
 #ifndef ATTN__PASS
 #ifndef ATTN_NO_LENS
-#ifndef ATTN_LENS_H
-#define ATTN_LENS_H
-
-/* ==================================================================================================
- * PART TWO: tools that use only the engine above. ATTN_NO_LENS leaves them out.
- *
- *
- *
- * ================================================================================================ */
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/* >>api-study ===================================================================================*/
-
-/* Functions for notebooks about transformers, besides the operations. */
-
-/* A tensor of one value; of uniform numbers in [0, 1); of normal numbers, mean 0 and variance 1.
- * After the same seed, attn_rand gives the bits of torch.rand. attn_randn follows torch.randn draw
- * by draw; PyTorch's own logarithm and cosine are a few units of the last place less exact than
- * these, so the numbers agree to 5e-7, not in every bit. */
-ATTN_API attn_status attn_full(attn_ctx *ctx, attn_tensor *out, attn_shape shape, float value);
-ATTN_API attn_status attn_rand(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng);
-ATTN_API attn_status attn_randn(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng);
-/* The parameters that nn.Linear(n_in, n_out) starts with, bit for bit: weight and then bias
- * [n_out], uniform in +-1/sqrt(n_in). bias may be NULL for bias=False. The weight is [n_in, n_out],
- * as attn_linear takes it. PyTorch draws and stores it as [n_out, n_in]; a new one is stored so,
- * too, and seen through a transposed view, which owns the memory. */
-ATTN_API attn_status attn_linear_init(attn_ctx *ctx, attn_tensor *weight, attn_tensor *bias,
-                                      size_t n_in, size_t n_out, attn_rng *rng);
-/* Dropout, as in training: each element becomes 0 with probability p, else x / (1 - p). One word of
- * rng seeds the choice; the same elements are dropped as in a PyTorch built with MKL. 0 <= p <= 1;
- * nothing is drawn for 0 and 1. In place works. Srivastava et al. 2014. */
-ATTN_API attn_status attn_dropout(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float p,
-                                  attn_rng *rng);
-/* Zero above the diagonal of the last two dimensions: torch.tril. In place works. */
-ATTN_API attn_status attn_tril(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
-/* [n_queries, n_keys]: 0 where query i may look, -inf beyond key i + n_keys - n_queries. To be
- * added to scores, or given to attn_attention as its mask. */
-ATTN_API attn_status attn_mask_causal(attn_ctx *ctx, attn_tensor *out, size_t n_queries,
-                                      size_t n_keys);
-
-/* The text of print(tensor) in PyTorch: "tensor([[1.0000, 0.5000], ...", rounded to `decimals`
- * places (0 to 9; PyTorch's default is 4), a long dimension as "..." once there are more than 1000
- * elements, lines of at most 80 characters. Never in scientific notation, and with a point in every
- * locale. Works like snprintf: writes at most `size` bytes with the zero that ends them, and
- * returns the length of the whole text. */
-ATTN_API size_t attn_format(char *text, size_t size, attn_tensor x, int decimals);
-
-/* >>api-files ===================================================================================*/
-
-/* attn_save of all it records. */
-ATTN_API attn_status attn_record_save(attn_ctx *ctx, const char *path, const attn_record *record);
-
-/* Writes tensors into a file that NumPy (np.load) or PyTorch (safetensors.torch.load_file) opens:
- * .safetensors or .npz, by how the path ends. A .npz holds up to 4 GiB. Names are printable ASCII
- * without space, quotes, colon and slashes. The file takes its name only when it is whole; until
- * then it is `path` with ".00.part" (or another number) at the end, or attn.00.part beside it if
- * the name is very long, and after ATTN_E_IO the older file is still there: so the directory
- * must take new files. An older file's permissions stay; a link is replaced, and its target
- * stays. Written in place: a device, a pipe, an open file under /dev or /proc, and where
- * C alone is all there is. (Nothing asks the system to have it on the disk: no fsync.) */
-ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
-                               const attn_tensor *values, size_t n_values);
-
-/* The first 128 bytes of a .npy file, which holds one array: its elements follow, little-endian, in
- * row-major order. For arrays that are too large to be in memory at once. 1, or 0 if the shape has
- * no dimension or its sizes have too many digits for 128 bytes. */
-ATTN_API int attn_npy_header(unsigned char header[128], attn_dtype dtype, attn_shape shape);
-
-/* The same for files of any kind that a program writes itself: the draft is a stream, and at the
- * end the file takes its name. */
-typedef struct attn_draft attn_draft;
-ATTN_API attn_status attn_draft_begin(attn_ctx *ctx, attn_draft **draft, const char *path);
-/* The FILE * to write to; NULL for NULL. */
-ATTN_API void *attn_draft_stream(attn_draft *draft);
-/* Closes the stream and frees the draft (NULL is fine). If `status` is ATTN_OK and all was written,
- * the file takes its name; else it is removed. Returns `status`, or the reason if this failed. */
-ATTN_API attn_status attn_draft_end(attn_ctx *ctx, attn_draft *draft, attn_status status);
-
-/* >>api-patch ===================================================================================*/
-
-/* A metric judges a patch: a number from the logits [n_vocab] of the last position. Return 0 to
- * go on, anything else to stop (ATTN_STOPPED). */
-typedef int (*attn_metric_fn)(float *value, const float *logits, void *user);
-
-/* Two texts of one length, and a question whose answer differs between them. */
-typedef struct attn_patch_desc {
-    const int32_t *clean, *corrupted; /* [n_tokens] each */
-    size_t n_tokens;
-    int32_t right, wrong; /* logits[right] - logits[wrong], unless there is a metric */
-    attn_metric_fn metric;
-    void *user;
-    float *clean_value, *corrupted_value; /* NULL, or where the unpatched runs' numbers go */
-    uint64_t reserved[4];                 /* zero */
-} attn_patch_desc;
-
-/* Activation patching (Vig et al. 2020; Meng et al. 2022), swept: entry [layer, position] of *out
- * [n_layer, n_tokens] is the metric of the corrupted text when blocks.layer.`name` has its value
- * from the clean text at that position; attn_patch_heads gives [n_layer, n_head], a head at all
- * positions. `name` is what follows "blocks.i.", such as "hook_resid_pre", "hook_attn_out",
- * "hook_mlp_out", "attn.hook_z" or "attn.hook_pattern". Each number has the bits of one whole
- * forward pass with that patch, but the patches of a layer run as a batch, from that layer and
- * position on. */
-ATTN_API attn_status attn_patch_positions(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                          const attn_patch_desc *desc, const char *name);
-ATTN_API attn_status attn_patch_heads(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                      const attn_patch_desc *desc, const char *name);
-
-/* Path patching along one direct path, the MLPs frozen (Goldowsky-Dill et al. 2023). One reader
- * of the residual stream receives the clean result of a head (attn.hook_result); the other heads
- * and the MLPs between the two stay as in the corrupted text. So the reader's input is the
- * corrupted stream plus (clean result - corrupted result). The reader and all that follows are
- * computed again. */
-typedef struct attn_path {
-    size_t from_layer, from_head;
-    size_t to_layer; /* above from_layer; with hook_mlp_in it may be the same */
-    const char *to;  /* "hook_resid_pre", "hook_mlp_in", or with to_head "hook_q_input",
-                        "hook_k_input", "hook_v_input". "hook_resid_pre" of layer n_layer is the
-                        stream that is unembedded */
-    size_t to_head;
-    uint64_t reserved[4]; /* zero */
-} attn_path;
-ATTN_API attn_status attn_patch_path(attn_ctx *ctx, float *value, const attn_model *model,
-                                     const attn_patch_desc *desc, const attn_path *path);
-
-/* >>api-lens ====================================================================================
- *
- * Reading activations and weights: statistics over a text, the residual stream taken apart, direct
- * logit attribution, the logit lens, circuits, and models with LayerNorm folded away. Functions of
- * tensors take activations from wherever you have them, a hook for example; those that take a model
- * and a text run the text once in a session of their own. No beginning-of-text token is ever added:
- * TransformerLens does by default, so put it first to get its numbers.
- *
- * V = n_vocab, C = d_model, H heads of d, F = d_mlp, L = n_layer, T positions. */
-
-/* ---- attention heads ---- */
-
-/* out [.., Tq] = -sum over keys of p * log(p), in nats, for patterns [.., Tq, Tk]. 0: all on one
- * key; log(n): even over n keys. Shannon 1948. */
-ATTN_API attn_status attn_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern);
-
-/* Heads that TransformerLens's head_detector knows, by the keys that query i looks at. */
-typedef enum attn_head_kind {
-    ATTN_HEAD_PREVIOUS = 0, /* i - 1 */
-    ATTN_HEAD_DUPLICATE,    /* earlier places of the same token */
-    ATTN_HEAD_INDUCTION,    /* the tokens after those: Olsson et al. 2022 */
-    ATTN_N_HEAD_KINDS
-} attn_head_kind;
-/* keys [T, T]: 1 where a head of this kind looks, else 0. */
-ATTN_API attn_status attn_head_keys(attn_ctx *ctx, attn_tensor *keys, attn_head_kind kind,
-                                    const int32_t *tokens, size_t n_tokens);
-/* out [H] = sum(pattern * keys) / sum(pattern), the share of a head's attention that goes where
- * `keys` says, for pattern [H, T, T] and keys [T, T]. (head_detector's measure "mul".) */
-ATTN_API attn_status attn_head_score(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern,
-                                     attn_tensor keys);
-/* Both over a text, for every head: entropy [L, H, T], and scores [ATTN_N_HEAD_KINDS, L, H]. Either
- * may be NULL. Patterns are seen in pieces and never kept. */
-ATTN_API attn_status attn_detect_heads(attn_ctx *ctx, attn_tensor *entropy, attn_tensor *scores,
-                                       const attn_model *model, const int32_t *tokens,
-                                       size_t n_tokens);
-
-/* ---- the residual stream, taken apart ---- */
-
-typedef enum attn_resid_kind {
-    ATTN_RESID_ACCUMULATED = 0, /* the stream before each block and after the last: L + 1 */
-    ATTN_RESID_ACCUMULATED_MID, /* ... and after each attention: 2L + 1 */
-    ATTN_RESID_SUBLAYERS,       /* each sublayer's addition: 2 + 2L that sum to the final stream */
-    ATTN_RESID_HEADS            /* the additions of each head and each MLP, the embeddings, and the
-                                   sum of all b_O: LH + L + 3 that sum to the final stream */
-} attn_resid_kind;
-
-typedef struct attn_label {
-    char text[32];
-} attn_label;
-
-/* Number of parts of a kind; 0 for no such kind. */
-ATTN_API size_t attn_resid_count(const attn_model *model, attn_resid_kind kind);
-/* Name of a part as TransformerLens labels it: "0_pre", "0_mid", "final_post"; "embed",
- * "pos_embed", "0_attn_out", "0_mlp_out"; "L0H0", "bias". Empty if out of range. */
-ATTN_API attn_label attn_resid_label(const attn_model *model, attn_resid_kind kind, size_t index);
-
-typedef struct attn_resid_stack {
-    attn_tensor stack; /* [n_parts, count, C] */
-    attn_tensor scale; /* [count, 1]: ln_final.hook_scale */
-} attn_resid_stack;
-
-/* Runs a text and gives the parts at positions first .. first+count-1 (count 0: to the end), as
- * accumulated_resid, decompose_resid and get_full_resid_decomposition do. *out must be zeroed, or
- * hold tensors of those shapes; new tensors belong to the context. */
-ATTN_API attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
-                                          const attn_model *model, const int32_t *tokens,
-                                          size_t n_tokens, attn_resid_kind kind, size_t first,
-                                          size_t count);
-
-/* out [T, H, C] = z · W_O for each head, for z [T, H, d] (attn.hook_z): hook_result. With b_O they
- * sum to hook_attn_out. */
-ATTN_API attn_status attn_head_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                       size_t layer, attn_tensor z);
-/* out [T, count, C] = post * W_out for neurons first .. first+count-1, for post [T, F]
- * (mlp.hook_post). All of them and b_out sum to hook_mlp_out. */
-ATTN_API attn_status attn_neuron_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                         size_t layer, attn_tensor post, size_t first,
-                                         size_t count);
-
-/* ---- direct logit attribution ----
- *
- * A logit is a sum over parts of the final residual stream, once the final LayerNorm's scale is
- * taken as given (Elhage et al. 2021; TransformerLens's logit_attrs, with the gain that it expects
- * to be folded):
- *
- *   logit[v] = sum over parts x of ((x - mean(x)) / scale * ln_final.w) · W_U[:, v]
- *              + ln_final.b · W_U[:, v]
- *
- * to float error. Quantized weights round their inputs too, so the logits of such a model are off
- * by as much. */
-
-/* directions [n, C] = W_U[:, tokens[i]], minus W_U[:, against[i]] if `against` is not NULL: the
- * direction of a logit, or of a difference of two. */
-ATTN_API attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directions,
-                                           const attn_model *model, const int32_t *tokens,
-                                           const int32_t *against, size_t n);
-/* out [.., T]: the sum's terms for parts [.., T, C]; scale [T, 1] is ln_final.hook_scale,
- * directions are [1, C], or [T, C] for one at each position. */
-ATTN_API attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                      attn_tensor parts, attn_tensor scale, attn_tensor directions);
-/* out [T, F]: its terms for each neuron of a layer, from post [T, F] (mlp.hook_post), without
- * making their results. (b_out is a part of its own.) */
-ATTN_API attn_status attn_neuron_logit_attrs(attn_ctx *ctx, attn_tensor *out,
-                                             const attn_model *model, size_t layer,
-                                             attn_tensor post, attn_tensor scale,
-                                             attn_tensor directions);
-/* out [n]: its last term, ln_final.b · direction, for directions [n, C]. */
-ATTN_API attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                           attn_tensor directions);
-
-/* The logit lens (nostalgebraist 2020): out [.., T, V], or [.., T, n] for n chosen tokens (NULL:
- * all of V), are the logits of a model that ended at the residual stream [.., T, C]. The stream is
- * normalized in one of two ways. With `scale` zeroed, the final LayerNorm takes the stream's own
- * scale, as if it were the final stream; for the final stream that gives the bits of the model's
- * logits. With `scale` [T, 1], it takes the scale of the real run (ln_final.hook_scale); the logits
- * of two streams then differ by the number that attn_logit_attrs gives for their difference. */
-ATTN_API attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                     attn_tensor resid, attn_tensor scale, const int32_t *tokens,
-                                     size_t n);
-
-/* ---- circuits: Elhage et al. 2021 ----
- *
- * Whatever the text, a head is described by two products of its weights, here for row vectors: W_QK
- * = W_Q · W_Kᵀ scores a query against a key (biases and 1/sqrt(d) apart), and W_OV = W_V · W_O maps
- * the stream at a key to the addition at the query. Both are [C, C] of rank d, so they stay
- * products. */
-
-typedef enum attn_circuit_kind { ATTN_CIRCUIT_QK = 0, ATTN_CIRCUIT_OV } attn_circuit_kind;
-/* left [C, d] and right [d, C], whose product is the circuit. */
-ATTN_API attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *right,
-                                  const attn_model *model, size_t layer, size_t head,
-                                  attn_circuit_kind kind);
-/* out [r]: the singular values of left [m, r] · right [r, n], largest first, without making the
- * product: QR of both factors, then one-sided Jacobi rotations of the triangles, in double. */
-ATTN_API attn_status attn_singular_values(attn_ctx *ctx, attn_tensor *out, attn_tensor left,
-                                          attn_tensor right);
-
-/* A later head may read an earlier one's addition with its queries, keys or values. */
-typedef enum attn_composition_kind {
-    ATTN_COMPOSE_Q = 0, /* |W_OV · W_QK| / (|W_OV| |W_QK|), Frobenius norms */
-    ATTN_COMPOSE_K,     /* the same with W_QKᵀ */
-    ATTN_COMPOSE_V      /* the same with the later head's W_OV */
-} attn_composition_kind;
-/* out [L, H, L, H]: how much head [.., .., l, h] composes with the earlier head [l, h, .., ..]; 0
- * for pairs in the wrong order (TransformerLens's all_composition_scores). */
-ATTN_API attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
-                                             const attn_model *model, attn_composition_kind kind);
-
-/* ---- models made of models ----
- *
- * Rewriting the weights without changing the log-probabilities, but for rounding. (Quantized
- * weights are dequantized to f32, so their inputs are no longer rounded.)
- * TransformerLens calls these fold_ln, center_writing_weights, center_unembed. */
-
-enum {
-    /* Folds the gain and bias of every LayerNorm into the weights that read its output: w becomes 1
-     * and b 0. These weights are then centred over their inputs, whose mean is zero. The final
-     * LayerNorm keeps a bias, b / w, because a file has no b_U: TransformerLens's b_U is that
-     * ln_final.b · W_U, and unembed.b_U stays zero. Where w is 0, both stay. */
-    ATTN_FOLD_LAYERNORM = 1,
-    /* The weights that write to the residual stream no longer write a mean over C, which no
-     * LayerNorm would see: W_E, W_pos, W_O, b_O, W_out, b_out. */
-    ATTN_CENTER_WRITING = 2,
-    /* W_U without its mean over V: shifts all logits of a position by the same number. */
-    ATTN_CENTER_UNEMBEDDING = 4
-};
-/* A new model, f32 and untied, which owns its memory and lives without the old one. `operations` is
- * the sum of one or more of the above; they are done in that order. *model is NULL on failure. */
-ATTN_API attn_status attn_process_weights(attn_ctx *ctx, attn_model **model, const attn_model *from,
-                                          unsigned operations);
-/* Writes a model as a .attn file, with the bytes that it was opened from or made as; like
- * attn_save, the file takes its name only when it is whole. */
-ATTN_API attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn_model *model);
-
-/* ---- models of your own ----
- *
- * Writes weights from anywhere (a training loop, an initialisation, another format) into a .attn
- * file: begin with a configuration, add every tensor in any order, end. Memory stays small, because
- * a tensor goes to the file at once, and a large one may come in pieces. Like attn_save, the file
- * takes its name only when it is whole; then its bytes are on the disk (fsync). */
-
-typedef struct attn_writer attn_writer;
-/* config: all but d_head, which follows from the rest. tokenizer: the bytes of a tokenizer section
- * (see the manual; they must outlive this call only), or NULL and 0. */
-ATTN_API attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const char *path,
-                                     const attn_config *config, const void *tokenizer,
-                                     size_t tokenizer_size);
-/* Adds a tensor in the shape that attn_model_tensor gives it, but queries, keys and values together
- * (attn.W_QKV [C, 3C], b_QKV [3C]) and W_O as [C, C]; unembed.W_U only if the configuration is not
- * tied. dtype is the type in the file: ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4 for matrices,
- * ATTN_F32 for vectors and pos_embed.W_pos. x has f32 or f16 elements and any strides. Call it
- * again with the same name to add a tensor in pieces. embed.W_E, pos_embed.W_pos and vectors are
- * cut along their first dimension, other matrices along their second; each piece of a matrix but
- * the last is a multiple of 16 there. After a failure while writing, the later calls fail too. */
-ATTN_API attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const char *name,
-                                     attn_dtype dtype, attn_tensor x);
-/* Finishes the file. It fails if a tensor is missing. */
-ATTN_API attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer);
-/* Frees the writer; a file that is not finished is removed. NULL is fine. */
-ATTN_API void attn_writer_free(attn_writer *writer);
-
-#ifdef __cplusplus
-}
-#endif
-#endif /* ATTN_LENS_H */
-
 #if defined(ATTN__IMPLEMENTING) && !defined(ATTN__IMPLEMENTED_LENS)
 #define ATTN__IMPLEMENTED_LENS
+
+/* ==================================================================================================
+ * PART TWO: what stands on the engine above, and the engine never needs. Its declarations are in
+ * >>api-study to >>api-lens. ATTN_NO_LENS leaves both out.
+ * ================================================================================================ */
 
 /* >>study =======================================================================================
  * Random tensors, the pieces of a notebook, and tensors as text. */

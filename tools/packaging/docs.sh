@@ -42,7 +42,7 @@ manual == 1 { gather($0, 4); next }
     gather($0, 0); literal = 1; getline
     if (/^}/) { n = literal = api = 0 }
 }
-!api { next }
+!api || /^#.*ATTN_NO_LENS/ { next }
 /^$/ { flush(); next }
 /^\/\* / && !comment { flush(); comment = 1; sub(/^\/\*/, " *") }
 comment {
