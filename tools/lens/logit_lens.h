@@ -1,0 +1,118 @@
+/* lens logit-lens: what each layer would say next. */
+#ifndef LENS_LOGIT_LENS_H
+#define LENS_LOGIT_LENS_H
+
+#include "findings.h"
+
+/* Judges positions [first, first + count): the k likeliest tokens of each layer's stream, and how
+ * it rates the token that comes next. Results are [layers, positions]. */
+static int judge_streams(lens *l, const attn_resid_stack *parts, size_t first, size_t count,
+                         attn_prediction *top, attn_token_stats *next, size_t k)
+{
+    const size_t n = l->text.n, n_parts = parts->stack.shape[0];
+    const attn_tensor resid = attn_slice(parts->stack, 1, first, count);
+    const attn_tensor own = {0}, saved = attn_slice(parts->scale, 0, first, count);
+    attn_tensor logits = {0}, rows;
+    int32_t *targets = (int32_t *)allocate(l, n_parts * count, sizeof *targets);
+    attn_prediction *some = (attn_prediction *)allocate(l, n_parts * count * (k + 1), sizeof *some);
+    attn_token_stats *stats = (attn_token_stats *)allocate(l, n_parts * count, sizeof *stats);
+    size_t i, t;
+    if (!targets || !some || !stats)
+        return failed(&l->ctx);
+    for (i = 0; i < n_parts; i++)
+        for (t = 0; t < count; t++) /* after the last token comes nothing; any will do */
+            targets[i * count + t] = first + t + 1 < n ? l->text.ids[first + t + 1] : 0;
+    if (attn_logit_lens(&l->ctx, &logits, l->model, resid, l->o.saved_scale ? saved : own, NULL, 0))
+        return failed(&l->ctx);
+    rows = attn_reshape(logits, attn_shape2(n_parts * count, l->config->n_vocab));
+    if (attn_logit_stats(&l->ctx, stats, some, k, rows, targets))
+        return failed(&l->ctx);
+    attn_tensor_free(&l->ctx, &logits);
+    for (i = 0; i < n_parts; i++)
+        for (t = 0; t < count; t++) {
+            next[i * n + first + t] = stats[i * count + t];
+            memcpy(top + (i * n + first + t) * k, some + (i * count + t) * k, k * sizeof *top);
+        }
+    return FINE;
+}
+
+static void json_logit_lens(const lens *l, const attn_prediction *top, const attn_token_stats *next,
+                            size_t n_parts, size_t k)
+{
+    const size_t n = l->text.n;
+    size_t i, t;
+    printf("{");
+    json_tokens(l);
+    printf(", \"layers\": [");
+    for (i = 0; i < n_parts; i++) {
+        printf("%s\n {\"stream\": \"%s\", \"positions\": [", i ? "," : "",
+               attn_resid_label(l->model, ATTN_RESID_ACCUMULATED, i).text);
+        for (t = 0; t < n; t++) {
+            printf("%s\n  {", t ? "," : "");
+            json_guesses(l, top + (i * n + t) * k, k);
+            if (t + 1 < n)
+                json_stats(&next[i * n + t]);
+            printf("}");
+        }
+        printf("]}");
+    }
+    printf("]}\n");
+}
+
+static int run_logit_lens(lens *l)
+{
+    const size_t n = l->text.n, n_parts = attn_resid_count(l->model, ATTN_RESID_ACCUMULATED);
+    const size_t k = l->o.top ? l->o.top < l->config->n_vocab ? l->o.top : l->config->n_vocab : 1;
+    const size_t piece = 8; /* positions at a time, for a row of logits is long */
+    attn_prediction *top = (attn_prediction *)allocate(l, n_parts * n * k, sizeof *top);
+    attn_token_stats *next = (attn_token_stats *)allocate(l, n_parts * n, sizeof *next);
+    attn_resid_stack parts = {0};
+    lens_grid grid;
+    findings found = {make_page(l, "Logit lens"), &grid, 1, NULL, NULL};
+    size_t t, i, count;
+    int code;
+    if (!top || !next ||
+        attn_decompose_resid(&l->ctx, &parts, l->model, l->text.ids, n, ATTN_RESID_ACCUMULATED, 0,
+                             0))
+        return failed(&l->ctx);
+    for (t = 0; t < n; t += count) {
+        count = n - t < piece ? n - t : piece;
+        if (interrupted)
+            return INTERRUPTED;
+        if ((code = judge_streams(l, &parts, t, count, top, next, k)) != FINE)
+            return code;
+    }
+    if (l->o.json) {
+        json_logit_lens(l, top, next, n_parts, k);
+        return FINE;
+    }
+    if ((code = make_grid(l, &grid, n_parts, n)) != FINE)
+        return code;
+    label_positions(l, &grid);
+    grid.title = "likeliest next token, after each layer";
+    grid.high = "1: the probability of that token";
+    for (i = 0; i < n_parts; i++) {
+        ((const char **)grid.rows)[i] =
+            keep(l, "%s", attn_resid_label(l->model, ATTN_RESID_ACCUMULATED, i).text);
+        for (t = 0; t < n; t++) {
+            const attn_prediction *guess = top + (i * n + t) * k;
+            const attn_token_stats *true_next = &next[i * n + t];
+            lens_cell *cell = cell_of(&grid, i, t);
+            cell->number = cell->colour = guess->probability;
+            cell->text = shown_token(l, guess->token);
+            cell->tip = keep(l, "%s at %zu %s%s", grid.rows[i], t, brief(l, l->text.shown[t], 40),
+                             list_guesses(l, guess, k));
+            if (t + 1 < n)
+                cell->tip = keep(l, "%s\nin fact %s: %.2f%%, rank %zu", cell->tip,
+                                 brief(l, l->text.shown[t + 1], 40),
+                                 100 * (double)true_next->probability, true_next->rank);
+        }
+    }
+    found.page.note = l->o.saved_scale
+                          ? "Each layer's residual stream, unembedded with the scale that the last "
+                            "LayerNorm had in the whole run."
+                          : "Each layer's residual stream, unembedded as if it were the last one.";
+    return present(l, &found);
+}
+
+#endif

@@ -1,0 +1,245 @@
+/* lens patch: which activations of one text repair another. */
+#ifndef LENS_PATCHING_H
+#define LENS_PATCHING_H
+
+#include "question.h"
+
+/* A share of a gap below this many logits is mostly noise. */
+static const double small_gap = 0.5;
+
+typedef struct patching {
+    question question, changes; /* changes: the likely tokens whose logits change most */
+    double changes_gap;
+    const char *reason; /* for the question, if it was not asked by the user */
+    attn_patch_desc desc;
+    float clean, corrupted;
+} patching;
+
+static double gap_of(const patching *p)
+{
+    return (double)p->clean - (double)p->corrupted;
+}
+
+static int is_small(const patching *p)
+{
+    return !(fabs(gap_of(p)) >= small_gap);
+}
+
+/* Among the likeliest tokens after either text: the one whose logit is raised most by the clean
+ * text, and the one whose logit is lowered most. A rare token's logit may change more and say
+ * less. `logits` are [2, n_vocab]: clean, corrupted. */
+static int find_changes(lens *l, float *logits, patching *p)
+{
+    enum { MOST = 50 };
+    const size_t n_vocab = l->config->n_vocab, k = n_vocab < MOST ? n_vocab : MOST;
+    const attn_tensor rows = attn_borrow(logits, ATTN_F32, attn_shape2(2, n_vocab));
+    attn_prediction top[2 * MOST];
+    double most = -INFINITY, least = INFINITY;
+    size_t i;
+    if (attn_logit_stats(&l->ctx, NULL, top, k, rows, NULL))
+        return failed(&l->ctx);
+    for (i = 0; i < 2 * k; i++) {
+        const int32_t id = top[i].token;
+        const double change = (double)logits[id] - (double)logits[n_vocab + (size_t)id];
+        if (change > most) {
+            most = change;
+            p->changes.token = id;
+        }
+        if (change < least) {
+            least = change;
+            p->changes.against = id;
+        }
+    }
+    p->changes_gap = most - least;
+    return FINE;
+}
+
+/* The difference of two logits that the texts settle differently, if there is one. */
+static int choose_question(lens *l, patching *p)
+{
+    const size_t n_vocab = l->config->n_vocab;
+    float *logits = (float *)allocate(l, 2 * n_vocab, sizeof *logits);
+    int code;
+    if (!logits)
+        return failed(&l->ctx);
+    p->question.against = -1;
+    if ((code = likeliest(l, &l->text, l->text.n, &p->question.token, logits)) != FINE ||
+        (code = likeliest(l, &l->corrupted, l->text.n, &p->question.against, logits + n_vocab)) !=
+            FINE ||
+        (code = find_changes(l, logits, p)) != FINE)
+        return code;
+    p->reason = " (the likeliest token after each text)";
+    if (l->o.token) {
+        p->question.against = -1;
+        p->reason = "";
+    } else if (p->question.token == p->question.against) {
+        if (p->changes.token == p->changes.against)
+            return fail(FAILED, "the logits are the same after both texts: patching needs two "
+                                "texts that the model tells apart");
+        p->reason = keep(l,
+                         " (%s is the likeliest token after both texts; of the likely tokens, the "
+                         "logits of these two change most)",
+                         shown_token(l, p->question.token));
+        p->question = p->changes;
+    }
+    return name_tokens(l, &p->question);
+}
+
+static int ask_about_patches(lens *l, patching *p)
+{
+    const int code =
+        l->text.n == l->corrupted.n
+            ? choose_question(l, p)
+            : fail(FAILED, "the texts have %zu and %zu tokens; patching needs as many in both",
+                   l->text.n, l->corrupted.n);
+    p->desc.clean = l->text.ids;
+    p->desc.corrupted = l->corrupted.ids;
+    p->desc.n_tokens = l->text.n;
+    p->desc.metric = judge_logits;
+    p->desc.user = &p->question;
+    p->desc.clean_value = &p->clean;
+    p->desc.corrupted_value = &p->corrupted;
+    return code;
+}
+
+/* The answers to one sweep; finish_patches makes texts and colours of them. */
+static int sweep(lens *l, patching *p, const char *name, lens_grid *grid)
+{
+    const int by_head = strncmp(name, "attn.", 5) == 0;
+    attn_tensor values = {0};
+    size_t i, j;
+    int code;
+    if ((by_head ? attn_patch_heads : attn_patch_positions)(&l->ctx, &values, l->model, &p->desc,
+                                                            name))
+        return failed(&l->ctx);
+    if ((code = make_grid(l, grid, values.shape[0], values.shape[1])) != FINE)
+        return code;
+    if (!by_head)
+        label_positions(l, grid);
+    grid->title =
+        keep(l, "%s, %s", name, by_head ? "of one head at all positions" : "at one position");
+    for (i = 0; i < grid->n_rows; i++)
+        for (j = 0; j < grid->n_columns; j++)
+            cell_of(grid, i, j)->number = attn_get2(values, i, j);
+    for (j = 0; !by_head && j < grid->n_columns; j++)
+        if (l->text.ids[j] != l->corrupted.ids[j])
+            ((const char **)grid->columns)[j] =
+                keep(l, "%s\n%s", grid->columns[j], l->corrupted.shown[j]);
+    attn_tensor_free(&l->ctx, &values);
+    return l->ctx.status ? failed(&l->ctx) : FINE;
+}
+
+static double change_of(const patching *p, const lens_cell *cell)
+{
+    return (double)cell->number - (double)p->corrupted;
+}
+
+static double largest_change(const patching *p, const lens_grid *grids, size_t n)
+{
+    double most = 1e-9;
+    size_t g, i;
+    for (g = 0; g < n; g++)
+        for (i = 0; i < grids[g].n_rows * grids[g].n_columns; i++)
+            most = fmax(most, fabs(change_of(p, &grids[g].cells[i])));
+    return most;
+}
+
+/* The cell's value is its change divided by `unit`; one of `most` has the full colour. */
+static void finish_patch(lens *l, const patching *p, const lens_grid *grid, size_t index,
+                         double unit, double most)
+{
+    lens_cell *cell = cell_of(grid, 0, index);
+    const double change = change_of(p, cell), value = change / unit;
+    const char *column = grid->columns[index % grid->n_columns], *second = svg_next(column);
+    cell->colour = (float)(value / most);
+    cell->text = keep(l, "%.2f", fabs(value) < 0.005 ? 0.0 : value);
+    cell->tip = keep(l, "layer %zu, %s %.*s%s%s\n%s: %.4f\n%+.4f logits%s", index / grid->n_columns,
+                     grid->column_name, (int)strcspn(column, "\n"), column, second ? "/" : "",
+                     second ? second : "", p->question.text, (double)cell->number, change,
+                     is_small(p) ? "" : keep(l, ", %.3f of the gap", value));
+}
+
+/* Cells show shares of the gap; if it is small, the changes themselves, in logits. */
+static void finish_patches(lens *l, const patching *p, lens_grid *grids, size_t n)
+{
+    const double unit = is_small(p) ? 1 : gap_of(p);
+    const double most = is_small(p) ? largest_change(p, grids, n) : 1;
+    size_t g, i;
+    for (g = 0; g < n; g++) {
+        grids[g].low = is_small(p) ? keep(l, "-%.2f logits", most) : "-1: as far the other way";
+        grids[g].high = is_small(p) ? keep(l, "%.2f logits", most) : "1: as in the clean text";
+        for (i = 0; i < grids[g].n_rows * grids[g].n_columns; i++)
+            finish_patch(l, p, &grids[g], i, unit, most);
+    }
+}
+
+/* A token as --token takes it. */
+static const char *token_argument(lens *l, int32_t id)
+{
+    size_t size = 0;
+    const char *bytes =
+        l->tokenizer && !l->o.ids ? attn_token_bytes(&size, l->tokenizer, id) : NULL;
+    return bytes ? quoted(l, bytes, size) : keep(l, "%ld", (long)id);
+}
+
+/* NULL unless the gap is small. */
+static const char *warn_of_gap(lens *l, const patching *p)
+{
+    const question *other = &p->changes;
+    const char *advice = "";
+    if (!is_small(p))
+        return NULL;
+    if (p->changes_gap > 2 * fabs(gap_of(p)))
+        advice =
+            keep(l, " With --token %s --against %s it is %.3f.", token_argument(l, other->token),
+                 token_argument(l, other->against), p->changes_gap);
+    return keep(l,
+                "warning: the gap between the texts is only %.3f logits. A share of so small a "
+                "gap says little, so cells show changes in logits.%s",
+                fabs(gap_of(p)), advice);
+}
+
+static void json_patches(const lens *l, const void *of)
+{
+    const patching *p = (const patching *)of;
+    fputs("\"clean\": ", stdout);
+    json_figure((double)p->clean);
+    fputs(", \"corrupted\": ", stdout);
+    json_figure((double)p->corrupted);
+    fputs(", \"gap\": ", stdout);
+    json_figure(gap_of(p));
+    printf(", \"gap_is_small\": %s", is_small(p) ? "true" : "false");
+    json_question(l, &p->question);
+}
+
+static int run_patch(lens *l)
+{
+    static const char *const usual[] = {"hook_resid_pre", "hook_attn_out", "hook_mlp_out",
+                                        "attn.hook_z"};
+    const char *const *names = l->n_names ? l->names : usual;
+    const size_t n = l->n_names ? l->n_names : sizeof usual / sizeof usual[0];
+    lens_grid *grids = (lens_grid *)allocate(l, n, sizeof *grids);
+    patching p = {0};
+    findings found = {make_page(l, "Activation patching"), grids, n, json_patches, &p};
+    size_t i;
+    int code;
+    if (!grids)
+        return failed(&l->ctx);
+    if ((code = ask_about_patches(l, &p)) != FINE)
+        return code;
+    for (i = 0; i < n; i++)
+        if ((code = sweep(l, &p, names[i], &grids[i])) != FINE)
+            return code;
+    finish_patches(l, &p, grids, n);
+    found.page.warning = warn_of_gap(l, &p);
+    found.page.note =
+        keep(l,
+             "%s%s: %.3f after the clean text, %.3f after the corrupted one, a gap of %.3f. Each "
+             "cell runs the corrupted text with one activation of the clean text and shows %s.",
+             p.question.text, p.reason, (double)p.clean, (double)p.corrupted, gap_of(&p),
+             is_small(&p) ? "by how many logits this changes the answer"
+                          : "the share of the gap that this restores: 0 none, 1 all of it");
+    return present(l, &found);
+}
+
+#endif

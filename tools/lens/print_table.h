@@ -1,0 +1,128 @@
+/* Tables on a terminal: as wide as it is, in its own colours. */
+#ifndef LENS_PRINT_TABLE_H
+#define LENS_PRINT_TABLE_H
+
+#include "run.h"
+
+/* A text in `width` columns, cut with "…" if it needs more; a negative width aligns to the right,
+ * as printf's does to the left; 0: as many as it needs. A second line goes behind a slash. `sgr` is
+ * how a terminal shall show it, or NULL. */
+static void put(const lens *l, const char *shown_text, int width, const char *sgr)
+{
+    const size_t size = strlen(shown_text);
+    const int needed = (int)text_width(shown_text, size);
+    const int columns = width < 0 ? -width : width ? width : needed;
+    size_t at = 0, length;
+    int used = 0;
+    uint32_t code = 0;
+    for (; width < 0 && used < columns - needed; used++)
+        putchar(' ');
+    if (sgr && l->colour)
+        printf("\033[%sm", sgr);
+    for (; at < size; at += length, used += width_of(code)) {
+        length = utf8_length((const unsigned char *)shown_text + at, size - at, &code);
+        if (needed > columns && used + width_of(code) > columns - 1) {
+            printf("…");
+            used++;
+            break;
+        }
+        if (code == '\n')
+            putchar('/');
+        else
+            fwrite(shown_text + at, 1, length, stdout);
+    }
+    if (sgr && l->colour)
+        printf("\033[0m");
+    for (; used < columns; used++)
+        putchar(' ');
+}
+
+static void put_number(const lens *l, double value, int width, const char *sgr)
+{
+    char digits[40];
+    snprintf(digits, sizeof digits, fabs(value) < 9999.995 ? "%.2f" : "%.3g", value);
+    put(l, digits, -width, sgr);
+}
+
+/* A terminal's own colours for -1 to 1, which suit its ground, whatever that is. */
+static const char *sgr_of(float colour)
+{
+    return colour > 0.6f    ? "1;34"
+           : colour > 0.2f  ? "34"
+           : colour < -0.6f ? "1;31"
+           : colour < -0.2f ? "31"
+                            : NULL;
+}
+
+static const char dim[] = "2", bold[] = "1";
+
+/* A grid as it is printed. A grid with a column for each position is transposed, because a terminal
+ * scrolls down. */
+typedef struct table_layout {
+    const char *const *rows, *const *columns;
+    size_t n_rows, n_columns;
+    int turned, label, width; /* columns of the terminal, for the first column and each other */
+} table_layout;
+
+static table_layout lay_out(const lens *l, const lens_grid *grid)
+{
+    table_layout t;
+    int n;
+    size_t i;
+    t.turned = strcmp(grid->column_name, "position") == 0;
+    t.n_rows = t.turned ? grid->n_columns : grid->n_rows;
+    t.n_columns = t.turned ? grid->n_rows : grid->n_columns;
+    t.rows = t.turned ? grid->columns : grid->rows;
+    t.columns = t.turned ? grid->rows : grid->columns;
+    t.label = t.turned ? l->columns && l->columns < 60 ? 16 : 20
+                       : (int)(strlen(grid->row_name) + strlen(grid->column_name) + 1);
+    t.width = 6;
+    for (i = 0; i < grid->n_rows * grid->n_columns; i++)
+        t.width = (n = (int)line_width(grid->cells[i].text)) > t.width ? n : t.width;
+    for (i = 0; i < t.n_columns; i++)
+        t.width = (n = (int)line_width(t.columns[i])) > t.width ? n : t.width;
+    t.width = t.width > 10 ? 10 : t.width;
+    return t;
+}
+
+/* Columns [first, end) of it. */
+static void print_columns(lens *l, const lens_grid *grid, const table_layout *t, size_t first,
+                          size_t end)
+{
+    size_t i, j;
+    put(l,
+        grid->row_name[0] ? keep(l, "%s\\%s", t->turned ? grid->column_name : grid->row_name,
+                                 t->turned ? grid->row_name : grid->column_name)
+                          : "",
+        t->label, dim);
+    for (j = first; j < end; j++) {
+        printf(" ");
+        put(l, t->columns[j], -t->width, dim);
+    }
+    printf("\n");
+    for (i = 0; i < t->n_rows; i++) {
+        put(l, t->rows[i], t->label, dim);
+        for (j = first; j < end; j++) {
+            const lens_cell *cell =
+                &grid->cells[t->turned ? j * grid->n_columns + i : i * grid->n_columns + j];
+            printf(" ");
+            put(l, cell->text, -t->width, sgr_of(cell->colour));
+        }
+        printf("\n");
+    }
+}
+
+/* A table that is too wide for the terminal is printed in parts, one below the other. */
+static void print_grid(lens *l, const lens_grid *grid)
+{
+    const table_layout t = lay_out(l, grid);
+    const int room = (l->columns - t.label) / (t.width + 1);
+    const size_t most = !l->columns ? t.n_columns : room > 1 ? (size_t)room : 1;
+    size_t first;
+    put(l, grid->title, 0, bold);
+    printf("\n");
+    for (first = 0; first < t.n_columns; first += most)
+        print_columns(l, grid, &t, first, t.n_columns - first < most ? t.n_columns : first + most);
+}
+
+#endif

@@ -1,0 +1,220 @@
+/* A run of lens: its options, its texts, the model, and what every command needs of them. */
+#ifndef LENS_RUN_H
+#define LENS_RUN_H
+
+#include "tools/common/prompt.h"
+#include "lens_html.h"
+#include <math.h>
+
+typedef struct options {
+    const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
+    size_t top, layer, head, position, rows, threads;
+    int isa, bos, special, saved_scale, json, resume, skip_checksums, help, version;
+} options;
+
+static const size_t not_given = SIZE_MAX;
+
+typedef struct lens lens;
+
+/* Commands, as bits of the options that they take. */
+enum {
+    TOKENS = 1,
+    LOSS = 2,
+    LENS = 4,
+    PATTERNS = 8,
+    PATCH = 16,
+    ATTRIBUTE = 32,
+    HEADS = 64,
+    RECORD = 128,
+    ALL = 255
+};
+
+typedef struct command {
+    const char *name;
+    int bit;
+    int (*run)(lens *l);
+    const char *help;
+} command;
+
+typedef struct lens_text {
+    int32_t *ids;
+    size_t n;
+    const char **shown; /* each token as it is displayed */
+} lens_text;
+
+struct lens {
+    options o;
+    const command *command;
+    arguments given;
+    const char *model_path, *clean_word, *corrupted_word;
+    const char *const *names;
+    size_t n_names;
+    attn_ctx ctx;
+    arena memory;
+    attn_model *model;
+    const attn_config *config;
+    const attn_tokenizer *tokenizer;
+    attn_session *session;
+    lens_text text, corrupted;
+    const char *const *command_line; /* argv without the program's name */
+    lens_fact facts[5];
+    int colour;  /* the terminal shows colours */
+    int columns; /* it has so many; 0: as many as there are */
+};
+
+static void *allocate(lens *l, size_t count, size_t size)
+{
+    return arena_alloc(&l->ctx, &l->memory, count ? count : 1, size);
+}
+
+/* A string that lives to the end; "" without memory, which l->ctx.status then says. */
+static const char *keep(lens *l, const char *format, ...) TOOLS_PRINTF(2, 3);
+static const char *keep(lens *l, const char *format, ...)
+{
+    va_list args;
+    char *line;
+    int length;
+    va_start(args, format);
+    length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    line = (char *)arena_alloc(&l->ctx, &l->memory, (size_t)length + 1, 1);
+    if (!line)
+        return "";
+    va_start(args, format);
+    vsnprintf(line, (size_t)length + 1, format, args);
+    va_end(args);
+    return line;
+}
+
+static int ends_in(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+#define NO_TEXT                                                                                    \
+    "no text given: an argument, --file, --ids, - to type it, or --bos to begin with nothing"
+
+/* ---- tokens as they are shown ---- */
+
+/* What has no look of its own, or turns the line around: controls, zero widths, directions. */
+static int is_invisible(uint32_t c)
+{
+    return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0xAD || c == 0x61C ||
+           (c >= 0x200B && c < 0x2010) || (c >= 0x2028 && c < 0x202F) ||
+           (c >= 0x2060 && c < 0x2070) || c == 0xFEFF || (c >= 0xFFF0 && c < 0xFFFC) ||
+           (c & 0xFFFE) == 0xFFFE;
+}
+
+/* The bytes of a token made visible: spaces as what is given, newlines and tabs as arrows, bytes
+ * that are no character as \xNN. */
+static const char *visible(lens *l, const char *bytes, size_t size, const char *space)
+{
+    const unsigned char *p = (const unsigned char *)bytes;
+    char *out = (char *)arena_alloc(&l->ctx, &l->memory, size + 1, 8), *to = out;
+    size_t i, length;
+    uint32_t code;
+    if (!out)
+        return "";
+    for (i = 0; i < size; i += length ? length : 1) {
+        length = utf8_length(p + i, size - i, &code);
+        if (length == 0)
+            to += sprintf(to, "\\x%02x", (unsigned)p[i]);
+        else if (code == ' ' || code == '\n' || code == '\t')
+            to += sprintf(to, "%s", code == ' ' ? space : code == '\n' ? "↵" : "⇥");
+        else if (is_invisible(code))
+            to += sprintf(to, code < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)code);
+        else
+            to += sprintf(to, "%.*s", (int)length, bytes + i);
+    }
+    return out;
+}
+
+/* A token as it is displayed: its id, if the model has no tokenizer. */
+static const char *shown_token(lens *l, int32_t id)
+{
+    size_t size;
+    const char *bytes = l->tokenizer ? attn_token_bytes(&size, l->tokenizer, id) : NULL;
+    return bytes ? visible(l, bytes, size, "·") : keep(l, "%ld", (long)id);
+}
+
+/* At most `most` columns of a shown token: what stands in a list may be short. */
+static const char *brief(lens *l, const char *token, size_t most)
+{
+    const size_t size = strlen(token);
+    size_t at = 0, length, used = 0;
+    uint32_t code = 0;
+    if (text_width(token, size) <= most)
+        return token;
+    for (; at < size; at += length) {
+        length = utf8_length((const unsigned char *)token + at, size - at, &code);
+        if ((used += (size_t)width_of(code)) > most - 1)
+            break;
+    }
+    return keep(l, "%.*s…", (int)at, token);
+}
+
+/* ---- the text ---- */
+
+/* A text and how its tokens are shown. */
+static int make_text(lens *l, lens_text *to, const char *word, const char *path, const char *option,
+                     const char *ids)
+{
+    const text_source from = {word, path, ids, option, l->o.bos, l->o.special, NO_TEXT};
+    const int code =
+        read_tokens(&l->ctx, &l->memory, l->model, l->model_path, &from, &to->ids, &to->n);
+    size_t i;
+    if (code != FINE)
+        return code;
+    to->shown = (const char **)allocate(l, to->n, sizeof *to->shown);
+    for (i = 0; to->shown && i < to->n; i++)
+        to->shown[i] = shown_token(l, to->ids[i]);
+    return l->ctx.status ? failed(&l->ctx) : FINE;
+}
+
+/* A token named by --token or --against. */
+static int name_token(lens *l, const char *option, const char *name, int32_t *id)
+{
+    size_t n = 0;
+    int32_t ids[2], *list;
+    if (l->o.ids || !l->tokenizer) {
+        if (!(list = (int32_t *)allocate(l, strlen(name), sizeof *list)))
+            return failed(&l->ctx);
+        if (read_ids(l->model, option, name, list, &n) != FINE)
+            return FAILED;
+        if (n != 1)
+            return fail(FAILED, "--%s: \"%s\" is not one token id", option, name);
+        *id = list[0];
+        return FINE;
+    }
+    if (attn_encode(&l->ctx, ids, 2, &n, l->tokenizer, name, strlen(name), 1) || n != 1) {
+        l->ctx.status = ATTN_OK;
+        return fail(FAILED,
+                    "--%s: \"%s\" is %zu tokens, where one is needed (most words begin "
+                    "with a space)",
+                    option, name, n);
+    }
+    *id = ids[0];
+    return FINE;
+}
+
+static int stop_if_interrupted(const attn_activation *activation, void *user)
+{
+    (void)activation;
+    (void)user;
+    return interrupted;
+}
+
+/* A session for the text; Ctrl-C stops it between two layers. */
+static int make_session(lens *l, size_t n_batch)
+{
+    attn_session_desc desc = {0};
+    desc.n_ctx = l->text.n;
+    desc.n_batch = n_batch;
+    if (attn_session_new(&l->ctx, &l->session, l->model, &desc) ||
+        attn_hook(&l->ctx, NULL, l->session, "blocks.*.hook_resid_pre", stop_if_interrupted, NULL))
+        return failed(&l->ctx);
+    return FINE;
+}
+
+#endif

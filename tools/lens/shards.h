@@ -1,0 +1,511 @@
+/* lens record --lines: activations of many texts.
+ *
+ * The texts are the lines of a file, or the files of a folder in the order of their names. Their rows
+ * stand behind each other in shards, DIRECTORY/00001.safetensors and so on: a tensor for each
+ * activation, the tokens in "ids", and the number of the line (or file) each row comes from in
+ * "line". DIRECTORY/index.jsonl tells of every shard its lines and rows, of every file its name, and
+ * of every text that was refused why. A shard takes its name when it is whole, and its entry follows;
+ * so what was interrupted goes on after the last entry. */
+#ifndef LENS_SHARDS_H
+#define LENS_SHARDS_H
+
+#include "tools/common/json.h"
+#include "tools/common/json_out.h"
+#include "tools/common/lines.h"
+#include "run.h"
+
+typedef struct corpus {
+    line_reader lines;
+    json_out listing;   /* of everything in the folder, each ended by a zero */
+    const char **files; /* [n_files]: the names of its files, in order; NULL: the texts are lines */
+    size_t n_files;
+    uint64_t line; /* the number of the text that was read last */
+    FILE *index;
+    char path[1024];
+    attn_record *record;
+    void *memory;          /* the record's, of one text */
+    size_t n;              /* activations, before "ids" and "line" */
+    attn_tensor *values;   /* [n + 2]: of a shard */
+    const char **names;    /* [n + 2] */
+    size_t capacity, rows; /* of a shard */
+    uint64_t last_line;    /* that a shard has */
+    uint64_t n_shards;
+    json_out waiting; /* entries of texts that go in front of the next shard's */
+} corpus;
+
+enum {
+    MAX_SHARD = 1 << 26, /* bytes, unless one text takes more */
+    MAX_WAITING = 1 << 22
+};
+
+/* Room for the rows of a shard. The record of one position tells how wide each activation is. */
+static int make_shard(lens *l, corpus *c)
+{
+    const size_t n_ctx = l->config->n_ctx;
+    const int32_t id = 0;
+    attn_shape shape;
+    size_t i, width = 2 * sizeof(float);
+    c->n = attn_record_count(c->record);
+    c->values = (attn_tensor *)allocate(l, c->n + 2, sizeof *c->values);
+    c->names = (const char **)allocate(l, c->n + 2, sizeof *c->names);
+    if (!c->values || !c->names || attn_feed(&l->ctx, l->session, &id, 1))
+        return failed(&l->ctx);
+    for (i = 0; i < c->n; i++) {
+        c->names[i] = attn_record_name(c->record, i);
+        if (ends_in(c->names[i], "attn.hook_pattern") || ends_in(c->names[i], "hook_attn_scores"))
+            return fail(FAILED, "%s has no row for each position: record it text by text",
+                        c->names[i]);
+        if (attn_record_get(&l->ctx, &c->values[i], c->record, c->names[i]))
+            return failed(&l->ctx);
+        width += attn_count(c->values[i]) * sizeof(float);
+    }
+    c->capacity = l->o.rows ? l->o.rows : MAX_SHARD / width;
+    c->capacity = c->capacity > n_ctx ? c->capacity : n_ctx;
+    for (i = 0; i < c->n + 2; i++) {
+        shape.ndim = i < c->n ? c->values[i].ndim : 1;
+        memcpy(shape.dim, c->values[i].shape, sizeof shape.dim);
+        shape.dim[0] = c->capacity;
+        memset(&c->values[i], 0, sizeof c->values[i]);
+        if (attn_zeros(&l->ctx, &c->values[i], i < c->n ? ATTN_F32 : ATTN_I32, shape))
+            return failed(&l->ctx);
+    }
+    c->names[c->n] = "ids";
+    c->names[c->n + 1] = "line";
+    return attn_truncate(&l->ctx, l->session, 0) ? failed(&l->ctx) : FINE;
+}
+
+static int fail_index(const corpus *c)
+{
+    return fail(FAILED, "%s: %s", c->path, why(errno));
+}
+
+/* Writes the shard and its entry. `last` is the last line that was read. */
+static int end_shard(lens *l, corpus *c, uint64_t last)
+{
+    json_out entry = {NULL, 0, 0, 0, 0};
+    char name[32];
+    size_t i;
+    if (c->rows == 0 && c->waiting.size == 0)
+        return FINE;
+    if (c->waiting.failed)
+        return fail(FAILED, "no memory for the entries of %s", c->path);
+    snprintf(name, sizeof name, "%05llu.safetensors", TOOLS_LLU(c->n_shards + 1));
+    for (i = 0; i < c->n + 2; i++)
+        c->values[i].shape[0] = c->rows;
+    if (c->rows &&
+        attn_save(&l->ctx, keep(l, "%s/%s", l->o.output, name), c->names, c->values, c->n + 2))
+        return failed(&l->ctx);
+    for (i = 0; i < c->n + 2; i++)
+        c->values[i].shape[0] = c->capacity;
+    if (c->waiting.size)
+        fwrite(c->waiting.text, 1, c->waiting.size, c->index);
+    c->waiting.size = 0;
+    out_open(&entry, '{');
+    out_key(&entry, "file");
+    if (c->rows)
+        out_word(&entry, name);
+    else
+        out_null(&entry);
+    out_key(&entry, "first_line");
+    out_count(&entry, c->last_line + 1);
+    out_key(&entry, "last_line");
+    out_count(&entry, last);
+    out_key(&entry, "rows");
+    out_count(&entry, c->rows);
+    out_close(&entry, '}');
+    out_line(&entry, c->index);
+    out_free(&entry);
+    c->n_shards += c->rows > 0;
+    c->last_line = last;
+    c->rows = 0;
+    return fflush(c->index) ? fail_index(c) : FINE;
+}
+
+/* Feeds a text and copies its rows into the shard. */
+static int feed_text(lens *l, corpus *c, const int32_t *ids, size_t n)
+{
+    size_t i, t;
+    if (attn_truncate(&l->ctx, l->session, 0) || attn_feed(&l->ctx, l->session, ids, n))
+        return failed(&l->ctx);
+    for (i = 0; i < c->n; i++) {
+        attn_tensor value = {0}, place = attn_slice(c->values[i], 0, c->rows, n);
+        if (attn_record_get(&l->ctx, &value, c->record, c->names[i]) ||
+            attn_copy(&l->ctx, &place, value))
+            return failed(&l->ctx);
+    }
+    for (t = 0; t < n; t++) {
+        ((int32_t *)c->values[c->n].data)[c->rows + t] = ids[t];
+        ((int32_t *)c->values[c->n + 1].data)[c->rows + t] = (int32_t)c->line;
+    }
+    c->rows += n;
+    return FINE;
+}
+
+/* Room for the ids of so many bytes, and <bos> in front if it is asked for. */
+static int begin_ids(lens *l, arena *memory, size_t size, lens_text *to)
+{
+    to->ids = (int32_t *)arena_alloc(&l->ctx, memory, size + 2, sizeof *to->ids);
+    if (to->ids && l->o.bos)
+        to->ids[to->n++] = l->config->bos;
+    return to->ids != NULL;
+}
+
+static void append_words(lens *l, const char *words, size_t size, lens_text *to)
+{
+    size_t n = 0;
+    if (attn_encode(&l->ctx, to->ids + to->n, size, &n, l->tokenizer, words, size, l->o.special) ==
+        ATTN_OK)
+        to->n += n;
+}
+
+/* The ids of a line's text. */
+static void read_line(lens *l, arena *memory, uint64_t number, char *line, size_t size,
+                      lens_text *to)
+{
+    const json_value *words, *list, *v;
+    json_value *root = NULL;
+    uint64_t id;
+    size_t i;
+    if (json_parse_at(&l->ctx, "input", (size_t)number, line, size, &root) != ATTN_OK)
+        return;
+    words = json_get(root, "text");
+    list = json_get(root, "ids");
+    if (!words == !list || (words && words->kind != JSON_STRING) ||
+        (list && list->kind != JSON_ARRAY))
+        tool_fail(&l->ctx, ATTN_E_FORMAT, "expected a \"text\", or a list of \"ids\"");
+    else if (begin_ids(l, memory, size, to) && words)
+        append_words(l, words->text, words->size, to);
+    for (i = 0, v = list ? list + 1 : NULL; v && !l->ctx.status && i < list->size;
+         i++, v += v->span)
+        if (json_u64(v, &id) && id < l->config->n_vocab)
+            to->ids[to->n++] = (int32_t)id;
+        else
+            tool_fail(&l->ctx, ATTN_E_TOKEN, "ids[%zu] is not in the vocabulary of %u", i,
+                      (unsigned)l->config->n_vocab);
+    free(root);
+}
+
+/* The ids of a file, which is a text as it stands. */
+static void read_text_file(lens *l, arena *memory, const char *name, lens_text *to)
+{
+    const char *const path = arena_path(&l->ctx, memory, l->o.lines, name);
+    char *words = NULL;
+    size_t size = 0, at, length;
+    uint32_t code;
+    if (!path || read_file(&l->ctx, memory, path, MAX_LINE, &words, &size) != ATTN_OK)
+        return;
+    for (at = 0; at < size; at += length) {
+        length = utf8_length((const unsigned char *)words + at, size - at, &code);
+        if (length == 0) {
+            tool_fail(&l->ctx, ATTN_E_FORMAT, "%s: byte %zu is not UTF-8", path, at + 1);
+            return;
+        }
+    }
+    if (begin_ids(l, memory, size, to))
+        append_words(l, words, size, to);
+}
+
+/* The beginning of a text's entry: its number and, if it is a file, its name. */
+static void open_entry(const corpus *c, json_out *o, uint64_t line)
+{
+    out_open(o, '{');
+    out_key(o, "line");
+    out_count(o, line);
+    if (c->files) {
+        out_key(o, "id");
+        out_word(o, c->files[line - 1]);
+    }
+}
+
+/* Leaves an entry for a file, and for a line that is refused; it waits for the next shard's. */
+static void add_entry(lens *l, corpus *c)
+{
+    json_out *const o = &c->waiting;
+    if (!c->files && !l->ctx.status)
+        return;
+    open_entry(c, o, c->line);
+    if (l->ctx.status) {
+        out_key(o, "error");
+        out_word(o, l->ctx.message);
+    }
+    out_close(o, '}');
+    out_bytes(o, "\n", 1);
+    o->follows = 0;
+    l->ctx.status = ATTN_OK;
+}
+
+/* Adds a text, a line or the name of a file, to the shard, or the reason why it is refused to the
+ * index. */
+static int add_text(lens *l, corpus *c, line_status status, const char *line, size_t size)
+{
+    arena memory = {NULL};
+    lens_text words = {NULL, 0, NULL};
+    int refused, code = FINE;
+    char *copy = arena_text(&l->ctx, &memory, line, size);
+    if (status == LINE_TOO_LONG)
+        tool_fail(&l->ctx, ATTN_E_SPACE, "the line is longer than %d bytes", (int)MAX_LINE);
+    else if (copy && c->files)
+        read_text_file(l, &memory, copy, &words);
+    else if (copy)
+        read_line(l, &memory, c->line, copy, size, &words);
+    if (!l->ctx.status && (words.n == 0 || words.n > l->config->n_ctx))
+        tool_fail(&l->ctx, ATTN_E_CONTEXT, "the text has %zu tokens; expected 1 to %u", words.n,
+                  (unsigned)l->config->n_ctx);
+    refused = l->ctx.status != ATTN_OK;
+    if (!refused && words.n > c->capacity - c->rows)
+        code = end_shard(l, c, c->line - 1);
+    if (code == FINE)
+        add_entry(l, c);
+    if (code == FINE && !refused)
+        code = feed_text(l, c, words.ids, words.n);
+    if (code == FINE && c->waiting.size > MAX_WAITING)
+        code = end_shard(l, c, c->line);
+    arena_free(&memory);
+    return code;
+}
+
+/* The first entry of the index: what all shards have in common. */
+static void put_header(lens *l, const corpus *c, json_out *o)
+{
+    size_t i;
+    out_open(o, '{');
+    out_key(o, "model");
+    out_word(o, base_name(l->model_path));
+    out_key(o, "bos");
+    out_flag(o, l->o.bos);
+    if (c->files) {
+        out_key(o, "folder");
+        out_flag(o, 1);
+    }
+    out_key(o, "activations");
+    out_open(o, '[');
+    for (i = 0; i < c->n; i++)
+        out_word(o, c->names[i]);
+    out_close(o, ']');
+    out_close(o, '}');
+}
+
+/* 1 if the entry of a file says of another one that it has this number. */
+static int is_other_file(const corpus *c, const json_value *entry, const char *line, size_t size)
+{
+    json_out expected = {NULL, 0, 0, 0, 0};
+    uint64_t number;
+    int other = 0;
+    if (c->files && json_u64(json_get(entry, "line"), &number)) {
+        if (number > 0 && number <= c->n_files)
+            open_entry(c, &expected, number);
+        other = !expected.text || size < expected.size ||
+                memcmp(line, expected.text, expected.size) != 0;
+    }
+    out_free(&expected);
+    return other;
+}
+
+/* An entry of the index. */
+static int read_entry(lens *l, corpus *c, uint64_t number, const char *line, size_t size,
+                      uint64_t *last)
+{
+    arena memory = {NULL};
+    json_value *root = NULL;
+    int code = FINE;
+    char *const copy = arena_text(&l->ctx, &memory, line, size);
+    *last = 0;
+    if (!copy || json_parse_at(&l->ctx, c->path, (size_t)number, copy, size, &root))
+        code = failed(&l->ctx);
+    else if (is_other_file(c, root, line, size))
+        code = fail(FAILED, "--resume: since %s was made, the files of %s have changed", c->path,
+                    l->o.lines);
+    else if (json_u64(json_get(root, "last_line"), last))
+        c->n_shards += json_get(root, "file")->kind == JSON_STRING;
+    free(root);
+    arena_free(&memory);
+    return code;
+}
+
+/* Reads an index: its header must be ours. Entries behind the last shard's are cut off. */
+static int read_index(lens *l, corpus *c, const json_out *header)
+{
+    line_reader old = {NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0};
+    const char *line = "";
+    size_t size = 0;
+    uint64_t end = 0, last = 0;
+    int code = FINE;
+    old.file = c->index;
+    while (code == FINE && lines_next(&old, 1, &line, &size) == LINE_READ) {
+        if (old.n_lines == 1 && (size != header->size || memcmp(line, header->text, size) != 0))
+            code = fail(FAILED,
+                        "--resume: %s was made with another model, --bos or activations, or a "
+                        "folder in place of lines",
+                        c->path);
+        else if (old.at_end && old.start == old.end && old.buffer[old.end - 1] != '\n')
+            break; /* half an entry */
+        else if (old.n_lines > 1)
+            code = read_entry(l, c, old.n_lines, line, size, &last);
+        if (old.n_lines == 1 || last > c->last_line) {
+            end = old.n_bytes;
+            c->last_line = last;
+        }
+    }
+    lines_free(&old);
+    if (code == FINE && (system_cut(c->index, end) != 0 || system_seek(c->index, end) != 0))
+        return fail_index(c);
+    return code;
+}
+
+static int open_index(lens *l, corpus *c)
+{
+    json_out header = {NULL, 0, 0, 0, 0};
+    uint64_t size = 0;
+    int code = FINE;
+    const char *kind = system_not_a_file(l->o.output);
+    if (!system_exists(l->o.output))
+        return fail(FAILED, "there is no directory %s: make it first (mkdir)", l->o.output);
+    if (!kind || strcmp(kind, "a directory") != 0)
+        return fail(FAILED, "%s is not a directory: the shards need one", l->o.output);
+    put_header(l, c, &header);
+    snprintf(c->path, sizeof c->path, "%s/index.jsonl", l->o.output);
+    c->index = system_exists(c->path) ? system_open(c->path, "rb+") : system_open(c->path, "wb");
+    if (!c->index)
+        code = fail(FAILED, "%s: %s", c->path, why(errno));
+    else if (system_size(c->index, &size) == 0 && size > 0 && !l->o.resume)
+        code = fail(FAILED, "%s is there already: --resume goes on; or choose another directory",
+                    c->path);
+    else if (size > 0)
+        code = read_index(l, c, &header);
+    if (code == FINE && c->last_line == 0 && c->n_shards == 0 &&
+        (system_cut(c->index, 0) != 0 || system_seek(c->index, 0) != 0 ||
+         !out_line(&header, c->index) || fflush(c->index)))
+        code = fail_index(c);
+    out_free(&header);
+    return code;
+}
+
+/* The next line, or the name of the next file. */
+static line_status next_text(corpus *c, const char **line, size_t *size)
+{
+    line_status status;
+    if (c->files && c->line == c->n_files)
+        return LINE_END;
+    if (c->files) {
+        *line = c->files[c->line++];
+        *size = strlen(*line);
+        return LINE_READ;
+    }
+    status = lines_next(&c->lines, 1, line, size);
+    c->line = c->lines.n_lines;
+    return status;
+}
+
+/* The share of the texts that was read, if that can be known. */
+static double share_read(const corpus *c)
+{
+    uint64_t all = 0;
+    if (c->files)
+        return (double)c->line / (double)c->n_files;
+    return system_size(c->lines.file, &all) == 0 && all ? (double)c->lines.n_bytes / (double)all
+                                                        : 0;
+}
+
+/* Records every text behind the last that a shard has. */
+static int record_texts(lens *l, corpus *c)
+{
+    const char *line = "";
+    size_t size = 0;
+    line_status status = LINE_READ;
+    progress bar;
+    int code = FINE;
+    progress_begin(&bar, "texts");
+    while (code == FINE && status != LINE_END) {
+        status = next_text(c, &line, &size);
+        if (interrupted)
+            code = INTERRUPTED;
+        else if (status == LINE_FAILED)
+            code = fail(FAILED, "%s: %s", l->o.lines, why(errno));
+        else if ((status == LINE_READ || status == LINE_TOO_LONG) && c->line > c->last_line)
+            code = add_text(l, c, status, line, size);
+        if (share_read(c) > 0)
+            progress_at(&bar, share_read(c));
+    }
+    progress_end(&bar);
+    return code == FINE ? end_shard(l, c, c->line) : code;
+}
+
+/* A system_list callback. */
+static void add_name(const char *name, void *names)
+{
+    out_bytes((json_out *)names, name, strlen(name) + 1);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The files of the folder, without what is in folders of it. */
+static int list_files(lens *l, corpus *c)
+{
+    size_t at, n = 0;
+    if (system_list(l->o.lines, add_name, &c->listing) != 0)
+        return fail(FAILED, "%s: %s", l->o.lines, why(errno));
+    if (c->listing.failed)
+        return fail(FAILED, "no memory for the names of the files of %s", l->o.lines);
+    if (!l->tokenizer)
+        return fail(FAILED, "%s has no tokenizer: give the texts as lines with \"ids\"",
+                    l->model_path);
+    for (at = 0; at < c->listing.size; at++)
+        n += c->listing.text[at] == 0;
+    if (!(c->files = (const char **)allocate(l, n, sizeof *c->files)))
+        return failed(&l->ctx);
+    for (at = 0; at < c->listing.size; at += strlen(c->listing.text + at) + 1) {
+        arena memory = {NULL};
+        const char *path = arena_path(&l->ctx, &memory, l->o.lines, c->listing.text + at);
+        if (path && !system_not_a_file(path))
+            c->files[c->n_files++] = c->listing.text + at;
+        arena_free(&memory);
+    }
+    qsort(c->files, c->n_files, sizeof *c->files, compare_names);
+    return l->ctx.status ? failed(&l->ctx) : FINE;
+}
+
+static int open_texts(lens *l, corpus *c)
+{
+    if (system_same_file(l->o.lines, l->o.output))
+        return fail(FAILED, "%s cannot have both texts and shards: choose another -o", l->o.output);
+    if (system_is_directory(l->o.lines))
+        return list_files(l, c);
+    if (strcmp(l->o.lines, "-") != 0)
+        announce_pipe(l->o.lines);
+    c->lines.file = strcmp(l->o.lines, "-") == 0 ? stdin : system_open(l->o.lines, "rb");
+    return c->lines.file ? FINE : fail(FAILED, "%s: %s", l->o.lines, why(errno));
+}
+
+static int run_corpus(lens *l)
+{
+    corpus c;
+    attn_record_desc desc = {0};
+    size_t bytes = 0;
+    int code;
+    memset(&c, 0, sizeof c);
+    desc.names = l->names;
+    desc.n_names = l->n_names;
+    l->text.n = l->config->n_ctx;
+    if ((code = make_session(l, 0)) != FINE)
+        return code;
+    code = open_texts(l, &c);
+    if (code == FINE && attn_record_size(&l->ctx, &bytes, l->model, &desc))
+        code = failed(&l->ctx);
+    if (code == FINE && (!(c.memory = allocate(l, bytes, 1)) ||
+                         attn_record_new(&l->ctx, &c.record, l->session, &desc, c.memory, bytes)))
+        code = failed(&l->ctx);
+    if (code == FINE && (code = make_shard(l, &c)) == FINE && (code = open_index(l, &c)) == FINE)
+        code = record_texts(l, &c);
+    if (c.index && fclose(c.index) != 0 && code == FINE)
+        code = fail_index(&c);
+    attn_record_free(c.record);
+    lines_free(&c.lines);
+    out_free(&c.listing);
+    out_free(&c.waiting);
+    return code;
+}
+
+#endif
