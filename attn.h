@@ -290,7 +290,7 @@ FAQ
 
 WHERE NEW THINGS GO
     An activation function: a row function beside attn__r_silu in >>kernels, a value of
-        attn_gelu_kind with its checks in attn_gelu and attn__check_config. Its number joins the file
+        attn_act_kind with its checks in attn_activate and attn__check_config. Its number joins the file
         format; its name is known in tools/attn-info.c, huggingface.h and export.h.
     A weight type: a row in attn__weight_type_of; its scale in attn__quantize_weights; reading its
         bits in every set's attn__r_weights. attn__read_entry admits it to files, attn-convert
@@ -313,7 +313,7 @@ WORDS
     worker   one of the threads of a call; together they are a team
     share    a worker's part of the rows, heads or panels
     gait     the number of threads that passes of one size use
-    draft    tokens fed before the sampler drew them; of a file, its name until it is whole
+    draft    tokens that are fed before the sampler has drawn them
 
 VERSIONS
     A version is major.minor.patch. Before 1.0 a minor version may rename things, and this section
@@ -345,8 +345,8 @@ VERSIONS
     id, attn_block takes a GELU, attn_linear takes what attn_linear_init makes. A batch runs on one
     attn_workspace, which its sessions share.
     New: attn_workspace, attn_unhook, attn_concat, attn_token_ids, attn_token_id,
-    attn_generate_many, stop strings, attn_logits_fn, attn_stop_reason, attn_writer, attn_draft,
-    ATTN_ZERO, ATTN_NO_LENS, ATTN_RELU, ATTN_SILU, attn_config.act_fn and the two fields after it,
+    attn_generate_many, stop strings, attn_logits_fn, attn_stop_reason, attn_writer, attn_new_file,
+    ATTN_ZERO, ATTN_NO_LENS, ATTN_ACT_RELU, ATTN_ACT_SILU, attn_config.act_fn and the two fields after it,
     version 2 of the file format.
 */
 /* clang-format on */
@@ -583,13 +583,14 @@ ATTN_API attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tensor
                                     attn_tensor b, float eps);
 
 /* GELU in two forms, and the activation functions that take its place in relatives of GPT-2. */
-typedef enum attn_gelu_kind {
-    ATTN_GELU_TANH = 0, /* x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))): GPT-2's */
-    ATTN_GELU_ERF,      /* x/2 * (1 + erf(x / sqrt(2))): PyTorch's default */
-    ATTN_RELU,          /* max(x, 0) */
-    ATTN_SILU           /* x / (1 + exp(-x)), also called swish */
-} attn_gelu_kind;
-ATTN_API attn_status attn_gelu(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_gelu_kind kind);
+typedef enum attn_act_kind {
+    ATTN_ACT_GELU_TANH = 0, /* x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))): GPT-2's */
+    ATTN_ACT_GELU_ERF,      /* x/2 * (1 + erf(x / sqrt(2))): PyTorch's default */
+    ATTN_ACT_RELU,          /* max(x, 0) */
+    ATTN_ACT_SILU           /* x / (1 + exp(-x)), also called swish */
+} attn_act_kind;
+ATTN_API attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                                   attn_act_kind kind);
 
 /* out [.., C] = rows of table [V, C] picked by ids, an I32 tensor [..] of 1 to 3 dimensions. */
 ATTN_API attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
@@ -639,11 +640,11 @@ ATTN_API attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tensor
                                     const attn_attention_desc *desc);
 /* out = gelu(x · W_in + b_in) · W_out + b_out */
 ATTN_API attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                              const attn_block_weights *w, attn_gelu_kind kind);
+                              const attn_block_weights *w, attn_act_kind kind);
 /* mid = x + multihead(layernorm1(x)), causal;  out = mid + mlp(layernorm2(mid)) */
 ATTN_API attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                 const attn_block_weights *w, size_t n_head, float eps,
-                                attn_gelu_kind kind);
+                                attn_act_kind kind);
 /* logits [.., V] = x [.., C] · W_Eᵀ for a tied table [V, C]. (Untied: attn_linear.) */
 ATTN_API attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                   attn_tensor table);
@@ -687,7 +688,7 @@ typedef struct attn_config {
     int tied;         /* the unembedding is the embedding */
     int32_t bos, eos; /* beginning and end of text, or -1 */
     /* In GPT-2 itself all three are 0; some of its relatives compute these in another way. */
-    attn_gelu_kind act_fn;               /* of the MLP */
+    attn_act_kind act_fn;                /* of the MLP */
     int unscaled_attn;                   /* scores are not divided by sqrt(d_head) */
     int scale_attn_by_inverse_layer_idx; /* scores of layer i, from 0 on, are divided by i + 1 */
     uint64_t reserved[3];                /* zero */
@@ -771,9 +772,10 @@ ATTN_API void attn_workspace_free(attn_workspace *workspace);
 /* The size of a new session, and where it computes. Zeroed, the session holds the model's n_ctx
  * tokens and makes a workspace of its own. */
 typedef struct attn_session_desc {
-    size_t n_ctx;     /* tokens it can hold, 1 to the model's n_ctx; 0: all of it */
-    size_t n_batch;   /* of the workspace that it makes, if it is given none */
-    attn_dtype cache; /* of the keys and values it keeps: ATTN_F32, or ATTN_F16 for half the memory
+    size_t n_ctx;   /* tokens it can hold, 1 to the model's n_ctx; 0: all of it */
+    size_t n_batch; /* of the workspace that it makes, if it is given none */
+    attn_dtype
+        cache_dtype; /* of the keys and values it keeps: ATTN_F32, or ATTN_F16 for half the memory
                          and half the bytes to read at each token, which rounds them */
     attn_workspace *workspace; /* NULL: the session makes its own. A batch needs a shared one */
     uint64_t reserved[4];      /* zero */
@@ -1118,9 +1120,9 @@ ATTN_API void attn_unhook_all(attn_session *session);
  * a hook, for the positions before those that are being fed: what is set before the layer's
  * attention, in its hook_v at the latest, counts from there on. A change stays until its positions
  * are truncated and fed again, even if the feed in which a hook made it is stopped. A session with
- * cache = ATTN_F16 rounds what hook_k and hook_v leave, and what attn_cache_set brings; scores and
+ * cache_dtype = ATTN_F16 rounds what hook_k and hook_v leave, and what attn_cache_set brings; scores and
  * z are made of the rounded ones. */
-typedef enum attn_cache_part { ATTN_KEYS, ATTN_VALUES } attn_cache_part;
+typedef enum attn_cache_part { ATTN_CACHE_KEYS, ATTN_CACHE_VALUES } attn_cache_part;
 ATTN_API attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out, const attn_session *session,
                                     attn_cache_part part, size_t layer, size_t first, size_t count);
 ATTN_API attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_cache_part part,
@@ -1250,15 +1252,15 @@ ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *cons
  * no dimension or its sizes have too many digits for 128 bytes. */
 ATTN_API int attn_npy_header(unsigned char header[128], attn_dtype dtype, attn_shape shape);
 
-/* The same for files of any kind that a program writes itself: the draft is a stream, and at the
- * end the file takes its name. */
-typedef struct attn_draft attn_draft;
-ATTN_API attn_status attn_draft_begin(attn_ctx *ctx, attn_draft **draft, const char *path);
+/* A file of any kind that appears whole or not at all. Write to the stream; it goes to another name
+ * beside `path`, as described at attn_save, and the file takes its own name at the end. */
+typedef struct attn_new_file attn_new_file;
+ATTN_API attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file, const char *path);
 /* The FILE * to write to; NULL for NULL. */
-ATTN_API void *attn_draft_stream(attn_draft *draft);
-/* Closes the stream and frees the draft (NULL is fine). If `status` is ATTN_OK and all was written,
- * the file takes its name; else it is removed. Returns `status`, or the reason if this failed. */
-ATTN_API attn_status attn_draft_end(attn_ctx *ctx, attn_draft *draft, attn_status status);
+ATTN_API void *attn_new_file_stream(attn_new_file *file);
+/* Closes the stream and frees *file (NULL is fine). If `status` is ATTN_OK and all was written, the
+ * file takes its name; else it is removed. Returns `status`, or the error of closing or renaming. */
+ATTN_API attn_status attn_new_file_end(attn_ctx *ctx, attn_new_file *file, attn_status status);
 
 /* >>api-patch ===================================================================================*/
 
@@ -1817,7 +1819,7 @@ static void attn__attend(attn__worker *me, attn__pass *p);
 /* to = to + added */
 static void attn__add(attn__worker *me, attn__pass *p, attn__rows to, attn__rows added);
 /* rows = gelu(rows), or what the model has in its place */
-static void attn__gelu(attn__worker *me, attn__pass *p, attn__rows rows);
+static void attn__activate(attn__worker *me, attn__pass *p, attn__rows rows);
 /* resid -> the items that asked for it */
 static void attn__copy_resid(attn__worker *me, attn__pass *p);
 /* logits = normed · W_U */
@@ -1859,7 +1861,7 @@ static void attn__forward(attn__worker *me, void *pass)
         attn__layernorm(me, p, ws->normed, ws->resid, l->ln2_w, l->ln2_b, ATTN__HOOK_LN2);
         attn__project(me, p, ws->mlp, ws->normed, &l->w_in, l->b_in); /* mlp [R, F] */
         attn__visit(me, p, ATTN__HOOK_MLP_PRE);
-        attn__gelu(me, p, ws->mlp);
+        attn__activate(me, p, ws->mlp);
         attn__visit(me, p, ATTN__HOOK_MLP_POST);
         attn__project(me, p, ws->added, ws->mlp, &l->w_out, l->b_out); /* mlp_out [R, C] */
         attn__visit(me, p, ATTN__HOOK_MLP_OUT);
@@ -1953,7 +1955,7 @@ struct attn__kernels {
     void (*scale)(float *out, const float *x, float factor, size_t n);
     void (*scale_mask)(float *out, const float *x, float factor, const float *mask, size_t n);
     void (*exp)(float *out, const float *x, size_t n);
-    void (*gelu)(float *out, const float *x, size_t n, attn_gelu_kind kind);
+    void (*gelu)(float *out, const float *x, size_t n, attn_act_kind kind);
     float (*sum)(const float *x, size_t n);
     float (*square_distance)(const float *x, float center, size_t n); /* sum of (x - center)^2 */
     void (*normalize)(float *out, const float *x, float mean, float scale, size_t n);
@@ -2002,10 +2004,10 @@ typedef struct attn__result {
 } attn__result;
 
 /* The file format's checksum works on blocks of this many bytes. */
-#define ATTN__IO_BLOCK    ((size_t)1 << 20)
+#define ATTN__IO_BLOCK       ((size_t)1 << 20)
 
 /* Bytes of a draft that are written at once: a large page of most processors. */
-#define ATTN__DRAFT_BLOCK ((size_t)2 << 20)
+#define ATTN__NEW_FILE_BLOCK ((size_t)2 << 20)
 
 /* The best number of threads depends on the size of a pass, on the processor, on the place of the
  * weights (cache or memory), and above all on the machine's other programs: beside busy programs
@@ -2522,7 +2524,7 @@ static void attn__add(attn__worker *me, attn__pass *p, attn__rows to, attn__rows
 }
 
 /* rows [R, F] = gelu(rows); the padding of a row comes along. */
-static void attn__gelu(attn__worker *me, attn__pass *p, attn__rows rows)
+static void attn__activate(attn__worker *me, attn__pass *p, attn__rows rows)
 {
     size_t first, last;
     attn__share(me, rows.n * rows.stride / 16, &first, &last);
@@ -2812,7 +2814,7 @@ static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *fl
     s->ctx = attn__allocator_of(ctx);
     s->capacity = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
     s->workspace = desc ? desc->workspace : NULL;
-    s->cache = desc ? desc->cache : ATTN_F32;
+    s->cache = desc ? desc->cache_dtype : ATTN_F32;
     own->n_ctx = s->capacity;
     own->n_batch = desc && desc->n_batch ? desc->n_batch : 256;
     if (own->n_batch > s->capacity)
@@ -3068,7 +3070,7 @@ static void *attn__cached(const attn_session *s, attn_cache_part part, size_t he
                           size_t j)
 {
     const size_t size = s->cache == ATTN_F32 ? 4 : 2;
-    if (part == ATTN_KEYS)
+    if (part == ATTN_CACHE_KEYS)
         return s->keys + head * s->keys_size + position / 16 * s->keys_panel +
                (j * 16 + position % 16) * size;
     return s->values + head * s->values_size + j / 16 * s->values_panel +
@@ -3080,7 +3082,7 @@ static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, 
                            size_t position, const float *key)
 {
     const size_t d = s->model->config.d_head;
-    void *const to = attn__cached(s, ATTN_KEYS, head, position, 0);
+    void *const to = attn__cached(s, ATTN_CACHE_KEYS, head, position, 0);
     uint16_t halves[16];
     size_t j, k, n;
     if (s->cache == ATTN_F32)
@@ -3101,7 +3103,7 @@ static void attn__keep_value(const attn__kernels *kernels, const attn_session *s
     const size_t d = s->model->config.d_head;
     size_t j, n;
     for (j = 0; j < d; j += n) {
-        void *const to = attn__cached(s, ATTN_VALUES, head, position, j);
+        void *const to = attn__cached(s, ATTN_CACHE_VALUES, head, position, j);
         n = d - j < 16 ? d - j : 16;
         if (s->cache == ATTN_F32)
             memcpy(to, value + j, n * sizeof(float));
@@ -3427,8 +3429,9 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
     size_t held;
     if (attn__need_given(ctx, what, "session", s) != ATTN_OK)
         return ctx->status;
-    if (part != ATTN_KEYS && part != ATTN_VALUES)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: expected ATTN_KEYS or ATTN_VALUES", what);
+    if (part != ATTN_CACHE_KEYS && part != ATTN_CACHE_VALUES)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: expected ATTN_CACHE_KEYS or ATTN_CACHE_VALUES",
+                          what);
     if (attn__need_layer(ctx, what, s->model, layer) != ATTN_OK)
         return ctx->status;
     held = s->length + (s->running == ATTN__FEEDING ? s->fed_before : 0);
@@ -8075,7 +8078,7 @@ typedef struct attn__row_args {
     const attn__kernels *kernels;
     float number;       /* factor, epsilon, or n - 1 for n */
     const float *w, *b; /* layernorm */
-    attn_gelu_kind gelu;
+    attn_act_kind gelu;
     size_t row, n_queries; /* the row's index; of so many queries, this row is one */
     float *room;           /* [n], to work in */
     void *more;            /* what this operation alone needs */
@@ -8227,16 +8230,18 @@ ATTN__DEF attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_ten
     return attn__each_row(ctx, "attn_log_softmax", out, x, ATTN__A_ROW, attn__row_log_softmax,
                           &args);
 }
-ATTN__DEF attn_status attn_gelu(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_gelu_kind kind)
+ATTN__DEF attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                                    attn_act_kind kind)
 {
     attn__row_args args = attn__args(0);
     args.gelu = kind;
-    if ((unsigned)kind > (unsigned)ATTN_SILU)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_gelu: kind is %d; expected ATTN_GELU_TANH, ATTN_GELU_ERF, "
-                          "ATTN_RELU or ATTN_SILU",
-                          (int)kind);
-    return attn__each_row(ctx, "attn_gelu", out, x, ATTN__A_ROW, attn__row_gelu, &args);
+    if ((unsigned)kind > (unsigned)ATTN_ACT_SILU)
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "attn_activate: kind is %d; expected ATTN_ACT_GELU_TANH, ATTN_ACT_GELU_ERF, "
+            "ATTN_ACT_RELU or ATTN_ACT_SILU",
+            (int)kind);
+    return attn__each_row(ctx, "attn_activate", out, x, ATTN__A_ROW, attn__row_gelu, &args);
 }
 
 /* A parameter [n] as dense floats: itself if it is that, else written into `buffer` [n], filled
@@ -8900,14 +8905,14 @@ ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tenso
 }
 
 ATTN__DEF attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                               const attn_block_weights *w, attn_gelu_kind kind)
+                               const attn_block_weights *w, attn_act_kind kind)
 {
     attn_tensor hidden = ATTN_ZERO;
     attn_status status;
     if (attn__need_given(ctx, "attn_mlp", "struct of weights", w) != ATTN_OK)
         return ctx->status;
     if ((status = attn_linear(ctx, &hidden, x, w->w_in, w->b_in)) == ATTN_OK &&
-        (status = attn_gelu(ctx, &hidden, hidden, kind)) == ATTN_OK)
+        (status = attn_activate(ctx, &hidden, hidden, kind)) == ATTN_OK)
         status = attn_linear(ctx, out, hidden, w->w_out, w->b_out);
     attn_tensor_free(ctx, &hidden);
     return status;
@@ -8915,7 +8920,7 @@ ATTN__DEF attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
 
 ATTN__DEF attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                  const attn_block_weights *w, size_t n_head, float eps,
-                                 attn_gelu_kind kind)
+                                 attn_act_kind kind)
 {
     attn_tensor normed = ATTN_ZERO, mid = ATTN_ZERO;
     attn_attention_desc causal = ATTN_ZERO;
@@ -9479,12 +9484,12 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
                           "attn.h",
                           path, (unsigned long)attn__u32(h + 52), (unsigned long)version,
                           version == 1 ? "bit 0" : "bits 0 to 2");
-    if (version > 1 && attn__u32(h + 68) > ATTN_SILU)
+    if (version > 1 && attn__u32(h + 68) > ATTN_ACT_SILU)
         return attn__fail(ctx, ATTN_E_VERSION,
                           "%s: the activation function is %lu; this library knows 0 (gelu by "
                           "tanh), 1 (gelu by erf), 2 (relu) and 3 (silu). Use a newer attn.h",
                           path, (unsigned long)attn__u32(h + 68));
-    c->act_fn = version > 1 ? (attn_gelu_kind)attn__u32(h + 68) : ATTN_GELU_TANH;
+    c->act_fn = version > 1 ? (attn_act_kind)attn__u32(h + 68) : ATTN_ACT_GELU_TANH;
     if (!(c->ln_eps >= 0 && c->ln_eps <= 1))
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: the layer norm epsilon is %s; expected 0 to 1",
                           path, attn__show_number(number, (double)c->ln_eps));
@@ -11929,13 +11934,13 @@ ATTN__KERNEL void ATTN__FN(exp)(float *out, const float *x, size_t n)
     ATTN__ROW(n) attn__put(out + i, attn__vexp(attn__get(x + i, n_part, 0)), n_part);
 }
 
-ATTN__KERNEL void ATTN__FN(gelu)(float *out, const float *x, size_t n, attn_gelu_kind kind)
+ATTN__KERNEL void ATTN__FN(gelu)(float *out, const float *x, size_t n, attn_act_kind kind)
 {
-    if (kind == ATTN_GELU_TANH)
+    if (kind == ATTN_ACT_GELU_TANH)
         ATTN__ROW(n) attn__put(out + i, attn__gelu_tanh(attn__get(x + i, n_part, 0)), n_part);
-    else if (kind == ATTN_GELU_ERF)
+    else if (kind == ATTN_ACT_GELU_ERF)
         ATTN__ROW(n) attn__put(out + i, attn__gelu_erf(attn__get(x + i, n_part, 0)), n_part);
-    else if (kind == ATTN_RELU)
+    else if (kind == ATTN_ACT_RELU)
         ATTN__ROW(n) attn__put(out + i, attn__relu(attn__get(x + i, n_part, 0)), n_part);
     else
         ATTN__ROW(n) attn__put(out + i, attn__silu(attn__get(x + i, n_part, 0)), n_part);
@@ -14094,7 +14099,7 @@ ATTN__SMALL
 /* >>files =======================================================================================
  * Tensors in files that NumPy and PyTorch open. */
 
-/* ---- drafts: files that take their name when they are whole ----
+/* ---- new files, which take their name when they are whole ----
  * attn__may_replace: may a new file take the place of the old one? *mode receives the permissions
  * of the old file, or -1 for the usual ones.
  * attn__create makes an empty file (1), unless one is there (0); -1 with errno if it cannot. If the
@@ -14221,98 +14226,101 @@ static void attn__remove(const char *path)
 }
 #endif
 
-struct attn_draft {
-    FILE *file;
+struct attn_new_file {
+    FILE *stream;
     char *path;
-    char *part; /* the draft's own name; empty if the file is written in place */
+    char *part; /* its name until it is whole; empty if the file is written in place */
     int mode;   /* permissions of the finished file, or -1 */
 };
 
-/* Creates an empty draft beside the path, under the first free number. Returns the result of
+/* Creates an empty file beside the path, under the first free number. Returns the result of
  * attn__create. */
-static int attn__draft_create(attn_draft *draft)
+static int attn__new_file_create(attn_new_file *file)
 {
-    size_t length = strlen(draft->path), name = length;
+    size_t length = strlen(file->path), name = length;
     int made = 0, i;
-    while (name > 0 && draft->path[name - 1] != '/' && draft->path[name - 1] != '\\')
+    while (name > 0 && file->path[name - 1] != '/' && file->path[name - 1] != '\\')
         name--;
-    memcpy(draft->part, draft->path, length);
+    memcpy(file->part, file->path, length);
     if (length - name > 240) { /* a name has 255 bytes at most */
         length = name + 4;
-        memcpy(draft->part + name, "attn", 4);
+        memcpy(file->part + name, "attn", 4);
     }
     for (i = 0; i < 100 && made == 0; i++) {
-        memcpy(draft->part + length, ".00.part", sizeof ".00.part");
-        draft->part[length + 1] = (char)('0' + i / 10);
-        draft->part[length + 2] = (char)('0' + i % 10);
-        made = attn__create(draft->part, draft->mode);
+        memcpy(file->part + length, ".00.part", sizeof ".00.part");
+        file->part[length + 1] = (char)('0' + i / 10);
+        file->part[length + 2] = (char)('0' + i % 10);
+        made = attn__create(file->part, file->mode);
     }
     return made;
 }
 
-/* Paths that lead to a pipe, a device or an open file get no draft: they are written in place. The
+/* Paths that lead to a pipe, a device or an open file are written in place. The
  * buffer makes all writes but the last begin and end at multiples of its size: Linux then keeps the
  * file in large pages, and a model that was just written opens twice as fast and generates about 5 %
  * faster when mapped. */
-ATTN__CALLER attn_status attn_draft_begin(attn_ctx *ctx, attn_draft **draft, const char *path)
+ATTN__CALLER attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file, const char *path)
 {
     const size_t length = path ? strlen(path) : 0;
-    attn_draft *d;
+    attn_new_file *d;
     int made = 1, reason;
-    if (attn__need_place(ctx, "attn_draft_begin", "place for the draft", draft))
+    if (attn__need_place(ctx, "attn_new_file_begin", "place for the new file", file))
         return ctx->status;
     if (length == 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_draft_begin: no path was given");
-    d = (attn_draft *)attn__alloc(
-        ctx, sizeof *d + ATTN__DRAFT_BLOCK + 2 * length + sizeof "attn.00.part" + 1, "a draft");
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_new_file_begin: no path was given");
+    d = (attn_new_file *)attn__alloc(
+        ctx, sizeof *d + ATTN__NEW_FILE_BLOCK + 2 * length + sizeof "attn.00.part" + 1,
+        "a new file");
     if (!d)
         return ATTN_E_MEMORY;
-    d->path = (char *)(d + 1) + ATTN__DRAFT_BLOCK;
+    d->path = (char *)(d + 1) + ATTN__NEW_FILE_BLOCK;
     memcpy(d->path, path, length + 1);
     d->part = d->path + length + 1;
     if (attn__may_replace(path, &d->mode))
-        made = attn__draft_create(d);
+        made = attn__new_file_create(d);
     if (made == 1)
-        d->file = attn__open(d->part[0] ? d->part : path, "wb");
-    if (d->file) { /* with a buffer behind *d; the reader of a pipe waits for less */
-        setvbuf(d->file, (char *)(d + 1), _IOFBF, d->part[0] ? ATTN__DRAFT_BLOCK : ATTN__IO_BLOCK);
-        *draft = d;
+        d->stream = attn__open(d->part[0] ? d->part : path, "wb");
+    if (d->stream) { /* with a buffer behind *d; the reader of a pipe waits for less */
+        setvbuf(d->stream, (char *)(d + 1), _IOFBF,
+                d->part[0] ? ATTN__NEW_FILE_BLOCK : ATTN__IO_BLOCK);
+        *file = d;
         return ATTN_OK;
     }
     reason = errno;
     if (made == 1 && d->part[0])
         attn__remove(d->part);
     attn__free(d);
-    return made == 0 ? attn__fail(ctx, ATTN_E_IO,
-                                  "%s: 100 drafts of it exist, from %s.00.part on; if no program "
-                                  "writes to them, remove them",
-                                  attn__tail_of(path), attn__tail_of(path))
-                     : attn__fail_io(ctx, path, "cannot be written", reason);
+    return made == 0
+               ? attn__fail(ctx, ATTN_E_IO,
+                            "%s: 100 unfinished ones exist, from %s.00.part on; if no program "
+                            "writes to them, remove them",
+                            attn__tail_of(path), attn__tail_of(path))
+               : attn__fail_io(ctx, path, "cannot be written", reason);
 }
 
-ATTN__DEF void *attn_draft_stream(attn_draft *draft)
+ATTN__DEF void *attn_new_file_stream(attn_new_file *file)
 {
-    return draft ? draft->file : NULL;
+    return file ? file->stream : NULL;
 }
 
-ATTN__CALLER attn_status attn_draft_end(attn_ctx *ctx, attn_draft *draft, attn_status status)
+ATTN__CALLER attn_status attn_new_file_end(attn_ctx *ctx, attn_new_file *file, attn_status status)
 {
-    int reason = errno, is_draft, written;
-    if (!draft)
+    int reason = errno, is_apart, written;
+    if (!file)
         return status;
-    is_draft = draft->part[0] != 0;
-    written = !ferror(draft->file);
-    if (fclose(draft->file) != 0 && written) {
+    is_apart = file->part[0] != 0;
+    written = !ferror(file->stream);
+    if (fclose(file->stream) != 0 && written) {
         reason = errno;
         written = 0;
     }
     if (status == ATTN_OK && !written)
-        status = attn__fail_io(ctx, draft->path, "writing failed", reason);
-    if (status == ATTN_OK && is_draft && !attn__replace(draft->part, draft->path, draft->mode))
-        status = attn__fail_io(ctx, draft->path, "the finished file cannot take its place", errno);
-    if (is_draft && status != ATTN_OK)
-        attn__remove(draft->part);
-    attn__free(draft);
+        status = attn__fail_io(ctx, file->path, "writing failed", reason);
+    if (status == ATTN_OK && is_apart && !attn__replace(file->part, file->path, file->mode))
+        status = attn__fail_io(ctx, file->path, "the finished file cannot take its place", errno);
+    if (is_apart && status != ATTN_OK)
+        attn__remove(file->part);
+    attn__free(file);
     return status;
 }
 
@@ -14597,20 +14605,20 @@ ATTN__CALLER attn_status attn_save(attn_ctx *ctx, const char *path, const char *
 {
     const int is_npz = path && attn__ends_with(path, ".npz");
     attn_status status = ATTN_OK;
-    attn_draft *draft;
+    attn_new_file *file;
     attn__out out;
     if (!path || (!is_npz && !attn__ends_with(path, ".safetensors")))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_save: %s: expected a path that ends in .safetensors or .npz",
                           path ? attn__tail_of(path) : "(none)");
-    if (attn__check_save(ctx, names, values, n, is_npz) || attn_draft_begin(ctx, &draft, path))
+    if (attn__check_save(ctx, names, values, n, is_npz) || attn_new_file_begin(ctx, &file, path))
         return ctx->status;
-    attn__out_begin(&out, draft->file);
+    attn__out_begin(&out, file->stream);
     if (is_npz)
         status = attn__write_npz(ctx, &out, names, values, n);
     else
         attn__write_safetensors(&out, names, values, n);
-    return attn_draft_end(ctx, draft, status);
+    return attn_new_file_end(ctx, file, status);
 }
 
 ATTN__CALLER attn_status attn_record_save(attn_ctx *ctx, const char *path,
@@ -16361,7 +16369,7 @@ static void attn__seal(unsigned char *header, uint64_t file_size)
 
 struct attn_writer {
     attn_config config;
-    attn_draft *draft;
+    attn_new_file *file;
     unsigned char *start; /* the header and the tensor table, which are written last */
     unsigned char *block; /* ATTN__IO_BLOCK bytes that are not yet in the file */
     size_t n_filled;      /* of them */
@@ -16374,7 +16382,7 @@ struct attn_writer {
 
 static attn_status attn__writer_failed(attn_ctx *ctx, attn_writer *w)
 {
-    return w->status = attn__fail_io(ctx, w->draft->path, "writing failed", errno);
+    return w->status = attn__fail_io(ctx, w->file->path, "writing failed", errno);
 }
 
 static attn_status attn__writer_flush(attn_ctx *ctx, attn_writer *w)
@@ -16382,7 +16390,7 @@ static attn_status attn__writer_flush(attn_ctx *ctx, attn_writer *w)
     const size_t n = w->n_filled;
     w->n_filled = 0;
     w->chain = n > 0 ? attn_checksum(w->chain, w->block, n) : w->chain;
-    return fwrite(w->block, 1, n, w->draft->file) == n ? ATTN_OK : attn__writer_failed(ctx, w);
+    return fwrite(w->block, 1, n, w->file->stream) == n ? ATTN_OK : attn__writer_failed(ctx, w);
 }
 
 static attn_status attn__writer_bytes(attn_ctx *ctx, attn_writer *w, const void *data, size_t size)
@@ -16408,7 +16416,7 @@ static attn_status attn__writer_section(attn_ctx *ctx, attn_writer *w)
     const size_t n = (size_t)(attn__next_section(w->end) - w->end);
     w->end += n;
     w->chain = 0;
-    return fwrite(zeros, 1, n, w->draft->file) == n ? ATTN_OK : attn__writer_failed(ctx, w);
+    return fwrite(zeros, 1, n, w->file->stream) == n ? ATTN_OK : attn__writer_failed(ctx, w);
 }
 
 /* Checks the configuration and the tokenizer with the code that opens files, then writes zeros in
@@ -16450,7 +16458,7 @@ ATTN__CALLER attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, co
     w->block = (unsigned char *)attn__alloc(ctx, ATTN__IO_BLOCK, "a block of a file");
     if (w->start)
         memcpy(w->start, header, sizeof header);
-    if (!w->start || !w->has || !w->block || attn_draft_begin(ctx, &w->draft, path) ||
+    if (!w->start || !w->has || !w->block || attn_new_file_begin(ctx, &w->file, path) ||
         attn__writer_bytes(ctx, w, w->start, start_size) || attn__writer_flush(ctx, w) ||
         attn__writer_section(ctx, w) || attn__writer_bytes(ctx, w, tokenizer, tokenizer_size) ||
         attn__writer_flush(ctx, w)) {
@@ -16629,10 +16637,10 @@ ATTN__CALLER attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
     const size_t n_tensors = w ? attn__n_tensors(&w->config) : 0;
     const size_t start_size = ATTN__HEADER + n_tensors * ATTN__ENTRY;
     char missing[64] = "";
-    attn_draft *draft;
+    attn_new_file *file;
     if (attn__need_given(ctx, "attn_writer_end", "writer", w) != ATTN_OK)
         return ctx->status;
-    if (!w->draft)
+    if (!w->file)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_writer_end: the file is finished already");
     if (w->status != ATTN_OK)
         return ctx->status = w->status;
@@ -16648,13 +16656,13 @@ ATTN__CALLER attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
                           ATTN__LLU(w->n_tensors), ATTN__LLU(n_tensors), missing);
     }
     attn__seal(w->start, w->end);
-    draft = w->draft;
-    if (fseek(draft->file, 0, SEEK_SET) != 0 ||
-        fwrite(w->start, 1, start_size, draft->file) != start_size || fflush(draft->file) != 0 ||
-        (draft->part[0] && !attn__sync(draft->part)))
+    file = w->file;
+    if (fseek(file->stream, 0, SEEK_SET) != 0 ||
+        fwrite(w->start, 1, start_size, file->stream) != start_size || fflush(file->stream) != 0 ||
+        (file->part[0] && !attn__sync(file->part)))
         return attn__writer_failed(ctx, w);
-    w->draft = NULL;
-    return attn_draft_end(ctx, draft, ATTN_OK);
+    w->file = NULL;
+    return attn_new_file_end(ctx, file, ATTN_OK);
 }
 
 ATTN__CALLER void attn_writer_free(attn_writer *writer)
@@ -16662,7 +16670,7 @@ ATTN__CALLER void attn_writer_free(attn_writer *writer)
     attn_ctx none = ATTN_ZERO;
     if (!writer)
         return;
-    attn_draft_end(&none, writer->draft, ATTN_STOPPED);
+    attn_new_file_end(&none, writer->file, ATTN_STOPPED);
     attn__free(writer->start);
     attn__free(writer->has);
     attn__free(writer->block);
@@ -16933,17 +16941,17 @@ ATTN__CALLER attn_status attn_model_save(attn_ctx *ctx, const char *path, const 
 {
     const unsigned char *bytes;
     void *copy = NULL;
-    attn_draft *draft;
+    attn_new_file *file;
     attn_status status;
     if (attn__need_given(ctx, "attn_model_save", "model", model) ||
         attn__need_given(ctx, "attn_model_save", "path", path && *path ? path : NULL))
         return ctx->status;
     status = attn__file_bytes(ctx, model, &bytes, &copy);
     if (status == ATTN_OK)
-        status = attn_draft_begin(ctx, &draft, path);
+        status = attn_new_file_begin(ctx, &file, path);
     if (status == ATTN_OK) {
-        fwrite(bytes, 1, model->size, draft->file); /* ferror tells */
-        status = attn_draft_end(ctx, draft, ATTN_OK);
+        fwrite(bytes, 1, model->size, file->stream); /* ferror tells */
+        status = attn_new_file_end(ctx, file, ATTN_OK);
     }
     attn__free(copy);
     return status;

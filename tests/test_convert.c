@@ -2511,7 +2511,7 @@ TEST(beside_pytorch)
 
 /* >> The output ================================================================================ */
 
-/* A link where the draft would be is somebody else's; permissions stay; and the system's names for
+/* A link where the unfinished file would be is somebody else's; permissions stay; and the system's names for
  * open files lead to them. */
 TEST(drafts)
 {

@@ -67,21 +67,21 @@ typedef struct member {
     const char *name, *config;
     int act_fn, unscaled_attn, by_layer, version;
 } member;
-static const member members[] = {{"base", "config", ATTN_GELU_TANH, 0, 0, 1},
-                                 {"base", "gelu", ATTN_GELU_ERF, 0, 0, 2},
-                                 {"base", "gelu_fast", ATTN_GELU_TANH, 0, 0, 1},
-                                 {"base", "gelu_pytorch_tanh", ATTN_GELU_TANH, 0, 0, 1},
-                                 {"base", "relu", ATTN_RELU, 0, 0, 2},
-                                 {"base", "silu", ATTN_SILU, 0, 0, 2},
-                                 {"base", "swish", ATTN_SILU, 0, 0, 2},
-                                 {"base", "unscaled", ATTN_GELU_TANH, 1, 0, 2},
-                                 {"base", "inverse", ATTN_GELU_TANH, 0, 1, 2},
-                                 {"base", "codeparrot", ATTN_GELU_TANH, 0, 1, 2},
-                                 {"base", "everything", ATTN_RELU, 1, 1, 2},
-                                 {"nano", "config", ATTN_GELU_ERF, 0, 0, 2},
-                                 {"mingpt", "config", ATTN_GELU_ERF, 0, 0, 2},
-                                 {"wrapped", "config", ATTN_GELU_TANH, 0, 0, 1},
-                                 {"head", "config", ATTN_GELU_TANH, 0, 0, 1}};
+static const member members[] = {{"base", "config", ATTN_ACT_GELU_TANH, 0, 0, 1},
+                                 {"base", "gelu", ATTN_ACT_GELU_ERF, 0, 0, 2},
+                                 {"base", "gelu_fast", ATTN_ACT_GELU_TANH, 0, 0, 1},
+                                 {"base", "gelu_pytorch_tanh", ATTN_ACT_GELU_TANH, 0, 0, 1},
+                                 {"base", "relu", ATTN_ACT_RELU, 0, 0, 2},
+                                 {"base", "silu", ATTN_ACT_SILU, 0, 0, 2},
+                                 {"base", "swish", ATTN_ACT_SILU, 0, 0, 2},
+                                 {"base", "unscaled", ATTN_ACT_GELU_TANH, 1, 0, 2},
+                                 {"base", "inverse", ATTN_ACT_GELU_TANH, 0, 1, 2},
+                                 {"base", "codeparrot", ATTN_ACT_GELU_TANH, 0, 1, 2},
+                                 {"base", "everything", ATTN_ACT_RELU, 1, 1, 2},
+                                 {"nano", "config", ATTN_ACT_GELU_ERF, 0, 0, 2},
+                                 {"mingpt", "config", ATTN_ACT_GELU_ERF, 0, 0, 2},
+                                 {"wrapped", "config", ATTN_ACT_GELU_TANH, 0, 0, 1},
+                                 {"head", "config", ATTN_ACT_GELU_TANH, 0, 0, 1}};
 enum { N_MEMBERS = sizeof members / sizeof members[0] };
 
 static attn_model *member_of(const member *m, const char *options)

@@ -110,7 +110,7 @@ typedef struct scratch {
     attn_sampler *sampler;
     attn_tokenizer *tokenizer;
     attn_record *record;
-    attn_draft *draft;
+    attn_new_file *file;
     attn_writer *writer;
     int32_t ids[64];
     char text[256];
@@ -142,13 +142,13 @@ typedef struct scratch {
     DO(attn_log_softmax, (ctx, &s->out, x4))                                                       \
     DO(attn_cross_entropy, (ctx, &s->out, x3, ids))                                                \
     DO(attn_layernorm, (ctx, &s->out, x4, vec, vec, 1e-5f))                                        \
-    DO(attn_gelu, (ctx, &s->out, x4, ATTN_GELU_ERF))                                               \
+    DO(attn_activate, (ctx, &s->out, x4, ATTN_ACT_GELU_ERF))                                       \
     DO(attn_embedding, (ctx, &s->out, sq, ids))                                                    \
     DO(attn_pos_embedding, (ctx, &s->out, sq, 1, 3))                                               \
     DO(attn_attention, (ctx, &s->out, qkv, qkv, qkv, NULL))                                        \
     DO(attn_multihead, (ctx, &s->out, x3, x3, &block, 2, NULL))                                    \
-    DO(attn_mlp, (ctx, &s->out, x3, &block, ATTN_GELU_TANH))                                       \
-    DO(attn_block, (ctx, &s->out, x3, &block, 2, 1e-5f, ATTN_GELU_TANH))                           \
+    DO(attn_mlp, (ctx, &s->out, x3, &block, ATTN_ACT_GELU_TANH))                                   \
+    DO(attn_block, (ctx, &s->out, x3, &block, 2, 1e-5f, ATTN_ACT_GELU_TANH))                       \
     DO(attn_unembed, (ctx, &s->out, x3, sq))                                                       \
     DO(attn_panels_write, (ctx, panels, ATTN_Q4, sq))                                              \
     DO(attn_full, (ctx, &s->out, attn_shape1(7), 2))                                               \
@@ -182,8 +182,8 @@ typedef struct scratch {
     DO(attn_token_ids, (ctx, &s->out, stories, "Once upon a time"))                                \
     DO(attn_token_id, (ctx, s->ids, stories, " time"))                                             \
     DO(attn_hook, (ctx, NULL, other, "*hook_pattern", do_nothing, NULL))                           \
-    DO(attn_cache_get, (ctx, &s->out, held, ATTN_VALUES, 0, 1, 3))                                 \
-    DO(attn_cache_set, (ctx, held, ATTN_KEYS, 0, 1, attn_slice(z, 0, 0, 1)))                       \
+    DO(attn_cache_get, (ctx, &s->out, held, ATTN_CACHE_VALUES, 0, 1, 3))                           \
+    DO(attn_cache_set, (ctx, held, ATTN_CACHE_KEYS, 0, 1, attn_slice(z, 0, 0, 1)))                 \
     DO(attn_record_size, (ctx, &s->n, model, &recorded))                                           \
     DO(attn_record_new, (ctx, &s->record, other, &recorded, recorded_there, recorded_size))        \
     DO(attn_record_get, (ctx, &view, record, "blocks.0.attn.hook_z"))                              \
@@ -212,8 +212,8 @@ typedef struct scratch {
     DO(attn_composition_scores, (ctx, &s->out, model, ATTN_COMPOSE_K))                             \
     DO(attn_process_weights, (ctx, &s->model, model, ATTN_FOLD_LAYERNORM))                         \
     DO(attn_model_save, (ctx, test_tmp("faults.attn"), model))                                     \
-    DO(attn_draft_begin, (ctx, &s->draft, test_tmp("faults.draft")))                               \
-    DO(attn_draft_end, (ctx, new_draft(), ATTN_OK))                                                \
+    DO(attn_new_file_begin, (ctx, &s->file, test_tmp("faults.file")))                              \
+    DO(attn_new_file_end, (ctx, new_file(), ATTN_OK))                                              \
     DO(attn_writer_new,                                                                            \
        (ctx, &s->writer, test_tmp("faults.made"), attn_model_config(model), NULL, 0))              \
     DO(attn_writer_add, (ctx, new_writer(0), "embed.W_E", ATTN_Q8, written))                       \
@@ -242,11 +242,11 @@ static attn_hook_id new_hook(void)
     return id;
 }
 
-static attn_draft *new_draft(void)
+static attn_new_file *new_file(void)
 {
-    attn_draft *draft = NULL;
-    OK(&other_usual, attn_draft_begin(&other_usual, &draft, test_tmp("faults.ended")));
-    return draft;
+    attn_new_file *made = NULL;
+    OK(&other_usual, attn_new_file_begin(&other_usual, &made, test_tmp("faults.ended")));
+    return made;
 }
 
 /* A writer without tensors, or with all of `model`. */
@@ -402,7 +402,7 @@ TEST(every_function_without_memory)
             attn_continuations_free(s.texts, 2);
             attn_tokenizer_free(s.tokenizer);
             attn_record_free(s.record);
-            attn_draft_end(&ctx, s.draft, ATTN_STOPPED);
+            attn_new_file_end(&ctx, s.file, ATTN_STOPPED);
             attn_writer_free(s.writer);
             attn_unhook_all(other);
             CHECKF(m.live == 0 && m.wrong == 0, "%s, allocation %ld: %ld blocks leaked", name, n,
@@ -437,16 +437,16 @@ TEST(every_function_without_memory)
     DO(attn_log_softmax, (ctx, NULL, x4))                                                          \
     DO(attn_cross_entropy, (ctx, NULL, x3, ids))                                                   \
     DO(attn_layernorm, (ctx, NULL, x4, vec, vec, 1e-5f))                                           \
-    DO(attn_gelu, (ctx, NULL, x4, ATTN_GELU_ERF))                                                  \
+    DO(attn_activate, (ctx, NULL, x4, ATTN_ACT_GELU_ERF))                                          \
     DO(attn_embedding, (ctx, NULL, sq, ids))                                                       \
     DO(attn_pos_embedding, (ctx, NULL, sq, 1, 3))                                                  \
     DO(attn_attention, (ctx, NULL, qkv, qkv, qkv, NULL))                                           \
     DO(attn_multihead, (ctx, NULL, x3, x3, &block, 2, NULL))                                       \
     DO(attn_multihead, (ctx, &s->out, x3, x3, NULL, 2, NULL))                                      \
-    DO(attn_mlp, (ctx, NULL, x3, &block, ATTN_GELU_TANH))                                          \
-    DO(attn_mlp, (ctx, &s->out, x3, NULL, ATTN_GELU_TANH))                                         \
-    DO(attn_block, (ctx, NULL, x3, &block, 2, 1e-5f, ATTN_GELU_TANH))                              \
-    DO(attn_block, (ctx, &s->out, x3, NULL, 2, 1e-5f, ATTN_GELU_TANH))                             \
+    DO(attn_mlp, (ctx, NULL, x3, &block, ATTN_ACT_GELU_TANH))                                      \
+    DO(attn_mlp, (ctx, &s->out, x3, NULL, ATTN_ACT_GELU_TANH))                                     \
+    DO(attn_block, (ctx, NULL, x3, &block, 2, 1e-5f, ATTN_ACT_GELU_TANH))                          \
+    DO(attn_block, (ctx, &s->out, x3, NULL, 2, 1e-5f, ATTN_ACT_GELU_TANH))                         \
     DO(attn_unembed, (ctx, NULL, x3, sq))                                                          \
     DO(attn_panels_write, (ctx, NULL, ATTN_Q4, sq))                                                \
     DO(attn_full, (ctx, NULL, attn_shape1(7), 2))                                                  \
@@ -507,9 +507,9 @@ TEST(every_function_without_memory)
     DO(attn_hook, (ctx, NULL, NULL, "*hook_pattern", do_nothing, NULL))                            \
     DO(attn_hook, (ctx, NULL, other, NULL, do_nothing, NULL))                                      \
     DO(attn_hook, (ctx, NULL, other, "*hook_pattern", NULL, NULL))                                 \
-    DO(attn_cache_get, (ctx, NULL, held, ATTN_VALUES, 0, 1, 3))                                    \
-    DO(attn_cache_get, (ctx, &s->out, NULL, ATTN_VALUES, 0, 1, 3))                                 \
-    DO(attn_cache_set, (ctx, NULL, ATTN_KEYS, 0, 1, attn_slice(z, 0, 0, 1)))                       \
+    DO(attn_cache_get, (ctx, NULL, held, ATTN_CACHE_VALUES, 0, 1, 3))                              \
+    DO(attn_cache_get, (ctx, &s->out, NULL, ATTN_CACHE_VALUES, 0, 1, 3))                           \
+    DO(attn_cache_set, (ctx, NULL, ATTN_CACHE_KEYS, 0, 1, attn_slice(z, 0, 0, 1)))                 \
     DO(attn_record_size, (ctx, NULL, model, &recorded))                                            \
     DO(attn_record_size, (ctx, &s->n, NULL, &recorded))                                            \
     DO(attn_record_new, (ctx, NULL, other, &recorded, recorded_there, recorded_size))              \
@@ -576,8 +576,8 @@ TEST(every_function_without_memory)
     DO(attn_process_weights, (ctx, &s->model, NULL, ATTN_FOLD_LAYERNORM))                          \
     DO(attn_model_save, (ctx, NULL, model))                                                        \
     DO(attn_model_save, (ctx, test_tmp("faults.attn"), NULL))                                      \
-    DO(attn_draft_begin, (ctx, NULL, test_tmp("faults.draft")))                                    \
-    DO(attn_draft_begin, (ctx, &s->draft, NULL))                                                   \
+    DO(attn_new_file_begin, (ctx, NULL, test_tmp("faults.file")))                                  \
+    DO(attn_new_file_begin, (ctx, &s->file, NULL))                                                 \
     DO(attn_writer_new, (ctx, NULL, test_tmp("faults.made"), attn_model_config(model), NULL, 0))   \
     DO(attn_writer_new, (ctx, &s->writer, NULL, attn_model_config(model), NULL, 0))                \
     DO(attn_writer_new, (ctx, &s->writer, test_tmp("faults.made"), NULL, NULL, 0))                 \
@@ -773,7 +773,8 @@ static void each_call(const char *how, const char *command, const char *made)
                    i);
             if (made)
                 remove(made);
-            CHECKF(system(drafts) != 0, "%s, signal at call %ld: a draft is left", command, i);
+            CHECKF(system(drafts) != 0, "%s, signal at call %ld: an unfinished file is left",
+                   command, i);
             continue;
         }
         CHECKF(code == 0 || code == 1, "%s, call %ld fails: exit code %d", command, i, code);
@@ -878,7 +879,7 @@ static void save_under_faults(const char *command)
             n_new += is_new[0];
             n_left += left;
         }
-    /* some fail before anything is saved, some later; of some a draft stays */
+    /* some fail before anything is saved, some later; of some an unfinished file stays */
     CHECKF(failed > 10 && n_new > 3 && failed > n_new && n_left > 0, "%ld fail, %ld save, %ld stay",
            failed, n_new, n_left);
     forget();

@@ -1435,10 +1435,10 @@ TEST(not_written)
     FAILS(&ctx, ATTN_E_FORMAT, "does not divide",
           attn_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
     config.n_head = 2;
-    config.act_fn = (attn_gelu_kind)4;
+    config.act_fn = (attn_act_kind)4;
     FAILS(&ctx, ATTN_E_VERSION, "the activation function is 4",
           attn_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
-    config.act_fn = ATTN_GELU_TANH;
+    config.act_fn = ATTN_ACT_GELU_TANH;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no writer", attn_writer_end(&ctx, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no writer",
           attn_writer_add(&ctx, NULL, "ln_final.w", ATTN_F32, row));

@@ -444,8 +444,8 @@ static int refill(const attn_activation *a, void *user)
 {
     const attn_tensor *past = (const attn_tensor *)user;
     attn_ctx ctx = alone();
-    OK(&ctx, attn_cache_set(&ctx, a->session, ATTN_KEYS, 1, 2, past[0]));
-    OK(&ctx, attn_cache_set(&ctx, a->session, ATTN_VALUES, 1, 2, past[1]));
+    OK(&ctx, attn_cache_set(&ctx, a->session, ATTN_CACHE_KEYS, 1, 2, past[0]));
+    OK(&ctx, attn_cache_set(&ctx, a->session, ATTN_CACHE_VALUES, 1, 2, past[1]));
     return 0;
 }
 
@@ -454,10 +454,10 @@ static int look_back(const attn_activation *a, void *user)
     attn_tensor past = {0};
     attn_ctx ctx = alone();
     ++*(size_t *)user;
-    OK(&ctx, attn_cache_get(&ctx, &past, a->session, ATTN_KEYS, 0, 0, a->first));
+    OK(&ctx, attn_cache_get(&ctx, &past, a->session, ATTN_CACHE_KEYS, 0, 0, a->first));
     CHECK(past.shape[0] == a->first);
     FAILS(&ctx, ATTN_E_ARGUMENT, "positions from",
-          attn_cache_get(&ctx, &past, a->session, ATTN_KEYS, 0, 0, a->first + 1));
+          attn_cache_get(&ctx, &past, a->session, ATTN_CACHE_KEYS, 0, 0, a->first + 1));
     attn_ctx_free(&ctx);
     return 0;
 }
@@ -486,8 +486,8 @@ TEST(cache)
         OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_v", note, s));
         OK(&ctx, attn_feed(&ctx, session, tokens, PAST));
         attn_unhook_all(session);
-        OK(&ctx, attn_cache_get(&ctx, &now[0], session, ATTN_KEYS, 1, 0, PAST));
-        OK(&ctx, attn_cache_get(&ctx, &now[1], session, ATTN_VALUES, 1, 0, PAST));
+        OK(&ctx, attn_cache_get(&ctx, &now[0], session, ATTN_CACHE_KEYS, 1, 0, PAST));
+        OK(&ctx, attn_cache_get(&ctx, &now[1], session, ATTN_CACHE_VALUES, 1, 0, PAST));
         CHECK(s->n == 6);
         for (i = 0; i < s->n; i++)
             same_floats((const float *)s->all[i].value.data,
@@ -495,11 +495,11 @@ TEST(cache)
                         "remembered");
 
         /* Set between feeds, set in a hook of a token that is generated: the same. */
-        OK(&ctx, attn_cache_set(&ctx, session, ATTN_KEYS, 1, FIRST, past[0]));
-        OK(&ctx, attn_cache_set(&ctx, session, ATTN_VALUES, 1, FIRST, past[1]));
+        OK(&ctx, attn_cache_set(&ctx, session, ATTN_CACHE_KEYS, 1, FIRST, past[0]));
+        OK(&ctx, attn_cache_set(&ctx, session, ATTN_CACHE_VALUES, 1, FIRST, past[1]));
         attn_tensor_free(&ctx, &now[0]);
         now[0].ndim = 0;
-        OK(&ctx, attn_cache_get(&ctx, &now[0], session, ATTN_KEYS, 1, FIRST, COUNT));
+        OK(&ctx, attn_cache_get(&ctx, &now[0], session, ATTN_CACHE_KEYS, 1, FIRST, COUNT));
         same_bits(now[0], past[0], "what was set");
         want = feed_all(&ctx, session, tokens + PAST, LENGTH - PAST, 1);
         OK(&ctx, attn_truncate(&ctx, session, 0));
@@ -522,23 +522,23 @@ TEST(cache)
         OK(&ctx, attn_feed(&ctx, session, tokens, 4));
         attn_tensor_free(&ctx, &now[1]);
         now[1].ndim = 0;
-        OK(&ctx, attn_cache_get(&ctx, &now[1], session, ATTN_VALUES, c->n_layer - 1, 3, 1));
+        OK(&ctx, attn_cache_get(&ctx, &now[1], session, ATTN_CACHE_VALUES, c->n_layer - 1, 3, 1));
         for (j = 0; j < c->d_head; j++)
             *entry(now[1], 0, 1, j) = 0;
-        OK(&ctx, attn_cache_set(&ctx, session, ATTN_VALUES, c->n_layer - 1, 3, now[1]));
+        OK(&ctx, attn_cache_set(&ctx, session, ATTN_CACHE_VALUES, c->n_layer - 1, 3, now[1]));
         same_logits(feed_all(&ctx, session, tokens + 4, LENGTH - 4, 7),
                     want + 4 * vocab_of(models[m]), LENGTH - 4, models[m], "a value of zeros");
 
         FAILS(&ctx, ATTN_E_ARGUMENT, "layer",
-              attn_cache_get(&ctx, &now[0], session, ATTN_KEYS, c->n_layer, 0, 1));
+              attn_cache_get(&ctx, &now[0], session, ATTN_CACHE_KEYS, c->n_layer, 0, 1));
         FAILS(&ctx, ATTN_E_ARGUMENT, "holds 20",
-              attn_cache_set(&ctx, session, ATTN_KEYS, 0, LENGTH - 1, past[0]));
+              attn_cache_set(&ctx, session, ATTN_CACHE_KEYS, 0, LENGTH - 1, past[0]));
         FAILS(&ctx, ATTN_E_ARGUMENT, "holds 20",
-              attn_cache_get(&ctx, &now[0], session, ATTN_KEYS, 0, SIZE_MAX, 2));
+              attn_cache_get(&ctx, &now[0], session, ATTN_CACHE_KEYS, 0, SIZE_MAX, 2));
         FAILS(&ctx, ATTN_E_SHAPE, "heads",
-              attn_cache_set(&ctx, session, ATTN_KEYS, 0, 0, attn_transpose(past[0], 0, 1)));
+              attn_cache_set(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_transpose(past[0], 0, 1)));
         FAILS(&ctx, ATTN_E_ARGUMENT, "no session",
-              attn_cache_set(&ctx, NULL, ATTN_KEYS, 0, 0, past[0]));
+              attn_cache_set(&ctx, NULL, ATTN_CACHE_KEYS, 0, 0, past[0]));
         attn_session_free(session);
         attn_ctx_free(&ctx);
         pool_clear();
@@ -2304,7 +2304,7 @@ static int reach_over(const attn_activation *a, void *user)
     const attn_config *const c = attn_model_config(attn_session_model(other));
     attn_ctx ctx = alone();
     FAILS(&ctx, ATTN_E_ARGUMENT, "the session holds 0",
-          attn_cache_set(&ctx, other, ATTN_VALUES, (size_t)a->layer, 0,
+          attn_cache_set(&ctx, other, ATTN_CACHE_VALUES, (size_t)a->layer, 0,
                          random_tensor(3, 2, (int)c->n_head, (int)c->d_head)));
     return 0;
 }
@@ -2352,7 +2352,7 @@ static attn_session *halved(attn_ctx *ctx, const attn_model *model, size_t n_ctx
     memset(&desc, 0, sizeof desc);
     desc.n_ctx = n_ctx;
     desc.n_batch = 11;
-    desc.cache = ATTN_F16;
+    desc.cache_dtype = ATTN_F16;
     OK(ctx, attn_session_new(ctx, &session, model, &desc));
     return session;
 }
@@ -2412,7 +2412,7 @@ static void check_halves(const attn_model *model, size_t n)
     memcpy(logits, attn_logits(session), vocab_of(model) * sizeof *logits);
     same_logits(logits, want + (n - 1) * vocab_of(model), 1, model, "in a batch");
     same_logits(attn_logits(other), want + (n - 1) * vocab_of(model), 1, model, "of a copy");
-    for (part = ATTN_KEYS; part <= ATTN_VALUES; part++)
+    for (part = ATTN_CACHE_KEYS; part <= ATTN_CACHE_VALUES; part++)
         for (layer = 0; layer < c->n_layer; layer++) {
             const attn_cache_part of = (attn_cache_part)part;
             OK(&ctx, attn_cache_get(&ctx, &want_kept, rounded, of, layer, 0, n));
@@ -2421,8 +2421,8 @@ static void check_halves(const attn_model *model, size_t n)
         }
     attn_tensor_free(&ctx, &kept);
     want_kept = random_tensor(3, 2, (int)c->n_head, (int)d); /* what is written is rounded too */
-    OK(&ctx, attn_cache_set(&ctx, other, ATTN_VALUES, 0, 3, want_kept));
-    OK(&ctx, attn_cache_get(&ctx, &kept, other, ATTN_VALUES, 0, 3, 2));
+    OK(&ctx, attn_cache_set(&ctx, other, ATTN_CACHE_VALUES, 0, 3, want_kept));
+    OK(&ctx, attn_cache_get(&ctx, &kept, other, ATTN_CACHE_VALUES, 0, 3, 2));
     for (i = 0; i < 2 * c->n_head * d; i++) {
         const size_t t = i / d / c->n_head, head = i / d % c->n_head;
         CHECK(*entry(kept, t, head, i % d) ==
@@ -2450,11 +2450,11 @@ TEST(halves)
     check_halves(longer, 300); /* values in more than one chain */
     memset(&desc, 0, sizeof desc);
     OK(&ctx, attn_session_size(&ctx, &whole, tiny, &desc));
-    desc.cache = ATTN_F16;
+    desc.cache_dtype = ATTN_F16;
     OK(&ctx, attn_session_size(&ctx, &half, tiny, &desc));
     CHECK(whole - half == (size_t)2 * 2 * attn_model_config(tiny)->n_layer *
                               attn_model_config(tiny)->n_ctx * attn_model_config(tiny)->d_model);
-    desc.cache = ATTN_Q8;
+    desc.cache_dtype = ATTN_Q8;
     FAILS(&ctx, ATTN_E_ARGUMENT, "ATTN_F32 or ATTN_F16",
           attn_session_new(&ctx, &session, tiny, &desc));
     CHECK(session == NULL);

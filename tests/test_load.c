@@ -180,7 +180,7 @@ static void live(work *w, size_t seed)
     random_state = 2 * seed + 1;
     desc.n_ctx = 2 + random_below(attn_model_config(w->model)->n_ctx - 1);
     desc.n_batch = random_below(40);
-    desc.cache = seed % 2 ? ATTN_F16 : ATTN_F32;
+    desc.cache_dtype = seed % 2 ? ATTN_F16 : ATTN_F32;
     OK(&w->ctx, attn_session_new(&w->ctx, &w->one, w->model, &desc));
     OK(&w->ctx, attn_session_new(&w->ctx, &w->two, w->model, &desc));
     if (w->one && w->two) {

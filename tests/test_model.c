@@ -1659,7 +1659,7 @@ TEST(session_sizes)
                     scales s;
                     attn_ctx ctx = weighed(&s);
                     attn_session *session;
-                    attn_session_desc desc = {.cache = ATTN_F32};
+                    attn_session_desc desc = {.cache_dtype = ATTN_F32};
                     size_t told = 0;
                     memset(&desc, 0, sizeof desc);
                     ctx.n_threads = (int)threads;
@@ -2408,23 +2408,23 @@ TEST(arguments_of_models)
     size_t n;
     OK(&ctx, attn_feed(&ctx, session, ten, T));
     REFUSED(ATTN_E_ARGUMENT, "no session given",
-            attn_cache_get(&ctx, &not_made, NULL, ATTN_KEYS, 0, 0, 1));
-    REFUSED(ATTN_E_ARGUMENT, "expected ATTN_KEYS or ATTN_VALUES",
+            attn_cache_get(&ctx, &not_made, NULL, ATTN_CACHE_KEYS, 0, 0, 1));
+    REFUSED(ATTN_E_ARGUMENT, "expected ATTN_CACHE_KEYS or ATTN_CACHE_VALUES",
             attn_cache_get(&ctx, &not_made, session, (attn_cache_part)2, 0, 0, 1));
     not_made = some(2, 3, 3, 1);
     FAILS(&ctx, ATTN_E_SHAPE, "attn_cache_get",
-          attn_cache_get(&ctx, &not_made, session, ATTN_KEYS, 0, 0, 1));
+          attn_cache_get(&ctx, &not_made, session, ATTN_CACHE_KEYS, 0, 0, 1));
     REFUSED(ATTN_E_ARGUMENT, "attn_cache_set",
-            attn_cache_set(&ctx, session, ATTN_KEYS, 0, 0, no_tensor));
+            attn_cache_set(&ctx, session, ATTN_CACHE_KEYS, 0, 0, no_tensor));
     keys = no_tensor;
     ctx.status = ATTN_OK;
-    OK(&ctx, attn_cache_get(&ctx, &keys, session, ATTN_KEYS, 0, 0, 2));
+    OK(&ctx, attn_cache_get(&ctx, &keys, session, ATTN_CACHE_KEYS, 0, 0, 2));
     REFUSED(ATTN_E_SHAPE, "attn_cache_set: expected",
-            attn_cache_set(&ctx, session, ATTN_KEYS, 0, 0, attn_select(keys, 1, 0)));
+            attn_cache_set(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_select(keys, 1, 0)));
     REFUSED(ATTN_E_SHAPE, "attn_cache_set: expected",
-            attn_cache_set(&ctx, session, ATTN_KEYS, 0, 0, attn_slice(keys, 1, 0, 1)));
+            attn_cache_set(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_slice(keys, 1, 0, 1)));
     REFUSED(ATTN_E_SHAPE, "attn_cache_set: expected",
-            attn_cache_set(&ctx, session, ATTN_KEYS, 0, 0, attn_slice(keys, 2, 0, 1)));
+            attn_cache_set(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_slice(keys, 2, 0, 1)));
 
     ctx.status = ATTN_OK;
     OK(&ctx, attn_sampler_new(&ctx, &sampler, c->n_vocab, NULL));
@@ -2537,9 +2537,9 @@ static int meddle(const char *text, size_t size, void *user)
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
           attn_generate(&ctx, m->session, "", NULL, NULL, NULL));
     not_made = no_tensor;
-    OK(&ctx, attn_cache_get(&ctx, &not_made, m->session, ATTN_KEYS, 0, 0, 1));
+    OK(&ctx, attn_cache_get(&ctx, &not_made, m->session, ATTN_CACHE_KEYS, 0, 0, 1));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
-          attn_cache_set(&ctx, m->session, ATTN_KEYS, 0, 0, not_made));
+          attn_cache_set(&ctx, m->session, ATTN_CACHE_KEYS, 0, 0, not_made));
     OK(&ctx, attn_session_copy(&ctx, m->other, m->session)); /* it may look */
     CHECK(attn_session_length(m->other) == attn_session_length(m->session));
     attn_ctx_free(&ctx);

@@ -263,12 +263,12 @@ TEST(gelu_against_torch)
     attn_tensor x, want[2];
     size_t j;
     int kind;
-    if (!CHECK(fixture(&x, "gelu.0.x") && fixture(&want[ATTN_GELU_TANH], "gelu.0.tanh") &&
-               fixture(&want[ATTN_GELU_ERF], "gelu.0.erf")))
+    if (!CHECK(fixture(&x, "gelu.0.x") && fixture(&want[ATTN_ACT_GELU_TANH], "gelu.0.tanh") &&
+               fixture(&want[ATTN_ACT_GELU_ERF], "gelu.0.erf")))
         return;
-    for (kind = ATTN_GELU_TANH; kind <= ATTN_GELU_ERF; kind++) {
+    for (kind = ATTN_ACT_GELU_TANH; kind <= ATTN_ACT_GELU_ERF; kind++) {
         attn_tensor out = {0};
-        if (!OK(&ctx, attn_gelu(&ctx, &out, x, (attn_gelu_kind)kind)))
+        if (!OK(&ctx, attn_activate(&ctx, &out, x, (attn_act_kind)kind)))
             continue;
         same_shape(out, want[kind], "gelu");
         for (j = 0; j < count_of(x) && count_of(x) == count_of(out); j++)
@@ -409,14 +409,14 @@ TEST(mlp_and_block_against_torch)
         attn_block_weights w = weights_of("block", i);
         CHECK(fixture(&args, "block.%d.args", i) && fixture(&f, "block.%d.f", i));
         CHECK(fixture(&want, "block.%d.tanh", i));
-        if (OK(&ctx, attn_mlp(&ctx, &tanh_form, x, &w, ATTN_GELU_TANH)))
+        if (OK(&ctx, attn_mlp(&ctx, &tanh_form, x, &w, ATTN_ACT_GELU_TANH)))
             close_to(tanh_form, want, ROWS, label("mlp", i));
         CHECK(fixture(&want, "block.%d.erf", i));
-        if (OK(&ctx, attn_mlp(&ctx, &erf_form, x, &w, ATTN_GELU_ERF)))
+        if (OK(&ctx, attn_mlp(&ctx, &erf_form, x, &w, ATTN_ACT_GELU_ERF)))
             close_to(erf_form, want, ROWS, label("mlp with erf", i));
         CHECK(fixture(&want, "block.%d.out", i));
-        if (OK(&ctx,
-               attn_block(&ctx, &out, x, &w, (size_t)arg_of(args, 0), float_of(f), ATTN_GELU_TANH)))
+        if (OK(&ctx, attn_block(&ctx, &out, x, &w, (size_t)arg_of(args, 0), float_of(f),
+                                ATTN_ACT_GELU_TANH)))
             close_to(out, want, 2e-6, label("block", i));
         done(&ctx);
     }
@@ -546,18 +546,18 @@ TEST(curves)
         set_value(x, i, (float)(-87.3 + 176.0 * (double)i / (double)n));
     if (OK(&ctx, attn_exp(&ctx, &e, x)))
         check_curve("exp", x, e, exp, 1.2e-7, 0);
-    if (OK(&ctx, attn_gelu(&ctx, &s, x, ATTN_SILU)))
+    if (OK(&ctx, attn_activate(&ctx, &s, x, ATTN_ACT_SILU)))
         check_curve("silu", x, s, exact_silu, 3e-7, 0);
-    if (OK(&ctx, attn_gelu(&ctx, &r, x, ATTN_RELU)))
+    if (OK(&ctx, attn_activate(&ctx, &r, x, ATTN_ACT_RELU)))
         check_curve("relu", x, r, exact_relu, 0, 0);
     for (i = 0; i < n; i++)
         set_value(x, i, (float)(-10 + 20.0 * (double)i / (double)n));
     set_value(x, 0, 1e-10f);
-    if (OK(&ctx, attn_gelu(&ctx, &t, x, ATTN_GELU_TANH)))
+    if (OK(&ctx, attn_activate(&ctx, &t, x, ATTN_ACT_GELU_TANH)))
         check_curve("gelu, tanh form", x, t, exact_gelu_tanh, 1e-7, 1e-7);
     check_curve("gelu, its tail", attn_slice(x, 0, 1, n / 2), attn_slice(t, 0, 1, n / 2),
                 exact_gelu_tail, 2e-5, 0);
-    if (OK(&ctx, attn_gelu(&ctx, &f, x, ATTN_GELU_ERF)))
+    if (OK(&ctx, attn_activate(&ctx, &f, x, ATTN_ACT_GELU_ERF)))
         check_curve("gelu, erf form", x, f, exact_gelu_erf, 0, 2e-7);
     check_curve("gelu, erf form's tail", attn_slice(x, 0, 1, n / 2), attn_slice(f, 0, 1, n / 2),
                 exact_gelu_erf, 8e-7, 0);
@@ -835,19 +835,19 @@ static attn_status run_layernorm(attn_ctx *ctx, attn_tensor *out, const attn_ten
 }
 static attn_status run_gelu(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
-    return attn_gelu(ctx, out, in[0], ATTN_GELU_TANH);
+    return attn_activate(ctx, out, in[0], ATTN_ACT_GELU_TANH);
 }
 static attn_status run_gelu_erf(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
-    return attn_gelu(ctx, out, in[0], ATTN_GELU_ERF);
+    return attn_activate(ctx, out, in[0], ATTN_ACT_GELU_ERF);
 }
 static attn_status run_relu(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
-    return attn_gelu(ctx, out, in[0], ATTN_RELU);
+    return attn_activate(ctx, out, in[0], ATTN_ACT_RELU);
 }
 static attn_status run_silu(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
-    return attn_gelu(ctx, out, in[0], ATTN_SILU);
+    return attn_activate(ctx, out, in[0], ATTN_ACT_SILU);
 }
 static attn_status run_embedding(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
@@ -921,12 +921,12 @@ static attn_status run_mlp(attn_ctx *ctx, attn_tensor *out, const attn_tensor *i
     attn_block_weights w;
     memset(&w, 0, sizeof w);
     w.w_in = in[1], w.b_in = in[2], w.w_out = in[3], w.b_out = in[4];
-    return attn_mlp(ctx, out, in[0], &w, ATTN_GELU_TANH);
+    return attn_mlp(ctx, out, in[0], &w, ATTN_ACT_GELU_TANH);
 }
 static attn_status run_block(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
     attn_block_weights w = weights_in(in + 1);
-    return attn_block(ctx, out, in[0], &w, 3, 1e-5f, ATTN_GELU_TANH);
+    return attn_block(ctx, out, in[0], &w, 3, 1e-5f, ATTN_ACT_GELU_TANH);
 }
 static attn_status run_unembed(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
@@ -1085,10 +1085,10 @@ TEST(limits_of_activations_on_every_isa)
         values[i] = limits[i % 4];
     for (k = 0; k < N_KINDS; k++) {
         ctx.isa = all_kinds[k];
-        for (kind = 0; kind_of(ctx.isa) != 0 && kind <= (int)ATTN_SILU; kind++) {
+        for (kind = 0; kind_of(ctx.isa) != 0 && kind <= (int)ATTN_ACT_SILU; kind++) {
             attn_tensor out = {0};
-            if (!OK(&ctx, attn_gelu(&ctx, &out, attn_borrow(values, ATTN_F32, attn_shape1(20)),
-                                    (attn_gelu_kind)kind)))
+            if (!OK(&ctx, attn_activate(&ctx, &out, attn_borrow(values, ATTN_F32, attn_shape1(20)),
+                                        (attn_act_kind)kind)))
                 continue;
             for (i = 0; i < 20; i++)
                 CHECKF(i % 4 == 0 ? isnan(value_of(out, i)) : value_of(out, i) == 0,
@@ -1616,11 +1616,11 @@ TEST(elements_do_not_know_their_place)
         for (i = 0; i < 64; i++)
             set_value(x, i, 6 * random_float());
         OK(&ctx, kind == 4 ? attn_exp(&ctx, &whole, x)
-                           : attn_gelu(&ctx, &whole, x, (attn_gelu_kind)kind));
+                           : attn_activate(&ctx, &whole, x, (attn_act_kind)kind));
         for (n = 1; n < 40; n++) {
             attn_tensor part = {0}, some = attn_slice(x, 0, (size_t)(n % 7), (size_t)n);
             OK(&ctx, kind == 4 ? attn_exp(&ctx, &part, some)
-                               : attn_gelu(&ctx, &part, some, (attn_gelu_kind)kind));
+                               : attn_activate(&ctx, &part, some, (attn_act_kind)kind));
             if (whole.ndim && part.ndim)
                 same_bits(part, attn_slice(whole, 0, (size_t)(n % 7), (size_t)n), "some elements");
         }
@@ -1698,7 +1698,7 @@ TEST(attention_is_its_parts)
     done(&ctx);
 }
 
-static void block_of(attn_gelu_kind kind)
+static void block_of(attn_act_kind kind)
 {
     attn_ctx ctx = {0};
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
@@ -1728,7 +1728,7 @@ static void block_of(attn_gelu_kind kind)
     OK(&ctx, attn_add(&ctx, &mid, x, attended));
     OK(&ctx, attn_layernorm(&ctx, &n2, mid, w.ln2_w, w.ln2_b, 1e-5f));
     OK(&ctx, attn_linear(&ctx, &up, n2, w.w_in, w.b_in));
-    OK(&ctx, attn_gelu(&ctx, &act, up, kind));
+    OK(&ctx, attn_activate(&ctx, &act, up, kind));
     OK(&ctx, attn_linear(&ctx, &down, act, w.w_out, w.b_out));
     OK(&ctx, attn_mlp(&ctx, &mlp, n2, &w, kind));
     same_bits(mlp, down, "mlp");
@@ -1743,10 +1743,10 @@ static void block_of(attn_gelu_kind kind)
 
 TEST(block_is_its_parts)
 {
-    block_of(ATTN_GELU_TANH);
-    block_of(ATTN_GELU_ERF);
-    block_of(ATTN_RELU);
-    block_of(ATTN_SILU);
+    block_of(ATTN_ACT_GELU_TANH);
+    block_of(ATTN_ACT_GELU_ERF);
+    block_of(ATTN_ACT_RELU);
+    block_of(ATTN_ACT_SILU);
 }
 
 /* ---- edges ------------------------------------------------------------------------------------
@@ -2015,7 +2015,7 @@ TEST(other_refusals)
     CHECK(attn_attention(&ctx, &out, x, x, x, &desc) != ATTN_OK && ctx.status != ATTN_OK);
     attn_tensor_free(&ctx, &out);
     ctx.status = ATTN_OK;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind is 4", attn_gelu(&ctx, &out, x, (attn_gelu_kind)4));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "kind is 4", attn_activate(&ctx, &out, x, (attn_act_kind)4));
     /* Ids outside the table, and targets outside the vocabulary. */
     table = random_tensor(2, 6, 4);
     ids = laid_out(random_tensor(1, 3), ATTN_I32, 0);
@@ -2104,7 +2104,7 @@ TEST(sizes_beyond_memory)
     TRY(attn_softmax_causal(&ctx, &out, wide));
     TRY(attn_log_softmax(&ctx, &out, wide));
     TRY(attn_layernorm(&ctx, &out, wide, none, none, 1e-5f));
-    TRY(attn_gelu(&ctx, &out, wide, ATTN_GELU_TANH));
+    TRY(attn_activate(&ctx, &out, wide, ATTN_ACT_GELU_TANH));
     TRY(attn_copy(&ctx, &out, wide));
     TRY(attn_matmul(&ctx, &out, x, wide));
     TRY(attn_matmul(&ctx, &out, wide, tall));
@@ -2485,9 +2485,9 @@ static void negative_zero_in(attn_ctx *ctx)
     EACH(AT == 0 && signbit(AT));
     OK(ctx, attn_exp(ctx, &out, row(zero, 20)));
     EACH(AT == 1);
-    OK(ctx, attn_gelu(ctx, &out, row(zero, 20), ATTN_GELU_TANH));
+    OK(ctx, attn_activate(ctx, &out, row(zero, 20), ATTN_ACT_GELU_TANH));
     EACH(AT == 0);
-    OK(ctx, attn_gelu(ctx, &out, row(zero, 20), ATTN_GELU_ERF));
+    OK(ctx, attn_activate(ctx, &out, row(zero, 20), ATTN_ACT_GELU_ERF));
     EACH(AT == 0);
     OK(ctx, attn_matmul(ctx, &out, row(id, 1), row(zero, 20))); /* 0 + 1 * -0 */
     EACH(AT == 0 && !signbit(AT));

@@ -190,7 +190,7 @@ TEST(patterns_of_4_gib)
     attn_ctx ctx = alone();
     attn_model *const model = random_model(&ctx, 1, HEADS, WIDTH);
     attn_session *session = NULL;
-    attn_session_desc whole = {.n_batch = N_CTX, .cache = ATTN_F16};
+    attn_session_desc whole = {.n_batch = N_CTX, .cache_dtype = ATTN_F16};
     attn_record_desc desc;
     size_t bytes = 0;
     memset(&desc, 0, sizeof desc);

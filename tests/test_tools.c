@@ -565,7 +565,7 @@ static void check_logits(const char *options, attn_dtype cache)
     enum { T = 70, V = 2048 };
     const char expected[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (70, 2048), }";
     char command[2048] = GPT2 MODEL "--logits build/test-tmp/tools/logits.npy --ids '";
-    attn_session_desc desc = {.cache = ATTN_F32};
+    attn_session_desc desc = {.cache_dtype = ATTN_F32};
     attn_ctx ctx = {0};
     attn_model *model = NULL;
     attn_session *session = NULL;
@@ -575,7 +575,7 @@ static void check_logits(const char *options, attn_dtype cache)
         snprintf(command + strlen(command), 16, "%d ", (int)(t * 29 % V));
     strcat(command, "'");
     strcat(command, options);
-    desc.cache = cache;
+    desc.cache_dtype = cache;
     CHECK(run("%s", command) == 0 && out_size == 0);
     file = test_read(test_tmp("logits.npy"), &size);
     if (CHECK(file) && CHECKF(size == 128 + T * V * 4, "%d bytes", (int)size) &&

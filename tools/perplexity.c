@@ -228,7 +228,7 @@ static int run_all(run *r)
     if ((code = read_ids_of_file(r)) != FINE)
         return code;
     desc.n_ctx = r->o.context;
-    desc.cache = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
+    desc.cache_dtype = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
     r->stats = (attn_token_stats *)arena_alloc(&r->ctx, &r->memory, r->o.context, sizeof *r->stats);
     if (!r->stats || attn_session_new(&r->ctx, &r->session, r->model, &desc))
         return failed(&r->ctx);

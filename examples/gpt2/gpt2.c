@@ -169,7 +169,7 @@ static int make_session(run *r, size_t more)
     const size_t room = config->n_ctx - r->n_prompt;
     attn_session_desc desc = {0};
     desc.n_ctx = r->n_prompt + (more < room ? more : room);
-    desc.cache = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
+    desc.cache_dtype = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
     return attn_session_new(&r->ctx, &r->session, r->model, &desc) ? failed(&r->ctx) : FINE;
 }
 

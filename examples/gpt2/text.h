@@ -110,7 +110,7 @@ static int feed_pieces(run *r, const int32_t *ids, size_t n_ids, FILE *file, flo
         if (attn_feed_batch(&r->ctx, &item, 1))
             return failed(&r->ctx);
         if (file && !write_floats(file, logits, n * attn_model_config(r->model)->n_vocab))
-            return FINE; /* attn_draft_end says why */
+            return FINE; /* attn_new_file_end says why */
     }
     return FINE;
 }
@@ -128,14 +128,14 @@ static int feed_and_save(run *r)
     const size_t piece = 32, n_vocab = attn_model_config(r->model)->n_vocab;
     unsigned char header[128];
     float *logits;
-    attn_draft *array;
+    attn_new_file *array;
     FILE *file;
     int code;
     if (system_same_file(r->o.model, r->o.logits))
         return fail(USAGE, "--logits %s: that is the model", r->o.logits);
-    if (attn_draft_begin(&r->ctx, &array, r->o.logits))
+    if (attn_new_file_begin(&r->ctx, &array, r->o.logits))
         return failed(&r->ctx);
-    file = (FILE *)attn_draft_stream(array);
+    file = (FILE *)attn_new_file_stream(array);
     attn_npy_header(header, ATTN_F32, attn_shape2(r->n_prompt, n_vocab));
     fwrite(header, 1, sizeof header, file);
     if (!(logits = (float *)calloc(piece * n_vocab, sizeof *logits)))
@@ -143,7 +143,7 @@ static int feed_and_save(run *r)
     else
         code = feed_pieces(r, r->prompt, r->n_prompt, file, logits, piece);
     progress_end(&r->progress);
-    if (attn_draft_end(&r->ctx, array, code == FINE ? ATTN_OK : ATTN_STOPPED) && code == FINE)
+    if (attn_new_file_end(&r->ctx, array, code == FINE ? ATTN_OK : ATTN_STOPPED) && code == FINE)
         code = failed(&r->ctx);
     free(logits);
     return code;

@@ -122,7 +122,7 @@ class _attn_workspace_desc(ctypes.Structure):
 
 
 class _attn_session_desc(ctypes.Structure):
-    _fields_ = [("n_ctx", c_size_t), ("n_batch", c_size_t), ("cache", c_int), ("workspace", c_void_p),
+    _fields_ = [("n_ctx", c_size_t), ("n_batch", c_size_t), ("cache_dtype", c_int), ("workspace", c_void_p),
                 ("reserved", c_uint64 * 4)]
 
 
@@ -742,13 +742,13 @@ class Model(_Closing):
         """Scratch memory of a pass, which several sessions may share. feed_batch needs that."""
         return Workspace(self, n_ctx, n_batch)
 
-    def session(self, n_ctx: int = 0, *, n_batch: int = 0, cache: Literal["f32", "f16"] = "f32",
+    def session(self, n_ctx: int = 0, *, n_batch: int = 0, cache_dtype: Literal["f32", "f16"] = "f32",
                 workspace: Optional[Workspace] = None) -> Session:
         """A session for n_ctx tokens (0: as many as the model takes).
 
         n_batch: rows of a long prompt that are computed at once (0: 256), and that hooks see at once.
-        cache: the type of its keys and values; f16 takes half the memory and rounds them."""
-        return Session(self, n_ctx, n_batch=n_batch, cache=cache, workspace=workspace)
+        cache_dtype: the type of its keys and values; f16 takes half the memory and rounds them."""
+        return Session(self, n_ctx, n_batch=n_batch, cache_dtype=cache_dtype, workspace=workspace)
 
     def _session_for(self, ids: Ids) -> Session:
         """One in which hooks see a whole text at once."""
@@ -981,16 +981,16 @@ class Session(_Closing):
     Threads that use a session, or sessions of one workspace, take turns. It gives its memory back by
     close(), by the end of a `with` block, or when nobody refers to it."""
 
-    def __init__(self, model: Model, n_ctx: int = 0, *, n_batch: int = 0, cache: str = "f32",
+    def __init__(self, model: Model, n_ctx: int = 0, *, n_batch: int = 0, cache_dtype: str = "f32",
                  workspace: Optional[Workspace] = None) -> None:
-        if cache not in ("f32", "f16"):
-            raise ValueError(f"cache is f32 or f16, not {cache!r}")
+        if cache_dtype not in ("f32", "f16"):
+            raise ValueError(f"cache_dtype is f32 or f16, not {cache_dtype!r}")
         self.model = model
-        self._cache, self._workspace = cache, workspace
+        self._cache_dtype, self._workspace = cache_dtype, workspace
         self._turns = workspace._turns if workspace else _Turns()
         self._guard = _Guard()
         self._kept: dict[int, object] = {}  # by the number of a hook: what C refers to
-        desc = _attn_session_desc(_natural("n_ctx", n_ctx), _natural("n_batch", n_batch), int(cache == "f16"),
+        desc = _attn_session_desc(_natural("n_ctx", n_ctx), _natural("n_batch", n_batch), int(cache_dtype == "f16"),
                                   workspace._handle._as_parameter_ if workspace else None)
         pointer = c_void_p()
         model._context().run(_lib.attn_session_new, byref(pointer), model._handle, byref(desc))
@@ -1078,7 +1078,7 @@ class Session(_Closing):
     def copy(self) -> Session:
         """Another session with the same tokens, keys and values, without the hooks."""
         with self._use() as handle:
-            to = Session(self.model, self.capacity, cache=self._cache, workspace=self._workspace)
+            to = Session(self.model, self.capacity, cache_dtype=self._cache_dtype, workspace=self._workspace)
             to._run(_lib.attn_session_copy, handle)
             return to
 

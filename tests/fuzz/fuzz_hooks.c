@@ -583,7 +583,7 @@ int fuzz_hooks(const unsigned char *data, size_t size)
         MUST(attn_session_new(&ctx, &plain, fuzz_model(), &desc) == ATTN_OK);
         for (i = 0; i < 2; i++) {
             desc.n_ctx = TEXT;
-            desc.cache = i ? ATTN_F16 : ATTN_F32;
+            desc.cache_dtype = i ? ATTN_F16 : ATTN_F32;
             desc.n_batch = 3;
             MUST(attn_session_new(&ctx, &pieces[i], fuzz_model(), &desc) == ATTN_OK);
             desc.n_batch = 0;

@@ -49,7 +49,7 @@ static const truth *fresh(attn_dtype cache, const token_list *tokens)
     truth *t = &truths[cache == ATTN_F16];
     attn_session_desc desc = {.n_ctx = MOST};
     attn_feed_item item;
-    desc.cache = cache;
+    desc.cache_dtype = cache;
     if (!t->session) {
         MUST(attn_session_new(&ctx, &t->session, fuzz_model(), &desc) == ATTN_OK);
         MUST(attn_hook(&ctx, NULL, t->session, "*.hook_resid_pre", keep_stream, t) == ATTN_OK);
@@ -123,7 +123,7 @@ static void passed(twin *t, const token_list *tokens, size_t first, size_t end)
     t->tokens = all;
     t->rows_fed += first < LAYERS ? tokens->n : 0; /* the hook is in the last layer */
     t->has_logits = 1;
-    memcpy(t->logits, fresh(t->desc.cache, &all)->logits[all.n - 1], sizeof t->logits);
+    memcpy(t->logits, fresh(t->desc.cache_dtype, &all)->logits[all.n - 1], sizeof t->logits);
 }
 
 /* A pass that did not come to its end. */
@@ -240,7 +240,8 @@ static void take_item(input *in, part *p, attn_feed_item *item, unsigned layers)
         if (expected(p->of, &p->tokens) == ATTN_OK && item->layers.first <= LAYERS) {
             all = joined(&p->of->tokens, &p->tokens);
             memcpy(p->resid,
-                   fresh(p->of->desc.cache, &all)->stream[item->layers.first] + p->of->tokens.n,
+                   fresh(p->of->desc.cache_dtype, &all)->stream[item->layers.first] +
+                       p->of->tokens.n,
                    p->tokens.n * sizeof *p->resid);
         }
         item->layers.resid = p->resid[0];
@@ -253,7 +254,7 @@ static void check_part(const part *p, const attn_feed_item *item)
     twin *t = p->of;
     const size_t before = t->tokens.n, end = item->layers.end ? item->layers.end : LAYERS;
     const token_list all = joined(&t->tokens, &p->tokens);
-    const truth *said = fresh(t->desc.cache, &all);
+    const truth *said = fresh(t->desc.cache_dtype, &all);
     size_t i, n = item->rows ? item->n_rows : p->tokens.n;
     if (item->layers.resid_out)
         MUST(memcmp(p->resid_out, said->stream[end] + before, p->tokens.n * sizeof *p->resid) == 0);
@@ -300,9 +301,9 @@ static void truncate_to(twin *t, size_t length)
 
 static void copy(twin *to, const twin *from)
 {
-    const attn_status want = to->desc.cache != from->desc.cache ? ATTN_E_ARGUMENT
-                             : from->tokens.n > to->desc.n_ctx  ? ATTN_E_CONTEXT
-                                                                : ATTN_OK;
+    const attn_status want = to->desc.cache_dtype != from->desc.cache_dtype ? ATTN_E_ARGUMENT
+                             : from->tokens.n > to->desc.n_ctx              ? ATTN_E_CONTEXT
+                                                                            : ATTN_OK;
     size_t i;
     MUST(attn_session_copy(&ctx, to->session, from->session) == want);
     if (want != ATTN_OK || to == from)
@@ -347,7 +348,7 @@ static void score(twin *t, input *in)
     if (want != ATTN_OK)
         return;
     passed(t, &tokens, 0, LAYERS);
-    check_losses(fresh(t->desc.cache, &t->tokens), &tokens, before, stats);
+    check_losses(fresh(t->desc.cache_dtype, &t->tokens), &tokens, before, stats);
 }
 
 /* ---- generation, token by token and without drafts ---- */
@@ -356,11 +357,11 @@ static token_list generate_plainly(const twin *t, const token_list *prompt,
                                    const attn_generate_desc *d)
 {
     static attn_session *writers[2];
-    attn_session **writer = &writers[t->desc.cache == ATTN_F16];
+    attn_session **writer = &writers[t->desc.cache_dtype == ATTN_F16];
     attn_session_desc desc = {.n_ctx = MOST};
     attn_sampler *sampler;
     token_list held = joined(&t->tokens, prompt), made;
-    desc.cache = t->desc.cache;
+    desc.cache_dtype = t->desc.cache_dtype;
     if (!*writer)
         MUST(attn_session_new(&ctx, writer, fuzz_model(), &desc) == ATTN_OK);
     MUST(attn_sampler_new(&ctx, &sampler, VOCAB, &d->sampling) == ATTN_OK);
@@ -552,8 +553,8 @@ static void look_at_cache(const twin *t, input *in)
     MUST((attn_cache_get(&ctx, &a, t->session, which, layer, first, count) == ATTN_OK) == good);
     if (!good || count == 0)
         return;
-    MUST(attn_cache_get(&ctx, &b, fresh(t->desc.cache, &t->tokens)->session, which, layer, first,
-                        count) == ATTN_OK);
+    MUST(attn_cache_get(&ctx, &b, fresh(t->desc.cache_dtype, &t->tokens)->session, which, layer,
+                        first, count) == ATTN_OK);
     MUST(memcmp(ours, theirs, count * WIDE * sizeof *ours) == 0);
 }
 
@@ -616,7 +617,7 @@ int fuzz_session(const unsigned char *data, size_t size)
     MUST(attn_workspace_new(&ctx, &workspace, fuzz_model(), &room) == ATTN_OK);
     for (i = 0; i < SESSIONS; i++) {
         all[i].desc.n_ctx = n_ctx[i];
-        all[i].desc.cache = i == 1 || i == 4 ? ATTN_F16 : ATTN_F32;
+        all[i].desc.cache_dtype = i == 1 || i == 4 ? ATTN_F16 : ATTN_F32;
         all[i].desc.workspace = workspace;
         MUST(attn_session_new(&ctx, &all[i].session, fuzz_model(), &all[i].desc) == ATTN_OK);
         all[i].layers_known = 1;

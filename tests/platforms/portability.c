@@ -108,7 +108,7 @@ static attn_session *session_for(attn_ctx *ctx, const attn_model *model, attn_dt
     attn_session *session = NULL;
     memset(&desc, 0, sizeof desc);
     desc.n_ctx = n_tokens_for(model);
-    desc.cache = cache;
+    desc.cache_dtype = cache;
     good(ctx, attn_session_new(ctx, &session, model, &desc), "attn_session_new");
     return session;
 }
@@ -316,8 +316,8 @@ static uint64_t operations(attn_ctx *ctx)
     MAKE(attn_log_softmax(ctx, &out, x));
     MAKE(attn_softmax_causal(ctx, &out, attn_slice(x, 1, 0, 9)));
     MAKE(attn_exp(ctx, &out, wide));
-    MAKE(attn_gelu(ctx, &out, wide, ATTN_GELU_TANH));
-    MAKE(attn_gelu(ctx, &out, wide, ATTN_GELU_ERF));
+    MAKE(attn_activate(ctx, &out, wide, ATTN_ACT_GELU_TANH));
+    MAKE(attn_activate(ctx, &out, wide, ATTN_ACT_GELU_ERF));
     MAKE(attn_variance(ctx, &out, x, 1));
     MAKE(attn_mean(ctx, &out, f16));
     MAKE(attn_layernorm(ctx, &out, x, attn_select(x, 0, 1), attn_select(x, 0, 2), 1e-5f));

@@ -621,7 +621,7 @@ static feed_arg *open_sessions(bench *b, size_t n_items, size_t n_ctx, attn_dtyp
     size_t j;
     memset(&desc, 0, sizeof desc);
     desc.n_ctx = n_ctx;
-    desc.cache = cache;
+    desc.cache_dtype = cache;
     b->ctx.n_threads = b->threads[b->n_counts - 1];
     attn_rng_seed(&rng, 2);
     if (!a)

@@ -137,7 +137,7 @@ TOOLS_FN void export_numbers(export_job *e, const float *x, size_t n, int is_f16
                 put_u32(bytes + 4 * k, bits);
             }
         }
-        fwrite(bytes, 1, width * part_size, e->file); /* the draft's end tells of errors */
+        fwrite(bytes, 1, width * part_size, e->file); /* attn_new_file_end tells of errors */
     }
 }
 
@@ -510,11 +510,11 @@ TOOLS_FN attn_status export_tokenizer_config(export_job *e)
 TOOLS_FN attn_status export_file(export_job *e, const char *path,
                                  attn_status (*write)(export_job *))
 {
-    attn_draft *draft;
-    if (attn_draft_begin(e->ctx, &draft, path))
+    attn_new_file *file;
+    if (attn_new_file_begin(e->ctx, &file, path))
         return e->ctx->status;
-    e->file = (FILE *)attn_draft_stream(draft);
-    return attn_draft_end(e->ctx, draft, write(e));
+    e->file = (FILE *)attn_new_file_stream(file);
+    return attn_new_file_end(e->ctx, file, write(e));
 }
 
 static const struct {
@@ -691,12 +691,12 @@ TOOLS_FN attn_status export_gguf(export_job *e)
 TOOLS_FN attn_status export_gguf_file(export_job *e, const char *path)
 {
     const attn_config *c = attn_model_config(e->model);
-    if (c->act_fn != ATTN_GELU_TANH || c->unscaled_attn || c->scale_attn_by_inverse_layer_idx)
+    if (c->act_fn != ATTN_ACT_GELU_TANH || c->unscaled_attn || c->scale_attn_by_inverse_layer_idx)
         return tool_fail(
             e->ctx, ATTN_E_UNSUPPORTED,
             "GGUF's gpt2 has gelu by tanh and scores over sqrt(d_head), but this model "
             "has another %s; a directory for Hugging Face can hold it",
-            c->act_fn != ATTN_GELU_TANH ? "activation function" : "factor of the scores");
+            c->act_fn != ATTN_ACT_GELU_TANH ? "activation function" : "factor of the scores");
     return export_list(e, NAMES_GGUF, EXPORT_ALIGNMENT) ? e->ctx->status
                                                         : export_file(e, path, export_gguf);
 }

@@ -99,21 +99,21 @@ TOOLS_FN attn_status hf_read_activation(attn_ctx *ctx, source *s, const json_val
 {
     static const struct {
         const char *name;
-        attn_gelu_kind kind;
-    } known[] = {{"gelu_new", ATTN_GELU_TANH},
-                 {"gelu_pytorch_tanh", ATTN_GELU_TANH},
-                 {"gelu_fast", ATTN_GELU_TANH},
-                 {"gelu_accurate", ATTN_GELU_TANH},
-                 {"gelu_python_tanh", ATTN_GELU_TANH},
-                 {"gelu", ATTN_GELU_ERF},
-                 {"gelu_python", ATTN_GELU_ERF},
-                 {"relu", ATTN_RELU},
-                 {"silu", ATTN_SILU},
-                 {"swish", ATTN_SILU}};
+        attn_act_kind kind;
+    } known[] = {{"gelu_new", ATTN_ACT_GELU_TANH},
+                 {"gelu_pytorch_tanh", ATTN_ACT_GELU_TANH},
+                 {"gelu_fast", ATTN_ACT_GELU_TANH},
+                 {"gelu_accurate", ATTN_ACT_GELU_TANH},
+                 {"gelu_python_tanh", ATTN_ACT_GELU_TANH},
+                 {"gelu", ATTN_ACT_GELU_ERF},
+                 {"gelu_python", ATTN_ACT_GELU_ERF},
+                 {"relu", ATTN_ACT_RELU},
+                 {"silu", ATTN_ACT_SILU},
+                 {"swish", ATTN_ACT_SILU}};
     const json_value *v = json_get(root, "activation_function");
     size_t i;
     if (!v && json_get(root, "block_size")) {
-        s->act_fn = ATTN_GELU_ERF;
+        s->act_fn = ATTN_ACT_GELU_ERF;
         source_note("config.json has no activation_function; taken as \"gelu\", which nanoGPT "
                     "computes since 2023 (\"gelu_new\" is what it computed before, and minGPT "
                     "does)");

@@ -86,7 +86,7 @@ typedef struct source {
 
     uint64_t n_vocab, n_ctx, d_model, n_head, n_layer, d_mlp;
     double ln_eps;
-    attn_gelu_kind act_fn; /* and the other two of attn_config that GPT-2 itself does not need */
+    attn_act_kind act_fn; /* and the other two of attn_config that GPT-2 itself does not need */
     int unscaled_attn, scale_attn_by_inverse_layer_idx;
     int says_untied;         /* there must be an unembedding of its own */
     int64_t bos, eos;        /* or one of the two constants above */

@@ -108,28 +108,28 @@ static int is_svg(const lens *l)
     return ends_in(l->o.output, ".svg");
 }
 
-static int open_picture(lens *l, attn_draft **picture)
+static int open_picture(lens *l, attn_new_file **picture)
 {
-    return attn_draft_begin(&l->ctx, picture, l->o.output) ? failed(&l->ctx) : FINE;
+    return attn_new_file_begin(&l->ctx, picture, l->o.output) ? failed(&l->ctx) : FINE;
 }
 
 /* Keeps the picture if `code` is FINE and all of it could be written. */
-static int close_picture(lens *l, attn_draft *picture, int code)
+static int close_picture(lens *l, attn_new_file *picture, int code)
 {
     const attn_status status =
-        attn_draft_end(&l->ctx, picture, code == FINE ? ATTN_OK : ATTN_STOPPED);
+        attn_new_file_end(&l->ctx, picture, code == FINE ? ATTN_OK : ATTN_STOPPED);
     return code == FINE && status ? failed(&l->ctx) : code;
 }
 
 static int draw_grids(lens *l, const lens_page *page, const lens_grid *grids, size_t n)
 {
-    attn_draft *picture;
+    attn_new_file *picture;
     int code;
     if (l->ctx.status)
         return failed(&l->ctx);
     if ((code = open_picture(l, &picture)) != FINE)
         return code;
-    (is_svg(l) ? svg_grids : html_grids)((FILE *)attn_draft_stream(picture), page, grids, n);
+    (is_svg(l) ? svg_grids : html_grids)((FILE *)attn_new_file_stream(picture), page, grids, n);
     return close_picture(l, picture, interrupted ? INTERRUPTED : FINE);
 }
 

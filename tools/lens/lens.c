@@ -221,7 +221,7 @@ static int run_all(lens *l)
     if (l->command->bit == PATCH && (code = make_text(l, &l->corrupted, l->corrupted_word, NULL,
                                                       "corrupted-ids", l->o.corrupted_ids)) != FINE)
         return code;
-    if (l->o.output) /* its draft is removed whatever comes */
+    if (l->o.output) /* the unfinished file is removed whatever comes */
         system_catch(on_interrupt);
     signal(SIGINT, on_interrupt);
     return l->command->run(l);

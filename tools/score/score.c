@@ -904,7 +904,7 @@ static int begin_job(run *r, job *j, int *begun)
         return FINE;
     if (!s->session) {
         desc.n_ctx = capacity;
-        desc.cache = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
+        desc.cache_dtype = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
         desc.workspace = r->workspace;
         if (attn_session_new(&r->ctx, &s->session, r->model, &desc))
             return failed(&r->ctx);

@@ -744,7 +744,7 @@ class Sessions(Case):
         self.same(session.cache_get("values", 1, 0, 2)[0], cache["v", 1][0])
         self.assertFalse(session.cache_get("values", 1, 1, 2).any())
         session.close()
-        half = self.model.session(cache="f16")
+        half = self.model.session(cache_dtype="f16")
         half.feed(PROMPT)
         self.same(half.cache_get("keys", 0), cache["k", 0].astype(np.float16).astype(np.float32))
 
@@ -784,7 +784,7 @@ class Errors(Case):
         model, session = self.model, self.model.session()
         for wrong in (lambda: model.session(-1), lambda: session.truncate(-1), lambda: session.truncate(2 ** 64),
                       lambda: session.generate(PROMPT, max_tokens=0), lambda: attn.Model(STORIES, isa="sse9"),
-                      lambda: attn.Sampler(model, attn.Sampling(seed=-1)), lambda: model.session(cache="q8"),
+                      lambda: attn.Sampler(model, attn.Sampling(seed=-1)), lambda: model.session(cache_dtype="q8"),
                       lambda: model([[1, 2], [3, 4]]), lambda: model.logit_lens(np.zeros((1, 1, 1, 1, 192))),
                       lambda: attn.Sampler(model).sample(np.zeros(5)), lambda: model.tokenizer.token_bytes(-1),
                       lambda: attn.feed_batch([session], [])):
