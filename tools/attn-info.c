@@ -1,12 +1,12 @@
-/* attn-info: what a .attn file holds, and whether it is whole.
+/* cc tools/attn-info.c -I. -O2 -lm -o attn-info
  *
- *     cc -O2 -I.. attn-info.c -o attn-info -lm
- */
-#include "common/system.h"
+ * What a .attn file holds, and whether it is whole. */
+
+#include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #define PROGRAM "attn-info"
-#include "common/program.h"
+#include "tools/common/program.h"
 
 typedef struct options {
     const char *model;

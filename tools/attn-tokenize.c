@@ -1,14 +1,14 @@
-/* attn-tokenize: text to token ids and back.
+/* cc tools/attn-tokenize.c -I. -O2 -lm -o attn-tokenize
  *
- *     cc -O2 -I.. attn-tokenize.c -o attn-tokenize -lm
- */
-#include "common/system.h"
+ * Text to token ids and back. */
+
+#include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
-#include "common/vocab_files.h"
+#include "tools/common/vocab_files.h"
 
 #define PROGRAM "attn-tokenize"
-#include "common/program.h"
+#include "tools/common/program.h"
 
 typedef struct options {
     const char *model, *text;

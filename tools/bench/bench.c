@@ -9,14 +9,14 @@
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE /* for madvise */
 #endif
-#include "../common/system.h"
+#include "tools/common/system.h"
 #if defined(__GNUC__) && defined(__x86_64__)
 #include <cpuid.h>
 #endif
 #define ATTN_STATIC /* matmul is timed as the model uses it: inside the header */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
-#include "../common/vocab_files.h"
+#include "tools/common/vocab_files.h"
 #include "bench_model.h"
 #include "roofs.h"
 #include <signal.h>
@@ -28,7 +28,7 @@ extern char **environ;
 #endif
 
 #define PROGRAM "bench"
-#include "../common/program.h"
+#include "tools/common/program.h"
 
 #ifdef _OPENMP
 #define COUNTS "1 256" /* ROOF_MAX_THREADS */

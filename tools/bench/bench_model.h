@@ -3,7 +3,7 @@
 #ifndef TOOLS_BENCH_MODEL_H
 #define TOOLS_BENCH_MODEL_H
 
-#include "../common/files.h"
+#include "tools/common/files.h"
 
 typedef struct model_shape {
     const char *name;

@@ -10,7 +10,7 @@
 #ifndef TOOLS_ROOFS_H
 #define TOOLS_ROOFS_H
 
-#include "../common/system.h"
+#include "tools/common/system.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

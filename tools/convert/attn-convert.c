@@ -1,21 +1,19 @@
-/* attn-convert: checkpoints of GPT-2 into .attn files, and .attn files into checkpoints (export.h).
+/* cc tools/convert/attn-convert.c -I. -O2 -lm -o attn-convert
  *
- *     cc -O2 -I.. attn-convert.c -o attn-convert -lm
- *
- * The work is in three steps. A reader (huggingface.h, gguf.h, llmc.h) lists the
+ * Checkpoints of GPT-2 into .attn files, and .attn files into checkpoints (export.h). The work is in three steps. A reader (huggingface.h, gguf.h, llmc.h) lists the
  * checkpoint's tensors without reading the weights. A plan lists the tensors of the output, each
  * with its source. Then the weights are copied, tensor by tensor and in pieces of at most 32 MB, so
  * that memory does not grow with the model. */
-#include "../common/system.h"
+#include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #include "export.h"
 #include "gguf.h"
 #include "huggingface.h"
 #include "llmc.h"
-#include "../common/vocab_files.h"
+#include "tools/common/vocab_files.h"
 #define PROGRAM "attn-convert"
-#include "../common/program.h"
+#include "tools/common/program.h"
 #include <signal.h>
 
 /* >> The plan ================================================================================== */

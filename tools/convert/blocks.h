@@ -8,7 +8,7 @@
 #ifndef TOOLS_BLOCKS_H
 #define TOOLS_BLOCKS_H
 
-#include "../common/files.h"
+#include "tools/common/files.h"
 
 TOOLS_FN float block_f16(const unsigned char *p)
 {

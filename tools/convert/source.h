@@ -5,7 +5,7 @@
 #define TOOLS_SOURCE_H
 
 #include "blocks.h"
-#include "../common/vocab.h"
+#include "tools/common/vocab.h"
 #include <float.h>
 #include <math.h>
 
