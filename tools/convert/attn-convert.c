@@ -1,6 +1,8 @@
 /* cc tools/convert/attn-convert.c -I. -O2 -lm -o attn-convert
  *
- * Checkpoints of GPT-2 into .attn files, and .attn files into checkpoints (export.h). The work is in three steps. A reader (huggingface.h, gguf.h, llmc.h) lists the
+ * Checkpoints of GPT-2 into .attn files, and .attn files into checkpoints (export.h).
+ *
+ * The work is in three steps. A reader (huggingface.h, gguf.h, llmc.h) lists the
  * checkpoint's tensors without reading the weights. A plan lists the tensors of the output, each
  * with its source. Then the weights are copied, tensor by tensor and in pieces of at most 32 MB, so
  * that memory does not grow with the model. */

@@ -1,0 +1,156 @@
+/* Section glass: what recording costs, and what a sweep of patches saves. */
+#ifndef BENCH_GLASS_H
+#define BENCH_GLASS_H
+
+#include "measure.h"
+
+/* A text, fed with and without a record; or two, swept and patched one by one. */
+typedef struct glass_arg {
+    attn_session *plain, *watched;
+    attn_record *record;
+    float *memory; /* the record's */
+    size_t n_floats;
+    int32_t text[256], corrupted[256];
+    size_t n_tokens;
+    const char *swept; /* what follows "blocks.i." */
+    int by_head;
+} glass_arg;
+
+static double run_text(bench *b, glass_arg *a, attn_session *session)
+{
+    const double start = seconds();
+    if (attn_truncate(&b->ctx, session, 0) || /* cover: nothing in it can fail */
+        attn_feed(&b->ctx, session, a->text, a->n_tokens))
+        return -1;
+    return seconds() - start;
+}
+
+static void copy_half(attn__worker *me, void *arg)
+{
+    const glass_arg *a = (const glass_arg *)arg;
+    const size_t half = a->n_floats / 2;
+    size_t first, last;
+    attn__share(me, half, &first, &last);
+    memcpy(a->memory + half + first, a->memory + first, (last - first) * sizeof(float));
+}
+
+/* A run with a record, less the time to copy as many bytes, in plain runs. */
+static double run_record(bench *b, void *arg)
+{
+    glass_arg *a = (glass_arg *)arg;
+    const double plain = run_text(b, a, a->plain), recorded = run_text(b, a, a->watched);
+    double beyond = seconds();
+    if (plain < 0 || recorded < 0) /* cover: they cannot fail */
+        return -1;
+    attn__parallel(b->ctx.n_threads, copy_half, a);
+    attn__parallel(b->ctx.n_threads, copy_half, a);
+    beyond += recorded - seconds();
+    return beyond > 0 ? beyond / plain : 0; /* on a busy machine the copies may seem to take more */
+}
+
+static int measure_record(bench *b, glass_arg *a, const char *name)
+{
+    task t = new_task(b, GLASS, 1, "runs", run_record, a);
+    attn_record_desc desc;
+    size_t bytes;
+    int good;
+    memset(&desc, 0, sizeof desc);
+    desc.names = &name;
+    desc.n_names = name != NULL;
+    desc.n_positions = a->n_tokens;
+    if (attn_record_size(&b->ctx, &bytes, b->model, &desc))
+        return 0;
+    t.by_time = 1;
+    snprintf(t.name, sizeof t.name, "%u tokens, recording %s", (unsigned)a->n_tokens,
+             name ? "one" : "all");
+    a->n_floats = bytes / sizeof(float);
+    a->memory = (float *)malloc(bytes);
+    if (!a->memory)
+        return tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for a record"), 0;
+    attn_truncate(&b->ctx, a->watched, 0);
+    good = attn_record_new(&b->ctx, &a->record, a->watched, &desc, a->memory, bytes) == ATTN_OK &&
+           measure(b, &t);
+    attn_unhook_all(a->watched);
+    attn_record_free(a->record);
+    free(a->memory);
+    return good;
+}
+
+/* One forward pass with a patch in the middle layer, as many times as a sweep has patches, in
+ * sweeps. */
+static double run_sweep(bench *b, void *arg)
+{
+    glass_arg *a = (glass_arg *)arg;
+    const attn_config *c = attn_model_config(b->model);
+    const size_t n_patches = c->n_layer * (a->by_head ? c->n_head : a->n_tokens);
+    attn_patch_desc desc;
+    attn_tensor out;
+    double naive, start;
+    memset(&desc, 0, sizeof desc);
+    memset(&out, 0, sizeof out);
+    desc.clean = a->text;
+    desc.corrupted = a->corrupted;
+    desc.n_tokens = a->n_tokens;
+    desc.right = 1;
+    naive = run_text(b, a, a->watched);
+    start = seconds();
+    if ((a->by_head ? attn_patch_heads : attn_patch_positions)(&b->ctx, &out, b->model, &desc,
+                                                               a->swept))
+        return -1;
+    naive = naive * (double)n_patches / (seconds() - start);
+    attn_tensor_free(&b->ctx, &out);
+    return naive;
+}
+
+static int measure_sweep(bench *b, glass_arg *a, const char *swept, int by_head)
+{
+    task t = new_task(b, GLASS, 1, "times", run_sweep, a);
+    char name[64];
+    attn_edit edit;
+    int good;
+    t.by_time = 1;
+    a->swept = swept;
+    a->by_head = by_head;
+    snprintf(t.name, sizeof t.name, "%u, sweep of %s", (unsigned)a->n_tokens, swept);
+    snprintf(name, sizeof name, "blocks.%u.%s", attn_model_config(b->model)->n_layer / 2, swept);
+    memset(&edit, 0, sizeof edit);
+    edit.name = name;
+    edit.kind = ATTN_EDIT_ZERO;
+    edit.position = a->n_tokens / 2;
+    edit.n_positions = 1;
+    good = attn_hook_edit(&b->ctx, NULL, a->watched, &edit) == ATTN_OK && measure(b, &t);
+    attn_unhook_all(a->watched);
+    return good;
+}
+
+/* The texts of a sweep part after a third, as one name put for another does. */
+static int section_glass(bench *b)
+{
+    const attn_config *c = attn_model_config(b->model);
+    glass_arg a;
+    attn_session_desc desc;
+    size_t i;
+    int good;
+    memset(&a, 0, sizeof a);
+    memset(&desc, 0, sizeof desc);
+    heading(b, "glass box");
+    a.n_tokens = c->n_ctx < 256 ? c->n_ctx : 256;
+    for (i = 0; i < 256; i++)
+        a.text[i] = a.corrupted[i] = (int32_t)(i * 37 % c->n_vocab);
+    desc.n_ctx = a.n_tokens;
+    b->ctx.n_threads = b->threads[b->n_counts - 1];
+    good = attn_session_new(&b->ctx, &a.plain, b->model, &desc) == ATTN_OK &&
+           attn_session_new(&b->ctx, &a.watched, b->model, &desc) == ATTN_OK &&
+           measure_record(b, &a, "blocks.0.hook_resid_post") && measure_record(b, &a, NULL);
+    for (a.n_tokens = 15; good && a.n_tokens <= (b->quick ? 15 : 60) && a.n_tokens <= c->n_ctx;
+         a.n_tokens *= 4) {
+        a.corrupted[a.n_tokens / 3] = (a.text[a.n_tokens / 3] + 1) % (int32_t)c->n_vocab;
+        good = measure_sweep(b, &a, "hook_resid_pre", 0) && measure_sweep(b, &a, "attn.hook_z", 1);
+        a.corrupted[a.n_tokens / 3] = a.text[a.n_tokens / 3];
+    }
+    attn_session_free(a.plain);
+    attn_session_free(a.watched);
+    return good;
+}
+
+#endif

@@ -1,0 +1,334 @@
+/* Sections prompt, generation, speculation, batch and mixed: a model is fed. */
+#ifndef BENCH_PASSES_H
+#define BENCH_PASSES_H
+
+#include "measure.h"
+
+static void add_matmul(cost *needs, const attn__panels *w, double rows)
+{
+    *(attn__is_quantized(w->dtype) ? &needs->bytes8 : &needs->f32) +=
+        2 * (double)w->n_in * (double)w->n_out * rows;
+}
+
+/* What `rows` tokens need whose mean number of positions to look at is `length`, and `logits` of
+ * which are followed by the unembedding: of the last layer, the others need keys and values only.
+ */
+static cost model_cost(const bench *b, double rows, double length, double logits)
+{
+    const attn_config *c = attn_model_config(b->model);
+    cost needs;
+    size_t i;
+    memset(&needs, 0, sizeof needs);
+    for (i = 0; i < c->n_layer; i++) {
+        const attn__layer *l = &b->model->layers[i];
+        const double on = i + 1 < c->n_layer ? rows : logits;
+        add_matmul(&needs, &l->w_qkv, (2 * rows + on) / 3);
+        add_matmul(&needs, &l->w_o, on);
+        add_matmul(&needs, &l->w_in, on);
+        add_matmul(&needs, &l->w_out, on);
+        needs.f32 += on * 4 * length * c->d_model;
+    }
+    add_matmul(&needs, &b->model->w_u, logits);
+    needs.read = (double)b->weight_bytes;
+    needs.span = (size_t)b->weight_bytes;
+    return needs;
+}
+
+/* Some sessions, each of which holds `start` tokens and is fed more. */
+typedef struct feed_arg {
+    attn_feed_item items[16];
+    size_t n_items;
+    int32_t tokens[16][N_CTX];
+    size_t start, count; /* tokens that are there, and that come */
+    int one_by_one;      /* pick them from the logits, else all at once */
+    attn_sampler *greedy;
+} feed_arg;
+
+static void close_sessions(feed_arg *a)
+{
+    size_t i;
+    for (i = 0; a && i < a->n_items; i++)
+        attn_session_free(a->items[i].session);
+    if (a)
+        attn_sampler_free(a->greedy);
+    free(a);
+}
+
+/* NULL after a message. */
+static feed_arg *open_sessions(bench *b, size_t n_items, size_t n_ctx, attn_dtype cache)
+{
+    feed_arg *const a = (feed_arg *)calloc(1, sizeof *a);
+    const size_t n_vocab = attn_model_config(b->model)->n_vocab;
+    attn_workspace *workspace = NULL;
+    attn_session_desc desc;
+    attn_rng rng;
+    size_t j;
+    memset(&desc, 0, sizeof desc);
+    desc.n_ctx = n_ctx;
+    desc.cache_dtype = cache;
+    b->ctx.n_threads = b->threads[b->n_counts - 1];
+    attn_rng_seed(&rng, 2);
+    if (!a)
+        tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for sessions");
+    else if (attn_sampler_new(&b->ctx, &a->greedy, n_vocab, NULL) == ATTN_OK &&
+             attn_workspace_new(&b->ctx, &workspace, b->model, NULL) == ATTN_OK)
+        for (desc.workspace = workspace; a->n_items < n_items; a->n_items++) {
+            for (j = 0; j < n_ctx; j++)
+                a->tokens[a->n_items][j] = (int32_t)(attn_rng_u32(&rng) % n_vocab);
+            if (attn_session_new(&b->ctx, &a->items[a->n_items].session, b->model, &desc))
+                break;
+        }
+    attn_workspace_free(workspace); /* the sessions keep it */
+    if (a && a->n_items == n_items)
+        return a;
+    close_sessions(a);
+    return NULL;
+}
+
+static void fill_sessions(bench *b, feed_arg *a, size_t start)
+{
+    size_t i;
+    b->ctx.n_threads = b->threads[b->n_counts - 1];
+    for (i = 0; i < a->n_items; i++) {
+        attn_truncate(&b->ctx, a->items[i].session, 0);
+        attn_feed(&b->ctx, a->items[i].session, a->tokens[i], start);
+    }
+    a->start = start;
+}
+
+static double run_feed(bench *b, void *arg)
+{
+    feed_arg *a = (feed_arg *)arg;
+    int32_t next[16];
+    size_t i, n;
+    double start;
+    for (i = 0; i < a->n_items; i++) {
+        attn_truncate(&b->ctx, a->items[i].session, a->start);
+        next[i] = a->tokens[i][a->start];
+        a->items[i].tokens = a->one_by_one ? &next[i] : a->tokens[i];
+        a->items[i].n_tokens = a->one_by_one ? 1 : a->count;
+    }
+    start = seconds();
+    for (n = 0; n < (a->one_by_one ? a->count : 1); n++) {
+        attn_feed_batch(&b->ctx, a->items, a->n_items);
+        for (i = 0; i < a->n_items && a->one_by_one; i++)
+            attn_sample(&b->ctx, &next[i], a->greedy, attn_logits(a->items[i].session), NULL, 0);
+    }
+    return b->ctx.status ? -1 : seconds() - start;
+}
+
+static int section_prompts(bench *b)
+{
+    static const size_t lengths[] = {64, 512, 1024};
+    const size_t n_ctx = attn_model_config(b->model)->n_ctx;
+    feed_arg *const a = open_sessions(b, 1, n_ctx < N_CTX ? n_ctx : N_CTX, ATTN_F32);
+    task t = new_task(b, PROMPTS, 0, "tok/s", run_feed, a);
+    size_t i;
+    int good = a != NULL;
+    heading(b, "prompt (logits of its last token)");
+    for (i = 0; i < (b->quick ? 2 : 3) && good; i++)
+        if (lengths[i] <= n_ctx) {
+            a->count = lengths[i];
+            t.amount = (double)lengths[i];
+            t.needs = model_cost(b, t.amount, (t.amount + 1) / 2, 1);
+            snprintf(t.name, sizeof t.name, "%u tokens", (unsigned)lengths[i]);
+            good = measure(b, &t);
+        }
+    close_sessions(a);
+    return good;
+}
+
+/* Generation costs its weights and, once more for every sequence, its cache. */
+static cost generation_cost(const bench *b, size_t sequences, size_t start, size_t count,
+                            attn_dtype cache)
+{
+    const double rows = (double)sequences, length = (double)start + ((double)count + 1) / 2;
+    const double kept = cache == ATTN_F16 ? b->position_bytes / 2 : b->position_bytes;
+    cost needs = model_cost(b, rows, length, rows);
+    needs.read = (needs.read + rows * length * kept) * (double)count;
+    needs.f32 *= (double)count;
+    needs.bytes8 *= (double)count;
+    return needs;
+}
+
+static int section_generation(bench *b)
+{
+    static const struct {
+        size_t start;
+        attn_dtype cache;
+    } cases[] = {{32, ATTN_F32}, {512, ATTN_F32}, {960, ATTN_F32}, {960, ATTN_F16}};
+    const size_t n_ctx = attn_model_config(b->model)->n_ctx;
+    size_t i;
+    int good = 1;
+    heading(b, "generation (greedy)");
+    for (i = 0; i < (b->quick ? 2 : 4) && good && cases[i].start + 16 <= n_ctx; i++) {
+        feed_arg *const a = open_sessions(b, 1, cases[i].start + 16, cases[i].cache);
+        task t = new_task(b, GENERATION, 16, "tok/s", run_feed, a);
+        if (!a)
+            return 0;
+        a->count = 16;
+        a->one_by_one = 1;
+        t.needs = generation_cost(b, 1, cases[i].start, 16, cases[i].cache);
+        snprintf(t.name, sizeof t.name, "after %u tokens%s", (unsigned)cases[i].start,
+                 cases[i].cache == ATTN_F16 ? ", f16 cache" : "");
+        fill_sessions(b, a, cases[i].start);
+        good = measure(b, &t);
+        close_sessions(a);
+    }
+    return good;
+}
+
+/* attn_generate on a session whose tokens repeat themselves or do not. */
+typedef struct speculation_arg {
+    attn_session *session;
+    int32_t last; /* token of the prompt */
+    attn_generate_desc desc;
+} speculation_arg;
+
+static double run_speculation(bench *b, void *arg)
+{
+    speculation_arg *a = (speculation_arg *)arg;
+    double start;
+    a->desc.prompt_ids = &a->last;
+    a->desc.n_prompt_ids = 1;
+    attn_truncate(&b->ctx, a->session, 2 * PROMPT - 1);
+    start = seconds();
+    return attn_generate(&b->ctx, a->session, NULL, &a->desc, NULL, NULL) ? -1 : seconds() - start;
+}
+
+/* Whether a model has fewer positions than a section needs; says so. */
+static int too_short(const bench *b, size_t n)
+{
+    if (attn_model_config(b->model)->n_ctx >= n)
+        return 0;
+    fprintf(b->table, "not measured: the model has too few positions\n");
+    return 1;
+}
+
+/* Two prompts. One repeats a text of 8 tokens, and a greedy model soon repeats it too: most drafts
+ * are right. The other draws from 16 tokens at random, so that pairs of tokens recur with other
+ * successors: most drafts are wrong. The roof is that of generation without drafts; right drafts
+ * can pass it. */
+static int section_speculation(bench *b)
+{
+    static const char *const names[] = {"repeating, without", "repeating, drafting",
+                                        "random, without", "random, drafting wrong"};
+    const size_t n_vocab = attn_model_config(b->model)->n_vocab;
+    const size_t n_written = b->quick ? PROMPT : (size_t)4 * PROMPT;
+    const size_t n_positions = (size_t)2 * PROMPT + n_written;
+    feed_arg *a;
+    speculation_arg s;
+    task t = new_task(b, SPECULATION, 0, "tok/s", run_speculation, &s);
+    size_t i, j;
+    int good;
+    heading(b, "speculation (attn_generate)");
+    if (too_short(b, n_positions))
+        return 1;
+    a = open_sessions(b, 1, n_positions, ATTN_F32);
+    good = a != NULL;
+    for (i = 0; i < 4 && good; i++) {
+        for (j = 0; j < (size_t)2 * PROMPT; j++)
+            a->tokens[0][j] = (int32_t)((i < 2 ? j % 8 : j) * 37 % n_vocab);
+        memset(&s, 0, sizeof s);
+        s.session = a->items[0].session;
+        s.last = a->tokens[0][2 * PROMPT - 1];
+        s.desc.max_tokens = n_written;
+        s.desc.ignore_eos = 1;
+        s.desc.n_draft = i % 2 ? 0 : -1;
+        s.desc.sampling.temperature = i < 2 ? 0 : 100.0f;
+        s.desc.sampling.top_k = 16;
+        t.amount = (double)n_written;
+        t.needs = generation_cost(b, 1, (size_t)2 * PROMPT, n_written, ATTN_F32);
+        snprintf(t.name, sizeof t.name, "%s", names[i]);
+        fill_sessions(b, a, (size_t)2 * PROMPT);
+        good = measure(b, &t);
+    }
+    close_sessions(a);
+    return good;
+}
+
+static int section_batch(bench *b)
+{
+    static const size_t all[] = {1, 2, 4, 8, 16}, few[] = {1, 8};
+    const size_t n = b->quick ? 2 : 5, count = 8;
+    task t = new_task(b, BATCH, 0, "tok/s", run_feed, NULL);
+    size_t i;
+    int good = 1;
+    heading(b, "batch (tokens of all sequences)");
+    if (too_short(b, PROMPT + count))
+        return 1;
+    for (i = 0; i < n && good; i++) {
+        /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): few[i] for the first two */
+        const size_t sequences = b->quick ? few[i] : all[i];
+        feed_arg *const a = open_sessions(b, sequences, PROMPT + count, ATTN_F32);
+        if (!a)
+            return 0;
+        fill_sessions(b, a, PROMPT);
+        a->count = count;
+        a->one_by_one = 1;
+        t.arg = a;
+        t.amount = (double)(sequences * count);
+        t.needs = generation_cost(b, sequences, PROMPT, count, ATTN_F32);
+        snprintf(t.name, sizeof t.name, "%u sequence%s after %d", (unsigned)sequences,
+                 sequences == 1 ? "" : "s", PROMPT);
+        good = measure(b, &t);
+        close_sessions(a);
+    }
+    return good;
+}
+
+/* Texts of so many tokens, all in one call. */
+typedef struct mixed_arg {
+    feed_arg *texts;
+    const size_t *lengths;
+} mixed_arg;
+
+static double run_mixed(bench *b, void *arg)
+{
+    const mixed_arg *const a = (const mixed_arg *)arg;
+    double start;
+    size_t i;
+    for (i = 0; i < a->texts->n_items; i++) {
+        attn_truncate(&b->ctx, a->texts->items[i].session, 0);
+        a->texts->items[i].tokens = a->texts->tokens[i];
+        a->texts->items[i].n_tokens = a->lengths[i];
+    }
+    start = seconds();
+    attn_feed_batch(&b->ctx, a->texts->items, a->texts->n_items);
+    return b->ctx.status ? -1 : seconds() - start;
+}
+
+/* As many tokens in texts of one length and of mixed ones, as a file of texts has them: a pass takes
+ * 256 rows of whatever texts come next, so neither is padded. */
+static int section_mixed(bench *b)
+{
+    enum { N = 16, EACH = 64 };
+    static const struct {
+        const char *name;
+        size_t lengths[N];
+    } cases[] = {
+        {"16 texts of 64", {64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64}},
+        {"16 texts of 5 to 240", {12, 240, 7, 33, 96, 5, 61, 18, 150, 9, 44, 128, 25, 6, 110, 80}}};
+    mixed_arg a;
+    task t = new_task(b, MIXED, (double)N * EACH, "tok/s", run_mixed, &a);
+    size_t i, k;
+    int good = 1;
+    heading(b, "many texts (their last logits)");
+    if (too_short(b, 240))
+        return 1;
+    a.texts = open_sessions(b, N, 240, ATTN_F32);
+    for (i = 0; i < 2 && a.texts && good; i++) {
+        double positions = 0; /* that all tokens look at */
+        for (k = 0; k < N; k++)
+            positions += (double)(cases[i].lengths[k] * (cases[i].lengths[k] + 1)) / 2;
+        a.lengths = cases[i].lengths;
+        t.needs = model_cost(b, t.amount, positions / t.amount, N);
+        snprintf(t.name, sizeof t.name, "%s", cases[i].name);
+        good = measure(b, &t);
+    }
+    good = good && a.texts;
+    close_sessions(a.texts);
+    return good;
+}
+
+#endif

@@ -1,0 +1,285 @@
+/* Answers: what each task prints, or the error of a line. */
+#ifndef SCORE_ANSWERS_H
+#define SCORE_ANSWERS_H
+
+#include "run.h"
+
+static void begin_answer(run *r, job *j)
+{
+    size_t size;
+    const char *task = name_at(TASKS, j->q.task, &size);
+    json_out *const o = &j->answer;
+    out_open(o, '{');
+    if (j->q.id) {
+        out_key(o, "id");
+        if (j->q.id->kind == JSON_STRING)
+            out_text(o, j->q.id->text, j->q.id->size);
+        else
+            out_spelled(o, j->q.id->text, j->q.id->size);
+    }
+    if (r->ctx.status) {
+        out_key(o, "line");
+        out_count(o, j->line);
+        return;
+    }
+    out_key(o, "task");
+    out_text(o, task, size);
+}
+
+/* Answers with the error in the context, and forgets it. */
+static void answer_error(run *r, job *j)
+{
+    const char *text = r->ctx.message, *colon = strstr(text, ": ");
+    if (strncmp(text, "attn_", 5) == 0 && colon) /* nobody here called that function */
+        text = colon + 2;
+    begin_answer(r, j);
+    out_key(&j->answer, "error");
+    out_word(&j->answer, text);
+    r->ctx.status = ATTN_OK;
+    r->n_errors += !j->is_expected;
+}
+
+static void put_ids(json_out *o, const int32_t *ids, size_t n)
+{
+    size_t i;
+    out_key(o, "ids");
+    out_open(o, '[');
+    for (i = 0; i < n; i++)
+        out_count(o, (uint64_t)ids[i]);
+    out_close(o, ']');
+}
+
+static void put_token(const run *r, json_out *o, int32_t id)
+{
+    size_t size = 0;
+    const char *bytes = attn_token_bytes(&size, r->tokenizer, id);
+    out_text(o, bytes ? bytes : "", bytes ? size : 0);
+}
+
+/* "ids", and "tokens" if the model knows their text. */
+static void put_tokens(const run *r, json_out *o, const int32_t *ids, size_t n)
+{
+    size_t i;
+    put_ids(o, ids, n);
+    if (!r->tokenizer)
+        return;
+    out_key(o, "tokens");
+    out_open(o, '[');
+    for (i = 0; i < n; i++)
+        put_token(r, o, ids[i]);
+    out_close(o, ']');
+}
+
+static void answer_score(run *r, job *j)
+{
+    json_out *const o = &j->answer;
+    const size_t n = j->n - j->n_context, first = j->n_context == 0; /* it has no prediction */
+    double sum = 0;
+    size_t i, greedy = 1;
+    for (i = first; i < n; i++) {
+        sum -= (double)j->stats[i - first].nll;
+        greedy &= j->stats[i - first].rank == 0;
+    }
+    out_key(o, "logprob");
+    out_f64(o, sum == 0 ? 0 : sum); /* never -0 */
+    out_key(o, "greedy");
+    out_flag(o, (int)greedy);
+    put_tokens(r, o, j->ids + j->n_context, n);
+    out_key(o, "logprobs");
+    out_open(o, '[');
+    for (i = 0; i < n; i++)
+        if (i < first)
+            out_null(o);
+        else
+            out_f32(o, 0 - j->stats[i - first].nll);
+    out_close(o, ']');
+    out_key(o, "ranks");
+    out_open(o, '[');
+    for (i = 0; i < n; i++)
+        if (i < first)
+            out_null(o);
+        else
+            out_count(o, j->stats[i - first].rank);
+    out_close(o, ']');
+}
+
+static void answer_generate(run *r, job *j)
+{
+    json_out *const o = &j->answer;
+    if (r->tokenizer) {
+        out_key(o, "text");
+        out_text(o, j->made, j->n_made);
+    }
+    put_ids(o, j->ids + j->n_context, j->n - j->n_context);
+    out_key(o, "reason");
+    out_word(o, attn_stop_reason_name(j->reason));
+}
+
+static void answer_embed(run *r, job *j)
+{
+    json_out *const o = &j->answer;
+    size_t i;
+    if (j->width == 0) {
+        shown name;
+        show(name, j->q.activation->text, j->q.activation->size);
+        tool_fail(&r->ctx, ATTN_E_ARGUMENT,
+                  "activation: %s does not have one row of numbers for each position", name);
+        return;
+    }
+    out_key(o, "embedding");
+    out_open(o, '[');
+    for (i = 0; i < j->width; i++)
+        out_f32(o, j->q.pooling ? (float)(j->sums[i] / (double)j->n) : j->row[i]);
+    out_close(o, ']');
+}
+
+/* The k likeliest tokens of `count` rows of logits, for row `at` of the answer and those after it,
+ * and the loss of the first of each, from which the others' follow. */
+static attn_status judge(run *r, job *j, size_t at, const float *rows, size_t count)
+{
+    const size_t k = j->q.k;
+    const attn_tensor logits = attn_borrow(rows, ATTN_F32, attn_shape2(count, r->config->n_vocab));
+    int32_t best[ROWS];
+    size_t i;
+    if (attn_logit_stats(&r->ctx, NULL, j->top + at * k, k, logits, NULL) != ATTN_OK)
+        return r->ctx.status;
+    for (i = 0; i < count; i++)
+        best[i] = j->top[(at + i) * k].token;
+    return attn_logit_stats(&r->ctx, j->stats + at, NULL, 0, logits, best);
+}
+
+static size_t n_positions(const job *j)
+{
+    return j->q.positions ? j->n : 1;
+}
+
+/* [{"id": 5, "token": " time", "logprob": -0.5}, ...] for each position, from row `at` on. A
+ * logprob has the bits that the task score gives for that token. */
+static void put_top(const run *r, job *j, size_t at)
+{
+    json_out *const o = &j->answer;
+    const size_t end = at + n_positions(j);
+    size_t i;
+    out_open(o, '[');
+    for (; at < end; at++) {
+        const attn_prediction *const top = j->top + at * j->q.k;
+        out_open(o, '[');
+        for (i = 0; i < j->q.k; i++) {
+            out_open(o, '{');
+            out_key(o, "id");
+            out_count(o, (uint64_t)top[i].token);
+            if (r->tokenizer) {
+                out_key(o, "token");
+                put_token(r, o, top[i].token);
+            }
+            out_key(o, "logprob");
+            out_f32(o, 0 - (j->stats[at].nll - (top[i].logit - top[0].logit)));
+            out_close(o, '}');
+        }
+        out_close(o, ']');
+    }
+    out_close(o, ']');
+}
+
+static void put_positions(job *j)
+{
+    const size_t n = n_positions(j);
+    size_t p;
+    out_key(&j->answer, "positions");
+    out_open(&j->answer, '[');
+    for (p = j->n - n; p < j->n; p++)
+        out_count(&j->answer, p);
+    out_close(&j->answer, ']');
+}
+
+static void answer_top(run *r, job *j)
+{
+    put_positions(j);
+    out_key(&j->answer, "top");
+    put_top(r, j, 0);
+}
+
+/* Unembeds the streams, as many rows at a time as the logits have room for. */
+static attn_status read_streams(run *r, job *j)
+{
+    const size_t width = r->config->d_model;
+    const size_t n = (r->config->n_layer + 1) * n_positions(j);
+    const attn_tensor own_scale = ATTN_ZERO;
+    size_t at, count;
+    for (at = 0; at < n; at += count) {
+        attn_tensor logits;
+        count = n - at < ROWS ? n - at : ROWS;
+        logits = attn_borrow(r->logits, ATTN_F32, attn_shape2(count, r->config->n_vocab));
+        if (attn_logit_lens(
+                &r->ctx, &logits, r->model,
+                attn_borrow(j->streams + at * width, ATTN_F32, attn_shape2(count, width)),
+                own_scale, NULL, 0) ||
+            judge(r, j, at, r->logits, count))
+            return r->ctx.status;
+    }
+    return ATTN_OK;
+}
+
+static void answer_lens(run *r, job *j)
+{
+    json_out *const o = &j->answer;
+    const size_t n_streams = r->config->n_layer + 1;
+    size_t i;
+    if (read_streams(r, j) != ATTN_OK)
+        return;
+    put_positions(j);
+    out_key(o, "layers");
+    out_open(o, '[');
+    for (i = 0; i < n_streams; i++)
+        out_word(o, attn_resid_label(r->model, ATTN_RESID_ACCUMULATED, i).text);
+    out_close(o, ']');
+    out_key(o, "top");
+    out_open(o, '[');
+    for (i = 0; i < n_streams; i++)
+        put_top(r, j, i * n_positions(j));
+    out_close(o, ']');
+}
+
+static void answer_tokens(run *r, job *j)
+{
+    put_tokens(r, &j->answer, j->ids, j->n);
+}
+
+/* The answer of a line, or the error in the context. What the line took before is given back. */
+static int finish_job(run *r, job *j)
+{
+    static void (*const answers[])(run *, job *) = {answer_score, answer_generate, answer_embed,
+                                                    answer_lens,  answer_top,      answer_tokens};
+    const size_t held = j->held;
+    if (r->ctx.status == ATTN_OK) {
+        begin_answer(r, j);
+        answers[j->q.task](r, j);
+    }
+    if (r->ctx.status) {
+        j->answer.size = 0;
+        j->answer.follows = 0;
+        answer_error(r, j);
+    }
+    out_close(&j->answer, '}');
+    if (j->answer.failed)
+        return fail(FAILED, "no memory for the answer of line %llu", TOOLS_LLU(j->line));
+    if (j->state == RUNNING) {
+        r->slots[j->slot].is_busy = 0;
+        attn_unhook_all(r->slots[j->slot].session);
+        r->n_running--;
+    }
+    attn_sampler_free(j->sampler);
+    j->sampler = NULL;
+    arena_free(&j->memory);
+    free(j->root);
+    free(j->text);
+    j->root = NULL;
+    j->text = NULL;
+    j->held = j->answer.capacity;
+    r->n_held += j->held;
+    r->n_held -= held;
+    j->state = DONE;
+    return FINE;
+}
+
+#endif

@@ -1,0 +1,387 @@
+/* Texts in sessions, and one pass over the weights for the next tokens of all of them. */
+#ifndef SCORE_BATCH_H
+#define SCORE_BATCH_H
+
+#include "answers.h"
+
+/* ---- hooks ---- */
+
+/* An attn_hook_fn for embed: keeps the last row, and adds up all of them. */
+static int keep_rows(const attn_activation *activation, void *user)
+{
+    job *const j = (job *)user;
+    const attn_tensor value = activation->value;
+    size_t t, k;
+    if (value.ndim != 2 || value.shape[1] != j->width) {
+        j->width = 0;
+        return 0;
+    }
+    for (t = 0; t < value.shape[0]; t++) {
+        const float *const row = (const float *)value.data + (ptrdiff_t)t * value.stride[0];
+        for (k = 0; k < j->width; k++) {
+            j->row[k] = row[(ptrdiff_t)k * value.stride[1]];
+            j->sums[k] += (double)j->row[k];
+        }
+    }
+    return 0;
+}
+
+typedef struct lens_hook {
+    job *j;
+    size_t layer, width;
+} lens_hook;
+
+/* An attn_hook_fn for logit-lens: keeps the rows of a stream whose positions were asked for. */
+static int keep_stream(const attn_activation *activation, void *user)
+{
+    const lens_hook *const h = (const lens_hook *)user;
+    const attn_tensor value = activation->value;
+    const size_t n = n_positions(h->j), first = h->j->n - n;
+    size_t t;
+    for (t = 0; t < value.shape[0]; t++)
+        if (activation->first + t >= first)
+            memcpy(h->j->streams + (h->layer * n + activation->first + t - first) * h->width,
+                   (const float *)value.data + (ptrdiff_t)t * value.stride[0],
+                   h->width * sizeof(float));
+    return 0;
+}
+
+/* How many numbers a row of the activation has. */
+static attn_status measure_activation(run *r, job *j, const char *name)
+{
+    attn_record_desc one = ATTN_ZERO;
+    size_t bytes = 0;
+    one.names = &name;
+    one.n_names = 1;
+    one.n_positions = 1;
+    if (strchr(name, '*'))
+        return tool_fail(&r->ctx, ATTN_E_NAME, "activation: %.80s names several; give one", name);
+    if (attn_record_size(&r->ctx, &bytes, r->model, &one) != ATTN_OK)
+        return r->ctx.status;
+    j->width = bytes / sizeof(float);
+    return ATTN_OK;
+}
+
+static attn_status hook_embed(run *r, job *j, attn_session *session)
+{
+    char last[64];
+    const json_value *const named = j->q.activation;
+    const char *name = last;
+    snprintf(last, sizeof last, "blocks.%u.hook_resid_post", (unsigned)r->config->n_layer - 1);
+    if (named && !(name = arena_text(&r->ctx, &j->memory, named->text, named->size)))
+        return r->ctx.status;
+    if (measure_activation(r, j, name) != ATTN_OK)
+        return r->ctx.status;
+    j->row = (float *)allocate(r, j, j->width, sizeof *j->row);
+    j->sums = (double *)allocate(r, j, j->width, sizeof *j->sums);
+    if (!j->row || !j->sums)
+        return r->ctx.status;
+    return attn_hook(&r->ctx, NULL, session, name, keep_rows, j);
+}
+
+static attn_status hook_lens(run *r, job *j, attn_session *session)
+{
+    const size_t n_layer = r->config->n_layer, width = r->config->d_model, n = n_positions(j);
+    lens_hook *hooks = (lens_hook *)allocate(r, j, n_layer + 1, sizeof *hooks);
+    char name[64];
+    size_t i;
+    j->streams = (float *)allocate(r, j, (n_layer + 1) * n, width * sizeof(float));
+    for (i = 0; hooks && j->streams && i <= n_layer; i++) {
+        hooks[i].j = j;
+        hooks[i].layer = i;
+        hooks[i].width = width;
+        snprintf(name, sizeof name, "blocks.%u.hook_resid_%s", (unsigned)(i - (i == n_layer)),
+                 i == n_layer ? "post" : "pre");
+        if (attn_hook(&r->ctx, NULL, session, name, keep_stream, &hooks[i]))
+            break;
+    }
+    return r->ctx.status;
+}
+
+/* ---- a text takes a session ---- */
+
+static attn_status make_sampler(run *r, job *j)
+{
+    attn_sampler_desc how = ATTN_ZERO;
+    how.temperature = j->q.temperature;
+    how.top_k = (int32_t)j->q.top_k;
+    how.top_p = j->q.top_p;
+    how.min_p = j->q.min_p;
+    how.repeat_penalty = j->q.repeat_penalty;
+    how.repeat_last = j->q.repeat_last;
+    how.seed = j->q.seed;
+    return attn_sampler_new(&r->ctx, &j->sampler, r->config->n_vocab, &how);
+}
+
+static attn_status check_stop(run *r, const job *j)
+{
+    const json_value *const stop = j->q.stop, *v;
+    size_t i;
+    if (!stop)
+        return ATTN_OK;
+    if (!r->tokenizer)
+        return tool_fail(&r->ctx, ATTN_E_TOKENIZER, "stop: the model has no tokenizer");
+    for (i = 0, v = stop + (stop->kind == JSON_ARRAY);
+         i < (stop->kind == JSON_ARRAY ? stop->size : 1); i++, v += v->span)
+        if (v->kind != JSON_STRING || v->size == 0)
+            return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "stop: expected strings that are not empty");
+    return ATTN_OK;
+}
+
+/* What a task needs beside the session. */
+static attn_status prepare(run *r, job *j)
+{
+    const size_t n_rows = j->q.task == SCORE        ? j->n - j->n_context
+                          : j->q.task == LOGIT_LENS ? (r->config->n_layer + 1) * n_positions(j)
+                                                    : n_positions(j);
+    if (j->q.k > r->config->n_vocab)
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "k is %zu, more than the vocabulary's %u tokens",
+                         j->q.k, (unsigned)r->config->n_vocab);
+    if (ON(j->q.task) & (GUESSES | ON(SCORE)))
+        j->stats = (attn_token_stats *)allocate(r, j, n_rows, sizeof *j->stats);
+    if (ON(j->q.task) & GUESSES)
+        j->top = (attn_prediction *)allocate(r, j, n_rows, j->q.k * sizeof *j->top);
+    if (j->q.task == GENERATE && check_stop(r, j) == ATTN_OK)
+        make_sampler(r, j);
+    j->n_context = j->q.task == GENERATE ? j->n : j->n_context;
+    return r->ctx.status;
+}
+
+/* How many positions a text takes in the end. */
+static size_t length_of(const run *r, const job *j)
+{
+    const size_t left = r->config->n_ctx - j->goal;
+    return j->goal + (j->goal == 0) +
+           (j->q.task != GENERATE    ? 0
+            : j->q.max_tokens < left ? j->q.max_tokens
+                                     : left);
+}
+
+static void close_slot(run *r, slot *s)
+{
+    attn_session_free(s->session);
+    r->capacity -= s->capacity;
+    s->session = NULL;
+    s->capacity = 0;
+}
+
+/* The idle session that fits best; else a place for a new one, for which idle ones may have to go.
+ * NULL: not now. All sessions together hold eight contexts. */
+static slot *find_slot(run *r, size_t length, size_t *capacity)
+{
+    const size_t most = (size_t)8 * r->config->n_ctx;
+    slot *best = NULL, *unused = NULL;
+    size_t i;
+    for (i = 0; i < r->o.batch; i++) {
+        slot *const s = &r->slots[i];
+        if (s->is_busy)
+            continue;
+        unused = !unused || s->capacity < unused->capacity ? s : unused;
+        if (s->capacity >= length && (!best || s->capacity < best->capacity))
+            best = s;
+    }
+    if (best || !unused)
+        return best;
+    *capacity = (length + 63) / 64 * 64;
+    *capacity = *capacity < r->config->n_ctx ? *capacity : r->config->n_ctx;
+    close_slot(r, unused);
+    for (i = 0; i < r->o.batch && r->capacity + *capacity > most; i++)
+        if (!r->slots[i].is_busy)
+            close_slot(r, &r->slots[i]);
+    return r->capacity + *capacity <= most ? unused : NULL;
+}
+
+/* Begins with a waiting text if there is a session for it; *begun tells. */
+static int begin_job(run *r, job *j, int *begun)
+{
+    size_t capacity = 0;
+    slot *const s = find_slot(r, length_of(r, j), &capacity);
+    attn_session_desc desc = ATTN_ZERO;
+    *begun = s != NULL;
+    if (!s)
+        return FINE;
+    if (!s->session) {
+        desc.n_ctx = capacity;
+        desc.cache_dtype = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
+        desc.workspace = r->workspace;
+        if (attn_session_new(&r->ctx, &s->session, r->model, &desc))
+            return failed(&r->ctx);
+        s->capacity = capacity;
+        r->capacity += capacity;
+    }
+    j->slot = (size_t)(s - r->slots);
+    j->state = RUNNING;
+    s->is_busy = 1;
+    r->n_waiting--;
+    r->n_running++;
+    if (attn_truncate(&r->ctx, s->session, 0) != ATTN_OK)
+        return failed(&r->ctx);
+    if (prepare(r, j) == ATTN_OK && j->q.task == EMBED)
+        hook_embed(r, j, s->session);
+    else if (r->ctx.status == ATTN_OK && j->q.task == LOGIT_LENS)
+        hook_lens(r, j, s->session);
+    return r->ctx.status || j->goal == 0 ? finish_job(r, j) : FINE;
+}
+
+/* In the order of the input, until one has to wait. */
+static int begin_jobs(run *r)
+{
+    size_t i;
+    int begun = 1, code = FINE;
+    for (i = 0; i < r->n && begun && r->n_waiting && code == FINE; i++)
+        if (job_at(r, i)->state == WAITING)
+            code = begin_job(r, job_at(r, i), &begun);
+    return code;
+}
+
+/* ---- one pass over the weights ---- */
+
+typedef struct pass {
+    attn_feed_item items[MAX_BATCH];
+    job *jobs[MAX_BATCH];
+    size_t rows[ROWS]; /* of which logits are wanted, of all items */
+    size_t n_items, n_tokens, n_rows;
+} pass;
+
+/* The first position whose logits a task wants. */
+static size_t first_wanted(const job *j)
+{
+    switch (j->q.task) {
+    case SCORE:
+        return j->n_context > 0 ? j->n_context - 1 : 0;
+    case TOP_K:
+        return j->n - n_positions(j);
+    default:
+        return j->goal;
+    }
+}
+
+/* The next tokens of a text, as many as the pass still takes. */
+static void add_item(run *r, pass *p, job *j)
+{
+    attn_feed_item *const item = &p->items[p->n_items];
+    const size_t room = ROWS - p->n_tokens, left = j->goal - j->fed;
+    size_t at, wanted = first_wanted(j);
+    memset(item, 0, sizeof *item);
+    item->session = r->slots[j->slot].session;
+    item->tokens = j->ids + j->fed;
+    item->n_tokens = left < room ? left : room;
+    p->jobs[p->n_items++] = j;
+    p->n_tokens += item->n_tokens;
+    if (j->q.task == GENERATE)
+        return; /* the session keeps the logits of the last token */
+    item->logits = r->logits + p->n_rows * r->config->n_vocab;
+    item->rows = p->rows + p->n_rows;
+    for (at = wanted > j->fed ? wanted - j->fed : 0; at < item->n_tokens; at++) {
+        p->rows[p->n_rows++] = at;
+        item->n_rows++;
+    }
+}
+
+/* The longest of the stop strings that the text ends in at `end`; NULL: none. */
+static const json_value *stop_at(const job *j, size_t end)
+{
+    const json_value *const stop = j->q.stop, *v, *found = NULL;
+    size_t i, n;
+    if (!stop)
+        return NULL;
+    n = stop->kind == JSON_ARRAY ? stop->size : 1;
+    for (i = 0, v = stop + (stop->kind == JSON_ARRAY); i < n; i++, v++)
+        if (v->size <= end && memcmp(j->made + end - v->size, v->text, v->size) == 0 &&
+            (!found || v->size > found->size))
+            found = v;
+    return found;
+}
+
+/* Adds the bytes of a token; cuts the text before a stop string that they complete. */
+static attn_status add_text(run *r, job *j, int32_t id)
+{
+    size_t size = 0, i;
+    const char *const bytes = attn_token_bytes(&size, r->tokenizer, id);
+    const json_value *stop;
+    if (!bytes)
+        return ATTN_OK;
+    if (j->room - j->n_made < size) {
+        const size_t room = 2 * (j->room + size);
+        char *const larger = (char *)allocate(r, j, room, 1);
+        if (!larger)
+            return r->ctx.status;
+        if (j->n_made)
+            memcpy(larger, j->made, j->n_made);
+        j->made = larger;
+        j->room = room;
+    }
+    memcpy(j->made + j->n_made, bytes, size);
+    for (i = 1; i <= size; i++)
+        if ((stop = stop_at(j, j->n_made + i)) != NULL) {
+            j->n_made += i - stop->size;
+            j->reason = ATTN_STOP_STRING;
+            return ATTN_OK;
+        }
+    j->n_made += size;
+    return ATTN_OK;
+}
+
+/* Draws the next token, with attn_generate's reasons to end. */
+static attn_status draw(run *r, job *j)
+{
+    const attn_session *const session = r->slots[j->slot].session;
+    int32_t id;
+    if (attn_sample(&r->ctx, &id, j->sampler, attn_logits(session), j->ids, j->n) != ATTN_OK)
+        return r->ctx.status;
+    if (id == r->config->eos && !j->q.ignore_eos) {
+        j->reason = ATTN_STOP_EOS;
+        return ATTN_OK;
+    }
+    j->ids[j->n++] = id;
+    if (r->tokenizer && add_text(r, j, id) != ATTN_OK)
+        return r->ctx.status;
+    if (!j->reason && j->n - j->n_context == j->q.max_tokens)
+        j->reason = ATTN_STOP_COUNT;
+    if (!j->reason && j->n > r->config->n_ctx)
+        j->reason = ATTN_STOP_CONTEXT;
+    j->goal++;
+    return ATTN_OK;
+}
+
+/* What a text keeps of a pass; finishes it after its last. */
+static int take_item(run *r, const attn_feed_item *item, job *j)
+{
+    const size_t at = j->fed + (item->n_rows ? item->rows[0] : 0);
+    j->fed += item->n_tokens;
+    r->n_tokens += item->n_tokens;
+    if (j->q.task == SCORE && item->n_rows)
+        attn_logit_stats(
+            &r->ctx, j->stats + (at - first_wanted(j)), NULL, 0,
+            attn_borrow(item->logits, ATTN_F32, attn_shape2(item->n_rows, r->config->n_vocab)),
+            j->ids + at + 1);
+    else if (j->q.task == TOP_K && item->n_rows)
+        judge(r, j, at - first_wanted(j), item->logits, item->n_rows);
+    else if (j->q.task == GENERATE && j->fed == j->goal)
+        draw(r, j);
+    if (r->ctx.status || (j->q.task == GENERATE ? j->reason != 0 : j->fed == j->goal))
+        return finish_job(r, j);
+    return FINE;
+}
+
+static int run_pass(run *r)
+{
+    static pass p;
+    size_t i;
+    int code = FINE;
+    p.n_items = p.n_tokens = p.n_rows = 0;
+    for (i = 0; i < r->n && p.n_tokens < ROWS; i++)
+        if (job_at(r, i)->state == RUNNING)
+            add_item(r, &p, job_at(r, i));
+    if (p.n_items && attn_feed_batch(&r->ctx, p.items, p.n_items))
+        return failed(&r->ctx);
+    for (i = 0; i < p.n_items && code == FINE; i++)
+        if (p.jobs[i]->q.task != LOGIT_LENS)
+            code = take_item(r, &p.items[i], p.jobs[i]);
+    for (i = 0; i < p.n_items && code == FINE; i++) /* last: it overwrites the logits */
+        if (p.jobs[i]->state == RUNNING && p.jobs[i]->q.task == LOGIT_LENS)
+            code = take_item(r, &p.items[i], p.jobs[i]);
+    return code;
+}
+
+#endif

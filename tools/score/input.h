@@ -1,0 +1,96 @@
+/* Lines in: those of this shard, as many as are to be answered together. */
+#ifndef SCORE_INPUT_H
+#define SCORE_INPUT_H
+
+#include "answers.h"
+#include "request.h"
+
+/* "2/8" */
+static int read_shard(run *r)
+{
+    const char *const slash = r->o.shard ? strchr(r->o.shard, '/') : NULL;
+    char first[24] = "";
+    r->shard = r->n_shards = 1;
+    if (!r->o.shard)
+        return FINE;
+    if (slash && slash - r->o.shard < (int)sizeof first)
+        memcpy(first, r->o.shard, (size_t)(slash - r->o.shard));
+    if (!slash || !parse_count(slash + 1, "1 1000000000", &r->n_shards) ||
+        !parse_count(first, "1 1000000000", &r->shard) || r->shard > r->n_shards)
+        return fail(USAGE, "--shard: \"%s\" is not a part of a whole, such as 1/4, 2/4, 3/4 or 4/4",
+                    r->o.shard);
+    return FINE;
+}
+
+static int open_lines(run *r)
+{
+    const int is_piped = !r->o.file || strcmp(r->o.file, "-") == 0;
+    r->name = is_piped ? "standard input" : r->o.file;
+    if (!is_piped)
+        announce_pipe(r->o.file);
+    r->lines.file = is_piped ? stdin : system_open(r->o.file, "rb");
+    if (!r->lines.file)
+        return fail(FAILED, "%s: %s", r->name, why(errno));
+    if (is_piped) {
+        system_binary(stdin);
+        announce_input("JSON objects, one a line");
+    }
+    return FINE;
+}
+
+/* Parses a line into a job, which is answered at once if it is an error or asks for tokens. */
+static int accept_line(run *r, line_status status, const char *line, size_t size)
+{
+    job *const j = job_at(r, r->n++);
+    memset(j, 0, sizeof *j);
+    j->line = r->lines.n_lines;
+    j->is_expected = r->expected && r->n_mine == r->n_skipped + 1;
+    if (!(j->text = (char *)malloc(size + 1)))
+        return fail(FAILED, "no memory for line %llu of %s", TOOLS_LLU(j->line), r->name);
+    memcpy(j->text, line, size);
+    j->text[size] = 0;
+    j->held = size;
+    r->n_held += size;
+    if (status == LINE_TOO_LONG)
+        tool_fail(&r->ctx, ATTN_E_SPACE, "the line is longer than %d bytes", (int)MAX_LINE);
+    else if (strspn(j->text, " \t\r") == size)
+        tool_fail(&r->ctx, ATTN_E_FORMAT, "the line is empty");
+    else if (json_parse_at(&r->ctx, "input", (size_t)j->line, j->text, size, &j->root) == ATTN_OK &&
+             read_request(r, j) == ATTN_OK)
+        make_ids(r, j);
+    if (r->ctx.status || j->q.task == TOKENS)
+        return finish_job(r, j);
+    r->n_waiting++;
+    return FINE;
+}
+
+/* Reads lines until enough are waiting, but waits for more only when nothing else is to be done. */
+static int read_lines(run *r, int *at_end)
+{
+    int code = FINE;
+    while (code == FINE && !*at_end && r->n_waiting < r->o.batch && r->n < RING &&
+           r->n_held < MAX_HELD) {
+        const char *line = "";
+        size_t size = 0;
+        const line_status status = lines_next(&r->lines, r->n == 0, &line, &size);
+        if (interrupted)
+            return INTERRUPTED;
+        if (status == LINE_FAILED)
+            return fail(FAILED, "%s: %s", r->name, why(errno));
+        *at_end = status == LINE_END;
+        if (status == LINE_LATER && r->n > 0)
+            return FINE;
+        if (status == LINE_LATER || status == LINE_END ||
+            (r->lines.n_lines - 1) % r->n_shards != r->shard - 1)
+            continue;
+        if (r->lines.n_lines == 1 && size >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0) {
+            line += 3; /* a byte order mark */
+            size -= 3;
+        }
+        if (r->n_mine++ >= r->n_skipped)
+            code = accept_line(r, status, line, size);
+    }
+    return code;
+}
+
+#endif

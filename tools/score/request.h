@@ -1,0 +1,238 @@
+/* From a line to a request: the keys that it may have, what they take, and the token ids of its
+ * texts. */
+#ifndef SCORE_REQUEST_H
+#define SCORE_REQUEST_H
+
+#include "run.h"
+
+#define COUNTED "0 1000000000"
+static const struct option keys[] = {
+#define KEY(member) offsetof(request, member)
+    {0, "id", NULL, TEXT, KEY(id), ALL, "a string or a number", "comes back with the answer"},
+    {0, "task", NULL, CHOICE, KEY(task), ALL, TASKS, "one of the tasks above"},
+    {0, "text", NULL, TEXT, KEY(text), ALL, "a string", "the text"},
+    {0, "ids", NULL, TEXT, KEY(ids), ALL, "a list of token ids", "... or its token ids"},
+    {0, "context", NULL, TEXT, KEY(context), ON(SCORE), "a string",
+     "score: stands before the text and is not scored. Its tokens are its own: a blank belongs to "
+     "the word behind it, so it begins the text"},
+    {0, "context_ids", NULL, TEXT, KEY(context_ids), ON(SCORE), "a list of token ids",
+     "... or its token ids"},
+    {0, "bos", NULL, FLAG, KEY(bos), ALL, NULL,
+     "begin with the beginning-of-text token (default false)"},
+    {0, "special", NULL, FLAG, KEY(special), ALL, NULL,
+     "<|endoftext|> in the text is a token (default false)"},
+    {0, "k", NULL, COUNT, KEY(k), GUESSES, "1 1000000",
+     "top-k, logit-lens: how many tokens (default 5)"},
+    {0, "positions", NULL, CHOICE, KEY(positions), GUESSES, "last all",
+     "top-k, logit-lens: last (default) or all"},
+    {0, "activation", NULL, TEXT, KEY(activation), ON(EMBED), "a string",
+     "embed: TransformerLens's name of a residual stream, or of any activation that has one row a "
+     "position (default: the last hook_resid_post)"},
+    {0, "pooling", NULL, CHOICE, KEY(pooling), ON(EMBED), "last mean",
+     "embed: the last position (default), or the mean of all"},
+    {0, "max_tokens", NULL, COUNT, KEY(max_tokens), ON(GENERATE), "1 1000000000",
+     "generate: default 100"},
+    {0, "temperature", NULL, NUMBER, KEY(temperature), ON(GENERATE), "0 1000",
+     "generate: 0 is greedy (default), 1 as trained"},
+    {0, "top_k", NULL, COUNT, KEY(top_k), ON(GENERATE), COUNTED,
+     "generate: sample from the K likeliest tokens"},
+    {0, "top_p", NULL, NUMBER, KEY(top_p), ON(GENERATE), "0 1",
+     "... from the likeliest that together reach P"},
+    {0, "min_p", NULL, NUMBER, KEY(min_p), ON(GENERATE), "0 1",
+     "... from those at least P times the likeliest"},
+    {0, "repeat_penalty", NULL, NUMBER, KEY(repeat_penalty), ON(GENERATE), "0 1000",
+     "above 1: repeat less"},
+    {0, "repeat_last", NULL, COUNT, KEY(repeat_last), ON(GENERATE), COUNTED,
+     "... of the last COUNT tokens"},
+    {0, "seed", NULL, SEED, KEY(seed), ON(GENERATE), NULL, "same seed, same text (default 0)"},
+    {0, "stop", NULL, TEXT, KEY(stop), ON(GENERATE), "a string or a list of strings",
+     "generate: end before any of these"},
+    {0, "ignore_eos", NULL, FLAG, KEY(ignore_eos), ON(GENERATE), NULL,
+     "generate: go on through the end-of-text token"},
+};
+enum { N_KEYS = sizeof keys / sizeof keys[0] };
+
+static const char *kind_name(const json_value *v)
+{
+    static const char *const names[] = {"null", "false", "true", NULL, NULL, "a list", "an object"};
+    return names[v->kind];
+}
+
+static attn_status refuse_key(attn_ctx *ctx, const struct option *key, const json_value *v)
+{
+    char expected[160];
+    shown value;
+    const char *kind = kind_name(v);
+    const int least = key->takes ? (int)strcspn(key->takes, " ") : 0;
+    if (key->kind == COUNT || key->kind == NUMBER)
+        snprintf(expected, sizeof expected, "a %s from %.*s to %s",
+                 key->kind == COUNT ? "whole number" : "number", least, key->takes,
+                 key->takes + least + 1);
+    else if (key->kind == CHOICE)
+        list_names(key->takes, expected, sizeof expected);
+    else
+        snprintf(expected, sizeof expected, "%s",
+                 key->kind == FLAG   ? "true or false"
+                 : key->kind == SEED ? "a whole number of 64 bits"
+                                     : key->takes);
+    return tool_fail(ctx, ATTN_E_ARGUMENT, "%s: expected %s, not %s%s%s", key->name, expected,
+                     v->kind == JSON_STRING ? "\"" : "",
+                     kind ? kind : show(value, v->text, v->size),
+                     v->kind == JSON_STRING ? "\"" : "");
+}
+
+/* Is this the kind of value that a key of kind TEXT takes? Lists are looked into later. */
+static int is_taken(const struct option *key, const json_value *v)
+{
+    const char *takes = key->takes;
+    return v->kind == JSON_STRING   ? strstr(takes, "a string") != NULL
+           : v->kind == JSON_NUMBER ? strstr(takes, "a number") != NULL
+           : v->kind == JSON_ARRAY  ? strstr(takes, "a list") != NULL
+                                    : 0;
+}
+
+static attn_status read_value(attn_ctx *ctx, request *q, const struct option *key,
+                              const json_value *v)
+{
+    void *at = (char *)q + key->at;
+    char number[64] = "";
+    int good = 0;
+    if (v->kind == JSON_NUMBER && v->size < sizeof number)
+        memcpy(number, v->text, v->size);
+    if (key->kind == TEXT && (good = is_taken(key, v)) != 0)
+        *(const json_value **)at = v;
+    else if (key->kind == FLAG && (good = v->kind == JSON_TRUE || v->kind == JSON_FALSE) != 0)
+        *(int *)at = v->kind == JSON_TRUE;
+    else if (key->kind == CHOICE && v->kind == JSON_STRING)
+        good = (*(int *)at = find_name(key->takes, v->text, v->size)) >= 0;
+    else if (key->kind == COUNT && number[0])
+        good = parse_count(number, key->takes, (size_t *)at);
+    else if (key->kind == NUMBER && number[0])
+        good = parse_number(number, key->takes, (float *)at);
+    else if (key->kind == SEED && number[0])
+        good = parse_seed(number, (uint64_t *)at);
+    return good ? ATTN_OK : refuse_key(ctx, key, v);
+}
+
+static const struct option *find_key(const json_value *v)
+{
+    int i;
+    for (i = 0; i < N_KEYS; i++)
+        if (strlen(keys[i].name) == v->key_size && memcmp(keys[i].name, v->key, v->key_size) == 0)
+            return &keys[i];
+    return NULL;
+}
+
+static attn_status refuse_name(attn_ctx *ctx, const json_value *v)
+{
+    const command_line all = {0, 0, NULL, keys, N_KEYS, NULL, NULL};
+    const struct option *meant;
+    shown name;
+    meant = nearest_option(&all, show(name, v->key, v->key_size));
+    return tool_fail(ctx, ATTN_E_ARGUMENT, "there is no key \"%s\"%s%s%s", name,
+                     meant ? "; do you mean \"" : "", meant ? meant->name : "",
+                     meant ? "\"?" : "; score --help lists them");
+}
+
+/* Fills in the request from the line's object. The id comes first: it marks an error, too. */
+static attn_status read_request(run *r, job *j)
+{
+    const json_value *v = j->root + 1, *id = json_get(j->root, "id");
+    const struct option *key;
+    request *const q = &j->q;
+    const char *task;
+    size_t i, size;
+    q->task = r->o.task;
+    q->bos = r->o.bos;
+    q->special = r->o.special;
+    q->k = 5;
+    q->max_tokens = 100;
+    if (j->root->kind != JSON_OBJECT)
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
+                         "expected an object, such as {\"text\": \"Once upon a time\"}");
+    if (id && is_taken(&keys[0], id))
+        q->id = id;
+    for (i = 0; i < j->root->size; i++, v += v->span) {
+        if (!(key = find_key(v)))
+            return refuse_name(&r->ctx, v);
+        if (read_value(&r->ctx, q, key, v) != ATTN_OK)
+            return r->ctx.status;
+    }
+    task = name_at(TASKS, q->task, &size);
+    for (i = 0, v = j->root + 1; i < j->root->size; i++, v += v->span)
+        if (!(find_key(v)->commands & ON(q->task)))
+            return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "%s means nothing to the task %.*s",
+                             find_key(v)->name, (int)size, task);
+    return ATTN_OK;
+}
+
+/* Appends the ids of a list, or of a text; there is room for them. `name` is the key's. */
+static attn_status add_tokens(run *r, job *j, const char *name, const json_value *text,
+                              const json_value *ids)
+{
+    const json_value *v = ids ? ids + 1 : NULL;
+    uint64_t id;
+    size_t i, n;
+    shown value;
+    if (text && ids)
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
+                         "%s and its ids are both given: leave one of them out", name);
+    if (text && !r->tokenizer)
+        return tool_fail(&r->ctx, ATTN_E_TOKENIZER, "the model has no tokenizer: give ids");
+    if (text) {
+        if (attn_encode(&r->ctx, j->ids + j->n, text->size, &n, r->tokenizer, text->text,
+                        text->size, j->q.special) == ATTN_OK)
+            j->n += n;
+        return r->ctx.status;
+    }
+    for (i = 0; v && i < ids->size; i++, v += v->span) {
+        if (!json_u64(v, &id))
+            return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "ids[%zu] is %s, not a token id", i,
+                             kind_name(v) ? kind_name(v) : show(value, v->text, v->size));
+        if (id >= r->config->n_vocab)
+            return tool_fail(&r->ctx, ATTN_E_TOKEN,
+                             "ids[%zu] is %llu, which is not in the vocabulary of %u", i,
+                             TOOLS_LLU(id), (unsigned)r->config->n_vocab);
+        j->ids[j->n++] = (int32_t)id;
+    }
+    return ATTN_OK;
+}
+
+static size_t size_of_tokens(const json_value *text, const json_value *ids)
+{
+    return (text ? text->size : 0) + (ids ? ids->size : 0);
+}
+
+/* The ids of the context and the text, and how many of them are fed: of a text that is scored all
+ * but the last, whose successor nobody asks for. */
+static attn_status make_ids(run *r, job *j)
+{
+    const request *const q = &j->q;
+    const size_t n_ctx = r->config->n_ctx, one = q->task == SCORE;
+    size_t room = 1 + size_of_tokens(q->text, q->ids) + size_of_tokens(q->context, q->context_ids);
+    if (!q->text && !q->ids)
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
+                         "nothing to do: give a \"text\", or its \"ids\"");
+    if (q->bos && r->config->bos < 0)
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "bos: the model has no beginning-of-text token");
+    if (q->task == GENERATE)
+        room += q->max_tokens < n_ctx ? q->max_tokens : n_ctx + 1;
+    if (!(j->ids = (int32_t *)allocate(r, j, room, sizeof *j->ids)))
+        return r->ctx.status;
+    if (q->bos)
+        j->ids[j->n++] = r->config->bos;
+    if (add_tokens(r, j, "context", q->context, q->context_ids) != ATTN_OK)
+        return r->ctx.status;
+    j->n_context = j->n;
+    if (add_tokens(r, j, "text", q->text, q->ids) != ATTN_OK || q->task == TOKENS)
+        return r->ctx.status;
+    if (j->n == (q->task == SCORE ? j->n_context : 0))
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "the text is empty");
+    if (j->n > n_ctx + one)
+        return tool_fail(&r->ctx, ATTN_E_CONTEXT, "the text has %zu tokens%s; expected at most %zu",
+                         j->n, j->n_context ? " with those before it" : "", n_ctx + one);
+    j->goal = j->n - one;
+    return ATTN_OK;
+}
+
+#endif
