@@ -10,7 +10,6 @@
 
 typedef struct options {
     const char *model;
-    int help, version;
 } options;
 
 static const struct option table[] = {
@@ -186,18 +185,16 @@ int main(int argc, char **argv)
 {
     static options o;
     static arguments given;
+    const program self = {table, N_OPTIONS, 1, "one file at a time", print_help};
     size_t next = 0;
     int code;
     system_begin(&argc, &argv);
-    code = parse_options(argc, argv, table, N_OPTIONS, &o, &given, 1, "one file at a time");
-    if (code != FINE)
+    if (!read_command_line(&self, argc, argv, &o, &given, &code))
         return code;
     o.model = option_or_word(o.model, &given, &next);
-    if (print_on_request(o.help, o.version, print_help))
-        return finish_output(FINE);
     if (!o.model)
         return fail(USAGE, "no file given: attn-info FILE.attn (--help tells more)");
     if (next < given.n_words)
-        return fail(USAGE, "too many arguments at \"%s\": one file at a time", given.words[next]);
+        return refuse_word(given.words[next], self.hint);
     return finish_output(run(o.model));
 }

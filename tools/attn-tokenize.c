@@ -12,7 +12,7 @@
 
 typedef struct options {
     const char *model, *text;
-    int decode, special, help, version;
+    int decode, special;
 } options;
 
 static const struct option table[] = {
@@ -175,19 +175,17 @@ int main(int argc, char **argv)
 {
     static options o;
     static arguments given;
-    static const char hint[] = "the text comes from standard input, or from --prompt";
+    const program self = {table, N_OPTIONS, 1,
+                          "the text comes from standard input, or from --prompt", print_help};
     size_t next = 0;
     int code;
     system_begin(&argc, &argv);
-    code = parse_options(argc, argv, table, N_OPTIONS, &o, &given, 1, hint);
-    if (code != FINE)
+    if (!read_command_line(&self, argc, argv, &o, &given, &code))
         return code;
     o.model = option_or_word(o.model, &given, &next);
-    if (print_on_request(o.help, o.version, print_help))
-        return finish_output(FINE);
     if (!o.model)
         return fail(USAGE, "no model given: attn-tokenize MODEL.attn <TEXT (--help tells more)");
     if (next < given.n_words)
-        return fail(USAGE, "too many arguments at \"%s\": %s", given.words[next], hint);
+        return refuse_word(given.words[next], self.hint);
     return finish_output(run(&o));
 }

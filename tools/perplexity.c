@@ -15,7 +15,7 @@
 typedef struct options {
     const char *model, *file;
     size_t context, stride, threads;
-    int recipe, isa, special, bos, f16_cache, skip_checksums, json, help, version;
+    int recipe, isa, special, bos, f16_cache, skip_checksums, json;
 } options;
 
 enum recipe { STRIDED, HALVES };
@@ -242,14 +242,12 @@ int main(int argc, char **argv)
 {
     static run r;
     static arguments given;
+    const program self = {table, N_OPTIONS, 2, "quote the path", print_help};
     size_t next = 0;
     int code;
     system_begin(&argc, &argv);
-    code = parse_options(argc, argv, table, N_OPTIONS, &r.o, &given, 2, "quote the path");
-    if (code != FINE)
+    if (!read_command_line(&self, argc, argv, &r.o, &given, &code))
         return code;
-    if (print_on_request(r.o.help, r.o.version, print_help))
-        return finish_output(FINE);
     r.o.model = option_or_word(r.o.model, &given, &next);
     r.o.file = option_or_word(r.o.file, &given, &next);
     if (!r.o.file && r.o.model && !system_is_terminal(stdin))
@@ -258,7 +256,7 @@ int main(int argc, char **argv)
         return fail(USAGE, "no %s given: perplexity MODEL.attn FILE (--help tells more)",
                     r.o.model ? "text" : "model");
     if (next < given.n_words)
-        return fail(USAGE, "too many arguments at \"%s\": give one file", given.words[next]);
+        return refuse_word(given.words[next], "give one file");
     if (r.o.recipe == HALVES && r.o.stride)
         return fail(USAGE, "--stride is for the recipe strided: halves have none");
     code = run_all(&r);

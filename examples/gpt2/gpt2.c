@@ -3,11 +3,11 @@
  * Text from a prompt: one text, several at once, one of some choices, or a text that a person and
  * the model write in turns. The parts, each in a header beside this file:
  *
- *     gpt2_text.h   one text: fed, generated token by token and shown
- *     gpt2_many.h   several texts in one batch, JSON, choices
- *     gpt2_turns.h  a text that a person and the model write in turns
- *     gpt2_save.h   settings that change, and files that keep them and the text
- *     gpt2_repl.h   the interactive mode and its commands */
+ *     text.h   one text: fed, generated token by token and shown
+ *     many.h   several texts in one batch, JSON, choices
+ *     turns.h  a text that a person and the model write in turns
+ *     save.h   settings that change, and files that keep them and the text
+ *     repl.h   the interactive mode and its commands */
 
 #define _DARWIN_C_SOURCE         /* for getrusage under -std=c99 */
 #include "tools/common/system.h" /* first: it asks the system for POSIX */
@@ -31,7 +31,7 @@ typedef struct options {
     uint64_t seed;
     float temperature, top_p, min_p, repeat_penalty;
     int isa, interactive, repl, special, ignore_eos, slide, bos, print_ids, logprobs, json, colours,
-        no_prompt, skip_checksums, f16_cache, quiet, help, version;
+        no_prompt, skip_checksums, f16_cache, quiet;
 } options;
 
 enum { LIVE_OPTION = 1 }; /* an option that a command of the interactive mode may change */
@@ -291,8 +291,7 @@ static int check_usage(const options *o, const arguments *given, size_t next)
     if (!o->model)
         return fail(USAGE, "no model given: gpt2 MODEL.attn \"a prompt\" (--help tells more)");
     if (next < given->n_words)
-        return fail(USAGE, "too many arguments at \"%s\": give one prompt, in quotes",
-                    given->words[next]);
+        return refuse_word(given->words[next], "give one prompt, in quotes");
     if (!o->prompt + !o->file + !o->ids < 2)
         return fail(USAGE, "give one prompt: as an argument, with --file or with --ids");
     if (o->interactive && o->logits)
@@ -328,14 +327,12 @@ int main(int argc, char **argv)
 {
     static run r;
     static arguments given;
+    const program self = {table, N_OPTIONS, 2, "quote the prompt", print_help};
     size_t next = 0;
     int code;
     system_begin(&argc, &argv);
-    code = parse_options(argc, argv, table, N_OPTIONS, &r.o, &given, 2, "quote the prompt");
-    if (code != FINE)
+    if (!read_command_line(&self, argc, argv, &r.o, &given, &code))
         return code;
-    if (print_on_request(r.o.help, r.o.version, print_help))
-        return finish_output(FINE);
     r.o.model = option_or_word(r.o.model, &given, &next);
     r.o.prompt = option_or_word(r.o.prompt, &given, &next);
     set_defaults(&r.o, &given);

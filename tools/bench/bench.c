@@ -36,7 +36,7 @@ typedef struct options {
     int size; /* an index of model_shapes, or -1 */
     unsigned dtypes, sections;
     size_t threads;
-    int quick, cpu_time, help, version;
+    int quick, cpu_time;
 } options;
 
 static const struct option table[] = {
@@ -86,20 +86,18 @@ static int check_usage(const options *o)
     return FINE;
 }
 
-static int read_command(int argc, char **argv, options *o)
+/* 0: the program ends with *code. */
+static int read_command(int argc, char **argv, options *o, int *code)
 {
     static arguments given;
-    static const char hint[] = "one model at a time";
+    const program self = {table, N_OPTIONS, 1, "one model at a time", print_help};
     size_t next = 0;
-    int code;
     o->size = -1;
-    code = parse_options(argc, argv, table, N_OPTIONS, o, &given, 1, hint);
-    if (code != FINE || o->help || o->version)
-        return code;
+    if (!read_command_line(&self, argc, argv, o, &given, code))
+        return 0;
     o->model = option_or_word(o->model, &given, &next);
-    if (next < given.n_words)
-        return fail(USAGE, "too many arguments at \"%s\": %s", given.words[next], hint);
-    return check_usage(o);
+    *code = next < given.n_words ? refuse_word(given.words[next], self.hint) : check_usage(o);
+    return *code == FINE;
 }
 
 /* ---- the whole ---- */
@@ -379,13 +377,12 @@ int main(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], "--busy") == 0)
         return busy();
 #endif
+    if (!read_command(argc, argv, &o, &code))
+        return code;
     b = (bench *)calloc(1, sizeof *b);
     if (!b)
         return fail(FAILED, "no memory");
     b->program = argv[0];
-    code = read_command(argc, argv, &o);
-    if (code != FINE || print_on_request(o.help, o.version, print_help))
-        return free(b), finish_output(code);
     signal(SIGINT, interrupted);
     signal(SIGTERM, interrupted);
     set_up(b, &o);

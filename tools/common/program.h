@@ -50,14 +50,18 @@ TOOLS_FN const char *why(int error)
     return text;
 }
 
-/* Reports a failed call of the library. The user of a program has called no function, so the
- * function's name is left out of the message. */
-TOOLS_FN int fail_ctx(const attn_ctx *ctx)
+/* Why a call of the library failed. The user of a program has called no function, so the function's
+ * name is left out of the message. */
+TOOLS_FN const char *message_of(const attn_ctx *ctx)
 {
     const char *text = ctx->message, *colon = strstr(text, ": ");
-    if (strncmp(text, "attn_", 5) == 0 && colon == text + strcspn(text, ": ,"))
-        text = colon + 2;
-    return fail(FAILED, "%s", text);
+    return strncmp(text, "attn_", 5) == 0 && colon == text + strcspn(text, ": ,") ? colon + 2
+                                                                                  : text;
+}
+
+TOOLS_FN int fail_ctx(const attn_ctx *ctx)
+{
+    return fail(FAILED, "%s", message_of(ctx));
 }
 
 /* Ends a program that printed: flushes standard output, and says why if it could not be written. */
@@ -271,6 +275,7 @@ TOOLS_FN size_t name_distance(const char *word, const char *name)
  * --help says ================================================================================== */
 
 enum kind {
+    ASK,    /* nothing is kept: the program prints something and ends */
     FLAG,   /* int: 1 */
     COUNT,  /* size_t */
     NUMBER, /* float */
@@ -290,35 +295,27 @@ struct option {
     const char *help;
 };
 
-/* The last rows of every table. */
+/* The last rows of every table: read_command_line knows them by their places. */
 #define PROGRAM_OPTIONS(commands)                                                                  \
-    {'h', "help", NULL, FLAG, offsetof(options, help), commands, NULL, "print this"},              \
+    {'h', "help", NULL, ASK, 0, commands, NULL, "print this"},                                     \
     {                                                                                              \
-        'V', "version", NULL, FLAG, offsetof(options, version), commands, NULL,                    \
-            "print the version"                                                                    \
+        'V', "version", NULL, ASK, 0, commands, NULL, "print the version"                          \
     }
+
+/* How a program is called. */
+typedef struct program {
+    const struct option *table;
+    int n_options;
+    size_t most_words;
+    const char *hint; /* what to do instead, for a person who gave more words */
+    void (*print_help)(void);
+} program;
 
 typedef struct arguments {
     const char *words[64];  /* that are no options; NULL beyond n_words */
     size_t n_words, n_free; /* n_free: those before a -- */
     uint64_t given;         /* bit i: option i of the table */
 } arguments;
-
-TOOLS_FN void print_version(void)
-{
-    printf(PROGRAM " of attn.h %d.%d.%d\n", ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR,
-           ATTN_VERSION_PATCH);
-}
-
-/* Prints the help or the version if the options ask for one; returns 1 if they do. */
-TOOLS_FN int print_on_request(int help, int version, void (*print_help)(void))
-{
-    if (help)
-        print_help();
-    else if (version)
-        print_version();
-    return help || version;
-}
 
 /* Words in lines that fit, the first from column `at` on, the others from `indent` on. */
 TOOLS_FN void print_wrapped(const char *text, int at, int indent, int columns)
@@ -579,10 +576,10 @@ TOOLS_FN int read_option(command_line *r, const struct option *option, const cha
     if (!option->argument && value)
         return fail(USAGE, "--%s takes no value", option->name);
     r->found->given |= (uint64_t)1 << (option - r->table);
-    if (!option->argument) {
+    if (option->kind == FLAG)
         *(int *)((char *)r->options + option->at) = 1;
+    if (!option->argument)
         return FINE;
-    }
     if (value)
         return set_option(r->options, option, value);
     value = ++r->at < r->argc ? r->argv[r->at] : NULL;
@@ -622,17 +619,19 @@ TOOLS_FN int read_name(command_line *r, const char *text)
                   : refuse_option(r, text);
 }
 
-/* Reads the command line. `hint` tells a person who gave more than `most_words` words what to do.
- */
-TOOLS_FN int parse_options(int argc, char **argv, const struct option *table, int n_options,
-                           void *options, arguments *found, size_t most_words, const char *hint)
+TOOLS_FN int refuse_word(const char *word, const char *hint)
+{
+    return fail(USAGE, "too many arguments at \"%s\": %s", word, hint);
+}
+
+TOOLS_FN int parse_options(const program *p, int argc, char **argv, void *options, arguments *found)
 {
     command_line r;
     int code = FINE, only_words = 0;
     r.argc = argc;
     r.argv = argv;
-    r.table = table;
-    r.n_options = n_options;
+    r.table = p->table;
+    r.n_options = p->n_options;
     r.options = options;
     r.found = found;
     for (r.at = 1; r.at < argc && code == FINE; r.at++) {
@@ -640,8 +639,8 @@ TOOLS_FN int parse_options(int argc, char **argv, const struct option *table, in
         if (!only_words && strcmp(text, "--") == 0) {
             only_words = 1;
         } else if (only_words || text[0] != '-' || text[1] == 0) {
-            if (found->n_words == most_words)
-                return fail(USAGE, "too many arguments at \"%s\": %s", text, hint);
+            if (found->n_words == p->most_words)
+                return refuse_word(text, p->hint);
             found->words[found->n_words++] = text;
             found->n_free += !only_words;
         } else {
@@ -649,6 +648,30 @@ TOOLS_FN int parse_options(int argc, char **argv, const struct option *table, in
         }
     }
     return code;
+}
+
+TOOLS_FN void print_version(void)
+{
+    printf(PROGRAM " of attn.h %d.%d.%d\n", ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR,
+           ATTN_VERSION_PATCH);
+}
+
+/* Reads the command line, and prints the help or the version if it asks for one. 0: the program ends
+ * with *code. */
+TOOLS_FN int read_command_line(const program *p, int argc, char **argv, void *options,
+                               arguments *found, int *code)
+{
+    const int help = p->n_options - 2, version = p->n_options - 1; /* PROGRAM_OPTIONS */
+    if ((*code = parse_options(p, argc, argv, options, found)) != FINE)
+        return 0;
+    if (found->given >> help & 1)
+        p->print_help();
+    else if (found->given >> version & 1)
+        print_version();
+    else
+        return 1;
+    *code = finish_output(FINE);
+    return 0;
 }
 
 /* The value of the option, or the next word of the command line if the option was not given. */

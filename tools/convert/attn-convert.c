@@ -481,7 +481,7 @@ static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_Q8, ATTN_Q4};
 typedef struct options {
     const char *input, *output, *tokenizer;
     int no_tokenizer, dtype; /* dtype: an index of dtypes, or -1 for whatever loses nothing */
-    int quiet, help, version;
+    int quiet;
 } options;
 
 static const struct option table[] = {
@@ -753,27 +753,20 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
     return ctx->status;
 }
 
-static int read_command(int argc, char **argv, options *o)
+/* Takes the words, and refuses options that contradict each other. */
+static int check_usage(options *o, const arguments *given, const char *hint)
 {
-    static arguments given;
     size_t next = 0;
-    int code;
-    o->dtype = -1;
-    code =
-        parse_options(argc, argv, table, N_OPTIONS, o, &given, 2, "give one input and one output");
-    if (code != FINE || o->help || o->version)
-        return code;
-    o->input = option_or_word(o->input, &given, &next);
-    o->output = option_or_word(o->output, &given, &next);
+    o->input = option_or_word(o->input, given, &next);
+    o->output = option_or_word(o->output, given, &next);
     if (!o->input)
         return fail(USAGE,
                     "no checkpoint given: attn-convert INPUT OUTPUT.attn (--help tells more)");
     if (!o->output)
         return fail(USAGE, "no output given: attn-convert %s OUTPUT.attn (--help tells more)",
                     o->input);
-    if (next < given.n_words)
-        return fail(USAGE, "too many arguments at \"%s\": give one input and one output",
-                    given.words[next]);
+    if (next < given->n_words)
+        return refuse_word(given->words[next], hint);
     if (o->tokenizer && o->no_tokenizer)
         return fail(USAGE, "--tokenizer and --no-tokenizer contradict each other: give one");
     return FINE;
@@ -800,12 +793,13 @@ static int run(const options *o)
 int main(int argc, char **argv)
 {
     static options o;
+    static arguments given;
+    const program self = {table, N_OPTIONS, 2, "give one input and one output", print_help};
     int code;
     system_begin(&argc, &argv);
-    code = read_command(argc, argv, &o);
-    if (code != FINE)
+    o.dtype = -1;
+    if (!read_command_line(&self, argc, argv, &o, &given, &code) ||
+        (code = check_usage(&o, &given, self.hint)) != FINE)
         return code;
-    if (print_on_request(o.help, o.version, print_help))
-        return finish_output(FINE);
     return run(&o);
 }

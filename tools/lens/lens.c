@@ -156,17 +156,10 @@ static int sort_words(lens *l)
     return FINE;
 }
 
-static int read_command(int argc, char **argv, lens *l)
+/* Refuses options that the command does not know. */
+static int check_options(const lens *l)
 {
-    const size_t most = sizeof l->given.words / sizeof l->given.words[0] - 1;
-    int i, code = parse_options(argc, argv, table, N_OPTIONS, &l->o, &l->given, most,
-                                "name fewer activations");
-    if (code != FINE)
-        return code;
-    if (l->o.help || l->o.version)
-        return FINE;
-    if ((code = sort_words(l)) != FINE)
-        return code;
+    int i;
     for (i = 0; i < N_OPTIONS; i++)
         if (l->given.given >> i & 1 && !(table[i].commands & l->command->bit))
             return fail(USAGE, "--%s means nothing to %s", table[i].name, l->command->name);
@@ -230,6 +223,8 @@ static int run_all(lens *l)
 int main(int argc, char **argv)
 {
     static lens l;
+    const size_t most = sizeof l.given.words / sizeof l.given.words[0] - 1;
+    const program self = {table, N_OPTIONS, most, "name fewer activations", print_help};
     int code;
     system_begin(&argc, &argv);
     l.o.top = 5;
@@ -238,11 +233,11 @@ int main(int argc, char **argv)
     l.columns = line_columns(stdout);
     l.command_line = (const char *const *)argv + 1;
     system_binary(stdout);
-    if ((code = read_command(argc, argv, &l)) != FINE)
+    if (!read_command_line(&self, argc, argv, &l.o, &l.given, &code))
         return code;
-    if (!print_on_request(l.o.help, l.o.version, print_help))
-        code = run_all(&l);
-    code = finish_output(code);
+    if ((code = sort_words(&l)) != FINE || (code = check_options(&l)) != FINE)
+        return code;
+    code = finish_output(run_all(&l));
     attn_session_free(l.session);
     attn_ctx_free(&l.ctx);
     attn_model_close(l.model);

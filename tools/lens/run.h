@@ -9,7 +9,7 @@
 typedef struct options {
     const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
     size_t top, layer, head, position, rows, threads;
-    int isa, bos, special, saved_scale, json, resume, skip_checksums, help, version;
+    int isa, bos, special, saved_scale, json, resume, skip_checksums;
 } options;
 
 static const size_t not_given = SIZE_MAX;

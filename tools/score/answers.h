@@ -29,12 +29,9 @@ static void begin_answer(run *r, job *j)
 /* Answers with the error in the context, and forgets it. */
 static void answer_error(run *r, job *j)
 {
-    const char *text = r->ctx.message, *colon = strstr(text, ": ");
-    if (strncmp(text, "attn_", 5) == 0 && colon) /* nobody here called that function */
-        text = colon + 2;
     begin_answer(r, j);
     out_key(&j->answer, "error");
-    out_word(&j->answer, text);
+    out_word(&j->answer, message_of(&r->ctx));
     r->ctx.status = ATTN_OK;
     r->n_errors += !j->is_expected;
 }

@@ -189,22 +189,19 @@ int main(int argc, char **argv)
 {
     static run r;
     static arguments given;
+    const program self = {table, N_OPTIONS, 2, "give one file of lines", print_help};
     size_t next = 0;
     int code;
     system_begin(&argc, &argv);
     r.o.batch = 64;
-    code = parse_options(argc, argv, table, N_OPTIONS, &r.o, &given, 2, "give one file of lines");
-    if (code != FINE)
+    if (!read_command_line(&self, argc, argv, &r.o, &given, &code))
         return code;
-    if (print_on_request(r.o.help, r.o.version, print_help))
-        return finish_output(FINE);
     r.o.model = option_or_word(r.o.model, &given, &next);
     r.o.file = option_or_word(r.o.file, &given, &next);
     if (!r.o.model)
         return fail(USAGE, "no model given: score MODEL.attn FILE (--help tells more)");
     if (next < given.n_words)
-        return fail(USAGE, "too many arguments at \"%s\": give one file of lines",
-                    given.words[next]);
+        return refuse_word(given.words[next], self.hint);
     if (r.o.resume && !r.o.output)
         return fail(USAGE, "--resume goes on with a file: give it with -o");
     code = run_all(&r);
