@@ -63,16 +63,6 @@ static int do_setting(repl *p, const struct option *option, const char *value)
 
 /* >> Files: the tokens of every turn and the settings; keys and values are computed again ======= */
 
-static void out_ids(json_out *o, const char *key, const int32_t *ids, size_t n)
-{
-    size_t i;
-    out_key(o, key);
-    out_open(o, '[');
-    for (i = 0; i < n; i++)
-        out_count(o, (uint64_t)ids[i]);
-    out_close(o, ']');
-}
-
 static void out_settings(const options *o, json_out *out)
 {
     char text[32];

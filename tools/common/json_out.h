@@ -155,6 +155,17 @@ TOOLS_FN void out_null(json_out *o)
     out_spelled(o, "null", 4);
 }
 
+/* A member whose value is a list of token ids. */
+TOOLS_FN void out_ids(json_out *o, const char *key, const int32_t *ids, size_t n)
+{
+    size_t i;
+    out_key(o, key);
+    out_open(o, '[');
+    for (i = 0; i < n; i++)
+        out_count(o, (uint64_t)ids[i]);
+    out_close(o, ']');
+}
+
 /* Prints what there is as one line, and begins anew. 0: there was no memory for all of it. */
 TOOLS_FN int out_line(json_out *o, FILE *file)
 {

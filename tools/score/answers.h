@@ -36,16 +36,6 @@ static void answer_error(run *r, job *j)
     r->n_errors += !j->is_expected;
 }
 
-static void put_ids(json_out *o, const int32_t *ids, size_t n)
-{
-    size_t i;
-    out_key(o, "ids");
-    out_open(o, '[');
-    for (i = 0; i < n; i++)
-        out_count(o, (uint64_t)ids[i]);
-    out_close(o, ']');
-}
-
 static void put_token(const run *r, json_out *o, int32_t id)
 {
     size_t size = 0;
@@ -57,7 +47,7 @@ static void put_token(const run *r, json_out *o, int32_t id)
 static void put_tokens(const run *r, json_out *o, const int32_t *ids, size_t n)
 {
     size_t i;
-    put_ids(o, ids, n);
+    out_ids(o, "ids", ids, n);
     if (!r->tokenizer)
         return;
     out_key(o, "tokens");
@@ -107,7 +97,7 @@ static void answer_generate(run *r, job *j)
         out_key(o, "text");
         out_text(o, j->made, j->n_made);
     }
-    put_ids(o, j->ids + j->n_context, j->n - j->n_context);
+    out_ids(o, "ids", j->ids + j->n_context, j->n - j->n_context);
     out_key(o, "reason");
     out_word(o, attn_stop_reason_name(j->reason));
 }
