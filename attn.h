@@ -82,7 +82,7 @@ TABLE OF CONTENTS: search for the mark
     >>api-models     tier 2: models, workspaces, sessions, scoring, sampling, generation
     >>api-tokenizer  text to ids and back
     >>api-hooks      tier 3: activations by name: hooks, records, edits
-    >>api-study      random tensors, dropout, printing  >>api-files  tensors in files
+    >>api-files      tensors as text and in files
     >>api-patch      activation patching                >>api-lens   attribution, lens, circuits
   part one: the engine
     >>platform       compilers and systems
@@ -99,7 +99,7 @@ TABLE OF CONTENTS: search for the mark
     >>matmul         panels, products, one head         >>memory     contexts, errors, blocks
     >>threads        workers, barriers, how many of them
   part two, left out by ATTN_NO_LENS with its API: built on the engine, never needed by it
-    >>study, >>files, >>patch, >>lens, >>models         >>api-study to >>api-lens, implemented
+    >>print, >>files, >>patch, >>lens, >>models         >>api-files to >>api-lens, implemented
 
 >>manual ===========================================================================================
 
@@ -112,7 +112,7 @@ OPTIONS: define before the include that has ATTN_IMPLEMENTATION
     ATTN_SANITIZE_KERNELS  address and undefined-behaviour sanitizers check the kernels too, which they
                        leave alone otherwise: compiling then takes minutes
     ATTN_NO_MMAP       read model files into memory instead of mapping them
-    ATTN_NO_LENS       part one only: no study helpers, files of tensors, patching, lens, rewriting
+    ATTN_NO_LENS       part one only: no printing, files of tensors, patching, lens, rewriting
     ATTN_FILE          this file's name, if you renamed it (default: "attn.h"); it includes itself
                        once for each instruction set
 
@@ -323,6 +323,17 @@ VERSIONS
     wrote, and the bits of every logit. Names that begin with attn__ or ATTN__, the text of
     messages and the memory that an object takes may change at any time.
 
+    0.3.0: functions that need this header's public API alone moved to headers of their own:
+      attn_full, attn_rand, attn_randn, attn_dropout, attn_tril
+                                      examples/from_scratch/torch.h: torch_full, torch_rand ...,
+                                      with a torch_rng for an attn_rng
+      attn_linear_init                the same: torch_linear
+      attn_concat                     the same: torch_cat, of floats to f32
+      attn_mask_causal                the same: torch_causal_mask
+      attn_softmax_causal             attn_add of that mask, then attn_softmax; in attn_attention
+                                      ATTN_MASK_CAUSAL
+      attn_pos_embedding              attn_slice(table, 0, first, count)
+
     0.2.0: outputs come right after the context in every call. Renamed:
       attn_rewind                     attn_truncate
       attn_text_stats, attn_score     attn_score; attn_mean_nll gives the mean
@@ -342,9 +353,9 @@ VERSIONS
       attn_logit_lens_fresh, _saved   attn_logit_lens; a zeroed `scale` is "fresh"
       attn_model_rewrite              attn_process_weights
     Other parameters: an attn_metric_fn gets its value first, attn_hook and attn_hook_edit give an
-    id, attn_block takes a GELU, attn_linear takes what attn_linear_init makes. A batch runs on one
+    id, attn_block takes a GELU, attn_linear takes weights [n_in, n_out]. A batch runs on one
     attn_workspace, which its sessions share.
-    New: attn_workspace, attn_unhook, attn_concat, attn_token_ids, attn_token_id,
+    New: attn_workspace, attn_unhook, attn_token_ids, attn_token_id,
     attn_generate_many, stop strings, attn_logits_fn, attn_stop_reason, attn_writer, attn_new_file,
     ATTN_ZERO, ATTN_NO_LENS, ATTN_ACT_RELU, ATTN_ACT_SILU, attn_config.act_fn and the two fields after it,
     version 2 of the file format.
@@ -535,12 +546,6 @@ ATTN_API float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t 
 /* Copies x into a dense tensor of its own type, or into *out, converting f32, f16 and, one way,
  * I32 to either. */
 ATTN_API attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
-/* Joins the parts along dimension `dim` (negative: counted from the last), as torch.cat does. Every
- * other dimension must have the same size in all parts. Either all parts are I32, or all are f32 or
- * f16. A new tensor has the type of its parts, or f32 if they mix f32 and f16; the numbers of an
- * *out that the caller gives are converted as in attn_copy. */
-ATTN_API attn_status attn_concat(attn_ctx *ctx, attn_tensor *out, const attn_tensor *parts,
-                                 size_t n_parts, int dim);
 
 /* out = a + b, a - b, a * b, a / b by element. A dimension of 1 repeats to fit the other's, and
  * missing leading dimensions count as 1. In place works. */
@@ -569,8 +574,6 @@ ATTN_API attn_status attn_linear(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
 
 /* Softmax over the last dimension: exp(x - max) / sum. A row of nothing but -inf gives NaN. */
 ATTN_API attn_status attn_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
-/* The same for scores [.., Tq, Tk] where query i sees the keys 0 .. i + Tk - Tq only. */
-ATTN_API attn_status attn_softmax_causal(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
 /* x - max - log(sum(exp(x - max))) over the last dimension. */
 ATTN_API attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
 /* nll [T] = -log_softmax(logits [T, V])[target[t]]; targets are I32 [T]. */
@@ -595,9 +598,6 @@ ATTN_API attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor 
 /* out [.., C] = rows of table [V, C] picked by ids, an I32 tensor [..] of 1 to 3 dimensions. */
 ATTN_API attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
                                     attn_tensor ids);
-/* out [count, C] = rows first .. first+count-1 of table [n_ctx, C]. */
-ATTN_API attn_status attn_pos_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
-                                        size_t first, size_t count);
 
 typedef enum attn_mask_kind {
     ATTN_MASK_NONE = 0,
@@ -665,9 +665,7 @@ ATTN_API uint16_t attn_f16_from_f32(float value);
  * 1998), the same on every machine. */
 typedef struct attn_rng {
     uint32_t state[624];
-    uint32_t next;  /* index of the next word */
-    int has_normal; /* attn_randn's short form makes two numbers at a time; */
-    double normal;  /* this one is still to be given out */
+    uint32_t next; /* index of the next word */
 } attn_rng;
 /* Seeds below 2^32 give PyTorch's numbers. PyTorch ignores higher bits; here they count, and such a
  * seed gives the words of Python's random.seed(seed). */
@@ -1195,34 +1193,7 @@ ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessio
 #ifndef ATTN_NO_LENS
 /* What part two implements, from here to the end of the API. */
 
-/* >>api-study ===================================================================================*/
-
-/* Functions for notebooks about transformers, besides the operations. */
-
-/* A tensor of one value; of uniform numbers in [0, 1); of normal numbers, mean 0 and variance 1.
- * After the same seed, attn_rand gives the bits of torch.rand. attn_randn follows torch.randn draw
- * by draw; PyTorch's own logarithm and cosine are a few units of the last place less exact than
- * these, so the numbers agree to 5e-7, not in every bit. */
-ATTN_API attn_status attn_full(attn_ctx *ctx, attn_tensor *out, attn_shape shape, float value);
-ATTN_API attn_status attn_rand(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng);
-ATTN_API attn_status attn_randn(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng);
-/* The parameters that nn.Linear(n_in, n_out) starts with, bit for bit: weight and then bias
- * [n_out], uniform in +-1/sqrt(n_in). bias may be NULL for bias=False. The weight is [n_in, n_out],
- * as attn_linear takes it. PyTorch draws and stores it as [n_out, n_in]; a new one is stored so,
- * too, and seen through a transposed view, which owns the memory. */
-ATTN_API attn_status attn_linear_init(attn_ctx *ctx, attn_tensor *weight, attn_tensor *bias,
-                                      size_t n_in, size_t n_out, attn_rng *rng);
-/* Dropout, as in training: each element becomes 0 with probability p, else x / (1 - p). One word of
- * rng seeds the choice; the same elements are dropped as in a PyTorch built with MKL. 0 <= p <= 1;
- * nothing is drawn for 0 and 1. In place works. Srivastava et al. 2014. */
-ATTN_API attn_status attn_dropout(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float p,
-                                  attn_rng *rng);
-/* Zero above the diagonal of the last two dimensions: torch.tril. In place works. */
-ATTN_API attn_status attn_tril(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
-/* [n_queries, n_keys]: 0 where query i may look, -inf beyond key i + n_keys - n_queries. To be
- * added to scores, or given to attn_attention as its mask. */
-ATTN_API attn_status attn_mask_causal(attn_ctx *ctx, attn_tensor *out, size_t n_queries,
-                                      size_t n_keys);
+/* >>api-files ===================================================================================*/
 
 /* The text of print(tensor) in PyTorch: "tensor([[1.0000, 0.5000], ...", rounded to `decimals`
  * places (0 to 9; PyTorch's default is 4), a long dimension as "..." once there are more than 1000
@@ -1230,8 +1201,6 @@ ATTN_API attn_status attn_mask_causal(attn_ctx *ctx, attn_tensor *out, size_t n_
  * locale. Works like snprintf: writes at most `size` bytes with the zero that ends them, and
  * returns the length of the whole text. */
 ATTN_API size_t attn_format(char *text, size_t size, attn_tensor x, int decimals);
-
-/* >>api-files ===================================================================================*/
 
 /* attn_save of all it records. */
 ATTN_API attn_status attn_record_save(attn_ctx *ctx, const char *path, const attn_record *record);
@@ -7889,71 +7858,6 @@ ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
     return ATTN_OK;
 }
 
-/* Checks that part i fits behind the first ones; adds its size along `dim` to *shape, and makes
- * *dtype f32 if types of floats are mixed. */
-static attn_status attn__join_shape(attn_ctx *ctx, const attn_tensor *parts, size_t i, int dim,
-                                    attn_shape *shape, attn_dtype *dtype)
-{
-    const attn_tensor *x = &parts[i];
-    int d, same = x->ndim == parts->ndim;
-    for (d = 0; d < parts->ndim && same; d++)
-        same = d == dim || x->shape[d] == parts->shape[d];
-    if (!same || x->shape[dim] > SIZE_MAX - shape->dim[dim])
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "attn_concat: part 0 has shape %s and part %llu %s; expected the same but "
-            "along dimension %d",
-            attn__show(attn__shape_of(parts)).text, ATTN__LLU(i),
-            attn__show(attn__shape_of(x)).text, dim);
-    if ((x->dtype == ATTN_I32) != (parts->dtype == ATTN_I32))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_concat: part 0 holds %s and part %llu %s; attn_copy converts "
-                          "integers to floats",
-                          parts->dtype == ATTN_I32 ? "integers" : "floats", ATTN__LLU(i),
-                          x->dtype == ATTN_I32 ? "integers" : "floats");
-    shape->dim[dim] += x->shape[dim];
-    if (x->dtype != *dtype)
-        *dtype = ATTN_F32;
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_concat(attn_ctx *ctx, attn_tensor *out, const attn_tensor *parts,
-                                  size_t n_parts, int dim)
-{
-    char name[32];
-    attn_shape shape;
-    attn_dtype dtype;
-    size_t i, at = 0;
-    int d;
-    if (attn__need_given(ctx, "attn_concat", "tensors", n_parts ? parts : NULL))
-        return ctx->status;
-    for (i = 0; i < n_parts; i++) {
-        snprintf(name, sizeof name, "part %llu", ATTN__LLU(i));
-        if (attn__need_any(ctx, "attn_concat", name, &parts[i]) != ATTN_OK)
-            return ctx->status;
-    }
-    d = attn__dim(parts, dim);
-    shape = attn__shape_of(parts);
-    dtype = parts->dtype;
-    if (d < 0)
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "attn_concat: dimension %d; the parts have shape %s, so expected %d to %d", dim,
-            attn__show(shape).text, -shape.ndim, shape.ndim - 1);
-    shape.dim[d] = 0;
-    for (i = 0; i < n_parts; i++)
-        if (attn__join_shape(ctx, parts, i, d, &shape, &dtype) != ATTN_OK)
-            return ctx->status;
-    if (attn__copy_into(ctx, "attn_concat", out, dtype, shape) != ATTN_OK)
-        return ctx->status;
-    for (i = 0; i < n_parts; at += parts[i++].shape[d]) {
-        attn_tensor place = attn_slice(*out, d, at, parts[i].shape[d]);
-        if (attn_copy(ctx, &place, parts[i]) != ATTN_OK) /* cover: both were checked */
-            return ctx->status;
-    }
-    return ATTN_OK;
-}
-
 /* IEEE 754 binary16: 1 sign bit, 5 of exponent, 10 of fraction. */
 ATTN__DEF float attn_f32_from_f16(uint16_t half)
 {
@@ -8079,9 +7983,9 @@ typedef struct attn__row_args {
     float number;       /* factor, epsilon, or n - 1 for n */
     const float *w, *b; /* layernorm */
     attn_act_kind gelu;
-    size_t row, n_queries; /* the row's index; of so many queries, this row is one */
-    float *room;           /* [n], to work in */
-    void *more;            /* what this operation alone needs */
+    size_t row;  /* its index */
+    float *room; /* [n], to work in */
+    void *more;  /* what this operation alone needs */
 } attn__row_args;
 typedef void (*attn__row_fn)(float *out, const float *x, size_t n, const attn__row_args *args);
 
@@ -8142,13 +8046,6 @@ static void attn__row_variance(float *out, const float *x, size_t n, const attn_
 static void attn__row_softmax(float *out, const float *x, size_t n, const attn__row_args *args)
 {
     args->kernels->softmax(out, x, n);
-}
-static void attn__row_softmax_causal(float *out, const float *x, size_t n,
-                                     const attn__row_args *args)
-{
-    const size_t visible = n - args->n_queries + args->row % args->n_queries + 1;
-    args->kernels->softmax(out, x, visible);
-    memset(out + visible, 0, (n - visible) * sizeof(float));
 }
 static void attn__row_log_softmax(float *out, const float *x, size_t n, const attn__row_args *args)
 {
@@ -8211,18 +8108,6 @@ ATTN__DEF attn_status attn_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor 
 {
     attn__row_args args = attn__args(0);
     return attn__each_row(ctx, "attn_softmax", out, x, ATTN__A_ROW, attn__row_softmax, &args);
-}
-ATTN__DEF attn_status attn_softmax_causal(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
-{
-    attn__row_args args = attn__args(0);
-    if (attn__need(ctx, "attn_softmax_causal", "x", &x) != ATTN_OK)
-        return ctx->status;
-    if (x.ndim < 2 || x.shape[x.ndim - 2] > x.shape[x.ndim - 1])
-        return attn__misfit(ctx, "attn_softmax_causal", "scores have", &x, NULL, NULL,
-                            "expected [.., Tq, Tk] with Tq <= Tk");
-    args.n_queries = x.shape[x.ndim - 2];
-    return attn__each_row(ctx, "attn_softmax_causal", out, x, ATTN__A_ROW, attn__row_softmax_causal,
-                          &args);
 }
 ATTN__DEF attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
@@ -8635,24 +8520,6 @@ ATTN__DEF attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tenso
     return attn__finish(ctx, out, &result, status);
 }
 
-ATTN__DEF attn_status attn_pos_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
-                                         size_t first, size_t count)
-{
-    attn__result result;
-    if (attn__need(ctx, "attn_pos_embedding", "table", &table) != ATTN_OK)
-        return ctx->status;
-    if (table.ndim != 2 || first > table.shape[0] || count > table.shape[0] - first)
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "attn_pos_embedding: table has shape %s; positions %llu to %llu were asked "
-            "for",
-            attn__show(attn__shape_of(&table)).text, ATTN__LLU(first), ATTN__LLU(first + count));
-    if (attn__begin(ctx, "attn_pos_embedding", out, attn_shape2(count, table.shape[1]), &result))
-        return ctx->status;
-    return attn__finish(ctx, out, &result,
-                        attn_copy(ctx, &result.dense, attn_slice(table, 0, first, count)));
-}
-
 /* ---- attention ---- */
 
 /* All heads of an attention: head i is row i of the leading dimensions. */
@@ -8977,7 +8844,6 @@ ATTN__DEF void attn_rng_seed(attn_rng *rng, uint64_t seed)
     else
         attn__rng_fill(rng->state, (uint32_t)seed);
     rng->next = 624;
-    rng->has_normal = 0;
 }
 
 ATTN__DEF uint32_t attn_rng_u32(attn_rng *rng)
@@ -13649,281 +13515,11 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
 
 /* ==================================================================================================
  * PART TWO: what stands on the engine above, and the engine never needs. Its declarations are in
- * >>api-study to >>api-lens. ATTN_NO_LENS leaves both out.
+ * >>api-files to >>api-lens. ATTN_NO_LENS leaves both out.
  * ================================================================================================ */
 
-/* >>study =======================================================================================
- * Random tensors, the pieces of a notebook, and tensors as text. */
-
-/* A dense result of n elements in a shape that comes from outside. */
-static attn_status attn__begin_shape(attn_ctx *ctx, const char *op, attn_tensor *out,
-                                     attn_shape shape, attn__result *result, size_t *n)
-{
-    size_t bytes;
-    if (!attn__measure(shape, ATTN_F32, &bytes))
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "%s: expected a shape of 1 to 4 dimensions that fits in memory", op);
-    *n = bytes / sizeof(float);
-    return attn__begin(ctx, op, out, shape, result);
-}
-
-ATTN__DEF attn_status attn_full(attn_ctx *ctx, attn_tensor *out, attn_shape shape, float value)
-{
-    attn__result result;
-    size_t i, n = 0;
-    if (attn__begin_shape(ctx, "attn_full", out, shape, &result, &n) != ATTN_OK)
-        return ctx->status;
-    for (i = 0; i < n; i++)
-        ((float *)result.dense.data)[i] = value;
-    return attn__finish(ctx, out, &result, ATTN_OK);
-}
-
-/* Uniform numbers in [low, low + range), fused as in PyTorch. */
-static attn_status attn__uniform(attn_ctx *ctx, const char *op, attn_tensor *out, attn_shape shape,
-                                 float low, float range, attn_rng *rng)
-{
-    attn__result result;
-    size_t i, n;
-    if (attn__need_given(ctx, op, "generator (attn_rng)", rng) ||
-        attn__begin_shape(ctx, op, out, shape, &result, &n))
-        return ctx->status;
-    for (i = 0; i < n; i++)
-        ((float *)result.dense.data)[i] = attn__fmaf(attn_rng_uniform(rng), range, low);
-    return attn__finish(ctx, out, &result, ATTN_OK);
-}
-
-ATTN__DEF attn_status attn_rand(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng)
-{
-    return attn__uniform(ctx, "attn_rand", out, shape, 0, 1, rng);
-}
-
-ATTN__CALLER attn_status attn_linear_init(attn_ctx *ctx, attn_tensor *weight, attn_tensor *bias,
-                                          size_t n_in, size_t n_out, attn_rng *rng)
-{
-    const char *op = "attn_linear_init";
-    const float bound = n_in ? (float)(1 / sqrt((double)n_in)) : 0;
-    int is_new;
-    attn_tensor stored; /* [n_out, n_in], the order of the draws */
-    attn_status status;
-    if (attn__need_given(ctx, op, "place for the weight", weight) != ATTN_OK)
-        return ctx->status;
-    is_new = weight->ndim == 0;
-    if (!is_new && (weight->ndim != 2 || weight->shape[0] != n_in || weight->shape[1] != n_out))
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: weight has shape %s; expected [%llu, %llu]", op,
-                          attn__show(attn__shape_of(weight)).text, ATTN__LLU(n_in),
-                          ATTN__LLU(n_out));
-    stored = attn_transpose(*weight, 0, 1);
-    status = attn__uniform(ctx, op, &stored, attn_shape2(n_out, n_in), -bound, 2 * bound, rng);
-    if (status == ATTN_OK && bias)
-        status = attn__uniform(ctx, op, bias, attn_shape1(n_out), -bound, 2 * bound, rng);
-    if (status != ATTN_OK && is_new) {
-        attn_tensor_free(ctx, &stored);
-    } else if (is_new) {
-        *weight = attn_transpose(stored, 0, 1);
-        weight->owned = stored.owned;
-    }
-    return status;
-}
-
-/* Normal numbers by Box and Muller (1958): if a and b are uniform in [0, 1), then
- * sqrt(-2 log(1 - a)) times the cosine and the sine of 2 pi b are two independent normal numbers.
- * The functions below are good to about one unit in the last place of a double, so that
- * rounding them to float gives the nearest float. They call fma by name: an expression that may or
- * may not be fused would make the same seed mean different numbers on different machines. */
-
-static double attn__polynomial(const double *c, int n, double x)
-{
-    double y = c[--n];
-    while (n > 0)
-        y = fma(y, x, c[--n]);
-    return y;
-}
-
-/* log x for 0 < x <= 1: x = 2^e f with f near 1, and log f = 2 atanh(s), s = (f - 1) / (f + 1). */
-static double attn__log_double(double x)
-{
-    static const double atanh_series[] = {0,        2.0 / 3,  2.0 / 5,  2.0 / 7,
-                                          2.0 / 9,  2.0 / 11, 2.0 / 13, 2.0 / 15,
-                                          2.0 / 17, 2.0 / 19, 2.0 / 21, 2.0 / 23};
-    const double log2_high = 0.693147180369123816490, log2_low = 1.90821492927058770002e-10;
-    int e;
-    double f = frexp(x, &e), s, y;
-    if (f < 0.70710678118654752440) {
-        f = f * 2;
-        e--;
-    }
-    s = (f - 1) / (f + 1);
-    y = attn__polynomial(atanh_series, 12, s * s) * s;
-    y = fma(2, s, fma((double)e, log2_low, y));
-    return fma((double)e, log2_high, y);
-}
-
-/* Cosine and sine of 0 <= x <= 2 pi: the nearest multiple of pi / 2 is taken off, in two parts
- * because pi / 2 is no double, and Taylor's series does the rest. */
-static void attn__cos_sin(double x, double *cosine, double *sine)
-{
-    static const double cos_series[] = {1.0,
-                                        -1.0 / 2,
-                                        1.0 / 24,
-                                        -1.0 / 720,
-                                        1.0 / 40320,
-                                        -1.0 / 3628800,
-                                        1.0 / 479001600,
-                                        -1.0 / 87178291200.0,
-                                        1.0 / 20922789888000.0};
-    static const double sin_series[] = {0,
-                                        -1.0 / 6,
-                                        1.0 / 120,
-                                        -1.0 / 5040,
-                                        1.0 / 362880,
-                                        -1.0 / 39916800,
-                                        1.0 / 6227020800.0,
-                                        -1.0 / 1307674368000.0,
-                                        1.0 / 355687428096000.0};
-    const int quarter = (int)fma(x, 0.63661977236758134308, 0.5);
-    double r = fma(-(double)quarter, 1.57079632679489661923, x), c, s, square;
-    r = fma(-(double)quarter, 6.12323399573676588614e-17, r);
-    square = r * r;
-    c = attn__polynomial(cos_series, 9, square);
-    s = fma(attn__polynomial(sin_series, 9, square), r, r);
-    *cosine = quarter & 1 ? (quarter & 2 ? s : -s) : (quarter & 2 ? -c : c);
-    *sine = quarter & 1 ? (quarter & 2 ? -c : c) : (quarter & 2 ? -s : s);
-}
-
-/* 16 uniform numbers to 16 normal ones, each step rounded to float as PyTorch does. */
-static void attn__normal_16(float *x)
-{
-    int i;
-    for (i = 0; i < 8; i++) {
-        const float minus_log = -(float)attn__log_double(1.0 - x[i]);
-        const float radius = (float)sqrt(2.0 * minus_log);
-        const float angle = 6.28318530717958647693f * x[i + 8];
-        double cosine, sine;
-        attn__cos_sin(angle, &cosine, &sine);
-        x[i] = radius * (float)cosine;
-        x[i + 8] = radius * (float)sine;
-    }
-}
-
-/* One normal number in double precision; every other call makes two. */
-static double attn__normal(attn_rng *rng)
-{
-    double uniform[2], radius, cosine, sine;
-    int i;
-    if (rng->has_normal) {
-        rng->has_normal = 0;
-        return rng->normal;
-    }
-    for (i = 0; i < 2; i++) { /* 53 bits */
-        const uint64_t high = attn_rng_u32(rng);
-        const uint64_t bits = (high << 32 | attn_rng_u32(rng)) & 0x1fffffffffffffu;
-        uniform[i] = (double)bits * (1.0 / 9007199254740992.0);
-    }
-    radius = sqrt(-2.0 * attn__log_double(1.0 - uniform[1]));
-    attn__cos_sin(6.28318530717958647693 * uniform[0], &cosine, &sine);
-    rng->normal = radius * sine;
-    rng->has_normal = 1;
-    return radius * cosine;
-}
-
-/* PyTorch has two rules, and a notebook's numbers depend on which one made them. Fewer than 16
- * numbers are made one by one. From 16 on all are uniform first and each block of 16 is turned
- * into normal ones; an incomplete last block is replaced by drawing the last 16 again. */
-ATTN__DEF attn_status attn_randn(attn_ctx *ctx, attn_tensor *out, attn_shape shape, attn_rng *rng)
-{
-    attn__result result;
-    size_t i, n;
-    float *x;
-    if (attn__need_given(ctx, "attn_randn", "generator (attn_rng)", rng) ||
-        attn__begin_shape(ctx, "attn_randn", out, shape, &result, &n))
-        return ctx->status;
-    x = (float *)result.dense.data;
-    for (i = 0; i < n; i++)
-        x[i] = n < 16 ? (float)attn__normal(rng) : attn_rng_uniform(rng);
-    for (i = 0; i + 16 <= n; i += 16)
-        attn__normal_16(x + i);
-    if (n > 16 && n % 16 != 0) {
-        for (i = n - 16; i < n; i++)
-            x[i] = attn_rng_uniform(rng);
-        attn__normal_16(x + n - 16);
-    }
-    return attn__finish(ctx, out, &result, ATTN_OK);
-}
-
-/* A tensor's dropout: MCG31m1, the generator with the modulus 2^31 - 1, started by the first row. */
-typedef struct attn__dropout {
-    attn_rng *rng;
-    uint64_t draw;
-} attn__dropout;
-
-static void attn__row_dropout(float *out, const float *x, size_t n, const attn__row_args *args)
-{
-    attn__dropout *d = (attn__dropout *)args->more;
-    const float p = args->number;
-    const double keep_below = 1.0 - p;
-    const float factor = p < 1 ? 1 / (float)keep_below : 0;
-    size_t i;
-    if (args->row == 0) {
-        d->draw = p > 0 && p < 1 ? attn_rng_u32(d->rng) % 2147483647u : 1;
-        d->draw += d->draw == 0;
-    }
-    for (i = 0; i < n; i++) {
-        out[i] = x[i] * (p == 0 || (double)d->draw / 2147483647.0 < keep_below ? factor : 0);
-        d->draw = d->draw * 1132489760u % 2147483647u;
-    }
-}
-
-ATTN__DEF attn_status attn_dropout(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float p,
-                                   attn_rng *rng)
-{
-    attn__row_args args = attn__args(p);
-    attn__dropout dropout = ATTN_ZERO;
-    if (attn__need_given(ctx, "attn_dropout", "generator (attn_rng)", rng) ||
-        attn__need(ctx, "attn_dropout", "x", &x))
-        return ctx->status;
-    if (!(p >= 0 && p <= 1))
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_dropout: p is a probability, 0 to 1");
-    dropout.rng = rng;
-    args.more = &dropout;
-    return attn__each_row(ctx, "attn_dropout", out, x, ATTN__A_ROW, attn__row_dropout, &args);
-}
-
-static void attn__row_tril(float *out, const float *x, size_t n, const attn__row_args *args)
-{
-    const size_t last = args->row % args->n_queries;
-    size_t i;
-    for (i = 0; i < n; i++)
-        out[i] = i <= last ? x[i] : 0;
-}
-
-ATTN__DEF attn_status attn_tril(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
-{
-    attn__row_args args = attn__args(0);
-    if (attn__need(ctx, "attn_tril", "x", &x) != ATTN_OK)
-        return ctx->status;
-    if (x.ndim < 2)
-        return attn__misfit(ctx, "attn_tril", "x has", &x, NULL, NULL,
-                            "expected at least two dimensions");
-    args.n_queries = x.shape[x.ndim - 2];
-    return attn__each_row(ctx, "attn_tril", out, x, ATTN__A_ROW, attn__row_tril, &args);
-}
-
-ATTN__DEF attn_status attn_mask_causal(attn_ctx *ctx, attn_tensor *out, size_t n_queries,
-                                       size_t n_keys)
-{
-    attn__result result;
-    size_t row, i, n;
-    if (attn__begin_shape(ctx, "attn_mask_causal", out, attn_shape2(n_queries, n_keys), &result,
-                          &n) != ATTN_OK)
-        return ctx->status;
-    for (row = 0; row < n_queries; row++)
-        for (i = 0; i < n_keys; i++) /* i <= row + n_keys - n_queries, without going below zero */
-            ((float *)result.dense.data)[row * n_keys + i] =
-                i + n_queries <= row + n_keys ? 0 : -INFINITY;
-    return attn__finish(ctx, out, &result, ATTN_OK);
-}
-
-/* ---- tensors as text ---- */
+/* >>print =======================================================================================
+ * Tensors as text. */
 
 /* Where the text goes: beyond `size` it is only counted. */
 typedef struct attn__writer {

@@ -125,7 +125,6 @@ typedef struct scratch {
 #define EACH_FUNCTION(DO)                                                                          \
     DO(attn_zeros, (ctx, &s->out, ATTN_F32, attn_shape2(3, 4)))                                    \
     DO(attn_copy, (ctx, &s->out, x4))                                                              \
-    DO(attn_concat, (ctx, &s->out, &x4, 1, 0))                                                     \
     DO(attn_add, (ctx, &s->out, x4, vec))                                                          \
     DO(attn_sub, (ctx, &s->out, x4, vec))                                                          \
     DO(attn_mul, (ctx, &s->out, x4, vec))                                                          \
@@ -138,26 +137,17 @@ typedef struct scratch {
     DO(attn_matmul, (ctx, &s->out, x4, sq))                                                        \
     DO(attn_linear, (ctx, &s->out, x4, sq, vec))                                                   \
     DO(attn_softmax, (ctx, &s->out, x4))                                                           \
-    DO(attn_softmax_causal, (ctx, &s->out, pattern))                                               \
     DO(attn_log_softmax, (ctx, &s->out, x4))                                                       \
     DO(attn_cross_entropy, (ctx, &s->out, x3, ids))                                                \
     DO(attn_layernorm, (ctx, &s->out, x4, vec, vec, 1e-5f))                                        \
     DO(attn_activate, (ctx, &s->out, x4, ATTN_ACT_GELU_ERF))                                       \
     DO(attn_embedding, (ctx, &s->out, sq, ids))                                                    \
-    DO(attn_pos_embedding, (ctx, &s->out, sq, 1, 3))                                               \
     DO(attn_attention, (ctx, &s->out, qkv, qkv, qkv, NULL))                                        \
     DO(attn_multihead, (ctx, &s->out, x3, x3, &block, 2, NULL))                                    \
     DO(attn_mlp, (ctx, &s->out, x3, &block, ATTN_ACT_GELU_TANH))                                   \
     DO(attn_block, (ctx, &s->out, x3, &block, 2, 1e-5f, ATTN_ACT_GELU_TANH))                       \
     DO(attn_unembed, (ctx, &s->out, x3, sq))                                                       \
     DO(attn_panels_write, (ctx, panels, ATTN_Q4, sq))                                              \
-    DO(attn_full, (ctx, &s->out, attn_shape1(7), 2))                                               \
-    DO(attn_rand, (ctx, &s->out, attn_shape1(7), &rng))                                            \
-    DO(attn_randn, (ctx, &s->out, attn_shape1(7), &rng))                                           \
-    DO(attn_linear_init, (ctx, &s->out, &s->second, 3, 4, &rng))                                   \
-    DO(attn_dropout, (ctx, &s->out, x4, 0.5f, &rng))                                               \
-    DO(attn_tril, (ctx, &s->out, x4))                                                              \
-    DO(attn_mask_causal, (ctx, &s->out, 3, 4))                                                     \
     DO(attn_model_open, (ctx, &s->model, TEST_BUILD "/tiny-stories.attn", NULL))                   \
     DO(attn_model_open_memory, (ctx, &s->model, file + 1, file_size, NULL))                        \
     DO(attn_model_tensor_info, (ctx, &s->info, model, 3))                                          \
@@ -419,8 +409,6 @@ TEST(every_function_without_memory)
 #define EACH_NULL(DO)                                                                              \
     DO(attn_zeros, (ctx, NULL, ATTN_F32, attn_shape2(3, 4)))                                       \
     DO(attn_copy, (ctx, NULL, x4))                                                                 \
-    DO(attn_concat, (ctx, NULL, &x4, 1, 0))                                                        \
-    DO(attn_concat, (ctx, &s->out, NULL, 1, 0))                                                    \
     DO(attn_add, (ctx, NULL, x4, vec))                                                             \
     DO(attn_sub, (ctx, NULL, x4, vec))                                                             \
     DO(attn_mul, (ctx, NULL, x4, vec))                                                             \
@@ -433,13 +421,11 @@ TEST(every_function_without_memory)
     DO(attn_matmul, (ctx, NULL, x4, sq))                                                           \
     DO(attn_linear, (ctx, NULL, x4, sq, vec))                                                      \
     DO(attn_softmax, (ctx, NULL, x4))                                                              \
-    DO(attn_softmax_causal, (ctx, NULL, pattern))                                                  \
     DO(attn_log_softmax, (ctx, NULL, x4))                                                          \
     DO(attn_cross_entropy, (ctx, NULL, x3, ids))                                                   \
     DO(attn_layernorm, (ctx, NULL, x4, vec, vec, 1e-5f))                                           \
     DO(attn_activate, (ctx, NULL, x4, ATTN_ACT_GELU_ERF))                                          \
     DO(attn_embedding, (ctx, NULL, sq, ids))                                                       \
-    DO(attn_pos_embedding, (ctx, NULL, sq, 1, 3))                                                  \
     DO(attn_attention, (ctx, NULL, qkv, qkv, qkv, NULL))                                           \
     DO(attn_multihead, (ctx, NULL, x3, x3, &block, 2, NULL))                                       \
     DO(attn_multihead, (ctx, &s->out, x3, x3, NULL, 2, NULL))                                      \
@@ -449,17 +435,6 @@ TEST(every_function_without_memory)
     DO(attn_block, (ctx, &s->out, x3, NULL, 2, 1e-5f, ATTN_ACT_GELU_TANH))                         \
     DO(attn_unembed, (ctx, NULL, x3, sq))                                                          \
     DO(attn_panels_write, (ctx, NULL, ATTN_Q4, sq))                                                \
-    DO(attn_full, (ctx, NULL, attn_shape1(7), 2))                                                  \
-    DO(attn_rand, (ctx, NULL, attn_shape1(7), &rng))                                               \
-    DO(attn_rand, (ctx, &s->out, attn_shape1(7), NULL))                                            \
-    DO(attn_randn, (ctx, NULL, attn_shape1(7), &rng))                                              \
-    DO(attn_randn, (ctx, &s->out, attn_shape1(7), NULL))                                           \
-    DO(attn_linear_init, (ctx, NULL, &s->second, 3, 4, &rng))                                      \
-    DO(attn_linear_init, (ctx, &s->out, &s->second, 3, 4, NULL))                                   \
-    DO(attn_dropout, (ctx, NULL, x4, 0.5f, &rng))                                                  \
-    DO(attn_dropout, (ctx, &s->out, x4, 0.5f, NULL))                                               \
-    DO(attn_tril, (ctx, NULL, x4))                                                                 \
-    DO(attn_mask_causal, (ctx, NULL, 3, 4))                                                        \
     DO(attn_model_open, (ctx, NULL, TEST_BUILD "/tiny-stories.attn", NULL))                        \
     DO(attn_model_open, (ctx, &s->model, NULL, NULL))                                              \
     DO(attn_model_open_memory, (ctx, NULL, file + 1, file_size, NULL))                             \

@@ -1,6 +1,6 @@
 /* The notebooks in C print what the notebooks printed. fixtures/notebooks.txt holds that, cut out
- * of the originals by make_notebook_vectors.py, which also describes the file. Then the functions
- * that were made for the notebooks, by themselves. */
+ * of the originals by make_notebook_vectors.py, which also describes the file. Then
+ * attn_format, by itself. */
 #include "test.h"
 #include <math.h>
 #include <stdlib.h>
@@ -319,15 +319,24 @@ static int is_in_room(const char *source, const char *name, const char *room)
     return 0;
 }
 
-/* A cell like "`attn_sum`, `attn_div` (>>ops)". Returns how many functions it leads to. */
-static int check_cell(const char *source, const char *cell, const char *end)
+/* A cell like "`torch_tril` (torch.h), `attn_sum`, `attn_div` (>>ops)". Returns how many functions it
+ * leads to. */
+static int check_cell(const char *source, const char *torch, const char *cell, const char *end)
 {
-    char names[8][64], room[32];
+    char names[8][64], room[32], start[80];
     int n_names = 0, count = 0, i;
     while (cell < end) {
-        if (n_names < 8 && sscanf(cell, "`attn_%56[a-z0-9_]`", names[n_names] + 5) == 1) {
-            memcpy(names[n_names++], "attn_", 5);
+        if (n_names < 8 && (strncmp(cell, "`attn_", 6) == 0 || strncmp(cell, "`torch_", 7) == 0) &&
+            sscanf(cell, "`%60[a-z0-9_]`", names[n_names]) == 1) {
+            n_names++;
             cell = strchr(cell + 1, '`');
+        } else if (strncmp(cell, "(torch.h)", 9) == 0) {
+            for (i = 0; i < n_names; i++) {
+                snprintf(start, sizeof start, " %.60s(", names[i]);
+                CHECKF(strstr(torch, start) != NULL, "%s is not in torch.h", names[i]);
+            }
+            count += n_names;
+            n_names = 0;
         } else if (sscanf(cell, "(>>%31[a-z0-9])", room) == 1) {
             for (i = 0; i < n_names; i++)
                 CHECKF(is_in_room(source, names[i], room), "%s is not defined in >>%s", names[i],
@@ -347,9 +356,10 @@ TEST(readme)
     size_t size;
     char *page = (char *)test_read("examples/from_scratch/README.md", &size);
     char *source = (char *)test_read("attn.h", &size);
+    char *torch = (char *)test_read("examples/from_scratch/torch.h", &size);
     const char *line = page, *next;
     int in_table = 0, rows = 0;
-    for (; page && source && *line; line = next) {
+    for (; page && source && torch && *line; line = next) {
         const char *end = line + strcspn(line, "\n"), *cell;
         next = end + (*end == '\n');
         if (strncmp(line, "| in the notebook |", 19) == 0) {
@@ -359,172 +369,14 @@ TEST(readme)
             in_table = 0;
         } else if (in_table) {
             cell = strchr(strchr(line + 1, '|') + 1, '|'); /* after "notebook" and "here" */
-            CHECKF(check_cell(source, cell, end) > 0, "this row leads nowhere: %.40s", line);
+            CHECKF(check_cell(source, torch, cell, end) > 0, "this row leads nowhere: %.40s", line);
             rows++;
         }
     }
     CHECKF(rows > 40, "%d rows", rows);
     free(page);
     free(source);
-}
-
-/* ---- the functions behind them ---- */
-
-/* PyTorch 1.13: manual_seed(7), then torch.randn of 3, 4, 17 and 5. The short rule makes two
- * numbers at a time, so that one is left over from the first call and the third, long one does not
- * touch it. */
-TEST(randn)
-{
-    static const size_t length[4] = {3, 4, 17, 5};
-    static const float expected[29] = {
-        -0.146795094f, 0.786141276f,   0.94682163f,    -1.114344f,    1.69079018f,  -0.894827902f,
-        -0.355625033f, -1.58266461f,   -0.0234779324f, 0.174375355f,  2.2983427f,   0.95710218f,
-        -0.661867559f, -0.828452051f,  -0.605680287f,  -0.135436893f, 1.29733586f,  1.64093328f,
-        -1.05668414f,  -0.261586726f,  -0.25013262f,   0.501121461f,  0.2600362f,   -1.6370213f,
-        1.23238575f,   -0.0615480579f, 0.656212389f,   0.0371468179f, -0.479686588f};
-    attn_ctx ctx = {0};
-    attn_rng rng;
-    size_t i, j, at = 0;
-    attn_rng_seed(&rng, 7);
-    for (i = 0; i < 4; i++) {
-        attn_tensor x = {0};
-        if (OK(&ctx, attn_randn(&ctx, &x, attn_shape1(length[i]), &rng)))
-            for (j = 0; j < length[i]; j++, at++)
-                CHECKF(fabsf(attn_get1(x, j) - expected[at]) <= 5e-7f,
-                       "number %d is %.9g, expected %.9g", (int)at, (double)attn_get1(x, j),
-                       (double)expected[at]);
-    }
-    attn_rng_seed(&rng, 7); /* forgets what was left over */
-    CHECK(rng.has_normal == 0);
-    attn_ctx_free(&ctx);
-}
-
-/* The same for views and for every size near a block. */
-TEST(randn_sizes)
-{
-    attn_ctx ctx = {0};
-    attn_rng rng;
-    size_t n, i;
-    for (n = 0; n <= 50; n++) {
-        float guarded[52];
-        attn_tensor x = attn_borrow(guarded + 1, ATTN_F32, attn_shape1(n));
-        attn_rng_seed(&rng, n);
-        guarded[0] = guarded[n + 1] = 99;
-        OK(&ctx, attn_randn(&ctx, &x, attn_shape1(n), &rng));
-        CHECK(guarded[0] == 99 && guarded[n + 1] == 99);
-        for (i = 1; i <= n; i++)
-            CHECK(fabsf(guarded[i]) < 8);
-    }
-    attn_ctx_free(&ctx);
-}
-
-TEST(masks)
-{
-    attn_ctx ctx = {0};
-    attn_tensor ones = {0}, lower = {0}, mask = {0}, wide = {0};
-    size_t b, i, j;
-    OK(&ctx, attn_full(&ctx, &ones, attn_shape3(2, 4, 6), 1.5f));
-    OK(&ctx, attn_tril(&ctx, &lower, ones));
-    for (b = 0; b < 2; b++)
-        for (i = 0; i < 4; i++)
-            for (j = 0; j < 6; j++)
-                CHECK(attn_get3(lower, b, i, j) == (j <= i ? 1.5f : 0));
-    OK(&ctx, attn_mask_causal(&ctx, &mask, 4, 6));
-    for (i = 0; i < 4; i++)
-        for (j = 0; j < 6; j++)
-            CHECK(attn_get2(mask, i, j) == (j <= i + 2 ? 0 : -(float)INFINITY));
-    OK(&ctx, attn_mask_causal(&ctx, &wide, 3, 1)); /* the first two queries see nothing */
-    CHECK(isinf(attn_get2(wide, 1, 0)) && attn_get2(wide, 2, 0) == 0);
-    FAILS(&ctx, ATTN_E_SHAPE, "two dimensions",
-          attn_tril(&ctx, &wide, attn_borrow(ones.data, ATTN_F32, attn_shape1(3))));
-    attn_ctx_free(&ctx);
-}
-
-TEST(dropout)
-{
-    attn_ctx ctx = {0};
-    attn_rng rng, before;
-    attn_tensor ones = {0}, out = {0};
-    size_t i, n_kept = 0;
-    memset(&rng, 0, sizeof rng); /* every byte is compared below */
-    attn_rng_seed(&rng, 1);
-    OK(&ctx, attn_full(&ctx, &ones, attn_shape2(100, 100), 1));
-    OK(&ctx, attn_dropout(&ctx, &out, ones, 0.2f, &rng));
-    for (i = 0; i < 10000; i++) {
-        const float value = attn_get2(out, i / 100, i % 100);
-        n_kept += value != 0;
-        CHECK(value == 0 || value == 1.25f);
-    }
-    CHECKF(n_kept > 7800 && n_kept < 8200, "%d of 10000 kept", (int)n_kept);
-    before = rng;
-    OK(&ctx, attn_dropout(&ctx, &out, ones, 0, &rng));
-    CHECK(attn_get2(out, 99, 99) == 1);
-    OK(&ctx, attn_dropout(&ctx, &out, out, 1, &rng)); /* in place */
-    CHECK(attn_get2(out, 0, 0) == 0);
-    CHECK(memcmp(&rng, &before, sizeof rng) == 0);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "probability", attn_dropout(&ctx, &out, ones, 1.5f, &rng));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "probability", attn_dropout(&ctx, &out, ones, NAN, &rng));
-    attn_ctx_free(&ctx);
-}
-
-TEST(bad_shapes)
-{
-    attn_ctx ctx = {0};
-    attn_rng rng;
-    attn_tensor out = {0}, bias = {0};
-    attn_shape shape = attn_shape2(2, 3);
-    attn_rng_seed(&rng, 0);
-    shape.ndim = 7;
-    FAILS(&ctx, ATTN_E_SHAPE, "attn_full", attn_full(&ctx, &out, shape, 1));
-    FAILS(&ctx, ATTN_E_SHAPE, "attn_rand", attn_rand(&ctx, &out, shape, &rng));
-    FAILS(&ctx, ATTN_E_SHAPE, "attn_randn",
-          attn_randn(&ctx, &out, attn_shape2((size_t)-1, 5), &rng));
-    FAILS(&ctx, ATTN_E_SHAPE, "attn_mask_causal",
-          attn_mask_causal(&ctx, &out, (size_t)-1, (size_t)-1));
-    FAILS(&ctx, ATTN_E_SHAPE, "attn_linear_init",
-          attn_linear_init(&ctx, &out, &bias, (size_t)-1, (size_t)-1, &rng));
-    CHECK(out.ndim == 0 && bias.ndim == 0);
-    OK(&ctx, attn_rand(&ctx, &out, attn_shape2(2, 3), &rng));
-    FAILS(&ctx, ATTN_E_SHAPE, "[2, 3]", attn_rand(&ctx, &out, attn_shape2(3, 2), &rng));
-    attn_ctx_free(&ctx);
-}
-
-/* The weight comes in the shape that attn_linear takes, with the draws in the order of PyTorch's
- * [n_out, n_in], whether it is made or was there. */
-TEST(a_linear_layer)
-{
-    attn_ctx ctx = {0};
-    attn_rng rng;
-    float room[3 * 5];
-    attn_tensor w = {0}, bias = {0}, again = {0}, x = {0}, y = {0};
-    attn_tensor into = attn_borrow(room, ATTN_F32, attn_shape2(3, 5)), small;
-    size_t i, j;
-    attn_rng_seed(&rng, 7);
-    OK(&ctx, attn_linear_init(&ctx, &w, &bias, 3, 5, &rng));
-    CHECK(w.ndim == 2 && w.shape[0] == 3 && w.shape[1] == 5 && w.owned != NULL);
-    attn_rng_seed(&rng, 7);
-    for (j = 0; j < 5; j++)
-        for (i = 0; i < 3; i++) {
-            const double bound = (double)(float)(1 / sqrt(3.0));
-            const double want = (double)attn_rng_uniform(&rng) * 2 * bound - bound;
-            CHECK(fabs((double)attn_get2(w, i, j) - want) < 1e-7);
-        }
-    attn_rng_seed(&rng, 7);
-    OK(&ctx, attn_linear_init(&ctx, &into, &again, 3, 5, &rng));
-    for (i = 0; i < 15; i++)
-        CHECK(room[i] == attn_get2(w, i / 5, i % 5) &&
-              attn_get1(again, i % 5) == attn_get1(bias, i % 5));
-    OK(&ctx, attn_full(&ctx, &x, attn_shape2(2, 3), 1));
-    OK(&ctx, attn_linear(&ctx, &y, x, w, bias));
-    small = attn_reshape(into, attn_shape2(5, 3));
-    FAILS(&ctx, ATTN_E_SHAPE, "[5, 3]; expected [3, 5]",
-          attn_linear_init(&ctx, &small, NULL, 3, 5, &rng));
-    attn_tensor_free(&ctx, &w); /* the view owns its memory */
-    attn_tensor_free(&ctx, &bias);
-    attn_tensor_free(&ctx, &again);
-    attn_tensor_free(&ctx, &x);
-    attn_tensor_free(&ctx, &y);
-    CHECK(ctx.blocks == NULL);
+    free(torch);
 }
 
 static void formats_as(attn_tensor x, int decimals, const char *expected)

@@ -3,6 +3,7 @@
  * manual (">>manual", THE SAME BITS), which is spelled out here once more in plain C. */
 #include "fixture.h"
 #include "refused.h"
+#include "examples/from_scratch/torch.h"
 
 SUITE("ops");
 
@@ -207,14 +208,6 @@ TEST(softmax_against_torch)
         done(&ctx);
     }
     CHECKF(i == 11, "%d cases", i);
-    for (i = 0; fixture(&x, "causal.%d.x", i); i++) {
-        attn_tensor out = {0};
-        CHECK(fixture(&want, "causal.%d.out", i));
-        if (OK(&ctx, attn_softmax_causal(&ctx, &out, x)))
-            rows_close_to(out, want, ROWS, label("softmax_causal", i));
-        done(&ctx);
-    }
-    CHECKF(i == 7, "%d cases", i);
 }
 
 TEST(cross_entropy_against_torch)
@@ -297,11 +290,9 @@ TEST(embedding_against_torch)
     }
     CHECKF(i == 5, "%d cases", i);
     for (i = 0; fixture(&table, "positions.%d.table", i); i++) {
-        attn_tensor out = {0};
         CHECK(fixture(&args, "positions.%d.args", i) && fixture(&want, "positions.%d.out", i));
-        if (OK(&ctx, attn_pos_embedding(&ctx, &out, table, (size_t)arg_of(args, 0),
-                                        (size_t)arg_of(args, 1))))
-            same_bits(out, want, label("pos_embedding", i));
+        same_bits(attn_slice(table, 0, (size_t)arg_of(args, 0), (size_t)arg_of(args, 1)), want,
+                  label("positions", i));
         done(&ctx);
     }
     CHECKF(i == 4, "%d cases", i);
@@ -817,10 +808,6 @@ static attn_status run_softmax(attn_ctx *ctx, attn_tensor *out, const attn_tenso
 {
     return attn_softmax(ctx, out, in[0]);
 }
-static attn_status run_causal(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
-{
-    return attn_softmax_causal(ctx, out, in[0]);
-}
 static attn_status run_log_softmax(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
     return attn_log_softmax(ctx, out, in[0]);
@@ -852,10 +839,6 @@ static attn_status run_silu(attn_ctx *ctx, attn_tensor *out, const attn_tensor *
 static attn_status run_embedding(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
     return attn_embedding(ctx, out, in[0], in[1]);
-}
-static attn_status run_positions(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
-{
-    return attn_pos_embedding(ctx, out, in[0], 2, 5);
 }
 
 static attn_status attend(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in,
@@ -974,8 +957,6 @@ static const operation operations[] = {
     {"linear", run_linear, "f90,200 f200,301 f301", "f90,301", 0},
     {"softmax", run_softmax, "f3,5,37", "f3,5,37", 0},
     {"softmax", run_softmax, "f300,301", "f300,301", 0},
-    {"softmax_causal", run_causal, "f2,5,9", "f2,5,9", 0},
-    {"softmax_causal", run_causal, "f4,90,101", "f4,90,101", 0},
     {"log_softmax", run_log_softmax, "f3,5,37", "f3,5,37", 0},
     {"cross_entropy", run_cross_entropy, "f9,53 i9:53", "f9", 0},
     {"cross_entropy", run_cross_entropy, "f70,1003 i70:1003", "f70", 0},
@@ -988,7 +969,6 @@ static const operation operations[] = {
     {"relu", run_relu, "f3,5,37", "f3,5,37", 0},
     {"silu", run_silu, "f3,5,37", "f3,5,37", 0},
     {"embedding", run_embedding, "f11,7 i2,3:11", "f2,3,7", 0},
-    {"pos_embedding", run_positions, "f9,7", "f5,7", 0},
     {"attention", run_attention, "f2,3,5,7 f2,3,9,7 f2,3,9,4", "f2,3,5,4", 0},
     {"attention", run_attention, "f4,70,32 f4,130,32 f4,130,32", "f4,70,32", 0},
     {"causal attention", run_attention_causal, "f2,5,7 f2,9,7 f2,9,4", "f2,5,4", 0},
@@ -1683,14 +1663,15 @@ TEST(attention_is_its_parts)
         attn_attention_desc desc = {.mask_kind = ATTN_MASK_NONE, .scale = 0.25f};
         attn_tensor q = random_tensor(3, 2, 19, 16), k = random_tensor(3, 2, 37, 16);
         attn_tensor v = random_tensor(3, 2, 37, 9), out = {0}, pattern = {0}, scores = {0};
-        attn_tensor scaled = {0}, weights = {0}, mixed = {0};
+        attn_tensor scaled = {0}, mask = {0}, masked = {0}, weights = {0}, mixed = {0};
         desc.mask_kind = causal ? ATTN_MASK_CAUSAL : ATTN_MASK_NONE;
         desc.pattern = &pattern;
         OK(&ctx, attn_attention(&ctx, &out, q, k, v, &desc));
         OK(&ctx, attn_matmul(&ctx, &scores, q, attn_transpose(k, -1, -2)));
         OK(&ctx, attn_scale(&ctx, &scaled, scores, 0.25f));
-        OK(&ctx, causal ? attn_softmax_causal(&ctx, &weights, scaled)
-                        : attn_softmax(&ctx, &weights, scaled));
+        OK(&ctx, torch_causal_mask(&ctx, &mask, 19, 37));
+        OK(&ctx, attn_add(&ctx, &masked, scaled, mask));
+        OK(&ctx, attn_softmax(&ctx, &weights, causal ? masked : scaled));
         OK(&ctx, attn_matmul(&ctx, &mixed, pattern, v));
         same_bits(pattern, weights, causal ? "causal pattern" : "pattern");
         same_bits(out, mixed, causal ? "causal attention" : "attention");
@@ -1756,19 +1737,8 @@ TEST(hidden_entries_are_never_seen)
 {
     attn_ctx ctx = {0};
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
-    attn_tensor x = random_tensor(3, 2, 5, 9), clean = {0}, dirty = {0}, k, out = {0}, again = {0};
-    attn_tensor pattern = {0};
-    size_t i, j;
-    OK(&ctx, attn_softmax_causal(&ctx, &clean, x));
-    for (i = 0; i < 5; i++)
-        for (j = i + 5; j < 9; j++) {
-            CHECK(attn_get3(clean, 0, i, j) == 0.0f);
-            set_value(x, i * 9 + j, j % 2 ? NAN : INFINITY);
-            set_value(x, 45 + i * 9 + j, j % 2 ? -INFINITY : 3e38f);
-        }
-    OK(&ctx, attn_softmax_causal(&ctx, &dirty, x));
-    same_bits(dirty, clean, "softmax_causal over rubbish");
-    /* The same for keys of later positions. */
+    attn_tensor x, k, out = {0}, again = {0}, pattern = {0};
+    size_t j;
     x = random_tensor(2, 20, 8);
     k = laid_out(x, ATTN_F32, 0);
     desc.pattern = &pattern;
@@ -1844,8 +1814,6 @@ TEST(empty_tensors)
         {"linear", run_linear, "f2,5 f5,0 f0", "f2,0", 0},
         {"softmax", run_softmax, "f0,5", "f0,5", 0},
         {"softmax", run_softmax, "f3,0", "f3,0", 0},
-        {"softmax_causal", run_causal, "f0,5", "f0,5", 0},
-        {"softmax_causal", run_causal, "f0,2,5", "f0,2,5", 0},
         {"log_softmax", run_log_softmax, "f3,0", "f3,0", 0},
         {"cross_entropy", run_cross_entropy, "f0,5 i0:5", "f0", 0},
         {"layernorm", run_layernorm, "f0,5 f5 f5", "f0,5", 0},
@@ -2032,20 +2000,12 @@ TEST(other_refusals)
     memset(ids.data, 0, 12);
     ctx.status = ATTN_OK;
     CHECK(attn_embedding(&ctx, &out, table, ids) != ATTN_OK && ctx.status != ATTN_OK);
-    /* Positions behind the table's end, however large the numbers. */
-    ctx.status = ATTN_OK;
-    CHECK(attn_pos_embedding(&ctx, &out, table, 4, 3) != ATTN_OK && strstr(ctx.message, "6"));
-    CHECK(attn_pos_embedding(&ctx, &out, table, 7, 0) != ATTN_OK && ctx.message[0]);
-    CHECK(attn_pos_embedding(&ctx, &out, table, SIZE_MAX, 2) != ATTN_OK);
-    CHECK(attn_pos_embedding(&ctx, &out, table, 2, SIZE_MAX) != ATTN_OK);
-    CHECK(attn_pos_embedding(&ctx, &out, random_tensor(1, 9), 0, 1) != ATTN_OK);
     /* A pattern of another shape. */
     desc.mask_kind = ATTN_MASK_NONE;
     table = random_tensor(2, 4, 5);
     desc.pattern = &table;
     FAILS(&ctx, ATTN_E_SHAPE, "[4, 5]", attn_attention(&ctx, &out, x, x, x, &desc));
     CHECK(strstr(ctx.message, "[4, 4]") != NULL);
-    FAILS(&ctx, ATTN_E_SHAPE, "[4]", attn_softmax_causal(&ctx, &out, random_tensor(1, 4)));
     CHECK(attn_linear(&ctx, &out, x, none, none) != ATTN_OK);
     CHECK(out.ndim == 0 && ctx.blocks == NULL);
     done(&ctx);
@@ -2101,7 +2061,6 @@ TEST(sizes_beyond_memory)
     TRY(attn_exp(&ctx, &out, wide));
     TRY(attn_sum(&ctx, &out, wide));
     TRY(attn_softmax(&ctx, &out, wide));
-    TRY(attn_softmax_causal(&ctx, &out, wide));
     TRY(attn_log_softmax(&ctx, &out, wide));
     TRY(attn_layernorm(&ctx, &out, wide, none, none, 1e-5f));
     TRY(attn_activate(&ctx, &out, wide, ATTN_ACT_GELU_TANH));
@@ -2130,9 +2089,6 @@ TEST(shapes_that_are_refused)
     attn_shape shape;
     memset(&w, 0, sizeof w);
     memset(&desc, 0, sizeof desc);
-    REFUSED(ATTN_E_SHAPE, "attn_softmax_causal", attn_softmax_causal(&ctx, &not_made, v));
-    REFUSED(ATTN_E_SHAPE, "attn_softmax_causal",
-            attn_softmax_causal(&ctx, &not_made, some(2, 5, 4, 1)));
     REFUSED(ATTN_E_SHAPE, "attn_cross_entropy", attn_cross_entropy(&ctx, &not_made, x3, ids));
     REFUSED(ATTN_E_SHAPE, "attn_cross_entropy", attn_cross_entropy(&ctx, &not_made, m, ids2));
     REFUSED(ATTN_E_SHAPE, "attn_cross_entropy",
@@ -2188,10 +2144,6 @@ TEST(shapes_that_are_refused)
     REFUSED(ATTN_E_SHAPE, "do not divide", attn_multihead(&ctx, &not_made, m, m, &w, 3, NULL));
     REFUSED(ATTN_E_SHAPE, "do not divide", attn_multihead(&ctx, &not_made, m, m, &w, 0, NULL));
 
-    REFUSED(ATTN_E_ARGUMENT, "attn_dropout", attn_dropout(&ctx, &not_made, no_tensor, 0.5f, NULL));
-    REFUSED(ATTN_E_ARGUMENT, "attn_tril", attn_tril(&ctx, &not_made, no_tensor));
-    REFUSED(ATTN_E_SHAPE, "attn_tril", attn_tril(&ctx, &not_made, v));
-
     /* out of another shape or type; into halves, whole numbers and columns it goes */
     not_made = some(3, 1, 3, 4);
     FAILS(&ctx, ATTN_E_SHAPE, "attn_copy", attn_copy(&ctx, &not_made, m));
@@ -2217,25 +2169,12 @@ TEST(shapes_that_are_refused)
 TEST(rows_of_nothing)
 {
     attn_ctx ctx = {0};
-    attn_tensor x = no_tensor, y = no_tensor, z = no_tensor, empty = no_tensor, bias = no_tensor;
-    attn_rng rng;
+    attn_tensor empty = no_tensor;
     char text[64];
-    attn_rng_seed(&rng, 1);
     OK(&ctx, attn_zeros(&ctx, &empty, ATTN_F32, attn_shape2(3, 0)));
-    OK(&ctx, attn_dropout(&ctx, &x, empty, 0.5f, &rng));
-    OK(&ctx, attn_tril(&ctx, &y, empty));
-    CHECK(attn_count(x) == 0 && attn_count(y) == 0 && x.shape[0] == 3 && y.shape[0] == 3);
-    CHECK(rng.next == 624); /* nothing was drawn */
-    OK(&ctx, attn_linear_init(&ctx, &z, &bias, 0, 4, &rng));
-    CHECK(z.shape[0] == 0 && z.shape[1] == 4 && attn_get1(bias, 3) == 0);
     attn_format(text, sizeof text, empty, 2);
     CHECK(strstr(text, "[]") != NULL);
     CHECK(attn_slice(attn_borrow(NULL, ATTN_F32, attn_shape1(0)), 0, 0, 0).data == NULL);
-    /* a weight that was there stays when the bias cannot be made */
-    bias = no_tensor;
-    bias.error = "a reason";
-    x = some(2, 3, 4, 1);
-    CHECK(attn_linear_init(&ctx, &x, &bias, 3, 4, &rng) != ATTN_OK && x.ndim == 2);
     done(&ctx);
 }
 

@@ -1,5 +1,6 @@
 /* Tier 1 without its arithmetic: tensors, views, data types, ownership, messages. */
 #include "fixture.h"
+#include "examples/from_scratch/torch.h"
 
 SUITE("tensors");
 
@@ -135,99 +136,6 @@ TEST(elements_by_their_indices)
         const attn_tensor none = {0};
         CHECK(isnan(attn_get1(none, 0)) && isnan(attn_get4(none, 0, 0, 0, 0)));
     }
-}
-
-/* Against the definition: element by element, from the part that its index along `dim` falls in. */
-TEST(concatenation)
-{
-    static const size_t sizes[] = {3, 0, 1, 4};
-    size_t i, j;
-    int ndim, dim, layout;
-    attn_ctx ctx = {0};
-    for (ndim = 1; ndim <= 4; ndim++)
-        for (dim = -ndim; dim < ndim; dim++)
-            for (layout = 0; layout < N_LAYOUTS; layout++) {
-                const int d = dim < 0 ? dim + ndim : dim;
-                attn_tensor parts[4], out = {0}, into;
-                size_t first = 0, shape[4] = {2, 3, 2, 5};
-                for (i = 0; i < 4; i++) {
-                    shape[d] = sizes[i];
-                    parts[i] = new_tensor(ATTN_F32, ndim, shape, (layout + (int)i) % N_LAYOUTS);
-                    for (j = 0; j < count_of(parts[i]); j++)
-                        set_value(parts[i], j, random_float());
-                }
-                shape[d] = 8;
-                into = new_tensor(ATTN_F32, ndim, shape, layout);
-                if (!OK(&ctx, attn_concat(&ctx, &out, parts, 4, dim)) ||
-                    !OK(&ctx, attn_concat(&ctx, &into, parts, 4, dim)))
-                    return;
-                same_bits(into, out, "concat into a layout");
-                for (i = 0; i < 4; first += sizes[i++]) {
-                    attn_tensor place = attn_slice(out, d, first, sizes[i]);
-                    CHECK(attn_is_dense(out) && out.dtype == ATTN_F32);
-                    same_bits(place, parts[i], "a part of the result");
-                }
-                attn_tensor_free(&ctx, &out);
-                pool_clear();
-            }
-    CHECK(ctx.blocks == NULL);
-}
-
-TEST(concatenation_of_types)
-{
-    attn_ctx ctx = {0};
-    float x[2] = {1.5f, 70000};
-    uint16_t h[2] = {0x3C00, 0xC000}; /* 1, -2 */
-    int32_t n[2] = {7, 16777217};
-    attn_tensor f32 = attn_borrow(x, ATTN_F32, attn_shape1(2)), none = {0};
-    attn_tensor f16 = attn_borrow(h, ATTN_F16, attn_shape1(2));
-    attn_tensor i32 = attn_borrow(n, ATTN_I32, attn_shape1(2));
-    attn_tensor parts[2], out = {0}, halves = {0}, whole = {0}, into = {0}, bad = {0};
-    parts[0] = f16, parts[1] = f32;
-    OK(&ctx, attn_concat(&ctx, &out, parts, 2, 0));
-    CHECK(out.dtype == ATTN_F32 && attn_get1(out, 1) == -2 && attn_get1(out, 3) == 70000);
-    OK(&ctx, attn_zeros(&ctx, &into, ATTN_F16, attn_shape1(4)));
-    OK(&ctx, attn_concat(&ctx, &into, parts, 2, 0));
-    CHECK(into.dtype == ATTN_F16 && attn_get1(into, 2) == 1.5f && isinf(attn_get1(into, 3)));
-    parts[1] = f16;
-    OK(&ctx, attn_concat(&ctx, &halves, parts, 2, 0));
-    CHECK(halves.dtype == ATTN_F16 && attn_get1(halves, 3) == -2);
-    parts[0] = parts[1] = i32;
-    OK(&ctx, attn_concat(&ctx, &whole, parts, 2, 0));
-    CHECK(whole.dtype == ATTN_I32 && ((int32_t *)whole.data)[3] == 16777217);
-    OK(&ctx, attn_concat(&ctx, &out, parts, 2, 0)); /* ids into floats, as attn_copy does */
-    CHECK(out.dtype == ATTN_F32 && attn_get1(out, 2) == 7);
-
-    parts[1] = f32;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "part 0 holds integers and part 1 floats",
-          attn_concat(&ctx, &bad, parts, 2, 0));
-    parts[0] = f32;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "floats and out integers", attn_concat(&ctx, &whole, parts, 2, 0));
-    FAILS(&ctx, ATTN_E_SHAPE, "result has shape [4]", attn_concat(&ctx, &i32, parts, 2, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tensors", attn_concat(&ctx, &bad, parts, 0, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tensors", attn_concat(&ctx, &bad, NULL, 2, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", attn_concat(&ctx, NULL, parts, 2, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "expected -1 to 0", attn_concat(&ctx, &bad, parts, 2, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "expected -1 to 0", attn_concat(&ctx, &bad, parts, 2, -2));
-    parts[1] = attn_slice(f32, 0, 1, 2);
-    ctx.status = ATTN_OK;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "part 1 is no tensor: attn_slice",
-          attn_concat(&ctx, &bad, parts, 2, 0));
-    parts[1] = none;
-    ctx.status = ATTN_OK;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "part 1", attn_concat(&ctx, &bad, parts, 2, 0));
-    parts[0] = attn_reshape(f32, attn_shape2(1, 2));
-    parts[1] = attn_reshape(f32, attn_shape2(2, 1));
-    FAILS(&ctx, ATTN_E_SHAPE, "part 0 has shape [1, 2] and part 1 [2, 1]",
-          attn_concat(&ctx, &bad, parts, 2, 0));
-    parts[1] = f32;
-    FAILS(&ctx, ATTN_E_SHAPE, "part 1 [2]", attn_concat(&ctx, &bad, parts, 2, 0));
-    parts[0] = parts[1] = f32;
-    parts[0].shape[0] = parts[1].shape[0] = SIZE_MAX / 2 + 1;
-    parts[0].stride[0] = parts[1].stride[0] = 0;
-    FAILS(&ctx, ATTN_E_SHAPE, "", attn_concat(&ctx, &bad, parts, 2, 0));
-    CHECK(bad.ndim == 0);
-    attn_ctx_free(&ctx);
 }
 
 TEST(sizes_that_overflow)
@@ -827,7 +735,7 @@ TEST(freed_through_a_moved_context)
     for (order = 0; order < 4; order++) {
         for (i = 0; i < 4; i++) {
             memset(&x[i], 0, sizeof x[i]);
-            OK(&ctx, attn_full(&ctx, &x[i], attn_shape1(5), (float)i));
+            OK(&ctx, torch_full(&ctx, &x[i], attn_shape1(5), (float)i));
         }
         view = attn_slice(x[0], 0, 1, 2);
         attn_tensor_free(&ctx, &view);
@@ -844,7 +752,7 @@ TEST(freed_through_a_moved_context)
     }
     for (i = 0; i < 3; i++) {
         memset(&x[i], 0, sizeof x[i]);
-        OK(&ctx, attn_full(&ctx, &x[i], attn_shape1(5), (float)i));
+        OK(&ctx, torch_full(&ctx, &x[i], attn_shape1(5), (float)i));
     }
     view = x[2];
     memset(&moved, 0, sizeof moved);
@@ -924,7 +832,7 @@ TEST(an_allocator_without_free)
     attn_tensor x = no_tensor, y = no_tensor;
     ctx.alloc = bump;
     ctx.user = &at;
-    OK(&ctx, attn_full(&ctx, &x, attn_shape1(5), 2));
+    OK(&ctx, torch_full(&ctx, &x, attn_shape1(5), 2));
     OK(&ctx, attn_add(&ctx, &y, x, x));
     CHECK(at > 40 && attn_get1(y, 4) == 4);
     attn_tensor_free(&ctx, &x);

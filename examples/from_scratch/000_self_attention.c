@@ -8,6 +8,7 @@
  *     pattern = softmax(q · kᵀ)        out = pattern · v
  */
 #include "notebook.h"
+#include "torch.h"
 
 /* Three nn.Linear(n_dim, n_dim), each with a bias. */
 typedef struct self_attention {
@@ -16,12 +17,12 @@ typedef struct self_attention {
     int scale;
 } self_attention;
 
-static self_attention make(attn_ctx *ctx, size_t n_dim, int scale, attn_rng *rng)
+static self_attention make(attn_ctx *ctx, size_t n_dim, int scale, torch_rng *rng)
 {
     self_attention a = {0};
-    attn_linear_init(ctx, &a.q_weight, &a.q_bias, n_dim, n_dim, rng);
-    attn_linear_init(ctx, &a.k_weight, &a.k_bias, n_dim, n_dim, rng);
-    attn_linear_init(ctx, &a.v_weight, &a.v_bias, n_dim, n_dim, rng);
+    torch_linear(ctx, &a.q_weight, &a.q_bias, n_dim, n_dim, rng);
+    torch_linear(ctx, &a.k_weight, &a.k_bias, n_dim, n_dim, rng);
+    torch_linear(ctx, &a.v_weight, &a.v_bias, n_dim, n_dim, rng);
     a.n_dim = n_dim;
     a.scale = scale;
     return a;
@@ -48,19 +49,19 @@ static void forward(attn_ctx *ctx, attn_tensor *out, attn_tensor *pattern, attn_
 int main(void)
 {
     attn_ctx ctx = {0};
-    attn_rng rng;
+    torch_rng rng;
     attn_tensor test = none, weight = none, bias = none, out = none, sums = none;
     int scale;
 
     /* The notebook set no seed; with this one you see what it showed, with other numbers. */
-    attn_rng_seed(&rng, 0);
+    torch_manual_seed(&rng, 0);
 
     printf("A batch of one sequence: three positions of three numbers each.\n");
-    attn_rand(&ctx, &test, attn_shape3(1, 3, 3), &rng);
+    torch_rand(&ctx, &test, attn_shape3(1, 3, 3), &rng);
     show_shape("test", test);
 
     printf("\nnn.Linear(3, 3) holds a weight and a bias. It maps the last dimension.\n");
-    attn_linear_init(&ctx, &weight, &bias, 3, 3, &rng);
+    torch_linear(&ctx, &weight, &bias, 3, 3, &rng);
     show("Its weight, which PyTorch keeps transposed:", attn_transpose(weight, 0, 1));
     show("Its bias:", bias);
     attn_linear(&ctx, &out, test, weight, bias);

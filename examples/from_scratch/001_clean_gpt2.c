@@ -42,10 +42,10 @@ static int tests_of_modules(const attn_config *c, const char *model_path, const 
 {
     attn_ctx ctx = {0}; /* of its own, to give back much memory at the end */
     attn_model *model = NULL;
-    attn_rng rng;
+    torch_rng rng;
     answers a;
     gpt m;
-    attn_rng_seed(&rng, 0);
+    torch_manual_seed(&rng, 0);
     m = untrained(&ctx, c, &rng);
     printf("\nEach module with random weights and random input:\n");
     shape_tests(&ctx, &m, &rng);

@@ -8,6 +8,7 @@
 #define _POSIX_C_SOURCE 199309L /* clock_gettime */
 #endif
 #include "notebook.h"
+#include "torch.h"
 #include <time.h>
 
 enum { BATCH = 32, TIME = 256, CHANNELS = 384, HEAD_SIZE = 16 };
@@ -47,8 +48,8 @@ static void by_loops(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 static void by_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
     attn_tensor weights = none, sums = none;
-    attn_full(ctx, &weights, attn_shape2(TIME, TIME), 1);
-    attn_tril(ctx, &weights, weights);
+    torch_full(ctx, &weights, attn_shape2(TIME, TIME), 1);
+    torch_tril(ctx, &weights, weights);
     attn_sum(ctx, &sums, weights);
     attn_div(ctx, &weights, weights, sums);
     attn_matmul(ctx, out, weights, x);
@@ -61,7 +62,7 @@ static void by_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 static void by_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
     attn_tensor weights = none;
-    attn_mask_causal(ctx, &weights, TIME, TIME);
+    torch_causal_mask(ctx, &weights, TIME, TIME);
     attn_softmax(ctx, &weights, weights);
     attn_matmul(ctx, out, weights, x);
     attn_tensor_free(ctx, &weights);
@@ -72,11 +73,11 @@ typedef struct head {
     attn_tensor key, query, value; /* nn.Linear(CHANNELS, HEAD_SIZE, bias=False) */
 } head;
 
-static void draw(attn_ctx *ctx, head *h, size_t channels, attn_rng *rng)
+static void draw(attn_ctx *ctx, head *h, size_t channels, torch_rng *rng)
 {
-    attn_linear_init(ctx, &h->key, NULL, channels, HEAD_SIZE, rng);
-    attn_linear_init(ctx, &h->query, NULL, channels, HEAD_SIZE, rng);
-    attn_linear_init(ctx, &h->value, NULL, channels, HEAD_SIZE, rng);
+    torch_linear(ctx, &h->key, NULL, channels, HEAD_SIZE, rng);
+    torch_linear(ctx, &h->query, NULL, channels, HEAD_SIZE, rng);
+    torch_linear(ctx, &h->value, NULL, channels, HEAD_SIZE, rng);
 }
 
 static head the_head;
@@ -87,7 +88,7 @@ static void by_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
     attn_matmul(ctx, &q, x, the_head.query);
     attn_matmul(ctx, &v, x, the_head.value);
     attn_matmul(ctx, &weights, q, attn_transpose(k, -2, -1));
-    attn_mask_causal(ctx, &mask, TIME, TIME);
+    torch_causal_mask(ctx, &mask, TIME, TIME);
     attn_add(ctx, &weights, weights, mask);
     attn_softmax(ctx, &weights, weights);
     attn_matmul(ctx, out, weights, v);
@@ -138,15 +139,15 @@ static void show_variance(attn_ctx *ctx, const char *what, attn_tensor x)
 }
 
 /* Dot products of n numbers of variance 1 have variance n. Softmax then sees one of them only. */
-static void why_scale(attn_ctx *ctx, int batch, int time, attn_rng *rng, int print)
+static void why_scale(attn_ctx *ctx, int batch, int time, torch_rng *rng, int print)
 {
     const attn_shape shape = attn_shape3((size_t)batch, (size_t)time, HEAD_SIZE);
     attn_tensor k = none, q = none, scores = none, k2 = none, q2 = none, scaled = none;
-    attn_randn(ctx, &k, shape, rng);
-    attn_randn(ctx, &q, shape, rng);
+    torch_randn(ctx, &k, shape, rng);
+    torch_randn(ctx, &q, shape, rng);
     attn_matmul(ctx, &scores, q, attn_transpose(k, -2, -1));
-    attn_randn(ctx, &k2, shape, rng);
-    attn_randn(ctx, &q2, shape, rng);
+    torch_randn(ctx, &k2, shape, rng);
+    torch_randn(ctx, &q2, shape, rng);
     attn_matmul(ctx, &scaled, q2, attn_transpose(k2, -2, -1));
     attn_scale(ctx, &scaled, scaled, 1 / sqrtf(HEAD_SIZE));
     if (print) {
@@ -170,7 +171,7 @@ static void why_scale(attn_ctx *ctx, int batch, int time, attn_rng *rng, int pri
 int main(int argc, char **argv)
 {
     attn_ctx ctx = {0};
-    attn_rng rng;
+    torch_rng rng;
     attn_tensor x = none, toy = none, loops, product, softmax;
     head toy_head = {none, none, none};
     double took[4]; /* ms a run */
@@ -179,8 +180,8 @@ int main(int argc, char **argv)
     if (argc > 1 && strtol(argv[1], NULL, 10) > 0)
         n_runs = (int)strtol(argv[1], NULL, 10);
     printf("A batch of 32 sequences, 256 positions of 384 numbers each, seed 74.\n");
-    attn_rng_seed(&rng, 74);
-    attn_randn(&ctx, &x, attn_shape3(BATCH, TIME, CHANNELS), &rng);
+    torch_manual_seed(&rng, 74);
+    torch_randn(&ctx, &x, attn_shape3(BATCH, TIME, CHANNELS), &rng);
     show_shape("x", x);
     show_eight("It begins with", x, 0, 0, 0);
     show_eight("and ends with", x, BATCH - 1, TIME - 1, CHANNELS - 8);
@@ -207,12 +208,12 @@ int main(int argc, char **argv)
     /* An earlier session of the notebook, with a batch of [4, 8, 2] and one head on it, left the
      * generator where its last cell found it. */
     printf("\nWhy scores are scaled. The variance\n");
-    attn_rng_seed(&rng, 74);
-    attn_randn(&ctx, &toy, attn_shape3(4, 8, 2), &rng);
+    torch_manual_seed(&rng, 74);
+    torch_randn(&ctx, &toy, attn_shape3(4, 8, 2), &rng);
     draw(&ctx, &toy_head, 2, &rng);
     why_scale(&ctx, 4, 8, &rng, 1);
     printf("\nIn so small a batch these are near 16 and near 1. In one of 32 x 256, nearer:\n");
-    attn_rng_seed(&rng, 0);
+    torch_manual_seed(&rng, 0);
     why_scale(&ctx, BATCH, TIME, &rng, 0);
     return finish(&ctx);
 }

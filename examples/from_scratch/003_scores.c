@@ -5,6 +5,7 @@
  *
  * The first two are in words.h, because notebook 004 begins with them as well: read that first.
  */
+#include "torch.h"
 #include "words.h"
 
 /* The weights are [d_in, d_out]; attend is softmax(q · kᵀ / sqrt(d)) · v. */
@@ -21,7 +22,7 @@ static attn_tensor self_attention(attn_ctx *ctx, attn_tensor x, attn_tensor w_qu
 int main(void)
 {
     attn_ctx ctx = {0};
-    attn_rng rng;
+    torch_rng rng;
     const attn_tensor inputs = attn_borrow(words, ATTN_F32, attn_shape2(6, 3));
     attn_tensor w_query = none, w_key = none, w_value = none, layer = none;
     attn_tensor v_query = none, v_key = none, v_value = none, context;
@@ -34,9 +35,9 @@ int main(void)
 
     /* The notebook showed the 8th layer that was drawn after seed 789: its author had run the cell
      * several times. */
-    attn_rng_seed(&rng, 789);
+    torch_manual_seed(&rng, 789);
     for (i = 0; i < 8; i++)
-        attn_linear_init(&ctx, &layer, NULL, 3, 2, &rng);
+        torch_linear(&ctx, &layer, NULL, 3, 2, &rng);
     printf("\nLinear(in_features=%d, out_features=%d, bias=False) stores its weight the other way "
            "round:\n",
            (int)layer.shape[0], (int)layer.shape[1]);
@@ -44,17 +45,17 @@ int main(void)
     show("The weight of nn.Linear(3, 2):", attn_transpose(layer, 0, 1));
 
     printf("\nNow each word gets a query, a key and a value, each by a matrix of its own.\n");
-    attn_rng_seed(&rng, 123);
-    attn_rand(&ctx, &w_query, attn_shape2(3, 2), &rng);
-    attn_rand(&ctx, &w_key, attn_shape2(3, 2), &rng);
-    attn_rand(&ctx, &w_value, attn_shape2(3, 2), &rng);
+    torch_manual_seed(&rng, 123);
+    torch_rand(&ctx, &w_query, attn_shape2(3, 2), &rng);
+    torch_rand(&ctx, &w_key, attn_shape2(3, 2), &rng);
+    torch_rand(&ctx, &w_value, attn_shape2(3, 2), &rng);
     context = self_attention(&ctx, inputs, w_query, w_key, w_value);
     show("Version 1, matrices [3, 2] of torch.rand, seed 123:", context);
 
-    attn_rng_seed(&rng, 789);
-    attn_linear_init(&ctx, &v_query, NULL, 3, 2, &rng);
-    attn_linear_init(&ctx, &v_key, NULL, 3, 2, &rng);
-    attn_linear_init(&ctx, &v_value, NULL, 3, 2, &rng);
+    torch_manual_seed(&rng, 789);
+    torch_linear(&ctx, &v_query, NULL, 3, 2, &rng);
+    torch_linear(&ctx, &v_key, NULL, 3, 2, &rng);
+    torch_linear(&ctx, &v_value, NULL, 3, 2, &rng);
     show("Version 2, nn.Linear without bias, seed 789, so the stored weights are transposed:",
          self_attention(&ctx, inputs, v_query, v_key, v_value));
 

@@ -5,6 +5,7 @@
  *
  * It begins where 003 begins, with scores of words and nothing to learn (words.h).
  */
+#include "torch.h"
 #include "words.h"
 
 /* The parameters of self-attention, [d_in, d_out]. */
@@ -13,12 +14,12 @@ typedef struct weights {
     attn_tensor out, out_bias; /* of multi-head attention only */
 } weights;
 
-static weights linear_weights(attn_ctx *ctx, size_t d_in, size_t d_out, attn_rng *rng)
+static weights linear_weights(attn_ctx *ctx, size_t d_in, size_t d_out, torch_rng *rng)
 {
     weights w = {0};
-    attn_linear_init(ctx, &w.query, NULL, d_in, d_out, rng);
-    attn_linear_init(ctx, &w.key, NULL, d_in, d_out, rng);
-    attn_linear_init(ctx, &w.value, NULL, d_in, d_out, rng);
+    torch_linear(ctx, &w.query, NULL, d_in, d_out, rng);
+    torch_linear(ctx, &w.key, NULL, d_in, d_out, rng);
+    torch_linear(ctx, &w.value, NULL, d_in, d_out, rng);
     return w;
 }
 
@@ -74,8 +75,8 @@ static attn_tensor masks(attn_ctx *ctx, attn_tensor inputs, const weights *w)
     attn_softmax(ctx, &full, full);
     show("The weights when everybody sees everybody:", full);
 
-    attn_full(ctx, &ones, attn_shape2(6, 6), 1);
-    attn_tril(ctx, &ones, ones);
+    torch_full(ctx, &ones, attn_shape2(6, 6), 1);
+    torch_tril(ctx, &ones, ones);
     show("The past and the present as a triangle of ones:", ones);
     attn_mul(ctx, &masked, full, ones);
     show("Weights times triangle:", masked);
@@ -83,7 +84,7 @@ static attn_tensor masks(attn_ctx *ctx, attn_tensor inputs, const weights *w)
     attn_div(ctx, &masked, masked, sums);
     show("Divided by what is left of the row sums:", masked);
 
-    attn_mask_causal(ctx, &causal, 6, 6);
+    torch_causal_mask(ctx, &causal, 6, 6);
     attn_add(ctx, &causal, causal, scores);
     show("Better: scores of -inf, which softmax turns into zeros.", causal);
     attn_scale(ctx, &causal, causal, 1 / sqrtf(2));
@@ -122,21 +123,21 @@ static attn_tensor twice(attn_ctx *ctx, attn_tensor x) /* torch.stack((x, x)) */
 }
 
 /* Version 1 draws its matrices from torch.rand; version 2 takes nn.Linear. */
-static weights rand_weights(attn_ctx *ctx, attn_rng *rng)
+static weights rand_weights(attn_ctx *ctx, torch_rng *rng)
 {
     weights w = {0};
-    attn_rand(ctx, &w.query, attn_shape2(3, 2), rng);
-    attn_rand(ctx, &w.key, attn_shape2(3, 2), rng);
-    attn_rand(ctx, &w.value, attn_shape2(3, 2), rng);
+    torch_rand(ctx, &w.query, attn_shape2(3, 2), rng);
+    torch_rand(ctx, &w.key, attn_shape2(3, 2), rng);
+    torch_rand(ctx, &w.value, attn_shape2(3, 2), rng);
     return w;
 }
 
 /* Given the weights of version 1, version 2 computes what version 1 does. */
-static void transfer(attn_ctx *ctx, attn_tensor inputs, attn_rng *rng)
+static void transfer(attn_ctx *ctx, attn_tensor inputs, torch_rng *rng)
 {
     weights v1, v2;
     printf("\nThe versions differ in their weights only. Seed 123, 2 and then 1:\n");
-    attn_rng_seed(rng, 123);
+    torch_manual_seed(rng, 123);
     v2 = linear_weights(ctx, 3, 2, rng);
     show("Version 2, seed 123:", self_attention(ctx, inputs, &v2, none));
     v1 = rand_weights(ctx, rng);
@@ -147,20 +148,20 @@ static void transfer(attn_ctx *ctx, attn_tensor inputs, attn_rng *rng)
     show("Version 2 with the weights of version 1:", self_attention(ctx, inputs, &v2, none));
 }
 
-static void gpt2_sized(attn_ctx *ctx, attn_rng *rng)
+static void gpt2_sized(attn_ctx *ctx, torch_rng *rng)
 {
     attn_tensor doc = none, mask = none, batch, out;
     weights w;
     printf("\nOne layer of GPT-2's size: 1024 positions, 768 numbers, 12 heads.\n");
-    attn_randn(ctx, &doc, attn_shape2(1024, 768), rng);
+    torch_randn(ctx, &doc, attn_shape2(1024, 768), rng);
     show_shape("doc", doc);
     show("doc, normal random numbers:", doc);
     batch = twice(ctx, doc);
     show_shape("batch", batch);
     show("The batch of two:", batch);
-    attn_mask_causal(ctx, &mask, 1024, 1024);
+    torch_causal_mask(ctx, &mask, 1024, 1024);
     w = linear_weights(ctx, 768, 768, rng);
-    attn_linear_init(ctx, &w.out, &w.out_bias, 768, 768, rng);
+    torch_linear(ctx, &w.out, &w.out_bias, 768, 768, rng);
     out = multi_head(ctx, batch, &w, 12, mask);
     show_shape("the result", out);
     show("The context vectors of the first document:", attn_select(out, 0, 0));
@@ -169,7 +170,7 @@ static void gpt2_sized(attn_ctx *ctx, attn_rng *rng)
 int main(void)
 {
     attn_ctx ctx = {0};
-    attn_rng rng;
+    torch_rng rng;
     const attn_tensor inputs = attn_borrow(words, ATTN_F32, attn_shape2(6, 3));
     attn_tensor batch, causal, mask = none, ones = none, dropped = none, both = none;
     attn_tensor weight = none, queries, out, each[2];
@@ -181,11 +182,11 @@ int main(void)
     all_words(&ctx, inputs);
 
     printf("\nNow with queries, keys and values. Matrices [3, 2] of torch.rand, seed 123.\n");
-    attn_rng_seed(&rng, 123);
+    torch_manual_seed(&rng, 123);
     w = rand_weights(&ctx, &rng);
     one_query(&ctx, inputs, &w);
     show("Version 1, for all words:", self_attention(&ctx, inputs, &w, none));
-    attn_rng_seed(&rng, 789);
+    torch_manual_seed(&rng, 789);
     w = linear_weights(&ctx, 3, 2, &rng);
     show("Version 2, with nn.Linear, seed 789:", self_attention(&ctx, inputs, &w, none));
     transfer(&ctx, inputs, &rng);
@@ -193,19 +194,19 @@ int main(void)
     printf("\nNow nobody may look ahead. The weights are those of seed 789.\n");
     causal = masks(&ctx, inputs, &w);
 
-    attn_full(&ctx, &ones, attn_shape2(6, 6), 1);
-    attn_rng_seed(&rng, 123);
-    attn_dropout(&ctx, &dropped, ones, 0.5f, &rng);
+    torch_full(&ctx, &ones, attn_shape2(6, 6), 1);
+    torch_manual_seed(&rng, 123);
+    torch_dropout(&ctx, &dropped, ones, 0.5f, &rng);
     show("Dropout of half of 36 ones, seed 123; the others double:", dropped);
-    attn_rng_seed(&rng, 123);
-    attn_dropout(&ctx, &dropped, causal, 0.5f, &rng);
+    torch_manual_seed(&rng, 123);
+    torch_dropout(&ctx, &dropped, causal, 0.5f, &rng);
     show("The same dropout of the causal weights:", dropped);
 
     printf("\nA batch: the sentence twice. Weights go on from where the dropout left off.\n");
     batch = twice(&ctx, inputs);
     show_shape("batch", batch);
     show("The batch:", batch);
-    attn_mask_causal(&ctx, &mask, 6, 6);
+    torch_causal_mask(&ctx, &mask, 6, 6);
     w = linear_weights(&ctx, 3, 2, &rng);
     out = self_attention(&ctx, batch, &w, mask);
     show_shape("Context vectors shape", out);
@@ -216,13 +217,13 @@ int main(void)
         w = linear_weights(&ctx, 3, 2, &rng);
         each[i] = self_attention(&ctx, batch, &w, mask);
     }
-    attn_concat(&ctx, &both, each, 2, -1);
+    torch_cat(&ctx, &both, each, 2, -1);
     show("Two heads:", both);
     show_shape("their shape", both);
 
     printf("\nOr one layer whose result is split, by a view. Seed 123:\n");
-    attn_rng_seed(&rng, 123);
-    attn_linear_init(&ctx, &weight, NULL, 3, 2, &rng);
+    torch_manual_seed(&rng, 123);
+    torch_linear(&ctx, &weight, NULL, 3, 2, &rng);
     queries = linear(&ctx, batch, weight);
     show_shape("queries", queries);
     show("The queries:", queries);
@@ -232,9 +233,9 @@ int main(void)
 
     printf("\nBatch size: %d\nNum tokens: %d\nInput token embedding dimensions: %d\n",
            (int)batch.shape[0], (int)batch.shape[1], (int)batch.shape[2]);
-    attn_rng_seed(&rng, 123);
+    torch_manual_seed(&rng, 123);
     w = linear_weights(&ctx, 3, 2, &rng);
-    attn_linear_init(&ctx, &w.out, &w.out_bias, 2, 2, &rng);
+    torch_linear(&ctx, &w.out, &w.out_bias, 2, 2, &rng);
     out = multi_head(&ctx, batch, &w, 2, mask);
     show_shape("Context matrix shape", out);
     show("Multi-head attention with an output layer, seed 123:", out);

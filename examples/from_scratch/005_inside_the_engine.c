@@ -8,6 +8,7 @@
  * of arithmetic ("The same bits" in attn.h's manual).
  */
 #include "notebook.h"
+#include "torch.h"
 
 enum { UNTOUCHED, SCORES, PATTERN, Z, ATTN_OUT, QKV, N_STEPS };
 static const char *const what[N_STEPS] = {
@@ -76,7 +77,7 @@ static attn_tensor scores(work *w)
     attn_tensor mask = none, out = none;
     attn_matmul(w->ctx, &out, by_head(w->q), attn_transpose(by_head(w->k), -2, -1));
     attn_scale(w->ctx, &out, out, 1 / sqrtf((float)w->q.shape[2]));
-    attn_mask_causal(w->ctx, &mask, w->q.shape[0], w->k.shape[0]);
+    torch_causal_mask(w->ctx, &mask, w->q.shape[0], w->k.shape[0]);
     attn_add(w->ctx, &out, out, mask);
     return out;
 }

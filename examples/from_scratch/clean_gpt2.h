@@ -6,6 +6,7 @@
 #define CLEAN_GPT2_H
 
 #include "notebook.h"
+#include "torch.h"
 
 enum { MAX_LAYERS = 48 };
 
@@ -27,10 +28,9 @@ static attn_tensor embed(attn_ctx *ctx, attn_tensor ids, const gpt *m)
 /* The first T rows of a table, again for every sequence of the batch */
 static attn_tensor pos_embed(attn_ctx *ctx, attn_tensor ids, const gpt *m)
 {
-    attn_tensor rows = none, out = none;
+    attn_tensor out = none;
     attn_zeros(ctx, &out, ATTN_F32, attn_shape3(ids.shape[0], ids.shape[1], m->c.d_model));
-    attn_pos_embedding(ctx, &rows, m->w_pos, 0, ids.shape[1]);
-    attn_add(ctx, &out, out, rows);
+    attn_add(ctx, &out, out, attn_slice(m->w_pos, 0, 0, ids.shape[1]));
     return out;
 }
 
@@ -66,7 +66,7 @@ static attn_tensor project(attn_ctx *ctx, attn_tensor x, attn_tensor w, attn_ten
 static attn_tensor apply_causal_mask(attn_ctx *ctx, attn_tensor scores)
 {
     attn_tensor mask = none, masked = none;
-    attn_mask_causal(ctx, &mask, scores.shape[2], scores.shape[3]);
+    torch_causal_mask(ctx, &mask, scores.shape[2], scores.shape[3]);
     attn_add(ctx, &masked, scores, mask);
     return masked;
 }
@@ -177,10 +177,10 @@ static gpt load(attn_ctx *ctx, const attn_model *model)
 /* The standard deviation of weights before training, Config.init_range in the notebook */
 static const float init_range = 0.02f;
 
-static attn_tensor normal(attn_ctx *ctx, attn_rng *rng, size_t n, size_t m)
+static attn_tensor normal(attn_ctx *ctx, torch_rng *rng, size_t n, size_t m)
 {
     attn_tensor w = none;
-    attn_randn(ctx, &w, attn_shape2(n, m), rng);
+    torch_randn(ctx, &w, attn_shape2(n, m), rng);
     attn_scale(ctx, &w, w, init_range);
     return w;
 }
@@ -188,19 +188,19 @@ static attn_tensor normal(attn_ctx *ctx, attn_rng *rng, size_t n, size_t m)
 /* As before training, for looking at shapes: one set of weights serves all layers, and the large
  * embeddings are uniform numbers, which are drawn sooner than normal ones. The unembedding is the
  * embedding's transpose, as it is in GPT-2. */
-static gpt untrained(attn_ctx *ctx, const attn_config *c, attn_rng *rng)
+static gpt untrained(attn_ctx *ctx, const attn_config *c, torch_rng *rng)
 {
     const size_t n = c->d_model;
     gpt m = {0};
     attn_block_weights *b = &m.block[0];
     size_t i;
     m.c = *c;
-    attn_rand(ctx, &m.w_e, attn_shape2(c->n_vocab, n), rng);
+    torch_rand(ctx, &m.w_e, attn_shape2(c->n_vocab, n), rng);
     attn_scale(ctx, &m.w_e, m.w_e, init_range);
-    attn_rand(ctx, &m.w_pos, attn_shape2(c->n_ctx, n), rng);
+    torch_rand(ctx, &m.w_pos, attn_shape2(c->n_ctx, n), rng);
     attn_scale(ctx, &m.w_pos, m.w_pos, init_range);
     m.w_u = attn_transpose(m.w_e, 0, 1);
-    attn_full(ctx, &m.ln_w, attn_shape1(n), 1);
+    torch_full(ctx, &m.ln_w, attn_shape1(n), 1);
     attn_zeros(ctx, &m.ln_b, ATTN_F32, attn_shape1(n));
     attn_zeros(ctx, &b->b_in, ATTN_F32, attn_shape1(c->d_mlp));
     b->ln1_w = b->ln2_w = m.ln_w;

@@ -6,13 +6,13 @@
 #include "clean_gpt2.h"
 #include "reference.h"
 
-static attn_tensor random_ids(attn_ctx *ctx, size_t batch, size_t time, attn_rng *rng)
+static attn_tensor random_ids(attn_ctx *ctx, size_t batch, size_t time, torch_rng *rng)
 {
     attn_tensor ids = none;
     size_t i;
     if (attn_zeros(ctx, &ids, ATTN_I32, attn_shape2(batch, time)) == ATTN_OK)
         for (i = 0; i < batch * time; i++)
-            ((int32_t *)ids.data)[i] = (int32_t)(100 + attn_rng_u32(rng) % 900);
+            ((int32_t *)ids.data)[i] = (int32_t)(100 + attn_rng_u32(&rng->words) % 900);
     return ids;
 }
 
@@ -25,12 +25,12 @@ static void shape_test(const char *module, attn_tensor in, attn_tensor out)
     show_shape("Output shape", out);
 }
 
-static void shape_tests(attn_ctx *ctx, const gpt *m, attn_rng *rng)
+static void shape_tests(attn_ctx *ctx, const gpt *m, torch_rng *rng)
 {
     const attn_config *c = &m->c;
     const attn_tensor ids = random_ids(ctx, 2, 4, rng);
     attn_tensor x = none;
-    attn_randn(ctx, &x, attn_shape3(2, 4, c->d_model), rng);
+    torch_randn(ctx, &x, attn_shape3(2, 4, c->d_model), rng);
     shape_test("LayerNorm", x, layer_norm(ctx, x, m->ln_w, m->ln_b, c->ln_eps));
     shape_test("Embed", ids, embed(ctx, ids, m));
     shape_test("PosEmbed", ids, pos_embed(ctx, ids, m));
@@ -43,11 +43,11 @@ static void shape_tests(attn_ctx *ctx, const gpt *m, attn_rng *rng)
 
 /* ---- test_causal_mask: hidden is what is above the diagonal, and nothing else ---- */
 
-static void test_causal_mask(attn_ctx *ctx, attn_rng *rng)
+static void test_causal_mask(attn_ctx *ctx, torch_rng *rng)
 {
     attn_tensor scores = none, masked;
     size_t i, j, wrong = 0;
-    attn_randn(ctx, &scores, attn_shape4(1, 1, 35, 35), rng);
+    torch_randn(ctx, &scores, attn_shape4(1, 1, 35, 35), rng);
     masked = apply_causal_mask(ctx, scores);
     for (i = 0; i < 35; i++)
         for (j = 0; j < 35; j++) {
@@ -103,7 +103,7 @@ static void load_tests(attn_ctx *ctx, const gpt *m, const answers *a)
 
 /* What the library's own functions make of random input. They are other code than the modules, and
  * where the two would be the same, at the embeddings, rows are copied one by one. */
-static answers by_the_library(attn_ctx *ctx, const gpt *m, attn_rng *rng)
+static answers by_the_library(attn_ctx *ctx, const gpt *m, torch_rng *rng)
 {
     const attn_config *c = &m->c;
     const attn_tensor ids = random_ids(ctx, 1, 35, rng);
@@ -111,7 +111,7 @@ static answers by_the_library(attn_ctx *ctx, const gpt *m, attn_rng *rng)
     attn_tensor x = none, stream = none, last = none, row;
     answers a = {{{0}}, {{0}}};
     size_t i;
-    attn_randn(ctx, &x, attn_shape3(1, 35, c->d_model), rng);
+    torch_randn(ctx, &x, attn_shape3(1, 35, c->d_model), rng);
     for (i = 0; i < N_TESTS; i++)
         a.in[i] = i == EMBED || i == POS_EMBED || i == WHOLE ? ids : x;
     a.in[OF_ZEROS] = none;

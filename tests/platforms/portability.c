@@ -13,6 +13,7 @@
  * made from a float but by copying its bits, so what differs was made different by attn.h. */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
+#include "examples/from_scratch/torch.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -286,19 +287,21 @@ static uint64_t add_tensor(uint64_t sum, attn_tensor x)
 
 static uint64_t operations(attn_ctx *ctx)
 {
-    static attn_rng rng;
-    attn_tensor x, wide, other, bias, out, f16;
+    static torch_rng rng;
+    attn_tensor x, wide, other, bias, out, f16, masked;
     uint64_t sum = 0;
     size_t i;
     const float edges[] = {0.0f, -0.0f, 1e-45f, -1e-40f, 3e38f, -3e38f, 88.0f, -104.0f, INFINITY};
     memset(&x, 0, sizeof x);
-    wide = other = bias = f16 = x;
-    attn_rng_seed(&rng, 3);
-    if (!good(ctx, attn_randn(ctx, &x, attn_shape2(7, 299), &rng), "attn_randn") ||
-        !good(ctx, attn_linear_init(ctx, &other, &bias, 299, 37, &rng), "attn_linear_init") ||
+    wide = other = bias = f16 = masked = x;
+    torch_manual_seed(&rng, 3);
+    if (!good(ctx, torch_randn(ctx, &x, attn_shape2(7, 299), &rng), "torch_randn") ||
+        !good(ctx, torch_linear(ctx, &other, &bias, 299, 37, &rng), "torch_linear") ||
         !good(ctx, attn_scale(ctx, &wide, x, 9.0f), "attn_scale") ||
         !good(ctx, attn_zeros(ctx, &f16, ATTN_F16, attn_shape2(7, 299)), "attn_zeros") ||
-        !good(ctx, attn_copy(ctx, &f16, wide), "attn_copy"))
+        !good(ctx, attn_copy(ctx, &f16, wide), "attn_copy") ||
+        !good(ctx, torch_causal_mask(ctx, &masked, 7, 9), "torch_causal_mask") ||
+        !good(ctx, attn_add(ctx, &masked, masked, attn_slice(x, 1, 0, 9)), "attn_add"))
         return 0;
     memcpy(wide.data, edges, sizeof edges);
     sum = add_tensor(add_tensor(add_tensor(sum, x), other), bias); /* in the order of memory */
@@ -314,7 +317,7 @@ static uint64_t operations(attn_ctx *ctx)
     MAKE(attn_softmax(ctx, &out, x));
     MAKE(attn_softmax(ctx, &out, wide));
     MAKE(attn_log_softmax(ctx, &out, x));
-    MAKE(attn_softmax_causal(ctx, &out, attn_slice(x, 1, 0, 9)));
+    MAKE(attn_softmax(ctx, &out, masked));
     MAKE(attn_exp(ctx, &out, wide));
     MAKE(attn_activate(ctx, &out, wide, ATTN_ACT_GELU_TANH));
     MAKE(attn_activate(ctx, &out, wide, ATTN_ACT_GELU_ERF));
@@ -323,7 +326,7 @@ static uint64_t operations(attn_ctx *ctx)
     MAKE(attn_layernorm(ctx, &out, x, attn_select(x, 0, 1), attn_select(x, 0, 2), 1e-5f));
     MAKE(attn_attention(ctx, &out, attn_slice(x, 1, 0, 20), attn_slice(x, 1, 20, 20),
                         attn_slice(x, 1, 40, 33), NULL));
-    MAKE(attn_dropout(ctx, &out, x, 0.3f, &rng));
+    MAKE(torch_dropout(ctx, &out, x, 0.3f, &rng));
     MAKE(attn_div(ctx, &out, x, attn_select(x, 0, 1)));
 #undef MAKE
     for (i = 0; i < 65536; i += 17)
