@@ -123,10 +123,10 @@ sanitize-casts: $(BUILD)/tiny-stories.attn ## the tests, with every conversion c
 sanitize-memory: $(BUILD)/tiny-stories.attn ## the tests, with every use of memory checked that nobody wrote (needs clang)
 	$(call SANITIZED,memory,memory -D_FILE_OFFSET_BITS=32)
 
-# Suites run the best instruction set by default; `kernels`, `ops` and `model` go through all of them.
+# Suites run the best instruction set by default; `kernels`, `ops`, `attention`, `gpt2` and `generate` go through all of them.
 # Only what these suites need is built: each program with the kernels in it takes minutes to compile.
 # Plain C is left out, which `make fuzz` runs under the same sanitizers: here it takes twice as long.
-MODEL_SUITES  = model hooks lens sampling
+MODEL_SUITES  = gpt2 session threads watch record patch generate score memory lens models sampling
 CHECKED       = $(BUILD)/sanitizers
 CHECKED_FLAGS = CC=gcc OPENMP=0 BUILD=$(CHECKED) CFLAGS='-O1 -g1 -fsanitize=address,undefined \
     -fno-sanitize-recover=all -DATTN_SANITIZE_KERNELS'
@@ -161,7 +161,7 @@ coverage: all $(NOTEBOOKS) $(MODELS) ## lines and branches that the tests run (n
 	$(call COVERAGE,$(BUILD)/coverage) OPENMP=0 test
 	ATTN_TEST_FULL=1 $(call COVERAGE,$(BUILD)/coverage) OPENMP=0 SUITES='faults bench' test
 	$(call COVERAGE,$(BUILD)/coverage-threads,-fprofile-update=atomic -DATTN_NO_MMAP) \
-	    SUITES='format files tensors ops/more_threads_than_work model/more_threads_than_the_session_has' \
+	    SUITES='format files tensors ops/more_threads_than_work threads/more_threads_than_the_session_has' \
 	    test
 	LLVM_PROFILE_FILE=$(abspath $(BUILD)/coverage-threads)/profile/%m%c.profraw \
 	    $(BUILD)/coverage-threads/bench $(BUILD)/tiny-stories.attn --quick --threads 2 \

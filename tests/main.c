@@ -177,9 +177,9 @@ void test_register(test_suite *suite, test_case *added)
 /* The suites that take long begin, so that none of them is left for the end. */
 static int rank_of(const char *name)
 {
-    static const char *const longest[] = {"convert",   "faults",     "bench", "lens-tool",
-                                          "hooks",     "tools",      "model", "ops",
-                                          "notebooks", "score-tool", "fuzz"};
+    static const char *const longest[] = {
+        "faults", "readers", "bench", "lens-tool", "convert",   "session",    "generate",
+        "gpt2",   "ops",     "watch", "tools",     "notebooks", "score-tool", "fuzz"};
     enum { N = sizeof longest / sizeof longest[0] };
     int i;
     for (i = 0; i < N && strcmp(name, longest[i]) != 0; i++)

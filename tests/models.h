@@ -144,6 +144,68 @@ static inline float *entry(attn_tensor x, size_t i, size_t j, size_t k)
 /* Ten tokens for a case to which it does not matter which. */
 static const int32_t ten[10] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1};
 
+/* A random model of golden/, whose activations numpy worked out in float64. */
+static inline attn_model *golden(const char *name)
+{
+    char from[64], to[64];
+    snprintf(from, sizeof from, "tests/golden/%s", name);
+    snprintf(to, sizeof to, "%s.attn", name);
+    return converted(from, to, "--no-tokenizer");
+}
+
+/* The included model. */
+static inline attn_model *included(void)
+{
+    attn_ctx ctx = alone();
+    attn_model *model = NULL;
+    OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL));
+    return model;
+}
+
+static inline float *row_of(float *logits, size_t row, const attn_model *model)
+{
+    return logits + row * vocab_of(model);
+}
+
+static inline attn_generate_desc greedily(size_t max_tokens, int32_t *ids, size_t *n_ids)
+{
+    attn_generate_desc d;
+    memset(&d, 0, sizeof d);
+    d.max_tokens = max_tokens;
+    d.ids = ids;
+    d.n_ids = n_ids;
+    return d;
+}
+
+/* The bytes of an open model in memory that may be changed, at a multiple of 64 in the pool. */
+static inline unsigned char *editable(const char *path, size_t *size)
+{
+    unsigned char *file = test_read(path, size), *copy;
+    if (!CHECK(file))
+        return NULL;
+    copy = (unsigned char *)pool_new(*size + 64);
+    copy += (64 - (uintptr_t)copy % 64) % 64;
+    memcpy(copy, file, *size);
+    free(file);
+    return copy;
+}
+
+static inline attn_session *fed(attn_ctx *ctx, const attn_model *on, const int32_t *tokens,
+                                size_t n)
+{
+    attn_session *session = session_on(ctx, on, 0, 0);
+    OK(ctx, attn_feed(ctx, session, tokens, n));
+    return session;
+}
+
+static inline attn_sampler_desc sampler_of(float temperature, uint64_t seed)
+{
+    attn_sampler_desc desc = {0};
+    desc.temperature = temperature;
+    desc.seed = seed;
+    return desc;
+}
+
 /* ---- what hooks see ---- */
 
 typedef struct seen {

@@ -42,7 +42,7 @@ NEEDS = {"kernels": TOOLS[:1], "format": TOOLS[:1], "model": TOOLS[:1], "hooks":
          "convert": TOOLS + ["lens"], "family": TOOLS[:2],
          "tools": TOOLS + ["hello", "lens", "bench"], "lens-tool": TOOLS + ["lens"],
          "bench": TOOLS + ["bench"], "score": ["attn-convert", "gpt2", "score"]}
-ALL_SUITES = ["tensors", "ops", "kernels", "tokenizer", "format", "model", "hooks", "sampling",
+ALL_SUITES = ["tensors", "ops", "kernels", "tokenizer", "format", "gpt2", "session", "threads", "watch", "record", "patch", "generate", "memory", "models", "attention", "sampling",
               "convert", "family", "tools", "notebooks", "lens", "bench", "lens-tool", "fuzz", "files",
               "faults", "fma", "load", "sizes", "score"]
 

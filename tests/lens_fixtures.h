@@ -1,0 +1,60 @@
+/* The numbers that numpy worked out in float64 from two random models of golden/
+ * (make_lens_fixtures.py): `plain` has a tied unembedding, `odd` sizes that fit no vector. */
+#ifndef LENS_FIXTURES_H
+#define LENS_FIXTURES_H
+
+#define FIXTURE_FILE "tests/fixtures/lens.bin"
+#include "models.h"
+
+static attn_model *plain, *odd;
+static const char *const names[] = {"plain", "odd"};
+enum { FIRST = 5, MOST = 3 }; /* the positions whose parts numpy kept */
+
+static inline int open_plain_and_odd(void)
+{
+    plain = converted("tests/golden/plain", "plain.attn", "");
+    odd = converted("tests/golden/odd", "odd.attn", "");
+    return plain && odd;
+}
+
+static inline void close_plain_and_odd(void)
+{
+    attn_model_close(plain);
+    attn_model_close(odd);
+}
+
+static inline attn_model *model_of(int i)
+{
+    return i ? odd : plain;
+}
+
+/* A fixture that must be there. */
+static inline attn_tensor expected(int model, const char *name)
+{
+    attn_tensor t;
+    CHECKF(fixture(&t, "%s.%s", names[model], name), "no fixture %s.%s", names[model], name);
+    return t;
+}
+
+static inline const int32_t *ids_of(attn_tensor t)
+{
+    return (const int32_t *)t.data;
+}
+
+static inline attn_tensor floats(float *values, size_t n)
+{
+    return attn_borrow(values, ATTN_F32, attn_shape1(n));
+}
+
+/* log_softmax of all logits of a text, [T, V] */
+static inline attn_tensor log_probabilities(attn_ctx *ctx, const attn_model *m,
+                                            const int32_t *tokens, size_t n, attn_tensor *logits)
+{
+    attn_tensor out = {0};
+    *logits =
+        attn_borrow(logits_of(ctx, m, 0, tokens, n, n), ATTN_F32, attn_shape2(n, vocab_of(m)));
+    OK(ctx, attn_log_softmax(ctx, &out, *logits));
+    return out;
+}
+
+#endif
