@@ -240,5 +240,6 @@ FORMATTED = $(filter-out ./examples/hello.c ./tests/compile/%.h ./tools/packagin
 format: ## run clang-format over the sources
 	clang-format -i $(FORMATTED)
 
-format-check: ## complain about what clang-format would change
+format-check: ## complain about what clang-format would change, and about what is too long
 	clang-format --dry-run -Werror $(FORMATTED)
+	@awk -f tests/lengths.awk $(FORMATTED)

@@ -100,6 +100,37 @@ TEST(fast)
     follow("tools/bench/fast.md", "fast");
 }
 
+/* The beginning of a program names the command that compiles it from the top. It is run as far as
+ * the compiler's syntax check; `make` links the same programs. */
+static void compile_as_told(const char *file)
+{
+    size_t size, length;
+    char *text = (char *)test_read(file, &size), *command, start[128];
+    snprintf(start, sizeof start, "cc %s -I. ", file);
+    command = text ? strstr(text, start) : NULL;
+    if (CHECKF(command && command - text < 300, "%s does not begin with \"%s...\"", file, start)) {
+        length = strcspn(command, "\n&(");
+        CHECKF(run("cd " DIR "first && PATH=\"$PWD/bin:$PATH\" && %.*s", (int)length, command) == 0,
+               "%.*s\nsays\n%s", (int)length, command, err);
+    }
+    free(text);
+}
+
+TEST(first_lines)
+{
+    static const char cc[] =
+        "#!/bin/sh\nPATH=${PATH#*:}\nexec cc -DATTN_NO_SIMD -fsyntax-only \"$@\"\n";
+    char *list, *file;
+    size_t n = 0;
+    make_place("first");
+    test_write(DIR "first/bin/cc", cc, sizeof cc - 1);
+    list = prints("ls examples/*.c examples/*/*.c tools/*.c tools/*/*.c | grep -v /hello.c");
+    for (file = strtok(list, "\n"); file; file = strtok(NULL, "\n"), n++)
+        compile_as_told(file);
+    CHECKF(n > 20, "%d programs", (int)n);
+    free(list);
+}
+
 /* The cells of a row of a table, without the blanks and backticks around them. */
 static int cells_of(char *row, char *cells[4])
 {

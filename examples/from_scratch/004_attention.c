@@ -148,6 +148,46 @@ static void transfer(attn_ctx *ctx, attn_tensor inputs, torch_rng *rng)
     show("Version 2 with the weights of version 1:", self_attention(ctx, inputs, &v2, none));
 }
 
+static void drop_half(attn_ctx *ctx, attn_tensor causal, torch_rng *rng)
+{
+    attn_tensor ones = none, dropped = none;
+    torch_full(ctx, &ones, attn_shape2(6, 6), 1);
+    torch_manual_seed(rng, 123);
+    torch_dropout(ctx, &dropped, ones, 0.5f, rng);
+    show("Dropout of half of 36 ones, seed 123; the others double:", dropped);
+    torch_manual_seed(rng, 123);
+    torch_dropout(ctx, &dropped, causal, 0.5f, rng);
+    show("The same dropout of the causal weights:", dropped);
+}
+
+static void two_heads(attn_ctx *ctx, attn_tensor batch, attn_tensor mask, torch_rng *rng)
+{
+    attn_tensor both = none, each[2];
+    size_t i;
+    printf("\nTwo heads are two such layers, their results side by side.\n");
+    for (i = 0; i < 2; i++) {
+        const weights w = linear_weights(ctx, 3, 2, rng);
+        each[i] = self_attention(ctx, batch, &w, mask);
+    }
+    torch_cat(ctx, &both, each, 2, -1);
+    show("Two heads:", both);
+    show_shape("their shape", both);
+}
+
+static void split_queries(attn_ctx *ctx, attn_tensor batch, torch_rng *rng)
+{
+    attn_tensor weight = none, queries;
+    printf("\nOr one layer whose result is split, by a view. Seed 123:\n");
+    torch_manual_seed(rng, 123);
+    torch_linear(ctx, &weight, NULL, 3, 2, rng);
+    queries = linear(ctx, batch, weight);
+    show_shape("queries", queries);
+    show("The queries:", queries);
+    queries = attn_reshape(queries, attn_shape4(2, 6, 2, 1));
+    show_shape("viewed", queries);
+    show_shape("viewed[0]", attn_select(queries, 0, 0));
+}
+
 static void gpt2_sized(attn_ctx *ctx, torch_rng *rng)
 {
     attn_tensor doc = none, mask = none, batch, out;
@@ -172,10 +212,8 @@ int main(void)
     attn_ctx ctx = {0};
     torch_rng rng;
     const attn_tensor inputs = attn_borrow(words, ATTN_F32, attn_shape2(6, 3));
-    attn_tensor batch, causal, mask = none, ones = none, dropped = none, both = none;
-    attn_tensor weight = none, queries, out, each[2];
+    attn_tensor batch, out, mask = none;
     weights w;
-    size_t i;
 
     printf("A sentence of six words, three numbers each.\n");
     one_word(&ctx);
@@ -192,15 +230,7 @@ int main(void)
     transfer(&ctx, inputs, &rng);
 
     printf("\nNow nobody may look ahead. The weights are those of seed 789.\n");
-    causal = masks(&ctx, inputs, &w);
-
-    torch_full(&ctx, &ones, attn_shape2(6, 6), 1);
-    torch_manual_seed(&rng, 123);
-    torch_dropout(&ctx, &dropped, ones, 0.5f, &rng);
-    show("Dropout of half of 36 ones, seed 123; the others double:", dropped);
-    torch_manual_seed(&rng, 123);
-    torch_dropout(&ctx, &dropped, causal, 0.5f, &rng);
-    show("The same dropout of the causal weights:", dropped);
+    drop_half(&ctx, masks(&ctx, inputs, &w), &rng);
 
     printf("\nA batch: the sentence twice. Weights go on from where the dropout left off.\n");
     batch = twice(&ctx, inputs);
@@ -212,24 +242,8 @@ int main(void)
     show_shape("Context vectors shape", out);
     show("Causal attention:", out);
 
-    printf("\nTwo heads are two such layers, their results side by side.\n");
-    for (i = 0; i < 2; i++) {
-        w = linear_weights(&ctx, 3, 2, &rng);
-        each[i] = self_attention(&ctx, batch, &w, mask);
-    }
-    torch_cat(&ctx, &both, each, 2, -1);
-    show("Two heads:", both);
-    show_shape("their shape", both);
-
-    printf("\nOr one layer whose result is split, by a view. Seed 123:\n");
-    torch_manual_seed(&rng, 123);
-    torch_linear(&ctx, &weight, NULL, 3, 2, &rng);
-    queries = linear(&ctx, batch, weight);
-    show_shape("queries", queries);
-    show("The queries:", queries);
-    queries = attn_reshape(queries, attn_shape4(2, 6, 2, 1));
-    show_shape("viewed", queries);
-    show_shape("viewed[0]", attn_select(queries, 0, 0));
+    two_heads(&ctx, batch, mask, &rng);
+    split_queries(&ctx, batch, &rng);
 
     printf("\nBatch size: %d\nNum tokens: %d\nInput token embedding dimensions: %d\n",
            (int)batch.shape[0], (int)batch.shape[1], (int)batch.shape[2]);
