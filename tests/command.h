@@ -77,6 +77,15 @@ static inline char *prints(const char *command)
     return text;
 }
 
+/* How often a word stands in a text. */
+static inline size_t occurrences(const char *text, const char *word)
+{
+    size_t n = 0;
+    for (; text && (text = strstr(text, word)) != NULL; text++)
+        n++;
+    return n;
+}
+
 /* Two commands that must print the same. */
 static inline void same(const char *a, const char *b)
 {

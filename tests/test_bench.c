@@ -25,14 +25,6 @@ static double number_of(const char *json, const char *key)
     return at ? strtod(at + strlen(quoted), NULL) : -1;
 }
 
-static size_t count_of(const char *text, const char *word)
-{
-    size_t n = 0;
-    for (; text && (text = strstr(text, word)) != NULL; text++)
-        n++;
-    return n;
-}
-
 TEST(bad_options)
 {
     refuses(2, "there is no option --fast", BENCH "--fast");
@@ -152,9 +144,9 @@ TEST(every_section)
         CHECKF(end - line <= 100, "a line of %d columns: %.*s", (int)(end - line),
                (int)(end - line), line);
     }
-    n = count_of(json, "\"section\": ");
+    n = occurrences(json, "\"section\": ");
     CHECKF(n > 20, "%d figures", (int)n);
-    CHECK(n == count_of(json, "\"share\": ") && n == count_of(json, "\"value\": "));
+    CHECK(n == occurrences(json, "\"share\": ") && n == occurrences(json, "\"value\": "));
     CHECK(number_of(json, "threads") == 1 || number_of(json, "threads") == 2);
     CHECK(number_of(json, "value") > 0);
     CHECK(number_of(strstr(json, "\"section\": \"matmul\""), "roof") > 0);
@@ -179,9 +171,9 @@ TEST(json_alone)
 {
     CHECK(run(BENCH MODEL "--quick --only prompt,batch --threads 1 --json -") == 0);
     CHECK(out && out[0] == '{' && strcmp(out + strlen(out) - 3, "\n}\n") == 0);
-    CHECK(count_of(out, "\"section\": \"prompt\"") == 1);
-    CHECK(count_of(out, "\"section\": \"batch\"") == 2);
-    CHECK(count_of(out, "\"section\": ") == 3);
+    CHECK(occurrences(out, "\"section\": \"prompt\"") == 1);
+    CHECK(occurrences(out, "\"section\": \"batch\"") == 2);
+    CHECK(occurrences(out, "\"section\": ") == 3);
     CHECK(run(BENCH MODEL "--quick --only generation,first --cpu-time") == 0);
     CHECK(out && strstr(out, "generation") && !strstr(out, "first token"));
     CHECK(run(BENCH MODEL "--quick --only prompt --cpu-time --json -") == 0);
@@ -200,7 +192,7 @@ TEST(other_models)
     CHECK(run(BENCH "'build/test-tmp/bench/a\"b.attn' --quick --only "
                     "speculation,batch,mixed,memory,tokenizer "
                     "--json build/test-tmp/bench/json") == 0);
-    CHECKF(count_of(out, "not measured: the model has too few positions") == 4 &&
+    CHECKF(occurrences(out, "not measured: the model has too few positions") == 4 &&
                strstr(out, "\ntokenizer "),
            "%s", out);
     CHECK(run("grep -c '\"model\": \"a\\\\\"b.attn\"' build/test-tmp/bench/json") == 0);
@@ -213,15 +205,15 @@ TEST(other_models)
               "&& " TEST_BUILD
               "/attn-convert --no-tokenizer tests/golden/odd build/test-tmp/bench/o.attn") == 0);
     CHECK(run(BENCH "build/test-tmp/bench/n.attn --quick --only first --threads 1") == 0);
-    CHECK(count_of(out, "not measured: the model has too few positions") == 1);
+    CHECK(occurrences(out, "not measured: the model has too few positions") == 1);
     CHECK(run(BENCH "--child build/test-tmp/bench/n.attn 1 1") == 1);
     CHECK(err && strstr(err, "do not fit"));
     CHECK(run(BENCH "build/test-tmp/bench/o.attn --quick --only prompt --threads 1") == 0);
     CHECK(run(BENCH "build/test-tmp/bench/q8.attn --quick --only matmul,prompt --json -") == 0);
-    CHECK(count_of(out, "\"dtype\": \"q8\"") > 3 && count_of(out, "\"dtype\": \"f16\"") == 0);
+    CHECK(occurrences(out, "\"dtype\": \"q8\"") > 3 && occurrences(out, "\"dtype\": \"f16\"") == 0);
     CHECK(run(BENCH "--quick --size 355M --only roofs --json -") == 0);
-    CHECK(count_of(out, "\"section\": \"roofs\"") >= 4 &&
-          count_of(out, "\"section\": ") == count_of(out, "\"section\": \"roofs\""));
+    CHECK(occurrences(out, "\"section\": \"roofs\"") >= 4 &&
+          occurrences(out, "\"section\": ") == occurrences(out, "\"section\": \"roofs\""));
     CHECK(run(BENCH "$(printf '%%05000d' 1) --quick --only prompt") == 1);
     CHECK(err && strstr(err, "is too long"));
     forget();
@@ -383,8 +375,8 @@ TEST(a_busy_machine)
     CHECK(run("taskset -c 0 sh -c 'while :; do :; done' & other=$!; %s; status=$?; %s --cpu-time "
               "2>&1; kill $other; exit $status",
               busy, busy) == 0);
-    CHECKF(count_of(out, "Something else was running") == 2 &&
-               count_of(out, "Repeat this on an idle machine") == 1,
+    CHECKF(occurrences(out, "Something else was running") == 2 &&
+               occurrences(out, "Repeat this on an idle machine") == 1,
            "%s", out);
     forget();
 }

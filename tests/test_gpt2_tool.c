@@ -1,11 +1,9 @@
 /* gpt2's ways of generating: probabilities and choices beside PyTorch's, several texts, and the
  * interactive mode, whose commands come through a pipe here. */
 #include "tools/common/system.h"
-#include "tools/common/json.h"
-#include "test.h"
+#include "printed_json.h"
 #include "tests/fixtures/gpt2_vectors.h"
 #include "command.h"
-#include <math.h>
 
 static void tear_down(void)
 {
@@ -41,25 +39,6 @@ static json_value *line_of_json(char *text, int n)
     return parsed(text);
 }
 
-static double number_of(const json_value *object, const char *key)
-{
-    const json_value *v = json_get(object, key);
-    double number = NAN;
-    CHECKF(v && json_double(v, &number), "no number %s", key);
-    return number;
-}
-
-/* Element i of a list. */
-static const json_value *element(const json_value *list, size_t i)
-{
-    const json_value *v = list + 1;
-    if (!list || list->kind != JSON_ARRAY || i >= list->size)
-        return NULL;
-    for (; i > 0; i--)
-        v += v->span;
-    return v;
-}
-
 TEST(probabilities_as_pytorch)
 {
     size_t i, t;
@@ -74,11 +53,11 @@ TEST(probabilities_as_pytorch)
         CHECK(json_is(json_get(root, "prompt"), greedy_vectors[i].prompt));
         CHECK(json_is(json_get(root, "reason"), "token count"));
         for (t = 0; t < N_GREEDY; t++) {
-            const json_value *token = element(json_get(root, "tokens"), t);
-            CHECK(number_of(token, "id") == greedy_vectors[i].ids[t]);
-            CHECK(fabs(number_of(token, "logprob") - greedy_vectors[i].logprobs[t]) < 1e-4);
+            const json_value *token = item(member(root, "tokens"), t);
+            CHECK(number(member(token, "id")) == greedy_vectors[i].ids[t]);
+            CHECK(fabs(number(member(token, "logprob")) - greedy_vectors[i].logprobs[t]) < 1e-4);
         }
-        CHECK(!element(json_get(root, "tokens"), N_GREEDY));
+        CHECK(json_get(root, "tokens")->size == N_GREEDY);
         free(root);
         if (!CHECKF(run(GPT2 "'%s' -q -n 12 --ignore-eos --logprobs", greedy_vectors[i].prompt) ==
                         0,
@@ -109,20 +88,20 @@ TEST(probabilities_of_a_warm_text)
         root = line_of_json(kept, 0);
     }
     for (t = 0; root && t < 9; t++) {
-        const json_value *token = element(json_get(root, "tokens"), t);
+        const json_value *token = item(member(root, "tokens"), t);
         char ids[256] = "506 511 258 433";
         size_t k;
         for (k = 0; k < t; k++)
             snprintf(ids + strlen(ids), 16, " %d",
-                     (int)number_of(element(json_get(root, "tokens"), k), "id"));
-        token = element(json_get(root, "tokens"), t);
+                     (int)number(member(item(member(root, "tokens"), k), "id")));
+        token = item(member(root, "tokens"), t);
         if (CHECKF(run(TEST_BUILD "/lens " TEST_BUILD
                                   "/tiny-stories.attn loss --json --ids '%s %d'",
-                       ids, (int)number_of(token, "id")) == 0,
+                       ids, (int)number(member(token, "id"))) == 0,
                    "%s", err) &&
             (other = parsed(out)) != NULL) {
-            const json_value *last = element(json_get(other, "tokens"), t + 4);
-            CHECK(fabs(number_of(last, "loss") + number_of(token, "logprob")) < 1e-6);
+            const json_value *last = item(member(other, "tokens"), t + 4);
+            CHECK(fabs(number(member(last, "loss")) + number(member(token, "logprob"))) < 1e-6);
         }
         free(other);
         other = NULL;
@@ -147,11 +126,11 @@ TEST(choices_as_pytorch)
         for (k = 0; k < (size_t)n; k++)
             whole += exp(choice_vectors[i].logprobs[k]);
         for (k = 0; k < (size_t)n; k++, at += strcspn(at, "|") + 1) {
-            const json_value *choice = element(json_get(root, "choices"), k);
+            const json_value *choice = item(member(root, "choices"), k);
             const double logprob = choice_vectors[i].logprobs[k];
-            CHECK(fabs(number_of(choice, "logprob") - logprob) < 1e-4);
-            CHECK(fabs(number_of(choice, "share") - exp(logprob) / whole) < 1e-5);
-            sum += number_of(choice, "share");
+            CHECK(fabs(number(member(choice, "logprob")) - logprob) < 1e-4);
+            CHECK(fabs(number(member(choice, "share")) - exp(logprob) / whole) < 1e-5);
+            sum += number(member(choice, "share"));
             if (logprob > best) {
                 best = logprob;
                 snprintf(likeliest, sizeof likeliest, "%.*s", (int)strcspn(at, "|"), at);
@@ -246,7 +225,7 @@ TEST(several_texts)
         CHECK(run(ONCE "-n 30 --count 2 --json " WARM) == 0);
         if ((root = line_of_json(out, i)) != NULL) {
             const json_value *text = json_get(root, "text");
-            CHECK(number_of(root, "seed") == 7 + i);
+            CHECK(number(member(root, "seed")) == 7 + i);
             snprintf(command, sizeof command, "%d. Once upon a time", i + 1);
             CHECK(text && strstr(expected, command) &&
                   strncmp(strstr(expected, command) + strlen(command), text->text, text->size) ==

@@ -1,9 +1,9 @@
 /* tools/lens/lens.c, tried as a person uses it: through a shell, by its tables, its JSON, its files
  * and its exit codes. Numbers are held against PyTorch's (golden/make_golden.py) and against the
  * library's own functions; pictures are opened in Chromium, where there is one. */
-#include "tools/common/json.h"
 #include "tools/bench/bench_model.h"
 #include "fixture.h"
+#include "printed_json.h"
 #include "command.h"
 
 static const attn_tensor no_scale; /* a lens takes the stream's own */
@@ -47,31 +47,6 @@ static const json_value *parse(const char *command)
     if (works(command))
         OK(&ctx, json_parse(&ctx, "output", out, out_size, &root));
     return root;
-}
-
-static const json_value *member(const json_value *object, const char *key)
-{
-    const json_value *v = object ? json_get(object, key) : NULL;
-    CHECKF(v != NULL, "there is no \"%s\"", key);
-    return v;
-}
-
-static const json_value *item(const json_value *array, size_t index)
-{
-    const json_value *v;
-    if (!array ||
-        !CHECKF(array->kind == JSON_ARRAY && index < array->size, "no item %d", (int)index))
-        return NULL;
-    for (v = array + 1; index > 0; index--)
-        v += v->span;
-    return v;
-}
-
-static double number(const json_value *v)
-{
-    double value = (double)NAN;
-    CHECK(v && json_double(v, &value));
-    return value;
 }
 
 /* %.9g gives a float back, bit by bit. */
@@ -672,14 +647,6 @@ TEST(recording)
     "\xFF\x80\xC3\x00 \x1B[31m\x7F \xE2\x80\xAE \xC3\xA9\xE7\x8C\xAB "                             \
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 
-static size_t count(const char *text, const char *what)
-{
-    size_t n = 0;
-    for (; (text = strstr(text, what)) != NULL; text++)
-        n++;
-    return n;
-}
-
 /* Whole UTF-8 without controls; every quote closed where a tag ends; no foreign tag; nothing that
  * is fetched. */
 static void check_markup(const char *path, size_t n_scripts)
@@ -698,9 +665,9 @@ static void check_markup(const char *path, size_t n_scripts)
         i += length > 1 ? length - 1 : 0;
     }
     CHECKF(bad == 0, "%s: %d bytes that do not belong there", path, bad);
-    CHECKF(count(page, "<script") == n_scripts && count(page, "</script>") == n_scripts,
-           "%s: %d scripts begin, %d end", path, (int)count(page, "<script"),
-           (int)count(page, "</script>"));
+    CHECKF(occurrences(page, "<script") == n_scripts && occurrences(page, "</script>") == n_scripts,
+           "%s: %d scripts begin, %d end", path, (int)occurrences(page, "<script"),
+           (int)occurrences(page, "</script>"));
     CHECKF(!strstr(page, "<b>") && !strstr(page, "<!--") && !strstr(page, "alert(1)<"), "%s", path);
     CHECKF(!strstr(page, "src=") && !strstr(page, "href=") && !strstr(page, "url(") &&
                !strstr(page, "@import"),
@@ -889,11 +856,12 @@ TEST(cells_of_pages)
         CHECKF(!n_clipped[grid] || (strstr(page, legend) && strstr(picture, legend)), "%s", legend);
     }
     CHECK(total > 0 && page && picture);
-    CHECKF(count(page, " x\" style=\"--v:1.000\"") == total, "%d frames", (int)total);
-    CHECK(count(picture, " x\" fill-opacity=\"1.000\"") ==
-          total + count(picture, "beyond the scale"));
-    CHECK(count(page, ">layer\\position</th>") == 3 && count(page, ">layer\\head</th>") == 1);
-    CHECK(count(picture, ">layer\\position</text>") == 3);
+    CHECKF(occurrences(page, " x\" style=\"--v:1.000\"") == total, "%d frames", (int)total);
+    CHECK(occurrences(picture, " x\" fill-opacity=\"1.000\"") ==
+          total + occurrences(picture, "beyond the scale"));
+    CHECK(occurrences(page, ">layer\\position</th>") == 3 &&
+          occurrences(page, ">layer\\head</th>") == 1);
+    CHECK(occurrences(picture, ">layer\\position</text>") == 3);
     free(page);
     free(picture);
 }
@@ -914,7 +882,7 @@ TEST(legends_of_patterns)
     free(picture);
     picture = read_text(TMP "column.svg");
     CHECK(picture && strstr(picture, ">head\\layer</text>") &&
-          count(picture, "<title>layer ") == 4 && strstr(picture, "<title>layer 3, head 3<"));
+          occurrences(picture, "<title>layer ") == 4 && strstr(picture, "<title>layer 3, head 3<"));
     free(page);
     free(picture);
     free(one);
@@ -969,7 +937,7 @@ static size_t opened(const char *path, const char *what)
     const int code = browse(path, 1280);
     CHECKF(code == 0, "%s: chromium ended with %d", path, code);
     CHECKF(!strstr(err, "CONSOLE"), "%s: %s", path, strstr(err, "CONSOLE"));
-    return count(out, what);
+    return occurrences(out, what);
 }
 
 /* A model whose numbers overflow, or a damaged one, makes patterns that are no numbers. A page says
@@ -1001,7 +969,7 @@ TEST(patterns_that_are_no_numbers)
                          "nan.svg"));
     check_markup(TMP "nan.svg", 0);
     if ((page = read_text(TMP "nan.svg")) != NULL)
-        CHECK(count(page, "class=\"line\"") == 6 && !strstr(page, "<path class=\"ink\""));
+        CHECK(occurrences(page, "class=\"line\"") == 6 && !strstr(page, "<path class=\"ink\""));
     free(page);
     CHECK(works(LENS TMP "nan.attn patterns 'Once upon a time' --skip-checksums") && out_size > 0);
 }
@@ -1111,11 +1079,11 @@ TEST(in_a_browser)
         test_skip("no Chromium here that can be run headless");
         return;
     }
-    CHECK(opened(TMP "odd-patterns.html", "<button") == 24 && count(out, "<canvas") == 25);
-    CHECK(strstr(out, "layer 0, head 0") && count(out, "aria-pressed=\"true\"") == 1);
+    CHECK(opened(TMP "odd-patterns.html", "<button") == 24 && occurrences(out, "<canvas") == 25);
+    CHECK(strstr(out, "layer 0, head 0") && occurrences(out, "aria-pressed=\"true\"") == 1);
     CHECK(opened(TMP "odd-loss.html", "<span class=\"scale") == 1 && !strstr(out, "<b>"));
-    CHECK(opened(TMP "odd-patch.html", "<table ") == 4 && count(out, "<td") > 24 &&
-          (count(out, "<td") - 24) % (3 * 4) == 0);
+    CHECK(opened(TMP "odd-patch.html", "<table ") == 4 && occurrences(out, "<td") > 24 &&
+          (occurrences(out, "<td") - 24) % (3 * 4) == 0);
     CHECK(opened(TMP "odd-heads.svg", "<title>layer 3, head 5") == 4 && !strstr(out, "error"));
     CHECK(opened(TMP "odd-loss.svg", "alert") == 0 || !strstr(out, "parsererror"));
     /* The pointer over a cell, and the focus on it, show what the cell has to tell. */
@@ -1129,7 +1097,7 @@ TEST(in_a_browser)
             "document.querySelectorAll('td')[7].click();" PRESS("ArrowRight") PRESS("ArrowDown")))
         CHECKF(strstr(out, "<div id=\"tip\" role=\"tooltip\" style") &&
                    strstr(out, ">1_pre at 8 ") &&
-                   count(out, " tabindex=\"0\" aria-describedby=\"tip\"") == 1,
+                   occurrences(out, " tabindex=\"0\" aria-describedby=\"tip\"") == 1,
                "no tip at the focus");
     if (act(TMP "odd-loss.html", 420,
             "document.querySelector('.words span').click();" PRESS("ArrowRight") PRESS("End")
