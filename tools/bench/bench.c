@@ -5,7 +5,17 @@
  * does nothing else, or the bytes that it must read, at the rate at which this processor does
  * nothing else, whichever takes longer. A share of 100 % means that no program with these
  * instructions could be faster. A roof is measured right before the work and right after it, and
- * the higher one counts. */
+ * the higher one counts. The parts, each in a header beside this file:
+ *
+ *     measure.h      one figure: repeats, its roof, a line of the table and of the JSON
+ *     roofs.h        the roofs of this machine
+ *     bench_model.h  a model with random weights
+ *     machine.h      the sections roofs and matmul
+ *     passes.h       prompt, generation, speculation, batch and mixed
+ *     glass.h        glass: records and patches
+ *     process.h      first and memory: a process of its own
+ *     threads.h      threads: numbers of threads compared
+ *     encoding.h     tokenizer */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE /* for madvise */
 #endif

@@ -2,8 +2,13 @@
  *
  * What a model makes of a text, from the inside: losses, the logit lens, attention patterns,
  * activation patching, attribution, kinds of heads, and activations for NumPy and PyTorch. Here is
- * the command line; each command is a header beside it, a few calls of the header's third tier and
- * the tables made of what they give. lens_html.h and lens_svg.h draw the pictures. */
+ * the command line. Each command is a header beside this file: a few calls of attn.h's glass box, and
+ * tables made of what they give. All of them use
+ *
+ *     run.h          the options, the texts, and tokens as they are shown
+ *     findings.h     the result of a command as a table (print_table.h), as JSON (print_json.h) or as
+ *                    a picture (lens_html.h, lens_svg.h)
+ *     question.h     a logit, or the difference of two, which patch and attribute ask about */
 
 #include "tools/common/system.h" /* first: it asks the system for POSIX */
 #define ATTN_IMPLEMENTATION

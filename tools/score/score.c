@@ -17,7 +17,15 @@
  *
  * One pass over the weights takes up to 256 tokens of as many texts as there are: the end of one
  * text, all of others, the beginning of the next, a token each of those that are being generated.
- * Nothing is padded, so texts of mixed lengths cost no more than equal ones. */
+ * Nothing is padded, so texts of mixed lengths cost no more than equal ones. The parts, each in a
+ * header beside this file:
+ *
+ *     run.h      the options, the lines that are being answered, the sessions
+ *     input.h    lines in
+ *     request.h  the keys of a line and what they take
+ *     batch.h    texts in sessions, and one pass over the weights for all of them
+ *     answers.h  the answer of each task
+ *     output.h   answers out, and --resume */
 
 #include "tools/common/system.h" /* first: it asks the system for POSIX */
 #define ATTN_IMPLEMENTATION
