@@ -242,4 +242,4 @@ format: ## run clang-format over the sources
 
 format-check: ## complain about what clang-format would change, and about what is too long
 	clang-format --dry-run -Werror $(FORMATTED)
-	@awk -f tests/lengths.awk $(FORMATTED)
+	@awk -f tests/lengths.awk $(filter-out ./attn.h,$(FORMATTED))
