@@ -72,7 +72,7 @@ WHAT IS HERE
     3. The glass box: read or change any activation by its TransformerLens name while the model
        runs (attn_hook, attn_hook_edit), record and save them (attn_record_new), run parts of the
        model (attn_feed_item), patch one text's activations into another (attn_patch_positions);
-       losses, attribution, logit lens, circuits.
+       losses, attribution, logit lens. tools/lens/ has more of it in headers of its own.
 
 TABLE OF CONTENTS: search for the mark
     >>manual         options, errors, memory, threads, determinism, the file format
@@ -83,7 +83,7 @@ TABLE OF CONTENTS: search for the mark
     >>api-tokenizer  text to ids and back
     >>api-hooks      tier 3: activations by name: hooks, records, edits
     >>api-files      tensors as text and in files
-    >>api-patch      activation patching                >>api-lens   attribution, lens, circuits
+    >>api-patch      activation patching                >>api-lens   attribution, logit lens
   part one: the engine
     >>platform       compilers and systems
     >>gpt2           THE FORWARD PASS
@@ -323,7 +323,7 @@ VERSIONS
     wrote, and the bits of every logit. Names that begin with attn__ or ATTN__, the text of
     messages and the memory that an object takes may change at any time.
 
-    0.3.0: functions that need this header's public API alone moved to headers of their own:
+    0.3.0: what needs this header's public API alone has left it:
       attn_full, attn_rand, attn_randn, attn_dropout, attn_tril
                                       examples/from_scratch/torch.h: torch_full, torch_rand ...,
                                       with a torch_rng for an attn_rng
@@ -333,6 +333,15 @@ VERSIONS
       attn_softmax_causal             attn_add of that mask, then attn_softmax; in attn_attention
                                       ATTN_MASK_CAUSAL
       attn_pos_embedding              attn_slice(table, 0, first, count)
+      attn_pattern_entropy, attn_head_keys, attn_head_score, attn_detect_heads, ATTN_HEAD_*
+                                      tools/lens/heads.h: lens_pattern_entropy, LENS_HEAD_* ...
+      attn_circuit, attn_singular_values, attn_composition_scores, ATTN_CIRCUIT_*, ATTN_COMPOSE_*
+                                      tools/lens/circuits.h: lens_circuit, LENS_CIRCUIT_* ...
+      attn_patch_path, attn_path      tools/lens/paths.h: lens_patch_path, lens_path
+      attn_head_results               the activation attn.hook_result
+      attn_neuron_results             attn_mul of post as [T, F, 1] and a slice of mlp.W_out
+      attn_neuron_logit_attrs         with d = directions * ln_final.w, W = mlp.W_out less the mean
+                                      of each row: attn_mul of post / scale and attn_matmul(d, Wᵀ)
 
     0.2.0: outputs come right after the context in every call. Renamed:
       attn_rewind                     attn_truncate
@@ -1260,58 +1269,15 @@ ATTN_API attn_status attn_patch_positions(attn_ctx *ctx, attn_tensor *out, const
 ATTN_API attn_status attn_patch_heads(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                       const attn_patch_desc *desc, const char *name);
 
-/* Path patching along one direct path, the MLPs frozen (Goldowsky-Dill et al. 2023). One reader
- * of the residual stream receives the clean result of a head (attn.hook_result); the other heads
- * and the MLPs between the two stay as in the corrupted text. So the reader's input is the
- * corrupted stream plus (clean result - corrupted result). The reader and all that follows are
- * computed again. */
-typedef struct attn_path {
-    size_t from_layer, from_head;
-    size_t to_layer; /* above from_layer; with hook_mlp_in it may be the same */
-    const char *to;  /* "hook_resid_pre", "hook_mlp_in", or with to_head "hook_q_input",
-                        "hook_k_input", "hook_v_input". "hook_resid_pre" of layer n_layer is the
-                        stream that is unembedded */
-    size_t to_head;
-    uint64_t reserved[4]; /* zero */
-} attn_path;
-ATTN_API attn_status attn_patch_path(attn_ctx *ctx, float *value, const attn_model *model,
-                                     const attn_patch_desc *desc, const attn_path *path);
-
 /* >>api-lens ====================================================================================
  *
- * Reading activations and weights: statistics over a text, the residual stream taken apart, direct
- * logit attribution, the logit lens, circuits, and models with LayerNorm folded away. Functions of
- * tensors take activations from wherever you have them, a hook for example; those that take a model
+ * Reading activations: the residual stream taken apart, direct logit attribution, the logit lens;
+ * and models with LayerNorm folded away. (Kinds of heads, circuits and path patching need this API
+ * alone: tools/lens/heads.h, circuits.h, paths.h.) Functions of tensors take activations from wherever you have them, a hook for example; those that take a model
  * and a text run the text once in a session of their own. No beginning-of-text token is ever added:
  * TransformerLens does by default, so put it first to get its numbers.
  *
  * V = n_vocab, C = d_model, H heads of d, F = d_mlp, L = n_layer, T positions. */
-
-/* ---- attention heads ---- */
-
-/* out [.., Tq] = -sum over keys of p * log(p), in nats, for patterns [.., Tq, Tk]. 0: all on one
- * key; log(n): even over n keys. Shannon 1948. */
-ATTN_API attn_status attn_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern);
-
-/* Heads that TransformerLens's head_detector knows, by the keys that query i looks at. */
-typedef enum attn_head_kind {
-    ATTN_HEAD_PREVIOUS = 0, /* i - 1 */
-    ATTN_HEAD_DUPLICATE,    /* earlier places of the same token */
-    ATTN_HEAD_INDUCTION,    /* the tokens after those: Olsson et al. 2022 */
-    ATTN_N_HEAD_KINDS
-} attn_head_kind;
-/* keys [T, T]: 1 where a head of this kind looks, else 0. */
-ATTN_API attn_status attn_head_keys(attn_ctx *ctx, attn_tensor *keys, attn_head_kind kind,
-                                    const int32_t *tokens, size_t n_tokens);
-/* out [H] = sum(pattern * keys) / sum(pattern), the share of a head's attention that goes where
- * `keys` says, for pattern [H, T, T] and keys [T, T]. (head_detector's measure "mul".) */
-ATTN_API attn_status attn_head_score(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern,
-                                     attn_tensor keys);
-/* Both over a text, for every head: entropy [L, H, T], and scores [ATTN_N_HEAD_KINDS, L, H]. Either
- * may be NULL. Patterns are seen in pieces and never kept. */
-ATTN_API attn_status attn_detect_heads(attn_ctx *ctx, attn_tensor *entropy, attn_tensor *scores,
-                                       const attn_model *model, const int32_t *tokens,
-                                       size_t n_tokens);
 
 /* ---- the residual stream, taken apart ---- */
 
@@ -1346,16 +1312,6 @@ ATTN_API attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
                                           size_t n_tokens, attn_resid_kind kind, size_t first,
                                           size_t count);
 
-/* out [T, H, C] = z · W_O for each head, for z [T, H, d] (attn.hook_z): hook_result. With b_O they
- * sum to hook_attn_out. */
-ATTN_API attn_status attn_head_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                       size_t layer, attn_tensor z);
-/* out [T, count, C] = post * W_out for neurons first .. first+count-1, for post [T, F]
- * (mlp.hook_post). All of them and b_out sum to hook_mlp_out. */
-ATTN_API attn_status attn_neuron_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                         size_t layer, attn_tensor post, size_t first,
-                                         size_t count);
-
 /* ---- direct logit attribution ----
  *
  * A logit is a sum over parts of the final residual stream, once the final LayerNorm's scale is
@@ -1377,12 +1333,6 @@ ATTN_API attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *direction
  * directions are [1, C], or [T, C] for one at each position. */
 ATTN_API attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                       attn_tensor parts, attn_tensor scale, attn_tensor directions);
-/* out [T, F]: its terms for each neuron of a layer, from post [T, F] (mlp.hook_post), without
- * making their results. (b_out is a part of its own.) */
-ATTN_API attn_status attn_neuron_logit_attrs(attn_ctx *ctx, attn_tensor *out,
-                                             const attn_model *model, size_t layer,
-                                             attn_tensor post, attn_tensor scale,
-                                             attn_tensor directions);
 /* out [n]: its last term, ln_final.b · direction, for directions [n, C]. */
 ATTN_API attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                            attn_tensor directions);
@@ -1396,34 +1346,6 @@ ATTN_API attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out, cons
 ATTN_API attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                      attn_tensor resid, attn_tensor scale, const int32_t *tokens,
                                      size_t n);
-
-/* ---- circuits: Elhage et al. 2021 ----
- *
- * Whatever the text, a head is described by two products of its weights, here for row vectors: W_QK
- * = W_Q · W_Kᵀ scores a query against a key (biases and 1/sqrt(d) apart), and W_OV = W_V · W_O maps
- * the stream at a key to the addition at the query. Both are [C, C] of rank d, so they stay
- * products. */
-
-typedef enum attn_circuit_kind { ATTN_CIRCUIT_QK = 0, ATTN_CIRCUIT_OV } attn_circuit_kind;
-/* left [C, d] and right [d, C], whose product is the circuit. */
-ATTN_API attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *right,
-                                  const attn_model *model, size_t layer, size_t head,
-                                  attn_circuit_kind kind);
-/* out [r]: the singular values of left [m, r] · right [r, n], largest first, without making the
- * product: QR of both factors, then one-sided Jacobi rotations of the triangles, in double. */
-ATTN_API attn_status attn_singular_values(attn_ctx *ctx, attn_tensor *out, attn_tensor left,
-                                          attn_tensor right);
-
-/* A later head may read an earlier one's addition with its queries, keys or values. */
-typedef enum attn_composition_kind {
-    ATTN_COMPOSE_Q = 0, /* |W_OV · W_QK| / (|W_OV| |W_QK|), Frobenius norms */
-    ATTN_COMPOSE_K,     /* the same with W_QKᵀ */
-    ATTN_COMPOSE_V      /* the same with the later head's W_OV */
-} attn_composition_kind;
-/* out [L, H, L, H]: how much head [.., .., l, h] composes with the earlier head [l, h, .., ..]; 0
- * for pairs in the wrong order (TransformerLens's all_composition_scores). */
-ATTN_API attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
-                                             const attn_model *model, attn_composition_kind kind);
 
 /* ---- models made of models ----
  *
@@ -14632,108 +14554,6 @@ ATTN__CALLER attn_status attn_patch_heads(attn_ctx *ctx, attn_tensor *out, const
     return attn__sweep_all(ctx, "attn_patch_heads", model, desc, name, 1, out);
 }
 
-/* Which reader of the stream a path ends in; ATTN__N_HOOKS for none that can be patched. */
-static int attn__path_end(const attn_path *path)
-{
-    static const int ends[] = {ATTN__HOOK_RESID_PRE, ATTN__HOOK_MLP_IN, ATTN__HOOK_Q_INPUT,
-                               ATTN__HOOK_K_INPUT, ATTN__HOOK_V_INPUT};
-    size_t i;
-    for (i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        if (path->to && strcmp(path->to, attn__hook_names[ends[i]]) == 0)
-            return ends[i];
-    return ATTN__N_HOOKS;
-}
-
-static attn_status attn__check_path(attn_ctx *ctx, const attn_config *c, const attn_path *path,
-                                    int end)
-{
-    const int has_heads = end != ATTN__HOOK_RESID_PRE && end != ATTN__HOOK_MLP_IN;
-    if (end == ATTN__N_HOOKS)
-        return attn__fail(ctx, ATTN_E_NAME,
-                          "attn_patch_path: expected to be hook_resid_pre, hook_mlp_in, "
-                          "hook_q_input, hook_k_input or hook_v_input, not %.60s",
-                          path->to ? path->to : "nothing");
-    if (path->from_layer >= c->n_layer || path->from_head >= c->n_head ||
-        path->to_head >= (has_heads ? c->n_head : 1) ||
-        path->to_layer >= c->n_layer + (end == ATTN__HOOK_RESID_PRE) ||
-        path->to_layer < path->from_layer + (end != ATTN__HOOK_MLP_IN))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_patch_path: no path leads from head %llu of layer %llu to %s of "
-                          "layer %llu (head %llu)",
-                          ATTN__LLU(path->from_head), ATTN__LLU(path->from_layer), path->to,
-                          ATTN__LLU(path->to_layer), ATTN__LLU(path->to_head));
-    return ATTN_OK;
-}
-
-/* Feeds the corrupted text from the path's end on, with the sender's difference [T, C] added there:
- * to the stream itself, or to the reader's copy of it. */
-static attn_status attn__feed_path(attn_ctx *ctx, attn__sweep *sweep, const attn_path *path,
-                                   int end, attn_tensor stream, attn_tensor difference)
-{
-    const attn__hook_name name = attn__name_of(end, (int)path->to_layer);
-    const size_t n = sweep->desc->n_tokens * sweep->model->config.d_model;
-    attn_feed_item item = attn__feed_of(sweep->base, sweep->desc->corrupted, sweep->desc->n_tokens);
-    attn_edit edit = ATTN_ZERO;
-    size_t i;
-    if (end == ATTN__HOOK_RESID_PRE) {
-        for (i = 0; i < n; i++)
-            ((float *)stream.data)[i] += ((const float *)difference.data)[i];
-    } else {
-        edit.name = name.text;
-        edit.kind = ATTN_EDIT_ADD;
-        edit.factor = 1;
-        edit.value = difference;
-        if (end != ATTN__HOOK_MLP_IN) {
-            edit.head = path->to_head;
-            edit.n_heads = 1;
-            edit.value =
-                attn_reshape(difference, attn_shape3(difference.shape[0], 1, difference.shape[1]));
-        }
-        if (attn_hook_edit(ctx, NULL, sweep->base, &edit) != ATTN_OK)
-            return ctx->status;
-    }
-    item.layers.resid = (const float *)stream.data;
-    item.layers.first = path->to_layer;
-    return attn_feed_batch(ctx, &item, 1);
-}
-
-ATTN__CALLER attn_status attn_patch_path(attn_ctx *ctx, float *value, const attn_model *model,
-                                         const attn_patch_desc *desc, const attn_path *path)
-{
-    attn__sweep sweep;
-    attn__hook_name sender, entry;
-    const char *clean_name = sender.text, *names[2];
-    attn_tensor clean, corrupted, stream, difference = ATTN_ZERO;
-    int end, is_last, failed;
-    if (attn__check_patch(ctx, "attn_patch_path", model, desc) ||
-        attn__need_given(ctx, "attn_patch_path", "path", path) ||
-        attn__need_given(ctx, "attn_patch_path", "place for the value", value) ||
-        ATTN__NEED_ZEROS(ctx, "attn_path", path->reserved))
-        return ctx->status;
-    end = attn__path_end(path);
-    if (attn__check_path(ctx, &model->config, path, end) != ATTN_OK)
-        return ctx->status;
-    is_last = path->to_layer == model->config.n_layer;
-    sender = attn__name_of(ATTN__HOOK_RESULT, (int)path->from_layer);
-    entry = attn__name_of(is_last ? ATTN__HOOK_RESID_POST : ATTN__HOOK_RESID_PRE,
-                          (int)path->to_layer - is_last);
-    names[0] = sender.text;
-    names[1] = entry.text;
-    failed = attn__begin_sweep(ctx, &sweep, model, desc, &clean_name, names, 2) ||
-             attn_record_get(ctx, &clean, sweep.clean, names[0]) ||
-             attn_record_get(ctx, &corrupted, sweep.corrupted, names[0]) ||
-             attn_record_get(ctx, &stream, sweep.corrupted, names[1]) ||
-             attn_sub(ctx, &difference, attn_select(clean, 1, path->from_head),
-                      attn_select(corrupted, 1, path->from_head));
-    attn_unhook_all(sweep.base); /* the record has served; its memory stays */
-    failed = failed || attn_truncate(ctx, sweep.base, 0) ||
-             attn__feed_path(ctx, &sweep, path, end, stream, difference) ||
-             attn__metric_of(ctx, desc, sweep.base, value);
-    attn_tensor_free(ctx, &difference);
-    attn__end_sweep(&sweep);
-    return failed ? ctx->status : ATTN_OK;
-}
-
 /* >>lens ========================================================================================
  * Reading activations and weights. Everything here is written with the pieces above: products go
  * through the kernels or through fma, so that results do not depend on how this was compiled. */
@@ -14774,14 +14594,6 @@ static attn_tensor attn__parameter(const float *values, size_t n)
     return attn_borrow(values, ATTN_F32, attn_shape1(n));
 }
 
-static attn_status attn__layer_tensor(attn_ctx *ctx, const attn_model *model, size_t layer,
-                                      const char *name, attn_tensor *out)
-{
-    char full[64];
-    attn__join_name(full, (int)layer, name);
-    return attn_model_tensor(ctx, out, model, full);
-}
-
 /* ---- a text in a session of its own, seen by hooks ---- */
 
 static attn_status attn__need_text(attn_ctx *ctx, const char *op, const attn_model *model,
@@ -14807,174 +14619,6 @@ static attn_status attn__watch_text(attn_ctx *ctx, const attn_model *model, cons
         status = attn_feed(ctx, session, tokens, n_tokens);
     attn_session_free(session);
     return status;
-}
-
-/* ---- attention heads ---- */
-
-/* -sum of p * log(p) over one row of a pattern, n keys. Weights too small for a normal number
- * would add less than 1e-36. */
-static float attn__entropy(const float *p, ptrdiff_t step, size_t n)
-{
-    double sum = 0;
-    size_t j;
-    for (j = 0; j < n; j++, p += step)
-        if (!(*p < FLT_MIN))
-            sum = fma(-(double)*p, (double)attn__log(*p), sum);
-    return (float)sum;
-}
-
-static void attn__row_entropy(float *out, const float *x, size_t n, const attn__row_args *args)
-{
-    (void)args;
-    *out = attn__entropy(x, 1, n);
-}
-
-ATTN__CALLER attn_status attn_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern)
-{
-    static const char op[] = "attn_pattern_entropy";
-    attn__row_args args = attn__args(0);
-    if (attn__need(ctx, op, "pattern", &pattern) != ATTN_OK)
-        return ctx->status;
-    if (pattern.ndim < 2)
-        return attn__misfit(ctx, op, "pattern has", &pattern, NULL, NULL, "expected [.., Tq, Tk]");
-    return attn__each_row(ctx, op, out, pattern, ATTN__A_NUMBER, attn__row_entropy, &args);
-}
-
-/* Does a head of this kind look from position i at position j <= i? */
-static int attn__looks(attn_head_kind kind, const int32_t *tokens, size_t i, size_t j)
-{
-    switch (kind) {
-    case ATTN_HEAD_PREVIOUS:
-        return j + 1 == i;
-    case ATTN_HEAD_DUPLICATE:
-        return j < i && tokens[j] == tokens[i];
-    default:
-        return j > 0 && tokens[j - 1] == tokens[i];
-    }
-}
-
-ATTN__CALLER attn_status attn_head_keys(attn_ctx *ctx, attn_tensor *keys, attn_head_kind kind,
-                                        const int32_t *tokens, size_t n_tokens)
-{
-    attn__result result;
-    size_t i, j;
-    if (attn__need_given(ctx, "attn_head_keys", "tokens", n_tokens ? tokens : NULL) != ATTN_OK)
-        return ctx->status;
-    if ((unsigned)kind >= ATTN_N_HEAD_KINDS)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_head_keys: kind %d is none of ATTN_HEAD_PREVIOUS, "
-                          "ATTN_HEAD_DUPLICATE, ATTN_HEAD_INDUCTION",
-                          (int)kind);
-    if (attn__begin(ctx, "attn_head_keys", keys, attn_shape2(n_tokens, n_tokens), &result))
-        return ctx->status;
-    for (i = 0; i < n_tokens; i++)
-        for (j = 0; j < n_tokens; j++)
-            ((float *)result.dense.data)[i * n_tokens + j] =
-                j <= i && attn__looks(kind, tokens, i, j) ? 1.0f : 0.0f;
-    return attn__finish(ctx, keys, &result, ATTN_OK);
-}
-
-ATTN__CALLER attn_status attn_head_score(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern,
-                                         attn_tensor keys)
-{
-    static const char op[] = "attn_head_score";
-    attn__result result;
-    size_t head, i, j;
-    if (attn__need(ctx, op, "pattern", &pattern) || attn__need(ctx, op, "keys", &keys))
-        return ctx->status;
-    if (pattern.ndim != 3 ||
-        !attn__has_shape(&keys, attn_shape2(pattern.shape[1], pattern.shape[2])))
-        return attn__misfit(ctx, op, "pattern has", &pattern, "keys", &keys,
-                            "expected [H, T, T] and [T, T]");
-    if (attn__begin(ctx, op, out, attn_shape1(pattern.shape[0]), &result))
-        return ctx->status;
-    for (head = 0; head < pattern.shape[0]; head++) {
-        double sum = 0, total = 0;
-        for (i = 0; i < pattern.shape[1]; i++)
-            for (j = 0; j < pattern.shape[2]; j++) {
-                const double p = (double)attn_get3(pattern, head, i, j);
-                sum = fma(p, (double)attn_get2(keys, i, j), sum);
-                total += p;
-            }
-        ((float *)result.dense.data)[head] = (float)(sum / total);
-    }
-    return attn__finish(ctx, out, &result, ATTN_OK);
-}
-
-typedef struct attn__head_watch {
-    const int32_t *tokens;
-    size_t n_tokens, n_head;
-    float *entropy; /* [L, H, T] or NULL */
-    double *sums;   /* [L, H, ATTN_N_HEAD_KINDS + 1]: attention by kind of key, and all of it */
-} attn__head_watch;
-
-/* Takes one layer's pattern [H, queries, keys]: notes the entropy of each query, and adds what a
- * head gives to each kind of key to that head's sums. */
-static int attn__watch_pattern(const attn_activation *a, void *user)
-{
-    const attn__head_watch *w = (const attn__head_watch *)user;
-    const attn_tensor *p = &a->value;
-    size_t head, i, j;
-    int kind;
-    for (head = 0; head < p->shape[0]; head++) {
-        const size_t index = (size_t)a->layer * w->n_head + head;
-        double *sums = w->sums + index * (ATTN_N_HEAD_KINDS + 1);
-        for (i = 0; i < p->shape[1]; i++) {
-            const float *row = (const float *)p->data + attn__offset(p, head, i, 0, 0);
-            const size_t query = a->first + i;
-            if (w->entropy)
-                w->entropy[index * w->n_tokens + query] =
-                    attn__entropy(row, p->stride[2], query + 1);
-            for (j = 0; j <= query; j++) {
-                const double weight = (double)row[(ptrdiff_t)j * p->stride[2]];
-                for (kind = 0; kind < ATTN_N_HEAD_KINDS; kind++)
-                    if (attn__looks((attn_head_kind)kind, w->tokens, query, j))
-                        sums[kind] += weight;
-                sums[ATTN_N_HEAD_KINDS] += weight;
-            }
-        }
-    }
-    return 0;
-}
-
-ATTN__CALLER attn_status attn_detect_heads(attn_ctx *ctx, attn_tensor *entropy, attn_tensor *scores,
-                                           const attn_model *model, const int32_t *tokens,
-                                           size_t n_tokens)
-{
-    static const char op[] = "attn_detect_heads";
-    static const char *const patterns[] = {"blocks.*.attn.hook_pattern", NULL};
-    attn__head_watch w = ATTN_ZERO;
-    attn__result entropies = ATTN_ZERO, result = ATTN_ZERO;
-    attn_status status = ATTN_OK;
-    size_t n_layer, n_heads, i, kind;
-    if (attn__need_text(ctx, op, model, tokens, n_tokens) != ATTN_OK)
-        return ctx->status;
-    n_layer = model->config.n_layer;
-    w.tokens = tokens;
-    w.n_tokens = n_tokens;
-    w.n_head = model->config.n_head;
-    n_heads = n_layer * w.n_head;
-    w.sums = ATTN__NEW(ctx, double, n_heads *(ATTN_N_HEAD_KINDS + 1), "sums over heads");
-    if (!w.sums)
-        return ATTN_E_MEMORY;
-    if (entropy)
-        status =
-            attn__begin(ctx, op, entropy, attn_shape3(n_layer, w.n_head, n_tokens), &entropies);
-    if (status == ATTN_OK && scores)
-        status = attn__begin(ctx, op, scores, attn_shape3(ATTN_N_HEAD_KINDS, n_layer, w.n_head),
-                             &result);
-    w.entropy = (float *)entropies.dense.data; /* NULL if the caller wants no entropies */
-    if (status == ATTN_OK)
-        status = attn__watch_text(ctx, model, tokens, n_tokens, patterns, attn__watch_pattern, &w);
-    for (i = 0; i < n_heads && scores && status == ATTN_OK; i++)
-        for (kind = 0; kind < ATTN_N_HEAD_KINDS; kind++) {
-            const double *sums = w.sums + i * (ATTN_N_HEAD_KINDS + 1);
-            ((float *)result.dense.data)[kind * n_heads + i] =
-                (float)(sums[kind] / sums[ATTN_N_HEAD_KINDS]);
-        }
-    attn__free(w.sums);
-    status = attn__finish(ctx, entropy, &entropies, status);
-    return attn__finish(ctx, scores, &result, status);
 }
 
 /* ---- the residual stream, taken apart ---- */
@@ -15145,95 +14789,6 @@ ATTN__CALLER attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *o
     return attn__finish(ctx, &out->scale, &scale, status);
 }
 
-/* attn_head_results, the heads divided over workers. */
-typedef struct attn__head_work {
-    const attn__kernels *kernels;
-    const attn__panels *w_o;
-    const float *z; /* [T, H, d] */
-    float *out;     /* [T, H, C] */
-    size_t n_tokens, n_head, d, width;
-    float *scratch; /* for each worker n_pack floats of packed rows, then n_room of padded */
-    size_t n_pack, n_room;
-} attn__head_work;
-
-static void attn__head_work_body(attn__worker *me, void *arg)
-{
-    const attn__head_work *w = (const attn__head_work *)arg;
-    float *pack = w->scratch + (size_t)me->id * (w->n_pack + w->n_room);
-    size_t head, last;
-    attn__share(me, w->n_head, &head, &last);
-    for (; head < last; head++) {
-        const attn__rows out = {w->out + head * w->width, w->n_head * w->width, w->n_tokens};
-        const attn__rows z = {(float *)(uintptr_t)(w->z + head * w->d), /* only read */
-                              w->n_head * w->d, w->n_tokens};
-        attn__head_result(w->kernels, w->w_o, head, out, z, w->d, pack + w->n_pack, w->n_room,
-                          pack);
-    }
-}
-
-ATTN__CALLER attn_status attn_head_results(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                           size_t layer, attn_tensor z)
-{
-    const size_t span = model ? model->config.d_head + 2 * ATTN__PER_SCALES : 0; /* of W_O's rows */
-    attn__head_work w = ATTN_ZERO;
-    attn__result result;
-    attn__scratch scratch;
-    attn_tensor dense = ATTN_ZERO;
-    attn_status status;
-    int n_threads;
-    if (attn__need_kernels(ctx, &w.kernels) ||
-        attn__need_layer(ctx, "attn_head_results", model, layer) ||
-        attn__need_shape(ctx, "attn_head_results", "z", &z,
-                         attn_shape3(z.shape[0], model->config.n_head, model->config.d_head)) ||
-        attn__begin(ctx, "attn_head_results", out,
-                    attn_shape3(z.shape[0], model->config.n_head, model->config.d_model), &result))
-        return ctx->status;
-    w.w_o = &model->layers[layer].w_o;
-    w.n_tokens = z.shape[0];
-    w.n_head = model->config.n_head;
-    w.d = model->config.d_head;
-    w.width = model->config.d_model;
-    w.n_pack = attn__pack_size(w.w_o->dtype, 4 * ATTN__QUERIES, span); /* narrow ones: more rows */
-    w.n_room = ATTN__QUERIES * span;
-    n_threads = attn__threads_for(ctx, (double)attn_count(z) * (double)w.width);
-    w.scratch =
-        attn__scratch_new(ctx, &scratch, (size_t)n_threads * (w.n_pack + w.n_room), "packed rows");
-    status = w.scratch ? attn_zeros(ctx, &dense, ATTN_F32, attn__shape_of(&z)) : ATTN_E_MEMORY;
-    if (status == ATTN_OK && (status = attn_copy(ctx, &dense, z)) == ATTN_OK) {
-        w.z = (const float *)dense.data;
-        w.out = (float *)result.dense.data;
-        if (w.n_tokens > 0)
-            attn__parallel(n_threads, attn__head_work_body, &w);
-    }
-    attn_tensor_free(ctx, &dense);
-    attn__scratch_free(&scratch);
-    return attn__finish(ctx, out, &result, status);
-}
-
-ATTN__CALLER attn_status attn_neuron_results(attn_ctx *ctx, attn_tensor *out,
-                                             const attn_model *model, size_t layer,
-                                             attn_tensor post, size_t first, size_t count)
-{
-    attn_tensor w_out = ATTN_ZERO;
-    attn_status status;
-    if (attn__need_layer(ctx, "attn_neuron_results", model, layer) ||
-        attn__need_shape(ctx, "attn_neuron_results", "post", &post,
-                         attn_shape2(post.shape[0], model->config.d_mlp)))
-        return ctx->status;
-    if (first > post.shape[1] || count > post.shape[1] - first)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_neuron_results: %llu neurons from %llu on; a layer has %llu",
-                          ATTN__LLU(count), ATTN__LLU(first), ATTN__LLU(post.shape[1]));
-    status = attn__layer_tensor(ctx, model, layer, "mlp.W_out", &w_out);
-    if (status == ATTN_OK) {
-        attn_tensor each = attn_slice(post, 1, first, count); /* [T, count, 1] */
-        each.ndim = 3;
-        status = attn_mul(ctx, out, each, attn_slice(w_out, 0, first, count));
-    }
-    attn_tensor_free(ctx, &w_out);
-    return status;
-}
-
 /* ---- direct logit attribution ---- */
 
 ATTN__CALLER attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directions,
@@ -15338,33 +14893,6 @@ ATTN__CALLER attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const
         status = attn__each_row(ctx, op, out, parts, ATTN__A_NUMBER, attn__row_attr, &args);
     attn_tensor_free(ctx, &scaled.gained);
     return status;
-}
-
-ATTN__CALLER attn_status attn_neuron_logit_attrs(attn_ctx *ctx, attn_tensor *out,
-                                                 const attn_model *model, size_t layer,
-                                                 attn_tensor post, attn_tensor scale,
-                                                 attn_tensor directions)
-{
-    static const char op[] = "attn_neuron_logit_attrs";
-    attn_tensor w_out = ATTN_ZERO, means = w_out, gained = w_out, along = w_out, scaled = w_out;
-    int failed;
-    if (attn__need_layer(ctx, op, model, layer) ||
-        attn__need_shape(ctx, op, "post", &post, attn_shape2(post.shape[0], model->config.d_mlp)) ||
-        attn__need_shape(ctx, op, "scale", &scale, attn_shape2(post.shape[0], 1)) ||
-        attn__need_directions(ctx, op, model, &directions, post.shape[0]))
-        return ctx->status;
-    /* ((W_out - mean) · direction) [1 or T, F], then times post / scale */
-    failed = attn__layer_tensor(ctx, model, layer, "mlp.W_out", &w_out) ||
-             attn_mean(ctx, &means, w_out) || attn_sub(ctx, &w_out, w_out, means) ||
-             attn__with_gain(ctx, &gained, model, directions) ||
-             attn_matmul(ctx, &along, gained, attn_transpose(w_out, 0, 1)) ||
-             attn_div(ctx, &scaled, post, scale) || attn_mul(ctx, out, scaled, along);
-    attn_tensor_free(ctx, &w_out);
-    attn_tensor_free(ctx, &means);
-    attn_tensor_free(ctx, &gained);
-    attn_tensor_free(ctx, &along);
-    attn_tensor_free(ctx, &scaled);
-    return failed ? ctx->status : ATTN_OK;
 }
 
 ATTN__CALLER attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out,
@@ -15482,383 +15010,6 @@ ATTN__CALLER attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const 
                         : attn__some_logits(ctx, logits, model, x, rows, 0, model->config.n_vocab);
     }
     attn_tensor_free(ctx, &normed);
-    return attn__finish(ctx, out, &result, status);
-}
-
-/* ---- circuits ---- */
-
-ATTN__CALLER attn_status attn_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *right,
-                                      const attn_model *model, size_t layer, size_t head,
-                                      attn_circuit_kind kind)
-{
-    static const char *const factors[2][2] = {{"attn.W_Q", "attn.W_K"}, {"attn.W_V", "attn.W_O"}};
-    attn__result results[2] = ATTN_ZERO;
-    attn_tensor all[2] = ATTN_ZERO;
-    attn_status status;
-    size_t width, d;
-    int failed;
-    if (attn__need_layer(ctx, "attn_circuit", model, layer) != ATTN_OK)
-        return ctx->status;
-    if (head >= model->config.n_head || (unsigned)kind > ATTN_CIRCUIT_OV)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_circuit: head %llu, kind %d; expected heads 0 to %lu and "
-                          "ATTN_CIRCUIT_QK or ATTN_CIRCUIT_OV",
-                          ATTN__LLU(head), (int)kind, (unsigned long)model->config.n_head - 1);
-    width = model->config.d_model;
-    d = model->config.d_head;
-    failed = attn__begin(ctx, "attn_circuit", left, attn_shape2(width, d), &results[0]) ||
-             attn__begin(ctx, "attn_circuit", right, attn_shape2(d, width), &results[1]) ||
-             attn__layer_tensor(ctx, model, layer, factors[kind][0], &all[0]) ||
-             attn__layer_tensor(ctx, model, layer, factors[kind][1], &all[1]);
-    if (!failed) {
-        const attn_tensor second = attn_select(all[1], 0, head);
-        attn_copy(ctx, &results[0].dense, attn_select(all[0], 0, head));
-        attn_copy(ctx, &results[1].dense,
-                  kind == ATTN_CIRCUIT_QK ? attn_transpose(second, 0, 1) : second);
-    }
-    attn_tensor_free(ctx, &all[0]);
-    attn_tensor_free(ctx, &all[1]);
-    status = attn__finish(ctx, left, &results[0], failed ? ctx->status : ATTN_OK);
-    return attn__finish(ctx, right, &results[1], status);
-}
-
-static double attn__dot(const double *a, const double *b, size_t n)
-{
-    double even = 0, odd = 0; /* two chains, so that one need not wait for the other */
-    size_t i;
-    for (i = 0; i + 1 < n; i += 2) {
-        even = fma(a[i], b[i], even);
-        odd = fma(a[i + 1], b[i + 1], odd);
-    }
-    return i < n ? fma(a[i], b[i], even) + odd : even + odd;
-}
-
-/* a = a + factor * b */
-static void attn__add_scaled(double *a, const double *b, double factor, size_t n)
-{
-    size_t i;
-    for (i = 0; i < n; i++)
-        a[i] = fma(factor, b[i], a[i]);
-}
-
-/* The triangle of x = Q · R, x [m, r], R [r, r] row by row; Q, which keeps all lengths, is let go.
- * Column by column, a reflection takes what lies below the diagonal away (Householder 1958).
- * `columns` has room for m * r numbers. */
-static void attn__triangle(double *triangle, const attn_tensor *x, double *columns)
-{
-    const size_t m = x->shape[0], r = x->shape[1];
-    size_t i, j, k;
-    for (j = 0; j < r; j++)
-        for (i = 0; i < m; i++)
-            columns[j * m + i] =
-                (double)attn__load_element(x->data, x->dtype, attn__offset(x, i, j, 0, 0));
-    memset(triangle, 0, r * r * sizeof *triangle);
-    for (j = 0; j < r && j < m; j++) {
-        double *v = columns + j * m + j; /* becomes the direction of the reflection */
-        const size_t n = m - j;
-        const double length = sqrt(attn__dot(v, v, n)), diagonal = v[0] > 0 ? -length : length;
-        double half;
-        v[0] -= diagonal;
-        half = attn__dot(v, v, n) / 2;
-        triangle[j * r + j] = diagonal;
-        for (k = j + 1; k < r; k++) {
-            double *other = columns + k * m + j;
-            if (half > 0)
-                attn__add_scaled(other, v, -(attn__dot(v, other, n) / half), n);
-            triangle[j * r + k] = other[0];
-        }
-    }
-}
-
-/* Rotates pairs of the n columns of length n until all are at right angles to each other; their
- * lengths then are the singular values (Hestenes 1958). Few rounds are ever needed. */
-static void attn__rotate_columns(double *columns, size_t n)
-{
-    size_t round, p, q, i, n_rotated = 1;
-    for (round = 0; round < 60 && n_rotated > 0; round++) {
-        n_rotated = 0;
-        for (p = 0; p + 1 < n; p++)
-            for (q = p + 1; q < n; q++) {
-                double *a = columns + p * n, *b = columns + q * n;
-                const double aa = attn__dot(a, a, n), bb = attn__dot(b, b, n);
-                const double ab = attn__dot(a, b, n);
-                double zeta, tangent, cosine, sine;
-                if (!(fabs(ab) > 1e-15 * sqrt(aa * bb)))
-                    continue;
-                zeta = (bb - aa) / (2 * ab);
-                tangent = (zeta < 0 ? -1 : 1) / (fabs(zeta) + sqrt(fma(zeta, zeta, 1)));
-                cosine = 1 / sqrt(fma(tangent, tangent, 1));
-                sine = cosine * tangent;
-                for (i = 0; i < n; i++) {
-                    const double was = a[i];
-                    a[i] = fma(cosine, was, -(sine * b[i]));
-                    b[i] = fma(sine, was, cosine * b[i]);
-                }
-                n_rotated++;
-            }
-    }
-}
-
-ATTN__CALLER attn_status attn_singular_values(attn_ctx *ctx, attn_tensor *out, attn_tensor left,
-                                              attn_tensor right)
-{
-    attn__result result;
-    attn_tensor turned = attn_transpose(right, 0, 1);
-    double *room, *first, *second, *core;
-    float *values;
-    size_t i, j, r, n_rows, count;
-    if (attn__need(ctx, "attn_singular_values", "left", &left) ||
-        attn__need(ctx, "attn_singular_values", "right", &right))
-        return ctx->status;
-    if (left.ndim != 2 || right.ndim != 2 || left.shape[1] != right.shape[0])
-        return attn__misfit(ctx, "attn_singular_values", "left has", &left, "right", &right,
-                            "expected [m, r] and [r, n]");
-    r = left.shape[1];
-    n_rows = left.shape[0] > right.shape[1] ? left.shape[0] : right.shape[1];
-    if (n_rows > SIZE_MAX / 8 - 3 * r || attn__mul_overflows(n_rows + 3 * r, r, &count) ||
-        count > SIZE_MAX / sizeof(double))
-        return attn__fail(ctx, ATTN_E_MEMORY,
-                          "attn_singular_values: %s has no room in memory as doubles",
-                          attn__show(attn__shape_of(&left)).text);
-    if (attn__begin(ctx, "attn_singular_values", out, attn_shape1(r), &result) != ATTN_OK)
-        return ctx->status;
-    room = ATTN__NEW(ctx, double, count, "a decomposition");
-    if (!room)
-        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
-    first = room + n_rows * r;
-    second = first + r * r;
-    core = second + r * r;
-    attn__triangle(first, &left, room);
-    attn__triangle(second, &turned, room);
-    for (i = 0; i < r; i++)
-        for (j = 0; j < r; j++)
-            core[j * r + i] = attn__dot(first + i * r, second + j * r, r);
-    attn__rotate_columns(core, r);
-    values = (float *)result.dense.data;
-    for (i = 0; i < r; i++) { /* each goes before all smaller ones */
-        const float value = (float)sqrt(attn__dot(core + i * r, core + i * r, r));
-        for (j = i; j > 0 && value > values[j - 1]; j--)
-            values[j] = values[j - 1];
-        values[j] = value;
-    }
-    attn__free(room);
-    return attn__finish(ctx, out, &result, ATTN_OK);
-}
-
-/* The triangles of all heads' [C, d] in w [C, H * d], to triangles [H, d, d]. */
-typedef struct attn__triangles_job {
-    attn_tensor w;
-    float *triangles;
-    double *room; /* for each worker: one head's columns, then its triangle */
-    size_t d, n_head, room_size;
-} attn__triangles_job;
-
-static void attn__triangles_body(attn__worker *me, void *arg)
-{
-    const attn__triangles_job *job = (const attn__triangles_job *)arg;
-    const size_t d = job->d, size = d * d;
-    double *triangle = job->room + (size_t)me->id * job->room_size;
-    size_t head, last, i;
-    attn__share(me, job->n_head, &head, &last);
-    for (; head < last; head++) {
-        const attn_tensor w = attn_slice(job->w, 1, head * d, d);
-        attn__triangle(triangle, &w, triangle + size);
-        for (i = 0; i < size; i++) /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): made */
-            job->triangles[head * size + i] = (float)triangle[i];
-    }
-}
-
-static attn_status attn__triangles(attn_ctx *ctx, attn_tensor *triangles, const attn_model *model,
-                                   attn_tensor w)
-{
-    const attn_config *c = &model->config;
-    const int n_threads = attn__threads_for(ctx, (double)c->d_model * c->d_model * c->d_head);
-    attn__triangles_job job = {w,         NULL,      NULL,
-                               c->d_head, c->n_head, ((size_t)c->d_model + c->d_head) * c->d_head};
-    if (attn_zeros(ctx, triangles, ATTN_F32, attn_shape3(job.n_head, job.d, job.d)) != ATTN_OK)
-        return ctx->status;
-    job.triangles = (float *)triangles->data;
-    job.room = ATTN__NEW(ctx, double, (job.room_size * (size_t)n_threads), "a decomposition");
-    if (!job.room)
-        return ATTN_E_MEMORY;
-    attn__parallel(n_threads, attn__triangles_body, &job);
-    attn__free(job.room);
-    return ATTN_OK;
-}
-
-/* norms [n] of n dense matrices of `size` numbers */
-static void attn__frobenius(float *norms, const float *matrices, size_t n, size_t size)
-{
-    size_t i, j;
-    for (i = 0; i < n; i++, matrices += size) {
-        double sum = 0;
-        for (j = 0; j < size; j++)
-            sum = fma((double)matrices[j], (double)matrices[j], sum);
-        norms[i] = (float)sqrt(sum);
-    }
-}
-
-/* One layer's part in composition. A circuit P · S has the norm of the triangles' product,
- * |R_P · R_Sᵀ|; only the triangle of the left factor of the writer and of the right factor of
- * the reader matter. */
-typedef struct attn__composer {
-    attn_tensor written;      /* triangle of W_V [H, d, d] */
-    attn_tensor read;         /* triangle of Sᵀ [H, d, d] */
-    attn_tensor norm_written; /* of W_OV [H] */
-    attn_tensor norm_read;    /* of P · S [H] */
-} attn__composer;
-
-static void attn__free_composers(attn_ctx *ctx, attn__composer *all, size_t n)
-{
-    size_t i;
-    for (i = 0; i < n; i++) {
-        attn_tensor_free(ctx, &all[i].written);
-        attn_tensor_free(ctx, &all[i].read);
-        attn_tensor_free(ctx, &all[i].norm_written);
-        attn_tensor_free(ctx, &all[i].norm_read);
-    }
-    attn__free(all);
-}
-
-/* norms [H] of the products of two stacks of triangles, R_P · R_Sᵀ */
-static attn_status attn__product_norms(attn_ctx *ctx, attn_tensor *norms, attn_tensor p,
-                                       attn_tensor s)
-{
-    attn_tensor products = ATTN_ZERO;
-    attn_status status = attn_matmul(ctx, &products, p, attn_transpose(s, 1, 2));
-    if (status == ATTN_OK)
-        status = attn_zeros(ctx, norms, ATTN_F32, attn_shape1(p.shape[0]));
-    if (status == ATTN_OK)
-        attn__frobenius((float *)norms->data, (const float *)products.data, p.shape[0],
-                        p.shape[1] * p.shape[1]);
-    attn_tensor_free(ctx, &products);
-    return status;
-}
-
-/* The weights of one layer as matrices of all heads: W_Q, W_K, W_V and W_Oᵀ, each [C, H * d]. */
-static attn_status attn__all_heads(attn_ctx *ctx, const attn_model *model, size_t layer,
-                                   attn_tensor all[4], attn_tensor *w_qkv, attn_tensor *w_o)
-{
-    const size_t width = model->config.d_model;
-    size_t i;
-    if (attn__layer_tensor(ctx, model, layer, "attn.W_QKV", w_qkv) ||
-        attn__layer_tensor(ctx, model, layer, "attn.W_O", w_o))
-        return ctx->status;
-    for (i = 0; i < 3; i++)
-        all[i] = attn_slice(*w_qkv, 1, i * width, width);
-    all[3] = attn_transpose(attn_reshape(*w_o, attn_shape2(width, width)), 0, 1);
-    return ATTN_OK;
-}
-
-/* Which of those are P and Sᵀ for each kind. */
-static const int attn__read_factors[3][2] = {{0, 1}, {1, 0}, {2, 3}};
-
-static attn_status attn__prepare(attn_ctx *ctx, attn__composer *c, const attn_model *model,
-                                 size_t layer, attn_composition_kind kind)
-{
-    attn_tensor all[4], w_qkv = ATTN_ZERO, w_o = w_qkv, outer = w_qkv, inner = w_qkv;
-    const int *factors = attn__read_factors[kind];
-    const int failed = attn__all_heads(ctx, model, layer, all, &w_qkv, &w_o) ||
-                       attn__triangles(ctx, &c->written, model, all[2]) ||
-                       attn__triangles(ctx, &outer, model, all[3]) ||
-                       attn__product_norms(ctx, &c->norm_written, c->written, outer) ||
-                       attn__triangles(ctx, &inner, model, all[factors[0]]) ||
-                       attn__triangles(ctx, &c->read, model, all[factors[1]]) ||
-                       attn__product_norms(ctx, &c->norm_read, inner, c->read);
-    attn_tensor_free(ctx, &w_qkv);
-    attn_tensor_free(ctx, &w_o);
-    attn_tensor_free(ctx, &outer);
-    attn_tensor_free(ctx, &inner);
-    return failed ? ctx->status : ATTN_OK;
-}
-
-/* scores [H, H] of an earlier layer with a later one, rows `stride` apart:
- * |V · O · P · S| = |R_V · (O · P) · R_Sᵀ|, of which only [d, d] is ever made for each pair. */
-static attn_status attn__compose(attn_ctx *ctx, float *scores, size_t stride,
-                                 const attn_model *model, const attn__composer *earlier,
-                                 const attn__composer *later, attn_tensor o, attn_tensor p)
-{
-    const size_t n_head = model->config.n_head, d = model->config.d_head;
-    attn_tensor between = ATTN_ZERO, half = between, whole = between;
-    size_t i, j;
-    int failed = attn_matmul(ctx, &between, o, p) != ATTN_OK; /* [H * d, H * d] */
-    if (!failed) {
-        const attn_tensor pairs =
-            attn_transpose(attn_reshape(between, attn_shape4(n_head, d, n_head, d)), 1, 2);
-        failed = attn_matmul(ctx, &half,
-                             attn_reshape(earlier->written, attn_shape4(n_head, 1, d, d)), pairs) ||
-                 attn_matmul(ctx, &whole, half, attn_transpose(later->read, 1, 2));
-    }
-    for (i = 0; i < n_head && !failed; i++) {
-        float *row = scores + i * stride;
-        attn__frobenius(row, (const float *)whole.data + i * n_head * d * d, n_head, d * d);
-        for (j = 0; j < n_head; j++) {
-            const float norms =
-                attn_get1(earlier->norm_written, i) * attn_get1(later->norm_read, j);
-            row[j] = norms > 0 ? row[j] / norms : 0;
-        }
-    }
-    attn_tensor_free(ctx, &between);
-    attn_tensor_free(ctx, &half);
-    attn_tensor_free(ctx, &whole);
-    return failed ? ctx->status : ATTN_OK;
-}
-
-/* All pairs that end in layer `to`. */
-static attn_status attn__compose_with(attn_ctx *ctx, float *scores, const attn_model *model,
-                                      const attn__composer *composers, size_t to,
-                                      attn_composition_kind kind)
-{
-    const size_t n_head = model->config.n_head, n_heads = n_head * model->config.n_layer;
-    const size_t width = model->config.d_model;
-    attn_tensor all[4], w_qkv = ATTN_ZERO, w_o = w_qkv;
-    attn_status status = attn__all_heads(ctx, model, to, all, &w_qkv, &w_o);
-    size_t from;
-    for (from = 0; from < to && status == ATTN_OK; from++) {
-        attn_tensor o = ATTN_ZERO;
-        status = attn__layer_tensor(ctx, model, from, "attn.W_O", &o);
-        if (status == ATTN_OK)
-            status = attn__compose(ctx, scores + from * n_head * n_heads + to * n_head, n_heads,
-                                   model, &composers[from], &composers[to],
-                                   attn_reshape(o, attn_shape2(width, width)),
-                                   all[attn__read_factors[kind][0]]);
-        attn_tensor_free(ctx, &o);
-    }
-    attn_tensor_free(ctx, &w_qkv);
-    attn_tensor_free(ctx, &w_o);
-    return status;
-}
-
-ATTN__CALLER attn_status attn_composition_scores(attn_ctx *ctx, attn_tensor *out,
-                                                 const attn_model *model,
-                                                 attn_composition_kind kind)
-{
-    attn__result result;
-    attn__composer *composers;
-    attn_status status = ATTN_OK;
-    size_t n_layer, n_head, layer;
-    float *scores;
-    if (attn__need_layer(ctx, "attn_composition_scores", model, 0) != ATTN_OK)
-        return ctx->status;
-    if ((unsigned)kind > ATTN_COMPOSE_V)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_composition_scores: kind %d is none of ATTN_COMPOSE_Q, _K, _V",
-                          (int)kind);
-    n_layer = model->config.n_layer;
-    n_head = model->config.n_head;
-    if (attn__begin(ctx, "attn_composition_scores", out,
-                    attn_shape4(n_layer, n_head, n_layer, n_head), &result) != ATTN_OK)
-        return ctx->status;
-    composers = ATTN__NEW(ctx, attn__composer, n_layer, "triangles of all layers");
-    if (!composers)
-        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
-    scores = (float *)result.dense.data;
-    memset(scores, 0, attn_count(result.dense) * sizeof *scores);
-    for (layer = 0; layer < n_layer && status == ATTN_OK; layer++)
-        status = attn__prepare(ctx, &composers[layer], model, layer, kind);
-    for (layer = 1; layer < n_layer && status == ATTN_OK; layer++)
-        status = attn__compose_with(ctx, scores, model, composers, layer, kind);
-    attn__free_composers(ctx, composers, n_layer);
     return attn__finish(ctx, out, &result, status);
 }
 

@@ -36,6 +36,13 @@ static inline attn_tensor expected(int model, const char *name)
     return t;
 }
 
+static inline attn_tensor expected_n(int model, const char *name, int n)
+{
+    char full[64];
+    snprintf(full, sizeof full, "%s.%d", name, n);
+    return expected(model, full);
+}
+
 static inline const int32_t *ids_of(attn_tensor t)
 {
     return (const int32_t *)t.data;

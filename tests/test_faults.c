@@ -26,7 +26,6 @@ static size_t recorded_size;
 static void *recorded_here, *recorded_there;
 static attn_edit edit;
 static attn_patch_desc patch;
-static attn_path route;
 enum { HELD = 4 };
 static float next_logits[40]; /* after tokens[HELD] */
 
@@ -76,8 +75,6 @@ static void prepare(attn_ctx *ctx)
     patch.n_tokens = 7;
     patch.right = 3;
     patch.wrong = 5;
-    route.to_layer = 1;
-    route.to = "hook_resid_pre";
 }
 
 /* `held` as each call finds it, and `other` without a token, but with what others left behind. */
@@ -182,24 +179,13 @@ typedef struct scratch {
     DO(attn_hook_edit, (ctx, NULL, other, &edit))                                                  \
     DO(attn_patch_positions, (ctx, &s->out, model, &patch, "hook_resid_pre"))                      \
     DO(attn_patch_heads, (ctx, &s->out, model, &patch, "attn.hook_z"))                             \
-    DO(attn_patch_path, (ctx, s->numbers, model, &patch, &route))                                  \
     DO(attn_logit_stats, (ctx, s->stats, s->predictions, 4, x3, tokens))                           \
     DO(attn_score, (ctx, s->stats, s->predictions, 4, held, tokens, 8))                            \
-    DO(attn_pattern_entropy, (ctx, &s->out, pattern))                                              \
-    DO(attn_head_keys, (ctx, &s->out, ATTN_HEAD_INDUCTION, tokens, 8))                             \
-    DO(attn_head_score, (ctx, &s->out, pattern, attn_select(pattern, 0, 0)))                       \
-    DO(attn_detect_heads, (ctx, &s->out, &s->second, model, tokens, 8))                            \
     DO(attn_decompose_resid, (ctx, &s->parts, model, tokens, 8, ATTN_RESID_HEADS, 0, 0))           \
-    DO(attn_head_results, (ctx, &s->out, model, 0, z))                                             \
-    DO(attn_neuron_results, (ctx, &s->out, model, 0, post, 0, 24))                                 \
     DO(attn_logit_directions, (ctx, &s->out, model, tokens, tokens + 1, 6))                        \
     DO(attn_logit_attrs, (ctx, &s->out, model, resid, scale, x3))                                  \
-    DO(attn_neuron_logit_attrs, (ctx, &s->out, model, 0, post, scale, x3))                         \
     DO(attn_bias_logit_attrs, (ctx, &s->out, model, x3))                                           \
     DO(attn_logit_lens, (ctx, &s->out, model, resid, scale, tokens, 3))                            \
-    DO(attn_circuit, (ctx, &s->out, &s->second, model, 0, 1, ATTN_CIRCUIT_OV))                     \
-    DO(attn_singular_values, (ctx, &s->out, post, attn_transpose(post, 0, 1)))                     \
-    DO(attn_composition_scores, (ctx, &s->out, model, ATTN_COMPOSE_K))                             \
     DO(attn_process_weights, (ctx, &s->model, model, ATTN_FOLD_LAYERNORM))                         \
     DO(attn_model_save, (ctx, test_tmp("faults.attn"), model))                                     \
     DO(attn_new_file_begin, (ctx, &s->file, test_tmp("faults.file")))                              \
@@ -508,45 +494,23 @@ TEST(every_function_without_memory)
     DO(attn_patch_heads, (ctx, &s->out, NULL, &patch, "attn.hook_z"))                              \
     DO(attn_patch_heads, (ctx, &s->out, model, NULL, "attn.hook_z"))                               \
     DO(attn_patch_heads, (ctx, &s->out, model, &patch, NULL))                                      \
-    DO(attn_patch_path, (ctx, NULL, model, &patch, &route))                                        \
-    DO(attn_patch_path, (ctx, s->numbers, NULL, &patch, &route))                                   \
-    DO(attn_patch_path, (ctx, s->numbers, model, NULL, &route))                                    \
-    DO(attn_patch_path, (ctx, s->numbers, model, &patch, NULL))                                    \
     DO(attn_logit_stats, (ctx, s->stats, NULL, 4, x3, tokens))                                     \
     DO(attn_logit_stats, (ctx, s->stats, s->predictions, 4, x3, NULL))                             \
     DO(attn_score, (ctx, s->stats, NULL, 4, held, tokens, 8))                                      \
     DO(attn_score, (ctx, s->stats, s->predictions, 4, NULL, tokens, 8))                            \
     DO(attn_score, (ctx, s->stats, s->predictions, 4, held, NULL, 8))                              \
-    DO(attn_pattern_entropy, (ctx, NULL, pattern))                                                 \
-    DO(attn_head_keys, (ctx, NULL, ATTN_HEAD_INDUCTION, tokens, 8))                                \
-    DO(attn_head_keys, (ctx, &s->out, ATTN_HEAD_INDUCTION, NULL, 8))                               \
-    DO(attn_head_score, (ctx, NULL, pattern, attn_select(pattern, 0, 0)))                          \
-    DO(attn_detect_heads, (ctx, &s->out, &s->second, NULL, tokens, 8))                             \
-    DO(attn_detect_heads, (ctx, &s->out, &s->second, model, NULL, 8))                              \
     DO(attn_decompose_resid, (ctx, NULL, model, tokens, 8, ATTN_RESID_HEADS, 0, 0))                \
     DO(attn_decompose_resid, (ctx, &s->parts, NULL, tokens, 8, ATTN_RESID_HEADS, 0, 0))            \
     DO(attn_decompose_resid, (ctx, &s->parts, model, NULL, 8, ATTN_RESID_HEADS, 0, 0))             \
-    DO(attn_head_results, (ctx, NULL, model, 0, z))                                                \
-    DO(attn_head_results, (ctx, &s->out, NULL, 0, z))                                              \
-    DO(attn_neuron_results, (ctx, NULL, model, 0, post, 0, 24))                                    \
-    DO(attn_neuron_results, (ctx, &s->out, NULL, 0, post, 0, 24))                                  \
     DO(attn_logit_directions, (ctx, NULL, model, tokens, tokens + 1, 6))                           \
     DO(attn_logit_directions, (ctx, &s->out, NULL, tokens, tokens + 1, 6))                         \
     DO(attn_logit_directions, (ctx, &s->out, model, NULL, tokens + 1, 6))                          \
     DO(attn_logit_attrs, (ctx, NULL, model, resid, scale, x3))                                     \
     DO(attn_logit_attrs, (ctx, &s->out, NULL, resid, scale, x3))                                   \
-    DO(attn_neuron_logit_attrs, (ctx, NULL, model, 0, post, scale, x3))                            \
-    DO(attn_neuron_logit_attrs, (ctx, &s->out, NULL, 0, post, scale, x3))                          \
     DO(attn_bias_logit_attrs, (ctx, NULL, model, x3))                                              \
     DO(attn_bias_logit_attrs, (ctx, &s->out, NULL, x3))                                            \
     DO(attn_logit_lens, (ctx, NULL, model, resid, scale, tokens, 3))                               \
     DO(attn_logit_lens, (ctx, &s->out, NULL, resid, scale, tokens, 3))                             \
-    DO(attn_circuit, (ctx, NULL, &s->second, model, 0, 1, ATTN_CIRCUIT_OV))                        \
-    DO(attn_circuit, (ctx, &s->out, NULL, model, 0, 1, ATTN_CIRCUIT_OV))                           \
-    DO(attn_circuit, (ctx, &s->out, &s->second, NULL, 0, 1, ATTN_CIRCUIT_OV))                      \
-    DO(attn_singular_values, (ctx, NULL, post, attn_transpose(post, 0, 1)))                        \
-    DO(attn_composition_scores, (ctx, NULL, model, ATTN_COMPOSE_K))                                \
-    DO(attn_composition_scores, (ctx, &s->out, NULL, ATTN_COMPOSE_K))                              \
     DO(attn_process_weights, (ctx, NULL, model, ATTN_FOLD_LAYERNORM))                              \
     DO(attn_process_weights, (ctx, &s->model, NULL, ATTN_FOLD_LAYERNORM))                          \
     DO(attn_model_save, (ctx, NULL, model))                                                        \
@@ -619,7 +583,6 @@ TEST(reserved_fields_are_zero)
         attn_record_desc recording = recorded;
         attn_edit editing = edit;
         attn_patch_desc patching = patch;
-        attn_path path = route;
         attn_config config = *attn_model_config(model);
         attn_feed_item feeding = item;
         s->texts[0].prompt_ids = tokens;
@@ -640,8 +603,8 @@ TEST(reserved_fields_are_zero)
              attn_generate(ctx, held, NULL, &generation, NULL, NULL));
         USED(attn_record_desc, recording, attn_record_size(ctx, &s->n, model, &recording));
         USED(attn_edit, editing, attn_hook_edit(ctx, NULL, other, &editing));
-        USED(attn_patch_desc, patching, attn_patch_path(ctx, s->numbers, model, &patching, &route));
-        USED(attn_path, path, attn_patch_path(ctx, s->numbers, model, &patch, &path));
+        USED(attn_patch_desc, patching,
+             attn_patch_heads(ctx, &s->out, model, &patching, "attn.hook_z"));
         USED(attn_config, config,
              attn_writer_new(ctx, &s->writer, test_tmp("faults.made"), &config, NULL, 0));
         USED(attn_feed_item, feeding, attn_feed_batch(ctx, &feeding, 1));

@@ -7,74 +7,6 @@ SUITE_WITH("lens", open_plain_and_odd, close_plain_and_odd);
 
 static const attn_tensor no_scale; /* a lens takes the stream's own */
 
-static attn_tensor expected_n(int model, const char *name, int n)
-{
-    char full[64];
-    snprintf(full, sizeof full, "%s.%d", name, n);
-    return expected(model, full);
-}
-
-/* ---- attention heads ---- */
-
-TEST(head_statistics)
-{
-    int i, kind;
-    for (i = 0; i < 2; i++) {
-        attn_ctx ctx = alone();
-        const attn_tensor tokens = expected(i, "again"), pattern = expected(i, "pattern");
-        const attn_tensor want = expected(i, "head_scores"), want_keys = expected(i, "keys");
-        attn_tensor entropy = {0}, scores = {0}, only = {0}, one = {0};
-        const size_t n = tokens.shape[0];
-        OK(&ctx, attn_detect_heads(&ctx, &entropy, &scores, model_of(i), ids_of(tokens), n));
-        close_to(entropy, expected(i, "entropy"), 2e-6, "entropy");
-        close_to(scores, want, 1e-6, "head scores");
-        OK(&ctx, attn_detect_heads(&ctx, NULL, &only, model_of(i), ids_of(tokens), n));
-        same_bits(only, scores, "scores alone");
-
-        OK(&ctx, attn_pattern_entropy(&ctx, &one, pattern));
-        close_to(one, attn_select(expected(i, "entropy"), 0, 0), 1e-6, "entropy of a pattern");
-        for (kind = 0; kind < ATTN_N_HEAD_KINDS; kind++) {
-            attn_tensor keys = {0}, score = {0};
-            OK(&ctx, attn_head_keys(&ctx, &keys, (attn_head_kind)kind, ids_of(tokens), n));
-            same_bits(keys, attn_select(want_keys, 0, (size_t)kind), "keys");
-            OK(&ctx, attn_head_score(&ctx, &score, pattern, keys));
-            close_to(score, attn_select(attn_select(want, 0, (size_t)kind), 0, 0), 1e-6, "score");
-        }
-        attn_ctx_free(&ctx);
-        pool_clear();
-    }
-}
-
-TEST(bad_heads)
-{
-    attn_ctx ctx = alone();
-    const attn_tensor tokens = expected(0, "again"), pattern = expected(0, "pattern");
-    attn_tensor out = {0}, wrong = random_tensor(2, 3, 3);
-    int32_t many[33] = {0};
-    float even[4] = {0.25f, 0.25f, 0.25f, 0.25f}, sure[4] = {0, 1, 0, 0};
-    OK(&ctx, attn_pattern_entropy(&ctx, &out, attn_borrow(even, ATTN_F32, attn_shape2(1, 4))));
-    CHECK(fabs((double)attn_get1(out, 0) - log(4)) < 1e-6);
-    OK(&ctx, attn_pattern_entropy(&ctx, &out, attn_borrow(sure, ATTN_F32, attn_shape2(1, 4))));
-    CHECK(attn_get1(out, 0) == 0);
-    attn_tensor_free(&ctx, &out);
-    FAILS(&ctx, ATTN_E_SHAPE, "[.., Tq, Tk]", attn_pattern_entropy(&ctx, &out, floats(even, 4)));
-    FAILS(&ctx, ATTN_E_SHAPE, "[3, 3]", attn_head_score(&ctx, &out, pattern, wrong));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 3",
-          attn_head_keys(&ctx, &out, ATTN_N_HEAD_KINDS, ids_of(tokens), 4));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens",
-          attn_head_keys(&ctx, &out, ATTN_HEAD_PREVIOUS, NULL, 4));
-    FAILS(&ctx, ATTN_E_CONTEXT, "33 tokens", attn_detect_heads(&ctx, &out, NULL, plain, many, 33));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", attn_detect_heads(&ctx, &out, NULL, plain, many, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_detect_heads(&ctx, &out, NULL, NULL, many, 3));
-    many[1] = -1;
-    FAILS(&ctx, ATTN_E_TOKEN, "token 1", attn_detect_heads(&ctx, &out, NULL, plain, many, 3));
-    many[1] = 0;
-    FAILS(&ctx, ATTN_E_SHAPE, "[3, 2, 4]", attn_detect_heads(&ctx, &out, &wrong, plain, many, 3));
-    CHECK(out.ndim == 0 && ctx.blocks == NULL);
-    attn_ctx_free(&ctx);
-    pool_clear();
-}
-
 /* ---- the residual stream, taken apart ---- */
 
 TEST(labels)
@@ -182,7 +114,6 @@ TEST(bad_parts)
     attn_ctx ctx = alone();
     const int32_t *const tokens = ids_of(expected(0, "tokens"));
     attn_resid_stack out;
-    attn_tensor x = {0}, z = expected(0, "z");
     memset(&out, 0, sizeof out);
 #define DECOMPOSE(model, kind, first, count)                                                       \
     attn_decompose_resid(&ctx, &out, model, tokens, 8, kind, first, count)
@@ -194,27 +125,31 @@ TEST(bad_parts)
     FAILS(&ctx, ATTN_E_SHAPE, "[8, 1]", DECOMPOSE(plain, ATTN_RESID_HEADS, 0, 0));
 #undef DECOMPOSE
     CHECK(out.stack.ndim == 0 && ctx.blocks == NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layers 0 to 1", attn_head_results(&ctx, &x, plain, 2, z));
-    FAILS(&ctx, ATTN_E_SHAPE, "[3, 3, 16]", attn_head_results(&ctx, &x, odd, 2, z));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layer has 256",
-          attn_neuron_results(&ctx, &x, plain, 0, expected(0, "post"), 250, 7));
-    FAILS(&ctx, ATTN_E_SHAPE, "[3, 100]",
-          attn_neuron_results(&ctx, &x, odd, 0, expected(0, "post"), 0, 7));
-    CHECK(x.ndim == 0 && ctx.blocks == NULL);
     attn_ctx_free(&ctx);
     pool_clear();
 }
 
-TEST(heads_and_neurons)
+static attn_tensor tensor_of_layer(attn_ctx *ctx, const attn_model *m, size_t layer,
+                                   const char *name)
+{
+    attn_tensor out = {0};
+    char full[64];
+    snprintf(full, sizeof full, "blocks.%zu.%s", layer, name);
+    OK(ctx, attn_model_tensor(ctx, &out, m, full));
+    return out;
+}
+
+/* What single neurons add to the stream: post [T, n, 1] times their rows of W_out. */
+TEST(neurons)
 {
     int i;
     for (i = 0; i < 2; i++) {
         attn_ctx ctx = alone();
         const size_t last = attn_model_config(model_of(i))->n_layer - 1;
-        attn_tensor result = {0}, neurons = {0};
-        OK(&ctx, attn_head_results(&ctx, &result, model_of(i), last, expected(i, "z")));
-        close_to(result, expected(i, "result"), 1e-6, "results of heads");
-        OK(&ctx, attn_neuron_results(&ctx, &neurons, model_of(i), last, expected(i, "post"), 7, 3));
+        const attn_tensor w_out = tensor_of_layer(&ctx, model_of(i), last, "mlp.W_out");
+        attn_tensor each = attn_slice(expected(i, "post"), 1, 7, 3), neurons = {0};
+        each.ndim = 3;
+        OK(&ctx, attn_mul(&ctx, &neurons, each, attn_slice(w_out, 0, 7, 3)));
         close_to(neurons, expected(i, "neurons"), 1e-6, "results of neurons");
         attn_ctx_free(&ctx);
         pool_clear();
@@ -222,20 +157,15 @@ TEST(heads_and_neurons)
 }
 
 /* What a hook has shown of one layer, put together again. */
-typedef struct shown_results {
-    attn_tensor z, result; /* [T, H, d], [T, H, C] */
-} shown_results;
-
-static int keep_results(const attn_activation *a, void *user)
+static int keep_result(const attn_activation *a, void *user)
 {
-    shown_results *const s = (shown_results *)user;
+    const attn_tensor *const result = (const attn_tensor *)user; /* [T, H, C] */
     attn_ctx ctx = alone();
-    attn_tensor to =
-        attn_slice(strstr(a->name, "hook_z") ? s->z : s->result, 0, a->first, a->value.shape[0]);
+    attn_tensor to = attn_slice(*result, 0, a->first, a->value.shape[0]);
     return attn_copy(&ctx, &to, a->value) != ATTN_OK;
 }
 
-/* hook_result, attn_head_results and attn_decompose_resid give the same bits, whatever the type of
+/* hook_result and attn_decompose_resid give the same bits, whatever the type of
  * the weights, and whatever becomes of the text's pieces. */
 TEST(results_have_the_same_bits)
 {
@@ -248,8 +178,8 @@ TEST(results_have_the_same_bits)
         const attn_config *c;
         attn_session *session;
         int32_t *tokens;
-        shown_results shown = {ATTN_ZERO, ATTN_ZERO};
-        attn_tensor result = {0}, stack;
+        attn_tensor shown = {0};
+        attn_tensor stack;
         attn_resid_stack parts = ATTN_ZERO;
         enum { N = 37, LAYER = 1 };
         size_t k;
@@ -262,19 +192,15 @@ TEST(results_have_the_same_bits)
         c = attn_model_config(m);
         tokens = random_tokens(m, N, 11);
         session = session_on(&ctx, m, 0, 16); /* in pieces of 16 */
-        OK(&ctx, attn_zeros(&ctx, &shown.z, ATTN_F32, attn_shape3(N, c->n_head, c->d_head)));
-        OK(&ctx, attn_zeros(&ctx, &shown.result, ATTN_F32, attn_shape3(N, c->n_head, c->d_model)));
-        OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_z", keep_results, &shown));
-        OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_result", keep_results, &shown));
+        OK(&ctx, attn_zeros(&ctx, &shown, ATTN_F32, attn_shape3(N, c->n_head, c->d_model)));
+        OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_result", keep_result, &shown));
         OK(&ctx, attn_feed(&ctx, session, tokens, N));
-        OK(&ctx, attn_head_results(&ctx, &result, m, LAYER, shown.z));
-        same_bits(result, shown.result, dtypes[i]);
         OK(&ctx, attn_decompose_resid(&ctx, &parts, m, tokens, N, ATTN_RESID_HEADS, 0, 0));
         stack = attn_slice(parts.stack, 0, LAYER * c->n_head, c->n_head);
-        same_bits(attn_transpose(stack, 0, 1), shown.result, dtypes[i]);
+        same_bits(attn_transpose(stack, 0, 1), shown, dtypes[i]);
         memset(parts.stack.data, 0xff, attn_count(parts.stack) * sizeof(float)); /* NaN */
         OK(&ctx, attn_decompose_resid(&ctx, &parts, m, tokens, N, ATTN_RESID_HEADS, 0, 0));
-        same_bits(attn_transpose(stack, 0, 1), shown.result, dtypes[i]);
+        same_bits(attn_transpose(stack, 0, 1), shown, dtypes[i]);
         for (k = 0; k < N * c->d_model; k++)
             is_nan |= isnan(((const float *)parts.stack.data)[attn_count(parts.stack) - 1 - k]);
         CHECK(!is_nan);
@@ -287,15 +213,32 @@ TEST(results_have_the_same_bits)
 
 /* ---- direct logit attribution ---- */
 
+/* The terms [T, F] of the neurons of a model's last layer, as the header's VERSIONS has them: times
+ * post / scale, the directions with the gain along W_out's rows, each less its mean. */
+static attn_tensor neuron_terms(attn_ctx *ctx, int i, attn_tensor directions)
+{
+    const attn_model *const m = model_of(i);
+    const attn_tensor w_out =
+        tensor_of_layer(ctx, m, attn_model_config(m)->n_layer - 1, "mlp.W_out");
+    attn_tensor gain = {0}, mean = {0}, w = {0}, d = {0}, along = {0}, post = {0}, out = {0};
+    OK(ctx, attn_model_tensor(ctx, &gain, m, "ln_final.w"));
+    OK(ctx, attn_mul(ctx, &d, directions, gain));
+    OK(ctx, attn_mean(ctx, &mean, w_out));
+    OK(ctx, attn_sub(ctx, &w, w_out, mean));
+    OK(ctx, attn_matmul(ctx, &along, d, attn_transpose(w, 0, 1)));
+    OK(ctx, attn_div(ctx, &post, expected(i, "post"), expected(i, "scale")));
+    OK(ctx, attn_mul(ctx, &out, post, along));
+    return out;
+}
+
 TEST(attribution)
 {
     int i, kind;
     for (i = 0; i < 2; i++) {
         attn_ctx ctx = alone();
         const attn_model *const m = model_of(i);
-        const size_t last = attn_model_config(m)->n_layer - 1;
         const attn_tensor scale = expected(i, "scale"), want = expected(i, "difference");
-        attn_tensor directions = {0}, bias = {0}, neurons = {0}, one = {0}, x = {0};
+        attn_tensor directions = {0}, bias = {0}, neurons, one = {0}, x = {0};
         OK(&ctx, attn_logit_directions(&ctx, &directions, m, ids_of(expected(i, "right")),
                                        ids_of(expected(i, "wrong")), MOST));
         close_to(directions, expected(i, "directions"), 1e-7, "directions");
@@ -313,12 +256,9 @@ TEST(attribution)
             attn_tensor_free(&ctx, &x);
             sum_of_parts(whole, want, 5e-6, "the terms' sum");
         }
-        OK(&ctx, attn_neuron_logit_attrs(&ctx, &neurons, m, last, expected(i, "post"), scale,
-                                         directions));
+        neurons = neuron_terms(&ctx, i, directions);
         close_to(neurons, expected(i, "neuron_terms"), 2e-6, "neurons' terms");
-        memset(&neurons, 0, sizeof neurons);
-        OK(&ctx, attn_neuron_logit_attrs(&ctx, &neurons, m, last, expected(i, "post"), scale,
-                                         attn_slice(directions, 0, 0, 1)));
+        neurons = neuron_terms(&ctx, i, attn_slice(directions, 0, 0, 1));
         close_to(neurons, expected(i, "neuron_terms_one"), 2e-6, "neurons' terms, one direction");
         OK(&ctx, attn_logit_attrs(&ctx, &one, m, expected(i, "resid"), scale,
                                   attn_slice(directions, 0, 1, 1)));
@@ -368,7 +308,7 @@ TEST(bad_attribution)
 {
     attn_ctx ctx = alone();
     const attn_tensor parts0 = expected(0, "parts.0"), scale = expected(0, "scale");
-    const attn_tensor directions = expected(0, "directions"), post = expected(0, "post");
+    const attn_tensor directions = expected(0, "directions");
     attn_tensor x = {0}, none = {0};
     const int32_t one = 1, outside = 97;
     FAILS(&ctx, ATTN_E_TOKEN, "97", attn_logit_directions(&ctx, &x, plain, &one, &outside, 1));
@@ -380,11 +320,6 @@ TEST(bad_attribution)
           attn_logit_attrs(&ctx, &x, plain, parts0, directions, directions));
     FAILS(&ctx, ATTN_E_SHAPE, "expected [1, 64] or [3, 64]",
           attn_logit_attrs(&ctx, &x, plain, parts0, scale, attn_slice(directions, 0, 0, 2)));
-    FAILS(
-        &ctx, ATTN_E_SHAPE, "expected [1, 64] or [3, 64]",
-        attn_neuron_logit_attrs(&ctx, &x, plain, 0, post, scale, attn_slice(directions, 0, 0, 2)));
-    FAILS(&ctx, ATTN_E_SHAPE, "post has shape",
-          attn_neuron_logit_attrs(&ctx, &x, plain, 0, scale, scale, directions));
     FAILS(&ctx, ATTN_E_SHAPE, "expected [3, 64]",
           attn_bias_logit_attrs(&ctx, &x, plain, attn_slice(directions, 1, 0, 3)));
     ctx.status = ATTN_OK;
@@ -490,94 +425,6 @@ TEST(bad_lenses)
     attn_ctx_free(&ctx);
 }
 
-/* ---- circuits ---- */
-
-TEST(circuits)
-{
-    int i, kind;
-    for (i = 0; i < 2; i++) {
-        attn_ctx ctx = alone();
-        const attn_model *const m = model_of(i);
-        const attn_config *c = attn_model_config(m);
-        for (kind = 0; kind < 2; kind++) {
-            const attn_tensor want = expected_n(i, "singular", kind);
-            attn_tensor left = {0}, right = {0}, whole = {0};
-            size_t layer, head;
-            OK(&ctx,
-               attn_circuit(&ctx, &left, &right, m, c->n_layer - 1, 1, (attn_circuit_kind)kind));
-            OK(&ctx, attn_matmul(&ctx, &whole, left, right));
-            close_to(attn_slice(whole, 0, 0, 16), expected(i, kind ? "ov" : "qk"), 1e-6, "circuit");
-            for (layer = 0; layer < c->n_layer; layer++)
-                for (head = 0; head < c->n_head; head++) {
-                    attn_tensor values = {0};
-                    OK(&ctx,
-                       attn_circuit(&ctx, &left, &right, m, layer, head, (attn_circuit_kind)kind));
-                    OK(&ctx, attn_singular_values(&ctx, &values, left, right));
-                    close_to(values, attn_select(attn_select(want, 0, layer), 0, head), 1e-7,
-                             "singular values");
-                }
-        }
-        for (kind = 0; kind < 3; kind++) {
-            attn_tensor scores = {0};
-            OK(&ctx, attn_composition_scores(&ctx, &scores, m, (attn_composition_kind)kind));
-            close_to(scores, expected_n(i, "composition", kind), 1e-6, "composition");
-        }
-        attn_ctx_free(&ctx);
-        pool_clear();
-    }
-}
-
-/* [[1, 1], [x, 0]] has sqrt(2) and, to x * x, x / sqrt(2): nothing of the small one may be lost in
- * the first column's length. */
-TEST(a_small_singular_value)
-{
-    attn_ctx ctx = alone();
-    float x[4] = {1, 1, 1.5e-8f, 0}, one[4] = {1, 0, 0, 1};
-    attn_tensor values = {0};
-    OK(&ctx, attn_singular_values(&ctx, &values, attn_borrow(x, ATTN_F32, attn_shape2(2, 2)),
-                                  attn_borrow(one, ATTN_F32, attn_shape2(2, 2))));
-    CHECKF(fabs((double)attn_get1(values, 1) / (1.5e-8 * sqrt(0.5)) - 1) < 1e-6, "%g and %g",
-           (double)attn_get1(values, 0), (double)attn_get1(values, 1));
-    attn_ctx_free(&ctx);
-}
-
-TEST(products)
-{
-    attn_ctx ctx = alone();
-    attn_tensor left, right, want;
-    int n;
-    for (n = 0; fixture(&left, "svd.%d.left", n); n++) {
-        attn_tensor values = {0};
-        fixture(&right, "svd.%d.right", n);
-        fixture(&want, "svd.%d.values", n);
-        OK(&ctx, attn_singular_values(&ctx, &values, laid_out(left, ATTN_F32, LAYOUT_BACKWARD),
-                                      laid_out(right, ATTN_F32, LAYOUT_SWAPPED)));
-        close_to(values, want, 1e-7, "singular values");
-    }
-    CHECK(n == 7);
-    pool_clear();
-    attn_ctx_free(&ctx);
-}
-
-TEST(bad_circuits)
-{
-    attn_ctx ctx = alone();
-    attn_tensor x = {0}, y = random_tensor(2, 3, 4), z = random_tensor(2, 3, 5);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "head 4", attn_circuit(&ctx, &x, &x, plain, 0, 4, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 2",
-          attn_circuit(&ctx, &x, &x, plain, 0, 0, (attn_circuit_kind)2));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 2", attn_circuit(&ctx, &x, &x, plain, 2, 0, 0));
-    FAILS(&ctx, ATTN_E_SHAPE, "[16, 64]", attn_circuit(&ctx, &x, &y, plain, 0, 0, 0));
-    FAILS(&ctx, ATTN_E_SHAPE, "[3, 4] and right [3, 5]", attn_singular_values(&ctx, &x, y, z));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 3",
-          attn_composition_scores(&ctx, &x, plain, (attn_composition_kind)3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
-          attn_composition_scores(&ctx, &x, NULL, ATTN_COMPOSE_Q));
-    CHECK(x.ndim == 0 && ctx.blocks == NULL);
-    pool_clear();
-    attn_ctx_free(&ctx);
-}
-
 /* ---- all of it: on any machine the same bits, and without memory an error ---- */
 
 typedef struct findings {
@@ -593,38 +440,24 @@ static attn_tensor *next_of(findings *f)
 /* Every function once; stops at the first failure. `made` receives a rewritten model. */
 static attn_status find_everything(attn_ctx *ctx, findings *f, attn_model **made)
 {
-    const attn_tensor tokens = expected(1, "again"), post = expected(1, "post");
-    const attn_tensor z = expected(1, "z"), pattern = expected(1, "pattern");
+    const attn_tensor tokens = expected(1, "again");
     const int32_t *const ids = ids_of(tokens);
     const size_t n = tokens.shape[0];
-    attn_tensor *directions, *left, *right, *keys;
+    attn_tensor *directions;
     attn_resid_stack p;
-    int i;
     memset(f, 0, sizeof *f);
     memset(&p, 0, sizeof p);
-    directions = next_of(f), left = next_of(f), right = next_of(f), keys = next_of(f);
-    if (attn_detect_heads(ctx, next_of(f), next_of(f), odd, ids, n) ||
-        attn_decompose_resid(ctx, &p, odd, ids, n, ATTN_RESID_HEADS, 3, 3))
+    directions = next_of(f);
+    if (attn_decompose_resid(ctx, &p, odd, ids, n, ATTN_RESID_HEADS, 3, 3))
         return ctx->status;
     *next_of(f) = p.stack;
     *next_of(f) = p.scale;
     if (attn_logit_directions(ctx, directions, odd, ids, ids + 3, 3) ||
         attn_logit_attrs(ctx, next_of(f), odd, p.stack, p.scale, *directions) ||
         attn_bias_logit_attrs(ctx, next_of(f), odd, *directions) ||
-        attn_neuron_logit_attrs(ctx, next_of(f), odd, 1, post, p.scale, *directions) ||
-        attn_head_results(ctx, next_of(f), odd, 1, z) ||
-        attn_neuron_results(ctx, next_of(f), odd, 1, post, 3, 50) ||
         attn_logit_lens(ctx, next_of(f), odd, p.stack, no_scale, NULL, 0) ||
-        attn_logit_lens(ctx, next_of(f), odd, p.stack, p.scale, ids, 5) ||
-        attn_pattern_entropy(ctx, next_of(f), pattern) ||
-        attn_head_keys(ctx, keys, ATTN_HEAD_INDUCTION, ids, n) ||
-        attn_head_score(ctx, next_of(f), pattern, *keys) ||
-        attn_circuit(ctx, left, right, odd, 1, 2, ATTN_CIRCUIT_OV) ||
-        attn_singular_values(ctx, next_of(f), *left, *right))
+        attn_logit_lens(ctx, next_of(f), odd, p.stack, p.scale, ids, 5))
         return ctx->status;
-    for (i = 0; i < 3; i++)
-        if (attn_composition_scores(ctx, next_of(f), odd, (attn_composition_kind)i) != ATTN_OK)
-            return ctx->status;
     if (attn_process_weights(ctx, made, odd, 7) != ATTN_OK)
         return ctx->status;
     return attn_model_save(ctx, test_tmp("made.attn"), *made);
@@ -683,7 +516,7 @@ TEST(failing_allocations)
         CHECKF(m.live == 0 && m.wrong == 0, "allocation %ld: %ld blocks leaked", n, m.live);
         attn_ctx_free(&ctx);
     }
-    CHECKF(status == ATTN_OK && n > 100, "%s after %ld rounds", attn_status_name(status), n);
+    CHECKF(status == ATTN_OK && n > 20, "%s after %ld rounds", attn_status_name(status), n);
     pool_clear();
 }
 
@@ -704,9 +537,7 @@ TEST(arguments_of_statistics)
     const attn_config *c = attn_model_config(plain);
     const size_t C = c->d_model;
     const attn_tensor v = some(1, C, 1, 1), m = some(2, 3, C, 1), wider = some(2, 3, C + 1, 1);
-    const attn_tensor pattern = some(3, 2, 4, 4), scale = some(2, 3, 1, 1);
-    const attn_tensor post = some(2, 3, c->d_mlp, 1);
-    attn_tensor keys = no_tensor;
+    const attn_tensor scale = some(2, 3, 1, 1);
     attn_token_stats stats[10];
     attn_prediction top[10];
     attn_resid_stack parts;
@@ -720,33 +551,10 @@ TEST(arguments_of_statistics)
     REFUSED(ATTN_E_TOKEN, "-1", attn_logit_stats(&ctx, stats, top, 1, m, wrong));
     wrong[1] = (int32_t)C;
     REFUSED(ATTN_E_TOKEN, "", attn_logit_stats(&ctx, stats, top, 1, m, wrong));
-    REFUSED(ATTN_E_ARGUMENT, "pattern", attn_pattern_entropy(&ctx, &not_made, no_tensor));
-    REFUSED(ATTN_E_ARGUMENT, "", attn_head_keys(&ctx, &not_made, ATTN_HEAD_PREVIOUS, NULL, 3));
-    REFUSED(ATTN_E_ARGUMENT, "", attn_head_keys(&ctx, &not_made, ATTN_HEAD_PREVIOUS, ten, 0));
-    REFUSED(ATTN_E_ARGUMENT, "", attn_head_keys(&ctx, &not_made, ATTN_N_HEAD_KINDS, ten, 3));
-    ctx.status = ATTN_OK;
-    OK(&ctx, attn_head_keys(&ctx, &keys, ATTN_HEAD_PREVIOUS, ten, 4));
-    REFUSED(ATTN_E_ARGUMENT, "pattern", attn_head_score(&ctx, &not_made, no_tensor, keys));
-    REFUSED(ATTN_E_ARGUMENT, "keys", attn_head_score(&ctx, &not_made, pattern, no_tensor));
-    REFUSED(ATTN_E_SHAPE, "attn_head_score", attn_head_score(&ctx, &not_made, m, keys));
-    REFUSED(ATTN_E_SHAPE, "attn_head_score", attn_head_score(&ctx, &not_made, pattern, v));
-    REFUSED(ATTN_E_SHAPE, "attn_head_score",
-            attn_head_score(&ctx, &not_made, pattern, attn_slice(keys, 0, 0, 3)));
-    REFUSED(ATTN_E_SHAPE, "attn_head_score",
-            attn_head_score(&ctx, &not_made, pattern, attn_slice(keys, 1, 0, 3)));
-
     REFUSED(ATTN_E_ARGUMENT, "no place for the parts",
             attn_decompose_resid(&ctx, NULL, plain, ten, 4, ATTN_RESID_HEADS, 0, 0));
     REFUSED(ATTN_E_ARGUMENT, "is not an attn_resid_kind",
             attn_decompose_resid(&ctx, &parts, plain, ten, 4, (attn_resid_kind)9, 0, 0));
-    CHECK(attn_neuron_results(&ctx, &not_made, NULL, 0, post, 0, 1) != ATTN_OK &&
-          not_made.ndim == 0);
-    REFUSED(ATTN_E_ARGUMENT, "neurons from",
-            attn_neuron_results(&ctx, &not_made, plain, 0, post, c->d_mlp + 1, 0));
-    REFUSED(ATTN_E_ARGUMENT, "neurons from",
-            attn_neuron_results(&ctx, &not_made, plain, 0, post, 1, c->d_mlp));
-    REFUSED(ATTN_E_ARGUMENT, "post",
-            attn_neuron_results(&ctx, &not_made, plain, 0, no_tensor, 0, 1));
     CHECK(attn_logit_directions(&ctx, &not_made, NULL, ten, NULL, 2) != ATTN_OK &&
           not_made.ndim == 0);
     CHECK(attn_logit_directions(&ctx, &not_made, plain, NULL, NULL, 2) != ATTN_OK &&
@@ -761,8 +569,6 @@ TEST(arguments_of_statistics)
     REFUSED(ATTN_E_SHAPE, "", attn_logit_attrs(&ctx, &not_made, plain, m, scale, wider));
     REFUSED(ATTN_E_SHAPE, "", attn_logit_attrs(&ctx, &not_made, plain, v, scale, m));
     REFUSED(ATTN_E_SHAPE, "", attn_logit_attrs(&ctx, &not_made, plain, wider, scale, m));
-    CHECK(attn_neuron_logit_attrs(&ctx, &not_made, NULL, 0, post, scale, m) != ATTN_OK);
-    REFUSED(ATTN_E_SHAPE, "", attn_neuron_logit_attrs(&ctx, &not_made, plain, 0, post, v, m));
     CHECK(attn_bias_logit_attrs(&ctx, &not_made, NULL, m) != ATTN_OK);
     REFUSED(ATTN_E_ARGUMENT, "resid",
             attn_logit_lens(&ctx, &not_made, plain, no_tensor, no_tensor, NULL, 0));
@@ -770,26 +576,6 @@ TEST(arguments_of_statistics)
             attn_logit_lens(&ctx, &not_made, plain, v, no_tensor, NULL, 0));
     REFUSED(ATTN_E_SHAPE, "resid has shape",
             attn_logit_lens(&ctx, &not_made, plain, wider, no_tensor, NULL, 0));
-    REFUSED(ATTN_E_ARGUMENT, "left", attn_singular_values(&ctx, &not_made, no_tensor, m));
-    REFUSED(ATTN_E_ARGUMENT, "right", attn_singular_values(&ctx, &not_made, m, no_tensor));
-    REFUSED(ATTN_E_SHAPE, "expected [m, r]", attn_singular_values(&ctx, &not_made, v, m));
-    REFUSED(ATTN_E_SHAPE, "expected [m, r]", attn_singular_values(&ctx, &not_made, m, v));
-    REFUSED(ATTN_E_SHAPE, "expected [m, r]", attn_singular_values(&ctx, &not_made, m, m));
-    {
-        attn_tensor tall = attn_borrow(before, ATTN_F32, attn_shape2(1, 1));
-        tall.shape[0] = SIZE_MAX / 8;
-        tall.stride[0] = tall.stride[1] = 0;
-        REFUSED(ATTN_E_MEMORY, "no room in memory as doubles",
-                attn_singular_values(&ctx, &not_made, tall, attn_slice(scale, 0, 0, 1)));
-        tall.shape[0] = SIZE_MAX / 16;
-        tall.shape[1] = 64;
-        REFUSED(ATTN_E_MEMORY, "no room in memory as doubles",
-                attn_singular_values(&ctx, &not_made, tall, some(2, 64, 1, 1)));
-        tall.shape[0] = SIZE_MAX / 256;
-        REFUSED(ATTN_E_MEMORY, "no room in memory as doubles",
-                attn_singular_values(&ctx, &not_made, tall, some(2, 64, 1, 1)));
-    }
-
     /* a text whose logits are no numbers leaves the session as it was */
     ctx.status = ATTN_OK;
     OK(&ctx, attn_feed(&ctx, session, ten, 2));
@@ -804,28 +590,6 @@ TEST(arguments_of_statistics)
     OK(&ctx, attn_truncate(&ctx, session, 2));
     OK(&ctx, attn_score(&ctx, NULL, top, 1, session, ten + 2, 6));
     attn_session_free(session);
-    done(&ctx);
-}
-
-/* Scores alone, entropies alone, and places of the wrong shape for either. */
-TEST(heads_of_a_text)
-{
-    attn_ctx ctx = {0};
-    attn_tensor e = no_tensor, s = no_tensor, e2 = no_tensor, s2 = no_tensor;
-    FAILS(&ctx, ATTN_E_CONTEXT, "n_ctx is", /* before a token is looked at */
-          attn_detect_heads(&ctx, &e, &s, plain, ten, SIZE_MAX));
-    OK(&ctx, attn_detect_heads(&ctx, &e, &s, plain, ten, 8));
-    OK(&ctx, attn_detect_heads(&ctx, &e2, NULL, plain, ten, 8));
-    OK(&ctx, attn_detect_heads(&ctx, NULL, &s2, plain, ten, 8));
-    CHECK(same_bits(e2, e, "entropies alone") && same_bits(s2, s, "scores alone"));
-    e2 = no_tensor;
-    s2 = some(2, 3, 3, 1);
-    FAILS(&ctx, ATTN_E_SHAPE, "", attn_detect_heads(&ctx, &e2, &s2, plain, ten, 8));
-    CHECK(e2.ndim == 0);
-    e2 = some(2, 3, 3, 1);
-    s2 = no_tensor;
-    FAILS(&ctx, ATTN_E_SHAPE, "", attn_detect_heads(&ctx, &e2, &s2, plain, ten, 8));
-    CHECK(s2.ndim == 0);
     done(&ctx);
 }
 

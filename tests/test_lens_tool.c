@@ -2,6 +2,7 @@
  * and its exit codes. Numbers are held against PyTorch's (golden/make_golden.py) and against the
  * library's own functions; pictures are opened in Chromium, where there is one. */
 #include "tools/bench/bench_model.h"
+#include "tools/lens/heads.h"
 #include "fixture.h"
 #include "printed_json.h"
 #include "command.h"
@@ -573,14 +574,14 @@ TEST(kinds_of_heads)
     size_t kind, i, j;
     if (!open_story(&s, TINY, TEXT))
         return;
-    OK(&s.ctx, attn_detect_heads(&s.ctx, &entropy, &scores, s.model, s.tokens, s.n));
+    OK(&s.ctx, lens_detect_heads(&s.ctx, &entropy, &scores, s.model, s.tokens, s.n));
     OK(&s.ctx, attn_mean(&s.ctx, &mean, entropy));
     all = parse(LENS MODEL "heads '" TEXT "' --json");
     for (i = 0; i < 4; i++)
         for (j = 0; j < 6; j++) {
-            for (kind = 0; kind < ATTN_N_HEAD_KINDS; kind++)
+            for (kind = 0; kind < LENS_N_HEAD_KINDS; kind++)
                 is_float(grid_value(all, kind, i, j), attn_get3(scores, kind, i, j), "a score");
-            is_float(grid_value(all, ATTN_N_HEAD_KINDS, i, j), attn_get3(mean, i, j, 0),
+            is_float(grid_value(all, LENS_N_HEAD_KINDS, i, j), attn_get3(mean, i, j, 0),
                      "an entropy");
         }
     close_story(&s);

@@ -260,7 +260,6 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_save": (_STATUS, _P, _P, _P, _P, _SIZE),
     "attn_patch_positions": (_STATUS, _P, _P, _P, _P, _P),
     "attn_patch_heads": (_STATUS, _P, _P, _P, _P, _P),
-    "attn_detect_heads": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
     "attn_resid_count": (_SIZE, _P, c_int),
     "attn_resid_label": (_attn_label, _P, c_int, _SIZE),
     "attn_decompose_resid": (_STATUS, _P, _P, _P, _P, _SIZE, c_int, _SIZE, _SIZE),
@@ -928,11 +927,26 @@ class Model(_Closing):
         """The entropy of every head's pattern at every position [layers, heads, T], and how much it is a
         previous-token, duplicate-token and induction head [3, layers, heads]."""
         ids, c = self._ids(tokens), self.config
+        query, key = np.indices((len(ids), len(ids)))
+        same = ids[:, None] == ids[None, :]
+        follows = np.zeros_like(same)
+        follows[:, 1:] = same[:, :-1]  # the token before the key is the query's
+        looks = np.stack([key == query - 1, same & (key < query), follows & (key <= query)]).astype(np.float64)
         entropy = np.empty((c.n_layer, c.n_head, len(ids)), np.float32)
-        scores = np.empty((3, c.n_layer, c.n_head), np.float32)
-        self._context().run(_lib.attn_detect_heads, byref(_attn_tensor.of(entropy)), byref(_attn_tensor.of(scores)),
-                            self._handle, ids.ctypes.data, len(ids))
-        return entropy, scores
+        sums, total = np.zeros((3, c.n_layer, c.n_head)), np.zeros((c.n_layer, c.n_head))
+
+        def see(value: Array, point: HookPoint) -> None:  # patterns come in pieces, and are never kept
+            pattern, layer = value.astype(np.float64), point.layer
+            rows = slice(point.first, point.first + pattern.shape[1])
+            logs = np.log(np.maximum(pattern, np.finfo(np.float32).tiny))
+            entropy[layer, :, rows] = -(pattern * logs).sum(-1)
+            sums[:, layer] += np.einsum("hqk,nqk->nh", pattern, looks[:, rows, :pattern.shape[2]])
+            total[layer] += pattern.sum((1, 2))
+
+        with self._session_for(ids) as session:
+            session.hook("blocks.*.attn.hook_pattern", see)
+            session.feed(ids)
+        return entropy, (sums / total).astype(np.float32)
 
 
 # ---- sessions ----

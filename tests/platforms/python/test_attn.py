@@ -25,7 +25,7 @@ import weakref
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUILD = (ROOT / os.environ.get("ATTN_BUILD", "build")).resolve()
 os.environ.setdefault("ATTN_LIBRARY", str(next(BUILD.glob("libattn.so*"), BUILD / "libattn.so")))
 sys.path.insert(0, str(ROOT / "examples" / "python"))

@@ -1,0 +1,236 @@
+/* tools/lens/paths.h: every path by its definition, and its rules. */
+#include "models.h"
+#include "refused.h"
+#include "tools/lens/paths.h"
+
+static attn_model *plain, *odd, *narrow;
+
+static int set_up(void)
+{
+    plain = converted("tests/golden/plain", "plain.attn", "--dtype f32 --no-tokenizer");
+    odd = converted("tests/golden/odd", "odd.attn", "--dtype f32 --no-tokenizer");
+    narrow = converted("tests/golden/narrow", "narrow.attn", "--dtype f32 --no-tokenizer");
+    return plain && odd && narrow;
+}
+
+static void tear_down(void)
+{
+    attn_model_close(plain);
+    attn_model_close(odd);
+    attn_model_close(narrow);
+}
+
+SUITE_WITH("paths", set_up, tear_down);
+
+/* The activation of this name is `value`, whatever comes before it. */
+static void freeze(attn_ctx *ctx, attn_session *session, const char *name, attn_tensor value)
+{
+    attn_edit e = ATTN_ZERO;
+    e.name = name;
+    e.kind = ATTN_EDIT_SET;
+    e.value = value;
+    OK(ctx, attn_hook_edit(ctx, NULL, session, &e));
+}
+
+/* A path by its definition: run the corrupted text with the sender clean and every other writer
+ * frozen at what it wrote, and see what reaches the reader; then run again with that. */
+static void check_path(const attn_model *model, const lens_path *path)
+{
+    enum { LENGTH = 10 };
+    const attn_config *const c = attn_model_config(model);
+    attn_ctx ctx = alone();
+    const int32_t *const clean = random_tokens(model, LENGTH, 1), *const corrupted = random_tokens(
+                                                                      model, LENGTH, 2);
+    attn_session *session = session_on(&ctx, model, 0, 0);
+    sight *const was = new_sight(), *const is = new_sight(), *const reached = new_sight();
+    attn_tensor outs[64];
+    attn_patch_desc d;
+    attn_edit e = ATTN_ZERO;
+    char name[64];
+    size_t i, j, k;
+    float got = 0, want;
+    memset(&d, 0, sizeof d);
+    d.clean = clean;
+    d.corrupted = corrupted;
+    d.n_tokens = LENGTH;
+    d.right = 5;
+    d.wrong = 6;
+    OK(&ctx, lens_patch_path(&ctx, &got, model, &d, path));
+    hooked(model, clean, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_result", is);
+    hooked(model, corrupted, LENGTH, LENGTH, NULL, NULL, NULL, "*_out", was);
+    for (i = 0; i < c->n_layer; i++) { /* what others write, frozen */
+        snprintf(name, sizeof name, "blocks.%d.hook_mlp_out", (int)i);
+        outs[2 * i] = latest(was, name);
+        freeze(&ctx, session, name, outs[2 * i]);
+        snprintf(name, sizeof name, "blocks.%d.hook_attn_out", (int)i);
+        outs[2 * i + 1] = latest(was, name);
+        if (i != path->from_layer)
+            freeze(&ctx, session, name, outs[2 * i + 1]);
+    }
+    snprintf(name, sizeof name, "blocks.%d.attn.hook_result", (int)path->from_layer);
+    e.name = name;
+    e.kind = ATTN_EDIT_SET;
+    e.head = path->from_head;
+    e.n_heads = 1;
+    e.value = attn_slice(latest(is, name), 1, path->from_head, 1);
+    OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "*.hook_resid_*", note, reached));
+    OK(&ctx, attn_feed(&ctx, session, corrupted, LENGTH));
+    want = attn_logits(session)[5] - attn_logits(session)[6];
+    if (path->to_layer < c->n_layer) {
+        attn_tensor stream;
+        attn_unhook_all(session);
+        OK(&ctx, attn_truncate(&ctx, session, 0));
+        snprintf(name, sizeof name, "blocks.%d.hook_resid_%s", (int)path->to_layer,
+                 strstr(path->to, "mlp") ? "mid" : "pre");
+        stream = latest(reached, name);
+        snprintf(name, sizeof name, "blocks.%d.%s", (int)path->to_layer, path->to);
+        e.head = e.n_heads = 0;
+        e.value = stream;
+        if (strstr(path->to, "_input")) {
+            attn_tensor copies = random_tensor(3, LENGTH, 1, (int)c->d_model);
+            for (i = 0; i < LENGTH; i++)
+                for (j = 0, k = 0; k < c->d_model; k++)
+                    *entry(copies, i, j, k) = *entry(stream, i, k, 0);
+            e.head = path->to_head;
+            e.n_heads = 1;
+            e.value = copies;
+        }
+        OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
+        OK(&ctx, attn_feed(&ctx, session, corrupted, LENGTH));
+        want = attn_logits(session)[5] - attn_logits(session)[6];
+    }
+    CHECKF(fabs((double)got - (double)want) < 2e-5 * (1 + fabs((double)want)),
+           "%llu.%llu to %s of %llu: %.9g, expected %.9g", LLU(path->from_layer),
+           LLU(path->from_head), path->to, LLU(path->to_layer), (double)got, (double)want);
+    {
+        float *const usual =
+            hooked(model, corrupted, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL) +
+            (LENGTH - 1) * vocab_of(model);
+        CHECKF(fabs((double)got - (double)(usual[5] - usual[6])) > 1e-5, "%s changed nothing",
+               path->to);
+    }
+    attn_session_free(session);
+    pool_clear();
+}
+
+TEST(paths)
+{
+    static const lens_path all[] = {
+        {.from_layer = 0, .from_head = 1, .to_layer = 1, .to = "hook_q_input", .to_head = 2},
+        {.from_layer = 0, .from_head = 0, .to_layer = 2, .to = "hook_k_input", .to_head = 1},
+        {.from_layer = 1, .from_head = 2, .to_layer = 2, .to = "hook_v_input", .to_head = 0},
+        {.from_layer = 0, .from_head = 1, .to_layer = 2, .to = "hook_resid_pre", .to_head = 0},
+        {.from_layer = 0, .from_head = 2, .to_layer = 3, .to = "hook_resid_pre", .to_head = 0},
+        {.from_layer = 1, .from_head = 1, .to_layer = 1, .to = "hook_mlp_in", .to_head = 0},
+        {.from_layer = 0, .from_head = 1, .to_layer = 2, .to = "hook_mlp_in", .to_head = 0},
+        {.from_layer = 2, .from_head = 0, .to_layer = 3, .to = "hook_resid_pre", .to_head = 0}};
+    size_t i;
+    for (i = 0; i < sizeof all / sizeof all[0]; i++) {
+        check_path(odd, &all[i]);
+        check_path(narrow, &all[i]);
+    }
+}
+
+static int give_up(float *value, const float *logits, void *user)
+{
+    *value = logits[0];
+    return *(int *)user;
+}
+
+TEST(rules)
+{
+    attn_ctx ctx = alone();
+    const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4}, bad[] = {1, 2, 301, 4};
+    lens_path path = {0, 0, 1, "hook_q_input", 0}, astray;
+    attn_patch_desc d = ATTN_ZERO, wrong;
+    float value = 0;
+    int answer = 0;
+    meter m;
+    attn_ctx counted = metered(&m);
+    attn_status status;
+    long n;
+    d.clean = clean;
+    d.corrupted = corrupted;
+    d.n_tokens = 4;
+    d.right = 1;
+    d.wrong = 2;
+    astray = path;
+    astray.to_layer = 0;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", lens_patch_path(&ctx, &value, odd, &d, &astray));
+    astray = path;
+    astray.from_head = 3;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", lens_patch_path(&ctx, &value, odd, &d, &astray));
+    astray = path;
+    astray.to_layer = 3;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", lens_patch_path(&ctx, &value, odd, &d, &astray));
+    astray = path;
+    astray.to = "attn.hook_z";
+    FAILS(&ctx, ATTN_E_NAME, "hook_mlp_in", lens_patch_path(&ctx, &value, odd, &d, &astray));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path given", lens_patch_path(&ctx, &value, odd, &d, NULL));
+
+    wrong = d;
+    wrong.corrupted = bad;
+    FAILS(&ctx, ATTN_E_TOKEN, "301", lens_patch_path(&ctx, &value, odd, &wrong, &path));
+    wrong = d;
+    wrong.right = -1;
+    FAILS(&ctx, ATTN_E_TOKEN, "right is -1", lens_patch_path(&ctx, &value, odd, &wrong, &path));
+    wrong = d;
+    wrong.metric = give_up;
+    wrong.user = &answer;
+    OK(&ctx, lens_patch_path(&ctx, &value, odd, &wrong, &path));
+    answer = 1;
+    FAILS(&ctx, ATTN_STOPPED, "metric", lens_patch_path(&ctx, &value, odd, &wrong, &path));
+    wrong.clean = NULL;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no clean text",
+          lens_patch_path(&ctx, &value, odd, &wrong, &path));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", lens_patch_path(&ctx, &value, NULL, &d, &path));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no description", lens_patch_path(&ctx, &value, odd, NULL, &path));
+
+    /* Whatever runs out, nothing is left behind. */
+    counted.n_threads = 1;
+    for (n = 0, status = ATTN_E_MEMORY; n < 400 && status != ATTN_OK; n++) {
+        m.fail_at = m.asked + n;
+        status = lens_patch_path(&counted, &value, odd, &d, &path);
+        m.fail_at = -1;
+        CHECK((status == ATTN_OK || status == ATTN_E_MEMORY) && m.live == 0);
+    }
+    CHECK(status == ATTN_OK && n > 10);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+TEST(ends_of_a_path)
+{
+    attn_ctx ctx = {0};
+    const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4};
+    lens_path path = ATTN_ZERO;
+    attn_patch_desc d = ATTN_ZERO;
+    float value = 3;
+    d.clean = clean;
+    d.corrupted = corrupted;
+    d.n_tokens = 4;
+    d.wrong = 1;
+#define PATH(text, status_)                                                                        \
+    REFUSED(status_, text, lens_patch_path(&ctx, &value, plain, &d, &path));                       \
+    CHECK(value == 3)
+    PATH("not nothing", ATTN_E_NAME);
+    path.to = "hook_z";
+    PATH("not hook_z", ATTN_E_NAME);
+    path.to = "hook_mlp_in";
+    path.from_head = attn_model_config(plain)->n_head;
+    CHECK(lens_patch_path(&ctx, &value, plain, &d, &path) != ATTN_OK);
+    path.from_head = 0;
+    path.to_head = attn_model_config(plain)->n_head;
+    CHECK(lens_patch_path(&ctx, &value, plain, &d, &path) != ATTN_OK);
+    path.to_head = 0;
+    path.from_layer = attn_model_config(plain)->n_layer;
+    CHECK(lens_patch_path(&ctx, &value, plain, &d, &path) != ATTN_OK);
+    path.from_layer = 0;
+    REFUSED(ATTN_E_ARGUMENT, "no place for the value",
+            lens_patch_path(&ctx, NULL, plain, &d, &path));
+    REFUSED(ATTN_E_ARGUMENT, "no path given", lens_patch_path(&ctx, &value, plain, &d, NULL));
+    d.n_tokens = 0;
+    PATH("texts of 0 tokens", ATTN_E_ARGUMENT);
+    done(&ctx);
+}

@@ -1,0 +1,403 @@
+/* Circuits: what a head's weights do whatever the text, and which heads feed which. Elhage et al.
+ * 2021, "A Mathematical Framework for Transformer Circuits". On attn.h's public API alone.
+ *
+ * A head is described by two products of its weights, here for row vectors: W_QK = W_Q · W_Kᵀ scores
+ * a query against a key (biases and 1/sqrt(d) apart), and W_OV = W_V · W_O maps the stream at a key
+ * to the addition at the query. Both are [C, C] of rank d, so they stay products: TransformerLens's
+ * FactoredMatrix.
+ *
+ *     const lens_head head = {5, 1};
+ *     attn_tensor left = ATTN_ZERO, right = ATTN_ZERO, values = ATTN_ZERO, scores = ATTN_ZERO;
+ *     lens_circuit(&ctx, &left, &right, model, head, LENS_CIRCUIT_OV);
+ *     lens_singular_values(&ctx, &values, left, right);
+ *     lens_composition_scores(&ctx, &scores, model, LENS_COMPOSE_K);
+ *     if (ctx.status == ATTN_OK)
+ *         printf("L5H1's keys compose with L4H11 by %.3f\n", attn_get4(scores, 4, 11, 5, 1));
+ *
+ * C = d_model, L layers, H heads of d. Results are f32 tensors and follow attn.h's rule for
+ * outputs. LayerNorm's gain is part of these weights only in a model that attn_process_weights made
+ * with ATTN_FOLD_LAYERNORM. */
+#ifndef LENS_CIRCUITS_H
+#define LENS_CIRCUITS_H
+
+#include "result.h"
+#include <math.h>
+
+typedef struct lens_head {
+    size_t layer, head;
+} lens_head;
+
+typedef enum lens_circuit_kind { LENS_CIRCUIT_QK = 0, LENS_CIRCUIT_OV } lens_circuit_kind;
+
+/* left [C, d] and right [d, C], whose product is the circuit. */
+LENS_FN attn_status lens_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *right,
+                                 const attn_model *model, lens_head of, lens_circuit_kind kind)
+{
+    static const char op[] = "lens_circuit";
+    static const char *const factors[2][2] = {{"attn.W_Q", "attn.W_K"}, {"attn.W_V", "attn.W_O"}};
+    lens_result first = ATTN_ZERO, second = ATTN_ZERO;
+    attn_tensor all[2] = ATTN_ZERO;
+    const attn_config *c;
+    attn_status status;
+    if (lens_need_layer(ctx, op, model, of.layer) != ATTN_OK)
+        return ctx->status;
+    c = attn_model_config(model);
+    if (of.head >= c->n_head || (unsigned)kind > LENS_CIRCUIT_OV)
+        return lens_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s: head %llu, kind %d; expected heads 0 to %lu and LENS_CIRCUIT_QK or "
+                         "LENS_CIRCUIT_OV",
+                         op, LENS_LLU(of.head), (int)kind, (unsigned long)c->n_head - 1);
+    status = lens_begin(ctx, op, left, attn_shape2(c->d_model, c->d_head), &first);
+    if (status == ATTN_OK)
+        status = lens_begin(ctx, op, right, attn_shape2(c->d_head, c->d_model), &second);
+    if (status == ATTN_OK)
+        status = lens_layer_tensor(ctx, &all[0], model, of.layer, factors[kind][0]);
+    if (status == ATTN_OK)
+        status = lens_layer_tensor(ctx, &all[1], model, of.layer, factors[kind][1]);
+    if (status == ATTN_OK)
+        status = attn_copy(ctx, &first.numbers, attn_select(all[0], 0, of.head));
+    if (status == ATTN_OK) {
+        const attn_tensor w = attn_select(all[1], 0, of.head);
+        status =
+            attn_copy(ctx, &second.numbers, kind == LENS_CIRCUIT_QK ? attn_transpose(w, 0, 1) : w);
+    }
+    attn_tensor_free(ctx, &all[0]);
+    attn_tensor_free(ctx, &all[1]);
+    status = first.out ? lens_finish(ctx, &first, status) : status;
+    return second.out ? lens_finish(ctx, &second, status) : status;
+}
+
+/* ---- singular values ---- */
+
+LENS_FN double lens_dot(const double *a, const double *b, size_t n)
+{
+    double sum = 0, other = 0; /* two chains, so that one need not wait for the other */
+    size_t i;
+    for (i = 0; i + 1 < n; i += 2) {
+        sum += a[i] * b[i];
+        other += a[i + 1] * b[i + 1];
+    }
+    return i < n ? sum + a[i] * b[i] + other : sum + other;
+}
+
+/* The triangle of x = Q · R, x [m, r], R [r, r] row by row; Q, which keeps all lengths, is let go.
+ * Column by column, a reflection takes what lies below the diagonal away (Householder 1958).
+ * `columns` has room for m * r numbers, and x is f32. */
+LENS_FN void lens_triangle(double *triangle, attn_tensor x, double *columns)
+{
+    const size_t m = x.shape[0], r = x.shape[1];
+    size_t i, j, k;
+    for (j = 0; j < r; j++)
+        for (i = 0; i < m; i++)
+            columns[j * m + i] =
+                (double)((const float *)
+                             x.data)[(ptrdiff_t)i * x.stride[0] + (ptrdiff_t)j * x.stride[1]];
+    memset(triangle, 0, r * r * sizeof *triangle);
+    for (j = 0; j < r && j < m; j++) {
+        double *v = columns + j * m + j; /* becomes the direction of the reflection */
+        const size_t n = m - j;
+        const double length = sqrt(lens_dot(v, v, n)), diagonal = v[0] > 0 ? -length : length;
+        double half;
+        v[0] -= diagonal;
+        half = lens_dot(v, v, n) / 2;
+        triangle[j * r + j] = diagonal;
+        for (k = j + 1; k < r; k++) {
+            double *other = columns + k * m + j;
+            const double factor = half > 0 ? lens_dot(v, other, n) / half : 0;
+            for (i = 0; i < n; i++)
+                other[i] -= factor * v[i];
+            triangle[j * r + k] = other[0];
+        }
+    }
+}
+
+/* Rotates pairs of the n columns of length n until all are at right angles to each other; their
+ * lengths then are the singular values (Hestenes 1958). Few rounds are ever needed. */
+LENS_FN void lens_rotate_columns(double *columns, size_t n)
+{
+    size_t round, p, q, i, n_rotated = 1;
+    for (round = 0; round < 60 && n_rotated > 0; round++) {
+        n_rotated = 0;
+        for (p = 0; p + 1 < n; p++)
+            for (q = p + 1; q < n; q++) {
+                double *a = columns + p * n, *b = columns + q * n;
+                const double aa = lens_dot(a, a, n), bb = lens_dot(b, b, n);
+                const double ab = lens_dot(a, b, n);
+                double zeta, tangent, cosine, sine;
+                if (!(fabs(ab) > 1e-15 * sqrt(aa * bb)))
+                    continue;
+                zeta = (bb - aa) / (2 * ab);
+                tangent = (zeta < 0 ? -1 : 1) / (fabs(zeta) + sqrt(zeta * zeta + 1));
+                cosine = 1 / sqrt(tangent * tangent + 1);
+                sine = cosine * tangent;
+                for (i = 0; i < n; i++) {
+                    const double was = a[i];
+                    a[i] = cosine * was - sine * b[i];
+                    b[i] = sine * was + cosine * b[i];
+                }
+                n_rotated++;
+            }
+    }
+}
+
+/* values [r], largest first: the lengths of the r columns of length r. */
+LENS_FN void lens_sorted_lengths(float *values, const double *columns, size_t r)
+{
+    size_t i, j;
+    for (i = 0; i < r; i++) { /* each goes before all smaller ones */
+        const float value = (float)sqrt(lens_dot(columns + i * r, columns + i * r, r));
+        for (j = i; j > 0 && value > values[j - 1]; j--)
+            values[j] = values[j - 1];
+        values[j] = value;
+    }
+}
+
+/* Room for n * r doubles in a tensor's memory, so that the context gives it. */
+LENS_FN attn_status lens_doubles(attn_ctx *ctx, attn_tensor *room, size_t n, size_t r)
+{
+    return attn_zeros(ctx, room, ATTN_F32, attn_shape3(n, r, 2));
+}
+
+/* out [r]: the singular values of left [m, r] · right [r, n], largest first, without making the
+ * product: QR of both factors, then one-sided Jacobi rotations of the triangles, in double. */
+LENS_FN attn_status lens_singular_values(attn_ctx *ctx, attn_tensor *out, attn_tensor left,
+                                         attn_tensor right)
+{
+    static const char op[] = "lens_singular_values";
+    attn_tensor room = ATTN_ZERO, one = ATTN_ZERO, two = ATTN_ZERO;
+    lens_result result;
+    attn_status status;
+    size_t i, j, r, n_rows;
+    if (lens_need(ctx, op, "left", left) || lens_need(ctx, op, "right", right))
+        return ctx->status;
+    if (left.ndim != 2 || right.ndim != 2 || left.shape[1] != right.shape[0])
+        return lens_fail(ctx, ATTN_E_SHAPE,
+                         "%s: left has shape %s and right %s; expected [m, r] and [r, n]", op,
+                         lens_show(left).text, lens_show(right).text);
+    r = left.shape[1];
+    n_rows = left.shape[0] > right.shape[1] ? left.shape[0] : right.shape[1];
+    if (n_rows > SIZE_MAX / 8 - 3 * r)
+        return lens_fail(ctx, ATTN_E_MEMORY, "%s: no memory for factors as large as %s", op,
+                         lens_show(left).text);
+    if (lens_begin(ctx, op, out, attn_shape1(r), &result) != ATTN_OK)
+        return ctx->status;
+    status = lens_doubles(ctx, &room, n_rows + 3 * r, r);
+    if (status == ATTN_OK)
+        status = attn_scale(ctx, &one, left, 1); /* f32, dense */
+    if (status == ATTN_OK)
+        status = attn_scale(ctx, &two, attn_transpose(right, 0, 1), 1);
+    if (status == ATTN_OK) {
+        double *const columns = (double *)room.data, *const first = columns + n_rows * r;
+        double *const second = first + r * r, *const core = second + r * r;
+        lens_triangle(first, one, columns);
+        lens_triangle(second, two, columns);
+        for (i = 0; i < r; i++)
+            for (j = 0; j < r; j++)
+                core[j * r + i] = lens_dot(first + i * r, second + j * r, r);
+        lens_rotate_columns(core, r);
+        lens_sorted_lengths((float *)result.numbers.data, core, r);
+    }
+    attn_tensor_free(ctx, &room);
+    attn_tensor_free(ctx, &one);
+    attn_tensor_free(ctx, &two);
+    return lens_finish(ctx, &result, status);
+}
+
+/* ---- composition ---- */
+
+/* A later head may read an earlier one's addition with its queries, keys or values. */
+typedef enum lens_composition_kind {
+    LENS_COMPOSE_Q = 0, /* |W_OV · W_QK| / (|W_OV| |W_QK|), Frobenius norms */
+    LENS_COMPOSE_K,     /* the same with W_QKᵀ */
+    LENS_COMPOSE_V      /* the same with the later head's W_OV */
+} lens_composition_kind;
+
+/* One layer's part in composition. A circuit P · S has the norm of the triangles' product,
+ * |R_P · R_Sᵀ|; only the triangle of the left factor of the writer and of the right factor of
+ * the reader matter. */
+typedef struct lens_composer {
+    attn_tensor written;      /* triangle of W_V [H, d, d] */
+    attn_tensor read;         /* triangle of Sᵀ [H, d, d] */
+    attn_tensor norm_written; /* of W_OV [H] */
+    attn_tensor norm_read;    /* of P · S [H] */
+} lens_composer;
+
+/* Which of a layer's W_Q, W_K, W_V and W_Oᵀ are P and Sᵀ for each kind. */
+static const int lens_read_factors[3][2] = {{0, 1}, {1, 0}, {2, 3}};
+
+/* The weights of one layer as matrices of all heads: W_Q, W_K, W_V and W_Oᵀ, each [C, H * d]. They
+ * are views of *w_qkv and *w_o, which the caller frees. */
+LENS_FN attn_status lens_all_heads(attn_ctx *ctx, attn_tensor all[4], attn_tensor *w_qkv,
+                                   attn_tensor *w_o, const attn_model *model, size_t layer)
+{
+    const size_t width = attn_model_config(model)->d_model;
+    size_t i;
+    if (lens_layer_tensor(ctx, w_qkv, model, layer, "attn.W_QKV") ||
+        lens_layer_tensor(ctx, w_o, model, layer, "attn.W_O"))
+        return ctx->status;
+    for (i = 0; i < 3; i++)
+        all[i] = attn_slice(*w_qkv, 1, i * width, width);
+    all[3] = attn_transpose(attn_reshape(*w_o, attn_shape2(width, width)), 0, 1);
+    return ATTN_OK;
+}
+
+/* The triangles [H, d, d] of all heads' [C, d] in w [C, H * d]. */
+LENS_FN attn_status lens_triangles(attn_ctx *ctx, attn_tensor *triangles, const attn_config *c,
+                                   attn_tensor w)
+{
+    const size_t d = c->d_head, size = d * d;
+    attn_tensor room = ATTN_ZERO;
+    attn_status status = attn_zeros(ctx, triangles, ATTN_F32, attn_shape3(c->n_head, d, d));
+    size_t head, i;
+    if (status == ATTN_OK)
+        status = lens_doubles(ctx, &room, c->d_model + d, d);
+    for (head = 0; head < c->n_head && status == ATTN_OK; head++) {
+        double *const triangle = (double *)room.data;
+        lens_triangle(triangle, attn_slice(w, 1, head * d, d), triangle + size);
+        for (i = 0; i < size; i++)
+            ((float *)triangles->data)[head * size + i] = (float)triangle[i];
+    }
+    attn_tensor_free(ctx, &room);
+    return status;
+}
+
+/* norms [n] of n dense matrices of `size` numbers */
+LENS_FN void lens_frobenius(float *norms, const float *matrices, size_t n, size_t size)
+{
+    size_t i, j;
+    for (i = 0; i < n; i++, matrices += size) {
+        double sum = 0;
+        for (j = 0; j < size; j++)
+            sum += (double)matrices[j] * (double)matrices[j];
+        norms[i] = (float)sqrt(sum);
+    }
+}
+
+/* norms [H] of the products of two stacks of triangles, R_P · R_Sᵀ */
+LENS_FN attn_status lens_product_norms(attn_ctx *ctx, attn_tensor *norms, attn_tensor p,
+                                       attn_tensor s)
+{
+    attn_tensor products = ATTN_ZERO;
+    attn_status status = attn_matmul(ctx, &products, p, attn_transpose(s, 1, 2));
+    if (status == ATTN_OK)
+        status = attn_zeros(ctx, norms, ATTN_F32, attn_shape1(p.shape[0]));
+    if (status == ATTN_OK)
+        lens_frobenius((float *)norms->data, (const float *)products.data, p.shape[0],
+                       p.shape[1] * p.shape[1]);
+    attn_tensor_free(ctx, &products);
+    return status;
+}
+
+LENS_FN attn_status lens_prepare(attn_ctx *ctx, lens_composer *c, const attn_model *model,
+                                 size_t layer, lens_composition_kind kind)
+{
+    attn_tensor all[4], w_qkv = ATTN_ZERO, w_o = ATTN_ZERO, outer = ATTN_ZERO, inner = ATTN_ZERO;
+    const attn_config *config = attn_model_config(model);
+    const int *factors = lens_read_factors[kind];
+    const int failed = lens_all_heads(ctx, all, &w_qkv, &w_o, model, layer) ||
+                       lens_triangles(ctx, &c->written, config, all[2]) ||
+                       lens_triangles(ctx, &outer, config, all[3]) ||
+                       lens_product_norms(ctx, &c->norm_written, c->written, outer) ||
+                       lens_triangles(ctx, &inner, config, all[factors[0]]) ||
+                       lens_triangles(ctx, &c->read, config, all[factors[1]]) ||
+                       lens_product_norms(ctx, &c->norm_read, inner, c->read);
+    attn_tensor_free(ctx, &w_qkv);
+    attn_tensor_free(ctx, &w_o);
+    attn_tensor_free(ctx, &outer);
+    attn_tensor_free(ctx, &inner);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* scores [H, H] of an earlier layer with a later one, a view:
+ * |V · O · P · S| = |R_V · (O · P) · R_Sᵀ|, of which only [d, d] is ever made for each pair. */
+LENS_FN attn_status lens_compose(attn_ctx *ctx, attn_tensor scores, const lens_composer *earlier,
+                                 const lens_composer *later, attn_tensor o, attn_tensor p)
+{
+    const size_t n_head = scores.shape[0], d = earlier->written.shape[1];
+    attn_tensor between = ATTN_ZERO, half = ATTN_ZERO, whole = ATTN_ZERO;
+    size_t i, j;
+    int failed = attn_matmul(ctx, &between, o, p) != ATTN_OK; /* [H * d, H * d] */
+    if (!failed) {
+        const attn_tensor pairs =
+            attn_transpose(attn_reshape(between, attn_shape4(n_head, d, n_head, d)), 1, 2);
+        failed = attn_matmul(ctx, &half,
+                             attn_reshape(earlier->written, attn_shape4(n_head, 1, d, d)), pairs) ||
+                 attn_matmul(ctx, &whole, half, attn_transpose(later->read, 1, 2));
+    }
+    for (i = 0; i < n_head && !failed; i++) {
+        float *row = (float *)scores.data + (ptrdiff_t)i * scores.stride[0];
+        lens_frobenius(row, (const float *)whole.data + i * n_head * d * d, n_head, d * d);
+        for (j = 0; j < n_head; j++) {
+            const float norms =
+                attn_get1(earlier->norm_written, i) * attn_get1(later->norm_read, j);
+            row[j] = norms > 0 ? row[j] / norms : 0;
+        }
+    }
+    attn_tensor_free(ctx, &between);
+    attn_tensor_free(ctx, &half);
+    attn_tensor_free(ctx, &whole);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* All pairs that end in layer `to`, into scores [L, H, L, H]. */
+LENS_FN attn_status lens_compose_with(attn_ctx *ctx, attn_tensor scores, const attn_model *model,
+                                      const lens_composer *composers, size_t to,
+                                      lens_composition_kind kind)
+{
+    const size_t width = attn_model_config(model)->d_model;
+    attn_tensor all[4], w_qkv = ATTN_ZERO, w_o = ATTN_ZERO;
+    attn_status status = lens_all_heads(ctx, all, &w_qkv, &w_o, model, to);
+    size_t from;
+    for (from = 0; from < to && status == ATTN_OK; from++) {
+        const attn_tensor pairs = attn_select(attn_select(scores, 0, from), 1, to);
+        attn_tensor o = ATTN_ZERO;
+        status = lens_layer_tensor(ctx, &o, model, from, "attn.W_O");
+        if (status == ATTN_OK)
+            status = lens_compose(ctx, pairs, &composers[from], &composers[to],
+                                  attn_reshape(o, attn_shape2(width, width)),
+                                  all[lens_read_factors[kind][0]]);
+        attn_tensor_free(ctx, &o);
+    }
+    attn_tensor_free(ctx, &w_qkv);
+    attn_tensor_free(ctx, &w_o);
+    return status;
+}
+
+/* out [L, H, L, H]: how much head [.., .., l, h] composes with the earlier head [l, h, .., ..]; 0
+ * for pairs in the wrong order (TransformerLens's all_composition_scores). */
+LENS_FN attn_status lens_composition_scores(attn_ctx *ctx, attn_tensor *out,
+                                            const attn_model *model, lens_composition_kind kind)
+{
+    static const char op[] = "lens_composition_scores";
+    lens_composer *composers;
+    attn_tensor memory = ATTN_ZERO; /* of the composers */
+    lens_result result;
+    attn_status status;
+    size_t n_layer, n_head, i;
+    if (lens_need_layer(ctx, op, model, 0) != ATTN_OK)
+        return ctx->status;
+    if ((unsigned)kind > LENS_COMPOSE_V)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: kind %d is none of LENS_COMPOSE_Q, _K, _V", op,
+                         (int)kind);
+    n_layer = attn_model_config(model)->n_layer;
+    n_head = attn_model_config(model)->n_head;
+    if (lens_begin(ctx, op, out, attn_shape4(n_layer, n_head, n_layer, n_head), &result) != ATTN_OK)
+        return ctx->status;
+    status =
+        attn_zeros(ctx, &memory, ATTN_F32, attn_shape2(n_layer, sizeof *composers / sizeof(float)));
+    composers = (lens_composer *)memory.data;
+    for (i = 0; i < n_layer && status == ATTN_OK; i++)
+        status = lens_prepare(ctx, &composers[i], model, i, kind);
+    for (i = 1; i < n_layer && status == ATTN_OK; i++)
+        status = lens_compose_with(ctx, result.numbers, model, composers, i, kind);
+    for (i = 0; i < n_layer && composers; i++) {
+        attn_tensor_free(ctx, &composers[i].written);
+        attn_tensor_free(ctx, &composers[i].read);
+        attn_tensor_free(ctx, &composers[i].norm_written);
+        attn_tensor_free(ctx, &composers[i].norm_read);
+    }
+    attn_tensor_free(ctx, &memory);
+    return lens_finish(ctx, &result, status);
+}
+
+#endif

@@ -1,0 +1,156 @@
+/* What the research headers of this folder share: messages as attn.h's functions leave them, checks
+ * of tensors, and the rule for results. On attn.h's public API alone.
+ *
+ * A result follows attn.h's rule: a zeroed *out becomes a new tensor of the context; any other *out
+ * must have the result's shape, and gets the numbers. A failed call leaves *out as it was. So a
+ * function makes its numbers in a dense tensor of its own, and hands it over at the end:
+ *
+ *     lens_result r;
+ *     if (lens_begin(ctx, "lens_thing", out, attn_shape1(n), &r) != ATTN_OK)
+ *         return ctx->status;
+ *     status = fill(ctx, (float *)r.numbers.data);
+ *     return lens_finish(ctx, &r, status);
+ */
+#ifndef LENS_RESULT_H
+#define LENS_RESULT_H
+
+#include "attn.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A program uses some of these functions and not others, and that is nothing to warn about. */
+#if defined(__MINGW_PRINTF_FORMAT)
+#define LENS_FN           static __attribute__((unused))
+#define LENS_PRINTF(a, b) __attribute__((format(__MINGW_PRINTF_FORMAT, a, b)))
+#elif defined(__GNUC__)
+#define LENS_FN           static __attribute__((unused))
+#define LENS_PRINTF(a, b) __attribute__((format(printf, a, b)))
+#else
+#define LENS_FN static
+#define LENS_PRINTF(a, b)
+#endif
+
+#define LENS_LLU(x) ((unsigned long long)(x))
+
+/* Leaves a status and its sentence in the context. */
+LENS_FN attn_status lens_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
+    LENS_PRINTF(3, 4);
+LENS_FN attn_status lens_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(ctx->message, sizeof ctx->message, format, args);
+    va_end(args);
+    return ctx->status = status;
+}
+
+typedef struct lens_shape_text {
+    char text[100];
+} lens_shape_text;
+
+/* "[2, 3]" */
+LENS_FN lens_shape_text lens_show(attn_tensor x)
+{
+    lens_shape_text out;
+    size_t at = 0;
+    int i;
+    for (i = 0; i < x.ndim && i < 4; i++)
+        at += (size_t)snprintf(out.text + at, sizeof out.text - at, "%s%llu", i ? ", " : "[",
+                               LENS_LLU(x.shape[i]));
+    snprintf(out.text + at, sizeof out.text - at, "%s", at ? "]" : "[]");
+    return out;
+}
+
+/* A tensor of floats. */
+LENS_FN attn_status lens_need(attn_ctx *ctx, const char *op, const char *name, attn_tensor x)
+{
+    if (x.ndim == 0 && !x.error && ctx->status != ATTN_OK)
+        return ctx->status; /* an earlier call failed to make it, and said why */
+    if (x.ndim == 0)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: %s is no tensor%s%s", op, name,
+                         x.error ? ": " : "; make it first", x.error ? x.error : "");
+    if (x.ndim > 4 || (x.dtype != ATTN_F32 && x.dtype != ATTN_F16))
+        return lens_fail(
+            ctx, ATTN_E_ARGUMENT,
+            "%s: %s has %d dimensions and data type %d; expected 1 to 4 of ATTN_F32 or "
+            "ATTN_F16",
+            op, name, x.ndim, (int)x.dtype);
+    return ATTN_OK;
+}
+
+/* A model, and a layer that it has. */
+LENS_FN attn_status lens_need_layer(attn_ctx *ctx, const char *op, const attn_model *model,
+                                    size_t layer)
+{
+    if (!model)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no model given (NULL)", op);
+    if (layer >= attn_model_config(model)->n_layer)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu", op,
+                         LENS_LLU(layer), (unsigned long)attn_model_config(model)->n_layer - 1);
+    return ATTN_OK;
+}
+
+/* 1 to n_ctx tokens. (attn_feed looks at each of them.) */
+LENS_FN attn_status lens_need_tokens(attn_ctx *ctx, const char *op, const attn_model *model,
+                                     const int32_t *tokens, size_t n_tokens)
+{
+    if (!tokens || n_tokens == 0)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no tokens given", op);
+    if (n_tokens > attn_model_config(model)->n_ctx)
+        return lens_fail(ctx, ATTN_E_CONTEXT, "%s: %llu tokens; the model's n_ctx is %lu", op,
+                         LENS_LLU(n_tokens), (unsigned long)attn_model_config(model)->n_ctx);
+    return ATTN_OK;
+}
+
+/* ---- results ---- */
+
+typedef struct lens_result {
+    attn_tensor numbers; /* dense, f32, zeros to begin with */
+    attn_tensor *out;
+} lens_result;
+
+LENS_FN attn_status lens_begin(attn_ctx *ctx, const char *op, attn_tensor *out, attn_shape shape,
+                               lens_result *result)
+{
+    memset(result, 0, sizeof *result);
+    if (!out)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no place for the result given (NULL)", op);
+    if (out->error)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
+    if (attn_zeros(ctx, &result->numbers, ATTN_F32, shape) != ATTN_OK)
+        return ctx->status;
+    result->out = out;
+    if (out->ndim > 0 && (out->ndim != shape.ndim ||
+                          memcmp(out->shape, result->numbers.shape, sizeof out->shape) != 0)) {
+        const lens_shape_text expected = lens_show(result->numbers);
+        attn_tensor_free(ctx, &result->numbers);
+        return lens_fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s", op,
+                         expected.text, lens_show(*out).text);
+    }
+    return ATTN_OK;
+}
+
+/* Hands the numbers over, or gives them back to the context if `status` is a failure. */
+LENS_FN attn_status lens_finish(attn_ctx *ctx, lens_result *result, attn_status status)
+{
+    if (status == ATTN_OK && result->out->ndim == 0) {
+        *result->out = result->numbers;
+        return ATTN_OK;
+    }
+    if (status == ATTN_OK)
+        status = attn_copy(ctx, result->out, result->numbers);
+    attn_tensor_free(ctx, &result->numbers);
+    return status;
+}
+
+/* A tensor of a block of the model: layer 3, "attn.W_Q" is blocks.3.attn.W_Q. */
+LENS_FN attn_status lens_layer_tensor(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                      size_t layer, const char *name)
+{
+    char full[64];
+    snprintf(full, sizeof full, "blocks.%llu.%s", LENS_LLU(layer), name);
+    return attn_model_tensor(ctx, out, model, full);
+}
+
+#endif
