@@ -43,6 +43,8 @@ A COMPLETE PROGRAM
             how.sampling.temperature = 0.7f;
             how.sampling.top_k = 40;
             how.sampling.seed = 1;                  // another seed, another story
+            how.text_fn = print;
+            how.text_user = stdout;                 // print's `file`
 
             if (argc != 2) {
                 fprintf(stderr, "usage: hello MODEL.attn\n");
@@ -51,7 +53,7 @@ A COMPLETE PROGRAM
             if (attn_model_open(&ctx, &model, argv[1], NULL) == ATTN_OK &&
                 attn_session_new(&ctx, &session, model, NULL) == ATTN_OK) {
                 printf("%s", prompt);
-                attn_generate(&ctx, session, prompt, &how, print, stdout);
+                attn_generate(&ctx, NULL, session, prompt, &how);
                 printf("\n");
             }
             if (ctx.status != ATTN_OK)
@@ -594,13 +596,14 @@ ATTN_API attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_te
 ATTN_API attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
                                     attn_tensor b, float eps);
 
-/* GELU in two forms, and the activation functions that take its place in relatives of GPT-2. */
+/* Activation functions of an MLP: GPT-2's, and those that its relatives have in its place. */
 typedef enum attn_act_kind {
     ATTN_ACT_GELU_TANH = 0, /* x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))): GPT-2's */
     ATTN_ACT_GELU_ERF,      /* x/2 * (1 + erf(x / sqrt(2))): PyTorch's default */
     ATTN_ACT_RELU,          /* max(x, 0) */
     ATTN_ACT_SILU           /* x / (1 + exp(-x)), also called swish */
 } attn_act_kind;
+/* out = the activation function of x, by element. In place works. */
 ATTN_API attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                    attn_act_kind kind);
 
@@ -619,7 +622,6 @@ typedef struct attn_attention_desc {
     attn_mask_kind mask_kind;
     attn_tensor mask;     /* [Tq, Tk], or with leading dimensions that repeat as in attn_add */
     float scale;          /* 0: 1/sqrt(d_head); 1 turns scaling off; any other value is used */
-    attn_tensor *pattern; /* if not NULL: receives softmax(scores) [.., Tq, Tk] */
     uint64_t reserved[4]; /* zero */
 } attn_attention_desc;
 
@@ -628,9 +630,14 @@ typedef struct attn_attention_desc {
  * over nothing does. desc may be NULL. Vaswani et al. 2017. */
 ATTN_API attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor q, attn_tensor k,
                                     attn_tensor v, const attn_attention_desc *desc);
+/* pattern [.., Tq, Tk] = softmax(q · kᵀ * scale + mask), the weights that attn_attention gives the
+ * values. */
+ATTN_API attn_status attn_attention_pattern(attn_ctx *ctx, attn_tensor *pattern, attn_tensor q,
+                                            attn_tensor k, const attn_attention_desc *desc);
 
 /* The parameters of one block in GPT-2's shapes; biases may be zeroed tensors. */
 typedef struct attn_block_weights {
+    size_t n_head;            /* H */
     attn_tensor ln1_w, ln1_b; /* [C] */
     attn_tensor w_q, b_q;     /* [C, H*d], [H*d] */
     attn_tensor w_k, b_k;
@@ -642,18 +649,21 @@ typedef struct attn_block_weights {
 } attn_block_weights;
 
 /* out [.., Tq, C] = concat over heads of attention(x·W_Q, y·W_K, y·W_V) · W_O + b_O, for
- * x [.., Tq, C]; y [.., Tk, C] is x again for self-attention. Uses w->w_q .. w->b_o; desc->pattern
- * is [.., H, Tq, Tk]. */
+ * x [.., Tq, C]; y [.., Tk, C] is x again for self-attention. Uses w->n_head and w->w_q to
+ * w->b_o. */
 ATTN_API attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor y,
-                                    const attn_block_weights *w, size_t n_head,
-                                    const attn_attention_desc *desc);
-/* out = gelu(x · W_in + b_in) · W_out + b_out */
+                                    const attn_block_weights *w, const attn_attention_desc *desc);
+/* pattern [.., H, Tq, Tk]: the weights that each of these heads gives the values of y. Uses
+ * w->n_head and w->w_q to w->b_k. */
+ATTN_API attn_status attn_multihead_pattern(attn_ctx *ctx, attn_tensor *pattern, attn_tensor x,
+                                            attn_tensor y, const attn_block_weights *w,
+                                            const attn_attention_desc *desc);
+/* out = act_fn(x · W_in + b_in) · W_out + b_out */
 ATTN_API attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                              const attn_block_weights *w, attn_act_kind kind);
+                              const attn_block_weights *w, attn_act_kind act_fn);
 /* mid = x + multihead(layernorm1(x)), causal;  out = mid + mlp(layernorm2(mid)) */
 ATTN_API attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                const attn_block_weights *w, size_t n_head, float eps,
-                                attn_act_kind kind);
+                                const attn_block_weights *w, float eps, attn_act_kind act_fn);
 /* logits [.., V] = x [.., C] · W_Eᵀ for a tied table [V, C]. (Untied: attn_linear.) */
 ATTN_API attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                   attn_tensor table);
@@ -808,6 +818,8 @@ ATTN_API attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
  * without its beginning if you copy its last tokens, truncate it to 0 and feed them. */
 ATTN_API attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
                                size_t n_tokens);
+/* Encodes a text, special tokens as their letters, and feeds it. */
+ATTN_API attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, const char *text);
 /* [n_vocab]: logits of the last token fed. NULL before the first. Valid until the next call. */
 ATTN_API const float *attn_logits(const attn_session *session);
 
@@ -871,21 +883,25 @@ typedef struct attn_prediction {
     float logit, probability;
 } attn_prediction;
 
+/* Room for the k likeliest tokens of every row: best [rows, k], likeliest first. */
+typedef struct attn_top {
+    attn_prediction *best;
+    size_t k; /* up to n_vocab */
+} attn_top;
+
 /* Feeds a text. stats[t] (stats may be NULL) tells how well tokens[t + 1] was predicted from all
- * before it, t = 0 .. n_tokens - 2; top [n_tokens, k] (may be NULL if k is 0) has the k likeliest
- * next tokens at each position, likeliest first. Needs memory for a few rows of logits, never for
- * [n_tokens, n_vocab]. Hooks of the session take part, so this also measures a model with a part
- * ablated. */
-ATTN_API attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_prediction *top,
-                                size_t k, attn_session *session, const int32_t *tokens,
-                                size_t n_tokens);
+ * before it, t = 0 .. n_tokens - 2; top (may be NULL) gets the likeliest next tokens at each of the
+ * n_tokens positions. Needs memory for a few rows of logits, never for [n_tokens, n_vocab]. Hooks
+ * stay active, so an ablated model can be scored. */
+ATTN_API attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
+                                attn_session *session, const int32_t *tokens, size_t n_tokens);
 /* Mean of stats[0 .. n_stats - 1].nll, the cross-entropy of a text in nats; its exponential is the
  * perplexity. NaN if n_stats is 0 or stats is NULL. */
 ATTN_API double attn_mean_nll(const attn_token_stats *stats, size_t n_stats);
-/* For logits [T, V]: stats[t] of token targets[t] (both may be NULL, together), and the k likeliest
- * tokens of each row, likeliest first, in top [T, k] (may be NULL if k is 0). */
-ATTN_API attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, attn_prediction *top,
-                                      size_t k, attn_tensor logits, const int32_t *targets);
+/* For logits [T, V]: stats[t] of token targets[t] (both may be NULL, together), and the likeliest
+ * tokens of each row (top may be NULL). */
+ATTN_API attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
+                                      attn_tensor logits, const int32_t *targets);
 
 /* How to pick a token; zeroed: greedy, the first of the largest logits. Otherwise, in this order:
  * the repetition penalty, division by the temperature, then the filters top-k, top-p, min-p, each
@@ -920,7 +936,7 @@ typedef int (*attn_text_fn)(const char *text, size_t size, void *user);
  * repetition penalty, and may change them: -INFINITY forbids a token, and forbidding all but some
  * constrains the text. They are a copy; attn_logits(session) stays as the model made it. The
  * session holds the tokens so far, whether drafts are tried or not. Return 0 to go on, anything
- * else to stop before this token. For the session, attn_text_fn's rule holds. */
+ * else to stop before this token. The rules of attn_text_fn apply. */
 typedef int (*attn_logits_fn)(float *logits, const attn_session *session, void *user);
 
 /* Why generation ended. */
@@ -939,14 +955,16 @@ ATTN_API const char *attn_stop_reason_name(attn_stop_reason reason);
 
 /* How to generate; zeroed: greedy, 100 tokens or to the end of text or of the context. */
 typedef struct attn_generate_desc {
-    attn_sampler_desc sampling; /* for a new sampler, which lives as long as the call */
-    attn_sampler *sampler;      /* if not NULL: draws in place of `sampling`, which must be zeroed.
-                                   It continues where the last call left it, so that several calls
-                                   draw the same tokens as one long call */
-    attn_logits_fn logits_fn;   /* if not NULL: called before each draw, */
-    void *logits_user;          /* with this */
-    size_t max_tokens;          /* 0: 100 */
-    int prepend_bos;            /* begin an empty session with the beginning-of-text token */
+    attn_sampler_desc sampling;  /* for a new sampler, which lives as long as the call */
+    attn_sampler *reuse_sampler; /* if not NULL: draws in place of `sampling`, which must be zeroed.
+                                    It continues where the last call left it, so that several calls
+                                    draw the same tokens as one long call */
+    attn_text_fn text_fn;        /* if not NULL: receives the text as it is made, */
+    void *text_user;             /* with this */
+    attn_logits_fn logits_fn;    /* if not NULL: called before each draw, */
+    void *logits_user;           /* with this */
+    size_t max_tokens;           /* 0: 100 */
+    int prepend_bos;             /* begin an empty session with the beginning-of-text token */
     int allow_special; /* special tokens in the prompt count as such, not as their letters */
     int ignore_eos;    /* go on through the end-of-text token */
     int n_draft;       /* most tokens to draft ahead: 0: 15; negative: none. See attn_generate */
@@ -954,15 +972,20 @@ typedef struct attn_generate_desc {
     size_t n_stop;
     const int32_t *prompt_ids; /* if not NULL: these n_prompt_ids instead of the prompt text */
     size_t n_prompt_ids;
-    int32_t *ids;             /* if not NULL: receives the generated ids, room for max_tokens */
-    size_t *n_ids;            /* if not NULL: receives their number */
-    size_t *n_passes;         /* if not NULL: in how many passes over the weights they were fed */
-    attn_stop_reason *reason; /* if not NULL: receives why generation ended */
-    uint64_t reserved[4];     /* zero */
+    uint64_t reserved[4]; /* zero */
 } attn_generate_desc;
-/* Feeds the prompt (may be empty if the session holds tokens), then samples and feeds until done,
- * handing text to `fn` (may be NULL; a model without tokenizer hands over none). The prompt is not
- * echoed.
+
+/* What attn_generate made. Zero it, and set ids if you want them. */
+typedef struct attn_generation {
+    int32_t *ids;    /* NULL, or room for max_tokens (100 if that is 0): the generated ids */
+    size_t n_ids;    /* their number, with or without room for them */
+    size_t n_passes; /* passes over the weights that fed them */
+    attn_stop_reason reason; /* why generation ended; ATTN_STOP_NONE after a failure */
+    uint64_t reserved[4];    /* zero */
+} attn_generation;
+/* Feeds the prompt (may be NULL or empty if the session holds tokens), then samples and feeds until
+ * done, handing text to desc->text_fn (a model without tokenizer hands over none). The prompt is not
+ * echoed. result and desc may be NULL.
  *
  * If the last tokens occurred earlier, their old continuation is proposed as a draft and fed along
  * with the token that is due, in one pass over the weights (prompt-lookup decoding). A drafted
@@ -973,11 +996,11 @@ typedef struct attn_generate_desc {
  * generation ends for another reason. Neither the stop string nor text behind it in the same token
  * is handed over. A prompt is not searched.
  *
- * A callback's stop gives ATTN_STOPPED, every other end ATTN_OK; desc->reason tells them apart. The
+ * A callback's stop gives ATTN_STOPPED, every other end ATTN_OK; result->reason tells them apart. The
  * session holds the prompt and all generated tokens, those of a stop string too. A full
  * session may lack the last one. */
-ATTN_API attn_status attn_generate(attn_ctx *ctx, attn_session *session, const char *prompt,
-                                   const attn_generate_desc *desc, attn_text_fn fn, void *user);
+ATTN_API attn_status attn_generate(attn_ctx *ctx, attn_generation *result, attn_session *session,
+                                   const char *prompt, const attn_generate_desc *desc);
 
 /* One text of attn_generate_many. Zero it, and set its prompt. */
 typedef struct attn_continuation {
@@ -999,7 +1022,7 @@ typedef struct attn_continuation {
  *
  * Text i is the one that attn_generate makes of its prompt with desc->sampling, but for the seed:
  * it is sampling.seed + i, so that equal prompts continue differently. desc (may be NULL) is for
- * all texts, except that sampler, prompt_ids, ids, n_ids and reason must be zeroed. Where logits_fn
+ * all texts, except that reuse_sampler, text_fn and prompt_ids must be zeroed. Where logits_fn
  * stops, only that text ends (ATTN_STOP_CALLBACK). The drafts of all texts share n_draft's default
  * of 15. */
 ATTN_API attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
@@ -1021,19 +1044,22 @@ ATTN_API size_t attn_tokenizer_n_tokens(const attn_tokenizer *tokenizer);
 /* The bytes of one token, not ended by a zero, often not whole UTF-8. NULL if there is none. */
 ATTN_API const char *attn_token_bytes(size_t *size, const attn_tokenizer *tokenizer, int32_t id);
 
-/* Text to ids. *n_ids gets how many there are, even when that is more than capacity (then
- * ATTN_E_SPACE; ids may be NULL with capacity 0 to ask, and size is always enough). n_ids may be
- * NULL. Without a tokenizer (NULL, as attn_model_tokenizer may give): ATTN_E_TOKENIZER.
- * allow_special: "<|endoftext|>" in the text becomes its token instead of its letters. (Where
- * several special tokens begin: the longest.) */
-ATTN_API attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t capacity, size_t *n_ids,
-                                 const attn_tokenizer *tokenizer, const char *text, size_t size,
-                                 int allow_special);
-/* Ids to bytes, likewise. No zero is added at the end. */
-ATTN_API attn_status attn_decode(attn_ctx *ctx, char *text, size_t capacity, size_t *size,
+/* Text to ids [n_ids]. *n_ids is the room at `ids` on entry, and the number of ids on return, even
+ * where that is more (then ATTN_E_SPACE; `size` is always room enough, and ids may be NULL with room
+ * 0 to ask). Special tokens in the text count as their letters. Without a tokenizer (NULL, as
+ * attn_model_tokenizer may give): ATTN_E_TOKENIZER. */
+ATTN_API attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t *n_ids,
+                                 const attn_tokenizer *tokenizer, const char *text, size_t size);
+/* The same, but "<|endoftext|>" in the text becomes its token. (Where several special tokens begin:
+ * the longest.) */
+ATTN_API attn_status attn_encode_special(attn_ctx *ctx, int32_t *ids, size_t *n_ids,
+                                         const attn_tokenizer *tokenizer, const char *text,
+                                         size_t size);
+/* Ids to bytes. *size is the room at `text` on entry, and the number of bytes on return, likewise.
+ * No zero is added at the end. */
+ATTN_API attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
                                  const attn_tokenizer *tokenizer, const int32_t *ids, size_t n_ids);
-/* Text to a tensor of ids, I32 [T]. Special tokens in the text count as their letters, as in
- * attn_encode with allow_special 0. An empty text gives an empty tensor. */
+/* Text to a tensor of ids, I32 [T], as attn_encode. An empty text gives an empty tensor. */
 ATTN_API attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
                                     const char *text);
 /* The id of a text that is one token, encoded likewise. If it is several, or none, the call fails
@@ -1121,22 +1147,22 @@ ATTN_API attn_status attn_unhook(attn_ctx *ctx, attn_session *session, attn_hook
 ATTN_API void attn_unhook_all(attn_session *session);
 
 /* The keys and values that a session remembers are all that later tokens see of earlier ones:
- * hook_k and hook_v show only the new ones, on their way in. attn_cache_get copies those of
- * positions [first, first + count) of a layer into *out [count, H, d]; attn_cache_set puts others
- * in their place, value [count, H, d], from `first` on. Both may be called between feeds, and from
- * a hook, for the positions before those that are being fed: what is set before the layer's
- * attention, in its hook_v at the latest, counts from there on. A change stays until its positions
- * are truncated and fed again, even if the feed in which a hook made it is stopped. A session with
- * cache_dtype = ATTN_F16 rounds what hook_k and hook_v leave, and what attn_cache_set brings; scores and
- * z are made of the rounded ones. */
+ * hook_k and hook_v show only the new ones, on their way in. attn_cache_get copies those of a layer
+ * from position `first` to the last that the session holds into *out [n, H, d]; attn_cache_set
+ * puts others in their place, value [n, H, d], from `first` on. Both may be called between feeds.
+ * From a hook they reach the positions before those that are being fed, and a value takes effect if
+ * set no later than the layer's hook_v. A change stays until its positions are truncated and fed
+ * again, even if the feed in which a hook made it is stopped. A session with cache_dtype = ATTN_F16
+ * rounds what hook_k and hook_v leave, and what attn_cache_set brings; scores and z are made of the
+ * rounded ones. */
 typedef enum attn_cache_part { ATTN_CACHE_KEYS, ATTN_CACHE_VALUES } attn_cache_part;
 ATTN_API attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out, const attn_session *session,
-                                    attn_cache_part part, size_t layer, size_t first, size_t count);
+                                    attn_cache_part part, size_t layer, size_t first);
 ATTN_API attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_cache_part part,
                                     size_t layer, size_t first, attn_tensor value);
 
-/* Recording: numbers of many activations at many positions, in memory of the caller's. A text
- * fed token by token gives the same record, to the bit, as one call. */
+/* A record keeps many activations at many positions. A text fed token by token gives the same
+ * record, to the bit, as one call. */
 typedef struct attn_record attn_record;
 /* The activations and positions to record; zeroed: every activation but those on request, at all
  * positions. */
@@ -1148,19 +1174,20 @@ typedef struct attn_record_desc {
     uint64_t reserved[4]; /* zero */
 } attn_record_desc;
 
-/* Bytes of memory for such a record, exactly; desc may be NULL. */
+/* Bytes of memory for the numbers of such a record, exactly; desc may be NULL. */
 ATTN_API attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
                                       const attn_record_desc *desc);
-/* Records the tokens that are fed to the session from now on into `memory`, which the caller owns,
- * aligned as floats are and alive as long as the record. ATTN_E_SPACE if `bytes` are too few; the
- * message says how many are needed. The session must not hold positions beyond desc->first yet. A
- * feed that would go beyond the last position fails with ATTN_E_SPACE and leaves all as it was.
- * Truncating the session truncates the record. Among hooks it has its place in the order they were
- * made: it shows the changes of hooks before it, not those of hooks after it. */
+/* Records the tokens that are fed to the session from now on, into `memory` of `bytes`, which the
+ * caller owns: aligned as floats are, and alive as long as the record (ATTN_E_SPACE if `bytes` are
+ * too few; the message says how many are needed). With NULL and 0 the context allocates it, and
+ * attn_record_free frees it. The session must not hold positions beyond desc->first yet. A feed that
+ * would go beyond the last position fails with ATTN_E_SPACE and leaves all as it was. Truncating
+ * the session truncates the record. A record shows the changes of hooks made before it, not of
+ * those made after it. */
 ATTN_API attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
                                      const attn_record_desc *desc, void *memory, size_t bytes);
-/* Ends it; the memory stays the caller's. attn_unhook_all and attn_session_free only stop it: it
- * can still be read. NULL is fine; not from a hook. */
+/* Ends and frees it; memory of the caller stays the caller's. attn_unhook_all and attn_session_free
+ * only stop it: it can still be read. NULL is fine; not from a hook. */
 ATTN_API void attn_record_free(attn_record *record);
 /* How many activations it records, and their names, first those outside the blocks, then
  * block by block (NULL beyond). */
@@ -1253,9 +1280,13 @@ typedef struct attn_patch_desc {
     int32_t right, wrong; /* logits[right] - logits[wrong], unless there is a metric */
     attn_metric_fn metric;
     void *user;
-    float *clean_value, *corrupted_value; /* NULL, or where the unpatched runs' numbers go */
-    uint64_t reserved[4];                 /* zero */
+    uint64_t reserved[4]; /* zero */
 } attn_patch_desc;
+
+/* The metric of the two texts as they are. */
+typedef struct attn_patch_baseline {
+    float clean, corrupted;
+} attn_patch_baseline;
 
 /* Activation patching (Vig et al. 2020; Meng et al. 2022), swept: entry [layer, position] of *out
  * [n_layer, n_tokens] is the metric of the corrupted text when blocks.layer.`name` has its value
@@ -1263,10 +1294,12 @@ typedef struct attn_patch_desc {
  * positions. `name` is what follows "blocks.i.", such as "hook_resid_pre", "hook_attn_out",
  * "hook_mlp_out", "attn.hook_z" or "attn.hook_pattern". Each number has the bits of one whole
  * forward pass with that patch, but the patches of a layer run as a batch, from that layer and
- * position on. */
-ATTN_API attn_status attn_patch_positions(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+ * position on. baseline may be NULL. */
+ATTN_API attn_status attn_patch_positions(attn_ctx *ctx, attn_tensor *out,
+                                          attn_patch_baseline *baseline, const attn_model *model,
                                           const attn_patch_desc *desc, const char *name);
-ATTN_API attn_status attn_patch_heads(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+ATTN_API attn_status attn_patch_heads(attn_ctx *ctx, attn_tensor *out,
+                                      attn_patch_baseline *baseline, const attn_model *model,
                                       const attn_patch_desc *desc, const char *name);
 
 /* >>api-lens ====================================================================================
@@ -1299,18 +1332,25 @@ ATTN_API size_t attn_resid_count(const attn_model *model, attn_resid_kind kind);
  * "pos_embed", "0_attn_out", "0_mlp_out"; "L0H0", "bias". Empty if out of range. */
 ATTN_API attn_label attn_resid_label(const attn_model *model, attn_resid_kind kind, size_t index);
 
+/* Which parts, of which text. */
+typedef struct attn_resid_desc {
+    attn_resid_kind kind;
+    const int32_t *tokens; /* [n_tokens] */
+    size_t n_tokens;
+    size_t first, count;  /* positions [first, first + count); count 0: to the end */
+    uint64_t reserved[4]; /* zero */
+} attn_resid_desc;
+
 typedef struct attn_resid_stack {
     attn_tensor stack; /* [n_parts, count, C] */
     attn_tensor scale; /* [count, 1]: ln_final.hook_scale */
 } attn_resid_stack;
 
-/* Runs a text and gives the parts at positions first .. first+count-1 (count 0: to the end), as
- * accumulated_resid, decompose_resid and get_full_resid_decomposition do. *out must be zeroed, or
- * hold tensors of those shapes; new tensors belong to the context. */
+/* Runs a text and gives its parts, as accumulated_resid, decompose_resid and
+ * get_full_resid_decomposition do. *out must be zeroed, or hold tensors of those shapes; new tensors
+ * belong to the context. */
 ATTN_API attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
-                                          const attn_model *model, const int32_t *tokens,
-                                          size_t n_tokens, attn_resid_kind kind, size_t first,
-                                          size_t count);
+                                          const attn_model *model, const attn_resid_desc *desc);
 
 /* ---- direct logit attribution ----
  *
@@ -1337,38 +1377,37 @@ ATTN_API attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const att
 ATTN_API attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                            attn_tensor directions);
 
-/* The logit lens (nostalgebraist 2020): out [.., T, V], or [.., T, n] for n chosen tokens (NULL:
- * all of V), are the logits of a model that ended at the residual stream [.., T, C]. The stream is
+/* The logit lens (nostalgebraist 2020): the logits of a model that ended at the residual stream
+ * [.., T, C]. out is [.., T, V] with `tokens` zeroed, or [.., T, n] for tokens I32 [n]. The stream is
  * normalized in one of two ways. With `scale` zeroed, the final LayerNorm takes the stream's own
  * scale, as if it were the final stream; for the final stream that gives the bits of the model's
  * logits. With `scale` [T, 1], it takes the scale of the real run (ln_final.hook_scale); the logits
  * of two streams then differ by the number that attn_logit_attrs gives for their difference. */
 ATTN_API attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                     attn_tensor resid, attn_tensor scale, const int32_t *tokens,
-                                     size_t n);
+                                     attn_tensor resid, attn_tensor scale, attn_tensor tokens);
 
 /* ---- models made of models ----
  *
  * Rewriting the weights without changing the log-probabilities, but for rounding. (Quantized
  * weights are dequantized to f32, so their inputs are no longer rounded.)
- * TransformerLens calls these fold_ln, center_writing_weights, center_unembed. */
+ * The flags have TransformerLens's names: fold_ln, center_writing_weights, center_unembed. */
 
-enum {
+typedef enum attn_process_flags {
     /* Folds the gain and bias of every LayerNorm into the weights that read its output: w becomes 1
      * and b 0. These weights are then centred over their inputs, whose mean is zero. The final
      * LayerNorm keeps a bias, b / w, because a file has no b_U: TransformerLens's b_U is that
      * ln_final.b · W_U, and unembed.b_U stays zero. Where w is 0, both stay. */
-    ATTN_FOLD_LAYERNORM = 1,
+    ATTN_PROCESS_FOLD_LN = 1,
     /* The weights that write to the residual stream no longer write a mean over C, which no
      * LayerNorm would see: W_E, W_pos, W_O, b_O, W_out, b_out. */
-    ATTN_CENTER_WRITING = 2,
+    ATTN_PROCESS_CENTER_WRITING_WEIGHTS = 2,
     /* W_U without its mean over V: shifts all logits of a position by the same number. */
-    ATTN_CENTER_UNEMBEDDING = 4
-};
-/* A new model, f32 and untied, which owns its memory and lives without the old one. `operations` is
- * the sum of one or more of the above; they are done in that order. *model is NULL on failure. */
+    ATTN_PROCESS_CENTER_UNEMBED = 4
+} attn_process_flags;
+/* A new model, f32 and untied, which owns its memory and lives without the old one. `flags` is the
+ * sum of one or more of the above; they are done in that order. *model is NULL on failure. */
 ATTN_API attn_status attn_process_weights(attn_ctx *ctx, attn_model **model, const attn_model *from,
-                                          unsigned operations);
+                                          unsigned flags);
 /* Writes a model as a .attn file, with the bytes that it was opened from or made as; like
  * attn_save, the file takes its name only when it is whole. */
 ATTN_API attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn_model *model);
@@ -3314,6 +3353,12 @@ static attn_status attn__need_layer(attn_ctx *ctx, const char *op, const attn_mo
     return ATTN_OK;
 }
 
+/* The positions whose keys and values are here: in a hook, those before the ones being fed. */
+static size_t attn__n_cached(const attn_session *s)
+{
+    return s->length + (s->running == ATTN__FEEDING ? s->fed_before : 0);
+}
+
 static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn_session *s,
                                      attn_cache_part part, size_t layer, size_t first, size_t count)
 {
@@ -3325,7 +3370,7 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
                           what);
     if (attn__need_layer(ctx, what, s->model, layer) != ATTN_OK)
         return ctx->status;
-    held = s->length + (s->running == ATTN__FEEDING ? s->fed_before : 0);
+    held = attn__n_cached(s);
     if (first > held || count > held - first)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "%s: %llu positions from %llu on; the session holds %llu", what,
@@ -3334,20 +3379,22 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
 }
 
 ATTN__DEF attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out, const attn_session *session,
-                                     attn_cache_part part, size_t layer, size_t first, size_t count)
+                                     attn_cache_part part, size_t layer, size_t first)
 {
     attn__result result;
+    const size_t held = session ? attn__n_cached(session) : 0;
+    const size_t n = first < held ? held - first : 0;
     size_t t, head, j;
     float *to;
     const attn_config *c;
-    if (attn__check_cache(ctx, "attn_cache_get", session, part, layer, first, count) != ATTN_OK)
+    if (attn__check_cache(ctx, "attn_cache_get", session, part, layer, first, n) != ATTN_OK)
         return ctx->status;
     c = &session->model->config;
-    if (attn__begin(ctx, "attn_cache_get", out, attn_shape3(count, c->n_head, c->d_head),
-                    &result) != ATTN_OK)
+    if (attn__begin(ctx, "attn_cache_get", out, attn_shape3(n, c->n_head, c->d_head), &result) !=
+        ATTN_OK)
         return ctx->status;
     to = (float *)result.dense.data;
-    for (t = first; t < first + count; t++)
+    for (t = first; t < held; t++)
         for (head = layer * c->n_head; head < (layer + 1) * c->n_head; head++)
             for (j = 0; j < c->d_head; j++) {
                 const void *from = attn__cached(session, part, head, t, j);
@@ -4318,6 +4365,7 @@ struct attn_record {
     size_t n_slots;
     attn__slot *slots;
     uint32_t *slot_of; /* [1 + n_layer, ATTN__N_HOOKS]: number of the slot and 1, or 0 */
+    float *own;        /* the numbers' memory, unless it is the caller's */
 };
 
 /* Bytes of one activation; 0 if they are too many to count. */
@@ -4549,6 +4597,7 @@ static void attn__free_record(attn_record *record)
 {
     attn__free(record->slots);
     attn__free(record->slot_of);
+    attn__free(record->own);
     attn__free(record);
 }
 
@@ -4599,14 +4648,16 @@ static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory
         return attn__fail(ctx, ATTN_E_MEMORY,
                           "attn_record_new: %llu positions do not fit in memory",
                           ATTN__LLU(r->room));
-    if (bytes < needed)
+    if (!memory)
+        memory = r->own = (float *)attn__alloc(ctx, needed, "a record's numbers");
+    else if (bytes < needed)
         return attn__fail(ctx, ATTN_E_SPACE,
                           "attn_record_new: %llu positions need %llu bytes of memory; %llu were "
                           "given",
                           ATTN__LLU(r->room), ATTN__LLU(needed), ATTN__LLU(bytes));
     r->slots = ATTN__NEW(ctx, attn__slot, r->n_slots, "a record");
     r->slot_of = ATTN__NEW(ctx, uint32_t, n_layers * ATTN__N_HOOKS, "a record");
-    if (!r->slots || !r->slot_of)
+    if (!memory || !r->slots || !r->slot_of)
         return ATTN_E_MEMORY;
     attn__place_slots(r, r->watcher->points, memory);
     return ATTN_OK;
@@ -4620,10 +4671,10 @@ ATTN__CALLER attn_status attn_record_new(attn_ctx *ctx, attn_record **record, at
     if (attn__need_place(ctx, "attn_record_new", "place for the record", record) ||
         attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan))
         return ctx->status;
-    if (!memory || (uintptr_t)memory % sizeof(float) != 0)
+    if ((!memory && bytes > 0) || (uintptr_t)memory % sizeof(float) != 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_new: %s",
                           memory ? "the memory must be aligned to 4 bytes, as floats are"
-                                 : "no memory was given; attn_record_size says how much");
+                                 : "memory is NULL but bytes is not 0");
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the plan is refused without a model */
     if (session->length > plan.first)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -5248,10 +5299,12 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, cons
         (*ids)[n++] = model->config.bos;
     if (d->prompt_ids)
         memcpy(*ids + n, d->prompt_ids, room * sizeof **ids);
-    else if (n_text > 0 && attn_encode(ctx, *ids + n, room, n_ids, model->tokenizer, prompt, n_text,
-                                       d->allow_special) != ATTN_OK)
+    *n_ids = room;
+    if (!d->prompt_ids && n_text > 0 &&
+        (d->allow_special ? attn_encode_special : attn_encode)(
+            ctx, *ids + n, n_ids, model->tokenizer, prompt, n_text) != ATTN_OK)
         return ctx->status;
-    *n_ids = n + (d->prompt_ids ? room : n_text > 0 ? *n_ids : 0);
+    *n_ids += n;
     return ATTN_OK;
 }
 
@@ -5519,7 +5572,8 @@ typedef struct attn__generation {
     float *logits; /* [n_vocab]: a copy for logits_fn to change; NULL without one */
     attn__drafter drafter;
     attn__listener listener;
-    size_t n, most;                      /* tokens generated, and allowed */
+    int32_t *ids;                        /* room for the tokens generated, or NULL */
+    size_t n, most;                      /* how many there are, and are allowed */
     int32_t due[ATTN__MOST_DRAFTED + 1]; /* the next token to feed, then a draft */
     size_t n_drafted;
     attn_stop_reason reason; /* once there is one, nothing more is drawn */
@@ -5535,7 +5589,7 @@ static attn_status attn__generation_sampler(attn_ctx *ctx, attn__generation *w)
 {
     const attn_sampler_desc *d = &w->desc.sampling;
     const size_t n_vocab = w->session->model->config.n_vocab;
-    w->sampler = w->desc.sampler;
+    w->sampler = w->desc.reuse_sampler;
     if (!w->sampler) {
         const attn_status status = attn_sampler_new(ctx, &w->own_sampler, n_vocab, d);
         w->sampler = w->own_sampler;
@@ -5543,9 +5597,10 @@ static attn_status attn__generation_sampler(attn_ctx *ctx, attn__generation *w)
     }
     if (d->temperature != 0 || d->top_k != 0 || d->top_p != 0 || d->min_p != 0 ||
         d->repeat_penalty != 0 || d->repeat_last != 0 || d->seed != 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "both sampler and sampling were given; a sampler has its settings from "
-                          "attn_sampler_new, so leave sampling zeroed");
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "both reuse_sampler and sampling were given; a sampler has its settings from "
+            "attn_sampler_new, so leave sampling zeroed");
     if (w->sampler->n_vocab != n_vocab)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "the sampler is for a vocabulary of %llu tokens; the model's has %llu",
@@ -5554,14 +5609,13 @@ static attn_status attn__generation_sampler(attn_ctx *ctx, attn__generation *w)
 }
 
 /* All that a writer needs beside its desc, session and prompt. */
-static attn_status attn__generation_init(attn_ctx *ctx, attn__generation *w, attn_text_fn fn,
-                                         void *user)
+static attn_status attn__generation_init(attn_ctx *ctx, attn__generation *w)
 {
     const attn_model *model = w->session->model;
     w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
     w->listener.session = w->session;
-    w->listener.fn = fn;
-    w->listener.user = user;
+    w->listener.fn = w->desc.text_fn;
+    w->listener.user = w->desc.text_user;
     w->listener.n_stops = w->desc.n_stop;
     if (attn__stops_new(ctx, model, &w->desc, &w->listener.stops) != ATTN_OK ||
         attn__generation_sampler(ctx, w) != ATTN_OK)
@@ -5612,8 +5666,8 @@ static attn_status attn__next_token(attn_ctx *ctx, attn__generation *w, int32_t 
     w->ended = w->reason != ATTN_STOP_NONE || s->length == s->capacity;
     if (w->reason)
         return ATTN_OK;
-    if (w->desc.ids)
-        w->desc.ids[w->n] = *token;
+    if (w->ids)
+        w->ids[w->n] = *token;
     w->n++;
     w->reason = attn__emit_text(&w->listener, *token);
     if (!w->reason && w->n == w->most)
@@ -5687,8 +5741,7 @@ static attn_status attn__generate_all(attn_ctx *ctx, attn__generation *runs, siz
         if (n_items == 0)
             break;
         status = attn_feed_batch(ctx, items, n_items);
-        if (n_passes)
-            ++*n_passes;
+        ++*n_passes;
         for (i = 0; i < n && status == ATTN_OK; i++)
             if (!runs[i].ended)
                 status = attn__read_rows(ctx, &runs[i]);
@@ -5700,22 +5753,28 @@ static attn_status attn__generate_all(attn_ctx *ctx, attn__generation *runs, siz
     return status;
 }
 
-ATTN__CALLER attn_status attn_generate(attn_ctx *ctx, attn_session *session, const char *prompt,
-                                       const attn_generate_desc *desc, attn_text_fn fn, void *user)
+ATTN__CALLER attn_status attn_generate(attn_ctx *ctx, attn_generation *result,
+                                       attn_session *session, const char *prompt,
+                                       const attn_generate_desc *desc)
 {
     attn__generation w = ATTN_ZERO;
     attn_feed_item item;
     attn_status status;
+    size_t n_passes = 0;
+    if (result) {
+        result->n_ids = result->n_passes = 0;
+        result->reason = ATTN_STOP_NONE;
+    }
     if (attn__need_given(ctx, "attn_generate", "session", session) ||
         (desc && ATTN__NEED_ZEROS(ctx, "attn_generate_desc", desc->reserved)) ||
+        (result && ATTN__NEED_ZEROS(ctx, "attn_generation", result->reserved)) ||
         attn__check_idle(ctx, "attn_generate", session))
         return ctx->status;
     attn__enter_call(session);
     if (desc)
         w.desc = *desc;
     w.session = session;
-    if (w.desc.n_passes)
-        *w.desc.n_passes = 0;
+    w.ids = result ? result->ids : NULL;
     status = attn__prompt_ids(ctx, session->model, prompt, &w.desc,
                               w.desc.prepend_bos && session->length == 0, &w.prompt, &w.n_prompt);
     if (status == ATTN_OK && w.n_prompt == 0 && !session->has_logits)
@@ -5725,13 +5784,15 @@ ATTN__CALLER attn_status attn_generate(attn_ctx *ctx, attn_session *session, con
                                 : "the prompt is empty and so is the session: give some text, or "
                                   "set prepend_bos");
     if (status == ATTN_OK)
-        status = attn__generation_init(ctx, &w, fn, user);
+        status = attn__generation_init(ctx, &w);
     if (status == ATTN_OK)
-        status = attn__generate_all(ctx, &w, 1, &item, w.desc.n_passes);
-    if (w.desc.n_ids)
-        *w.desc.n_ids = w.n;
-    if (w.desc.reason)
-        *w.desc.reason = status == ATTN_OK ? w.reason : ATTN_STOP_NONE;
+        status = attn__generate_all(ctx, &w, 1, &item, &n_passes);
+    if (result) {
+        result->n_ids = w.n;
+        result->n_passes = n_passes;
+        if (status == ATTN_OK)
+            result->reason = w.reason;
+    }
     attn__generation_free(&w);
     attn__leave_call(session);
     if (status == ATTN_OK && w.reason == ATTN_STOP_CALLBACK)
@@ -5815,8 +5876,10 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
     if (!text->text || !text->ids)
         return ATTN_E_MEMORY;
     text->text[0] = 0;
-    w->desc.ids = text->ids;
-    return attn__generation_init(ctx, w, attn__keep_text, w);
+    w->ids = text->ids;
+    w->desc.text_fn = attn__keep_text;
+    w->desc.text_user = w;
+    return attn__generation_init(ctx, w);
 }
 
 static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *texts, size_t n_texts,
@@ -5826,14 +5889,12 @@ static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *text
         attn__need_given(ctx, "attn_generate_many", "texts", n_texts ? texts : NULL) ||
         (desc && ATTN__NEED_ZEROS(ctx, "attn_generate_desc", desc->reserved)))
         return ctx->status;
-    if (desc && (desc->sampler || desc->prompt_ids || desc->ids || desc->n_ids || desc->reason))
+    if (desc && (desc->reuse_sampler || desc->text_fn || desc->prompt_ids))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_generate_many: desc->%s was given; each text has its own",
-                          desc->sampler      ? "sampler"
-                          : desc->prompt_ids ? "prompt_ids"
-                          : desc->ids        ? "ids"
-                          : desc->n_ids      ? "n_ids"
-                                             : "reason");
+                          desc->reuse_sampler ? "reuse_sampler"
+                          : desc->text_fn     ? "text_fn"
+                                              : "prompt_ids");
     return ATTN_OK;
 }
 
@@ -5844,7 +5905,7 @@ ATTN__CALLER attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *te
     attn_feed_item *items;
     attn_workspace *workspace = NULL;
     attn_status status;
-    size_t i;
+    size_t i, n_passes = 0;
     for (i = 0; texts && i < n_texts; i++)
         attn__forget_text(&texts[i]);
     if (attn__check_many(ctx, texts, n_texts, model, desc) != ATTN_OK)
@@ -5852,8 +5913,6 @@ ATTN__CALLER attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *te
     runs = ATTN__NEW(ctx, attn__generation, n_texts, "texts");
     items = ATTN__NEW(ctx, attn_feed_item, n_texts, "texts");
     status = runs && items ? attn_workspace_new(ctx, &workspace, model, NULL) : ATTN_E_MEMORY;
-    if (status == ATTN_OK && desc && desc->n_passes)
-        *desc->n_passes = 0;
     for (i = 0; workspace && i < n_texts && status == ATTN_OK; i++) {
         const size_t draft = ATTN__MOST_DRAFTED / n_texts;
         if (desc)
@@ -5864,7 +5923,7 @@ ATTN__CALLER attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *te
             status = attn__of_item(ctx, i);
     }
     if (status == ATTN_OK)
-        status = attn__generate_all(ctx, runs, n_texts, items, desc ? desc->n_passes : NULL);
+        status = attn__generate_all(ctx, runs, n_texts, items, &n_passes);
     for (i = 0; i < n_texts && status == ATTN_OK; i++) {
         texts[i].n_ids = runs[i].n;
         texts[i].reason = runs[i].reason;
@@ -5942,20 +6001,24 @@ static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, i
     return 1;
 }
 
-static attn_status attn__need_top(attn_ctx *ctx, const char *op, const attn_prediction *top,
-                                  size_t k, size_t n_vocab)
+/* *top becomes the caller's, or room for none. */
+static attn_status attn__need_top(attn_ctx *ctx, const char *op, attn_top *top,
+                                  const attn_top *given, size_t n_vocab)
 {
-    if (k > n_vocab || (k > 0 && !top))
+    const attn_top none = {NULL, 0};
+    *top = given ? *given : none;
+    if (top->k > n_vocab || (top->k > 0 && !top->best))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          top ? "%s: the %llu likeliest of a vocabulary of %llu"
-                              : "%s: no room for the %llu likeliest of %llu tokens was given",
-                          op, ATTN__LLU(k), ATTN__LLU(n_vocab));
+                          top->best ? "%s: the %llu likeliest of a vocabulary of %llu"
+                                    : "%s: no room for the %llu likeliest of %llu tokens was given",
+                          op, ATTN__LLU(top->k), ATTN__LLU(n_vocab));
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, attn_prediction *top,
-                                       size_t k, attn_tensor logits, const int32_t *targets)
+ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
+                                       attn_tensor logits, const int32_t *targets)
 {
+    attn_top room;
     const attn__kernels *kernels;
     const attn_shape shape = attn__shape_of(&logits);
     attn_status status = ATTN_OK;
@@ -5971,18 +6034,18 @@ ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, a
     if (!targets != !stats)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_logit_stats: no %s was given",
                           stats ? "target" : "room for the targets' statistics");
-    if (attn__need_top(ctx, "attn_logit_stats", top, k, n) ||
+    if (attn__need_top(ctx, "attn_logit_stats", &room, top, n) ||
         (targets && attn__need_ids(ctx, "attn_logit_stats", "target", targets, 1, logits.shape[0],
                                    n) != ATTN_OK))
         return ctx->status;
     buffers = attn__row_buffers(ctx, n);
-    heap = buffers ? ATTN__NEW(ctx, attn__candidate, k, "likely tokens") : NULL;
+    heap = buffers ? ATTN__NEW(ctx, attn__candidate, room.k, "likely tokens") : NULL;
     if (!heap)
         status = ATTN_E_MEMORY;
     for (t = 0; t < logits.shape[0] && status == ATTN_OK; t++)
         if (!attn__judge(kernels, attn__row(&logits, &shape, t, n, buffers), n,
                          targets ? targets[t] : 0, stats ? stats + t : NULL,
-                         top ? top + t * k : NULL, k, heap))
+                         room.k ? room.best + t * room.k : NULL, room.k, heap))
             status = attn__fail(ctx, ATTN_E_ARGUMENT,
                                 "attn_logit_stats: the logits of row %llu hold a NaN, or nothing "
                                 "finite",
@@ -5998,9 +6061,8 @@ typedef struct attn__scoring {
     const int32_t *tokens;
     size_t n_tokens, before; /* before: tokens that the session held */
     attn_token_stats *stats;
-    attn_prediction *top;
-    size_t k;
-    attn__candidate *heap; /* [k] */
+    attn_top top;
+    attn__candidate *heap; /* [top.k] */
 } attn__scoring;
 
 /* Token i of the text, once it or the token before it was fed. The text may be the session's own
@@ -6022,7 +6084,7 @@ static attn_status attn__judge_rows(attn_ctx *ctx, const attn__scoring *s, size_
         if (!attn__judge(s->session->workspace->kernels, logits, n_vocab,
                          has_next ? attn__scored_token(s, i + 1) : 0,
                          has_next && s->stats ? s->stats + i : NULL,
-                         s->top ? s->top + i * s->k : NULL, s->k, s->heap))
+                         s->top.k ? s->top.best + i * s->top.k : NULL, s->top.k, s->heap))
             return attn__fail(ctx, ATTN_E_ARGUMENT,
                               "attn_score: the logits at position %llu hold a NaN, or nothing "
                               "finite",
@@ -6031,12 +6093,11 @@ static attn_status attn__judge_rows(attn_ctx *ctx, const attn__scoring *s, size_
     return ATTN_OK;
 }
 
-ATTN__CALLER attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_prediction *top,
-                                    size_t k, attn_session *session, const int32_t *tokens,
-                                    size_t n_tokens)
+ATTN__CALLER attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
+                                    attn_session *session, const int32_t *tokens, size_t n_tokens)
 {
     const size_t at_once = 32; /* rows of logits held */
-    attn__scoring s = {session, tokens, n_tokens, 0, stats, top, k, NULL};
+    attn__scoring s = {session, tokens, n_tokens, 0, stats, {NULL, 0}, NULL};
     size_t n_vocab, at;
     int had_logits;
     attn_feed_item item = attn__feed_of(session, tokens, n_tokens);
@@ -6046,10 +6107,10 @@ ATTN__CALLER attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn
         return ctx->status;
     n_vocab = session->model->config.n_vocab;
     if (attn__check_item(ctx, &item, session->model) ||
-        attn__need_top(ctx, "attn_score", top, k, n_vocab))
+        attn__need_top(ctx, "attn_score", &s.top, top, n_vocab))
         return ctx->status;
     logits = ATTN__NEW(ctx, float, (at_once + 1) * n_vocab, "rows of logits");
-    s.heap = logits ? ATTN__NEW(ctx, attn__candidate, k, "likely tokens") : NULL;
+    s.heap = logits ? ATTN__NEW(ctx, attn__candidate, s.top.k, "likely tokens") : NULL;
     if (!s.heap) {
         attn__free(logits);
         return ATTN_E_MEMORY;
@@ -7078,62 +7139,85 @@ static attn_status attn__encode_all(attn__encoder *encoder, const unsigned char 
     return attn__encode_part(encoder, part, end);
 }
 
-ATTN__DEF attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t capacity, size_t *n_ids,
-                                  const attn_tokenizer *tokenizer, const char *text, size_t size,
-                                  int allow_special)
+/* Encodes into encoder->ids and frees what that took. */
+static attn_status attn__encode(attn__encoder *encoder, const char *text, size_t size,
+                                int allow_special)
 {
     const unsigned char *start = (const unsigned char *)text;
-    attn__encoder encoder = ATTN_ZERO;
     attn_status status;
     size_t n_cached;
-
-    if (n_ids)
-        *n_ids = 0;
-    if (!tokenizer)
-        return attn__fail(ctx, ATTN_E_TOKENIZER,
-                          "attn_encode: there is no tokenizer; give token ids instead of text");
-    if ((!text && size) || (!ids && capacity))
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_encode: %s is NULL but its size is %llu",
-                          !text && size ? "text" : "ids",
-                          ATTN__LLU(!text && size ? size : capacity));
-    if (size == 0)
-        return ATTN_OK;
-
-    encoder.ctx = ctx;
-    encoder.tokenizer = tokenizer;
-    encoder.ids = ids;
-    encoder.capacity = capacity;
     /* Words repeat only in a text of some length, and a small cache is enough for most of them. */
     for (n_cached = 1; n_cached < ATTN__CACHE_MAX && n_cached < size / 16;)
         n_cached *= 2;
     if (n_cached >= 16) {
-        encoder.cache_mask = n_cached - 1;
-        encoder.cache = ATTN__NEW(ctx, attn__cached_word, n_cached, "a cache of words");
-        if (!encoder.cache)
+        encoder->cache_mask = n_cached - 1;
+        encoder->cache = ATTN__NEW(encoder->ctx, attn__cached_word, n_cached, "a cache of words");
+        if (!encoder->cache)
             return ATTN_E_MEMORY;
     }
-    status = attn__encode_all(&encoder, start, start + size, allow_special);
-    attn__free(encoder.cache);
-    attn__free(encoder.places);
-    attn__free(encoder.heads);
-    if (status)
-        return status;
-    if (n_ids)
-        *n_ids = encoder.n_ids;
-    if (encoder.n_ids > capacity)
-        return attn__fail(ctx, ATTN_E_SPACE, "attn_encode: %llu ids, but room for only %llu",
-                          ATTN__LLU(encoder.n_ids), ATTN__LLU(capacity));
+    status = attn__encode_all(encoder, start, start + size, allow_special);
+    attn__free(encoder->cache);
+    attn__free(encoder->places);
+    attn__free(encoder->heads);
+    return status;
+}
+
+/* attn_encode and attn_encode_special. */
+static attn_status attn__encode_text(attn_ctx *ctx, const char *op, attn__encoder *encoder,
+                                     size_t *n_ids, const char *text, size_t size,
+                                     int allow_special)
+{
+    size_t room;
+    if (attn__need_given(ctx, op, "n_ids", n_ids) != ATTN_OK)
+        return ctx->status;
+    room = *n_ids;
+    *n_ids = 0;
+    if (!encoder->tokenizer)
+        return attn__fail(ctx, ATTN_E_TOKENIZER,
+                          "%s: there is no tokenizer; give token ids instead of text", op);
+    if ((!text && size) || (!encoder->ids && room))
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s is NULL but its size is %llu", op,
+                          !text && size ? "text" : "ids", ATTN__LLU(!text && size ? size : room));
+    encoder->ctx = ctx;
+    encoder->capacity = room;
+    if (size > 0 && attn__encode(encoder, text, size, allow_special))
+        return ctx->status;
+    *n_ids = encoder->n_ids;
+    if (*n_ids > room)
+        return attn__fail(ctx, ATTN_E_SPACE, "%s: %llu ids, but room for only %llu", op,
+                          ATTN__LLU(*n_ids), ATTN__LLU(room));
     return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t *n_ids,
+                                  const attn_tokenizer *tokenizer, const char *text, size_t size)
+{
+    attn__encoder encoder = ATTN_ZERO;
+    encoder.tokenizer = tokenizer;
+    encoder.ids = ids;
+    return attn__encode_text(ctx, "attn_encode", &encoder, n_ids, text, size, 0);
+}
+
+ATTN__DEF attn_status attn_encode_special(attn_ctx *ctx, int32_t *ids, size_t *n_ids,
+                                          const attn_tokenizer *tokenizer, const char *text,
+                                          size_t size)
+{
+    attn__encoder encoder = ATTN_ZERO;
+    encoder.tokenizer = tokenizer;
+    encoder.ids = ids;
+    return attn__encode_text(ctx, "attn_encode_special", &encoder, n_ids, text, size, 1);
 }
 
 /* --- decoding --- */
 
-ATTN__DEF attn_status attn_decode(attn_ctx *ctx, char *text, size_t capacity, size_t *size,
+ATTN__DEF attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
                                   const attn_tokenizer *tokenizer, const int32_t *ids, size_t n_ids)
 {
-    size_t i, length, total = 0;
-    if (size)
-        *size = 0;
+    size_t i, length, capacity, total = 0;
+    if (attn__need_given(ctx, "attn_decode", "size", size) != ATTN_OK)
+        return ctx->status;
+    capacity = *size;
+    *size = 0;
     if (!tokenizer)
         return attn__fail(ctx, ATTN_E_TOKENIZER, "attn_decode: there is no tokenizer");
     if ((!ids && n_ids) || (!text && capacity))
@@ -7153,8 +7237,7 @@ ATTN__DEF attn_status attn_decode(attn_ctx *ctx, char *text, size_t capacity, si
             memcpy(text + total, bytes, length);
         total += length;
     }
-    if (size)
-        *size = total;
+    *size = total;
     if (total > capacity)
         return attn__fail(ctx, ATTN_E_SPACE, "attn_decode: %llu bytes, but room for only %llu",
                           ATTN__LLU(total), ATTN__LLU(capacity));
@@ -7187,11 +7270,27 @@ static int32_t *attn__ids_of(attn_ctx *ctx, const char *op, const attn_model *mo
     bytes = (char *)(ids + size);
     bytes[0] = ' ';
     memcpy(bytes + spaced, text, size - spaced);
-    if (attn_encode(ctx, ids, size, n_ids, attn_model_tokenizer(model), bytes, size, 0)) {
+    *n_ids = size;
+    if (attn_encode(ctx, ids, n_ids, attn_model_tokenizer(model), bytes, size)) {
         attn__free(ids);
         return NULL;
     }
     return ids;
+}
+
+ATTN__CALLER attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, const char *text)
+{
+    size_t n = 0;
+    int32_t *ids;
+    attn_status status;
+    if (attn__need_given(ctx, "attn_feed_text", "session", session) != ATTN_OK)
+        return ctx->status;
+    ids = attn__ids_of(ctx, "attn_feed_text", session->model, text, 0, &n);
+    if (!ids)
+        return ctx->status;
+    status = attn_feed(ctx, session, ids, n);
+    attn__free(ids);
+    return status;
 }
 
 ATTN__CALLER attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
@@ -8447,13 +8546,14 @@ ATTN__DEF attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tenso
 /* All heads of an attention: head i is row i of the leading dimensions. */
 typedef struct attn__attention {
     const attn__kernels *kernels;
-    attn_tensor q, k, v, z; /* [.., Tq, d], [.., Tk, d], [.., Tk, dv], dense [.., Tq, dv] */
-    attn_shape lead;        /* leading dimensions, then 1, 1 */
+    attn_tensor q, k, v; /* [.., Tq, d], [.., Tk, d], [.., Tk, dv] */
+    int pattern_only;    /* there is no v */
+    attn_tensor out;     /* dense: the pattern [.., Tq, Tk], or z [.., Tq, dv] */
+    attn_shape lead;     /* leading dimensions, then 1, 1 */
     size_t n_heads, n_queries, n_keys, d_qk, d_v;
     float scale;
     int causal;
     attn_tensor mask;    /* dense or ndim 0 */
-    attn_tensor pattern; /* dense [.., Tq, Tk] or ndim 0 */
     size_t block_rows;   /* most queries at once */
     size_t scratch_size; /* floats for each worker */
     float *scratch;
@@ -8461,7 +8561,8 @@ typedef struct attn__attention {
 
 /* Plans the scratch memory of each worker: packed keys and values, a tile of scores, a tail of z,
  * and packed rows. Fails if that is beyond counting. */
-static attn_status attn__attention_plan(attn_ctx *ctx, attn__attention *a, int n_threads)
+static attn_status attn__attention_plan(attn_ctx *ctx, const char *op, attn__attention *a,
+                                        int n_threads)
 {
     const size_t depth = a->d_qk > a->n_keys ? a->d_qk : a->n_keys;
     a->block_rows = a->n_queries < ATTN__QUERIES ? a->n_queries : ATTN__QUERIES;
@@ -8469,10 +8570,9 @@ static attn_status attn__attention_plan(attn_ctx *ctx, attn__attention *a, int n
             (ATTN__PACK + ((double)ATTN__QUERIES + (double)a->d_qk + (double)a->d_v + 32) *
                               ((double)a->n_keys + 64)) >
         (double)(SIZE_MAX / 2))
-        return attn__fail(ctx, ATTN_E_MEMORY,
-                          "attn_attention: no memory for the keys and values of k %s and v %s",
-                          attn__show(attn__shape_of(&a->k)).text,
-                          attn__show(attn__shape_of(&a->v)).text);
+        return attn__fail(ctx, ATTN_E_MEMORY, "%s: no memory for the keys and values of q %s, k %s",
+                          op, attn__show(attn__shape_of(&a->q)).text,
+                          attn__show(attn__shape_of(&a->k)).text);
     a->scratch_size = attn_panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float) +
                       attn_panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float) +
                       a->block_rows * attn__round_up(a->n_keys, 16) +
@@ -8496,11 +8596,13 @@ static void attn__attention_body(attn__worker *me, void *arg)
     attn__share(me, a->n_heads, &i, &last);
     for (; i < last; i++) {
         const attn_tensor q = attn__matrix(a->q, &a->lead, i);
-        attn_tensor k = attn__matrix(a->k, &a->lead, i), v = attn__matrix(a->v, &a->lead, i);
+        const attn_tensor k = attn_transpose(attn__matrix(a->k, &a->lead, i), 0, 1);
         attn__head h = ATTN_ZERO;
-        k = attn_transpose(k, 0, 1);
         attn__pack_panels(keys, ATTN_F32, &k, 0, (a->n_keys + 15) / 16);
-        attn__pack_panels(values, ATTN_F32, &v, 0, (a->d_v + 15) / 16);
+        if (!a->pattern_only) {
+            const attn_tensor v = attn__matrix(a->v, &a->lead, i);
+            attn__pack_panels(values, ATTN_F32, &v, 0, (a->d_v + 15) / 16);
+        }
         h.keys = attn__panels_at(keys, ATTN_F32, a->d_qk, a->n_keys);
         h.values = attn__panels_at(values, ATTN_F32, a->n_keys, a->d_v);
         h.q_stride = q.stride[0];
@@ -8512,31 +8614,29 @@ static void attn__attention_body(attn__worker *me, void *arg)
             h.first = a->causal ? a->n_keys - a->n_queries + row : 0;
             h.rows = attn__query_block(h.first, a->n_queries - row);
             h.q = (const float *)q.data + (ptrdiff_t)row * q.stride[0];
-            h.z = (float *)a->z.data + (i * a->n_queries + row) * a->d_v;
             if (a->mask.ndim > 0) {
                 h.mask = (const float *)a->mask.data + attn__lead_offset(a->mask, &a->lead, i) +
                          row * a->n_keys;
                 h.mask_stride = a->n_keys;
             }
             attn__head_scores(a->kernels, &h, tile, tile_stride, pack);
-            for (j = 0; j < h.rows; j++) {
-                float *p = tile + j * tile_stride;
-                a->kernels->softmax(p, p, a->n_keys);
-                if (a->pattern.ndim > 0)
-                    memcpy((float *)a->pattern.data + (i * a->n_queries + row + j) * a->n_keys, p,
-                           a->n_keys * sizeof(float));
-            }
-            attn__head_weigh(a->kernels, &h, tile, tile_stride, tail, pack);
+            for (j = 0; j < h.rows; j++)
+                a->kernels->softmax(tile + j * tile_stride, tile + j * tile_stride, a->n_keys);
+            h.z = (float *)a->out.data +
+                  (i * a->n_queries + row) * (a->pattern_only ? a->n_keys : a->d_v);
+            for (j = 0; j < h.rows && a->pattern_only; j++)
+                memcpy(h.z + j * a->n_keys, tile + j * tile_stride, a->n_keys * sizeof(float));
+            if (!a->pattern_only)
+                attn__head_weigh(a->kernels, &h, tile, tile_stride, tail, pack);
         }
     }
 }
 
 /* Everything that must hold before attention can run; fills in `a`. */
-static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
+static attn_status attn__attention_check(attn_ctx *ctx, const char *op, attn__attention *a,
                                          const attn_attention_desc *desc)
 {
-    static const char op[] = "attn_attention";
-    const attn_tensor q = a->q, k = a->k, v = a->v;
+    const attn_tensor q = a->q, k = a->k, v = a->pattern_only ? k : a->v;
     attn_shape lead;
     if ((desc && ATTN__NEED_ZEROS(ctx, "attn_attention_desc", desc->reserved)) ||
         attn__need_kernels(ctx, &a->kernels) || attn__need(ctx, op, "q", &q) ||
@@ -8584,56 +8684,65 @@ static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor q, attn_tensor k,
-                                     attn_tensor v, const attn_attention_desc *desc)
+/* The pattern, or the values weighed by it, into *out. */
+static attn_status attn__attention_of(attn_ctx *ctx, const char *op, attn_tensor *out,
+                                      attn__attention *a, const attn_attention_desc *desc)
 {
-    attn__attention a = ATTN_ZERO;
-    attn__result z, pattern = ATTN_ZERO;
+    attn__result result;
     attn_tensor q_copy = ATTN_ZERO, mask_copy = ATTN_ZERO;
     attn_shape shape;
-    attn_status status = ATTN_OK;
+    attn_status status;
     attn__scratch scratch;
     int n_threads;
-    a.q = q;
-    a.k = k;
-    a.v = v;
-    if (attn__attention_check(ctx, &a, desc) != ATTN_OK)
+    if (attn__attention_check(ctx, op, a, desc) != ATTN_OK)
         return ctx->status;
-    shape = a.lead;
-    shape.dim[shape.ndim - 2] = a.n_queries;
-    shape.dim[shape.ndim - 1] = a.d_v;
-    if (attn__begin(ctx, "attn_attention", out, shape, &z) != ATTN_OK)
+    shape = a->lead;
+    shape.dim[shape.ndim - 2] = a->n_queries;
+    shape.dim[shape.ndim - 1] = a->pattern_only ? a->n_keys : a->d_v;
+    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
         return ctx->status;
-    a.z = z.dense;
-    if (desc && desc->pattern) {
-        shape.dim[shape.ndim - 1] = a.n_keys;
-        status = attn__begin(ctx, "attn_attention (pattern)", desc->pattern, shape, &pattern);
-        a.pattern = pattern.dense;
-    }
-    if (status == ATTN_OK)
-        status = attn__as_floats(ctx, &q_copy, &a.q, 0);
+    a->out = result.dense;
+    status = attn__as_floats(ctx, &q_copy, &a->q, 0);
     if (status == ATTN_OK && desc && desc->mask_kind == ATTN_MASK_GIVEN) {
-        a.mask = desc->mask;
-        status = attn__as_floats(ctx, &mask_copy, &a.mask, 1);
+        a->mask = desc->mask;
+        status = attn__as_floats(ctx, &mask_copy, &a->mask, 1);
     }
-    n_threads = attn__threads_for(ctx, (double)a.n_heads * (double)a.n_queries * (double)a.n_keys *
-                                           (double)(a.d_qk + a.d_v));
+    n_threads = attn__threads_for(ctx, (double)a->n_heads * (double)a->n_queries *
+                                           (double)a->n_keys * (double)(a->d_qk + a->d_v));
     if (status == ATTN_OK)
-        status = attn__attention_plan(ctx, &a, n_threads);
-    if (status == ATTN_OK && (attn_count(a.z) > 0 || attn_count(a.pattern) > 0)) {
-        a.scratch = attn__scratch_new(ctx, &scratch, (size_t)n_threads * a.scratch_size,
-                                      "attention's keys and values");
-        if (a.scratch)
-            attn__parallel(n_threads, attn__attention_body, &a);
+        status = attn__attention_plan(ctx, op, a, n_threads);
+    if (status == ATTN_OK && attn_count(a->out) > 0) {
+        a->scratch = attn__scratch_new(ctx, &scratch, (size_t)n_threads * a->scratch_size,
+                                       "attention's keys and values");
+        if (a->scratch)
+            attn__parallel(n_threads, attn__attention_body, a);
         else
             status = ATTN_E_MEMORY;
         attn__scratch_free(&scratch);
     }
     attn_tensor_free(ctx, &q_copy);
     attn_tensor_free(ctx, &mask_copy);
-    if (a.pattern.ndim > 0)
-        status = attn__finish(ctx, desc->pattern, &pattern, status);
-    return attn__finish(ctx, out, &z, status);
+    return attn__finish(ctx, out, &result, status);
+}
+
+ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor q, attn_tensor k,
+                                     attn_tensor v, const attn_attention_desc *desc)
+{
+    attn__attention a = ATTN_ZERO;
+    a.q = q;
+    a.k = k;
+    a.v = v;
+    return attn__attention_of(ctx, "attn_attention", out, &a, desc);
+}
+
+ATTN__DEF attn_status attn_attention_pattern(attn_ctx *ctx, attn_tensor *pattern, attn_tensor q,
+                                             attn_tensor k, const attn_attention_desc *desc)
+{
+    attn__attention a = ATTN_ZERO;
+    a.q = q;
+    a.k = k;
+    a.pattern_only = 1;
+    return attn__attention_of(ctx, "attn_attention_pattern", pattern, &a, desc);
 }
 
 /* [.., T, H*d] as [.., H, T, d], without moving anything. */
@@ -8647,18 +8756,13 @@ static attn_tensor attn__split_heads(attn_tensor x, size_t n_head)
     return attn_transpose(attn_reshape(x, shape), last - 1, last);
 }
 
-ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor y,
-                                     const attn_block_weights *w, size_t n_head,
-                                     const attn_attention_desc *desc)
+/* What both functions of many heads need; w_v is not used for a pattern. */
+static attn_status attn__multihead_check(attn_ctx *ctx, const char *op, attn_tensor x,
+                                         attn_tensor y, const attn_block_weights *w)
 {
-    const int makes_pattern = desc && desc->pattern && desc->pattern->ndim == 0;
-    static const char op[] = "attn_multihead";
-    attn_tensor q = ATTN_ZERO, k = q, v = q, z = q, z_heads;
-    attn_shape shape;
-    attn_status status;
     if (attn__need(ctx, op, "x", &x) || attn__need(ctx, op, "y", &y) ||
         attn__need_given(ctx, op, "struct of weights", w) || attn__need(ctx, op, "w_q", &w->w_q) ||
-        attn__need(ctx, op, "w_k", &w->w_k) || attn__need(ctx, op, "w_v", &w->w_v))
+        attn__need(ctx, op, "w_k", &w->w_k))
         return ctx->status;
     if (x.ndim < 2 || x.ndim > 3 || y.ndim != x.ndim || (x.ndim == 3 && x.shape[0] != y.shape[0]))
         return attn__misfit(ctx, op, "x has", &x, "y", &y,
@@ -8666,26 +8770,37 @@ ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tenso
     if (w->w_q.ndim != 2 || w->w_k.ndim != 2 || w->w_q.shape[1] != w->w_k.shape[1])
         return attn__misfit(ctx, op, "w_q has", &w->w_q, "w_k", &w->w_k,
                             "expected [C, H*d] for both");
-    if (n_head == 0 || w->w_v.ndim != 2 || w->w_q.shape[1] % n_head != 0 ||
-        w->w_v.shape[1] % n_head != 0)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: w_q %s and w_v %s do not divide into %llu heads",
-                          op, attn__show(attn__shape_of(&w->w_q)).text,
-                          attn__show(attn__shape_of(&w->w_v)).text, ATTN__LLU(n_head));
+    if (w->n_head == 0 || w->w_q.shape[1] % w->n_head != 0)
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: w_q %s does not divide into %llu heads", op,
+                          attn__show(attn__shape_of(&w->w_q)).text, ATTN__LLU(w->n_head));
+    return ATTN_OK;
+}
+
+ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor y,
+                                     const attn_block_weights *w, const attn_attention_desc *desc)
+{
+    static const char op[] = "attn_multihead";
+    attn_tensor q = ATTN_ZERO, k = q, v = q, z = q, z_heads;
+    attn_shape shape;
+    attn_status status;
+    if (attn__multihead_check(ctx, op, x, y, w) || attn__need(ctx, op, "w_v", &w->w_v))
+        return ctx->status;
+    if (w->w_v.ndim != 2 || w->w_v.shape[1] % w->n_head != 0)
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: w_v %s does not divide into %llu heads", op,
+                          attn__show(attn__shape_of(&w->w_v)).text, ATTN__LLU(w->n_head));
     shape = attn__shape_of(&x);
     shape.dim[shape.ndim - 1] = w->w_v.shape[1];
     if ((status = attn_linear(ctx, &q, x, w->w_q, w->b_q)) == ATTN_OK &&
         (status = attn_linear(ctx, &k, y, w->w_k, w->b_k)) == ATTN_OK &&
         (status = attn_linear(ctx, &v, y, w->w_v, w->b_v)) == ATTN_OK &&
         (status = attn_zeros(ctx, &z, ATTN_F32, shape)) == ATTN_OK) {
-        z_heads = attn__split_heads(z, n_head);
-        status = attn_attention(ctx, &z_heads, attn__split_heads(q, n_head),
-                                attn__split_heads(k, n_head), attn__split_heads(v, n_head), desc);
+        z_heads = attn__split_heads(z, w->n_head);
+        status =
+            attn_attention(ctx, &z_heads, attn__split_heads(q, w->n_head),
+                           attn__split_heads(k, w->n_head), attn__split_heads(v, w->n_head), desc);
     }
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = attn_linear(ctx, out, z, w->w_o, w->b_o);
-        if (status != ATTN_OK && makes_pattern)
-            attn_tensor_free(ctx, desc->pattern);
-    }
     attn_tensor_free(ctx, &q);
     attn_tensor_free(ctx, &k);
     attn_tensor_free(ctx, &v);
@@ -8693,23 +8808,37 @@ ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tenso
     return status;
 }
 
+ATTN__DEF attn_status attn_multihead_pattern(attn_ctx *ctx, attn_tensor *pattern, attn_tensor x,
+                                             attn_tensor y, const attn_block_weights *w,
+                                             const attn_attention_desc *desc)
+{
+    attn_tensor q = ATTN_ZERO, k = q;
+    attn_status status = attn__multihead_check(ctx, "attn_multihead_pattern", x, y, w);
+    if (status == ATTN_OK && (status = attn_linear(ctx, &q, x, w->w_q, w->b_q)) == ATTN_OK &&
+        (status = attn_linear(ctx, &k, y, w->w_k, w->b_k)) == ATTN_OK)
+        status = attn_attention_pattern(ctx, pattern, attn__split_heads(q, w->n_head),
+                                        attn__split_heads(k, w->n_head), desc);
+    attn_tensor_free(ctx, &q);
+    attn_tensor_free(ctx, &k);
+    return status;
+}
+
 ATTN__DEF attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                               const attn_block_weights *w, attn_act_kind kind)
+                               const attn_block_weights *w, attn_act_kind act_fn)
 {
     attn_tensor hidden = ATTN_ZERO;
     attn_status status;
     if (attn__need_given(ctx, "attn_mlp", "struct of weights", w) != ATTN_OK)
         return ctx->status;
     if ((status = attn_linear(ctx, &hidden, x, w->w_in, w->b_in)) == ATTN_OK &&
-        (status = attn_activate(ctx, &hidden, hidden, kind)) == ATTN_OK)
+        (status = attn_activate(ctx, &hidden, hidden, act_fn)) == ATTN_OK)
         status = attn_linear(ctx, out, hidden, w->w_out, w->b_out);
     attn_tensor_free(ctx, &hidden);
     return status;
 }
 
 ATTN__DEF attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                 const attn_block_weights *w, size_t n_head, float eps,
-                                 attn_act_kind kind)
+                                 const attn_block_weights *w, float eps, attn_act_kind act_fn)
 {
     attn_tensor normed = ATTN_ZERO, mid = ATTN_ZERO;
     attn_attention_desc causal = ATTN_ZERO;
@@ -8718,10 +8847,10 @@ ATTN__DEF attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
         return ctx->status;
     causal.mask_kind = ATTN_MASK_CAUSAL;
     if ((status = attn_layernorm(ctx, &normed, x, w->ln1_w, w->ln1_b, eps)) == ATTN_OK &&
-        (status = attn_multihead(ctx, &mid, normed, normed, w, n_head, &causal)) == ATTN_OK &&
+        (status = attn_multihead(ctx, &mid, normed, normed, w, &causal)) == ATTN_OK &&
         (status = attn_add(ctx, &mid, x, mid)) == ATTN_OK &&
         (status = attn_layernorm(ctx, &normed, mid, w->ln2_w, w->ln2_b, eps)) == ATTN_OK &&
-        (status = attn_mlp(ctx, &normed, normed, w, kind)) == ATTN_OK)
+        (status = attn_mlp(ctx, &normed, normed, w, act_fn)) == ATTN_OK)
         status = attn_add(ctx, out, mid, normed);
     attn_tensor_free(ctx, &normed);
     attn_tensor_free(ctx, &mid);
@@ -14182,13 +14311,12 @@ typedef struct attn__sweep {
     int point, by_head;             /* the patched activation */
     attn_record *clean, *corrupted; /* of the patched activation; the residual streams as well */
     attn__one_patch *patches;       /* of a layer, [n_tokens or n_head] */
-    float *clean_memory, *corrupted_memory;
     attn_workspace *workspace;
     attn_session *base; /* the corrupted text, fed */
     float *rows;        /* streams put together for one batch, [n_rows, C] */
     size_t n_rows, n_sessions;
     attn_session *sessions[ATTN__PATCHES];
-    float clean_value, corrupted_value;
+    attn_patch_baseline values;
 } attn__sweep;
 
 /* Checks the texts and tokens of a patch. */
@@ -14229,24 +14357,19 @@ static attn_status attn__metric_of(attn_ctx *ctx, const attn_patch_desc *d,
     return ATTN_OK;
 }
 
-/* Feeds one of the texts to a session, with a record of `names`, and measures. */
+/* Feeds one of the texts to a session, with a record of `names`. */
 static attn_status attn__run_recorded(attn_ctx *ctx, const attn__sweep *sweep,
                                       attn_session *session, const int32_t *tokens,
                                       const char *const *names, size_t n_names,
-                                      attn_record **record, float **memory, float *value)
+                                      attn_record **record)
 {
     attn_record_desc desc = ATTN_ZERO;
-    size_t bytes;
     desc.names = names;
     desc.n_names = n_names;
     desc.n_positions = sweep->desc->n_tokens;
-    if (attn_record_size(ctx, &bytes, sweep->model, &desc) != ATTN_OK)
+    if (attn_record_new(ctx, record, session, &desc, NULL, 0) != ATTN_OK)
         return ctx->status;
-    *memory = (float *)attn__alloc(ctx, bytes, "a record");
-    if (!*memory || attn_record_new(ctx, record, session, &desc, *memory, bytes) != ATTN_OK ||
-        attn_feed(ctx, session, tokens, sweep->desc->n_tokens) != ATTN_OK)
-        return ctx->status;
-    return attn__metric_of(ctx, sweep->desc, session, value);
+    return attn_feed(ctx, session, tokens, sweep->desc->n_tokens);
 }
 
 static void attn__end_sweep(attn__sweep *sweep)
@@ -14258,8 +14381,6 @@ static void attn__end_sweep(attn__sweep *sweep)
     attn_workspace_free(sweep->workspace);
     attn_record_free(sweep->clean);
     attn_record_free(sweep->corrupted);
-    attn__free(sweep->clean_memory);
-    attn__free(sweep->corrupted_memory);
     attn__free(sweep->rows);
     attn__free(sweep->patches);
 }
@@ -14278,17 +14399,14 @@ static attn_status attn__begin_sweep(attn_ctx *ctx, attn__sweep *sweep, const at
     room.n_ctx = desc->n_tokens;
     failed = attn_workspace_new(ctx, &sweep->workspace, model, &room) ||
              attn__session_for(ctx, &session, model, desc->n_tokens, sweep->workspace) ||
-             attn__run_recorded(ctx, sweep, session, desc->clean, clean_names, 1, &sweep->clean,
-                                &sweep->clean_memory, &sweep->clean_value);
+             attn__run_recorded(ctx, sweep, session, desc->clean, clean_names, 1, &sweep->clean) ||
+             attn__metric_of(ctx, desc, session, &sweep->values.clean);
     attn_session_free(session);
     if (failed || attn__session_for(ctx, &sweep->base, model, desc->n_tokens, sweep->workspace) ||
         attn__run_recorded(ctx, sweep, sweep->base, desc->corrupted, names, n_names,
-                           &sweep->corrupted, &sweep->corrupted_memory, &sweep->corrupted_value))
+                           &sweep->corrupted) ||
+        attn__metric_of(ctx, desc, sweep->base, &sweep->values.corrupted))
         return ctx->status;
-    if (desc->clean_value)
-        *desc->clean_value = sweep->clean_value;
-    if (desc->corrupted_value)
-        *desc->corrupted_value = sweep->corrupted_value;
     return ATTN_OK;
 }
 
@@ -14369,7 +14487,7 @@ static attn_status attn__plan_layer(attn_ctx *ctx, const attn__sweep *sweep, siz
         while (first < end && attn__same_part(sweep, clean, corrupted, column, first))
             first++;
         if (first >= end) {
-            values[column] = sweep->corrupted_value;
+            values[column] = sweep->values.corrupted;
             continue;
         }
         for (i = n++; i > 0 && sweep->patches[i - 1].first < first; i--)
@@ -14492,7 +14610,7 @@ static attn_status attn__patch_layer(attn_ctx *ctx, attn__sweep *sweep, size_t l
 /* out [L, positions or heads]: the metric after each place of the activation `name` was patched. */
 static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_model *model,
                                    const attn_patch_desc *desc, const char *name, int by_head,
-                                   attn_tensor *out)
+                                   attn_tensor *out, attn_patch_baseline *baseline)
 {
     attn__sweep sweep;
     attn__hook_name pattern, last;
@@ -14524,6 +14642,8 @@ static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_m
     names[1] = last.text;
     names[2] = pattern.text;
     status = attn__begin_sweep(ctx, &sweep, model, desc, &pointer, names, 3);
+    if (baseline)
+        *baseline = sweep.values;
     sweep.point = point;
     sweep.by_head = by_head;
     sweep.n_rows = desc->n_tokens > ATTN__PATCH_ROWS ? desc->n_tokens : ATTN__PATCH_ROWS;
@@ -14542,16 +14662,18 @@ static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_m
 }
 
 ATTN__CALLER attn_status attn_patch_positions(attn_ctx *ctx, attn_tensor *out,
+                                              attn_patch_baseline *baseline,
                                               const attn_model *model, const attn_patch_desc *desc,
                                               const char *name)
 {
-    return attn__sweep_all(ctx, "attn_patch_positions", model, desc, name, 0, out);
+    return attn__sweep_all(ctx, "attn_patch_positions", model, desc, name, 0, out, baseline);
 }
 
-ATTN__CALLER attn_status attn_patch_heads(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+ATTN__CALLER attn_status attn_patch_heads(attn_ctx *ctx, attn_tensor *out,
+                                          attn_patch_baseline *baseline, const attn_model *model,
                                           const attn_patch_desc *desc, const char *name)
 {
-    return attn__sweep_all(ctx, "attn_patch_heads", model, desc, name, 1, out);
+    return attn__sweep_all(ctx, "attn_patch_heads", model, desc, name, 1, out, baseline);
 }
 
 /* >>lens ========================================================================================
@@ -14747,43 +14869,49 @@ static const char *const attn__parts_hooks[4][5] = {
     {"hook_embed", "hook_pos_embed", "blocks.*.attn.hook_result", "blocks.*.hook_mlp_out"}};
 
 ATTN__CALLER attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
-                                              const attn_model *model, const int32_t *tokens,
-                                              size_t n_tokens, attn_resid_kind kind, size_t first,
-                                              size_t count)
+                                              const attn_model *model, const attn_resid_desc *desc)
 {
     static const char op[] = "attn_decompose_resid";
     const char *patterns[6] = {NULL, NULL, NULL, NULL, NULL, NULL};
     attn__hook_name last;
-    attn__collector c = {ctx,       model,    kind, first, count ? count : n_tokens - first,
-                         ATTN_ZERO, ATTN_ZERO};
+    attn__collector c = ATTN_ZERO;
     attn__result stack, scale = ATTN_ZERO;
     attn_status status;
     int i;
-    if (attn__need_text(ctx, op, model, tokens, n_tokens) ||
+    if (attn__need_given(ctx, op, "description", desc) ||
+        ATTN__NEED_ZEROS(ctx, "attn_resid_desc", desc->reserved) ||
+        attn__need_text(ctx, op, model, desc->tokens, desc->n_tokens) ||
         attn__need_given(ctx, op, "place for the parts", out))
         return ctx->status;
-    if (attn_resid_count(model, kind) == 0)
+    if (attn_resid_count(model, desc->kind) == 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: kind %d is not an attn_resid_kind", op,
-                          (int)kind);
-    if (first >= n_tokens || count > n_tokens - first)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: %llu positions from %llu on; the text has %llu tokens", op,
-                          ATTN__LLU(count), ATTN__LLU(first), ATTN__LLU(n_tokens));
+                          (int)desc->kind);
+    if (desc->first >= desc->n_tokens || desc->count > desc->n_tokens - desc->first)
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT, "%s: %llu positions from %llu on; the text has %llu tokens", op,
+            ATTN__LLU(desc->count), ATTN__LLU(desc->first), ATTN__LLU(desc->n_tokens));
+    c.ctx = ctx;
+    c.model = model;
+    c.kind = desc->kind;
+    c.first = desc->first;
+    c.count = desc->count ? desc->count : desc->n_tokens - desc->first;
     last = attn__name_of(ATTN__HOOK_RESID_POST, (int)model->config.n_layer - 1);
     patterns[0] = "ln_final.hook_scale";
-    for (i = 0; i < 4 && attn__parts_hooks[kind][i]; i++)
-        patterns[i + 1] =
-            strchr(attn__parts_hooks[kind][i], '%') ? last.text : attn__parts_hooks[kind][i];
-    status = attn__begin(ctx, op, &out->stack,
-                         attn_shape3(attn_resid_count(model, kind), c.count, model->config.d_model),
-                         &stack);
+    for (i = 0; i < 4 && attn__parts_hooks[desc->kind][i]; i++)
+        patterns[i + 1] = strchr(attn__parts_hooks[desc->kind][i], '%')
+                              ? last.text
+                              : attn__parts_hooks[desc->kind][i];
+    status = attn__begin(
+        ctx, op, &out->stack,
+        attn_shape3(attn_resid_count(model, c.kind), c.count, model->config.d_model), &stack);
     if (status == ATTN_OK)
         status = attn__begin(ctx, op, &out->scale, attn_shape2(c.count, 1), &scale);
     c.stack = stack.dense;
     c.scale = scale.dense;
     if (status == ATTN_OK)
-        status = attn__watch_text(ctx, model, tokens, n_tokens, patterns, attn__collect, &c);
-    if (status == ATTN_OK && kind == ATTN_RESID_HEADS)
+        status =
+            attn__watch_text(ctx, model, desc->tokens, desc->n_tokens, patterns, attn__collect, &c);
+    if (status == ATTN_OK && c.kind == ATTN_RESID_HEADS)
         status = attn__sum_biases(&c);
     status = attn__finish(ctx, &out->stack, &stack, status);
     return attn__finish(ctx, &out->scale, &scale, status);
@@ -14979,37 +15107,46 @@ static attn_status attn__normalize_final(attn_ctx *ctx, attn_tensor *out, const 
 }
 
 ATTN__CALLER attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                         attn_tensor resid, attn_tensor scale,
-                                         const int32_t *tokens, size_t n)
+                                         attn_tensor resid, attn_tensor scale, attn_tensor tokens)
 {
     static const char op[] = "attn_logit_lens";
-    attn_tensor normed = ATTN_ZERO;
+    attn_tensor normed = ATTN_ZERO, ids = ATTN_ZERO;
+    const int all = tokens.ndim == 0 && !tokens.error;
     attn__result result;
     attn_shape shape = attn__shape_of(&resid);
     attn_status status;
     size_t width;
     if (attn__need_layer(ctx, op, model, 0) || attn__need(ctx, op, "resid", &resid) ||
         (scale.error && attn__need(ctx, op, "scale", &scale)) ||
-        (tokens && attn__need_tokens(ctx, op, model, tokens, n)))
+        (!all && attn__need_any(ctx, op, "tokens", &tokens)))
         return ctx->status;
+    if (!all && (tokens.ndim != 1 || tokens.dtype != ATTN_I32))
+        return attn__misfit(ctx, op, "tokens have", &tokens, NULL, NULL,
+                            "expected [n] of ATTN_I32");
     width = model->config.d_model;
     if (attn__row_length(&resid) != width || resid.ndim < 2)
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: resid has shape %s; expected [.., T, %llu]", op,
                           attn__show(shape).text, ATTN__LLU(width));
-    shape.dim[shape.ndim - 1] = tokens ? n : model->config.n_vocab;
+    shape.dim[shape.ndim - 1] = all ? model->config.n_vocab : tokens.shape[0];
     if ((scale.ndim > 0 &&
          attn__need_shape(ctx, op, "scale", &scale, attn_shape2(resid.shape[resid.ndim - 2], 1))) ||
         attn__begin(ctx, op, out, shape, &result))
         return ctx->status;
-    status = attn__normalize_final(ctx, &normed, model, resid, scale);
+    status = all ? ATTN_OK : attn_copy(ctx, &ids, tokens); /* dense */
+    if (status == ATTN_OK && !all)
+        status = attn__need_tokens(ctx, op, model, (const int32_t *)ids.data, ids.shape[0]);
+    if (status == ATTN_OK)
+        status = attn__normalize_final(ctx, &normed, model, resid, scale);
     if (status == ATTN_OK) {
         const float *x = (const float *)normed.data;
         float *logits = (float *)result.dense.data;
         const size_t rows = attn__n_rows(&normed);
-        status = tokens ? attn__chosen_logits(ctx, logits, model, x, rows, tokens, n)
-                        : attn__some_logits(ctx, logits, model, x, rows, 0, model->config.n_vocab);
+        status = all ? attn__some_logits(ctx, logits, model, x, rows, 0, model->config.n_vocab)
+                     : attn__chosen_logits(ctx, logits, model, x, rows, (const int32_t *)ids.data,
+                                           ids.shape[0]);
     }
     attn_tensor_free(ctx, &normed);
+    attn_tensor_free(ctx, &ids);
     return attn__finish(ctx, out, &result, status);
 }
 
@@ -15583,30 +15720,30 @@ static void attn__center_panels(const attn__panels *w, int columns)
 }
 
 /* The operations in their fixed order: folding first, because it changes what the others centre. */
-static void attn__rewrite(attn_model *m, unsigned operations)
+static void attn__rewrite(attn_model *m, unsigned flags)
 {
     const size_t width = m->config.d_model;
     size_t i;
-    for (i = 0; i < m->config.n_layer && (operations & ATTN_FOLD_LAYERNORM); i++) {
+    for (i = 0; i < m->config.n_layer && (flags & ATTN_PROCESS_FOLD_LN); i++) {
         const attn__layer *l = &m->layers[i];
         attn__fold(&l->w_qkv, l->b_qkv, l->ln1_w, l->ln1_b);
         attn__fold(&l->w_in, l->b_in, l->ln2_w, l->ln2_b);
     }
-    if (operations & ATTN_FOLD_LAYERNORM)
+    if (flags & ATTN_PROCESS_FOLD_LN)
         attn__fold_final(m);
-    for (i = 0; i < m->config.n_layer && (operations & ATTN_CENTER_WRITING); i++) {
+    for (i = 0; i < m->config.n_layer && (flags & ATTN_PROCESS_CENTER_WRITING_WEIGHTS); i++) {
         const attn__layer *l = &m->layers[i];
         attn__center_panels(&l->w_o, 0);
         attn__center_vector(attn__rows_of(l->b_o), width);
         attn__center_panels(&l->w_out, 0);
         attn__center_vector(attn__rows_of(l->b_out), width);
     }
-    if (operations & ATTN_CENTER_WRITING) {
+    if (flags & ATTN_PROCESS_CENTER_WRITING_WEIGHTS) {
         attn__center_panels(&m->w_e, 1); /* W_E is kept as its transpose */
         for (i = 0; i < m->config.n_ctx; i++)
             attn__center_vector(attn__rows_of(m->w_pos) + i * width, width);
     }
-    if (operations & ATTN_CENTER_UNEMBEDDING)
+    if (flags & ATTN_PROCESS_CENTER_UNEMBED)
         attn__center_panels(&m->w_u, 0);
 }
 
@@ -15630,19 +15767,20 @@ static attn_status attn__open_image(attn_ctx *ctx, attn_model **model, unsigned 
 /* Measures the new file, lays the tensors into an image of it as f32, rewrites them there, and
  * opens the image as a model. */
 ATTN__CALLER attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
-                                              const attn_model *from, unsigned operations)
+                                              const attn_model *from, unsigned flags)
 {
     attn__image m = ATTN_ZERO;
     uint64_t size;
     if (attn__need_place(ctx, "attn_process_weights", "place for the model", model) ||
         attn__need_layer(ctx, "attn_process_weights", from, 0))
         return ctx->status;
-    if (operations == 0 ||
-        operations > (ATTN_FOLD_LAYERNORM | ATTN_CENTER_WRITING | ATTN_CENTER_UNEMBEDDING))
+    if (flags == 0 || flags > (ATTN_PROCESS_FOLD_LN | ATTN_PROCESS_CENTER_WRITING_WEIGHTS |
+                               ATTN_PROCESS_CENTER_UNEMBED))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_process_weights: operations are %u; expected a sum of "
-                          "ATTN_FOLD_LAYERNORM, ATTN_CENTER_WRITING, ATTN_CENTER_UNEMBEDDING",
-                          operations);
+                          "attn_process_weights: flags are %u; expected a sum of "
+                          "ATTN_PROCESS_FOLD_LN, ATTN_PROCESS_CENTER_WRITING_WEIGHTS, "
+                          "ATTN_PROCESS_CENTER_UNEMBED",
+                          flags);
     m.old = *from;
     m.old.config.tied = 0;
     m.made.config = m.old.config;
@@ -15659,7 +15797,7 @@ ATTN__CALLER attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
     }
     attn__put_config(m.bytes, &m.old.config);
     attn__lay_sections(&m);
-    attn__rewrite(&m.made, operations);
+    attn__rewrite(&m.made, flags);
     attn__free(m.made.layers);
     attn__finish_image(&m, size);
     return attn__open_image(ctx, model, m.bytes, (size_t)size);

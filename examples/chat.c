@@ -34,25 +34,27 @@ int main(int argc, char **argv)
     attn_session *session = NULL;
     attn_sampler_desc sampling = {.temperature = 0.7f, .top_k = 40, .seed = 1};
     attn_generate_desc how = {0};
-    attn_stop_reason reason = ATTN_STOP_NONE;
+    attn_generation made = {0};
     if (argc != 2)
         return fprintf(stderr, "usage: chat MODEL.attn\n"), 2;
     how.max_tokens = 40;
     how.stop = &stop;
     how.n_stop = 1;
-    how.reason = &reason;
+    how.text_fn = print;
+    how.text_user = stdout;
     if (attn_model_open(&ctx, &model, argv[1], NULL) == ATTN_OK &&
         attn_session_new(&ctx, &session, model, NULL) == ATTN_OK)
-        attn_sampler_new(&ctx, &how.sampler, attn_model_config(model)->n_vocab, &sampling);
-    while (!ctx.status && reason != ATTN_STOP_CONTEXT && next_line(line + 1, sizeof line - 1)) {
+        attn_sampler_new(&ctx, &how.reuse_sampler, attn_model_config(model)->n_vocab, &sampling);
+    while (!ctx.status && made.reason != ATTN_STOP_CONTEXT &&
+           next_line(line + 1, sizeof line - 1)) {
         const int skip = attn_session_length(session) == 0;
-        attn_generate(&ctx, session, line + skip, &how, print, stdout);
+        attn_generate(&ctx, &made, session, line + skip, &how);
         printf("\n");
     }
-    printf(reason == ATTN_STOP_CONTEXT ? "(The session is full.)\n" : "\n");
+    printf(made.reason == ATTN_STOP_CONTEXT ? "(The session is full.)\n" : "\n");
     if (ctx.status != ATTN_OK)
         fprintf(stderr, "%s\n", ctx.message);
-    attn_sampler_free(how.sampler);
+    attn_sampler_free(how.reuse_sampler);
     attn_session_free(session);
     attn_model_close(model);
     return ctx.status != ATTN_OK;

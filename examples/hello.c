@@ -19,6 +19,8 @@ int main(int argc, char **argv)
     how.sampling.temperature = 0.7f;
     how.sampling.top_k = 40;
     how.sampling.seed = 1;                  // another seed, another story
+    how.text_fn = print;
+    how.text_user = stdout;                 // print's `file`
 
     if (argc != 2) {
         fprintf(stderr, "usage: hello MODEL.attn\n");
@@ -27,7 +29,7 @@ int main(int argc, char **argv)
     if (attn_model_open(&ctx, &model, argv[1], NULL) == ATTN_OK &&
         attn_session_new(&ctx, &session, model, NULL) == ATTN_OK) {
         printf("%s", prompt);
-        attn_generate(&ctx, session, prompt, &how, print, stdout);
+        attn_generate(&ctx, NULL, session, prompt, &how);
         printf("\n");
     }
     if (ctx.status != ATTN_OK)

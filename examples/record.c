@@ -5,34 +5,25 @@
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { MOST = 256 };
 
 int main(int argc, char **argv)
 {
     static const char *const name = "blocks.*.hook_resid_post";
-    int32_t ids[MOST];
     attn_ctx ctx = {0};
     attn_model *model = NULL;
     attn_session *session = NULL;
     attn_record *record = NULL;
     attn_record_desc desc = {0};
     attn_tensor x;
-    void *memory = NULL;
-    size_t n = 0, bytes = 0, i;
+    size_t i;
     if (argc != 4)
         return fprintf(stderr, "usage: record MODEL.attn \"A sentence\" OUT.safetensors\n"), 2;
     desc.names = &name;
     desc.n_names = 1;
     if (attn_model_open(&ctx, &model, argv[1], NULL) ||
-        attn_encode(&ctx, ids, MOST, &n, attn_model_tokenizer(model), argv[2], strlen(argv[2]),
-                    0) ||
         attn_session_new(&ctx, &session, model, NULL) ||
-        attn_record_size(&ctx, &bytes, model, &desc) ||
-        attn_record_new(&ctx, &record, session, &desc, memory = malloc(bytes), bytes) ||
-        attn_feed(&ctx, session, ids, n) || attn_record_save(&ctx, argv[3], record))
+        attn_record_new(&ctx, &record, session, &desc, NULL, 0) ||
+        attn_feed_text(&ctx, session, argv[2]) || attn_record_save(&ctx, argv[3], record))
         fprintf(stderr, "%s\n", ctx.message);
     for (i = 0; ctx.status == ATTN_OK && i < attn_record_count(record); i++)
         if (attn_record_get(&ctx, &x, record, attn_record_name(record, i)) == ATTN_OK)
@@ -40,6 +31,5 @@ int main(int argc, char **argv)
     attn_record_free(record);
     attn_session_free(session);
     attn_model_close(model);
-    free(memory);
     return ctx.status != ATTN_OK;
 }

@@ -24,14 +24,14 @@ int main(int argc, char **argv)
     attn_ctx ctx = {0};
     attn_model *model = NULL;
     attn_session *session = NULL;
-    size_t n = 0, t, k;
+    size_t n = MOST, t, k;
     if (argc != 3)
         return fprintf(stderr, "usage: top5 MODEL.attn \"A sentence.\"\n"), 2;
     if (attn_model_open(&ctx, &model, argv[1], NULL) == ATTN_OK &&
         attn_session_new(&ctx, &session, model, NULL) == ATTN_OK &&
-        attn_encode(&ctx, ids, MOST, &n, attn_model_tokenizer(model), argv[2], strlen(argv[2]),
-                    0) == ATTN_OK &&
-        attn_score(&ctx, stats, top, K, session, ids, n) == ATTN_OK)
+        attn_encode(&ctx, ids, &n, attn_model_tokenizer(model), argv[2], strlen(argv[2])) ==
+            ATTN_OK &&
+        attn_score(&ctx, stats, &(attn_top){top, K}, session, ids, n) == ATTN_OK)
         for (t = 0; t < n; t++) {
             print_token(model, ids[t]);
             if (t > 0)

@@ -167,13 +167,11 @@ static inline float *row_of(float *logits, size_t row, const attn_model *model)
     return logits + row * vocab_of(model);
 }
 
-static inline attn_generate_desc greedily(size_t max_tokens, int32_t *ids, size_t *n_ids)
+static inline attn_generate_desc greedily(size_t max_tokens)
 {
     attn_generate_desc d;
     memset(&d, 0, sizeof d);
     d.max_tokens = max_tokens;
-    d.ids = ids;
-    d.n_ids = n_ids;
     return d;
 }
 
@@ -204,6 +202,21 @@ static inline attn_sampler_desc sampler_of(float temperature, uint64_t seed)
     desc.temperature = temperature;
     desc.seed = seed;
     return desc;
+}
+
+/* attn_generate with room for ids and a place for their number, each of which may be NULL. */
+static inline attn_status generate_ids(attn_ctx *ctx, int32_t *ids, size_t *n_ids,
+                                       attn_session *session, const char *prompt,
+                                       const attn_generate_desc *desc)
+{
+    attn_generation made;
+    attn_status status;
+    memset(&made, 0, sizeof made);
+    made.ids = ids;
+    status = attn_generate(ctx, &made, session, prompt, desc);
+    if (n_ids)
+        *n_ids = made.n_ids;
+    return status;
 }
 
 /* ---- what hooks see ---- */

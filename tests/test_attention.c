@@ -23,17 +23,14 @@ TEST(attention_against_torch)
         desc.mask_kind = (attn_mask_kind)arg_of(args, 0);
         desc.scale = float_of(f);
         for (layout = 0; layout < N_LAYOUTS; layout++) {
-            attn_tensor out = {0}, again = {0}, pattern = {0};
+            attn_tensor out = {0}, pattern = {0};
             attn_tensor a = laid_out(q, ATTN_F32, layout), b = laid_out(k, ATTN_F32, layout);
             attn_tensor c = laid_out(v, ATTN_F32, (layout + 1) % N_LAYOUTS);
-            desc.pattern = NULL;
             if (!OK(&ctx, attn_attention(&ctx, &out, a, b, c, &desc)))
                 continue;
             close_to(out, want, ROWS, label("attention", i));
-            desc.pattern = &pattern;
-            if (!OK(&ctx, attn_attention(&ctx, &again, a, b, c, &desc)))
+            if (!OK(&ctx, attn_attention_pattern(&ctx, &pattern, a, b, &desc)))
                 continue;
-            same_bits(again, out, label("attention that shows its pattern", i));
             close_to(pattern, want_pattern, ROWS, label("pattern", i));
         }
         if (desc.mask_kind == ATTN_MASK_NONE && desc.scale == 0) {
@@ -76,24 +73,20 @@ TEST(multihead_against_torch)
     attn_tensor x, y, args, want, want_pattern;
     int i;
     for (i = 0; fixture(&x, "multihead.%d.x", i); i++) {
-        attn_tensor out = {0}, plain = {0}, pattern = {0};
+        attn_tensor out = {0}, pattern = {0};
         attn_attention_desc desc = {.mask_kind = ATTN_MASK_NONE};
         attn_block_weights w = weights_of("multihead", i);
-        size_t heads;
         CHECK(fixture(&args, "multihead.%d.args", i) && fixture(&want, "multihead.%d.out", i) &&
               fixture(&want_pattern, "multihead.%d.pattern", i));
         CHECK(fixture(&y, "multihead.%d.y", i) == arg_of(args, 2));
-        heads = (size_t)arg_of(args, 0);
+        w.n_head = (size_t)arg_of(args, 0);
         desc.mask_kind = (attn_mask_kind)arg_of(args, 1);
         if (y.ndim == 0)
             y = x;
-        if (OK(&ctx, attn_multihead(&ctx, &plain, x, y, &w, heads, &desc)))
-            close_to(plain, want, ROWS, label("multihead", i));
-        desc.pattern = &pattern;
-        if (OK(&ctx, attn_multihead(&ctx, &out, x, y, &w, heads, &desc))) {
-            same_bits(out, plain, label("multihead that shows its pattern", i));
+        if (OK(&ctx, attn_multihead(&ctx, &out, x, y, &w, &desc)))
+            close_to(out, want, ROWS, label("multihead", i));
+        if (OK(&ctx, attn_multihead_pattern(&ctx, &pattern, x, y, &w, &desc)))
             close_to(pattern, want_pattern, ROWS, label("pattern", i));
-        }
         done(&ctx);
     }
     CHECKF(i == 7, "%d cases", i);
@@ -115,8 +108,8 @@ TEST(mlp_and_block_against_torch)
         if (OK(&ctx, attn_mlp(&ctx, &erf_form, x, &w, ATTN_ACT_GELU_ERF)))
             close_to(erf_form, want, ROWS, label("mlp with erf", i));
         CHECK(fixture(&want, "block.%d.out", i));
-        if (OK(&ctx, attn_block(&ctx, &out, x, &w, (size_t)arg_of(args, 0), float_of(f),
-                                ATTN_ACT_GELU_TANH)))
+        w.n_head = (size_t)arg_of(args, 0);
+        if (OK(&ctx, attn_block(&ctx, &out, x, &w, float_of(f), ATTN_ACT_GELU_TANH)))
             close_to(out, want, 2e-6, label("block", i));
         done(&ctx);
     }
@@ -197,11 +190,9 @@ TEST(notebook_self_attention_v1)
                                         {0.29270607f, 0.78908432f}, {0.29901004f, 0.80403680f}};
     attn_ctx ctx = {0};
     attn_tensor x = matrix(words[0], 6, 3), qkv[3], out = {0}, pattern = {0};
-    attn_attention_desc desc = {.mask_kind = ATTN_MASK_NONE};
     float w[3][6];
     attn_rng rng;
     size_t i, j;
-    desc.pattern = &pattern;
     memset(qkv, 0, sizeof qkv);
     attn_rng_seed(&rng, 123);
     for (i = 0; i < 3; i++) {
@@ -210,7 +201,8 @@ TEST(notebook_self_attention_v1)
         OK(&ctx, attn_matmul(&ctx, &qkv[i], x, matrix(w[i], 3, 2)));
     }
     CHECK(memcmp(w[0], query, sizeof query) == 0 && memcmp(w[2], value, sizeof value) == 0);
-    OK(&ctx, attn_attention(&ctx, &out, qkv[0], qkv[1], qkv[2], &desc));
+    OK(&ctx, attn_attention(&ctx, &out, qkv[0], qkv[1], qkv[2], NULL));
+    OK(&ctx, attn_attention_pattern(&ctx, &pattern, qkv[0], qkv[1], NULL));
     close_to(attn_slice(pattern, 0, 1, 1), matrix(weights_2, 1, 6), TIGHT, "weights of word 2");
     close_to(out, matrix(context[0], 6, 2), TIGHT, "context");
     done(&ctx);
@@ -250,7 +242,6 @@ TEST(notebook_self_attention_v2_and_causal)
     float w[3][6];
     attn_rng rng;
     size_t i;
-    desc.pattern = &pattern;
     memset(qkv, 0, sizeof qkv);
     attn_rng_seed(&rng, 789);
     for (i = 0; i < 3; i++) {
@@ -261,6 +252,7 @@ TEST(notebook_self_attention_v2_and_causal)
     OK(&ctx, attn_attention(&ctx, &out, qkv[0], qkv[1], qkv[2], NULL));
     close_to(out, matrix(context[0], 6, 2), ROWS, "context");
     OK(&ctx, attn_attention(&ctx, &masked, qkv[0], qkv[1], qkv[2], &desc));
+    OK(&ctx, attn_attention_pattern(&ctx, &pattern, qkv[0], qkv[1], &desc));
     close_to(pattern, matrix(causal_weights[0], 6, 6), TIGHT, "causal weights");
     close_to(masked, matrix(causal_context[0], 6, 2), ROWS, "causal context");
     done(&ctx);
@@ -293,8 +285,9 @@ TEST(notebook_multi_head_attention)
     w.w_v = attn_transpose(matrix(value[0], 2, 3), 0, 1);
     w.w_o = attn_transpose(matrix(projection[0], 2, 2), 0, 1);
     w.b_o = attn_borrow(bias, ATTN_F32, attn_shape1(2));
-    desc.pattern = &pattern;
-    OK(&ctx, attn_multihead(&ctx, &out, x, x, &w, 2, &desc));
+    w.n_head = 2;
+    OK(&ctx, attn_multihead(&ctx, &out, x, x, &w, &desc));
+    OK(&ctx, attn_multihead_pattern(&ctx, &pattern, x, x, &w, &desc));
     close_to(out, matrix(context[0], 6, 2), TIGHT, "context");
     close_to(attn_select(pattern, -2, 5), matrix(last_weights[0], 2, 6), TIGHT, "last weights");
     done(&ctx);
@@ -320,21 +313,20 @@ TEST(causal_rows_alone_give_the_same_bits)
             continue;
         memset(&whole, 0, sizeof whole);
         memset(&pattern, 0, sizeof pattern);
-        desc.pattern = &pattern;
-        if (!OK(&ctx, attn_attention(&ctx, &whole, q, k, v, &desc)))
+        if (!OK(&ctx, attn_attention(&ctx, &whole, q, k, v, &desc)) ||
+            !OK(&ctx, attn_attention_pattern(&ctx, &pattern, q, k, &desc)))
             break;
         for (t = 0; t < 50; t++) {
             attn_tensor alone = {0}, tail = {0}, one = {0};
             const size_t first = t >= 4 ? t - 4 : 0;
-            desc.pattern = &one;
             if (OK(&ctx,
                    attn_attention(&ctx, &alone, attn_slice(q, 1, t, 1), attn_slice(k, 1, 0, t + 1),
-                                  attn_slice(v, 1, 0, t + 1), &desc))) {
+                                  attn_slice(v, 1, 0, t + 1), &desc)))
                 same_bits(alone, attn_slice(whole, 1, t, 1), label("query alone", (int)t));
+            if (OK(&ctx, attn_attention_pattern(&ctx, &one, attn_slice(q, 1, t, 1),
+                                                attn_slice(k, 1, 0, t + 1), &desc)))
                 same_bits(one, attn_slice(attn_slice(pattern, 1, t, 1), 2, 0, t + 1),
                           label("its pattern", (int)t));
-            }
-            desc.pattern = NULL;
             if (OK(&ctx,
                    attn_attention(&ctx, &tail, attn_slice(q, 1, first, t + 1 - first),
                                   attn_slice(k, 1, 0, t + 1), attn_slice(v, 1, 0, t + 1), &desc)))
@@ -359,8 +351,8 @@ TEST(attention_is_its_parts)
         attn_tensor v = random_tensor(3, 2, 37, 9), out = {0}, pattern = {0}, scores = {0};
         attn_tensor scaled = {0}, mask = {0}, masked = {0}, weights = {0}, mixed = {0};
         desc.mask_kind = causal ? ATTN_MASK_CAUSAL : ATTN_MASK_NONE;
-        desc.pattern = &pattern;
         OK(&ctx, attn_attention(&ctx, &out, q, k, v, &desc));
+        OK(&ctx, attn_attention_pattern(&ctx, &pattern, q, k, &desc));
         OK(&ctx, attn_matmul(&ctx, &scores, q, attn_transpose(k, -1, -2)));
         OK(&ctx, attn_scale(&ctx, &scaled, scores, 0.25f));
         OK(&ctx, torch_causal_mask(&ctx, &mask, 19, 37));
@@ -380,15 +372,13 @@ TEST(hidden_entries_are_never_seen)
 {
     attn_ctx ctx = {0};
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
-    attn_tensor x, k, out = {0}, again = {0}, pattern = {0};
+    attn_tensor x, k, out = {0}, again = {0};
     size_t j;
     x = random_tensor(2, 20, 8);
     k = laid_out(x, ATTN_F32, 0);
-    desc.pattern = &pattern;
     OK(&ctx, attn_attention(&ctx, &out, x, k, x, &desc));
     for (j = 0; j < 8; j++)
         set_value(k, 19 * 8 + j, j % 2 ? NAN : INFINITY);
-    desc.pattern = NULL;
     OK(&ctx, attn_attention(&ctx, &again, x, k, x, &desc));
     if (out.ndim && again.ndim)
         same_bits(attn_slice(again, 0, 0, 19), attn_slice(out, 0, 0, 19),

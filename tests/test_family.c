@@ -187,8 +187,9 @@ TEST(rewritten)
         const char *path = test_tmp("rewritten.attn");
         double worst = 0, largest = 0;
         if (model &&
-            OK(&ctx, attn_process_weights(&ctx, &made, model,
-                                          ATTN_FOLD_LAYERNORM | ATTN_CENTER_WRITING)) &&
+            OK(&ctx,
+               attn_process_weights(&ctx, &made, model,
+                                    ATTN_PROCESS_FOLD_LN | ATTN_PROCESS_CENTER_WRITING_WEIGHTS)) &&
             OK(&ctx, attn_model_save(&ctx, path, made)) &&
             OK(&ctx, attn_model_open(&ctx, &again, path, NULL))) {
             const float *want = logits_of(&ctx, model, 0, tokens, N_TOKENS, N_TOKENS);

@@ -14,6 +14,7 @@ SUITE("faults");
 
 static attn_model *model; /* tests/golden/long: 40 tokens, 20 wide, 2 heads, one layer */
 static attn_session *held, *other, *watched; /* 4 tokens, none, 4 tokens that a record saw */
+static attn_session *teller;                 /* of the included model */
 static attn_tokenizer *tokenizer;            /* of the included model */
 static attn_model *stories;
 static const int32_t tokens[8] = {3, 1, 4, 1, 5, 3, 1, 4};
@@ -26,6 +27,8 @@ static size_t recorded_size;
 static void *recorded_here, *recorded_there;
 static attn_edit edit;
 static attn_patch_desc patch;
+static attn_resid_desc parting;
+static attn_tensor ids3;
 enum { HELD = 4 };
 static float next_logits[40]; /* after tokens[HELD] */
 
@@ -51,6 +54,7 @@ static void prepare(attn_ctx *ctx)
     for (i = 0; i < 20; i++)
         set_value(vec, (size_t)i, 1.5f);
     memset(&block, 0, sizeof block);
+    block.n_head = 2;
     block.w_q = block.w_k = block.w_v = block.w_o = block.w_in = block.w_out = sq;
     block.ln1_w = block.ln2_w = block.b_o = vec;
     attn_rng_seed(&rng, 1);
@@ -59,6 +63,7 @@ static void prepare(attn_ctx *ctx)
     OK(ctx, attn_session_new(ctx, &held, model, NULL));
     OK(ctx, attn_session_new(ctx, &other, model, NULL));
     OK(ctx, attn_session_new(ctx, &watched, model, NULL));
+    OK(ctx, attn_session_new(ctx, &teller, stories, NULL));
     recorded.names = names;
     recorded.n_names = 1;
     recorded.n_positions = HELD;
@@ -75,6 +80,10 @@ static void prepare(attn_ctx *ctx)
     patch.n_tokens = 7;
     patch.right = 3;
     patch.wrong = 5;
+    parting.kind = ATTN_RESID_HEADS;
+    parting.tokens = tokens;
+    parting.n_tokens = 8;
+    ids3 = attn_borrow(tokens, ATTN_I32, attn_shape1(3));
 }
 
 /* `held` as each call finds it, and `other` without a token, but with what others left behind. */
@@ -83,6 +92,7 @@ static void fill(attn_ctx *ctx)
     OK(ctx, attn_truncate(ctx, other, 0));
     OK(ctx, attn_feed(ctx, other, tokens + 1, HELD));
     OK(ctx, attn_truncate(ctx, other, 0));
+    OK(ctx, attn_truncate(ctx, teller, 0));
     OK(ctx, attn_truncate(ctx, held, 0));
     OK(ctx, attn_feed(ctx, held, tokens, HELD));
 }
@@ -114,10 +124,17 @@ typedef struct scratch {
     float numbers[64];
     attn_token_stats stats[8];
     attn_continuation texts[2];
+    attn_generation made;
     attn_prediction predictions[32];
     attn_tensor_info info;
     size_t n;
 } scratch;
+
+static size_t *room_for(scratch *s, size_t n)
+{
+    s->n = n;
+    return &s->n;
+}
 
 #define EACH_FUNCTION(DO)                                                                          \
     DO(attn_zeros, (ctx, &s->out, ATTN_F32, attn_shape2(3, 4)))                                    \
@@ -140,9 +157,11 @@ typedef struct scratch {
     DO(attn_activate, (ctx, &s->out, x4, ATTN_ACT_GELU_ERF))                                       \
     DO(attn_embedding, (ctx, &s->out, sq, ids))                                                    \
     DO(attn_attention, (ctx, &s->out, qkv, qkv, qkv, NULL))                                        \
-    DO(attn_multihead, (ctx, &s->out, x3, x3, &block, 2, NULL))                                    \
+    DO(attn_attention_pattern, (ctx, &s->out, qkv, qkv, NULL))                                     \
+    DO(attn_multihead, (ctx, &s->out, x3, x3, &block, NULL))                                       \
+    DO(attn_multihead_pattern, (ctx, &s->out, x3, x3, &block, NULL))                               \
     DO(attn_mlp, (ctx, &s->out, x3, &block, ATTN_ACT_GELU_TANH))                                   \
-    DO(attn_block, (ctx, &s->out, x3, &block, 2, 1e-5f, ATTN_ACT_GELU_TANH))                       \
+    DO(attn_block, (ctx, &s->out, x3, &block, 1e-5f, ATTN_ACT_GELU_TANH))                          \
     DO(attn_unembed, (ctx, &s->out, x3, sq))                                                       \
     DO(attn_panels_write, (ctx, panels, ATTN_Q4, sq))                                              \
     DO(attn_model_open, (ctx, &s->model, TEST_BUILD "/tiny-stories.attn", NULL))                   \
@@ -161,32 +180,34 @@ typedef struct scratch {
     DO(attn_session_copy, (ctx, other, held))                                                      \
     DO(attn_sampler_new, (ctx, &s->sampler, 40, NULL))                                             \
     DO(attn_sample, (ctx, s->ids, sampler, logits, NULL, 0))                                       \
-    DO(attn_generate, (ctx, held, "", &generating, NULL, NULL))                                    \
+    DO(attn_generate, (ctx, &s->made, held, "", &generating))                                      \
     DO(attn_generate_many, (ctx, s->texts, 2, model, &many))                                       \
     DO(attn_tokenizer_new, (ctx, &s->tokenizer, section, section_size))                            \
-    DO(attn_encode, (ctx, s->ids, 64, &s->n, tokenizer, "Once upon a time", 16, 1))                \
-    DO(attn_decode, (ctx, s->text, 256, &s->n, tokenizer, tokens, 8))                              \
+    DO(attn_encode, (ctx, s->ids, room_for(s, 64), tokenizer, "Once upon a time", 16))             \
+    DO(attn_encode_special, (ctx, s->ids, room_for(s, 64), tokenizer, "Once upon a time", 16))     \
+    DO(attn_decode, (ctx, s->text, room_for(s, 256), tokenizer, tokens, 8))                        \
+    DO(attn_feed_text, (ctx, teller, "Once upon a time"))                                          \
     DO(attn_token_ids, (ctx, &s->out, stories, "Once upon a time"))                                \
     DO(attn_token_id, (ctx, s->ids, stories, " time"))                                             \
     DO(attn_hook, (ctx, NULL, other, "*hook_pattern", do_nothing, NULL))                           \
-    DO(attn_cache_get, (ctx, &s->out, held, ATTN_CACHE_VALUES, 0, 1, 3))                           \
+    DO(attn_cache_get, (ctx, &s->out, held, ATTN_CACHE_VALUES, 0, 1))                              \
     DO(attn_cache_set, (ctx, held, ATTN_CACHE_KEYS, 0, 1, attn_slice(z, 0, 0, 1)))                 \
     DO(attn_record_size, (ctx, &s->n, model, &recorded))                                           \
-    DO(attn_record_new, (ctx, &s->record, other, &recorded, recorded_there, recorded_size))        \
+    DO(attn_record_new, (ctx, &s->record, other, &recorded, NULL, 0))                              \
     DO(attn_record_get, (ctx, &view, record, "blocks.0.attn.hook_z"))                              \
     DO(attn_record_save, (ctx, test_tmp("faults.npz"), record))                                    \
     DO(attn_save, (ctx, test_tmp("faults.safetensors"), &edit.name, &x4, 1))                       \
     DO(attn_hook_edit, (ctx, NULL, other, &edit))                                                  \
-    DO(attn_patch_positions, (ctx, &s->out, model, &patch, "hook_resid_pre"))                      \
-    DO(attn_patch_heads, (ctx, &s->out, model, &patch, "attn.hook_z"))                             \
-    DO(attn_logit_stats, (ctx, s->stats, s->predictions, 4, x3, tokens))                           \
-    DO(attn_score, (ctx, s->stats, s->predictions, 4, held, tokens, 8))                            \
-    DO(attn_decompose_resid, (ctx, &s->parts, model, tokens, 8, ATTN_RESID_HEADS, 0, 0))           \
+    DO(attn_patch_positions, (ctx, &s->out, NULL, model, &patch, "hook_resid_pre"))                \
+    DO(attn_patch_heads, (ctx, &s->out, NULL, model, &patch, "attn.hook_z"))                       \
+    DO(attn_logit_stats, (ctx, s->stats, &(attn_top){s->predictions, 4}, x3, tokens))              \
+    DO(attn_score, (ctx, s->stats, &(attn_top){s->predictions, 4}, held, tokens, 8))               \
+    DO(attn_decompose_resid, (ctx, &s->parts, model, &parting))                                    \
     DO(attn_logit_directions, (ctx, &s->out, model, tokens, tokens + 1, 6))                        \
     DO(attn_logit_attrs, (ctx, &s->out, model, resid, scale, x3))                                  \
     DO(attn_bias_logit_attrs, (ctx, &s->out, model, x3))                                           \
-    DO(attn_logit_lens, (ctx, &s->out, model, resid, scale, tokens, 3))                            \
-    DO(attn_process_weights, (ctx, &s->model, model, ATTN_FOLD_LAYERNORM))                         \
+    DO(attn_logit_lens, (ctx, &s->out, model, resid, scale, ids3))                                 \
+    DO(attn_process_weights, (ctx, &s->model, model, ATTN_PROCESS_FOLD_LN))                        \
     DO(attn_model_save, (ctx, test_tmp("faults.attn"), model))                                     \
     DO(attn_new_file_begin, (ctx, &s->file, test_tmp("faults.file")))                              \
     DO(attn_new_file_end, (ctx, new_file(), ATTN_OK))                                              \
@@ -325,6 +346,7 @@ static void end_all(attn_ctx *usual)
     attn_session_free(held);
     attn_session_free(other);
     attn_session_free(watched);
+    attn_session_free(teller);
     attn_model_close(model);
     attn_model_close(stories);
     attn_ctx_free(usual);
@@ -413,12 +435,15 @@ TEST(every_function_without_memory)
     DO(attn_activate, (ctx, NULL, x4, ATTN_ACT_GELU_ERF))                                          \
     DO(attn_embedding, (ctx, NULL, sq, ids))                                                       \
     DO(attn_attention, (ctx, NULL, qkv, qkv, qkv, NULL))                                           \
-    DO(attn_multihead, (ctx, NULL, x3, x3, &block, 2, NULL))                                       \
-    DO(attn_multihead, (ctx, &s->out, x3, x3, NULL, 2, NULL))                                      \
+    DO(attn_attention_pattern, (ctx, NULL, qkv, qkv, NULL))                                        \
+    DO(attn_multihead, (ctx, NULL, x3, x3, &block, NULL))                                          \
+    DO(attn_multihead_pattern, (ctx, NULL, x3, x3, &block, NULL))                                  \
+    DO(attn_multihead, (ctx, &s->out, x3, x3, NULL, NULL))                                         \
+    DO(attn_multihead_pattern, (ctx, &s->out, x3, x3, NULL, NULL))                                 \
     DO(attn_mlp, (ctx, NULL, x3, &block, ATTN_ACT_GELU_TANH))                                      \
     DO(attn_mlp, (ctx, &s->out, x3, NULL, ATTN_ACT_GELU_TANH))                                     \
-    DO(attn_block, (ctx, NULL, x3, &block, 2, 1e-5f, ATTN_ACT_GELU_TANH))                          \
-    DO(attn_block, (ctx, &s->out, x3, NULL, 2, 1e-5f, ATTN_ACT_GELU_TANH))                         \
+    DO(attn_block, (ctx, NULL, x3, &block, 1e-5f, ATTN_ACT_GELU_TANH))                             \
+    DO(attn_block, (ctx, &s->out, x3, NULL, 1e-5f, ATTN_ACT_GELU_TANH))                            \
     DO(attn_unembed, (ctx, NULL, x3, sq))                                                          \
     DO(attn_panels_write, (ctx, NULL, ATTN_Q4, sq))                                                \
     DO(attn_model_open, (ctx, NULL, TEST_BUILD "/tiny-stories.attn", NULL))                        \
@@ -450,15 +475,22 @@ TEST(every_function_without_memory)
     DO(attn_sample, (ctx, NULL, sampler, logits, NULL, 0))                                         \
     DO(attn_sample, (ctx, s->ids, NULL, logits, NULL, 0))                                          \
     DO(attn_sample, (ctx, s->ids, sampler, NULL, NULL, 0))                                         \
-    DO(attn_generate, (ctx, NULL, "", &generating, NULL, NULL))                                    \
+    DO(attn_generate, (ctx, &s->made, NULL, "", &generating))                                      \
     DO(attn_generate_many, (ctx, NULL, 2, model, &many))                                           \
     DO(attn_generate_many, (ctx, s->texts, 2, NULL, &many))                                        \
     DO(attn_tokenizer_new, (ctx, NULL, section, section_size))                                     \
     DO(attn_tokenizer_new, (ctx, &s->tokenizer, NULL, section_size))                               \
-    DO(attn_encode, (ctx, NULL, 64, &s->n, tokenizer, "Once upon a time", 16, 1))                  \
-    DO(attn_encode, (ctx, s->ids, 64, &s->n, tokenizer, NULL, 16, 1))                              \
-    DO(attn_decode, (ctx, NULL, 256, &s->n, tokenizer, tokens, 8))                                 \
-    DO(attn_decode, (ctx, s->text, 256, &s->n, tokenizer, NULL, 8))                                \
+    DO(attn_encode, (ctx, NULL, room_for(s, 64), tokenizer, "Once upon a time", 16))               \
+    DO(attn_encode, (ctx, s->ids, NULL, tokenizer, "Once upon a time", 16))                        \
+    DO(attn_encode_special, (ctx, NULL, room_for(s, 64), tokenizer, "Once upon a time", 16))       \
+    DO(attn_encode_special, (ctx, s->ids, NULL, tokenizer, "Once upon a time", 16))                \
+    DO(attn_encode_special, (ctx, s->ids, room_for(s, 64), tokenizer, NULL, 16))                   \
+    DO(attn_encode, (ctx, s->ids, room_for(s, 64), tokenizer, NULL, 16))                           \
+    DO(attn_decode, (ctx, NULL, room_for(s, 256), tokenizer, tokens, 8))                           \
+    DO(attn_decode, (ctx, s->text, NULL, tokenizer, tokens, 8))                                    \
+    DO(attn_decode, (ctx, s->text, room_for(s, 256), tokenizer, NULL, 8))                          \
+    DO(attn_feed_text, (ctx, NULL, "Once upon a time"))                                            \
+    DO(attn_feed_text, (ctx, teller, NULL))                                                        \
     DO(attn_token_ids, (ctx, NULL, stories, "Once upon a time"))                                   \
     DO(attn_token_ids, (ctx, &s->out, NULL, "Once upon a time"))                                   \
     DO(attn_token_ids, (ctx, &s->out, stories, NULL))                                              \
@@ -468,8 +500,8 @@ TEST(every_function_without_memory)
     DO(attn_hook, (ctx, NULL, NULL, "*hook_pattern", do_nothing, NULL))                            \
     DO(attn_hook, (ctx, NULL, other, NULL, do_nothing, NULL))                                      \
     DO(attn_hook, (ctx, NULL, other, "*hook_pattern", NULL, NULL))                                 \
-    DO(attn_cache_get, (ctx, NULL, held, ATTN_CACHE_VALUES, 0, 1, 3))                              \
-    DO(attn_cache_get, (ctx, &s->out, NULL, ATTN_CACHE_VALUES, 0, 1, 3))                           \
+    DO(attn_cache_get, (ctx, NULL, held, ATTN_CACHE_VALUES, 0, 1))                                 \
+    DO(attn_cache_get, (ctx, &s->out, NULL, ATTN_CACHE_VALUES, 0, 1))                              \
     DO(attn_cache_set, (ctx, NULL, ATTN_CACHE_KEYS, 0, 1, attn_slice(z, 0, 0, 1)))                 \
     DO(attn_record_size, (ctx, NULL, model, &recorded))                                            \
     DO(attn_record_size, (ctx, &s->n, NULL, &recorded))                                            \
@@ -486,22 +518,22 @@ TEST(every_function_without_memory)
     DO(attn_save, (ctx, test_tmp("faults.safetensors"), &edit.name, NULL, 1))                      \
     DO(attn_hook_edit, (ctx, NULL, NULL, &edit))                                                   \
     DO(attn_hook_edit, (ctx, NULL, other, NULL))                                                   \
-    DO(attn_patch_positions, (ctx, NULL, model, &patch, "hook_resid_pre"))                         \
-    DO(attn_patch_positions, (ctx, &s->out, NULL, &patch, "hook_resid_pre"))                       \
-    DO(attn_patch_positions, (ctx, &s->out, model, NULL, "hook_resid_pre"))                        \
-    DO(attn_patch_positions, (ctx, &s->out, model, &patch, NULL))                                  \
-    DO(attn_patch_heads, (ctx, NULL, model, &patch, "attn.hook_z"))                                \
-    DO(attn_patch_heads, (ctx, &s->out, NULL, &patch, "attn.hook_z"))                              \
-    DO(attn_patch_heads, (ctx, &s->out, model, NULL, "attn.hook_z"))                               \
-    DO(attn_patch_heads, (ctx, &s->out, model, &patch, NULL))                                      \
-    DO(attn_logit_stats, (ctx, s->stats, NULL, 4, x3, tokens))                                     \
-    DO(attn_logit_stats, (ctx, s->stats, s->predictions, 4, x3, NULL))                             \
-    DO(attn_score, (ctx, s->stats, NULL, 4, held, tokens, 8))                                      \
-    DO(attn_score, (ctx, s->stats, s->predictions, 4, NULL, tokens, 8))                            \
-    DO(attn_score, (ctx, s->stats, s->predictions, 4, held, NULL, 8))                              \
-    DO(attn_decompose_resid, (ctx, NULL, model, tokens, 8, ATTN_RESID_HEADS, 0, 0))                \
-    DO(attn_decompose_resid, (ctx, &s->parts, NULL, tokens, 8, ATTN_RESID_HEADS, 0, 0))            \
-    DO(attn_decompose_resid, (ctx, &s->parts, model, NULL, 8, ATTN_RESID_HEADS, 0, 0))             \
+    DO(attn_patch_positions, (ctx, NULL, NULL, model, &patch, "hook_resid_pre"))                   \
+    DO(attn_patch_positions, (ctx, &s->out, NULL, NULL, &patch, "hook_resid_pre"))                 \
+    DO(attn_patch_positions, (ctx, &s->out, NULL, model, NULL, "hook_resid_pre"))                  \
+    DO(attn_patch_positions, (ctx, &s->out, NULL, model, &patch, NULL))                            \
+    DO(attn_patch_heads, (ctx, NULL, NULL, model, &patch, "attn.hook_z"))                          \
+    DO(attn_patch_heads, (ctx, &s->out, NULL, NULL, &patch, "attn.hook_z"))                        \
+    DO(attn_patch_heads, (ctx, &s->out, NULL, model, NULL, "attn.hook_z"))                         \
+    DO(attn_patch_heads, (ctx, &s->out, NULL, model, &patch, NULL))                                \
+    DO(attn_logit_stats, (ctx, s->stats, &(attn_top){NULL, 4}, x3, tokens))                        \
+    DO(attn_logit_stats, (ctx, s->stats, &(attn_top){s->predictions, 4}, x3, NULL))                \
+    DO(attn_score, (ctx, s->stats, &(attn_top){NULL, 4}, held, tokens, 8))                         \
+    DO(attn_score, (ctx, s->stats, &(attn_top){s->predictions, 4}, NULL, tokens, 8))               \
+    DO(attn_score, (ctx, s->stats, &(attn_top){s->predictions, 4}, held, NULL, 8))                 \
+    DO(attn_decompose_resid, (ctx, NULL, model, &parting))                                         \
+    DO(attn_decompose_resid, (ctx, &s->parts, NULL, &parting))                                     \
+    DO(attn_decompose_resid, (ctx, &s->parts, model, NULL))                                        \
     DO(attn_logit_directions, (ctx, NULL, model, tokens, tokens + 1, 6))                           \
     DO(attn_logit_directions, (ctx, &s->out, NULL, tokens, tokens + 1, 6))                         \
     DO(attn_logit_directions, (ctx, &s->out, model, NULL, tokens + 1, 6))                          \
@@ -509,10 +541,10 @@ TEST(every_function_without_memory)
     DO(attn_logit_attrs, (ctx, &s->out, NULL, resid, scale, x3))                                   \
     DO(attn_bias_logit_attrs, (ctx, NULL, model, x3))                                              \
     DO(attn_bias_logit_attrs, (ctx, &s->out, NULL, x3))                                            \
-    DO(attn_logit_lens, (ctx, NULL, model, resid, scale, tokens, 3))                               \
-    DO(attn_logit_lens, (ctx, &s->out, NULL, resid, scale, tokens, 3))                             \
-    DO(attn_process_weights, (ctx, NULL, model, ATTN_FOLD_LAYERNORM))                              \
-    DO(attn_process_weights, (ctx, &s->model, NULL, ATTN_FOLD_LAYERNORM))                          \
+    DO(attn_logit_lens, (ctx, NULL, model, resid, scale, ids3))                                    \
+    DO(attn_logit_lens, (ctx, &s->out, NULL, resid, scale, ids3))                                  \
+    DO(attn_process_weights, (ctx, NULL, model, ATTN_PROCESS_FOLD_LN))                             \
+    DO(attn_process_weights, (ctx, &s->model, NULL, ATTN_PROCESS_FOLD_LN))                         \
     DO(attn_model_save, (ctx, NULL, model))                                                        \
     DO(attn_model_save, (ctx, test_tmp("faults.attn"), NULL))                                      \
     DO(attn_new_file_begin, (ctx, NULL, test_tmp("faults.file")))                                  \
@@ -583,6 +615,7 @@ TEST(reserved_fields_are_zero)
         attn_record_desc recording = recorded;
         attn_edit editing = edit;
         attn_patch_desc patching = patch;
+        attn_resid_desc parted = parting;
         attn_config config = *attn_model_config(model);
         attn_feed_item feeding = item;
         s->texts[0].prompt_ids = tokens;
@@ -599,12 +632,13 @@ TEST(reserved_fields_are_zero)
              attn_workspace_new(ctx, &s->workspace, model, &workspace));
         USED(attn_session_desc, session, attn_session_new(ctx, &s->session, model, &session));
         USED(attn_sampler_desc, sampling, attn_sampler_new(ctx, &s->sampler, 40, &sampling));
-        USED(attn_generate_desc, generation,
-             attn_generate(ctx, held, NULL, &generation, NULL, NULL));
+        USED(attn_generate_desc, generation, attn_generate(ctx, NULL, held, NULL, &generation));
+        USED(attn_generation, s->made, attn_generate(ctx, &s->made, held, NULL, &generating));
         USED(attn_record_desc, recording, attn_record_size(ctx, &s->n, model, &recording));
         USED(attn_edit, editing, attn_hook_edit(ctx, NULL, other, &editing));
         USED(attn_patch_desc, patching,
-             attn_patch_heads(ctx, &s->out, model, &patching, "attn.hook_z"));
+             attn_patch_heads(ctx, &s->out, NULL, model, &patching, "attn.hook_z"));
+        USED(attn_resid_desc, parted, attn_decompose_resid(ctx, &s->parts, model, &parted));
         USED(attn_config, config,
              attn_writer_new(ctx, &s->writer, test_tmp("faults.made"), &config, NULL, 0));
         USED(attn_feed_item, feeding, attn_feed_batch(ctx, &feeding, 1));
@@ -642,7 +676,7 @@ TEST(no_function_is_left_out)
 #define PRELOAD_NOT ""
 #endif
 
-/* Runs a command under faults.c, which is told `fault`; `before` may feed it ("cat file | "). */
+/* Runs a command under faults.c, which is teller `fault`; `before` may feed it ("cat file | "). */
 static int run_faulty(const char *before, const char *fault, const char *command)
 {
     return run("%sFAULT_%s LD_PRELOAD=" TEST_BUILD "/faults.so %s", before, fault, command);
@@ -677,7 +711,7 @@ static long count_calls(const char *before, const char *command)
 }
 
 /* Runs a program with each call failing in turn (in a plain `make test`: about 40 of them); `how`
- * is what faults.c is told besides. It must do what it always does, or end with exit code 1, a
+ * is what faults.c is teller besides. It must do what it always does, or end with exit code 1, a
  * message, and without a trace of its output; or with the signal that it got. `made` is the file
  * it writes, or NULL. */
 static void each_call(const char *how, const char *command, const char *made)

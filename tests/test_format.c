@@ -417,8 +417,9 @@ TEST(as_the_manual_says)
                 CHECKF(right && w.shape[0] * w.shape[1] == info.shape[0] * info.shape[1],
                        "%s holds other numbers", info.name);
             }
+            n = 16;
             OK(&ctx,
-               attn_encode(&ctx, ids, 16, &n, attn_model_tokenizer(model), "xdb<|end|>", 10, 1));
+               attn_encode_special(&ctx, ids, &n, attn_model_tokenizer(model), "xdb<|end|>", 10));
             CHECK(n == 3 && ids[0] == (int32_t)id_of_byte('x') && ids[1] == 256 + 3 &&
                   ids[2] == V - 1);
             attn_model_close(model);

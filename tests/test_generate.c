@@ -153,18 +153,21 @@ TEST(stories)
         attn_token_stats stats[512];
         double mean, worst = 0, expected = 0;
         listener l = {"", 0, 0, 0, 0};
-        attn_generate_desc d = greedily(s.n_ids, ids, &n);
+        attn_generate_desc d = greedily(s.n_ids);
         CHECK(s.n_ids == 200 && s.n_prompt_ids > 3 && s.n_nll == s.n_prompt_ids + 199);
         d.ignore_eos = 1;
 
-        OK(&ctx, attn_encode(&ctx, all, 512, &n, attn_model_tokenizer(tiny), s.prompt,
-                             strlen(s.prompt), 0));
+        n = 512;
+        OK(&ctx,
+           attn_encode(&ctx, all, &n, attn_model_tokenizer(tiny), s.prompt, strlen(s.prompt)));
         CHECKF(n == s.n_prompt_ids && memcmp(all, s.prompt_ids, n * sizeof *all) == 0,
                "prompt %d: the ids differ", number);
 
         memset(ids, 0, sizeof ids);
         OK(&ctx, attn_truncate(&ctx, session, 0));
-        OK(&ctx, attn_generate(&ctx, session, s.prompt, &d, listen, &l));
+        d.text_fn = listen;
+        d.text_user = &l;
+        OK(&ctx, generate_ids(&ctx, ids, &n, session, s.prompt, &d));
         for (i = 0; i < n && ids[i] == s.ids[i]; i++)
             ;
         CHECKF(n == 200 && i == 200, "prompt %d: %llu tokens, the same up to %llu", number, LLU(n),
@@ -175,14 +178,14 @@ TEST(stories)
         d.prompt_ids = s.prompt_ids;
         d.n_prompt_ids = s.n_prompt_ids;
         OK(&ctx, attn_truncate(&ctx, session, 0));
-        OK(&ctx, attn_generate(&ctx, session, "ignored", &d, NULL, NULL));
+        OK(&ctx, generate_ids(&ctx, ids, &n, session, "ignored", &d));
         CHECKF(n == 200 && memcmp(ids, s.ids, 200 * sizeof *ids) == 0,
                "prompt %d: other tokens from ids", number);
 
         memcpy(all, s.prompt_ids, s.n_prompt_ids * sizeof *all);
         memcpy(all + s.n_prompt_ids, s.ids, s.n_ids * sizeof *all);
         OK(&ctx, attn_truncate(&ctx, session, 0));
-        OK(&ctx, attn_score(&ctx, stats, NULL, 0, session, all, s.n_nll + 1));
+        OK(&ctx, attn_score(&ctx, stats, NULL, session, all, s.n_nll + 1));
         mean = attn_mean_nll(stats, s.n_nll);
         for (i = 0; i < s.n_nll; i++) {
             const double error = fabs((double)stats[i].nll - s.nll[i]);
@@ -208,12 +211,12 @@ TEST(hooks_while_generating)
     sight *const r = new_sight();
     int32_t ids[MADE];
     size_t n, i;
-    attn_generate_desc d = greedily(MADE, ids, &n);
+    attn_generate_desc d = greedily(MADE);
     d.prompt_ids = prompt;
     d.n_prompt_ids = PROMPT;
     d.ignore_eos = 1;
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.2.attn.hook_pattern", note, r));
-    OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));
+    OK(&ctx, generate_ids(&ctx, ids, &n, session, NULL, &d));
     if (CHECK(r->n == 1 + MADE && n == MADE))
         for (i = 0; i <= MADE; i++) {
             const seen *s = &r->all[i];
@@ -295,7 +298,7 @@ static void say(const char *said, const char *heard, size_t pieces)
     listener l = {"", 0, 0, 0, 0};
     size_t i, n_ids;
     int32_t ids[32];
-    attn_generate_desc d = greedily(n, ids, &n_ids);
+    attn_generate_desc d = greedily(n);
     script s;
     const int32_t split = id_of_byte(0xC3); /* the prompt ends within a character */
     OK(&ctx, attn_model_tensor(&ctx, &w_e, tiny, "embed.W_E"));
@@ -307,7 +310,9 @@ static void say(const char *said, const char *heard, size_t pieces)
     d.prompt_ids = &split;
     d.n_prompt_ids = 1;
     OK(&ctx, attn_hook(&ctx, NULL, session, "ln_final.hook_normalized.post", recite, &s));
-    OK(&ctx, attn_generate(&ctx, session, NULL, &d, listen, &l));
+    d.text_fn = listen;
+    d.text_user = &l;
+    OK(&ctx, generate_ids(&ctx, ids, &n_ids, session, NULL, &d));
     for (i = 0; i < n; i++)
         CHECKF(n_ids == n && ids[i] == id_of_byte((unsigned char)said[i]), "said another byte");
     CHECKF(strcmp(l.text, heard) == 0, "heard \"%s\", not \"%s\"", l.text, heard);
@@ -335,20 +340,22 @@ TEST(stopping_the_callback)
     int32_t all[30], ids[30];
     size_t n, n_all, most;
     attn_session *session = session_on(&ctx, tiny, 0, 0);
-    attn_generate_desc d = greedily(30, all, &n_all);
-    OK(&ctx, attn_generate(&ctx, session, "Once upon a time", &d, NULL, NULL));
+    attn_generate_desc d = greedily(30);
+    OK(&ctx, generate_ids(&ctx, all, &n_all, session, "Once upon a time", &d));
     CHECK(n_all == 30);
     for (most = 1; most < 12; most += 5) {
         listener l = {"", 0, 0, 0, 0};
         l.most = most;
-        d = greedily(30, ids, &n);
+        d = greedily(30);
         OK(&ctx, attn_truncate(&ctx, session, 0));
+        d.text_fn = listen;
+        d.text_user = &l;
         FAILS(&ctx, ATTN_STOPPED, "callback",
-              attn_generate(&ctx, session, "Once upon a time", &d, listen, &l));
+              generate_ids(&ctx, ids, &n, session, "Once upon a time", &d));
         CHECK(l.pieces == most && n == most && memcmp(ids, all, n * sizeof *ids) == 0);
         CHECK(attn_session_length(session) == 4 + most);
-        d = greedily(30 - most, ids, &n); /* and on from there */
-        OK(&ctx, attn_generate(&ctx, session, "", &d, NULL, NULL));
+        d = greedily(30 - most); /* and on from there */
+        OK(&ctx, generate_ids(&ctx, ids, &n, session, "", &d));
         CHECK(n == 30 - most && memcmp(ids, all + most, n * sizeof *ids) == 0);
     }
     attn_session_free(session);
@@ -361,23 +368,23 @@ TEST(continuing)
     attn_session *session = session_on(&ctx, tiny, 0, 0);
     int32_t all[TOTAL], ids[TOTAL];
     size_t n, at, i;
-    attn_generate_desc d = greedily(TOTAL, all, &n);
-    OK(&ctx, attn_generate(&ctx, session, "One day, a", &d, NULL, NULL));
+    attn_generate_desc d = greedily(TOTAL);
+    OK(&ctx, generate_ids(&ctx, all, &n, session, "One day, a", &d));
     CHECK(n == TOTAL);
     OK(&ctx, attn_truncate(&ctx, session, 0));
     for (at = 0, i = 1; at < TOTAL; at += n, i += 3) {
-        d = greedily(i < TOTAL - at ? i : TOTAL - at, ids + at, &n);
-        OK(&ctx, attn_generate(&ctx, session, at ? NULL : "One day, a", &d, NULL, NULL));
+        d = greedily(i < TOTAL - at ? i : TOTAL - at);
+        OK(&ctx, generate_ids(&ctx, ids + at, &n, session, at ? NULL : "One day, a", &d));
         if (!CHECK(n == d.max_tokens))
             break;
     }
     CHECK(memcmp(ids, all, sizeof all) == 0);
-    d = greedily(0, NULL, &n); /* 0 means 100 */
+    d = greedily(0); /* 0 means 100 */
     OK(&ctx, attn_truncate(&ctx, session, 0));
-    OK(&ctx, attn_generate(&ctx, session, "One day, a", &d, NULL, NULL));
+    OK(&ctx, generate_ids(&ctx, NULL, &n, session, "One day, a", &d));
     CHECK(n == 100);
     OK(&ctx, attn_truncate(&ctx, session, 0));
-    OK(&ctx, attn_generate(&ctx, session, "One day, a", NULL, NULL, NULL));
+    OK(&ctx, attn_generate(&ctx, NULL, session, "One day, a", NULL));
     CHECK(attn_session_length(session) == 104);
     attn_session_free(session);
 }
@@ -393,13 +400,15 @@ TEST(end_of_text)
     story s;
     int32_t ids[200];
     listener l = {"", 0, 0, 0, 0};
-    attn_generate_desc d = greedily(200, ids, &n);
+    attn_generate_desc d = greedily(200);
     CHECK(config->eos == 2047 && config->bos == 2047);
     if (CHECK(json && read_story(&s, json, 2))) {
         for (end = 0; end < s.n_ids && s.ids[end] != config->eos; end++)
             ;
         CHECK(end > 50 && end < 190);
-        OK(&ctx, attn_generate(&ctx, session, s.prompt, &d, listen, &l));
+        d.text_fn = listen;
+        d.text_user = &l;
+        OK(&ctx, generate_ids(&ctx, ids, &n, session, s.prompt, &d));
         CHECK(n == end && memcmp(ids, s.ids, n * sizeof *ids) == 0);
         CHECK(!strstr(l.text, "<|endoftext|>") && strncmp(l.text, s.text, l.size) == 0);
         CHECK(attn_session_length(session) == s.n_prompt_ids + end);
@@ -434,15 +443,19 @@ static telling tell(const attn_model *model, const int32_t *prompt, size_t n_pro
 {
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, model, capacity, n_batch);
+    attn_generation made;
     telling t;
     memset(&t, 0, sizeof t);
     t.stop_after = stop_after;
     d.prompt_ids = prompt;
     d.n_prompt_ids = n_prompt;
-    d.ids = t.ids;
-    d.n_ids = &t.n;
-    d.n_passes = &t.n_passes;
-    t.status = attn_generate(&ctx, session, NULL, &d, hear, &t);
+    d.text_fn = hear;
+    d.text_user = &t;
+    memset(&made, 0, sizeof made);
+    made.ids = t.ids;
+    t.status = attn_generate(&ctx, &made, session, NULL, &d);
+    t.n = made.n_ids;
+    t.n_passes = made.n_passes;
     t.n_tokens = attn_session_length(session);
     memcpy(t.tokens, attn_session_tokens(session), t.n_tokens * sizeof *t.tokens);
     t.logits = (float *)pool_new(vocab_of(model) * sizeof(float));
@@ -529,14 +542,14 @@ TEST(full_context)
     attn_session *session = session_on(&ctx, tiny, 20, 0);
     int32_t ids[100], more[100];
     size_t n;
-    attn_generate_desc d = greedily(100, ids, &n);
-    OK(&ctx, attn_generate(&ctx, session, "Once upon a time", &d, NULL, NULL));
+    attn_generate_desc d = greedily(100);
+    OK(&ctx, generate_ids(&ctx, ids, &n, session, "Once upon a time", &d));
     CHECKF(n == 17, "%llu tokens", LLU(n)); /* what follows the last position is still known */
     CHECK(attn_session_length(session) == 20);
-    d = greedily(100, more, &n);
-    OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));
+    d = greedily(100);
+    OK(&ctx, generate_ids(&ctx, more, &n, session, NULL, &d));
     CHECK(n == 1 && more[0] == ids[16]);
-    FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", attn_generate(&ctx, session, "a", &d, NULL, NULL));
+    FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", generate_ids(&ctx, more, &n, session, "a", &d));
     CHECK(n == 0 && attn_session_length(session) == 20);
     attn_session_free(session);
 }
@@ -548,82 +561,79 @@ TEST(prompts)
     const int32_t with_bos[] = {2047, 506, 511, 258, 433}, *prompt = with_bos + 1;
     int32_t ids[9], other[9];
     size_t n, i;
-    attn_generate_desc d = greedily(9, ids, &n), e;
+    attn_generate_desc d = greedily(9), e;
 
     /* the beginning-of-text token, in three ways; an empty prompt may stand behind it */
     d.prepend_bos = 1;
-    OK(&ctx, attn_generate(&ctx, session, "Once upon a time", &d, NULL, NULL));
+    OK(&ctx, generate_ids(&ctx, ids, &n, session, "Once upon a time", &d));
     CHECK(memcmp(attn_session_tokens(session), with_bos, sizeof with_bos) == 0);
     d.prompt_ids = prompt;
     d.n_prompt_ids = 4;
     OK(&ctx, attn_truncate(&ctx, session, 0));
-    OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));
+    OK(&ctx, generate_ids(&ctx, ids, &n, session, NULL, &d));
     CHECK(memcmp(attn_session_tokens(session), with_bos, sizeof with_bos) == 0);
-    e = greedily(9, other, &i);
+    e = greedily(9);
     e.allow_special = 1;
     OK(&ctx, attn_truncate(&ctx, session, 0));
-    OK(&ctx, attn_generate(&ctx, session, "<|endoftext|>Once upon a time", &e, NULL, NULL));
+    OK(&ctx, generate_ids(&ctx, other, &i, session, "<|endoftext|>Once upon a time", &e));
     CHECK(memcmp(attn_session_tokens(session), with_bos, sizeof with_bos) == 0);
     CHECK(n == 9 && i == 9 && memcmp(ids, other, sizeof ids) == 0);
-    OK(&ctx, attn_generate(&ctx, session, "Once upon a time", &d, NULL, NULL)); /* not again */
+    OK(&ctx, generate_ids(&ctx, ids, &n, session, "Once upon a time", &d)); /* not again */
     CHECK(attn_session_tokens(session)[14] == prompt[0]);
     OK(&ctx, attn_truncate(&ctx, session, 0));
-    d = greedily(9, ids, &n);
+    d = greedily(9);
     d.prepend_bos = 1;
-    OK(&ctx, attn_generate(&ctx, session, "", &d, NULL, NULL));
+    OK(&ctx, generate_ids(&ctx, ids, &n, session, "", &d));
     CHECK(n == 9 && attn_session_length(session) == 10);
     OK(&ctx, attn_truncate(&ctx, session, 0));
     e.allow_special = 0; /* its letters then */
-    OK(&ctx, attn_generate(&ctx, session, "<|endoftext|>", &e, NULL, NULL));
+    OK(&ctx, generate_ids(&ctx, other, &i, session, "<|endoftext|>", &e));
     CHECK(attn_session_tokens(session)[0] != 2047 && attn_session_length(session) > 10);
 
     /* nothing to go on from */
-    d = greedily(9, ids, &n);
+    d = greedily(9);
     OK(&ctx, attn_truncate(&ctx, session, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "prompt is empty",
-          attn_generate(&ctx, session, "", &d, NULL, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "prompt is empty",
-          attn_generate(&ctx, session, NULL, NULL, NULL, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "prompt is empty", generate_ids(&ctx, ids, &n, session, "", &d));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "prompt is empty", attn_generate(&ctx, NULL, session, NULL, NULL));
     d.prompt_ids = prompt;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "prompt is empty",
-          attn_generate(&ctx, session, NULL, &d, NULL, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "prompt is empty", generate_ids(&ctx, ids, &n, session, NULL, &d));
     OK(&ctx, attn_feed(&ctx, session, prompt, 4));
     OK(&ctx, attn_truncate(&ctx, session, 3));
     FAILS(&ctx, ATTN_E_ARGUMENT, "after attn_truncate",
-          attn_generate(&ctx, session, "", NULL, NULL, NULL));
+          attn_generate(&ctx, NULL, session, "", NULL));
 
     /* ids that are none, text that is too long, samplers that cannot be */
     ids[0] = 3;
     ids[1] = 2048;
     d.prompt_ids = ids;
     d.n_prompt_ids = 2;
-    FAILS(&ctx, ATTN_E_TOKEN, "2048", attn_generate(&ctx, session, NULL, &d, NULL, NULL));
-    d = greedily(9, ids, &n);
+    FAILS(&ctx, ATTN_E_TOKEN, "2048", generate_ids(&ctx, ids, &n, session, NULL, &d));
+    d = greedily(9);
     d.sampling.temperature = -1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "temperature", attn_generate(&ctx, session, "a", &d, NULL, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "temperature", generate_ids(&ctx, ids, &n, session, "a", &d));
     {
         char *const text = (char *)pool_new(1001);
         memset(text, '?', 1000);
         text[1000] = 0;
-        FAILS(&ctx, ATTN_E_CONTEXT, "do not fit",
-              attn_generate(&ctx, session, text, NULL, NULL, NULL));
+        FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", attn_generate(&ctx, NULL, session, text, NULL));
     }
     CHECK(attn_session_length(session) == 3);
 
     /* a model without tokenizer and without a beginning-of-text token */
     CHECK(attn_model_tokenizer(plain) == NULL && attn_model_config(plain)->bos == -1);
-    FAILS(&ctx, ATTN_E_TOKENIZER, "prompt_ids", attn_generate(&ctx, bare, "a", NULL, NULL, NULL));
-    d = greedily(9, ids, &n);
+    FAILS(&ctx, ATTN_E_TOKENIZER, "prompt_ids", attn_generate(&ctx, NULL, bare, "a", NULL));
+    d = greedily(9);
     d.prompt_ids = other;
     d.n_prompt_ids = 2;
     other[0] = 5, other[1] = 96;
     d.prepend_bos = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "beginning-of-text",
-          attn_generate(&ctx, bare, NULL, &d, NULL, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "beginning-of-text", generate_ids(&ctx, ids, &n, bare, NULL, &d));
     d.prepend_bos = 0;
     {
         listener l = {"", 0, 0, 0, 0};
-        OK(&ctx, attn_generate(&ctx, bare, NULL, &d, listen, &l));
+        d.text_fn = listen;
+        d.text_user = &l;
+        OK(&ctx, generate_ids(&ctx, ids, &n, bare, NULL, &d));
         CHECK(n == 9 && l.pieces == 0 && attn_session_length(bare) == 11);
     }
     attn_session_free(session);
@@ -638,10 +648,10 @@ TEST(nan_logits)
     poison p = {6, NAN};
     int32_t ids[20];
     size_t n;
-    attn_generate_desc d = greedily(20, ids, &n);
+    attn_generate_desc d = greedily(20);
     OK(&ctx, attn_hook(&ctx, NULL, session, "ln_final.hook_normalized.post", poisoned, &p));
     FAILS(&ctx, ATTN_E_ARGUMENT, "NaN",
-          attn_generate(&ctx, session, "Once upon a time", &d, NULL, NULL));
+          generate_ids(&ctx, ids, &n, session, "Once upon a time", &d));
     CHECKF(n == 3, "%llu tokens before it", LLU(n));
     attn_session_free(session);
 }
@@ -658,7 +668,7 @@ TEST(seeds)
             const int32_t *const want = generation_vectors[v].ids;
             int32_t ids[GENERATED];
             attn_session *session;
-            attn_generate_desc d = greedily(GENERATED, ids, &n);
+            attn_generate_desc d = greedily(GENERATED);
             ctx.isa = kinds[i % 3];
             ctx.n_threads = i == 3 ? 2 : 1;
             if (ctx.isa == ATTN_ISA_PORTABLE && v > 0)
@@ -668,7 +678,7 @@ TEST(seeds)
             d.sampling = generation_vectors[v].sampler;
             d.ignore_eos = 1;
             memset(ids, 0, sizeof ids);
-            OK(&ctx, attn_generate(&ctx, session, "Once upon a time", &d, NULL, NULL));
+            OK(&ctx, generate_ids(&ctx, ids, &n, session, "Once upon a time", &d));
             CHECK(n == GENERATED);
             for (n = 0; n < GENERATED && ids[n] == want[n]; n++)
                 ;
@@ -676,7 +686,7 @@ TEST(seeds)
                    attn_isa(&ctx), LLU(n), (long)ids[n], (long)want[n]);
             d.sampling.seed++;
             OK(&ctx, attn_truncate(&ctx, session, 0));
-            OK(&ctx, attn_generate(&ctx, session, "Once upon a time", &d, NULL, NULL));
+            OK(&ctx, generate_ids(&ctx, ids, &n, session, "Once upon a time", &d));
             CHECK(memcmp(ids, want, sizeof ids) != 0);
             attn_session_free(session);
         }
@@ -708,10 +718,9 @@ static int meddle(const char *text, size_t size, void *user)
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_truncate(&ctx, m->session, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_feed(&ctx, m->session, &token, 1));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_hook(&ctx, NULL, m->session, "*", ignore, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
-          attn_generate(&ctx, m->session, "", NULL, NULL, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_generate(&ctx, NULL, m->session, "", NULL));
     not_made = no_tensor;
-    OK(&ctx, attn_cache_get(&ctx, &not_made, m->session, ATTN_CACHE_KEYS, 0, 0, 1));
+    OK(&ctx, attn_cache_get(&ctx, &not_made, m->session, ATTN_CACHE_KEYS, 0, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
           attn_cache_set(&ctx, m->session, ATTN_CACHE_KEYS, 0, 0, not_made));
     OK(&ctx, attn_session_copy(&ctx, m->other, m->session)); /* it may look */
@@ -727,7 +736,9 @@ TEST(a_callback_may_look_but_not_touch)
     attn_model *stories = NULL;
     attn_generate_desc desc;
     static meddler with, without;
-    size_t n_passes = 7;
+    attn_generation made;
+    memset(&made, 0, sizeof made);
+    made.n_passes = 7;
     memset(&desc, 0, sizeof desc);
     memset(&with, 0, sizeof with);
     memset(&without, 0, sizeof without);
@@ -737,16 +748,19 @@ TEST(a_callback_may_look_but_not_touch)
     without.session = session_on(&ctx, stories, 0, 0);
     with.meddles = 1;
     desc.max_tokens = LENGTH;
-    OK(&ctx, attn_generate(&ctx, with.session, "the cat the cat the", &desc, meddle, &with));
-    OK(&ctx, attn_generate(&ctx, without.session, "the cat the cat the", &desc, meddle, &without));
+    desc.text_fn = meddle;
+    desc.text_user = &with;
+    OK(&ctx, attn_generate(&ctx, NULL, with.session, "the cat the cat the", &desc));
+    desc.text_fn = meddle;
+    desc.text_user = &without;
+    OK(&ctx, attn_generate(&ctx, NULL, without.session, "the cat the cat the", &desc));
     CHECK(with.size == without.size && memcmp(with.text, without.text, with.size) == 0);
     CHECK(memcmp(attn_logits(with.session), attn_logits(without.session),
                  vocab_of(stories) * sizeof(float)) == 0);
     OK(&ctx, attn_truncate(&ctx, with.session, 0)); /* it is free again */
-    desc.n_passes = &n_passes;
     FAILS(&ctx, ATTN_E_ARGUMENT, "the prompt is empty",
-          attn_generate(&ctx, with.session, "", &desc, NULL, NULL));
-    CHECK(n_passes == 0);
+          attn_generate(&ctx, &made, with.session, "", &desc));
+    CHECK(made.n_passes == 0);
     attn_session_free(with.session);
     attn_session_free(with.other);
     attn_session_free(without.session);
@@ -762,7 +776,7 @@ static const int drafts[] = {-1, 0, 7};
 /* The prompt goes round in circles, so that there is something to draft. */
 static const int32_t circle[] = {506, 511, 258, 433, 265, 506, 511, 258, 433, 265, 506, 511};
 
-static attn_generate_desc after_circle(int32_t *ids, size_t *n, int n_draft)
+static attn_generate_desc after_circle(int n_draft)
 {
     attn_generate_desc d;
     memset(&d, 0, sizeof d);
@@ -771,8 +785,6 @@ static attn_generate_desc after_circle(int32_t *ids, size_t *n, int n_draft)
     d.ignore_eos = 1;
     d.n_draft = n_draft;
     d.max_tokens = TOTAL;
-    d.ids = ids;
-    d.n_ids = n;
     return d;
 }
 
@@ -785,11 +797,11 @@ static void in_calls(attn_sampler_desc how, size_t step, int n_draft, int32_t *i
     size_t n, at;
     OK(&ctx, attn_sampler_new(&ctx, &sampler, vocab_of(tiny), &how));
     for (at = 0; at < TOTAL; at += n) {
-        attn_generate_desc d = after_circle(ids + at, &n, n_draft);
-        d.sampler = sampler;
+        attn_generate_desc d = after_circle(n_draft);
+        d.reuse_sampler = sampler;
         d.max_tokens = step < TOTAL - at ? step : TOTAL - at;
         d.n_prompt_ids = at ? 0 : d.n_prompt_ids;
-        if (!OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL)) ||
+        if (!OK(&ctx, generate_ids(&ctx, ids + at, &n, session, NULL, &d)) ||
             !CHECK(n == d.max_tokens))
             break;
     }
@@ -806,10 +818,10 @@ TEST(a_sampler_lives_on)
         attn_session *session = session_on(&ctx, tiny, 0, 0);
         attn_sampler_desc how = sampler_of(i < 3 ? 0.8f : 0.3f, 7 + i);
         int32_t want[TOTAL], got[TOTAL];
-        attn_generate_desc d = after_circle(want, &n, drafts[i % 3]);
+        attn_generate_desc d = after_circle(drafts[i % 3]);
         how.repeat_penalty = i == 5 ? 1.2f : 0;
         d.sampling = how;
-        OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));
+        OK(&ctx, generate_ids(&ctx, want, &n, session, NULL, &d));
         for (step = 1; step <= TOTAL; step = 3 * step + 1) {
             in_calls(how, step, drafts[(i + step) % 3], got);
             CHECKF(memcmp(got, want, sizeof got) == 0, "seed %d in calls of %d: other tokens",
@@ -827,7 +839,7 @@ TEST(samplers_that_do_not_fit)
     attn_sampler_desc one[7];
     int32_t ids[TOTAL];
     size_t n, i;
-    attn_generate_desc d = after_circle(ids, &n, 0);
+    attn_generate_desc d = after_circle(0);
     memset(one, 0, sizeof one);
     one[0].temperature = one[2].top_p = one[3].min_p = one[4].repeat_penalty = 1;
     one[1].top_k = 1;
@@ -835,14 +847,14 @@ TEST(samplers_that_do_not_fit)
     one[6].seed = 1;
     OK(&ctx, attn_sampler_new(&ctx, &sampler, vocab_of(tiny), NULL));
     OK(&ctx, attn_sampler_new(&ctx, &other, 97, NULL));
-    d.sampler = sampler;
+    d.reuse_sampler = sampler;
     for (i = 0; i < 7; i++) {
         d.sampling = one[i];
-        FAILS(&ctx, ATTN_E_ARGUMENT, "both", attn_generate(&ctx, session, NULL, &d, NULL, NULL));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "both", generate_ids(&ctx, ids, &n, session, NULL, &d));
     }
     memset(&d.sampling, 0, sizeof d.sampling);
-    d.sampler = other;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "97", attn_generate(&ctx, session, NULL, &d, NULL, NULL));
+    d.reuse_sampler = other;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "97", generate_ids(&ctx, ids, &n, session, NULL, &d));
     CHECK(attn_session_length(session) == 0 && n == 0);
     attn_sampler_free(sampler);
     attn_sampler_free(other);
@@ -903,13 +915,13 @@ TEST(logits_are_shown)
     size_t i, n;
     for (i = 0; i < 3; i++) {
         attn_session *session = session_on(&ctx, tiny, 0, 0);
-        attn_generate_desc d = after_circle(ids[i], &n, drafts[i]);
+        attn_generate_desc d = after_circle(drafts[i]);
         watcher w = watching(&ctx);
         w.feeds = i == 2;
         d.sampling = sampler_of(0.5f, 3);
         d.logits_fn = watch;
         d.logits_user = &w;
-        OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));
+        OK(&ctx, generate_ids(&ctx, ids[i], &n, session, NULL, &d));
         w.feeds = 0;
         if (i == 0)
             want = w;
@@ -933,15 +945,15 @@ TEST(logits_are_changed)
     attn_sampler *greedy = NULL;
     size_t i, n;
     watcher w = watching(&ctx);
-    attn_generate_desc d = after_circle(usual, &n, 0);
+    attn_generate_desc d = after_circle(0);
     OK(&ctx, attn_sampler_new(&ctx, &greedy, vocab_of(tiny), NULL));
-    OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));
+    OK(&ctx, generate_ids(&ctx, usual, &n, session, NULL, &d));
     OK(&ctx, attn_truncate(&ctx, session, 0));
-    d = after_circle(ids, &n, 0);
+    d = after_circle(0);
     d.logits_fn = watch;
     d.logits_user = &w;
     w.forbidden = usual[5];
-    OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));
+    OK(&ctx, generate_ids(&ctx, ids, &n, session, NULL, &d));
     OK(&ctx, attn_feed(&ctx, other, circle, d.n_prompt_ids));
     for (i = 0; i < TOTAL; i++) {
         int32_t token = -1;
@@ -955,7 +967,7 @@ TEST(logits_are_changed)
     w.forbids_all = 1;
     w.calls = 0;
     FAILS(&ctx, ATTN_E_ARGUMENT, "all logits are -inf",
-          attn_generate(&ctx, session, NULL, &d, NULL, NULL));
+          generate_ids(&ctx, ids, &n, session, NULL, &d));
     CHECK(n == 0);
     attn_sampler_free(greedy);
     attn_session_free(session);
@@ -973,14 +985,15 @@ TEST(stopped_by_logits)
     for (at = 1; at < 30; at += 7) {
         attn_session *session = session_on(&ctx, tiny, 0, 0);
         watcher w = watching(&ctx);
-        attn_stop_reason reason = ATTN_STOP_NONE;
-        attn_generate_desc d = after_circle(ids, &n, drafts[at % 3]);
+        attn_generation made = {0};
+        attn_generate_desc d = after_circle(drafts[at % 3]);
+        made.ids = ids;
         w.stop_at = at;
         d.logits_fn = watch;
         d.logits_user = &w;
-        d.reason = &reason;
-        FAILS(&ctx, ATTN_STOPPED, "callback", attn_generate(&ctx, session, "", &d, NULL, NULL));
-        CHECK(n == at - 1 && reason == ATTN_STOP_CALLBACK);
+        FAILS(&ctx, ATTN_STOPPED, "callback", attn_generate(&ctx, &made, session, "", &d));
+        n = made.n_ids;
+        CHECK(n == at - 1 && made.reason == ATTN_STOP_CALLBACK);
         CHECK(attn_session_length(session) == d.n_prompt_ids + n && attn_logits(session));
         attn_session_free(session);
     }
@@ -1005,42 +1018,43 @@ TEST(reasons)
     static const char *const stop[] = {"upon"};
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, tiny, 20, 0);
-    attn_stop_reason reason = ATTN_STOP_EOS;
+    attn_generation made = {.reason = ATTN_STOP_EOS};
     const int32_t eos = attn_model_config(tiny)->eos;
     heard h;
     watcher w = watching(&ctx);
     attn_generate_desc d;
     memset(&h, 0, sizeof h);
     memset(&d, 0, sizeof d);
-    d.reason = &reason;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_generate(&ctx, session, "", &d, NULL, NULL));
-    CHECK(reason == ATTN_STOP_NONE);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_generate(&ctx, &made, session, "", &d));
+    CHECK(made.reason == ATTN_STOP_NONE);
     d.max_tokens = 16; /* which just fit */
-    OK(&ctx, attn_generate(&ctx, session, "Once upon a time", &d, NULL, NULL));
-    CHECK(reason == ATTN_STOP_COUNT && attn_session_length(session) == 20);
-    OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));
-    CHECK(reason == ATTN_STOP_CONTEXT && attn_session_length(session) == 20);
+    OK(&ctx, attn_generate(&ctx, &made, session, "Once upon a time", &d));
+    CHECK(made.reason == ATTN_STOP_COUNT && attn_session_length(session) == 20);
+    OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
+    CHECK(made.reason == ATTN_STOP_CONTEXT && attn_session_length(session) == 20);
     d.max_tokens = 1; /* drawn, though it does not fit */
-    OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));
-    CHECK(reason == ATTN_STOP_COUNT);
+    OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
+    CHECK(made.reason == ATTN_STOP_COUNT);
     d.max_tokens = 0;
     h.most = 3;
     OK(&ctx, attn_truncate(&ctx, session, 0));
-    FAILS(&ctx, ATTN_STOPPED, "", attn_generate(&ctx, session, "Once upon", &d, keep_text, &h));
-    CHECK(reason == ATTN_STOP_CALLBACK);
+    d.text_fn = keep_text;
+    d.text_user = &h;
+    FAILS(&ctx, ATTN_STOPPED, "", attn_generate(&ctx, &made, session, "Once upon", &d));
+    CHECK(made.reason == ATTN_STOP_CALLBACK);
     w.forced = &eos;
     d.logits_fn = watch;
     d.logits_user = &w;
     OK(&ctx, attn_truncate(&ctx, session, 0));
-    OK(&ctx, attn_generate(&ctx, session, "Once upon", &d, NULL, NULL));
-    CHECK(reason == ATTN_STOP_EOS && attn_session_length(session) == 2);
+    OK(&ctx, attn_generate(&ctx, &made, session, "Once upon", &d));
+    CHECK(made.reason == ATTN_STOP_EOS && attn_session_length(session) == 2);
     d.logits_fn = NULL;
     d.stop = stop;
     d.n_stop = 1;
     OK(&ctx, attn_truncate(&ctx, session, 0));
     OK(&ctx, attn_feed(&ctx, session, circle, 1));
-    OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));
-    CHECKF(reason == ATTN_STOP_STRING, "%s", attn_stop_reason_name(reason));
+    OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
+    CHECKF(made.reason == ATTN_STOP_STRING, "%s", attn_stop_reason_name(made.reason));
     CHECK(strcmp(attn_stop_reason_name(ATTN_STOP_NONE), "none") == 0);
     CHECK(strcmp(attn_stop_reason_name(ATTN_STOP_EOS), "end of text") == 0);
     CHECK(strcmp(attn_stop_reason_name(ATTN_STOP_COUNT), "token count") == 0);
@@ -1073,8 +1087,8 @@ static size_t ids_for(const char *text, int bytewise, int32_t *ids)
     attn_ctx ctx = alone();
     size_t n = 0;
     if (!bytewise)
-        OK(&ctx,
-           attn_encode(&ctx, ids, TOTAL, &n, attn_model_tokenizer(tiny), text, strlen(text), 0));
+        n = TOTAL;
+    OK(&ctx, attn_encode(&ctx, ids, &n, attn_model_tokenizer(tiny), text, strlen(text)));
     for (; bytewise && text[n]; n++)
         ids[n] = byte_token((unsigned char)text[n]);
     return n;
@@ -1141,10 +1155,10 @@ static void check_stops(const char *text, const char *const *stop, size_t n_stop
 {
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, tiny, 0, 0);
-    attn_stop_reason reason;
+    attn_generation made = {0};
     attn_generate_desc d;
     recital r;
-    size_t n, n_ids, want, size = strlen(text);
+    size_t n, want, size = strlen(text);
     int found;
     memset(&r, 0, sizeof r);
     memset(&d, 0, sizeof d);
@@ -1159,17 +1173,17 @@ static void check_stops(const char *text, const char *const *stop, size_t n_stop
     d.n_draft = n_draft;
     d.stop = stop;
     d.n_stop = n_stop;
-    d.reason = &reason;
-    d.n_ids = &n_ids;
     d.logits_fn = force_text;
     d.logits_user = &r;
-    OK(&ctx, attn_generate(&ctx, session, NULL, &d, keep_text, &r.heard));
-    CHECKF(reason == (found ? ATTN_STOP_STRING : ATTN_STOP_COUNT), "\"%s\" ended by %s", text,
-           attn_stop_reason_name(reason));
+    d.text_fn = keep_text;
+    d.text_user = &r.heard;
+    OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
+    CHECKF(made.reason == (found ? ATTN_STOP_STRING : ATTN_STOP_COUNT), "\"%s\" ended by %s", text,
+           attn_stop_reason_name(made.reason));
     want = found ? want : size;
     CHECKF(r.heard.size == want && memcmp(r.heard.text, text, want) == 0,
            "of \"%s\" was heard \"%s\"", text, r.heard.text);
-    CHECK(n_ids == r.at && attn_session_length(session) == 1 + n_ids);
+    CHECK(made.n_ids == r.at && attn_session_length(session) == 1 + made.n_ids);
     attn_session_free(session);
 }
 
@@ -1229,17 +1243,16 @@ TEST(stop_strings_that_cannot_be)
     d.prompt_ids = circle + 2;
     d.n_prompt_ids = 1;
     d.n_stop = 2;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "stop is NULL",
-          attn_generate(&ctx, session, NULL, &d, NULL, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "stop is NULL", attn_generate(&ctx, NULL, session, NULL, &d));
     d.stop = empty;
     FAILS(&ctx, ATTN_E_ARGUMENT, "stop string 1 is empty",
-          attn_generate(&ctx, session, NULL, &d, NULL, NULL));
+          attn_generate(&ctx, NULL, session, NULL, &d));
     d.stop = none;
     FAILS(&ctx, ATTN_E_ARGUMENT, "stop string 0 is NULL",
-          attn_generate(&ctx, session, NULL, &d, NULL, NULL));
+          attn_generate(&ctx, NULL, session, NULL, &d));
     d.stop = fine;
     d.n_stop = 1;
-    FAILS(&ctx, ATTN_E_TOKENIZER, "stop strings", attn_generate(&ctx, other, NULL, &d, NULL, NULL));
+    FAILS(&ctx, ATTN_E_TOKENIZER, "stop strings", attn_generate(&ctx, NULL, other, NULL, &d));
     CHECK(attn_session_length(session) == 0 && attn_session_length(other) == 0);
     attn_session_free(session);
     attn_session_free(other);
@@ -1260,26 +1273,26 @@ static void same_texts(const attn_continuation *texts, size_t n, attn_generate_d
     for (i = 0; i < n; i++) {
         attn_ctx ctx = alone();
         attn_session *session = session_on(&ctx, tiny, 0, 0);
-        attn_stop_reason reason;
+        attn_generation made = {0};
         attn_generate_desc one = d;
         int32_t ids[300];
-        size_t n_ids;
         heard h;
         memset(&h, 0, sizeof h);
         one.sampling.seed += i;
         one.prompt_ids = texts[i].prompt_ids;
         one.n_prompt_ids = texts[i].n_prompt_ids;
-        one.ids = ids;
-        one.n_ids = &n_ids;
-        one.reason = &reason;
-        OK(&ctx, attn_generate(&ctx, session, texts[i].prompt, &one, keep_text, &h));
-        CHECKF(n_ids == texts[i].n_ids && memcmp(ids, texts[i].ids, n_ids * sizeof *ids) == 0,
+        made.ids = ids;
+        one.text_fn = keep_text;
+        one.text_user = &h;
+        OK(&ctx, attn_generate(&ctx, &made, session, texts[i].prompt, &one));
+        CHECKF(made.n_ids == texts[i].n_ids &&
+                   memcmp(ids, texts[i].ids, made.n_ids * sizeof *ids) == 0,
                "text %d: other tokens than alone", (int)i);
         CHECKF(h.size == texts[i].size && strlen(texts[i].text) == h.size &&
                    memcmp(h.text, texts[i].text, h.size) == 0,
                "text %d: \"%s\"", (int)i, texts[i].text);
-        CHECKF(reason == texts[i].reason, "text %d ended by %s, alone by %s", (int)i,
-               attn_stop_reason_name(texts[i].reason), attn_stop_reason_name(reason));
+        CHECKF(made.reason == texts[i].reason, "text %d ended by %s, alone by %s", (int)i,
+               attn_stop_reason_name(texts[i].reason), attn_stop_reason_name(made.reason));
         attn_session_free(session);
     }
 }
@@ -1290,7 +1303,7 @@ TEST(many_texts)
     attn_ctx ctx = alone();
     attn_continuation texts[TEXTS];
     attn_generate_desc d;
-    size_t i, round, n_passes;
+    size_t i, round;
     for (round = 0; round < 4; round++) {
         const size_t n = round == 1 ? 2 : TEXTS;
         memset(texts, 0xA5, sizeof texts);
@@ -1308,9 +1321,7 @@ TEST(many_texts)
         d.ignore_eos = round == 2; /* then the context ends them */
         d.stop = stop;
         d.n_stop = round == 3 ? 2 : 0;
-        d.n_passes = &n_passes;
         OK(&ctx, attn_generate_many(&ctx, texts, n, tiny, &d));
-        CHECKF(n_passes <= d.max_tokens, "%d passes", (int)n_passes);
         CHECK(texts[0].reason == (round == 2   ? ATTN_STOP_COUNT
                                   : round == 3 ? ATTN_STOP_STRING
                                                : texts[0].reason));
@@ -1354,9 +1365,7 @@ TEST(many_texts_refused)
     attn_ctx ctx = alone();
     attn_continuation texts[3];
     attn_generate_desc d;
-    int32_t *const ids = random_tokens(tiny, 300, 1), id;
-    attn_stop_reason reason;
-    size_t n;
+    int32_t *const ids = random_tokens(tiny, 300, 1);
     attn_sampler *sampler = NULL;
     memset(texts, 0, sizeof texts);
     memset(&d, 0, sizeof d);
@@ -1377,20 +1386,14 @@ TEST(many_texts_refused)
     FAILS(&ctx, ATTN_E_ARGUMENT, "no texts", attn_generate_many(&ctx, texts, 0, tiny, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_generate_many(&ctx, texts, 3, NULL, NULL));
     OK(&ctx, attn_sampler_new(&ctx, &sampler, vocab_of(tiny), NULL));
-    d.sampler = sampler;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "->sampler", attn_generate_many(&ctx, texts, 2, tiny, &d));
-    d.sampler = NULL;
+    d.reuse_sampler = sampler;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "->reuse_sampler", attn_generate_many(&ctx, texts, 2, tiny, &d));
+    d.reuse_sampler = NULL;
     d.prompt_ids = ids;
     FAILS(&ctx, ATTN_E_ARGUMENT, "->prompt_ids", attn_generate_many(&ctx, texts, 2, tiny, &d));
     d.prompt_ids = NULL;
-    d.ids = &id;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "->ids", attn_generate_many(&ctx, texts, 2, tiny, &d));
-    d.ids = NULL;
-    d.n_ids = &n;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "->n_ids", attn_generate_many(&ctx, texts, 2, tiny, &d));
-    d.n_ids = NULL;
-    d.reason = &reason;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "->reason", attn_generate_many(&ctx, texts, 2, tiny, &d));
+    d.text_fn = hear;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "->text_fn", attn_generate_many(&ctx, texts, 2, tiny, &d));
     attn_sampler_free(sampler);
     pool_clear();
 }

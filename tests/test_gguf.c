@@ -306,9 +306,10 @@ TEST(gguf_tokens)
         types[25 + 4 + 4 + 8 + 4 * 299] = (char)i;
         test_write(path, whole, size);
         model = converted(&ctx, path, "");
+        n = 32;
         if (CHECK(model && attn_model_tokenizer(model))) {
-            OK(&ctx,
-               attn_encode(&ctx, ids, 32, &n, attn_model_tokenizer(model), "<|endoftext|>", 13, 1));
+            OK(&ctx, attn_encode_special(&ctx, ids, &n, attn_model_tokenizer(model),
+                                         "<|endoftext|>", 13));
             CHECKF((n == 1 && ids[0] == 299) == (i != 5), "type %d", (int)i); /* 5: unused */
         }
         attn_model_close(model);

@@ -116,7 +116,7 @@ static void check_golden(const attn_model *model, const char *path, size_t step)
     want = stored_tensor(file, "nll");
     got = new_tensor(ATTN_F32, 1, want.shape, LAYOUT_DENSE);
     stats = (attn_token_stats *)pool_new(n * sizeof *stats);
-    if (OK(&ctx, attn_score(&ctx, stats, NULL, 0, session, tokens, n))) {
+    if (OK(&ctx, attn_score(&ctx, stats, NULL, session, tokens, n))) {
         mean = attn_mean_nll(stats, n - 1);
         for (i = 0; i + 1 < n; i++)
             ((float *)got.data)[i] = stats[i].nll;
@@ -200,10 +200,10 @@ TEST(quantized)
         if (small && model) {
             size_t n = 0;
             int32_t ids[200];
-            attn_generate_desc d = greedily(150, ids, &n);
+            attn_generate_desc d = greedily(150);
             attn_session *session = session_on(&ctx, tiny, 0, 0);
             float *want, *got;
-            OK(&ctx, attn_generate(&ctx, session, "One day, a dog", &d, NULL, NULL));
+            OK(&ctx, generate_ids(&ctx, ids, &n, session, "One day, a dog", &d));
             n = attn_session_length(session);
             memcpy(ids, attn_session_tokens(session), n * sizeof *ids);
             attn_session_free(session);
@@ -392,7 +392,7 @@ TEST(cut_between_layers)
             rows = latest(s, name);
             snprintf(name, sizeof name, "blocks.%d.hook_resid_post", (int)c->n_layer - 1);
             by_hook = hooked(models[m], tokens, LENGTH, 6, name, put_rows, &rows, NULL, NULL);
-            OK(&ctx, attn_logit_lens(&ctx, &logits, models[m], rows, no_scale, NULL, 0));
+            OK(&ctx, attn_logit_lens(&ctx, &logits, models[m], rows, no_scale, no_tensor));
             CHECK(logits.ndim == 2 && logits.shape[0] == LENGTH);
             same_logits((const float *)logits.data, i + 1 == c->n_layer ? want : by_hook, LENGTH,
                         models[m], "logit lens");
@@ -400,7 +400,7 @@ TEST(cut_between_layers)
             scale = latest(r, "ln_final.hook_scale");
             by_hook = hooked(models[m], tokens, LENGTH, LENGTH, "ln_final.hook_scale", put_rows,
                              &scale, NULL, NULL);
-            OK(&ctx, attn_logit_lens(&ctx, &scaled, models[m], rows, scale, NULL, 0));
+            OK(&ctx, attn_logit_lens(&ctx, &scaled, models[m], rows, scale, no_tensor));
             if (i + 1 == c->n_layer)
                 same_logits((const float *)scaled.data, by_hook, LENGTH, models[m], "saved scale");
             else

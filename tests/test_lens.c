@@ -69,12 +69,15 @@ TEST(parts)
             attn_resid_stack some, all;
             memset(&some, 0, sizeof some);
             memset(&all, 0, sizeof all);
-            OK(&ctx, attn_decompose_resid(&ctx, &some, model_of(i), ids_of(tokens), n,
-                                          (attn_resid_kind)kind, FIRST, MOST));
+            OK(&ctx,
+               attn_decompose_resid(
+                   &ctx, &some, model_of(i),
+                   &(attn_resid_desc){(attn_resid_kind)kind, ids_of(tokens), n, FIRST, MOST, {0}}));
             close_to(some.stack, expected_n(i, "parts", kind), 2e-6, "parts");
             close_to(some.scale, expected(i, "scale"), 1e-6, "scale");
-            OK(&ctx, attn_decompose_resid(&ctx, &all, model_of(i), ids_of(tokens), n,
-                                          (attn_resid_kind)kind, 0, 0));
+            OK(&ctx, attn_decompose_resid(
+                         &ctx, &all, model_of(i),
+                         &(attn_resid_desc){(attn_resid_kind)kind, ids_of(tokens), n, 0, 0, {0}}));
             CHECK(all.stack.shape[1] == n && all.scale.shape[0] == n);
             same_bits(attn_slice(all.stack, 1, FIRST, MOST), some.stack, "the same positions");
             if (kind >= ATTN_RESID_SUBLAYERS)
@@ -95,11 +98,15 @@ TEST(parts_of_a_long_text)
     memset(&all, 0, sizeof all);
     memset(&last, 0, sizeof last);
     memset(&stream, 0, sizeof stream);
-    OK(&ctx, attn_decompose_resid(&ctx, &all, model, tokens, LONG, ATTN_RESID_SUBLAYERS, 0, 0));
-    OK(&ctx, attn_decompose_resid(&ctx, &last, model, tokens, LONG, ATTN_RESID_SUBLAYERS,
-                                  LONG - LAST, LAST));
     OK(&ctx,
-       attn_decompose_resid(&ctx, &stream, model, tokens, LONG, ATTN_RESID_ACCUMULATED, 0, 0));
+       attn_decompose_resid(&ctx, &all, model,
+                            &(attn_resid_desc){ATTN_RESID_SUBLAYERS, tokens, LONG, 0, 0, {0}}));
+    OK(&ctx, attn_decompose_resid(
+                 &ctx, &last, model,
+                 &(attn_resid_desc){ATTN_RESID_SUBLAYERS, tokens, LONG, LONG - LAST, LAST, {0}}));
+    OK(&ctx,
+       attn_decompose_resid(&ctx, &stream, model,
+                            &(attn_resid_desc){ATTN_RESID_ACCUMULATED, tokens, LONG, 0, 0, {0}}));
     CHECK(all.stack.shape[1] == LONG && stream.stack.shape[1] == LONG);
     same_bits(attn_slice(all.stack, 1, LONG - LAST, LAST), last.stack, "the last positions");
     sum_of_parts(all.stack, attn_select(stream.stack, 0, stream.stack.shape[0] - 1), 1e-5,
@@ -116,7 +123,7 @@ TEST(bad_parts)
     attn_resid_stack out;
     memset(&out, 0, sizeof out);
 #define DECOMPOSE(model, kind, first, count)                                                       \
-    attn_decompose_resid(&ctx, &out, model, tokens, 8, kind, first, count)
+    attn_decompose_resid(&ctx, &out, model, &(attn_resid_desc){kind, tokens, 8, first, count, {0}})
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model", DECOMPOSE(NULL, ATTN_RESID_HEADS, 0, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "kind 4", DECOMPOSE(plain, (attn_resid_kind)4, 0, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "8 tokens", DECOMPOSE(plain, ATTN_RESID_HEADS, 8, 0));
@@ -195,11 +202,13 @@ TEST(results_have_the_same_bits)
         OK(&ctx, attn_zeros(&ctx, &shown, ATTN_F32, attn_shape3(N, c->n_head, c->d_model)));
         OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_result", keep_result, &shown));
         OK(&ctx, attn_feed(&ctx, session, tokens, N));
-        OK(&ctx, attn_decompose_resid(&ctx, &parts, m, tokens, N, ATTN_RESID_HEADS, 0, 0));
+        OK(&ctx, attn_decompose_resid(&ctx, &parts, m,
+                                      &(attn_resid_desc){ATTN_RESID_HEADS, tokens, N, 0, 0, {0}}));
         stack = attn_slice(parts.stack, 0, LAYER * c->n_head, c->n_head);
         same_bits(attn_transpose(stack, 0, 1), shown, dtypes[i]);
         memset(parts.stack.data, 0xff, attn_count(parts.stack) * sizeof(float)); /* NaN */
-        OK(&ctx, attn_decompose_resid(&ctx, &parts, m, tokens, N, ATTN_RESID_HEADS, 0, 0));
+        OK(&ctx, attn_decompose_resid(&ctx, &parts, m,
+                                      &(attn_resid_desc){ATTN_RESID_HEADS, tokens, N, 0, 0, {0}}));
         same_bits(attn_transpose(stack, 0, 1), shown, dtypes[i]);
         for (k = 0; k < N * c->d_model; k++)
             is_nan |= isnan(((const float *)parts.stack.data)[attn_count(parts.stack) - 1 - k]);
@@ -286,8 +295,9 @@ TEST(parts_make_logits)
             double largest = 0;
             size_t t, part;
             memset(&p, 0, sizeof p);
-            OK(&ctx,
-               attn_decompose_resid(&ctx, &p, m, ids_of(tokens), n, (attn_resid_kind)kind, 0, 0));
+            OK(&ctx, attn_decompose_resid(
+                         &ctx, &p, m,
+                         &(attn_resid_desc){(attn_resid_kind)kind, ids_of(tokens), n, 0, 0, {0}}));
             OK(&ctx, attn_logit_directions(&ctx, &direction, m, &right, &wrong, 1));
             OK(&ctx, attn_logit_attrs(&ctx, &terms, m, p.stack, p.scale, direction));
             OK(&ctx, attn_bias_logit_attrs(&ctx, &bias, m, direction));
@@ -346,11 +356,12 @@ TEST(lenses)
         attn_tensor fresh = {0}, saved = {0}, chosen = {0}, x, y = {0};
         attn_resid_stack p;
         size_t row, j;
-        OK(&ctx, attn_logit_lens(&ctx, &fresh, m, streams, no_scale, NULL, 0));
+        OK(&ctx, attn_logit_lens(&ctx, &fresh, m, streams, no_scale, no_tensor));
         close_to(fresh, expected(i, "lens_fresh"), 2e-6, "fresh lens");
-        OK(&ctx, attn_logit_lens(&ctx, &saved, m, streams, scale, NULL, 0));
+        OK(&ctx, attn_logit_lens(&ctx, &saved, m, streams, scale, no_tensor));
         close_to(saved, expected(i, "lens_saved"), 2e-6, "saved lens");
-        OK(&ctx, attn_logit_lens(&ctx, &chosen, m, streams, scale, some, 4));
+        OK(&ctx, attn_logit_lens(&ctx, &chosen, m, streams, scale,
+                                 attn_borrow(some, ATTN_I32, attn_shape1(4))));
         for (row = 0; row < count_of(chosen) / 4; row++)
             for (j = 0; j < 4; j++)
                 CHECK(value_of(chosen, row * 4 + j) ==
@@ -359,12 +370,13 @@ TEST(lenses)
         memset(&p, 0, sizeof p); /* the last stream gives the model's own logits, bit by bit */
         x = attn_borrow(logits_of(&ctx, m, 0, ids_of(tokens), n, n), ATTN_F32,
                         attn_shape2(n, n_vocab));
-        OK(&ctx,
-           attn_decompose_resid(&ctx, &p, m, ids_of(tokens), n, ATTN_RESID_ACCUMULATED, 0, 0));
+        OK(&ctx, attn_decompose_resid(
+                     &ctx, &p, m,
+                     &(attn_resid_desc){ATTN_RESID_ACCUMULATED, ids_of(tokens), n, 0, 0, {0}}));
         p.stack = attn_select(p.stack, 0, p.stack.shape[0] - 1);
-        OK(&ctx, attn_logit_lens(&ctx, &y, m, p.stack, no_scale, NULL, 0));
+        OK(&ctx, attn_logit_lens(&ctx, &y, m, p.stack, no_scale, no_tensor));
         same_bits(y, x, "the last stream's logits");
-        OK(&ctx, attn_logit_lens(&ctx, &y, m, p.stack, p.scale, NULL, 0));
+        OK(&ctx, attn_logit_lens(&ctx, &y, m, p.stack, p.scale, no_tensor));
         same_bits(y, x, "the last stream's logits with the saved scale");
         attn_ctx_free(&ctx);
         pool_clear();
@@ -386,15 +398,18 @@ TEST(quantized)
         return;
     memset(&p, 0, sizeof p);
     log_probabilities(&ctx, m, ids_of(tokens), n, &logits);
-    OK(&ctx, attn_decompose_resid(&ctx, &p, m, ids_of(tokens), n, ATTN_RESID_ACCUMULATED, 0, 0));
+    OK(&ctx,
+       attn_decompose_resid(
+           &ctx, &p, m, &(attn_resid_desc){ATTN_RESID_ACCUMULATED, ids_of(tokens), n, 0, 0, {0}}));
     last = attn_select(p.stack, 0, 3);
-    OK(&ctx, attn_logit_lens(&ctx, &lens, m, last, no_scale, NULL, 0));
+    OK(&ctx, attn_logit_lens(&ctx, &lens, m, last, no_scale, no_tensor));
     same_bits(lens, logits, "the last stream's logits");
-    OK(&ctx, attn_logit_lens(&ctx, &chosen, m, last, no_scale, some, 3));
+    OK(&ctx, attn_logit_lens(&ctx, &chosen, m, last, no_scale,
+                             attn_borrow(some, ATTN_I32, attn_shape1(3))));
     for (t = 0; t < n; t++)
         for (j = 0; j < 3; j++)
             CHECK(value_of(chosen, t * 3 + j) == value_of(lens, t * 301 + (size_t)some[j]));
-    OK(&ctx, attn_process_weights(&ctx, &made, m, ATTN_CENTER_UNEMBEDDING));
+    OK(&ctx, attn_process_weights(&ctx, &made, m, ATTN_PROCESS_CENTER_UNEMBED));
     OK(&ctx, attn_model_tensor(&ctx, &before, m, "blocks.2.mlp.W_out"));
     OK(&ctx, attn_model_tensor(&ctx, &after, made, "blocks.2.mlp.W_out"));
     same_bits(after, before, "quantized weights as f32");
@@ -411,16 +426,17 @@ TEST(bad_lenses)
     attn_tensor x = {0};
     const int32_t outside = 301;
     FAILS(&ctx, ATTN_E_SHAPE, "[.., T, 48]",
-          attn_logit_lens(&ctx, &x, odd, streams, no_scale, NULL, 0));
+          attn_logit_lens(&ctx, &x, odd, streams, no_scale, no_tensor));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
-          attn_logit_lens(&ctx, &x, NULL, streams, no_scale, NULL, 0));
+          attn_logit_lens(&ctx, &x, NULL, streams, no_scale, no_tensor));
     FAILS(&ctx, ATTN_E_TOKEN, "301",
-          attn_logit_lens(&ctx, &x, plain, streams, no_scale, &outside, 1));
+          attn_logit_lens(&ctx, &x, plain, streams, no_scale,
+                          attn_borrow(&outside, ATTN_I32, attn_shape1(1))));
     FAILS(&ctx, ATTN_E_SHAPE, "scale has shape [2, 1]; expected [3, 1]",
-          attn_logit_lens(&ctx, &x, plain, streams, attn_slice(scale, 0, 0, 2), NULL, 0));
+          attn_logit_lens(&ctx, &x, plain, streams, attn_slice(scale, 0, 0, 2), no_tensor));
     ctx.status = ATTN_OK;
     FAILS(&ctx, ATTN_E_ARGUMENT, "scale is no tensor: attn_slice",
-          attn_logit_lens(&ctx, &x, plain, streams, attn_slice(scale, 0, 2, 2), NULL, 0));
+          attn_logit_lens(&ctx, &x, plain, streams, attn_slice(scale, 0, 2, 2), no_tensor));
     CHECK(x.ndim == 0 && ctx.blocks == NULL);
     attn_ctx_free(&ctx);
 }
@@ -448,15 +464,16 @@ static attn_status find_everything(attn_ctx *ctx, findings *f, attn_model **made
     memset(f, 0, sizeof *f);
     memset(&p, 0, sizeof p);
     directions = next_of(f);
-    if (attn_decompose_resid(ctx, &p, odd, ids, n, ATTN_RESID_HEADS, 3, 3))
+    if (attn_decompose_resid(ctx, &p, odd, &(attn_resid_desc){ATTN_RESID_HEADS, ids, n, 3, 3, {0}}))
         return ctx->status;
     *next_of(f) = p.stack;
     *next_of(f) = p.scale;
     if (attn_logit_directions(ctx, directions, odd, ids, ids + 3, 3) ||
         attn_logit_attrs(ctx, next_of(f), odd, p.stack, p.scale, *directions) ||
         attn_bias_logit_attrs(ctx, next_of(f), odd, *directions) ||
-        attn_logit_lens(ctx, next_of(f), odd, p.stack, no_scale, NULL, 0) ||
-        attn_logit_lens(ctx, next_of(f), odd, p.stack, p.scale, ids, 5))
+        attn_logit_lens(ctx, next_of(f), odd, p.stack, no_scale, no_tensor) ||
+        attn_logit_lens(ctx, next_of(f), odd, p.stack, p.scale,
+                        attn_borrow(ids, ATTN_I32, attn_shape1(5))))
         return ctx->status;
     if (attn_process_weights(ctx, made, odd, 7) != ATTN_OK)
         return ctx->status;
@@ -544,17 +561,21 @@ TEST(arguments_of_statistics)
     int32_t wrong[3] = {0, 1, 2};
     float *before = (float *)pool_new(c->n_vocab * sizeof(float));
     memset(&parts, 0, sizeof parts);
-    REFUSED(ATTN_E_ARGUMENT, "logits", attn_logit_stats(&ctx, stats, top, 1, no_tensor, wrong));
-    REFUSED(ATTN_E_SHAPE, "logits", attn_logit_stats(&ctx, stats, top, 1, v, wrong));
-    REFUSED(ATTN_E_SHAPE, "logits", attn_logit_stats(&ctx, stats, top, 1, some(2, 3, 0, 1), wrong));
+    REFUSED(ATTN_E_ARGUMENT, "logits",
+            attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, no_tensor, wrong));
+    REFUSED(ATTN_E_SHAPE, "logits", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, v, wrong));
+    REFUSED(ATTN_E_SHAPE, "logits",
+            attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, some(2, 3, 0, 1), wrong));
     wrong[1] = -1;
-    REFUSED(ATTN_E_TOKEN, "-1", attn_logit_stats(&ctx, stats, top, 1, m, wrong));
+    REFUSED(ATTN_E_TOKEN, "-1", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, m, wrong));
     wrong[1] = (int32_t)C;
-    REFUSED(ATTN_E_TOKEN, "", attn_logit_stats(&ctx, stats, top, 1, m, wrong));
+    REFUSED(ATTN_E_TOKEN, "", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, m, wrong));
     REFUSED(ATTN_E_ARGUMENT, "no place for the parts",
-            attn_decompose_resid(&ctx, NULL, plain, ten, 4, ATTN_RESID_HEADS, 0, 0));
+            attn_decompose_resid(&ctx, NULL, plain,
+                                 &(attn_resid_desc){ATTN_RESID_HEADS, ten, 4, 0, 0, {0}}));
     REFUSED(ATTN_E_ARGUMENT, "is not an attn_resid_kind",
-            attn_decompose_resid(&ctx, &parts, plain, ten, 4, (attn_resid_kind)9, 0, 0));
+            attn_decompose_resid(&ctx, &parts, plain,
+                                 &(attn_resid_desc){(attn_resid_kind)9, ten, 4, 0, 0, {0}}));
     CHECK(attn_logit_directions(&ctx, &not_made, NULL, ten, NULL, 2) != ATTN_OK &&
           not_made.ndim == 0);
     CHECK(attn_logit_directions(&ctx, &not_made, plain, NULL, NULL, 2) != ATTN_OK &&
@@ -571,24 +592,24 @@ TEST(arguments_of_statistics)
     REFUSED(ATTN_E_SHAPE, "", attn_logit_attrs(&ctx, &not_made, plain, wider, scale, m));
     CHECK(attn_bias_logit_attrs(&ctx, &not_made, NULL, m) != ATTN_OK);
     REFUSED(ATTN_E_ARGUMENT, "resid",
-            attn_logit_lens(&ctx, &not_made, plain, no_tensor, no_tensor, NULL, 0));
+            attn_logit_lens(&ctx, &not_made, plain, no_tensor, no_tensor, no_tensor));
     REFUSED(ATTN_E_SHAPE, "resid has shape",
-            attn_logit_lens(&ctx, &not_made, plain, v, no_tensor, NULL, 0));
+            attn_logit_lens(&ctx, &not_made, plain, v, no_tensor, no_tensor));
     REFUSED(ATTN_E_SHAPE, "resid has shape",
-            attn_logit_lens(&ctx, &not_made, plain, wider, no_tensor, NULL, 0));
+            attn_logit_lens(&ctx, &not_made, plain, wider, no_tensor, no_tensor));
     /* a text whose logits are no numbers leaves the session as it was */
     ctx.status = ATTN_OK;
     OK(&ctx, attn_feed(&ctx, session, ten, 2));
     memcpy(before, attn_logits(session), c->n_vocab * sizeof(float));
     OK(&ctx, attn_hook(&ctx, NULL, session, "ln_final.hook_normalized.post", poison, NULL));
     REFUSED(ATTN_E_ARGUMENT, "the logits at position 5 hold a NaN",
-            attn_score(&ctx, stats, top, 1, session, ten + 2, 6));
+            attn_score(&ctx, stats, &(attn_top){top, 1}, session, ten + 2, 6));
     CHECK(attn_logits(session) && !differ(before, attn_logits(session), c->n_vocab));
     attn_unhook_all(session);
     ctx.status = ATTN_OK;
-    OK(&ctx, attn_score(&ctx, stats, NULL, 0, session, ten + 2, 6));
+    OK(&ctx, attn_score(&ctx, stats, NULL, session, ten + 2, 6));
     OK(&ctx, attn_truncate(&ctx, session, 2));
-    OK(&ctx, attn_score(&ctx, NULL, top, 1, session, ten + 2, 6));
+    OK(&ctx, attn_score(&ctx, NULL, &(attn_top){top, 1}, session, ten + 2, 6));
     attn_session_free(session);
     done(&ctx);
 }
@@ -606,11 +627,13 @@ TEST(positions_of_a_long_text)
     if (!OK(&ctx, attn_model_open(&ctx, &longer, TEST_BUILD "/fuzz/long.attn", NULL)))
         return;
     tokens = random_tokens(longer, 520, 5);
-    OK(&ctx, attn_decompose_resid(&ctx, &all, longer, tokens, 520, ATTN_RESID_HEADS, 0, 0));
+    OK(&ctx, attn_decompose_resid(&ctx, &all, longer,
+                                  &(attn_resid_desc){ATTN_RESID_HEADS, tokens, 520, 0, 0, {0}}));
     for (i = 0; i < 3; i++) {
         static const size_t first[] = {0, 250, 400}, count[] = {10, 20, 30};
-        OK(&ctx, attn_decompose_resid(&ctx, &some_of, longer, tokens, 520, ATTN_RESID_HEADS,
-                                      first[i], count[i]));
+        OK(&ctx, attn_decompose_resid(
+                     &ctx, &some_of, longer,
+                     &(attn_resid_desc){ATTN_RESID_HEADS, tokens, 520, first[i], count[i], {0}}));
         CHECK(same_bits(some_of.stack, attn_slice(all.stack, 1, first[i], count[i]), "parts"));
         CHECK(same_bits(some_of.scale, attn_slice(all.scale, 0, first[i], count[i]), "scales"));
         attn_tensor_free(&ctx, &some_of.stack);

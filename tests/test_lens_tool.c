@@ -133,11 +133,11 @@ typedef struct story {
 static int open_story(story *s, const char *path, const char *text)
 {
     memset(s, 0, sizeof *s);
+    s->n = 64;
     return OK(&s->ctx, attn_model_open(&s->ctx, &s->model, path, NULL)) &&
            OK(&s->ctx, attn_session_new(&s->ctx, &s->session, s->model, NULL)) &&
-           (!text ||
-            OK(&s->ctx, attn_encode(&s->ctx, s->tokens, 64, &s->n, attn_model_tokenizer(s->model),
-                                    text, strlen(text), 0)));
+           (!text || OK(&s->ctx, attn_encode(&s->ctx, s->tokens, &s->n,
+                                             attn_model_tokenizer(s->model), text, strlen(text))));
 }
 
 static void close_story(story *s)
@@ -265,7 +265,7 @@ TEST(losses)
         const json_value *all, *tokens;
         if (!open_story(&s, TINY, TEXT))
             return;
-        OK(&s.ctx, attn_score(&s.ctx, stats, top, 3, s.session, s.tokens, s.n));
+        OK(&s.ctx, attn_score(&s.ctx, stats, &(attn_top){top, 3}, s.session, s.tokens, s.n));
         all = parse(LENS MODEL "'" TEXT "' --json --top 3");
         tokens = member(all, "tokens");
         for (t = 0; tokens && t < s.n; t++) {
@@ -327,10 +327,11 @@ TEST(logit_lens)
         const json_value *layers;
         if (!open_story(&s, TINY, TEXT))
             return;
-        OK(&s.ctx, attn_decompose_resid(&s.ctx, &parts, s.model, s.tokens, s.n,
-                                        ATTN_RESID_ACCUMULATED, 0, 0));
+        OK(&s.ctx, attn_decompose_resid(
+                       &s.ctx, &parts, s.model,
+                       &(attn_resid_desc){ATTN_RESID_ACCUMULATED, s.tokens, s.n, 0, 0, {0}}));
         OK(&s.ctx, attn_logit_lens(&s.ctx, &logits, s.model, parts.stack,
-                                   saved ? parts.scale : no_scale, NULL, 0));
+                                   saved ? parts.scale : no_scale, no_scale));
         layers = member(parse(saved ? LENS MODEL "logit-lens '" TEXT "' --json --saved-scale"
                                     : LENS MODEL "logit-lens '" TEXT "' --json"),
                         "layers");
@@ -338,7 +339,8 @@ TEST(logit_lens)
               json_is(member(item(layers, 4), "stream"), "final_post"));
         for (i = 0; layers && i < layers->size; i++) {
             const json_value *positions = member(item(layers, i), "positions");
-            OK(&s.ctx, attn_logit_stats(&s.ctx, NULL, top, 2, attn_select(logits, 0, i), NULL));
+            OK(&s.ctx, attn_logit_stats(&s.ctx, NULL, &(attn_top){top, 2},
+                                        attn_select(logits, 0, i), NULL));
             for (t = 0; t < s.n; t++)
                 for (j = 0; j < 2; j++) {
                     const json_value *guess = item(member(item(positions, t), "top"), j);
@@ -406,7 +408,7 @@ TEST(patching)
     const json_value *all;
     attn_patch_desc desc = {0};
     attn_tensor positions = {0}, heads = {0};
-    float clean, corrupted;
+    attn_patch_baseline whole = {0, 0};
     size_t i, j, place = 0;
     if (!open_story(&s, TINY, CLEAN) || !open_story(&other, TINY, CORRUPTED))
         return;
@@ -418,23 +420,21 @@ TEST(patching)
     desc.n_tokens = s.n;
     desc.right = 286; /* " was" */
     desc.wrong = 258; /* " a" */
-    desc.clean_value = &clean;
-    desc.corrupted_value = &corrupted;
-    OK(&s.ctx, attn_patch_positions(&s.ctx, &positions, s.model, &desc, "hook_mlp_out"));
-    OK(&s.ctx, attn_patch_heads(&s.ctx, &heads, s.model, &desc, "attn.hook_z"));
+    OK(&s.ctx, attn_patch_positions(&s.ctx, &positions, &whole, s.model, &desc, "hook_mlp_out"));
+    OK(&s.ctx, attn_patch_heads(&s.ctx, &heads, NULL, s.model, &desc, "attn.hook_z"));
     all =
         parse(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' --token ' was' --against ' a' --json");
-    is_float(member(all, "clean"), clean, "the clean value");
-    is_float(member(all, "corrupted"), corrupted, "the corrupted value");
-    CHECK(clean != corrupted && json_is(member(member(all, "against"), "token"), " a"));
+    is_float(member(all, "clean"), whole.clean, "the clean value");
+    is_float(member(all, "corrupted"), whole.corrupted, "the corrupted value");
+    CHECK(whole.clean != whole.corrupted && json_is(member(member(all, "against"), "token"), " a"));
     for (i = 0; i < 4; i++) {
         for (j = 0; j < s.n; j++)
             is_float(grid_value(all, 2, i, j), attn_get2(positions, i, j), "a position");
         for (j = 0; j < 6; j++)
             is_float(grid_value(all, 3, i, j), attn_get2(heads, i, j), "a head");
     }
-    is_float(grid_value(all, 0, 0, place), clean, "resid_pre at the place that differs");
-    is_float(grid_value(all, 0, 0, 0), corrupted, "resid_pre before it");
+    is_float(grid_value(all, 0, 0, place), whole.clean, "resid_pre at the place that differs");
+    is_float(grid_value(all, 0, 0, 0), whole.corrupted, "resid_pre before it");
     all = parse(LENS MODEL "'" CLEAN "' patch '" CORRUPTED "' --token ' was' --json "
                            "attn.hook_pattern");
     CHECK(all && member(all, "grids")->size == 1 && !json_get(all, "against"));
@@ -541,7 +541,8 @@ TEST(attribution)
     want = (double)attn_logits(s.session)[token] - (double)attn_logits(s.session)[against];
     OK(&s.ctx, attn_logit_directions(&s.ctx, &directions, s.model, &token, &against, 1));
     OK(&s.ctx,
-       attn_decompose_resid(&s.ctx, &parts, s.model, s.tokens, s.n, ATTN_RESID_HEADS, 4, 1));
+       attn_decompose_resid(&s.ctx, &parts, s.model,
+                            &(attn_resid_desc){ATTN_RESID_HEADS, s.tokens, s.n, 4, 1, {0}}));
     OK(&s.ctx, attn_logit_attrs(&s.ctx, &values, s.model, parts.stack, parts.scale, directions));
     all = parse(LENS MODEL "attribute '" TEXT "' --at 4 --token ' was' --against ' a' --json");
     CHECK(fabs(number(member(all, "logit")) - want) < 1e-6);

@@ -109,7 +109,8 @@ static void go_on(work *w, attn_session *session, size_t n_prompt, size_t n, siz
     const size_t room = attn_session_capacity(session) - attn_session_length(session);
     attn_generate_desc desc;
     int32_t *prompt;
-    size_t n_ids = 0;
+    attn_generation made;
+    memset(&made, 0, sizeof made);
     if (room == 0)
         return;
     n_prompt = n_prompt < room ? n_prompt : room;
@@ -119,7 +120,6 @@ static void go_on(work *w, attn_session *session, size_t n_prompt, size_t n, siz
     desc.n_prompt_ids = n_prompt;
     desc.max_tokens = n;
     desc.ignore_eos = 1;
-    desc.n_ids = &n_ids;
     if (seed % 3) {
         desc.sampling.temperature = 0.9f;
         desc.sampling.top_k = 20;
@@ -127,8 +127,8 @@ static void go_on(work *w, attn_session *session, size_t n_prompt, size_t n, siz
         desc.sampling.repeat_penalty = 1.1f;
         desc.sampling.seed = seed;
     }
-    OK(&w->ctx, attn_generate(&w->ctx, session, NULL, &desc, NULL, NULL));
-    w->generated += n_ids;
+    OK(&w->ctx, attn_generate(&w->ctx, &made, session, NULL, &desc));
+    w->generated += made.n_ids;
 }
 
 /* A copy goes on with hooks, an edit and a record; then it lets go of all of them. */
@@ -193,7 +193,7 @@ static void live(work *w, size_t seed)
         stats = (attn_token_stats *)pool_new(n * sizeof *stats);
         tokens = random_tokens(w->model, n, seed);
         OK(&w->ctx, attn_truncate(&w->ctx, w->two, 0));
-        OK(&w->ctx, attn_score(&w->ctx, stats, NULL, 0, w->two, tokens, n));
+        OK(&w->ctx, attn_score(&w->ctx, stats, NULL, w->two, tokens, n));
         OK(&w->ctx, attn_model_tensor(&w->ctx, &x, w->model, "blocks.0.attn.W_Q"));
     }
     attn_session_free(w->one);
@@ -251,17 +251,17 @@ TEST(sessions_come_and_go)
 static size_t fill(attn_ctx *ctx, attn_session *session, int32_t token, int n_draft, int32_t *ids)
 {
     attn_generate_desc desc;
-    size_t n = 0;
+    attn_generation made;
+    memset(&made, 0, sizeof made);
+    made.ids = ids;
     memset(&desc, 0, sizeof desc);
     desc.prompt_ids = &token;
     desc.n_prompt_ids = 1;
     desc.max_tokens = attn_session_capacity(session) + 7;
     desc.ignore_eos = 1;
     desc.n_draft = n_draft;
-    desc.ids = ids;
-    desc.n_ids = &n;
-    OK(ctx, attn_generate(ctx, session, NULL, &desc, NULL, NULL));
-    return n;
+    OK(ctx, attn_generate(ctx, &made, session, NULL, &desc));
+    return made.n_ids;
 }
 
 /* One more is refused, as often as it is asked for, and all is as it was. */

@@ -93,7 +93,7 @@ static attn_status score_it(attn_ctx *ctx, void *user)
     attn_session *session = (attn_session *)user;
     const size_t before = attn_session_length(session);
     attn_token_stats stats[7];
-    const attn_status status = attn_score(ctx, stats, NULL, 0, session, short_text, 7);
+    const attn_status status = attn_score(ctx, stats, NULL, session, short_text, 7);
     CHECK(attn_session_length(session) == (status == ATTN_OK ? before + 7 : before));
     return status;
 }
@@ -102,10 +102,9 @@ static attn_status generate_it(attn_ctx *ctx, void *user)
 {
     attn_session *session = (attn_session *)user;
     const size_t before = attn_session_length(session);
-    attn_generate_desc d = greedily(5, NULL, NULL);
+    attn_generate_desc d = greedily(5);
     const attn_status status = attn_generate(
-        ctx, session, "there was a little girl. She antidisestablishmentarianistically", &d, NULL,
-        NULL);
+        ctx, NULL, session, "there was a little girl. She antidisestablishmentarianistically", &d);
     CHECK(status == ATTN_OK || attn_session_length(session) == before);
     return status;
 }
@@ -177,11 +176,11 @@ TEST(kernels_that_are_not_here)
     NOT_HERE(attn_cross_entropy(&ctx, &not_made, m, ids));
     NOT_HERE(attn_model_open_memory(&ctx, &opened, file, size, NULL));
     NOT_HERE(attn_sampler_new(&ctx, &sampler, 40, NULL));
-    NOT_HERE(attn_logit_stats(&ctx, stats, top, 1, m, NULL));
+    NOT_HERE(attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, m, NULL));
     NOT_HERE(attn_logit_attrs(&ctx, &not_made, plain, m, no_tensor, d));
-    NOT_HERE(attn_logit_lens(&ctx, &not_made, plain, m, no_tensor, NULL, 0));
+    NOT_HERE(attn_logit_lens(&ctx, &not_made, plain, m, no_tensor, no_tensor));
     NOT_HERE(
-        attn_logit_lens(&ctx, &not_made, plain, m, attn_reshape(v, attn_shape2(3, 1)), NULL, 0));
+        attn_logit_lens(&ctx, &not_made, plain, m, attn_reshape(v, attn_shape2(3, 1)), no_tensor));
     CHECK(opened == NULL && sampler == NULL);
     free(file);
     attn_session_free(session);
@@ -222,7 +221,8 @@ static attn_status encode_specials(attn_ctx *ctx, attn_session *session)
     (void)session;
     memset(text, 'e', 3000);
     memcpy(text + 3000, "<|endoftext|>the cat", 20);
-    return attn_encode(ctx, ids, 3100, &n, attn_model_tokenizer(tiny), text, 3020, 1);
+    n = 3100;
+    return attn_encode_special(ctx, ids, &n, attn_model_tokenizer(tiny), text, 3020);
 }
 
 static attn_status generate_from_text(attn_ctx *ctx, attn_session *session)
@@ -233,7 +233,7 @@ static attn_status generate_from_text(attn_ctx *ctx, attn_session *session)
     desc.max_tokens = 2;
     memset(text, 'e', 160);
     text[160] = 0;
-    return attn_generate(ctx, session, text, &desc, NULL, NULL);
+    return attn_generate(ctx, NULL, session, text, &desc);
 }
 
 static attn_status edit_with_a_mean(attn_ctx *ctx, attn_session *session)
@@ -252,7 +252,7 @@ static attn_status lens_without_scale(attn_ctx *ctx, attn_session *session)
     attn_status status;
     (void)session;
     status = attn_logit_lens(ctx, &made, tiny, some(2, 2, attn_model_config(tiny)->d_model, 1),
-                             no_tensor, NULL, 0);
+                             no_tensor, no_tensor);
     attn_tensor_free(ctx, &made);
     return status;
 }

@@ -160,24 +160,24 @@ TEST(rewriting)
             CHECK(!attn_model_config(made)->tied &&
                   attn_model_config(made)->n_ctx == attn_model_config(m)->n_ctx);
             check_same_model(&ctx, made, m, ids_of(tokens), tokens.shape[0],
-                             (what & ATTN_CENTER_UNEMBEDDING) != 0);
-            if (what == ATTN_FOLD_LAYERNORM) {
+                             (what & ATTN_PROCESS_CENTER_UNEMBED) != 0);
+            if (what == ATTN_PROCESS_FOLD_LN) {
                 check_weight(&ctx, made, i, "folded", "blocks.%d.attn.W_K", "W_K");
                 check_weight(&ctx, made, i, "folded", "blocks.%d.attn.b_K", "b_K");
                 check_weight(&ctx, made, i, "folded", "blocks.%d.mlp.W_in", "W_in");
                 check_weight(&ctx, made, i, "folded", "blocks.%d.mlp.b_in", "b_in");
                 check_weight(&ctx, made, i, "folded", "unembed.W_U", "W_U");
-            } else if (what == ATTN_CENTER_WRITING) {
+            } else if (what == ATTN_PROCESS_CENTER_WRITING_WEIGHTS) {
                 check_weight(&ctx, made, i, "centred", "embed.W_E", "W_E");
                 check_weight(&ctx, made, i, "centred", "pos_embed.W_pos", "W_pos");
                 check_weight(&ctx, made, i, "centred", "blocks.%d.attn.W_O", "W_O");
                 check_weight(&ctx, made, i, "centred", "blocks.%d.attn.b_O", "b_O");
                 check_weight(&ctx, made, i, "centred", "blocks.%d.mlp.W_out", "W_out");
                 check_weight(&ctx, made, i, "centred", "blocks.%d.mlp.b_out", "b_out");
-            } else if (what == ATTN_CENTER_UNEMBEDDING) {
+            } else if (what == ATTN_PROCESS_CENTER_UNEMBED) {
                 check_weight(&ctx, made, i, "centred", "unembed.W_U", "W_U");
             }
-            if (what & ATTN_FOLD_LAYERNORM) {
+            if (what & ATTN_PROCESS_FOLD_LN) {
                 const char *const gains[] = {"blocks.1.ln1.w", "blocks.0.ln2.w", "ln_final.w"};
                 const char *const biases[] = {"blocks.1.ln1.b", "blocks.0.ln2.b"};
                 size_t j, k;
@@ -244,7 +244,7 @@ TEST(gains_without_inverse)
         }
     }
     OK(&ctx, attn_model_open_memory(&ctx, &edited, start, size, &unchecked));
-    OK(&ctx, attn_process_weights(&ctx, &made, edited, ATTN_FOLD_LAYERNORM));
+    OK(&ctx, attn_process_weights(&ctx, &made, edited, ATTN_PROCESS_FOLD_LN));
     if (edited && made) {
         const attn_tensor gains = tensor_of(&ctx, made, "ln_final.w");
         for (i = 0; i < 64; i++)
@@ -277,8 +277,8 @@ TEST(saving)
     OK(&ctx, attn_model_save(&ctx, path, made));
     OK(&ctx, attn_model_open(&ctx, &again, path, NULL)); /* every checksum is verified */
     if (model && again && made) {
-        OK(&ctx,
-           attn_encode(&ctx, ids, 16, &n, attn_model_tokenizer(again), "Once upon a time", 16, 0));
+        n = 16;
+        OK(&ctx, attn_encode(&ctx, ids, &n, attn_model_tokenizer(again), "Once upon a time", 16));
         CHECK(n == 4 && attn_model_config(again)->bos == attn_model_config(model)->bos);
         check_same_model(&ctx, again, model, ids, n, 1);
         CHECK(attn_model_n_tensors(again) == attn_model_n_tensors(made));

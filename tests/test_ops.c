@@ -572,21 +572,16 @@ static attn_status run_attention_masked(attn_ctx *ctx, attn_tensor *out, const a
     return attend(ctx, out, in, ATTN_MASK_GIVEN);
 }
 
-/* The pattern is the result here, and may be the caller's own tensor as any result may. */
 static attn_status run_pattern(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
-    attn_tensor mixed = {0};
-    attn_status status;
-    desc.pattern = out;
-    status = attn_attention(ctx, &mixed, in[0], in[1], in[2], &desc);
-    attn_tensor_free(ctx, &mixed);
-    return status;
+    return attn_attention_pattern(ctx, out, in[0], in[1], &desc);
 }
 
 static attn_block_weights weights_in(const attn_tensor *in)
 {
     attn_block_weights w;
+    w.n_head = 3;
     w.w_q = in[0], w.b_q = in[1], w.w_k = in[2], w.b_k = in[3];
     w.w_v = in[4], w.b_v = in[5], w.w_o = in[6], w.b_o = in[7];
     w.ln1_w = in[8], w.ln1_b = in[9], w.ln2_w = in[10], w.ln2_b = in[11];
@@ -598,19 +593,14 @@ static attn_status run_multihead(attn_ctx *ctx, attn_tensor *out, const attn_ten
 {
     attn_block_weights w = weights_in(in + 2);
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
-    return attn_multihead(ctx, out, in[0], in[1], &w, 3, &desc);
+    return attn_multihead(ctx, out, in[0], in[1], &w, &desc);
 }
 
 static attn_status run_multihead_pattern(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
     attn_block_weights w = weights_in(in + 2);
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_NONE, .scale = 0.3f};
-    attn_tensor mixed = {0};
-    attn_status status;
-    desc.pattern = out;
-    status = attn_multihead(ctx, &mixed, in[0], in[1], &w, 3, &desc);
-    attn_tensor_free(ctx, &mixed);
-    return status;
+    return attn_multihead_pattern(ctx, out, in[0], in[1], &w, &desc);
 }
 
 static attn_status run_mlp(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
@@ -624,7 +614,7 @@ static attn_status run_mlp(attn_ctx *ctx, attn_tensor *out, const attn_tensor *i
 static attn_status run_block(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
     attn_block_weights w = weights_in(in + 1);
-    return attn_block(ctx, out, in[0], &w, 3, 1e-5f, ATTN_ACT_GELU_TANH);
+    return attn_block(ctx, out, in[0], &w, 1e-5f, ATTN_ACT_GELU_TANH);
 }
 
 static attn_status run_unembed(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
@@ -690,10 +680,11 @@ static const operation operations[] = {
     {"causal attention", run_attention_causal, "f2,5,7 f2,9,7 f2,9,4", "f2,5,4", 0},
     {"causal attention", run_attention_causal, "f4,70,32 f4,130,32 f4,130,32", "f4,70,32", 0},
     {"masked attention", run_attention_masked, "f2,3,5,7 f2,3,9,7 f2,3,9,4 f3,5,9", "f2,3,5,4", 0},
-    {"pattern", run_pattern, "f2,5,7 f2,19,7 f2,19,4", "f2,5,19", 0},
+    {"pattern", run_pattern, "f2,5,7 f2,19,7", "f2,5,19", 0},
     {"multihead", run_multihead, "f2,4,12 f2,9,12 " ATTENTION_12, "f2,4,12", 0},
     {"multihead", run_multihead, "f70,96 f100,96 " ATTENTION_96, "f70,96", 0},
-    {"multihead pattern", run_multihead_pattern, "f2,4,12 f2,9,12 " ATTENTION_12, "f2,3,4,9", 0},
+    {"multihead pattern", run_multihead_pattern, "f2,4,12 f2,9,12 f12,12 f12 f12,12 f12",
+     "f2,3,4,9", 0},
     {"mlp", run_mlp, "f2,4,12 f12,50 f50 f50,12 f12", "f2,4,12", 0},
     {"mlp", run_mlp, "f2,4,12 f12,50 - f50,12 -", "f2,4,12", 0},
     {"block", run_block, "f2,9,12 " WEIGHTS_12, "f2,9,12", 0},
@@ -1324,9 +1315,9 @@ static void block_of(attn_act_kind kind)
     make_inputs(&op, in, &shape);
     x = in[0];
     w = weights_in(in + 1);
-    OK(&ctx, attn_block(&ctx, &out, x, &w, 3, 1e-5f, kind));
+    OK(&ctx, attn_block(&ctx, &out, x, &w, 1e-5f, kind));
     OK(&ctx, attn_layernorm(&ctx, &h, x, w.ln1_w, w.ln1_b, 1e-5f));
-    OK(&ctx, attn_multihead(&ctx, &attended, h, h, &w, 3, &desc));
+    OK(&ctx, attn_multihead(&ctx, &attended, h, h, &w, &desc));
     OK(&ctx, attn_linear(&ctx, &q, h, w.w_q, w.b_q));
     OK(&ctx, attn_linear(&ctx, &k, h, w.w_k, w.b_k));
     OK(&ctx, attn_linear(&ctx, &v, h, w.w_v, w.b_v));
@@ -1529,7 +1520,8 @@ static void check_shapes(attn_status (*run)(attn_ctx *, attn_tensor *, const att
 static attn_status run_multihead_5(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
     attn_block_weights w = weights_in(in + 2);
-    return attn_multihead(ctx, out, in[0], in[1], &w, 5, NULL);
+    w.n_head = 5;
+    return attn_multihead(ctx, out, in[0], in[1], &w, NULL);
 }
 
 TEST(mismatches_name_both_shapes)
@@ -1582,8 +1574,9 @@ TEST(other_refusals)
     CHECK(run_multihead_5(&ctx, &out, in) != ATTN_OK && strstr(ctx.message, "5") != NULL);
     {
         attn_block_weights w = weights_in(in + 2);
+        w.n_head = 0;
         ctx.status = ATTN_OK;
-        CHECK(attn_multihead(&ctx, &out, x, x, &w, 0, NULL) != ATTN_OK && ctx.status != ATTN_OK);
+        CHECK(attn_multihead(&ctx, &out, x, x, &w, NULL) != ATTN_OK && ctx.status != ATTN_OK);
     }
     /* A mask that is promised and missing, and a kind of mask that there is not. */
     ctx.status = ATTN_OK;
@@ -1613,8 +1606,7 @@ TEST(other_refusals)
     /* A pattern of another shape. */
     desc.mask_kind = ATTN_MASK_NONE;
     table = random_tensor(2, 4, 5);
-    desc.pattern = &table;
-    FAILS(&ctx, ATTN_E_SHAPE, "[4, 5]", attn_attention(&ctx, &out, x, x, x, &desc));
+    FAILS(&ctx, ATTN_E_SHAPE, "[4, 5]", attn_attention_pattern(&ctx, &table, x, x, &desc));
     CHECK(strstr(ctx.message, "[4, 4]") != NULL);
     CHECK(attn_linear(&ctx, &out, x, none, none) != ATTN_OK);
     CHECK(out.ndim == 0 && ctx.blocks == NULL);
@@ -1713,6 +1705,10 @@ TEST(shapes_that_are_refused)
     REFUSED(ATTN_E_SHAPE, "attn_attention", attn_attention(&ctx, &not_made, v, sq, sq, NULL));
     REFUSED(ATTN_E_SHAPE, "attn_attention", attn_attention(&ctx, &not_made, sq, v, sq, NULL));
     REFUSED(ATTN_E_SHAPE, "attn_attention", attn_attention(&ctx, &not_made, sq, sq, v, NULL));
+    REFUSED(ATTN_E_SHAPE, "attn_attention_pattern",
+            attn_attention_pattern(&ctx, &not_made, v, sq, NULL));
+    REFUSED(ATTN_E_SHAPE, "attn_attention_pattern",
+            attn_attention_pattern(&ctx, &not_made, sq, v, NULL));
     desc.mask_kind = (attn_mask_kind)-1;
     REFUSED(ATTN_E_ARGUMENT, "mask_kind is", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
     desc.mask_kind = (attn_mask_kind)3;
@@ -1732,27 +1728,34 @@ TEST(shapes_that_are_refused)
     desc.mask = no_tensor;
     REFUSED(ATTN_E_ARGUMENT, "mask", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
 
+    w.n_head = 2;
     w.w_q = w.w_k = w.w_v = sq;
-    REFUSED(ATTN_E_SHAPE, "expected [T, C]", attn_multihead(&ctx, &not_made, v, v, &w, 2, NULL));
-    REFUSED(ATTN_E_SHAPE, "expected [T, C]", attn_multihead(&ctx, &not_made, m, x3, &w, 2, NULL));
+    REFUSED(ATTN_E_SHAPE, "expected [T, C]", attn_multihead(&ctx, &not_made, v, v, &w, NULL));
+    REFUSED(ATTN_E_SHAPE, "expected [T, C]", attn_multihead(&ctx, &not_made, m, x3, &w, NULL));
     REFUSED(ATTN_E_SHAPE, "expected [T, C]",
             attn_multihead(&ctx, &not_made, attn_reshape(x3, attn_shape4(1, 2, 3, 4)),
-                           attn_reshape(x3, attn_shape4(1, 2, 3, 4)), &w, 2, NULL));
+                           attn_reshape(x3, attn_shape4(1, 2, 3, 4)), &w, NULL));
     w.w_q = v;
-    REFUSED(ATTN_E_SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, 2, NULL));
+    REFUSED(ATTN_E_SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
     w.w_q = sq;
     w.w_k = v;
-    REFUSED(ATTN_E_SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, 2, NULL));
+    REFUSED(ATTN_E_SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
     w.w_k = some(2, 4, 6, 1);
-    REFUSED(ATTN_E_SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, 2, NULL));
+    REFUSED(ATTN_E_SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
     w.w_k = sq;
     w.w_v = v;
-    REFUSED(ATTN_E_SHAPE, "do not divide", attn_multihead(&ctx, &not_made, m, m, &w, 2, NULL));
+    REFUSED(ATTN_E_SHAPE, "does not divide", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
     w.w_v = some(2, 4, 3, 1);
-    REFUSED(ATTN_E_SHAPE, "do not divide", attn_multihead(&ctx, &not_made, m, m, &w, 2, NULL));
+    REFUSED(ATTN_E_SHAPE, "does not divide", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
     w.w_v = sq;
-    REFUSED(ATTN_E_SHAPE, "do not divide", attn_multihead(&ctx, &not_made, m, m, &w, 3, NULL));
-    REFUSED(ATTN_E_SHAPE, "do not divide", attn_multihead(&ctx, &not_made, m, m, &w, 0, NULL));
+    w.n_head = 3;
+    REFUSED(ATTN_E_SHAPE, "w_q [4, 4] does not divide into 3",
+            attn_multihead(&ctx, &not_made, m, m, &w, NULL));
+    REFUSED(ATTN_E_SHAPE, "w_q [4, 4] does not divide into 3",
+            attn_multihead_pattern(&ctx, &not_made, m, m, &w, NULL));
+    w.n_head = 0;
+    REFUSED(ATTN_E_SHAPE, "does not divide into 0",
+            attn_multihead(&ctx, &not_made, m, m, &w, NULL));
 
     /* out of another shape or type; into halves, whole numbers and columns it goes */
     not_made = some(3, 1, 3, 4);

@@ -76,7 +76,8 @@ static void check_sweep(const attn_model *model, size_t n, const char *name)
     attn_tensor got = {0}, heads = {0};
     sight *const s = new_sight();
     char full[64];
-    float clean, corrupted;
+    attn_patch_baseline as_it_is = {0, 0};
+    float corrupted;
     size_t layer, i, n_differ = 0;
     int32_t *const corrupt = random_tokens(model, n, 2);
     memset(&d, 0, sizeof d);
@@ -87,14 +88,13 @@ static void check_sweep(const attn_model *model, size_t n, const char *name)
     d.n_tokens = n;
     d.right = 7;
     d.wrong = 3;
-    d.clean_value = &clean;
-    d.corrupted_value = &corrupted;
     ctx.n_threads = 2;
     snprintf(full, sizeof full, "*.%s", name);
     hooked(model, d.clean, n, n, NULL, NULL, NULL, full, s);
-    OK(&ctx, attn_patch_positions(&ctx, &got, model, &d, name));
+    OK(&ctx, attn_patch_positions(&ctx, &got, &as_it_is, model, &d, name));
+    corrupted = as_it_is.corrupted;
     if (has_heads)
-        OK(&ctx, attn_patch_heads(&ctx, &heads, model, &d, name));
+        OK(&ctx, attn_patch_heads(&ctx, &heads, NULL, model, &d, name));
     CHECK(got.ndim == 2 && got.shape[0] == c->n_layer && got.shape[1] == n);
     for (layer = 0; layer < c->n_layer; layer++) {
         snprintf(full, sizeof full, "blocks.%d.%s", (int)layer, name);
@@ -110,9 +110,9 @@ static void check_sweep(const attn_model *model, size_t n, const char *name)
                        patched(model, corrupt, n, full, latest(s, full), over_keys, n, i, 7, 3),
                    "%s, head %llu", full, LLU(i));
     }
-    CHECK(n_differ > 0 && clean != corrupted);
+    CHECK(n_differ > 0 && as_it_is.clean != corrupted);
     if (strcmp(name, "hook_resid_pre") == 0) /* the last position's last stream is all there is */
-        CHECK(*entry(got, c->n_layer - 1, n - 1, 0) != clean);
+        CHECK(*entry(got, c->n_layer - 1, n - 1, 0) != as_it_is.clean);
     attn_ctx_free(&ctx);
     pool_clear();
 }
@@ -146,7 +146,7 @@ TEST(sweep_of_a_long_text)
     OK(&ctx, attn_record_new(&ctx, &record, session, &recorded, pool_new(bytes), bytes));
     OK(&ctx, attn_feed(&ctx, session, d.clean, LENGTH));
     OK(&ctx, attn_record_get(&ctx, &clean, record, name));
-    OK(&ctx, attn_patch_heads(&ctx, &heads, longer, &d, "attn.hook_z"));
+    OK(&ctx, attn_patch_heads(&ctx, &heads, NULL, longer, &d, "attn.hook_z"));
     for (i = 0; i < 2; i++)
         CHECK(*entry(heads, 0, i, 0) ==
               patched(longer, corrupt, LENGTH, name, clean, 0, LENGTH, i, 7, 3));
@@ -245,35 +245,36 @@ TEST(patch_rules)
     d.right = 1;
     d.wrong = 2;
     FAILS(&ctx, ATTN_E_NAME, "did you mean",
-          attn_patch_positions(&ctx, &out, odd, &d, "hook_resid_prex"));
-    FAILS(&ctx, ATTN_E_NAME, "", attn_patch_positions(&ctx, &out, odd, &d, "*"));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no name", attn_patch_positions(&ctx, &out, odd, &d, NULL));
-    FAILS(&ctx, ATTN_E_NAME, "no heads", attn_patch_heads(&ctx, &out, odd, &d, "hook_mlp_out"));
+          attn_patch_positions(&ctx, &out, NULL, odd, &d, "hook_resid_prex"));
+    FAILS(&ctx, ATTN_E_NAME, "", attn_patch_positions(&ctx, &out, NULL, odd, &d, "*"));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no name", attn_patch_positions(&ctx, &out, NULL, odd, &d, NULL));
+    FAILS(&ctx, ATTN_E_NAME, "no heads",
+          attn_patch_heads(&ctx, &out, NULL, odd, &d, "hook_mlp_out"));
     FAILS(&ctx, ATTN_E_SHAPE, "[3, 4]",
-          attn_patch_positions(&ctx, &small, odd, &d, "hook_mlp_out"));
+          attn_patch_positions(&ctx, &small, NULL, odd, &d, "hook_mlp_out"));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
-          attn_patch_positions(&ctx, &out, NULL, &d, "hook_mlp_out"));
+          attn_patch_positions(&ctx, &out, NULL, NULL, &d, "hook_mlp_out"));
     wrong = d;
     wrong.n_tokens = 0;
     FAILS(&ctx, ATTN_E_ARGUMENT, "0 tokens",
-          attn_patch_positions(&ctx, &out, odd, &wrong, "hook_mlp_out"));
+          attn_patch_positions(&ctx, &out, NULL, odd, &wrong, "hook_mlp_out"));
     wrong = d;
     wrong.corrupted = bad;
     FAILS(&ctx, ATTN_E_TOKEN, "corrupted token 2 is 301",
-          attn_patch_positions(&ctx, &out, odd, &wrong, "hook_mlp_out"));
+          attn_patch_positions(&ctx, &out, NULL, odd, &wrong, "hook_mlp_out"));
     wrong = d;
     wrong.wrong = -1;
     FAILS(&ctx, ATTN_E_TOKEN, "wrong -1",
-          attn_patch_positions(&ctx, &out, odd, &wrong, "hook_mlp_out"));
+          attn_patch_positions(&ctx, &out, NULL, odd, &wrong, "hook_mlp_out"));
     wrong = d;
     wrong.metric = give_up;
     wrong.user = &patience;
     FAILS(&ctx, ATTN_STOPPED, "metric",
-          attn_patch_positions(&ctx, &out, odd, &wrong, "hook_mlp_out"));
+          attn_patch_positions(&ctx, &out, NULL, odd, &wrong, "hook_mlp_out"));
     CHECK(patience == -1 && out.ndim == 0);
     wrong.metric = surprise;
     wrong.user = &question;
-    OK(&ctx, attn_patch_positions(&ctx, &out, odd, &wrong, "hook_resid_pre"));
+    OK(&ctx, attn_patch_positions(&ctx, &out, NULL, odd, &wrong, "hook_resid_pre"));
     {
         const float *const logits =
             hooked(odd, clean, 4, 4, NULL, NULL, NULL, NULL, NULL) + 3 * vocab_of(odd);
@@ -284,7 +285,7 @@ TEST(patch_rules)
     for (n = 0; n < 400 && status != ATTN_OK; n++) {
         attn_tensor made = {0};
         m.fail_at = m.asked + n;
-        status = attn_patch_heads(&counted, &made, odd, &d, "attn.hook_z");
+        status = attn_patch_heads(&counted, &made, NULL, odd, &d, "attn.hook_z");
         m.fail_at = -1;
         CHECK(status == ATTN_OK || status == ATTN_E_MEMORY);
         attn_tensor_free(&counted, &made);
@@ -305,11 +306,11 @@ TEST(arguments_of_patches)
     const int32_t n_vocab = (int32_t)attn_model_config(plain)->n_vocab;
     memset(&d, 0, sizeof d);
 #define POSITIONS(text, status_)                                                                   \
-    REFUSED(status_, text, attn_patch_positions(&ctx, &not_made, plain, &d, "hook_resid_pre"))
+    REFUSED(status_, text, attn_patch_positions(&ctx, &not_made, NULL, plain, &d, "hook_resid_pre"))
     REFUSED(ATTN_E_ARGUMENT, "no model given",
-            attn_patch_positions(&ctx, &not_made, NULL, &d, "hook_resid_pre"));
+            attn_patch_positions(&ctx, &not_made, NULL, NULL, &d, "hook_resid_pre"));
     REFUSED(ATTN_E_ARGUMENT, "no description given",
-            attn_patch_positions(&ctx, &not_made, plain, NULL, "hook_resid_pre"));
+            attn_patch_positions(&ctx, &not_made, NULL, plain, NULL, "hook_resid_pre"));
     POSITIONS("no clean text", ATTN_E_ARGUMENT);
     d.clean = clean;
     POSITIONS("no corrupted text", ATTN_E_ARGUMENT);
@@ -335,8 +336,9 @@ TEST(arguments_of_patches)
     POSITIONS("corrupted token 1 is 97", ATTN_E_TOKEN);
     corrupted[1] = 5;
     REFUSED(ATTN_E_ARGUMENT, "no place for the result",
-            attn_patch_positions(&ctx, NULL, plain, &d, "hook_resid_pre"));
-    REFUSED(ATTN_E_ARGUMENT, "no name", attn_patch_positions(&ctx, &not_made, plain, &d, NULL));
+            attn_patch_positions(&ctx, NULL, NULL, plain, &d, "hook_resid_pre"));
+    REFUSED(ATTN_E_ARGUMENT, "no name",
+            attn_patch_positions(&ctx, &not_made, NULL, plain, &d, NULL));
 
     done(&ctx);
 }

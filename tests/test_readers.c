@@ -165,7 +165,8 @@ TEST(added_tokens)
         OK(&ctx, attn_tokenizer_new(&ctx, &t, section, size))) {
         int32_t ids[8];
         size_t n = 0;
-        OK(&ctx, attn_encode(&ctx, ids, 8, &n, t, "a b", 3, 1));
+        n = 8;
+        OK(&ctx, attn_encode_special(&ctx, ids, &n, t, "a b", 3));
         CHECK(n == 1 && ids[0] == 300);
     }
     attn_tokenizer_free(t);

@@ -174,7 +174,7 @@ TEST(recording_while_generating)
     d.sampling.temperature = 0.8f;
     d.prompt_ids = prompt;
     d.n_prompt_ids = PROMPT;
-    OK(&ctx, attn_generate(&ctx, session, NULL, &d, NULL, NULL));
+    OK(&ctx, attn_generate(&ctx, NULL, session, NULL, &d));
     CHECK(attn_session_length(session) == PROMPT + MADE);
     OK(&ctx, attn_feed(&ctx, whole, attn_session_tokens(session), PROMPT + MADE));
     for (i = 0; i < attn_record_count(want); i++)
@@ -327,7 +327,7 @@ TEST(record_rules)
     CHECK(view(record, "blocks.2.attn.hook_pattern").shape[2] == 10);
     {
         attn_token_stats stats[LENGTH]; /* a score needs the room, too */
-        FAILS(&ctx, ATTN_E_SPACE, "room", attn_score(&ctx, stats, NULL, 0, session, tokens, 18));
+        FAILS(&ctx, ATTN_E_SPACE, "room", attn_score(&ctx, stats, NULL, session, tokens, 18));
         CHECK(view(record, two[0]).shape[0] == 10 && attn_session_length(session) == 10);
     }
     same_logits(attn_logits(session), want + 9 * vocab_of(odd), 1, odd, "after a stop");

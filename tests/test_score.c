@@ -36,7 +36,7 @@ TEST(scores)
         attn_session *session = session_on(&ctx, tiny, 0, n_batch[b]);
         OK(&ctx, attn_feed(&ctx, session, tokens, PAST));
         memset(stats, 0xFF, sizeof stats);
-        OK(&ctx, attn_score(&ctx, stats, NULL, 0, session, tokens + PAST, LENGTH - PAST));
+        OK(&ctx, attn_score(&ctx, stats, NULL, session, tokens + PAST, LENGTH - PAST));
         mean = attn_mean_nll(stats, LENGTH - PAST - 1);
         CHECK(attn_session_length(session) == LENGTH);
         same_logits(attn_logits(session), row_of(logits, LENGTH - 1, tiny), 1, tiny, "scored");
@@ -75,7 +75,7 @@ TEST(stopped_score)
     OK(&ctx, attn_feed(&ctx, session, tokens, 5));
     OK(&ctx, attn_hook(&ctx, NULL, session, s.name, stop_at, &s));
     FAILS(&ctx, ATTN_STOPPED, s.name,
-          attn_score(&ctx, stats, NULL, 0, session, tokens + 5, LENGTH - 5));
+          attn_score(&ctx, stats, NULL, session, tokens + 5, LENGTH - 5));
     CHECK(attn_session_length(session) == 5);
     same_logits(attn_logits(session), row_of(want, 4, tiny), 1, tiny, "the logits from before");
     attn_unhook_all(session);
@@ -124,16 +124,16 @@ TEST(text_statistics)
         float *logits;
         double sum = 0;
         size_t t;
-        OK(&ctx, attn_score(&ctx, stats, top, 5, session, ids_of(tokens), n));
+        OK(&ctx, attn_score(&ctx, stats, &(attn_top){top, 5}, session, ids_of(tokens), n));
         check_stats(i, stats, top);
         CHECK(attn_session_length(session) == n && attn_logits(session) != NULL);
 
         OK(&ctx,
            attn_truncate(&ctx, session, 0)); /* alone, and none: the text is fed all the same */
-        OK(&ctx, attn_score(&ctx, alone_stats, NULL, 0, session, ids_of(tokens), n));
+        OK(&ctx, attn_score(&ctx, alone_stats, NULL, session, ids_of(tokens), n));
         CHECK(memcmp(alone_stats, stats, (n - 1) * sizeof *stats) == 0);
         OK(&ctx, attn_truncate(&ctx, session, 0));
-        OK(&ctx, attn_score(&ctx, NULL, NULL, 0, session, ids_of(tokens), n));
+        OK(&ctx, attn_score(&ctx, NULL, NULL, session, ids_of(tokens), n));
         CHECK(attn_session_length(session) == n && attn_logits(session) != NULL);
         for (t = 0; t + 1 < n; t++)
             sum += (double)stats[t].nll;
@@ -142,7 +142,7 @@ TEST(text_statistics)
 
         OK(&ctx, attn_truncate(&ctx, session, 0)); /* the same from logits that somebody has */
         logits = feed_all(&ctx, session, ids_of(tokens), n, n);
-        OK(&ctx, attn_logit_stats(&ctx, again, NULL, 0,
+        OK(&ctx, attn_logit_stats(&ctx, again, NULL,
                                   attn_borrow(logits, ATTN_F32, attn_shape2(n - 1, n_vocab)),
                                   ids_of(tokens) + 1));
         for (t = 0; t + 1 < n; t++)
@@ -150,7 +150,8 @@ TEST(text_statistics)
                   again[t].probability == stats[t].probability);
 
         OK(&ctx, attn_truncate(&ctx, session, n - 1)); /* a text of one token: only predictions */
-        OK(&ctx, attn_score(&ctx, stats, again_top, 5, session, ids_of(tokens) + n - 1, 1));
+        OK(&ctx,
+           attn_score(&ctx, stats, &(attn_top){again_top, 5}, session, ids_of(tokens) + n - 1, 1));
         for (t = 0; t < 5; t++)
             CHECK(again_top[t].token == top[(n - 1) * 5 + t].token &&
                   again_top[t].logit == top[(n - 1) * 5 + t].logit);
@@ -170,7 +171,7 @@ TEST(equal_logits)
     const attn_tensor logits = attn_borrow(x, ATTN_F32, attn_shape2(2, 6));
     static const int32_t order[2][6] = {{1, 2, 4, 0, 5, 3}, {0, 1, 2, 3, 4, 5}};
     int i, t;
-    OK(&ctx, attn_logit_stats(&ctx, stats, top[0], 6, logits, targets));
+    OK(&ctx, attn_logit_stats(&ctx, stats, &(attn_top){top[0], 6}, logits, targets));
     CHECK(stats[0].rank == 1 && stats[1].rank == 5);
     CHECK(fabs((double)stats[1].nll - log(6)) < 1e-6);
     for (t = 0; t < 2; t++)
@@ -178,29 +179,30 @@ TEST(equal_logits)
             CHECK(top[t][i].token == order[t][i] && top[t][i].logit == x[t][order[t][i]]);
     for (i = 1; i < 6; i++) { /* fewer: of equals at the end, too, the first */
         attn_prediction fewer[10];
-        OK(&ctx, attn_logit_stats(&ctx, NULL, fewer, (size_t)i, logits, NULL));
+        OK(&ctx, attn_logit_stats(&ctx, NULL, &(attn_top){fewer, (size_t)i}, logits, NULL));
         for (t = 0; t < 2 * i; t++)
             CHECK(fewer[t].token == order[t / i][t % i]);
     }
     x[0][5] = -INFINITY; /* a token that cannot come */
-    OK(&ctx, attn_logit_stats(&ctx, NULL, top[0], 6, logits, NULL));
+    OK(&ctx, attn_logit_stats(&ctx, NULL, &(attn_top){top[0], 6}, logits, NULL));
     CHECK(top[0][5].token == 5 && top[0][5].probability == 0);
 
     FAILS(&ctx, ATTN_E_ARGUMENT, "7 likeliest",
-          attn_logit_stats(&ctx, NULL, top[0], 7, logits, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_logit_stats(&ctx, NULL, NULL, 1, logits, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no target", attn_logit_stats(&ctx, stats, NULL, 0, logits, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_logit_stats(&ctx, NULL, NULL, 0, logits, targets));
+          attn_logit_stats(&ctx, NULL, &(attn_top){top[0], 7}, logits, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no room",
+          attn_logit_stats(&ctx, NULL, &(attn_top){NULL, 1}, logits, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no target", attn_logit_stats(&ctx, stats, NULL, logits, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_logit_stats(&ctx, NULL, NULL, logits, targets));
     FAILS(&ctx, ATTN_E_SHAPE, "[T, V]",
-          attn_logit_stats(&ctx, stats, NULL, 0, floats(x[0], 6), targets));
+          attn_logit_stats(&ctx, stats, NULL, floats(x[0], 6), targets));
     {
         const int32_t outside[2] = {0, 6};
         FAILS(&ctx, ATTN_E_TOKEN, "target 1 is 6",
-              attn_logit_stats(&ctx, stats, NULL, 0, logits, outside));
+              attn_logit_stats(&ctx, stats, NULL, logits, outside));
     }
     x[1][3] = NAN;
     FAILS(&ctx, ATTN_E_ARGUMENT, "row 1",
-          attn_logit_stats(&ctx, stats, top[0], 2, logits, targets));
+          attn_logit_stats(&ctx, stats, &(attn_top){top[0], 2}, logits, targets));
     attn_ctx_free(&ctx);
 }
 
@@ -217,7 +219,7 @@ TEST(every_token_in_order)
     for (i = 0; i < n; i++)
         x[i] = (float)(i / 2) * 1e-5f; /* pairs of equals */
     for (k = n; k > 1000; k /= 3) {
-        OK(&ctx, attn_logit_stats(&ctx, NULL, top, k, logits, NULL));
+        OK(&ctx, attn_logit_stats(&ctx, NULL, &(attn_top){top, k}, logits, NULL));
         for (i = 0; i < k; i++) /* the smaller of a pair comes first */
             if (!CHECK(top[i].token == (int32_t)(n - 2 - i / 2 * 2 + i % 2) &&
                        top[i].logit == x[top[i].token]))
@@ -239,14 +241,14 @@ TEST(failing_statistics)
     OK(&ctx, attn_session_new(&ctx, &session, plain, NULL));
     OK(&ctx, attn_feed(&ctx, session, ids_of(tokens), 10));
     memcpy(before, attn_logits(session), sizeof before);
-    FAILS(&ctx, ATTN_E_TOKEN, "97", attn_score(&ctx, stats, NULL, 0, session, beyond, 3));
-    FAILS(&ctx, ATTN_E_CONTEXT, "32",
-          attn_score(&ctx, stats, NULL, 0, session, ids_of(tokens), 23));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", attn_score(&ctx, stats, NULL, 0, session, NULL, 3));
+    FAILS(&ctx, ATTN_E_TOKEN, "97", attn_score(&ctx, stats, NULL, session, beyond, 3));
+    FAILS(&ctx, ATTN_E_CONTEXT, "32", attn_score(&ctx, stats, NULL, session, ids_of(tokens), 23));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", attn_score(&ctx, stats, NULL, session, NULL, 3));
     FAILS(&ctx, ATTN_E_ARGUMENT, "98 likeliest",
-          attn_score(&ctx, stats, (attn_prediction *)before, 98, session, ids_of(tokens), 3));
+          attn_score(&ctx, stats, &(attn_top){(attn_prediction *)before, 98}, session,
+                     ids_of(tokens), 3));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no session",
-          attn_score(&ctx, stats, NULL, 0, NULL, ids_of(tokens), 3));
+          attn_score(&ctx, stats, NULL, NULL, ids_of(tokens), 3));
     CHECK(attn_session_length(session) == 10 &&
           memcmp(attn_logits(session), before, sizeof before) == 0);
     attn_session_free(session);

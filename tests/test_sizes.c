@@ -50,9 +50,10 @@ TEST(text_beyond_4_gib)
     memset(section + 16 + 4 * N + 256, 'a', LARGE);
     for (i = 0; i < MANY; i++)
         ids[i] = 256;
+    size = 0;
     if (OK(&ctx, attn_tokenizer_new(&ctx, &tokenizer, section, 16 + 4 * N + 256 + LARGE))) {
         FAILS(&ctx, ATTN_E_SPACE, IS_32_BIT ? "too long for any buffer" : "5242880000 bytes",
-              attn_decode(&ctx, NULL, 0, &size, tokenizer, ids, MANY));
+              attn_decode(&ctx, NULL, &size, tokenizer, ids, MANY));
         CHECK(size == (IS_32_BIT ? 0 : (size_t)LARGE * MANY));
     }
     attn_tokenizer_free(tokenizer);
@@ -406,8 +407,7 @@ TEST(a_prompt_beyond_memory)
     session = session_on(&ctx, model, 0, 0);
     for (desc.n_prompt_ids = SIZE_MAX / 4; session && desc.n_prompt_ids != 0;
          desc.n_prompt_ids = desc.n_prompt_ids == SIZE_MAX ? 0 : SIZE_MAX)
-        FAILS(&ctx, ATTN_E_ARGUMENT, "too long",
-              attn_generate(&ctx, session, NULL, &desc, NULL, NULL));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "too long", attn_generate(&ctx, NULL, session, NULL, &desc));
     attn_session_free(session);
     attn_model_close(model);
 }

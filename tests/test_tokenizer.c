@@ -159,7 +159,9 @@ static void unload(loaded *l)
 static int32_t *encode(loaded *l, const char *text, size_t size, int special, size_t *n)
 {
     int32_t *ids = (int32_t *)get((size + 1) * sizeof *ids);
-    if (OK(&l->ctx, attn_encode(&l->ctx, ids, size, n, l->tokenizer, text, size, special)))
+    *n = size;
+    if (OK(&l->ctx, (special ? attn_encode_special : attn_encode)(&l->ctx, ids, n, l->tokenizer,
+                                                                  text, size)))
         return ids;
     free(ids);
     return NULL;
@@ -170,7 +172,8 @@ static void check_round_trip(loaded *l, const char *text, size_t size)
     size_t n = 0, back_size = 0;
     char *back = (char *)get(size + 1);
     int32_t *ids = encode(l, text, size, 0, &n);
-    if (ids && OK(&l->ctx, attn_decode(&l->ctx, back, size, &back_size, l->tokenizer, ids, n)))
+    back_size = size;
+    if (ids && OK(&l->ctx, attn_decode(&l->ctx, back, &back_size, l->tokenizer, ids, n)))
         CHECK(back_size == size && memcmp(back, text, size) == 0);
     free(ids);
     free(back);
@@ -404,7 +407,8 @@ static int kind_of(loaded *l, uint32_t code)
         text[0] = witness[kind];
         end = json_put_utf8(text + 1, (long)code);
         size = (size_t)(end - text);
-        if (!OK(&l->ctx, attn_encode(&l->ctx, ids, 8, &n, l->tokenizer, text, size, 0)))
+        n = 8;
+        if (!OK(&l->ctx, attn_encode(&l->ctx, ids, &n, l->tokenizer, text, size)))
             return -1;
         if (n == size - 1)
             found = kind;
@@ -504,8 +508,9 @@ static void check_special_vectors(loaded *l, const json_value *root)
         for (i = 0, v = list + 1; i < 256; i++, v += v->span) {
             const char byte = (char)i;
             int32_t id = -1;
+            size = 1;
             CHECK(json_u64(v, &number) &&
-                  attn_encode(&l->ctx, &id, 1, &size, l->tokenizer, &byte, 1, 0) == ATTN_OK &&
+                  attn_encode(&l->ctx, &id, &size, l->tokenizer, &byte, 1) == ATTN_OK &&
                   (uint64_t)id == number);
         }
 
@@ -587,7 +592,8 @@ TEST(special_tokens)
     SPECIAL(&l, "ab<s", 0, 256, '<', 's');
     SPECIAL(&l, "a  <s>  b", 1, 'a', 257, 258, ' ', ' ', 'b'); /* a part ends like a text */
     SPECIAL(&l, "a  b", 1, 'a', ' ', ' ', 'b');
-    OK(&l.ctx, attn_encode(&l.ctx, NULL, 0, &n, l.tokenizer, "", 0, 1));
+    n = 0;
+    OK(&l.ctx, attn_encode_special(&l.ctx, NULL, &n, l.tokenizer, "", 0));
     CHECK(n == 0);
     unload(&l);
 }
@@ -602,25 +608,30 @@ TEST(capacities)
     char back[80];
     size_t n_all = 0, n, room;
     loaded l = load_included();
-    if (!l.tokenizer ||
-        !OK(&l.ctx, attn_encode(&l.ctx, all, 64, &n_all, l.tokenizer, text, size, 0)))
+    n_all = 64;
+    if (!l.tokenizer || !OK(&l.ctx, attn_encode(&l.ctx, all, &n_all, l.tokenizer, text, size)))
         return;
     for (room = 0; room < n_all; room++) {
         memset(ids, 0x55, sizeof ids);
+        n = room;
         FAILS(&l.ctx, ATTN_E_SPACE, "room for only",
-              attn_encode(&l.ctx, room ? ids : NULL, room, &n, l.tokenizer, text, size, 0));
+              attn_encode(&l.ctx, room ? ids : NULL, &n, l.tokenizer, text, size));
         CHECK(n == n_all && memcmp(ids, all, room * sizeof *ids) == 0 && ids[room] == 0x55555555);
     }
     for (room = 0; room < size; room++) {
         memset(back, 0x55, sizeof back);
+        n = room;
         FAILS(&l.ctx, ATTN_E_SPACE, "room for only",
-              attn_decode(&l.ctx, room ? back : NULL, room, &n, l.tokenizer, all, n_all));
+              attn_decode(&l.ctx, room ? back : NULL, &n, l.tokenizer, all, n_all));
         CHECK(n == size && back[room] == 0x55);
     }
-    OK(&l.ctx, attn_decode(&l.ctx, back, size, &n, l.tokenizer, all, n_all));
+    n = size;
+    OK(&l.ctx, attn_decode(&l.ctx, back, &n, l.tokenizer, all, n_all));
     CHECK(n == size && memcmp(back, text, size) == 0 && back[size] == 0x55);
-    OK(&l.ctx, attn_encode(&l.ctx, all, n_all, NULL, l.tokenizer, text, size, 0));
-    OK(&l.ctx, attn_decode(&l.ctx, back, size, NULL, l.tokenizer, all, n_all));
+    FAILS(&l.ctx, ATTN_E_ARGUMENT, "no n_ids",
+          attn_encode(&l.ctx, all, NULL, l.tokenizer, text, size));
+    FAILS(&l.ctx, ATTN_E_ARGUMENT, "no size",
+          attn_decode(&l.ctx, back, NULL, l.tokenizer, all, n_all));
     unload(&l);
 }
 
@@ -636,8 +647,9 @@ TEST(texts_end_where_they_end)
         char *const alone = (char *)malloc(size + 1);
         memcpy(alone, text, size);
         alone[size] = 'x';
-        if (OK(&l.ctx, attn_encode(&l.ctx, ids, 64, &n, l.tokenizer, text, size, 0)) &&
-            OK(&l.ctx, attn_encode(&l.ctx, want, 64, &n_want, l.tokenizer, alone, size, 0)))
+        n = n_want = 64;
+        if (OK(&l.ctx, attn_encode(&l.ctx, ids, &n, l.tokenizer, text, size)) &&
+            OK(&l.ctx, attn_encode(&l.ctx, want, &n_want, l.tokenizer, alone, size)))
             CHECKF(n == n_want && memcmp(ids, want, n * sizeof *ids) == 0, "%llu bytes",
                    TOOLS_LLU(size));
         free(alone);
@@ -655,8 +667,10 @@ TEST(zeros)
     size_t at, n, n_back;
     for (at = 0, n = 1; at + n < SIZE; at += n + 1, n = n % 5 + 1)
         text[at + n] = 'a'; /* 0a00a000a0000a00000a0a00a .. */
-    if (l.tokenizer && OK(&l.ctx, attn_encode(&l.ctx, ids, SIZE, &n, l.tokenizer, text, SIZE, 0)) &&
-        OK(&l.ctx, attn_decode(&l.ctx, back, SIZE, &n_back, l.tokenizer, ids, n)))
+    n = SIZE;
+    n_back = SIZE;
+    if (l.tokenizer && OK(&l.ctx, attn_encode(&l.ctx, ids, &n, l.tokenizer, text, SIZE)) &&
+        OK(&l.ctx, attn_decode(&l.ctx, back, &n_back, l.tokenizer, ids, n)))
         CHECK(n_back == SIZE && memcmp(text, back, SIZE) == 0);
     free(ids);
     free(text);
@@ -672,28 +686,37 @@ TEST(arguments)
     size_t n = 9;
     if (!l.tokenizer)
         return;
-    FAILS(&l.ctx, ATTN_E_TOKENIZER, "no tokenizer",
-          attn_encode(&l.ctx, ids, 4, &n, NULL, "a", 1, 0));
-    FAILS(&l.ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_decode(&l.ctx, text, 9, &n, NULL, ids, 1));
+    n = 4;
+    FAILS(&l.ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_encode(&l.ctx, ids, &n, NULL, "a", 1));
+    n = 9;
+    FAILS(&l.ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_decode(&l.ctx, text, &n, NULL, ids, 1));
+    n = 4;
     FAILS(&l.ctx, ATTN_E_ARGUMENT, "text is NULL",
-          attn_encode(&l.ctx, ids, 4, &n, l.tokenizer, NULL, 1, 0));
+          attn_encode(&l.ctx, ids, &n, l.tokenizer, NULL, 1));
+    n = 4;
     FAILS(&l.ctx, ATTN_E_ARGUMENT, "ids is NULL",
-          attn_encode(&l.ctx, NULL, 4, &n, l.tokenizer, "a", 1, 0));
+          attn_encode(&l.ctx, NULL, &n, l.tokenizer, "a", 1));
+    n = 9;
     FAILS(&l.ctx, ATTN_E_ARGUMENT, "ids is NULL",
-          attn_decode(&l.ctx, text, 9, &n, l.tokenizer, NULL, 1));
+          attn_decode(&l.ctx, text, &n, l.tokenizer, NULL, 1));
+    n = 9;
     FAILS(&l.ctx, ATTN_E_ARGUMENT, "text is NULL",
-          attn_decode(&l.ctx, NULL, 9, &n, l.tokenizer, ids, 1));
-    OK(&l.ctx, attn_encode(&l.ctx, NULL, 0, &n, l.tokenizer, NULL, 0, 0));
+          attn_decode(&l.ctx, NULL, &n, l.tokenizer, ids, 1));
+    n = 0;
+    OK(&l.ctx, attn_encode(&l.ctx, NULL, &n, l.tokenizer, NULL, 0));
     CHECK(n == 0);
-    OK(&l.ctx, attn_decode(&l.ctx, NULL, 0, &n, l.tokenizer, NULL, 0));
+    n = 0;
+    OK(&l.ctx, attn_decode(&l.ctx, NULL, &n, l.tokenizer, NULL, 0));
     CHECK(n == 0);
 
     ids[2] = (int32_t)n_tokens;
+    n = sizeof text;
     FAILS(&l.ctx, ATTN_E_TOKEN, "id 2048 at index 2",
-          attn_decode(&l.ctx, text, sizeof text, &n, l.tokenizer, ids, 4));
+          attn_decode(&l.ctx, text, &n, l.tokenizer, ids, 4));
     ids[1] = -7;
+    n = sizeof text;
     FAILS(&l.ctx, ATTN_E_TOKEN, "id -7 at index 1",
-          attn_decode(&l.ctx, text, sizeof text, &n, l.tokenizer, ids, 4));
+          attn_decode(&l.ctx, text, &n, l.tokenizer, ids, 4));
 
     CHECK(n_tokens == 2048 && attn_tokenizer_n_tokens(NULL) == 0);
     CHECK(attn_token_bytes(&n, l.tokenizer, -1) == NULL && n == 0);
@@ -1113,7 +1136,8 @@ TEST(no_memory)
         m.allowed = failures;
         m.asked = 0;
         n = 99;
-        status = attn_encode(&ctx, ids, TEXT, &n, tokenizer, text, TEXT, 0);
+        n = TEXT;
+        status = attn_encode(&ctx, ids, &n, tokenizer, text, TEXT);
         CHECK(m.alive == before);
         if (status == ATTN_OK)
             break;
@@ -1124,7 +1148,8 @@ TEST(no_memory)
     CHECKF(failures >= 4, "only %llu allocations", TOOLS_LLU(failures));
 
     m.allowed = m.asked = 0; /* decoding needs none */
-    OK(&ctx, attn_decode(&ctx, back, TEXT, &back_size, tokenizer, ids, n));
+    back_size = TEXT;
+    OK(&ctx, attn_decode(&ctx, back, &back_size, tokenizer, ids, n));
     CHECK(m.asked == 0 && back_size == TEXT && memcmp(back, text, TEXT) == 0);
     attn_tokenizer_free(tokenizer);
     CHECK(m.alive == 0);
@@ -1209,7 +1234,8 @@ TEST(words_of_a_model)
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
     tokenizer = attn_model_tokenizer(model);
-    OK(&ctx, attn_encode(&ctx, expected, 64, &n, tokenizer, text, sizeof text - 1, 0));
+    n = 64;
+    OK(&ctx, attn_encode(&ctx, expected, &n, tokenizer, text, sizeof text - 1));
     OK(&ctx, attn_token_ids(&ctx, &ids, model, text));
     CHECK(ids.ndim == 1 && ids.dtype == ATTN_I32 && ids.shape[0] == n && ids.owned != NULL &&
           memcmp(ids.data, expected, n * sizeof *expected) == 0);
@@ -1227,7 +1253,8 @@ TEST(words_of_a_model)
             continue;
         memcpy(word, bytes, size);
         word[size] = 0;
-        OK(&ctx, attn_encode(&ctx, expected, 64, &n, tokenizer, word, size, 0));
+        n = 64;
+        OK(&ctx, attn_encode(&ctx, expected, &n, tokenizer, word, size));
         if (n != 1)
             continue; /* a special token, or one that merges never make */
         OK(&ctx, attn_token_id(&ctx, &found, model, word));
@@ -1235,7 +1262,8 @@ TEST(words_of_a_model)
         n_ones++;
         if (word[0] != ' ' || size < 2)
             continue;
-        OK(&ctx, attn_encode(&ctx, expected, 64, &n, tokenizer, word + 1, size - 1, 0));
+        n = 64;
+        OK(&ctx, attn_encode(&ctx, expected, &n, tokenizer, word + 1, size - 1));
         if (n == 1)
             continue;
         n_hints++; /* a word that is one token only behind a space: the message says so */

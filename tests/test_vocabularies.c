@@ -105,12 +105,15 @@ static void scene_ids(scene *s, const char *hex, const char *ids, int special)
         return;
     for (i = 0; i < n; i++)
         text[i] = (char)(hex_digit(hex[2 * i]) << 4 | hex_digit(hex[2 * i + 1]));
-    OK(&s->ctx, attn_encode(&s->ctx, got, 256, &n_ids, s->tokenizer, text, n, special));
+    n_ids = 256;
+    OK(&s->ctx,
+       (special ? attn_encode_special : attn_encode)(&s->ctx, got, &n_ids, s->tokenizer, text, n));
     for (i = 0; i < n_ids; i++)
         at += (size_t)snprintf(line + at, sizeof line - at, i ? " %ld" : "%ld", (long)got[i]);
     CHECKF(strcmp(line, ids) == 0, "%s: \"%.*s\" is %s, expected %s", s->name, (int)n, text, line,
            ids);
-    OK(&s->ctx, attn_decode(&s->ctx, back, sizeof back, &size, s->tokenizer, got, n_ids));
+    size = sizeof back;
+    OK(&s->ctx, attn_decode(&s->ctx, back, &size, s->tokenizer, got, n_ids));
     CHECK(size == n && memcmp(text, back, n) == 0);
 }
 

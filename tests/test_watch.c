@@ -844,8 +844,7 @@ static int meddle(const attn_activation *a, void *user)
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
           attn_hook(&ctx, NULL, a->session, "*", do_nothing, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_session_copy(&ctx, a->session, other));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
-          attn_generate(&ctx, a->session, "", NULL, NULL, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_generate(&ctx, NULL, a->session, "", NULL));
     OK(&ctx, attn_feed(&ctx, other, &token, 1)); /* it has a workspace of its own */
     return 0;
 }
@@ -1043,7 +1042,7 @@ TEST(stopped_in_the_middle)
     FAILS(&ctx, ATTN_STOPPED, "", attn_feed(&ctx, session, ten, 1));
     CHECK(s.calls == 1 && s.later == 0);
     s.calls = s.later = 0;
-    FAILS(&ctx, ATTN_STOPPED, "", attn_score(&ctx, stats, NULL, 0, session, ten, 10));
+    FAILS(&ctx, ATTN_STOPPED, "", attn_score(&ctx, stats, NULL, session, ten, 10));
     CHECK(s.calls == 1 && s.later == 0);
     memset(&desc, 0, sizeof desc);
     desc.max_tokens = 6;
@@ -1052,7 +1051,7 @@ TEST(stopped_in_the_middle)
     desc.n_prompt_ids = 2;
     s.calls = 0;
     s.at = 3; /* the prompt is one pass, and then there is one for each token */
-    FAILS(&ctx, ATTN_STOPPED, "", attn_generate(&ctx, session, NULL, &desc, NULL, NULL));
+    FAILS(&ctx, ATTN_STOPPED, "", attn_generate(&ctx, NULL, session, NULL, &desc));
     CHECK(s.calls == 4);
     attn_session_free(session);
     done(&ctx);

@@ -71,10 +71,11 @@ static attn_status encode(attn_ctx *ctx, const attn_tokenizer *tokenizer, int sp
                           const char *text, size_t size)
 {
     int32_t *ids = (int32_t *)malloc((size + 1) * sizeof(int32_t)); /* size has a limit: main */
-    size_t i, n = 0;
+    size_t i, n = size;
     if (!ids)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory for %llu ids", TOOLS_LLU(size));
-    if (attn_encode(ctx, ids, size, &n, tokenizer, text, size, special) == ATTN_OK) {
+    if ((special ? attn_encode_special : attn_encode)(ctx, ids, &n, tokenizer, text, size) ==
+        ATTN_OK) {
         for (i = 0; i < n; i++)
             printf(i ? " %ld" : "%ld", (long)ids[i]);
         putchar('\n');
@@ -116,13 +117,13 @@ static attn_status decode(attn_ctx *ctx, const attn_tokenizer *tokenizer, const 
     if (!ids)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory for %llu ids", TOOLS_LLU(input_size / 2));
     if (parse_ids(ctx, input, input_size, ids, &n) == ATTN_OK) {
-        attn_decode(ctx, NULL, 0, &size, tokenizer, ids, n); /* asks how long the text is */
+        attn_decode(ctx, NULL, &size, tokenizer, ids, n); /* asks how long the text is */
         if (ctx->status == ATTN_E_SPACE)
             ctx->status = ATTN_OK;
         text = ctx->status ? NULL : (char *)malloc(size + 1);
         if (!ctx->status && !text)
             tool_fail(ctx, ATTN_E_MEMORY, "no memory for %llu bytes of text", TOOLS_LLU(size));
-        if (text && attn_decode(ctx, text, size, &size, tokenizer, ids, n) == ATTN_OK)
+        if (text && attn_decode(ctx, text, &size, tokenizer, ids, n) == ATTN_OK)
             fwrite(text, 1, size, stdout);
     }
     free(text);

@@ -93,7 +93,9 @@ static int read_ids_of_file(run *r)
         return failed(&r->ctx);
     r->ids[0] = bos;
     n = r->o.bos && r->o.recipe == STRIDED; /* it is a token of the text */
-    if (attn_encode(&r->ctx, r->ids + n, size, &r->n, tokenizer, bytes, size, r->o.special))
+    r->n = size;
+    if ((r->o.special ? attn_encode_special : attn_encode)(&r->ctx, r->ids + n, &r->n, tokenizer,
+                                                           bytes, size))
         return failed(&r->ctx);
     r->n += n;
     if (r->n < (r->o.recipe == HALVES ? r->o.context : 2))
@@ -117,7 +119,7 @@ static int score_window(run *r, size_t begin, size_t end, size_t first)
         r->ids[begin] = attn_model_config(r->model)->bos;
     status = attn_truncate(&r->ctx, r->session, 0);
     if (status == ATTN_OK)
-        status = attn_score(&r->ctx, r->stats, NULL, 0, r->session, r->ids + begin, end - begin);
+        status = attn_score(&r->ctx, r->stats, NULL, r->session, r->ids + begin, end - begin);
     r->ids[begin] = replaced;
     if (status != ATTN_OK)
         return failed(&r->ctx);

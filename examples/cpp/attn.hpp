@@ -116,9 +116,9 @@ class model
     {
         context ctx;
         ids found(text.size());
-        std::size_t n = 0;
-        ctx.check(attn_encode(&ctx, found.data(), found.size(), &n, attn_model_tokenizer(get()),
-                              text.data(), text.size(), allow_special));
+        std::size_t n = found.size();
+        ctx.check((allow_special ? attn_encode_special : attn_encode)(
+            &ctx, found.data(), &n, attn_model_tokenizer(get()), text.data(), text.size()));
         found.resize(n);
         return found;
     }
@@ -180,10 +180,14 @@ class session
     void feed(std::string_view text) { feed(model_.encode(text)); }
     void truncate(std::size_t length) { run(attn_truncate, length); }
     /* Feeds a prompt and hands the text that follows to fn. */
-    void generate(const std::string &prompt, const text_fn &fn, const attn_generate_desc &how = {})
+    void generate(const std::string &prompt, const text_fn &fn, attn_generate_desc how = {})
     {
         callback<text_fn> out{&state_->caught, fn};
-        run(attn_generate, prompt.c_str(), &how, hand_over, &out);
+        how.text_fn = hand_over;
+        how.text_user = &out;
+        run([&](attn_ctx *ctx, attn_session *from) {
+            return attn_generate(ctx, nullptr, from, prompt.c_str(), &how);
+        });
     }
     /* Calls fn for every activation whose name matches, until unhook. fn may write to the value. */
     attn_hook_id hook(const std::string &pattern, const hook_fn &fn)

@@ -38,7 +38,8 @@ static void logit_lens(const attn::model &model, const attn::ids &ids)
     attn::session session(model);
     session.hook("blocks.*.hook_resid_pre", [&](const attn_activation &stream) {
         const attn::tensor logits = attn::tensor::make([&](attn_ctx *ctx, attn_tensor *out) {
-            return attn_logit_lens(ctx, out, model.get(), stream.value, attn_tensor(), nullptr, 0);
+            return attn_logit_lens(ctx, out, model.get(), stream.value, attn_tensor(),
+                                   attn_tensor());
         });
         const float *row = &logits(ids.size() - 1, 0);
         const auto best = std::max_element(row, row + logits.size(1)) - row;

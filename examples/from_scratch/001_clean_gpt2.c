@@ -93,7 +93,7 @@ static void loss(attn_ctx *ctx, const attn_model *model, const gpt *m, int32_t *
         probability += exp(-attn_get1(nll, i));
     }
     if (attn_session_new(ctx, &session, model, NULL) == ATTN_OK && n <= 256)
-        attn_score(ctx, stats, NULL, 0, session, ids, n);
+        attn_score(ctx, stats, NULL, session, ids, n);
     if (session)
         engine = attn_mean_nll(stats, n - 1);
     attn_session_free(session);
@@ -136,7 +136,7 @@ int main(int argc, char **argv)
     attn_session *session = NULL;
     attn_generate_desc greedy = {0};
     int32_t ids[256] = {0};
-    size_t n_ids = 0, first;
+    size_t n_ids = 255, first;
     int failed;
     gpt m;
 
@@ -144,8 +144,8 @@ int main(int argc, char **argv)
         return finish(&ctx);
     first = attn_model_config(model)->bos >= 0;
     ids[0] = attn_model_config(model)->bos; /* a text begins with <|endoftext|> */
-    if (attn_encode(&ctx, ids + first, 255, &n_ids, attn_model_tokenizer(model), text, strlen(text),
-                    0) != ATTN_OK) {
+    if (attn_encode(&ctx, ids + first, &n_ids, attn_model_tokenizer(model), text, strlen(text)) !=
+        ATTN_OK) {
         attn_model_close(model);
         return finish(&ctx);
     }
@@ -169,8 +169,9 @@ int main(int argc, char **argv)
     printf("\nGreedy continuation of 100 tokens, with the engine's key/value cache:\n\n%s", prompt);
     greedy.prepend_bos = (int)first;
     greedy.ignore_eos = 1;
+    greedy.text_fn = print;
     if (attn_session_new(&ctx, &session, model, NULL) == ATTN_OK)
-        attn_generate(&ctx, session, prompt, &greedy, print, NULL);
+        attn_generate(&ctx, NULL, session, prompt, &greedy);
     printf("\n");
     attn_session_free(session);
     attn_model_close(model);

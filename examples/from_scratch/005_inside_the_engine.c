@@ -154,13 +154,13 @@ int main(int argc, char **argv)
     attn_model *model = NULL;
     attn_session *session = NULL;
     int32_t ids[128];
-    size_t n_ids = 0, bytes;
+    size_t n_ids = 128, bytes;
     float *first = NULL, *logits = NULL;
     work w;
     int step;
 
     if (attn_model_open(&ctx, &model, path, NULL) ||
-        attn_encode(&ctx, ids, 128, &n_ids, attn_model_tokenizer(model), text, strlen(text), 0) ||
+        attn_encode(&ctx, ids, &n_ids, attn_model_tokenizer(model), text, strlen(text)) ||
         attn_session_new(&ctx, &session, model, NULL))
         return finish(&ctx);
     bytes = attn_model_config(model)->n_vocab * sizeof *logits;

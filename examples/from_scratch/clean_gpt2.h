@@ -154,6 +154,7 @@ static gpt load(attn_ctx *ctx, const attn_model *model)
         const attn_tensor b_qkv = weight(ctx, model, "blocks.%d.attn.b_QKV", i);
         const size_t n = m.c.d_model;
         attn_block_weights *b = &m.block[i];
+        b->n_head = m.c.n_head;
         b->ln1_w = weight(ctx, model, "blocks.%d.ln1.w", i);
         b->ln1_b = weight(ctx, model, "blocks.%d.ln1.b", i);
         b->w_q = attn_slice(w_qkv, 1, 0, n);
@@ -195,6 +196,7 @@ static gpt untrained(attn_ctx *ctx, const attn_config *c, torch_rng *rng)
     attn_block_weights *b = &m.block[0];
     size_t i;
     m.c = *c;
+    b->n_head = c->n_head;
     torch_rand(ctx, &m.w_e, attn_shape2(c->n_vocab, n), rng);
     attn_scale(ctx, &m.w_e, m.w_e, init_range);
     torch_rand(ctx, &m.w_pos, attn_shape2(c->n_ctx, n), rng);

@@ -125,15 +125,15 @@ static answers by_the_library(attn_ctx *ctx, const gpt *m, torch_rng *rng)
         attn_copy(ctx, &row, attn_select(m->w_e, 0, (size_t)attn_get2(ids, 0, i)));
     }
     a.out[POS_EMBED] = attn_reshape(attn_slice(m->w_pos, 0, 0, 35), attn_shape3(1, 35, c->d_model));
-    attn_multihead(ctx, &a.out[ATTENTION], x, x, m->block, c->n_head, &causal);
+    attn_multihead(ctx, &a.out[ATTENTION], x, x, m->block, &causal);
     attn_mlp(ctx, &a.out[MLP], x, m->block, ATTN_ACT_GELU_TANH);
-    attn_block(ctx, &a.out[BLOCK], x, m->block, c->n_head, c->ln_eps, ATTN_ACT_GELU_TANH);
+    attn_block(ctx, &a.out[BLOCK], x, m->block, c->ln_eps, ATTN_ACT_GELU_TANH);
     attn_unembed(ctx, &a.out[UNEMBED], x, m->w_e);
 
     attn_add(ctx, &stream, a.out[EMBED], a.out[POS_EMBED]);
     for (i = 0; i < c->n_layer; i++) {
         attn_tensor next = none;
-        attn_block(ctx, &next, stream, &m->block[i], c->n_head, c->ln_eps, ATTN_ACT_GELU_TANH);
+        attn_block(ctx, &next, stream, &m->block[i], c->ln_eps, ATTN_ACT_GELU_TANH);
         stream = next;
     }
     attn_layernorm(ctx, &last, stream, m->ln_w, m->ln_b, c->ln_eps);

@@ -91,13 +91,13 @@ int main(int argc, char **argv)
     attn_model *model = NULL;
     attn_session *session = NULL;
     int32_t ids[64];
-    size_t n_ids;
+    size_t n_ids = 64;
     char name[64];
     picture p;
 
     if (attn_model_open(&ctx, &model, argc > 1 ? argv[1] : "build/tiny-stories.attn", NULL) ||
         attn_session_new(&ctx, &session, model, NULL) ||
-        attn_encode(&ctx, ids, 64, &n_ids, attn_model_tokenizer(model), text, strlen(text), 0))
+        attn_encode(&ctx, ids, &n_ids, attn_model_tokenizer(model), text, strlen(text)))
         return finish(&ctx);
     p.tokenizer = attn_model_tokenizer(model);
     p.ids = ids;

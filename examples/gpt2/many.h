@@ -17,8 +17,8 @@ static int score_tokens(run *r, const int32_t *ids, size_t n, attn_token_stats *
     r->drawn[0] = r->prompt[r->n_prompt - 1];
     memcpy(r->drawn + 1, ids, (n - 1) * sizeof *ids);
     if (attn_truncate(&r->ctx, r->session, r->n_prompt - 1) ||
-        attn_score(&r->ctx, stats, NULL, 0, r->session, r->drawn, n) ||
-        attn_logit_stats(&r->ctx, &stats[n - 1], NULL, 0,
+        attn_score(&r->ctx, stats, NULL, r->session, r->drawn, n) ||
+        attn_logit_stats(&r->ctx, &stats[n - 1], NULL,
                          attn_borrow(attn_logits(r->session), ATTN_F32, attn_shape2(1, n_vocab)),
                          &ids[n - 1]))
         return failed(&r->ctx);
@@ -42,11 +42,11 @@ static void out_decoded(const run *r, json_out *o, const int32_t *ids, size_t n)
     attn_ctx ctx = {0};
     size_t size = 0;
     char *text = NULL;
-    if (tokenizer && attn_decode(&ctx, NULL, 0, &size, tokenizer, ids, n) == ATTN_E_SPACE)
+    if (tokenizer && attn_decode(&ctx, NULL, &size, tokenizer, ids, n) == ATTN_E_SPACE)
         text = (char *)malloc(size);
     o->failed |= size > 0 && !text;
     if (text)
-        attn_decode(&ctx, text, size, &size, tokenizer, ids, n);
+        attn_decode(&ctx, text, &size, tokenizer, ids, n);
     out_text(o, text, text ? size : 0);
     free(text);
 }
@@ -235,8 +235,9 @@ static int read_choices(run *r)
         if (c->size == 0)
             return fail(USAGE, "--choices: choice %zu of \"%s\" is empty", i + 1, r->o.choices);
         c->ids = (int32_t *)arena_alloc(&r->ctx, &r->memory, c->size, sizeof *c->ids);
-        if (!c->ids ||
-            attn_encode(&r->ctx, c->ids, c->size, &c->n, tokenizer, c->text, c->size, r->o.special))
+        c->n = c->size;
+        if (!c->ids || (r->o.special ? attn_encode_special : attn_encode)(
+                           &r->ctx, c->ids, &c->n, tokenizer, c->text, c->size))
             return failed(&r->ctx);
         r->longest_choice = c->n > r->longest_choice ? c->n : r->longest_choice;
     }

@@ -185,7 +185,7 @@ static attn_token_stats stats_of(const run *r, int32_t id)
     attn_token_stats stats = {0};
     ctx.n_threads = 1;
     attn_logit_stats(
-        &ctx, &stats, NULL, 0,
+        &ctx, &stats, NULL,
         attn_borrow(r->row, ATTN_F32, attn_shape2(1, attn_model_config(r->model)->n_vocab)), &id);
     return stats;
 }
@@ -264,8 +264,12 @@ static int take_text(const char *text, size_t size, void *user)
 static int draw_tokens(run *r, const int32_t *ids, size_t n_ids, size_t most, size_t *n_drawn)
 {
     attn_generate_desc how = {0};
+    attn_generation made = {0};
     attn_status status;
-    how.sampler = r->sampler;
+    made.ids = r->drawn;
+    how.reuse_sampler = r->sampler;
+    how.text_fn = take_text;
+    how.text_user = r;
     how.logits_fn = before_draw;
     how.logits_user = r;
     how.max_tokens = most;
@@ -274,11 +278,10 @@ static int draw_tokens(run *r, const int32_t *ids, size_t n_ids, size_t most, si
     how.n_stop = r->o.stop.n;
     how.prompt_ids = ids;
     how.n_prompt_ids = n_ids;
-    how.ids = r->drawn;
-    how.n_ids = n_drawn;
-    how.reason = &r->reason;
     r->n_draws = r->n_shown = 0;
-    status = attn_generate(&r->ctx, r->session, "", &how, take_text, r);
+    status = attn_generate(&r->ctx, &made, r->session, "", &how);
+    *n_drawn = made.n_ids;
+    r->reason = made.reason;
     show_drawn(r, *n_drawn);
     r->n_generated += *n_drawn;
     if (r->code != FINE)

@@ -54,9 +54,9 @@ static char *decoded(run *r, size_t begin, size_t end, size_t *size)
     attn_ctx ctx = {0};
     char *text;
     *size = 0;
-    attn_decode(&ctx, NULL, 0, size, tokenizer, r->text.ids + begin, end - begin);
+    attn_decode(&ctx, NULL, size, tokenizer, r->text.ids + begin, end - begin);
     if ((text = (char *)arena_alloc(&r->ctx, &r->memory, *size + 1, 1)) != NULL)
-        attn_decode(&ctx, text, *size, size, tokenizer, r->text.ids + begin, end - begin);
+        attn_decode(&ctx, text, size, tokenizer, r->text.ids + begin, end - begin);
     return text;
 }
 
@@ -133,7 +133,8 @@ static int keep_line(run *r, const char *line)
     text[0] = ' ';
     memcpy(text + spaced, line, size);
     size += spaced;
-    if (attn_encode(&r->ctx, ids, size, &n, tokenizer, text, size, r->o.special))
+    n = size;
+    if ((r->o.special ? attn_encode_special : attn_encode)(&r->ctx, ids, &n, tokenizer, text, size))
         return failed(&r->ctx);
     return keep_tokens(r, ids, n);
 }

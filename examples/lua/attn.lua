@@ -45,7 +45,9 @@ function Model:generate(prompt, how, each)
         return going and 0 or 1
     end)
     local done, message = pcall(self.with_session, self, function(session)
-        return check(lib.attn_generate, session, prompt, ffi.new("attn_generate_desc", how or {}), callback, nil)
+        local desc = ffi.new("attn_generate_desc", how or {})
+        desc.text_fn = callback
+        return check(lib.attn_generate, nil, session, prompt, desc)
     end)
     callback:free()
     return done and table.concat(pieces) or error(going and message or problem, 0)
@@ -53,12 +55,10 @@ end
 
 -- A copy of the logits, [0] to [n_vocab - 1], after a text; edits: tables of fields of attn_edit.
 function Model:logits(text, edits)
-    local n, ids = ffi.new("size_t[1]"), ffi.new("int32_t[?]", #text + 1)
     local row = ffi.new("float[?]", lib.attn_model_config(self.handle).n_vocab)
-    check(lib.attn_encode, ids, #text, n, lib.attn_model_tokenizer(self.handle), text, #text, 0)
     return self:with_session(function(session)
         for _, edit in ipairs(edits or {}) do check(lib.attn_hook_edit, nil, session, ffi.new("attn_edit", edit)) end
-        check(lib.attn_feed, session, ids, n[0])
+        check(lib.attn_feed_text, session, text)
         ffi.copy(row, lib.attn_logits(session), ffi.sizeof(row))
         return row
     end)

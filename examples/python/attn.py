@@ -143,6 +143,10 @@ class _attn_prediction(ctypes.Structure):
     _fields_ = [("token", c_int32), ("logit", c_float), ("probability", c_float)]
 
 
+class _attn_top(ctypes.Structure):
+    _fields_ = [("best", c_void_p), ("k", c_size_t)]
+
+
 class _attn_sampler_desc(ctypes.Structure):
     _fields_ = [("temperature", c_float), ("top_k", c_int32), ("top_p", c_float), ("min_p", c_float),
                 ("repeat_penalty", c_float), ("repeat_last", c_size_t), ("seed", c_uint64),
@@ -150,11 +154,11 @@ class _attn_sampler_desc(ctypes.Structure):
 
 
 class _attn_generate_desc(ctypes.Structure):
-    _fields_ = [("sampling", _attn_sampler_desc), ("sampler", c_void_p), ("logits_fn", c_void_p),
-                ("logits_user", c_void_p), ("max_tokens", c_size_t), ("prepend_bos", c_int),
-                ("allow_special", c_int), ("ignore_eos", c_int), ("n_draft", c_int), ("stop", c_void_p),
-                ("n_stop", c_size_t), ("prompt_ids", c_void_p), ("n_prompt_ids", c_size_t), ("ids", c_void_p),
-                ("n_ids", c_void_p), ("n_passes", c_void_p), ("reason", c_void_p), ("reserved", c_uint64 * 4)]
+    _fields_ = [("sampling", _attn_sampler_desc), ("reuse_sampler", c_void_p), ("text_fn", c_void_p),
+                ("text_user", c_void_p), ("logits_fn", c_void_p), ("logits_user", c_void_p), ("max_tokens", c_size_t),
+                ("prepend_bos", c_int), ("allow_special", c_int), ("ignore_eos", c_int), ("n_draft", c_int),
+                ("stop", c_void_p), ("n_stop", c_size_t), ("prompt_ids", c_void_p), ("n_prompt_ids", c_size_t),
+                ("reserved", c_uint64 * 4)]
 
 
 class _attn_continuation(ctypes.Structure):
@@ -181,8 +185,16 @@ class _attn_edit(ctypes.Structure):
 
 class _attn_patch_desc(ctypes.Structure):
     _fields_ = [("clean", c_void_p), ("corrupted", c_void_p), ("n_tokens", c_size_t), ("right", c_int32),
-                ("wrong", c_int32), ("metric", c_void_p), ("user", c_void_p), ("clean_value", c_void_p),
-                ("corrupted_value", c_void_p), ("reserved", c_uint64 * 4)]
+                ("wrong", c_int32), ("metric", c_void_p), ("user", c_void_p), ("reserved", c_uint64 * 4)]
+
+
+class _attn_patch_baseline(ctypes.Structure):
+    _fields_ = [("clean", c_float), ("corrupted", c_float)]
+
+
+class _attn_resid_desc(ctypes.Structure):
+    _fields_ = [("kind", c_int), ("tokens", c_void_p), ("n_tokens", c_size_t), ("first", c_size_t),
+                ("count", c_size_t), ("reserved", c_uint64 * 4)]
 
 
 class _attn_resid_stack(ctypes.Structure):
@@ -224,8 +236,9 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_process_weights": (_STATUS, _P, _P, _P, c_uint32),
     "attn_tokenizer_n_tokens": (_SIZE, _P),
     "attn_token_bytes": (_P, _P, _P, c_int32),
-    "attn_encode": (_STATUS, _P, _P, _SIZE, _P, _P, _P, _SIZE, c_int),
-    "attn_decode": (_STATUS, _P, _P, _SIZE, _P, _P, _P, _SIZE),
+    "attn_encode": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
+    "attn_encode_special": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
+    "attn_decode": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
     "attn_token_id": (_STATUS, _P, _P, _P, _P),
     "attn_workspace_new": (_STATUS, _P, _P, _P, _P),
     "attn_workspace_free": (None, _P),
@@ -238,7 +251,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_truncate": (_STATUS, _P, _P, _SIZE),
     "attn_feed_batch": (_STATUS, _P, _P, _SIZE),
     "attn_logits": (_P, _P),
-    "attn_score": (_STATUS, _P, _P, _P, _SIZE, _P, _P, _SIZE),
+    "attn_score": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
     "attn_sampler_new": (_STATUS, _P, _P, _SIZE, _P),
     "attn_sampler_free": (None, _P),
     "attn_sample": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
@@ -249,7 +262,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_hook_edit": (_STATUS, _P, _P, _P, _P),
     "attn_unhook": (_STATUS, _P, _P, c_uint32),
     "attn_unhook_all": (None, _P),
-    "attn_cache_get": (_STATUS, _P, _P, _P, c_int, _SIZE, _SIZE, _SIZE),
+    "attn_cache_get": (_STATUS, _P, _P, _P, c_int, _SIZE, _SIZE),
     "attn_cache_set": (_STATUS, _P, _P, c_int, _SIZE, _SIZE, _attn_tensor),
     "attn_record_size": (_STATUS, _P, _P, _P, _P),
     "attn_record_new": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
@@ -258,14 +271,14 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_record_name": (c_char_p, _P, _SIZE),
     "attn_record_get": (_STATUS, _P, _P, _P, _P),
     "attn_save": (_STATUS, _P, _P, _P, _P, _SIZE),
-    "attn_patch_positions": (_STATUS, _P, _P, _P, _P, _P),
-    "attn_patch_heads": (_STATUS, _P, _P, _P, _P, _P),
+    "attn_patch_positions": (_STATUS, _P, _P, _P, _P, _P, _P),
+    "attn_patch_heads": (_STATUS, _P, _P, _P, _P, _P, _P),
     "attn_resid_count": (_SIZE, _P, c_int),
     "attn_resid_label": (_attn_label, _P, c_int, _SIZE),
-    "attn_decompose_resid": (_STATUS, _P, _P, _P, _P, _SIZE, c_int, _SIZE, _SIZE),
+    "attn_decompose_resid": (_STATUS, _P, _P, _P, _P),
     "attn_logit_directions": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
     "attn_logit_attrs": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
-    "attn_logit_lens": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _P, _SIZE),
+    "attn_logit_lens": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
 }
 _VERSION = (0, 2)  # major and minor: the structs above are of this one
 
@@ -600,9 +613,9 @@ class Tokenizer:
         "<|endoftext|>" becomes its token instead of its letters."""
         data = text.encode() if isinstance(text, str) else bytes(text)
         ids = np.empty(len(data), np.int32)
-        n = c_size_t()
-        self._model._context().run(_lib.attn_encode, ids.ctypes.data, len(ids), byref(n), self._pointer, data,
-                                   len(data), allow_special)
+        n = c_size_t(len(ids))
+        self._model._context().run(_lib.attn_encode_special if allow_special else _lib.attn_encode, ids.ctypes.data,
+                                   byref(n), self._pointer, data, len(data))
         return ids[:n.value].copy()
 
     def decode_bytes(self, ids: Tokens) -> bytes:
@@ -610,9 +623,8 @@ class Tokenizer:
         tokens = self._model._ids(ids)
         room = sum(len(self.token_bytes(int(token))) for token in tokens)
         data = ctypes.create_string_buffer(room + 1)
-        n = c_size_t()
-        self._model._context().run(_lib.attn_decode, data, room, byref(n), self._pointer, tokens.ctypes.data,
-                                   len(tokens))
+        n = c_size_t(room)
+        self._model._context().run(_lib.attn_decode, data, byref(n), self._pointer, tokens.ctypes.data, len(tokens))
         return data.raw[:n.value]
 
     def decode(self, ids: Tokens) -> str:
@@ -868,13 +880,13 @@ class Model(_Closing):
 
         callback = _METRIC_FN(lambda value, logits, _: guard(lambda: _lend(
             _vector(logits, self.config.n_vocab), "the logits", lambda array: measure(value, array))))
-        whole = (c_float * 2)()
+        baseline = _attn_patch_baseline()
         desc = _attn_patch_desc(ids[0].ctypes.data, ids[1].ctypes.data, len(ids[0]), self._token(right),
-                                self._token(wrong), ctypes.cast(callback, c_void_p) if metric else None, None,
-                                ctypes.addressof(whole), ctypes.addressof(whole) + 4)
+                                self._token(wrong), ctypes.cast(callback, c_void_p) if metric else None)
         effect = np.empty((self.config.n_layer, width), np.float32)
-        guard.run(self._context(), function, byref(_attn_tensor.of(effect)), self._handle, byref(desc), name.encode())
-        return Patched(effect, *whole)
+        guard.run(self._context(), function, byref(_attn_tensor.of(effect)), byref(baseline), self._handle,
+                  byref(desc), name.encode())
+        return Patched(effect, baseline.clean, baseline.corrupted)
 
     def logit_lens(self, resid: npt.ArrayLike, scale: Optional[npt.ArrayLike] = None,
                    tokens: Optional[Tokens] = None) -> Array:
@@ -887,7 +899,7 @@ class Model(_Closing):
         out = np.empty((*stream.shape[:-1], width), np.float32)
         self._context().run(_lib.attn_logit_lens, byref(_attn_tensor.of(out)), self._handle, _attn_tensor.of(stream),
                             _attn_tensor() if scale is None else _attn_tensor.of(_floats(scale)),
-                            None if ids is None else ids.ctypes.data, 0 if ids is None else width)
+                            _attn_tensor() if ids is None else _attn_tensor.of(ids))
         return out
 
     def decompose_resid(self, tokens: Tokens, kind: ResidKind = "sublayers", *, first: int = 0,
@@ -898,7 +910,8 @@ class Model(_Closing):
         if kind not in _RESIDS:
             raise ValueError(f"kind is one of {', '.join(_RESIDS)}, not {kind!r}")
         ids, number, ctx, out = self._ids(tokens), _RESIDS.index(kind), self._context(), _attn_resid_stack()
-        ctx.run(_lib.attn_decompose_resid, byref(out), self._handle, ids.ctypes.data, len(ids), number, first, count)
+        desc = _attn_resid_desc(number, ids.ctypes.data, len(ids), first, count)
+        ctx.run(_lib.attn_decompose_resid, byref(out), self._handle, byref(desc))
         labels = [_lib.attn_resid_label(self._handle, number, i).text.decode()
                   for i in range(_lib.attn_resid_count(self._handle, number))]
         stack = _array_of(ctx, out.stack)
@@ -1103,8 +1116,8 @@ class Session(_Closing):
         stats = np.zeros(max(len(ids) - 1, 0), np.dtype(_attn_token_stats))
         top = np.zeros((len(ids), _natural("k", k)), np.dtype(_attn_prediction))
         with self._use() as handle:
-            self._guard.run(self.model._context(), _lib.attn_score, stats.ctypes.data, top.ctypes.data if k else None,
-                            k, handle, ids.ctypes.data, len(ids))
+            self._guard.run(self.model._context(), _lib.attn_score, stats.ctypes.data,
+                            byref(_attn_top(top.ctypes.data, k)), handle, ids.ctypes.data, len(ids))
         return Scores(stats["nll"], stats["probability"], stats["rank"], top["token"], top["logit"],
                       top["probability"])
 
@@ -1184,15 +1197,13 @@ class Session(_Closing):
 
     # ---- keys and values ----
 
-    def cache_get(self, part: Literal["keys", "values"], layer: int, first: int = 0,
-                  count: Optional[int] = None) -> Array:
-        """A copy [count, heads, d_head] of the keys or values of a layer at positions from `first` on."""
-        n = len(self) - first if count is None else count
-        out = np.empty((_natural("count", n), self.model.config.n_head, self.model.config.d_head), np.float32)
+    def cache_get(self, part: Literal["keys", "values"], layer: int, first: int = 0) -> Array:
+        """A copy [positions, heads, d_head] of a layer's keys or values at the positions from `first` on."""
+        ctx, out = self.model._context(), _attn_tensor()
         with self._use() as handle:
-            self.model._context().run(_lib.attn_cache_get, byref(_attn_tensor.of(out)), handle,
-                                      _CACHE_PARTS.index(part), _natural("layer", layer), _natural("first", first), n)
-        return out
+            ctx.run(_lib.attn_cache_get, byref(out), handle, _CACHE_PARTS.index(part), _natural("layer", layer),
+                    _natural("first", first))
+        return _array_of(ctx, out)
 
     def cache_set(self, part: Literal["keys", "values"], layer: int, value: npt.ArrayLike, first: int = 0) -> None:
         """Puts others in their place, from position `first` on."""

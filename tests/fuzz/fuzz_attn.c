@@ -56,10 +56,13 @@ static void use(attn_ctx *ctx, const attn_model *model)
     attn_session_free(session);
     if (!tokenizer)
         return;
-    MUST(attn_encode(ctx, ids, 64, &n, tokenizer, text, sizeof text - 1, 0) == ATTN_OK);
-    MUST(attn_decode(ctx, back, 64, &n_back, tokenizer, ids, n) == ATTN_OK);
+    n = 64;
+    MUST(attn_encode(ctx, ids, &n, tokenizer, text, sizeof text - 1) == ATTN_OK);
+    n_back = 64;
+    MUST(attn_decode(ctx, back, &n_back, tokenizer, ids, n) == ATTN_OK);
     MUST(n_back == sizeof text - 1 && memcmp(back, text, n_back) == 0);
-    MUST(attn_encode(ctx, ids, 64, &n, tokenizer, text, sizeof text - 1, 1) == ATTN_OK);
+    n = 64;
+    MUST(attn_encode_special(ctx, ids, &n, tokenizer, text, sizeof text - 1) == ATTN_OK);
 }
 
 int fuzz_attn(const unsigned char *data, size_t size)

@@ -250,8 +250,10 @@ int fuzz_vocab(const unsigned char *data, size_t size)
         if (attn_tokenizer_new(&ctx, &tokenizer, section, n) != ATTN_OK)
             fprintf(stderr, "%s\n", ctx.message);
         MUST(tokenizer);
-        MUST(attn_encode(&ctx, ids, 64, &n, tokenizer, text, sizeof text - 1, 0) == ATTN_OK);
-        MUST(attn_decode(&ctx, back, 64, &n_back, tokenizer, ids, n) == ATTN_OK);
+        n = 64;
+        MUST(attn_encode(&ctx, ids, &n, tokenizer, text, sizeof text - 1) == ATTN_OK);
+        n_back = 64;
+        MUST(attn_decode(&ctx, back, &n_back, tokenizer, ids, n) == ATTN_OK);
         MUST(n_back == sizeof text - 1 && memcmp(back, text, n_back) == 0);
         attn_tokenizer_free(tokenizer);
     } else {

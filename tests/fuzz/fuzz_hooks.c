@@ -343,7 +343,7 @@ static void get_cache(const attn_session *session, size_t layer, int part, size_
                       float *to)
 {
     attn_tensor out = attn_borrow(to, ATTN_F32, attn_shape3(n, HEADS, WIDE / HEADS));
-    MUST(attn_cache_get(&ctx, &out, session, (attn_cache_part)part, layer, first, n) == ATTN_OK);
+    MUST(attn_cache_get(&ctx, &out, session, (attn_cache_part)part, layer, first) == ATTN_OK);
 }
 
 static void get_caches(const attn_session *session, cache_of_layer *to)

@@ -344,7 +344,7 @@ static void score(twin *t, input *in)
     const size_t before = t->tokens.n;
     const attn_status want = expected(t, &tokens);
     attn_token_stats stats[MOST];
-    MUST(attn_score(&ctx, stats, NULL, 0, t->session, tokens.ids, tokens.n) == want);
+    MUST(attn_score(&ctx, stats, NULL, t->session, tokens.ids, tokens.n) == want);
     if (want != ATTN_OK)
         return;
     passed(t, &tokens, 0, LAYERS);
@@ -433,6 +433,7 @@ static void generate(twin *t, input *in)
         {.repeat_penalty = 1.3f}};
     const unsigned how = take(in);
     attn_generate_desc desc;
+    attn_generation made;
     listener heard;
     token_list given, prompt, plain, ids; /* given, and with what comes before it */
     size_t before, now;
@@ -443,8 +444,10 @@ static void generate(twin *t, input *in)
     desc.n_draft = (int)(how % 8) - 1;
     desc.ignore_eos = how / 8 % 2;
     desc.sampling = samplers[how / 16 % 4];
-    desc.ids = ids.ids;
-    desc.n_ids = &ids.n;
+    desc.text_fn = listen;
+    desc.text_user = &heard;
+    memset(&made, 0, sizeof made);
+    made.ids = ids.ids;
     heard.left = how >= 128 ? take(in) % 8 : 1000;
     given.n = 0;
     if (how / 64 % 2)
@@ -460,12 +463,13 @@ static void generate(twin *t, input *in)
     else if (!t->has_logits)
         want = ATTN_E_ARGUMENT; /* empty, or truncated: there is nothing to sample from */
     if (want != ATTN_OK) {
-        MUST(attn_generate(&ctx, t->session, "", &desc, listen, &heard) == want);
-        MUST(ids.n == 0 && heard.n == 0);
+        MUST(attn_generate(&ctx, &made, t->session, "", &desc) == want);
+        MUST(made.n_ids == 0 && heard.n == 0);
         return;
     }
     plain = generate_plainly(t, &prompt, &desc);
-    want = attn_generate(&ctx, t->session, "", &desc, listen, &heard);
+    want = attn_generate(&ctx, &made, t->session, "", &desc);
+    ids.n = made.n_ids;
     MUST(want == (heard.stopped ? ATTN_STOPPED : ATTN_OK));
     check_generated(&plain, &ids, &heard);
     if (prompt.n > 0)
@@ -506,7 +510,7 @@ static void stopped(twin *t, input *in)
     want = expected(t, &tokens);
     MUST(attn_hook(&ctx, NULL, t->session, "*", stop, &counter) == ATTN_OK);
     if (tokens.n > 1 && how % 4 == 3)
-        status = attn_score(&ctx, stats, NULL, 0, t->session, tokens.ids, tokens.n);
+        status = attn_score(&ctx, stats, NULL, t->session, tokens.ids, tokens.n);
     else
         status = attn_feed(&ctx, t->session, tokens.ids, tokens.n);
     MUST(!counter.fired || want == ATTN_OK);
@@ -545,16 +549,17 @@ static void watch(twin *t)
 static void look_at_cache(const twin *t, input *in)
 {
     const attn_cache_part which = (attn_cache_part)(take(in) % 2);
-    const size_t layer = take(in) % (LAYERS + 1), first = take(in) % MOST, count = take(in) % MOST;
+    const size_t layer = take(in) % (LAYERS + 1), first = take(in) % MOST;
+    const size_t count = first < t->tokens.n ? t->tokens.n - first : 0;
     static float ours[MOST * WIDE], theirs[MOST * WIDE];
     const attn_shape shape = attn_shape3(count, HEADS, WIDE / HEADS);
     attn_tensor a = attn_borrow(ours, ATTN_F32, shape), b = attn_borrow(theirs, ATTN_F32, shape);
-    const int good = layer < LAYERS && first + count <= t->tokens.n;
-    MUST((attn_cache_get(&ctx, &a, t->session, which, layer, first, count) == ATTN_OK) == good);
+    const int good = layer < LAYERS && first <= t->tokens.n;
+    MUST((attn_cache_get(&ctx, &a, t->session, which, layer, first) == ATTN_OK) == good);
     if (!good || count == 0)
         return;
     MUST(attn_cache_get(&ctx, &b, fresh(t->desc.cache_dtype, &t->tokens)->session, which, layer,
-                        first, count) == ATTN_OK);
+                        first) == ATTN_OK);
     MUST(memcmp(ours, theirs, count * WIDE * sizeof *ours) == 0);
 }
 

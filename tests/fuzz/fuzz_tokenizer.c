@@ -371,9 +371,11 @@ static void there_and_back(const vocabulary *v, const unsigned char *text, size_
     size_t n, n_back;
     long n_want;
     memset(&ctx, 0, sizeof ctx);
-    MUST(attn_encode(&ctx, ids, MOST_TEXT, &n, v->tokenizer, (const char *)text, size,
-                     with_special) == ATTN_OK);
-    MUST(attn_decode(&ctx, back, sizeof back, &n_back, v->tokenizer, ids, n) == ATTN_OK);
+    n = MOST_TEXT;
+    MUST((with_special ? attn_encode_special : attn_encode)(&ctx, ids, &n, v->tokenizer,
+                                                            (const char *)text, size) == ATTN_OK);
+    n_back = sizeof back;
+    MUST(attn_decode(&ctx, back, &n_back, v->tokenizer, ids, n) == ATTN_OK);
     MUST(n_back == size && memcmp(back, text, n_back) == 0);
     n_want = plain(v, text, size, with_special, want);
     if (n_want >= 0)

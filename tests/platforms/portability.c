@@ -227,22 +227,23 @@ static uint64_t generate(attn_ctx *ctx, const attn_model *model)
     attn_token_stats stats[MAX_TOKENS];
     float nll[MAX_TOKENS];
     uint64_t sum = 0;
-    size_t i, n_ids = 0;
+    attn_generation made;
+    size_t i;
     int turn;
+    memset(&made, 0, sizeof made);
+    made.ids = ids;
     memset(&desc, 0, sizeof desc);
     make_tokens(model, 6, prompt, third);
     for (i = third / 2; i < third; i++)
         prompt[i] = prompt[i - third / 2];
     desc.ignore_eos = 1;
     desc.max_tokens = third;
-    desc.ids = ids;
-    desc.n_ids = &n_ids;
     desc.prompt_ids = prompt;
     desc.n_prompt_ids = third;
     for (turn = 0; session && turn < 2; turn++) {
-        if (!good(ctx, attn_generate(ctx, session, NULL, &desc, NULL, NULL), "attn_generate"))
+        if (!good(ctx, attn_generate(ctx, &made, session, NULL, &desc), "attn_generate"))
             break;
-        sum = add_ids(sum, ids, n_ids);
+        sum = add_ids(sum, ids, made.n_ids);
         desc.n_prompt_ids = 0;
         desc.sampling.temperature = 0.8f;
         desc.sampling.top_k = 30;
@@ -254,7 +255,7 @@ static uint64_t generate(attn_ctx *ctx, const attn_model *model)
         size_t length = attn_session_length(session);
         memcpy(prompt, attn_session_tokens(session), length * sizeof *prompt);
         if (good(ctx, attn_truncate(ctx, session, 0), "attn_truncate") &&
-            good(ctx, attn_score(ctx, stats, NULL, 0, session, prompt, length), "attn_score")) {
+            good(ctx, attn_score(ctx, stats, NULL, session, prompt, length), "attn_score")) {
             for (i = 0; i + 1 < length; i++)
                 nll[i] = stats[i].nll;
             sum = add_floats(sum, nll, length - 1);
@@ -272,8 +273,10 @@ static uint64_t words(attn_ctx *ctx, const attn_model *model)
     int32_t ids[128];
     char back[256];
     size_t n = 0, size = 0;
-    if (!good(ctx, attn_encode(ctx, ids, 128, &n, tokenizer, text, sizeof text - 1, 1), "encode") ||
-        !good(ctx, attn_decode(ctx, back, sizeof back, &size, tokenizer, ids, n), "decode"))
+    n = 128;
+    size = sizeof back;
+    if (!good(ctx, attn_encode_special(ctx, ids, &n, tokenizer, text, sizeof text - 1), "encode") ||
+        !good(ctx, attn_decode(ctx, back, &size, tokenizer, ids, n), "decode"))
         return 0;
     return add_bytes(add_ids(0, ids, n), back, size);
 }

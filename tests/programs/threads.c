@@ -72,18 +72,21 @@ static void *work(void *user)
     attn_session_desc desc;
     attn_feed_item items[2];
     attn_generate_desc generating;
+    attn_generation made;
     int32_t tokens[TOKENS], ids[8];
-    size_t n_vocab = attn_model_config(model)->n_vocab, n_ids = 0, n = 0, i;
+    size_t n_vocab = attn_model_config(model)->n_vocab, n, i;
     attn_token_stats stats[TOKENS];
     long calls = 0;
     memset(&ctx, 0, sizeof ctx);
     ctx.n_threads = n_workers;
     memset(items, 0, sizeof items);
     memset(&generating, 0, sizeof generating);
+    memset(&made, 0, sizeof made);
     for (i = 0; i < TOKENS; i++)
         tokens[i] = (int32_t)(i * 7 % 11 % n_vocab);
+    n = 8;
     if (attn_model_tokenizer(model))
-        attn_encode(&ctx, ids, 8, &n, attn_model_tokenizer(model), "Once upon a time", 16, 0);
+        attn_encode(&ctx, ids, &n, attn_model_tokenizer(model), "Once upon a time", 16);
     memset(&room, 0, sizeof room);
     memset(&desc, 0, sizeof desc);
     room.n_batch = 8;
@@ -108,13 +111,14 @@ static void *work(void *user)
         attn_unhook_all(two);
         generating.max_tokens = 8;
         generating.sampling.temperature = 0.8f;
-        generating.ids = ids;
-        generating.n_ids = &n_ids;
+        made.ids = ids;
         generating.ignore_eos = 1;
-        attn_generate(&ctx, one, "", &generating, add_text, j);
-        j->sum = add(j->sum, ids, n_ids * sizeof *ids);
+        generating.text_fn = add_text;
+        generating.text_user = j;
+        attn_generate(&ctx, &made, one, "", &generating);
+        j->sum = add(j->sum, ids, made.n_ids * sizeof *ids);
         attn_truncate(&ctx, two, 0);
-        attn_score(&ctx, stats, NULL, 0, two, tokens, TOKENS);
+        attn_score(&ctx, stats, NULL, two, tokens, TOKENS);
         for (i = 0; i + 1 < TOKENS; i++)
             j->sum = add(j->sum, &stats[i].nll, sizeof stats[i].nll);
     }

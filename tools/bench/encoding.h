@@ -16,8 +16,8 @@ static double run_encode(bench *b, void *arg)
 {
     const text_arg *a = (const text_arg *)arg;
     const double start = seconds();
-    size_t n;
-    if (attn_encode(&b->ctx, a->ids, a->size, &n, a->tokenizer, a->text, a->size, 0))
+    size_t n = a->size;
+    if (attn_encode(&b->ctx, a->ids, &n, a->tokenizer, a->text, a->size))
         return -1;
     return seconds() - start;
 }

@@ -94,7 +94,7 @@ static double run_sweep(bench *b, void *arg)
     desc.right = 1;
     naive = run_text(b, a, a->watched);
     start = seconds();
-    if ((a->by_head ? attn_patch_heads : attn_patch_positions)(&b->ctx, &out, b->model, &desc,
+    if ((a->by_head ? attn_patch_heads : attn_patch_positions)(&b->ctx, &out, NULL, b->model, &desc,
                                                                a->swept))
         return -1;
     naive = naive * (double)n_patches / (seconds() - start);

@@ -193,7 +193,7 @@ static double run_speculation(bench *b, void *arg)
     a->desc.n_prompt_ids = 1;
     attn_truncate(&b->ctx, a->session, 2 * PROMPT - 1);
     start = seconds();
-    return attn_generate(&b->ctx, a->session, NULL, &a->desc, NULL, NULL) ? -1 : seconds() - start;
+    return attn_generate(&b->ctx, NULL, a->session, NULL, &a->desc) ? -1 : seconds() - start;
 }
 
 /* Whether a model has fewer positions than a section needs; says so. */

@@ -130,8 +130,9 @@ TOOLS_FN int read_tokens(attn_ctx *ctx, arena *memory, const attn_model *model,
         (*ids)[(*n)++] = config->bos;
     if (from->ids && (code = read_ids(model, from->option, from->ids, *ids, n)) != FINE)
         return code;
-    if (bytes &&
-        attn_encode(ctx, *ids + *n, size, &n_encoded, tokenizer, bytes, size, from->special))
+    n_encoded = size;
+    if (bytes && (from->special ? attn_encode_special : attn_encode)(ctx, *ids + *n, &n_encoded,
+                                                                     tokenizer, bytes, size))
         return failed(ctx);
     *n += n_encoded;
     if (*n == 0)

@@ -44,8 +44,9 @@ static int find_terms(lens *l, const question *q, size_t position, terms *out)
     int code;
     if (attn_logit_directions(&l->ctx, &directions, l->model, &q->token,
                               q->against < 0 ? NULL : &q->against, 1) ||
-        attn_decompose_resid(&l->ctx, &parts, l->model, l->text.ids, l->text.n, ATTN_RESID_HEADS,
-                             position, 1) ||
+        attn_decompose_resid(
+            &l->ctx, &parts, l->model,
+            &(attn_resid_desc){ATTN_RESID_HEADS, l->text.ids, l->text.n, position, 1, {0}}) ||
         attn_logit_attrs(&l->ctx, &values, l->model, parts.stack, parts.scale, directions) ||
         attn_bias_logit_attrs(&l->ctx, &bias, l->model, directions))
         return failed(&l->ctx);

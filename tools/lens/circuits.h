@@ -16,7 +16,7 @@
  *
  * C = d_model, L layers, H heads of d. Results are f32 tensors and follow attn.h's rule for
  * outputs. LayerNorm's gain is part of these weights only in a model that attn_process_weights made
- * with ATTN_FOLD_LAYERNORM. */
+ * with ATTN_PROCESS_FOLD_LN. */
 #ifndef LENS_CIRCUITS_H
 #define LENS_CIRCUITS_H
 

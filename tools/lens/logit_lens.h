@@ -22,10 +22,10 @@ static int judge_streams(lens *l, const attn_resid_stack *parts, size_t first, s
     for (i = 0; i < n_parts; i++)
         for (t = 0; t < count; t++) /* after the last token comes nothing; any will do */
             targets[i * count + t] = first + t + 1 < n ? l->text.ids[first + t + 1] : 0;
-    if (attn_logit_lens(&l->ctx, &logits, l->model, resid, l->o.saved_scale ? saved : own, NULL, 0))
+    if (attn_logit_lens(&l->ctx, &logits, l->model, resid, l->o.saved_scale ? saved : own, own))
         return failed(&l->ctx);
     rows = attn_reshape(logits, attn_shape2(n_parts * count, l->config->n_vocab));
-    if (attn_logit_stats(&l->ctx, stats, some, k, rows, targets))
+    if (attn_logit_stats(&l->ctx, stats, &(attn_top){some, k}, rows, targets))
         return failed(&l->ctx);
     attn_tensor_free(&l->ctx, &logits);
     for (i = 0; i < n_parts; i++)
@@ -72,8 +72,8 @@ static int run_logit_lens(lens *l)
     size_t t, i, count;
     int code;
     if (!top || !next ||
-        attn_decompose_resid(&l->ctx, &parts, l->model, l->text.ids, n, ATTN_RESID_ACCUMULATED, 0,
-                             0))
+        attn_decompose_resid(&l->ctx, &parts, l->model,
+                             &(attn_resid_desc){ATTN_RESID_ACCUMULATED, l->text.ids, n, 0, 0, {0}}))
         return failed(&l->ctx);
     for (t = 0; t < n; t += count) {
         count = n - t < piece ? n - t : piece;

@@ -12,12 +12,12 @@ typedef struct patching {
     double changes_gap;
     const char *reason; /* for the question, if it was not asked by the user */
     attn_patch_desc desc;
-    float clean, corrupted;
+    attn_patch_baseline whole; /* the texts as they are */
 } patching;
 
 static double gap_of(const patching *p)
 {
-    return (double)p->clean - (double)p->corrupted;
+    return (double)p->whole.clean - (double)p->whole.corrupted;
 }
 
 static int is_small(const patching *p)
@@ -36,7 +36,7 @@ static int find_changes(lens *l, float *logits, patching *p)
     attn_prediction top[2 * MOST];
     double most = -INFINITY, least = INFINITY;
     size_t i;
-    if (attn_logit_stats(&l->ctx, NULL, top, k, rows, NULL))
+    if (attn_logit_stats(&l->ctx, NULL, &(attn_top){top, k}, rows, NULL))
         return failed(&l->ctx);
     for (i = 0; i < 2 * k; i++) {
         const int32_t id = top[i].token;
@@ -97,8 +97,6 @@ static int ask_about_patches(lens *l, patching *p)
     p->desc.n_tokens = l->text.n;
     p->desc.metric = judge_logits;
     p->desc.user = &p->question;
-    p->desc.clean_value = &p->clean;
-    p->desc.corrupted_value = &p->corrupted;
     return code;
 }
 
@@ -109,8 +107,8 @@ static int sweep(lens *l, patching *p, const char *name, lens_grid *grid)
     attn_tensor values = {0};
     size_t i, j;
     int code;
-    if ((by_head ? attn_patch_heads : attn_patch_positions)(&l->ctx, &values, l->model, &p->desc,
-                                                            name))
+    if ((by_head ? attn_patch_heads : attn_patch_positions)(&l->ctx, &values, &p->whole, l->model,
+                                                            &p->desc, name))
         return failed(&l->ctx);
     if ((code = make_grid(l, grid, values.shape[0], values.shape[1])) != FINE)
         return code;
@@ -131,7 +129,7 @@ static int sweep(lens *l, patching *p, const char *name, lens_grid *grid)
 
 static double change_of(const patching *p, const lens_cell *cell)
 {
-    return (double)cell->number - (double)p->corrupted;
+    return (double)cell->number - (double)p->whole.corrupted;
 }
 
 static double largest_change(const patching *p, const lens_grid *grids, size_t n)
@@ -203,9 +201,9 @@ static void json_patches(const lens *l, const void *of)
 {
     const patching *p = (const patching *)of;
     fputs("\"clean\": ", stdout);
-    json_figure((double)p->clean);
+    json_figure((double)p->whole.clean);
     fputs(", \"corrupted\": ", stdout);
-    json_figure((double)p->corrupted);
+    json_figure((double)p->whole.corrupted);
     fputs(", \"gap\": ", stdout);
     json_figure(gap_of(p));
     printf(", \"gap_is_small\": %s", is_small(p) ? "true" : "false");
@@ -232,13 +230,13 @@ static int run_patch(lens *l)
             return code;
     finish_patches(l, &p, grids, n);
     found.page.warning = warn_of_gap(l, &p);
-    found.page.note =
-        keep(l,
-             "%s%s: %.3f after the clean text, %.3f after the corrupted one, a gap of %.3f. Each "
-             "cell runs the corrupted text with one activation of the clean text and shows %s.",
-             p.question.text, p.reason, (double)p.clean, (double)p.corrupted, gap_of(&p),
-             is_small(&p) ? "by how many logits this changes the answer"
-                          : "the share of the gap that this restores: 0 none, 1 all of it");
+    found.page.note = keep(
+        l,
+        "%s%s: %.3f after the clean text, %.3f after the corrupted one, a gap of %.3f. Each "
+        "cell runs the corrupted text with one activation of the clean text and shows %s.",
+        p.question.text, p.reason, (double)p.whole.clean, (double)p.whole.corrupted, gap_of(&p),
+        is_small(&p) ? "by how many logits this changes the answer"
+                     : "the share of the gap that this restores: 0 none, 1 all of it");
     return present(l, &found);
 }
 

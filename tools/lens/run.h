@@ -187,7 +187,8 @@ static int name_token(lens *l, const char *option, const char *name, int32_t *id
         *id = list[0];
         return FINE;
     }
-    if (attn_encode(&l->ctx, ids, 2, &n, l->tokenizer, name, strlen(name), 1) || n != 1) {
+    n = 2;
+    if (attn_encode_special(&l->ctx, ids, &n, l->tokenizer, name, strlen(name)) || n != 1) {
         l->ctx.status = ATTN_OK;
         return fail(FAILED,
                     "--%s: \"%s\" is %zu tokens, where one is needed (most words begin "

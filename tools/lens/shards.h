@@ -152,9 +152,9 @@ static int begin_ids(lens *l, arena *memory, size_t size, lens_text *to)
 
 static void append_words(lens *l, const char *words, size_t size, lens_text *to)
 {
-    size_t n = 0;
-    if (attn_encode(&l->ctx, to->ids + to->n, size, &n, l->tokenizer, words, size, l->o.special) ==
-        ATTN_OK)
+    size_t n = size;
+    if ((l->o.special ? attn_encode_special : attn_encode)(&l->ctx, to->ids + to->n, &n,
+                                                           l->tokenizer, words, size) == ATTN_OK)
         to->n += n;
 }
 

@@ -128,11 +128,11 @@ static attn_status judge(run *r, job *j, size_t at, const float *rows, size_t co
     const attn_tensor logits = attn_borrow(rows, ATTN_F32, attn_shape2(count, r->config->n_vocab));
     int32_t best[ROWS];
     size_t i;
-    if (attn_logit_stats(&r->ctx, NULL, j->top + at * k, k, logits, NULL) != ATTN_OK)
+    if (attn_logit_stats(&r->ctx, NULL, &(attn_top){j->top + at * k, k}, logits, NULL) != ATTN_OK)
         return r->ctx.status;
     for (i = 0; i < count; i++)
         best[i] = j->top[(at + i) * k].token;
-    return attn_logit_stats(&r->ctx, j->stats + at, NULL, 0, logits, best);
+    return attn_logit_stats(&r->ctx, j->stats + at, NULL, logits, best);
 }
 
 static size_t n_positions(const job *j)
@@ -200,7 +200,7 @@ static attn_status read_streams(run *r, job *j)
         if (attn_logit_lens(
                 &r->ctx, &logits, r->model,
                 attn_borrow(j->streams + at * width, ATTN_F32, attn_shape2(count, width)),
-                own_scale, NULL, 0) ||
+                own_scale, own_scale) ||
             judge(r, j, at, r->logits, count))
             return r->ctx.status;
     }

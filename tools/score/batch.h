@@ -352,7 +352,7 @@ static int take_item(run *r, const attn_feed_item *item, job *j)
     r->n_tokens += item->n_tokens;
     if (j->q.task == SCORE && item->n_rows)
         attn_logit_stats(
-            &r->ctx, j->stats + (at - first_wanted(j)), NULL, 0,
+            &r->ctx, j->stats + (at - first_wanted(j)), NULL,
             attn_borrow(item->logits, ATTN_F32, attn_shape2(item->n_rows, r->config->n_vocab)),
             j->ids + at + 1);
     else if (j->q.task == TOP_K && item->n_rows)

@@ -180,8 +180,9 @@ static attn_status add_tokens(run *r, job *j, const char *name, const json_value
     if (text && !r->tokenizer)
         return tool_fail(&r->ctx, ATTN_E_TOKENIZER, "the model has no tokenizer: give ids");
     if (text) {
-        if (attn_encode(&r->ctx, j->ids + j->n, text->size, &n, r->tokenizer, text->text,
-                        text->size, j->q.special) == ATTN_OK)
+        n = text->size;
+        if ((j->q.special ? attn_encode_special : attn_encode)(
+                &r->ctx, j->ids + j->n, &n, r->tokenizer, text->text, text->size) == ATTN_OK)
             j->n += n;
         return r->ctx.status;
     }

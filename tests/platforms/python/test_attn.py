@@ -106,9 +106,10 @@ class Declarations(Case):
         def values(prefix, names):
             return [(prefix + name.upper(), i) for i, name in enumerate(names)]
         named = [*values("ATTN_ISA_", attn._ISAS), *values("ATTN_EDIT_", attn._EDITS),
-                 *values("ATTN_RESID_", attn._RESIDS), *values("ATTN_", attn._CACHE_PARTS),
-                 ("ATTN_F32", 0), ("ATTN_F16", 1), ("ATTN_I32", 2), ("ATTN_FOLD_LAYERNORM", 1),
-                 ("ATTN_CENTER_WRITING", 2), ("ATTN_CENTER_UNEMBEDDING", 4), ("ATTN_OK", 0), ("ATTN_STOPPED", 14)]
+                 *values("ATTN_RESID_", attn._RESIDS), *values("ATTN_CACHE_", attn._CACHE_PARTS),
+                 ("ATTN_F32", 0), ("ATTN_F16", 1), ("ATTN_I32", 2), ("ATTN_PROCESS_FOLD_LN", 1),
+                 ("ATTN_PROCESS_CENTER_WRITING_WEIGHTS", 2), ("ATTN_PROCESS_CENTER_UNEMBED", 4),
+                 ("ATTN_OK", 0), ("ATTN_STOPPED", 14)]
         got = self.compiled([f'printf("{name} %d\\n", (int){name});' for name, _ in named])
         self.assertEqual(got, [f"{name} {value}" for name, value in named])
         for status in attn.Status:
@@ -741,8 +742,8 @@ class Sessions(Case):
         for part, letter in (("keys", "k"), ("values", "v")):
             self.same(session.cache_get(part, 1), cache[letter, 1])
         session.cache_set("values", 1, np.zeros((2, 6, 32)), first=1)
-        self.same(session.cache_get("values", 1, 0, 2)[0], cache["v", 1][0])
-        self.assertFalse(session.cache_get("values", 1, 1, 2).any())
+        self.same(session.cache_get("values", 1)[0], cache["v", 1][0])
+        self.assertFalse(session.cache_get("values", 1, 1)[:2].any())
         session.close()
         half = self.model.session(cache_dtype="f16")
         half.feed(PROMPT)
