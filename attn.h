@@ -1,6 +1,6 @@
 /* clang-format off */
 /*
-attn.h - GPT-2 inference in one C header                                      version 0.2.0, MIT
+attn.h - GPT-2 inference in one C header                                      version 0.3.0, MIT
 
 DO THIS
     In exactly one C or C++ file, before you include this header:
@@ -119,61 +119,64 @@ OPTIONS: define before the include that has ATTN_IMPLEMENTATION
                        once for each instruction set
 
 CALLS
-    Parameters come in one order: the context, the outputs, the inputs, and of the inputs the object
-    that the call is about first. n_x is the length of an array x, `size` a number of bytes,
-    `capacity` the room at an output; [first, first + count) is a range of positions or layers.
-    A pointer may be NULL where its comment says so, and an object that is freed may be NULL. For
-    any other NULL, functions that return a status give ATTN_E_ARGUMENT, and functions that ask
-    something of an object give NULL or 0. (ctx itself may not be NULL.) Zero every struct before
-    you set its fields: a later version may give a meaning to `reserved`, which must be zero until then.
+    Parameters come in one order: the context, the outputs, the object that the call is about, the
+    other inputs. n_x is the length of an array x, `size` a number of bytes; [first, first + count)
+    is a range of positions or layers.
+    A pointer may be NULL where its comment says so, and every function that frees an object takes
+    NULL. For any other NULL, functions that return a status give ATTN_E_ARGUMENT, and those that
+    return a property of an object give NULL or 0. (ctx itself may not be NULL.) Zero every struct
+    before you set its fields: a later version may give a meaning to `reserved`, which must be zero
+    until then.
 
 ERRORS
     Every function that can fail returns an attn_status, 0 (ATTN_OK) for success, and leaves a
     sentence in ctx->message that says what was wrong, where, and what was expected. ctx->status
     works like errno: it keeps the latest failure and no success erases it, so a run of calls may be
-    checked one by one or once at the end; set it to ATTN_OK between runs. A call that is given a
-    tensor or an object which an earlier failed call did not make fails too, and its message ends
-    with the earlier one. Nothing here prints, exits or aborts, and a failed call leaves models and sessions
-    as they were.
-    (attn_generate is many calls: the session keeps what was fed before the one that failed or was
-    stopped.) Callbacks return; no longjmp and no C++ exception may leave them.
+    checked one by one or once at the end; set it to ATTN_OK between runs. Passing on an object that
+    an earlier call failed to make is an error too, and its message ends with the earlier one.
+    Nothing here prints, exits or aborts. A failed call leaves models and sessions as they were
+    (except that a session keeps the tokens that attn_generate fed before it failed or was stopped).
+    A callback must return: neither longjmp nor a C++ exception may leave it.
 
 MEMORY
     A context may bring its own allocator. Tensors made through a context live until
     attn_tensor_free, or until attn_ctx_free frees all that are left. Models, workspaces and
-    sessions have their own free functions. A session takes the memory of its keys and values and of
-    two rows of logits: for GPT-2 124M 76 MB for 1,024 tokens as f32 (74 KB a token), half as f16.
-    A workspace has the rows of a pass, 10 MB for 124M, and 0.7 MB for each thread; sessions share
-    it. All of this is allocated when it is made (attn_session_size and attn_workspace_size tell how
-    much that will be); feeding tokens, reading logits and sampling allocate nothing. Hooks (when
-    they are made), attn_score, attn_generate and the attn_patch functions allocate their memory and
-    free it. Weights are used where the file is mapped, so several processes share one copy.
+    sessions have their own free functions. A session holds its keys and values and two rows of
+    logits: for GPT-2 124M 76 MB for 1,024 tokens as f32 (74 KB a token), half of that as f16.
+    A workspace holds the activations of a forward pass, 10 MB for 124M, and 0.7 MB for each thread;
+    sessions can share one. All of this is allocated when the object is made (attn_session_size and
+    attn_workspace_size tell how much). Feeding tokens, reading logits and sampling allocate nothing.
+    attn_hook, attn_score, attn_generate and the attn_patch functions allocate and free what they
+    need. Weights are read from the mapped file, so several processes share one copy.
 
 THREADS
-    With OpenMP (-fopenmp) the work of a call is divided over threads. ctx->n_threads sets the most
-    it may use. With 0 the library chooses: at most as many as OpenMP offers (OMP_NUM_THREADS) and
-    as there are processors for this process (its affinity; on Linux also the quota of its control
-    group, read once), and one where the work is too small for a second. A workspace also times its
-    passes, tries half or twice as many threads now and then, and goes on with the number that does
-    most work in a second; beside other busy programs that is often one. Trials take about a fiftieth
-    of the time, and up to a tenth while threads are late. A workspace uses no more threads than were
-    allowed when it was made, and keeps the instruction set that ctx->isa asked for then. A model may
-    be used by any number of threads at once, each with its own context and its own workspace. A
-    workspace and the sessions on it belong to one thread at a time (attn_session_use moves a session
-    to another).
+    With OpenMP (-fopenmp) a call divides its work over threads. ctx->n_threads is the upper limit.
+    With 0 the library chooses: at most the number that OpenMP offers (OMP_NUM_THREADS) and that of
+    the processors this process may use (its affinity; on Linux also the quota of its control group,
+    read once), and one thread if the work is too small for two. A workspace also measures: now and
+    then it runs a few passes on half or twice as many threads and keeps the faster number, which
+    beside other busy programs is often one. This costs 2 % of the time, at worst 10 %. A workspace
+    uses no more threads than were allowed when it was made, and keeps the instruction set that
+    ctx->isa asked for then.
+
+    A model may be used by any number of threads at once, each with its own context and its own
+    workspace. A workspace and the sessions on it belong to one thread at a time (attn_session_use
+    moves a session to another workspace).
 
     A thread that waits for another inside a call gives its core away after a few microseconds and,
-    on systems with pthreads, sleeps after 50. The first thread also waits so for the others to reach
-    the end of a call, where OpenMP would keep its core from them.
-    Between calls OpenMP's own threads wait, and the library has no say in how: for some
-    milliseconds after each call with GCC's OpenMP and for 0.2 seconds with clang's they keep their
-    cores busy. OMP_WAIT_POLICY=passive, set before the program starts, ends that, and waking them
-    then takes longer; calls on one thread leave none waiting. GCC's OpenMP ends the program if the
-    system refuses to make a thread, so the library tries beforehand, on systems with pthreads, and
-    asks for fewer where it is refused. Another program may take the last one in between, and stacks
-    that OMP_STACKSIZE makes larger may not fit: where memory or processes are that scarce, set
-    ctx->n_threads to 1, which makes none. OpenMP's threads do not survive fork(): in the child of a
-    process that has used them, calls run on one thread. (Fork while no other thread is in a call.)
+    on systems with pthreads, sleeps after 50. At the end of a call the first thread waits in the
+    same way; OpenMP's barrier would spin on a core that the others need. Between calls OpenMP's own
+    threads wait, which the library cannot change: they keep their cores busy for some milliseconds
+    after each call with GCC's OpenMP, and for 0.2 seconds with clang's. OMP_WAIT_POLICY=passive,
+    set before the program starts, prevents that, but waking them then takes longer. A call on one
+    thread leaves no thread waiting.
+
+    GCC's OpenMP ends the program if the system refuses to make a thread. So, on systems with
+    pthreads, the library first tries to make the threads, and uses fewer if the system refuses.
+    This can still fail if another program takes the last thread first, or if OMP_STACKSIZE makes
+    stacks larger: where memory or processes are that scarce, set ctx->n_threads to 1, which makes none.
+    OpenMP's threads do not survive fork(): in the child of a process that has used them, calls run
+    on one thread. (Fork while no other thread is in a call.)
 
 THE SAME BITS
     The logits of a token do not depend on the number of threads, on the batch the token travels
@@ -287,13 +290,13 @@ THE FILE FORMAT: .attn, versions 1 and 2
 FAQ
     "Where is the forward pass?" attn__forward, in >>gpt2. Its steps follow in >>steps.
     "Does it add a beginning-of-text token?" No. TransformerLens does by default, Hugging Face does
-        not; here you put it there yourself, or set attn_generate_desc.prepend_bos.
+        not; here you feed it yourself, or set attn_generate_desc.prepend_bos.
     "Can I use it from C++?" Yes, C99 and C++11 or later.
 
 WHERE NEW THINGS GO
     An activation function: a row function beside attn__r_silu in >>kernels, a value of
-        attn_act_kind with its checks in attn_activate and attn__check_config. Its number joins the file
-        format; its name is known in tools/attn-info.c, huggingface.h and export.h.
+        attn_act_kind with its checks in attn_activate and attn__check_config. Its number joins the
+        file format; its name is known in tools/attn-info.c, huggingface.h and export.h.
     A weight type: a row in attn__weight_type_of; its scale in attn__quantize_weights; reading its
         bits in every set's attn__r_weights. attn__read_entry admits it to files, attn-convert
         and export.h offer it.
@@ -309,12 +312,12 @@ WORDS
     chain    a sum by fused multiply-adds over at most 256 ascending k (rule 1 of the same bits)
     pack     rows of an input, copied in the order in which a kernel reads them
     tile     rows times outputs that one step of a kernel keeps in registers
-    point    a place in the pass that can be watched; with a layer it is an activation
-    watcher  looks at points: a callback, a record or an edit
-    span     the positions and layers of one feed
-    worker   one of the threads of a call; together they are a team
+    point    a place in the forward pass whose activation can be watched, in every layer
+    watcher  is shown activations: a callback, a record or an edit
+    span     the positions and layers that one call of attn_feed_batch runs for a session
+    worker   one of the threads that run a call; all of them are a team
     share    a worker's part of the rows, heads or panels
-    gait     the number of threads that passes of one size use
+    gait     the number of threads for passes of one size
     draft    tokens that are fed before the sampler has drawn them
 
 VERSIONS
@@ -344,32 +347,44 @@ VERSIONS
       attn_neuron_results             attn_mul of post as [T, F, 1] and a slice of mlp.W_out
       attn_neuron_logit_attrs         with d = directions * ln_final.w, W = mlp.W_out less the mean
                                       of each row: attn_mul of post / scale and attn_matmul(d, Wᵀ)
+    Renamed:
+      attn_gelu, attn_gelu_kind       attn_activate, attn_act_kind
+      ATTN_GELU_*, ATTN_RELU, ATTN_SILU
+                                      ATTN_ACT_GELU_*, ATTN_ACT_RELU, ATTN_ACT_SILU
+      ATTN_KEYS, ATTN_VALUES          ATTN_CACHE_KEYS, ATTN_CACHE_VALUES
+      ATTN_FOLD_LAYERNORM             ATTN_PROCESS_FOLD_LN
+      ATTN_CENTER_WRITING             ATTN_PROCESS_CENTER_WRITING_WEIGHTS
+      ATTN_CENTER_UNEMBEDDING         ATTN_PROCESS_CENTER_UNEMBED
+      attn_draft, attn_draft_begin, _stream, _end
+                                      attn_new_file, attn_new_file_begin, _stream, _end
+      attn_session_desc.cache         .cache_dtype
+      attn_generate_desc.sampler      .reuse_sampler
+    Other parameters; none has more than six:
+      attn_generate                   its results are an attn_generation, in place of desc->ids,
+                                      n_ids, n_passes, reason; the callback is desc->text_fn
+      attn_encode, attn_decode        *n_ids and *size are the room on entry
+      attn_encode(..., 1)             attn_encode_special
+      attn_score, attn_logit_stats    an attn_top for (top, k)
+      attn_attention_desc.pattern     attn_attention_pattern, attn_multihead_pattern
+      attn_multihead, attn_block      the number of heads is w->n_head
+      attn_cache_get                  to the last position; attn_slice takes fewer
+      attn_record_new                 memory NULL and bytes 0: the context allocates it
+      attn_patch_desc.clean_value, .corrupted_value
+                                      an attn_patch_baseline
+      attn_decompose_resid            an attn_resid_desc
+      attn_logit_lens                 tokens are a tensor; zeroed: all
+    New: attn_feed_text.
 
-    0.2.0: outputs come right after the context in every call. Renamed:
+    0.2.0, for programs that were written for 0.1: outputs come right after the context, an
+    attn_metric_fn gets its value first, and a batch runs on one attn_workspace. Renamed:
       attn_rewind                     attn_truncate
       attn_text_stats, attn_score     attn_score; attn_mean_nll gives the mean
-      attn_guess                      attn_prediction
-      attn_generate_desc.sampler      .sampling; .sampler is now one that lives over several calls
-      attn_generate_desc.guess        .n_draft
-      attn_feed_item.first_layer, .end_layer, .resid, .resid_out
-                                      .layers.first, .end, .resid, .resid_out
+      attn_guess                      attn_prediction; in attn_generate_desc .n_draft
       attn_get                        attn_get1 to attn_get4, by the number of dimensions
-      attn_text_heads                 attn_detect_heads
-      attn_parts, attn_parts_kind     attn_resid_stack, attn_resid_kind
-      ATTN_PARTS_*                    ATTN_RESID_*
-      attn_n_parts, attn_part_label   attn_resid_count, attn_resid_label
-      attn_decompose                  attn_decompose_resid
-      attn_attribute                  attn_logit_attrs
-      attn_attribute_neurons, _bias   attn_neuron_logit_attrs, attn_bias_logit_attrs
+      attn_parts, ATTN_PARTS_*        attn_resid_stack, ATTN_RESID_*
+      attn_decompose, attn_attribute  attn_decompose_resid, attn_logit_attrs
       attn_logit_lens_fresh, _saved   attn_logit_lens; a zeroed `scale` is "fresh"
       attn_model_rewrite              attn_process_weights
-    Other parameters: an attn_metric_fn gets its value first, attn_hook and attn_hook_edit give an
-    id, attn_block takes a GELU, attn_linear takes weights [n_in, n_out]. A batch runs on one
-    attn_workspace, which its sessions share.
-    New: attn_workspace, attn_unhook, attn_token_ids, attn_token_id,
-    attn_generate_many, stop strings, attn_logits_fn, attn_stop_reason, attn_writer, attn_new_file,
-    ATTN_ZERO, ATTN_NO_LENS, ATTN_ACT_RELU, ATTN_ACT_SILU, attn_config.act_fn and the two fields after it,
-    version 2 of the file format.
 */
 /* clang-format on */
 
@@ -381,7 +396,7 @@ VERSIONS
 #include <stdint.h>
 
 #define ATTN_VERSION_MAJOR 0
-#define ATTN_VERSION_MINOR 2
+#define ATTN_VERSION_MINOR 3
 #define ATTN_VERSION_PATCH 0
 #define ATTN_VERSION       (ATTN_VERSION_MAJOR * 10000 + ATTN_VERSION_MINOR * 100 + ATTN_VERSION_PATCH)
 
@@ -408,7 +423,7 @@ typedef enum attn_status {
     ATTN_E_MEMORY,      /* the allocator returned nothing */
     ATTN_E_SPACE,       /* the caller's buffer is too small; the message says how much is needed */
     ATTN_E_IO,          /* a file could not be opened, read or mapped */
-    ATTN_E_FORMAT,      /* a file that is no .attn file, or whose parts contradict each other */
+    ATTN_E_FORMAT,      /* not an .attn file, or an inconsistent one */
     ATTN_E_VERSION,     /* a version, data type or layout that this header does not know */
     ATTN_E_CHECKSUM,    /* bytes changed since the file was written */
     ATTN_E_TOKEN,       /* a token id outside the vocabulary */
@@ -433,7 +448,7 @@ typedef enum attn_isa_kind {
     ATTN_ISA_NEON_DOT,
     ATTN_ISA_NEON_I8MM,
     /* AVX-512 VNNI, and from 16 rows of q8 or q4 on products of tiles. Linux alone, which is asked
-     * for the permission once; the process then takes no signal stack under some 12 KiB. */
+     * for the permission once; the process then takes no signal stack below about 12 KiB. */
     ATTN_ISA_AMX
 } attn_isa_kind;
 
@@ -444,7 +459,7 @@ typedef struct attn_ctx {
     void (*free)(void *block, void *user);   /* NULL: free, or nothing if alloc is set,
                                                 as for an arena */
     void *user;                              /* handed to both */
-    int n_threads; /* at most so many, up to 256; 0: the library chooses */
+    int n_threads;                           /* upper limit, at most 256; 0: chosen automatically */
     attn_isa_kind isa;
 
     attn_status status; /* the latest failure; set it to ATTN_OK to forget it */
@@ -470,11 +485,12 @@ ATTN_API int attn_version(void);
 ATTN_API const char *attn_status_name(attn_status status);
 
 /* Name of the kernels that this context uses: "amx", "avx512 vnni", "avx512", "avx2 vnni", "avx2",
- * "neon i8mm", "neon dotprod", "neon", "portable", or with an explanation: "sse2 (no fused
- * multiply-add)", "avx2 (inexact: built with unsafe math)", "avx2 (inexact: denormals are flushed)"
- * where the calling thread has them so. NULL if ctx->isa asks for one that is not
- * here. Only gcc and clang compile kernels for other processors than their flags name. MSVC on x86
- * always gives the SSE2 kernels, which are slower and round otherwise: use clang-cl or mingw. */
+ * "neon i8mm", "neon dotprod", "neon", "portable". Where they round otherwise than the manual says,
+ * an explanation follows: "sse2 (no fused multiply-add)", "avx2 (inexact: built with unsafe math)",
+ * "avx2 (inexact: denormals are flushed)", which the calling thread may have asked for. NULL if
+ * this build or processor does not have what ctx->isa asks for. Only gcc and clang compile kernels
+ * for other processors than their flags name. MSVC on x86 always gives the SSE2 kernels, which are
+ * slower and round otherwise: use clang-cl or mingw. */
 ATTN_API const char *attn_isa(const attn_ctx *ctx);
 
 /* The sentence for an errno as messages have it, in English whatever the locale; returns `text`. */
@@ -491,8 +507,8 @@ ATTN_API uint64_t attn_checksum(uint64_t chain, const void *data, size_t size);
  *
  * A tensor is a small struct that points at numbers. Copy it freely: a copy is another view of the
  * same numbers. Views (transpose, slice, reshape) cost nothing and never fail loudly: an
- * impossible view is a tensor with ndim == 0 whose `error` says why, and the operation that is
- * given such a tensor reports it.
+ * impossible view is a tensor with ndim == 0 whose `error` says why, and an operation on such a
+ * tensor fails with that message.
  *
  * Operations write into *out. If out->ndim is 0 a fresh tensor is made in the context; else its
  * shape must be the result's, and it is written in place. Inputs may have any strides and may be
@@ -771,26 +787,26 @@ typedef struct attn_workspace attn_workspace;
 /* How large a workspace to make; zeroed: for sessions of the model's full n_ctx. */
 typedef struct attn_workspace_desc {
     size_t n_ctx;   /* tokens of its longest session, 1 to the model's n_ctx; 0: all of it */
-    size_t n_batch; /* most rows computed at once; 0: 256. Larger is a little faster on long prompts
-                       and takes more memory; results do not depend on it */
+    size_t n_batch; /* most positions computed at once; 0: 256. A larger number is a little faster
+                       on long prompts and takes more memory; results do not depend on it */
     uint64_t reserved[4]; /* zero */
 } attn_workspace_desc;
 
-/* Bytes that attn_workspace_new would allocate. desc may be NULL. */
+/* How many bytes attn_workspace_new allocates. desc may be NULL. */
 ATTN_API attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
                                          const attn_workspace_desc *desc);
 /* A workspace for ctx->n_threads threads and the instruction set of ctx->isa. The model must
  * outlive it. *workspace is NULL on failure. */
 ATTN_API attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspace,
                                         const attn_model *model, const attn_workspace_desc *desc);
-/* Its memory is given back when the last session on it is freed. NULL is fine. */
+/* Freed when the last session on it is freed, or at once if there is none. NULL is fine. */
 ATTN_API void attn_workspace_free(attn_workspace *workspace);
 
-/* The size of a new session, and where it computes. Zeroed, the session holds the model's n_ctx
- * tokens and makes a workspace of its own. */
+/* The size of a new session, and its workspace. Zeroed: room for the model's n_ctx tokens, and a
+ * workspace of its own. */
 typedef struct attn_session_desc {
     size_t n_ctx;   /* tokens it can hold, 1 to the model's n_ctx; 0: all of it */
-    size_t n_batch; /* of the workspace that it makes, if it is given none */
+    size_t n_batch; /* of the workspace that it makes, if `workspace` is NULL */
     attn_dtype
         cache_dtype; /* of the keys and values it keeps: ATTN_F32, or ATTN_F16 for half the memory
                          and half the bytes to read at each token, which rounds them */
@@ -798,7 +814,7 @@ typedef struct attn_session_desc {
     uint64_t reserved[4];      /* zero */
 } attn_session_desc;
 
-/* Bytes that attn_session_new would allocate. desc may be NULL. */
+/* How many bytes attn_session_new allocates. desc may be NULL. */
 ATTN_API attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
                                        const attn_session_desc *desc);
 /* A session that holds no tokens yet. The model must outlive it. *session is NULL on failure. */
@@ -810,12 +826,12 @@ ATTN_API void attn_session_free(attn_session *session); /* NULL is fine */
 ATTN_API attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
                                       attn_workspace *workspace);
 
-/* Runs the model over n_tokens more tokens (at least one; they join the session) and leaves the
- * logits of the last one in attn_logits(). One call, many calls or one token at a time: the same
- * bits. On failure the session's tokens are unchanged; cached keys and values past its end, left
- * there by attn_truncate, may be lost. `tokens` may be the session's own: after attn_truncate to
- * length n, attn_session_tokens(session) + n feeds the old ones again. A full session goes on
- * without its beginning if you copy its last tokens, truncate it to 0 and feed them. */
+/* Runs the model over n_tokens more tokens (at least one), which join the session;
+ * attn_logits(session) then gives the logits of the last one. One call, many calls or one token at
+ * a time give the same bits. On failure the session's tokens are unchanged; cached keys and values
+ * beyond its end, left there by attn_truncate, may be lost. `tokens` may be the session's own:
+ * after attn_truncate to length n, attn_session_tokens(session) + n feeds the old ones again. To go
+ * on when a session is full, copy its last tokens, truncate it to 0 and feed them. */
 ATTN_API attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
                                size_t n_tokens);
 /* Encodes a text, special tokens as their letters, and feeds it. */
@@ -984,8 +1000,8 @@ typedef struct attn_generation {
     uint64_t reserved[4];    /* zero */
 } attn_generation;
 /* Feeds the prompt (may be NULL or empty if the session holds tokens), then samples and feeds until
- * done, handing text to desc->text_fn (a model without tokenizer hands over none). The prompt is not
- * echoed. result and desc may be NULL.
+ * done, handing text to desc->text_fn (a model without tokenizer hands over none). The prompt is
+ * not echoed. result and desc may be NULL.
  *
  * If the last tokens occurred earlier, their old continuation is proposed as a draft and fed along
  * with the token that is due, in one pass over the weights (prompt-lookup decoding). A drafted
@@ -996,9 +1012,9 @@ typedef struct attn_generation {
  * generation ends for another reason. Neither the stop string nor text behind it in the same token
  * is handed over. A prompt is not searched.
  *
- * A callback's stop gives ATTN_STOPPED, every other end ATTN_OK; result->reason tells them apart. The
- * session holds the prompt and all generated tokens, those of a stop string too. A full
- * session may lack the last one. */
+ * A callback's stop gives ATTN_STOPPED, every other end ATTN_OK; result->reason tells them apart.
+ * The session holds the prompt and all generated tokens, those of a stop string too. A full session
+ * may lack the last one. */
 ATTN_API attn_status attn_generate(attn_ctx *ctx, attn_generation *result, attn_session *session,
                                    const char *prompt, const attn_generate_desc *desc);
 
@@ -1045,8 +1061,8 @@ ATTN_API size_t attn_tokenizer_n_tokens(const attn_tokenizer *tokenizer);
 ATTN_API const char *attn_token_bytes(size_t *size, const attn_tokenizer *tokenizer, int32_t id);
 
 /* Text to ids [n_ids]. *n_ids is the room at `ids` on entry, and the number of ids on return, even
- * where that is more (then ATTN_E_SPACE; `size` is always room enough, and ids may be NULL with room
- * 0 to ask). Special tokens in the text count as their letters. Without a tokenizer (NULL, as
+ * where that is more (then ATTN_E_SPACE; `size` is always room enough, and ids may be NULL with
+ * room 0 to ask). Special tokens in the text count as their letters. Without a tokenizer (NULL, as
  * attn_model_tokenizer may give): ATTN_E_TOKENIZER. */
 ATTN_API attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t *n_ids,
                                  const attn_tokenizer *tokenizer, const char *text, size_t size);
@@ -1133,10 +1149,10 @@ typedef int (*attn_hook_fn)(const attn_activation *activation, void *user);
 
 /* Calls fn for every activation of this session whose name matches; `*` in the pattern matches any
  * run of characters. fn may read the value and write to it; the model goes on with the written
- * numbers. A long prompt comes by in pieces of at most n_batch rows (of its workspace), which
- * results do not depend on. The value lives until fn returns. Hooks run in the order they were
- * made, one at a time (see attn_hook_fn for the rules). id may be NULL. ATTN_E_NAME for a name
- * that nothing has, with the nearest one that there is. */
+ * numbers. A long prompt is shown in pieces of at most n_batch rows (of its workspace); results do
+ * not depend on the cut. The value lives until fn returns. Hooks run in the order they were made,
+ * one at a time (see attn_hook_fn for the rules). id may be NULL. ATTN_E_NAME if no activation has the
+ * name; the message then tells the nearest name. */
 ATTN_API attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
                                const char *pattern, attn_hook_fn fn, void *user);
 /* Removes one hook or edit, in any order. A callback may remove any hook of its session, its own
@@ -1180,8 +1196,8 @@ ATTN_API attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn_m
 /* Records the tokens that are fed to the session from now on, into `memory` of `bytes`, which the
  * caller owns: aligned as floats are, and alive as long as the record (ATTN_E_SPACE if `bytes` are
  * too few; the message says how many are needed). With NULL and 0 the context allocates it, and
- * attn_record_free frees it. The session must not hold positions beyond desc->first yet. A feed that
- * would go beyond the last position fails with ATTN_E_SPACE and leaves all as it was. Truncating
+ * attn_record_free frees it. The session must not hold positions beyond desc->first yet. A feed
+ * that would go beyond the last position fails with ATTN_E_SPACE and leaves all as it was. Truncating
  * the session truncates the record. A record shows the changes of hooks made before it, not of
  * those made after it. */
 ATTN_API attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
@@ -1264,7 +1280,7 @@ ATTN_API attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file, co
 /* The FILE * to write to; NULL for NULL. */
 ATTN_API void *attn_new_file_stream(attn_new_file *file);
 /* Closes the stream and frees *file (NULL is fine). If `status` is ATTN_OK and all was written, the
- * file takes its name; else it is removed. Returns `status`, or the error of closing or renaming. */
+ * file takes its name; else it is removed. Returns `status`, or that of closing or renaming. */
 ATTN_API attn_status attn_new_file_end(attn_ctx *ctx, attn_new_file *file, attn_status status);
 
 /* >>api-patch ===================================================================================*/
@@ -1347,8 +1363,8 @@ typedef struct attn_resid_stack {
 } attn_resid_stack;
 
 /* Runs a text and gives its parts, as accumulated_resid, decompose_resid and
- * get_full_resid_decomposition do. *out must be zeroed, or hold tensors of those shapes; new tensors
- * belong to the context. */
+ * get_full_resid_decomposition do. *out must be zeroed, or hold tensors of those shapes; new
+ * tensors belong to the context. */
 ATTN_API attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
                                           const attn_model *model, const attn_resid_desc *desc);
 
@@ -1378,8 +1394,8 @@ ATTN_API attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out, cons
                                            attn_tensor directions);
 
 /* The logit lens (nostalgebraist 2020): the logits of a model that ended at the residual stream
- * [.., T, C]. out is [.., T, V] with `tokens` zeroed, or [.., T, n] for tokens I32 [n]. The stream is
- * normalized in one of two ways. With `scale` zeroed, the final LayerNorm takes the stream's own
+ * [.., T, C]. out is [.., T, V] with `tokens` zeroed, or [.., T, n] for tokens I32 [n]. The stream
+ * is normalized in one of two ways. With `scale` zeroed, the final LayerNorm takes the stream's own
  * scale, as if it were the final stream; for the final stream that gives the bits of the model's
  * logits. With `scale` [T, 1], it takes the scale of the real run (ln_final.hook_scale); the logits
  * of two streams then differ by the number that attn_logit_attrs gives for their difference. */

@@ -1085,10 +1085,9 @@ static int32_t byte_token(unsigned char byte)
 static size_t ids_for(const char *text, int bytewise, int32_t *ids)
 {
     attn_ctx ctx = alone();
-    size_t n = 0;
+    size_t n = bytewise ? 0 : TOTAL;
     if (!bytewise)
-        n = TOTAL;
-    OK(&ctx, attn_encode(&ctx, ids, &n, attn_model_tokenizer(tiny), text, strlen(text)));
+        OK(&ctx, attn_encode(&ctx, ids, &n, attn_model_tokenizer(tiny), text, strlen(text)));
     for (; bytewise && text[n]; n++)
         ids[n] = byte_token((unsigned char)text[n]);
     return n;
@@ -1236,7 +1235,7 @@ TEST(stop_strings_that_cannot_be)
 {
     static const char *const empty[] = {"a", ""}, *const none[] = {NULL}, *const fine[] = {"a"};
     attn_ctx ctx = alone();
-    attn_model *bare = converted("tests/golden/sampler_of", "plain.attn", "--no-tokenizer");
+    attn_model *bare = converted("tests/golden/plain", "plain.attn", "--no-tokenizer");
     attn_session *session = session_on(&ctx, tiny, 0, 0), *other = session_on(&ctx, bare, 0, 0);
     attn_generate_desc d;
     memset(&d, 0, sizeof d);

@@ -290,7 +290,7 @@ def _candidates() -> list[str]:
     here = pathlib.Path(__file__).resolve().parent
     name = {"darwin": "libattn.dylib", "win32": "attn.dll"}.get(sys.platform, "libattn.so")
     near = [here / name, here.parent.parent / "build" / name]
-    installed = [name + ".0.2" if name.endswith(".so") else name, ctypes.util.find_library("attn")]
+    installed = [name + ".0.3" if name.endswith(".so") else name, ctypes.util.find_library("attn")]
     return [str(path) for path in near if path.exists()] + [path for path in installed if path]
 
 
@@ -322,7 +322,7 @@ _lib = _load()
 
 
 def version() -> str:
-    """The version of the library, for example "0.2.0"."""
+    """The version of the library, for example "0.3.0"."""
     number = _lib.attn_version()
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 

@@ -3,7 +3,7 @@
 
 stdenv.mkDerivation {
   pname = "attn";
-  version = "0.2.0";
+  version = "0.3.0";
   src = lib.cleanSource ../../..;
   makeFlags = [ "CC=${stdenv.cc.targetPrefix}cc" "PREFIX=${placeholder "out"}" ];
   enableParallelBuilding = true;
