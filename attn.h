@@ -4690,7 +4690,7 @@ ATTN__CALLER attn_status attn_record_new(attn_ctx *ctx, attn_record **record, at
     if ((!memory && bytes > 0) || (uintptr_t)memory % sizeof(float) != 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_new: %s",
                           memory ? "the memory must be aligned to 4 bytes, as floats are"
-                                 : "memory is NULL but bytes is not 0");
+                                 : "bytes were given, but no memory; expected both, or NULL and 0");
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the plan is refused without a model */
     if (session->length > plan.first)
         return attn__fail(ctx, ATTN_E_ARGUMENT,

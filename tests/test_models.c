@@ -296,9 +296,9 @@ TEST(saving)
     attn_model_close(made);
     attn_model_close(again);
     made = plain;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "operations are 0", attn_process_weights(&ctx, &made, plain, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "flags are 0", attn_process_weights(&ctx, &made, plain, 0));
     CHECK(made == NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "operations are 8", attn_process_weights(&ctx, &made, plain, 8));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "flags are 8", attn_process_weights(&ctx, &made, plain, 8));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_process_weights(&ctx, &made, NULL, 1));
     attn_ctx_free(&ctx);
     pool_clear();

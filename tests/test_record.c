@@ -248,6 +248,42 @@ TEST(records_in_a_batch)
 }
 
 /* Too little memory, too many positions, stops and truncations: a status, and all can go on. */
+/* Memory of the context holds the same numbers as the caller's, and goes with the record. */
+TEST(a_record_in_memory_of_the_context)
+{
+    static const char *const names[] = {"*.hook_resid_post", "blocks.1.attn.hook_pattern"};
+    attn_ctx ctx = alone();
+    attn_session *session = session_on(&ctx, odd, 0, 0);
+    const int32_t *tokens = random_tokens(odd, 9, 5);
+    attn_record *records[2] = {NULL, NULL};
+    attn_record_desc desc;
+    attn_tensor values[2];
+    size_t bytes = 0, i, j;
+    memset(&desc, 0, sizeof desc);
+    memset(values, 0, sizeof values);
+    desc.names = names;
+    desc.n_names = 2;
+    desc.n_positions = 9;
+    OK(&ctx, attn_record_size(&ctx, &bytes, odd, &desc));
+    OK(&ctx, attn_record_new(&ctx, &records[0], session, &desc, pool_new(bytes), bytes));
+    OK(&ctx, attn_record_new(&ctx, &records[1], session, &desc, NULL, 0));
+    OK(&ctx, attn_feed(&ctx, session, tokens, 9));
+    attn_session_free(session);
+    CHECK(attn_record_count(records[1]) > 2);
+    for (i = 0; i < attn_record_count(records[1]); i++) {
+        const char *name = attn_record_name(records[1], i);
+        for (j = 0; j < 2; j++)
+            OK(&ctx, attn_record_get(&ctx, &values[j], records[j], name));
+        CHECKF(count_of(values[0]) == count_of(values[1]) &&
+                   memcmp(values[0].data, values[1].data, count_of(values[0]) * sizeof(float)) == 0,
+               "%s", name);
+    }
+    attn_record_free(records[0]);
+    attn_record_free(records[1]);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
 TEST(record_rules)
 {
     enum { LENGTH = 20, ROOM = 12 };
