@@ -240,6 +240,7 @@ FORMATTED = $(filter-out ./examples/hello.c ./tests/compile/%.h ./tools/packagin
 format: ## run clang-format over the sources
 	clang-format -i $(FORMATTED)
 
-format-check: ## complain about what clang-format would change, and about what is too long
+format-check: ## complain about what clang-format would change, what is too long, and functions without a caller
 	clang-format --dry-run -Werror $(FORMATTED)
 	@awk -f tests/lengths.awk $(filter-out ./attn.h,$(FORMATTED))
+	@python3 tests/api.py

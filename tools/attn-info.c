@@ -157,6 +157,33 @@ static attn_status print_tensors(attn_ctx *ctx, const attn_model *model)
     return ATTN_OK;
 }
 
+/* One number for all weights, and what running them takes beside the file. */
+static attn_status print_sums(attn_ctx *ctx, const attn_model *model)
+{
+    attn_tensor_info t = ATTN_ZERO;
+    unsigned char sum[8];
+    uint64_t all = 0;
+    size_t workspace, session, i, j;
+    attn_session_desc desc = ATTN_ZERO;
+    for (i = 0; i < attn_model_n_tensors(model); i++) {
+        if (attn_model_tensor_info(ctx, &t, model, i)) /* cover: there are n */
+            return ctx->status;
+        for (j = 0; j < 8; j++)
+            sum[j] = (unsigned char)(t.checksum >> 8 * j);
+        all = attn_checksum(all, sum, sizeof sum);
+    }
+    /* A session that makes its own workspace counts it; the difference is the session's own. */
+    if (attn_workspace_size(ctx, &workspace, model, NULL) ||
+        attn_session_size(ctx, &session, model, &desc))
+        return ctx->status;
+    printf("checksum of all weights: %016llx\n", TOOLS_LLU(all));
+    printf("memory: %.1f MB for a session of %lu tokens, %.1f MB for the workspace that sessions "
+           "share\n",
+           (double)(session - workspace) / 1e6, (unsigned long)attn_model_config(model)->n_ctx,
+           (double)workspace / 1e6);
+    return ATTN_OK;
+}
+
 static int run(const char *path)
 {
     attn_ctx ctx;
@@ -174,6 +201,8 @@ static int run(const char *path)
         status = print_tokenizer(&ctx, path);
         if (status == ATTN_OK)
             status = print_tensors(&ctx, model);
+        if (status == ATTN_OK)
+            status = print_sums(&ctx, model);
     }
     code = status ? fail_ctx(&ctx) : FINE;
     attn_model_close(model);

@@ -84,6 +84,13 @@ class tensor
     }
     const attn_tensor &get() const { return view_; }
     std::size_t size(int dim) const { return view_.shape[dim]; }
+    /* All elements of f32, slowest dimension first, of a tensor that has them in a row. */
+    span<float> numbers() const
+    {
+        if (view_.dtype != ATTN_F32 || !attn_is_dense(view_))
+            throw error(ATTN_E_ARGUMENT, "numbers: the tensor is not dense, or not of f32");
+        return {static_cast<float *>(view_.data), attn_count(view_)};
+    }
     /* One element of a tensor of f32. */
     template <class... Index> float &operator()(Index... index) const
     {
@@ -108,6 +115,16 @@ class model
         attn_model *opened = nullptr;
         ctx.check(attn_model_open(&ctx, &opened, path.c_str(), desc));
         shared_.reset(opened, attn_model_close);
+    }
+    /* A .attn file in memory, which must outlive the model: embedded in the program, or fetched. */
+    static model from_memory(span<const unsigned char> file, const attn_model_desc *desc = nullptr)
+    {
+        context ctx;
+        attn_model *opened = nullptr;
+        ctx.check(attn_model_open_memory(&ctx, &opened, file.data(), file.size(), desc));
+        model made;
+        made.shared_.reset(opened, attn_model_close);
+        return made;
     }
     attn_model *get() const { return shared_.get(); }
     const attn_config &config() const { return *attn_model_config(get()); }
@@ -149,6 +166,7 @@ class model
     }
 
   private:
+    model() = default;
     std::shared_ptr<attn_model> shared_;
 };
 
@@ -179,6 +197,8 @@ class session
     void feed(span<const int32_t> more) { run(attn_feed, more.data(), more.size()); }
     void feed(std::string_view text) { feed(model_.encode(text)); }
     void truncate(std::size_t length) { run(attn_truncate, length); }
+    /* From now on it runs on another workspace of its model, such as that of another thread. */
+    void use(attn_workspace *workspace) { run(attn_session_use, workspace); }
     /* Feeds a prompt and hands the text that follows to fn. */
     void generate(const std::string &prompt, const text_fn &fn, attn_generate_desc how = {})
     {

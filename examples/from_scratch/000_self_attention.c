@@ -74,7 +74,7 @@ int main(void)
 
     for (scale = 0; scale <= 1; scale++) {
         const self_attention a = make(&ctx, 3, scale, &rng);
-        attn_tensor mixed = none, pattern = none, ours = none;
+        attn_tensor mixed = none, pattern = none, ours = none, our_pattern = none;
         attn_attention_desc desc = {0};
         attn_tensor q = none, k = none, v = none;
 
@@ -95,7 +95,10 @@ int main(void)
         attn_linear(&ctx, &v, test, a.v_weight, a.v_bias);
         desc.scale = scale ? 0 : 1; /* 0 is the default, 1/sqrt(d) */
         attn_attention(&ctx, &ours, q, k, v, &desc);
-        printf("\nattn_attention's output differs by at most %g.\n", difference(mixed, ours));
+        attn_attention_pattern(&ctx, &our_pattern, q, k, &desc);
+        printf("\nattn_attention's output differs by at most %g,\n"
+               "attn_attention_pattern's pattern by at most %g.\n",
+               difference(mixed, ours), difference(pattern, our_pattern));
     }
     return finish(&ctx);
 }

@@ -80,17 +80,20 @@ static void print_tokens(const attn_tokenizer *t, const int32_t *ids, size_t n)
 static void loss(attn_ctx *ctx, const attn_model *model, const gpt *m, int32_t *ids, size_t n)
 {
     const attn_tensor all = attn_borrow(ids, ATTN_I32, attn_shape2(1, n));
-    attn_tensor logits, nll = none;
+    attn_tensor logits, nll = none, log_probs = none, probs = none;
     attn_session *session = NULL;
-    double sum = 0, probability = 0, engine = 0;
+    double sum = 0, log_sum = 0, probability = 0, engine = 0;
     attn_token_stats stats[256];
     size_t i;
     logits = attn_select(transformer(ctx, all, m), 0, 0);
-    attn_cross_entropy(ctx, &nll, attn_slice(logits, 0, 0, n - 1),
-                       attn_borrow(ids + 1, ATTN_I32, attn_shape1(n - 1)));
+    logits = attn_slice(logits, 0, 0, n - 1);
+    attn_cross_entropy(ctx, &nll, logits, attn_borrow(ids + 1, ATTN_I32, attn_shape1(n - 1)));
+    attn_log_softmax(ctx, &log_probs, logits); /* the same from its parts: get_log_probs */
+    attn_exp(ctx, &probs, log_probs);
     for (i = 0; i + 1 < n; i++) {
         sum += attn_get1(nll, i);
-        probability += exp(-attn_get1(nll, i));
+        log_sum += attn_get2(log_probs, i, (size_t)ids[i + 1]);
+        probability += attn_get2(probs, i, (size_t)ids[i + 1]);
     }
     if (attn_session_new(ctx, &session, model, NULL) == ATTN_OK && n <= 256)
         attn_score(ctx, stats, NULL, session, ids, n);
@@ -98,6 +101,7 @@ static void loss(attn_ctx *ctx, const attn_model *model, const gpt *m, int32_t *
         engine = attn_mean_nll(stats, n - 1);
     attn_session_free(session);
     printf("Avg cross entropy loss: %.4f\n", sum / (double)(n - 1));
+    printf("Avg cross entropy loss by log probabilities: %.4f\n", -log_sum / (double)(n - 1));
     printf("Avg cross entropy loss by attn_score: %.4f\n", engine);
     printf("Avg cross entropy loss for uniform distribution: %f\n", log(m->c.n_vocab));
     printf("Avg cross entropy loss for uniform distribution over GPT-2's 50257: %f\n", log(50257));

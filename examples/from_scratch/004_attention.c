@@ -122,6 +122,27 @@ static attn_tensor twice(attn_ctx *ctx, attn_tensor x) /* torch.stack((x, x)) */
     return both;
 }
 
+/* The library's own functions for the same two heads. */
+static void by_the_library(attn_ctx *ctx, attn_tensor theirs, attn_tensor x, const weights *w)
+{
+    const attn_attention_desc causal = {.mask_kind = ATTN_MASK_CAUSAL};
+    attn_block_weights block = {0};
+    attn_tensor out = none, pattern = none;
+    const size_t last = x.shape[1] - 1;
+    block.n_head = 2;
+    block.w_q = w->query;
+    block.w_k = w->key;
+    block.w_v = w->value;
+    block.w_o = w->out;
+    block.b_o = w->out_bias;
+    attn_multihead(ctx, &out, x, x, &block, &causal);
+    attn_multihead_pattern(ctx, &pattern, x, x, &block, &causal); /* [b, n_head, T, T] */
+    printf("\nattn_multihead's output differs by at most %g. By attn_multihead_pattern the last\n"
+           "word looks at itself with a weight of %.2f in one head and %.2f in the other.\n",
+           difference(theirs, out), (double)attn_get4(pattern, 0, 0, last, last),
+           (double)attn_get4(pattern, 0, 1, last, last));
+}
+
 /* Version 1 draws its matrices from torch.rand; version 2 takes nn.Linear. */
 static weights rand_weights(attn_ctx *ctx, torch_rng *rng)
 {
@@ -253,6 +274,7 @@ int main(void)
     out = multi_head(&ctx, batch, &w, 2, mask);
     show_shape("Context matrix shape", out);
     show("Multi-head attention with an output layer, seed 123:", out);
+    by_the_library(&ctx, out, batch, &w);
 
     gpt2_sized(&ctx, &rng);
     return finish(&ctx);

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 static int failures;
 #define CHECK(condition)                                                                           \
@@ -94,6 +96,40 @@ static void spans_and_tensors(const attn::model &model)
         attn_ctx_free(&ctx);
     }
     CHECK(copy.size(0) == 2048);
+    CHECK(copy.numbers().size() == std::size_t{2048} * 192 && copy.numbers()[193] == copy(1, 1));
+    CHECK(status_of([&] { attn::tensor(attn_transpose(copy.get(), 0, 1)).numbers(); }) ==
+          ATTN_E_ARGUMENT);
+}
+
+static void a_model_in_memory(const char *path, const attn::model &model)
+{
+    std::ifstream file(path, std::ios::binary);
+    const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+    const attn::span<const unsigned char> whole{
+        reinterpret_cast<const unsigned char *>(bytes.data()), bytes.size()};
+    attn::session from_memory(attn::model::from_memory(whole)), from_file(model);
+    from_memory.feed("Once upon");
+    from_file.feed("Once upon");
+    CHECK(std::memcmp(from_memory.logits().data(), from_file.logits().data(),
+                      from_file.logits().size() * sizeof(float)) == 0);
+    CHECK(status_of([&] { attn::model::from_memory({whole.data(), 100}); }) == ATTN_E_FORMAT);
+}
+
+/* A session goes on, bit by bit, on the workspace that another thread would have. */
+static void another_workspace(const attn::model &model)
+{
+    attn::context ctx;
+    attn_workspace *workspace = nullptr;
+    attn::session moves(model), stays(model);
+    ctx.check(attn_workspace_new(&ctx, &workspace, model.get(), nullptr));
+    moves.feed("Once upon");
+    moves.use(workspace);
+    attn_workspace_free(workspace); // the session keeps it
+    moves.feed(" a time");
+    stays.feed("Once upon a time");
+    CHECK(std::memcmp(moves.logits().data(), stays.logits().data(),
+                      stays.logits().size() * sizeof(float)) == 0);
+    CHECK(status_of([&] { moves.use(nullptr); }) == ATTN_E_ARGUMENT);
 }
 
 int main(int argc, char **argv)
@@ -104,6 +140,8 @@ int main(int argc, char **argv)
     exceptions_come_out(model);
     objects_own(argv[1]);
     spans_and_tensors(model);
+    a_model_in_memory(argv[1], model);
+    another_workspace(model);
     CHECK(status_of([] { attn::model("/no/such.attn"); }) == ATTN_E_IO);
     CHECK(status_of([&] { model.token("Once upon"); }) == ATTN_E_TOKEN);
     CHECK(status_of([&] {

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""Two rules for the declarations of attn.h: tests/api.py [DIRECTORY]
+
+No public function has more than six parameters. Each is called by a program (tools/, examples/ and the code
+blocks of their pages) or by a binding; what only tests call is no part of the API. Prints each function that
+breaks a rule, and then fails."""
+import pathlib
+import re
+import sys
+
+root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
+comment = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
+# What is kept for another reason.
+kept = {"attn_panels_write": "it makes what attn_panels_size measures, for those who change a tensor of a file in place"}
+header = comment.sub("", (root / "attn.h").read_text()[len("/* clang-format off */"):])
+header = header[header.index("#define ATTN_H"):header.index("ATTN_FILE")]
+functions = re.findall(r"ATTN_API\s[^;{]*?\b(attn_\w+)\s*\(([^;]*)\)\s*;", header)
+
+
+def n_parameters(text: str) -> int:
+    while re.search(r"\([^()]*\)", text):  # the parameters of a callback
+        text = re.sub(r"\([^()]*\)", "", text)
+    return text.count(",") + (text.strip() != "void")
+
+
+def calls() -> str:
+    text = []
+    for path in sorted(p for place in ("tools", "examples") for p in (root / place).rglob("*")):
+        if path.suffix in (".c", ".h", ".cpp", ".hpp"):
+            text.append(comment.sub("", path.read_text()))
+        elif path.suffix in (".py", ".lua"):
+            text.append(path.read_text())
+        elif path.suffix == ".md":
+            text += re.findall(r"^```c\n(.*?)^```", path.read_text(), re.S | re.M)
+    return "\n".join(text)
+
+
+called = set(re.findall(r"\battn_\w+", calls()))
+problems = [f"{name} has {n_parameters(text)} parameters; at most six" for name, text in functions
+            if n_parameters(text) > 6]
+problems += [f"{name} is called by no program and no binding" for name, _ in functions
+             if name not in called and name not in kept]
+problems += [f"{name} has a caller, or is gone: it needs no exception" for name in kept
+             if name in called or name not in dict(functions)]
+if len(functions) < 100:
+    problems.append(f"only {len(functions)} declarations were found in attn.h")
+print("\n".join(problems) or f"{len(functions)} functions: at most six parameters, and each has a caller")
+sys.exit(bool(problems))
