@@ -271,7 +271,8 @@ THE FILE FORMAT: .attn, versions 1 and 2
              special: u32[n_special] = ids of tokens that text may not produce unasked
              the token bytes (raw bytes, not GPT-2's printable stand-ins)
     Every one of the 256 bytes is a token of its own. No special token takes part in a merge. An id
-    may have no bytes, unless it is special or merged; a special token has at most 256. n_tokens is
+    may have no bytes, unless it is special or merged; a special token has at most 256, and there
+    are at most 1024 special tokens. n_tokens is
     at most n_vocab.
 
     Checksum: the data is cut into blocks of 1 MiB, the last one shorter. A block is padded with
@@ -1001,7 +1002,8 @@ ATTN_API void attn_continuations_free(attn_continuation *texts, size_t n_texts);
 /* >>api-tokenizer ===============================================================================
  *
  * GPT-2's byte-level BPE, exact, for any vocabulary of that kind. Any bytes can be encoded, valid
- * UTF-8 or not, and decoding gives them back. Time is near-linear in the input, whatever it is. */
+ * UTF-8 or not, and decoding gives them back. Time is near-linear in the input, whatever it is; a
+ * word of more than 48 bytes takes 36 bytes of memory for each of them. */
 
 /* From a tokenizer section as the file format describes it (a model brings its own:
  * attn_model_tokenizer). The data must outlive it. *tokenizer is NULL on failure. */
@@ -6177,8 +6179,8 @@ ATTN__DEF double attn_mean_nll(const attn_token_stats *stats, size_t n)
  * left to right. Only finding the next merge takes time:
  *   - a word seen a moment ago comes out of a small cache that lives for one call;
  *   - a short word keeps its ranks in an array and looks for the lowest one;
- *   - a long one keeps a list of places for each rank, so that a word of any length takes time in
- *     proportion to its length; memory stays small, because it is merged window by window. */
+ *   - a long one keeps its places in a heap, by rank and then from left to right: n log n steps
+ *     for n bytes, and 36 bytes of memory for each. */
 
 enum { ATTN__OTHER, ATTN__LETTER, ATTN__NUMBER, ATTN__SPACE };
 
@@ -6256,19 +6258,12 @@ static const uint32_t attn__runs[] = {
 #define ATTN__N_RUNS      (sizeof attn__runs / sizeof attn__runs[0])
 #define ATTN__NO_RANK     0xFFFFFFFFu
 #define ATTN__SHORT_WORD  48   /* in bytes: up to here, looking at every rank is faster */
-#define ATTN__WINDOW      8192 /* bytes of a longer word that are merged at a time */
 #define ATTN__KEY_SIZE    16   /* longest word that is cached */
 #define ATTN__CACHE_IDS   3    /* most ids that are cached for one word */
 #define ATTN__CACHE_MAX   8192 /* words */
 
-/* Special tokens as a tree, for the longest match; node 0 is the root. It branches by half bytes
- * and is not deep, so that no vocabulary makes a step along the text take long. */
-#define ATTN__SPECIAL_MAX 256 /* bytes */
-typedef struct attn__special_node {
-    uint32_t child, sibling; /* 0: none */
-    uint32_t token;          /* id + 1 of the token that ends here, 0 for none */
-    unsigned char half;
-} attn__special_node;
+#define ATTN__SPECIAL_MAX 256  /* bytes of a special token */
+#define ATTN__N_SPECIAL   1024 /* a text is compared with each of them */
 
 struct attn_tokenizer {
     size_t n_tokens, n_merges;
@@ -6279,7 +6274,8 @@ struct attn_tokenizer {
      * first[x + 1]. Two arrays, because a search only needs the first of them. */
     uint32_t *first, *right, *rank;
 
-    attn__special_node *special;
+    const unsigned char *special; /* u32[n_special], in the caller's data too */
+    size_t n_special;
     unsigned char special_first[256]; /* may this byte begin a special token? */
 
     uint32_t run_start[ATTN__N_RUNS + 1]; /* attn__runs as code points */
@@ -6424,16 +6420,16 @@ static attn_status attn__index_merges(attn_ctx *ctx, attn_tokenizer *tokenizer, 
     return ATTN_OK;
 }
 
-/* Checks the list of special tokens and marks them; *n_nodes gets the most that the tree may
- * need. */
-static attn_status attn__mark_special(attn_ctx *ctx, const attn_tokenizer *tokenizer,
-                                      const unsigned char *list, size_t n_special,
-                                      unsigned char *is_special, uint64_t *n_nodes)
+/* Checks the list of special tokens and marks them. */
+static attn_status attn__mark_special(attn_ctx *ctx, attn_tokenizer *tokenizer,
+                                      unsigned char *is_special)
 {
     size_t i;
-    *n_nodes = 1;
-    for (i = 0; i < n_special; i++) {
-        const uint32_t id = attn__u32(list + 4 * i);
+    if (tokenizer->n_special > ATTN__N_SPECIAL)
+        return attn__fail(ctx, ATTN_E_FORMAT, "tokenizer: %llu special tokens; expected at most %d",
+                          ATTN__LLU(tokenizer->n_special), ATTN__N_SPECIAL);
+    for (i = 0; i < tokenizer->n_special; i++) {
+        const uint32_t id = attn__u32(tokenizer->special + 4 * i);
         const size_t size = id < tokenizer->n_tokens ? attn__token_size(tokenizer, id) : 0;
         const char *why = id >= tokenizer->n_tokens  ? "is too large"
                           : size == 0                ? "has no bytes"
@@ -6445,45 +6441,9 @@ static attn_status attn__mark_special(attn_ctx *ctx, const attn_tokenizer *token
                               "tokenizer: special token %llu: its id %llu %s (of %llu tokens)",
                               ATTN__LLU(i), ATTN__LLU(id), why, ATTN__LLU(tokenizer->n_tokens));
         is_special[id] = 1;
-        *n_nodes += 2 * (uint64_t)size;
+        tokenizer->special_first[tokenizer->bytes[attn__token_start(tokenizer, id)]] = 1;
     }
     return ATTN_OK;
-}
-
-/* The child of `node` for half a byte, or 0. */
-static uint32_t attn__special_half(const attn__special_node *nodes, uint32_t node, unsigned half)
-{
-    for (node = nodes[node].child; node && nodes[node].half != half;)
-        node = nodes[node].sibling;
-    return node;
-}
-
-/* Of special tokens with the same bytes, the first in the list counts. */
-static void attn__plant_special(attn_tokenizer *tokenizer, const unsigned char *list,
-                                size_t n_special)
-{
-    attn__special_node *nodes = tokenizer->special;
-    uint32_t n_nodes = 1;
-    size_t i, j;
-    for (i = 0; i < n_special; i++) {
-        const uint32_t id = attn__u32(list + 4 * i);
-        const unsigned char *bytes = tokenizer->bytes + attn__token_start(tokenizer, id);
-        uint32_t node = 0;
-        tokenizer->special_first[bytes[0]] = 1;
-        for (j = 0; j < 2 * attn__token_size(tokenizer, id); j++) {
-            const unsigned half = j % 2 ? bytes[j / 2] & 15u : bytes[j / 2] >> 4;
-            uint32_t child = attn__special_half(nodes, node, half);
-            if (!child) {
-                child = n_nodes++;
-                nodes[child].half = (unsigned char)half;
-                nodes[child].sibling = nodes[node].child;
-                nodes[node].child = child;
-            }
-            node = child;
-        }
-        if (!nodes[node].token)
-            nodes[node].token = id + 1;
-    }
 }
 
 static void attn__unfold_runs(attn_tokenizer *tokenizer)
@@ -6500,8 +6460,8 @@ static void attn__unfold_runs(attn_tokenizer *tokenizer)
     tokenizer->run_start[ATTN__N_RUNS] = code;
 }
 
-/* All merges. To compare the bytes of each is to take no longer than reading the section some
- * times, however many have the same long result. */
+/* All merges. Comparing their bytes is limited to 64 times the section's size, however many merges
+ * have the same long result. */
 static attn_status attn__check_merges(attn_ctx *ctx, const attn_tokenizer *tokenizer,
                                       size_t n_bytes, const unsigned char *is_special)
 {
@@ -6522,29 +6482,17 @@ static attn_status attn__check_merges(attn_ctx *ctx, const attn_tokenizer *token
     return ATTN_OK;
 }
 
-/* Everything after the sizes are known to fit. */
-static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer,
-                                        const unsigned char *special, size_t n_special,
-                                        size_t n_bytes, unsigned char *is_special,
-                                        uint32_t *by_right, uint32_t *start)
+/* Everything after the sizes are known to fit. The last three are room to work in. */
+static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer, size_t n_bytes,
+                                        unsigned char *is_special, uint32_t *by_right,
+                                        uint32_t *start)
 {
-    const uint64_t most_nodes = UINT32_MAX / sizeof(attn__special_node);
-    uint64_t n_nodes; /* two for each byte, and the root */
     if (attn__check_ends(ctx, tokenizer, n_bytes) ||
-        attn__mark_special(ctx, tokenizer, special, n_special, is_special, &n_nodes) ||
+        attn__mark_special(ctx, tokenizer, is_special) ||
         attn__find_byte_ids(ctx, tokenizer, is_special) ||
         attn__check_merges(ctx, tokenizer, n_bytes, is_special) ||
         attn__index_merges(ctx, tokenizer, by_right, start))
         return ctx->status;
-    if (n_nodes > most_nodes)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: the special tokens have %llu bytes together; expected at "
-                          "most %llu",
-                          ATTN__LLU(n_nodes / 2), ATTN__LLU(most_nodes / 2));
-    tokenizer->special = ATTN__NEW(ctx, attn__special_node, (size_t)n_nodes, "the special tokens");
-    if (!tokenizer->special)
-        return ATTN_E_MEMORY;
-    attn__plant_special(tokenizer, special, n_special);
     attn__unfold_runs(tokenizer);
     return ATTN_OK;
 }
@@ -6591,7 +6539,9 @@ ATTN__CALLER attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **toke
     made->n_merges = (size_t)n_merges;
     made->ends = start + 16;
     made->merges = made->ends + 4 * made->n_tokens;
-    made->bytes = made->merges + 12 * made->n_merges + 4 * (size_t)n_special;
+    made->n_special = (size_t)n_special;
+    made->special = made->merges + 12 * made->n_merges;
+    made->bytes = made->special + 4 * made->n_special;
     made->first = ATTN__NEW(ctx, uint32_t, made->n_tokens + 2, "an index of the merges");
     made->right = ATTN__NEW(ctx, uint32_t, made->n_merges, "an index of the merges");
     made->rank = ATTN__NEW(ctx, uint32_t, made->n_merges, "an index of the merges");
@@ -6599,9 +6549,7 @@ ATTN__CALLER attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **toke
     by_right = ATTN__NEW(ctx, uint32_t, made->n_merges, "a list of merges");
     first = ATTN__NEW(ctx, uint32_t, made->n_tokens + 2, "a list of merges");
     if (made->first && made->right && made->rank && is_special && by_right && first)
-        status =
-            attn__tokenizer_fill(ctx, made, made->merges + 12 * made->n_merges, (size_t)n_special,
-                                 (size_t)n_bytes, is_special, by_right, first);
+        status = attn__tokenizer_fill(ctx, made, (size_t)n_bytes, is_special, by_right, first);
     attn__free(is_special);
     attn__free(by_right);
     attn__free(first);
@@ -6619,7 +6567,6 @@ ATTN__CALLER void attn_tokenizer_free(attn_tokenizer *tokenizer)
     attn__free(tokenizer->first);
     attn__free(tokenizer->right);
     attn__free(tokenizer->rank);
-    attn__free(tokenizer->special);
     attn__free(tokenizer);
 }
 
@@ -6711,9 +6658,8 @@ typedef struct attn__cached_word {
 /* A token on its way in a long word. Place 0 stands for "none". */
 typedef struct attn__place {
     uint32_t id;
-    uint32_t rank;              /* of its merge with the next place, or ATTN__NO_RANK */
-    uint32_t before, after;     /* neighbours in the word */
-    uint32_t previous, further; /* neighbours in the list of places with this rank */
+    uint32_t rank;          /* of its merge with the next place, or ATTN__NO_RANK */
+    uint32_t before, after; /* neighbours in the word */
 } attn__place;
 
 typedef struct attn__encoder {
@@ -6728,11 +6674,12 @@ typedef struct attn__encoder {
     attn__cached_word *cache; /* NULL for a short text */
     size_t cache_mask;
 
-    attn__place *places; /* for long words: NULL until the first one comes */
+    attn__place *places; /* [1 + n_places], for long words: NULL until the first one comes */
     size_t n_places;
-    uint32_t *heads;    /* [n_merges]: first place of each rank */
-    uint32_t *occupied; /* bit r: heads[r] is not 0 */
-    uint32_t *summary;  /* bit w: occupied[w] is not 0 */
+    uint64_t
+        *heap; /* [2 * n_places]: rank << 32 | place; of no effect if the place's rank differs */
+    size_t n_heap;
+    uint32_t *batch; /* [n_places]: places of the lowest rank */
 } attn__encoder;
 
 static void attn__emit(attn__encoder *encoder, uint32_t id)
@@ -6874,190 +6821,106 @@ static size_t attn__merge_short(const attn_tokenizer *tokenizer, const unsigned 
 
 /* --- encoding: long words --- */
 
-static void attn__enter_place(attn__encoder *encoder, uint32_t index)
+/* A binary heap of uint64_t, the smallest on top. */
+static void attn__heap_push(uint64_t *heap, size_t *n, uint64_t value)
 {
-    attn__place *places = encoder->places, *place = places + index;
-    uint32_t rank;
-    if (!place->after)
-        return;
-    rank = attn__merge_rank(encoder->tokenizer, place->id, places[place->after].id);
-    if (rank == ATTN__NO_RANK)
-        return;
-    place->rank = rank;
-    place->previous = 0;
-    place->further = encoder->heads[rank];
-    if (place->further)
-        places[place->further].previous = index;
-    encoder->heads[rank] = index;
-    encoder->occupied[rank / 32] |= 1u << rank % 32;
-    encoder->summary[rank / 1024] |= 1u << rank / 32 % 32;
+    size_t i = (*n)++;
+    for (; i > 0 && heap[(i - 1) / 2] > value; i = (i - 1) / 2)
+        heap[i] = heap[(i - 1) / 2];
+    heap[i] = value;
 }
 
-static void attn__leave_place(attn__encoder *encoder, uint32_t index)
+static uint64_t attn__heap_pop(uint64_t *heap, size_t *n)
 {
-    attn__place *places = encoder->places, *place = places + index;
-    const uint32_t rank = place->rank;
-    if (rank == ATTN__NO_RANK)
-        return;
-    place->rank = ATTN__NO_RANK;
-    if (place->further)
-        places[place->further].previous = place->previous;
-    if (place->previous) {
-        places[place->previous].further = place->further;
-        return;
+    const uint64_t top = heap[0], last = heap[--*n];
+    size_t i = 0, child;
+    while ((child = 2 * i + 1) < *n) {
+        if (child + 1 < *n && heap[child + 1] < heap[child])
+            child++;
+        if (heap[child] >= last)
+            break;
+        heap[i] = heap[child];
+        i = child;
     }
-    encoder->heads[rank] = place->further;
-    if (place->further)
-        return;
-    encoder->occupied[rank / 32] &= ~(1u << rank % 32);
-    if (!encoder->occupied[rank / 32])
-        encoder->summary[rank / 1024] &= ~(1u << rank / 32 % 32);
+    heap[i] = last;
+    return top;
 }
 
-static void attn__merge_place(attn__encoder *encoder, uint32_t index, uint32_t result)
+/* Looks up the merge of a place with the next one. What the heap holds of the place before does not
+ * count any more: its rank differs. */
+static void attn__rank_place(attn__encoder *encoder, uint32_t index)
+{
+    attn__place *places = encoder->places, *place = places + index;
+    place->rank = place->after
+                      ? attn__merge_rank(encoder->tokenizer, place->id, places[place->after].id)
+                      : ATTN__NO_RANK;
+    if (place->rank != ATTN__NO_RANK)
+        attn__heap_push(encoder->heap, &encoder->n_heap, (uint64_t)place->rank << 32 | index);
+}
+
+static void attn__merge_place(attn__encoder *encoder, uint32_t index)
 {
     attn__place *places = encoder->places, *place = places + index;
     const uint32_t gone = place->after;
-    attn__leave_place(encoder, place->before);
-    attn__leave_place(encoder, index);
-    attn__leave_place(encoder, gone);
-    place->id = result;
+    place->id = attn__merge_result(encoder->tokenizer, place->rank);
     place->after = places[gone].after;
-    places[place->after].before = index;
-    attn__enter_place(encoder, index);
-    attn__enter_place(encoder, place->before);
+    if (place->after)
+        places[place->after].before = index;
+    places[gone].rank = ATTN__NO_RANK;
+    attn__rank_place(encoder, index);
+    if (place->before)
+        attn__rank_place(encoder, place->before);
 }
 
-static uint32_t attn__lowest_bit(uint32_t bits)
-{
-    uint32_t index = 0;
-    while (!(bits >> index & 1))
-        index++;
-    return index;
-}
-
-/* The lowest rank that has a place, or ATTN__NO_RANK. */
-static uint32_t attn__lowest_rank(const attn__encoder *encoder)
-{
-    const size_t n_words = encoder->tokenizer->n_merges / 1024 + 1;
-    size_t word;
-    for (word = 0; word < n_words; word++) {
-        if (encoder->summary[word]) {
-            word = word * 32 + attn__lowest_bit(encoder->summary[word]);
-            return (uint32_t)(word * 32) + attn__lowest_bit(encoder->occupied[word]);
-        }
-    }
-    return ATTN__NO_RANK;
-}
-
-/* Room for this many places, in steps of at least half, so that growing stays cheap. */
+/* Room for a word: the heap gets an entry for each pair of neighbours, two for each merge, and
+ * loses one with each merge. */
 static attn_status attn__reserve_places(attn__encoder *encoder, size_t size)
 {
-    const size_t n_merges = encoder->tokenizer->n_merges;
-    size_t wanted = encoder->n_places + encoder->n_places / 2;
-    if (size >= INT32_MAX) /* cover: a token of 2 GiB */
-        return attn__fail(encoder->ctx, ATTN_E_ARGUMENT,
-                          "attn_encode: this vocabulary needs %llu bytes of one word at once, the "
-                          "most is 2147483646",
+    attn_ctx *ctx = encoder->ctx;
+    if (size >= INT32_MAX) /* cover: a word of 2 GiB */
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_encode: a word of %llu bytes; the most is 2147483646",
                           ATTN__LLU(size));
-    if (!encoder->heads) {
-        encoder->heads =
-            ATTN__NEW(encoder->ctx, uint32_t, n_merges + n_merges / 32 + n_merges / 1024 + 2,
-                      "the lists of a long word");
-        if (!encoder->heads)
-            return ATTN_E_MEMORY;
-        encoder->occupied = encoder->heads + n_merges;
-        encoder->summary = encoder->occupied + n_merges / 32 + 1;
-    }
-    if (size < encoder->n_places)
+    if (size <= encoder->n_places)
         return ATTN_OK;
-    if (wanted < size + 1)
-        wanted = size + 1;
     attn__free(encoder->places);
-    encoder->n_places = 0;
-    encoder->places = ATTN__NEW(encoder->ctx, attn__place, wanted, "the places of a long word");
-    if (!encoder->places)
-        return ATTN_E_MEMORY;
-    encoder->n_places = wanted;
-    return ATTN_OK;
+    attn__free(encoder->heap);
+    attn__free(encoder->batch);
+    encoder->places = ATTN__NEW(ctx, attn__place, size + 1, "the places of a long word");
+    encoder->heap = ATTN__NEW(ctx, uint64_t, 2 * size, "the heap of a long word");
+    encoder->batch = ATTN__NEW(ctx, uint32_t, size, "the merges of a long word");
+    encoder->n_places = size;
+    return encoder->places && encoder->heap && encoder->batch ? ATTN_OK : ATTN_E_MEMORY;
 }
 
-/* Merges these bytes as if they were a whole word; place i + 1 belongs to byte i. */
-static void attn__merge_window(attn__encoder *encoder, const unsigned char *bytes, uint32_t size)
-{
-    attn__place *places = encoder->places;
-    uint32_t index, rank, result;
-    for (index = 0; index <= size; index++) {
-        places[index].id = index ? encoder->tokenizer->byte_id[bytes[index - 1]] : 0;
-        places[index].rank = ATTN__NO_RANK;
-        places[index].before = index ? index - 1 : 0;
-        places[index].after = index && index < size ? index + 1 : 0;
-    }
-    for (index = size; index > 0; index--) /* backwards, so that lists run forwards */
-        attn__enter_place(encoder, index);
-
-    while ((rank = attn__lowest_rank(encoder)) != ATTN__NO_RANK) {
-        result = attn__merge_result(encoder->tokenizer, rank);
-        /* No merge makes a new place of its own rank, because its result is longer than its left
-         * part: the list only shrinks. Only in a run of one token do places of one rank overlap;
-         * its leftmost goes first. */
-        while ((index = encoder->heads[rank]) != 0) {
-            while (places[places[index].before].rank == rank)
-                index = places[index].before;
-            for (; places[index].rank == rank; index = places[index].after)
-                attn__merge_place(encoder, index, result);
-        }
-    }
-}
-
-/* Bytes of the token at this place of a window. */
-static size_t attn__place_size(const attn__encoder *encoder, uint32_t index, size_t count)
-{
-    const uint32_t after = encoder->places[index].after;
-    return (after ? after : count + 1) - index;
-}
-
-/* Emits the tokens that begin in the first `limit` bytes of a window. Returns the byte that the
- * token after them begins with; the window's size if `limit` is that; 0 if there is none. */
-static size_t attn__emit_places(attn__encoder *encoder, size_t count, size_t limit)
-{
-    uint32_t index;
-    for (index = 1; index && index <= limit; index = encoder->places[index].after)
-        attn__emit(encoder, encoder->places[index].id);
-    return index ? index - 1 : limit == count ? count : 0;
-}
-
-/* Works in windows, so that a word of a gigabyte needs no more memory than one of some kilobytes.
- *
- * Why that gives the same ids: a row of tokens is what a word merges to exactly if each two
- * neighbours, taken as a word of their own, merge to just these two. (Until the first merge across
- * an end of a token, what lies between two ends does not notice the rest of the word; so that first
- * one would happen to the two tokens alone as well, and the other way round.) Hence two windows
- * that have a token in common can be joined there. The next window starts with the token that
- * begins in the last sixteenth of this one. It nearly always comes out the same; if the cut changed
- * it, everything starts again with windows twice as long. */
 static attn_status attn__merge_long(attn__encoder *encoder, const unsigned char *word, size_t size)
 {
-    const size_t n_before = encoder->n_ids;
-    size_t window = ATTN__WINDOW, start = 0, common = 0; /* bytes of the common token; 0: none */
-    while (start < size) {
-        const size_t count = size - start < window ? size - start : window;
-        const int is_last = count == size - start;
-        size_t next = 0; /* byte of the window that the next one starts with; 0: no such place */
-        if (attn__reserve_places(encoder, count))
-            return encoder->ctx->status;
-        attn__merge_window(encoder, word + start, (uint32_t)count);
-        if (common == 0 || common == attn__place_size(encoder, 1, count))
-            next = attn__emit_places(encoder, count, is_last ? count : count - count / 16);
-        if (next == 0) {
-            encoder->n_ids = n_before;
-            start = common = 0;
-            window *= 2;
-            continue;
-        }
-        start += next;
-        common = is_last ? 0 : attn__place_size(encoder, (uint32_t)next + 1, count);
+    const uint32_t n = (uint32_t)size;
+    attn__place *places;
+    uint32_t i, rank, n_batch;
+    if (attn__reserve_places(encoder, size))
+        return encoder->ctx->status;
+    places = encoder->places;
+    for (i = 1; i <= n; i++) {
+        places[i].id = encoder->tokenizer->byte_id[word[i - 1]];
+        places[i].before = i - 1;
+        places[i].after = i < n ? i + 1 : 0;
     }
+    for (i = 1; i <= n; i++)
+        attn__rank_place(encoder, i);
+
+    while (encoder->n_heap > 0) {
+        rank = (uint32_t)(encoder->heap[0] >> 32);
+        /* Every place of this rank, before any that these merges make: a new one may have a lower
+         * rank. Places of one rank overlap in a run of one token; then the leftmost goes first. */
+        for (n_batch = 0; encoder->n_heap > 0 && encoder->heap[0] >> 32 == rank; n_batch++)
+            encoder->batch[n_batch] = (uint32_t)attn__heap_pop(encoder->heap, &encoder->n_heap);
+        for (i = 0; i < n_batch; i++)
+            if (places[encoder->batch[i]].rank == rank)
+                attn__merge_place(encoder, encoder->batch[i]);
+    }
+    for (i = 1; i; i = places[i].after)
+        attn__emit(encoder, places[i].id);
     return ATTN_OK;
 }
 
@@ -7115,20 +6978,19 @@ static attn_status attn__encode_part(attn__encoder *encoder, const unsigned char
     return ATTN_OK;
 }
 
-/* The longest special token at p < end: its bytes (0: none), and its id. */
+/* The longest special token at p < end: its bytes (0: none), and its id. Of several with the same
+ * bytes, the first in the list. */
 static size_t attn__special_at(const attn_tokenizer *tokenizer, const unsigned char *p,
                                const unsigned char *end, uint32_t *id)
 {
-    const attn__special_node *nodes = tokenizer->special;
-    uint32_t node = 0;
-    size_t depth = 0, longest = 0;
-    while ((size_t)(end - p) > depth &&
-           (node = attn__special_half(nodes, node, p[depth] >> 4)) != 0 &&
-           (node = attn__special_half(nodes, node, p[depth] & 15u)) != 0) {
-        depth++;
-        if (nodes[node].token) {
-            longest = depth;
-            *id = nodes[node].token - 1;
+    size_t i, longest = 0;
+    for (i = 0; i < tokenizer->n_special; i++) {
+        const uint32_t special = attn__u32(tokenizer->special + 4 * i);
+        const size_t size = attn__token_size(tokenizer, special);
+        if (size > longest && size <= (size_t)(end - p) &&
+            memcmp(p, tokenizer->bytes + attn__token_start(tokenizer, special), size) == 0) {
+            longest = size;
+            *id = special;
         }
     }
     return longest;
@@ -7193,7 +7055,8 @@ ATTN__DEF attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t capacity, 
     status = attn__encode_all(&encoder, start, start + size, allow_special);
     attn__free(encoder.cache);
     attn__free(encoder.places);
-    attn__free(encoder.heads);
+    attn__free(encoder.heap);
+    attn__free(encoder.batch);
     if (status)
         return status;
     if (n_ids)
