@@ -17,8 +17,8 @@ DO THIS
         cc -O2 -c -x c -DATTN_IMPLEMENTATION attn.h -o attn.o
         cc app.c attn.o -lm
 
-    A plain -O2 runs at full speed: the kernels for AVX2, AVX-512, AMX and NEON are compiled in and
-    the best one is chosen when the program runs.
+    A plain -O2 runs at full speed: the kernels for AVX2, AVX-512 and NEON are compiled in and the
+    best one is chosen when the program runs.
 
 A COMPLETE PROGRAM
 
@@ -409,7 +409,8 @@ typedef enum attn_status {
     ATTN_STOPPED        /* a callback asked to stop */
 } attn_status;
 
-/* Instruction sets, for attn_ctx.isa. AUTO takes the best that the processor has. */
+/* Instruction sets, for attn_ctx.isa. AUTO takes the best that the processor has,
+ * but never AMX. */
 typedef enum attn_isa_kind {
     ATTN_ISA_AUTO = 0,
     ATTN_ISA_PORTABLE, /* plain C with fmaf: exact everywhere, slow without hardware support */
@@ -422,8 +423,9 @@ typedef enum attn_isa_kind {
     ATTN_ISA_AVX2_VNNI,
     ATTN_ISA_NEON_DOT,
     ATTN_ISA_NEON_I8MM,
-    /* AVX-512 VNNI, and from 16 rows of q8 or q4 on products of tiles. Linux alone, which is asked
-     * for the permission once; the process then takes no signal stack under some 12 KiB. */
+    /* AVX-512 VNNI, and from 16 rows of q8 or q4 on products of tiles: tested by emulation, never yet
+     * on hardware, so AUTO does not choose it. Linux alone, which is asked for the permission by the
+     * first call with this context; the process then takes no signal stack under some 12 KiB. */
     ATTN_ISA_AMX
 } attn_isa_kind;
 
@@ -875,7 +877,8 @@ ATTN_API attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn_pre
  * perplexity. NaN if n_stats is 0 or stats is NULL. */
 ATTN_API double attn_mean_nll(const attn_token_stats *stats, size_t n_stats);
 /* For logits [T, V]: stats[t] of token targets[t] (both may be NULL, together), and the k likeliest
- * tokens of each row, likeliest first, in top [T, k] (may be NULL if k is 0). */
+ * tokens of each row, likeliest first, in top [T, k] (may be NULL if k is 0). A NaN, +inf or
+ * nothing but -inf in a row: as in attn_sample. */
 ATTN_API attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, attn_prediction *top,
                                       size_t k, attn_tensor logits, const int32_t *targets);
 
@@ -899,7 +902,7 @@ ATTN_API attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, siz
                                       const attn_sampler_desc *desc);
 ATTN_API void attn_sampler_free(attn_sampler *sampler);
 /* Picks from logits [n_vocab]; `seen` are the n_seen tokens so far, for the repetition penalty.
- * Logits with a NaN, or all -inf, are an error. Allocates nothing. */
+ * Logits with a NaN, or all -inf, are an error; the first of +inf is certain. Allocates nothing. */
 ATTN_API attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *sampler,
                                  const float *logits, const int32_t *seen, size_t n_seen);
 
@@ -3576,45 +3579,33 @@ static size_t attn__match_all(const attn_config *c, const char *pattern, uint32_
     return n_matches;
 }
 
-/* How many letters to add, remove or change to make one word of another (Levenshtein 1965); words
- * longer than 63 letters count by their beginnings. */
-static size_t attn__edit_distance(const char *from, const char *to)
+/* How alike two names are, 0 to 1: twice the pairs of neighbouring letters that both have, over all
+ * pairs (Dice 1945). A part that is missing, added or elsewhere costs little. */
+static double attn__likeness(const char *a, const char *b)
 {
-    size_t row[64], n = strlen(to), i, j;
-    n = n < 63 ? n : 63;
-    for (j = 0; j <= n; j++)
-        row[j] = j;
-    for (i = 0; i < 63 && from[i]; i++) {
-        size_t diagonal = row[0], best;
-        row[0] = i + 1;
-        for (j = 1; j <= n; j++) {
-            best = diagonal + (from[i] != to[j - 1]);
-            best = best < row[j] + 1 ? best : row[j] + 1;
-            best = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = best;
-        }
-    }
-    return row[n];
+    const size_t n = strlen(a), n_all = n + strlen(b);
+    size_t i, j, n_both = 0;
+    for (i = 0; i + 1 < n; i++)
+        for (j = 0; b[j]; j++)
+            if (a[i] == b[j] && a[i + 1] == b[j + 1]) {
+                n_both++;
+                break;
+            }
+    return n_all > 2 ? 2 * (double)n_both / (double)(n_all - 2) : 0;
 }
 
-/* The activation's name that is nearest to a misspelled one; empty if none is near. `rest` is the
- * misspelled name after "blocks.i.", or all of it. A missing "attn." or "mlp." counts as one
- * letter. */
+/* The activation whose name is most like a misspelled one; empty if none is. `rest` is the
+ * misspelled name after "blocks.i.", or all of it. */
 static attn__hook_name attn__nearest_name(const char *rest, int layer)
 {
-    const size_t n = strlen(rest);
-    size_t best = (n < 63 ? n : 63) / 2 + 1, distance, tail;
+    double best = 0.5;
     attn__hook_name name;
     int point;
     name.text[0] = 0;
     for (point = 0; point < ATTN__N_HOOKS; point++) {
-        const char *whole = attn__hook_names[point];
-        distance = attn__edit_distance(rest, whole);
-        tail = 1 + attn__edit_distance(rest, attn__last_word(whole));
-        distance = distance < tail ? distance : tail;
-        if (distance < best) {
-            best = distance;
+        const double likeness = attn__likeness(rest, attn__hook_names[point]);
+        if (likeness > best) {
+            best = likeness;
             name = attn__name_of(point, layer);
         }
     }
@@ -5335,45 +5326,24 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, cons
     return ATTN_OK;
 }
 
-/* ---- stop strings ----
- *
- * A text's end is compared with the beginning of every stop string, byte by byte, as Knuth, Morris
- * and Pratt 1977 do: each byte is looked at once, whatever has matched before. The text held back
- * is the longest of those beginnings, so no copy of it is kept. */
+/* ---- stop strings: the end of a text is held back while it may be the beginning of one ---- */
 
-typedef struct attn__stop {
-    const char *text;
-    size_t size, matched; /* matched: how much of it the text ends with */
-    size_t *border;       /* [size]: how much of it text[0 .. i] ends with, beside all of itself */
-} attn__stop;
-
-static void attn__match(attn__stop *s, char octet)
+/* How many of the bytes before `end`, n in all, are the beginning of a stop string; the most. */
+static size_t attn__begins_stop(const char *stop, const char *end, size_t n)
 {
-    while (s->matched > 0 && s->text[s->matched] != octet)
-        s->matched = s->border[s->matched - 1];
-    s->matched += s->text[s->matched] == octet;
+    const size_t size = strlen(stop);
+    n = n < size ? n : size;
+    while (n > 0 && memcmp(end - n, stop, n) != 0)
+        n--;
+    return n;
 }
 
-/* The stop string that decides how many bytes are held back: one that the text ends with, else one
- * with a beginning that the text ends with. Of several, the longest. NULL without stop strings. */
-static const attn__stop *attn__longest(const attn__stop *stops, size_t n)
-{
-    const attn__stop *longest = n > 0 ? stops : NULL;
-    size_t i;
-    for (i = 1; i < n; i++) {
-        const int whole = stops[i].matched == stops[i].size;
-        if (whole != (longest->matched == longest->size) ? whole
-                                                         : stops[i].matched > longest->matched)
-            longest = &stops[i];
-    }
-    return longest;
-}
-
+/* *longest gets the bytes of the longest stop string. */
 static attn_status attn__check_stops(attn_ctx *ctx, const attn_model *model,
-                                     const attn_generate_desc *d, size_t *total)
+                                     const attn_generate_desc *d, size_t *longest)
 {
     size_t i, size;
-    *total = 0;
+    *longest = 0;
     if (d->n_stop > 0 && !d->stop)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "n_stop is %llu, but stop is NULL",
                           ATTN__LLU(d->n_stop));
@@ -5387,37 +5357,7 @@ static attn_status attn__check_stops(attn_ctx *ctx, const attn_model *model,
             return attn__fail(ctx, ATTN_E_ARGUMENT,
                               "stop string %llu is %s; every text would end before it begins",
                               ATTN__LLU(i), d->stop[i] ? "empty" : "NULL");
-        *total += size;
-    }
-    return ATTN_OK;
-}
-
-/* *stops is one block, to be freed; NULL without stop strings. */
-static attn_status attn__stops_new(attn_ctx *ctx, const attn_model *model,
-                                   const attn_generate_desc *d, attn__stop **stops)
-{
-    size_t total, i, at, *border;
-    if (attn__check_stops(ctx, model, d, &total) != ATTN_OK)
-        return ctx->status;
-    if (d->n_stop == 0)
-        return ATTN_OK;
-    *stops = (attn__stop *)attn__alloc(ctx, d->n_stop * sizeof **stops + total * sizeof *border,
-                                       "stop strings");
-    if (!*stops)
-        return ATTN_E_MEMORY;
-    border = (size_t *)(void *)(*stops + d->n_stop);
-    for (i = 0; i < d->n_stop; i++) {
-        attn__stop *s = &(*stops)[i];
-        s->text = d->stop[i];
-        s->size = strlen(s->text);
-        s->border = border;
-        s->border[0] = s->matched = 0;
-        for (at = 1; at < s->size; at++) { /* the string is matched with itself, one byte late */
-            attn__match(s, s->text[at]);
-            s->border[at] = s->matched;
-        }
-        s->matched = 0;
-        border += s->size;
+        *longest = size > *longest ? size : *longest;
     }
     return ATTN_OK;
 }
@@ -5430,8 +5370,10 @@ typedef struct attn__listener {
     attn_session *session;
     attn_text_fn fn;
     void *user;
-    attn__stop *stops;
+    const char *const *stops;
     size_t n_stops;
+    char *held; /* text that may become a stop string: room for the longest of them */
+    size_t n_held;
     char bytes[64]; /* of the token at hand */
     size_t n_bytes;
     attn_utf8 utf8;
@@ -5464,22 +5406,25 @@ static int attn__gather(attn__listener *to, const char *bytes, size_t n)
     return 0;
 }
 
-/* Takes one byte of text, and hands on the bytes that are not held back any longer. */
+/* Takes one byte of text, and hands on the bytes that are not held back any longer. Of several stop
+ * strings that the text ends with, the longest is left out. */
 static attn_stop_reason attn__take_byte(attn__listener *to, char octet)
 {
-    const attn__stop *longest = attn__longest(to->stops, to->n_stops);
-    const char *text = longest ? longest->text : NULL;
-    const size_t held = longest ? longest->matched : 0;
-    size_t i, hold, released;
-    for (i = 0; i < to->n_stops; i++)
-        attn__match(&to->stops[i], octet);
-    longest = attn__longest(to->stops, to->n_stops);
-    hold = longest ? longest->matched : 0;
-    released = held + 1 - hold;
-    if (attn__gather(to, text, released < held ? released : held) ||
-        attn__gather(to, &octet, hold == 0))
+    size_t i, hold = 0, whole = 0, released;
+    if (to->n_stops == 0)
+        return attn__gather(to, &octet, 1) ? ATTN_STOP_CALLBACK : ATTN_STOP_NONE;
+    to->held[to->n_held++] = octet;
+    for (i = 0; i < to->n_stops; i++) {
+        const size_t n = attn__begins_stop(to->stops[i], to->held + to->n_held, to->n_held);
+        hold = n > hold ? n : hold;
+        whole = n > whole && !to->stops[i][n] ? n : whole;
+    }
+    released = to->n_held - (whole ? whole : hold);
+    if (attn__gather(to, to->held, released))
         return ATTN_STOP_CALLBACK;
-    return longest && hold == longest->size ? ATTN_STOP_STRING : ATTN_STOP_NONE;
+    to->n_held -= released;
+    memmove(to->held, to->held + released, to->n_held);
+    return whole ? ATTN_STOP_STRING : ATTN_STOP_NONE;
 }
 
 /* Hands one token's text on. */
@@ -5500,8 +5445,7 @@ static attn_stop_reason attn__emit_text(attn__listener *to, int32_t id)
  * beginning of a character. */
 static int attn__emit_rest(attn__listener *to, attn_stop_reason reason)
 {
-    const attn__stop *longest = attn__longest(to->stops, to->n_stops);
-    if (longest && reason != ATTN_STOP_STRING && attn__gather(to, longest->text, longest->matched))
+    if (reason != ATTN_STOP_STRING && attn__gather(to, to->held, to->n_held))
         return 1;
     return (to->n_bytes > 0 && attn__hand_over(to)) || attn__hand_over(to);
 }
@@ -5638,14 +5582,18 @@ static attn_status attn__generation_init(attn_ctx *ctx, attn__generation *w, att
                                          void *user)
 {
     const attn_model *model = w->session->model;
+    size_t longest_stop;
     w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
+    if (attn__check_stops(ctx, model, &w->desc, &longest_stop) || attn__generation_sampler(ctx, w))
+        return ctx->status;
     w->listener.session = w->session;
     w->listener.fn = fn;
     w->listener.user = user;
+    w->listener.stops = w->desc.stop;
     w->listener.n_stops = w->desc.n_stop;
-    if (attn__stops_new(ctx, model, &w->desc, &w->listener.stops) != ATTN_OK ||
-        attn__generation_sampler(ctx, w) != ATTN_OK)
-        return ctx->status;
+    w->listener.held = (char *)attn__alloc(ctx, longest_stop, "stop strings");
+    if (!w->listener.held)
+        return ATTN_E_MEMORY;
     if (w->desc.logits_fn) {
         w->logits = ATTN__NEW(ctx, float, model->config.n_vocab, "logits for logits_fn");
         if (!w->logits)
@@ -5658,7 +5606,7 @@ static void attn__generation_free(attn__generation *w)
 {
     attn_sampler_free(w->own_sampler);
     attn__free(w->drafter.logits);
-    attn__free(w->listener.stops);
+    attn__free(w->listener.held);
     attn__free(w->logits);
     attn__free(w->prompt);
 }
@@ -5995,19 +5943,32 @@ static size_t attn__rank(const float *x, size_t n, size_t target)
     return rank;
 }
 
+/* -log of the probability of entry i. A logit of +inf makes the first such entry, `certain`, the
+ * only one that can come, as attn_sample has it. */
+static float attn__nll(const float *x, size_t i, float largest, float log_sum, size_t certain)
+{
+    if (largest == INFINITY)
+        return i == certain ? 0 : INFINITY;
+    return log_sum - (x[i] - largest);
+}
+
 /* Statistics of one row of logits: those of the target into `stats` (may be NULL), and the k
- * likeliest tokens into `top` by means of `heap` [k]. Returns 0 if the logits hold a NaN or nothing
- * finite. */
+ * likeliest tokens into `top` by means of `heap` [k]. Returns 0 if the logits hold a NaN, or are
+ * all -inf. */
 static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, int32_t target,
                        attn_token_stats *stats, attn_prediction *top, size_t k,
                        attn__candidate *heap)
 {
     float largest, log_sum = kernels->log_sum_exp(x, n, &largest), log_p;
-    size_t i;
+    size_t i, certain = 0;
+    if (largest == INFINITY) {
+        certain = attn__largest_at(kernels, x, n);
+        log_sum = x[certain] == INFINITY ? 0 : NAN;
+    }
     if (log_sum != log_sum)
         return 0;
     if (stats) {
-        stats->nll = log_sum - (x[target] - largest);
+        stats->nll = attn__nll(x, (size_t)target, largest, log_sum, certain);
         log_p = -stats->nll;
         kernels->exp(&stats->probability, &log_p, 1);
         stats->rank = attn__rank(x, n, (size_t)target);
@@ -6016,7 +5977,7 @@ static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, i
     for (i = 0; i < k; i++) {
         top[i].token = heap[i].id;
         top[i].logit = heap[i].logit;
-        log_p = (top[i].logit - largest) - log_sum;
+        log_p = -attn__nll(x, (size_t)heap[i].id, largest, log_sum, certain);
         kernels->exp(&top[i].probability, &log_p, 1);
     }
     return 1;
@@ -6064,8 +6025,8 @@ ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, a
                          targets ? targets[t] : 0, stats ? stats + t : NULL,
                          top ? top + t * k : NULL, k, heap))
             status = attn__fail(ctx, ATTN_E_ARGUMENT,
-                                "attn_logit_stats: the logits of row %llu hold a NaN, or nothing "
-                                "finite",
+                                "attn_logit_stats: the logits of row %llu hold a NaN, or are all "
+                                "-inf",
                                 ATTN__LLU(t));
     attn__free(heap);
     attn__free(buffers);
@@ -6104,8 +6065,7 @@ static attn_status attn__judge_rows(attn_ctx *ctx, const attn__scoring *s, size_
                          has_next && s->stats ? s->stats + i : NULL,
                          s->top ? s->top + i * s->k : NULL, s->k, s->heap))
             return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_score: the logits at position %llu hold a NaN, or nothing "
-                              "finite",
+                              "attn_score: the logits at position %llu hold a NaN, or are all -inf",
                               ATTN__LLU(s->before + i));
     }
     return ATTN_OK;
@@ -7251,25 +7211,12 @@ static attn_tensor attn__no_tensor(const char *why)
 /* Writes a shape for a message. */
 static attn__text attn__show(attn_shape s)
 {
-    attn__text t;
-    size_t at = 1;
-    int i;
-    t.text[0] = '[';
-    for (i = 0; i < s.ndim; i++) {
-        char digits[24];
-        size_t n = sizeof digits, v = s.dim[i];
-        do
-            digits[--n] = (char)('0' + v % 10);
-        while ((v /= 10) > 0);
-        if (i > 0) {
-            t.text[at++] = ',';
-            t.text[at++] = ' ';
-        }
-        memcpy(t.text + at, digits + n, sizeof digits - n);
-        at += sizeof digits - n;
-    }
-    t.text[at++] = ']';
-    t.text[at] = 0;
+    attn__text t = {"["};
+    int i, at = 1;
+    for (i = 0; i < s.ndim; i++)
+        at += snprintf(t.text + at, sizeof t.text - (size_t)at, "%s%llu", i ? ", " : "",
+                       ATTN__LLU(s.dim[i]));
+    t.text[at] = ']';
     return t;
 }
 
@@ -8957,31 +8904,6 @@ static attn_status attn__fail_io(attn_ctx *ctx, const char *path, const char *wh
                       attn_system_error(reason, error));
 }
 
-/* fopen and fread, going on when it was only a signal that ended them early. */
-static FILE *attn__open(const char *path, const char *how)
-{
-    FILE *file = attn__fopen(path, how);
-#ifdef EINTR
-    while (!file && errno == EINTR)
-        file = attn__fopen(path, how);
-#endif
-    return file;
-}
-static size_t attn__read(void *to, size_t size, FILE *file)
-{
-    size_t n = 0;
-    for (;;) {
-        n += fread((unsigned char *)to + n, 1, size - n, file);
-#ifdef EINTR
-        if (n < size && ferror(file) && errno == EINTR) {
-            clearerr(file);
-            continue;
-        }
-#endif
-        return n;
-    }
-}
-
 enum { ATTN__HEADER = 256, ATTN__ENTRY = 128 }; /* bytes */
 static const unsigned char attn__magic[8] = {0x89, 'A', 'T', 'T', 'N', 0x0d, 0x0a, 0x1a};
 
@@ -9007,7 +8929,7 @@ static attn_status attn__fail_read(attn_ctx *ctx, const char *path, int error)
  * without an end it reads only until the header shows that it is not a model. */
 static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes, size_t *size)
 {
-    FILE *file = attn__open(path, "rb");
+    FILE *file = attn__fopen(path, "rb");
     size_t room = 1 << 20, n;
     unsigned char *block, *larger;
     int failed;
@@ -9015,7 +8937,7 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
         return attn__fail_read(ctx, path, errno);
     block = (unsigned char *)attn__alloc(ctx, room, "a model file");
     *size = 0;
-    while (block && (n = attn__read(block + *size, room - *size, file)) > 0) {
+    while (block && (n = fread(block + *size, 1, room - *size, file)) > 0) {
         *size += n;
         if (*size >= ATTN__HEADER &&
             (!attn__header_is_whole(block) || *size > attn__u64(block + 16)))
@@ -10058,20 +9980,18 @@ static unsigned attn__features_of(unsigned leaf1, unsigned xcr0, unsigned leaf7b
 
 /* Linux lets a process use AMX's registers once it has asked: arch_prctl(ARCH_REQ_XCOMP_PERM, 18)
  * for the state of the tiles. It may refuse. On other systems the kernels are left out. */
+#ifdef ATTN__AMX
 static int attn__may_use_amx(void)
 {
-#ifdef ATTN__AMX
     long answer = 158;
     __asm__ volatile("syscall" : "+a"(answer) : "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
     return answer == 0;
-#else
-    return 0;
-#endif
 }
+#endif
 
 static unsigned attn__cpu_features(void)
 {
-    unsigned a, b, c, d, leaf1, leaf7_1a = 0, xcr0 = 0, high, features;
+    unsigned a, b, c, d, leaf1, leaf7_1a = 0, xcr0 = 0, high;
     if (!__get_cpuid(1, &a, &b, &leaf1, &d) || /* cover: a processor of before 2013 */
         !(leaf1 >> 27 & 1) ||                  /* OSXSAVE: may we ask? */
         !__get_cpuid_count(7, 0, &a, &b, &c, &d))
@@ -10079,10 +9999,7 @@ static unsigned attn__cpu_features(void)
     if (a >= 1) /* parts of leaf 7 beyond the first */
         __cpuid_count(7, 1, leaf7_1a, high, high, high);
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
-    features = attn__features_of(leaf1, xcr0, b, c, d, leaf7_1a);
-    if (features & ATTN__HAS_AMX && !attn__may_use_amx())
-        features &= ~(unsigned)ATTN__HAS_AMX;
-    return features;
+    return attn__features_of(leaf1, xcr0, b, c, d, leaf7_1a);
 }
 #elif defined(ATTN__DISPATCH)
 #if defined(__linux__)
@@ -12065,15 +11982,13 @@ ATTN__TARGET_END
 #undef ATTN__KERNEL
 #undef ATTN__UNCHECKED
 
-/* The kernels there are, best first, and the feature that they need. */
+/* The kernels there are, best first, and the feature that they need. Those behind the portable ones
+ * must be asked for. */
 static const struct {
     unsigned feature;
     const attn__kernels *kernels;
 } attn__choices[] = {
 #if defined(ATTN__DISPATCH) && defined(ATTN__X86)
-#ifdef ATTN__AMX
-    {ATTN__HAS_AMX, &attn__kernels_amx},
-#endif
     {ATTN__HAS_AVX512_VNNI, &attn__kernels_avx512_vnni},
     {ATTN__HAS_AVX512, &attn__kernels_avx512},
 #ifdef ATTN__AVX2_VNNI
@@ -12087,7 +12002,11 @@ static const struct {
 #endif
 #endif
     {0, &attn__kernels_base},
-    {0, &attn__kernels_portable}};
+    {0, &attn__kernels_portable},
+#ifdef ATTN__AMX
+    {ATTN__HAS_AMX, &attn__kernels_amx},
+#endif
+};
 
 /* The kernels that a processor with these features runs when asked for `isa`, or NULL. */
 static const attn__kernels *attn__kernels_of(attn_isa_kind isa, unsigned features)
@@ -12115,6 +12034,10 @@ static const attn__kernels *attn__kernels_for(const attn_ctx *ctx)
         features = attn__cpu_features() | 1u << 31;
         __atomic_store_n(&cached, features, __ATOMIC_RELAXED);
     }
+#ifdef ATTN__AMX
+    if (ctx->isa == ATTN_ISA_AMX && features & ATTN__HAS_AMX && !attn__may_use_amx())
+        return NULL;
+#endif
     return attn__kernels_of(ctx->isa, features);
 #else
     return attn__kernels_of(ctx->isa, 0);
@@ -12482,6 +12405,21 @@ static size_t attn__streams(const attn__kernels *kernels, const attn__tiles *til
     return length * cols;
 }
 
+/* Packs inputs [k, k + n_k) of n_rows rows, block by block. */
+static void attn__pack_blocks(const attn__tiling *tiling, const attn__matmul_job *job, size_t row0,
+                              size_t n_rows, size_t n_blocks, size_t k, size_t n_k, float *pack)
+{
+    const size_t packed = attn__packed(attn__is_quantized(job->w.dtype), n_k);
+    const float *from = job->in + (ptrdiff_t)row0 * job->in_stride + (ptrdiff_t)k * job->in_step;
+    for (size_t block = 0; block < n_blocks; block++) {
+        const size_t n = n_rows / n_blocks + (block < n_rows % n_blocks);
+        tiling->pack(pack, from, job->in_stride, job->in_step, n, n_k,
+                     attn__weight_type_of(job->w.dtype)->zero);
+        pack += n * packed;
+        from += (ptrdiff_t)n * job->in_stride;
+    }
+}
+
 /* Some blocks of rows, packed for as many chains as the packing has room for (for several blocks of
  * bytes, as lines of a group stay in first-level cache); then, group of panels by group, every
  * block of rows against lines that are still in cache from the block before, while each block
@@ -12520,15 +12458,8 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
             tile.n_k = n_k;
             tile.out_stride = job->out_stride;
             tile.start = k > 0 ? ATTN__SUM : job->start;
-            for (block = row = 0; block < n_blocks && !is_packed; block++) {
-                const size_t to = row + rows + (block < n_larger);
-                tiling->pack(pack + row * packed,
-                             job->in + (ptrdiff_t)(row0 + row) * job->in_stride +
-                                 (ptrdiff_t)k * job->in_step,
-                             job->in_stride, job->in_step, to - row, n_k,
-                             attn__weight_type_of(dtype)->zero);
-                row = to;
-            }
+            if (!is_packed)
+                attn__pack_blocks(tiling, job, row0, n_rows, n_blocks, k, n_k, pack);
             tile.in = in;
             panel = panel0;
             if (n_rows == 1 && cols >= 4 && n_k == n_in && job->start == ATTN__FRESH)
@@ -13115,60 +13046,38 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
 /* ---- how many threads ---- */
 
 #if defined(_OPENMP) && defined(__linux__) && defined(__GNUC__)
-/* How many processors one control group may use, or `most`. Its files hold two numbers, the time it
- * may run in a period and the period: "150000 100000" is one and a half; "max" or -1 is no limit.
- */
-static double attn__quota_of(const char *mount, const char *group, size_t length,
-                             const char *const files[2], double most)
-{
-    char path[512], text[128], *end;
-    double quota, period;
-    size_t i, n = 0;
-    for (i = 0; i < 2 && files[i]; i++) {
-        FILE *f;
-        snprintf(path, sizeof path, "%s%.*s/%s", mount, (int)length, group, files[i]);
-        f = fopen(path, "rb");
-        if (!f)
-            return most;
-        n += fread(text + n, 1, 63, f);
-        fclose(f);
-    }
-    text[n] = 0;
-    quota = strtod(text, &end);
-    period = strtod(end, NULL);
-    return quota > 0 && period > 0 && quota / period < most ? quota / period : most;
-}
-
-/* The same for the groups that this process is in and all that those are in, rounded up. `root` is
- * where the file system begins: "", but for tests. */
+/* How many processors the control groups allow that this process is in, rounded up: the least of the
+ * limits of its own group and of those around it. "150000 100000" in cpu.max is one and a half,
+ * "max" is no limit. `root` is where the file system begins: "", but for tests. */
 static int attn__quota(const char *root)
 {
-    static const char *const files[2][2] = {{"cpu.max", NULL},
-                                            {"cpu.cfs_quota_us", "cpu.cfs_period_us"}};
-    char mount[256], line[512];
-    double most = ATTN__MAX_THREADS;
+    char group[512], path[1024], limit[128], *end, *slash;
+    double most = ATTN__MAX_THREADS, quota, period;
+    int found = 0;
     FILE *f;
-    snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
-    f = fopen(line, "r");
-    while (f && fgets(line, sizeof line, f)) { /* such as "4:cpu,cpuacct:/a/b", or "0::/a/b" */
-        char *const kinds = strchr(line, ':'), *const group = kinds ? strchr(kinds + 1, ':') : NULL;
-        const int first = group && (strncmp(kinds, ":cpu,", 5) == 0 ||
-                                    strncmp(kinds, ":cpu:", 5) == 0 || strstr(line, ",cpu:"));
-        size_t length;
-        if (!group || (!first && group != kinds + 1))
-            continue;
-        snprintf(mount, sizeof mount, "%s/sys/fs/cgroup%s", root, first ? "/cpu" : "");
-        length = strcspn(group + 1, "\n");
-        for (;;) { /* "/a/b", "/a", "" */
-            most = attn__quota_of(mount, group + 1, length, files[first], most);
-            if (length == 0)
-                break;
-            while (length > 0 && group[1 + --length] != '/')
-                continue;
-        }
-    }
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    f = fopen(path, "r");
+    while (f && !found && fgets(group, sizeof group, f)) /* version 2: "0::/a/b" */
+        found = strncmp(group, "0::/", 4) == 0;
     if (f)
         fclose(f);
+    while (found) { /* "/a/b", "/a", "" */
+        group[strcspn(group, "\n")] = 0;
+        snprintf(path, sizeof path, "%s/sys/fs/cgroup%s/cpu.max", root, group + 3);
+        f = fopen(path, "r");
+        if (f && fgets(limit, sizeof limit, f)) {
+            quota = strtod(limit, &end);
+            period = strtod(end, NULL);
+            if (quota > 0 && period > 0 && quota / period < most)
+                most = quota / period;
+        }
+        if (f)
+            fclose(f);
+        slash = strrchr(group + 3, '/');
+        found = slash != NULL;
+        if (slash)
+            *slash = 0;
+    }
     return most > 1 ? (int)ceil(most) : 1;
 }
 #endif
@@ -13738,7 +13647,7 @@ ATTN__CALLER attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file
     if (attn__may_replace(path, &d->mode))
         made = attn__new_file_create(d);
     if (made == 1)
-        d->stream = attn__open(d->part[0] ? d->part : path, "wb");
+        d->stream = attn__fopen(d->part[0] ? d->part : path, "wb");
     if (d->stream) { /* with a buffer behind *d; the reader of a pipe waits for less */
         setvbuf(d->stream, (char *)(d + 1), _IOFBF,
                 d->part[0] ? ATTN__NEW_FILE_BLOCK : ATTN__IO_BLOCK);
@@ -15930,20 +15839,26 @@ ATTN__CALLER attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, co
     return ATTN_OK;
 }
 
+/* The tensors of attn__expect without their places: names and shapes. */
+static int attn__expect_shapes(const attn_config *config, int layer, attn__expected e[16])
+{
+    attn__layer any;
+    attn_model shapes = ATTN_ZERO;
+    shapes.config = *config;
+    shapes.layers = &any;
+    return attn__expect(&shapes, layer < 0 ? -1 : 0, e);
+}
+
 /* Finds the tensor that the model needs under this name. Returns its number, counted as the file
  * format lists them, those outside the blocks first; -1 if the model has no such tensor. */
 static ptrdiff_t attn__find_expected(const attn_config *config, const char *name,
                                      attn__expected *wanted)
 {
     attn__expected e[16];
-    attn__layer any;
-    attn_model shapes = ATTN_ZERO;
     const char *rest;
     const int layer = attn__split_name(name, &rest);
-    int i, n;
-    shapes.config = *config;
-    shapes.layers = &any;
-    n = layer < (int)config->n_layer ? attn__expect(&shapes, layer < 0 ? -1 : 0, e) : 0;
+    const int n = layer < (int)config->n_layer ? attn__expect_shapes(config, layer, e) : 0;
+    int i;
     for (i = 0; i < n; i++)
         if (strcmp(e[i].name, rest) == 0) {
             *wanted = e[i];
@@ -16073,14 +15988,10 @@ ATTN__CALLER attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, con
 static void attn__writer_lacks(const attn_writer *w, char name[64])
 {
     attn__expected e[16];
-    attn__layer any;
-    attn_model shapes = ATTN_ZERO;
     size_t number = 0;
     int layer, i, n;
-    shapes.config = w->config;
-    shapes.layers = &any;
     for (layer = -1; layer < (int)w->config.n_layer; layer++) {
-        n = attn__expect(&shapes, layer < 0 ? -1 : 0, e);
+        n = attn__expect_shapes(&w->config, layer, e);
         for (i = 0; i < n; i++)
             if (!w->has[number++]) {
                 attn__join_name(name, layer, e[i].name);
