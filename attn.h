@@ -88,15 +88,15 @@ TABLE OF CONTENTS: search for the mark
     >>platform       compilers and systems
     >>gpt2           THE FORWARD PASS
     >>inside         types and functions that several sections share
+    >>memory         contexts, errors, blocks           >>numbers    arithmetic with fixed bits
     >>steps          the steps of the forward pass, in its order
     >>session        workspaces, sessions, feeding, the key/value cache
     >>watch          hook points, watchers, callbacks   >>record     records and edits
     >>sampling       logits to a token                  >>generate   text in, text out
     >>score          losses and predictions             >>tokenizer  byte-level BPE
     >>tensors        views and allocation               >>ops        tier 1's operations
-    >>format         reading .attn files                >>numbers    arithmetic with fixed bits
-    >>cpu            instruction sets                   >>kernels    vector code, once for each
-    >>matmul         panels, products, one head         >>memory     contexts, errors, blocks
+    >>format         reading .attn files                >>cpu        instruction sets
+    >>kernels        vector code, once for each         >>matmul     panels, products, one head
     >>threads        workers, barriers, how many of them
   part two, left out by ATTN_NO_LENS with its API: built on the engine, never needed by it
     >>print, >>files, >>patch, >>lens, >>models         >>api-files to >>api-lens, implemented
@@ -2108,26 +2108,6 @@ typedef struct attn__scratchpad {
 typedef void (*attn__block_fn)(const attn__worker *me, attn__pass *p, const attn_session *of,
                                size_t head, size_t row, attn__scratchpad s);
 
-static const char *attn__show_number(char text[32], double value);
-static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *format, ...)
-    ATTN__PRINTF(3, 4);
-static attn_status attn__need_given(attn_ctx *ctx, const char *op, const char *name,
-                                    const void *pointer);
-static attn_status attn__need_place(attn_ctx *ctx, const char *op, const char *name, void *place);
-static attn_status attn__need_zero_words(attn_ctx *ctx, const char *type, const uint64_t *reserved,
-                                         size_t n);
-#define ATTN__NEED_ZEROS(ctx, type, reserved)                                                      \
-    attn__need_zero_words(ctx, type, reserved, sizeof(reserved) / sizeof(reserved)[0])
-#ifdef __clang_analyzer__ /* it does not look into these */
-#define attn__fail(ctx, status_, ...)                                                              \
-    (attn__fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
-#define attn__need_given(ctx, op, name, pointer)                                                   \
-    ((pointer) ? ATTN_OK : (attn__need_given(ctx, op, name, NULL), (ctx)->status = ATTN_E_ARGUMENT))
-#define attn__need_zero_words(ctx, type, reserved, n)                                              \
-    (attn__need_zero_words(ctx, type, reserved, n) ? (ctx)->status = ATTN_E_ARGUMENT : ATTN_OK)
-#endif
-ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next);
-static float attn__fmaf(float a, float b, float c);
 static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session);
 static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, size_t head,
                            size_t position, const float *key);
@@ -2165,9 +2145,6 @@ static float *attn__row_buffers(attn_ctx *ctx, size_t n);
 static void attn__moments(const attn__kernels *kernels, const float *x, size_t n, float eps,
                           float *mean, float *scale);
 static void attn__unmap(const unsigned char *bytes, size_t size);
-static uint32_t attn__u32(const unsigned char *p);
-static uint64_t attn__u64(const unsigned char *p);
-static int attn__host_is_big_endian(void);
 static size_t attn__line_of(attn_dtype dtype, size_t k);
 static int attn__is_quantized(attn_dtype dtype);
 static const attn__kernels *attn__kernels_for(const attn_ctx *ctx);
@@ -2186,21 +2163,333 @@ static void attn__head_scores(const attn__kernels *kernels, const attn__head *h,
 static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
                              const float *pattern, size_t stride, float *tail, float *pack);
 static size_t attn__query_block(size_t first, size_t left);
-static int attn__mul_overflows(size_t a, size_t b, size_t *product);
-static size_t attn__round_up(size_t n, size_t multiple);
-static size_t attn__stride(size_t width);
-static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what);
-static void *attn__alloc_array(attn_ctx *ctx, size_t n, size_t size, const char *what);
-#define ATTN__NEW(ctx, type, n, what) ((type *)attn__alloc_array(ctx, n, sizeof(type), what))
-static void attn__free(void *start);
-static void attn__chain(attn_ctx *ctx, void *start);
-static void attn__unchain(attn_ctx *ctx, void *start);
 static void attn__barrier(const attn__worker *me);
 static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *), void *arg);
 static int attn__max_threads(const attn_ctx *ctx);
 static void attn__parallel_paced(attn__pace *pace, int most, double work, int n_barriers,
                                  void (*body)(attn__worker *, void *), void *arg);
 static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t *last);
+
+ATTN__SMALL_END
+
+/* >>memory ======================================================================================
+ * Contexts, errors and allocation. Every block starts at a multiple of 64 bytes, because lines are
+ * 64 bytes; the blocks of tensors are chained in the context so that one call can free them. */
+
+ATTN__PRINTF(3, 4)
+static attn_status(attn__fail)(attn_ctx *ctx, attn_status status, const char *format, ...)
+{
+    va_list args;
+    unsigned char *at, before = 0;
+    ctx->status = status;
+    va_start(args, format);
+    vsnprintf(ctx->message, sizeof ctx->message, format, args);
+    va_end(args);
+    /* Names from a file may hold commands for a terminal: controls, U+0080 to U+009F too, be it in
+     * UTF-8 or as bytes alone. */
+    for (at = (unsigned char *)ctx->message; *at; before = *at++)
+        if (*at < ' ' || *at == 127 || (before < 0x80 && *at >= 0x80 && *at < 0xa0))
+            *at = '?';
+        else if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0)
+            at[0] = at[1] = '?';
+    return status;
+}
+
+/* "0.5", for messages: with a point, whatever the program's locale has in its place. */
+static const char *attn__show_number(char text[32], double value)
+{
+    char *at;
+    snprintf(text, 32, "%g", value);
+    at = text + strspn(text, "+-0123456789einfa");
+    if (*at) {
+        *at++ = '.';
+        memmove(at, at + strcspn(at, "0123456789e"), strlen(at + strcspn(at, "0123456789e")) + 1);
+    }
+    return text;
+}
+
+/* A pointer that may not be NULL. The likeliest reason is an earlier call that failed to make the
+ * object, so the message ends with that call's. */
+static attn_status(attn__need_given)(attn_ctx *ctx, const char *op, const char *name,
+                                     const void *pointer)
+{
+    static const char link[] = "; before that: ";
+    char before[sizeof ctx->message];
+    const char *first;
+    if (pointer)
+        return ATTN_OK;
+    memcpy(before, ctx->message, sizeof before);
+    before[ctx->status == ATTN_OK ? 0 : sizeof before - 1] = 0;
+    first = strstr(before, link);
+    return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given%s%s", op, name, before[0] ? link : "",
+                      first ? first + sizeof link - 1 : before);
+}
+
+/* Where a call puts the object that it makes: a pointer to a pointer, which is NULL until then. */
+static attn_status attn__need_place(attn_ctx *ctx, const char *op, const char *name, void *place)
+{
+    if (place)
+        memset(place, 0, sizeof(void *));
+    return attn__need_given(ctx, op, name, place);
+}
+
+/* A struct that a caller fills has room for later versions. Something there comes from a newer
+ * caller, or from one who did not zero the struct. */
+static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const uint64_t *reserved,
+                                          size_t n)
+{
+    size_t i;
+    for (i = 0; reserved && i < n; i++)
+        if (reserved[i])
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "%s.reserved is not zero: zero the struct (ATTN_ZERO) before setting "
+                              "its fields; this is attn.h %d.%d.%d",
+                              type, ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
+    return ATTN_OK;
+}
+#define ATTN__NEED_ZEROS(ctx, type, x) /* of a struct, if there is one */                          \
+    attn__need_zero_words(ctx, #type, (x) ? (x)->reserved : NULL,                                  \
+                          sizeof(((type *)0)->reserved) / sizeof(uint64_t))
+
+/* The checks at the beginning of a function, and calls before there is anything to free: a call that
+ * fails has set the context's status, with which the function that contains this returns. */
+#define ATTN__TRY(call)                                                                            \
+    do {                                                                                           \
+        if ((call) != ATTN_OK)                                                                     \
+            return ctx->status;                                                                    \
+    } while (0)
+
+#ifdef __clang_analyzer__ /* it does not look into these */
+#define attn__fail(ctx, status_, ...)                                                              \
+    (attn__fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
+#define attn__need_given(ctx, op, name, pointer)                                                   \
+    ((pointer) ? ATTN_OK : (attn__need_given(ctx, op, name, NULL), (ctx)->status = ATTN_E_ARGUMENT))
+#define attn__need_zero_words(ctx, type, reserved, n)                                              \
+    (attn__need_zero_words(ctx, type, reserved, n) ? (ctx)->status = ATTN_E_ARGUMENT : ATTN_OK)
+#endif
+
+static int attn__mul_overflows(size_t a, size_t b, size_t *product)
+{
+    *product = a * b;
+    return a != 0 && b > SIZE_MAX / a;
+}
+
+static size_t attn__round_up(size_t n, size_t multiple)
+{
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+/* Floats from one row of activations to the next. Rows that lie a multiple of 4 KiB apart would all
+ * compete for the same few places of a first-level cache. */
+static size_t attn__stride(size_t width)
+{
+    const size_t n = attn__round_up(width, 16);
+    return n % 256 == 0 ? n + 16 : n;
+}
+
+/* `what` names the purpose in the message. The bytes are zero. NULL after a failure. */
+static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
+{
+    const size_t extra = sizeof(attn__allocation) + 64;
+    const attn__allocator allocator = {ctx->alloc, ctx->free, ctx->user};
+    attn__allocation *block;
+    unsigned char *base, *start;
+
+    base = size > SIZE_MAX - extra ? NULL
+           : ctx->alloc            ? ATTN__AS(unsigned char *, ctx->alloc(size + extra, ctx->user))
+                                   : ATTN__AS(unsigned char *, calloc(1, size + extra));
+    if (!base) {
+        attn__fail(ctx, ATTN_E_MEMORY, "no memory for %s (%llu bytes)", what, ATTN__LLU(size));
+        return NULL;
+    }
+    if (ctx->alloc) /* calloc's pages are zero without being touched */
+        memset(base, 0, size + extra);
+    start = base + sizeof(attn__allocation);
+    start += (64 - (uintptr_t)start % 64) % 64;
+    block = (attn__allocation *)(void *)(start - sizeof(attn__allocation));
+    block->next = block->before = NULL;
+    block->base = base;
+    block->allocator = allocator;
+    if (!ctx->alloc) /* others may take memory back without our hearing of it */
+        ATTN__FORBID(start + size, (size_t)(base + extra - start));
+    return start;
+}
+
+/* n elements of a size, see ATTN__NEW. */
+static void *attn__alloc_array(attn_ctx *ctx, size_t n, size_t size, const char *what)
+{
+    return attn__alloc(ctx, n > SIZE_MAX / size ? SIZE_MAX : n * size, what);
+}
+#define ATTN__NEW(ctx, type, n, what) ((type *)attn__alloc_array(ctx, n, sizeof(type), what))
+
+ATTN__APART void attn__free(void *start)
+{
+    attn__allocation *block;
+    attn__allocator allocator;
+    if (!start)
+        return;
+    block = (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
+    allocator = block->allocator;
+    if (allocator.free)
+        allocator.free(block->base, allocator.user);
+    else if (!allocator.alloc)
+        free(block->base); /* the forbidden bytes end with the block */
+}
+
+/* Chains a block into the context, for attn_ctx_free. The context itself may move meanwhile: no
+ * block knows where it is. */
+static void attn__chain(attn_ctx *ctx, void *start)
+{
+    attn__allocation *block =
+        (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
+    block->next = ctx->blocks;
+    if (block->next)
+        block->next->before = block;
+    ctx->blocks = block;
+}
+
+/* Takes a block out of the chain and frees it. */
+static void attn__unchain(attn_ctx *ctx, void *start)
+{
+    attn__allocation *block =
+        (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
+    if (!block->before && ctx->blocks != block)
+        return; /* the first of another context's: it will be freed with that */
+    if (block->before)
+        block->before->next = block->next;
+    else
+        ctx->blocks = block->next;
+    if (block->next)
+        block->next->before = block->before;
+    attn__free(start);
+}
+
+ATTN__DEF void attn_ctx_free(attn_ctx *ctx)
+{
+    while (ctx->blocks) {
+        attn__allocation *block = ctx->blocks;
+        ctx->blocks = block->next;
+        attn__free((unsigned char *)block + sizeof(attn__allocation));
+    }
+}
+
+ATTN__DEF int attn_version(void)
+{
+    return ATTN_VERSION;
+}
+
+ATTN__DEF const char *attn_status_name(attn_status status)
+{
+    static const char *const names[] = {"ATTN_OK",
+                                        "ATTN_E_ARGUMENT",
+                                        "ATTN_E_SHAPE",
+                                        "ATTN_E_MEMORY",
+                                        "ATTN_E_SPACE",
+                                        "ATTN_E_IO",
+                                        "ATTN_E_FORMAT",
+                                        "ATTN_E_VERSION",
+                                        "ATTN_E_CHECKSUM",
+                                        "ATTN_E_TOKEN",
+                                        "ATTN_E_CONTEXT",
+                                        "ATTN_E_TOKENIZER",
+                                        "ATTN_E_UNSUPPORTED",
+                                        "ATTN_E_NAME",
+                                        "ATTN_STOPPED"};
+    return (size_t)status < sizeof names / sizeof names[0] ? names[status] : "unknown status";
+}
+
+/* >>numbers =====================================================================================
+ * Small arithmetic that has to give the same bits everywhere. */
+
+/* Little-endian numbers, read byte by byte so that host order and alignment do not matter. */
+static uint32_t attn__u32(const unsigned char *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static uint64_t attn__u64(const unsigned char *p)
+{
+    return (uint64_t)attn__u32(p) | (uint64_t)attn__u32(p + 4) << 32;
+}
+
+static int attn__host_is_big_endian(void)
+{
+    const uint16_t one = 1;
+    unsigned char first;
+    memcpy(&first, &one, 1);
+    return first == 0;
+}
+
+/* One step of the checksum. */
+ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next)
+{
+    chain = (chain ^ next) * 0x9E3779B97F4A7C15u;
+    return chain ^ (chain >> 32);
+}
+
+/* a * b + c rounded once. Not every libm has that right, nor fast, where the processor has no such
+ * instruction. The product of two floats is exact in double; so only the sum has to be rounded on
+ * the way, and rounding that to odd (if it is inexact, the last bit becomes 1) keeps the second
+ * rounding, to float, from seeing a tie or an exact number where there is none: Boldo & Melquiond
+ * 2008. Not every compiler says FP_FAST_FMAF where there is one, so the processors are named. */
+#if defined(FP_FAST_FMAF) || defined(__FMA__) || defined(__ARM_FEATURE_FMA) ||                     \
+    defined(__aarch64__) || defined(__s390x__) || defined(__powerpc64__) || defined(__riscv_flen)
+#define ATTN__FUSED
+ATTN__INLINE float attn__fmaf(float a, float b, float c)
+{
+    return fmaf(a, b, c);
+}
+#else
+ATTN__APART float attn__fmaf(float a, float b, float c)
+{
+    const double product = (double)a * (double)b, sum = product + (double)c, part = sum - product;
+    const double lost = (product - (sum - part)) + ((double)c - part); /* exact */
+    uint64_t bits;
+    double odd;
+    memcpy(&bits, &sum, 8);
+    /* Bits count away from zero. Infinity and NaN have lost NaN, and stay. */
+    if ((lost < 0 || lost > 0) && (bits & 1) == 0)
+        bits = (lost > 0) == (sum > 0) ? bits + 1 : bits - 1;
+    memcpy(&odd, &bits, 8);
+    return (float)odd;
+}
+#endif
+
+/* log(x) = n log(2) + log(1 + f), 1 + f = x / 2^n in [sqrt(1/2), sqrt(2)). For normal numbers, inf
+ * and NaN; below them -inf. One number a row needs it, so it is no kernel. The coefficients come
+ * from tests/makers/design_polynomials.py. */
+static float attn__log(float x)
+{
+    uint32_t bits, n_bits, f_bits;
+    float n, f, square, p = 0.0673199221f, head, y, lost;
+    memcpy(&bits, &x, 4);
+    bits += 0x004afb0du; /* 0x3f800000 - 0x3f3504f3, the bits of sqrt(1/2) */
+    n_bits = (bits >> 23) | 0x4b000000u;
+    f_bits = (bits & 0x007fffffu) + 0x3f3504f3u;
+    memcpy(&n, &n_bits, 4);
+    memcpy(&f, &f_bits, 4);
+    n = n - 8388735.0f; /* 2^23 + 127 */
+    f = f - 1.0f;
+    square = f * f;
+    p = attn__fmaf(p, f, -0.116601132f);
+    p = attn__fmaf(p, f, 0.118863232f);
+    p = attn__fmaf(p, f, -0.124082781f);
+    p = attn__fmaf(p, f, 0.142202303f);
+    p = attn__fmaf(p, f, -0.166678518f);
+    p = attn__fmaf(p, f, 0.20002073f);
+    p = attn__fmaf(p, f, -0.250000119f);
+    p = attn__fmaf(p, f, 0.333333135f);
+    p = attn__fmaf(p, f, -0.5f);
+    p = attn__fmaf(n, 1.42860677e-06f, p * square);
+    head = n * 0.693145752f; /* exact */
+    y = head + f;
+    lost = f - (y - head); /* the part that the sum rounded away; exact */
+    y = y + (lost + p);
+    y = x <= FLT_MAX ? y : x + INFINITY;
+    return x < FLT_MIN ? -INFINITY : y;
+}
+
+ATTN__SMALL
 
 /* >>steps =======================================================================================
  * The steps of the forward pass, in the order in which it takes them. */
@@ -2695,9 +2984,8 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
     const attn_config *c;
     double estimate;
     memset(ws, 0, sizeof *ws);
-    if (attn__need_given(ctx, "attn_workspace", "model", model) ||
-        (desc && ATTN__NEED_ZEROS(ctx, "attn_workspace_desc", desc->reserved)))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_workspace", "model", model));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_workspace_desc, desc));
     c = &model->config;
     ws->model = model;
     ws->ctx = attn__allocator_of(ctx);
@@ -2710,8 +2998,7 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
             "a workspace for sessions of %llu tokens was asked for; the model's n_ctx "
             "is %lu",
             ATTN__LLU(ws->n_ctx), (unsigned long)c->n_ctx);
-    if (attn__need_kernels(ctx, &ws->kernels) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_kernels(ctx, &ws->kernels));
     estimate = 4.0 * (double)ws->n_batch * (8.0 * ((double)c->d_model + 32) + c->d_mlp + 64) +
                4.0 * (double)ws->n_threads *
                    (ATTN__PACK + ATTN__QUERIES * 2.0 * ((double)ws->n_ctx + c->d_head + 32)) +
@@ -2728,9 +3015,8 @@ ATTN__CALLER attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const
 {
     attn_workspace ws;
     size_t floats = 0;
-    if (attn__need_given(ctx, "attn_workspace_size", "place for the size", bytes) ||
-        attn__plan_workspace(ctx, &ws, &floats, model, desc))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_workspace_size", "place for the size", bytes));
+    ATTN__TRY(attn__plan_workspace(ctx, &ws, &floats, model, desc));
     *bytes = attn__bytes_of(attn__round_up(sizeof ws, 16) + sizeof(attn__pace), floats);
     return ATTN_OK;
 }
@@ -2742,9 +3028,8 @@ ATTN__CALLER attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **work
     attn_workspace plan, *ws;
     size_t floats = 0;
     float *base;
-    if (attn__need_place(ctx, "attn_workspace_new", "place for the workspace", workspace) ||
-        attn__plan_workspace(ctx, &plan, &floats, model, desc))
-        return ctx->status;
+    ATTN__TRY(attn__need_place(ctx, "attn_workspace_new", "place for the workspace", workspace));
+    ATTN__TRY(attn__plan_workspace(ctx, &plan, &floats, model, desc));
     ws = (attn_workspace *)attn__alloc(ctx, attn__round_up(sizeof *ws, 16) + sizeof(attn__pace),
                                        "a workspace");
     base = ws ? ATTN__NEW(ctx, float, floats, "a workspace's rows") : NULL;
@@ -2780,9 +3065,8 @@ static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *fl
     double estimate;
     memset(s, 0, sizeof *s);
     memset(own, 0, sizeof *own);
-    if (attn__need_given(ctx, "attn_session", "model", model) ||
-        (desc && ATTN__NEED_ZEROS(ctx, "attn_session_desc", desc->reserved)))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_session", "model", model));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_session_desc, desc));
     c = &model->config;
     s->model = model;
     s->ctx = attn__allocator_of(ctx);
@@ -2837,10 +3121,10 @@ ATTN__CALLER attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const a
     attn_session s;
     attn_workspace_desc own;
     size_t floats = 0, more = 0;
-    if (attn__need_given(ctx, "attn_session_size", "place for the size", bytes) ||
-        attn__plan_session(ctx, &s, &floats, &own, model, desc) ||
-        (!s.workspace && attn_workspace_size(ctx, &more, model, &own)))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_session_size", "place for the size", bytes));
+    ATTN__TRY(attn__plan_session(ctx, &s, &floats, &own, model, desc));
+    if (!s.workspace)
+        ATTN__TRY(attn_workspace_size(ctx, &more, model, &own));
     *bytes = attn__bytes_of(sizeof s, floats) + more;
     return ATTN_OK;
 }
@@ -2853,10 +3137,10 @@ ATTN__CALLER attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     size_t floats = 0;
     float *base;
     attn_status status;
-    if (attn__need_place(ctx, "attn_session_new", "place for the session", session) ||
-        attn__plan_session(ctx, &plan, &floats, &own, model, desc) ||
-        (plan.workspace && attn__check_workspace(ctx, &plan, plan.workspace, desc->n_batch)))
-        return ctx->status;
+    ATTN__TRY(attn__need_place(ctx, "attn_session_new", "place for the session", session));
+    ATTN__TRY(attn__plan_session(ctx, &plan, &floats, &own, model, desc));
+    if (plan.workspace)
+        ATTN__TRY(attn__check_workspace(ctx, &plan, plan.workspace, desc->n_batch));
     if (plan.workspace)
         plan.workspace->n_users++;
     else if ((status = attn_workspace_new(ctx, &plan.workspace, model, &own)) != ATTN_OK)
@@ -2914,12 +3198,11 @@ ATTN__CALLER attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
                                           attn_workspace *workspace)
 {
     const attn__watcher *w;
-    if (attn__need_given(ctx, "attn_session_use", "session", session) ||
-        attn__need_given(ctx, "attn_session_use", "workspace", workspace) ||
-        attn__check_idle(ctx, "attn_session_use", session) ||
-        attn__check_workspace(ctx, session, workspace, 0) ||
-        attn__claim_all(ctx, workspace, session))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_session_use", "session", session));
+    ATTN__TRY(attn__need_given(ctx, "attn_session_use", "workspace", workspace));
+    ATTN__TRY(attn__check_idle(ctx, "attn_session_use", session));
+    ATTN__TRY(attn__check_workspace(ctx, session, workspace, 0));
+    ATTN__TRY(attn__claim_all(ctx, workspace, session));
     for (w = session->watchers; w; w = w->next)
         attn__release(session->workspace, w);
     workspace->n_users++;
@@ -2969,14 +3252,12 @@ static void attn__truncate(attn_session *session, size_t length)
 
 ATTN__DEF attn_status attn_truncate(attn_ctx *ctx, attn_session *session, size_t length)
 {
-    if (attn__need_given(ctx, "attn_truncate", "session", session) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_truncate", "session", session));
     if (length > session->length)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_truncate: to %llu, but the session holds %llu tokens",
                           ATTN__LLU(length), ATTN__LLU(session->length));
-    if (attn__check_idle(ctx, "attn_truncate", session) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__check_idle(ctx, "attn_truncate", session));
     attn__truncate(session, length);
     session->has_logits = 0;
     return ATTN_OK;
@@ -2986,10 +3267,9 @@ ATTN__DEF attn_status attn_truncate(attn_ctx *ctx, attn_session *session, size_t
 static attn_status attn__check_copy(attn_ctx *ctx, const attn_session *to, const attn_session *from)
 {
     const attn__watcher *w;
-    if (attn__need_given(ctx, "attn_session_copy", "session", to) ||
-        attn__need_given(ctx, "attn_session_copy", "session", from) ||
-        attn__check_idle(ctx, "attn_session_copy", to))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_session_copy", "session", to));
+    ATTN__TRY(attn__need_given(ctx, "attn_session_copy", "session", from));
+    ATTN__TRY(attn__check_idle(ctx, "attn_session_copy", to));
     for (w = to->watchers; w && to != from; w = w->next)
         if (w->kind->truncate) /* it counts the session's positions */
             return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -3012,8 +3292,7 @@ ATTN__CALLER attn_status attn_session_copy(attn_ctx *ctx, attn_session *to,
 {
     const attn_config *c;
     size_t heads, head, panel, layer, n, most = 0;
-    if (attn__check_copy(ctx, to, from) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__check_copy(ctx, to, from));
     if (to == from)
         return ATTN_OK;
     c = &from->model->config;
@@ -3151,14 +3430,12 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
     if (!s || s->model != model)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_feed: there is no session, or one of another model");
-    if (attn__check_idle(ctx, "attn_feed", s) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__check_idle(ctx, "attn_feed", s));
     if (s->workspace->is_running)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_feed: the session's workspace is in use; in a callback, feed a "
                           "session that has another one");
-    if (ATTN__NEED_ZEROS(ctx, "attn_feed_item", item->reserved) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_feed_item, item));
     if (item->n_tokens == 0 || !item->tokens)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no tokens were given");
     if (item->n_tokens > s->capacity - s->length)
@@ -3168,10 +3445,9 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
             "fit; call attn_truncate, or make a larger one (the model's n_ctx is %lu)",
             ATTN__LLU(s->length), ATTN__LLU(s->capacity), ATTN__LLU(item->n_tokens),
             (unsigned long)model->config.n_ctx);
-    if (attn__need_ids(ctx, "attn_feed", "token", item->tokens, 1, item->n_tokens,
-                       model->config.n_vocab) ||
-        attn__check_layers(ctx, item, model))
-        return ctx->status;
+    ATTN__TRY(attn__need_ids(ctx, "attn_feed", "token", item->tokens, 1, item->n_tokens,
+                             model->config.n_vocab));
+    ATTN__TRY(attn__check_layers(ctx, item, model));
     span = attn__span_of(item);
     for (w = s->watchers; w; w = w->next)
         if (w->kind->accepts && w->kind->accepts(ctx, w, &span) != ATTN_OK)
@@ -3345,9 +3621,9 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
     attn_status status = ATTN_OK;
     attn__pass p = ATTN_ZERO;
     size_t i;
-    if (attn__need_given(ctx, "attn_feed", "session", n_items && items ? items[0].session : NULL) ||
-        attn__check_batch(ctx, items, n_items))
-        return ctx->status;
+    ATTN__TRY(
+        attn__need_given(ctx, "attn_feed", "session", n_items && items ? items[0].session : NULL));
+    ATTN__TRY(attn__check_batch(ctx, items, n_items));
     p.ws = items[0].session->workspace;
     p.model = p.ws->model;
     p.kernels = p.ws->kernels;
@@ -3389,8 +3665,7 @@ ATTN__DEF attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int3
 static attn_status attn__need_layer(attn_ctx *ctx, const char *op, const attn_model *model,
                                     size_t layer)
 {
-    if (attn__need_given(ctx, op, "model", model) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, op, "model", model));
     if (layer >= model->config.n_layer)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu", op,
                           ATTN__LLU(layer), (unsigned long)model->config.n_layer - 1);
@@ -3401,13 +3676,11 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
                                      attn_cache_part part, size_t layer, size_t first, size_t count)
 {
     size_t held;
-    if (attn__need_given(ctx, what, "session", s) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, what, "session", s));
     if (part != ATTN_CACHE_KEYS && part != ATTN_CACHE_VALUES)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: expected ATTN_CACHE_KEYS or ATTN_CACHE_VALUES",
                           what);
-    if (attn__need_layer(ctx, what, s->model, layer) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_layer(ctx, what, s->model, layer));
     held = s->length + (s->running == ATTN__FEEDING ? s->fed_before : 0);
     if (first > held || count > held - first)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -3423,12 +3696,10 @@ ATTN__DEF attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out, const attn
     size_t t, head, j;
     float *to;
     const attn_config *c;
-    if (attn__check_cache(ctx, "attn_cache_get", session, part, layer, first, count) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__check_cache(ctx, "attn_cache_get", session, part, layer, first, count));
     c = &session->model->config;
-    if (attn__begin(ctx, "attn_cache_get", out, attn_shape3(count, c->n_head, c->d_head),
-                    &result) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(
+        attn__begin(ctx, "attn_cache_get", out, attn_shape3(count, c->n_head, c->d_head), &result));
     to = (float *)result.dense.data;
     for (t = first; t < first + count; t++)
         for (head = layer * c->n_head; head < (layer + 1) * c->n_head; head++)
@@ -3445,10 +3716,9 @@ ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_
 {
     size_t t, head, j;
     const attn_config *c;
-    if (attn__need(ctx, "attn_cache_set", "value", &value) != ATTN_OK ||
-        attn__check_cache(ctx, "attn_cache_set", session, part, layer, first, value.shape[0]) !=
-            ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, "attn_cache_set", "value", &value));
+    ATTN__TRY(
+        attn__check_cache(ctx, "attn_cache_set", session, part, layer, first, value.shape[0]));
     if (session->running == ATTN__WRITING) /* drafted tokens used the old keys and values */
         return attn__check_idle(ctx, "attn_cache_set", session);
     c = &session->model->config;
@@ -3786,8 +4056,7 @@ static attn_status attn__new_watcher(attn_ctx *ctx, const char *what, attn__watc
     const size_t at = attn__round_up(size, 16);
     attn__watcher *w, **last = &session->watchers;
     size_t i;
-    if (attn__check_idle(ctx, what, session) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__check_idle(ctx, what, session));
     w = (attn__watcher *)attn__alloc(ctx, at + (1 + c->n_layer) * sizeof *w->points, "a hook");
     if (!w)
         return ATTN_E_MEMORY;
@@ -3814,8 +4083,7 @@ static attn_status attn__new_watcher(attn_ctx *ctx, const char *what, attn__watc
 ATTN__CALLER attn_status attn_unhook(attn_ctx *ctx, attn_session *session, attn_hook_id id)
 {
     attn__watcher *w;
-    if (attn__need_given(ctx, "attn_unhook", "session", session) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_unhook", "session", session));
     for (w = session->watchers; w; w = w->next)
         if (w->id == id && !w->is_removed) {
             attn__remove_watcher(w);
@@ -4346,14 +4614,12 @@ ATTN__CALLER attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session
     attn__callback *callback;
     if (id)
         *id = 0;
-    if (attn__need_given(ctx, "attn_hook", "session", session) ||
-        attn__need_given(ctx, "attn_hook", "name", pattern))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_hook", "session", session));
+    ATTN__TRY(attn__need_given(ctx, "attn_hook", "name", pattern));
     if (!fn)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook: no callback was given");
-    if (attn__new_watcher(ctx, "attn_hook", &w, session, &attn__callbacks, sizeof *callback,
-                          &pattern, 1) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__new_watcher(ctx, "attn_hook", &w, session, &attn__callbacks, sizeof *callback,
+                                &pattern, 1));
     callback = (attn__callback *)(void *)w;
     callback->fn = fn;
     callback->user = user;
@@ -4430,9 +4696,8 @@ static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn
     static const char *const everything[] = {"*"};
     size_t i, n_ctx;
     memset(plan, 0, sizeof *plan);
-    if (attn__need_given(ctx, what, "model or session", model) ||
-        (desc && ATTN__NEED_ZEROS(ctx, "attn_record_desc", desc->reserved)))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, what, "model or session", model));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_record_desc, desc));
     if (desc)
         *plan = *desc;
     n_ctx = model->config.n_ctx;
@@ -4688,9 +4953,9 @@ ATTN__CALLER attn_status attn_record_new(attn_ctx *ctx, attn_record **record, at
 {
     attn_record_desc plan;
     attn_record *r;
-    if (attn__need_place(ctx, "attn_record_new", "place for the record", record) ||
-        attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan))
-        return ctx->status;
+    ATTN__TRY(attn__need_place(ctx, "attn_record_new", "place for the record", record));
+    ATTN__TRY(
+        attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan));
     if (!memory || (uintptr_t)memory % sizeof(float) != 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_new: %s",
                           memory ? "the memory must be aligned to 4 bytes, as floats are"
@@ -4763,10 +5028,9 @@ ATTN__DEF attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const att
     const attn_config *c;
     size_t i;
     int point, layer;
-    if (attn__need_given(ctx, "attn_record_get", "record", record) ||
-        attn__need_given(ctx, "attn_record_get", "name", name) ||
-        attn__need_given(ctx, "attn_record_get", "place for the tensor", out))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_record_get", "record", record));
+    ATTN__TRY(attn__need_given(ctx, "attn_record_get", "name", name));
+    ATTN__TRY(attn__need_given(ctx, "attn_record_get", "place for the tensor", out));
     for (i = 0; i < record->n_slots; i++)
         if (strcmp(record->slots[i].name.text, name) == 0) {
             *out = attn__slot_view(record, &record->slots[i]);
@@ -4911,8 +5175,7 @@ static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
     const size_t n_positions = e->n_positions;
     int layer, point, any = -1;
     if (e->kind != ATTN_EDIT_ZERO) {
-        if (attn__need_any(ctx, "attn_hook_edit", "the value", &e->value) != ATTN_OK)
-            return ctx->status;
+        ATTN__TRY(attn__need_any(ctx, "attn_hook_edit", "the value", &e->value));
         if (e->value.dtype != ATTN_F32)
             return attn__fail(ctx, ATTN_E_ARGUMENT,
                               "attn_hook_edit: the value holds type %d; expected ATTN_F32",
@@ -4925,9 +5188,8 @@ static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
             if (hook->base.points[1 + layer] & ATTN__POINT(point)) {
                 any = point;
                 e->n_positions = n_positions;
-                if (attn__edit_positions(ctx, s, e, point) ||
-                    attn__check_edit(ctx, s, e, point, layer))
-                    return ctx->status;
+                ATTN__TRY(attn__edit_positions(ctx, s, e, point));
+                ATTN__TRY(attn__check_edit(ctx, s, e, point, layer));
             }
     return e->kind == ATTN_EDIT_MEAN ? attn__mean_over_positions(ctx, hook, any) : ATTN_OK;
 }
@@ -5005,17 +5267,15 @@ ATTN__CALLER attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_se
     attn__edit_watcher *hook;
     if (id)
         *id = 0;
-    if (attn__need_given(ctx, "attn_hook_edit", "session", session) ||
-        attn__need_given(ctx, "attn_hook_edit", "edit", edit) ||
-        attn__need_given(ctx, "attn_hook_edit", "name", edit->name) ||
-        ATTN__NEED_ZEROS(ctx, "attn_edit", edit->reserved))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_hook_edit", "session", session));
+    ATTN__TRY(attn__need_given(ctx, "attn_hook_edit", "edit", edit));
+    ATTN__TRY(attn__need_given(ctx, "attn_hook_edit", "name", edit->name));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_edit, edit));
     if ((unsigned)edit->kind > ATTN_EDIT_ADD)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no kind of edit has number %u",
                           (unsigned)edit->kind);
-    if (attn__new_watcher(ctx, "attn_hook_edit", &w, session, &attn__edits, sizeof *hook,
-                          &edit->name, 1) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__new_watcher(ctx, "attn_hook_edit", &w, session, &attn__edits, sizeof *hook,
+                                &edit->name, 1));
     hook = (attn__edit_watcher *)(void *)w;
     hook->edit = *edit;
     if (attn__prepare_edit(ctx, hook) != ATTN_OK) {
@@ -5055,9 +5315,8 @@ ATTN__CALLER attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler,
     char number[32], second[32];
     if (desc)
         d = *desc;
-    if (attn__need_place(ctx, "attn_sampler_new", "place for the sampler", sampler) ||
-        ATTN__NEED_ZEROS(ctx, "attn_sampler_desc", d.reserved))
-        return ctx->status;
+    ATTN__TRY(attn__need_place(ctx, "attn_sampler_new", "place for the sampler", sampler));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_sampler_desc, desc));
     if (n_vocab == 0 || n_vocab > INT32_MAX || n_vocab > SIZE_MAX / sizeof *s->candidates)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sampler_new: a vocabulary of %llu tokens",
                           ATTN__LLU(n_vocab));
@@ -5227,18 +5486,17 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *s
     size_t i, kept, best = 0;
     double total = 0, target;
     uint32_t high;
-    if (attn__need_given(ctx, "attn_sample", "sampler", s) ||
-        attn__need_given(ctx, "attn_sample", "logits (feed a token first)", logits) ||
-        attn__need_given(ctx, "attn_sample", "place for the token", token) ||
-        (n_seen > 0 && attn__need_given(ctx, "attn_sample", "seen tokens", seen)))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_sample", "sampler", s));
+    ATTN__TRY(attn__need_given(ctx, "attn_sample", "logits (feed a token first)", logits));
+    ATTN__TRY(attn__need_given(ctx, "attn_sample", "place for the token", token));
+    if (n_seen > 0)
+        ATTN__TRY(attn__need_given(ctx, "attn_sample", "seen tokens", seen));
     d = &s->desc;
     best = attn__largest_at(s->kernels, logits, s->n_vocab);
     if (logits[best] != logits[best])
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sample: the logit of token %llu is NaN",
                           ATTN__LLU(best));
-    if (attn__need_possible(ctx, logits[best]) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_possible(ctx, logits[best]));
     *token = (int32_t)best;
     if (d->temperature == 0 && (d->repeat_penalty == 0 || d->repeat_penalty == 1))
         return ATTN_OK;
@@ -5250,8 +5508,7 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *s
             s->logits[seen[i]] = x > 0 ? x / d->repeat_penalty : x * d->repeat_penalty;
         }
     best = attn__largest_at(s->kernels, s->logits, s->n_vocab);
-    if (attn__need_possible(ctx, s->logits[best]) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_possible(ctx, s->logits[best]));
     *token = (int32_t)best;
     if (d->temperature == 0)
         return ATTN_OK;
@@ -5303,8 +5560,7 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, cons
     const size_t n_text = prompt && !d->prompt_ids ? strlen(prompt) : 0;
     const size_t room = d->prompt_ids ? d->n_prompt_ids : n_text;
     size_t n = 0;
-    if (ATTN__NEED_ZEROS(ctx, "attn_generate_desc", d->reserved) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, d));
     if (n_text > 0 && !model->tokenizer)
         return attn__fail(ctx, ATTN_E_TOKENIZER,
                           "the model has no tokenizer, so its prompt must be ids (prompt_ids)");
@@ -5584,8 +5840,8 @@ static attn_status attn__generation_init(attn_ctx *ctx, attn__generation *w, att
     const attn_model *model = w->session->model;
     size_t longest_stop;
     w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
-    if (attn__check_stops(ctx, model, &w->desc, &longest_stop) || attn__generation_sampler(ctx, w))
-        return ctx->status;
+    ATTN__TRY(attn__check_stops(ctx, model, &w->desc, &longest_stop));
+    ATTN__TRY(attn__generation_sampler(ctx, w));
     w->listener.session = w->session;
     w->listener.fn = fn;
     w->listener.user = user;
@@ -5633,8 +5889,7 @@ static attn_status attn__draw(attn_ctx *ctx, attn__generation *w, int32_t *token
 static attn_status attn__next_token(attn_ctx *ctx, attn__generation *w, int32_t *token)
 {
     const attn_session *s = w->session;
-    if (attn__draw(ctx, w, token) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__draw(ctx, w, token));
     if (!w->reason && *token == s->model->config.eos && !w->desc.ignore_eos)
         w->reason = ATTN_STOP_EOS;
     w->ended = w->reason != ATTN_STOP_NONE || s->length == s->capacity;
@@ -5684,8 +5939,7 @@ static attn_status attn__read_rows(attn_ctx *ctx, attn__generation *w)
         w->ended = w->reason != ATTN_STOP_NONE;
         if (w->ended)
             break;
-        if (attn__next_token(ctx, w, &token) != ATTN_OK)
-            return ctx->status;
+        ATTN__TRY(attn__next_token(ctx, w, &token));
         if (w->ended || right == n || token != w->due[right + 1])
             break;
     }
@@ -5734,10 +5988,9 @@ ATTN__CALLER attn_status attn_generate(attn_ctx *ctx, attn_session *session, con
     attn__generation w = ATTN_ZERO;
     attn_feed_item item;
     attn_status status;
-    if (attn__need_given(ctx, "attn_generate", "session", session) ||
-        (desc && ATTN__NEED_ZEROS(ctx, "attn_generate_desc", desc->reserved)) ||
-        attn__check_idle(ctx, "attn_generate", session))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_generate", "session", session));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, desc));
+    ATTN__TRY(attn__check_idle(ctx, "attn_generate", session));
     attn__enter_call(session);
     if (desc)
         w.desc = *desc;
@@ -5820,10 +6073,9 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
     w->desc.sampling.seed += i;
     w->desc.prompt_ids = text->prompt_ids;
     w->desc.n_prompt_ids = text->n_prompt_ids;
-    if (ATTN__NEED_ZEROS(ctx, "attn_continuation", text->reserved) ||
-        attn__prompt_ids(ctx, model, text->prompt, &w->desc, w->desc.prepend_bos, &w->prompt,
-                         &w->n_prompt))
-        return ctx->status;
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_continuation, text));
+    ATTN__TRY(attn__prompt_ids(ctx, model, text->prompt, &w->desc, w->desc.prepend_bos, &w->prompt,
+                               &w->n_prompt));
     if (w->n_prompt == 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "the prompt is empty: give some text, or set prepend_bos");
@@ -5833,8 +6085,7 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
                           ATTN__LLU(w->n_prompt), ATTN__LLU(n_ctx));
     w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
     room = w->most < n_ctx - w->n_prompt ? w->n_prompt + w->most : n_ctx;
-    if (attn__session_for(ctx, &w->session, model, room, workspace) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__session_for(ctx, &w->session, model, room, workspace));
     w->ctx = ctx;
     w->kept = text;
     w->capacity = 64;
@@ -5850,10 +6101,9 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
 static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *texts, size_t n_texts,
                                     const attn_model *model, const attn_generate_desc *desc)
 {
-    if (attn__need_given(ctx, "attn_generate_many", "model", model) ||
-        attn__need_given(ctx, "attn_generate_many", "texts", n_texts ? texts : NULL) ||
-        (desc && ATTN__NEED_ZEROS(ctx, "attn_generate_desc", desc->reserved)))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_generate_many", "model", model));
+    ATTN__TRY(attn__need_given(ctx, "attn_generate_many", "texts", n_texts ? texts : NULL));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, desc));
     if (desc && (desc->sampler || desc->prompt_ids || desc->ids || desc->n_ids || desc->reason))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_generate_many: desc->%s was given; each text has its own",
@@ -5875,8 +6125,7 @@ ATTN__CALLER attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *te
     size_t i;
     for (i = 0; texts && i < n_texts; i++)
         attn__forget_text(&texts[i]);
-    if (attn__check_many(ctx, texts, n_texts, model, desc) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__check_many(ctx, texts, n_texts, model, desc));
     runs = ATTN__NEW(ctx, attn__generation, n_texts, "texts");
     items = ATTN__NEW(ctx, attn_feed_item, n_texts, "texts");
     status = runs && items ? attn_workspace_new(ctx, &workspace, model, NULL) : ATTN_E_MEMORY;
@@ -6003,8 +6252,8 @@ ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, a
     float *buffers;
     attn__candidate *heap;
     size_t t, n;
-    if (attn__need_kernels(ctx, &kernels) || attn__need(ctx, "attn_logit_stats", "logits", &logits))
-        return ctx->status;
+    ATTN__TRY(attn__need_kernels(ctx, &kernels));
+    ATTN__TRY(attn__need(ctx, "attn_logit_stats", "logits", &logits));
     n = logits.shape[1];
     if (logits.ndim != 2 || n == 0)
         return attn__misfit(ctx, "attn_logit_stats", "logits have", &logits, NULL, NULL,
@@ -6012,10 +6261,10 @@ ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, a
     if (!targets != !stats)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_logit_stats: no %s was given",
                           stats ? "target" : "room for the targets' statistics");
-    if (attn__need_top(ctx, "attn_logit_stats", top, k, n) ||
-        (targets && attn__need_ids(ctx, "attn_logit_stats", "target", targets, 1, logits.shape[0],
-                                   n) != ATTN_OK))
-        return ctx->status;
+    ATTN__TRY(attn__need_top(ctx, "attn_logit_stats", top, k, n));
+    if (targets)
+        ATTN__TRY(
+            attn__need_ids(ctx, "attn_logit_stats", "target", targets, 1, logits.shape[0], n));
     buffers = attn__row_buffers(ctx, n);
     heap = buffers ? ATTN__NEW(ctx, attn__candidate, k, "likely tokens") : NULL;
     if (!heap)
@@ -6082,12 +6331,10 @@ ATTN__CALLER attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, attn
     attn_feed_item item = attn__feed_of(session, tokens, n_tokens);
     attn_status status = ATTN_OK;
     float *logits;
-    if (attn__need_given(ctx, "attn_score", "session", session) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_score", "session", session));
     n_vocab = session->model->config.n_vocab;
-    if (attn__check_item(ctx, &item, session->model) ||
-        attn__need_top(ctx, "attn_score", top, k, n_vocab))
-        return ctx->status;
+    ATTN__TRY(attn__check_item(ctx, &item, session->model));
+    ATTN__TRY(attn__need_top(ctx, "attn_score", top, k, n_vocab));
     logits = ATTN__NEW(ctx, float, (at_once + 1) * n_vocab, "rows of logits");
     s.heap = logits ? ATTN__NEW(ctx, attn__candidate, k, "likely tokens") : NULL;
     if (!s.heap) {
@@ -6429,8 +6676,7 @@ static attn_status attn__check_merges(attn_ctx *ctx, const attn_tokenizer *token
     uint64_t joined = 0;
     size_t rank;
     for (rank = 0; rank < tokenizer->n_merges; rank++) {
-        if (attn__check_merge(ctx, tokenizer, rank, is_special))
-            return ctx->status;
+        ATTN__TRY(attn__check_merge(ctx, tokenizer, rank, is_special));
         joined += attn__token_size(tokenizer, attn__u32(tokenizer->merges + 12 * rank + 8));
         if (joined > most)
             return attn__fail(
@@ -6447,12 +6693,11 @@ static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer
                                         unsigned char *is_special, uint32_t *by_right,
                                         uint32_t *start)
 {
-    if (attn__check_ends(ctx, tokenizer, n_bytes) ||
-        attn__mark_special(ctx, tokenizer, is_special) ||
-        attn__find_byte_ids(ctx, tokenizer, is_special) ||
-        attn__check_merges(ctx, tokenizer, n_bytes, is_special) ||
-        attn__index_merges(ctx, tokenizer, by_right, start))
-        return ctx->status;
+    ATTN__TRY(attn__check_ends(ctx, tokenizer, n_bytes));
+    ATTN__TRY(attn__mark_special(ctx, tokenizer, is_special));
+    ATTN__TRY(attn__find_byte_ids(ctx, tokenizer, is_special));
+    ATTN__TRY(attn__check_merges(ctx, tokenizer, n_bytes, is_special));
+    ATTN__TRY(attn__index_merges(ctx, tokenizer, by_right, start));
     attn__unfold_runs(tokenizer);
     return ATTN_OK;
 }
@@ -6467,9 +6712,8 @@ ATTN__CALLER attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **toke
     uint32_t *by_right, *first;
     attn_status status = ATTN_E_MEMORY;
 
-    if (attn__need_place(ctx, "attn_tokenizer_new", "place for the tokenizer", tokenizer) ||
-        attn__need_given(ctx, "attn_tokenizer_new", "data", data))
-        return ctx->status;
+    ATTN__TRY(attn__need_place(ctx, "attn_tokenizer_new", "place for the tokenizer", tokenizer));
+    ATTN__TRY(attn__need_given(ctx, "attn_tokenizer_new", "data", data));
     if (size < 16)
         return attn__fail(ctx, ATTN_E_FORMAT,
                           "tokenizer: %llu bytes of data, its header alone has 16",
@@ -7101,8 +7345,7 @@ ATTN__CALLER attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const a
     size_t n = 0;
     attn_status status;
     int32_t *found;
-    if (attn__need_given(ctx, "attn_token_ids", "place for the ids", ids) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_token_ids", "place for the ids", ids));
     found = attn__ids_of(ctx, "attn_token_ids", model, text, 0, &n);
     if (!found)
         return ctx->status;
@@ -7138,8 +7381,7 @@ ATTN__CALLER attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_mo
     size_t n = 0, n_spaced = 0;
     int32_t *ids, *spaced;
     char list[128], hint[64];
-    if (attn__need_given(ctx, op, "place for the id", id) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, op, "place for the id", id));
     *id = -1;
     ids = attn__ids_of(ctx, op, model, text, 0, &n);
     if (ids && n == 1) {
@@ -7287,8 +7529,7 @@ ATTN__DEF attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dty
 {
     size_t bytes;
     void *data;
-    if (attn__need_given(ctx, "attn_zeros", "place for the tensor", out) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_zeros", "place for the tensor", out));
     if (!attn__measure(shape, dtype, &bytes))
         return attn__fail(
             ctx, ATTN_E_SHAPE,
@@ -7508,8 +7749,7 @@ static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *nam
 ATTN__APART attn_status attn__need(attn_ctx *ctx, const char *op, const char *name,
                                    const attn_tensor *x)
 {
-    if (attn__need_any(ctx, op, name, x) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_any(ctx, op, name, x));
     if (x->dtype == ATTN_I32)
         return attn__fail(
             ctx, ATTN_E_ARGUMENT,
@@ -7618,14 +7858,12 @@ static const float *attn__row(const attn_tensor *x, const attn_shape *like, size
 static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *out,
                                    attn_dtype dtype, attn_shape shape)
 {
-    if (attn__need_given(ctx, op, "place for the result", out) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, op, "place for the result", out));
     if (out->error)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
     if (out->ndim == 0)
         return attn_zeros(ctx, out, dtype, shape);
-    if (attn__need_any(ctx, op, "out", out) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_any(ctx, op, "out", out));
     if (!attn__has_shape(out, shape))
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
                           op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
@@ -7641,9 +7879,8 @@ ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
     const attn_shape shape = attn__shape_of(&x);
     size_t row, i, n;
-    if (attn__need_any(ctx, "attn_copy", "x", &x) != ATTN_OK ||
-        attn__copy_into(ctx, "attn_copy", out, x.dtype, shape) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_any(ctx, "attn_copy", "x", &x));
+    ATTN__TRY(attn__copy_into(ctx, "attn_copy", out, x.dtype, shape));
     if (attn_count(x) == 0)
         return ATTN_OK;
     n = attn__row_length(&x);
@@ -7748,13 +7985,12 @@ static attn_status attn__elementwise(attn_ctx *ctx, const char *op, attn__binary
     attn_shape shape;
     size_t row, n, n_rows;
     float *buffers;
-    if (attn__need_kernels(ctx, &kernels) || attn__need(ctx, op, "a", &a) ||
-        attn__need(ctx, op, "b", &b))
-        return ctx->status;
+    ATTN__TRY(attn__need_kernels(ctx, &kernels));
+    ATTN__TRY(attn__need(ctx, op, "a", &a));
+    ATTN__TRY(attn__need(ctx, op, "b", &b));
     if (!attn__broadcast(attn__shape_of(&a), attn__shape_of(&b), &shape))
         return attn__misfit(ctx, op, "a has", &a, "b", &b, "they do not fit together");
-    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__begin(ctx, op, out, shape, &result));
     n = attn__row_length(&result.dense);
     n_rows = n ? attn__n_rows(&result.dense) : 0;
     buffers = attn__row_buffers(ctx, n);
@@ -7808,15 +8044,14 @@ static attn_status attn__each_row(attn_ctx *ctx, const char *op, attn_tensor *ou
     attn_shape out_shape = shape;
     size_t n, n_out, n_rows;
     float *buffers;
-    if (attn__need_kernels(ctx, &args->kernels) || attn__need(ctx, op, "x", &x))
-        return ctx->status;
+    ATTN__TRY(attn__need_kernels(ctx, &args->kernels));
+    ATTN__TRY(attn__need(ctx, op, "x", &x));
     n = attn__row_length(&x);
     n_out = becomes == ATTN__A_ROW ? n : 1;
     n_rows = n_out ? attn__n_rows(&x) : 0;
     out_shape.dim[shape.ndim - 1] = n_out;
     out_shape.ndim -= becomes == ATTN__A_NUMBER;
-    if (attn__begin(ctx, op, out, out_shape, &result) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__begin(ctx, op, out, out_shape, &result));
     buffers = attn__row_buffers(ctx, n);
     if (!buffers)
         return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
@@ -7952,8 +8187,7 @@ static attn_status attn__vector(attn_ctx *ctx, const char *op, const char *name,
             buffer[i] = missing;
         return ATTN_OK;
     }
-    if (attn__need(ctx, op, name, x) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, op, name, x));
     if (x->ndim != 1 || x->shape[0] != n)
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s, expected [%llu] beside %s %s",
                           op, name, attn__show(attn__shape_of(x)).text, ATTN__LLU(n), beside,
@@ -7970,8 +8204,7 @@ ATTN__DEF attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tenso
     float *buffer;
     size_t n;
     int failed;
-    if (attn__need(ctx, "attn_layernorm", "x", &x) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, "attn_layernorm", "x", &x));
     n = attn__row_length(&x);
     buffer = attn__row_buffers(ctx, n);
     if (!buffer)
@@ -7997,15 +8230,14 @@ ATTN__DEF attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_t
 {
     static const char op[] = "attn_cross_entropy";
     attn__row_args args = attn__args(0);
-    if (attn__need(ctx, op, "logits", &logits) || attn__need_any(ctx, op, "targets", &targets))
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, op, "logits", &logits));
+    ATTN__TRY(attn__need_any(ctx, op, "targets", &targets));
     if (logits.ndim != 2 || targets.ndim != 1 || targets.shape[0] != logits.shape[0] ||
         targets.dtype != ATTN_I32)
         return attn__misfit(ctx, op, "logits have", &logits, "targets", &targets,
                             "expected [T, V] and [T] of ATTN_I32");
-    if (attn__need_ids(ctx, op, "target", (const int32_t *)targets.data, targets.stride[0],
-                       logits.shape[0], logits.shape[1]) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_ids(ctx, op, "target", (const int32_t *)targets.data, targets.stride[0],
+                             logits.shape[0], logits.shape[1]));
     args.more = &targets;
     return attn__each_row(ctx, op, nll, logits, ATTN__A_NUMBER, attn__row_cross_entropy, &args);
 }
@@ -8074,8 +8306,8 @@ static attn_status attn__as_floats(attn_ctx *ctx, attn_tensor *copy, attn_tensor
 {
     if (x->dtype == ATTN_F32 && (!dense || attn_is_dense(*x)))
         return ATTN_OK;
-    if (attn_zeros(ctx, copy, ATTN_F32, attn__shape_of(x)) || attn_copy(ctx, copy, *x))
-        return ctx->status;
+    ATTN__TRY(attn_zeros(ctx, copy, ATTN_F32, attn__shape_of(x)));
+    ATTN__TRY(attn_copy(ctx, copy, *x));
     *x = *copy;
     return ATTN_OK;
 }
@@ -8163,16 +8395,14 @@ static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *
     attn_tensor copy = ATTN_ZERO;
     size_t n_rows;
     attn_status status = ATTN_OK;
-    if (attn__need_kernels(ctx, &p.kernels))
-        return ctx->status;
+    ATTN__TRY(attn__need_kernels(ctx, &p.kernels));
     if (a.shape[a.ndim - 1] != b.shape[b.ndim - 2] ||
         !attn__broadcast(attn__lead_of(&a), attn__lead_of(&b), &lead))
         return attn__misfit(ctx, op, "a has", &a, "b", &b, "they do not fit together");
     shape = lead;
     shape.dim[shape.ndim - 2] = a.shape[a.ndim - 2];
     shape.dim[shape.ndim - 1] = b.shape[b.ndim - 1];
-    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__begin(ctx, op, out, shape, &result));
     if (attn_count(result.dense) == 0)
         return attn__finish(ctx, out, &result, ATTN_OK);
     n_rows = attn__n_rows(&result.dense);
@@ -8190,8 +8420,8 @@ static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *
 
 ATTN__DEF attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
 {
-    if (attn__need(ctx, "attn_matmul", "a", &a) || attn__need(ctx, "attn_matmul", "b", &b))
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, "attn_matmul", "a", &a));
+    ATTN__TRY(attn__need(ctx, "attn_matmul", "b", &b));
     if (a.ndim < 2 || b.ndim < 2)
         return attn__misfit(ctx, "attn_matmul", "a has", &a, "b", &b,
                             "both need 2 dimensions or more");
@@ -8205,9 +8435,9 @@ static attn_status attn__linear(attn_ctx *ctx, const char *op, attn_tensor *out,
     const float *values;
     float *buffer;
     attn_status status;
-    if (attn__need_given(ctx, op, "place for the result", out) || attn__need(ctx, op, "x", &x) ||
-        attn__need(ctx, op, "w", &w))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, op, "place for the result", out));
+    ATTN__TRY(attn__need(ctx, op, "x", &x));
+    ATTN__TRY(attn__need(ctx, op, "w", &w));
     if (w.ndim != 2)
         return attn__misfit(ctx, op, "w has", &w, "x", &x, "expected w [K, N] to fit x");
     buffer = attn__row_buffers(ctx, w.shape[1]);
@@ -8247,8 +8477,8 @@ ATTN__DEF attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor 
                                    attn_tensor table)
 {
     static const char op[] = "attn_unembed";
-    if (attn__need(ctx, op, "x", &x) || attn__need(ctx, op, "table", &table))
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, op, "x", &x));
+    ATTN__TRY(attn__need(ctx, op, "table", &table));
     if (table.ndim != 2 || table.shape[1] != attn__row_length(&x))
         return attn__misfit(ctx, op, "x has", &x, "table", &table, "expected [.., C] and [V, C]");
     return attn__linear(ctx, op, out, x, attn_transpose(table, 0, 1), attn__no_tensor(NULL));
@@ -8278,9 +8508,8 @@ ATTN__CALLER attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dty
                                            attn_tensor w)
 {
     attn__packing packing = {panels, dtype, &w, {0}};
-    if (attn__need_given(ctx, "attn_panels_write", "room for the panels", panels) ||
-        attn__need(ctx, "attn_panels_write", "w", &w))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_panels_write", "room for the panels", panels));
+    ATTN__TRY(attn__need(ctx, "attn_panels_write", "w", &w));
     if (w.ndim != 2 || (attn_panels_size(dtype, w.shape[0], w.shape[1]) == 0 && attn_count(w) > 0))
         return attn__misfit(ctx, "attn_panels_write", "w has", &w, NULL, NULL,
                             "expected [K, N] and panels of ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4");
@@ -8303,8 +8532,8 @@ ATTN__DEF attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tenso
     attn_tensor dense_ids = ATTN_ZERO;
     attn_status status;
     size_t i, n, n_ids;
-    if (attn__need(ctx, op, "table", &table) || attn__need_any(ctx, op, "ids", &ids))
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, op, "table", &table));
+    ATTN__TRY(attn__need_any(ctx, op, "ids", &ids));
     table_shape = attn__shape_of(&table);
     shape = attn__shape_of(&ids);
     if (table.ndim != 2 || ids.ndim > 3 || ids.dtype != ATTN_I32)
@@ -8313,8 +8542,7 @@ ATTN__DEF attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tenso
     n = table.shape[1];
     n_ids = attn_count(ids);
     shape.dim[shape.ndim++] = n;
-    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__begin(ctx, op, out, shape, &result));
     status = attn_copy(ctx, &dense_ids, ids);
     if (status == ATTN_OK)
         status = attn__need_ids(ctx, op, "id", (const int32_t *)dense_ids.data, 1, n_ids,
@@ -8426,10 +8654,11 @@ static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
     static const char op[] = "attn_attention";
     const attn_tensor q = a->q, k = a->k, v = a->v;
     attn_shape lead;
-    if ((desc && ATTN__NEED_ZEROS(ctx, "attn_attention_desc", desc->reserved)) ||
-        attn__need_kernels(ctx, &a->kernels) || attn__need(ctx, op, "q", &q) ||
-        attn__need(ctx, op, "k", &k) || attn__need(ctx, op, "v", &v))
-        return ctx->status;
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_attention_desc, desc));
+    ATTN__TRY(attn__need_kernels(ctx, &a->kernels));
+    ATTN__TRY(attn__need(ctx, op, "q", &q));
+    ATTN__TRY(attn__need(ctx, op, "k", &k));
+    ATTN__TRY(attn__need(ctx, op, "v", &v));
     if (q.ndim < 2 || k.ndim < 2 || v.ndim < 2 || q.shape[q.ndim - 1] != k.shape[k.ndim - 1])
         return attn__misfit(ctx, op, "q has", &q, "k", &k, "expected [.., Tq, d] and [.., Tk, d]");
     a->n_queries = q.shape[q.ndim - 2];
@@ -8456,8 +8685,7 @@ static attn_status attn__attention_check(attn_ctx *ctx, attn__attention *a,
                             "a causal mask needs no more queries than keys");
     if (desc && desc->mask_kind == ATTN_MASK_GIVEN) {
         attn_shape full = a->lead, both;
-        if (attn__need(ctx, op, "mask", &desc->mask) != ATTN_OK)
-            return ctx->status;
+        ATTN__TRY(attn__need(ctx, op, "mask", &desc->mask));
         full.dim[full.ndim - 2] = a->n_queries;
         full.dim[full.ndim - 1] = a->n_keys;
         if (desc->mask.ndim < 2 || desc->mask.shape[desc->mask.ndim - 2] != a->n_queries ||
@@ -8485,13 +8713,11 @@ ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tenso
     a.q = q;
     a.k = k;
     a.v = v;
-    if (attn__attention_check(ctx, &a, desc) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__attention_check(ctx, &a, desc));
     shape = a.lead;
     shape.dim[shape.ndim - 2] = a.n_queries;
     shape.dim[shape.ndim - 1] = a.d_v;
-    if (attn__begin(ctx, "attn_attention", out, shape, &z) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__begin(ctx, "attn_attention", out, shape, &z));
     a.z = z.dense;
     if (desc && desc->pattern) {
         shape.dim[shape.ndim - 1] = a.n_keys;
@@ -8544,10 +8770,12 @@ ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tenso
     attn_tensor q = ATTN_ZERO, k = q, v = q, z = q, z_heads;
     attn_shape shape;
     attn_status status;
-    if (attn__need(ctx, op, "x", &x) || attn__need(ctx, op, "y", &y) ||
-        attn__need_given(ctx, op, "struct of weights", w) || attn__need(ctx, op, "w_q", &w->w_q) ||
-        attn__need(ctx, op, "w_k", &w->w_k) || attn__need(ctx, op, "w_v", &w->w_v))
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, op, "x", &x));
+    ATTN__TRY(attn__need(ctx, op, "y", &y));
+    ATTN__TRY(attn__need_given(ctx, op, "struct of weights", w));
+    ATTN__TRY(attn__need(ctx, op, "w_q", &w->w_q));
+    ATTN__TRY(attn__need(ctx, op, "w_k", &w->w_k));
+    ATTN__TRY(attn__need(ctx, op, "w_v", &w->w_v));
     if (x.ndim < 2 || x.ndim > 3 || y.ndim != x.ndim || (x.ndim == 3 && x.shape[0] != y.shape[0]))
         return attn__misfit(ctx, op, "x has", &x, "y", &y,
                             "expected [T, C] for both, or [B, T, C] with the same B");
@@ -8586,8 +8814,7 @@ ATTN__DEF attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
 {
     attn_tensor hidden = ATTN_ZERO;
     attn_status status;
-    if (attn__need_given(ctx, "attn_mlp", "struct of weights", w) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_mlp", "struct of weights", w));
     if ((status = attn_linear(ctx, &hidden, x, w->w_in, w->b_in)) == ATTN_OK &&
         (status = attn_activate(ctx, &hidden, hidden, kind)) == ATTN_OK)
         status = attn_linear(ctx, out, hidden, w->w_out, w->b_out);
@@ -8602,8 +8829,7 @@ ATTN__DEF attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
     attn_tensor normed = ATTN_ZERO, mid = ATTN_ZERO;
     attn_attention_desc causal = ATTN_ZERO;
     attn_status status;
-    if (attn__need_given(ctx, "attn_block", "struct of weights", w) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_block", "struct of weights", w));
     causal.mask_kind = ATTN_MASK_CAUSAL;
     if ((status = attn_layernorm(ctx, &normed, x, w->ln1_w, w->ln1_b, eps)) == ATTN_OK &&
         (status = attn_multihead(ctx, &mid, normed, normed, w, n_head, &causal)) == ATTN_OK &&
@@ -9073,8 +9299,7 @@ static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
             i++;
         if (i == n || attn__is_bound(&e[i]))
             continue;
-        if (attn__bind_one(ctx, &e[i], &m->weights[at], path) != ATTN_OK)
-            return ctx->status;
+        ATTN__TRY(attn__bind_one(ctx, &e[i], &m->weights[at], path));
         found++;
     }
     for (layer = -1; layer < (int)m->config.n_layer; layer++) {
@@ -9231,10 +9456,9 @@ static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *pa
                           ATTN__LLU(index));
     t->name = (const char *)r;
     at = (uint64_t)(r - m->bytes);
-    if (attn__check_zeros(ctx, m, path, at + strlen(t->name), at + 64) ||
-        attn__check_zeros(ctx, m, path, at + 76, at + 80) ||
-        attn__check_zeros(ctx, m, path, at + 120, at + 128))
-        return ctx->status;
+    ATTN__TRY(attn__check_zeros(ctx, m, path, at + strlen(t->name), at + 64));
+    ATTN__TRY(attn__check_zeros(ctx, m, path, at + 76, at + 80));
+    ATTN__TRY(attn__check_zeros(ctx, m, path, at + 120, at + 128));
     if (dtype > ATTN_Q4 || dtype == ATTN_I32 || layout > 1 || (layout == 0 && dtype > ATTN_F16))
         return attn__fail(ctx, ATTN_E_VERSION,
                           "%s: tensor %s has data type %lu and layout %lu; this library knows the "
@@ -9264,8 +9488,7 @@ static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *pa
             "in a file of %llu",
             path, t->name, ATTN__LLU(t->offset), ATTN__LLU(t->size), ATTN__LLU(expected),
             ATTN__LLU(*end), ATTN__LLU(m->size));
-    if (attn__check_zeros(ctx, m, path, *end, t->offset) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__check_zeros(ctx, m, path, *end, t->offset));
     *end = t->offset + t->size;
     m->weights[index].data = m->bytes + t->offset;
     return ATTN_OK;
@@ -9297,9 +9520,9 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
     const uint64_t text = attn__u64(h + 96), text_size = attn__u64(h + 104);
     uint64_t end;
     size_t i;
-    if ((attn__u32(h + 8) == 1 && attn__check_zeros(ctx, m, path, 68, 72)) ||
-        attn__check_zeros(ctx, m, path, 120, 248))
-        return ctx->status;
+    if (attn__u32(h + 8) == 1)
+        ATTN__TRY(attn__check_zeros(ctx, m, path, 68, 72));
+    ATTN__TRY(attn__check_zeros(ctx, m, path, 120, 248));
     if (n == 0 || table != ATTN__HEADER || table_size != n * ATTN__ENTRY ||
         !attn__lies_within(table, table_size, m->size))
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tensor table does not fit into the file",
@@ -9316,9 +9539,8 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
         if (attn_checksum(0, h + text, (size_t)text_size) != attn__u64(h + 112))
             return attn__fail(ctx, ATTN_E_CHECKSUM,
                               "%s: the tokenizer's checksum is wrong: damaged", path);
-        if (attn__read_tokenizer(ctx, &m->tokenizer, h + text, (size_t)text_size, &m->config,
-                                 path) != ATTN_OK)
-            return ctx->status;
+        ATTN__TRY(attn__read_tokenizer(ctx, &m->tokenizer, h + text, (size_t)text_size, &m->config,
+                                       path));
         end = text + text_size;
     }
     m->weights = ATTN__NEW(ctx, attn__weight, (size_t)n, "the list of tensors");
@@ -9326,8 +9548,7 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
     if (!m->weights)
         return ATTN_E_MEMORY;
     for (i = 0; i < m->n_weights; i++)
-        if (attn__read_entry(ctx, m, path, i, h + table + i * ATTN__ENTRY, &end) != ATTN_OK)
-            return ctx->status;
+        ATTN__TRY(attn__read_entry(ctx, m, path, i, h + table + i * ATTN__ENTRY, &end));
     if (end != m->size)
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: %llu bytes follow the last tensor", path,
                           ATTN__LLU(m->size - end));
@@ -9380,8 +9601,7 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
     v.model = m;
     for (i = 0; i < m->n_weights; i++)
         n_blocks += attn__blocks_of(&m->weights[i]);
-    if (attn__need_kernels(ctx, &v.kernels) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_kernels(ctx, &v.kernels));
     v.digests = ATTN__NEW(ctx, uint64_t, n_blocks, "checksums");
     if (!v.digests)
         return ATTN_E_MEMORY;
@@ -9449,9 +9669,9 @@ ATTN__CALLER void attn_model_close(attn_model *model)
 static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *path,
                                     const attn_model_desc *desc)
 {
-    if ((desc && ATTN__NEED_ZEROS(ctx, "attn_model_desc", desc->reserved)) ||
-        attn__read_header(ctx, m, path) || attn__read_sections(ctx, m, path))
-        return ctx->status;
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_model_desc, desc));
+    ATTN__TRY(attn__read_header(ctx, m, path));
+    ATTN__TRY(attn__read_sections(ctx, m, path));
     if (attn__host_is_big_endian() && !m->copy) { /* cover: another processor */
         size_t i;
         m->copy = attn__alloc(ctx, m->size, "a copy in this processor's byte order");
@@ -9490,9 +9710,9 @@ ATTN__CALLER attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **mode
                                                 size_t size, const attn_model_desc *desc)
 {
     attn_model *m;
-    if (attn__need_place(ctx, "attn_model_open_memory", "place for the model", model) ||
-        (size > 0 && attn__need_given(ctx, "attn_model_open_memory", "data", data)))
-        return ctx->status;
+    ATTN__TRY(attn__need_place(ctx, "attn_model_open_memory", "place for the model", model));
+    if (size > 0)
+        ATTN__TRY(attn__need_given(ctx, "attn_model_open_memory", "data", data));
     m = ATTN__NEW(ctx, attn_model, 1, "a model");
     if (!m)
         return ATTN_E_MEMORY;
@@ -9514,9 +9734,8 @@ ATTN__CALLER attn_status attn_model_open(attn_ctx *ctx, attn_model **model, cons
 {
     attn_model *m;
     attn_status status = ATTN_OK;
-    if (attn__need_place(ctx, "attn_model_open", "place for the model", model) ||
-        attn__need_given(ctx, "attn_model_open", "path", path))
-        return ctx->status;
+    ATTN__TRY(attn__need_place(ctx, "attn_model_open", "place for the model", model));
+    ATTN__TRY(attn__need_given(ctx, "attn_model_open", "path", path));
     m = ATTN__NEW(ctx, attn_model, 1, "a model");
     if (!m)
         return ATTN_E_MEMORY;
@@ -9544,9 +9763,8 @@ ATTN__DEF size_t attn_model_n_tensors(const attn_model *model)
 ATTN__DEF attn_status attn_model_tensor_info(attn_ctx *ctx, attn_tensor_info *info,
                                              const attn_model *model, size_t index)
 {
-    if (attn__need_given(ctx, "attn_model_tensor_info", "model", model) ||
-        attn__need_given(ctx, "attn_model_tensor_info", "place for the answer", info))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_model_tensor_info", "model", model));
+    ATTN__TRY(attn__need_given(ctx, "attn_model_tensor_info", "place for the answer", info));
     if (index >= model->n_weights)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_model_tensor_info: index %llu; the model has %llu tensors",
@@ -9645,110 +9863,17 @@ ATTN__CALLER attn_status attn_model_tensor(attn_ctx *ctx, attn_tensor *out, cons
 {
     attn__source s;
     attn__result result;
-    if (attn__need_given(ctx, "attn_model_tensor", "model", model) ||
-        attn__need_given(ctx, "attn_model_tensor", "name", name))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_model_tensor", "model", model));
+    ATTN__TRY(attn__need_given(ctx, "attn_model_tensor", "name", name));
     if (!attn__find_source(model, name, &s))
         return attn__fail(ctx, ATTN_E_NAME, "attn_model_tensor: the model has no tensor \"%s\"",
                           name);
-    if (attn__begin(ctx, "attn_model_tensor", out, s.shape, &result) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__begin(ctx, "attn_model_tensor", out, s.shape, &result));
     attn__fetch(&s, (float *)result.dense.data, attn_count(result.dense));
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
 
 ATTN__SMALL_END
-
-/* >>numbers =====================================================================================
- * Small arithmetic that has to give the same bits everywhere. */
-
-/* Little-endian numbers, read byte by byte so that host order and alignment do not matter. */
-static uint32_t attn__u32(const unsigned char *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-static uint64_t attn__u64(const unsigned char *p)
-{
-    return (uint64_t)attn__u32(p) | (uint64_t)attn__u32(p + 4) << 32;
-}
-
-static int attn__host_is_big_endian(void)
-{
-    const uint16_t one = 1;
-    unsigned char first;
-    memcpy(&first, &one, 1);
-    return first == 0;
-}
-
-/* One step of the checksum. */
-ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next)
-{
-    chain = (chain ^ next) * 0x9E3779B97F4A7C15u;
-    return chain ^ (chain >> 32);
-}
-
-/* a * b + c rounded once. Not every libm has that right, nor fast, where the processor has no such
- * instruction. The product of two floats is exact in double; so only the sum has to be rounded on
- * the way, and rounding that to odd (if it is inexact, the last bit becomes 1) keeps the second
- * rounding, to float, from seeing a tie or an exact number where there is none: Boldo & Melquiond
- * 2008. Not every compiler says FP_FAST_FMAF where there is one, so the processors are named. */
-#if defined(FP_FAST_FMAF) || defined(__FMA__) || defined(__ARM_FEATURE_FMA) ||                     \
-    defined(__aarch64__) || defined(__s390x__) || defined(__powerpc64__) || defined(__riscv_flen)
-#define ATTN__FUSED
-ATTN__INLINE float attn__fmaf(float a, float b, float c)
-{
-    return fmaf(a, b, c);
-}
-#else
-ATTN__APART float attn__fmaf(float a, float b, float c)
-{
-    const double product = (double)a * (double)b, sum = product + (double)c, part = sum - product;
-    const double lost = (product - (sum - part)) + ((double)c - part); /* exact */
-    uint64_t bits;
-    double odd;
-    memcpy(&bits, &sum, 8);
-    /* Bits count away from zero. Infinity and NaN have lost NaN, and stay. */
-    if ((lost < 0 || lost > 0) && (bits & 1) == 0)
-        bits = (lost > 0) == (sum > 0) ? bits + 1 : bits - 1;
-    memcpy(&odd, &bits, 8);
-    return (float)odd;
-}
-#endif
-
-/* log(x) = n log(2) + log(1 + f), 1 + f = x / 2^n in [sqrt(1/2), sqrt(2)). For normal numbers, inf
- * and NaN; below them -inf. One number a row needs it, so it is no kernel. The coefficients come
- * from tests/makers/design_polynomials.py. */
-static float attn__log(float x)
-{
-    uint32_t bits, n_bits, f_bits;
-    float n, f, square, p = 0.0673199221f, head, y, lost;
-    memcpy(&bits, &x, 4);
-    bits += 0x004afb0du; /* 0x3f800000 - 0x3f3504f3, the bits of sqrt(1/2) */
-    n_bits = (bits >> 23) | 0x4b000000u;
-    f_bits = (bits & 0x007fffffu) + 0x3f3504f3u;
-    memcpy(&n, &n_bits, 4);
-    memcpy(&f, &f_bits, 4);
-    n = n - 8388735.0f; /* 2^23 + 127 */
-    f = f - 1.0f;
-    square = f * f;
-    p = attn__fmaf(p, f, -0.116601132f);
-    p = attn__fmaf(p, f, 0.118863232f);
-    p = attn__fmaf(p, f, -0.124082781f);
-    p = attn__fmaf(p, f, 0.142202303f);
-    p = attn__fmaf(p, f, -0.166678518f);
-    p = attn__fmaf(p, f, 0.20002073f);
-    p = attn__fmaf(p, f, -0.250000119f);
-    p = attn__fmaf(p, f, 0.333333135f);
-    p = attn__fmaf(p, f, -0.5f);
-    p = attn__fmaf(n, 1.42860677e-06f, p * square);
-    head = n * 0.693145752f; /* exact */
-    y = head + f;
-    lost = f - (y - head); /* the part that the sum rounded away; exact */
-    y = y + (lost + p);
-    y = x <= FLT_MAX ? y : x + INFINITY;
-    return x < FLT_MIN ? -INFINITY : y;
-}
 
 /* >>cpu =========================================================================================
  * Detection of the processor, and the types that the kernels of all instruction sets share. The
@@ -12585,210 +12710,6 @@ static size_t attn__query_block(size_t first, size_t left)
     return left < room ? left : room;
 }
 
-/* >>memory ======================================================================================
- * Contexts, errors and allocation. Every block starts at a multiple of 64 bytes, because lines are
- * 64 bytes; the blocks of tensors are chained in the context so that one call can free them. */
-
-static attn_status(attn__fail)(attn_ctx *ctx, attn_status status, const char *format, ...)
-{
-    va_list args;
-    unsigned char *at, before = 0;
-    ctx->status = status;
-    va_start(args, format);
-    vsnprintf(ctx->message, sizeof ctx->message, format, args);
-    va_end(args);
-    /* Names from a file may hold commands for a terminal: controls, U+0080 to U+009F too, be it in
-     * UTF-8 or as bytes alone. */
-    for (at = (unsigned char *)ctx->message; *at; before = *at++)
-        if (*at < ' ' || *at == 127 || (before < 0x80 && *at >= 0x80 && *at < 0xa0))
-            *at = '?';
-        else if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0)
-            at[0] = at[1] = '?';
-    return status;
-}
-
-/* "0.5", for messages: with a point, whatever the program's locale has in its place. */
-static const char *attn__show_number(char text[32], double value)
-{
-    char *at;
-    snprintf(text, 32, "%g", value);
-    at = text + strspn(text, "+-0123456789einfa");
-    if (*at) {
-        *at++ = '.';
-        memmove(at, at + strcspn(at, "0123456789e"), strlen(at + strcspn(at, "0123456789e")) + 1);
-    }
-    return text;
-}
-
-/* A pointer that may not be NULL. The likeliest reason is an earlier call that failed to make the
- * object, so the message ends with that call's. */
-static attn_status(attn__need_given)(attn_ctx *ctx, const char *op, const char *name,
-                                     const void *pointer)
-{
-    static const char link[] = "; before that: ";
-    char before[sizeof ctx->message];
-    const char *first;
-    if (pointer)
-        return ATTN_OK;
-    memcpy(before, ctx->message, sizeof before);
-    before[ctx->status == ATTN_OK ? 0 : sizeof before - 1] = 0;
-    first = strstr(before, link);
-    return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given%s%s", op, name, before[0] ? link : "",
-                      first ? first + sizeof link - 1 : before);
-}
-
-/* Where a call puts the object that it makes: a pointer to a pointer, which is NULL until then. */
-static attn_status attn__need_place(attn_ctx *ctx, const char *op, const char *name, void *place)
-{
-    if (place)
-        memset(place, 0, sizeof(void *));
-    return attn__need_given(ctx, op, name, place);
-}
-
-/* A struct that a caller fills has room for later versions. Something there comes from a newer
- * caller, or from one who did not zero the struct. */
-static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const uint64_t *reserved,
-                                          size_t n)
-{
-    size_t i;
-    for (i = 0; i < n; i++)
-        if (reserved[i])
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "%s.reserved is not zero: zero the struct (ATTN_ZERO) before setting "
-                              "its fields; this is attn.h %d.%d.%d",
-                              type, ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
-    return ATTN_OK;
-}
-
-static int attn__mul_overflows(size_t a, size_t b, size_t *product)
-{
-    *product = a * b;
-    return a != 0 && b > SIZE_MAX / a;
-}
-
-static size_t attn__round_up(size_t n, size_t multiple)
-{
-    return (n + multiple - 1) / multiple * multiple;
-}
-
-/* Floats from one row of activations to the next. Rows that lie a multiple of 4 KiB apart would all
- * compete for the same few places of a first-level cache. */
-static size_t attn__stride(size_t width)
-{
-    const size_t n = attn__round_up(width, 16);
-    return n % 256 == 0 ? n + 16 : n;
-}
-
-/* `what` names the purpose in the message. The bytes are zero. NULL after a failure. */
-static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
-{
-    const size_t extra = sizeof(attn__allocation) + 64;
-    const attn__allocator allocator = {ctx->alloc, ctx->free, ctx->user};
-    attn__allocation *block;
-    unsigned char *base, *start;
-
-    base = size > SIZE_MAX - extra ? NULL
-           : ctx->alloc            ? ATTN__AS(unsigned char *, ctx->alloc(size + extra, ctx->user))
-                                   : ATTN__AS(unsigned char *, calloc(1, size + extra));
-    if (!base) {
-        attn__fail(ctx, ATTN_E_MEMORY, "no memory for %s (%llu bytes)", what, ATTN__LLU(size));
-        return NULL;
-    }
-    if (ctx->alloc) /* calloc's pages are zero without being touched */
-        memset(base, 0, size + extra);
-    start = base + sizeof(attn__allocation);
-    start += (64 - (uintptr_t)start % 64) % 64;
-    block = (attn__allocation *)(void *)(start - sizeof(attn__allocation));
-    block->next = block->before = NULL;
-    block->base = base;
-    block->allocator = allocator;
-    if (!ctx->alloc) /* others may take memory back without our hearing of it */
-        ATTN__FORBID(start + size, (size_t)(base + extra - start));
-    return start;
-}
-
-/* n elements of a size, see ATTN__NEW. */
-static void *attn__alloc_array(attn_ctx *ctx, size_t n, size_t size, const char *what)
-{
-    return attn__alloc(ctx, n > SIZE_MAX / size ? SIZE_MAX : n * size, what);
-}
-
-ATTN__APART void attn__free(void *start)
-{
-    attn__allocation *block;
-    attn__allocator allocator;
-    if (!start)
-        return;
-    block = (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
-    allocator = block->allocator;
-    if (allocator.free)
-        allocator.free(block->base, allocator.user);
-    else if (!allocator.alloc)
-        free(block->base); /* the forbidden bytes end with the block */
-}
-
-/* Chains a block into the context, for attn_ctx_free. The context itself may move meanwhile: no
- * block knows where it is. */
-static void attn__chain(attn_ctx *ctx, void *start)
-{
-    attn__allocation *block =
-        (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
-    block->next = ctx->blocks;
-    if (block->next)
-        block->next->before = block;
-    ctx->blocks = block;
-}
-
-/* Takes a block out of the chain and frees it. */
-static void attn__unchain(attn_ctx *ctx, void *start)
-{
-    attn__allocation *block =
-        (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
-    if (!block->before && ctx->blocks != block)
-        return; /* the first of another context's: it will be freed with that */
-    if (block->before)
-        block->before->next = block->next;
-    else
-        ctx->blocks = block->next;
-    if (block->next)
-        block->next->before = block->before;
-    attn__free(start);
-}
-
-ATTN__DEF void attn_ctx_free(attn_ctx *ctx)
-{
-    while (ctx->blocks) {
-        attn__allocation *block = ctx->blocks;
-        ctx->blocks = block->next;
-        attn__free((unsigned char *)block + sizeof(attn__allocation));
-    }
-}
-
-ATTN__DEF int attn_version(void)
-{
-    return ATTN_VERSION;
-}
-
-ATTN__DEF const char *attn_status_name(attn_status status)
-{
-    static const char *const names[] = {"ATTN_OK",
-                                        "ATTN_E_ARGUMENT",
-                                        "ATTN_E_SHAPE",
-                                        "ATTN_E_MEMORY",
-                                        "ATTN_E_SPACE",
-                                        "ATTN_E_IO",
-                                        "ATTN_E_FORMAT",
-                                        "ATTN_E_VERSION",
-                                        "ATTN_E_CHECKSUM",
-                                        "ATTN_E_TOKEN",
-                                        "ATTN_E_CONTEXT",
-                                        "ATTN_E_TOKENIZER",
-                                        "ATTN_E_UNSUPPORTED",
-                                        "ATTN_E_NAME",
-                                        "ATTN_STOPPED"};
-    return (size_t)status < sizeof names / sizeof names[0] ? names[status] : "unknown status";
-}
-
 /* >>threads ======================================================================================
  * A whole forward pass runs inside one parallel region: opening a region costs more than many of
  * the operations in it. Every worker runs the same code on its own share and they meet at barriers
@@ -14048,7 +13969,7 @@ static attn_status attn__check_patch(attn_ctx *ctx, const char *what, const attn
     size_t n_vocab;
     if (attn__need_given(ctx, what, "model", model) ||
         attn__need_given(ctx, what, "description", d) ||
-        ATTN__NEED_ZEROS(ctx, "attn_patch_desc", d->reserved) ||
+        ATTN__NEED_ZEROS(ctx, attn_patch_desc, d) ||
         attn__need_given(ctx, what, "clean text", d->clean) ||
         attn__need_given(ctx, what, "corrupted text", d->corrupted))
         return ctx->status;
@@ -14480,7 +14401,7 @@ ATTN__CALLER attn_status attn_patch_path(attn_ctx *ctx, float *value, const attn
     if (attn__check_patch(ctx, "attn_patch_path", model, desc) ||
         attn__need_given(ctx, "attn_patch_path", "path", path) ||
         attn__need_given(ctx, "attn_patch_path", "place for the value", value) ||
-        ATTN__NEED_ZEROS(ctx, "attn_path", path->reserved))
+        ATTN__NEED_ZEROS(ctx, attn_path, path))
         return ctx->status;
     end = attn__path_end(path);
     if (attn__check_path(ctx, &model->config, path, end) != ATTN_OK)
@@ -15802,7 +15723,7 @@ ATTN__CALLER attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, co
     if (attn__need_place(ctx, "attn_writer_new", "place for the writer", writer) ||
         attn__need_given(ctx, "attn_writer_new", "path", path) ||
         attn__need_given(ctx, "attn_writer_new", "configuration", config) ||
-        ATTN__NEED_ZEROS(ctx, "attn_config", config->reserved) ||
+        ATTN__NEED_ZEROS(ctx, attn_config, config) ||
         (tokenizer_size > 0 && attn__need_given(ctx, "attn_writer_new", "tokenizer", tokenizer)))
         return ctx->status;
     c = *config;
