@@ -1728,7 +1728,7 @@ struct attn_workspace {
     attn__watched heads;  /* [2, n_batch, H, C], likewise: see >>watch */
 };
 
-/* Points of a pass that can be watched, in its order but for the first five; attn__hook_names has
+/* Points of a pass that can be watched, in its order but for the first five; attn__activations has
  * their names. Their order counts: attn__done_rows and the sets of points below rely on it. */
 enum {
     ATTN__HOOK_EMBED,
@@ -2020,10 +2020,6 @@ typedef struct attn__pace {
      ATTN__POINT(ATTN__HOOK_K_INPUT) | ATTN__POINT(ATTN__HOOK_V_INPUT))
 #define ATTN__SEES_HEADS (ATTN__SEES_INPUTS | ATTN__POINT(ATTN__HOOK_RESULT))
 #define ATTN__OPT_IN     (ATTN__SEES_HEADS | ATTN__POINT(ATTN__HOOK_MLP_IN))
-#define ATTN__HAS_HEADS                                                                            \
-    (ATTN__SEES_HEADS | ATTN__SEES_SCORES | ATTN__POINT(ATTN__HOOK_Q) |                            \
-     ATTN__POINT(ATTN__HOOK_K) | ATTN__POINT(ATTN__HOOK_V) | ATTN__POINT(ATTN__HOOK_Z))
-
 /* ---- watchers: all that the engine knows of callbacks, records and edits ---- */
 
 /* A feed, as a watcher hears of it: these positions, through these layers. */
@@ -3744,37 +3740,54 @@ ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_
  * watchers only through a small interface, attn__watcher_kind. Callbacks, records and edits are
  * three kinds of watcher. */
 
-/* Names after "blocks.i.", or whole for those outside the blocks, in the order of the pass. */
-static const char *const attn__hook_names[] = {"hook_embed",
-                                               "hook_pos_embed",
-                                               "ln_final.hook_scale",
-                                               "ln_final.hook_normalized.pre",
-                                               "ln_final.hook_normalized.post",
-                                               "hook_resid_pre",
-                                               "ln1.hook_scale",
-                                               "ln1.hook_normalized.pre",
-                                               "ln1.hook_normalized.post",
-                                               "hook_attn_in",
-                                               "hook_q_input",
-                                               "hook_k_input",
-                                               "hook_v_input",
-                                               "attn.hook_q",
-                                               "attn.hook_k",
-                                               "attn.hook_v",
-                                               "attn.hook_attn_scores",
-                                               "attn.hook_pattern",
-                                               "attn.hook_z",
-                                               "attn.hook_result",
-                                               "hook_attn_out",
-                                               "hook_resid_mid",
-                                               "hook_mlp_in",
-                                               "ln2.hook_scale",
-                                               "ln2.hook_normalized.pre",
-                                               "ln2.hook_normalized.post",
-                                               "mlp.hook_pre",
-                                               "mlp.hook_post",
-                                               "hook_mlp_out",
-                                               "hook_resid_post"};
+/* Where the rows of an activation lie, see attn__rows_at. From ATTN__IN_QKV on it has heads. */
+typedef enum attn__where {
+    ATTN__IN_RESID,
+    ATTN__IN_ADDED,
+    ATTN__IN_NORMED,
+    ATTN__IN_SCALE,
+    ATTN__IN_MLP,
+    ATTN__IN_QKV,
+    ATTN__IN_Z,
+    ATTN__IN_SCORES,
+    ATTN__IN_HEADS
+} attn__where;
+
+/* The activations, in the order of the pass: the name after "blocks.i.", or whole for those outside
+ * the blocks. */
+static const struct attn__activation {
+    const char *name;
+    attn__where rows;
+} attn__activations[] = {{"hook_embed", ATTN__IN_RESID},
+                         {"hook_pos_embed", ATTN__IN_ADDED},
+                         {"ln_final.hook_scale", ATTN__IN_SCALE},
+                         {"ln_final.hook_normalized.pre", ATTN__IN_NORMED},
+                         {"ln_final.hook_normalized.post", ATTN__IN_NORMED},
+                         {"hook_resid_pre", ATTN__IN_RESID},
+                         {"ln1.hook_scale", ATTN__IN_SCALE},
+                         {"ln1.hook_normalized.pre", ATTN__IN_NORMED},
+                         {"ln1.hook_normalized.post", ATTN__IN_NORMED},
+                         {"hook_attn_in", ATTN__IN_HEADS},
+                         {"hook_q_input", ATTN__IN_HEADS},
+                         {"hook_k_input", ATTN__IN_HEADS},
+                         {"hook_v_input", ATTN__IN_HEADS},
+                         {"attn.hook_q", ATTN__IN_QKV},
+                         {"attn.hook_k", ATTN__IN_QKV},
+                         {"attn.hook_v", ATTN__IN_QKV},
+                         {"attn.hook_attn_scores", ATTN__IN_SCORES},
+                         {"attn.hook_pattern", ATTN__IN_SCORES},
+                         {"attn.hook_z", ATTN__IN_Z},
+                         {"attn.hook_result", ATTN__IN_HEADS},
+                         {"hook_attn_out", ATTN__IN_ADDED},
+                         {"hook_resid_mid", ATTN__IN_RESID},
+                         {"hook_mlp_in", ATTN__IN_RESID},
+                         {"ln2.hook_scale", ATTN__IN_SCALE},
+                         {"ln2.hook_normalized.pre", ATTN__IN_NORMED},
+                         {"ln2.hook_normalized.post", ATTN__IN_NORMED},
+                         {"mlp.hook_pre", ATTN__IN_MLP},
+                         {"mlp.hook_post", ATTN__IN_MLP},
+                         {"hook_mlp_out", ATTN__IN_ADDED},
+                         {"hook_resid_post", ATTN__IN_RESID}};
 
 /* The name of an activation or a tensor: "blocks.3.attn.hook_q", or `rest` alone outside the blocks
  * (layer < 0). */
@@ -3790,7 +3803,8 @@ static attn__hook_name attn__name_of(int point, int layer)
 {
     attn__hook_name name;
     name.text[0] = 0;
-    attn__join_name(name.text, point < ATTN__HOOK_RESID_PRE ? -1 : layer, attn__hook_names[point]);
+    attn__join_name(name.text, point < ATTN__HOOK_RESID_PRE ? -1 : layer,
+                    attn__activations[point].name);
     return name;
 }
 
@@ -3873,7 +3887,7 @@ static attn__hook_name attn__nearest_name(const char *rest, int layer)
     int point;
     name.text[0] = 0;
     for (point = 0; point < ATTN__N_HOOKS; point++) {
-        const double likeness = attn__likeness(rest, attn__hook_names[point]);
+        const double likeness = attn__likeness(rest, attn__activations[point].name);
         if (likeness > best) {
             best = likeness;
             name = attn__name_of(point, layer);
@@ -4107,21 +4121,14 @@ ATTN__CALLER void attn_unhook_all(attn_session *session)
 
 /* ---- showing rows ---- */
 
-/* Is the point in this set of points? */
-static int attn__is_in(uint32_t set, int point)
-{
-    /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): the point was found */
-    return (set & ATTN__POINT(point)) != 0;
-}
-
 static int attn__is_over_keys(int point)
 {
-    return attn__is_in(ATTN__SEES_SCORES, point);
+    return attn__activations[point].rows == ATTN__IN_SCORES;
 }
 
 static int attn__has_heads(int point)
 {
-    return attn__is_in(ATTN__HAS_HEADS, point);
+    return attn__activations[point].rows >= ATTN__IN_QKV;
 }
 
 /* The numbers of one activation at one position: [*n_heads, width] if it has heads. Scores and
@@ -4129,20 +4136,14 @@ static int attn__has_heads(int point)
 static size_t attn__floats_at(const attn_config *c, int point, size_t *n_heads)
 {
     *n_heads = attn__has_heads(point) ? c->n_head : 1;
-    switch (point) {
-    case ATTN__HOOK_LN_FINAL:
-    case ATTN__HOOK_LN1:
-    case ATTN__HOOK_LN2:
-    case ATTN__HOOK_SCORES:
-    case ATTN__HOOK_PATTERN:
+    switch (attn__activations[point].rows) {
+    case ATTN__IN_SCALE:
+    case ATTN__IN_SCORES:
         return 1;
-    case ATTN__HOOK_Q:
-    case ATTN__HOOK_K:
-    case ATTN__HOOK_V:
-    case ATTN__HOOK_Z:
+    case ATTN__IN_QKV:
+    case ATTN__IN_Z:
         return c->d_head;
-    case ATTN__HOOK_MLP_PRE:
-    case ATTN__HOOK_MLP_POST:
+    case ATTN__IN_MLP:
         return c->d_mlp;
     default:
         return c->d_model;
@@ -4153,37 +4154,26 @@ static size_t attn__floats_at(const attn_config *c, int point, size_t *n_heads)
  * lays out the copies of the stream for each head, the scores and the patterns. */
 static attn__rows attn__rows_at(const attn__pass *p, int point)
 {
-    attn__rows rows = p->ws->normed;
-    switch (point) {
-    case ATTN__HOOK_LN_FINAL:
-    case ATTN__HOOK_LN1:
-    case ATTN__HOOK_LN2:
+    attn__rows rows = p->ws->normed; /* before and after a LayerNorm's gain and bias */
+    switch (attn__activations[point].rows) {
+    case ATTN__IN_SCALE:
         rows.data = p->ws->scale;
         rows.stride = 1;
         return rows;
-    case ATTN__HOOK_Q:
-    case ATTN__HOOK_K:
-    case ATTN__HOOK_V:
+    case ATTN__IN_QKV:
         rows = p->ws->qkv;
         rows.data += (size_t)(point - ATTN__HOOK_Q) * p->model->config.d_model;
         return rows;
-    case ATTN__HOOK_Z:
+    case ATTN__IN_Z:
         return p->ws->z;
-    case ATTN__HOOK_MLP_PRE:
-    case ATTN__HOOK_MLP_POST:
+    case ATTN__IN_MLP:
         return p->ws->mlp;
-    case ATTN__HOOK_EMBED:
-    case ATTN__HOOK_RESID_PRE:
-    case ATTN__HOOK_RESID_MID:
-    case ATTN__HOOK_MLP_IN:
-    case ATTN__HOOK_RESID_POST:
+    case ATTN__IN_RESID:
         return p->ws->resid;
-    case ATTN__HOOK_POS_EMBED:
-    case ATTN__HOOK_ATTN_OUT:
-    case ATTN__HOOK_MLP_OUT:
+    case ATTN__IN_ADDED:
         return p->ws->added;
     default:
-        return rows; /* before and after a LayerNorm's gain and bias */
+        return rows;
     }
 }
 
@@ -14275,7 +14265,7 @@ static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_m
     if (attn__check_patch(ctx, what, model, desc) || attn__need_given(ctx, what, "name", name))
         return ctx->status;
     for (point = ATTN__HOOK_RESID_PRE; point < ATTN__N_HOOKS; point++)
-        if (strcmp(name, attn__hook_names[point]) == 0)
+        if (strcmp(name, attn__activations[point].name) == 0)
             break;
     if (point == ATTN__N_HOOKS) {
         const attn__hook_name near_by = attn__nearest_name(name, 0);
@@ -14332,7 +14322,7 @@ static int attn__path_end(const attn_path *path)
                                ATTN__HOOK_K_INPUT, ATTN__HOOK_V_INPUT};
     size_t i;
     for (i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        if (path->to && strcmp(path->to, attn__hook_names[ends[i]]) == 0)
+        if (path->to && strcmp(path->to, attn__activations[ends[i]].name) == 0)
             return ends[i];
     return ATTN__N_HOOKS;
 }
