@@ -17,8 +17,8 @@ DO THIS
         cc -O2 -c -x c -DATTN_IMPLEMENTATION attn.h -o attn.o
         cc app.c attn.o -lm
 
-    A plain -O2 runs at full speed: the kernels for AVX2, AVX-512, AMX and NEON are compiled in and
-    the best one is chosen when the program runs.
+    A plain -O2 runs at full speed: the kernels for AVX2, AVX-512 and NEON are compiled in and the
+    best one is chosen when the program runs.
 
 A COMPLETE PROGRAM
 
@@ -90,15 +90,15 @@ TABLE OF CONTENTS: search for the mark
     >>platform       compilers and systems
     >>gpt2           THE FORWARD PASS
     >>inside         types and functions that several sections share
+    >>memory         contexts, errors, blocks           >>numbers    arithmetic with fixed bits
     >>steps          the steps of the forward pass, in its order
     >>session        workspaces, sessions, feeding, the key/value cache
     >>watch          hook points, watchers, callbacks   >>record     records and edits
     >>sampling       logits to a token                  >>generate   text in, text out
     >>score          losses and predictions             >>tokenizer  byte-level BPE
     >>tensors        views and allocation               >>ops        tier 1's operations
-    >>format         reading .attn files                >>numbers    arithmetic with fixed bits
-    >>cpu            instruction sets                   >>kernels    vector code, once for each
-    >>matmul         panels, products, one head         >>memory     contexts, errors, blocks
+    >>format         reading .attn files                >>cpu        instruction sets
+    >>kernels        vector code, once for each         >>matmul     panels, products, one head
     >>threads        workers, barriers, how many of them
   part two, left out by ATTN_NO_LENS with its API: built on the engine, never needed by it
     >>print, >>files, >>patch, >>lens, >>models         >>api-files to >>api-lens, implemented
@@ -276,7 +276,8 @@ THE FILE FORMAT: .attn, versions 1 and 2
              special: u32[n_special] = ids of tokens that text may not produce unasked
              the token bytes (raw bytes, not GPT-2's printable stand-ins)
     Every one of the 256 bytes is a token of its own. No special token takes part in a merge. An id
-    may have no bytes, unless it is special or merged; a special token has at most 256. n_tokens is
+    may have no bytes, unless it is special or merged; a special token has at most 256, and there
+    are at most 1024 special tokens. n_tokens is
     at most n_vocab.
 
     Checksum: the data is cut into blocks of 1 MiB, the last one shorter. A block is padded with
@@ -434,7 +435,8 @@ typedef enum attn_status {
     ATTN_STOPPED        /* a callback asked to stop */
 } attn_status;
 
-/* Instruction sets, for attn_ctx.isa. AUTO takes the best that the processor has. */
+/* Instruction sets, for attn_ctx.isa. AUTO takes the best that the processor has,
+ * but never AMX. */
 typedef enum attn_isa_kind {
     ATTN_ISA_AUTO = 0,
     ATTN_ISA_PORTABLE, /* plain C with fmaf: exact everywhere, slow without hardware support */
@@ -447,8 +449,9 @@ typedef enum attn_isa_kind {
     ATTN_ISA_AVX2_VNNI,
     ATTN_ISA_NEON_DOT,
     ATTN_ISA_NEON_I8MM,
-    /* AVX-512 VNNI, and from 16 rows of q8 or q4 on products of tiles. Linux alone, which is asked
-     * for the permission once; the process then takes no signal stack below about 12 KiB. */
+    /* AVX-512 VNNI, and from 16 rows of q8 or q4 on products of tiles: tested by emulation, never yet
+     * on hardware, so AUTO does not choose it. Linux alone, which is asked for the permission by the
+     * first call with this context; the process then takes no signal stack below about 12 KiB. */
     ATTN_ISA_AMX
 } attn_isa_kind;
 
@@ -915,7 +918,8 @@ ATTN_API attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const at
  * perplexity. NaN if n_stats is 0 or stats is NULL. */
 ATTN_API double attn_mean_nll(const attn_token_stats *stats, size_t n_stats);
 /* For logits [T, V]: stats[t] of token targets[t] (both may be NULL, together), and the likeliest
- * tokens of each row (top may be NULL). */
+ * tokens of each row (top may be NULL). A NaN, +inf or nothing but -inf in a row: as in
+ * attn_sample. */
 ATTN_API attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
                                       attn_tensor logits, const int32_t *targets);
 
@@ -939,7 +943,7 @@ ATTN_API attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, siz
                                       const attn_sampler_desc *desc);
 ATTN_API void attn_sampler_free(attn_sampler *sampler);
 /* Picks from logits [n_vocab]; `seen` are the n_seen tokens so far, for the repetition penalty.
- * Logits with a NaN, or all -inf, are an error. Allocates nothing. */
+ * Logits with a NaN, or all -inf, are an error; the first of +inf is certain. Allocates nothing. */
 ATTN_API attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *sampler,
                                  const float *logits, const int32_t *seen, size_t n_seen);
 
@@ -1049,7 +1053,8 @@ ATTN_API void attn_continuations_free(attn_continuation *texts, size_t n_texts);
 /* >>api-tokenizer ===============================================================================
  *
  * GPT-2's byte-level BPE, exact, for any vocabulary of that kind. Any bytes can be encoded, valid
- * UTF-8 or not, and decoding gives them back. Time is near-linear in the input, whatever it is. */
+ * UTF-8 or not, and decoding gives them back. Time is near-linear in the input, whatever it is; a
+ * word of more than 48 bytes takes 36 bytes of memory for each of them. */
 
 /* From a tokenizer section as the file format describes it (a model brings its own:
  * attn_model_tokenizer). The data must outlive it. *tokenizer is NULL on failure. */
@@ -1700,7 +1705,7 @@ struct attn_workspace {
     attn__watched heads;  /* [2, n_batch, H, C], likewise: see >>watch */
 };
 
-/* Points of a pass that can be watched, in its order but for the first five; attn__hook_names has
+/* Points of a pass that can be watched, in its order but for the first five; attn__activations has
  * their names. Their order counts: attn__done_rows and the sets of points below rely on it. */
 enum {
     ATTN__HOOK_EMBED,
@@ -1992,10 +1997,6 @@ typedef struct attn__pace {
      ATTN__POINT(ATTN__HOOK_K_INPUT) | ATTN__POINT(ATTN__HOOK_V_INPUT))
 #define ATTN__SEES_HEADS (ATTN__SEES_INPUTS | ATTN__POINT(ATTN__HOOK_RESULT))
 #define ATTN__OPT_IN     (ATTN__SEES_HEADS | ATTN__POINT(ATTN__HOOK_MLP_IN))
-#define ATTN__HAS_HEADS                                                                            \
-    (ATTN__SEES_HEADS | ATTN__SEES_SCORES | ATTN__POINT(ATTN__HOOK_Q) |                            \
-     ATTN__POINT(ATTN__HOOK_K) | ATTN__POINT(ATTN__HOOK_V) | ATTN__POINT(ATTN__HOOK_Z))
-
 /* ---- watchers: all that the engine knows of callbacks, records and edits ---- */
 
 /* A feed, as a watcher hears of it: these positions, through these layers. */
@@ -2080,26 +2081,6 @@ typedef struct attn__scratchpad {
 typedef void (*attn__block_fn)(const attn__worker *me, attn__pass *p, const attn_session *of,
                                size_t head, size_t row, attn__scratchpad s);
 
-static const char *attn__show_number(char text[32], double value);
-static attn_status attn__fail(attn_ctx *ctx, attn_status status, const char *format, ...)
-    ATTN__PRINTF(3, 4);
-static attn_status attn__need_given(attn_ctx *ctx, const char *op, const char *name,
-                                    const void *pointer);
-static attn_status attn__need_place(attn_ctx *ctx, const char *op, const char *name, void *place);
-static attn_status attn__need_zero_words(attn_ctx *ctx, const char *type, const uint64_t *reserved,
-                                         size_t n);
-#define ATTN__NEED_ZEROS(ctx, type, reserved)                                                      \
-    attn__need_zero_words(ctx, type, reserved, sizeof(reserved) / sizeof(reserved)[0])
-#ifdef __clang_analyzer__ /* it does not look into these */
-#define attn__fail(ctx, status_, ...)                                                              \
-    (attn__fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
-#define attn__need_given(ctx, op, name, pointer)                                                   \
-    ((pointer) ? ATTN_OK : (attn__need_given(ctx, op, name, NULL), (ctx)->status = ATTN_E_ARGUMENT))
-#define attn__need_zero_words(ctx, type, reserved, n)                                              \
-    (attn__need_zero_words(ctx, type, reserved, n) ? (ctx)->status = ATTN_E_ARGUMENT : ATTN_OK)
-#endif
-ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next);
-static float attn__fmaf(float a, float b, float c);
 static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session);
 static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, size_t head,
                            size_t position, const float *key);
@@ -2137,9 +2118,6 @@ static float *attn__row_buffers(attn_ctx *ctx, size_t n);
 static void attn__moments(const attn__kernels *kernels, const float *x, size_t n, float eps,
                           float *mean, float *scale);
 static void attn__unmap(const unsigned char *bytes, size_t size);
-static uint32_t attn__u32(const unsigned char *p);
-static uint64_t attn__u64(const unsigned char *p);
-static int attn__host_is_big_endian(void);
 static size_t attn__line_of(attn_dtype dtype, size_t k);
 static int attn__is_quantized(attn_dtype dtype);
 static const attn__kernels *attn__kernels_for(const attn_ctx *ctx);
@@ -2158,21 +2136,333 @@ static void attn__head_scores(const attn__kernels *kernels, const attn__head *h,
 static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
                              const float *pattern, size_t stride, float *tail, float *pack);
 static size_t attn__query_block(size_t first, size_t left);
-static int attn__mul_overflows(size_t a, size_t b, size_t *product);
-static size_t attn__round_up(size_t n, size_t multiple);
-static size_t attn__stride(size_t width);
-static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what);
-static void *attn__alloc_array(attn_ctx *ctx, size_t n, size_t size, const char *what);
-#define ATTN__NEW(ctx, type, n, what) ((type *)attn__alloc_array(ctx, n, sizeof(type), what))
-static void attn__free(void *start);
-static void attn__chain(attn_ctx *ctx, void *start);
-static void attn__unchain(attn_ctx *ctx, void *start);
 static void attn__barrier(const attn__worker *me);
 static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *), void *arg);
 static int attn__max_threads(const attn_ctx *ctx);
 static void attn__parallel_paced(attn__pace *pace, int most, double work, int n_barriers,
                                  void (*body)(attn__worker *, void *), void *arg);
 static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t *last);
+
+ATTN__SMALL_END
+
+/* >>memory ======================================================================================
+ * Contexts, errors and allocation. Every block starts at a multiple of 64 bytes, because lines are
+ * 64 bytes; the blocks of tensors are chained in the context so that one call can free them. */
+
+ATTN__PRINTF(3, 4)
+static attn_status(attn__fail)(attn_ctx *ctx, attn_status status, const char *format, ...)
+{
+    va_list args;
+    unsigned char *at, before = 0;
+    ctx->status = status;
+    va_start(args, format);
+    vsnprintf(ctx->message, sizeof ctx->message, format, args);
+    va_end(args);
+    /* Names from a file may hold commands for a terminal: controls, U+0080 to U+009F too, be it in
+     * UTF-8 or as bytes alone. */
+    for (at = (unsigned char *)ctx->message; *at; before = *at++)
+        if (*at < ' ' || *at == 127 || (before < 0x80 && *at >= 0x80 && *at < 0xa0))
+            *at = '?';
+        else if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0)
+            at[0] = at[1] = '?';
+    return status;
+}
+
+/* "0.5", for messages: with a point, whatever the program's locale has in its place. */
+static const char *attn__show_number(char text[32], double value)
+{
+    char *at;
+    snprintf(text, 32, "%g", value);
+    at = text + strspn(text, "+-0123456789einfa");
+    if (*at) {
+        *at++ = '.';
+        memmove(at, at + strcspn(at, "0123456789e"), strlen(at + strcspn(at, "0123456789e")) + 1);
+    }
+    return text;
+}
+
+/* A pointer that may not be NULL. The likeliest reason is an earlier call that failed to make the
+ * object, so the message ends with that call's. */
+static attn_status(attn__need_given)(attn_ctx *ctx, const char *op, const char *name,
+                                     const void *pointer)
+{
+    static const char link[] = "; before that: ";
+    char before[sizeof ctx->message];
+    const char *first;
+    if (pointer)
+        return ATTN_OK;
+    memcpy(before, ctx->message, sizeof before);
+    before[ctx->status == ATTN_OK ? 0 : sizeof before - 1] = 0;
+    first = strstr(before, link);
+    return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given%s%s", op, name, before[0] ? link : "",
+                      first ? first + sizeof link - 1 : before);
+}
+
+/* Where a call puts the object that it makes: a pointer to a pointer, which is NULL until then. */
+static attn_status attn__need_place(attn_ctx *ctx, const char *op, const char *name, void *place)
+{
+    if (place)
+        memset(place, 0, sizeof(void *));
+    return attn__need_given(ctx, op, name, place);
+}
+
+/* A struct that a caller fills has room for later versions. Something there comes from a newer
+ * caller, or from one who did not zero the struct. */
+static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const uint64_t *reserved,
+                                          size_t n)
+{
+    size_t i;
+    for (i = 0; reserved && i < n; i++)
+        if (reserved[i])
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "%s.reserved is not zero: zero the struct (ATTN_ZERO) before setting "
+                              "its fields; this is attn.h %d.%d.%d",
+                              type, ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
+    return ATTN_OK;
+}
+#define ATTN__NEED_ZEROS(ctx, type, x) /* of a struct, if there is one */                          \
+    attn__need_zero_words(ctx, #type, (x) ? (x)->reserved : NULL,                                  \
+                          sizeof(((type *)0)->reserved) / sizeof(uint64_t))
+
+/* The checks at the beginning of a function, and calls before there is anything to free: a call that
+ * fails has set the context's status, with which the function that contains this returns. */
+#define ATTN__TRY(call)                                                                            \
+    do {                                                                                           \
+        if ((call) != ATTN_OK)                                                                     \
+            return ctx->status;                                                                    \
+    } while (0)
+
+#ifdef __clang_analyzer__ /* it does not look into these */
+#define attn__fail(ctx, status_, ...)                                                              \
+    (attn__fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
+#define attn__need_given(ctx, op, name, pointer)                                                   \
+    ((pointer) ? ATTN_OK : (attn__need_given(ctx, op, name, NULL), (ctx)->status = ATTN_E_ARGUMENT))
+#define attn__need_zero_words(ctx, type, reserved, n)                                              \
+    (attn__need_zero_words(ctx, type, reserved, n) ? (ctx)->status = ATTN_E_ARGUMENT : ATTN_OK)
+#endif
+
+static int attn__mul_overflows(size_t a, size_t b, size_t *product)
+{
+    *product = a * b;
+    return a != 0 && b > SIZE_MAX / a;
+}
+
+static size_t attn__round_up(size_t n, size_t multiple)
+{
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+/* Floats from one row of activations to the next. Rows that lie a multiple of 4 KiB apart would all
+ * compete for the same few places of a first-level cache. */
+static size_t attn__stride(size_t width)
+{
+    const size_t n = attn__round_up(width, 16);
+    return n % 256 == 0 ? n + 16 : n;
+}
+
+/* `what` names the purpose in the message. The bytes are zero. NULL after a failure. */
+static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
+{
+    const size_t extra = sizeof(attn__allocation) + 64;
+    const attn__allocator allocator = {ctx->alloc, ctx->free, ctx->user};
+    attn__allocation *block;
+    unsigned char *base, *start;
+
+    base = size > SIZE_MAX - extra ? NULL
+           : ctx->alloc            ? ATTN__AS(unsigned char *, ctx->alloc(size + extra, ctx->user))
+                                   : ATTN__AS(unsigned char *, calloc(1, size + extra));
+    if (!base) {
+        attn__fail(ctx, ATTN_E_MEMORY, "no memory for %s (%llu bytes)", what, ATTN__LLU(size));
+        return NULL;
+    }
+    if (ctx->alloc) /* calloc's pages are zero without being touched */
+        memset(base, 0, size + extra);
+    start = base + sizeof(attn__allocation);
+    start += (64 - (uintptr_t)start % 64) % 64;
+    block = (attn__allocation *)(void *)(start - sizeof(attn__allocation));
+    block->next = block->before = NULL;
+    block->base = base;
+    block->allocator = allocator;
+    if (!ctx->alloc) /* others may take memory back without our hearing of it */
+        ATTN__FORBID(start + size, (size_t)(base + extra - start));
+    return start;
+}
+
+/* n elements of a size, see ATTN__NEW. */
+static void *attn__alloc_array(attn_ctx *ctx, size_t n, size_t size, const char *what)
+{
+    return attn__alloc(ctx, n > SIZE_MAX / size ? SIZE_MAX : n * size, what);
+}
+#define ATTN__NEW(ctx, type, n, what) ((type *)attn__alloc_array(ctx, n, sizeof(type), what))
+
+ATTN__APART void attn__free(void *start)
+{
+    attn__allocation *block;
+    attn__allocator allocator;
+    if (!start)
+        return;
+    block = (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
+    allocator = block->allocator;
+    if (allocator.free)
+        allocator.free(block->base, allocator.user);
+    else if (!allocator.alloc)
+        free(block->base); /* the forbidden bytes end with the block */
+}
+
+/* Chains a block into the context, for attn_ctx_free. The context itself may move meanwhile: no
+ * block knows where it is. */
+static void attn__chain(attn_ctx *ctx, void *start)
+{
+    attn__allocation *block =
+        (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
+    block->next = ctx->blocks;
+    if (block->next)
+        block->next->before = block;
+    ctx->blocks = block;
+}
+
+/* Takes a block out of the chain and frees it. */
+static void attn__unchain(attn_ctx *ctx, void *start)
+{
+    attn__allocation *block =
+        (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
+    if (!block->before && ctx->blocks != block)
+        return; /* the first of another context's: it will be freed with that */
+    if (block->before)
+        block->before->next = block->next;
+    else
+        ctx->blocks = block->next;
+    if (block->next)
+        block->next->before = block->before;
+    attn__free(start);
+}
+
+ATTN__DEF void attn_ctx_free(attn_ctx *ctx)
+{
+    while (ctx->blocks) {
+        attn__allocation *block = ctx->blocks;
+        ctx->blocks = block->next;
+        attn__free((unsigned char *)block + sizeof(attn__allocation));
+    }
+}
+
+ATTN__DEF int attn_version(void)
+{
+    return ATTN_VERSION;
+}
+
+ATTN__DEF const char *attn_status_name(attn_status status)
+{
+    static const char *const names[] = {"ATTN_OK",
+                                        "ATTN_E_ARGUMENT",
+                                        "ATTN_E_SHAPE",
+                                        "ATTN_E_MEMORY",
+                                        "ATTN_E_SPACE",
+                                        "ATTN_E_IO",
+                                        "ATTN_E_FORMAT",
+                                        "ATTN_E_VERSION",
+                                        "ATTN_E_CHECKSUM",
+                                        "ATTN_E_TOKEN",
+                                        "ATTN_E_CONTEXT",
+                                        "ATTN_E_TOKENIZER",
+                                        "ATTN_E_UNSUPPORTED",
+                                        "ATTN_E_NAME",
+                                        "ATTN_STOPPED"};
+    return (size_t)status < sizeof names / sizeof names[0] ? names[status] : "unknown status";
+}
+
+/* >>numbers =====================================================================================
+ * Small arithmetic that has to give the same bits everywhere. */
+
+/* Little-endian numbers, read byte by byte so that host order and alignment do not matter. */
+static uint32_t attn__u32(const unsigned char *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static uint64_t attn__u64(const unsigned char *p)
+{
+    return (uint64_t)attn__u32(p) | (uint64_t)attn__u32(p + 4) << 32;
+}
+
+static int attn__host_is_big_endian(void)
+{
+    const uint16_t one = 1;
+    unsigned char first;
+    memcpy(&first, &one, 1);
+    return first == 0;
+}
+
+/* One step of the checksum. */
+ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next)
+{
+    chain = (chain ^ next) * 0x9E3779B97F4A7C15u;
+    return chain ^ (chain >> 32);
+}
+
+/* a * b + c rounded once. Not every libm has that right, nor fast, where the processor has no such
+ * instruction. The product of two floats is exact in double; so only the sum has to be rounded on
+ * the way, and rounding that to odd (if it is inexact, the last bit becomes 1) keeps the second
+ * rounding, to float, from seeing a tie or an exact number where there is none: Boldo & Melquiond
+ * 2008. Not every compiler says FP_FAST_FMAF where there is one, so the processors are named. */
+#if defined(FP_FAST_FMAF) || defined(__FMA__) || defined(__ARM_FEATURE_FMA) ||                     \
+    defined(__aarch64__) || defined(__s390x__) || defined(__powerpc64__) || defined(__riscv_flen)
+#define ATTN__FUSED
+ATTN__INLINE float attn__fmaf(float a, float b, float c)
+{
+    return fmaf(a, b, c);
+}
+#else
+ATTN__APART float attn__fmaf(float a, float b, float c)
+{
+    const double product = (double)a * (double)b, sum = product + (double)c, part = sum - product;
+    const double lost = (product - (sum - part)) + ((double)c - part); /* exact */
+    uint64_t bits;
+    double odd;
+    memcpy(&bits, &sum, 8);
+    /* Bits count away from zero. Infinity and NaN have lost NaN, and stay. */
+    if ((lost < 0 || lost > 0) && (bits & 1) == 0)
+        bits = (lost > 0) == (sum > 0) ? bits + 1 : bits - 1;
+    memcpy(&odd, &bits, 8);
+    return (float)odd;
+}
+#endif
+
+/* log(x) = n log(2) + log(1 + f), 1 + f = x / 2^n in [sqrt(1/2), sqrt(2)). For normal numbers, inf
+ * and NaN; below them -inf. One number a row needs it, so it is no kernel. The coefficients come
+ * from tests/makers/design_polynomials.py. */
+static float attn__log(float x)
+{
+    uint32_t bits, n_bits, f_bits;
+    float n, f, square, p = 0.0673199221f, head, y, lost;
+    memcpy(&bits, &x, 4);
+    bits += 0x004afb0du; /* 0x3f800000 - 0x3f3504f3, the bits of sqrt(1/2) */
+    n_bits = (bits >> 23) | 0x4b000000u;
+    f_bits = (bits & 0x007fffffu) + 0x3f3504f3u;
+    memcpy(&n, &n_bits, 4);
+    memcpy(&f, &f_bits, 4);
+    n = n - 8388735.0f; /* 2^23 + 127 */
+    f = f - 1.0f;
+    square = f * f;
+    p = attn__fmaf(p, f, -0.116601132f);
+    p = attn__fmaf(p, f, 0.118863232f);
+    p = attn__fmaf(p, f, -0.124082781f);
+    p = attn__fmaf(p, f, 0.142202303f);
+    p = attn__fmaf(p, f, -0.166678518f);
+    p = attn__fmaf(p, f, 0.20002073f);
+    p = attn__fmaf(p, f, -0.250000119f);
+    p = attn__fmaf(p, f, 0.333333135f);
+    p = attn__fmaf(p, f, -0.5f);
+    p = attn__fmaf(n, 1.42860677e-06f, p * square);
+    head = n * 0.693145752f; /* exact */
+    y = head + f;
+    lost = f - (y - head); /* the part that the sum rounded away; exact */
+    y = y + (lost + p);
+    y = x <= FLT_MAX ? y : x + INFINITY;
+    return x < FLT_MIN ? -INFINITY : y;
+}
+
+ATTN__SMALL
 
 /* >>steps =======================================================================================
  * The steps of the forward pass, in the order in which it takes them. */
@@ -2667,9 +2957,8 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
     const attn_config *c;
     double estimate;
     memset(ws, 0, sizeof *ws);
-    if (attn__need_given(ctx, "attn_workspace", "model", model) ||
-        (desc && ATTN__NEED_ZEROS(ctx, "attn_workspace_desc", desc->reserved)))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_workspace", "model", model));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_workspace_desc, desc));
     c = &model->config;
     ws->model = model;
     ws->ctx = attn__allocator_of(ctx);
@@ -2682,8 +2971,7 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
             "a workspace for sessions of %llu tokens was asked for; the model's n_ctx "
             "is %lu",
             ATTN__LLU(ws->n_ctx), (unsigned long)c->n_ctx);
-    if (attn__need_kernels(ctx, &ws->kernels) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_kernels(ctx, &ws->kernels));
     estimate = 4.0 * (double)ws->n_batch * (8.0 * ((double)c->d_model + 32) + c->d_mlp + 64) +
                4.0 * (double)ws->n_threads *
                    (ATTN__PACK + ATTN__QUERIES * 2.0 * ((double)ws->n_ctx + c->d_head + 32)) +
@@ -2700,9 +2988,8 @@ ATTN__CALLER attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const
 {
     attn_workspace ws;
     size_t floats = 0;
-    if (attn__need_given(ctx, "attn_workspace_size", "place for the size", bytes) ||
-        attn__plan_workspace(ctx, &ws, &floats, model, desc))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_workspace_size", "place for the size", bytes));
+    ATTN__TRY(attn__plan_workspace(ctx, &ws, &floats, model, desc));
     *bytes = attn__bytes_of(attn__round_up(sizeof ws, 16) + sizeof(attn__pace), floats);
     return ATTN_OK;
 }
@@ -2714,9 +3001,8 @@ ATTN__CALLER attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **work
     attn_workspace plan, *ws;
     size_t floats = 0;
     float *base;
-    if (attn__need_place(ctx, "attn_workspace_new", "place for the workspace", workspace) ||
-        attn__plan_workspace(ctx, &plan, &floats, model, desc))
-        return ctx->status;
+    ATTN__TRY(attn__need_place(ctx, "attn_workspace_new", "place for the workspace", workspace));
+    ATTN__TRY(attn__plan_workspace(ctx, &plan, &floats, model, desc));
     ws = (attn_workspace *)attn__alloc(ctx, attn__round_up(sizeof *ws, 16) + sizeof(attn__pace),
                                        "a workspace");
     base = ws ? ATTN__NEW(ctx, float, floats, "a workspace's rows") : NULL;
@@ -2752,9 +3038,8 @@ static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *fl
     double estimate;
     memset(s, 0, sizeof *s);
     memset(own, 0, sizeof *own);
-    if (attn__need_given(ctx, "attn_session", "model", model) ||
-        (desc && ATTN__NEED_ZEROS(ctx, "attn_session_desc", desc->reserved)))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_session", "model", model));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_session_desc, desc));
     c = &model->config;
     s->model = model;
     s->ctx = attn__allocator_of(ctx);
@@ -2809,10 +3094,10 @@ ATTN__CALLER attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const a
     attn_session s;
     attn_workspace_desc own;
     size_t floats = 0, more = 0;
-    if (attn__need_given(ctx, "attn_session_size", "place for the size", bytes) ||
-        attn__plan_session(ctx, &s, &floats, &own, model, desc) ||
-        (!s.workspace && attn_workspace_size(ctx, &more, model, &own)))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_session_size", "place for the size", bytes));
+    ATTN__TRY(attn__plan_session(ctx, &s, &floats, &own, model, desc));
+    if (!s.workspace)
+        ATTN__TRY(attn_workspace_size(ctx, &more, model, &own));
     *bytes = attn__bytes_of(sizeof s, floats) + more;
     return ATTN_OK;
 }
@@ -2825,10 +3110,10 @@ ATTN__CALLER attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     size_t floats = 0;
     float *base;
     attn_status status;
-    if (attn__need_place(ctx, "attn_session_new", "place for the session", session) ||
-        attn__plan_session(ctx, &plan, &floats, &own, model, desc) ||
-        (plan.workspace && attn__check_workspace(ctx, &plan, plan.workspace, desc->n_batch)))
-        return ctx->status;
+    ATTN__TRY(attn__need_place(ctx, "attn_session_new", "place for the session", session));
+    ATTN__TRY(attn__plan_session(ctx, &plan, &floats, &own, model, desc));
+    if (plan.workspace)
+        ATTN__TRY(attn__check_workspace(ctx, &plan, plan.workspace, desc->n_batch));
     if (plan.workspace)
         plan.workspace->n_users++;
     else if ((status = attn_workspace_new(ctx, &plan.workspace, model, &own)) != ATTN_OK)
@@ -2886,12 +3171,11 @@ ATTN__CALLER attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
                                           attn_workspace *workspace)
 {
     const attn__watcher *w;
-    if (attn__need_given(ctx, "attn_session_use", "session", session) ||
-        attn__need_given(ctx, "attn_session_use", "workspace", workspace) ||
-        attn__check_idle(ctx, "attn_session_use", session) ||
-        attn__check_workspace(ctx, session, workspace, 0) ||
-        attn__claim_all(ctx, workspace, session))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_session_use", "session", session));
+    ATTN__TRY(attn__need_given(ctx, "attn_session_use", "workspace", workspace));
+    ATTN__TRY(attn__check_idle(ctx, "attn_session_use", session));
+    ATTN__TRY(attn__check_workspace(ctx, session, workspace, 0));
+    ATTN__TRY(attn__claim_all(ctx, workspace, session));
     for (w = session->watchers; w; w = w->next)
         attn__release(session->workspace, w);
     workspace->n_users++;
@@ -2941,14 +3225,12 @@ static void attn__truncate(attn_session *session, size_t length)
 
 ATTN__DEF attn_status attn_truncate(attn_ctx *ctx, attn_session *session, size_t length)
 {
-    if (attn__need_given(ctx, "attn_truncate", "session", session) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_truncate", "session", session));
     if (length > session->length)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_truncate: to %llu, but the session holds %llu tokens",
                           ATTN__LLU(length), ATTN__LLU(session->length));
-    if (attn__check_idle(ctx, "attn_truncate", session) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__check_idle(ctx, "attn_truncate", session));
     attn__truncate(session, length);
     session->has_logits = 0;
     return ATTN_OK;
@@ -2958,10 +3240,9 @@ ATTN__DEF attn_status attn_truncate(attn_ctx *ctx, attn_session *session, size_t
 static attn_status attn__check_copy(attn_ctx *ctx, const attn_session *to, const attn_session *from)
 {
     const attn__watcher *w;
-    if (attn__need_given(ctx, "attn_session_copy", "session", to) ||
-        attn__need_given(ctx, "attn_session_copy", "session", from) ||
-        attn__check_idle(ctx, "attn_session_copy", to))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_session_copy", "session", to));
+    ATTN__TRY(attn__need_given(ctx, "attn_session_copy", "session", from));
+    ATTN__TRY(attn__check_idle(ctx, "attn_session_copy", to));
     for (w = to->watchers; w && to != from; w = w->next)
         if (w->kind->truncate) /* it counts the session's positions */
             return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -2984,8 +3265,7 @@ ATTN__CALLER attn_status attn_session_copy(attn_ctx *ctx, attn_session *to,
 {
     const attn_config *c;
     size_t heads, head, panel, layer, n, most = 0;
-    if (attn__check_copy(ctx, to, from) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__check_copy(ctx, to, from));
     if (to == from)
         return ATTN_OK;
     c = &from->model->config;
@@ -3123,14 +3403,12 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
     if (!s || s->model != model)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_feed: there is no session, or one of another model");
-    if (attn__check_idle(ctx, "attn_feed", s) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__check_idle(ctx, "attn_feed", s));
     if (s->workspace->is_running)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_feed: the session's workspace is in use; in a callback, feed a "
                           "session that has another one");
-    if (ATTN__NEED_ZEROS(ctx, "attn_feed_item", item->reserved) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_feed_item, item));
     if (item->n_tokens == 0 || !item->tokens)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no tokens were given");
     if (item->n_tokens > s->capacity - s->length)
@@ -3140,10 +3418,9 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
             "fit; call attn_truncate, or make a larger one (the model's n_ctx is %lu)",
             ATTN__LLU(s->length), ATTN__LLU(s->capacity), ATTN__LLU(item->n_tokens),
             (unsigned long)model->config.n_ctx);
-    if (attn__need_ids(ctx, "attn_feed", "token", item->tokens, 1, item->n_tokens,
-                       model->config.n_vocab) ||
-        attn__check_layers(ctx, item, model))
-        return ctx->status;
+    ATTN__TRY(attn__need_ids(ctx, "attn_feed", "token", item->tokens, 1, item->n_tokens,
+                             model->config.n_vocab));
+    ATTN__TRY(attn__check_layers(ctx, item, model));
     span = attn__span_of(item);
     for (w = s->watchers; w; w = w->next)
         if (w->kind->accepts && w->kind->accepts(ctx, w, &span) != ATTN_OK)
@@ -3317,9 +3594,9 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
     attn_status status = ATTN_OK;
     attn__pass p = ATTN_ZERO;
     size_t i;
-    if (attn__need_given(ctx, "attn_feed", "session", n_items && items ? items[0].session : NULL) ||
-        attn__check_batch(ctx, items, n_items))
-        return ctx->status;
+    ATTN__TRY(
+        attn__need_given(ctx, "attn_feed", "session", n_items && items ? items[0].session : NULL));
+    ATTN__TRY(attn__check_batch(ctx, items, n_items));
     p.ws = items[0].session->workspace;
     p.model = p.ws->model;
     p.kernels = p.ws->kernels;
@@ -3361,8 +3638,7 @@ ATTN__DEF attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int3
 static attn_status attn__need_layer(attn_ctx *ctx, const char *op, const attn_model *model,
                                     size_t layer)
 {
-    if (attn__need_given(ctx, op, "model", model) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, op, "model", model));
     if (layer >= model->config.n_layer)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu", op,
                           ATTN__LLU(layer), (unsigned long)model->config.n_layer - 1);
@@ -3379,13 +3655,11 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
                                      attn_cache_part part, size_t layer, size_t first, size_t count)
 {
     size_t held;
-    if (attn__need_given(ctx, what, "session", s) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, what, "session", s));
     if (part != ATTN_CACHE_KEYS && part != ATTN_CACHE_VALUES)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: expected ATTN_CACHE_KEYS or ATTN_CACHE_VALUES",
                           what);
-    if (attn__need_layer(ctx, what, s->model, layer) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_layer(ctx, what, s->model, layer));
     held = attn__n_cached(s);
     if (first > held || count > held - first)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -3403,12 +3677,10 @@ ATTN__DEF attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out, const attn
     size_t t, head, j;
     float *to;
     const attn_config *c;
-    if (attn__check_cache(ctx, "attn_cache_get", session, part, layer, first, n) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__check_cache(ctx, "attn_cache_get", session, part, layer, first, n));
     c = &session->model->config;
-    if (attn__begin(ctx, "attn_cache_get", out, attn_shape3(n, c->n_head, c->d_head), &result) !=
-        ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(
+        attn__begin(ctx, "attn_cache_get", out, attn_shape3(n, c->n_head, c->d_head), &result));
     to = (float *)result.dense.data;
     for (t = first; t < held; t++)
         for (head = layer * c->n_head; head < (layer + 1) * c->n_head; head++)
@@ -3425,10 +3697,9 @@ ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_
 {
     size_t t, head, j;
     const attn_config *c;
-    if (attn__need(ctx, "attn_cache_set", "value", &value) != ATTN_OK ||
-        attn__check_cache(ctx, "attn_cache_set", session, part, layer, first, value.shape[0]) !=
-            ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, "attn_cache_set", "value", &value));
+    ATTN__TRY(
+        attn__check_cache(ctx, "attn_cache_set", session, part, layer, first, value.shape[0]));
     if (session->running == ATTN__WRITING) /* drafted tokens used the old keys and values */
         return attn__check_idle(ctx, "attn_cache_set", session);
     c = &session->model->config;
@@ -3454,37 +3725,54 @@ ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_
  * watchers only through a small interface, attn__watcher_kind. Callbacks, records and edits are
  * three kinds of watcher. */
 
-/* Names after "blocks.i.", or whole for those outside the blocks, in the order of the pass. */
-static const char *const attn__hook_names[] = {"hook_embed",
-                                               "hook_pos_embed",
-                                               "ln_final.hook_scale",
-                                               "ln_final.hook_normalized.pre",
-                                               "ln_final.hook_normalized.post",
-                                               "hook_resid_pre",
-                                               "ln1.hook_scale",
-                                               "ln1.hook_normalized.pre",
-                                               "ln1.hook_normalized.post",
-                                               "hook_attn_in",
-                                               "hook_q_input",
-                                               "hook_k_input",
-                                               "hook_v_input",
-                                               "attn.hook_q",
-                                               "attn.hook_k",
-                                               "attn.hook_v",
-                                               "attn.hook_attn_scores",
-                                               "attn.hook_pattern",
-                                               "attn.hook_z",
-                                               "attn.hook_result",
-                                               "hook_attn_out",
-                                               "hook_resid_mid",
-                                               "hook_mlp_in",
-                                               "ln2.hook_scale",
-                                               "ln2.hook_normalized.pre",
-                                               "ln2.hook_normalized.post",
-                                               "mlp.hook_pre",
-                                               "mlp.hook_post",
-                                               "hook_mlp_out",
-                                               "hook_resid_post"};
+/* Where the rows of an activation lie, see attn__rows_at. From ATTN__IN_QKV on it has heads. */
+typedef enum attn__where {
+    ATTN__IN_RESID,
+    ATTN__IN_ADDED,
+    ATTN__IN_NORMED,
+    ATTN__IN_SCALE,
+    ATTN__IN_MLP,
+    ATTN__IN_QKV,
+    ATTN__IN_Z,
+    ATTN__IN_SCORES,
+    ATTN__IN_HEADS
+} attn__where;
+
+/* The activations, in the order of the pass: the name after "blocks.i.", or whole for those outside
+ * the blocks. */
+static const struct attn__activation {
+    const char *name;
+    attn__where rows;
+} attn__activations[] = {{"hook_embed", ATTN__IN_RESID},
+                         {"hook_pos_embed", ATTN__IN_ADDED},
+                         {"ln_final.hook_scale", ATTN__IN_SCALE},
+                         {"ln_final.hook_normalized.pre", ATTN__IN_NORMED},
+                         {"ln_final.hook_normalized.post", ATTN__IN_NORMED},
+                         {"hook_resid_pre", ATTN__IN_RESID},
+                         {"ln1.hook_scale", ATTN__IN_SCALE},
+                         {"ln1.hook_normalized.pre", ATTN__IN_NORMED},
+                         {"ln1.hook_normalized.post", ATTN__IN_NORMED},
+                         {"hook_attn_in", ATTN__IN_HEADS},
+                         {"hook_q_input", ATTN__IN_HEADS},
+                         {"hook_k_input", ATTN__IN_HEADS},
+                         {"hook_v_input", ATTN__IN_HEADS},
+                         {"attn.hook_q", ATTN__IN_QKV},
+                         {"attn.hook_k", ATTN__IN_QKV},
+                         {"attn.hook_v", ATTN__IN_QKV},
+                         {"attn.hook_attn_scores", ATTN__IN_SCORES},
+                         {"attn.hook_pattern", ATTN__IN_SCORES},
+                         {"attn.hook_z", ATTN__IN_Z},
+                         {"attn.hook_result", ATTN__IN_HEADS},
+                         {"hook_attn_out", ATTN__IN_ADDED},
+                         {"hook_resid_mid", ATTN__IN_RESID},
+                         {"hook_mlp_in", ATTN__IN_RESID},
+                         {"ln2.hook_scale", ATTN__IN_SCALE},
+                         {"ln2.hook_normalized.pre", ATTN__IN_NORMED},
+                         {"ln2.hook_normalized.post", ATTN__IN_NORMED},
+                         {"mlp.hook_pre", ATTN__IN_MLP},
+                         {"mlp.hook_post", ATTN__IN_MLP},
+                         {"hook_mlp_out", ATTN__IN_ADDED},
+                         {"hook_resid_post", ATTN__IN_RESID}};
 
 /* The name of an activation or a tensor: "blocks.3.attn.hook_q", or `rest` alone outside the blocks
  * (layer < 0). */
@@ -3500,7 +3788,8 @@ static attn__hook_name attn__name_of(int point, int layer)
 {
     attn__hook_name name;
     name.text[0] = 0;
-    attn__join_name(name.text, point < ATTN__HOOK_RESID_PRE ? -1 : layer, attn__hook_names[point]);
+    attn__join_name(name.text, point < ATTN__HOOK_RESID_PRE ? -1 : layer,
+                    attn__activations[point].name);
     return name;
 }
 
@@ -3559,45 +3848,33 @@ static size_t attn__match_all(const attn_config *c, const char *pattern, uint32_
     return n_matches;
 }
 
-/* How many letters to add, remove or change to make one word of another (Levenshtein 1965); words
- * longer than 63 letters count by their beginnings. */
-static size_t attn__edit_distance(const char *from, const char *to)
+/* How alike two names are, 0 to 1: twice the pairs of neighbouring letters that both have, over all
+ * pairs (Dice 1945). A part that is missing, added or elsewhere costs little. */
+static double attn__likeness(const char *a, const char *b)
 {
-    size_t row[64], n = strlen(to), i, j;
-    n = n < 63 ? n : 63;
-    for (j = 0; j <= n; j++)
-        row[j] = j;
-    for (i = 0; i < 63 && from[i]; i++) {
-        size_t diagonal = row[0], best;
-        row[0] = i + 1;
-        for (j = 1; j <= n; j++) {
-            best = diagonal + (from[i] != to[j - 1]);
-            best = best < row[j] + 1 ? best : row[j] + 1;
-            best = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = best;
-        }
-    }
-    return row[n];
+    const size_t n = strlen(a), n_all = n + strlen(b);
+    size_t i, j, n_both = 0;
+    for (i = 0; i + 1 < n; i++)
+        for (j = 0; b[j]; j++)
+            if (a[i] == b[j] && a[i + 1] == b[j + 1]) {
+                n_both++;
+                break;
+            }
+    return n_all > 2 ? 2 * (double)n_both / (double)(n_all - 2) : 0;
 }
 
-/* The activation's name that is nearest to a misspelled one; empty if none is near. `rest` is the
- * misspelled name after "blocks.i.", or all of it. A missing "attn." or "mlp." counts as one
- * letter. */
+/* The activation whose name is most like a misspelled one; empty if none is. `rest` is the
+ * misspelled name after "blocks.i.", or all of it. */
 static attn__hook_name attn__nearest_name(const char *rest, int layer)
 {
-    const size_t n = strlen(rest);
-    size_t best = (n < 63 ? n : 63) / 2 + 1, distance, tail;
+    double best = 0.5;
     attn__hook_name name;
     int point;
     name.text[0] = 0;
     for (point = 0; point < ATTN__N_HOOKS; point++) {
-        const char *whole = attn__hook_names[point];
-        distance = attn__edit_distance(rest, whole);
-        tail = 1 + attn__edit_distance(rest, attn__last_word(whole));
-        distance = distance < tail ? distance : tail;
-        if (distance < best) {
-            best = distance;
+        const double likeness = attn__likeness(rest, attn__activations[point].name);
+        if (likeness > best) {
+            best = likeness;
             name = attn__name_of(point, layer);
         }
     }
@@ -3778,8 +4055,7 @@ static attn_status attn__new_watcher(attn_ctx *ctx, const char *what, attn__watc
     const size_t at = attn__round_up(size, 16);
     attn__watcher *w, **last = &session->watchers;
     size_t i;
-    if (attn__check_idle(ctx, what, session) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__check_idle(ctx, what, session));
     w = (attn__watcher *)attn__alloc(ctx, at + (1 + c->n_layer) * sizeof *w->points, "a hook");
     if (!w)
         return ATTN_E_MEMORY;
@@ -3806,8 +4082,7 @@ static attn_status attn__new_watcher(attn_ctx *ctx, const char *what, attn__watc
 ATTN__CALLER attn_status attn_unhook(attn_ctx *ctx, attn_session *session, attn_hook_id id)
 {
     attn__watcher *w;
-    if (attn__need_given(ctx, "attn_unhook", "session", session) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_unhook", "session", session));
     for (w = session->watchers; w; w = w->next)
         if (w->id == id && !w->is_removed) {
             attn__remove_watcher(w);
@@ -3831,21 +4106,14 @@ ATTN__CALLER void attn_unhook_all(attn_session *session)
 
 /* ---- showing rows ---- */
 
-/* Is the point in this set of points? */
-static int attn__is_in(uint32_t set, int point)
-{
-    /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): the point was found */
-    return (set & ATTN__POINT(point)) != 0;
-}
-
 static int attn__is_over_keys(int point)
 {
-    return attn__is_in(ATTN__SEES_SCORES, point);
+    return attn__activations[point].rows == ATTN__IN_SCORES;
 }
 
 static int attn__has_heads(int point)
 {
-    return attn__is_in(ATTN__HAS_HEADS, point);
+    return attn__activations[point].rows >= ATTN__IN_QKV;
 }
 
 /* The numbers of one activation at one position: [*n_heads, width] if it has heads. Scores and
@@ -3853,20 +4121,14 @@ static int attn__has_heads(int point)
 static size_t attn__floats_at(const attn_config *c, int point, size_t *n_heads)
 {
     *n_heads = attn__has_heads(point) ? c->n_head : 1;
-    switch (point) {
-    case ATTN__HOOK_LN_FINAL:
-    case ATTN__HOOK_LN1:
-    case ATTN__HOOK_LN2:
-    case ATTN__HOOK_SCORES:
-    case ATTN__HOOK_PATTERN:
+    switch (attn__activations[point].rows) {
+    case ATTN__IN_SCALE:
+    case ATTN__IN_SCORES:
         return 1;
-    case ATTN__HOOK_Q:
-    case ATTN__HOOK_K:
-    case ATTN__HOOK_V:
-    case ATTN__HOOK_Z:
+    case ATTN__IN_QKV:
+    case ATTN__IN_Z:
         return c->d_head;
-    case ATTN__HOOK_MLP_PRE:
-    case ATTN__HOOK_MLP_POST:
+    case ATTN__IN_MLP:
         return c->d_mlp;
     default:
         return c->d_model;
@@ -3877,37 +4139,26 @@ static size_t attn__floats_at(const attn_config *c, int point, size_t *n_heads)
  * lays out the copies of the stream for each head, the scores and the patterns. */
 static attn__rows attn__rows_at(const attn__pass *p, int point)
 {
-    attn__rows rows = p->ws->normed;
-    switch (point) {
-    case ATTN__HOOK_LN_FINAL:
-    case ATTN__HOOK_LN1:
-    case ATTN__HOOK_LN2:
+    attn__rows rows = p->ws->normed; /* before and after a LayerNorm's gain and bias */
+    switch (attn__activations[point].rows) {
+    case ATTN__IN_SCALE:
         rows.data = p->ws->scale;
         rows.stride = 1;
         return rows;
-    case ATTN__HOOK_Q:
-    case ATTN__HOOK_K:
-    case ATTN__HOOK_V:
+    case ATTN__IN_QKV:
         rows = p->ws->qkv;
         rows.data += (size_t)(point - ATTN__HOOK_Q) * p->model->config.d_model;
         return rows;
-    case ATTN__HOOK_Z:
+    case ATTN__IN_Z:
         return p->ws->z;
-    case ATTN__HOOK_MLP_PRE:
-    case ATTN__HOOK_MLP_POST:
+    case ATTN__IN_MLP:
         return p->ws->mlp;
-    case ATTN__HOOK_EMBED:
-    case ATTN__HOOK_RESID_PRE:
-    case ATTN__HOOK_RESID_MID:
-    case ATTN__HOOK_MLP_IN:
-    case ATTN__HOOK_RESID_POST:
+    case ATTN__IN_RESID:
         return p->ws->resid;
-    case ATTN__HOOK_POS_EMBED:
-    case ATTN__HOOK_ATTN_OUT:
-    case ATTN__HOOK_MLP_OUT:
+    case ATTN__IN_ADDED:
         return p->ws->added;
     default:
-        return rows; /* before and after a LayerNorm's gain and bias */
+        return rows;
     }
 }
 
@@ -4338,14 +4589,12 @@ ATTN__CALLER attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session
     attn__callback *callback;
     if (id)
         *id = 0;
-    if (attn__need_given(ctx, "attn_hook", "session", session) ||
-        attn__need_given(ctx, "attn_hook", "name", pattern))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_hook", "session", session));
+    ATTN__TRY(attn__need_given(ctx, "attn_hook", "name", pattern));
     if (!fn)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook: no callback was given");
-    if (attn__new_watcher(ctx, "attn_hook", &w, session, &attn__callbacks, sizeof *callback,
-                          &pattern, 1) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__new_watcher(ctx, "attn_hook", &w, session, &attn__callbacks, sizeof *callback,
+                                &pattern, 1));
     callback = (attn__callback *)(void *)w;
     callback->fn = fn;
     callback->user = user;
@@ -4423,9 +4672,8 @@ static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn
     static const char *const everything[] = {"*"};
     size_t i, n_ctx;
     memset(plan, 0, sizeof *plan);
-    if (attn__need_given(ctx, what, "model or session", model) ||
-        (desc && ATTN__NEED_ZEROS(ctx, "attn_record_desc", desc->reserved)))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, what, "model or session", model));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_record_desc, desc));
     if (desc)
         *plan = *desc;
     n_ctx = model->config.n_ctx;
@@ -4684,9 +4932,9 @@ ATTN__CALLER attn_status attn_record_new(attn_ctx *ctx, attn_record **record, at
 {
     attn_record_desc plan;
     attn_record *r;
-    if (attn__need_place(ctx, "attn_record_new", "place for the record", record) ||
-        attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan))
-        return ctx->status;
+    ATTN__TRY(attn__need_place(ctx, "attn_record_new", "place for the record", record));
+    ATTN__TRY(
+        attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan));
     if ((!memory && bytes > 0) || (uintptr_t)memory % sizeof(float) != 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_new: %s",
                           memory ? "the memory must be aligned to 4 bytes, as floats are"
@@ -4759,10 +5007,9 @@ ATTN__DEF attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const att
     const attn_config *c;
     size_t i;
     int point, layer;
-    if (attn__need_given(ctx, "attn_record_get", "record", record) ||
-        attn__need_given(ctx, "attn_record_get", "name", name) ||
-        attn__need_given(ctx, "attn_record_get", "place for the tensor", out))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_record_get", "record", record));
+    ATTN__TRY(attn__need_given(ctx, "attn_record_get", "name", name));
+    ATTN__TRY(attn__need_given(ctx, "attn_record_get", "place for the tensor", out));
     for (i = 0; i < record->n_slots; i++)
         if (strcmp(record->slots[i].name.text, name) == 0) {
             *out = attn__slot_view(record, &record->slots[i]);
@@ -4907,8 +5154,7 @@ static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
     const size_t n_positions = e->n_positions;
     int layer, point, any = -1;
     if (e->kind != ATTN_EDIT_ZERO) {
-        if (attn__need_any(ctx, "attn_hook_edit", "the value", &e->value) != ATTN_OK)
-            return ctx->status;
+        ATTN__TRY(attn__need_any(ctx, "attn_hook_edit", "the value", &e->value));
         if (e->value.dtype != ATTN_F32)
             return attn__fail(ctx, ATTN_E_ARGUMENT,
                               "attn_hook_edit: the value holds type %d; expected ATTN_F32",
@@ -4921,9 +5167,8 @@ static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
             if (hook->base.points[1 + layer] & ATTN__POINT(point)) {
                 any = point;
                 e->n_positions = n_positions;
-                if (attn__edit_positions(ctx, s, e, point) ||
-                    attn__check_edit(ctx, s, e, point, layer))
-                    return ctx->status;
+                ATTN__TRY(attn__edit_positions(ctx, s, e, point));
+                ATTN__TRY(attn__check_edit(ctx, s, e, point, layer));
             }
     return e->kind == ATTN_EDIT_MEAN ? attn__mean_over_positions(ctx, hook, any) : ATTN_OK;
 }
@@ -5001,17 +5246,15 @@ ATTN__CALLER attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_se
     attn__edit_watcher *hook;
     if (id)
         *id = 0;
-    if (attn__need_given(ctx, "attn_hook_edit", "session", session) ||
-        attn__need_given(ctx, "attn_hook_edit", "edit", edit) ||
-        attn__need_given(ctx, "attn_hook_edit", "name", edit->name) ||
-        ATTN__NEED_ZEROS(ctx, "attn_edit", edit->reserved))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_hook_edit", "session", session));
+    ATTN__TRY(attn__need_given(ctx, "attn_hook_edit", "edit", edit));
+    ATTN__TRY(attn__need_given(ctx, "attn_hook_edit", "name", edit->name));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_edit, edit));
     if ((unsigned)edit->kind > ATTN_EDIT_ADD)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no kind of edit has number %u",
                           (unsigned)edit->kind);
-    if (attn__new_watcher(ctx, "attn_hook_edit", &w, session, &attn__edits, sizeof *hook,
-                          &edit->name, 1) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__new_watcher(ctx, "attn_hook_edit", &w, session, &attn__edits, sizeof *hook,
+                                &edit->name, 1));
     hook = (attn__edit_watcher *)(void *)w;
     hook->edit = *edit;
     if (attn__prepare_edit(ctx, hook) != ATTN_OK) {
@@ -5051,9 +5294,8 @@ ATTN__CALLER attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler,
     char number[32], second[32];
     if (desc)
         d = *desc;
-    if (attn__need_place(ctx, "attn_sampler_new", "place for the sampler", sampler) ||
-        ATTN__NEED_ZEROS(ctx, "attn_sampler_desc", d.reserved))
-        return ctx->status;
+    ATTN__TRY(attn__need_place(ctx, "attn_sampler_new", "place for the sampler", sampler));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_sampler_desc, desc));
     if (n_vocab == 0 || n_vocab > INT32_MAX || n_vocab > SIZE_MAX / sizeof *s->candidates)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sampler_new: a vocabulary of %llu tokens",
                           ATTN__LLU(n_vocab));
@@ -5223,18 +5465,17 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *s
     size_t i, kept, best = 0;
     double total = 0, target;
     uint32_t high;
-    if (attn__need_given(ctx, "attn_sample", "sampler", s) ||
-        attn__need_given(ctx, "attn_sample", "logits (feed a token first)", logits) ||
-        attn__need_given(ctx, "attn_sample", "place for the token", token) ||
-        (n_seen > 0 && attn__need_given(ctx, "attn_sample", "seen tokens", seen)))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_sample", "sampler", s));
+    ATTN__TRY(attn__need_given(ctx, "attn_sample", "logits (feed a token first)", logits));
+    ATTN__TRY(attn__need_given(ctx, "attn_sample", "place for the token", token));
+    if (n_seen > 0)
+        ATTN__TRY(attn__need_given(ctx, "attn_sample", "seen tokens", seen));
     d = &s->desc;
     best = attn__largest_at(s->kernels, logits, s->n_vocab);
     if (logits[best] != logits[best])
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sample: the logit of token %llu is NaN",
                           ATTN__LLU(best));
-    if (attn__need_possible(ctx, logits[best]) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_possible(ctx, logits[best]));
     *token = (int32_t)best;
     if (d->temperature == 0 && (d->repeat_penalty == 0 || d->repeat_penalty == 1))
         return ATTN_OK;
@@ -5246,8 +5487,7 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *s
             s->logits[seen[i]] = x > 0 ? x / d->repeat_penalty : x * d->repeat_penalty;
         }
     best = attn__largest_at(s->kernels, s->logits, s->n_vocab);
-    if (attn__need_possible(ctx, s->logits[best]) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_possible(ctx, s->logits[best]));
     *token = (int32_t)best;
     if (d->temperature == 0)
         return ATTN_OK;
@@ -5299,8 +5539,7 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, cons
     const size_t n_text = prompt && !d->prompt_ids ? strlen(prompt) : 0;
     const size_t room = d->prompt_ids ? d->n_prompt_ids : n_text;
     size_t n = 0;
-    if (ATTN__NEED_ZEROS(ctx, "attn_generate_desc", d->reserved) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, d));
     if (n_text > 0 && !model->tokenizer)
         return attn__fail(ctx, ATTN_E_TOKENIZER,
                           "the model has no tokenizer, so its prompt must be ids (prompt_ids)");
@@ -5324,45 +5563,24 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, cons
     return ATTN_OK;
 }
 
-/* ---- stop strings ----
- *
- * A text's end is compared with the beginning of every stop string, byte by byte, as Knuth, Morris
- * and Pratt 1977 do: each byte is looked at once, whatever has matched before. The text held back
- * is the longest of those beginnings, so no copy of it is kept. */
+/* ---- stop strings: the end of a text is held back while it may be the beginning of one ---- */
 
-typedef struct attn__stop {
-    const char *text;
-    size_t size, matched; /* matched: how much of it the text ends with */
-    size_t *border;       /* [size]: how much of it text[0 .. i] ends with, beside all of itself */
-} attn__stop;
-
-static void attn__match(attn__stop *s, char octet)
+/* How many of the bytes before `end`, n in all, are the beginning of a stop string; the most. */
+static size_t attn__begins_stop(const char *stop, const char *end, size_t n)
 {
-    while (s->matched > 0 && s->text[s->matched] != octet)
-        s->matched = s->border[s->matched - 1];
-    s->matched += s->text[s->matched] == octet;
+    const size_t size = strlen(stop);
+    n = n < size ? n : size;
+    while (n > 0 && memcmp(end - n, stop, n) != 0)
+        n--;
+    return n;
 }
 
-/* The stop string that decides how many bytes are held back: one that the text ends with, else one
- * with a beginning that the text ends with. Of several, the longest. NULL without stop strings. */
-static const attn__stop *attn__longest(const attn__stop *stops, size_t n)
-{
-    const attn__stop *longest = n > 0 ? stops : NULL;
-    size_t i;
-    for (i = 1; i < n; i++) {
-        const int whole = stops[i].matched == stops[i].size;
-        if (whole != (longest->matched == longest->size) ? whole
-                                                         : stops[i].matched > longest->matched)
-            longest = &stops[i];
-    }
-    return longest;
-}
-
+/* *longest gets the bytes of the longest stop string. */
 static attn_status attn__check_stops(attn_ctx *ctx, const attn_model *model,
-                                     const attn_generate_desc *d, size_t *total)
+                                     const attn_generate_desc *d, size_t *longest)
 {
     size_t i, size;
-    *total = 0;
+    *longest = 0;
     if (d->n_stop > 0 && !d->stop)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "n_stop is %llu, but stop is NULL",
                           ATTN__LLU(d->n_stop));
@@ -5376,37 +5594,7 @@ static attn_status attn__check_stops(attn_ctx *ctx, const attn_model *model,
             return attn__fail(ctx, ATTN_E_ARGUMENT,
                               "stop string %llu is %s; every text would end before it begins",
                               ATTN__LLU(i), d->stop[i] ? "empty" : "NULL");
-        *total += size;
-    }
-    return ATTN_OK;
-}
-
-/* *stops is one block, to be freed; NULL without stop strings. */
-static attn_status attn__stops_new(attn_ctx *ctx, const attn_model *model,
-                                   const attn_generate_desc *d, attn__stop **stops)
-{
-    size_t total, i, at, *border;
-    if (attn__check_stops(ctx, model, d, &total) != ATTN_OK)
-        return ctx->status;
-    if (d->n_stop == 0)
-        return ATTN_OK;
-    *stops = (attn__stop *)attn__alloc(ctx, d->n_stop * sizeof **stops + total * sizeof *border,
-                                       "stop strings");
-    if (!*stops)
-        return ATTN_E_MEMORY;
-    border = (size_t *)(void *)(*stops + d->n_stop);
-    for (i = 0; i < d->n_stop; i++) {
-        attn__stop *s = &(*stops)[i];
-        s->text = d->stop[i];
-        s->size = strlen(s->text);
-        s->border = border;
-        s->border[0] = s->matched = 0;
-        for (at = 1; at < s->size; at++) { /* the string is matched with itself, one byte late */
-            attn__match(s, s->text[at]);
-            s->border[at] = s->matched;
-        }
-        s->matched = 0;
-        border += s->size;
+        *longest = size > *longest ? size : *longest;
     }
     return ATTN_OK;
 }
@@ -5419,8 +5607,10 @@ typedef struct attn__listener {
     attn_session *session;
     attn_text_fn fn;
     void *user;
-    attn__stop *stops;
+    const char *const *stops;
     size_t n_stops;
+    char *held; /* text that may become a stop string: room for the longest of them */
+    size_t n_held;
     char bytes[64]; /* of the token at hand */
     size_t n_bytes;
     attn_utf8 utf8;
@@ -5453,22 +5643,25 @@ static int attn__gather(attn__listener *to, const char *bytes, size_t n)
     return 0;
 }
 
-/* Takes one byte of text, and hands on the bytes that are not held back any longer. */
+/* Takes one byte of text, and hands on the bytes that are not held back any longer. Of several stop
+ * strings that the text ends with, the longest is left out. */
 static attn_stop_reason attn__take_byte(attn__listener *to, char octet)
 {
-    const attn__stop *longest = attn__longest(to->stops, to->n_stops);
-    const char *text = longest ? longest->text : NULL;
-    const size_t held = longest ? longest->matched : 0;
-    size_t i, hold, released;
-    for (i = 0; i < to->n_stops; i++)
-        attn__match(&to->stops[i], octet);
-    longest = attn__longest(to->stops, to->n_stops);
-    hold = longest ? longest->matched : 0;
-    released = held + 1 - hold;
-    if (attn__gather(to, text, released < held ? released : held) ||
-        attn__gather(to, &octet, hold == 0))
+    size_t i, hold = 0, whole = 0, released;
+    if (to->n_stops == 0)
+        return attn__gather(to, &octet, 1) ? ATTN_STOP_CALLBACK : ATTN_STOP_NONE;
+    to->held[to->n_held++] = octet;
+    for (i = 0; i < to->n_stops; i++) {
+        const size_t n = attn__begins_stop(to->stops[i], to->held + to->n_held, to->n_held);
+        hold = n > hold ? n : hold;
+        whole = n > whole && !to->stops[i][n] ? n : whole;
+    }
+    released = to->n_held - (whole ? whole : hold);
+    if (attn__gather(to, to->held, released))
         return ATTN_STOP_CALLBACK;
-    return longest && hold == longest->size ? ATTN_STOP_STRING : ATTN_STOP_NONE;
+    to->n_held -= released;
+    memmove(to->held, to->held + released, to->n_held);
+    return whole ? ATTN_STOP_STRING : ATTN_STOP_NONE;
 }
 
 /* Hands one token's text on. */
@@ -5489,8 +5682,7 @@ static attn_stop_reason attn__emit_text(attn__listener *to, int32_t id)
  * beginning of a character. */
 static int attn__emit_rest(attn__listener *to, attn_stop_reason reason)
 {
-    const attn__stop *longest = attn__longest(to->stops, to->n_stops);
-    if (longest && reason != ATTN_STOP_STRING && attn__gather(to, longest->text, longest->matched))
+    if (reason != ATTN_STOP_STRING && attn__gather(to, to->held, to->n_held))
         return 1;
     return (to->n_bytes > 0 && attn__hand_over(to)) || attn__hand_over(to);
 }
@@ -5628,14 +5820,18 @@ static attn_status attn__generation_sampler(attn_ctx *ctx, attn__generation *w)
 static attn_status attn__generation_init(attn_ctx *ctx, attn__generation *w)
 {
     const attn_model *model = w->session->model;
+    size_t longest_stop;
     w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
+    ATTN__TRY(attn__check_stops(ctx, model, &w->desc, &longest_stop));
+    ATTN__TRY(attn__generation_sampler(ctx, w));
     w->listener.session = w->session;
     w->listener.fn = w->desc.text_fn;
     w->listener.user = w->desc.text_user;
+    w->listener.stops = w->desc.stop;
     w->listener.n_stops = w->desc.n_stop;
-    if (attn__stops_new(ctx, model, &w->desc, &w->listener.stops) != ATTN_OK ||
-        attn__generation_sampler(ctx, w) != ATTN_OK)
-        return ctx->status;
+    w->listener.held = (char *)attn__alloc(ctx, longest_stop, "stop strings");
+    if (!w->listener.held)
+        return ATTN_E_MEMORY;
     if (w->desc.logits_fn) {
         w->logits = ATTN__NEW(ctx, float, model->config.n_vocab, "logits for logits_fn");
         if (!w->logits)
@@ -5648,7 +5844,7 @@ static void attn__generation_free(attn__generation *w)
 {
     attn_sampler_free(w->own_sampler);
     attn__free(w->drafter.logits);
-    attn__free(w->listener.stops);
+    attn__free(w->listener.held);
     attn__free(w->logits);
     attn__free(w->prompt);
 }
@@ -5675,8 +5871,7 @@ static attn_status attn__draw(attn_ctx *ctx, attn__generation *w, int32_t *token
 static attn_status attn__next_token(attn_ctx *ctx, attn__generation *w, int32_t *token)
 {
     const attn_session *s = w->session;
-    if (attn__draw(ctx, w, token) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__draw(ctx, w, token));
     if (!w->reason && *token == s->model->config.eos && !w->desc.ignore_eos)
         w->reason = ATTN_STOP_EOS;
     w->ended = w->reason != ATTN_STOP_NONE || s->length == s->capacity;
@@ -5726,8 +5921,7 @@ static attn_status attn__read_rows(attn_ctx *ctx, attn__generation *w)
         w->ended = w->reason != ATTN_STOP_NONE;
         if (w->ended)
             break;
-        if (attn__next_token(ctx, w, &token) != ATTN_OK)
-            return ctx->status;
+        ATTN__TRY(attn__next_token(ctx, w, &token));
         if (w->ended || right == n || token != w->due[right + 1])
             break;
     }
@@ -5781,11 +5975,10 @@ ATTN__CALLER attn_status attn_generate(attn_ctx *ctx, attn_generation *result,
         result->n_ids = result->n_passes = 0;
         result->reason = ATTN_STOP_NONE;
     }
-    if (attn__need_given(ctx, "attn_generate", "session", session) ||
-        (desc && ATTN__NEED_ZEROS(ctx, "attn_generate_desc", desc->reserved)) ||
-        (result && ATTN__NEED_ZEROS(ctx, "attn_generation", result->reserved)) ||
-        attn__check_idle(ctx, "attn_generate", session))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_generate", "session", session));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, desc));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generation, result));
+    ATTN__TRY(attn__check_idle(ctx, "attn_generate", session));
     attn__enter_call(session);
     if (desc)
         w.desc = *desc;
@@ -5869,10 +6062,9 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
     w->desc.sampling.seed += i;
     w->desc.prompt_ids = text->prompt_ids;
     w->desc.n_prompt_ids = text->n_prompt_ids;
-    if (ATTN__NEED_ZEROS(ctx, "attn_continuation", text->reserved) ||
-        attn__prompt_ids(ctx, model, text->prompt, &w->desc, w->desc.prepend_bos, &w->prompt,
-                         &w->n_prompt))
-        return ctx->status;
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_continuation, text));
+    ATTN__TRY(attn__prompt_ids(ctx, model, text->prompt, &w->desc, w->desc.prepend_bos, &w->prompt,
+                               &w->n_prompt));
     if (w->n_prompt == 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "the prompt is empty: give some text, or set prepend_bos");
@@ -5882,8 +6074,7 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
                           ATTN__LLU(w->n_prompt), ATTN__LLU(n_ctx));
     w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
     room = w->most < n_ctx - w->n_prompt ? w->n_prompt + w->most : n_ctx;
-    if (attn__session_for(ctx, &w->session, model, room, workspace) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__session_for(ctx, &w->session, model, room, workspace));
     w->ctx = ctx;
     w->kept = text;
     w->capacity = 64;
@@ -5901,10 +6092,9 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
 static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *texts, size_t n_texts,
                                     const attn_model *model, const attn_generate_desc *desc)
 {
-    if (attn__need_given(ctx, "attn_generate_many", "model", model) ||
-        attn__need_given(ctx, "attn_generate_many", "texts", n_texts ? texts : NULL) ||
-        (desc && ATTN__NEED_ZEROS(ctx, "attn_generate_desc", desc->reserved)))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_generate_many", "model", model));
+    ATTN__TRY(attn__need_given(ctx, "attn_generate_many", "texts", n_texts ? texts : NULL));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, desc));
     if (desc && (desc->reuse_sampler || desc->text_fn || desc->prompt_ids))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_generate_many: desc->%s was given; each text has its own",
@@ -5924,8 +6114,7 @@ ATTN__CALLER attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *te
     size_t i, n_passes = 0;
     for (i = 0; texts && i < n_texts; i++)
         attn__forget_text(&texts[i]);
-    if (attn__check_many(ctx, texts, n_texts, model, desc) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__check_many(ctx, texts, n_texts, model, desc));
     runs = ATTN__NEW(ctx, attn__generation, n_texts, "texts");
     items = ATTN__NEW(ctx, attn_feed_item, n_texts, "texts");
     status = runs && items ? attn_workspace_new(ctx, &workspace, model, NULL) : ATTN_E_MEMORY;
@@ -5990,19 +6179,32 @@ static size_t attn__rank(const float *x, size_t n, size_t target)
     return rank;
 }
 
+/* -log of the probability of entry i. A logit of +inf makes the first such entry, `certain`, the
+ * only one that can come, as attn_sample has it. */
+static float attn__nll(const float *x, size_t i, float largest, float log_sum, size_t certain)
+{
+    if (largest == INFINITY)
+        return i == certain ? 0 : INFINITY;
+    return log_sum - (x[i] - largest);
+}
+
 /* Statistics of one row of logits: those of the target into `stats` (may be NULL), and the k
- * likeliest tokens into `top` by means of `heap` [k]. Returns 0 if the logits hold a NaN or nothing
- * finite. */
+ * likeliest tokens into `top` by means of `heap` [k]. Returns 0 if the logits hold a NaN, or are
+ * all -inf. */
 static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, int32_t target,
                        attn_token_stats *stats, attn_prediction *top, size_t k,
                        attn__candidate *heap)
 {
     float largest, log_sum = kernels->log_sum_exp(x, n, &largest), log_p;
-    size_t i;
+    size_t i, certain = 0;
+    if (largest == INFINITY) {
+        certain = attn__largest_at(kernels, x, n);
+        log_sum = x[certain] == INFINITY ? 0 : NAN;
+    }
     if (log_sum != log_sum)
         return 0;
     if (stats) {
-        stats->nll = log_sum - (x[target] - largest);
+        stats->nll = attn__nll(x, (size_t)target, largest, log_sum, certain);
         log_p = -stats->nll;
         kernels->exp(&stats->probability, &log_p, 1);
         stats->rank = attn__rank(x, n, (size_t)target);
@@ -6011,7 +6213,7 @@ static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, i
     for (i = 0; i < k; i++) {
         top[i].token = heap[i].id;
         top[i].logit = heap[i].logit;
-        log_p = (top[i].logit - largest) - log_sum;
+        log_p = -attn__nll(x, (size_t)heap[i].id, largest, log_sum, certain);
         kernels->exp(&top[i].probability, &log_p, 1);
     }
     return 1;
@@ -6041,8 +6243,8 @@ ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, c
     float *buffers;
     attn__candidate *heap;
     size_t t, n;
-    if (attn__need_kernels(ctx, &kernels) || attn__need(ctx, "attn_logit_stats", "logits", &logits))
-        return ctx->status;
+    ATTN__TRY(attn__need_kernels(ctx, &kernels));
+    ATTN__TRY(attn__need(ctx, "attn_logit_stats", "logits", &logits));
     n = logits.shape[1];
     if (logits.ndim != 2 || n == 0)
         return attn__misfit(ctx, "attn_logit_stats", "logits have", &logits, NULL, NULL,
@@ -6050,10 +6252,10 @@ ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, c
     if (!targets != !stats)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_logit_stats: no %s was given",
                           stats ? "target" : "room for the targets' statistics");
-    if (attn__need_top(ctx, "attn_logit_stats", &room, top, n) ||
-        (targets && attn__need_ids(ctx, "attn_logit_stats", "target", targets, 1, logits.shape[0],
-                                   n) != ATTN_OK))
-        return ctx->status;
+    ATTN__TRY(attn__need_top(ctx, "attn_logit_stats", &room, top, n));
+    if (targets)
+        ATTN__TRY(
+            attn__need_ids(ctx, "attn_logit_stats", "target", targets, 1, logits.shape[0], n));
     buffers = attn__row_buffers(ctx, n);
     heap = buffers ? ATTN__NEW(ctx, attn__candidate, room.k, "likely tokens") : NULL;
     if (!heap)
@@ -6063,8 +6265,8 @@ ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, c
                          targets ? targets[t] : 0, stats ? stats + t : NULL,
                          room.k ? room.best + t * room.k : NULL, room.k, heap))
             status = attn__fail(ctx, ATTN_E_ARGUMENT,
-                                "attn_logit_stats: the logits of row %llu hold a NaN, or nothing "
-                                "finite",
+                                "attn_logit_stats: the logits of row %llu hold a NaN, or are all "
+                                "-inf",
                                 ATTN__LLU(t));
     attn__free(heap);
     attn__free(buffers);
@@ -6102,8 +6304,7 @@ static attn_status attn__judge_rows(attn_ctx *ctx, const attn__scoring *s, size_
                          has_next && s->stats ? s->stats + i : NULL,
                          s->top.k ? s->top.best + i * s->top.k : NULL, s->top.k, s->heap))
             return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_score: the logits at position %llu hold a NaN, or nothing "
-                              "finite",
+                              "attn_score: the logits at position %llu hold a NaN, or are all -inf",
                               ATTN__LLU(s->before + i));
     }
     return ATTN_OK;
@@ -6119,12 +6320,10 @@ ATTN__CALLER attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, cons
     attn_feed_item item = attn__feed_of(session, tokens, n_tokens);
     attn_status status = ATTN_OK;
     float *logits;
-    if (attn__need_given(ctx, "attn_score", "session", session) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_score", "session", session));
     n_vocab = session->model->config.n_vocab;
-    if (attn__check_item(ctx, &item, session->model) ||
-        attn__need_top(ctx, "attn_score", &s.top, top, n_vocab))
-        return ctx->status;
+    ATTN__TRY(attn__check_item(ctx, &item, session->model));
+    ATTN__TRY(attn__need_top(ctx, "attn_score", &s.top, top, n_vocab));
     logits = ATTN__NEW(ctx, float, (at_once + 1) * n_vocab, "rows of logits");
     s.heap = logits ? ATTN__NEW(ctx, attn__candidate, s.top.k, "likely tokens") : NULL;
     if (!s.heap) {
@@ -6176,8 +6375,8 @@ ATTN__DEF double attn_mean_nll(const attn_token_stats *stats, size_t n)
  * left to right. Only finding the next merge takes time:
  *   - a word seen a moment ago comes out of a small cache that lives for one call;
  *   - a short word keeps its ranks in an array and looks for the lowest one;
- *   - a long one keeps a list of places for each rank, so that a word of any length takes time in
- *     proportion to its length; memory stays small, because it is merged window by window. */
+ *   - a long one keeps its places in a heap, by rank and then from left to right: n log n steps
+ *     for n bytes, and 36 bytes of memory for each. */
 
 enum { ATTN__OTHER, ATTN__LETTER, ATTN__NUMBER, ATTN__SPACE };
 
@@ -6255,19 +6454,12 @@ static const uint32_t attn__runs[] = {
 #define ATTN__N_RUNS      (sizeof attn__runs / sizeof attn__runs[0])
 #define ATTN__NO_RANK     0xFFFFFFFFu
 #define ATTN__SHORT_WORD  48   /* in bytes: up to here, looking at every rank is faster */
-#define ATTN__WINDOW      8192 /* bytes of a longer word that are merged at a time */
 #define ATTN__KEY_SIZE    16   /* longest word that is cached */
 #define ATTN__CACHE_IDS   3    /* most ids that are cached for one word */
 #define ATTN__CACHE_MAX   8192 /* words */
 
-/* Special tokens as a tree, for the longest match; node 0 is the root. It branches by half bytes
- * and is not deep, so that no vocabulary makes a step along the text take long. */
-#define ATTN__SPECIAL_MAX 256 /* bytes */
-typedef struct attn__special_node {
-    uint32_t child, sibling; /* 0: none */
-    uint32_t token;          /* id + 1 of the token that ends here, 0 for none */
-    unsigned char half;
-} attn__special_node;
+#define ATTN__SPECIAL_MAX 256  /* bytes of a special token */
+#define ATTN__N_SPECIAL   1024 /* a text is compared with each of them */
 
 struct attn_tokenizer {
     size_t n_tokens, n_merges;
@@ -6278,7 +6470,8 @@ struct attn_tokenizer {
      * first[x + 1]. Two arrays, because a search only needs the first of them. */
     uint32_t *first, *right, *rank;
 
-    attn__special_node *special;
+    const unsigned char *special; /* u32[n_special], in the caller's data too */
+    size_t n_special;
     unsigned char special_first[256]; /* may this byte begin a special token? */
 
     uint32_t run_start[ATTN__N_RUNS + 1]; /* attn__runs as code points */
@@ -6423,16 +6616,16 @@ static attn_status attn__index_merges(attn_ctx *ctx, attn_tokenizer *tokenizer, 
     return ATTN_OK;
 }
 
-/* Checks the list of special tokens and marks them; *n_nodes gets the most that the tree may
- * need. */
-static attn_status attn__mark_special(attn_ctx *ctx, const attn_tokenizer *tokenizer,
-                                      const unsigned char *list, size_t n_special,
-                                      unsigned char *is_special, uint64_t *n_nodes)
+/* Checks the list of special tokens and marks them. */
+static attn_status attn__mark_special(attn_ctx *ctx, attn_tokenizer *tokenizer,
+                                      unsigned char *is_special)
 {
     size_t i;
-    *n_nodes = 1;
-    for (i = 0; i < n_special; i++) {
-        const uint32_t id = attn__u32(list + 4 * i);
+    if (tokenizer->n_special > ATTN__N_SPECIAL)
+        return attn__fail(ctx, ATTN_E_FORMAT, "tokenizer: %llu special tokens; expected at most %d",
+                          ATTN__LLU(tokenizer->n_special), ATTN__N_SPECIAL);
+    for (i = 0; i < tokenizer->n_special; i++) {
+        const uint32_t id = attn__u32(tokenizer->special + 4 * i);
         const size_t size = id < tokenizer->n_tokens ? attn__token_size(tokenizer, id) : 0;
         const char *why = id >= tokenizer->n_tokens  ? "is too large"
                           : size == 0                ? "has no bytes"
@@ -6444,45 +6637,9 @@ static attn_status attn__mark_special(attn_ctx *ctx, const attn_tokenizer *token
                               "tokenizer: special token %llu: its id %llu %s (of %llu tokens)",
                               ATTN__LLU(i), ATTN__LLU(id), why, ATTN__LLU(tokenizer->n_tokens));
         is_special[id] = 1;
-        *n_nodes += 2 * (uint64_t)size;
+        tokenizer->special_first[tokenizer->bytes[attn__token_start(tokenizer, id)]] = 1;
     }
     return ATTN_OK;
-}
-
-/* The child of `node` for half a byte, or 0. */
-static uint32_t attn__special_half(const attn__special_node *nodes, uint32_t node, unsigned half)
-{
-    for (node = nodes[node].child; node && nodes[node].half != half;)
-        node = nodes[node].sibling;
-    return node;
-}
-
-/* Of special tokens with the same bytes, the first in the list counts. */
-static void attn__plant_special(attn_tokenizer *tokenizer, const unsigned char *list,
-                                size_t n_special)
-{
-    attn__special_node *nodes = tokenizer->special;
-    uint32_t n_nodes = 1;
-    size_t i, j;
-    for (i = 0; i < n_special; i++) {
-        const uint32_t id = attn__u32(list + 4 * i);
-        const unsigned char *bytes = tokenizer->bytes + attn__token_start(tokenizer, id);
-        uint32_t node = 0;
-        tokenizer->special_first[bytes[0]] = 1;
-        for (j = 0; j < 2 * attn__token_size(tokenizer, id); j++) {
-            const unsigned half = j % 2 ? bytes[j / 2] & 15u : bytes[j / 2] >> 4;
-            uint32_t child = attn__special_half(nodes, node, half);
-            if (!child) {
-                child = n_nodes++;
-                nodes[child].half = (unsigned char)half;
-                nodes[child].sibling = nodes[node].child;
-                nodes[node].child = child;
-            }
-            node = child;
-        }
-        if (!nodes[node].token)
-            nodes[node].token = id + 1;
-    }
 }
 
 static void attn__unfold_runs(attn_tokenizer *tokenizer)
@@ -6499,8 +6656,8 @@ static void attn__unfold_runs(attn_tokenizer *tokenizer)
     tokenizer->run_start[ATTN__N_RUNS] = code;
 }
 
-/* All merges. To compare the bytes of each is to take no longer than reading the section some
- * times, however many have the same long result. */
+/* All merges. Comparing their bytes is limited to 64 times the section's size, however many merges
+ * have the same long result. */
 static attn_status attn__check_merges(attn_ctx *ctx, const attn_tokenizer *tokenizer,
                                       size_t n_bytes, const unsigned char *is_special)
 {
@@ -6508,8 +6665,7 @@ static attn_status attn__check_merges(attn_ctx *ctx, const attn_tokenizer *token
     uint64_t joined = 0;
     size_t rank;
     for (rank = 0; rank < tokenizer->n_merges; rank++) {
-        if (attn__check_merge(ctx, tokenizer, rank, is_special))
-            return ctx->status;
+        ATTN__TRY(attn__check_merge(ctx, tokenizer, rank, is_special));
         joined += attn__token_size(tokenizer, attn__u32(tokenizer->merges + 12 * rank + 8));
         if (joined > most)
             return attn__fail(
@@ -6521,29 +6677,16 @@ static attn_status attn__check_merges(attn_ctx *ctx, const attn_tokenizer *token
     return ATTN_OK;
 }
 
-/* Everything after the sizes are known to fit. */
-static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer,
-                                        const unsigned char *special, size_t n_special,
-                                        size_t n_bytes, unsigned char *is_special,
-                                        uint32_t *by_right, uint32_t *start)
+/* Everything after the sizes are known to fit. The last three are room to work in. */
+static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer, size_t n_bytes,
+                                        unsigned char *is_special, uint32_t *by_right,
+                                        uint32_t *start)
 {
-    const uint64_t most_nodes = UINT32_MAX / sizeof(attn__special_node);
-    uint64_t n_nodes; /* two for each byte, and the root */
-    if (attn__check_ends(ctx, tokenizer, n_bytes) ||
-        attn__mark_special(ctx, tokenizer, special, n_special, is_special, &n_nodes) ||
-        attn__find_byte_ids(ctx, tokenizer, is_special) ||
-        attn__check_merges(ctx, tokenizer, n_bytes, is_special) ||
-        attn__index_merges(ctx, tokenizer, by_right, start))
-        return ctx->status;
-    if (n_nodes > most_nodes)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: the special tokens have %llu bytes together; expected at "
-                          "most %llu",
-                          ATTN__LLU(n_nodes / 2), ATTN__LLU(most_nodes / 2));
-    tokenizer->special = ATTN__NEW(ctx, attn__special_node, (size_t)n_nodes, "the special tokens");
-    if (!tokenizer->special)
-        return ATTN_E_MEMORY;
-    attn__plant_special(tokenizer, special, n_special);
+    ATTN__TRY(attn__check_ends(ctx, tokenizer, n_bytes));
+    ATTN__TRY(attn__mark_special(ctx, tokenizer, is_special));
+    ATTN__TRY(attn__find_byte_ids(ctx, tokenizer, is_special));
+    ATTN__TRY(attn__check_merges(ctx, tokenizer, n_bytes, is_special));
+    ATTN__TRY(attn__index_merges(ctx, tokenizer, by_right, start));
     attn__unfold_runs(tokenizer);
     return ATTN_OK;
 }
@@ -6558,9 +6701,8 @@ ATTN__CALLER attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **toke
     uint32_t *by_right, *first;
     attn_status status = ATTN_E_MEMORY;
 
-    if (attn__need_place(ctx, "attn_tokenizer_new", "place for the tokenizer", tokenizer) ||
-        attn__need_given(ctx, "attn_tokenizer_new", "data", data))
-        return ctx->status;
+    ATTN__TRY(attn__need_place(ctx, "attn_tokenizer_new", "place for the tokenizer", tokenizer));
+    ATTN__TRY(attn__need_given(ctx, "attn_tokenizer_new", "data", data));
     if (size < 16)
         return attn__fail(ctx, ATTN_E_FORMAT,
                           "tokenizer: %llu bytes of data, its header alone has 16",
@@ -6590,7 +6732,9 @@ ATTN__CALLER attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **toke
     made->n_merges = (size_t)n_merges;
     made->ends = start + 16;
     made->merges = made->ends + 4 * made->n_tokens;
-    made->bytes = made->merges + 12 * made->n_merges + 4 * (size_t)n_special;
+    made->n_special = (size_t)n_special;
+    made->special = made->merges + 12 * made->n_merges;
+    made->bytes = made->special + 4 * made->n_special;
     made->first = ATTN__NEW(ctx, uint32_t, made->n_tokens + 2, "an index of the merges");
     made->right = ATTN__NEW(ctx, uint32_t, made->n_merges, "an index of the merges");
     made->rank = ATTN__NEW(ctx, uint32_t, made->n_merges, "an index of the merges");
@@ -6598,9 +6742,7 @@ ATTN__CALLER attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **toke
     by_right = ATTN__NEW(ctx, uint32_t, made->n_merges, "a list of merges");
     first = ATTN__NEW(ctx, uint32_t, made->n_tokens + 2, "a list of merges");
     if (made->first && made->right && made->rank && is_special && by_right && first)
-        status =
-            attn__tokenizer_fill(ctx, made, made->merges + 12 * made->n_merges, (size_t)n_special,
-                                 (size_t)n_bytes, is_special, by_right, first);
+        status = attn__tokenizer_fill(ctx, made, (size_t)n_bytes, is_special, by_right, first);
     attn__free(is_special);
     attn__free(by_right);
     attn__free(first);
@@ -6618,7 +6760,6 @@ ATTN__CALLER void attn_tokenizer_free(attn_tokenizer *tokenizer)
     attn__free(tokenizer->first);
     attn__free(tokenizer->right);
     attn__free(tokenizer->rank);
-    attn__free(tokenizer->special);
     attn__free(tokenizer);
 }
 
@@ -6710,9 +6851,8 @@ typedef struct attn__cached_word {
 /* A token on its way in a long word. Place 0 stands for "none". */
 typedef struct attn__place {
     uint32_t id;
-    uint32_t rank;              /* of its merge with the next place, or ATTN__NO_RANK */
-    uint32_t before, after;     /* neighbours in the word */
-    uint32_t previous, further; /* neighbours in the list of places with this rank */
+    uint32_t rank;          /* of its merge with the next place, or ATTN__NO_RANK */
+    uint32_t before, after; /* neighbours in the word */
 } attn__place;
 
 typedef struct attn__encoder {
@@ -6727,11 +6867,12 @@ typedef struct attn__encoder {
     attn__cached_word *cache; /* NULL for a short text */
     size_t cache_mask;
 
-    attn__place *places; /* for long words: NULL until the first one comes */
+    attn__place *places; /* [1 + n_places], for long words: NULL until the first one comes */
     size_t n_places;
-    uint32_t *heads;    /* [n_merges]: first place of each rank */
-    uint32_t *occupied; /* bit r: heads[r] is not 0 */
-    uint32_t *summary;  /* bit w: occupied[w] is not 0 */
+    uint64_t
+        *heap; /* [2 * n_places]: rank << 32 | place; of no effect if the place's rank differs */
+    size_t n_heap;
+    uint32_t *batch; /* [n_places]: places of the lowest rank */
 } attn__encoder;
 
 static void attn__emit(attn__encoder *encoder, uint32_t id)
@@ -6873,190 +7014,106 @@ static size_t attn__merge_short(const attn_tokenizer *tokenizer, const unsigned 
 
 /* --- encoding: long words --- */
 
-static void attn__enter_place(attn__encoder *encoder, uint32_t index)
+/* A binary heap of uint64_t, the smallest on top. */
+static void attn__heap_push(uint64_t *heap, size_t *n, uint64_t value)
 {
-    attn__place *places = encoder->places, *place = places + index;
-    uint32_t rank;
-    if (!place->after)
-        return;
-    rank = attn__merge_rank(encoder->tokenizer, place->id, places[place->after].id);
-    if (rank == ATTN__NO_RANK)
-        return;
-    place->rank = rank;
-    place->previous = 0;
-    place->further = encoder->heads[rank];
-    if (place->further)
-        places[place->further].previous = index;
-    encoder->heads[rank] = index;
-    encoder->occupied[rank / 32] |= 1u << rank % 32;
-    encoder->summary[rank / 1024] |= 1u << rank / 32 % 32;
+    size_t i = (*n)++;
+    for (; i > 0 && heap[(i - 1) / 2] > value; i = (i - 1) / 2)
+        heap[i] = heap[(i - 1) / 2];
+    heap[i] = value;
 }
 
-static void attn__leave_place(attn__encoder *encoder, uint32_t index)
+static uint64_t attn__heap_pop(uint64_t *heap, size_t *n)
 {
-    attn__place *places = encoder->places, *place = places + index;
-    const uint32_t rank = place->rank;
-    if (rank == ATTN__NO_RANK)
-        return;
-    place->rank = ATTN__NO_RANK;
-    if (place->further)
-        places[place->further].previous = place->previous;
-    if (place->previous) {
-        places[place->previous].further = place->further;
-        return;
+    const uint64_t top = heap[0], last = heap[--*n];
+    size_t i = 0, child;
+    while ((child = 2 * i + 1) < *n) {
+        if (child + 1 < *n && heap[child + 1] < heap[child])
+            child++;
+        if (heap[child] >= last)
+            break;
+        heap[i] = heap[child];
+        i = child;
     }
-    encoder->heads[rank] = place->further;
-    if (place->further)
-        return;
-    encoder->occupied[rank / 32] &= ~(1u << rank % 32);
-    if (!encoder->occupied[rank / 32])
-        encoder->summary[rank / 1024] &= ~(1u << rank / 32 % 32);
+    heap[i] = last;
+    return top;
 }
 
-static void attn__merge_place(attn__encoder *encoder, uint32_t index, uint32_t result)
+/* Looks up the merge of a place with the next one. What the heap holds of the place before does not
+ * count any more: its rank differs. */
+static void attn__rank_place(attn__encoder *encoder, uint32_t index)
+{
+    attn__place *places = encoder->places, *place = places + index;
+    place->rank = place->after
+                      ? attn__merge_rank(encoder->tokenizer, place->id, places[place->after].id)
+                      : ATTN__NO_RANK;
+    if (place->rank != ATTN__NO_RANK)
+        attn__heap_push(encoder->heap, &encoder->n_heap, (uint64_t)place->rank << 32 | index);
+}
+
+static void attn__merge_place(attn__encoder *encoder, uint32_t index)
 {
     attn__place *places = encoder->places, *place = places + index;
     const uint32_t gone = place->after;
-    attn__leave_place(encoder, place->before);
-    attn__leave_place(encoder, index);
-    attn__leave_place(encoder, gone);
-    place->id = result;
+    place->id = attn__merge_result(encoder->tokenizer, place->rank);
     place->after = places[gone].after;
-    places[place->after].before = index;
-    attn__enter_place(encoder, index);
-    attn__enter_place(encoder, place->before);
+    if (place->after)
+        places[place->after].before = index;
+    places[gone].rank = ATTN__NO_RANK;
+    attn__rank_place(encoder, index);
+    if (place->before)
+        attn__rank_place(encoder, place->before);
 }
 
-static uint32_t attn__lowest_bit(uint32_t bits)
-{
-    uint32_t index = 0;
-    while (!(bits >> index & 1))
-        index++;
-    return index;
-}
-
-/* The lowest rank that has a place, or ATTN__NO_RANK. */
-static uint32_t attn__lowest_rank(const attn__encoder *encoder)
-{
-    const size_t n_words = encoder->tokenizer->n_merges / 1024 + 1;
-    size_t word;
-    for (word = 0; word < n_words; word++) {
-        if (encoder->summary[word]) {
-            word = word * 32 + attn__lowest_bit(encoder->summary[word]);
-            return (uint32_t)(word * 32) + attn__lowest_bit(encoder->occupied[word]);
-        }
-    }
-    return ATTN__NO_RANK;
-}
-
-/* Room for this many places, in steps of at least half, so that growing stays cheap. */
+/* Room for a word: the heap gets an entry for each pair of neighbours, two for each merge, and
+ * loses one with each merge. */
 static attn_status attn__reserve_places(attn__encoder *encoder, size_t size)
 {
-    const size_t n_merges = encoder->tokenizer->n_merges;
-    size_t wanted = encoder->n_places + encoder->n_places / 2;
-    if (size >= INT32_MAX) /* cover: a token of 2 GiB */
-        return attn__fail(encoder->ctx, ATTN_E_ARGUMENT,
-                          "attn_encode: this vocabulary needs %llu bytes of one word at once, the "
-                          "most is 2147483646",
+    attn_ctx *ctx = encoder->ctx;
+    if (size >= INT32_MAX) /* cover: a word of 2 GiB */
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_encode: a word of %llu bytes; the most is 2147483646",
                           ATTN__LLU(size));
-    if (!encoder->heads) {
-        encoder->heads =
-            ATTN__NEW(encoder->ctx, uint32_t, n_merges + n_merges / 32 + n_merges / 1024 + 2,
-                      "the lists of a long word");
-        if (!encoder->heads)
-            return ATTN_E_MEMORY;
-        encoder->occupied = encoder->heads + n_merges;
-        encoder->summary = encoder->occupied + n_merges / 32 + 1;
-    }
-    if (size < encoder->n_places)
+    if (size <= encoder->n_places)
         return ATTN_OK;
-    if (wanted < size + 1)
-        wanted = size + 1;
     attn__free(encoder->places);
-    encoder->n_places = 0;
-    encoder->places = ATTN__NEW(encoder->ctx, attn__place, wanted, "the places of a long word");
-    if (!encoder->places)
-        return ATTN_E_MEMORY;
-    encoder->n_places = wanted;
-    return ATTN_OK;
+    attn__free(encoder->heap);
+    attn__free(encoder->batch);
+    encoder->places = ATTN__NEW(ctx, attn__place, size + 1, "the places of a long word");
+    encoder->heap = ATTN__NEW(ctx, uint64_t, 2 * size, "the heap of a long word");
+    encoder->batch = ATTN__NEW(ctx, uint32_t, size, "the merges of a long word");
+    encoder->n_places = size;
+    return encoder->places && encoder->heap && encoder->batch ? ATTN_OK : ATTN_E_MEMORY;
 }
 
-/* Merges these bytes as if they were a whole word; place i + 1 belongs to byte i. */
-static void attn__merge_window(attn__encoder *encoder, const unsigned char *bytes, uint32_t size)
-{
-    attn__place *places = encoder->places;
-    uint32_t index, rank, result;
-    for (index = 0; index <= size; index++) {
-        places[index].id = index ? encoder->tokenizer->byte_id[bytes[index - 1]] : 0;
-        places[index].rank = ATTN__NO_RANK;
-        places[index].before = index ? index - 1 : 0;
-        places[index].after = index && index < size ? index + 1 : 0;
-    }
-    for (index = size; index > 0; index--) /* backwards, so that lists run forwards */
-        attn__enter_place(encoder, index);
-
-    while ((rank = attn__lowest_rank(encoder)) != ATTN__NO_RANK) {
-        result = attn__merge_result(encoder->tokenizer, rank);
-        /* No merge makes a new place of its own rank, because its result is longer than its left
-         * part: the list only shrinks. Only in a run of one token do places of one rank overlap;
-         * its leftmost goes first. */
-        while ((index = encoder->heads[rank]) != 0) {
-            while (places[places[index].before].rank == rank)
-                index = places[index].before;
-            for (; places[index].rank == rank; index = places[index].after)
-                attn__merge_place(encoder, index, result);
-        }
-    }
-}
-
-/* Bytes of the token at this place of a window. */
-static size_t attn__place_size(const attn__encoder *encoder, uint32_t index, size_t count)
-{
-    const uint32_t after = encoder->places[index].after;
-    return (after ? after : count + 1) - index;
-}
-
-/* Emits the tokens that begin in the first `limit` bytes of a window. Returns the byte that the
- * token after them begins with; the window's size if `limit` is that; 0 if there is none. */
-static size_t attn__emit_places(attn__encoder *encoder, size_t count, size_t limit)
-{
-    uint32_t index;
-    for (index = 1; index && index <= limit; index = encoder->places[index].after)
-        attn__emit(encoder, encoder->places[index].id);
-    return index ? index - 1 : limit == count ? count : 0;
-}
-
-/* Works in windows, so that a word of a gigabyte needs no more memory than one of some kilobytes.
- *
- * Why that gives the same ids: a row of tokens is what a word merges to exactly if each two
- * neighbours, taken as a word of their own, merge to just these two. (Until the first merge across
- * an end of a token, what lies between two ends does not notice the rest of the word; so that first
- * one would happen to the two tokens alone as well, and the other way round.) Hence two windows
- * that have a token in common can be joined there. The next window starts with the token that
- * begins in the last sixteenth of this one. It nearly always comes out the same; if the cut changed
- * it, everything starts again with windows twice as long. */
 static attn_status attn__merge_long(attn__encoder *encoder, const unsigned char *word, size_t size)
 {
-    const size_t n_before = encoder->n_ids;
-    size_t window = ATTN__WINDOW, start = 0, common = 0; /* bytes of the common token; 0: none */
-    while (start < size) {
-        const size_t count = size - start < window ? size - start : window;
-        const int is_last = count == size - start;
-        size_t next = 0; /* byte of the window that the next one starts with; 0: no such place */
-        if (attn__reserve_places(encoder, count))
-            return encoder->ctx->status;
-        attn__merge_window(encoder, word + start, (uint32_t)count);
-        if (common == 0 || common == attn__place_size(encoder, 1, count))
-            next = attn__emit_places(encoder, count, is_last ? count : count - count / 16);
-        if (next == 0) {
-            encoder->n_ids = n_before;
-            start = common = 0;
-            window *= 2;
-            continue;
-        }
-        start += next;
-        common = is_last ? 0 : attn__place_size(encoder, (uint32_t)next + 1, count);
+    const uint32_t n = (uint32_t)size;
+    attn__place *places;
+    uint32_t i, rank, n_batch;
+    if (attn__reserve_places(encoder, size))
+        return encoder->ctx->status;
+    places = encoder->places;
+    for (i = 1; i <= n; i++) {
+        places[i].id = encoder->tokenizer->byte_id[word[i - 1]];
+        places[i].before = i - 1;
+        places[i].after = i < n ? i + 1 : 0;
     }
+    for (i = 1; i <= n; i++)
+        attn__rank_place(encoder, i);
+
+    while (encoder->n_heap > 0) {
+        rank = (uint32_t)(encoder->heap[0] >> 32);
+        /* Every place of this rank, before any that these merges make: a new one may have a lower
+         * rank. Places of one rank overlap in a run of one token; then the leftmost goes first. */
+        for (n_batch = 0; encoder->n_heap > 0 && encoder->heap[0] >> 32 == rank; n_batch++)
+            encoder->batch[n_batch] = (uint32_t)attn__heap_pop(encoder->heap, &encoder->n_heap);
+        for (i = 0; i < n_batch; i++)
+            if (places[encoder->batch[i]].rank == rank)
+                attn__merge_place(encoder, encoder->batch[i]);
+    }
+    for (i = 1; i; i = places[i].after)
+        attn__emit(encoder, places[i].id);
     return ATTN_OK;
 }
 
@@ -7114,20 +7171,19 @@ static attn_status attn__encode_part(attn__encoder *encoder, const unsigned char
     return ATTN_OK;
 }
 
-/* The longest special token at p < end: its bytes (0: none), and its id. */
+/* The longest special token at p < end: its bytes (0: none), and its id. Of several with the same
+ * bytes, the first in the list. */
 static size_t attn__special_at(const attn_tokenizer *tokenizer, const unsigned char *p,
                                const unsigned char *end, uint32_t *id)
 {
-    const attn__special_node *nodes = tokenizer->special;
-    uint32_t node = 0;
-    size_t depth = 0, longest = 0;
-    while ((size_t)(end - p) > depth &&
-           (node = attn__special_half(nodes, node, p[depth] >> 4)) != 0 &&
-           (node = attn__special_half(nodes, node, p[depth] & 15u)) != 0) {
-        depth++;
-        if (nodes[node].token) {
-            longest = depth;
-            *id = nodes[node].token - 1;
+    size_t i, longest = 0;
+    for (i = 0; i < tokenizer->n_special; i++) {
+        const uint32_t special = attn__u32(tokenizer->special + 4 * i);
+        const size_t size = attn__token_size(tokenizer, special);
+        if (size > longest && size <= (size_t)(end - p) &&
+            memcmp(p, tokenizer->bytes + attn__token_start(tokenizer, special), size) == 0) {
+            longest = size;
+            *id = special;
         }
     }
     return longest;
@@ -7174,7 +7230,8 @@ static attn_status attn__encode(attn__encoder *encoder, const char *text, size_t
     status = attn__encode_all(encoder, start, start + size, allow_special);
     attn__free(encoder->cache);
     attn__free(encoder->places);
-    attn__free(encoder->heads);
+    attn__free(encoder->heap);
+    attn__free(encoder->batch);
     return status;
 }
 
@@ -7184,8 +7241,7 @@ static attn_status attn__encode_text(attn_ctx *ctx, const char *op, attn__encode
                                      int allow_special)
 {
     size_t room;
-    if (attn__need_given(ctx, op, "n_ids", n_ids) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, op, "n_ids", n_ids));
     room = *n_ids;
     *n_ids = 0;
     if (!encoder->tokenizer)
@@ -7230,8 +7286,7 @@ ATTN__DEF attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
                                   const attn_tokenizer *tokenizer, const int32_t *ids, size_t n_ids)
 {
     size_t i, length, capacity, total = 0;
-    if (attn__need_given(ctx, "attn_decode", "size", size) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_decode", "size", size));
     capacity = *size;
     *size = 0;
     if (!tokenizer)
@@ -7299,8 +7354,7 @@ ATTN__CALLER attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, co
     size_t n = 0;
     int32_t *ids;
     attn_status status;
-    if (attn__need_given(ctx, "attn_feed_text", "session", session) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_feed_text", "session", session));
     ids = attn__ids_of(ctx, "attn_feed_text", session->model, text, 0, &n);
     if (!ids)
         return ctx->status;
@@ -7315,8 +7369,7 @@ ATTN__CALLER attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const a
     size_t n = 0;
     attn_status status;
     int32_t *found;
-    if (attn__need_given(ctx, "attn_token_ids", "place for the ids", ids) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_token_ids", "place for the ids", ids));
     found = attn__ids_of(ctx, "attn_token_ids", model, text, 0, &n);
     if (!found)
         return ctx->status;
@@ -7352,8 +7405,7 @@ ATTN__CALLER attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_mo
     size_t n = 0, n_spaced = 0;
     int32_t *ids, *spaced;
     char list[128], hint[64];
-    if (attn__need_given(ctx, op, "place for the id", id) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, op, "place for the id", id));
     *id = -1;
     ids = attn__ids_of(ctx, op, model, text, 0, &n);
     if (ids && n == 1) {
@@ -7425,25 +7477,12 @@ static attn_tensor attn__no_tensor(const char *why)
 /* Writes a shape for a message. */
 static attn__text attn__show(attn_shape s)
 {
-    attn__text t;
-    size_t at = 1;
-    int i;
-    t.text[0] = '[';
-    for (i = 0; i < s.ndim; i++) {
-        char digits[24];
-        size_t n = sizeof digits, v = s.dim[i];
-        do
-            digits[--n] = (char)('0' + v % 10);
-        while ((v /= 10) > 0);
-        if (i > 0) {
-            t.text[at++] = ',';
-            t.text[at++] = ' ';
-        }
-        memcpy(t.text + at, digits + n, sizeof digits - n);
-        at += sizeof digits - n;
-    }
-    t.text[at++] = ']';
-    t.text[at] = 0;
+    attn__text t = {"["};
+    int i, at = 1;
+    for (i = 0; i < s.ndim; i++)
+        at += snprintf(t.text + at, sizeof t.text - (size_t)at, "%s%llu", i ? ", " : "",
+                       ATTN__LLU(s.dim[i]));
+    t.text[at] = ']';
     return t;
 }
 
@@ -7514,8 +7553,7 @@ ATTN__DEF attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dty
 {
     size_t bytes;
     void *data;
-    if (attn__need_given(ctx, "attn_zeros", "place for the tensor", out) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_zeros", "place for the tensor", out));
     if (!attn__measure(shape, dtype, &bytes))
         return attn__fail(
             ctx, ATTN_E_SHAPE,
@@ -7735,8 +7773,7 @@ static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *nam
 ATTN__APART attn_status attn__need(attn_ctx *ctx, const char *op, const char *name,
                                    const attn_tensor *x)
 {
-    if (attn__need_any(ctx, op, name, x) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_any(ctx, op, name, x));
     if (x->dtype == ATTN_I32)
         return attn__fail(
             ctx, ATTN_E_ARGUMENT,
@@ -7845,14 +7882,12 @@ static const float *attn__row(const attn_tensor *x, const attn_shape *like, size
 static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *out,
                                    attn_dtype dtype, attn_shape shape)
 {
-    if (attn__need_given(ctx, op, "place for the result", out) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, op, "place for the result", out));
     if (out->error)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
     if (out->ndim == 0)
         return attn_zeros(ctx, out, dtype, shape);
-    if (attn__need_any(ctx, op, "out", out) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_any(ctx, op, "out", out));
     if (!attn__has_shape(out, shape))
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
                           op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
@@ -7868,9 +7903,8 @@ ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
     const attn_shape shape = attn__shape_of(&x);
     size_t row, i, n;
-    if (attn__need_any(ctx, "attn_copy", "x", &x) != ATTN_OK ||
-        attn__copy_into(ctx, "attn_copy", out, x.dtype, shape) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_any(ctx, "attn_copy", "x", &x));
+    ATTN__TRY(attn__copy_into(ctx, "attn_copy", out, x.dtype, shape));
     if (attn_count(x) == 0)
         return ATTN_OK;
     n = attn__row_length(&x);
@@ -7975,13 +8009,12 @@ static attn_status attn__elementwise(attn_ctx *ctx, const char *op, attn__binary
     attn_shape shape;
     size_t row, n, n_rows;
     float *buffers;
-    if (attn__need_kernels(ctx, &kernels) || attn__need(ctx, op, "a", &a) ||
-        attn__need(ctx, op, "b", &b))
-        return ctx->status;
+    ATTN__TRY(attn__need_kernels(ctx, &kernels));
+    ATTN__TRY(attn__need(ctx, op, "a", &a));
+    ATTN__TRY(attn__need(ctx, op, "b", &b));
     if (!attn__broadcast(attn__shape_of(&a), attn__shape_of(&b), &shape))
         return attn__misfit(ctx, op, "a has", &a, "b", &b, "they do not fit together");
-    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__begin(ctx, op, out, shape, &result));
     n = attn__row_length(&result.dense);
     n_rows = n ? attn__n_rows(&result.dense) : 0;
     buffers = attn__row_buffers(ctx, n);
@@ -8035,15 +8068,14 @@ static attn_status attn__each_row(attn_ctx *ctx, const char *op, attn_tensor *ou
     attn_shape out_shape = shape;
     size_t n, n_out, n_rows;
     float *buffers;
-    if (attn__need_kernels(ctx, &args->kernels) || attn__need(ctx, op, "x", &x))
-        return ctx->status;
+    ATTN__TRY(attn__need_kernels(ctx, &args->kernels));
+    ATTN__TRY(attn__need(ctx, op, "x", &x));
     n = attn__row_length(&x);
     n_out = becomes == ATTN__A_ROW ? n : 1;
     n_rows = n_out ? attn__n_rows(&x) : 0;
     out_shape.dim[shape.ndim - 1] = n_out;
     out_shape.ndim -= becomes == ATTN__A_NUMBER;
-    if (attn__begin(ctx, op, out, out_shape, &result) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__begin(ctx, op, out, out_shape, &result));
     buffers = attn__row_buffers(ctx, n);
     if (!buffers)
         return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
@@ -8179,8 +8211,7 @@ static attn_status attn__vector(attn_ctx *ctx, const char *op, const char *name,
             buffer[i] = missing;
         return ATTN_OK;
     }
-    if (attn__need(ctx, op, name, x) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, op, name, x));
     if (x->ndim != 1 || x->shape[0] != n)
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s, expected [%llu] beside %s %s",
                           op, name, attn__show(attn__shape_of(x)).text, ATTN__LLU(n), beside,
@@ -8197,8 +8228,7 @@ ATTN__DEF attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tenso
     float *buffer;
     size_t n;
     int failed;
-    if (attn__need(ctx, "attn_layernorm", "x", &x) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, "attn_layernorm", "x", &x));
     n = attn__row_length(&x);
     buffer = attn__row_buffers(ctx, n);
     if (!buffer)
@@ -8224,15 +8254,14 @@ ATTN__DEF attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_t
 {
     static const char op[] = "attn_cross_entropy";
     attn__row_args args = attn__args(0);
-    if (attn__need(ctx, op, "logits", &logits) || attn__need_any(ctx, op, "targets", &targets))
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, op, "logits", &logits));
+    ATTN__TRY(attn__need_any(ctx, op, "targets", &targets));
     if (logits.ndim != 2 || targets.ndim != 1 || targets.shape[0] != logits.shape[0] ||
         targets.dtype != ATTN_I32)
         return attn__misfit(ctx, op, "logits have", &logits, "targets", &targets,
                             "expected [T, V] and [T] of ATTN_I32");
-    if (attn__need_ids(ctx, op, "target", (const int32_t *)targets.data, targets.stride[0],
-                       logits.shape[0], logits.shape[1]) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_ids(ctx, op, "target", (const int32_t *)targets.data, targets.stride[0],
+                             logits.shape[0], logits.shape[1]));
     args.more = &targets;
     return attn__each_row(ctx, op, nll, logits, ATTN__A_NUMBER, attn__row_cross_entropy, &args);
 }
@@ -8301,8 +8330,8 @@ static attn_status attn__as_floats(attn_ctx *ctx, attn_tensor *copy, attn_tensor
 {
     if (x->dtype == ATTN_F32 && (!dense || attn_is_dense(*x)))
         return ATTN_OK;
-    if (attn_zeros(ctx, copy, ATTN_F32, attn__shape_of(x)) || attn_copy(ctx, copy, *x))
-        return ctx->status;
+    ATTN__TRY(attn_zeros(ctx, copy, ATTN_F32, attn__shape_of(x)));
+    ATTN__TRY(attn_copy(ctx, copy, *x));
     *x = *copy;
     return ATTN_OK;
 }
@@ -8390,16 +8419,14 @@ static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *
     attn_tensor copy = ATTN_ZERO;
     size_t n_rows;
     attn_status status = ATTN_OK;
-    if (attn__need_kernels(ctx, &p.kernels))
-        return ctx->status;
+    ATTN__TRY(attn__need_kernels(ctx, &p.kernels));
     if (a.shape[a.ndim - 1] != b.shape[b.ndim - 2] ||
         !attn__broadcast(attn__lead_of(&a), attn__lead_of(&b), &lead))
         return attn__misfit(ctx, op, "a has", &a, "b", &b, "they do not fit together");
     shape = lead;
     shape.dim[shape.ndim - 2] = a.shape[a.ndim - 2];
     shape.dim[shape.ndim - 1] = b.shape[b.ndim - 1];
-    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__begin(ctx, op, out, shape, &result));
     if (attn_count(result.dense) == 0)
         return attn__finish(ctx, out, &result, ATTN_OK);
     n_rows = attn__n_rows(&result.dense);
@@ -8417,8 +8444,8 @@ static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *
 
 ATTN__DEF attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
 {
-    if (attn__need(ctx, "attn_matmul", "a", &a) || attn__need(ctx, "attn_matmul", "b", &b))
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, "attn_matmul", "a", &a));
+    ATTN__TRY(attn__need(ctx, "attn_matmul", "b", &b));
     if (a.ndim < 2 || b.ndim < 2)
         return attn__misfit(ctx, "attn_matmul", "a has", &a, "b", &b,
                             "both need 2 dimensions or more");
@@ -8432,9 +8459,9 @@ static attn_status attn__linear(attn_ctx *ctx, const char *op, attn_tensor *out,
     const float *values;
     float *buffer;
     attn_status status;
-    if (attn__need_given(ctx, op, "place for the result", out) || attn__need(ctx, op, "x", &x) ||
-        attn__need(ctx, op, "w", &w))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, op, "place for the result", out));
+    ATTN__TRY(attn__need(ctx, op, "x", &x));
+    ATTN__TRY(attn__need(ctx, op, "w", &w));
     if (w.ndim != 2)
         return attn__misfit(ctx, op, "w has", &w, "x", &x, "expected w [K, N] to fit x");
     buffer = attn__row_buffers(ctx, w.shape[1]);
@@ -8474,8 +8501,8 @@ ATTN__DEF attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor 
                                    attn_tensor table)
 {
     static const char op[] = "attn_unembed";
-    if (attn__need(ctx, op, "x", &x) || attn__need(ctx, op, "table", &table))
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, op, "x", &x));
+    ATTN__TRY(attn__need(ctx, op, "table", &table));
     if (table.ndim != 2 || table.shape[1] != attn__row_length(&x))
         return attn__misfit(ctx, op, "x has", &x, "table", &table, "expected [.., C] and [V, C]");
     return attn__linear(ctx, op, out, x, attn_transpose(table, 0, 1), attn__no_tensor(NULL));
@@ -8505,9 +8532,8 @@ ATTN__CALLER attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dty
                                            attn_tensor w)
 {
     attn__packing packing = {panels, dtype, &w, {0}};
-    if (attn__need_given(ctx, "attn_panels_write", "room for the panels", panels) ||
-        attn__need(ctx, "attn_panels_write", "w", &w))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_panels_write", "room for the panels", panels));
+    ATTN__TRY(attn__need(ctx, "attn_panels_write", "w", &w));
     if (w.ndim != 2 || (attn_panels_size(dtype, w.shape[0], w.shape[1]) == 0 && attn_count(w) > 0))
         return attn__misfit(ctx, "attn_panels_write", "w has", &w, NULL, NULL,
                             "expected [K, N] and panels of ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4");
@@ -8530,8 +8556,8 @@ ATTN__DEF attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tenso
     attn_tensor dense_ids = ATTN_ZERO;
     attn_status status;
     size_t i, n, n_ids;
-    if (attn__need(ctx, op, "table", &table) || attn__need_any(ctx, op, "ids", &ids))
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, op, "table", &table));
+    ATTN__TRY(attn__need_any(ctx, op, "ids", &ids));
     table_shape = attn__shape_of(&table);
     shape = attn__shape_of(&ids);
     if (table.ndim != 2 || ids.ndim > 3 || ids.dtype != ATTN_I32)
@@ -8540,8 +8566,7 @@ ATTN__DEF attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tenso
     n = table.shape[1];
     n_ids = attn_count(ids);
     shape.dim[shape.ndim++] = n;
-    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__begin(ctx, op, out, shape, &result));
     status = attn_copy(ctx, &dense_ids, ids);
     if (status == ATTN_OK)
         status = attn__need_ids(ctx, op, "id", (const int32_t *)dense_ids.data, 1, n_ids,
@@ -8654,10 +8679,11 @@ static attn_status attn__attention_check(attn_ctx *ctx, const char *op, attn__at
 {
     const attn_tensor q = a->q, k = a->k, v = a->pattern_only ? k : a->v;
     attn_shape lead;
-    if ((desc && ATTN__NEED_ZEROS(ctx, "attn_attention_desc", desc->reserved)) ||
-        attn__need_kernels(ctx, &a->kernels) || attn__need(ctx, op, "q", &q) ||
-        attn__need(ctx, op, "k", &k) || attn__need(ctx, op, "v", &v))
-        return ctx->status;
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_attention_desc, desc));
+    ATTN__TRY(attn__need_kernels(ctx, &a->kernels));
+    ATTN__TRY(attn__need(ctx, op, "q", &q));
+    ATTN__TRY(attn__need(ctx, op, "k", &k));
+    ATTN__TRY(attn__need(ctx, op, "v", &v));
     if (q.ndim < 2 || k.ndim < 2 || v.ndim < 2 || q.shape[q.ndim - 1] != k.shape[k.ndim - 1])
         return attn__misfit(ctx, op, "q has", &q, "k", &k, "expected [.., Tq, d] and [.., Tk, d]");
     a->n_queries = q.shape[q.ndim - 2];
@@ -8684,8 +8710,7 @@ static attn_status attn__attention_check(attn_ctx *ctx, const char *op, attn__at
                             "a causal mask needs no more queries than keys");
     if (desc && desc->mask_kind == ATTN_MASK_GIVEN) {
         attn_shape full = a->lead, both;
-        if (attn__need(ctx, op, "mask", &desc->mask) != ATTN_OK)
-            return ctx->status;
+        ATTN__TRY(attn__need(ctx, op, "mask", &desc->mask));
         full.dim[full.ndim - 2] = a->n_queries;
         full.dim[full.ndim - 1] = a->n_keys;
         if (desc->mask.ndim < 2 || desc->mask.shape[desc->mask.ndim - 2] != a->n_queries ||
@@ -8710,13 +8735,11 @@ static attn_status attn__attention_of(attn_ctx *ctx, const char *op, attn_tensor
     attn_status status;
     attn__scratch scratch;
     int n_threads;
-    if (attn__attention_check(ctx, op, a, desc) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__attention_check(ctx, op, a, desc));
     shape = a->lead;
     shape.dim[shape.ndim - 2] = a->n_queries;
     shape.dim[shape.ndim - 1] = a->pattern_only ? a->n_keys : a->d_v;
-    if (attn__begin(ctx, op, out, shape, &result) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__begin(ctx, op, out, shape, &result));
     a->out = result.dense;
     status = attn__as_floats(ctx, &q_copy, &a->q, 0);
     if (status == ATTN_OK && desc && desc->mask_kind == ATTN_MASK_GIVEN) {
@@ -8776,10 +8799,11 @@ static attn_tensor attn__split_heads(attn_tensor x, size_t n_head)
 static attn_status attn__multihead_check(attn_ctx *ctx, const char *op, attn_tensor x,
                                          attn_tensor y, const attn_block_weights *w)
 {
-    if (attn__need(ctx, op, "x", &x) || attn__need(ctx, op, "y", &y) ||
-        attn__need_given(ctx, op, "struct of weights", w) || attn__need(ctx, op, "w_q", &w->w_q) ||
-        attn__need(ctx, op, "w_k", &w->w_k))
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, op, "x", &x));
+    ATTN__TRY(attn__need(ctx, op, "y", &y));
+    ATTN__TRY(attn__need_given(ctx, op, "struct of weights", w));
+    ATTN__TRY(attn__need(ctx, op, "w_q", &w->w_q));
+    ATTN__TRY(attn__need(ctx, op, "w_k", &w->w_k));
     if (x.ndim < 2 || x.ndim > 3 || y.ndim != x.ndim || (x.ndim == 3 && x.shape[0] != y.shape[0]))
         return attn__misfit(ctx, op, "x has", &x, "y", &y,
                             "expected [T, C] for both, or [B, T, C] with the same B");
@@ -8799,8 +8823,8 @@ ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tenso
     attn_tensor q = ATTN_ZERO, k = q, v = q, z = q, z_heads;
     attn_shape shape;
     attn_status status;
-    if (attn__multihead_check(ctx, op, x, y, w) || attn__need(ctx, op, "w_v", &w->w_v))
-        return ctx->status;
+    ATTN__TRY(attn__multihead_check(ctx, op, x, y, w));
+    ATTN__TRY(attn__need(ctx, op, "w_v", &w->w_v));
     if (w->w_v.ndim != 2 || w->w_v.shape[1] % w->n_head != 0)
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: w_v %s does not divide into %llu heads", op,
                           attn__show(attn__shape_of(&w->w_v)).text, ATTN__LLU(w->n_head));
@@ -8844,8 +8868,7 @@ ATTN__DEF attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
 {
     attn_tensor hidden = ATTN_ZERO;
     attn_status status;
-    if (attn__need_given(ctx, "attn_mlp", "struct of weights", w) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_mlp", "struct of weights", w));
     if ((status = attn_linear(ctx, &hidden, x, w->w_in, w->b_in)) == ATTN_OK &&
         (status = attn_activate(ctx, &hidden, hidden, act_fn)) == ATTN_OK)
         status = attn_linear(ctx, out, hidden, w->w_out, w->b_out);
@@ -8859,8 +8882,7 @@ ATTN__DEF attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
     attn_tensor normed = ATTN_ZERO, mid = ATTN_ZERO;
     attn_attention_desc causal = ATTN_ZERO;
     attn_status status;
-    if (attn__need_given(ctx, "attn_block", "struct of weights", w) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_block", "struct of weights", w));
     causal.mask_kind = ATTN_MASK_CAUSAL;
     if ((status = attn_layernorm(ctx, &normed, x, w->ln1_w, w->ln1_b, eps)) == ATTN_OK &&
         (status = attn_multihead(ctx, &mid, normed, normed, w, &causal)) == ATTN_OK &&
@@ -9161,31 +9183,6 @@ static attn_status attn__fail_io(attn_ctx *ctx, const char *path, const char *wh
                       attn_system_error(reason, error));
 }
 
-/* fopen and fread, going on when it was only a signal that ended them early. */
-static FILE *attn__open(const char *path, const char *how)
-{
-    FILE *file = attn__fopen(path, how);
-#ifdef EINTR
-    while (!file && errno == EINTR)
-        file = attn__fopen(path, how);
-#endif
-    return file;
-}
-static size_t attn__read(void *to, size_t size, FILE *file)
-{
-    size_t n = 0;
-    for (;;) {
-        n += fread((unsigned char *)to + n, 1, size - n, file);
-#ifdef EINTR
-        if (n < size && ferror(file) && errno == EINTR) {
-            clearerr(file);
-            continue;
-        }
-#endif
-        return n;
-    }
-}
-
 enum { ATTN__HEADER = 256, ATTN__ENTRY = 128 }; /* bytes */
 static const unsigned char attn__magic[8] = {0x89, 'A', 'T', 'T', 'N', 0x0d, 0x0a, 0x1a};
 
@@ -9211,7 +9208,7 @@ static attn_status attn__fail_read(attn_ctx *ctx, const char *path, int error)
  * without an end it reads only until the header shows that it is not a model. */
 static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes, size_t *size)
 {
-    FILE *file = attn__open(path, "rb");
+    FILE *file = attn__fopen(path, "rb");
     size_t room = 1 << 20, n;
     unsigned char *block, *larger;
     int failed;
@@ -9219,7 +9216,7 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
         return attn__fail_read(ctx, path, errno);
     block = (unsigned char *)attn__alloc(ctx, room, "a model file");
     *size = 0;
-    while (block && (n = attn__read(block + *size, room - *size, file)) > 0) {
+    while (block && (n = fread(block + *size, 1, room - *size, file)) > 0) {
         *size += n;
         if (*size >= ATTN__HEADER &&
             (!attn__header_is_whole(block) || *size > attn__u64(block + 16)))
@@ -9355,8 +9352,7 @@ static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
             i++;
         if (i == n || attn__is_bound(&e[i]))
             continue;
-        if (attn__bind_one(ctx, &e[i], &m->weights[at], path) != ATTN_OK)
-            return ctx->status;
+        ATTN__TRY(attn__bind_one(ctx, &e[i], &m->weights[at], path));
         found++;
     }
     for (layer = -1; layer < (int)m->config.n_layer; layer++) {
@@ -9513,10 +9509,9 @@ static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *pa
                           ATTN__LLU(index));
     t->name = (const char *)r;
     at = (uint64_t)(r - m->bytes);
-    if (attn__check_zeros(ctx, m, path, at + strlen(t->name), at + 64) ||
-        attn__check_zeros(ctx, m, path, at + 76, at + 80) ||
-        attn__check_zeros(ctx, m, path, at + 120, at + 128))
-        return ctx->status;
+    ATTN__TRY(attn__check_zeros(ctx, m, path, at + strlen(t->name), at + 64));
+    ATTN__TRY(attn__check_zeros(ctx, m, path, at + 76, at + 80));
+    ATTN__TRY(attn__check_zeros(ctx, m, path, at + 120, at + 128));
     if (dtype > ATTN_Q4 || dtype == ATTN_I32 || layout > 1 || (layout == 0 && dtype > ATTN_F16))
         return attn__fail(ctx, ATTN_E_VERSION,
                           "%s: tensor %s has data type %lu and layout %lu; this library knows the "
@@ -9546,8 +9541,7 @@ static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *pa
             "in a file of %llu",
             path, t->name, ATTN__LLU(t->offset), ATTN__LLU(t->size), ATTN__LLU(expected),
             ATTN__LLU(*end), ATTN__LLU(m->size));
-    if (attn__check_zeros(ctx, m, path, *end, t->offset) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__check_zeros(ctx, m, path, *end, t->offset));
     *end = t->offset + t->size;
     m->weights[index].data = m->bytes + t->offset;
     return ATTN_OK;
@@ -9579,9 +9573,9 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
     const uint64_t text = attn__u64(h + 96), text_size = attn__u64(h + 104);
     uint64_t end;
     size_t i;
-    if ((attn__u32(h + 8) == 1 && attn__check_zeros(ctx, m, path, 68, 72)) ||
-        attn__check_zeros(ctx, m, path, 120, 248))
-        return ctx->status;
+    if (attn__u32(h + 8) == 1)
+        ATTN__TRY(attn__check_zeros(ctx, m, path, 68, 72));
+    ATTN__TRY(attn__check_zeros(ctx, m, path, 120, 248));
     if (n == 0 || table != ATTN__HEADER || table_size != n * ATTN__ENTRY ||
         !attn__lies_within(table, table_size, m->size))
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tensor table does not fit into the file",
@@ -9598,9 +9592,8 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
         if (attn_checksum(0, h + text, (size_t)text_size) != attn__u64(h + 112))
             return attn__fail(ctx, ATTN_E_CHECKSUM,
                               "%s: the tokenizer's checksum is wrong: damaged", path);
-        if (attn__read_tokenizer(ctx, &m->tokenizer, h + text, (size_t)text_size, &m->config,
-                                 path) != ATTN_OK)
-            return ctx->status;
+        ATTN__TRY(attn__read_tokenizer(ctx, &m->tokenizer, h + text, (size_t)text_size, &m->config,
+                                       path));
         end = text + text_size;
     }
     m->weights = ATTN__NEW(ctx, attn__weight, (size_t)n, "the list of tensors");
@@ -9608,8 +9601,7 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
     if (!m->weights)
         return ATTN_E_MEMORY;
     for (i = 0; i < m->n_weights; i++)
-        if (attn__read_entry(ctx, m, path, i, h + table + i * ATTN__ENTRY, &end) != ATTN_OK)
-            return ctx->status;
+        ATTN__TRY(attn__read_entry(ctx, m, path, i, h + table + i * ATTN__ENTRY, &end));
     if (end != m->size)
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: %llu bytes follow the last tensor", path,
                           ATTN__LLU(m->size - end));
@@ -9662,8 +9654,7 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
     v.model = m;
     for (i = 0; i < m->n_weights; i++)
         n_blocks += attn__blocks_of(&m->weights[i]);
-    if (attn__need_kernels(ctx, &v.kernels) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_kernels(ctx, &v.kernels));
     v.digests = ATTN__NEW(ctx, uint64_t, n_blocks, "checksums");
     if (!v.digests)
         return ATTN_E_MEMORY;
@@ -9731,9 +9722,9 @@ ATTN__CALLER void attn_model_close(attn_model *model)
 static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *path,
                                     const attn_model_desc *desc)
 {
-    if ((desc && ATTN__NEED_ZEROS(ctx, "attn_model_desc", desc->reserved)) ||
-        attn__read_header(ctx, m, path) || attn__read_sections(ctx, m, path))
-        return ctx->status;
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_model_desc, desc));
+    ATTN__TRY(attn__read_header(ctx, m, path));
+    ATTN__TRY(attn__read_sections(ctx, m, path));
     if (attn__host_is_big_endian() && !m->copy) { /* cover: another processor */
         size_t i;
         m->copy = attn__alloc(ctx, m->size, "a copy in this processor's byte order");
@@ -9772,9 +9763,9 @@ ATTN__CALLER attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **mode
                                                 size_t size, const attn_model_desc *desc)
 {
     attn_model *m;
-    if (attn__need_place(ctx, "attn_model_open_memory", "place for the model", model) ||
-        (size > 0 && attn__need_given(ctx, "attn_model_open_memory", "data", data)))
-        return ctx->status;
+    ATTN__TRY(attn__need_place(ctx, "attn_model_open_memory", "place for the model", model));
+    if (size > 0)
+        ATTN__TRY(attn__need_given(ctx, "attn_model_open_memory", "data", data));
     m = ATTN__NEW(ctx, attn_model, 1, "a model");
     if (!m)
         return ATTN_E_MEMORY;
@@ -9796,9 +9787,8 @@ ATTN__CALLER attn_status attn_model_open(attn_ctx *ctx, attn_model **model, cons
 {
     attn_model *m;
     attn_status status = ATTN_OK;
-    if (attn__need_place(ctx, "attn_model_open", "place for the model", model) ||
-        attn__need_given(ctx, "attn_model_open", "path", path))
-        return ctx->status;
+    ATTN__TRY(attn__need_place(ctx, "attn_model_open", "place for the model", model));
+    ATTN__TRY(attn__need_given(ctx, "attn_model_open", "path", path));
     m = ATTN__NEW(ctx, attn_model, 1, "a model");
     if (!m)
         return ATTN_E_MEMORY;
@@ -9826,9 +9816,8 @@ ATTN__DEF size_t attn_model_n_tensors(const attn_model *model)
 ATTN__DEF attn_status attn_model_tensor_info(attn_ctx *ctx, attn_tensor_info *info,
                                              const attn_model *model, size_t index)
 {
-    if (attn__need_given(ctx, "attn_model_tensor_info", "model", model) ||
-        attn__need_given(ctx, "attn_model_tensor_info", "place for the answer", info))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_model_tensor_info", "model", model));
+    ATTN__TRY(attn__need_given(ctx, "attn_model_tensor_info", "place for the answer", info));
     if (index >= model->n_weights)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_model_tensor_info: index %llu; the model has %llu tensors",
@@ -9927,110 +9916,17 @@ ATTN__CALLER attn_status attn_model_tensor(attn_ctx *ctx, attn_tensor *out, cons
 {
     attn__source s;
     attn__result result;
-    if (attn__need_given(ctx, "attn_model_tensor", "model", model) ||
-        attn__need_given(ctx, "attn_model_tensor", "name", name))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_model_tensor", "model", model));
+    ATTN__TRY(attn__need_given(ctx, "attn_model_tensor", "name", name));
     if (!attn__find_source(model, name, &s))
         return attn__fail(ctx, ATTN_E_NAME, "attn_model_tensor: the model has no tensor \"%s\"",
                           name);
-    if (attn__begin(ctx, "attn_model_tensor", out, s.shape, &result) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__begin(ctx, "attn_model_tensor", out, s.shape, &result));
     attn__fetch(&s, (float *)result.dense.data, attn_count(result.dense));
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
 
 ATTN__SMALL_END
-
-/* >>numbers =====================================================================================
- * Small arithmetic that has to give the same bits everywhere. */
-
-/* Little-endian numbers, read byte by byte so that host order and alignment do not matter. */
-static uint32_t attn__u32(const unsigned char *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-static uint64_t attn__u64(const unsigned char *p)
-{
-    return (uint64_t)attn__u32(p) | (uint64_t)attn__u32(p + 4) << 32;
-}
-
-static int attn__host_is_big_endian(void)
-{
-    const uint16_t one = 1;
-    unsigned char first;
-    memcpy(&first, &one, 1);
-    return first == 0;
-}
-
-/* One step of the checksum. */
-ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next)
-{
-    chain = (chain ^ next) * 0x9E3779B97F4A7C15u;
-    return chain ^ (chain >> 32);
-}
-
-/* a * b + c rounded once. Not every libm has that right, nor fast, where the processor has no such
- * instruction. The product of two floats is exact in double; so only the sum has to be rounded on
- * the way, and rounding that to odd (if it is inexact, the last bit becomes 1) keeps the second
- * rounding, to float, from seeing a tie or an exact number where there is none: Boldo & Melquiond
- * 2008. Not every compiler says FP_FAST_FMAF where there is one, so the processors are named. */
-#if defined(FP_FAST_FMAF) || defined(__FMA__) || defined(__ARM_FEATURE_FMA) ||                     \
-    defined(__aarch64__) || defined(__s390x__) || defined(__powerpc64__) || defined(__riscv_flen)
-#define ATTN__FUSED
-ATTN__INLINE float attn__fmaf(float a, float b, float c)
-{
-    return fmaf(a, b, c);
-}
-#else
-ATTN__APART float attn__fmaf(float a, float b, float c)
-{
-    const double product = (double)a * (double)b, sum = product + (double)c, part = sum - product;
-    const double lost = (product - (sum - part)) + ((double)c - part); /* exact */
-    uint64_t bits;
-    double odd;
-    memcpy(&bits, &sum, 8);
-    /* Bits count away from zero. Infinity and NaN have lost NaN, and stay. */
-    if ((lost < 0 || lost > 0) && (bits & 1) == 0)
-        bits = (lost > 0) == (sum > 0) ? bits + 1 : bits - 1;
-    memcpy(&odd, &bits, 8);
-    return (float)odd;
-}
-#endif
-
-/* log(x) = n log(2) + log(1 + f), 1 + f = x / 2^n in [sqrt(1/2), sqrt(2)). For normal numbers, inf
- * and NaN; below them -inf. One number a row needs it, so it is no kernel. The coefficients come
- * from tests/makers/design_polynomials.py. */
-static float attn__log(float x)
-{
-    uint32_t bits, n_bits, f_bits;
-    float n, f, square, p = 0.0673199221f, head, y, lost;
-    memcpy(&bits, &x, 4);
-    bits += 0x004afb0du; /* 0x3f800000 - 0x3f3504f3, the bits of sqrt(1/2) */
-    n_bits = (bits >> 23) | 0x4b000000u;
-    f_bits = (bits & 0x007fffffu) + 0x3f3504f3u;
-    memcpy(&n, &n_bits, 4);
-    memcpy(&f, &f_bits, 4);
-    n = n - 8388735.0f; /* 2^23 + 127 */
-    f = f - 1.0f;
-    square = f * f;
-    p = attn__fmaf(p, f, -0.116601132f);
-    p = attn__fmaf(p, f, 0.118863232f);
-    p = attn__fmaf(p, f, -0.124082781f);
-    p = attn__fmaf(p, f, 0.142202303f);
-    p = attn__fmaf(p, f, -0.166678518f);
-    p = attn__fmaf(p, f, 0.20002073f);
-    p = attn__fmaf(p, f, -0.250000119f);
-    p = attn__fmaf(p, f, 0.333333135f);
-    p = attn__fmaf(p, f, -0.5f);
-    p = attn__fmaf(n, 1.42860677e-06f, p * square);
-    head = n * 0.693145752f; /* exact */
-    y = head + f;
-    lost = f - (y - head); /* the part that the sum rounded away; exact */
-    y = y + (lost + p);
-    y = x <= FLT_MAX ? y : x + INFINITY;
-    return x < FLT_MIN ? -INFINITY : y;
-}
 
 /* >>cpu =========================================================================================
  * Detection of the processor, and the types that the kernels of all instruction sets share. The
@@ -10262,20 +10158,18 @@ static unsigned attn__features_of(unsigned leaf1, unsigned xcr0, unsigned leaf7b
 
 /* Linux lets a process use AMX's registers once it has asked: arch_prctl(ARCH_REQ_XCOMP_PERM, 18)
  * for the state of the tiles. It may refuse. On other systems the kernels are left out. */
+#ifdef ATTN__AMX
 static int attn__may_use_amx(void)
 {
-#ifdef ATTN__AMX
     long answer = 158;
     __asm__ volatile("syscall" : "+a"(answer) : "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
     return answer == 0;
-#else
-    return 0;
-#endif
 }
+#endif
 
 static unsigned attn__cpu_features(void)
 {
-    unsigned a, b, c, d, leaf1, leaf7_1a = 0, xcr0 = 0, high, features;
+    unsigned a, b, c, d, leaf1, leaf7_1a = 0, xcr0 = 0, high;
     if (!__get_cpuid(1, &a, &b, &leaf1, &d) || /* cover: a processor of before 2013 */
         !(leaf1 >> 27 & 1) ||                  /* OSXSAVE: may we ask? */
         !__get_cpuid_count(7, 0, &a, &b, &c, &d))
@@ -10283,10 +10177,7 @@ static unsigned attn__cpu_features(void)
     if (a >= 1) /* parts of leaf 7 beyond the first */
         __cpuid_count(7, 1, leaf7_1a, high, high, high);
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
-    features = attn__features_of(leaf1, xcr0, b, c, d, leaf7_1a);
-    if (features & ATTN__HAS_AMX && !attn__may_use_amx())
-        features &= ~(unsigned)ATTN__HAS_AMX;
-    return features;
+    return attn__features_of(leaf1, xcr0, b, c, d, leaf7_1a);
 }
 #elif defined(ATTN__DISPATCH)
 #if defined(__linux__)
@@ -12269,15 +12160,13 @@ ATTN__TARGET_END
 #undef ATTN__KERNEL
 #undef ATTN__UNCHECKED
 
-/* The kernels there are, best first, and the feature that they need. */
+/* The kernels there are, best first, and the feature that they need. Those behind the portable ones
+ * must be asked for. */
 static const struct {
     unsigned feature;
     const attn__kernels *kernels;
 } attn__choices[] = {
 #if defined(ATTN__DISPATCH) && defined(ATTN__X86)
-#ifdef ATTN__AMX
-    {ATTN__HAS_AMX, &attn__kernels_amx},
-#endif
     {ATTN__HAS_AVX512_VNNI, &attn__kernels_avx512_vnni},
     {ATTN__HAS_AVX512, &attn__kernels_avx512},
 #ifdef ATTN__AVX2_VNNI
@@ -12291,7 +12180,11 @@ static const struct {
 #endif
 #endif
     {0, &attn__kernels_base},
-    {0, &attn__kernels_portable}};
+    {0, &attn__kernels_portable},
+#ifdef ATTN__AMX
+    {ATTN__HAS_AMX, &attn__kernels_amx},
+#endif
+};
 
 /* The kernels that a processor with these features runs when asked for `isa`, or NULL. */
 static const attn__kernels *attn__kernels_of(attn_isa_kind isa, unsigned features)
@@ -12319,6 +12212,10 @@ static const attn__kernels *attn__kernels_for(const attn_ctx *ctx)
         features = attn__cpu_features() | 1u << 31;
         __atomic_store_n(&cached, features, __ATOMIC_RELAXED);
     }
+#ifdef ATTN__AMX
+    if (ctx->isa == ATTN_ISA_AMX && features & ATTN__HAS_AMX && !attn__may_use_amx())
+        return NULL;
+#endif
     return attn__kernels_of(ctx->isa, features);
 #else
     return attn__kernels_of(ctx->isa, 0);
@@ -12686,6 +12583,21 @@ static size_t attn__streams(const attn__kernels *kernels, const attn__tiles *til
     return length * cols;
 }
 
+/* Packs inputs [k, k + n_k) of n_rows rows, block by block. */
+static void attn__pack_blocks(const attn__tiling *tiling, const attn__matmul_job *job, size_t row0,
+                              size_t n_rows, size_t n_blocks, size_t k, size_t n_k, float *pack)
+{
+    const size_t packed = attn__packed(attn__is_quantized(job->w.dtype), n_k);
+    const float *from = job->in + (ptrdiff_t)row0 * job->in_stride + (ptrdiff_t)k * job->in_step;
+    for (size_t block = 0; block < n_blocks; block++) {
+        const size_t n = n_rows / n_blocks + (block < n_rows % n_blocks);
+        tiling->pack(pack, from, job->in_stride, job->in_step, n, n_k,
+                     attn__weight_type_of(job->w.dtype)->zero);
+        pack += n * packed;
+        from += (ptrdiff_t)n * job->in_stride;
+    }
+}
+
 /* Some blocks of rows, packed for as many chains as the packing has room for (for several blocks of
  * bytes, as lines of a group stay in first-level cache); then, group of panels by group, every
  * block of rows against lines that are still in cache from the block before, while each block
@@ -12724,15 +12636,8 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
             tile.n_k = n_k;
             tile.out_stride = job->out_stride;
             tile.start = k > 0 ? ATTN__SUM : job->start;
-            for (block = row = 0; block < n_blocks && !is_packed; block++) {
-                const size_t to = row + rows + (block < n_larger);
-                tiling->pack(pack + row * packed,
-                             job->in + (ptrdiff_t)(row0 + row) * job->in_stride +
-                                 (ptrdiff_t)k * job->in_step,
-                             job->in_stride, job->in_step, to - row, n_k,
-                             attn__weight_type_of(dtype)->zero);
-                row = to;
-            }
+            if (!is_packed)
+                attn__pack_blocks(tiling, job, row0, n_rows, n_blocks, k, n_k, pack);
             tile.in = in;
             panel = panel0;
             if (n_rows == 1 && cols >= 4 && n_k == n_in && job->start == ATTN__FRESH)
@@ -12856,210 +12761,6 @@ static size_t attn__query_block(size_t first, size_t left)
 {
     const size_t room = ATTN__QUERIES - first % ATTN__QUERIES;
     return left < room ? left : room;
-}
-
-/* >>memory ======================================================================================
- * Contexts, errors and allocation. Every block starts at a multiple of 64 bytes, because lines are
- * 64 bytes; the blocks of tensors are chained in the context so that one call can free them. */
-
-static attn_status(attn__fail)(attn_ctx *ctx, attn_status status, const char *format, ...)
-{
-    va_list args;
-    unsigned char *at, before = 0;
-    ctx->status = status;
-    va_start(args, format);
-    vsnprintf(ctx->message, sizeof ctx->message, format, args);
-    va_end(args);
-    /* Names from a file may hold commands for a terminal: controls, U+0080 to U+009F too, be it in
-     * UTF-8 or as bytes alone. */
-    for (at = (unsigned char *)ctx->message; *at; before = *at++)
-        if (*at < ' ' || *at == 127 || (before < 0x80 && *at >= 0x80 && *at < 0xa0))
-            *at = '?';
-        else if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0)
-            at[0] = at[1] = '?';
-    return status;
-}
-
-/* "0.5", for messages: with a point, whatever the program's locale has in its place. */
-static const char *attn__show_number(char text[32], double value)
-{
-    char *at;
-    snprintf(text, 32, "%g", value);
-    at = text + strspn(text, "+-0123456789einfa");
-    if (*at) {
-        *at++ = '.';
-        memmove(at, at + strcspn(at, "0123456789e"), strlen(at + strcspn(at, "0123456789e")) + 1);
-    }
-    return text;
-}
-
-/* A pointer that may not be NULL. The likeliest reason is an earlier call that failed to make the
- * object, so the message ends with that call's. */
-static attn_status(attn__need_given)(attn_ctx *ctx, const char *op, const char *name,
-                                     const void *pointer)
-{
-    static const char link[] = "; before that: ";
-    char before[sizeof ctx->message];
-    const char *first;
-    if (pointer)
-        return ATTN_OK;
-    memcpy(before, ctx->message, sizeof before);
-    before[ctx->status == ATTN_OK ? 0 : sizeof before - 1] = 0;
-    first = strstr(before, link);
-    return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given%s%s", op, name, before[0] ? link : "",
-                      first ? first + sizeof link - 1 : before);
-}
-
-/* Where a call puts the object that it makes: a pointer to a pointer, which is NULL until then. */
-static attn_status attn__need_place(attn_ctx *ctx, const char *op, const char *name, void *place)
-{
-    if (place)
-        memset(place, 0, sizeof(void *));
-    return attn__need_given(ctx, op, name, place);
-}
-
-/* A struct that a caller fills has room for later versions. Something there comes from a newer
- * caller, or from one who did not zero the struct. */
-static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const uint64_t *reserved,
-                                          size_t n)
-{
-    size_t i;
-    for (i = 0; i < n; i++)
-        if (reserved[i])
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "%s.reserved is not zero: zero the struct (ATTN_ZERO) before setting "
-                              "its fields; this is attn.h %d.%d.%d",
-                              type, ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
-    return ATTN_OK;
-}
-
-static int attn__mul_overflows(size_t a, size_t b, size_t *product)
-{
-    *product = a * b;
-    return a != 0 && b > SIZE_MAX / a;
-}
-
-static size_t attn__round_up(size_t n, size_t multiple)
-{
-    return (n + multiple - 1) / multiple * multiple;
-}
-
-/* Floats from one row of activations to the next. Rows that lie a multiple of 4 KiB apart would all
- * compete for the same few places of a first-level cache. */
-static size_t attn__stride(size_t width)
-{
-    const size_t n = attn__round_up(width, 16);
-    return n % 256 == 0 ? n + 16 : n;
-}
-
-/* `what` names the purpose in the message. The bytes are zero. NULL after a failure. */
-static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
-{
-    const size_t extra = sizeof(attn__allocation) + 64;
-    const attn__allocator allocator = {ctx->alloc, ctx->free, ctx->user};
-    attn__allocation *block;
-    unsigned char *base, *start;
-
-    base = size > SIZE_MAX - extra ? NULL
-           : ctx->alloc            ? ATTN__AS(unsigned char *, ctx->alloc(size + extra, ctx->user))
-                                   : ATTN__AS(unsigned char *, calloc(1, size + extra));
-    if (!base) {
-        attn__fail(ctx, ATTN_E_MEMORY, "no memory for %s (%llu bytes)", what, ATTN__LLU(size));
-        return NULL;
-    }
-    if (ctx->alloc) /* calloc's pages are zero without being touched */
-        memset(base, 0, size + extra);
-    start = base + sizeof(attn__allocation);
-    start += (64 - (uintptr_t)start % 64) % 64;
-    block = (attn__allocation *)(void *)(start - sizeof(attn__allocation));
-    block->next = block->before = NULL;
-    block->base = base;
-    block->allocator = allocator;
-    if (!ctx->alloc) /* others may take memory back without our hearing of it */
-        ATTN__FORBID(start + size, (size_t)(base + extra - start));
-    return start;
-}
-
-/* n elements of a size, see ATTN__NEW. */
-static void *attn__alloc_array(attn_ctx *ctx, size_t n, size_t size, const char *what)
-{
-    return attn__alloc(ctx, n > SIZE_MAX / size ? SIZE_MAX : n * size, what);
-}
-
-ATTN__APART void attn__free(void *start)
-{
-    attn__allocation *block;
-    attn__allocator allocator;
-    if (!start)
-        return;
-    block = (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
-    allocator = block->allocator;
-    if (allocator.free)
-        allocator.free(block->base, allocator.user);
-    else if (!allocator.alloc)
-        free(block->base); /* the forbidden bytes end with the block */
-}
-
-/* Chains a block into the context, for attn_ctx_free. The context itself may move meanwhile: no
- * block knows where it is. */
-static void attn__chain(attn_ctx *ctx, void *start)
-{
-    attn__allocation *block =
-        (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
-    block->next = ctx->blocks;
-    if (block->next)
-        block->next->before = block;
-    ctx->blocks = block;
-}
-
-/* Takes a block out of the chain and frees it. */
-static void attn__unchain(attn_ctx *ctx, void *start)
-{
-    attn__allocation *block =
-        (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
-    if (!block->before && ctx->blocks != block)
-        return; /* the first of another context's: it will be freed with that */
-    if (block->before)
-        block->before->next = block->next;
-    else
-        ctx->blocks = block->next;
-    if (block->next)
-        block->next->before = block->before;
-    attn__free(start);
-}
-
-ATTN__DEF void attn_ctx_free(attn_ctx *ctx)
-{
-    while (ctx->blocks) {
-        attn__allocation *block = ctx->blocks;
-        ctx->blocks = block->next;
-        attn__free((unsigned char *)block + sizeof(attn__allocation));
-    }
-}
-
-ATTN__DEF int attn_version(void)
-{
-    return ATTN_VERSION;
-}
-
-ATTN__DEF const char *attn_status_name(attn_status status)
-{
-    static const char *const names[] = {"ATTN_OK",
-                                        "ATTN_E_ARGUMENT",
-                                        "ATTN_E_SHAPE",
-                                        "ATTN_E_MEMORY",
-                                        "ATTN_E_SPACE",
-                                        "ATTN_E_IO",
-                                        "ATTN_E_FORMAT",
-                                        "ATTN_E_VERSION",
-                                        "ATTN_E_CHECKSUM",
-                                        "ATTN_E_TOKEN",
-                                        "ATTN_E_CONTEXT",
-                                        "ATTN_E_TOKENIZER",
-                                        "ATTN_E_UNSUPPORTED",
-                                        "ATTN_E_NAME",
-                                        "ATTN_STOPPED"};
-    return (size_t)status < sizeof names / sizeof names[0] ? names[status] : "unknown status";
 }
 
 /* >>threads ======================================================================================
@@ -13319,60 +13020,38 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
 /* ---- how many threads ---- */
 
 #if defined(_OPENMP) && defined(__linux__) && defined(__GNUC__)
-/* How many processors one control group may use, or `most`. Its files hold two numbers, the time it
- * may run in a period and the period: "150000 100000" is one and a half; "max" or -1 is no limit.
- */
-static double attn__quota_of(const char *mount, const char *group, size_t length,
-                             const char *const files[2], double most)
-{
-    char path[512], text[128], *end;
-    double quota, period;
-    size_t i, n = 0;
-    for (i = 0; i < 2 && files[i]; i++) {
-        FILE *f;
-        snprintf(path, sizeof path, "%s%.*s/%s", mount, (int)length, group, files[i]);
-        f = fopen(path, "rb");
-        if (!f)
-            return most;
-        n += fread(text + n, 1, 63, f);
-        fclose(f);
-    }
-    text[n] = 0;
-    quota = strtod(text, &end);
-    period = strtod(end, NULL);
-    return quota > 0 && period > 0 && quota / period < most ? quota / period : most;
-}
-
-/* The same for the groups that this process is in and all that those are in, rounded up. `root` is
- * where the file system begins: "", but for tests. */
+/* How many processors the control groups allow that this process is in, rounded up: the least of the
+ * limits of its own group and of those around it. "150000 100000" in cpu.max is one and a half,
+ * "max" is no limit. `root` is where the file system begins: "", but for tests. */
 static int attn__quota(const char *root)
 {
-    static const char *const files[2][2] = {{"cpu.max", NULL},
-                                            {"cpu.cfs_quota_us", "cpu.cfs_period_us"}};
-    char mount[256], line[512];
-    double most = ATTN__MAX_THREADS;
+    char group[512], path[1024], limit[128], *end, *slash;
+    double most = ATTN__MAX_THREADS, quota, period;
+    int found = 0;
     FILE *f;
-    snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
-    f = fopen(line, "r");
-    while (f && fgets(line, sizeof line, f)) { /* such as "4:cpu,cpuacct:/a/b", or "0::/a/b" */
-        char *const kinds = strchr(line, ':'), *const group = kinds ? strchr(kinds + 1, ':') : NULL;
-        const int first = group && (strncmp(kinds, ":cpu,", 5) == 0 ||
-                                    strncmp(kinds, ":cpu:", 5) == 0 || strstr(line, ",cpu:"));
-        size_t length;
-        if (!group || (!first && group != kinds + 1))
-            continue;
-        snprintf(mount, sizeof mount, "%s/sys/fs/cgroup%s", root, first ? "/cpu" : "");
-        length = strcspn(group + 1, "\n");
-        for (;;) { /* "/a/b", "/a", "" */
-            most = attn__quota_of(mount, group + 1, length, files[first], most);
-            if (length == 0)
-                break;
-            while (length > 0 && group[1 + --length] != '/')
-                continue;
-        }
-    }
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    f = fopen(path, "r");
+    while (f && !found && fgets(group, sizeof group, f)) /* version 2: "0::/a/b" */
+        found = strncmp(group, "0::/", 4) == 0;
     if (f)
         fclose(f);
+    while (found) { /* "/a/b", "/a", "" */
+        group[strcspn(group, "\n")] = 0;
+        snprintf(path, sizeof path, "%s/sys/fs/cgroup%s/cpu.max", root, group + 3);
+        f = fopen(path, "r");
+        if (f && fgets(limit, sizeof limit, f)) {
+            quota = strtod(limit, &end);
+            period = strtod(end, NULL);
+            if (quota > 0 && period > 0 && quota / period < most)
+                most = quota / period;
+        }
+        if (f)
+            fclose(f);
+        slash = strrchr(group + 3, '/');
+        found = slash != NULL;
+        if (slash)
+            *slash = 0;
+    }
     return most > 1 ? (int)ceil(most) : 1;
 }
 #endif
@@ -13927,8 +13606,7 @@ ATTN__CALLER attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file
     const size_t length = path ? strlen(path) : 0;
     attn_new_file *d;
     int made = 1, reason;
-    if (attn__need_place(ctx, "attn_new_file_begin", "place for the new file", file))
-        return ctx->status;
+    ATTN__TRY(attn__need_place(ctx, "attn_new_file_begin", "place for the new file", file));
     if (length == 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_new_file_begin: no path was given");
     d = (attn_new_file *)attn__alloc(
@@ -13942,7 +13620,7 @@ ATTN__CALLER attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file
     if (attn__may_replace(path, &d->mode))
         made = attn__new_file_create(d);
     if (made == 1)
-        d->stream = attn__open(d->part[0] ? d->part : path, "wb");
+        d->stream = attn__fopen(d->part[0] ? d->part : path, "wb");
     if (d->stream) { /* with a buffer behind *d; the reader of a pipe waits for less */
         setvbuf(d->stream, (char *)(d + 1), _IOFBF,
                 d->part[0] ? ATTN__NEW_FILE_BLOCK : ATTN__IO_BLOCK);
@@ -14242,8 +13920,7 @@ static attn_status attn__check_save(attn_ctx *ctx, const char *const *names,
         for (j = 0; j < i; j++)
             if (strcmp(name, names[j]) == 0)
                 return attn__fail(ctx, ATTN_E_NAME, "attn_save: two tensors are called %s", name);
-        if (attn__need_any(ctx, "attn_save", name, &values[i]) != ATTN_OK)
-            return ctx->status;
+        ATTN__TRY(attn__need_any(ctx, "attn_save", name, &values[i]));
         total += 4096;
         for (k = 0; k < 4; k++)
             if ((double)values[i].shape[k] > 1099511627776.0) /* 2^40 */
@@ -14274,8 +13951,8 @@ ATTN__CALLER attn_status attn_save(attn_ctx *ctx, const char *path, const char *
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_save: %s: expected a path that ends in .safetensors or .npz",
                           path ? attn__tail_of(path) : "(none)");
-    if (attn__check_save(ctx, names, values, n, is_npz) || attn_new_file_begin(ctx, &file, path))
-        return ctx->status;
+    ATTN__TRY(attn__check_save(ctx, names, values, n, is_npz));
+    ATTN__TRY(attn_new_file_begin(ctx, &file, path));
     attn__out_begin(&out, file->stream);
     if (is_npz)
         status = attn__write_npz(ctx, &out, names, values, n);
@@ -14291,8 +13968,7 @@ ATTN__CALLER attn_status attn_record_save(attn_ctx *ctx, const char *path,
     attn_tensor *values;
     attn_status status = ATTN_E_MEMORY;
     size_t i;
-    if (attn__need_given(ctx, "attn_record_save", "record", record) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_record_save", "record", record));
     names = ATTN__NEW(ctx, const char *, record->n_slots, "a list of names");
     values = ATTN__NEW(ctx, attn_tensor, record->n_slots, "a list of tensors");
     if (names && values) {
@@ -14340,12 +14016,11 @@ static attn_status attn__check_patch(attn_ctx *ctx, const char *what, const attn
                                      const attn_patch_desc *d)
 {
     size_t n_vocab;
-    if (attn__need_given(ctx, what, "model", model) ||
-        attn__need_given(ctx, what, "description", d) ||
-        ATTN__NEED_ZEROS(ctx, "attn_patch_desc", d->reserved) ||
-        attn__need_given(ctx, what, "clean text", d->clean) ||
-        attn__need_given(ctx, what, "corrupted text", d->corrupted))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, what, "model", model));
+    ATTN__TRY(attn__need_given(ctx, what, "description", d));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_patch_desc, d));
+    ATTN__TRY(attn__need_given(ctx, what, "clean text", d->clean));
+    ATTN__TRY(attn__need_given(ctx, what, "corrupted text", d->corrupted));
     n_vocab = model->config.n_vocab;
     if (d->n_tokens == 0 || d->n_tokens > model->config.n_ctx)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: texts of %llu tokens; expected 1 to %lu", what,
@@ -14355,9 +14030,8 @@ static attn_status attn__check_patch(attn_ctx *ctx, const char *what, const attn
         return attn__fail(ctx, ATTN_E_TOKEN,
                           "%s: right is %ld and wrong %ld; the vocabulary is 0 to %llu", what,
                           (long)d->right, (long)d->wrong, ATTN__LLU(n_vocab - 1));
-    if (attn__need_ids(ctx, what, "clean token", d->clean, 1, d->n_tokens, n_vocab) ||
-        attn__need_ids(ctx, what, "corrupted token", d->corrupted, 1, d->n_tokens, n_vocab))
-        return ctx->status;
+    ATTN__TRY(attn__need_ids(ctx, what, "clean token", d->clean, 1, d->n_tokens, n_vocab));
+    ATTN__TRY(attn__need_ids(ctx, what, "corrupted token", d->corrupted, 1, d->n_tokens, n_vocab));
     return ATTN_OK;
 }
 
@@ -14383,8 +14057,7 @@ static attn_status attn__run_recorded(attn_ctx *ctx, const attn__sweep *sweep,
     desc.names = names;
     desc.n_names = n_names;
     desc.n_positions = sweep->desc->n_tokens;
-    if (attn_record_new(ctx, record, session, &desc, NULL, 0) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn_record_new(ctx, record, session, &desc, NULL, 0));
     return attn_feed(ctx, session, tokens, sweep->desc->n_tokens);
 }
 
@@ -14432,13 +14105,11 @@ static attn_status attn__copy_base(attn_ctx *ctx, attn__sweep *sweep, size_t n)
     size_t i;
     for (i = 0; i < n && i < ATTN__PATCHES; i++) {
         if (i == sweep->n_sessions) {
-            if (attn__session_for(ctx, &sweep->sessions[i], sweep->model, sweep->desc->n_tokens,
-                                  sweep->workspace) != ATTN_OK)
-                return ctx->status;
+            ATTN__TRY(attn__session_for(ctx, &sweep->sessions[i], sweep->model,
+                                        sweep->desc->n_tokens, sweep->workspace));
             sweep->n_sessions++;
         }
-        if (attn_session_copy(ctx, sweep->sessions[i], sweep->base) != ATTN_OK) /* cover: idle */
-            return ctx->status;
+        ATTN__TRY(attn_session_copy(ctx, sweep->sessions[i], sweep->base)); /* cover: idle */
     }
     return ATTN_OK;
 }
@@ -14549,8 +14220,7 @@ static attn_status attn__run_patched_rows(attn_ctx *ctx, attn__sweep *sweep, siz
     attn_tensor stream;
     attn_feed_item rows[ATTN__PATCHES];
     size_t i;
-    if (attn_record_get(ctx, &stream, sweep->corrupted, next.text) != ATTN_OK) /* cover: recorded */
-        return ctx->status;
+    ATTN__TRY(attn_record_get(ctx, &stream, sweep->corrupted, next.text)); /* cover: recorded */
     for (i = 0; i < n; i++) {
         const size_t n_tokens = items[i].n_tokens, first = sweep->desc->n_tokens - n_tokens;
         memcpy(to, (const float *)stream.data + first * width, n_tokens * width * sizeof *to);
@@ -14562,14 +14232,12 @@ static attn_status attn__run_patched_rows(attn_ctx *ctx, attn__sweep *sweep, siz
         items[i].layers.resid = to;
         to += n_tokens * width;
     }
-    if (attn_feed_batch(ctx, rows, n) != ATTN_OK) /* cover: nothing in it can fail */
-        return ctx->status;
+    ATTN__TRY(attn_feed_batch(ctx, rows, n)); /* cover: nothing in it can fail */
     for (i = 0; i < n; i++) { /* the layer's other keys and values are still right */
         attn_unhook_all(sweep->sessions[i]);
         sweep->sessions[i]->held[layer] = sweep->desc->n_tokens;
-        if (attn_truncate(ctx, sweep->sessions[i], /* cover: it holds them */
-                          sweep->desc->n_tokens - items[i].n_tokens) != ATTN_OK)
-            return ctx->status;
+        ATTN__TRY(attn_truncate(ctx, sweep->sessions[i], /* cover: it holds them */
+                                sweep->desc->n_tokens - items[i].n_tokens));
     }
     return ATTN_OK;
 }
@@ -14607,8 +14275,8 @@ static attn_status attn__patch_layer(attn_ctx *ctx, attn__sweep *sweep, size_t l
 {
     const attn__one_patch *next = sweep->patches;
     size_t n, rows, left = 0;
-    if (attn__plan_layer(ctx, sweep, layer, values, &left) || attn__copy_base(ctx, sweep, left))
-        return ctx->status;
+    ATTN__TRY(attn__plan_layer(ctx, sweep, layer, values, &left));
+    ATTN__TRY(attn__copy_base(ctx, sweep, left));
     for (; left > 0; left -= n, next += n) {
         /* as many as make a whole batch; positions go down, so that each session still holds the
          * corrupted text before the next one it gets */
@@ -14617,8 +14285,7 @@ static attn_status attn__patch_layer(attn_ctx *ctx, attn__sweep *sweep, size_t l
             if (n > 0 && rows > sweep->n_rows)
                 break;
         }
-        if (attn__patch_some(ctx, sweep, layer, next, n, values) != ATTN_OK)
-            return ctx->status;
+        ATTN__TRY(attn__patch_some(ctx, sweep, layer, next, n, values));
     }
     return ATTN_OK;
 }
@@ -14635,10 +14302,10 @@ static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_m
     size_t n_columns, layer, n_layer;
     attn_status status;
     int point;
-    if (attn__check_patch(ctx, what, model, desc) || attn__need_given(ctx, what, "name", name))
-        return ctx->status;
+    ATTN__TRY(attn__check_patch(ctx, what, model, desc));
+    ATTN__TRY(attn__need_given(ctx, what, "name", name));
     for (point = ATTN__HOOK_RESID_PRE; point < ATTN__N_HOOKS; point++)
-        if (strcmp(name, attn__hook_names[point]) == 0)
+        if (strcmp(name, attn__activations[point].name) == 0)
             break;
     if (point == ATTN__N_HOOKS) {
         const attn__hook_name near_by = attn__nearest_name(name, 0);
@@ -14650,8 +14317,7 @@ static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_m
         return attn__fail(ctx, ATTN_E_NAME, "%s: %s has no heads", what, name);
     n_layer = model->config.n_layer;
     n_columns = by_head ? model->config.n_head : desc->n_tokens;
-    if (attn__begin(ctx, what, out, attn_shape2(n_layer, n_columns), &result) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__begin(ctx, what, out, attn_shape2(n_layer, n_columns), &result));
     snprintf(pattern.text, sizeof pattern.text, "blocks.*.%s", name);
     last = attn__name_of(ATTN__HOOK_RESID_POST, (int)n_layer - 1);
     names[0] = "*.hook_resid_pre";
@@ -14710,8 +14376,7 @@ static attn__panels attn__columns(attn__panels w, size_t first, size_t n_out)
 static attn_status attn__need_shape(attn_ctx *ctx, const char *op, const char *name,
                                     const attn_tensor *x, attn_shape want)
 {
-    if (attn__need(ctx, op, name, x) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, op, name, x));
     return attn__has_shape(x, want)
                ? ATTN_OK
                : attn__fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s; expected %s", op, name,
@@ -14721,8 +14386,7 @@ static attn_status attn__need_shape(attn_ctx *ctx, const char *op, const char *n
 static attn_status attn__need_tokens(attn_ctx *ctx, const char *op, const attn_model *model,
                                      const int32_t *tokens, size_t n)
 {
-    if (attn__need_given(ctx, op, "tokens", n ? tokens : NULL) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, op, "tokens", n ? tokens : NULL));
     return attn__need_ids(ctx, op, "token", tokens, 1, n, model->config.n_vocab);
 }
 
@@ -14737,8 +14401,7 @@ static attn_tensor attn__parameter(const float *values, size_t n)
 static attn_status attn__need_text(attn_ctx *ctx, const char *op, const attn_model *model,
                                    const int32_t *tokens, size_t n_tokens)
 {
-    if (attn__need_layer(ctx, op, model, 0))
-        return ctx->status;
+    ATTN__TRY(attn__need_layer(ctx, op, model, 0));
     if (n_tokens > model->config.n_ctx)
         return attn__fail(ctx, ATTN_E_CONTEXT, "%s: %llu tokens; the model's n_ctx is %lu", op,
                           ATTN__LLU(n_tokens), (unsigned long)model->config.n_ctx);
@@ -14894,11 +14557,10 @@ ATTN__CALLER attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *o
     attn__result stack, scale = ATTN_ZERO;
     attn_status status;
     int i;
-    if (attn__need_given(ctx, op, "description", desc) ||
-        ATTN__NEED_ZEROS(ctx, "attn_resid_desc", desc->reserved) ||
-        attn__need_text(ctx, op, model, desc->tokens, desc->n_tokens) ||
-        attn__need_given(ctx, op, "place for the parts", out))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, op, "description", desc));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_resid_desc, desc));
+    ATTN__TRY(attn__need_text(ctx, op, model, desc->tokens, desc->n_tokens));
+    ATTN__TRY(attn__need_given(ctx, op, "place for the parts", out));
     if (attn_resid_count(model, desc->kind) == 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: kind %d is not an attn_resid_kind", op,
                           (int)desc->kind);
@@ -14941,13 +14603,13 @@ ATTN__CALLER attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *direc
 {
     attn__result result;
     size_t i, k, width;
-    if (attn__need_layer(ctx, "attn_logit_directions", model, 0) ||
-        attn__need_tokens(ctx, "attn_logit_directions", model, tokens, n) ||
-        (against && attn__need_tokens(ctx, "attn_logit_directions", model, against, n)))
-        return ctx->status;
+    ATTN__TRY(attn__need_layer(ctx, "attn_logit_directions", model, 0));
+    ATTN__TRY(attn__need_tokens(ctx, "attn_logit_directions", model, tokens, n));
+    if (against)
+        ATTN__TRY(attn__need_tokens(ctx, "attn_logit_directions", model, against, n));
     width = model->config.d_model;
-    if (attn__begin(ctx, "attn_logit_directions", directions, attn_shape2(n, width), &result))
-        return ctx->status;
+    ATTN__TRY(
+        attn__begin(ctx, "attn_logit_directions", directions, attn_shape2(n, width), &result));
     for (i = 0; i < n; i++)
         for (k = 0; k < width; k++) {
             float *at = (float *)result.dense.data + i * width + k;
@@ -14963,8 +14625,7 @@ static attn_status attn__need_directions(attn_ctx *ctx, const char *op, const at
                                          const attn_tensor *directions, size_t n)
 {
     const size_t width = model->config.d_model;
-    if (attn__need(ctx, op, "directions", directions) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, op, "directions", directions));
     if (!attn__has_shape(directions, attn_shape2(1, width)) &&
         !attn__has_shape(directions, attn_shape2(n, width)))
         return attn__fail(ctx, ATTN_E_SHAPE,
@@ -15019,17 +14680,16 @@ ATTN__CALLER attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const
     attn__scaled scaled = ATTN_ZERO;
     attn_status status;
     size_t n;
-    if (attn__need_kernels(ctx, &args.kernels) || attn__need_layer(ctx, op, model, 0) ||
-        attn__need(ctx, op, "parts", &parts))
-        return ctx->status;
+    ATTN__TRY(attn__need_kernels(ctx, &args.kernels));
+    ATTN__TRY(attn__need_layer(ctx, op, model, 0));
+    ATTN__TRY(attn__need(ctx, op, "parts", &parts));
     if (parts.ndim < 2 || attn__row_length(&parts) != model->config.d_model)
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: parts have shape %s; expected [.., T, %llu]", op,
                           attn__show(attn__shape_of(&parts)).text,
                           ATTN__LLU(model->config.d_model));
     n = parts.shape[parts.ndim - 2];
-    if (attn__need_shape(ctx, op, "scale", &scale, attn_shape2(n, 1)) ||
-        attn__need_directions(ctx, op, model, &directions, n))
-        return ctx->status;
+    ATTN__TRY(attn__need_shape(ctx, op, "scale", &scale, attn_shape2(n, 1)));
+    ATTN__TRY(attn__need_directions(ctx, op, model, &directions, n));
     scaled.scale = scale;
     args.more = &scaled;
     status = attn__with_gain(ctx, &scaled.gained, model, directions);
@@ -15044,10 +14704,9 @@ ATTN__CALLER attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out,
 {
     static const char op[] = "attn_bias_logit_attrs";
     attn__row_args args = attn__args(0);
-    if (attn__need_layer(ctx, op, model, 0) ||
-        attn__need_shape(ctx, op, "directions", &directions,
-                         attn_shape2(directions.shape[0], model->config.d_model)))
-        return ctx->status;
+    ATTN__TRY(attn__need_layer(ctx, op, model, 0));
+    ATTN__TRY(attn__need_shape(ctx, op, "directions", &directions,
+                               attn_shape2(directions.shape[0], model->config.d_model)));
     args.w = model->ln_f_b;
     return attn__each_row(ctx, op, out, directions, ATTN__A_NUMBER, attn__row_dot, &args);
 }
@@ -15063,8 +14722,7 @@ static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model
     const int n_threads = attn__threads_for(ctx, (double)rows * (double)width * (double)n_out);
     attn__product u = ATTN_ZERO;
     attn__scratch scratch;
-    if (attn__need_kernels(ctx, &u.kernels)) /* cover: the layer norm has asked */
-        return ctx->status;
+    ATTN__TRY(attn__need_kernels(ctx, &u.kernels)); /* cover: the layer norm has asked */
     u.pack_size = attn__pack_size(model->w_u.dtype, rows, width);
     u.packs = attn__scratch_new(ctx, &scratch, (size_t)n_threads * u.pack_size, "packed rows");
     if (!u.packs)
@@ -15086,8 +14744,7 @@ static attn_status attn__chosen_logits(attn_ctx *ctx, float *logits, const attn_
     attn_status status = ATTN_OK;
     attn_tensor panel = ATTN_ZERO;
     size_t i, row;
-    if (attn_zeros(ctx, &panel, ATTN_F32, attn_shape2(rows, 16)) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn_zeros(ctx, &panel, ATTN_F32, attn_shape2(rows, 16)));
     for (i = 0; i < n && status == ATTN_OK; i++) {
         const float *out = (const float *)panel.data;
         const size_t lane = (size_t)tokens[i] % 16, first = (size_t)tokens[i] - lane;
@@ -15132,10 +14789,12 @@ ATTN__CALLER attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const 
     attn_shape shape = attn__shape_of(&resid);
     attn_status status;
     size_t width;
-    if (attn__need_layer(ctx, op, model, 0) || attn__need(ctx, op, "resid", &resid) ||
-        (scale.error && attn__need(ctx, op, "scale", &scale)) ||
-        (!all && attn__need_any(ctx, op, "tokens", &tokens)))
-        return ctx->status;
+    ATTN__TRY(attn__need_layer(ctx, op, model, 0));
+    ATTN__TRY(attn__need(ctx, op, "resid", &resid));
+    if (scale.error)
+        ATTN__TRY(attn__need(ctx, op, "scale", &scale));
+    if (!all)
+        ATTN__TRY(attn__need_any(ctx, op, "tokens", &tokens));
     if (!all && (tokens.ndim != 1 || tokens.dtype != ATTN_I32))
         return attn__misfit(ctx, op, "tokens have", &tokens, NULL, NULL,
                             "expected [n] of ATTN_I32");
@@ -15331,16 +14990,15 @@ ATTN__CALLER attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, co
     attn_tokenizer *checked = NULL;
     attn_writer *w;
     size_t start_size;
-    if (attn__need_place(ctx, "attn_writer_new", "place for the writer", writer) ||
-        attn__need_given(ctx, "attn_writer_new", "path", path) ||
-        attn__need_given(ctx, "attn_writer_new", "configuration", config) ||
-        ATTN__NEED_ZEROS(ctx, "attn_config", config->reserved) ||
-        (tokenizer_size > 0 && attn__need_given(ctx, "attn_writer_new", "tokenizer", tokenizer)))
-        return ctx->status;
+    ATTN__TRY(attn__need_place(ctx, "attn_writer_new", "place for the writer", writer));
+    ATTN__TRY(attn__need_given(ctx, "attn_writer_new", "path", path));
+    ATTN__TRY(attn__need_given(ctx, "attn_writer_new", "configuration", config));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_config, config));
+    if (tokenizer_size > 0)
+        ATTN__TRY(attn__need_given(ctx, "attn_writer_new", "tokenizer", tokenizer));
     c = *config;
     attn__put_config(header, &c);
-    if (attn__check_config(ctx, header, &c, shown) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__check_config(ctx, header, &c, shown));
     if (tokenizer_size > 0) {
         const attn_status status =
             attn__read_tokenizer(ctx, &checked, tokenizer, tokenizer_size, &c, shown);
@@ -15371,20 +15029,26 @@ ATTN__CALLER attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, co
     return ATTN_OK;
 }
 
+/* The tensors of attn__expect without their places: names and shapes. */
+static int attn__expect_shapes(const attn_config *config, int layer, attn__expected e[16])
+{
+    attn__layer any;
+    attn_model shapes = ATTN_ZERO;
+    shapes.config = *config;
+    shapes.layers = &any;
+    return attn__expect(&shapes, layer < 0 ? -1 : 0, e);
+}
+
 /* Finds the tensor that the model needs under this name. Returns its number, counted as the file
  * format lists them, those outside the blocks first; -1 if the model has no such tensor. */
 static ptrdiff_t attn__find_expected(const attn_config *config, const char *name,
                                      attn__expected *wanted)
 {
     attn__expected e[16];
-    attn__layer any;
-    attn_model shapes = ATTN_ZERO;
     const char *rest;
     const int layer = attn__split_name(name, &rest);
-    int i, n;
-    shapes.config = *config;
-    shapes.layers = &any;
-    n = layer < (int)config->n_layer ? attn__expect(&shapes, layer < 0 ? -1 : 0, e) : 0;
+    const int n = layer < (int)config->n_layer ? attn__expect_shapes(config, layer, e) : 0;
+    int i;
     for (i = 0; i < n; i++)
         if (strcmp(e[i].name, rest) == 0) {
             *wanted = e[i];
@@ -15476,9 +15140,8 @@ ATTN__CALLER attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, con
     uint64_t size;
     size_t n;
     ptrdiff_t number;
-    if (attn__need_given(ctx, "attn_writer_add", "writer", w) ||
-        attn__need_given(ctx, "attn_writer_add", "name", name))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_writer_add", "writer", w));
+    ATTN__TRY(attn__need_given(ctx, "attn_writer_add", "name", name));
     if (w->status != ATTN_OK)
         return ctx->status = w->status; /* the first message stays */
     number = attn__find_expected(&w->config, name, &e);
@@ -15486,16 +15149,13 @@ ATTN__CALLER attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, con
         return attn__fail(ctx, ATTN_E_NAME,
                           "attn_writer_add: a model of this configuration has no tensor \"%s\"",
                           name);
-    if (attn__need(ctx, "attn_writer_add", name, &x) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need(ctx, "attn_writer_add", name, &x));
     if (strcmp(name, "embed.W_E") == 0) /* the file has its transpose */
         x = attn_transpose(x, 0, -1);
     n = x.shape[e.is_panels ? 1 : 0];
-    if (attn__check_piece(ctx, w, name, dtype, &e, w->has[number], x, n) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__check_piece(ctx, w, name, dtype, &e, w->has[number], x, n));
     if (w->n_done == w->n_all) {
-        if (attn__writer_section(ctx, w) != ATTN_OK)
-            return ctx->status;
+        ATTN__TRY(attn__writer_section(ctx, w));
         size = attn__tensor_size(&e, dtype);
         entry = w->start + ATTN__HEADER + w->n_tensors++ * ATTN__ENTRY;
         attn__put_entry(entry, name, dtype, &e, w->end, size);
@@ -15514,14 +15174,10 @@ ATTN__CALLER attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, con
 static void attn__writer_lacks(const attn_writer *w, char name[64])
 {
     attn__expected e[16];
-    attn__layer any;
-    attn_model shapes = ATTN_ZERO;
     size_t number = 0;
     int layer, i, n;
-    shapes.config = w->config;
-    shapes.layers = &any;
     for (layer = -1; layer < (int)w->config.n_layer; layer++) {
-        n = attn__expect(&shapes, layer < 0 ? -1 : 0, e);
+        n = attn__expect_shapes(&w->config, layer, e);
         for (i = 0; i < n; i++)
             if (!w->has[number++]) {
                 attn__join_name(name, layer, e[i].name);
@@ -15538,8 +15194,7 @@ ATTN__CALLER attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
     const size_t start_size = ATTN__HEADER + n_tensors * ATTN__ENTRY;
     char missing[64] = "";
     attn_new_file *file;
-    if (attn__need_given(ctx, "attn_writer_end", "writer", w) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_writer_end", "writer", w));
     if (!w->file)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_writer_end: the file is finished already");
     if (w->status != ATTN_OK)
@@ -15787,9 +15442,8 @@ ATTN__CALLER attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
 {
     attn__image m = ATTN_ZERO;
     uint64_t size;
-    if (attn__need_place(ctx, "attn_process_weights", "place for the model", model) ||
-        attn__need_layer(ctx, "attn_process_weights", from, 0))
-        return ctx->status;
+    ATTN__TRY(attn__need_place(ctx, "attn_process_weights", "place for the model", model));
+    ATTN__TRY(attn__need_layer(ctx, "attn_process_weights", from, 0));
     if (flags == 0 || flags > (ATTN_PROCESS_FOLD_LN | ATTN_PROCESS_CENTER_WRITING_WEIGHTS |
                                ATTN_PROCESS_CENTER_UNEMBED))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -15844,9 +15498,8 @@ ATTN__CALLER attn_status attn_model_save(attn_ctx *ctx, const char *path, const 
     void *copy = NULL;
     attn_new_file *file;
     attn_status status;
-    if (attn__need_given(ctx, "attn_model_save", "model", model) ||
-        attn__need_given(ctx, "attn_model_save", "path", path && *path ? path : NULL))
-        return ctx->status;
+    ATTN__TRY(attn__need_given(ctx, "attn_model_save", "model", model));
+    ATTN__TRY(attn__need_given(ctx, "attn_model_save", "path", path && *path ? path : NULL));
     status = attn__file_bytes(ctx, model, &bytes, &copy);
     if (status == ATTN_OK)
         status = attn_new_file_begin(ctx, &file, path);

@@ -5,7 +5,6 @@
 #define _POSIX_C_SOURCE 200809L /* for popen and fileno under -std=c99 */
 #include "models.h"
 #include "tools/common/files.h"
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -1297,46 +1296,6 @@ TEST(streams_without_end)
     FAILS(&ctx, ATTN_E_CHECKSUM, "the header's checksum",
           attn_model_open(&ctx, &model, path, NULL));
     pclose(pipe);
-}
-
-static volatile sig_atomic_t n_signals;
-static void count_signal(int number)
-{
-    (void)number;
-    n_signals++;
-}
-
-/* A signal whose handler returns ends an opening or a read early, and nothing is wrong. */
-TEST(interrupted_reads)
-{
-    static const char *const writers[] = {
-        "{ for i in 1 2 3 4 5; do sleep 0.02; kill -USR1 %ld; done; "
-        "cat " TEST_BUILD "/tiny-stories.attn >%s; } &", /* nobody writes until then */
-        "{ for i in 1 2 3 4 5; do sleep 0.02; kill -USR1 %ld; done; "
-        "cat " TEST_BUILD "/tiny-stories.attn; } >%s &"};
-    attn_ctx ctx = alone();
-    attn_model *model = NULL;
-    struct sigaction action, before;
-    const char *const path = test_tmp("slow.attn");
-    char command[600];
-    int late;
-    remove(path);
-    if (!CHECK(mkfifo(path, 0600) == 0))
-        return;
-    memset(&action, 0, sizeof action);
-    action.sa_handler = count_signal;
-    sigaction(SIGUSR1, &action, &before);
-    for (late = 0; late < 2; late++) {
-        n_signals = 0;
-        snprintf(command, sizeof command, writers[late], (long)getpid(), path);
-        CHECK(system(command) == 0);
-        if (OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
-            CHECK(attn_model_config(model)->n_vocab == 2048);
-        CHECKF(n_signals > 0, "no signal came");
-        attn_model_close(model);
-    }
-    sigaction(SIGUSR1, &before, NULL);
-    remove(path);
 }
 
 /* ---- writing ---- */

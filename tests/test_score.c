@@ -200,6 +200,24 @@ TEST(equal_logits)
         FAILS(&ctx, ATTN_E_TOKEN, "target 1 is 6",
               attn_logit_stats(&ctx, stats, NULL, logits, outside));
     }
+    x[0][5] = x[0][2] = INFINITY; /* the first is certain, as attn_sample has it */
+    {
+        const int32_t first[2] = {2, 0}, second[2] = {5, 0};
+        OK(&ctx, attn_logit_stats(&ctx, stats, &(attn_top){top[0], 2}, logits, first));
+        CHECK(stats[0].nll == 0 && stats[0].probability == 1 && stats[0].rank == 0);
+        CHECK(top[0][0].token == 2 && top[0][0].probability == 1);
+        CHECK(top[0][1].token == 5 && top[0][1].probability == 0);
+        OK(&ctx, attn_logit_stats(&ctx, stats, NULL, logits, second));
+        CHECK(stats[0].nll == INFINITY && stats[0].probability == 0 && stats[0].rank == 1);
+    }
+    x[0][0] = NAN;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "row 0 hold a NaN",
+          attn_logit_stats(&ctx, stats, &(attn_top){top[0], 2}, logits, targets));
+    for (i = 0; i < 6; i++)
+        x[0][i] = -INFINITY;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "row 0 hold a NaN, or are all -inf",
+          attn_logit_stats(&ctx, stats, &(attn_top){top[0], 2}, logits, targets));
+    x[0][1] = 0;
     x[1][3] = NAN;
     FAILS(&ctx, ATTN_E_ARGUMENT, "row 1",
           attn_logit_stats(&ctx, stats, &(attn_top){top[0], 2}, logits, targets));

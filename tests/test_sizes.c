@@ -92,44 +92,6 @@ TEST(tokens_and_merges_beyond_2_31)
     pool_clear();
 }
 
-/* The tree of the special tokens has two nodes for each of their bytes, and a root: 4 GiB for the
- * 2^27 - 1 bytes that are allowed. One byte more is refused; one less is what memory decides, and
- * here there is none. */
-TEST(special_tokens_of_128_mib)
-{
-    enum { LONGEST = 256, N = 1 << 27 >> 8, ENDS = 16, LIST = ENDS + 4 * (256 + N) };
-    const size_t bytes = LIST + 4 * (size_t)N, end = 256 + (size_t)N * LONGEST;
-    unsigned char *const section = (unsigned char *)calloc(1, bytes + end);
-    size_t i, less;
-    if (!section) {
-        test_skip("no 138 MB of memory");
-        return;
-    }
-    u32(section, 256 + N);
-    u32(section + 8, N);
-    for (i = 0; i < 256 + N; i++)
-        u32(section + ENDS + 4 * i, i < 256 ? i + 1 : 256 + (i - 255) * LONGEST);
-    for (i = 0; i < N; i++)
-        u32(section + LIST + 4 * i, 256 + i);
-    for (i = 0; i < 256; i++)
-        section[bytes + i] = (unsigned char)i;
-    for (less = 0; less < 2; less++) {
-        attn_tokenizer *tokenizer = NULL;
-        meter m;
-        attn_ctx ctx = metered(&m);
-        m.fail_at = 7; /* the tokenizer itself and six lists come first */
-        u32(section + 12, end - less);
-        u32(section + ENDS + 4 * (256 + N - 1), end - less);
-        FAILS(&ctx, less ? ATTN_E_MEMORY : ATTN_E_FORMAT,
-              less ? "no memory for the special tokens (4294967280 bytes)"
-                   : "the special tokens have 134217728 bytes together; expected at most 134217727",
-              attn_tokenizer_new(&ctx, &tokenizer, section, bytes + end - less));
-        /* 32 bits do not even count so many bytes and what goes with a block: nobody is asked */
-        CHECK(tokenizer == NULL && m.live == 0 && m.asked == 7 + (less && !IS_32_BIT));
-    }
-    free(section);
-}
-
 /* A model of random weights, opened. */
 static attn_model *random_model(attn_ctx *ctx, uint32_t n_layer, uint32_t n_head, uint32_t width)
 {

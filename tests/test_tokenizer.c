@@ -832,6 +832,32 @@ TEST(long_special)
     REFUSED("special token 1: its id 261 has more than 256 bytes", sketch_special(&s, text));
 }
 
+/* Special tokens "<0>", "<1>", ...: 256 and on. */
+static sketch sketch_of_special(int n)
+{
+    sketch s = sketch_new();
+    char text[16];
+    int i;
+    for (i = 0; i < n; i++) {
+        snprintf(text, sizeof text, "<%d>", i);
+        sketch_special(&s, text);
+    }
+    return s;
+}
+
+/* A text is compared with each of them, so they must not be many. */
+TEST(many_special)
+{
+    sketch s = sketch_of_special(1024);
+    loaded l = load_sketch(&s);
+    if (l.tokenizer)
+        SPECIAL(&l, "<1023><7>", 1, 256 + 1023, 256 + 7);
+    unload(&l);
+    s = sketch_of_special(1025);
+    expect_refused(&s, "1025 special tokens; expected at most 1024");
+    sketch_free(&s);
+}
+
 TEST(damaged_special)
 {
     REFUSED("special token 0: its id 261 is too large (of 261 tokens)", s.special[0] = 261);

@@ -1,6 +1,6 @@
 /* The tokenizer. The first byte picks a vocabulary: that of the included model, or merges and
- * special tokens that the next bytes make; the rest is text, or pieces of text to be repeated, up
- * to several of the windows in which long words are merged. Decoding must give the text back, from
+ * special tokens that the next bytes make; the rest is text, or pieces of text to be repeated, so
+ * that words become long. Decoding must give the text back, from
  * whole and from pieces; the ids must be those of a slow, plain program below, which knows GPT-2's
  * rules but only some of Unicode: text beyond that is only taken there and back. */
 #include "tools/common/files.h"
