@@ -174,8 +174,8 @@ THREADS
     GCC's OpenMP ends the program if the system refuses to make a thread. So, on systems with
     pthreads, the library first tries to make the threads, and uses fewer if the system refuses.
     This can still fail if another program takes the last thread first, or if OMP_STACKSIZE makes
-    stacks larger: where memory or processes are that scarce, set ctx->n_threads to 1, which makes none.
-    OpenMP's threads do not survive fork(): in the child of a process that has used them, calls run
+    stacks larger. Where memory or processes are that scarce, set ctx->n_threads to 1, which makes
+    none. OpenMP's threads do not survive fork(): in the child of a process that has used them, calls run
     on one thread. (Fork while no other thread is in a call.)
 
 THE SAME BITS
@@ -549,9 +549,9 @@ ATTN_API attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dtyp
 /* A dense tensor over the caller's numbers; they must outlive it. Numbers that are const may be the
  * input of an operation, not its output. */
 ATTN_API attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shape shape);
-/* Frees an owned tensor now, through the context that made it, and makes *tensor none. Every view
- * of it and every copy of the struct is then invalid; a copy must not be freed again, as with
- * free. Does nothing to views. */
+/* Frees the memory of a tensor that owns it, through the context that made it, and zeroes *tensor.
+ * Every view of it and every copy of the struct is then invalid; as with free, a copy must not be
+ * freed again. Does nothing to views. */
 ATTN_API void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor);
 
 /* Views. Dimensions count from 0; negative ones from the end (-1 is the last). */
@@ -737,7 +737,7 @@ typedef struct attn_model_desc {
     uint64_t reserved[4]; /* zero */
 } attn_model_desc;
 
-/* Opens a .attn file: maps it, checks all that its use relies on, verifies the checksums. desc may
+/* Opens a .attn file: maps it, checks all that later calls rely on, verifies the checksums. desc may
  * be NULL. A failed call sets *model to NULL. The file may be hostile, but no program may write to
  * it while the model is open: checked bytes could change, and truncating the mapped file raises
  * SIGBUS. Where another program may write, read the file yourself and use
@@ -1261,16 +1261,16 @@ ATTN_API attn_status attn_record_save(attn_ctx *ctx, const char *path, const att
  * .safetensors or .npz, by how the path ends. A .npz holds up to 4 GiB. Names are printable ASCII
  * without space, quotes, colon and slashes. The file takes its name only when it is whole; until
  * then it is `path` with ".00.part" (or another number) at the end, or attn.00.part beside it if
- * the name is very long, and after ATTN_E_IO the older file is still there: so the directory
- * must take new files. An older file's permissions stay; a link is replaced, and its target
- * stays. Written in place: a device, a pipe, an open file under /dev or /proc, and where
- * C alone is all there is. (Nothing asks the system to have it on the disk: no fsync.) */
+ * the name is very long, so the directory must be writable. After ATTN_E_IO an older file is still
+ * there. The new file gets the older one's permissions; a link is replaced, and its target stays. A
+ * device, a pipe and an open file under /dev or /proc are written in place, as is every file on a
+ * system that is neither POSIX nor Windows. (The bytes are not forced to the disk: no fsync.) */
 ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
                                const attn_tensor *values, size_t n_values);
 
 /* The first 128 bytes of a .npy file, which holds one array: its elements follow, little-endian, in
- * row-major order. For arrays that are too large to be in memory at once. 1, or 0 if the shape has
- * no dimension or its sizes have too many digits for 128 bytes. */
+ * row-major order. For arrays that are too large to be in memory at once. Returns 1, or 0 if the
+ * shape has no dimension or its sizes have too many digits for 128 bytes. */
 ATTN_API int attn_npy_header(unsigned char header[128], attn_dtype dtype, attn_shape shape);
 
 /* A file of any kind that appears whole or not at all. Write to the stream; it goes to another name
@@ -1322,9 +1322,10 @@ ATTN_API attn_status attn_patch_heads(attn_ctx *ctx, attn_tensor *out,
  *
  * Reading activations: the residual stream taken apart, direct logit attribution, the logit lens;
  * and models with LayerNorm folded away. (Kinds of heads, circuits and path patching need this API
- * alone: tools/lens/heads.h, circuits.h, paths.h.) Functions of tensors take activations from wherever you have them, a hook for example; those that take a model
- * and a text run the text once in a session of their own. No beginning-of-text token is ever added:
- * TransformerLens does by default, so put it first to get its numbers.
+ * alone: tools/lens/heads.h, circuits.h, paths.h.) Functions that take activations as tensors take
+ * them from anywhere, a hook for example; those that take a model and a text run the text once in a
+ * session of their own. No beginning-of-text token is ever added; TransformerLens adds one by
+ * default, so put it first to get its numbers.
  *
  * V = n_vocab, C = d_model, H heads of d, F = d_mlp, L = n_layer, T positions. */
 
