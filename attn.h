@@ -1259,14 +1259,14 @@ ATTN_API size_t attn_format(char *text, size_t size, attn_tensor x, int decimals
 /* attn_save of all it records. */
 ATTN_API attn_status attn_record_save(attn_ctx *ctx, const char *path, const attn_record *record);
 
-/* Writes tensors into a .safetensors file, which PyTorch (safetensors.torch.load_file) and many others
- * open. (A .npz for NumPy: tools/common/npz.h.) Names are printable ASCII
- * without space, quotes, colon and slashes. The file takes its name only when it is whole; until
- * then it is `path` with ".00.part" (or another number) at the end, or attn.00.part beside it if
- * the name is very long, so the directory must be writable. After ATTN_E_IO an older file is still
- * there. The new file gets the older one's permissions; a link is replaced, and its target stays. A
- * device, a pipe and an open file under /dev or /proc are written in place, as is every file on a
- * system that is neither POSIX nor Windows. (The bytes are not forced to the disk: no fsync.) */
+/* Writes tensors into a .safetensors file, which PyTorch (safetensors.torch.load_file) and others
+ * open. (A .npz for NumPy: tools/common/npz.h.) Names are printable ASCII without space, quotes,
+ * colon and slashes. The file takes its name only when it is whole; until then it is `path` with
+ * ".00.part" (or another number) at the end, or attn.00.part beside it if the name is very long, so
+ * the directory must be writable. After ATTN_E_IO an older file is still there. The new file gets
+ * the older one's permissions; a link is replaced, and its target stays. A device, a pipe and an
+ * open file under /dev or /proc are written in place, as is every file on a system that is neither
+ * POSIX nor Windows. (The bytes are not forced to the disk: no fsync.) */
 ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
                                const attn_tensor *values, size_t n_values);
 
