@@ -280,7 +280,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_logit_attrs": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
     "attn_logit_lens": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
 }
-_VERSION = (0, 2)  # major and minor: the structs above are of this one
+_VERSION = (0, 3)  # major and minor: the structs above are of this one
 
 
 def _candidates() -> list[str]:
