@@ -174,8 +174,8 @@ THREADS
     GCC's OpenMP ends the program if the system refuses to make a thread. So, on systems with
     pthreads, the library first tries to make the threads, and uses fewer if the system refuses.
     This can still fail if another program takes the last thread first, or if OMP_STACKSIZE makes
-    stacks larger: where memory or processes are that scarce, set ctx->n_threads to 1, which makes none.
-    OpenMP's threads do not survive fork(): in the child of a process that has used them, calls run
+    stacks larger. Where memory or processes are that scarce, set ctx->n_threads to 1, which makes
+    none. OpenMP's threads do not survive fork(): in the child of a process that has used them, calls run
     on one thread. (Fork while no other thread is in a call.)
 
 THE SAME BITS
@@ -344,6 +344,8 @@ VERSIONS
       attn_circuit, attn_singular_values, attn_composition_scores, ATTN_CIRCUIT_*, ATTN_COMPOSE_*
                                       tools/lens/circuits.h: lens_circuit, LENS_CIRCUIT_* ...
       attn_patch_path, attn_path      tools/lens/paths.h: lens_patch_path, lens_path
+      attn_save, attn_record_save to .npz; attn_npy_header
+                                      tools/common/npz.h: npz_save, npy_header
       attn_head_results               the activation attn.hook_result
       attn_neuron_results             attn_mul of post as [T, F, 1] and a slice of mlp.W_out
       attn_neuron_logit_attrs         with d = directions * ln_final.w, W = mlp.W_out less the mean
@@ -552,9 +554,9 @@ ATTN_API attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dtyp
 /* A dense tensor over the caller's numbers; they must outlive it. Numbers that are const may be the
  * input of an operation, not its output. */
 ATTN_API attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shape shape);
-/* Frees an owned tensor now, through the context that made it, and makes *tensor none. Every view
- * of it and every copy of the struct is then invalid; a copy must not be freed again, as with
- * free. Does nothing to views. */
+/* Frees the memory of a tensor that owns it, through the context that made it, and zeroes *tensor.
+ * Every view of it and every copy of the struct is then invalid; as with free, a copy must not be
+ * freed again. Does nothing to views. */
 ATTN_API void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor);
 
 /* Views. Dimensions count from 0; negative ones from the end (-1 is the last). */
@@ -740,7 +742,7 @@ typedef struct attn_model_desc {
     uint64_t reserved[4]; /* zero */
 } attn_model_desc;
 
-/* Opens a .attn file: maps it, checks all that its use relies on, verifies the checksums. desc may
+/* Opens a .attn file: maps it, checks all that later calls rely on, verifies the checksums. desc may
  * be NULL. A failed call sets *model to NULL. The file may be hostile, but no program may write to
  * it while the model is open: checked bytes could change, and truncating the mapped file raises
  * SIGBUS. Where another program may write, read the file yourself and use
@@ -1262,21 +1264,16 @@ ATTN_API size_t attn_format(char *text, size_t size, attn_tensor x, int decimals
 /* attn_save of all it records. */
 ATTN_API attn_status attn_record_save(attn_ctx *ctx, const char *path, const attn_record *record);
 
-/* Writes tensors into a file that NumPy (np.load) or PyTorch (safetensors.torch.load_file) opens:
- * .safetensors or .npz, by how the path ends. A .npz holds up to 4 GiB. Names are printable ASCII
- * without space, quotes, colon and slashes. The file takes its name only when it is whole; until
- * then it is `path` with ".00.part" (or another number) at the end, or attn.00.part beside it if
- * the name is very long, and after ATTN_E_IO the older file is still there: so the directory
- * must take new files. An older file's permissions stay; a link is replaced, and its target
- * stays. Written in place: a device, a pipe, an open file under /dev or /proc, and where
- * C alone is all there is. (Nothing asks the system to have it on the disk: no fsync.) */
+/* Writes tensors into a .safetensors file, which PyTorch (safetensors.torch.load_file) and others
+ * open. (A .npz for NumPy: tools/common/npz.h.) Names are printable ASCII without space, quotes,
+ * colon and slashes. The file takes its name only when it is whole; until then it is `path` with
+ * ".00.part" (or another number) at the end, or attn.00.part beside it if the name is very long, so
+ * the directory must be writable. After ATTN_E_IO an older file is still there. The new file gets
+ * the older one's permissions; a link is replaced, and its target stays. A device, a pipe and an
+ * open file under /dev or /proc are written in place, as is every file on a system that is neither
+ * POSIX nor Windows. (The bytes are not forced to the disk: no fsync.) */
 ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
                                const attn_tensor *values, size_t n_values);
-
-/* The first 128 bytes of a .npy file, which holds one array: its elements follow, little-endian, in
- * row-major order. For arrays that are too large to be in memory at once. 1, or 0 if the shape has
- * no dimension or its sizes have too many digits for 128 bytes. */
-ATTN_API int attn_npy_header(unsigned char header[128], attn_dtype dtype, attn_shape shape);
 
 /* A file of any kind that appears whole or not at all. Write to the stream; it goes to another name
  * beside `path`, as described at attn_save, and the file takes its own name at the end. */
@@ -1327,9 +1324,10 @@ ATTN_API attn_status attn_patch_heads(attn_ctx *ctx, attn_tensor *out,
  *
  * Reading activations: the residual stream taken apart, direct logit attribution, the logit lens;
  * and models with LayerNorm folded away. (Kinds of heads, circuits and path patching need this API
- * alone: tools/lens/heads.h, circuits.h, paths.h.) Functions of tensors take activations from wherever you have them, a hook for example; those that take a model
- * and a text run the text once in a session of their own. No beginning-of-text token is ever added:
- * TransformerLens does by default, so put it first to get its numbers.
+ * alone: tools/lens/heads.h, circuits.h, paths.h.) Functions that take activations as tensors take
+ * them from anywhere, a hook for example; those that take a model and a text run the text once in a
+ * session of their own. No beginning-of-text token is ever added; TransformerLens adds one by
+ * default, so put it first to get its numbers.
  *
  * V = n_vocab, C = d_model, H heads of d, F = d_mlp, L = n_layer, T positions. */
 
@@ -13439,7 +13437,7 @@ ATTN__CALLER size_t attn_format(char *text, size_t size, attn_tensor x, int deci
 ATTN__SMALL
 
 /* >>files =======================================================================================
- * Tensors in files that NumPy and PyTorch open. */
+ * Tensors in files. */
 
 /* ---- new files, which take their name when they are whole ----
  * attn__may_replace: may a new file take the place of the old one? *mode receives the permissions
@@ -13667,41 +13665,16 @@ ATTN__CALLER attn_status attn_new_file_end(attn_ctx *ctx, attn_new_file *file, a
 
 /* ---- files of tensors ---- */
 
-/* A stream of bytes to a file, counted. Without a file the bytes are counted and their checksum is
- * computed, but they go nowhere. */
+/* A stream of bytes to a file, counted. Without a file they are only counted. */
 typedef struct attn__out {
     FILE *file;
     uint64_t n;
-    uint32_t crc, table[256];
-    int failed;
 } attn__out;
-
-/* CRC-32 as zip has it: polynomial EDB88320h, bits reversed, a table for a byte at a time. */
-static void attn__out_begin(attn__out *out, FILE *file)
-{
-    uint32_t i, crc;
-    int bit;
-    memset(out, 0, sizeof *out);
-    out->file = file;
-    for (i = 0; i < 256; i++) {
-        for (crc = i, bit = 0; bit < 8; bit++)
-            crc = crc & 1 ? 0xEDB88320u ^ crc >> 1 : crc >> 1;
-        out->table[i] = crc;
-    }
-}
 
 static void attn__out_bytes(attn__out *out, const void *bytes, size_t size)
 {
-    const unsigned char *p = (const unsigned char *)bytes;
-    uint32_t crc = ~out->crc;
-    size_t i;
-    if (!out->file) {
-        for (i = 0; i < size; i++)
-            crc = out->table[(crc ^ p[i]) & 255] ^ crc >> 8;
-        out->crc = ~crc;
-    } else if (!out->failed) {
-        out->failed = fwrite(p, 1, size, out->file) != size;
-    }
+    if (out->file)
+        fwrite(bytes, 1, size, out->file); /* attn_new_file_end sees whether it failed */
     out->n += size;
 }
 
@@ -13792,9 +13765,8 @@ static void attn__out_safetensors_header(attn__out *out, const char *const *name
 static void attn__write_safetensors(attn__out *out, const char *const *names,
                                     const attn_tensor *values, size_t n)
 {
-    attn__out count;
+    attn__out count = ATTN_ZERO;
     size_t i;
-    attn__out_begin(&count, NULL);
     attn__out_safetensors_header(&count, names, values, n);
     attn__out_number(out, count.n, 8);
     attn__out_safetensors_header(out, names, values, n);
@@ -13802,105 +13774,9 @@ static void attn__write_safetensors(attn__out *out, const char *const *names,
         attn__out_elements(out, values[i]);
 }
 
-/* Format 1.0: a magic, the length of the text, and the text, a Python dictionary. It is padded so
- * that the elements start at a multiple of 64. */
-ATTN__CALLER int attn_npy_header(unsigned char header[128], attn_dtype dtype, attn_shape shape)
-{
-    char text[119];
-    int i, n;
-    memset(header, 0, 128);
-    if (shape.ndim < 1 || shape.ndim > 4)
-        return 0;
-    n = snprintf(text, sizeof text, "{'descr': '<%s', 'fortran_order': False, 'shape': (",
-                 dtype == ATTN_F32   ? "f4"
-                 : dtype == ATTN_F16 ? "f2"
-                                     : "i4");
-    for (i = 0; i < shape.ndim && n < (int)sizeof text; i++)
-        n += snprintf(text + n, sizeof text - (size_t)n, "%s%llu", i ? ", " : "",
-                      ATTN__LLU(shape.dim[i]));
-    if (n > 112)
-        return 0;
-    n += snprintf(text + n, sizeof text - (size_t)n, "%s), }", shape.ndim == 1 ? "," : "");
-    memset(text + n, ' ', sizeof text - (size_t)n);
-    text[117] = '\n';
-    memcpy(header, "\x93NUMPY\x01\0\x76", 10); /* version 1.0, then 118, the length of the text */
-    memcpy(header + 10, text, 118);
-    return 1;
-}
-
-static void attn__out_npy(attn__out *out, attn_tensor x)
-{
-    unsigned char header[128];
-    attn_npy_header(header, x.dtype, attn__shape_of(&x)); /* attn__check_save knows that it fits */
-    attn__out_bytes(out, header, sizeof header);
-    attn__out_elements(out, x);
-}
-
-typedef struct attn__zip_entry {
-    uint32_t crc, size, offset;
-} attn__zip_entry;
-
-/* A zip file describes each entry twice: before its bytes, and in the directory at the end. */
-static void attn__out_entry(attn__out *out, const char *name, attn__zip_entry entry, int directory)
-{
-    attn__out_number(out, directory ? 0x02014b50 : 0x04034b50, 4);
-    if (directory)
-        attn__out_number(out, 20, 2);     /* made by version 2.0 */
-    attn__out_number(out, 20, 2);         /* version needed */
-    attn__out_number(out, 0, 4);          /* no flags, stored */
-    attn__out_number(out, 0x00210000, 4); /* 1980-01-01 */
-    attn__out_number(out, entry.crc, 4);
-    attn__out_number(out, entry.size, 4);
-    attn__out_number(out, entry.size, 4);
-    attn__out_number(out, strlen(name) + 4, 2);
-    attn__out_number(out, 0, 2); /* no extra field */
-    if (directory) {
-        attn__out_number(out, 0, 8); /* no comment, disk 0, no attributes ... */
-        attn__out_number(out, 0, 2); /* ... of the two kinds */
-        attn__out_number(out, entry.offset, 4);
-    }
-    attn__out_format(out, "%s.npy", name);
-}
-
-/* A zip file of .npy files, not compressed. The checksum of an entry stands before its bytes, so
- * each entry is generated twice. */
-static attn_status attn__write_npz(attn_ctx *ctx, attn__out *out, const char *const *names,
-                                   const attn_tensor *values, size_t n)
-{
-    attn__zip_entry *entries;
-    uint64_t directory;
-    size_t i;
-    entries = ATTN__NEW(ctx, attn__zip_entry, n + 1, "a list of tensors");
-    if (!entries)
-        return ATTN_E_MEMORY;
-    for (i = 0; i < n; i++) {
-        attn__out count;
-        attn__out_begin(&count, NULL);
-        attn__out_npy(&count, values[i]);
-        entries[i].crc = count.crc;
-        entries[i].size = (uint32_t)count.n;
-        entries[i].offset = (uint32_t)out->n;
-        attn__out_entry(out, names[i], entries[i], 0);
-        attn__out_npy(out, values[i]);
-    }
-    directory = out->n;
-    for (i = 0; i < n; i++)
-        attn__out_entry(out, names[i], entries[i], 1);
-    entries[n].size = (uint32_t)(out->n - directory);
-    attn__out_number(out, 0x06054b50, 4);
-    attn__out_number(out, 0, 4); /* disk 0 */
-    attn__out_number(out, n, 2);
-    attn__out_number(out, n, 2);
-    attn__out_number(out, entries[n].size, 4);
-    attn__out_number(out, directory, 4);
-    attn__out_number(out, 0, 2); /* no comment */
-    attn__free(entries);
-    return ATTN_OK;
-}
-
-/* Names go into JSON and file names as they are, sizes into 64 bits (a zip's into 32). */
+/* Names go into JSON as they are, and into the names of files that others make; sizes into 64 bits. */
 static attn_status attn__check_save(attn_ctx *ctx, const char *const *names,
-                                    const attn_tensor *values, size_t n, int is_npz)
+                                    const attn_tensor *values, size_t n)
 {
     double total = 0;
     size_t i, j, k;
@@ -13928,37 +13804,26 @@ static attn_status attn__check_save(attn_ctx *ctx, const char *const *names,
         total += 4.0 * (double)values[i].shape[0] * (double)values[i].shape[1] *
                  (double)values[i].shape[2] * (double)values[i].shape[3];
     }
-    if (is_npz && n > 65534) /* 16 bits count them */
-        return attn__fail(ctx, ATTN_E_SPACE,
-                          "attn_save: %llu tensors are more than the 65534 that a .npz holds (a "
-                          ".safetensors holds more)",
-                          ATTN__LLU(n));
-    if (total > (is_npz ? 4294967295.0 : 4.6e18))
-        return attn__fail(ctx, ATTN_E_SPACE, "attn_save: %.0f MiB are more than %s holds",
-                          total / 1048576,
-                          is_npz ? "a .npz of 4 GiB (a .safetensors does)" : "any file");
+    if (total > 4.6e18)
+        return attn__fail(ctx, ATTN_E_SPACE, "attn_save: %.0f MiB are more than any file holds",
+                          total / 1048576);
     return ATTN_OK;
 }
 
 ATTN__CALLER attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
                                    const attn_tensor *values, size_t n)
 {
-    const int is_npz = path && attn__ends_with(path, ".npz");
-    attn_status status = ATTN_OK;
     attn_new_file *file;
-    attn__out out;
-    if (!path || (!is_npz && !attn__ends_with(path, ".safetensors")))
+    attn__out out = ATTN_ZERO;
+    if (!path || !attn__ends_with(path, ".safetensors"))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_save: %s: expected a path that ends in .safetensors or .npz",
+                          "attn_save: %s: expected a path that ends in .safetensors",
                           path ? attn__tail_of(path) : "(none)");
-    ATTN__TRY(attn__check_save(ctx, names, values, n, is_npz));
+    ATTN__TRY(attn__check_save(ctx, names, values, n));
     ATTN__TRY(attn_new_file_begin(ctx, &file, path));
-    attn__out_begin(&out, file->stream);
-    if (is_npz)
-        status = attn__write_npz(ctx, &out, names, values, n);
-    else
-        attn__write_safetensors(&out, names, values, n);
-    return attn_new_file_end(ctx, file, status);
+    out.file = file->stream;
+    attn__write_safetensors(&out, names, values, n);
+    return attn_new_file_end(ctx, file, ATTN_OK);
 }
 
 ATTN__CALLER attn_status attn_record_save(attn_ctx *ctx, const char *path,

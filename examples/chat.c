@@ -38,8 +38,7 @@ int main(int argc, char **argv)
     if (argc != 2)
         return fprintf(stderr, "usage: chat MODEL.attn\n"), 2;
     how.max_tokens = 40;
-    how.stop = &stop;
-    how.n_stop = 1;
+    how.stop = &stop, how.n_stop = 1;
     how.text_fn = print;
     how.text_user = stdout;
     if (attn_model_open(&ctx, &model, argv[1], NULL) == ATTN_OK &&

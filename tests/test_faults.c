@@ -195,7 +195,7 @@ static size_t *room_for(scratch *s, size_t n)
     DO(attn_record_size, (ctx, &s->n, model, &recorded))                                           \
     DO(attn_record_new, (ctx, &s->record, other, &recorded, NULL, 0))                              \
     DO(attn_record_get, (ctx, &view, record, "blocks.0.attn.hook_z"))                              \
-    DO(attn_record_save, (ctx, test_tmp("faults.npz"), record))                                    \
+    DO(attn_record_save, (ctx, test_tmp("faults.record.safetensors"), record))                     \
     DO(attn_save, (ctx, test_tmp("faults.safetensors"), &edit.name, &x4, 1))                       \
     DO(attn_hook_edit, (ctx, NULL, other, &edit))                                                  \
     DO(attn_patch_positions, (ctx, &s->out, NULL, model, &patch, "hook_resid_pre"))                \
@@ -512,7 +512,7 @@ TEST(every_function_without_memory)
     DO(attn_record_get, (ctx, &view, NULL, "blocks.0.attn.hook_z"))                                \
     DO(attn_record_get, (ctx, &view, record, NULL))                                                \
     DO(attn_record_save, (ctx, NULL, record))                                                      \
-    DO(attn_record_save, (ctx, test_tmp("faults.npz"), NULL))                                      \
+    DO(attn_record_save, (ctx, test_tmp("faults.record.safetensors"), NULL))                       \
     DO(attn_save, (ctx, NULL, &edit.name, &x4, 1))                                                 \
     DO(attn_save, (ctx, test_tmp("faults.safetensors"), NULL, &x4, 1))                             \
     DO(attn_save, (ctx, test_tmp("faults.safetensors"), &edit.name, NULL, 1))                      \
@@ -799,7 +799,8 @@ static int clear_saved(void)
  * What was begun may stay if removing it failed too, or if a signal ended the program. */
 static void save_under_faults(const char *command)
 {
-    static const char *const ends[] = {".attn", ".safetensors", ".npz"}, old[] = "an older file\n",
+    static const char *const ends[] = {".attn", ".safetensors", "-record.safetensors"},
+                             old[] = "an older file\n",
                              before[] = "cat " TEST_BUILD "/tiny-stories.attn | ";
     static const struct {
         const char *how;

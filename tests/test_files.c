@@ -1,6 +1,7 @@
 /* Files that the library writes: arrays and models, under names that are in use, on full disks,
  * into pipes and devices. A file takes its name when it is whole. */
 #define _XOPEN_SOURCE 700 /* for SIGXFSZ under -std=c99 */
+#include "tools/common/npz.h"
 #include "models.h"
 #include "refused.h"
 #include <signal.h>
@@ -31,7 +32,7 @@ TEST(saved_tensors)
     const size_t dims[2] = {3, 4};
     attn_tensor values[5], huge, bad = no_tensor;
     char path[512], script[1024], longest[103];
-    size_t i, f;
+    size_t i;
     values[0] = new_tensor(ATTN_F16, 2, dims, LAYOUT_DENSE);
     values[4] = new_tensor(ATTN_F16, 2, dims, LAYOUT_COLUMNS);
     for (i = 0; i < 12; i++) {
@@ -42,10 +43,9 @@ TEST(saved_tensors)
     values[2] = attn_transpose(some(2, 2, 5, 1), 0, 1);
     values[3] = no_tensor;
     OK(&ctx, attn_zeros(&ctx, &values[3], ATTN_F32, attn_shape2(2, 0)));
-    for (f = 0; f < 2; f++) {
-        snprintf(path, sizeof path, "%s", test_tmp(f ? "arrays.npz" : "arrays.safetensors"));
-        OK(&ctx, attn_save(&ctx, path, names, values, 5));
-    }
+    snprintf(path, sizeof path, "%s", test_tmp("arrays.safetensors"));
+    OK(&ctx, attn_save(&ctx, path, names, values, 5));
+    OK(&ctx, npz_save(&ctx, test_tmp("arrays.npz"), names, values, 5));
     /* numpy reads them back, if there is one */
     snprintf(
         script, sizeof script,
@@ -60,6 +60,8 @@ TEST(saved_tensors)
         "'; exit; }; done; exit 0",
         test_tmp("arrays.npz"));
     CHECK(system(script) == 0);
+    REFUSED(ATTN_E_ARGUMENT, "no names", npz_save(&ctx, "build/x.npz", NULL, values, 1));
+    REFUSED(ATTN_E_ARGUMENT, "no tensors", npz_save(&ctx, "build/x.npz", names, NULL, 1));
     REFUSED(ATTN_E_ARGUMENT, "no names", attn_save(&ctx, path, NULL, values, 1));
     REFUSED(ATTN_E_ARGUMENT, "no tensors", attn_save(&ctx, path, names, NULL, 1));
     memset(longest, 'a', sizeof longest);
@@ -74,9 +76,11 @@ TEST(saved_tensors)
         name = wrong[i];
         CHECKF(attn_save(&ctx, path, &name, values, 1) != ATTN_OK, "a tensor called %s",
                name ? name : "NULL");
+        CHECK(npz_save(&ctx, "build/x.npz", &name, values, 1) != ATTN_OK);
         ctx.status = ATTN_OK;
     }
     name = "x";
+    REFUSED(ATTN_E_ARGUMENT, "x has 0 dimensions", npz_save(&ctx, "build/x.npz", &name, &bad, 1));
     REFUSED(ATTN_E_ARGUMENT, "x is no tensor", attn_save(&ctx, path, &name, &bad, 1));
     bad.error = "a reason";
     REFUSED(ATTN_E_ARGUMENT, "x is no tensor: a reason", attn_save(&ctx, path, &name, &bad, 1));
@@ -92,7 +96,7 @@ TEST(saved_tensors)
     if (sizeof(size_t) > 4) {
         REFUSED(ATTN_E_SHAPE, "x is too large", attn_save(&ctx, path, &name, &huge, 1));
         huge.shape[0] = (size_t)((uint64_t)1 << 40);
-        REFUSED(ATTN_E_SPACE, "a .npz of 4 GiB", attn_save(&ctx, path, &name, &huge, 1));
+        REFUSED(ATTN_E_SPACE, "a .npz of 4 GiB", npz_save(&ctx, "build/x.npz", &name, &huge, 1));
         huge.shape[1] = (size_t)((uint64_t)1 << 40);
         huge.ndim = 2;
         REFUSED(ATTN_E_SPACE, "any file",
@@ -118,8 +122,8 @@ TEST(more_tensors_than_an_archive_holds)
         values[i] = attn_borrow(&one, ATTN_F32, attn_shape1(1));
     }
     FAILS(&ctx, ATTN_E_SPACE, "65535 tensors are more than the 65534",
-          attn_save(&ctx, test_tmp("x.npz"), names, values, MOST + 1));
-    OK(&ctx, attn_save(&ctx, test_tmp("x.npz"), names, values, MOST));
+          npz_save(&ctx, test_tmp("x.npz"), names, values, MOST + 1));
+    OK(&ctx, npz_save(&ctx, test_tmp("x.npz"), names, values, MOST));
     attn_ctx_free(&ctx);
 }
 
@@ -146,38 +150,41 @@ TEST(drafts_that_fail)
     attn_ctx ctx = {0};
     struct rlimit before, little;
     CHECK(system("rm -rf " DRAFTS " && mkdir -p " DRAFTS) == 0);
-    CHECK(in_drafts("echo old >kept.npz"));
+    CHECK(in_drafts("echo old >kept.safetensors"));
     CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
     signal(SIGXFSZ, SIG_IGN);
     little = before;
     little.rlim_cur = 20;
     CHECK(setrlimit(RLIMIT_FSIZE, &little) == 0);
     FAILS(&ctx, ATTN_E_IO, "writing failed: the file would exceed the limit",
-          save_one(&ctx, DRAFTS "kept.npz"));
+          save_one(&ctx, DRAFTS "kept.safetensors"));
     FAILS(&ctx, ATTN_E_IO, "writing failed: the file would exceed the limit",
           save_one(&ctx, DRAFTS "new.safetensors"));
     FAILS(&ctx, ATTN_E_IO, "writing failed: the file would exceed the limit",
           attn_model_save(&ctx, DRAFTS "new.attn", plain));
     CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
     signal(SIGXFSZ, SIG_DFL);
-    CHECK(in_drafts("echo old | cmp - kept.npz && test \"$(ls)\" = kept.npz"));
+    CHECK(in_drafts("echo old | cmp - kept.safetensors && test \"$(ls)\" = kept.safetensors"));
 }
 
 /* Somebody else's draft, and a link that lies in the way, are let alone; permissions stay. */
 TEST(drafts_of_others)
 {
     attn_ctx ctx = {0};
-    CHECK(in_drafts("echo old | tee kept.npz >pointed; chmod 462 kept.npz; ln -s pointed link.npz; "
-                    "echo hers >kept.npz.00.part; ln -s pointed kept.npz.01.part"));
-    OK(&ctx, save_one(&ctx, DRAFTS "kept.npz"));
-    OK(&ctx, save_one(&ctx, DRAFTS "link.npz"));
-    CHECK(in_drafts("cmp kept.npz link.npz && test ! -L link.npz && echo old | cmp - pointed && "
-                    "test -n \"$(find kept.npz -perm 462)\" && test -L kept.npz.01.part && "
-                    "echo hers | cmp - kept.npz.00.part && test ! -e kept.npz.02.part"));
+    CHECK(in_drafts("echo old | tee kept.safetensors >pointed; chmod 462 kept.safetensors; ln -s "
+                    "pointed link.safetensors; "
+                    "echo hers >kept.safetensors.00.part; ln -s pointed kept.safetensors.01.part"));
+    OK(&ctx, save_one(&ctx, DRAFTS "kept.safetensors"));
+    OK(&ctx, save_one(&ctx, DRAFTS "link.safetensors"));
+    CHECK(in_drafts(
+        "cmp kept.safetensors link.safetensors && test ! -L link.safetensors && echo old | cmp - "
+        "pointed && "
+        "test -n \"$(find kept.safetensors -perm 462)\" && test -L kept.safetensors.01.part && "
+        "echo hers | cmp - kept.safetensors.00.part && test ! -e kept.safetensors.02.part"));
     CHECK(in_drafts("for i in 0 1 2 3 4 5 6 7 8 9; do for j in 0 1 2 3 4 5 6 7 8 9; do "
-                    "touch kept.npz.$i$j.part; done; done"));
-    FAILS(&ctx, ATTN_E_IO, "100 drafts", save_one(&ctx, DRAFTS "kept.npz"));
-    CHECK(in_drafts("cmp kept.npz link.npz"));
+                    "touch kept.safetensors.$i$j.part; done; done"));
+    FAILS(&ctx, ATTN_E_IO, "100 unfinished ones exist", save_one(&ctx, DRAFTS "kept.safetensors"));
+    CHECK(in_drafts("cmp kept.safetensors link.safetensors"));
 }
 
 /* A name of 255 bytes, to which nothing can be added. A model is saved over the file that it is
@@ -190,10 +197,10 @@ TEST(the_longest_name)
     const size_t at = strlen(longest);
     attn_model *own = NULL;
     attn_session *session = NULL;
-    memset(longest + at, 'n', 251);
-    memcpy(longest + at + 251, ".npz", 5);
+    memset(longest + at, 'n', 243);
+    memcpy(longest + at + 243, ".safetensors", 13);
     OK(&ctx, save_one(&ctx, longest));
-    CHECK(in_drafts("cmp nnn*.npz kept.npz"));
+    CHECK(in_drafts("cmp nnn*.safetensors kept.safetensors"));
     OK(&ctx, attn_model_save(&ctx, longest, plain));
     if (OK(&ctx, attn_model_open(&ctx, &own, longest, NULL)) &&
         OK(&ctx, attn_model_save(&ctx, longest, own)) &&
@@ -203,7 +210,7 @@ TEST(the_longest_name)
     attn_model_close(own);
     if (OK(&ctx, attn_model_open(&ctx, &own, longest, NULL)))
         attn_model_close(own);
-    CHECK(in_drafts("rm nnn*.npz && test ! -e attn.00.part"));
+    CHECK(in_drafts("rm nnn*.safetensors && test ! -e attn.00.part"));
 }
 
 /* The system's name for a file that is open leads to that file, not to one of the name it has. */
@@ -236,18 +243,19 @@ TEST(written_in_place)
     written_where_it_is_open("/dev/fd/%d");
     written_where_it_is_open("/proc/self/fd/%d");
     written_where_it_is_open("/dev/stdout");
-    CHECK(in_drafts("mkfifo pipe.npz && { cat pipe.npz >piped & } && mkdir dir.npz && "
-                    "ln -s /dev/null null.npz && ln -s /dev/full full.npz"));
-    OK(&ctx, save_one(&ctx, DRAFTS "pipe.npz"));
-    OK(&ctx, save_one(&ctx, DRAFTS "null.npz"));
+    CHECK(in_drafts(
+        "mkfifo pipe.safetensors && { cat pipe.safetensors >piped & } && mkdir dir.safetensors && "
+        "ln -s /dev/null null.safetensors && ln -s /dev/full full.safetensors"));
+    OK(&ctx, save_one(&ctx, DRAFTS "pipe.safetensors"));
+    OK(&ctx, save_one(&ctx, DRAFTS "null.safetensors"));
     FAILS(&ctx, ATTN_E_IO, "cannot be written: it is a directory",
-          save_one(&ctx, DRAFTS "dir.npz"));
+          save_one(&ctx, DRAFTS "dir.safetensors"));
     FAILS(&ctx, ATTN_E_IO, "cannot be written: no such file",
-          save_one(&ctx, DRAFTS "dir.npz/no/x.npz"));
+          save_one(&ctx, DRAFTS "dir.safetensors/no/x.safetensors"));
     if (system("test -c /dev/full") == 0)
-        FAILS(&ctx, ATTN_E_IO, "the disk is full", save_one(&ctx, DRAFTS "full.npz"));
-    CHECK(in_drafts("test -p pipe.npz && test -L null.npz && test -c /dev/null && "
-                    "while ! cmp -s piped kept.npz; do sleep 0.01; done"));
+        FAILS(&ctx, ATTN_E_IO, "the disk is full", save_one(&ctx, DRAFTS "full.safetensors"));
+    CHECK(in_drafts("test -p pipe.safetensors && test -L null.safetensors && test -c /dev/null && "
+                    "while ! cmp -s piped kept.safetensors; do sleep 0.01; done"));
     CHECK(system("rm -r " DRAFTS) == 0);
 }
 

@@ -176,11 +176,9 @@ static attn_status print_sums(attn_ctx *ctx, const attn_model *model)
     if (attn_workspace_size(ctx, &workspace, model, NULL) ||
         attn_session_size(ctx, &session, model, &desc))
         return ctx->status;
-    printf("checksum of all weights: %016llx\n", TOOLS_LLU(all));
-    printf("memory: %.1f MB for a session of %lu tokens, %.1f MB for the workspace that sessions "
-           "share\n",
-           (double)(session - workspace) / 1e6, (unsigned long)attn_model_config(model)->n_ctx,
-           (double)workspace / 1e6);
+    printf("checksum of all  %016llx\n", TOOLS_LLU(all));
+    printf("a session takes  %.1f MB\n", (double)(session - workspace) / 1e6);
+    printf("its workspace    %.1f MB\n", (double)workspace / 1e6);
     return ATTN_OK;
 }
 

@@ -8,7 +8,7 @@
 local ffi = require "ffi"
 local root = (debug.getinfo(1, "S").source:match("^@(.*)[/\\]") or ".") .. "/../../"
 local header = assert(io.open(os.getenv("ATTN_HEADER") or root .. "attn.h")):read("*a")
-local api = header:match("\n/%* >>api%-basics ===.-\n#ifdef __cplusplus\n") -- the inside of extern "C"
+local api = header:match("(\n/%* >>api%-basics ===.-)\n#ifdef __cplusplus\n}") -- the inside of extern "C"
 ffi.cdef((api:gsub("/%*.-%*/", ""):gsub("\n#[^\n]*", ""):gsub("ATTN_API", "")))
 local lib, Model = ffi.load(os.getenv("ATTN_LIBRARY") or root .. "build/libattn.so"), {}
 Model.__index = Model

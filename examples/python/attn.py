@@ -280,7 +280,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_logit_attrs": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
     "attn_logit_lens": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
 }
-_VERSION = (0, 2)  # major and minor: the structs above are of this one
+_VERSION = (0, 3)  # major and minor: the structs above are of this one
 
 
 def _candidates() -> list[str]:
@@ -1323,6 +1323,9 @@ class Record(_Closing, Mapping[str, Array]):
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes all of it as .safetensors or .npz, by how the path ends."""
+        if os.fsdecode(path).endswith(".npz"):
+            np.savez(path, **dict(self))
+            return
         names, tensors = _strings(self), [_attn_tensor.of(value) for value in self.values()]
         self._session.model._context().run(_lib.attn_save, os.fsencode(path), names,
                                            (_attn_tensor * len(tensors))(*tensors), len(tensors))

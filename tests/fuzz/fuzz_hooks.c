@@ -342,8 +342,10 @@ typedef float cache_of_layer[TEXT * WIDE];
 static void get_cache(const attn_session *session, size_t layer, int part, size_t first, size_t n,
                       float *to)
 {
-    attn_tensor out = attn_borrow(to, ATTN_F32, attn_shape3(n, HEADS, WIDE / HEADS));
-    MUST(attn_cache_get(&ctx, &out, session, (attn_cache_part)part, layer, first) == ATTN_OK);
+    attn_tensor out = attn_borrow(to, ATTN_F32, attn_shape3(n, HEADS, WIDE / HEADS)), held = {0};
+    MUST(attn_cache_get(&ctx, &held, session, (attn_cache_part)part, layer, first) == ATTN_OK);
+    MUST(attn_copy(&ctx, &out, attn_slice(held, 0, 0, n)) == ATTN_OK);
+    attn_tensor_free(&ctx, &held);
 }
 
 static void get_caches(const attn_session *session, cache_of_layer *to)

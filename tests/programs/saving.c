@@ -2,7 +2,7 @@
  * from a path and once more from standard input, which may be a pipe; saves the second, a tensor
  * and a record; opens what it saved and sees that it computes the same.
  *
- *     saving MODEL.attn BASE <MODEL.attn     (BASE.attn, BASE.safetensors, BASE.npz)
+ *     saving MODEL.attn BASE <MODEL.attn     (BASE.attn, BASE.safetensors, BASE-record.safetensors)
  *
  * Ends with 0, with 1 after a message, and with 2 if something was saved that is not what it was.
  * The Makefile builds it twice: with files that are mapped, and with files that are read. */
@@ -60,7 +60,7 @@ static attn_status save_all(attn_ctx *ctx, work *w, const char *base)
         attn_record_get(ctx, &z, w->record, "blocks.0.attn.hook_z") ||
         attn_save(ctx, with_end(w, base, ".safetensors"), &name, &z, 1))
         return ctx->status;
-    return attn_record_save(ctx, with_end(w, base, ".npz"), w->record);
+    return attn_record_save(ctx, with_end(w, base, "-record.safetensors"), w->record);
 }
 
 /* The model that was given and the one that was saved must do the same; *other says so. */

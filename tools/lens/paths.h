@@ -32,7 +32,6 @@ typedef struct lens_path {
 
 /* A path under way: one session, which feeds the clean text and then the corrupted one. */
 typedef struct lens_path_run {
-    const attn_model *model;
     const attn_patch_desc *texts;
     const lens_path *path;
     attn_session *session;
@@ -92,21 +91,16 @@ LENS_FN attn_status lens_record_text(attn_ctx *ctx, lens_path_run *run, const in
                                      float sign, attn_tensor *stream)
 {
     const char *const names[2] = {run->sender, run->entry};
-    attn_tensor memory = ATTN_ZERO, part = ATTN_ZERO, view;
+    attn_tensor part = ATTN_ZERO, view;
     attn_record_desc desc = ATTN_ZERO;
     attn_record *record = NULL;
     attn_status status;
-    size_t bytes = 0;
     desc.names = names;
     desc.n_names = stream ? 2 : 1;
     desc.n_positions = run->texts->n_tokens;
     status = attn_truncate(ctx, run->session, 0);
     if (status == ATTN_OK)
-        status = attn_record_size(ctx, &bytes, run->model, &desc);
-    if (status == ATTN_OK)
-        status = attn_zeros(ctx, &memory, ATTN_F32, attn_shape1(bytes / 4 + 1));
-    if (status == ATTN_OK)
-        status = attn_record_new(ctx, &record, run->session, &desc, memory.data, bytes);
+        status = attn_record_new(ctx, &record, run->session, &desc, NULL, 0);
     if (status == ATTN_OK)
         status = attn_feed(ctx, run->session, tokens, run->texts->n_tokens);
     if (status == ATTN_OK)
@@ -122,7 +116,6 @@ LENS_FN attn_status lens_record_text(attn_ctx *ctx, lens_path_run *run, const in
     attn_unhook_all(run->session);
     attn_record_free(record);
     attn_tensor_free(ctx, &part);
-    attn_tensor_free(ctx, &memory);
     return status;
 }
 
@@ -180,7 +173,6 @@ LENS_FN attn_status lens_patch_path(attn_ctx *ctx, float *value, const attn_mode
                                  : "place for the value");
     if (lens_check_texts(ctx, model, texts) || lens_check_path(ctx, model, path))
         return ctx->status;
-    run.model = model;
     run.texts = texts;
     run.path = path;
     is_last = path->to_layer == attn_model_config(model)->n_layer;

@@ -521,7 +521,7 @@ class Text(Case):
 
     def test_generate_is_numpy_and_pytorch(self):
         """tests/fixtures/generation_vectors.h, which NumPy made, and the greedy texts of PyTorch in float64"""
-        header = (ROOT / "tests" / "generation_vectors.h").read_text()
+        header = (ROOT / "tests" / "fixtures" / "generation_vectors.h").read_text()
         vectors = re.findall(r"\{\{([^}]*)\},\s*\{([^}]*)\}\}", header)
         self.assertEqual(len(vectors), 4)
         for settings, ids in vectors:
@@ -588,7 +588,7 @@ class Text(Case):
 
     def test_tokenizer_vectors(self):
         tokenizer, used, n = self.model.tokenizer, False, 0
-        for line in (ROOT / "tests" / "tokenizer_vectors.tsv").read_text().splitlines():
+        for line in (ROOT / "tests" / "fixtures" / "tokenizer_vectors.tsv").read_text().splitlines():
             kind, *parts = line.split("\t")
             if kind == "V":
                 used = parts[0] == "included"
