@@ -271,8 +271,8 @@ static const char *path_of(int suite, const char *suffix)
     return path;
 }
 
-/* Runs a suite in this process. Its report's lines begin with a letter: > a case that begins, ! a line
- * to print, - a reason, a tab and the case that was skipped for it, = the three counts so far, . the end. */
+/* Runs a suite in this process. Its report's lines begin with a mark: > a case that begins, ! a line to
+ * print, - a reason, a tab and the case that was skipped for it, = the three counts so far, . the end. */
 static int run_suite(int number, int with_log)
 {
     const test_suite *const suite = suites[number].suite;
