@@ -109,7 +109,7 @@ $(BUILD)/run/tiny-stories.attn: $(BUILD)/run/attn-convert
 $(BUILD)/from_scratch/plain.attn: tests/golden/plain/config.json $(wildcard tests/golden/plain/*) \
     $(BUILD)/attn-convert
 	@mkdir -p $(@D)
-	$(CONVERT)
+	$(CONVERT) --no-tokenizer
 
 # Building ========================================================================================
 

@@ -66,7 +66,7 @@ TEST(one_case)
     CHECK(strstr(out, "no suite or case is named \"failing/nothing\"; the suites are: failing"));
 }
 
-/* The banner of each section of the implementation, "/" "* >>ops, tests: ops attention ===", names
+/* The banner of each section of the implementation, "/" "* >>ops (tests: ops attention) ===", names
  * suites, which exist. */
 TEST(sections_name_their_suites)
 {
@@ -76,12 +76,12 @@ TEST(sections_name_their_suites)
     const char *line = banners;
     int n = 0;
     for (; suites && line && *line; line += strcspn(line, "\n") + 1, n++) {
-        const char *at = strstr(line, ", tests: ");
+        const char *at = strstr(line, " (tests: ");
         const int length = (int)strcspn(line, "\n");
         if (!CHECKF(at && at < line + length, "no suites: %.*s", length, line))
             continue;
-        for (at += 9; *at != '=' && *at != '*'; at += strcspn(at, " ") + 1) {
-            snprintf(name, sizeof name, " %.*s \n", (int)strcspn(at, " "), at);
+        for (at += 9; *at != '='; at += strcspn(at, ") ") + 1 + (at[strcspn(at, ") ")] == ')')) {
+            snprintf(name, sizeof name, " %.*s \n", (int)strcspn(at, ") "), at);
             CHECKF(strstr(suites, name), "no such suite:%.*s of %.*s", (int)strlen(name) - 1, name,
                    length, line);
         }
