@@ -13757,7 +13757,10 @@ ATTN__CALLER size_t attn_format(char *text, size_t size, attn_tensor x, int deci
 
 ATTN__SMALL
 
-/* >>files =========================================================================/* ---- new files, which take their name when they are whole ----
+/* >>files (tests: files record) =================================================================
+ * Tensors in files. */
+
+/* ---- new files, which take their name when they are whole ----
  * attn__may_replace: may a new file take the place of the old one? *mode receives the permissions
  * of the old file, or -1 for the usual ones.
  * attn__create makes an empty file (1), unless one is there (0); -1 with errno if it cannot. If the
