@@ -26,7 +26,7 @@ NOTEBOOKS = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/from_scratch/
 PROGRAMS  = $(EXAMPLES) $(TOOLS) bench
 MODELS    = $(BUILD)/tiny-stories.attn $(BUILD)/from_scratch/plain.attn
 TESTED    = $(BUILD)/fuzz/replay $(BUILD)/fuzz/long.attn $(BUILD)/tests/threads $(BUILD)/faults.so \
-            $(BUILD)/tests/saving $(BUILD)/tests/saving-read
+            $(BUILD)/tests/saving $(BUILD)/tests/saving-read $(BUILD)/tests/failing
 TESTS     = $(patsubst tests/%.c,$(BUILD)/tests/%.o,tests/main.c $(wildcard tests/test_*.c))
 
 vpath %.c examples examples/gpt2 tools tools/convert tools/lens tools/score
@@ -109,7 +109,7 @@ $(BUILD)/run/tiny-stories.attn: $(BUILD)/run/attn-convert
 $(BUILD)/from_scratch/plain.attn: tests/golden/plain/config.json $(wildcard tests/golden/plain/*) \
     $(BUILD)/attn-convert
 	@mkdir -p $(@D)
-	$(CONVERT)
+	$(CONVERT) --no-tokenizer
 
 # Building ========================================================================================
 

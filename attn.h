@@ -1487,7 +1487,7 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 #define ATTN__IMPLEMENTED
 #define ATTN__IMPLEMENTING /* in this file */
 
-/* >>platform ====================================================================================
+/* >>platform (tests: process) ===================================================================
  * The differences between compilers and systems, settled once. */
 
 /* (clang tells of -ffast-math and -ffinite-math-only, but of no other part given alone: attn_isa
@@ -1615,7 +1615,7 @@ void __asan_poison_memory_region(const volatile void *start, size_t size);
 
 ATTN__SMALL
 
-/* >>gpt2 ========================================================================================
+/* >>gpt2 (tests: gpt2) ==========================================================================
  * THE FORWARD PASS. R rows of activations, which belong to one sequence or to several; C = d_model,
  * F = d_mlp, V = n_vocab, H heads of d. Every worker runs attn__forward side by side with the
  * others, each on its share of every step, and they meet at the end of a step. */
@@ -1829,7 +1829,7 @@ static void attn__forward(attn__worker *me, void *pass)
         attn__unembed(me, p);
 }
 
-/* >>inside ======================================================================================
+/* >>inside (tests: gpt2 session) ================================================================
  * The types that several sections share, and the functions that are called above their definition.
  */
 
@@ -2143,7 +2143,7 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
 
 ATTN__SMALL_END
 
-/* >>memory ======================================================================================
+/* >>memory (tests: memory faults) ===============================================================
  * Contexts, errors and allocation. Every block starts at a multiple of 64 bytes, because lines are
  * 64 bytes; the blocks of tensors are chained in the context so that one call can free them. */
 
@@ -2369,7 +2369,7 @@ ATTN__DEF const char *attn_status_name(attn_status status)
     return (size_t)status < sizeof names / sizeof names[0] ? names[status] : "unknown status";
 }
 
-/* >>numbers =====================================================================================
+/* >>numbers (tests: fma kernels) ================================================================
  * Small arithmetic that has to give the same bits everywhere. */
 
 /* Little-endian numbers, read byte by byte so that host order and alignment do not matter. */
@@ -2462,7 +2462,7 @@ static float attn__log(float x)
 
 ATTN__SMALL
 
-/* >>steps =======================================================================================
+/* >>steps (tests: gpt2) =========================================================================
  * The steps of the forward pass, in the order in which it takes them. */
 
 static attn__scratchpad attn__scratchpad_of(const attn__worker *me, const attn__pass *p)
@@ -2854,7 +2854,7 @@ static void attn__unembed(attn__worker *me, attn__pass *p)
     }
 }
 
-/* >>session =====================================================================================
+/* >>session (tests: session) ====================================================================
  * A workspace holds the kernels, the number of threads, the activations of a pass, and scratch
  * memory for each worker. A session is one sequence: its tokens, and for each layer and head the
  * keys and values of every position. They lie in panels, so that attention runs on the same kernel
@@ -3718,7 +3718,7 @@ ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_
     return ATTN_OK;
 }
 
-/* >>watch =======================================================================================
+/* >>watch (tests: watch) ========================================================================
  * The forward pass calls attn__visit wherever an activation is complete. The engine knows its
  * watchers only through a small interface, attn__watcher_kind. Callbacks, records and edits are
  * three kinds of watcher. */
@@ -4601,7 +4601,7 @@ ATTN__CALLER attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session
     return ATTN_OK;
 }
 
-/* >>record ======================================================================================
+/* >>record (tests: record) ======================================================================
  * A record is a watcher that copies rows into the caller's memory. Each activation has its own
  * array there, [room, ..], or [H, room, first + room] for scores and patterns. New rows are added
  * without moving the earlier ones. All workers copy at once. */
@@ -5266,7 +5266,7 @@ ATTN__CALLER attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_se
 
 ATTN__SMALL_END
 
-/* >>sampling ====================================================================================
+/* >>sampling (tests: sampling) ==================================================================
  * From logits to one token. All sums go in one order and the random numbers are our own, so a seed
  * gives the same text everywhere. */
 
@@ -5519,7 +5519,7 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *s
 
 ATTN__SMALL
 
-/* >>generate ====================================================================================
+/* >>generate (tests: generate) ==================================================================
  * Text in, text out: encode, feed, then sample, show and feed until something ends it. */
 
 ATTN__DEF const char *attn_stop_reason_name(attn_stop_reason reason)
@@ -6145,7 +6145,7 @@ ATTN__CALLER attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *te
     return status;
 }
 
-/* >>score =======================================================================================
+/* >>score (tests: score) ========================================================================
  * The loss of each token of a text, and the likeliest tokens at each position. */
 
 /* The k likeliest of logits x [n], likeliest first; of equal ones the first. They stand in a heap
@@ -6362,7 +6362,7 @@ ATTN__DEF double attn_mean_nll(const attn_token_stats *stats, size_t n)
     return sum / (double)n;
 }
 
-/* >>tokenizer ===================================================================================
+/* >>tokenizer (tests: tokenizer) ================================================================
  * Byte-level BPE in two steps. The text is cut into words by GPT-2's pattern
  *
  *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
@@ -7427,7 +7427,7 @@ ATTN__CALLER attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_mo
     return ctx->status;
 }
 
-/* >>tensors =====================================================================================
+/* >>tensors (tests: tensors) ====================================================================
  * Views are arithmetic on strides; a tensor that could not be made says why in `error`. */
 
 ATTN__INLINE attn_shape attn__shape(int ndim, size_t d0, size_t d1, size_t d2, size_t d3)
@@ -7974,7 +7974,7 @@ ATTN__DEF uint16_t attn_f16_from_f32(float value)
     return (uint16_t)(sign | rest);
 }
 
-/* >>ops =========================================================================================
+/* >>ops (tests: ops attention) ==================================================================
  * Tier 1's operations: checks, then a walk over rows with the kernels of the room. */
 
 /* Two row buffers, from the context. */
@@ -8955,7 +8955,7 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
     return (float)(attn_rng_u32(rng) & 0xffffff) * (1.0f / 16777216.0f);
 }
 
-/* >>format ======================================================================================
+/* >>format (tests: format) ======================================================================
  * Opening a .attn file. Every number is checked against the size of the file and every tensor
  * against the configuration before it is used. The manual describes the layout. */
 
@@ -9926,7 +9926,7 @@ ATTN__CALLER attn_status attn_model_tensor(attn_ctx *ctx, attn_tensor *out, cons
 
 ATTN__SMALL_END
 
-/* >>cpu =========================================================================================
+/* >>cpu (tests: kernels) ========================================================================
  * Detection of the processor, and the types that the kernels of all instruction sets share. The
  * choice between them follows the kernel room (attn__kernels_of). */
 
@@ -10231,7 +10231,7 @@ static unsigned attn__cpu_features(void)
  * NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result,bugprone-macro-parentheses,
  *             bugprone-branch-clone) */
 
-/* >>kernels =====================================================================================
+/* >>kernels (tests: kernels) ====================================================================
  * THE KERNEL ROOM. One source for every instruction set: this part of the file is compiled several
  * times, each time with another small vocabulary of operations on registers. All kernels are
  * written on a vector of 16 floats (one line of f32): one AVX-512 register, two of AVX2, four of
@@ -12252,7 +12252,7 @@ ATTN__CALLER const char *attn_isa(const attn_ctx *ctx)
     return kernels ? kernels->names[attn__flaw()] : NULL;
 }
 
-/* >>matmul ======================================================================================
+/* >>matmul (tests: kernels ops) =================================================================
  * Packing a matrix into panels, walking rows along them tile by tile, and dividing one matmul over
  * workers. */
 
@@ -12761,7 +12761,7 @@ static size_t attn__query_block(size_t first, size_t left)
     return left < room ? left : room;
 }
 
-/* >>threads ======================================================================================
+/* >>threads (tests: threads process) =============================================================
  * A whole forward pass runs inside one parallel region: opening a region costs more than many of
  * the operations in it. Every worker runs the same code on its own share and they meet at barriers
  * of our own. This is the only place that knows OpenMP, and it must stay outside the kernel room:
@@ -13262,7 +13262,7 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
  * >>api-files to >>api-lens. ATTN_NO_LENS leaves both out.
  * ================================================================================================ */
 
-/* >>print =======================================================================================
+/* >>print (tests: tensors) ======================================================================
  * Tensors as text. */
 
 /* Where the text goes: beyond `size` it is only counted. */
@@ -13436,7 +13436,7 @@ ATTN__CALLER size_t attn_format(char *text, size_t size, attn_tensor x, int deci
 
 ATTN__SMALL
 
-/* >>files =======================================================================================
+/* >>files (tests: files record) =================================================================
  * Tensors in files. */
 
 /* ---- new files, which take their name when they are whole ----
@@ -13848,7 +13848,7 @@ ATTN__CALLER attn_status attn_record_save(attn_ctx *ctx, const char *path,
     return status;
 }
 
-/* >>patch =======================================================================================
+/* >>patch (tests: patch) ========================================================================
  * Activation patching. The corrupted text is fed once, in full, and its residual streams recorded.
  * A patch of layer i changes nothing below, and nothing before the first position p where the two
  * texts differ in the patched activation. So it runs on a copy of that session, truncated to p,
@@ -14223,7 +14223,7 @@ ATTN__CALLER attn_status attn_patch_heads(attn_ctx *ctx, attn_tensor *out,
     return attn__sweep_all(ctx, "attn_patch_heads", model, desc, name, 1, out, baseline);
 }
 
-/* >>lens ========================================================================================
+/* >>lens (tests: lens) ==========================================================================
  * Reading activations and weights. Everything here is written with the pieces above: products go
  * through the kernels or through fma, so that results do not depend on how this was compiled. */
 
@@ -14690,7 +14690,7 @@ ATTN__CALLER attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const 
     return attn__finish(ctx, out, &result, status);
 }
 
-/* >>models ======================================================================================
+/* >>models (tests: models) ======================================================================
  * Models that are written, and models made of models. */
 
 /* ---- writing .attn files ---- */

@@ -47,6 +47,10 @@ $(BUILD)/tests/saving-read: tests/programs/saving.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(SHOW)$(COMPILE) -DATTN_NO_MMAP -DATTN_NO_SIMD -MF $@.d $< -o $@ $(LINK)
 
+# A suite whose cases fail, for the suite `runner`.
+$(BUILD)/tests/failing: tests/programs/failing.c $(BUILD)/tests/main.o $(BUILD)/attn.o
+	$(PROGRAM)
+
 # Where it cannot be built it is not used.
 $(BUILD)/faults.so: tests/programs/faults.c
 	@$(CC) -std=c99 -O1 -shared -fPIC $< -o $@ -ldl 2>/dev/null || touch $@

@@ -1,9 +1,13 @@
-/* Runs every suite, or the suites and cases that are named, some suites at the same time, and ends
- * in the line "N passed, N failed, N skipped".
+/* Runs every suite, or the suites and cases that are named, some suites at the same time. Prints a line
+ * for each suite, what failed, what was skipped and why, and last "N passed, N failed, N skipped".
  *
  *     test [SUITE | SUITE/CASE]...
  *     test --list                   the names of all cases
- *     test --isas                   the instruction sets here, for ATTN_TEST_ISA */
+ *     test --isas                   the instruction sets here, for ATTN_TEST_ISA
+ *
+ * Each suite is a process, and what it and the programs that it runs print goes to
+ * build/test-tmp/SUITE.log. The end of that is shown with a case that fails. One case that is named
+ * alone runs in this process and prints where it runs, for a debugger. */
 #define PROGRAM "test"
 #include "tools/common/program.h" /* first: it asks the system for POSIX */
 #include "test.h"
@@ -20,7 +24,33 @@ static struct {
     int passed, failed, skipped;   /* cases of this suite so far */
     int case_failed, case_skipped; /* of the running case */
     const char *suite, *name;
+    const char *program; /* how this program was called */
+    FILE *report;        /* what the parent process shall print, see read_report */
+    int log;             /* a file instead of standard output and standard error, or -1 */
 } state;
+
+/* Copies the end of what the running case printed into the report: a few lines, none too long. */
+enum { SHOWN_BYTES = 2000, SHOWN_LINES = 12, SHOWN_WIDTH = 160 };
+static void report_log(FILE *to, const char *mark, int log)
+{
+    static char text[SHOWN_BYTES + 1];
+    const off_t size = lseek(log, 0, SEEK_END), from = size > SHOWN_BYTES ? size - SHOWN_BYTES : 0;
+    const ssize_t n = pread(log, text, SHOWN_BYTES, from);
+    char *line = text, *at;
+    int n_lines = 0;
+    if (n <= 0)
+        return;
+    text[n] = 0;
+    for (at = text + n; at > text && n_lines <= SHOWN_LINES; at--)
+        if (at[-1] == '\n' && at[0] && n_lines++ < SHOWN_LINES)
+            line = at;
+    if (n_lines <= SHOWN_LINES && from == 0)
+        line = text;
+    fprintf(to, "%s    it printed%s:\n", mark, line > text || from > 0 ? ", at the end" : "");
+    for (; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        fprintf(to, "%s    | %.*s\n", mark,
+                (int)(strcspn(line, "\n") < SHOWN_WIDTH ? strcspn(line, "\n") : SHOWN_WIDTH), line);
+}
 
 /* Counts the case that ended. What failed between two cases counts like one. */
 static void end_case(void)
@@ -31,38 +61,73 @@ static void end_case(void)
         state.skipped++;
     else if (state.name)
         state.passed++;
+    fflush(stdout);
+    if (state.case_failed && state.log >= 0)
+        report_log(state.report, "!", state.log);
+    fprintf(state.report, "=%d %d %d\n", state.passed, state.failed, state.skipped);
+    fflush(state.report);
     state.name = NULL;
     state.case_failed = state.case_skipped = 0;
-    fflush(stdout);
 }
 
 static void run_case(const test_case *one)
 {
     end_case();
+    if (state.log >= 0 && ftruncate(state.log, 0) != 0)
+        test_fail(__FILE__, __LINE__, "cannot empty the log: %s", strerror(errno));
     state.name = one->name;
+    fprintf(state.report, ">%s\n", one->name);
+    fflush(state.report);
     alarm(getenv("ATTN_TEST_FULL") ? 0 : 900); /* what hangs, or takes quadratic time, fails */
     one->body();
     alarm(0);
     end_case();
 }
 
+/* Makes one line of a text, and leaves out the middle of a long one. */
+static void shorten(char *text)
+{
+    enum { MOST = 400, TAIL = 120 };
+    const size_t length = strlen(text);
+    char *at;
+    if (length > MOST) {
+        memcpy(text + MOST - TAIL - 5, " ... ", 5);
+        memmove(text + MOST - TAIL, text + length - TAIL, TAIL + 1);
+    }
+    for (at = text; *at; at++)
+        if (*at == '\n')
+            *at = ' ';
+}
+
 void test_fail(const char *file, int line, const char *format, ...)
 {
+    char text[4000];
     va_list args;
     if (state.case_failed++ >= 5)
         return;
-    printf("FAILED %s/%s at %s:%d: ", state.suite, state.name ? state.name : "(between cases)",
-           file, line);
     va_start(args, format);
-    vprintf(format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    printf("\n");
+    shorten(text);
+    fprintf(state.report, "!FAILED %s/%s at %s:%d: %s   (%s %s%s%s)\n", state.suite,
+            state.name ? state.name : "(between cases)", file, line, text, state.program,
+            state.suite, state.name ? "/" : "", state.name ? state.name : "");
+    fflush(state.report);
 }
 
 void test_skip(const char *reason)
 {
     if (!state.case_skipped++)
-        printf("skipped %s/%s: %s\n", state.suite, state.name ? state.name : "(all)", reason);
+        fprintf(state.report, "-%s\t%s/%s\n", reason, state.suite,
+                state.name ? state.name : "(all)");
+}
+
+int test_equal(const char *file, int line, const char *what, double got, double expected)
+{
+    if (got == expected)
+        return 1;
+    test_fail(file, line, "%s is %.15g, expected %.15g", what, got, expected);
+    return 0;
 }
 
 void test_fails(const char *file, int line, const char *what, const attn_ctx *ctx,
@@ -82,7 +147,7 @@ const char *test_data(void)
     struct stat s;
     if (named)
         return named;
-    return stat("../shared/golden", &s) == 0 ? "../shared" : NULL;
+    return stat("../shared/gpt2-tokenizer", &s) == 0 ? "../shared" : NULL;
 }
 
 const char *test_data_path(const char *name)
@@ -194,70 +259,181 @@ static int compare_suites(const void *a, const void *b)
     return difference ? difference : strcmp(x, y);
 }
 
-/* What a process tells of a suite that it ran to its end. */
+/* What became of a suite, and of all. */
 typedef struct result {
-    int suite, passed, failed, skipped;
+    int passed, failed, skipped;
 } result;
 
-static void run_suite(const test_suite *suite, const char *only)
+static const char *path_of(int suite, const char *suffix)
 {
+    static char path[128];
+    snprintf(path, sizeof path, "build/test-tmp/%s.%s", suites[suite].suite->name, suffix);
+    return path;
+}
+
+/* Runs a suite in this process. Its report's lines begin with a mark: > a case that begins, ! a line to
+ * print, - a reason, a tab and the case that was skipped for it, = the three counts so far, . the end. */
+static int run_suite(int number, int with_log)
+{
+    const test_suite *const suite = suites[number].suite;
     const test_case *one;
-    memset(&state, 0, sizeof state);
     state.suite = suite->name;
+    state.report = fopen(path_of(number, "report"), "w");
+    state.log =
+        with_log ? open(path_of(number, "log"), O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0666) : -1;
+    if (!state.report ||
+        (with_log && (state.log < 0 || dup2(state.log, 1) < 0 || dup2(state.log, 2) < 0)))
+        return 2;
+    fcntl(fileno(state.report), F_SETFD, FD_CLOEXEC);
+    if (with_log)
+        fcntl(state.log, F_SETFD, FD_CLOEXEC);
     if (!suite->set_up || suite->set_up())
         for (one = suite->cases; one; one = one->next)
-            if (!only || strcmp(only, one->name) == 0)
+            if (!suites[number].only || strcmp(suites[number].only, one->name) == 0)
                 run_case(one);
     if (suite->tear_down)
         suite->tear_down();
     end_case();
+    fprintf(state.report, ".\n");
+    return fclose(state.report) != 0;
 }
 
-/* Runs the suites whose numbers come out of a pipe, one byte each. */
-static void run_suites(int todo, int results)
+/* The cases that were skipped, as "reason\tcase" each, in the order of their reasons. */
+enum { MAX_SKIPPED = 2000 };
+static char *skipped[MAX_SKIPPED];
+static int n_skipped;
+
+static char *copy_of(const char *text)
 {
-    unsigned char i;
-    ssize_t n;
-    while ((n = read(todo, &i, 1)) == 1 || (n < 0 && errno == EINTR)) {
-        result r;
-        if (n < 0)
-            continue;
-        run_suite(suites[i].suite, suites[i].only);
-        r.suite = i;
-        r.passed = state.passed;
-        r.failed = state.failed;
-        r.skipped = state.skipped;
-        if (write(results, &r, sizeof r) != (ssize_t)sizeof r)
-            exit(2);
+    char *copy = (char *)malloc(strlen(text) + 1);
+    return copy ? strcpy(copy, text) : NULL;
+}
+
+/* Reads the report of a suite whose process ended with `status`: prints its line and what failed, and
+ * keeps what was skipped. */
+static result read_report(int number, int status, double seconds)
+{
+    const char *const name = suites[number].suite->name;
+    FILE *const file = fopen(path_of(number, "report"), "r");
+    char *lines[1000], line[1400], last[200] = "";
+    result r = {0, 0, 0};
+    int n_lines = 0, ended = 0, i, log;
+    while (file && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = 0;
+        if (line[0] == '>')
+            snprintf(last, sizeof last, "/%s", line + 1);
+        else if (line[0] == '!' && n_lines < 1000 && (lines[n_lines] = copy_of(line + 1)) != NULL)
+            n_lines++;
+        else if (line[0] == '-' && n_skipped < MAX_SKIPPED &&
+                 (skipped[n_skipped] = copy_of(line + 1)) != NULL)
+            n_skipped++;
+        else if (line[0] == '=')
+            sscanf(line, "=%d %d %d", &r.passed, &r.failed, &r.skipped);
+        else if (line[0] == '.')
+            ended = 1;
     }
+    if (file)
+        fclose(file);
+    r.failed += !ended || status != 0;
+    printf("%-14s%5d passed", name, r.passed);
+    if (r.failed)
+        printf("%5d failed", r.failed);
+    if (r.skipped)
+        printf("%5d skipped", r.skipped);
+    printf("%*.1f s\n", 31 - 12 * (r.failed > 0) - 13 * (r.skipped > 0), seconds);
+    for (i = 0; i < n_lines; i++) {
+        printf("%s\n", lines[i]);
+        free(lines[i]);
+    }
+    if (!ended || status != 0) {
+        printf("FAILED %s%s: its process ended with %s %d   (%s %s%s)\n", name, last,
+               WIFSIGNALED(status) ? "signal" : "code",
+               WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), state.program, name,
+               last);
+        if ((log = open(path_of(number, "log"), O_RDONLY)) >= 0) {
+            report_log(stdout, "", log);
+            close(log);
+        }
+    }
+    fflush(stdout);
+    return r;
+}
+
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* One paragraph for each reason: the reason, and the cases. */
+static void print_skipped(void)
+{
+    enum { WIDTH = 100 };
+    int i, column = 0;
+    qsort(skipped, (size_t)n_skipped, sizeof skipped[0], compare_texts);
+    for (i = 0; i < n_skipped; i++) {
+        const size_t length = strcspn(skipped[i], "\t");
+        const char *const name = skipped[i] + length + (skipped[i][length] != 0);
+        const int again = i > 0 && strncmp(skipped[i], skipped[i - 1], length + 1) == 0;
+        if (!again)
+            column =
+                printf("%sskipped, %.*s:", i > 0 ? "\n" : "", (int)length, skipped[i]) - (i > 0);
+        if (column + 1 + (int)strlen(name) > WIDTH)
+            column = printf("\n   ") - 1;
+        column += printf(" %s", name);
+    }
+    if (n_skipped > 0)
+        printf("\n");
 }
 
 /* How many suites run at the same time: $ATTN_TEST_JOBS, else as many as there are processors, but
  * at most MAX_JOBS. */
-static int jobs_for(int n_wanted)
+static int n_jobs(void)
 {
     const char *const named = getenv("ATTN_TEST_JOBS");
-    long n = named ? atol(named) : sysconf(_SC_NPROCESSORS_ONLN);
-    n = n > MAX_JOBS ? MAX_JOBS : n;
-    n = n > n_wanted ? n_wanted : n;
-    return n < 1 ? 1 : (int)n;
+    const long n = named ? atol(named) : sysconf(_SC_NPROCESSORS_ONLN);
+    return n < 1 ? 1 : n > MAX_JOBS ? MAX_JOBS : (int)n;
 }
 
-/* Starts so many processes, which take suites until none is left. One alone is this process, where
- * a debugger sees it. */
-static void start(int n_jobs, const int todo[2], const int results[2])
+/* Runs the suites that are wanted, each in a process of its own, and adds up what became of them. */
+static result run_all(const unsigned char *wanted)
 {
-    int job;
-    fflush(stdout);
-    for (job = 0; job < n_jobs; job++) {
-        const pid_t child = n_jobs > 1 ? fork() : 0;
-        if (child < 0)
-            printf("cannot start a process: %s\n", strerror(errno));
-        if (child != 0)
-            continue;
-        run_suites(todo[0], results[1]);
-        if (n_jobs > 1)
-            exit(0);
+    struct {
+        pid_t child;
+        double began;
+    } running[MAX_SUITES] = {{0, 0}};
+    result all = {0, 0, 0}, r;
+    int next = 0, n_running = 0, most = n_jobs(), status, i;
+    for (;;) {
+        pid_t ended;
+        for (; next < n_suites && n_running < most; next++) {
+            if (!wanted[next])
+                continue;
+            fflush(stdout);
+            remove(path_of(next, "report"));
+            running[next].began = system_seconds();
+            if ((running[next].child = fork()) == 0)
+                exit(run_suite(next, 1));
+            if (running[next].child < 0) {
+                printf("FAILED %s: no process for it: %s\n", suites[next].suite->name,
+                       strerror(errno));
+                all.failed++;
+                continue;
+            }
+            n_running++;
+        }
+        if (n_running == 0)
+            return all;
+        if ((ended = wait(&status)) < 0 && errno != EINTR)
+            return all;
+        for (i = 0; i < n_suites; i++)
+            if (running[i].child > 0 && running[i].child == ended) {
+                r = read_report(i, status, system_seconds() - running[i].began);
+                all.passed += r.passed;
+                all.failed += r.failed;
+                all.skipped += r.skipped;
+                running[i].child = 0;
+                n_running--;
+            }
     }
 }
 
@@ -316,37 +492,6 @@ static int list_cases(void)
     return 0;
 }
 
-/* Adds up what comes out of the pipe, and tells on a terminal how far it is. A process can also end
- * in a signal, or find at its end that it lost memory. */
-static int all_passed(int results, unsigned char *missing, int n_wanted)
-{
-    result total = {0, 0, 0, 0}, r;
-    progress bar;
-    int n_done = 0;
-    int status, i, broken = 0;
-    progress_begin(&bar, "suites");
-    while (read(results, &r, sizeof r) == (ssize_t)sizeof r) {
-        progress_at(&bar, (double)++n_done / n_wanted);
-        total.passed += r.passed;
-        total.failed += r.failed;
-        total.skipped += r.skipped;
-        missing[r.suite] = 0;
-    }
-    progress_end(&bar);
-    for (; wait(&status) > 0; broken |= status != 0)
-        if (status != 0)
-            printf("a process of the tests ended with %s %d\n",
-                   WIFSIGNALED(status) ? "signal" : "code",
-                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    for (i = 0; i < n_suites; i++)
-        if (missing[i]) {
-            printf("FAILED %s: it did not come to its end\n", suites[i].suite->name);
-            total.failed++;
-        }
-    printf("%d passed, %d failed, %d skipped\n", total.passed, total.failed, total.skipped);
-    return !broken && total.failed == 0;
-}
-
 /* Those that give the promised bits. */
 static int list_isas(void)
 {
@@ -363,19 +508,15 @@ static int list_isas(void)
 
 int main(int argc, char **argv)
 {
-    unsigned char wanted[MAX_SUITES] = {0}, i;
-    int todo[2], results[2], n_wanted = 0, arg;
-    setvbuf(stdout, NULL, _IOLBF, 0); /* lines of two processes stay whole */
+    unsigned char wanted[MAX_SUITES] = {0};
+    result all;
+    int arg, i, alone = -1;
+    state.program = argv[0];
     qsort(suites, (size_t)n_suites, sizeof suites[0], compare_suites);
     if (argc == 2 && strcmp(argv[1], "--list") == 0)
         return list_cases();
     if (argc == 2 && strcmp(argv[1], "--isas") == 0)
         return list_isas();
-    if (pipe(todo) != 0 || pipe(results) != 0 || fcntl(todo[0], F_SETFD, FD_CLOEXEC) != 0 ||
-        fcntl(results[1], F_SETFD, FD_CLOEXEC) != 0) {
-        printf("no pipes: %s\n", strerror(errno));
-        return 2;
-    }
     for (arg = 1; arg < argc; arg++)
         if (!want(wanted, argv[arg]))
             return 2;
@@ -386,11 +527,17 @@ int main(int argc, char **argv)
     }
     for (i = 0; i < n_suites; i++) {
         wanted[i] |= argc < 2;
-        if (wanted[i] && write(todo[1], &i, 1) == 1)
-            n_wanted++;
+        if (wanted[i] && suites[i].only && argc == 2)
+            alone = i;
     }
-    close(todo[1]);
-    start(jobs_for(n_wanted), todo, results);
-    close(results[1]);
-    return !all_passed(results[0], wanted, n_wanted);
+    if (alone >= 0) {
+        const double began = system_seconds();
+        const int status = run_suite(alone, 0);
+        all = read_report(alone, status, system_seconds() - began);
+    } else {
+        all = run_all(wanted);
+    }
+    print_skipped();
+    printf("%d passed, %d failed, %d skipped\n", all.passed, all.failed, all.skipped);
+    return all.failed != 0;
 }

@@ -13,7 +13,7 @@ static inline attn_model *converted(const char *from, const char *name, const ch
     char command[512];
     attn_ctx ctx = alone();
     attn_model *model = NULL;
-    snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s %s >/dev/null", from, path,
+    snprintf(command, sizeof command, TEST_BUILD "/attn-convert --quiet %s %s %s", from, path,
              options);
     if (CHECKF(system(command) == 0, "%s failed", command))
         OK(&ctx, attn_model_open(&ctx, &model, path, NULL));

@@ -70,15 +70,19 @@ void test_skip(const char *reason);
 /* CHECK(condition) or CHECKF(condition, "sentence %d", ...). Both give the condition's value. */
 #define CHECK(condition)       ((condition) ? 1 : (test_fail(__FILE__, __LINE__, "%s", #condition), 0))
 #define CHECKF(condition, ...) ((condition) ? 1 : (test_fail(__FILE__, __LINE__, __VA_ARGS__), 0))
+/* Two numbers that must be the same, and are shown if they are not: whole ones up to 2^53, or floats. */
+#define EQUAL(got, expected)   test_equal(__FILE__, __LINE__, #got, (double)(got), (double)(expected))
+int test_equal(const char *file, int line, const char *what, double got, double expected);
 /* An attn call that must succeed; its message is shown if it does not. */
-#define OK(ctx, call)          CHECKF((call) == ATTN_OK, "%s: %s", #call, (ctx)->message)
+#define OK(ctx, call) CHECKF((call) == ATTN_OK, "%s: %s", #call, (ctx)->message)
 /* An attn call that must fail with this status and a message that contains this text. */
 #define FAILS(ctx, status_, text, call)                                                            \
     test_fails(__FILE__, __LINE__, #call, (ctx), (status_), (text), (call))
 void test_fails(const char *file, int line, const char *what, const attn_ctx *ctx,
                 attn_status expected, const char *text, attn_status actual);
 
-/* A directory with larger test data ($ATTN_TEST_DATA, else ../shared), or NULL. */
+/* A directory with data that is not ours to give away, or NULL: $ATTN_TEST_DATA, or a directory `shared`
+ * beside the repository. In it is gpt2-tokenizer/: GPT-2's vocabulary, and texts with their ids. */
 const char *test_data(void);
 /* "test_data()/name", in a static buffer, or NULL if there is no such file. */
 const char *test_data_path(const char *name);

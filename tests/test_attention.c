@@ -133,7 +133,7 @@ TEST(unembed_against_torch)
 
 /* ---- published numbers ---------------------------------------------------------------------- */
 
-/* The six words "Your journey starts with one step" of the notebooks in ../shared/seeds, and what
+/* The six words "Your journey starts with one step" of the notebooks on attention, and what
  * those print. Values are float32 from PyTorch 1.13. */
 static float words[6][3] = {{0.43f, 0.15f, 0.89f}, {0.55f, 0.87f, 0.66f}, {0.57f, 0.85f, 0.64f},
                             {0.22f, 0.58f, 0.33f}, {0.77f, 0.25f, 0.10f}, {0.05f, 0.80f, 0.55f}};

@@ -393,7 +393,7 @@ TEST(as_the_manual_says)
             CHECK(c->n_vocab == V && c->n_ctx == CTX && c->d_model == C && c->n_head == HEADS);
             CHECK(c->n_layer == LAYERS && c->d_mlp == F && c->d_head == C / HEADS);
             CHECK(c->ln_eps == 1e-5f && c->tied == tied && c->bos == V - 1 && c->eos == -1);
-            CHECK(attn_model_n_tensors(model) == m.n_tensors);
+            EQUAL(attn_model_n_tensors(model), m.n_tensors);
             for (index = 0; index < m.n_tensors; index++) {
                 attn_tensor_info info;
                 attn_tensor w = {0};
@@ -1151,7 +1151,7 @@ TEST(progress_of_checksums)
     CHECK(model == NULL && v.n_calls == 2);
     desc.skip_checksums = 1;
     OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, &desc));
-    CHECK(v.n_calls == 2);
+    EQUAL(v.n_calls, 2);
     attn_model_close(model);
     pool_clear();
 }
@@ -1182,7 +1182,7 @@ TEST(from_a_named_pipe)
     if (!CHECK(mkfifo(path, 0600) == 0))
         return;
     snprintf(command, sizeof command, "cat " TEST_BUILD "/tiny-stories.attn >%s &", path);
-    CHECK(system(command) == 0);
+    EQUAL(system(command), 0);
     if (OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
         CHECK(attn_model_config(model)->n_vocab == 2048);
     attn_model_close(model);

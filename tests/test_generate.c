@@ -342,7 +342,7 @@ TEST(stopping_the_callback)
     attn_session *session = session_on(&ctx, tiny, 0, 0);
     attn_generate_desc d = greedily(30);
     OK(&ctx, generate_ids(&ctx, all, &n_all, session, "Once upon a time", &d));
-    CHECK(n_all == 30);
+    EQUAL(n_all, 30);
     for (most = 1; most < 12; most += 5) {
         listener l = {"", 0, 0, 0, 0};
         l.most = most;
@@ -370,7 +370,7 @@ TEST(continuing)
     size_t n, at, i;
     attn_generate_desc d = greedily(TOTAL);
     OK(&ctx, generate_ids(&ctx, all, &n, session, "One day, a", &d));
-    CHECK(n == TOTAL);
+    EQUAL(n, TOTAL);
     OK(&ctx, attn_truncate(&ctx, session, 0));
     for (at = 0, i = 1; at < TOTAL; at += n, i += 3) {
         d = greedily(i < TOTAL - at ? i : TOTAL - at);
@@ -382,10 +382,10 @@ TEST(continuing)
     d = greedily(0); /* 0 means 100 */
     OK(&ctx, attn_truncate(&ctx, session, 0));
     OK(&ctx, generate_ids(&ctx, NULL, &n, session, "One day, a", &d));
-    CHECK(n == 100);
+    EQUAL(n, 100);
     OK(&ctx, attn_truncate(&ctx, session, 0));
     OK(&ctx, attn_generate(&ctx, NULL, session, "One day, a", NULL));
-    CHECK(attn_session_length(session) == 104);
+    EQUAL(attn_session_length(session), 104);
     attn_session_free(session);
 }
 
@@ -545,7 +545,7 @@ TEST(full_context)
     attn_generate_desc d = greedily(100);
     OK(&ctx, generate_ids(&ctx, ids, &n, session, "Once upon a time", &d));
     CHECKF(n == 17, "%llu tokens", LLU(n)); /* what follows the last position is still known */
-    CHECK(attn_session_length(session) == 20);
+    EQUAL(attn_session_length(session), 20);
     d = greedily(100);
     OK(&ctx, generate_ids(&ctx, more, &n, session, NULL, &d));
     CHECK(n == 1 && more[0] == ids[16]);
@@ -617,7 +617,7 @@ TEST(prompts)
         text[1000] = 0;
         FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", attn_generate(&ctx, NULL, session, text, NULL));
     }
-    CHECK(attn_session_length(session) == 3);
+    EQUAL(attn_session_length(session), 3);
 
     /* a model without tokenizer and without a beginning-of-text token */
     CHECK(attn_model_tokenizer(plain) == NULL && attn_model_config(plain)->bos == -1);
@@ -679,7 +679,7 @@ TEST(seeds)
             d.ignore_eos = 1;
             memset(ids, 0, sizeof ids);
             OK(&ctx, generate_ids(&ctx, ids, &n, session, "Once upon a time", &d));
-            CHECK(n == GENERATED);
+            EQUAL(n, GENERATED);
             for (n = 0; n < GENERATED && ids[n] == want[n]; n++)
                 ;
             CHECKF(n == GENERATED, "vector %llu, %s: token %llu is %ld, not %ld", LLU(v),
@@ -760,7 +760,7 @@ TEST(a_callback_may_look_but_not_touch)
     OK(&ctx, attn_truncate(&ctx, with.session, 0)); /* it is free again */
     FAILS(&ctx, ATTN_E_ARGUMENT, "the prompt is empty",
           attn_generate(&ctx, &made, with.session, "", &desc));
-    CHECK(made.n_passes == 0);
+    EQUAL(made.n_passes, 0);
     attn_session_free(with.session);
     attn_session_free(with.other);
     attn_session_free(without.session);
@@ -968,7 +968,7 @@ TEST(logits_are_changed)
     w.calls = 0;
     FAILS(&ctx, ATTN_E_ARGUMENT, "all logits are -inf",
           generate_ids(&ctx, ids, &n, session, NULL, &d));
-    CHECK(n == 0);
+    EQUAL(n, 0);
     attn_sampler_free(greedy);
     attn_session_free(session);
     attn_session_free(other);

@@ -356,7 +356,7 @@ TEST(cut_between_layers)
                 if (cut < c->n_layer) {
                     item = part_of(session, tokens + at, 8, 0, cut, NULL, stream);
                     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-                    CHECK(attn_session_length(session) == at);
+                    EQUAL(attn_session_length(session), at);
                     snprintf(name, sizeof name, "blocks.%d.hook_resid_pre", (int)cut);
                     same_floats(stream, entry(latest(s, name), at, 0, 0), 8, c->d_model, name);
                     item = part_of(session, tokens + at, 8, cut, 0, stream, stream);
@@ -451,7 +451,7 @@ TEST(what_layers_hold)
     OK(&ctx, attn_session_copy(&ctx, copy, session));
     OK(&ctx, attn_truncate(&ctx, session, 3));
     OK(&ctx, attn_session_copy(&ctx, copy, session));
-    CHECK(attn_session_length(copy) == 3);
+    EQUAL(attn_session_length(copy), 3);
     item = part_of(copy, tokens + 3, 13, 2, 0, stream, NULL);
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     OK(&ctx, attn_truncate(&ctx, copy, 3));
@@ -473,7 +473,7 @@ TEST(what_layers_hold)
         attn_unhook_all(copy);
         item = part_of(copy, tokens + 3, 13, 2, 0, stream, NULL);
         FAILS(&ctx, ATTN_E_ARGUMENT, "it holds 3", attn_feed_batch(&ctx, &item, 1));
-        CHECK(attn_session_length(copy) == 3);
+        EQUAL(attn_session_length(copy), 3);
     }
 
     item = part_of(session, tokens + 3, 2, 4, 0, stream, NULL);

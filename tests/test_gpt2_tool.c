@@ -302,7 +302,7 @@ TEST(turns)
     turn = prints("printf 'Once upon a time\\n\\n' | " GPT2 "--repl -n 20 --temperature 0");
     if (CHECK(long_text && turn)) { /* an empty line goes on */
         const size_t first = strcspn(turn, "\n");
-        CHECK(strncmp(long_text, turn, first) == 0);
+        EQUAL(strncmp(long_text, turn, first), 0);
         CHECKF(strcmp(long_text + first, turn + first + 1) == 0, "%s", turn);
     }
     free(turn);

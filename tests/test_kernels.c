@@ -410,7 +410,7 @@ TEST(narrowing)
             for (i = 0; i < n; i++)
                 CHECKF(got[i] == attn_f16_from_f32(x[i]), "%s: %a gave %04x", kernels->names[0],
                        (double)x[i], (unsigned)got[i]);
-            CHECK(got[n] == 0xABCD);
+            EQUAL(got[n], 0xABCD);
         }
     }
 }
@@ -712,7 +712,7 @@ TEST(measured_roofs)
         for (kind = 0; kind < ROOF_KINDS; kind++) {
             const double rate = roof_measure(&r, (roof_kind)kind, 1 << 16, threads);
             if (kind == ROOF_BYTES && !r.loops->bytes) /* no roof is known in plain C */
-                CHECK(rate == 0);
+                EQUAL(rate, 0);
             else
                 CHECKF(rate > 0 && rate < 1e18, "kind %d: %g", kind, rate);
         }
@@ -729,7 +729,7 @@ TEST(measured_roofs)
 #ifdef _OPENMP
     CHECK(roof_ping_pong(0.001) > 0);
 #else
-    CHECK(roof_ping_pong(0.001) == 0);
+    EQUAL(roof_ping_pong(0.001), 0);
 #endif
 #endif
 }
@@ -967,15 +967,15 @@ TEST(when_there_is_a_choice)
     attn__parallel_paced(&pace, 4, 1e5, 10, count_workers, &n);
     CHECK(n == 1 && memcmp(&pace, &untouched, sizeof pace) == 0);
     attn__parallel_paced(NULL, 4, 1e5, 10, count_workers, &n);
-    CHECK(n == 4);
+    EQUAL(n, 4);
     attn__parallel_paced(&pace, 4, 1e9, 10, count_workers, &n);
     CHECK(n == 4 && memcmp(&pace, &untouched, sizeof pace) != 0);
     attn__parallel_paced(&pace, 4, 2.5e6, 10, count_workers, &n);
-    CHECK(n == 1); /* to start threads would cost more than it saves */
+    EQUAL(n, 1); /* to start threads would cost more than it saves */
     attn__parallel_paced(&pace, 4, 5e7, 200, count_workers, &n);
-    CHECK(n == 3);
+    EQUAL(n, 3);
     attn__parallel_paced(&pace, 4, 1e300, 10, count_workers, &n);
-    CHECK(n == 4);
+    EQUAL(n, 4);
 }
 #endif
 
@@ -984,7 +984,7 @@ static void quota_file(const char *path, const char *text)
 {
     char command[1024];
     snprintf(command, sizeof command, "mkdir -p \"$(dirname %s)\"", path);
-    CHECK(system(command) == 0); /* NOLINT(cert-env33-c) */
+    EQUAL(system(command), 0); /* NOLINT(cert-env33-c) */
     test_write(path, text, strlen(text));
 }
 

@@ -412,7 +412,7 @@ TEST(patching)
     size_t i, j, place = 0;
     if (!open_story(&s, TINY, CLEAN) || !open_story(&other, TINY, CORRUPTED))
         return;
-    CHECK(s.n == other.n);
+    EQUAL(s.n, other.n);
     while (place + 1 < s.n && s.tokens[place] == other.tokens[place])
         place++;
     desc.clean = s.tokens;

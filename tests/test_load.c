@@ -318,7 +318,7 @@ TEST(to_the_last_position)
         }
         CHECKF(l.bytes == held, "%llu bytes more than at first", LLU(l.bytes - held));
         attn_session_free(session);
-        CHECK(l.bytes == before);
+        EQUAL(l.bytes, before);
         pool_clear();
     }
     attn_model_close(model);
@@ -399,7 +399,7 @@ TEST_IF(full(), one_and_a_half_billion)
         some_text(&ctx, model, 1, ids[1], logits[1]);
         CHECK(memcmp(ids[0], ids[1], sizeof ids[0]) == 0);
         same_floats(logits[0], logits[1], 1, N_VOCAB, "a token at a time");
-        CHECK(logits[0][0] - logits[0][0] == 0); /* a number */
+        EQUAL(logits[0][0] - logits[0][0], 0); /* a number */
         CHECK(differ(logits[0], logits[0] + 1, N_VOCAB - 1));
     }
     attn_model_close(model);
@@ -409,5 +409,5 @@ TEST_IF(full(), one_and_a_half_billion)
     if (!TEST_SANITIZED)
         CHECKF(after.mapped <= before.mapped + 65536,
                "%ld KiB mapped, %ld before there was a model", after.mapped, before.mapped);
-    CHECK(after.files == before.files);
+    EQUAL(after.files, before.files);
 }

@@ -1060,7 +1060,7 @@ TEST(small_jobs_take_little_memory)
            "a product of [20, 300] and [300, 40] asked for %llu bytes",
            (unsigned long long)m.bytes);
     done(&ctx);
-    CHECK(m.live == 0);
+    EQUAL(m.live, 0);
 }
 
 TEST(isas_that_are_not_here)
@@ -1657,7 +1657,7 @@ TEST(sizes_beyond_memory)
         CHECK((call) == ATTN_OK || ctx.message[0]);                                                \
         attn_tensor_free(&ctx, &out);                                                              \
         memset(&out, 0, sizeof out);                                                               \
-        CHECK(m.live == 0);                                                                        \
+        EQUAL(m.live, 0);                                                                          \
     } while (0)
     TRY(attn_add(&ctx, &out, wide, wide));
     TRY(attn_exp(&ctx, &out, wide));
@@ -1766,7 +1766,7 @@ TEST(shapes_that_are_refused)
     bits = some_ids(3, 7);
     not_made = some(1, 3, 1, 1);
     OK(&ctx, attn_copy(&ctx, &not_made, bits));
-    CHECK(attn_get1(not_made, 2) == 9);
+    EQUAL(attn_get1(not_made, 2), 9);
     OK(&ctx, attn_copy(&ctx, &bits, bits));
     CHECK(((int32_t *)bits.data)[1] == 8);
     {

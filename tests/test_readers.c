@@ -114,7 +114,7 @@ TEST(section_holds_the_vocabulary)
         line++;
         memcpy(got, bytes + at, get_u32(ends + 4 * id) - at);
         CHECKF(get_u32(ends + 4 * id) - at == n && memcmp(got, want, n) == 0, "token %zu", id);
-        CHECK(get_u32(triples + 8) == id);
+        EQUAL(get_u32(triples + 8), id);
         for (i = 0, n = 0; i < 2; i++) { /* left and right joined are the token */
             const size_t part = get_u32(triples + 4 * i);
             const size_t from = part ? get_u32(ends + 4 * (part - 1)) : 0;
@@ -281,7 +281,7 @@ static void largest_header(void)
             if (CHECK(model != NULL))
                 same_as_reference(model, "bf16");
             attn_model_close(model);
-            CHECK(remove(path) == 0);
+            EQUAL(remove(path), 0);
         }
     }
     free(made);

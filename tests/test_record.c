@@ -340,7 +340,7 @@ TEST(record_rules)
     CHECK(value.shape[0] == 0 && value.shape[1] == c->d_model);
     OK(&ctx, attn_feed(&ctx, session, tokens, 8));
     FAILS(&ctx, ATTN_E_SPACE, "room for 12 positions", attn_feed(&ctx, session, tokens, 5));
-    CHECK(attn_session_length(session) == 8);
+    EQUAL(attn_session_length(session), 8);
     FAILS(&ctx, ATTN_E_NAME, "not among", attn_record_get(&ctx, &value, record, "hook_embed"));
     FAILS(&ctx, ATTN_E_NAME, "did you mean hook_embed",
           attn_record_get(&ctx, &value, record, "hook_embe"));
@@ -348,11 +348,11 @@ TEST(record_rules)
     OK(&ctx, attn_feed(&ctx, session, tokens + 8, 4));
     same_logits(attn_logits(session), want + 11 * vocab_of(odd), 1, odd, "a full record");
     FAILS(&ctx, ATTN_E_SPACE, "bytes", attn_feed(&ctx, session, tokens, 1));
-    CHECK(view(record, two[0]).shape[0] == ROOM);
+    EQUAL(view(record, two[0]).shape[0], ROOM);
 
     /* A stop leaves the record as it was; truncating takes rows away. */
     OK(&ctx, attn_truncate(&ctx, session, 7));
-    CHECK(view(record, two[0]).shape[0] == 7);
+    EQUAL(view(record, two[0]).shape[0], 7);
     OK(&ctx, attn_hook(&ctx, NULL, session, "*.hook_z", stop_late, &stop));
     stop = 1;
     FAILS(&ctx, ATTN_STOPPED, "asked to stop", attn_feed(&ctx, session, tokens + 7, 3));
@@ -407,7 +407,7 @@ TEST(record_memory)
     n = m.asked;
     OK(&ctx, attn_feed(&ctx, session, tokens, 19));
     OK(&ctx, attn_feed(&ctx, session, tokens + 19, 1));
-    CHECK(m.asked == n);
+    EQUAL(m.asked, n);
     for (n = 0, status = ATTN_E_MEMORY; n < 20 && status != ATTN_OK; n++) {
         m.fail_at = m.asked + n;
         status = attn_record_save(&ctx, test_tmp("record.safetensors"), record);
@@ -415,7 +415,7 @@ TEST(record_memory)
     }
     CHECK(status == ATTN_OK && n == 4);
     attn_record_free(record);
-    CHECK(m.live == live);
+    EQUAL(m.live, live);
     attn_session_free(session);
     CHECK(m.live == 0 && m.wrong == 0);
     pool_clear();
@@ -489,7 +489,7 @@ TEST(saved_records)
     OK(&ctx, npz_save(&ctx, path[1], named, values, attn_record_count(record)));
     if (CHECK((file = test_read(path[0], &size)) != NULL)) {
         size_t total = 8 + get_u32(file);
-        CHECK(total % 8 == 0);
+        EQUAL(total % 8, 0);
         for (i = 0; i < attn_record_count(record); i++) {
             const char *name = attn_record_name(record, i);
             const attn_tensor want = view(record, name);
@@ -902,7 +902,7 @@ TEST(edited_patterns)
         OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
         OK(&ctx, attn_feed(&ctx, session, tokens, 9));
         FAILS(&ctx, ATTN_E_SHAPE, "9 keys", attn_feed(&ctx, session, tokens + 9, 1));
-        CHECK(attn_session_length(session) == 9);
+        EQUAL(attn_session_length(session), 9);
         attn_unhook_all(session);
         OK(&ctx, attn_feed(&ctx, session, tokens + 9, 1));
         attn_session_free(session);

@@ -235,7 +235,7 @@ TEST(top_p_counts_what_top_k_left)
         CHECK(counts[0] && counts[1] && !counts[2] && !counts[3]);
     desc.top_k = 2;
     if (count_draws(logits, 4, &desc, NULL, 0, 2000, counts))
-        CHECK(counts[0] == 2000);
+        EQUAL(counts[0], 2000);
 }
 
 /* What a filter's bound meets exactly: top-p stops there, min-p keeps it. */
@@ -288,7 +288,7 @@ TEST(no_token_is_possible)
             return;
         FAILS(&ctx, ATTN_E_ARGUMENT, "all logits are -inf",
               attn_sample(&ctx, &token, sampler, logits, before, 3));
-        CHECK(token == 77);
+        EQUAL(token, 77);
         attn_sampler_free(sampler);
     }
     for (i = 0; i < 3; i++) /* the penalty makes them so */
@@ -445,26 +445,26 @@ TEST(extremes)
     desc.top_k = 3; /* reaches into what is hidden */
     desc.top_p = 1;
     if (count_draws(hidden, 4, &desc, NULL, 0, 1000, counts))
-        CHECK(counts[1] + counts[3] == 1000);
+        EQUAL(counts[1] + counts[3], 1000);
     desc.top_k = INT32_MAX;
     if (count_draws(certain, 3, &desc, NULL, 0, 100, counts))
-        CHECK(counts[1] == 100);
+        EQUAL(counts[1], 100);
     if (count_draws(one, 1, &desc, NULL, 0, 100, counts))
-        CHECK(counts[0] == 100);
+        EQUAL(counts[0], 100);
     desc.temperature = 0.5f; /* 3e38 / 0.5 is more than a float holds */
     if (count_draws(huge, 3, &desc, NULL, 0, 200, counts))
         CHECK(counts[0] == 0 && counts[1] > 50 && counts[2] > 50);
     desc.temperature = 1e-30f; /* nearly greedy */
     desc.top_k = 0;
     if (count_draws(certain, 3, &desc, NULL, 0, 100, counts))
-        CHECK(counts[1] == 100);
+        EQUAL(counts[1], 100);
     desc.temperature = 1e30f; /* nearly even */
     if (count_draws(certain, 3, &desc, NULL, 0, 600, counts))
         CHECK(counts[0] > 100 && counts[1] > 100 && counts[2] > 100);
     desc = sampler_of(1, 3);
     desc.top_p = 1e-9f; /* never fewer than one */
     if (count_draws(certain, 3, &desc, NULL, 0, 100, counts))
-        CHECK(counts[1] == 100);
+        EQUAL(counts[1], 100);
 }
 
 /* NaN anywhere is an error, in every mode; so is a row in which nothing can be picked. */
@@ -585,9 +585,9 @@ TEST(memory)
     calls = c.calls;
     c.left = 0;
     OK(&ctx, attn_sample(&ctx, &token, sampler, logits, past, 2));
-    CHECK(c.calls == calls); /* sampling allocates nothing */
+    EQUAL(c.calls, calls); /* sampling allocates nothing */
     attn_sampler_free(sampler);
-    CHECK(c.alive == 0);
+    EQUAL(c.alive, 0);
     attn_sampler_free(NULL);
     memset(&ctx, 0, sizeof ctx);
     CHECK(attn_sampler_new(&ctx, &sampler, SIZE_MAX / 2, &desc) != ATTN_OK && sampler == NULL);

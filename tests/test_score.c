@@ -38,7 +38,7 @@ TEST(scores)
         memset(stats, 0xFF, sizeof stats);
         OK(&ctx, attn_score(&ctx, stats, NULL, session, tokens + PAST, LENGTH - PAST));
         mean = attn_mean_nll(stats, LENGTH - PAST - 1);
-        CHECK(attn_session_length(session) == LENGTH);
+        EQUAL(attn_session_length(session), LENGTH);
         same_logits(attn_logits(session), row_of(logits, LENGTH - 1, tiny), 1, tiny, "scored");
         if (b == 0)
             memcpy(first, stats, sizeof stats);
@@ -76,7 +76,7 @@ TEST(stopped_score)
     OK(&ctx, attn_hook(&ctx, NULL, session, s.name, stop_at, &s));
     FAILS(&ctx, ATTN_STOPPED, s.name,
           attn_score(&ctx, stats, NULL, session, tokens + 5, LENGTH - 5));
-    CHECK(attn_session_length(session) == 5);
+    EQUAL(attn_session_length(session), 5);
     same_logits(attn_logits(session), row_of(want, 4, tiny), 1, tiny, "the logits from before");
     attn_unhook_all(session);
     same_logits(feed_all(&ctx, session, tokens + 5, LENGTH - 5, 50), row_of(want, 5, tiny),

@@ -313,7 +313,7 @@ TEST(bad_lines)
     }
     line = next_line(&at);
     CHECKF(line && strstr(line, "{\"id\": \"after\", \"task\": \"score\"") == line, "%s", line);
-    CHECK(*at == 0);
+    EQUAL(*at, 0);
 }
 
 /* Answers with an error, then a text. */

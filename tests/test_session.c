@@ -133,7 +133,7 @@ TEST(capacity)
         CHECK(attn_session_length(session) == 0 && attn_logits(session) == NULL);
         same_logits(feed_all(&ctx, session, tokens, n, n), want, n, odd, "a smaller session");
         FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", attn_feed(&ctx, session, tokens, 1));
-        CHECK(attn_session_length(session) == n);
+        EQUAL(attn_session_length(session), n);
         CHECK(memcmp(attn_session_tokens(session), tokens, n * sizeof *tokens) == 0);
         same_logits(attn_logits(session), row_of(want, n - 1, odd), 1, odd, "after a refusal");
         attn_session_free(session);
@@ -381,7 +381,7 @@ TEST(session_sizes)
                     desc.n_ctx = n_ctx[i];
                     desc.n_batch = n_batch[j];
                     OK(&ctx, attn_session_size(&ctx, &told, models[m], &desc));
-                    CHECK(s.m.asked == 0);
+                    EQUAL(s.m.asked, 0);
                     OK(&ctx, attn_session_new(&ctx, &session, models[m], &desc));
                     CHECKF(told >= s.bytes && told - s.bytes <= s.bytes / 100,
                            "a session takes %llu bytes, not %llu", LLU(s.bytes), LLU(told));
@@ -483,7 +483,7 @@ TEST(missing_arguments)
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_hook(&ctx, NULL, session, "*", NULL, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_generate(&ctx, NULL, NULL, "a", NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no name", attn_model_tensor(&ctx, &w, plain, NULL));
-    CHECK(attn_session_length(session) == 0);
+    EQUAL(attn_session_length(session), 0);
     OK(&ctx, attn_feed(&ctx, session, tokens, 3));
     attn_session_free(session);
 }
@@ -529,7 +529,7 @@ TEST(arguments_of_models)
     REFUSED(ATTN_E_ARGUMENT, "feed a token first", attn_sample(&ctx, &id, sampler, NULL, NULL, 0));
     REFUSED(ATTN_E_ARGUMENT, "no place for", attn_sample(&ctx, NULL, sampler, logits, NULL, 0));
     REFUSED(ATTN_E_ARGUMENT, "seen tokens", attn_sample(&ctx, &id, sampler, logits, NULL, 3));
-    CHECK(id == 7);
+    EQUAL(id, 7);
     attn_sampler_free(sampler);
     {
         /* a penalty for tokens that are none is no penalty; a logit of infinity wins outright */
@@ -542,7 +542,7 @@ TEST(arguments_of_models)
         logits[3] = INFINITY;
         bad[0] = -1;
         OK(&ctx, attn_sample(&ctx, &id, sampler, logits, bad, 2));
-        CHECK(id == 3);
+        EQUAL(id, 3);
         attn_sampler_free(sampler);
     }
 
@@ -637,7 +637,7 @@ TEST(small_things)
     b = attn_reshape(b, attn_shape2(0, c->d_model));
     OK(&ctx, attn_logit_lens(&ctx, &empty, plain, b, attn_borrow(&one, ATTN_F32, attn_shape2(0, 1)),
                              no_tensor));
-    CHECK(empty.shape[0] == 0);
+    EQUAL(empty.shape[0], 0);
     if (sizeof(size_t) > 4) { /* panels of more bytes than there are */
         attn_tensor wide = attn_borrow(&one, ATTN_F32, attn_shape2(1, 1)), tall = wide;
         wide.shape[1] = tall.shape[0] = SIZE_MAX / 8;

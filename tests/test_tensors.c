@@ -58,7 +58,7 @@ TEST(borrowed)
     x = counting(7, 0, 0, 0);
     CHECK(is_shape(x, 1, 7, 1, 1, 1) && x.stride[0] == 1);
     CHECK(x.stride[1] == 0 && x.stride[2] == 0 && x.stride[3] == 0);
-    CHECK(attn_get1(x, 3) == 3.0f);
+    EQUAL(attn_get1(x, 3), 3.0f);
 }
 
 TEST(get_out_of_range)
@@ -178,11 +178,11 @@ TEST(ownership)
     view = attn_slice(b, 0, 1, 2);
     CHECK(view.owned == NULL);
     attn_tensor_free(&ctx, &view); /* safe on views ... */
-    CHECK(m.live == 2);
+    EQUAL(m.live, 2);
     attn_tensor_free(&ctx, &b);
     CHECK(m.live == 1 && b.owned == NULL);
     attn_tensor_free(&ctx, &b); /* ... and twice */
-    CHECK(m.live == 1);
+    EQUAL(m.live, 1);
     view = counting(3, 0, 0, 0);
     attn_tensor_free(&ctx, &view);
     CHECK(numbers[2] == 2.0f && m.live == 1);
@@ -301,7 +301,7 @@ TEST(views_of_views_that_failed)
     CHECK(attn_count(bad) == 0 && isnan(attn_get1(bad, 0)));
     CHECK(attn_transpose(none, 0, 1).ndim == 0 && attn_slice(none, 0, 0, 0).ndim == 0);
     CHECK(attn_select(none, 0, 0).ndim == 0 && attn_reshape(none, attn_shape1(1)).ndim == 0);
-    CHECK(attn_count(none) == 0);
+    EQUAL(attn_count(none), 0);
     CHECK(attn_copy(&ctx, &out, attn_transpose(bad, 0, 1)) != ATTN_OK && out.ndim == 0);
     CHECKF(ctx.status != ATTN_OK && reason && strstr(ctx.message, reason),
            "\"%s\" does not say \"%s\"", ctx.message, reason ? reason : "why");
@@ -462,7 +462,7 @@ TEST(copy_keeps_or_converts_types)
     CHECK(value_of(into, 0) == 7 && value_of(into, 1) == -3 && value_of(into, 2) == 16777216);
     into = new_tensor(ATTN_I32, 1, h.shape, LAYOUT_ROW_GAPS); /* floats never become integers */
     FAILS(&ctx, ATTN_E_ARGUMENT, "integers", attn_copy(&ctx, &into, h));
-    CHECK(value_of(into, 0) == INT32_MAX);
+    EQUAL(value_of(into, 0), INT32_MAX);
     OK(&ctx, attn_copy(&ctx, &into, n));
     same_bits(into, n, "i32 into i32");
     into = new_tensor(ATTN_F16, 1, h.shape, LAYOUT_BACKWARD);
@@ -605,7 +605,7 @@ TEST(the_first_message_stays)
     attn_tensor a = counting(2, 3, 0, 0), scores = {0}, pattern = {0}, sum = {0}, copy = {0};
     char first[256];
     FAILS(&ctx, ATTN_E_SHAPE, "[2, 3]", attn_matmul(&ctx, &scores, a, a));
-    CHECK(scores.ndim == 0);
+    EQUAL(scores.ndim, 0);
     memcpy(first, ctx.message, sizeof first);
     CHECK(attn_softmax(&ctx, &pattern, scores) != ATTN_OK && pattern.ndim == 0);
     CHECKF(strcmp(ctx.message, first) == 0, "the message became \"%s\"", ctx.message);
@@ -627,7 +627,7 @@ TEST(a_missing_tensor_is_reported)
     CHECK(attn_matmul(&ctx, &out, a, none) != ATTN_OK && ctx.status != ATTN_OK && ctx.message[0]);
     memset(&ctx, 0, sizeof ctx);
     CHECK(attn_copy(&ctx, &out, none) != ATTN_OK && ctx.status != ATTN_OK && ctx.message[0]);
-    CHECK(out.ndim == 0);
+    EQUAL(out.ndim, 0);
 }
 
 TEST(no_memory)
@@ -644,7 +644,7 @@ TEST(no_memory)
     m.fail_at = -1;
     OK(&ctx, attn_copy(&ctx, &x, a));
     attn_ctx_free(&ctx);
-    CHECK(m.live == 0);
+    EQUAL(m.live, 0);
 }
 
 /* ---- the kernels' layout of weights --------------------------------------------------------- */
@@ -687,7 +687,7 @@ TEST(panels)
                     CHECKF(memcmp(got, want, size) == 0, "[%d, %d] layout %d, type %d from %d",
                            (int)rows, (int)columns, layout, dtype, from);
                     for (i = 0; i < 64; i++)
-                        CHECK(got[size + i] == 0xEE);
+                        EQUAL(got[size + i], 0xEE);
                 }
             }
             pool_clear();
@@ -709,7 +709,7 @@ TEST(bad_panels)
     CHECK(attn_panels_write(&ctx, room, ATTN_I32, counting(2, 3, 0, 0)) != ATTN_OK);
     CHECK(attn_panels_write(&ctx, room, ATTN_F32, attn_select(counting(2, 3, 0, 0), 0, 2)) !=
           ATTN_OK);
-    CHECK(room[0] == 0);
+    EQUAL(room[0], 0);
 }
 
 /* What a failed malloc leads to must not be read. */
@@ -781,7 +781,7 @@ TEST(made_by_hand)
           attn_exp(&ctx, &bad, good));
     FAILS(&ctx, ATTN_E_ARGUMENT, "out has 1 dimensions and data type 7",
           attn_copy(&ctx, &bad, good));
-    CHECK(to.ndim == 0);
+    EQUAL(to.ndim, 0);
     bad = attn_borrow(room, ATTN_F32, attn_shape1(4));
     bad.ndim = 7;
     CHECK(attn_transpose(bad, 5, 6).ndim == 0 && attn_slice(bad, 6, 0, 1).ndim == 0);

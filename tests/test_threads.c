@@ -80,7 +80,7 @@ TEST(callers_threads)
         failures += attn_feed_batch(&mine, &item, 1) != ATTN_OK;
         attn_session_free(session);
     }
-    CHECK(failures == 0);
+    EQUAL(failures, 0);
     for (i = 0; i < CALLERS; i++)
         same_logits(got[i], want, LENGTH, tiny, "a thread of the caller's");
     pool_clear();

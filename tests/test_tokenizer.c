@@ -594,7 +594,7 @@ TEST(special_tokens)
     SPECIAL(&l, "a  b", 1, 'a', ' ', ' ', 'b');
     n = 0;
     OK(&l.ctx, attn_encode_special(&l.ctx, NULL, &n, l.tokenizer, "", 0));
-    CHECK(n == 0);
+    EQUAL(n, 0);
     unload(&l);
 }
 
@@ -704,10 +704,10 @@ TEST(arguments)
           attn_decode(&l.ctx, NULL, &n, l.tokenizer, ids, 1));
     n = 0;
     OK(&l.ctx, attn_encode(&l.ctx, NULL, &n, l.tokenizer, NULL, 0));
-    CHECK(n == 0);
+    EQUAL(n, 0);
     n = 0;
     OK(&l.ctx, attn_decode(&l.ctx, NULL, &n, l.tokenizer, NULL, 0));
-    CHECK(n == 0);
+    EQUAL(n, 0);
 
     ids[2] = (int32_t)n_tokens;
     n = sizeof text;
@@ -1164,7 +1164,7 @@ TEST(no_memory)
         n = 99;
         n = TEXT;
         status = attn_encode(&ctx, ids, &n, tokenizer, text, TEXT);
-        CHECK(m.alive == before);
+        EQUAL(m.alive, before);
         if (status == ATTN_OK)
             break;
         if (!CHECK(status == ATTN_E_MEMORY && n == 0 && failures < 100))
@@ -1178,7 +1178,7 @@ TEST(no_memory)
     OK(&ctx, attn_decode(&ctx, back, &back_size, tokenizer, ids, n));
     CHECK(m.asked == 0 && back_size == TEXT && memcmp(back, text, TEXT) == 0);
     attn_tokenizer_free(tokenizer);
-    CHECK(m.alive == 0);
+    EQUAL(m.alive, 0);
     free(block);
 }
 

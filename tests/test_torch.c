@@ -94,9 +94,9 @@ TEST(dropout)
     CHECKF(n_kept > 7800 && n_kept < 8200, "%d of 10000 kept", (int)n_kept);
     before = rng;
     OK(&ctx, torch_dropout(&ctx, &out, ones, 0, &rng));
-    CHECK(attn_get2(out, 99, 99) == 1);
+    EQUAL(attn_get2(out, 99, 99), 1);
     OK(&ctx, torch_dropout(&ctx, &out, out, 1, &rng)); /* in place */
-    CHECK(attn_get2(out, 0, 0) == 0);
+    EQUAL(attn_get2(out, 0, 0), 0);
     CHECK(memcmp(&rng, &before, sizeof rng) == 0);
     FAILS(&ctx, ATTN_E_ARGUMENT, "probability", torch_dropout(&ctx, &out, ones, 1.5f, &rng));
     FAILS(&ctx, ATTN_E_ARGUMENT, "probability", torch_dropout(&ctx, &out, ones, NAN, &rng));
@@ -241,7 +241,7 @@ TEST(concatenation_of_types)
     parts[0].shape[0] = parts[1].shape[0] = SIZE_MAX / 2 + 1;
     parts[0].stride[0] = parts[1].stride[0] = 0;
     FAILS(&ctx, ATTN_E_SHAPE, "", torch_cat(&ctx, &bad, parts, 2, 0));
-    CHECK(bad.ndim == 0);
+    EQUAL(bad.ndim, 0);
     done(&ctx);
 }
 
@@ -292,7 +292,7 @@ TEST(refusals)
     /* a weight that was there stays when the bias cannot be made */
     FAILS(&ctx, ATTN_E_ARGUMENT, "torch_linear: out is no tensor",
           torch_linear(&ctx, &into, &bad, 3, 4, &rng));
-    CHECK(into.ndim == 2);
+    EQUAL(into.ndim, 2);
     done(&ctx);
 }
 
@@ -341,7 +341,7 @@ TEST(nothing)
     OK(&ctx, torch_dropout(&ctx, &x, empty, 0.5f, &rng));
     OK(&ctx, torch_tril(&ctx, &y, empty));
     CHECK(attn_count(x) == 0 && attn_count(y) == 0 && x.shape[0] == 3 && y.shape[0] == 3);
-    CHECK(rng.words.next == 624); /* nothing was drawn */
+    EQUAL(rng.words.next, 624); /* nothing was drawn */
     OK(&ctx, torch_linear(&ctx, &z, &bias, 0, 4, &rng));
     CHECK(z.shape[0] == 0 && z.shape[1] == 4 && attn_get1(bias, 3) == 0);
     done(&ctx);

@@ -382,7 +382,7 @@ TEST(stopping)
             OK(&ctx, attn_hook(&ctx, NULL, session, "*", stop_at, &s));
             FAILS(&ctx, ATTN_STOPPED, s.name,
                   attn_feed(&ctx, session, tokens + PAST, LENGTH - PAST));
-            CHECK(attn_session_length(session) == PAST);
+            EQUAL(attn_session_length(session), PAST);
             same_logits(attn_logits(session), row_of(want, PAST - 1, odd), 1, odd,
                         "the logits from before");
             attn_unhook_all(session);
@@ -415,7 +415,7 @@ TEST(stopping_a_batch)
     OK(&ctx, attn_hook(&ctx, NULL, sessions[2], "*", stop_at, &s));
     FAILS(&ctx, ATTN_STOPPED, s.name, attn_feed_batch(&ctx, items, 3));
     for (i = 0; i < 3; i++) {
-        CHECK(attn_session_length(sessions[i]) == PAST);
+        EQUAL(attn_session_length(sessions[i]), PAST);
         same_logits(attn_logits(sessions[i]), row_of(want, PAST - 1, plain), 1, plain,
                     "the logits from before");
     }
@@ -501,7 +501,7 @@ static void check_results(const attn_model *model, const char *path, size_t step
                        count_of(s->all[j].value) * sizeof(float));
                 at += s->all[j].value.shape[0];
             }
-        CHECK(at == n);
+        EQUAL(at, n);
         close_to(whole, stored_tensor(file, name), 2e-5, name);
 
         /* The heads and b_O add up to attn_out, here in double. */
@@ -899,9 +899,9 @@ TEST(memory)
         CHECK(status == ATTN_OK && m.live > live);
         n = m.asked;
         OK(&ctx, attn_feed(&ctx, session, tokens, 3));
-        CHECK(m.asked == n); /* feeding allocates nothing */
+        EQUAL(m.asked, n); /* feeding allocates nothing */
         attn_unhook_all(session);
-        CHECK(m.live == live);
+        EQUAL(m.live, live);
         OK(&ctx, attn_truncate(&ctx, session, 0));
     }
     OK(&ctx, attn_hook(&ctx, NULL, session, "*.hook_result", do_nothing, NULL));
@@ -1056,7 +1056,7 @@ TEST(stopped_in_the_middle)
     s.calls = 0;
     s.at = 3; /* the prompt is one pass, and then there is one for each token */
     FAILS(&ctx, ATTN_STOPPED, "", attn_generate(&ctx, NULL, session, NULL, &desc));
-    CHECK(s.calls == 4);
+    EQUAL(s.calls, 4);
     attn_session_free(session);
     done(&ctx);
 }
