@@ -33,13 +33,10 @@ int main(int argc, char **argv)
     attn_model *model = NULL;
     attn_session *session = NULL;
     attn_sampler_desc sampling = {.temperature = 0.7f, .top_k = 40, .seed = 1};
-    attn_generate_desc how = {0};
+    attn_generate_desc how = {.max_tokens = 40, .stop = &stop, .n_stop = 1, .text_fn = print};
     attn_generation made = {0};
     if (argc != 2)
         return fprintf(stderr, "usage: chat MODEL.attn\n"), 2;
-    how.max_tokens = 40;
-    how.stop = &stop, how.n_stop = 1;
-    how.text_fn = print;
     how.text_user = stdout;
     if (attn_model_open(&ctx, &model, argv[1], NULL) == ATTN_OK &&
         attn_session_new(&ctx, &session, model, NULL) == ATTN_OK)
