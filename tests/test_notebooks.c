@@ -376,7 +376,7 @@ TEST(readme)
             rows++;
         }
     }
-    CHECKF(rows > 40, "%d rows", rows);
+    CHECKF(rows > 30, "%d rows", rows);
     free(page);
     free(source);
     free(torch);

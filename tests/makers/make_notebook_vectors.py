@@ -30,8 +30,7 @@ STORIES = os.path.join(TESTS, "..", "examples", "tiny-stories")
 GOLDEN = os.path.join(TESTS, "golden", "plain")
 NUMBER = re.compile(r"-inf|-?\d+\.\d*")
 
-# What the programs cannot print: how it begins in the notebook, and why. The last section of the
-# programs' README.md says the same to their readers.
+# What the programs cannot print: how it begins in the notebook, and why.
 EXCEPTIONS = {
     0: {"Parameter containing:": "drawn without a seed"},
     1: {"'attn_scores_soft_cap'": "a setting of other architectures",
