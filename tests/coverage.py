@@ -6,8 +6,8 @@
 Each BUILD is a build directory whose programs were made by clang with -fprofile-instr-generate
 -fcoverage-mapping, with profiles in BUILD/profile/. Prints lines and branches of attn.h, tools/ and
 examples/ and what was not run, and ends with status 1 below the bar: every line, and at least 98 %
-of the branches, of attn.h and of the tools together. lens, score, perplexity and the examples are only
-reported; the list of what was not run of them comes with --all.
+of the branches, of attn.h and of the programs together. perplexity is only
+reported; the list of what was not run of it comes with --all.
 
 What counts. A branch is one way out of one condition: `if (a && b)` has four. A condition inside a
 macro counts at every place that uses the macro. Code that is compiled several times (the kernels,
@@ -27,9 +27,8 @@ import sys
 from collections import defaultdict
 
 BAR = {"lines": 100.0, "branches": 98.0}
-JUDGED = ("attn.h", "tools/")
-NOT_JUDGED = ("tools/lens/", "tools/score/", "tools/perplexity")
-REPORTED = JUDGED + ("examples/gpt2/",)
+JUDGED = ("attn.h", "tools/", "examples/gpt2/")
+NOT_JUDGED = ("tools/perplexity",)
 CODE, EXPANSION, BRANCH = 0, 1, 4
 MARK = re.compile(r"cover: (.*?) *\*/")
 NO_CODE = re.compile(r"""/\*.*?\*/|//.*|"(\\.|[^"\\])*"|'(\\.|[^'\\])*'""")
@@ -66,7 +65,7 @@ def is_program(path):
 
 def wanted(path):
     name = os.path.relpath(os.path.realpath(path))
-    return name if name.startswith(REPORTED) else None
+    return name if name.startswith(JUDGED) else None
 
 
 def places(function):
@@ -238,7 +237,7 @@ def main():
     low = percent(tools[2], tools[3]) < BAR["branches"]
     failed |= low
     print("%-26s %5d of %5d  %6.2f %% %7d of %5d  %6.2f %%%s"
-          % ("the tools together", tools[0], tools[1], percent(tools[0], tools[1]), tools[2],
+          % ("the programs together", tools[0], tools[1], percent(tools[0], tools[1]), tools[2],
              tools[3], percent(tools[2], tools[3]), "  TOO LOW" if low else ""))
     print("\nOut of reach, and why (%d):" % len(reasons))
     print("\n".join(reasons) or "nothing")
