@@ -1,8 +1,11 @@
 /* tools/lens/lens.c, tried as a person uses it: through a shell, by its tables, its JSON, its files
- * and its exit codes. Numbers are held against PyTorch's (golden/make_golden.py) and against the
- * library's own functions; pictures are opened in Chromium, where there is one. */
+ * and its exit codes. Numbers are held against PyTorch's (golden/make_golden.py), numpy's and the
+ * library's own functions'; pictures are opened in Chromium, where there is one. */
+#define FIXTURE_FILE "tests/fixtures/lens.bin" /* numpy in float64: make_lens_fixtures.py */
 #include "tools/bench/bench_model.h"
+#include "tools/lens/circuits.h"
 #include "tools/lens/heads.h"
+#include "tools/lens/paths.h"
 #include "fixture.h"
 #include "printed_json.h"
 #include "command.h"
@@ -170,6 +173,20 @@ TEST(wrong_usage)
     refuses(2, "--layer means nothing to loss", LENS MODEL "loss Once --layer 1");
     refuses(2, "--token means nothing to tokens", LENS MODEL "Once --token x");
     refuses(2, "patch needs two texts", LENS MODEL "patch Once");
+    refuses(2, "path needs two texts", LENS MODEL "path Once");
+    refuses(2, "--from: \"1\" is not a layer and a head", LENS MODEL "path Once Tom --from 1");
+    refuses(2, "is not a layer and a head", LENS MODEL "path Once Tom --from 1.2x");
+    refuses(2, "--to: \"hook_q_input\" is not the name of a reader",
+            LENS MODEL "path Once Tom --to hook_q_input");
+    refuses(2, "is not the name of a reader", LENS MODEL "path Once Tom --to blocks.1.attn.hook_z");
+    refuses(2, "is not the name of a reader",
+            LENS MODEL "path Once Tom --to blocks.1.hook_q_input");
+    refuses(2, "is not the name of a reader",
+            LENS MODEL "path Once Tom --to blocks.1.hook_mlp_in.2");
+    refuses(2, "--from means nothing to patch", LENS MODEL "patch Once Tom --from 0.0");
+    refuses(2, "circuits reads no text: leave out \"Once\"", LENS MODEL "circuits Once");
+    refuses(2, "circuits reads no text: leave out \"Once\"", LENS MODEL "Once circuits");
+    refuses(2, "--ids means nothing to circuits", LENS MODEL "circuits --ids 11");
     refuses(2, "--against needs --token", LENS MODEL "attribute Once --against x");
     refuses(2, "give one of them", LENS MODEL "Once --json -o x.html");
     refuses(2, "record writes a file", LENS MODEL "record Once");
@@ -193,6 +210,11 @@ TEST(runs_that_fail)
     refuses(1, "there is no position 1: the text has 1", LENS MODEL "attribute Once --at 1");
     refuses(1, "needs as many in both", LENS MODEL "patch 'Once upon' Once");
     refuses(1, "the logits are the same after both texts", LENS MODEL "patch Once Once");
+    refuses(1, "no path leads from head 0 of layer 1 to blocks.1.hook_k_input.2",
+            LENS MODEL "path Once Tom --from 1.0 --to blocks.1.hook_k_input.2");
+    refuses(1, "has layers 0 to 3 of heads 0 to 5", LENS MODEL "path Once Tom --from 0.6");
+    refuses(1, "no path leads", LENS MODEL "path Once Tom --to blocks.0.hook_resid_pre");
+    refuses(1, "needs as many in both", LENS MODEL "path 'Once upon' Once");
     refuses(1, "hook_nothing", LENS MODEL "patch Once Tom --token ' a' hook_nothing");
     refuses(1, "tokens, where one is needed", LENS MODEL "attribute Once --token 'Once upon'");
     refuses(1, "is not one token id", LENS MODEL "attribute --ids 11 --token '11 12'");
@@ -446,6 +468,113 @@ TEST(patching)
     close_story(&other);
 }
 
+/* What one head writes at every position of a text: [T, C]. */
+static void record_head(story *s, attn_tensor *result, const lens_path *path)
+{
+    const attn_record_desc all = {0};
+    attn_record_desc desc = all;
+    attn_record *record = NULL;
+    attn_tensor view;
+    char name[64];
+    const char *const names[] = {name};
+    snprintf(name, sizeof name, "blocks.%d.attn.hook_result", (int)path->from_layer);
+    desc.names = names;
+    desc.n_names = 1;
+    desc.n_positions = s->n;
+    OK(&s->ctx, attn_truncate(&s->ctx, s->session, 0));
+    OK(&s->ctx, attn_record_new(&s->ctx, &record, s->session, &desc, NULL, 0));
+    OK(&s->ctx, attn_feed(&s->ctx, s->session, s->tokens, s->n));
+    OK(&s->ctx, attn_record_get(&s->ctx, &view, record, name));
+    OK(&s->ctx, attn_scale(&s->ctx, result, attn_select(view, 1, path->from_head), 1));
+    attn_unhook_all(s->session);
+    attn_record_free(record);
+}
+
+/* The path to the final stream by its definition: the corrupted run, to whose last stream the
+ * difference of the head's two results is added. */
+static double direct_effect(story *clean, story *corrupted, const attn_patch_desc *desc,
+                            const lens_path *path)
+{
+    attn_tensor is = {0}, was = {0};
+    attn_edit edit = {0};
+    const float *logits;
+    record_head(clean, &is, path);
+    record_head(corrupted, &was, path);
+    OK(&clean->ctx, attn_sub(&clean->ctx, &is, is, was));
+    edit.name = "blocks.3.hook_resid_post";
+    edit.kind = ATTN_EDIT_ADD;
+    edit.factor = 1;
+    edit.value = is;
+    OK(&corrupted->ctx, attn_truncate(&corrupted->ctx, corrupted->session, 0));
+    OK(&corrupted->ctx, attn_hook_edit(&corrupted->ctx, NULL, corrupted->session, &edit));
+    OK(&corrupted->ctx,
+       attn_feed(&corrupted->ctx, corrupted->session, corrupted->tokens, corrupted->n));
+    attn_unhook_all(corrupted->session);
+    logits = attn_logits(corrupted->session);
+    return (double)logits[desc->right] - (double)logits[desc->wrong];
+}
+
+TEST(path_patching)
+{
+#define ASKED "path '" CLEAN "' '" CORRUPTED "' --token ' was' --against ' a' --json "
+    static const struct {
+        const char *options;
+        size_t n_rows;
+        lens_path path;
+    } readers[] = {{"--to blocks.2.hook_resid_pre", 2, {0, 0, 2, "hook_resid_pre", 0}},
+                   {"--to blocks.2.hook_mlp_in", 3, {0, 0, 2, "hook_mlp_in", 0}},
+                   {"--to blocks.3.hook_q_input.4", 3, {0, 0, 3, "hook_q_input", 4}},
+                   {"--to blocks.3.hook_k_input.0", 3, {0, 0, 3, "hook_k_input", 0}},
+                   {"--to blocks.1.hook_v_input.5", 1, {0, 0, 1, "hook_v_input", 5}},
+                   {"", 4, {0, 0, 4, "hook_resid_pre", 0}}};
+    story s, other;
+    attn_patch_desc desc = {0};
+    const json_value *all;
+    double clean, corrupted, gap;
+    size_t r, i, j;
+    if (!open_story(&s, TINY, CLEAN) || !open_story(&other, TINY, CORRUPTED))
+        return;
+    desc.clean = s.tokens;
+    desc.corrupted = other.tokens;
+    desc.n_tokens = s.n;
+    desc.right = 286; /* " was" */
+    desc.wrong = 258; /* " a" */
+    all = parse(LENS MODEL "patch '" CLEAN "' '" CORRUPTED
+                           "' --token ' was' --against ' a' --json hook_mlp_out");
+    clean = number(member(all, "clean"));
+    corrupted = number(member(all, "corrupted"));
+    for (r = 0; r < sizeof readers / sizeof readers[0]; r++) {
+        char command[512];
+        lens_path path = readers[r].path;
+        snprintf(command, sizeof command, LENS MODEL ASKED "%s", readers[r].options);
+        all = parse(command);
+        CHECK(number(member(all, "clean")) == clean &&
+              number(member(all, "corrupted")) == corrupted);
+        CHECK(all && member(item(member(all, "grids"), 0), "values")->size == readers[r].n_rows);
+        for (i = 0; i < readers[r].n_rows; i++)
+            for (j = 0; j < 6; j++) {
+                float want = 0;
+                path.from_layer = i;
+                path.from_head = j;
+                OK(&s.ctx, lens_patch_path(&s.ctx, &want, s.model, &desc, &path));
+                is_float(grid_value(all, 0, i, j), want, "a path");
+                if (path.to_layer == 4)
+                    CHECK(fabs(number(grid_value(all, 0, i, j)) -
+                               direct_effect(&s, &other, &desc, &path)) < 1e-4);
+            }
+    }
+    gap = number(grid_value(all, 0, 3, 2));
+    all = parse(LENS MODEL ASKED "--from 3.2");
+    CHECK(all && number(grid_value(all, 0, 0, 0)) == gap &&
+          member(item(member(all, "grids"), 0), "values")->size == 1);
+    if (works(LENS MODEL "path '" BOY "' '" GIRL "' --from 3.3"))
+        CHECKF(
+            strstr(out, "from head 3.3 to the final stream\nlayer\\head      3\n3            0."),
+            "%s", out);
+    close_story(&s);
+    close_story(&other);
+}
+
 static size_t rank_of(const float *logits, size_t n, size_t token)
 {
     size_t i, rank = 0;
@@ -585,6 +714,99 @@ TEST(kinds_of_heads)
             is_float(grid_value(all, LENS_N_HEAD_KINDS, i, j), attn_get3(mean, i, j, 0),
                      "an entropy");
         }
+    close_story(&s);
+}
+
+/* The pairs are those of the largest scores in numpy's [L, H, L, H], largest first. */
+static void check_pairs(const json_value *pairs, attn_tensor scores, const char *what)
+{
+    double least = 2;
+    size_t i, n_larger = 0;
+    if (!CHECK(pairs && pairs->size == 8))
+        return;
+    for (i = 0; i < 8; i++) {
+        const json_value *pair = item(pairs, i), *from = member(pair, "from");
+        const json_value *to = member(pair, "to");
+        const double score = number(member(pair, "score"));
+        const double want =
+            (double)attn_get4(scores, (size_t)number(item(from, 0)), (size_t)number(item(from, 1)),
+                              (size_t)number(item(to, 0)), (size_t)number(item(to, 1)));
+        CHECKF(fabs(score - want) < 1e-6 && score <= least, "%s-composition %d: %g, not %g", what,
+               (int)i, score, want);
+        least = score;
+    }
+    for (i = 0; i < attn_count(scores); i++)
+        n_larger += value_of(scores, i) > least + 1e-6;
+    CHECKF(n_larger < 8, "%d %s-compositions are larger than the last", (int)n_larger, what);
+}
+
+TEST(circuits_of_weights)
+{
+    static const char *const circuits[] = {"QK", "OV"}, *const compositions[] = {"Q", "K", "V"};
+    size_t i, j, k;
+    int which, kind;
+    for (which = 0; which < 2; which++) { /* plain and odd */
+        char command[256];
+        reference r;
+        attn_tensor want;
+        const json_value *all, *found;
+        if (!open_reference(which, &r))
+            return;
+        snprintf(command, sizeof command, LENS "%s circuits --json --top 8", r.model);
+        all = parse(command);
+        for (kind = 0; kind < 2; kind++) {
+            found = member(member(all, "singular_values"), circuits[kind]);
+            if (!CHECK(fixture(&want, "%s.singular.%d", golden[which], kind)) || !found)
+                continue;
+            EQUAL(found->size, want.shape[0]);
+            for (i = 0; i < want.shape[0]; i++)
+                for (j = 0; j < want.shape[1]; j++) {
+                    const double largest = (double)attn_get3(want, i, j, 0);
+                    const json_value *values = item(item(found, i), j);
+                    CHECK(values && values->size == 8);
+                    CHECK(fabs(number(grid_value(all, (size_t)kind, i, j)) - largest) <
+                          1e-6 * largest);
+                    for (k = 0; values && k < values->size; k++)
+                        CHECK(fabs(number(item(values, k)) - (double)attn_get3(want, i, j, k)) <
+                              1e-6 * largest);
+                }
+        }
+        for (kind = 0; kind < 3; kind++)
+            if (CHECK(fixture(&want, "%s.composition.%d", golden[which], kind)))
+                check_pairs(member(member(all, "compositions"), compositions[kind]), want,
+                            compositions[kind]);
+        free(r.file);
+    }
+}
+
+/* The table begins with the pair of the library's largest score; a kind has --top rows below its
+ * heading. */
+TEST(circuits_as_tables)
+{
+    story s;
+    attn_tensor scores = {0};
+    size_t i, j, k, m, best[4] = {0, 0, 1, 0};
+    char line[64];
+    if (!open_story(&s, TINY, NULL))
+        return;
+    OK(&s.ctx, lens_composition_scores(&s.ctx, &scores, s.model, LENS_COMPOSE_K));
+    for (i = 0; i < 4; i++)
+        for (j = 0; j < 6; j++)
+            for (k = i + 1; k < 4; k++)
+                for (m = 0; m < 6; m++)
+                    if (attn_get4(scores, i, j, k, m) >
+                        attn_get4(scores, best[0], best[1], best[2], best[3]))
+                        best[0] = i, best[1] = j, best[2] = k, best[3] = m;
+    snprintf(line, sizeof line, "%d.%d to %d.%d ", (int)best[0], (int)best[1], (int)best[2],
+             (int)best[3]);
+    if (works(LENS MODEL "circuits --top 3"))
+        CHECKF(strstr(out, "strongest K-compositions\n") &&
+                   strstr(strstr(strstr(out, "strongest K-compositions\n"), "score\n"), line) ==
+                       strstr(strstr(out, "strongest K-compositions\n"), "score\n") + 6 &&
+                   occurrences(out, " to ") == 3 * (1 + 3),
+               "%s", out);
+    CHECK(works(LENS MODEL "circuits --top 0") && !strstr(out, "compositions"));
+    CHECK(works(LENS MODEL "circuits -o " TMP "circuits.svg") && out_size == 0);
     close_story(&s);
 }
 

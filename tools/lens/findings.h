@@ -87,8 +87,10 @@ static lens_page make_page(lens *l, const char *title)
         l, "%s: %u layers of %u heads, width %u, %u tokens in the vocabulary",
         visible(l, file, strlen(file), " "), (unsigned)l->config->n_layer,
         (unsigned)l->config->n_head, (unsigned)l->config->d_model, (unsigned)l->config->n_vocab);
-    l->facts[page.n_facts].name = l->corrupted.n ? "clean" : "prompt";
-    l->facts[page.n_facts++].value = whole_text(l, &l->text);
+    if (l->text.n) {
+        l->facts[page.n_facts].name = l->corrupted.n ? "clean" : "prompt";
+        l->facts[page.n_facts++].value = whole_text(l, &l->text);
+    }
     if (l->corrupted.n) {
         l->facts[page.n_facts].name = "corrupted";
         l->facts[page.n_facts++].value = whole_text(l, &l->corrupted);

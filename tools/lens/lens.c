@@ -1,14 +1,14 @@
 /* cc tools/lens/lens.c -I. -O2 -fopenmp -lm -o lens        (without -fopenmp: one thread)
  *
  * What a model makes of a text, from the inside: losses, the logit lens, attention patterns,
- * activation patching, attribution, kinds of heads, and activations for NumPy and PyTorch. Here is
- * the command line. Each command is a header beside this file: a few calls of attn.h's glass box, and
- * tables made of what they give. All of them use
+ * activation and path patching, attribution, kinds of heads, circuits, and activations for NumPy and
+ * PyTorch. Here is the command line. Each command is a header beside this file: a few calls of
+ * attn.h's glass box, and tables made of what they give. All of them use
  *
  *     run.h          the options, the texts, and tokens as they are shown
  *     findings.h     the result of a command as a table (print_table.h), as JSON (print_json.h) or as
  *                    a picture (lens_html.h, lens_svg.h)
- *     question.h     a logit, or the difference of two, which patch and attribute ask about */
+ *     question.h     a logit, or the difference of two, which patch, path and attribute ask about */
 
 #include "tools/common/system.h" /* first: it asks the system for POSIX */
 #define ATTN_IMPLEMENTATION
@@ -16,10 +16,11 @@
 #define PROGRAM "lens"
 #define INPUT   "text"
 #include "attribution.h"
+#include "composition.h"
 #include "head_kinds.h"
 #include "logit_lens.h"
 #include "losses.h"
-#include "patching.h"
+#include "path.h"
 #include "patterns.h"
 #include "record.h"
 
@@ -31,8 +32,10 @@ static const command commands[] = {
     {"logit-lens", LENS, run_logit_lens, "what each layer would say next"},
     {"patterns", PATTERNS, run_patterns, "where each head looks"},
     {"patch", PATCH, run_patch, "which activations of TEXT repair TEXT2"},
+    {"path", PATH, run_path, "which heads of TEXT repair TEXT2 through one reader"},
     {"attribute", ATTRIBUTE, run_attribute, "which heads and layers make a logit"},
     {"heads", HEADS, run_heads, "previous-token, duplicate and induction heads"},
+    {"circuits", CIRCUITS, run_circuits, "what the weights of heads do (no text)"},
     {"record", RECORD, run_record, "activations into a .safetensors or .npz file"},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
@@ -40,16 +43,17 @@ enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 static const struct option table[] = {
 #define AT(member) offsetof(options, member)
     {'m', "model", "FILE", TEXT, AT(model), ALL, NULL, "the model, if it is not the first word"},
-    {'p', "prompt", "TEXT", TEXT, AT(text), ALL, NULL, "the text, if it is not the next word"},
-    {'f', "file", "FILE", TEXT, AT(file), ALL, NULL, "read the text from FILE (-: standard input)"},
+    {'p', "prompt", "TEXT", TEXT, AT(text), OF_TEXTS, NULL, "the text, if it is not the next word"},
+    {'f', "file", "FILE", TEXT, AT(file), OF_TEXTS, NULL,
+     "read the text from FILE (-: standard input)"},
     {'o', "output", "FILE", TEXT, AT(output), ALL, NULL,
      "a picture: FILE.html or FILE.svg\nrecord: FILE.safetensors or FILE.npz"},
     {0, "json", NULL, FLAG, AT(json), ALL, NULL, "print JSON in place of tables"},
-    {0, "ids", "IDS", TEXT, AT(ids), ALL, NULL, "the text as token ids: \"464 995\""},
-    {0, "bos", NULL, FLAG, AT(bos), ALL, NULL, "begin with the beginning-of-text token"},
-    {0, "special", NULL, FLAG, AT(special), ALL, NULL, "<|endoftext|> in the text is a token"},
-    {0, "top", "K", COUNT, AT(top), TOKENS | LOSS | LENS | PATTERNS, "0 50",
-     "how many likely tokens, or keys, to show (default 5)"},
+    {0, "ids", "IDS", TEXT, AT(ids), OF_TEXTS, NULL, "the text as token ids: \"464 995\""},
+    {0, "bos", NULL, FLAG, AT(bos), OF_TEXTS, NULL, "begin with the beginning-of-text token"},
+    {0, "special", NULL, FLAG, AT(special), OF_TEXTS, NULL, "<|endoftext|> in the text is a token"},
+    {0, "top", "K", COUNT, AT(top), TOKENS | LOSS | LENS | PATTERNS | CIRCUITS, "0 50",
+     "how many likely tokens, keys, singular values, or pairs of heads, to show (default 5)"},
     {0, "layer", "L", COUNT, AT(layer), PATTERNS, "0 1000000", "patterns: of this layer alone"},
     {0, "head", "H", COUNT, AT(head), PATTERNS, "0 1000000", "patterns: of this head alone"},
     {0, "lines", "PATH", TEXT, AT(lines), RECORD, NULL,
@@ -62,13 +66,20 @@ static const struct option table[] = {
      "logit-lens: the last LayerNorm's scale is that of the real run, not each stream's own"},
     {0, "at", "POSITION", COUNT, AT(position), ATTRIBUTE, "0 1000000000",
      "attribute: what is said after this token (default: the last; they count from 0)"},
-    {0, "token", "TOKEN", TEXT, AT(token), PATCH | ATTRIBUTE, NULL,
+    {0, "token", "TOKEN", TEXT, AT(token), OF_TWO_TEXTS | ATTRIBUTE, NULL,
      "whose logit: text, or an id if --ids is used (default: the likeliest)"},
-    {0, "against", "TOKEN", TEXT, AT(against), PATCH | ATTRIBUTE, NULL,
-     "... minus this one's (patch without --token: the likeliest token after TEXT2 or, if it is "
+    {0, "against", "TOKEN", TEXT, AT(against), OF_TWO_TEXTS | ATTRIBUTE, NULL,
+     "... minus this one's (patch and path without --token: the likeliest token after TEXT2 or, if "
+     "it is "
      "the "
      "same after both texts, the two likely tokens whose logits change most)"},
-    {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), PATCH, NULL, "patch: TEXT2 as token ids"},
+    {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), OF_TWO_TEXTS, NULL,
+     "patch and path: TEXT2 as token ids"},
+    {0, "from", "L.H", TEXT, AT(from), PATH, NULL,
+     "path: from head H of layer L alone (default: all heads before the reader)"},
+    {0, "to", "NAME", TEXT, AT(to), PATH, NULL,
+     "path: the reader, blocks.L.hook_resid_pre, blocks.L.hook_mlp_in, or of head H "
+     "blocks.L.hook_q_input.H, hook_k_input.H or hook_v_input.H (default: the final stream)"},
     {'t', "threads", "COUNT", COUNT, AT(threads), ALL, THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ALL, ISA_NAMES,
      "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm, amx"},
@@ -83,6 +94,8 @@ static void print_help(void)
     int i;
     print_about("lens MODEL.attn [COMMAND] TEXT [options]\n"
                 "lens MODEL.attn patch TEXT TEXT2 [NAME...] [options]\n"
+                "lens MODEL.attn path TEXT TEXT2 [--from L.H] [--to NAME] [options]\n"
+                "lens MODEL.attn circuits [options]\n"
                 "lens MODEL.attn record TEXT [NAME...] -o FILE [options]\n"
                 "lens MODEL.attn record --lines PATH NAME... -o DIRECTORY [options]",
                 "What a model makes of a text, from the inside. The command may also follow TEXT. "
@@ -149,13 +162,15 @@ static int sort_words(lens *l)
     } else {
         l->command = &commands[0];
     }
-    l->clean_word = l->o.ids || l->o.file || l->o.lines
+    l->clean_word = l->o.ids || l->o.file || l->o.lines || l->command->bit == CIRCUITS
                         ? l->o.text
                         : option_or_word(l->o.text, &l->given, &next);
-    if (next < l->given.n_words && l->command->bit == PATCH && !l->o.corrupted_ids)
+    if (next < l->given.n_words && l->command->bit & OF_TWO_TEXTS && !l->o.corrupted_ids)
         l->corrupted_word = l->given.words[next++];
     l->names = l->given.words + next;
     l->n_names = l->given.n_words - next;
+    if (l->n_names && l->command->bit == CIRCUITS)
+        return fail(USAGE, "circuits reads no text: leave out \"%s\"", l->names[0]);
     if (l->n_names && !(l->command->bit & (PATCH | RECORD)))
         return too_many_words(l, l->command == &commands[0] ? l->clean_word : NULL);
     return FINE;
@@ -180,10 +195,12 @@ static int check_usage(const lens *l)
         return fail(USAGE, "--%s is for the texts of --lines", o->resume ? "resume" : "rows");
     if (o->lines && l->n_names == 0)
         return fail(USAGE, "--lines needs the names of activations, such as '*.hook_resid_post'");
-    if (!l->clean_word && !o->file && !o->ids && !o->bos && !o->lines && system_is_terminal(stdin))
+    if (l->command->bit & OF_TEXTS && !l->clean_word && !o->file && !o->ids && !o->bos &&
+        !o->lines && system_is_terminal(stdin))
         return fail(USAGE, NO_TEXT);
-    if (l->command->bit == PATCH && !l->corrupted_word && !o->corrupted_ids)
-        return fail(USAGE, "patch needs two texts: a second argument, or --corrupted-ids");
+    if (l->command->bit & OF_TWO_TEXTS && !l->corrupted_word && !o->corrupted_ids)
+        return fail(USAGE, "%s needs two texts: a second argument, or --corrupted-ids",
+                    l->command->name);
     if (o->against && !o->token)
         return fail(USAGE, "--against needs --token, to be subtracted from");
     if (o->output && o->json && l->command->bit != RECORD)
@@ -213,11 +230,12 @@ static int run_all(lens *l)
         return code;
     l->config = attn_model_config(l->model);
     l->tokenizer = attn_model_tokenizer(l->model);
-    if (!l->o.lines &&
+    if (!l->o.lines && l->command->bit & OF_TEXTS &&
         (code = make_text(l, &l->text, l->clean_word, l->o.file, "ids", l->o.ids)) != FINE)
         return code;
-    if (l->command->bit == PATCH && (code = make_text(l, &l->corrupted, l->corrupted_word, NULL,
-                                                      "corrupted-ids", l->o.corrupted_ids)) != FINE)
+    if (l->command->bit & OF_TWO_TEXTS &&
+        (code = make_text(l, &l->corrupted, l->corrupted_word, NULL, "corrupted-ids",
+                          l->o.corrupted_ids)) != FINE)
         return code;
     if (l->o.output) /* the unfinished file is removed whatever comes */
         system_catch(on_interrupt);

@@ -82,7 +82,11 @@ static int choose_question(lens *l, patching *p)
                          shown_token(l, p->question.token));
         p->question = p->changes;
     }
-    return name_tokens(l, &p->question);
+    if ((code = name_tokens(l, &p->question)) == FINE) {
+        judge_logits(&p->whole.clean, logits, &p->question);
+        judge_logits(&p->whole.corrupted, logits + n_vocab, &p->question);
+    }
+    return code;
 }
 
 static int ask_about_patches(lens *l, patching *p)
@@ -151,10 +155,11 @@ static void finish_patch(lens *l, const patching *p, const lens_grid *grid, size
     const char *column = grid->columns[index % grid->n_columns], *second = svg_next(column);
     cell->colour = (float)(value / most);
     cell->text = keep(l, "%.2f", fabs(value) < 0.005 ? 0.0 : value);
-    cell->tip = keep(l, "layer %zu, %s %.*s%s%s\n%s: %.4f\n%+.4f logits%s", index / grid->n_columns,
-                     grid->column_name, (int)strcspn(column, "\n"), column, second ? "/" : "",
-                     second ? second : "", p->question.text, (double)cell->number, change,
-                     is_small(p) ? "" : keep(l, ", %.3f of the gap", value));
+    cell->tip =
+        keep(l, "layer %s, %s %.*s%s%s\n%s: %.4f\n%+.4f logits%s",
+             grid->rows[index / grid->n_columns], grid->column_name, (int)strcspn(column, "\n"),
+             column, second ? "/" : "", second ? second : "", p->question.text,
+             (double)cell->number, change, is_small(p) ? "" : keep(l, ", %.3f of the gap", value));
 }
 
 /* Cells show shares of the gap; if it is small, the changes themselves, in logits. */
@@ -210,6 +215,18 @@ static void json_patches(const lens *l, const void *of)
     json_question(l, &p->question);
 }
 
+/* The question and its two values; then what `each_cell` does and shows. */
+static const char *note_of_patches(lens *l, const patching *p, const char *each_cell)
+{
+    return keep(l,
+                "%s%s: %.3f after the clean text, %.3f after the corrupted one, a gap of %.3f. %s "
+                "and shows %s.",
+                p->question.text, p->reason, (double)p->whole.clean, (double)p->whole.corrupted,
+                gap_of(p), each_cell,
+                is_small(p) ? "by how many logits this changes the answer"
+                            : "the share of the gap that this restores: 0 none, 1 all of it");
+}
+
 static int run_patch(lens *l)
 {
     static const char *const usual[] = {"hook_resid_pre", "hook_attn_out", "hook_mlp_out",
@@ -230,13 +247,8 @@ static int run_patch(lens *l)
             return code;
     finish_patches(l, &p, grids, n);
     found.page.warning = warn_of_gap(l, &p);
-    found.page.note = keep(
-        l,
-        "%s%s: %.3f after the clean text, %.3f after the corrupted one, a gap of %.3f. Each "
-        "cell runs the corrupted text with one activation of the clean text and shows %s.",
-        p.question.text, p.reason, (double)p.whole.clean, (double)p.whole.corrupted, gap_of(&p),
-        is_small(&p) ? "by how many logits this changes the answer"
-                     : "the share of the gap that this restores: 0 none, 1 all of it");
+    found.page.note = note_of_patches(
+        l, &p, "Each cell runs the corrupted text with one activation of the clean text");
     return present(l, &found);
 }
 

@@ -8,6 +8,7 @@
 
 typedef struct options {
     const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
+    const char *from, *to;
     size_t top, layer, head, position, rows, threads;
     int isa, bos, special, saved_scale, json, resume, skip_checksums;
 } options;
@@ -26,7 +27,11 @@ enum {
     ATTRIBUTE = 32,
     HEADS = 64,
     RECORD = 128,
-    ALL = 255
+    CIRCUITS = 256,
+    PATH = 512,
+    ALL = 1023,
+    OF_TEXTS = ALL & ~CIRCUITS, /* circuits looks at weights alone */
+    OF_TWO_TEXTS = PATCH | PATH
 };
 
 typedef struct command {
