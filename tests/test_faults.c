@@ -1030,6 +1030,16 @@ TEST(looking_inside)
                                 "--json --threads 1",
                      NULL);
 }
+/* Of weights alone, and of paths. */
+TEST(looking_at_heads)
+{
+    every_call_fails(TEST_BUILD "/lens " TEST_BUILD "/tiny-stories.attn circuits --threads 1",
+                     NULL);
+    every_call_fails(TEST_BUILD "/lens " TEST_BUILD
+                                "/tiny-stories.attn path 'a boy' 'a girl' --token ' was' "
+                                "--from 2.1 --json --threads 1",
+                     NULL);
+}
 TEST(drawing)
 {
     static const char page[] = "build/test-tmp/faults/made.html",
