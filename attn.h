@@ -85,7 +85,8 @@ TABLE OF CONTENTS: search for the mark
     >>api-tokenizer  text to ids and back
     >>api-hooks      tier 3: activations by name: hooks, records, edits
     >>api-files      tensors as text and in files
-    >>api-patch      activation patching                >>api-lens   attribution, logit lens
+    >>api-patch      activation patching
+    >>api-lens       attribution, logit lens, rewriting and writing models
   part one: the engine
     >>platform       compilers and systems
     >>gpt2           THE FORWARD PASS
@@ -106,27 +107,28 @@ TABLE OF CONTENTS: search for the mark
 >>manual ===========================================================================================
 
 OPTIONS: define before the include that has ATTN_IMPLEMENTATION
-    ATTN_STATIC        every function is static; nothing is exported
+    ATTN_STATIC        every function is static, and the implementation is included without
+                       ATTN_IMPLEMENTATION: several files may do so
     ATTN_API           the words before each public function (default: extern)
-    ATTN_NO_SIMD       portable C only (also the oracle that every kernel is tested against)
+    ATTN_NO_SIMD       portable C only (every kernel is tested against it)
     ATTN_NO_DISPATCH   only the best kernels that the compiler flags allow (-march=native: this
                        processor's), without a choice at run time: half the time to compile
-    ATTN_SANITIZE_KERNELS  address and undefined-behaviour sanitizers check the kernels too, which they
-                       leave alone otherwise: compiling then takes minutes
+    ATTN_SANITIZE_KERNELS  with -fsanitize, check the kernels as well, which takes minutes to
+                       compile. Without it sanitizers skip the kernels
     ATTN_NO_MMAP       read model files into memory instead of mapping them
     ATTN_NO_LENS       part one only: no printing, files of tensors, patching, lens, rewriting
     ATTN_FILE          this file's name, if you renamed it (default: "attn.h"); it includes itself
                        once for each instruction set
 
 CALLS
-    Parameters come in one order: the context, the outputs, the object that the call is about, the
-    other inputs. n_x is the length of an array x, `size` a number of bytes; [first, first + count)
-    is a range of positions or layers.
-    A pointer may be NULL where its comment says so, and every function that frees an object takes
-    NULL. For any other NULL, functions that return a status give ATTN_E_ARGUMENT, and those that
-    return a property of an object give NULL or 0. (ctx itself may not be NULL.) Zero every struct
-    before you set its fields: a later version may give a meaning to `reserved`, which must be zero
-    until then.
+    Parameters come in this order: the context, the outputs, the object that the call is about, the
+    other inputs; a file's path follows the context. The length of an array x is n_x, a number of
+    bytes is `size`; [first, first + count) is a range of positions or layers.
+    A pointer may be NULL where its comment says so, and a function that frees or closes an object
+    takes NULL. For any other NULL, functions that return a status give ATTN_E_ARGUMENT, and those
+    that return a property of an object give NULL or 0. (ctx itself may not be NULL.) Zero every
+    struct before you set its fields. Fields named `reserved` must be zero (ATTN_E_ARGUMENT
+    otherwise): a later version may use them.
 
 ERRORS
     Every function that can fail returns an attn_status, 0 (ATTN_OK) for success, and leaves a
@@ -145,17 +147,18 @@ MEMORY
     logits: for GPT-2 124M 76 MB for 1,024 tokens as f32 (74 KB a token), half of that as f16.
     A workspace holds the activations of a forward pass, 10 MB for 124M, and 0.7 MB for each thread;
     sessions can share one. All of this is allocated when the object is made (attn_session_size and
-    attn_workspace_size tell how much). Feeding tokens, reading logits and sampling allocate nothing.
-    attn_hook, attn_score, attn_generate and the attn_patch functions allocate and free what they
-    need. Weights are read from the mapped file, so several processes share one copy.
+    attn_workspace_size tell how much). attn_feed, attn_feed_batch, attn_logits and attn_sample
+    allocate nothing. Hooks, edits, records and samplers hold memory until they are freed. Other
+    calls free what they allocate before they return. Weights are read from the mapped file, so
+    several processes share one copy.
 
 THREADS
-    With OpenMP (-fopenmp) a call divides its work over threads. ctx->n_threads is the upper limit.
-    With 0 the library chooses: at most the number that OpenMP offers (OMP_NUM_THREADS) and that of
-    the processors this process may use (its affinity; on Linux also the quota of its control group,
-    read once), and one thread if the work is too small for two. A workspace also measures: now and
-    then it runs a few passes on half or twice as many threads and keeps the faster number, which
-    beside other busy programs is often one. This costs 2 % of the time, at worst 10 %. A workspace
+    With OpenMP (-fopenmp) a call divides its work over threads. ctx->n_threads is the upper limit,
+    at most 256. If it is 0, the library uses at most the smallest of three numbers: OpenMP's
+    (OMP_NUM_THREADS), the processors that this process may use, and on Linux its cgroup's quota. A
+    small call uses one thread. A workspace also measures: now and then it runs a few passes on half
+    or twice as many threads and keeps the faster number. On a busy machine that is often one. This
+    costs 2 % of the time, at worst 10 %. A workspace
     uses no more threads than were allowed when it was made, and keeps the instruction set that
     ctx->isa asked for then.
 
@@ -165,18 +168,17 @@ THREADS
 
     A thread that waits for another inside a call gives its core away after a few microseconds and,
     on systems with pthreads, sleeps after 50. At the end of a call the first thread waits in the
-    same way; OpenMP's barrier would spin on a core that the others need. Between calls OpenMP's own
-    threads wait, which the library cannot change: they keep their cores busy for some milliseconds
-    after each call with GCC's OpenMP, and for 0.2 seconds with clang's. OMP_WAIT_POLICY=passive,
-    set before the program starts, prevents that, but waking them then takes longer. A call on one
-    thread leaves no thread waiting.
+    same way. Between calls OpenMP's idle threads keep their cores busy, for some milliseconds with
+    GCC's OpenMP and for 0.2 seconds with clang's, which the library cannot change.
+    OMP_WAIT_POLICY=passive, set before the program starts, prevents that, but waking them then
+    takes longer. A call on one thread leaves no thread waiting.
 
     GCC's OpenMP ends the program if the system refuses to make a thread. So, on systems with
     pthreads, the library first tries to make the threads, and uses fewer if the system refuses.
     This can still fail if another program takes the last thread first, or if OMP_STACKSIZE makes
     stacks larger. Where memory or processes are that scarce, set ctx->n_threads to 1, which makes
-    none. OpenMP's threads do not survive fork(): in the child of a process that has used them, calls run
-    on one thread. (Fork while no other thread is in a call.)
+    none. OpenMP's threads do not survive fork(): in the child of a process that has used them,
+    calls run on one thread. (Fork while no other thread is in a call.)
 
 THE SAME BITS
     The logits of a token do not depend on the number of threads, on the batch the token travels
@@ -192,22 +194,21 @@ THE SAME BITS
     4. f16 weights widen exactly to f32 and follow rule 1. So do the keys and values of a session
        that keeps them as f16, each rounded once, to nearest even, when it joins the session.
     5. q8 and q4 weights meet inputs that are quantised too: 32 consecutive k of a row become
-       round(x * (127 / largest)), to nearest even, with the scale largest / 127, its last two bits
-       cleared (below 1e-30, `largest` counts as 0; beyond 2^100 as infinite: the scale is NaN).
-       The dot product of 32 k is an exact integer s; the chain of rule 1 is over these blocks
-       then, each step
-       chain = fma(s * scale of x, scale of w, chain).
+       round(x * (127 / largest)), to nearest even. The scale is largest / 127 with the
+       last two bits of its mantissa cleared. A `largest` below 1e-30 counts as 0; if it is above
+       2^100, the scale is NaN. The dot product of 32 k is an exact integer s. Rule 1's chain then
+       takes one step for each block: chain = fma(s * scale of x, scale of w, chain).
     All of this is in C's usual floating-point environment: round to nearest, denormals kept, no
-    traps. Where the compiler was allowed to round otherwise the header does not compile, or if the
-    compiler does not tell, attn_isa() says so; it also says where the calling thread flushes
-    denormals (FTZ, DAZ), which a program linked with gcc's -ffast-math does from its start.
+    traps. If compiler flags allow other rounding (-ffast-math), the header does not compile. If the
+    compiler does not reveal such a flag, attn_isa() reports it. attn_isa() also reports a calling
+    thread that flushes denormals (FTZ, DAZ), as a program linked with gcc's -ffast-math does.
     Processors without a fused multiply-add run a faster unfused path, and attn_isa() says so;
     ctx->isa = ATTN_ISA_PORTABLE asks for the exact bits there too, slowly.
 
 THE FILE FORMAT: .attn, versions 1 and 2
     All numbers are little-endian and unsigned; reserved bytes and padding are zero. Version 2 adds
-    what relatives of GPT-2 compute in another way: the activation function and flags 1 and 2. A
-    model without any of that is written as version 1, which older libraries read too.
+    the activation function and bits 1 and 2 of the flags, for relatives of GPT-2. A model that
+    needs none of these is written as version 1, which older libraries read too.
 
     Header, 256 bytes:
       0   8  magic: 89 41 54 54 4E 0D 0A 1A ("\x89ATTN\r\n\x1a")
@@ -295,16 +296,18 @@ FAQ
     "Can I use it from C++?" Yes, C99 and C++11 or later.
 
 WHERE NEW THINGS GO
-    An activation function: a row function beside attn__r_silu in >>kernels, a value of
-        attn_act_kind with its checks in attn_activate and attn__check_config. Its number joins the
-        file format; its name is known in tools/attn-info.c, huggingface.h and export.h.
+    An activation function: in >>kernels its formula on one register beside attn__r_silu (with its
+        #define, #undef and ATTN__LIFT) and a branch in ATTN__FN(activate); a value of
+        attn_act_kind; the checks in attn_activate and attn__check_config; its number in the file
+        format above; its name in tools/attn-info.c, tools/convert/huggingface.h and export.h,
+        examples/python/attn.py.
     A weight type: a row in attn__weight_type_of; its scale in attn__quantize_weights; reading its
         bits in every set's attn__r_weights. attn__read_entry admits it to files, attn-convert
         and export.h offer it.
     A watcher: a section like >>record with one attn__watcher_kind, made by attn__new_watcher. It
         may touch its own struct and the rows it is shown; the engine needs no change.
-    An instruction set: detection in >>cpu, its vectors at the head of >>kernels, a pass below the
-        kernel room, a line in attn__choices. Nothing above >>cpu knows of it.
+    An instruction set: detection in >>cpu, its vectors at the head of >>kernels, one more include
+        below the kernels, a line in attn__choices. Nothing above >>cpu knows of it.
 
 WORDS
     row      the numbers of one position; a block of rows is [R, width] with a stride
@@ -320,6 +323,7 @@ WORDS
     share    a worker's part of the rows, heads or panels
     gait     the number of threads for passes of one size
     draft    tokens that are fed before the sampler has drawn them
+    room     >>kernels, the part of this file that is compiled once for each instruction set
 
 VERSIONS
     A version is major.minor.patch. Before 1.0 a minor version may rename things, and this section
@@ -424,21 +428,20 @@ typedef enum attn_status {
     ATTN_E_ARGUMENT,    /* a value that this function cannot take */
     ATTN_E_SHAPE,       /* shapes that do not fit together */
     ATTN_E_MEMORY,      /* the allocator returned nothing */
-    ATTN_E_SPACE,       /* the caller's buffer is too small; the message says how much is needed */
-    ATTN_E_IO,          /* a file could not be opened, read or mapped */
-    ATTN_E_FORMAT,      /* not an .attn file, or an inconsistent one */
+    ATTN_E_SPACE,       /* a buffer, record or file has too little room; the message says more */
+    ATTN_E_IO,          /* a file could not be opened, read, mapped or written */
+    ATTN_E_FORMAT,      /* not an .attn file, or an inconsistent file or tokenizer section */
     ATTN_E_VERSION,     /* a version, data type or layout that this header does not know */
     ATTN_E_CHECKSUM,    /* bytes changed since the file was written */
-    ATTN_E_TOKEN,       /* a token id outside the vocabulary */
-    ATTN_E_CONTEXT,     /* more tokens than the session has room for */
+    ATTN_E_TOKEN,       /* an id outside the vocabulary, or a text that is not one token */
+    ATTN_E_CONTEXT,     /* more tokens than the session, or the model's n_ctx, has room for */
     ATTN_E_TOKENIZER,   /* the model has no tokenizer */
     ATTN_E_UNSUPPORTED, /* an instruction set that this build or processor does not have */
     ATTN_E_NAME,        /* no tensor or activation of that name */
     ATTN_STOPPED        /* a callback asked to stop */
 } attn_status;
 
-/* Instruction sets, for attn_ctx.isa. AUTO takes the best that the processor has,
- * but never AMX. */
+/* Instruction sets, for attn_ctx.isa. AUTO takes the best that the processor has, but never AMX. */
 typedef enum attn_isa_kind {
     ATTN_ISA_AUTO = 0,
     ATTN_ISA_PORTABLE, /* plain C with fmaf: exact everywhere, slow without hardware support */
@@ -451,9 +454,9 @@ typedef enum attn_isa_kind {
     ATTN_ISA_AVX2_VNNI,
     ATTN_ISA_NEON_DOT,
     ATTN_ISA_NEON_I8MM,
-    /* AVX-512 VNNI, and from 16 rows of q8 or q4 on products of tiles: tested by emulation, never yet
-     * on hardware, so AUTO does not choose it. Linux alone, which is asked for the permission by the
-     * first call with this context; the process then takes no signal stack below about 12 KiB. */
+    /* AVX-512 VNNI, and AMX's tiles for 16 or more rows of q8 or q4. Tested by emulation only, never
+     * yet on hardware. On Linux alone: the first call with this context asks it for permission to use
+     * AMX, after which sigaltstack refuses stacks below about 12 KiB. */
     ATTN_ISA_AMX
 } attn_isa_kind;
 
@@ -498,20 +501,20 @@ ATTN_API const char *attn_status_name(attn_status status);
  * slower and round otherwise: use clang-cl or mingw. */
 ATTN_API const char *attn_isa(const attn_ctx *ctx);
 
-/* The sentence for an errno as messages have it, in English whatever the locale; returns `text`. */
+/* Writes the English text of the errno value `error` to `text`, whatever the locale; returns it. */
 ATTN_API const char *attn_system_error(char text[64], int error);
 
 /* Frees every tensor that was made through this context and is still alive. */
 ATTN_API void attn_ctx_free(attn_ctx *ctx);
 
-/* Checksum of the file format. Start with chain = 0; data may come in pieces, all but the last a
- * multiple of 1 MiB, each call's result being the next call's chain. */
+/* Checksum of the file format. Start with chain = 0. For data in pieces, pass each result as the
+ * next call's chain; every piece but the last must be a multiple of 1 MiB. */
 ATTN_API uint64_t attn_checksum(uint64_t chain, const void *data, size_t size);
 
 /* >>api-tensors =================================================================================
  *
  * A tensor is a small struct that points at numbers. Copy it freely: a copy is another view of the
- * same numbers. Views (transpose, slice, reshape) cost nothing and never fail loudly: an
+ * same numbers. Views (transpose, slice, reshape) cost nothing and return no status: an
  * impossible view is a tensor with ndim == 0 whose `error` says why, and an operation on such a
  * tensor fails with that message.
  *
@@ -562,7 +565,8 @@ ATTN_API void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor);
 /* Views. Dimensions count from 0; negative ones from the end (-1 is the last). */
 ATTN_API attn_tensor attn_transpose(attn_tensor x, int dim_a, int dim_b);
 ATTN_API attn_tensor attn_slice(attn_tensor x, int dim, size_t start, size_t count);
-ATTN_API attn_tensor attn_select(attn_tensor x, int dim, size_t index); /* drops one of 2 to 4 */
+ATTN_API attn_tensor attn_select(attn_tensor x, int dim,
+                                 size_t index); /* removes `dim` of 2 to 4 */
 /* The same elements in row-major order under another shape. x must be dense, or such that the
  * new shape only splits and joins dimensions that lie evenly in memory. */
 ATTN_API attn_tensor attn_reshape(attn_tensor x, attn_shape shape);
@@ -575,7 +579,7 @@ ATTN_API float attn_get1(attn_tensor x, size_t i0);
 ATTN_API float attn_get2(attn_tensor x, size_t i0, size_t i1);
 ATTN_API float attn_get3(attn_tensor x, size_t i0, size_t i1, size_t i2);
 ATTN_API float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3);
-/* Copies x into a dense tensor of its own type, or into *out, converting f32, f16 and, one way,
+/* Copies x into a dense tensor of x's type, or into *out. Converts between f32 and f16, and from
  * I32 to either. */
 ATTN_API attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
 
@@ -735,17 +739,17 @@ typedef struct attn_config {
 /* How to open; zeroed is right for most. */
 typedef struct attn_model_desc {
     int skip_checksums; /* do not read the whole file to verify it: faster on a cold disk */
-    /* If not NULL: called now and then while the checksums are verified, with the share that is
-     * done, 0 to 1. Return 0 to go on, anything else to stop (ATTN_STOPPED). */
+    /* If not NULL: called now and then while the checksums are verified, with the fraction
+     * that is done. Return 0 to go on, anything else to stop (ATTN_STOPPED). */
     int (*progress)(double done, void *user);
     void *user;
     uint64_t reserved[4]; /* zero */
 } attn_model_desc;
 
-/* Opens a .attn file: maps it, checks all that later calls rely on, verifies the checksums. desc may
- * be NULL. A failed call sets *model to NULL. The file may be hostile, but no program may write to
- * it while the model is open: checked bytes could change, and truncating the mapped file raises
- * SIGBUS. Where another program may write, read the file yourself and use
+/* Opens a .attn file: maps it, checks all that later calls rely on, verifies the checksums. desc
+ * may be NULL. A failed call sets *model to NULL. The file may be hostile, but no program may
+ * write to it while the model is open: checked bytes could change, and truncating the mapped file
+ * raises SIGBUS. Where another program may write, read the file yourself and use
  * attn_model_open_memory. */
 ATTN_API attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const char *path,
                                      const attn_model_desc *desc);
@@ -753,14 +757,17 @@ ATTN_API attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const ch
  * made). */
 ATTN_API attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, const void *data,
                                             size_t size, const attn_model_desc *desc);
-/* After the last session on it is freed. NULL is fine. */
+/* Frees the model and its tokenizer. First free the sessions, workspaces and records on it. NULL is
+ * fine. */
 ATTN_API void attn_model_close(attn_model *model);
 
+/* The model's own; NULL for NULL. */
 ATTN_API const attn_config *attn_model_config(const attn_model *model);
-/* NULL if the file has none. Lives as long as the model. */
+/* The model's own; NULL if the file has none. */
 ATTN_API const attn_tokenizer *attn_model_tokenizer(const attn_model *model);
 
-/* A tensor of a file, for tools that list them. */
+/* A tensor of a file, for tools that list them; the model owns the name. `offset` and `size` are in
+ * bytes, from the start of the file. shape[1] is 1 if there is one dimension. */
 typedef struct attn_tensor_info {
     const char *name;
     attn_dtype dtype;
@@ -865,14 +872,14 @@ typedef struct attn_feed_item {
     attn_layers layers;   /* zeroed: all, from the embedding to the logits */
     uint64_t reserved[4]; /* zero */
 } attn_feed_item;
-/* Feeds several sequences of one model in one pass over the weights. Every session may appear
- * once. Each gets the bits it would get alone. On failure all sessions are as they were.
+/* Feeds several sequences of one model in one pass over the weights. A session may appear at
+ * most once. Each gets the bits it would get alone. On failure all sessions are as they were.
  *
- * A pass may stop before layer layers.end: then it makes no logits, the tokens do not count as fed
- * yet, and a pass with layers.first = layers.end and the same tokens may go on from there. A pass
- * that begins at layers.first > 0 needs layers.resid, and the keys and values of the layers below
- * must be there already for all its positions: from a pass that stopped, or from before an
- * attn_truncate. So, to see the effect of another stream at layer i from position p on: feed the
+ * If layers.end < n_layer, the pass stops before that layer, makes no logits and does not add the
+ * tokens. To continue, feed the same tokens with layers.first set to the old layers.end, and
+ * layers.resid to the old resid_out. A pass with layers.first > 0 needs layers.resid, and the keys
+ * and values of the layers below for all its positions: those of a pass that stopped, or those that
+ * attn_truncate left. So, to see the effect of another stream at layer i from position p on: feed the
  * text, attn_truncate to p (on an attn_session_copy, if the original is still needed), and feed the
  * same tokens from p on with layers.first = i. ATTN_E_ARGUMENT if layers below lack keys and
  * values, or hold those of other tokens. layers.first = n_layer makes just the logits of a stream.
@@ -881,8 +888,10 @@ ATTN_API attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_
 
 ATTN_API size_t attn_session_length(const attn_session *session);   /* tokens it holds */
 ATTN_API size_t attn_session_capacity(const attn_session *session); /* tokens it can hold */
+/* [attn_session_length]: ids of its tokens, the session's own. After attn_truncate the ids beyond
+ * the new length stay until the next feed. */
 ATTN_API const int32_t *attn_session_tokens(const attn_session *session);
-ATTN_API const attn_model *attn_session_model(const attn_session *session);
+ATTN_API const attn_model *attn_session_model(const attn_session *session); /* NULL for NULL */
 /* Forgets all tokens from position `length` on; a pass that begins at a later layer may still build
  * on them (attn_feed_batch). attn_logits() is NULL until the next feed. */
 ATTN_API attn_status attn_truncate(attn_ctx *ctx, attn_session *session, size_t length);
@@ -895,7 +904,7 @@ ATTN_API attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const at
 typedef struct attn_token_stats {
     float nll;         /* -log(probability), in nats */
     float probability; /* by softmax */
-    size_t rank; /* tokens that were likelier; of equal ones those with smaller ids. 0: best */
+    size_t rank;       /* tokens with a larger logit, or an equal one and a smaller id */
 } attn_token_stats;
 
 /* A likely next token. */
@@ -910,10 +919,11 @@ typedef struct attn_top {
     size_t k; /* up to n_vocab */
 } attn_top;
 
-/* Feeds a text. stats[t] (stats may be NULL) tells how well tokens[t + 1] was predicted from all
- * before it, t = 0 .. n_tokens - 2; top (may be NULL) gets the likeliest next tokens at each of the
- * n_tokens positions. Needs memory for a few rows of logits, never for [n_tokens, n_vocab]. Hooks
- * stay active, so an ablated model can be scored. */
+/* Feeds a text; its tokens join the session. stats [n_tokens - 1] (may be NULL): stats[t] tells
+ * how well tokens[t + 1] was predicted from all before it. top (may be NULL) gets the likeliest
+ * next tokens at each of the n_tokens positions. On failure the session is as it was. Needs memory
+ * for a few rows of logits, never for [n_tokens, n_vocab]. Hooks stay active, so an ablated model
+ * can be scored. */
 ATTN_API attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
                                 attn_session *session, const int32_t *tokens, size_t n_tokens);
 /* Mean of stats[0 .. n_stats - 1].nll, the cross-entropy of a text in nats; its exponential is the
@@ -941,9 +951,11 @@ typedef struct attn_sampler_desc {
 } attn_sampler_desc;
 
 typedef struct attn_sampler attn_sampler;
+/* desc may be NULL: greedy. ATTN_E_ARGUMENT unless temperature and repeat_penalty are finite and
+ * not negative, top_k is not negative, top_p and min_p are 0 to 1. *sampler is NULL on failure. */
 ATTN_API attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, size_t n_vocab,
                                       const attn_sampler_desc *desc);
-ATTN_API void attn_sampler_free(attn_sampler *sampler);
+ATTN_API void attn_sampler_free(attn_sampler *sampler); /* NULL is fine */
 /* Picks from logits [n_vocab]; `seen` are the n_seen tokens so far, for the repetition penalty.
  * Logits with a NaN, or all -inf, are an error; the first of +inf is certain. Allocates nothing. */
 ATTN_API attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *sampler,
@@ -1058,13 +1070,15 @@ ATTN_API void attn_continuations_free(attn_continuation *texts, size_t n_texts);
  * UTF-8 or not, and decoding gives them back. Time is near-linear in the input, whatever it is; a
  * word of more than 48 bytes takes 36 bytes of memory for each of them. */
 
-/* From a tokenizer section as the file format describes it (a model brings its own:
- * attn_model_tokenizer). The data must outlive it. *tokenizer is NULL on failure. */
+/* Makes a tokenizer from the bytes of a tokenizer section, see the file format. (A model brings its
+ * own: attn_model_tokenizer.) The data must outlive it. ATTN_E_FORMAT if the section is
+ * inconsistent; *tokenizer is NULL on failure. */
 ATTN_API attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokenizer, const void *data,
                                         size_t size);
 ATTN_API void attn_tokenizer_free(attn_tokenizer *tokenizer);
 ATTN_API size_t attn_tokenizer_n_tokens(const attn_tokenizer *tokenizer);
-/* The bytes of one token, not ended by a zero, often not whole UTF-8. NULL if there is none. */
+/* The bytes of one token, the tokenizer's own: not ended by a zero, often not whole UTF-8. *size
+ * (may be NULL) is their number. NULL for an id outside the vocabulary. */
 ATTN_API const char *attn_token_bytes(size_t *size, const attn_tokenizer *tokenizer, int32_t id);
 
 /* Text to ids [n_ids]. *n_ids is the room at `ids` on entry, and the number of ids on return, even
@@ -1103,18 +1117,20 @@ ATTN_API size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, 
 
 /* >>api-hooks ===================================================================================
  *
- * Every activation has the name that TransformerLens gives it. T positions fed, Tk positions so
- * far, C = d_model, H heads of d, F = d_mlp; "blocks.i." before all but the first three lines:
+ * Every activation has the name that TransformerLens gives it. T = positions in this
+ * feed, Tk = positions with the earlier ones, C = d_model, H heads of d = d_head, F = d_mlp. Names
+ * below the first three lines begin with "blocks.i.", for layer i from 0:
  *
  *   hook_embed, hook_pos_embed     [T, C]      rows of W_E, of W_pos
  *   ln_final.hook_scale            [T, 1]      as ln1 and ln2 below, of the last residual stream
  *   ln_final.hook_normalized.*     [T, C]
  *   hook_resid_pre, _mid, _post    [T, C]      the residual stream before the block, after
  *                                              attention, after the MLP
- *   ln1.hook_scale, ln2.           [T, 1]      sqrt(variance + eps)
- *   ln1.hook_normalized.pre, ln2.  [T, C]      (x - mean) / scale
- *   ln1.hook_normalized.post, ln2. [T, C]      after gain and bias (TransformerLens without .pre
- *                                              or .post means .post until 2025, .pre since)
+ *   ln1.hook_scale                 [T, 1]      sqrt(variance + eps); ln2.hook_scale likewise
+ *   ln1.hook_normalized.pre        [T, C]      (x - mean) / scale; ln2 likewise
+ *   ln1.hook_normalized.post       [T, C]      after gain and bias; ln2 likewise. (The name without
+ *                                              .pre and .post is refused, for TransformerLens
+ *                                              changed its meaning in 2025.)
  *   attn.hook_q, _k, _v            [T, H, d]
  *   attn.hook_attn_scores          [H, T, Tk]  q · k / sqrt(d) (or as attn_config says), and -inf
  *                                              for later keys, which stay hidden whatever is
@@ -1132,11 +1148,11 @@ ATTN_API size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, 
  *   hook_q_input, _k_input, _v_input           [T, H, C] copies of that copy, for q, for k, for v
  *   hook_mlp_in                    [T, C]      a copy of the stream that enters ln2
  *
- * Writing into a copy changes the input of that head, or of the MLP, and leaves the stream. A head
- * whose copy of a row was written gets its q, k or v from layernorm1 of the copy; ln1's own hooks
- * come before and show the stream. Where a row of hook_result was written, hook_attn_out is the sum
- * over heads plus b_O. Results of rows and heads
- * that were not changed keep every bit. */
+ * Writing into a copy changes the input of that head, or of the MLP, and leaves the stream. If a
+ * hook writes a head's copy of a row, that head's q, k or v comes from the LayerNorm of the copy.
+ * ln1's own hooks have run before and show the stream. Where a row of hook_result was written,
+ * hook_attn_out is the sum over heads plus b_O. Results of rows and heads that were not changed keep
+ * every bit. */
 
 typedef struct attn_activation {
     const char *name; /* full name */
@@ -1156,10 +1172,10 @@ typedef int (*attn_hook_fn)(const attn_activation *activation, void *user);
 
 /* Calls fn for every activation of this session whose name matches; `*` in the pattern matches any
  * run of characters. fn may read the value and write to it; the model goes on with the written
- * numbers. A long prompt is shown in pieces of at most n_batch rows (of its workspace); results do
- * not depend on the cut. The value lives until fn returns. Hooks run in the order they were made,
- * one at a time (see attn_hook_fn for the rules). id may be NULL. ATTN_E_NAME if no activation has the
- * name; the message then tells the nearest name. */
+ * numbers. A long prompt comes in several calls of fn, each with at most n_batch rows (of the
+ * workspace); results do not depend on the cut. The value lives until fn returns. Hooks run in the
+ * order they were made, one at a time (see attn_hook_fn for the rules). id may be NULL.
+ * ATTN_E_NAME if no activation has the name; the message then tells the nearest name. */
 ATTN_API attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
                                const char *pattern, attn_hook_fn fn, void *user);
 /* Removes one hook or edit, in any order. A callback may remove any hook of its session, its own
@@ -1173,8 +1189,8 @@ ATTN_API void attn_unhook_all(attn_session *session);
  * hook_k and hook_v show only the new ones, on their way in. attn_cache_get copies those of a layer
  * from position `first` to the last that the session holds into *out [n, H, d]; attn_cache_set
  * puts others in their place, value [n, H, d], from `first` on. Both may be called between feeds.
- * From a hook they reach the positions before those that are being fed, and a value takes effect if
- * set no later than the layer's hook_v. A change stays until its positions are truncated and fed
+ * A hook may call them for the positions before the current feed; to affect a layer, set its values
+ * in its hook_v or earlier. A change stays until its positions are truncated and fed
  * again, even if the feed in which a hook made it is stopped. A session with cache_dtype = ATTN_F16
  * rounds what hook_k and hook_v leave, and what attn_cache_set brings; scores and z are made of the
  * rounded ones. */
@@ -1204,35 +1220,36 @@ ATTN_API attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn_m
  * caller owns: aligned as floats are, and alive as long as the record (ATTN_E_SPACE if `bytes` are
  * too few; the message says how many are needed). With NULL and 0 the context allocates it, and
  * attn_record_free frees it. The session must not hold positions beyond desc->first yet. A feed
- * that would go beyond the last position fails with ATTN_E_SPACE and leaves all as it was. Truncating
- * the session truncates the record. A record shows the changes of hooks made before it, not of
- * those made after it. */
+ * that would go beyond the last position fails with ATTN_E_SPACE and leaves all as it was.
+ * Truncating the session truncates the record. A record shows the changes of hooks made before it,
+ * not of those made after it. */
 ATTN_API attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
                                      const attn_record_desc *desc, void *memory, size_t bytes);
 /* Ends and frees it; memory of the caller stays the caller's. attn_unhook_all and attn_session_free
- * only stop it: it can still be read. NULL is fine; not from a hook. */
+ * only stop it: it can still be read while the model is open. NULL is fine; not from a hook. */
 ATTN_API void attn_record_free(attn_record *record);
 /* How many activations it records, and their names, first those outside the blocks, then
- * block by block (NULL beyond). */
+ * block by block (NULL beyond); the record owns the names. */
 ATTN_API size_t attn_record_count(const attn_record *record);
 ATTN_API const char *attn_record_name(const attn_record *record, size_t index);
 /* A view of one, in the shape of the table above with T the positions recorded so far and Tk =
- * first + T: at later keys a pattern is 0, and scores are -inf. The view may be written. */
+ * first + T: at later keys a pattern is 0, and scores are -inf. The view may be written. Ask
+ * again after a feed. ATTN_E_NAME if the record does not have this activation. */
 ATTN_API attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const attn_record *record,
                                      const char *name);
 /* Edits: the commonest hooks, without a callback. Zero ablation, mean ablation, resampling
  * or patching (SET with another run's numbers), steering (ADD). */
 typedef enum attn_edit_kind {
     ATTN_EDIT_ZERO,
-    ATTN_EDIT_SET,  /* `value` takes its place */
-    ATTN_EDIT_MEAN, /* the mean of `value` over its positions does */
+    ATTN_EDIT_SET,  /* x becomes `value` */
+    ATTN_EDIT_MEAN, /* x becomes the mean of `value` over its positions */
     ATTN_EDIT_ADD   /* x becomes x + value * factor, rounded once */
 } attn_edit_kind;
 typedef struct attn_edit {
     const char *name; /* or a pattern */
     attn_edit_kind kind;
-    size_t position, n_positions; /* n_positions 0: for ZERO and MEAN all from `position` on; for
-                                     SET and ADD as many as `value` has, or all if it has one */
+    size_t position, n_positions; /* n_positions 0: all from `position` on; but for SET and ADD
+                                     as many as `value` has, if it has several */
     size_t head, n_heads;         /* n_heads 0: all from `head` on */
     attn_tensor value;    /* f32, shaped as the positions and heads that are edited: [positions,
                           width], [positions, heads, width] or [heads, positions, keys]. Leading
@@ -1242,9 +1259,10 @@ typedef struct attn_edit {
     float factor;         /* of ATTN_EDIT_ADD; 0: 1 */
     uint64_t reserved[4]; /* zero */
 } attn_edit;
-/* Hooks an edit to a session, until attn_unhook or attn_unhook_all. id may be NULL. ATTN_E_SHAPE if
- * the value does not fit one of the activations that the name matches, ATTN_E_ARGUMENT for
- * positions or heads that are not there. A feed whose keys outnumber the value's fails with
+/* Hooks an edit to a session, until attn_unhook or attn_unhook_all. The struct is copied, the
+ * numbers of its value are not. id may be NULL. ATTN_E_NAME if nothing has the name, ATTN_E_SHAPE
+ * if the value does not fit one of the activations that the name matches, ATTN_E_ARGUMENT for
+ * positions or heads that are not there. A feed with more keys than the value has fails with
  * ATTN_E_SHAPE. */
 ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
                                     const attn_edit *edit);
@@ -1261,7 +1279,7 @@ ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessio
  * returns the length of the whole text. */
 ATTN_API size_t attn_format(char *text, size_t size, attn_tensor x, int decimals);
 
-/* attn_save of all it records. */
+/* Writes every activation of the record into a .safetensors file, see attn_save. */
 ATTN_API attn_status attn_record_save(attn_ctx *ctx, const char *path, const attn_record *record);
 
 /* Writes tensors into a .safetensors file, which PyTorch (safetensors.torch.load_file) and others
@@ -1278,8 +1296,11 @@ ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *cons
 /* A file of any kind that appears whole or not at all. Write to the stream; it goes to another name
  * beside `path`, as described at attn_save, and the file takes its own name at the end. */
 typedef struct attn_new_file attn_new_file;
+/* Call attn_new_file_end in the end, after a failed write too. ATTN_E_IO if the directory cannot be
+ * written; *file is then NULL. */
 ATTN_API attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file, const char *path);
-/* The FILE * to write to; NULL for NULL. */
+/* The FILE * to write to (void * here, so that this header needs no stdio.h); do not fclose it.
+ * NULL for NULL. */
 ATTN_API void *attn_new_file_stream(attn_new_file *file);
 /* Closes the stream and frees *file (NULL is fine). If `status` is ATTN_OK and all was written, the
  * file takes its name; else it is removed. Returns `status`, or that of closing or renaming. */
@@ -1287,15 +1308,15 @@ ATTN_API attn_status attn_new_file_end(attn_ctx *ctx, attn_new_file *file, attn_
 
 /* >>api-patch ===================================================================================*/
 
-/* A metric judges a patch: a number from the logits [n_vocab] of the last position. Return 0 to
- * go on, anything else to stop (ATTN_STOPPED). */
+/* A metric: a number from the logits [n_vocab] of the last position. Return 0 to go on, anything
+ * else to stop (ATTN_STOPPED). */
 typedef int (*attn_metric_fn)(float *value, const float *logits, void *user);
 
 /* Two texts of one length, and a question whose answer differs between them. */
 typedef struct attn_patch_desc {
     const int32_t *clean, *corrupted; /* [n_tokens] each */
     size_t n_tokens;
-    int32_t right, wrong; /* logits[right] - logits[wrong], unless there is a metric */
+    int32_t right, wrong; /* the metric is logits[right] - logits[wrong] if `metric` is NULL */
     attn_metric_fn metric;
     void *user;
     uint64_t reserved[4]; /* zero */
@@ -1306,13 +1327,14 @@ typedef struct attn_patch_baseline {
     float clean, corrupted;
 } attn_patch_baseline;
 
-/* Activation patching (Vig et al. 2020; Meng et al. 2022), swept: entry [layer, position] of *out
- * [n_layer, n_tokens] is the metric of the corrupted text when blocks.layer.`name` has its value
- * from the clean text at that position; attn_patch_heads gives [n_layer, n_head], a head at all
- * positions. `name` is what follows "blocks.i.", such as "hook_resid_pre", "hook_attn_out",
- * "hook_mlp_out", "attn.hook_z" or "attn.hook_pattern". Each number has the bits of one whole
- * forward pass with that patch, but the patches of a layer run as a batch, from that layer and
- * position on. baseline may be NULL. */
+/* Activation patching (Vig et al. 2020; Meng et al. 2022) for every layer and position: entry
+ * [layer, position] of *out [n_layer, n_tokens] is the metric of the corrupted text when
+ * blocks.layer.`name` has its value from the clean text at that position. attn_patch_heads does it
+ * for every layer and head, *out [n_layer, n_head], each at all positions. ATTN_E_NAME for a name
+ * that nothing has. Both make two sessions for the length of the call. `name` is what follows
+ * "blocks.i.", such as "hook_resid_pre", "hook_attn_out", "hook_mlp_out", "attn.hook_z" or
+ * "attn.hook_pattern". Each number has the bits of one whole forward pass with that patch, but the
+ * patches of a layer run as a batch, from that layer and position on. baseline may be NULL. */
 ATTN_API attn_status attn_patch_positions(attn_ctx *ctx, attn_tensor *out,
                                           attn_patch_baseline *baseline, const attn_model *model,
                                           const attn_patch_desc *desc, const char *name);
@@ -1383,8 +1405,8 @@ ATTN_API attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
  * to float error. Quantized weights round their inputs too, so the logits of such a model are off
  * by as much. */
 
-/* directions [n, C] = W_U[:, tokens[i]], minus W_U[:, against[i]] if `against` is not NULL: the
- * direction of a logit, or of a difference of two. */
+/* directions [n, C] = W_U[:, tokens[i]], for tokens [n], minus W_U[:, against[i]] if against [n] is
+ * not NULL: the direction of a logit, or of a difference of two. */
 ATTN_API attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directions,
                                            const attn_model *model, const int32_t *tokens,
                                            const int32_t *against, size_t n);
@@ -1405,7 +1427,7 @@ ATTN_API attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out, cons
 ATTN_API attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                      attn_tensor resid, attn_tensor scale, attn_tensor tokens);
 
-/* ---- models made of models ----
+/* ---- rewritten models ----
  *
  * Rewriting the weights without changing the log-probabilities, but for rounding. (Quantized
  * weights are dequantized to f32, so their inputs are no longer rounded.)
@@ -1440,7 +1462,8 @@ ATTN_API attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn
 
 typedef struct attn_writer attn_writer;
 /* config: all but d_head, which follows from the rest. tokenizer: the bytes of a tokenizer section
- * (see the manual; they must outlive this call only), or NULL and 0. */
+ * (see the manual; they must outlive this call only), or NULL and 0. *writer is NULL on failure;
+ * `path` is untouched until attn_writer_end. */
 ATTN_API attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const char *path,
                                      const attn_config *config, const void *tokenizer,
                                      size_t tokenizer_size);
@@ -1464,6 +1487,8 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 }
 #endif
 #endif /* ATTN_H */
+
+/* The public API ends here. All below is the implementation. */
 
 #ifndef ATTN_FILE
 #define ATTN_FILE "attn.h"
@@ -1767,7 +1792,7 @@ static void attn__drop_rows(attn__worker *me, attn__pass *p);
 static void attn__attend(attn__worker *me, attn__pass *p);
 /* to = to + added */
 static void attn__add(attn__worker *me, attn__pass *p, attn__rows to, attn__rows added);
-/* rows = gelu(rows), or what the model has in its place */
+/* rows = act_fn(rows), the model's activation function: GELU in GPT-2 */
 static void attn__activate(attn__worker *me, attn__pass *p, attn__rows rows);
 /* resid -> the items that asked for it */
 static void attn__copy_resid(attn__worker *me, attn__pass *p);
@@ -1898,13 +1923,14 @@ struct attn__kernels {
     /* rows [row0, row1) and panels [panel0, panel1) of a job */
     void (*matmul)(const attn__kernels *kernels, const attn__matmul_job *job, size_t row0,
                    size_t row1, size_t panel0, size_t panel1, float *pack);
-    /* the rest work on one row of n elements; out may be the input */
+    /* The rest work on one row of n elements; out may be the input. Their bodies are ATTN__FN(binary),
+     * ATTN__FN(softmax) and so on, in >>kernels. */
     void (*binary)(attn__binary op, float *out, const float *a, const float *b, size_t n);
     void (*narrow)(uint16_t *out, const float *x, size_t n); /* to f16, as attn_f16_from_f32 */
     void (*scale)(float *out, const float *x, float factor, size_t n);
     void (*scale_mask)(float *out, const float *x, float factor, const float *mask, size_t n);
     void (*exp)(float *out, const float *x, size_t n);
-    void (*gelu)(float *out, const float *x, size_t n, attn_act_kind kind);
+    void (*activate)(float *out, const float *x, size_t n, attn_act_kind kind);
     float (*sum)(const float *x, size_t n);
     float (*square_distance)(const float *x, float center, size_t n); /* sum of (x - center)^2 */
     void (*normalize)(float *out, const float *x, float mean, float scale, size_t n);
@@ -2757,14 +2783,14 @@ static void attn__add(attn__worker *me, attn__pass *p, attn__rows to, attn__rows
     attn__barrier(me);
 }
 
-/* rows [R, F] = gelu(rows); the padding of a row comes along. */
+/* rows [R, F] = act_fn(rows); the padding of a row comes along. */
 static void attn__activate(attn__worker *me, attn__pass *p, attn__rows rows)
 {
     size_t first, last;
     attn__share(me, rows.n * rows.stride / 16, &first, &last);
     if (last > first)
-        p->kernels->gelu(rows.data + first * 16, rows.data + first * 16, (last - first) * 16,
-                         p->model->config.act_fn);
+        p->kernels->activate(rows.data + first * 16, rows.data + first * 16, (last - first) * 16,
+                             p->model->config.act_fn);
     attn__barrier(me);
 }
 
@@ -7570,9 +7596,10 @@ ATTN__DEF attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dty
 
 ATTN__DEF void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor)
 {
-    if (tensor->owned)
+    if (tensor && tensor->owned)
         attn__unchain(ctx, tensor->owned);
-    *tensor = attn__no_tensor(NULL);
+    if (tensor)
+        *tensor = attn__no_tensor(NULL);
 }
 
 static int attn__dim(const attn_tensor *x, int dim)
@@ -8050,7 +8077,7 @@ typedef struct attn__row_args {
     const attn__kernels *kernels;
     float number;       /* factor, epsilon, or n - 1 for n */
     const float *w, *b; /* layernorm */
-    attn_act_kind gelu;
+    attn_act_kind act_fn;
     size_t row;  /* its index */
     float *room; /* [n], to work in */
     void *more;  /* what this operation alone needs */
@@ -8093,9 +8120,9 @@ static void attn__row_exp(float *out, const float *x, size_t n, const attn__row_
 {
     args->kernels->exp(out, x, n);
 }
-static void attn__row_gelu(float *out, const float *x, size_t n, const attn__row_args *args)
+static void attn__row_activate(float *out, const float *x, size_t n, const attn__row_args *args)
 {
-    args->kernels->gelu(out, x, n, args->gelu);
+    args->kernels->activate(out, x, n, args->act_fn);
 }
 static void attn__row_sum(float *out, const float *x, size_t n, const attn__row_args *args)
 {
@@ -8186,14 +8213,14 @@ ATTN__DEF attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor
                                     attn_act_kind kind)
 {
     attn__row_args args = attn__args(0);
-    args.gelu = kind;
+    args.act_fn = kind;
     if ((unsigned)kind > (unsigned)ATTN_ACT_SILU)
         return attn__fail(
             ctx, ATTN_E_ARGUMENT,
             "attn_activate: kind is %d; expected ATTN_ACT_GELU_TANH, ATTN_ACT_GELU_ERF, "
             "ATTN_ACT_RELU or ATTN_ACT_SILU",
             (int)kind);
-    return attn__each_row(ctx, "attn_activate", out, x, ATTN__A_ROW, attn__row_gelu, &args);
+    return attn__each_row(ctx, "attn_activate", out, x, ATTN__A_ROW, attn__row_activate, &args);
 }
 
 /* A parameter [n] as dense floats: itself if it is that, else written into `buffer` [n], filled
@@ -11756,7 +11783,7 @@ ATTN__KERNEL void ATTN__FN(exp)(float *out, const float *x, size_t n)
     ATTN__ROW(n) attn__put(out + i, attn__vexp(attn__get(x + i, n_part, 0)), n_part);
 }
 
-ATTN__KERNEL void ATTN__FN(gelu)(float *out, const float *x, size_t n, attn_act_kind kind)
+ATTN__KERNEL void ATTN__FN(activate)(float *out, const float *x, size_t n, attn_act_kind kind)
 {
     if (kind == ATTN_ACT_GELU_TANH)
         ATTN__ROW(n) attn__put(out + i, attn__gelu_tanh(attn__get(x + i, n_part, 0)), n_part);
@@ -11949,7 +11976,7 @@ static const attn__kernels ATTN__FN(kernels) = {
     ATTN__FLOAT(scale),
     ATTN__FLOAT(scale_mask),
     ATTN__FLOAT(exp),
-    ATTN__FLOAT(gelu),
+    ATTN__FLOAT(activate),
     ATTN__FLOAT(sum),
     ATTN__FLOAT(square_distance),
     ATTN__FLOAT(normalize),
