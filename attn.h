@@ -14926,9 +14926,15 @@ static int attn__expect_shapes(const attn_config *config, int layer, attn__expec
 {
     attn__layer any;
     attn_model shapes = ATTN_ZERO;
+    int n, i;
     shapes.config = *config;
     shapes.layers = &any;
-    return attn__expect(&shapes, layer < 0 ? -1 : 0, e);
+    n = attn__expect(&shapes, layer < 0 ? -1 : 0, e);
+    for (i = 0; i < n; i++) {
+        e[i].rows = NULL;
+        e[i].panels = NULL;
+    }
+    return n;
 }
 
 /* Finds the tensor that the model needs under this name. Returns its number, counted as the file

@@ -33,7 +33,7 @@ static int find_changes(lens *l, float *logits, patching *p)
     enum { MOST = 50 };
     const size_t n_vocab = l->config->n_vocab, k = n_vocab < MOST ? n_vocab : MOST;
     const attn_tensor rows = attn_borrow(logits, ATTN_F32, attn_shape2(2, n_vocab));
-    attn_prediction top[2 * MOST];
+    attn_prediction top[2 * MOST] = {{0, 0, 0}};
     double most = -INFINITY, least = INFINITY;
     size_t i;
     if (attn_logit_stats(&l->ctx, NULL, &(attn_top){top, k}, rows, NULL))
