@@ -91,13 +91,14 @@ TABLE OF CONTENTS: search for the mark
     >>gpt2           THE FORWARD PASS
     >>inside         types and functions that several sections share
     >>memory         contexts, errors, blocks           >>numbers    arithmetic with fixed bits
+    >>tensors        views, allocation, checks
     >>steps          the steps of the forward pass, in its order
     >>session        workspaces, sessions, feeding, the key/value cache
     >>watch          hook points, watchers, callbacks   >>record     records and edits
     >>sampling       logits to a token                  >>generate   text in, text out
     >>score          losses and predictions             >>tokenizer  byte-level BPE
-    >>tensors        views and allocation               >>ops        tier 1's operations
-    >>format         reading .attn files                >>cpu        instruction sets
+    >>ops            tier 1's operations                >>format     reading .attn files
+    >>cpu            instruction sets
     >>kernels        vector code, once for each         >>matmul     panels, products, one head
     >>threads        workers, barriers, how many of them
   part two, left out by ATTN_NO_LENS with its API: built on the engine, never needed by it
@@ -2084,38 +2085,13 @@ static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, 
                            size_t position, const float *key);
 static void attn__keep_value(const attn__kernels *kernels, const attn_session *s, size_t head,
                              size_t position, const float *value);
-static void attn__set_rows(attn__pass *p, size_t n);
 static int attn__wants(const attn_session *s, uint32_t points, int layer);
 static int attn__anyone_wants(const attn__pass *p, uint32_t points, int layer);
 static void attn__release(attn_workspace *ws, const attn__watcher *w);
 static attn_status attn__claim_all(attn_ctx *ctx, attn_workspace *ws, const attn_session *s);
 static void attn__sweep_watchers(attn_session *s);
-static attn__rows attn__heads_rows(const attn__pass *p, int before);
 static void attn__visit_watched(const attn__worker *me, attn__pass *p, int point);
 static void attn__attend_watched(const attn__worker *me, attn__pass *p);
-ATTN__INLINE attn_shape attn__shape_of(const attn_tensor *x);
-static attn__text attn__show(attn_shape s);
-static attn_status attn__misfit(attn_ctx *ctx, const char *op, const char *name,
-                                const attn_tensor *x, const char *other, const attn_tensor *y,
-                                const char *expected);
-static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
-                                  const attn_tensor *x);
-static attn_status attn__need(attn_ctx *ctx, const char *op, const char *name,
-                              const attn_tensor *x);
-static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *name,
-                                  const int32_t *ids, ptrdiff_t step, size_t n, size_t n_vocab);
-static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, attn_shape shape,
-                               attn__result *result);
-static attn_status attn__finish(attn_ctx *ctx, attn_tensor *out, attn__result *result,
-                                attn_status status);
-static const float *attn__row(const attn_tensor *x, const attn_shape *like, size_t index, size_t n,
-                              float *buffer);
-static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *out,
-                                   attn_dtype dtype, attn_shape shape);
-static float *attn__row_buffers(attn_ctx *ctx, size_t n);
-static void attn__moments(const attn__kernels *kernels, const float *x, size_t n, float eps,
-                          float *mean, float *scale);
-static void attn__unmap(const unsigned char *bytes, size_t size);
 static size_t attn__line_of(attn_dtype dtype, size_t k);
 static int attn__is_quantized(attn_dtype dtype);
 static const attn__kernels *attn__kernels_for(const attn_ctx *ctx);
@@ -2462,6 +2438,559 @@ static float attn__log(float x)
 
 ATTN__SMALL
 
+/* >>tensors (tests: tensors) ====================================================================
+ * Views are arithmetic on strides; a tensor that could not be made says why in `error`. */
+
+ATTN__INLINE attn_shape attn__shape(int ndim, size_t d0, size_t d1, size_t d2, size_t d3)
+{
+    const attn_shape s = {ndim, {d0, d1, d2, d3}};
+    return s;
+}
+ATTN__DEF attn_shape attn_shape1(size_t d0)
+{
+    return attn__shape(1, d0, 1, 1, 1);
+}
+ATTN__DEF attn_shape attn_shape2(size_t d0, size_t d1)
+{
+    return attn__shape(2, d0, d1, 1, 1);
+}
+ATTN__DEF attn_shape attn_shape3(size_t d0, size_t d1, size_t d2)
+{
+    return attn__shape(3, d0, d1, d2, 1);
+}
+ATTN__DEF attn_shape attn_shape4(size_t d0, size_t d1, size_t d2, size_t d3)
+{
+    return attn__shape(4, d0, d1, d2, d3);
+}
+
+ATTN__INLINE attn_shape attn__shape_of(const attn_tensor *x)
+{
+    return attn__shape(x->ndim, x->shape[0], x->shape[1], x->shape[2], x->shape[3]);
+}
+
+ATTN__INLINE int attn__has_shape(const attn_tensor *x, attn_shape shape)
+{
+    int i, same = x->ndim == shape.ndim;
+    for (i = 0; i < shape.ndim && same; i++)
+        same = x->shape[i] == shape.dim[i];
+    return same;
+}
+
+static attn_tensor attn__no_tensor(const char *why)
+{
+    attn_tensor x = ATTN_ZERO;
+    x.error = why;
+    return x;
+}
+
+/* Writes a shape for a message. */
+static attn__text attn__show(attn_shape s)
+{
+    attn__text t = {"["};
+    int i, at = 1;
+    for (i = 0; i < s.ndim; i++)
+        at += snprintf(t.text + at, sizeof t.text - (size_t)at, "%s%llu", i ? ", " : "",
+                       ATTN__LLU(s.dim[i]));
+    t.text[at] = ']';
+    return t;
+}
+
+static size_t attn__dtype_size(attn_dtype dtype)
+{
+    return dtype == ATTN_F16 ? 2 : 4;
+}
+
+ATTN__DEF size_t attn_count(attn_tensor x)
+{
+    return x.ndim == 0 ? 0 : x.shape[0] * x.shape[1] * x.shape[2] * x.shape[3];
+}
+
+ATTN__DEF int attn_is_dense(attn_tensor x)
+{
+    ptrdiff_t expected = 1;
+    int i;
+    for (i = x.ndim > 4 ? -1 : x.ndim - 1; i >= 0; i--) {
+        if (x.shape[i] != 1 && x.stride[i] != expected)
+            return attn_count(x) == 0;
+        expected *= (ptrdiff_t)x.shape[i];
+    }
+    return 1;
+}
+
+/* Number of elements and bytes of a shape from outside; 0 if it is no shape or too large. */
+static int attn__measure(attn_shape s, attn_dtype dtype, size_t *bytes)
+{
+    size_t n = attn__dtype_size(dtype);
+    int i, empty = 0;
+    if (s.ndim < 1 || s.ndim > 4 || (dtype != ATTN_F32 && dtype != ATTN_F16 && dtype != ATTN_I32))
+        return 0;
+    for (i = 0; i < s.ndim; i++) { /* an empty tensor's other dimensions must be sane too */
+        if (s.dim[i] == 0)
+            empty = 1;
+        else if (attn__mul_overflows(n, s.dim[i], &n) || n > PTRDIFF_MAX)
+            return 0;
+    }
+    *bytes = empty ? 0 : n;
+    return 1;
+}
+
+ATTN__DEF attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shape shape)
+{
+    attn_tensor x = ATTN_ZERO;
+    ptrdiff_t stride = 1;
+    size_t bytes;
+    int i;
+    if (!attn__measure(shape, dtype, &bytes))
+        return attn__no_tensor(
+            "attn_borrow: 1 to 4 dimensions that fit in memory, and a type of f32, f16 or i32, are "
+            "needed");
+    if (!data && bytes > 0)
+        return attn__no_tensor("attn_borrow: no data was given (did an allocation fail?)");
+    x.data = (void *)(uintptr_t)data; /* an operation writes to its output only */
+    x.dtype = dtype;
+    x.ndim = shape.ndim;
+    for (i = 3; i >= 0; i--) {
+        x.shape[i] = i < shape.ndim ? shape.dim[i] : 1;
+        x.stride[i] = i < shape.ndim ? stride : 0;
+        stride *= (ptrdiff_t)(x.shape[i] ? x.shape[i] : 1);
+    }
+    return x;
+}
+
+ATTN__DEF attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dtype,
+                                 attn_shape shape)
+{
+    size_t bytes;
+    void *data;
+    ATTN__TRY(attn__need_given(ctx, "attn_zeros", "place for the tensor", out));
+    if (!attn__measure(shape, dtype, &bytes))
+        return attn__fail(
+            ctx, ATTN_E_SHAPE,
+            "attn_zeros: a tensor of %d dimensions%s%s and type %d cannot be made; expected 1 "
+            "to 4 dimensions that fit in memory, and ATTN_F32, ATTN_F16 or ATTN_I32",
+            shape.ndim, shape.ndim >= 1 && shape.ndim <= 4 ? " " : "",
+            shape.ndim >= 1 && shape.ndim <= 4 ? attn__show(shape).text : "", (int)dtype);
+    data = attn__alloc(ctx, bytes, "a tensor");
+    if (!data)
+        return ATTN_E_MEMORY;
+    attn__chain(ctx, data);
+    *out = attn_borrow(data, dtype, shape);
+    out->owned = data;
+    return ATTN_OK;
+}
+
+ATTN__DEF void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor)
+{
+    if (tensor->owned)
+        attn__unchain(ctx, tensor->owned);
+    *tensor = attn__no_tensor(NULL);
+}
+
+static int attn__dim(const attn_tensor *x, int dim)
+{
+    if (dim < 0)
+        dim += x->ndim;
+    return dim >= 0 && dim < x->ndim && x->ndim <= 4 ? dim : -1;
+}
+
+ATTN__DEF attn_tensor attn_transpose(attn_tensor x, int dim_a, int dim_b)
+{
+    const int a = attn__dim(&x, dim_a), b = attn__dim(&x, dim_b);
+    size_t n;
+    ptrdiff_t s;
+    if (x.ndim == 0)
+        return x;
+    if (a < 0 || b < 0)
+        return attn__no_tensor("attn_transpose: the tensor has no such dimension");
+    n = x.shape[a];
+    x.shape[a] = x.shape[b];
+    x.shape[b] = n;
+    s = x.stride[a];
+    x.stride[a] = x.stride[b];
+    x.stride[b] = s;
+    x.owned = NULL;
+    return x;
+}
+
+/* Moves a view's first element; NULL stays NULL, as an empty tensor may have it. */
+static void attn__advance(attn_tensor *x, ptrdiff_t elements)
+{
+    if (x->data)
+        x->data = (char *)x->data + elements * (ptrdiff_t)attn__dtype_size(x->dtype);
+}
+
+ATTN__DEF attn_tensor attn_slice(attn_tensor x, int dim, size_t start, size_t count)
+{
+    const int d = attn__dim(&x, dim);
+    if (x.ndim == 0)
+        return x;
+    if (d < 0)
+        return attn__no_tensor("attn_slice: the tensor has no such dimension");
+    if (start > x.shape[d] || count > x.shape[d] - start)
+        return attn__no_tensor("attn_slice: start + count is beyond the end of the dimension");
+    if (count > 0)
+        attn__advance(&x, (ptrdiff_t)start * x.stride[d]);
+    x.shape[d] = count;
+    x.owned = NULL;
+    return x;
+}
+
+ATTN__DEF attn_tensor attn_select(attn_tensor x, int dim, size_t index)
+{
+    int d = attn__dim(&x, dim);
+    if (x.ndim == 0)
+        return x;
+    if (d < 0 || x.ndim == 1)
+        return attn__no_tensor(
+            d < 0 ? "attn_select: the tensor has no such dimension"
+                  : "attn_select: a tensor keeps its last dimension; use attn_slice");
+    if (index >= x.shape[d])
+        return attn__no_tensor("attn_select: the index is beyond the end of the dimension");
+    attn__advance(&x, (ptrdiff_t)index * x.stride[d]);
+    for (; d + 1 < x.ndim; d++) {
+        x.shape[d] = x.shape[d + 1];
+        x.stride[d] = x.stride[d + 1];
+    }
+    x.shape[d] = 1;
+    x.stride[d] = 0;
+    x.ndim--;
+    x.owned = NULL;
+    return x;
+}
+
+ATTN__DEF attn_tensor attn_reshape(attn_tensor x, attn_shape shape)
+{
+    attn_tensor y;
+    int from = x.ndim - 1, to = shape.ndim - 1;
+    size_t bytes;
+    if (x.ndim == 0)
+        return x;
+    if (x.ndim > 4)
+        return attn__no_tensor("attn_reshape: a tensor has 1 to 4 dimensions");
+    if (!attn__measure(shape, x.dtype, &bytes) ||
+        bytes != attn_count(x) * attn__dtype_size(x.dtype))
+        return attn__no_tensor("attn_reshape: the new shape has another number of elements");
+    y = attn_borrow(x.data, x.dtype, shape);
+    if (bytes == 0)
+        return y;
+    /* From the last dimension on: each run of x that is even in memory is cut anew. */
+    while (to >= 0) {
+        ptrdiff_t stride;
+        size_t n_from = 1, n_to = 1;
+        while (from > 0 && x.shape[from] == 1)
+            from--;
+        stride = x.stride[from];
+        n_from = x.shape[from];
+        while (to >= 0 && (n_to < n_from || shape.dim[to] == 1)) {
+            while (n_to * shape.dim[to] > n_from) { /* join with the dimension before */
+                ptrdiff_t expected = x.stride[from] * (ptrdiff_t)x.shape[from];
+                do
+                    from--;
+                while (from > 0 && x.shape[from] == 1);
+                if (x.stride[from] != expected)
+                    return attn__no_tensor("attn_reshape: these strides cannot be joined without a "
+                                           "copy; attn_copy makes a dense tensor");
+                n_from *= x.shape[from];
+            }
+            y.stride[to] = stride * (ptrdiff_t)n_to;
+            n_to *= shape.dim[to--];
+        }
+        from--; /* n_to is n_from: as many are left of both */
+    }
+    return y;
+}
+
+static ptrdiff_t attn__offset(const attn_tensor *x, size_t i0, size_t i1, size_t i2, size_t i3)
+{
+    return (ptrdiff_t)i0 * x->stride[0] + (ptrdiff_t)i1 * x->stride[1] +
+           (ptrdiff_t)i2 * x->stride[2] + (ptrdiff_t)i3 * x->stride[3];
+}
+
+static float attn__load_element(const void *data, attn_dtype dtype, ptrdiff_t at)
+{
+    switch (dtype) {
+    case ATTN_F32:
+        return ((const float *)data)[at];
+    case ATTN_F16:
+        return attn_f32_from_f16(((const uint16_t *)data)[at]);
+    default:
+        return (float)((const int32_t *)data)[at];
+    }
+}
+
+/* One element, or NaN; indices beyond ndim are 0. */
+static float attn__get(const attn_tensor *x, int ndim, size_t i0, size_t i1, size_t i2, size_t i3)
+{
+    if (x->ndim != ndim || ndim == 0 || i0 >= x->shape[0] || i1 >= x->shape[1] ||
+        i2 >= x->shape[2] || i3 >= x->shape[3])
+        return NAN;
+    return attn__load_element(x->data, x->dtype, attn__offset(x, i0, i1, i2, i3));
+}
+
+ATTN__DEF float attn_get1(attn_tensor x, size_t i0)
+{
+    return attn__get(&x, 1, i0, 0, 0, 0);
+}
+ATTN__DEF float attn_get2(attn_tensor x, size_t i0, size_t i1)
+{
+    return attn__get(&x, 2, i0, i1, 0, 0);
+}
+ATTN__DEF float attn_get3(attn_tensor x, size_t i0, size_t i1, size_t i2)
+{
+    return attn__get(&x, 3, i0, i1, i2, 0);
+}
+ATTN__DEF float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3)
+{
+    return attn__get(&x, 4, i0, i1, i2, i3);
+}
+
+/* ---- checks that every operation makes ---- */
+
+/* Fails with "attn_matmul: a has shape [2, 3] and b [4]; " followed by `expected`. `name` holds the
+ * verb too: "a has", "logits have". If y is NULL, only the shape of x is told. */
+static attn_status attn__misfit(attn_ctx *ctx, const char *op, const char *name,
+                                const attn_tensor *x, const char *other, const attn_tensor *y,
+                                const char *expected)
+{
+    const attn__text first = attn__show(attn__shape_of(x));
+    const attn__text second = attn__show(attn__shape_of(y ? y : x));
+    return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s shape %s%s%s%s%s; %s", op, name, first.text,
+                      y ? " and " : "", y ? other : "", y ? " " : "", y ? second.text : "",
+                      expected);
+}
+
+/* An operand must be a tensor. If a failed call should have made it, that call's message stays. */
+static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
+                                  const attn_tensor *x)
+{
+    if (x->ndim > 4 || (x->ndim > 0 && (unsigned)x->dtype > ATTN_I32))
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "%s: %s has %d dimensions and data type %d; a tensor has 1 to 4 and holds "
+            "ATTN_F32, ATTN_F16 or ATTN_I32",
+            op, name, x->ndim, (int)x->dtype);
+    if (x->ndim > 0)
+        return ATTN_OK;
+    if (!x->error && ctx->status != ATTN_OK)
+        return ctx->status;
+    return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s is no tensor%s%s", op, name,
+                      x->error ? ": " : "; make it first, for example with attn_zeros",
+                      x->error ? x->error : "");
+}
+
+/* ... and nearly always one of floats. */
+ATTN__APART attn_status attn__need(attn_ctx *ctx, const char *op, const char *name,
+                                   const attn_tensor *x)
+{
+    ATTN__TRY(attn__need_any(ctx, op, name, x));
+    if (x->dtype == ATTN_I32)
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "%s: %s holds integers; expected ATTN_F32 or ATTN_F16 (attn_copy converts)", op, name);
+    return ATTN_OK;
+}
+
+/* Ids must be rows of a vocabulary (or a table) of n_vocab; `name` is the noun for one of them. */
+static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *name,
+                                  const int32_t *ids, ptrdiff_t step, size_t n, size_t n_vocab)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const int32_t id = ids[(ptrdiff_t)i * step];
+        if (id < 0 || (size_t)id >= n_vocab)
+            return attn__fail(ctx, ATTN_E_TOKEN, "%s: %s %llu is %ld; expected an id below %llu",
+                              op, name, ATTN__LLU(i), (long)id, ATTN__LLU(n_vocab));
+    }
+    return ATTN_OK;
+}
+
+/* Where a copy goes: makes *out a tensor of this type and shape if it is none, else checks that it
+ * has the shape and a type to which the numbers can be converted. */
+static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *out,
+                                   attn_dtype dtype, attn_shape shape)
+{
+    ATTN__TRY(attn__need_given(ctx, op, "place for the result", out));
+    if (out->error)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
+    if (out->ndim == 0)
+        return attn_zeros(ctx, out, dtype, shape);
+    ATTN__TRY(attn__need_any(ctx, op, "out", out));
+    if (!attn__has_shape(out, shape))
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
+                          op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
+    if (out->dtype == ATTN_I32 && dtype != ATTN_I32)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: the result holds floats and out integers; expected out of ATTN_F32 "
+                          "or ATTN_F16",
+                          op);
+    return ATTN_OK;
+}
+
+static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, attn_shape shape,
+                               attn__result *result)
+{
+    const int is_new = out && out->ndim == 0;
+    attn_status status;
+    memset(result, 0, sizeof *result);
+    if (!is_new && out && !out->error && out->dtype == ATTN_F32 && attn__has_shape(out, shape) &&
+        attn_is_dense(*out)) { /* nothing to make, nothing to refuse */
+        result->dense = *out;
+        return ATTN_OK;
+    }
+    status = attn__copy_into(ctx, op, out, ATTN_F32, shape);
+    if (status != ATTN_OK)
+        return status;
+    result->fresh = is_new;
+    result->stand_in = !is_new;
+    if (!is_new)
+        return attn_zeros(ctx, &result->dense, ATTN_F32, shape);
+    result->dense = *out;
+    return ATTN_OK;
+}
+
+static attn_status attn__finish(attn_ctx *ctx, attn_tensor *out, attn__result *result,
+                                attn_status status)
+{
+    if (result->stand_in) {
+        if (status == ATTN_OK)
+            status = attn_copy(ctx, out, result->dense);
+        attn_tensor_free(ctx, &result->dense);
+    } else if (status != ATTN_OK && result->fresh) {
+        attn_tensor_free(ctx, out);
+    }
+    return status;
+}
+
+/* ---- walking over rows: the last dimension is the row ---- */
+
+static size_t attn__n_rows(const attn_tensor *x)
+{
+    size_t n = 1;
+    int i;
+    for (i = 0; i + 1 < x->ndim; i++)
+        n *= x->shape[i];
+    return n;
+}
+
+static size_t attn__row_length(const attn_tensor *x)
+{
+    return x->shape[x->ndim - 1];
+}
+
+/* Offset of row `index` of a tensor that is laid over `like` by repeating dimensions of 1. */
+static ptrdiff_t attn__row_offset(const attn_tensor *x, const attn_shape *like, size_t index)
+{
+    ptrdiff_t offset = 0;
+    int i;
+    for (i = like->ndim - 2; i >= 0; i--) {
+        const int d = i - (like->ndim - x->ndim);
+        const size_t n = like->dim[i];
+        /* NOLINTBEGIN(clang-analyzer-core.DivideZero): there is a row, so no dimension is 0 */
+        if (d >= 0 && x->shape[d] != 1)
+            offset += (ptrdiff_t)(index % n) * x->stride[d];
+        index /= n;
+        /* NOLINTEND(clang-analyzer-core.DivideZero) */
+    }
+    return offset;
+}
+
+/* Row `index` as n floats: in place if it is that already, else gathered into buffer. */
+static const float *attn__row(const attn_tensor *x, const attn_shape *like, size_t index, size_t n,
+                              float *buffer)
+{
+    const ptrdiff_t at = attn__row_offset(x, like, index);
+    const ptrdiff_t step = attn__row_length(x) == 1 ? 0 : x->stride[x->ndim - 1];
+    size_t i;
+    if (x->dtype == ATTN_F32 && step == 1)
+        return (const float *)x->data + at;
+    for (i = 0; i < n; i++)
+        buffer[i] = attn__load_element(x->data, x->dtype, at + (ptrdiff_t)i * step);
+    return buffer;
+}
+
+/* Two row buffers, from the context. */
+static float *attn__row_buffers(attn_ctx *ctx, size_t n)
+{
+    return ATTN__NEW(ctx, float, n < SIZE_MAX / 8 - 16 ? (n + 16) * 2 : SIZE_MAX, "two rows");
+}
+
+ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    const attn_shape shape = attn__shape_of(&x);
+    size_t row, i, n;
+    ATTN__TRY(attn__need_any(ctx, "attn_copy", "x", &x));
+    ATTN__TRY(attn__copy_into(ctx, "attn_copy", out, x.dtype, shape));
+    if (attn_count(x) == 0)
+        return ATTN_OK;
+    n = attn__row_length(&x);
+    for (row = 0; row < attn__n_rows(&x); row++) {
+        const ptrdiff_t from = attn__row_offset(&x, &shape, row);
+        const ptrdiff_t to = attn__row_offset(out, &shape, row);
+        const ptrdiff_t from_step = x.stride[x.ndim - 1], to_step = out->stride[out->ndim - 1];
+        for (i = 0; i < n; i++) {
+            const ptrdiff_t source = from + (ptrdiff_t)i * from_step;
+            const ptrdiff_t target = to + (ptrdiff_t)i * to_step;
+            if (out->dtype == ATTN_I32 && x.dtype == ATTN_I32) {
+                ((int32_t *)out->data)[target] = ((const int32_t *)x.data)[source];
+            } else {
+                const float value = attn__load_element(x.data, x.dtype, source);
+                if (out->dtype == ATTN_F32)
+                    ((float *)out->data)[target] = value;
+                else
+                    ((uint16_t *)out->data)[target] = attn_f16_from_f32(value);
+            }
+        }
+    }
+    return ATTN_OK;
+}
+
+/* IEEE 754 binary16: 1 sign bit, 5 of exponent, 10 of fraction. */
+ATTN__DEF float attn_f32_from_f16(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, fraction = half & 0x3ff;
+    const uint32_t exponent = half >> 10 & 31;
+    uint32_t bits;
+    float value;
+    if (exponent == 0) { /* a multiple of 2^-24: small enough to convert exactly */
+        value = (float)fraction * (1.0f / 16777216.0f);
+        memcpy(&bits, &value, 4);
+        bits |= sign;
+    } else if (exponent == 31) {
+        bits = sign | 0x7f800000u | fraction << 13 | (fraction ? 0x400000u : 0);
+    } else {
+        bits = sign | (exponent + 112) << 23 | fraction << 13;
+    }
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+ATTN__DEF uint16_t attn_f16_from_f32(float value)
+{
+    uint32_t bits, sign, rest, round;
+    int shift;
+    memcpy(&bits, &value, 4);
+    sign = bits >> 16 & 0x8000;
+    bits &= 0x7fffffffu;
+    if (bits > 0x7f800000u) /* NaN stays one, quiet */
+        return (uint16_t)(sign | 0x7e00 | (bits >> 13 & 0x3ff));
+    if (bits >= 0x477ff000u) /* 65520 and more round to infinity */
+        return (uint16_t)(sign | 0x7c00);
+    if (bits < 0x33000000u) /* less than half of the smallest: zero */
+        return (uint16_t)sign;
+    if (bits < 0x38800000u) { /* below 2^-14: a denormal half counts in 2^-24 */
+        shift = 126 - (int)(bits >> 23);
+        rest = (bits & 0x7fffff) | 0x800000;
+    } else {
+        shift = 13;
+        rest = bits - (112u << 23);
+    }
+    round = rest & ((1u << shift) - 1);
+    rest >>= shift;
+    if (round > 1u << (shift - 1) || (round == 1u << (shift - 1) && (rest & 1)))
+        rest++; /* a carry out of the fraction lands in the exponent, as it should */
+    return (uint16_t)(sign | rest);
+}
+
 /* >>steps (tests: gpt2) =========================================================================
  * The steps of the forward pass, in the order in which it takes them. */
 
@@ -2538,6 +3067,14 @@ static void attn__embed(attn__worker *me, attn__pass *p)
     attn__visit(me, p, ATTN__HOOK_POS_EMBED);
     attn__barrier(me);
     attn__add(me, p, p->ws->resid, p->ws->added);
+}
+
+/* mean and scale of one row: scale = sqrt(variance + eps) */
+static void attn__moments(const attn__kernels *kernels, const float *x, size_t n, float eps,
+                          float *mean, float *scale)
+{
+    *mean = kernels->sum(x, n) / (float)n;
+    *scale = sqrtf(kernels->square_distance(x, *mean, n) / (float)n + eps);
 }
 
 /* out = (in - mean) / scale * w + b with scale = sqrt(variance + eps), in the three parts that can
@@ -2637,6 +3174,13 @@ static size_t attn__done_rows(const attn__pass *p, const attn_feed_item *item)
     if (attn__wanted(p, item, &first, &logits) == 0)
         return of->n_rows;
     return (item->logits && item->rows ? item->rows[first] : first) - of->fed;
+}
+
+static void attn__set_rows(attn__pass *p, size_t n)
+{
+    attn_workspace *ws = p->ws;
+    p->n_rows = n;
+    ws->resid.n = ws->normed.n = ws->added.n = ws->qkv.n = ws->z.n = ws->mlp.n = n;
 }
 
 /* Leaves the done rows out and moves the others together: of a prompt, most of the last layer is
@@ -3522,13 +4066,6 @@ static void attn__end_feed(const attn__pass *p, const attn_feed_item *item)
     }
 }
 
-static void attn__set_rows(attn__pass *p, size_t n)
-{
-    attn_workspace *ws = p->ws;
-    p->n_rows = n;
-    ws->resid.n = ws->normed.n = ws->added.n = ws->qkv.n = ws->z.n = ws->mlp.n = n;
-}
-
 /* Takes the next rows of every item, as many as the workspace has room for. 0: none are left. */
 static size_t attn__next_rows(attn__pass *p)
 {
@@ -4168,6 +4705,16 @@ static float *attn__scores_of(const attn__pass *p, const attn_session *of, size_
            of->first_row * p->model->config.n_head * attn__round_up(p->ws->n_ctx, 16);
 }
 
+/* The copies for each head, or the results of each, as watchers may change them, or as they were
+ * before: a row is [H, stride of the stream]. */
+static attn__rows attn__heads_rows(const attn__pass *p, int before)
+{
+    const size_t stride = p->model->config.n_head * p->ws->resid.stride;
+    const attn__rows rows = {p->ws->heads.data + (before ? p->ws->n_batch * stride : 0), stride,
+                             p->n_rows};
+    return rows;
+}
+
 /* The session's part of an activation. */
 static attn_tensor attn__activation_view(const attn__pass *p, const attn_session *of, int point)
 {
@@ -4250,16 +4797,6 @@ static void attn__visit(attn__worker *me, attn__pass *p, int point)
 }
 
 /* ---- on request: activations that are computed only while watched ---- */
-
-/* The copies for each head, or the results of each, as watchers may change them, or as they were
- * before: a row is [H, stride of the stream]. */
-static attn__rows attn__heads_rows(const attn__pass *p, int before)
-{
-    const size_t stride = p->model->config.n_head * p->ws->resid.stride;
-    const attn__rows rows = {p->ws->heads.data + (before ? p->ws->n_batch * stride : 0), stride,
-                             p->n_rows};
-    return rows;
-}
 
 /* This worker's rows of a session, if its watchers want one of the points in this layer; else none:
  * rows of the pass, [*first, *last). */
@@ -7427,561 +7964,8 @@ ATTN__CALLER attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_mo
     return ctx->status;
 }
 
-/* >>tensors (tests: tensors) ====================================================================
- * Views are arithmetic on strides; a tensor that could not be made says why in `error`. */
-
-ATTN__INLINE attn_shape attn__shape(int ndim, size_t d0, size_t d1, size_t d2, size_t d3)
-{
-    const attn_shape s = {ndim, {d0, d1, d2, d3}};
-    return s;
-}
-ATTN__DEF attn_shape attn_shape1(size_t d0)
-{
-    return attn__shape(1, d0, 1, 1, 1);
-}
-ATTN__DEF attn_shape attn_shape2(size_t d0, size_t d1)
-{
-    return attn__shape(2, d0, d1, 1, 1);
-}
-ATTN__DEF attn_shape attn_shape3(size_t d0, size_t d1, size_t d2)
-{
-    return attn__shape(3, d0, d1, d2, 1);
-}
-ATTN__DEF attn_shape attn_shape4(size_t d0, size_t d1, size_t d2, size_t d3)
-{
-    return attn__shape(4, d0, d1, d2, d3);
-}
-
-ATTN__INLINE attn_shape attn__shape_of(const attn_tensor *x)
-{
-    return attn__shape(x->ndim, x->shape[0], x->shape[1], x->shape[2], x->shape[3]);
-}
-
-ATTN__INLINE int attn__has_shape(const attn_tensor *x, attn_shape shape)
-{
-    int i, same = x->ndim == shape.ndim;
-    for (i = 0; i < shape.ndim && same; i++)
-        same = x->shape[i] == shape.dim[i];
-    return same;
-}
-
-static attn_tensor attn__no_tensor(const char *why)
-{
-    attn_tensor x = ATTN_ZERO;
-    x.error = why;
-    return x;
-}
-
-/* Writes a shape for a message. */
-static attn__text attn__show(attn_shape s)
-{
-    attn__text t = {"["};
-    int i, at = 1;
-    for (i = 0; i < s.ndim; i++)
-        at += snprintf(t.text + at, sizeof t.text - (size_t)at, "%s%llu", i ? ", " : "",
-                       ATTN__LLU(s.dim[i]));
-    t.text[at] = ']';
-    return t;
-}
-
-static size_t attn__dtype_size(attn_dtype dtype)
-{
-    return dtype == ATTN_F16 ? 2 : 4;
-}
-
-ATTN__DEF size_t attn_count(attn_tensor x)
-{
-    return x.ndim == 0 ? 0 : x.shape[0] * x.shape[1] * x.shape[2] * x.shape[3];
-}
-
-ATTN__DEF int attn_is_dense(attn_tensor x)
-{
-    ptrdiff_t expected = 1;
-    int i;
-    for (i = x.ndim > 4 ? -1 : x.ndim - 1; i >= 0; i--) {
-        if (x.shape[i] != 1 && x.stride[i] != expected)
-            return attn_count(x) == 0;
-        expected *= (ptrdiff_t)x.shape[i];
-    }
-    return 1;
-}
-
-/* Number of elements and bytes of a shape from outside; 0 if it is no shape or too large. */
-static int attn__measure(attn_shape s, attn_dtype dtype, size_t *bytes)
-{
-    size_t n = attn__dtype_size(dtype);
-    int i, empty = 0;
-    if (s.ndim < 1 || s.ndim > 4 || (dtype != ATTN_F32 && dtype != ATTN_F16 && dtype != ATTN_I32))
-        return 0;
-    for (i = 0; i < s.ndim; i++) { /* an empty tensor's other dimensions must be sane too */
-        if (s.dim[i] == 0)
-            empty = 1;
-        else if (attn__mul_overflows(n, s.dim[i], &n) || n > PTRDIFF_MAX)
-            return 0;
-    }
-    *bytes = empty ? 0 : n;
-    return 1;
-}
-
-ATTN__DEF attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shape shape)
-{
-    attn_tensor x = ATTN_ZERO;
-    ptrdiff_t stride = 1;
-    size_t bytes;
-    int i;
-    if (!attn__measure(shape, dtype, &bytes))
-        return attn__no_tensor(
-            "attn_borrow: 1 to 4 dimensions that fit in memory, and a type of f32, f16 or i32, are "
-            "needed");
-    if (!data && bytes > 0)
-        return attn__no_tensor("attn_borrow: no data was given (did an allocation fail?)");
-    x.data = (void *)(uintptr_t)data; /* an operation writes to its output only */
-    x.dtype = dtype;
-    x.ndim = shape.ndim;
-    for (i = 3; i >= 0; i--) {
-        x.shape[i] = i < shape.ndim ? shape.dim[i] : 1;
-        x.stride[i] = i < shape.ndim ? stride : 0;
-        stride *= (ptrdiff_t)(x.shape[i] ? x.shape[i] : 1);
-    }
-    return x;
-}
-
-ATTN__DEF attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dtype,
-                                 attn_shape shape)
-{
-    size_t bytes;
-    void *data;
-    ATTN__TRY(attn__need_given(ctx, "attn_zeros", "place for the tensor", out));
-    if (!attn__measure(shape, dtype, &bytes))
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "attn_zeros: a tensor of %d dimensions%s%s and type %d cannot be made; expected 1 "
-            "to 4 dimensions that fit in memory, and ATTN_F32, ATTN_F16 or ATTN_I32",
-            shape.ndim, shape.ndim >= 1 && shape.ndim <= 4 ? " " : "",
-            shape.ndim >= 1 && shape.ndim <= 4 ? attn__show(shape).text : "", (int)dtype);
-    data = attn__alloc(ctx, bytes, "a tensor");
-    if (!data)
-        return ATTN_E_MEMORY;
-    attn__chain(ctx, data);
-    *out = attn_borrow(data, dtype, shape);
-    out->owned = data;
-    return ATTN_OK;
-}
-
-ATTN__DEF void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor)
-{
-    if (tensor->owned)
-        attn__unchain(ctx, tensor->owned);
-    *tensor = attn__no_tensor(NULL);
-}
-
-static int attn__dim(const attn_tensor *x, int dim)
-{
-    if (dim < 0)
-        dim += x->ndim;
-    return dim >= 0 && dim < x->ndim && x->ndim <= 4 ? dim : -1;
-}
-
-ATTN__DEF attn_tensor attn_transpose(attn_tensor x, int dim_a, int dim_b)
-{
-    const int a = attn__dim(&x, dim_a), b = attn__dim(&x, dim_b);
-    size_t n;
-    ptrdiff_t s;
-    if (x.ndim == 0)
-        return x;
-    if (a < 0 || b < 0)
-        return attn__no_tensor("attn_transpose: the tensor has no such dimension");
-    n = x.shape[a];
-    x.shape[a] = x.shape[b];
-    x.shape[b] = n;
-    s = x.stride[a];
-    x.stride[a] = x.stride[b];
-    x.stride[b] = s;
-    x.owned = NULL;
-    return x;
-}
-
-/* Moves a view's first element; NULL stays NULL, as an empty tensor may have it. */
-static void attn__advance(attn_tensor *x, ptrdiff_t elements)
-{
-    if (x->data)
-        x->data = (char *)x->data + elements * (ptrdiff_t)attn__dtype_size(x->dtype);
-}
-
-ATTN__DEF attn_tensor attn_slice(attn_tensor x, int dim, size_t start, size_t count)
-{
-    const int d = attn__dim(&x, dim);
-    if (x.ndim == 0)
-        return x;
-    if (d < 0)
-        return attn__no_tensor("attn_slice: the tensor has no such dimension");
-    if (start > x.shape[d] || count > x.shape[d] - start)
-        return attn__no_tensor("attn_slice: start + count is beyond the end of the dimension");
-    if (count > 0)
-        attn__advance(&x, (ptrdiff_t)start * x.stride[d]);
-    x.shape[d] = count;
-    x.owned = NULL;
-    return x;
-}
-
-ATTN__DEF attn_tensor attn_select(attn_tensor x, int dim, size_t index)
-{
-    int d = attn__dim(&x, dim);
-    if (x.ndim == 0)
-        return x;
-    if (d < 0 || x.ndim == 1)
-        return attn__no_tensor(
-            d < 0 ? "attn_select: the tensor has no such dimension"
-                  : "attn_select: a tensor keeps its last dimension; use attn_slice");
-    if (index >= x.shape[d])
-        return attn__no_tensor("attn_select: the index is beyond the end of the dimension");
-    attn__advance(&x, (ptrdiff_t)index * x.stride[d]);
-    for (; d + 1 < x.ndim; d++) {
-        x.shape[d] = x.shape[d + 1];
-        x.stride[d] = x.stride[d + 1];
-    }
-    x.shape[d] = 1;
-    x.stride[d] = 0;
-    x.ndim--;
-    x.owned = NULL;
-    return x;
-}
-
-ATTN__DEF attn_tensor attn_reshape(attn_tensor x, attn_shape shape)
-{
-    attn_tensor y;
-    int from = x.ndim - 1, to = shape.ndim - 1;
-    size_t bytes;
-    if (x.ndim == 0)
-        return x;
-    if (x.ndim > 4)
-        return attn__no_tensor("attn_reshape: a tensor has 1 to 4 dimensions");
-    if (!attn__measure(shape, x.dtype, &bytes) ||
-        bytes != attn_count(x) * attn__dtype_size(x.dtype))
-        return attn__no_tensor("attn_reshape: the new shape has another number of elements");
-    y = attn_borrow(x.data, x.dtype, shape);
-    if (bytes == 0)
-        return y;
-    /* From the last dimension on: each run of x that is even in memory is cut anew. */
-    while (to >= 0) {
-        ptrdiff_t stride;
-        size_t n_from = 1, n_to = 1;
-        while (from > 0 && x.shape[from] == 1)
-            from--;
-        stride = x.stride[from];
-        n_from = x.shape[from];
-        while (to >= 0 && (n_to < n_from || shape.dim[to] == 1)) {
-            while (n_to * shape.dim[to] > n_from) { /* join with the dimension before */
-                ptrdiff_t expected = x.stride[from] * (ptrdiff_t)x.shape[from];
-                do
-                    from--;
-                while (from > 0 && x.shape[from] == 1);
-                if (x.stride[from] != expected)
-                    return attn__no_tensor("attn_reshape: these strides cannot be joined without a "
-                                           "copy; attn_copy makes a dense tensor");
-                n_from *= x.shape[from];
-            }
-            y.stride[to] = stride * (ptrdiff_t)n_to;
-            n_to *= shape.dim[to--];
-        }
-        from--; /* n_to is n_from: as many are left of both */
-    }
-    return y;
-}
-
-static ptrdiff_t attn__offset(const attn_tensor *x, size_t i0, size_t i1, size_t i2, size_t i3)
-{
-    return (ptrdiff_t)i0 * x->stride[0] + (ptrdiff_t)i1 * x->stride[1] +
-           (ptrdiff_t)i2 * x->stride[2] + (ptrdiff_t)i3 * x->stride[3];
-}
-
-static float attn__load_element(const void *data, attn_dtype dtype, ptrdiff_t at)
-{
-    switch (dtype) {
-    case ATTN_F32:
-        return ((const float *)data)[at];
-    case ATTN_F16:
-        return attn_f32_from_f16(((const uint16_t *)data)[at]);
-    default:
-        return (float)((const int32_t *)data)[at];
-    }
-}
-
-/* One element, or NaN; indices beyond ndim are 0. */
-static float attn__get(const attn_tensor *x, int ndim, size_t i0, size_t i1, size_t i2, size_t i3)
-{
-    if (x->ndim != ndim || ndim == 0 || i0 >= x->shape[0] || i1 >= x->shape[1] ||
-        i2 >= x->shape[2] || i3 >= x->shape[3])
-        return NAN;
-    return attn__load_element(x->data, x->dtype, attn__offset(x, i0, i1, i2, i3));
-}
-
-ATTN__DEF float attn_get1(attn_tensor x, size_t i0)
-{
-    return attn__get(&x, 1, i0, 0, 0, 0);
-}
-ATTN__DEF float attn_get2(attn_tensor x, size_t i0, size_t i1)
-{
-    return attn__get(&x, 2, i0, i1, 0, 0);
-}
-ATTN__DEF float attn_get3(attn_tensor x, size_t i0, size_t i1, size_t i2)
-{
-    return attn__get(&x, 3, i0, i1, i2, 0);
-}
-ATTN__DEF float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3)
-{
-    return attn__get(&x, 4, i0, i1, i2, i3);
-}
-
-/* ---- checks that every operation makes ---- */
-
-/* Fails with "attn_matmul: a has shape [2, 3] and b [4]; " followed by `expected`. `name` holds the
- * verb too: "a has", "logits have". If y is NULL, only the shape of x is told. */
-static attn_status attn__misfit(attn_ctx *ctx, const char *op, const char *name,
-                                const attn_tensor *x, const char *other, const attn_tensor *y,
-                                const char *expected)
-{
-    const attn__text first = attn__show(attn__shape_of(x));
-    const attn__text second = attn__show(attn__shape_of(y ? y : x));
-    return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s shape %s%s%s%s%s; %s", op, name, first.text,
-                      y ? " and " : "", y ? other : "", y ? " " : "", y ? second.text : "",
-                      expected);
-}
-
-/* An operand must be a tensor. If a failed call should have made it, that call's message stays. */
-static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
-                                  const attn_tensor *x)
-{
-    if (x->ndim > 4 || (x->ndim > 0 && (unsigned)x->dtype > ATTN_I32))
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "%s: %s has %d dimensions and data type %d; a tensor has 1 to 4 and holds "
-            "ATTN_F32, ATTN_F16 or ATTN_I32",
-            op, name, x->ndim, (int)x->dtype);
-    if (x->ndim > 0)
-        return ATTN_OK;
-    if (!x->error && ctx->status != ATTN_OK)
-        return ctx->status;
-    return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s is no tensor%s%s", op, name,
-                      x->error ? ": " : "; make it first, for example with attn_zeros",
-                      x->error ? x->error : "");
-}
-
-/* ... and nearly always one of floats. */
-ATTN__APART attn_status attn__need(attn_ctx *ctx, const char *op, const char *name,
-                                   const attn_tensor *x)
-{
-    ATTN__TRY(attn__need_any(ctx, op, name, x));
-    if (x->dtype == ATTN_I32)
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "%s: %s holds integers; expected ATTN_F32 or ATTN_F16 (attn_copy converts)", op, name);
-    return ATTN_OK;
-}
-
-/* Ids must be rows of a vocabulary (or a table) of n_vocab; `name` is the noun for one of them. */
-static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *name,
-                                  const int32_t *ids, ptrdiff_t step, size_t n, size_t n_vocab)
-{
-    size_t i;
-    for (i = 0; i < n; i++) {
-        const int32_t id = ids[(ptrdiff_t)i * step];
-        if (id < 0 || (size_t)id >= n_vocab)
-            return attn__fail(ctx, ATTN_E_TOKEN, "%s: %s %llu is %ld; expected an id below %llu",
-                              op, name, ATTN__LLU(i), (long)id, ATTN__LLU(n_vocab));
-    }
-    return ATTN_OK;
-}
-
-static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, attn_shape shape,
-                               attn__result *result)
-{
-    const int is_new = out && out->ndim == 0;
-    attn_status status;
-    memset(result, 0, sizeof *result);
-    if (!is_new && out && !out->error && out->dtype == ATTN_F32 && attn__has_shape(out, shape) &&
-        attn_is_dense(*out)) { /* nothing to make, nothing to refuse */
-        result->dense = *out;
-        return ATTN_OK;
-    }
-    status = attn__copy_into(ctx, op, out, ATTN_F32, shape);
-    if (status != ATTN_OK)
-        return status;
-    result->fresh = is_new;
-    result->stand_in = !is_new;
-    if (!is_new)
-        return attn_zeros(ctx, &result->dense, ATTN_F32, shape);
-    result->dense = *out;
-    return ATTN_OK;
-}
-
-static attn_status attn__finish(attn_ctx *ctx, attn_tensor *out, attn__result *result,
-                                attn_status status)
-{
-    if (result->stand_in) {
-        if (status == ATTN_OK)
-            status = attn_copy(ctx, out, result->dense);
-        attn_tensor_free(ctx, &result->dense);
-    } else if (status != ATTN_OK && result->fresh) {
-        attn_tensor_free(ctx, out);
-    }
-    return status;
-}
-
-/* ---- walking over rows: the last dimension is the row ---- */
-
-static size_t attn__n_rows(const attn_tensor *x)
-{
-    size_t n = 1;
-    int i;
-    for (i = 0; i + 1 < x->ndim; i++)
-        n *= x->shape[i];
-    return n;
-}
-
-static size_t attn__row_length(const attn_tensor *x)
-{
-    return x->shape[x->ndim - 1];
-}
-
-/* Offset of row `index` of a tensor that is laid over `like` by repeating dimensions of 1. */
-static ptrdiff_t attn__row_offset(const attn_tensor *x, const attn_shape *like, size_t index)
-{
-    ptrdiff_t offset = 0;
-    int i;
-    for (i = like->ndim - 2; i >= 0; i--) {
-        const int d = i - (like->ndim - x->ndim);
-        const size_t n = like->dim[i];
-        /* NOLINTBEGIN(clang-analyzer-core.DivideZero): there is a row, so no dimension is 0 */
-        if (d >= 0 && x->shape[d] != 1)
-            offset += (ptrdiff_t)(index % n) * x->stride[d];
-        index /= n;
-        /* NOLINTEND(clang-analyzer-core.DivideZero) */
-    }
-    return offset;
-}
-
-/* Row `index` as n floats: in place if it is that already, else gathered into buffer. */
-static const float *attn__row(const attn_tensor *x, const attn_shape *like, size_t index, size_t n,
-                              float *buffer)
-{
-    const ptrdiff_t at = attn__row_offset(x, like, index);
-    const ptrdiff_t step = attn__row_length(x) == 1 ? 0 : x->stride[x->ndim - 1];
-    size_t i;
-    if (x->dtype == ATTN_F32 && step == 1)
-        return (const float *)x->data + at;
-    for (i = 0; i < n; i++)
-        buffer[i] = attn__load_element(x->data, x->dtype, at + (ptrdiff_t)i * step);
-    return buffer;
-}
-
-/* Where a copy goes: makes *out a tensor of this type and shape if it is none, else checks that it
- * has the shape and a type to which the numbers can be converted. */
-static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *out,
-                                   attn_dtype dtype, attn_shape shape)
-{
-    ATTN__TRY(attn__need_given(ctx, op, "place for the result", out));
-    if (out->error)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
-    if (out->ndim == 0)
-        return attn_zeros(ctx, out, dtype, shape);
-    ATTN__TRY(attn__need_any(ctx, op, "out", out));
-    if (!attn__has_shape(out, shape))
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
-                          op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
-    if (out->dtype == ATTN_I32 && dtype != ATTN_I32)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: the result holds floats and out integers; expected out of ATTN_F32 "
-                          "or ATTN_F16",
-                          op);
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
-{
-    const attn_shape shape = attn__shape_of(&x);
-    size_t row, i, n;
-    ATTN__TRY(attn__need_any(ctx, "attn_copy", "x", &x));
-    ATTN__TRY(attn__copy_into(ctx, "attn_copy", out, x.dtype, shape));
-    if (attn_count(x) == 0)
-        return ATTN_OK;
-    n = attn__row_length(&x);
-    for (row = 0; row < attn__n_rows(&x); row++) {
-        const ptrdiff_t from = attn__row_offset(&x, &shape, row);
-        const ptrdiff_t to = attn__row_offset(out, &shape, row);
-        const ptrdiff_t from_step = x.stride[x.ndim - 1], to_step = out->stride[out->ndim - 1];
-        for (i = 0; i < n; i++) {
-            const ptrdiff_t source = from + (ptrdiff_t)i * from_step;
-            const ptrdiff_t target = to + (ptrdiff_t)i * to_step;
-            if (out->dtype == ATTN_I32 && x.dtype == ATTN_I32) {
-                ((int32_t *)out->data)[target] = ((const int32_t *)x.data)[source];
-            } else {
-                const float value = attn__load_element(x.data, x.dtype, source);
-                if (out->dtype == ATTN_F32)
-                    ((float *)out->data)[target] = value;
-                else
-                    ((uint16_t *)out->data)[target] = attn_f16_from_f32(value);
-            }
-        }
-    }
-    return ATTN_OK;
-}
-
-/* IEEE 754 binary16: 1 sign bit, 5 of exponent, 10 of fraction. */
-ATTN__DEF float attn_f32_from_f16(uint16_t half)
-{
-    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, fraction = half & 0x3ff;
-    const uint32_t exponent = half >> 10 & 31;
-    uint32_t bits;
-    float value;
-    if (exponent == 0) { /* a multiple of 2^-24: small enough to convert exactly */
-        value = (float)fraction * (1.0f / 16777216.0f);
-        memcpy(&bits, &value, 4);
-        bits |= sign;
-    } else if (exponent == 31) {
-        bits = sign | 0x7f800000u | fraction << 13 | (fraction ? 0x400000u : 0);
-    } else {
-        bits = sign | (exponent + 112) << 23 | fraction << 13;
-    }
-    memcpy(&value, &bits, 4);
-    return value;
-}
-
-ATTN__DEF uint16_t attn_f16_from_f32(float value)
-{
-    uint32_t bits, sign, rest, round;
-    int shift;
-    memcpy(&bits, &value, 4);
-    sign = bits >> 16 & 0x8000;
-    bits &= 0x7fffffffu;
-    if (bits > 0x7f800000u) /* NaN stays one, quiet */
-        return (uint16_t)(sign | 0x7e00 | (bits >> 13 & 0x3ff));
-    if (bits >= 0x477ff000u) /* 65520 and more round to infinity */
-        return (uint16_t)(sign | 0x7c00);
-    if (bits < 0x33000000u) /* less than half of the smallest: zero */
-        return (uint16_t)sign;
-    if (bits < 0x38800000u) { /* below 2^-14: a denormal half counts in 2^-24 */
-        shift = 126 - (int)(bits >> 23);
-        rest = (bits & 0x7fffff) | 0x800000;
-    } else {
-        shift = 13;
-        rest = bits - (112u << 23);
-    }
-    round = rest & ((1u << shift) - 1);
-    rest >>= shift;
-    if (round > 1u << (shift - 1) || (round == 1u << (shift - 1) && (rest & 1)))
-        rest++; /* a carry out of the fraction lands in the exponent, as it should */
-    return (uint16_t)(sign | rest);
-}
-
 /* >>ops (tests: ops attention) ==================================================================
  * Tier 1's operations: checks, then a walk over rows with the kernels of the room. */
-
-/* Two row buffers, from the context. */
-static float *attn__row_buffers(attn_ctx *ctx, size_t n)
-{
-    return ATTN__NEW(ctx, float, n < SIZE_MAX / 8 - 16 ? (n + 16) * 2 : SIZE_MAX, "two rows");
-}
 
 /* The shape of two operands laid over each other; dimensions of 1 repeat. */
 ATTN__INLINE int attn__broadcast(attn_shape a, attn_shape b, attn_shape *shape)
@@ -8120,14 +8104,6 @@ static void attn__row_log_softmax(float *out, const float *x, size_t n, const at
     size_t i;
     for (i = 0; i < n; i++)
         out[i] = (x[i] - largest) - log_sum;
-}
-
-/* mean and scale of one row: scale = sqrt(variance + eps) */
-static void attn__moments(const attn__kernels *kernels, const float *x, size_t n, float eps,
-                          float *mean, float *scale)
-{
-    *mean = kernels->sum(x, n) / (float)n;
-    *scale = sqrtf(kernels->square_distance(x, *mean, n) / (float)n + eps);
 }
 
 static void attn__row_layernorm(float *out, const float *x, size_t n, const attn__row_args *args)
