@@ -2205,6 +2205,12 @@ static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const
         if ((call) != ATTN_OK)                                                                     \
             return ctx->status;                                                                    \
     } while (0)
+/* The same for what attn__alloc returned. */
+#define ATTN__TRY_MEMORY(pointer)                                                                  \
+    do {                                                                                           \
+        if (!(pointer))                                                                            \
+            return ATTN_E_MEMORY;                                                                  \
+    } while (0)
 
 #ifdef __clang_analyzer__ /* it does not look into these */
 #define attn__fail(ctx, status_, ...)                                                              \
@@ -2571,8 +2577,7 @@ ATTN__DEF attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dty
             shape.ndim, shape.ndim >= 1 && shape.ndim <= 4 ? " " : "",
             shape.ndim >= 1 && shape.ndim <= 4 ? attn__show(shape).text : "", (int)dtype);
     data = attn__alloc(ctx, bytes, "a tensor");
-    if (!data)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(data);
     attn__chain(ctx, data);
     *out = attn_borrow(data, dtype, shape);
     out->owned = data;
@@ -2708,14 +2713,11 @@ static ptrdiff_t attn__offset(const attn_tensor *x, size_t i0, size_t i1, size_t
 
 static float attn__load_element(const void *data, attn_dtype dtype, ptrdiff_t at)
 {
-    switch (dtype) {
-    case ATTN_F32:
+    if (dtype == ATTN_F32)
         return ((const float *)data)[at];
-    case ATTN_F16:
+    if (dtype == ATTN_F16)
         return attn_f32_from_f16(((const uint16_t *)data)[at]);
-    default:
-        return (float)((const int32_t *)data)[at];
-    }
+    return (float)((const int32_t *)data)[at];
 }
 
 /* One element, or NaN; indices beyond ndim are 0. */
@@ -4495,8 +4497,7 @@ static attn_status attn__claim_watched(attn_ctx *ctx, const attn_workspace *ws,
                               "memory; make a workspace with a smaller n_batch",
                               ATTN__LLU(ws->n_batch));
         block->data = (float *)attn__alloc(ctx, n, "the activations of every head");
-        if (!block->data)
-            return ATTN_E_MEMORY;
+        ATTN__TRY_MEMORY(block->data);
     }
     block->n_users++;
     return ATTN_OK;
@@ -4516,9 +4517,8 @@ static attn_status attn__claim(attn_ctx *ctx, attn_workspace *ws, const attn__wa
 {
     const size_t heads = ws->model->config.n_head, wide = ws->resid.stride;
     const int scores = attn__watches(w, ATTN__SEES_SCORES);
-    if (scores &&
-        attn__claim_watched(ctx, ws, &ws->scores, heads * attn__round_up(ws->n_ctx, 16)) != ATTN_OK)
-        return ctx->status;
+    if (scores)
+        ATTN__TRY(attn__claim_watched(ctx, ws, &ws->scores, heads * attn__round_up(ws->n_ctx, 16)));
     if (!attn__watches(w, ATTN__SEES_HEADS) ||
         attn__claim_watched(ctx, ws, &ws->heads, 2 * heads * wide) == ATTN_OK)
         return ATTN_OK;
@@ -4592,8 +4592,7 @@ static attn_status attn__new_watcher(attn_ctx *ctx, const char *what, attn__watc
     size_t i;
     ATTN__TRY(attn__check_idle(ctx, what, session));
     w = (attn__watcher *)attn__alloc(ctx, at + (1 + c->n_layer) * sizeof *w->points, "a hook");
-    if (!w)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(w);
     w->points = (uint32_t *)(void *)((unsigned char *)w + at);
     for (i = 0; i < n_patterns; i++)
         if (attn__match_all(c, patterns[i], w->points) == 0) {
@@ -5234,13 +5233,11 @@ ATTN__CALLER attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const at
     attn_record_desc plan;
     uint32_t *points;
     size_t i, n_slots;
-    attn_status status;
-    if ((status = attn__need_given(ctx, "attn_record_size", "place for the size", bytes)) ||
-        (status = attn__record_plan(ctx, "attn_record_size", model, desc, &plan)))
-        return status;
+    attn_status status = ATTN_OK;
+    ATTN__TRY(attn__need_given(ctx, "attn_record_size", "place for the size", bytes));
+    ATTN__TRY(attn__record_plan(ctx, "attn_record_size", model, desc, &plan));
     points = ATTN__NEW(ctx, uint32_t, 1 + (size_t)model->config.n_layer, "a list of names");
-    if (!points)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(points);
     for (i = 0; i < plan.n_names && status == ATTN_OK; i++)
         if (attn__match_all(&model->config, plan.names[i], points) == 0)
             status = attn__no_such_name(ctx, "attn_record_size", &model->config, plan.names[i]);
@@ -5481,8 +5478,7 @@ ATTN__CALLER attn_status attn_record_new(attn_ctx *ctx, attn_record **record, at
                           "to record cannot be %llu; attn_truncate it, or set first",
                           ATTN__LLU(session->length), ATTN__LLU(plan.first));
     r = ATTN__NEW(ctx, attn_record, 1, "a record");
-    if (!r)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(r);
     r->model = session->model;
     r->first = plan.first;
     r->room = plan.n_positions;
@@ -5645,8 +5641,7 @@ static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *
     if (v.n[0] == 1)
         return ATTN_OK;
     hook->mean = ATTN__NEW(ctx, float, v.n[1] * v.n[2], "a mean");
-    if (!hook->mean)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(hook->mean);
     for (head = 0; head < v.n[1]; head++)
         for (k = 0; k < v.n[2]; k++) {
             double sum = 0;
@@ -5850,8 +5845,7 @@ ATTN__CALLER attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler,
                           "repeat_penalty is %s; expected 0 (none) or a positive number",
                           attn__show_number(number, (double)d.repeat_penalty));
     s = ATTN__NEW(ctx, attn_sampler, 1, "a sampler");
-    if (!s)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(s);
     s->desc = d;
     s->n_vocab = n_vocab;
     attn_rng_seed(&s->rng, d.seed);
@@ -6024,10 +6018,9 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *s
     best = attn__largest_at(s->kernels, s->logits, s->n_vocab);
     ATTN__TRY(attn__need_possible(ctx, s->logits[best]));
     *token = (int32_t)best;
-    if (d->temperature == 0)
+    if (d->temperature == 0 ||
+        s->logits[best] == INFINITY) /* nothing to weigh against each other */
         return ATTN_OK;
-    if (s->logits[best] == INFINITY)
-        return ATTN_OK; /* nothing to weigh against each other */
 
     for (i = 0; i < s->n_vocab; i++)
         s->weights[i] = (s->logits[i] - s->logits[best]) / d->temperature;
@@ -6083,8 +6076,7 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, cons
     if (room > SIZE_MAX / sizeof **ids - 1)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "the prompt is too long");
     *ids = ATTN__NEW(ctx, int32_t, room + 1, "the prompt");
-    if (!*ids)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(*ids);
     if (bos)
         (*ids)[n++] = model->config.bos;
     if (d->prompt_ids)
@@ -6365,12 +6357,10 @@ static attn_status attn__generation_init(attn_ctx *ctx, attn__generation *w)
     w->listener.stops = w->desc.stop;
     w->listener.n_stops = w->desc.n_stop;
     w->listener.held = (char *)attn__alloc(ctx, longest_stop, "stop strings");
-    if (!w->listener.held)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(w->listener.held);
     if (w->desc.logits_fn) {
         w->logits = ATTN__NEW(ctx, float, model->config.n_vocab, "logits for logits_fn");
-        if (!w->logits)
-            return ATTN_E_MEMORY;
+        ATTN__TRY_MEMORY(w->logits);
     }
     return attn__drafter_init(ctx, &w->drafter, w->session, w->desc.n_draft);
 }
@@ -7759,8 +7749,7 @@ static attn_status attn__encode(attn__encoder *encoder, const char *text, size_t
     if (n_cached >= 16) {
         encoder->cache_mask = n_cached - 1;
         encoder->cache = ATTN__NEW(encoder->ctx, attn__cached_word, n_cached, "a cache of words");
-        if (!encoder->cache)
-            return ATTN_E_MEMORY;
+        ATTN__TRY_MEMORY(encoder->cache);
     }
     status = attn__encode_all(encoder, start, start + size, allow_special);
     attn__free(encoder->cache);
@@ -8043,14 +8032,14 @@ typedef void (*attn__row_fn)(float *out, const float *x, size_t n, const attn__r
 
 /* Applies fn to each row of x. The last dimension of out keeps its length, becomes 1 or goes away. */
 static attn_status attn__each_row(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor x,
-                                  attn__becomes becomes, attn__row_fn fn, attn__row_args *args)
+                                  attn__becomes becomes, attn__row_fn fn, attn__row_args args)
 {
     attn__result result;
     const attn_shape shape = attn__shape_of(&x);
     attn_shape out_shape = shape;
     size_t n, n_out, n_rows;
     float *buffers;
-    ATTN__TRY(attn__need_kernels(ctx, &args->kernels));
+    ATTN__TRY(attn__need_kernels(ctx, &args.kernels));
     ATTN__TRY(attn__need(ctx, op, "x", &x));
     n = attn__row_length(&x);
     n_out = becomes == ATTN__A_ROW ? n : 1;
@@ -8061,10 +8050,10 @@ static attn_status attn__each_row(attn_ctx *ctx, const char *op, attn_tensor *ou
     buffers = attn__row_buffers(ctx, n);
     if (!buffers)
         return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
-    args->room = buffers + n;
-    for (args->row = 0; args->row < n_rows; args->row++)
-        fn((float *)result.dense.data + args->row * n_out,
-           attn__row(&x, &shape, args->row, n, buffers), n, args);
+    args.room = buffers + n;
+    for (args.row = 0; args.row < n_rows; args.row++)
+        fn((float *)result.dense.data + args.row * n_out,
+           attn__row(&x, &shape, args.row, n, buffers), n, &args);
     attn__free(buffers);
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
@@ -8123,40 +8112,36 @@ ATTN__INLINE attn__row_args attn__args(float number)
 
 ATTN__DEF attn_status attn_scale(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float factor)
 {
-    attn__row_args args = attn__args(factor);
-    return attn__each_row(ctx, "attn_scale", out, x, ATTN__A_ROW, attn__row_scale, &args);
+    return attn__each_row(ctx, "attn_scale", out, x, ATTN__A_ROW, attn__row_scale,
+                          attn__args(factor));
 }
 ATTN__DEF attn_status attn_exp(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_exp", out, x, ATTN__A_ROW, attn__row_exp, &args);
+    return attn__each_row(ctx, "attn_exp", out, x, ATTN__A_ROW, attn__row_exp, attn__args(0));
 }
 ATTN__DEF attn_status attn_sum(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_sum", out, x, ATTN__A_DIM_OF_1, attn__row_sum, &args);
+    return attn__each_row(ctx, "attn_sum", out, x, ATTN__A_DIM_OF_1, attn__row_sum, attn__args(0));
 }
 ATTN__DEF attn_status attn_mean(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_mean", out, x, ATTN__A_DIM_OF_1, attn__row_mean, &args);
+    return attn__each_row(ctx, "attn_mean", out, x, ATTN__A_DIM_OF_1, attn__row_mean,
+                          attn__args(0));
 }
 ATTN__DEF attn_status attn_variance(attn_ctx *ctx, attn_tensor *out, attn_tensor x, int unbiased)
 {
-    attn__row_args args = attn__args(unbiased ? 1 : 0);
     return attn__each_row(ctx, "attn_variance", out, x, ATTN__A_DIM_OF_1, attn__row_variance,
-                          &args);
+                          attn__args(unbiased ? 1 : 0));
 }
 ATTN__DEF attn_status attn_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_softmax", out, x, ATTN__A_ROW, attn__row_softmax, &args);
+    return attn__each_row(ctx, "attn_softmax", out, x, ATTN__A_ROW, attn__row_softmax,
+                          attn__args(0));
 }
 ATTN__DEF attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
     return attn__each_row(ctx, "attn_log_softmax", out, x, ATTN__A_ROW, attn__row_log_softmax,
-                          &args);
+                          attn__args(0));
 }
 ATTN__DEF attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                     attn_act_kind kind)
@@ -8169,7 +8154,7 @@ ATTN__DEF attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor
             "attn_activate: kind is %d; expected ATTN_ACT_GELU_TANH, ATTN_ACT_GELU_ERF, "
             "ATTN_ACT_RELU or ATTN_ACT_SILU",
             (int)kind);
-    return attn__each_row(ctx, "attn_activate", out, x, ATTN__A_ROW, attn__row_gelu, &args);
+    return attn__each_row(ctx, "attn_activate", out, x, ATTN__A_ROW, attn__row_gelu, args);
 }
 
 /* A parameter [n] as dense floats: itself if it is that, else written into `buffer` [n], filled
@@ -8209,7 +8194,7 @@ ATTN__DEF attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tenso
         return ctx->status;
     failed = attn__vector(ctx, "attn_layernorm", "w", &w, "x", &x, n, 1, buffer, &args.w) ||
              attn__vector(ctx, "attn_layernorm", "b", &b, "x", &x, n, 0, buffer + n, &args.b) ||
-             attn__each_row(ctx, "attn_layernorm", out, x, ATTN__A_ROW, attn__row_layernorm, &args);
+             attn__each_row(ctx, "attn_layernorm", out, x, ATTN__A_ROW, attn__row_layernorm, args);
     attn__free(buffer);
     return failed ? ctx->status : ATTN_OK;
 }
@@ -8237,7 +8222,7 @@ ATTN__DEF attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_t
     ATTN__TRY(attn__need_ids(ctx, op, "target", (const int32_t *)targets.data, targets.stride[0],
                              logits.shape[0], logits.shape[1]));
     args.more = &targets;
-    return attn__each_row(ctx, op, nll, logits, ATTN__A_NUMBER, attn__row_cross_entropy, &args);
+    return attn__each_row(ctx, op, nll, logits, ATTN__A_NUMBER, attn__row_cross_entropy, args);
 }
 
 /* ---- matmul ---- */
@@ -8367,8 +8352,7 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
     p->pack_size = attn__pack_size(ATTN_F32, n_rows, n_in);
     p->panels = attn__scratch_new(ctx, &scratch, n_panels + (size_t)n_threads * p->pack_size,
                                   "a packed matrix");
-    if (!p->panels)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(p->panels);
     p->packs = p->panels + n_panels;
     for (i = 0; i < n_batch; i++) {
         const attn_tensor in = attn__matrix(*a, lead, i);
@@ -9207,8 +9191,7 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
     }
     failed = ferror(file) ? errno : 0;
     fclose(file);
-    if (!block)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(block);
     if (failed) {
         attn__free(block);
         return attn__fail_read(ctx, path, failed);
@@ -9572,8 +9555,7 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
     }
     m->weights = ATTN__NEW(ctx, attn__weight, (size_t)n, "the list of tensors");
     m->n_weights = (size_t)n;
-    if (!m->weights)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(m->weights);
     for (i = 0; i < m->n_weights; i++)
         ATTN__TRY(attn__read_entry(ctx, m, path, i, h + table + i * ATTN__ENTRY, &end));
     if (end != m->size)
@@ -9630,8 +9612,7 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
         n_blocks += attn__blocks_of(&m->weights[i]);
     ATTN__TRY(attn__need_kernels(ctx, &v.kernels));
     v.digests = ATTN__NEW(ctx, uint64_t, n_blocks, "checksums");
-    if (!v.digests)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(v.digests);
     for (v.first = 0; v.first < n_blocks && status == ATTN_OK; v.first = v.last) {
         v.last = tells && n_blocks - v.first > 256 ? v.first + 256 : n_blocks;
         attn__parallel(attn__max_threads(ctx), attn__verify_body, &v);
@@ -9702,8 +9683,7 @@ static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *pa
     if (attn__host_is_big_endian() && !m->copy) { /* cover: another processor */
         size_t i;
         m->copy = attn__alloc(ctx, m->size, "a copy in this processor's byte order");
-        if (!m->copy)
-            return ATTN_E_MEMORY;
+        ATTN__TRY_MEMORY(m->copy);
         memcpy(m->copy, m->bytes, m->size);
         for (i = 0; i < m->n_weights; i++)
             m->weights[i].data = (const unsigned char *)m->copy + m->weights[i].info.offset;
@@ -9711,8 +9691,7 @@ static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *pa
     if (!(desc && desc->skip_checksums) && attn__verify_weights(ctx, m, path, desc) != ATTN_OK)
         return ctx->status;
     m->layers = ATTN__NEW(ctx, attn__layer, m->config.n_layer, "layers");
-    if (!m->layers)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(m->layers);
     if (attn__host_is_big_endian()) /* cover: another processor */
         attn__to_host_order(m);
     return attn__bind(ctx, m, path);
@@ -9741,8 +9720,7 @@ ATTN__CALLER attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **mode
     if (size > 0)
         ATTN__TRY(attn__need_given(ctx, "attn_model_open_memory", "data", data));
     m = ATTN__NEW(ctx, attn_model, 1, "a model");
-    if (!m)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(m);
     m->bytes = (const unsigned char *)data;
     m->size = size;
     if ((uintptr_t)data % 64 != 0 && size > 0) {
@@ -9764,8 +9742,7 @@ ATTN__CALLER attn_status attn_model_open(attn_ctx *ctx, attn_model **model, cons
     ATTN__TRY(attn__need_place(ctx, "attn_model_open", "place for the model", model));
     ATTN__TRY(attn__need_given(ctx, "attn_model_open", "path", path));
     m = ATTN__NEW(ctx, attn_model, 1, "a model");
-    if (!m)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(m);
     m->is_mapped = attn__map(path, &m->bytes, &m->size);
     if (!m->is_mapped) {
         status = attn__read_file(ctx, path, &m->copy, &m->size);
@@ -13586,8 +13563,7 @@ ATTN__CALLER attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file
     d = (attn_new_file *)attn__alloc(
         ctx, sizeof *d + ATTN__NEW_FILE_BLOCK + 2 * length + sizeof "attn.00.part" + 1,
         "a new file");
-    if (!d)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(d);
     d->path = (char *)(d + 1) + ATTN__NEW_FILE_BLOCK;
     memcpy(d->path, path, length + 1);
     d->part = d->path + length + 1;
@@ -14004,9 +13980,8 @@ static attn_status attn__plan_layer(attn_ctx *ctx, const attn__sweep *sweep, siz
         layer + 1 == sweep->model->config.n_layer && attn__stays_in_row(sweep->point);
     attn_tensor clean, corrupted;
     size_t column = sweep->by_head ? sweep->model->config.n_head : n_tokens, i, n = 0;
-    if (attn_record_get(ctx, &clean, sweep->clean, name.text) != ATTN_OK || /* cover: recorded */
-        attn_record_get(ctx, &corrupted, sweep->corrupted, name.text) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn_record_get(ctx, &clean, sweep->clean, name.text)); /* cover: recorded */
+    ATTN__TRY(attn_record_get(ctx, &corrupted, sweep->corrupted, name.text));
     while (column-- > 0) {
         size_t first = sweep->by_head ? 0 : column;
         const size_t end = sweep->by_head ? n_tokens : column + 1;
@@ -14035,9 +14010,8 @@ static attn_status attn__hook_patch(attn_ctx *ctx, const attn__sweep *sweep, att
     const size_t count = sweep->by_head ? sweep->desc->n_tokens - patch->first : 1;
     attn_tensor clean;
     attn_edit edit = ATTN_ZERO;
-    if (attn_record_get(ctx, &clean, sweep->clean, name.text) != ATTN_OK || /* cover: recorded */
-        attn_truncate(ctx, session, patch->first) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn_record_get(ctx, &clean, sweep->clean, name.text)); /* cover: recorded */
+    ATTN__TRY(attn_truncate(ctx, session, patch->first));
     edit.name = name.text;
     edit.kind = ATTN_EDIT_SET;
     edit.position = patch->first;
@@ -14268,20 +14242,9 @@ static attn_status attn__watch_text(attn_ctx *ctx, const attn_model *model, cons
 ATTN__DEF size_t attn_resid_count(const attn_model *model, attn_resid_kind kind)
 {
     const size_t n_layer = model ? model->config.n_layer : 0;
-    if (!model)
-        return 0;
-    switch (kind) {
-    case ATTN_RESID_ACCUMULATED:
-        return n_layer + 1;
-    case ATTN_RESID_ACCUMULATED_MID:
-        return 2 * n_layer + 1;
-    case ATTN_RESID_SUBLAYERS:
-        return 2 + 2 * n_layer;
-    case ATTN_RESID_HEADS:
-        return n_layer * model->config.n_head + n_layer + 3;
-    default:
-        return 0;
-    }
+    const size_t n_heads = model ? n_layer * model->config.n_head : 0;
+    const size_t counts[] = {n_layer + 1, 2 * n_layer + 1, 2 + 2 * n_layer, n_heads + n_layer + 3};
+    return model && (unsigned)kind <= ATTN_RESID_HEADS ? counts[kind] : 0;
 }
 
 ATTN__DEF attn_label attn_resid_label(const attn_model *model, attn_resid_kind kind, size_t index)
@@ -14535,7 +14498,7 @@ ATTN__CALLER attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const
     args.more = &scaled;
     status = attn__with_gain(ctx, &scaled.gained, model, directions);
     if (status == ATTN_OK)
-        status = attn__each_row(ctx, op, out, parts, ATTN__A_NUMBER, attn__row_attr, &args);
+        status = attn__each_row(ctx, op, out, parts, ATTN__A_NUMBER, attn__row_attr, args);
     attn_tensor_free(ctx, &scaled.gained);
     return status;
 }
@@ -14549,7 +14512,7 @@ ATTN__CALLER attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out,
     ATTN__TRY(attn__need_shape(ctx, op, "directions", &directions,
                                attn_shape2(directions.shape[0], model->config.d_model)));
     args.w = model->ln_f_b;
-    return attn__each_row(ctx, op, out, directions, ATTN__A_NUMBER, attn__row_dot, &args);
+    return attn__each_row(ctx, op, out, directions, ATTN__A_NUMBER, attn__row_dot, args);
 }
 
 /* ---- the logit lens ---- */
@@ -14566,8 +14529,7 @@ static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model
     ATTN__TRY(attn__need_kernels(ctx, &u.kernels)); /* cover: the layer norm has asked */
     u.pack_size = attn__pack_size(model->w_u.dtype, rows, width);
     u.packs = attn__scratch_new(ctx, &scratch, (size_t)n_threads * u.pack_size, "packed rows");
-    if (!u.packs)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(u.packs);
     u.job =
         attn__job(out, n_out, x, (ptrdiff_t)width, attn__columns(model->w_u, first, n_out), rows);
     if (rows > 0)
@@ -14616,8 +14578,7 @@ static attn_status attn__normalize_final(attn_ctx *ctx, attn_tensor *out, const 
     args.w = model->ln_f_w;
     args.b = model->ln_f_b;
     return attn__each_row(ctx, "attn_logit_lens", out, x, ATTN__A_ROW,
-                          scale.ndim == 0 ? attn__row_layernorm : attn__row_layernorm_scaled,
-                          &args);
+                          scale.ndim == 0 ? attn__row_layernorm : attn__row_layernorm_scaled, args);
 }
 
 ATTN__CALLER attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
@@ -14849,8 +14810,7 @@ ATTN__CALLER attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, co
     }
     start_size = ATTN__HEADER + (size_t)attn__n_tensors(&c) * ATTN__ENTRY;
     w = ATTN__NEW(ctx, attn_writer, 1, "a writer");
-    if (!w)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(w);
     w->config = c;
     w->start = (unsigned char *)attn__alloc(ctx, start_size, "a table of tensors");
     w->has = (unsigned char *)attn__alloc(ctx, attn__n_tensors(&c), "a list of tensors");
@@ -15296,8 +15256,7 @@ ATTN__CALLER attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
     m.old.config.tied = 0;
     m.made.config = m.old.config;
     m.made.layers = ATTN__NEW(ctx, attn__layer, from->config.n_layer, "layers");
-    if (!m.made.layers)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(m.made.layers);
     size = attn__lay_sections(&m);
     m.bytes =
         size > SIZE_MAX ? NULL : (unsigned char *)attn__alloc(ctx, (size_t)size, "a model of f32");
@@ -15324,8 +15283,7 @@ static attn_status attn__file_bytes(attn_ctx *ctx, const attn_model *model,
         model->bytes == (const unsigned char *)model->copy) {
         attn_model turned = *model;
         turned.copy = *copy = attn__alloc(ctx, model->size, "a copy in a file's byte order");
-        if (!turned.copy)
-            return ATTN_E_MEMORY;
+        ATTN__TRY_MEMORY(turned.copy);
         memcpy(turned.copy, model->bytes, model->size);
         attn__to_host_order(&turned);
         *bytes = (const unsigned char *)turned.copy;
