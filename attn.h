@@ -351,6 +351,7 @@ VERSIONS
       attn_neuron_results             attn_mul of post as [T, F, 1] and a slice of mlp.W_out
       attn_neuron_logit_attrs         with d = directions * ln_final.w, W = mlp.W_out less the mean
                                       of each row: attn_mul of post / scale and attn_matmul(d, Wᵀ)
+      attn_panels_write               attn_writer_add packs what it writes
     Renamed:
       attn_gelu, attn_gelu_kind       attn_activate, attn_act_kind
       ATTN_GELU_*, ATTN_RELU, ATTN_SILU
@@ -692,12 +693,6 @@ ATTN_API attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x
 
 /* The kernels' own layout of a weight matrix [K, N], see "panels" in the manual. */
 ATTN_API size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out); /* 0: too large */
-/* Writes w [K, N], any strides, as panels of dtype into `panels`. q8 and q4 round: to at most half
- * a step of a scale that 32 consecutive k of an output share; they take numbers that f16 can hold,
- * up to 65504 and no NaN (else ATTN_E_ARGUMENT, and the panels are useless). */
-ATTN_API attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype dtype,
-                                       attn_tensor w);
-
 /* f16 (IEEE 754 binary16): widening is exact; narrowing rounds to nearest even, overflow to inf. */
 ATTN_API float attn_f32_from_f16(uint16_t half);
 ATTN_API uint16_t attn_f16_from_f32(float value);
@@ -2081,10 +2076,6 @@ typedef void (*attn__block_fn)(const attn__worker *me, attn__pass *p, const attn
                                size_t head, size_t row, attn__scratchpad s);
 
 static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session);
-static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, size_t head,
-                           size_t position, const float *key);
-static void attn__keep_value(const attn__kernels *kernels, const attn_session *s, size_t head,
-                             size_t position, const float *value);
 static int attn__wants(const attn_session *s, uint32_t points, int layer);
 static int attn__anyone_wants(const attn__pass *p, uint32_t points, int layer);
 static void attn__release(attn_workspace *ws, const attn__watcher *w);
@@ -3112,6 +3103,54 @@ static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn_
     attn__barrier(me);
 }
 
+/* Where dimension j of a key or value lies in the cache, head = layer * n_head + head of the layer.
+ * The next position's value and the next dimension's key lie 16 numbers on. */
+static void *attn__cached(const attn_session *s, attn_cache_part part, size_t head, size_t position,
+                          size_t j)
+{
+    const size_t size = s->cache == ATTN_F32 ? 4 : 2;
+    if (part == ATTN_CACHE_KEYS)
+        return s->keys + head * s->keys_size + position / 16 * s->keys_panel +
+               (j * 16 + position % 16) * size;
+    return s->values + head * s->values_size + j / 16 * s->values_panel +
+           (position * 16 + j % 16) * size;
+}
+
+/* One key [d_head] into the cache, across the lines of a panel. */
+static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, size_t head,
+                           size_t position, const float *key)
+{
+    const size_t d = s->model->config.d_head;
+    void *const to = attn__cached(s, ATTN_CACHE_KEYS, head, position, 0);
+    uint16_t halves[16];
+    size_t j, k, n;
+    if (s->cache == ATTN_F32)
+        for (j = 0; j < d; j++)
+            ((float *)to)[j * 16] = key[j];
+    for (j = 0; j < d && s->cache == ATTN_F16; j += n) {
+        n = d - j < 16 ? d - j : 16;
+        kernels->narrow(halves, key + j, n);
+        for (k = 0; k < n; k++)
+            ((uint16_t *)to)[(j + k) * 16] = halves[k];
+    }
+}
+
+/* One value [d_head], a line of each panel. */
+static void attn__keep_value(const attn__kernels *kernels, const attn_session *s, size_t head,
+                             size_t position, const float *value)
+{
+    const size_t d = s->model->config.d_head;
+    size_t j, n;
+    for (j = 0; j < d; j += n) {
+        void *const to = attn__cached(s, ATTN_CACHE_VALUES, head, position, j);
+        n = d - j < 16 ? d - j : 16;
+        if (s->cache == ATTN_F32)
+            memcpy(to, value + j, n * sizeof(float));
+        else
+            kernels->narrow((uint16_t *)to, value + j, n);
+    }
+}
+
 /* k, v [R, C] of the new rows -> the caches of their sessions. A worker takes whole heads, so that
  * no two of them write to one line. */
 static void attn__remember(attn__worker *me, attn__pass *p)
@@ -3831,54 +3870,6 @@ ATTN__CALLER attn_status attn_session_copy(attn_ctx *ctx, attn_session *to,
     if (from->has_logits)
         memcpy(to->logits, from->logits, c->n_vocab * sizeof(float));
     return ATTN_OK;
-}
-
-/* Where dimension j of a key or value lies in the cache, head = layer * n_head + head of the layer.
- * The next position's value and the next dimension's key lie 16 numbers on. */
-static void *attn__cached(const attn_session *s, attn_cache_part part, size_t head, size_t position,
-                          size_t j)
-{
-    const size_t size = s->cache == ATTN_F32 ? 4 : 2;
-    if (part == ATTN_CACHE_KEYS)
-        return s->keys + head * s->keys_size + position / 16 * s->keys_panel +
-               (j * 16 + position % 16) * size;
-    return s->values + head * s->values_size + j / 16 * s->values_panel +
-           (position * 16 + j % 16) * size;
-}
-
-/* One key [d_head] into the cache, across the lines of a panel. */
-static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, size_t head,
-                           size_t position, const float *key)
-{
-    const size_t d = s->model->config.d_head;
-    void *const to = attn__cached(s, ATTN_CACHE_KEYS, head, position, 0);
-    uint16_t halves[16];
-    size_t j, k, n;
-    if (s->cache == ATTN_F32)
-        for (j = 0; j < d; j++)
-            ((float *)to)[j * 16] = key[j];
-    for (j = 0; j < d && s->cache == ATTN_F16; j += n) {
-        n = d - j < 16 ? d - j : 16;
-        kernels->narrow(halves, key + j, n);
-        for (k = 0; k < n; k++)
-            ((uint16_t *)to)[(j + k) * 16] = halves[k];
-    }
-}
-
-/* One value [d_head], a line of each panel. */
-static void attn__keep_value(const attn__kernels *kernels, const attn_session *s, size_t head,
-                             size_t position, const float *value)
-{
-    const size_t d = s->model->config.d_head;
-    size_t j, n;
-    for (j = 0; j < d; j += n) {
-        void *const to = attn__cached(s, ATTN_CACHE_VALUES, head, position, j);
-        n = d - j < 16 ? d - j : 16;
-        if (s->cache == ATTN_F32)
-            memcpy(to, value + j, n * sizeof(float));
-        else
-            kernels->narrow((uint16_t *)to, value + j, n);
-    }
 }
 
 /* ---- feeding ---- */
@@ -6644,8 +6635,7 @@ ATTN__CALLER attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *te
     for (i = 0; i < n_texts && status == ATTN_OK; i++) {
         texts[i].n_ids = runs[i].n;
         texts[i].reason = runs[i].reason;
-        if (runs[i].no_memory)
-            status = ATTN_E_MEMORY;
+        status = runs[i].no_memory ? ATTN_E_MEMORY : ATTN_OK;
     }
     for (i = 0; runs && items && i < n_texts; i++) {
         attn_session_free(runs[i].session);
@@ -8453,43 +8443,6 @@ ATTN__DEF attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor 
     return attn__linear(ctx, op, out, x, attn_transpose(table, 0, 1), attn__no_tensor(NULL));
 }
 
-typedef struct attn__packing {
-    void *panels;
-    attn_dtype dtype;
-    const attn_tensor *w;
-    unsigned char beyond[256]; /* of each worker: did it see a number that has no scale? */
-} attn__packing;
-
-static void attn__pack_body(attn__worker *me, void *arg)
-{
-    attn__packing *p = (attn__packing *)arg;
-    size_t first, last, k, j;
-    attn__share(me, (p->w->shape[1] + 15) / 16, &first, &last);
-    for (k = 0; k < p->w->shape[0] && attn__is_quantized(p->dtype); k++)
-        for (j = first * 16; j < last * 16 && j < p->w->shape[1]; j++)
-            if (!(fabsf(attn_get2(*p->w, k, j)) < 65520.0f)) /* 65504 when rounded to f16 */
-                p->beyond[me->id] = 1;
-    if (!p->beyond[me->id])
-        attn__pack_panels(p->panels, p->dtype, p->w, first, last);
-}
-
-ATTN__CALLER attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype dtype,
-                                           attn_tensor w)
-{
-    attn__packing packing = {panels, dtype, &w, {0}};
-    ATTN__TRY(attn__need_given(ctx, "attn_panels_write", "room for the panels", panels));
-    ATTN__TRY(attn__need(ctx, "attn_panels_write", "w", &w));
-    if (w.ndim != 2 || (attn_panels_size(dtype, w.shape[0], w.shape[1]) == 0 && attn_count(w) > 0))
-        return attn__misfit(ctx, "attn_panels_write", "w has", &w, NULL, NULL,
-                            "expected [K, N] and panels of ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4");
-    attn__parallel(attn__max_threads(ctx), attn__pack_body, &packing);
-    if (memchr(packing.beyond, 1, sizeof packing.beyond))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_panels_write: w holds NaN or more than 65504, for which q8 and q4 "
-                          "have no scale; expected numbers that f16 can hold");
-    return ATTN_OK;
-}
-
 /* ---- embeddings ---- */
 
 ATTN__DEF attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
@@ -8909,9 +8862,8 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
 ATTN__DEF uint64_t attn_checksum(uint64_t chain, const void *data, size_t size)
 {
     const unsigned char *block = (const unsigned char *)data;
-    attn_ctx any = ATTN_ZERO;
-    const attn__kernels *kernels;
-    kernels = attn__kernels_for(&any);
+    const attn_ctx any = ATTN_ZERO;
+    const attn__kernels *const kernels = attn__kernels_for(&any);
     while (size > 0) {
         const size_t n = size < ATTN__IO_BLOCK ? size : ATTN__IO_BLOCK;
         chain = attn__mix(chain, kernels->digest(block, n));
@@ -14804,6 +14756,41 @@ static attn_status attn__check_piece(attn_ctx *ctx, const attn_writer *w, const 
     return ATTN_OK;
 }
 
+typedef struct attn__packing {
+    void *panels;
+    attn_dtype dtype;
+    const attn_tensor *w;
+    unsigned char beyond[256]; /* of each worker: did it see a number that has no scale? */
+} attn__packing;
+
+static void attn__pack_body(attn__worker *me, void *arg)
+{
+    attn__packing *p = (attn__packing *)arg;
+    size_t first, last, k, j;
+    attn__share(me, (p->w->shape[1] + 15) / 16, &first, &last);
+    for (k = 0; k < p->w->shape[0] && attn__is_quantized(p->dtype); k++)
+        for (j = first * 16; j < last * 16 && j < p->w->shape[1]; j++)
+            if (!(fabsf(attn_get2(*p->w, k, j)) < 65520.0f)) /* 65504 when rounded to f16 */
+                p->beyond[me->id] = 1;
+    if (!p->beyond[me->id])
+        attn__pack_panels(p->panels, p->dtype, p->w, first, last);
+}
+
+/* Packs w [K, N], any strides, as panels of dtype. q8 and q4 round: to at most half a step of a scale
+ * that 32 consecutive k of an output share; they take numbers that f16 can hold, up to 65504 and no
+ * NaN (else ATTN_E_ARGUMENT, and the panels are useless). */
+static attn_status attn__make_panels(attn_ctx *ctx, void *panels, attn_dtype dtype, attn_tensor w)
+{
+    attn__packing packing = {panels, dtype, &w, {0}};
+    attn__parallel(attn__max_threads(ctx), attn__pack_body, &packing);
+    if (memchr(packing.beyond, 1, sizeof packing.beyond))
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "attn_writer_add: the matrix holds NaN or more than 65504, for which q8 and "
+            "q4 have no scale; expected numbers that f16 can hold");
+    return ATTN_OK;
+}
+
 /* A piece [n_in, n] of a matrix, some panels at a time: about a block of the file. */
 static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype dtype,
                                       attn_tensor x)
@@ -14817,7 +14804,7 @@ static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype 
     attn_status status = panels ? ATTN_OK : ATTN_E_MEMORY;
     for (first = 0; first < n_out && status == ATTN_OK; first += n) {
         n = n_out - first < most ? n_out - first : most;
-        status = attn_panels_write(ctx, panels, dtype, attn_slice(x, 1, first, n));
+        status = attn__make_panels(ctx, panels, dtype, attn_slice(x, 1, first, n));
         if (status == ATTN_OK)
             status = attn__writer_bytes(ctx, w, panels, attn_panels_size(dtype, n_in, n));
     }
@@ -14829,8 +14816,7 @@ static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype 
 static attn_status attn__write_rows(attn_ctx *ctx, attn_writer *w, attn_tensor x)
 {
     attn_tensor dense = ATTN_ZERO;
-    attn_status status;
-    status = attn_zeros(ctx, &dense, ATTN_F32, attn__shape_of(&x));
+    attn_status status = attn_zeros(ctx, &dense, ATTN_F32, attn__shape_of(&x));
     if (status == ATTN_OK)
         status = attn_copy(ctx, &dense, x);
     if (status == ATTN_OK && attn__host_is_big_endian()) /* cover: another processor */
@@ -15129,29 +15115,14 @@ static void attn__rewrite(attn_model *m, unsigned flags)
         attn__center_panels(&m->w_u, 0);
 }
 
-/* Opens the finished image, which the model takes over. */
-static attn_status attn__open_image(attn_ctx *ctx, attn_model **model, unsigned char *bytes,
-                                    size_t size)
-{
-    attn_model_desc desc = ATTN_ZERO;
-    attn_model *m = ATTN__NEW(ctx, attn_model, 1, "a model");
-    desc.skip_checksums = 1; /* they were made a moment ago */
-    if (!m) {
-        attn__free(bytes);
-        return ATTN_E_MEMORY;
-    }
-    m->bytes = bytes;
-    m->copy = bytes;
-    m->size = size;
-    return attn__model_opened(ctx, model, m, "the rewritten model", &desc, ATTN_OK);
-}
-
 /* Measures the new file, lays the tensors into an image of it as f32, rewrites them there, and
  * opens the image as a model. */
 ATTN__CALLER attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
                                               const attn_model *from, unsigned flags)
 {
     attn__image m = ATTN_ZERO;
+    attn_model_desc desc = ATTN_ZERO;
+    attn_model *made;
     uint64_t size;
     ATTN__TRY(attn__need_place(ctx, "attn_process_weights", "place for the model", model));
     ATTN__TRY(attn__need_layer(ctx, "attn_process_weights", from, 0));
@@ -15180,7 +15151,16 @@ ATTN__CALLER attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
     attn__rewrite(&m.made, flags);
     attn__free(m.made.layers);
     attn__finish_image(&m, size);
-    return attn__open_image(ctx, model, m.bytes, (size_t)size);
+    desc.skip_checksums = 1; /* they were made a moment ago */
+    made = ATTN__NEW(ctx, attn_model, 1, "a model");
+    if (!made) {
+        attn__free(m.bytes);
+        return ATTN_E_MEMORY;
+    }
+    made->bytes = m.bytes;
+    made->copy = m.bytes; /* which the model takes over */
+    made->size = (size_t)size;
+    return attn__model_opened(ctx, model, made, "the rewritten model", &desc, ATTN_OK);
 }
 
 /* The bytes of the file, whatever the order in which this processor keeps its numbers. */
