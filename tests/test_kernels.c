@@ -1080,7 +1080,6 @@ TEST(panels)
 TEST(weights_without_a_scale)
 {
     static const float wrong[] = {NAN, INFINITY, -INFINITY, 65520, -65520, 1e38f};
-    static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_Q8, ATTN_Q4};
     attn_ctx ctx = {0};
     attn_tensor w = random_tensor(2, 70, 40);
     void *room = pool_new(attn_panels_size(ATTN_F32, 70, 40)); /* the largest of them */
