@@ -92,13 +92,14 @@ TABLE OF CONTENTS: search for the mark
     >>gpt2           THE FORWARD PASS
     >>inside         types and functions that several sections share
     >>memory         contexts, errors, blocks           >>numbers    arithmetic with fixed bits
+    >>tensors        views, allocation, checks
     >>steps          the steps of the forward pass, in its order
     >>session        workspaces, sessions, feeding, the key/value cache
     >>watch          hook points, watchers, callbacks   >>record     records and edits
     >>sampling       logits to a token                  >>generate   text in, text out
     >>score          losses and predictions             >>tokenizer  byte-level BPE
-    >>tensors        views and allocation               >>ops        tier 1's operations
-    >>format         reading .attn files                >>cpu        instruction sets
+    >>ops            tier 1's operations                >>format     reading .attn files
+    >>cpu            instruction sets
     >>kernels        vector code, once for each         >>matmul     panels, products, one head
     >>threads        workers, barriers, how many of them
   part two, left out by ATTN_NO_LENS with its API: built on the engine, never needed by it
@@ -354,6 +355,7 @@ VERSIONS
       attn_neuron_results             attn_mul of post as [T, F, 1] and a slice of mlp.W_out
       attn_neuron_logit_attrs         with d = directions * ln_final.w, W = mlp.W_out less the mean
                                       of each row: attn_mul of post / scale and attn_matmul(d, Wᵀ)
+      attn_panels_write               attn_writer_add packs what it writes
     Renamed:
       attn_gelu, attn_gelu_kind       attn_activate, attn_act_kind
       ATTN_GELU_*, ATTN_RELU, ATTN_SILU
@@ -695,12 +697,6 @@ ATTN_API attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x
 
 /* The kernels' own layout of a weight matrix [K, N], see "panels" in the manual. */
 ATTN_API size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out); /* 0: too large */
-/* Writes w [K, N], any strides, as panels of dtype into `panels`. q8 and q4 round: to at most half
- * a step of a scale that 32 consecutive k of an output share; they take numbers that f16 can hold,
- * up to 65504 and no NaN (else ATTN_E_ARGUMENT, and the panels are useless). */
-ATTN_API attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype dtype,
-                                       attn_tensor w);
-
 /* f16 (IEEE 754 binary16): widening is exact; narrowing rounds to nearest even, overflow to inf. */
 ATTN_API float attn_f32_from_f16(uint16_t half);
 ATTN_API uint16_t attn_f16_from_f32(float value);
@@ -2106,42 +2102,13 @@ typedef void (*attn__block_fn)(const attn__worker *me, attn__pass *p, const attn
                                size_t head, size_t row, attn__scratchpad s);
 
 static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session);
-static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, size_t head,
-                           size_t position, const float *key);
-static void attn__keep_value(const attn__kernels *kernels, const attn_session *s, size_t head,
-                             size_t position, const float *value);
-static void attn__set_rows(attn__pass *p, size_t n);
 static int attn__wants(const attn_session *s, uint32_t points, int layer);
 static int attn__anyone_wants(const attn__pass *p, uint32_t points, int layer);
 static void attn__release(attn_workspace *ws, const attn__watcher *w);
 static attn_status attn__claim_all(attn_ctx *ctx, attn_workspace *ws, const attn_session *s);
 static void attn__sweep_watchers(attn_session *s);
-static attn__rows attn__heads_rows(const attn__pass *p, int before);
 static void attn__visit_watched(const attn__worker *me, attn__pass *p, int point);
 static void attn__attend_watched(const attn__worker *me, attn__pass *p);
-ATTN__INLINE attn_shape attn__shape_of(const attn_tensor *x);
-static attn__text attn__show(attn_shape s);
-static attn_status attn__misfit(attn_ctx *ctx, const char *op, const char *name,
-                                const attn_tensor *x, const char *other, const attn_tensor *y,
-                                const char *expected);
-static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
-                                  const attn_tensor *x);
-static attn_status attn__need(attn_ctx *ctx, const char *op, const char *name,
-                              const attn_tensor *x);
-static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *name,
-                                  const int32_t *ids, ptrdiff_t step, size_t n, size_t n_vocab);
-static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, attn_shape shape,
-                               attn__result *result);
-static attn_status attn__finish(attn_ctx *ctx, attn_tensor *out, attn__result *result,
-                                attn_status status);
-static const float *attn__row(const attn_tensor *x, const attn_shape *like, size_t index, size_t n,
-                              float *buffer);
-static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *out,
-                                   attn_dtype dtype, attn_shape shape);
-static float *attn__row_buffers(attn_ctx *ctx, size_t n);
-static void attn__moments(const attn__kernels *kernels, const float *x, size_t n, float eps,
-                          float *mean, float *scale);
-static void attn__unmap(const unsigned char *bytes, size_t size);
 static size_t attn__line_of(attn_dtype dtype, size_t k);
 static int attn__is_quantized(attn_dtype dtype);
 static const attn__kernels *attn__kernels_for(const attn_ctx *ctx);
@@ -2254,6 +2221,12 @@ static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const
     do {                                                                                           \
         if ((call) != ATTN_OK)                                                                     \
             return ctx->status;                                                                    \
+    } while (0)
+/* The same for what attn__alloc returned. */
+#define ATTN__TRY_MEMORY(pointer)                                                                  \
+    do {                                                                                           \
+        if (!(pointer))                                                                            \
+            return ATTN_E_MEMORY;                                                                  \
     } while (0)
 
 #ifdef __clang_analyzer__ /* it does not look into these */
@@ -2488,6 +2461,556 @@ static float attn__log(float x)
 
 ATTN__SMALL
 
+/* >>tensors (tests: tensors) ====================================================================
+ * Views are arithmetic on strides; a tensor that could not be made says why in `error`. */
+
+ATTN__INLINE attn_shape attn__shape(int ndim, size_t d0, size_t d1, size_t d2, size_t d3)
+{
+    const attn_shape s = {ndim, {d0, d1, d2, d3}};
+    return s;
+}
+ATTN__DEF attn_shape attn_shape1(size_t d0)
+{
+    return attn__shape(1, d0, 1, 1, 1);
+}
+ATTN__DEF attn_shape attn_shape2(size_t d0, size_t d1)
+{
+    return attn__shape(2, d0, d1, 1, 1);
+}
+ATTN__DEF attn_shape attn_shape3(size_t d0, size_t d1, size_t d2)
+{
+    return attn__shape(3, d0, d1, d2, 1);
+}
+ATTN__DEF attn_shape attn_shape4(size_t d0, size_t d1, size_t d2, size_t d3)
+{
+    return attn__shape(4, d0, d1, d2, d3);
+}
+
+ATTN__INLINE attn_shape attn__shape_of(const attn_tensor *x)
+{
+    return attn__shape(x->ndim, x->shape[0], x->shape[1], x->shape[2], x->shape[3]);
+}
+
+ATTN__INLINE int attn__has_shape(const attn_tensor *x, attn_shape shape)
+{
+    int i, same = x->ndim == shape.ndim;
+    for (i = 0; i < shape.ndim && same; i++)
+        same = x->shape[i] == shape.dim[i];
+    return same;
+}
+
+static attn_tensor attn__no_tensor(const char *why)
+{
+    attn_tensor x = ATTN_ZERO;
+    x.error = why;
+    return x;
+}
+
+/* Writes a shape for a message. */
+static attn__text attn__show(attn_shape s)
+{
+    attn__text t = {"["};
+    int i, at = 1;
+    for (i = 0; i < s.ndim; i++)
+        at += snprintf(t.text + at, sizeof t.text - (size_t)at, "%s%llu", i ? ", " : "",
+                       ATTN__LLU(s.dim[i]));
+    t.text[at] = ']';
+    return t;
+}
+
+static size_t attn__dtype_size(attn_dtype dtype)
+{
+    return dtype == ATTN_F16 ? 2 : 4;
+}
+
+ATTN__DEF size_t attn_count(attn_tensor x)
+{
+    return x.ndim == 0 ? 0 : x.shape[0] * x.shape[1] * x.shape[2] * x.shape[3];
+}
+
+ATTN__DEF int attn_is_dense(attn_tensor x)
+{
+    ptrdiff_t expected = 1;
+    int i;
+    for (i = x.ndim > 4 ? -1 : x.ndim - 1; i >= 0; i--) {
+        if (x.shape[i] != 1 && x.stride[i] != expected)
+            return attn_count(x) == 0;
+        expected *= (ptrdiff_t)x.shape[i];
+    }
+    return 1;
+}
+
+/* Number of elements and bytes of a shape from outside; 0 if it is no shape or too large. */
+static int attn__measure(attn_shape s, attn_dtype dtype, size_t *bytes)
+{
+    size_t n = attn__dtype_size(dtype);
+    int i, empty = 0;
+    if (s.ndim < 1 || s.ndim > 4 || (dtype != ATTN_F32 && dtype != ATTN_F16 && dtype != ATTN_I32))
+        return 0;
+    for (i = 0; i < s.ndim; i++) { /* an empty tensor's other dimensions must be sane too */
+        if (s.dim[i] == 0)
+            empty = 1;
+        else if (attn__mul_overflows(n, s.dim[i], &n) || n > PTRDIFF_MAX)
+            return 0;
+    }
+    *bytes = empty ? 0 : n;
+    return 1;
+}
+
+ATTN__DEF attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shape shape)
+{
+    attn_tensor x = ATTN_ZERO;
+    ptrdiff_t stride = 1;
+    size_t bytes;
+    int i;
+    if (!attn__measure(shape, dtype, &bytes))
+        return attn__no_tensor(
+            "attn_borrow: 1 to 4 dimensions that fit in memory, and a type of f32, f16 or i32, are "
+            "needed");
+    if (!data && bytes > 0)
+        return attn__no_tensor("attn_borrow: no data was given (did an allocation fail?)");
+    x.data = (void *)(uintptr_t)data; /* an operation writes to its output only */
+    x.dtype = dtype;
+    x.ndim = shape.ndim;
+    for (i = 3; i >= 0; i--) {
+        x.shape[i] = i < shape.ndim ? shape.dim[i] : 1;
+        x.stride[i] = i < shape.ndim ? stride : 0;
+        stride *= (ptrdiff_t)(x.shape[i] ? x.shape[i] : 1);
+    }
+    return x;
+}
+
+ATTN__DEF attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dtype,
+                                 attn_shape shape)
+{
+    size_t bytes;
+    void *data;
+    ATTN__TRY(attn__need_given(ctx, "attn_zeros", "place for the tensor", out));
+    if (!attn__measure(shape, dtype, &bytes))
+        return attn__fail(
+            ctx, ATTN_E_SHAPE,
+            "attn_zeros: a tensor of %d dimensions%s%s and type %d cannot be made; expected 1 "
+            "to 4 dimensions that fit in memory, and ATTN_F32, ATTN_F16 or ATTN_I32",
+            shape.ndim, shape.ndim >= 1 && shape.ndim <= 4 ? " " : "",
+            shape.ndim >= 1 && shape.ndim <= 4 ? attn__show(shape).text : "", (int)dtype);
+    data = attn__alloc(ctx, bytes, "a tensor");
+    ATTN__TRY_MEMORY(data);
+    attn__chain(ctx, data);
+    *out = attn_borrow(data, dtype, shape);
+    out->owned = data;
+    return ATTN_OK;
+}
+
+ATTN__DEF void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor)
+{
+    if (tensor && tensor->owned)
+        attn__unchain(ctx, tensor->owned);
+    if (tensor)
+        *tensor = attn__no_tensor(NULL);
+}
+
+static int attn__dim(const attn_tensor *x, int dim)
+{
+    if (dim < 0)
+        dim += x->ndim;
+    return dim >= 0 && dim < x->ndim && x->ndim <= 4 ? dim : -1;
+}
+
+ATTN__DEF attn_tensor attn_transpose(attn_tensor x, int dim_a, int dim_b)
+{
+    const int a = attn__dim(&x, dim_a), b = attn__dim(&x, dim_b);
+    size_t n;
+    ptrdiff_t s;
+    if (x.ndim == 0)
+        return x;
+    if (a < 0 || b < 0)
+        return attn__no_tensor("attn_transpose: the tensor has no such dimension");
+    n = x.shape[a];
+    x.shape[a] = x.shape[b];
+    x.shape[b] = n;
+    s = x.stride[a];
+    x.stride[a] = x.stride[b];
+    x.stride[b] = s;
+    x.owned = NULL;
+    return x;
+}
+
+/* Moves a view's first element; NULL stays NULL, as an empty tensor may have it. */
+static void attn__advance(attn_tensor *x, ptrdiff_t elements)
+{
+    if (x->data)
+        x->data = (char *)x->data + elements * (ptrdiff_t)attn__dtype_size(x->dtype);
+}
+
+ATTN__DEF attn_tensor attn_slice(attn_tensor x, int dim, size_t start, size_t count)
+{
+    const int d = attn__dim(&x, dim);
+    if (x.ndim == 0)
+        return x;
+    if (d < 0)
+        return attn__no_tensor("attn_slice: the tensor has no such dimension");
+    if (start > x.shape[d] || count > x.shape[d] - start)
+        return attn__no_tensor("attn_slice: start + count is beyond the end of the dimension");
+    if (count > 0)
+        attn__advance(&x, (ptrdiff_t)start * x.stride[d]);
+    x.shape[d] = count;
+    x.owned = NULL;
+    return x;
+}
+
+ATTN__DEF attn_tensor attn_select(attn_tensor x, int dim, size_t index)
+{
+    int d = attn__dim(&x, dim);
+    if (x.ndim == 0)
+        return x;
+    if (d < 0 || x.ndim == 1)
+        return attn__no_tensor(
+            d < 0 ? "attn_select: the tensor has no such dimension"
+                  : "attn_select: a tensor keeps its last dimension; use attn_slice");
+    if (index >= x.shape[d])
+        return attn__no_tensor("attn_select: the index is beyond the end of the dimension");
+    attn__advance(&x, (ptrdiff_t)index * x.stride[d]);
+    for (; d + 1 < x.ndim; d++) {
+        x.shape[d] = x.shape[d + 1];
+        x.stride[d] = x.stride[d + 1];
+    }
+    x.shape[d] = 1;
+    x.stride[d] = 0;
+    x.ndim--;
+    x.owned = NULL;
+    return x;
+}
+
+ATTN__DEF attn_tensor attn_reshape(attn_tensor x, attn_shape shape)
+{
+    attn_tensor y;
+    int from = x.ndim - 1, to = shape.ndim - 1;
+    size_t bytes;
+    if (x.ndim == 0)
+        return x;
+    if (x.ndim > 4)
+        return attn__no_tensor("attn_reshape: a tensor has 1 to 4 dimensions");
+    if (!attn__measure(shape, x.dtype, &bytes) ||
+        bytes != attn_count(x) * attn__dtype_size(x.dtype))
+        return attn__no_tensor("attn_reshape: the new shape has another number of elements");
+    y = attn_borrow(x.data, x.dtype, shape);
+    if (bytes == 0)
+        return y;
+    /* From the last dimension on: each run of x that is even in memory is cut anew. */
+    while (to >= 0) {
+        ptrdiff_t stride;
+        size_t n_from = 1, n_to = 1;
+        while (from > 0 && x.shape[from] == 1)
+            from--;
+        stride = x.stride[from];
+        n_from = x.shape[from];
+        while (to >= 0 && (n_to < n_from || shape.dim[to] == 1)) {
+            while (n_to * shape.dim[to] > n_from) { /* join with the dimension before */
+                ptrdiff_t expected = x.stride[from] * (ptrdiff_t)x.shape[from];
+                do
+                    from--;
+                while (from > 0 && x.shape[from] == 1);
+                if (x.stride[from] != expected)
+                    return attn__no_tensor("attn_reshape: these strides cannot be joined without a "
+                                           "copy; attn_copy makes a dense tensor");
+                n_from *= x.shape[from];
+            }
+            y.stride[to] = stride * (ptrdiff_t)n_to;
+            n_to *= shape.dim[to--];
+        }
+        from--; /* n_to is n_from: as many are left of both */
+    }
+    return y;
+}
+
+static ptrdiff_t attn__offset(const attn_tensor *x, size_t i0, size_t i1, size_t i2, size_t i3)
+{
+    return (ptrdiff_t)i0 * x->stride[0] + (ptrdiff_t)i1 * x->stride[1] +
+           (ptrdiff_t)i2 * x->stride[2] + (ptrdiff_t)i3 * x->stride[3];
+}
+
+static float attn__load_element(const void *data, attn_dtype dtype, ptrdiff_t at)
+{
+    if (dtype == ATTN_F32)
+        return ((const float *)data)[at];
+    if (dtype == ATTN_F16)
+        return attn_f32_from_f16(((const uint16_t *)data)[at]);
+    return (float)((const int32_t *)data)[at];
+}
+
+/* One element, or NaN; indices beyond ndim are 0. */
+static float attn__get(const attn_tensor *x, int ndim, size_t i0, size_t i1, size_t i2, size_t i3)
+{
+    if (x->ndim != ndim || ndim == 0 || i0 >= x->shape[0] || i1 >= x->shape[1] ||
+        i2 >= x->shape[2] || i3 >= x->shape[3])
+        return NAN;
+    return attn__load_element(x->data, x->dtype, attn__offset(x, i0, i1, i2, i3));
+}
+
+ATTN__DEF float attn_get1(attn_tensor x, size_t i0)
+{
+    return attn__get(&x, 1, i0, 0, 0, 0);
+}
+ATTN__DEF float attn_get2(attn_tensor x, size_t i0, size_t i1)
+{
+    return attn__get(&x, 2, i0, i1, 0, 0);
+}
+ATTN__DEF float attn_get3(attn_tensor x, size_t i0, size_t i1, size_t i2)
+{
+    return attn__get(&x, 3, i0, i1, i2, 0);
+}
+ATTN__DEF float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3)
+{
+    return attn__get(&x, 4, i0, i1, i2, i3);
+}
+
+/* ---- checks that every operation makes ---- */
+
+/* Fails with "attn_matmul: a has shape [2, 3] and b [4]; " followed by `expected`. `name` holds the
+ * verb too: "a has", "logits have". If y is NULL, only the shape of x is told. */
+static attn_status attn__misfit(attn_ctx *ctx, const char *op, const char *name,
+                                const attn_tensor *x, const char *other, const attn_tensor *y,
+                                const char *expected)
+{
+    const attn__text first = attn__show(attn__shape_of(x));
+    const attn__text second = attn__show(attn__shape_of(y ? y : x));
+    return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s shape %s%s%s%s%s; %s", op, name, first.text,
+                      y ? " and " : "", y ? other : "", y ? " " : "", y ? second.text : "",
+                      expected);
+}
+
+/* An operand must be a tensor. If a failed call should have made it, that call's message stays. */
+static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
+                                  const attn_tensor *x)
+{
+    if (x->ndim > 4 || (x->ndim > 0 && (unsigned)x->dtype > ATTN_I32))
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "%s: %s has %d dimensions and data type %d; a tensor has 1 to 4 and holds "
+            "ATTN_F32, ATTN_F16 or ATTN_I32",
+            op, name, x->ndim, (int)x->dtype);
+    if (x->ndim > 0)
+        return ATTN_OK;
+    if (!x->error && ctx->status != ATTN_OK)
+        return ctx->status;
+    return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s is no tensor%s%s", op, name,
+                      x->error ? ": " : "; make it first, for example with attn_zeros",
+                      x->error ? x->error : "");
+}
+
+/* ... and nearly always one of floats. */
+ATTN__APART attn_status attn__need(attn_ctx *ctx, const char *op, const char *name,
+                                   const attn_tensor *x)
+{
+    ATTN__TRY(attn__need_any(ctx, op, name, x));
+    if (x->dtype == ATTN_I32)
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "%s: %s holds integers; expected ATTN_F32 or ATTN_F16 (attn_copy converts)", op, name);
+    return ATTN_OK;
+}
+
+/* Ids must be rows of a vocabulary (or a table) of n_vocab; `name` is the noun for one of them. */
+static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *name,
+                                  const int32_t *ids, ptrdiff_t step, size_t n, size_t n_vocab)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const int32_t id = ids[(ptrdiff_t)i * step];
+        if (id < 0 || (size_t)id >= n_vocab)
+            return attn__fail(ctx, ATTN_E_TOKEN, "%s: %s %llu is %ld; expected an id below %llu",
+                              op, name, ATTN__LLU(i), (long)id, ATTN__LLU(n_vocab));
+    }
+    return ATTN_OK;
+}
+
+/* Where a copy goes: makes *out a tensor of this type and shape if it is none, else checks that it
+ * has the shape and a type to which the numbers can be converted. */
+static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *out,
+                                   attn_dtype dtype, attn_shape shape)
+{
+    ATTN__TRY(attn__need_given(ctx, op, "place for the result", out));
+    if (out->error)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
+    if (out->ndim == 0)
+        return attn_zeros(ctx, out, dtype, shape);
+    ATTN__TRY(attn__need_any(ctx, op, "out", out));
+    if (!attn__has_shape(out, shape))
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
+                          op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
+    if (out->dtype == ATTN_I32 && dtype != ATTN_I32)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: the result holds floats and out integers; expected out of ATTN_F32 "
+                          "or ATTN_F16",
+                          op);
+    return ATTN_OK;
+}
+
+static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, attn_shape shape,
+                               attn__result *result)
+{
+    const int is_new = out && out->ndim == 0;
+    attn_status status;
+    memset(result, 0, sizeof *result);
+    if (!is_new && out && !out->error && out->dtype == ATTN_F32 && attn__has_shape(out, shape) &&
+        attn_is_dense(*out)) { /* nothing to make, nothing to refuse */
+        result->dense = *out;
+        return ATTN_OK;
+    }
+    status = attn__copy_into(ctx, op, out, ATTN_F32, shape);
+    if (status != ATTN_OK)
+        return status;
+    result->fresh = is_new;
+    result->stand_in = !is_new;
+    if (!is_new)
+        return attn_zeros(ctx, &result->dense, ATTN_F32, shape);
+    result->dense = *out;
+    return ATTN_OK;
+}
+
+static attn_status attn__finish(attn_ctx *ctx, attn_tensor *out, attn__result *result,
+                                attn_status status)
+{
+    if (result->stand_in) {
+        if (status == ATTN_OK)
+            status = attn_copy(ctx, out, result->dense);
+        attn_tensor_free(ctx, &result->dense);
+    } else if (status != ATTN_OK && result->fresh) {
+        attn_tensor_free(ctx, out);
+    }
+    return status;
+}
+
+/* ---- walking over rows: the last dimension is the row ---- */
+
+static size_t attn__n_rows(const attn_tensor *x)
+{
+    size_t n = 1;
+    int i;
+    for (i = 0; i + 1 < x->ndim; i++)
+        n *= x->shape[i];
+    return n;
+}
+
+static size_t attn__row_length(const attn_tensor *x)
+{
+    return x->shape[x->ndim - 1];
+}
+
+/* Offset of row `index` of a tensor that is laid over `like` by repeating dimensions of 1. */
+static ptrdiff_t attn__row_offset(const attn_tensor *x, const attn_shape *like, size_t index)
+{
+    ptrdiff_t offset = 0;
+    int i;
+    for (i = like->ndim - 2; i >= 0; i--) {
+        const int d = i - (like->ndim - x->ndim);
+        const size_t n = like->dim[i];
+        /* NOLINTBEGIN(clang-analyzer-core.DivideZero): there is a row, so no dimension is 0 */
+        if (d >= 0 && x->shape[d] != 1)
+            offset += (ptrdiff_t)(index % n) * x->stride[d];
+        index /= n;
+        /* NOLINTEND(clang-analyzer-core.DivideZero) */
+    }
+    return offset;
+}
+
+/* Row `index` as n floats: in place if it is that already, else gathered into buffer. */
+static const float *attn__row(const attn_tensor *x, const attn_shape *like, size_t index, size_t n,
+                              float *buffer)
+{
+    const ptrdiff_t at = attn__row_offset(x, like, index);
+    const ptrdiff_t step = attn__row_length(x) == 1 ? 0 : x->stride[x->ndim - 1];
+    size_t i;
+    if (x->dtype == ATTN_F32 && step == 1)
+        return (const float *)x->data + at;
+    for (i = 0; i < n; i++)
+        buffer[i] = attn__load_element(x->data, x->dtype, at + (ptrdiff_t)i * step);
+    return buffer;
+}
+
+/* Two row buffers, from the context. */
+static float *attn__row_buffers(attn_ctx *ctx, size_t n)
+{
+    return ATTN__NEW(ctx, float, n < SIZE_MAX / 8 - 16 ? (n + 16) * 2 : SIZE_MAX, "two rows");
+}
+
+ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+{
+    const attn_shape shape = attn__shape_of(&x);
+    size_t row, i, n;
+    ATTN__TRY(attn__need_any(ctx, "attn_copy", "x", &x));
+    ATTN__TRY(attn__copy_into(ctx, "attn_copy", out, x.dtype, shape));
+    if (attn_count(x) == 0)
+        return ATTN_OK;
+    n = attn__row_length(&x);
+    for (row = 0; row < attn__n_rows(&x); row++) {
+        const ptrdiff_t from = attn__row_offset(&x, &shape, row);
+        const ptrdiff_t to = attn__row_offset(out, &shape, row);
+        const ptrdiff_t from_step = x.stride[x.ndim - 1], to_step = out->stride[out->ndim - 1];
+        for (i = 0; i < n; i++) {
+            const ptrdiff_t source = from + (ptrdiff_t)i * from_step;
+            const ptrdiff_t target = to + (ptrdiff_t)i * to_step;
+            if (out->dtype == ATTN_I32 && x.dtype == ATTN_I32) {
+                ((int32_t *)out->data)[target] = ((const int32_t *)x.data)[source];
+            } else {
+                const float value = attn__load_element(x.data, x.dtype, source);
+                if (out->dtype == ATTN_F32)
+                    ((float *)out->data)[target] = value;
+                else
+                    ((uint16_t *)out->data)[target] = attn_f16_from_f32(value);
+            }
+        }
+    }
+    return ATTN_OK;
+}
+
+/* IEEE 754 binary16: 1 sign bit, 5 of exponent, 10 of fraction. */
+ATTN__DEF float attn_f32_from_f16(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, fraction = half & 0x3ff;
+    const uint32_t exponent = half >> 10 & 31;
+    uint32_t bits;
+    float value;
+    if (exponent == 0) { /* a multiple of 2^-24: small enough to convert exactly */
+        value = (float)fraction * (1.0f / 16777216.0f);
+        memcpy(&bits, &value, 4);
+        bits |= sign;
+    } else if (exponent == 31) {
+        bits = sign | 0x7f800000u | fraction << 13 | (fraction ? 0x400000u : 0);
+    } else {
+        bits = sign | (exponent + 112) << 23 | fraction << 13;
+    }
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+ATTN__DEF uint16_t attn_f16_from_f32(float value)
+{
+    uint32_t bits, sign, rest, round;
+    int shift;
+    memcpy(&bits, &value, 4);
+    sign = bits >> 16 & 0x8000;
+    bits &= 0x7fffffffu;
+    if (bits > 0x7f800000u) /* NaN stays one, quiet */
+        return (uint16_t)(sign | 0x7e00 | (bits >> 13 & 0x3ff));
+    if (bits >= 0x477ff000u) /* 65520 and more round to infinity */
+        return (uint16_t)(sign | 0x7c00);
+    if (bits < 0x33000000u) /* less than half of the smallest: zero */
+        return (uint16_t)sign;
+    if (bits < 0x38800000u) { /* below 2^-14: a denormal half counts in 2^-24 */
+        shift = 126 - (int)(bits >> 23);
+        rest = (bits & 0x7fffff) | 0x800000;
+    } else {
+        shift = 13;
+        rest = bits - (112u << 23);
+    }
+    round = rest & ((1u << shift) - 1);
+    rest >>= shift;
+    if (round > 1u << (shift - 1) || (round == 1u << (shift - 1) && (rest & 1)))
+        rest++; /* a carry out of the fraction lands in the exponent, as it should */
+    return (uint16_t)(sign | rest);
+}
+
 /* >>steps (tests: gpt2) =========================================================================
  * The steps of the forward pass, in the order in which it takes them. */
 
@@ -2566,6 +3089,14 @@ static void attn__embed(attn__worker *me, attn__pass *p)
     attn__add(me, p, p->ws->resid, p->ws->added);
 }
 
+/* mean and scale of one row: scale = sqrt(variance + eps) */
+static void attn__moments(const attn__kernels *kernels, const float *x, size_t n, float eps,
+                          float *mean, float *scale)
+{
+    *mean = kernels->sum(x, n) / (float)n;
+    *scale = sqrtf(kernels->square_distance(x, *mean, n) / (float)n + eps);
+}
+
 /* out = (in - mean) / scale * w + b with scale = sqrt(variance + eps), in the three parts that can
  * be watched: `point` is that of the scale, the next two are those before and after gain and bias.
  */
@@ -2597,6 +3128,54 @@ static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn_
     const attn__matmul_job job = attn__job_of(out, in, *w, b);
     attn__matmul(me, p->kernels, &job, attn__scratchpad_of(me, p).pack);
     attn__barrier(me);
+}
+
+/* Where dimension j of a key or value lies in the cache, head = layer * n_head + head of the layer.
+ * The next position's value and the next dimension's key lie 16 numbers on. */
+static void *attn__cached(const attn_session *s, attn_cache_part part, size_t head, size_t position,
+                          size_t j)
+{
+    const size_t size = s->cache == ATTN_F32 ? 4 : 2;
+    if (part == ATTN_CACHE_KEYS)
+        return s->keys + head * s->keys_size + position / 16 * s->keys_panel +
+               (j * 16 + position % 16) * size;
+    return s->values + head * s->values_size + j / 16 * s->values_panel +
+           (position * 16 + j % 16) * size;
+}
+
+/* One key [d_head] into the cache, across the lines of a panel. */
+static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, size_t head,
+                           size_t position, const float *key)
+{
+    const size_t d = s->model->config.d_head;
+    void *const to = attn__cached(s, ATTN_CACHE_KEYS, head, position, 0);
+    uint16_t halves[16];
+    size_t j, k, n;
+    if (s->cache == ATTN_F32)
+        for (j = 0; j < d; j++)
+            ((float *)to)[j * 16] = key[j];
+    for (j = 0; j < d && s->cache == ATTN_F16; j += n) {
+        n = d - j < 16 ? d - j : 16;
+        kernels->narrow(halves, key + j, n);
+        for (k = 0; k < n; k++)
+            ((uint16_t *)to)[(j + k) * 16] = halves[k];
+    }
+}
+
+/* One value [d_head], a line of each panel. */
+static void attn__keep_value(const attn__kernels *kernels, const attn_session *s, size_t head,
+                             size_t position, const float *value)
+{
+    const size_t d = s->model->config.d_head;
+    size_t j, n;
+    for (j = 0; j < d; j += n) {
+        void *const to = attn__cached(s, ATTN_CACHE_VALUES, head, position, j);
+        n = d - j < 16 ? d - j : 16;
+        if (s->cache == ATTN_F32)
+            memcpy(to, value + j, n * sizeof(float));
+        else
+            kernels->narrow((uint16_t *)to, value + j, n);
+    }
 }
 
 /* k, v [R, C] of the new rows -> the caches of their sessions. A worker takes whole heads, so that
@@ -2663,6 +3242,13 @@ static size_t attn__done_rows(const attn__pass *p, const attn_feed_item *item)
     if (attn__wanted(p, item, &first, &logits) == 0)
         return of->n_rows;
     return (item->logits && item->rows ? item->rows[first] : first) - of->fed;
+}
+
+static void attn__set_rows(attn__pass *p, size_t n)
+{
+    attn_workspace *ws = p->ws;
+    p->n_rows = n;
+    ws->resid.n = ws->normed.n = ws->added.n = ws->qkv.n = ws->z.n = ws->mlp.n = n;
 }
 
 /* Leaves the done rows out and moves the others together: of a prompt, most of the last layer is
@@ -3133,15 +3719,14 @@ ATTN__CALLER attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     attn_workspace_desc own;
     size_t floats = 0;
     float *base;
-    attn_status status;
     ATTN__TRY(attn__need_place(ctx, "attn_session_new", "place for the session", session));
     ATTN__TRY(attn__plan_session(ctx, &plan, &floats, &own, model, desc));
     if (plan.workspace)
         ATTN__TRY(attn__check_workspace(ctx, &plan, plan.workspace, desc->n_batch));
     if (plan.workspace)
         plan.workspace->n_users++;
-    else if ((status = attn_workspace_new(ctx, &plan.workspace, model, &own)) != ATTN_OK)
-        return status;
+    else
+        ATTN__TRY(attn_workspace_new(ctx, &plan.workspace, model, &own));
     s = ATTN__NEW(ctx, attn_session, 1, "a session");
     base = s ? ATTN__NEW(ctx, float, floats, "a session's cache") : NULL;
     if (!base) {
@@ -3312,54 +3897,6 @@ ATTN__CALLER attn_status attn_session_copy(attn_ctx *ctx, attn_session *to,
     if (from->has_logits)
         memcpy(to->logits, from->logits, c->n_vocab * sizeof(float));
     return ATTN_OK;
-}
-
-/* Where dimension j of a key or value lies in the cache, head = layer * n_head + head of the layer.
- * The next position's value and the next dimension's key lie 16 numbers on. */
-static void *attn__cached(const attn_session *s, attn_cache_part part, size_t head, size_t position,
-                          size_t j)
-{
-    const size_t size = s->cache == ATTN_F32 ? 4 : 2;
-    if (part == ATTN_CACHE_KEYS)
-        return s->keys + head * s->keys_size + position / 16 * s->keys_panel +
-               (j * 16 + position % 16) * size;
-    return s->values + head * s->values_size + j / 16 * s->values_panel +
-           (position * 16 + j % 16) * size;
-}
-
-/* One key [d_head] into the cache, across the lines of a panel. */
-static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, size_t head,
-                           size_t position, const float *key)
-{
-    const size_t d = s->model->config.d_head;
-    void *const to = attn__cached(s, ATTN_CACHE_KEYS, head, position, 0);
-    uint16_t halves[16];
-    size_t j, k, n;
-    if (s->cache == ATTN_F32)
-        for (j = 0; j < d; j++)
-            ((float *)to)[j * 16] = key[j];
-    for (j = 0; j < d && s->cache == ATTN_F16; j += n) {
-        n = d - j < 16 ? d - j : 16;
-        kernels->narrow(halves, key + j, n);
-        for (k = 0; k < n; k++)
-            ((uint16_t *)to)[(j + k) * 16] = halves[k];
-    }
-}
-
-/* One value [d_head], a line of each panel. */
-static void attn__keep_value(const attn__kernels *kernels, const attn_session *s, size_t head,
-                             size_t position, const float *value)
-{
-    const size_t d = s->model->config.d_head;
-    size_t j, n;
-    for (j = 0; j < d; j += n) {
-        void *const to = attn__cached(s, ATTN_CACHE_VALUES, head, position, j);
-        n = d - j < 16 ? d - j : 16;
-        if (s->cache == ATTN_F32)
-            memcpy(to, value + j, n * sizeof(float));
-        else
-            kernels->narrow((uint16_t *)to, value + j, n);
-    }
 }
 
 /* ---- feeding ---- */
@@ -3546,13 +4083,6 @@ static void attn__end_feed(const attn__pass *p, const attn_feed_item *item)
     } else if (s->has_logits) {
         memcpy(s->logits, item->logits + (n_rows - 1) * n_vocab, n_vocab * sizeof(float));
     }
-}
-
-static void attn__set_rows(attn__pass *p, size_t n)
-{
-    attn_workspace *ws = p->ws;
-    p->n_rows = n;
-    ws->resid.n = ws->normed.n = ws->added.n = ws->qkv.n = ws->z.n = ws->mlp.n = n;
 }
 
 /* Takes the next rows of every item, as many as the workspace has room for. 0: none are left. */
@@ -3984,8 +4514,7 @@ static attn_status attn__claim_watched(attn_ctx *ctx, const attn_workspace *ws,
                               "memory; make a workspace with a smaller n_batch",
                               ATTN__LLU(ws->n_batch));
         block->data = (float *)attn__alloc(ctx, n, "the activations of every head");
-        if (!block->data)
-            return ATTN_E_MEMORY;
+        ATTN__TRY_MEMORY(block->data);
     }
     block->n_users++;
     return ATTN_OK;
@@ -4005,9 +4534,8 @@ static attn_status attn__claim(attn_ctx *ctx, attn_workspace *ws, const attn__wa
 {
     const size_t heads = ws->model->config.n_head, wide = ws->resid.stride;
     const int scores = attn__watches(w, ATTN__SEES_SCORES);
-    if (scores &&
-        attn__claim_watched(ctx, ws, &ws->scores, heads * attn__round_up(ws->n_ctx, 16)) != ATTN_OK)
-        return ctx->status;
+    if (scores)
+        ATTN__TRY(attn__claim_watched(ctx, ws, &ws->scores, heads * attn__round_up(ws->n_ctx, 16)));
     if (!attn__watches(w, ATTN__SEES_HEADS) ||
         attn__claim_watched(ctx, ws, &ws->heads, 2 * heads * wide) == ATTN_OK)
         return ATTN_OK;
@@ -4081,8 +4609,7 @@ static attn_status attn__new_watcher(attn_ctx *ctx, const char *what, attn__watc
     size_t i;
     ATTN__TRY(attn__check_idle(ctx, what, session));
     w = (attn__watcher *)attn__alloc(ctx, at + (1 + c->n_layer) * sizeof *w->points, "a hook");
-    if (!w)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(w);
     w->points = (uint32_t *)(void *)((unsigned char *)w + at);
     for (i = 0; i < n_patterns; i++)
         if (attn__match_all(c, patterns[i], w->points) == 0) {
@@ -4144,46 +4671,34 @@ static int attn__has_heads(int point)
  * patterns have one number for each key. */
 static size_t attn__floats_at(const attn_config *c, int point, size_t *n_heads)
 {
+    const attn__where where = attn__activations[point].rows;
     *n_heads = attn__has_heads(point) ? c->n_head : 1;
-    switch (attn__activations[point].rows) {
-    case ATTN__IN_SCALE:
-    case ATTN__IN_SCORES:
+    if (where == ATTN__IN_SCALE || where == ATTN__IN_SCORES)
         return 1;
-    case ATTN__IN_QKV:
-    case ATTN__IN_Z:
+    if (where == ATTN__IN_QKV || where == ATTN__IN_Z)
         return c->d_head;
-    case ATTN__IN_MLP:
-        return c->d_mlp;
-    default:
-        return c->d_model;
-    }
+    return where == ATTN__IN_MLP ? c->d_mlp : c->d_model;
 }
 
 /* Where the rows of an activation lie, of all sessions of the pass. attn__activation_view itself
  * lays out the copies of the stream for each head, the scores and the patterns. */
 static attn__rows attn__rows_at(const attn__pass *p, int point)
 {
-    attn__rows rows = p->ws->normed; /* before and after a LayerNorm's gain and bias */
-    switch (attn__activations[point].rows) {
-    case ATTN__IN_SCALE:
-        rows.data = p->ws->scale;
-        rows.stride = 1;
-        return rows;
-    case ATTN__IN_QKV:
-        rows = p->ws->qkv;
+    const attn_workspace *ws = p->ws;
+    const attn__where where = attn__activations[point].rows;
+    attn__rows rows = where == ATTN__IN_RESID   ? ws->resid
+                      : where == ATTN__IN_ADDED ? ws->added
+                      : where == ATTN__IN_MLP   ? ws->mlp
+                      : where == ATTN__IN_QKV   ? ws->qkv
+                      : where == ATTN__IN_Z     ? ws->z
+                                                : ws->normed; /* before and after gain and bias */
+    if (where == ATTN__IN_QKV)
         rows.data += (size_t)(point - ATTN__HOOK_Q) * p->model->config.d_model;
-        return rows;
-    case ATTN__IN_Z:
-        return p->ws->z;
-    case ATTN__IN_MLP:
-        return p->ws->mlp;
-    case ATTN__IN_RESID:
-        return p->ws->resid;
-    case ATTN__IN_ADDED:
-        return p->ws->added;
-    default:
-        return rows;
+    if (where == ATTN__IN_SCALE) {
+        rows.data = ws->scale;
+        rows.stride = 1;
     }
+    return rows;
 }
 
 /* The scores and patterns of a session: [H, T, stride], in its rows of the workspace. */
@@ -4192,6 +4707,16 @@ static float *attn__scores_of(const attn__pass *p, const attn_session *of, size_
     *stride = attn__round_up(of->length + of->fed + of->n_rows, 16);
     return p->ws->scores.data +
            of->first_row * p->model->config.n_head * attn__round_up(p->ws->n_ctx, 16);
+}
+
+/* The copies for each head, or the results of each, as watchers may change them, or as they were
+ * before: a row is [H, stride of the stream]. */
+static attn__rows attn__heads_rows(const attn__pass *p, int before)
+{
+    const size_t stride = p->model->config.n_head * p->ws->resid.stride;
+    const attn__rows rows = {p->ws->heads.data + (before ? p->ws->n_batch * stride : 0), stride,
+                             p->n_rows};
+    return rows;
 }
 
 /* The session's part of an activation. */
@@ -4276,16 +4801,6 @@ static void attn__visit(attn__worker *me, attn__pass *p, int point)
 }
 
 /* ---- on request: activations that are computed only while watched ---- */
-
-/* The copies for each head, or the results of each, as watchers may change them, or as they were
- * before: a row is [H, stride of the stream]. */
-static attn__rows attn__heads_rows(const attn__pass *p, int before)
-{
-    const size_t stride = p->model->config.n_head * p->ws->resid.stride;
-    const attn__rows rows = {p->ws->heads.data + (before ? p->ws->n_batch * stride : 0), stride,
-                             p->n_rows};
-    return rows;
-}
 
 /* This worker's rows of a session, if its watchers want one of the points in this layer; else none:
  * rows of the pass, [*first, *last). */
@@ -4723,13 +5238,11 @@ ATTN__CALLER attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const at
     attn_record_desc plan;
     uint32_t *points;
     size_t i, n_slots;
-    attn_status status;
-    if ((status = attn__need_given(ctx, "attn_record_size", "place for the size", bytes)) ||
-        (status = attn__record_plan(ctx, "attn_record_size", model, desc, &plan)))
-        return status;
+    attn_status status = ATTN_OK;
+    ATTN__TRY(attn__need_given(ctx, "attn_record_size", "place for the size", bytes));
+    ATTN__TRY(attn__record_plan(ctx, "attn_record_size", model, desc, &plan));
     points = ATTN__NEW(ctx, uint32_t, 1 + (size_t)model->config.n_layer, "a list of names");
-    if (!points)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(points);
     for (i = 0; i < plan.n_names && status == ATTN_OK; i++)
         if (attn__match_all(&model->config, plan.names[i], points) == 0)
             status = attn__no_such_name(ctx, "attn_record_size", &model->config, plan.names[i]);
@@ -4970,8 +5483,7 @@ ATTN__CALLER attn_status attn_record_new(attn_ctx *ctx, attn_record **record, at
                           "to record cannot be %llu; attn_truncate it, or set first",
                           ATTN__LLU(session->length), ATTN__LLU(plan.first));
     r = ATTN__NEW(ctx, attn_record, 1, "a record");
-    if (!r)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(r);
     r->model = session->model;
     r->first = plan.first;
     r->room = plan.n_positions;
@@ -5134,8 +5646,7 @@ static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *
     if (v.n[0] == 1)
         return ATTN_OK;
     hook->mean = ATTN__NEW(ctx, float, v.n[1] * v.n[2], "a mean");
-    if (!hook->mean)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(hook->mean);
     for (head = 0; head < v.n[1]; head++)
         for (k = 0; k < v.n[2]; k++) {
             double sum = 0;
@@ -5339,8 +5850,7 @@ ATTN__CALLER attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler,
                           "repeat_penalty is %s; expected 0 (none) or a positive number",
                           attn__show_number(number, (double)d.repeat_penalty));
     s = ATTN__NEW(ctx, attn_sampler, 1, "a sampler");
-    if (!s)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(s);
     s->desc = d;
     s->n_vocab = n_vocab;
     attn_rng_seed(&s->rng, d.seed);
@@ -5513,10 +6023,9 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *s
     best = attn__largest_at(s->kernels, s->logits, s->n_vocab);
     ATTN__TRY(attn__need_possible(ctx, s->logits[best]));
     *token = (int32_t)best;
-    if (d->temperature == 0)
+    if (d->temperature == 0 ||
+        s->logits[best] == INFINITY) /* nothing to weigh against each other */
         return ATTN_OK;
-    if (s->logits[best] == INFINITY)
-        return ATTN_OK; /* nothing to weigh against each other */
 
     for (i = 0; i < s->n_vocab; i++)
         s->weights[i] = (s->logits[i] - s->logits[best]) / d->temperature;
@@ -5572,8 +6081,7 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, cons
     if (room > SIZE_MAX / sizeof **ids - 1)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "the prompt is too long");
     *ids = ATTN__NEW(ctx, int32_t, room + 1, "the prompt");
-    if (!*ids)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(*ids);
     if (bos)
         (*ids)[n++] = model->config.bos;
     if (d->prompt_ids)
@@ -5854,12 +6362,10 @@ static attn_status attn__generation_init(attn_ctx *ctx, attn__generation *w)
     w->listener.stops = w->desc.stop;
     w->listener.n_stops = w->desc.n_stop;
     w->listener.held = (char *)attn__alloc(ctx, longest_stop, "stop strings");
-    if (!w->listener.held)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(w->listener.held);
     if (w->desc.logits_fn) {
         w->logits = ATTN__NEW(ctx, float, model->config.n_vocab, "logits for logits_fn");
-        if (!w->logits)
-            return ATTN_E_MEMORY;
+        ATTN__TRY_MEMORY(w->logits);
     }
     return attn__drafter_init(ctx, &w->drafter, w->session, w->desc.n_draft);
 }
@@ -6156,8 +6662,7 @@ ATTN__CALLER attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *te
     for (i = 0; i < n_texts && status == ATTN_OK; i++) {
         texts[i].n_ids = runs[i].n;
         texts[i].reason = runs[i].reason;
-        if (runs[i].no_memory)
-            status = ATTN_E_MEMORY;
+        status = runs[i].no_memory ? ATTN_E_MEMORY : ATTN_OK;
     }
     for (i = 0; runs && items && i < n_texts; i++) {
         attn_session_free(runs[i].session);
@@ -7248,8 +7753,7 @@ static attn_status attn__encode(attn__encoder *encoder, const char *text, size_t
     if (n_cached >= 16) {
         encoder->cache_mask = n_cached - 1;
         encoder->cache = ATTN__NEW(encoder->ctx, attn__cached_word, n_cached, "a cache of words");
-        if (!encoder->cache)
-            return ATTN_E_MEMORY;
+        ATTN__TRY_MEMORY(encoder->cache);
     }
     status = attn__encode_all(encoder, start, start + size, allow_special);
     attn__free(encoder->cache);
@@ -7453,562 +7957,8 @@ ATTN__CALLER attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_mo
     return ctx->status;
 }
 
-/* >>tensors (tests: tensors) ====================================================================
- * Views are arithmetic on strides; a tensor that could not be made says why in `error`. */
-
-ATTN__INLINE attn_shape attn__shape(int ndim, size_t d0, size_t d1, size_t d2, size_t d3)
-{
-    const attn_shape s = {ndim, {d0, d1, d2, d3}};
-    return s;
-}
-ATTN__DEF attn_shape attn_shape1(size_t d0)
-{
-    return attn__shape(1, d0, 1, 1, 1);
-}
-ATTN__DEF attn_shape attn_shape2(size_t d0, size_t d1)
-{
-    return attn__shape(2, d0, d1, 1, 1);
-}
-ATTN__DEF attn_shape attn_shape3(size_t d0, size_t d1, size_t d2)
-{
-    return attn__shape(3, d0, d1, d2, 1);
-}
-ATTN__DEF attn_shape attn_shape4(size_t d0, size_t d1, size_t d2, size_t d3)
-{
-    return attn__shape(4, d0, d1, d2, d3);
-}
-
-ATTN__INLINE attn_shape attn__shape_of(const attn_tensor *x)
-{
-    return attn__shape(x->ndim, x->shape[0], x->shape[1], x->shape[2], x->shape[3]);
-}
-
-ATTN__INLINE int attn__has_shape(const attn_tensor *x, attn_shape shape)
-{
-    int i, same = x->ndim == shape.ndim;
-    for (i = 0; i < shape.ndim && same; i++)
-        same = x->shape[i] == shape.dim[i];
-    return same;
-}
-
-static attn_tensor attn__no_tensor(const char *why)
-{
-    attn_tensor x = ATTN_ZERO;
-    x.error = why;
-    return x;
-}
-
-/* Writes a shape for a message. */
-static attn__text attn__show(attn_shape s)
-{
-    attn__text t = {"["};
-    int i, at = 1;
-    for (i = 0; i < s.ndim; i++)
-        at += snprintf(t.text + at, sizeof t.text - (size_t)at, "%s%llu", i ? ", " : "",
-                       ATTN__LLU(s.dim[i]));
-    t.text[at] = ']';
-    return t;
-}
-
-static size_t attn__dtype_size(attn_dtype dtype)
-{
-    return dtype == ATTN_F16 ? 2 : 4;
-}
-
-ATTN__DEF size_t attn_count(attn_tensor x)
-{
-    return x.ndim == 0 ? 0 : x.shape[0] * x.shape[1] * x.shape[2] * x.shape[3];
-}
-
-ATTN__DEF int attn_is_dense(attn_tensor x)
-{
-    ptrdiff_t expected = 1;
-    int i;
-    for (i = x.ndim > 4 ? -1 : x.ndim - 1; i >= 0; i--) {
-        if (x.shape[i] != 1 && x.stride[i] != expected)
-            return attn_count(x) == 0;
-        expected *= (ptrdiff_t)x.shape[i];
-    }
-    return 1;
-}
-
-/* Number of elements and bytes of a shape from outside; 0 if it is no shape or too large. */
-static int attn__measure(attn_shape s, attn_dtype dtype, size_t *bytes)
-{
-    size_t n = attn__dtype_size(dtype);
-    int i, empty = 0;
-    if (s.ndim < 1 || s.ndim > 4 || (dtype != ATTN_F32 && dtype != ATTN_F16 && dtype != ATTN_I32))
-        return 0;
-    for (i = 0; i < s.ndim; i++) { /* an empty tensor's other dimensions must be sane too */
-        if (s.dim[i] == 0)
-            empty = 1;
-        else if (attn__mul_overflows(n, s.dim[i], &n) || n > PTRDIFF_MAX)
-            return 0;
-    }
-    *bytes = empty ? 0 : n;
-    return 1;
-}
-
-ATTN__DEF attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shape shape)
-{
-    attn_tensor x = ATTN_ZERO;
-    ptrdiff_t stride = 1;
-    size_t bytes;
-    int i;
-    if (!attn__measure(shape, dtype, &bytes))
-        return attn__no_tensor(
-            "attn_borrow: 1 to 4 dimensions that fit in memory, and a type of f32, f16 or i32, are "
-            "needed");
-    if (!data && bytes > 0)
-        return attn__no_tensor("attn_borrow: no data was given (did an allocation fail?)");
-    x.data = (void *)(uintptr_t)data; /* an operation writes to its output only */
-    x.dtype = dtype;
-    x.ndim = shape.ndim;
-    for (i = 3; i >= 0; i--) {
-        x.shape[i] = i < shape.ndim ? shape.dim[i] : 1;
-        x.stride[i] = i < shape.ndim ? stride : 0;
-        stride *= (ptrdiff_t)(x.shape[i] ? x.shape[i] : 1);
-    }
-    return x;
-}
-
-ATTN__DEF attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dtype,
-                                 attn_shape shape)
-{
-    size_t bytes;
-    void *data;
-    ATTN__TRY(attn__need_given(ctx, "attn_zeros", "place for the tensor", out));
-    if (!attn__measure(shape, dtype, &bytes))
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "attn_zeros: a tensor of %d dimensions%s%s and type %d cannot be made; expected 1 "
-            "to 4 dimensions that fit in memory, and ATTN_F32, ATTN_F16 or ATTN_I32",
-            shape.ndim, shape.ndim >= 1 && shape.ndim <= 4 ? " " : "",
-            shape.ndim >= 1 && shape.ndim <= 4 ? attn__show(shape).text : "", (int)dtype);
-    data = attn__alloc(ctx, bytes, "a tensor");
-    if (!data)
-        return ATTN_E_MEMORY;
-    attn__chain(ctx, data);
-    *out = attn_borrow(data, dtype, shape);
-    out->owned = data;
-    return ATTN_OK;
-}
-
-ATTN__DEF void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor)
-{
-    if (tensor && tensor->owned)
-        attn__unchain(ctx, tensor->owned);
-    if (tensor)
-        *tensor = attn__no_tensor(NULL);
-}
-
-static int attn__dim(const attn_tensor *x, int dim)
-{
-    if (dim < 0)
-        dim += x->ndim;
-    return dim >= 0 && dim < x->ndim && x->ndim <= 4 ? dim : -1;
-}
-
-ATTN__DEF attn_tensor attn_transpose(attn_tensor x, int dim_a, int dim_b)
-{
-    const int a = attn__dim(&x, dim_a), b = attn__dim(&x, dim_b);
-    size_t n;
-    ptrdiff_t s;
-    if (x.ndim == 0)
-        return x;
-    if (a < 0 || b < 0)
-        return attn__no_tensor("attn_transpose: the tensor has no such dimension");
-    n = x.shape[a];
-    x.shape[a] = x.shape[b];
-    x.shape[b] = n;
-    s = x.stride[a];
-    x.stride[a] = x.stride[b];
-    x.stride[b] = s;
-    x.owned = NULL;
-    return x;
-}
-
-/* Moves a view's first element; NULL stays NULL, as an empty tensor may have it. */
-static void attn__advance(attn_tensor *x, ptrdiff_t elements)
-{
-    if (x->data)
-        x->data = (char *)x->data + elements * (ptrdiff_t)attn__dtype_size(x->dtype);
-}
-
-ATTN__DEF attn_tensor attn_slice(attn_tensor x, int dim, size_t start, size_t count)
-{
-    const int d = attn__dim(&x, dim);
-    if (x.ndim == 0)
-        return x;
-    if (d < 0)
-        return attn__no_tensor("attn_slice: the tensor has no such dimension");
-    if (start > x.shape[d] || count > x.shape[d] - start)
-        return attn__no_tensor("attn_slice: start + count is beyond the end of the dimension");
-    if (count > 0)
-        attn__advance(&x, (ptrdiff_t)start * x.stride[d]);
-    x.shape[d] = count;
-    x.owned = NULL;
-    return x;
-}
-
-ATTN__DEF attn_tensor attn_select(attn_tensor x, int dim, size_t index)
-{
-    int d = attn__dim(&x, dim);
-    if (x.ndim == 0)
-        return x;
-    if (d < 0 || x.ndim == 1)
-        return attn__no_tensor(
-            d < 0 ? "attn_select: the tensor has no such dimension"
-                  : "attn_select: a tensor keeps its last dimension; use attn_slice");
-    if (index >= x.shape[d])
-        return attn__no_tensor("attn_select: the index is beyond the end of the dimension");
-    attn__advance(&x, (ptrdiff_t)index * x.stride[d]);
-    for (; d + 1 < x.ndim; d++) {
-        x.shape[d] = x.shape[d + 1];
-        x.stride[d] = x.stride[d + 1];
-    }
-    x.shape[d] = 1;
-    x.stride[d] = 0;
-    x.ndim--;
-    x.owned = NULL;
-    return x;
-}
-
-ATTN__DEF attn_tensor attn_reshape(attn_tensor x, attn_shape shape)
-{
-    attn_tensor y;
-    int from = x.ndim - 1, to = shape.ndim - 1;
-    size_t bytes;
-    if (x.ndim == 0)
-        return x;
-    if (x.ndim > 4)
-        return attn__no_tensor("attn_reshape: a tensor has 1 to 4 dimensions");
-    if (!attn__measure(shape, x.dtype, &bytes) ||
-        bytes != attn_count(x) * attn__dtype_size(x.dtype))
-        return attn__no_tensor("attn_reshape: the new shape has another number of elements");
-    y = attn_borrow(x.data, x.dtype, shape);
-    if (bytes == 0)
-        return y;
-    /* From the last dimension on: each run of x that is even in memory is cut anew. */
-    while (to >= 0) {
-        ptrdiff_t stride;
-        size_t n_from = 1, n_to = 1;
-        while (from > 0 && x.shape[from] == 1)
-            from--;
-        stride = x.stride[from];
-        n_from = x.shape[from];
-        while (to >= 0 && (n_to < n_from || shape.dim[to] == 1)) {
-            while (n_to * shape.dim[to] > n_from) { /* join with the dimension before */
-                ptrdiff_t expected = x.stride[from] * (ptrdiff_t)x.shape[from];
-                do
-                    from--;
-                while (from > 0 && x.shape[from] == 1);
-                if (x.stride[from] != expected)
-                    return attn__no_tensor("attn_reshape: these strides cannot be joined without a "
-                                           "copy; attn_copy makes a dense tensor");
-                n_from *= x.shape[from];
-            }
-            y.stride[to] = stride * (ptrdiff_t)n_to;
-            n_to *= shape.dim[to--];
-        }
-        from--; /* n_to is n_from: as many are left of both */
-    }
-    return y;
-}
-
-static ptrdiff_t attn__offset(const attn_tensor *x, size_t i0, size_t i1, size_t i2, size_t i3)
-{
-    return (ptrdiff_t)i0 * x->stride[0] + (ptrdiff_t)i1 * x->stride[1] +
-           (ptrdiff_t)i2 * x->stride[2] + (ptrdiff_t)i3 * x->stride[3];
-}
-
-static float attn__load_element(const void *data, attn_dtype dtype, ptrdiff_t at)
-{
-    switch (dtype) {
-    case ATTN_F32:
-        return ((const float *)data)[at];
-    case ATTN_F16:
-        return attn_f32_from_f16(((const uint16_t *)data)[at]);
-    default:
-        return (float)((const int32_t *)data)[at];
-    }
-}
-
-/* One element, or NaN; indices beyond ndim are 0. */
-static float attn__get(const attn_tensor *x, int ndim, size_t i0, size_t i1, size_t i2, size_t i3)
-{
-    if (x->ndim != ndim || ndim == 0 || i0 >= x->shape[0] || i1 >= x->shape[1] ||
-        i2 >= x->shape[2] || i3 >= x->shape[3])
-        return NAN;
-    return attn__load_element(x->data, x->dtype, attn__offset(x, i0, i1, i2, i3));
-}
-
-ATTN__DEF float attn_get1(attn_tensor x, size_t i0)
-{
-    return attn__get(&x, 1, i0, 0, 0, 0);
-}
-ATTN__DEF float attn_get2(attn_tensor x, size_t i0, size_t i1)
-{
-    return attn__get(&x, 2, i0, i1, 0, 0);
-}
-ATTN__DEF float attn_get3(attn_tensor x, size_t i0, size_t i1, size_t i2)
-{
-    return attn__get(&x, 3, i0, i1, i2, 0);
-}
-ATTN__DEF float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3)
-{
-    return attn__get(&x, 4, i0, i1, i2, i3);
-}
-
-/* ---- checks that every operation makes ---- */
-
-/* Fails with "attn_matmul: a has shape [2, 3] and b [4]; " followed by `expected`. `name` holds the
- * verb too: "a has", "logits have". If y is NULL, only the shape of x is told. */
-static attn_status attn__misfit(attn_ctx *ctx, const char *op, const char *name,
-                                const attn_tensor *x, const char *other, const attn_tensor *y,
-                                const char *expected)
-{
-    const attn__text first = attn__show(attn__shape_of(x));
-    const attn__text second = attn__show(attn__shape_of(y ? y : x));
-    return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s shape %s%s%s%s%s; %s", op, name, first.text,
-                      y ? " and " : "", y ? other : "", y ? " " : "", y ? second.text : "",
-                      expected);
-}
-
-/* An operand must be a tensor. If a failed call should have made it, that call's message stays. */
-static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
-                                  const attn_tensor *x)
-{
-    if (x->ndim > 4 || (x->ndim > 0 && (unsigned)x->dtype > ATTN_I32))
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "%s: %s has %d dimensions and data type %d; a tensor has 1 to 4 and holds "
-            "ATTN_F32, ATTN_F16 or ATTN_I32",
-            op, name, x->ndim, (int)x->dtype);
-    if (x->ndim > 0)
-        return ATTN_OK;
-    if (!x->error && ctx->status != ATTN_OK)
-        return ctx->status;
-    return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s is no tensor%s%s", op, name,
-                      x->error ? ": " : "; make it first, for example with attn_zeros",
-                      x->error ? x->error : "");
-}
-
-/* ... and nearly always one of floats. */
-ATTN__APART attn_status attn__need(attn_ctx *ctx, const char *op, const char *name,
-                                   const attn_tensor *x)
-{
-    ATTN__TRY(attn__need_any(ctx, op, name, x));
-    if (x->dtype == ATTN_I32)
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "%s: %s holds integers; expected ATTN_F32 or ATTN_F16 (attn_copy converts)", op, name);
-    return ATTN_OK;
-}
-
-/* Ids must be rows of a vocabulary (or a table) of n_vocab; `name` is the noun for one of them. */
-static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *name,
-                                  const int32_t *ids, ptrdiff_t step, size_t n, size_t n_vocab)
-{
-    size_t i;
-    for (i = 0; i < n; i++) {
-        const int32_t id = ids[(ptrdiff_t)i * step];
-        if (id < 0 || (size_t)id >= n_vocab)
-            return attn__fail(ctx, ATTN_E_TOKEN, "%s: %s %llu is %ld; expected an id below %llu",
-                              op, name, ATTN__LLU(i), (long)id, ATTN__LLU(n_vocab));
-    }
-    return ATTN_OK;
-}
-
-static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, attn_shape shape,
-                               attn__result *result)
-{
-    const int is_new = out && out->ndim == 0;
-    attn_status status;
-    memset(result, 0, sizeof *result);
-    if (!is_new && out && !out->error && out->dtype == ATTN_F32 && attn__has_shape(out, shape) &&
-        attn_is_dense(*out)) { /* nothing to make, nothing to refuse */
-        result->dense = *out;
-        return ATTN_OK;
-    }
-    status = attn__copy_into(ctx, op, out, ATTN_F32, shape);
-    if (status != ATTN_OK)
-        return status;
-    result->fresh = is_new;
-    result->stand_in = !is_new;
-    if (!is_new)
-        return attn_zeros(ctx, &result->dense, ATTN_F32, shape);
-    result->dense = *out;
-    return ATTN_OK;
-}
-
-static attn_status attn__finish(attn_ctx *ctx, attn_tensor *out, attn__result *result,
-                                attn_status status)
-{
-    if (result->stand_in) {
-        if (status == ATTN_OK)
-            status = attn_copy(ctx, out, result->dense);
-        attn_tensor_free(ctx, &result->dense);
-    } else if (status != ATTN_OK && result->fresh) {
-        attn_tensor_free(ctx, out);
-    }
-    return status;
-}
-
-/* ---- walking over rows: the last dimension is the row ---- */
-
-static size_t attn__n_rows(const attn_tensor *x)
-{
-    size_t n = 1;
-    int i;
-    for (i = 0; i + 1 < x->ndim; i++)
-        n *= x->shape[i];
-    return n;
-}
-
-static size_t attn__row_length(const attn_tensor *x)
-{
-    return x->shape[x->ndim - 1];
-}
-
-/* Offset of row `index` of a tensor that is laid over `like` by repeating dimensions of 1. */
-static ptrdiff_t attn__row_offset(const attn_tensor *x, const attn_shape *like, size_t index)
-{
-    ptrdiff_t offset = 0;
-    int i;
-    for (i = like->ndim - 2; i >= 0; i--) {
-        const int d = i - (like->ndim - x->ndim);
-        const size_t n = like->dim[i];
-        /* NOLINTBEGIN(clang-analyzer-core.DivideZero): there is a row, so no dimension is 0 */
-        if (d >= 0 && x->shape[d] != 1)
-            offset += (ptrdiff_t)(index % n) * x->stride[d];
-        index /= n;
-        /* NOLINTEND(clang-analyzer-core.DivideZero) */
-    }
-    return offset;
-}
-
-/* Row `index` as n floats: in place if it is that already, else gathered into buffer. */
-static const float *attn__row(const attn_tensor *x, const attn_shape *like, size_t index, size_t n,
-                              float *buffer)
-{
-    const ptrdiff_t at = attn__row_offset(x, like, index);
-    const ptrdiff_t step = attn__row_length(x) == 1 ? 0 : x->stride[x->ndim - 1];
-    size_t i;
-    if (x->dtype == ATTN_F32 && step == 1)
-        return (const float *)x->data + at;
-    for (i = 0; i < n; i++)
-        buffer[i] = attn__load_element(x->data, x->dtype, at + (ptrdiff_t)i * step);
-    return buffer;
-}
-
-/* Where a copy goes: makes *out a tensor of this type and shape if it is none, else checks that it
- * has the shape and a type to which the numbers can be converted. */
-static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *out,
-                                   attn_dtype dtype, attn_shape shape)
-{
-    ATTN__TRY(attn__need_given(ctx, op, "place for the result", out));
-    if (out->error)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
-    if (out->ndim == 0)
-        return attn_zeros(ctx, out, dtype, shape);
-    ATTN__TRY(attn__need_any(ctx, op, "out", out));
-    if (!attn__has_shape(out, shape))
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
-                          op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
-    if (out->dtype == ATTN_I32 && dtype != ATTN_I32)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: the result holds floats and out integers; expected out of ATTN_F32 "
-                          "or ATTN_F16",
-                          op);
-    return ATTN_OK;
-}
-
-ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
-{
-    const attn_shape shape = attn__shape_of(&x);
-    size_t row, i, n;
-    ATTN__TRY(attn__need_any(ctx, "attn_copy", "x", &x));
-    ATTN__TRY(attn__copy_into(ctx, "attn_copy", out, x.dtype, shape));
-    if (attn_count(x) == 0)
-        return ATTN_OK;
-    n = attn__row_length(&x);
-    for (row = 0; row < attn__n_rows(&x); row++) {
-        const ptrdiff_t from = attn__row_offset(&x, &shape, row);
-        const ptrdiff_t to = attn__row_offset(out, &shape, row);
-        const ptrdiff_t from_step = x.stride[x.ndim - 1], to_step = out->stride[out->ndim - 1];
-        for (i = 0; i < n; i++) {
-            const ptrdiff_t source = from + (ptrdiff_t)i * from_step;
-            const ptrdiff_t target = to + (ptrdiff_t)i * to_step;
-            if (out->dtype == ATTN_I32 && x.dtype == ATTN_I32) {
-                ((int32_t *)out->data)[target] = ((const int32_t *)x.data)[source];
-            } else {
-                const float value = attn__load_element(x.data, x.dtype, source);
-                if (out->dtype == ATTN_F32)
-                    ((float *)out->data)[target] = value;
-                else
-                    ((uint16_t *)out->data)[target] = attn_f16_from_f32(value);
-            }
-        }
-    }
-    return ATTN_OK;
-}
-
-/* IEEE 754 binary16: 1 sign bit, 5 of exponent, 10 of fraction. */
-ATTN__DEF float attn_f32_from_f16(uint16_t half)
-{
-    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, fraction = half & 0x3ff;
-    const uint32_t exponent = half >> 10 & 31;
-    uint32_t bits;
-    float value;
-    if (exponent == 0) { /* a multiple of 2^-24: small enough to convert exactly */
-        value = (float)fraction * (1.0f / 16777216.0f);
-        memcpy(&bits, &value, 4);
-        bits |= sign;
-    } else if (exponent == 31) {
-        bits = sign | 0x7f800000u | fraction << 13 | (fraction ? 0x400000u : 0);
-    } else {
-        bits = sign | (exponent + 112) << 23 | fraction << 13;
-    }
-    memcpy(&value, &bits, 4);
-    return value;
-}
-
-ATTN__DEF uint16_t attn_f16_from_f32(float value)
-{
-    uint32_t bits, sign, rest, round;
-    int shift;
-    memcpy(&bits, &value, 4);
-    sign = bits >> 16 & 0x8000;
-    bits &= 0x7fffffffu;
-    if (bits > 0x7f800000u) /* NaN stays one, quiet */
-        return (uint16_t)(sign | 0x7e00 | (bits >> 13 & 0x3ff));
-    if (bits >= 0x477ff000u) /* 65520 and more round to infinity */
-        return (uint16_t)(sign | 0x7c00);
-    if (bits < 0x33000000u) /* less than half of the smallest: zero */
-        return (uint16_t)sign;
-    if (bits < 0x38800000u) { /* below 2^-14: a denormal half counts in 2^-24 */
-        shift = 126 - (int)(bits >> 23);
-        rest = (bits & 0x7fffff) | 0x800000;
-    } else {
-        shift = 13;
-        rest = bits - (112u << 23);
-    }
-    round = rest & ((1u << shift) - 1);
-    rest >>= shift;
-    if (round > 1u << (shift - 1) || (round == 1u << (shift - 1) && (rest & 1)))
-        rest++; /* a carry out of the fraction lands in the exponent, as it should */
-    return (uint16_t)(sign | rest);
-}
-
 /* >>ops (tests: ops attention) ==================================================================
  * Tier 1's operations: checks, then a walk over rows with the kernels of the room. */
-
-/* Two row buffers, from the context. */
-static float *attn__row_buffers(attn_ctx *ctx, size_t n)
-{
-    return ATTN__NEW(ctx, float, n < SIZE_MAX / 8 - 16 ? (n + 16) * 2 : SIZE_MAX, "two rows");
-}
 
 /* The shape of two operands laid over each other; dimensions of 1 repeat. */
 ATTN__INLINE int attn__broadcast(attn_shape a, attn_shape b, attn_shape *shape)
@@ -8086,14 +8036,14 @@ typedef void (*attn__row_fn)(float *out, const float *x, size_t n, const attn__r
 
 /* Applies fn to each row of x. The last dimension of out keeps its length, becomes 1 or goes away. */
 static attn_status attn__each_row(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor x,
-                                  attn__becomes becomes, attn__row_fn fn, attn__row_args *args)
+                                  attn__becomes becomes, attn__row_fn fn, attn__row_args args)
 {
     attn__result result;
     const attn_shape shape = attn__shape_of(&x);
     attn_shape out_shape = shape;
     size_t n, n_out, n_rows;
     float *buffers;
-    ATTN__TRY(attn__need_kernels(ctx, &args->kernels));
+    ATTN__TRY(attn__need_kernels(ctx, &args.kernels));
     ATTN__TRY(attn__need(ctx, op, "x", &x));
     n = attn__row_length(&x);
     n_out = becomes == ATTN__A_ROW ? n : 1;
@@ -8104,10 +8054,10 @@ static attn_status attn__each_row(attn_ctx *ctx, const char *op, attn_tensor *ou
     buffers = attn__row_buffers(ctx, n);
     if (!buffers)
         return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
-    args->room = buffers + n;
-    for (args->row = 0; args->row < n_rows; args->row++)
-        fn((float *)result.dense.data + args->row * n_out,
-           attn__row(&x, &shape, args->row, n, buffers), n, args);
+    args.room = buffers + n;
+    for (args.row = 0; args.row < n_rows; args.row++)
+        fn((float *)result.dense.data + args.row * n_out,
+           attn__row(&x, &shape, args.row, n, buffers), n, &args);
     attn__free(buffers);
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
@@ -8149,14 +8099,6 @@ static void attn__row_log_softmax(float *out, const float *x, size_t n, const at
         out[i] = (x[i] - largest) - log_sum;
 }
 
-/* mean and scale of one row: scale = sqrt(variance + eps) */
-static void attn__moments(const attn__kernels *kernels, const float *x, size_t n, float eps,
-                          float *mean, float *scale)
-{
-    *mean = kernels->sum(x, n) / (float)n;
-    *scale = sqrtf(kernels->square_distance(x, *mean, n) / (float)n + eps);
-}
-
 static void attn__row_layernorm(float *out, const float *x, size_t n, const attn__row_args *args)
 {
     float mean, scale;
@@ -8174,40 +8116,36 @@ ATTN__INLINE attn__row_args attn__args(float number)
 
 ATTN__DEF attn_status attn_scale(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float factor)
 {
-    attn__row_args args = attn__args(factor);
-    return attn__each_row(ctx, "attn_scale", out, x, ATTN__A_ROW, attn__row_scale, &args);
+    return attn__each_row(ctx, "attn_scale", out, x, ATTN__A_ROW, attn__row_scale,
+                          attn__args(factor));
 }
 ATTN__DEF attn_status attn_exp(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_exp", out, x, ATTN__A_ROW, attn__row_exp, &args);
+    return attn__each_row(ctx, "attn_exp", out, x, ATTN__A_ROW, attn__row_exp, attn__args(0));
 }
 ATTN__DEF attn_status attn_sum(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_sum", out, x, ATTN__A_DIM_OF_1, attn__row_sum, &args);
+    return attn__each_row(ctx, "attn_sum", out, x, ATTN__A_DIM_OF_1, attn__row_sum, attn__args(0));
 }
 ATTN__DEF attn_status attn_mean(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_mean", out, x, ATTN__A_DIM_OF_1, attn__row_mean, &args);
+    return attn__each_row(ctx, "attn_mean", out, x, ATTN__A_DIM_OF_1, attn__row_mean,
+                          attn__args(0));
 }
 ATTN__DEF attn_status attn_variance(attn_ctx *ctx, attn_tensor *out, attn_tensor x, int unbiased)
 {
-    attn__row_args args = attn__args(unbiased ? 1 : 0);
     return attn__each_row(ctx, "attn_variance", out, x, ATTN__A_DIM_OF_1, attn__row_variance,
-                          &args);
+                          attn__args(unbiased ? 1 : 0));
 }
 ATTN__DEF attn_status attn_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
-    return attn__each_row(ctx, "attn_softmax", out, x, ATTN__A_ROW, attn__row_softmax, &args);
+    return attn__each_row(ctx, "attn_softmax", out, x, ATTN__A_ROW, attn__row_softmax,
+                          attn__args(0));
 }
 ATTN__DEF attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    attn__row_args args = attn__args(0);
     return attn__each_row(ctx, "attn_log_softmax", out, x, ATTN__A_ROW, attn__row_log_softmax,
-                          &args);
+                          attn__args(0));
 }
 ATTN__DEF attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                     attn_act_kind kind)
@@ -8220,7 +8158,7 @@ ATTN__DEF attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor
             "attn_activate: kind is %d; expected ATTN_ACT_GELU_TANH, ATTN_ACT_GELU_ERF, "
             "ATTN_ACT_RELU or ATTN_ACT_SILU",
             (int)kind);
-    return attn__each_row(ctx, "attn_activate", out, x, ATTN__A_ROW, attn__row_activate, &args);
+    return attn__each_row(ctx, "attn_activate", out, x, ATTN__A_ROW, attn__row_activate, args);
 }
 
 /* A parameter [n] as dense floats: itself if it is that, else written into `buffer` [n], filled
@@ -8260,7 +8198,7 @@ ATTN__DEF attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tenso
         return ctx->status;
     failed = attn__vector(ctx, "attn_layernorm", "w", &w, "x", &x, n, 1, buffer, &args.w) ||
              attn__vector(ctx, "attn_layernorm", "b", &b, "x", &x, n, 0, buffer + n, &args.b) ||
-             attn__each_row(ctx, "attn_layernorm", out, x, ATTN__A_ROW, attn__row_layernorm, &args);
+             attn__each_row(ctx, "attn_layernorm", out, x, ATTN__A_ROW, attn__row_layernorm, args);
     attn__free(buffer);
     return failed ? ctx->status : ATTN_OK;
 }
@@ -8288,7 +8226,7 @@ ATTN__DEF attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_t
     ATTN__TRY(attn__need_ids(ctx, op, "target", (const int32_t *)targets.data, targets.stride[0],
                              logits.shape[0], logits.shape[1]));
     args.more = &targets;
-    return attn__each_row(ctx, op, nll, logits, ATTN__A_NUMBER, attn__row_cross_entropy, &args);
+    return attn__each_row(ctx, op, nll, logits, ATTN__A_NUMBER, attn__row_cross_entropy, args);
 }
 
 /* ---- matmul ---- */
@@ -8418,8 +8356,7 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
     p->pack_size = attn__pack_size(ATTN_F32, n_rows, n_in);
     p->panels = attn__scratch_new(ctx, &scratch, n_panels + (size_t)n_threads * p->pack_size,
                                   "a packed matrix");
-    if (!p->panels)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(p->panels);
     p->packs = p->panels + n_panels;
     for (i = 0; i < n_batch; i++) {
         const attn_tensor in = attn__matrix(*a, lead, i);
@@ -8531,43 +8468,6 @@ ATTN__DEF attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor 
     if (table.ndim != 2 || table.shape[1] != attn__row_length(&x))
         return attn__misfit(ctx, op, "x has", &x, "table", &table, "expected [.., C] and [V, C]");
     return attn__linear(ctx, op, out, x, attn_transpose(table, 0, 1), attn__no_tensor(NULL));
-}
-
-typedef struct attn__packing {
-    void *panels;
-    attn_dtype dtype;
-    const attn_tensor *w;
-    unsigned char beyond[256]; /* of each worker: did it see a number that has no scale? */
-} attn__packing;
-
-static void attn__pack_body(attn__worker *me, void *arg)
-{
-    attn__packing *p = (attn__packing *)arg;
-    size_t first, last, k, j;
-    attn__share(me, (p->w->shape[1] + 15) / 16, &first, &last);
-    for (k = 0; k < p->w->shape[0] && attn__is_quantized(p->dtype); k++)
-        for (j = first * 16; j < last * 16 && j < p->w->shape[1]; j++)
-            if (!(fabsf(attn_get2(*p->w, k, j)) < 65520.0f)) /* 65504 when rounded to f16 */
-                p->beyond[me->id] = 1;
-    if (!p->beyond[me->id])
-        attn__pack_panels(p->panels, p->dtype, p->w, first, last);
-}
-
-ATTN__CALLER attn_status attn_panels_write(attn_ctx *ctx, void *panels, attn_dtype dtype,
-                                           attn_tensor w)
-{
-    attn__packing packing = {panels, dtype, &w, {0}};
-    ATTN__TRY(attn__need_given(ctx, "attn_panels_write", "room for the panels", panels));
-    ATTN__TRY(attn__need(ctx, "attn_panels_write", "w", &w));
-    if (w.ndim != 2 || (attn_panels_size(dtype, w.shape[0], w.shape[1]) == 0 && attn_count(w) > 0))
-        return attn__misfit(ctx, "attn_panels_write", "w has", &w, NULL, NULL,
-                            "expected [K, N] and panels of ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4");
-    attn__parallel(attn__max_threads(ctx), attn__pack_body, &packing);
-    if (memchr(packing.beyond, 1, sizeof packing.beyond))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_panels_write: w holds NaN or more than 65504, for which q8 and q4 "
-                          "have no scale; expected numbers that f16 can hold");
-    return ATTN_OK;
 }
 
 /* ---- embeddings ---- */
@@ -8989,9 +8889,8 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
 ATTN__DEF uint64_t attn_checksum(uint64_t chain, const void *data, size_t size)
 {
     const unsigned char *block = (const unsigned char *)data;
-    attn_ctx any = ATTN_ZERO;
-    const attn__kernels *kernels;
-    kernels = attn__kernels_for(&any);
+    const attn_ctx any = ATTN_ZERO;
+    const attn__kernels *const kernels = attn__kernels_for(&any);
     while (size > 0) {
         const size_t n = size < ATTN__IO_BLOCK ? size : ATTN__IO_BLOCK;
         chain = attn__mix(chain, kernels->digest(block, n));
@@ -9258,8 +9157,7 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
     }
     failed = ferror(file) ? errno : 0;
     fclose(file);
-    if (!block)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(block);
     if (failed) {
         attn__free(block);
         return attn__fail_read(ctx, path, failed);
@@ -9623,8 +9521,7 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
     }
     m->weights = ATTN__NEW(ctx, attn__weight, (size_t)n, "the list of tensors");
     m->n_weights = (size_t)n;
-    if (!m->weights)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(m->weights);
     for (i = 0; i < m->n_weights; i++)
         ATTN__TRY(attn__read_entry(ctx, m, path, i, h + table + i * ATTN__ENTRY, &end));
     if (end != m->size)
@@ -9681,8 +9578,7 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
         n_blocks += attn__blocks_of(&m->weights[i]);
     ATTN__TRY(attn__need_kernels(ctx, &v.kernels));
     v.digests = ATTN__NEW(ctx, uint64_t, n_blocks, "checksums");
-    if (!v.digests)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(v.digests);
     for (v.first = 0; v.first < n_blocks && status == ATTN_OK; v.first = v.last) {
         v.last = tells && n_blocks - v.first > 256 ? v.first + 256 : n_blocks;
         attn__parallel(attn__max_threads(ctx), attn__verify_body, &v);
@@ -9753,8 +9649,7 @@ static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *pa
     if (attn__host_is_big_endian() && !m->copy) { /* cover: another processor */
         size_t i;
         m->copy = attn__alloc(ctx, m->size, "a copy in this processor's byte order");
-        if (!m->copy)
-            return ATTN_E_MEMORY;
+        ATTN__TRY_MEMORY(m->copy);
         memcpy(m->copy, m->bytes, m->size);
         for (i = 0; i < m->n_weights; i++)
             m->weights[i].data = (const unsigned char *)m->copy + m->weights[i].info.offset;
@@ -9762,8 +9657,7 @@ static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *pa
     if (!(desc && desc->skip_checksums) && attn__verify_weights(ctx, m, path, desc) != ATTN_OK)
         return ctx->status;
     m->layers = ATTN__NEW(ctx, attn__layer, m->config.n_layer, "layers");
-    if (!m->layers)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(m->layers);
     if (attn__host_is_big_endian()) /* cover: another processor */
         attn__to_host_order(m);
     return attn__bind(ctx, m, path);
@@ -9792,8 +9686,7 @@ ATTN__CALLER attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **mode
     if (size > 0)
         ATTN__TRY(attn__need_given(ctx, "attn_model_open_memory", "data", data));
     m = ATTN__NEW(ctx, attn_model, 1, "a model");
-    if (!m)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(m);
     m->bytes = (const unsigned char *)data;
     m->size = size;
     if ((uintptr_t)data % 64 != 0 && size > 0) {
@@ -9815,8 +9708,7 @@ ATTN__CALLER attn_status attn_model_open(attn_ctx *ctx, attn_model **model, cons
     ATTN__TRY(attn__need_place(ctx, "attn_model_open", "place for the model", model));
     ATTN__TRY(attn__need_given(ctx, "attn_model_open", "path", path));
     m = ATTN__NEW(ctx, attn_model, 1, "a model");
-    if (!m)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(m);
     m->is_mapped = attn__map(path, &m->bytes, &m->size);
     if (!m->is_mapped) {
         status = attn__read_file(ctx, path, &m->copy, &m->size);
@@ -11986,33 +11878,11 @@ static const attn__kernels ATTN__FN(kernels) = {
     ATTN__FLOAT(largest_or_nan),
     ATTN__FLOAT(digest)};
 
-/* The door: each macro of the room, none of which is seen outside. */
+/* The door: the macros that differ between the rooms, or mean something else outside. The names that
+ * stand for ATTN__FN(...) are the same in every room and follow ATTN__ISA; no code outside uses them. */
 #undef ATTN__FLOAT
 #undef ATTN__HAS_FLOATS
 #undef ATTN__OP
-#undef attn__reg
-#undef attn__r_load
-#undef attn__r_half
-#undef attn__r_narrow
-#undef attn__r_store
-#undef attn__r_set1
-#undef attn__r_add
-#undef attn__r_sub
-#undef attn__r_mul
-#undef attn__r_div
-#undef attn__r_fma
-#undef attn__r_max
-#undef attn__r_pick
-#undef attn__r_exp2
-#undef attn__r_low
-#undef attn__r_most
-#undef attn__r_total
-#undef attn__ireg
-#undef attn__wreg
-#undef attn__r_start
-#undef attn__r_weights
-#undef attn__r_dot
-#undef attn__r_scaled
 #undef ATTN__LANES
 #undef ATTN__ROWS
 #undef ATTN__EACH_ROWS
@@ -12021,56 +11891,17 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__COLS
 #undef ATTN__Q_ROWS
 #undef ATTN__Q_COLS
-#undef attn__r_exp
-#undef attn__r_tail
-#undef attn__r_gelu_tanh
-#undef attn__r_gelu_erf
-#undef attn__r_silu
 #undef ATTN__STEP
 #undef ATTN__REGS
 #undef ATTN__FLAT
 #undef ATTN__EACH
 #undef ATTN__Q_UNROLL
-#undef attn__vec
-#undef attn__load
-#undef attn__half
-#undef attn__store
-#undef attn__set1
-#undef attn__vadd
-#undef attn__vsub
-#undef attn__vmul
-#undef attn__vdiv
-#undef attn__vfma
-#undef attn__vmax
-#undef attn__vpick
-#undef attn__vexp
-#undef attn__gelu_tanh
-#undef attn__gelu_erf
-#undef attn__relu
-#undef attn__silu
 #undef ATTN__LIFT
-#undef attn__ivec
-#undef attn__wvec
-#undef attn__most
-#undef attn__total
-#undef attn__low_bytes
-#undef attn__i_start
-#undef attn__i_weights
-#undef attn__i_dot
-#undef attn__i_scaled
-#undef attn__load_part
-#undef attn__store_part
 #undef attn__fold
 #undef ATTN__ROW
-#undef attn__get
-#undef attn__put
-#undef attn__tile
 #undef ATTN__GRID
-#undef attn__tile_end
-#undef attn__weights
 #undef ATTN__REAL_ROWS
 #undef ATTN__WALK_PANELS
-#undef attn__q_tile
 #undef ATTN__AMX_FENCE
 #undef ATTN__AMX_PRODUCT
 #undef ATTN__AMX_STORE
@@ -12086,8 +11917,6 @@ static const attn__kernels ATTN__FN(kernels) = {
 #define ATTN__PASS ATTN__WIDEST
 #define ATTN__ISA  base
 #include ATTN_FILE
-#undef ATTN__PASS
-#undef ATTN__ISA
 
 #ifdef ATTN__DISPATCH
 /* Functions between the two are compiled for these instructions besides those of the flags. */
@@ -12107,24 +11936,18 @@ ATTN__TARGET("avx2,fma,f16c")
 #define ATTN__PASS 2
 #define ATTN__ISA  avx2
 #include ATTN_FILE
-#undef ATTN__PASS
-#undef ATTN__ISA
 ATTN__TARGET_END
 
 ATTN__TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
 #define ATTN__PASS 3
 #define ATTN__ISA  avx512
 #include ATTN_FILE
-#undef ATTN__PASS
-#undef ATTN__ISA
 ATTN__TARGET_END
 
 ATTN__TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
 #define ATTN__PASS 4
 #define ATTN__ISA  avx512_vnni
 #include ATTN_FILE
-#undef ATTN__PASS
-#undef ATTN__ISA
 ATTN__TARGET_END
 
 #ifdef ATTN__AMX
@@ -12132,8 +11955,6 @@ ATTN__TARGET("amx-tile,amx-int8,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,av
 #define ATTN__PASS 8
 #define ATTN__ISA  amx
 #include ATTN_FILE
-#undef ATTN__PASS
-#undef ATTN__ISA
 ATTN__TARGET_END
 #endif
 
@@ -12143,8 +11964,6 @@ ATTN__TARGET("avxvnni,avx2,fma,f16c")
 #define ATTN__PASS 5
 #define ATTN__ISA  avx2_vnni
 #include ATTN_FILE
-#undef ATTN__PASS
-#undef ATTN__ISA
 ATTN__TARGET_END
 #endif
 
@@ -12154,8 +11973,6 @@ ATTN__TARGET(ATTN__DOT)
 #define ATTN__PASS 6
 #define ATTN__ISA  neon_dot
 #include ATTN_FILE
-#undef ATTN__PASS
-#undef ATTN__ISA
 ATTN__TARGET_END
 #endif
 
@@ -12163,8 +11980,6 @@ ATTN__TARGET(ATTN__I8MM)
 #define ATTN__PASS 7
 #define ATTN__ISA  neon_i8mm
 #include ATTN_FILE
-#undef ATTN__PASS
-#undef ATTN__ISA
 ATTN__TARGET_END
 #endif
 
@@ -13637,8 +13452,7 @@ ATTN__CALLER attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file
     d = (attn_new_file *)attn__alloc(
         ctx, sizeof *d + ATTN__NEW_FILE_BLOCK + 2 * length + sizeof "attn.00.part" + 1,
         "a new file");
-    if (!d)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(d);
     d->path = (char *)(d + 1) + ATTN__NEW_FILE_BLOCK;
     memcpy(d->path, path, length + 1);
     d->part = d->path + length + 1;
@@ -14055,9 +13869,8 @@ static attn_status attn__plan_layer(attn_ctx *ctx, const attn__sweep *sweep, siz
         layer + 1 == sweep->model->config.n_layer && attn__stays_in_row(sweep->point);
     attn_tensor clean, corrupted;
     size_t column = sweep->by_head ? sweep->model->config.n_head : n_tokens, i, n = 0;
-    if (attn_record_get(ctx, &clean, sweep->clean, name.text) != ATTN_OK || /* cover: recorded */
-        attn_record_get(ctx, &corrupted, sweep->corrupted, name.text) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn_record_get(ctx, &clean, sweep->clean, name.text)); /* cover: recorded */
+    ATTN__TRY(attn_record_get(ctx, &corrupted, sweep->corrupted, name.text));
     while (column-- > 0) {
         size_t first = sweep->by_head ? 0 : column;
         const size_t end = sweep->by_head ? n_tokens : column + 1;
@@ -14086,9 +13899,8 @@ static attn_status attn__hook_patch(attn_ctx *ctx, const attn__sweep *sweep, att
     const size_t count = sweep->by_head ? sweep->desc->n_tokens - patch->first : 1;
     attn_tensor clean;
     attn_edit edit = ATTN_ZERO;
-    if (attn_record_get(ctx, &clean, sweep->clean, name.text) != ATTN_OK || /* cover: recorded */
-        attn_truncate(ctx, session, patch->first) != ATTN_OK)
-        return ctx->status;
+    ATTN__TRY(attn_record_get(ctx, &clean, sweep->clean, name.text)); /* cover: recorded */
+    ATTN__TRY(attn_truncate(ctx, session, patch->first));
     edit.name = name.text;
     edit.kind = ATTN_EDIT_SET;
     edit.position = patch->first;
@@ -14319,20 +14131,9 @@ static attn_status attn__watch_text(attn_ctx *ctx, const attn_model *model, cons
 ATTN__DEF size_t attn_resid_count(const attn_model *model, attn_resid_kind kind)
 {
     const size_t n_layer = model ? model->config.n_layer : 0;
-    if (!model)
-        return 0;
-    switch (kind) {
-    case ATTN_RESID_ACCUMULATED:
-        return n_layer + 1;
-    case ATTN_RESID_ACCUMULATED_MID:
-        return 2 * n_layer + 1;
-    case ATTN_RESID_SUBLAYERS:
-        return 2 + 2 * n_layer;
-    case ATTN_RESID_HEADS:
-        return n_layer * model->config.n_head + n_layer + 3;
-    default:
-        return 0;
-    }
+    const size_t n_heads = model ? n_layer * model->config.n_head : 0;
+    const size_t counts[] = {n_layer + 1, 2 * n_layer + 1, 2 + 2 * n_layer, n_heads + n_layer + 3};
+    return model && (unsigned)kind <= ATTN_RESID_HEADS ? counts[kind] : 0;
 }
 
 ATTN__DEF attn_label attn_resid_label(const attn_model *model, attn_resid_kind kind, size_t index)
@@ -14586,7 +14387,7 @@ ATTN__CALLER attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const
     args.more = &scaled;
     status = attn__with_gain(ctx, &scaled.gained, model, directions);
     if (status == ATTN_OK)
-        status = attn__each_row(ctx, op, out, parts, ATTN__A_NUMBER, attn__row_attr, &args);
+        status = attn__each_row(ctx, op, out, parts, ATTN__A_NUMBER, attn__row_attr, args);
     attn_tensor_free(ctx, &scaled.gained);
     return status;
 }
@@ -14600,7 +14401,7 @@ ATTN__CALLER attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out,
     ATTN__TRY(attn__need_shape(ctx, op, "directions", &directions,
                                attn_shape2(directions.shape[0], model->config.d_model)));
     args.w = model->ln_f_b;
-    return attn__each_row(ctx, op, out, directions, ATTN__A_NUMBER, attn__row_dot, &args);
+    return attn__each_row(ctx, op, out, directions, ATTN__A_NUMBER, attn__row_dot, args);
 }
 
 /* ---- the logit lens ---- */
@@ -14617,8 +14418,7 @@ static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model
     ATTN__TRY(attn__need_kernels(ctx, &u.kernels)); /* cover: the layer norm has asked */
     u.pack_size = attn__pack_size(model->w_u.dtype, rows, width);
     u.packs = attn__scratch_new(ctx, &scratch, (size_t)n_threads * u.pack_size, "packed rows");
-    if (!u.packs)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(u.packs);
     u.job =
         attn__job(out, n_out, x, (ptrdiff_t)width, attn__columns(model->w_u, first, n_out), rows);
     if (rows > 0)
@@ -14667,8 +14467,7 @@ static attn_status attn__normalize_final(attn_ctx *ctx, attn_tensor *out, const 
     args.w = model->ln_f_w;
     args.b = model->ln_f_b;
     return attn__each_row(ctx, "attn_logit_lens", out, x, ATTN__A_ROW,
-                          scale.ndim == 0 ? attn__row_layernorm : attn__row_layernorm_scaled,
-                          &args);
+                          scale.ndim == 0 ? attn__row_layernorm : attn__row_layernorm_scaled, args);
 }
 
 ATTN__CALLER attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
@@ -14900,8 +14699,7 @@ ATTN__CALLER attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, co
     }
     start_size = ATTN__HEADER + (size_t)attn__n_tensors(&c) * ATTN__ENTRY;
     w = ATTN__NEW(ctx, attn_writer, 1, "a writer");
-    if (!w)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(w);
     w->config = c;
     w->start = (unsigned char *)attn__alloc(ctx, start_size, "a table of tensors");
     w->has = (unsigned char *)attn__alloc(ctx, attn__n_tensors(&c), "a list of tensors");
@@ -14991,6 +14789,41 @@ static attn_status attn__check_piece(attn_ctx *ctx, const attn_writer *w, const 
     return ATTN_OK;
 }
 
+typedef struct attn__packing {
+    void *panels;
+    attn_dtype dtype;
+    const attn_tensor *w;
+    unsigned char beyond[256]; /* of each worker: did it see a number that has no scale? */
+} attn__packing;
+
+static void attn__pack_body(attn__worker *me, void *arg)
+{
+    attn__packing *p = (attn__packing *)arg;
+    size_t first, last, k, j;
+    attn__share(me, (p->w->shape[1] + 15) / 16, &first, &last);
+    for (k = 0; k < p->w->shape[0] && attn__is_quantized(p->dtype); k++)
+        for (j = first * 16; j < last * 16 && j < p->w->shape[1]; j++)
+            if (!(fabsf(attn_get2(*p->w, k, j)) < 65520.0f)) /* 65504 when rounded to f16 */
+                p->beyond[me->id] = 1;
+    if (!p->beyond[me->id])
+        attn__pack_panels(p->panels, p->dtype, p->w, first, last);
+}
+
+/* Packs w [K, N], any strides, as panels of dtype. q8 and q4 round: to at most half a step of a scale
+ * that 32 consecutive k of an output share; they take numbers that f16 can hold, up to 65504 and no
+ * NaN (else ATTN_E_ARGUMENT, and the panels are useless). */
+static attn_status attn__make_panels(attn_ctx *ctx, void *panels, attn_dtype dtype, attn_tensor w)
+{
+    attn__packing packing = {panels, dtype, &w, {0}};
+    attn__parallel(attn__max_threads(ctx), attn__pack_body, &packing);
+    if (memchr(packing.beyond, 1, sizeof packing.beyond))
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "attn_writer_add: the matrix holds NaN or more than 65504, for which q8 and "
+            "q4 have no scale; expected numbers that f16 can hold");
+    return ATTN_OK;
+}
+
 /* A piece [n_in, n] of a matrix, some panels at a time: about a block of the file. */
 static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype dtype,
                                       attn_tensor x)
@@ -15004,7 +14837,7 @@ static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype 
     attn_status status = panels ? ATTN_OK : ATTN_E_MEMORY;
     for (first = 0; first < n_out && status == ATTN_OK; first += n) {
         n = n_out - first < most ? n_out - first : most;
-        status = attn_panels_write(ctx, panels, dtype, attn_slice(x, 1, first, n));
+        status = attn__make_panels(ctx, panels, dtype, attn_slice(x, 1, first, n));
         if (status == ATTN_OK)
             status = attn__writer_bytes(ctx, w, panels, attn_panels_size(dtype, n_in, n));
     }
@@ -15016,8 +14849,7 @@ static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype 
 static attn_status attn__write_rows(attn_ctx *ctx, attn_writer *w, attn_tensor x)
 {
     attn_tensor dense = ATTN_ZERO;
-    attn_status status;
-    status = attn_zeros(ctx, &dense, ATTN_F32, attn__shape_of(&x));
+    attn_status status = attn_zeros(ctx, &dense, ATTN_F32, attn__shape_of(&x));
     if (status == ATTN_OK)
         status = attn_copy(ctx, &dense, x);
     if (status == ATTN_OK && attn__host_is_big_endian()) /* cover: another processor */
@@ -15316,29 +15148,14 @@ static void attn__rewrite(attn_model *m, unsigned flags)
         attn__center_panels(&m->w_u, 0);
 }
 
-/* Opens the finished image, which the model takes over. */
-static attn_status attn__open_image(attn_ctx *ctx, attn_model **model, unsigned char *bytes,
-                                    size_t size)
-{
-    attn_model_desc desc = ATTN_ZERO;
-    attn_model *m = ATTN__NEW(ctx, attn_model, 1, "a model");
-    desc.skip_checksums = 1; /* they were made a moment ago */
-    if (!m) {
-        attn__free(bytes);
-        return ATTN_E_MEMORY;
-    }
-    m->bytes = bytes;
-    m->copy = bytes;
-    m->size = size;
-    return attn__model_opened(ctx, model, m, "the rewritten model", &desc, ATTN_OK);
-}
-
 /* Measures the new file, lays the tensors into an image of it as f32, rewrites them there, and
  * opens the image as a model. */
 ATTN__CALLER attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
                                               const attn_model *from, unsigned flags)
 {
     attn__image m = ATTN_ZERO;
+    attn_model_desc desc = ATTN_ZERO;
+    attn_model *made;
     uint64_t size;
     ATTN__TRY(attn__need_place(ctx, "attn_process_weights", "place for the model", model));
     ATTN__TRY(attn__need_layer(ctx, "attn_process_weights", from, 0));
@@ -15353,8 +15170,7 @@ ATTN__CALLER attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
     m.old.config.tied = 0;
     m.made.config = m.old.config;
     m.made.layers = ATTN__NEW(ctx, attn__layer, from->config.n_layer, "layers");
-    if (!m.made.layers)
-        return ATTN_E_MEMORY;
+    ATTN__TRY_MEMORY(m.made.layers);
     size = attn__lay_sections(&m);
     m.bytes =
         size > SIZE_MAX ? NULL : (unsigned char *)attn__alloc(ctx, (size_t)size, "a model of f32");
@@ -15368,7 +15184,16 @@ ATTN__CALLER attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
     attn__rewrite(&m.made, flags);
     attn__free(m.made.layers);
     attn__finish_image(&m, size);
-    return attn__open_image(ctx, model, m.bytes, (size_t)size);
+    desc.skip_checksums = 1; /* they were made a moment ago */
+    made = ATTN__NEW(ctx, attn_model, 1, "a model");
+    if (!made) {
+        attn__free(m.bytes);
+        return ATTN_E_MEMORY;
+    }
+    made->bytes = m.bytes;
+    made->copy = m.bytes; /* which the model takes over */
+    made->size = (size_t)size;
+    return attn__model_opened(ctx, model, made, "the rewritten model", &desc, ATTN_OK);
 }
 
 /* The bytes of the file, whatever the order in which this processor keeps its numbers. */
@@ -15381,8 +15206,7 @@ static attn_status attn__file_bytes(attn_ctx *ctx, const attn_model *model,
         model->bytes == (const unsigned char *)model->copy) {
         attn_model turned = *model;
         turned.copy = *copy = attn__alloc(ctx, model->size, "a copy in a file's byte order");
-        if (!turned.copy)
-            return ATTN_E_MEMORY;
+        ATTN__TRY_MEMORY(turned.copy);
         memcpy(turned.copy, model->bytes, model->size);
         attn__to_host_order(&turned);
         *bytes = (const unsigned char *)turned.copy;
@@ -15412,7 +15236,10 @@ ATTN__CALLER attn_status attn_model_save(attn_ctx *ctx, const char *path, const 
 ATTN__SMALL_END
 #endif /* the implementation of part two */
 #endif /* !ATTN_NO_LENS */
-#endif /* !ATTN__PASS */
+#else  /* a room, which ends here */
+#undef ATTN__PASS
+#undef ATTN__ISA
+#endif /* ATTN__PASS */
 
 /*
  * MIT License

@@ -163,7 +163,6 @@ static size_t *room_for(scratch *s, size_t n)
     DO(attn_mlp, (ctx, &s->out, x3, &block, ATTN_ACT_GELU_TANH))                                   \
     DO(attn_block, (ctx, &s->out, x3, &block, 1e-5f, ATTN_ACT_GELU_TANH))                          \
     DO(attn_unembed, (ctx, &s->out, x3, sq))                                                       \
-    DO(attn_panels_write, (ctx, panels, ATTN_Q4, sq))                                              \
     DO(attn_model_open, (ctx, &s->model, TEST_BUILD "/tiny-stories.attn", NULL))                   \
     DO(attn_model_open_memory, (ctx, &s->model, file + 1, file_size, NULL))                        \
     DO(attn_model_tensor_info, (ctx, &s->info, model, 3))                                          \
@@ -216,7 +215,6 @@ static size_t *room_for(scratch *s, size_t n)
     DO(attn_writer_add, (ctx, new_writer(0), "embed.W_E", ATTN_Q8, written))                       \
     DO(attn_writer_end, (ctx, new_writer(1)))
 
-static void *panels;
 static unsigned char *file; /* the included model at an odd address */
 static size_t file_size, section_size;
 static const void *section;
@@ -303,7 +301,6 @@ static int begin_all(attn_ctx *usual)
     prepare(usual);
     if (!model || !stories || !held || !other || !watched || !record)
         return 0;
-    panels = pool_new(attn_panels_size(ATTN_Q4, 20, 20));
     file = (unsigned char *)pool_new(1 << 24);
     {
         unsigned char *whole = test_read(TEST_BUILD "/tiny-stories.attn", &file_size);
@@ -445,7 +442,6 @@ TEST(every_function_without_memory)
     DO(attn_block, (ctx, NULL, x3, &block, 1e-5f, ATTN_ACT_GELU_TANH))                             \
     DO(attn_block, (ctx, &s->out, x3, NULL, 1e-5f, ATTN_ACT_GELU_TANH))                            \
     DO(attn_unembed, (ctx, NULL, x3, sq))                                                          \
-    DO(attn_panels_write, (ctx, NULL, ATTN_Q4, sq))                                                \
     DO(attn_model_open, (ctx, NULL, TEST_BUILD "/tiny-stories.attn", NULL))                        \
     DO(attn_model_open, (ctx, &s->model, NULL, NULL))                                              \
     DO(attn_model_open_memory, (ctx, NULL, file + 1, file_size, NULL))                             \

@@ -450,7 +450,7 @@ TEST(rounding_of_weights)
         double ours = 0, theirs = 0;
         for (k = 0; k < n_in * n_out; k++) /* bell-shaped */
             x[k] = sizes[i] * (random_float() + random_float() + random_float() + random_float());
-        OK(&ctx, attn_panels_write(&ctx, panels, ATTN_Q8,
+        OK(&ctx, attn__make_panels(&ctx, panels, ATTN_Q8,
                                    attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out))));
         for (k = 0; k < n_in; k++)
             for (n = 0; n < n_out; n++) {
@@ -459,7 +459,7 @@ TEST(rounding_of_weights)
                 CHECKF(e <= 0.5001 * (double)scale, "q8 (%d, %d): off by %g steps", (int)k, (int)n,
                        e / (double)scale);
             }
-        OK(&ctx, attn_panels_write(&ctx, panels, ATTN_Q4,
+        OK(&ctx, attn__make_panels(&ctx, panels, ATTN_Q4,
                                    attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out))));
         for (k = 0; k < n_in; k += 32)
             for (n = 0; n < n_out; n++) {
@@ -494,7 +494,7 @@ TEST(special_blocks)
         for (k = 0; k < n_in; k++)
             x[k * n_out + 1] = 3.0f;
         x[33 * n_out + 2] = -5.0f;
-        OK(&ctx, attn_panels_write(&ctx, panels, dtype,
+        OK(&ctx, attn__make_panels(&ctx, panels, dtype,
                                    attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out))));
         for (k = 0; k < 128; k++)
             for (n = 0; n < 32; n++) {
@@ -523,9 +523,9 @@ TEST(writing_on_threads)
         unsigned char *const four = (unsigned char *)pool_new(size);
         const attn_tensor w = attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out));
         ctx.n_threads = 1;
-        OK(&ctx, attn_panels_write(&ctx, one, dtypes[i], w));
+        OK(&ctx, attn__make_panels(&ctx, one, dtypes[i], w));
         ctx.n_threads = 4;
-        OK(&ctx, attn_panels_write(&ctx, four, dtypes[i], w));
+        OK(&ctx, attn__make_panels(&ctx, four, dtypes[i], w));
         CHECK(memcmp(one, four, size) == 0);
     }
     CHECK(attn_panels_size(ATTN_I32, 4, 4) == 0);
@@ -1026,3 +1026,75 @@ TEST(quotas)
     CHECK(attn__quota("no/such/directory") == 256);
 }
 #endif
+
+/* ---- the kernels' layout of weights --------------------------------------------------------- */
+
+TEST(panels)
+{
+    static const size_t sizes[][2] = {{1, 1},  {1, 16},  {1, 17}, {2, 15}, {3, 16},
+                                      {7, 33}, {16, 48}, {5, 1},  {4, 50}, {31, 31}};
+    attn_ctx ctx = {0};
+    size_t s, i, n, k;
+    int dtype, layout, from;
+    random_state = 21;
+    for (s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        const size_t rows = sizes[s][0], columns = sizes[s][1];
+        for (dtype = ATTN_F32; dtype <= ATTN_F16; dtype++) {
+            const size_t deep = dtype == ATTN_F16 ? (rows + 1) / 2 * 2 : rows;
+            const size_t count = (columns + 15) / 16 * deep * 16;
+            const size_t size = count * size_of((attn_dtype)dtype);
+            unsigned char *got = (unsigned char *)pool_new(size + 64);
+            unsigned char *want = (unsigned char *)pool_new(size);
+            if (!CHECK(attn_panels_size((attn_dtype)dtype, rows, columns) == size))
+                return;
+            for (layout = 0; layout < N_LAYOUTS; layout++) {
+                for (from = ATTN_F32; from <= ATTN_F16; from++) {
+                    attn_tensor w = random_tensor(2, (int)rows, (int)columns);
+                    w = laid_out(w, (attn_dtype)from, layout);
+                    memset(got, 0xEE, size + 64);
+                    memset(want, 0, size);
+                    for (k = 0; k < rows; k++) {
+                        for (n = 0; n < columns; n++) {
+                            const float value = (float)value_of(w, k * columns + n);
+                            const size_t number = (n / 16 * deep + k) * 16 + n % 16;
+                            if (dtype == ATTN_F16)
+                                ((uint16_t *)(void *)want)[number] = half_of(value);
+                            else
+                                ((float *)(void *)want)[number] = value;
+                        }
+                    }
+                    OK(&ctx, attn__make_panels(&ctx, got, (attn_dtype)dtype, w));
+                    CHECKF(memcmp(got, want, size) == 0, "[%d, %d] layout %d, type %d from %d",
+                           (int)rows, (int)columns, layout, dtype, from);
+                    for (i = 0; i < 64; i++)
+                        EQUAL(got[size + i], 0xEE);
+                }
+            }
+            pool_clear();
+        }
+    }
+    attn_ctx_free(&ctx);
+}
+
+/* 8 and 4 bits need a scale that f16 holds; 32 and 16 bits take everything. */
+TEST(weights_without_a_scale)
+{
+    static const float wrong[] = {NAN, INFINITY, -INFINITY, 65520, -65520, 1e38f};
+    attn_ctx ctx = {0};
+    attn_tensor w = random_tensor(2, 70, 40);
+    void *room = pool_new(attn_panels_size(ATTN_F32, 70, 40)); /* the largest of them */
+    size_t i, j;
+    for (j = 0; j < 4; j++) {
+        for (i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+            set_value(w, 69 * 40 + 39, wrong[i]);
+            if (j < 2)
+                OK(&ctx, attn__make_panels(&ctx, room, dtypes[j], w));
+            else
+                FAILS(&ctx, ATTN_E_ARGUMENT, "no scale",
+                      attn__make_panels(&ctx, room, dtypes[j], w));
+        }
+        set_value(w, 69 * 40 + 39, -65519);
+        OK(&ctx, attn__make_panels(&ctx, room, dtypes[j], w));
+    }
+    pool_clear();
+}

@@ -647,69 +647,12 @@ TEST(no_memory)
     EQUAL(m.live, 0);
 }
 
-/* ---- the kernels' layout of weights --------------------------------------------------------- */
-
-TEST(panels)
-{
-    static const size_t sizes[][2] = {{1, 1},  {1, 16},  {1, 17}, {2, 15}, {3, 16},
-                                      {7, 33}, {16, 48}, {5, 1},  {4, 50}, {31, 31}};
-    attn_ctx ctx = {0};
-    size_t s, i, n, k;
-    int dtype, layout, from;
-    random_state = 21;
-    for (s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
-        const size_t rows = sizes[s][0], columns = sizes[s][1];
-        for (dtype = ATTN_F32; dtype <= ATTN_F16; dtype++) {
-            const size_t deep = dtype == ATTN_F16 ? (rows + 1) / 2 * 2 : rows;
-            const size_t count = (columns + 15) / 16 * deep * 16;
-            const size_t size = count * size_of((attn_dtype)dtype);
-            unsigned char *got = (unsigned char *)pool_new(size + 64);
-            unsigned char *want = (unsigned char *)pool_new(size);
-            if (!CHECK(attn_panels_size((attn_dtype)dtype, rows, columns) == size))
-                return;
-            for (layout = 0; layout < N_LAYOUTS; layout++) {
-                for (from = ATTN_F32; from <= ATTN_F16; from++) {
-                    attn_tensor w = random_tensor(2, (int)rows, (int)columns);
-                    w = laid_out(w, (attn_dtype)from, layout);
-                    memset(got, 0xEE, size + 64);
-                    memset(want, 0, size);
-                    for (k = 0; k < rows; k++) {
-                        for (n = 0; n < columns; n++) {
-                            const float value = (float)value_of(w, k * columns + n);
-                            const size_t number = (n / 16 * deep + k) * 16 + n % 16;
-                            if (dtype == ATTN_F16)
-                                ((uint16_t *)(void *)want)[number] = half_of(value);
-                            else
-                                ((float *)(void *)want)[number] = value;
-                        }
-                    }
-                    OK(&ctx, attn_panels_write(&ctx, got, (attn_dtype)dtype, w));
-                    CHECKF(memcmp(got, want, size) == 0, "[%d, %d] layout %d, type %d from %d",
-                           (int)rows, (int)columns, layout, dtype, from);
-                    for (i = 0; i < 64; i++)
-                        EQUAL(got[size + i], 0xEE);
-                }
-            }
-            pool_clear();
-        }
-    }
-    attn_ctx_free(&ctx);
-}
-
 TEST(bad_panels)
 {
-    attn_ctx ctx = {0};
-    static float room[4096];
     CHECK(attn_panels_size(ATTN_F32, SIZE_MAX / 32, 64) == 0);
     CHECK(attn_panels_size(ATTN_F16, SIZE_MAX, 1) == 0);
     CHECK(attn_panels_size(ATTN_F32, 1, SIZE_MAX) == 0);
     CHECK(attn_panels_size(ATTN_F32, 2, SIZE_MAX / 8 + 1) == 0);
-    CHECK(attn_panels_write(&ctx, room, ATTN_F32, counting(2, 3, 4, 0)) != ATTN_OK);
-    CHECK(strstr(ctx.message, "[2, 3, 4]") != NULL);
-    CHECK(attn_panels_write(&ctx, room, ATTN_I32, counting(2, 3, 0, 0)) != ATTN_OK);
-    CHECK(attn_panels_write(&ctx, room, ATTN_F32, attn_select(counting(2, 3, 0, 0), 0, 2)) !=
-          ATTN_OK);
-    EQUAL(room[0], 0);
 }
 
 /* What a failed malloc leads to must not be read. */
@@ -789,30 +732,6 @@ TEST(made_by_hand)
     CHECK(strstr(attn_reshape(bad, attn_shape1(4)).error, "1 to 4 dimensions") != NULL);
     CHECK(attn_is_dense(bad) && attn_format(text, sizeof text, bad, 2) == strlen("tensor(none)"));
     CHECK(strcmp(text, "tensor(none)") == 0);
-}
-
-/* 8 and 4 bits need a scale that f16 holds; 32 and 16 bits take everything. */
-TEST(weights_without_a_scale)
-{
-    static const float wrong[] = {NAN, INFINITY, -INFINITY, 65520, -65520, 1e38f};
-    static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_Q8, ATTN_Q4};
-    attn_ctx ctx = {0};
-    attn_tensor w = random_tensor(2, 70, 40);
-    void *room = pool_new(attn_panels_size(ATTN_F32, 70, 40)); /* the largest of them */
-    size_t i, j;
-    for (j = 0; j < 4; j++) {
-        for (i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-            set_value(w, 69 * 40 + 39, wrong[i]);
-            if (j < 2)
-                OK(&ctx, attn_panels_write(&ctx, room, dtypes[j], w));
-            else
-                FAILS(&ctx, ATTN_E_ARGUMENT, "no scale",
-                      attn_panels_write(&ctx, room, dtypes[j], w));
-        }
-        set_value(w, 69 * 40 + 39, -65519);
-        OK(&ctx, attn_panels_write(&ctx, room, dtypes[j], w));
-    }
-    pool_clear();
 }
 
 static void *bump(size_t size, void *user)

@@ -88,18 +88,17 @@ static inline void fuzz_tensor(fuzz_file *f, const char *name, int panels, size_
     unsigned char *record = f->bytes + f->record, *data = f->bytes + (f->size + 63) / 64 * 64;
     const size_t n = n_in * n_out, size = panels ? attn_panels_size(ATTN_F32, n_in, n_out) : 4 * n;
     const int gain = strcmp(name + strlen(name) - 2, ".w") == 0;
-    attn_ctx ctx;
     size_t i;
-    memset(&ctx, 0, sizeof ctx);
     for (i = 0; i < n; i++) {
         f->noise = f->noise * 1664525u + 1013904223u;
         values[i] = (float)gain + scale * ((float)(f->noise >> 8) / 8388608 - 1);
     }
-    if (panels)
-        MUST(attn_panels_write(&ctx, data, ATTN_F32,
-                               attn_borrow(values, ATTN_F32, attn_shape2(n_in, n_out))) == ATTN_OK);
-    else
-        memcpy(data, values, size);
+    memset(data, 0, size); /* what is left of a panel */
+    for (i = 0; i < n; i++) {
+        const size_t k = i / n_out, column = i % n_out;
+        const size_t at = panels ? (column / 16 * n_in + k) * 16 + column % 16 : i;
+        memcpy(data + 4 * at, &values[i], 4);
+    }
     strcpy((char *)record, name);
     fuzz_put(record + 68, panels != 0, 4);
     fuzz_put(record + 72, n_in > 1 ? 2 : 1, 4);
