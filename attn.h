@@ -3719,14 +3719,15 @@ ATTN__CALLER attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     attn_workspace_desc own;
     size_t floats = 0;
     float *base;
+    attn_status status;
     ATTN__TRY(attn__need_place(ctx, "attn_session_new", "place for the session", session));
     ATTN__TRY(attn__plan_session(ctx, &plan, &floats, &own, model, desc));
     if (plan.workspace)
         ATTN__TRY(attn__check_workspace(ctx, &plan, plan.workspace, desc->n_batch));
     if (plan.workspace)
         plan.workspace->n_users++;
-    else
-        ATTN__TRY(attn_workspace_new(ctx, &plan.workspace, model, &own));
+    else if ((status = attn_workspace_new(ctx, &plan.workspace, model, &own)) != ATTN_OK)
+        return status;
     s = ATTN__NEW(ctx, attn_session, 1, "a session");
     base = s ? ATTN__NEW(ctx, float, floats, "a session's cache") : NULL;
     if (!base) {
@@ -4671,34 +4672,46 @@ static int attn__has_heads(int point)
  * patterns have one number for each key. */
 static size_t attn__floats_at(const attn_config *c, int point, size_t *n_heads)
 {
-    const attn__where where = attn__activations[point].rows;
     *n_heads = attn__has_heads(point) ? c->n_head : 1;
-    if (where == ATTN__IN_SCALE || where == ATTN__IN_SCORES)
+    switch (attn__activations[point].rows) {
+    case ATTN__IN_SCALE:
+    case ATTN__IN_SCORES:
         return 1;
-    if (where == ATTN__IN_QKV || where == ATTN__IN_Z)
+    case ATTN__IN_QKV:
+    case ATTN__IN_Z:
         return c->d_head;
-    return where == ATTN__IN_MLP ? c->d_mlp : c->d_model;
+    case ATTN__IN_MLP:
+        return c->d_mlp;
+    default:
+        return c->d_model;
+    }
 }
 
 /* Where the rows of an activation lie, of all sessions of the pass. attn__activation_view itself
  * lays out the copies of the stream for each head, the scores and the patterns. */
 static attn__rows attn__rows_at(const attn__pass *p, int point)
 {
-    const attn_workspace *ws = p->ws;
-    const attn__where where = attn__activations[point].rows;
-    attn__rows rows = where == ATTN__IN_RESID   ? ws->resid
-                      : where == ATTN__IN_ADDED ? ws->added
-                      : where == ATTN__IN_MLP   ? ws->mlp
-                      : where == ATTN__IN_QKV   ? ws->qkv
-                      : where == ATTN__IN_Z     ? ws->z
-                                                : ws->normed; /* before and after gain and bias */
-    if (where == ATTN__IN_QKV)
-        rows.data += (size_t)(point - ATTN__HOOK_Q) * p->model->config.d_model;
-    if (where == ATTN__IN_SCALE) {
-        rows.data = ws->scale;
+    attn__rows rows = p->ws->normed; /* before and after a LayerNorm's gain and bias */
+    switch (attn__activations[point].rows) {
+    case ATTN__IN_SCALE:
+        rows.data = p->ws->scale;
         rows.stride = 1;
+        return rows;
+    case ATTN__IN_QKV:
+        rows = p->ws->qkv;
+        rows.data += (size_t)(point - ATTN__HOOK_Q) * p->model->config.d_model;
+        return rows;
+    case ATTN__IN_Z:
+        return p->ws->z;
+    case ATTN__IN_MLP:
+        return p->ws->mlp;
+    case ATTN__IN_RESID:
+        return p->ws->resid;
+    case ATTN__IN_ADDED:
+        return p->ws->added;
+    default:
+        return rows;
     }
-    return rows;
 }
 
 /* The scores and patterns of a session: [H, T, stride], in its rows of the workspace. */
@@ -11878,11 +11891,33 @@ static const attn__kernels ATTN__FN(kernels) = {
     ATTN__FLOAT(largest_or_nan),
     ATTN__FLOAT(digest)};
 
-/* The door: the macros that differ between the rooms, or mean something else outside. The names that
- * stand for ATTN__FN(...) are the same in every room and follow ATTN__ISA; no code outside uses them. */
+/* The door: each macro of the room, none of which is seen outside. */
 #undef ATTN__FLOAT
 #undef ATTN__HAS_FLOATS
 #undef ATTN__OP
+#undef attn__reg
+#undef attn__r_load
+#undef attn__r_half
+#undef attn__r_narrow
+#undef attn__r_store
+#undef attn__r_set1
+#undef attn__r_add
+#undef attn__r_sub
+#undef attn__r_mul
+#undef attn__r_div
+#undef attn__r_fma
+#undef attn__r_max
+#undef attn__r_pick
+#undef attn__r_exp2
+#undef attn__r_low
+#undef attn__r_most
+#undef attn__r_total
+#undef attn__ireg
+#undef attn__wreg
+#undef attn__r_start
+#undef attn__r_weights
+#undef attn__r_dot
+#undef attn__r_scaled
 #undef ATTN__LANES
 #undef ATTN__ROWS
 #undef ATTN__EACH_ROWS
@@ -11891,17 +11926,56 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__COLS
 #undef ATTN__Q_ROWS
 #undef ATTN__Q_COLS
+#undef attn__r_exp
+#undef attn__r_tail
+#undef attn__r_gelu_tanh
+#undef attn__r_gelu_erf
+#undef attn__r_silu
 #undef ATTN__STEP
 #undef ATTN__REGS
 #undef ATTN__FLAT
 #undef ATTN__EACH
 #undef ATTN__Q_UNROLL
+#undef attn__vec
+#undef attn__load
+#undef attn__half
+#undef attn__store
+#undef attn__set1
+#undef attn__vadd
+#undef attn__vsub
+#undef attn__vmul
+#undef attn__vdiv
+#undef attn__vfma
+#undef attn__vmax
+#undef attn__vpick
+#undef attn__vexp
+#undef attn__gelu_tanh
+#undef attn__gelu_erf
+#undef attn__relu
+#undef attn__silu
 #undef ATTN__LIFT
+#undef attn__ivec
+#undef attn__wvec
+#undef attn__most
+#undef attn__total
+#undef attn__low_bytes
+#undef attn__i_start
+#undef attn__i_weights
+#undef attn__i_dot
+#undef attn__i_scaled
+#undef attn__load_part
+#undef attn__store_part
 #undef attn__fold
 #undef ATTN__ROW
+#undef attn__get
+#undef attn__put
+#undef attn__tile
 #undef ATTN__GRID
+#undef attn__tile_end
+#undef attn__weights
 #undef ATTN__REAL_ROWS
 #undef ATTN__WALK_PANELS
+#undef attn__q_tile
 #undef ATTN__AMX_FENCE
 #undef ATTN__AMX_PRODUCT
 #undef ATTN__AMX_STORE
@@ -11917,6 +11991,8 @@ static const attn__kernels ATTN__FN(kernels) = {
 #define ATTN__PASS ATTN__WIDEST
 #define ATTN__ISA  base
 #include ATTN_FILE
+#undef ATTN__PASS
+#undef ATTN__ISA
 
 #ifdef ATTN__DISPATCH
 /* Functions between the two are compiled for these instructions besides those of the flags. */
@@ -11936,18 +12012,24 @@ ATTN__TARGET("avx2,fma,f16c")
 #define ATTN__PASS 2
 #define ATTN__ISA  avx2
 #include ATTN_FILE
+#undef ATTN__PASS
+#undef ATTN__ISA
 ATTN__TARGET_END
 
 ATTN__TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
 #define ATTN__PASS 3
 #define ATTN__ISA  avx512
 #include ATTN_FILE
+#undef ATTN__PASS
+#undef ATTN__ISA
 ATTN__TARGET_END
 
 ATTN__TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
 #define ATTN__PASS 4
 #define ATTN__ISA  avx512_vnni
 #include ATTN_FILE
+#undef ATTN__PASS
+#undef ATTN__ISA
 ATTN__TARGET_END
 
 #ifdef ATTN__AMX
@@ -11955,6 +12037,8 @@ ATTN__TARGET("amx-tile,amx-int8,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,av
 #define ATTN__PASS 8
 #define ATTN__ISA  amx
 #include ATTN_FILE
+#undef ATTN__PASS
+#undef ATTN__ISA
 ATTN__TARGET_END
 #endif
 
@@ -11964,6 +12048,8 @@ ATTN__TARGET("avxvnni,avx2,fma,f16c")
 #define ATTN__PASS 5
 #define ATTN__ISA  avx2_vnni
 #include ATTN_FILE
+#undef ATTN__PASS
+#undef ATTN__ISA
 ATTN__TARGET_END
 #endif
 
@@ -11973,6 +12059,8 @@ ATTN__TARGET(ATTN__DOT)
 #define ATTN__PASS 6
 #define ATTN__ISA  neon_dot
 #include ATTN_FILE
+#undef ATTN__PASS
+#undef ATTN__ISA
 ATTN__TARGET_END
 #endif
 
@@ -11980,6 +12068,8 @@ ATTN__TARGET(ATTN__I8MM)
 #define ATTN__PASS 7
 #define ATTN__ISA  neon_i8mm
 #include ATTN_FILE
+#undef ATTN__PASS
+#undef ATTN__ISA
 ATTN__TARGET_END
 #endif
 
@@ -15236,10 +15326,7 @@ ATTN__CALLER attn_status attn_model_save(attn_ctx *ctx, const char *path, const 
 ATTN__SMALL_END
 #endif /* the implementation of part two */
 #endif /* !ATTN_NO_LENS */
-#else  /* a room, which ends here */
-#undef ATTN__PASS
-#undef ATTN__ISA
-#endif /* ATTN__PASS */
+#endif /* !ATTN__PASS */
 
 /*
  * MIT License
