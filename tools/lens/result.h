@@ -44,6 +44,10 @@ LENS_FN attn_status lens_fail(attn_ctx *ctx, attn_status status, const char *for
     va_end(args);
     return ctx->status = status;
 }
+#ifdef __clang_analyzer__ /* it does not look into this */
+#define lens_fail(ctx, status_, ...)                                                               \
+    (lens_fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
+#endif
 
 typedef struct lens_shape_text {
     char text[100];
