@@ -10,12 +10,13 @@ import hashlib
 import re
 from collections import namedtuple
 
-Mutant = namedtuple("Mutant", "name file kind line start end new before after")
+Mutant = namedtuple("Mutant", "name file section kind line start end new before after")
 
 HIDDEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
                     r'|^[ \t]*#(?:/\*.*?\*/|\\\n|[^\n])*', re.S | re.M)
 # As clang-format lays functions out: the lines above a brace in column 0, and up to its partner.
 FUNCTION = re.compile(r"((?:^\S[^\n]*\n)(?:^[ \t]+\S[^\n]*\n)*)^\{$(.*?)^\}", re.S | re.M)
+SECTION = re.compile(r"^/\* >>([\w-]+)", re.M)
 # f(...), ATTN__FN(f)(...) or (f)(...)
 NAME = re.compile(r"(?:[^\n]*\((?=\w+\)\()|.*?\b(?!__attribute__)(?=\w+\())(\w+)", re.S)
 
@@ -95,7 +96,9 @@ def mutants_of(file):
         text = opened.read()
     plain, seen, found = masked(text), {}, []
     lines = [m.start() for m in re.finditer("\n", text)]
+    sections = [(0, "")] + [(m.start(), m.group(1)) for m in SECTION.finditer(text)]
     for function in FUNCTION.finditer(plain):
+        section = max(s for s in sections if s[0] <= function.start())[1]
         name = NAME.match(function.group(1)).group(1)
         for kind, start, end, new in changes(text, plain, function.start(2), function.end(2)):
             new += "\n" * text.count("\n", start, end)  # the others keep their __LINE__
@@ -106,6 +109,7 @@ def mutants_of(file):
             seen[title] = seen.get(title, 0) + 1
             if seen[title] > 1:
                 title += "-%d" % seen[title]
-            found.append(Mutant(title, file, kind, bisect.bisect(lines, start) + 1, start, end, new,
+            found.append(Mutant(title, file, section, kind, bisect.bisect(lines, start) + 1,
+                                start, end, new,
                                 *(" ".join(t.split()) for t in (text[first:last], left + new + right))))
     return found

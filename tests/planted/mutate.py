@@ -2,8 +2,8 @@
 """Are errors noticed? `make mutate` calls this, MUTATE="..." has its options.
 
 Draws mutants (see mutants.py) by a seed, plants one at a time in a private copy of the sources,
-builds, and runs the suites that reach the function, the quickest first. Which suites reach which
-function is measured with gcov by the first call, and again when suites are added or by --measure. A
+builds, and runs the suites that reach the function, that of its section first. Which suites reach
+which function is measured with gcov by the first call, and again when suites are added or by --measure. A
 mutant that does not compile, or that leaves every object file as it is, does not count. A test
 program that crashes or hangs has noticed; so has one that asks for more memory than MEMORY or makes
 a file larger than FILE.
@@ -225,9 +225,10 @@ class Tests:
         return known
 
     def reaching(self, mutant):
-        """The suites that reach the mutant's function, the quickest first; all if none is known to."""
+        """The suites that reach the mutant's function; all if none is known to. First the suite with
+        the name of its section, then the quickest."""
         name = mutant.name.split("/")[0]
-        return [s for s in sorted(self.suites, key=lambda s: s.seconds)
+        return [s for s in sorted(self.suites, key=lambda s: (s.name != mutant.section, s.seconds))
                 if name in s.reached or name not in self.known]
 
 
