@@ -477,3 +477,30 @@ TEST(shifted_scores)
 {
     each_isa(shifted_scores_in);
 }
+
+/* With all visible scores at -20000, a row is the mean of the visible values, but only if hidden scores
+ * are -inf: a score of -10000 would take all the weight. */
+TEST(hidden_keys_have_no_weight)
+{
+    enum { LENGTH = 21, WIDTH = 4 }; /* so that scores are divided by 2 */
+    attn_ctx ctx = {0};
+    attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
+    attn_tensor q = random_tensor(2, LENGTH, WIDTH), k = random_tensor(2, LENGTH, WIDTH);
+    attn_tensor v = random_tensor(2, LENGTH, WIDTH), out = {0};
+    size_t t, j;
+    for (j = 0; j < count_of(q); j++) {
+        set_value(q, j, 1);
+        set_value(k, j, -1e4f);
+    }
+    OK(&ctx, attn_attention(&ctx, &out, q, k, v, &desc));
+    for (j = 0; j < WIDTH && out.ndim; j++) {
+        double sum = 0;
+        for (t = 0; t < LENGTH; t++) {
+            sum += (double)attn_get2(v, t, j);
+            CHECKF(fabs((double)attn_get2(out, t, j) - sum / (double)(t + 1)) < 1e-5,
+                   "out[%d, %d] is %g, the mean of the values %g", (int)t, (int)j,
+                   (double)attn_get2(out, t, j), sum / (double)(t + 1));
+        }
+    }
+    done(&ctx);
+}

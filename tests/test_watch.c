@@ -909,6 +909,70 @@ TEST(memory)
     CHECK(m.live == 0 && m.wrong == 0);
 }
 
+/* ---- scores of hidden keys ---- */
+
+static int fill(const attn_activation *a, void *user)
+{
+    size_t i;
+    for (i = 0; i < count_of(a->value); i++)
+        *(float *)element(a->value, i) = *(const float *)user;
+    return 0;
+}
+
+static int see_scores(const attn_activation *a, void *user)
+{
+    size_t head, row, key;
+    ++*(size_t *)user;
+    for (head = 0; head < a->value.shape[0]; head++)
+        for (row = 0; row < a->value.shape[1]; row++)
+            for (key = 0; key < a->value.shape[2]; key++) {
+                const float score = *entry(a->value, head, row, key);
+                CHECKF(key > a->first + row ? score == -INFINITY : fabsf(score + 2e4f) < 1,
+                       "the score of query %llu and key %llu is %g", LLU(a->first + row), LLU(key),
+                       (double)score);
+            }
+    return 0;
+}
+
+/* With all visible scores at -20000, a row of z is the mean of the visible values, but only if hidden
+ * scores are -inf: a score of -10000 would take all the weight. */
+TEST(hidden_keys_have_no_weight)
+{
+    enum { LENGTH = 70 }; /* several blocks of queries */
+    const attn_config *const c = attn_model_config(longer);
+    const float one = 1, low = -2e4f / sqrtf((float)c->d_head);
+    const int32_t *const tokens = random_tokens(longer, LENGTH, 9);
+    size_t t, head, k, watched;
+    for (watched = 0; watched < 2; watched++) {
+        attn_ctx ctx = alone();
+        attn_session *session = session_on(&ctx, longer, 0, 0);
+        sight *const s = new_sight();
+        size_t n_calls = 0;
+        OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.attn.hook_q", fill, (void *)&one));
+        OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.attn.hook_k", fill, (void *)&low));
+        OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.attn.hook_v", note, s));
+        OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.attn.hook_z", note, s));
+        if (watched)
+            OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.attn.hook_attn_scores", see_scores,
+                               &n_calls));
+        OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
+        CHECK(n_calls == watched && s->n == 2);
+        for (head = 0; head < c->n_head && s->n == 2; head++)
+            for (k = 0; k < c->d_head; k++) {
+                double sum = 0;
+                for (t = 0; t < LENGTH; t++) {
+                    const double z = (double)*entry(s->all[1].value, t, head, k);
+                    sum += (double)*entry(s->all[0].value, t, head, k);
+                    CHECKF(fabs(z - sum / (double)(t + 1)) < 1e-5,
+                           "z[%llu, %llu, %llu] is %g, the mean of the values %g", LLU(t),
+                           LLU(head), LLU(k), z, sum / (double)(t + 1));
+                }
+            }
+        attn_session_free(session);
+    }
+    pool_clear();
+}
+
 /* ---- removing ---- */
 
 typedef struct remover {
