@@ -232,13 +232,13 @@ LENS_FN attn_status lens_all_heads(attn_ctx *ctx, attn_tensor all[4], attn_tenso
 {
     const size_t width = attn_model_config(model)->d_model;
     size_t i;
-    if (lens_layer_tensor(ctx, w_qkv, model, layer, "attn.W_QKV") ||
-        lens_layer_tensor(ctx, w_o, model, layer, "attn.W_O"))
-        return ctx->status;
-    for (i = 0; i < 3; i++)
+    attn_status status = lens_layer_tensor(ctx, w_qkv, model, layer, "attn.W_QKV");
+    if (status == ATTN_OK)
+        status = lens_layer_tensor(ctx, w_o, model, layer, "attn.W_O");
+    for (i = 0; i < 3; i++) /* an impossible view if there is no such tensor */
         all[i] = attn_slice(*w_qkv, 1, i * width, width);
     all[3] = attn_transpose(attn_reshape(*w_o, attn_shape2(width, width)), 0, 1);
-    return ATTN_OK;
+    return status;
 }
 
 /* The triangles [H, d, d] of all heads' [C, d] in w [C, H * d]. */
