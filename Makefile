@@ -148,7 +148,7 @@ $(BUILD)/flags: FORCE
 	@echo '$(COMPILE) $(LINK)' | cmp -s - $@ || \
 	    echo '$(COMPILE) $(LINK)' >$@
 
-include tests/checks.mk tools/packaging/install.mk
+include tools/packaging/install.mk tests/checks.mk
 -include $(wildcard $(BUILD)/*.d $(BUILD)/run/*.d $(BUILD)/from_scratch/*.d $(BUILD)/tests/*.d)
 
 clean: ## remove what was built; downloaded files stay

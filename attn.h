@@ -4377,13 +4377,6 @@ static int attn__ends_with(const char *text, const char *end)
     return n >= n_end && strcmp(text + n - n_end, end) == 0;
 }
 
-/* The last word of a name: "hook_q" of "blocks.3.attn.hook_q". */
-static const char *attn__last_word(const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    return dot ? dot + 1 : name;
-}
-
 /* Adds the activations that a pattern matches to points [1 + n_layer]; returns their number. A
  * pattern that ends in `*` does not match those that cost extra. */
 static size_t attn__match_all(const attn_config *c, const char *pattern, uint32_t *points)
@@ -14253,6 +14246,13 @@ ATTN__DEF attn_label attn_resid_label(const attn_model *model, attn_resid_kind k
         snprintf(label.text, sizeof label.text, "%s",
                  kind == ATTN_RESID_HEADS ? around[layer - n_layer] : "final_post");
     return label;
+}
+
+/* The last word of a name: "hook_q" of "blocks.3.attn.hook_q". */
+static const char *attn__last_word(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot ? dot + 1 : name;
 }
 
 /* Where the rows of an activation go that attn_decompose_resid hooks. */
