@@ -1324,7 +1324,8 @@ class Record(_Closing, Mapping[str, Array]):
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes all of it as .safetensors or .npz, by how the path ends."""
         if os.fsdecode(path).endswith(".npz"):
-            np.savez(path, **dict(self))
+            arrays: dict[str, Any] = dict(self)
+            np.savez(path, **arrays)
             return
         names, tensors = _strings(self), [_attn_tensor.of(value) for value in self.values()]
         self._session.model._context().run(_lib.attn_save, os.fsencode(path), names,
