@@ -321,7 +321,7 @@ static result read_report(int number, int status, double seconds)
     while (file && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = 0;
         if (line[0] == '>')
-            snprintf(last, sizeof last, "/%s", line + 1);
+            snprintf(last, sizeof last, "/%.190s", line + 1);
         else if (line[0] == '!' && n_lines < 1000 && (lines[n_lines] = copy_of(line + 1)) != NULL)
             n_lines++;
         else if (line[0] == '-' && n_skipped < MAX_SKIPPED &&
