@@ -2540,7 +2540,7 @@ ATTN__DEF int attn_is_dense(attn_tensor x)
     return 1;
 }
 
-/* Number of elements and bytes of a shape from outside; 0 if it is no shape or too large. */
+/* Number of elements and bytes of a caller's shape; 0 if its dimensions are wrong or too large. */
 static int attn__measure(attn_shape s, attn_dtype dtype, size_t *bytes)
 {
     size_t n = attn__dtype_size(dtype);
@@ -5608,7 +5608,7 @@ static attn__axes attn__value_axes(const attn_edit *e, int point)
     return attn__axes_of(e->value, point, e->n_heads == 1);
 }
 
-/* Heads that are there, and a value that fits, for one of the edit's activations. */
+/* Checks the heads and the shape of the value of an edit against one activation. */
 static attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s, const attn_edit *e,
                                     int point, int layer)
 {
@@ -8519,7 +8519,7 @@ ATTN__DEF attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tenso
 typedef struct attn__attention {
     const attn__kernels *kernels;
     attn_tensor q, k, v; /* [.., Tq, d], [.., Tk, d], [.., Tk, dv] */
-    int pattern_only;    /* there is no v */
+    int pattern_only;    /* v is not given */
     attn_tensor out;     /* dense: the pattern [.., Tq, Tk], or z [.., Tq, dv] */
     attn_shape lead;     /* leading dimensions, then 1, 1 */
     size_t n_heads, n_queries, n_keys, d_qk, d_v;
@@ -13183,7 +13183,7 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
 #define ATTN__IMPLEMENTED_LENS
 
 /* ==================================================================================================
- * PART TWO: what stands on the engine above, and the engine never needs. Its declarations are in
+ * PART TWO stands on the engine above; the engine never needs it. Its declarations are in
  * >>api-files to >>api-lens. ATTN_NO_LENS leaves both out.
  * ================================================================================================ */
 
@@ -14183,7 +14183,7 @@ static attn_tensor attn__parameter(const float *values, size_t n)
     return attn_borrow(values, ATTN_F32, attn_shape1(n));
 }
 
-/* ---- a text in a session of its own, seen by hooks ---- */
+/* ---- runs a text in a new session with hooks ---- */
 
 static attn_status attn__need_text(attn_ctx *ctx, const char *op, const attn_model *model,
                                    const int32_t *tokens, size_t n_tokens)
