@@ -20,8 +20,8 @@ LINK    = $(LDFLAGS) -lm
 # A step prints the file that it makes; with V=1, its whole command.
 SHOW    = $(if $(V),,@printf '  %s\n' '$@';)
 
-EXAMPLES  = gpt2 hello chat top5 eight ablate patch record
-TOOLS     = attn-convert attn-info attn-tokenize lens score perplexity
+EXAMPLES  = gpt2 hello chat top5 eight ablate patch record zip
+TOOLS     = attn-convert attn-info attn-tokenize attn-verify lens score perplexity
 NOTEBOOKS = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/from_scratch/*.c))
 PROGRAMS  = $(EXAMPLES) $(TOOLS) bench
 MODELS    = $(BUILD)/tiny-stories.attn $(BUILD)/from_scratch/plain.attn
@@ -29,7 +29,7 @@ TESTED    = $(BUILD)/fuzz/replay $(BUILD)/fuzz/long.attn $(BUILD)/tests/threads 
             $(BUILD)/tests/saving $(BUILD)/tests/saving-read $(BUILD)/tests/failing
 TESTS     = $(patsubst tests/%.c,$(BUILD)/tests/%.o,tests/main.c $(wildcard tests/test_*.c))
 
-vpath %.c examples examples/gpt2 tools tools/convert tools/lens tools/score
+vpath %.c examples examples/gpt2 tools tools/convert tools/lens tools/receipt tools/score
 
 # The model for `make gpt2` and what `make run` does.
 SIZE   = gpt2

@@ -12,7 +12,7 @@ test-full: test ## the tests with every failure of a system call, long runs, mor
 	$(BUILD)/fuzz/replay 1000 1 2>$(BUILD)/fuzz/replay.log || { tail -3 $(BUILD)/fuzz/replay.log; exit 1; }
 	$(MAKE) --no-print-directory sanitize-kernels
 
-portability: $(BUILD)/attn-convert ## the same bits from every compiler, option, processor here (ROWS="clang -O2")
+portability: $(BUILD)/attn-convert $(BUILD)/gpt2 $(BUILD)/attn-verify ## the same bits from every compiler, option, processor here (ROWS="clang -O2")
 	@sh tests/platforms/portability.sh $(BUILD) $(ROWS)
 
 # The fuzz targets, with any compiler: replayed on their corpus and some mutations of it.

@@ -714,8 +714,8 @@ TEST(ends)
 /* What every program here has in common. */
 TEST(all_programs)
 {
-    static const char *const names[] = {"gpt2",  "attn-convert", "attn-info", "attn-tokenize",
-                                        "bench", "lens",         "perplexity"};
+    static const char *const names[] = {"gpt2",  "attn-convert", "attn-info",  "attn-tokenize",
+                                        "bench", "lens",         "perplexity", "attn-verify"};
     const char *line;
     size_t i, width = 0;
     for (i = 0; i < sizeof names / sizeof names[0]; i++) {

@@ -4,6 +4,7 @@
  * the model write in turns. The parts, each in a header beside this file:
  *
  *     text.h   one text: fed, generated token by token and shown
+ *     receipts.h  what it was made of, for attn-verify
  *     many.h   several texts in one batch, JSON, choices
  *     turns.h  a text that a person and the model write in turns
  *     save.h   settings that change, and files that keep them and the text
@@ -16,6 +17,7 @@
 #define PROGRAM "gpt2"
 #define INPUT   "prompt"
 #include "tools/common/prompt.h"
+#include "tools/receipt/receipt.h"
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -25,7 +27,7 @@
 #endif
 
 typedef struct options {
-    const char *model, *prompt, *file, *ids, *logits, *choices;
+    const char *model, *prompt, *file, *ids, *logits, *choices, *receipt;
     text_list stop;
     size_t tokens, count, top_k, repeat_last, threads;
     uint64_t seed;
@@ -87,6 +89,9 @@ static const struct option table[] = {
     {0, "logits", "FILE", TEXT, AT(logits), NULL,
      "write the logits of every position of the prompt as a NumPy array [T, vocab]; generates only "
      "if -n is given too"},
+    {0, "receipt", "FILE", TEXT, AT(receipt), NULL,
+     "write what the text was made of and from which logits: attn-verify computes it again, on any "
+     "machine, and compares every bit"},
     {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
     {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "no statistics on standard error"},
     PROGRAM_OPTIONS(0),
@@ -136,6 +141,8 @@ typedef struct run {
     int code;     /* of output that failed within a callback */
     attn_stop_reason reason;
     const char *ended; /* why the generation did */
+    unsigned char
+        *digests; /* [n_ctx + 1, SHA256_SIZE]: of the logits of each draw, for a receipt */
     progress progress;
     double load_seconds, prompt_seconds, generate_seconds;
 } run;
@@ -173,6 +180,7 @@ static int make_session(run *r, size_t more)
     return attn_session_new(&r->ctx, &r->session, r->model, &desc) ? failed(&r->ctx) : FINE;
 }
 
+#include "receipts.h"
 #include "text.h"
 #include "many.h"
 #include "turns.h"
@@ -219,7 +227,10 @@ static int make_buffers(run *r)
     r->drawn =
         (int32_t *)arena_alloc(&r->ctx, &r->memory, (size_t)config->n_ctx + 1, sizeof *r->drawn);
     r->row = (float *)arena_alloc(&r->ctx, &r->memory, config->n_vocab, sizeof *r->row);
-    return r->drawn && r->row;
+    if (r->o.receipt)
+        r->digests = (unsigned char *)arena_alloc(&r->ctx, &r->memory, (size_t)config->n_ctx + 2,
+                                                  SHA256_SIZE);
+    return r->drawn && r->row && (r->digests || !r->o.receipt);
 }
 
 static int run_all(run *r)
@@ -238,6 +249,8 @@ static int run_all(run *r)
     r->ctx.n_threads = (int)r->o.threads;
     r->colour = shows_colour(stdout);
     r->terminal = system_is_terminal(stdout);
+    if (r->o.receipt && (code = check_receipt(r)) != FINE)
+        return code;
     code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
     if (code != FINE)
         return code;
@@ -270,10 +283,13 @@ static int is_given(const arguments *given, const char *name)
 static int check_pairs(const arguments *given)
 {
     static const char *const apart[][2] = {
-        {"logits", "json"},     {"logits", "count"},   {"logits", "choices"},  {"logits", "repl"},
-        {"logits", "logprobs"}, {"choices", "count"},  {"choices", "stop"},    {"choices", "slide"},
-        {"choices", "repl"},    {"choices", "tokens"}, {"slide", "count"},     {"slide", "json"},
-        {"repl", "json"},       {"repl", "count"},     {"repl", "interactive"}};
+        {"logits", "json"},    {"logits", "count"},    {"logits", "choices"},
+        {"logits", "repl"},    {"logits", "logprobs"}, {"choices", "count"},
+        {"choices", "stop"},   {"choices", "slide"},   {"choices", "repl"},
+        {"choices", "tokens"}, {"slide", "count"},     {"slide", "json"},
+        {"repl", "json"},      {"repl", "count"},      {"repl", "interactive"},
+        {"receipt", "count"},  {"receipt", "json"},    {"receipt", "choices"},
+        {"receipt", "slide"},  {"receipt", "repl"},    {"receipt", "interactive"}};
     size_t i;
     for (i = 0; i < sizeof apart / sizeof apart[0]; i++)
         if (is_given(given, apart[i][0]) && is_given(given, apart[i][1]))

@@ -241,6 +241,9 @@ static int before_draw(float *logits, const attn_session *session, void *user)
         return 1;
     if (r->o.logprobs || r->o.colours)
         memcpy(r->row, logits, attn_model_config(r->model)->n_vocab * sizeof *r->row);
+    if (r->o.receipt)
+        sha256_floats(r->digests + r->n_draws * SHA256_SIZE, logits,
+                      attn_model_config(r->model)->n_vocab);
     r->n_draws++;
     return 0;
 }
@@ -405,6 +408,8 @@ static int continue_prompt(run *r)
     if (!silent && !r->o.logprobs)
         putchar('\n');
     end_code = flush_output();
+    if (code == FINE && r->o.receipt)
+        code = write_receipt(r);
     if (!r->o.quiet)
         print_statistics(r);
     return code != FINE ? code : end_code;

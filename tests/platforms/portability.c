@@ -7,10 +7,15 @@
  *                                      compares: every instruction set that is here, then the best
  *                                      one on N threads
  *
- * The directory holds the models as .attn files, made by attn-convert (see portability.sh). There
+ * The directory holds the models as .attn files, made by attn-convert (see portability.sh), and a
+ * receipt of a text for each, made by gpt2. There
  * are two tables in one file: `fused`, which every build must reproduce, and `unfused`, for kernels
  * whose name says that they have no fused multiply-add. Nothing here calls libm, and no number is
  * made from a float but by copying its bits, so what differs was made different by attn.h. */
+#ifndef __wasi__ /* whose system has no signals, which the tools' headers ask for */
+#define HAVE_RECEIPTS
+#include "tools/common/system.h"
+#endif
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #include "examples/from_scratch/torch.h"
@@ -84,6 +89,10 @@ static void put(table *t, const char *model, const char *way, uint64_t sum)
     sprintf(l->what, "%.20s %.20s", model, way);
     l->sum = sum;
 }
+
+#ifdef HAVE_RECEIPTS
+#include "receipts.h"
+#endif
 
 /* ---- ways of using a model ---- */
 
@@ -475,5 +484,8 @@ int main(int argc, char **argv)
     }
     for (n = 3; n < argc; n++)
         wrong += compare(argv[1], argv[2], ATTN_ISA_AUTO, atoi(argv[n]));
+#ifdef HAVE_RECEIPTS
+    wrong += check_receipts(argv[1]);
+#endif
     return wrong != 0 || failures != 0;
 }

@@ -4,7 +4,7 @@
 #
 #     sh tests/platforms/portability.sh BUILD [WORD]...
 #
-# BUILD/attn-convert must be there. With words, only the rows that have all of them are done:
+# BUILD/attn-convert, gpt2 and attn-verify must be there. With words, only the rows that have all of them are done:
 # `sh tests/platforms/portability.sh build clang` or `... build s390x`.
 set -u
 build=$1
@@ -25,6 +25,11 @@ for model in plain odd narrow long tiny-stories; do
     [ -d "$from" ] || from=examples/$model
     for dtype in f32 f16 q8 q4; do
         "$build/attn-convert" "$from" "$out/models/$model-$dtype.attn" --dtype $dtype \
+            >>"$log" 2>&1 || { tail -1 "$log"; exit 1; }
+        "$build/gpt2" "$out/models/$model-$dtype.attn" --ids '1 2 3 4 1 2' -n 24 --temperature 0.8 \
+            --top-k 30 --top-p 0.95 --repeat-penalty 1.1 --seed 7 -q \
+            --receipt "$out/models/$model-$dtype.json" >>"$log" 2>&1 || { tail -1 "$log"; exit 1; }
+        "$build/attn-verify" "$out/models/$model-$dtype.attn" "$out/models/$model-$dtype.json" \
             >>"$log" 2>&1 || { tail -1 "$log"; exit 1; }
     done
 done

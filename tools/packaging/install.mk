@@ -5,7 +5,7 @@
 
 # Names of the project's own: gpt2 and lens alone would take too much from others.
 RENAMED   = gpt2 lens perplexity score
-PLAIN     = attn-convert attn-info attn-tokenize
+PLAIN     = attn-convert attn-info attn-tokenize attn-verify
 INSTALLED = $(RENAMED:%=attn-%) $(PLAIN)
 VERSION   = $(shell sed -n 's/^.define ATTN_VERSION_[MP][AIT][JNT][OC][RH] *\([0-9][0-9]*\)$$/\1/p' attn.h | \
               paste -sd. -)

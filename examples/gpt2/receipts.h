@@ -1,0 +1,60 @@
+/* gpt2 --receipt: what the text was made of, for attn-verify. */
+#ifndef GPT2_RECEIPTS_H
+#define GPT2_RECEIPTS_H
+
+#include "tools/common/utf8.h"
+
+/* Before the model is opened: a receipt holds no bits but the contract's, and no text but UTF-8. */
+static int check_receipt(run *r)
+{
+    const char *isa;
+    uint32_t code;
+    size_t i, used;
+    r->ctx.isa = (attn_isa_kind)r->o.isa;
+    isa = attn_isa(&r->ctx);
+    if (isa && strchr(isa, '('))
+        return fail(USAGE, "--receipt: %s does not compute a receipt's bits: add --isa portable",
+                    isa);
+    if (system_same_file(r->o.model, r->o.receipt))
+        return fail(USAGE, "--receipt %s: that is the model", r->o.receipt);
+    for (i = 0; i < r->o.stop.n; i++) {
+        const char *at = r->o.stop.at[i];
+        for (; *at; at += used)
+            if ((used = utf8_length((const unsigned char *)at, strlen(at), &code)) == 0)
+                return fail(USAGE, "--receipt: a stop string is not UTF-8, which a receipt needs");
+    }
+    return FINE;
+}
+
+/* The prompt is the first n_prompt tokens of the text, and the logits of each draw were digested.
+ * The draw that ended the text is one of them, and is not among the tokens. */
+static int write_receipt(run *r)
+{
+    const size_t n_links = r->n_generated + (r->reason == ATTN_STOP_EOS);
+    const attn_config *config = attn_model_config(r->model);
+    receipt made = {0};
+    size_t i;
+    made.kind = RECEIPT_TEXT;
+    made.cache_dtype = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
+    made.sampling = sampling_of(&r->o, r->o.seed);
+    made.max_tokens = r->o.tokens;
+    made.ignore_eos = r->o.ignore_eos;
+    made.eos = config->eos;
+    made.n_stop = r->o.stop.n;
+    for (i = 0; i < made.n_stop; i++)
+        made.stop[i] = r->o.stop.at[i];
+    made.prompt = r->text.ids;
+    made.n_prompt = r->n_prompt;
+    made.ended = r->reason;
+    made.ids = r->text.ids + r->n_prompt;
+    made.n_ids = r->n_generated;
+    made.links = (unsigned char *)arena_alloc(&r->ctx, &r->memory, n_links + 1, RECEIPT_LINK);
+    if (!made.links || receipt_model_digest(&r->ctx, made.model, &made.dtype, r->model, r->o.model))
+        return failed(&r->ctx);
+    for (i = 0; i < n_links; i++)
+        receipt_add(&made, r->digests + i * SHA256_SIZE,
+                    (uint32_t)(i < made.n_ids ? made.ids[i] : config->eos));
+    return receipt_write(&r->ctx, r->o.receipt, &made) ? failed(&r->ctx) : FINE;
+}
+
+#endif

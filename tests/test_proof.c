@@ -1,0 +1,685 @@
+/* Receipts, the contract and what stands on equal bits: another person's implementation, and zip. */
+#include "tools/common/system.h"
+#include "test.h"
+#include "tools/receipt/verify.h"
+#include "command.h"
+
+static void tear_down(void)
+{
+    forget();
+}
+
+SUITE_WITH("proof", NULL, tear_down);
+
+#define GPT2   TEST_BUILD "/gpt2 "
+#define VERIFY TEST_BUILD "/attn-verify "
+#define ZIP    TEST_BUILD "/zip "
+#define MODEL  TEST_BUILD "/tiny-stories.attn "
+
+/* >> SHA-256 =================================================================================== */
+
+static void hash(char *hex, const void *bytes, size_t size, int fast, size_t piece)
+{
+    unsigned char digest[SHA256_SIZE];
+    sha256 h;
+    size_t i, n;
+    sha256_begin(&h);
+    h.fast = h.fast && fast;
+    for (i = 0; i < size; i += n) {
+        n = size - i < piece ? size - i : piece;
+        sha256_add(&h, (const char *)bytes + i, n);
+    }
+    sha256_end(&h, digest);
+    sha256_hex(hex, digest, SHA256_SIZE);
+}
+
+/* The examples of FIPS 180-4 and of NIST's SHAVS byte-oriented tests, by the processor's instructions
+ * and by plain C. */
+TEST(sha256_vectors)
+{
+    static const struct {
+        const char *message, *digest;
+    } vectors[] = {
+        {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+        {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+        {"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqrl"
+         "mno"
+         "pqrsmnopqrstnopqrstu",
+         "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1"},
+        {"\xd3", "28969cdfa74a12c82f3bad960b0b000aca2ac329deea5c2328ebc6f2ba9802c1"},
+        {"\x11\xaf", "5ca7133fa735326081558ac312c620eeca9970d1e70a4b95533d956f072d1f98"},
+    };
+    char hex[SHA256_HEX], *million = (char *)malloc(1000000);
+    size_t i;
+    int fast;
+    for (fast = 0; fast < 2; fast++) {
+        for (i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
+            hash(hex, vectors[i].message, strlen(vectors[i].message), fast, SIZE_MAX);
+            CHECKF(strcmp(hex, vectors[i].digest) == 0, "\"%s\": %s", vectors[i].message, hex);
+        }
+        memset(million, 'a', 1000000);
+        for (i = 1; i < 200; i += 31) { /* in pieces of any size */
+            hash(hex, million, 1000000, fast, i == 1 ? SIZE_MAX : i);
+            CHECKF(strcmp(hex,
+                          "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0") == 0,
+                   "a million a, %d: %s", (int)i, hex);
+        }
+    }
+    free(million);
+}
+
+/* >> Receipts of texts ========================================================================= */
+
+static const char *const ways[] = {
+    "Once -n 12",
+    "'Once upon' -n 30 --temperature 0.8 --top-k 40 --seed 7",
+    "Once -n 9 --temperature 1.2 --seed 18446744073709551615",
+    "'The cat' -n 12 --temperature 1 --top-p 0.9 --min-p 0.02 --repeat-penalty 1.3 --repeat-last 8",
+    "'Once upon a time' -n 90 --temperature 0.7 --stop . --stop '\" she'",
+    "--bos -n 250 --seed 3 --temperature 0.6",
+    "--ids \"$(yes 11 | head -n 250)\" -n 20 --ignore-eos",
+    "'One day' -n 11 --f16-cache",
+    "Once -n 0",
+};
+enum { N_WAYS = sizeof ways / sizeof ways[0] };
+
+static int make(const char *way, const char *more)
+{
+    return CHECKF(run(GPT2 MODEL "%s %s -q --receipt %s", way, more, test_tmp("made")) == 0,
+                  "%s: %s", way, err);
+}
+
+TEST(texts_hold)
+{
+    size_t i;
+    for (i = 0; i < N_WAYS; i++)
+        if (make(ways[i], "")) {
+            CHECKF(run(VERIFY MODEL "%s", test_tmp("made")) == 0 && strstr(out, ": holds: "),
+                   "%s: %s%s", ways[i], out, err);
+        }
+}
+
+/* Any kernels and any number of threads make the same receipt, byte for byte. */
+TEST(same_receipts)
+{
+    static const char *const more[] = {"--isa portable", "-t 1", "-t 3", "--isa base"};
+    char first[512];
+    size_t i, j;
+    for (i = 0; i < N_WAYS; i += 3) {
+        if (!make(ways[i], "-t 2"))
+            continue;
+        snprintf(first, sizeof first, "%s", test_tmp("first"));
+        if (!CHECK(rename(test_tmp("made"), first) == 0))
+            return;
+        for (j = 0; j < sizeof more / sizeof more[0]; j++) {
+            if (run(GPT2 MODEL "%s %s -q --receipt %s", ways[i], more[j], test_tmp("made")) == 2 &&
+                strstr(err, "does not compute a receipt's bits"))
+                continue; /* kernels without a fused multiply-add */
+            CHECKF(test_same_file(first, test_tmp("made")), "%s %s: another receipt", ways[i],
+                   more[j]);
+        }
+        CHECKF(run(VERIFY MODEL "%s --isa portable -t 1", first) == 0, "%s%s", out, err);
+    }
+}
+
+/* A copy of the receipt in which `from` became `to`. */
+static int change(const char *from, const char *to)
+{
+    size_t size;
+    char *text = (char *)test_read(test_tmp("made"), &size), *at, *changed;
+    at = text ? strstr(text, from) : NULL;
+    if (!CHECKF(at != NULL, "no %s in %s", from, text)) {
+        free(text);
+        return 0;
+    }
+    changed = (char *)malloc(size + strlen(to) + 1);
+    memcpy(changed, text, (size_t)(at - text));
+    strcpy(changed + (at - text), to);
+    strcat(changed, at + strlen(from));
+    test_write(test_tmp("changed"), changed, strlen(changed));
+    free(changed);
+    free(text);
+    return 1;
+}
+
+static void notices(int code, const char *from, const char *to, const char *text)
+{
+    int got;
+    if (!change(from, to))
+        return;
+    got = run(VERIFY MODEL "%s", test_tmp("changed"));
+    CHECKF(got == code && strstr(code == 1 ? out : err, text), "%s to %s: code %d, %s%s", from, to,
+           got, out, err);
+}
+
+/* The same, for the hexadecimal digit after `before`. */
+static void flips(const char *before, const char *text)
+{
+    char from[64], to[64];
+    size_t size;
+    char *whole = (char *)test_read(test_tmp("made"), &size);
+    const char *at = whole ? strstr(whole, before) : NULL;
+    if (CHECKF(at != NULL, "no %s", before)) {
+        const char digit = at[strlen(before)];
+        snprintf(from, sizeof from, "%s%c", before, digit);
+        snprintf(to, sizeof to, "%s%c", before, digit == '0' ? '1' : '0');
+        notices(1, from, to, text);
+    }
+    free(whole);
+}
+
+TEST(every_field)
+{
+    if (!make("'Once upon' -n 12 --temperature 0.8 --top-k 40 --top-p 0.95 --min-p 0.01 --seed 7 "
+              "--repeat-penalty 1.1 --repeat-last 30 --stop zebra",
+              ""))
+        return;
+    notices(2, "\"receipt\": 1", "\"receipt\": 2", "is a receipt of version 2");
+    notices(2, "\"contract\": 1", "\"contract\": 2", "\"contract\"");
+    notices(2, "\"kind\": \"text\"", "\"kind\": \"score\"", "\"kind\"");
+    notices(2, "\"kind\": \"text\"", "\"sort\": \"text\"", "\"kind\"");
+    flips("\"model\": \"", "another model");
+    flips("\"links\": [\"", "position ");
+    flips("\"chain\": \"", "the end of the chain");
+    flips("\"sha256\": \"", "not its own digest");
+    notices(1, "\"dtype\": \"f16\"", "\"dtype\": \"q8\"", "the model's type is q8 in the receipt");
+    notices(1, "\"cache\": \"f32\"", "\"cache\": \"f16\"", "position ");
+    notices(1, "\"temperature\": 0.8", "\"temperature\": 0.9", "differs: ");
+    notices(1, "\"top_k\": 40", "\"top_k\": 41", "differs: ");
+    notices(1, "\"top_p\": 0.9", "\"top_p\": 0.8", "differs: ");
+    notices(1, "\"min_p\": 0.0", "\"min_p\": 0.2", "differs: ");
+    notices(1, "\"repeat_penalty\": 1.1", "\"repeat_penalty\": 1.2", "differs: ");
+    notices(1, "\"repeat_last\": 30", "\"repeat_last\": 31", "differs: ");
+    notices(1, "\"seed\": \"7\"", "\"seed\": \"8\"", "position ");
+    notices(1, "\"max_tokens\": 12", "\"max_tokens\": 13",
+            "12 tokens were generated, not max_tokens = 13");
+    notices(1, "\"ignore_eos\": false", "\"ignore_eos\": true", "differs: ");
+    notices(1, "\"eos\": ", "\"eos\": 1", "the end-of-text token is 1");
+    notices(1, "[\"zebra\"]", "[]", "differs: ");
+    notices(1, "\"prompt\": [", "\"prompt\": [5, ", "position ");
+    notices(1, "\"ended\": \"token count\"", "\"ended\": \"stop string\"",
+            "does not end with a stop string");
+    notices(1, "\"ended\": \"token count\"", "\"ended\": \"context full\"", "is not full there");
+    notices(1, "\"ended\": \"token count\"", "\"ended\": \"end of text\"",
+            "there are 12 links for 13 draws");
+    notices(1, "\"ids\": [", "\"ids\": [5, ", "there are 12 links for 13 draws");
+    notices(1, "\"links\": [\"", "\"links\": [\"0000000000000000\", \"",
+            "there are 13 links for 12 draws");
+    notices(1, "\"], \"chain\": \"", "\", \"0000000000000000\"], \"chain\": \"", "13 links");
+    notices(2, "\"chain\": \"", "\"chain\": \"0", "\"chain\"");
+    notices(2, "\"sha256\": \"", "\"sha256\": \"0", "\"sha256\"");
+    notices(2, "\"sha256\"", "\"sha257\"", "\"sha256\"");
+}
+
+/* >> In memory ================================================================================= */
+
+/* The text of the last receipt that was made, for free(). */
+static char *made_text(size_t *size)
+{
+    return (char *)test_read(test_tmp("made"), size);
+}
+
+static receipt_verdict judge(attn_model *model, const receipt *r, receipt_findings *found)
+{
+    static char digest[SHA256_HEX];
+    static attn_dtype dtype;
+    attn_ctx ctx = {0};
+    ctx.n_threads = 1;
+    if (!digest[0])
+        OK(&ctx,
+           receipt_model_digest(&ctx, digest, &dtype, model, TEST_BUILD "/tiny-stories.attn"));
+    return receipt_verify(&ctx, found, model, r, digest, dtype);
+}
+
+/* A token, a link and the end of the chain that somebody changed, with a digest that fits again. */
+TEST(forged)
+{
+    attn_ctx ctx = {0};
+    attn_model *model = NULL;
+    arena memory = {NULL};
+    receipt r;
+    receipt_findings found;
+    receipt_text text;
+    int is_whole = 0;
+    if (!make("'Once upon' -n 12 --temperature 0.8 --seed 7", "") ||
+        !OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
+        return;
+    text.bytes = made_text(&text.size);
+    OK(&ctx, receipt_parse(&ctx, &r, &is_whole, &memory, "made", text));
+    CHECK(is_whole && judge(model, &r, &found) == RECEIPT_HOLDS);
+    r.ids[5] ^= 1;
+    CHECKF(judge(model, &r, &found) == RECEIPT_DIFFERS &&
+               strstr(found.text, "(generated token 6): the receipt has token "),
+           "%s", found.text);
+    r.ids[5] ^= 1;
+    r.links[7 * RECEIPT_LINK + 2] ^= 1;
+    CHECKF(
+        judge(model, &r, &found) == RECEIPT_DIFFERS &&
+            strstr(found.text, "(generated token 8): the same token, but the bits of its logits"),
+        "%s", found.text);
+    r.links[7 * RECEIPT_LINK + 2] ^= 1;
+    r.chain[31] ^= 1;
+    CHECKF(judge(model, &r, &found) == RECEIPT_DIFFERS &&
+               strstr(found.text, "the end of the chain"),
+           "%s", found.text);
+    r.chain[31] ^= 1;
+    r.prompt[0] = INT32_MAX;
+    CHECKF(judge(model, &r, &found) == RECEIPT_DIFFERS &&
+               strstr(found.text, "position 0: there is no"),
+           "%s", found.text);
+    free(text.bytes);
+    arena_free(&memory);
+    attn_model_close(model);
+}
+
+static uint32_t noise(uint32_t most)
+{
+    static uint32_t state = 1;
+    state = state * 1664525u + 1013904223u;
+    return (state >> 8) % most;
+}
+
+/* Damages a text in one of several ways; its new size. There is room for 64 bytes more. */
+static size_t damage(char *text, size_t size)
+{
+    static const char inserts[] = "0123456789-[]{}\",:.eE truefalsn\\u\x80\xff";
+    const size_t at = noise((uint32_t)size), n = 1 + noise(20);
+    size_t i, run_size = size - at < n ? size - at : n;
+    switch (noise(5)) {
+    case 0:
+        text[at] = (char)(text[at] ^ 1 << noise(8));
+        return size;
+    case 1:
+        text[at] = inserts[noise(sizeof inserts - 1)];
+        return size;
+    case 2: /* cut off */
+        return at;
+    case 3: /* a piece is missing */
+        memmove(text + at, text + at + run_size, size - at - run_size);
+        return size - run_size;
+    default: /* a piece is too many */
+        memmove(text + at + n, text + at, size - at);
+        for (i = 0; i < n; i++)
+            text[at + i] = inserts[noise(sizeof inserts - 1)];
+        return size + n;
+    }
+}
+
+/* None is taken for whole unless it says the same, and none takes long. */
+TEST(damaged)
+{
+    static const char *const more[] = {"--score", "--activations blocks.1.hook_resid_post"};
+    const int most = TEST_SANITIZED ? 300 : 3400;
+    attn_ctx ctx = {0};
+    attn_model *model = NULL;
+    receipt_findings found;
+    receipt r;
+    int kind, i, is_whole, n_read = 0;
+    if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
+        return;
+    for (kind = 0; kind < 3; kind++) {
+        size_t size;
+        char *whole, *copy, seal[SHA256_HEX];
+        if (kind == 0 ? !make("Once -n 6 --temperature 0.9 --stop zebra", "")
+                      : !CHECKF(run(VERIFY MODEL "%s -p 'Once upon a time' -o %s", more[kind - 1],
+                                    test_tmp("made")) == 0,
+                                "%s", err))
+            return;
+        whole = made_text(&size);
+        copy = (char *)malloc(size + 65);
+        for (i = 0; i < most; i++) {
+            arena memory = {NULL};
+            receipt_text text = {copy, 0};
+            json_out again = {NULL, 0, 0, 0, 0};
+            memcpy(copy, whole, size);
+            text.size = damage(copy, size);
+            copy[text.size] = 0;
+            if (receipt_parse(&ctx, &r, &is_whole, &memory, "damaged", text) == ATTN_OK) {
+                n_read++;
+                receipt_out(&again, seal, &r);
+                CHECKF(!is_whole ||
+                           (again.size + 1 == size && !memcmp(again.text, whole, again.size)),
+                       "taken for whole: %.*s", (int)again.size, again.text);
+                if (!is_whole && n_read % 16 == 0)
+                    judge(model, &r, &found);
+            } else {
+                CHECK(ctx.message[0]);
+            }
+            out_free(&again);
+            arena_free(&memory);
+        }
+        free(copy);
+        free(whole);
+    }
+    CHECKF(n_read > most / 20, "%d of %d could be read", n_read, 3 * most);
+    attn_model_close(model);
+}
+
+/* >> Scores, activations, models =============================================================== */
+
+TEST(scores_and_activations)
+{
+    CHECKF(run(VERIFY MODEL "--score -p 'Once upon a time there was' -o %s", test_tmp("made")) == 0,
+           "%s", err);
+    CHECKF(run(VERIFY MODEL "%s --isa portable", test_tmp("made")) == 0 &&
+               strstr(out, "holds: the losses of 5 tokens"),
+           "%s%s", out, err);
+    notices(1, "\"losses\": [", "\"losses\": [1", "position 1: the loss of token ");
+    CHECKF(run(VERIFY MODEL "--activations 'blocks.*.attn.hook_pattern' --activations hook_embed "
+                            "-p 'Once upon' --bos -o %s",
+               test_tmp("made")) == 0,
+           "%s", err);
+    CHECKF(run(VERIFY MODEL "%s -t 1 --isa portable", test_tmp("made")) == 0 &&
+               strstr(out, " activations of 3 tokens"),
+           "%s%s", out, err);
+    notices(1, "\"name\": \"hook_embed\"", "\"name\": \"hook_embeds\"", "hook_embeds");
+    notices(1, "\"shape\": [3", "\"shape\": [4", "another shape");
+    notices(1, "\"ids\": [", "\"ids\": [1", "");
+}
+
+/* The digest of a model is that of its numbers, not of its file. */
+TEST(models)
+{
+    char first[SHA256_HEX], second[SHA256_HEX];
+    const char *const checkpoint = test_tmp("checkpoint");
+    attn_ctx ctx = {0};
+    attn_model *model = NULL, *back = NULL;
+    attn_dtype dtype = ATTN_I32;
+    char path[256];
+    snprintf(path, sizeof path, "%s", test_tmp("back.attn"));
+    if (!CHECKF(run(TEST_BUILD "/attn-convert " MODEL "%s.gguf && " TEST_BUILD
+                               "/attn-convert %s.gguf %s",
+                    checkpoint, checkpoint, path) == 0,
+                "%s", err) ||
+        !OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)) ||
+        !OK(&ctx, attn_model_open(&ctx, &back, path, NULL)))
+        return;
+    OK(&ctx, receipt_model_digest(&ctx, first, &dtype, model, TEST_BUILD "/tiny-stories.attn"));
+    CHECK(dtype == ATTN_F16);
+    OK(&ctx, receipt_model_digest(&ctx, second, &dtype, back, path));
+    CHECKF(strcmp(first, second) == 0, "%s, %s", first, second);
+    attn_model_close(model);
+    attn_model_close(back);
+}
+
+TEST(mistakes)
+{
+    refuses(2, "no model given", VERIFY);
+    refuses(2, "no receipt given", VERIFY MODEL);
+    refuses(2, "is the path right?", VERIFY "missing.attn x");
+    refuses(2, "cannot open missing", VERIFY MODEL "missing");
+    refuses(2, "malformed JSON", VERIFY MODEL "README.md");
+    refuses(2, "no place for the receipt", VERIFY MODEL "--score -p Once");
+    refuses(2, "say of what", VERIFY MODEL "-p Once");
+    refuses(2, "give one of them", VERIFY MODEL "--score --activations x -p a -o b");
+    refuses(1, "one token", VERIFY MODEL "--score -p Once -o build/x");
+    refuses(2, "--receipt and --count do not go together",
+            GPT2 MODEL "Once --count 2 --temperature 1 --receipt x");
+    refuses(2, "that is the model", GPT2 MODEL "Once --receipt " TEST_BUILD "/tiny-stories.attn");
+    refuses(2, "is not UTF-8", GPT2 MODEL "Once --receipt x --stop \"$(printf '\\377')\"");
+}
+
+/* >> The contract ============================================================================== */
+
+#define VECTORS "tests/contract/vectors.json"
+
+/* The numbers of a list of bits in hexadecimal, as an arena's; *n of them. */
+static float *numbers(arena *memory, const json_value *list, size_t *n)
+{
+    attn_ctx ctx = {0};
+    const json_value *v = list;
+    float *x = NULL;
+    uint32_t bits;
+    size_t i;
+    *n = CHECK(list && list->kind == JSON_ARRAY) ? list->size : 0;
+    x = (float *)arena_alloc(&ctx, memory, *n + 1, sizeof *x);
+    for (i = 0, v++; i < *n; i++, v += v->span) {
+        bits = (uint32_t)strtoul(v->text, NULL, 16);
+        memcpy(&x[i], &bits, 4);
+    }
+    return x;
+}
+
+static attn_tensor vector(arena *memory, const json_value *object, const char *name, size_t width)
+{
+    size_t n = 0;
+    const float *x = numbers(memory, json_get(object, name), &n);
+    return width ? attn_borrow(x, ATTN_F32, attn_shape2(n / width, width))
+                 : attn_borrow(x, ATTN_F32, attn_shape1(n));
+}
+
+/* The operation's result has the bits of `out`. */
+static void has_bits(arena *memory, const json_value *object, attn_tensor got, const char *what)
+{
+    size_t n = 0, i;
+    const float *expected = numbers(memory, json_get(object, "out"), &n);
+    if (CHECKF(got.data && attn_count(got) == n, "%s: %d numbers", what, (int)n))
+        for (i = 0; i < n; i++)
+            CHECKF(memcmp((float *)got.data + i, expected + i, 4) == 0,
+                   "%s %d: %.9g, expected %.9g", what, (int)i, (double)((float *)got.data)[i],
+                   (double)expected[i]);
+}
+
+static void check_products(attn_ctx *ctx, arena *memory, const json_value *root)
+{
+    static const char *const names[] = {"matmul_f32", "matmul_f16"};
+    size_t i, j, n;
+    for (i = 0; i < 2; i++) {
+        const json_value *object = json_get(root, names[i]), *list = json_get(object, "columns");
+        const json_value *column = list + 1;
+        attn_tensor got = ATTN_ZERO, rows = ATTN_ZERO, halves = ATTN_ZERO, w;
+        OK(ctx, attn_zeros(ctx, &rows, ATTN_F32, attn_shape2(3, 300)));
+        OK(ctx, attn_zeros(ctx, &halves, ATTN_F16, attn_shape2(3, 300)));
+        for (j = 0; j < 3; j++, column += column->span)
+            memcpy((float *)rows.data + 300 * j, numbers(memory, column, &n), 300 * sizeof(float));
+        OK(ctx, attn_copy(ctx, &halves, rows));
+        w = attn_transpose(i ? halves : rows, 0, 1);
+        OK(ctx, attn_linear(ctx, &got, vector(memory, object, "x", 300), w,
+                            vector(memory, object, "bias", 0)));
+        has_bits(memory, object, got, names[i]);
+    }
+}
+
+static void check_attention(attn_ctx *ctx, arena *memory, const json_value *object)
+{
+    attn_attention_desc causal = ATTN_ZERO;
+    attn_tensor got = ATTN_ZERO;
+    causal.mask_kind = ATTN_MASK_CAUSAL;
+    OK(ctx,
+       attn_attention(ctx, &got, vector(memory, object, "q", 8), vector(memory, object, "k", 8),
+                      vector(memory, object, "v", 8), &causal));
+    has_bits(memory, object, got, "attention");
+}
+
+static float setting(const json_value *object, const char *name)
+{
+    double value = 0;
+    CHECKF(json_get(object, name) && json_double(json_get(object, name), &value), "no %s", name);
+    return (float)value;
+}
+
+static void check_sampler(attn_ctx *ctx, arena *memory, const json_value *object)
+{
+    const json_value *tries = json_get(object, "tries"), *one = tries + 1, *v;
+    size_t n_vocab = 0, i, j;
+    const float *logits = numbers(memory, json_get(object, "logits"), &n_vocab);
+    for (i = 0; i < tries->size; i++, one += one->span) {
+        attn_sampler_desc how = ATTN_ZERO;
+        attn_sampler *sampler = NULL;
+        int32_t seen[32], drawn;
+        uint64_t id = 0;
+        size_t n = 0;
+        how.temperature = setting(one, "temperature");
+        how.top_k = (int32_t)setting(one, "top_k");
+        how.top_p = setting(one, "top_p");
+        how.min_p = setting(one, "min_p");
+        how.repeat_penalty = setting(one, "repeat_penalty");
+        how.repeat_last = (size_t)setting(one, "repeat_last");
+        how.seed = strtoull(json_get(one, "seed")->text, NULL, 10);
+        for (v = json_get(one, "seen"), j = 0; j < 4; j++)
+            if (json_u64(v + 1 + j, &id))
+                seen[n++] = (int32_t)id;
+        OK(ctx, attn_sampler_new(ctx, &sampler, n_vocab, &how));
+        for (v = json_get(one, "drawn"), j = 0; j < v->size && json_u64(v + 1 + j, &id); j++) {
+            OK(ctx, attn_sample(ctx, &drawn, sampler, logits, seen, n));
+            CHECKF(drawn == (int32_t)id, "try %d, draw %d: %d, expected %d", (int)i, (int)j, drawn,
+                   (int)id);
+            seen[n++] = (int32_t)id;
+        }
+        attn_sampler_free(sampler);
+    }
+}
+
+/* The results that contract.py worked out with whole numbers. */
+TEST(contract_vectors)
+{
+    attn_ctx ctx = {0};
+    arena memory = {NULL};
+    json_value *root = NULL;
+    const json_value *object;
+    attn_token_stats stats;
+    attn_tensor got[4];
+    char *text = NULL;
+    size_t size = 0;
+    int32_t id = 5;
+    float eps = 1e-5f;
+    memset(got, 0, sizeof got);
+    if (!OK(&ctx, read_file(&ctx, &memory, VECTORS, 1 << 20, &text, &size)) ||
+        !OK(&ctx, json_parse(&ctx, VECTORS, text, size, &root)))
+        return;
+    object = json_get(root, "exp");
+    OK(&ctx, attn_exp(&ctx, &got[0], vector(&memory, object, "x", 0)));
+    has_bits(&memory, object, got[0], "exp");
+    object = json_get(root, "gelu");
+    OK(&ctx, attn_activate(&ctx, &got[1], vector(&memory, object, "x", 0), ATTN_ACT_GELU_TANH));
+    has_bits(&memory, object, got[1], "gelu");
+    object = json_get(root, "softmax");
+    OK(&ctx, attn_softmax(&ctx, &got[2], vector(&memory, object, "x", 0)));
+    has_bits(&memory, object, got[2], "softmax");
+    object = json_get(root, "layernorm");
+    OK(&ctx, attn_layernorm(&ctx, &got[3], vector(&memory, object, "x", 0),
+                            vector(&memory, object, "w", 0), vector(&memory, object, "b", 0), eps));
+    has_bits(&memory, object, got[3], "layernorm");
+    check_products(&ctx, &memory, root);
+    check_attention(&ctx, &memory, json_get(root, "attention"));
+    object = json_get(root, "loss");
+    OK(&ctx, attn_logit_stats(&ctx, &stats, NULL, vector(&memory, object, "logits", 97), &id));
+    has_bits(&memory, object, attn_borrow(&stats.nll, ATTN_F32, attn_shape1(1)), "loss");
+    check_sampler(&ctx, &memory, json_get(root, "sampler"));
+    free(root);
+    arena_free(&memory);
+    attn_ctx_free(&ctx);
+}
+
+static int has_python(void)
+{
+    if (run("python3 -c 'import sys; sys.exit(sys.version_info < (3, 8))'") == 0)
+        return 1;
+    test_skip("no python3 here");
+    return 0;
+}
+
+TEST(contract_vectors_are_current)
+{
+    if (!has_python())
+        return;
+    CHECKF(run("python3 tests/contract/contract.py vectors | cmp - " VECTORS) == 0, "%s%s", out,
+           err);
+}
+
+/* Another implementation, written from the page alone, has the bits of every logit. */
+TEST(another_implementation)
+{
+    static const char *const dtypes[] = {"f32", "f16", "q8", "q4"};
+    const char *const ids = TEST_SANITIZED ? "5 7" : "5 96 0 5";
+    unsigned char *array;
+    char model[256], *at;
+    size_t i, j, size, n = 0;
+    if (!has_python())
+        return;
+    for (i = 0; i < 4; i++) {
+        snprintf(model, sizeof model, "%s", test_tmp("plain.attn"));
+        if (!CHECKF(run(TEST_BUILD "/attn-convert -q tests/golden/plain %s --dtype %s && " GPT2
+                                   "%s --ids '%s' -q --logits %s && "
+                                   "python3 tests/contract/contract.py logits %s %s",
+                        model, dtypes[i], model, ids, test_tmp("logits.npy"), model, ids) == 0,
+                    "%s%s", err, out))
+            return;
+        array = test_read(test_tmp("logits.npy"), &size);
+        for (j = 128, at = out; array && j + 4 <= size; j += 4, n++)
+            if (!CHECKF(strtoul(at, &at, 16) == get_u32(array + j), "%s: number %d differs",
+                        dtypes[i], (int)(j / 4 - 32)))
+                break;
+        free(array);
+    }
+    CHECKF(n == 4 * 97 * (TEST_SANITIZED ? 2u : 4u), "%d numbers", (int)n);
+}
+
+/* >> zip ======================================================================================= */
+
+static size_t round_trip(const char *make_text, const char *dtype)
+{
+    unsigned char *zipped;
+    size_t size = 0;
+    if (!CHECKF(run("{ %s\n} >%s", make_text, test_tmp("text")) == 0, "%s: %s", make_text, err) ||
+        !CHECKF(run(ZIP "%s %s %s && " ZIP "-d %s %s %s && cmp %s %s", dtype, test_tmp("text"),
+                    test_tmp("zipped"), dtype, test_tmp("zipped"), test_tmp("back"),
+                    test_tmp("text"), test_tmp("back")) == 0,
+                "%s: %s%s", make_text, out, err))
+        return 0;
+    zipped = test_read(test_tmp("zipped"), &size);
+    free(zipped);
+    return size;
+}
+
+#define STORY GPT2 MODEL "'Once upon a time' -n 200 --temperature 0.8 --seed 5 -q"
+
+TEST(zip_any_bytes)
+{
+    round_trip(":", MODEL);
+    round_trip("printf a", MODEL);
+    round_trip(STORY "; cat LICENSE", MODEL); /* beyond the context */
+    round_trip("printf 'caf\\303\\251 \\377\\376\\000\\001 \\360\\237\\220'", MODEL);
+    round_trip("head -c 700 " TEST_BUILD "/zip", MODEL);
+}
+
+/* Within 1 % of the model's cross-entropy. */
+TEST(zip_near_entropy)
+{
+    size_t size = round_trip(STORY, MODEL);
+    const char *at;
+    double nats, tokens;
+    if (size == 0 ||
+        !CHECKF(run(TEST_BUILD "/perplexity " MODEL "%s --bos --json", test_tmp("text")) == 0, "%s",
+                err))
+        return;
+    at = strstr(out, "\"nll\": ");
+    nats = at ? atof(at + 7) : 0;
+    at = strstr(out, "\"tokens\": ");
+    tokens = at ? atof(at + 10) : 0;
+    CHECKF((double)(size - 40) * 8 < 1.01 * nats * tokens / 0.69314718 + 16,
+           "%d bytes for %.1f bits", (int)size - 40, nats * tokens / 0.69314718);
+}
+
+TEST(zip_damaged)
+{
+    unsigned char *whole;
+    size_t size = round_trip(STORY " -n 20", MODEL), i;
+    whole = test_read(test_tmp("zipped"), &size);
+    for (i = 0; whole && i < size; i += 13) {
+        whole[i] ^= 1;
+        test_write(test_tmp("broken"), whole, size);
+        whole[i] ^= 1;
+        CHECKF(run(ZIP "-d " MODEL "%s %s", test_tmp("broken"), test_tmp("back")) == 1 &&
+                   strstr(err, "zip: the input "),
+               "byte %d: %s", (int)i, err);
+    }
+    test_write(test_tmp("broken"), whole, size - 1);
+    CHECK(run(ZIP "-d " MODEL "%s %s", test_tmp("broken"), test_tmp("back")) == 1 &&
+          strstr(err, "damaged or cut off"));
+    CHECK(run(ZIP "-d " MODEL "README.md %s", test_tmp("back")) == 1 &&
+          strstr(err, "not a file that this program made"));
+    free(whole);
+}

@@ -1,0 +1,210 @@
+/* cc tools/receipt/attn-verify.c -I. -O2 -fopenmp -lm -o attn-verify    (without -fopenmp: one thread)
+ *
+ * Verifies receipts: what another person's machine computed, computed again on this one and compared
+ * bit by bit. It also makes the receipts of scores and of activations; those of texts come from
+ * gpt2 --receipt. */
+
+#include "tools/common/system.h" /* first: it asks the system for POSIX */
+#define ATTN_IMPLEMENTATION
+#include "attn.h"
+#define PROGRAM "attn-verify"
+#define INPUT   "text"
+#include "tools/common/prompt.h"
+#include "tools/receipt/verify.h"
+
+typedef struct options {
+    const char *model, *text, *file, *ids, *output;
+    text_list activations;
+    size_t threads;
+    int score, isa, special, bos, f16_cache, skip_checksums, quiet;
+} options;
+
+static const struct option table[] = {
+#define AT(member) offsetof(options, member), 0 /* no commands */
+    {'m', "model", "FILE", TEXT, AT(model), NULL, "the model, if it is not the first word"},
+    {0, "score", NULL, FLAG, AT(score), NULL, "make a receipt of the losses of a text"},
+    {0, "activations", "NAME", TEXTS, AT(activations), NULL,
+     "make a receipt of the activations of this name or pattern, as 'blocks.*.hook_resid_post'; "
+     "may be given several times"},
+    {'o', "output", "FILE", TEXT, AT(output), NULL, "the receipt to make"},
+    {'p', "prompt", "TEXT", TEXT, AT(text), NULL, "make it of this text"},
+    {'f', "file", "FILE", TEXT, AT(file), NULL, "... of the text in FILE (-: standard input)"},
+    {0, "ids", "IDS", TEXT, AT(ids), NULL, "... of these token ids: \"464 995\""},
+    {0, "bos", NULL, FLAG, AT(bos), NULL, "begin with the beginning-of-text token"},
+    {0, "special", NULL, FLAG, AT(special), NULL, "<|endoftext|> in the text is a token"},
+    {0, "f16-cache", NULL, FLAG, AT(f16_cache), NULL, "round keys and values to half the bytes"},
+    {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
+    {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES,
+     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm, amx"},
+    {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
+    {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "print only what does not hold"},
+    PROGRAM_OPTIONS(0),
+};
+enum { N_OPTIONS = sizeof table / sizeof table[0] };
+
+static void print_help(void)
+{
+    print_about(
+        "attn-verify MODEL.attn RECEIPT... [options]\n"
+        "attn-verify MODEL.attn --score -p TEXT -o RECEIPT\n"
+        "attn-verify MODEL.attn --activations NAME -p TEXT -o RECEIPT",
+        "Verifies receipts by computing again what they say: that this model, with these "
+        "settings, draws these tokens from logits of these bits. Any build on any processor "
+        "may have made a receipt, and any other verifies it, in one pass over the text.\n\n"
+        "Example: gpt2 model.attn \"Once upon\" --receipt story.json, then attn-verify "
+        "model.attn story.json. Exit code 0: all receipts hold; 1: one does not, and the "
+        "first position that differs is printed; 2: it could not be told.\n\n"
+        "A receipt proves which model and settings give a text. It does not prove when or "
+        "by whom it was computed, nor that nobody tried other seeds before.");
+    print_options(table, N_OPTIONS);
+}
+
+typedef struct run {
+    options o;
+    attn_ctx ctx;
+    arena memory;
+    attn_model *model;
+    receipt made; /* of the model: its digest and type */
+} run;
+
+/* Where kernels round otherwise than the contract says, the portable ones take their place. */
+static int open_exact(run *r)
+{
+    const char *name;
+    int code;
+    r->ctx.isa = (attn_isa_kind)r->o.isa;
+    name = attn_isa(&r->ctx);
+    if (name && strchr(name, '(') && r->o.isa != ATTN_ISA_AUTO)
+        return fail(USAGE, "--isa: %s has other bits than a receipt; use portable", name);
+    if (name && strchr(name, '('))
+        r->o.isa = ATTN_ISA_PORTABLE;
+    r->ctx.n_threads = (int)r->o.threads;
+    code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
+    if (code == FINE &&
+        receipt_model_digest(&r->ctx, r->made.model, &r->made.dtype, r->model, r->o.model))
+        code = failed(&r->ctx);
+    return code;
+}
+
+/* >> Verifying ================================================================================= */
+
+static void print_held(const char *path, const receipt *r)
+{
+    if (r->kind == RECEIPT_TEXT)
+        printf("%s: holds: %zu tokens drawn after %zu, %s\n", path, r->n_ids, r->n_prompt,
+               attn_stop_reason_name(r->ended));
+    else if (r->kind == RECEIPT_SCORE)
+        printf("%s: holds: the losses of %zu tokens\n", path, r->n_ids - 1);
+    else
+        printf("%s: holds: %zu activations of %zu tokens\n", path, r->n_values, r->n_ids);
+}
+
+static receipt_verdict verify_file(run *r, const char *path)
+{
+    receipt_findings found = {{0}};
+    receipt_verdict verdict;
+    receipt told;
+    int is_whole = 0;
+    if (receipt_read(&r->ctx, &told, &is_whole, &r->memory, path)) {
+        failed(&r->ctx);
+        return RECEIPT_FAILED;
+    }
+    verdict = receipt_verify(&r->ctx, &found, r->model, &told, r->made.model, r->made.dtype);
+    if (verdict == RECEIPT_FAILED) {
+        failed(&r->ctx);
+    } else if (verdict == RECEIPT_DIFFERS) {
+        printf("%s: differs: %s\n", path, found.text);
+    } else if (!is_whole) {
+        printf("%s: differs: all that it says holds, but not its own digest: somebody changed a "
+               "setting that does not matter for this text\n",
+               path);
+        verdict = RECEIPT_DIFFERS;
+    } else if (!r->o.quiet) {
+        print_held(path, &told);
+    }
+    return verdict;
+}
+
+/* >> Making ==================================================================================== */
+
+static int make_receipt(run *r)
+{
+    const text_source from = {NULL,
+                              r->o.file,
+                              r->o.ids,
+                              "ids",
+                              r->o.bos,
+                              r->o.special,
+                              "no text given: --prompt, --file or --ids"};
+    text_source source = from;
+    receipt *made = &r->made;
+    int code;
+    source.word = r->o.text;
+    code =
+        read_tokens(&r->ctx, &r->memory, r->model, r->o.model, &source, &made->ids, &made->n_ids);
+    if (code != FINE)
+        return code;
+    if (r->o.score && made->n_ids < 2)
+        return fail(FAILED, "the text has one token; expected at least 2, to predict one of them");
+    made->kind = r->o.score ? RECEIPT_SCORE : RECEIPT_ACTIVATIONS;
+    made->cache_dtype = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
+    if ((r->o.score ? receipt_score(&r->ctx, made, &r->memory, r->model)
+                    : receipt_watch(&r->ctx, made, &r->memory, r->model, r->o.activations.at,
+                                    r->o.activations.n)) ||
+        receipt_write(&r->ctx, r->o.output, made))
+        return failed(&r->ctx);
+    return FINE;
+}
+
+/* >> The command line ========================================================================== */
+
+static int check_usage(const options *o, const arguments *given)
+{
+    const int makes = o->score || o->activations.n > 0;
+    if (!o->model)
+        return fail(USAGE, "no model given: attn-verify MODEL.attn RECEIPT (--help tells more)");
+    if (o->score && o->activations.n > 0)
+        return fail(USAGE, "--score and --activations make two receipts: give one of them");
+    if (makes && !o->output)
+        return fail(USAGE, "no place for the receipt given: -o FILE");
+    if (makes && given->n_words > 1)
+        return refuse_word(given->words[1], "give the text with --prompt, --file or --ids");
+    if (makes && !o->text + !o->file + !o->ids < 2)
+        return fail(USAGE, "give one text: with --prompt, --file or --ids");
+    if (!makes && (o->text || o->file || o->ids || o->output))
+        return fail(USAGE, "to make a receipt of a text, say of what: --score or --activations");
+    return FINE;
+}
+
+int main(int argc, char **argv)
+{
+    static run r;
+    static arguments given;
+    const program self = {table, N_OPTIONS, 64, "64 are the most at once", print_help};
+    receipt_verdict worst = RECEIPT_HOLDS, verdict;
+    size_t next = 0;
+    int code;
+    system_begin(&argc, &argv);
+    if (!read_command_line(&self, argc, argv, &r.o, &given, &code))
+        return code;
+    r.o.model = option_or_word(r.o.model, &given, &next);
+    if ((code = check_usage(&r.o, &given)) != FINE)
+        return code;
+    if (!r.o.output && next >= given.n_words)
+        return fail(USAGE, "no receipt given: attn-verify MODEL.attn RECEIPT (--help tells more)");
+    signal(SIGINT, on_interrupt);
+    code = open_exact(&r);
+    if (code == FINE && r.o.output)
+        code = make_receipt(&r);
+    for (; code == FINE && !r.o.output && next < given.n_words; next++) {
+        verdict = interrupted ? RECEIPT_FAILED : verify_file(&r, given.words[next]);
+        worst = verdict > worst ? verdict : worst;
+    }
+    attn_model_close(r.model);
+    arena_free(&r.memory);
+    if (code == FINE)
+        code = interrupted ? INTERRUPTED : (int)worst;
+    else if (code == FAILED && !r.o.output)
+        code = RECEIPT_FAILED;
+    return finish_output(code);
+}

@@ -1,0 +1,699 @@
+/* Receipts: what a model computed, so that another person can compute it again on another machine
+ * and compare every bit. This header has the parts: the digest of a model, the links over logits,
+ * and the text of a receipt, written and read. verify.h computes one again.
+ *
+ * A receipt is one JSON object:
+ *
+ *   receipt    1, the version of this format
+ *   contract   1, the version of the rules by which the numbers are made (tests/contract.md)
+ *   kind       "text", "score" or "activations"
+ *   model      SHA-256 of the model, see receipt_model_digest
+ *   dtype      the type of the model's matrices; cache: of keys and values
+ *   ids        token ids: the text that was scored or watched, or the tokens that were generated
+ *   text:        sampling, max_tokens, ignore_eos, eos, stop (every setting that decides the text),
+ *                prompt (ids), ended (why the text did)
+ *   score:       losses, in nats, of ids 1, 2, ...
+ *   activations: names, shapes and the SHA-256 of each one's f32 bits, little-endian
+ *   links      16 hexadecimal digits for each position that counts, the beginning of the chain there
+ *   chain      chain = SHA-256(chain, SHA-256 of the position's logits as f32 bits, value), from 32
+ *              zero bytes on; value is the id that was drawn from these logits, or the bits of the
+ *              loss, as 4 bytes. All numbers are little-endian
+ *   sha256     of all that is before it, as this header writes it
+ *
+ * The same computation gives the same receipt, byte for byte: it holds no time, no name and nothing
+ * about the machine. */
+#ifndef TOOLS_RECEIPT_H
+#define TOOLS_RECEIPT_H
+
+#include "tools/common/json.h"
+#include "tools/common/json_out.h"
+#include "tools/common/sha256.h"
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+enum {
+    RECEIPT_VERSION = 1,
+    RECEIPT_CONTRACT = 1,
+    RECEIPT_LINK = 8, /* bytes of a link */
+    RECEIPT_MAX_STOPS = 16,
+    RECEIPT_MAX_SIZE = 1 << 26 /* bytes of a file */
+};
+
+typedef enum receipt_kind { RECEIPT_TEXT, RECEIPT_SCORE, RECEIPT_ACTIVATIONS } receipt_kind;
+
+/* One activation of a text. */
+typedef struct receipt_value {
+    const char *name;
+    int ndim; /* 2 or 3 */
+    size_t shape[3];
+    char digest[SHA256_HEX];
+} receipt_value;
+
+/* What a receipt says. What it points at belongs to whoever made it. */
+typedef struct receipt {
+    receipt_kind kind;
+    char model[SHA256_HEX];
+    attn_dtype dtype, cache_dtype;
+    /* of a text */
+    attn_sampler_desc sampling;
+    size_t max_tokens;
+    int ignore_eos;
+    int32_t eos;
+    const char *stop[RECEIPT_MAX_STOPS];
+    size_t n_stop;
+    int32_t *prompt;
+    size_t n_prompt;
+    attn_stop_reason ended;
+    /* of all kinds */
+    int32_t *ids;
+    size_t n_ids;
+    float *losses;         /* of a score: [n_ids - 1] */
+    receipt_value *values; /* of activations */
+    size_t n_values;
+    unsigned char *links; /* [n_links, RECEIPT_LINK], of texts and scores */
+    size_t n_links;
+    unsigned char chain[SHA256_SIZE];
+} receipt;
+
+static const char *const receipt_kinds[] = {"text", "score", "activations"};
+static const char *const receipt_dtypes[] = {"f32", "f16", "i32", "q8", "q4"};
+
+/* >> The chain ================================================================================= */
+
+/* Adds the next position: the digest of its logits, and the token or the bits of the loss. There
+ * must be room for one more link. */
+TOOLS_FN void receipt_add(receipt *r, const unsigned char *digest, uint32_t value)
+{
+    unsigned char joined[2 * SHA256_SIZE + 4];
+    memcpy(joined, r->chain, SHA256_SIZE);
+    memcpy(joined + SHA256_SIZE, digest, SHA256_SIZE);
+    put_u32(joined + 2 * SHA256_SIZE, value);
+    sha256_of(r->chain, joined, sizeof joined);
+    memcpy(r->links + r->n_links++ * RECEIPT_LINK, r->chain, RECEIPT_LINK);
+}
+
+/* digests [n, SHA256_SIZE] of rows [n, width], on as many threads as the context allows. */
+TOOLS_FN void receipt_digest_rows(const attn_ctx *ctx, unsigned char *digests, const float *rows,
+                                  size_t n, size_t width)
+{
+    long i;
+    sha256_is_fast(); /* asked before there are threads */
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(ctx->n_threads > 0 ? ctx->n_threads : omp_get_max_threads())
+#endif
+    for (i = 0; i < (long)n; i++)
+        sha256_floats(digests + (size_t)i * SHA256_SIZE, rows + (size_t)i * width, width);
+    (void)ctx;
+}
+
+TOOLS_FN uint32_t receipt_float_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* >> The digest of a model ===================================================================== */
+
+enum { RECEIPT_BLOCK = 1 << 20, RECEIPT_AT_ONCE = 16 }; /* bytes; blocks in memory */
+
+/* The digest of `size` bytes of a file from `offset` on: SHA-256 of the SHA-256 of each block of
+ * 1 MiB, so that blocks can be digested side by side. */
+TOOLS_FN attn_status receipt_tensor_digest(attn_ctx *ctx, unsigned char *digest, FILE *file,
+                                           unsigned char *buffer, const attn_tensor_info *info)
+{
+    unsigned char digests[RECEIPT_AT_ONCE * SHA256_SIZE];
+    uint64_t done = 0, n;
+    sha256 whole;
+    long i, n_blocks;
+    sha256_begin(&whole);
+    if (system_seek(file, info->offset))
+        return tool_fail(ctx, ATTN_E_IO, "cannot read the model's tensor %s again", info->name);
+    for (; done < info->size; done += n) {
+        const uint64_t left = info->size - done, most = RECEIPT_AT_ONCE * (uint64_t)RECEIPT_BLOCK;
+        n = left < most ? left : most;
+        if (fread(buffer, 1, (size_t)n, file) != n)
+            return tool_fail(ctx, ATTN_E_IO, "cannot read the model's tensor %s again", info->name);
+        n_blocks = (long)((n + RECEIPT_BLOCK - 1) / RECEIPT_BLOCK);
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(ctx->n_threads > 0 ? ctx->n_threads : omp_get_max_threads())
+#endif
+        for (i = 0; i < n_blocks; i++) {
+            const size_t begin = (size_t)i * RECEIPT_BLOCK, rest = (size_t)n - begin;
+            sha256_of(digests + i * SHA256_SIZE, buffer + begin,
+                      rest < RECEIPT_BLOCK ? rest : RECEIPT_BLOCK);
+        }
+        sha256_add(&whole, digests, (size_t)n_blocks * SHA256_SIZE);
+    }
+    sha256_end(&whole, digest);
+    return ATTN_OK;
+}
+
+TOOLS_FN int receipt_compare_names(const void *a, const void *b)
+{
+    return strcmp(((const attn_tensor_info *)a)->name, ((const attn_tensor_info *)b)->name);
+}
+
+/* The settings of a model that decide its logits, as the first line of its list. */
+TOOLS_FN void receipt_out_config(json_out *list, const attn_config *c)
+{
+    char line[256];
+    const int n = snprintf(
+        line, sizeof line,
+        "attn.h model 1: n_vocab %lu n_ctx %lu d_model %lu n_head %lu n_layer %lu d_mlp %lu ln_eps "
+        "%08lx tied %d act_fn %d unscaled_attn %d scale_attn_by_inverse_layer_idx %d\n",
+        (unsigned long)c->n_vocab, (unsigned long)c->n_ctx, (unsigned long)c->d_model,
+        (unsigned long)c->n_head, (unsigned long)c->n_layer, (unsigned long)c->d_mlp,
+        (unsigned long)receipt_float_bits(c->ln_eps), c->tied != 0, (int)c->act_fn,
+        c->unscaled_attn != 0, c->scale_attn_by_inverse_layer_idx != 0);
+    out_bytes(list, line, (size_t)n);
+}
+
+/* The list of a model's tensors by name, a line for each: name, type, shape, digest of its bytes as
+ * the file format lays them out. */
+TOOLS_FN attn_status receipt_list(attn_ctx *ctx, json_out *list, attn_tensor_info *infos,
+                                  const attn_model *model, FILE *file)
+{
+    const size_t n = attn_model_n_tensors(model);
+    unsigned char *buffer = (unsigned char *)malloc((size_t)RECEIPT_AT_ONCE * RECEIPT_BLOCK);
+    unsigned char digest[SHA256_SIZE];
+    char line[256], hex[SHA256_HEX];
+    size_t i;
+    ctx->status = buffer ? ATTN_OK : tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
+    for (i = 0; i < n && !ctx->status; i++)
+        attn_model_tensor_info(ctx, &infos[i], model, i);
+    if (!ctx->status)
+        qsort(infos, n, sizeof *infos, receipt_compare_names);
+    receipt_out_config(list, attn_model_config(model));
+    for (i = 0; i < n && !ctx->status; i++)
+        if (!receipt_tensor_digest(ctx, digest, file, buffer, &infos[i])) {
+            sha256_hex(hex, digest, SHA256_SIZE);
+            out_bytes(list, line,
+                      (size_t)snprintf(line, sizeof line, "%.100s %s %llu %llu %s\n", infos[i].name,
+                                       receipt_dtypes[infos[i].dtype], TOOLS_LLU(infos[i].shape[0]),
+                                       TOOLS_LLU(infos[i].shape[1]), hex));
+        }
+    free(buffer);
+    return ctx->status;
+}
+
+/* Says which model this is, whatever program made its file and in whatever order: `digest` is the
+ * SHA-256 of the list above, in hexadecimal. *dtype is the type of its matrices. `path` is the file
+ * that the model was opened from. */
+TOOLS_FN attn_status receipt_model_digest(attn_ctx *ctx, char *digest, attn_dtype *dtype,
+                                          const attn_model *model, const char *path)
+{
+    const size_t n = attn_model_n_tensors(model);
+    attn_tensor_info *infos = (attn_tensor_info *)calloc(n + 1, sizeof *infos);
+    unsigned char bytes[SHA256_SIZE];
+    json_out list = {NULL, 0, 0, 0, 0};
+    size_t i;
+    FILE *file = infos ? open_input(ctx, path) : NULL;
+    attn_status status = file    ? receipt_list(ctx, &list, infos, model, file)
+                         : infos ? ctx->status
+                                 : tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
+    if (!status && list.failed)
+        status = tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
+    if (!status) {
+        sha256_of(bytes, list.text, list.size);
+        sha256_hex(digest, bytes, SHA256_SIZE);
+        for (i = 0; i < n; i++)
+            if (strcmp(infos[i].name, "embed.W_E") == 0)
+                *dtype = infos[i].dtype;
+    }
+    if (file)
+        fclose(file);
+    free(infos);
+    out_free(&list);
+    return status;
+}
+
+/* >> Writing =================================================================================== */
+
+TOOLS_FN void receipt_out_sampling(json_out *o, const attn_sampler_desc *s)
+{
+    char seed[24];
+    out_key(o, "sampling");
+    out_open(o, '{');
+    out_key(o, "temperature");
+    out_f32(o, s->temperature);
+    out_key(o, "top_k");
+    out_count(o, (uint64_t)s->top_k);
+    out_key(o, "top_p");
+    out_f32(o, s->top_p);
+    out_key(o, "min_p");
+    out_f32(o, s->min_p);
+    out_key(o, "repeat_penalty");
+    out_f32(o, s->repeat_penalty);
+    out_key(o, "repeat_last");
+    out_count(o, s->repeat_last);
+    out_key(o, "seed"); /* in quotes, because many readers of JSON round numbers to 53 bits */
+    snprintf(seed, sizeof seed, "%llu", TOOLS_LLU(s->seed));
+    out_word(o, seed);
+    out_close(o, '}');
+}
+
+TOOLS_FN void receipt_out_text(json_out *o, const receipt *r)
+{
+    size_t i;
+    receipt_out_sampling(o, &r->sampling);
+    out_key(o, "max_tokens");
+    out_count(o, r->max_tokens);
+    out_key(o, "ignore_eos");
+    out_flag(o, r->ignore_eos);
+    out_key(o, "eos");
+    if (r->eos < 0)
+        out_null(o);
+    else
+        out_count(o, (uint64_t)r->eos);
+    out_key(o, "stop");
+    out_open(o, '[');
+    for (i = 0; i < r->n_stop; i++)
+        out_word(o, r->stop[i]);
+    out_close(o, ']');
+    out_ids(o, "prompt", r->prompt, r->n_prompt);
+    out_key(o, "ended");
+    out_word(o, attn_stop_reason_name(r->ended));
+}
+
+TOOLS_FN void receipt_out_values(json_out *o, const receipt *r)
+{
+    size_t i;
+    int j;
+    out_key(o, "activations");
+    out_open(o, '[');
+    for (i = 0; i < r->n_values; i++) {
+        out_open(o, '{');
+        out_key(o, "name");
+        out_word(o, r->values[i].name);
+        out_key(o, "shape");
+        out_open(o, '[');
+        for (j = 0; j < r->values[i].ndim; j++)
+            out_count(o, r->values[i].shape[j]);
+        out_close(o, ']');
+        out_key(o, "sha256");
+        out_word(o, r->values[i].digest);
+        out_close(o, '}');
+    }
+    out_close(o, ']');
+}
+
+TOOLS_FN void receipt_out_chain(json_out *o, const receipt *r)
+{
+    char hex[SHA256_HEX];
+    size_t i;
+    out_key(o, "links");
+    out_open(o, '[');
+    for (i = 0; i < r->n_links; i++) {
+        sha256_hex(hex, r->links + i * RECEIPT_LINK, RECEIPT_LINK);
+        out_word(o, hex);
+    }
+    out_close(o, ']');
+    out_key(o, "chain");
+    sha256_hex(hex, r->chain, SHA256_SIZE);
+    out_word(o, hex);
+}
+
+/* The whole receipt; the digest of what stands before its last member becomes that member. */
+TOOLS_FN void receipt_out(json_out *o, char *seal, const receipt *r)
+{
+    unsigned char digest[SHA256_SIZE];
+    size_t i;
+    out_open(o, '{');
+    out_key(o, "receipt");
+    out_count(o, RECEIPT_VERSION);
+    out_key(o, "contract");
+    out_count(o, RECEIPT_CONTRACT);
+    out_key(o, "kind");
+    out_word(o, receipt_kinds[r->kind]);
+    out_key(o, "model");
+    out_word(o, r->model);
+    out_key(o, "dtype");
+    out_word(o, receipt_dtypes[r->dtype]);
+    out_key(o, "cache");
+    out_word(o, receipt_dtypes[r->cache_dtype]);
+    if (r->kind == RECEIPT_TEXT)
+        receipt_out_text(o, r);
+    out_ids(o, "ids", r->ids, r->n_ids);
+    if (r->kind == RECEIPT_SCORE) {
+        out_key(o, "losses");
+        out_open(o, '[');
+        for (i = 0; i + 1 < r->n_ids; i++)
+            out_f32(o, r->losses[i]);
+        out_close(o, ']');
+    }
+    if (r->kind == RECEIPT_ACTIVATIONS)
+        receipt_out_values(o, r);
+    else
+        receipt_out_chain(o, r);
+    sha256_of(digest, o->text, o->failed ? 0 : o->size);
+    sha256_hex(seal, digest, SHA256_SIZE);
+    out_key(o, "sha256");
+    out_word(o, seal);
+    out_close(o, '}');
+}
+
+/* Writes a receipt to a file, which appears whole or not at all. */
+TOOLS_FN attn_status receipt_write(attn_ctx *ctx, const char *path, const receipt *r)
+{
+    char seal[SHA256_HEX];
+    json_out o = {NULL, 0, 0, 0, 0};
+    attn_new_file *file = NULL;
+    attn_status status = attn_new_file_begin(ctx, &file, path);
+    if (status)
+        return status;
+    receipt_out(&o, seal, r);
+    if (!out_line(&o, (FILE *)attn_new_file_stream(file)))
+        status = tool_fail(ctx, ATTN_E_MEMORY, "no memory for a receipt");
+    out_free(&o);
+    return attn_new_file_end(ctx, file, status);
+}
+
+/* >> Reading =================================================================================== */
+
+/* The text of a receipt, with a zero behind it. */
+typedef struct receipt_text {
+    char *bytes;
+    size_t size;
+} receipt_text;
+
+/* A receipt while it is read. */
+typedef struct receipt_reader {
+    attn_ctx *ctx;
+    arena *memory;
+    const char *name; /* of the file */
+} receipt_reader;
+
+TOOLS_FN int receipt_wrong(const receipt_reader *from, const char *member, const char *expected)
+{
+    tool_fail(from->ctx, ATTN_E_FORMAT,
+              "%s: \"%s\" is missing or not %s, so this is no whole "
+              "receipt",
+              base_name(from->name), member, expected);
+    return 0;
+}
+
+TOOLS_FN int receipt_count(const receipt_reader *from, const json_value *object, const char *member,
+                           uint64_t most, size_t *value)
+{
+    uint64_t number = 0;
+    if (!json_u64(json_get(object, member), &number) || number > most || number > SIZE_MAX)
+        return receipt_wrong(from, member, "a whole number in its range");
+    *value = (size_t)number;
+    return 1;
+}
+
+TOOLS_FN int receipt_number(const receipt_reader *from, const json_value *object,
+                            const char *member, float *value)
+{
+    const json_value *v = json_get(object, member);
+    double number = 0;
+    if (!v || !json_double(v, &number) || !(fabs(number) <= (double)FLT_MAX))
+        return receipt_wrong(from, member, "a number");
+    *value = (float)number;
+    return 1;
+}
+
+/* Which of n words the member is. */
+TOOLS_FN int receipt_word(const receipt_reader *from, const json_value *object, const char *member,
+                          const char *const *words, size_t n, int *which)
+{
+    for (*which = 0; (size_t)*which < n; ++*which)
+        if (json_is(json_get(object, member), words[*which]))
+            return 1;
+    return receipt_wrong(from, member, "one of the words that a receipt has there");
+}
+
+/* n_bytes in hexadecimal. */
+TOOLS_FN int receipt_hex(const json_value *v, unsigned char *bytes, size_t n_bytes)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *high, *low;
+    size_t i;
+    if (!v || v->kind != JSON_STRING || v->size != 2 * n_bytes)
+        return 0;
+    for (i = 0; i < n_bytes; i++) {
+        high = (const char *)memchr(digits, v->text[2 * i], 16);
+        low = (const char *)memchr(digits, v->text[2 * i + 1], 16);
+        if (!high || !low)
+            return 0;
+        bytes[i] = (unsigned char)((high - digits) << 4 | (low - digits));
+    }
+    return 1;
+}
+
+TOOLS_FN int receipt_digest(const receipt_reader *from, const json_value *object,
+                            const char *member, char *digest)
+{
+    unsigned char bytes[SHA256_SIZE];
+    if (!receipt_hex(json_get(object, member), bytes, SHA256_SIZE))
+        return receipt_wrong(from, member, "64 hexadecimal digits");
+    sha256_hex(digest, bytes, SHA256_SIZE);
+    return 1;
+}
+
+/* The elements of a list, and room for them. NULL after a message. */
+TOOLS_FN void *receipt_room(const receipt_reader *from, const json_value *object,
+                            const char *member, size_t size, size_t *n)
+{
+    const json_value *list = json_get(object, member);
+    if (!list || list->kind != JSON_ARRAY) {
+        receipt_wrong(from, member, "a list");
+        return NULL;
+    }
+    *n = list->size;
+    return arena_alloc(from->ctx, from->memory, *n + 1, size);
+}
+
+TOOLS_FN int receipt_ids(const receipt_reader *from, const json_value *object, const char *member,
+                         int32_t **ids, size_t *n)
+{
+    const json_value *v = json_get(object, member);
+    uint64_t id = 0;
+    size_t i;
+    if (!(*ids = (int32_t *)receipt_room(from, object, member, sizeof **ids, n)))
+        return 0;
+    for (i = 0, v++; i < *n; i++, v += v->span) {
+        if (!json_u64(v, &id) || id > INT32_MAX)
+            return receipt_wrong(from, member, "a list of token ids");
+        (*ids)[i] = (int32_t)id;
+    }
+    return 1;
+}
+
+TOOLS_FN int receipt_seed(const receipt_reader *from, const json_value *object, uint64_t *seed)
+{
+    const json_value *v = json_get(object, "seed");
+    const size_t n = v && v->kind == JSON_STRING ? v->size : 0;
+    uint64_t digit;
+    size_t i;
+    for (*seed = 0, i = 0; i < n; i++) {
+        digit = (uint64_t)((unsigned char)v->text[i] - '0');
+        if (digit > 9 || *seed > (UINT64_MAX - digit) / 10)
+            break;
+        *seed = *seed * 10 + digit;
+    }
+    return (n > 0 && i == n) || receipt_wrong(from, "seed", "a whole number of 64 bits in quotes");
+}
+
+TOOLS_FN int receipt_read_sampling(const receipt_reader *from, const json_value *object,
+                                   attn_sampler_desc *s)
+{
+    size_t top_k = 0;
+    if (!object || object->size != 7)
+        return receipt_wrong(from, "sampling", "an object of seven settings");
+    if (!receipt_number(from, object, "temperature", &s->temperature) ||
+        !receipt_count(from, object, "top_k", INT32_MAX, &top_k) ||
+        !receipt_number(from, object, "top_p", &s->top_p) ||
+        !receipt_number(from, object, "min_p", &s->min_p) ||
+        !receipt_number(from, object, "repeat_penalty", &s->repeat_penalty) ||
+        !receipt_count(from, object, "repeat_last", SIZE_MAX, &s->repeat_last) ||
+        !receipt_seed(from, object, &s->seed))
+        return 0;
+    s->top_k = (int32_t)top_k;
+    return 1;
+}
+
+TOOLS_FN int receipt_read_stops(const receipt_reader *from, const json_value *object, receipt *r)
+{
+    const json_value *v = json_get(object, "stop");
+    size_t i;
+    if (!v || v->kind != JSON_ARRAY || v->size > RECEIPT_MAX_STOPS)
+        return receipt_wrong(from, "stop", "a list of at most 16 texts");
+    r->n_stop = v->size;
+    for (i = 0, v++; i < r->n_stop; i++, v += v->span) {
+        if (v->kind != JSON_STRING || v->size == 0 || memchr(v->text, 0, v->size))
+            return receipt_wrong(from, "stop", "a list of texts");
+        if (!(r->stop[i] = arena_text(from->ctx, from->memory, v->text, v->size)))
+            return 0;
+    }
+    return 1;
+}
+
+TOOLS_FN int receipt_read_text(const receipt_reader *from, const json_value *root, receipt *r)
+{
+    static const char *const reasons[] = {"end of text", "token count", "context full",
+                                          "stop string"};
+    static const attn_stop_reason values[] = {ATTN_STOP_EOS, ATTN_STOP_COUNT, ATTN_STOP_CONTEXT,
+                                              ATTN_STOP_STRING};
+    const json_value *ignore = json_get(root, "ignore_eos"), *eos = json_get(root, "eos");
+    size_t id = 0;
+    int reason;
+    if (!receipt_read_sampling(from, json_get(root, "sampling"), &r->sampling) ||
+        !receipt_count(from, root, "max_tokens", SIZE_MAX, &r->max_tokens) ||
+        !receipt_read_stops(from, root, r) ||
+        !receipt_ids(from, root, "prompt", &r->prompt, &r->n_prompt) ||
+        !receipt_word(from, root, "ended", reasons, 4, &reason))
+        return 0;
+    r->ended = values[reason];
+    if (!ignore || (ignore->kind != JSON_TRUE && ignore->kind != JSON_FALSE))
+        return receipt_wrong(from, "ignore_eos", "true or false");
+    r->ignore_eos = ignore->kind == JSON_TRUE;
+    r->eos = -1;
+    if (!eos || (eos->kind != JSON_NULL && !receipt_count(from, root, "eos", INT32_MAX, &id)))
+        return receipt_wrong(from, "eos", "a token id or null");
+    if (eos->kind != JSON_NULL)
+        r->eos = (int32_t)id;
+    return r->n_prompt > 0 || receipt_wrong(from, "prompt", "a list of at least one token");
+}
+
+TOOLS_FN int receipt_read_losses(const receipt_reader *from, const json_value *root, receipt *r)
+{
+    const json_value *v = json_get(root, "losses");
+    double loss = 0;
+    size_t i, n;
+    if (!(r->losses = (float *)receipt_room(from, root, "losses", sizeof *r->losses, &n)))
+        return 0;
+    if (r->n_ids < 2 || n != r->n_ids - 1)
+        return receipt_wrong(from, "losses", "a list with a loss for each token but the first");
+    for (i = 0, v++; i < n; i++, v += v->span) {
+        if (!json_double(v, &loss) || !(fabs(loss) <= (double)FLT_MAX))
+            return receipt_wrong(from, "losses", "a list of numbers");
+        r->losses[i] = (float)loss;
+    }
+    return 1;
+}
+
+TOOLS_FN int receipt_read_value(const receipt_reader *from, const json_value *v,
+                                receipt_value *value)
+{
+    const json_value *name = json_get(v, "name"), *shape = json_get(v, "shape");
+    uint64_t size = 0;
+    size_t i;
+    if (!name || name->kind != JSON_STRING || v->size != 3 || memchr(name->text, 0, name->size))
+        return receipt_wrong(from, "activations", "a list of names, shapes and digests");
+    if (!shape || shape->kind != JSON_ARRAY || shape->size < 2 || shape->size > 3)
+        return receipt_wrong(from, "shape", "two or three numbers");
+    value->ndim = (int)shape->size;
+    for (i = 0; i < shape->size; i++) {
+        if (!json_u64(shape + 1 + i, &size) || size > SIZE_MAX)
+            return receipt_wrong(from, "shape", "two or three numbers");
+        value->shape[i] = (size_t)size;
+    }
+    value->name = arena_text(from->ctx, from->memory, name->text, name->size);
+    return value->name && receipt_digest(from, v, "sha256", value->digest);
+}
+
+TOOLS_FN int receipt_read_values(const receipt_reader *from, const json_value *root, receipt *r)
+{
+    const json_value *v = json_get(root, "activations");
+    size_t i;
+    r->values =
+        (receipt_value *)receipt_room(from, root, "activations", sizeof *r->values, &r->n_values);
+    if (!r->values)
+        return 0;
+    for (i = 0, v++; i < r->n_values; i++, v += v->span)
+        if (!receipt_read_value(from, v, &r->values[i]))
+            return 0;
+    return (r->n_values > 0 && r->n_ids > 0) ||
+           receipt_wrong(from, "activations", "a list of at least one, of a text");
+}
+
+TOOLS_FN int receipt_read_chain(const receipt_reader *from, const json_value *root, receipt *r)
+{
+    const json_value *v = json_get(root, "links");
+    size_t i;
+    r->links = (unsigned char *)receipt_room(from, root, "links", RECEIPT_LINK, &r->n_links);
+    if (!r->links)
+        return 0;
+    for (i = 0, v++; i < r->n_links; i++, v += v->span)
+        if (!receipt_hex(v, r->links + i * RECEIPT_LINK, RECEIPT_LINK))
+            return receipt_wrong(from, "links", "a list of 16 hexadecimal digits each");
+    return receipt_hex(json_get(root, "chain"), r->chain, SHA256_SIZE) ||
+           receipt_wrong(from, "chain", "64 hexadecimal digits");
+}
+
+TOOLS_FN int receipt_read_all(const receipt_reader *from, const json_value *root, receipt *r,
+                              char *seal)
+{
+    static const size_t n_members[] = {17, 11, 9};
+    size_t version = 0;
+    int which = 0;
+    if (root->kind != JSON_OBJECT || !json_get(root, "receipt"))
+        return receipt_wrong(from, "receipt", "the version of a receipt");
+    if (!receipt_count(from, root, "receipt", SIZE_MAX, &version))
+        return 0;
+    if (version != RECEIPT_VERSION) {
+        tool_fail(from->ctx, ATTN_E_VERSION,
+                  "%s is a receipt of version %zu; this program knows version %d: update it",
+                  base_name(from->name), version, RECEIPT_VERSION);
+        return 0;
+    }
+    if (!receipt_count(from, root, "contract", RECEIPT_CONTRACT, &version) || version == 0)
+        return receipt_wrong(from, "contract", "a version that this program knows");
+    if (!receipt_word(from, root, "kind", receipt_kinds, 3, &which))
+        return 0;
+    r->kind = (receipt_kind)which;
+    if (root->size != n_members[r->kind])
+        return receipt_wrong(from, "kind", "that of a receipt with these members");
+    if (!receipt_digest(from, root, "model", r->model) ||
+        !receipt_word(from, root, "dtype", receipt_dtypes, 5, &which))
+        return 0;
+    r->dtype = (attn_dtype)which;
+    if (!receipt_word(from, root, "cache", receipt_dtypes, 2, &which))
+        return 0;
+    r->cache_dtype = (attn_dtype)which;
+    if (!receipt_ids(from, root, "ids", &r->ids, &r->n_ids) ||
+        (r->kind == RECEIPT_TEXT && !receipt_read_text(from, root, r)) ||
+        (r->kind == RECEIPT_SCORE && !receipt_read_losses(from, root, r)))
+        return 0;
+    return (r->kind == RECEIPT_ACTIVATIONS ? receipt_read_values(from, root, r)
+                                           : receipt_read_chain(from, root, r)) &&
+           receipt_digest(from, root, "sha256", seal);
+}
+
+/* Reads a receipt from its text, which may hold anything, is changed, and must live as long as *r.
+ * *is_whole is 0 if its own digest is another than that of what it says: somebody changed it. `name`
+ * is for messages. */
+TOOLS_FN attn_status receipt_parse(attn_ctx *ctx, receipt *r, int *is_whole, arena *memory,
+                                   const char *name, receipt_text text)
+{
+    const receipt_reader from = {ctx, memory, name};
+    char told[SHA256_HEX], made[SHA256_HEX];
+    json_out o = {NULL, 0, 0, 0, 0};
+    json_value *root = NULL;
+    memset(r, 0, sizeof *r);
+    ctx->status = ATTN_OK;
+    if (json_parse(ctx, name, text.bytes, text.size, &root) == ATTN_OK &&
+        receipt_read_all(&from, root, r, told)) {
+        receipt_out(&o, made, r);
+        if (o.failed)
+            tool_fail(ctx, ATTN_E_MEMORY, "no memory for a receipt");
+        *is_whole = strcmp(told, made) == 0;
+    }
+    out_free(&o);
+    free(root);
+    return ctx->status;
+}
+
+TOOLS_FN attn_status receipt_read(attn_ctx *ctx, receipt *r, int *is_whole, arena *memory,
+                                  const char *path)
+{
+    receipt_text text = {NULL, 0};
+    if (read_file(ctx, memory, path, RECEIPT_MAX_SIZE, &text.bytes, &text.size))
+        return ctx->status;
+    return receipt_parse(ctx, r, is_whole, memory, path, text);
+}
+
+#endif
