@@ -148,7 +148,7 @@ $(BUILD)/flags: FORCE
 	@echo '$(COMPILE) $(LINK)' | cmp -s - $@ || \
 	    echo '$(COMPILE) $(LINK)' >$@
 
-include tools/packaging/install.mk tests/checks.mk
+include tools/packaging/install.mk tests/checks.mk examples/web/web.mk
 -include $(wildcard $(BUILD)/*.d $(BUILD)/run/*.d $(BUILD)/from_scratch/*.d $(BUILD)/tests/*.d)
 
 clean: ## remove what was built; downloaded files stay
@@ -159,6 +159,6 @@ distclean: ## remove everything in build/, downloads too
 
 help: ## this list
 	@echo 'Targets:'
-	@sed -n 's/^\([a-z-][a-z0-9-]*\):.*## \(.*\)/\1|\2/p' Makefile tests/checks.mk tools/packaging/install.mk | \
+	@sed -n 's/^\([a-z-][a-z0-9-]*\):.*## \(.*\)/\1|\2/p' Makefile tests/checks.mk tools/packaging/install.mk examples/web/web.mk | \
 	    while IFS='|' read -r name text; do printf '  %-16s %s\n' "$$name" "$$text"; done
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPENMP=0 (no threads), BUILD (instead of build/), V=1 (whole commands)'

@@ -9989,6 +9989,9 @@ static size_t attn__packed_k(int quantized, size_t floats)
 #elif !defined(ATTN_NO_SIMD) && defined(__aarch64__) && !defined(__AARCH64EB__)
 #define ATTN__NEON
 #include <arm_neon.h>
+#elif !defined(ATTN_NO_SIMD) && defined(__wasm_simd128__)
+#define ATTN__WASM
+#include <wasm_simd128.h>
 #endif
 
 /* A choice at run time needs a compiler that compiles some functions for more than its flags allow.
@@ -10160,7 +10163,7 @@ static unsigned attn__cpu_features(void)
  * THE KERNEL ROOM. One source for every instruction set: this part of the file is compiled several
  * times, each time with another small vocabulary of operations on registers. All kernels are
  * written on a vector of 16 floats (one line of f32): one AVX-512 register, two of AVX2, four of
- * SSE2 or NEON, or sixteen floats in plain C. Every operation rounds once, by IEEE 754, so every
+ * SSE2, NEON or WebAssembly, or sixteen floats in plain C. Every operation rounds once, by IEEE 754, so every
  * pass gives the same bits; a multiplication never feeds an addition except as fma, so that no
  * compiler can contract the two. (SSE2 has no fma and says so in its name.) */
 
@@ -10624,6 +10627,135 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
 #endif
 ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 { return vfmaq_n_f32(vdupq_n_f32(x->minus), vreinterpretq_f32_s32(acc), x->scale); }
+
+#elif defined(ATTN__WASM) && ATTN__PASS > 0
+#define ATTN__LANES         4
+#define ATTN__ROWS          3
+#define ATTN__EACH_ROWS(X)  X(1) X(2) X(3)
+#define ATTN__EACH_Q(X)     X(1) X(2)
+#define ATTN__ROW_BLOCKS        12
+#define ATTN__COLS(m)       ((m) == 1 ? 2 : 1)
+#define ATTN__Q_ROWS        2
+#define ATTN__Q_COLS(m)     1
+typedef v128_t attn__reg;
+ATTN__OP attn__reg attn__r_load(const float *p) { return wasm_v128_load(p); }
+ATTN__OP attn__reg attn__r_half(const uint16_t *p)
+{
+    /* As with SSE2, but the sign comes along: it fills the bits above, of which one is kept. */
+    const v128_t kept = wasm_i32x4_splat((int32_t)0x8fffffff), two_112 = wasm_f32x4_splat(5.19229686e33f);
+    const v128_t bits = wasm_v128_and(wasm_i32x4_shl(wasm_i32x4_load16x4(p), 13), kept);
+    const v128_t x = wasm_f32x4_mul(bits, two_112);
+    const v128_t is_special = wasm_f32x4_gt(wasm_f32x4_abs(x), wasm_f32x4_splat(65504.0f));
+    return wasm_v128_or(x, wasm_v128_and(is_special, wasm_i32x4_splat(0x7f800000)));
+}
+ATTN__OP void attn__r_narrow(uint16_t *p, attn__reg v)
+{
+    float lanes[4];
+    int i;
+    wasm_v128_store(lanes, v);
+    for (i = 0; i < 4; i++)
+        p[i] = attn_f16_from_f32(lanes[i]);
+}
+ATTN__OP void attn__r_store(float *p, attn__reg v) { wasm_v128_store(p, v); }
+ATTN__OP attn__reg attn__r_set1(float x) { return wasm_f32x4_splat(x); }
+ATTN__OP attn__reg attn__r_add(attn__reg a, attn__reg b) { return wasm_f32x4_add(a, b); }
+ATTN__OP attn__reg attn__r_sub(attn__reg a, attn__reg b) { return wasm_f32x4_sub(a, b); }
+ATTN__OP attn__reg attn__r_mul(attn__reg a, attn__reg b) { return wasm_f32x4_mul(a, b); }
+ATTN__OP attn__reg attn__r_div(attn__reg a, attn__reg b) { return wasm_f32x4_div(a, b); }
+#ifdef __wasm_relaxed_simd__ /* fused on most processors: whoever loads the module has to see */
+ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
+{ return __builtin_wasm_relaxed_madd_f32x4(a, b, c); }
+#else
+ATTN__UNCHECKED ATTN__APART attn__reg ATTN__FN(r_fma_exactly)(attn__reg a, attn__reg b, attn__reg c)
+{
+    float x[4], y[4], z[4];
+    int i;
+    wasm_v128_store(x, a), wasm_v128_store(y, b), wasm_v128_store(z, c);
+    for (i = 0; i < 4; i++)
+        x[i] = attn__fmaf(x[i], y[i], z[i]);
+    return wasm_v128_load(x);
+}
+/* Products are exact in double, and the sum is rounded there and again to float. The second rounding
+ * errs only if the sum looks like a tie, with 1000... in the 29 bits that go, or is denormal as a
+ * float (or 0). Those are done again, exactly. */
+ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
+{
+    const v128_t kept = wasm_i32x4_const(0x1fffffff, 0x7fffffff, 0x1fffffff, 0x7fffffff);
+    const v128_t tie = wasm_i32x4_const(0x10000000, 0, 0x10000000, 0);
+    const v128_t unsure = wasm_i32x4_const(1, 0x38100000, 1, 0x38100000);
+    const v128_t low = wasm_f64x2_add(wasm_f64x2_mul(wasm_f64x2_promote_low_f32x4(a),
+                                                     wasm_f64x2_promote_low_f32x4(b)),
+                                      wasm_f64x2_promote_low_f32x4(c));
+    const v128_t high = wasm_f64x2_add(
+        wasm_f64x2_mul(wasm_f64x2_promote_low_f32x4(wasm_i32x4_shuffle(a, a, 2, 3, 2, 3)),
+                       wasm_f64x2_promote_low_f32x4(wasm_i32x4_shuffle(b, b, 2, 3, 2, 3))),
+        wasm_f64x2_promote_low_f32x4(wasm_i32x4_shuffle(c, c, 2, 3, 2, 3)));
+    if (wasm_v128_any_true(wasm_v128_or(
+            wasm_i32x4_gt(unsure, wasm_v128_xor(wasm_v128_and(low, kept), tie)),
+            wasm_i32x4_gt(unsure, wasm_v128_xor(wasm_v128_and(high, kept), tie)))))
+        return ATTN__FN(r_fma_exactly)(a, b, c);
+    return wasm_i32x4_shuffle(wasm_f32x4_demote_f64x2_zero(low), wasm_f32x4_demote_f64x2_zero(high),
+                              0, 1, 4, 5);
+}
+#endif
+ATTN__OP attn__reg attn__r_max(attn__reg a, attn__reg b) { return wasm_f32x4_pmax(b, a); }
+ATTN__OP attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
+{ return wasm_v128_bitselect(x, y, wasm_f32x4_gt(a, b)); }
+ATTN__OP attn__reg attn__r_exp2(attn__reg p, attn__reg t)
+{ return wasm_i32x4_add(p, wasm_i32x4_shl(t, 23)); }
+ATTN__OP void attn__r_low(unsigned char *to, attn__reg v)
+{
+    const v128_t low = wasm_v128_and(v, wasm_i32x4_splat(255));
+    wasm_v128_store32_lane(to, wasm_u8x16_narrow_i16x8(wasm_i16x8_narrow_i32x4(low, low), low), 0);
+}
+ATTN__OP float attn__r_most(attn__reg v)
+{
+    v = wasm_f32x4_pmax(v, wasm_i32x4_shuffle(v, v, 2, 3, 2, 3));
+    return wasm_f32x4_extract_lane(wasm_f32x4_pmax(v, wasm_i32x4_shuffle(v, v, 1, 1, 1, 1)), 0);
+}
+ATTN__OP float attn__r_total(attn__reg v)
+{
+    v = wasm_f32x4_add(v, wasm_i32x4_shuffle(v, v, 2, 3, 2, 3));
+    return wasm_f32x4_extract_lane(wasm_f32x4_add(v, wasm_i32x4_shuffle(v, v, 1, 1, 1, 1)), 0);
+}
+typedef struct attn__ireg {
+    v128_t low, high; /* k 0+1 and k 2+3 of lanes 0 and 1, then of lanes 2 and 3 */
+} attn__ireg;
+typedef attn__ireg attn__wreg; /* 16 bits each: lanes 0 and 1, lanes 2 and 3 */
+ATTN__OP attn__ireg attn__r_start(int32_t start, const int is_q4)
+{
+    const attn__ireg none = {wasm_i32x4_splat(0), wasm_i32x4_splat(0)};
+    (void)start, (void)is_q4;
+    return none;
+}
+ATTN__OP attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
+{
+    v128_t line = wasm_v128_load(p);
+    attn__wreg w;
+    if (is_q4) {
+        line = high ? wasm_u8x16_shr(line, 4) : wasm_v128_and(line, wasm_i8x16_splat(15));
+        line = wasm_i8x16_sub(line, wasm_i8x16_splat(8));
+    } else {
+        line = wasm_v128_xor(line, wasm_i8x16_splat(-128));
+    }
+    w.low = wasm_i16x8_extend_low_i8x16(line);
+    w.high = wasm_i16x8_extend_high_i8x16(line);
+    return w;
+}
+ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
+{
+    const v128_t v = wasm_i16x8_extend_low_i8x16(wasm_i32x4_splat(x));
+    (void)is_q4;
+    acc.low = wasm_i32x4_add(acc.low, wasm_i32x4_dot_i16x8(w.low, v));
+    acc.high = wasm_i32x4_add(acc.high, wasm_i32x4_dot_i16x8(w.high, v));
+    return acc;
+}
+ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
+{
+    const v128_t sum = wasm_i32x4_add(wasm_i32x4_shuffle(acc.low, acc.high, 0, 2, 4, 6),
+                                      wasm_i32x4_shuffle(acc.low, acc.high, 1, 3, 5, 7));
+    return wasm_f32x4_mul(wasm_f32x4_convert_i32x4(sum), wasm_f32x4_splat(x->scale));
+}
 
 #else /* plain C, one float a register */
 #define ATTN__LANES         1
@@ -11849,6 +11981,9 @@ static const attn__kernels ATTN__FN(kernels) = {
 #elif defined(ATTN__NEON)
     ATTN__NAMES("neon"),
     ATTN_ISA_NEON,
+#elif defined(ATTN__WASM)
+    ATTN__NAMES("wasm simd"),
+    ATTN_ISA_BASE,
 #elif defined(ATTN__X86) && defined(__FMA__)
     ATTN__NAMES("sse"),
     ATTN_ISA_BASE,

@@ -130,6 +130,9 @@ row windows-64 x86_64-w64-mingw32-gcc '-O2 -static -DATTN_NO_SIMD' wine
 row windows-64 x86_64-w64-mingw32-gcc '-O2 -static -fopenmp' wine 3
 row windows-32 i686-w64-mingw32-gcc '-O2 -static -msse2 -mfpmath=sse' wine
 row wasm 'clang --target=wasm32-wasi' '-O2' 'node --no-warnings tests/platforms/wasi.mjs'
+row wasm 'clang-16 --target=wasm32-wasi' '-O2 -msimd128' 'node --no-warnings tests/platforms/wasi.mjs'
+row wasm 'clang-16 --target=wasm32-wasi' '-O2 -msimd128 -mrelaxed-simd' \
+    'node --no-warnings --experimental-wasm-relaxed-simd tests/platforms/wasi.mjs'
 row wasm emcc '-O1 -sNODERAWFS=1 -sALLOW_MEMORY_GROWTH=1 -sSINGLE_FILE=1' node
 
 echo "$ok ok, $differ differ, $absent not installed; the details are in $log"

@@ -1,0 +1,415 @@
+// attn.h in JavaScript, for browsers and Node: models, sessions, hooks, edits and records.
+//
+//     import { Model } from "./attn.js";
+//     const model = await Model.open("tiny-stories.attn");
+//     const session = model.session();
+//     session.feed("Once upon a time");
+//     for await (const token of session.generate({ maxTokens: 50 })) console.log(token.text);
+//
+// attn.wasm and its two variants lie beside this file. The numbers are those of the native library,
+// bit for bit. Whatever fails throws an Error with the library's own sentence. Sessions, records and
+// models hold memory of the module until free() or close() is called.
+
+/** @typedef {{nVocab: number, nCtx: number, dModel: number, nHead: number, nLayer: number,
+ *   dMlp: number, dHead: number, bos: number, eos: number, hasTokenizer: boolean}} Config
+ *   bos and eos are -1 if the model has none. */
+/** @typedef {{temperature?: number, topK?: number, topP?: number, minP?: number,
+ *   repeatPenalty?: number, repeatLast?: number, seed?: number}} Sampling
+ *   As attn_sampler_desc; a temperature of 0, which is the default, is greedy. */
+/** @typedef {{id: number, text: string, bytes: Uint8Array, probability: number, logits: Float32Array}} Token
+ *   `text` has whole characters only: it may be empty, and the next token then brings the rest. The
+ *   probability is the model's own, at temperature 1; `logits` are those the token was drawn from. */
+/** @typedef {{name: string, layer: number, first: number, shape: number[], data: Float32Array}} Activation
+ *   `first` is the position of the first row; layer is -1 outside the blocks. `data` is dense, and
+ *   what a hook writes there is what the model goes on with. */
+/** @typedef {{name: string, kind?: "zero"|"set"|"mean"|"add"|"scale", position?: number,
+ *   nPositions?: number, head?: number, nHeads?: number, value?: {shape: number[], data: Float32Array},
+ *   factor?: number}} Edit
+ *   As attn_edit; "scale" multiplies by `factor`. nPositions and nHeads of 0 mean all from the first. */
+
+const KINDS = ["zero", "set", "mean", "add", "scale"];
+
+/** The variants of the module, best first: what they need, and the file. */
+const VARIANTS = [
+  { name: "relaxed", file: "attn-relaxed.wasm" }, // relaxed SIMD, where its multiply-add is fused
+  { name: "simd", file: "attn-simd.wasm" }, // SIMD, with multiply-adds put together from others
+  { name: "plain", file: "attn.wasm" }, // every WebAssembly there is
+];
+
+const utf8 = new TextEncoder();
+const isNode = typeof process === "object" && !!process.versions?.node;
+
+/** @param {string | URL} file @returns {Promise<Uint8Array>} */
+async function readBytes(file) {
+  const url = file instanceof URL ? file : /^[a-z]+:\/\//.test(file) || !isNode ? new URL(file, location.href) : null;
+  if (isNode && (!url || url.protocol === "file:")) {
+    const { readFile } = await import("node:fs/promises");
+    return readFile(url ?? file);
+  }
+  const answer = await fetch(url ?? file);
+  if (!answer.ok) throw new Error(`${file}: the server says ${answer.status} ${answer.statusText}`);
+  return new Uint8Array(await answer.arrayBuffer());
+}
+
+/** The module in memory: its functions, and views of its memory. */
+class Machine {
+  /** @param {WebAssembly.Module} module */
+  static async start(module) {
+    const machine = new Machine();
+    // The C library may ask for files and a terminal, which are not there: "no such call" (52).
+    const system = new Proxy({}, { get: () => () => 52 });
+    const instance = await WebAssembly.instantiate(module, {
+      attn: { hook: (...values) => machine.runHook(...values) },
+      wasi_snapshot_preview1: system,
+    });
+    machine.call = instance.exports;
+    machine.call._initialize?.();
+    machine.hooks = new Map();
+    machine.nextHook = 1;
+    return machine;
+  }
+  /** @returns {Uint8Array} */ get bytes() { return new Uint8Array(this.call.memory.buffer); }
+  floats(at, n) { return new Float32Array(this.call.memory.buffer, at, n); }
+  ints(at, n) { return new Int32Array(this.call.memory.buffer, at, n); }
+  text(at) {
+    const bytes = this.bytes;
+    return new TextDecoder().decode(bytes.slice(at, bytes.indexOf(0, at)));
+  }
+  fail() { return new Error(this.text(this.call.glue_message())); }
+  /** Address of n bytes; free them. @param {number} n */
+  alloc(n) {
+    const at = this.call.glue_alloc(Math.max(n, 1)) >>> 0;
+    if (!at) throw new Error(`there is no memory for ${n} more bytes`);
+    return at;
+  }
+  free(at) { this.call.glue_free(at); }
+  /** Puts bytes or numbers into memory for the length of a call. */
+  with(values, use) {
+    const bytes = typeof values === "string" ? utf8.encode(values + "\0") : new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+    const at = this.alloc(bytes.length);
+    try {
+      this.bytes.set(bytes, at);
+      return use(at, bytes.length);
+    } finally {
+      this.free(at);
+    }
+  }
+  /** A tensor that glue_view describes: where it is, its sizes, its strides. */
+  view(at) {
+    const words = this.ints(at, 10), n = words[1];
+    return { at: words[0] >>> 0, shape: [...words.slice(2, 2 + n)], stride: [...words.slice(6, 6 + n)] };
+  }
+  /** The numbers of a view, dense, or those with `index` in dimension `dim` alone. */
+  gather({ at, shape, stride }, dim = -1, index = 0) {
+    const sizes = shape.slice(), starts = dim >= 0 ? index * stride[dim] : 0;
+    if (dim >= 0) sizes[dim] = 1;
+    const width = sizes.at(-1), step = stride.at(-1), n = sizes.reduce((a, b) => a * b, 1);
+    const data = new Float32Array(n), memory = new Float32Array(this.call.memory.buffer);
+    const index_of = new Array(sizes.length).fill(0);
+    for (let to = 0; to < n; to += width) {
+      let from = at / 4 + starts;
+      for (let d = 0; d < sizes.length - 1; d++) from += index_of[d] * stride[d];
+      if (step === 1) data.set(memory.subarray(from, from + width), to);
+      else for (let i = 0; i < width; i++) data[to + i] = memory[from + i * step];
+      for (let d = sizes.length - 2; d >= 0 && ++index_of[d] === sizes[d]; d--) index_of[d] = 0;
+    }
+    if (dim >= 0) sizes.splice(dim, 1);
+    return { shape: sizes, data };
+  }
+  scatter({ at, shape, stride }, data) {
+    const memory = new Float32Array(this.call.memory.buffer), index_of = new Array(shape.length).fill(0);
+    const width = shape.at(-1), step = stride.at(-1);
+    for (let from = 0; from < data.length; from += width) {
+      let to = at / 4;
+      for (let d = 0; d < shape.length - 1; d++) to += index_of[d] * stride[d];
+      for (let i = 0; i < width; i++) memory[to + i * step] = data[from + i];
+      for (let d = shape.length - 2; d >= 0 && ++index_of[d] === shape[d]; d--) index_of[d] = 0;
+    }
+  }
+  runHook(number, name, layer, first, at) {
+    const view = this.view(at), { shape, data } = this.gather(view), before = data.slice();
+    try {
+      const stop = this.hooks.get(number).fn({ name: this.text(name), layer, first, shape, data });
+      if (data.some((x, i) => !Object.is(x, before[i]))) this.scatter(view, data);
+      return stop ? 1 : 0;
+    } catch (error) {
+      this.thrown = error;
+      return 1;
+    }
+  }
+}
+
+/** @param {{wasm?: BufferSource | ((variant: string) => Promise<BufferSource>), variant?: string}} options */
+async function startMachine({ wasm, variant } = {}) {
+  const load = typeof wasm === "function" ? wasm : async (name) => wasm ?? readBytes(new URL(VARIANTS.find((v) => v.name === name).file, import.meta.url));
+  let failure = new Error(`there is no variant ${variant} of the module`);
+  for (const { name } of VARIANTS.filter((v) => !variant || v.name === variant)) {
+    try {
+      const machine = await Machine.start(await WebAssembly.compile(await load(name)));
+      if (machine.call.glue_is_exact()) return machine;
+      failure = new Error("this processor or engine does not fuse relaxed multiply-adds");
+    } catch (error) { // an engine refuses to compile instructions that it does not know
+      failure = error;
+    }
+  }
+  throw failure;
+}
+
+/** A model: weights, configuration, tokenizer. */
+export class Model {
+  /** Opens a .attn file: its bytes, a File or Blob (read in pieces, never held twice), a URL, or in
+   * Node a path. @param {ArrayBuffer | Uint8Array | Blob | URL | string} source
+   * @param {{wasm?: BufferSource | ((variant: string) => Promise<BufferSource>),
+   *   variant?: "relaxed"|"simd"|"plain", onProgress?: (done: number) => void}} [options]
+   *   wasm: the module's bytes, or what loads those of a variant; default: the files beside this one */
+  static async open(source, options = {}) {
+    const model = new Model();
+    const machine = (model.machine = await startMachine(options));
+    if (typeof source === "string" || source instanceof URL) source = await readBytes(source);
+    if (source instanceof ArrayBuffer) source = new Uint8Array(source);
+    const size = source.byteLength ?? source.size;
+    model.data = machine.alloc(size);
+    if (source instanceof Uint8Array) machine.bytes.set(source, model.data);
+    else {
+      const reader = source.stream().getReader();
+      for (let at = 0, piece; !(piece = await reader.read()).done; at += piece.value.length) {
+        machine.bytes.set(piece.value, model.data + at);
+        options.onProgress?.((at + piece.value.length) / size);
+      }
+    }
+    model.at = machine.call.glue_open(model.data, size);
+    if (!model.at) throw machine.fail();
+    const c = machine.ints(machine.call.glue_config(model.at), 10);
+    /** @type {Config} */
+    model.config = { nVocab: c[0], nCtx: c[1], dModel: c[2], nHead: c[3], nLayer: c[4], dMlp: c[5], dHead: c[6], bos: c[7], eos: c[8], hasTokenizer: !!c[9] };
+    return model;
+  }
+  /** The kernels in use, as attn_isa names them. */
+  get isa() { return this.machine.text(this.machine.call.glue_isa()); }
+  /** @param {string} text @returns {Int32Array} ids; special tokens count as their letters */
+  encode(text) {
+    const { machine } = this;
+    return machine.with(text, (at, size) => {
+      const ids = machine.call.glue_encode(this.at, at, size - 1);
+      if (!ids) throw machine.fail();
+      const copy = machine.ints(ids + 4, machine.ints(ids, 1)[0]).slice();
+      machine.free(ids);
+      return copy;
+    });
+  }
+  /** @param {number} id @returns {Uint8Array} the bytes of a token, often not whole UTF-8 */
+  tokenBytes(id) {
+    const at = this.machine.call.glue_token(this.at, id);
+    return this.machine.bytes.slice(at, at + this.machine.call.glue_token_size());
+  }
+  /** @param {Iterable<number>} ids @returns {string} */
+  decode(ids) {
+    const decoder = new TextDecoder();
+    let text = "";
+    for (const id of ids) text += decoder.decode(this.tokenBytes(id), { stream: true });
+    return text + decoder.decode();
+  }
+  /** A weight under TransformerLens's name, such as "blocks.0.attn.W_O".
+   * @param {string} name @returns {{shape: number[], data: Float32Array}} */
+  tensor(name) {
+    const { machine } = this;
+    const at = machine.with(name, (text) => machine.call.glue_weight(this.at, text));
+    if (!at) throw machine.fail();
+    const tensor = machine.gather(machine.view(at));
+    machine.call.glue_weight_free();
+    return tensor;
+  }
+  /** @param {{nCtx?: number, halfCache?: boolean}} [options] nCtx: tokens it can hold (0: the model's)
+   * @returns {Session} */
+  session({ nCtx = 0, halfCache = false } = {}) {
+    const at = this.machine.call.glue_session(this.at, nCtx, halfCache ? 1 : 0);
+    if (!at) throw this.machine.fail();
+    return new Session(this, at);
+  }
+  /** The logit lens: the k likeliest tokens of streams [n, dModel].
+   * @param {Float32Array} streams @param {number} k
+   * @returns {{tokens: Int32Array, probabilities: Float32Array}} each [n, k] */
+  lens(streams, k = 1) {
+    const { machine } = this, n = streams.length / this.config.dModel;
+    return machine.with(streams, (from) => machine.with(new Int32Array(2 * n * k), (to) => {
+      if (machine.call.glue_lens(this.at, from, n, k, to, to + 4 * n * k)) throw machine.fail();
+      return { tokens: machine.ints(to, n * k).slice(), probabilities: machine.floats(to + 4 * n * k, n * k).slice() };
+    }));
+  }
+  /** What parts [n, dModel] of a final stream add to the logit of a token, given the scale of the
+   * final LayerNorm (ln_final.hook_scale). @param {Float32Array} parts @param {number} scale
+   * @param {number} token @returns {Float32Array} [n + 1]: the last is the LayerNorm's bias */
+  attribute(parts, scale, token) {
+    const { machine } = this, n = parts.length / this.config.dModel;
+    return machine.with(parts, (from) => machine.with(new Float32Array(n + 1), (to) => {
+      if (machine.call.glue_attribute(this.at, from, n, scale, token, to)) throw machine.fail();
+      return machine.floats(to, n + 1).slice();
+    }));
+  }
+  /** Frees the model. Free its sessions and records first. */
+  close() {
+    this.machine.call.glue_close(this.at);
+    this.machine.free(this.data);
+  }
+}
+
+/** One sequence: its tokens, keys and values. Model.session makes it. */
+export class Session {
+  /** @private */
+  constructor(model, at) {
+    this.model = model;
+    this.machine = model.machine;
+    this.at = at;
+    this.values = new Map(); // of edits: the numbers, which the module reads as long as an edit lives
+  }
+  /** Runs the model over more tokens, or over a text. @param {string | Iterable<number>} what */
+  feed(what) {
+    const { machine } = this;
+    const ids = typeof what === "string" ? this.model.encode(what) : Int32Array.from(what);
+    const status = machine.with(ids, (at) => machine.call.glue_feed(this.at, at, ids.length));
+    const thrown = machine.thrown;
+    machine.thrown = undefined;
+    if (thrown) throw thrown;
+    if (status) throw machine.fail();
+  }
+  /** Feeds a text and tells, at each position, the k likeliest next tokens with their
+   * probabilities, [n, k] each, and the losses of the tokens but the first in nats, [n - 1].
+   * @param {Iterable<number>} ids @param {number} [k]
+   * @returns {{tokens: Int32Array, probabilities: Float32Array, losses: Float32Array}} */
+  score(ids, k = 5) {
+    const { machine } = this, list = Int32Array.from(ids), n = list.length;
+    return machine.with(list, (from) => machine.with(new Int32Array(2 * n * k + n), (to) => {
+      if (machine.call.glue_score(this.at, from, n, k, to, to + 4 * n * k)) throw machine.fail();
+      return {
+        tokens: machine.ints(to, n * k).slice(),
+        probabilities: machine.floats(to + 4 * n * k, n * k).slice(),
+        losses: machine.floats(to + 8 * n * k, n - 1).slice(),
+      };
+    }));
+  }
+  /** The logits of the last token, a copy; null before the first. @returns {Float32Array | null} */
+  get logits() {
+    const at = this.machine.call.glue_logits(this.at);
+    return at ? this.machine.floats(at, this.model.config.nVocab).slice() : null;
+  }
+  /** @returns {Int32Array} */
+  get tokens() { return this.machine.ints(this.machine.call.glue_tokens(this.at), this.length).slice(); }
+  get length() { return this.machine.call.glue_length(this.at); }
+  get capacity() { return this.machine.call.glue_capacity(this.at); }
+  /** Forgets all tokens from position `length` on. @param {number} length */
+  truncate(length) {
+    if (this.machine.call.glue_truncate(this.at, length)) throw this.machine.fail();
+  }
+  /** Writes on: yields tokens until the end of text, maxTokens, or a full session. A loop may stop
+   * at any token. @param {Sampling & {maxTokens?: number}} [options] @returns {AsyncGenerator<Token>} */
+  async *generate(options = {}) {
+    const { machine, model } = this, { maxTokens = 100 } = options;
+    const sampler = newSampler(model, options), decoder = new TextDecoder();
+    try {
+      for (let n = 0; n < maxTokens && this.length < this.capacity; n++) {
+        const logits = this.logits;
+        if (!logits) throw new Error("the session holds no tokens yet: feed a text first");
+        const id = machine.call.glue_sample(sampler, this.at);
+        if (id < 0) throw machine.fail();
+        if (id === model.config.eos) return;
+        this.feed([id]);
+        const bytes = model.tokenBytes(id);
+        yield { id, bytes, text: decoder.decode(bytes, { stream: true }), probability: probabilityOf(logits, id), logits };
+      }
+    } finally {
+      machine.call.glue_sampler_free(sampler);
+    }
+  }
+  /** Calls fn for every activation whose name matches; `*` matches anything. fn may write to the
+   * numbers, and stops the feed by returning true. @param {string} pattern
+   * @param {(activation: Activation) => boolean | void} fn @returns {number} an id for unhook */
+  hook(pattern, fn) {
+    const { machine } = this, number = machine.nextHook++;
+    machine.hooks.set(number, { fn, session: this });
+    const id = machine.with(pattern, (at) => machine.call.glue_hook(this.at, at, number));
+    if (!id) throw machine.hooks.delete(number), machine.fail();
+    return id;
+  }
+  /** Changes an activation from now on. @param {Edit} edit @returns {number} an id for unhook */
+  edit({ name, kind = "zero", position = 0, nPositions = 0, head = 0, nHeads = 0, value, factor = 1 }) {
+    const { machine } = this, kindNumber = KINDS.indexOf(kind);
+    if (kindNumber < 0) throw new Error(`there is no edit "${kind}"; there are ${KINDS.join(", ")}`);
+    let at = 0;
+    if (value) {
+      at = machine.alloc(value.data.byteLength);
+      machine.floats(at, value.data.length).set(value.data);
+    }
+    const shape = value?.shape ?? [];
+    const numbers = Float64Array.of(kindNumber, position, nPositions, head, nHeads, at, shape.length, shape[0] ?? 0, shape[1] ?? 0, shape[2] ?? 0, factor);
+    const id = machine.with(name, (text) => machine.with(numbers, (words) => machine.call.glue_edit(this.at, text, words)));
+    if (!id) throw at && machine.free(at), machine.fail();
+    if (at) this.values.set(id, at);
+    return id;
+  }
+  /** Removes a hook or an edit, or all of them and all records. @param {number} [id] */
+  unhook(id = 0) {
+    if (this.machine.call.glue_unhook(this.at, id)) throw this.machine.fail();
+    for (const [key, at] of this.values)
+      if (!id || id === key) this.values.delete(key), this.machine.free(at);
+  }
+  /** Keeps activations of the tokens that are fed from now on, at up to nPositions positions.
+   * @param {string[]} [names] names and patterns; none: every activation but those on request
+   * @param {number} [nPositions] 0: the model's nCtx @returns {Record} */
+  record(names = [], nPositions = 0) {
+    const { machine } = this;
+    const at = machine.with(names.join("\0"), (text) => machine.call.glue_record(this.at, text, names.length, nPositions));
+    if (!at) throw machine.fail();
+    return new Record(this, at);
+  }
+  free() {
+    this.unhook();
+    for (const [number, hook] of this.machine.hooks) if (hook.session === this) this.machine.hooks.delete(number);
+    this.machine.call.glue_session_free(this.at);
+  }
+}
+
+/** Activations that a session keeps. Session.record makes it. */
+export class Record {
+  /** @private */
+  constructor(session, at) {
+    this.machine = session.machine;
+    this.at = at;
+  }
+  /** @returns {string[]} */
+  get names() {
+    return Array.from({ length: this.machine.call.glue_record_count(this.at) }, (_, i) => this.machine.text(this.machine.call.glue_record_name(this.at, i)));
+  }
+  /** An activation so far, dense, or the part of it with `index` in dimension `dim`.
+   * @param {string} name @param {number} [dim] @param {number} [index]
+   * @returns {{shape: number[], data: Float32Array}} */
+  get(name, dim = -1, index = 0) {
+    const { machine } = this;
+    const at = machine.with(name, (text) => machine.call.glue_record_get(this.at, text));
+    if (!at) throw machine.fail();
+    return machine.gather(machine.view(at), dim, index);
+  }
+  free() { this.machine.call.glue_record_free(this.at); }
+}
+
+function newSampler(model, { temperature = 0, topK = 0, topP = 0, minP = 0, repeatPenalty = 0, repeatLast = 0, seed = 0 }) {
+  const { machine } = model, numbers = Float64Array.of(temperature, topK, topP, minP, repeatPenalty, repeatLast, seed);
+  const sampler = machine.with(numbers, (at) => machine.call.glue_sampler(model.at, at));
+  if (!sampler) throw machine.fail();
+  return sampler;
+}
+
+/** @param {Float32Array} logits @returns {Float32Array} their softmax */
+export function softmax(logits) {
+  let most = -Infinity, sum = 0;
+  for (const x of logits) most = Math.max(most, x);
+  const p = logits.map((x) => Math.exp(x - most));
+  for (const x of p) sum += x;
+  return p.map((x) => x / sum);
+}
+
+function probabilityOf(logits, id) {
+  let most = -Infinity, sum = 0;
+  for (const x of logits) most = Math.max(most, x);
+  for (const x of logits) sum += Math.exp(x - most);
+  return Math.exp(logits[id] - most) / sum;
+}

@@ -1,0 +1,238 @@
+// The changes that a reader makes to a model: as objects, as words, in the address, as a C program and
+// as commands of lens. One change is {kind, layer, head?, position?, factor?}, of these kinds:
+//
+//     zero, mean, scale   the output z of a head becomes 0, its mean over the text, or z times factor
+//     patch               z of a head comes from the second text, at one position or at all
+//     patch-stream        the residual stream before a layer comes from the second text, likewise
+//     stream              the residual stream before a layer, at one position, times factor
+//     steer               the residual stream before a layer gains factor times the difference between
+//                         the last streams of two prompts
+
+/** @typedef {{kind: string, layer: number, head?: number, position?: number, factor?: number}} Change */
+/** @typedef {{text: string, second: string, plus: string, minus: string, changes: Change[],
+ *   temperature: number, topK: number, topP: number, seed: number, length: number}} State */
+
+const LETTERS = { zero: "z", mean: "m", scale: "s", patch: "p", "patch-stream": "r", stream: "e", steer: "g" };
+
+/** @returns {State} */
+export function newState() {
+  return { text: "Once upon a time", second: "The dog ran to the park", plus: "She was very happy", minus: "She was very sad", changes: [], temperature: 0, topK: 0, topP: 1, seed: 1, length: 60 };
+}
+
+export const nameOfHead = (layer, head) => `Layer ${layer} head ${head}`;
+
+/** @param {Change} a @param {Change} b whether one takes the place of the other */
+export function isSamePlace(a, b) {
+  const isHead = (c) => c.head !== undefined;
+  return a.layer === b.layer && a.head === b.head && (isHead(a) || (a.kind === b.kind && a.position === b.position));
+}
+
+/** @param {Change} c @param {string[]} tokens */
+export function describe(c, tokens = []) {
+  const head = nameOfHead(c.layer, c.head), stream = `Stream before layer ${c.layer}`;
+  const at = c.position === undefined ? "" : ` at token ${c.position}${tokens[c.position] ? ` “${tokens[c.position].trim()}”` : ""}`;
+  switch (c.kind) {
+    case "zero": return `${head}: off`;
+    case "mean": return `${head}: its mean`;
+    case "scale": return `${head}: × ${c.factor}`;
+    case "patch": return `${head}: from the second text${at}`;
+    case "patch-stream": return `${stream}${at}: from the second text`;
+    case "stream": return `${stream}${at}: × ${c.factor}`;
+    default: return `${stream}: steered × ${c.factor}`;
+  }
+}
+
+/** @param {Change} c */
+function encodeChange(c) {
+  return LETTERS[c.kind] + c.layer + (c.head === undefined ? "" : `.${c.head}`) + (c.position === undefined ? "" : `@${c.position}`) + (c.factor === undefined ? "" : `*${c.factor}`);
+}
+
+/** @param {string} word @returns {Change | null} */
+function decodeChange(word) {
+  const found = /^([zmspreg])(\d{1,3})(?:\.(\d{1,3}))?(?:@(\d{1,4}))?(?:\*(-?\d{1,4}(?:\.\d{1,4})?))?$/.exec(word);
+  if (!found) return null;
+  const [, letter, layer, head, position, factor] = found;
+  const kind = Object.keys(LETTERS).find((k) => LETTERS[k] === letter);
+  const needsHead = ["zero", "mean", "scale", "patch"].includes(kind), needsFactor = ["scale", "stream", "steer"].includes(kind);
+  if (needsHead !== (head !== undefined) || needsFactor !== (factor !== undefined) || (kind === "stream" && position === undefined)) return null;
+  const change = { kind, layer: +layer };
+  if (head !== undefined) change.head = +head;
+  if (position !== undefined) change.position = +position;
+  if (factor !== undefined) change.factor = +factor;
+  return change;
+}
+
+/** The part of an address after "#". @param {State} state */
+export function toHash(state) {
+  const fresh = newState(), words = new URLSearchParams();
+  for (const key of ["text", "second", "plus", "minus", "temperature", "topK", "topP", "seed", "length"])
+    if (key === "text" || String(state[key]) !== String(fresh[key])) words.set(key, String(state[key]));
+  if (state.changes.length) words.set("changes", state.changes.map(encodeChange).join(","));
+  return "#" + words;
+}
+
+/** What an address says; whatever it does not say, or says wrongly, is as in a new state.
+ * @param {string} hash @returns {State} */
+export function fromHash(hash) {
+  const state = newState(), words = new URLSearchParams(hash.replace(/^#/, ""));
+  const limits = { temperature: [0, 2], topK: [0, 200], topP: [0.05, 1], seed: [0, 4294967295], length: [1, 1000] };
+  for (const key of ["text", "second", "plus", "minus"]) if (words.has(key)) state[key] = words.get(key).slice(0, 20000);
+  for (const key in limits) {
+    const value = words.get(key) ? Number(words.get(key)) : NaN;
+    if (value >= limits[key][0] && value <= limits[key][1]) state[key] = value;
+  }
+  state.changes = (words.get("changes") ?? "").split(",").slice(0, 200).map(decodeChange).filter((c) => c);
+  return state;
+}
+
+// C ================================================================================================
+
+const cString = (text) => '"' + [...new TextEncoder().encode(text)].map((b) => (b === 34 || b === 92 ? "\\" + String.fromCharCode(b) : b >= 32 && b < 127 && b !== 63 ? String.fromCharCode(b) : "\\" + b.toString(8).padStart(3, "0"))).join("") + '"';
+const cFloat = (x) => (Number.isInteger(x) ? `${x}.0f` : `${x}f`);
+const NAME_OF = (c) => `blocks.${c.layer}.${c.head === undefined ? "hook_resid_pre" : "attn.hook_z"}`;
+
+const C_SCALE = `
+/* What a scaling multiplies: \`head\` of an activation [positions, heads, width], or, if head is -1,
+ * \`position\` of a residual stream [positions, width]. */
+typedef struct scaling {
+    int head;
+    size_t position;
+    float factor;
+} scaling;
+
+static int scale(const attn_activation *a, void *user)
+{
+    const scaling *s = user;
+    const attn_tensor x = a->value;
+    for (size_t t = 0; t < x.shape[0]; t++)
+        for (size_t i = 0; i < x.shape[x.ndim - 1] && (s->head >= 0 || a->first + t == s->position); i++)
+            ((float *)x.data)[(ptrdiff_t)t * x.stride[0] + (s->head >= 0 ? s->head * x.stride[1] : 0) +
+                              (ptrdiff_t)i * x.stride[x.ndim - 1]] *= s->factor;
+    return 0;
+}
+`;
+const C_VALUE = `
+/* An activation of a text; the context frees it. */
+static attn_tensor activation(attn_ctx *ctx, const attn_model *model, const char *name, const char *text)
+{
+    attn_session *session = NULL;
+    attn_record *record = NULL;
+    attn_record_desc desc = {0};
+    attn_tensor view = {0}, copy = {0};
+    desc.names = &name, desc.n_names = 1;
+    if (attn_session_new(ctx, &session, model, NULL) == ATTN_OK &&
+        attn_record_new(ctx, &record, session, &desc, NULL, 0) == ATTN_OK &&
+        attn_feed_text(ctx, session, text) == ATTN_OK && attn_record_get(ctx, &view, record, name) == ATTN_OK)
+        attn_copy(ctx, &copy, view);
+    attn_record_free(record);
+    attn_session_free(session);
+    return copy;
+}
+
+/* One head of it: [positions, width]. */
+static attn_tensor of_head(attn_ctx *ctx, attn_tensor z, size_t head)
+{
+    attn_tensor copy = {0};
+    attn_copy(ctx, &copy, attn_select(z, 1, head));
+    return copy;
+}
+
+/* Its last position: [1, width]. */
+static attn_tensor last(attn_tensor stream)
+{
+    return attn_slice(stream, 0, stream.shape[0] - 1, 1);
+}
+`;
+
+/** The lines of C for one change. @param {Change} c @param {State} state */
+function changeInC(c, state) {
+  const name = `"${NAME_OF(c)}"`;
+  if (c.kind === "scale" || c.kind === "stream") {
+    const place = c.kind === "scale" ? `{${c.head}, 0, ${cFloat(c.factor)}}` : `{-1, ${c.position}, ${cFloat(c.factor)}}`;
+    return `    {
+        static scaling s = ${place};
+        attn_hook(&ctx, NULL, session, ${name}, scale, &s);
+    }`;
+  }
+  const lines = [`edit.name = ${name};`];
+  if (c.head !== undefined) lines.push(`edit.head = ${c.head}, edit.n_heads = 1;`);
+  const from = (text) => `activation(&ctx, model, ${name}, ${cString(text)})`;
+  if (c.kind === "mean") lines.push("edit.kind = ATTN_EDIT_MEAN;", `edit.value = of_head(&ctx, ${from(state.text)}, ${c.head});`);
+  if (c.kind === "patch" || c.kind === "patch-stream") {
+    lines.push("edit.kind = ATTN_EDIT_SET;", `edit.value = ${c.head === undefined ? from(state.second) : `of_head(&ctx, ${from(state.second)}, ${c.head})`};`);
+    if (c.position !== undefined) lines.push(`edit.position = ${c.position}, edit.n_positions = 1;`, `edit.value = attn_slice(edit.value, 0, ${c.position}, 1);`);
+  }
+  if (c.kind === "steer")
+    lines.push("edit.kind = ATTN_EDIT_ADD;", `edit.factor = ${cFloat(c.factor)};`, `attn_sub(&ctx, &edit.value, last(${from(state.plus)}),`, `         last(${from(state.minus)}));`);
+  return `    {
+        attn_edit edit = {0};
+${lines.map((line) => "        " + line).join("\n")}
+        attn_hook_edit(&ctx, NULL, session, &edit);
+    }`;
+}
+
+/** A program that does what the page shows. @param {State} state */
+export function toC(state) {
+  const kinds = state.changes.map((c) => c.kind), sampling = [`how.sampling.temperature = ${cFloat(state.temperature)};`];
+  if (state.temperature > 0) {
+    if (state.topK) sampling.push(`how.sampling.top_k = ${state.topK};`);
+    if (state.topP < 1) sampling.push(`how.sampling.top_p = ${cFloat(state.topP)};`);
+    sampling.push(`how.sampling.seed = ${state.seed};`);
+  }
+  return `/* cc page.c -I. -O2 -lm -o page && ./page build/tiny-stories.attn */
+#define ATTN_IMPLEMENTATION
+#include "attn.h"
+#include <stdio.h>
+
+static int print(const char *text, size_t size, void *file)
+{
+    fwrite(text, 1, size, (FILE *)file);
+    return fflush((FILE *)file);
+}
+${kinds.some((k) => k === "scale" || k === "stream") ? C_SCALE : ""}${kinds.some((k) => ["mean", "patch", "patch-stream", "steer"].includes(k)) ? C_VALUE : ""}
+int main(int argc, char **argv)
+{
+    const char *prompt = ${cString(state.text)};
+    attn_ctx ctx = {0};
+    attn_model *model = NULL;
+    attn_session *session = NULL;
+    attn_generate_desc how = {0};
+    how.max_tokens = ${state.length};
+    ${sampling.join("\n    ")}
+    how.text_fn = print;
+    how.text_user = stdout;
+    if (argc != 2)
+        return fprintf(stderr, "usage: page MODEL.attn\\n"), 2;
+    if (attn_model_open(&ctx, &model, argv[1], NULL) || attn_session_new(&ctx, &session, model, NULL))
+        return fprintf(stderr, "%s\\n", ctx.message), 1;
+${state.changes.map((c) => changeInC(c, state) + "\n").join("")}    printf("%s", prompt);
+    if (ctx.status == ATTN_OK)
+        attn_generate(&ctx, NULL, session, prompt, &how);
+    printf("\\n");
+    if (ctx.status != ATTN_OK)
+        fprintf(stderr, "%s\\n", ctx.message);
+    attn_session_free(session);
+    attn_ctx_free(&ctx);
+    attn_model_close(model);
+    return ctx.status != ATTN_OK;
+}
+`;
+}
+
+// lens =============================================================================================
+
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+/** Commands of lens that show what the page shows. lens changes nothing but by patching, so a text
+ * with other changes is shown as the model sees it. @param {State} state */
+export function toLens(state) {
+  const model = "build/lens build/tiny-stories.attn", text = quoted(state.text);
+  const patched = state.changes.filter((c) => c.kind === "patch" || c.kind === "patch-stream");
+  const lines = [`${model} patterns ${text} -o patterns.html`, `${model} logit-lens ${text} -o lens.html`, `${model} attribute ${text}`];
+  if (patched.length) {
+    const names = [...new Set(patched.map((c) => (c.head === undefined ? "hook_resid_pre" : "attn.hook_z")))];
+    lines.push(`${model} patch ${quoted(state.second)} ${text} ${names.join(" ")}`);
+  }
+  if (state.changes.length > patched.length) lines.push("# lens has no other changes; the C program does them");
+  return lines.join("\n") + "\n";
+}

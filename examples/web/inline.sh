@@ -1,0 +1,49 @@
+#!/bin/sh
+# Puts the page together: sh inline.sh SOURCES BUILD OUTPUT
+#
+# page.html has a mark where each part goes. Modules become one script: their imports go, for all
+# names are then in one scope. The policy in the page's head allows these scripts and styles by their
+# hashes, and no request at all.
+set -eu
+sources=$1 build=$2 output=$3
+parts=$build/web
+mkdir -p "$parts"
+
+join() # FILE...: modules in the order of their imports, as one script
+{
+    for file; do
+        sed -e '/^import .* from /d' -e 's/^export //' -e 's/import\.meta\.url/""/' -e '/^ *\/\/ /d' "$sources/$file"
+    done
+}
+hash() { printf "'sha256-%s'" "$(openssl dgst -sha256 -binary "$1" | base64)"; }
+
+join attn.js worker.js >"$parts/worker"
+{ echo "\"use strict\";"; join changes.js draw.js tour.js page.js; } >"$parts/script"
+# awk below drops the last line end, so the hashes are of parts without it
+printf %s "$(cat "$sources/page.css")" >"$parts/style"
+printf %s "$(cat "$parts/script")" >"$parts/script.cut" && mv "$parts/script.cut" "$parts/script"
+for variant in attn attn-simd attn-relaxed; do
+    gzip -9nc "$build/$variant.wasm" | base64 -w 0 >"$parts/$variant"
+done
+base64 -w 0 "$build/tiny-stories.attn" >"$parts/model"
+cat >"$parts/policy" <<END
+default-src 'none'; script-src $(hash "$parts/script") 'wasm-unsafe-eval'; worker-src blob:; style-src $(hash "$parts/style"); img-src data: blob:; base-uri 'none'; form-action 'none'
+END
+
+# A mark stands alone in its line: @part@. The part follows without a line end of its own.
+awk -v parts="$parts" '
+    function put(file,    line, first) {
+        first = 1
+        while ((getline line < file) > 0) {
+            printf "%s%s", first ? "" : "\n", line
+            first = 0
+        }
+        close(file)
+    }
+    { while (match($0, /@[a-z-]+@/)) {
+          printf "%s", substr($0, 1, RSTART - 1)
+          put(parts "/" substr($0, RSTART + 1, RLENGTH - 2))
+          $0 = substr($0, RSTART + RLENGTH)
+      }
+      print }' "$sources/page.html" >"$output.part"
+mv "$output.part" "$output"

@@ -1,0 +1,728 @@
+// The page: its state, what it shows, what the reader does. Everything that takes time is the
+// worker's; what it sends is drawn at the next frame.
+
+import { describe, fromHash, isSamePlace, nameOfHead, toC, toHash, toLens } from "./changes.js";
+import { barsSvg, csv, gridSvg, paintRows, patternSvg, rgbOf, visible } from "./draw.js";
+import { steps } from "./tour.js";
+
+const $ = (id) => document.getElementById(id);
+/** Makes an element; `text` is its content. */
+function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [key, value] of Object.entries(properties)) key.includes("-") || key === "role" ? element.setAttribute(key, value) : (element[key] = value);
+  element.append(...children);
+  return element;
+}
+const percent = (p) => (p >= 0.0995 ? `${(100 * p).toFixed(0)} %` : p >= 0.001 ? `${(100 * p).toFixed(1)} %` : "< 0.1 %");
+
+let state = fromHash(location.hash), config = null, isBusy = false;
+let tokens = [], logits = null, plain = null; // of the text as it stands; plain: without the changes
+let chosen = null, head = [0, 0], cell = null; // the token, head and cell of the lens that were picked
+let past = [], future = []; // lists of changes, for undo and redo
+let parts = null, painted = 0, isAllDue = true;
+let words = []; // the model's tokens
+let madeFrom = Infinity; // the first token that the model wrote
+
+// ---- the worker ----
+
+const worker = new Worker(URL.createObjectURL(new Blob([$("data-worker").textContent], { type: "text/javascript" })));
+const waiting = new Map();
+let counter = 0;
+
+function ask(task, data = {}) {
+  const run = ++counter;
+  return new Promise((resolve, reject) => {
+    waiting.set(run, { resolve, reject, onToken: data.onToken, onProgress: data.onProgress, isKept: task === "open" || task === "generate" });
+    delete data.onToken, delete data.onProgress;
+    worker.postMessage({ task, run, ...data });
+  });
+}
+function stopAll() {
+  worker.postMessage({ task: "stop", run: counter });
+  for (const [run, { reject, isKept }] of waiting) if (!isKept) waiting.delete(run), reject(new Stopped());
+}
+class Stopped extends Error {}
+
+worker.onmessage = ({ data }) => {
+  const asked = waiting.get(data.run);
+  if (!asked) return;
+  if (data.token) return asked.onToken(data);
+  if (data.progress !== undefined) return asked.onProgress?.(data.progress);
+  waiting.delete(data.run);
+  if (data.isStopped) asked.reject(new Stopped());
+  else data.error ? asked.reject(new Error(data.error)) : asked.resolve(data.answer);
+};
+worker.onerror = (event) => complain(new Error(event.message));
+
+function complain(error) {
+  if (!(error instanceof Stopped)) $("problem").textContent = error.message;
+}
+
+async function open(source, name) {
+  $("status").textContent = `Loading ${name} …`;
+  stopAll();
+  const modules = Object.fromEntries(["plain", "simd", "relaxed"].map((v) => [v, $(`data-${v}`).textContent]));
+  const answer = await ask("open", { source, modules, onProgress: (done) => ($("status").textContent = `Loading ${name}: ${percent(done)}`) });
+  config = answer.config;
+  words = answer.words;
+  if (!state.changes.every((c) => c.layer < config.nLayer && (c.head ?? 0) < config.nHead)) state.changes = [], past = [], future = [];
+  head = [Math.min(head[0], config.nLayer - 1), Math.min(head[1], config.nHead - 1)];
+  $("status").textContent = `${config.nLayer} layers of ${config.nHead} heads.`;
+  $("about-model").textContent = `Open now: ${name}, ${config.nLayer} layers of ${config.nHead} heads, width ${config.dModel}, ${config.nVocab} tokens. Kernels: ${answer.isa}.`;
+  makeHeads();
+  $("steer-layer").replaceChildren(...Array.from({ length: config.nLayer }, (_, i) => make("option", { value: i, textContent: i, selected: i === config.nLayer >> 1 })));
+  await refresh();
+}
+
+/** Runs the text, or these ids, with the changes. Whether that went well. */
+async function refresh(ids) {
+  if (!config) return false;
+  stopAll();
+  if (!ids) madeFrom = Infinity;
+  $("problem").textContent = "";
+  try {
+    const answer = await ask("show", { state: { ...state }, ids });
+    ({ logits, plain = null } = answer);
+    tokens = answer.tokens;
+    chosen = chosen !== null && chosen < tokens.length ? chosen : null;
+    draw();
+    await afterwards();
+    return true;
+  } catch (error) {
+    complain(error);
+    return false;
+  }
+}
+
+/** What is made once the text stands: shares of the parts, and the lens of a large model. */
+async function afterwards() {
+  if (!tokens.length) return draw();
+  const at = chosen === null || chosen === 0 ? tokens.length - 1 : chosen - 1;
+  const token = chosen === null || chosen === 0 ? likeliest(logits) : tokens[chosen].id;
+  parts = await ask("explain", { position: at, token });
+  if (!tokens.some((t) => t.lens)) {
+    const { columns } = await ask("lens");
+    for (const i in columns) if (tokens[i]) tokens[i].lens = columns[i];
+  }
+  draw();
+}
+const likeliest = (x) => x.reduce((best, value, i) => (value > x[best] ? i : best), 0);
+
+async function generate(ids) {
+  if (!config || isBusy) return;
+  $("problem").textContent = "";
+  $("speed").textContent = "";
+  setBusy(true);
+  const asked = JSON.stringify([state.text, state.changes]);
+  try {
+    if (!(await refresh(ids))) return;
+    const from = tokens.length;
+    madeFrom = Math.min(madeFrom, ids ? from - 1 : from);
+    if (!from) throw new Error("Write a prompt first: the model goes on with it.");
+    chosen = null;
+    const answer = await ask("generate", { state: { ...state }, onToken: (message) => {
+      tokens.push(message.token);
+      logits = message.logits;
+      plain = null;
+      draw(true);
+    } });
+    plain = answer.plain;
+    $("speed").textContent = tokens.length > from ? `${tokens.length - from} tokens, ${Math.round(answer.speed)} a second` : "";
+    if (answer.full) $("problem").textContent = `The text has ${tokens.length} tokens, which is all there is room for.`;
+    await afterwards();
+  } catch (error) {
+    complain(error);
+  } finally {
+    setBusy(false);
+    draw();
+    if (asked !== JSON.stringify([state.text, state.changes])) refresh(JSON.parse(asked)[0] === state.text ? tokens.map((t) => t.id) : undefined);
+  }
+}
+function setBusy(busy) {
+  isBusy = busy;
+  $("generate").disabled = busy;
+  $("stop").disabled = !busy;
+  if (busy && document.activeElement === document.body) $("stop").focus();
+}
+
+// ---- drawing ----
+
+let isDue = false;
+function draw(isGrowing = false) {
+  isAllDue ||= !isGrowing;
+  if (isDue) return;
+  isDue = true;
+  requestAnimationFrame(() => {
+    isDue = false;
+    const all = isAllDue;
+    isAllDue = false;
+    drawText(all);
+    drawNext();
+    drawHeads(all);
+    drawLarge();
+    drawLens(all);
+    if (all) drawParts(), drawChanges();
+  });
+}
+
+function drawText(all) {
+  const box = $("text"), atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
+  while (box.children.length > tokens.length) box.lastChild.remove();
+  for (let i = all ? 0 : box.children.length; i < tokens.length; i++) {
+    const { text, probability, alternatives } = tokens[i];
+    let element = box.children[i];
+    if (!element) {
+      element = make("button", { type: "button", className: "token", tabIndex: -1 });
+      element.dataset.i = i;
+      box.append(element);
+    }
+    if (element.textContent !== text) element.textContent = text;
+    element.classList.toggle("made", i >= madeFrom);
+    element.style.setProperty("--surprise", probability === null ? 0 : (0.4 * Math.min(1, -Math.log(probability) / 7)).toFixed(3));
+    element.setAttribute("aria-pressed", chosen === i);
+    element.title = probability === null ? "the first token" : `${percent(probability)}; instead: ${alternatives.map((a) => `${visible(a.text)} ${percent(a.probability)}`).join(", ")}`;
+    element.tabIndex = i === (chosen ?? 0) ? 0 : -1;
+  }
+  if (atEnd && isBusy) box.scrollTop = box.scrollHeight;
+  drawChoice();
+}
+
+function drawChoice() {
+  const token = chosen === null ? null : tokens[chosen];
+  $("choice").hidden = !token?.alternatives;
+  if (!token?.alternatives) return;
+  $("choice-title").textContent = `Token ${chosen}: “${visible(token.text)}”, ${percent(token.probability)}`;
+  $("alternatives").replaceChildren(...token.alternatives.flatMap((a) => {
+    const button = make("button", { type: "button", className: "word", textContent: visible(a.text) });
+    button.onclick = () => generate([...tokens.slice(0, chosen).map((t) => t.id), a.id]);
+    return [button, bar(a.probability), make("span", { className: "value", textContent: percent(a.probability) })];
+  }));
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+function bar(share, was) {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", "0 0 100 10");
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("aria-hidden", "true");
+  const rect = (cls, x, width) => {
+    const element = document.createElementNS(SVG, "rect");
+    for (const [key, value] of Object.entries({ class: cls, x, y: 0, width, height: 10, "vector-effect": "non-scaling-stroke" })) element.setAttribute(key, value);
+    svg.append(element);
+  };
+  rect("fill", 0, Math.max(0.3, 100 * share));
+  if (was !== undefined) rect("was", Math.min(99.7, 100 * was), 0.01);
+  return svg;
+}
+
+/** The chances of the next token under the sliders: temperature, then top-k, then top-p. */
+function chances(x, { temperature, topK, topP }) {
+  const t = temperature || 1, most = x.reduce((a, b) => Math.max(a, b), -Infinity);
+  let list = [], sum = 0, n = 0;
+  x.forEach((value, id) => {
+    const p = Math.exp((value - most) / t);
+    sum += p;
+    if (p > 1e-5) list.push({ id, p }); // the others are too small to be seen
+  });
+  list.sort((a, b) => b.p - a.p || a.id - b.id);
+  if (temperature && topK) {
+    list = list.slice(0, topK);
+    sum = list.reduce((s, c) => s + c.p, 0);
+  }
+  if (temperature && topP < 1) {
+    for (let reached = 0; n < list.length && reached < topP * sum; n++) reached += list[n].p;
+    list = list.slice(0, Math.max(1, n));
+    sum = list.reduce((s, c) => s + c.p, 0);
+  }
+  return list.map(({ id, p }) => ({ id, p: p / sum }));
+}
+let shownNext = [];
+function drawNext() {
+  if (!logits) return $("next").replaceChildren();
+  const wanted = chances(logits, state).slice(0, 8), before = plain && new Map(chances(plain, state).map((c) => [c.id, c.p]));
+  shownNext = wanted.map(({ id, p }) => ({ id, text: words[id], value: p, was: before?.get(id) ?? (before ? 0 : undefined) }));
+  $("next").replaceChildren(...shownNext.flatMap((b) => [make("span", { className: "word", textContent: visible(b.text) }), bar(b.value, b.was), make("span", { className: "value", textContent: percent(b.value) })]));
+  $("next-note").textContent = (state.temperature ? "Drawn from these." : "Temperature 0: the first of these is taken.") + (before ? " A line marks where a bar ended without the changes." : "");
+}
+
+function colours() {
+  const accent = getComputedStyle(document.documentElement).getPropertyValue("--accent").trim();
+  return { rgb: rgbOf(accent) };
+}
+
+function makeHeads() {
+  painted = 0;
+  const box = $("heads");
+  box.style.setProperty("--heads", config.nHead);
+  box.replaceChildren(...Array.from({ length: config.nLayer * config.nHead }, (_, i) => {
+    const layer = Math.floor(i / config.nHead), h = i % config.nHead;
+    const button = make("button", { type: "button", className: "head", tabIndex: i ? -1 : 0, "aria-label": nameOfHead(layer, h), "aria-pressed": "false", title: nameOfHead(layer, h) }, make("canvas", { width: 16, height: 16 }));
+    button.dataset.layer = layer;
+    button.dataset.head = h;
+    return button;
+  }));
+}
+
+/** The rows of a head's pattern: one for each token, over those up to it. */
+function rowsOfHead(layer, h) {
+  const n = layer * config.nHead + h;
+  return tokens.map((t, q) => t.attention.subarray(n * (q + 1), (n + 1) * (q + 1)));
+}
+
+function drawHeads(all) {
+  if (!config) return;
+  const { rgb } = colours(), first = all ? 0 : painted;
+  for (const button of $("heads").children) {
+    const layer = +button.dataset.layer, h = +button.dataset.head;
+    const canvas = button.firstChild;
+    if (all && !tokens.length) canvas.width = canvas.height = 16;
+    if (all && tokens.length) canvas.width = canvas.width;
+    if (all || tokens.length > first) paintRows(canvas, rowsOfHead(layer, h), first, rgb);
+    if (!all) continue;
+    const change = state.changes.find((c) => c.layer === layer && c.head === h);
+    button.classList.toggle("changed", !!change);
+    button.dataset.mark = !change ? "" : change.kind === "zero" ? "off" : change.kind === "mean" ? "mean" : change.kind === "patch" ? "2nd" : `×${change.factor}`;
+    button.setAttribute("aria-pressed", !!change && change.kind !== "scale");
+    button.setAttribute("aria-description", change ? describe(change) : "as it is");
+    button.setAttribute("aria-current", layer === head[0] && h === head[1]);
+  }
+  painted = tokens.length;
+}
+
+const small = document.createElement("canvas"); // a pixel a weight
+function drawLarge() {
+  const canvas = $("large"), n = tokens.length, { rgb } = colours();
+  $("large-title").textContent = nameOfHead(...head);
+  const change = state.changes.find((c) => c.layer === head[0] && c.head === head[1]);
+  $("scale").value = change?.kind === "scale" ? change.factor : change?.kind === "zero" ? 0 : 1;
+  document.querySelector('output[for="scale"]').textContent = `× ${(+$("scale").value).toFixed(1)}`;
+  if (!config || !n) return (canvas.width = canvas.height = 1);
+  const ratio = Math.min(2, devicePixelRatio || 1), width = Math.max(240, Math.min(704, canvas.parentElement.clientWidth)), label = n <= 48 ? 84 : 0;
+  const size = (width - label) / n;
+  canvas.width = width * ratio;
+  canvas.height = (label + size * n) * ratio;
+  const pen = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
+  pen.scale(ratio, ratio);
+  pen.font = `${Math.max(9, Math.min(13, size))}px system-ui, sans-serif`;
+  small.width = small.width; // clears it
+  paintRows(small, rowsOfHead(...head), 0, rgb);
+  pen.imageSmoothingEnabled = false;
+  pen.drawImage(small, 0, 0, n, n, label, label, n * size, n * size);
+  pen.fillStyle = style.getPropertyValue("--ink");
+  for (let q = 0; label && q < n; q++) {
+    const text = visible(tokens[q].text).slice(0, 10);
+    pen.textAlign = "right";
+    pen.fillText(text, label - 6, label + q * size + size / 2 + 4);
+    pen.save();
+    pen.translate(label + q * size + size / 2 + 3, label - 6);
+    pen.rotate(-Math.PI / 3);
+    pen.textAlign = "left";
+    pen.fillText(text, 0, 0);
+    pen.restore();
+  }
+  canvas.drawn = { label, size, n };
+  sayAttention(n - 1);
+}
+
+/** Where a token looks, in words. */
+function sayAttention(q, k) {
+  const row = rowsOfHead(...head)[q];
+  if (!row) return;
+  const strongest = k ?? row.reduce((best, w, i) => (w > row[best] ? i : best), 0);
+  $("large-note").textContent = `“${visible(tokens[q].text)}” (${q}) looks at “${visible(tokens[strongest].text)}” (${strongest}): ${percent(row[strongest])}${k === undefined ? ", more than at any other" : ""}.`;
+}
+
+const streamName = (i) => (i < config.nLayer ? `before layer ${i}` : "at the end");
+function drawLens(all) {
+  const table = $("lens"), indices = tokens.map((t, i) => (t.lens ? i : -1)).filter((i) => i >= 0).slice(-64);
+  if (!config || !indices.length) return table.replaceChildren();
+  const isOld = all || !table.tHead || +table.dataset.first > indices[0] || table.rows.length !== config.nLayer + 2;
+  if (isOld) {
+    table.replaceChildren(make("thead", {}, make("tr", {}, make("td"))), make("tbody", {}, ...Array.from({ length: config.nLayer + 1 }, (_, i) => make("tr", {}, make("th", { scope: "row", textContent: streamName(i) })))));
+    table.dataset.first = table.dataset.next = indices[0];
+  }
+  for (const i of indices) {
+    if (i < +table.dataset.next) continue;
+    table.tHead.rows[0].append(make("th", { scope: "col", textContent: visible(tokens[i].text) }));
+    tokens[i].lens.forEach((guess, layer) => {
+      const button = make("button", { type: "button", textContent: visible(guess.text), tabIndex: -1, title: `${streamName(layer)}, token ${i}: ${percent(guess.probability)}`, "aria-label": `${guess.text}, ${percent(guess.probability)}, ${streamName(layer)}, token ${i}` });
+      button.dataset.layer = layer;
+      button.dataset.position = i;
+      if (state.changes.some((c) => c.head === undefined && c.layer === layer && (c.position === undefined || c.position === i))) button.className = "changed";
+      const box = make("td", {}, button);
+      box.style.setProperty("--amount", (0.45 * guess.probability).toFixed(3));
+      table.tBodies[0].rows[layer].append(box);
+    });
+    table.dataset.next = i + 1;
+  }
+  const first = table.querySelector("td button");
+  if (first && !table.querySelector('td button[tabindex="0"]')) first.tabIndex = 0;
+  if (isBusy) table.parentElement.scrollLeft = table.scrollWidth;
+}
+
+function partsTable() {
+  const rows = [], { nLayer, nHead } = config, share = new Map(parts.labels.map((label, i) => [String(label), parts.shares[i]]));
+  for (let layer = nLayer - 1; layer >= 0; layer--)
+    rows.push({ name: `layer ${layer}`, values: [...Array.from({ length: nHead }, (_, h) => share.get(`${layer},${h}`)), share.get(`${layer},mlp`), share.get(`${layer},bias`)] });
+  const rest = [["embedding", share.get("embedding")], ["position", share.get("position")], ["last bias", parts.shares.at(-1)]];
+  return { columns: [...Array.from({ length: nHead }, (_, h) => `head ${h}`), "MLP", "bias"], rows, rest, most: Math.max(...parts.shares.map(Math.abs), 1e-9), sum: parts.shares.reduce((a, b) => a + b, 0) };
+}
+function numberCell(x, most) {
+  const box = make("td", { className: x < 0 ? "number negative" : "number", textContent: x.toFixed(2).replace("-", "−") });
+  box.style.setProperty("--amount", (0.5 * Math.min(1, Math.abs(x) / most)).toFixed(3));
+  return box;
+}
+function drawParts() {
+  const table = $("parts");
+  if (!parts || !tokens.length) return table.replaceChildren();
+  const { columns, rows, rest, most, sum } = partsTable();
+  table.replaceChildren(
+    make("thead", {}, make("tr", {}, make("td"), ...columns.map((c) => make("th", { scope: "col", textContent: c })))),
+    make("tbody", {}, ...rows.map((r) => make("tr", {}, make("th", { scope: "row", textContent: r.name }), ...r.values.map((x) => numberCell(x, most)))),
+      ...rest.map(([name, x]) => make("tr", {}, make("th", { scope: "row", textContent: name }), numberCell(x, most)))));
+  $("parts-note").textContent = `To the logit of “${visible(parts.text)}” after token ${parts.position}: ${sum.toFixed(2)} in all. The tint is the size; the accent colour adds, the other takes away.`;
+}
+
+function drawChanges() {
+  $("changes-none").hidden = state.changes.length > 0;
+  $("changes").replaceChildren(...state.changes.map((c, i) => {
+    const button = make("button", { type: "button", className: "plain", textContent: "remove", "aria-label": `Remove change ${i + 1}` });
+    button.onclick = () => setChanges(state.changes.filter((other) => other !== c));
+    return make("li", {}, describe(c, tokens.map((t) => t.text)), button);
+  }));
+  $("undo").disabled = !past.length;
+  $("redo").disabled = !future.length;
+  $("clear").disabled = !state.changes.length;
+  if (cell) drawCell();
+}
+
+function drawCell() {
+  const [layer, position] = cell, change = state.changes.find((c) => c.kind === "stream" && c.layer === layer && c.position === position);
+  $("cell").hidden = layer >= config.nLayer || position >= tokens.length;
+  if ($("cell").hidden) return;
+  $("cell-title").textContent = `The stream before layer ${layer} at token ${position}, “${visible(tokens[position].text)}”`;
+  $("cell-factor").value = change?.factor ?? 1;
+  document.querySelector('output[for="cell-factor"]').textContent = `× ${(+$("cell-factor").value).toFixed(1)}`;
+}
+
+// ---- changes ----
+
+function keepInAddress() {
+  history.replaceState(null, "", toHash(state));
+}
+function setChanges(list, isUndo = false) {
+  if (!isUndo) past.push(state.changes), (future = []);
+  state.changes = list;
+  keepInAddress();
+  draw();
+  return isBusy ? undefined : refresh(tokens.length ? tokens.map((t) => t.id) : undefined);
+}
+/** Puts a change in the place of one at the same place, or takes that away. */
+function change(next) {
+  const others = state.changes.filter((c) => !isSamePlace(c, next));
+  const isThere = state.changes.some((c) => JSON.stringify(c) === JSON.stringify(next));
+  const isNothing = (next.kind === "scale" || next.kind === "stream") && next.factor === 1;
+  return setChanges(isThere || isNothing ? others : [...others, next]);
+}
+const mode = () => document.querySelector('input[name="mode"]:checked').value;
+
+function pickHead(layer, h) {
+  head = [layer, h];
+  drawLarge();
+  for (const b of $("heads").children) {
+    const isIt = +b.dataset.layer === layer && +b.dataset.head === h;
+    b.setAttribute("aria-current", isIt);
+    b.tabIndex = isIt ? 0 : -1;
+  }
+}
+function scaleHead(layer, h, factor) {
+  factor = Math.round(10 * Math.min(2, Math.max(0, factor))) / 10;
+  return change({ kind: "scale", layer, head: h, factor });
+}
+
+function listenToHeads() {
+  const box = $("heads");
+  let drag = null;
+  const headOf = (event) => event.target.closest(".head");
+  const place = (b) => [+b.dataset.layer, +b.dataset.head];
+  box.addEventListener("pointerover", (event) => headOf(event) && !drag && pickHead(...place(headOf(event))));
+  box.addEventListener("focusin", (event) => headOf(event) && pickHead(...place(headOf(event))));
+  box.addEventListener("pointerdown", (event) => {
+    if (headOf(event)) drag = { button: headOf(event), x: event.clientX, factor: null, id: event.pointerId };
+  });
+  box.addEventListener("pointermove", (event) => {
+    if (!drag || event.pointerId !== drag.id || (drag.factor === null && Math.abs(event.clientX - drag.x) < 8)) return;
+    if (drag.factor === null) drag.button.setPointerCapture(drag.id);
+    drag.factor = Math.min(2, Math.max(0, 1 + (event.clientX - drag.x) / 80));
+    drag.button.classList.add("changed");
+    drag.button.dataset.mark = `×${drag.factor.toFixed(1)}`;
+  });
+  const release = () => {
+    if (drag?.factor !== null && drag) {
+      scaleHead(...place(drag.button), drag.factor);
+      setTimeout(() => (drag = null)); // the click that follows is no click
+    } else drag = null;
+  };
+  box.addEventListener("pointerup", release);
+  box.addEventListener("pointercancel", () => (drag = null));
+  box.addEventListener("click", (event) => {
+    if (!headOf(event) || drag?.factor != null) return;
+    const [layer, h] = place(headOf(event));
+    const old = state.changes.find((c) => c.layer === layer && c.head === h);
+    if (old) setChanges(state.changes.filter((c) => c !== old));
+    else change({ kind: mode(), layer, head: h });
+  });
+  box.addEventListener("keydown", (event) => {
+    const b = headOf(event), all = [...box.children], i = all.indexOf(b);
+    if (!b) return;
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: config.nHead, ArrowUp: -config.nHead }[event.key];
+    if (step && all[i + step]) all[i + step].focus();
+    else if (event.key === "+" || event.key === "-") {
+      const [layer, h] = place(b), old = state.changes.find((c) => c.layer === layer && c.head === h);
+      scaleHead(layer, h, (old?.kind === "zero" ? 0 : old?.factor ?? 1) + (event.key === "+" ? 0.1 : -0.1));
+    } else return;
+    event.preventDefault();
+  });
+}
+
+function listenToLarge() {
+  $("large").addEventListener("pointermove", (event) => {
+    const { label, size, n } = $("large").drawn ?? {}, box = $("large").getBoundingClientRect();
+    if (!n) return;
+    const shown = box.width / (label + n * size), k = Math.floor((((event.clientX - box.left) / shown) - label) / size), q = Math.floor((((event.clientY - box.top) / shown) - label) / size);
+    if (q >= 0 && q < n && k >= 0 && k <= q) sayAttention(q, k);
+  });
+  $("scale").addEventListener("change", () => scaleHead(...head, +$("scale").value));
+  $("scale").addEventListener("input", () => (document.querySelector('output[for="scale"]').textContent = `× ${(+$("scale").value).toFixed(1)}`));
+}
+
+function listenToText() {
+  const choose = (i) => {
+    chosen = chosen === i ? null : i;
+    draw();
+    if (!isBusy) afterwards().catch(complain);
+  };
+  $("text").addEventListener("click", (event) => event.target.dataset.i && choose(+event.target.dataset.i));
+  arrows($("text"), (b) => b.classList.contains("token"), () => 1);
+  let timer;
+  $("prompt").addEventListener("input", () => {
+    state.text = $("prompt").value;
+    keepInAddress();
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      chosen = cell = null;
+      if (isBusy) stopAll();
+      else refresh();
+    }, 120);
+  });
+  $("generate").onclick = () => generate();
+  $("stop").onclick = () => stopAll();
+  $("prompt").addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) generate();
+  });
+}
+/** Arrow keys among buttons, of which one is in the order of Tab. */
+function arrows(box, isOne, perRow) {
+  box.addEventListener("keydown", (event) => {
+    const all = [...box.querySelectorAll("button")].filter(isOne), i = all.indexOf(event.target);
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: perRow(all), ArrowUp: -perRow(all) }[event.key];
+    if (i < 0 || !step || !all[i + step]) return;
+    all[i].tabIndex = -1;
+    all[i + step].tabIndex = 0;
+    all[i + step].focus();
+    event.preventDefault();
+  });
+}
+
+function listenToLens() {
+  arrows($("lens"), () => true, () => $("lens").rows[0].cells.length - 1);
+  $("lens").addEventListener("click", (event) => {
+    if (event.target.dataset.position === undefined) return;
+    cell = [+event.target.dataset.layer, +event.target.dataset.position];
+    drawCell();
+  });
+  const here = () => ({ layer: cell[0], position: cell[1] });
+  $("cell-factor").addEventListener("change", () => change({ kind: "stream", ...here(), factor: +$("cell-factor").value }));
+  $("cell-zero").onclick = () => change({ kind: "stream", ...here(), factor: 0 });
+  $("cell-patch").onclick = () => change({ kind: "patch-stream", ...here() });
+  $("cell-clear").onclick = () => setChanges(state.changes.filter((c) => c.head !== undefined || c.layer !== cell[0] || c.position !== cell[1]));
+}
+
+function listenToChanges() {
+  const step = (from, to) => {
+    to.push(state.changes);
+    setChanges(from.pop(), true);
+  };
+  $("undo").onclick = () => step(past, future);
+  $("redo").onclick = () => step(future, past);
+  $("clear").onclick = () => setChanges([]);
+  $("steer").onclick = () => change({ kind: "steer", layer: +$("steer-layer").value, factor: +$("steer-factor").value });
+  for (const key of ["second", "plus", "minus"]) {
+    $(key).value = state[key];
+    $(key).addEventListener("change", () => {
+      state[key] = $(key).value;
+      setChanges(state.changes, true);
+    });
+  }
+  const copy = async (what, text) => {
+    $("code").hidden = false;
+    $("code").value = text;
+    try {
+      await navigator.clipboard.writeText(text);
+      $("copied").textContent = `${what} is in the clipboard.`;
+    } catch {
+      $("code").select();
+      $("copied").textContent = `The browser keeps its clipboard closed: ${what.toLowerCase()} is selected below.`;
+    }
+  };
+  $("copy-link").onclick = () => copy("The link", location.href.replace(/#.*/, "") + toHash(state));
+  $("copy-c").onclick = () => copy("The program", toC(state));
+  $("copy-lens").onclick = () => copy("The command", toLens(state));
+}
+
+function listenToSliders() {
+  for (const key of ["temperature", "topK", "topP", "length", "seed"]) {
+    const input = $(key), output = document.querySelector(`output[for="${key}"]`);
+    const say = () => output && (output.textContent = key === "topK" && !state.topK ? "all" : key === "temperature" ? (state.temperature ? state.temperature.toFixed(2) : "greedy") : key === "topP" ? state.topP.toFixed(2) : state[key]);
+    input.value = state[key];
+    say();
+    input.addEventListener("input", () => {
+      if (!input.checkValidity() || input.value === "") return;
+      state[key] = +input.value;
+      say();
+      keepInAddress();
+      draw(true);
+    });
+  }
+  const steer = () => (document.querySelector('output[for="steer-factor"]').textContent = `× ${$("steer-factor").value}`);
+  $("steer-factor").addEventListener("input", steer);
+  steer();
+}
+
+// ---- saving ----
+
+const labels = () => tokens.map((t) => t.text);
+const PICTURES = {
+  next: () => barsSvg({ title: "Next token", bars: shownNext.map((b) => ({ ...b, text: visible(b.text) })), colour: "#0b6a72" }),
+  attention: () => patternSvg({ title: nameOfHead(...head), tokens: labels(), rows: rowsOfHead(...head), colour: "#0b6a72" }),
+  lens: () => {
+    const some = tokens.map((t, i) => ({ ...t, i })).filter((t) => t.lens);
+    return gridSvg({ title: "Logit lens", rows: Array.from({ length: config.nLayer + 1 }, (_, i) => streamName(i)), columns: some.map((t) => visible(t.text)), cells: Array.from({ length: config.nLayer + 1 }, (_, layer) => some.map((t) => ({ text: visible(t.lens[layer].text), tint: t.lens[layer].probability }))), colour: "#0b6a72", other: "#786e5f" });
+  },
+  parts: () => {
+    const { columns, rows, most } = partsTable();
+    return gridSvg({ title: `What each part adds to “${visible(parts.text)}”`, rows: rows.map((r) => r.name), columns, cells: rows.map((r) => r.values.map((x) => ({ text: x.toFixed(2), tint: Math.abs(x) / most, negative: x < 0 }))), colour: "#0b6a72", other: "#786e5f" });
+  },
+};
+const TABLES = {
+  next: () => [["token", "id", "probability", "probability without the changes"], ...shownNext.map((b) => [b.text, b.id, b.value, b.was ?? ""])],
+  attention: () => [["query", "key", "query token", "key token", "weight"], ...rowsOfHead(...head).flatMap((row, q) => Array.from(row, (w, k) => [q, k, tokens[q].text, tokens[k].text, w]))],
+  lens: () => [["stream", "position", "token", "likeliest next", "probability"], ...tokens.flatMap((t, i) => (t.lens ?? []).map((g, layer) => [streamName(layer), i, t.text, g.text, g.probability]))],
+  parts: () => [["part", "logit"], ...parts.labels.map((l, i) => [Array.isArray(l) ? `layer ${l[0]} ${l[1] === "mlp" || l[1] === "bias" ? l[1] : `head ${l[1]}`}` : l, parts.shares[i]]), ["last bias", parts.shares.at(-1)]],
+};
+function save(name, type, text) {
+  const link = make("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+function listenToSaving() {
+  document.addEventListener("click", ({ target }) => {
+    const { save: picture, csv: table } = target.dataset ?? {};
+    if ((!picture && !table) || !tokens.length) return;
+    if (picture) save(`${picture}.svg`, "image/svg+xml", PICTURES[picture]());
+    else save(`${table}.csv`, "text/csv", csv(TABLES[table]()));
+  });
+}
+
+// ---- other models ----
+
+function listenToFiles() {
+  const take = async (files) => {
+    const file = [...files].find((f) => f.name.endsWith(".attn"));
+    if (!file) return complain(new Error(`${files[0]?.name ?? "This"} is not a .attn file; attn-convert makes one from a checkpoint.`));
+    $("about").close();
+    try {
+      await open(file, file.name);
+    } catch (error) {
+      complain(new Error(`${file.name}: ${error.message}`));
+      $("status").textContent = config ? "The former model is still open." : "No model is open.";
+    }
+  };
+  $("file").addEventListener("change", () => $("file").files.length && take($("file").files));
+  document.addEventListener("dragover", (event) => {
+    event.preventDefault();
+    $("drop").hidden = false;
+  });
+  document.addEventListener("dragleave", (event) => !event.relatedTarget && ($("drop").hidden = true));
+  document.addEventListener("drop", (event) => {
+    event.preventDefault();
+    $("drop").hidden = true;
+    if (event.dataTransfer.files.length) take(event.dataTransfer.files);
+  });
+}
+
+// ---- the tour ----
+
+let step = -1;
+function showStep(next) {
+  document.querySelector(".pointed")?.classList.remove("pointed");
+  step = next;
+  $("tour").hidden = step < 0;
+  if (step < 0) return $("tour-start").focus();
+  const { title, at, text, button } = steps[step];
+  $("tour-count").textContent = `Step ${step + 1} of ${steps.length}`;
+  $("tour-title").textContent = title;
+  $("tour-text").textContent = text;
+  $("tour-act").hidden = !button;
+  $("tour-act").textContent = button ?? "";
+  $("tour-back").disabled = step === 0;
+  $("tour-next").disabled = step === steps.length - 1;
+  $(`part-${at}`).classList.add("pointed");
+  $("tour-title").focus({ preventScroll: true });
+  $("tour").scrollIntoView({ block: "nearest" });
+}
+async function act({ text, generate: writes, head: picked, layerOff }) {
+  if (text) $("prompt").value = state.text = text;
+  if (picked) pickHead(Math.min(picked[0], config.nLayer - 1), Math.min(picked[1], config.nHead - 1));
+  if (layerOff !== undefined) {
+    past.push(state.changes);
+    state.changes = Array.from({ length: config.nHead }, (_, h) => ({ kind: "zero", layer: layerOff, head: h }));
+  }
+  keepInAddress();
+  if (writes) await generate();
+  else await refresh();
+}
+function listenToTour() {
+  $("tour-start").onclick = () => showStep(0);
+  $("tour-back").onclick = () => showStep(step - 1);
+  $("tour-next").onclick = () => showStep(step + 1);
+  $("tour-end").onclick = () => showStep(-1);
+  $("tour-act").onclick = () => act(steps[step].act).catch(complain);
+  $("about-open").onclick = () => $("about").showModal();
+}
+
+// ---- the start ----
+
+function start() {
+  $("prompt").value = state.text;
+  listenToText();
+  listenToHeads();
+  listenToLarge();
+  listenToLens();
+  listenToChanges();
+  listenToSliders();
+  listenToSaving();
+  listenToFiles();
+  listenToTour();
+  addEventListener("resize", () => draw());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
+  addEventListener("hashchange", () => location.reload());
+  drawChanges();
+}
+start();
+addEventListener("DOMContentLoaded", () => {
+  open($("data-model").textContent, "the included model").catch((error) => {
+    complain(error);
+    $("status").textContent = "No model is open.";
+  });
+});

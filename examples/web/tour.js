@@ -1,0 +1,41 @@
+// The tour: seven steps, in the order of the notebooks. `at` is the part of the page that a step is
+// about; `act` is what the reader may have done for them.
+
+/** @typedef {{title: string, at: string, text: string, button?: string, act?: object}} Step */
+
+/** @type {Step[]} */
+export const steps = [
+  {
+    title: "Tokens", at: "text",
+    text: "The model reads tokens: words and parts of words, each a number in its vocabulary. The text below is cut into them. A strong tint marks a token that surprised the model. Click one to see what it expected there instead.",
+    button: "Show a sentence", act: { text: "Once upon a time there was a little girl named Lily. She loved to" },
+  },
+  {
+    title: "The next token", at: "next",
+    text: "All it does is to give each token of its vocabulary a chance to come next. Temperature 0 always takes the likeliest; higher ones draw among more of them. Write a story and watch it being made of such choices.",
+    button: "Write", act: { generate: true },
+  },
+  {
+    title: "Averages of the past", at: "attention",
+    text: "A token by itself knows nothing of the others. Attention lets it take in an average of what came before. Each row of a picture is one token; the tint says how much it takes from each earlier one. It never looks ahead, so the upper right stays empty.",
+    button: "Show a head of layer 0", act: { head: [0, 0] },
+  },
+  {
+    title: "Many heads", at: "attention",
+    text: "The weights of the average come from the tokens themselves: a query of one meets the keys of the others. Each layer does this several times at once, in heads that look for different things. Some look one token back, some at the beginning, some for the same word earlier.",
+    button: "Show a head of layer 2", act: { head: [2, 3] },
+  },
+  {
+    title: "The stream", at: "lens",
+    text: "Heads and the layers of neurons behind them add to a stream of numbers, one for each token. Read the stream early, as if the model ended there, and you see a guess at the next token get better from layer to layer.",
+  },
+  {
+    title: "Who said so?", at: "parts",
+    text: "The last stream is a sum, so the score of a token is a sum too: this much from each head, that much from each layer of neurons. Strong tints are those that mattered. What one adds may be what another takes away.",
+  },
+  {
+    title: "Take a head away", at: "attention",
+    text: "Here is the test of it all: switch a head off and see what the story loses. Then switch off the whole of layer 1 and write again: it loses its thread. Every change stands in the list of changes, as a link, and as the line of C that does it.",
+    button: "Switch off layer 1 and write", act: { layerOff: 1, generate: true },
+  },
+];

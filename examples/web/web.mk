@@ -1,0 +1,44 @@
+# The page and the module: `make web` builds build/attn.html, and for pages of your own build/attn.js
+# with build/attn.wasm and its variants attn-simd.wasm and attn-relaxed.wasm.
+
+.PHONY: web web-test
+
+# The first clang here that makes WebAssembly with relaxed SIMD.
+WASM_CC    = $(eval WASM_CC := $(shell for c in clang-21 clang-19 clang-18 clang-17 clang-16 clang; do \
+                 echo 'int main(void) { return 0; }' | $$c --target=wasm32-wasi -mrelaxed-simd -x c \
+                     -o /dev/null - 2>/dev/null && echo $$c && break; done))$(WASM_CC)
+WASM_FLAGS = -O3 -std=gnu99 -I. -Wall -Wextra -Wshadow -Wconversion -Wno-language-extension-token \
+             -mexec-model=reactor -DATTN_NO_MMAP -Wl,--strip-all -Wl,-z,stack-size=1048576 \
+             -Wl,--max-memory=2147483648
+WEB        = examples/web
+MODULES    = $(BUILD)/attn.wasm $(BUILD)/attn-simd.wasm $(BUILD)/attn-relaxed.wasm
+PAGE       = page.html page.css attn.js worker.js draw.js changes.js tour.js page.js
+
+web: $(BUILD)/attn.html $(BUILD)/attn.js ## the model in a web page, build/attn.html (needs clang-16 and wasi-libc)
+
+$(BUILD)/web-tools:
+	@test -n '$(WASM_CC)' && command -v openssl >/dev/null || { echo 'make web needs a compiler for WebAssembly; on Debian:' \
+	    'apt install clang-16 lld-16 wasi-libc libclang-rt-16-dev-wasm32 openssl'; exit 1; } >&2
+	@mkdir -p $(@D) && echo '$(WASM_CC)' >$@
+
+$(BUILD)/attn.wasm:         VARIANT =
+$(BUILD)/attn-simd.wasm:    VARIANT = -msimd128
+$(BUILD)/attn-relaxed.wasm: VARIANT = -msimd128 -mrelaxed-simd
+$(MODULES): $(WEB)/glue.c attn.h $(WEB)/web.mk $(BUILD)/web-tools
+	$(SHOW)$(WASM_CC) --target=wasm32-wasi $(WASM_FLAGS) $(VARIANT) $< -o $@
+
+$(BUILD)/attn.js: $(WEB)/attn.js
+	@mkdir -p $(@D)
+	$(SHOW)cp $< $@
+
+$(BUILD)/attn.html: $(PAGE:%=$(WEB)/%) $(WEB)/inline.sh $(MODULES) $(BUILD)/tiny-stories.attn
+	$(SHOW)sh $(WEB)/inline.sh $(WEB) $(BUILD) $@
+
+# Tests ===========================================================================================
+
+$(BUILD)/tests/web-native: tests/web/native.c $(BUILD)/attn.o
+	@mkdir -p $(@D)
+	$(PROGRAM)
+
+web-test: $(BUILD)/tests/web-native $(BUILD)/attn-convert $(BUILD)/tiny-stories.attn ## the module under Node, the page in browsers: the native bits (needs make web's; node; Playwright)
+	@sh tests/web/run.sh $(BUILD) '$(WASM_CC)'

@@ -1,0 +1,257 @@
+// The worker: the model and everything that takes time, so that the page never waits. Messages in:
+// {task: "open" | "show" | "generate" | "stop" | "explain", ...}; messages out carry the `run` that
+// they answer, so that late ones can be told apart.
+
+import { Model, softmax } from "./attn.js";
+
+const MOST_TOKENS = 256; // attention is kept for so many
+const ALTERNATIVES = 6;
+
+let model, session, record, shown = "", baseline, stopped = 0, run = 0, outputs = null;
+
+const channel = new MessageChannel();
+/** Lets other messages in; unlike a timer it costs nothing. */
+const breathe = () => new Promise((go) => {
+  channel.port1.onmessage = go;
+  channel.port2.postMessage(0);
+});
+
+function nameOfToken(id) {
+  return new TextDecoder().decode(model.tokenBytes(id));
+}
+
+/** A session whose activations are kept. @param {Array} changes */
+function watchedSession(changes, state) {
+  const made = model.session({ nCtx: capacity() });
+  try {
+    for (const change of changes) applyChange(made, change, state);
+  } catch (error) {
+    made.free();
+    throw error;
+  }
+  const last = model.config.nLayer - 1;
+  const kept = made.record(["*.hook_pattern", "*.hook_z", "*.hook_resid_pre", `blocks.${last}.hook_resid_post`, "*.hook_mlp_out", "hook_embed", "hook_pos_embed", "ln_final.hook_scale"], capacity());
+  return { made, kept };
+}
+const capacity = () => Math.min(model.config.nCtx, MOST_TOKENS);
+
+/** An activation of a text in the model as it is. */
+function activation(name, ids) {
+  const other = model.session({ nCtx: capacity() }), kept = other.record([name], capacity());
+  try {
+    other.feed(ids.slice(0, capacity()));
+    return kept.get(name);
+  } finally {
+    kept.free();
+    other.free();
+  }
+}
+
+const headOf = ({ shape, data }, head) => {
+  const [n, , width] = shape, one = new Float32Array(n * width);
+  for (let t = 0; t < n; t++) one.set(data.subarray((t * shape[1] + head) * width, (t * shape[1] + head + 1) * width), t * width);
+  return { shape: [n, width], data: one };
+};
+const rowOf = ({ shape, data }, row) => ({ shape: [1, shape.at(-1)], data: data.slice(row * shape.at(-1), (row + 1) * shape.at(-1)) });
+
+/** @param {Session} to */
+function applyChange(to, { kind, layer, head, position, factor }, { text, second, plus, minus }) {
+  const { nLayer, nHead } = model.config;
+  if (layer >= nLayer || head >= nHead) throw new Error(`there is no layer ${layer}${head === undefined ? "" : ` head ${head}`} in this model: it has ${nLayer} layers of ${nHead} heads, counted from 0`);
+  const name = `blocks.${layer}.${head === undefined ? "hook_resid_pre" : "attn.hook_z"}`;
+  const ids = (words) => {
+    const list = model.encode(words);
+    if (!list.length) throw new Error("a text that this change needs is empty");
+    return list;
+  };
+  const edit = { name };
+  if (head !== undefined) edit.head = head, edit.nHeads = 1;
+  if (position !== undefined) edit.position = position, edit.nPositions = 1;
+  if (kind === "scale" || kind === "stream") Object.assign(edit, { kind: "scale", factor });
+  if (kind === "mean") Object.assign(edit, { kind: "mean", value: headOf(activation(name, ids(text)), head) });
+  if (kind === "patch" || kind === "patch-stream") {
+    let value = activation(name, ids(second));
+    if (head !== undefined) value = headOf(value, head);
+    if (position !== undefined && position >= value.shape[0]) throw new Error(`the second text has ${value.shape[0]} tokens, so there is none at position ${position}`);
+    Object.assign(edit, { kind: "set", value: position === undefined ? value : rowOf(value, position) });
+  }
+  if (kind === "steer") {
+    const a = activation(name, ids(plus)), b = activation(name, ids(minus));
+    const difference = rowOf(a, a.shape[0] - 1), other = rowOf(b, b.shape[0] - 1);
+    Object.assign(edit, { kind: "add", factor, value: { shape: difference.shape, data: difference.data.map((x, i) => x - other.data[i]) } });
+  }
+  to.edit(edit);
+}
+
+/** The attention of one position: [layer][head] joined, each over the keys up to it. */
+function attentionAt(position) {
+  const { nLayer, nHead } = model.config, row = new Float32Array(nLayer * nHead * (position + 1));
+  for (let layer = 0; layer < nLayer; layer++) {
+    const { shape, data } = record.get(`blocks.${layer}.attn.hook_pattern`, 1, position);
+    for (let head = 0; head < nHead; head++) row.set(data.subarray(head * shape[1], head * shape[1] + position + 1), (layer * nHead + head) * (position + 1));
+  }
+  return row;
+}
+const streamNames = () => [...Array.from({ length: model.config.nLayer }, (_, i) => `blocks.${i}.hook_resid_pre`), `blocks.${model.config.nLayer - 1}.hook_resid_post`];
+
+/** What each stream at a position says next: the likeliest token and its probability. */
+function lensAt(position) {
+  const names = streamNames(), width = model.config.dModel, streams = new Float32Array(names.length * width);
+  names.forEach((name, i) => streams.set(record.get(name, 0, position).data, i * width));
+  const { tokens, probabilities } = model.lens(streams, 1);
+  return Array.from(tokens, (id, i) => ({ text: nameOfToken(id), probability: probabilities[i] }));
+}
+/** How many positions have a column in the lens while the text grows; large models get them in the end. */
+const lensIsCheap = () => model.config.nVocab * model.config.dModel < 4e6;
+const lensColumns = () => Math.max(4, Math.min(MOST_TOKENS, Math.floor(1.5e9 / (model.config.nVocab * model.config.dModel * (model.config.nLayer + 1)))));
+
+function best(probabilities, k = ALTERNATIVES) {
+  const chosen = [];
+  for (let i = 0; i < probabilities.length; i++) {
+    if (chosen.length === k && probabilities[i] <= chosen[k - 1].probability) continue;
+    chosen.push({ id: i, probability: probabilities[i] });
+    chosen.sort((a, b) => b.probability - a.probability || a.id - b.id);
+    chosen.length = Math.min(chosen.length, k);
+  }
+  return chosen.map((c) => ({ ...c, text: nameOfToken(c.id) }));
+}
+
+/** All about the text as it stands, from `first` on. */
+function describeFrom(first, scores) {
+  const tokens = [];
+  const ids = session.tokens, start = ids.length - scores.tokens.length / ALTERNATIVES;
+  for (let i = first; i < ids.length; i++) {
+    const j = i - start, token = { id: ids[i], text: nameOfToken(ids[i]), probability: null, attention: attentionAt(i) };
+    if (j > 0) {
+      token.probability = Math.exp(-scores.losses[j - 1]);
+      token.alternatives = alternativesOf(scores, j - 1);
+    }
+    if (lensIsCheap()) token.lens = lensAt(i);
+    tokens.push(token);
+  }
+  return tokens;
+}
+const alternativesOf = ({ tokens, probabilities }, j) => Array.from({ length: ALTERNATIVES }, (_, k) => ({ id: tokens[j * ALTERNATIVES + k], text: nameOfToken(tokens[j * ALTERNATIVES + k]), probability: probabilities[j * ALTERNATIVES + k] }));
+
+function end() {
+  record?.free();
+  session?.free();
+  session = record = undefined;
+}
+
+/** Runs a text, or ids, with changes; answers with all tokens. */
+function show({ state, ids }) {
+  const list = Array.from(ids ?? model.encode(state.text)), key = JSON.stringify([state.changes, state.changes.length ? [state.text, state.second, state.plus, state.minus] : 0]);
+  if (!list.length) {
+    end();
+    return { tokens: [], logits: null };
+  }
+  if (list.length > capacity()) throw new Error(`this text has ${list.length} tokens; the page keeps attention for ${capacity()}: make it shorter`);
+  if (key !== shown || !session) {
+    end();
+    shown = "";
+    const { made, kept } = watchedSession(state.changes, state);
+    session = made;
+    record = kept;
+    shown = key;
+  }
+  session.truncate(0);
+  const scores = session.score(list, ALTERNATIVES), logits = session.logits;
+  return { tokens: describeFrom(0, scores), logits, plain: plainLogits(list, state), lensColumns: lensColumns() };
+}
+
+/** The logits of the model without changes, or null if there are none. */
+function plainLogits(ids, state) {
+  if (!state.changes.length) return null;
+  baseline ??= model.session({ nCtx: capacity() });
+  baseline.truncate(0);
+  baseline.feed(ids);
+  return baseline.logits;
+}
+
+async function generate({ state, run: mine }) {
+  const ids = session.tokens;
+  let n = ids.length, last = performance.now();
+  const begin = last;
+  for await (const token of session.generate({ temperature: state.temperature, topK: state.topK, topP: state.topP, seed: state.seed, maxTokens: state.length })) {
+    const answer = { id: token.id, text: nameOfToken(token.id), probability: token.probability, alternatives: best(softmax(token.logits)), attention: attentionAt(n) };
+    if (lensIsCheap()) answer.lens = lensAt(n);
+    postMessage({ run: mine, token: answer, logits: session.logits });
+    n++;
+    if (performance.now() - last > 4) {
+      await breathe();
+      last = performance.now();
+    }
+    if (stopped >= mine) break;
+  }
+  const seconds = (performance.now() - begin) / 1000;
+  return { done: true, plain: plainLogits(session.tokens, state), speed: (n - ids.length) / seconds, full: n === session.capacity };
+}
+
+/** What each part of the final stream at a position adds to the logit of a token. */
+function explain({ position, token }) {
+  const { nLayer, nHead, dHead, dModel } = model.config, parts = [], labels = [];
+  outputs ??= Array.from({ length: nLayer }, (_, layer) => model.tensor(`blocks.${layer}.attn.W_O`).data);
+  const add = (label, data) => labels.push(label) && parts.push(data);
+  add("embedding", record.get("hook_embed", 0, position).data);
+  add("position", record.get("hook_pos_embed", 0, position).data);
+  for (let layer = 0; layer < nLayer; layer++) {
+    const z = record.get(`blocks.${layer}.attn.hook_z`, 0, position).data, w = outputs[layer];
+    for (let head = 0; head < nHead; head++) {
+      const part = new Float32Array(dModel);
+      for (let i = 0; i < dHead; i++) for (let c = 0, x = z[head * dHead + i], from = (head * dHead + i) * dModel; c < dModel; c++) part[c] += x * w[from + c];
+      add([layer, head], part);
+    }
+    add([layer, "mlp"], record.get(`blocks.${layer}.hook_mlp_out`, 0, position).data);
+    add([layer, "bias"], model.tensor(`blocks.${layer}.attn.b_O`).data);
+  }
+  const all = new Float32Array(parts.length * dModel);
+  parts.forEach((part, i) => all.set(part, i * dModel));
+  return { position, token, text: nameOfToken(token), labels, shares: Array.from(model.attribute(all, record.get("ln_final.hook_scale", 0, position).data[0], token)) };
+}
+
+/** Lens columns for the last positions of a large model. */
+function lens() {
+  const n = session.length, columns = {};
+  for (let i = Math.max(0, n - lensColumns()); i < n; i++) columns[i] = lensAt(i);
+  return { columns };
+}
+
+async function inflate(text) {
+  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+}
+
+let modules;
+async function open(message) {
+  modules ??= message.modules;
+  const { source } = message;
+  const opened = await Model.open(typeof source === "string" ? Uint8Array.from(atob(source), (c) => c.charCodeAt(0)) : source, {
+    wasm: (variant) => inflate(modules[variant]),
+    onProgress: (done) => postMessage({ run: message.run, progress: done }),
+  });
+  if (!opened.config.hasTokenizer) throw new Error("this model has no tokenizer, so the page cannot read a text for it: convert it with its tokenizer's files beside it");
+  end();
+  model = opened; // a former model goes with its whole memory
+  outputs = baseline = null;
+  shown = "";
+  return { config: model.config, isa: model.isa, words: Array.from({ length: model.config.nVocab }, (_, id) => nameOfToken(id)) };
+}
+
+const TASKS = { open, show, generate, explain, lens };
+let queue = Promise.resolve();
+
+onmessage = ({ data }) => {
+  if (data.task === "stop") {
+    stopped = data.run;
+    return;
+  }
+  queue = queue.then(async () => {
+    if (stopped >= data.run && data.task !== "open") return postMessage({ run: data.run, isStopped: true });
+    try {
+      postMessage({ run: data.run, task: data.task, answer: await TASKS[data.task](data) });
+    } catch (error) {
+      postMessage({ run: data.run, task: data.task, error: error.message });
+    }
+  });
+};

@@ -1,0 +1,98 @@
+/* What the native library says, for tests/web to compare with the module's: web-native MODEL.attn
+ *
+ * Prints JSON: for a prompt, the greedy ids, and a digest of the logits at each step; the same with a
+ * head set to zero by attn_hook_edit; the ids of a text; the digest of a recorded pattern. */
+#define ATTN_IMPLEMENTATION
+#include "attn.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { STEPS = 40 };
+
+/* FNV-1a, 32 bits, of the numbers' bytes from the lowest on. */
+static uint32_t digest(const float *x, size_t n)
+{
+    uint32_t hash = 2166136261u;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], 4);
+        for (int byte = 0; byte < 4; byte++, bits >>= 8)
+            hash = (hash ^ (bits & 255)) * 16777619u;
+    }
+    return hash;
+}
+
+static attn_status greedy(attn_ctx *ctx, attn_session *session, const char *prompt)
+{
+    const size_t n_vocab = attn_model_config(attn_session_model(session))->n_vocab;
+    int32_t ids[STEPS];
+    uint32_t digests[STEPS];
+    if (attn_truncate(ctx, session, 0) || attn_feed_text(ctx, session, prompt))
+        return ctx->status;
+    for (int i = 0; i < STEPS; i++) {
+        const float *logits = attn_logits(session);
+        digests[i] = digest(logits, n_vocab);
+        ids[i] = 0;
+        for (size_t v = 1; v < n_vocab; v++)
+            if (logits[v] > logits[ids[i]])
+                ids[i] = (int32_t)v;
+        if (attn_feed(ctx, session, &ids[i], 1))
+            return ctx->status;
+    }
+    printf("{\"ids\": [");
+    for (int i = 0; i < STEPS; i++)
+        printf("%s%d", i ? ", " : "", (int)ids[i]);
+    printf("], \"digests\": [");
+    for (int i = 0; i < STEPS; i++)
+        printf("%s%lu", i ? ", " : "", (unsigned long)digests[i]);
+    printf("]}");
+    return ATTN_OK;
+}
+
+static attn_status print_all(attn_ctx *ctx, const attn_model *model, attn_session *session)
+{
+    const char *const prompt = "Once upon a time";
+    const char *const name = "blocks.1.attn.hook_pattern";
+    const attn_record_desc desc = {&name, 1, 0, 0, {0}};
+    attn_record *record = NULL;
+    attn_tensor pattern = ATTN_ZERO, dense = ATTN_ZERO, ids = ATTN_ZERO;
+    attn_edit edit = ATTN_ZERO;
+    printf("{\"prompt\": \"%s\", \"plain\": ", prompt);
+    if (greedy(ctx, session, prompt))
+        return ctx->status;
+    edit.name = "blocks.2.attn.hook_z";
+    edit.head = 3;
+    edit.n_heads = 1;
+    printf(", \"ablated\": ");
+    if (attn_hook_edit(ctx, NULL, session, &edit) || greedy(ctx, session, prompt))
+        return ctx->status;
+    attn_unhook_all(session);
+    if (attn_truncate(ctx, session, 0) || attn_record_new(ctx, &record, session, &desc, NULL, 0) ||
+        attn_feed_text(ctx, session, "The cat sat on the mat and") ||
+        attn_record_get(ctx, &pattern, record, name) || attn_copy(ctx, &dense, pattern) ||
+        attn_token_ids(ctx, &ids, model, "Zo\303\253 said: \360\237\231\202 hello"))
+        return ctx->status;
+    printf(", \"pattern\": %lu, \"encoded\": [",
+           (unsigned long)digest((const float *)dense.data, attn_count(dense)));
+    for (size_t i = 0; i < attn_count(ids); i++)
+        printf("%s%d", i ? ", " : "", (int)((const int32_t *)ids.data)[i]);
+    printf("]}\n");
+    attn_record_free(record);
+    return ATTN_OK;
+}
+
+int main(int argc, char **argv)
+{
+    attn_ctx ctx = ATTN_ZERO;
+    attn_model *model = NULL;
+    attn_session *session = NULL;
+    if (argc != 2)
+        return fprintf(stderr, "usage: web-native MODEL.attn\n"), 2;
+    if (attn_model_open(&ctx, &model, argv[1], NULL) ||
+        attn_session_new(&ctx, &session, model, NULL) || print_all(&ctx, model, session))
+        fprintf(stderr, "%s\n", ctx.message);
+    attn_session_free(session);
+    attn_ctx_free(&ctx);
+    attn_model_close(model);
+    return ctx.status != ATTN_OK;
+}

@@ -1,0 +1,34 @@
+#!/bin/sh
+# The module under Node, and the page in browsers: sh tests/web/run.sh BUILD COMPILER
+#
+# COMPILER made the module (`make web` names it); without one nothing can be tested. PYTHON names a
+# Python that has Playwright.
+set -u
+build=$1 compiler=$2
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+status=0
+
+skip() { echo "skipped: $1: $2"; echo '0 passed, 0 failed, 1 skipped'; }
+
+if [ -z "$compiler" ] || ! command -v openssl >/dev/null; then
+    skip 'the module and the page' 'there is no compiler for WebAssembly; make web names the packages'
+    exit 0
+fi
+make --no-print-directory BUILD="$build" web || exit 1
+mkdir -p "$build/web-models"
+for dtype in f32 f16 q8 q4; do
+    "$build/attn-convert" examples/tiny-stories "$build/web-models/$dtype.attn" --dtype $dtype --quiet || exit 1
+done
+if command -v node >/dev/null; then
+    for variant in plain simd relaxed; do
+        relaxed=
+        [ $variant != relaxed ] || relaxed=$(node --experimental-wasm-relaxed-simd -e 1 2>/dev/null && echo --experimental-wasm-relaxed-simd)
+        # shellcheck disable=SC2086 # no flag, or one
+        node $relaxed tests/web/test_module.mjs "$build" $variant || status=1
+    done
+else
+    skip 'the module' 'there is no node'
+fi
+${PYTHON:-python3} tests/web/test_page.py "$build" "$build/web-shots" || status=1
+exit $status

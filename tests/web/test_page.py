@@ -1,0 +1,374 @@
+#!/usr/bin/env python3
+"""The page in browsers, beside the native library: test_page.py BUILD [SHOTS]
+
+BUILD holds attn.html, attn.o, attn-convert and tests/web-native. Needs Playwright from PyPI, and Debian's
+chromium or firefox-esr, or the browsers that Playwright installs; what is missing is skipped. Screenshots
+at three sizes, light and dark, go to the folder SHOTS."""
+
+import functools
+import http.server
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.parse
+import xml.dom.minidom
+
+counts = {"passed": 0, "failed": 0, "skipped": 0}
+build = os.path.abspath(sys.argv[1])
+shots = os.path.abspath(sys.argv[2]) if len(sys.argv) > 2 else None
+where = ""
+
+
+def check(what, good, got=""):
+    counts["passed" if good else "failed"] += 1
+    if not good:
+        print(f"FAILED: {where}: {what} {got}")
+
+
+def skip(what, why):
+    counts["skipped"] += 1
+    print(f"skipped: {what}: {why}")
+
+
+def finish():
+    print("{passed} passed, {failed} failed, {skipped} skipped".format(**counts))
+    sys.exit(counts["failed"] > 0)
+
+
+try:
+    from playwright.sync_api import sync_playwright
+except ImportError:
+    skip("the page in browsers", "there is no Playwright (pip install playwright)")
+    finish()
+
+try:
+    import axe_playwright_python
+
+    AXE = os.path.join(os.path.dirname(axe_playwright_python.__file__), "axe.min.js")
+    AXE_SOURCE = open(AXE, encoding="utf-8").read()
+except (ImportError, OSError):
+    AXE_SOURCE = None
+
+# FNV-1a of the numbers' bytes, as web-native's.
+DIGEST = """() => { let h = 2166136261;
+    for (const b of new Uint8Array(logits.buffer, logits.byteOffset, logits.byteLength)) h = Math.imul(h ^ b, 16777619);
+    return h >>> 0; }"""
+IDLE = "() => config && !isBusy && !waiting.size"
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves BUILD, with the policy that the page's head has as a header too."""
+
+    def log_message(self, *words):
+        pass
+
+    def end_headers(self):
+        if self.path.startswith("/attn.html"):
+            page = open(os.path.join(build, "attn.html"), encoding="utf-8").read(4000)
+            self.send_header("Content-Security-Policy", re.search('Policy" content="([^"]*)"', page).group(1))
+        super().end_headers()
+
+
+def settle(page):
+    page.wait_for_timeout(160)  # typing is waited for that long
+    page.wait_for_function(IDLE, timeout=60000)
+    page.evaluate("() => new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))")
+
+
+def text_of(page):
+    return page.get_by_role("log").evaluate("(log) => [...log.children].map((t) => t.textContent).join('')")
+
+
+def check_generation(page, native):
+    page.get_by_label("Prompt").fill(native["prompt"])
+    page.get_by_role("slider", name="Length").fill("40")
+    settle(page)
+    check("the logits of the prompt", page.evaluate(DIGEST) == native["plain"]["digests"][0])
+    page.get_by_role("button", name="Generate").click()
+    settle(page)
+    check("the greedy ids", page.evaluate("() => tokens.slice(-40).map((t) => t.id)") == native["plain"]["ids"])
+    check("the text begins with the prompt", text_of(page).startswith(native["prompt"]), text_of(page)[:80])
+    return text_of(page)
+
+
+def check_stop(page):
+    page.get_by_role("slider", name="Length").fill("200")
+    page.get_by_role("button", name="Generate").click()
+    page.wait_for_function("() => tokens.length > 5")
+    page.get_by_role("button", name="Stop").click()
+    settle(page)
+    check("stop stops", page.evaluate("() => tokens.length") < 200)
+    page.get_by_role("slider", name="Length").fill("40")
+
+
+def check_ablation(page, native, plain_text):
+    page.get_by_label("Prompt").fill(native["prompt"])
+    settle(page)
+    head = page.get_by_role("button", name="Layer 2 head 3")
+    head.click()
+    settle(page)
+    check("a head is pressed", head.get_attribute("aria-pressed") == "true")
+    check("the logits without a head", page.evaluate(DIGEST) == native["ablated"]["digests"][0])
+    page.get_by_role("button", name="Generate").click()
+    settle(page)
+    check("the greedy ids without a head", page.evaluate("() => tokens.slice(-40).map((t) => t.id)") == native["ablated"]["ids"])
+    check("the change is listed", "Layer 2 head 3: off" in page.locator("#changes").inner_text())
+    check("the change is in the address", "changes=z2.3" in urllib.parse.unquote(page.url), page.url)
+    changed_text = text_of(page)
+    page.get_by_role("button", name="Copy C program").click()
+    check_program(page.locator("#code").input_value(), changed_text)
+    page.get_by_role("button", name="Copy lens command").click()
+    check("a command", page.locator("#code").input_value().startswith("build/lens build/tiny-stories.attn"))
+    page.get_by_role("button", name="Undo").click()
+    settle(page)
+    check("undone", page.locator("#changes li").count() == 0)
+    page.get_by_role("button", name="Generate").click()
+    settle(page)
+    check("the text as before", text_of(page) == plain_text)
+    page.get_by_role("button", name="Redo").click()
+    settle(page)
+    page.reload()
+    settle(page)
+    check("the link brings the change back", page.evaluate(DIGEST) == native["ablated"]["digests"][0])
+    page.get_by_role("button", name="Clear all").click()
+    settle(page)
+    check("cleared", page.evaluate(DIGEST) == native["plain"]["digests"][0])
+
+
+def check_program(source, text):
+    """The C program that the page hands out prints the text that the page shows."""
+    if not os.path.exists(f"{build}/attn.o"):
+        return skip("the C program", "there is no attn.o")
+    with tempfile.TemporaryDirectory() as tmp:
+        with open(f"{tmp}/page.c", "w", encoding="utf-8") as file:
+            file.write(source)
+        root = os.path.join(os.path.dirname(__file__), "..", "..")
+        command = ["cc", "-Wall", "-Wextra", "-Werror", "-DATTN__IMPLEMENTED", "-I", root, f"{tmp}/page.c", f"{build}/attn.o", "-fopenmp", "-lm", "-o", f"{tmp}/page"]
+        made = subprocess.run(command, capture_output=True, text=True)
+        check("the C program compiles", made.returncode == 0, made.stderr[:400])
+        if made.returncode == 0:
+            out = subprocess.run([f"{tmp}/page", f"{build}/tiny-stories.attn"], capture_output=True)
+            got = out.stdout.decode("utf-8", "replace")
+            check("the C program prints the page's text", got == text + "\n", f"{got!r} {text!r} {out.stderr!r}")
+
+
+def check_other_changes(page):
+    """A change of each kind changes the logits, and its C program prints what the page writes."""
+    page.get_by_text("A second text, and steering").click()
+    plain = page.evaluate(DIGEST)
+    scale = page.get_by_role("button", name="Layer 1 head 0")
+    scale.focus()
+    for _ in range(5):
+        page.keyboard.press("-")
+    settle(page)
+    check("a scaled head", page.evaluate("() => state.changes[0].factor") == 0.5)
+    page.get_by_role("button", name="Layer 0 head 0").focus()
+    page.keyboard.press("ArrowDown")
+    check("arrows move among heads", page.evaluate("() => document.activeElement.getAttribute('aria-label')") == "Layer 1 head 0")
+    page.get_by_label("its mean").check()
+    page.get_by_role("button", name="Layer 0 head 1").click()
+    page.get_by_label("the second text’s").check()
+    page.get_by_role("button", name="Layer 3 head 2").click()
+    settle(page)
+    page.get_by_role("button", name="Steer").click()
+    settle(page)
+    page.locator('#lens button[data-layer="1"][data-position="2"]').click()
+    page.get_by_role("button", name="Zero").click()
+    settle(page)
+    check("five changes", page.locator("#changes li").count() == 5, page.locator("#changes").inner_text())
+    check("they change the logits", page.evaluate(DIGEST) != plain)
+    page.get_by_role("button", name="Generate").click()
+    settle(page)
+    page.get_by_role("button", name="Copy C program").click()
+    check_program(page.locator("#code").input_value(), text_of(page))
+    page.get_by_label("nothing").check()
+    page.get_by_role("button", name="Clear all").click()
+    settle(page)
+    check("and back", page.evaluate("() => state.changes.length") == 0)
+    page.get_by_role("button", name="Layer 0 head 2").scroll_into_view_if_needed()
+    box = page.get_by_role("button", name="Layer 0 head 2").bounding_box()
+    page.mouse.move(box["x"] + 10, box["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 30, box["y"] + 10, steps=4)
+    page.mouse.move(box["x"] + 50, box["y"] + 10, steps=4)
+    page.mouse.up()
+    settle(page)
+    check("a drag scales", page.evaluate("() => state.changes[0]?.kind") == "scale" and page.evaluate("() => state.changes[0].factor") == 1.5, page.evaluate("() => JSON.stringify(state.changes)"))
+    page.get_by_role("button", name="Clear all").click()
+    settle(page)
+
+
+def check_views(page):
+    page.get_by_label("Prompt").fill("Once upon a time there was")
+    settle(page)
+    n = page.evaluate("() => tokens.length")
+    rows = page.evaluate("() => rowsOfHead(1, 2).map((r) => r.reduce((a, b) => a + b, 0))")
+    check("rows of a pattern sum to 1", len(rows) == n and all(abs(x - 1) < 1e-4 for x in rows), rows)
+    check("the last row of the lens is the model's answer", page.evaluate("() => tokens.at(-1).lens.at(-1).text === words[likeliest(logits)]"))
+    sums = page.evaluate("() => [parts.shares.reduce((a, b) => a + b, 0), logits[parts.token]]")
+    check("the parts sum to the logit", abs(sums[0] - sums[1]) < 0.02, sums)
+    page.get_by_role("log").get_by_role("button").nth(3).click()
+    settle(page)
+    other = page.locator("#alternatives button").nth(1)
+    words = page.evaluate("() => tokens[3].alternatives[1].text")
+    other.click()
+    settle(page)
+    check("another choice goes on", page.evaluate("() => tokens[3].text") == words)
+    page.get_by_role("slider", name="Temperature").fill("1")
+    page.get_by_role("slider", name="Top-k").fill("5")
+    settle(page)
+    check("top-k leaves so many", page.evaluate("() => shownNext.length") == 5)
+    check("the bars sum to 1", abs(page.evaluate("() => shownNext.reduce((s, b) => s + b.value, 0)") - 1) < 1e-6)
+    page.get_by_role("slider", name="Temperature").fill("0")
+    page.get_by_role("slider", name="Top-k").fill("0")
+    for name in "next", "attention", "lens", "parts":
+        svg = page.evaluate(f"() => PICTURES.{name}()")
+        check(f"{name}.svg is XML", xml.dom.minidom.parseString(svg.encode()).documentElement.tagName == "svg")
+        check(f"{name}.csv has lines", page.evaluate(f"() => csv(TABLES.{name}())").count("\n") > 3)
+
+
+def check_files(page, tmp):
+    model = open(f"{build}/tiny-stories.attn", "rb").read()
+    huge = bytearray(model)
+    huge[16:24] = struct.pack("<Q", 1 << 60)
+    for name, content in ("cut.attn", model[:3000]), ("changed.attn", model[:200000] + b"?" + model[200001:]), ("huge.attn", bytes(huge)), ("empty.attn", b""):
+        page.locator("#file").set_input_files({"name": name, "mimeType": "application/octet-stream", "buffer": content})
+        page.wait_for_function(f"() => document.getElementById('problem').textContent.startsWith('{name}: ')", timeout=20000)
+        check(f"{name} gets a sentence", len(page.locator("#problem").inner_text()) > 25)
+    other = f"{tmp}/q8.attn"
+    subprocess.run([f"{build}/attn-convert", "examples/tiny-stories", other, "--dtype", "q8", "--quiet"], check=True, capture_output=True)
+    native = json.loads(subprocess.run([f"{build}/tests/web-native", other], check=True, capture_output=True).stdout)
+    page.locator("#file").set_input_files(other)
+    page.wait_for_function("() => document.getElementById('about-model').textContent.includes('q8.attn')", timeout=20000)
+    page.get_by_label("Prompt").fill(native["prompt"])
+    settle(page)
+    check("another model's logits", page.evaluate(DIGEST) == native["plain"]["digests"][0])
+
+
+def check_access(page, context):
+    if AXE_SOURCE is None:
+        return skip("accessibility", "there is no axe-core (pip install axe-playwright-python)")
+    for scheme in "light", "dark":
+        page.emulate_media(color_scheme=scheme)
+        page.get_by_role("button", name="Layer 1 head 1").click()
+        settle(page)
+        page.evaluate("(source) => { (0, eval)(source); }", AXE_SOURCE)
+        found = page.evaluate("() => axe.run().then((r) => r.violations.map((v) => v.id + ': ' + v.nodes.map((n) => n.target.join(' ') + ' ' + n.failureSummary).slice(0, 3).join(' | ')))")
+        check(f"axe-core, {scheme}", found == [], found)
+        page.get_by_role("button", name="Clear all").click()
+        settle(page)
+
+
+def check_tour(page):
+    page.get_by_role("button", name="Tour", exact=True).click()
+    for i in range(7):
+        check("a step of the tour", page.locator("#tour-count").inner_text() == f"Step {i + 1} of 7")
+        if page.locator("#tour-act").is_visible():
+            page.locator("#tour-act").click()
+            settle(page)
+        if i < 6:
+            page.get_by_role("button", name="Next", exact=True).click()
+    check("the tour ends with heads switched off", page.locator("#changes li").count() == 6)
+    page.get_by_role("button", name="End the tour").click()
+    page.get_by_role("button", name="Clear all").click()
+    settle(page)
+
+
+def take_shots(page, name):
+    page.get_by_label("Prompt").fill("Once upon a time there was a little girl named Lily. She loved to")
+    settle(page)
+    page.get_by_role("button", name="Generate").click()
+    settle(page)
+    page.get_by_role("button", name="Layer 2 head 3").click()
+    settle(page)
+    for width, height in (360, 800), (1280, 900), (2560, 1440):
+        for scheme in "light", "dark":
+            page.set_viewport_size({"width": width, "height": height})
+            page.emulate_media(color_scheme=scheme)
+            settle(page)
+            check(f"no sideways scrolling at {width}", page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"))
+            if shots:
+                page.screenshot(path=f"{shots}/{name}-{width}-{scheme}.png", full_page=True)
+    page.emulate_media(media="print", color_scheme="light")
+    if shots:
+        page.screenshot(path=f"{shots}/{name}-print.png", full_page=True)
+
+
+def run_in(browser, name, address, native, tmp):
+    global where
+    where = f"{name}, {address[:7]}"
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    complaints, asked = [], []
+    page.on("console", lambda m: m.type in ("error", "warning") and complaints.append(m.text))
+    page.on("pageerror", lambda e: complaints.append(str(e)))
+    page.on("request", lambda r: asked.append(r.url))
+    page.goto(address)
+    page.wait_for_function("() => tokens.length > 0", timeout=60000)
+    ready = page.evaluate("() => performance.now()")
+    print(f"{where}: first text after {ready:.0f} ms; {page.evaluate('() => $(`about-model`).textContent')}")
+    settle(page)
+    text = check_generation(page, native)
+    check_stop(page)
+    check_ablation(page, native, text)
+    check_views(page)
+    check_other_changes(page)
+    check_tour(page)
+    take_shots(page, name)
+    page.emulate_media(media="screen")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.get_by_role("button", name="Clear all").click()
+    check_files(page, tmp)
+    check("no complaint in the console", complaints == [], complaints[:3])
+    outside = [url for url in asked if url.split("#")[0] != address and not url.startswith(("blob:", "data:"))]
+    check("no request leaves the page", outside == [], outside)
+    context.close()
+    bypassed = browser.new_context(viewport={"width": 1280, "height": 900}, bypass_csp=True)  # axe-core is put in by eval
+    page = bypassed.new_page()
+    page.goto(address)
+    settle(page)
+    check_access(page, bypassed)
+    bypassed.close()
+
+
+def launch(kind, program):
+    if program:
+        return kind.launch(executable_path=program, args=["--no-sandbox"] if "chrom" in program else [])
+    return kind.launch()
+
+
+def main():
+    global where
+    if shots:
+        os.makedirs(shots, exist_ok=True)
+    native = json.loads(subprocess.run([f"{build}/tests/web-native", f"{build}/tiny-stories.attn"], check=True, capture_output=True).stdout)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=build))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    addresses = f"file://{build}/attn.html", f"http://127.0.0.1:{server.server_port}/attn.html"
+    check("the page has at most 7 MB", os.path.getsize(f"{build}/attn.html") <= 7e6, os.path.getsize(f"{build}/attn.html"))
+    with tempfile.TemporaryDirectory() as tmp, sync_playwright() as playwright:
+        for name, kind, programs in ("chromium", playwright.chromium, ("chromium", "chromium-browser")), ("firefox", playwright.firefox, ()):
+            program = next((shutil.which(p) for p in programs if shutil.which(p)), None)
+            try:
+                browser = launch(kind, program)
+            except Exception as error:  # Playwright has an error of its own for each way to be missing
+                skip(f"the page in {name}", str(error).strip().split("\n")[0][:160])
+                continue
+            for address in addresses:
+                try:
+                    run_in(browser, name, address, native, tmp)
+                except Exception as error:
+                    where = f"{name}, {address[:7]}"
+                    check("came to an end", False, f"{type(error).__name__}: {str(error)[:600]}")
+            browser.close()
+    server.shutdown()
+    finish()
+
+
+main()
